@@ -1,0 +1,84 @@
+"""Errors raised on the host: an exception tree, and `Problem`, one finding of a validator."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+
+class PowerZooError(Exception):
+    """Root of every error that this package defines."""
+
+
+class CaseError(PowerZooError, ValueError):
+    """A network case cannot be used; the message lists every problem found."""
+
+
+class DataError(PowerZooError, ValueError):
+    """A data set, a window or a signal cannot be used."""
+
+
+class DataMissing(PowerZooError, FileNotFoundError):
+    """A data set is not installed or a file was not found."""
+
+
+class SolverError(PowerZooError, ValueError):
+    """A solver was prepared for something that it cannot solve exactly."""
+
+
+MAX_LISTED = 5
+
+
+def listing(values: Iterable[object]) -> str:
+    """Join at most five values, then a count: a message stays one screen long."""
+    items = [str(v) for v in values]
+    shown = ", ".join(items[:MAX_LISTED])
+    return shown if len(items) <= MAX_LISTED else f"{shown} and {len(items) - MAX_LISTED} more"
+
+
+@dataclass(frozen=True)
+class Problem:
+    """One finding of a validator.
+
+    component:  "bus" | "branch" | "unit" | "load" | "case"
+    field:      column the finding is about
+    ids:        external ids (or row numbers) concerned
+    message:    what is wrong, with values
+    remedy:     what to do about it
+    severity:   "error" (the case is refused) or "warning" (suspicious magnitude)
+    """
+
+    component: str
+    field: str
+    ids: tuple[object, ...]
+    message: str
+    remedy: str
+    severity: str = "error"
+
+    def __str__(self) -> str:
+        where = f"{self.component} {listing(self.ids)}" if self.ids else self.component
+        return f"{where}: {self.message} {self.remedy}".rstrip()
+
+
+def render_problems(name: str, problems: Sequence[Problem]) -> str:
+    """Render all problems of one case as a numbered list, errors first."""
+    ordered = sorted(problems, key=lambda p: p.severity != "error")
+    lines = [f"{i}. [{p.severity}] {p}" for i, p in enumerate(ordered, 1)]
+    return f"{name} has {len(problems)} problem(s):\n" + "\n".join(lines)
+
+
+def nearest(name: object, options: Iterable[str]) -> str | None:
+    """Return the valid name closest to what the user typed, or None."""
+    names = list(options)
+    lowered = {n.lower(): n for n in names}
+    close = difflib.get_close_matches(str(name).lower(), list(lowered), n=1, cutoff=0.5)
+    return lowered[close[0]] if close else None
+
+
+def unknown(kind: str, name: object, options: Iterable[str]) -> str:
+    """Message for an unknown name: the value, the nearest valid one, the valid ones."""
+    names = sorted(options)
+    close = nearest(name, names)
+    hint = f" Did you mean {close!r}?" if close else ""
+    return f"Unknown {kind} {name!r}.{hint} Valid: {', '.join(names) or 'none'}."

@@ -1,0 +1,56 @@
+"""Spaces as plain data (NumPy bounds), so that the core needs no Gymnasium."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import Array
+
+
+class Box(NamedTuple):
+    """Continuous values between two bounds of the same shape and dtype."""
+
+    low: np.ndarray
+    high: np.ndarray
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        return self.low.shape
+
+
+class Discrete(NamedTuple):
+    """One integer in [0, n)."""
+
+    n: int
+
+
+class MultiDiscrete(NamedTuple):
+    """Integers in [0, nvec) element by element."""
+
+    nvec: np.ndarray
+
+
+Space = Box | Discrete | MultiDiscrete
+
+
+def sample(space: Space, key: Array) -> Array:
+    """Draw uniformly from a space."""
+    if isinstance(space, Box):
+        low, high = jnp.asarray(space.low), jnp.asarray(space.high)
+        return jax.random.uniform(key, space.shape, low.dtype, low, high)
+    if isinstance(space, Discrete):
+        return jax.random.randint(key, (), 0, space.n, jnp.int32)
+    return jax.random.randint(key, space.nvec.shape, 0, jnp.asarray(space.nvec), jnp.int32)
+
+
+def contains(space: Space, x: np.ndarray) -> bool:
+    """Whether a host value lies in a space (shape, bounds, no NaN)."""
+    x = np.asarray(x)
+    if isinstance(space, Box):
+        return x.shape == space.shape and bool(np.all((x >= space.low) & (x <= space.high)))
+    if isinstance(space, Discrete):
+        return x.shape == () and x.dtype.kind in "iu" and bool(0 <= x < space.n)
+    return x.shape == space.nvec.shape and x.dtype.kind in "iu" and bool(np.all((x >= 0) & (x < space.nvec)))

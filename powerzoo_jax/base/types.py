@@ -1,0 +1,111 @@
+"""The plain data that every layer speaks.
+
+Shape alphabet, without batch axis (vmap adds it in front):
+N bus, L branch, G unit, A agent, O observation field, U action, M discrete choice, C cost channel, K reward term.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+from flax import struct
+from jax import Array
+
+
+@dataclass(frozen=True)
+class Dims:
+    """Every static size of a simulation."""
+
+    bus: int
+    branch: int
+    unit: int
+    agent: int
+    obs: int
+    act: int
+    choice: int
+    cost: int
+    term: int
+
+
+@struct.dataclass(kw_only=True)
+class Masks:
+    """What is real and what is padding; False reads 0 and costs 0.
+
+    agent:  (A,)    bool
+    obs:    (A, O)  bool
+    act:    (A, U)  bool
+    cost:   (C,)    bool
+    term:   (A, K)  bool
+    """
+
+    agent: Array
+    obs: Array
+    act: Array
+    cost: Array
+    term: Array
+
+
+@struct.dataclass(kw_only=True)
+class EnvState:
+    """What a step changes. Families add leaves by subclass.
+
+    t:    ()  int32   steps taken in this episode
+    key:  (2,) uint32  the episode's key; `init` derives every draw from it
+    """
+
+    t: Array
+    key: Array
+
+
+@struct.dataclass(kw_only=True)
+class Info:
+    """What a step reports beside reward and cost; the same tree from every step.
+
+    terminated:   ()      bool   the task ended for a physical reason (power-flow failure)
+    truncated:    ()      bool   the horizon was reached
+    pf_status:    ()      int32  powerflow.Status
+    pf_residual:  ()      [pu]   largest power mismatch of the solve
+    legal:        (A, M)  bool   legality of the next discrete action (M = 0 in continuous tasks)
+    terms:        (A, K)         reward terms before weighting
+    """
+
+    terminated: Array
+    truncated: Array
+    pf_status: Array
+    pf_residual: Array
+    legal: Array
+    terms: Array
+
+
+class Step(NamedTuple):
+    """Result of one step: obs (A, O), reward (A,), cost (C,)."""
+
+    state: Any
+    obs: Array
+    reward: Array
+    cost: Array
+    info: Any
+
+
+@dataclass(frozen=True)
+class TaskSpec:
+    """Everything a paper must quote about a task; hashable.
+
+    `split` takes no part in equality, so that train, validation and test share one compiled program.
+    A budget of inf means that the channel is reported and not constrained.
+    """
+
+    id: str
+    version: int
+    family: str
+    case: str
+    horizon: int
+    dt_hours: float
+    split: str = field(compare=False)
+    agents: tuple[str, ...]
+    cost_names: tuple[str, ...]
+    cost_budget: tuple[float, ...]
+    term_names: tuple[str, ...]
+    term_weights: tuple[float, ...]
+    overrides: tuple[tuple[str, Any], ...] = ()

@@ -1,0 +1,70 @@
+"""What an environment is: `Env` (static code), `EnvParams` (leaves of a lane), `Sim` (both, with its task spec)."""
+
+from __future__ import annotations
+
+from typing import Any, Protocol
+
+from flax import struct
+from jax import Array
+
+from powerzoo_jax.base import Box, Dims, EnvState, Masks, Space, Step, TaskSpec
+
+
+@struct.dataclass(kw_only=True)
+class EnvParams:
+    """What is fixed for the life of a lane; leaves only. Families add leaves by subclass.
+
+    grid:     cases.Grid       network of the lane
+    factors:  pytree           what the solver prepared on the host
+    masks:    base.Masks       padding
+    horizon:  () int32         steps until truncation
+    bank:     pytree           exogenous series, shared by all lanes
+    """
+
+    grid: Any
+    factors: Any
+    masks: Masks
+    horizon: Array
+    bank: Any
+
+
+class Env(Protocol):
+    """Static code of a family: frozen, hashable by value, owns no arrays, never jits, never resets itself."""
+
+    @property
+    def dims(self) -> Dims: ...
+
+    def init(self, key: Array, params: Any) -> tuple[Any, Array]: ...
+
+    def step(self, state: Any, action: Array, params: Any) -> Step: ...
+
+    def spaces(self, params: Any) -> tuple[Box, Space]: ...
+
+
+@struct.dataclass
+class Sim:
+    """A task ready to run: a pytree whose leaves are `params`; `env` and `spec` are static.
+
+    `jax.vmap` over a stacked Sim is vmap over grids. Kernel actions lie in [-1, 1].
+
+    Example:
+        sim = powerzoo_jax.make("battery_arbitrage", split="train")
+        state, obs = sim.init(jax.random.key(0))
+        state, obs, reward, cost, info = sim.step(state, jnp.zeros((1, 1)))
+    """
+
+    params: Any
+    env: Any = struct.field(pytree_node=False)
+    spec: TaskSpec = struct.field(pytree_node=False)
+
+    def init(self, key: Array) -> tuple[EnvState, Array]:
+        """Draw an episode: (state, obs (A, O)). Runs one solve of the family."""
+        return self.env.init(key, self.params)
+
+    def step(self, state: Any, action: Array) -> Step:
+        """Advance one step: action (A, U) -> Step(state, obs (A, O), reward (A,), cost (C,), info)."""
+        return self.env.step(state, action, self.params)
+
+    def spaces(self) -> tuple[Box, Space]:
+        """Observation and action space of the kernel, agent axis in front (NumPy bounds)."""
+        return self.env.spaces(self.params)
