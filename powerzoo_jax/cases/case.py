@@ -1,0 +1,217 @@
+"""`Case`: a network as plain host tables, before anything is padded, scaled or put on a device."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields
+from functools import cached_property
+from typing import Any, ClassVar
+
+import numpy as np
+
+from powerzoo_jax.base.errors import CaseError, listing
+
+PQ, PV, REF, ISOLATED = 1, 2, 3, 4  # bus kinds
+
+
+class _Table:
+    """Columns of one length as read-only arrays of a fixed dtype: float64 unless the class says otherwise."""
+
+    INTEGER: ClassVar[frozenset[str]] = frozenset()
+    BOOLEAN: ClassVar[frozenset[str]] = frozenset()
+
+    def __post_init__(self) -> None:
+        lengths = {}
+        for item in fields(self):  # type: ignore[arg-type]
+            array: np.ndarray = np.array(getattr(self, item.name), dtype=self._dtype(item.name))
+            array.setflags(write=False)
+            object.__setattr__(self, item.name, array)
+            lengths[item.name] = array.shape[0]
+        if len(set(lengths.values())) > 1:
+            found = listing(f"{name} {n}" for name, n in lengths.items())
+            raise CaseError(f"{type(self).__name__} has columns of unequal lengths ({found}). Give one row per entry.")
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        # NumPy forgets the read-only flag in a pickle, and cases are shared through a cache
+        for name, array in state.items():
+            array.setflags(write=False)
+            object.__setattr__(self, name, array)
+
+    def __len__(self) -> int:
+        return len(getattr(self, fields(self)[0].name))  # type: ignore[arg-type]
+
+    @classmethod
+    def _dtype(cls, name: str) -> type:
+        return np.int64 if name in cls.INTEGER else np.bool_ if name in cls.BOOLEAN else np.float64
+
+
+@dataclass(frozen=True, eq=False)
+class BusTable(_Table):
+    """Buses.
+
+    id:              (N,)  int64   external number, unique
+    kind:            (N,)  int64   1 PQ, 2 PV, 3 reference, 4 isolated
+    gs_mw:           (N,)  [MW]    shunt conductance, consumption at 1 pu
+    bs_mvar:         (N,)  [Mvar]  shunt susceptance, injection at 1 pu
+    v_init_pu:       (N,)  [pu]    initial magnitude
+    angle_init_deg:  (N,)  [deg]   initial angle
+    base_kv:         (N,)  [kV]    base voltage
+    v_max_pu:        (N,)  [pu]
+    v_min_pu:        (N,)  [pu]
+    """
+
+    INTEGER = frozenset({"id", "kind"})
+
+    id: np.ndarray
+    kind: np.ndarray
+    gs_mw: np.ndarray
+    bs_mvar: np.ndarray
+    v_init_pu: np.ndarray
+    angle_init_deg: np.ndarray
+    base_kv: np.ndarray
+    v_max_pu: np.ndarray
+    v_min_pu: np.ndarray
+
+
+@dataclass(frozen=True, eq=False)
+class BranchTable(_Table):
+    """Lines, cables and transformers as pi models with an ideal transformer at the from end.
+
+    from_id, to_id:                (L,)  int64   external bus numbers
+    r_pu, x_pu, b_pu:              (L,)  [pu]    series resistance, reactance, total charging
+    rate_a_mva:                    (L,)  [MVA]   long-term rating, 0 = unlimited
+    tap:                           (L,)  [-]     off-nominal ratio, 1 where a file says 0
+    shift_deg:                     (L,)  [deg]   phase shift, positive delays the to end
+    in_service:                    (L,)  bool
+    angle_min_deg, angle_max_deg:  (L,)  [deg]   limits of the angle difference, -360 and 360 = none
+    """
+
+    INTEGER = frozenset({"from_id", "to_id"})
+    BOOLEAN = frozenset({"in_service"})
+
+    from_id: np.ndarray
+    to_id: np.ndarray
+    r_pu: np.ndarray
+    x_pu: np.ndarray
+    b_pu: np.ndarray
+    rate_a_mva: np.ndarray
+    tap: np.ndarray
+    shift_deg: np.ndarray
+    in_service: np.ndarray
+    angle_min_deg: np.ndarray
+    angle_max_deg: np.ndarray
+
+
+@dataclass(frozen=True, eq=False)
+class UnitTable(_Table):
+    """Generating units.
+
+    bus_id:                     (G,)    int64   external bus number
+    p_mw, q_mvar:               (G,)            initial output
+    q_max_mvar, q_min_mvar:     (G,)    [Mvar]  may be infinite
+    v_set_pu:                   (G,)    [pu]    voltage set-point
+    base_mva:                   (G,)    [MVA]   machine base
+    in_service:                 (G,)    bool
+    p_max_mw, p_min_mw:         (G,)    [MW]
+    cost_model:                 (G,)    int64   0 none, 1 piecewise linear, 2 polynomial
+    cost_terms:                 (G,)    int64   number of points (model 1) or coefficients (model 2)
+    startup_usd, shutdown_usd:  (G,)    [USD]
+    cost:                       (G, K)  x1, y1, x2, y2, ... [MW, USD/h] or highest power first, zero padded
+    """
+
+    INTEGER = frozenset({"bus_id", "cost_model", "cost_terms"})
+    BOOLEAN = frozenset({"in_service"})
+
+    bus_id: np.ndarray
+    p_mw: np.ndarray
+    q_mvar: np.ndarray
+    q_max_mvar: np.ndarray
+    q_min_mvar: np.ndarray
+    v_set_pu: np.ndarray
+    base_mva: np.ndarray
+    in_service: np.ndarray
+    p_max_mw: np.ndarray
+    p_min_mw: np.ndarray
+    cost_model: np.ndarray
+    cost_terms: np.ndarray
+    startup_usd: np.ndarray
+    shutdown_usd: np.ndarray
+    cost: np.ndarray
+
+
+@dataclass(frozen=True, eq=False)
+class LoadTable(_Table):
+    """Loads, positive = consumption.
+
+    bus_id:        (D,)  int64   external bus number
+    p_mw, q_mvar:  (D,)  [MW], [Mvar]
+    """
+
+    INTEGER = frozenset({"bus_id"})
+
+    bus_id: np.ndarray
+    p_mw: np.ndarray
+    q_mvar: np.ndarray
+
+
+@dataclass(frozen=True, eq=False)
+class Case:
+    """A network on the host: picklable, read-only; change it with `dataclasses.replace`.
+
+    name:      what `load_case` calls it
+    base_mva:  [MVA] three-phase power base of the per-unit values
+    citation:  where the numbers come from, to be quoted in papers
+    notes:     records of the source that the tables cannot express; `validate` repeats them as warnings
+    """
+
+    name: str
+    base_mva: float
+    citation: str
+    bus: BusTable
+    branch: BranchTable
+    unit: UnitTable
+    load: LoadTable
+    notes: tuple[str, ...] = ()
+
+    @property
+    def n_bus(self) -> int:
+        return len(self.bus)
+
+    @property
+    def n_branch(self) -> int:
+        return len(self.branch)
+
+    @property
+    def n_unit(self) -> int:
+        return len(self.unit)
+
+    @cached_property
+    def bus_index(self) -> dict[int, int]:
+        """External bus id -> position."""
+        return {int(i): k for k, i in enumerate(self.bus.id)}
+
+    @property
+    def slack_bus(self) -> np.ndarray:
+        """Positions of the reference buses, (S,) int64; one entry in a well-formed case."""
+        return np.flatnonzero(self.bus.kind == REF)
+
+    def positions(self, bus_ids: np.ndarray) -> np.ndarray:
+        """Positions of external bus ids, same shape, int64; -1 where the case has no such bus."""
+        index = self.bus_index
+        return np.array([index.get(int(i), -1) for i in bus_ids], np.int64)
+
+    @property
+    def p_load_mw(self) -> np.ndarray:
+        """Active load per bus, (N,) [MW]."""
+        return self._per_bus(self.load.p_mw)
+
+    @property
+    def q_load_mvar(self) -> np.ndarray:
+        """Reactive load per bus, (N,) [Mvar]."""
+        return self._per_bus(self.load.q_mvar)
+
+    def _per_bus(self, values: np.ndarray) -> np.ndarray:
+        at = self.positions(self.load.bus_id)
+        if np.any(at < 0):
+            missing = listing(self.load.bus_id[at < 0])
+            raise CaseError(f"{self.name}: loads name unknown buses {missing}. Call cases.validate for all problems.")
+        return np.bincount(at, values, minlength=self.n_bus).astype(np.float64)

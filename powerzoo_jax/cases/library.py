@@ -1,0 +1,97 @@
+"""The shipped cases by name."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import fields
+from functools import cache
+from pathlib import Path
+
+import numpy as np
+
+from powerzoo_jax.base.errors import CaseError, DataMissing, unknown
+from powerzoo_jax.cases.case import BranchTable, BusTable, Case, LoadTable, UnitTable
+from powerzoo_jax.cases.matpower import read_matpower
+
+FOLDER = Path(__file__).parent / "tables"
+
+# Asked for by name, and impossible: the reply names what serves the purpose instead.
+NOT_OFFERED = {
+    "case552gb": "No openly licensed source exists for a 552-bus table of Great Britain, so case552gb is not offered. "
+    "Use case2224gb or case793gb, which model the same system and can be solved in AC."
+}
+
+
+def list_cases() -> tuple[str, ...]:
+    """Names that `load_case` knows, by number and then by letter."""
+    return tuple(sorted((p.stem for p in FOLDER.glob("*.npz")), key=_by_number))
+
+
+def _by_number(name: str) -> tuple[int, str]:
+    digits = "".join(c for c in name.removeprefix("case").partition("_")[0] if c.isdigit())
+    return int(digits or 0), name
+
+
+def load_case(name_or_path: str | int | os.PathLike[str]) -> Case:
+    """Return a shipped case by name ("case33bw", "33bw", 118), or read a .m file by path.
+
+    Raises ValueError for an unknown name, DataMissing (a FileNotFoundError) for a missing file and CaseError for a
+    file that cannot be read. Shipped cases are cached and read-only.
+    """
+    text = os.fspath(name_or_path) if isinstance(name_or_path, os.PathLike) else str(name_or_path)
+    if text.lower().endswith(".m"):
+        return _from_file(Path(text))
+    name = text.strip().lower()
+    name = name if name.startswith("case") else f"case{name}"
+    if name in NOT_OFFERED:
+        raise CaseError(NOT_OFFERED[name])
+    if name not in list_cases():
+        raise ValueError(unknown("case", name_or_path, list_cases()))
+    return _shipped(name)
+
+
+def _from_file(path: Path) -> Case:
+    if not path.is_file():
+        raise DataMissing(
+            f"There is no case file {str(path)!r}. Check the path (the current folder is {str(Path.cwd())!r}), "
+            f"or give a shipped name: {', '.join(list_cases())}."
+        )
+    return read_matpower(path)
+
+
+@cache
+def _shipped(name: str) -> Case:
+    with np.load(FOLDER / f"{name}.npz", allow_pickle=False) as archive:
+        return from_arrays({key: archive[key] for key in archive.files})
+
+
+def to_arrays(case: Case) -> dict[str, np.ndarray]:
+    """Flatten a case into named arrays, the content of its npz: `bus.id`, `unit.cost`, `name`, ..."""
+    arrays = {
+        "name": np.array(case.name),
+        "base_mva": np.array(case.base_mva, np.float64),
+        "citation": np.array(case.citation),
+        "notes": np.array(case.notes, dtype=np.str_),
+    }
+    for table in ("bus", "branch", "unit", "load"):
+        rows = getattr(case, table)
+        arrays |= {f"{table}.{column.name}": getattr(rows, column.name) for column in fields(rows)}
+    return arrays
+
+
+def from_arrays(arrays: dict[str, np.ndarray]) -> Case:
+    """Rebuild a case from `to_arrays`."""
+
+    def columns(table: str) -> dict[str, np.ndarray]:
+        return {key.partition(".")[2]: value for key, value in arrays.items() if key.startswith(f"{table}.")}
+
+    return Case(
+        name=str(arrays["name"]),
+        base_mva=float(arrays["base_mva"]),
+        citation=str(arrays["citation"]),
+        notes=tuple(str(note) for note in arrays["notes"]),
+        bus=BusTable(**columns("bus")),
+        branch=BranchTable(**columns("branch")),
+        unit=UnitTable(**columns("unit")),
+        load=LoadTable(**columns("load")),
+    )
