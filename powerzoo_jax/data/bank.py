@@ -1,0 +1,284 @@
+"""Profile bank: the tables an environment reads by row number, built on the host with NumPy.
+
+A bank holds the whole year, whatever the split, plus the rows at which episodes may start.  Banks of all
+splits of a task therefore have one shape, and one compiled program serves them all.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from powerzoo_jax.base.errors import DataError, unknown
+from powerzoo_jax.data.clock import iso_dates, steps_per_day
+from powerzoo_jax.data.manifest import Dataset, load_dataset, price_quantiles
+from powerzoo_jax.data.series import day_matrix
+from powerzoo_jax.data.splits import (
+    UNUSED,
+    all_days,
+    eligible_start_days,
+    label_days,
+    list_splits,
+    window_days,
+)
+
+TABLE_DAYS = 366  # days in a price table and in the start list, so that leap years fit
+MAX_PAIRS = 31  # the days of one month
+SIGNAL_LIMITS = (-1.0, 3.0)
+LOAD_FIELDS = ("load_factor", "time_sin", "time_cos", "load_ahead_hi", "load_ahead_lo")
+STRESS_SPLIT = "price_stress"
+STRESS_SET, STRESS_COLUMN = "ercot_dam_2021_2022", "HB_HOUSTON"
+CUSTOM_SPLIT = "custom"
+HOURS_PER_DAY = 24
+
+
+@dataclass(frozen=True, eq=False)
+class Bank:
+    """Tables of one task and split; shapes depend on the data sets and the step, never on the split.
+
+    split:           name of the split, "custom" for a window of dates
+    load_fields:     names of the F_l columns of load_rows
+    load_rows:       (R_l, F_l)  float32  one row a step; the last row repeats the features of the step before
+                     load_factor  [1]     D(t) / d_ref
+                     time_sin, time_cos   of the local standard time of day
+                     load_ahead_hi, _lo   sum of load_factor over all rows before this one, as two floats: the
+                                          sum over rows a..b-1 is (hi[b] - hi[a]) + (lo[b] - lo[a])
+    price_fields:    names of the F_p columns of price_rows
+    price_rows:      (R_p, F_p)  float32  one row a step, edge-padded to 366 days and one row
+                     price_per_mwh        [$/MWh]
+                     price_signal         [1]  (price - p05) / (p95 - p05), clipped to [-1, 3]
+                     price_forecast_k     [1]  the same, k hours ahead; beyond its run the last value repeats
+                     mean_price_ahead     [$/MWh]  mean over the horizon that starts at this row
+    start_day:       n_start ISO dates of the load set
+    start_load_row:  (S,)    int32  load row of each start, padded with the first one
+    n_start:         number of starts that are real
+    pair_price_row:  (S, K)  int32  candidate price rows of each start, padded with the first one
+    pair_count:      (S,)    int32  number of candidates, at least 1
+    steps_per_day:   steps in a day
+    d_ref:           constant that load_factor divides by, in the unit of the load signal
+    price_p05, price_p95:  [$/MWh]  normalisation of the price
+    price_mean:      [$/MWh]  mean over the price days of the split
+    sources:         (data set, signal, content hash) of load and price
+    """
+
+    split: str
+    load_fields: tuple[str, ...]
+    load_rows: np.ndarray
+    price_fields: tuple[str, ...]
+    price_rows: np.ndarray
+    start_day: tuple[str, ...]
+    start_load_row: np.ndarray
+    n_start: int
+    pair_price_row: np.ndarray
+    pair_count: np.ndarray
+    steps_per_day: int
+    d_ref: float
+    price_p05: float
+    price_p95: float
+    price_mean: float
+    sources: tuple[tuple[str, str, str], ...]
+
+
+@dataclass(frozen=True, eq=False)
+class _Choice:
+    """Which days each set lends to a bank: one label a day of `all_days`, and the label wanted."""
+
+    split: str
+    load_split: str
+    load_labels: np.ndarray
+    price_set: str
+    price_column: str
+    price_split: str
+    price_labels: np.ndarray
+
+
+def build_bank(
+    load_set: str,
+    load_column: str,
+    price_set: str,
+    price_column: str,
+    step_minutes: int,
+    split: str,
+    horizon_steps: int,
+    forecast_hours: int = 24,
+    start_date: str | None = None,
+    end_date: str | None = None,
+) -> Bank:
+    """Build the bank of a task that has one load and one price.
+
+    Dates replace the split calendar.  A split that the load set does not have ("price_stress") starts on its
+    test days; one that the price set does not have takes the prices of the ERCOT storm.
+    Raises ValueError for an unknown name or an unusable window (DataError), KeyError for an unknown signal.
+    """
+    spd = steps_per_day(step_minutes)
+    if horizon_steps < 1:
+        raise ValueError(f"horizon_steps must be at least 1, got {horizon_steps}.")
+    horizon_days = -(-horizon_steps // spd)
+    if start_date is None and end_date is None:
+        choice = _choose_split(split, load_set, price_set, price_column, horizon_days)
+    else:
+        choice = _choose_window(start_date, end_date, load_set, price_set, price_column, horizon_days)
+    load, price = load_dataset(load_set), load_dataset(choice.price_set)
+    load_days, profile = day_matrix(load, load_column, step_minutes)
+    days, values, labels = _price_days(price, choice, step_minutes)
+    ours = labels == choice.price_split
+    starts = eligible_start_days(load_days[choice.load_labels == choice.load_split], horizon_days)
+    candidates = eligible_start_days(days[ours], horizon_days)
+    for found, data in ((starts, load), (candidates, price)):
+        if not len(found):
+            name = data.meta.name
+            raise DataError(f"no {horizon_days}-day episode fits into {choice.split!r} of {name}. Shorten the horizon.")
+    size = max(TABLE_DAYS, len(load_days))
+    pair_price_row, pair_count = _pair(starts, candidates, days, spd)
+    d_ref = load.d_ref(load_column)
+    low, high = price_quantiles(choice.price_set, price.resolve(choice.price_column))
+    fields, rows = _price_table(values, _run_ends(days, labels), horizon_steps, forecast_hours, (low, high))
+    return Bank(
+        split=choice.split,
+        load_fields=LOAD_FIELDS,
+        load_rows=_load_table(profile / d_ref),
+        price_fields=fields,
+        price_rows=rows,
+        start_day=iso_dates(starts),
+        start_load_row=_pad(np.searchsorted(load_days, starts) * spd, size),
+        n_start=len(starts),
+        pair_price_row=_pad(pair_price_row, size),
+        pair_count=_pad(pair_count, size),
+        steps_per_day=spd,
+        d_ref=d_ref,
+        price_p05=low,
+        price_p95=high,
+        price_mean=float(values[ours].mean()),
+        sources=(_source(load, load_column), _source(price, choice.price_column)),
+    )
+
+
+def _choose_split(split: str, load_set: str, price_set: str, price_column: str, horizon_days: int) -> _Choice:
+    known = dict.fromkeys((*list_splits(load_set), *list_splits(price_set), STRESS_SPLIT))
+    if split not in known:
+        raise ValueError(unknown("split", split, known))
+    if split not in list_splits(price_set):
+        price_set, price_column = STRESS_SET, STRESS_COLUMN
+    return _Choice(
+        split=split,
+        load_split=split if split in list_splits(load_set) else "test",
+        load_labels=label_days(load_set, horizon_days),
+        price_set=price_set,
+        price_column=price_column,
+        price_split=split,
+        price_labels=label_days(price_set, horizon_days),
+    )
+
+
+def _choose_window(
+    start_date: str | None, end_date: str | None, load_set: str, price_set: str, price_column: str, horizon_days: int
+) -> _Choice:
+    window = window_days(load_set, start_date, end_date, horizon_days)
+    load_days, price_days = all_days(load_set), all_days(price_set)
+    same_dates = np.isin(_month_day(price_days), _month_day(window))
+    if price_set == load_set:
+        same_dates = np.isin(price_days, window)
+    return _Choice(
+        split=CUSTOM_SPLIT,
+        load_split=CUSTOM_SPLIT,
+        load_labels=np.where(np.isin(load_days, window), CUSTOM_SPLIT, UNUSED),
+        price_set=price_set,
+        price_column=price_column,
+        price_split=CUSTOM_SPLIT,
+        price_labels=np.where(same_dates, CUSTOM_SPLIT, UNUSED),
+    )
+
+
+def _source(data: Dataset, column: str) -> tuple[str, str, str]:
+    return data.meta.name, data.resolve(column), data.meta.sha256
+
+
+def _price_days(price: Dataset, choice: _Choice, step_minutes: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Days (D,), prices (D, steps) and labels (D,) that fit a price table: the whole set, or only the split."""
+    days, values = day_matrix(price, choice.price_column, step_minutes)
+    labels = choice.price_labels
+    if len(days) > TABLE_DAYS:
+        ours = labels == choice.price_split
+        days, values, labels = days[ours], values[ours], labels[ours]
+    if len(days) > TABLE_DAYS:
+        raise DataError(
+            f"{choice.split!r} of {price.meta.name} holds {len(days)} days, a price table {TABLE_DAYS}. "
+            "Choose a window of at most a year."
+        )
+    return days, values, labels
+
+
+def _run_ends(days: np.ndarray, labels: np.ndarray) -> np.ndarray:
+    """Position of the last day of each day's run: consecutive dates that share a label."""
+    breaks = (np.diff(days) != np.timedelta64(1, "D")) | (labels[1:] != labels[:-1])
+    ends = np.append(np.flatnonzero(breaks), len(days) - 1)
+    return ends[np.searchsorted(ends, np.arange(len(days)))]
+
+
+def _load_table(factor: np.ndarray) -> np.ndarray:
+    """Rows (D * steps + 1, 5) from load factors (D, steps)."""
+    n_day, spd = factor.shape
+    flat = factor.reshape(-1)
+    ahead = np.concatenate([[0.0], np.cumsum(flat)])
+    high = ahead.astype(np.float32)
+    angle = np.tile(2.0 * np.pi * np.arange(spd) / spd, n_day)
+    features = [np.append(x, x[-1]) for x in (flat, np.sin(angle), np.cos(angle))]
+    return np.stack([*features, high, ahead - high], axis=1).astype(np.float32)
+
+
+def _price_table(
+    values: np.ndarray, run_end: np.ndarray, horizon: int, forecast_hours: int, quantiles: tuple[float, float]
+) -> tuple[tuple[str, ...], np.ndarray]:
+    """Field names and rows (366 * steps + 1, F) from prices (D, steps)."""
+    spd, flat = values.shape[1], values.reshape(-1)
+    low, high = quantiles
+    signal = np.clip((flat - low) / (high - low), *SIGNAL_LIMITS)
+    row = np.arange(len(flat))
+    last = np.repeat((run_end + 1) * spd - 1, spd)
+    lead = np.arange(1, forecast_hours + 1) * spd // HOURS_PER_DAY
+    forecast = signal[np.minimum(row[:, None] + lead, last[:, None])]
+    total = np.concatenate([[0.0], np.cumsum(np.append(flat, np.full(horizon, flat[-1])))])
+    mean_ahead = (total[row + horizon] - total[row]) / horizon
+    table = np.column_stack([flat, signal, forecast, mean_ahead])
+    names = tuple(f"price_forecast_{k}" for k in range(1, forecast_hours + 1))
+    fields = ("price_per_mwh", "price_signal", *names, "mean_price_ahead")
+    return fields, _pad(table, TABLE_DAYS * spd + 1, edge=-1).astype(np.float32)
+
+
+def _pair(starts: np.ndarray, candidates: np.ndarray, days: np.ndarray, spd: int) -> tuple[np.ndarray, np.ndarray]:
+    """Candidate price rows (n, K) of each start and their number (n,).
+
+    The same month and day where the price set has it, else every day of the month, else of the nearest month.
+    """
+    rows = np.searchsorted(days, candidates) * spd
+    of_day, of_month = _month_day(candidates), _month(candidates)
+    months = np.unique(of_month)
+    pairs, counts = np.zeros((len(starts), MAX_PAIRS), np.int64), np.zeros(len(starts), np.int64)
+    for i, (day, month) in enumerate(zip(_month_day(starts), _month(starts), strict=True)):
+        found = rows[of_day == day]
+        if not len(found):
+            away = np.abs(months - month)
+            nearest_month = months[np.argmin(np.minimum(away, 12 - away))]
+            # a price set of several years offers more days than fit: the first ones by date
+            found = rows[of_month == nearest_month]
+        found = found[:MAX_PAIRS]
+        pairs[i] = _pad(found, MAX_PAIRS)
+        counts[i] = len(found)
+    return pairs, counts
+
+
+def _month(days: np.ndarray) -> np.ndarray:
+    return days.astype("datetime64[M]").astype(np.int64) % 12 + 1
+
+
+def _month_day(days: np.ndarray) -> np.ndarray:
+    day = (days - days.astype("datetime64[M]").astype("datetime64[D]")).astype(np.int64) + 1
+    return 100 * _month(days) + day
+
+
+def _pad(rows: np.ndarray, size: int, edge: int = 0) -> np.ndarray:
+    """Lengthen axis 0 with copies of one row; row numbers become int32."""
+    filler = np.repeat(rows[edge][None], size - len(rows), axis=0)
+    padded = np.concatenate([rows, filler])
+    return padded.astype(np.int32) if padded.dtype.kind == "i" else padded

@@ -1,0 +1,96 @@
+"""Clocks: UTC instants, the local standard clock of a data set, and civil settlement days.
+
+Instants are int64 nanoseconds since 1970-01-01 UTC.  The local standard clock is UTC plus one fixed
+offset, so every local day has the same number of steps; civil time, with its clock changes, is needed only
+to read files that are stamped with it.
+"""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+from zoneinfo import ZoneInfo
+
+import numpy as np
+
+SECOND_NS = 1_000_000_000
+MINUTE_NS = 60 * SECOND_NS
+MINUTES_PER_DAY = 1440
+DAY_NS = MINUTES_PER_DAY * MINUTE_NS
+
+
+def to_local(time_utc: np.ndarray, offset_minutes: int) -> np.ndarray:
+    """Shift UTC instants to the local standard clock, int64 ns."""
+    return np.asarray(time_utc, np.int64) + offset_minutes * MINUTE_NS
+
+
+def to_utc(time_local: np.ndarray, offset_minutes: int) -> np.ndarray:
+    """Shift readings of the local standard clock to UTC instants, int64 ns."""
+    return np.asarray(time_local, np.int64) - offset_minutes * MINUTE_NS
+
+
+def local_days(time_utc: np.ndarray, offset_minutes: int) -> np.ndarray:
+    """Local standard date of each instant, datetime64[D]."""
+    return (to_local(time_utc, offset_minutes) // DAY_NS).astype("datetime64[D]")
+
+
+def minute_of_day(time_utc: np.ndarray, offset_minutes: int) -> np.ndarray:
+    """Minutes since local standard midnight, 0..1439."""
+    return to_local(time_utc, offset_minutes) % DAY_NS // MINUTE_NS
+
+
+def step_of_day(time_utc: np.ndarray, offset_minutes: int, step_minutes: int) -> np.ndarray:
+    """Index of the step, within its local standard day, that holds each instant."""
+    return minute_of_day(time_utc, offset_minutes) // step_minutes
+
+
+def steps_per_day(step_minutes: int) -> int:
+    """Number of steps in a day; raises ValueError when a day is not a whole number of steps."""
+    if step_minutes <= 0 or MINUTES_PER_DAY % step_minutes:
+        raise ValueError(f"step of {step_minutes} min does not divide a day. Choose 5, 15, 30 or 60 min.")
+    return MINUTES_PER_DAY // step_minutes
+
+
+def iso_dates(days: np.ndarray) -> tuple[str, ...]:
+    """Dates as YYYY-MM-DD strings."""
+    return tuple(str(d) for d in np.asarray(days, "datetime64[D]"))
+
+
+def interval_end_labels(time_utc: np.ndarray, offset_minutes: int, step_minutes: int) -> tuple[str, ...]:
+    """Label intervals, given by their start, with their local end: "2016-01-01 00:30".
+
+    The last interval of a day ends at 24:00 of that same day; 00:00 would move it to the day after.
+    """
+    days = local_days(time_utc, offset_minutes)
+    ends = minute_of_day(time_utc, offset_minutes) + step_minutes
+    return tuple(f"{day} {end // 60:02d}:{end % 60:02d}" for day, end in zip(days, ends, strict=True))
+
+
+def civil_to_utc(wall: datetime, zone: str, *, repeated: bool = False) -> int:
+    """UTC instant [ns] of a civil wall-clock reading; `repeated` marks the second pass of a doubled hour.
+
+    Raises ValueError for a reading that the spring clock change skips.
+    """
+    civil = wall.replace(tzinfo=ZoneInfo(zone), fold=int(repeated))
+    instant = civil.astimezone(UTC)
+    if instant.astimezone(ZoneInfo(zone)).replace(tzinfo=None) != wall:
+        raise ValueError(f"{wall:%Y-%m-%d %H:%M} does not exist in {zone}: the clock was put forward over it.")
+    return round(instant.timestamp()) * SECOND_NS
+
+
+def settlement_periods(date: str, zone: str, period_minutes: int = 30) -> np.ndarray:
+    """UTC start [ns] of every settlement period of a civil day.
+
+    Half-hours number 46 on the day the clock is put forward, 50 on the day it is put back, else 48.
+    """
+    midnight = datetime.fromisoformat(date)
+    first = civil_to_utc(midnight, zone)
+    last = civil_to_utc(midnight + timedelta(days=1), zone)
+    return np.arange(first, last, period_minutes * MINUTE_NS, dtype=np.int64)
+
+
+def settlement_start(date: str, period: int, zone: str, period_minutes: int = 30) -> int:
+    """UTC start [ns] of settlement period 1, 2, ... of a civil day; raises ValueError beyond its last one."""
+    starts = settlement_periods(date, zone, period_minutes)
+    if not 1 <= period <= len(starts):
+        raise ValueError(f"{date} has settlement periods 1..{len(starts)} in {zone}, got {period}.")
+    return int(starts[period - 1])

@@ -1,0 +1,153 @@
+"""Split calendars: which local days of a data set are for training, validation and testing."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import date
+
+import numpy as np
+
+from powerzoo_jax.base.errors import DataError, unknown
+
+UNUSED = ""
+# Validation runs of the monthly table hold four days: longer horizons need whole weeks
+LONGEST_MONTHLY_HORIZON = 4
+WEEK_CYCLE = 5
+SPLIT_OF_WEEK = ("test", "train", "train", "train", "val")  # indexed by ISO week mod 5
+
+
+@dataclass(frozen=True)
+class Calendar:
+    """Days a data set covers on its local standard clock, and how they are split.
+
+    first, last:  ISO dates, inclusive
+    ranges:       (split, first, last) rows; empty = the monthly table of single-year sets
+    """
+
+    first: str
+    last: str
+    ranges: tuple[tuple[str, str, str], ...] = ()
+
+
+CALENDARS: dict[str, Calendar] = {
+    "simbench_2016": Calendar("2016-01-01", "2016-12-31"),
+    "de_smard_2018": Calendar("2018-01-01", "2018-12-31"),
+    "ercot_dam_2021_2022": Calendar(
+        "2021-01-01",
+        "2022-12-31",
+        (
+            ("train", "2021-01-01", "2021-02-09"),
+            ("price_stress", "2021-02-10", "2021-02-20"),
+            ("train", "2021-02-21", "2021-12-31"),
+            ("val", "2022-01-01", "2022-06-30"),
+            ("test", "2022-07-01", "2022-12-31"),
+        ),
+    ),
+}
+
+
+def get_calendar(dataset: str) -> Calendar:
+    """Calendar of a data set; raises ValueError for an unknown name."""
+    if dataset not in CALENDARS:
+        raise ValueError(unknown("data set", dataset, CALENDARS))
+    return CALENDARS[dataset]
+
+
+def span(first: str, last: str) -> np.ndarray:
+    """Every date from first to last, inclusive, datetime64[D]."""
+    return np.arange(np.datetime64(first, "D"), np.datetime64(last, "D") + 1)
+
+
+def all_days(dataset: str) -> np.ndarray:
+    """Every local day of a data set, datetime64[D]."""
+    calendar = get_calendar(dataset)
+    return span(calendar.first, calendar.last)
+
+
+def list_splits(dataset: str) -> tuple[str, ...]:
+    """Names of the splits of a data set."""
+    named = dict.fromkeys(row[0] for row in get_calendar(dataset).ranges)
+    return tuple(named) if named else ("train", "val", "test")
+
+
+def label_days(dataset: str, horizon_days: int = 1) -> np.ndarray:
+    """Split name of every day of `all_days`, "" where unused: one label a day, so no two splits overlap."""
+    calendar, days = get_calendar(dataset), all_days(dataset)
+    if not calendar.ranges:
+        rule = _monthly_split if horizon_days <= LONGEST_MONTHLY_HORIZON else _weekly_split
+        return np.array([rule(day) for day in days.tolist()])
+    labels = np.full(len(days), UNUSED, dtype="<U16")
+    for name, first, last in calendar.ranges:
+        labels[(days >= np.datetime64(first)) & (days <= np.datetime64(last))] = name
+    return labels
+
+
+def _monthly_split(day: date) -> str:
+    if day.day <= 20:
+        return "train"
+    if day.day <= 24:
+        return "val"
+    # day 25 is a gap: test days never touch a validation day
+    return "test" if day.day >= 26 else UNUSED
+
+
+def _weekly_split(day: date) -> str:
+    return SPLIT_OF_WEEK[day.isocalendar().week % WEEK_CYCLE]
+
+
+def split_days(dataset: str, split: str, horizon_days: int = 1) -> np.ndarray:
+    """Local days of one split in order, datetime64[D]; raises ValueError for an unknown split.
+
+    Horizons above four days use ISO weeks in single-year sets: week mod 5 in {1, 2, 3}, 4, 0.
+    """
+    if split not in list_splits(dataset):
+        raise ValueError(unknown(f"split of {dataset}", split, list_splits(dataset)))
+    return all_days(dataset)[label_days(dataset, horizon_days) == split]
+
+
+def runs(days: np.ndarray) -> list[np.ndarray]:
+    """Cut sorted days into runs of consecutive ones."""
+    days = np.asarray(days, "datetime64[D]")
+    cuts = np.flatnonzero(np.diff(days) != np.timedelta64(1, "D")) + 1
+    return [run for run in np.split(days, cuts) if len(run)]
+
+
+def eligible_start_days(days: np.ndarray, horizon_days: int) -> np.ndarray:
+    """Days from which the whole horizon stays inside one run of `days`."""
+    if horizon_days < 1:
+        raise ValueError(f"horizon_days must be at least 1, got {horizon_days}.")
+    kept = [run[: max(len(run) - horizon_days + 1, 0)] for run in runs(days)]
+    return np.concatenate([*kept, np.array([], "datetime64[D]")])
+
+
+def find_overlap(groups: Sequence[np.ndarray]) -> np.ndarray:
+    """Days that occur in more than one group; empty = no overlap."""
+    days, counts = np.unique(np.concatenate([np.unique(g) for g in groups]), return_counts=True)
+    return days[counts > 1]
+
+
+def window_days(dataset: str, start_date: str | None, end_date: str | None, horizon_days: int = 1) -> np.ndarray:
+    """Days of a custom window, both ends included.
+
+    Raises DataError (a ValueError) when only one date is given, a date is malformed or outside the data, or
+    the window holds fewer days than the horizon.
+    """
+    calendar = get_calendar(dataset)
+    if start_date is None or end_date is None:
+        raise DataError(f"got start_date={start_date!r} and end_date={end_date!r}. Give both dates or neither.")
+    try:
+        days = span(date.fromisoformat(start_date).isoformat(), date.fromisoformat(end_date).isoformat())
+    except ValueError as err:
+        raise DataError(f"window {start_date!r} to {end_date!r}: {err}. Write dates as YYYY-MM-DD.") from err
+    if not len(days):
+        raise DataError(f"window {start_date} to {end_date} ends before it starts. Swap the dates.")
+    if days[0] < np.datetime64(calendar.first) or days[-1] > np.datetime64(calendar.last):
+        raise DataError(
+            f"window {start_date} to {end_date} leaves {dataset}, which holds {calendar.first} to {calendar.last}."
+        )
+    if len(days) < horizon_days:
+        raise DataError(
+            f"window {start_date} to {end_date} holds {len(days)} day(s), an episode needs {horizon_days}. Widen it."
+        )
+    return days
