@@ -36,7 +36,7 @@ SHIPPED: dict[str, tuple[str, str]] = {
     "case1354pegase": (CC_BY.format(author="C. Josz, S. Fliscounakis, J. Maeght, P. Panciatici"), ""),
     "case2383wp": ("with permission of R. Korab; numbers also in PGLib-OPF (CC BY 4.0)", ""),
     "case33bw": ("paper (Baran and Wu 1989)", "ohm -> pu, kW -> MW as the file's own code says"),
-    "case69": ("paper (Das 2008)", "ohm -> pu, kW -> MW as the file's own code says"),
+    "case69": ("papers (Baran and Wu 1989; Das 2008)", "ohm -> pu, kW -> MW as the file's own code says"),
     "case118zh": ("paper (Zhang et al. 2007)", "ohm -> pu, kW -> MW as the file's own code says"),
     "case141": ("paper (Khodr et al. 2008)", "ohm -> pu, kVA -> MW and Mvar at power factor 0.85, as the file says"),
     "case533mt_hi": (CC_BY.format(author="G. Malmer and L. Thorin"), "table formulas evaluated"),

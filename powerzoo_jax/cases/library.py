@@ -12,6 +12,7 @@ import numpy as np
 from powerzoo_jax.base.errors import CaseError, DataMissing, unknown
 from powerzoo_jax.cases.case import BranchTable, BusTable, Case, LoadTable, UnitTable
 from powerzoo_jax.cases.matpower import read_matpower
+from powerzoo_jax.cases.validate import assert_valid
 
 FOLDER = Path(__file__).parent / "tables"
 
@@ -36,7 +37,8 @@ def load_case(name_or_path: str | int | os.PathLike[str]) -> Case:
     """Return a shipped case by name ("case33bw", "33bw", 118), or read a .m file by path.
 
     Raises ValueError for an unknown name, DataMissing (a FileNotFoundError) for a missing file and CaseError for a
-    file that cannot be read. Shipped cases are cached and read-only.
+    file that cannot be read or that `validate` finds errors in (`read_matpower` reads it without the rules).
+    Shipped cases are cached and read-only.
     """
     text = os.fspath(name_or_path) if isinstance(name_or_path, os.PathLike) else str(name_or_path)
     if text.lower().endswith(".m"):
@@ -56,7 +58,9 @@ def _from_file(path: Path) -> Case:
             f"There is no case file {str(path)!r}. Check the path (the current folder is {str(Path.cwd())!r}), "
             f"or give a shipped name: {', '.join(list_cases())}."
         )
-    return read_matpower(path)
+    case = read_matpower(path)
+    assert_valid(case)
+    return case
 
 
 @cache

@@ -33,7 +33,7 @@ INDEX_LISTS: dict[str, tuple[int, ...]] = {
 
 PLAIN = re.compile(r"(?:[\d\s.eE+\-,;]|\b(?:Inf|NaN|inf|nan)\b)*")
 REFERENCE = re.compile(r"\b([A-Za-z]\w*)\.(\w+)(?:\(([^()]*)\))?")
-MOST_STATEMENTS = 20  # a file that is no case at all must not print itself back
+MOST_PROBLEMS = 20  # a file that is no case at all must not print itself back
 
 
 @dataclass
@@ -64,19 +64,23 @@ def read_matpower(path_or_text: str | Path, name: str | None = None) -> Case:
         except ExpressionError as err:
             work.problems.append(_refusal(statement, str(err)))
     title = name or stem or work.name or "case"
-    if len(work.problems) > MOST_STATEMENTS:
-        more = len(work.problems) - MOST_STATEMENTS
-        work.problems[MOST_STATEMENTS:] = [Problem("case", "text", (), f"{more} further statements fail.", "")]
     _check_presence(work)
     if work.problems:
-        raise CaseError(render_problems(title, work.problems))
+        # missing tables were found last and matter most
+        shown = work.problems[::-1][:MOST_PROBLEMS][::-1]
+        more = len(work.problems) - len(shown)
+        if more:
+            shown.append(Problem("case", "text", (), f"{more} further lines cannot be read.", ""))
+        raise CaseError(render_problems(title, shown))
     assert work.base_mva is not None  # _check_presence
     return assemble(title, work.base_mva, header(text), work.tables, tuple(work.notes))
 
 
 def _source(path_or_text: str | Path) -> tuple[str, str]:
-    if isinstance(path_or_text, str) and ("\n" in path_or_text or "=" in path_or_text or not path_or_text.strip()):
-        return path_or_text, ""
+    if isinstance(path_or_text, str):
+        named = path_or_text.lower().endswith(".m") and "\n" not in path_or_text
+        if not named and ("\n" in path_or_text or "=" in path_or_text or not path_or_text.strip()):
+            return path_or_text, ""
     path = Path(path_or_text)
     if not path.is_file():
         raise DataMissing(f"There is no case file {str(path)!r}. Check the path, or see cases.list_cases().")
@@ -95,13 +99,15 @@ def _refusal(statement: Statement, reason: str) -> Problem:
 
 
 def _check_presence(work: _Workspace) -> None:
-    example = {"bus": "bus data", "gen": "unit data", "branch": "branch data"}
-    for table in example:
+    for table in ("bus", "gen", "branch"):
         named = any(p.field == table for p in work.problems)
         if table not in work.tables and not named:
             message = f"the table {work.variable}.{table} is missing."
-            remedy = f"Add `{work.variable}.{table} = [ ... ];` with the {example[table]}."
+            remedy = f"Add `{work.variable}.{table} = [ ... ];` with its rows."
             work.problems.append(Problem("case", table, (), message, remedy))
+    if work.skipping:
+        message = "an `if` whose branch is not taken has no `end`."
+        work.problems.append(Problem("case", "text", (), message, "Add the missing `end`."))
     if work.base_mva is None:
         message = f"{work.variable}.baseMVA is missing."
         work.problems.append(Problem("case", "base_mva", (), message, f"Add `{work.variable}.baseMVA = 100;`."))
@@ -113,6 +119,8 @@ def _check_presence(work: _Workspace) -> None:
 def _execute(work: _Workspace, statement: Statement) -> None:
     text = statement.text
     if work.skipping:
+        if work.skipping == 1 and text.startswith("else"):
+            raise ExpressionError("else is outside the subset")
         work.skipping += bool(re.match(r"(if|for|while|switch)\b", text)) - bool(re.fullmatch(r"end\w*", text))
         return
     if not statement.closed:
@@ -317,10 +325,11 @@ def _cells(text: str) -> list[str]:
 
 def _shape_problems(name: str, rows: list[list[float]], lines: list[int]) -> list[Problem]:
     if not rows:
-        needed = name in ("bus",)
-        return [Problem("case", name, (), f"the table {name!r} has no rows.", "Add rows.")] if needed else []
+        empty = Problem("case", name, (), f"the table {name!r} has no rows.", "Add rows.")
+        return [empty] if name == "bus" else []
     widths = np.array([len(row) for row in rows])
-    usual = int(np.bincount(widths).argmax())
+    counts = np.bincount(widths)
+    usual = counts.size - 1 - int(counts[::-1].argmax())  # on a tie the longer rows are the whole ones
     odd = np.flatnonzero(widths != usual)
     if odd.size:
         where = "; ".join(f"line {lines[i]} has {widths[i]}" for i in odd[:5])

@@ -38,7 +38,7 @@ def assert_valid(case: Case) -> None:
 Findings = Iterator[Problem]
 
 
-def _rows(component: str, at: np.ndarray) -> tuple[object, ...]:
+def _rows(at: np.ndarray) -> tuple[object, ...]:
     return tuple(int(i) + 1 for i in at)
 
 
@@ -57,7 +57,7 @@ def finite(case: Case) -> Findings:
             at = np.flatnonzero(bad.reshape(len(table), -1).any(axis=1))
             if at.size:
                 message = f"{column.name} is not a finite number in {at.size} row(s)."
-                yield Problem(component, column.name, _rows(component, at), message, "Give numbers.")
+                yield Problem(component, column.name, _rows(at), message, "Give numbers.")
 
 
 def base_power(case: Case) -> Findings:
@@ -102,7 +102,7 @@ def unknown_buses(case: Case) -> Findings:
         at = np.flatnonzero(case.positions(ids) < 0)
         if at.size:
             message = f"{column} names unknown bus {listing(ids[at])}."
-            yield Problem(component, column, _rows(component, at), message, "Correct the id or add the bus.")
+            yield Problem(component, column, _rows(at), message, "Correct the id or add the bus.")
 
 
 def connected(case: Case) -> Findings:
@@ -124,7 +124,7 @@ def isolated_in_use(case: Case) -> Findings:
     if at.size:
         message = f"in service at an isolated bus: {_ends(case, at)}."
         remedy = "Take the branch out of service, or change the bus kind."
-        yield Problem("branch", "in_service", _rows("branch", at), message, remedy)
+        yield Problem("branch", "in_service", _rows(at), message, remedy)
 
 
 def impedances(case: Case) -> Findings:
@@ -134,16 +134,16 @@ def impedances(case: Case) -> Findings:
     if zero.size:
         message = f"r = x = 0 pu: {_ends(case, zero)}."
         remedy = "Give a small reactance such as 1e-4 pu, or merge the two buses."
-        yield Problem("branch", "x_pu", _rows("branch", zero), message, remedy)
+        yield Problem("branch", "x_pu", _rows(zero), message, remedy)
     loop = np.flatnonzero(b.from_id == b.to_id)
     if loop.size:
         message = f"both ends are one bus: {_ends(case, loop)}."
-        yield Problem("branch", "to_id", _rows("branch", loop), message, "Remove the branch or correct an end.")
+        yield Problem("branch", "to_id", _rows(loop), message, "Remove the branch or correct an end.")
     large = np.flatnonzero(np.hypot(b.r_pu, b.x_pu) > LARGE_IMPEDANCE_PU)
     if large.size:
         message = f"|z| above {LARGE_IMPEDANCE_PU:g} pu: {_ends(case, large)}."
         remedy = "Check that impedances are in per unit, not in ohm."
-        yield Problem("branch", "x_pu", _rows("branch", large), message, remedy, "warning")
+        yield Problem("branch", "x_pu", _rows(large), message, remedy, "warning")
 
 
 def taps_and_ratings(case: Case) -> Findings:
@@ -152,15 +152,15 @@ def taps_and_ratings(case: Case) -> Findings:
     low = np.flatnonzero(b.tap <= 0)
     if low.size:
         message = f"tap = {listing(b.tap[low])}: {_ends(case, low)}."
-        yield Problem("branch", "tap", _rows("branch", low), message, "Give a positive ratio; 1 = nominal.")
+        yield Problem("branch", "tap", _rows(low), message, "Give a positive ratio; 1 = nominal.")
     odd = np.flatnonzero((b.tap > LARGE_TAP) | ((b.tap > 0) & (b.tap < 1 / LARGE_TAP)))
     if odd.size:
         message = f"tap = {listing(b.tap[odd])}: {_ends(case, odd)}."
-        yield Problem("branch", "tap", _rows("branch", odd), message, "Check that taps are per-unit ratios.", "warning")
+        yield Problem("branch", "tap", _rows(odd), message, "Check that taps are per-unit ratios.", "warning")
     negative = np.flatnonzero(b.rate_a_mva < 0)
     if negative.size:
         message = f"rate_a = {listing(b.rate_a_mva[negative])} MVA."
-        yield Problem("branch", "rate_a_mva", _rows("branch", negative), message, "Give a rating, or 0 for no limit.")
+        yield Problem("branch", "rate_a_mva", _rows(negative), message, "Give a rating, or 0 for no limit.")
 
 
 def ordered_limits(case: Case) -> Findings:
@@ -176,7 +176,7 @@ def ordered_limits(case: Case) -> Findings:
         at = np.flatnonzero(low > high)
         if at.size:
             found = listing(f"{low[i]:g} > {high[i]:g}" for i in at)
-            ids = tuple(map(int, bus.id[at])) if component == "bus" else _rows(component, at)
+            ids = tuple(map(int, bus.id[at])) if component == "bus" else _rows(at)
             yield Problem(component, low_name, ids, f"{low_name} > {high_name}: {found}.", "Exchange the two limits.")
 
 
@@ -195,7 +195,7 @@ def voltages(case: Case) -> Findings:
     at = np.flatnonzero(unit.in_service & ((unit.v_set_pu <= 0) | (unit.v_set_pu > LARGE_VOLTAGE_PU)))
     if at.size:
         message = f"v_set = {listing(unit.v_set_pu[at])} pu."
-        yield Problem("unit", "v_set_pu", _rows("unit", at), message, "Give a set-point near 1 pu.")
+        yield Problem("unit", "v_set_pu", _rows(at), message, "Give a set-point near 1 pu.")
 
 
 def load_magnitudes(case: Case) -> Findings:
