@@ -120,7 +120,7 @@ def test_records_that_cannot_be_represented_are_noted_and_warned_about():
         (SMALL.replace(BASE, ""), ["mpc.baseMVA is missing"]),
         (SMALL.replace("2 3 0.5 1 0 7", "2 3 0.5 1 7"), ["line 16 has 12", "most have 13"]),
         (SMALL.replace("2 3 0.5 1 0 7", "2 3 abc 1 0 7"), ["line 16", "'abc' is not defined"]),
-        (SMALL.replace("];\nmpc.gen", "\nmpc.gen"), ["broken has 1 problem", "'bus' is never closed", "];"]),
+        (SMALL.replace("];\nmpc.gen", "\nmpc.gen", 1), ["broken has 1 problem", "'bus' is never closed", "];"]),
         (SMALL.replace("    2, 1,", "    2.5, 1,"), ["row 2", "whole numbers", "2.5"]),
         (SMALL.replace("[2 0 0 3 0", "[2 0 0 9 0"), ["gencost", "n 9"]),
         (SMALL.replace("50/3", "50/0"), ["line 7", "cannot be computed"]),
