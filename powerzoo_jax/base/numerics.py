@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import Array
@@ -26,7 +25,7 @@ def resolve_dtype(dtype: Any = None) -> np.dtype:
     chosen = FLOAT if dtype is None else np.dtype(dtype)
     if chosen not in (np.dtype("float32"), np.dtype("float64")):
         raise ValueError(f"dtype {chosen.name!r} is not supported. Valid: float32, float64.")
-    if chosen == np.dtype("float64") and not jax.config.jax_enable_x64:
+    if chosen == np.dtype("float64") and jnp.asarray(0.0).dtype != chosen:
         raise ValueError(
             "dtype='float64' needs x64 mode, which is off. Set the environment variable JAX_ENABLE_X64=1, "
             "or call inside `with jax.enable_x64(True):`."

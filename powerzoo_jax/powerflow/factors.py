@@ -1,0 +1,275 @@
+"""Host-side preparation of feeders: everything that depends on the network alone, made once in float64."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import jax.numpy as jnp
+import numpy as np
+from flax import struct
+from jax import Array
+
+from powerzoo_jax.base.errors import SolverError, listing
+from powerzoo_jax.base.numerics import resolve_dtype
+from powerzoo_jax.cases import Case, assert_valid
+from powerzoo_jax.cases.case import ISOLATED, PV
+from powerzoo_jax.cases.topology import branch_positions, incidence, is_radial, radial_order
+
+BASE_STEPS = 200  # plain Z-bus iterations on the host; the base load is far from collapse, so a few dozen suffice
+BASE_TOL = 1e-14
+
+
+@struct.dataclass(kw_only=True)
+class FeederCore:
+    """Constant factors of the iteration x <- M r(x) + w on the active buses (a of them).
+
+    m:       (2a, 2a)  [pu]  M = (I - Z D0)^-1 Z, rows and columns (re, im)
+    w:       (2a,)     [pu]  (I - Z D0)^-1 w0
+    d_base:  (4, a)    [pu]  D0 per bus: d(re i)/d(re v), d(re i)/d(im v), d(im i)/d(re v), d(im i)/d(im v)
+    x_base:  (2a,)     [pu]  voltages at the base load
+    r_base:  (2a,)     [pu]  r at the base load
+    gain:    ()        [pu]  largest absolute row sum of M: voltage error per unit of current error
+    """
+
+    m: Array
+    w: Array
+    d_base: Array
+    x_base: Array
+    r_base: Array
+    gain: Array
+
+
+@struct.dataclass(kw_only=True)
+class FeederFactors:
+    """What `solve_feeder` needs to know about one feeder. Leaves only; map or share them between lanes.
+
+    core:       FeederCore
+    active:     (a,)          int32  buses that may inject; padding points at bus N (out of range)
+    idle:       (N,)          bool   buses that may not
+    m_bus:      (2N, 2a)      [pu]   affine map from r to the voltages of all buses, with w_bus (2N,)
+    m_from:     (2L, 2a)      [pu]   the same for the from ends of the branches, with w_from (2L,)
+    m_flow:     (2L+2, 2a)    [-]    the same for the branch currents and, last, the total injected current,
+                                     with w_flow (2L+2,); a subtree sum of injections in a radial feeder
+    r_pu, x_pu: (L,)          [pu]   series impedance, 0 out of service
+    v_slack:    ()            [pu]
+
+    Voltages and currents have products of their own so that a program that reads one does not pay for the other.
+    """
+
+    core: FeederCore
+    active: Array
+    idle: Array
+    m_bus: Array
+    w_bus: Array
+    m_from: Array
+    w_from: Array
+    m_flow: Array
+    w_flow: Array
+    r_pu: Array
+    x_pu: Array
+    v_slack: Array
+
+    @property
+    def n_bus(self) -> int:
+        return self.idle.shape[-1]
+
+    @property
+    def n_active(self) -> int:
+        return self.active.shape[-1]
+
+
+def prepare_feeder(
+    case: Case,
+    *,
+    active_bus_ids: Sequence[int] | None = None,
+    load_factor: float = 1.0,
+    v_slack: float | None = None,
+    dtype: Any = None,
+) -> FeederFactors:
+    """Factor an all-PQ feeder for `solve_feeder`.
+
+    case:            network; one slack bus, no PV bus, no taps, charging or shunts; loops are fine
+    active_bus_ids:  external ids of buses that may inject beside those with load (None: only those)
+    load_factor:     base point as a multiple of the nominal load; choose the middle of the range you will solve
+    v_slack:         [pu] slack voltage; None takes the set-point of the case
+    dtype:           float32 (None) or float64
+
+    Raises CaseError for an invalid case, SolverError naming the bus or branch that this solver cannot represent.
+    Source: implicit Z-bus method (Chen et al. 1991, doi:10.1109/61.131105) with a linearised-injection chord.
+    """
+    dtype = resolve_dtype(dtype)
+    assert_valid(case)
+    _refuse_unsupported(case)
+    slack = int(case.slack_bus[0])
+    v0 = float(_slack_voltage(case, slack) if v_slack is None else v_slack)
+    s_base = load_factor * nominal_injection(case)
+    active = _active_buses(case, s_base, active_bus_ids, slack)
+    z, path = _impedances(case, slack)
+    v_base = _base_state(z, s_base, v0)
+    m, w = _chord_matrices(z[np.ix_(active, active)], s_base[active], v_base[active], v0)
+    return _assemble(case, m, w, z, path, active, s_base, v_base, v0, dtype)
+
+
+def nominal_injection(case: Case) -> np.ndarray:
+    """Nominal net injection of every bus, (N,) complex [pu]: units in service less load; 0 at the slack bus."""
+    s = -(case.p_load_mw + 1j * case.q_load_mvar)
+    on = case.unit.in_service
+    np.add.at(s, case.positions(case.unit.bus_id[on]), case.unit.p_mw[on] + 1j * case.unit.q_mvar[on])
+    s[case.slack_bus] = 0.0
+    return s / case.base_mva
+
+
+def _refuse_unsupported(case: Case) -> None:
+    on = case.branch.in_service
+    if len(case.slack_bus) != 1:
+        ids = listing(case.bus.id[case.slack_bus])
+        raise SolverError(f"{case.name} has the reference buses {ids}; a feeder has one. Give the others kind 1.")
+    for bad, what in (
+        (case.bus.kind == PV, "holds its voltage (PV)"),
+        (case.bus.kind == ISOLATED, "is isolated"),
+        ((case.bus.gs_mw != 0) | (case.bus.bs_mvar != 0), "has a shunt"),
+    ):
+        if bad.any():
+            raise SolverError(
+                f"{case.name}: bus {listing(case.bus.id[bad])} {what}, which the feeder solver cannot represent. "
+                "It is for connected all-PQ feeders: give the bus kind 1, a shunt as a load, or drop the bus."
+            )
+    plain = (case.branch.b_pu == 0) & (case.branch.tap == 1) & (case.branch.shift_deg == 0)
+    if (on & ~plain).any():
+        rows = np.flatnonzero(on & ~plain)
+        ends = listing(f"{case.branch.from_id[k]} -> {case.branch.to_id[k]}" for k in rows)
+        raise SolverError(
+            f"{case.name}: branch {ends} has charging, a tap or a phase shift, which the feeder solver cannot "
+            "represent. It is for feeders of plain series branches: fold the element into r and x, or drop it."
+        )
+
+
+def _slack_voltage(case: Case, slack: int) -> float:
+    held = case.unit.v_set_pu[case.unit.in_service & (case.unit.bus_id == case.bus.id[slack])]
+    return float(held[0]) if held.size else float(case.bus.v_init_pu[slack])
+
+
+def _active_buses(case: Case, s_base: np.ndarray, extra: Sequence[int] | None, slack: int) -> np.ndarray:
+    wanted = s_base != 0
+    for bus_id in extra or ():
+        if int(bus_id) not in case.bus_index:
+            raise SolverError(f"{case.name} has no bus {bus_id}. Valid ids: {listing(case.bus.id)}.")
+        wanted[case.bus_index[int(bus_id)]] = True
+    wanted[slack] = False
+    if not wanted.any():
+        raise SolverError(f"{case.name}: no bus but the slack has load. Name buses in active_bus_ids.")
+    return np.flatnonzero(wanted)
+
+
+def _impedances(case: Case, slack: int) -> tuple[np.ndarray, np.ndarray]:
+    """Z (N, N) [pu] with zero slack row and column, and branch current per injected current (L, N).
+
+    A radial feeder's Z sums impedances over shared paths, which is exact also for branches of 1e-7 pu;
+    with loops Z inverts the load block of Ybus.
+    """
+    n, n_branch = case.n_bus, case.n_branch
+    f, t = branch_positions(case)
+    on = case.branch.in_service
+    z_branch = case.branch.r_pu + 1j * case.branch.x_pu
+    path = np.zeros((n_branch, n), complex)
+    if is_radial(case):
+        tree = radial_order(n, f, t, on, slack)
+        for bus in tree.order[1:]:
+            up, k = tree.parent[bus], tree.via_branch[bus]
+            path[:, bus] = path[:, up]
+            path[k, bus] = -1.0 if f[k] == up else 1.0
+        return (path.T * z_branch) @ path, path
+    ends = incidence(n, f, t, on)
+    admittance = np.where(on, 1.0 / np.where(on, z_branch, 1.0), 0.0)[:, None] * ends
+    rest = np.arange(n) != slack
+    z = np.zeros((n, n), complex)
+    z[np.ix_(rest, rest)] = np.linalg.inv((ends.T @ admittance)[np.ix_(rest, rest)])
+    path = admittance @ z
+    return z, path
+
+
+def _base_state(z: np.ndarray, s: np.ndarray, v0: float) -> np.ndarray:
+    v = np.full(z.shape[0], v0, complex)
+    for _ in range(BASE_STEPS):
+        new = v0 + z @ np.conj(s / v)
+        if np.abs(new - v).max() < BASE_TOL:
+            break
+        v = new
+    if not np.isfinite(v).all() or np.abs(v0 + z @ np.conj(s / v) - v).max() > 1e-9:
+        raise SolverError(
+            "The base load has no power-flow solution near the flat start. Lower load_factor, or check the units."
+        )
+    return v
+
+
+def _stamp(z: np.ndarray) -> np.ndarray:
+    return np.block([[z.real, -z.imag], [z.imag, z.real]])
+
+
+def _linearise(s: np.ndarray, v: np.ndarray) -> np.ndarray:
+    """D0 (4, a): derivatives of i = conj(s / v) with respect to re v and im v."""
+    e, f, p, q = v.real, v.imag, s.real, s.imag
+    d = e * e + f * f
+    a, b = (p * e + q * f) / d, (p * f - q * e) / d
+    return np.stack([(p - 2 * e * a) / d, (q - 2 * f * a) / d, (-q - 2 * e * b) / d, (p - 2 * f * b) / d])
+
+
+def _chord_matrices(z: np.ndarray, s: np.ndarray, v: np.ndarray, v0: float) -> tuple[np.ndarray, np.ndarray]:
+    d = _linearise(s, v)
+    d0 = np.block([[np.diag(d[0]), np.diag(d[1])], [np.diag(d[2]), np.diag(d[3])]])
+    zr = _stamp(z)
+    system = np.eye(2 * len(s)) - zr @ d0
+    flat = np.r_[np.full(len(s), v0), np.zeros(len(s))]
+    return np.linalg.solve(system, zr), np.linalg.solve(system, flat)
+
+
+def _assemble(
+    case: Case,
+    m: np.ndarray,
+    w: np.ndarray,
+    z: np.ndarray,
+    path: np.ndarray,
+    active: np.ndarray,
+    s_base: np.ndarray,
+    v_base: np.ndarray,
+    v0: float,
+    dtype: np.dtype,
+) -> FeederFactors:
+    a, n = active.size, case.n_bus
+    d = _linearise(s_base[active], v_base[active])
+    d0 = np.block([[np.diag(d[0]), np.diag(d[1])], [np.diag(d[2]), np.diag(d[3])]])
+    x = np.r_[v_base[active].real, v_base[active].imag]
+    i = np.conj(s_base[active] / v_base[active])
+    r_base = np.r_[i.real, i.imag] - d0 @ x
+    # The injected current is i = D0 x + r with x = M r + w, and everything else is linear in i.
+    i_map, i_flat = d0 @ m + np.eye(2 * a), d0 @ w
+    z_all, carried = _stamp(z[:, active]), _stamp(np.vstack([path[:, active], np.ones(a)]))
+    m_bus, w_bus = z_all @ i_map, np.r_[np.full(n, v0), np.zeros(n)] + z_all @ i_flat
+    f, _ = branch_positions(case)
+    at_from = np.r_[f, n + f]
+    on = case.branch.in_service
+
+    def door(value: Any) -> Array:
+        return jnp.asarray(value, dtype)
+
+    core = FeederCore(
+        m=door(m), w=door(w), d_base=door(d), x_base=door(x), r_base=door(r_base), gain=door(np.abs(m).sum(1).max())
+    )
+    idle = np.ones(n, bool)
+    idle[active] = False
+    idle[case.slack_bus] = False
+    return FeederFactors(
+        core=core,
+        active=jnp.asarray(active, jnp.int32),
+        idle=jnp.asarray(idle),
+        m_bus=door(m_bus),
+        w_bus=door(w_bus),
+        m_from=door(m_bus[at_from]),
+        w_from=door(w_bus[at_from]),
+        m_flow=door(carried @ i_map),
+        w_flow=door(carried @ i_flat),
+        r_pu=door(np.where(on, case.branch.r_pu, 0.0)),
+        x_pu=door(np.where(on, case.branch.x_pu, 0.0)),
+        v_slack=door(v0),
+    )

@@ -1,0 +1,98 @@
+"""What a power flow returns: the state, its proof, and a status with prose."""
+
+from __future__ import annotations
+
+from enum import IntEnum
+
+import jax.numpy as jnp
+import numpy as np
+from flax import struct
+from jax import Array
+
+
+class Status(IntEnum):
+    """Outcome of one solve."""
+
+    CONVERGED = 0
+    OUT_OF_STEPS = 1
+    SINGULAR = 2
+    BAD_INPUT = 3
+
+
+EXPLAIN = {
+    Status.CONVERGED: "The power mismatch fell below the tolerance; `residual` holds a bound on what is left.",
+    Status.OUT_OF_STEPS: (
+        "The mismatch did not fall below the tolerance within the step budget, also not with the full Newton method "
+        "in float64. Usually the load lies beyond the voltage-collapse point: scale it down, or look for a wrong unit "
+        "(kW read as MW) in the case."
+    ),
+    Status.SINGULAR: (
+        "The Jacobian lost rank and the iterate left the finite numbers: the load lies far beyond the "
+        "voltage-collapse point, or an injection is orders of magnitude too large."
+    ),
+    Status.BAD_INPUT: (
+        "An injection was not finite before the first step, or power was injected at a bus that the factors were not "
+        "prepared for. The solver did not cause this: check the profiles, or name the bus in `active_bus_ids` of "
+        "`prepare_feeder`."
+    ),
+}
+
+
+@struct.dataclass(kw_only=True)
+class PowerFlowResult:
+    """Solved state of one network in per unit on its base power. Injection into the bus is positive.
+
+    v_re, v_im:    (N,)  [pu]  rectangular bus voltages
+    i_re, i_im:    (L,)  [pu]  branch currents, from -> to; 0 for a branch out of service
+    p_from, q_from:(L,)  [pu]  power entering the branch at its from end
+    p_loss, q_loss: ()   [pu]  sum of r |i|^2 and x |i|^2
+    p_slack, q_slack: () [pu]  injection of the slack bus
+    residual:      ()    [pu]  bound on the largest power mismatch over the buses
+    iterations:    ()    int32
+    status:        ()    int32 `Status`
+    """
+
+    v_re: Array
+    v_im: Array
+    i_re: Array
+    i_im: Array
+    p_from: Array
+    q_from: Array
+    p_loss: Array
+    q_loss: Array
+    p_slack: Array
+    q_slack: Array
+    residual: Array
+    iterations: Array
+    status: Array
+
+    @property
+    def v_pu(self) -> Array:
+        """(N,) voltage magnitudes."""
+        return jnp.sqrt(self.v_re * self.v_re + self.v_im * self.v_im)
+
+    @property
+    def angle_rad(self) -> Array:
+        """(N,) voltage angles."""
+        return jnp.arctan2(self.v_im, self.v_re)
+
+    @property
+    def converged(self) -> Array:
+        """() bool."""
+        return self.status == Status.CONVERGED
+
+
+def explain(result: PowerFlowResult) -> str:
+    """Say in prose how a solve ended, lane by lane counts when it was batched (host only)."""
+    status = np.asarray(result.status)
+    residual = np.asarray(result.residual)
+    if status.ndim == 0:
+        kind = Status(int(status))
+        steps = int(np.asarray(result.iterations))
+        return f"{kind.name}: residual {float(residual):.1e} pu after {steps} iterations. {EXPLAIN[kind]}"
+    lines = []
+    for kind in Status:
+        mask = status == kind
+        if mask.any():
+            lines.append(f"{kind.name} in {mask.sum()} of {status.size} lanes: {EXPLAIN[kind]}")
+    return "\n".join(lines)

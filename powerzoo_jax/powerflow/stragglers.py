@@ -1,0 +1,98 @@
+"""Full Newton in float64 for the few lanes that a constant factor does not solve."""
+
+from __future__ import annotations
+
+from typing import Any, Protocol
+
+import jax
+import jax.numpy as jnp
+from jax import Array, lax
+
+from powerzoo_jax.powerflow.result import Status
+
+TILE = 8  # lanes factored together: enough to keep LAPACK busy, few enough to bound the memory
+MAX_STEPS = 40
+LONGEST = 0.15  # [pu] largest voltage move per step: keeps the iterate on the upper branch of the PV curve
+TOL = 1e-10  # [pu] voltage move at which Newton stops; quadratic convergence makes the error its square
+
+Solved = tuple[Array, Array, Array, Array]  # x (B, 2a), residual (B,), steps (B,), status (B,)
+
+
+class Equations(Protocol):
+    """What Newton needs to know about a solver whose fixed point is x = M r(x) + w with a bus-local r."""
+
+    def error(self, core: Any, x: Array, p: Array, q: Array) -> Array:
+        """x - M r(x) - w on the last axis."""
+        ...
+
+    def slope(self, core: Any, x: Array, p: Array, q: Array) -> Array:
+        """(4, a) derivative of r."""
+        ...
+
+    def settle(self, core: Any, x: Array, p: Array, q: Array) -> tuple[Array, Array]:
+        """One chord step: the next iterate and its exact power mismatch per lane."""
+        ...
+
+
+def newton_stragglers(eqs: Equations, core: Any, p: Array, q: Array, found: Solved) -> Solved:
+    """Solve the lanes of a batch that have not converged, tile by tile; the others pass through untouched.
+
+    eqs:    the solver's equations
+    core:   factors, shared by the batch
+    found:  (x (B, 2a), residual (B,), steps (B,), status (B,)) of the chord
+
+    Every arithmetic runs in float64 also inside a float32 program and the result returns in the program's dtype.
+    """
+    batch = p.shape[0]
+    tile = min(TILE, batch)
+
+    def pending(carry: tuple[Array, Solved]) -> Array:
+        return jnp.any(carry[0])
+
+    def advance(carry: tuple[Array, Solved]) -> tuple[Array, Solved]:
+        todo, values = carry
+        lanes = jnp.nonzero(todo, size=tile, fill_value=batch)[0]
+        take = jnp.minimum(lanes, batch - 1)
+        solved = _newton(eqs, core, p[take], q[take], values[2][take], p.dtype)
+        values = jax.tree.map(lambda old, new: old.at[lanes].set(new, mode="drop"), values, solved)
+        return todo.at[lanes].set(False, mode="drop"), values
+
+    return lax.while_loop(pending, advance, (found[3] != Status.CONVERGED, found))[1]
+
+
+def _newton(eqs: Equations, core: Any, p: Array, q: Array, spent: Array, dtype: Any) -> Solved:
+    """Newton from the base state on a tile (T, a): (x, residual, steps, status) in `dtype`."""
+    with jax.enable_x64(True):
+        wide = jax.tree.map(lambda leaf: leaf.astype(jnp.float64), core)
+        p, q = p.astype(jnp.float64), q.astype(jnp.float64)
+        x = jnp.broadcast_to(wide.x_base, (p.shape[0], wide.x_base.shape[-1]))
+        lane = jax.vmap(lambda x, p, q: _step(eqs, wide, x, p, q))
+
+        def advance(carry: tuple[Array, Array, Array, Array]) -> tuple[Array, Array, Array, Array]:
+            k, x, move, steps = carry
+            active = move > TOL
+            new = lane(x, p, q)
+            new = jnp.where(jnp.isfinite(new).all(-1, keepdims=True), new, x)
+            size = jnp.where(active, jnp.max(jnp.abs(new - x), -1), move)
+            stuck = active & (size == 0)
+            x = jnp.where(active[:, None], new, x)
+            return k + 1, x, jnp.where(stuck, -1.0, size), steps + active.astype(jnp.int32)
+
+        start = (jnp.zeros((), jnp.int32), x, jnp.full(p.shape[:1], jnp.inf, jnp.float64), spent)
+        _, x, move, steps = lax.while_loop(lambda c: (c[0] < MAX_STEPS) & jnp.any(c[2] > TOL), advance, start)
+        left = jnp.max(jnp.abs(eqs.error(wide, x, p, q)), -1)
+        x, residual = eqs.settle(wide, x, p, q)
+        solved = (move >= 0) & (move <= TOL) & (left < 1e3 * TOL)
+        status = jnp.where(solved, int(Status.CONVERGED), int(Status.OUT_OF_STEPS))
+        status = jnp.where(move < 0, int(Status.SINGULAR), status)
+        out = x.astype(dtype), residual.astype(dtype), steps, status.astype(jnp.int32)
+    return out
+
+
+def _step(eqs: Equations, core: Any, x: Array, p: Array, q: Array) -> Array:
+    left, slope = eqs.error(core, x, p, q), eqs.slope(core, x, p, q)
+    a = p.shape[-1]
+    m = core.m
+    columns = [m[:, :a] * slope[0] + m[:, a:] * slope[2], m[:, :a] * slope[1] + m[:, a:] * slope[3]]
+    move = -jnp.linalg.solve(jnp.eye(2 * a, dtype=m.dtype) - jnp.concatenate(columns, 1), left)
+    return x + move * jnp.minimum(1.0, LONGEST / jnp.maximum(jnp.max(jnp.abs(move)), LONGEST))
