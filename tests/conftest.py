@@ -1,0 +1,40 @@
+"""What every test shares: one XLA thread per process, a compilation cache, and strict promotion for the kernels."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+# Before the first import of jax. Parallel workers would otherwise fight for the cores, and a product
+# split over threads may sum in another order from one run to the next.
+ONE_THREAD = "--xla_cpu_multi_thread_eigen=false intra_op_parallelism_threads=1"
+if ONE_THREAD not in os.environ.get("XLA_FLAGS", ""):
+    os.environ["XLA_FLAGS"] = f"{os.environ.get('XLA_FLAGS', '')} {ONE_THREAD}".strip()
+
+import jax  # noqa: E402  XLA reads its flags once, on import
+import pytest  # noqa: E402
+
+TESTS = Path(__file__).parent
+CACHE = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "powerzoo_jax"
+KERNEL_FOLDERS = frozenset({"unit", "reference", "property", "contract", "golden", "perf"})
+
+jax.config.update("jax_compilation_cache_dir", str(CACHE / "jax"))
+jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.3)
+
+
+@pytest.fixture(autouse=True)
+def strict_promotion(request: pytest.FixtureRequest) -> Iterator[None]:
+    """Turn silent broadcasts and dtype mixes into errors, except where optax and gymnax need them."""
+    if request.path.relative_to(TESTS).parts[0] not in KERNEL_FOLDERS:
+        yield
+        return
+    with jax.numpy_dtype_promotion("strict"), jax.numpy_rank_promotion("raise"):
+        yield
+
+
+@pytest.fixture(scope="session")
+def cache_folder() -> Path:
+    """Folder of the user's cache for results that take long to compute; a test must pass when it is empty."""
+    CACHE.mkdir(parents=True, exist_ok=True)
+    return CACHE

@@ -1,0 +1,42 @@
+"""Every tolerance of the suite, keyed by quantity and dtype, with its reason."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+F32, F64 = "float32", "float64"
+
+TOLERANCES: dict[str, dict[str, float]] = {
+    # The demand on the feeder solver. float32 resolves 6e-8 around 1.0 and the products add a few roundings;
+    # float64 is set by where the iteration stops.
+    "v_pu": {F32: 1e-6, F64: 1e-9},
+    # Currents are primary, so a relative error of a flow is that of a float32 sum; never below 0.01 pu, where
+    # the flow itself is a difference of larger ones.
+    "flow_relative": {F32: 1e-5, F64: 1e-8},
+    "loss_relative": {F32: 1e-5, F64: 1e-8},
+    # Generation = load + losses: roundings of a sum over up to 532 injections, on top of the reported residual.
+    "balance_relative": {F32: 3e-6, F64: 1e-13},
+    # Power mismatch found by an audit in float64 of what the result stores: current roundings of the sum of
+    # injections below a bus (KCL), voltage roundings of both ends (KVL).
+    "kcl_pu": {F32: 1e-5, F64: 1e-10},
+    "kvl_pu": {F32: 1e-6, F64: 1e-10},
+    # Two orders of the same sums round differently.
+    "renumbered_v_pu": {F32: 1e-6, F64: 1e-12},
+    # Central differences with step h: truncation h^2 plus rounding eps / h, both below 1e-8 for h = 1e-5.
+    "gradient_relative": {F64: 1e-6},
+    # Printed digits of published and recomputed figures (7 significant for losses, 6 for voltages).
+    "golden_loss_relative": {F32: 1e-5, F64: 1e-6},
+    "golden_v_pu": {F32: 1.5e-6, F64: 1e-6},
+    # Two independent float64 Newton methods stopped at 1e-10 pu or less.
+    "reference_v_pu": {F64: 1e-9},
+    "reference_flow_pu": {F64: 1e-8},
+    # Collapse factors are quoted with three digits; states this near to the nose are undecidable in practice.
+    "collapse_relative": {F32: 5e-3, F64: 5e-3},
+}
+
+
+def tolerance(quantity: str, dtype: Any) -> float:
+    """Tolerance of a quantity in the dtype that computed it."""
+    return TOLERANCES[quantity][np.dtype(dtype).name]
