@@ -1,3 +1,17 @@
 """JAX-native, vectorised power-grid simulation for reinforcement learning."""
 
+from powerzoo_jax.base.types import Info as Info
+from powerzoo_jax.base.types import Step as Step
+from powerzoo_jax.base.types import TaskSpec as TaskSpec
+from powerzoo_jax.cases import load_case as load_case
+from powerzoo_jax.envs import Sim as Sim
+from powerzoo_jax.envs import autoreset as autoreset
+from powerzoo_jax.envs import lanes as lanes
+from powerzoo_jax.envs import stack as stack
+from powerzoo_jax.envs import vstep as vstep
+from powerzoo_jax.rl.rollout import rollout as rollout
+from powerzoo_jax.tasks import list_tasks as list_tasks
+from powerzoo_jax.tasks import make as make
+from powerzoo_jax.tasks import register as register
+
 __version__ = "0.1.0"

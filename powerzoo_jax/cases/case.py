@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from functools import cached_property
 from typing import Any, ClassVar
 
@@ -215,3 +215,12 @@ class Case:
             missing = listing(self.load.bus_id[at < 0])
             raise CaseError(f"{self.name}: loads name unknown buses {missing}. Call cases.validate for all problems.")
         return np.bincount(at, values, minlength=self.n_bus).astype(np.float64)
+
+
+def without_idle_branches(case: Case) -> Case:
+    """The case with only its branches in service: open switches carry nothing and need no row."""
+    on = case.branch.in_service
+    if on.all():
+        return case
+    columns = {f.name: getattr(case.branch, f.name)[on] for f in fields(case.branch)}
+    return replace(case, branch=type(case.branch)(**columns))

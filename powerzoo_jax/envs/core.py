@@ -68,3 +68,44 @@ class Sim:
     def spaces(self) -> tuple[Box, Space]:
         """Observation and action space of the kernel, agent axis in front (NumPy bounds)."""
         return self.env.spaces(self.params)
+
+
+class GridEnv:
+    """The step of every grid family: six phases in one order. Families override phases, never the order.
+
+    decode -> limits -> dispatch -> flow -> account -> observe; see each phase for what goes in and out.
+    """
+
+    def step(self, state: Any, action: Array, params: Any) -> Step:
+        """Advance one step; a pure function of its arguments."""
+        command = self.decode(action, params)
+        devices, delivery = self.limit(state, command, params)
+        injection = self.dispatch(state, delivery, params)
+        flow = self.flow(injection, params)
+        new, reward, cost, info = self.account(state, devices, delivery, flow, params)
+        obs = self.observe(state, new, flow, params)
+        return Step(new, obs, reward, cost, info)
+
+    def decode(self, action: Array, params: Any) -> Any:
+        """Mask and clip the action (A, U), scale it to physical set-points."""
+        raise NotImplementedError
+
+    def limit(self, state: Any, command: Any, params: Any) -> tuple[Any, Any]:
+        """Feasible set-points: (new device states, what was delivered)."""
+        raise NotImplementedError
+
+    def dispatch(self, state: Any, delivery: Any, params: Any) -> Any:
+        """Clear the market or the OPF if the family has one, and sum everything into bus injections."""
+        raise NotImplementedError
+
+    def flow(self, injection: Any, params: Any) -> Any:
+        """Solve the power flow."""
+        raise NotImplementedError
+
+    def account(self, state: Any, devices: Any, delivery: Any, flow: Any, params: Any) -> tuple[Any, Array, Array, Any]:
+        """Money, costs, clock and flags: (new state, reward (A,), cost (C,), info)."""
+        raise NotImplementedError
+
+    def observe(self, state: Any, new: Any, flow: Any, params: Any) -> Array:
+        """What the next action meets, (A, O), inside the declared bounds."""
+        raise NotImplementedError

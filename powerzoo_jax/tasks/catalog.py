@@ -1,0 +1,41 @@
+"""The public tasks, one literal each and nothing else: what a paper must quote, as data."""
+
+from __future__ import annotations
+
+from math import inf
+
+from powerzoo_jax.base.types import TaskSpec
+
+BATTERY_ARBITRAGE = TaskSpec(
+    id="battery_arbitrage",
+    version=0,
+    family="distribution",
+    case="case33bw",
+    horizon=48,
+    dt_hours=0.5,
+    split="train",
+    agents=("battery_0",),
+    cost_names=("voltage_violation", "thermal_overload", "unserved_energy", "resource"),
+    cost_budget=(inf, inf, inf, 0.5),
+    term_names=("energy_sales", "degradation", "settlement", "unserved_energy"),
+    term_weights=(1.0, 1.0, 1.0, 1.0),
+    overrides=(
+        ("battery_bus_ids", (6,)),
+        ("battery_capacity_mwh", 0.5),
+        ("battery_power_mw", 0.2),
+        ("degradation_per_mwh", 5.0),
+        ("eta_roundtrip", 0.95),
+        ("initial_soc", 0.5),
+        ("load_column", "mv_semiurb"),
+        ("load_set", "simbench_2016"),
+        ("max_load_ratio", 0.85),
+        ("price_column", "price.day_ahead_per_mwh"),
+        ("price_set", "de_smard_2018"),
+        ("soc_max", 0.9),
+        ("soc_min", 0.1),
+        ("v_max", 1.10),
+        ("v_min", 0.90),
+    ),
+)
+
+CATALOG = ((BATTERY_ARBITRAGE, "powerzoo_jax.tasks.build:build_feeder_storage"),)

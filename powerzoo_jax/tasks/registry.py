@@ -1,0 +1,64 @@
+"""Register, list and make tasks; builders are import strings, so that listing loads nothing."""
+
+from __future__ import annotations
+
+import importlib
+from typing import Any
+
+from powerzoo_jax.base.errors import unknown
+from powerzoo_jax.base.types import Dims, TaskSpec
+from powerzoo_jax.envs.core import Sim
+from powerzoo_jax.tasks.catalog import CATALOG
+
+_TASKS: dict[str, tuple[TaskSpec, str]] = {}
+
+
+def register(spec: TaskSpec, build: str) -> None:
+    """Add a task. `build` is "module:function", called as build(spec, split=, dims=, dtype=, **overrides) -> Sim.
+
+    Raises ValueError for a duplicate id or a malformed builder string.
+    """
+    if spec.id in _TASKS:
+        raise ValueError(f"task {spec.id!r} is registered already. Choose another id, or raise its version in place.")
+    if build.count(":") != 1:
+        raise ValueError(f"builder {build!r} is not of the form 'module:function'.")
+    _TASKS[spec.id] = (spec, build)
+
+
+def list_tasks() -> tuple[str, ...]:
+    """Return the ids of all registered tasks, sorted."""
+    return tuple(sorted(_TASKS))
+
+
+def get_spec(task_id: str) -> TaskSpec:
+    """Return the registered spec of a task. Raises ValueError naming the nearest id."""
+    if task_id not in _TASKS:
+        raise ValueError(unknown("task", task_id, _TASKS))
+    return _TASKS[task_id][0]
+
+
+def make(
+    task_id: str, *, split: str | None = None, dims: Dims | None = None, dtype: Any = None, **overrides: Any
+) -> Sim:
+    """Build a task into a Sim.
+
+    task_id:    see `list_tasks`
+    split:      train, val, test or a named OOD split; None takes the task's default
+    dims:       pad to these sizes (they must be at least the task's own); None pads nothing
+    dtype:      float32 (None) or float64, which needs x64 mode
+    overrides:  task keywords, listed by `powerzoo-jax show TASK`
+
+    Raises ValueError for an unknown task or split, TypeError for an unknown keyword; each names the nearest valid one.
+
+    Example:
+        sim = make("battery_arbitrage", split="test")
+        state, obs = sim.init(jax.random.key(0))
+    """
+    spec = get_spec(task_id)
+    module, function = _TASKS[task_id][1].split(":")
+    builder = getattr(importlib.import_module(module), function)
+    return builder(spec, split=split or spec.split, dims=dims, dtype=dtype, **overrides)
+
+
+for _spec, _build in CATALOG:
+    register(_spec, _build)
