@@ -1,0 +1,83 @@
+# Every target makes the environment it needs, pinned by constraints*.txt; `make help` lists them.
+SHELL := /bin/bash
+.SHELLFLAGS := -euo pipefail -c
+.DEFAULT_GOAL := help
+.DELETE_ON_ERROR:
+
+PYTHON ?= $(or $(shell command -v python3.11),$(shell command -v python3),python3)
+VENV ?= .venv
+VENV_BENCH ?= .venv-bench
+VENV_E1 ?= .venv-e1
+WORKERS ?= 2
+
+# Compiled programs are kept between runs, in the user's cache folder.
+export JAX_COMPILATION_CACHE_DIR ?= $(or $(XDG_CACHE_HOME),$(HOME)/.cache)/powerzoo_jax/jax
+export PIP_DISABLE_PIP_VERSION_CHECK := 1
+
+, := ,
+BIN := $(VENV)/bin
+PYTEST := -m pytest -q -n $(WORKERS)
+CHECKED := powerzoo_jax $(wildcard compat/powerzoo compat/powerzoo_compat)
+# The one folder that needs learners of other projects; everything else runs without torch.
+E1_TESTS := tests/compat_e1
+
+.PHONY: help demo test test-compat bench build-check lint types unit notebooks wheel-check clean
+help:  ## list the targets
+	@grep -hE '^[a-z][a-z-]*:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
+
+demo: $(VENV)/.stamp  ## train on battery_arbitrage, print scores beside random, rule and oracle, write a plot
+	$(BIN)/python -m powerzoo_jax demo
+
+test: lint types unit notebooks wheel-check  ## everything but the environments of other projects
+
+lint: $(VENV)/.stamp  ## style
+	$(BIN)/ruff check .
+
+types: $(VENV)/.stamp  ## static types
+	$(BIN)/mypy $(CHECKED)
+
+unit: $(VENV)/.stamp  ## layers, units, references, properties, contracts, learners, views
+	$(BIN)/python $(PYTEST) --ignore=$(E1_TESTS) --ignore=tests/notebooks --ignore=tests/packaging tests
+
+notebooks: $(VENV)/.stamp  ## run every notebook
+	$(BIN)/python -m pytest -q tests/notebooks
+
+wheel-check: $(VENV)/.stamp  ## build the wheel, look inside, use it from a temporary directory
+	$(BIN)/python -m pytest -q tests/packaging
+
+test-compat: $(VENV_E1)/.stamp  ## the views against learners of other projects, in their own environment
+	$(VENV_E1)/bin/python $(PYTEST) $(E1_TESTS)
+
+bench: $(VENV_BENCH)/.stamp  ## speeds against other engines, as TSV under results/
+	@mkdir -p results
+	$(VENV_BENCH)/bin/python benchmarks/powerflow.py --out results/powerflow.tsv
+	$(VENV_BENCH)/bin/python benchmarks/env_steps.py --out results/env_steps.tsv
+
+build-check: $(VENV)/.stamp  ## rebuild the bundled tables and series from their pinned sources and compare
+	$(BIN)/python -m powerzoo_jax.cases.build_tables
+	$(BIN)/python -m powerzoo_jax.data.build_bundle
+
+clean:  ## remove environments, caches and results
+	rm -rf $(VENV) $(VENV_BENCH) $(VENV_E1) build dist results .pytest_cache .mypy_cache .ruff_cache
+
+# A stamp is older than what it was made from: then the environment is brought up to date in place.
+# The build back end comes first and from the same pins, so no build downloads one of its own.
+define install
+	@echo "setting up $(1) ($(3))"
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "Python 3.11 or newer is needed: make PYTHON=...")'
+	@test -x $(1)/bin/python || $(PYTHON) -m venv $(1)
+	@for first in $(5); do $(1)/bin/python -m pip install -qq -c $(2) $$first; done
+	@$(1)/bin/python -m pip install -qq -c $(2) hatchling editables
+	@$(1)/bin/python -m pip install -qq -c $(2) --no-build-isolation -e ".[$(3)]" $(4)
+	@touch $(1)/.stamp
+endef
+
+$(VENV)/.stamp: pyproject.toml constraints.txt
+	$(call install,$(VENV),constraints.txt,dev$(,)viz$(,)notebooks$(,)build)
+
+$(VENV_BENCH)/.stamp: pyproject.toml constraints.txt
+	$(call install,$(VENV_BENCH),constraints.txt,bench)
+
+# torch goes first: a range would draw the newest build and its accelerator packages.
+$(VENV_E1)/.stamp: pyproject.toml constraints-e1.txt
+	$(call install,$(VENV_E1),constraints-e1.txt,sb3,pytest pytest-xdist,$$(grep ^torch== constraints-e1.txt))
