@@ -144,6 +144,16 @@ class DistributionEnv(GridEnv):
         flow = self.flow(self.dispatch(state, Delivery(devices.p_mw, devices.p_mw), params), params)
         return state, self._fields(state, flow, params)
 
+    def opening(self, state: DistributionState, params: DistributionParams) -> tuple[Array, Array, DistributionInfo]:
+        """Initial power flow of a started episode, devices idle: (obs (A, O), cost (C,), info); one solve.
+
+        What a host view reports at reset. No step has been executed, so no energy is unserved yet.
+        """
+        idle = Delivery(state.storage.p_mw, state.storage.p_mw)
+        flow = self.flow(self.dispatch(state, idle, params), params)
+        _, _, cost, info = self.account(state, (state.storage, idle.p_mw), idle, flow, params)
+        return self.observe(state, state, flow, params), cost.at[COSTS.index("unserved_energy")].set(0), info
+
     def spaces(self, params: DistributionParams) -> tuple[Box, Box]:
         """Boxes with the agent axis in front."""
         dtype = np.dtype(params.load_ratio.dtype)
