@@ -1,0 +1,111 @@
+"""Run whole episodes from chosen starts and keep their totals, not their steps."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from flax import struct
+from jax import Array, lax
+from jax.tree_util import Partial
+
+from powerzoo_jax.base import Purpose, Step, purpose_key
+from powerzoo_jax.envs.core import Sim
+from powerzoo_jax.envs.draw import Draw
+
+Act = Callable[[Any, Array, Array], tuple[Any, Array]]
+"""(carry, obs (A, O), key) -> (carry, action (A, U))"""
+
+
+@struct.dataclass(kw_only=True)
+class Totals:
+    """What an episode added up to; a batch of episodes puts B in front of every shape.
+
+    total:           ()      return: sum of the reward, averaged over agents
+    cost:            (C,)    sum of each cost channel [unit of the channel]
+    terms:           (A, K)  sum of each reward term before weighting
+    length:          ()      int32  steps until the episode ended
+    failed:          ()      bool   ended by termination rather than by the time limit
+    pf_failures:     ()      int32  steps whose power flow did not converge
+    v_min_pu:        ()      [pu]   lowest solved voltage; inf where the family reports none
+    throughput_mwh:  ()      [MWh]  terminal throughput of all storage; 0 where the family has none
+    """
+
+    total: Array
+    cost: Array
+    terms: Array
+    length: Array
+    failed: Array
+    pf_failures: Array
+    v_min_pu: Array
+    throughput_mwh: Array
+
+
+def run_episode(sim: Sim, act: Act, carry: Any, key: Array, drawn: Draw) -> Totals:
+    """Play one episode from a chosen start; steps after its end do not count.
+
+    key:  key of the episode, as `sim.init` would take it; the policy draws from its POLICY sub-stream
+    """
+    state, obs = sim.env.begin(key, drawn, sim.params)
+
+    def advance(loop: tuple[Any, ...], key: Array) -> tuple[tuple[Any, ...], None]:
+        state, obs, carry, totals, alive = loop
+        carry, action = act(carry, obs, key)
+        out = sim.step(state, action)
+        totals = _add(totals, out, alive, sim.spec.dt_hours)
+        alive = alive & ~(out.info.terminated | out.info.truncated)
+        return (out.state, out.obs, carry, totals, alive), None
+
+    keys = jax.random.split(purpose_key(key, Purpose.POLICY), sim.spec.horizon)
+    start = (state, obs, carry, _zero(sim, obs.dtype), jnp.ones((), bool))
+    return lax.scan(advance, start, keys)[0][3]
+
+
+@jax.jit
+def _run_batch(sim: Sim, act: Partial, carry: Any, keys: Array, draws: Draw) -> Totals:
+    return jax.vmap(lambda c, key, drawn: run_episode(sim, act, c, key, drawn))(carry, keys, draws)
+
+
+def run_episodes(sim: Sim, act: Act, keys: Array, draws: Draw, carry: Any = ()) -> Totals:
+    """Play a batch of episodes side by side, compiled.
+
+    act:    a function, or a `jax.tree_util.Partial` whose arrays are then arguments of the program:
+            policies that differ in weights alone share one compile
+    keys:   (B,)  one key an episode
+    draws:  Draw with leading axis B
+    carry:  initial carry of the policy with leading axis B; () where it has none
+    """
+    return _run_batch(sim, act if isinstance(act, Partial) else Partial(act), carry, keys, draws)
+
+
+def _zero(sim: Sim, dtype: Any) -> Totals:
+    dims = sim.env.dims
+    count, number = jnp.zeros((), jnp.int32), jnp.zeros((), dtype)
+    return Totals(
+        total=number,
+        cost=jnp.zeros(dims.cost, dtype),
+        terms=jnp.zeros((dims.agent, dims.term), dtype),
+        length=count,
+        failed=jnp.zeros((), bool),
+        pf_failures=count,
+        v_min_pu=jnp.asarray(jnp.inf, dtype),
+        throughput_mwh=number,
+    )
+
+
+def _add(totals: Totals, out: Step, alive: Array, dt_hours: float) -> Totals:
+    info = out.info
+    v_min = getattr(info, "v_min_pu", totals.v_min_pu)
+    p_mw = getattr(info, "p_mw", jnp.zeros_like(totals.total))
+    return Totals(
+        total=totals.total + jnp.where(alive, jnp.mean(out.reward), 0),
+        cost=totals.cost + jnp.where(alive, out.cost, 0),
+        terms=totals.terms + jnp.where(alive, info.terms, 0),
+        length=totals.length + alive.astype(jnp.int32),
+        failed=totals.failed | (alive & info.terminated),
+        pf_failures=totals.pf_failures + (alive & (info.pf_status != 0)).astype(jnp.int32),
+        v_min_pu=jnp.minimum(totals.v_min_pu, jnp.where(alive, v_min, jnp.inf)),
+        throughput_mwh=totals.throughput_mwh + jnp.where(alive, jnp.sum(jnp.abs(p_mw)) * dt_hours, 0),
+    )
