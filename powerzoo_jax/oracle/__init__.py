@@ -17,3 +17,4 @@ from powerzoo_jax.oracle.problem import Problem as Problem
 from powerzoo_jax.oracle.problem import build_problem as build_problem
 from powerzoo_jax.oracle.problem import build_problems as build_problems
 from powerzoo_jax.oracle.problem import play as play
+from powerzoo_jax.oracle.table import get_reference as get_reference
