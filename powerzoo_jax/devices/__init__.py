@@ -1,5 +1,6 @@
 """Devices: storage so far; the sign rule stands in `protocol`."""
 
+from powerzoo_jax.devices.fleet import at_devices as at_devices
 from powerzoo_jax.devices.fleet import bus_injection as bus_injection
 from powerzoo_jax.devices.fleet import placement as placement
 from powerzoo_jax.devices.protocol import Delivery as Delivery

@@ -7,7 +7,7 @@ from typing import Any
 
 import jax.numpy as jnp
 import numpy as np
-from jax import Array
+from jax import Array, lax
 
 from powerzoo_jax.base.errors import listing
 from powerzoo_jax.cases import Case
@@ -33,3 +33,8 @@ def bus_injection(place: Array, p: Array) -> Array:
     Written as a masked sum: it fuses with what follows, where a scatter over a batch would not.
     """
     return jnp.sum(place * p[:, None], axis=0)
+
+
+def at_devices(place: Array, x: Array) -> Array:
+    """Read a bus quantity at each device: (G, N), (N,) -> (G,). A product, so that a batch is one GEMM."""
+    return jnp.matmul(place, x, precision=lax.Precision.HIGHEST)

@@ -21,8 +21,9 @@ def align_feeders(
     envs: Sequence[DistributionEnv], params: Sequence[DistributionParams]
 ) -> tuple[DistributionEnv, list[DistributionParams]]:
     """Pad feeders to common sizes: one env for all lanes, and the padded parameters of each lane."""
+    rated = any(e.rated for e in envs)
     if len({e.fields for e in envs}) == 1:
-        return envs[0], list(params)
+        return dataclasses.replace(envs[0], rated=rated), list(params)
     widest = {b.key: max(_width(e.fields, b.key) for e in envs) for b in envs[0].fields.blocks}
     largest = max(envs, key=lambda e: e.dims.obs)
     fields = largest.fields.padded(widest)
@@ -33,7 +34,7 @@ def align_feeders(
     lanes = [
         _padded(p, n, n_branch, unit, active, _obs_mask(e.fields, widest)) for e, p in zip(envs, params, strict=True)
     ]
-    return dataclasses.replace(largest, dims=dims, fields=fields, padded=True), lanes
+    return dataclasses.replace(largest, dims=dims, fields=fields, rated=rated, padded=True), lanes
 
 
 def pad_feeder_env(

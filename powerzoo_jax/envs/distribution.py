@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+import dataclasses
 from dataclasses import dataclass
-from typing import Any
 
 import jax.numpy as jnp
 import numpy as np
@@ -12,14 +12,15 @@ from jax import Array, lax
 
 from powerzoo_jax.base import Box, Dims, EnvState, Info
 from powerzoo_jax.base.numerics import anywhere
+from powerzoo_jax.base.tree import where_done
 from powerzoo_jax.data.bank import LOAD_FIELDS
-from powerzoo_jax.devices import Delivery, StorageParams, StorageState, bus_injection, storage
+from powerzoo_jax.devices import Delivery, StorageParams, StorageState, at_devices, bus_injection, storage
 from powerzoo_jax.envs import constraint, objective
 from powerzoo_jax.envs.core import EnvParams, GridEnv
 from powerzoo_jax.envs.draw import Draw, Starts, draw_episode
 from powerzoo_jax.envs.observe import FieldTable, assemble, bounds
 from powerzoo_jax.powerflow import PowerFlowResult, Status, solve_feeder_active
-from powerzoo_jax.powerflow.limits import voltage_collapsed
+from powerzoo_jax.powerflow.limits import COLLAPSE_PU
 
 COSTS = ("voltage_violation", "thermal_overload", "unserved_energy", "resource")
 TERMS = ("energy_sales", "degradation", "settlement", "unserved_energy")
@@ -116,12 +117,16 @@ class DistributionEnv(GridEnv):
     Reward terms: energy_sales, degradation, settlement (last step), unserved_energy (failed solve).
     Cost channels: voltage_violation [pu], thermal_overload [MVA], unserved_energy [MWh], resource [MW].
     Termination: the power flow fails or collapses; then the rest of the horizon is settled as a blackout.
+
+    `rated`: some branch of some lane has a rating, else the thermal channel is constant 0 and costs nothing.
+    `padded`: some lane is smaller than `dims`, so its observation is masked.
     """
 
     dims: Dims
     dt_hours: float
     term_weights: tuple[float, ...]
     fields: FieldTable
+    rated: bool = False
     padded: bool = False
 
     def init(self, key: Array, params: DistributionParams) -> tuple[DistributionState, Array]:
@@ -142,7 +147,7 @@ class DistributionEnv(GridEnv):
             failed=jnp.zeros((), bool),
         )
         flow = self.flow(self.dispatch(state, Delivery(devices.p_mw, devices.p_mw), params), params)
-        return state, self._fields(state, flow, params)
+        return state, self._fields(state, flow.v_pu, flow.p_from, flow.q_from, params)
 
     def opening(self, state: DistributionState, params: DistributionParams) -> tuple[Array, Array, DistributionInfo]:
         """Initial power flow of a started episode, devices idle: (obs (A, O), cost (C,), info); one solve.
@@ -192,64 +197,72 @@ class DistributionEnv(GridEnv):
         """Money, cost channels, clock and flags of the executed step."""
         store, command = devices
         v = flow.v_pu
-        collapsed = voltage_collapsed(v)
-        diverged = flow.status != Status.CONVERGED
-        failed = diverged | collapsed
-        price = params.bank.price_rows[self._price_index(state, params)]
-        last = state.t + 1 >= params.horizon
-        blackout = jnp.where(failed & ~state.failed, self._remaining_mwh(state, params), 0)
-        terms = self._terms(state, store, price, blackout, failed | state.failed, params)
-        cost = jnp.stack(
-            [
-                constraint.voltage_violation(v, params.grid.v_min, params.grid.v_max, failed),
-                constraint.thermal_overload(flow.p_from, flow.q_from, params.grid.rate, params.grid.base_mva, failed),
-                blackout,
-                constraint.undelivered(delivery.undelivered_mw),
-            ]
+        v_low, v_high = self._voltage_range(v, params)
+        collapsed = v_low < COLLAPSE_PU
+        failed = (flow.status != Status.CONVERGED) | collapsed
+        price = params.bank.price_rows[self._price_index(state, params), PRICE]
+        blackout = lax.cond(
+            anywhere(failed),
+            lambda: jnp.where(failed & ~state.failed, self._remaining_mwh(state, params), 0),
+            lambda: jnp.zeros_like(price),
         )
-        new = DistributionState(
-            t=state.t + 1,
-            key=state.key,
-            storage=store,
-            soc_start=state.soc_start,
-            load_row=state.load_row,
-            price_row=state.price_row,
-            failed=state.failed | failed,
-        )
+        new = dataclasses.replace(state, t=state.t + 1, storage=store, failed=state.failed | failed)
+        terms = self._terms(state, store, price, blackout, new.failed, params)
+        cost = [
+            constraint.voltage_violation(v, params.grid.v_min, params.grid.v_max, failed),
+            self._overload(flow, failed, params),
+            blackout,
+            constraint.undelivered(delivery.undelivered_mw),
+        ]
+        base = params.grid.base_mva
         info = DistributionInfo(
             terminated=new.failed,
-            truncated=last & ~new.failed,
+            truncated=(new.t >= params.horizon) & ~new.failed,
             pf_status=flow.status,
             pf_residual=flow.residual,
             legal=jnp.ones((self.dims.agent, self.dims.choice), bool),
-            terms=terms[None],
+            terms=terms.reshape(1, -1),
             pf_iterations=flow.iterations,
-            p_slack_mw=flow.p_slack * params.grid.base_mva,
-            q_slack_mvar=flow.q_slack * params.grid.base_mva,
-            p_loss_mw=flow.p_loss * params.grid.base_mva,
-            v_min_pu=jnp.min(jnp.where(params.grid.bus_mask, v, jnp.inf)),
-            v_max_pu=jnp.max(jnp.where(params.grid.bus_mask, v, 0)),
+            p_slack_mw=flow.p_slack * base,
+            q_slack_mvar=flow.q_slack * base,
+            p_loss_mw=flow.p_loss * base,
+            v_min_pu=v_low,
+            v_max_pu=v_high,
             collapsed=collapsed,
-            price_per_mwh=price[PRICE],
+            price_per_mwh=price,
             soc=store.soc,
             p_mw=delivery.p_mw,
             command_mw=command,
-            local_v_pu=jnp.sum(params.place_bus * v, axis=-1),
+            local_v_pu=at_devices(params.place_bus, v),
         )
         weights = jnp.asarray(self.term_weights, terms.dtype)
-        return new, jnp.sum(terms * weights)[None], cost, info
+        return new, jnp.sum(terms * weights).reshape(1), jnp.stack(cost), info
 
     def observe(
         self, state: DistributionState, new: DistributionState, flow: PowerFlowResult, params: DistributionParams
     ) -> Array:
         """What the next action meets; after a failed solve the last valid electrical state."""
+        seen = flow.v_pu, flow.p_from, flow.q_from
 
-        def last_valid() -> PowerFlowResult:
+        def last_valid() -> tuple[Array, Array, Array]:
             row = jnp.maximum(self._load_row(state, params) - 1, state.load_row)
-            return self.flow(self._injection(row, state.storage.p_mw, params), params)
+            before = self.flow(self._injection(row, state.storage.p_mw, params), params)
+            return where_done(new.failed, (before.v_pu, before.p_from, before.q_from), seen)
 
-        shown = lax.cond(anywhere(new.failed), lambda: _pick(new.failed, last_valid(), flow), lambda: flow)
-        return self._fields(new, shown, params)
+        return self._fields(new, *lax.cond(anywhere(new.failed), last_valid, lambda: seen), params)
+
+    def _voltage_range(self, v: Array, params: DistributionParams) -> tuple[Array, Array]:
+        """Extreme voltages of the real buses, () each [pu]."""
+        if not self.padded:
+            return jnp.min(v), jnp.max(v)
+        real = params.grid.bus_mask
+        return jnp.min(jnp.where(real, v, jnp.inf)), jnp.max(jnp.where(real, v, 0))
+
+    def _overload(self, flow: PowerFlowResult, failed: Array, params: DistributionParams) -> Array:
+        if not self.rated:
+            return jnp.zeros_like(flow.p_loss)
+        grid = params.grid
+        return constraint.thermal_overload(flow.p_from, flow.q_from, grid.rate, grid.base_mva, failed)
 
     def _load_row(self, state: DistributionState, params: DistributionParams) -> Array:
         return state.load_row + jnp.minimum(state.t, params.horizon - 1)
@@ -286,7 +299,7 @@ class DistributionEnv(GridEnv):
         )
         earned = jnp.stack(
             [
-                jnp.sum(objective.energy_sales(price[PRICE], store.p_mw, dt)),
+                jnp.sum(objective.energy_sales(price, store.p_mw, dt)),
                 -jnp.sum(storage.degradation_usd(fleet, store.p_mw, dt)),
                 jnp.where(state.t + 1 == params.horizon, jnp.sum(jnp.where(fleet.mask, left, 0)), 0),
             ]
@@ -294,8 +307,10 @@ class DistributionEnv(GridEnv):
         outage = objective.unserved(params.voll, blackout_mwh)
         return jnp.concatenate([jnp.where(failed, 0, earned), outage[None]])
 
-    def _fields(self, state: DistributionState, flow: PowerFlowResult, params: DistributionParams) -> Array:
-        """The observation at `state` with the electrical state of `flow`, (1, O)."""
+    def _fields(
+        self, state: DistributionState, v_pu: Array, p_from: Array, q_from: Array, params: DistributionParams
+    ) -> Array:
+        """The observation at `state` with the given electrical state, (1, O)."""
         fleet = params.storage
         row = params.bank.load_rows[self._load_row(state, params)]
         price = params.bank.price_rows[self._price_index(state, params)]
@@ -306,9 +321,9 @@ class DistributionEnv(GridEnv):
         charge, discharge = -low / fleet.power_mw, high / fleet.power_mw
         clock, alphabetical = row[SIN : COS + 1], row[SIN : COS + 1][::-1]
         values = {
-            "node_v_norm": (flow.v_pu - 1) / 0.1,
-            "line_p_norm": flow.p_from,
-            "line_q_norm": flow.q_from,
+            "node_v_norm": (v_pu - 1) * 10,
+            "line_p_norm": p_from,
+            "line_q_norm": q_from,
             "node_p_load_norm": factor * params.grid.p_load - device,
             "node_q_load_norm": factor * params.grid.q_load,
             "device_grid_obs": jnp.stack([soc, discharge, charge, p], -1).reshape(-1),
@@ -319,9 +334,5 @@ class DistributionEnv(GridEnv):
             "time": clock,
             "price": price[SIGNAL:MEAN_AHEAD],
         }
-        obs = assemble(self.fields, values)[None]
+        obs = assemble(self.fields, values).reshape(1, -1)
         return jnp.where(params.masks.obs, obs, 0) if self.padded else obs
-
-
-def _pick(flag: Array, yes: Any, no: Any) -> Any:
-    return type(yes)(**{name: jnp.where(flag, getattr(yes, name), getattr(no, name)) for name in yes.__dict__})

@@ -16,8 +16,3 @@ def voltage_excess(v_pu: Array, v_min_pu: Array, v_max_pu: Array) -> Array:
 def loading_excess(s_pu: Array, rate_pu: Array) -> Array:
     """Apparent power beyond the rating: (L,) (L,) [pu] -> (L,) [pu]; a rating of 0 means no limit."""
     return jnp.where(rate_pu > 0, jnp.maximum(s_pu - rate_pu, 0), 0)
-
-
-def voltage_collapsed(v_pu: Array) -> Array:
-    """Whether any solved voltage lies below 0.5 pu: (N,) -> () bool."""
-    return jnp.min(v_pu) < COLLAPSE_PU

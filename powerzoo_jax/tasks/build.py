@@ -115,10 +115,14 @@ def build_feeder_storage(
     case = without_idle_branches(load_case(settings.case or spec.case))
     fields = _fields(case, settings, len(bank.price_fields) - 2)
     sizes = _dims(case, settings, fields, spec)
-    env = DistributionEnv(
-        dims=sizes, dt_hours=minutes / MINUTES_PER_HOUR, term_weights=spec.term_weights, fields=fields
-    )
     params = _params(case, settings, bank, sizes, horizon, dtype)
+    env = DistributionEnv(
+        dims=sizes,
+        dt_hours=minutes / MINUTES_PER_HOUR,
+        term_weights=spec.term_weights,
+        fields=fields,
+        rated=bool(np.any(np.asarray(params.grid.rate) > 0)),
+    )
     spec = dataclasses.replace(
         spec,
         case=case.name,
