@@ -46,9 +46,10 @@ PEER_BATCH = 1024
 PEER_TOL = 1e-8
 SPAN = (0.8, 1.2)
 SEED = 20_240_607
-COLUMNS = (
-    "case engine dtype B compile_s solves_per_s us_per_solve iterations max_v_error_pu ratio_to_best_peer device versions"
-).split()
+COLUMNS = [
+    *("case", "engine", "dtype", "B", "compile_s", "solves_per_s", "us_per_solve", "iterations"),
+    *("max_v_error_pu", "ratio_to_best_peer", "device", "versions"),
+]
 
 
 @dataclass

@@ -29,7 +29,7 @@ class FeederCore:
     d_base:  (4, a)    [pu]  D0 per bus: d(re i)/d(re v), d(re i)/d(im v), d(im i)/d(re v), d(im i)/d(im v)
     x_base:  (2a,)     [pu]  voltages at the base load
     r_base:  (2a,)     [pu]  r at the base load
-    gain:    ()        [pu]  largest absolute row sum of M: voltage error per unit of current error
+    gain:    ()        [pu]  largest Euclidean row norm of M: voltage error per current error of norm 1
     """
 
     m: Array
@@ -49,8 +49,8 @@ class FeederFactors:
     idle:       (N,)          bool   buses that may not
     m_bus:      (2N, 2a)      [pu]   affine map from r to the voltages of all buses, with w_bus (2N,)
     m_from:     (2L, 2a)      [pu]   the same for the from ends of the branches, with w_from (2L,)
-    m_flow:     (2L+2, 2a)    [-]    the same for the branch currents and, last, the total injected current,
-                                     with w_flow (2L+2,); a subtree sum of injections in a radial feeder
+    m_flow:     (2L+2, 2a)    [-]    from injected currents to branch currents and, last, the total injected current;
+                                     a subtree sum of injections in a radial feeder
     r_pu, x_pu: (L,)          [pu]   series impedance, 0 out of service
     v_slack:    ()            [pu]
 
@@ -65,7 +65,6 @@ class FeederFactors:
     m_from: Array
     w_from: Array
     m_flow: Array
-    w_flow: Array
     r_pu: Array
     x_pu: Array
     v_slack: Array
@@ -254,7 +253,12 @@ def _assemble(
         return jnp.asarray(value, dtype)
 
     core = FeederCore(
-        m=door(m), w=door(w), d_base=door(d), x_base=door(x), r_base=door(r_base), gain=door(np.abs(m).sum(1).max())
+        m=door(m),
+        w=door(w),
+        d_base=door(d),
+        x_base=door(x),
+        r_base=door(r_base),
+        gain=door(np.linalg.norm(m, axis=1).max()),
     )
     idle = np.ones(n, bool)
     idle[active] = False
@@ -267,8 +271,7 @@ def _assemble(
         w_bus=door(w_bus),
         m_from=door(m_bus[at_from]),
         w_from=door(w_bus[at_from]),
-        m_flow=door(carried @ i_map),
-        w_flow=door(carried @ i_flat),
+        m_flow=door(carried),
         r_pu=door(np.where(on, case.branch.r_pu, 0.0)),
         x_pu=door(np.where(on, case.branch.x_pu, 0.0)),
         v_slack=door(v0),

@@ -3,6 +3,9 @@
 Textbook symbols: v = e + j f bus voltage, s = p + j q injection, i = conj(s / v) injected current,
 D0 = di/dv at the base load, r(v) = i(v) - D0 v, M = (I - Z D0)^-1 Z.
 Fixed point v = M r(v) + w, on the buses that inject; the last product maps r to all buses.
+
+Inside the batched core the batch is the last axis, (2a, B): reductions over buses then run across lanes, and the
+constant matrix multiplies from the left. Outside it, scenarios are rows.
 """
 
 from __future__ import annotations
@@ -25,8 +28,9 @@ from powerzoo_jax.powerflow.result import PowerFlowResult, Status
 from powerzoo_jax.powerflow.stragglers import Solved, newton_stragglers
 
 MAX_STEPS = 30
-TOL = {"float32": 2e-7, "float64": 1e-11}  # [pu] voltage error; float32 cannot hold less around 1.0
+TOL = {"float32": 2.5e-7, "float64": 4e-10}  # [pu] estimate of the voltage error; promised are 1e-6 and 1e-9
 STALL = 0.95  # a lane whose mismatch shrinks slower than this per iteration is left to Newton
+V_BOUND = 1.5  # [pu] no feeder runs above: turns a current mismatch into a bound on the power mismatch
 PACE = (0.02, 0.9)  # contraction assumed at least and at most when the error is estimated from the last change
 
 
@@ -39,7 +43,7 @@ def solve_feeder(
 
     factors:    from `prepare_feeder`; share them (in_axes=None) or map them
     p_pu, q_pu: (N,) [pu] net injections on the case's base power; the slack entry is ignored
-    tol:        [pu] voltage error at which a lane stops; None takes 2e-7 (float32), 1e-11 (float64)
+    tol:        [pu] voltage error at which a lane stops; None takes 2.5e-7 (float32), 4e-10 (float64)
     max_steps:  chord iterations before a lane goes to the float64 Newton fallback
 
     Returns a PowerFlowResult; nothing raises and nothing is NaN: `status` and `residual` tell.
@@ -60,85 +64,115 @@ def solve_feeder_active(
     Arguments, result and equation as in `solve_feeder`.
     """
     limit = TOL[p_pu.dtype.name] if tol is None else float(tol)
-    fine = jnp.isfinite(p_pu) & jnp.isfinite(q_pu)
-    p, q = jnp.where(fine, p_pu, 0), jnp.where(fine, q_pu, 0)
-    x, residual, steps, status = active_state(limit, max_steps)(factors.core, p, q)
-    status = jnp.where(jnp.all(fine), status, jnp.int32(Status.BAD_INPUT))
-    return _expand(factors, x, p, q, residual, steps, status)
+    r, residual, steps, status = active_state(limit, max_steps)(factors.core, p_pu, q_pu)
+    return _expand(factors, r, *_finite(p_pu, q_pu), residual, steps, status)
+
+
+def _column(constant: Array, like: Array) -> Array:
+    """A constant (..., a) against values (a,) or (a, B)."""
+    return constant[..., None] if like.ndim == 2 else constant
+
+
+def _injected_current(x: Array, p: Array, q: Array) -> tuple[Array, Array]:
+    """i = conj(s / v), real and imaginary part, bus axis first."""
+    a = p.shape[0]
+    e, f = x[:a], x[a:]
+    g = 1 / (e * e + f * f)
+    return (p * e + q * f) * g, (p * f - q * e) * g
 
 
 def _residual_current(core: FeederCore, x: Array, p: Array, q: Array) -> Array:
-    """r(x) = conj(s / v) - D0 v on the last axis (..., 2a); zero where a lane has left all numbers."""
-    a = p.shape[-1]
-    e, f = x[..., :a], x[..., a:]
-    g = 1 / (e * e + f * f)
-    d = core.d_base
-    re = (p * e + q * f) * g - (d[0] * e + d[1] * f)
-    im = (p * f - q * e) * g - (d[2] * e + d[3] * f)
-    return jnp.concatenate([re, im], -1)
+    """r(x) = i(x) - D0 v, bus axis first: x (2a,), p and q (a,), or all of them with a last axis B."""
+    a = p.shape[0]
+    e, f = x[:a], x[a:]
+    d = _column(core.d_base, e)
+    re, im = _injected_current(x, p, q)
+    return jnp.concatenate([re - (d[0] * e + d[1] * f), im - (d[2] * e + d[3] * f)])
+
+
+def _voltages(core: FeederCore, r: Array) -> Array:
+    """M r + w, bus axis first, in full precision also where the hardware offers less."""
+    return jnp.matmul(core.m, r, precision=lax.Precision.HIGHEST) + _column(core.w, r)
 
 
 def _affine(matrix: Array, constant: Array, r: Array) -> Array:
-    """matrix @ r + constant on the last axis of r, in full precision also where the hardware offers less."""
-    return lax.dot_general(r, matrix, (((r.ndim - 1,), (1,)), ((), ())), precision=lax.Precision.HIGHEST) + constant
+    """matrix @ r + constant for r (2a,). r stands on the left, so that vmap gives scenarios as rows."""
+    return lax.dot_general(r, matrix, (((0,), (1,)), ((), ())), precision=lax.Precision.HIGHEST) + constant
 
 
-def _mismatch(x: Array, change: Array) -> Array:
-    """(B,) [pu]: largest |v conj(r_new - r_old)|, the exact power mismatch of the iterate x."""
-    a = x.shape[-1] // 2
-    e, f, u, w = x[..., :a], x[..., a:], change[..., :a], change[..., a:]
-    return jnp.sqrt(jnp.max((e * e + f * f) * (u * u + w * w), axis=-1))
+def _distance(r_new: Array, r: Array) -> Array:
+    """|r_new - r| over the buses, Euclidean [pu]: injected current that the iterate leaves unbalanced."""
+    change = r_new - r
+    return jnp.sqrt(jnp.sum(change * change, axis=0))
 
 
 def _iterate(core: FeederCore, p: Array, q: Array, tol: float, max_steps: int) -> tuple[Array, Array, Array, Array]:
-    """Run the chord on a batch (B, a) until every lane has stopped: (x, mismatch, steps, settled).
+    """Run the chord on a batch p, q (a, B) until every lane has stopped: (r (2a, B), size, steps, settled).
 
-    A lane that stops is frozen, so its value never depends on how long its neighbours take.
+    A lane that stops is frozen, so its value never depends on how long its neighbours take. The first two steps
+    are taken by all: only two changes in a row tell how fast a lane contracts.
     """
-    x = jnp.broadcast_to(core.x_base, (p.shape[0], core.x_base.shape[-1]))
-    r = _residual_current(core, x, p, q)
-    first = jnp.max(jnp.abs(r - core.r_base), axis=-1)
-    zero = jnp.zeros(p.shape[:1], jnp.int32)
+
+    def step(r: Array) -> tuple[Array, Array]:
+        new = _residual_current(core, _voltages(core, r), p, q)
+        return new, _distance(new, r)
+
+    def judge(size: Array, before: Array) -> tuple[Array, Array]:
+        pace = size / jnp.maximum(before, jnp.finfo(before.dtype).tiny)
+        slow = jnp.clip(pace, *PACE)
+        reached = core.gain * size * slow / (1 - slow) <= tol
+        return reached, reached | ~(pace < STALL)
 
     def advance(carry: tuple[Any, ...]) -> tuple[Any, ...]:
-        k, x, r, size, stopped, settled, steps, _ = carry
-        x_new = _affine(core.m, core.w, r)
-        r_new = _residual_current(core, x_new, p, q)
-        mismatch = _mismatch(x_new, r_new - r)
-        pace = jnp.where(size > 0, mismatch / jnp.where(size > 0, size, 1), 0)
-        slow = jnp.clip(pace, *PACE)
-        reached = core.gain * mismatch * slow / (1 - slow) <= tol
-        stalled = ~(pace < STALL) & (k > 0) & ~reached
-        keep = stopped[:, None]
-        x, r = jnp.where(keep, x, x_new), jnp.where(keep, r, r_new)
+        k, r, size, stopped, settled, steps = carry
+        r_new, size_new = step(r)
+        reached, ended = judge(size_new, size)
+        r = jnp.where(stopped[None], r, r_new)
+        size = jnp.where(stopped, size, size_new)
         settled = jnp.where(stopped, settled, reached)
         steps = jnp.where(stopped, steps, k + 1)
-        size = jnp.where(stopped, size, mismatch)
-        return k + 1, x, r, size, stopped | reached | stalled, settled, steps, mismatch
+        return k + 1, r, size, stopped | ended, settled, steps
 
     def unfinished(carry: tuple[Any, ...]) -> Array:
-        return (carry[0] < max_steps) & ~jnp.all(carry[4])
+        return (carry[0] < max_steps) & ~jnp.all(carry[3])
 
-    no = jnp.zeros(p.shape[:1], bool)
-    start = (jnp.int32(0), x, r, first, no, no, zero, first)
-    _, x, _, size, _, settled, steps, _ = lax.while_loop(unfinished, advance, start)
-    return x, size, steps, settled
+    r, before = step(_residual_current(core, core.x_base[:, None], p, q))
+    r, size = step(r)
+    settled, stopped = judge(size, before)
+    start = (jnp.int32(2), r, size, stopped, settled, jnp.full(size.shape, 2, jnp.int32))
+    _, r, size, _, settled, steps = lax.while_loop(unfinished, advance, start)
+    return r, size, steps, settled
+
+
+def _finite(p: Array, q: Array) -> tuple[Array, Array]:
+    """Injections with 0 at buses where either part is not finite: a bad lane must not poison shared gradients."""
+    fine = jnp.isfinite(p) & jnp.isfinite(q)
+    return jnp.where(fine, p, 0), jnp.where(fine, q, 0)
+
+
+def _solve_batch(core: FeederCore, p: Array, q: Array, tol: float, max_steps: int) -> Solved:
+    """The batched core: p, q (B, a) as the user gave them -> (r (B, 2a), residual, steps, status (B,)).
+
+    A lane with an injection that is not finite never settles (lanes are columns, so it cannot reach the others):
+    it is told from the rest where the failures are handled, at no cost to a batch without failures.
+    """
+    r, size, steps, settled = _iterate(core, p.T, q.T, tol, max_steps)
+    status = jnp.where(settled, jnp.int32(Status.CONVERGED), jnp.int32(Status.OUT_OF_STEPS))
+    # The barrier keeps XLA from folding the transpose into the next product, whose CPU kernel is twice as slow then.
+    rows = lax.optimization_barrier(r.T)
+
+    def rescue(found: Solved) -> Solved:
+        bad = ~jnp.all(jnp.isfinite(p) & jnp.isfinite(q), axis=1)
+        r, residual, steps, status = newton_stragglers(_Equations(), core, *_finite(p, q), found)
+        return r, residual, steps, jnp.where(bad, jnp.int32(Status.BAD_INPUT), status)
+
+    return lax.cond(anywhere(~settled), rescue, lambda found: found, (rows, V_BOUND * size, steps, status))
 
 
 @functools.lru_cache(maxsize=32)
 def active_state(tol: float, max_steps: int) -> Callable[[FeederCore, Array, Array], Solved]:
-    """Return the differentiable single-scenario solver (core, p (a,), q (a,)) -> (x (2a,), residual, steps, status)."""
-
-    def core_batch(core: FeederCore, p: Array, q: Array) -> Solved:
-        x, residual, steps, settled = _iterate(core, p, q, tol, max_steps)
-        status = jnp.where(settled, jnp.int32(Status.CONVERGED), jnp.int32(Status.OUT_OF_STEPS))
-
-        def rescue(operand: Solved) -> Solved:
-            return newton_stragglers(_Equations(), core, p, q, operand)
-
-        return lax.cond(anywhere(~settled), rescue, lambda operand: operand, (x, residual, steps, status))
-
-    shell = batched_shell(core_batch)
+    """Return the differentiable single-scenario solver (core, p (a,), q (a,)) -> (r (2a,), residual, steps, status)."""
+    shell = batched_shell(lambda core, p, q: _solve_batch(core, p, q, tol, max_steps))
 
     @jax.custom_jvp
     def solve(core: FeederCore, p: Array, q: Array) -> Solved:
@@ -146,60 +180,66 @@ def active_state(tol: float, max_steps: int) -> Callable[[FeederCore, Array, Arr
 
     @solve.defjvp
     def _(primals: tuple[Any, ...], tangents: tuple[Any, ...]) -> tuple[Solved, Any]:
-        core, p, q = primals
-        out = solve(core, p, q)
-        x = out[0]
+        out = solve(*primals)
+        core, (p, q) = primals[0], _finite(*primals[1:])
+        x = _voltages(core, out[0])
 
         def step(core: FeederCore, p: Array, q: Array) -> Array:
             return _affine(core.m, core.w, _residual_current(core, x, p, q))
 
-        _, forcing = jax.jvp(step, primals, tangents)
+        _, forcing = jax.jvp(step, (core, p, q), tangents)
         dx = solve_tangent(core.m, _local_slope(core, x, p, q), forcing)
+        _, dr = jax.jvp(_residual_current, (core, x, p, q), (tangents[0], dx, *tangents[1:]))
         nothing = (jnp.zeros_like(out[1]), *(np.zeros(v.shape, jax.dtypes.float0) for v in out[2:]))
-        return out, (dx, *nothing)
+        return out, (dr, *nothing)
 
     return solve
 
 
 def _local_slope(core: FeederCore, x: Array, p: Array, q: Array) -> Array:
-    """D(x) - D0 (4, a): derivative of r, which is local to each bus."""
-    a = p.shape[-1]
-    e, f = x[..., :a], x[..., a:]
+    """D(x) - D0 (4, a): derivative of r, which is local to each bus, for one scenario."""
+    a = p.shape[0]
+    e, f = x[:a], x[a:]
     g = 1 / (e * e + f * f)
     re, im = (p * e + q * f) * g, (p * f - q * e) * g
-    slope = jnp.stack(
-        [(p - 2 * e * re) * g, (q - 2 * f * re) * g, (-q - 2 * e * im) * g, (p - 2 * f * im) * g], axis=-2
-    )
+    slope = jnp.stack([(p - 2 * e * re) * g, (q - 2 * f * re) * g, (-q - 2 * e * im) * g, (p - 2 * f * im) * g])
     return slope - core.d_base
 
 
 class _Equations:
-    """The fixed point in the form that the Newton fallback asks for."""
+    """The fixed point in the form that the Newton fallback asks for, one scenario at a time."""
+
+    def start(self, core: FeederCore) -> Array:
+        return core.x_base
 
     def error(self, core: FeederCore, x: Array, p: Array, q: Array) -> Array:
-        return x - _affine(core.m, core.w, _residual_current(core, x, p, q))
+        return x - _voltages(core, _residual_current(core, x, p, q))
 
     def slope(self, core: FeederCore, x: Array, p: Array, q: Array) -> Array:
         return _local_slope(core, x, p, q)
 
     def settle(self, core: FeederCore, x: Array, p: Array, q: Array) -> tuple[Array, Array]:
+        before = _residual_current(core, x, p, q)
+        x = _voltages(core, before)
         r = _residual_current(core, x, p, q)
-        x = _affine(core.m, core.w, r)
-        return x, _mismatch(x, _residual_current(core, x, p, q) - r)
+        fine = jnp.all(jnp.isfinite(r))
+        # so much power that r itself overflows: report the base state, the status says what happened
+        return jnp.where(fine, r, core.r_base), jnp.where(fine, V_BOUND * _distance(r, before), jnp.max(jnp.abs(p)))
 
 
 def _expand(
-    factors: FeederFactors, x: Array, p: Array, q: Array, residual: Array, steps: Array, status: Array
+    factors: FeederFactors, r: Array, p: Array, q: Array, residual: Array, steps: Array, status: Array
 ) -> PowerFlowResult:
-    """From the active voltages to all buses and branches: one more chord step, every quantity linear in its r.
+    """From the converged r to all buses and branches: one more chord step, then currents from injections.
 
-    Currents are primary: flows and losses follow from them, never from differences of rounded voltages.
+    Currents are primary: flows and losses follow from them, never from differences of rounded voltages. They are
+    sums of i = conj(s / v) itself: i = D0 v + r would cancel to a tenth of its terms far below the base load.
     """
     n, n_branch = factors.n_bus, factors.r_pu.shape[0]
-    r = _residual_current(factors.core, x, p, q)
     v = _affine(factors.m_bus, factors.w_bus, r)
     v_from = _affine(factors.m_from, factors.w_from, r)
-    j = _affine(factors.m_flow, factors.w_flow, r)
+    i = jnp.concatenate(_injected_current(_affine(factors.core.m, factors.core.w, r), p, q))
+    j = _affine(factors.m_flow, jnp.zeros((), i.dtype), i)
     from_re, from_im = v_from[:n_branch], v_from[n_branch:]
     j_re, j_im = j[:n_branch], j[n_branch + 1 : -1]
     square = j_re * j_re + j_im * j_im

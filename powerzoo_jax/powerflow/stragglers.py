@@ -15,14 +15,18 @@ MAX_STEPS = 40
 LONGEST = 0.15  # [pu] largest voltage move per step: keeps the iterate on the upper branch of the PV curve
 TOL = 1e-10  # [pu] voltage move at which Newton stops; quadratic convergence makes the error its square
 
-Solved = tuple[Array, Array, Array, Array]  # x (B, 2a), residual (B,), steps (B,), status (B,)
+Solved = tuple[Array, Array, Array, Array]  # r (B, 2a), residual (B,), steps (B,), status (B,)
 
 
 class Equations(Protocol):
-    """What Newton needs to know about a solver whose fixed point is x = M r(x) + w with a bus-local r."""
+    """What Newton needs to know about one scenario of a solver whose fixed point is x = M r(x) + w, r bus-local."""
+
+    def start(self, core: Any) -> Array:
+        """x (2a,) to begin from."""
+        ...
 
     def error(self, core: Any, x: Array, p: Array, q: Array) -> Array:
-        """x - M r(x) - w on the last axis."""
+        """x - M r(x) - w (2a,)."""
         ...
 
     def slope(self, core: Any, x: Array, p: Array, q: Array) -> Array:
@@ -30,7 +34,7 @@ class Equations(Protocol):
         ...
 
     def settle(self, core: Any, x: Array, p: Array, q: Array) -> tuple[Array, Array]:
-        """One chord step: the next iterate and its exact power mismatch per lane."""
+        """One chord step: r (2a,) at the next iterate, always finite, and its exact power mismatch ()."""
         ...
 
 
@@ -39,7 +43,7 @@ def newton_stragglers(eqs: Equations, core: Any, p: Array, q: Array, found: Solv
 
     eqs:    the solver's equations
     core:   factors, shared by the batch
-    found:  (x (B, 2a), residual (B,), steps (B,), status (B,)) of the chord
+    found:  (r (B, 2a), residual (B,), steps (B,), status (B,)) of the chord
 
     Every arithmetic runs in float64 also inside a float32 program and the result returns in the program's dtype.
     """
@@ -61,11 +65,12 @@ def newton_stragglers(eqs: Equations, core: Any, p: Array, q: Array, found: Solv
 
 
 def _newton(eqs: Equations, core: Any, p: Array, q: Array, spent: Array, dtype: Any) -> Solved:
-    """Newton from the base state on a tile (T, a): (x, residual, steps, status) in `dtype`."""
+    """Newton from the base state on a tile (T, a): (r, residual, steps, status) in `dtype`."""
     with jax.enable_x64(True):
         wide = jax.tree.map(lambda leaf: leaf.astype(jnp.float64), core)
         p, q = p.astype(jnp.float64), q.astype(jnp.float64)
-        x = jnp.broadcast_to(wide.x_base, (p.shape[0], wide.x_base.shape[-1]))
+        begin = eqs.start(wide)
+        x = jnp.broadcast_to(begin[None], (p.shape[0], begin.shape[0]))
         lane = jax.vmap(lambda x, p, q: _step(eqs, wide, x, p, q))
 
         def advance(carry: tuple[Array, Array, Array, Array]) -> tuple[Array, Array, Array, Array]:
@@ -80,12 +85,12 @@ def _newton(eqs: Equations, core: Any, p: Array, q: Array, spent: Array, dtype: 
 
         start = (jnp.zeros((), jnp.int32), x, jnp.full(p.shape[:1], jnp.inf, jnp.float64), spent)
         _, x, move, steps = lax.while_loop(lambda c: (c[0] < MAX_STEPS) & jnp.any(c[2] > TOL), advance, start)
-        left = jnp.max(jnp.abs(eqs.error(wide, x, p, q)), -1)
-        x, residual = eqs.settle(wide, x, p, q)
+        left = jnp.max(jnp.abs(jax.vmap(eqs.error, in_axes=(None, 0, 0, 0))(wide, x, p, q)), -1)
+        r, residual = jax.vmap(eqs.settle, in_axes=(None, 0, 0, 0))(wide, x, p, q)
         solved = (move >= 0) & (move <= TOL) & (left < 1e3 * TOL)
         status = jnp.where(solved, int(Status.CONVERGED), int(Status.OUT_OF_STEPS))
         status = jnp.where(move < 0, int(Status.SINGULAR), status)
-        out = x.astype(dtype), residual.astype(dtype), steps, status.astype(jnp.int32)
+        out = r.astype(dtype), residual.astype(dtype), steps, status.astype(jnp.int32)
     return out
 
 
@@ -93,6 +98,7 @@ def _step(eqs: Equations, core: Any, x: Array, p: Array, q: Array) -> Array:
     left, slope = eqs.error(core, x, p, q), eqs.slope(core, x, p, q)
     a = p.shape[-1]
     m = core.m
-    columns = [m[:, :a] * slope[0] + m[:, a:] * slope[2], m[:, :a] * slope[1] + m[:, a:] * slope[3]]
+    rows = slope[:, None]
+    columns = [m[:, :a] * rows[0] + m[:, a:] * rows[2], m[:, :a] * rows[1] + m[:, a:] * rows[3]]
     move = -jnp.linalg.solve(jnp.eye(2 * a, dtype=m.dtype) - jnp.concatenate(columns, 1), left)
     return x + move * jnp.minimum(1.0, LONGEST / jnp.maximum(jnp.max(jnp.abs(move)), LONGEST))
