@@ -1,0 +1,110 @@
+"""Split calendars: no overlap, every season, whole horizons, windows."""
+
+import numpy as np
+import pytest
+
+from powerzoo_jax.data import splits
+
+SETS = ("simbench_2016", "de_smard_2018", "ercot_dam_2021_2022")
+SINGLE_YEAR = ("simbench_2016", "de_smard_2018")
+SEASONS = {(12, 1, 2), (3, 4, 5), (6, 7, 8), (9, 10, 11)}
+
+
+def months(days: np.ndarray) -> set[int]:
+    return {day.month for day in days.tolist()}
+
+
+@pytest.mark.parametrize("name", SETS)
+@pytest.mark.parametrize("horizon", [1, 7])
+def test_no_day_is_in_two_splits(name, horizon):
+    groups = [splits.split_days(name, split, horizon) for split in splits.list_splits(name)]
+    assert splits.find_overlap(groups).size == 0
+    assert all(len(g) for g in groups)
+
+
+def test_overlap_check_sees_a_shared_day():
+    shared = splits.find_overlap([splits.span("2018-01-01", "2018-01-05"), splits.span("2018-01-05", "2018-01-09")])
+    assert shared.tolist() == [np.datetime64("2018-01-05").item()]
+
+
+@pytest.mark.parametrize("name", SINGLE_YEAR)
+@pytest.mark.parametrize("split", ["train", "val", "test"])
+@pytest.mark.parametrize("horizon", [1, 7])
+def test_every_season_is_in_every_split(name, split, horizon):
+    found = months(splits.split_days(name, split, horizon))
+    assert all(found & set(season) for season in SEASONS)
+
+
+def test_monthly_table_counts_days_of_2018():
+    counts = [len(splits.split_days("de_smard_2018", split)) for split in ("train", "val", "test")]
+    assert counts == [240, 48, 365 - 12 - 240 - 48]
+
+
+def test_day_25_is_unused_and_leap_day_is_a_test_day():
+    days = splits.all_days("simbench_2016")
+    labels = dict(zip(days.astype(str).tolist(), splits.label_days("simbench_2016").tolist(), strict=True))
+    assert labels["2016-03-25"] == splits.UNUSED
+    assert labels["2016-02-29"] == "test"
+    assert labels["2016-03-20"] == "train" and labels["2016-03-21"] == "val"
+
+
+def test_long_horizons_use_iso_weeks():
+    monday = splits.all_days("de_smard_2018")[0]
+    labels = splits.label_days("de_smard_2018", 7)
+    assert monday == np.datetime64("2018-01-01")
+    assert [labels[7 * w] for w in range(6)] == ["train", "train", "train", "val", "test", "train"]
+    assert all(len(set(labels[7 * w : 7 * w + 7])) == 1 for w in range(52))
+
+
+def test_ercot_storm_is_in_price_stress_only():
+    stress = splits.split_days("ercot_dam_2021_2022", "price_stress")
+    assert (str(stress[0]), str(stress[-1]), len(stress)) == ("2021-02-10", "2021-02-20", 11)
+    assert len(splits.split_days("ercot_dam_2021_2022", "train")) == 365 - 11
+
+
+def test_runs_cut_at_gaps():
+    days = np.array(["2018-01-01", "2018-01-02", "2018-01-05"], "datetime64[D]")
+    assert [len(run) for run in splits.runs(days)] == [2, 1]
+    assert splits.runs(days[:0]) == []
+
+
+def test_start_days_keep_the_whole_horizon_in_one_run():
+    days = np.array(["2018-01-01", "2018-01-02", "2018-01-03", "2018-01-05"], "datetime64[D]")
+    assert splits.eligible_start_days(days, 2).astype(str).tolist() == ["2018-01-01", "2018-01-02"]
+    assert len(splits.eligible_start_days(days, 4)) == 0
+    assert len(splits.eligible_start_days(days, 1)) == 4
+
+
+def test_week_long_validation_episodes_start_on_mondays():
+    starts = splits.eligible_start_days(splits.split_days("de_smard_2018", "val", 7), 7)
+    assert len(starts) == 10
+    assert {day.weekday() for day in starts.tolist()} == {0}
+
+
+def test_window_includes_both_ends():
+    days = splits.window_days("de_smard_2018", "2018-03-24", "2018-03-26")
+    assert days.astype(str).tolist() == ["2018-03-24", "2018-03-25", "2018-03-26"]
+
+
+@pytest.mark.parametrize(
+    ("first", "last", "horizon", "message"),
+    [
+        ("2018-03-01", None, 1, "both dates or neither"),
+        (None, "2018-03-01", 1, "both dates or neither"),
+        ("2017-12-31", "2018-01-05", 1, "leaves de_smard_2018"),
+        ("2018-12-30", "2019-01-01", 1, "leaves de_smard_2018"),
+        ("2018-03-01", "2018-03-06", 7, "an episode needs 7"),
+        ("2018-03-02", "2018-03-01", 1, "ends before it starts"),
+        ("1 March 2018", "2018-03-01", 1, "YYYY-MM-DD"),
+    ],
+)
+def test_unusable_window_is_refused_with_a_remedy(first, last, horizon, message):
+    with pytest.raises(ValueError, match=message):
+        splits.window_days("de_smard_2018", first, last, horizon)
+
+
+def test_unknown_names_are_answered_with_the_nearest():
+    with pytest.raises(ValueError, match="'de_smard_2018'"):
+        splits.split_days("de_smard_2019", "train")
+    with pytest.raises(ValueError, match="'train'"):
+        splits.split_days("de_smard_2018", "trains")
