@@ -110,14 +110,18 @@ def evaluate_baseline(
         raise ValueError(unknown("baseline", name, BASELINES))
     if draws is None:
         draws = all_starts(sim) if n_episodes is None else seeded_starts(sim, n_episodes, seed)
-    if name in ("random", "no_control"):
-        act = random_act(sim) if name == "random" else idle_act(sim)
-        return evaluate(sim, act, draws=draws, seed=seed, **arguments)
+    if name == "random":
+        return evaluate(sim, random_act(sim), draws=draws, seed=seed, **arguments)
+    return evaluate_plans(sim, _baseline_plans(sim, name, draws), draws, seed=seed, **arguments)
+
+
+def _baseline_plans(sim: Sim, name: str, draws: Draw) -> np.ndarray:
+    """Plans (B, T, G) [MW] of a baseline that does not look at observations: one program runs them all."""
+    if name == "oracle":
+        return np.stack([solution.plan_mw for solution in solve_starts(sim, draws)])
     if name == "rule":
-        plans = np.stack([rule_plan(problem) for problem in build_problems(sim, draws)])
-    else:
-        plans = np.stack([solution.plan_mw for solution in solve_starts(sim, draws)])
-    return evaluate_plans(sim, plans, draws, seed=seed, **arguments)
+        return np.stack([rule_plan(problem) for problem in build_problems(sim, draws)])
+    return np.zeros((draws.load_row.shape[0], sim.spec.horizon, sim.env.dims.unit))
 
 
 def _box(sim: Sim) -> Box:

@@ -89,13 +89,10 @@ def best_on_grid(case, n_state):
 
 
 @cache
-def test_split():
+def solved_split():
     sim = powerzoo_jax.make("battery_arbitrage", split="test")
     draws = all_starts(sim)
     return sim, draws, solve_starts(sim, draws)
-
-
-test_split.__test__ = False
 
 
 def test_two_lossless_steps_buy_low_and_sell_high():
@@ -136,7 +133,7 @@ def test_the_linear_programme_is_the_limit_of_the_dynamic_one(dip):
 
 @pytest.mark.parametrize("index", [0, 20, 40, 65])
 def test_real_days_agree_with_the_dynamic_programme(index):
-    sim, draws, solutions = test_split()
+    sim, draws, solutions = solved_split()
     case = build_problems(sim, take(draws, slice(index, index + 1)))[0]
     # the store's band in float32 is off the grid by 1e-9: plan for the same battery in round numbers
     case = day(case.price_per_mwh, mean=case.mean_price_per_mwh)
@@ -203,7 +200,7 @@ def test_a_padded_battery_is_left_idle_and_out_of_the_bound():
 
 
 def test_executed_in_single_precision_the_plan_earns_what_the_programme_says():
-    sim, draws, solutions = test_split()
+    sim, draws, solutions = solved_split()
     record = evaluate_plans(sim, np.stack([s.plan_mw for s in solutions]), draws)
     planned = np.array([s.objective for s in solutions])
     np.testing.assert_allclose(record.episode_rewards, planned, rtol=SINGLE, atol=SINGLE)
@@ -224,7 +221,7 @@ def test_executed_in_double_precision_the_plan_earns_what_the_programme_says():
 
 
 def test_on_every_test_day_no_plan_beats_the_oracle():
-    sim, draws, solutions = test_split()
+    sim, draws, solutions = solved_split()
     rule = np.array([play(p, rule_plan(p)).profit_usd.sum() for p in build_problems(sim, draws)])
     oracle = np.array([s.objective for s in solutions])
     assert (rule <= oracle + HAND).all() and (oracle >= -HAND).all()
@@ -232,7 +229,7 @@ def test_on_every_test_day_no_plan_beats_the_oracle():
 
 
 def test_random_is_below_rule_is_below_oracle_and_the_rule_earns_what_a_rule_should():
-    sim, draws, solutions = test_split()
+    sim, draws, solutions = solved_split()
     random = evaluate_baseline(sim, "random", draws=draws).mean_reward
     rule = evaluate_baseline(sim, "rule", draws=draws).mean_reward
     oracle = np.mean([s.objective for s in solutions])

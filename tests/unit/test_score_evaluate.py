@@ -1,0 +1,176 @@
+"""Evaluation: which episodes are played, what the record says, and that it says it twice."""
+
+from __future__ import annotations
+
+import json
+from functools import cache
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from jax.tree_util import Partial
+
+import powerzoo_jax
+from powerzoo_jax.base import Purpose, purpose_key
+from powerzoo_jax.base.tree import take
+from powerzoo_jax.envs import episode
+from powerzoo_jax.envs.episode import run_episodes
+from powerzoo_jax.oracle import idle_act, random_act
+from powerzoo_jax.tasks.score import all_starts, evaluate, normalized_score, seeded_starts
+
+SUM = 1e-5  # relative: 48 additions in float32, in another program than the scan
+FEW = 3
+
+
+@cache
+def sim_of(split="test", **overrides):
+    return powerzoo_jax.make("battery_arbitrage", split=split, **overrides)
+
+
+def full_power(direction, carry, obs, key):
+    return carry, direction
+
+
+def few(sim):
+    return take(all_starts(sim), slice(0, FEW))
+
+
+def test_every_eligible_start_is_played_once():
+    sim = sim_of()
+    draws = all_starts(sim)
+    rows = np.asarray(draws.load_row)
+    assert len(rows) == int(sim.params.starts.n_start) == len(set(rows.tolist()))
+    np.testing.assert_array_equal(rows, np.asarray(sim.params.starts.load_row)[: len(rows)])
+    np.testing.assert_array_equal(np.asarray(draws.soc), np.full((len(rows), 1), np.float32(0.5)))
+
+
+def test_a_start_with_several_price_days_cycles_through_them():
+    sim = sim_of("price_stress")
+    count = np.asarray(sim.params.starts.pair_count)[: int(sim.params.starts.n_start)]
+    used = np.asarray(all_starts(sim).price_row)
+    assert count.min() > 1 and len(set(used.tolist())) == count.min()
+
+
+def test_seeded_starts_are_what_init_draws_for_these_seeds():
+    sim = sim_of()
+    draws = seeded_starts(sim, FEW, seed=7)
+    init = jax.jit(lambda s, key: s.init(key))
+    for i in range(FEW):
+        state, _ = init(sim, jax.random.key(7 + i))
+        assert (state.load_row, state.price_row) == (draws.load_row[i], draws.price_row[i])
+        np.testing.assert_array_equal(state.soc_start, draws.soc[i])
+
+
+def test_totals_are_those_of_a_plain_loop():
+    sim, draws = sim_of(), few(sim_of())
+    act, key = random_act(sim), jax.random.key(3)
+    totals = run_episodes(sim, act, jax.random.split(key, FEW), draws)
+    lane = jax.random.split(key, FEW)[0]
+    state, obs = jax.jit(sim.env.begin)(lane, take(draws, 0), sim.params)
+    step, policy = jax.jit(lambda s, x, a: s.step(x, a)), jax.jit(lambda o, k: act((), o, k)[1])
+    total, cost, lowest = 0.0, np.zeros(4), np.inf
+    for sub in jax.random.split(purpose_key(lane, Purpose.POLICY), sim.spec.horizon):
+        out = step(sim, state, policy(obs, sub))
+        state, obs = out.state, out.obs
+        total += float(out.reward[0])
+        cost += np.asarray(out.cost)
+        lowest = min(lowest, float(out.info.v_min_pu))
+    assert bool(out.info.truncated) and int(totals.length[0]) == sim.spec.horizon
+    assert float(totals.total[0]) == pytest.approx(total, rel=SUM)
+    np.testing.assert_allclose(totals.cost[0], cost, rtol=SUM, atol=SUM)
+    assert float(totals.v_min_pu[0]) == pytest.approx(lowest, abs=SUM)
+    assert float(totals.terms[0].sum()) == pytest.approx(total, rel=SUM)
+
+
+def test_steps_after_a_failed_power_flow_do_not_count():
+    sim = sim_of(max_load_ratio=5.5)
+    totals = run_episodes(sim, idle_act(sim), jax.random.split(jax.random.key(0), FEW), few(sim))
+    assert bool(totals.failed.all()) and bool((totals.length < sim.spec.horizon).all())
+    assert bool((totals.pf_failures <= 1).all())
+    # the blackout is paid once, in the step that fails
+    np.testing.assert_allclose(totals.total, totals.terms[:, 0, -1], rtol=SUM)
+    assert bool((totals.cost[:, 2] > 0).all())
+
+
+def test_two_evaluations_give_one_record():
+    sim = sim_of()
+    first, second = (evaluate(sim, random_act(sim), n_episodes=FEW) for _ in range(2))
+    assert first == second
+    assert first.n_episodes == FEW and first.seeds == [42, 43, 44]
+
+
+def test_the_record_survives_strict_json():
+    record = evaluate(sim_of(), idle_act(sim_of()), draws=few(sim_of())).to_dict()
+    assert json.loads(json.dumps(record, allow_nan=False)) == record
+
+
+def test_the_record_names_task_data_and_version():
+    record = evaluate(sim_of(), idle_act(sim_of()), draws=few(sim_of()))
+    assert (record.task_id, record.task_version, record.split) == ("battery_arbitrage", 0, "test")
+    assert record.library_version == powerzoo_jax.__version__
+    assert set(record.dataset_hashes) == {"simbench_2016", "de_smard_2018"}
+    stress = evaluate(sim_of("price_stress"), idle_act(sim_of()), draws=few(sim_of("price_stress")))
+    assert set(stress.dataset_hashes) == {"simbench_2016", "ercot_dam_2021_2022"}
+
+
+def test_an_idle_battery_earns_nothing_and_is_feasible():
+    record = evaluate(sim_of(), idle_act(sim_of()), draws=few(sim_of()))
+    assert record.mean_reward == 0.0 and record.metrics["cycles"] == 0.0
+    assert record.feasible and record.cost_violation_rate == 0.0 and record.pf_failure_rate == 0.0
+    assert 0.9 < record.metrics["min_voltage_pu"] < 1.0
+    assert record.mean_ep_length == 48.0
+
+
+def test_a_command_beyond_the_store_breaks_the_resource_budget():
+    sim = sim_of()
+    record = evaluate(sim, Partial(full_power, jnp.ones((1, 1))), draws=few(sim))
+    # 0.4 of 0.5 MWh less losses leave after two hours: the other steps ask for 0.2 MW in vain
+    emptied = 0.4 * 0.5 * np.sqrt(0.95)
+    assert record.mean_costs_by_constraint["resource"] == pytest.approx(48 * 0.2 - emptied / 0.5, rel=SUM)
+    assert not record.feasible and record.cost_violation_rate == 1.0
+    assert record.constraint_names == ["resource"] and record.cost_thresholds["voltage_violation"] is None
+    assert record.episode_costs == record.episode_costs_by_constraint["resource"]
+    assert record.metrics["cycles"] == pytest.approx(emptied / (2 * 0.5), rel=SUM)
+
+
+def test_the_interval_covers_the_mean_and_the_score_needs_anchors():
+    sim = sim_of()
+    record = evaluate(sim, random_act(sim), n_episodes=FEW, anchors=(-10.0, 10.0))
+    low, high = record.ci95
+    assert record.min_reward <= low <= record.mean_reward <= high <= record.max_reward
+    assert record.normalized_score == pytest.approx((record.mean_reward + 10) / 20)
+    assert evaluate(sim, random_act(sim), n_episodes=FEW).normalized_score is None
+
+
+def test_weights_in_a_partial_share_one_compile():
+    sim, draws = sim_of(), few(sim_of())
+    keys = jax.random.split(jax.random.key(0), FEW)
+    run_episodes(sim, Partial(full_power, jnp.ones((1, 1))), keys, draws)
+    before = episode._run_batch._cache_size()
+    run_episodes(sim, Partial(full_power, -jnp.ones((1, 1))), keys, draws)
+    run_episodes(sim_of("val"), Partial(full_power, jnp.ones((1, 1))), keys, draws)
+    assert episode._run_batch._cache_size() == before
+
+
+def test_the_score_is_zero_at_random_and_one_at_the_oracle():
+    assert normalized_score(-12.0, -12.0, 8.0) == 0.0
+    assert normalized_score(8.0, -12.0, 8.0) == 1.0
+    assert normalized_score(4.0, -12.0, 8.0) == pytest.approx(0.8)
+
+
+@pytest.mark.parametrize(("random", "oracle"), [(1.0, 1.0), (float("nan"), 1.0), (0.0, float("inf"))])
+def test_anchors_without_a_span_are_refused(random, oracle):
+    with pytest.raises(ValueError, match="do not span a scale"):
+        normalized_score(0.5, random, oracle)
+
+
+def test_no_episodes_are_refused():
+    with pytest.raises(ValueError, match="n_episodes = 0 must be at least 1"):
+        evaluate(sim_of(), idle_act(sim_of()), n_episodes=0)
+
+
+def test_stacked_tasks_are_refused():
+    sims = powerzoo_jax.stack([sim_of(), sim_of(v_max=1.05)])
+    with pytest.raises(ValueError, match="one by one"):
+        evaluate(sims, idle_act(sim_of()))
