@@ -1,0 +1,93 @@
+"""Analytic policy gradient: the gradient of an episode's return straight through the differentiable environment.
+
+maximise over theta  E[ sum_t r(s_t, pi_theta(o_t)) ],  s_{t+1} = f(s_t, pi_theta(o_t)),  by backpropagation through f.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import optax
+from flax import struct
+from jax import Array, lax
+
+from powerzoo_jax.envs.core import Sim
+from powerzoo_jax.rl.config import APGConfig
+from powerzoo_jax.rl.networks import Scale, normalise, observe_batch, scale_from_bounds
+from powerzoo_jax.rl.policies import Policy, apg_act, make_deterministic
+from powerzoo_jax.rl.ppo import Metrics, TrainResult, learner_reward, resolve
+from powerzoo_jax.rl.rollout import batch_rollout, summarise
+
+
+@struct.dataclass(kw_only=True)
+class APGState:
+    """Everything a run needs to go on: weights, optimiser, observation moments, key."""
+
+    actor: Any
+    opt: Any
+    scale: Scale
+    key: Array
+
+
+Init = Callable[[Array, Sim], APGState]
+Update = Callable[[APGState, Sim], tuple[APGState, Metrics]]
+
+
+def make_update(cfg: APGConfig, sim: Sim | None = None) -> tuple[Init, Update]:
+    """Build (init, update): `init(key, sim)` starts a run, `update(state, sim)` is one gradient step."""
+    home = resolve(cfg.task, cfg.split, sim)
+    network = make_deterministic(cfg, home)
+    schedule = optax.cosine_decay_schedule(cfg.lr, cfg.updates, cfg.lr_end)
+    optimiser = optax.chain(optax.clip_by_global_norm(cfg.max_grad_norm), optax.adam(schedule))
+    start_scale = scale_from_bounds(home.spaces()[0], cfg.obs_floor)
+
+    def init(key: Array, sim: Sim) -> APGState:
+        key, weights = jax.random.split(key)
+        actor = network.init(weights, normalise(start_scale, sim.init(key)[1]))
+        return APGState(actor=actor, opt=optimiser.init(actor), scale=start_scale, key=key)
+
+    def loss(actor: Any, scale: Scale, keys: Array, sim: Sim) -> tuple[Array, Any]:
+        act = apg_act(cfg, home, Policy(actor=actor, scale=scale))
+        _, steps = batch_rollout(sim, act, (), keys, home.spec.horizon)
+        ends = jnp.cumsum(steps.info.terminated, axis=1) - steps.info.terminated > 0
+        reward = learner_reward(steps, cfg.reward_scale, cfg.cost_weights)
+        value = jnp.mean(jnp.sum(jnp.where(ends, jnp.zeros_like(reward), reward), axis=1))
+        return -value, steps
+
+    def update(state: APGState, sim: Sim) -> tuple[APGState, Metrics]:
+        key, draw = jax.random.split(state.key)
+        keys = jax.random.split(draw, cfg.lanes)
+        (value, steps), grads = jax.value_and_grad(loss, has_aux=True)(state.actor, state.scale, keys, sim)
+        change, opt = optimiser.update(grads, state.opt, state.actor)
+        seen = steps.obs.reshape(*steps.obs.shape[:2], -1)
+        after = APGState(
+            actor=optax.apply_updates(state.actor, change),
+            opt=opt,
+            scale=observe_batch(state.scale, seen),
+            key=key,
+        )
+        done = summarise(steps)
+        means = {"return": done.total, "cost": done.cost, "terms": jnp.mean(done.terms, axis=1), "length": done.length}
+        metrics = {k: jnp.mean(v, axis=0, dtype=value.dtype) for k, v in means.items()}
+        return after, {**metrics, "loss": value, "grad_norm": optax.global_norm(grads)}
+
+    return init, update
+
+
+def make_train(cfg: APGConfig, sim: Sim | None = None) -> Callable[..., TrainResult]:
+    """Build `train(key, sim=...) -> TrainResult`: the whole run as one program; jit it, vmap it over keys."""
+    home = resolve(cfg.task, cfg.split, sim)
+    init, update = make_update(cfg, home)
+
+    def train(key: Array, sim: Sim = home) -> TrainResult:
+        return TrainResult(*lax.scan(lambda state, _: update(state, sim), init(key, sim), length=cfg.updates))
+
+    return train
+
+
+def policy_of(state: APGState) -> Policy:
+    """What acting needs of a trained state; see `policies.apg_act`."""
+    return Policy(actor=state.actor, scale=state.scale)

@@ -1,0 +1,175 @@
+"""Settings of the learners: frozen defaults, a TOML file over them, `key=value` text over both."""
+
+from __future__ import annotations
+
+import dataclasses
+import tomllib
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, ClassVar, Self, TypeVar, get_args, get_origin, get_type_hints
+
+from powerzoo_jax.base.errors import unknown
+
+C = TypeVar("C", bound="Config")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Config:
+    """What every learner needs to know; the TOML file holds `task`, `split` and `algorithm` at its top level.
+
+    task, split:   what to train on, as in `powerzoo_jax.make(task, split=split)`
+    widths:        hidden layers of every network
+    obs_floor:     least standard deviation of an observation field, as a share of its declared half range
+    reward_scale:  factor on the reward the learner sees; metrics stay in the units of the task
+    cost_weights:  price of each cost channel in the learner's reward [reward/unit]; () = costs are only reported
+    """
+
+    algorithm: ClassVar[str]
+
+    task: str = "battery_arbitrage"
+    split: str = "train"
+    widths: tuple[int, ...] = (128, 128)
+    obs_floor: float = 0.05
+    reward_scale: float = 1.0
+    cost_weights: tuple[float, ...] = ()
+
+    @classmethod
+    def from_dict(cls, values: Mapping[str, Any]) -> Self:
+        """Check names and types of plain values (as TOML or JSON gives them) and fill in the defaults."""
+        types = _types(cls)
+        for name in values:
+            if name not in types:
+                raise ValueError(unknown(f"{cls.algorithm} setting", name, types))
+        return cls(**{name: _cast(name, value, types[name]) for name, value in values.items()})
+
+    @classmethod
+    def from_toml(cls, path: str | Path) -> Self:
+        """Read the top level and the section of this algorithm from a TOML file."""
+        return cls.from_dict(_section(_read(path), cls.algorithm))
+
+    def to_dict(self) -> dict[str, Any]:
+        """The resolved settings as plain values; `from_dict(to_dict())` without `algorithm` gives them back."""
+        plain = {k: list(v) if isinstance(v, tuple) else v for k, v in dataclasses.asdict(self).items()}
+        return {"algorithm": self.algorithm, **plain}
+
+
+@dataclass(frozen=True, kw_only=True)
+class PPOConfig(Config):
+    """Proximal policy optimisation (Schulman et al. 2017).
+
+    total_steps:    environment steps of a whole training run, over all lanes
+    lanes, steps:   parallel environments and steps of each per update
+    epochs, minibatches:  passes over an update's samples, and gradient steps per pass
+    lr, lr_end:     Adam's step at the start, and at the end as a share of it (linear)
+    gae_lambda:     0 = one-step, 1 = Monte-Carlo advantages
+    clip:           trust region of the probability ratio
+    entropy:        weight of the entropy bonus
+    log_std:        initial log standard deviation of the actions
+    """
+
+    algorithm: ClassVar[str] = "ppo"
+
+    total_steps: int = 3_000_000
+    lanes: int = 256
+    steps: int = 48
+    epochs: int = 8
+    minibatches: int = 8
+    lr: float = 1e-3
+    lr_end: float = 0.0
+    gamma: float = 0.99
+    gae_lambda: float = 0.95
+    clip: float = 0.2
+    entropy: float = 0.0
+    value_weight: float = 0.5
+    max_grad_norm: float = 0.5
+    log_std: float = -0.5
+
+    @property
+    def updates(self) -> int:
+        """Updates of a whole run, at least one."""
+        return max(1, self.total_steps // (self.lanes * self.steps))
+
+
+@dataclass(frozen=True, kw_only=True)
+class APGConfig(Config):
+    """Analytic policy gradient: differentiate the return of whole episodes through the environment.
+
+    updates:        gradient steps of a whole training run
+    lanes:          episodes per gradient step
+    lr, lr_end:     Adam's step at the start, and at the end as a share of it (cosine)
+    """
+
+    algorithm: ClassVar[str] = "apg"
+
+    updates: int = 400
+    lanes: int = 128
+    lr: float = 1e-3
+    lr_end: float = 0.0
+    max_grad_norm: float = 1.0
+
+
+ALGORITHMS: dict[str, type[Config]] = {c.algorithm: c for c in (PPOConfig, APGConfig)}
+
+
+def load(path: str | Path, algorithm: str | None = None) -> Config:
+    """Read a TOML file as the settings of `algorithm`, or of the one the file names."""
+    name = algorithm or str(_read(path).get("algorithm", "ppo"))
+    if name not in ALGORITHMS:
+        raise ValueError(unknown("algorithm", name, ALGORITHMS))
+    return ALGORITHMS[name].from_toml(path)
+
+
+def override(cfg: C, settings: Mapping[str, str]) -> C:
+    """Replace settings by text, typed by the field they replace.
+
+    Example:
+        override(PPOConfig(), {"lr": "1e-3", "widths": "64,64"})
+    """
+    types = _types(type(cfg))
+    for name in settings:
+        if name not in types:
+            raise ValueError(unknown(f"{cfg.algorithm} setting", name, types))
+    return dataclasses.replace(cfg, **{k: _parse(k, text, types[k]) for k, text in settings.items()})
+
+
+def _types(cls: type[Config]) -> dict[str, Any]:
+    hints = get_type_hints(cls)
+    return {f.name: hints[f.name] for f in dataclasses.fields(cls)}
+
+
+def _read(path: str | Path) -> dict[str, Any]:
+    with Path(path).open("rb") as file:
+        return tomllib.load(file)
+
+
+def _section(table: Mapping[str, Any], algorithm: str) -> dict[str, Any]:
+    """Merge the top level and one section; names the other sections may hold are not checked here."""
+    top = {k: v for k, v in table.items() if k not in ALGORITHMS and k != "algorithm"}
+    return {**top, **table.get(algorithm, {})}
+
+
+def _parse(name: str, text: str, kind: Any) -> Any:
+    """Turn text into a value of `kind`; tuples are comma separated."""
+    if get_origin(kind) is tuple:
+        inner = get_args(kind)[0]
+        return tuple(_parse(name, part.strip(), inner) for part in text.strip("()[] ").split(",") if part.strip())
+    try:
+        if kind is int:
+            number = float(text.replace("_", ""))  # 3e6 is a step count people type
+            return _cast(name, int(number) if number.is_integer() else number, int)
+        return kind(text)
+    except (ValueError, OverflowError) as err:
+        raise ValueError(f"setting {name!r} must be {kind.__name__}, got {text!r}.") from err
+
+
+def _cast(name: str, value: Any, kind: Any) -> Any:
+    """Check a plain value against the type of its field; integers serve as floats, lists as tuples."""
+    if get_origin(kind) is tuple and isinstance(value, list | tuple):
+        return tuple(_cast(name, v, get_args(kind)[0]) for v in value)
+    if kind is float and isinstance(value, int | float) and not isinstance(value, bool):
+        return float(value)
+    if kind in (int, str) and isinstance(value, kind) and not isinstance(value, bool):
+        return value
+    label = getattr(kind, "__name__", str(kind)) if get_origin(kind) is None else f"a list of {get_args(kind)[0].__name__}"
+    raise ValueError(f"setting {name!r} must be {label}, got {value!r}.")

@@ -1,0 +1,136 @@
+"""Policy and value networks, and the scaling of what they see."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import flax.linen as nn
+import jax.numpy as jnp
+from flax import struct
+from jax import Array
+
+from powerzoo_jax.base import Box
+
+CLIP_OBS = 10.0  # standard deviations; a field far outside what training saw must not saturate every unit
+PRIOR_COUNT = 1.0  # weight of the declared bounds against the samples seen
+
+
+class Torso(nn.Module):
+    """Hidden layers with tanh, orthogonal weights of gain sqrt(2): x (..., F) -> (..., widths[-1])."""
+
+    widths: tuple[int, ...]
+    dtype: Any
+
+    @nn.compact
+    def __call__(self, x: Array) -> Array:
+        for width in self.widths:
+            init = nn.initializers.orthogonal(math.sqrt(2.0))
+            x = nn.tanh(nn.Dense(width, kernel_init=init, param_dtype=self.dtype)(x))
+        return x
+
+
+class Actor(nn.Module):
+    """Diagonal Gaussian over actions: x (..., F) -> mean (..., U), log_std (U,).
+
+    The sample is stored as drawn and the environment clips it, so its density is a plain Gaussian; the small
+    last layer starts the mean at idle.
+    """
+
+    size: int
+    widths: tuple[int, ...]
+    log_std: float
+    dtype: Any
+
+    @nn.compact
+    def __call__(self, x: Array) -> tuple[Array, Array]:
+        x = Torso(self.widths, self.dtype)(x)
+        mean = nn.Dense(self.size, kernel_init=nn.initializers.orthogonal(0.01), param_dtype=self.dtype)(x)
+        log_std = self.param("log_std", nn.initializers.constant(self.log_std), (self.size,), self.dtype)
+        return mean, log_std
+
+
+class Critic(nn.Module):
+    """State value: x (..., F) -> (...)."""
+
+    widths: tuple[int, ...]
+    dtype: Any
+
+    @nn.compact
+    def __call__(self, x: Array) -> Array:
+        x = Torso(self.widths, self.dtype)(x)
+        return nn.Dense(1, kernel_init=nn.initializers.orthogonal(1.0), param_dtype=self.dtype)(x)[..., 0]
+
+
+class Deterministic(nn.Module):
+    """Actions in (-1, 1) by tanh: x (..., F) -> (..., U). The gradient never meets a hard clip."""
+
+    size: int
+    widths: tuple[int, ...]
+    dtype: Any
+
+    @nn.compact
+    def __call__(self, x: Array) -> Array:
+        x = Torso(self.widths, self.dtype)(x)
+        return nn.tanh(nn.Dense(self.size, kernel_init=nn.initializers.orthogonal(0.01), param_dtype=self.dtype)(x))
+
+
+def log_prob(mean: Array, log_std: Array, action: Array) -> Array:
+    """Log density of a diagonal Gaussian, summed over the action axis: (..., U) -> (...)."""
+    z = (action - mean) * jnp.exp(-log_std)
+    return jnp.sum(-0.5 * z**2 - log_std - 0.5 * math.log(2.0 * math.pi), axis=-1)
+
+
+def entropy(log_std: Array) -> Array:
+    """Differential entropy of the diagonal Gaussian: (U,) -> ()."""
+    return jnp.sum(log_std + 0.5 * math.log(2.0 * math.pi * math.e))
+
+
+@struct.dataclass(kw_only=True)
+class Scale:
+    """Running mean and variance of flattened observations; part of the policy, so evaluation sees the same.
+
+    mean:   (F,)  mean of the samples seen, at first the middle of the declared bounds
+    var:    (F,)  their variance, at first that of a uniform value in the bounds
+    floor:  (F,)  least standard deviation; a field that hardly moves is not blown up into noise
+    count:  ()    samples seen
+    """
+
+    mean: Array
+    var: Array
+    floor: Array
+    count: Array
+
+
+def scale_from_bounds(space: Box, floor: float) -> Scale:
+    """Start from the declared bounds of the observation, agent axis flattened."""
+    low, high = jnp.asarray(space.low).reshape(-1), jnp.asarray(space.high).reshape(-1)
+    half = 0.5 * (high - low)
+    least = jnp.where(half > 0, floor * half, jnp.ones_like(half))
+    return Scale(mean=0.5 * (low + high), var=half**2 / 3.0, floor=least, count=jnp.asarray(PRIOR_COUNT, low.dtype))
+
+
+def observe_batch(scale: Scale, x: Array) -> Scale:
+    """Merge a batch x (..., F) into the running moments (Chan, Golub and LeVeque 1983, parallel variance)."""
+    x = x.reshape(-1, x.shape[-1])
+    mean, var, count = jnp.mean(x, axis=0), jnp.var(x, axis=0), jnp.asarray(x.shape[0], scale.count.dtype)
+    total = scale.count + count
+    share = count / total
+    shift = mean - scale.mean
+    merged = (1.0 - share) * scale.var + share * var + shift**2 * share * (1.0 - share)
+    return scale.replace(mean=scale.mean + shift * share, var=merged, count=total)  # type: ignore[attr-defined]
+
+
+def normalise(scale: Scale, obs: Array) -> Array:
+    """Flatten the agent axis and standardise: obs (..., A, O) -> (..., F)."""
+    x = obs.reshape(*obs.shape[:-2], -1)
+    return jnp.clip((x - scale.mean) / _spread(scale), -CLIP_OBS, CLIP_OBS)
+
+
+def denormalise(scale: Scale, x: Array) -> Array:
+    """Undo `normalise` up to its clip: (..., F) -> (..., F) in the units of the observation."""
+    return x * _spread(scale) + scale.mean
+
+
+def _spread(scale: Scale) -> Array:
+    return jnp.maximum(jnp.sqrt(scale.var), scale.floor)

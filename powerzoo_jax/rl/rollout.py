@@ -1,0 +1,93 @@
+"""Run a policy: one lane for a number of steps, or a batch of whole episodes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from flax import struct
+from jax import Array, lax
+
+from powerzoo_jax.base import Step
+from powerzoo_jax.envs.autoreset import autoreset
+from powerzoo_jax.envs.core import Sim
+
+Act = Callable[[Any, Array, Array], tuple[Any, Array]]
+"""(carry, obs (A, O), key) -> (carry, action (A, U))"""
+
+
+def rollout(sim: Sim, act: Act, carry: Any, key: Array, length: int, *, reset: bool = True) -> tuple[Any, Step]:
+    """Run one lane for `length` steps from a fresh episode: (carry, Step with a leading time axis).
+
+    reset:  begin a new episode after each one that ends; False runs on past the end, which the kernel defines.
+    `Step.obs` is always the true observation after the step, also where an episode ends. vmap over keys for lanes.
+
+    Example:
+        carry, steps = rollout(sim, random_act(sim), (), jax.random.key(0), 48)
+    """
+    key, start = jax.random.split(key)
+    state, obs = sim.init(start)
+
+    def advance(loop: tuple[Any, Any, Array], key: Array) -> tuple[tuple[Any, Any, Array], Step]:
+        state, carry, obs = loop
+        carry, action = act(carry, obs, key)
+        out = sim.step(state, action)
+        state, obs = autoreset(sim, out) if reset else (out.state, out.obs)
+        return (state, carry, obs), out
+
+    (_, carry, _), steps = lax.scan(advance, (state, carry, obs), jax.random.split(key, length))
+    return carry, steps
+
+
+def batch_rollout(sim: Sim, act: Act, carry: Any, keys: Array, length: int) -> tuple[Any, Step]:
+    """Run one episode per key side by side: (carry, Step) with leading axes (batch, time), no restarts."""
+    return jax.vmap(lambda key: rollout(sim, act, carry, key, length, reset=False))(keys)
+
+
+@struct.dataclass(kw_only=True)
+class Episodes:
+    """Totals of a batch of episodes (B).
+
+    total:   (B,)       return: sum of the team-mean reward
+    cost:    (B, C)     sum of each cost channel [unit of the channel]
+    terms:   (B, A, K)  sum of each reward term before weighting
+    length:  (B,)       steps until the first end
+    failed:  (B,)       ended by termination rather than by the time limit
+    """
+
+    total: Array
+    cost: Array
+    terms: Array
+    length: Array
+    failed: Array
+
+
+def summarise(steps: Step) -> Episodes:
+    """Add up steps (B, T) until the first end of each lane; what follows an end does not count."""
+    ended = steps.info.terminated | steps.info.truncated
+    alive = jnp.cumsum(ended, axis=1) - ended == 0
+
+    def total(x: Array) -> Array:
+        mask = alive.reshape(alive.shape + (1,) * (x.ndim - 2))
+        return jnp.sum(jnp.where(mask, x, jnp.zeros_like(x)), axis=1)
+
+    return Episodes(
+        total=total(jnp.mean(steps.reward, axis=-1)),
+        cost=total(steps.cost),
+        terms=total(steps.info.terms),
+        length=jnp.sum(alive, axis=1, dtype=jnp.int32),
+        failed=jnp.any(alive & steps.info.terminated, axis=1),
+    )
+
+
+def evaluate_policy(sim: Sim, act: Act, keys: Array, carry: Any = ()) -> Episodes:
+    """Run one whole episode per key in parallel and return its totals.
+
+    The program is pure: jit it once per policy, or vmap it over policies.
+
+    Example:
+        totals = jax.jit(lambda sim, keys: evaluate_policy(sim, idle_act(sim), keys))(sim, jax.random.split(key, 100))
+    """
+    return summarise(batch_rollout(sim, act, carry, keys, sim.spec.horizon)[1])
