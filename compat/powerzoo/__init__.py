@@ -1,0 +1,11 @@
+"""Drop-in for the PowerZoo Python API, served by powerzoo_jax. Importing registers the Gymnasium ids `PowerZoo/...`."""
+
+from powerzoo_compat.powerzoo_api.guard import refuse_name_clash as _refuse_name_clash
+
+_refuse_name_clash()  # before anything that mixed files could break
+
+from powerzoo_compat.powerzoo_api.tasks import list_tasks as list_tasks  # noqa: E402  the guard comes first
+from powerzoo_compat.powerzoo_api.tasks import make_task_env as make_task_env  # noqa: E402
+
+__version__ = "0.2.0"  # of the contract, not of powerzoo_jax
+__license__ = "MIT"

@@ -1,0 +1,4 @@
+"""Task registry of the PowerZoo API."""
+
+from powerzoo_compat.powerzoo_api.tasks import list_tasks as list_tasks
+from powerzoo_compat.powerzoo_api.tasks import make_task_env as make_task_env

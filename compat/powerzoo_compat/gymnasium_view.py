@@ -1,0 +1,30 @@
+"""Gymnasium with actions in [-1, 1]; importing registers the ids `PowerZooJax/...`.
+
+Example:
+    import gymnasium
+    import powerzoo_compat.gymnasium_view
+    env = gymnasium.make("PowerZooJax/BatteryArbitrage-v0", split="train")
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from powerzoo_compat.powerzoo_api.registration import GYM_NAMES, gym_id, register_ids
+from powerzoo_compat.powerzoo_api.single_agent import SingleAgentEnv, with_spec
+from powerzoo_jax.tasks import make
+
+NAMESPACE = "PowerZooJax"
+
+
+def make_env(name: str, split: str | None = None, render_mode: str | None = None, **kwargs: Any) -> SingleAgentEnv:
+    """Build the Gymnasium environment of a single-agent task; errors are those of `powerzoo_jax.make`.
+
+    split:   None takes the task's default
+    kwargs:  task keywords
+    """
+    env = SingleAgentEnv(make(name, split=split, **kwargs), unit_actions=True, render_mode=render_mode)
+    return with_spec(env, gym_id(NAMESPACE, name), {"split": split, **kwargs}) if name in GYM_NAMES else env
+
+
+register_ids(NAMESPACE, f"{__name__}:make_env")

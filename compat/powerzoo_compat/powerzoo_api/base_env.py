@@ -1,0 +1,64 @@
+"""`BaseEnv`: what every environment of the contract has in common."""
+
+from __future__ import annotations
+
+import copy
+from typing import Any, ClassVar
+
+import gymnasium
+import numpy as np
+
+from powerzoo_jax.base.errors import unknown
+from powerzoo_jax.data.clock import steps_per_day
+
+DEFAULT_DELTA_T_MINUTES = 30
+
+
+class BaseEnv(gymnasium.Env[Any, Any]):
+    """Abstract parent of all environments.
+
+    time_step:        steps executed in this episode
+    delta_t_minutes:  length of a step, a divisor of a day
+    render_mode:      None or one of metadata["render_modes"]
+
+    Raises ValueError for a step that does not divide a day or for a render mode that the class does not have.
+    """
+
+    metadata: ClassVar[dict[str, Any]] = {"render_modes": [], "render_fps": 2}  # type: ignore[misc]
+
+    def __init__(self, delta_t_minutes: int = DEFAULT_DELTA_T_MINUTES, render_mode: str | None = None) -> None:
+        steps_per_day(delta_t_minutes)
+        # wrappers append to render_modes through shallow copies
+        self.metadata = copy.deepcopy(type(self).metadata)  # type: ignore[misc]
+        if render_mode is not None and render_mode not in self.metadata["render_modes"]:
+            raise ValueError(unknown("render mode", render_mode, self.metadata["render_modes"]))
+        self.delta_t_minutes = delta_t_minutes
+        self.render_mode = render_mode
+        self.time_step = 0
+
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
+        """Begin an episode; subclasses call this first, then return (observation, info)."""
+        super().reset(seed=seed, options=options)
+        self.time_step = 0
+        return None, {}
+
+    def obs(self) -> Any:
+        """Last observation."""
+        raise NotImplementedError
+
+    def reward(self) -> float:
+        """Reward of the last step."""
+        raise NotImplementedError
+
+    def cost(self) -> float:
+        """Constraint cost of the last step; 0.0 where an environment has none."""
+        return 0.0
+
+    def constraint_names(self) -> tuple[str, ...]:
+        """Names of the cost channels, in order."""
+        return ()
+
+
+def fresh(values: Any) -> np.ndarray:
+    """A writable float32 copy that shares memory with nothing."""
+    return np.array(values, np.float32)

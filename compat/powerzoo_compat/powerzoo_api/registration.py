@@ -1,0 +1,23 @@
+"""Gymnasium ids: `<namespace>/<name>-v<TaskSpec.version>`."""
+
+from __future__ import annotations
+
+import gymnasium
+
+from powerzoo_jax.tasks import get_spec
+
+DROP_IN = "PowerZoo"
+GYM_NAMES = {"battery_arbitrage": "BatteryArbitrage"}
+
+
+def gym_id(namespace: str, task: str) -> str:
+    """Gymnasium id of a task in a namespace."""
+    return f"{namespace}/{GYM_NAMES[task]}-v{get_spec(task).version}"
+
+
+def register_ids(namespace: str, entry_point: str) -> None:
+    """Register every task that has a Gymnasium name; a second call changes nothing."""
+    for task in GYM_NAMES:
+        env_id = gym_id(namespace, task)
+        if env_id not in gymnasium.registry:
+            gymnasium.register(env_id, entry_point, kwargs={"name": task})
