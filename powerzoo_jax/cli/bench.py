@@ -1,0 +1,83 @@
+"""`bench`: how fast this machine solves power flows and steps environments; TSV on standard output."""
+
+from __future__ import annotations
+
+import argparse
+import time
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from powerzoo_jax.base.numerics import resolve_dtype
+from powerzoo_jax.base.spaces import sample
+from powerzoo_jax.cases import load_case
+from powerzoo_jax.envs import vstep
+from powerzoo_jax.powerflow import nominal_injection, prepare_feeder, solve_feeder
+from powerzoo_jax.tasks import make
+
+HEADER = ("what", "batch", "compile_s", "per_s", "device", "jax")
+SPAN = (0.8, 1.2)  # loads of the power flows, as a share of nominal: no two scenarios alike
+
+
+def run(options: argparse.Namespace) -> int:
+    """Measure at batch 1 and at the batch asked for; compile time apart."""
+    if options.lanes < 1 or options.seconds <= 0:
+        raise ValueError(f"--lanes {options.lanes} must be at least 1 and --seconds {options.seconds:g} positive.")
+    device = jax.devices()[0]
+    print("\t".join(HEADER))
+    for batch in sorted({1, options.lanes}):
+        for name, measure in (("power flow, case33bw", _power_flow), (f"env step, {options.task}", _env_step)):
+            compile_s, rate = measure(options.task, batch, options.seconds)
+            row = (name, batch, f"{compile_s:.2f}", f"{rate:.0f}", device.device_kind, jax.__version__)
+            print("\t".join(map(str, row)), flush=True)
+    return 0
+
+
+def _power_flow(task: str, batch: int, seconds: float) -> tuple[float, float]:
+    del task
+    case, dtype = load_case("case33bw"), resolve_dtype()
+    factors = prepare_feeder(case)
+    share = np.random.default_rng(0).uniform(*SPAN, (batch, case.n_bus))
+    demand = nominal_injection(case) * share
+    p, q = jnp.asarray(demand.real, dtype), jnp.asarray(demand.imag, dtype)
+    compiled, compile_s = _compile(jax.vmap(solve_feeder, (None, 0, 0)), factors, p, q)
+    return compile_s, _rate(lambda: compiled(factors, p, q), batch, seconds)
+
+
+def _env_step(task: str, batch: int, seconds: float) -> tuple[float, float]:
+    """Steps with uniform random actions and the batch-level restart, one episode a call."""
+    sim = make(task)
+    space = sim.spaces()[1]
+    states, _ = jax.jit(jax.vmap(sim.init))(jax.random.split(jax.random.key(0), batch))
+
+    def episode(sim: Any, states: Any, key: Any) -> Any:
+        def advance(states: Any, key: Any) -> tuple[Any, Any]:
+            actions = jax.vmap(lambda k: sample(space, k))(jax.random.split(key, batch))
+            out, states, _ = vstep(sim, states, actions)
+            return states, jnp.sum(out.reward)
+
+        return jax.lax.scan(advance, states, jax.random.split(key, sim.spec.horizon))
+
+    key = jax.random.key(1)
+    compiled, compile_s = _compile(episode, sim, states, key)
+    return compile_s, _rate(lambda: compiled(sim, states, key), batch * sim.spec.horizon, seconds)
+
+
+def _compile(function: Callable[..., Any], *arguments: Any) -> tuple[Callable[..., Any], float]:
+    clock = time.perf_counter()
+    compiled = jax.jit(function).lower(*arguments).compile()
+    return compiled, time.perf_counter() - clock
+
+
+def _rate(call: Callable[[], Any], units: int, seconds: float) -> float:
+    """Units of work a second: the median call within the time given, after one call to warm up."""
+    jax.block_until_ready(call())
+    times: list[float] = []
+    while sum(times) < seconds:
+        clock = time.perf_counter()
+        jax.block_until_ready(call())
+        times.append(time.perf_counter() - clock)
+    return units / float(np.median(times))

@@ -1,0 +1,135 @@
+"""`evaluate` and `reference`: score baselines and trained runs on whole splits."""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import json
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from powerzoo_jax.cli.runs import is_run, open_run, policies_of_run
+from powerzoo_jax.cli.table import render
+from powerzoo_jax.envs import Sim
+from powerzoo_jax.oracle import BASELINES, evaluate_baseline, get_reference
+from powerzoo_jax.tasks import make
+from powerzoo_jax.tasks.score import SEED, Evaluation, evaluate
+
+ROUNDING = 1e-6
+
+
+class Score(NamedTuple):
+    """One row of a table: the records of one policy, one for each seed it was trained with."""
+
+    name: str
+    records: Sequence[Evaluation]
+
+
+def anchors_of(sim: Sim, *, n_episodes: int | None = None, seed: int = SEED) -> tuple[float, float]:
+    """(random, oracle) mean returns: the shipped ones of a whole split, else played on the same episodes."""
+    if n_episodes is None:
+        with contextlib.suppress(KeyError):
+            record = get_reference(sim.spec.id, sim.spec.split)
+            return record["random"], record["oracle"]
+    random, oracle = (evaluate_baseline(sim, n, n_episodes=n_episodes, seed=seed) for n in ("random", "oracle"))
+    return random.mean_reward, oracle.mean_reward
+
+
+def baseline_scores(
+    sim: Sim, names: Sequence[str] = BASELINES, *, n_episodes: int | None = None, seed: int = SEED
+) -> list[Score]:
+    """Records of the baselines named."""
+    anchors = anchors_of(sim, n_episodes=n_episodes, seed=seed)
+    arguments: dict[str, Any] = {"n_episodes": n_episodes, "seed": seed, "anchors": anchors}
+    return [Score(name, [evaluate_baseline(sim, name, **arguments)]) for name in names]
+
+
+def score_policies(sim: Sim, name: str, acts: Sequence[Any], **arguments: Any) -> Score:
+    """Records of one policy trained with several seeds; the arguments are those of `baseline_scores`."""
+    anchors = anchors_of(sim, **arguments)
+    return Score(name, [evaluate(sim, act, anchors=anchors, **arguments) for act in acts])
+
+
+def score_table(
+    sim: Sim,
+    scores: Sequence[Score],
+    extra: Mapping[str, Mapping[str, str]] | None = None,
+    oracle: float | None = None,
+) -> str:
+    """One table: money a day, share of the oracle's profit, normalised score, every cost channel a day.
+
+    Several records of a policy show as mean +- standard deviation over its seeds.
+    extra:   further columns, header -> policy name -> cell
+    oracle:  the oracle's mean return on the same episodes; None takes that of the whole split
+    """
+    per_day = 24.0 / (sim.spec.horizon * sim.spec.dt_hours)
+    oracle = anchors_of(sim)[1] if oracle is None else oracle
+    costs = sim.spec.cost_names
+    extra = extra or {}
+    rows = [
+        (
+            score.name,
+            _spread([r.mean_reward * per_day for r in score.records], "+.2f"),
+            _spread([100.0 * r.mean_reward / oracle for r in score.records], ".1f"),
+            _spread([np.nan if r.normalized_score is None else r.normalized_score for r in score.records], ".3f"),
+            *(_spread([r.mean_costs_by_constraint[c] * per_day for r in score.records], ".3g") for c in costs),
+            *(column.get(score.name, "-") for column in extra.values()),
+        )
+        for score in scores
+    ]
+    units = (f"{name} [{unit}]" for name, unit in zip(costs, cost_units(sim), strict=True))
+    return render(("policy", "money/day [$]", "of oracle [%]", "score", *units, *extra), rows)
+
+
+def cost_units(sim: Sim) -> tuple[str, ...]:
+    """Units of the cost channels a day, by name; a channel of another family shows none."""
+    known = {"voltage_violation": "pu", "thermal_overload": "MVA", "unserved_energy": "MWh", "resource": "MW"}
+    return tuple(known.get(name, "-") for name in sim.spec.cost_names)
+
+
+def _spread(values: Sequence[float], form: str) -> str:
+    # roundings of float32 are no cost
+    mean = format(float(np.mean(values)) if np.max(np.abs(values)) > ROUNDING else 0.0, form)
+    return mean if len(values) == 1 else f"{mean} +- {format(float(np.std(values, ddof=1)), form.lstrip('+'))}"
+
+
+def run(options: argparse.Namespace) -> int:
+    """Score a task's baselines, or a trained run beside them."""
+    path = Path(options.what)
+    arguments = {"n_episodes": options.episodes, "seed": options.seed}
+    if is_run(path):
+        run = open_run(path)
+        sim = make(run.config.task, split=options.split)
+        scores = baseline_scores(sim, **arguments)
+        scores.append(score_policies(sim, run.config.algorithm, policies_of_run(run), **arguments))
+    else:
+        sim = make(options.what, split=options.split)
+        scores = baseline_scores(sim, (options.policy,) if options.policy else BASELINES, **arguments)
+    print(f"{sim.spec.id}, split {sim.spec.split}, {scores[0].records[0].n_episodes} episodes\n")
+    print(score_table(sim, scores, oracle=anchors_of(sim, **arguments)[1]))
+    if options.json is not None:
+        write_records(options.json, scores)
+        print(f"\nrecords in {options.json}")
+    return 0
+
+
+def run_reference(options: argparse.Namespace) -> int:
+    """Print the reference returns of a task as JSON: the shipped record, or a fresh one."""
+    if options.compute:
+        from powerzoo_jax.oracle.reference import reference
+
+        record = reference(options.task, options.split)
+    else:
+        record = get_reference(options.task, options.split)
+    print(json.dumps(record, indent=2))
+    return 0
+
+
+def write_records(target: Path, scores: Sequence[Score]) -> None:
+    """Write the full records as JSON: policy -> list of records, one a seed."""
+    target.parent.mkdir(parents=True, exist_ok=True)
+    content = {s.name: [r.to_dict() for r in s.records] for s in scores}
+    target.write_text(json.dumps(content, indent=1) + "\n", encoding="utf-8")

@@ -1,0 +1,128 @@
+"""Arguments of the command line, and how its errors read."""
+
+from __future__ import annotations
+
+import argparse
+import importlib
+import os
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from powerzoo_jax.base.errors import PowerZooError
+
+OK, FAILED, BAD_INPUT, INTERRUPTED = 0, 1, 2, 130
+USER_ERRORS = (PowerZooError, ValueError, TypeError, KeyError, OSError, ImportError)
+DEBUG = "POWERZOO_DEBUG"
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run one command and return its exit status: 0 fine, 1 checks failed, 2 bad input, 130 interrupted."""
+    options = build_parser().parse_args(argv)
+    use_compilation_cache()
+    module, function = options.run.split(":")
+    try:
+        return int(getattr(importlib.import_module(module), function)(options))
+    except KeyboardInterrupt:
+        print("\npowerzoo-jax: interrupted", file=sys.stderr)
+        return INTERRUPTED
+    except BrokenPipeError:
+        # the reader of a pipe has closed it (`| head`): not an error, and nothing more can be written
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return OK
+    except USER_ERRORS as err:
+        if os.environ.get(DEBUG):
+            raise
+        print(f"powerzoo-jax: {explain_error(err)}", file=sys.stderr)
+        return BAD_INPUT
+
+
+def explain_error(err: BaseException) -> str:
+    """What an error says, without its type; a KeyError would show quotes around its text."""
+    text = str(err.args[0]) if isinstance(err, KeyError) and err.args else str(err)
+    # a sentence was written for the user; a bare key or type is a bug, and worth a look at where it came from
+    own = isinstance(err, PowerZooError | ValueError | OSError) or " " in text
+    return text if own and text else f"{text or type(err).__name__} ({DEBUG}=1 shows where)"
+
+
+def use_compilation_cache() -> None:
+    """Keep compiled programs in the user's cache folder, unless the environment says where."""
+    if "JAX_COMPILATION_CACHE_DIR" in os.environ:
+        return
+    import jax
+
+    base = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
+    jax.config.update("jax_compilation_cache_dir", str(base / "powerzoo_jax" / "jax"))
+
+
+def build_parser() -> argparse.ArgumentParser:
+    """The parser with all commands."""
+    from powerzoo_jax import __version__
+
+    parser = argparse.ArgumentParser(prog="powerzoo-jax", description="Power-grid simulation for learning, in JAX.")
+    parser.add_argument("--version", action="version", version=__version__)
+    commands = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
+    _add_looking(commands)
+    _add_train(commands)
+    _add_evaluate(commands)
+    _add_measuring(commands)
+    return parser
+
+
+def _command(commands: argparse._SubParsersAction, name: str, run: str, text: str) -> argparse.ArgumentParser:
+    parser: argparse.ArgumentParser = commands.add_parser(name, help=text, description=text)
+    parser.set_defaults(run=f"powerzoo_jax.cli.{run}")
+    return parser
+
+
+def _add_looking(commands: argparse._SubParsersAction) -> None:
+    show_list = _command(commands, "list", "show:run_list", "List tasks, cases and data sets.")
+    show_list.add_argument("--json", action="store_true", help="print JSON")
+    show = _command(commands, "show", "show:run_show", "Describe a task: spec, sizes, keywords, observation.")
+    show.add_argument("task", help="task id, see `powerzoo-jax list`")
+    show.add_argument("--split", help="train, val, test or a named split (default: the task's)")
+    show.add_argument("--json", action="store_true", help="print JSON")
+    check = _command(commands, "check", "show:run_check", "Check a grid file and list all its problems at once.")
+    check.add_argument("case", help="a .m file, or the name of a shipped case")
+
+
+def _add_train(commands: argparse._SubParsersAction) -> None:
+    train = _command(commands, "train", "train:run", "Train a policy and score it on the test split.")
+    train.add_argument("what", metavar="CONFIG|TASK", help="a TOML file of settings, or a task id for the defaults")
+    train.add_argument("--algorithm", help="ppo or apg (default: what the file names, else ppo)")
+    train.add_argument(
+        "--set", dest="settings", action="append", default=[], metavar="KEY=VALUE", help="replace a setting; repeatable"
+    )
+    train.add_argument("--seeds", type=int, default=1, help="independent runs, trained side by side")
+    train.add_argument("--seed", type=int, default=0, help="first seed")
+    train.add_argument("--out", type=Path, help="folder of the run (default: results/TASK_ALGORITHM)")
+    train.add_argument("--resume", action="store_true", help="go on with the run in the folder")
+    train.add_argument("--overwrite", action="store_true", help="replace the run in the folder")
+    train.add_argument("--every", type=float, default=30.0, metavar="S", help="seconds between checkpoints")
+
+
+def _add_evaluate(commands: argparse._SubParsersAction) -> None:
+    evaluate = _command(commands, "evaluate", "evaluate:run", "Score a baseline or a trained run.")
+    evaluate.add_argument("what", metavar="TASK|RUN", help="a task id, or the folder of a trained run")
+    evaluate.add_argument("--policy", help="random, no_control, rule or oracle (for a task; default: all of them)")
+    evaluate.add_argument("--split", default="test", help="split to play (default: test)")
+    evaluate.add_argument("--episodes", type=int, help="number of seeded episodes (default: every day of the split)")
+    evaluate.add_argument("--seed", type=int, default=42, help="first seed")
+    evaluate.add_argument("--json", type=Path, metavar="FILE", help="write the full records")
+    reference = _command(
+        commands, "reference", "evaluate:run_reference", "Print the reference returns of a task as JSON."
+    )
+    reference.add_argument("task", help="task id")
+    reference.add_argument("--split", default="test", help="split (default: test)")
+    reference.add_argument("--compute", action="store_true", help="compute them instead of reading the shipped record")
+
+
+def _add_measuring(commands: argparse._SubParsersAction) -> None:
+    bench = _command(commands, "bench", "bench:run", "Measure this machine: power flows and environment steps.")
+    bench.add_argument("--task", default="battery_arbitrage", help="task to step")
+    bench.add_argument("--lanes", type=int, default=1024, help="parallel environments")
+    bench.add_argument("--seconds", type=float, default=3.0, help="time for each measurement")
+    _command(commands, "selftest", "selftest:run", "Check this installation: names, data, physics, one step.")
+    demo = _command(commands, "demo", "demo:run", "Train on battery_arbitrage, compare five policies, plot a day.")
+    demo.add_argument("--out", type=Path, default=Path("results"), help="folder of results (default: results)")
+    demo.add_argument("--quick", action="store_true", help="a few updates only: shows that everything runs")

@@ -1,0 +1,125 @@
+"""Commands that look: `list`, `show`, `check`, `evaluate`, `reference`, `selftest`; and how errors read."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from powerzoo_jax import list_tasks
+from powerzoo_jax.cli import main
+
+BROKEN = """function mpc = broken
+mpc.version = '2';
+mpc.baseMVA = 10;
+mpc.bus = [
+ 1 3 0 0 0 0 1 1 0 12.66 1 1.1 0.9;
+ 2 1 0.1 0.06 0 0 1 1 0 12.66 1 1.1 0.9;
+ 2 1 0.1 0.06 0 0 1 1 0 12.66 1 1.1 0.9;
+];
+mpc.gen = [ 1 0 0 10 -10 1 100 1 10 0; ];
+mpc.branch = [
+ 1 2 0 0 0 0 0 0 0 0 1 -360 360;
+ 2 7 0.01 0.01 0 0 0 0 0 0 1 -360 360;
+];
+"""
+
+
+def test_list_names_every_task_case_and_data_set(capsys):
+    assert main(["list"]) == 0
+    out = capsys.readouterr().out
+    assert all(task in out for task in list_tasks())
+    assert "case33bw" in out and "simbench_2016" in out
+
+
+def test_list_speaks_json(capsys):
+    assert main(["list", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["tasks"] == list(list_tasks())
+
+
+def test_show_gives_units_bounds_and_keywords(capsys):
+    assert main(["show", "battery_arbitrage"]) == 0
+    out = capsys.readouterr().out
+    assert "voltage_violation" in out and "battery_capacity_mwh" in out and "[-10, 10]" in out
+
+
+def test_show_json_has_a_name_for_every_observation_field(capsys):
+    assert main(["show", "battery_arbitrage", "--json"]) == 0
+    content = json.loads(capsys.readouterr().out)
+    assert len(content["fields"]) == content["dims"]["obs"]
+
+
+def test_check_passes_a_shipped_case(capsys):
+    assert main(["check", "case33bw"]) == 0
+    assert "no problems found" in capsys.readouterr().out
+
+
+def test_check_lists_all_problems_of_a_file_at_once(tmp_path, capsys):
+    path = tmp_path / "broken.m"
+    path.write_text(BROKEN)
+    assert main(["check", str(path)]) in (1, 2)
+    text = "".join(capsys.readouterr())
+    assert "more than once" in text and "7" in text and text.count("[error]") >= 3
+
+
+@pytest.mark.parametrize(
+    ("arguments", "hint"),
+    [
+        (["show", "batery_arbitrage"], "'battery_arbitrage'"),
+        (["show", "battery_arbitrage", "--split", "tets"], "'test'"),
+        (["check", "nowhere.m"], "nowhere.m"),
+        (["check", "case33"], "case33bw"),
+        (["evaluate", "battery_arbitrage", "--policy", "rul"], "'rule'"),
+        (["train", "battery_arbitrage", "--set", "lrr=1"], "'lr'"),
+        (["train", "battery_arbitrage", "--set", "lr"], "KEY=VALUE"),
+        (["train", "battery_arbitrage", "--algorithm", "pop"], "'ppo'"),
+        (["train", "missing.toml"], "missing.toml"),
+        (["train", "battery_arbitrage", "--seeds", "0"], "at least 1"),
+        (["train", "battery_arbitrage", "--out", "nowhere", "--resume"], "--out DIR"),
+        (["bench", "--lanes", "0"], "at least 1"),
+    ],
+)
+def test_a_mistake_is_one_line_with_a_remedy(arguments, hint, capsys, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    assert main(arguments) == 2
+    _, err = capsys.readouterr()
+    assert err.count("\n") == 1 and err.startswith("powerzoo-jax: ") and hint in err
+
+
+def test_debug_shows_the_traceback(monkeypatch):
+    monkeypatch.setenv("POWERZOO_DEBUG", "1")
+    with pytest.raises(ValueError, match="Unknown task"):
+        main(["show", "nothing_like_it"])
+
+
+def test_evaluate_writes_the_full_record(tmp_path, capsys):
+    target = tmp_path / "records.json"
+    assert main(["evaluate", "battery_arbitrage", "--policy", "rule", "--episodes", "2", "--json", str(target)]) == 0
+    (record,) = json.loads(target.read_text())["rule"]
+    assert record["n_episodes"] == 2 and "money/day" in capsys.readouterr().out
+
+
+def test_reference_prints_the_shipped_record(capsys):
+    assert main(["reference", "battery_arbitrage"]) == 0
+    record = json.loads(capsys.readouterr().out)
+    assert record["random"] < record["rule"] < record["oracle"]
+
+
+def test_the_self_test_passes_here(capsys):
+    assert main(["selftest"]) == 0
+    assert "all checks passed" in capsys.readouterr().out
+
+
+def test_the_self_test_names_a_foreign_package_and_the_fix(monkeypatch):
+    from powerzoo_jax.base.errors import DataError
+    from powerzoo_jax.cli import selftest
+
+    monkeypatch.setattr(selftest, "_version", lambda name: "9.9")
+    with pytest.raises(DataError, match="pip uninstall powerzoo"):
+        selftest.check_names()
+
+
+def test_bench_prints_a_row_for_each_batch(capsys):
+    assert main(["bench", "--lanes", "2", "--seconds", "0.01"]) == 0
+    rows = capsys.readouterr().out.splitlines()
+    assert len(rows) == 5 and all(float(row.split("\t")[3]) > 0 for row in rows[1:])

@@ -1,0 +1,100 @@
+"""`train`: what a run leaves behind, how it stops and goes on, and what it refuses."""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from powerzoo_jax.cli import main
+from powerzoo_jax.cli.table import Progress, render
+
+TINY = {"lanes": 4, "minibatches": 2, "epochs": 1, "widths": "8", "total_steps": 4 * 48 * 6}
+SETTINGS = [word for key, value in TINY.items() for word in ("--set", f"{key}={value}")]
+TRAIN = ["train", "battery_arbitrage", *SETTINGS]
+
+
+def log_of(folder: Path) -> list[str]:
+    return (folder / "log.tsv").read_text().splitlines()
+
+
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("run") / "finished"
+    assert main([*TRAIN, "--seeds", "2", "--out", str(folder)]) == 0
+    return folder
+
+
+def test_a_run_leaves_settings_log_and_scores(finished):
+    assert json.loads((finished / "run.json").read_text())["seeds"] == 2
+    header, *rows = log_of(finished)
+    assert len(rows) == 6 and "return_sd" in header and "cost.resource" in header
+    assert len(json.loads((finished / "scores.json").read_text())["ppo"]) == 2
+
+
+def test_a_trained_run_can_be_scored_later_with_the_same_result(finished, tmp_path):
+    assert main(["evaluate", str(finished), "--json", str(tmp_path / "again.json")]) == 0
+    first = json.loads((finished / "scores.json").read_text())["ppo"]
+    again = json.loads((tmp_path / "again.json").read_text())["ppo"]
+    assert [r["episode_rewards"] for r in first] == [r["episode_rewards"] for r in again]
+
+
+def test_a_folder_with_a_run_is_not_overwritten_unasked(finished, capsys):
+    assert main([*TRAIN, "--seeds", "2", "--out", str(finished)]) == 2
+    assert "--resume" in capsys.readouterr().err
+
+
+def test_resuming_with_other_settings_names_them(finished, capsys):
+    assert main([*TRAIN, "--seeds", "2", "--set", "lr=0.5", "--out", str(finished), "--resume"]) == 2
+    assert ": lr." in capsys.readouterr().err
+
+
+def test_ctrl_c_saves_and_resuming_gives_the_uninterrupted_run(tmp_path):
+    """The interrupted process ends its update, saves and says how to go on; nothing is lost or repeated."""
+    long = [*TRAIN, "--set", f"total_steps={4 * 48 * 40}"]
+    whole, cut = tmp_path / "whole", tmp_path / "cut"
+    assert main([*long, "--out", str(whole)]) == 0
+    command = [sys.executable, "-m", "powerzoo_jax", *long, "--out", str(cut)]
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=os.environ)
+    _wait_for_log(process, cut / "log.tsv")
+    process.send_signal(signal.SIGINT)
+    _, err = process.communicate(timeout=120)
+    if process.returncode == 130:  # a fast machine may have finished before the signal came
+        assert "go on with: powerzoo-jax train" in err and "Traceback" not in err
+        assert main([*long, "--out", str(cut), "--resume"]) == 0
+    assert log_of(cut) == log_of(whole)
+    assert json.loads((cut / "scores.json").read_text()) == json.loads((whole / "scores.json").read_text())
+
+
+def _wait_for_log(process: subprocess.Popen[str], path: Path) -> None:
+    deadline = time.monotonic() + 300
+    while not (path.is_file() and path.read_text().count("\n") > 3) and process.poll() is None:
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
+
+
+def test_the_bar_is_silent_where_no_terminal_is():
+    stream = io.StringIO()
+    bar = Progress("ppo", 10, stream=stream)
+    bar.show(10)
+    bar.close()
+    assert stream.getvalue() == ""
+
+
+def test_the_bar_redraws_one_line_on_a_terminal(monkeypatch):
+    stream = io.StringIO()
+    monkeypatch.setattr(stream, "isatty", lambda: True, raising=False)
+    bar = Progress("ppo", 4, stream=stream)
+    bar.show(4, "return +1.00 $")
+    assert "100%" in stream.getvalue() and "\n" not in stream.getvalue()
+
+
+def test_columns_of_numbers_are_right_aligned():
+    assert render(("name", "x"), [("a", "1.0"), ("b", "-10.0")]).splitlines()[-2:] == ["a       1.0", "b     -10.0"]

@@ -1,0 +1,92 @@
+"""The wheel that users get: its content, and its use from a folder that holds nothing else."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import zipfile
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+SHIPPED = (".npz", ".toml", ".md", ".typed")
+
+STEP = """
+import json
+import jax, jax.numpy as jnp
+import powerzoo_jax
+sim = powerzoo_jax.make("battery_arbitrage", split="test")
+state, obs = sim.init(jax.random.key(0))
+out = sim.step(state, jnp.ones((1, 1)))
+print(json.dumps({
+    "file": powerzoo_jax.__file__,
+    "finite": bool(jnp.isfinite(out.reward).all()),
+    "moved": float(jnp.max(jnp.abs(out.obs - obs))),
+}))
+"""
+
+
+@pytest.fixture(scope="session")
+def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Build without isolation: the back end is pinned and in this environment already."""
+    folder = tmp_path_factory.mktemp("wheel")
+    command = [sys.executable, "-m", "pip", "wheel", "-qq", "--no-deps", "--no-build-isolation", "-w", str(folder)]
+    subprocess.run([*command, str(ROOT)], check=True)
+    (built,) = folder.glob("*.whl")
+    return built
+
+
+@pytest.fixture(scope="session")
+def installed(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Unpack as pip does, beside and not into this environment; its dependencies are shared."""
+    site = tmp_path_factory.mktemp("site")
+    command = [sys.executable, "-m", "pip", "install", "-qq", "--no-deps", "--target", str(site)]
+    subprocess.run([*command, str(wheel)], check=True)
+    return site
+
+
+@pytest.fixture
+def run(installed: Path, tmp_path: Path):
+    """Run a command from an empty folder with the installed wheel in front of everything else."""
+    env = {**os.environ, "PYTHONPATH": str(installed)}
+
+    def call(*command: str) -> str:
+        done = subprocess.run(command, cwd=tmp_path, env=env, capture_output=True, text=True, check=False)
+        assert done.returncode == 0, done.stderr
+        return done.stdout
+
+    return call
+
+
+def test_the_wheel_holds_every_table_series_and_licence(wheel):
+    names = set(zipfile.ZipFile(wheel).namelist())
+    tree = [p for p in (ROOT / "powerzoo_jax").rglob("*") if p.suffix in SHIPPED or p.name == "py.typed"]
+    missing = [str(p.relative_to(ROOT)) for p in tree if str(p.relative_to(ROOT)) not in names]
+    assert tree and missing == []
+    assert any(n.endswith("licenses/LICENSE") for n in names)
+    assert {"powerzoo_jax/py.typed", "powerzoo/py.typed", "powerzoo_compat/py.typed"} <= names
+
+
+def test_the_wheel_holds_these_packages_and_nothing_else(wheel):
+    names = zipfile.ZipFile(wheel).namelist()
+    tops = {n.split("/")[0] for n in names if ".dist-info/" not in n}
+    assert tops == {"powerzoo_jax", "powerzoo", "powerzoo_compat"}
+
+
+def test_the_installed_package_steps_a_task_from_an_empty_folder(run, installed):
+    report = json.loads(run(sys.executable, "-c", STEP).splitlines()[-1])
+    assert Path(report["file"]).is_relative_to(installed)
+    assert report["finite"] and report["moved"] > 0
+
+
+def test_the_installed_drop_in_imports(run, installed):
+    found = run(sys.executable, "-c", "import powerzoo; print(powerzoo.__file__)").strip()
+    assert Path(found).is_relative_to(installed)
+
+
+def test_the_installed_command_passes_its_self_test(run, installed):
+    out = run(sys.executable, str(installed / "bin" / "powerzoo-jax"), "selftest")
+    assert "202.677" in out and "all checks passed" in out
