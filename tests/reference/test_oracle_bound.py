@@ -110,6 +110,22 @@ def test_losses_wear_and_settlement_enter_the_optimum_as_by_hand():
     assert solution.objective == pytest.approx(by_hand, abs=HAND)
 
 
+@pytest.mark.parametrize(
+    ("price", "by_hand"),
+    [
+        # buys 0.5 MWh (0.4 stored), sells 0.5 MWh (0.5 / 0.9 drawn): the fall is settled at 30 / 0.8
+        ([10.0, 50.0], 25 - 5 - 30 / 0.8 * (0.5 / 0.9 - 0.4)),
+        # fills up: 0.5 MWh at 10 store 0.4, 0.125 MWh at 20 the last 0.1; the rise is settled at 30 * 0.9
+        ([10.0, 20.0], 30 * 0.9 * 0.5 - 5 - 2.5),
+    ],
+)
+def test_each_direction_has_its_own_efficiency(price, by_hand):
+    case = dataclasses.replace(problem(price, mean=30.0), eta_charge=np.array([0.8]), eta_discharge=np.array([0.9]))
+    solution = solve_storage(case)
+    assert solution.objective == pytest.approx(by_hand, abs=HAND)
+    assert solution.bound == pytest.approx(by_hand, abs=HAND)
+
+
 def test_a_flat_price_pays_for_nothing():
     solution = solve_storage(day(np.full(48, 40.0)))
     np.testing.assert_allclose(solution.plan_mw, 0.0, atol=HAND)

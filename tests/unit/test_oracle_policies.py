@@ -9,12 +9,14 @@ import sys
 from functools import cache
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
 
 import powerzoo_jax
 from powerzoo_jax.base.errors import SolverError
 from powerzoo_jax.base.tree import take
+from powerzoo_jax.devices import storage, storage_params
 from powerzoo_jax.oracle import (
     BASELINES,
     build_problem,
@@ -65,6 +67,22 @@ def test_a_problem_holds_the_prices_that_the_env_pays():
         state = out.state
     assert case.mean_price_per_mwh == pytest.approx(case.price_per_mwh.mean(), rel=1e-6)  # stored in float32
     assert case.price_per_mwh.shape == (48,) and case.price_per_mwh.dtype == np.float64
+
+
+def test_a_plan_is_played_as_the_storage_kernel_would():
+    case = dataclasses.replace(first_problem(), eta_charge=np.array([0.8]), eta_discharge=np.array([0.9]))
+    commands = np.random.default_rng(5).uniform(-0.3, 0.3, (48, 1))
+    played = play(case, commands)
+    with jax.enable_x64(True):
+        fleet = storage_params(1, "float64", capacity_mwh=0.5, power_mw=0.2, degradation_per_mwh=5.0)
+        fleet = fleet.replace(
+            **{f.name: jnp.asarray(getattr(case, f.name)) for f in dataclasses.fields(fleet) if hasattr(case, f.name)}
+        )
+        state = storage.init(fleet, jnp.asarray(case.soc_start))
+        for t, command in enumerate(commands):
+            state, delivery = storage.step(fleet, state, jnp.asarray(command), case.dt_hours)
+            np.testing.assert_allclose(played.p_mw[t], delivery.p_mw, atol=EXACT)
+            np.testing.assert_allclose(played.soc[t + 1], state.soc, atol=EXACT)
 
 
 def test_a_stacked_sim_has_no_single_problem():
