@@ -32,6 +32,8 @@ TOLERANCES: dict[str, dict[str, float]] = {
     # Two independent float64 Newton methods stopped at 1e-10 pu or less.
     "reference_v_pu": {F64: 1e-9},
     "reference_flow_pu": {F64: 1e-8},
+    # One program compiled alone and inside a larger one: roundings of float32, relative above 1.
+    "view": {F32: 1e-6},
     # Collapse factors are quoted with three digits; states this near to the nose are undecidable in practice.
     "collapse_relative": {F32: 5e-3, F64: 5e-3},
 }

@@ -172,7 +172,8 @@ class Host:
             if name not in RESET_OPTIONS:
                 raise ValueError(unknown("reset option", name, RESET_OPTIONS))
         for one, other in (("day", "day_id"), ("soc", "randomize_soc")):
-            if options.get(one) is not None and options.get(other) not in (None, False):
+            # by identity: day_id 0 equals False
+            if options.get(one) is not None and options.get(other) is not None and options[other] is not False:
                 raise ValueError(f"reset options {one!r} and {other!r} exclude each other. Give one of them.")
         return Choice(self._day(options), *self._soc(options))
 

@@ -10,6 +10,7 @@ import numpy as np
 from powerzoo_compat._host import Host, checked_action
 from powerzoo_compat.powerzoo_api.base_env import BaseEnv, fresh
 from powerzoo_compat.powerzoo_api.info import Episode, InfoBuilder
+from powerzoo_compat.powerzoo_api.render import RENDER_MODES, draw_feeder
 from powerzoo_jax.envs.core import Sim
 
 SEED_BOUND = 2**32
@@ -20,12 +21,12 @@ class SingleAgentEnv(BaseEnv):
 
     sim:           the task, from `powerzoo_jax.make`
     unit_actions:  take actions in [-1, 1] instead of MW
-    render_mode:   None or "ansi"
+    render_mode:   None, "human" (prints a line a step), "ansi" or "rgb_array"
 
     Horizon ends are `truncated`; `terminated` tells that the power flow failed. The env never resets itself.
     """
 
-    metadata: ClassVar[dict[str, Any]] = {"render_modes": ["ansi"], "render_fps": 2}  # type: ignore[misc]
+    metadata: ClassVar[dict[str, Any]] = {"render_modes": list(RENDER_MODES), "render_fps": 2}  # type: ignore[misc]
 
     def __init__(self, sim: Sim, *, unit_actions: bool = False, render_mode: str | None = None) -> None:
         self._host = Host(sim)
@@ -55,6 +56,7 @@ class SingleAgentEnv(BaseEnv):
         reading, start_row = self._host.reset(seed, choice)
         self._episode, info = self._infos.opening(reading, start_row)
         self._last = fresh(reading.obs[0]), 0.0, info["cost"]
+        self._show()
         return fresh(reading.obs[0]), info
 
     def step(self, action: Any) -> tuple[np.ndarray, float, bool, bool, dict[str, Any]]:
@@ -68,14 +70,33 @@ class SingleAgentEnv(BaseEnv):
         self.time_step = episode.steps
         reward = float(reading.reward[0])
         self._last = fresh(reading.obs[0]), reward, info["cost"]
+        self._show()
         ends = bool(reading.info.terminated), bool(reading.info.truncated)
         return fresh(reading.obs[0]), reward, *ends, info
 
-    def render(self) -> str | None:  # type: ignore[override]
-        """One line of text in mode "ansi", else None. Raises RuntimeError before the first reset."""
+    def render(self) -> str | np.ndarray | None:  # type: ignore[override]
+        """Show the episode: a line of text ("ansi"), an image ("rgb_array"), a printed line ("human").
+
+        Raises RuntimeError before the first reset.
+        """
         if self.render_mode is None:
             return None
-        episode, spec = self._running("render"), self._host.sim.spec
+        episode = self._running("render")
+        if self.render_mode == "rgb_array":
+            return self._image()
+        line = self._line(episode)
+        if self.render_mode == "ansi":
+            return line
+        print(line)
+        return None
+
+    def _show(self) -> None:
+        # "human" shows itself, as Gymnasium asks
+        if self.render_mode == "human":
+            self.render()
+
+    def _line(self, episode: Episode) -> str:
+        spec = self._host.sim.spec
         day = self._host.date_at(episode.start_row, episode.steps)
         minute = (episode.start_row + episode.steps) % self._host.steps_per_day * self.delta_t_minutes
         return (
@@ -83,6 +104,13 @@ class SingleAgentEnv(BaseEnv):
             f"  reward {episode.reward:.2f}  import {episode.electrical['p_slack_MW']:.3f} MW"
             f"  voltage {episode.electrical['v_min_actual']:.4f} to {episode.electrical['v_max_actual']:.4f} pu"
         )
+
+    def _image(self) -> np.ndarray:
+        fields, settings = self.get_observation_fields(), self._host.settings
+        values = dict(zip(fields, self.obs().tolist(), strict=True))
+        v_pu = np.array([1 + 0.1 * x for name, x in values.items() if name.endswith("_v_norm")])
+        soc = [values[f"{device}_soc"] for device in self._host.device_ids]
+        return draw_feeder(v_pu, (settings.v_min, settings.v_max), soc)
 
     def obs(self) -> np.ndarray:
         """Last observation, as a copy."""

@@ -1,0 +1,52 @@
+"""What `import powerzoo` loads, registers and refuses; each claim in a process of its own."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+COMPAT = Path(__file__).resolve().parents[2] / "compat"
+NOT_AT_IMPORT = {"matplotlib", "pandas", "torch", "ray", "pettingzoo", "gymnax", "stable_baselines3"}
+LOADED = "import json, sys; import {module}; print(json.dumps(sorted(sys.modules)))"
+
+
+def run(code, *folders):
+    path = os.pathsep.join(map(str, (*folders, COMPAT, COMPAT.parent)))
+    env = os.environ | {"PYTHONPATH": path}
+    return subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False, env=env)
+
+
+def loaded(module):
+    return set(json.loads(run(LOADED.format(module=module)).stdout))
+
+
+def test_importing_powerzoo_loads_no_optional_package():
+    assert not {m.split(".")[0] for m in loaded("powerzoo")} & NOT_AT_IMPORT
+
+
+def test_envs_import_without_tasks():
+    modules = loaded("powerzoo.envs")
+    assert "powerzoo.envs" in modules
+    assert "powerzoo.tasks" not in modules
+
+
+def test_importing_powerzoo_registers_its_ids_only():
+    code = "import gymnasium as g; a = set(g.registry); import powerzoo; print(sorted(set(g.registry) - a))"
+    assert run(code).stdout.strip() == "['PowerZoo/BatteryArbitrage-v0']"
+
+
+def test_a_rival_distribution_is_refused_with_the_fix(tmp_path):
+    folder = tmp_path / "powerzoo-0.1.0.dist-info"
+    folder.mkdir()
+    (folder / "METADATA").write_text("Metadata-Version: 2.1\nName: powerzoo\nVersion: 0.1.0\n")
+    done = run("import powerzoo", tmp_path)
+    assert done.returncode != 0
+    for part in ("ImportError", "powerzoo-jax", "pip uninstall powerzoo", "--force-reinstall powerzoo-jax"):
+        assert part in done.stderr
+
+
+def test_the_core_does_not_need_the_drop_in():
+    assert not {m for m in loaded("powerzoo_jax") if m.split(".")[0] in ("powerzoo", "powerzoo_compat")}

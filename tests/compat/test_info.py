@@ -1,0 +1,147 @@
+"""The info dict: every key of the contract, with its exact Python type, at reset and at every step."""
+
+from __future__ import annotations
+
+import json
+import math
+
+import numpy as np
+import powerzoo
+import pytest
+
+CHANNELS = ("voltage_violation", "thermal_overload", "unserved_energy", "resource")
+TYPES = {
+    bool: "is_safe pf_converged cost_exception is_diverged voltage_collapse is_peak",
+    int: "pf_iterations episode_step step_within_day start_day_id delta_t_minutes hour",
+    float: "cost_sum p_slack_MW q_slack_MVAr pf_residual reward_usd reward_scale selected_cost_sum cost soc power "
+    "requested_p_mw price profit_usd local_voltage p_loss_MW v_min_actual v_max_actual battery_0/cost_resource "
+    + " ".join(f"cost_{c}" for c in CHANNELS),
+    str: "episode_day split",
+    tuple: "constraint_names selected_constraint_names",
+    dict: "reward_components resources costs",
+    np.ndarray: "constraint_costs selected_constraint_costs",
+}
+TYPE_OF = {key: kind for kind, keys in TYPES.items() for key in keys.split()}
+
+
+def rollout(env, policy, seed=0, options=None):
+    obs, info = env.reset(seed=seed, options=options)
+    steps = [(obs, 0.0, False, False, info)]
+    while not (steps[-1][2] or steps[-1][3]):
+        steps.append(env.step(policy(len(steps))))
+    return steps
+
+
+@pytest.fixture(scope="module")
+def steps():
+    env = powerzoo.make_task_env("battery_arbitrage", split="test")
+    rng = np.random.default_rng(0)
+    return rollout(env, lambda _: rng.uniform(-0.2, 0.2, 1))
+
+
+@pytest.fixture(scope="module")
+def blackout():
+    """A feeder loaded beyond its nose: the day fails before its end."""
+    return rollout(powerzoo.make_task_env("battery_arbitrage", max_load_ratio=7.0), lambda _: np.zeros(1), seed=3)
+
+
+def leaves(value):
+    if isinstance(value, dict):
+        for inner in value.values():
+            yield from leaves(inner)
+    elif isinstance(value, tuple | list):
+        for inner in value:
+            yield from leaves(inner)
+    else:
+        yield value
+
+
+def test_every_key_has_its_exact_type_at_reset_and_at_every_step(steps):
+    for _, _, _, _, info in steps:
+        assert {key: type(info[key]) for key in TYPE_OF} == TYPE_OF
+
+
+def test_no_other_key_appears_and_the_last_step_adds_the_episode(steps):
+    for *_, info in steps[:-1]:
+        assert info.keys() == TYPE_OF.keys()
+    assert steps[-1][-1].keys() == TYPE_OF.keys() | {"episode"}
+
+
+def test_step_results_are_python_values(steps):
+    for obs, reward, terminated, truncated, _ in steps:
+        assert (obs.dtype, type(reward), type(terminated), type(truncated)) == (np.float32, float, bool, bool)
+
+
+def test_info_holds_plain_values_only(steps):
+    for *_, info in steps:
+        kinds = {type(leaf) for leaf in leaves(info)}
+        assert kinds <= {bool, int, float, str, np.ndarray}
+        json.dumps({k: v for k, v in info.items() if not isinstance(v, np.ndarray)}, allow_nan=False)
+
+
+def test_costs_agree_with_each_other(steps):
+    for *_, info in steps:
+        assert info["constraint_names"] == CHANNELS
+        assert info["constraint_costs"].dtype == np.float32
+        assert info["constraint_costs"].tolist() == [info[f"cost_{c}"] for c in CHANNELS]
+        assert info["cost_sum"] == sum(info["constraint_costs"].tolist())
+        assert info["selected_constraint_names"] == ("resource",)
+        assert info["costs"] == {"resource": info["cost"]} == {"resource": info["selected_cost_sum"]}
+
+
+def test_the_money_adds_up(steps):
+    for _, reward, _, _, info in steps:
+        assert info["reward_usd"] == pytest.approx(sum(info["reward_components"].values()), abs=1e-9)
+        assert reward == pytest.approx(info["reward_usd"] * info["reward_scale"], rel=1e-6, abs=1e-6)
+
+
+def test_the_clock_tells_the_executed_step(steps):
+    infos = [info for *_, info in steps]
+    assert [i["episode_step"] for i in infos] == list(range(49))
+    assert [i["step_within_day"] for i in infos] == [0, *range(48)]
+    assert [i["hour"] for i in infos[1:]] == [k // 2 for k in range(48)]
+    assert all(i["is_peak"] == (9 <= i["hour"] <= 20) for i in infos)
+    assert {i["episode_day"] for i in infos} == {infos[0]["episode_day"]}
+
+
+def test_the_episode_sums_what_the_steps_said(steps):
+    episode = steps[-1][-1]["episode"]
+    assert episode["l"] == 48
+    assert episode["r"] == pytest.approx(sum(s[1] for s in steps))
+    for name, total in episode["costs"].items():
+        assert total == pytest.approx(sum(s[-1][f"cost_{name}"] for s in steps[1:]))
+    assert episode["metrics"]["min_voltage_pu"] == min(s[-1]["v_min_actual"] for s in steps)
+    assert episode["metrics"]["cycles"] > 0
+
+
+def test_an_undeliverable_command_costs_but_stays_safe():
+    env = powerzoo.make_task_env("battery_arbitrage")
+    env.reset(seed=0, options={"soc": 0.9})
+    *_, info = env.step(np.array([-0.2], np.float32))
+    assert info["cost_resource"] == info["battery_0/cost_resource"] == pytest.approx(0.2)
+    assert (info["power"], info["requested_p_mw"], info["is_safe"]) == (0.0, pytest.approx(-0.2), True)
+
+
+def test_a_narrow_band_is_unsafe():
+    env = powerzoo.make_task_env("battery_arbitrage", v_min=0.99)
+    _, info = env.reset(seed=0)
+    assert info["cost_voltage_violation"] > 0
+    assert not info["is_safe"]
+
+
+def test_a_failed_solve_terminates_with_finite_values(blackout):
+    obs, reward, terminated, truncated, info = blackout[-1]
+    assert (terminated, truncated, info["is_safe"]) == (True, False, False)
+    assert info["voltage_collapse"] or not info["pf_converged"]
+    assert reward < 0 < info["cost_unserved_energy"]
+    assert np.isfinite(obs).all()
+    assert all(math.isfinite(x) for x in leaves(info) if isinstance(x, float))
+    assert info["episode"]["l"] == len(blackout) - 1
+
+
+def test_info_objects_are_fresh_copies(steps):
+    first, second = steps[0][-1], steps[1][-1]
+    for key in ("constraint_costs", "resources", "reward_components", "costs"):
+        assert first[key] is not second[key]
+    steps[0][0][:] = 0
+    assert np.any(steps[1][0] != 0)
