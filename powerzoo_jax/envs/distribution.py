@@ -249,7 +249,8 @@ class DistributionEnv(GridEnv):
             before = self.flow(self._injection(row, state.storage.p_mw, params), params)
             return where_done(new.failed, (before.v_pu, before.p_from, before.q_from), seen)
 
-        return self._fields(new, *lax.cond(anywhere(new.failed), last_valid, lambda: seen), params)
+        v_pu, p_from, q_from = lax.cond(anywhere(new.failed), last_valid, lambda: seen)
+        return self._fields(new, v_pu, p_from, q_from, params)
 
     def _voltage_range(self, v: Array, params: DistributionParams) -> tuple[Array, Array]:
         """Extreme voltages of the real buses, () each [pu]."""

@@ -13,7 +13,7 @@ from jax.custom_batching import custom_vmap
 Core = Callable[[Any, Array, Array], Any]
 
 
-def batched_shell(core: Core) -> Callable[[Any, Array, Array], Any]:
+def batched_shell(core: Core) -> Core:
     """Wrap `core(factors, a (B, n), b (B, n)) -> outputs (B, ...)` into a function of single scenarios (n,).
 
     Every `vmap` around it adds its axis to one flat batch, however deeply vmaps are nested, so the products
@@ -21,48 +21,58 @@ def batched_shell(core: Core) -> Callable[[Any, Array, Array], Any]:
     """
 
     @custom_vmap
-    def rows(factors: Any, a: Array, b: Array) -> Any:
+    def shared(factors: Any, a: Array, b: Array) -> Any:
         return core(factors, a, b)
 
-    @rows.def_vmap
+    @shared.def_vmap
     def _(size: int, batched: list[Any], factors: Any, a: Array, b: Array) -> tuple[Any, Any]:
-        return _map(core, rows, size, batched, factors, a, b, flatten=True)
+        a, b = (_spread(x, is_mapped, size) for x, is_mapped in zip((a, b), batched[1:], strict=True))
+        if any(jax.tree.leaves(batched[0])):
+            lanes = a.shape[1]
+            factors = jax.tree.map(lambda x, is_mapped: _spread(x, is_mapped, size), factors, batched[0])
+            out = own(jax.tree.map(lambda x: jnp.repeat(x, lanes, axis=0), factors), _flat(a), _flat(b))
+        else:
+            out = shared(factors, _flat(a), _flat(b))
+        return _unflat(out, size)
+
+    @custom_vmap
+    def own(factors: Any, a: Array, b: Array) -> Any:
+        # The core holds float64 work; vmap re-traces it, and outside this context would cut that down to float32.
+        with jax.enable_x64(True):
+            out = jax.vmap(core)(factors, a[:, None], b[:, None])
+        return jax.tree.map(lambda x: x[:, 0], out)
+
+    @own.def_vmap
+    def _(size: int, batched: list[Any], *args: Any) -> tuple[Any, Any]:
+        spread = jax.tree.map(lambda x, is_mapped: _spread(x, is_mapped, size), tuple(args), tuple(batched))
+        return _unflat(own(*jax.tree.map(_flat, spread)), size)
 
     @custom_vmap
     def one(factors: Any, a: Array, b: Array) -> Any:
-        return jax.tree.map(lambda x: x[0], rows(factors, a[None], b[None]))
+        return jax.tree.map(lambda x: x[0], shared(factors, a[None], b[None]))
 
     @one.def_vmap
     def _(size: int, batched: list[Any], factors: Any, a: Array, b: Array) -> tuple[Any, Any]:
-        return _map(core, rows, size, batched, factors, a, b, flatten=False)
+        a, b = (_spread(x, is_mapped, size) for x, is_mapped in zip((a, b), batched[1:], strict=True))
+        if any(jax.tree.leaves(batched[0])):
+            factors = jax.tree.map(lambda x, is_mapped: _spread(x, is_mapped, size), factors, batched[0])
+            out = own(factors, a, b)
+        else:
+            out = shared(factors, a, b)
+        return out, jax.tree.map(lambda _: True, out)
 
     return one
 
 
-def _map(
-    core: Core,
-    rows: Callable[..., Any],
-    size: int,
-    batched: list[Any],
-    factors: Any,
-    a: Array,
-    b: Array,
-    *,
-    flatten: bool,
-) -> tuple[Any, Any]:
-    """Batching rule of both shells: `flatten` when the arguments already carry a batch axis of their own."""
-    shared, a_mapped, b_mapped = batched
-    a = a if a_mapped else jnp.broadcast_to(a, (size, *a.shape))
-    b = b if b_mapped else jnp.broadcast_to(b, (size, *b.shape))
-    if any(jax.tree.leaves(shared)):
-        axes = jax.tree.map(lambda mapped: 0 if mapped else None, shared)
-        if not flatten:
-            a, b = a[:, None], b[:, None]
-        out = jax.vmap(core, in_axes=(axes, 0, 0))(factors, a, b)
-        out = out if flatten else jax.tree.map(lambda x: x[:, 0], out)
-    elif flatten:
-        out = rows(factors, a.reshape(-1, a.shape[-1]), b.reshape(-1, b.shape[-1]))
-        out = jax.tree.map(lambda x: x.reshape(size, -1, *x.shape[1:]), out)
-    else:
-        out = rows(factors, a, b)
+def _spread(x: Array, is_mapped: bool, size: int) -> Array:
+    """Give every argument the mapped axis."""
+    return x if is_mapped else jnp.broadcast_to(x, (size, *x.shape))
+
+
+def _flat(x: Array) -> Array:
+    return x.reshape(-1, *x.shape[2:])
+
+
+def _unflat(out: Any, size: int) -> tuple[Any, Any]:
+    out = jax.tree.map(lambda x: x.reshape(size, -1, *x.shape[1:]), out)
     return out, jax.tree.map(lambda _: True, out)

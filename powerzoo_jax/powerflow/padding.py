@@ -38,7 +38,6 @@ def pad_feeder(factors: FeederFactors, n_bus: int, n_branch: int, n_active: int)
         gain=core.gain,
     )
     # m_flow ends each half with the total injected current, which must stay last
-    flow, flow_constant = (_insert_rows(x, branches, n_branch) for x in (factors.m_flow, factors.w_flow))
     return dataclasses.replace(
         factors,
         core=padded_core,
@@ -48,8 +47,7 @@ def pad_feeder(factors: FeederFactors, n_bus: int, n_branch: int, n_active: int)
         w_bus=pairs(factors.w_bus, n, n_bus, 0, (1.0, 0.0)),
         m_from=columns(pairs(factors.m_from, branches, n_branch, 0)),
         w_from=pairs(factors.w_from, branches, n_branch, 0, (1.0, 0.0)),
-        m_flow=columns(flow),
-        w_flow=flow_constant,
+        m_flow=columns(_insert_rows(factors.m_flow, branches, n_branch)),
         r_pu=pad_axis(factors.r_pu, n_branch, 0),
         x_pu=pad_axis(factors.x_pu, n_branch, 0),
     )
