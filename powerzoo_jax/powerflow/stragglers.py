@@ -11,7 +11,7 @@ from jax import Array, lax
 from powerzoo_jax.powerflow.result import Status
 
 TILE = 8  # lanes factored together: enough to keep LAPACK busy, few enough to bound the memory
-MAX_STEPS = 40
+MAX_STEPS = 20  # half a percent before the nose it takes 10; every further one is paid by lanes without a solution
 LONGEST = 0.15  # [pu] largest voltage move per step: keeps the iterate on the upper branch of the PV curve
 TOL = 1e-10  # [pu] voltage move at which Newton stops; quadratic convergence makes the error its square
 
