@@ -1,0 +1,62 @@
+"""What the README says to type works: its Python runs, its commands parse, its make targets and files exist."""
+
+from __future__ import annotations
+
+import os
+import re
+import shlex
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from powerzoo_jax import list_tasks
+from powerzoo_jax.cli.main import build_parser
+
+ROOT = Path(__file__).resolve().parents[2]
+README = (ROOT / "README.md").read_text(encoding="utf-8")
+FENCES = re.findall(r"^```(\w*)\n(.*?)^```$", README, re.MULTILINE | re.DOTALL)
+PYTHON = [body for language, body in FENCES if language == "python"]
+LINES = [line.partition("#")[0].strip() for language, body in FENCES if not language for line in body.splitlines()]
+MAKE = sorted({*re.findall(r"`make ([a-z-]+)`", README), *(line[5:] for line in LINES if line.startswith("make "))})
+INLINE = re.findall(r"`(powerzoo-jax [^`]+)`", README)
+COMMANDS = sorted({*INLINE, *(line for line in LINES if line.startswith("powerzoo-jax "))})
+
+
+@pytest.mark.parametrize("body", PYTHON, ids=range(len(PYTHON)))
+def test_the_python_of_the_readme_runs(body, tmp_path):
+    done = subprocess.run(
+        [sys.executable, "-c", body],
+        cwd=tmp_path,
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_the_commands_of_the_readme_parse(command):
+    words = shlex.split(command)
+    assert words[0] == "powerzoo-jax"
+    assert build_parser().parse_args(words[1:]).run
+
+
+@pytest.mark.parametrize("target", MAKE)
+def test_the_make_targets_of_the_readme_exist(target):
+    assert re.search(rf"^{target}:", (ROOT / "Makefile").read_text(encoding="utf-8"), re.MULTILINE)
+
+
+def test_the_readme_shows_something_of_each_kind():
+    assert PYTHON and COMMANDS and {"demo", "test"} <= set(MAKE)
+
+
+def test_the_files_the_readme_links_to_exist():
+    links = [link for link in re.findall(r"\]\(([^)#]+)\)", README) if "://" not in link]
+    assert links and [link for link in links if not (ROOT / link).exists()] == []
+
+
+def test_the_readme_lists_every_task():
+    assert [task for task in list_tasks() if f"| `{task}` |" not in README] == []
