@@ -16,6 +16,7 @@ import numpy as np
 
 from powerzoo_jax.base.errors import PowerZooError
 from powerzoo_jax.base.spaces import Box, Space, contains, sample
+from powerzoo_jax.base.tree import stack_leaves
 from powerzoo_jax.base.types import Step
 from powerzoo_jax.envs.autoreset import autoreset, vstep
 from powerzoo_jax.envs.core import Sim
@@ -44,12 +45,18 @@ def check_sim(sim: Sim, *, others: tuple[Sim, ...] = (), seed: int = 0) -> None:
         raise ContractError(f"{sim.spec.id} breaks the contract:\n" + "\n".join(f"- {b}" for b in breaches))
 
 
+@jax.jit
 def _step(sim: Sim, state: Any, action: Any) -> Step:
     return sim.step(state, action)
 
 
+@jax.jit
+def _init(sim: Sim, key: Any) -> tuple[Any, Any]:
+    return sim.init(key)
+
+
 def _start(sim: Sim, seed: int) -> tuple[Any, Any]:
-    return jax.jit(lambda s, k: s.init(k))(sim, jax.random.key(seed))
+    return _init(sim, jax.random.key(seed))
 
 
 def _draw(space: Space, seed: int) -> Any:
@@ -59,7 +66,7 @@ def _draw(space: Space, seed: int) -> Any:
 def _shapes_and_dtypes(sim: Sim, seed: int) -> Iterator[str]:
     dims, (observation, action) = sim.env.dims, sim.spaces()
     state, obs = _start(sim, seed)
-    out = jax.jit(_step)(sim, state, _draw(action, seed))
+    out = _step(sim, state, _draw(action, seed))
     expected = {
         "obs": (out.obs, (dims.agent, dims.obs)),
         "first obs": (obs, (dims.agent, dims.obs)),
@@ -86,7 +93,7 @@ def _shapes_and_dtypes(sim: Sim, seed: int) -> Iterator[str]:
 def _one_tree(sim: Sim, seed: int) -> Iterator[str]:
     state, _ = _start(sim, seed)
     action = _draw(sim.spaces()[1], seed)
-    out = jax.jit(_step)(sim, state, action)
+    out = _step(sim, state, action)
     after, _ = jax.jit(autoreset)(sim, out)
     batch = jax.tree.map(lambda x: jnp.stack([x] * LANES), state)
     _, nxt, _ = jax.jit(vstep)(sim, batch, jnp.stack([action] * LANES))
@@ -124,19 +131,18 @@ def _counted_step() -> tuple[Callable[..., Step], Callable[[], int]]:
 def _membership(sim: Sim, seed: int) -> Iterator[str]:
     observation, action = sim.spaces()
     state, obs = _start(sim, seed)
-    step = jax.jit(_step)
     for k in range(int(sim.params.horizon)):
         if not contains(observation, np.asarray(obs)):
             yield f"the observation before step {k} lies outside its declared bounds"
             return
-        out = step(sim, state, _draw(action, seed + k))
+        out = _step(sim, state, _draw(action, seed + k))
         if not bool(jnp.all(out.cost >= 0)):
             yield f"a cost channel is negative in step {k}: {np.asarray(out.cost).tolist()}"
             return
         state, obs = out.state, out.obs
     if not (bool(out.info.truncated) or bool(out.info.terminated)):
         yield f"no end flag after the horizon of {int(sim.params.horizon)} steps"
-    later = step(sim, state, _draw(action, seed))
+    later = _step(sim, state, _draw(action, seed))
     if bool(later.info.truncated) != bool(out.info.truncated):
         yield "stepping past the end clears the flags"
 
@@ -145,8 +151,7 @@ def _determinism(sim: Sim, seed: int) -> Iterator[str]:
     action = _draw(sim.spaces()[1], seed)
     state, obs = _start(sim, seed)
     again, obs_again = _start(sim, seed)
-    step = jax.jit(_step)
-    if not _equal((state, obs), (again, obs_again)) or not _equal(step(sim, state, action), step(sim, again, action)):
+    if not _equal((state, obs), (again, obs_again)) or not _equal(_step(sim, state, action), _step(sim, again, action)):
         yield "the same key and action gave two results"
     if _equal(state, _start(sim, seed + 1)[0]):
         yield "another key gave the same state"
@@ -160,13 +165,12 @@ def _equal(a: Any, b: Any) -> bool:
 
 
 def _vmap_equals_loop(sim: Sim, seed: int) -> Iterator[str]:
-    keys = jax.random.split(jax.random.key(seed), LANES)
     actions = jnp.stack([_draw(sim.spaces()[1], seed + k) for k in range(LANES)])
-    states, _ = jax.vmap(sim.init)(keys)
+    started = [_start(sim, seed + k)[0] for k in range(LANES)]
+    states = stack_leaves(started)
     batch = jax.jit(jax.vmap(_step, (None, 0, 0)))(sim, states, actions)
-    step = jax.jit(_step)
     for k in range(LANES):
-        one = step(sim, jax.tree.map(lambda x, k=k: x[k], states), actions[k])
+        one = _step(sim, jax.tree.map(lambda x, k=k: x[k], states), actions[k])
         for name in ("obs", "reward", "cost"):
             gap = np.abs(np.asarray(getattr(batch, name)[k] - getattr(one, name), float)).max(initial=0.0)
             if gap > VMAP_TOL:
@@ -178,9 +182,8 @@ def _finite_under_absurd_actions(sim: Sim, seed: int) -> Iterator[str]:
     if not isinstance(space, Box):
         return
     state, _ = _start(sim, seed)
-    step = jax.jit(_step)
     for value in (np.nan, np.inf, -1e30):
-        out = step(sim, state, jnp.full(space.shape, value, space.low.dtype))
+        out = _step(sim, state, jnp.full(space.shape, value, space.low.dtype))
         for name, x in (("obs", out.obs), ("reward", out.reward), ("cost", out.cost), ("terms", out.info.terms)):
             if not bool(jnp.all(jnp.isfinite(x))):
                 yield f"action {value} gave a {name} that is not finite"
@@ -205,7 +208,7 @@ def _names_and_sizes(sim: Sim, seed: int) -> Iterator[str]:
 
 def _reward_is_the_weighted_sum(sim: Sim, seed: int) -> Iterator[str]:
     state, _ = _start(sim, seed)
-    out = jax.jit(_step)(sim, state, _draw(sim.spaces()[1], seed))
+    out = _step(sim, state, _draw(sim.spaces()[1], seed))
     total = np.asarray(out.info.terms, float) @ np.asarray(sim.spec.term_weights)
     if not np.allclose(total, np.asarray(out.reward, float), rtol=1e-5, atol=1e-5):
         yield f"reward {np.asarray(out.reward)} is not the weighted sum {total} of the terms"
