@@ -53,6 +53,7 @@ class FeederFactors:
                                      a subtree sum of injections in a radial feeder
     r_pu, x_pu: (L,)          [pu]   series impedance, 0 out of service
     v_slack:    ()            [pu]
+    first:      static        position of the first active bus when they stand in one run, else -1
 
     Voltages and currents have products of their own so that a program that reads one does not pay for the other.
     """
@@ -68,6 +69,7 @@ class FeederFactors:
     r_pu: Array
     x_pu: Array
     v_slack: Array
+    first: int = struct.field(pytree_node=False, default=-1)
 
     @property
     def n_bus(self) -> int:
@@ -275,4 +277,5 @@ def _assemble(
         r_pu=door(np.where(on, case.branch.r_pu, 0.0)),
         x_pu=door(np.where(on, case.branch.x_pu, 0.0)),
         v_slack=door(v0),
+        first=int(active[0]) if np.array_equal(active, active[0] + np.arange(a)) else -1,
     )

@@ -227,6 +227,14 @@ class _Equations:
         return jnp.where(fine, r, core.r_base), jnp.where(fine, V_BOUND * _distance(r, before), jnp.max(jnp.abs(p)))
 
 
+def _active_voltages(factors: FeederFactors, v: Array, r: Array) -> Array:
+    """Voltages (2a,) of the active buses: read off v (2N,) where they stand in one run, else one more product."""
+    first, a, n = factors.first, factors.n_active, factors.n_bus
+    if first < 0:
+        return _affine(factors.core.m, factors.core.w, r)
+    return jnp.concatenate([v[first : first + a], v[n + first : n + first + a]])
+
+
 def _expand(
     factors: FeederFactors, r: Array, p: Array, q: Array, residual: Array, steps: Array, status: Array
 ) -> PowerFlowResult:
@@ -238,7 +246,7 @@ def _expand(
     n, n_branch = factors.n_bus, factors.r_pu.shape[0]
     v = _affine(factors.m_bus, factors.w_bus, r)
     v_from = _affine(factors.m_from, factors.w_from, r)
-    i = jnp.concatenate(_injected_current(_affine(factors.core.m, factors.core.w, r), p, q))
+    i = jnp.concatenate(_injected_current(_active_voltages(factors, v, r), p, q))
     j = _affine(factors.m_flow, jnp.zeros((), i.dtype), i)
     from_re, from_im = v_from[:n_branch], v_from[n_branch:]
     j_re, j_im = j[:n_branch], j[n_branch + 1 : -1]

@@ -50,6 +50,7 @@ def pad_feeder(factors: FeederFactors, n_bus: int, n_branch: int, n_active: int)
         m_flow=columns(_insert_rows(factors.m_flow, branches, n_branch)),
         r_pu=pad_axis(factors.r_pu, n_branch, 0),
         x_pu=pad_axis(factors.x_pu, n_branch, 0),
+        first=-1,  # lanes of one program must agree on it
     )
 
 

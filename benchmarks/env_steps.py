@@ -1,0 +1,132 @@
+"""Speed of whole environment steps: one pinned core, every output consumed, beside the solver and one observation.
+
+Usage: python benchmarks/env_steps.py [--task battery_arbitrage] [--lanes 1 64 256 1024 4096] [--rounds 15]
+
+Three programs of 48 steps run interleaved, medians over rounds:
+  step      vstep with random actions; obs, reward, cost and info pass an optimisation barrier and are summed
+  solver    the power flow of the very injections that those steps meet, with the results that the env reads
+  write     one observation written, through the same barrier and sum
+Compile time stands apart. Columns are tab-separated.
+"""
+
+from __future__ import annotations
+
+import one_core  # noqa: F401  pins the process before jax starts
+
+import argparse
+import time
+from collections.abc import Callable
+from importlib import metadata
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import Array, lax
+
+import powerzoo_jax
+from powerzoo_jax.envs import Sim, vstep
+from powerzoo_jax.powerflow import solve_feeder_active
+
+STEPS = 48
+COLUMNS = "lanes step_per_s step_ns solver_ns write_ns step_over_budget compile_s iterations".split()
+
+
+def consume(tree: Any) -> Array:
+    """Force every output to be computed and read, none to be optimised away."""
+    leaves = [x for x in jax.tree.leaves(lax.optimization_barrier(tree)) if x.size]
+    return sum((jnp.sum(x, dtype=jnp.float32) for x in leaves), start=jnp.float32(0))
+
+
+def run_steps(sim: Sim, states: Any, actions: Array) -> Array:
+    """Play `actions` (T, B, A, U) and return the sum of all outputs."""
+
+    def body(carry: tuple[Any, Array], action: Array) -> tuple[tuple[Any, Array], None]:
+        out, states, _ = vstep(sim, carry[0], action)
+        return (states, carry[1] + consume((out.obs, out.reward, out.cost, out.info))), None
+
+    return lax.scan(body, (states, jnp.float32(0)), actions)[0][1]
+
+
+def run_solver(sim: Sim, injections: tuple[Array, Array]) -> Array:
+    """Solve the same injections (T, B, a) and return the sum of what the environment reads."""
+
+    def body(total: Array, injection: tuple[Array, Array]) -> tuple[Array, None]:
+        out = jax.vmap(solve_feeder_active, in_axes=(None, 0, 0))(sim.params.factors, *injection)
+        read = (out.v_pu, out.p_from, out.q_from, out.p_loss, out.p_slack, out.q_slack)
+        return total + consume((read, out.status, out.residual, out.iterations)), None
+
+    return lax.scan(body, jnp.float32(0), injections)[0]
+
+
+def run_write(obs: Array, count: int) -> Array:
+    """Write an observation `count` times and return the sum."""
+
+    def body(total: Array, k: Array) -> tuple[Array, None]:
+        return total + consume(obs + k), None
+
+    return lax.scan(body, jnp.float32(0), jnp.arange(count, dtype=obs.dtype))[0]
+
+
+def met_injections(sim: Sim, states: Any, actions: Array) -> tuple[tuple[Array, Array], Array]:
+    """Injections (T, B, a) that the steps meet, and the mean number of solver iterations."""
+
+    def one(sim: Sim, state: Any, action: Array) -> tuple[Array, Array]:
+        _, delivery = sim.env.limit(state, sim.env.decode(action, sim.params), sim.params)
+        return sim.env.dispatch(state, delivery, sim.params)
+
+    def body(states: Any, action: Array) -> tuple[Any, tuple[tuple[Array, Array], Array]]:
+        injection = jax.vmap(one, in_axes=(None, 0, 0))(sim, states, action)
+        out, states, _ = vstep(sim, states, action)
+        return states, (injection, jnp.mean(out.info.pf_iterations.astype(jnp.float32)))
+
+    _, (injections, iterations) = jax.jit(lambda s, a: lax.scan(body, s, a))(states, actions)
+    return injections, jnp.mean(iterations)
+
+
+def compiled(function: Callable[..., Array], *args: Any) -> tuple[Callable[[], Any], float]:
+    """Compile ahead of time: (a call that waits for its result, seconds it took to compile)."""
+    begin = time.perf_counter()
+    program = jax.jit(function, static_argnums=1 if function is run_write else ()).lower(*args).compile()
+    seconds = time.perf_counter() - begin
+    arrays = args[:1] if function is run_write else args
+    return lambda: jax.block_until_ready(program(*arrays)), seconds
+
+
+def measure(sim: Sim, lanes: int, rounds: int) -> list[Any]:
+    """One row of the table."""
+    states, obs = jax.jit(jax.vmap(sim.init))(jax.random.split(jax.random.key(0), lanes))
+    shape = (STEPS, lanes, sim.env.dims.agent, sim.env.dims.act)
+    actions = jax.random.uniform(jax.random.key(1), shape, minval=-1)
+    injections, iterations = met_injections(sim, states, actions)
+    step, compile_s = compiled(run_steps, sim, states, actions)
+    solver, _ = compiled(run_solver, sim, injections)
+    write, _ = compiled(run_write, obs, STEPS)
+    times: dict[str, list[float]] = {"step": [], "solver": [], "write": []}
+    for _ in range(rounds):
+        for name, run in (("step", step), ("solver", solver), ("write", write)):
+            begin = time.perf_counter()
+            run()
+            times[name].append(time.perf_counter() - begin)
+    ns = {name: float(np.median(t)) / (STEPS * lanes) * 1e9 for name, t in times.items()}
+    over = ns["step"] / (ns["solver"] + 1.5 * ns["write"])
+    row = [lanes, f"{1e9 / ns['step']:.0f}", *(f"{ns[k]:.0f}" for k in times), f"{over:.2f}"]
+    return [*row, f"{compile_s:.1f}", f"{float(iterations):.2f}"]
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--task", default="battery_arbitrage")
+    parser.add_argument("--lanes", type=int, nargs="+", default=[1, 64, 256, 1024, 4096])
+    parser.add_argument("--rounds", type=int, default=15)
+    args = parser.parse_args()
+    sim = powerzoo_jax.make(args.task)
+    device = f"{jax.devices()[0].device_kind}, one core"
+    print(f"# {args.task}, {device}, jax {metadata.version('jax')}, powerzoo_jax {powerzoo_jax.__version__}")
+    print("\t".join(COLUMNS))
+    for lanes in args.lanes:
+        print("\t".join(str(x) for x in measure(sim, lanes, args.rounds)), flush=True)
+
+
+if __name__ == "__main__":
+    main()
