@@ -1,6 +1,6 @@
 """Speed of whole environment steps: one pinned core, every output consumed, beside the solver and one observation.
 
-Usage: python benchmarks/env_steps.py [--task battery_arbitrage] [--lanes 1 64 256 1024 4096] [--rounds 15]
+Usage: python benchmarks/env_steps.py [--task battery_arbitrage] [--lanes 1 64 256 1024 4096] [--rounds 15] [--out FILE]
 
 Three programs of 48 steps run interleaved, medians over rounds:
   step      vstep with random actions; obs, reward, cost and info pass an optimisation barrier and are summed
@@ -17,6 +17,7 @@ import argparse
 import time
 from collections.abc import Callable
 from importlib import metadata
+from pathlib import Path
 from typing import Any
 
 import jax
@@ -119,13 +120,23 @@ def main() -> None:
     parser.add_argument("--task", default="battery_arbitrage")
     parser.add_argument("--lanes", type=int, nargs="+", default=[1, 64, 256, 1024, 4096])
     parser.add_argument("--rounds", type=int, default=15)
+    parser.add_argument("--out", type=Path, help="write the table to this file as well")
     args = parser.parse_args()
     sim = powerzoo_jax.make(args.task)
     device = f"{jax.devices()[0].device_kind}, one core"
-    print(f"# {args.task}, {device}, jax {metadata.version('jax')}, powerzoo_jax {powerzoo_jax.__version__}")
-    print("\t".join(COLUMNS))
+    lines: list[str] = []
+
+    def tell(line: str) -> None:
+        print(line, flush=True)
+        lines.append(line)
+
+    tell(f"# {args.task}, {device}, jax {metadata.version('jax')}, powerzoo_jax {powerzoo_jax.__version__}")
+    tell("\t".join(COLUMNS))
     for lanes in args.lanes:
-        print("\t".join(str(x) for x in measure(sim, lanes, args.rounds)), flush=True)
+        tell("\t".join(str(x) for x in measure(sim, lanes, args.rounds)))
+    if args.out:
+        args.out.parent.mkdir(parents=True, exist_ok=True)
+        args.out.write_text("\n".join(lines) + "\n")
 
 
 if __name__ == "__main__":
