@@ -90,7 +90,8 @@ class Log:
         """Append the metrics of an update, means over the seeds."""
         row: dict[str, Any] = {"update": update, "env_steps": steps}
         names = {"cost": self.sim.spec.cost_names, "terms": self.sim.spec.term_names}
-        for key, value in metrics.items():
+        # jit returns dicts sorted by name; what people look for comes first
+        for key, value in sorted(metrics.items(), key=lambda item: item[0] != "return"):
             values = np.asarray(value, np.float64)
             mean = values.mean(axis=0).reshape(-1)
             labels = [f"{key}.{n}" for n in names[key]] if key in names else [key]
