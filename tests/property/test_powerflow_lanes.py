@@ -109,7 +109,7 @@ def test_an_injection_at_a_bus_that_was_not_prepared_is_bad_input() -> None:
 def test_factors_may_differ_between_lanes() -> None:
     case = load_case("33bw")
     s = nominal_injection(case)
-    p, q = s.real.astype(np.float32), s.imag.astype(np.float32)
+    p, q = jnp.asarray(s.real, jnp.float32), jnp.asarray(s.imag, jnp.float32)
     grids = [prepare_feeder(case, v_slack=v) for v in (1.0, 1.02, 1.05)]
     stacked = jax.tree.map(lambda *x: jnp.stack(x), *grids)
     together = jax.jit(jax.vmap(solve_feeder, in_axes=(0, None, None)))(stacked, p, q)

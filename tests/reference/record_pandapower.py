@@ -50,7 +50,7 @@ def build_net(case: Case) -> Any:
     for k in range(case.n_bus):
         pp.create_bus(net, vn_kv=kv, index=k)
     pp.create_ext_grid(net, reference.slack, vm_pu=reference.v0)
-    for k in np.flatnonzero(case.branch.in_service):
+    for k in np.flatnonzero(case.branch.in_service).tolist():
         pp.create_line_from_parameters(
             net,
             int(reference.f[k]),
@@ -60,7 +60,7 @@ def build_net(case: Case) -> Any:
             x_ohm_per_km=case.branch.x_pu[k] * ohm,
             c_nf_per_km=0.0,
             max_i_ka=1e3,
-            index=int(k),
+            index=k,
         )
     for k in range(case.n_bus):
         if k != reference.slack:
