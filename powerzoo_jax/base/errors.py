@@ -27,6 +27,10 @@ class SolverError(PowerZooError, ValueError):
     """A solver was prepared for something that it cannot solve exactly."""
 
 
+class BaseLoadError(SolverError):
+    """The load that a solver is prepared around has no power-flow solution."""
+
+
 MAX_LISTED = 5
 
 

@@ -85,7 +85,7 @@ def storage_params(
         raise ValueError(f"battery soc_min = {soc_min}, soc_max = {soc_max}: need 0 <= soc_min < soc_max <= 1.")
     if not soc_min <= low <= high <= soc_max:
         raise ValueError(f"battery initial_soc = {initial_soc} must lie inside [{soc_min}, {soc_max}].")
-    if degradation_per_mwh < 0:
+    if not degradation_per_mwh >= 0:
         raise ValueError(f"battery degradation_per_mwh = {degradation_per_mwh} must not be negative.")
     eta = math.sqrt(eta_roundtrip)
 

@@ -13,8 +13,10 @@ from powerzoo_jax.base import Dims
 from powerzoo_jax.base.tree import pad_axis
 from powerzoo_jax.devices import storage
 from powerzoo_jax.envs.distribution import DistributionEnv, DistributionParams
-from powerzoo_jax.envs.observe import FieldTable
+from powerzoo_jax.envs.observe import PADDING_NAME, FieldTable
 from powerzoo_jax.powerflow.padding import pad_feeder
+
+FIXED = ("agent", "choice", "cost", "term")  # sizes of a feeder task that padding leaves alone
 
 
 def align_feeders(
@@ -22,7 +24,8 @@ def align_feeders(
 ) -> tuple[DistributionEnv, list[DistributionParams]]:
     """Pad feeders to common sizes: one env for all lanes, and the padded parameters of each lane."""
     rated = any(e.rated for e in envs)
-    if len({e.fields for e in envs}) == 1:
+    # a loaded and an unloaded bus differ in what injects, so equal fields alone do not mean equal shapes
+    if len({(e.fields, p.factors.n_active) for e, p in zip(envs, params, strict=True)}) == 1:
         return dataclasses.replace(envs[0], rated=rated), list(params)
     widest = {b.key: max(_width(e.fields, b.key) for e in envs) for b in envs[0].fields.blocks}
     largest = max(envs, key=lambda e: e.dims.obs)
@@ -40,13 +43,16 @@ def align_feeders(
 def pad_feeder_env(
     env: DistributionEnv, params: DistributionParams, dims: Dims
 ) -> tuple[DistributionEnv, DistributionParams]:
-    """Pad one feeder to given numbers of buses, branches and units; ValueError when one is too small."""
-    for name in ("bus", "branch", "unit"):
-        if getattr(dims, name) < getattr(env.dims, name):
-            raise ValueError(
-                f"dims.{name} = {getattr(dims, name)} is smaller than the task's {getattr(env.dims, name)}. "
-                "Padding only widens."
-            )
+    """Pad one feeder to given numbers of buses, branches and units; `obs` and `act` follow from these.
+
+    Raises ValueError naming the size when one is too small, or is larger where a feeder has nothing to pad.
+    """
+    for name, own in dataclasses.asdict(env.dims).items():
+        wanted = getattr(dims, name)
+        if wanted < own:
+            raise ValueError(f"dims.{name} = {wanted} is smaller than the task's {own}. Padding only widens.")
+        if wanted > own and name in FIXED:
+            raise ValueError(f"dims.{name} = {wanted} is larger than the task's {own}, which cannot be padded.")
     per_unit = {b.key: len(b.names) // env.dims.unit for b in env.fields.blocks if b.key.startswith("device")}
     wide = {b.key: len(b.names) for b in env.fields.blocks}
     wide |= {key: count * dims.unit for key, count in per_unit.items()}
@@ -66,7 +72,9 @@ def _width(fields: FieldTable, key: str) -> int:
 
 
 def _obs_mask(fields: FieldTable, widest: dict[str, int]) -> np.ndarray:
-    return np.concatenate([np.arange(widest[b.key]) < len(b.names) for b in fields.blocks])[None]
+    """(1, O): real fields of a lane; what an earlier padding added stays masked."""
+    real = {b.key: sum(name != PADDING_NAME for name in b.names) for b in fields.blocks}
+    return np.concatenate([np.arange(widest[b.key]) < real[b.key] for b in fields.blocks])[None]
 
 
 def _padded(

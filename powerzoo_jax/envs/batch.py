@@ -14,6 +14,18 @@ from powerzoo_jax.base.tree import stack_leaves
 from powerzoo_jax.envs.align import align_feeders
 from powerzoo_jax.envs.core import Sim
 
+SHARED = (
+    "family",
+    "cost_names",
+    "term_names",
+    "term_weights",
+    "agents",
+    "dt_hours",
+    "horizon",
+    "dtype",
+    "observation blocks",
+)
+
 
 def is_stacked(sim: Sim) -> bool:
     """Whether a Sim carries a lane axis."""
@@ -41,19 +53,11 @@ def stack(sims: Sequence[Sim]) -> Sim:
 
     Grids are padded to common sizes with rows that are inert by construction; banks are concatenated once,
     equal ones stored once; solver factors that all lanes share stay unmapped, so their products stay fast.
-    Raises ValueError for an empty list or for tasks whose families, costs, terms or horizons differ.
+    Raises ValueError for an empty list, for a Sim that is stacked already, or for tasks whose families, costs,
+    terms, horizons, steps, dtypes or kinds of observation differ.
     """
-    if not sims:
-        raise ValueError("stack needs at least one simulation.")
+    _refuse_unequal(sims)
     first = sims[0]
-    for other in sims[1:]:
-        for field in ("family", "cost_names", "term_names", "term_weights", "agents", "dt_hours"):
-            a, b = getattr(first.spec, field), getattr(other.spec, field)
-            if a != b:
-                raise ValueError(
-                    f"cannot stack {first.spec.id!r} and {other.spec.id!r}: {field} differs ({a!r}, {b!r}). "
-                    "Stack tasks of one family that share their cost channels and reward terms."
-                )
     env, params = align_feeders([s.env for s in sims], [s.params for s in sims])
     bank, offsets = _merge_banks([p.bank for p in params])
     params = [_shift_starts(p, *offset) for p, offset in zip(params, offsets, strict=True)]
@@ -63,6 +67,27 @@ def stack(sims: Sequence[Sim]) -> Sim:
     stacked = dataclasses.replace(stack_leaves(stripped), bank=bank, factors=factors)
     cases = ",".join(dict.fromkeys(s.spec.case for s in sims))
     return Sim(params=stacked, env=env, spec=dataclasses.replace(first.spec, case=cases))
+
+
+def _refuse_unequal(sims: Sequence[Sim]) -> None:
+    """Raise ValueError naming the first field in which simulations differ that lanes of one program must share."""
+    if not sims:
+        raise ValueError("stack needs at least one simulation.")
+    if any(is_stacked(s) for s in sims):
+        raise ValueError("cannot stack a Sim that is stacked already. Give all its members in one call.")
+    for other in sims[1:]:
+        for field, a, b in zip(SHARED, _shared(sims[0]), _shared(other), strict=True):
+            if a != b:
+                raise ValueError(
+                    f"cannot stack {sims[0].spec.id!r} and {other.spec.id!r}: {field} differs ({a!r}, {b!r}). "
+                    "Stack tasks of one family that share their cost channels, reward terms, clock and dtype."
+                )
+
+
+def _shared(sim: Sim) -> tuple[Any, ...]:
+    """Values of the fields named in SHARED."""
+    spec = (getattr(sim.spec, field) for field in SHARED[:-2])
+    return *spec, sim.params.voll.dtype.name, tuple(block.key for block in sim.env.fields.blocks)
 
 
 def _shift_starts(params: Any, load_offset: int, price_offset: int) -> Any:

@@ -11,6 +11,8 @@ from jax import Array
 
 from powerzoo_jax.base.spaces import Box
 
+PADDING_NAME = "padding"
+
 
 class Block(NamedTuple):
     """A run of fields that share bounds.
@@ -43,7 +45,7 @@ class FieldTable(NamedTuple):
         """The table with some blocks widened; added fields are called `padding`."""
         return FieldTable(
             tuple(
-                b._replace(names=b.names + ("padding",) * (widths.get(b.key, len(b.names)) - len(b.names)))
+                b._replace(names=b.names + (PADDING_NAME,) * (widths.get(b.key, len(b.names)) - len(b.names)))
                 for b in self.blocks
             )
         )

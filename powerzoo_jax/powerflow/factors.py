@@ -10,7 +10,7 @@ import numpy as np
 from flax import struct
 from jax import Array
 
-from powerzoo_jax.base.errors import SolverError, listing
+from powerzoo_jax.base.errors import BaseLoadError, SolverError, listing
 from powerzoo_jax.base.numerics import resolve_dtype
 from powerzoo_jax.cases import Case, assert_valid
 from powerzoo_jax.cases.case import ISOLATED, PV
@@ -96,7 +96,8 @@ def prepare_feeder(
     v_slack:         [pu] slack voltage; None takes the set-point of the case
     dtype:           float32 (None) or float64
 
-    Raises CaseError for an invalid case, SolverError naming the bus or branch that this solver cannot represent.
+    Raises CaseError for an invalid case, SolverError naming the bus or branch that this solver cannot represent,
+    BaseLoadError (a SolverError) when the base load has no solution.
     Source: implicit Z-bus method (Chen et al. 1991, doi:10.1109/61.131105) with a linearised-injection chord.
     """
     dtype = resolve_dtype(dtype)
@@ -198,7 +199,7 @@ def _base_state(z: np.ndarray, s: np.ndarray, v0: float) -> np.ndarray:
             break
         v = new
     if not np.isfinite(v).all() or np.abs(v0 + z @ np.conj(s / v) - v).max() > 1e-9:
-        raise SolverError(
+        raise BaseLoadError(
             "The base load has no power-flow solution near the flat start. Lower load_factor, or check the units."
         )
     return v

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 from dataclasses import dataclass
 from typing import Any
 
@@ -10,7 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from powerzoo_jax.base import Dims, Masks, TaskSpec
-from powerzoo_jax.base.errors import unknown
+from powerzoo_jax.base.errors import BaseLoadError, SolverError, listing, unknown
 from powerzoo_jax.base.numerics import resolve_dtype
 from powerzoo_jax.cases import Case, load_case
 from powerzoo_jax.cases.case import without_idle_branches
@@ -80,12 +81,10 @@ def resolve_settings(spec: TaskSpec, overrides: dict[str, Any]) -> FeederStorage
         if key not in known:
             raise TypeError(f"{spec.id}: {unknown('keyword', key, known)}")
     merged = dict(spec.overrides) | overrides
-    if isinstance(merged.get("battery_bus_ids"), list):
-        merged["battery_bus_ids"] = tuple(merged["battery_bus_ids"])
+    if isinstance(merged.get("battery_bus_ids"), int):
+        merged["battery_bus_ids"] = (merged["battery_bus_ids"],)
     settings = FeederStorageSettings(**merged)
-    for name in ("max_load_ratio", "load_scale", "voll"):
-        if not getattr(settings, name) > 0:
-            raise ValueError(f"{spec.id}: {name} = {getattr(settings, name)} must be positive.")
+    _check_ranges(spec, settings)
     if not 0 < settings.v_min < settings.v_max:
         raise ValueError(f"{spec.id}: v_min = {settings.v_min}, v_max = {settings.v_max}: need 0 < v_min < v_max.")
     if not settings.battery_bus_ids:
@@ -93,13 +92,30 @@ def resolve_settings(spec: TaskSpec, overrides: dict[str, Any]) -> FeederStorage
     return settings
 
 
+def _check_ranges(spec: TaskSpec, settings: FeederStorageSettings) -> None:
+    """Refuse numbers that no task can run with; None stands for the default."""
+    for name in ("max_load_ratio", "load_scale", "voll", "v_slack"):
+        value = getattr(settings, name)
+        if value is not None and not 0 < value < math.inf:
+            raise ValueError(f"{spec.id}: {name} = {value} must be positive and finite.")
+    if settings.rate_mva is not None and not settings.rate_mva >= 0:
+        raise ValueError(f"{spec.id}: rate_mva = {settings.rate_mva} must not be negative; 0 means unlimited.")
+    for name in ("max_steps", "delta_t_minutes"):
+        value = getattr(settings, name)
+        if value is not None and (value != int(value) or value < 1):
+            raise ValueError(f"{spec.id}: {name} = {value} must be a whole number of at least 1.")
+
+
 def build_feeder_storage(
     spec: TaskSpec, *, split: str, dims: Dims | None = None, dtype: Any = None, **overrides: Any
 ) -> Sim:
     """Build a feeder with batteries at chosen buses, prices and loads from the data bank."""
     dtype = resolve_dtype(dtype)
+    # the spec is static in every compiled program, so its values must be hashable
+    overrides = {key: tuple(value) if isinstance(value, list) else value for key, value in overrides.items()}
     settings = resolve_settings(spec, overrides)
-    minutes = settings.delta_t_minutes or round(spec.dt_hours * MINUTES_PER_HOUR)
+    default_minutes = spec.dt_hours * MINUTES_PER_HOUR
+    minutes = round(default_minutes if settings.delta_t_minutes is None else settings.delta_t_minutes)
     horizon = spec.horizon if settings.max_steps is None else int(settings.max_steps)
     bank = build_bank(
         settings.load_set,
@@ -112,7 +128,8 @@ def build_feeder_storage(
         start_date=settings.start_date,
         end_date=settings.end_date,
     )
-    case = without_idle_branches(load_case(settings.case or spec.case))
+    case = without_idle_branches(load_case(spec.case if settings.case is None else settings.case))
+    _refuse_slack_devices(case, settings)
     fields = _fields(case, settings, len(bank.price_fields) - 2)
     sizes = _dims(case, settings, fields, spec)
     params = _params(case, settings, bank, sizes, horizon, dtype)
@@ -135,8 +152,17 @@ def build_feeder_storage(
     return sim if dims is None else _pad_to(sim, dims)
 
 
-def _pad_to(sim: Sim, dims: Dims) -> Sim:
+def _refuse_slack_devices(case: Case, settings: FeederStorageSettings) -> None:
+    """A device at the slack bus would trade with the substation outside the feeder's power balance."""
+    slack = np.intersect1d(settings.battery_bus_ids, case.bus.id[case.slack_bus])
+    if slack.size:
+        raise ValueError(
+            f"{case.name}: battery_bus_ids contains the slack bus {listing(slack)}, whose voltage no device moves. "
+            "Choose a bus of the feeder."
+        )
 
+
+def _pad_to(sim: Sim, dims: Dims) -> Sim:
     env, params = pad_feeder_env(sim.env, sim.params, dims)
     return Sim(params=params, env=env, spec=sim.spec)
 
@@ -183,14 +209,22 @@ def _params(
     case: Case, settings: FeederStorageSettings, bank: Bank, dims: Dims, horizon: int, dtype: np.dtype
 ) -> DistributionParams:
     ratio = settings.max_load_ratio * settings.load_scale
-    factors = prepare_feeder(
-        case,
-        active_bus_ids=settings.battery_bus_ids,
-        load_factor=BASE_LOAD_FACTOR * ratio,
-        v_slack=settings.v_slack,
-        dtype=dtype,
-    )
     place = placement(case, settings.battery_bus_ids, dtype)
+    base_load = BASE_LOAD_FACTOR * ratio
+    try:
+        factors = prepare_feeder(
+            case,
+            active_bus_ids=settings.battery_bus_ids,
+            load_factor=base_load,
+            v_slack=settings.v_slack,
+            dtype=dtype,
+        )
+    except BaseLoadError as err:
+        raise SolverError(
+            f"{case.name} has no power flow at {base_load:g} times its nominal load, the middle of what "
+            f"max_load_ratio = {settings.max_load_ratio:g} and load_scale = {settings.load_scale:g} ask for. "
+            "Lower one of them, or check v_slack and the units of the case."
+        ) from err
     active = np.asarray(factors.active)
     load = -nominal_injection(case)[active]
     n_unit = len(settings.battery_bus_ids)

@@ -57,7 +57,7 @@ def make(
     spec = get_spec(task_id)
     module, function = _TASKS[task_id][1].split(":")
     builder = getattr(importlib.import_module(module), function)
-    return builder(spec, split=split or spec.split, dims=dims, dtype=dtype, **overrides)
+    return builder(spec, split=spec.split if split is None else split, dims=dims, dtype=dtype, **overrides)
 
 
 for _spec, _build in CATALOG:
