@@ -208,7 +208,7 @@ class DistributionEnv(GridEnv):
         )
         new = dataclasses.replace(state, t=state.t + 1, storage=store, failed=state.failed | failed)
         terms = self._terms(state, store, price, blackout, new.failed, params)
-        cost = [
+        channels = [
             constraint.voltage_violation(v, params.grid.v_min, params.grid.v_max, failed),
             self._overload(flow, failed, params),
             blackout,
@@ -236,7 +236,9 @@ class DistributionEnv(GridEnv):
             local_v_pu=at_devices(params.place_bus, v),
         )
         weights = jnp.asarray(self.term_weights, terms.dtype)
-        return new, jnp.sum(terms * weights).reshape(1), jnp.stack(cost), info
+        # the blackout has settled the whole rest of the horizon: nothing after it costs again
+        cost = jnp.where(state.failed, 0, jnp.stack(channels))
+        return new, jnp.sum(terms * weights).reshape(1), cost, info
 
     def observe(
         self, state: DistributionState, new: DistributionState, flow: PowerFlowResult, params: DistributionParams
