@@ -11,7 +11,9 @@ Compile time stands apart. Columns are tab-separated.
 
 from __future__ import annotations
 
+# isort: off
 import one_core  # noqa: F401  pins the process before jax starts
+# isort: on
 
 import argparse
 import time
@@ -30,7 +32,7 @@ from powerzoo_jax.envs import Sim, vstep
 from powerzoo_jax.powerflow import solve_feeder_active
 
 STEPS = 48
-COLUMNS = "lanes step_per_s step_ns solver_ns write_ns step_over_budget compile_s iterations".split()
+COLUMNS = ["lanes", "step_per_s", "step_ns", "solver_ns", "write_ns", "step_over_budget", "compile_s", "iterations"]
 
 
 def consume(tree: Any) -> Array:
