@@ -16,7 +16,7 @@ CORE = ("base", "cases", "data", "powerflow", "opf", "devices", "envs", "tasks",
 MAY_IMPORT = {layer: set(CORE[: i + 1]) for i, layer in enumerate(CORE)}
 MAY_IMPORT["data"] -= {"cases"}
 MAY_IMPORT["plot"] = {*CORE, "plot"}
-MAY_IMPORT["cli"] = {*CORE, "plot", "cli"}
+MAY_IMPORT["cli"] = {*CORE, "plot", "cli", "__version__"}
 
 EXEMPT = {PACKAGE / "__init__.py", PACKAGE / "__main__.py"}
 DROP_IN = {"compat", "powerzoo", "powerzoo_compat"}
