@@ -39,10 +39,19 @@ def check_sim(sim: Sim, *, others: tuple[Sim, ...] = (), seed: int = 0) -> None:
     Checked: shapes and strong dtypes, one tree from init, step, autoreset and vstep, one trace, membership of the
     spaces, determinism, vmap = loop, costs >= 0, finite values under absurd actions, flags, purity, masks.
     """
-    breaches = [f"{rule.__name__[1:].replace('_', ' ')}: {text}" for rule in RULES for text in rule(sim, seed)]
-    breaches += [f"one compile over the splits: {text}" for text in _one_program(sim, others)]
+    named = [(rule.__name__[1:].replace("_", " "), rule(sim, seed)) for rule in RULES]
+    named += [("one compile over the splits", _one_program(sim, others))]
+    breaches = [f"{name}: {text}" for name, findings in named for text in _all(findings)]
     if breaches:
         raise ContractError(f"{sim.spec.id} breaks the contract:\n" + "\n".join(f"- {b}" for b in breaches))
+
+
+def _all(findings: Iterator[str]) -> Iterator[str]:
+    """The findings of one rule; an environment that raises has broken it, and the other rules still run."""
+    try:
+        yield from findings
+    except Exception as err:
+        yield f"raised {type(err).__name__}: {str(err).splitlines()[0] if str(err) else 'without a message'}"
 
 
 @jax.jit
@@ -53,6 +62,11 @@ def _step(sim: Sim, state: Any, action: Any) -> Step:
 @jax.jit
 def _init(sim: Sim, key: Any) -> tuple[Any, Any]:
     return sim.init(key)
+
+
+@jax.jit
+def _vstep(sim: Sim, states: Any, actions: Any) -> tuple[Step, Any, Any]:
+    return vstep(sim, states, actions)
 
 
 def _start(sim: Sim, seed: int) -> tuple[Any, Any]:
@@ -95,8 +109,7 @@ def _one_tree(sim: Sim, seed: int) -> Iterator[str]:
     action = _draw(sim.spaces()[1], seed)
     out = _step(sim, state, action)
     after, _ = jax.jit(autoreset)(sim, out)
-    batch = jax.tree.map(lambda x: jnp.stack([x] * LANES), state)
-    _, nxt, _ = jax.jit(vstep)(sim, batch, jnp.stack([action] * LANES))
+    _, nxt, _ = _vstep(sim, stack_leaves([state] * LANES), jnp.stack([action] * LANES))
     lane = jax.tree.map(lambda x: x[0], nxt)
     for name, other in (("step", out.state), ("autoreset", after), ("vstep", lane)):
         if _signature(other) != _signature(state):
@@ -108,16 +121,18 @@ def _signature(tree: Any) -> Any:
 
 
 def _one_trace(sim: Sim, seed: int) -> Iterator[str]:
-    step, traces = _counted_step()
+    trace, traces = _counted_step()
     state, _ = _start(sim, seed)
     for k in range(3):
-        state = step(sim, state, _draw(sim.spaces()[1], k)).state
+        action = _draw(sim.spaces()[1], k)
+        trace(sim, state, action)
+        state = _step(sim, state, action).state
     if traces() != 1:
         yield f"three steps traced the program {traces()} times"
 
 
-def _counted_step() -> tuple[Callable[..., Step], Callable[[], int]]:
-    """A jitted step and the number of times it was traced."""
+def _counted_step() -> tuple[Callable[..., Any], Callable[[], int]]:
+    """What traces a step as a call of the jitted step would, without compiling it; and how often it did."""
     traces = 0
 
     def step(sim: Sim, state: Any, action: Any) -> Step:
@@ -125,7 +140,7 @@ def _counted_step() -> tuple[Callable[..., Step], Callable[[], int]]:
         traces += 1
         return sim.step(state, action)
 
-    return jax.jit(step), lambda: traces
+    return jax.jit(step).trace, lambda: traces
 
 
 def _membership(sim: Sim, seed: int) -> Iterator[str]:
@@ -166,9 +181,8 @@ def _equal(a: Any, b: Any) -> bool:
 
 def _vmap_equals_loop(sim: Sim, seed: int) -> Iterator[str]:
     actions = jnp.stack([_draw(sim.spaces()[1], seed + k) for k in range(LANES)])
-    started = [_start(sim, seed + k)[0] for k in range(LANES)]
-    states = stack_leaves(started)
-    batch = jax.jit(jax.vmap(_step, (None, 0, 0)))(sim, states, actions)
+    states = stack_leaves([_start(sim, seed + k)[0] for k in range(LANES)])
+    batch, _, _ = _vstep(sim, states, actions)
     for k in range(LANES):
         one = _step(sim, jax.tree.map(lambda x, k=k: x[k], states), actions[k])
         for name in ("obs", "reward", "cost"):
@@ -215,10 +229,10 @@ def _reward_is_the_weighted_sum(sim: Sim, seed: int) -> Iterator[str]:
 
 
 def _one_program(sim: Sim, others: tuple[Sim, ...]) -> Iterator[str]:
-    step, traces = _counted_step()
+    trace, traces = _counted_step()
     state, _ = _start(sim, 0)
     for one in (sim, *others):
-        step(one, state, _draw(sim.spaces()[1], 0))
+        trace(one, state, _draw(sim.spaces()[1], 0))
     if traces() != 1:
         names = ", ".join(s.spec.split for s in (sim, *others))
         yield f"{traces()} programs for the splits {names}: a leaf changes shape or dtype, or a static differs"
