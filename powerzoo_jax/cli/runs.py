@@ -1,4 +1,4 @@
-"""A training run as a folder: `run.json` (resolved settings), `checkpoint.*`, `log.tsv`, `scores.json`."""
+"""A training run as a folder: `run.json` (resolved settings), `checkpoint.npz`, `log.tsv`, `scores.json`."""
 
 from __future__ import annotations
 
@@ -13,14 +13,15 @@ from jax import Array
 from jax.tree_util import Partial
 
 from powerzoo_jax.base.errors import DataMissing, unknown
+from powerzoo_jax.cli import storage
 from powerzoo_jax.envs import Sim
-from powerzoo_jax.rl import apg, checkpoint, ppo
+from powerzoo_jax.rl import apg, ppo
 from powerzoo_jax.rl.config import ALGORITHMS, Config, load, override
 from powerzoo_jax.rl.policies import apg_act, ppo_act
 from powerzoo_jax.tasks import make
 from powerzoo_jax.tasks.registry import get_spec
 
-RUN_FILE, CHECKPOINT, LOG, SCORES = "run.json", "checkpoint", "log.tsv", "scores.json"
+RUN_FILE, CHECKPOINT, LOG, SCORES = "run.json", "checkpoint.npz", "log.tsv", "scores.json"
 PACKAGE = Path(__file__).resolve().parents[1]
 CONFIG_FOLDERS = (PACKAGE / "configs", PACKAGE.parent / "configs")  # inside the wheel, and beside the sources
 
@@ -129,7 +130,7 @@ def load_state(run: Run, sim: Sim) -> tuple[Any, int]:
     """State and finished updates of a run's checkpoint."""
     init, _ = run.learner.make_update(run.config, sim)
     like = jax.eval_shape(jax.vmap(init, (0, None)), run.keys, sim)
-    return checkpoint.load(run.folder / CHECKPOINT, like)
+    return storage.load(run.folder / CHECKPOINT, like)
 
 
 def policies_of_run(run: Run) -> list[Partial]:

@@ -17,6 +17,7 @@ import jax
 import numpy as np
 
 from powerzoo_jax.base.errors import DataError
+from powerzoo_jax.cli import storage
 from powerzoo_jax.cli.runs import (
     CHECKPOINT,
     LOG,
@@ -33,7 +34,6 @@ from powerzoo_jax.cli.runs import (
 )
 from powerzoo_jax.cli.table import Progress, render_pairs
 from powerzoo_jax.envs import Sim
-from powerzoo_jax.rl import checkpoint
 from powerzoo_jax.tasks import make
 
 INTERRUPTED = 130
@@ -132,13 +132,13 @@ def train(run: Run, sim: Sim, *, resume: bool = False, every: float = 30.0, stop
             log.write(done, done * per_update, host)
             bar.show(done, f"return {float(np.mean(host['return'])):+.2f} $")
             if time.perf_counter() - saved > every:
-                checkpoint.save(run.folder / CHECKPOINT, state, done)
+                storage.save(run.folder / CHECKPOINT, state, done)
                 saved = time.perf_counter()
     finally:
         bar.close()
         log.close()
     train_s = time.perf_counter() - clock
-    checkpoint.save(run.folder / CHECKPOINT, state, done)
+    storage.save(run.folder / CHECKPOINT, state, done)
     return Trained(state, done, compile_s, train_s, (done - first) * per_update / max(train_s, 1e-9))
 
 
