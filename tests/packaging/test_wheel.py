@@ -66,6 +66,7 @@ def test_the_wheel_holds_every_table_series_and_licence(wheel):
     tree = [p for p in (ROOT / "powerzoo_jax").rglob("*") if p.suffix in SHIPPED or p.name == "py.typed"]
     missing = [str(p.relative_to(ROOT)) for p in tree if str(p.relative_to(ROOT)) not in names]
     assert tree and missing == []
+    assert {f"powerzoo_jax/configs/{p.name}" for p in (ROOT / "configs").iterdir()} <= names
     assert any(n.endswith("licenses/LICENSE") for n in names)
     assert {"powerzoo_jax/py.typed", "powerzoo/py.typed", "powerzoo_compat/py.typed"} <= names
 
