@@ -34,6 +34,17 @@ TOLERANCES: dict[str, dict[str, float]] = {
     "reference_flow_pu": {F64: 1e-8},
     # One program compiled alone and inside a larger one: roundings of float32, relative above 1.
     "view": {F32: 1e-6},
+    # A share of the capacity, or MW of a battery, after one step: a few roundings of numbers below one.
+    "soc": {F32: 3e-7, F64: 1e-15},
+    # A normalised price, sine or cosine of at most 3, stored as float32.
+    "signal": {F32: 5e-7},
+    # Money of a step recomputed in float64 from prices and delivered power, relative above one dollar; the bank keeps
+    # its mean price in float32 whatever the program computes in.
+    "money_relative": {F32: 1e-5, F64: 1e-6},
+    # Voltages, flows and money of one lane computed alone and in a wider program: other orders of the same sums.
+    "lane": {F32: 1e-6},
+    # Central differences over an episode: the solver stops at 4e-10 pu, which a step of 2e-2 divides.
+    "episode_gradient_relative": {F64: 1e-5},
     # Collapse factors are quoted with three digits; states this near to the nose are undecidable in practice.
     "collapse_relative": {F32: 5e-3, F64: 5e-3},
 }
