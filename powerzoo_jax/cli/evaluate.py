@@ -59,7 +59,7 @@ def score_table(
     extra: Mapping[str, Mapping[str, str]] | None = None,
     oracle: float | None = None,
 ) -> str:
-    """One table: money a day, share of the oracle's profit, normalised score, every cost channel a day.
+    """One table: money a day, share of the oracle's profit, normalised score, every cost channel a day, budgets.
 
     Several records of a policy show as mean +- standard deviation over its seeds.
     extra:   further columns, header -> policy name -> cell
@@ -76,12 +76,19 @@ def score_table(
             _spread([100.0 * r.mean_reward / oracle for r in score.records], ".1f"),
             _spread([np.nan if r.normalized_score is None else r.normalized_score for r in score.records], ".3f"),
             *(_spread([r.mean_costs_by_constraint[c] * per_day for r in score.records], ".3g") for c in costs),
+            _feasible(score.records),
             *(column.get(score.name, "-") for column in extra.values()),
         )
         for score in scores
     ]
     units = (f"{name} [{unit}]" for name, unit in zip(costs, cost_units(sim), strict=True))
-    return render(("policy", "money/day [$]", "of oracle [%]", "score", *units, *extra), rows)
+    return render(("policy", "money/day [$]", "of oracle [%]", "score", *units, "in budget", *extra), rows)
+
+
+def _feasible(records: Sequence[Evaluation]) -> str:
+    """Does the policy keep every cost budget on average? Of several seeds, how many do."""
+    good = sum(r.feasible for r in records)
+    return f"{good} of {len(records)}" if len(records) > 1 else ("yes" if good else "no")
 
 
 def cost_units(sim: Sim) -> tuple[str, ...]:

@@ -8,10 +8,10 @@ from typing import Any
 
 import jax
 import numpy as np
-from jax import Array, lax
-from jax.tree_util import Partial
+from jax import Array
 
 from powerzoo_jax.base import Purpose, Step, purpose_key
+from powerzoo_jax.base.tree import stack_leaves
 from powerzoo_jax.envs import Sim
 from powerzoo_jax.envs.draw import Draw
 from powerzoo_jax.envs.episode import Act
@@ -24,22 +24,30 @@ LABELS = ("price [$/MWh]", "power, + = discharge [MW]", "state of charge [-]", "
 
 
 def record_episode(sim: Sim, act: Act, key: Array, drawn: Draw, carry: Any = ()) -> Step:
-    """Play one episode and keep every step: Step with a leading time axis."""
-    return _record(sim, act if isinstance(act, Partial) else Partial(act), key, drawn, carry)
+    """Play one episode and keep every step: Step with a leading time axis.
+
+    The loop runs on the host, so that one compiled step serves every policy.
+    """
+    state, obs = _begin(sim, key, drawn)
+    steps = []
+    for policy_key in jax.random.split(purpose_key(key, Purpose.POLICY), sim.spec.horizon):
+        carry, action = act(carry, obs, policy_key)
+        out = _step(sim, state, action)
+        state, obs = out.state, out.obs
+        steps.append(out)
+    recorded: Step = stack_leaves(steps)
+    return recorded
 
 
 @jax.jit
-def _record(sim: Sim, act: Partial, key: Array, drawn: Draw, carry: Any) -> Step:
+def _begin(sim: Sim, key: Array, drawn: Draw) -> tuple[Any, Array]:
     state, obs = sim.env.begin(key, drawn, sim.params)
+    return state, obs
 
-    def advance(loop: tuple[Any, Array, Any], key: Array) -> tuple[tuple[Any, Array, Any], Step]:
-        state, obs, carry = loop
-        carry, action = act(carry, obs, key)
-        out = sim.step(state, action)
-        return (out.state, out.obs, carry), out
 
-    keys = jax.random.split(purpose_key(key, Purpose.POLICY), sim.spec.horizon)
-    return lax.scan(advance, (state, obs, carry), keys)[1]
+@jax.jit
+def _step(sim: Sim, state: Any, action: Array) -> Step:
+    return sim.step(state, action)
 
 
 def plot_episode(sim: Sim, episodes: Mapping[str, Step], path: str | Path, title: str = "") -> Path:
