@@ -13,6 +13,8 @@ from powerzoo_jax.base.errors import unknown
 
 C = TypeVar("C", bound="Config")
 
+ACTIVATIONS = ("relu", "silu", "tanh")
+
 
 @dataclass(frozen=True, kw_only=True)
 class Config:
@@ -20,6 +22,7 @@ class Config:
 
     task, split:   what to train on, as in `powerzoo_jax.make(task, split=split)`
     widths:        hidden layers of every network
+    activation:    relu, silu or tanh, after every hidden layer
     obs_floor:     least standard deviation of an observation field, as a share of its declared half range
     reward_scale:  factor on the reward the learner sees; metrics stay in the units of the task
     cost_weights:  price of each cost channel in the learner's reward [reward/unit]; () = costs are only reported
@@ -30,9 +33,17 @@ class Config:
     task: str = "battery_arbitrage"
     split: str = "train"
     widths: tuple[int, ...] = (128, 128)
+    activation: str = "tanh"
     obs_floor: float = 0.05
     reward_scale: float = 1.0
     cost_weights: tuple[float, ...] = ()
+
+    def __post_init__(self) -> None:
+        if self.activation not in ACTIVATIONS:
+            raise ValueError(unknown("activation", self.activation, ACTIVATIONS))
+        for name, value in dataclasses.asdict(self).items():
+            if type(value) is int and value < 1:
+                raise ValueError(f"setting {name!r} must be at least 1, got {value}.")
 
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> Self:
@@ -63,6 +74,8 @@ class PPOConfig(Config):
     epochs, minibatches:  passes over an update's samples, and gradient steps per pass
     lr, lr_end:     Adam's step at the start, and at the end as a share of it (linear)
     gae_lambda:     0 = one-step, 1 = Monte-Carlo advantages
+    bootstrap:      value the true last observation at a time limit; False takes the limit for the end of the task,
+                    which is right only where the reward settles at the horizon whatever is left in store
     clip:           trust region of the probability ratio
     entropy:        weight of the entropy bonus
     log_std:        initial log standard deviation of the actions
@@ -79,11 +92,20 @@ class PPOConfig(Config):
     lr_end: float = 0.0
     gamma: float = 0.99
     gae_lambda: float = 0.95
+    bootstrap: bool = True
     clip: float = 0.2
     entropy: float = 0.0
     value_weight: float = 0.5
     max_grad_norm: float = 0.5
     log_std: float = -0.5
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.minibatches > self.lanes * self.steps:
+            raise ValueError(
+                f"minibatches = {self.minibatches} exceeds the {self.lanes * self.steps} samples of an update "
+                f"(lanes = {self.lanes} times steps = {self.steps}). Raise lanes or steps."
+            )
 
     @property
     def updates(self) -> int:
@@ -155,11 +177,13 @@ def _parse(name: str, text: str, kind: Any) -> Any:
         inner = get_args(kind)[0]
         return tuple(_parse(name, part.strip(), inner) for part in text.strip("()[] ").split(",") if part.strip())
     try:
+        if kind is bool:
+            return {"true": True, "false": False}[text.strip().lower()]
         if kind is int:
             number = float(text.replace("_", ""))  # 3e6 is a step count people type
             return _cast(name, int(number) if number.is_integer() else number, int)
         return kind(text)
-    except (ValueError, OverflowError) as err:
+    except (KeyError, ValueError, OverflowError) as err:
         raise ValueError(f"setting {name!r} must be {kind.__name__}, got {text!r}.") from err
 
 
@@ -169,7 +193,7 @@ def _cast(name: str, value: Any, kind: Any) -> Any:
         return tuple(_cast(name, v, get_args(kind)[0]) for v in value)
     if kind is float and isinstance(value, int | float) and not isinstance(value, bool):
         return float(value)
-    if kind in (int, str) and isinstance(value, kind) and not isinstance(value, bool):
+    if kind in (int, str, bool) and type(value) is kind:  # a bool is no int here
         return value
-    label = getattr(kind, "__name__", str(kind)) if get_origin(kind) is None else f"a list of {get_args(kind)[0].__name__}"
+    label = f"a list of {get_args(kind)[0].__name__}" if get_origin(kind) is tuple else kind.__name__
     raise ValueError(f"setting {name!r} must be {label}, got {value!r}.")

@@ -17,16 +17,17 @@ PRIOR_COUNT = 1.0  # weight of the declared bounds against the samples seen
 
 
 class Torso(nn.Module):
-    """Hidden layers with tanh, orthogonal weights of gain sqrt(2): x (..., F) -> (..., widths[-1])."""
+    """Hidden layers, orthogonal weights of gain sqrt(2): x (..., F) -> (..., widths[-1])."""
 
     widths: tuple[int, ...]
+    activation: str
     dtype: Any
 
     @nn.compact
     def __call__(self, x: Array) -> Array:
         for width in self.widths:
             init = nn.initializers.orthogonal(math.sqrt(2.0))
-            x = nn.tanh(nn.Dense(width, kernel_init=init, param_dtype=self.dtype)(x))
+            x = getattr(nn, self.activation)(nn.Dense(width, kernel_init=init, param_dtype=self.dtype)(x))
         return x
 
 
@@ -39,12 +40,13 @@ class Actor(nn.Module):
 
     size: int
     widths: tuple[int, ...]
+    activation: str
     log_std: float
     dtype: Any
 
     @nn.compact
     def __call__(self, x: Array) -> tuple[Array, Array]:
-        x = Torso(self.widths, self.dtype)(x)
+        x = Torso(self.widths, self.activation, self.dtype)(x)
         mean = nn.Dense(self.size, kernel_init=nn.initializers.orthogonal(0.01), param_dtype=self.dtype)(x)
         log_std = self.param("log_std", nn.initializers.constant(self.log_std), (self.size,), self.dtype)
         return mean, log_std
@@ -54,11 +56,12 @@ class Critic(nn.Module):
     """State value: x (..., F) -> (...)."""
 
     widths: tuple[int, ...]
+    activation: str
     dtype: Any
 
     @nn.compact
     def __call__(self, x: Array) -> Array:
-        x = Torso(self.widths, self.dtype)(x)
+        x = Torso(self.widths, self.activation, self.dtype)(x)
         return nn.Dense(1, kernel_init=nn.initializers.orthogonal(1.0), param_dtype=self.dtype)(x)[..., 0]
 
 
@@ -67,11 +70,12 @@ class Deterministic(nn.Module):
 
     size: int
     widths: tuple[int, ...]
+    activation: str
     dtype: Any
 
     @nn.compact
     def __call__(self, x: Array) -> Array:
-        x = Torso(self.widths, self.dtype)(x)
+        x = Torso(self.widths, self.activation, self.dtype)(x)
         return nn.tanh(nn.Dense(self.size, kernel_init=nn.initializers.orthogonal(0.01), param_dtype=self.dtype)(x))
 
 

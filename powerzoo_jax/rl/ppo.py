@@ -25,7 +25,16 @@ from powerzoo_jax.base.tree import take
 from powerzoo_jax.envs.autoreset import vstep
 from powerzoo_jax.envs.core import Sim
 from powerzoo_jax.rl.config import PPOConfig
-from powerzoo_jax.rl.networks import Critic, Scale, denormalise, entropy, log_prob, normalise, observe_batch, scale_from_bounds
+from powerzoo_jax.rl.networks import (
+    Critic,
+    Scale,
+    denormalise,
+    entropy,
+    log_prob,
+    normalise,
+    observe_batch,
+    scale_from_bounds,
+)
 from powerzoo_jax.rl.policies import Policy, action_box, make_actor
 
 Metrics = dict[str, Array]
@@ -131,6 +140,10 @@ def learner_reward(out: Step, scale: float, cost_weights: tuple[float, ...]) -> 
 def _tally(tally: Tally, out: Step) -> tuple[Tally, tuple[Tally, Array]]:
     """Add a step; return the totals to carry on (zero after an end), and the totals with the end flags."""
     ended = out.info.terminated | out.info.truncated
+
+    def restart(x: Array) -> Array:
+        return jnp.where(ended.reshape(ended.shape + (1,) * (x.ndim - 1)), jnp.zeros_like(x), x)
+
     add = Tally(
         total=jnp.mean(out.reward, axis=-1),
         cost=out.cost,
@@ -138,8 +151,7 @@ def _tally(tally: Tally, out: Step) -> tuple[Tally, tuple[Tally, Array]]:
         length=jnp.ones_like(tally.length),
     )
     now: Tally = jax.tree.map(jnp.add, tally, add)
-    kept = jax.tree.map(lambda x: jnp.where(ended.reshape(ended.shape + (1,) * (x.ndim - 1)), 0, x).astype(x.dtype), now)
-    return kept, (now, ended)
+    return jax.tree.map(restart, now), (now, ended)
 
 
 def _episode_metrics(totals: Tally, ended: Array) -> Metrics:
@@ -194,7 +206,7 @@ def make_update(cfg: PPOConfig, sim: Sim | None = None) -> tuple[Init, Update]:
     home = resolve(cfg.task, cfg.split, sim)
     shape = action_box(home).shape
     actor, optimiser = make_actor(cfg, home), make_optimiser(cfg)
-    critic = Critic(cfg.widths, actor.dtype)
+    critic = Critic(cfg.widths, cfg.activation, actor.dtype)
     start_scale = scale_from_bounds(home.spaces()[0], cfg.obs_floor)
     loss = make_loss(cfg, actor, critic)
 
@@ -215,7 +227,8 @@ def make_update(cfg: PPOConfig, sim: Sim | None = None) -> tuple[Init, Update]:
     def collect(state: PPOState, sim: Sim, key: Array) -> tuple[PPOState, Collected, Metrics]:
         def advance(state: PPOState, key: Array) -> tuple[PPOState, tuple[Collected, tuple[Tally, Array]]]:
             x = normalise(state.scale, state.obs)
-            mean, log_std = actor.apply(state.params["actor"], x)  # type: ignore[misc]
+            gaussian: Any = actor.apply(state.params["actor"], x)
+            mean, log_std = gaussian
             action = mean + jnp.exp(log_std) * jax.random.normal(key, mean.shape, mean.dtype)
             out, env, obs = vstep(sim, state.env, action.reshape(cfg.lanes, *shape))
             tally, ended = _tally(state.tally, out)
@@ -225,7 +238,7 @@ def make_update(cfg: PPOConfig, sim: Sim | None = None) -> tuple[Init, Update]:
                 log_prob=log_prob(mean, log_std, action),
                 next_x=normalise(state.scale, out.obs),
                 reward=learner_reward(out, cfg.reward_scale, cfg.cost_weights),
-                terminated=out.info.terminated,
+                terminated=out.info.terminated | (out.info.truncated & (not cfg.bootstrap)),
                 truncated=out.info.truncated,
             )
             return state.replace(env=env, obs=obs, tally=tally), (lived, ended)  # type: ignore[attr-defined]
@@ -236,9 +249,7 @@ def make_update(cfg: PPOConfig, sim: Sim | None = None) -> tuple[Init, Update]:
     def assess(params: Any, lived: Collected) -> tuple[Samples, Metrics]:
         value: Any = critic.apply(params["critic"], lived.x)
         next_value: Any = critic.apply(params["critic"], lived.next_x)
-        advantage = gae(
-            lived.reward, value, next_value, lived.terminated, lived.truncated, cfg.gamma, cfg.gae_lambda
-        )
+        advantage = gae(lived.reward, value, next_value, lived.terminated, lived.truncated, cfg.gamma, cfg.gae_lambda)
         target = advantage + value
         explained = 1.0 - jnp.var(advantage) / (jnp.var(target) + TINY)
         return Samples(lived.x, lived.action, lived.log_prob, advantage, target), {"explained_variance": explained}

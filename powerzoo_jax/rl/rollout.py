@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 import jax
@@ -13,9 +12,7 @@ from jax import Array, lax
 from powerzoo_jax.base import Step
 from powerzoo_jax.envs.autoreset import autoreset
 from powerzoo_jax.envs.core import Sim
-
-Act = Callable[[Any, Array, Array], tuple[Any, Array]]
-"""(carry, obs (A, O), key) -> (carry, action (A, U))"""
+from powerzoo_jax.envs.episode import Act
 
 
 def rollout(sim: Sim, act: Act, carry: Any, key: Array, length: int, *, reset: bool = True) -> tuple[Any, Step]:

@@ -11,7 +11,7 @@ import numpy as np
 from flax import struct
 from jax import Array
 
-from powerzoo_jax.base import Box, Dims, EnvState, Info, Masks, Purpose, Step, TaskSpec, purpose_key
+from powerzoo_jax.base import Box, Dims, EnvState, Info, Purpose, Step, TaskSpec, purpose_key
 from powerzoo_jax.envs.core import Sim
 
 C, P, ETA, SOC_MIN, SOC_MAX, SOC_0, WEAR, DT = 0.5, 0.2, 0.95**0.5, 0.1, 0.9, 0.5, 5.0, 0.5
@@ -22,6 +22,7 @@ STEPS, AHEAD, NUISANCE = 48, 24, 171
 class ToyParams:
     """price (H,) [$/MWh] hourly; first (D,) row of each day; last (D,) last row of its run; mix (3, W) nuisance."""
 
+    horizon: Array
     price: Array
     first: Array
     last: Array
@@ -106,7 +107,9 @@ class ToyBattery:
         return Box(low[None].astype(dtype), high[None].astype(dtype)), Box(-one, one)
 
 
-def toy_sim(price: np.ndarray | None = None, days: np.ndarray | None = None, run_end: np.ndarray | None = None, **kw: Any) -> Sim:
+def toy_sim(
+    price: np.ndarray | None = None, days: np.ndarray | None = None, run_end: np.ndarray | None = None, **kw: Any
+) -> Sim:
     """Build a Sim on an hourly price series; by default 20 synthetic days with two peaks of random height."""
     if price is None:
         rng = np.random.default_rng(0)
@@ -119,6 +122,7 @@ def toy_sim(price: np.ndarray | None = None, days: np.ndarray | None = None, run
     low, high = np.percentile(price, [5, 95]) if "low" not in kw else (kw.pop("low"), kw.pop("high"))
     rng = np.random.default_rng(1)
     params = ToyParams(
+        horizon=jnp.asarray(STEPS, jnp.int32),
         price=jnp.asarray(price, jnp.float32),
         first=jnp.asarray(first, jnp.int32),
         last=jnp.asarray(last, jnp.int32),

@@ -1,0 +1,11 @@
+"""Learners: rollouts, networks, PPO and the analytic policy gradient.
+
+Only the rollouts are re-exported: the learners import flax.linen and optax, and `import powerzoo_jax` must not
+pay for them.
+"""
+
+from powerzoo_jax.rl.rollout import Episodes as Episodes
+from powerzoo_jax.rl.rollout import batch_rollout as batch_rollout
+from powerzoo_jax.rl.rollout import evaluate_policy as evaluate_policy
+from powerzoo_jax.rl.rollout import rollout as rollout
+from powerzoo_jax.rl.rollout import summarise as summarise
