@@ -13,7 +13,7 @@ TOLERANCES: dict[str, dict[str, float]] = {
     # float64 is set by where the iteration stops.
     "v_pu": {F32: 1e-6, F64: 1e-9},
     # The demand in float32: currents are primary, so the error is that of a float32 sum, relative to at least
-    # 0.01 pu. In float64 both follow the voltage, which stops at 4e-10, times the slope of flow over voltage.
+    # 0.01 pu. In float64 both follow the voltage, which stops at 8e-10, times the slope of flow over voltage.
     "flow_relative": {F32: 1e-5, F64: 1e-7},
     "loss_relative": {F32: 1e-5, F64: 1e-7},
     # Generation = load + losses: roundings of a sum over up to 532 injections, on top of the reported residual.

@@ -43,6 +43,7 @@ def newton_stragglers(eqs: Equations, core: Any, p: Array, q: Array, found: Solv
 
     eqs:    the solver's equations
     core:   factors, shared by the batch
+    p, q:   (B, a) injections as the user gave them; a lane with one that is not finite is told apart here
     found:  (r (B, 2a), residual (B,), steps (B,), status (B,)) of the chord
 
     Every arithmetic runs in float64 also inside a float32 program and the result returns in the program's dtype.
@@ -55,9 +56,11 @@ def newton_stragglers(eqs: Equations, core: Any, p: Array, q: Array, found: Solv
 
     def advance(carry: tuple[Array, Solved]) -> tuple[Array, Solved]:
         todo, values = carry
+        # tied to the carry, or XLA widens the factors to float64 before the loop, also when no lane needs it
+        tied, todo = lax.optimization_barrier((core, todo))
         lanes = jnp.nonzero(todo, size=tile, fill_value=batch)[0]
         take = jnp.minimum(lanes, batch - 1)
-        solved = _newton(eqs, core, p[take], q[take], values[2][take], p.dtype)
+        solved = _newton(eqs, tied, p[take], q[take], values[2][take], p.dtype)
         values = jax.tree.map(lambda old, new: old.at[lanes].set(new, mode="drop"), values, solved)
         return todo.at[lanes].set(False, mode="drop"), values
 
@@ -68,7 +71,8 @@ def _newton(eqs: Equations, core: Any, p: Array, q: Array, spent: Array, dtype: 
     """Newton from the base state on a tile (T, a): (r, residual, steps, status) in `dtype`."""
     with jax.enable_x64(True):
         wide = jax.tree.map(lambda leaf: leaf.astype(jnp.float64), core)
-        p, q = p.astype(jnp.float64), q.astype(jnp.float64)
+        fine = jnp.isfinite(p) & jnp.isfinite(q)
+        p, q = (jnp.where(fine, x, 0).astype(jnp.float64) for x in (p, q))
         begin = eqs.start(wide)
         x = jnp.broadcast_to(begin[None], (p.shape[0], begin.shape[0]))
         lane = jax.vmap(lambda x, p, q: _step(eqs, wide, x, p, q))
@@ -90,6 +94,7 @@ def _newton(eqs: Equations, core: Any, p: Array, q: Array, spent: Array, dtype: 
         solved = (move >= 0) & (move <= TOL) & (left < 1e3 * TOL)
         status = jnp.where(solved, int(Status.CONVERGED), int(Status.OUT_OF_STEPS))
         status = jnp.where(move < 0, int(Status.SINGULAR), status)
+        status = jnp.where(jnp.all(fine, -1), status, int(Status.BAD_INPUT))
         out = r.astype(dtype), residual.astype(dtype), steps, status.astype(jnp.int32)
     return out
 
@@ -100,5 +105,8 @@ def _step(eqs: Equations, core: Any, x: Array, p: Array, q: Array) -> Array:
     m = core.m
     rows = slope[:, None]
     columns = [m[:, :a] * rows[0] + m[:, a:] * rows[2], m[:, :a] * rows[1] + m[:, a:] * rows[3]]
-    move = -jnp.linalg.solve(jnp.eye(2 * a, dtype=m.dtype) - jnp.concatenate(columns, 1), left)
+    diagonal = jnp.arange(2 * a)
+    # not eye - ...: XLA would build that constant in every solve, also when no lane needs Newton
+    system = (-jnp.concatenate(columns, 1)).at[diagonal, diagonal].add(1)
+    move = -jnp.linalg.solve(system, left)
     return x + move * jnp.minimum(1.0, LONGEST / jnp.maximum(jnp.max(jnp.abs(move)), LONGEST))
