@@ -157,14 +157,14 @@ def test_a_registered_id_cannot_be_taken_again():
     before = dict(registry._TASKS)
     with pytest.raises(ValueError, match="'battery_arbitrage' is registered already"):
         powerzoo_jax.register(get_spec(TASK), "elsewhere:build")
-    assert registry._TASKS == before
+    assert before == registry._TASKS
 
 
 def test_a_malformed_builder_registers_nothing():
     before = dict(registry._TASKS)
     with pytest.raises(ValueError, match="'module:function'"):
         powerzoo_jax.register(dataclasses.replace(get_spec(TASK), id="mine"), "elsewhere.build")
-    assert registry._TASKS == before
+    assert before == registry._TASKS
 
 
 def test_an_empty_stack_is_refused():
