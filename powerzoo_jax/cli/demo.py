@@ -16,7 +16,7 @@ from jax.tree_util import Partial
 
 from powerzoo_jax.base.tree import take
 from powerzoo_jax.cli.evaluate import Score, baseline_scores, score_policies, score_table, write_records
-from powerzoo_jax.cli.runs import CHECKPOINT, LEARNERS, Run, is_run, load_state, open_run, policies, resolve_config
+from powerzoo_jax.cli.runs import LEARNERS, Run, has_checkpoint, is_run, load_state, open_run, policies, resolve_config
 from powerzoo_jax.cli.train import INTERRUPTED, StopRequest, Trained, train
 from powerzoo_jax.envs import Sim
 from powerzoo_jax.oracle import plan_act, plan_carry, rule_plan
@@ -72,7 +72,7 @@ def _train(run: Run, sim: Sim, stop: StopRequest) -> Trained:
     """Train from the start, or go on where an interrupted demo with the same settings stopped."""
     resume = False
     if is_run(run.folder):
-        same = open_run(run.folder).to_dict() == run.to_dict() and (run.folder / CHECKPOINT).is_file()
+        same = open_run(run.folder).to_dict() == run.to_dict() and has_checkpoint(run)
         resume = same and load_state(run, sim)[1] < run.config.updates
         if not resume:
             shutil.rmtree(run.folder)

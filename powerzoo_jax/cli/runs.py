@@ -1,4 +1,4 @@
-"""A training run as a folder: `run.json` (resolved settings), `checkpoint.npz`, `log.tsv`, `scores.json`."""
+"""A training run as a folder: `run.json` (resolved settings), `checkpoint.*`, `log.tsv`, `scores.json`."""
 
 from __future__ import annotations
 
@@ -13,15 +13,14 @@ from jax import Array
 from jax.tree_util import Partial
 
 from powerzoo_jax.base.errors import DataMissing, unknown
-from powerzoo_jax.cli import storage
 from powerzoo_jax.envs import Sim
-from powerzoo_jax.rl import apg, ppo
+from powerzoo_jax.rl import apg, checkpoint, ppo
 from powerzoo_jax.rl.config import ALGORITHMS, Config, load, override
 from powerzoo_jax.rl.policies import apg_act, ppo_act
 from powerzoo_jax.tasks import make
 from powerzoo_jax.tasks.registry import get_spec
 
-RUN_FILE, CHECKPOINT, LOG, SCORES = "run.json", "checkpoint.npz", "log.tsv", "scores.json"
+RUN_FILE, CHECKPOINT, LOG, SCORES = "run.json", "checkpoint", "log.tsv", "scores.json"
 PACKAGE = Path(__file__).resolve().parents[1]
 CONFIG_FOLDERS = (PACKAGE / "configs", PACKAGE.parent / "configs")  # inside the wheel, and beside the sources
 
@@ -126,11 +125,23 @@ def differing(first: Config, second: Config) -> list[str]:
     return sorted(k for k in a.keys() | b.keys() if a.get(k) != b.get(k))
 
 
+def has_checkpoint(run: Run) -> bool:
+    """Was the run ever saved?"""
+    return (run.folder / f"{CHECKPOINT}.msgpack").is_file()
+
+
+def save_state(run: Run, state: Any, done: int) -> None:
+    """Store the learner's state and the number of finished updates."""
+    checkpoint.save(run.folder / CHECKPOINT, state, run.config, updates=done)
+
+
 def load_state(run: Run, sim: Sim) -> tuple[Any, int]:
     """State and finished updates of a run's checkpoint."""
+    if not has_checkpoint(run):
+        raise DataMissing(f"{run.folder} was stopped before its first checkpoint. Train it again with --overwrite.")
     init, _ = run.learner.make_update(run.config, sim)
-    like = jax.eval_shape(jax.vmap(init, (0, None)), run.keys, sim)
-    return storage.load(run.folder / CHECKPOINT, like)
+    like = jax.jit(jax.vmap(init, (0, None)))(run.keys, sim)
+    return checkpoint.restore(run.folder / CHECKPOINT, like), checkpoint.load_config(run.folder / CHECKPOINT)[1]
 
 
 def policies_of_run(run: Run) -> list[Partial]:

@@ -17,9 +17,7 @@ import jax
 import numpy as np
 
 from powerzoo_jax.base.errors import DataError
-from powerzoo_jax.cli import storage
 from powerzoo_jax.cli.runs import (
-    CHECKPOINT,
     LOG,
     SCORES,
     Run,
@@ -31,6 +29,7 @@ from powerzoo_jax.cli.runs import (
     open_run,
     policies,
     resolve_config,
+    save_state,
 )
 from powerzoo_jax.cli.table import Progress, render_pairs
 from powerzoo_jax.envs import Sim
@@ -132,13 +131,13 @@ def train(run: Run, sim: Sim, *, resume: bool = False, every: float = 30.0, stop
             log.write(done, done * per_update, host)
             bar.show(done, f"return {float(np.mean(host['return'])):+.2f} $")
             if time.perf_counter() - saved > every:
-                storage.save(run.folder / CHECKPOINT, state, done)
+                save_state(run, state, done)
                 saved = time.perf_counter()
     finally:
         bar.close()
         log.close()
     train_s = time.perf_counter() - clock
-    storage.save(run.folder / CHECKPOINT, state, done)
+    save_state(run, state, done)
     return Trained(state, done, compile_s, train_s, (done - first) * per_update / max(train_s, 1e-9))
 
 

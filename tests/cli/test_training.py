@@ -56,6 +56,12 @@ def test_resuming_with_other_settings_names_them(finished, capsys):
     assert ": lr." in capsys.readouterr().err
 
 
+def test_a_run_that_was_never_saved_says_what_to_do(finished, tmp_path, capsys):
+    (tmp_path / "run.json").write_text((finished / "run.json").read_text())
+    assert main(["evaluate", str(tmp_path)]) == 2
+    assert "--overwrite" in capsys.readouterr().err
+
+
 def test_ctrl_c_saves_and_resuming_gives_the_uninterrupted_run(tmp_path):
     """The interrupted process ends its update, saves and says how to go on; nothing is lost or repeated."""
     long = [*TRAIN, "--set", f"total_steps={4 * 48 * 40}"]
