@@ -70,9 +70,10 @@ def make_update(cfg: APGConfig, sim: Sim | None = None) -> tuple[Init, Update]:
             key=key,
         )
         done = summarise(steps)
+        norm = jnp.sqrt(sum(jnp.vdot(g, g) for g in jax.tree.leaves(grads)))
         means = {"return": done.total, "cost": done.cost, "terms": jnp.mean(done.terms, axis=1), "length": done.length}
         metrics = {k: jnp.mean(v, axis=0, dtype=value.dtype) for k, v in means.items()}
-        return after, {**metrics, "loss": value, "grad_norm": optax.global_norm(grads)}
+        return after, {**metrics, "loss": value, "grad_norm": norm}
 
     return init, update
 
