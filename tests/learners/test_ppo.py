@@ -14,8 +14,8 @@ import pytest
 
 from powerzoo_jax.rl import ppo
 from powerzoo_jax.rl.config import PPOConfig
-from powerzoo_jax.rl.networks import denormalise, log_prob, normalise, observe_batch, scale_from_bounds
-from powerzoo_jax.rl.policies import ppo_act
+from powerzoo_jax.rl.networks import Critic, denormalise, log_prob, normalise, observe_batch, scale_from_bounds
+from powerzoo_jax.rl.policies import make_actor, ppo_act
 from powerzoo_jax.rl.rollout import evaluate_policy
 from tests.learners.toy_battery import toy_sim
 
@@ -77,6 +77,36 @@ def test_the_ratio_is_one_before_the_first_gradient_step(sim):
     cfg = dataclasses.replace(TINY, log_std=1.5)
     metrics = jax.jit(ppo.make_train(cfg, sim))(jax.random.key(0), sim).metrics
     assert float(metrics["ratio_error"].max()) < ROUNDING
+
+
+@pytest.mark.parametrize("bootstrap", [True, False])
+def test_the_value_behind_a_time_limit_is_that_of_the_true_last_observation(sim, bootstrap):
+    """With gamma = lambda = 1 and no reward every target of an episode is V(o_T): replayed here without restarts."""
+    cfg = dataclasses.replace(
+        TINY, epochs=1, minibatches=1, gamma=1.0, gae_lambda=1.0, reward_scale=0.0, bootstrap=bootstrap
+    )
+    init, update = ppo.make_update(cfg, sim)
+    state = jax.jit(init)(jax.random.key(0), sim)
+    values = np.asarray(jax.jit(values_of_an_episode, static_argnums=0)(cfg, state, sim))
+    expected = float(0.5 * np.mean((bootstrap * values[-1] - values[:-1]) ** 2))
+    assert float(jax.jit(update)(state, sim)[1]["loss_value"]) == pytest.approx(expected, rel=1e-4)
+
+
+def values_of_an_episode(cfg: PPOConfig, state: ppo.PPOState, sim: Any) -> jax.Array:
+    """V(o_0) .. V(o_T) of the episodes that the first update will live: (T + 1, lanes)."""
+    actor = make_actor(cfg, sim)
+    critic = Critic(cfg.widths, cfg.activation, actor.dtype)
+
+    def advance(loop: Any, key: jax.Array) -> tuple[Any, jax.Array]:
+        env, obs = loop
+        mean, log_std = actor.apply(state.params["actor"], normalise(state.scale, obs))
+        action = mean + jnp.exp(log_std) * jax.random.normal(key, mean.shape, mean.dtype)
+        out = jax.vmap(sim.step)(env, action[:, None])
+        return (out.state, out.obs), out.obs
+
+    collect_key = jax.random.split(state.key, 3)[1]
+    _, later = jax.lax.scan(advance, (state.env, state.obs), jax.random.split(collect_key, cfg.steps))
+    return critic.apply(state.params["critic"], normalise(state.scale, jnp.concatenate([state.obs[None], later])))
 
 
 def test_seeds_side_by_side_equal_separate_runs(sim):
