@@ -11,34 +11,26 @@ Install the peers with `pip install .[bench]`; one that is missing is left out.
 
 from __future__ import annotations
 
+# isort: off
+import one_core  # noqa: F401  pins the process before jax starts
+# isort: on
+
 import argparse
-import os
-import sys
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
 from importlib import metadata, util
 from pathlib import Path
+from typing import Any
 
-# Before jax and numpy start their threads.
-if hasattr(os, "sched_setaffinity"):
-    os.sched_setaffinity(0, {min(os.sched_getaffinity(0))})
-for variable in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"):
-    os.environ[variable] = "1"
-ONE_THREAD = "--xla_cpu_multi_thread_eigen=false intra_op_parallelism_threads=1"
-os.environ["XLA_FLAGS"] = f"{os.environ.get('XLA_FLAGS', '')} {ONE_THREAD}".strip()
-sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+import jax
+import jax.numpy as jnp
+import numpy as np
 
-import time  # noqa: E402
-from collections.abc import Callable  # noqa: E402
-from dataclasses import dataclass, field  # noqa: E402
-from typing import Any  # noqa: E402
-
-import jax  # noqa: E402
-import jax.numpy as jnp  # noqa: E402
-import numpy as np  # noqa: E402
-
-from powerzoo_jax.cases import Case  # noqa: E402
-from powerzoo_jax.cases.library import load_case  # noqa: E402
-from powerzoo_jax.powerflow import nominal_injection, prepare_feeder, solve_feeder_active  # noqa: E402
-from tests.reference.newton_reference import build_network, solve_states  # noqa: E402
+from powerzoo_jax.cases import Case
+from powerzoo_jax.cases.library import load_case
+from powerzoo_jax.powerflow import nominal_injection, prepare_feeder, solve_feeder_active
+from tests.reference.newton_reference import build_network, solve_states
 
 CASES = ("case33bw", "case69", "case118zh", "case141", "case533mt_hi", "case533mt_lo")
 BATCHES = (1, 64, 256, 1024, 4096)
