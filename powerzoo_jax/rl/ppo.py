@@ -39,6 +39,8 @@ from powerzoo_jax.rl.policies import Policy, action_box, make_actor
 
 Metrics = dict[str, Array]
 
+ADAM_EPS = 1e-5  # gradients of the clipped surrogate vanish for many weights; a smaller one lets noise move them
+
 
 class TrainResult(NamedTuple):
     """Final state, and the metrics of every update along a leading axis."""
@@ -170,7 +172,7 @@ def _episode_metrics(totals: Tally, ended: Array) -> Metrics:
 def make_optimiser(cfg: PPOConfig) -> optax.GradientTransformation:
     """Adam with a linear schedule over the whole run, behind a clip of the gradient's norm."""
     schedule = optax.linear_schedule(cfg.lr, cfg.lr * cfg.lr_end, cfg.updates * cfg.epochs * cfg.minibatches)
-    return optax.chain(optax.clip_by_global_norm(cfg.max_grad_norm), optax.adam(schedule, eps=1e-5))
+    return optax.chain(optax.clip_by_global_norm(cfg.max_grad_norm), optax.adam(schedule, eps=ADAM_EPS))
 
 
 def make_loss(cfg: PPOConfig, actor: Any, critic: Any) -> Callable[[Any, Samples], tuple[Array, Metrics]]:
@@ -180,7 +182,7 @@ def make_loss(cfg: PPOConfig, actor: Any, critic: Any) -> Callable[[Any, Samples
         mean, log_std = actor.apply(params["actor"], batch.x)
         log_ratio = log_prob(mean, log_std, batch.action) - batch.log_prob
         ratio = jnp.exp(log_ratio)
-        adv = (batch.advantage - jnp.mean(batch.advantage)) / (jnp.std(batch.advantage) + 1e-8)
+        adv = (batch.advantage - jnp.mean(batch.advantage)) / (jnp.std(batch.advantage) + TINY)
         policy = -jnp.mean(jnp.minimum(ratio * adv, jnp.clip(ratio, 1.0 - cfg.clip, 1.0 + cfg.clip) * adv))
         value = 0.5 * jnp.mean((critic.apply(params["critic"], batch.x) - batch.target) ** 2)
         bonus = entropy(log_std)
