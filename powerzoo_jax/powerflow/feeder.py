@@ -4,8 +4,8 @@ Textbook symbols: v = e + j f bus voltage, s = p + j q injection, i = conj(s / v
 D0 = di/dv at the base load, r(v) = i(v) - D0 v, M = (I - Z D0)^-1 Z.
 Fixed point v = M r(v) + w, on the buses that inject; the last product maps r to all buses.
 
-Inside the batched core the batch is the last axis, (2a, B): reductions over buses then run across lanes, and the
-constant matrix multiplies from the left. Outside it, scenarios are rows.
+Scenarios are rows everywhere, (B, 2a): injections come in and voltages go out without a transpose, and the
+constant matrix multiplies from the right.
 """
 
 from __future__ import annotations
@@ -67,46 +67,51 @@ def solve_feeder_active(
     return _expand(factors, r, *_finite(p_pu, q_pu), residual, steps, status)
 
 
-def _column(constant: Array, like: Array) -> Array:
-    """A constant (..., a) against values (a,) or (a, B)."""
-    return constant[..., None] if like.ndim == 2 else constant
+def _per_row(constant: Array, like: Array) -> Array:
+    """A constant (..., a) against values (a,) or (B, a)."""
+    return constant[..., None, :] if like.ndim == 2 else constant
 
 
 def _injected_current(x: Array, p: Array, q: Array) -> tuple[Array, Array]:
-    """i = conj(s / v), real and imaginary part, bus axis first."""
-    a = p.shape[0]
-    e, f = x[:a], x[a:]
+    """i = conj(s / v), real and imaginary part."""
+    a = p.shape[-1]
+    e, f = x[..., :a], x[..., a:]
     g = 1 / (e * e + f * f)
     return (p * e + q * f) * g, (p * f - q * e) * g
 
 
 def _residual_current(core: FeederCore, x: Array, p: Array, q: Array) -> Array:
-    """r(x) = i(x) - D0 v, bus axis first: x (2a,), p and q (a,), or all of them with a last axis B."""
-    a = p.shape[0]
-    e, f = x[:a], x[a:]
-    d = _column(core.d_base, e)
+    """r(x) = i(x) - D0 v: x (2a,), p and q (a,), or all of them with a first axis B."""
+    a = p.shape[-1]
+    e, f = x[..., :a], x[..., a:]
+    d = _per_row(core.d_base, e)
     re, im = _injected_current(x, p, q)
-    return jnp.concatenate([re - (d[0] * e + d[1] * f), im - (d[2] * e + d[3] * f)])
-
-
-def _voltages(core: FeederCore, r: Array) -> Array:
-    """M r + w, bus axis first, in full precision also where the hardware offers less."""
-    return jnp.matmul(core.m, r, precision=lax.Precision.HIGHEST) + _column(core.w, r)
+    return jnp.concatenate([re - (d[0] * e + d[1] * f), im - (d[2] * e + d[3] * f)], axis=-1)
 
 
 def _affine(matrix: Array, constant: Array, r: Array) -> Array:
-    """matrix @ r + constant for r (2a,). r stands on the left, so that vmap gives scenarios as rows."""
-    return lax.dot_general(r, matrix, (((0,), (1,)), ((), ())), precision=lax.Precision.HIGHEST) + constant
+    """matrix @ r + constant on the last axis of r (2a,) or (B, 2a).
+
+    r stands on the left, so that scenarios are rows, also under vmap; full precision also where the hardware
+    offers less.
+    """
+    product = lax.dot_general(r, matrix, (((r.ndim - 1,), (1,)), ((), ())), precision=lax.Precision.HIGHEST)
+    return product + (constant[None] if r.ndim == 2 and constant.ndim == 1 else constant)
+
+
+def _voltages(core: FeederCore, r: Array) -> Array:
+    """M r + w, the voltages of the active buses."""
+    return _affine(core.m, core.w, r)
 
 
 def _distance(r_new: Array, r: Array) -> Array:
     """|r_new - r| over the buses, Euclidean [pu]: injected current that the iterate leaves unbalanced."""
     change = r_new - r
-    return jnp.sqrt(jnp.sum(change * change, axis=0))
+    return jnp.sqrt(jnp.sum(change * change, axis=-1))
 
 
 def _iterate(core: FeederCore, p: Array, q: Array, tol: float, max_steps: int) -> tuple[Array, Array, Array, Array]:
-    """Run the chord on a batch p, q (a, B) until every lane has stopped: (r (2a, B), size, steps, settled).
+    """Run the chord on a batch p, q (B, a) until every lane has stopped: (r (B, 2a), size, steps, settled).
 
     A lane that stops is frozen, so its value never depends on how long its neighbours take. The first two steps
     are taken by all: only two changes in a row tell how fast a lane contracts.
@@ -126,7 +131,7 @@ def _iterate(core: FeederCore, p: Array, q: Array, tol: float, max_steps: int) -
         k, r, size, stopped, settled, steps = carry
         r_new, size_new = step(r)
         reached, ended = judge(size_new, size)
-        r = jnp.where(stopped[None], r, r_new)
+        r = jnp.where(stopped[:, None], r, r_new)
         size = jnp.where(stopped, size, size_new)
         settled = jnp.where(stopped, settled, reached)
         steps = jnp.where(stopped, steps, k + 1)
@@ -135,11 +140,9 @@ def _iterate(core: FeederCore, p: Array, q: Array, tol: float, max_steps: int) -
     def unfinished(carry: tuple[Any, ...]) -> Array:
         return (carry[0] < max_steps) & ~jnp.all(carry[3])
 
-    # A loop of two, not two calls: its operands are stored, so the transposed injections are read in a row. Fused
-    # into each step they would be read by column, which takes as long as the products.
-    r = _residual_current(core, core.x_base[:, None], p, q)
-    none = jnp.zeros(r.shape[1:], r.dtype)
-    r, size, before = lax.fori_loop(0, 2, lambda _, c: (*step(c[0]), c[1]), (r, none, none))
+    x = jnp.broadcast_to(core.x_base[None], (p.shape[0], core.x_base.shape[0]))
+    r, before = step(_residual_current(core, x, p, q))
+    r, size = step(r)
     settled, stopped = judge(size, before)
     start = (jnp.int32(2), r, size, stopped, settled, jnp.full(size.shape, 2, jnp.int32))
     _, r, size, _, settled, steps = lax.while_loop(unfinished, advance, start)
@@ -155,15 +158,13 @@ def _finite(p: Array, q: Array) -> tuple[Array, Array]:
 def _solve_batch(core: FeederCore, p: Array, q: Array, tol: float, max_steps: int) -> Solved:
     """The batched core: p, q (B, a) as the user gave them -> (r (B, 2a), residual, steps, status (B,)).
 
-    A lane with an injection that is not finite never settles (lanes are columns, so it cannot reach the others):
+    A lane with an injection that is not finite never settles (lanes are rows, so it cannot reach the others):
     it is told from the rest where the failures are handled, at no cost to a batch without failures.
     """
-    r, size, steps, settled = _iterate(core, p.T, q.T, tol, max_steps)
+    r, size, steps, settled = _iterate(core, p, q, tol, max_steps)
     status = jnp.where(settled, jnp.int32(Status.CONVERGED), jnp.int32(Status.OUT_OF_STEPS))
-    # The barrier keeps XLA from folding the transpose into the next product, whose CPU kernel is twice as slow then.
-    rows = lax.optimization_barrier(r.T)
     # A loop that runs no round without failures, and no cond around it: that would copy every state.
-    return newton_stragglers(_Equations(), core, p, q, (rows, V_BOUND * size, steps, status))
+    return newton_stragglers(_Equations(), core, p, q, (r, V_BOUND * size, steps, status))
 
 
 @functools.lru_cache(maxsize=32)

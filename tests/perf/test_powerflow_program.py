@@ -79,7 +79,7 @@ def test_nested_vmaps_run_the_chord_as_rank_two_products(
     chord = [
         [v.aval.shape for v in e.invars]
         for e in equations(program.jaxpr)
-        if e.primitive.name == "dot_general" and e.invars[0].aval.shape == (side, side)
+        if e.primitive.name == "dot_general" and e.invars[1].aval.shape == (side, side)
     ]
-    assert [(side, side), (side, 16)] in chord
+    assert [(16, side), (side, side)] in chord
     assert all(len(shape) <= 2 for shapes in chord for shape in shapes)
