@@ -79,7 +79,7 @@ def test_nested_vmaps_run_the_chord_as_rank_two_products(
     chord = [
         [v.aval.shape for v in e.invars]
         for e in equations(program.jaxpr)
-        if e.primitive.name == "dot_general" and e.invars[1].aval.shape == (side, side)
+        if e.primitive.name == "dot_general" and (side, side) in [v.aval.shape for v in e.invars]
     ]
-    assert [(16, side), (side, side)] in chord
-    assert all(len(shape) <= 2 for shapes in chord for shape in shapes)
+    # two steps taken by all and one in the loop; what maps r to all buses afterwards stays with the vmaps
+    assert chord.count([(16, side), (side, side)]) == 3
