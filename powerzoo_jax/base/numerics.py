@@ -13,7 +13,6 @@ FLOAT = np.dtype("float32")  # the only place, with the door in cases.grid, wher
 INT = np.dtype("int32")
 
 TINY = 1e-12  # guards a denominator that is zero only where the result is masked out anyway
-SOC_SLACK = 1e-6  # a state of charge this far outside its band is rounding, not a violation
 
 
 def resolve_dtype(dtype: Any = None) -> np.dtype:
@@ -37,11 +36,6 @@ def safe_divide(a: Array, b: Array, otherwise: float = 0.0) -> Array:
     """a / b where b != 0, else `otherwise`; finite values and gradients on both branches."""
     ok = b != 0
     return jnp.where(ok, a / jnp.where(ok, b, jnp.ones_like(b)), jnp.asarray(otherwise, a.dtype))
-
-
-def finite_or(x: Array, fallback: Array) -> Array:
-    """x where it is finite, else `fallback` (same shape)."""
-    return jnp.where(jnp.isfinite(x), x, fallback)
 
 
 @custom_vmap

@@ -11,6 +11,7 @@ from powerzoo_jax.base.numerics import anywhere
 from powerzoo_jax.base.random import Purpose, purpose_key
 from powerzoo_jax.base.tree import where_done
 from powerzoo_jax.base.types import Step
+from powerzoo_jax.envs.batch import is_stacked, lanes
 from powerzoo_jax.envs.core import Sim
 
 
@@ -56,6 +57,4 @@ def vstep(sims: Sim, states: Any, actions: Array) -> tuple[Step, Any, Array]:
 
 def batch_axes(sims: Sim) -> Any:
     """in_axes of a Sim: None for one shared Sim, the prefix of `lanes` for a stacked one."""
-    from powerzoo_jax.envs.batch import is_stacked, lanes
-
     return lanes(sims) if is_stacked(sims) else None

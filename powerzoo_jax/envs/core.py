@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from typing import Any, Protocol
 
 from flax import struct
@@ -70,7 +71,7 @@ class Sim:
         return self.env.spaces(self.params)
 
 
-class GridEnv:
+class GridEnv(ABC):
     """The step of every grid family: six phases in one order. Families override phases, never the order.
 
     decode -> limits -> dispatch -> flow -> account -> observe; see each phase for what goes in and out.
@@ -86,26 +87,26 @@ class GridEnv:
         obs = self.observe(state, new, flow, params)
         return Step(new, obs, reward, cost, info)
 
+    @abstractmethod
     def decode(self, action: Array, params: Any) -> Any:
         """Mask and clip the action (A, U), scale it to physical set-points."""
-        raise NotImplementedError
 
+    @abstractmethod
     def limit(self, state: Any, command: Any, params: Any) -> tuple[Any, Any]:
         """Feasible set-points: (new device states, what was delivered)."""
-        raise NotImplementedError
 
+    @abstractmethod
     def dispatch(self, state: Any, delivery: Any, params: Any) -> Any:
         """Clear the market or the OPF if the family has one, and sum everything into bus injections."""
-        raise NotImplementedError
 
+    @abstractmethod
     def flow(self, injection: Any, params: Any) -> Any:
         """Solve the power flow."""
-        raise NotImplementedError
 
+    @abstractmethod
     def account(self, state: Any, devices: Any, delivery: Any, flow: Any, params: Any) -> tuple[Any, Array, Array, Any]:
         """Money, costs, clock and flags: (new state, reward (A,), cost (C,), info)."""
-        raise NotImplementedError
 
+    @abstractmethod
     def observe(self, state: Any, new: Any, flow: Any, params: Any) -> Array:
         """What the next action meets, (A, O), inside the declared bounds."""
-        raise NotImplementedError
