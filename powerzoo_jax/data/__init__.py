@@ -2,14 +2,15 @@
 
 from powerzoo_jax.data.bank import Bank as Bank
 from powerzoo_jax.data.bank import build_bank as build_bank
-from powerzoo_jax.data.manifest import Dataset as Dataset
-from powerzoo_jax.data.manifest import DatasetInfo as DatasetInfo
-from powerzoo_jax.data.manifest import Signal as Signal
+from powerzoo_jax.data.library import load_dataset as load_dataset
+from powerzoo_jax.data.library import price_quantiles as price_quantiles
 from powerzoo_jax.data.manifest import get_info as get_info
 from powerzoo_jax.data.manifest import list_datasets as list_datasets
-from powerzoo_jax.data.manifest import load_dataset as load_dataset
-from powerzoo_jax.data.manifest import price_quantiles as price_quantiles
+from powerzoo_jax.data.series import DatasetInfo as DatasetInfo
+from powerzoo_jax.data.series import Series as Series
+from powerzoo_jax.data.series import Signal as Signal
 from powerzoo_jax.data.series import day_matrix as day_matrix
+from powerzoo_jax.data.series import make_series as make_series
 from powerzoo_jax.data.series import resample as resample
 from powerzoo_jax.data.splits import all_days as all_days
 from powerzoo_jax.data.splits import eligible_start_days as eligible_start_days

@@ -12,8 +12,8 @@ import numpy as np
 
 from powerzoo_jax.base.errors import DataError, unknown
 from powerzoo_jax.data.clock import iso_dates, steps_per_day
-from powerzoo_jax.data.manifest import Dataset, load_dataset, price_quantiles
-from powerzoo_jax.data.series import day_matrix
+from powerzoo_jax.data.library import load_dataset, price_quantiles
+from powerzoo_jax.data.series import Series, day_matrix
 from powerzoo_jax.data.splits import (
     UNUSED,
     all_days,
@@ -190,11 +190,11 @@ def _choose_window(
     )
 
 
-def _source(data: Dataset, column: str) -> tuple[str, str, str]:
+def _source(data: Series, column: str) -> tuple[str, str, str]:
     return data.meta.name, data.resolve(column), data.meta.sha256
 
 
-def _price_days(price: Dataset, choice: _Choice, step_minutes: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+def _price_days(price: Series, choice: _Choice, step_minutes: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Days (D,), prices (D, steps) and labels (D,) that fit a price table: the whole set, or only the split."""
     days, values = day_matrix(price, choice.price_column, step_minutes)
     labels = choice.price_labels

@@ -22,7 +22,9 @@ from powerzoo_jax.base.errors import DataError
 from powerzoo_jax.base.npz import compare_npz, write_npz
 from powerzoo_jax.base.pins import Pin, fetch, read_member
 from powerzoo_jax.data.clock import MINUTE_NS, SECOND_NS, civil_to_utc
-from powerzoo_jax.data.manifest import BUNDLED, DATASETS, DatasetInfo, content_hash
+from powerzoo_jax.data.library import BUNDLED
+from powerzoo_jax.data.manifest import DATASETS
+from powerzoo_jax.data.series import DatasetInfo, content_hash
 
 PINS = Path(__file__).with_name("pins.toml")
 DEFAULT_CACHE = Path.home() / ".cache" / "powerzoo_jax" / "artefacts"

@@ -1,12 +1,218 @@
-"""Regular series: change of step, and whole days on the local standard clock."""
+"""Series: signals on one UTC clock, their change of step, and whole days on the local standard clock."""
 
 from __future__ import annotations
 
+import hashlib
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
 import numpy as np
 
-from powerzoo_jax.base.errors import DataError
+from powerzoo_jax.base.errors import DataError, listing, unknown
 from powerzoo_jax.data.clock import MINUTE_NS, local_days, steps_per_day
-from powerzoo_jax.data.manifest import Dataset
+
+EVENTS = 0  # step_minutes of a table whose rows fall at any instant
+# The end of a canonical name fixes the units that its values may have.
+UNITS = {
+    "_mw": ("MW",),
+    "_mwh": ("MWh",),
+    "_kwh": ("kWh",),
+    "_pu": ("pu",),
+    "_per_mwh": ("EUR/MWh", "USD/MWh", "GBP/MWh", "AUD/MWh", "$/MWh"),
+    "_kg_per_kwh": ("kg/kWh",),
+    "_c": ("degC",),
+    "_w_per_m2": ("W/m2",),
+    "_m_per_s": ("m/s",),
+    "_min": ("min",),
+    "_share": ("1",),
+    "_code": ("code",),
+}
+
+
+@dataclass(frozen=True)
+class Signal:
+    """One column under its public name.
+
+    name:       canonical name, `<kind>.<what>_<unit>`
+    column:     name in the file; `Series.column` takes it too
+    unit:       unit of the values
+    reference:  constant D_ref that scaling divides by; None = the largest value over all data
+    """
+
+    name: str
+    column: str
+    unit: str
+    reference: float | None = None
+
+
+@dataclass(frozen=True)
+class DatasetInfo:
+    """What is known of a data set without reading it.
+
+    step_minutes:    length of an interval; 0 = events, one row at each instant
+    offset_minutes:  local standard time minus UTC, fixed all year
+    civil_zone:      zone whose clock changes the publisher's stamps follow
+    sha256:          digest of the decoded content
+    default:         signal meant when a task names only the data set
+    region:          what `load_signals(region=)` selects by: ISO country, market or site
+    """
+
+    name: str
+    title: str
+    licence: str
+    step_minutes: int
+    offset_minutes: int
+    civil_zone: str
+    signals: tuple[Signal, ...]
+    default: str
+    sha256: str
+    currency_note: str = ""
+    region: str = ""
+
+
+@dataclass(frozen=True, eq=False)
+class Series:
+    """Signals on one clock: what the bundle, the adapters and a user's file all become; arrays are read-only.
+
+    time_utc:  (T,)  int64 [ns]  start of each interval (events: the instant)
+    columns:   canonical signal name -> (T,) float32; NaN = missing, never in a bundled set
+    meta:      what is known of it
+    """
+
+    time_utc: np.ndarray
+    columns: Mapping[str, np.ndarray]
+    meta: DatasetInfo
+
+    def resolve(self, name: str) -> str:
+        """Canonical signal name; takes the file's column name as well. Raises KeyError when unknown."""
+        return find_signal(self.meta, name).name
+
+    def column(self, name: str) -> np.ndarray:
+        """Values (T,) of a signal, by canonical or by column name."""
+        return self.columns[self.resolve(name)]
+
+    def d_ref(self, name: str) -> float:
+        """Constant that scaling divides by: the manifest's, else the largest value over all data."""
+        reference = find_signal(self.meta, name).reference
+        return float(np.nanmax(self.column(name))) if reference is None else reference
+
+
+def make_series(
+    name: str,
+    time_utc: np.ndarray,
+    columns: Mapping[str, np.ndarray],
+    units: Mapping[str, str],
+    *,
+    offset_minutes: int,
+    title: str = "",
+    licence: str = "",
+    civil_zone: str = "UTC",
+    region: str = "",
+    currency_note: str = "",
+) -> Series:
+    """Make a series of signals by canonical name, and check it.
+
+    The first column is the default signal.  Raises DataError for a clock that goes backwards, has duplicates
+    or gaps, for a column of another length, without any value or with infinities, and for a name whose ending
+    does not agree with its unit.
+    """
+    time_utc = np.array(time_utc, np.int64)
+    check_clock(name, time_utc)
+    signals = tuple(Signal(column, column, units[column]) for column in columns)
+    frozen = {column: freeze(np.array(values, np.float32)) for column, values in columns.items()}
+    if not signals:
+        raise DataError(f"{name} has no column. Name at least one signal.")
+    for signal in signals:
+        check_unit(name, signal)
+        _check_values(name, signal.name, frozen[signal.name], len(time_utc))
+    meta = DatasetInfo(
+        name=name,
+        title=title or name,
+        licence=licence,
+        step_minutes=int(time_utc[1] - time_utc[0]) // MINUTE_NS,
+        offset_minutes=offset_minutes,
+        civil_zone=civil_zone,
+        signals=signals,
+        default=signals[0].name,
+        sha256=content_hash({"time_utc": time_utc, **frozen}),
+        currency_note=currency_note,
+        region=region,
+    )
+    return Series(freeze(time_utc), frozen, meta)
+
+
+def check_clock(name: str, time_utc: np.ndarray) -> None:
+    """Refuse a clock that is not regular; the message names the first bad stamps."""
+    if len(time_utc) < 2:
+        raise DataError(f"{name} has {len(time_utc)} row(s). A series needs at least two.")
+    steps = np.diff(time_utc)
+    for found, what, remedy in (
+        (steps < 0, "time goes backwards at", "Sort the rows, and check the zone of the stamps."),
+        (steps == 0, "duplicated time stamps:", "Keep one row for each instant."),
+        (steps > np.median(steps), "rows are missing before", "Fill the gaps first."),
+        (steps < np.median(steps), "steps are shorter than the others before", "Bring all rows to one step."),
+    ):
+        if found.any():
+            raise DataError(f"{name}: {what} {listing(stamps(time_utc[1:][found]))} UTC. {remedy}")
+    if steps[0] % MINUTE_NS:
+        raise DataError(f"{name} has a step of {steps[0] / MINUTE_NS:g} min. Use whole minutes.")
+
+
+def stamps(time_utc: np.ndarray) -> list[str]:
+    """Instants as "2019-03-31 01:30"."""
+    return [str(t).replace("T", " ") for t in np.asarray(time_utc, "datetime64[ns]").astype("datetime64[m]")]
+
+
+def check_unit(name: str, signal: Signal) -> None:
+    """Refuse a signal whose name does not end in its unit."""
+    endings = [ending for ending in UNITS if signal.name.endswith(ending)]
+    if not endings:
+        raise DataError(f"{name}: signal {signal.name!r} does not end in a unit. Valid: {', '.join(UNITS)}.")
+    allowed = UNITS[max(endings, key=len)]
+    if signal.unit not in allowed:
+        raise DataError(f"{name}: {signal.name!r} is in {signal.unit!r}. Convert it to {' or '.join(allowed)}.")
+
+
+def _check_values(name: str, column: str, values: np.ndarray, rows: int) -> None:
+    if values.shape != (rows,):
+        raise DataError(f"{name}: {column} has shape {values.shape}, the clock ({rows},). Give one value a row.")
+    if np.isnan(values).all():
+        raise DataError(f"{name}: {column} holds no number at all. Check its header and its decimal sign.")
+    if np.isinf(values).any():
+        raise DataError(f"{name}: {column} holds {int(np.isinf(values).sum())} infinite value(s). Remove them.")
+
+
+def find_signal(info: DatasetInfo, name: str) -> Signal:
+    """Signal of a data set by canonical, column or SimBench profile name; raises KeyError when unknown."""
+    by_name = {signal.name: signal for signal in info.signals}
+    by_column = {signal.column: signal for signal in info.signals}
+    # profile names of the task tables ("mv_semiurb") mean the active power
+    by_profile = {signal.column.removesuffix("_pload"): signal for signal in info.signals}
+    for table in (by_name, by_column, by_profile):
+        if name in table:
+            return table[name]
+    raise KeyError(unknown(f"signal of {info.name}", name, by_name))
+
+
+def is_price(signal: str) -> bool:
+    """Whether a signal is a price: held within its interval, never interpolated."""
+    return signal.startswith("price.")
+
+
+def freeze(array: np.ndarray) -> np.ndarray:
+    """Make an array read-only: caches hand the same one to every caller."""
+    array.setflags(write=False)
+    return array
+
+
+def content_hash(arrays: Mapping[str, np.ndarray]) -> str:
+    """SHA-256 over name, dtype, shape and bytes of every array, in name order."""
+    state = hashlib.sha256()
+    for name in sorted(arrays):
+        array = np.asarray(arrays[name])
+        state.update(f"{name}|{array.dtype.str}|{array.shape}|".encode())
+        state.update(array.tobytes())
+    return state.hexdigest()
 
 
 def resample(time_utc: np.ndarray, values: np.ndarray, minutes: int, how: str) -> tuple[np.ndarray, np.ndarray]:
@@ -46,18 +252,44 @@ def _average(
     return time_utc[kept][::factor], values[kept].reshape(count, factor).mean(axis=1)
 
 
-def day_matrix(data: Dataset, column: str, step_minutes: int) -> tuple[np.ndarray, np.ndarray]:
+def natural_way(data: Series, signal: str, minutes: int) -> str:
+    """How a signal is brought to a step: means when coarser, else prices held and the others interpolated."""
+    if minutes > data.meta.step_minutes:
+        return "mean"
+    return "hold" if is_price(data.resolve(signal)) else "linear"
+
+
+def day_matrix(data: Series, column: str, step_minutes: int) -> tuple[np.ndarray, np.ndarray]:
     """Complete local standard days of a signal: (days (D,), values (D, steps per day) float64).
 
     Coarser steps average; finer ones hold prices and interpolate everything else.
+    Raises DataError for a table of events and for a signal that lacks values.
     """
     spd, name = steps_per_day(step_minutes), data.resolve(column)
-    how = "hold" if name.startswith("price.") else "linear"
-    if step_minutes > data.meta.step_minutes:
-        how = "mean"
+    refuse_events(data)
+    refuse_missing(data, (name,))
+    how = natural_way(data, name, step_minutes)
     time_utc, values = resample(data.time_utc, data.column(name), step_minutes, how)
     days, first, counts = np.unique(
         local_days(time_utc, data.meta.offset_minutes), return_index=True, return_counts=True
     )
     whole = counts == spd
     return days[whole], values[first[whole, None] + np.arange(spd)]
+
+
+def refuse_events(data: Series) -> None:
+    """Raise DataError for a table of events, which has no step."""
+    if data.meta.step_minutes == EVENTS:
+        raise DataError(f"{data.meta.name} is a table of events without a step. Read its rows with load_dataset.")
+
+
+def refuse_missing(data: Series, names: Iterable[str]) -> None:
+    """Raise DataError when a signal lacks values, naming how many and where."""
+    for name in names:
+        lost = np.isnan(data.column(name))
+        if lost.any():
+            where = listing(stamps(data.time_utc[lost]))
+            raise DataError(
+                f"{data.meta.name}: {name} lacks {int(lost.sum())} of {len(lost)} values ({where} UTC). "
+                "Fill them, or choose dates without a gap."
+            )

@@ -8,7 +8,7 @@ import pytest
 
 from powerzoo_jax.cases.library import load_case
 from powerzoo_jax.data.bank import STRESS_COLUMN, STRESS_SET, build_bank
-from powerzoo_jax.data.manifest import load_dataset
+from powerzoo_jax.data.library import load_dataset
 from powerzoo_jax.data.series import day_matrix
 from powerzoo_jax.data.splits import label_days
 from powerzoo_jax.envs.draw import draw_episode

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from powerzoo_jax.base import DataError, DataMissing
-from powerzoo_jax.data import get_info, list_datasets, load_dataset, manifest, price_quantiles
+from powerzoo_jax.data import get_info, library, list_datasets, load_dataset, price_quantiles
 
 CENT = 0.005  # prices are published in whole cents
 PROFILE_STEP = 0.426556 / 4095  # 12-bit coding of mv_semiurb
@@ -139,21 +139,21 @@ def test_unknown_set_and_signal_name_the_nearest():
 
 def test_absent_file_names_the_remedy(tmp_path):
     with pytest.raises(DataMissing, match="build_bundle --write"):
-        manifest.read_bundle(get_info("de_smard_2018"), tmp_path / "de_smard_2018.npz")
+        library.read_bundle(get_info("de_smard_2018"), tmp_path / "de_smard_2018.npz")
 
 
 def test_changed_content_is_refused():
     info = replace(get_info("de_smard_2018"), sha256="0" * 64)
     with pytest.raises(DataError, match="Restore the file"):
-        manifest.read_bundle(info, manifest.BUNDLED / "de_smard_2018.npz")
+        library.read_bundle(info, library.BUNDLED / "de_smard_2018.npz")
 
 
 def test_bundle_stays_small_and_documented():
-    files = sorted(manifest.BUNDLED.glob("*.npz"))
+    files = sorted(library.BUNDLED.glob("*.npz"))
     assert [f.stem for f in files] == list(list_datasets())
     assert sum(f.stat().st_size for f in files) < 2e6
-    page = (manifest.BUNDLED / "PROVENANCE.md").read_text(encoding="utf-8")
-    notices = (manifest.BUNDLED.parent.parent / "DATA_LICENSES.md").read_text(encoding="utf-8")
+    page = (library.BUNDLED / "PROVENANCE.md").read_text(encoding="utf-8")
+    notices = (library.BUNDLED.parent.parent / "DATA_LICENSES.md").read_text(encoding="utf-8")
     for name in list_datasets():
         assert get_info(name).sha256 in page
         assert f"{name}.npz" in notices

@@ -1,0 +1,74 @@
+"""Read the bundled data sets with NumPy alone, once per process."""
+
+from __future__ import annotations
+
+from functools import cache
+from pathlib import Path
+
+import numpy as np
+
+from powerzoo_jax.base.errors import DataError, DataMissing
+from powerzoo_jax.base.npz import read_npz
+from powerzoo_jax.data.clock import MINUTE_NS, SECOND_NS, local_days
+from powerzoo_jax.data.manifest import DATASETS, get_info
+from powerzoo_jax.data.series import DatasetInfo, Series, content_hash, freeze
+from powerzoo_jax.data.splits import split_days
+
+BUNDLED = Path(__file__).parent / "bundled"
+PRICE_QUANTILES = (5.0, 95.0)
+
+
+def load_dataset(name: str) -> Series:
+    """Load a bundled data set; read once per process.
+
+    Raises ValueError for an unknown name, DataMissing when its file is absent and DataError when the content
+    is not what the manifest says.
+    """
+    return _load(get_info(name).name)
+
+
+@cache
+def _load(name: str) -> Series:
+    return read_bundle(DATASETS[name], BUNDLED / f"{name}.npz")
+
+
+def read_bundle(info: DatasetInfo, path: Path) -> Series:
+    """Decode one bundled file and check it against its manifest entry."""
+    if not path.is_file():
+        raise DataMissing(
+            f"data file {path.name} is not installed. Reinstall powerzoo-jax, "
+            "or rebuild it with `python -m powerzoo_jax.data.build_bundle --write`."
+        )
+    arrays = read_npz(path)
+    found = content_hash(arrays)
+    if found != info.sha256:
+        raise DataError(
+            f"{path.name} decodes to content {found[:12]}, the manifest of {info.name} says {info.sha256[:12]}. "
+            "Restore the file from the release."
+        )
+    index = {str(column): i for i, column in enumerate(arrays["columns"])}
+    codes, scale = arrays["codes"], arrays["scale"]
+    columns = {}
+    for signal in info.signals:
+        row = index[signal.column]
+        columns[signal.name] = freeze((codes[row] * scale[row]).astype(np.float32))
+    step_ns = int(arrays["step_s"]) * SECOND_NS
+    start_ns = int(arrays["start_s"]) * SECOND_NS
+    time_utc = start_ns + step_ns * np.arange(codes.shape[1], dtype=np.int64)
+    if step_ns != info.step_minutes * MINUTE_NS:
+        raise DataError(f"{path.name} has a step of {step_ns // MINUTE_NS} min, its manifest {info.step_minutes} min.")
+    return Series(freeze(time_utc), columns, info)
+
+
+@cache
+def price_quantiles(name: str, signal: str) -> tuple[float, float]:
+    """5th and 95th percentile [$/MWh] of a price over the training split of its own data set.
+
+    The monthly table defines the training split here whatever the horizon, so that one price has one
+    normalisation.
+    """
+    data = load_dataset(name)
+    days = local_days(data.time_utc, data.meta.offset_minutes)
+    train = np.isin(days, split_days(name, "train"))
+    low, high = np.percentile(data.column(signal)[train].astype(np.float64), PRICE_QUANTILES)
+    return float(low), float(high)
