@@ -1,0 +1,123 @@
+"""Branch outages under the DC approximation, exactly: line outage distribution factors.
+
+Losing branch k moves its flow onto the others: f_l' = f_l + LODF_lk f_k, with
+LODF_lk = h_lk / (1 - h_kk), h_lk = PTDF_l,from(k) - PTDF_l,to(k), and LODF_kk = -1.
+A branch whose loss splits its island has 1 - h_kk = 0: it is flagged, and its column moves nothing.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import jax.numpy as jnp
+import numpy as np
+from flax import struct
+from jax import Array
+
+from powerzoo_jax.base.numerics import resolve_dtype
+from powerzoo_jax.cases import Case
+from powerzoo_jax.cases.topology import branch_positions
+from powerzoo_jax.powerflow.dc import DcConvention
+from powerzoo_jax.powerflow.dc_network import DcNetwork, build_dc_network
+
+RESONANT = 1e-9  # |1 - h_kk| below this for a branch that is no bridge: negative reactances cancel without it
+
+
+@struct.dataclass(kw_only=True)
+class DcOutages:
+    """Single branch outages of one network. Leaves only.
+
+    lodf:       (L, L)  [-]   change of flow l per flow of the lost branch k; -1 on the diagonal
+    islanding:  (L,)    bool  losing the branch splits its island: column k holds -1 for itself and zeros
+    in_service: (L,)    bool  branches that can be lost at all
+    """
+
+    lodf: Array
+    islanding: Array
+    in_service: Array
+
+
+def prepare_dc_outages(case: Case, *, convention: DcConvention = DcConvention.MATPOWER, dtype: Any = None) -> DcOutages:
+    """Factor all single branch outages of a network, in float64 on the host.
+
+    Arguments and errors as in `dc.prepare_dc`.
+    Source: Wood, Wollenberg, Sheble, Power Generation, Operation, and Control, 3rd ed., section 7.3.
+    """
+    dtype = resolve_dtype(dtype)
+    network = build_dc_network(case, pglib=convention == DcConvention.PGLIB)
+    lodf, islanding = outage_factors(case, network)
+    return DcOutages(
+        lodf=jnp.asarray(lodf, dtype),
+        islanding=jnp.asarray(islanding),
+        in_service=jnp.asarray(case.branch.in_service),
+    )
+
+
+def outage_factors(case: Case, network: DcNetwork) -> tuple[np.ndarray, np.ndarray]:
+    """LODF (L, L) float64 and which branches split their island (L,) bool."""
+    f, t = branch_positions(case)
+    on = case.branch.in_service
+    h = network.ptdf @ network.incidence.T
+    rest = 1.0 - np.diag(h)
+    unsafe = on & (bridges(case.n_bus, f, t, on) | (np.abs(rest) < RESONANT))
+    lost = on & ~unsafe
+    lodf = np.where(lost, h, 0.0) / np.where(lost, rest, 1.0)
+    np.fill_diagonal(lodf, -1.0)
+    return lodf, unsafe
+
+
+def outage_flows(outages: DcOutages, flow: Array) -> Array:
+    """Flows after each single outage: base flows (L,) [pu] -> (L, L) [pu], row k with branch k lost.
+
+    Rows of islanding outages and of branches out of service hold no state of the network: mask them with
+    `outages.islanding` and `outages.in_service`.
+    """
+    return flow[None, :] + outages.lodf.T * flow[:, None]
+
+
+def worst_outage_loading(outages: DcOutages, flow: Array, rate: Array) -> tuple[Array, Array]:
+    """Largest loading that any surviving branch sees after each outage, (L,) [-], and that branch, (L,) int32.
+
+    flow:  (L,) [pu] base flows
+    rate:  (L,) [pu] ratings, 0 = unlimited
+    Outages that split an island, and branches out of service, read 0: they are flagged, not screened.
+    """
+    rated = rate > 0
+    loading = jnp.abs(outage_flows(outages, flow)) / jnp.where(rated, rate, 1)[None, :]
+    loading = jnp.where((rated & outages.in_service)[None, :], loading, 0)
+    loading = jnp.where((outages.in_service & ~outages.islanding)[:, None], loading, 0)
+    return jnp.max(loading, axis=1), jnp.argmax(loading, axis=1).astype(jnp.int32)
+
+
+def bridges(n_bus: int, f: np.ndarray, t: np.ndarray, status: np.ndarray) -> np.ndarray:
+    """Branches whose loss splits their island, (L,) bool: those on no loop (Tarjan's low points, without recursion)."""
+    neighbours: list[list[tuple[int, int]]] = [[] for _ in range(n_bus)]
+    for branch in np.flatnonzero(status).tolist():
+        a, b = int(f[branch]), int(t[branch])
+        neighbours[a].append((b, branch))
+        neighbours[b].append((a, branch))
+    found = np.zeros(len(f), bool)
+    order, low = np.full(n_bus, -1), np.zeros(n_bus, np.int64)
+    count = 0
+    for root in range(n_bus):
+        if order[root] >= 0:
+            continue
+        order[root] = low[root] = count
+        count += 1
+        stack = [(root, -1, iter(neighbours[root]))]
+        while stack:
+            bus, via, rest = stack[-1]
+            step = next(rest, None)
+            if step is None:
+                stack.pop()
+                if stack:
+                    parent = stack[-1][0]
+                    low[parent] = min(low[parent], low[bus])
+                    found[via] = low[bus] > order[parent]
+            elif order[step[0]] < 0:
+                order[step[0]] = low[step[0]] = count
+                count += 1
+                stack.append((step[0], step[1], iter(neighbours[step[0]])))
+            elif step[1] != via:  # by branch, not by bus: two parallel lines make a loop
+                low[bus] = min(low[bus], order[step[0]])
+    return found
