@@ -65,7 +65,7 @@ def _cached(pin: Pin, folder: Path) -> Path | None:
 
 
 def _download(pin: Pin, folder: Path) -> None:
-    kind = ["--no-binary", ":all:"] if pin.sdist else ["--only-binary", ":all:"]
+    kind = ["--no-binary", pin.package] if pin.sdist else ["--only-binary", ":all:"]
     command = [sys.executable, "-m", "pip", "download", "--no-deps", *kind, "--dest", str(folder), str(pin)]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     if done.returncode != 0:

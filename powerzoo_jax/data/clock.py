@@ -7,6 +7,7 @@ to read files that are stamped with it.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from datetime import UTC, datetime, timedelta
 from zoneinfo import ZoneInfo
 
@@ -75,6 +76,16 @@ def civil_to_utc(wall: datetime, zone: str, *, repeated: bool = False) -> int:
     if instant.astimezone(ZoneInfo(zone)).replace(tzinfo=None) != wall:
         raise ValueError(f"{wall:%Y-%m-%d %H:%M} does not exist in {zone}: the clock was put forward over it.")
     return round(instant.timestamp()) * SECOND_NS
+
+
+def convert_stamps(stamps: Iterable[datetime], zone: str) -> np.ndarray:
+    """UTC instants [ns] of civil stamps in file order, which alone tells the two passes of the October hour apart."""
+    seen: set[datetime] = set()
+    times = []
+    for wall in stamps:
+        times.append(civil_to_utc(wall, zone, repeated=wall in seen))
+        seen.add(wall)
+    return np.array(times, np.int64)
 
 
 def settlement_periods(date: str, zone: str, period_minutes: int = 30) -> np.ndarray:

@@ -11,7 +11,7 @@ from powerzoo_jax.base.errors import DataError, DataMissing
 from powerzoo_jax.base.npz import read_npz
 from powerzoo_jax.data.clock import MINUTE_NS, SECOND_NS, local_days
 from powerzoo_jax.data.manifest import DATASETS, get_info
-from powerzoo_jax.data.series import DatasetInfo, Series, content_hash, freeze
+from powerzoo_jax.data.series import EVENTS, DatasetInfo, Series, content_hash, freeze
 from powerzoo_jax.data.splits import split_days
 
 BUNDLED = Path(__file__).parent / "bundled"
@@ -52,12 +52,15 @@ def read_bundle(info: DatasetInfo, path: Path) -> Series:
     for signal in info.signals:
         row = index[signal.column]
         columns[signal.name] = freeze((codes[row] * scale[row]).astype(np.float32))
-    step_ns = int(arrays["step_s"]) * SECOND_NS
-    start_ns = int(arrays["start_s"]) * SECOND_NS
-    time_utc = start_ns + step_ns * np.arange(codes.shape[1], dtype=np.int64)
+    step_ns = int(arrays.get("step_s", EVENTS)) * SECOND_NS
     if step_ns != info.step_minutes * MINUTE_NS:
         raise DataError(f"{path.name} has a step of {step_ns // MINUTE_NS} min, its manifest {info.step_minutes} min.")
-    return Series(freeze(time_utc), columns, info)
+    if step_ns == EVENTS:
+        time_utc = arrays["time_s"].astype(np.int64) * SECOND_NS
+    else:
+        time_utc = int(arrays["start_s"]) * SECOND_NS + step_ns * np.arange(codes.shape[1], dtype=np.int64)
+    repaired = arrays.get("repaired_rows", np.zeros(0)).astype(np.int64)
+    return Series(freeze(time_utc), columns, info, freeze(repaired))
 
 
 @cache

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 
@@ -77,11 +77,16 @@ class Series:
     time_utc:  (T,)  int64 [ns]  start of each interval (events: the instant)
     columns:   canonical signal name -> (T,) float32; NaN = missing, never in a bundled set
     meta:      what is known of it
+    repaired:  (R,)  int64  rows that hold a value which the source does not: interpolated or replaced
     """
 
     time_utc: np.ndarray
     columns: Mapping[str, np.ndarray]
     meta: DatasetInfo
+    repaired: np.ndarray = field(default_factory=lambda: freeze(np.zeros(0, np.int64)))
+
+    def __repr__(self) -> str:
+        return f"Series({self.meta.name!r}, {len(self.time_utc)} rows, {', '.join(self.columns)})"
 
     def resolve(self, name: str) -> str:
         """Canonical signal name; takes the file's column name as well. Raises KeyError when unknown."""
@@ -109,6 +114,7 @@ def make_series(
     civil_zone: str = "UTC",
     region: str = "",
     currency_note: str = "",
+    repaired: np.ndarray | None = None,
 ) -> Series:
     """Make a series of signals by canonical name, and check it.
 
@@ -138,7 +144,8 @@ def make_series(
         currency_note=currency_note,
         region=region,
     )
-    return Series(freeze(time_utc), frozen, meta)
+    rows = np.zeros(0, np.int64) if repaired is None else np.array(repaired, np.int64)
+    return Series(freeze(time_utc), frozen, meta, freeze(rows))
 
 
 def check_clock(name: str, time_utc: np.ndarray) -> None:

@@ -30,9 +30,39 @@ class Calendar:
     ranges: tuple[tuple[str, str, str], ...] = ()
 
 
+def _last_year(year: int) -> tuple[tuple[str, str, str], ...]:
+    """Halves of the months of a year: days 1-15 validate, the rest test."""
+    rows = []
+    for month in span(f"{year}-01", f"{year}-12", "M"):
+        first, end = month.astype("datetime64[D]"), (month + 1).astype("datetime64[D]")
+        rows += [("val", str(first), str(first + 14)), ("test", str(first + 15), str(end - 1))]
+    return tuple(rows)
+
+
+def span(first: str, last: str, unit: str = "D") -> np.ndarray:
+    """Every date (or month) from first to last, inclusive."""
+    return np.arange(np.datetime64(first, unit), np.datetime64(last, unit) + 1)
+
+
 CALENDARS: dict[str, Calendar] = {
     "simbench_2016": Calendar("2016-01-01", "2016-12-31"),
+    "activsg200_load": Calendar("2017-01-01", "2017-12-31"),
+    "de_2018": Calendar("2018-01-01", "2018-12-31"),
     "de_smard_2018": Calendar("2018-01-01", "2018-12-31"),
+    "tmy": Calendar("2018-01-01", "2018-12-31"),
+    "caiso_moer": Calendar("2019-04-30", "2021-08-31"),
+    "fr_2017_2019": Calendar("2017-01-01", "2019-12-31", (("train", "2017-01-01", "2018-12-31"), *_last_year(2019))),
+    "gb_2018_2020": Calendar("2018-01-01", "2020-12-31", (("train", "2018-01-01", "2019-12-31"), *_last_year(2020))),
+    # 2021 is also the shift of behaviour: fewer sessions, after the pandemic
+    "acn_sessions": Calendar(
+        "2019-05-01",
+        "2021-08-31",
+        (
+            ("train", "2019-05-01", "2019-12-31"),
+            ("val", "2020-02-01", "2020-03-10"),
+            ("test", "2021-05-01", "2021-08-31"),
+        ),
+    ),
     "ercot_dam_2021_2022": Calendar(
         "2021-01-01",
         "2022-12-31",
@@ -52,11 +82,6 @@ def get_calendar(dataset: str) -> Calendar:
     if dataset not in CALENDARS:
         raise ValueError(unknown("data set", dataset, CALENDARS))
     return CALENDARS[dataset]
-
-
-def span(first: str, last: str) -> np.ndarray:
-    """Every date from first to last, inclusive, datetime64[D]."""
-    return np.arange(np.datetime64(first, "D"), np.datetime64(last, "D") + 1)
 
 
 def all_days(dataset: str) -> np.ndarray:

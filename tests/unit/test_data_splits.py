@@ -3,10 +3,11 @@
 import numpy as np
 import pytest
 
-from powerzoo_jax.data import splits
+from powerzoo_jax.data import list_datasets, splits
 
-SETS = ("simbench_2016", "de_smard_2018", "ercot_dam_2021_2022")
-SINGLE_YEAR = ("simbench_2016", "de_smard_2018")
+SETS = tuple(splits.CALENDARS)
+SINGLE_YEAR = ("simbench_2016", "de_smard_2018", "de_2018", "tmy", "caiso_moer", "activsg200_load")
+ALL_SEASONS = (*SINGLE_YEAR, "fr_2017_2019", "gb_2018_2020")
 SEASONS = {(12, 1, 2), (3, 4, 5), (6, 7, 8), (9, 10, 11)}
 
 
@@ -27,7 +28,7 @@ def test_overlap_check_sees_a_shared_day():
     assert shared.tolist() == [np.datetime64("2018-01-05").item()]
 
 
-@pytest.mark.parametrize("name", SINGLE_YEAR)
+@pytest.mark.parametrize("name", ALL_SEASONS)
 @pytest.mark.parametrize("split", ["train", "val", "test"])
 @pytest.mark.parametrize("horizon", [1, 7])
 def test_every_season_is_in_every_split(name, split, horizon):
@@ -46,6 +47,32 @@ def test_day_25_is_unused_and_leap_day_is_a_test_day():
     assert labels["2016-03-25"] == splits.UNUSED
     assert labels["2016-02-29"] == "test"
     assert labels["2016-03-20"] == "train" and labels["2016-03-21"] == "val"
+
+
+def test_every_data_set_has_a_calendar():
+    assert set(SETS) == set(list_datasets())
+
+
+@pytest.mark.parametrize(("name", "last"), [("fr_2017_2019", 2019), ("gb_2018_2020", 2020)])
+def test_last_year_is_halved_month_by_month(name, last):
+    days, labels = splits.all_days(name), splits.label_days(name)
+    for day, label in zip(days.tolist(), labels.tolist(), strict=True):
+        assert label == ("train" if day.year < last else "val" if day.day <= 15 else "test")
+
+
+def test_charging_calendar_is_the_published_one():
+    found = {s: splits.split_days("acn_sessions", s).astype(str) for s in ("train", "val", "test")}
+    assert (found["train"][0][:4], found["train"][-1][:4], found["test"][0][:4]) == ("2019", "2019", "2021")
+    assert (found["val"][0], found["val"][-1], len(found["val"])) == ("2020-02-01", "2020-03-10", 39)
+
+
+@pytest.mark.parametrize("name", [n for n in SETS if n != "acn_sessions"])
+@pytest.mark.parametrize("split", ["train", "val", "test"])
+def test_weeks_fit_into_every_split(name, split):
+    days = splits.split_days(name, split, 7)
+    starts = splits.eligible_start_days(days, 7)
+    assert len(starts) >= 10
+    assert all(np.isin(start + np.arange(7), days).all() for start in starts)
 
 
 def test_long_horizons_use_iso_weeks():
