@@ -1,16 +1,37 @@
-"""Battery storage: energy balance, power limits and throughput cost over a unit axis."""
+"""Battery storage: energy balance, power limits, reactive power and throughput cost over a unit axis."""
 
 from __future__ import annotations
 
-import math
-from typing import Any
+from itertools import pairwise
+from typing import Any, Protocol
 
 import jax.numpy as jnp
 import numpy as np
 from flax import struct
 from jax import Array
 
+from powerzoo_jax.devices.inverter import reactive
 from powerzoo_jax.devices.protocol import Delivery
+from powerzoo_jax.devices.ratings import Rating, columns, inverter, not_negative, positive, share
+
+
+class Cell(Protocol):
+    """The columns that fix an energy balance; a vehicle's battery has them too."""
+
+    @property
+    def capacity_mwh(self) -> Array: ...
+
+    @property
+    def eta_charge(self) -> Array: ...
+
+    @property
+    def eta_discharge(self) -> Array: ...
+
+    @property
+    def soc_min(self) -> Array: ...
+
+    @property
+    def soc_max(self) -> Array: ...
 
 
 @struct.dataclass(kw_only=True)
@@ -19,6 +40,7 @@ class StorageParams:
 
     capacity_mwh:            (G,)  [MWh]
     power_mw:                (G,)  [MW]    rating in both directions
+    s_mva:                   (G,)  [MVA]   inverter rating
     eta_charge, eta_discharge: (G,) [-]    one-way efficiencies
     soc_min, soc_max:        (G,)  [-]     operating band
     soc_low, soc_high:       (G,)  [-]     range the initial state of charge is drawn from (equal: fixed)
@@ -28,6 +50,7 @@ class StorageParams:
 
     capacity_mwh: Array
     power_mw: Array
+    s_mva: Array
     eta_charge: Array
     eta_discharge: Array
     soc_min: Array
@@ -42,17 +65,22 @@ class StorageParams:
 class StorageState:
     """State of a storage fleet.
 
-    soc:   (G,)  [-]   stored energy over capacity
-    p_mw:  (G,)  [MW]  power delivered in the last step
+    soc:             (G,)  [-]     stored energy over capacity
+    p_mw:            (G,)  [MW]    power delivered in the last step
+    q_mvar:          (G,)  [MVAr]  reactive power delivered in the last step
+    throughput_mwh:  (G,)  [MWh]   terminal energy since reset, both directions
     """
 
     soc: Array
     p_mw: Array
+    q_mvar: Array
+    throughput_mwh: Array
 
 
 PADDING = {
     "capacity_mwh": 1.0,
     "power_mw": 1.0,
+    "s_mva": 1.0,
     "eta_charge": 1.0,
     "eta_discharge": 1.0,
 }  # keeps 0/0 out of padded rows' gradients
@@ -62,83 +90,113 @@ def storage_params(
     n_unit: int,
     dtype: Any,
     *,
-    capacity_mwh: float = 50.0,
-    power_mw: float = 20.0,
-    eta_roundtrip: float = 0.9025,
-    soc_min: float = 0.1,
-    soc_max: float = 0.9,
+    capacity_mwh: Rating = 50.0,
+    power_mw: Rating = 20.0,
+    s_mva: Rating | None = None,
+    eta_roundtrip: Rating = 0.9025,
+    soc_min: Rating = 0.1,
+    soc_max: Rating = 0.9,
     initial_soc: float | tuple[float, float] = 0.5,
-    degradation_per_mwh: float = 0.0,
+    degradation_per_mwh: Rating = 0.0,
 ) -> StorageParams:
-    """Parameters of `n_unit` equal batteries; the round trip splits evenly, eta = sqrt(eta_roundtrip) each way.
+    """Parameters of `n_unit` batteries; the round trip splits evenly, eta = sqrt(eta_roundtrip) each way.
 
+    s_mva:        inverter rating, power_mw where none is given
     initial_soc:  one value, or (low, high) to draw from at every reset
+    Every other rating is one value for all, or one per unit.
     Raises ValueError for non-positive ratings, reversed limits or efficiencies outside (0, 1].
     """
     low, high = initial_soc if isinstance(initial_soc, tuple) else (initial_soc, initial_soc)
-    for name, value in (("capacity_mwh", capacity_mwh), ("power_mw", power_mw)):
-        if not value > 0:
-            raise ValueError(f"battery {name} = {value} must be positive.")
-    if not 0 < eta_roundtrip <= 1:
-        raise ValueError(f"battery eta_roundtrip = {eta_roundtrip} must lie in (0, 1].")
-    if not 0 <= soc_min < soc_max <= 1:
+    s_mva = power_mw if s_mva is None else s_mva
+    positive("battery", capacity_mwh=capacity_mwh, power_mw=power_mw)
+    inverter("battery", s_mva, power_mw, "power_mw")
+    share("battery", eta_roundtrip=eta_roundtrip)
+    not_negative("battery", degradation_per_mwh=degradation_per_mwh)
+    if not _ordered(0, soc_min, soc_max, 1) or not np.all(np.asarray(soc_min) < np.asarray(soc_max)):
         raise ValueError(f"battery soc_min = {soc_min}, soc_max = {soc_max}: need 0 <= soc_min < soc_max <= 1.")
-    if not soc_min <= low <= high <= soc_max:
+    if not _ordered(soc_min, low, high, soc_max):
         raise ValueError(f"battery initial_soc = {initial_soc} must lie inside [{soc_min}, {soc_max}].")
-    if not degradation_per_mwh >= 0:
-        raise ValueError(f"battery degradation_per_mwh = {degradation_per_mwh} must not be negative.")
-    eta = math.sqrt(eta_roundtrip)
-
-    def each(value: float) -> Array:
-        return jnp.asarray(np.full(n_unit, value), dtype)
-
-    return StorageParams(
-        capacity_mwh=each(capacity_mwh),
-        power_mw=each(power_mw),
-        eta_charge=each(eta),
-        eta_discharge=each(eta),
-        soc_min=each(soc_min),
-        soc_max=each(soc_max),
-        soc_low=each(low),
-        soc_high=each(high),
-        degradation_per_mwh=each(degradation_per_mwh),
-        mask=jnp.ones(n_unit, bool),
+    eta = np.sqrt(np.asarray(eta_roundtrip, np.float64))
+    made = columns(
+        n_unit,
+        dtype,
+        capacity_mwh=capacity_mwh,
+        power_mw=power_mw,
+        s_mva=s_mva,
+        eta_charge=eta,
+        eta_discharge=eta,
+        soc_min=soc_min,
+        soc_max=soc_max,
+        soc_low=low,
+        soc_high=high,
+        degradation_per_mwh=degradation_per_mwh,
     )
+    return StorageParams(**made, mask=jnp.ones(n_unit, bool))
+
+
+def _ordered(*values: Rating) -> bool:
+    """Whether each value is at most the next, unit by unit."""
+    return all(np.all(np.asarray(a) <= np.asarray(b)) for a, b in pairwise(values))
 
 
 def init(params: StorageParams, soc: Array) -> StorageState:
     """Idle fleet at a given state of charge (G,), kept inside the operating band."""
     soc = jnp.clip(soc, params.soc_min, params.soc_max)
-    return StorageState(soc=soc, p_mw=jnp.zeros_like(soc))
+    nothing = jnp.zeros_like(soc)
+    return StorageState(soc=soc, p_mw=nothing, q_mvar=nothing, throughput_mwh=nothing)
+
+
+def energy_bounds(cell: Cell, soc: Array, dt_hours: float) -> tuple[Array, Array]:
+    """Terminal power that fills or empties the band in one step, (charge (G,), discharge (G,)) [MW], both >= 0.
+
+    charge = (soc_max - soc) C / (eta_c dt),  discharge = (soc - soc_min) C eta_d / dt
+    """
+    stored = jnp.maximum(soc - cell.soc_min, 0) * cell.capacity_mwh
+    room = jnp.maximum(cell.soc_max - soc, 0) * cell.capacity_mwh
+    return room / (cell.eta_charge * dt_hours), stored * cell.eta_discharge / dt_hours
 
 
 def power_bounds(params: StorageParams, state: StorageState, dt_hours: float) -> tuple[Array, Array]:
-    """Feasible terminal power of the coming step, (low, high) each (G,) [MW].
-
-    high = min(P, (soc - soc_min) C eta_d / dt),  low = -min(P, (soc_max - soc) C / (eta_c dt))
-    """
-    stored = jnp.maximum(state.soc - params.soc_min, 0) * params.capacity_mwh
-    room = jnp.maximum(params.soc_max - state.soc, 0) * params.capacity_mwh
-    high = jnp.minimum(params.power_mw, stored * params.eta_discharge / dt_hours)
-    low = -jnp.minimum(params.power_mw, room / (params.eta_charge * dt_hours))
+    """Feasible terminal power of the coming step, (low, high) each (G,) [MW]: the rating or the energy, if less."""
+    charge, discharge = energy_bounds(params, state.soc, dt_hours)
+    low, high = -jnp.minimum(params.power_mw, charge), jnp.minimum(params.power_mw, discharge)
     return jnp.where(params.mask, low, 0), jnp.where(params.mask, high, 0)
 
 
-def step(
-    params: StorageParams, state: StorageState, command_mw: Array, dt_hours: float
-) -> tuple[StorageState, Delivery]:
-    """Deliver what limits allow of `command_mw` (G,) for one step.
+def charge(cell: Cell, soc: Array, p_mw: Array, dt_hours: float) -> Array:
+    """State of charge after one step of terminal power, (G,).
 
-    P = clip(command, low, high);  soc' = soc - P dt / (eta_d C) for P > 0,  soc - P dt eta_c / C for P < 0.
-    The band is clipped once more, which only removes rounding.
+    soc' = soc - P dt / (eta_d C) for P > 0,  soc - P dt eta_c / C for P < 0.
+    The band is clipped once more, which only removes rounding; limits are applied before, never here.
+    """
+    per_mw = jnp.where(p_mw > 0, 1 / cell.eta_discharge, cell.eta_charge)
+    return jnp.clip(soc - p_mw * per_mw * dt_hours / cell.capacity_mwh, cell.soc_min, cell.soc_max)
+
+
+def step(
+    params: StorageParams,
+    state: StorageState,
+    command_mw: Array,
+    dt_hours: float,
+    command_mvar: Array | None = None,
+) -> tuple[StorageState, Delivery]:
+    """Deliver what limits allow of `command_mw` (G,) and then of `command_mvar` (G,) for one step.
+
+    P = clip(command, low, high);  |Q| <= sqrt(S^2 - P^2). Without a reactive command Q = 0.
     """
     low, high = power_bounds(params, state, dt_hours)
     p = jnp.clip(command_mw, low, high)
-    per_mw = jnp.where(p > 0, 1 / params.eta_discharge, params.eta_charge)
-    soc = state.soc - p * per_mw * dt_hours / params.capacity_mwh
-    soc = jnp.clip(soc, params.soc_min, params.soc_max)
+    q = jnp.zeros_like(p)
+    if command_mvar is not None:
+        q = jnp.where(params.mask, reactive(params.s_mva, p, command_mvar), 0)
+    new = StorageState(
+        soc=charge(params, state.soc, p, dt_hours),
+        p_mw=p,
+        q_mvar=q,
+        throughput_mwh=state.throughput_mwh + jnp.abs(p) * dt_hours,
+    )
     lost = jnp.where(params.mask, jnp.abs(command_mw - p), 0)
-    return StorageState(soc=soc, p_mw=p), Delivery(p_mw=p, undelivered_mw=lost)
+    return new, Delivery(p, lost, q, degradation_usd(params, p, dt_hours))
 
 
 def degradation_usd(params: StorageParams, p_mw: Array, dt_hours: float) -> Array:

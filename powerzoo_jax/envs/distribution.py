@@ -14,7 +14,7 @@ from powerzoo_jax.base import Box, Dims, EnvState, Info
 from powerzoo_jax.base.numerics import anywhere
 from powerzoo_jax.base.tree import where_done
 from powerzoo_jax.data.bank import LOAD_FIELDS
-from powerzoo_jax.devices import Delivery, StorageParams, StorageState, at_devices, bus_injection, storage
+from powerzoo_jax.devices import Delivery, StorageParams, StorageState, at_devices, bus_injection, idle, storage
 from powerzoo_jax.envs import constraint, objective
 from powerzoo_jax.envs.core import EnvParams, GridEnv
 from powerzoo_jax.envs.draw import Draw, Starts, draw_episode
@@ -146,7 +146,7 @@ class DistributionEnv(GridEnv):
             price_row=drawn.price_row,
             failed=jnp.zeros((), bool),
         )
-        flow = self.flow(self.dispatch(state, Delivery(devices.p_mw, devices.p_mw), params), params)
+        flow = self.flow(self.dispatch(state, idle(devices.p_mw), params), params)
         return state, self._fields(state, flow.v_pu, flow.p_from, flow.q_from, params)
 
     def opening(self, state: DistributionState, params: DistributionParams) -> tuple[Array, Array, DistributionInfo]:
@@ -154,9 +154,9 @@ class DistributionEnv(GridEnv):
 
         What a host view reports at reset. No step has been executed, so no energy is unserved yet.
         """
-        idle = Delivery(state.storage.p_mw, state.storage.p_mw)
-        flow = self.flow(self.dispatch(state, idle, params), params)
-        _, _, cost, info = self.account(state, (state.storage, idle.p_mw), idle, flow, params)
+        nothing = idle(state.storage.p_mw)
+        flow = self.flow(self.dispatch(state, nothing, params), params)
+        _, _, cost, info = self.account(state, (state.storage, nothing.p_mw), nothing, flow, params)
         return self.observe(state, state, flow, params), cost.at[COSTS.index("unserved_energy")].set(0), info
 
     def spaces(self, params: DistributionParams) -> tuple[Box, Box]:

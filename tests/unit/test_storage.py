@@ -83,7 +83,9 @@ def test_power_bounds_are_what_a_step_delivers():
 def test_a_padded_battery_delivers_nothing_and_has_finite_gradients():
     with jax.enable_x64(True):
         params = battery(2).replace(mask=jnp.asarray([True, False]))
-        state = StorageState(soc=jnp.asarray([0.5, 0.0]), p_mw=jnp.zeros(2))
+        state = StorageState(
+            soc=jnp.asarray([0.5, 0.0]), p_mw=jnp.zeros(2), q_mvar=jnp.zeros(2), throughput_mwh=jnp.zeros(2)
+        )
 
         def delivered(command):
             return jnp.sum(storage.step(params, state, command, 0.5)[1].p_mw)
