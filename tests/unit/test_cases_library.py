@@ -34,6 +34,14 @@ SIZES = {
     "case141": (141, 1, 140, 140),
     "case533mt_hi": (533, 1, 577, 532),
     "case533mt_lo": (533, 1, 577, 532),
+    "case_rts_gmlc": (73, 158, 120, 120),
+    "case29gb": (29, 66, 99, 99),
+    "case793gb": (793, 394, 1039, 1039),
+    "case2224gb": (2224, 394, 3207, 3207),
+    "pz_case5": (5, 5, 6, 6),
+    "pz_case14": (14, 5, 20, 20),
+    "pz_case118": (118, 54, 186, 186),
+    "pz_case300": (300, 69, 411, 411),
 }
 # published totals, MW and Mvar, as printed
 LOADS = {
@@ -43,6 +51,24 @@ LOADS = {
     "case141": (11.9446, 7.4026),
     "case533mt_hi": (14.8735, 0.1487),
     "case533mt_lo": (-1.6127, -0.0161),
+}
+# totals of the transmission cases: load MW, and capacity MW where a source states it
+TOTALS = {
+    "case5": (1000.0, 1530.0),
+    "case14": (259.0, 772.4),
+    "case118": (4242.0, 9966.2),
+    "case300": (23525.85, None),
+    "case_rts_gmlc": (8550.0, None),
+    "case29gb": (56325.86, None),
+    "case793gb": (60077.56, None),
+    "case2224gb": (60077.56, None),
+}
+# the only columns in which the variants differ from their base case
+VARIANTS = {
+    "pz_case5": "unit.p_min_mw",
+    "pz_case14": "branch.rate_a_mva",
+    "pz_case118": "branch.rate_a_mva",
+    "pz_case300": "branch.rate_a_mva",
 }
 PRINTED = 5e-5  # half a unit in the fourth printed decimal
 
@@ -62,6 +88,44 @@ def test_total_load_is_the_published_one(name):
     case = load_case(name)
     assert case.load.p_mw.sum() == pytest.approx(LOADS[name][0], abs=PRINTED)
     assert case.q_load_mvar.sum() == pytest.approx(LOADS[name][1], abs=PRINTED)
+
+
+@pytest.mark.parametrize("name", TOTALS)
+def test_totals_are_the_published_ones(name):
+    case, (load, capacity) = load_case(name), TOTALS[name]
+    assert case.load.p_mw.sum() == pytest.approx(load, rel=1e-12)
+    assert capacity is None or case.unit.p_max_mw.sum() == pytest.approx(capacity, rel=1e-12)
+
+
+@pytest.mark.parametrize("name", VARIANTS)
+def test_a_variant_differs_in_one_column_only(name):
+    ours, base = to_arrays(load_case(name)), to_arrays(load_case(name.removeprefix("pz_")))
+    differing = {key for key in ours if not np.array_equal(ours[key], base[key])}
+    assert differing - {"name", "citation"} == {VARIANTS[name]}
+
+
+def test_the_variant_of_case5_has_the_contract_units():
+    unit = load_case("pz_case5").unit
+    assert unit.bus_id.tolist() == [1, 1, 3, 4, 5]
+    assert unit.p_max_mw.tolist() == [40.0, 170.0, 520.0, 200.0, 600.0]
+    assert unit.p_min_mw.tolist() == [5.0, 10.0, 20.0, 10.0, 20.0]
+    assert unit.cost[:, 0].tolist() == [14.0, 15.0, 30.0, 40.0, 10.0]
+    assert not load_case("case5").unit.p_min_mw.any()
+
+
+def test_pglib_ratings_stand_at_their_branches():
+    """Values as PGLib's own notes below its tables quote them."""
+    branch = load_case("pz_case118").branch
+    ends = list(zip(branch.from_id.tolist(), branch.to_id.tolist(), strict=True))
+    quoted = {(1, 2): 151.0, (4, 5): 176.0, (3, 5): 175.0, (8, 9): 711.0, (8, 5): 1099.0, (9, 10): 710.0}
+    assert {pair: branch.rate_a_mva[ends.index(pair)] for pair in quoted} == quoted
+    for name in ("pz_case14", "pz_case118", "pz_case300"):
+        assert np.all(load_case(name).branch.rate_a_mva > 0)
+
+
+def test_marginal_costs_of_case118_start_at_20_or_40():
+    unit = load_case("case118").unit
+    assert set(unit.cost[:, 1]) == {20.0, 40.0} and np.all(unit.cost[:, 0] > 0)
 
 
 @pytest.mark.parametrize("name", SIZES)
@@ -97,6 +161,11 @@ def test_builder_reports_a_changed_value_a_missing_and_a_stray_table(tmp_path):
 @pytest.mark.parametrize("name", ["case33bw", "33bw", "Case33BW", " CASE33bw "])
 def test_names_are_forgiving(name):
     assert load_case(name) is load_case("case33bw")
+
+
+@pytest.mark.parametrize("name", ["pz_case118", "PZ_Case118"])
+def test_variants_are_asked_for_by_their_full_name(name):
+    assert load_case(name).name == "pz_case118"
 
 
 def test_numbers_are_names():
