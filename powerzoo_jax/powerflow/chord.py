@@ -1,0 +1,206 @@
+"""Chord iteration for networks whose only nonlinear part is local to each row: x = M r(x) + w, batched.
+
+A row is a place where current enters: a bus, or a pair of nodes. Textbook symbols: x = e + j f its voltage, i(x) the
+current that its law injects, D0 = di/dx at the base state, r(x) = i(x) - D0 x, M = (I - Z D0)^-1 Z.
+Scenarios are rows of the arrays everywhere, (B, 2a): the constant matrix multiplies from the right.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from typing import Any, Protocol
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from flax import struct
+from jax import Array, lax
+
+from powerzoo_jax.powerflow.batching import batched_shell
+from powerzoo_jax.powerflow.implicit import solve_tangent
+from powerzoo_jax.powerflow.result import Status
+from powerzoo_jax.powerflow.stragglers import Solved, newton_stragglers
+
+MAX_STEPS = 30
+TOL = {"float32": 4e-7, "float64": 8e-10}  # [pu] estimate of the voltage error; promised are 1e-6 and 1e-9
+STALL = 0.95  # a lane whose mismatch shrinks slower than this per iteration is left to Newton
+PACE = (0.02, 0.9)  # contraction assumed at least and at most when the error is estimated from the last change
+
+
+@struct.dataclass(kw_only=True)
+class ChordCore:
+    """Constant factors of the iteration on a rows.
+
+    m:       (2a, 2a)  M, rows and columns (re, im)
+    w:       (2a,)     constant part
+    d_base:  (4, a)    D0 per row: d(re i)/d(re x), d(re i)/d(im x), d(im i)/d(re x), d(im i)/d(im x)
+    x_base:  (2a,)     base state
+    r_base:  (2a,)     r there
+    gain:    ()        largest Euclidean row norm of M: error of x per error of r of norm 1
+    law:     arrays of the law of the rows
+    """
+
+    m: Array
+    w: Array
+    d_base: Array
+    x_base: Array
+    r_base: Array
+    gain: Array
+    law: Any
+
+
+class Law(Protocol):
+    """How much current the rows inject. Functions of arrays (..., a) that follow one another row by row."""
+
+    power_per_current: float  # bound on the power mismatch per mismatch of current [pu]
+
+    def current(self, law: Any, e: Array, f: Array, p: Array, q: Array) -> tuple[Array, Array]:
+        """Real and imaginary part of i."""
+        ...
+
+
+def residual_current(law: Law, core: ChordCore, x: Array, p: Array, q: Array) -> Array:
+    """r(x) = i(x) - D0 x: x (2a,), p and q (a,), or all of them with a first axis B."""
+    a = p.shape[-1]
+    e, f = x[..., :a], x[..., a:]
+    d = core.d_base[:, None] if e.ndim == 2 else core.d_base
+    parameters = jax.tree.map(lambda c: c[..., None, :], core.law) if e.ndim == 2 else core.law
+    re, im = law.current(parameters, e, f, p, q)
+    return jnp.concatenate([re - (d[0] * e + d[1] * f), im - (d[2] * e + d[3] * f)], axis=-1)
+
+
+def local_slope(law: Law, core: ChordCore, x: Array, p: Array, q: Array) -> Array:
+    """D(x) - D0 (4, a): derivative of r, which is local to each row, for one scenario."""
+    a = p.shape[0]
+    e, f = x[:a], x[a:]
+
+    def current(e: Array, f: Array) -> tuple[Array, Array]:
+        return law.current(core.law, e, f, p, q)
+
+    one, zero = jnp.ones_like(e), jnp.zeros_like(e)
+    _, by_e = jax.jvp(current, (e, f), (one, zero))
+    _, by_f = jax.jvp(current, (e, f), (zero, one))
+    return jnp.stack([by_e[0], by_f[0], by_e[1], by_f[1]]) - core.d_base
+
+
+def affine(matrix: Array, constant: Array, r: Array) -> Array:
+    """matrix @ r + constant on the last axis of r (2a,) or (B, 2a), in full precision on every device."""
+    product = lax.dot_general(r, matrix, (((r.ndim - 1,), (1,)), ((), ())), precision=lax.Precision.HIGHEST)
+    return product + (constant[None] if r.ndim == 2 else constant)
+
+
+def finite(p: Array, q: Array) -> tuple[Array, Array]:
+    """Injections with 0 where either part is not finite: a bad lane must not poison shared gradients."""
+    fine = jnp.isfinite(p) & jnp.isfinite(q)
+    return jnp.where(fine, p, 0), jnp.where(fine, q, 0)
+
+
+def _distance(r_new: Array, r: Array) -> Array:
+    change = r_new - r
+    return jnp.sqrt(jnp.sum(change * change, axis=-1))
+
+
+def _iterate(
+    law: Law, core: ChordCore, p: Array, q: Array, tol: float, max_steps: int
+) -> tuple[Array, Array, Array, Array]:
+    """Run the chord on a batch p, q (B, a) until every lane has stopped: (r (B, 2a), size, steps, settled).
+
+    A lane that stops is frozen, so its value never depends on how long its neighbours take. The first two steps
+    are taken by all: only two changes in a row tell how fast a lane contracts.
+    """
+
+    def step(r: Array) -> tuple[Array, Array]:
+        new = residual_current(law, core, affine(core.m, core.w, r), p, q)
+        return new, _distance(new, r)
+
+    def judge(size: Array, before: Array) -> tuple[Array, Array]:
+        pace = size / jnp.maximum(before, jnp.finfo(before.dtype).tiny)
+        slow = jnp.clip(pace, *PACE)
+        reached = core.gain * size * slow / (1 - slow) <= tol
+        return reached, reached | ~(pace < STALL)
+
+    def advance(carry: tuple[Any, ...]) -> tuple[Any, ...]:
+        k, r, size, stopped, settled, steps = carry
+        r_new, size_new = step(r)
+        reached, ended = judge(size_new, size)
+        r = jnp.where(stopped[:, None], r, r_new)
+        size = jnp.where(stopped, size, size_new)
+        settled = jnp.where(stopped, settled, reached)
+        steps = jnp.where(stopped, steps, k + 1)
+        return k + 1, r, size, stopped | ended, settled, steps
+
+    def unfinished(carry: tuple[Any, ...]) -> Array:
+        return (carry[0] < max_steps) & ~jnp.all(carry[3])
+
+    x = jnp.broadcast_to(core.x_base[None], (p.shape[0], core.x_base.shape[0]))
+    r, before = step(residual_current(law, core, x, p, q))
+    r, size = step(r)
+    settled, stopped = judge(size, before)
+    start = (jnp.int32(2), r, size, stopped, settled, jnp.full(size.shape, 2, jnp.int32))
+    _, r, size, _, settled, steps = lax.while_loop(unfinished, advance, start)
+    return r, size, steps, settled
+
+
+class _Equations:
+    """The fixed point in the form that the Newton fallback asks for, one scenario at a time."""
+
+    def __init__(self, law: Law) -> None:
+        self.law = law
+
+    def start(self, core: ChordCore) -> Array:
+        return core.x_base
+
+    def error(self, core: ChordCore, x: Array, p: Array, q: Array) -> Array:
+        return x - affine(core.m, core.w, residual_current(self.law, core, x, p, q))
+
+    def slope(self, core: ChordCore, x: Array, p: Array, q: Array) -> Array:
+        return local_slope(self.law, core, x, p, q)
+
+    def settle(self, core: ChordCore, x: Array, p: Array, q: Array) -> tuple[Array, Array]:
+        before = residual_current(self.law, core, x, p, q)
+        r = residual_current(self.law, core, affine(core.m, core.w, before), p, q)
+        fine = jnp.all(jnp.isfinite(r))
+        # so much power that r itself overflows: report the base state, the status says what happened
+        size = self.law.power_per_current * _distance(r, before)
+        return jnp.where(fine, r, core.r_base), jnp.where(fine, size, jnp.max(jnp.abs(p)))
+
+
+def _solve_batch(law: Law, core: ChordCore, p: Array, q: Array, tol: float, max_steps: int) -> Solved:
+    """The batched core: p, q (B, a) as the user gave them -> (r (B, 2a), residual, steps, status (B,)).
+
+    A lane with an injection that is not finite never settles; it is told from the rest where the failures are
+    handled, at no cost to a batch without failures.
+    """
+    r, size, steps, settled = _iterate(law, core, p, q, tol, max_steps)
+    status = jnp.where(settled, jnp.int32(Status.CONVERGED), jnp.int32(Status.OUT_OF_STEPS))
+    found = (r, law.power_per_current * size, steps, status)
+    return newton_stragglers(_Equations(law), core, p, q, found)
+
+
+@functools.lru_cache(maxsize=32)
+def chord_state(law: Law, tol: float, max_steps: int) -> Callable[[ChordCore, Array, Array], Solved]:
+    """Return the differentiable single-scenario solver (core, p (a,), q (a,)) -> (r (2a,), residual, steps, status)."""
+    shell = batched_shell(lambda core, p, q: _solve_batch(law, core, p, q, tol, max_steps))
+
+    @jax.custom_jvp
+    def solve(core: ChordCore, p: Array, q: Array) -> Solved:
+        return shell(core, p, q)
+
+    @solve.defjvp
+    def _(primals: tuple[Any, ...], tangents: tuple[Any, ...]) -> tuple[Solved, Any]:
+        out = solve(*primals)
+        core, (p, q) = primals[0], finite(*primals[1:])
+        x = affine(core.m, core.w, out[0])
+
+        def step(core: ChordCore, p: Array, q: Array) -> Array:
+            return affine(core.m, core.w, residual_current(law, core, x, p, q))
+
+        _, forcing = jax.jvp(step, (core, p, q), tangents)
+        dx = solve_tangent(core.m, local_slope(law, core, x, p, q), forcing)
+        residual = functools.partial(residual_current, law)
+        _, dr = jax.jvp(residual, (core, x, p, q), (tangents[0], dx, *tangents[1:]))
+        nothing = (jnp.zeros_like(out[1]), *(np.zeros(v.shape, jax.dtypes.float0) for v in out[2:]))
+        return out, (dr, *nothing)
+
+    return solve
