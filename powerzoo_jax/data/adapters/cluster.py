@@ -1,0 +1,178 @@
+"""Traces of data centres: Google 2019, Alibaba 2018 and Azure V2, as the share of their processors in use.
+
+Stamps count from the start of a trace.  The traces of Alibaba and Azure do not say when that was: they are read
+as if it were midnight of a nominal day.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+
+import numpy as np
+
+from powerzoo_jax.base.errors import DataError
+from powerzoo_jax.data.adapters.regular import FILL_MINUTES, Rows, to_series
+from powerzoo_jax.data.adapters.report import Report
+from powerzoo_jax.data.adapters.table import find_files, read_cells
+from powerzoo_jax.data.clock import MINUTE_NS
+from powerzoo_jax.data.series import Series
+
+USE = "workload.cpu_share"
+ALIBABA_COLUMNS = "machine_id time_stamp cpu_util_percent mem_util_percent mem_gps mkpi net_in net_out disk_io_percent"
+AZURE_COLUMNS = "timestamp vm_id min_cpu max_cpu avg_cpu"
+AZURE_READING_S = 300
+STARTS = {"google": "2019-05-01T07:00", "alibaba": "2018-01-01T00:00", "azure": "2019-01-01T00:00"}  # UTC
+
+
+def read_alibaba(
+    path: str | Path, *, start: str = STARTS["alibaba"], step_minutes: int = 5, fill_minutes: int = FILL_MINUTES
+) -> tuple[Series, Report]:
+    """Read Alibaba 2018 `machine_usage.csv`: mean utilisation of all machines, (series, report).
+
+    Utilisations outside 0..100 % (the trace marks abnormal ones by -1 and 101) are left out and counted.
+    """
+    files = find_files(path, "machine_usage*.csv")
+    bins = _Bins(step_minutes)
+    for where, cells in _rows(files, ALIBABA_COLUMNS.split()):
+        bins.add(where, cells[1], cells[2])
+    bins.check_percent(files)
+    index, total, count = bins.arrays()
+    note = "Mean over the machines that report."
+    return _series("alibaba", files, bins, index, total / count / 100, start, fill_minutes, note)
+
+
+def read_azure(
+    path: str | Path,
+    *,
+    start: str = STARTS["azure"],
+    step_minutes: int = 5,
+    reference: float | None = None,
+    fill_minutes: int = FILL_MINUTES,
+) -> tuple[Series, Report]:
+    """Read Azure V2 `vm_cpu_readings*.csv`: busy virtual machines over a fixed reference, (series, report).
+
+    Sums of readings are absolute, they grow with the number of machines: share = sum(avg / 100) / reference, by
+    default the largest number of machines that report at one time.
+    """
+    files = find_files(path, "*vm_cpu_readings*.csv")
+    bins = _Bins(step_minutes)
+    for where, cells in _rows(files, AZURE_COLUMNS.split()):
+        bins.add(where, cells[0], cells[4])
+    bins.check_percent(files)
+    index, total, count = bins.arrays()
+    readings = step_minutes * 60 / AZURE_READING_S
+    fixed = float(count.max() / readings) if reference is None else reference
+    if not fixed > 0:
+        raise DataError(f"reference is {fixed:g} machines. Give a positive number.")
+    note = f"Busy machines over {fixed:g}."
+    return _series("azure", files, bins, index, total / readings / 100 / fixed, start, fill_minutes, note)
+
+
+class _Bins:
+    """Sums of percentages per step, in one pass over files of any size."""
+
+    def __init__(self, step_minutes: int) -> None:
+        self.step_s = step_minutes * 60
+        self.total: dict[int, float] = {}
+        self.count: dict[int, int] = {}
+        self.read = self.invalid = 0
+        self.largest = 0.0
+
+    def add(self, where: Callable[[], str], stamp: str, percent: str) -> None:
+        self.read += 1
+        second = number(where, stamp)
+        value = number(where, percent) if percent.strip() else -1.0
+        if second < 0 or second != second:
+            raise DataError(f"{where()}: the time stamp is {stamp!r}. Stamps count seconds from 0.")
+        if not 0 <= value <= 100:
+            self.invalid += 1
+            return
+        index = int(second) // self.step_s
+        self.total[index] = self.total.get(index, 0.0) + value
+        self.count[index] = self.count.get(index, 0) + 1
+        self.largest = max(self.largest, value)
+
+    def check_percent(self, files: Sequence[Path]) -> None:
+        if not self.total:
+            raise DataError(f"{files[0].name} holds no utilisation from 0 to 100. Check the order of its columns.")
+        if 0 < self.largest <= 1:
+            raise DataError(f"{files[0].name}: no utilisation exceeds {self.largest:g}. Convert shares to per cent.")
+
+    def arrays(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """Steps in order, sums and numbers of readings."""
+        index = np.array(sorted(self.total), np.int64)
+        total, count = ([table[i] for i in index.tolist()] for table in (self.total, self.count))
+        return index, np.array(total), np.array(count)
+
+
+def _rows(files: Sequence[Path], columns: Sequence[str]) -> Iterator[tuple[Callable[[], str], list[str]]]:
+    """Cells of headerless files; a first row that repeats the column names is skipped."""
+    for file in files:
+        for line, cells in read_cells(file):
+            if len(cells) != len(columns):
+                raise DataError(f"{file.name} line {line} has {len(cells)} cells instead of {', '.join(columns)}.")
+            if line == 1 and cells[0].strip().lower() == columns[0]:
+                continue
+            yield lambda file=file, line=line: f"{file.name} line {line}", cells  # type: ignore[misc]
+
+
+def number(where: Callable[[], str], text: str) -> float:
+    """A number of a trace; raises DataError naming the line."""
+    try:
+        return float(text)
+    except ValueError:
+        raise DataError(f"{where()}: {text!r} is not a number. Check the order of the columns.") from None
+
+
+def _series(
+    source: str,
+    files: Sequence[Path],
+    bins: _Bins,
+    index: np.ndarray,
+    share: np.ndarray,
+    start: str,
+    fill_minutes: int,
+    note: str,
+) -> tuple[Series, Report]:
+    dropped = {"readings outside 0..100 %": bins.invalid}
+    return trace_series(source, files, index, share, bins.step_s // 60, start, bins.read, dropped, fill_minutes, note)
+
+
+def trace_series(
+    source: str,
+    files: Sequence[Path],
+    index: np.ndarray,
+    share: np.ndarray,
+    step_minutes: int,
+    start: str,
+    read: int,
+    dropped: dict[str, int],
+    fill_minutes: int,
+    note: str,
+) -> tuple[Series, Report]:
+    """Series of utilisation from steps counted from the start of a trace."""
+    first = int(np.datetime64(start, "ns").astype(np.int64))
+    if first % (step_minutes * MINUTE_NS):
+        raise DataError(f"start {start!r} is not on a step of {step_minutes} min. Choose a whole step.")
+    rows = Rows(
+        files=tuple(file.name for file in files),
+        time_utc=first + index * (step_minutes * MINUTE_NS),
+        values={USE: share},
+        units={USE: "1"},
+        required=(USE,),
+        read=read,
+        dropped=dropped,
+        notes=(note, f"Time 0 of the trace is read as {start} UTC."),
+    )
+    return to_series(
+        source,
+        rows,
+        title=f"Processor use, {source} trace",
+        licence="see the terms of the trace",
+        region=source.upper(),
+        offset_minutes=0,
+        civil_zone="UTC",
+        step_minutes=step_minutes,
+        fill_minutes=fill_minutes,
+    )
