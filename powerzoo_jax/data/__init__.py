@@ -6,12 +6,15 @@ from powerzoo_jax.data.library import load_dataset as load_dataset
 from powerzoo_jax.data.library import price_quantiles as price_quantiles
 from powerzoo_jax.data.manifest import get_info as get_info
 from powerzoo_jax.data.manifest import list_datasets as list_datasets
+from powerzoo_jax.data.pairing import pair_days as pair_days
 from powerzoo_jax.data.series import DatasetInfo as DatasetInfo
 from powerzoo_jax.data.series import Series as Series
 from powerzoo_jax.data.series import Signal as Signal
 from powerzoo_jax.data.series import day_matrix as day_matrix
 from powerzoo_jax.data.series import make_series as make_series
 from powerzoo_jax.data.series import resample as resample
+from powerzoo_jax.data.signals import find_sources as find_sources
+from powerzoo_jax.data.signals import load_signals as load_signals
 from powerzoo_jax.data.splits import all_days as all_days
 from powerzoo_jax.data.splits import eligible_start_days as eligible_start_days
 from powerzoo_jax.data.splits import find_overlap as find_overlap
@@ -20,3 +23,4 @@ from powerzoo_jax.data.splits import list_splits as list_splits
 from powerzoo_jax.data.splits import runs as runs
 from powerzoo_jax.data.splits import split_days as split_days
 from powerzoo_jax.data.splits import window_days as window_days
+from powerzoo_jax.data.userfile import read_csv as read_csv

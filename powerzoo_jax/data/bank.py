@@ -7,12 +7,14 @@ splits of a task therefore have one shape, and one compiled program serves them 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from pathlib import Path
 
 import numpy as np
 
 from powerzoo_jax.base.errors import DataError, unknown
 from powerzoo_jax.data.clock import iso_dates, steps_per_day
 from powerzoo_jax.data.library import load_dataset, price_quantiles
+from powerzoo_jax.data.pairing import month_day, pair_days
 from powerzoo_jax.data.series import Series, day_matrix
 from powerzoo_jax.data.splits import (
     UNUSED,
@@ -24,7 +26,6 @@ from powerzoo_jax.data.splits import (
 )
 
 TABLE_DAYS = 366  # days in a price table and in the start list, so that leap years fit
-MAX_PAIRS = 31  # the days of one month
 SIGNAL_LIMITS = (-1.0, 3.0)
 LOAD_FIELDS = ("load_factor", "time_sin", "time_cos", "load_ahead_hi", "load_ahead_lo")
 STRESS_SPLIT = "price_stress"
@@ -87,16 +88,16 @@ class _Choice:
     split: str
     load_split: str
     load_labels: np.ndarray
-    price_set: str
+    price: Series
     price_column: str
     price_split: str
     price_labels: np.ndarray
 
 
 def build_bank(
-    load_set: str,
+    load_set: str | Path | Series,
     load_column: str,
-    price_set: str,
+    price_set: str | Path | Series,
     price_column: str,
     step_minutes: int,
     split: str,
@@ -104,9 +105,11 @@ def build_bank(
     forecast_hours: int = 24,
     start_date: str | None = None,
     end_date: str | None = None,
+    load_floor: float | None = None,
 ) -> Bank:
-    """Build the bank of a task that has one load and one price.
+    """Build the bank of a task that has one load and one price: bundled sets by name, CSV files, or series.
 
+    load_floor maps the smallest value of all load data to this share of the reference (None: as it is).
     Dates replace the split calendar.  A split that the load set does not have ("price_stress") starts on its
     test days; one that the price set does not have takes the prices of the ERCOT storm.
     Raises ValueError for an unknown name or an unusable window (DataError), KeyError for an unknown signal.
@@ -115,11 +118,12 @@ def build_bank(
     if horizon_steps < 1:
         raise ValueError(f"horizon_steps must be at least 1, got {horizon_steps}.")
     horizon_days = -(-horizon_steps // spd)
+    load, price = load_dataset(load_set), load_dataset(price_set)
     if start_date is None and end_date is None:
-        choice = _choose_split(split, load_set, price_set, price_column, horizon_days)
+        choice = _choose_split(split, load, price, price_column, horizon_days)
     else:
-        choice = _choose_window(start_date, end_date, load_set, price_set, price_column, horizon_days)
-    load, price = load_dataset(load_set), load_dataset(choice.price_set)
+        choice = _choose_window(start_date, end_date, load, price, price_column, horizon_days)
+    price = choice.price
     load_days, profile = day_matrix(load, load_column, step_minutes)
     days, values, labels = _price_days(price, choice, step_minutes)
     ours = labels == choice.price_split
@@ -130,14 +134,18 @@ def build_bank(
             name = data.meta.name
             raise DataError(f"no {horizon_days}-day episode fits into {choice.split!r} of {name}. Shorten the horizon.")
     size = max(TABLE_DAYS, len(load_days))
-    pair_price_row, pair_count = _pair(starts, candidates, days, spd)
+    pair, pair_count = pair_days(starts, candidates)
+    pair_price_row = np.searchsorted(days, candidates)[pair] * spd
     d_ref = load.d_ref(load_column)
-    low, high = price_quantiles(choice.price_set, price.resolve(choice.price_column))
+    factor = profile / d_ref
+    if load_floor is not None:
+        factor = _raise_floor(factor, load.d_min(load_column) / d_ref, load_floor)
+    low, high = price_quantiles(price, price.resolve(choice.price_column))
     fields, rows = _price_table(values, _run_ends(days, labels), horizon_steps, forecast_hours, (low, high))
     return Bank(
         split=choice.split,
         load_fields=LOAD_FIELDS,
-        load_rows=_load_table(profile / d_ref),
+        load_rows=_load_table(factor),
         price_fields=fields,
         price_rows=rows,
         start_day=iso_dates(starts),
@@ -154,36 +162,43 @@ def build_bank(
     )
 
 
-def _choose_split(split: str, load_set: str, price_set: str, price_column: str, horizon_days: int) -> _Choice:
-    known = dict.fromkeys((*list_splits(load_set), *list_splits(price_set), STRESS_SPLIT))
+def _raise_floor(factor: np.ndarray, lowest: float, floor: float) -> np.ndarray:
+    """Stretch load factors so that the smallest of all data becomes `floor` and 1 stays 1."""
+    if not 0 <= floor < 1:
+        raise DataError(f"load_floor = {floor:g} must be at least 0 and under 1: min_load_ratio below max_load_ratio.")
+    return floor + (1.0 - floor) * (factor - lowest) / (1.0 - lowest)
+
+
+def _choose_split(split: str, load: Series, price: Series, price_column: str, horizon_days: int) -> _Choice:
+    known = dict.fromkeys((*list_splits(load), *list_splits(price), STRESS_SPLIT))
     if split not in known:
         raise ValueError(unknown("split", split, known))
-    if split not in list_splits(price_set):
-        price_set, price_column = STRESS_SET, STRESS_COLUMN
+    if split not in list_splits(price):
+        price, price_column = load_dataset(STRESS_SET), STRESS_COLUMN
     return _Choice(
         split=split,
-        load_split=split if split in list_splits(load_set) else "test",
-        load_labels=label_days(load_set, horizon_days),
-        price_set=price_set,
+        load_split=split if split in list_splits(load) else "test",
+        load_labels=label_days(load, horizon_days),
+        price=price,
         price_column=price_column,
         price_split=split,
-        price_labels=label_days(price_set, horizon_days),
+        price_labels=label_days(price, horizon_days),
     )
 
 
 def _choose_window(
-    start_date: str | None, end_date: str | None, load_set: str, price_set: str, price_column: str, horizon_days: int
+    start_date: str | None, end_date: str | None, load: Series, price: Series, price_column: str, horizon_days: int
 ) -> _Choice:
-    window = window_days(load_set, start_date, end_date, horizon_days)
-    load_days, price_days = all_days(load_set), all_days(price_set)
-    same_dates = np.isin(_month_day(price_days), _month_day(window))
-    if price_set == load_set:
+    window = window_days(load, start_date, end_date, horizon_days)
+    load_days, price_days = all_days(load), all_days(price)
+    same_dates = np.isin(month_day(price_days), month_day(window))
+    if price is load:
         same_dates = np.isin(price_days, window)
     return _Choice(
         split=CUSTOM_SPLIT,
         load_split=CUSTOM_SPLIT,
         load_labels=np.where(np.isin(load_days, window), CUSTOM_SPLIT, UNUSED),
-        price_set=price_set,
+        price=price,
         price_column=price_column,
         price_split=CUSTOM_SPLIT,
         price_labels=np.where(same_dates, CUSTOM_SPLIT, UNUSED),
@@ -244,37 +259,6 @@ def _price_table(
     names = tuple(f"price_forecast_{k}" for k in range(1, forecast_hours + 1))
     fields = ("price_per_mwh", "price_signal", *names, "mean_price_ahead")
     return fields, _pad(table, TABLE_DAYS * spd + 1, edge=-1).astype(np.float32)
-
-
-def _pair(starts: np.ndarray, candidates: np.ndarray, days: np.ndarray, spd: int) -> tuple[np.ndarray, np.ndarray]:
-    """Candidate price rows (n, K) of each start and their number (n,).
-
-    The same month and day where the price set has it, else every day of the month, else of the nearest month.
-    """
-    rows = np.searchsorted(days, candidates) * spd
-    of_day, of_month = _month_day(candidates), _month(candidates)
-    months = np.unique(of_month)
-    pairs, counts = np.zeros((len(starts), MAX_PAIRS), np.int64), np.zeros(len(starts), np.int64)
-    for i, (day, month) in enumerate(zip(_month_day(starts), _month(starts), strict=True)):
-        found = rows[of_day == day]
-        if not len(found):
-            away = np.abs(months - month)
-            nearest_month = months[np.argmin(np.minimum(away, 12 - away))]
-            # a price set of several years offers more days than fit: the first ones by date
-            found = rows[of_month == nearest_month]
-        found = found[:MAX_PAIRS]
-        pairs[i] = _pad(found, MAX_PAIRS)
-        counts[i] = len(found)
-    return pairs, counts
-
-
-def _month(days: np.ndarray) -> np.ndarray:
-    return days.astype("datetime64[M]").astype(np.int64) % 12 + 1
-
-
-def _month_day(days: np.ndarray) -> np.ndarray:
-    day = (days - days.astype("datetime64[M]").astype("datetime64[D]")).astype(np.int64) + 1
-    return 100 * _month(days) + day
 
 
 def _pad(rows: np.ndarray, size: int, edge: int = 0) -> np.ndarray:

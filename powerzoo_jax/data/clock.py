@@ -8,8 +8,8 @@ to read files that are stamped with it.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from datetime import UTC, datetime, timedelta
-from zoneinfo import ZoneInfo
+from datetime import UTC, datetime, timedelta, tzinfo
+from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 import numpy as np
 
@@ -66,16 +66,34 @@ def interval_end_labels(time_utc: np.ndarray, offset_minutes: int, step_minutes:
     return tuple(f"{day} {end // 60:02d}:{end % 60:02d}" for day, end in zip(days, ends, strict=True))
 
 
+def _find_zone(zone: str) -> tzinfo:
+    if zone == "UTC":  # needs no table of zones
+        return UTC
+    try:
+        return ZoneInfo(zone)
+    except (ZoneInfoNotFoundError, ValueError) as err:
+        raise ValueError(
+            f"unknown time zone {zone!r}. Use an IANA name such as Europe/London; "
+            "a system without a table of zones needs `pip install tzdata`."
+        ) from err
+
+
 def civil_to_utc(wall: datetime, zone: str, *, repeated: bool = False) -> int:
     """UTC instant [ns] of a civil wall-clock reading; `repeated` marks the second pass of a doubled hour.
 
-    Raises ValueError for a reading that the spring clock change skips.
+    Raises ValueError for a reading that the spring clock change skips, and for an unknown zone.
     """
-    civil = wall.replace(tzinfo=ZoneInfo(zone), fold=int(repeated))
-    instant = civil.astimezone(UTC)
-    if instant.astimezone(ZoneInfo(zone)).replace(tzinfo=None) != wall:
+    local = _find_zone(zone)
+    instant = wall.replace(tzinfo=local, fold=int(repeated)).astimezone(UTC)
+    if instant.astimezone(local).replace(tzinfo=None) != wall:
         raise ValueError(f"{wall:%Y-%m-%d %H:%M} does not exist in {zone}: the clock was put forward over it.")
     return round(instant.timestamp()) * SECOND_NS
+
+
+def standard_offset(zone: str, year: int) -> int:
+    """Local standard time minus UTC [min]: the smaller of the offsets in January and July."""
+    offsets = [datetime(year, month, 1, tzinfo=_find_zone(zone)).utcoffset() for month in (1, 7)]
+    return min(int(offset.total_seconds()) // 60 for offset in offsets if offset is not None)
 
 
 def convert_stamps(stamps: Iterable[datetime], zone: str) -> np.ndarray:

@@ -13,18 +13,24 @@ from powerzoo_jax.data.clock import MINUTE_NS, SECOND_NS, local_days
 from powerzoo_jax.data.manifest import DATASETS, get_info
 from powerzoo_jax.data.series import EVENTS, DatasetInfo, Series, content_hash, freeze
 from powerzoo_jax.data.splits import split_days
+from powerzoo_jax.data.userfile import read_csv
 
 BUNDLED = Path(__file__).parent / "bundled"
 PRICE_QUANTILES = (5.0, 95.0)
+FILE_SUFFIXES = (".csv", ".txt", ".tsv")
 
 
-def load_dataset(name: str) -> Series:
-    """Load a bundled data set; read once per process.
+def load_dataset(source: str | Path | Series) -> Series:
+    """Load a bundled data set by name, read once per process; or a user's CSV file by its path.
 
-    Raises ValueError for an unknown name, DataMissing when its file is absent and DataError when the content
-    is not what the manifest says.
+    A series is returned as it is.  Raises ValueError for an unknown name, DataMissing when the file is absent
+    and DataError when the content is not what the manifest says or the user's file has a mistake.
     """
-    return _load(get_info(name).name)
+    if isinstance(source, Series):
+        return source
+    if isinstance(source, Path) or Path(source).suffix.lower() in FILE_SUFFIXES:
+        return read_csv(source)
+    return _load(get_info(source).name)
 
 
 @cache
@@ -63,15 +69,20 @@ def read_bundle(info: DatasetInfo, path: Path) -> Series:
     return Series(freeze(time_utc), columns, info, freeze(repaired))
 
 
-@cache
-def price_quantiles(name: str, signal: str) -> tuple[float, float]:
+def price_quantiles(source: str | Series, signal: str) -> tuple[float, float]:
     """5th and 95th percentile [$/MWh] of a price over the training split of its own data set.
 
     The monthly table defines the training split here whatever the horizon, so that one price has one
-    normalisation.
+    normalisation.  A series too short to hold a training day is taken whole.
     """
-    data = load_dataset(name)
+    return _price_quantiles(load_dataset(source), signal)
+
+
+@cache
+def _price_quantiles(data: Series, signal: str) -> tuple[float, float]:
     days = local_days(data.time_utc, data.meta.offset_minutes)
-    train = np.isin(days, split_days(name, "train"))
+    train = np.isin(days, split_days(data, "train"))
+    if not train.any():
+        train[:] = True
     low, high = np.percentile(data.column(signal)[train].astype(np.float64), PRICE_QUANTILES)
     return float(low), float(high)

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from powerzoo_jax.base.errors import DataError, listing, unknown
-from powerzoo_jax.data.clock import MINUTE_NS, local_days, steps_per_day
+from powerzoo_jax.data.clock import MINUTE_NS, local_days, steps_per_day, to_local
 
 EVENTS = 0  # step_minutes of a table whose rows fall at any instant
 # The end of a canonical name fixes the units that its values may have.
@@ -37,12 +37,14 @@ class Signal:
     column:     name in the file; `Series.column` takes it too
     unit:       unit of the values
     reference:  constant D_ref that scaling divides by; None = the largest value over all data
+    lowest:     smallest value over all data, where the columns hold only a window of them
     """
 
     name: str
     column: str
     unit: str
     reference: float | None = None
+    lowest: float | None = None
 
 
 @dataclass(frozen=True)
@@ -101,6 +103,11 @@ class Series:
         reference = find_signal(self.meta, name).reference
         return float(np.nanmax(self.column(name))) if reference is None else reference
 
+    def d_min(self, name: str) -> float:
+        """Smallest value over all data: what `min_load_ratio` is the fraction of."""
+        lowest = find_signal(self.meta, name).lowest
+        return float(np.nanmin(self.column(name))) if lowest is None else lowest
+
 
 def make_series(
     name: str,
@@ -115,16 +122,17 @@ def make_series(
     region: str = "",
     currency_note: str = "",
     repaired: np.ndarray | None = None,
+    headers: Mapping[str, str] | None = None,
 ) -> Series:
     """Make a series of signals by canonical name, and check it.
 
-    The first column is the default signal.  Raises DataError for a clock that goes backwards, has duplicates
-    or gaps, for a column of another length, without any value or with infinities, and for a name whose ending
-    does not agree with its unit.
+    The first column is the default signal; `headers` gives the names that the file uses.
+    Raises DataError for a clock that goes backwards, has duplicates or gaps, for a column of another length,
+    without any value or with infinities, and for a name whose ending does not agree with its unit.
     """
     time_utc = np.array(time_utc, np.int64)
     check_clock(name, time_utc)
-    signals = tuple(Signal(column, column, units[column]) for column in columns)
+    signals = tuple(Signal(column, (headers or {}).get(column, column), units[column]) for column in columns)
     frozen = {column: freeze(np.array(values, np.float32)) for column, values in columns.items()}
     if not signals:
         raise DataError(f"{name} has no column. Name at least one signal.")
@@ -222,10 +230,13 @@ def content_hash(arrays: Mapping[str, np.ndarray]) -> str:
     return state.hexdigest()
 
 
-def resample(time_utc: np.ndarray, values: np.ndarray, minutes: int, how: str) -> tuple[np.ndarray, np.ndarray]:
+def resample(
+    time_utc: np.ndarray, values: np.ndarray, minutes: int, how: str, offset_minutes: int = 0
+) -> tuple[np.ndarray, np.ndarray]:
     """Bring a regular series to another step: (time_utc, values).
 
     how:  "mean" averages whole intervals (coarser steps), "hold" repeats and "linear" interpolates (finer steps)
+    offset_minutes:  local standard time minus UTC; averaged intervals start on this clock
     Raises ValueError when the steps do not divide each other or `how` cannot be used in that direction.
     """
     native = int(time_utc[1] - time_utc[0]) // MINUTE_NS
@@ -235,7 +246,7 @@ def resample(time_utc: np.ndarray, values: np.ndarray, minutes: int, how: str) -
     if minutes == native:
         return time_utc, values
     if minutes > native:
-        return _average(time_utc, values, native, minutes, how)
+        return _average(time_utc, values, native, minutes, how, offset_minutes)
     if native % minutes or how not in ("hold", "linear"):
         raise ValueError(
             f"cannot bring {native} min to {minutes} min by {how!r}. Use 'hold' or 'linear' and a divisor."
@@ -248,12 +259,12 @@ def resample(time_utc: np.ndarray, values: np.ndarray, minutes: int, how: str) -
 
 
 def _average(
-    time_utc: np.ndarray, values: np.ndarray, native: int, minutes: int, how: str
+    time_utc: np.ndarray, values: np.ndarray, native: int, minutes: int, how: str, offset_minutes: int
 ) -> tuple[np.ndarray, np.ndarray]:
     if minutes % native or how != "mean":
         raise ValueError(f"cannot bring {native} min to {minutes} min by {how!r}. Use 'mean' and a multiple.")
     factor = minutes // native
-    lead = int(-(time_utc[0] // MINUTE_NS) % minutes) // native
+    lead = int(-(time_utc[0] // MINUTE_NS + offset_minutes) % minutes) // native
     count = (len(values) - lead) // factor
     kept = slice(lead, lead + count * factor)
     return time_utc[kept][::factor], values[kept].reshape(count, factor).mean(axis=1)
@@ -276,12 +287,28 @@ def day_matrix(data: Series, column: str, step_minutes: int) -> tuple[np.ndarray
     refuse_events(data)
     refuse_missing(data, (name,))
     how = natural_way(data, name, step_minutes)
-    time_utc, values = resample(data.time_utc, data.column(name), step_minutes, how)
+    time_utc, values = resample(data.time_utc, data.column(name), step_minutes, how, data.meta.offset_minutes)
     days, first, counts = np.unique(
         local_days(time_utc, data.meta.offset_minutes), return_index=True, return_counts=True
     )
     whole = counts == spd
     return days[whole], values[first[whole, None] + np.arange(spd)]
+
+
+def whole_days(data: Series) -> np.ndarray:
+    """Complete local standard days of a series, datetime64[D]; raises DataError when it holds none."""
+    refuse_events(data)
+    step = data.meta.step_minutes * MINUTE_NS
+    if to_local(data.time_utc[:1], data.meta.offset_minutes)[0] % step:
+        raise DataError(
+            f"{data.meta.name} starts at {stamps(data.time_utc[:1])[0]} UTC, which is no whole number of "
+            f"{data.meta.step_minutes} min after local midnight. Give the start of each interval."
+        )
+    days, counts = np.unique(local_days(data.time_utc, data.meta.offset_minutes), return_counts=True)
+    whole = days[counts == steps_per_day(data.meta.step_minutes)]
+    if not len(whole):
+        raise DataError(f"{data.meta.name} holds no whole day on its local standard clock. Give more rows.")
+    return whole
 
 
 def refuse_events(data: Series) -> None:

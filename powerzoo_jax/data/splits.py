@@ -9,6 +9,7 @@ from datetime import date
 import numpy as np
 
 from powerzoo_jax.base.errors import DataError, unknown
+from powerzoo_jax.data.series import Series, whole_days
 
 UNUSED = ""
 # Validation runs of the monthly table hold four days: longer horizons need whole weeks
@@ -33,15 +34,15 @@ class Calendar:
 def _last_year(year: int) -> tuple[tuple[str, str, str], ...]:
     """Halves of the months of a year: days 1-15 validate, the rest test."""
     rows = []
-    for month in span(f"{year}-01", f"{year}-12", "M"):
+    for month in np.arange(np.datetime64(f"{year}-01"), np.datetime64(f"{year + 1}-01")):
         first, end = month.astype("datetime64[D]"), (month + 1).astype("datetime64[D]")
         rows += [("val", str(first), str(first + 14)), ("test", str(first + 15), str(end - 1))]
     return tuple(rows)
 
 
-def span(first: str, last: str, unit: str = "D") -> np.ndarray:
-    """Every date (or month) from first to last, inclusive."""
-    return np.arange(np.datetime64(first, unit), np.datetime64(last, unit) + 1)
+def span(first: str, last: str) -> np.ndarray:
+    """Every date from first to last, inclusive, datetime64[D]."""
+    return np.arange(np.datetime64(first, "D"), np.datetime64(last, "D") + 1)
 
 
 CALENDARS: dict[str, Calendar] = {
@@ -77,26 +78,34 @@ CALENDARS: dict[str, Calendar] = {
 }
 
 
-def get_calendar(dataset: str) -> Calendar:
-    """Calendar of a data set; raises ValueError for an unknown name."""
+def get_calendar(dataset: str | Series) -> Calendar:
+    """Calendar of a data set; raises ValueError for an unknown name.
+
+    A series that is not bundled covers its own whole days and follows the monthly table.
+    """
+    if isinstance(dataset, Series):
+        days = all_days(dataset)
+        return CALENDARS.get(dataset.meta.name, Calendar(str(days[0]), str(days[-1])))
     if dataset not in CALENDARS:
         raise ValueError(unknown("data set", dataset, CALENDARS))
     return CALENDARS[dataset]
 
 
-def all_days(dataset: str) -> np.ndarray:
-    """Every local day of a data set, datetime64[D]."""
+def all_days(dataset: str | Series) -> np.ndarray:
+    """Every local day of a data set, datetime64[D]; of a series its whole days."""
+    if isinstance(dataset, Series):
+        return whole_days(dataset)
     calendar = get_calendar(dataset)
     return span(calendar.first, calendar.last)
 
 
-def list_splits(dataset: str) -> tuple[str, ...]:
+def list_splits(dataset: str | Series) -> tuple[str, ...]:
     """Names of the splits of a data set."""
     named = dict.fromkeys(row[0] for row in get_calendar(dataset).ranges)
     return tuple(named) if named else ("train", "val", "test")
 
 
-def label_days(dataset: str, horizon_days: int = 1) -> np.ndarray:
+def label_days(dataset: str | Series, horizon_days: int = 1) -> np.ndarray:
     """Split name of every day of `all_days`, "" where unused: one label a day, so no two splits overlap."""
     calendar, days = get_calendar(dataset), all_days(dataset)
     if not calendar.ranges:
@@ -121,13 +130,13 @@ def _weekly_split(day: date) -> str:
     return SPLIT_OF_WEEK[day.isocalendar().week % WEEK_CYCLE]
 
 
-def split_days(dataset: str, split: str, horizon_days: int = 1) -> np.ndarray:
+def split_days(dataset: str | Series, split: str, horizon_days: int = 1) -> np.ndarray:
     """Local days of one split in order, datetime64[D]; raises ValueError for an unknown split.
 
     Horizons above four days use ISO weeks in single-year sets: week mod 5 in {1, 2, 3}, 4, 0.
     """
     if split not in list_splits(dataset):
-        raise ValueError(unknown(f"split of {dataset}", split, list_splits(dataset)))
+        raise ValueError(unknown(f"split of {_name(dataset)}", split, list_splits(dataset)))
     return all_days(dataset)[label_days(dataset, horizon_days) == split]
 
 
@@ -152,13 +161,19 @@ def find_overlap(groups: Sequence[np.ndarray]) -> np.ndarray:
     return days[counts > 1]
 
 
-def window_days(dataset: str, start_date: str | None, end_date: str | None, horizon_days: int = 1) -> np.ndarray:
+def _name(dataset: str | Series) -> str:
+    return dataset if isinstance(dataset, str) else dataset.meta.name
+
+
+def window_days(
+    dataset: str | Series, start_date: str | None, end_date: str | None, horizon_days: int = 1
+) -> np.ndarray:
     """Days of a custom window, both ends included.
 
     Raises DataError (a ValueError) when only one date is given, a date is malformed or outside the data, or
     the window holds fewer days than the horizon.
     """
-    calendar = get_calendar(dataset)
+    covered = all_days(dataset)
     if start_date is None or end_date is None:
         raise DataError(f"got start_date={start_date!r} and end_date={end_date!r}. Give both dates or neither.")
     try:
@@ -167,9 +182,9 @@ def window_days(dataset: str, start_date: str | None, end_date: str | None, hori
         raise DataError(f"window {start_date!r} to {end_date!r}: {err}. Write dates as YYYY-MM-DD.") from err
     if not len(days):
         raise DataError(f"window {start_date} to {end_date} ends before it starts. Swap the dates.")
-    if days[0] < np.datetime64(calendar.first) or days[-1] > np.datetime64(calendar.last):
+    if days[0] < covered[0] or days[-1] > covered[-1]:
         raise DataError(
-            f"window {start_date} to {end_date} leaves {dataset}, which holds {calendar.first} to {calendar.last}."
+            f"window {start_date} to {end_date} leaves {_name(dataset)}, which holds {covered[0]} to {covered[-1]}."
         )
     if len(days) < horizon_days:
         raise DataError(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import math
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import jax.numpy as jnp
@@ -16,7 +17,7 @@ from powerzoo_jax.base.numerics import resolve_dtype
 from powerzoo_jax.cases import Case, load_case
 from powerzoo_jax.cases.case import without_idle_branches
 from powerzoo_jax.cases.grid import to_grid
-from powerzoo_jax.data import Bank, build_bank
+from powerzoo_jax.data import Bank, Series, build_bank, list_datasets, load_dataset
 from powerzoo_jax.devices import placement, storage_params
 from powerzoo_jax.envs.align import pad_feeder_env
 from powerzoo_jax.envs.core import Sim
@@ -26,6 +27,7 @@ from powerzoo_jax.envs.observe import Block, FieldTable, table
 from powerzoo_jax.powerflow import nominal_injection, prepare_feeder
 
 MINUTES_PER_HOUR = 60
+SOURCES = ("load_set", "price_set")
 BASE_LOAD_FACTOR = 0.5  # middle of what a normalised load profile spans: the chord converges fastest around its base
 
 
@@ -37,9 +39,12 @@ class FeederStorageSettings:
     battery_bus_ids:        external bus ids, one battery each
     battery_capacity_mwh, battery_power_mw, eta_roundtrip, soc_min, soc_max, degradation_per_mwh
     initial_soc:            a value, or (low, high) to draw from
-    load_set, load_column, price_set, price_column: series
+    load_set, price_set:    name of a bundled set, path of a CSV file (`data.read_csv`), or a `data.Series`
+    load_column, price_column: signal of it
+    data_source:            the caller's load_set, with its default signal unless load_column is given as well
     start_date, end_date:   ISO dates that replace the split calendar
     max_load_ratio, load_scale: load = max_load_ratio * load_scale * nominal * D(t) / D_ref
+    min_load_ratio:         ratio that the smallest value of all data is mapped to (None: D_min / D_ref of the maximum)
     v_min, v_max:           [pu] band;  v_slack: None takes the case's set-point
     rate_mva:               rating of every branch (None: the case's own, 0 = unlimited)
     voll:                   [$/MWh]
@@ -56,13 +61,15 @@ class FeederStorageSettings:
     soc_max: float = 0.9
     initial_soc: float | tuple[float, float] = 0.5
     degradation_per_mwh: float = 5.0
-    load_set: str = "simbench_2016"
+    load_set: str | Path | Series = "simbench_2016"
     load_column: str = "mv_semiurb"
-    price_set: str = "de_smard_2018"
+    price_set: str | Path | Series = "de_smard_2018"
     price_column: str = "price.day_ahead_per_mwh"
+    data_source: str | Path | Series | None = None
     start_date: str | None = None
     end_date: str | None = None
     max_load_ratio: float = 0.85
+    min_load_ratio: float | None = None
     load_scale: float = 1.0
     v_min: float = 0.90
     v_max: float = 1.10
@@ -80,7 +87,9 @@ def resolve_settings(spec: TaskSpec, overrides: dict[str, Any]) -> FeederStorage
     for key in overrides:
         if key not in known:
             raise TypeError(f"{spec.id}: {unknown('keyword', key, known)}")
-    merged = dict(spec.overrides) | overrides
+    merged = dict(spec.overrides) | _name_source(spec, overrides)
+    # a file becomes the series itself, so that it is read once
+    merged |= {key: load_dataset(merged[key]) for key in SOURCES if merged.get(key, "") not in list_datasets()}
     if isinstance(merged.get("battery_bus_ids"), int):
         merged["battery_bus_ids"] = (merged["battery_bus_ids"],)
     settings = FeederStorageSettings(**merged)
@@ -90,6 +99,17 @@ def resolve_settings(spec: TaskSpec, overrides: dict[str, Any]) -> FeederStorage
     if not settings.battery_bus_ids:
         raise ValueError(f"{spec.id}: battery_bus_ids is empty. Name at least one bus.")
     return settings
+
+
+def _name_source(spec: TaskSpec, overrides: dict[str, Any]) -> dict[str, Any]:
+    """Put `data_source` in the place of the load set, with its default signal."""
+    source = overrides.get("data_source")
+    if source is None:
+        return overrides
+    if "load_set" in overrides:
+        raise ValueError(f"{spec.id}: data_source and load_set name the same thing. Give one of them.")
+    data = load_dataset(source)
+    return {"load_column": data.meta.default} | overrides | {"load_set": data}
 
 
 def _check_ranges(spec: TaskSpec, settings: FeederStorageSettings) -> None:
@@ -127,6 +147,7 @@ def build_feeder_storage(
         horizon,
         start_date=settings.start_date,
         end_date=settings.end_date,
+        load_floor=None if settings.min_load_ratio is None else settings.min_load_ratio / settings.max_load_ratio,
     )
     case = without_idle_branches(load_case(spec.case if settings.case is None else settings.case))
     _refuse_slack_devices(case, settings)

@@ -23,6 +23,7 @@ DEMAND = "mapie-1.6.0/examples/data/zaffran2022_prices.csv.gz"
 STAMP_NS = 1_000_000  # the tables are stamped in milliseconds
 LONGEST_FILL = 16  # steps
 LOWEST_GB_TOTAL_MW = 15_000.0
+JUMP_MW = 4_000.0
 WIND_DROP = 0.85  # share of the median of seven half-hours below which wind is taken for a reporting gap
 
 FR_TYPES = {"solar_mw": "Solar", "wind_mw": "Wind Onshore", "nuclear_mw": "Nuclear", "gas_mw": "Fossil Gas"}
@@ -102,12 +103,15 @@ def build_gb(paths: tuple[Path, ...], info: DatasetInfo) -> Built:
     filled = fill_gaps(table, absent | low | drops, LONGEST_FILL)
     names = [f"{name}_mw" for name in GB_TYPES]
     installed = _installed(paths[0], years, clock)
-    values = np.concatenate([filled[: len(GB_TYPES)], filled.sum(axis=0)[None], installed])
+    total = filled.sum(axis=0)
+    jumps = int((np.abs(np.diff(total)) > JUMP_MW).sum())
+    values = np.concatenate([filled[: len(GB_TYPES)], total[None], installed])
     names += ["generation_total_mw", *(f"{name}_installed_mw" for name in GB_TYPES)]
     return Built(
         encode(clock, names, values, np.ones(len(names))) | mark(absent | low | drops),
         tuple(ENTSOE.format(year, "GB", kind) for kind in ("gen", "installedGen") for year in years),
-        "total = all types, with oil and other; installed capacity of each year repeated",
+        "total = all types, with oil and other; installed capacity of each year repeated; "
+        f"{jumps} half-hourly changes of the total above 4 GW remain, morning ramps and gaps of single types",
         {
             "rows with a duplicated stamp, dropped": twice,
             "half-hours without gas, nuclear or onshore wind, interpolated": int(absent.sum()),

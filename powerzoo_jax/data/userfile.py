@@ -1,0 +1,105 @@
+"""A user's own series: CSV file in, `Series` out, or an error that names line, value and remedy."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from pathlib import Path
+
+import numpy as np
+
+from powerzoo_jax.base.errors import DataError, DataMissing, listing, unknown
+from powerzoo_jax.data.adapters.table import Table, read_table
+from powerzoo_jax.data.clock import SECOND_NS, convert_stamps, standard_offset
+from powerzoo_jax.data.series import Series, make_series, refuse_missing
+
+TIME = "time"
+# header -> canonical signal, unit, factor to that unit
+COLUMNS = {
+    "load_mw": ("load.actual_mw", "MW", 1.0),
+    "load_kw": ("load.actual_mw", "MW", 1e-3),
+    "load_pu": ("load.profile_pu", "pu", 1.0),
+    "solar_mw": ("solar.available_mw", "MW", 1.0),
+    "solar_kw": ("solar.available_mw", "MW", 1e-3),
+    "wind_mw": ("wind.available_mw", "MW", 1.0),
+    "wind_kw": ("wind.available_mw", "MW", 1e-3),
+    "price_per_mwh": ("price.day_ahead_per_mwh", "$/MWh", 1.0),
+    "price_eur_per_mwh": ("price.day_ahead_per_mwh", "EUR/MWh", 1.0),
+    "price_usd_per_mwh": ("price.day_ahead_per_mwh", "USD/MWh", 1.0),
+    "price_gbp_per_mwh": ("price.day_ahead_per_mwh", "GBP/MWh", 1.0),
+}
+DELIMITERS = {".tsv": "\t"}
+
+
+def read_csv(path: str | Path, *, zone: str = "UTC") -> Series:
+    """Read a CSV file with a column `time` and columns of `COLUMNS`, whose endings are their units.
+
+    time:  ISO 8601 start of each interval, with an offset ("2023-01-01T00:00+01:00") or without one
+    zone:  IANA zone of stamps without an offset, and of the local standard clock that days follow
+
+    The steps must be equal and complete.  Raises DataMissing when there is no such file and DataError for a
+    wrong header or unit, a bad stamp, time that goes backwards, duplicated or missing stamps, a cell that is
+    no number, or a column with missing values.
+
+    Example:
+        load = read_csv("my_load.csv", zone="Europe/Madrid")
+    """
+    path = Path(path)
+    if not path.is_file():
+        raise DataMissing(f"no file {str(path)!r}. Check the path; the names of bundled sets carry no ending.")
+    table = read_table(path, (TIME,), DELIMITERS.get(path.suffix.lower(), ","))
+    columns, units, headers = _columns(path.name, table)
+    times = _instants(table, zone)
+    year = np.datetime64(int(times[0]), "ns").astype("datetime64[Y]").astype(int) + 1970
+    series = make_series(
+        path.name,
+        times,
+        columns,
+        units,
+        headers=headers,
+        offset_minutes=standard_offset(zone, int(year)),
+        title=f"user's file {path.name}",
+        licence="the user's",
+        civil_zone=zone,
+        currency_note="Prices are read as $, one to one." if any("MWh" in unit for unit in units.values()) else "",
+    )
+    refuse_missing(series, columns)
+    return series
+
+
+def _columns(name: str, table: Table) -> tuple[dict[str, np.ndarray], dict[str, str], dict[str, str]]:
+    """Values, unit and header of each signal."""
+    columns: dict[str, np.ndarray] = {}
+    units: dict[str, str] = {}
+    headers: dict[str, str] = {}
+    for header in table.columns:
+        if header == TIME:
+            continue
+        if header not in COLUMNS:
+            raise DataError(f"{name}: {unknown('column', header, COLUMNS)} The ending is the unit of the values.")
+        signal, unit, factor = COLUMNS[header]
+        if signal in columns:
+            raise DataError(f"{name} gives {signal} twice. Keep one of its columns.")
+        columns[signal], units[signal], headers[signal] = table.numbers(header) * factor, unit, header
+    if not columns:
+        raise DataError(f"{name} has no column beside {TIME!r}. Valid: {', '.join(COLUMNS)}.")
+    return columns, units, headers
+
+
+def _instants(table: Table, zone: str) -> np.ndarray:
+    stamps, wrong = [], []
+    for row, cell in enumerate(table.columns[TIME]):
+        try:
+            stamps.append(datetime.fromisoformat(cell.strip()))
+        except ValueError:
+            wrong.append(f"line {table.lines[row]} {cell!r}")
+    if wrong:
+        raise DataError(f"{table.where}: {listing(wrong)} is no ISO 8601 time. Write 2023-01-31T14:30 (+01:00).")
+    aware = {stamp.tzinfo is not None for stamp in stamps}
+    if len(aware) == 2:
+        raise DataError(f"{table.where}: some stamps have an offset from UTC and some have none. Use one kind.")
+    if aware == {True}:
+        return np.array([round(stamp.timestamp()) * SECOND_NS for stamp in stamps], np.int64)
+    try:
+        return convert_stamps(stamps, zone)
+    except ValueError as err:
+        raise DataError(f"{table.where}: {err} Give the zone of the stamps, or write their offset.") from err
