@@ -1,6 +1,9 @@
 """Network cases on the host: tables, readers, rules and the shipped library."""
 
 from powerzoo_jax.cases.case import Case as Case
+from powerzoo_jax.cases.exchange import from_matpower as from_matpower
+from powerzoo_jax.cases.exchange import from_pandapower as from_pandapower
+from powerzoo_jax.cases.exchange import to_matpower as to_matpower
 from powerzoo_jax.cases.feeder_library import list_feeders as list_feeders
 from powerzoo_jax.cases.feeder_library import load_feeder as load_feeder
 from powerzoo_jax.cases.library import list_cases as list_cases

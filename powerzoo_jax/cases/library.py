@@ -9,10 +9,9 @@ from pathlib import Path
 
 import numpy as np
 
-from powerzoo_jax.base.errors import CaseError, DataMissing, unknown
+from powerzoo_jax.base.errors import CaseError, unknown
 from powerzoo_jax.cases.case import BranchTable, BusTable, Case, LoadTable, UnitTable
-from powerzoo_jax.cases.matpower import read_matpower
-from powerzoo_jax.cases.validate import assert_valid
+from powerzoo_jax.cases.exchange import from_matpower
 
 FOLDER = Path(__file__).parent / "tables"
 
@@ -44,7 +43,7 @@ def load_case(name_or_path: str | int | os.PathLike[str]) -> Case:
     """
     text = os.fspath(name_or_path) if isinstance(name_or_path, os.PathLike) else str(name_or_path)
     if text.lower().endswith(".m"):
-        return _from_file(Path(text))
+        return from_matpower(text)
     name = text.strip().lower()
     name = name if name.startswith(("case", VARIANT)) else f"case{name}"
     if name in NOT_OFFERED:
@@ -52,17 +51,6 @@ def load_case(name_or_path: str | int | os.PathLike[str]) -> Case:
     if name not in list_cases():
         raise ValueError(unknown("case", name_or_path, list_cases()))
     return _shipped(name)
-
-
-def _from_file(path: Path) -> Case:
-    if not path.is_file():
-        raise DataMissing(
-            f"There is no case file {str(path)!r}. Check the path (the current folder is {str(Path.cwd())!r}), "
-            f"or give a shipped name: {', '.join(list_cases())}."
-        )
-    case = read_matpower(path)
-    assert_valid(case)
-    return case
 
 
 @cache

@@ -33,6 +33,7 @@ INDEX_LISTS: dict[str, tuple[int, ...]] = {
 
 PLAIN = re.compile(r"(?:[\d\s.eE+\-,;]|\b(?:Inf|NaN|inf|nan)\b)*")
 REFERENCE = re.compile(r"\b([A-Za-z]\w*)\.(\w+)(?:\(([^()]*)\))?")
+NOTE = re.compile(r"^%% note: (.+)$", re.MULTILINE)  # what `to_matpower` keeps of a case's notes
 MOST_PROBLEMS = 20  # a file that is no case at all must not print itself back
 
 
@@ -73,7 +74,7 @@ def read_matpower(path_or_text: str | Path, name: str | None = None) -> Case:
             shown.append(Problem("case", "text", (), f"{more} further lines cannot be read.", ""))
         raise CaseError(render_problems(title, shown))
     assert work.base_mva is not None  # _check_presence
-    return assemble(title, work.base_mva, header(text), work.tables, tuple(work.notes))
+    return assemble(title, work.base_mva, header(text), work.tables, (*work.notes, *NOTE.findall(text)))
 
 
 def _source(path_or_text: str | Path) -> tuple[str, str]:

@@ -21,11 +21,12 @@ DIGITS = 9  # significant: the file carries 10 decimals of numbers that went thr
 
 
 class _Table:
-    """One element table of the file: columns by name, rows in the order of the file."""
+    """One element table of the file: columns by name, rows by index (the file sorts it as text: 0, 1, 10, 100, ...)."""
 
     def __init__(self, content: dict[str, Any]) -> None:
-        self.index = [int(i) for i in content["index"]]
-        self._columns = {name: [row[k] for row in content["data"]] for k, name in enumerate(content["columns"])}
+        rows = sorted(zip(map(int, content["index"]), content["data"], strict=True), key=lambda row: row[0])
+        self.index = [index for index, _ in rows]
+        self._columns = {name: [row[k] for _, row in rows] for k, name in enumerate(content["columns"])}
 
     def __len__(self) -> int:
         return len(self.index)

@@ -25,7 +25,7 @@ def frame(**columns: list) -> dict:
 
 
 def saved_net(**changes: dict) -> str:
-    """Two buses, a line of 2 km with two circuits, a transformer with an off-nominal tap, a unit and a negative load."""
+    """Three buses, a line of 2 km with two circuits, a transformer off its nominal tap, units and a negative load."""
     tables = {
         "bus": frame(vn_kv=[110.0, 110.0, 20.0], max_vm_pu=[1.1] * 3, min_vm_pu=[0.9] * 3, in_service=[True] * 3),
         "ext_grid": frame(
