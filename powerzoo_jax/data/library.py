@@ -9,6 +9,7 @@ import numpy as np
 
 from powerzoo_jax.base.errors import DataError, DataMissing
 from powerzoo_jax.base.npz import read_npz
+from powerzoo_jax.data.adapters import ADAPTERS, read_official
 from powerzoo_jax.data.clock import MINUTE_NS, SECOND_NS, local_days
 from powerzoo_jax.data.manifest import DATASETS, get_info
 from powerzoo_jax.data.series import EVENTS, DatasetInfo, Series, content_hash, freeze
@@ -23,11 +24,15 @@ FILE_SUFFIXES = (".csv", ".txt", ".tsv")
 def load_dataset(source: str | Path | Series) -> Series:
     """Load a bundled data set by name, read once per process; or a user's CSV file by its path.
 
-    A series is returned as it is.  Raises ValueError for an unknown name, DataMissing when the file is absent
-    and DataError when the content is not what the manifest says or the user's file has a mistake.
+    "neso:PATH" and its like read official files (`data.adapters`); a series is returned as it is.
+    Raises ValueError for an unknown name, DataMissing when the file is absent and DataError when the content
+    is not what the manifest says or the user's file has a mistake.
     """
     if isinstance(source, Series):
         return source
+    kind, _, path = str(source).partition(":")
+    if kind in ADAPTERS and path:
+        return read_official(kind, path)[0]
     if isinstance(source, Path) or Path(source).suffix.lower() in FILE_SUFFIXES:
         return read_csv(source)
     return _load(get_info(source).name)

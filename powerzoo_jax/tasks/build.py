@@ -39,7 +39,8 @@ class FeederStorageSettings:
     battery_bus_ids:        external bus ids, one battery each
     battery_capacity_mwh, battery_power_mw, eta_roundtrip, soc_min, soc_max, degradation_per_mwh
     initial_soc:            a value, or (low, high) to draw from
-    load_set, price_set:    name of a bundled set, path of a CSV file (`data.read_csv`), or a `data.Series`
+    load_set, price_set:    name of a bundled set, path of a CSV file (`data.read_csv`), "neso:PATH" and its like
+                            (`data.adapters`), or a `data.Series`
     load_column, price_column: signal of it
     data_source:            the caller's load_set, with its default signal unless load_column is given as well
     start_date, end_date:   ISO dates that replace the split calendar

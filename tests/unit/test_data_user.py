@@ -10,6 +10,8 @@ from powerzoo_jax.base import DataError, DataMissing
 from powerzoo_jax.data import build_bank, list_splits, load_dataset, make_series, read_csv, split_days
 from powerzoo_jax.data.clock import iso_dates
 from powerzoo_jax.data.splits import all_days
+from powerzoo_jax.tasks.build import resolve_settings
+from powerzoo_jax.tasks.registry import get_spec
 
 PAGE = Path(__file__).parents[2] / "docs" / "data.md"
 HOUR = np.timedelta64(1, "h")
@@ -200,3 +202,32 @@ def test_missing_values_never_reach_a_bank():
     series = make_series("mine", hours, {"load.actual_mw": values}, {"load.actual_mw": "MW"}, offset_minutes=0)
     with pytest.raises(DataError, match="lacks 1 of 48 values"):
         build_bank(series, "load.actual_mw", "de_smard_2018", "price_eur_per_mwh", 30, "train", 48)
+
+
+def test_official_files_are_named_by_source_and_path(tmp_path):
+    # 26 and 27 March 2023: the clock is put forward on the 26th, which has 46 periods
+    rows = [f"2023-03-{26 + (p >= 46)},{p % 46 + 1 if p < 46 else p - 45},{20000 + p}" for p in range(46 + 48)]
+    path = write(tmp_path, "\n".join(["SETTLEMENT_DATE,SETTLEMENT_PERIOD,ND", *rows]) + "\n", "demanddata_2023.csv")
+    data = load_dataset(f"neso:{path}")
+    assert data.meta.name == "neso" and len(data.time_utc) == 94
+    assert data.column("load.actual_mw")[[0, 93]].tolist() == [20000, 20093]
+    assert iso_dates(all_days(data)) == ("2023-03-26",)  # the civil 27th ends at 23:00 of the standard clock
+    with pytest.raises(DataMissing):
+        load_dataset(f"neso:{tmp_path / 'nowhere.csv'}")
+
+
+@pytest.mark.parametrize("keyword", ["load_set", "data_source"])
+def test_a_task_takes_a_path_under_either_keyword(tmp_path, keyword):
+    path = year_of_hours(tmp_path)
+    settings = resolve_settings(get_spec("battery_arbitrage"), {keyword: str(path), "load_column": "load_mw"})
+    assert settings.load_set.meta.name == "my_load.csv" and settings.load_column == "load_mw"
+
+
+def test_a_task_refuses_two_names_for_its_load():
+    with pytest.raises(ValueError, match="Give one of them"):
+        resolve_settings(get_spec("battery_arbitrage"), {"load_set": "simbench_2016", "data_source": "fr_2017_2019"})
+
+
+def test_a_named_data_source_brings_its_default_signal():
+    settings = resolve_settings(get_spec("battery_arbitrage"), {"data_source": "fr_2017_2019"})
+    assert (settings.load_set, settings.load_column) == (load_dataset("fr_2017_2019"), "load.actual_mw")
