@@ -22,5 +22,6 @@ from powerzoo_jax.data.splits import label_days as label_days
 from powerzoo_jax.data.splits import list_splits as list_splits
 from powerzoo_jax.data.splits import runs as runs
 from powerzoo_jax.data.splits import split_days as split_days
+from powerzoo_jax.data.splits import split_rows as split_rows
 from powerzoo_jax.data.splits import window_days as window_days
 from powerzoo_jax.data.userfile import read_csv as read_csv

@@ -10,10 +10,10 @@ import numpy as np
 from powerzoo_jax.base.errors import DataError, DataMissing
 from powerzoo_jax.base.npz import read_npz
 from powerzoo_jax.data.adapters import ADAPTERS, read_official
-from powerzoo_jax.data.clock import MINUTE_NS, SECOND_NS, local_days
+from powerzoo_jax.data.clock import MINUTE_NS, SECOND_NS
 from powerzoo_jax.data.manifest import DATASETS, get_info
 from powerzoo_jax.data.series import EVENTS, DatasetInfo, Series, content_hash, freeze
-from powerzoo_jax.data.splits import split_days
+from powerzoo_jax.data.splits import split_rows
 from powerzoo_jax.data.userfile import read_csv
 
 BUNDLED = Path(__file__).parent / "bundled"
@@ -85,8 +85,7 @@ def price_quantiles(source: str | Series, signal: str) -> tuple[float, float]:
 
 @cache
 def _price_quantiles(data: Series, signal: str) -> tuple[float, float]:
-    days = local_days(data.time_utc, data.meta.offset_minutes)
-    train = np.isin(days, split_days(data, "train"))
+    train = split_rows(data, "train")
     if not train.any():
         train[:] = True
     low, high = np.percentile(data.column(signal)[train].astype(np.float64), PRICE_QUANTILES)

@@ -16,7 +16,7 @@ from powerzoo_jax.data.clock import local_days
 from powerzoo_jax.data.library import load_dataset
 from powerzoo_jax.data.manifest import list_datasets
 from powerzoo_jax.data.series import EVENTS, Series
-from powerzoo_jax.data.splits import find_overlap, label_days, list_splits, split_days
+from powerzoo_jax.data.splits import find_overlap, label_days, list_splits, split_days, split_rows
 
 PAGE = Path("docs") / "data.md"
 COMMAND = "python -m powerzoo_jax.data.report --write"
@@ -42,6 +42,9 @@ Time is UTC inside. A day is a day of the local standard clock of its set, so it
 clock change, of 23 and 25 hours, exist only in the civil stamps of the sources. Coarser steps are means; finer ones
 hold prices and interpolate everything else.
 
+A task has one primary data set. A secondary one lends the same month and day of its own split; where it has no such
+day, a day of the same month of that split, or of the nearest month, drawn with the seed of the episode.
+
 ## Your own series
 
 A CSV file has a column `time` (ISO 8601, start of the interval, with an offset from UTC or in UTC) and columns such as
@@ -58,7 +61,8 @@ state, obs = sim.init(jax.random.key(0))
 out = sim.step(state, jax.numpy.ones((1, 1)))
 ```
 
-Stamps on a civil clock: `data_source=read_csv("my_load.csv", zone="Europe/Madrid")`.
+Official files: `data_source="neso:demanddata_2023.csv"`; `powerzoo_jax.data.adapters.list_official()` names the
+sources. Stamps on a civil clock: `data_source=read_csv("my_load.csv", zone="Europe/Madrid")`.
 """
 
 
@@ -132,7 +136,7 @@ def _statistics(name: str, data: Series) -> Iterator[str]:
     yield "| signal | unit | split | days | steps repaired | mean | std | min | max |"
     yield "|---|---|---|---|---|---|---|---|---|"
     day = local_days(data.time_utc, data.meta.offset_minutes)
-    rows_of = {split: np.isin(day, split_days(name, split)) for split in list_splits(name)}
+    rows_of = {split: split_rows(data, split) for split in list_splits(name)}
     for signal in data.meta.signals:
         for split, rows in rows_of.items():
             values = data.column(signal.name)[rows].astype(np.float64)

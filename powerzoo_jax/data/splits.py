@@ -9,7 +9,8 @@ from datetime import date
 import numpy as np
 
 from powerzoo_jax.base.errors import DataError, unknown
-from powerzoo_jax.data.series import Series, whole_days
+from powerzoo_jax.data.clock import local_days
+from powerzoo_jax.data.series import EVENTS, Series, whole_days
 
 UNUSED = ""
 # Validation runs of the monthly table hold four days: longer horizons need whole weeks
@@ -83,17 +84,18 @@ def get_calendar(dataset: str | Series) -> Calendar:
 
     A series that is not bundled covers its own whole days and follows the monthly table.
     """
-    if isinstance(dataset, Series):
-        days = all_days(dataset)
-        return CALENDARS.get(dataset.meta.name, Calendar(str(days[0]), str(days[-1])))
+    if isinstance(dataset, Series) and dataset.meta.name not in CALENDARS:
+        days = whole_days(dataset)
+        return Calendar(str(days[0]), str(days[-1]))
+    dataset = _name(dataset)
     if dataset not in CALENDARS:
         raise ValueError(unknown("data set", dataset, CALENDARS))
     return CALENDARS[dataset]
 
 
 def all_days(dataset: str | Series) -> np.ndarray:
-    """Every local day of a data set, datetime64[D]; of a series its whole days."""
-    if isinstance(dataset, Series):
+    """Every local day of a data set, datetime64[D]; of a series its whole days, of events those of the calendar."""
+    if isinstance(dataset, Series) and dataset.meta.step_minutes != EVENTS:
         return whole_days(dataset)
     calendar = get_calendar(dataset)
     return span(calendar.first, calendar.last)
@@ -138,6 +140,12 @@ def split_days(dataset: str | Series, split: str, horizon_days: int = 1) -> np.n
     if split not in list_splits(dataset):
         raise ValueError(unknown(f"split of {_name(dataset)}", split, list_splits(dataset)))
     return all_days(dataset)[label_days(dataset, horizon_days) == split]
+
+
+def split_rows(data: Series, split: str, horizon_days: int = 1) -> np.ndarray:
+    """Which rows (T,) of a series, or which events, fall on a day of the split."""
+    days = split_days(data, split, horizon_days)
+    return np.isin(local_days(data.time_utc, data.meta.offset_minutes), days)
 
 
 def runs(days: np.ndarray) -> list[np.ndarray]:

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from powerzoo_jax.data import list_datasets, splits
+from powerzoo_jax.data import list_datasets, load_dataset, splits
 
 SETS = tuple(splits.CALENDARS)
 SINGLE_YEAR = ("simbench_2016", "de_smard_2018", "de_2018", "tmy", "caiso_moer", "activsg200_load")
@@ -64,6 +64,18 @@ def test_charging_calendar_is_the_published_one():
     found = {s: splits.split_days("acn_sessions", s).astype(str) for s in ("train", "val", "test")}
     assert (found["train"][0][:4], found["train"][-1][:4], found["test"][0][:4]) == ("2019", "2019", "2021")
     assert (found["val"][0], found["val"][-1], len(found["val"])) == ("2020-02-01", "2020-03-10", 39)
+
+
+def test_sessions_of_each_split_are_counted():
+    data = load_dataset("acn_sessions")
+    found = [int(splits.split_rows(data, split).sum()) for split in ("train", "val", "test")]
+    assert found == [18534, 3045, 4915]
+
+
+def test_rows_of_the_splits_are_disjoint_and_whole_days():
+    data = load_dataset("gb_2018_2020")
+    rows = np.stack([splits.split_rows(data, split) for split in ("train", "val", "test")])
+    assert np.all(rows.sum(axis=0) == 1) and np.all(rows.sum(axis=1) % 48 == 0)
 
 
 @pytest.mark.parametrize("name", [n for n in SETS if n != "acn_sessions"])
