@@ -23,6 +23,13 @@ def test_no_day_is_in_two_splits(name, horizon):
     assert all(len(g) for g in groups)
 
 
+@pytest.mark.parametrize("name", SETS)
+def test_no_date_stands_in_two_rows_of_a_calendar(name):
+    # labels alone could not tell: a day in two rows would carry the last one
+    rows = [splits.span(first, last) for _, first, last in splits.get_calendar(name).ranges]
+    assert not rows or splits.find_overlap(rows).size == 0
+
+
 def test_overlap_check_sees_a_shared_day():
     shared = splits.find_overlap([splits.span("2018-01-01", "2018-01-05"), splits.span("2018-01-05", "2018-01-09")])
     assert shared.tolist() == [np.datetime64("2018-01-05").item()]
