@@ -84,12 +84,11 @@ def solve_threephase(
 
 
 def _with_taps(factors: ThreePhaseFactors, p: Array, q: Array, taps: Array | None) -> tuple[Array, Array]:
-    """Append the rows of moved units: their `p` is 1 / t - 1 / t0."""
-    regulator = factors.unit_regulator
-    if regulator.shape[-1] == 0:
+    """Append the rows of moved units: their `p` is proportional to 1 / t - 1 / t0."""
+    if factors.moved.shape[-1] == 0:
         return p, q
     ratio = factors.taps if taps is None else taps
-    moved = jnp.repeat((1 / ratio - 1 / factors.taps)[regulator], 2)
+    moved = (1 / ratio - 1 / factors.taps)[factors.row_regulator] * factors.moved
     return jnp.concatenate([p, moved]), jnp.concatenate([q, jnp.zeros_like(moved)])
 
 

