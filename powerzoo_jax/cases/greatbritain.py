@@ -68,7 +68,8 @@ def transmission_part(case: Case, name: str, note: str) -> Case:
         return np.bincount(home, values, minlength=case.n_bus)[top]
 
     p_mw, q_mvar = moved(case.p_load_mw), moved(case.q_load_mvar)
-    unit = replace(case.unit, bus_id=case.bus.id[home[case.positions(case.unit.bus_id)]])
+    at = home[case.positions(case.unit.bus_id)]
+    unit = replace(case.unit, bus_id=case.bus.id[at], v_set_pu=_of_largest(at, case.unit.p_max_mw, case.unit.v_set_pu))
     bus = replace(_rows(case.bus, top), gs_mw=moved(case.bus.gs_mw), bs_mvar=moved(charging))
     fed = np.isin(bus.id, unit.bus_id) & (bus.kind == PQ)
     has_load = (p_mw != 0) | (q_mvar != 0)
@@ -100,6 +101,13 @@ def nearest_bus(n_bus: int, f: np.ndarray, t: np.ndarray, length: np.ndarray, go
             if home[other] < 0:
                 heapq.heappush(queue, (distance + d, goal, other))
     return home
+
+
+def _of_largest(at: np.ndarray, size: np.ndarray, values: np.ndarray) -> np.ndarray:
+    """The value of the largest unit at the same bus, (G,): one bus holds one voltage."""
+    order = np.argsort(size, kind="stable")
+    chosen = dict(zip(at[order].tolist(), values[order].tolist(), strict=True))
+    return np.array([chosen[i] for i in at.tolist()])
 
 
 def _rows(table: Any, at: np.ndarray) -> Any:

@@ -54,7 +54,7 @@ def test_formulas_in_cells_are_computed():
 def test_infinite_limits_are_kept():
     case = read_matpower(SMALL)
     assert case.unit.q_max_mvar[0] == math.inf and case.unit.q_min_mvar[0] == -math.inf
-    assert validate(case) == [p for p in validate(case) if p.component == "bus"]  # bus 3 is switched off
+    assert not any(p.component == "unit" for p in validate(case))
 
 
 def test_zero_tap_becomes_one_and_zero_angle_limits_become_none():
