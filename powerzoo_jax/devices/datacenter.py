@@ -1,0 +1,241 @@
+"""Data centres at work: jobs start, IT and cooling draw power, the room warms or cools; over a unit axis."""
+
+from __future__ import annotations
+
+import math
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+from flax import struct
+from jax import Array
+
+from powerzoo_jax.base.numerics import safe_divide
+from powerzoo_jax.devices import jobs
+from powerzoo_jax.devices.facility import DataCenterParams, Sizes
+from powerzoo_jax.devices.jobs import Jobs, Pool
+
+SUBSTEP_MIN = 5  # longest step of the temperature's integration
+URGENCY_SPAN = 5.0  # durations of slack that count as no urgency at all
+HOT_DAY_C = 35.0  # outdoor temperature of the design day that scales cooling power
+
+ACTIONS = (("train", -1.0, 1.0), ("finetune", -1.0, 1.0), ("cooling", -1.0, 1.0))
+IDLE = (0.0, 0.0, 0.0)
+
+
+@struct.dataclass(kw_only=True)
+class DataCenterState:
+    """Jobs and temperature, and what the last step used.
+
+    train, finetune:  Pool
+    t_zone_c:         (G,)  [degC]
+    t_set_c:          (G,)  [degC]  set-point of the last step, the middle of its range at reset
+    infer_gpus:       (G,)          serving, and running jobs, in the last step
+    job_gpus:         (G,)
+    it_mw, cool_mw:   (G,)  [MW]
+    """
+
+    train: Pool
+    finetune: Pool
+    t_zone_c: Array
+    t_set_c: Array
+    infer_gpus: Array
+    job_gpus: Array
+    it_mw: Array
+    cool_mw: Array
+
+
+class DataCenterDelivery(NamedTuple):
+    """A `protocol.Delivery` (nothing is undelivered, money is the task's) and the constrained quantities.
+
+    missed_jobs:  (G,)  [jobs]  deadlines missed in the step
+    overtemp_c:   (G,)  [degC]  above the critical temperature at its end
+    """
+
+    p_mw: Array
+    undelivered_mw: Array
+    q_mvar: Array
+    cost_usd: Array
+    missed_jobs: Array
+    overtemp_c: Array
+
+
+class Order(NamedTuple):
+    """What is commanded, (G,) each: shares of the free GPUs for training and fine-tuning, and the set-point [degC]."""
+
+    train_share: Array
+    finetune_share: Array
+    t_set_c: Array
+
+
+class Weather(NamedTuple):
+    """What a step meets, (G,) each: inference utilisation [0, 1] and outdoor temperature [degC]."""
+
+    infer_util: Array
+    t_outdoor_c: Array
+
+
+def init(params: DataCenterParams, sizes: Sizes) -> DataCenterState:
+    """No jobs, the room at its initial temperature."""
+    nothing, n_unit = jnp.zeros_like(params.n_gpus), params.n_gpus.shape[0]
+    return DataCenterState(
+        train=jobs.empty(n_unit, sizes.queue, sizes.bins[0], nothing.dtype),
+        finetune=jobs.empty(n_unit, sizes.queue, sizes.bins[1], nothing.dtype),
+        t_zone_c=params.t_initial_c,
+        t_set_c=(params.set_low_c + params.set_high_c) / 2,
+        infer_gpus=nothing,
+        job_gpus=nothing,
+        it_mw=nothing,
+        cool_mw=nothing,
+    )
+
+
+def draw_arrivals(
+    key: Array, params: DataCenterParams, sizes: Sizes, dt_hours: float, minute: Array
+) -> tuple[Jobs, Jobs]:
+    """Draw the jobs (train, fine-tune) that arrive at the start of the step at `minute` () of the episode."""
+    keys = jax.random.split(key)
+    train = jobs.draw(keys[0], params.train, sizes.arrivals[0], dt_hours, minute, params.slack_factor)
+    return train, jobs.draw(keys[1], params.finetune, sizes.arrivals[1], dt_hours, minute, params.slack_factor)
+
+
+def command(params: DataCenterParams, action: Array) -> Order:
+    """Action (G, 3) in [-1, 1] -> shares u = (a + 1) / 2 and the set-point between its limits."""
+    u = (action + 1) / 2
+    return Order(u[:, 0], u[:, 1], params.set_low_c + u[:, 2] * (params.set_high_c - params.set_low_c))
+
+
+def step(
+    params: DataCenterParams,
+    state: DataCenterState,
+    order: Order,
+    dt_hours: float,
+    minute: Array,
+    arrivals: tuple[Jobs, Jobs],
+    weather: Weather,
+    *,
+    force_start: bool = False,
+) -> tuple[DataCenterState, DataCenterDelivery]:
+    """Queue arrivals, start what the order allows, run one step, cool the room.
+
+    minute:       ()  start of the step on the episode's clock
+    force_start:  also start jobs that would otherwise miss their deadline, as far as GPUs are free
+    P = -(P_it (1 + aux) + P_cool). A job holds its GPUs, and draws power, to the end of the step it finishes in.
+    """
+    dt_minutes = dt_hours * 60
+    train, refused_train = jobs.enqueue(state.train, arrivals[0])
+    finetune, refused_finetune = jobs.enqueue(state.finetune, arrivals[1])
+    running = jnp.sum(train.held_gpus, axis=1) + jnp.sum(finetune.held_gpus, axis=1)
+    # running jobs are not pre-empted: inference that exceeds what they leave is not served
+    serving = jnp.minimum(
+        jnp.round(params.infer_gpu_peak * jnp.clip(weather.infer_util, 0, 1)), params.n_gpus - running
+    )
+    free = params.n_gpus - serving - running
+    train, taken = _start(train, order.train_share, free, minute, dt_minutes, force_start)
+    finetune, _ = _start(finetune, order.finetune_share, free - taken, minute, dt_minutes, force_start)
+    train_gpus, finetune_gpus = jnp.sum(train.held_gpus, axis=1), jnp.sum(finetune.held_gpus, axis=1)
+    it_mw = _it_mw(params, serving, train_gpus, finetune_gpus)
+    t_set = jnp.clip(order.t_set_c, params.set_low_c, params.set_high_c)
+    t_zone, cool_mw = _cool(params, state.t_zone_c, t_set, it_mw, weather.t_outdoor_c, dt_hours)
+    train, missed_train = jobs.advance(train, minute, dt_minutes)
+    finetune, missed_finetune = jobs.advance(finetune, minute, dt_minutes)
+    misses = refused_train + refused_finetune + missed_train + missed_finetune
+    new = DataCenterState(
+        train=train,
+        finetune=finetune,
+        t_zone_c=t_zone,
+        t_set_c=t_set,
+        infer_gpus=serving,
+        job_gpus=train_gpus + finetune_gpus,
+        it_mw=it_mw,
+        cool_mw=cool_mw,
+    )
+    real, nothing = params.mask, jnp.zeros_like(it_mw)
+    return new, DataCenterDelivery(
+        p_mw=jnp.where(real, -(it_mw * (1 + params.aux_share) + cool_mw), 0),
+        undelivered_mw=nothing,
+        q_mvar=nothing,
+        cost_usd=nothing,
+        missed_jobs=jnp.where(real, misses, 0),
+        overtemp_c=jnp.where(real, jnp.maximum(t_zone - params.t_critical_c, 0), 0),
+    )
+
+
+def _start(pool: Pool, share: Array, free: Array, minute: Array, dt_minutes: float, force: bool) -> tuple[Pool, Array]:
+    """Start jobs within a share of the free GPUs: (pool, GPUs taken (G,))."""
+    started = jobs.choose(pool, jnp.clip(share, 0, 1) * free)
+    if force:
+        room = free - jnp.sum(jnp.where(started, pool.gpus, 0), axis=1)
+        started = started | jobs.overdue(pool, started, room, minute, dt_minutes)
+    taken = jnp.sum(jnp.where(started, pool.gpus, 0), axis=1)
+    pool = jobs.start(pool, started, minute, dt_minutes)
+    return (jobs.packed(pool) if force else pool), taken
+
+
+def _it_mw(params: DataCenterParams, serving: Array, train_gpus: Array, finetune_gpus: Array) -> Array:
+    """Power of the GPUs and of the base load, (G,) [MW]."""
+    span = params.active_w - params.idle_w
+    idle = params.n_gpus - serving - train_gpus - finetune_gpus
+    watts = serving * params.active_w * params.infer_eta + idle * params.idle_w
+    watts = watts + train_gpus * (params.idle_w + span * params.train.eta)
+    watts = watts + finetune_gpus * (params.idle_w + span * params.finetune.eta)
+    return watts / 1e6 + params.base_mw
+
+
+def chiller_cop(params: DataCenterParams, t_outdoor_c: Array) -> Array:
+    """Heat moved per electricity, (G,): COP clip(1 - decay [T_out - T_ref]+, 0.4, 1.2)."""
+    warm = jnp.maximum(t_outdoor_c - params.cop_ref_c, 0)
+    return params.cop * jnp.clip(1 - params.cop_decay_per_c * warm, 0.4, 1.2)
+
+
+def cooling_mw(params: DataCenterParams, heat_kw: Array, t_outdoor_c: Array) -> Array:
+    """Electric power that removes heat_kw (G,) from the room, at least that of the fans, (G,) [MW]."""
+    return jnp.maximum(heat_kw / (1000 * chiller_cop(params, t_outdoor_c)), params.cool_min_mw)
+
+
+def _cool(
+    params: DataCenterParams, t_zone: Array, t_set: Array, it_mw: Array, t_out: Array, dt_hours: float
+) -> tuple[Array, Array]:
+    """Temperature at the end of the step (G,) [degC] and mean cooling power (G,) [MW].
+
+    C dT/dt = P_it air - q + h_wall (T_out - T),  q = UA [T - T_set]+, in explicit steps of 5 min at most;
+    cooling power is that of the heat removed, so a longer step pays for what it cools.
+    """
+    count = math.ceil(dt_hours * 60 / SUBSTEP_MIN)
+    floor = jnp.minimum(t_out, params.set_low_c)
+    warming = 1000 * it_mw * params.air_share
+    total = jnp.zeros_like(t_zone)
+    for _ in range(count):
+        heat = params.ua_kw_per_c * jnp.maximum(t_zone - t_set, 0)
+        total = total + cooling_mw(params, heat, t_out)
+        rise = (warming - heat + params.wall_kw_per_c * (t_out - t_zone)) / params.heat_kwh_per_c
+        t_zone = jnp.maximum(t_zone + rise * (dt_hours / count), floor)
+    return t_zone, total / count
+
+
+def backlog_gpu_h(params: DataCenterParams, state: DataCenterState, dt_hours: float) -> Array:
+    """Work that has arrived and is not done, (G,) [GPU h]; at the horizon the task prices it."""
+    both = jobs.backlog_gpu_h(state.train, dt_hours * 60) + jobs.backlog_gpu_h(state.finetune, dt_hours * 60)
+    return jnp.where(params.mask, both, 0)
+
+
+def urgency(state: DataCenterState, minute: Array) -> Array:
+    """Least slack of a queued job over its duration, a fifth of it kept in [-1, 1]; 1 with empty queues; (G,)."""
+
+    def of(pool: Pool) -> Array:
+        slack = pool.deadline_min - minute.astype(pool.gpus.dtype) - pool.duration_min
+        span = jnp.clip(safe_divide(slack, pool.duration_min) / URGENCY_SPAN, -1, 1)
+        return jnp.min(jnp.where(pool.gpus > 0, span, 1), axis=1)
+
+    return jnp.minimum(of(state.train), of(state.finetune))
+
+
+def queue_fill(pool: Pool) -> Array:
+    """Share of the queue's slots in use, (G,)."""
+    return jnp.mean((pool.gpus > 0).astype(pool.gpus.dtype), axis=1)
+
+
+def full_cooling_mw(params: DataCenterParams) -> Array:
+    """Cooling power on the design day with every GPU active, (G,) [MW]: what scales the observed cooling."""
+    it_kw = 1000 * (params.n_gpus * params.active_w / 1e6 + params.base_mw)
+    return cooling_mw(params, it_kw * params.air_share, jnp.full_like(it_kw, HOT_DAY_C))

@@ -1,0 +1,251 @@
+"""Batch jobs of a data centre: arrivals, a queue in deadline order, and a calendar of what runs.
+
+The queue is packed to the right: free slots (no GPUs, deadline FREE) come first, then jobs by deadline. Starting a
+prefix and dropping expired jobs then moves nothing, and an arrival shifts what is due earlier by one slot to the left.
+Jobs are never pre-empted, so a running one is known by when it ends: only sums per end step are kept.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from flax import struct
+from jax import Array, lax
+
+FREE = -1.0  # deadline of a free slot: before every job's
+CLOCK_MIN = 0.01  # a deadline is met within this: ten times what float32 resolves on the clock of a week
+GRAIN = 64  # drawn durations are whole 1/64 min, about a second: sums of GPU minutes are exact in float32
+TAIL = 1e-7  # probability of more arrivals in a step than there is room for; float32 draws resolve no smaller one
+
+
+@struct.dataclass(kw_only=True)
+class JobParams:
+    """One class of jobs.
+
+    rate_per_h:                        (G,)  [1/h]  Poisson arrivals
+    gpus_low, gpus_high:               (G,)  whole numbers, uniform, both ends included
+    duration_low_min, duration_high_min: (G,)  [min]  uniform
+    deadline_factor:                   (G,)  [-]    deadline = arrival + factor * duration
+    eta:                               (G,)  [-]    share of the span from idle to active power
+    """
+
+    rate_per_h: Array
+    gpus_low: Array
+    gpus_high: Array
+    duration_low_min: Array
+    duration_high_min: Array
+    deadline_factor: Array
+    eta: Array
+
+
+class Jobs(NamedTuple):
+    """Jobs arriving at the start of a step, (G, M) each; no GPUs where there is none.
+
+    gpus:          whole numbers
+    duration_min:  [min]
+    deadline_min:  [min]  on the episode's clock
+    """
+
+    gpus: Array
+    duration_min: Array
+    deadline_min: Array
+
+
+@struct.dataclass(kw_only=True)
+class Pool:
+    """Queued and running jobs of one class. Entry b of a calendar is the end of the step after b more.
+
+    gpus, duration_min, deadline_min:  (G, Q)  the queue
+    held_gpus:     (G, B)  GPUs of the jobs that finish in that step
+    tail_gpu_min:  (G, B)  their work in that last step [GPU min]
+    late_jobs:     (G, B)  running jobs that pass their deadline in that step
+    """
+
+    gpus: Array
+    duration_min: Array
+    deadline_min: Array
+    held_gpus: Array
+    tail_gpu_min: Array
+    late_jobs: Array
+
+
+def most_arrivals(rate_per_h: float, dt_hours: float) -> int:
+    """Smallest M (static) that a step's Poisson arrivals exceed with probability below TAIL."""
+    mean = rate_per_h * dt_hours
+    term = total = math.exp(-mean)
+    count = 0
+    while 1 - total > TAIL:
+        count += 1
+        term *= mean / count
+        total += term
+    return max(count, 1)
+
+
+def empty(n_unit: int, queue: int, bins: int, dtype: np.dtype) -> Pool:
+    """A pool without jobs; `queue` and `bins` are static sizes."""
+    slots, calendar = jnp.zeros((n_unit, queue), dtype), jnp.zeros((n_unit, bins), dtype)
+    return Pool(
+        gpus=slots,
+        duration_min=slots,
+        deadline_min=jnp.full_like(slots, FREE),
+        held_gpus=calendar,
+        tail_gpu_min=calendar,
+        late_jobs=calendar,
+    )
+
+
+def draw(key: Array, params: JobParams, most: int, dt_hours: float, minute: Array, slack_factor: Array) -> Jobs:
+    """Draw the arrivals of a step, at most `most` (static) of each unit.
+
+    minute:        ()    start of the step on the episode's clock
+    slack_factor:  (G,)  f turns the deadline factor k into 1 + f (k - 1)
+    """
+    rate = params.rate_per_h
+    u = jax.random.uniform(key, (rate.shape[0], 1 + 2 * most), rate.dtype)
+    term = cumulative = jnp.exp(-rate * dt_hours)
+    count = jnp.zeros_like(rate)
+    for k in range(1, most + 1):
+        count = count + (u[:, 0] >= cumulative).astype(rate.dtype)
+        term = term * (rate * dt_hours) / k
+        cumulative = cumulative + term
+
+    def between(low: Array, high: Array, at: Array) -> Array:
+        return low[:, None] + at * (high - low)[:, None]
+
+    gpus = jnp.floor(between(params.gpus_low, params.gpus_high + 1, u[:, 1 : 1 + most]))
+    gpus = jnp.minimum(gpus, params.gpus_high[:, None])
+    duration = between(params.duration_low_min, params.duration_high_min, u[:, 1 + most :])
+    duration = jnp.round(duration * GRAIN) / GRAIN
+    factor = 1 + slack_factor * (params.deadline_factor - 1)
+    deadline = minute.astype(rate.dtype) + factor[:, None] * duration
+    real = jnp.arange(most, dtype=rate.dtype) < count[:, None]
+    return Jobs(jnp.where(real, gpus, 0), jnp.where(real, duration, 0), jnp.where(real, deadline, FREE))
+
+
+def running_sum(x: Array) -> Array:
+    """Sum up to and including each entry of the last axis. A product: a batch is one GEMM, exact for whole numbers."""
+    size = x.shape[-1]
+    upto = (jnp.arange(size)[:, None] <= jnp.arange(size)[None, :]).astype(x.dtype)
+    return jnp.matmul(x, upto, precision=lax.Precision.HIGHEST)
+
+
+def enqueue(pool: Pool, new: Jobs) -> tuple[Pool, Array]:
+    """Insert arrivals in deadline order, behind equal deadlines: (pool, arrivals refused by a full queue (G,)).
+
+    Where each slot's content comes from follows from comparisons alone; one gather then moves everything at once.
+    """
+    size, most, dtype = pool.gpus.shape[1], new.gpus.shape[1], pool.gpus.dtype
+    real = new.gpus > 0
+    queued = jnp.sum(pool.gpus > 0, axis=1, dtype=jnp.int32)
+    fits = real & (queued[:, None] + running_sum(real.astype(dtype)).astype(jnp.int32) <= size)
+    due = jnp.where(fits, new.deadline_min, FREE)
+    order = jnp.arange(most)
+    after_queued = jnp.sum(pool.deadline_min[:, None, :] > due[:, :, None], axis=2, dtype=jnp.int32)
+    ties = (due[:, None, :] == due[:, :, None]) & (order[None, :] > order[:, None])
+    after_new = jnp.sum((due[:, None, :] > due[:, :, None]) | ties, axis=2, dtype=jnp.int32)
+    place = jnp.where(fits, size - 1 - after_queued - after_new, -1)
+    slot = jnp.arange(size, dtype=jnp.int32)
+    source = jnp.broadcast_to(slot, pool.gpus.shape)
+    for k in range(most):  # what is due before an arrival moves one slot to the left
+        source = source + (place[:, k, None] > slot).astype(jnp.int32)
+    for k in range(most):
+        source = jnp.where(place[:, k, None] == slot, size + k, source)
+
+    def moved(column: Array, arriving: Array) -> Array:
+        both = jnp.concatenate([column, arriving], axis=1)
+        return jnp.take_along_axis(both, source, axis=1, mode="promise_in_bounds")
+
+    pool = replace(
+        pool,
+        gpus=moved(pool.gpus, new.gpus),
+        duration_min=moved(pool.duration_min, new.duration_min),
+        deadline_min=moved(pool.deadline_min, new.deadline_min),
+    )
+    return pool, jnp.sum(real & ~fits, axis=1, dtype=jnp.int32).astype(dtype)
+
+
+def choose(pool: Pool, budget: Array) -> Array:
+    """The longest prefix of the queue, by deadline, whose GPUs fit the budget (G,); (G, Q) bool."""
+    return (pool.gpus > 0) & (running_sum(pool.gpus) <= budget[:, None])
+
+
+def overdue(pool: Pool, started: Array, room: Array, minute: Array, dt_minutes: float) -> Array:
+    """Jobs that would miss their deadline if they waited one more step, as many by deadline as fit `room` (G,)."""
+    slack = pool.deadline_min - minute.astype(room.dtype) - pool.duration_min
+    urgent = (pool.gpus > 0) & ~started & (slack < dt_minutes)
+    return urgent & (running_sum(jnp.where(urgent, pool.gpus, 0)) <= room[:, None])
+
+
+def start(pool: Pool, started: Array, minute: Array, dt_minutes: float) -> Pool:
+    """Move the jobs `started` (G, Q) from the queue to the calendars."""
+    now = minute.astype(pool.gpus.dtype)
+    steps = jnp.ceil(pool.duration_min / dt_minutes)
+    tail = pool.gpus * (pool.duration_min - (steps - 1) * dt_minutes)
+    left = pool.deadline_min - now
+    late = started & (pool.duration_min > left + CLOCK_MIN)
+    ends = jnp.where(started, steps, 0)
+    passes = jnp.where(late, jnp.ceil(left / dt_minutes), 0)
+    return replace(
+        vacate(pool, started),
+        held_gpus=_entered(pool.held_gpus, ends, pool.gpus),
+        tail_gpu_min=_entered(pool.tail_gpu_min, ends, tail),
+        late_jobs=_entered(pool.late_jobs, passes, jnp.ones_like(tail)),
+    )
+
+
+def _entered(calendar: Array, step: Array, amount: Array) -> Array:
+    """Add amounts (G, Q) to the steps (G, Q) of a calendar (G, B), counted from 1; step 0 is none.
+
+    The sums are whole numbers of GPUs, jobs or GRAIN, so they are exact and do not depend on the order of adding.
+    """
+    at = step.astype(jnp.int32) - 1
+    return jax.vmap(lambda row, b, x: row.at[b].add(x, mode="drop", wrap_negative_indices=False))(calendar, at, amount)
+
+
+def vacate(pool: Pool, gone: Array) -> Pool:
+    """Free the slots `gone` (G, Q)."""
+    return replace(
+        pool,
+        gpus=jnp.where(gone, 0, pool.gpus),
+        duration_min=jnp.where(gone, 0, pool.duration_min),
+        deadline_min=jnp.where(gone, FREE, pool.deadline_min),
+    )
+
+
+def packed(pool: Pool) -> Pool:
+    """The queue moved to the right again, after jobs have left from its middle."""
+    order = jnp.argsort(pool.deadline_min, axis=1, stable=True)
+    gpus, duration, deadline = (
+        jnp.take_along_axis(x, order, axis=1) for x in (pool.gpus, pool.duration_min, pool.deadline_min)
+    )
+    return replace(pool, gpus=gpus, duration_min=duration, deadline_min=deadline)
+
+
+def advance(pool: Pool, minute: Array, dt_minutes: float) -> tuple[Pool, Array]:
+    """To the end of the step: (pool, jobs (G,) whose deadline passed in it, dropped if queued)."""
+    until = minute.astype(pool.gpus.dtype) + dt_minutes
+    expired = (pool.gpus > 0) & (pool.deadline_min <= until)
+    misses = pool.late_jobs[:, 0] + jnp.sum(expired.astype(until.dtype), axis=1)
+
+    def following(calendar: Array) -> Array:
+        return jnp.concatenate([calendar[:, 1:], jnp.zeros_like(calendar[:, :1])], axis=1)
+
+    new = replace(
+        vacate(pool, expired),
+        held_gpus=following(pool.held_gpus),
+        tail_gpu_min=following(pool.tail_gpu_min),
+        late_jobs=following(pool.late_jobs),
+    )
+    return new, misses
+
+
+def backlog_gpu_h(pool: Pool, dt_minutes: float) -> Array:
+    """Work that has arrived and is not done, queued and running, (G,) [GPU h]."""
+    whole = jnp.arange(pool.held_gpus.shape[1], dtype=pool.gpus.dtype) * dt_minutes
+    running = jnp.sum(pool.held_gpus * whole + pool.tail_gpu_min, axis=1)
+    return (jnp.sum(pool.gpus * pool.duration_min, axis=1) + running) / 60

@@ -1,0 +1,213 @@
+"""Electric vehicles: trips that empty the battery, charging and discharging at home, over a unit axis."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any, NamedTuple
+
+import jax.numpy as jnp
+import numpy as np
+from flax import struct
+from jax import Array
+
+from powerzoo_jax.devices.ratings import Rating, columns, not_negative, positive, share
+from powerzoo_jax.devices.storage import charge, energy_bounds
+from powerzoo_jax.devices.trips import Events, Trips, at_home, events
+
+
+@struct.dataclass(kw_only=True)
+class VehicleParams:
+    """Batteries and chargers of a fleet of vehicles, and their nominal trips.
+
+    capacity_mwh:              (G,)  [MWh]
+    charge_mw, discharge_mw:   (G,)  [MW]   ratings of the charger
+    eta_charge, eta_discharge: (G,)  [-]
+    soc_min, soc_max:          (G,)  [-]    operating band
+    soc_low, soc_high:         (G,)  [-]    range the initial state of charge is drawn from
+    soc_departure_min:         (G,)  [-]    what a driver expects on departure
+    degradation_per_mwh:       (G,)  [$/MWh] of terminal throughput
+    unmet_usd_per_mwh:         (G,)  [$/MWh] charging en route what the battery could not drive
+    mask:                      (G,)  bool
+    trips:                     Trips (G, K)
+    """
+
+    capacity_mwh: Array
+    charge_mw: Array
+    discharge_mw: Array
+    eta_charge: Array
+    eta_discharge: Array
+    soc_min: Array
+    soc_max: Array
+    soc_low: Array
+    soc_high: Array
+    soc_departure_min: Array
+    degradation_per_mwh: Array
+    unmet_usd_per_mwh: Array
+    mask: Array
+    trips: Trips
+
+
+@struct.dataclass(kw_only=True)
+class VehicleState:
+    """State of a fleet of vehicles.
+
+    soc:         (G,)    [-]
+    p_mw:        (G,)    [MW]   power delivered in the last step
+    depart_min:  (G, K)  int32  trips of this episode: when they start
+    trip_mwh:    (G, K)  [MWh]  and what they drive
+    """
+
+    soc: Array
+    p_mw: Array
+    depart_min: Array
+    trip_mwh: Array
+
+
+class VehicleDelivery(NamedTuple):
+    """A `protocol.Delivery`, and what drivers missed.
+
+    unmet_mwh:      (G,)  [MWh]  trip energy that was not in the battery
+    shortfall_mwh:  (G,)  [MWh]  energy below the required level on departure
+    home:           (G,)  bool   plugged in during the step
+    """
+
+    p_mw: Array
+    undelivered_mw: Array
+    q_mvar: Array
+    cost_usd: Array
+    unmet_mwh: Array
+    shortfall_mwh: Array
+    home: Array
+
+
+PADDING = {
+    "capacity_mwh": 1.0,
+    "charge_mw": 1.0,
+    "discharge_mw": 1.0,
+    "eta_charge": 1.0,
+    "eta_discharge": 1.0,
+}  # keeps 0/0 out of padded rows' gradients
+
+ACTIONS = (("power", -1.0, 1.0),)
+IDLE = (0.0,)
+
+
+def vehicle_params(
+    trips: Trips,
+    dtype: Any,
+    *,
+    capacity_kwh: Rating = 60.0,
+    charge_kw: Rating = 7.0,
+    discharge_kw: Rating = 7.0,
+    eta_charge: Rating = 0.95,
+    eta_discharge: Rating = 0.95,
+    soc_min: Rating = 0.1,
+    soc_max: Rating = 0.95,
+    initial_soc: float | tuple[float, float] = 0.8,
+    soc_departure_min: Rating = 0.8,
+    degradation_per_mwh: Rating = 0.0,
+    unmet_usd_per_mwh: Rating = 2000.0,
+) -> VehicleParams:
+    """Parameters of the vehicles that drive `trips`; each rating is one value for all, or one per vehicle.
+
+    initial_soc:  one value, or (low, high) to draw from at every reset
+    Raises ValueError for non-positive ratings, reversed limits or efficiencies outside (0, 1].
+    """
+    low, high = initial_soc if isinstance(initial_soc, tuple) else (initial_soc, initial_soc)
+    positive("vehicle", capacity_kwh=capacity_kwh, charge_kw=charge_kw, discharge_kw=discharge_kw)
+    share("vehicle", eta_charge=eta_charge, eta_discharge=eta_discharge)
+    not_negative("vehicle", degradation_per_mwh=degradation_per_mwh, unmet_usd_per_mwh=unmet_usd_per_mwh)
+    floor, ceiling = np.asarray(soc_min), np.asarray(soc_max)
+    if not ((floor >= 0) & (floor < ceiling) & (ceiling <= 1)).all():
+        raise ValueError(f"vehicle soc_min = {soc_min}, soc_max = {soc_max}: need 0 <= soc_min < soc_max <= 1.")
+    for name, value in (("initial_soc", low), ("initial_soc", high), ("soc_departure_min", soc_departure_min)):
+        if not ((floor <= np.asarray(value)) & (np.asarray(value) <= ceiling)).all():
+            raise ValueError(f"vehicle {name} = {value} must lie inside [{soc_min}, {soc_max}].")
+    if low > high:
+        raise ValueError(f"vehicle initial_soc = {initial_soc} is reversed. Give (low, high).")
+    n_unit = trips.mask.shape[0]
+    made = columns(
+        n_unit,
+        dtype,
+        capacity_mwh=np.asarray(capacity_kwh) / 1000,
+        charge_mw=np.asarray(charge_kw) / 1000,
+        discharge_mw=np.asarray(discharge_kw) / 1000,
+        eta_charge=eta_charge,
+        eta_discharge=eta_discharge,
+        soc_min=soc_min,
+        soc_max=soc_max,
+        soc_low=low,
+        soc_high=high,
+        soc_departure_min=soc_departure_min,
+        degradation_per_mwh=degradation_per_mwh,
+        unmet_usd_per_mwh=unmet_usd_per_mwh,
+    )
+    return VehicleParams(**made, mask=jnp.ones(n_unit, bool), trips=trips)
+
+
+def init(params: VehicleParams, soc: Array, trips: Trips) -> VehicleState:
+    """Fleet at a given state of charge (G,) with the trips of the episode (`trips.jittered`, or params.trips)."""
+    soc = jnp.clip(soc, params.soc_min, params.soc_max)
+    return VehicleState(soc=soc, p_mw=jnp.zeros_like(soc), depart_min=trips.depart_min, trip_mwh=trips.energy_mwh)
+
+
+def episode_trips(params: VehicleParams, state: VehicleState) -> Trips:
+    """The trips of the episode, for what `trips` can tell of them."""
+    return replace(params.trips, depart_min=state.depart_min, energy_mwh=state.trip_mwh)
+
+
+def command(params: VehicleParams, action: Array) -> Array:
+    """Action (G, 1) in [-1, 1] -> power (G,) [MW]: a times the rating of its direction, positive = discharge."""
+    a = action[:, 0]
+    return a * jnp.where(a > 0, params.discharge_mw, params.charge_mw)
+
+
+def power_bounds(params: VehicleParams, state: VehicleState, dt_hours: float, minute: Array) -> tuple[Array, Array]:
+    """Feasible terminal power of the coming step, (low, high) each (G,) [MW]; 0 where the vehicle will be away.
+
+    minute:  () int32  start of the step within the period of the trips
+    """
+    trips = episode_trips(params, state)
+    soc, _ = _after_arrival(params, state.soc, events(trips, minute, _minutes(dt_hours)))
+    return _bounds(params, trips, soc, dt_hours, minute)
+
+
+def step(
+    params: VehicleParams, state: VehicleState, command_mw: Array, dt_hours: float, minute: Array
+) -> tuple[VehicleState, VehicleDelivery]:
+    """Let vehicles come and go, then deliver what those at home can of `command_mw` (G,).
+
+    On arrival soc' = soc - E / C; what lies below soc_min was charged en route. On departure the driver misses
+    [soc_departure_min - soc]+ C. One that arrives in the window may charge in all of it, one that departs in none.
+    """
+    trips = episode_trips(params, state)
+    happening = events(trips, minute, _minutes(dt_hours))
+    soc, unmet = _after_arrival(params, state.soc, happening)
+    short = jnp.maximum(params.soc_departure_min - soc, 0) * params.capacity_mwh
+    short = jnp.where(params.mask & happening.departs, short, 0)
+    low, high = _bounds(params, trips, soc, dt_hours, minute)
+    p = jnp.clip(command_mw, low, high)
+    lost = jnp.where(params.mask, jnp.abs(command_mw - p), 0)
+    cost = params.degradation_per_mwh * jnp.abs(p) * dt_hours + params.unmet_usd_per_mwh * unmet
+    home = params.mask & at_home(trips, minute, _minutes(dt_hours))
+    new = replace(state, soc=charge(params, soc, p, dt_hours), p_mw=p)
+    return new, VehicleDelivery(p, lost, jnp.zeros_like(p), cost, unmet, short, home)
+
+
+def _minutes(dt_hours: float) -> int:
+    return round(dt_hours * 60)
+
+
+def _after_arrival(params: VehicleParams, soc: Array, happening: Events) -> tuple[Array, Array]:
+    """State of charge (G,) once the trip that ends in the window is paid for, and the energy it missed [MWh]."""
+    arrives = params.mask & happening.arrives
+    left = soc - happening.energy_mwh / params.capacity_mwh
+    unmet = jnp.where(arrives, jnp.maximum(params.soc_min - left, 0) * params.capacity_mwh, 0)
+    return jnp.where(arrives, jnp.maximum(left, params.soc_min), soc), unmet
+
+
+def _bounds(params: VehicleParams, trips: Trips, soc: Array, dt_hours: float, minute: Array) -> tuple[Array, Array]:
+    ready = params.mask & at_home(trips, minute, _minutes(dt_hours))
+    fill, empty = energy_bounds(params, soc, dt_hours)
+    low, high = -jnp.minimum(params.charge_mw, fill), jnp.minimum(params.discharge_mw, empty)
+    return jnp.where(ready, low, 0), jnp.where(ready, high, 0)
