@@ -18,6 +18,11 @@ from powerzoo_jax.powerflow.factors import nominal_injection as nominal_injectio
 from powerzoo_jax.powerflow.factors import prepare_feeder as prepare_feeder
 from powerzoo_jax.powerflow.feeder import solve_feeder as solve_feeder
 from powerzoo_jax.powerflow.feeder import solve_feeder_active as solve_feeder_active
+from powerzoo_jax.powerflow.meshed import MeshedResult as MeshedResult
+from powerzoo_jax.powerflow.meshed import solve_meshed as solve_meshed
+from powerzoo_jax.powerflow.meshed_factors import MeshedFactors as MeshedFactors
+from powerzoo_jax.powerflow.meshed_factors import prepare_meshed as prepare_meshed
+from powerzoo_jax.powerflow.meshed_factors import with_branches as with_branches
 from powerzoo_jax.powerflow.result import EXPLAIN as EXPLAIN
 from powerzoo_jax.powerflow.result import PowerFlowResult as PowerFlowResult
 from powerzoo_jax.powerflow.result import Status as Status

@@ -10,36 +10,37 @@ import jax.numpy as jnp
 from jax import Array
 from jax.custom_batching import custom_vmap
 
-Core = Callable[[Any, Array, Array], Any]
+Core = Callable[..., Any]
 
 
 def batched_shell(core: Core) -> Core:
-    """Wrap `core(factors, a (B, n), b (B, n)) -> outputs (B, ...)` into a function of single scenarios (n,).
+    """Wrap `core(factors, *arrays (B, ...)) -> outputs (B, ...)` into a function of single scenarios (...).
 
     Every `vmap` around it adds its axis to one flat batch, however deeply vmaps are nested, so the products
     inside stay of rank two. Mapped factors (a grid per lane) map the core instead: slower, still right.
     """
 
     @custom_vmap
-    def shared(factors: Any, a: Array, b: Array) -> Any:
-        return core(factors, a, b)
+    def shared(factors: Any, *arrays: Array) -> Any:
+        return core(factors, *arrays)
 
     @shared.def_vmap
-    def _(size: int, batched: list[Any], factors: Any, a: Array, b: Array) -> tuple[Any, Any]:
-        a, b = (_spread(x, is_mapped, size) for x, is_mapped in zip((a, b), batched[1:], strict=True))
+    def _(size: int, batched: list[Any], factors: Any, *arrays: Array) -> tuple[Any, Any]:
+        arrays = tuple(_spread(x, is_mapped, size) for x, is_mapped in zip(arrays, batched[1:], strict=True))
+        flat = tuple(map(_flat, arrays))
         if any(jax.tree.leaves(batched[0])):
-            lanes = a.shape[1]
+            lanes = arrays[0].shape[1]
             factors = jax.tree.map(lambda x, is_mapped: _spread(x, is_mapped, size), factors, batched[0])
-            out = own(jax.tree.map(lambda x: jnp.repeat(x, lanes, axis=0), factors), _flat(a), _flat(b))
+            out = own(jax.tree.map(lambda x: jnp.repeat(x, lanes, axis=0), factors), *flat)
         else:
-            out = shared(factors, _flat(a), _flat(b))
+            out = shared(factors, *flat)
         return _unflat(out, size)
 
     @custom_vmap
-    def own(factors: Any, a: Array, b: Array) -> Any:
+    def own(factors: Any, *arrays: Array) -> Any:
         # The core holds float64 work; vmap re-traces it, and outside this context would cut that down to float32.
         with jax.enable_x64(True):
-            out = jax.vmap(core)(factors, a[:, None], b[:, None])
+            out = jax.vmap(core)(factors, *(x[:, None] for x in arrays))
         return jax.tree.map(lambda x: x[:, 0], out)
 
     @own.def_vmap
@@ -48,17 +49,17 @@ def batched_shell(core: Core) -> Core:
         return _unflat(own(*jax.tree.map(_flat, spread)), size)
 
     @custom_vmap
-    def one(factors: Any, a: Array, b: Array) -> Any:
-        return jax.tree.map(lambda x: x[0], shared(factors, a[None], b[None]))
+    def one(factors: Any, *arrays: Array) -> Any:
+        return jax.tree.map(lambda x: x[0], shared(factors, *(x[None] for x in arrays)))
 
     @one.def_vmap
-    def _(size: int, batched: list[Any], factors: Any, a: Array, b: Array) -> tuple[Any, Any]:
-        a, b = (_spread(x, is_mapped, size) for x, is_mapped in zip((a, b), batched[1:], strict=True))
+    def _(size: int, batched: list[Any], factors: Any, *arrays: Array) -> tuple[Any, Any]:
+        arrays = tuple(_spread(x, is_mapped, size) for x, is_mapped in zip(arrays, batched[1:], strict=True))
         if any(jax.tree.leaves(batched[0])):
             factors = jax.tree.map(lambda x, is_mapped: _spread(x, is_mapped, size), factors, batched[0])
-            out = own(factors, a, b)
+            out = own(factors, *arrays)
         else:
-            out = shared(factors, a, b)
+            out = shared(factors, *arrays)
         return out, jax.tree.map(lambda _: True, out)
 
     return one

@@ -1,0 +1,227 @@
+"""A network matrix in bordered blocks: factored in float64, applied to a batch as a handful of dense products.
+
+With the unknowns ordered as (blocks b = 1..k, separators s), A x = y is
+
+    A_b x_b + F_b x_s = y_b,    sum_b E_b x_b + A_s x_s = y_s
+    z_b = A_b^-1 y_b,   x_s = (A_s - sum_b E_b A_b^-1 F_b)^-1 (y_s - sum_b E_b z_b),   x_b = z_b - A_b^-1 F_b x_s
+
+(block elimination: Duff, Erisman and Reid, Direct Methods for Sparse Matrices, ch. 8). All blocks are padded to one
+size, so a batch costs two batched products and one plain one, whatever the number of blocks.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import jax.numpy as jnp
+import numpy as np
+from flax import struct
+from jax import Array, lax
+
+
+@struct.dataclass(kw_only=True)
+class BlockPlan:
+    """Where everything sits: k blocks of u unknowns, each touching r of s separating unknowns, M unknowns in all.
+
+    rows:       (k, u)  int32  unknown at each place of a block; padding repeats unknown 0 against zero columns
+    real:       (k, u)  bool   places that hold an unknown
+    sep_rows:   (s,)    int32  separating unknowns
+    near:       (k, r)  int32  separators (positions) that a block touches; padding is s
+    far:        (s, m)  int32  positions among the k r border results that a separator collects; padding is k r
+    place:      (M,)    int32  position of each unknown in (blocks, separators); 0 for a row that is not an unknown
+    slots:      (E,)    int32  position of each matrix entry in (A_b, F_b, E_b, A_s); past the end where it is dropped
+    """
+
+    rows: Array
+    real: Array
+    sep_rows: Array
+    near: Array
+    far: Array
+    place: Array
+    slots: Array
+
+
+@struct.dataclass(kw_only=True)
+class Blocks:
+    """Inverse of an (M, M) matrix.
+
+    inner:  (k, u+r, u)  A_b^-1 on top of -E_b A_b^-1
+    outer:  (k, u, r)    A_b^-1 F_b
+    core:   (s, s)       inverse of the Schur complement
+    """
+
+    inner: Array
+    outer: Array
+    core: Array
+
+
+class Bordered(NamedTuple):
+    """The matrix itself: diagonal (k, u, u), up (k, u, r), down (k, r, u), corner (s, s)."""
+
+    diagonal: Array
+    up: Array
+    down: Array
+    corner: Array
+
+
+def plan_blocks(
+    parts: Sequence[np.ndarray], separators: np.ndarray, rows: np.ndarray, columns: np.ndarray, size: int
+) -> BlockPlan:
+    """Lay a sparse matrix out in bordered blocks (host).
+
+    parts:          unknowns of each block
+    separators:     unknowns between the blocks
+    rows, columns:  (E,) pattern of the matrix; an entry outside the unknowns is dropped
+    size:           M, length of the vectors that the matrix is applied to
+    """
+    k, s = len(parts), len(separators)
+    u = max(len(p) for p in parts)
+    part_of, within = np.full(size, -1), np.zeros(size, np.int64)
+    place, table, real = np.zeros(size, np.int64), np.zeros((k, u), np.int64), np.zeros((k, u), bool)
+    for b, part in enumerate(parts):
+        part_of[part], within[part] = b, np.arange(len(part))
+        table[b, : len(part)], real[b, : len(part)] = part, True
+    place[part_of >= 0] = (part_of * u + within)[part_of >= 0]
+    part_of[separators], within[separators] = k, np.arange(s)
+    place[separators] = k * u + np.arange(s)
+    borders = _borders(part_of, within, rows, columns, k)
+    r = max((len(b) for b in borders), default=0)
+    near = np.full((k, r), s)
+    in_border = np.zeros((k, s), np.int64)
+    collected: list[list[int]] = [[] for _ in range(s)]
+    for b, border in enumerate(borders):
+        near[b, : len(border)] = border
+        in_border[b, border] = np.arange(len(border))
+        for j, position in enumerate(border):
+            collected[position].append(b * r + j)
+    far = np.full((s, max((len(c) for c in collected), default=0)), k * r)
+    for position, sources in enumerate(collected):
+        far[position, : len(sources)] = sources
+    slots = _slots(part_of, within, in_border, rows, columns, (k, u, r, s))
+    leaves = dict(rows=table, sep_rows=separators, near=near, far=far, place=place, slots=slots)
+    return BlockPlan(real=jnp.asarray(real), **{key: jnp.asarray(value, jnp.int32) for key, value in leaves.items()})
+
+
+def _borders(
+    part_of: np.ndarray, within: np.ndarray, rows: np.ndarray, columns: np.ndarray, k: int
+) -> list[np.ndarray]:
+    """Separators that each block is coupled with, in either direction."""
+    found: list[set[int]] = [set() for _ in range(k)]
+    for a, b in ((rows, columns), (columns, rows)):
+        inside = (part_of[a] >= 0) & (part_of[a] < k) & (part_of[b] == k)
+        for block, position in zip(part_of[a][inside].tolist(), within[b][inside].tolist(), strict=True):
+            found[block].add(position)
+    return [np.array(sorted(f), np.int64) for f in found]
+
+
+def _slots(
+    part_of: np.ndarray,
+    within: np.ndarray,
+    in_border: np.ndarray,
+    rows: np.ndarray,
+    columns: np.ndarray,
+    sizes: tuple[int, int, int, int],
+) -> np.ndarray:
+    k, u, r, s = sizes
+    a, b, i, j = part_of[rows], part_of[columns], within[rows], within[columns]
+    ends = np.cumsum([k * u * u, k * u * r, k * r * u, s * s])
+    slots = np.full(rows.shape, ends[-1])
+    inside = (a >= 0) & (a < k) & (a == b)
+    slots[inside] = (a * u * u + i * u + j)[inside]
+    up = (a >= 0) & (a < k) & (b == k)
+    slots[up] = ends[0] + a[up] * u * r + i[up] * r + in_border[a[up], j[up]]
+    down = (a == k) & (b >= 0) & (b < k)
+    slots[down] = ends[1] + b[down] * r * u + in_border[b[down], i[down]] * u + j[down]
+    corner = (a == k) & (b == k)
+    slots[corner] = (ends[2] + i * s + j)[corner]
+    return slots
+
+
+def border(plan: BlockPlan, entries: Array) -> Bordered:
+    """Put matrix entries (E,) into bordered form; padding gets a unit diagonal."""
+    k, u = plan.rows.shape
+    r, s = plan.near.shape[1], plan.sep_rows.shape[0]
+    sizes = (k * u * u, k * u * r, k * r * u, s * s)
+    flat = jnp.zeros(sum(sizes), entries.dtype).at[plan.slots].add(entries, mode="drop")
+    a, b, c, d = jnp.split(flat, np.cumsum(sizes)[:-1].tolist())
+    diagonal = a.reshape(k, u, u)
+    at = jnp.arange(u)
+    diagonal = diagonal.at[:, at, at].add(jnp.where(plan.real, 0, 1).astype(entries.dtype))
+    return Bordered(diagonal, b.reshape(k, u, r), c.reshape(k, r, u), d.reshape(s, s))
+
+
+def _schur(plan: BlockPlan, matrix: Bordered, eliminated: Array) -> Array:
+    """A_s - sum_b E_b A_b^-1 F_b, with A_b^-1 F_b given."""
+    update = _products(matrix.down, eliminated)
+    return matrix.corner.at[plan.near[:, :, None], plan.near[:, None, :]].add(-update, mode="drop")
+
+
+def invert(plan: BlockPlan, matrix: Bordered) -> Blocks:
+    """Invert a bordered matrix block by block, in the dtype of its entries (float64 is meant)."""
+    real = plan.real[:, :, None] & plan.real[:, None, :]
+    inverse = jnp.where(real, jnp.linalg.inv(matrix.diagonal), 0)
+    outer = _products(inverse, matrix.up)
+    inner = jnp.concatenate([inverse, -_products(matrix.down, inverse)], axis=1)
+    core = _schur(plan, matrix, outer)
+    return Blocks(inner=inner, outer=outer, core=jnp.linalg.inv(core) if core.size else core)
+
+
+def solve_bordered(plan: BlockPlan, matrix: Bordered, y: Array) -> Array:
+    """Solve A x = y (M,) once, without an inverse; rows that are not unknowns return 0."""
+    k, u = plan.rows.shape
+    s = plan.sep_rows.shape[0]
+    inside = jnp.where(plan.real, y[plan.rows], 0)[:, :, None]
+    both = jnp.linalg.solve(matrix.diagonal, jnp.concatenate([inside, matrix.up], axis=2))
+    z, eliminated = both[:, :, 0], both[:, :, 1:]
+    if s == 0:
+        return jnp.where(_is_unknown(plan), z.reshape(-1)[plan.place], 0)
+    right = y[plan.sep_rows].at[plan.near].add(-jnp.einsum("kru,ku->kr", matrix.down, z), mode="drop")
+    between = jnp.linalg.solve(_schur(plan, matrix, eliminated), right)
+    x = z - jnp.einsum("kur,kr->ku", eliminated, jnp.take(between, plan.near, mode="fill", fill_value=0))
+    return jnp.where(_is_unknown(plan), jnp.concatenate([x.reshape(k * u), between])[plan.place], 0)
+
+
+def _is_unknown(plan: BlockPlan) -> Array:
+    """(M,) bool: rows that the plan gives a place."""
+    marked = jnp.zeros(plan.place.shape[0], bool).at[jnp.where(plan.real, plan.rows, plan.place.shape[0])]
+    return marked.set(True, mode="drop").at[plan.sep_rows].set(True)
+
+
+def apply_blocks(plan: BlockPlan, blocks: Blocks, forcing: Array) -> Array:
+    """Solve A x = y for a batch: forcing (M, B) -> (M, B); a row that is not an unknown returns another row's value.
+
+    The caller masks those rows, usually in a loop of its own that this saves a pass over.
+    """
+    k, u = plan.rows.shape
+    inside = _products(blocks.inner, _rows(forcing, plan.rows.reshape(-1)).reshape(k, u, -1))
+    if plan.sep_rows.shape[0] == 0:
+        return _rows(inside.reshape(k * u, -1), plan.place)
+    batch = forcing.shape[1]
+    # one zero row at the end, which the padding of `far` and `near` reads
+    results = inside[:, u:].reshape(-1, batch)
+    results = jnp.concatenate([results, jnp.zeros((1, batch), results.dtype)])
+    total = _rows(forcing, plan.sep_rows)
+    for j in range(plan.far.shape[1]):
+        total = total + _rows(results, plan.far[:, j])
+    between = lax.dot(blocks.core, total, precision=lax.Precision.HIGHEST)
+    # padding of `near` is clipped to the last separator, against zero columns
+    back = _products(blocks.outer, _rows(between, plan.near.reshape(-1)).reshape(k, -1, batch))
+    return _rows(jnp.concatenate([(inside[:, :u] - back).reshape(k * u, -1), between]), plan.place)
+
+
+def transposed(plan: BlockPlan, blocks: Blocks) -> Blocks:
+    """The inverse of the transposed matrix, from the same factors."""
+    u = plan.rows.shape[1]
+    inverse, down = blocks.inner[:, :u], blocks.inner[:, u:]
+    inner = jnp.concatenate([inverse.swapaxes(1, 2), -blocks.outer.swapaxes(1, 2)], axis=1)
+    return Blocks(inner=inner, outer=-down.swapaxes(1, 2), core=blocks.core.T)
+
+
+def _rows(x: Array, index: Array) -> Array:
+    return jnp.take(x, index, axis=0, mode="clip")
+
+
+def _products(a: Array, x: Array) -> Array:
+    """(k, i, j) times (k, j, B)."""
+    return lax.dot_general(a, x, (((2,), (1,)), ((0,), (0,))), precision=lax.Precision.HIGHEST)

@@ -1,0 +1,108 @@
+"""Full Newton in float64 for the lanes of a meshed network that a constant factor does not solve."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from jax import Array, lax
+
+from powerzoo_jax.powerflow import meshed_equations as eqs
+from powerzoo_jax.powerflow.blocks import border, solve_bordered
+from powerzoo_jax.powerflow.meshed_factors import MeshedCore, MeshedLayout, jacobian_entries
+from powerzoo_jax.powerflow.result import Status
+
+GROUP = 8  # lanes factored together: enough to keep LAPACK busy, few enough to bound the memory
+MAX_STEPS = 20
+LONGEST = 0.3  # [rad, -] largest turn per step: keeps the iterate on the branch of solutions it started from
+TOL = 1e-10  # [rad, -] turn at which Newton stops; quadratic convergence makes the error its square
+LEFT = 1e-7  # [pu] power mismatch that a solution may leave: a stall on a short step is not one
+
+Found = tuple[Array, Array, Array, Array, Array]  # e, left (N, 2, B), residual, steps, status (B,)
+
+
+def newton_tiles(layout: MeshedLayout, core: MeshedCore, target: Array, start: Array | None, found: Found) -> Found:
+    """Solve the lanes of a batch that have not converged, group by group; the others pass through untouched.
+
+    target:  (N, 2, B) injections counted from the base state; a lane with one that is not finite is told apart here
+    start:   (N, 2, B) deviation to begin from, None for the base state
+    found:   outcome of the chord
+
+    Every arithmetic runs in float64 also inside a float32 program and the result returns in the program's dtype.
+    """
+    batch = target.shape[2]
+    group = min(GROUP, batch)
+
+    def advance(carry: tuple[Array, Found]) -> tuple[Array, Found]:
+        todo, values = carry
+        # tied to the carry, or XLA widens the factors to float64 before the loop, also when no lane needs it
+        tied, todo = lax.optimization_barrier((core, todo))
+        lanes = jnp.nonzero(todo, size=group, fill_value=batch)[0]
+        at = jnp.minimum(lanes, batch - 1)
+        begin = None if start is None else start[..., at]
+        solved = _newton(layout, tied, target[..., at], begin, values[3][at])
+        values = jax.tree.map(lambda old, new: old.at[..., lanes].set(new, mode="drop"), values, solved)
+        return todo.at[lanes].set(False, mode="drop"), values
+
+    return lax.while_loop(lambda c: jnp.any(c[0]), advance, (found[4] != Status.CONVERGED, found))[1]
+
+
+def _newton(layout: MeshedLayout, core: MeshedCore, target: Array, start: Array | None, spent: Array) -> Found:
+    """Newton on a group of lanes (N, 2, T)."""
+    dtype = target.dtype
+    with jax.enable_x64(True):
+        wide = jax.tree.map(lambda x: x.astype(jnp.float64), core)
+        free = layout.free[:, :, None].astype(jnp.float64)
+        fine = jnp.isfinite(target) if start is None else jnp.isfinite(target) & jnp.isfinite(start)
+        aim = jnp.where(fine, target, 0).astype(jnp.float64)
+        e = jnp.zeros_like(aim) if start is None else jnp.where(fine, start, 0).astype(jnp.float64)
+        # what is not finite where it is ignored does no harm
+        good = jnp.all(fine | (free == 0), (0, 1))
+        begin = (jnp.zeros((), jnp.int32), e, jnp.full(e.shape[2], jnp.inf, jnp.float64), spent)
+
+        def advance(carry: tuple[Array, Array, Array, Array]) -> tuple[Array, Array, Array, Array]:
+            k, e, size, steps = carry
+            active = size > TOL
+            zeta = newton_step(layout, wide, e, eqs.mismatch(layout, wide, aim, e) * free) * free
+            longest = jnp.max(jnp.abs(zeta), (0, 1))
+            new = eqs.rotate(e, zeta * jnp.minimum(1.0, LONGEST / jnp.maximum(longest, LONGEST))[None, None])
+            ok = jnp.all(jnp.isfinite(new), (0, 1))
+            e = jnp.where((active & ok)[None, None], new, e)
+            size = jnp.where(active, jnp.where(ok, longest, -1.0), size)
+            return k + 1, e, size, steps + active.astype(jnp.int32)
+
+        _, e, size, steps = lax.while_loop(lambda c: (c[0] < MAX_STEPS) & jnp.any(c[2] > TOL), advance, begin)
+        left = eqs.mismatch(layout, wide, aim, e)
+        residual = jnp.max(jnp.abs(left) * free, (0, 1))
+        status = jnp.where(size < 0, jnp.int32(Status.SINGULAR), jnp.int32(Status.OUT_OF_STEPS))
+        solved = (size >= 0) & (size <= TOL) & (residual < LEFT)
+        status = jnp.where(solved, jnp.int32(Status.CONVERGED), status)
+        status = jnp.where(good, status, jnp.int32(Status.BAD_INPUT))
+        return e.astype(dtype), left.astype(dtype), residual.astype(dtype), steps, status
+
+
+def newton_step(layout: MeshedLayout, core: MeshedCore, e: Array, right: Array, *, transpose: bool = False) -> Array:
+    """Solve J(e) zeta = right lane by lane with a fresh factorisation, (N, 2, T)."""
+    s = eqs.power(layout, core, e)
+
+    def one(e: Array, s: Array, right: Array) -> Array:
+        matrix = border(layout.plan, _entries(layout, core, e, s))
+        if transpose:
+            matrix = type(matrix)(*(x.swapaxes(-1, -2) for x in (matrix[0], matrix[2], matrix[1], matrix[3])))
+        return solve_bordered(layout.plan, matrix, right.reshape(-1)).reshape(right.shape)
+
+    return jax.vmap(one, in_axes=2, out_axes=2)(e, s, right)
+
+
+def _entries(layout: MeshedLayout, core: MeshedCore, e: Array, s: Array) -> Array:
+    """Jacobian entries of one lane, e and s (N, 2)."""
+    w = 1 + e[:, 0] + 1j * e[:, 1]
+    cells: list[Any] = []
+    begin = 0
+    for nodes, table in zip(layout.neighbours, core.tables, strict=True):
+        here = w[begin : begin + nodes.shape[0], None]
+        cells.append(((table.out_re + 1j * table.out_im) * here * jnp.conj(w[nodes])).reshape(-1))
+        begin += nodes.shape[0]
+    own = (core.own[:, 0] + 1j * core.own[:, 1]) * jnp.abs(w) ** 2
+    return jacobian_entries(jnp.concatenate(cells), own, s[:, 0] + 1j * s[:, 1])
