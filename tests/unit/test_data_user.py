@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from powerzoo_jax.base import DataError, DataMissing
-from powerzoo_jax.data import build_bank, list_splits, load_dataset, make_series, read_csv, split_days
+from powerzoo_jax.data import build_bank, day_matrix, list_splits, load_dataset, make_series, read_csv, split_days
 from powerzoo_jax.data.clock import iso_dates
 from powerzoo_jax.data.splits import all_days
 from powerzoo_jax.tasks.build import resolve_settings
@@ -231,3 +231,17 @@ def test_a_task_refuses_two_names_for_its_load():
 def test_a_named_data_source_brings_its_default_signal():
     settings = resolve_settings(get_spec("battery_arbitrage"), {"data_source": "fr_2017_2019"})
     assert (settings.load_set, settings.load_column) == (load_dataset("fr_2017_2019"), "load.actual_mw")
+
+
+def test_the_first_snippet_of_the_page_prints_the_reference(capsys):
+    exec(re.findall(r"```python\n(.*?)```", PAGE.read_text(), re.DOTALL)[0], {})
+    assert capsys.readouterr().out.split()[-1] == "95400.0"
+
+
+def test_hours_of_a_half_hour_zone_start_on_its_own_clock(tmp_path):
+    stamps = np.datetime64("2023-01-01", "m") + np.timedelta64(30, "m") * np.arange(96)
+    text = HEADER + "".join(f"{t},{i}\n" for i, t in enumerate(stamps))
+    series = read_csv(write(tmp_path, text), zone="Asia/Kolkata")  # UTC+5:30
+    days, hourly = day_matrix(series, "load_mw", 60)
+    assert iso_dates(days) == ("2023-01-01", "2023-01-02")
+    np.testing.assert_array_equal(hourly.ravel(), np.arange(48) * 2 + 0.5)
