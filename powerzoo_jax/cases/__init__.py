@@ -1,6 +1,7 @@
 """Network cases on the host: tables, readers, rules and the shipped library."""
 
 from powerzoo_jax.cases.case import Case as Case
+from powerzoo_jax.cases.exchange import convert_pandapower as convert_pandapower
 from powerzoo_jax.cases.exchange import from_matpower as from_matpower
 from powerzoo_jax.cases.exchange import from_pandapower as from_pandapower
 from powerzoo_jax.cases.exchange import to_matpower as to_matpower
@@ -9,6 +10,7 @@ from powerzoo_jax.cases.feeder_library import load_feeder as load_feeder
 from powerzoo_jax.cases.library import list_cases as list_cases
 from powerzoo_jax.cases.library import load_case as load_case
 from powerzoo_jax.cases.matpower import read_matpower as read_matpower
+from powerzoo_jax.cases.matpower import scan_matpower as scan_matpower
 from powerzoo_jax.cases.opendss import read_opendss as read_opendss
 from powerzoo_jax.cases.threephase import ThreePhaseCase as ThreePhaseCase
 from powerzoo_jax.cases.validate import assert_valid as assert_valid

@@ -10,6 +10,7 @@ from powerzoo_jax.base.errors import CaseError, Problem, listing, render_problem
 from powerzoo_jax.cases.case import BranchTable, BusTable, Case, LoadTable, UnitTable
 
 NO_ANGLE_LIMIT = 360.0  # [deg]
+NO_COST = np.zeros((0, 5))
 
 
 def assemble(
@@ -20,11 +21,10 @@ def assemble(
     Normalised: tap 0 -> 1, infinite rating -> 0 (unlimited), an angle limit pair of 0, 0 -> -360, 360.
     Raises CaseError listing ids, kinds and cost records that cannot be read.
     """
-    bus, branch, gen = tables["bus"], tables["branch"], tables["gen"]
-    cost = tables.get("gencost", np.zeros((0, 5)))
-    problems = _integer_problems(bus, branch, gen) + _cost_problems(cost, len(gen))
+    problems = table_problems(tables)
     if problems:
         raise CaseError(render_problems(name, problems))
+    bus, branch, gen, cost = tables["bus"], tables["branch"], tables["gen"], tables.get("gencost", NO_COST)
     if len(cost) > len(gen):
         notes = (*notes, "reactive cost rows of gencost are not represented")
     has_load = (bus[:, 2] != 0) | (bus[:, 3] != 0)
@@ -38,6 +38,12 @@ def assemble(
         load=LoadTable(bus[has_load, 0], bus[has_load, 2], bus[has_load, 3]),
         notes=notes,
     )
+
+
+def table_problems(tables: Mapping[str, np.ndarray]) -> list[Problem]:
+    """What keeps `assemble` from building a case; empty = nothing."""
+    cost = tables.get("gencost", NO_COST)
+    return _integer_problems(tables["bus"], tables["branch"], tables["gen"]) + _cost_problems(cost, len(tables["gen"]))
 
 
 def _branches(t: np.ndarray) -> BranchTable:

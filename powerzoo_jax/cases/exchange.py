@@ -98,14 +98,22 @@ def _matpower_tables(case: Case) -> dict[str, np.ndarray]:
 
 
 def from_pandapower(net: Any, name: str | None = None) -> Case:
-    """Convert a pandapower net by pandapower's own `to_ppc`, with transformers as `runpp` models them by default.
+    """Convert and validate a pandapower net, by pandapower's own `to_ppc`, transformers as `runpp` models them.
 
     Elements out of service are left out, buses joined by closed switches become one, and bus id = index + 1 (the
     lowest index of joined buses; inner buses of three-winding transformers and open lines get new ids). Costs come
     along when the net has any. Iron losses become shunts at both ends of their branch.
 
-    Raises ImportError that names the extra when pandapower is missing, CaseError for what has no counterpart.
+    Raises ImportError that names the extra when pandapower is missing, CaseError for what has no counterpart and for
+    every problem of the case that results.
     """
+    case = convert_pandapower(net, name)
+    assert_valid(case)
+    return case
+
+
+def convert_pandapower(net: Any, name: str | None = None) -> Case:
+    """Convert as `from_pandapower` does, without the rules, so that `validate` can report on the result."""
     try:
         from pandapower.converter.pypower.to_ppc import to_ppc
     except ImportError as err:
@@ -117,9 +125,7 @@ def from_pandapower(net: Any, name: str | None = None) -> Case:
         ppc = to_ppc(net, init="flat", calculate_voltage_angles=True)
     except Exception as err:  # a net that lacks what an optimum needs fails in many ways
         raise CaseError(f"pandapower cannot convert {title!r}: {err}. Try pandapower.diagnostic(net).") from err
-    case = _from_ppc(ppc, net, title)
-    assert_valid(case)
-    return case
+    return _from_ppc(ppc, net, title)
 
 
 def _from_ppc(ppc: Mapping[str, Any], net: Any, name: str) -> Case:

@@ -15,12 +15,13 @@ from typing import Any
 import numpy as np
 
 from powerzoo_jax.base.errors import CaseError, DataMissing, Problem, render_problems
-from powerzoo_jax.cases.assemble import assemble
+from powerzoo_jax.cases.assemble import assemble, table_problems
 from powerzoo_jax.cases.case import Case
 from powerzoo_jax.cases.expression import ExpressionError, evaluate
 from powerzoo_jax.cases.mfile import Statement, header, statements
 
 TABLES = {"bus": 13, "gen": 10, "branch": 11, "gencost": 5}  # table -> least number of columns
+REQUIRED = ("bus", "gen", "branch")
 IGNORED = {"bus_name", "gentype", "genfuel", "areas", "zones"}  # labels: no effect on any result
 NOTED = {"dcline", "dclinecost", "reserves", "A", "l", "u", "N", "H", "Cw", "fparm", "softlims"}
 
@@ -57,6 +58,18 @@ def read_matpower(path_or_text: str | Path, name: str | None = None) -> Case:
     Raises DataMissing when there is no such file, CaseError with every problem found when it cannot be read.
     Rows of reactive costs and records such as dclines are not represented; `Case.notes` says so.
     """
+    title, case, problems = scan_matpower(path_or_text, name)
+    if problems or case is None:
+        raise CaseError(render_problems(title, problems))
+    return case
+
+
+def scan_matpower(path_or_text: str | Path, name: str | None = None) -> tuple[str, Case | None, list[Problem]]:
+    """Name, case and problems of a case file; the case is None when its tables cannot be read.
+
+    A case beside problems is what the readable part says: fit for `validate`, not for use.
+    Raises DataMissing when there is no such file.
+    """
     text, stem = _source(path_or_text)
     work = _Workspace()
     for statement in statements(text):
@@ -66,15 +79,18 @@ def read_matpower(path_or_text: str | Path, name: str | None = None) -> Case:
             work.problems.append(_refusal(statement, str(err)))
     title = name or stem or work.name or "case"
     _check_presence(work)
-    if work.problems:
-        # missing tables were found last and matter most
-        shown = work.problems[::-1][:MOST_PROBLEMS][::-1]
-        more = len(work.problems) - len(shown)
-        if more:
-            shown.append(Problem("case", "text", (), f"{more} further lines cannot be read.", ""))
-        raise CaseError(render_problems(title, shown))
-    assert work.base_mva is not None  # _check_presence
-    return assemble(title, work.base_mva, header(text), work.tables, (*work.notes, *NOTE.findall(text)))
+    problems, case = list(work.problems), None
+    if work.base_mva is not None and all(table in work.tables for table in REQUIRED):
+        problems += table_problems(work.tables)
+        if len(problems) == len(work.problems):
+            notes = (*work.notes, *NOTE.findall(text))
+            case = assemble(title, work.base_mva, header(text), work.tables, notes)
+    # missing tables were found last and matter most
+    shown = problems[::-1][:MOST_PROBLEMS][::-1]
+    if len(problems) > len(shown):
+        message = f"{len(problems) - len(shown)} further lines cannot be read."
+        shown.append(Problem("case", "text", (), message, ""))
+    return title, case, shown
 
 
 def _source(path_or_text: str | Path) -> tuple[str, str]:
@@ -100,7 +116,7 @@ def _refusal(statement: Statement, reason: str) -> Problem:
 
 
 def _check_presence(work: _Workspace) -> None:
-    for table in ("bus", "gen", "branch"):
+    for table in REQUIRED:
         named = any(p.field == table for p in work.problems)
         if table not in work.tables and not named:
             message = f"the table {work.variable}.{table} is missing."

@@ -82,8 +82,8 @@ def _add_looking(commands: argparse._SubParsersAction) -> None:
     show.add_argument("task", help="task id, see `powerzoo-jax list`")
     show.add_argument("--split", help="train, val, test or a named split (default: the task's)")
     show.add_argument("--json", action="store_true", help="print JSON")
-    check = _command(commands, "check", "show:run_check", "Check a grid file and list all its problems at once.")
-    check.add_argument("case", help="a .m file, or the name of a shipped case")
+    check = _command(commands, "check", "check:run", "Check a grid file and list all its problems at once.")
+    check.add_argument("case", help="a .m file, a pandapower .json file, or the name of a shipped case")
 
 
 def _add_train(commands: argparse._SubParsersAction) -> None:

@@ -1,4 +1,4 @@
-"""`list`, `show`, `check`: what there is, and what is wrong with a grid file."""
+"""`list` and `show`: what there is."""
 
 from __future__ import annotations
 
@@ -6,13 +6,9 @@ import argparse
 import dataclasses
 import json
 import math
-from pathlib import Path
 from typing import Any
 
-import numpy as np
-
-from powerzoo_jax.base.errors import CaseError, Problem, render_problems, unknown
-from powerzoo_jax.cases import Case, list_cases, load_case, read_matpower, validate
+from powerzoo_jax.cases import list_cases
 from powerzoo_jax.cli.table import render, render_pairs
 from powerzoo_jax.data import get_info, list_datasets
 from powerzoo_jax.tasks import list_tasks, make
@@ -65,39 +61,3 @@ def _plain(value: Any) -> Any:
 
 def _text(value: Any) -> str:
     return ", ".join(map(str, value)) if isinstance(value, tuple) else str(value)
-
-
-def run_check(options: argparse.Namespace) -> int:
-    """Print every problem of a case; 1 when there is an error among them."""
-    case = _read(options.case)
-    problems = validate(case)
-    print(_summary(case))
-    if not problems:
-        print("no problems found")
-        return 0
-    print(render_problems(case.name, problems))
-    return int(any(_is_error(p) for p in problems))
-
-
-def _is_error(problem: Problem) -> bool:
-    return problem.severity == "error"
-
-
-def _read(name: str) -> Case:
-    """The case as it stands: for a file the reader alone, so that the rules can report all they find."""
-    if name.lower().endswith(".m"):
-        return read_matpower(Path(name))
-    if Path(name).is_file():
-        raise CaseError(f"{name} is not a .m file, the only format that can be read. Export it as a MATPOWER case.")
-    bare = name.lower().removeprefix("case")
-    if f"case{bare}" not in list_cases():
-        raise CaseError(f"{unknown('case', name, list_cases())} A file of your own ends in .m.")
-    return load_case(name)
-
-
-def _summary(case: Case) -> str:
-    load, supply = float(np.sum(case.p_load_mw)), float(np.sum(case.unit.p_max_mw[case.unit.in_service]))
-    return (
-        f"{case.name}: {case.n_bus} buses, {case.n_branch} branches, {len(case.unit)} units, "
-        f"load {load:g} MW, capacity {supply:g} MW, base {case.base_mva:g} MVA"
-    )

@@ -1,0 +1,84 @@
+"""`check`: every problem of a grid file at once, with what to do about each."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from powerzoo_jax.base.errors import CaseError, DataMissing, Problem, render_problems, unknown
+from powerzoo_jax.cases import Case, convert_pandapower, list_cases, load_case, scan_matpower, validate
+
+
+def run(options: argparse.Namespace) -> int:
+    """Print every problem of a case; 1 when there is an error among them."""
+    name, case, problems = examine(options.case)
+    if case is not None:
+        print(_summary(case))
+    if not problems:
+        print("no problems found")
+        return 0
+    print(render_problems(name, problems))
+    errors = sum(p.severity == "error" for p in problems)
+    verdict = "cannot be used as it is" if errors else "can be used"
+    print(f"{_count(errors, 'error')}, {_count(len(problems) - errors, 'warning')}: {name} {verdict}")
+    return int(errors > 0)
+
+
+def examine(what: str) -> tuple[str, Case | None, list[Problem]]:
+    """Name, case (None when no table can be read) and problems of a file or a shipped case.
+
+    The rules run on whatever was read, so that mistakes of format and of content come together. Raises DataMissing or
+    CaseError when there is nothing to read.
+    """
+    path = Path(what)
+    if path.suffix.lower() == ".m":
+        name, case, problems = scan_matpower(path)
+    elif path.suffix.lower() == ".json":
+        case, problems = convert_pandapower(_load_net(path), path.stem), []
+        name = case.name
+    elif path.is_file():
+        raise CaseError(f"{what} is neither a .m nor a pandapower .json file. Export it as a MATPOWER case.")
+    else:
+        case, problems = _shipped(what), []
+        name = case.name
+    return name, case, problems + (validate(case) if case is not None else [])
+
+
+def _load_net(path: Path) -> Any:
+    if not path.is_file():
+        raise DataMissing(f"There is no file {str(path)!r}. Check the path.")
+    try:
+        import pandapower
+    except ImportError as err:
+        message = (
+            "Reading a .json net needs pandapower, which is not installed: pip install 'powerzoo-jax[pandapower]'."
+        )
+        raise ImportError(message) from err
+    net = pandapower.from_json(str(path))
+    if not isinstance(net, pandapower.pandapowerNet):
+        raise CaseError(f"{path} holds no pandapower net. Save one with pandapower.to_json(net, path).")
+    return net
+
+
+def _shipped(name: str) -> Case:
+    try:
+        return load_case(name)
+    except CaseError:
+        raise
+    except ValueError as err:
+        raise CaseError(f"{unknown('case', name, list_cases())} A file of your own ends in .m or .json.") from err
+
+
+def _summary(case: Case) -> str:
+    load, supply = float(np.sum(case.load.p_mw)), float(np.sum(case.unit.p_max_mw[case.unit.in_service]))
+    return (
+        f"{case.name}: {case.n_bus} buses, {case.n_branch} branches, {len(case.unit)} units, "
+        f"load {load:g} MW, capacity {supply:g} MW, base {case.base_mva:g} MVA"
+    )
+
+
+def _count(number: int, noun: str) -> str:
+    return f"{number} {noun}" + ("" if number == 1 else "s")

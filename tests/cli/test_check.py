@@ -1,0 +1,116 @@
+"""`check`: all problems of a user's grid in one list, with remedies, and an exit status."""
+
+from __future__ import annotations
+
+import sys
+
+import pytest
+
+from powerzoo_jax.cases import list_cases, load_case, to_matpower
+from powerzoo_jax.cli import main
+
+BROKEN = """function mpc = broken
+mpc.version = '2';
+mpc.baseMVA = 10;
+mpc.bus = [
+ 1 3 0   0    0 0 1 1 0 12.66 1 1.1 0.9;
+ 2 1 250 60   0 0 1 1 0 12.66 1 1.1 0.9;
+ 3 3 90  40   0 0 1 1 0 12.66 1 1.1 0.9;
+ 4 1 210 NaN  0 0 1 1 0 12.66 1 1.1 0.9;
+ 5 1 60  30   0 0 1 1 0 12660 1 0.9 1.1;
+];
+mpc.gen = [ 1 0 0 10 -10 1 100 1 10 0 ];
+mpc.branch = [
+ 1 2 0      0      0 0  0 0 0 0 1 -360 360;
+ 2 3 0.4930 0.2511 0 -5 0 0 0 0 1 -360 360;
+ 3 4 0.3660 12.185 0 0  0 0 0 0 1 -360 360;
+ 4 5 0.3811 0.1941 0 0  0 0 0 0 0 -360 360;
+ 4 9 0.3811 0.1941 0 0  0 0 0 0 1 -360 360;
+];
+mpc.bus(:, 3) = to_megawatt(mpc.bus(:, 3));
+"""
+ALL = (
+    "line 19: 'mpc.bus(:, 3) = to_megawatt(mpc.bus(:, 3))' is not understood",
+    "q_mvar is not a finite number",
+    "buses 1, 3 are references of one island",
+    "to_id names unknown bus 9",
+    "bus 5: 1 bus(es) are not connected",
+    "r = x = 0 pu: 1 (bus 1 -> 2)",
+    "rate_a = -5.0 MVA",
+    "v_min_pu > v_max_pu",
+    "base_kv = 12660.0 kV",
+    "|z| above 10 pu: 3 (bus 3 -> 4)",
+    "not in kW",
+)
+
+
+@pytest.fixture
+def check(capsys):
+    def call(argument: object) -> tuple[int, str, str]:
+        status = main(["check", str(argument)])
+        return status, *capsys.readouterr()
+
+    return call
+
+
+def test_mistakes_of_format_and_of_content_come_in_one_list(tmp_path, check):
+    path = tmp_path / "broken.m"
+    path.write_text(BROKEN)
+    status, out, err = check(path)
+    assert status == 1 and err == ""
+    for words in ALL:
+        assert words in out
+    assert "8 errors, 4 warnings: broken cannot be used as it is" in out
+    listed = [line for line in out.splitlines() if line[:1].isdigit() and ". [" in line]
+    assert len(listed) == 12 and all(line.endswith(".") for line in listed)
+    assert ["[error]" in line for line in listed] == [True] * 8 + [False] * 4
+
+
+def test_a_file_of_nonsense_is_a_list_too(tmp_path, check):
+    path = tmp_path / "noise.m"
+    path.write_text("once = upon(a, time);\n" * 50)
+    status, out, _ = check(path)
+    assert status == 1 and "mpc.bus is missing" in out and len(out.splitlines()) < 30
+
+
+def test_warnings_alone_do_not_fail(tmp_path, check):
+    path = tmp_path / "mine.m"
+    to_matpower(load_case("case118zh"), path)
+    status, out, _ = check(path)
+    assert status == 0 and "0 errors, 1 warning: mine can be used" in out
+
+
+@pytest.mark.parametrize("name", list_cases())
+def test_every_shipped_case_passes(name, check):
+    status, out, _ = check(name)
+    assert status == 0 and out.startswith(f"{name}: ")
+
+
+def test_a_net_without_pandapower_names_the_extra(tmp_path, check, monkeypatch):
+    monkeypatch.setitem(sys.modules, "pandapower", None)
+    path = tmp_path / "net.json"
+    path.write_text("{}")
+    status, _, err = check(path)
+    assert status == 2 and "powerzoo-jax[pandapower]" in err
+
+
+@pytest.mark.parametrize(
+    ("name", "hint"),
+    [
+        ("nowhere.m", "nowhere.m"),
+        ("nowhere.json", "nowhere.json"),
+        ("case552gb", "case2224gb"),
+        ("pz_case117", "pz_case118"),
+    ],
+)
+def test_what_does_not_exist_is_said_in_one_line(name, hint, check, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    status, _, err = check(name)
+    assert status == 2 and err.count("\n") == 1 and hint in err
+
+
+def test_another_format_is_refused_with_the_ones_that_are_read(tmp_path, check):
+    path = tmp_path / "grid.raw"
+    path.write_text("0, 100.0, 33")
+    status, _, err = check(path)
+    assert status == 2 and ".json" in err and "MATPOWER" in err
