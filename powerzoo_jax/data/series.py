@@ -325,5 +325,5 @@ def refuse_missing(data: Series, names: Iterable[str]) -> None:
             where = listing(stamps(data.time_utc[lost]))
             raise DataError(
                 f"{data.meta.name}: {name} lacks {int(lost.sum())} of {len(lost)} values ({where} UTC). "
-                "Fill them, or choose dates without a gap."
+                "Fill them, or cut a window without a gap with load_signals."
             )

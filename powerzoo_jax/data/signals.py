@@ -62,8 +62,8 @@ def load_signals(
                            interpolate the others
 
     The scaling constants stay those of all data, whatever the window.
-    Raises ValueError when several sources offer a signal, listing them, or the window is unusable; KeyError for
-    a signal that the source lacks.
+    Raises ValueError when several sources offer a signal, listing them, or the window is unusable or lacks values
+    (DataError); KeyError for a signal that the source lacks.
 
     Example:
         demand = load_signals("load.actual_mw", source="fr_2017_2019", start_date="2019-01-01", end_date="2019-01-07")
@@ -73,7 +73,6 @@ def load_signals(
         raise ValueError("no signal was asked for. Name at least one.")
     data = load_dataset(_only_source(names, region) if source is None else source)
     names = tuple(data.resolve(name) for name in names)
-    refuse_missing(data, names)
     time_utc, columns = data.time_utc, {name: data.column(name) for name in names}
     if step_minutes is not None:
         time_utc, columns = _at_step(data, names, step_minutes)
@@ -81,7 +80,9 @@ def load_signals(
     if start_date is not None or end_date is not None:
         days = window_days(data, start_date, end_date)
         kept = np.isin(local_days(time_utc, data.meta.offset_minutes), days)
-    return _select(data, names, time_utc[kept], {name: v[kept] for name, v in columns.items()}, step_minutes)
+    window = _select(data, names, time_utc[kept], {name: v[kept] for name, v in columns.items()}, step_minutes)
+    refuse_missing(window, names)
+    return window
 
 
 def _only_source(names: Sequence[str], region: str | None) -> str:

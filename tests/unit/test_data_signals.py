@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from powerzoo_jax.base import DataError
-from powerzoo_jax.data import build_bank, find_sources, load_dataset, load_signals
+from powerzoo_jax.data import build_bank, find_sources, load_dataset, load_signals, make_series
 from powerzoo_jax.data.clock import local_days
 
 
@@ -57,6 +57,20 @@ def test_a_window_holds_whole_days_of_the_local_standard_clock():
     assert len(data.time_utc) == 72
     assert data.time_utc[0] == np.datetime64("2019-03-29T23:00", "ns").astype(np.int64)
     assert set(local_days(data.time_utc, 60).astype(str)) == {"2019-03-30", "2019-03-31", "2019-04-01"}
+
+
+def test_a_gap_outside_the_window_does_no_harm_and_one_inside_is_refused():
+    values = np.arange(96.0)
+    values[30] = np.nan
+    hours = np.arange(96) * 3600 * 10**9
+    mine = make_series("mine", hours, {"load.actual_mw": values}, {"load.actual_mw": "MW"}, offset_minutes=0)
+    for minutes in (30, None):
+        cut = load_signals(
+            "load.actual_mw", source=mine, start_date="1970-01-03", end_date="1970-01-04", step_minutes=minutes
+        )
+        assert cut.column("load.actual_mw")[0] == 48 and cut.d_ref("load.actual_mw") == 95
+    with pytest.raises(DataError, match=r"lacks 1 of 48 values \(1970-01-02 06:00 UTC\)"):
+        load_signals("load.actual_mw", source=mine, start_date="1970-01-02", end_date="1970-01-03")
 
 
 @pytest.mark.parametrize("minutes", [5, 15, 30, 60])
