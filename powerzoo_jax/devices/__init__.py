@@ -1,11 +1,40 @@
-"""Devices: storage so far; the sign rule stands in `protocol`."""
+"""Devices on a bus; each kind is a module of pure functions, the sign rule stands in `protocol`."""
 
+from powerzoo_jax.devices.datacenter import DataCenterState as DataCenterState
+from powerzoo_jax.devices.facility import DataCenterParams as DataCenterParams
+from powerzoo_jax.devices.facility import JobClass as JobClass
+from powerzoo_jax.devices.facility import datacenter_params as datacenter_params
+from powerzoo_jax.devices.fleet import ActionTable as ActionTable
+from powerzoo_jax.devices.fleet import Terminals as Terminals
+from powerzoo_jax.devices.fleet import action_table as action_table
 from powerzoo_jax.devices.fleet import at_devices as at_devices
 from powerzoo_jax.devices.fleet import bus_injection as bus_injection
+from powerzoo_jax.devices.fleet import inject as inject
 from powerzoo_jax.devices.fleet import placement as placement
+from powerzoo_jax.devices.fleet import sense as sense
+from powerzoo_jax.devices.fleet import stacked as stacked
+from powerzoo_jax.devices.fleet import terminals as terminals
+from powerzoo_jax.devices.flexload import FlexLoadParams as FlexLoadParams
+from powerzoo_jax.devices.flexload import FlexLoadState as FlexLoadState
+from powerzoo_jax.devices.flexload import flexload_params as flexload_params
+from powerzoo_jax.devices.protocol import Delivered as Delivered
 from powerzoo_jax.devices.protocol import Delivery as Delivery
 from powerzoo_jax.devices.protocol import Device as Device
 from powerzoo_jax.devices.protocol import idle as idle
+from powerzoo_jax.devices.renewable import RenewableParams as RenewableParams
+from powerzoo_jax.devices.renewable import RenewableState as RenewableState
+from powerzoo_jax.devices.renewable import renewable_params as renewable_params
 from powerzoo_jax.devices.storage import StorageParams as StorageParams
 from powerzoo_jax.devices.storage import StorageState as StorageState
 from powerzoo_jax.devices.storage import storage_params as storage_params
+from powerzoo_jax.devices.thermal import ThermalParams as ThermalParams
+from powerzoo_jax.devices.thermal import ThermalState as ThermalState
+from powerzoo_jax.devices.thermal import thermal_params as thermal_params
+from powerzoo_jax.devices.trips import CommuteTrip as CommuteTrip
+from powerzoo_jax.devices.trips import Session as Session
+from powerzoo_jax.devices.trips import Trips as Trips
+from powerzoo_jax.devices.trips import daily_trips as daily_trips
+from powerzoo_jax.devices.trips import session_trips as session_trips
+from powerzoo_jax.devices.vehicle import VehicleParams as VehicleParams
+from powerzoo_jax.devices.vehicle import VehicleState as VehicleState
+from powerzoo_jax.devices.vehicle import vehicle_params as vehicle_params

@@ -85,6 +85,9 @@ PADDING = {
     "eta_discharge": 1.0,
 }  # keeps 0/0 out of padded rows' gradients
 
+ACTIONS = (("power", -1.0, 1.0), ("q_control", -1.0, 1.0))  # of the ratings, positive = discharge
+IDLE = (0.0, 0.0)
+
 
 def storage_params(
     n_unit: int,
@@ -144,6 +147,11 @@ def init(params: StorageParams, soc: Array) -> StorageState:
     soc = jnp.clip(soc, params.soc_min, params.soc_max)
     nothing = jnp.zeros_like(soc)
     return StorageState(soc=soc, p_mw=nothing, q_mvar=nothing, throughput_mwh=nothing)
+
+
+def command(params: StorageParams, action: Array) -> tuple[Array, Array | None]:
+    """Normalised action (G, 1 or 2) -> (active [MW], reactive [MVAr] or None), (G,) each."""
+    return action[:, 0] * params.power_mw, action[:, 1] * params.s_mva if action.shape[1] > 1 else None
 
 
 def energy_bounds(cell: Cell, soc: Array, dt_hours: float) -> tuple[Array, Array]:
