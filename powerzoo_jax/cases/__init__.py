@@ -1,6 +1,8 @@
 """Network cases on the host: tables, readers, rules and the shipped library."""
 
 from powerzoo_jax.cases.case import Case as Case
+from powerzoo_jax.cases.commitment import CommitmentTable as CommitmentTable
+from powerzoo_jax.cases.commitment import commitment_table as commitment_table
 from powerzoo_jax.cases.exchange import convert_pandapower as convert_pandapower
 from powerzoo_jax.cases.exchange import from_matpower as from_matpower
 from powerzoo_jax.cases.exchange import from_pandapower as from_pandapower
