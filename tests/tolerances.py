@@ -38,6 +38,9 @@ TOLERANCES: dict[str, dict[str, float]] = {
     "soc": {F32: 3e-7, F64: 1e-15},
     # A normalised price, sine or cosine of at most 3, stored as float32.
     "signal": {F32: 5e-7},
+    # Energy, temperature or work of a device after a step against the sum of what went in and out: roundings of
+    # float32 in a few hundred steps; the issue asks for 1e-5.
+    "device_balance": {F32: 1e-5, F64: 1e-12},
     # Money of a step recomputed in float64 from prices and delivered power, relative above one dollar; the bank keeps
     # its mean price in float32 whatever the program computes in.
     "money_relative": {F32: 1e-5, F64: 1e-6},
@@ -48,6 +51,14 @@ TOLERANCES: dict[str, dict[str, float]] = {
     # DC angles and flows, relative to the largest of the network (1 at least): two float64 factorisations of a matrix
     # of condition 1e6 (2,383 buses); in float32 the rounding of a sum over the buses.
     "dc_relative": {F32: 1e-5, F64: 1e-9},
+    # DC-OPF: the demand. Published costs carry seven digits or more.
+    "opf_cost_relative": {F32: 1e-4, F64: 1e-6},
+    "opf_violation_pu": {F32: 1e-4, F64: 1e-6},
+    "opf_price_relative": {F32: 1e-5, F64: 1e-8},  # of the largest price of the problem
+    # Dispatch printed with four digits of a MW; in float32 the gap of 1e-5 leaves a marginal unit that much freedom.
+    "opf_dispatch_pu": {F32: 1e-3, F64: 1e-6},
+    # Central differences of prices: the optimum stops at a gap of 1e-11 of an objective of 1e5, divided by the step.
+    "opf_gradient_relative": {F64: 1e-5},
     # Collapse factors are quoted with three digits; states this near to the nose are undecidable in practice.
     "collapse_relative": {F32: 5e-3, F64: 5e-3},
     # The demand on the three-phase solver is 1e-5 pu; OpenDSS's own equations, with admittances of switches, hold
@@ -56,6 +67,10 @@ TOLERANCES: dict[str, dict[str, float]] = {
     "opendss_shunt_v_pu": {F32: 2e-5, F64: 2e-5},
     "opendss_loss": {F32: 2e-5, F64: 1e-5},
     "opendss_source": {F32: 1e-4, F64: 1e-4},
+    # An audit with another formulation in amperes and volt-amperes, of feeders of some 500 A and 4 MVA: where the
+    # iteration stops (8e-10 pu of voltage), times the slope of the loads' current.
+    "audit_amp": {F64: 1e-6},
+    "audit_va": {F64: 1e-2},
 }
 
 

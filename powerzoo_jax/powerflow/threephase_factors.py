@@ -200,7 +200,7 @@ def _assemble(
         return jnp.asarray(value, dtype)
 
     def pair(name: str, quantity: tuple[np.ndarray, np.ndarray]) -> dict[str, Array]:
-        constant, matrix = quantity[0].reshape(-1), quantity[1].reshape(quantity[0].size, -1)
+        constant, matrix = quantity[0].reshape(-1), quantity[1].reshape(-1, quantity[1].shape[-1])
         return {f"m_{name}": door(_stamp(matrix)), f"w_{name}": door(_split(constant))}
 
     # the injected current is i = D0 x + r with x = M r + w, and node voltages are linear in i
