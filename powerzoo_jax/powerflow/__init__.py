@@ -27,3 +27,9 @@ from powerzoo_jax.powerflow.result import EXPLAIN as EXPLAIN
 from powerzoo_jax.powerflow.result import PowerFlowResult as PowerFlowResult
 from powerzoo_jax.powerflow.result import Status as Status
 from powerzoo_jax.powerflow.result import explain as explain
+from powerzoo_jax.powerflow.threephase import ThreePhaseResult as ThreePhaseResult
+from powerzoo_jax.powerflow.threephase import solve_threephase as solve_threephase
+from powerzoo_jax.powerflow.threephase import voltage_unbalance as voltage_unbalance
+from powerzoo_jax.powerflow.threephase_factors import ThreePhaseFactors as ThreePhaseFactors
+from powerzoo_jax.powerflow.threephase_factors import nominal_phase_load as nominal_phase_load
+from powerzoo_jax.powerflow.threephase_factors import prepare_threephase as prepare_threephase
