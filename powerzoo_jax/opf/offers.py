@@ -1,0 +1,174 @@
+"""What a unit asks for its energy: a must-run part and blocks of rising price, from a case or from a bidder."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import jax.numpy as jnp
+import numpy as np
+from flax import struct
+from jax import Array
+
+from powerzoo_jax.base.errors import CaseError, listing
+from powerzoo_jax.base.numerics import resolve_dtype
+from powerzoo_jax.cases import Case
+
+PIECEWISE, POLYNOMIAL = 1, 2  # cost models of `UnitTable`
+
+
+@struct.dataclass(kw_only=True)
+class Offers:
+    """K blocks a unit above its minimum output. A quadratic cost is one block whose price rises inside it.
+
+    base_mw:    (G,)    [MW]       minimum output, sold as a whole
+    base_cost:  (G,)    [USD/h]    its price as a whole
+    width_mw:   (G, K)  [MW]       0 = no such block
+    price:      (G, K)  [USD/MWh]  at the start of the block; must not fall from block to block
+    slope:      (G, K)  [USD/MWh per MW]  rise inside the block, >= 0
+    """
+
+    base_mw: Array
+    base_cost: Array
+    width_mw: Array
+    price: Array
+    slope: Array
+
+
+class UnitCosts(NamedTuple):
+    """Convex cost of every unit on the host; fields as in `Offers`."""
+
+    base_mw: np.ndarray
+    base_cost: np.ndarray
+    width_mw: np.ndarray
+    price: np.ndarray
+    slope: np.ndarray
+
+
+def case_offers(case: Case, dtype: Any = None) -> Offers:
+    """True costs of a case as offers: one block a unit for a polynomial, one a segment where it is piecewise linear.
+
+    Raises CaseError naming units whose cost is cubic, concave, or not given on [Pmin, Pmax].
+    """
+    return to_offers(unit_costs(case), dtype)
+
+
+def make_cost_segments(case: Case, n: int = 5, dtype: Any = None) -> Offers:
+    """Offers of n equal blocks on [Pmin, Pmax], each at the marginal cost of its midpoint; Pmin at its true cost.
+
+    Prices that fall from block to block are pooled with their neighbours. Errors as in `case_offers`.
+    """
+    if n < 1:
+        raise ValueError(f"n = {n} cost segments. Give 1 or more.")
+    costs = unit_costs(case)
+    width = np.repeat(costs.width_mw.sum(1, keepdims=True) / n, n, 1)
+    middle = (np.arange(n) + 0.5) * width
+    price = np.stack([_pooled(row) for row in _marginal(costs, middle)]) if case.n_unit else width
+    return to_offers(UnitCosts(costs.base_mw, costs.base_cost, width, price, np.zeros_like(width)), dtype)
+
+
+def to_offers(costs: UnitCosts, dtype: Any = None) -> Offers:
+    """Move host costs to the device."""
+    dtype = resolve_dtype(dtype)
+    return Offers(**{name: jnp.asarray(value, dtype) for name, value in costs._asdict().items()})
+
+
+def unit_costs(case: Case) -> UnitCosts:
+    """Costs of a case above minimum output; a unit without cost model is free. Errors as in `case_offers`."""
+    unit = case.unit
+    _refuse_unbounded(case)
+    blocks = max([1, *(unit.cost_terms[unit.cost_model == PIECEWISE] - 1).tolist()])
+    shape = (case.n_unit, blocks)
+    width, price, slope = np.zeros(shape), np.zeros(shape), np.zeros(shape)
+    base_cost = np.zeros(case.n_unit)
+    quadratic, linear, constant = _polynomial(case)
+    for g in range(case.n_unit):
+        low, high = unit.p_min_mw[g], unit.p_max_mw[g]
+        if unit.cost_model[g] == PIECEWISE:
+            base_cost[g], width[g], price[g] = _segments(case, g, blocks)
+        else:
+            base_cost[g] = (quadratic[g] * low + linear[g]) * low + constant[g]
+            width[g, 0], price[g, 0], slope[g, 0] = high - low, linear[g] + 2 * quadratic[g] * low, 2 * quadratic[g]
+    return UnitCosts(unit.p_min_mw.copy(), base_cost, width, price, slope)
+
+
+def cost_of(offers: Offers, p_mw: Array) -> Array:
+    """Cost of output p (G,) [MW] of running units, (G,) [USD/h]: blocks fill in order, the last one without end."""
+    start = jnp.cumsum(offers.width_mw, axis=1) - offers.width_mw
+    last = jnp.arange(offers.width_mw.shape[1]) == offers.width_mw.shape[1] - 1
+    room = jnp.where(last[None, :], jnp.inf, offers.width_mw)
+    filled = jnp.clip((p_mw - offers.base_mw)[:, None] - start, 0, room)
+    return offers.base_cost + jnp.sum((offers.price + 0.5 * offers.slope * filled) * filled, axis=1)
+
+
+def _refuse_unbounded(case: Case) -> None:
+    bad = np.flatnonzero(~np.isfinite(case.unit.p_min_mw) | ~np.isfinite(case.unit.p_max_mw))
+    if bad.size:
+        raise CaseError(f"{case.name}: {_names(case, bad)} without finite limits. Give Pmin and Pmax in MW.")
+
+
+def _polynomial(case: Case) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Quadratic, linear and constant coefficient (G,) of the polynomial units, 0 for the others."""
+    unit = case.unit
+    polynomial = unit.cost_model == POLYNOMIAL
+    by_power = np.zeros((case.n_unit, max(unit.cost.shape[1], 3)))
+    for g in np.flatnonzero(polynomial):
+        terms = int(unit.cost_terms[g])
+        by_power[g, :terms] = unit.cost[g, :terms][::-1]
+    cubic = np.flatnonzero((by_power[:, 3:] != 0).any(1))
+    if cubic.size:
+        raise CaseError(
+            f"{case.name}: {_names(case, cubic)} with a cost of third or higher degree, which is not solved exactly. "
+            "Give a quadratic or a piecewise linear cost."
+        )
+    concave = np.flatnonzero(by_power[:, 2] < 0)
+    if concave.size:
+        raise CaseError(
+            f"{case.name}: {_names(case, concave)} with a falling marginal cost. Give a quadratic coefficient >= 0."
+        )
+    return by_power[:, 2], by_power[:, 1], by_power[:, 0]
+
+
+def _segments(case: Case, g: int, blocks: int) -> tuple[float, np.ndarray, np.ndarray]:
+    """Cost at Pmin, widths and prices (blocks,) of one piecewise linear unit, cut to [Pmin, Pmax]."""
+    unit = case.unit
+    points = unit.cost[g, : 2 * int(unit.cost_terms[g])].reshape(-1, 2)
+    low, high = unit.p_min_mw[g], unit.p_max_mw[g]
+    rise = np.diff(points[:, 1]) / np.diff(points[:, 0]) if len(points) > 1 else np.zeros(0)
+    if rise.size == 0 or not np.isfinite(rise).all() or (np.diff(points[:, 0]) <= 0).any():
+        raise CaseError(f"{case.name}: {_names(case, [g])} whose cost points do not rise in MW. Sort them.")
+    if (np.diff(rise) < -1e-9 * np.abs(rise).max()).any():
+        raise CaseError(f"{case.name}: {_names(case, [g])} with a falling marginal cost. Give convex cost points.")
+    # the outer segments go on beyond their last point, as in MATPOWER
+    edges = points[:, 0].copy()
+    edges[0], edges[-1] = min(edges[0], low), max(edges[-1], high)
+    cut = np.clip(edges, low, high)
+    width, price = np.zeros(blocks), np.full(blocks, rise[-1])
+    width[: rise.size], price[: rise.size] = np.diff(cut), rise
+    k = min(max(int(np.searchsorted(points[:, 0], low, side="right")) - 1, 0), rise.size - 1)
+    return float(points[k, 1] + rise[k] * (low - points[k, 0])), width, price
+
+
+def _marginal(costs: UnitCosts, above_mw: np.ndarray) -> np.ndarray:
+    """Marginal cost (G, n) at outputs above_mw (G, n) over the minimum."""
+    end = np.cumsum(costs.width_mw, 1)
+    block = np.minimum((above_mw[:, :, None] > end[:, None, :]).sum(2), costs.width_mw.shape[1] - 1)
+    start = np.take_along_axis(end - costs.width_mw, block, 1)
+    price, slope = (np.take_along_axis(x, block, 1) for x in (costs.price, costs.slope))
+    return price + slope * (above_mw - start)
+
+
+def _pooled(price: np.ndarray) -> np.ndarray:
+    """The closest non-decreasing sequence: adjacent violators take their mean."""
+    pools: list[list[float]] = []  # [mean, count]
+    for value in price.tolist():
+        pools.append([value, 1.0])
+        while len(pools) > 1 and pools[-2][0] > pools[-1][0]:
+            mean, count = pools.pop()
+            before = pools[-1]
+            before[0] = (before[0] * before[1] + mean * count) / (before[1] + count)
+            before[1] += count
+    return np.concatenate([np.full(int(count), mean) for mean, count in pools])
+
+
+def _names(case: Case, rows: Any) -> str:
+    return "unit " + listing(f"{int(g) + 1} (bus {case.unit.bus_id[g]})" for g in rows)
