@@ -117,7 +117,7 @@ class Block:
     def own(self, kernel: Array) -> Array:
         """Kernel action (G, n) in [-1, 1] -> the device's own space; what is not finite becomes idle."""
         dtype = kernel.dtype
-        low, high, idle = (jnp.asarray(x, dtype) for x in (self.low, self.high, self.idle))
+        low, high, idle = (jnp.asarray(x, dtype)[None, :] for x in (self.low, self.high, self.idle))
         scaled = kernel * ((high - low) / 2) + (high + low) / 2
         return jnp.where(jnp.isfinite(kernel), jnp.clip(scaled, low, high), idle)
 

@@ -123,7 +123,7 @@ def draw(key: Array, params: JobParams, most: int, dt_hours: float, minute: Arra
     duration = jnp.round(duration * GRAIN) / GRAIN
     factor = 1 + slack_factor * (params.deadline_factor - 1)
     deadline = minute.astype(rate.dtype) + factor[:, None] * duration
-    real = jnp.arange(most, dtype=rate.dtype) < count[:, None]
+    real = jnp.arange(most, dtype=rate.dtype)[None, :] < count[:, None]
     return Jobs(jnp.where(real, gpus, 0), jnp.where(real, duration, 0), jnp.where(real, deadline, FREE))
 
 
@@ -146,10 +146,10 @@ def enqueue(pool: Pool, new: Jobs) -> tuple[Pool, Array]:
     due = jnp.where(fits, new.deadline_min, FREE)
     order = jnp.arange(most)
     after_queued = jnp.sum(pool.deadline_min[:, None, :] > due[:, :, None], axis=2, dtype=jnp.int32)
-    ties = (due[:, None, :] == due[:, :, None]) & (order[None, :] > order[:, None])
+    ties = (due[:, None, :] == due[:, :, None]) & (order[None, None, :] > order[None, :, None])
     after_new = jnp.sum((due[:, None, :] > due[:, :, None]) | ties, axis=2, dtype=jnp.int32)
     place = jnp.where(fits, size - 1 - after_queued - after_new, -1)
-    slot = jnp.arange(size, dtype=jnp.int32)
+    slot = jnp.arange(size, dtype=jnp.int32)[None, :]
     source = jnp.broadcast_to(slot, pool.gpus.shape)
     for k in range(most):  # what is due before an arrival moves one slot to the left
         source = source + (place[:, k, None] > slot).astype(jnp.int32)
@@ -247,5 +247,5 @@ def advance(pool: Pool, minute: Array, dt_minutes: float) -> tuple[Pool, Array]:
 def backlog_gpu_h(pool: Pool, dt_minutes: float) -> Array:
     """Work that has arrived and is not done, queued and running, (G,) [GPU h]."""
     whole = jnp.arange(pool.held_gpus.shape[1], dtype=pool.gpus.dtype) * dt_minutes
-    running = jnp.sum(pool.held_gpus * whole + pool.tail_gpu_min, axis=1)
+    running = jnp.sum(pool.held_gpus * whole[None, :] + pool.tail_gpu_min, axis=1)
     return (jnp.sum(pool.gpus * pool.duration_min, axis=1) + running) / 60

@@ -133,7 +133,7 @@ def jittered(key: Array, trips: Trips, steps: int, dt_minutes: int, factor: Arra
     factor:  (G, K)  of the energy driven
     A trip moves as a whole, so its duration stays, and by half of the stay to its neighbours at most, so order stays.
     """
-    moved = jax.random.randint(key, trips.depart_min.shape, -steps, steps + 1)
+    moved = jax.random.randint(key, trips.depart_min.shape, -steps, steps + 1, jnp.int32)
     before, after = trips.room_before_min // dt_minutes, trips.room_after_min // dt_minutes
     shift = jnp.clip(moved, -before, after) * dt_minutes
     depart = jnp.mod(trips.depart_min + shift, trips.period_min)

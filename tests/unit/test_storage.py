@@ -119,3 +119,52 @@ def test_degradation_is_paid_on_terminal_throughput_in_both_directions():
 def test_impossible_ratings_are_refused_by_name(keywords, words):
     with pytest.raises(ValueError, match=words):
         storage_params(1, None, **keywords)
+
+
+def test_reactive_power_takes_what_active_power_leaves_of_the_inverter():
+    """0.09 MW delivered of 0.15 MVA leaves 0.12 MVAr in either direction."""
+    with jax.enable_x64(True):
+        params = battery(2, power_mw=0.1, s_mva=0.15)
+        state = storage.init(params, jnp.full(2, 0.5))
+        command = jnp.full(2, 0.09), jnp.asarray([0.2, -0.2])
+        new, out = storage.step(params, state, command[0], 0.5, command[1])
+    np.testing.assert_allclose(out.q_mvar, [0.12, -0.12], atol=ROUNDING)
+    np.testing.assert_array_equal(new.q_mvar, out.q_mvar)
+    np.testing.assert_array_equal(out.undelivered_mw, [0.0, 0.0])
+
+
+def test_the_limit_of_reactive_power_is_that_of_delivered_not_commanded_power():
+    with jax.enable_x64(True):
+        params = battery(power_mw=0.1, s_mva=0.1)
+        empty = storage.init(params, jnp.asarray([0.1]))
+        _, out = storage.step(params, empty, jnp.asarray([0.1]), 0.5, jnp.asarray([0.1]))
+    assert out.p_mw[0] == 0.0 and out.q_mvar[0] == pytest.approx(0.1, abs=ROUNDING)
+
+
+def test_without_a_reactive_command_a_battery_injects_active_power_only():
+    with jax.enable_x64(True):
+        _, out = advance(battery(), [0.5], [0.2], 0.5)
+    assert out.q_mvar[0] == 0.0
+
+
+def test_throughput_counts_terminal_energy_in_both_directions():
+    with jax.enable_x64(True):
+        params = battery(degradation_per_mwh=5.0)
+        state = storage.init(params, jnp.asarray([0.5]))
+        state, first = storage.step(params, state, jnp.asarray([0.4]), 0.5)
+        state, second = storage.step(params, state, jnp.asarray([-0.2]), 0.5)
+    assert state.throughput_mwh[0] == pytest.approx(0.3, abs=ROUNDING)
+    assert float(first.cost_usd[0] + second.cost_usd[0]) == pytest.approx(5 * 0.3, abs=ROUNDING)
+
+
+def test_an_inverter_below_the_power_of_its_battery_is_refused():
+    with pytest.raises(ValueError, match=r"s_mva = 0\.4 is below power_mw"):
+        battery(s_mva=0.4)
+
+
+def test_ratings_may_differ_from_unit_to_unit():
+    with jax.enable_x64(True):
+        params = battery(2, capacity_mwh=[1.0, 2.0])
+    np.testing.assert_array_equal(params.capacity_mwh, [1.0, 2.0])
+    with pytest.raises(ValueError, match="capacity_mwh has 3 values for 2 units"):
+        storage_params(2, None, capacity_mwh=[1.0, 2.0, 3.0])
