@@ -10,8 +10,10 @@ import pytest
 
 from powerzoo_jax.base.errors import CaseError
 from powerzoo_jax.cases import Case, load_case
-from powerzoo_jax.cases.greatbritain import LINE_MVA, nearest_bus
+from powerzoo_jax.cases.greatbritain import LINE_MVA, nearest_bus, transmission_part
+from powerzoo_jax.cases.library import to_arrays
 from powerzoo_jax.cases.netfile import read_saved_net
+from powerzoo_jax.cases.recipes import PART_NOTE
 from powerzoo_jax.cases.topology import branch_positions, reachable_from_slack
 
 EXACT = dict(rel=1e-8)  # nine significant digits are kept
@@ -158,6 +160,12 @@ def test_the_transmission_part_keeps_buses_loads_and_units():
     assert np.all(np.isin(part.unit.bus_id, part.bus.id)) and (~stay).sum() == 116
 
 
+def test_the_shipped_part_is_what_the_shipped_whole_gives():
+    part = transmission_part(load_case("case2224gb"), "case793gb", PART_NOTE)
+    ours, shipped = to_arrays(part), to_arrays(load_case("case793gb"))
+    assert [key for key in ours if not np.array_equal(ours[key], shipped[key])] == []
+
+
 def test_charging_of_the_lower_networks_moves_up_with_them():
     full, part = load_case("case2224gb"), load_case("case793gb")
     own = np.isin(full.branch.from_id, part.bus.id) & np.isin(full.branch.to_id, part.bus.id)
@@ -166,7 +174,7 @@ def test_charging_of_the_lower_networks_moves_up_with_them():
 
 
 def test_the_nearest_bus_follows_the_shortest_way():
-    # 0 and 1 are goals; 2 hangs on 0, 3 is nearer to 1 by way of 4, 5 is out of reach
+    # 0 and 1 are goals; 2 hangs on 0, 3 is nearer to 1 by way of 4 though its shortest branch leads to 2, 5 is alone
     f, t = np.array([0, 2, 1, 4]), np.array([2, 3, 4, 3])
-    home = nearest_bus(6, f, t, np.array([1.0, 5.0, 2.0, 1.0]), np.array([0, 1]))
+    home = nearest_bus(6, f, t, np.array([4.0, 1.0, 2.0, 2.0]), np.array([0, 1]))
     assert home.tolist() == [0, 1, 0, 1, 1, -1]

@@ -149,6 +149,20 @@ def test_a_converted_net_equals_its_matpower_twin(name, convert):
         np.testing.assert_array_equal(*values)
 
 
+def test_losses_without_load_become_shunts_behind_the_tap(convert):
+    """Half of the conductance of a branch stands at either end, seen through the ideal transformer of the from end."""
+    plain, g = convert("case39"), np.linspace(0.01, 0.5, 46)
+    lossy = convert("case39", branch_g=g, branch_g_asym=0.2 * g, branch_b_asym=0.1 * g)
+    added = np.diag(admittances(lossy) - admittances(plain))
+    expected = np.zeros(plain.n_bus, complex)
+    ends = zip(plain.positions(plain.branch.from_id), plain.positions(plain.branch.to_id), strict=True)
+    for k, (f, t) in enumerate(ends):
+        expected[f] += g[k] / 2 / plain.branch.tap[k] ** 2
+        expected[t] += (1.2 * g[k] + 0.1j * g[k]) / 2
+    assert np.abs(plain.branch.tap - 1).max() > 0.05
+    np.testing.assert_allclose(added, expected, rtol=1e-9, atol=1e-9)
+
+
 def test_units_without_a_limit_are_unlimited_and_buses_without_a_band_free(convert):
     case = convert("create_cigre_network_mv")
     assert case.unit.p_max_mw.tolist() == [np.inf] and case.unit.p_min_mw.tolist() == [-np.inf]
