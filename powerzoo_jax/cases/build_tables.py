@@ -12,6 +12,7 @@ import numpy as np
 from powerzoo_jax.base.npz import compare_npz, write_npz
 from powerzoo_jax.base.pins import fetch, read_member
 from powerzoo_jax.cases.case import Case
+from powerzoo_jax.cases.greatbritain import LINE_MVA, TRANSFORMER_MVA
 from powerzoo_jax.cases.library import FOLDER, to_arrays
 from powerzoo_jax.cases.recipes import SHIPPED
 from powerzoo_jax.cases.validate import assert_valid
@@ -26,6 +27,14 @@ Tables made from saved nets hold 9 significant digits: those numbers went throug
 
 | table | package | version | SHA-256 | member | licence / citation | further transform |
 |---|---|---|---|---|---|---|
+"""
+
+RATINGS = """
+Ratings of `case793gb` and `case2224gb` in MVA, round values in use at each voltage; the source writes 9900 for all.
+With them the DC optimum stays that of the source, 1851891.46 USD/h: no rating binds at the nominal load.
+
+- Lines: {lines}.
+- Transformers: {transformers}.
 """
 
 
@@ -48,7 +57,9 @@ def provenance() -> str:
         for name, recipe in SHIPPED.items()
         for pin, member in recipe.sources
     ]
-    return HEADER + "\n".join(rows) + "\n"
+    lines = ", ".join(f"{kv:g} kV {mva:g}" for kv, mva in LINE_MVA.items())
+    transformers = ", ".join(f"{high:g}/{low:g} kV {mva:g}" for (high, low), mva in TRANSFORMER_MVA.items())
+    return HEADER + "\n".join(rows) + "\n" + RATINGS.format(lines=lines, transformers=transformers)
 
 
 def differences(folder: Path, built: dict[str, dict[str, np.ndarray]]) -> list[str]:

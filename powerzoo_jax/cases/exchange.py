@@ -124,7 +124,8 @@ def convert_pandapower(net: Any, name: str | None = None) -> Case:
     try:
         ppc = to_ppc(net, init="flat", calculate_voltage_angles=True)
     except Exception as err:  # a net that lacks what an optimum needs fails in many ways
-        raise CaseError(f"pandapower cannot convert {title!r}: {err}. Try pandapower.diagnostic(net).") from err
+        remedy = "Try pandapower.diagnostic(net); a net with costs needs limits for all its units."
+        raise CaseError(f"pandapower cannot convert {title!r}: {err}. {remedy}") from err
     return _from_ppc(ppc, net, title)
 
 

@@ -59,7 +59,9 @@ FULL = EDINBURGH.format(
     origin="A detailed model of the network of Great Britain, first by M. Belivanis, University of Strathclyde.",
 )
 FULL_NOTE = """The costs are the source's placeholders. The source has no ratings (9900 MVA throughout): round values
-by voltage stand here. The voltage limits are the source's; the AC optimum needs wider ones (0.85 to 1.15 pu)."""
+by voltage stand here, see PROVENANCE.md."""
+WIDE_NOTE = """The voltage limits are the source's, and its transformer taps do not allow them: an AC optimum without
+shedding exists from about 0.85 to 1.15 pu on."""
 PART_NOTE = "Reduced to 275 and 400 kV: what is connected below stands at the electrically nearest bus above."
 PZ_CASE5_P_MIN = (5.0, 10.0, 20.0, 10.0, 20.0)  # [MW] the task definitions' own; MATPOWER has 0
 GB_LINES = 1557  # the first branches of GBnetwork.json
@@ -93,7 +95,7 @@ def reduced_britain(name: str, texts: list[str]) -> Case:
 
 def britain(name: str, texts: list[str]) -> Case:
     """The 2224-bus model with ratings."""
-    return rate_by_voltage(read_saved_net(texts[0], name, f"{FULL}\n{FULL_NOTE}"), GB_LINES)
+    return rate_by_voltage(read_saved_net(texts[0], name, f"{FULL}\n{FULL_NOTE}\n{WIDE_NOTE}"), GB_LINES)
 
 
 def britain_transmission(name: str, texts: list[str]) -> Case:
