@@ -57,6 +57,7 @@ build-check: $(VENV)/.stamp  ## rebuild the bundled tables and series from their
 	$(BIN)/python -m powerzoo_jax.cases.build_tables
 	$(BIN)/python -m powerzoo_jax.cases.build_feeders
 	$(BIN)/python -m powerzoo_jax.data.build_bundle
+	$(BIN)/python -m powerzoo_jax.data.synthetic_fit
 
 clean:  ## remove environments, caches and results
 	rm -rf $(VENV) $(VENV_BENCH) $(VENV_E1) build dist results .pytest_cache .mypy_cache .ruff_cache

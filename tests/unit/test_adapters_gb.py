@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from powerzoo_jax.base.errors import DataError, DataMissing
+from powerzoo_jax.data import load_signals
 from powerzoo_jax.data.adapters import list_official, read_official
 
 SHORT_DAY, LONG_DAY = "2019-03-31", "2019-10-27"
@@ -125,6 +126,12 @@ def test_missing_files_and_unknown_sources_are_named(tmp_path):
     with pytest.raises(ValueError, match="Did you mean 'neso'"):
         read_official("nseo", tmp_path)
     assert {"aemo", "alibaba", "ausgrid", "azure", "elexon_mid", "google", "neso", "smard"} <= set(list_official())
+
+
+def test_a_source_and_a_path_name_a_data_set_by_their_canonical_signals(tmp_path):
+    path = demand_file(tmp_path, [("2019-01-01", 48), ("2019-01-02", 48)])
+    day = load_signals("load.actual_mw", source=f"neso:{path}", start_date="2019-01-02", end_date="2019-01-02")
+    np.testing.assert_array_equal(day.column("load.actual_mw"), 30_048 + np.arange(48))
 
 
 def record(start, period, fuel, value, published="2019-06-01T00:00:00Z", date="2019-06-01"):

@@ -157,6 +157,13 @@ def test_price_noise_keeps_its_spread_at_another_step(minutes):
     assert lag1(x) == pytest.approx(model.phi ** (minutes / 60), abs=0.005)
 
 
+def test_jumps_that_all_go_up_leave_the_mean_at_zero():
+    model = replace(PRICE_DE_2018, jumps_per_hour=0.5, jump_mean=0.3)
+    noise = np.asarray(draw_price_noise(KEY, 40_000, model, 60.0))
+    # uncentred, the mean would be 0.5 * 0.3 / (1 - phi) = 1.6
+    assert abs(noise.mean()) < 4 * noise.std() / np.sqrt(40_000 * (1 - model.phi) / (1 + model.phi))
+
+
 def test_jumps_make_tails_that_a_gaussian_has_not():
     shocks = np.diff(np.asarray(draw_price_noise(KEY, 40_000, PRICE_DE_2018, 60.0)))
     calm = np.diff(np.asarray(draw_price_noise(KEY, 40_000, replace(PRICE_DE_2018, jumps_per_hour=0.0), 60.0)))
