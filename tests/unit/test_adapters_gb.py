@@ -107,6 +107,7 @@ def test_every_bad_demand_file_is_refused_with_its_place(tmp_path):
         (good.replace("2019-06-01,9,", "2019-13-01,9,"), "line 10: '2019-13-01'"),
         (good.replace("2019-06-01,9,", "2109-06-01,9,"), "wrong date"),
         (good.replace(",300", ",0.300"), r"median of ND \[MW\]"),
+        ("\n".join(good.splitlines()[:2] + good.splitlines()[1:2]), "1 usable instant"),
         (good.rsplit(",", 1)[0], "line 49 has 3 cells, the header 4"),
         ("\n".join([good.splitlines()[0], *(f"2019-06-01,{p},," for p in range(1, 5))]), "holds no number"),
     ):
@@ -188,6 +189,8 @@ def test_contradictory_or_broken_generation_is_refused(tmp_path):
         ("[]", "holds no record"),
         (json.dumps([record("2019-06-01T10:00:00", 25, "CCGT", 1)]), "startTime is not the start"),
         (json.dumps([record("2019-06-01T10:00:00Z", 23, "CCGT", -9000)]), "Only PS and INT"),
+        (json.dumps([record("2019-06-01T10:00:00Z", 23, None, 9000)]), "line 1 names no fuel"),
+        (json.dumps([record("noon", 23, "CCGT", 9000)]), "startTime is 'noon'"),
     ):
         path.write_text(body)
         with pytest.raises(DataError, match=message):

@@ -120,6 +120,8 @@ def _series(source: str, title: str, rows: Rows, fill_minutes: int) -> tuple[Ser
 
 def _fuel_signal(table: Table, row: int, value: float) -> str:
     fuel = table.columns["fueltype"][row].strip().lower()
+    if not fuel:
+        raise DataError(f"{table.at(row)} names no fuel. Download the file again.")
     if value < STATION_LOAD_MW and not fuel.startswith(MAY_BE_NEGATIVE):
         raise DataError(f"{table.at(row)}: {fuel.upper()} generates {value:g} MW. Only PS and INT* may be negative.")
     return f"generation.{re.sub('[^a-z0-9]+', '_', fuel).strip('_')}_metered_mw"
@@ -145,7 +147,10 @@ def _instants(table: Table) -> np.ndarray:
 
 @lru_cache(maxsize=4096)
 def _utc(text: str) -> int:
-    instant = datetime.fromisoformat(text)
+    try:
+        instant = datetime.fromisoformat(text)
+    except ValueError:
+        raise ValueError(f"startTime is {text!r}, not an ISO instant.") from None
     if instant.tzinfo is None:
         instant = instant.replace(tzinfo=UTC)
     return round(instant.timestamp()) * SECOND_NS

@@ -60,8 +60,9 @@ def to_series(
     Raises DataError when nothing is left, for stamps off the clock, for files that hold less than half of the
     steps that they span, and for a required signal without a number.
     """
-    if len(rows.time_utc) < 2:
-        raise DataError(f"{source}: {len(rows.time_utc)} usable row(s) in {listing(rows.files)}. Give at least two.")
+    if len(np.unique(rows.time_utc)) < 2:
+        found = len(np.unique(rows.time_utc))
+        raise DataError(f"{source}: {found} usable instant(s) in {listing(rows.files)}. Give at least two.")
     clock, row = _clock(source, rows.time_utc, step_minutes)
     table, superseded = _place(rows.values, row, len(clock))
     empty = [name for name, column in table.items() if np.isnan(column).all()]
@@ -116,8 +117,6 @@ def common_step(time_utc: np.ndarray) -> int:
 def _clock(source: str, time_utc: np.ndarray, step_minutes: int | None) -> tuple[np.ndarray, np.ndarray]:
     """Regular clock (T,) over all instants, and the step (R,) of each of them."""
     step = (step_minutes or common_step(time_utc)) * MINUTE_NS
-    if not step:
-        raise DataError(f"{source}: all rows have one instant, {stamps(time_utc[:1])[0]} UTC. Check the stamps.")
     first = time_utc.min()
     off = (time_utc - first) % step != 0
     if off.any():
