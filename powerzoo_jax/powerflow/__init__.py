@@ -2,6 +2,7 @@
 
 from powerzoo_jax.powerflow.check import Violation as Violation
 from powerzoo_jax.powerflow.check import check_feeder as check_feeder
+from powerzoo_jax.powerflow.check import check_meshed as check_meshed
 from powerzoo_jax.powerflow.dc import DcConvention as DcConvention
 from powerzoo_jax.powerflow.dc import DcFactors as DcFactors
 from powerzoo_jax.powerflow.dc import DcResult as DcResult

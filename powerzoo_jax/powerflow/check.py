@@ -10,7 +10,10 @@ from typing import NamedTuple
 import numpy as np
 
 from powerzoo_jax.cases import Case
-from powerzoo_jax.cases.topology import branch_positions, incidence
+from powerzoo_jax.cases.case import ISOLATED
+from powerzoo_jax.cases.topology import branch_positions
+from powerzoo_jax.powerflow.base_state import held_buses
+from powerzoo_jax.powerflow.meshed import MeshedResult
 from powerzoo_jax.powerflow.result import PowerFlowResult
 
 
@@ -19,7 +22,7 @@ class Violation(NamedTuple):
 
     kcl_pu: float  # current balance of a bus, times its voltage: a power
     kvl_pu: float  # voltage drop of a branch against z i
-    balance_pu: float  # generation - load - losses
+    balance_pu: float  # generation - load - losses - shunts
 
 
 def check_feeder(case: Case, p_pu: np.ndarray, q_pu: np.ndarray, result: PowerFlowResult) -> Violation:
@@ -31,16 +34,46 @@ def check_feeder(case: Case, p_pu: np.ndarray, q_pu: np.ndarray, result: PowerFl
     p_pu, q_pu: (N,) net injections handed to the solver; the slack entry is ignored
     result:     unbatched PowerFlowResult
     """
+    return _violation(case, _injection(case, p_pu, q_pu, result), result)
+
+
+def check_meshed(case: Case, p_pu: np.ndarray, q_pu: np.ndarray, result: MeshedResult) -> Violation:
+    """Check one solved scenario of a meshed network: taps, phase shifts, charging and shunts included.
+
+    KCL: injected current = currents entering the branches and the shunt; KVL: v_from / a - v_to = z i;
+    balance: slack injection + sum of injections = losses net of charging + shunts.
+
+    p_pu, q_pu: (N,) net injections handed to the solver; where the solver ignores them, the result's count
+    result:     unbatched MeshedResult
+    """
+    s = _injection(case, p_pu, q_pu, result)
+    held = held_buses(case)
+    s.imag[held] = np.asarray(result.q_bus, float)[held]
+    return _violation(case, s, result)
+
+
+def _injection(case: Case, p_pu: np.ndarray, q_pu: np.ndarray, result: PowerFlowResult) -> np.ndarray:
+    """(N,) complex: what was given, at the slack bus what the result says."""
+    s = np.asarray(p_pu, float) + 1j * np.asarray(q_pu, float)
+    s[case.slack_bus] = complex(float(result.p_slack), float(result.q_slack))
+    s[case.bus.kind == ISOLATED] = 0
+    return s
+
+
+def _violation(case: Case, s: np.ndarray, result: PowerFlowResult) -> Violation:
+    """Audit the voltages and series currents of a result against the injections s (N,)."""
     v = np.asarray(result.v_re, float) + 1j * np.asarray(result.v_im, float)
     current = np.asarray(result.i_re, float) + 1j * np.asarray(result.i_im, float)
-    s = np.asarray(p_pu, float) + 1j * np.asarray(q_pu, float)
     f, t = branch_positions(case)
-    on = case.branch.in_service
-    leaving = incidence(case.n_bus, f, t, on).T @ current
-    rest = np.ones(case.n_bus, bool)
-    rest[case.slack_bus] = False
-    kcl = np.abs(v * np.conj(leaving) - s)[rest]
-    drop = v[f] - v[t] - (case.branch.r_pu + 1j * case.branch.x_pu) * current
-    supply = complex(float(result.p_slack), float(result.q_slack)) + s[rest].sum()
+    b, on = case.branch, case.branch.in_service
+    a = b.tap * np.exp(1j * np.deg2rad(b.shift_deg))
+    half = 0.5j * b.b_pu * on
+    inside = v[f] / a
+    leaving = v * (case.bus.gs_mw + 1j * case.bus.bs_mvar) / case.base_mva
+    np.add.at(leaving, f, (current + half * inside) / np.conj(a))
+    np.add.at(leaving, t, half * v[t] - current)
+    kcl = np.abs(v * np.conj(leaving) - s)
+    drop = np.abs(inside - v[t] - (b.r_pu + 1j * b.x_pu) * current)[on]
+    shunt = np.sum(np.abs(v) ** 2 * (case.bus.gs_mw - 1j * case.bus.bs_mvar)) / case.base_mva
     losses = complex(float(result.p_loss), float(result.q_loss))
-    return Violation(float(kcl.max()), float(np.abs(drop[on]).max()), float(abs(supply - losses)))
+    return Violation(float(kcl.max()), float(drop.max(initial=0.0)), float(abs(s.sum() - losses - shunt)))
