@@ -18,7 +18,7 @@ from flax import struct
 from jax import Array, lax
 
 FREE = -1.0  # deadline of a free slot: before every job's
-CLOCK_MIN = 0.01  # a deadline is met within this: ten times what float32 resolves on the clock of a week
+CLOCK_MIN = 0.01  # the clock's grain: ten times what float32 resolves of a week, so that 90 min are three half hours
 GRAIN = 64  # drawn durations are whole 1/64 min, about a second: sums of GPU minutes are exact in float32
 TAIL = 1e-7  # probability of more arrivals in a step than there is room for; float32 draws resolve no smaller one
 
@@ -184,18 +184,23 @@ def overdue(pool: Pool, started: Array, room: Array, minute: Array, dt_minutes: 
 def start(pool: Pool, started: Array, minute: Array, dt_minutes: float) -> Pool:
     """Move the jobs `started` (G, Q) from the queue to the calendars."""
     now = minute.astype(pool.gpus.dtype)
-    steps = jnp.ceil(pool.duration_min / dt_minutes)
+    steps = _steps(pool.duration_min, dt_minutes)
     tail = pool.gpus * (pool.duration_min - (steps - 1) * dt_minutes)
     left = pool.deadline_min - now
     late = started & (pool.duration_min > left + CLOCK_MIN)
     ends = jnp.where(started, steps, 0)
-    passes = jnp.where(late, jnp.ceil(left / dt_minutes), 0)
+    passes = jnp.where(late, _steps(left, dt_minutes), 0)
     return replace(
         vacate(pool, started),
         held_gpus=_entered(pool.held_gpus, ends, pool.gpus),
         tail_gpu_min=_entered(pool.tail_gpu_min, ends, tail),
         late_jobs=_entered(pool.late_jobs, passes, jnp.ones_like(tail)),
     )
+
+
+def _steps(minutes: Array, dt_minutes: float) -> Array:
+    """Steps, at least one, that a time takes; what it is over by less than the clock's grain takes none."""
+    return jnp.maximum(jnp.ceil((minutes - CLOCK_MIN) / dt_minutes), 1)
 
 
 def _entered(calendar: Array, step: Array, amount: Array) -> Array:

@@ -163,6 +163,19 @@ def test_a_job_started_on_arrival_is_never_late_even_without_slack():
     assert jnp.sum(arrived) > 0 and jnp.sum(missed) == 0 and jnp.sum(last.train.gpus) == 0
 
 
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_a_job_of_whole_steps_holds_its_gpus_for_exactly_those(dtype):
+    """In float32 a quotient such as 210 / 30 may round up, which would hold the GPUs for one step too many."""
+    with jax.enable_x64(dtype == "float64"):
+        minutes = jnp.arange(30, 270, 30, dtype=dtype)[None]
+        pool = jobs.empty(1, 8, 9, dtype).replace(
+            gpus=jnp.ones_like(minutes), duration_min=minutes, deadline_min=minutes + 1000
+        )
+        begun = jobs.start(pool, pool.gpus > 0, jnp.zeros((), dtype), 30.0)
+    np.testing.assert_array_equal(begun.held_gpus, [[1] * 8 + [0]])
+    np.testing.assert_array_equal(begun.tail_gpu_min, [[30] * 8 + [0]])
+
+
 def test_inference_takes_only_what_running_jobs_leave():
     params, full = site(), Order(one(1.0), one(1.0), one(27.0))
     state, _ = run_step(
@@ -226,7 +239,7 @@ def random_jobs(rng, n_site, kind, now, dt_minutes):
     most = 3 + kind
     low, high, shortest, longest = ((50, 200, 50, 250), (10, 50, 25, 100))[kind]
     real = rng.uniform(size=(n_site, most)) < min(0.02 * dt_minutes, 0.5)
-    duration = rng.uniform(shortest, longest, (n_site, most))
+    duration = rng.integers(shortest, longest, (n_site, most)) + 0.5  # no whole number of steps, to the clock's grain
     deadline = now + duration * rng.uniform(1.01, 3.0, (n_site, most))  # never within what the clock resolves
     gpus = rng.integers(low, high + 1, (n_site, most)).astype(float)
     return [np.where(real, x, 0.0) for x in (gpus, duration, deadline)]
