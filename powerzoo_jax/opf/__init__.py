@@ -7,6 +7,13 @@ from powerzoo_jax.opf.dc import dc_opf as dc_opf
 from powerzoo_jax.opf.dc import dc_programme as dc_programme
 from powerzoo_jax.opf.dc_factors import DcOpfFactors as DcOpfFactors
 from powerzoo_jax.opf.dc_factors import prepare_dc_opf as prepare_dc_opf
+from powerzoo_jax.opf.dispatch import DispatchResult as DispatchResult
+from powerzoo_jax.opf.dispatch import economic_dispatch as economic_dispatch
+from powerzoo_jax.opf.dispatch import ramp_window as ramp_window
+from powerzoo_jax.opf.market import Clearing as Clearing
+from powerzoo_jax.opf.market import Settlement as Settlement
+from powerzoo_jax.opf.market import capped_offers as capped_offers
+from powerzoo_jax.opf.market import clear_market as clear_market
 from powerzoo_jax.opf.offers import Offers as Offers
 from powerzoo_jax.opf.offers import case_offers as case_offers
 from powerzoo_jax.opf.offers import cost_of as cost_of

@@ -14,6 +14,7 @@ from powerzoo_jax.base.numerics import resolve_dtype
 from powerzoo_jax.cases import Case
 
 PIECEWISE, POLYNOMIAL = 1, 2  # cost models of `UnitTable`
+ROUNDED = 1e-3  # a marginal cost that falls by no more than this share comes from cost points with few digits
 
 
 @struct.dataclass(kw_only=True)
@@ -62,7 +63,7 @@ def make_cost_segments(case: Case, n: int = 5, dtype: Any = None) -> Offers:
     costs = unit_costs(case)
     width = np.repeat(costs.width_mw.sum(1, keepdims=True) / n, n, 1)
     middle = (np.arange(n) + 0.5) * width
-    price = np.stack([_pooled(row) for row in _marginal(costs, middle)]) if case.n_unit else width
+    price = np.stack([_pooled(*row) for row in zip(_marginal(costs, middle), width, strict=True)])
     return to_offers(UnitCosts(costs.base_mw, costs.base_cost, width, price, np.zeros_like(width)), dtype)
 
 
@@ -136,14 +137,14 @@ def _segments(case: Case, g: int, blocks: int) -> tuple[float, np.ndarray, np.nd
     rise = np.diff(points[:, 1]) / np.diff(points[:, 0]) if len(points) > 1 else np.zeros(0)
     if rise.size == 0 or not np.isfinite(rise).all() or (np.diff(points[:, 0]) <= 0).any():
         raise CaseError(f"{case.name}: {_names(case, [g])} whose cost points do not rise in MW. Sort them.")
-    if (np.diff(rise) < -1e-9 * np.abs(rise).max()).any():
+    if (np.diff(rise) < -ROUNDED * np.abs(rise).max()).any():
         raise CaseError(f"{case.name}: {_names(case, [g])} with a falling marginal cost. Give convex cost points.")
     # the outer segments go on beyond their last point, as in MATPOWER
     edges = points[:, 0].copy()
     edges[0], edges[-1] = min(edges[0], low), max(edges[-1], high)
     cut = np.clip(edges, low, high)
     width, price = np.zeros(blocks), np.full(blocks, rise[-1])
-    width[: rise.size], price[: rise.size] = np.diff(cut), rise
+    width[: rise.size], price[: rise.size] = np.diff(cut), _pooled(rise, np.diff(points[:, 0]))
     k = min(max(int(np.searchsorted(points[:, 0], low, side="right")) - 1, 0), rise.size - 1)
     return float(points[k, 1] + rise[k] * (low - points[k, 0])), width, price
 
@@ -157,17 +158,18 @@ def _marginal(costs: UnitCosts, above_mw: np.ndarray) -> np.ndarray:
     return price + slope * (above_mw - start)
 
 
-def _pooled(price: np.ndarray) -> np.ndarray:
-    """The closest non-decreasing sequence: adjacent violators take their mean."""
-    pools: list[list[float]] = []  # [mean, count]
-    for value in price.tolist():
-        pools.append([value, 1.0])
+def _pooled(price: np.ndarray, weight: np.ndarray) -> np.ndarray:
+    """The closest non-decreasing sequence: adjacent violators take their weighted mean."""
+    pools: list[list[float]] = []  # [mean, weight, count]
+    for value, share in zip(price.tolist(), weight.tolist(), strict=True):
+        pools.append([value, share, 1.0])
         while len(pools) > 1 and pools[-2][0] > pools[-1][0]:
-            mean, count = pools.pop()
+            mean, size, count = pools.pop()
             before = pools[-1]
-            before[0] = (before[0] * before[1] + mean * count) / (before[1] + count)
-            before[1] += count
-    return np.concatenate([np.full(int(count), mean) for mean, count in pools])
+            total = before[1] + size
+            before[0] = (before[0] * before[1] + mean * size) / total if total > 0 else mean
+            before[1:] = [total, before[2] + count]
+    return np.concatenate([np.full(int(count), mean) for mean, _, count in pools])
 
 
 def _names(case: Case, rows: Any) -> str:

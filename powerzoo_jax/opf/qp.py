@@ -33,7 +33,7 @@ RIDGE = {"float32": 1e-7, "float64": 1e-14}  # share of its diagonal added to th
 REFINED = {"float32": 1, "float64": 0}  # refinements of each solve of the row system
 # Largest S, per unit of scaled cost. Of a linear programme S grows without bound and magnifies the rounding of the
 # prices; capped, a flat direction counts as slightly curved, which costs steps or accuracy of derivatives, not truth.
-CAP = {"float32": 1e5, "float64": 1e12}
+CAP = {"float32": 1e6, "float64": 1e12}
 CAP_DERIVATIVE = {"float32": 1e4, "float64": 1e9}
 SHORTEST = 1e-5  # a lane whose steps fall below this is stuck
 FLOOR = 1e-3  # [-] of the largest cost: what a relative gap is relative to at least
@@ -319,7 +319,8 @@ def _measure(box: _Box, point: _Point) -> _Measure:
     v = _value(box, point)
     pull = _from_rows(box, point.lam)
     rest = jnp.where(box.free, box.q * v + box.c - pull - point.z_l + point.z_u, 0)
-    gap = jnp.sum(point.s_l * point.z_l + point.s_u * point.z_u)
+    # what is missing in stationarity moves the cost by as much as the variable is away from its bounds
+    gap = jnp.sum(point.s_l * point.z_l + point.s_u * point.z_u + jnp.abs(rest) * jnp.minimum(point.s_l, point.s_u))
     short = jnp.max(jnp.abs(_to_rows(box, v)), initial=0)
     # for any lam, pull' v = 0 on the rows' surface, and this is the most that the boxes allow
     most = jnp.maximum(pull * box.lo, pull * box.hi)
@@ -350,10 +351,10 @@ def _status(loop: _Loop, max_steps: int, dtype: str) -> Array:
 
 
 def _differentiable(box: _Box, point: _Point, shared_rows: bool) -> tuple[Array, Array]:
-    """v and lam with their dependence on the programme: one more Newton step whose matrix is held constant.
+    """v and lam with their dependence on the programme, by the implicit function theorem.
 
-    The residuals of this step vanish at the optimum, so its value changes rounding only, and its derivative is that
-    of the implicit function theorem: complementarity s z = const is differentiated through the bounds.
+    The derivative is that of one more Newton step whose matrix is held constant, with complementarity s z = const
+    differentiated through the bounds. The value stays that of the iterate: in float32 the step would add rounding.
     """
     still = jax.tree.map(lax.stop_gradient, box)
     weight = jnp.minimum(_weights(still, point), CAP_DERIVATIVE[box.c.dtype.name])
@@ -365,6 +366,7 @@ def _differentiable(box: _Box, point: _Point, shared_rows: bool) -> tuple[Array,
     v = v + moved
     force = pushed - (box.q * v + box.c - _from_rows(box, lam) - point.z_l + point.z_u)
     dv, d_lam = _direction(still, weight, factor, force, -_to_rows(box, v))
-    # an iterate that got stuck can leave a matrix without a factor: its value stands as it is
+    # an iterate that got stuck can leave a matrix without a factor: it has no derivative then
     good = jnp.isfinite(dv).all() & jnp.isfinite(d_lam).all()
-    return jnp.where(good, v + dv, v), jnp.where(good, lam + d_lam, lam)
+    dv, d_lam = (jnp.where(good, x, 0) for x in (dv, d_lam))
+    return v + (dv - lax.stop_gradient(dv)), lam + (d_lam - lax.stop_gradient(d_lam))
