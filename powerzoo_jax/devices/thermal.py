@@ -64,6 +64,8 @@ PADDING = {"p_max_mw": 1.0}  # an observation divides by it
 ACTIONS = (("power", 0.0, 1.0),)
 IDLE = (0.0,)
 
+NEAR = 1e-5  # of the rating: a ramp that ends this near to the minimum has reached it, in float32 too
+
 
 def thermal_params(
     n_unit: int,
@@ -121,7 +123,7 @@ def power_bounds(params: ThermalParams, state: ThermalState, dt_hours: float) ->
     """
     reach = params.ramp_mw_per_h * dt_hours
     low = state.p_mw - reach
-    low = jnp.where(low <= params.p_min_mw, 0, low)
+    low = jnp.where(low <= params.p_min_mw + NEAR * params.p_max_mw, 0, low)
     high = jnp.minimum(jnp.maximum(state.p_mw, params.p_min_mw) + reach, params.p_max_mw)
     return jnp.where(params.mask, low, 0), jnp.where(params.mask, high, 0)
 

@@ -66,6 +66,16 @@ def test_a_unit_starts_to_and_stops_from_its_minimum_whatever_the_ramp():
     np.testing.assert_allclose(out.p_mw, [0.6, 0.0], atol=ROUNDING)
 
 
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_a_ramp_that_ends_at_the_minimum_lets_the_unit_stop(dtype):
+    """0.37 less 0.25 MW is 0.12 MW, the minimum, but for a rounding that must not decide."""
+    with jax.enable_x64(dtype == "float64"):
+        params = thermal_params(1, dtype, p_min_norm=0.2, ramp_mw_per_h=0.5)
+        state = ThermalState(p_mw=jnp.asarray([0.37], dtype))
+        out = thermal.step(params, state, jnp.zeros(1, dtype), 0.5)[1].p_mw
+    assert np.asarray(out)[0] == 0.0
+
+
 def test_a_unit_never_exceeds_its_rating():
     out = run(thermal_params(2, "float64"), [0.0, 0.0], [9.0, -9.0])
     np.testing.assert_allclose(out.p_mw, [0.6, 0.0], atol=ROUNDING)

@@ -58,6 +58,13 @@ def test_it_is_away_from_the_step_of_departure_to_that_before_arrival():
     assert [bool(out.home[0]) for out in outs] == [not 8 <= hour < 18 for hour in range(24)]
 
 
+def test_a_return_in_the_last_minute_of_a_step_makes_it_a_step_at_home():
+    params = fleet([CommuteTrip(8.0, 17 + 59 / 60, 15.0)])
+    state, [before, out] = play(params, start(params), 0.0, [16, 17])
+    assert not before.home[0] and out.home[0]
+    assert state.soc[0] == pytest.approx(0.55, abs=ROUNDING)
+
+
 def test_the_trip_is_paid_from_the_battery_on_arrival():
     params = fleet()
     state, _ = play(params, start(params), 0.0, range(8, 18))
