@@ -7,7 +7,7 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
-from jax import Array
+from jax import Array, lax
 from jax.custom_batching import custom_vmap
 
 Core = Callable[..., Any]
@@ -77,3 +77,32 @@ def _flat(x: Array) -> Array:
 def _unflat(out: Any, size: int) -> tuple[Any, Any]:
     out = jax.tree.map(lambda x: x.reshape(size, -1, *x.shape[1:]), out)
     return out, jax.tree.map(lambda _: True, out)
+
+
+def in_groups(
+    todo: Array, size: int, solve: Callable[[Any, Any, Any], Any], constants: Any, inputs: Any, outputs: Any
+) -> Any:
+    """Replace the outputs of some lanes of a batch, a few lanes at a time; the others pass through untouched.
+
+    todo:       (B,) bool, lanes to solve
+    size:       lanes solved together
+    solve:      (constants, inputs of the lanes, outputs of the lanes) -> new outputs of the lanes
+    constants:  what all lanes share; inputs, outputs: trees of (B, ...)
+
+    A batch without such lanes pays for one test; a `cond` around the work would copy every output.
+    """
+    batch = todo.shape[0]
+    size = min(size, batch)
+
+    def advance(carry: tuple[Array, Any]) -> tuple[Array, Any]:
+        todo, values = carry
+        # tied to the carry, or XLA prepares the constants before the loop, also when no lane needs them
+        tied, todo = lax.optimization_barrier((constants, todo))
+        lanes = jnp.nonzero(todo, size=size, fill_value=batch)[0]
+        at = jnp.minimum(lanes, batch - 1)
+        mine = jax.tree.map(lambda x: x[at], (inputs, values))
+        solved = solve(tied, *mine)
+        values = jax.tree.map(lambda old, new: old.at[lanes].set(new, mode="drop"), values, solved)
+        return todo.at[lanes].set(False, mode="drop"), values
+
+    return lax.while_loop(lambda c: jnp.any(c[0]), advance, (todo, outputs))[1]

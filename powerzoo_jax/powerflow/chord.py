@@ -21,6 +21,7 @@ from powerzoo_jax.powerflow.batching import batched_shell
 from powerzoo_jax.powerflow.implicit import solve_tangent
 from powerzoo_jax.powerflow.result import Status
 from powerzoo_jax.powerflow.stragglers import Solved, newton_stragglers
+from powerzoo_jax.powerflow.tearing import TornMatrix, product
 
 MAX_STEPS = 30
 TOL = {"float32": 4e-7, "float64": 8e-10}  # [pu] estimate of the voltage error; promised are 1e-6 and 1e-9
@@ -39,6 +40,7 @@ class ChordCore:
     r_base:  (2a,)     r there
     gain:    ()        largest Euclidean row norm of M: error of x per error of r of norm 1
     law:     arrays of the law of the rows
+    torn:    M again, in blocks, where that is less work
     """
 
     m: Array
@@ -48,6 +50,7 @@ class ChordCore:
     r_base: Array
     gain: Array
     law: Any
+    torn: TornMatrix | None = None
 
 
 class Law(Protocol):
@@ -90,6 +93,13 @@ def affine(matrix: Array, constant: Array, r: Array) -> Array:
     return product + (constant[None] if r.ndim == 2 else constant)
 
 
+def voltages(core: ChordCore, r: Array) -> Array:
+    """M r + w, what the rows measure."""
+    if core.torn is None:
+        return affine(core.m, core.w, r)
+    return product(core.torn, r) + (core.w[None] if r.ndim == 2 else core.w)
+
+
 def finite(p: Array, q: Array) -> tuple[Array, Array]:
     """Injections with 0 where either part is not finite: a bad lane must not poison shared gradients."""
     fine = jnp.isfinite(p) & jnp.isfinite(q)
@@ -111,7 +121,7 @@ def _iterate(
     """
 
     def step(r: Array) -> tuple[Array, Array]:
-        new = residual_current(law, core, affine(core.m, core.w, r), p, q)
+        new = residual_current(law, core, voltages(core, r), p, q)
         return new, _distance(new, r)
 
     def judge(size: Array, before: Array) -> tuple[Array, Array]:
@@ -133,8 +143,8 @@ def _iterate(
     def unfinished(carry: tuple[Any, ...]) -> Array:
         return (carry[0] < max_steps) & ~jnp.all(carry[3])
 
-    x = jnp.broadcast_to(core.x_base[None], (p.shape[0], core.x_base.shape[0]))
-    r, before = step(residual_current(law, core, x, p, q))
+    # one row of base voltages against all scenarios: their laws are evaluated once
+    r, before = step(residual_current(law, core, core.x_base[None], p, q))
     r, size = step(r)
     settled, stopped = judge(size, before)
     start = (jnp.int32(2), r, size, stopped, settled, jnp.full(size.shape, 2, jnp.int32))
@@ -191,7 +201,7 @@ def chord_state(law: Law, tol: float, max_steps: int) -> Callable[[ChordCore, Ar
     def _(primals: tuple[Any, ...], tangents: tuple[Any, ...]) -> tuple[Solved, Any]:
         out = solve(*primals)
         core, (p, q) = primals[0], finite(*primals[1:])
-        x = affine(core.m, core.w, out[0])
+        x = voltages(core, out[0])
 
         def step(core: ChordCore, p: Array, q: Array) -> Array:
             return affine(core.m, core.w, residual_current(law, core, x, p, q))

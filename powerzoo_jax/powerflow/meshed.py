@@ -17,20 +17,24 @@ from flax import struct
 from jax import Array, lax
 
 from powerzoo_jax.powerflow import meshed_equations as eqs
-from powerzoo_jax.powerflow.batching import batched_shell
+from powerzoo_jax.powerflow.batching import batched_shell, in_groups
 from powerzoo_jax.powerflow.meshed_factors import BranchFlow, MeshedCore, MeshedFactors, MeshedLayout
-from powerzoo_jax.powerflow.meshed_newton import newton_tiles
-from powerzoo_jax.powerflow.meshed_tangent import state_tangent
+from powerzoo_jax.powerflow.meshed_newton import newton
+from powerzoo_jax.powerflow.meshed_tangent import solve_linear, state_tangent
 from powerzoo_jax.powerflow.result import PowerFlowResult, Status
 
 MAX_STEPS = 30
-TOL = {"float32": 8e-7, "float64": 8e-10}  # [pu] estimate of the voltage error; promised are 1e-6 and 1e-9
+TOL = {"float32": 5e-7, "float64": 4e-10}  # [pu] estimate of the voltage error; promised are 1e-6 and 1e-9
+FLOOR = {"float32": 4e-7, "float64": 1e-15}  # steps that short are rounding: nothing is gained by going on
 STALL = 0.95  # a lane whose step shrinks slower than this is left to Newton
-PACE = (0.03, 0.9)  # contraction assumed at least and at most when the error is estimated from the last step
-PACE_MIXED = (0.2, 0.9)  # mixing makes single steps shrink by luck, which says little about the next
+PACE = (0.06, 0.9)  # contraction assumed at least and at most when the last steps tell the error
+PACE_MIXED = (0.25, 0.9)  # mixing makes single steps shrink by luck, which says little about the next
+SHARE = (-1.0, 0.5)  # of the last step mixed in; beyond, rounding speaks: a rate of 0.5 asks for -1
+POLISH = 2e-3  # share of the last error that flows may keep
 REST = 8  # the batch goes on together while more than one lane in 8 is unfinished
-GROUP = 32  # stragglers solved together
-TILE = 256  # lanes that fit the cache of a CPU core together
+GROUP = 32  # stragglers of the chord that go on together
+NEWTON_GROUP = 8  # lanes factored together: enough to keep LAPACK busy, few enough to bound the memory
+TILE = 128  # lanes that fit the cache of a CPU core together
 
 
 class Shared(NamedTuple):
@@ -72,7 +76,7 @@ def solve_meshed(
     factors:    from `prepare_meshed`; share them (in_axes=None) or map them
     p_pu, q_pu: (N,) [pu] net injections; both ignored at the slack, q also at buses that hold their magnitude
     v_set_pu:   (N,) [pu] magnitudes of the buses that hold theirs, ignored elsewhere; None keeps the base state's
-    tol:        [pu] voltage error at which a lane stops; None takes 8e-7 (float32), 8e-10 (float64)
+    tol:        [pu] voltage error at which a lane stops; None takes 5e-7 (float32), 4e-10 (float64)
     max_steps:  chord iterations before a lane goes to the float64 Newton fallback
 
     Returns a MeshedResult; nothing raises and nothing is NaN: `status` and `residual` tell.
@@ -86,10 +90,17 @@ def solve_meshed(
 
 
 class State(NamedTuple):
-    """What a solve finds, case order: deviation (N,) re and im, injections left unserved (N,), and how it went."""
+    """What a solve finds, case order, all (N,) but the last three.
+
+    e_re, e_im:      deviation, solved to the tolerance
+    d_re, d_im:      what is missing to the solution: e + d holds differences that e alone rounds away
+    p_left, q_left:  injection left unserved by e + d
+    """
 
     e_re: Array
     e_im: Array
+    d_re: Array
+    d_im: Array
     p_left: Array
     q_left: Array
     residual: Array
@@ -124,53 +135,113 @@ class Carry(NamedTuple):
     step: Array
     move: Array
     size: Array
+    pace: Array
     stopped: Array
     settled: Array
     steps: Array
 
 
+class Lanes(NamedTuple):
+    """Progress of a batch lane by lane, case order: e (B, N) re and im; the rest (B,)."""
+
+    e_re: Array
+    e_im: Array
+    residual: Array
+    steps: Array
+    stopped: Array
+    settled: Array
+    status: Array
+
+
 def _solve_batch(shared: Shared, given: tuple[Array, ...], tol: float, max_steps: int, mix: bool) -> State:
-    """The batched core: arrays (B, N) as the user gave them -> State of (B, ...), in tiles that fit the cache."""
+    """The batched core: arrays (B, N) as the user gave them -> State of (B, ...)."""
+    chord = functools.partial(_chord, tol=tol, max_steps=max_steps, mix=mix)
+    lanes = _in_tiles(lambda given: chord(shared, given, None, REST), given)
+    lanes = in_groups(~lanes.stopped, GROUP, chord, shared, given, lanes)
+    lanes = in_groups(~lanes.settled, NEWTON_GROUP, _newton, shared, given, lanes)
+    missing, left = _polish(shared, given, lanes)
+    return State(lanes.e_re, lanes.e_im, *missing, *left, lanes.residual, lanes.steps, lanes.status)
+
+
+def _polish(shared: Shared, given: tuple[Array, ...], lanes: Lanes) -> tuple[tuple[Array, Array], tuple[Array, Array]]:
+    """What is missing to the solution, and what it leaves: flows are small differences times large admittances.
+
+    A program that reads voltages only does not pay for this. Lanes without a solution stay where they are.
+    """
+    layout, core = shared
+    target, _ = _door(shared, given)
+    e = _in(layout, lanes.e_re, lanes.e_im)
+    left = eqs.mismatch(layout, core, target, e)
+    solved = (lanes.status == Status.CONVERGED)[None, None]
+    zeta = solve_linear(shared, e, jnp.where(solved, left, 0), POLISH)
+    left = left - eqs.slope_times(layout, core, e, eqs.power(layout, core, e), zeta)
+    return _out(layout, eqs.turn(e, zeta)), _out(layout, left)
+
+
+def _in_tiles(solve: Callable[[tuple[Array, ...]], Lanes], given: tuple[Array, ...]) -> Lanes:
+    """Solve a batch in tiles that fit the cache of a CPU core; other devices take it whole."""
     batch = given[0].shape[0]
-    solve = functools.partial(_solve_tile, shared, tol=tol, max_steps=max_steps, mix=mix)
     if jax.default_backend() != "cpu" or batch < 2 * TILE or batch % TILE:
         return solve(given)
     tiles = jax.tree.map(lambda x: x.reshape(-1, TILE, *x.shape[1:]), given)
     return jax.tree.map(lambda x: x.reshape(-1, *x.shape[2:]), lax.map(solve, tiles))
 
 
-def _solve_tile(shared: Shared, given: tuple[Array, ...], *, tol: float, max_steps: int, mix: bool) -> State:
-    layout, core = shared
+def _chord(
+    shared: Shared,
+    given: tuple[Array, ...],
+    lanes: Lanes | None,
+    rest: int = 0,
+    *,
+    tol: float,
+    max_steps: int,
+    mix: bool,
+) -> Lanes:
+    """Run the chord from the base state, or on from where `lanes` stand, until 1 / rest of the lanes are left."""
+    layout = shared.layout
     target, start = _door(shared, given)
-    carry = _first(shared, target, start, mix)
-    advance = functools.partial(_advance, shared, tol=tol, mix=mix)
+    if lanes is not None:
+        start = _in(layout, lanes.e_re, lanes.e_im)
 
-    def most(c: Carry) -> Array:
-        return (c.k < max_steps) & (jnp.sum(~c.stopped) * REST > c.stopped.shape[0])
+    def unfinished(c: Carry) -> Array:
+        left = jnp.any(~c.stopped) if rest == 0 else jnp.sum(~c.stopped) * rest > c.stopped.shape[0]
+        return (c.k < max_steps) & left
 
-    def some(c: Carry) -> Array:
-        return (c.k < max_steps) & jnp.any(~c.stopped)
+    advance = functools.partial(_advance, shared, target, tol=tol, mix=mix)
+    c = lax.while_loop(unfinished, advance, _first(shared, target, start, mix))
+    residual = jnp.max(jnp.abs(c.left) * layout.free[:, :, None].astype(target.dtype), (0, 1))
+    return Lanes(
+        *_out(layout, c.e),
+        residual=residual,
+        steps=c.steps if lanes is None else lanes.steps + c.steps,
+        stopped=c.stopped,
+        settled=c.settled,
+        status=jnp.where(c.settled, jnp.int32(Status.CONVERGED), jnp.int32(Status.OUT_OF_STEPS)),
+    )
 
-    carry = lax.while_loop(most, lambda c: advance(target, c), carry)
-    carry = _finish(carry, target, lambda t, c: lax.while_loop(some, lambda c: advance(t, c), c))
-    free = layout.free[:, :, None].astype(target.dtype)
-    residual = jnp.max(jnp.abs(carry.left) * free, (0, 1))
-    status = jnp.where(carry.settled, jnp.int32(Status.CONVERGED), jnp.int32(Status.OUT_OF_STEPS))
-    found = carry.e, carry.left, residual, carry.steps, status
-    e, left, residual, steps, status = newton_tiles(layout, core, target, start, found)
-    return State(*_out(layout, e), *_out(layout, left), residual, steps, status)
+
+def _newton(shared: Shared, given: tuple[Array, ...], lanes: Lanes) -> Lanes:
+    e, residual, steps, status = newton(*shared, *_door(shared, given))
+    done = jnp.ones_like(lanes.stopped)
+    return Lanes(*_out(shared.layout, e), residual, lanes.steps + steps, done, done, status)
 
 
 def _door(shared: Shared, given: tuple[Array, ...]) -> tuple[Array, Array | None]:
     """Injections counted from the base state (N, 2, B), and the deviation to start from where set-points are given."""
     layout, core = shared
-    inner = [jnp.take(x.T, layout.inward, axis=0, mode="clip") for x in given]
-    target = lax.optimization_barrier(jnp.stack(inner[:2], 1) - core.s_base[:, :, None])
+    target = lax.optimization_barrier(_in(layout, *given[:2]) - core.s_base[:, :, None])
     if len(given) == 2:
         return target, None
-    holds = (layout.free[:, 1] == 0)[:, None]
-    grow = jnp.where(holds, inner[2] / core.v_mag[:, None] - 1, 0)
+    v_set = jnp.take(given[2].T, layout.inward, axis=0, mode="clip")
+    holds = ~layout.free[:, 1:]
+    high, low = core.v_mag[:, :1], core.v_mag[:, 1:]
+    grow = jnp.where(holds, ((v_set - high) - low) / high, 0)
     return target, jnp.stack([grow, jnp.zeros_like(grow)], 1)
+
+
+def _in(layout: MeshedLayout, re: Array, im: Array) -> Array:
+    """Two (B, N) in case order -> (N, 2, B) internal."""
+    return jnp.stack([jnp.take(x.T, layout.inward, axis=0, mode="clip") for x in (re, im)], 1)
 
 
 def _out(layout: MeshedLayout, x: Array) -> tuple[Array, Array]:
@@ -193,6 +264,7 @@ def _first(shared: Shared, target: Array, start: Array | None, mix: bool) -> Car
         step=kept,
         move=kept,
         size=jnp.max(jnp.abs(step), (0, 1)),
+        pace=jnp.zeros(batch, target.dtype),
         stopped=jnp.zeros(batch, bool),
         settled=jnp.zeros(batch, bool),
         steps=jnp.ones(batch, jnp.int32),
@@ -206,8 +278,8 @@ def _advance(shared: Shared, target: Array, c: Carry, *, tol: float, mix: bool) 
     move = _mixed(step, c) if mix else step
     size = jnp.max(jnp.abs(step), (0, 1))
     pace = size / jnp.maximum(c.size, jnp.finfo(size.dtype).tiny)
-    slow = jnp.clip(pace, *(PACE_MIXED if mix else PACE))
-    reached = size * slow / (1 - slow) <= tol
+    slow = jnp.clip(jnp.maximum(pace, c.pace), *(PACE_MIXED if mix else PACE))
+    reached = (size * slow / (1 - slow) <= tol) | (size <= FLOOR[size.dtype.name])
     # a lane that stops keeps its value, whatever its neighbours go on to do
     e = lax.optimization_barrier(jnp.where(c.stopped[None, None], c.e, eqs.rotate(c.e, move)))
     return Carry(
@@ -217,6 +289,7 @@ def _advance(shared: Shared, target: Array, c: Carry, *, tol: float, mix: bool) 
         step=step if mix else c.step,
         move=move if mix else c.move,
         size=jnp.where(c.stopped, c.size, size),
+        pace=pace,
         stopped=c.stopped | reached | ~(pace < (1 / STALL if mix else STALL)),
         settled=jnp.where(c.stopped, c.settled, reached),
         steps=jnp.where(c.stopped, c.steps, c.k + 1),
@@ -227,36 +300,14 @@ def _mixed(step: Array, c: Carry) -> Array:
     """Combine this step and the last so that the linearised remainder is shortest."""
     change = step - c.step
     share = jnp.sum(change * step, (0, 1)) / jnp.maximum(jnp.sum(change * change, (0, 1)), jnp.finfo(step.dtype).tiny)
-    return step - share[None, None] * (c.move + change)
-
-
-def _finish(carry: Carry, target: Array, run: Callable[[Array, Carry], Carry]) -> Carry:
-    """Bring the lanes that have not stopped to an end, group by group."""
-    batch = target.shape[2]
-    group = min(GROUP, batch)
-
-    def advance(c: Carry) -> Carry:
-        lanes = jnp.nonzero(~c.stopped, size=group, fill_value=batch)[0]
-        at = jnp.minimum(lanes, batch - 1)
-        few = jax.tree.map(lambda x: x[..., at] if x.ndim and x.shape[-1] else x, c)
-        few = run(target[..., at], few._replace(stopped=few.stopped | (lanes >= batch)))
-        done = few._replace(stopped=jnp.ones_like(few.stopped))
-
-        def put(old: Array, new: Array) -> Array:
-            return old.at[..., lanes].set(new, mode="drop") if old.ndim and old.shape[-1] else old
-
-        return jax.tree.map(put, c, done)
-
-    return lax.while_loop(lambda c: jnp.any(~c.stopped), advance, carry)
+    return step - jnp.clip(share, *SHARE)[None, None] * (c.move + change)
 
 
 def _expand(factors: MeshedFactors, p_pu: Array, q_pu: Array, found: State) -> MeshedResult:
     """From the deviation to voltages, flows, losses and the injections of buses that hold their magnitude."""
     flow = factors.flow
-    e_re, e_im = found.e_re, found.e_im
-    v = _times(factors.v_base, jnp.stack([1 + e_re, e_im], -1))
-    e = jnp.stack([e_re, e_im], -1)
-    i = _series_current(flow, e)
+    v = _times(factors.v_base, jnp.stack([1 + found.e_re, found.e_im], -1))
+    i = _series_current(flow, jnp.stack([found.e_re, found.e_im], -1), jnp.stack([found.d_re, found.d_im], -1))
     u, far = _times(flow.ratio, v[flow.f]), v[flow.t]
     s_from, s_to = _times_conj(u, i), _times_conj(far, -i)
     q_from = s_from[:, 1] - flow.half_charging * jnp.sum(u * u, -1)
@@ -286,10 +337,10 @@ def _expand(factors: MeshedFactors, p_pu: Array, q_pu: Array, found: State) -> M
     )
 
 
-def _series_current(flow: BranchFlow, e: Array) -> Array:
-    """i = i_base (1 + e_to) + slope (e_from - e_to), (L, 2): no difference of rounded voltages."""
-    far = e[flow.t]
-    return flow.i_base + _times(flow.i_base, far) + _times(flow.slope, e[flow.f] - far)
+def _series_current(flow: BranchFlow, e: Array, rest: Array) -> Array:
+    """i = i_base (1 + e_to) + slope (e_from - e_to), (L, 2), with e in two parts: no difference of rounded voltages."""
+    drop = (e[flow.f] - e[flow.t]) + (rest[flow.f] - rest[flow.t])
+    return flow.i_base + (_times(flow.i_base, e[flow.t]) + _times(flow.slope, drop))
 
 
 def _times(a: Array, b: Array) -> Array:

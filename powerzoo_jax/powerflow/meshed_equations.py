@@ -59,6 +59,11 @@ def rotate(e: Array, zeta: Array) -> Array:
     return jnp.stack([a + re + (a * re - b * im), b + im + (b * re + a * im)], 1)
 
 
+def turn(e: Array, zeta: Array) -> Array:
+    """Change of e for a small turn: (1 + e)(dln|V| + j dtheta), (N, 2, B)."""
+    return _times(e.at[:, 0].add(1), zeta[:, ::-1])
+
+
 def power(layout: MeshedLayout, core: MeshedCore, e: Array) -> Array:
     """Injections S(e), (N, 2, B) [pu]."""
     base = core.s_base[:, :, None]

@@ -17,7 +17,7 @@ from flax import struct
 from jax import Array
 
 from powerzoo_jax.base.errors import SolverError, listing
-from powerzoo_jax.base.numerics import resolve_dtype
+from powerzoo_jax.base.numerics import FLOAT, resolve_dtype
 from powerzoo_jax.cases import Case, assert_valid
 from powerzoo_jax.cases.case import ISOLATED
 from powerzoo_jax.cases.topology import branch_positions
@@ -55,7 +55,7 @@ class MeshedLayout:
     back_cell:          (C,)  int32  cell of the reverse neighbour; C in padding
     f, t:               (L,)  int32  internal bus positions
     plan:               BlockPlan over unknowns; its entries are four per cell, then four per bus
-    free:               (N, 2)       1 where the angle, the magnitude is unknown
+    free:               (N, 2) bool  whether the angle, the magnitude is unknown
     """
 
     inward: Array
@@ -76,9 +76,9 @@ class MeshedCore:
 
     s_base:  (N, 2)  [pu]  injection at the base voltage
     own:     (N, 2)  [pu]  A_ii
-    v_mag:   (N,)    [pu]  magnitude of the base voltage
+    v_mag:   (N, 2)  [pu]  magnitude of the base voltage, and what its dtype rounds away: set-points are compared to it
     tables:  Table of each run of buses
-    blocks:  inverse of the Jacobian at the base voltage, float32 also in x64: a correction needs few digits
+    blocks:  inverse of the Jacobian at the base voltage, single precision also in x64: a correction needs few digits
     """
 
     s_base: Array
@@ -200,14 +200,16 @@ def with_branches(factors: MeshedFactors, **changes: Array) -> MeshedFactors:
 
 
 def _cast(factors: MeshedFactors, dtype: Any) -> MeshedFactors:
-    """Floats in `dtype`, the blocked inverse in float32."""
+    """Floats in `dtype`, the blocked inverse in single precision."""
 
     def floats(tree: Any, to: Any) -> Any:
         return jax.tree.map(lambda x: x.astype(to) if jnp.issubdtype(x.dtype, jnp.floating) else x, tree)
 
-    blocks = floats(factors.core.blocks, jnp.float32)
+    size = factors.core.v_mag[:, 0]
+    parts = jnp.stack([size, size - size.astype(dtype)], 1).astype(dtype)
+    blocks = floats(factors.core.blocks, FLOAT)
     factors = floats(factors, dtype)
-    return dataclasses.replace(factors, core=dataclasses.replace(factors.core, blocks=blocks))
+    return dataclasses.replace(factors, core=dataclasses.replace(factors.core, blocks=blocks, v_mag=parts))
 
 
 def _layout(case: Case) -> MeshedLayout:
@@ -243,7 +245,7 @@ def _layout(case: Case) -> MeshedLayout:
     return MeshedLayout(
         neighbours=tuple(jnp.asarray(table, jnp.int32) for table in tables),
         plan=_plan(pairs, cells, count, free),
-        free=jnp.asarray(free, jnp.float32),
+        free=jnp.asarray(free),
         **{key: jnp.asarray(value, jnp.int32) for key, value in positions.items()},
     )
 
@@ -319,7 +321,7 @@ def _derive(layout: MeshedLayout, branch: BranchData, shunt: Array, v_base: Arra
     core = MeshedCore(
         s_base=_pair(power),
         own=_pair(own),
-        v_mag=jnp.abs(v),
+        v_mag=jnp.stack([jnp.abs(v), jnp.zeros(v.shape)], 1),
         tables=tuple(tables),
         blocks=invert(layout.plan, matrix),
     )

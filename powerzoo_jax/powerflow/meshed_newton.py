@@ -13,43 +13,22 @@ from powerzoo_jax.powerflow.blocks import border, solve_bordered
 from powerzoo_jax.powerflow.meshed_factors import MeshedCore, MeshedLayout, jacobian_entries
 from powerzoo_jax.powerflow.result import Status
 
-GROUP = 8  # lanes factored together: enough to keep LAPACK busy, few enough to bound the memory
 MAX_STEPS = 20
 LONGEST = 0.3  # [rad, -] largest turn per step: keeps the iterate on the branch of solutions it started from
 TOL = 1e-10  # [rad, -] turn at which Newton stops; quadratic convergence makes the error its square
 LEFT = 1e-7  # [pu] power mismatch that a solution may leave: a stall on a short step is not one
 
-Found = tuple[Array, Array, Array, Array, Array]  # e, left (N, 2, B), residual, steps, status (B,)
 
+def newton(
+    layout: MeshedLayout, core: MeshedCore, target: Array, start: Array | None
+) -> tuple[Array, Array, Array, Array]:
+    """Solve a group of lanes from their start: e (N, 2, T), residual, steps, status (T,).
 
-def newton_tiles(layout: MeshedLayout, core: MeshedCore, target: Array, start: Array | None, found: Found) -> Found:
-    """Solve the lanes of a batch that have not converged, group by group; the others pass through untouched.
-
-    target:  (N, 2, B) injections counted from the base state; a lane with one that is not finite is told apart here
-    start:   (N, 2, B) deviation to begin from, None for the base state
-    found:   outcome of the chord
+    target:  (N, 2, T) injections counted from the base state; a lane with one that is not finite is told apart here
+    start:   (N, 2, T) deviation to begin from, None for the base state
 
     Every arithmetic runs in float64 also inside a float32 program and the result returns in the program's dtype.
     """
-    batch = target.shape[2]
-    group = min(GROUP, batch)
-
-    def advance(carry: tuple[Array, Found]) -> tuple[Array, Found]:
-        todo, values = carry
-        # tied to the carry, or XLA widens the factors to float64 before the loop, also when no lane needs it
-        tied, todo = lax.optimization_barrier((core, todo))
-        lanes = jnp.nonzero(todo, size=group, fill_value=batch)[0]
-        at = jnp.minimum(lanes, batch - 1)
-        begin = None if start is None else start[..., at]
-        solved = _newton(layout, tied, target[..., at], begin, values[3][at])
-        values = jax.tree.map(lambda old, new: old.at[..., lanes].set(new, mode="drop"), values, solved)
-        return todo.at[lanes].set(False, mode="drop"), values
-
-    return lax.while_loop(lambda c: jnp.any(c[0]), advance, (found[4] != Status.CONVERGED, found))[1]
-
-
-def _newton(layout: MeshedLayout, core: MeshedCore, target: Array, start: Array | None, spent: Array) -> Found:
-    """Newton on a group of lanes (N, 2, T)."""
     dtype = target.dtype
     with jax.enable_x64(True):
         wide = jax.tree.map(lambda x: x.astype(jnp.float64), core)
@@ -59,7 +38,8 @@ def _newton(layout: MeshedLayout, core: MeshedCore, target: Array, start: Array 
         e = jnp.zeros_like(aim) if start is None else jnp.where(fine, start, 0).astype(jnp.float64)
         # what is not finite where it is ignored does no harm
         good = jnp.all(fine | (free == 0), (0, 1))
-        begin = (jnp.zeros((), jnp.int32), e, jnp.full(e.shape[2], jnp.inf, jnp.float64), spent)
+        lanes = e.shape[2]
+        begin = (jnp.int32(0), e, jnp.full(lanes, jnp.inf, jnp.float64), jnp.zeros(lanes, jnp.int32))
 
         def advance(carry: tuple[Array, Array, Array, Array]) -> tuple[Array, Array, Array, Array]:
             k, e, size, steps = carry
@@ -79,7 +59,7 @@ def _newton(layout: MeshedLayout, core: MeshedCore, target: Array, start: Array 
         solved = (size >= 0) & (size <= TOL) & (residual < LEFT)
         status = jnp.where(solved, jnp.int32(Status.CONVERGED), status)
         status = jnp.where(good, status, jnp.int32(Status.BAD_INPUT))
-        return e.astype(dtype), left.astype(dtype), residual.astype(dtype), steps, status
+        return e.astype(dtype), residual.astype(dtype), steps, status
 
 
 def newton_step(layout: MeshedLayout, core: MeshedCore, e: Array, right: Array, *, transpose: bool = False) -> Array:

@@ -25,7 +25,7 @@ TOL = {"float32": 1e-6, "float64": 1e-13}  # relative change at which the sweeps
 
 
 def state_tangent(primals: tuple[Any, ...], tangents: tuple[Any, ...], out: Any) -> tuple[Any, ...]:
-    """Tangents of `meshed.State` for one scenario: (e_re, e_im, p_left, q_left, and nothing for the rest).
+    """Tangents of `meshed.State` for one scenario: deviations, what is left, and nothing for the rest.
 
     primals:  (shared, p, q[, v_set]) as the solver takes them      tangents: alike, SymbolicZero where nothing varies
     out:      the solved State
@@ -38,7 +38,7 @@ def state_tangent(primals: tuple[Any, ...], tangents: tuple[Any, ...], out: Any)
     forcing = d_target[:, :, None]
     held = jnp.zeros_like(e)
     if len(given) == 3 and not isinstance(tangents[3], SymbolicZero):
-        grow = jnp.where(layout.free[:, 1] == 0, (tangents[3] / given[2])[layout.inward], 0)
+        grow = jnp.where(~layout.free[:, 1], (tangents[3] / given[2])[layout.inward], 0)
         held = jnp.stack([jnp.zeros_like(grow), grow], 1)[:, :, None]
         forcing = forcing - _turned(layout, core, e, held)
     d_core = _network_tangent(tangents[0].core, core)
@@ -54,7 +54,7 @@ def state_tangent(primals: tuple[Any, ...], tangents: tuple[Any, ...], out: Any)
     zeta = zeta + held
     w = e.at[:, 0].add(1)
     d_e = jnp.stack([w[:, 0] * zeta[:, 1] - w[:, 1] * zeta[:, 0], w[:, 0] * zeta[:, 0] + w[:, 1] * zeta[:, 1]], 1)
-    parts = [x[layout.outward, c, 0] for x in (d_e, d_left) for c in (0, 1)]
+    parts = [x[layout.outward, c, 0] for x in (d_e, 0 * d_e, d_left) for c in (0, 1)]
     whole = (np.zeros(x.shape, jax.dtypes.float0) for x in (out.iterations, out.status))
     return (*parts, jnp.zeros_like(out.residual), *whole)
 
@@ -103,22 +103,30 @@ def _shell(transpose: bool) -> Any:
 
 
 def _sweep(transpose: bool, shared: Any, e: Array, right: Array) -> Array:
-    """x <- x + (blocked inverse)(b - J x) on a batch (B, N, 2), then a fresh factorisation where that stalls."""
-    layout, core = shared
+    """`solve_linear` with the batch first, (B, N, 2)."""
     e, right = jnp.moveaxis(e, 0, 2), jnp.moveaxis(right, 0, 2)
+    x = solve_linear(shared, e, right, TOL[right.dtype.name], transpose=transpose)
+    return jnp.moveaxis(x, 2, 0)
+
+
+def solve_linear(shared: Any, e: Array, right: Array, tol: float, *, transpose: bool = False) -> Array:
+    """Solve J(e) x = right (N, 2, B) on the unknowns, or its transpose, to a relative change of `tol`.
+
+    x <- x + (blocked inverse)(right - J x) contracts as fast as the chord itself; where that stalls (near collapse) a
+    fresh factorisation takes over. A lane that is done keeps its value.
+    """
+    layout, core = shared
     free = layout.free[:, :, None].astype(e.dtype)
     right = right * free
     s = eqs.power(layout, core, e)
     product = eqs.slope_transposed_times if transpose else eqs.slope_times
     blocks = transposed(layout.plan, core.blocks) if transpose else core.blocks
-    tol = TOL[right.dtype.name]
 
     def advance(carry: tuple[Array, Array, Array]) -> tuple[Array, Array, Array]:
-        k, x, _ = carry
+        k, x, settled = carry
         step = eqs.correction(layout, blocks, (right - product(layout, core, e, s, x)) * free)
-        x = x + step
-        settled = jnp.max(jnp.abs(step), (0, 1)) <= tol * jnp.max(jnp.abs(x), (0, 1))
-        return k + 1, x, settled
+        x = jnp.where(settled[None, None], x, x + step)
+        return k + 1, x, settled | (jnp.max(jnp.abs(step), (0, 1)) <= tol * jnp.max(jnp.abs(x), (0, 1)))
 
     first = eqs.correction(layout, blocks, right)
     begin = (jnp.int32(0), first, jnp.zeros(first.shape[2], bool))
@@ -130,5 +138,4 @@ def _sweep(transpose: bool, shared: Any, e: Array, right: Array) -> Array:
             exact = newton_step(layout, *wide, transpose=transpose).astype(right.dtype)
         return jnp.where(settled[None, None], x, exact)
 
-    x = lax.cond(jnp.any(~settled), direct, lambda: x)
-    return jnp.moveaxis(x * free, 2, 0)
+    return lax.cond(jnp.any(~settled), direct, lambda: x) * free

@@ -8,6 +8,7 @@ import jax
 import jax.numpy as jnp
 from jax import Array, lax
 
+from powerzoo_jax.powerflow.batching import in_groups
 from powerzoo_jax.powerflow.result import Status
 
 TILE = 8  # lanes factored together: enough to keep LAPACK busy, few enough to bound the memory
@@ -48,23 +49,14 @@ def newton_stragglers(eqs: Equations, core: Any, p: Array, q: Array, found: Solv
 
     Every arithmetic runs in float64 also inside a float32 program and the result returns in the program's dtype.
     """
-    batch = p.shape[0]
-    tile = min(TILE, batch)
-
-    def pending(carry: tuple[Array, Solved]) -> Array:
-        return jnp.any(carry[0])
-
-    def advance(carry: tuple[Array, Solved]) -> tuple[Array, Solved]:
-        todo, values = carry
-        # tied to the carry, or XLA widens the factors to float64 before the loop, also when no lane needs it
-        tied, todo = lax.optimization_barrier((core, todo))
-        lanes = jnp.nonzero(todo, size=tile, fill_value=batch)[0]
-        take = jnp.minimum(lanes, batch - 1)
-        solved = _newton(eqs, tied, p[take], q[take], values[2][take], p.dtype)
-        values = jax.tree.map(lambda old, new: old.at[lanes].set(new, mode="drop"), values, solved)
-        return todo.at[lanes].set(False, mode="drop"), values
-
-    return lax.while_loop(pending, advance, (found[3] != Status.CONVERGED, found))[1]
+    return in_groups(
+        found[3] != Status.CONVERGED,
+        TILE,
+        lambda core, given, values: _newton(eqs, core, *given, values[2], p.dtype),
+        core,
+        (p, q),
+        found,
+    )
 
 
 def _newton(eqs: Equations, core: Any, p: Array, q: Array, spent: Array, dtype: Any) -> Solved:
