@@ -10,9 +10,11 @@ LMP_i = lam + sum_l PTDF_li mu_l: the price of energy at the reference bus, and 
 
 from __future__ import annotations
 
+from dataclasses import replace
 from itertools import accumulate
 from typing import Any, NamedTuple
 
+import jax
 import jax.numpy as jnp
 from flax import struct
 from jax import Array
@@ -134,8 +136,10 @@ def dc_opf(
     options = _Options(
         offers, bids, commitment, p_min_mw, p_max_mw, rate_mva, voll, surplus_price, reserve_mw, reserve_price, shedding
     )
-    plan = _plan(factors, load_mw, options)
-    return _result(factors, plan, options, solve_qp(plan.qp))
+    fine, load, options = _cleaned(load_mw, options)
+    plan = _plan(factors, load, options)
+    out = _result(factors, plan, options, solve_qp(plan.qp))
+    return replace(out, status=jnp.where(fine, out.status, jnp.int32(OpfStatus.BAD_INPUT)))
 
 
 def dc_programme(factors: DcOpfFactors, load_mw: Array, **options: Any) -> Qp:
@@ -157,6 +161,24 @@ class _Options(NamedTuple):
     reserve_mw: float | Array | None = None
     reserve_price: float | Array = VOLL
     shedding: bool = True
+
+
+def _cleaned(load_mw: Array, options: _Options) -> tuple[Array, Array, _Options]:
+    """Whether every input is a number, and all of them 0 if one is not: NaN would spread."""
+
+    def is_number(leaf: Array) -> Array:
+        return jnp.all(~jnp.isnan(leaf) if leaf is not load_mw else jnp.isfinite(leaf))
+
+    floats = [leaf for leaf in jax.tree.leaves((load_mw, options)) if _is_float(leaf)]
+    fine = jnp.all(jnp.stack([is_number(leaf) for leaf in floats]))
+    load, cleaned = jax.tree.map(
+        lambda leaf: jnp.where(fine, leaf, jnp.zeros_like(leaf)) if _is_float(leaf) else leaf, (load_mw, options)
+    )
+    return fine, load, cleaned
+
+
+def _is_float(leaf: Any) -> bool:
+    return isinstance(leaf, jax.Array) and jnp.issubdtype(leaf.dtype, jnp.floating)
 
 
 class _Plan(NamedTuple):

@@ -33,10 +33,10 @@ RIDGE = {"float32": 1e-7, "float64": 1e-14}  # share of its diagonal added to th
 REFINED = {"float32": 1, "float64": 0}  # refinements of each solve of the row system
 # Largest S, per unit of scaled cost. Of a linear programme S grows without bound and magnifies the rounding of the
 # prices; capped, a flat direction counts as slightly curved, which costs steps or accuracy of derivatives, not truth.
-CAP = {"float32": 1e6, "float64": 1e12}
+CAP = {"float32": 3e5, "float64": 1e12}
 CAP_DERIVATIVE = {"float32": 1e4, "float64": 1e9}
 SHORTEST = 1e-5  # a lane whose steps fall below this is stuck
-FLOOR = 1e-3  # [-] of the largest cost: what a relative gap is relative to at least
+FLOOR = 1e-4  # [-] of the largest cost: what a relative gap is relative to at least
 PAIRED_ROWS = 64  # up to this many rows the products of all row pairs are kept: m * m * n numbers
 
 
