@@ -14,21 +14,21 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from flax import struct
-from jax import Array
+from jax import Array, lax
 
 from powerzoo_jax.base.errors import SolverError, listing
 from powerzoo_jax.base.numerics import FLOAT, resolve_dtype
 from powerzoo_jax.cases import Case, assert_valid
 from powerzoo_jax.cases.case import ISOLATED
 from powerzoo_jax.cases.topology import branch_positions
-from powerzoo_jax.powerflow.base_state import held_buses, solve_base, voltage_setpoints
+from powerzoo_jax.powerflow.base_state import chord_rate, held_buses, solve_base, voltage_setpoints
 from powerzoo_jax.powerflow.blocks import BlockPlan, Blocks, border, invert, plan_blocks
 from powerzoo_jax.powerflow.dissection import dissect
 from powerzoo_jax.powerflow.factors import nominal_injection
-from powerzoo_jax.powerflow.ybus import BranchData, stamps
+from powerzoo_jax.powerflow.ybus import BranchData, inverse_ratio, series_admittance, stamps
 
 TABLE_FILL = 0.6  # share of a neighbour table that must be real: fewer tables against wasted places
-MIX_ABOVE = 300  # unknowns above which a chord contracts slowly enough for mixing to pay
+MIX_ABOVE = 0.08  # share of the error that a chord step leaves, above which mixing pays for itself
 
 
 @struct.dataclass(kw_only=True)
@@ -153,7 +153,8 @@ def prepare_meshed(case: Case, *, load_factor: float = 1.0, dtype: Any = None) -
     if len(case.slack_bus) != 1:
         ids = listing(case.bus.id[case.slack_bus])
         raise SolverError(f"{case.name} has the reference buses {ids}; the solver takes one. Give the others kind 2.")
-    v = solve_base(case, load_factor * nominal_injection(case), voltage_setpoints(case))
+    s = load_factor * nominal_injection(case)
+    v = solve_base(case, s, voltage_setpoints(case))
     layout = _layout(case)
     with jax.enable_x64(True):
         branch = BranchData(
@@ -176,7 +177,7 @@ def prepare_meshed(case: Case, *, load_factor: float = 1.0, dtype: Any = None) -
             slack=jnp.asarray(case.slack_bus[0], jnp.int32),
             held=jnp.asarray(held_buses(case)),
             branch=branch,
-            mix=int(np.asarray(layout.free).sum()) > MIX_ABOVE,
+            mix=chord_rate(case, s, v) > MIX_ABOVE,
         )
         return _cast(factors, dtype)
 
@@ -308,7 +309,7 @@ def _derive(layout: MeshedLayout, branch: BranchData, shunt: Array, v_base: Arra
     cells = jnp.zeros(count + 1, v.dtype)
     cells = cells.at[layout.from_cell].add(v[f] * jnp.conj(y.ft * v[t]))
     cells = cells.at[layout.to_cell].add(v[t] * jnp.conj(y.tf * v[f])).at[count].set(0)
-    own = jnp.conj(g).at[f].add(jnp.conj(y.ff)).at[t].add(jnp.conj(y.tt)) * jnp.abs(v) ** 2
+    own = jnp.conj(g).at[f].add(jnp.conj(y.ff)).at[t].add(jnp.conj(y.tt)) * (v * jnp.conj(v))
     tables, sums, begin = [], [], 0
     for nodes in layout.neighbours:
         out = cells[begin : begin + nodes.size].reshape(nodes.shape)
@@ -330,8 +331,8 @@ def _derive(layout: MeshedLayout, branch: BranchData, shunt: Array, v_base: Arra
 
 def _branch_flow(layout: MeshedLayout, branch: BranchData, v: Array) -> BranchFlow:
     on = branch.in_service
-    ratio = on * jnp.exp(-1j * branch.shift_rad) / branch.tap
-    series = on / jnp.where(on > 0, branch.r_pu + 1j * branch.x_pu, 1.0)
+    ratio = lax.complex(on, jnp.zeros_like(on)) * inverse_ratio(branch)
+    series = series_admittance(branch)
     u = ratio * v[layout.f]
     return BranchFlow(
         f=layout.inward[layout.f],
@@ -346,7 +347,7 @@ def _branch_flow(layout: MeshedLayout, branch: BranchData, v: Array) -> BranchFl
 
 
 def _complex(x: Array) -> Array:
-    return x[..., 0] + 1j * x[..., 1]
+    return lax.complex(x[..., 0], x[..., 1])
 
 
 def _pair(z: Array) -> Array:
