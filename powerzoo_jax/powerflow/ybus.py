@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 import jax.numpy as jnp
 from flax import struct
-from jax import Array
+from jax import Array, lax
 
 
 @struct.dataclass(kw_only=True)
@@ -43,9 +43,19 @@ def stamps(branch: BranchData) -> Stamps:
 
     Source: Zimmerman et al. 2011, MATPOWER, doi:10.1109/TPWRS.2010.2051168, eq. 1.
     """
+    y, turn = series_admittance(branch), inverse_ratio(branch)
+    half = 0.5 * branch.in_service * branch.b_pu
+    charging = y + lax.complex(jnp.zeros_like(half), half)
+    return Stamps(charging * turn * jnp.conj(turn), -y * jnp.conj(turn), -y * turn, charging)
+
+
+def series_admittance(branch: BranchData) -> Array:
+    """1 / (r + j x), (L,) complex [pu]; 0 out of service."""
     on = branch.in_service
-    z = jnp.where(on > 0, branch.r_pu + 1j * branch.x_pu, 1.0)
-    series = on / z
-    charging = series + 0.5j * on * branch.b_pu
-    a = branch.tap * jnp.exp(1j * branch.shift_rad)
-    return Stamps(charging / branch.tap**2, -series / jnp.conj(a), -series / a, charging)
+    r, x = jnp.where(on > 0, branch.r_pu, 1), jnp.where(on > 0, branch.x_pu, 0)
+    return lax.complex(on, jnp.zeros_like(on)) / lax.complex(r, x)
+
+
+def inverse_ratio(branch: BranchData) -> Array:
+    """1 / (tap exp(j shift)), (L,) complex [-]."""
+    return lax.complex(jnp.cos(branch.shift_rad) / branch.tap, -jnp.sin(branch.shift_rad) / branch.tap)
