@@ -207,7 +207,7 @@ def _cast(factors: MeshedFactors, dtype: Any) -> MeshedFactors:
         return jax.tree.map(lambda x: x.astype(to) if jnp.issubdtype(x.dtype, jnp.floating) else x, tree)
 
     size = factors.core.v_mag[:, 0]
-    parts = jnp.stack([size, size - size.astype(dtype)], 1).astype(dtype)
+    parts = jnp.stack([size, size - size.astype(dtype).astype(size.dtype)], 1).astype(dtype)
     blocks = floats(factors.core.blocks, FLOAT)
     factors = floats(factors, dtype)
     return dataclasses.replace(factors, core=dataclasses.replace(factors.core, blocks=blocks, v_mag=parts))
