@@ -21,7 +21,6 @@ from powerzoo_jax.powerflow.batching import batched_shell
 from powerzoo_jax.powerflow.implicit import solve_tangent
 from powerzoo_jax.powerflow.result import Status
 from powerzoo_jax.powerflow.stragglers import Solved, newton_stragglers
-from powerzoo_jax.powerflow.tearing import TornMatrix, product
 
 MAX_STEPS = 30
 TOL = {"float32": 4e-7, "float64": 8e-10}  # [pu] estimate of the voltage error; promised are 1e-6 and 1e-9
@@ -40,7 +39,6 @@ class ChordCore:
     r_base:  (2a,)     r there
     gain:    ()        largest Euclidean row norm of M: error of x per error of r of norm 1
     law:     arrays of the law of the rows
-    torn:    M again, in blocks, where that is less work
     """
 
     m: Array
@@ -50,7 +48,6 @@ class ChordCore:
     r_base: Array
     gain: Array
     law: Any
-    torn: TornMatrix | None = None
 
 
 class Law(Protocol):
@@ -93,13 +90,6 @@ def affine(matrix: Array, constant: Array, r: Array) -> Array:
     return product + (constant[None] if r.ndim == 2 else constant)
 
 
-def voltages(core: ChordCore, r: Array) -> Array:
-    """M r + w, what the rows measure."""
-    if core.torn is None:
-        return affine(core.m, core.w, r)
-    return product(core.torn, r) + (core.w[None] if r.ndim == 2 else core.w)
-
-
 def finite(p: Array, q: Array) -> tuple[Array, Array]:
     """Injections with 0 where either part is not finite: a bad lane must not poison shared gradients."""
     fine = jnp.isfinite(p) & jnp.isfinite(q)
@@ -121,7 +111,7 @@ def _iterate(
     """
 
     def step(r: Array) -> tuple[Array, Array]:
-        new = residual_current(law, core, voltages(core, r), p, q)
+        new = residual_current(law, core, affine(core.m, core.w, r), p, q)
         return new, _distance(new, r)
 
     def judge(size: Array, before: Array) -> tuple[Array, Array]:
@@ -201,7 +191,7 @@ def chord_state(law: Law, tol: float, max_steps: int) -> Callable[[ChordCore, Ar
     def _(primals: tuple[Any, ...], tangents: tuple[Any, ...]) -> tuple[Solved, Any]:
         out = solve(*primals)
         core, (p, q) = primals[0], finite(*primals[1:])
-        x = voltages(core, out[0])
+        x = affine(core.m, core.w, out[0])
 
         def step(core: ChordCore, p: Array, q: Array) -> Array:
             return affine(core.m, core.w, residual_current(law, core, x, p, q))

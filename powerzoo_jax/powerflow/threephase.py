@@ -12,9 +12,8 @@ import numpy as np
 from flax import struct
 from jax import Array
 
-from powerzoo_jax.powerflow.chord import MAX_STEPS, TOL, affine, chord_state, finite, voltages
+from powerzoo_jax.powerflow.chord import MAX_STEPS, TOL, affine, chord_state, finite
 from powerzoo_jax.powerflow.result import Status
-from powerzoo_jax.powerflow.tearing import product
 from powerzoo_jax.powerflow.threephase_factors import ThreePhaseFactors
 from powerzoo_jax.powerflow.threephase_law import PHASES, ZIP
 
@@ -99,12 +98,9 @@ def _expand(
     """From the converged r to all nodes and branches; currents follow from injections, not from voltage differences."""
     core, n = factors.core, factors.n_node
     a = p.shape[0]
-    x = voltages(core, r)
+    x = affine(core.m, core.w, r)
     i = jnp.concatenate(ZIP.current(core.law, x[:a], x[a:], p, q))
-    if factors.torn_node is None:
-        v = affine(factors.m_node, factors.w_node, r)
-    else:
-        v = product(factors.torn_node, r) + factors.w_node
+    v = affine(factors.m_node, factors.w_node, r)
 
     def currents(matrix: Array, constant: Array, shape: tuple[int, ...]) -> tuple[Array, Array]:
         j = affine(matrix, constant, i)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Sequence
 from typing import Any
 
@@ -16,9 +15,8 @@ from powerzoo_jax.base.errors import BaseLoadError, SolverError
 from powerzoo_jax.base.numerics import resolve_dtype
 from powerzoo_jax.cases.threephase import GROUND, ThreePhaseCase
 from powerzoo_jax.powerflow.chord import ChordCore, local_slope, residual_current
-from powerzoo_jax.powerflow.tearing import TornMatrix, partition, tear
 from powerzoo_jax.powerflow.threephase_law import ZIP, RowLaw, generator_law, load_law, proportional_law
-from powerzoo_jax.powerflow.threephase_network import Network, base_ohm, build_network, bus_tree, phase_base_mva
+from powerzoo_jax.powerflow.threephase_network import Network, base_ohm, build_network, phase_base_mva
 
 BASE_STEPS, BASE_TOL = 30, 1e-12
 
@@ -31,7 +29,6 @@ class ThreePhaseFactors:
 
     core:            ChordCore of the rows
     m_node, w_node:  (2N, 2a)   [pu]  from r to the node voltages
-    torn_node:       m_node again, in blocks, where that is less work
     m_line, w_line:  (6L, 2a)   [pu]  from injected currents to the series currents of line conductors (L, 3)
     m_from, w_from:  (6L, 2a)   [pu]  the same for the currents that enter at the from ends
     m_unit, w_unit:  (2T, 2a)   [pu]  the same for transformer units
@@ -48,7 +45,6 @@ class ThreePhaseFactors:
     core: ChordCore
     m_node: Array
     w_node: Array
-    torn_node: TornMatrix | None
     m_line: Array
     w_line: Array
     m_from: Array
@@ -107,10 +103,7 @@ def prepare_threephase(
     s[: len(case.load)] = load_factor * nominal_phase_load(case)
     with jax.enable_x64(True):
         core = _base_state(network, law, s)
-        factors = _assemble(case, network, law, core, regulator)
-        factors = _tear(factors, *_parts(case, ports, moving))
-    # the only cast: everything above is float64
-    return jax.tree.map(lambda x: jnp.asarray(np.asarray(x), dtype if x.dtype == jnp.float64 else x.dtype), factors)
+    return _assemble(case, network, law, core, regulator, dtype)
 
 
 def nominal_phase_load(case: ThreePhaseCase) -> np.ndarray:
@@ -201,9 +194,10 @@ def _assemble(
     law: dict[str, np.ndarray],
     core: dict[str, np.ndarray],
     regulator: np.ndarray,
+    dtype: np.dtype,
 ) -> ThreePhaseFactors:
     def door(value: Any) -> Array:
-        return jnp.asarray(value, jnp.float64)
+        return jnp.asarray(value, dtype)
 
     def pair(name: str, quantity: tuple[np.ndarray, np.ndarray]) -> dict[str, Array]:
         constant, matrix = quantity[0].reshape(-1), quantity[1].reshape(-1, quantity[1].shape[-1])
@@ -221,7 +215,6 @@ def _assemble(
         ),
         m_node=door(to_nodes @ (blocks @ core["m"] + np.eye(core["m"].shape[0]))),
         w_node=door(_split(network.at_nodes[0]) + to_nodes @ (blocks @ core["w"])),
-        torn_node=None,
         **pair("line", network.in_lines),
         **pair("from", network.into_lines),
         **pair("unit", network.in_units),
@@ -236,17 +229,3 @@ def _assemble(
         row_regulator=jnp.asarray(np.repeat(regulator, 2), jnp.int32),
         moved=door(network.moved),
     )
-
-
-def _parts(case: ThreePhaseCase, ports: list[tuple[int, int]], moving: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Part of every node (N,) and of every row (a,); a part holds about as many rows and nodes as another."""
-    heads = np.array([max(pair) for pair in ports])
-    of_units = np.maximum(case.transformer.to_node, case.transformer.to_end)[moving]
-    weight = np.bincount(np.r_[heads, of_units, of_units, np.arange(case.n_node)], minlength=case.n_node)
-    part = partition(*bus_tree(case), weight)
-    return part, part[np.r_[heads, np.repeat(of_units, 2)]]
-
-
-def _tear(factors: ThreePhaseFactors, node_part: np.ndarray, row_part: np.ndarray) -> ThreePhaseFactors:
-    core = dataclasses.replace(factors.core, torn=tear(np.asarray(factors.core.m), row_part, row_part))
-    return dataclasses.replace(factors, core=core, torn_node=tear(np.asarray(factors.m_node), node_part, row_part))

@@ -227,29 +227,3 @@ def _refuse_islands(case: ThreePhaseCase) -> None:
     if lost.any():
         names = listing(np.array(case.node_names)[lost])
         raise SolverError(f"{case.name}: the source does not reach {names}. Close a switch, or drop these nodes.")
-
-
-def bus_tree(case: ThreePhaseCase) -> tuple[list[int], list[int]]:
-    """Parent of every node in a tree of buses, and an order with parents first.
-
-    The first node of a bus hangs from the first node of the bus before it, the other nodes from the first one.
-    """
-    first: dict[str, int] = {}
-    head = [first.setdefault(str(bus), k) for k, bus in enumerate(case.node.bus)]
-    joined: dict[int, list[int]] = {}
-    line, t = case.line, case.transformer
-    ends = [*line.from_node[line.in_service, 0], *np.maximum(t.from_node, t.from_end)]
-    others = [*line.to_node[line.in_service, 0], *np.maximum(t.to_node, t.to_end)]
-    for a, b in zip(ends, others, strict=True):
-        joined.setdefault(head[a], []).append(head[b])
-        joined.setdefault(head[b], []).append(head[a])
-    root = head[case.source.node[0]]
-    parent, order, waiting = [-1 if h == k else h for k, h in enumerate(head)], [], [root]
-    while waiting:
-        bus = waiting.pop()
-        order.append(bus)
-        for other in joined.get(bus, []):
-            if other != root and parent[other] < 0:
-                parent[other] = bus
-                waiting.append(other)
-    return parent, order + [k for k, h in enumerate(head) if h != k]
