@@ -28,7 +28,7 @@ TOL = {"float32": 5e-7, "float64": 4e-10}  # [pu] estimate of the voltage error;
 FLOOR = {"float32": 4e-7, "float64": 1e-15}  # steps that short are rounding: nothing is gained by going on
 STALL = 0.95  # a lane whose step shrinks slower than this is left to Newton
 PACE = (0.06, 0.9)  # contraction assumed at least and at most when the last steps tell the error
-PACE_MIXED = (0.4, 0.9)  # mixing makes single steps shrink by luck, which says little about the next
+PACE_MIXED = (0.5, 0.9)  # mixing makes single steps shrink by luck, which says little about the next
 SHARE = (-1.0, 0.5)  # of the last step mixed in; beyond, rounding speaks: a rate of 0.5 asks for -1
 POLISH = 2e-3  # share of the last error that flows may keep
 REST = 8  # the batch goes on together while more than one lane in 8 is unfinished
@@ -171,10 +171,10 @@ def _polish(shared: Shared, given: tuple[Array, ...], lanes: Lanes) -> tuple[tup
     layout, core = shared
     target, _ = _door(shared, given)
     e = _in(layout, lanes.e_re, lanes.e_im)
-    left = eqs.mismatch(layout, core, target, e)
+    left = eqs.mismatch(layout, core.main, target, e)
     solved = (lanes.status == Status.CONVERGED)[None, None]
     zeta = solve_linear(shared, e, jnp.where(solved, left, 0), POLISH)
-    left = left - eqs.slope_times(layout, core, e, eqs.power(layout, core, e), zeta)
+    left = left - eqs.slope_times(layout, core.main, e, eqs.power(layout, core.main, e), zeta)
     return _out(layout, eqs.turn(e, zeta)), _out(layout, left)
 
 
@@ -229,12 +229,12 @@ def _newton(shared: Shared, given: tuple[Array, ...], lanes: Lanes) -> Lanes:
 def _door(shared: Shared, given: tuple[Array, ...]) -> tuple[Array, Array | None]:
     """Injections counted from the base state (N, 2, B), and the deviation to start from where set-points are given."""
     layout, core = shared
-    target = lax.optimization_barrier(_in(layout, *given[:2]) - core.s_base[:, :, None])
+    target = lax.optimization_barrier(_in(layout, *given[:2]) - core.main.s_base[:, :, None])
     if len(given) == 2:
         return target, None
     v_set = jnp.take(given[2].T, layout.inward, axis=0, mode="clip")
     holds = ~layout.free[:, 1:]
-    high, low = core.v_mag[:, :1], core.v_mag[:, 1:]
+    high, low = core.main.v_mag[:, None], core.rest.v_mag[:, None]
     grow = jnp.where(holds, ((v_set - high) - low) / high, 0)
     return target, jnp.stack([grow, jnp.zeros_like(grow)], 1)
 
@@ -253,14 +253,14 @@ def _first(shared: Shared, target: Array, start: Array | None, mix: bool) -> Car
     layout, core = shared
     batch = target.shape[2]
     e = jnp.zeros_like(target) if start is None else start
-    left = target if start is None else eqs.mismatch(layout, core, target, e)
+    left = target if start is None else eqs.mismatch(layout, core.main, target, e)
     step = eqs.correction(layout, core.blocks, left)
     e = lax.optimization_barrier(eqs.rotate(e, step))
     kept = step if mix else jnp.zeros((0,) * 3, target.dtype)
     return Carry(
         k=jnp.int32(1),
         e=e,
-        left=eqs.mismatch(layout, core, target, e),
+        left=eqs.mismatch(layout, core.main, target, e),
         step=kept,
         move=kept,
         size=jnp.max(jnp.abs(step), (0, 1)),
@@ -285,7 +285,7 @@ def _advance(shared: Shared, target: Array, c: Carry, *, tol: float, mix: bool) 
     return Carry(
         k=c.k + 1,
         e=e,
-        left=eqs.mismatch(layout, core, target, e),
+        left=eqs.mismatch(layout, core.main, target, e),
         step=step if mix else c.step,
         move=move if mix else c.move,
         size=jnp.where(c.stopped, c.size, size),

@@ -15,13 +15,13 @@ import jax.numpy as jnp
 from jax import Array, lax
 
 from powerzoo_jax.powerflow.blocks import Blocks, apply_blocks
-from powerzoo_jax.powerflow.meshed_factors import MeshedCore, MeshedLayout
+from powerzoo_jax.powerflow.meshed_factors import MeshedLayout, MeshedNetwork
 
 
-def mismatch(layout: MeshedLayout, core: MeshedCore, target: Array, e: Array) -> Array:
+def mismatch(layout: MeshedLayout, net: MeshedNetwork, target: Array, e: Array) -> Array:
     """What is left of the injections: target - (S(e) - S_b), (N, 2, B) [pu]; target counts from S_b."""
     rows, begin = [], 0
-    for nodes, table in zip(layout.neighbours, core.tables, strict=True):
+    for nodes, table in zip(layout.neighbours, net.tables, strict=True):
         here = e[begin : begin + nodes.shape[0]]
         total = jnp.zeros_like(here)
         for k in range(nodes.shape[1]):
@@ -34,8 +34,8 @@ def mismatch(layout: MeshedLayout, core: MeshedCore, target: Array, e: Array) ->
     re, im = e[:, 0], e[:, 1]
     square = 2 * re + re * re + im * im
     a, b = around[:, 0], around[:, 1]
-    p = core.s_base[:, 0, None] * square + a + (re * a - im * b)
-    q = core.s_base[:, 1, None] * square + b + (re * b + im * a)
+    p = net.s_base[:, 0, None] * square + a + (re * a - im * b)
+    q = net.s_base[:, 1, None] * square + b + (re * b + im * a)
     return target - jnp.stack([p, q], 1)
 
 
@@ -64,22 +64,22 @@ def turn(e: Array, zeta: Array) -> Array:
     return _times(e.at[:, 0].add(1), zeta[:, ::-1])
 
 
-def power(layout: MeshedLayout, core: MeshedCore, e: Array) -> Array:
+def power(layout: MeshedLayout, net: MeshedNetwork, e: Array) -> Array:
     """Injections S(e), (N, 2, B) [pu]."""
-    base = core.s_base[:, :, None]
-    return base - mismatch(layout, core, jnp.zeros_like(e), e)
+    base = net.s_base[:, :, None]
+    return base - mismatch(layout, net, jnp.zeros_like(e), e)
 
 
-def slope_times(layout: MeshedLayout, core: MeshedCore, e: Array, s: Array, zeta: Array) -> Array:
+def slope_times(layout: MeshedLayout, net: MeshedNetwork, e: Array, s: Array, zeta: Array) -> Array:
     """Change of the injections (N, 2, B) for a small turn zeta (angle, log magnitude); s = power(e)."""
     w = e.at[:, 0].add(1)
     x = zeta[:, ::-1]  # as a complex number: log magnitude + j angle
-    around = _gather(layout, core, _times(w, x), back=False)
-    own = core.own[:, :, None] * jnp.sum(w * w, 1, keepdims=True)
+    around = _gather(layout, net, _times(w, x), back=False)
+    own = net.own[:, :, None] * jnp.sum(w * w, 1, keepdims=True)
     return _times(s, x) + _times_conj(own[:, 0], own[:, 1], x) + _times(w, around)
 
 
-def slope_transposed_times(layout: MeshedLayout, core: MeshedCore, e: Array, s: Array, weight: Array) -> Array:
+def slope_transposed_times(layout: MeshedLayout, net: MeshedNetwork, e: Array, s: Array, weight: Array) -> Array:
     """Transposed: sensitivity (N, 2, B) of sum(weight * S) to (angle, log magnitude).
 
     With kappa the weight as a complex number, C_j = conj(kappa_j) S_j + kappa_j conj(a_jj)
@@ -88,16 +88,16 @@ def slope_transposed_times(layout: MeshedLayout, core: MeshedCore, e: Array, s: 
     w = e.at[:, 0].add(1)
     conj = jnp.asarray([1, -1], e.dtype)[None, :, None]
     # sum_i kappa_i conj(w_i) conj(A_ij) = conj(sum_i A_ij conj(y_i)) with y_i = kappa_i conj(w_i)
-    around = conj * _gather(layout, core, _times(weight, conj * w), back=True)
-    own = core.own[:, :, None] * jnp.sum(w * w, 1, keepdims=True)
+    around = conj * _gather(layout, net, _times(weight, conj * w), back=True)
+    own = net.own[:, :, None] * jnp.sum(w * w, 1, keepdims=True)
     c = _times(conj * weight, s) + _times(weight, conj * own) + _times(w, around)
     return jnp.stack([-c[:, 1], c[:, 0]], 1)
 
 
-def _gather(layout: MeshedLayout, core: MeshedCore, y: Array, *, back: bool) -> Array:
+def _gather(layout: MeshedLayout, net: MeshedNetwork, y: Array, *, back: bool) -> Array:
     """sum_j A_ij conj(y_j) over the neighbours, or sum_j A_ji conj(y_j)."""
     rows = []
-    for nodes, table in zip(layout.neighbours, core.tables, strict=True):
+    for nodes, table in zip(layout.neighbours, net.tables, strict=True):
         re, im = (table.back_re, table.back_im) if back else (table.out_re, table.out_im)
         total = jnp.zeros((nodes.shape[0], *y.shape[1:]), y.dtype)
         for k in range(nodes.shape[1]):

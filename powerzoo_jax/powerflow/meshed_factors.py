@@ -71,21 +71,37 @@ class MeshedLayout:
 
 
 @struct.dataclass(kw_only=True)
-class MeshedCore:
-    """Numbers of the iteration, internal bus order.
+class MeshedNetwork:
+    """Numbers of the network, internal bus order.
 
     s_base:  (N, 2)  [pu]  injection at the base voltage
     own:     (N, 2)  [pu]  A_ii
-    v_mag:   (N, 2)  [pu]  magnitude of the base voltage, and what its dtype rounds away: set-points are compared to it
+    v_mag:   (N,)    [pu]  magnitude of the base voltage
     tables:  Table of each run of buses
-    blocks:  inverse of the Jacobian at the base voltage, single precision also in x64: a correction needs few digits
     """
 
     s_base: Array
     own: Array
     v_mag: Array
     tables: tuple[Table, ...]
+
+
+@struct.dataclass(kw_only=True)
+class MeshedCore:
+    """What the iteration reads.
+
+    main, rest:  the network, and what its dtype rounds away: near collapse a rounding is amplified a hundredfold
+    blocks:      inverse of the Jacobian at the base voltage, single precision also in x64: corrections need few digits
+    """
+
+    main: MeshedNetwork
+    rest: MeshedNetwork
     blocks: Blocks
+
+    @property
+    def wide(self) -> MeshedNetwork:
+        """The network in float64, whole."""
+        return jax.tree.map(lambda a, b: a.astype(jnp.float64) + b.astype(jnp.float64), self.main, self.rest)
 
 
 @struct.dataclass(kw_only=True)
@@ -167,10 +183,10 @@ def prepare_meshed(case: Case, *, load_factor: float = 1.0, dtype: Any = None) -
         )
         shunt = jnp.asarray(np.stack([case.bus.gs_mw, case.bus.bs_mvar], 1) / case.base_mva)
         v_base = jnp.asarray(np.stack([v.real, v.imag], 1))
-        core, flow = jax.jit(_derive)(layout, branch, shunt, v_base)
+        network, blocks, flow = jax.jit(_derive)(layout, branch, shunt, v_base)
         factors = MeshedFactors(
             layout=layout,
-            core=core,
+            core=_core(network, blocks, dtype),
             flow=flow,
             v_base=v_base,
             shunt=shunt,
@@ -179,7 +195,7 @@ def prepare_meshed(case: Case, *, load_factor: float = 1.0, dtype: Any = None) -
             branch=branch,
             mix=chord_rate(case, s, v) > MIX_ABOVE,
         )
-        return _cast(factors, dtype)
+        return _outer_floats(factors, dtype)
 
 
 def with_branches(factors: MeshedFactors, **changes: Array) -> MeshedFactors:
@@ -196,21 +212,25 @@ def with_branches(factors: MeshedFactors, **changes: Array) -> MeshedFactors:
         branch, shunt, v_base = jax.tree.map(
             lambda x: jnp.asarray(x).astype(jnp.float64), (branch, factors.shunt, factors.v_base)
         )
-        core, flow = _derive(factors.layout, branch, shunt, v_base)
-        return _cast(dataclasses.replace(factors, core=core, flow=flow, branch=branch), dtype)
+        network, blocks, flow = _derive(factors.layout, branch, shunt, v_base)
+        core = _core(network, blocks, dtype)
+        return _outer_floats(dataclasses.replace(factors, core=core, flow=flow, branch=branch), dtype)
 
 
-def _cast(factors: MeshedFactors, dtype: Any) -> MeshedFactors:
-    """Floats in `dtype`, the blocked inverse in single precision."""
+def _floats(tree: Any, dtype: Any) -> Any:
+    return jax.tree.map(lambda x: x.astype(dtype) if jnp.issubdtype(x.dtype, jnp.floating) else x, tree)
 
-    def floats(tree: Any, to: Any) -> Any:
-        return jax.tree.map(lambda x: x.astype(to) if jnp.issubdtype(x.dtype, jnp.floating) else x, tree)
 
-    size = factors.core.v_mag[:, 0]
-    parts = jnp.stack([size, size - size.astype(dtype).astype(size.dtype)], 1).astype(dtype)
-    blocks = floats(factors.core.blocks, FLOAT)
-    factors = floats(factors, dtype)
-    return dataclasses.replace(factors, core=dataclasses.replace(factors.core, blocks=blocks, v_mag=parts))
+def _core(network: MeshedNetwork, blocks: Blocks, dtype: Any) -> MeshedCore:
+    """The network in two parts of `dtype`, its inverse in single precision."""
+    main = _floats(network, dtype)
+    rest = jax.tree.map(lambda x, kept: (x - kept.astype(x.dtype)).astype(dtype), network, main)
+    return MeshedCore(main=main, rest=rest, blocks=_floats(blocks, FLOAT))
+
+
+def _outer_floats(factors: MeshedFactors, dtype: Any) -> MeshedFactors:
+    """Everything but the core in `dtype`."""
+    return dataclasses.replace(_floats(dataclasses.replace(factors, core=None), dtype), core=factors.core)
 
 
 def _layout(case: Case) -> MeshedLayout:
@@ -299,8 +319,10 @@ def jacobian_entries(cells: Array, own: Array, power: Array) -> Array:
     return jnp.concatenate([angle.real, angle.imag, size.real, size.imag])
 
 
-def _derive(layout: MeshedLayout, branch: BranchData, shunt: Array, v_base: Array) -> tuple[MeshedCore, BranchFlow]:
-    """Everything that follows from parameters and a base voltage, in float64."""
+def _derive(
+    layout: MeshedLayout, branch: BranchData, shunt: Array, v_base: Array
+) -> tuple[MeshedNetwork, Blocks, BranchFlow]:
+    """What follows from parameters and a base voltage, in float64."""
     count = layout.back_cell.shape[0]
     y = stamps(branch)
     v = _complex(v_base)[layout.inward]
@@ -319,14 +341,8 @@ def _derive(layout: MeshedLayout, branch: BranchData, shunt: Array, v_base: Arra
         begin += nodes.size
     power = own + jnp.concatenate(sums)
     matrix = border(layout.plan, jacobian_entries(cells[:count], own, power))
-    core = MeshedCore(
-        s_base=_pair(power),
-        own=_pair(own),
-        v_mag=jnp.stack([jnp.abs(v), jnp.zeros(v.shape)], 1),
-        tables=tuple(tables),
-        blocks=invert(layout.plan, matrix),
-    )
-    return core, _branch_flow(layout, branch, v)
+    network = MeshedNetwork(s_base=_pair(power), own=_pair(own), v_mag=jnp.abs(v), tables=tuple(tables))
+    return network, invert(layout.plan, matrix), _branch_flow(layout, branch, v)
 
 
 def _branch_flow(layout: MeshedLayout, branch: BranchData, v: Array) -> BranchFlow:

@@ -10,7 +10,7 @@ from jax import Array, lax
 
 from powerzoo_jax.powerflow import meshed_equations as eqs
 from powerzoo_jax.powerflow.blocks import border, solve_bordered
-from powerzoo_jax.powerflow.meshed_factors import MeshedCore, MeshedLayout, jacobian_entries
+from powerzoo_jax.powerflow.meshed_factors import MeshedCore, MeshedLayout, MeshedNetwork, jacobian_entries
 from powerzoo_jax.powerflow.result import Status
 
 MAX_STEPS = 20
@@ -31,10 +31,10 @@ def newton(
     """
     dtype = target.dtype
     with jax.enable_x64(True):
-        wide = jax.tree.map(lambda x: x.astype(jnp.float64), core)
+        net = core.wide
         free = layout.free[:, :, None].astype(jnp.float64)
         fine = jnp.isfinite(target) if start is None else jnp.isfinite(target) & jnp.isfinite(start)
-        aim = jnp.where(fine, target, 0).astype(jnp.float64)
+        aim = jnp.where(fine, target, 0).astype(jnp.float64) - core.rest.s_base.astype(jnp.float64)[:, :, None]
         e = jnp.zeros_like(aim) if start is None else jnp.where(fine, start, 0).astype(jnp.float64)
         # what is not finite where it is ignored does no harm
         good = jnp.all(fine | (free == 0), (0, 1))
@@ -44,7 +44,7 @@ def newton(
         def advance(carry: tuple[Array, Array, Array, Array]) -> tuple[Array, Array, Array, Array]:
             k, e, size, steps = carry
             active = size > TOL
-            zeta = newton_step(layout, wide, e, eqs.mismatch(layout, wide, aim, e) * free) * free
+            zeta = newton_step(layout, net, e, eqs.mismatch(layout, net, aim, e) * free) * free
             longest = jnp.max(jnp.abs(zeta), (0, 1))
             new = eqs.rotate(e, zeta * jnp.minimum(1.0, LONGEST / jnp.maximum(longest, LONGEST))[None, None])
             ok = jnp.all(jnp.isfinite(new), (0, 1))
@@ -53,7 +53,7 @@ def newton(
             return k + 1, e, size, steps + active.astype(jnp.int32)
 
         _, e, size, steps = lax.while_loop(lambda c: (c[0] < MAX_STEPS) & jnp.any(c[2] > TOL), advance, begin)
-        left = eqs.mismatch(layout, wide, aim, e)
+        left = eqs.mismatch(layout, net, aim, e)
         residual = jnp.max(jnp.abs(left) * free, (0, 1))
         status = jnp.where(size < 0, jnp.int32(Status.SINGULAR), jnp.int32(Status.OUT_OF_STEPS))
         solved = (size >= 0) & (size <= TOL) & (residual < LEFT)
@@ -62,12 +62,12 @@ def newton(
         return e.astype(dtype), residual.astype(dtype), steps, status
 
 
-def newton_step(layout: MeshedLayout, core: MeshedCore, e: Array, right: Array, *, transpose: bool = False) -> Array:
+def newton_step(layout: MeshedLayout, net: MeshedNetwork, e: Array, right: Array, *, transpose: bool = False) -> Array:
     """Solve J(e) zeta = right lane by lane with a fresh factorisation, (N, 2, T)."""
-    s = eqs.power(layout, core, e)
+    s = eqs.power(layout, net, e)
 
     def one(e: Array, s: Array, right: Array) -> Array:
-        matrix = border(layout.plan, _entries(layout, core, e, s))
+        matrix = border(layout.plan, _entries(layout, net, e, s))
         if transpose:
             matrix = type(matrix)(*(x.swapaxes(-1, -2) for x in (matrix[0], matrix[2], matrix[1], matrix[3])))
         return solve_bordered(layout.plan, matrix, right.reshape(-1)).reshape(right.shape)
@@ -75,14 +75,14 @@ def newton_step(layout: MeshedLayout, core: MeshedCore, e: Array, right: Array, 
     return jax.vmap(one, in_axes=2, out_axes=2)(e, s, right)
 
 
-def _entries(layout: MeshedLayout, core: MeshedCore, e: Array, s: Array) -> Array:
+def _entries(layout: MeshedLayout, net: MeshedNetwork, e: Array, s: Array) -> Array:
     """Jacobian entries of one lane, e and s (N, 2)."""
     w = lax.complex(1 + e[:, 0], e[:, 1])
     cells: list[Any] = []
     begin = 0
-    for nodes, table in zip(layout.neighbours, core.tables, strict=True):
+    for nodes, table in zip(layout.neighbours, net.tables, strict=True):
         here = w[begin : begin + nodes.shape[0], None]
         cells.append((lax.complex(table.out_re, table.out_im) * here * jnp.conj(w[nodes])).reshape(-1))
         begin += nodes.shape[0]
-    own = lax.complex(core.own[:, 0], core.own[:, 1]) * (w * jnp.conj(w))
+    own = lax.complex(net.own[:, 0], net.own[:, 1]) * (w * jnp.conj(w))
     return jacobian_entries(jnp.concatenate(cells), own, lax.complex(s[:, 0], s[:, 1]))

@@ -40,17 +40,17 @@ def state_tangent(primals: tuple[Any, ...], tangents: tuple[Any, ...], out: Any)
     if len(given) == 3 and not isinstance(tangents[3], SymbolicZero):
         grow = jnp.where(~layout.free[:, 1], (tangents[3] / given[2])[layout.inward], 0)
         held = jnp.stack([jnp.zeros_like(grow), grow], 1)[:, :, None]
-        forcing = forcing - _turned(layout, core, e, held)
-    d_core = _network_tangent(tangents[0].core, core)
-    if d_core is not None:
+        forcing = forcing - _turned(layout, core.main, e, held)
+    d_net = _network_tangent(tangents[0].core.main, core.main)
+    if d_net is not None:
         target = jnp.stack([_finite(x) for x in given[:2]], 1)[layout.inward][:, :, None]
 
-        def left(core: Any) -> Array:
-            return eqs.mismatch(layout, core, target - core.s_base[:, :, None], e)
+        def left(net: Any) -> Array:
+            return eqs.mismatch(layout, net, target - net.s_base[:, :, None], e)
 
-        forcing = forcing + jax.jvp(left, (core,), (d_core,))[1]
+        forcing = forcing + jax.jvp(left, (core.main,), (d_net,))[1]
     zeta = _implicit(shared, e[:, :, 0], (forcing * free)[:, :, 0])[:, :, None]
-    d_left = (forcing - _turned(layout, core, e, zeta)) * (1 - free)
+    d_left = (forcing - _turned(layout, core.main, e, zeta)) * (1 - free)
     zeta = zeta + held
     w = e.at[:, 0].add(1)
     d_e = jnp.stack([w[:, 0] * zeta[:, 1] - w[:, 1] * zeta[:, 0], w[:, 0] * zeta[:, 0] + w[:, 1] * zeta[:, 1]], 1)
@@ -67,17 +67,17 @@ def _finite(x: Array) -> Array:
     return jnp.where(jnp.isfinite(x), x, 0)
 
 
-def _network_tangent(tangent: Any, core: Any) -> Any:
-    """Tangent of the network's numbers, None when none varies; the inverse only preconditions, so it has none."""
+def _network_tangent(tangent: Any, net: Any) -> Any:
+    """Tangent of the network's numbers, None when none varies."""
     leaves = jax.tree.leaves((tangent.s_base, tangent.own, tangent.tables))
     if all(isinstance(t, SymbolicZero) for t in leaves):
         return None
-    return jax.tree.map(_given, tangent, core, is_leaf=lambda t: isinstance(t, SymbolicZero))
+    return jax.tree.map(_given, tangent, net, is_leaf=lambda t: isinstance(t, SymbolicZero))
 
 
-def _turned(layout: Any, core: Any, e: Array, zeta: Array) -> Array:
+def _turned(layout: Any, net: Any, e: Array, zeta: Array) -> Array:
     """dS for a turn, by the linearised equations themselves."""
-    return -jax.jvp(lambda z: eqs.mismatch(layout, core, jnp.zeros_like(e), eqs.rotate(e, z)), (0 * e,), (zeta,))[1]
+    return -jax.jvp(lambda z: eqs.mismatch(layout, net, jnp.zeros_like(e), eqs.rotate(e, z)), (0 * e,), (zeta,))[1]
 
 
 def _implicit(shared: Any, e: Array, right: Array) -> Array:
@@ -86,7 +86,7 @@ def _implicit(shared: Any, e: Array, right: Array) -> Array:
     free = layout.free.astype(e.dtype)
 
     def apply(zeta: Array) -> Array:
-        turned = _turned(layout, core, e[:, :, None], (zeta * free)[:, :, None])[:, :, 0]
+        turned = _turned(layout, core.main, e[:, :, None], (zeta * free)[:, :, None])[:, :, 0]
         return turned * free + zeta * (1 - free)
 
     return lax.custom_linear_solve(
@@ -118,13 +118,13 @@ def solve_linear(shared: Any, e: Array, right: Array, tol: float, *, transpose: 
     layout, core = shared
     free = layout.free[:, :, None].astype(e.dtype)
     right = right * free
-    s = eqs.power(layout, core, e)
+    s = eqs.power(layout, core.main, e)
     product = eqs.slope_transposed_times if transpose else eqs.slope_times
     blocks = transposed(layout.plan, core.blocks) if transpose else core.blocks
 
     def advance(carry: tuple[Array, Array, Array]) -> tuple[Array, Array, Array]:
         k, x, settled = carry
-        step = eqs.correction(layout, blocks, (right - product(layout, core, e, s, x)) * free)
+        step = eqs.correction(layout, blocks, (right - product(layout, core.main, e, s, x)) * free)
         x = jnp.where(settled[None, None], x, x + step)
         return k + 1, x, settled | (jnp.max(jnp.abs(step), (0, 1)) <= tol * jnp.max(jnp.abs(x), (0, 1)))
 
@@ -134,8 +134,8 @@ def solve_linear(shared: Any, e: Array, right: Array, tol: float, *, transpose: 
 
     def direct() -> Array:
         with jax.enable_x64(True):
-            wide = jax.tree.map(lambda v: v.astype(jnp.float64), (core, e, right))
-            exact = newton_step(layout, *wide, transpose=transpose).astype(right.dtype)
+            wide = jax.tree.map(lambda v: v.astype(jnp.float64), (e, right))
+            exact = newton_step(layout, core.wide, *wide, transpose=transpose).astype(right.dtype)
         return jnp.where(settled[None, None], x, exact)
 
     return lax.cond(jnp.any(~settled), direct, lambda: x) * free
