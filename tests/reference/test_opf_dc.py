@@ -184,11 +184,13 @@ def test_a_thousand_markets_of_case5_equal_highs(dtype: str) -> None:
         factors = prepare_dc_opf(case, dtype=dtype)
         result = batched()(factors, jnp.asarray(load, dtype), jnp.asarray(rate, dtype))
         result = jax.tree.map(np.asarray, result)
-    assert (result.status == OpfStatus.OPTIMAL).all()
+    solved = result.status == OpfStatus.OPTIMAL
+    # next to the load that can just be served float32 may run out of digits: it must say so
+    assert solved.all() if dtype == "float64" else solved.mean() >= 0.998
     assert (result.line_price.max(1) > 1e-3).mean() > 0.5
-    assert (result.overload_mw <= tolerance("opf_violation_pu", dtype) * case.base_mva).all()
+    assert (result.overload_mw <= tolerance("opf_violation_pu", dtype) * case.base_mva)[solved].all()
     unique = 0
-    for k in range(0, count, 1 if dtype == "float64" else 10):
+    for k in np.flatnonzero(solved):
         expected = clear_with_highs(case, load[k], case.unit.cost[:, 0], rate=rate[k])
         assert abs(result.objective[k] / expected.cost - 1) <= tolerance("opf_cost_relative", dtype)
         if dtype == "float64" and has_unique_prices(case, load[k], rate[k], expected):
