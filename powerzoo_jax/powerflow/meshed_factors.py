@@ -229,8 +229,9 @@ def _core(network: MeshedNetwork, blocks: Blocks, dtype: Any) -> MeshedCore:
 
 
 def _outer_floats(factors: MeshedFactors, dtype: Any) -> MeshedFactors:
-    """Everything but the core in `dtype`."""
-    return dataclasses.replace(_floats(dataclasses.replace(factors, core=None), dtype), core=factors.core)
+    """Everything outside the core in `dtype`."""
+    outer = {name: _floats(getattr(factors, name), dtype) for name in ("flow", "v_base", "shunt", "branch")}
+    return dataclasses.replace(factors, **outer)
 
 
 def _layout(case: Case) -> MeshedLayout:

@@ -52,7 +52,7 @@ def newton_stragglers(eqs: Equations, core: Any, p: Array, q: Array, found: Solv
     return in_groups(
         found[3] != Status.CONVERGED,
         TILE,
-        lambda core, given, values: _newton(eqs, core, *given, values[2], p.dtype),
+        lambda core, given, values: _newton(eqs, core, given[0], given[1], values[2], p.dtype),
         core,
         (p, q),
         found,

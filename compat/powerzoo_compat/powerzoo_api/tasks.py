@@ -91,7 +91,7 @@ def _task(name: str) -> TaskSpec:
 
 def _check_split(spec: TaskSpec, split: str) -> None:
     settings = resolve_settings(spec, {})
-    valid = (*list_splits(settings.load_set), STRESS_SPLIT)
+    valid = (*list_splits(str(settings.load_set)), STRESS_SPLIT)
     if split not in valid:
         raise ValueError(unknown(f"split of {spec.id}", split, valid))
 
