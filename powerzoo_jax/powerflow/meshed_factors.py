@@ -293,7 +293,7 @@ def _neighbour_tables(pairs: np.ndarray, degree: np.ndarray) -> tuple[list[np.nd
 def _plan(pairs: np.ndarray, cells: np.ndarray, count: int, free: np.ndarray) -> BlockPlan:
     n = len(free)
     weight = free.sum(1)
-    cut = dissect(*pairs, weight.astype(float))
+    cut = dissect(pairs[0], pairs[1], weight.astype(float))
     nowhere = int(np.flatnonzero(weight == 0)[0])  # the slack bus: its entries are dropped
     row, column = np.full(count, nowhere), np.full(count, nowhere)
     row[cells], column[cells] = pairs
