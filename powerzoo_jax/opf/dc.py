@@ -164,17 +164,14 @@ class _Options(NamedTuple):
 
 
 def _cleaned(load_mw: Array, options: _Options) -> tuple[Array, Array, _Options]:
-    """Whether every input is a number, and all of them 0 if one is not: NaN would spread."""
-
-    def is_number(leaf: Array) -> Array:
-        return jnp.all(~jnp.isnan(leaf) if leaf is not load_mw else jnp.isfinite(leaf))
-
-    floats = [leaf for leaf in jax.tree.leaves((load_mw, options)) if _is_float(leaf)]
-    fine = jnp.all(jnp.stack([is_number(leaf) for leaf in floats]))
-    load, cleaned = jax.tree.map(
-        lambda leaf: jnp.where(fine, leaf, jnp.zeros_like(leaf)) if _is_float(leaf) else leaf, (load_mw, options)
-    )
-    return fine, load, cleaned
+    """Whether every input is a number, and the inputs with 0 for those that are not: NaN would spread."""
+    leaves, form = jax.tree.flatten((load_mw, options))
+    # a limit may be infinite, a load may not; entry by entry, so that what lanes share stays shared
+    good = [jnp.isfinite(load_mw), *(~jnp.isnan(x) if _is_float(x) else jnp.asarray(True) for x in leaves[1:])]
+    fine = jnp.all(jnp.stack([jnp.all(ok) for ok in good]))
+    cleaned = [jnp.where(ok, x, 0) if _is_float(x) else x for ok, x in zip(good, leaves, strict=True)]
+    load, kept = jax.tree.unflatten(form, cleaned)
+    return fine, load, kept
 
 
 def _is_float(leaf: Any) -> bool:

@@ -162,10 +162,14 @@ def solve_qp(qp: Qp, *, max_steps: int = MAX_STEPS, shared_rows: bool = True) ->
 
 def _cleaned(qp: Qp) -> tuple[Array, Qp]:
     """Whether all inputs are usable, and the programme with harmless numbers in place of the others."""
-    rows = ~(jnp.isnan(qp.row_lo).any() | jnp.isnan(qp.row_hi).any())
-    parts = (qp.a, qp.q, qp.c, qp.lo, qp.hi)
-    fine = jnp.all(jnp.stack([jnp.isfinite(part).all() for part in parts])) & rows
-    return fine, jax.tree.map(lambda leaf: jnp.where(fine, leaf, jnp.zeros_like(leaf)), qp)
+    # leaf by leaf: a flag of the whole lane would give every lane of a batch its own copy of the shared matrix
+    good = Qp(
+        **{name: jnp.isfinite(getattr(qp, name)) for name in ("a", "q", "c", "lo", "hi")},
+        row_lo=~jnp.isnan(qp.row_lo),
+        row_hi=~jnp.isnan(qp.row_hi),
+    )
+    fine = jnp.all(jnp.stack([jnp.all(part) for part in jax.tree.leaves(good)]))
+    return fine, jax.tree.map(lambda ok, leaf: jnp.where(ok, leaf, 0), good, qp)
 
 
 def _boxed(qp: Qp, scale: Array) -> _Box:
@@ -230,10 +234,12 @@ def _pairs(box: _Box, shared_rows: bool) -> Array | None:
     return (box.a[:, None, :] * box.a[None, :, :]).reshape(m * m, n)
 
 
-def _direction(box: _Box, weight: Array, factor: Array, force: Array, short: Array) -> tuple[Array, Array]:
+def _direction(
+    box: _Box, weight: Array, factor: Array, force: Array, short: Array, refined: int
+) -> tuple[Array, Array]:
     """Solve dv = S (A' dlam + force), A dv = short."""
-    d_lam = jnp.zeros_like(short)
-    for _ in range(1 + REFINED[weight.dtype.name]):
+    d_lam = cholesky_solve(factor, short - _to_rows(box, weight * force))
+    for _ in range(refined):
         left = short - _to_rows(box, weight * (_from_rows(box, d_lam) + force))
         d_lam = d_lam + cholesky_solve(factor, left)
     return weight * (_from_rows(box, d_lam) + force), d_lam
@@ -266,10 +272,10 @@ def _advance(box: _Box, pairs: Array | None, point: _Point) -> tuple[_Point, Arr
     slope = box.q * v + box.c - _from_rows(box, point.lam)
     count = 2 * jnp.maximum(jnp.sum(box.free.astype(v.dtype)), 1)
 
-    def move(target_l: Array, target_u: Array) -> _Point:
+    def move(target_l: Array, target_u: Array, refined: int) -> _Point:
         """Direction towards s_l z_l = target_l, s_u z_u = target_u."""
         force = target_l / point.s_l - target_u / point.s_u - slope
-        dv, d_lam = _direction(box, weight, factor, force, short)
+        dv, d_lam = _direction(box, weight, factor, force, short, refined)
         d_zl = (target_l - point.z_l * dv) / point.s_l - point.z_l
         d_zu = (target_u + point.z_u * dv) / point.s_u - point.z_u
         keep = box.free.astype(v.dtype)
@@ -277,13 +283,13 @@ def _advance(box: _Box, pairs: Array | None, point: _Point) -> tuple[_Point, Arr
 
     mu = jnp.sum(point.s_l * point.z_l + point.s_u * point.z_u) / count
     zero = jnp.zeros_like(v)
-    aim = move(zero, zero)
+    aim = move(zero, zero, 0)  # it only tells how far to aim: rounding does no harm
     ahead = _moved(point, aim, *_lengths(point, aim, 1.0))
     mu_ahead = jnp.sum(ahead.s_l * ahead.z_l + ahead.s_u * ahead.z_u) / count
     # not below what the goal asks for: the row system would lose its digits while residuals still fall
     least = 0.1 * GOAL[v.dtype.name] * (_worth(box, v) + FLOOR) / count
     centre = jnp.maximum(mu * (jnp.clip(mu_ahead / mu, 0, 1) ** 3), least)
-    step = move(centre - aim.s_l * aim.z_l, centre - aim.s_u * aim.z_u)
+    step = move(centre - aim.s_l * aim.z_l, centre - aim.s_u * aim.z_u, REFINED[v.dtype.name])
     primal, dual = _lengths(point, step, 0.995)
     new = _moved(point, step, primal, dual)
     good = jnp.all(jnp.stack([jnp.isfinite(leaf).all() for leaf in new]))
@@ -368,7 +374,7 @@ def _differentiable(box: _Box, point: _Point, shared_rows: bool) -> tuple[Array,
     moved = jnp.where(box.free, 0, box.lo - still.lo)  # a variable that its box fixes goes with the box
     v = v + moved
     force = pushed - (box.q * v + box.c - _from_rows(box, lam) - point.z_l + point.z_u)
-    dv, d_lam = _direction(still, weight, factor, force, -_to_rows(box, v))
+    dv, d_lam = _direction(still, weight, factor, force, -_to_rows(box, v), REFINED[v.dtype.name])
     # an iterate that got stuck can leave a matrix without a factor: it has no derivative then
     good = jnp.isfinite(dv).all() & jnp.isfinite(d_lam).all()
     dv, d_lam = (jnp.where(good, x, 0) for x in (dv, d_lam))

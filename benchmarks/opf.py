@@ -1,0 +1,218 @@
+"""Speed of DC-OPF and market clearing against HiGHS and OSQP: one pinned core, interleaved, same programmes.
+
+Usage: python benchmarks/opf.py [--quick] [--problem clearing5 ...] [--rounds 9] [--out results.tsv]
+
+What is timed: here loads on the device in -> dispatch, flows, prices, residuals and status ready. A peer solves the
+same reduced programmes (balance, limits of the branches that entered, shedding) one after the other through its own
+Python interface, data changes included; OSQP keeps its factor and starts warm. Loads are unseen draws per bus.
+`violation` is the largest excess over a limit of all branches or of the balance [pu], `cost_error` is relative to the
+float64 optimum whose dual bound is checked. Peers come with `pip install .[bench]`; one that is missing is left out.
+"""
+
+from __future__ import annotations
+
+# isort: off
+import one_core  # noqa: F401  pins the process before jax starts
+# isort: on
+
+import argparse
+import time
+from collections.abc import Callable
+from importlib import util
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from peers import Engine, versions
+
+from powerzoo_jax.cases import Case
+from powerzoo_jax.cases.library import load_case
+from powerzoo_jax.opf import Qp, binding_rows, dc_opf, dc_programme, economic_dispatch, prepare_dc_opf
+
+SEED, PEER_COUNT, BATCHES = 20_240_613, 40, (256, 1024)
+COLUMNS = (
+    *("problem", "engine", "dtype", "B", "compile_s", "solves_per_s", "us_per_solve", "iterations"),
+    *("cost_error", "violation_pu", "ratio_to_highs", "ratio_to_osqp"),
+)
+
+
+class Problem(NamedTuple):
+    """A case with the branches that matter, and loads drawn around nominal."""
+
+    name: str
+    case: Case
+    rate: np.ndarray
+    rows: np.ndarray
+    load: np.ndarray
+
+
+def clearing5(count: int) -> Problem:
+    case, rng = load_case("pz_case5"), np.random.default_rng(SEED)
+    load = case.p_load_mw * rng.uniform(0.7, 1.4, (count, 1)) * rng.uniform(0.8, 1.2, (count, 5))
+    return Problem("clearing5", case, case.branch.rate_a_mva, np.flatnonzero(case.branch.rate_a_mva > 0), load)
+
+
+def lines118(count: int) -> Problem:
+    case, rng = load_case("pz_case118"), np.random.default_rng(SEED)
+    rate = 0.7 * case.branch.rate_a_mva  # so that some lines bind at nominal load
+    load = case.p_load_mw * rng.uniform(0.8, 1.2, (count, case.n_bus))
+    sample = case.p_load_mw * rng.uniform(0.8, 1.2, (200, case.n_bus))
+    return Problem("lines118", case, rate, binding_rows(case, sample, rate_mva=0.97 * rate), load)
+
+
+PROBLEMS: dict[str, Callable[[int], Problem]] = {"clearing5": clearing5, "lines118": lines118}
+
+
+def own_engine(problem: Problem, batch: int, dtype: str) -> tuple[Engine, Any]:
+    factors = prepare_dc_opf(problem.case, rows=problem.rows, rate_mva=problem.rate, dtype=dtype)
+    load = jnp.asarray(problem.load[:batch], dtype)
+    begin = time.perf_counter()
+    compiled = jax.jit(jax.vmap(dc_opf, in_axes=(None, 0))).lower(factors, load).compile()
+    compile_s = time.perf_counter() - begin
+    out = jax.tree.map(np.asarray, compiled(factors, load))
+    run = lambda: jax.block_until_ready(compiled(factors, load))  # noqa: E731
+    name = f"powerzoo_jax ({(out.status == 0).mean():.2%} optimal)"
+    return Engine(name, dtype, batch, run, compile_s, float(out.iterations.mean())), out
+
+
+def merit_order_engine(problem: Problem, batch: int) -> Engine:
+    """The same loads without a network."""
+    factors = prepare_dc_opf(problem.case, rows=[], dtype="float32")
+    total = jnp.asarray(problem.load[:batch].sum(1), "float32")
+
+    def solve(offers: Any, total: jax.Array) -> Any:
+        return jax.vmap(lambda d: economic_dispatch(offers, d, factors.p_min_mw, factors.p_max_mw))(total)
+
+    begin = time.perf_counter()
+    compiled = jax.jit(solve).lower(factors.offers, total).compile()
+    compile_s = time.perf_counter() - begin
+    run = lambda: jax.block_until_ready(compiled(factors.offers, total))  # noqa: E731
+    return Engine("powerzoo_jax merit order", "float32", batch, run, compile_s)
+
+
+def programmes(problem: Problem) -> list[Qp]:
+    """What the peers solve, as host arrays without fixed columns."""
+    factors = prepare_dc_opf(problem.case, rows=problem.rows, rate_mva=problem.rate, dtype="float64")
+    found = [dc_programme(factors, jnp.asarray(load)) for load in problem.load[:PEER_COUNT]]
+    return [jax.tree.map(lambda x: np.asarray(x, np.float64), qp) for qp in found]
+
+
+def highs_engine(given: list[Qp]) -> list[Engine]:
+    if util.find_spec("highspy") is None:
+        return []
+    import highspy
+    from scipy import sparse
+
+    solver = highspy.Highs()
+    solver.setOptionValue("output_flag", False)
+    solver.setOptionValue("threads", 1)
+
+    def run() -> list[float]:
+        return [_highs(solver, highspy, sparse, qp) for qp in given]
+
+    engine = Engine("highs", "float64", len(given), run)
+    engine.objectives = np.array(run())  # type: ignore[attr-defined]
+    return [engine]
+
+
+def _highs(solver: Any, highspy: Any, sparse: Any, qp: Qp) -> float:
+    lp, matrix = highspy.HighsLp(), sparse.csc_matrix(np.asarray(qp.a))
+    lp.num_col_, lp.num_row_ = matrix.shape[1], matrix.shape[0]
+    lp.col_cost_, lp.col_lower_, lp.col_upper_ = qp.c, qp.lo, qp.hi
+    lp.row_lower_, lp.row_upper_ = qp.row_lo, qp.row_hi
+    lp.a_matrix_.format_ = highspy.MatrixFormat.kColwise
+    lp.a_matrix_.start_, lp.a_matrix_.index_, lp.a_matrix_.value_ = matrix.indptr, matrix.indices, matrix.data
+    model = highspy.HighsModel()
+    model.lp_ = lp
+    if np.any(qp.q):
+        hessian = highspy.HighsHessian()
+        hessian.dim_, hessian.format_ = lp.num_col_, highspy.HessianFormat.kTriangular
+        hessian.start_, hessian.index_ = np.arange(lp.num_col_ + 1), np.arange(lp.num_col_)
+        hessian.value_ = qp.q
+        model.hessian_ = hessian
+    solver.passModel(model)
+    solver.run()
+    return float(solver.getInfo().objective_function_value)
+
+
+def osqp_engine(given: list[Qp]) -> list[Engine]:
+    if util.find_spec("osqp") is None:
+        return []
+    import osqp
+    from scipy import sparse
+
+    first = given[0]
+    matrix = sparse.csc_matrix(np.vstack([first.a, np.eye(first.c.size)]))
+    solver = osqp.OSQP()
+    scale = 1 / np.abs(first.c).max()  # without it OSQP's absolute tolerance means nothing
+    bounds = [(np.r_[qp.row_lo, qp.lo], np.r_[qp.row_hi, qp.hi]) for qp in given]
+    settings = {"verbose": False, "eps_abs": 1e-6, "eps_rel": 1e-6, "max_iter": 20_000}
+    solver.setup(sparse.diags(first.q * scale, format="csc"), first.c * scale, matrix, *bounds[0], **settings)
+
+    def run() -> list[float]:
+        found = []
+        for low, high in bounds:
+            solver.update(l=low, u=high)
+            found.append(solver.solve().info.obj_val / scale)
+        return found
+
+    engine = Engine("osqp warm eps 1e-6", "float64", len(given), run)
+    engine.objectives = np.array(run())  # type: ignore[attr-defined]
+    return [engine]
+
+
+def measure(problem: Problem, rounds: int) -> list[tuple[str, ...]]:
+    own = [own_engine(problem, batch, "float32") for batch in BATCHES]
+    with jax.enable_x64(True):
+        own += [own_engine(problem, batch, "float64") for batch in BATCHES]
+        given = programmes(problem)
+    peers = highs_engine(given) + osqp_engine(given)
+    engines = [engine for engine, _ in own] + [merit_order_engine(problem, BATCHES[-1])] + peers
+    for _ in range(rounds):
+        for engine in engines:
+            engine.time(0.05)
+    exact = own[-1][1]
+    rates = {engine.name.split()[0]: engine.rate for engine in peers}
+    lines = []
+    for engine in engines:
+        error, violation = _quality(problem, engine, dict((id(e), out) for e, out in own).get(id(engine)), exact, given)
+        ratios = tuple(f"{engine.rate / rates[name]:.1f}" if name in rates else "-" for name in ("highs", "osqp"))
+        cells = (problem.name, engine.name, engine.dtype, str(engine.batch), f"{engine.compile_s:.1f}")
+        speed = (f"{engine.rate:.0f}", f"{1e6 / engine.rate:.2f}", f"{engine.iterations:.1f}")
+        lines.append((*cells, *speed, error, violation, *ratios))
+    return lines
+
+
+def _quality(problem: Problem, engine: Engine, out: Any, exact: Any, given: list[Qp]) -> tuple[str, str]:
+    if out is not None:
+        error = np.abs(out.objective.astype(float) / exact.objective[: engine.batch] - 1)[out.status == 0].max()
+        over = np.maximum(out.overload_mw / problem.case.base_mva, out.primal_residual)[out.status == 0].max()
+        return f"{error:.1e}", f"{over:.1e}"
+    found = getattr(engine, "objectives", None)
+    if found is None:
+        return "-", "-"
+    fixed = prepare_dc_opf(problem.case, rows=[]).offers.base_cost.sum()
+    return f"{np.abs((found + float(fixed)) / exact.objective[: len(given)] - 1).max():.1e}", "-"
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--quick", action="store_true", help="few rounds")
+    parser.add_argument("--problem", nargs="+", default=list(PROBLEMS), choices=list(PROBLEMS))
+    parser.add_argument("--rounds", type=int, default=None)
+    parser.add_argument("--out", type=Path, default=None, help="also write the table to this file")
+    args = parser.parse_args()
+    lines = [f"# {versions()}, {jax.devices()[0].device_kind}", "\t".join(COLUMNS)]
+    print("\n".join(lines), flush=True)
+    for name in args.problem:
+        for row in measure(PROBLEMS[name](max(BATCHES)), args.rounds or (3 if args.quick else 9)):
+            lines.append("\t".join(row))
+            print(lines[-1], flush=True)
+    if args.out is not None:
+        args.out.write_text("\n".join(lines) + "\n")
+
+
+if __name__ == "__main__":
+    main()
