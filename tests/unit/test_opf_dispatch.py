@@ -28,6 +28,10 @@ from tests.tolerances import tolerance
 both_precisions = pytest.mark.parametrize("dtype", ["float32", "float64"])
 
 
+dispatch = jax.jit(economic_dispatch)
+optimal_flow = jax.jit(dc_opf)
+
+
 def limits(case: Case, dtype: str) -> tuple[jax.Array, jax.Array]:
     return jnp.asarray(case.unit.p_min_mw, dtype), jnp.asarray(case.unit.p_max_mw, dtype)
 
@@ -52,7 +56,7 @@ def test_case5_is_dispatched_in_merit_order(
 ) -> None:
     with jax.enable_x64(True):
         case = load_case("pz_case5")
-        out = economic_dispatch(case_offers(case, "float64"), jnp.asarray(load), *limits(case, "float64"))
+        out = dispatch(case_offers(case, "float64"), jnp.asarray(load), *limits(case, "float64"))
     np.testing.assert_allclose(out.unit_power_mw, units, atol=1e-9)
     found = [float(x) for x in (out.price, out.generation_cost, out.shed_mw, out.spill_mw)]
     np.testing.assert_allclose(found, [price, cost, shed, spill], rtol=1e-12, atol=1e-9)
@@ -71,8 +75,8 @@ def test_dispatch_equals_the_optimal_power_flow_without_limits(name: str, dtype:
         for factor in (0.8, 1.05):
             load = jnp.asarray(factor * case.p_load_mw, dtype)
             total = jnp.sum(load) + float(case.bus.gs_mw.sum())
-            out = economic_dispatch(offers, total, *limits(case, dtype), commitment=on)
-            other = dc_opf(factors, load)
+            out = dispatch(offers, total, *limits(case, dtype), commitment=on)
+            other = optimal_flow(factors, load)
             relative = tolerance("opf_cost_relative", dtype)
             assert abs(float(out.objective / other.objective) - 1) <= relative
             assert abs(float(jnp.sum(out.unit_power_mw) / total) - 1) <= tolerance("balance_relative", dtype) * 10
@@ -89,11 +93,11 @@ def test_two_quadratic_units_share_by_equal_marginal_cost() -> None:
             price=jnp.array([[10.0], [12.0]]),
             slope=jnp.array([[0.1], [0.05]]),
         )
-        out = economic_dispatch(offers, jnp.asarray(100.0), jnp.zeros(2), jnp.full(2, 200.0))
+        out = dispatch(offers, jnp.asarray(100.0), jnp.zeros(2), jnp.full(2, 200.0))
         np.testing.assert_allclose(out.unit_power_mw, [140 / 3, 160 / 3], rtol=1e-12)
         assert float(out.price) == pytest.approx(44 / 3, rel=1e-12)
         # with losses: 1.1 (10 + 0.1 p) = 12 + 0.05 p', p / 1.1 + p' = 100
-        lossy = economic_dispatch(
+        lossy = dispatch(
             offers, jnp.asarray(100.0), jnp.zeros(2), jnp.full(2, 200.0), penalty_factor=jnp.array([1.1, 1.0])
         )
         p = np.linalg.solve([[0.11, -0.05], [1 / 1.1, 1.0]], [1.0, 100.0])
@@ -111,7 +115,7 @@ def test_equal_offers_share_in_proportion_and_off_units_give_nothing() -> None:
             slope=jnp.zeros((3, 1)),
         )
         on = jnp.array([True, True, False])
-        out = economic_dispatch(offers, jnp.asarray(20.0), jnp.zeros(3), jnp.array([30.0, 10, 50]), commitment=on)
+        out = dispatch(offers, jnp.asarray(20.0), jnp.zeros(3), jnp.array([30.0, 10, 50]), commitment=on)
     np.testing.assert_allclose(out.unit_power_mw, [15, 5, 0], rtol=1e-12)
     assert float(out.generation_cost) == pytest.approx(2 * 7 + 20 * 20)
 
@@ -124,10 +128,10 @@ def test_a_ramp_window_cuts_the_blocks_from_both_sides() -> None:
         window = ramp_window(previous, 0.1 * high, 0.1 * high, low, high)
         np.testing.assert_allclose(window[0], [36, 153, 248, 10, 420])
         np.testing.assert_allclose(window[1], [40, 170, 352, 30, 540])
-        out = economic_dispatch(make_cost_segments(case, 5, "float64"), jnp.asarray(700.0), *window)
+        out = dispatch(make_cost_segments(case, 5, "float64"), jnp.asarray(700.0), *window)
         # all lower limits ask for 867 MW: the rest is spilled at a price below every offer
         assert float(out.spill_mw) == pytest.approx(167)
-        out = economic_dispatch(make_cost_segments(case, 5, "float64"), jnp.asarray(1000.0), *window)
+        out = dispatch(make_cost_segments(case, 5, "float64"), jnp.asarray(1000.0), *window)
         np.testing.assert_allclose(out.unit_power_mw, [40, 162, 248, 10, 540], atol=1e-9)
 
 
@@ -136,17 +140,18 @@ def test_derivatives_are_those_of_the_price_and_of_finite_differences() -> None:
     with jax.enable_x64(True):
         offers, (low, high) = case_offers(case, "float64"), limits(case, "float64")
 
-        def solve(load: jax.Array, price: jax.Array) -> tuple[jax.Array, jax.Array, jax.Array]:
+        def cleared(load: jax.Array, price: jax.Array) -> tuple[jax.Array, jax.Array, jax.Array]:
             out = economic_dispatch(dataclasses.replace(offers, price=price), load, low, high)
             return out.objective, out.price, out.unit_power_mw
 
         load = jnp.asarray(4100.0)
-        assert float(jax.grad(lambda d: solve(d, offers.price)[0])(load)) == pytest.approx(
+        solve = jax.jit(cleared)
+        assert float(jax.jit(jax.grad(lambda d: solve(d, offers.price)[0]))(load)) == pytest.approx(
             float(solve(load, offers.price)[1]), rel=1e-12
         )
         step = 1e-3
         for k in (1, 2):
-            exact = jax.jacfwd(lambda d, k=k: solve(d, offers.price)[k])(load)
+            exact = jax.jit(jax.jacfwd(lambda d, k=k: solve(d, offers.price)[k]))(load)
             ahead, behind = solve(load + step, offers.price)[k], solve(load - step, offers.price)[k]
             np.testing.assert_allclose(exact, (ahead - behind) / (2 * step), rtol=1e-6, atol=1e-9)
         change = jnp.asarray(np.random.default_rng(0).normal(size=offers.price.shape))
