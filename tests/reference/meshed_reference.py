@@ -152,14 +152,14 @@ def jacobian_values(net: MeshedNetwork, v: np.ndarray) -> tuple[np.ndarray, np.n
     return d_theta, d_mag
 
 
-def solve_states(net: MeshedNetwork, states: MeshedStates, start: np.ndarray) -> MeshedSolution:
+def solve_states(net: MeshedNetwork, states: MeshedStates, start: np.ndarray, tol: float = TOL) -> MeshedSolution:
     """Solve many states by undamped Newton from `start` (N,) or (B, N), held magnitudes at their set-points."""
     s, n = states.s, net.ybus.shape[0]
     start = np.broadcast_to(start, s.shape)
     v = np.where(net.mag, start, states.v_set * start / np.abs(start))
     converged, steps = np.zeros(len(s), bool), np.zeros(len(s), int)
     pattern = _pattern(net)
-    allowed = TOL + ROUNDING * np.abs(net.ybus.diagonal())
+    allowed = tol + ROUNDING * np.abs(net.ybus.diagonal())
     block = max(BLOCK // n, 1)
     for first in range(0, len(s), block):
         lanes = np.arange(first, min(first + block, len(s)))
