@@ -39,15 +39,14 @@ def test_a_meshed_lane_is_bitwise_equal_in_every_position(name: str) -> None:
         assert_same_bits(jax.tree.map(lambda x, k=shift: np.roll(x, -k, axis=0), moved), plain)
 
 
-@pytest.mark.parametrize("poison", [10.0, np.nan, np.inf], ids=["diverging", "nan", "inf"])
-def test_a_meshed_lane_is_bitwise_equal_beside_a_failing_lane(poison: float) -> None:
-    factors, given = factors_of("14", "float32"), states("14")
+@every_case
+def test_a_meshed_lane_is_bitwise_equal_beside_a_diverging_lane(name: str) -> None:
+    factors, given = factors_of(name, "float32"), states(name)
     plain = solve_all(factors, given)
     s = given.s.copy()
-    loaded = s[BAD] != 0  # 0 times inf would put a NaN where nothing is injected
-    s.real[BAD, loaded] *= poison
+    s.real[BAD] *= 10.0
     result = solve_all(factors, MeshedStates(s, given.v_set))
-    assert result.status[BAD] == (Status.OUT_OF_STEPS if poison == 10.0 else Status.BAD_INPUT)
+    assert result.status[BAD] == Status.OUT_OF_STEPS
     assert all(np.isfinite(x).all() for x in jax.tree.leaves(result))
     assert_same_bits(without(result, BAD), without(plain, BAD))
 
