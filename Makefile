@@ -50,8 +50,8 @@ test-compat: $(VENV_E1)/.stamp  ## the views against learners of other projects,
 
 bench: $(VENV_BENCH)/.stamp  ## speeds against other engines, as TSV under results/
 	@mkdir -p results
-	$(VENV_BENCH)/bin/python benchmarks/powerflow.py --out results/powerflow.tsv
-	$(VENV_BENCH)/bin/python benchmarks/env_steps.py --out results/env_steps.tsv
+	for what in powerflow dc threephase opf env_steps; do \
+	  $(VENV_BENCH)/bin/python benchmarks/$$what.py --out results/$$what.tsv; done
 
 build-check: $(VENV)/.stamp  ## rebuild the bundled tables and series from their pinned sources and compare
 	$(BIN)/python -m powerzoo_jax.cases.build_tables
