@@ -12,6 +12,7 @@ import numpy as np
 from powerzoo_jax.base.errors import CaseError, unknown
 from powerzoo_jax.cases.case import BranchTable, BusTable, Case, LoadTable, UnitTable
 from powerzoo_jax.cases.exchange import from_matpower
+from powerzoo_jax.cases.feeder_library import list_feeders
 
 FOLDER = Path(__file__).parent / "tables"
 
@@ -48,6 +49,8 @@ def load_case(name_or_path: str | int | os.PathLike[str]) -> Case:
     name = name if name.startswith(("case", VARIANT)) else f"case{name}"
     if name in NOT_OFFERED:
         raise CaseError(NOT_OFFERED[name])
+    if name in list_feeders():
+        raise CaseError(f"{name} is a three-phase feeder. Call load_feeder({name!r}) instead.")
     if name not in list_cases():
         raise ValueError(unknown("case", name_or_path, list_cases()))
     return _shipped(name)

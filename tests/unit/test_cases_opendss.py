@@ -11,6 +11,7 @@ import pytest
 from powerzoo_jax.base.errors import CaseError, DataMissing
 from powerzoo_jax.base.npz import read_npz
 from powerzoo_jax.cases.feeder_library import list_feeders, load_feeder
+from powerzoo_jax.cases.library import load_case
 from powerzoo_jax.cases.opendss import read_opendss
 from powerzoo_jax.cases.threephase import ThreePhaseCase, from_arrays, stripped, to_arrays
 
@@ -244,6 +245,11 @@ def test_feeders_survive_arrays_and_pickles_and_stay_read_only():
             np.testing.assert_array_equal(to_arrays(other)[key], value)
         with pytest.raises(ValueError, match="read-only"):
             other.load.p_kw[0] = 1.0
+
+
+def test_load_case_sends_the_user_of_a_feeder_to_load_feeder():
+    with pytest.raises(CaseError, match=r"load_feeder\('case123'\)"):
+        load_case(123)
 
 
 def test_an_unknown_feeder_or_node_names_the_nearest():
