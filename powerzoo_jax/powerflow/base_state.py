@@ -77,7 +77,7 @@ def chord_rate(case: Case, s: np.ndarray, v: np.ndarray) -> float:
     rest = np.ones(case.n_bus, bool)
     rest[case.slack_bus] = False
     p_rows, q_rows = np.flatnonzero(rest), np.flatnonzero(~held)
-    factor = spl.splu(_slope(y, v, p_rows, q_rows)[0])
+    factor = spl.splu(power_slope(y, v, p_rows, q_rows)[0])
     load = (case.p_load_mw + 1j * case.q_load_mvar) / case.base_mva
     rates = []
     for draw in np.random.default_rng(0).uniform(-PROBE, PROBE, (PROBES, case.n_bus)):
@@ -98,7 +98,9 @@ def _turn(v: np.ndarray, move: np.ndarray, p_rows: np.ndarray, q_rows: np.ndarra
     return v * np.exp(change), float(np.abs(move).max(initial=0.0))
 
 
-def _slope(y: sp.csr_matrix, v: np.ndarray, p_rows: np.ndarray, q_rows: np.ndarray) -> tuple[sp.csc_matrix, np.ndarray]:
+def power_slope(
+    y: sp.csr_matrix, v: np.ndarray, p_rows: np.ndarray, q_rows: np.ndarray
+) -> tuple[sp.csc_matrix, np.ndarray]:
     """Jacobian of the injections in angles and logarithmic magnitudes, and the injections."""
     a = sp.diags(v) @ np.conj(y) @ sp.diags(np.conj(v))
     power = np.asarray(a.sum(1)).ravel()
@@ -116,7 +118,7 @@ def _newton(
     """Polar Newton with logarithmic magnitudes; None when it does not converge."""
     best, state = np.inf, v
     for _ in range(STEPS):
-        slope, power = _slope(y, v, p_rows, q_rows)
+        slope, power = power_slope(y, v, p_rows, q_rows)
         left = s - power
         right = np.r_[left.real[p_rows], left.imag[q_rows]]
         size = np.abs(right).max()
