@@ -52,9 +52,10 @@ def together() -> tuple[list[Case], MeshedResult]:
     with jax.enable_x64(True):
         s, v_set = known.states.s[0], known.states.v_set[0]
         given = [jnp.asarray(x) for x in (s.real, s.imag, v_set)]
+        factors = factors_of("14", "float64")
 
         def solve(branch: dict[str, Any]) -> MeshedResult:
-            return solve_meshed(with_branches(factors_of("14", "float64"), **branch), *given)
+            return solve_meshed(with_branches(factors, **branch), *given)
 
         table = {key: jnp.asarray(value, jnp.float64) for key, value in columns(cases).items()}
         return cases, jax.tree.map(np.asarray, jax.jit(jax.vmap(solve))(table))
