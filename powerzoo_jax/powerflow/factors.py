@@ -15,36 +15,17 @@ from powerzoo_jax.base.numerics import resolve_dtype
 from powerzoo_jax.cases import Case, assert_valid
 from powerzoo_jax.cases.case import ISOLATED, PV
 from powerzoo_jax.cases.topology import branch_positions, incidence, is_radial, radial_order
+from powerzoo_jax.powerflow.chord import ChordCore
 
 BASE_STEPS = 200  # plain Z-bus iterations on the host; the base load is far from collapse, so a few dozen suffice
 BASE_TOL = 1e-14
 
 
 @struct.dataclass(kw_only=True)
-class FeederCore:
-    """Constant factors of the iteration x <- M r(x) + w on the active buses (a of them).
-
-    m:       (2a, 2a)  [pu]  M = (I - Z D0)^-1 Z, rows and columns (re, im)
-    w:       (2a,)     [pu]  (I - Z D0)^-1 w0
-    d_base:  (4, a)    [pu]  D0 per bus: d(re i)/d(re v), d(re i)/d(im v), d(im i)/d(re v), d(im i)/d(im v)
-    x_base:  (2a,)     [pu]  voltages at the base load
-    r_base:  (2a,)     [pu]  r at the base load
-    gain:    ()        [pu]  largest Euclidean row norm of M: voltage error per current error of norm 1
-    """
-
-    m: Array
-    w: Array
-    d_base: Array
-    x_base: Array
-    r_base: Array
-    gain: Array
-
-
-@struct.dataclass(kw_only=True)
 class FeederFactors:
     """What `solve_feeder` needs to know about one feeder. Leaves only; map or share them between lanes.
 
-    core:       FeederCore
+    core:       ChordCore of the active buses (a of them), voltages in [pu]
     active:     (a,)          int32  buses that may inject; padding points at bus N (out of range)
     idle:       (N,)          bool   buses that may not
     m_bus:      (2N, 2a)      [pu]   affine map from r to the voltages of all buses, with w_bus (2N,)
@@ -58,7 +39,7 @@ class FeederFactors:
     Voltages and currents have products of their own so that a program that reads one does not pay for the other.
     """
 
-    core: FeederCore
+    core: ChordCore
     active: Array
     idle: Array
     m_bus: Array
@@ -255,13 +236,14 @@ def _assemble(
     def door(value: Any) -> Array:
         return jnp.asarray(value, dtype)
 
-    core = FeederCore(
+    core = ChordCore(
         m=door(m),
         w=door(w),
         d_base=door(d),
         x_base=door(x),
         r_base=door(r_base),
         gain=door(np.linalg.norm(m, axis=1).max()),
+        law=(),
     )
     idle = np.ones(n, bool)
     idle[active] = False
