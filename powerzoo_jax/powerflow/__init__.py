@@ -14,6 +14,7 @@ from powerzoo_jax.powerflow.dc_outage import DcOutages as DcOutages
 from powerzoo_jax.powerflow.dc_outage import outage_flows as outage_flows
 from powerzoo_jax.powerflow.dc_outage import prepare_dc_outages as prepare_dc_outages
 from powerzoo_jax.powerflow.dc_outage import worst_outage_loading as worst_outage_loading
+from powerzoo_jax.powerflow.diagnosis import diagnose as diagnose
 from powerzoo_jax.powerflow.factors import FeederFactors as FeederFactors
 from powerzoo_jax.powerflow.factors import nominal_injection as nominal_injection
 from powerzoo_jax.powerflow.factors import prepare_feeder as prepare_feeder
@@ -24,6 +25,8 @@ from powerzoo_jax.powerflow.meshed import solve_meshed as solve_meshed
 from powerzoo_jax.powerflow.meshed_factors import MeshedFactors as MeshedFactors
 from powerzoo_jax.powerflow.meshed_factors import prepare_meshed as prepare_meshed
 from powerzoo_jax.powerflow.meshed_factors import with_branches as with_branches
+from powerzoo_jax.powerflow.meshed_padding import pad_injections as pad_injections
+from powerzoo_jax.powerflow.meshed_padding import stack_meshed as stack_meshed
 from powerzoo_jax.powerflow.result import EXPLAIN as EXPLAIN
 from powerzoo_jax.powerflow.result import PowerFlowResult as PowerFlowResult
 from powerzoo_jax.powerflow.result import Status as Status

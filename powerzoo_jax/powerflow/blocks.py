@@ -26,7 +26,7 @@ class BlockPlan:
 
     rows:       (k, u)  int32  unknown at each place of a block; padding repeats unknown 0 against zero columns
     real:       (k, u)  bool   places that hold an unknown
-    sep_rows:   (s,)    int32  separating unknowns
+    sep_rows:   (s,)    int32  separating unknowns; padding is M
     near:       (k, r)  int32  separators (positions) that a block touches; padding is s
     far:        (s, m)  int32  positions among the k r border results that a separator collects; padding is k r
     place:      (M,)    int32  position of each unknown in (blocks, separators); 0 for a row that is not an unknown
@@ -148,7 +148,9 @@ def border(plan: BlockPlan, entries: Array) -> Bordered:
     diagonal = a.reshape(k, u, u)
     at = jnp.arange(u)
     diagonal = diagonal.at[:, at, at].add(jnp.where(plan.real, 0, 1).astype(entries.dtype))
-    return Bordered(diagonal, b.reshape(k, u, r), c.reshape(k, r, u), d.reshape(s, s))
+    empty = plan.sep_rows >= plan.place.shape[0]
+    corner = d.reshape(s, s) + jnp.diag(empty.astype(entries.dtype))
+    return Bordered(diagonal, b.reshape(k, u, r), c.reshape(k, r, u), corner)
 
 
 def _schur(plan: BlockPlan, matrix: Bordered, eliminated: Array) -> Array:

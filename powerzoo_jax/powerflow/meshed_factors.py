@@ -272,21 +272,29 @@ def _layout(case: Case) -> MeshedLayout:
     )
 
 
-def _neighbour_tables(pairs: np.ndarray, degree: np.ndarray) -> tuple[list[np.ndarray], np.ndarray]:
-    """Cut buses (sorted by falling degree) into runs of similar degree: their tables, and the cell of each pair."""
-    first = np.r_[0, np.cumsum(degree)]
-    tables, cells = [], np.zeros(pairs.shape[1], np.int64)
-    begin = offset = 0
+def cut_runs(degree: np.ndarray) -> list[tuple[int, int, int]]:
+    """Cut buses, sorted by falling degree, into runs (begin, end, columns of their neighbour table)."""
+    runs, begin = [], 0
     while begin < len(degree):
         width = int(degree[begin])
         end = begin + int(np.sum(degree[begin:] >= TABLE_FILL * width)) if width else len(degree)
-        table = np.repeat(np.arange(begin, end)[:, None], max(width, 1), 1)
+        runs.append((begin, end, max(width, 1)))
+        begin = end
+    return runs
+
+
+def _neighbour_tables(pairs: np.ndarray, degree: np.ndarray) -> tuple[list[np.ndarray], np.ndarray]:
+    """Tables of the runs of buses (sorted by falling degree), and the cell of each pair."""
+    first = np.r_[0, np.cumsum(degree)]
+    tables, cells, offset = [], np.zeros(pairs.shape[1], np.int64), 0
+    for begin, end, width in cut_runs(degree):
+        table = np.repeat(np.arange(begin, end)[:, None], width, 1)
         for bus in range(begin, end):
             run = slice(first[bus], first[bus + 1])
             table[bus - begin, : degree[bus]] = pairs[1, run]
-            cells[run] = offset + (bus - begin) * table.shape[1] + np.arange(degree[bus])
+            cells[run] = offset + (bus - begin) * width + np.arange(degree[bus])
         tables.append(table)
-        begin, offset = end, offset + table.size
+        offset += table.size
     return tables, cells
 
 
