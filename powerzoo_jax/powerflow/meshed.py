@@ -20,7 +20,7 @@ from powerzoo_jax.powerflow import meshed_equations as eqs
 from powerzoo_jax.powerflow.batching import batched_shell, in_groups
 from powerzoo_jax.powerflow.meshed_factors import BranchFlow, MeshedCore, MeshedFactors, MeshedLayout
 from powerzoo_jax.powerflow.meshed_newton import newton
-from powerzoo_jax.powerflow.meshed_tangent import solve_linear, state_tangent
+from powerzoo_jax.powerflow.meshed_tangent import finite, solve_linear, state_tangent
 from powerzoo_jax.powerflow.result import PowerFlowResult, Status
 
 MAX_STEPS = 30
@@ -169,11 +169,11 @@ def _polish(shared: Shared, given: tuple[Array, ...], lanes: Lanes) -> tuple[tup
     A program that reads voltages only does not pay for this. Lanes without a solution stay where they are.
     """
     layout, core = shared
-    target, _ = _door(shared, given)
+    target, _ = _door(shared, tuple(finite(x) for x in given))
     e = _in(layout, lanes.e_re, lanes.e_im)
     left = eqs.mismatch(layout, core.main, target, e)
     solved = (lanes.status == Status.CONVERGED)[None, None]
-    zeta = solve_linear(shared, e, jnp.where(solved, left, 0), POLISH)
+    zeta = jnp.where(solved, solve_linear(shared, e, jnp.where(solved, left, 0), POLISH), 0)
     left = left - eqs.slope_times(layout, core.main, e, eqs.power(layout, core.main, e), zeta)
     return _out(layout, eqs.turn(e, zeta)), _out(layout, left)
 
@@ -209,7 +209,7 @@ def _chord(
 
     advance = functools.partial(_advance, shared, target, tol=tol, mix=mix)
     c = lax.while_loop(unfinished, advance, _first(shared, target, start, mix))
-    residual = jnp.max(jnp.abs(c.left) * layout.free[:, :, None].astype(target.dtype), (0, 1))
+    residual = eqs.largest(c.left * layout.free[:, :, None].astype(target.dtype))
     return Lanes(
         *_out(layout, c.e),
         residual=residual,
@@ -263,7 +263,7 @@ def _first(shared: Shared, target: Array, start: Array | None, mix: bool) -> Car
         left=eqs.mismatch(layout, core.main, target, e),
         step=kept,
         move=kept,
-        size=jnp.max(jnp.abs(step), (0, 1)),
+        size=eqs.largest(step),
         pace=jnp.zeros(batch, target.dtype),
         stopped=jnp.zeros(batch, bool),
         settled=jnp.zeros(batch, bool),
@@ -276,7 +276,7 @@ def _advance(shared: Shared, target: Array, c: Carry, *, tol: float, mix: bool) 
     layout, core = shared
     step = eqs.correction(layout, core.blocks, c.left)
     move = _mixed(step, c) if mix else step
-    size = jnp.max(jnp.abs(step), (0, 1))
+    size = eqs.largest(step)
     pace = size / jnp.maximum(c.size, jnp.finfo(size.dtype).tiny)
     slow = jnp.clip(jnp.maximum(pace, c.pace), *(PACE_MIXED if mix else PACE))
     reached = (size * slow / (1 - slow) <= tol) | (size <= FLOOR[size.dtype.name])
@@ -306,6 +306,7 @@ def _mixed(step: Array, c: Carry) -> Array:
 def _expand(factors: MeshedFactors, p_pu: Array, q_pu: Array, found: State) -> MeshedResult:
     """From the deviation to voltages, flows, losses and the injections of buses that hold their magnitude."""
     flow = factors.flow
+    p_pu, q_pu = finite(p_pu), finite(q_pu)
     v = _times(factors.v_base, jnp.stack([1 + found.e_re, found.e_im], -1))
     i = _series_current(flow, jnp.stack([found.e_re, found.e_im], -1), jnp.stack([found.d_re, found.d_im], -1))
     u, far = _times(flow.ratio, v[flow.f]), v[flow.t]

@@ -59,6 +59,12 @@ def rotate(e: Array, zeta: Array) -> Array:
     return jnp.stack([a + re + (a * re - b * im), b + im + (b * re + a * im)], 1)
 
 
+def largest(x: Array) -> Array:
+    """Largest magnitude of each lane, (N, 2, B) -> (B,); infinite for a lane of NaN, which a maximum may pass over."""
+    size = jnp.max(jnp.abs(x), (0, 1))
+    return jnp.where(size >= 0, size, jnp.inf)
+
+
 def turn(e: Array, zeta: Array) -> Array:
     """Change of e for a small turn: (1 + e)(dln|V| + j dtheta), (N, 2, B)."""
     return _times(e.at[:, 0].add(1), zeta[:, ::-1])

@@ -45,7 +45,7 @@ def newton(
             k, e, size, steps = carry
             active = size > TOL
             zeta = newton_step(layout, net, e, eqs.mismatch(layout, net, aim, e) * free) * free
-            longest = jnp.max(jnp.abs(zeta), (0, 1))
+            longest = eqs.largest(zeta)
             new = eqs.rotate(e, zeta * jnp.minimum(1.0, LONGEST / jnp.maximum(longest, LONGEST))[None, None])
             ok = jnp.all(jnp.isfinite(new), (0, 1))
             e = jnp.where((active & ok)[None, None], new, e)

@@ -43,7 +43,7 @@ def state_tangent(primals: tuple[Any, ...], tangents: tuple[Any, ...], out: Any)
         forcing = forcing - _turned(layout, core.main, e, held)
     d_net = _network_tangent(tangents[0].core.main, core.main)
     if d_net is not None:
-        target = jnp.stack([_finite(x) for x in given[:2]], 1)[layout.inward][:, :, None]
+        target = jnp.stack([finite(x) for x in given[:2]], 1)[layout.inward][:, :, None]
 
         def left(net: Any) -> Array:
             return eqs.mismatch(layout, net, target - net.s_base[:, :, None], e)
@@ -63,7 +63,8 @@ def _given(tangent: Any, like: Array) -> Array:
     return jnp.zeros_like(like) if isinstance(tangent, SymbolicZero) else tangent
 
 
-def _finite(x: Array) -> Array:
+def finite(x: Array) -> Array:
+    """x with 0 for what is not finite: a bad lane must not poison what it shares with others."""
     return jnp.where(jnp.isfinite(x), x, 0)
 
 
@@ -126,7 +127,7 @@ def solve_linear(shared: Any, e: Array, right: Array, tol: float, *, transpose: 
         k, x, settled = carry
         step = eqs.correction(layout, blocks, (right - product(layout, core.main, e, s, x)) * free)
         x = jnp.where(settled[None, None], x, x + step)
-        return k + 1, x, settled | (jnp.max(jnp.abs(step), (0, 1)) <= tol * jnp.max(jnp.abs(x), (0, 1)))
+        return k + 1, x, settled | (eqs.largest(step) <= tol * jnp.max(jnp.abs(x), (0, 1)))
 
     first = eqs.correction(layout, blocks, right)
     begin = (jnp.int32(0), first, jnp.zeros(first.shape[2], bool))

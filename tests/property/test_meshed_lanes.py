@@ -40,13 +40,15 @@ def test_a_meshed_lane_is_bitwise_equal_in_every_position(name: str) -> None:
 
 
 @every_case
-def test_a_meshed_lane_is_bitwise_equal_beside_a_diverging_lane(name: str) -> None:
+@pytest.mark.parametrize("poison", [10.0, np.nan, np.inf], ids=["diverging", "nan", "inf"])
+def test_a_meshed_lane_is_bitwise_equal_beside_a_failing_lane(name: str, poison: float) -> None:
     factors, given = factors_of(name, "float32"), states(name)
     plain = solve_all(factors, given)
     s = given.s.copy()
-    s.real[BAD] *= 10.0
+    loaded = s[BAD] != 0
+    s.real[BAD, loaded] = s.real[BAD, loaded] * poison if poison == 10.0 else poison
     result = solve_all(factors, MeshedStates(s, given.v_set))
-    assert result.status[BAD] == Status.OUT_OF_STEPS
+    assert result.status[BAD] == (Status.OUT_OF_STEPS if poison == 10.0 else Status.BAD_INPUT)
     assert all(np.isfinite(x).all() for x in jax.tree.leaves(result))
     assert_same_bits(without(result, BAD), without(plain, BAD))
 

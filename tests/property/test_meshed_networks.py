@@ -79,3 +79,9 @@ def test_a_branch_out_of_service_carries_nothing(together: tuple[list[Case], Mes
     lanes = np.flatnonzero(np.arange(20) != BRIDGE)
     for flow in (result.p_from, result.q_from, result.p_to, result.q_to, result.i_re, result.i_im):
         assert (flow[lanes, lanes] == 0).all()
+
+
+def test_an_outage_that_islands_a_bus_is_flagged(together: tuple[list[Case], MeshedResult]) -> None:
+    _, result = together
+    assert result.status[BRIDGE] != Status.CONVERGED
+    assert all(np.isfinite(x).all() for x in jax.tree.leaves(result))
