@@ -39,7 +39,8 @@ def solved() -> PowerFlowResult:
 
 
 def failed(solved: PowerFlowResult) -> PowerFlowResult:
-    return dataclasses.replace(solved, status=np.int32(Status.OUT_OF_STEPS))
+    status: Any = np.int32(Status.OUT_OF_STEPS)
+    return dataclasses.replace(solved, status=status)
 
 
 def changed(**columns: np.ndarray) -> Case:
