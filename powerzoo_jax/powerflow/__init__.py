@@ -27,6 +27,11 @@ from powerzoo_jax.powerflow.meshed_factors import prepare_meshed as prepare_mesh
 from powerzoo_jax.powerflow.meshed_factors import with_branches as with_branches
 from powerzoo_jax.powerflow.meshed_padding import pad_injections as pad_injections
 from powerzoo_jax.powerflow.meshed_padding import stack_meshed as stack_meshed
+from powerzoo_jax.powerflow.reactive import ReactiveLimits as ReactiveLimits
+from powerzoo_jax.powerflow.reactive import ReactiveResult as ReactiveResult
+from powerzoo_jax.powerflow.reactive import prepare_reactive as prepare_reactive
+from powerzoo_jax.powerflow.reactive import solve_within_reactive_limits as solve_within_reactive_limits
+from powerzoo_jax.powerflow.reactive import split_reactive as split_reactive
 from powerzoo_jax.powerflow.result import EXPLAIN as EXPLAIN
 from powerzoo_jax.powerflow.result import PowerFlowResult as PowerFlowResult
 from powerzoo_jax.powerflow.result import Status as Status
