@@ -34,7 +34,7 @@ def newton(
         net = core.wide
         free = layout.free[:, :, None].astype(jnp.float64)
         fine = jnp.isfinite(target) if start is None else jnp.isfinite(target) & jnp.isfinite(start)
-        aim = jnp.where(fine, target, 0).astype(jnp.float64) - core.rest.s_base.astype(jnp.float64)[:, :, None]
+        aim = jnp.where(fine, target, 0).astype(jnp.float64)
         e = jnp.zeros_like(aim) if start is None else jnp.where(fine, start, 0).astype(jnp.float64)
         # what is not finite where it is ignored does no harm
         good = jnp.all(fine | (free == 0), (0, 1))
