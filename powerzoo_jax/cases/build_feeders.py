@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -10,7 +9,7 @@ from pathlib import Path
 
 import numpy as np
 
-from powerzoo_jax.base.npz import compare_npz, write_npz
+from powerzoo_jax.base.builder import run_builder
 from powerzoo_jax.base.pins import Pin, fetch, read_member
 from powerzoo_jax.cases.feeder_library import FEEDERS
 from powerzoo_jax.cases.opendss import read_opendss
@@ -105,34 +104,13 @@ def provenance() -> str:
     return HEADER + "\n".join(rows) + "\n"
 
 
-def differences(folder: Path, built: dict[str, dict[str, np.ndarray]]) -> list[str]:
-    """What the committed feeders and the freshly built ones disagree about; empty = nothing."""
-    lines = [line for name, arrays in built.items() for line in compare_npz(folder / f"{name}.npz", arrays)]
-    stray = sorted(p.name for p in folder.glob("*.npz") if p.stem not in built)
-    lines += [f"{name}: committed, but no builder makes it" for name in stray]
-    note = folder / "PROVENANCE.md"
-    if not note.is_file() or note.read_text(encoding="utf-8") != provenance():
-        lines.append("feeders/PROVENANCE.md: differs")
-    return lines
-
-
 def main(argv: Sequence[str] | None = None) -> int:
     """Compare (default) or write the feeders; 1 when the committed ones differ."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--write", action="store_true", help="overwrite the committed feeders")
-    parser.add_argument("--cache", type=Path, default=Path.home() / ".cache" / "powerzoo_jax" / "pins")
-    options = parser.parse_args(argv)
-    built = {name: to_arrays(case) for name, case in build(options.cache).items()}
-    lines = differences(FEEDERS, built)
-    print("\n".join(lines) or f"{len(built)} feeders as committed")
-    if not options.write:
-        return int(bool(lines))
-    for name, arrays in built.items():
-        # an unchanged table keeps its bytes, whatever zlib this machine has
-        if compare_npz(FEEDERS / f"{name}.npz", arrays):
-            write_npz(FEEDERS / f"{name}.npz", arrays)
-    (FEEDERS / "PROVENANCE.md").write_text(provenance(), encoding="utf-8")
-    return 0
+
+    def arrays(cache: Path) -> dict[str, dict[str, np.ndarray]]:
+        return {name: to_arrays(case) for name, case in build(cache).items()}
+
+    return run_builder("feeders", FEEDERS, arrays, provenance(), argv)
 
 
 if __name__ == "__main__":

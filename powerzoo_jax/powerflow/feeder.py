@@ -89,8 +89,8 @@ def _expand(
     n, n_branch = factors.n_bus, factors.r_pu.shape[0]
     v = affine(factors.m_bus, factors.w_bus, r)
     v_from = affine(factors.m_from, factors.w_from, r)
-    x = _active_voltages(factors, v, r)
-    i = jnp.concatenate(LAW.current((), *jnp.split(x, 2), p, q))
+    e, f = jnp.split(_active_voltages(factors, v, r), 2)
+    i = jnp.concatenate(LAW.current((), e, f, p, q))
     j = affine(factors.m_flow, jnp.zeros((), i.dtype), i)
     from_re, from_im = v_from[:n_branch], v_from[n_branch:]
     j_re, j_im = j[:n_branch], j[n_branch + 1 : -1]

@@ -11,6 +11,7 @@ import pytest
 from powerzoo_jax.base.errors import CaseError, DataMissing
 from powerzoo_jax.base.npz import compare_npz, read_npz, write_npz
 from powerzoo_jax.base.pins import digest
+from powerzoo_jax.base.builder import differences
 from powerzoo_jax.cases import build_tables, list_cases, load_case, validate
 from powerzoo_jax.cases.library import FOLDER, from_arrays, to_arrays
 from powerzoo_jax.cases.topology import is_radial
@@ -154,7 +155,7 @@ def test_builder_reports_a_changed_value_a_missing_and_a_stray_table(tmp_path):
     write_npz(tmp_path / "case9.npz", arrays)
     write_npz(tmp_path / "case_old.npz", arrays)
     built = {"case9": {**arrays, "base_mva": np.array(50.0)}, "case14": to_arrays(load_case("case14"))}
-    lines = "\n".join(build_tables.differences(tmp_path, built))
+    lines = "\n".join(differences(tmp_path, built, ""))
     assert "base_mva differs" in lines and "case14.npz: not committed" in lines and "case_old.npz" in lines
 
 
