@@ -8,10 +8,10 @@ import pickle
 import numpy as np
 import pytest
 
+from powerzoo_jax.base.builder import differences
 from powerzoo_jax.base.errors import CaseError, DataMissing
 from powerzoo_jax.base.npz import compare_npz, read_npz, write_npz
 from powerzoo_jax.base.pins import digest
-from powerzoo_jax.base.builder import differences
 from powerzoo_jax.cases import build_tables, list_cases, load_case, validate
 from powerzoo_jax.cases.library import FOLDER, from_arrays, to_arrays
 from powerzoo_jax.cases.topology import is_radial
