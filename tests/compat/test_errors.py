@@ -25,7 +25,7 @@ WRONG_CALLS = [
     (dict(name=TASK, start_date="2015-01-01", end_date="2015-01-02"), ValueError, "2016"),
     (dict(name=TASK, max_steps=0), ValueError, "at least 1"),
     (dict(name=TASK, delta_t_minutes=7), ValueError, "divide"),
-    (dict(name=TASK, case="case34"), ValueError, "case33bw"),
+    (dict(name=TASK, case="case33"), ValueError, "case33bw"),
     (dict(name=TASK, render_mode="svg"), ValueError, "ansi"),
 ]
 WRONG_ACTIONS = [
