@@ -36,6 +36,13 @@ def strict_promotion(request: pytest.FixtureRequest) -> Iterator[None]:
         yield
 
 
+@pytest.fixture(autouse=True, scope="module")
+def forget_programs() -> Iterator[None]:
+    """Drop a module's compiled programs when it ends: thousands of them exhaust a process's memory maps."""
+    yield
+    jax.clear_caches()
+
+
 @pytest.fixture(scope="session")
 def cache_folder() -> Path:
     """Folder of the user's cache for results that take long to compute; a test must pass when it is empty."""
