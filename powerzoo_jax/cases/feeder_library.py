@@ -6,9 +6,8 @@ import os
 from functools import cache
 from pathlib import Path
 
-import numpy as np
-
 from powerzoo_jax.base.errors import unknown
+from powerzoo_jax.base.npz import read_npz
 from powerzoo_jax.cases.opendss import read_opendss
 from powerzoo_jax.cases.threephase import ThreePhaseCase, from_arrays
 
@@ -36,5 +35,4 @@ def load_feeder(name_or_path: str | int | os.PathLike[str]) -> ThreePhaseCase:
 
 @cache
 def _shipped(name: str) -> ThreePhaseCase:
-    with np.load(FEEDERS / f"{name}.npz", allow_pickle=False) as archive:
-        return from_arrays({key: archive[key] for key in archive.files})
+    return from_arrays(read_npz(FEEDERS / f"{name}.npz"))

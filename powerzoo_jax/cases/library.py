@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 import os
-from dataclasses import fields
 from functools import cache
 from pathlib import Path
 
 import numpy as np
 
 from powerzoo_jax.base.errors import CaseError, unknown
+from powerzoo_jax.base.npz import read_npz
+from powerzoo_jax.cases.arrays import flatten, rebuild
 from powerzoo_jax.cases.case import BranchTable, BusTable, Case, LoadTable, UnitTable
 from powerzoo_jax.cases.exchange import from_matpower
 from powerzoo_jax.cases.feeder_library import list_feeders
 
 FOLDER = Path(__file__).parent / "tables"
+TABLES = {"bus": BusTable, "branch": BranchTable, "unit": UnitTable, "load": LoadTable}
 
 VARIANT = "pz_"  # cases as the task definitions have them: ratings or minimum outputs that MATPOWER's files lack
 
@@ -58,37 +60,14 @@ def load_case(name_or_path: str | int | os.PathLike[str]) -> Case:
 
 @cache
 def _shipped(name: str) -> Case:
-    with np.load(FOLDER / f"{name}.npz", allow_pickle=False) as archive:
-        return from_arrays({key: archive[key] for key in archive.files})
+    return from_arrays(read_npz(FOLDER / f"{name}.npz"))
 
 
 def to_arrays(case: Case) -> dict[str, np.ndarray]:
-    """Flatten a case into named arrays, the content of its npz: `bus.id`, `unit.cost`, `name`, ..."""
-    arrays = {
-        "name": np.array(case.name),
-        "base_mva": np.array(case.base_mva, np.float64),
-        "citation": np.array(case.citation),
-        "notes": np.array(case.notes, dtype=np.str_),
-    }
-    for table in ("bus", "branch", "unit", "load"):
-        rows = getattr(case, table)
-        arrays |= {f"{table}.{column.name}": getattr(rows, column.name) for column in fields(rows)}
-    return arrays
+    """Flatten a case into named arrays, the content of its npz."""
+    return flatten(case, TABLES)
 
 
 def from_arrays(arrays: dict[str, np.ndarray]) -> Case:
     """Rebuild a case from `to_arrays`."""
-
-    def columns(table: str) -> dict[str, np.ndarray]:
-        return {key.partition(".")[2]: value for key, value in arrays.items() if key.startswith(f"{table}.")}
-
-    return Case(
-        name=str(arrays["name"]),
-        base_mva=float(arrays["base_mva"]),
-        citation=str(arrays["citation"]),
-        notes=tuple(str(note) for note in arrays["notes"]),
-        bus=BusTable(**columns("bus")),
-        branch=BranchTable(**columns("branch")),
-        unit=UnitTable(**columns("unit")),
-        load=LoadTable(**columns("load")),
-    )
+    return Case(**rebuild(arrays, TABLES))

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass, fields, replace
 from functools import cached_property
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import numpy as np
 
 from powerzoo_jax.base.errors import CaseError, unknown
+from powerzoo_jax.cases.arrays import flatten, rebuild
 from powerzoo_jax.cases.case import _Table
 
 GROUND = -1  # stands for the earth where a table asks for a node
@@ -268,32 +269,12 @@ TABLES: dict[str, type[_NamedTable]] = {
 
 def to_arrays(case: ThreePhaseCase) -> dict[str, np.ndarray]:
     """Flatten a feeder into named arrays, the content of its npz: `node.bus`, `line.r_ohm`, `name`, ..."""
-    arrays = {
-        "name": np.array(case.name),
-        "base_mva": np.array(case.base_mva, np.float64),
-        "citation": np.array(case.citation),
-        "notes": np.array(case.notes, dtype=np.str_),
-    }
-    for table in TABLES:
-        rows = getattr(case, table)
-        arrays |= {f"{table}.{column.name}": getattr(rows, column.name) for column in fields(rows)}
-    return arrays
+    return flatten(case, TABLES)
 
 
 def from_arrays(arrays: dict[str, np.ndarray]) -> ThreePhaseCase:
     """Rebuild a feeder from `to_arrays`."""
-
-    def columns(table: str) -> dict[str, np.ndarray]:
-        return {key.partition(".")[2]: value for key, value in arrays.items() if key.startswith(f"{table}.")}
-
-    tables: dict[str, Any] = {table: kind(**columns(table)) for table, kind in TABLES.items()}
-    return ThreePhaseCase(
-        name=str(arrays["name"]),
-        base_mva=float(arrays["base_mva"]),
-        citation=str(arrays["citation"]),
-        notes=tuple(str(note) for note in arrays["notes"]),
-        **tables,
-    )
+    return ThreePhaseCase(**rebuild(arrays, TABLES))
 
 
 def stripped(case: ThreePhaseCase, v_source_pu: float = 1.05) -> ThreePhaseCase:

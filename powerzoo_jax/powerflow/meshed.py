@@ -84,7 +84,7 @@ def solve_meshed(
     Differentiable forward and reverse in injections, set-points and branch parameters (implicit function theorem).
     """
     limit = TOL[p_pu.dtype.name] if tol is None else float(tol)
-    solve = meshed_state(limit, max_steps, factors.mix, v_set_pu is not None)
+    solve = meshed_state(limit, max_steps, factors.mix)
     given = (p_pu, q_pu) if v_set_pu is None else (p_pu, q_pu, v_set_pu)
     found = solve(Shared(factors.layout, factors.core), *given)
     return _expand(factors, p_pu, q_pu, found)
@@ -110,9 +110,8 @@ class State(NamedTuple):
 
 
 @functools.lru_cache(maxsize=32)
-def meshed_state(tol: float, max_steps: int, mix: bool, has_v: bool) -> Callable[..., State]:
+def meshed_state(tol: float, max_steps: int, mix: bool) -> Callable[..., State]:
     """Return the differentiable single-scenario solver (shared, p, q[, v_set]) -> State."""
-    del has_v  # one wrapper per number of arguments
     shell = batched_shell(lambda shared, *given: _solve_batch(shared, given, tol, max_steps, mix))
 
     @jax.custom_jvp
@@ -150,7 +149,6 @@ class Lanes(NamedTuple):
     residual: Array
     steps: Array
     stopped: Array
-    settled: Array
     status: Array
 
 
@@ -159,7 +157,7 @@ def _solve_batch(shared: Shared, given: tuple[Array, ...], tol: float, max_steps
     chord = functools.partial(_chord, tol=tol, max_steps=max_steps, mix=mix)
     lanes = _in_tiles(lambda given: chord(shared, given, None, REST), given)
     lanes = in_groups(~lanes.stopped, GROUP, chord, shared, given, lanes)
-    lanes = in_groups(~lanes.settled, NEWTON_GROUP, _newton, shared, given, lanes)
+    lanes = in_groups(lanes.status != Status.CONVERGED, NEWTON_GROUP, _newton, shared, given, lanes)
     missing, left = _polish(shared, given, lanes)
     return State(lanes.e_re, lanes.e_im, *missing, *left, lanes.residual, lanes.steps, lanes.status)
 
@@ -217,15 +215,13 @@ def _chord(
         residual=residual,
         steps=c.steps if lanes is None else lanes.steps + c.steps,
         stopped=c.stopped,
-        settled=c.settled,
         status=jnp.where(c.settled, jnp.int32(Status.CONVERGED), jnp.int32(Status.OUT_OF_STEPS)),
     )
 
 
 def _newton(shared: Shared, given: tuple[Array, ...], lanes: Lanes) -> Lanes:
     e, residual, steps, status = newton(*shared, *_door(shared, given))
-    done = jnp.ones_like(lanes.stopped)
-    return Lanes(*_out(shared.layout, e), residual, lanes.steps + steps, done, done, status)
+    return Lanes(*_out(shared.layout, e), residual, lanes.steps + steps, lanes.stopped, status)
 
 
 def _door(shared: Shared, given: tuple[Array, ...]) -> tuple[Array, Array | None]:

@@ -51,9 +51,7 @@ def state_tangent(primals: tuple[Any, ...], tangents: tuple[Any, ...], out: Any)
         forcing = forcing + jax.jvp(left, (core.main,), (d_net,))[1]
     zeta = _implicit(shared, e[:, :, 0], (forcing * free)[:, :, 0])[:, :, None]
     d_left = (forcing - _turned(layout, core.main, e, zeta)) * (1 - free)
-    zeta = zeta + held
-    w = e.at[:, 0].add(1)
-    d_e = jnp.stack([w[:, 0] * zeta[:, 1] - w[:, 1] * zeta[:, 0], w[:, 0] * zeta[:, 0] + w[:, 1] * zeta[:, 1]], 1)
+    d_e = eqs.turn(e, zeta + held)
     parts = [x[layout.outward, c, 0] for x in (d_e, 0 * d_e, d_left) for c in (0, 1)]
     whole = (np.zeros(x.shape, jax.dtypes.float0) for x in (out.iterations, out.status))
     return (*parts, jnp.zeros_like(out.residual), *whole)
