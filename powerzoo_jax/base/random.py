@@ -18,6 +18,9 @@ class Purpose(IntEnum):
     NEXT_EPISODE = 5
     POLICY = 6
     FORECAST_NOISE = 7
+    TRIPS = 8
+    JOBS = 9
+    WORKLOAD = 10
 
 
 def purpose_key(key: Array, purpose: Purpose) -> Array:

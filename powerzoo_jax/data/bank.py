@@ -39,17 +39,18 @@ class Bank:
     """Tables of one task and split; shapes depend on the data sets and the step, never on the split.
 
     split:           name of the split, "custom" for a window of dates
-    load_fields:     names of the F_l columns of load_rows
+    load_fields:     names of the F_l columns of load_rows: LOAD_FIELDS and any load_forecast_k
     load_rows:       (R_l, F_l)  float32  one row a step; the last row repeats the features of the step before
                      load_factor  [1]     D(t) / d_ref
                      time_sin, time_cos   of the local standard time of day
                      load_ahead_hi, _lo   sum of load_factor over all rows before this one, as two floats: the
                                           sum over rows a..b-1 is (hi[b] - hi[a]) + (lo[b] - lo[a])
+                     load_forecast_k [1]  load_factor k steps ahead; beyond its run the last value repeats
     price_fields:    names of the F_p columns of price_rows
     price_rows:      (R_p, F_p)  float32  one row a step, edge-padded to 366 days and one row
                      price_per_mwh        [$/MWh]
                      price_signal         [1]  (price - p05) / (p95 - p05), clipped to [-1, 3]
-                     price_forecast_k     [1]  the same, k hours ahead; beyond its run the last value repeats
+                     price_forecast_k     [1]  the same, k hours (or steps) ahead, with the same end
                      mean_price_ahead     [$/MWh]  mean over the horizon that starts at this row
     start_day:       n_start ISO dates of the load set
     start_load_row:  (S,)    int32  load row of each start, padded with the first one
@@ -106,10 +107,12 @@ def build_bank(
     start_date: str | None = None,
     end_date: str | None = None,
     load_floor: float | None = None,
+    forecast_steps: int | None = None,
 ) -> Bank:
     """Build the bank of a task that has one load and one price: bundled sets by name, CSV files, or series.
 
     load_floor maps the smallest value of all load data to this share of the reference (None: as it is).
+    forecast_steps shows load and price that many single steps ahead, in the place of forecast_hours of prices.
     Dates replace the split calendar.  A split that the load set does not have ("price_stress") starts on its
     test days; one that the price set does not have takes the prices of the ERCOT storm.
     Raises ValueError for an unknown name or an unusable window (DataError), KeyError for an unknown signal.
@@ -141,11 +144,15 @@ def build_bank(
     if load_floor is not None:
         factor = _raise_floor(factor, load.d_min(load_column) / d_ref, load_floor)
     low, high = price_quantiles(price, price.resolve(choice.price_column))
-    fields, rows = _price_table(values, _run_ends(days, labels), horizon_steps, forecast_hours, (low, high))
+    by_hour = np.arange(1, forecast_hours + 1) * spd // HOURS_PER_DAY
+    lead = by_hour if forecast_steps is None else np.arange(1, forecast_steps + 1)
+    fields, rows = _price_table(values, _run_ends(days, labels), horizon_steps, lead, (low, high))
+    shown = lead[:0] if forecast_steps is None else lead
+    load_fields, load_rows = _load_table(factor, _run_ends(load_days, choice.load_labels), shown)
     return Bank(
         split=choice.split,
-        load_fields=LOAD_FIELDS,
-        load_rows=_load_table(factor),
+        load_fields=load_fields,
+        load_rows=load_rows,
         price_fields=fields,
         price_rows=rows,
         start_day=iso_dates(starts),
@@ -231,32 +238,39 @@ def _run_ends(days: np.ndarray, labels: np.ndarray) -> np.ndarray:
     return ends[np.searchsorted(ends, np.arange(len(days)))]
 
 
-def _load_table(factor: np.ndarray) -> np.ndarray:
-    """Rows (D * steps + 1, 5) from load factors (D, steps)."""
+def _load_table(factor: np.ndarray, run_end: np.ndarray, lead: np.ndarray) -> tuple[tuple[str, ...], np.ndarray]:
+    """Field names and rows (D * steps + 1, F) from load factors (D, steps)."""
     n_day, spd = factor.shape
     flat = factor.reshape(-1)
     ahead = np.concatenate([[0.0], np.cumsum(flat)])
     high = ahead.astype(np.float32)
     angle = np.tile(2.0 * np.pi * np.arange(spd) / spd, n_day)
     features = [np.append(x, x[-1]) for x in (flat, np.sin(angle), np.cos(angle))]
-    return np.stack([*features, high, ahead - high], axis=1).astype(np.float32)
+    later = flat[_steps_ahead(run_end, spd, lead)]
+    later = np.concatenate([later, later[-1:]])
+    names = tuple(f"load_forecast_{k}" for k in range(1, len(lead) + 1))
+    return LOAD_FIELDS + names, np.column_stack([*features, high, ahead - high, later]).astype(np.float32)
+
+
+def _steps_ahead(run_end: np.ndarray, spd: int, lead: np.ndarray) -> np.ndarray:
+    """Rows (D * steps, K) that lie `lead` steps ahead of each row, none beyond the last day of its run."""
+    last = np.repeat((run_end + 1) * spd - 1, spd)
+    return np.minimum(np.arange(len(last))[:, None] + lead, last[:, None])
 
 
 def _price_table(
-    values: np.ndarray, run_end: np.ndarray, horizon: int, forecast_hours: int, quantiles: tuple[float, float]
+    values: np.ndarray, run_end: np.ndarray, horizon: int, lead: np.ndarray, quantiles: tuple[float, float]
 ) -> tuple[tuple[str, ...], np.ndarray]:
     """Field names and rows (366 * steps + 1, F) from prices (D, steps)."""
     spd, flat = values.shape[1], values.reshape(-1)
     low, high = quantiles
     signal = np.clip((flat - low) / (high - low), *SIGNAL_LIMITS)
     row = np.arange(len(flat))
-    last = np.repeat((run_end + 1) * spd - 1, spd)
-    lead = np.arange(1, forecast_hours + 1) * spd // HOURS_PER_DAY
-    forecast = signal[np.minimum(row[:, None] + lead, last[:, None])]
+    forecast = signal[_steps_ahead(run_end, spd, lead)]
     total = np.concatenate([[0.0], np.cumsum(np.append(flat, np.full(horizon, flat[-1])))])
     mean_ahead = (total[row + horizon] - total[row]) / horizon
     table = np.column_stack([flat, signal, forecast, mean_ahead])
-    names = tuple(f"price_forecast_{k}" for k in range(1, forecast_hours + 1))
+    names = tuple(f"price_forecast_{k}" for k in range(1, len(lead) + 1))
     fields = ("price_per_mwh", "price_signal", *names, "mean_price_ahead")
     return fields, _pad(table, TABLE_DAYS * spd + 1, edge=-1).astype(np.float32)
 
