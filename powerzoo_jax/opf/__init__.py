@@ -1,7 +1,25 @@
 """Optimisation in the graph: programmes, dispatch, DC optimal power flow, markets; with prices and proofs."""
 
+from powerzoo_jax.opf.allocate import Allocation as Allocation
+from powerzoo_jax.opf.allocate import allocate_by_merit as allocate_by_merit
+from powerzoo_jax.opf.allocate import allocate_by_weight as allocate_by_weight
+from powerzoo_jax.opf.allocate import balance_by_slack as balance_by_slack
+from powerzoo_jax.opf.allocate import score_weights as score_weights
+from powerzoo_jax.opf.allocate import shed_by_load as shed_by_load
 from powerzoo_jax.opf.certificate import dual_bound as dual_bound
 from powerzoo_jax.opf.certificate import infeasibility as infeasibility
+from powerzoo_jax.opf.commit import CommitmentRules as CommitmentRules
+from powerzoo_jax.opf.commit import CommitmentState as CommitmentState
+from powerzoo_jax.opf.commit import advance_commitment as advance_commitment
+from powerzoo_jax.opf.commit import commitment_rules as commitment_rules
+from powerzoo_jax.opf.commit import initial_commitment as initial_commitment
+from powerzoo_jax.opf.commit import legal_commitment as legal_commitment
+from powerzoo_jax.opf.commit import no_load_cost as no_load_cost
+from powerzoo_jax.opf.commit import output_window as output_window
+from powerzoo_jax.opf.commit import project_commitment as project_commitment
+from powerzoo_jax.opf.commit import reserve_shortfall as reserve_shortfall
+from powerzoo_jax.opf.commit import switching_cost as switching_cost
+from powerzoo_jax.opf.commit import table_rules as table_rules
 from powerzoo_jax.opf.dc import DcOpfResult as DcOpfResult
 from powerzoo_jax.opf.dc import dc_opf as dc_opf
 from powerzoo_jax.opf.dc import dc_programme as dc_programme
