@@ -2,6 +2,11 @@
 
 from powerzoo_jax.oracle.bounds import Certificate as Certificate
 from powerzoo_jax.oracle.bounds import certify as certify
+from powerzoo_jax.oracle.commitment import CommitmentPlan as CommitmentPlan
+from powerzoo_jax.oracle.commitment import solve_commitment as solve_commitment
+from powerzoo_jax.oracle.commitmentproblem import CommitmentProblem as CommitmentProblem
+from powerzoo_jax.oracle.commitmentproblem import PlayedCommitment as PlayedCommitment
+from powerzoo_jax.oracle.commitmentproblem import play_commitment as play_commitment
 from powerzoo_jax.oracle.lp import Solution as Solution
 from powerzoo_jax.oracle.lp import solve_storage as solve_storage
 from powerzoo_jax.oracle.policies import BASELINES as BASELINES
