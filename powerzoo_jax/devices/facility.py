@@ -175,3 +175,13 @@ def sizes(dt_minutes: int, *, train: JobClass = TRAIN, finetune: JobClass = FINE
         arrivals=tuple(jobs.most_arrivals(c.rate_per_h, dt_minutes / 60) for c in both),  # type: ignore[arg-type]
         bins=tuple(math.ceil(c.duration_min[1] / dt_minutes) for c in both),  # type: ignore[arg-type]
     )
+
+
+def enough_slots(train: JobClass = TRAIN, finetune: JobClass = FINETUNE, queue: int = 64) -> int:
+    """Queue slots that behave like `queue` of them: more jobs wait with a probability of `jobs.TAIL` at most.
+
+    Jobs leave at their deadline at the latest, so the number waiting is Poisson with mean rate * E[deadline]
+    when nothing is ever started, and smaller otherwise. Rounded up to whole vectors of eight.
+    """
+    hours = ((c.rate_per_h, c.deadline_factor * sum(c.duration_min) / 120) for c in (train, finetune))
+    return min(queue, 8 * math.ceil(max(jobs.most_arrivals(*pair) for pair in hours) / 8))

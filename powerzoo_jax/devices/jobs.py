@@ -121,10 +121,15 @@ def draw(key: Array, params: JobParams, most: int, dt_hours: float, minute: Arra
     gpus = jnp.minimum(gpus, params.gpus_high[:, None])
     duration = between(params.duration_low_min, params.duration_high_min, u[:, 1 + most :])
     duration = jnp.round(duration * GRAIN) / GRAIN
-    factor = 1 + slack_factor * (params.deadline_factor - 1)
-    deadline = minute.astype(rate.dtype) + factor[:, None] * duration
     real = jnp.arange(most, dtype=rate.dtype)[None, :] < count[:, None]
-    return Jobs(jnp.where(real, gpus, 0), jnp.where(real, duration, 0), jnp.where(real, deadline, FREE))
+    return due(params, jnp.where(real, gpus, 0), jnp.where(real, duration, 0), minute, slack_factor)
+
+
+def due(params: JobParams, gpus: Array, duration_min: Array, minute: Array, slack_factor: Array) -> Jobs:
+    """Jobs (G, M) that arrive at `minute` (), with their deadlines: arrival + (1 + f (k - 1)) * duration."""
+    factor = 1 + slack_factor * (params.deadline_factor - 1)
+    deadline = minute.astype(gpus.dtype) + factor[:, None] * duration_min
+    return Jobs(gpus, duration_min, jnp.where(gpus > 0, deadline, FREE))
 
 
 def running_sum(x: Array) -> Array:
@@ -167,6 +172,11 @@ def enqueue(pool: Pool, new: Jobs) -> tuple[Pool, Array]:
         deadline_min=moved(pool.deadline_min, new.deadline_min),
     )
     return pool, jnp.sum(real & ~fits, axis=1, dtype=jnp.int32).astype(dtype)
+
+
+def waiting(pool: Pool) -> Array:
+    """Jobs in the queue, (G,)."""
+    return jnp.sum((pool.gpus > 0).astype(pool.gpus.dtype), axis=1)
 
 
 def choose(pool: Pool, budget: Array) -> Array:

@@ -12,6 +12,9 @@ UNITS = {
     "thermal_overload": "MVA",
     "unserved_energy": "MWh",
     "resource": "MW",
+    "sla": "jobs",
+    "overtemp": "degC",
+    "power_deficit": "MW",
 }
 
 

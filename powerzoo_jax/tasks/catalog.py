@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from math import inf
 
 from powerzoo_jax.base.types import TaskSpec
@@ -38,4 +39,43 @@ BATTERY_ARBITRAGE = TaskSpec(
     ),
 )
 
-CATALOG = ((BATTERY_ARBITRAGE, "powerzoo_jax.tasks.build:build_feeder_storage"),)
+DC_MICROGRID = TaskSpec(
+    id="dc_microgrid",
+    version=0,
+    family="microgrid",
+    case="island",
+    horizon=288,
+    dt_hours=1 / 12,
+    split="train",
+    agents=("datacenter_0",),
+    cost_names=("sla", "overtemp", "power_deficit"),
+    cost_budget=(2.0, 0.5, 0.15),
+    term_names=("fuel", "degradation", "unserved_energy", "missed_jobs", "backlog", "settlement", "carbon"),
+    term_weights=(0.01, 0.01, 0.01, 0.01, 0.01, 0.01, 0.0008),
+    overrides=(
+        ("battery_capacity_mwh", 2.0),
+        ("battery_power_mw", 0.5),
+        ("constraint_tightness", "standard"),
+        ("dg_max_mw", 0.9),
+        ("pv_capacity_mw", 0.8),
+        ("sla_price", 500.0),
+        ("weather", "tmy"),
+        ("workload_preset", "hyperscale"),
+        ("workload_source", "synthetic"),
+    ),
+)
+
+DC_MICROGRID_SAFE = replace(
+    DC_MICROGRID,
+    id="dc_microgrid_safe",
+    term_weights=(0.01, 0.01, 0.01, 0.0, 0.01, 0.01, 0.0008),
+    overrides=(*DC_MICROGRID.overrides, ("price_misses", False)),
+)
+
+MICROGRID = "powerzoo_jax.tasks.build_microgrid:build_microgrid"
+
+CATALOG = (
+    (BATTERY_ARBITRAGE, "powerzoo_jax.tasks.build:build_feeder_storage"),
+    (DC_MICROGRID, MICROGRID),
+    (DC_MICROGRID_SAFE, MICROGRID),
+)

@@ -10,7 +10,12 @@ from powerzoo_jax.tasks import contract
 from powerzoo_jax.tasks.contract import ContractError, check_sim
 from tests.contract import toy
 
-SPLITS = {"battery_arbitrage": ("train", "val", "test", "price_stress")}
+STRESS = ("renewable_drought", "cooling_stress", "dg_derating", "sla_tighten", "workload_swap", "workload_shock")
+SPLITS = {
+    "battery_arbitrage": ("train", "val", "test", "price_stress"),
+    "dc_microgrid": ("train", "val", "test", *STRESS),
+    "dc_microgrid_safe": ("train", "val", "test", *STRESS),
+}
 
 
 def test_every_registered_task_is_listed_with_its_splits():

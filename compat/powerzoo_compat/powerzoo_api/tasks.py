@@ -18,7 +18,7 @@ from powerzoo_jax.tasks.build import resolve_settings
 SINGLE, MULTI = "single", "multi"
 AGENT_MODES = (SINGLE, MULTI)
 DIFFICULTIES = ("simple", "middle", "complex")
-DIFFICULTY = {"battery_arbitrage": "simple"}
+DIFFICULTY = dict.fromkeys(("battery_arbitrage", "dc_microgrid", "dc_microgrid_safe"), "simple")
 FRAMEWORKS = ("auto", "gymnasium", "pettingzoo", "rllib")
 MULTI_ONLY = ("pettingzoo", "rllib")
 CORE_ONLY = ("dims", "dtype")  # keywords of powerzoo_jax.make that a host view has no use for
