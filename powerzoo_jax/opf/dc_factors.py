@@ -78,7 +78,7 @@ def prepare_dc_opf(
     dtype = resolve_dtype(dtype)
     costs = unit_costs(case)
     network = build_dc_network(case, pglib=convention == DcConvention.PGLIB)
-    rate = _ratings(case, rate_mva)
+    rate = branch_ratings(case, rate_mva)
     on = case.unit.in_service
     unit_bus = case.positions(case.unit.bus_id)
     spill = np.zeros(case.n_bus, bool)
@@ -106,8 +106,8 @@ def prepare_dc_opf(
     )
 
 
-def _ratings(case: Case, given: np.ndarray | None) -> np.ndarray:
-    """(L,) [MW], 0 out of service."""
+def branch_ratings(case: Case, given: np.ndarray | None) -> np.ndarray:
+    """Ratings of a case, or those given instead (L,) [MW]; 0 out of service."""
     rate = case.branch.rate_a_mva if given is None else np.asarray(given, float)
     if rate.shape != (case.n_branch,):
         raise CaseError(f"{case.name}: rate_mva has shape {rate.shape}, expected (L={case.n_branch},).")

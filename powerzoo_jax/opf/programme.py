@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 import jax.numpy as jnp
 from flax import struct
@@ -27,6 +27,22 @@ class Bids:
     price: Array
 
 
+class Fleet(Protocol):
+    """What factors of either kind know about units, (G,) each."""
+
+    @property
+    def committed(self) -> Array: ...
+
+    @property
+    def unit_bus(self) -> Array: ...
+
+    @property
+    def p_min_mw(self) -> Array: ...
+
+    @property
+    def p_max_mw(self) -> Array: ...
+
+
 class Columns(NamedTuple):
     """Variables in MW, (n,) each: where they inject, between which limits, at what cost."""
 
@@ -48,7 +64,7 @@ class Running(NamedTuple):
 
 
 def running_units(
-    factors: DcOpfFactors, offers: Offers, commitment: Array | None, p_min_mw: Array | None, p_max_mw: Array | None
+    factors: Fleet, offers: Offers, commitment: Array | None, p_min_mw: Array | None, p_max_mw: Array | None
 ) -> Running:
     """Combine the limits of the case with those of the moment; an upper one below the lower one gives way."""
     on = factors.committed if commitment is None else factors.committed * commitment.astype(factors.committed.dtype)
@@ -57,7 +73,7 @@ def running_units(
     return Running(on, low, jnp.maximum(low, high), on * offers.base_mw)
 
 
-def unit_columns(factors: DcOpfFactors, offers: Offers, units: Running) -> Columns:
+def unit_columns(factors: Fleet, offers: Offers, units: Running) -> Columns:
     """Blocks (G K,) between the limits: those below the lower one are sold, those above the upper one are not."""
     end = offers.base_mw[:, None] + jnp.cumsum(offers.width_mw, axis=1)
     start = end - offers.width_mw
