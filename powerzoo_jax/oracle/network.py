@@ -1,0 +1,230 @@
+"""Radial feeders on the host: exact power flow of many steps, and tangents that bound losses and voltages everywhere.
+
+A tangent of the branch-flow equations at a solved state bounds the loss from below, and every voltage from above, at
+ALL injections within the reach of the devices, not only near the state: to within `Tangent.error`, which is 0 wherever
+the multipliers are not negative and tiny where power flows back from a device through its own branch.
+Source: branch-flow model and its cone relaxation, Farivar and Low 2013, doi:10.1109/TPWRS.2013.2255317.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+
+from powerzoo_jax.base.errors import SolverError
+from powerzoo_jax.cases import Case
+from powerzoo_jax.cases.topology import branch_positions, is_radial, radial_order
+
+STEPS = 200
+TOL = 1e-13  # change of a voltage [pu]
+
+
+class Solved(NamedTuple):
+    """Power flow of T steps; node k hangs on branch k.
+
+    v:        (T, M)  complex [pu]  node voltages
+    v_up:     (T, M)  complex [pu]  voltage at the sending end of each branch
+    current:  (T, M)  complex [pu]  branch currents
+    loss_pu:  (T,)
+    """
+
+    v: np.ndarray
+    v_up: np.ndarray
+    current: np.ndarray
+    loss_pu: np.ndarray
+
+
+class Tangent(NamedTuple):
+    """value + by_p @ (p - p0) + by_q @ (q - q0), p and q the consumption of the nodes [pu]; K rows.
+
+    value, error: (K,)    by_p, by_q: (K, M)
+    """
+
+    value: np.ndarray
+    by_p: np.ndarray
+    by_q: np.ndarray
+    error: np.ndarray
+
+
+class Reach(NamedTuple):
+    """What no action can exceed, (T, M) [pu]: currents of the branches and voltages at their sending ends."""
+
+    current: np.ndarray
+    v_up: np.ndarray
+
+
+@dataclass(frozen=True, eq=False)
+class RadialNetwork:
+    """A feeder of plain series branches as a tree, in float64; the slack bus is no node.
+
+    bus:      (M,)     position of each node in the case
+    up:       (M,)     node at the sending end of its branch, -1 for the slack bus
+    r, x:     (M,)     [pu]
+    below:    (M, M)   1 where node (column) is supplied through branch (row)
+    v_slack:  [pu]     base_mva: [MVA]
+    """
+
+    bus: np.ndarray
+    up: np.ndarray
+    r: np.ndarray
+    x: np.ndarray
+    below: np.ndarray
+    v_slack: float
+    base_mva: float
+
+    @property
+    def drop_p(self) -> np.ndarray:
+        """Sum of r over shared paths, (M, M)."""
+        return (self.below.T * self.r) @ self.below
+
+    @property
+    def drop_q(self) -> np.ndarray:
+        return (self.below.T * self.x) @ self.below
+
+    @property
+    def drop_current(self) -> np.ndarray:
+        """How the squared voltage of a node falls with the squared current of each branch, (M, M), >= 0."""
+        product = 2 * (np.outer(self.r, self.r) + np.outer(self.x, self.x)) * self.below
+        return self.below.T @ product - self.below.T * (self.r**2 + self.x**2)
+
+    def sending(self, rows: np.ndarray) -> np.ndarray:
+        """Rows of the nodes at the sending ends; zero for the slack bus."""
+        return np.where((self.up >= 0)[:, None], rows[self.up], 0.0)
+
+
+def radial_network(case: Case, v_slack: float) -> RadialNetwork:
+    """Read a case into a tree. Raises SolverError where branches in service form a loop."""
+    f, t = branch_positions(case)
+    if not is_radial(case):
+        raise SolverError(f"{case.name} is not radial; the planner needs a tree. Open the branches that close loops.")
+    slack = int(case.slack_bus[0])
+    tree = radial_order(case.n_bus, f, t, case.branch.in_service, slack)
+    bus = np.asarray(tree.order[1:])
+    node_of = np.full(case.n_bus, -1)
+    node_of[bus] = np.arange(bus.size)
+    up = node_of[np.asarray(tree.parent)[bus]]
+    below = np.eye(bus.size)
+    for node in range(bus.size):
+        if up[node] >= 0:
+            below[:, node] += below[:, up[node]]
+    branch = np.asarray(tree.via_branch)[bus]
+    return RadialNetwork(
+        bus=bus,
+        up=up,
+        r=case.branch.r_pu[branch],
+        x=case.branch.x_pu[branch],
+        below=below,
+        v_slack=v_slack,
+        base_mva=float(case.base_mva),
+    )
+
+
+def solve_steps(network: RadialNetwork, p: np.ndarray, q: np.ndarray) -> Solved:
+    """Exact power flow of consumption p, q (T, M) [pu], by the implicit Z-bus iteration.
+
+    Raises SolverError where it does not converge.
+    """
+    z = network.drop_p + 1j * network.drop_q
+    s = p + 1j * q
+    v = np.full(s.shape, network.v_slack, complex)
+    for _ in range(STEPS):
+        new = network.v_slack - np.conj(s / v) @ z
+        change = np.abs(new - v).max(initial=0.0)
+        v = new
+        if change < TOL:
+            break
+    else:
+        raise SolverError("a step of the plan has no power flow: its load lies beyond what the feeder can carry.")
+    current = np.conj(s / v) @ network.below.T
+    v_up = np.where(network.up >= 0, v[:, network.up], network.v_slack)
+    return Solved(v, v_up, current, (np.abs(current) ** 2) @ network.r)
+
+
+class _Linear(NamedTuple):
+    """Branch-flow equations of one state: squared current >= feed + gain @ squared current, feed affine in p, q."""
+
+    gain: np.ndarray  # (T, M, M)
+    by_p: np.ndarray  # (T, M, M)
+    by_q: np.ndarray  # (T, M, M)
+    size: np.ndarray  # (T, M)  |(a, b)|
+
+
+def _linear(network: RadialNetwork, solved: Solved) -> _Linear:
+    """l >= 2 a P + 2 b Q - (a^2 + b^2) w with a = P0 / w0, b = Q0 / w0: a plane below the cone P^2 + Q^2 <= l w.
+
+    P = below (p + r l), Q = below (q + x l), w = w_slack - 2 (drop_p p + drop_q q) - drop_current l.
+    """
+    ratio = solved.v_up * np.conj(solved.current) / np.abs(solved.v_up) ** 2
+    a, b = ratio.real[:, :, None], ratio.imag[:, :, None]
+    square, below = a**2 + b**2, network.below
+    up_p, up_q = network.sending(network.drop_p), network.sending(network.drop_q)
+    gain = 2 * a * below * network.r + 2 * b * below * network.x + square * network.sending(network.drop_current)
+    by_p, by_q = 2 * a * below + 2 * square * up_p, 2 * b * below + 2 * square * up_q
+    return _Linear(gain, by_p, by_q, np.abs(ratio))
+
+
+def _error(mu: np.ndarray, linear: _Linear, reach: Reach, row: np.ndarray) -> np.ndarray:
+    """How far the planes of negative multipliers mu (K, M) can lie off, (K,).
+
+    There the plane must not be too low: l - (2 a P + 2 b Q - (a^2 + b^2) w) <= (|I| + |(a, b)| |V|)^2.
+    """
+    off = (reach.current[row] + linear.size[row] * reach.v_up[row]) ** 2
+    return np.where(mu < 0, -mu * np.where(mu < 0, off, 0.0), 0.0).sum(axis=1)
+
+
+def loss_tangents(network: RadialNetwork, solved: Solved, reach: Reach) -> Tangent:
+    """Tangent of the loss [pu] of every step; K = T."""
+    linear = _linear(network, solved)
+    system = np.eye(linear.gain.shape[1]) - np.swapaxes(linear.gain, 1, 2)
+    mu = np.linalg.solve(system, np.broadcast_to(network.r, solved.current.shape)[:, :, None])[:, :, 0]
+    return Tangent(
+        value=solved.loss_pu,
+        by_p=np.einsum("tm,tmn->tn", mu, linear.by_p),
+        by_q=np.einsum("tm,tmn->tn", mu, linear.by_q),
+        error=_error(mu, linear, reach, np.arange(len(mu))),
+    )
+
+
+def voltage_tangents(
+    network: RadialNetwork, solved: Solved, reach: Reach, step: np.ndarray, node: np.ndarray
+) -> Tangent:
+    """Tangents of the voltage magnitudes [pu] of K pairs (step, node)."""
+    kept, row = np.unique(step, return_inverse=True)
+    linear = _linear(network, Solved(*(x[kept] for x in solved)))
+    target = network.drop_current[node]
+    mu = np.empty_like(target)
+    for k in range(kept.size):
+        here = row == k
+        mu[here] = np.linalg.solve((np.eye(target.shape[1]) - linear.gain[k]).T, target[here].T).T
+    magnitude = np.abs(solved.v[step, node])
+    scale = -0.5 / magnitude[:, None]  # |v| = sqrt(w), concave; what falls is w
+    return Tangent(
+        value=magnitude,
+        by_p=scale * (2 * network.drop_p[node] + np.einsum("km,kmn->kn", mu, linear.by_p[row])),
+        by_q=scale * (2 * network.drop_q[node] + np.einsum("km,kmn->kn", mu, linear.by_q[row])),
+        error=-scale[:, 0] * _error(mu, linear, Reach(*(x[kept] for x in reach)), row),
+    )
+
+
+def reach_of(network: RadialNetwork, size_pu: np.ndarray) -> Reach:
+    """Currents and voltages under any injections of magnitude size_pu (T, M) [pu] or less.
+
+    |I| <= below (size / |V|) and |V_node| >= |V_up| - |z| |I| hold for every iterate of the sweep from the flat start,
+    hence for the solution; inf in a step where these bounds reach no fixed point.
+    """
+    impedance = np.hypot(network.r, network.x)
+    least = np.full(size_pu.shape, network.v_slack)
+    for _ in range(STEPS):
+        # a voltage that the bounds drive to 0 makes the currents of its step infinite, and they stay so
+        current = (size_pu / np.maximum(least, 0.1)) @ network.below.T
+        new = network.v_slack - (current * impedance) @ network.below
+        change, least = np.abs(new - least).max(initial=0.0), new
+        if change < TOL:
+            break
+    current = (size_pu / np.maximum(least, 0.1)) @ network.below.T
+    v_most = network.v_slack + (current * impedance) @ network.below
+    v_up = np.where(network.up >= 0, v_most[:, network.up], network.v_slack)
+    lost = np.any(least <= 0.1, axis=1, keepdims=True)
+    return Reach(np.where(lost, np.inf, current), np.where(lost, np.inf, v_up))
