@@ -13,16 +13,15 @@ from __future__ import annotations
 import one_core  # noqa: F401  pins the process before jax starts
 # isort: on
 
-import argparse
 import time
-from collections.abc import Callable
-from importlib import metadata, util
-from pathlib import Path
-from typing import Any, NamedTuple
+from importlib import util
+from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
+from peers import Engine, matpower_tables
+from report import Table, parser
 
 from powerzoo_jax.cases import Case
 from powerzoo_jax.cases.library import load_case
@@ -40,18 +39,6 @@ READS: dict[str, tuple[str, ...]] = {
 }
 
 
-class Engine(NamedTuple):
-    """One timed closure: `run()` solves `batch` scenarios."""
-
-    name: str
-    dtype: str
-    batch: int
-    run: Callable[[], Any]
-    compile_s: float
-    error_pu: float
-    times: list[float]
-
-
 def own_engine(case: Case, p: np.ndarray, expected: np.ndarray, dtype: str, reads: str) -> Engine:
     factors = prepare_dc(case, dtype=dtype)
     given = jnp.asarray(p, dtype)
@@ -66,7 +53,7 @@ def own_engine(case: Case, p: np.ndarray, expected: np.ndarray, dtype: str, read
     found = np.asarray(compiled(factors, given)[0][: len(expected)], float)
     error = float(np.abs(found - expected).max())
     run = lambda: jax.block_until_ready(compiled(factors, given))  # noqa: E731
-    return Engine(f"powerzoo_jax {reads}", dtype, len(p), run, compile_s, error, [])
+    return Engine(f"powerzoo_jax {reads}", dtype, len(p), run, compile_s=compile_s, error_pu=error)
 
 
 def lightsim2grid_engine(case: Case, p: np.ndarray) -> list[Engine]:
@@ -88,22 +75,7 @@ def lightsim2grid_engine(case: Case, p: np.ndarray) -> list[Engine]:
         return sweep.get_voltages()
 
     run()
-    return [Engine("lightsim2grid dc", "float64", len(p), run, 0.0, float("nan"), [])]
-
-
-def matpower_tables(case: Case) -> dict[str, Any]:
-    """The case in MATPOWER's columns."""
-    b, u, br = case.bus, case.unit, case.branch
-    one = np.ones(case.n_bus)
-    bus = [b.id, b.kind, case.p_load_mw, case.q_load_mvar, b.gs_mw, b.bs_mvar, one, b.v_init_pu, b.angle_init_deg]
-    bus += [b.base_kv, one, b.v_max_pu, b.v_min_pu]
-    unit = [u.bus_id, u.p_mw, u.q_mvar, u.q_max_mvar, u.q_min_mvar, u.v_set_pu, u.base_mva, u.in_service]
-    unit += [u.p_max_mw, u.p_min_mw, *([np.zeros(case.n_unit)] * 11)]
-    branch = [br.from_id, br.to_id, br.r_pu, br.x_pu, br.b_pu, *([br.rate_a_mva] * 3)]
-    branch += [np.where(br.tap == 1, 0.0, br.tap), br.shift_deg, br.in_service, br.angle_min_deg, br.angle_max_deg]
-    tables = {"bus": bus, "gen": unit, "branch": branch}
-    columns = {k: np.ascontiguousarray(np.stack([np.asarray(c, float) for c in v], 1)) for k, v in tables.items()}
-    return {"baseMVA": case.base_mva, "version": "2", **columns}
+    return [Engine("lightsim2grid dc", "float64", len(p), run, error_pu=float("nan"))]
 
 
 def engines_of(case: Case, batches: tuple[int, ...]) -> list[Engine]:
@@ -116,29 +88,24 @@ def engines_of(case: Case, batches: tuple[int, ...]) -> list[Engine]:
     return engines + lightsim2grid_engine(case, p[:1024])
 
 
+def row(name: str, engine: Engine) -> tuple[str, ...]:
+    rate, place = engine.rate, jax.devices()[0].platform
+    cells = (name, engine.name, engine.dtype, str(engine.batch), f"{engine.compile_s:.2f}", f"{rate:.0f}")
+    return (*cells, f"{1e6 / rate:.3f}", f"{engine.error_pu:.1e}", place)
+
+
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--quick", action="store_true", help="case118 alone, few rounds")
-    parser.add_argument("--case", nargs="+", default=None, help=f"default: {' '.join(CASES)}")
-    parser.add_argument("--rounds", type=int, default=None)
-    parser.add_argument("--out", type=Path, default=None, help="also write the table to this file")
-    args = parser.parse_args()
-    lines = [f"# jax {metadata.version('jax')}, {jax.devices()[0].device_kind}", "\t".join(COLUMNS)]
-    print("\n".join(lines), flush=True)
-    for name in args.case or (("case118",) if args.quick else CASES):
-        engines = engines_of(load_case(name), (1024,) if args.quick else BATCHES)
-        for _ in range(args.rounds or (7 if args.quick else 25)):
+    arguments = parser(__doc__, "case118 alone, few rounds")
+    arguments.add_argument("--case", nargs="+", default=None, help=f"default: {' '.join(CASES)}")
+    args = arguments.parse_args()
+    with Table(COLUMNS, args.out) as table:
+        for name in args.case or (("case118",) if args.quick else CASES):
+            engines = engines_of(load_case(name), (1024,) if args.quick else BATCHES)
+            for _ in range(args.rounds or (7 if args.quick else 25)):
+                for engine in engines:
+                    engine.time(0.0)
             for engine in engines:
-                begin = time.perf_counter()
-                engine.run()
-                engine.times.append(time.perf_counter() - begin)
-        for e in engines:
-            rate = e.batch / float(np.median(e.times))
-            cells = (name, e.name, e.dtype, str(e.batch), f"{e.compile_s:.2f}", f"{rate:.0f}", f"{1e6 / rate:.3f}")
-            lines.append("\t".join((*cells, f"{e.error_pu:.1e}", jax.devices()[0].platform)))
-            print(lines[-1], flush=True)
-    if args.out is not None:
-        args.out.write_text("\n".join(lines) + "\n")
+                table.add(row(name, engine))
 
 
 if __name__ == "__main__":

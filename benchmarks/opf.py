@@ -15,17 +15,16 @@ from __future__ import annotations
 import one_core  # noqa: F401  pins the process before jax starts
 # isort: on
 
-import argparse
 import time
 from collections.abc import Callable
 from importlib import util
-from pathlib import Path
 from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
-from peers import Engine, versions
+from peers import Engine
+from report import Table, parser
 
 from powerzoo_jax.cases import Case
 from powerzoo_jax.cases.library import load_case
@@ -198,20 +197,13 @@ def _quality(problem: Problem, engine: Engine, out: Any, exact: Any, given: list
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--quick", action="store_true", help="few rounds")
-    parser.add_argument("--problem", nargs="+", default=list(PROBLEMS), choices=list(PROBLEMS))
-    parser.add_argument("--rounds", type=int, default=None)
-    parser.add_argument("--out", type=Path, default=None, help="also write the table to this file")
-    args = parser.parse_args()
-    lines = [f"# {versions()}, {jax.devices()[0].device_kind}", "\t".join(COLUMNS)]
-    print("\n".join(lines), flush=True)
-    for name in args.problem:
-        for row in measure(PROBLEMS[name](max(BATCHES)), args.rounds or (3 if args.quick else 9)):
-            lines.append("\t".join(row))
-            print(lines[-1], flush=True)
-    if args.out is not None:
-        args.out.write_text("\n".join(lines) + "\n")
+    arguments = parser(__doc__, "few rounds")
+    arguments.add_argument("--problem", nargs="+", default=list(PROBLEMS), choices=list(PROBLEMS))
+    args = arguments.parse_args()
+    with Table(COLUMNS, args.out) as table:
+        for name in args.problem:
+            for row in measure(PROBLEMS[name](max(BATCHES)), args.rounds or (3 if args.quick else 9)):
+                table.add(row)
 
 
 if __name__ == "__main__":

@@ -16,16 +16,15 @@ from __future__ import annotations
 import one_core  # noqa: F401  pins the process before jax starts
 # isort: on
 
-import argparse
 import time
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
-from peers import Engine, lightsim2grid_engines, lightsim2grid_voltages, power_grid_model_engine, versions
+from peers import Engine, lightsim2grid_engines, lightsim2grid_voltages, power_grid_model_engine
+from report import Table, parser
 
 from powerzoo_jax.cases import Case
 from powerzoo_jax.cases.library import load_case
@@ -50,7 +49,7 @@ TOL_MESHED = {"float32": None, "float64": 1e-8}
 SEED = 20_240_607
 COLUMNS = [
     *("case", "engine", "dtype", "B", "load_span", "compile_s", "solves_per_s", "us_per_solve", "iterations"),
-    *("max_v_error_pu", "ratio_to_best_peer", "device", "versions"),
+    *("max_v_error_pu", "ratio_to_best_peer"),
 ]
 
 
@@ -137,7 +136,6 @@ def measure(case: Case, batches: tuple[int, ...], rounds: int, budget_s: float) 
 
 def rows(case: Case, engines: list[Engine]) -> list[tuple[str, ...]]:
     peers = [e.rate for e in engines if e.name != "powerzoo_jax"]
-    device = jax.devices()[0].device_kind
     span = NARROW.get(case.name, SPAN)
     return [
         (
@@ -152,33 +150,22 @@ def rows(case: Case, engines: list[Engine]) -> list[tuple[str, ...]]:
             f"{e.iterations:.2f}",
             f"{e.error_pu:.1e}",
             f"{e.rate / max(peers):.2f}" if peers else "-",
-            device,
-            versions(),
         )
         for e in engines
     ]
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--quick", action="store_true", help="six cases, B = 256 and 1024, few rounds")
-    parser.add_argument("--case", nargs="+", default=None, help=f"default: {' '.join((*FEEDERS, *MESHED))}")
-    parser.add_argument("--rounds", type=int, default=None)
-    parser.add_argument("--out", type=Path, default=None, help="also write the table to this file")
-    args = parser.parse_args()
-    cases = args.case or (QUICK if args.quick else (*FEEDERS, *MESHED))
+    arguments = parser(__doc__, "six cases, B = 256 and 1024, few rounds")
+    arguments.add_argument("--case", nargs="+", default=None, help=f"default: {' '.join((*FEEDERS, *MESHED))}")
+    args = arguments.parse_args()
     batches = (256, 1024) if args.quick else BATCHES
     rounds = args.rounds or (5 if args.quick else 15)
-    lines = ["\t".join(COLUMNS)]
-    print(lines[0], flush=True)
-    for name in cases:
-        case = load_case(name)
-        engines = measure(case, batches, rounds, 0.02 if args.quick else 0.05)
-        for row in rows(case, engines):
-            lines.append("\t".join(row))
-            print(lines[-1], flush=True)
-    if args.out is not None:
-        args.out.write_text("\n".join(lines) + "\n")
+    with Table(COLUMNS, args.out) as table:
+        for name in args.case or (QUICK if args.quick else (*FEEDERS, *MESHED)):
+            case = load_case(name)
+            for row in rows(case, measure(case, batches, rounds, 0.02 if args.quick else 0.05)):
+                table.add(row)
 
 
 if __name__ == "__main__":

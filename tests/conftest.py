@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+import re
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 # Before the first import of jax. Parallel workers would otherwise fight for the cores, and a product
@@ -48,3 +51,28 @@ def cache_folder() -> Path:
     """Folder of the user's cache for results that take long to compute; a test must pass when it is empty."""
     CACHE.mkdir(parents=True, exist_ok=True)
     return CACHE
+
+
+@pytest.fixture
+def run_snippet(tmp_path: Path) -> Callable[[str], str]:
+    """Run Python as a reader would paste it into a file elsewhere, and return what it prints."""
+
+    def run(body: str) -> str:
+        env = {**os.environ, "PYTHONPATH": os.pathsep.join((str(TESTS.parent), str(TESTS.parent / "compat")))}
+        done = subprocess.run(
+            [sys.executable, "-c", body], cwd=tmp_path, env=env, capture_output=True, text=True, check=False
+        )
+        assert done.returncode == 0, done.stderr
+        return done.stdout
+
+    return run
+
+
+@pytest.fixture(scope="session")
+def snippets_of() -> Callable[[str], list[str]]:
+    """The Python that a Markdown page shows, block by block."""
+
+    def snippets(page: str) -> list[str]:
+        return re.findall(r"^```python\n(.*?)^```$", page, re.MULTILINE | re.DOTALL)
+
+    return snippets

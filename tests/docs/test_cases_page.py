@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import os
 import re
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -31,11 +28,6 @@ def test_a_row_gives_the_size_and_the_load_of_its_case(name):
     assert float(load) == pytest.approx(case.load.p_mw.sum(), rel=5e-6)
 
 
-def test_the_snippet_runs(tmp_path):
-    (body,) = re.findall(r"^```python\n(.*?)^```$", PAGE, re.MULTILINE | re.DOTALL)
-    env = {**os.environ, "PYTHONPATH": str(ROOT)}
-    done = subprocess.run(
-        [sys.executable, "-c", body], cwd=tmp_path, env=env, capture_output=True, text=True, check=False
-    )
-    assert done.returncode == 0, done.stderr
-    assert done.stdout.startswith("30 189.2 []")
+def test_the_snippet_runs(run_snippet, snippets_of):
+    (body,) = snippets_of(PAGE)
+    assert run_snippet(body).startswith("30 189.2 []")

@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import os
 import re
 import shlex
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -25,16 +22,8 @@ COMMANDS = sorted({*INLINE, *(line for line in LINES if line.startswith("powerzo
 
 
 @pytest.mark.parametrize("body", PYTHON, ids=range(len(PYTHON)))
-def test_the_python_of_the_readme_runs(body, tmp_path):
-    done = subprocess.run(
-        [sys.executable, "-c", body],
-        cwd=tmp_path,
-        env={**os.environ, "PYTHONPATH": str(ROOT)},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr
+def test_the_python_of_the_readme_runs(body, run_snippet):
+    run_snippet(body)
 
 
 @pytest.mark.parametrize("command", COMMANDS)

@@ -1,0 +1,61 @@
+"""What every benchmark shares on its way out: arguments, and a table that is printed row by row and kept as TSV."""
+
+from __future__ import annotations
+
+import argparse
+import re
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from types import TracebackType
+
+import jax
+from peers import versions
+
+
+def parser(doc: str | None, quick: str) -> argparse.ArgumentParser:
+    """Arguments that all benchmarks take."""
+    given = argparse.ArgumentParser(description=doc, formatter_class=argparse.RawDescriptionHelpFormatter)
+    given.add_argument("--quick", action="store_true", help=quick)
+    given.add_argument("--rounds", type=int, default=None, help="rounds in which every engine runs")
+    given.add_argument("--out", type=Path, default=None, help="also write the table to this file")
+    return given
+
+
+def device_name() -> str:
+    """Model of the accelerator, or of the processor where JAX knows it as "cpu" only."""
+    device = jax.devices()[0]
+    about = Path("/proc/cpuinfo")
+    if device.platform != "cpu" or not about.is_file():
+        return device.device_kind
+    models = re.findall(r"^model name\s*: (.*)$", about.read_text(), re.MULTILINE)
+    return models[0].strip() if models else device.device_kind
+
+
+class Table:
+    """Rows of a benchmark, printed as they come and written at the end, also after an interruption.
+
+    The first line names the device and the versions of what took part.
+    """
+
+    def __init__(self, columns: Sequence[str], out: Path | None, note: str = "") -> None:
+        self._out = out
+        self._lines: list[str] = []
+        self._print(" ".join(filter(None, ("#", f"{device_name()};", versions(), note))))
+        self.add(columns)
+
+    def add(self, cells: Iterable[str]) -> None:
+        """Print a row."""
+        self._print("\t".join(cells))
+
+    def _print(self, line: str) -> None:
+        self._lines.append(line)
+        print(line, flush=True)
+
+    def __enter__(self) -> Table:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._out is not None:
+            self._out.write_text("\n".join(self._lines) + "\n")
