@@ -1,124 +1,50 @@
-"""Balanced distribution feeders with storage: exact power flow in every step, one agent or one per device."""
+"""Balanced distribution feeders with devices: exact power flow in every step, one agent or one per device."""
 
 from __future__ import annotations
 
 import dataclasses
 from dataclasses import dataclass
+from typing import Any
 
+import jax
 import jax.numpy as jnp
 import numpy as np
-from flax import struct
 from jax import Array, lax
 
-from powerzoo_jax.base import Box, Dims, EnvState, Info
+from powerzoo_jax.base import Box, Dims, Purpose, purpose_key
 from powerzoo_jax.base.numerics import anywhere
 from powerzoo_jax.base.tree import where_done
-from powerzoo_jax.data.bank import LOAD_FIELDS
-from powerzoo_jax.devices import Delivery, StorageParams, StorageState, at_devices, bus_injection, idle, storage
-from powerzoo_jax.envs import constraint, objective
-from powerzoo_jax.envs.core import EnvParams, GridEnv
-from powerzoo_jax.envs.draw import Draw, Starts, draw_episode
+from powerzoo_jax.devices import at_devices, bus_injection
+from powerzoo_jax.devices.datacenter import Weather
+from powerzoo_jax.envs import constraint, objective, stacks
+from powerzoo_jax.envs.core import GridEnv
+from powerzoo_jax.envs.draw import Draw, draw_episode
+from powerzoo_jax.envs.feeder_types import DistributionInfo, DistributionParams, DistributionState
+from powerzoo_jax.envs.money import DEVICE_COSTS, Ledger, Pooling, earned
 from powerzoo_jax.envs.observe import FieldTable, assemble, bounds
+from powerzoo_jax.envs.series import INFER, MEAN_AHEAD, OUTDOOR, PLANT, Columns, spread
+from powerzoo_jax.envs.series import PRICE as PRICE
+from powerzoo_jax.envs.series import SeriesBank as SeriesBank
+from powerzoo_jax.envs.stacks import Delivered, Layout, Meeting
+from powerzoo_jax.envs.views import Scene, view
 from powerzoo_jax.powerflow import PowerFlowResult, Status, solve_feeder_active
 from powerzoo_jax.powerflow.limits import COLLAPSE_PU
 
 COSTS = ("voltage_violation", "thermal_overload", "unserved_energy", "resource")
 TERMS = ("energy_sales", "degradation", "settlement", "unserved_energy")
-FACTOR, SIN, COS, AHEAD_HI, AHEAD_LO = (LOAD_FIELDS.index(name) for name in LOAD_FIELDS)
-PRICE, SIGNAL, MEAN_AHEAD = 0, 1, -1  # columns of price_rows; the forecasts stand between SIGNAL and MEAN_AHEAD
-
-
-@struct.dataclass(kw_only=True)
-class SeriesBank:
-    """Exogenous series shared by all lanes; columns as in `data.Bank`.
-
-    load_rows:   (R_l, F_l)
-    price_rows:  (R_p, F_p)
-    """
-
-    load_rows: Array
-    price_rows: Array
-
-
-@struct.dataclass(kw_only=True)
-class DistributionParams(EnvParams):
-    """One feeder, its devices and where its episodes start.
-
-    storage:       StorageParams (G,)
-    place_bus:     (G, N)  device-bus incidence
-    place_active:  (G, a)  the same on the buses that inject
-    p_load, q_load:(a,)    [pu] nominal load of the buses that inject
-    load_ratio:    ()      [-]  scales the load factor of the bank
-    load_mw:       ()      [MW] nominal load of the feeder
-    voll:          ()      [$/MWh]
-    starts:        Starts
-    """
-
-    storage: StorageParams
-    place_bus: Array
-    place_active: Array
-    p_load: Array
-    q_load: Array
-    load_ratio: Array
-    load_mw: Array
-    voll: Array
-    starts: Starts
-
-
-@struct.dataclass(kw_only=True)
-class DistributionState(EnvState):
-    """State of an episode.
-
-    storage:    StorageState (G,)
-    soc_start:  (G,)  [-]   state of charge at reset, for the settlement
-    load_row:   ()    int32 first row of the episode in bank.load_rows
-    price_row:  ()    int32 the same in bank.price_rows
-    failed:     ()    bool  a power flow has failed: the episode is over
-    """
-
-    storage: StorageState
-    soc_start: Array
-    load_row: Array
-    price_row: Array
-    failed: Array
-
-
-@struct.dataclass(kw_only=True)
-class DistributionInfo(Info):
-    """What a feeder step reports beside the base `Info`; power in MW.
-
-    pf_iterations: () int32       p_slack_mw, q_slack_mvar: () feeder-head exchange
-    p_loss_mw: ()                 v_min_pu, v_max_pu: ()     extreme solved voltages
-    collapsed: () bool            a solved voltage below 0.5 pu
-    price_per_mwh: () [$/MWh]     price of the executed step
-    soc, p_mw, command_mw: (G,)   storage after the step, delivered and commanded power
-    local_v_pu: (G,)              voltage at the device's bus
-    """
-
-    pf_iterations: Array
-    p_slack_mw: Array
-    q_slack_mvar: Array
-    p_loss_mw: Array
-    v_min_pu: Array
-    v_max_pu: Array
-    collapsed: Array
-    price_per_mwh: Array
-    soc: Array
-    p_mw: Array
-    command_mw: Array
-    local_v_pu: Array
 
 
 @dataclass(frozen=True)
 class DistributionEnv(GridEnv):
-    """Storage on a balanced feeder, one agent that commands the whole fleet.
+    """A fleet of devices on a balanced feeder, commanded by one agent or by one agent per device.
 
-    Observation: the blocks of `fields`. Action (1, G) in [-1, 1], times the rating, positive = discharge.
-    Reward terms: energy_sales, degradation, settlement (last step), unserved_energy (failed solve).
-    Cost channels: voltage_violation [pu], thermal_overload [MVA], unserved_energy [MWh], resource [MW].
+    Observation: the blocks of `fields`. Action (A, U) in [-1, 1], mapped to each device's own space by `layout`.
+    Reward terms and cost channels: those listed, see `money`; every task of this family counts unserved energy.
     Termination: the power flow fails or collapses; then the rest of the horizon is settled as a blackout.
 
+    `pooling`: "sum" or "mean" of the units' money for every agent, or "individual".
     `rated`: some branch of some lane has a rating, else the thermal channel is constant 0 and costs nothing.
+    `head_rated`: only the one branch that leaves the slack bus may have a rating.
     `padded`: some lane is smaller than `dims`, so its observation is masked.
     """
 
@@ -126,27 +52,34 @@ class DistributionEnv(GridEnv):
     dt_hours: float
     term_weights: tuple[float, ...]
     fields: FieldTable
+    layout: Layout
+    columns: Columns
+    cost_names: tuple[str, ...] = COSTS
+    term_names: tuple[str, ...] = TERMS
+    pooling: str = "sum"
+    flattened: bool = True
     rated: bool = False
+    head_rated: bool = False
     padded: bool = False
 
     def init(self, key: Array, params: DistributionParams) -> tuple[DistributionState, Array]:
         """Draw an episode; the first observation describes the drawn day with devices idle."""
-        drawn = draw_episode(key, params.starts, params.storage.soc_low, params.storage.soc_high)
+        drawn = draw_episode(key, params.starts, *stacks.soc_range(params))
         return self.begin(key, drawn, params)
 
     def begin(self, key: Array, drawn: Draw, params: DistributionParams) -> tuple[DistributionState, Array]:
         """Start a given episode; `init` with the draw chosen by the caller."""
-        devices = storage.init(params.storage, drawn.soc)
+        devices = stacks.begin(self.layout, key, drawn.soc, params, self.dt_hours)
         state = DistributionState(
             t=jnp.zeros((), jnp.int32),
             key=key,
-            storage=devices,
-            soc_start=devices.soc,
+            soc_start=stacks.charge_of(devices, params.load_ratio),
             load_row=drawn.load_row,
             price_row=drawn.price_row,
             failed=jnp.zeros((), bool),
+            **devices,
         )
-        flow = self.flow(self.dispatch(state, idle(devices.p_mw), params), params)
+        flow = self.flow(self._injection(self._load_row(state, params), state, params), params)
         return state, self._fields(state, flow.v_pu, flow.p_from, flow.q_from, params)
 
     def opening(self, state: DistributionState, params: DistributionParams) -> tuple[Array, Array, DistributionInfo]:
@@ -154,10 +87,20 @@ class DistributionEnv(GridEnv):
 
         What a host view reports at reset. No step has been executed, so no energy is unserved yet.
         """
-        nothing = idle(state.storage.p_mw)
-        flow = self.flow(self.dispatch(state, nothing, params), params)
-        _, _, cost, info = self.account(state, (state.storage, nothing.p_mw), nothing, flow, params)
-        return self.observe(state, state, flow, params), cost.at[COSTS.index("unserved_energy")].set(0), info
+        action = jnp.zeros((self.dims.agent, self.dims.act), params.load_ratio.dtype)
+        shapes = jax.eval_shape(lambda: self.limit(state, self.decode(action, params), params)[1])
+        nothing = jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, leaf.dtype), shapes)
+        flow = self.flow(self._injection(self._load_row(state, params), state, params), params)
+        devices = {kind: getattr(state, kind) for kind in self.layout.kinds}
+        _, _, cost, info = self.account(state, devices, nothing, flow, params)
+        return self.observe(state, state, flow, params), cost.at[self.cost_names.index("unserved_energy")].set(0), info
+
+    def storage_mw(self, info: DistributionInfo) -> Array:
+        """Terminal power of all batteries and vehicles in a step, both directions, () [MW]."""
+        table = self.layout.table
+        units = [unit for block in table.blocks if block.kind in stacks.STORING for unit in block.units]
+        p_mw = info.p_mw if len(units) == self.dims.unit else info.p_mw[np.asarray(units, np.int32)]
+        return jnp.sum(jnp.abs(p_mw))
 
     def spaces(self, params: DistributionParams) -> tuple[Box, Box]:
         """Boxes with the agent axis in front."""
@@ -165,22 +108,23 @@ class DistributionEnv(GridEnv):
         one = np.ones((self.dims.agent, self.dims.act), dtype)
         return bounds(self.fields, self.dims.agent, dtype), Box(-one, one)
 
-    def decode(self, action: Array, params: DistributionParams) -> Array:
-        """(1, G) in [-1, 1] -> commanded power (G,) [MW]; a NaN acts as idle."""
-        command = jnp.where(params.masks.act & jnp.isfinite(action), jnp.clip(action, -1, 1), 0)
-        return command.reshape(-1) * params.storage.power_mw
+    def decode(self, action: Array, params: DistributionParams) -> dict[str, Array]:
+        """(A, U) in [-1, 1] -> own actions of each kind; a masked or NaN entry leaves its unit alone."""
+        return stacks.own_actions(self.layout, jnp.where(params.masks.act, action, jnp.nan))
 
     def limit(
-        self, state: DistributionState, command: Array, params: DistributionParams
-    ) -> tuple[tuple[StorageState, Array], Delivery]:
-        """Deliver what the state of charge allows."""
-        devices, delivery = storage.step(params.storage, state.storage, command, self.dt_hours)
-        return (devices, command), delivery
+        self, state: DistributionState, command: dict[str, Array], params: DistributionParams
+    ) -> tuple[dict[str, Any], Delivered]:
+        """Deliver what stores, availability, schedules and queues allow."""
+        meeting = self._meeting(state, params)
+        return stacks.deliver(self.layout, state, command, meeting, params, self.dt_hours)
 
-    def dispatch(self, state: DistributionState, delivery: Delivery, params: DistributionParams) -> tuple[Array, Array]:
+    def dispatch(
+        self, state: DistributionState, delivery: Delivered, params: DistributionParams
+    ) -> tuple[Array, Array]:
         """Net injection (a,), (a,) [pu] of the buses that inject at bank row t."""
-        row = self._load_row(state, params)
-        return self._injection(row, delivery.p_mw, params)
+        row = params.bank.load_rows[self._load_row(state, params)]
+        return self._net(self.columns.factors(row), delivery.p_mw, delivery.q_mvar, params)
 
     def flow(self, injection: tuple[Array, Array], params: DistributionParams) -> PowerFlowResult:
         """Exact feeder power flow."""
@@ -189,13 +133,12 @@ class DistributionEnv(GridEnv):
     def account(
         self,
         state: DistributionState,
-        devices: tuple[StorageState, Array],
-        delivery: Delivery,
+        devices: dict[str, Any],
+        delivery: Delivered,
         flow: PowerFlowResult,
         params: DistributionParams,
     ) -> tuple[DistributionState, Array, Array, DistributionInfo]:
         """Money, cost channels, clock and flags of the executed step."""
-        store, command = devices
         v = flow.v_pu
         v_low, v_high = self._voltage_range(v, params)
         collapsed = v_low < COLLAPSE_PU
@@ -206,22 +149,17 @@ class DistributionEnv(GridEnv):
             lambda: jnp.where(failed & ~state.failed, self._remaining_mwh(state, params), 0),
             lambda: jnp.zeros_like(price),
         )
-        new = dataclasses.replace(state, t=state.t + 1, storage=store, failed=state.failed | failed)
-        terms = self._terms(state, store, price, blackout, new.failed, params)
-        channels = [
-            constraint.voltage_violation(v, params.grid.v_min, params.grid.v_max, failed),
-            self._overload(flow, failed, params),
-            blackout,
-            constraint.undelivered(delivery.undelivered_mw),
-        ]
+        new = dataclasses.replace(state, t=state.t + 1, failed=state.failed | failed, **devices)
         base = params.grid.base_mva
+        terms = self._terms(state, devices, delivery, price, flow.p_loss * base, blackout, new.failed, params)
+        cost = self._costs(v, flow, delivery, blackout, failed, params)
         info = DistributionInfo(
             terminated=new.failed,
             truncated=(new.t >= params.horizon) & ~new.failed,
             pf_status=flow.status,
             pf_residual=flow.residual,
             legal=jnp.ones((self.dims.agent, self.dims.choice), bool),
-            terms=terms.reshape(1, -1),
+            terms=terms,
             pf_iterations=flow.iterations,
             p_slack_mw=flow.p_slack * base,
             q_slack_mvar=flow.q_slack * base,
@@ -230,15 +168,16 @@ class DistributionEnv(GridEnv):
             v_max_pu=v_high,
             collapsed=collapsed,
             price_per_mwh=price,
-            soc=store.soc,
+            soc=stacks.charge_of(devices, price),
             p_mw=delivery.p_mw,
-            command_mw=command,
+            command_mw=delivery.command_mw,
             local_v_pu=at_devices(params.place_bus, v),
+            q_mvar=delivery.q_mvar,
+            **{kind: report for kind, report in delivery.reports.items() if kind != "storage"},
         )
         weights = jnp.asarray(self.term_weights, terms.dtype)
         # the blackout has settled the whole rest of the horizon: nothing after it costs again
-        cost = jnp.where(state.failed, 0, jnp.stack(channels))
-        return new, jnp.sum(terms * weights).reshape(1), cost, info
+        return new, jnp.sum(terms * weights[None], axis=1), jnp.where(state.failed, 0, cost), info
 
     def observe(
         self, state: DistributionState, new: DistributionState, flow: PowerFlowResult, params: DistributionParams
@@ -248,11 +187,25 @@ class DistributionEnv(GridEnv):
 
         def last_valid() -> tuple[Array, Array, Array]:
             row = jnp.maximum(self._load_row(state, params) - 1, state.load_row)
-            before = self.flow(self._injection(row, state.storage.p_mw, params), params)
+            before = self.flow(self._injection(row, state, params), params)
             return where_done(new.failed, (before.v_pu, before.p_from, before.q_from), seen)
 
         v_pu, p_from, q_from = lax.cond(anywhere(new.failed), last_valid, lambda: seen)
         return self._fields(new, v_pu, p_from, q_from, params)
+
+    def _meeting(self, state: DistributionState, params: DistributionParams) -> Meeting:
+        row, columns = params.bank.load_rows[self._load_row(state, params)], self.columns
+        weather = None
+        if params.datacenter is not None:
+            one = jnp.ones_like(params.datacenter.n_gpus)
+            weather = Weather(row[columns.at(INFER)] * one, row[columns.at(OUTDOOR)] * one)
+        return Meeting(
+            factors=columns.factors(row),
+            cf=row[columns.run(PLANT)],
+            minute=state.t * round(self.dt_hours * 60),
+            weather=weather,
+            key=jax.random.fold_in(purpose_key(state.key, Purpose.JOBS), state.t) if weather is not None else state.key,
+        )
 
     def _voltage_range(self, v: Array, params: DistributionParams) -> tuple[Array, Array]:
         """Extreme voltages of the real buses, () each [pu]."""
@@ -261,10 +214,34 @@ class DistributionEnv(GridEnv):
         real = params.grid.bus_mask
         return jnp.min(jnp.where(real, v, jnp.inf)), jnp.max(jnp.where(real, v, 0))
 
+    def _costs(
+        self,
+        v: Array,
+        flow: PowerFlowResult,
+        delivery: Delivered,
+        blackout_mwh: Array,
+        failed: Array,
+        params: DistributionParams,
+    ) -> Array:
+        """(C,) in the order of `cost_names`, each in the unit of its channel."""
+        found = {
+            "voltage_violation": constraint.voltage_violation(v, params.grid.v_min, params.grid.v_max, failed),
+            "thermal_overload": self._overload(flow, failed, params),
+            "unserved_energy": blackout_mwh,
+            "resource": constraint.undelivered(delivery.undelivered_mw),
+        }
+        for name in self.cost_names:
+            if name not in found:
+                found[name] = DEVICE_COSTS[name](delivery.reports)
+        return jnp.stack([found[name] for name in self.cost_names])
+
     def _overload(self, flow: PowerFlowResult, failed: Array, params: DistributionParams) -> Array:
         if not self.rated:
             return jnp.zeros_like(flow.p_loss)
         grid = params.grid
+        if self.head_rated:  # the substation's exchange is the flow of that branch: no product for all the others
+            p, q, rate = flow.p_slack[None], flow.q_slack[None], jnp.max(grid.rate)[None]
+            return constraint.thermal_overload(p, q, rate, grid.base_mva, failed)
         return constraint.thermal_overload(flow.p_from, flow.q_from, grid.rate, grid.base_mva, failed)
 
     def _load_row(self, state: DistributionState, params: DistributionParams) -> Array:
@@ -273,69 +250,73 @@ class DistributionEnv(GridEnv):
     def _price_index(self, state: DistributionState, params: DistributionParams) -> Array:
         return state.price_row + jnp.minimum(state.t, params.horizon - 1)
 
-    def _injection(self, row: Array, p_mw: Array, params: DistributionParams) -> tuple[Array, Array]:
-        factor = params.bank.load_rows[row, FACTOR] * params.load_ratio
-        device = bus_injection(params.place_active, p_mw) / params.grid.base_mva
-        return device - factor * params.p_load, -factor * params.q_load
+    def _injection(self, row: Array, state: DistributionState, params: DistributionParams) -> tuple[Array, Array]:
+        """Net injection (a,), (a,) [pu] of a load row beside the power that the devices delivered last."""
+        factors = self.columns.factors(params.bank.load_rows[row])
+        return self._net(factors, *stacks.power(self.layout, state, params), params)
+
+    def _net(
+        self, factors: Array, p_mw: Array, q_mvar: Array | None, params: DistributionParams
+    ) -> tuple[Array, Array]:
+        load = spread(factors, params.shape_active) * params.load_ratio
+        p = bus_injection(params.place_active, p_mw) / params.grid.base_mva - load * params.p_load
+        if q_mvar is None:
+            return p, -load * params.q_load
+        return p, bus_injection(params.place_active, q_mvar) / params.grid.base_mva - load * params.q_load
 
     def _remaining_mwh(self, state: DistributionState, params: DistributionParams) -> Array:
-        """Scheduled load of this and all remaining steps [MWh]: two gathers from the running sum of the bank."""
+        """Scheduled load of this and all remaining steps [MWh]: two gathers from the running sums of the bank."""
         here = params.bank.load_rows[self._load_row(state, params)]
         end = params.bank.load_rows[state.load_row + params.horizon]
-        steps = (end[AHEAD_HI] - here[AHEAD_HI]) + (end[AHEAD_LO] - here[AHEAD_LO])
-        return steps * params.load_ratio * params.load_mw * self.dt_hours
+        steps = self.columns.load_ahead(here, end)
+        load_mw = params.load_mw if params.shape_mw is None else params.shape_mw
+        return jnp.sum(steps * params.load_ratio * load_mw) * self.dt_hours
 
     def _terms(
         self,
         state: DistributionState,
-        store: StorageState,
+        devices: dict[str, Any],
+        delivery: Delivered,
         price: Array,
+        p_loss_mw: Array,
         blackout_mwh: Array,
         failed: Array,
         params: DistributionParams,
     ) -> Array:
-        """(K,) [$] in the order of TERMS; a blackout replaces everything else."""
-        fleet, dt = params.storage, self.dt_hours
-        mean = params.bank.price_rows[state.price_row, MEAN_AHEAD]
-        left = objective.settlement(
-            store.soc, state.soc_start, fleet.capacity_mwh, mean, fleet.eta_charge, fleet.eta_discharge
-        )
-        earned = jnp.stack(
-            [
-                jnp.sum(objective.energy_sales(price, store.p_mw, dt)),
-                -jnp.sum(storage.degradation_usd(fleet, store.p_mw, dt)),
-                jnp.where(state.t + 1 == params.horizon, jnp.sum(jnp.where(fleet.mask, left, 0)), 0),
-            ]
+        """(A, K) [$] in the order of `term_names`."""
+        ledger = Ledger(
+            layout=self.layout,
+            params=params,
+            state=state,
+            new=devices,
+            delivered=delivery,
+            price_per_mwh=price,
+            mean_per_mwh=params.bank.price_rows[state.price_row, MEAN_AHEAD],
+            p_loss_mw=p_loss_mw,
+            last=state.t + 1 == params.horizon,
+            dt_hours=self.dt_hours,
         )
         outage = objective.unserved(params.voll, blackout_mwh)
-        return jnp.concatenate([jnp.where(failed, 0, earned), outage[None]])
+        return earned(ledger, self.term_names, Pooling(self.pooling, self.dims.agent), failed, outage)
 
     def _fields(
         self, state: DistributionState, v_pu: Array, p_from: Array, q_from: Array, params: DistributionParams
     ) -> Array:
-        """The observation at `state` with the given electrical state, (1, O)."""
-        fleet = params.storage
-        row = params.bank.load_rows[self._load_row(state, params)]
-        price = params.bank.price_rows[self._price_index(state, params)]
-        factor = row[FACTOR] * params.load_ratio
-        device = bus_injection(params.place_bus, state.storage.p_mw) / params.grid.base_mva
-        low, high = storage.power_bounds(fleet, state.storage, self.dt_hours)
-        soc, p = state.storage.soc, state.storage.p_mw / fleet.power_mw
-        charge, discharge = -low / fleet.power_mw, high / fleet.power_mw
-        clock, alphabetical = row[SIN : COS + 1], row[SIN : COS + 1][::-1]
-        values = {
-            "node_v_norm": (v_pu - 1) * 10,
-            "line_p_norm": p_from,
-            "line_q_norm": q_from,
-            "node_p_load_norm": factor * params.grid.p_load - device,
-            "node_q_load_norm": factor * params.grid.q_load,
-            "device_grid_obs": jnp.stack([soc, discharge, charge, p], -1).reshape(-1),
-            "clock": clock,
-            "device_obs": jnp.concatenate(
-                [jnp.stack([charge, discharge, p, soc], -1), jnp.broadcast_to(alphabetical, (soc.shape[0], 2))], -1
-            ).reshape(-1),
-            "time": clock,
-            "price": price[SIGNAL:MEAN_AHEAD],
-        }
+        """The observation at `state` with the given electrical state, (A, O)."""
+        scene = Scene(
+            layout=self.layout,
+            columns=self.columns,
+            dt_hours=self.dt_hours,
+            params=params,
+            state=state,
+            row=params.bank.load_rows[self._load_row(state, params)],
+            price=params.bank.price_rows[self._price_index(state, params)],
+            v_pu=v_pu,
+            p_from=p_from,
+            q_from=q_from,
+        )
+        values = view(scene, {block.key for block in self.fields.blocks})
+        if not self.flattened:
+            return assemble(self.fields, values, self.dims.agent)
         obs = assemble(self.fields, values).reshape(1, -1)
         return jnp.where(params.masks.obs, obs, 0) if self.padded else obs

@@ -54,7 +54,7 @@ def run_episode(sim: Sim, act: Act, carry: Any, key: Array, drawn: Draw) -> Tota
         state, obs, carry, totals, alive = loop
         carry, action = act(carry, obs, key)
         out = sim.step(state, action)
-        totals = _add(totals, out, alive, sim.spec.dt_hours)
+        totals = _add(totals, out, alive, _storage_mw(sim, out.info) * sim.spec.dt_hours)
         alive = alive & ~(out.info.terminated | out.info.truncated)
         return (out.state, out.obs, carry, totals, alive), None
 
@@ -95,10 +95,15 @@ def _zero(sim: Sim, dtype: Any) -> Totals:
     )
 
 
-def _add(totals: Totals, out: Step, alive: Array, dt_hours: float) -> Totals:
+def _storage_mw(sim: Sim, info: Any) -> Array:
+    """Terminal power of all storage, both directions, () [MW]; 0 where the family has none."""
+    measure = getattr(sim.env, "storage_mw", None)
+    return jnp.zeros_like(info.pf_residual) if measure is None else measure(info)
+
+
+def _add(totals: Totals, out: Step, alive: Array, throughput_mwh: Array) -> Totals:
     info = out.info
     v_min = getattr(info, "v_min_pu", totals.v_min_pu)
-    p_mw = getattr(info, "p_mw", jnp.zeros_like(totals.total))
     return Totals(
         total=totals.total + jnp.where(alive, jnp.mean(out.reward), 0),
         cost=totals.cost + jnp.where(alive, out.cost, 0),
@@ -107,5 +112,5 @@ def _add(totals: Totals, out: Step, alive: Array, dt_hours: float) -> Totals:
         failed=totals.failed | (alive & info.terminated),
         pf_failures=totals.pf_failures + (alive & (info.pf_status != 0)).astype(jnp.int32),
         v_min_pu=jnp.minimum(totals.v_min_pu, jnp.where(alive, v_min, jnp.inf)),
-        throughput_mwh=totals.throughput_mwh + jnp.where(alive, jnp.sum(jnp.abs(p_mw)) * dt_hours, 0),
+        throughput_mwh=totals.throughput_mwh + jnp.where(alive, throughput_mwh, 0),
     )

@@ -1,0 +1,157 @@
+"""The observation modes of feeder tasks as field tables: the one place that knows names, order and bounds.
+
+A flattened observation shows the grid, every device and the clock to one agent; the other modes show each agent its
+own unit and a few shared fields. `views` computes what a table asks for, by the keys of its blocks.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from powerzoo_jax.base.errors import unknown
+from powerzoo_jax.envs.observe import Block, FieldTable, table
+
+Field = tuple[str, float, float]
+
+CLOCK: tuple[Field, ...] = (("time_of_day", 0, 1), ("hour_norm", 0, 1))
+MARKET: tuple[Field, ...] = (("price_signal", -1, 3), ("is_peak", 0, 1), ("is_offpeak", 0, 1))
+GRID: tuple[Field, ...] = (("total_load_norm", 0, 2), ("mean_voltage_dev", -10, 10), ("grid_stress", 0, 10))
+VOLTAGE: tuple[Field, ...] = (("local_bus_voltage", 0, 2),)
+PROGRESS: Field = ("episode_progress", 0, 1)
+SIZE: tuple[Field, ...] = (("power_limit_norm", 0, 10), ("capacity_norm", 0, 10))
+
+LOCAL: dict[str, tuple[Field, ...]] = {
+    "storage": (
+        ("soc", 0, 1),
+        ("p_mw_norm", -1, 1),
+        *CLOCK,
+        *MARKET,
+        *SIZE,
+        PROGRESS,
+        ("target_soc", 0, 1),
+    ),
+    "vehicle": (
+        ("soc", 0, 1),
+        ("is_home", 0, 1),
+        ("departure_ready", 0, 1),
+        ("time_to_departure", 0, 1),
+        *CLOCK,
+        *MARKET,
+        ("charge_limit_norm", 0, 1),
+        ("discharge_limit_norm", 0, 1),
+        PROGRESS,
+        ("soc_departure_min", 0, 1),
+    ),
+}
+DERS_STATE = 5
+AHEAD = {"load_forecast": (0, 2), "price_forecast": (-1, 3), "home_forecast": (0, 1)}
+
+STORAGE_GRID = ("soc", "p_dis_max", "p_chg_max", "p_norm")
+# keys of a device's own block in the order of the alphabet, with their bounds
+DEVICE: dict[str, tuple[Field, ...]] = {
+    "storage": (
+        ("p_charge_max_norm", -1, 1),
+        ("p_discharge_max_norm", -1, 1),
+        ("p_mw_norm", -1, 1),
+        ("soc", -1, 1),
+        ("time_cos", -1, 1),
+        ("time_sin", -1, 1),
+    ),
+    "flexload": (
+        ("buffer_energy_norm", 0, 1),
+        ("buffer_fill_ratio", 0, 1),
+        ("curtail_norm", 0, 1),
+        ("price_norm", -1, 2),
+        ("shift_in_norm", 0, 1),
+        ("shift_out_norm", 0, 1),
+        ("time_cos", -1, 1),
+        ("time_sin", -1, 1),
+    ),
+    "datacenter": (
+        ("cool_ratio", 0, 1),
+        ("gpu_util", 0, 1),
+        ("infer_util", 0, 1),
+        ("outdoor_temp_norm", -1, 2),
+        ("queue_ft_fill", 0, 1),
+        ("queue_train_fill", 0, 1),
+        ("queue_urgency", -1, 1),
+        ("setpoint_norm", 0, 1),
+        ("time_cos", -1, 1),
+        ("time_sin", -1, 1),
+        ("zone_temp_norm", 0, 1),
+    ),
+}
+FLATTENED = "flattened"
+AGENT_MODES = ("global", "local", "local_plus_forecast", "local_plus_voltage", "ders_local")
+
+
+def flattened_table(
+    bus_ids: Sequence[int], n_line: int, kind: str, devices: Sequence[str], n_forecast: int | None
+) -> FieldTable:
+    """Grid, devices of one kind, clock and prices in the order of the contract.
+
+    n_line:      branches, numbered from 1
+    devices:     ids of the units
+    n_forecast:  hours of price forecast behind the price; None shows no price
+    """
+    lines = range(1, n_line + 1)
+    grid_obs = STORAGE_GRID if kind == "storage" else ("p_norm",)
+    price = [] if n_forecast is None else ["price_signal", *(f"price_forecast_{k + 1}" for k in range(n_forecast))]
+    names, low, high = zip(*DEVICE[kind], strict=True)
+    same = len(set(low)) == len(set(high)) == 1
+    count = len(devices)
+    return table(
+        [
+            Block("node_v_norm", tuple(f"node_{i}_v_norm" for i in bus_ids), -10, 10),
+            Block("line_p_norm", tuple(f"line_{i}_p_norm" for i in lines), -5, 5),
+            Block("line_q_norm", tuple(f"line_{i}_q_norm" for i in lines), -5, 5),
+            Block("node_p_load_norm", tuple(f"node_{i}_p_load_norm" for i in bus_ids), -5, 5),
+            Block("node_q_load_norm", tuple(f"node_{i}_q_load_norm" for i in bus_ids), -5, 5),
+            Block(f"{kind}_grid_obs", tuple(f"{d}_{x}" for d in devices for x in grid_obs), -1, 1),
+            Block("clock", ("time_sin", "time_cos"), -1, 1),
+            Block(
+                f"{kind}_obs",
+                tuple(f"{d}/{key}" for d in devices for key in names),
+                low[0] if same else low * count,
+                high[0] if same else high * count,
+            ),
+            Block("time", ("time/time_sin", "time/time_cos"), -1, 1),
+            Block("price", tuple(price), -1, 3),
+        ]
+    )
+
+
+def agent_table(mode: str, kinds: Sequence[str], supported: Sequence[str], horizon: int) -> FieldTable:
+    """The fields of one agent, which commands one unit; every agent of a task has the same names.
+
+    kinds:      kinds of units in the task
+    supported:  modes that the task offers
+    horizon:    steps of forecasts
+    Raises ValueError for a mode that the task does not offer, naming the nearest.
+    """
+    if mode not in supported:
+        raise ValueError(unknown("observation mode", mode, supported))
+    if mode == "ders_local":
+        return _blocks([*CLOCK, *MARKET, PROGRESS, *VOLTAGE], _states())
+    local = LOCAL["vehicle" if "vehicle" in kinds else "storage"]
+    if mode == "global":
+        return _blocks([*GRID, *local])
+    if mode == "local_plus_voltage":
+        return _blocks([*local, *VOLTAGE])
+    if mode == "local_plus_forecast":
+        ahead = [key for key in AHEAD if key != "home_forecast" or "vehicle" in kinds]
+        return _blocks(local, [_ahead(key, horizon) for key in ahead])
+    return _blocks(local)
+
+
+def _blocks(fields: Sequence[Field], more: Sequence[Block] = ()) -> FieldTable:
+    return table([*(Block(name, (name,), low, high) for name, low, high in fields), *more])
+
+
+def _states() -> list[Block]:
+    return [Block("ders_state", tuple(f"ders_state_{k}" for k in range(DERS_STATE)), -1, 1)]
+
+
+def _ahead(key: str, horizon: int) -> Block:
+    low, high = AHEAD[key]
+    return Block(key, tuple(f"{key}_t+{k}" for k in range(1, horizon + 1)), low, high)

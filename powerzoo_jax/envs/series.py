@@ -1,0 +1,77 @@
+"""Exogenous series of a feeder: the two tables that every lane reads, and what stands in which column."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import jax.numpy as jnp
+from flax import struct
+from jax import Array
+
+from powerzoo_jax.data.bank import LOAD_FIELDS
+
+FACTOR, SIN, COS, AHEAD_HI, AHEAD_LO = (LOAD_FIELDS.index(name) for name in LOAD_FIELDS)
+PRICE, SIGNAL, MEAN_AHEAD = 0, 1, -1  # columns of price_rows; the forecasts stand between SIGNAL and MEAN_AHEAD
+CLOCK_FIELDS = ("time_of_day", "hour_norm", "is_peak", "is_offpeak")
+SHAPE, SHAPE_HI, SHAPE_LO, PLANT = "shape", "shape_ahead_hi", "shape_ahead_lo", "plant_cf"
+INFER, OUTDOOR = "infer_util", "outdoor_c"
+
+
+@struct.dataclass(kw_only=True)
+class SeriesBank:
+    """Exogenous series shared by all lanes.
+
+    load_rows:   (R_l, F_l)  one row a step; LOAD_FIELDS of `data.Bank`, then what `Columns` names
+    price_rows:  (R_p, F_p)  columns as in `data.Bank`
+    """
+
+    load_rows: Array
+    price_rows: Array
+
+
+class Columns(NamedTuple):
+    """Names of the columns of `load_rows`, in order; static, hashable.
+
+    load_forecast_k       load_factor k steps ahead
+    CLOCK_FIELDS          of the step, where agents have fields of their own
+    shape_k               load factor [1] of every further load shape, with its running sums shape_ahead_hi/lo_k
+    plant_cf_k            capacity factor [1] of every plant
+    infer_util, outdoor_c inference utilisation [1] and temperature [degC] of data centres
+    """
+
+    names: tuple[str, ...] = LOAD_FIELDS
+
+    def at(self, name: str) -> int:
+        """Position of one column."""
+        return self.names.index(name)
+
+    def run(self, prefix: str) -> slice:
+        """Positions of `prefix`_1, `prefix`_2, ..., which stand side by side."""
+        numbered = [k for k, name in enumerate(self.names) if name.rpartition("_")[0] == prefix]
+        return slice(numbered[0], numbered[-1] + 1) if numbered else slice(0, 0)
+
+    def factors(self, row: Array) -> Array:
+        """Load factor () of the only shape, or (Z,) of all."""
+        more = self.run(SHAPE)
+        return jnp.concatenate([row[FACTOR : FACTOR + 1], row[more]]) if more.stop else row[FACTOR]
+
+    def load_ahead(self, here: Array, end: Array) -> Array:
+        """Sum of load factors from row `here` to the row before `end`: () of the only shape, or (Z,) of all."""
+        first = (end[AHEAD_HI] - here[AHEAD_HI]) + (end[AHEAD_LO] - here[AHEAD_LO])
+        high, low = self.run(SHAPE_HI), self.run(SHAPE_LO)
+        if not high.stop:
+            return first
+        return jnp.concatenate([first[None], (end[high] - here[high]) + (end[low] - here[low])])
+
+
+def spread(factors: Array, share: Array | None) -> Array:
+    """Load factor of each place: factors () for all, or (Z,) by the shares (Z, places) of the shapes.
+
+    Written as a sum over the few shapes, which fuses with what follows.
+    """
+    if share is None:
+        return factors
+    total = factors[0] * share[0]
+    for k in range(1, share.shape[0]):
+        total = total + factors[k] * share[k]
+    return total

@@ -1,0 +1,129 @@
+"""Keywords of feeder tasks: what each means, how defaults, tightness, split and caller merge, and what is refused."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, TypeVar
+
+from powerzoo_jax.base.errors import unknown
+from powerzoo_jax.base.types import TaskSpec
+from powerzoo_jax.data import Series, list_datasets, load_dataset
+
+SOURCES = ("load_set", "price_set")
+
+
+@dataclass(frozen=True, kw_only=True)
+class FeederSettings:
+    """Keywords that every feeder task takes; the catalog and the caller override them.
+
+    case:                   case name or path of a .m file (None: the spec's)
+    load_set, price_set:    name of a bundled set, path of a CSV file (`data.read_csv`), "neso:PATH" and its like
+                            (`data.adapters`), or a `data.Series`
+    load_column, price_column: signal of it
+    data_source:            the caller's load_set, with its default signal unless load_column is given as well
+    start_date, end_date:   ISO dates that replace the split calendar
+    max_load_ratio, load_scale: load = max_load_ratio * load_scale * nominal * D(t) / D_ref
+    min_load_ratio:         ratio that the smallest value of all data is mapped to (None: D_min / D_ref of the maximum)
+    v_min, v_max:           [pu] band;  v_slack: None takes the case's set-point
+    rate_mva:               rating of every branch (None: the case's own, 0 = unlimited)
+    voll:                   [$/MWh]
+    reward_scale:           weight of every reward term (None: the spec's)
+    price_forecast:         flattened observations show the price and its next 24 hours
+    max_steps:              horizon in steps (None: the spec's);  delta_t_minutes: step (None: the spec's)
+    """
+
+    case: str | None = None
+    load_set: str | Path | Series = "simbench_2016"
+    load_column: str = "mv_semiurb"
+    price_set: str | Path | Series = "de_smard_2018"
+    price_column: str = "price.day_ahead_per_mwh"
+    data_source: str | Path | Series | None = None
+    start_date: str | None = None
+    end_date: str | None = None
+    max_load_ratio: float = 0.85
+    min_load_ratio: float | None = None
+    load_scale: float = 1.0
+    v_min: float = 0.90
+    v_max: float = 1.10
+    v_slack: float | None = None
+    rate_mva: float | None = None
+    voll: float = 10_000.0
+    reward_scale: float | None = None
+    price_forecast: bool = True
+    max_steps: int | None = None
+    delta_t_minutes: int | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class AgentSettings(FeederSettings):
+    """Further keywords of tasks with one agent per device.
+
+    obs_mode:                observation mode, see `envs.fields`
+    forecast_horizon_steps:  steps shown by local_plus_forecast
+    constraint_tightness:    loose, standard or strict: budgets and limits of the catalog
+    """
+
+    obs_mode: str = "local"
+    forecast_horizon_steps: int = 4
+    constraint_tightness: str = "standard"
+
+
+Kind = TypeVar("Kind", bound=FeederSettings)
+
+
+def merge_settings(kind: type[Kind], spec: TaskSpec, limits: dict[str, Any], overrides: dict[str, Any]) -> Kind:
+    """Merge defaults, catalog, limits of the tightness and caller, later ones first in rank.
+
+    Raises TypeError for an unknown keyword, naming the nearest, ValueError for a number that no task can run with.
+    """
+    known = {f.name for f in dataclasses.fields(kind)}
+    for key in overrides:
+        if key not in known:
+            raise TypeError(f"{spec.id}: {unknown('keyword', key, known)}")
+    merged = dict(spec.overrides) | limits | _name_source(spec, overrides)
+    # a file becomes the series itself, so that it is read once
+    merged |= {key: load_dataset(merged[key]) for key in SOURCES if merged.get(key, "") not in list_datasets()}
+    settings = kind(**merged)
+    _check_ranges(spec, settings)
+    if not 0 < settings.v_min < settings.v_max:
+        raise ValueError(f"{spec.id}: v_min = {settings.v_min}, v_max = {settings.v_max}: need 0 < v_min < v_max.")
+    return settings
+
+
+def hashable(overrides: dict[str, Any]) -> dict[str, Any]:
+    """Keywords as the spec can hold them: it is static in every compiled program, so its values must be hashable."""
+
+    def fixed(value: Any) -> Any:
+        if isinstance(value, dict):
+            return tuple(sorted(value.items()))
+        return tuple(fixed(x) for x in value) if isinstance(value, list | tuple) else value
+
+    return {key: fixed(value) for key, value in overrides.items()}
+
+
+def _name_source(spec: TaskSpec, overrides: dict[str, Any]) -> dict[str, Any]:
+    """Put `data_source` in the place of the load set, with its default signal."""
+    source = overrides.get("data_source")
+    if source is None:
+        return overrides
+    if "load_set" in overrides:
+        raise ValueError(f"{spec.id}: data_source and load_set name the same thing. Give one of them.")
+    data = load_dataset(source)
+    return {"load_column": data.meta.default} | overrides | {"load_set": data}
+
+
+def _check_ranges(spec: TaskSpec, settings: FeederSettings) -> None:
+    """Refuse numbers that no task can run with; None stands for the default."""
+    for name in ("max_load_ratio", "load_scale", "voll", "v_slack", "reward_scale"):
+        value = getattr(settings, name)
+        if value is not None and not 0 < value < math.inf:
+            raise ValueError(f"{spec.id}: {name} = {value} must be positive and finite.")
+    if settings.rate_mva is not None and not settings.rate_mva >= 0:
+        raise ValueError(f"{spec.id}: rate_mva = {settings.rate_mva} must not be negative; 0 means unlimited.")
+    for name in ("max_steps", "delta_t_minutes", "forecast_horizon_steps"):
+        value = getattr(settings, name, None)
+        if value is not None and (value != int(value) or value < 1):
+            raise ValueError(f"{spec.id}: {name} = {value} must be a whole number of at least 1.")
