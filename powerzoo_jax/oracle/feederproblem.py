@@ -32,12 +32,13 @@ class StorageUnits:
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class PlantUnits:
-    """PV or wind plants: node, s_mva (P,); available_mw, curtail_per_mwh [$/MWh] (T, P)."""
+    """PV or wind plants: node, s_mva (P,); available_mw, curtail_per_mwh [$/MWh] (T, P); reactive as for storage."""
 
     node: np.ndarray
     s_mva: np.ndarray
     available_mw: np.ndarray
     curtail_per_mwh: np.ndarray
+    reactive: bool = True
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -216,7 +217,7 @@ def _play_storage(problem: FeederProblem, units: StorageUnits, done: dict[str, n
 
 def _play_plants(problem: FeederProblem, units: PlantUnits, done: dict[str, np.ndarray], total: _Sum) -> None:
     p = done["plant_mw"] = np.clip(done["plant_mw"], 0, units.available_mw)
-    q = done["plant_mvar"] = _circle(units.s_mva, p, done["plant_mvar"])
+    q = done["plant_mvar"] = _circle(units.s_mva, p, done["plant_mvar"]) * units.reactive
     total.money -= problem.dt_hours * float((units.curtail_per_mwh * (units.available_mw - p)).sum())
     total.inject(units.node, p, q)
 

@@ -138,7 +138,7 @@ class FeederProgram:
             storage_mw=storage,
             storage_mvar=padded("storage_q", storage),
             plant_mw=take("plant"),
-            plant_mvar=take("plant_q"),
+            plant_mvar=padded("plant_q", take("plant")),
             shed_mw=take("shed"),
             defer_mw=take("defer"),
             vehicle_mw=take("v_discharge") - take("v_charge"),
@@ -221,10 +221,11 @@ class FeederProgram:
         assert units is not None
         p = self.new("plant", np.zeros_like(units.available_mw), units.available_mw, -dt * units.curtail_per_mwh)
         self.constant += dt * float((units.curtail_per_mwh * units.available_mw).sum())
-        q = self.new("plant_q", -np.broadcast_to(units.s_mva, p.shape), units.s_mva, 0.0)
-        self._circle([(p, 1.0)], q, units.s_mva, units.available_mw.max(axis=0))
         self._inject("p", units.node, p, 1.0)
-        self._inject("q", units.node, q, 1.0)
+        if units.reactive:
+            q = self.new("plant_q", -np.broadcast_to(units.s_mva, p.shape), units.s_mva, 0.0)
+            self._circle([(p, 1.0)], q, units.s_mva, units.available_mw.max(axis=0))
+            self._inject("q", units.node, q, 1.0)
 
     def _flex(self, units: FlexUnits) -> None:
         dt, load = self.problem.dt_hours, np.maximum(units.load_mw, 0)

@@ -13,9 +13,9 @@ from typing import NamedTuple
 
 import numpy as np
 
-from powerzoo_jax.base.errors import SolverError
+from powerzoo_jax.base.errors import CaseError, SolverError
 from powerzoo_jax.cases import Case
-from powerzoo_jax.cases.topology import branch_positions, is_radial, radial_order
+from powerzoo_jax.cases.topology import branch_positions, radial_order
 
 STEPS = 200
 TOL = 1e-13  # change of a voltage [pu]
@@ -95,30 +95,42 @@ class RadialNetwork:
 
 
 def radial_network(case: Case, v_slack: float) -> RadialNetwork:
-    """Read a case into a tree. Raises SolverError where branches in service form a loop."""
+    """Read a case into a tree. Raises SolverError where branches in service form a loop or leave a bus unsupplied."""
     f, t = branch_positions(case)
-    if not is_radial(case):
-        raise SolverError(f"{case.name} is not radial; the planner needs a tree. Open the branches that close loops.")
     slack = int(case.slack_bus[0])
-    tree = radial_order(case.n_bus, f, t, case.branch.in_service, slack)
+    z = case.branch.r_pu, case.branch.x_pu
+    return tree_network(case.n_bus, (f, t), case.branch.in_service, z, slack, v_slack, float(case.base_mva))
+
+
+def tree_network(
+    n_bus: int,
+    ends: tuple[np.ndarray, np.ndarray],
+    in_service: np.ndarray,
+    impedance: tuple[np.ndarray, np.ndarray],
+    slack: int,
+    v_slack: float,
+    base_mva: float,
+) -> RadialNetwork:
+    """The tree that branches in service form around the slack bus; ends and impedance (r, x) [pu] are (L,) each."""
+    try:
+        tree = radial_order(n_bus, *ends, in_service, slack)
+    except CaseError as err:
+        raise SolverError(
+            "the feeder is not radial; the planner needs a tree. Open branches that close loops."
+        ) from err
+    if len(tree.order) != n_bus:
+        raise SolverError(f"{n_bus - len(tree.order)} buses are not supplied; the planner needs one tree.")
     bus = np.asarray(tree.order[1:])
-    node_of = np.full(case.n_bus, -1)
+    node_of = np.full(n_bus, -1)
     node_of[bus] = np.arange(bus.size)
-    up = node_of[np.asarray(tree.parent)[bus]]
+    up = node_of[tree.parent[bus]]
     below = np.eye(bus.size)
     for node in range(bus.size):
         if up[node] >= 0:
             below[:, node] += below[:, up[node]]
-    branch = np.asarray(tree.via_branch)[bus]
-    return RadialNetwork(
-        bus=bus,
-        up=up,
-        r=case.branch.r_pu[branch],
-        x=case.branch.x_pu[branch],
-        below=below,
-        v_slack=v_slack,
-        base_mva=float(case.base_mva),
-    )
+    branch = tree.via_branch[bus]
+    r, x = (np.asarray(values, np.float64)[branch] for values in impedance)
+    return RadialNetwork(bus=bus, up=up, r=r, x=x, below=below, v_slack=v_slack, base_mva=base_mva)
 
 
 def solve_steps(network: RadialNetwork, p: np.ndarray, q: np.ndarray) -> Solved:

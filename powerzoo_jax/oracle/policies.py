@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -16,25 +16,13 @@ from powerzoo_jax.envs.core import Sim
 from powerzoo_jax.envs.draw import Draw
 from powerzoo_jax.envs.episode import Act
 from powerzoo_jax.oracle.lp import Solution, solve_storage
+from powerzoo_jax.oracle.playbook import Foresight, PlanCarry, Playbook, Policy, get_playbook, plan_act
 from powerzoo_jax.oracle.problem import Problem, build_problems, play
-from powerzoo_jax.tasks.score import SEED, Evaluation, all_starts, evaluate, seeded_starts
+from powerzoo_jax.tasks.score import SEED, Evaluation, all_starts, episode_keys, evaluate, seeded_starts
 
 BASELINES = ("random", "no_control", "rule", "oracle")
 HOURS_PER_DAY = 24
 CHEAP, DEAR = 25, 75  # percentiles of the day's hourly prices
-
-
-class PlanCarry(NamedTuple):
-    """Carry of `plan_act`: the step and the actions (T, A, U) of the episode."""
-
-    t: Array
-    action: Array
-
-
-def plan_act(carry: PlanCarry, obs: Array, key: Array) -> tuple[PlanCarry, Array]:
-    """Follow a plan made before the episode; the observation is not looked at."""
-    del obs, key
-    return PlanCarry(carry.t + 1, carry.action), carry.action[carry.t]
 
 
 def plan_carry(sim: Sim, plans_mw: np.ndarray) -> PlanCarry:
@@ -57,8 +45,18 @@ def _uniform(low: Array, high: Array, carry: Any, obs: Array, key: Array) -> tup
 
 
 def idle_act(sim: Sim) -> Act:
-    """No power from any storage."""
-    return Partial(_constant, jnp.zeros(_box(sim).shape, _box(sim).low.dtype))
+    """Leave every device alone: no power from storage, nothing curtailed, shed or deferred."""
+    space = _box(sim)
+    action = np.zeros(space.shape, space.low.dtype)
+    layout = getattr(sim.env, "layout", None)
+    if layout is not None:
+        for block in layout.table.blocks:
+            low, high = np.asarray(block.low), np.asarray(block.high)
+            kernel, width = (np.asarray(block.idle) - (high + low) / 2) / ((high - low) / 2), len(block.names)
+            for unit, first in zip(block.units, block.first, strict=True):
+                row, column = (unit, 0) if layout.per_device else (0, first)
+                action[row, column : column + width] = kernel
+    return Partial(_constant, jnp.asarray(action))
 
 
 def _constant(action: Array, carry: Any, obs: Array, key: Array) -> tuple[Any, Array]:
@@ -99,33 +97,67 @@ def evaluate_plans(sim: Sim, plans_mw: np.ndarray, draws: Draw, **arguments: Any
 def evaluate_baseline(
     sim: Sim, name: str, *, n_episodes: int | None = None, seed: int = SEED, draws: Draw | None = None, **arguments: Any
 ) -> Evaluation:
-    """Evaluate "random", "no_control", "rule" or "oracle" on the episodes that `evaluate` would play.
+    """Evaluate "random", "no_control", "rule", "oracle" or another policy of the task's playbook.
 
-    Raises ValueError for another name.
+    The episodes are those that `evaluate` would play with the same arguments.
+    Raises ValueError for another name, or a task without a playbook.
 
     Example:
         record = evaluate_baseline(powerzoo_jax.make("battery_arbitrage", split="test"), "oracle")
     """
-    if name not in BASELINES:
-        raise ValueError(unknown("baseline", name, BASELINES))
+    book = get_playbook(sim.spec.id)
+    if name not in book.names:
+        raise ValueError(unknown("baseline", name, book.names))
     if draws is None:
         draws = all_starts(sim) if n_episodes is None else seeded_starts(sim, n_episodes, seed)
+    keys = episode_keys(seed, draws.load_row.shape[0])
     if name == "random":
-        return evaluate(sim, random_act(sim), draws=draws, seed=seed, **arguments)
-    return evaluate_plans(sim, _baseline_plans(sim, name, draws), draws, seed=seed, **arguments)
+        policy = Policy(random_act(sim))
+    elif name == "oracle":
+        policy = book.foresee(sim, draws, keys).policy
+    else:
+        policy = book.rules[name](sim, draws, keys)
+    return evaluate(sim, policy.act, draws=draws, seed=seed, carry=policy.carry, **arguments)
 
 
-def _baseline_plans(sim: Sim, name: str, draws: Draw) -> np.ndarray:
-    """Plans (B, T, G) [MW] of a baseline that does not look at observations: one program runs them all."""
-    if name == "oracle":
-        return np.stack([solution.plan_mw for solution in solve_starts(sim, draws)])
-    if name == "rule":
-        return np.stack([rule_plan(problem) for problem in build_problems(sim, draws)])
-    return np.zeros((draws.load_row.shape[0], sim.spec.horizon, sim.env.dims.unit))
+def no_control(sim: Sim, draws: Draw, keys: Array) -> Policy:
+    """The idle policy, for a playbook."""
+    del draws, keys
+    return Policy(idle_act(sim))
+
+
+def _idle_plans(sim: Sim, draws: Draw, keys: Array) -> Policy:
+    """Idle as a plan: one program then runs all baselines that look at no observation."""
+    del keys
+    return Policy(plan_act, plan_carry(sim, np.zeros((draws.load_row.shape[0], sim.spec.horizon, sim.env.dims.unit))))
+
+
+def _rule(sim: Sim, draws: Draw, keys: Array) -> Policy:
+    del keys
+    return Policy(plan_act, plan_carry(sim, np.stack([rule_plan(problem) for problem in build_problems(sim, draws)])))
+
+
+def _foresee(sim: Sim, draws: Draw, keys: Array) -> Foresight:
+    del keys
+    solutions = solve_starts(sim, draws)
+    bound = np.array([s.bound for s in solutions])
+    return Foresight(
+        policy=Policy(plan_act, plan_carry(sim, np.stack([s.plan_mw for s in solutions]))),
+        objective=np.array([s.objective for s in solutions]),
+        bound=bound,
+        kept_bound=bound,
+    )
+
+
+BATTERY = Playbook(
+    rules={"no_control": _idle_plans, "rule": _rule},
+    foresee=_foresee,
+    splits=("train", "val", "test", "price_stress"),
+)
 
 
 def _box(sim: Sim) -> Box:
     space = sim.spaces()[1]
     if not isinstance(space, Box):
-        raise ValueError(f"task {sim.spec.id!r} has discrete actions; the storage baselines need a Box.")
+        raise ValueError(f"task {sim.spec.id!r} has a discrete action space; these policies command powers.")
     return space

@@ -14,14 +14,23 @@ import numpy as np
 
 from powerzoo_jax.envs.core import Sim
 from powerzoo_jax.envs.draw import Draw
-from powerzoo_jax.oracle.policies import BASELINES, evaluate_baseline, evaluate_plans, solve_starts
+from powerzoo_jax.oracle.playbook import get_playbook, list_playbooks
+from powerzoo_jax.oracle.policies import BASELINES, evaluate_baseline
 from powerzoo_jax.oracle.table import FILE
-from powerzoo_jax.tasks import get_spec, list_tasks, make
-from powerzoo_jax.tasks.score import SEED, Evaluation, all_starts, normalized_score, seeded_starts
+from powerzoo_jax.tasks import get_spec, make
+from powerzoo_jax.tasks.score import (
+    SEED,
+    Evaluation,
+    all_starts,
+    episode_keys,
+    evaluate,
+    normalized_score,
+    seeded_starts,
+)
 
-SPLITS = ("train", "val", "test", "price_stress")
 REPEATS = 20  # of the random policy: the standard error of its mean is then below 1 % of the span to the oracle
 DIGITS = 6  # of the record
+COLUMNS = (*BASELINES, "bound", "gap", "score_of_rule")
 
 
 def reference(
@@ -41,9 +50,10 @@ def reference(
     date:        ISO date of the record; None takes today
     overrides:   task keywords, as for `make`
 
-    Returns random, rule, no_control, oracle [unit of the reward]; bound (no plan earns more); gap (bound less the
-    planned profit); score_of_rule, rule_share_of_oracle; per-channel mean costs; feasible; n, repeats, seeds, date,
-    data hashes and library version.
+    Returns random, oracle and every rule of the task's playbook [unit of the reward]; bound (no policy returns more),
+    kept_bound (no policy that keeps the physical limits returns more), gap (kept_bound less the planned return);
+    score_of_rule, rule_share_of_oracle; standard errors of the paired differences; per-channel mean costs and
+    violation rates; feasible; n, repeats, seeds, date, data hashes and library version.
     """
     # in float32 the oracle could round above its own bound, and later digits would differ between machines
     with jax.enable_x64(True):
@@ -53,23 +63,23 @@ def reference(
 
 def _measure(sim: Sim, n_episodes: int | None, seed: int, repeats: int, date: str | None) -> dict[str, Any]:
     draws = all_starts(sim) if n_episodes is None else seeded_starts(sim, n_episodes, seed)
-    solutions = solve_starts(sim, draws)
-    records = {name: evaluate_baseline(sim, name, draws=draws, seed=seed) for name in ("no_control", "rule")}
+    book, keys = get_playbook(sim.spec.id), episode_keys(seed, draws.load_row.shape[0])
+    plan = book.foresee(sim, draws, keys)
+    records = {name: evaluate_baseline(sim, name, draws=draws, seed=seed) for name in book.rules}
     records["random"] = evaluate_baseline(sim, "random", draws=_repeated(draws, repeats), seed=seed)
-    records["oracle"] = evaluate_plans(sim, np.stack([s.plan_mw for s in solutions]), draws, seed=seed)
-    bound = float(np.mean([s.bound for s in solutions]))
-    gap = float(np.mean([s.gap for s in solutions]))
-    means = {name: records[name].mean_reward for name in BASELINES}
+    records["oracle"] = evaluate(sim, plan.policy.act, draws=draws, seed=seed, carry=plan.policy.carry)
+    means = {name: records[name].mean_reward for name in book.names}
     return _rounded(
         {
             **means,
-            "bound": bound,
-            "gap": gap,
+            "bound": float(np.mean(plan.bound)),
+            "kept_bound": float(np.mean(plan.kept_bound)),
+            "gap": float(np.mean(plan.kept_bound - plan.objective)),
             "score_of_rule": normalized_score(means["rule"], means["random"], means["oracle"]),
             "rule_share_of_oracle": means["rule"] / means["oracle"] if means["oracle"] else None,
+            "standard_error": _standard_errors(records, repeats),
             **_facts(sim, records),
-            "n": len(solutions),
-            "n_integer": sum(s.integer for s in solutions),
+            "n": len(plan.objective),
             "repeats": repeats,
             "seed": seed,
             "date": date or datetime.date.today().isoformat(),
@@ -77,15 +87,28 @@ def _measure(sim: Sim, n_episodes: int | None, seed: int, repeats: int, date: st
     )
 
 
+def _standard_errors(records: dict[str, Evaluation], repeats: int) -> dict[str, float]:
+    """Of the mean difference between policies on the same episodes."""
+    by_day = {name: np.asarray(record.episode_rewards) for name, record in records.items()}
+    by_day["random"] = by_day["random"].reshape(repeats, -1).mean(axis=0)
+
+    def error(high: str, low: str) -> float:
+        gain = by_day[high] - by_day[low]
+        return float(gain.std(ddof=1) / np.sqrt(gain.size)) if gain.size > 1 else 0.0
+
+    return {"rule_over_random": error("rule", "random"), "oracle_over_rule": error("oracle", "rule")}
+
+
 def _facts(sim: Sim, records: dict[str, Evaluation]) -> dict[str, Any]:
     oracle = records["oracle"]
     return {
-        "unit": "$ per episode",
+        "unit": "$ per episode" if set(sim.spec.term_weights) == {1.0} else "reward per episode",
         "horizon_hours": sim.spec.horizon * sim.spec.dt_hours,
-        "mean_costs": {name: records[name].mean_costs_by_constraint for name in BASELINES},
-        "feasible": {name: records[name].feasible for name in BASELINES},
-        "min_voltage_pu": {name: records[name].metrics["min_voltage_pu"] for name in BASELINES},
-        "cycles": {name: records[name].metrics["cycles"] for name in BASELINES},
+        "mean_costs": {name: record.mean_costs_by_constraint for name, record in records.items()},
+        "violation_rate": {name: record.cost_violation_rate_by_constraint for name, record in records.items()},
+        "feasible": {name: record.feasible for name, record in records.items()},
+        "min_voltage_pu": {name: record.metrics["min_voltage_pu"] for name, record in records.items()},
+        "cycles": {name: record.metrics["cycles"] for name, record in records.items()},
         "dataset_hashes": oracle.dataset_hashes,
         "library_version": oracle.library_version,
     }
@@ -114,18 +137,17 @@ def write_table(records: dict[str, dict[str, dict[str, Any]]]) -> None:
 def main(arguments: Sequence[str] | None = None) -> int:
     """Print the reference returns of tasks and splits; with --write, store them in the shipped table."""
     parser = argparse.ArgumentParser(prog="python -m powerzoo_jax.oracle.reference", description=main.__doc__)
-    parser.add_argument("task", nargs="*", default=list(list_tasks()), help="task ids (default: all)")
-    parser.add_argument("--split", action="append", help=f"repeatable; default {', '.join(SPLITS)}")
+    parser.add_argument("task", nargs="*", default=list(list_playbooks()), help="task ids (default: all)")
+    parser.add_argument("--split", action="append", help="repeatable; default: all of the task")
     parser.add_argument("--write", action="store_true", help=f"store in {FILE.name}")
     chosen = parser.parse_args(arguments)
     records: dict[str, dict[str, dict[str, Any]]] = {}
-    print("\t".join(("task", "split", "n", *BASELINES, "bound", "rule/oracle", "score(rule)")))
+    print("\t".join(("task", "split", "n", *COLUMNS)))
     for task_id in chosen.task:
-        for split in chosen.split or SPLITS:
+        for split in chosen.split or get_playbook(task_id).splits:
             record = reference(task_id, split)
             records.setdefault(task_id, {})[split] = record
-            keys = (*BASELINES, "bound", "rule_share_of_oracle", "score_of_rule")
-            print("\t".join((task_id, split, str(record["n"]), *(f"{record[key]:.4f}" for key in keys))), flush=True)
+            print("\t".join((task_id, split, str(record["n"]), *(f"{record[key]:.4f}" for key in COLUMNS))), flush=True)
     if chosen.write:
         write_table(records)
         print(f"wrote {FILE.name}")

@@ -21,6 +21,7 @@ from powerzoo_jax.envs.draw import Draw, draw_episode
 from powerzoo_jax.envs.episode import Act, Totals, run_episodes
 
 SEED = 42  # first seed of the evaluation protocol
+STORING = ("storage", "vehicle")  # parameters with a state of charge, in the order of a Draw
 RESAMPLES = 2000  # of the bootstrap; its own error on a 95 % interval is then about 1 % of the width
 
 
@@ -91,10 +92,10 @@ def all_starts(sim: Sim) -> Draw:
     Raises ValueError for a stacked Sim.
     """
     _refuse_stacked(sim)
-    starts, fleet = sim.params.starts, sim.params.storage
+    starts, (low, high) = sim.params.starts, _soc_range(sim)
     row = np.arange(int(starts.n_start))
     pair = row % np.asarray(starts.pair_count)[row]
-    soc = (fleet.soc_low + fleet.soc_high) / 2
+    soc = (low + high) / 2
     return Draw(
         load_row=starts.load_row[row],
         price_row=starts.price_row[row, pair],
@@ -107,11 +108,16 @@ def seeded_starts(sim: Sim, n_episodes: int, seed: int = SEED) -> Draw:
     _refuse_stacked(sim)
     if n_episodes < 1:
         raise ValueError(f"n_episodes = {n_episodes} must be at least 1; None takes every eligible start once.")
-    params = sim.params
-    fleet = params.storage
-    return jax.vmap(lambda key: draw_episode(key, params.starts, fleet.soc_low, fleet.soc_high))(
-        _keys(seed, n_episodes)
-    )
+    starts, (low, high) = sim.params.starts, _soc_range(sim)
+    return jax.vmap(lambda key: draw_episode(key, starts, low, high))(episode_keys(seed, n_episodes))
+
+
+def _soc_range(sim: Sim) -> tuple[Array, Array]:
+    """Ranges (S,), (S,) of initial states of charge, of storage and then of vehicles."""
+    stacks = [stack for kind in STORING if (stack := getattr(sim.params, kind, None)) is not None]
+    nothing = jnp.zeros((0,), sim.spaces()[0].low.dtype)  # type: ignore[union-attr]
+    low = jnp.concatenate([nothing, *(stack.soc_low for stack in stacks)])
+    return low, jnp.concatenate([nothing, *(stack.soc_high for stack in stacks)])
 
 
 def evaluate(
@@ -139,7 +145,7 @@ def evaluate(
         draws = all_starts(sim) if n_episodes is None else seeded_starts(sim, n_episodes, seed)
     _refuse_stacked(sim)
     count = draws.load_row.shape[0]
-    totals = run_episodes(sim, act, _keys(seed, count), draws, carry)
+    totals = run_episodes(sim, act, episode_keys(seed, count), draws, carry)
     return _record(sim, jax.tree.map(lambda x: np.asarray(x, np.float64), totals), seed, anchors)
 
 
@@ -189,13 +195,13 @@ def _record(sim: Sim, totals: Totals, seed: int, anchors: tuple[float, float] | 
 
 def _metrics(sim: Sim, totals: Totals) -> dict[str, float | None]:
     lowest = float(np.min(totals.v_min_pu))
-    fleet = sim.params.storage
-    capacity = float(np.sum(np.where(fleet.mask, fleet.capacity_mwh, 0.0)))
+    stacks = [stack for kind in STORING if (stack := getattr(sim.params, kind, None)) is not None]
+    capacity = sum(float(np.sum(np.where(stack.mask, stack.capacity_mwh, 0.0))) for stack in stacks)
     terms = np.asarray(totals.terms).mean(axis=(0, 1))
     return {
         "min_voltage_pu": lowest if np.isfinite(lowest) else None,
         # an equivalent full cycle charges and discharges the rated capacity once
-        "cycles": float(np.mean(totals.throughput_mwh)) / (2 * capacity),
+        "cycles": float(np.mean(totals.throughput_mwh)) / (2 * capacity) if capacity else None,
         **{name: float(x) for name, x in zip(sim.spec.term_names, terms, strict=True)},
     }
 
@@ -215,7 +221,8 @@ def _dataset_hashes(spec: TaskSpec) -> dict[str, str]:
     return {name: get_info(name).sha256 for name in names}
 
 
-def _keys(seed: int, count: int) -> Array:
+def episode_keys(seed: int, count: int) -> Array:
+    """Keys of the episodes of seeds seed .. seed + count - 1, (B,)."""
     return jax.vmap(jax.random.key)(jnp.arange(seed, seed + count))
 
 

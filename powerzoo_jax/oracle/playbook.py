@@ -1,0 +1,109 @@
+"""What stands beside a learner on each task: its rules and its oracle, found by the id of the task."""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+import jax.numpy as jnp
+import numpy as np
+from jax import Array
+
+from powerzoo_jax.base.errors import unknown
+from powerzoo_jax.envs.core import Sim
+from powerzoo_jax.envs.draw import Draw
+from powerzoo_jax.envs.episode import Act
+
+
+class Policy(NamedTuple):
+    """What `tasks.score.evaluate` plays: an Act, and its initial carry with leading axis B (() where it has none)."""
+
+    act: Act
+    carry: Any = ()
+
+
+class Foresight(NamedTuple):
+    """Plans made with the whole episode known, and what is known of them; (B,) each, in the unit of the return.
+
+    policy:      follows the plans
+    objective:   return that the planner expects
+    bound:       no policy whatsoever returns more on the episode
+    kept_bound:  no policy that keeps the physical limits of the episode returns more; equal to `bound` where the task
+                 has no limits beside its money
+    """
+
+    policy: Policy
+    objective: np.ndarray
+    bound: np.ndarray
+    kept_bound: np.ndarray
+
+
+Choose = Callable[[Sim, Draw, Array], Policy]
+"""(sim, draws (B,), keys (B,)) -> policy for these episodes"""
+
+
+@dataclass(frozen=True)
+class Playbook:
+    """Reference policies of a task.
+
+    rules:    by name; "no_control" and "rule" (the one that scores are compared with) are always among them
+    foresee:  the oracle
+    """
+
+    rules: Mapping[str, Choose]
+    foresee: Callable[[Sim, Draw, Array], Foresight]
+    splits: tuple[str, ...] = field(default=("train", "val", "test"))
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Names of all policies: random first, the oracle last."""
+        return ("random", *self.rules, "oracle")
+
+
+class PlanCarry(NamedTuple):
+    """Carry of `plan_act`: the step and the actions (T, A, U) of the episode."""
+
+    t: Array
+    action: Array
+
+
+def plan_act(carry: PlanCarry, obs: Array, key: Array) -> tuple[PlanCarry, Array]:
+    """Follow a plan made before the episode; the observation is not looked at."""
+    del obs, key
+    return PlanCarry(carry.t + 1, carry.action), carry.action[carry.t]
+
+
+def follow(sim: Sim, actions: np.ndarray) -> Policy:
+    """Policy that plays kernel actions (B, T, A, U)."""
+    dtype = sim.spaces()[1].low.dtype  # type: ignore[union-attr]
+    return Policy(plan_act, PlanCarry(jnp.zeros(len(actions), jnp.int32), jnp.asarray(np.asarray(actions, dtype))))
+
+
+_BOOKS: dict[str, str] = {
+    "battery_arbitrage": "powerzoo_jax.oracle.policies:BATTERY",
+    "dc_microgrid": "powerzoo_jax.oracle.microgrid:MICROGRID",
+    "dc_microgrid_safe": "powerzoo_jax.oracle.microgrid:MICROGRID",
+}
+
+
+def register_playbook(task_id: str, where: str) -> None:
+    """Give a task its playbook, "module:NAME". Raises ValueError for a second one."""
+    if task_id in _BOOKS:
+        raise ValueError(f"task {task_id!r} has a playbook already, {_BOOKS[task_id]}.")
+    _BOOKS[task_id] = where
+
+
+def get_playbook(task_id: str) -> Playbook:
+    """Playbook of a task. Raises ValueError for a task without one, naming the nearest that has."""
+    if task_id not in _BOOKS:
+        raise ValueError(f"no reference policies: {unknown('task', task_id, _BOOKS)}")
+    module, name = _BOOKS[task_id].split(":")
+    book: Playbook = getattr(importlib.import_module(module), name)
+    return book
+
+
+def list_playbooks() -> tuple[str, ...]:
+    """Ids of the tasks that have a playbook, sorted."""
+    return tuple(sorted(_BOOKS))
