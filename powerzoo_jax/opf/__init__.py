@@ -43,3 +43,8 @@ from powerzoo_jax.opf.qp import solve_qp as solve_qp
 from powerzoo_jax.opf.result import EXPLAIN_OPF as EXPLAIN_OPF
 from powerzoo_jax.opf.result import OpfStatus as OpfStatus
 from powerzoo_jax.opf.screening import binding_rows as binding_rows
+from powerzoo_jax.opf.secure import SecureFactors as SecureFactors
+from powerzoo_jax.opf.secure import SecureResult as SecureResult
+from powerzoo_jax.opf.secure import prepare_secure_dc_opf as prepare_secure_dc_opf
+from powerzoo_jax.opf.secure import secure_dc_opf as secure_dc_opf
+from powerzoo_jax.opf.secure import secure_programme as secure_programme
