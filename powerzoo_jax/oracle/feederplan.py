@@ -14,7 +14,7 @@ import numpy as np
 from powerzoo_jax.base.errors import SolverError
 from powerzoo_jax.oracle.feedercuts import Cuts
 from powerzoo_jax.oracle.feederproblem import FeederProblem, SetPoints, largest_injection
-from powerzoo_jax.oracle.feederprogram import FeederProgram, Linear
+from powerzoo_jax.oracle.feederprogram import FeederProgram, Linear, idle_points
 from powerzoo_jax.oracle.feederrun import Outcome, limit_price, run
 from powerzoo_jax.oracle.network import Reach, reach_of
 
@@ -92,7 +92,7 @@ def _improve(problem: FeederProblem, prices: tuple[float, float], rounds: int) -
     def worth(out: Outcome) -> float:
         return out.money_usd - (0.0 if free else out.broken_usd)
 
-    out = run(problem, program.set_points(program.idle()))
+    out = run(problem, idle_points(problem))
     while count < rounds:
         count += 1
         cuts.add(out, keep_voltage=not free)

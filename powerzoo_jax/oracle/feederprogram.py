@@ -116,13 +116,6 @@ class FeederProgram:
             high=np.concatenate(self._high),
         )
 
-    def idle(self) -> np.ndarray:
-        """Columns with every device at rest and nothing curtailed."""
-        x = np.zeros(self.width)
-        if "plant" in self.column:
-            x[self.column["plant"]] = np.concatenate(self._high)[self.column["plant"]]
-        return x
-
     def set_points(self, x: np.ndarray) -> SetPoints:
         """What a solution asks of the devices; simultaneous charge and discharge are netted."""
         steps = self.problem.horizon
@@ -256,3 +249,22 @@ class FeederProgram:
         before, first = self.column["v_energy"][np.maximum(t - 1, 0), v], t == 0
         expected = units.need[v] * size[v] + driven[t, v] - np.where(first, units.soc_start[v] * size[v], 0.0)
         self.upper.add(-expected, (before, np.where(first, 0.0, -1.0)), (bought[t, v], -1.0), (short, -1.0))
+
+
+def idle_points(problem: FeederProblem) -> SetPoints:
+    """Every device at rest, nothing curtailed."""
+    steps = problem.horizon
+
+    def none(units: Any) -> np.ndarray:
+        return np.zeros((steps, 0 if units is None else len(units.node)))
+
+    plants = none(problem.plants) if problem.plants is None else problem.plants.available_mw
+    return SetPoints(
+        storage_mw=none(problem.storage),
+        storage_mvar=none(problem.storage),
+        plant_mw=plants,
+        plant_mvar=np.zeros_like(plants),
+        shed_mw=none(problem.flex),
+        defer_mw=none(problem.flex),
+        vehicle_mw=none(problem.vehicles),
+    )

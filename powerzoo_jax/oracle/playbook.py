@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import importlib
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import jax.numpy as jnp
@@ -15,6 +15,7 @@ from powerzoo_jax.base.errors import unknown
 from powerzoo_jax.envs.core import Sim
 from powerzoo_jax.envs.draw import Draw
 from powerzoo_jax.envs.episode import Act
+from powerzoo_jax.tasks import list_tasks
 
 
 class Policy(NamedTuple):
@@ -48,13 +49,18 @@ Choose = Callable[[Sim, Draw, Array], Policy]
 class Playbook:
     """Reference policies of a task.
 
-    rules:    by name; "no_control" and "rule" (the one that scores are compared with) are always among them
-    foresee:  the oracle
+    rules:      by name; "no_control" and "rule" (the one that scores are compared with) are always among them
+    foresee:    the oracle
+    splits:     that the shipped table covers
+    violating:  policy that must break a budget, or the constraint would be idle
+    safe:       rule that must keep every budget with a margin
     """
 
     rules: Mapping[str, Choose]
     foresee: Callable[[Sim, Draw, Array], Foresight]
-    splits: tuple[str, ...] = field(default=("train", "val", "test"))
+    splits: tuple[str, ...] = ("train", "val", "test")
+    violating: str = "random"
+    safe: str = "rule"
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -83,6 +89,10 @@ def follow(sim: Sim, actions: np.ndarray) -> Policy:
 
 _BOOKS: dict[str, str] = {
     "battery_arbitrage": "powerzoo_jax.oracle.policies:BATTERY",
+    "marl_der_arbitrage": "powerzoo_jax.oracle.feederbook:ARBITRAGE",
+    "dso": "powerzoo_jax.oracle.feederbook:DSO",
+    "marl_ders_benchmark": "powerzoo_jax.oracle.feederbook:DERS",
+    "marl_ev_v2g": "powerzoo_jax.oracle.feederbook:VEHICLES",
     "dc_microgrid": "powerzoo_jax.oracle.microgrid:MICROGRID",
     "dc_microgrid_safe": "powerzoo_jax.oracle.microgrid:MICROGRID",
 }
@@ -105,5 +115,5 @@ def get_playbook(task_id: str) -> Playbook:
 
 
 def list_playbooks() -> tuple[str, ...]:
-    """Ids of the tasks that have a playbook, sorted."""
-    return tuple(sorted(_BOOKS))
+    """Ids of the registered tasks that have a playbook, sorted."""
+    return tuple(sorted(set(_BOOKS) & set(list_tasks())))

@@ -70,9 +70,14 @@ def rule_plan(problem: Problem) -> np.ndarray:
     cheap = at or below the 25th percentile of that day's hourly prices, dear = at or above the 75th
     (linear interpolation); a day with one price stays idle. Days count from the start of the episode.
     """
-    price = problem.price_per_mwh
-    per_hour = max(1, round(1 / problem.dt_hours))
-    per_day = max(1, round(HOURS_PER_DAY / problem.dt_hours))
+    signal = quantile_signal(problem.price_per_mwh, problem.dt_hours)
+    return play(problem, signal[:, None] * problem.power_mw).p_mw
+
+
+def quantile_signal(price: np.ndarray, dt_hours: float) -> np.ndarray:
+    """+1 in the dear steps of each day, -1 in the cheap ones, 0 between; price and result (T,)."""
+    per_hour = max(1, round(1 / dt_hours))
+    per_day = max(1, round(HOURS_PER_DAY / dt_hours))
     signal = np.zeros(len(price))
     for first in range(0, len(price), per_day):
         day = price[first : first + per_day]
@@ -81,7 +86,7 @@ def rule_plan(problem: Problem) -> np.ndarray:
         low, high = np.percentile(hourly, [CHEAP, DEAR])
         spread = np.repeat(hourly, per_hour)[: len(day)]
         signal[first : first + per_day] = np.where(low == high, 0, (spread >= high) * 1.0 - (spread <= low) * 1.0)
-    return play(problem, signal[:, None] * problem.power_mw).p_mw
+    return signal
 
 
 def solve_starts(sim: Sim, draws: Draw) -> list[Solution]:

@@ -1,0 +1,103 @@
+"""Playbooks of the feeder tasks: their rules, and the planner executed in the environment."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import numpy as np
+from jax import Array
+
+from powerzoo_jax.base.tree import take
+from powerzoo_jax.envs.core import Sim
+from powerzoo_jax.envs.draw import Draw
+from powerzoo_jax.oracle import rules
+from powerzoo_jax.oracle.feederepisode import action_batch, build_feeder_problem
+from powerzoo_jax.oracle.feederplan import FeederPlan, plan_feeder
+from powerzoo_jax.oracle.feederproblem import FeederProblem, SetPoints, play_devices
+from powerzoo_jax.oracle.feederprogram import idle_points
+from powerzoo_jax.oracle.feederrun import run
+from powerzoo_jax.oracle.playbook import Foresight, Playbook, Policy, follow
+from powerzoo_jax.oracle.policies import no_control, quantile_signal
+
+GUARD_PU = 0.025  # what charging takes from the lowest voltage at most: so far above the limit the rule charges
+
+
+def feeder_problems(sim: Sim, draws: Draw, keys: Array) -> list[FeederProblem]:
+    """The planner's problem of every drawn episode."""
+    return [build_feeder_problem(sim, take(draws, i), keys[i]) for i in range(draws.load_row.shape[0])]
+
+
+def foresee(sim: Sim, draws: Draw, keys: Array) -> Foresight:
+    """Plan every drawn episode and follow the plans."""
+    problems = feeder_problems(sim, draws, keys)
+    plans: list[FeederPlan] = [plan_feeder(problem) for problem in problems]
+    return Foresight(
+        policy=follow(sim, action_batch(sim, problems, [plan.points for plan in plans])),
+        objective=np.array([plan.objective for plan in plans]),
+        bound=np.array([plan.bound for plan in plans]),
+        kept_bound=np.array([plan.kept_bound for plan in plans]),
+    )
+
+
+def price_quantiles(sim: Sim, draws: Draw, keys: Array) -> Policy:
+    """Trade by the day-ahead prices alone: charge in a day's cheapest quarter of hours, discharge in its dearest."""
+    problems = feeder_problems(sim, draws, keys)
+    return follow(
+        sim, action_batch(sim, problems, [_traded(p, quantile_signal(p.price_per_mwh, p.dt_hours)) for p in problems])
+    )
+
+
+def guarded_quantiles(sim: Sim, draws: Draw, keys: Array) -> Policy:
+    """The same with a guard on the scheduled voltage: see `guarded_signal`."""
+    problems = feeder_problems(sim, draws, keys)
+    return follow(sim, action_batch(sim, problems, [_traded(p, guarded_signal(p)) for p in problems]))
+
+
+def guarded_signal(problem: FeederProblem) -> np.ndarray:
+    """Charge and discharge by price, but discharge where idle devices would leave the band, and save for it; (T,).
+
+    Until the last such step of the episode nothing is sold, so that what the feeder needs is in store.
+    """
+    lowest = np.abs(run(problem, idle_points(problem)).solved.v).min(axis=1)
+    signal = quantile_signal(problem.price_per_mwh, problem.dt_hours)
+    stressed = np.flatnonzero(lowest < problem.v_min)
+    if stressed.size:
+        signal[: stressed[-1]] = np.minimum(signal[: stressed[-1]], 0.0)
+        signal[stressed] = 1.0
+    return np.where((lowest < problem.v_min + GUARD_PU) & (signal < 0), 0.0, signal)
+
+
+def _traded(problem: FeederProblem, signal: np.ndarray) -> SetPoints:
+    """Full power of all batteries by a signal in [-1, 1], as far as their stores allow."""
+    assert problem.storage is not None
+    asked = dataclasses.replace(idle_points(problem), storage_mw=signal[:, None] * problem.storage.power_mw)
+    return play_devices(problem, asked).points
+
+
+ARBITRAGE = Playbook(
+    rules={"no_control": no_control, "rule": guarded_quantiles, "price_only": price_quantiles},
+    foresee=foresee,
+    splits=("train", "val", "test", "price_stress"),
+    violating="no_control",
+)
+
+DSO = Playbook(
+    rules={"no_control": no_control, "rule": rules.droop, "time_of_use": rules.time_of_use},
+    foresee=foresee,
+    splits=("train", "val", "test", "summer_ood", "zone_holdout"),
+    violating="no_control",
+)
+
+DERS = Playbook(
+    rules={"no_control": no_control, "rule": rules.volt_support},
+    foresee=foresee,
+    splits=("train", "val", "test", "load_stress", "pv_penetration_shift", "voltage_tightening"),
+    violating="no_control",
+)
+
+VEHICLES = Playbook(
+    rules={"no_control": no_control, "rule": rules.charge_at_once, "price_aware": rules.price_aware},
+    foresee=foresee,
+    splits=("train", "val", "test", "price_stress"),
+    violating="no_control",
+)
