@@ -60,9 +60,9 @@ def rotate(e: Array, zeta: Array) -> Array:
 
 
 def largest(x: Array) -> Array:
-    """Largest magnitude of each lane, (N, 2, B) -> (B,); infinite for a lane of NaN, which a maximum may pass over."""
-    size = jnp.max(jnp.abs(x), (0, 1))
-    return jnp.where(size >= 0, size, jnp.inf)
+    """Largest magnitude of each lane, (N, 2, B) -> (B,); infinite for a lane with a NaN, which a maximum may pass over."""
+    size = jnp.abs(x)
+    return jnp.max(jnp.where(size < jnp.inf, size, jnp.inf), (0, 1))
 
 
 def turn(e: Array, zeta: Array) -> Array:
