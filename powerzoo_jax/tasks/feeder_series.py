@@ -25,6 +25,7 @@ class Extra:
     shapes:          load signals beside `load_column`
     plants:          signal of each plant, over its largest value
     price_floor:     prices are raised to this in money, not in the signal that is shown
+    price_fixed:     one price in money, the same at every step
     """
 
     forecast_steps: int | None = None
@@ -33,6 +34,7 @@ class Extra:
     shapes: tuple[str, ...] = ()
     plants: tuple[str, ...] = ()
     price_floor: float | None = None
+    price_fixed: float | None = None
 
 
 def build_series(
@@ -69,6 +71,8 @@ def build_series(
     columns += [_availability(settings, signal, minutes)[:, None] for signal in extra.plants]
     if extra.price_floor is not None:
         first.price_rows[:, 0] = np.maximum(first.price_rows[:, 0], extra.price_floor)
+    if extra.price_fixed is not None:
+        first.price_rows[:, 0] = extra.price_fixed
     return first, Columns(tuple(names)), np.concatenate(columns, axis=1)
 
 

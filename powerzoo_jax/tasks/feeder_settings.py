@@ -1,4 +1,4 @@
-"""Keywords of feeder tasks: what each means, how defaults, tightness, split and caller merge, and what is refused."""
+"""Keywords of feeder tasks: what each means, how they merge, and what is refused."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from typing import Any, TypeVar
 from powerzoo_jax.base.errors import unknown
 from powerzoo_jax.base.types import TaskSpec
 from powerzoo_jax.data import Series, list_datasets, load_dataset
+from powerzoo_jax.tasks.variants import Tightness, Variants
 
 SOURCES = ("load_set", "price_set")
 
@@ -127,3 +128,11 @@ def _check_ranges(spec: TaskSpec, settings: FeederSettings) -> None:
         value = getattr(settings, name, None)
         if value is not None and (value != int(value) or value < 1):
             raise ValueError(f"{spec.id}: {name} = {value} must be a whole number of at least 1.")
+
+
+def chosen_tightness(spec: TaskSpec, variants: Variants, overrides: dict[str, Any]) -> Tightness:
+    """Budgets and limits of the tightness that the caller or the catalog names; those of the spec without any."""
+    if not variants.tightness:
+        return Tightness(spec.cost_budget)
+    name = (dict(spec.overrides) | overrides).get("constraint_tightness", "standard")
+    return variants.tight(name)
