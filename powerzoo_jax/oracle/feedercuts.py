@@ -8,10 +8,12 @@ from typing import Any
 import numpy as np
 
 from powerzoo_jax.oracle.feederprogram import FeederProgram, Linear
-from powerzoo_jax.oracle.feederrun import Outcome
-from powerzoo_jax.oracle.network import Reach, Tangent, loss_tangents, voltage_tangents
+from powerzoo_jax.oracle.feederrun import Outcome, excess_mva
+from powerzoo_jax.oracle.network import Reach, Tangent, loading_tangents, loss_tangents, voltage_tangents
 
 BACK_OFF_PU = 2e-5  # kept from the band, so that a plan rounded to float32 stays inside
+BACK_OFF_MVA = 1e-3  # the same for ratings
+MOST_MVA = 1e3  # of an overload: bounds have to be finite
 
 
 class Cuts:
@@ -22,27 +24,31 @@ class Cuts:
         self.rows: list[Any] = []
         self.most: list[np.ndarray] = []
         self.spare: list[np.ndarray] = []  # what a bound adds to `most`: error of the plane, and the back-off
-        self.slack: dict[tuple[int, int, int], int] = {}
+        self.slack: dict[tuple[str, int, int], int] = {}
 
-    def add(self, out: Outcome, keep_voltage: bool) -> None:
-        """Tangents at a played plan: losses of every step that pays for them, voltages that leave the band."""
-        problem = self.program.problem
-        if problem.loss_per_mwh.any():
-            step = np.arange(problem.horizon)
-            tangent = loss_tangents(problem.network, out.solved, self.reach)
-            scaled = Tangent(*(problem.network.base_mva * x for x in tangent))
-            zero = np.zeros(problem.horizon)
-            self._rows(out, scaled, step, 1.0, self.program.column["loss"], zero, zero)
-        if keep_voltage:
-            self._voltages(out)
+    def add(self, out: Outcome, keep_limits: bool) -> None:
+        """Tangents at a played plan: losses of every step where they are paid for, and limits that it breaks."""
+        problem, base = self.program.problem, self.program.problem.network.base_mva
+        if (problem.loss_per_mwh > 0).any():
+            step, zero = np.arange(problem.horizon), np.zeros(problem.horizon)
+            tangent = Tangent(*(base * x for x in loss_tangents(problem.network, out.solved, self.reach)))
+            self._rows(out, tangent, step, 1.0, self.program.column["loss"], zero, zero)
+        if not keep_limits:
+            return
+        step, node = np.nonzero(excess_mva(problem, out.solved) > -BACK_OFF_MVA)
+        if step.size:
+            loading = loading_tangents(problem.network, out.solved, self.reach, step, node)
+            assert problem.rate_mva is not None
+            most, spare = problem.rate_mva[node] - BACK_OFF_MVA, np.full(step.size, BACK_OFF_MVA)
+            slack = self._slacks("rating", step, node, MOST_MVA, self.program.prices.rating)
+            self._rows(out, Tangent(*(base * x for x in loading)), step, 1.0, slack, most, spare)
+        self._voltages(out)
 
     def _voltages(self, out: Outcome) -> None:
         problem = self.program.problem
         size = np.abs(out.solved.v)
-        for side, outside, edge in (
-            (-1.0, size < problem.v_min + BACK_OFF_PU, problem.v_min + BACK_OFF_PU),
-            (1.0, size > problem.v_max - BACK_OFF_PU, problem.v_max - BACK_OFF_PU),
-        ):
+        low, high = problem.v_min + BACK_OFF_PU, problem.v_max - BACK_OFF_PU
+        for side, outside, edge, name in ((-1.0, size < low, low, "low"), (1.0, size > high, high, "high")):
             step, node = np.nonzero(outside)
             if not step.size:
                 continue
@@ -51,13 +57,15 @@ class Cuts:
             if side > 0:
                 tangent = tangent._replace(error=np.full(step.size, np.inf))
             spare = np.full(step.size, BACK_OFF_PU)
-            self._rows(out, tangent, step, side, self._slacks(side, step, node), np.full(step.size, edge), spare)
+            slack = self._slacks(name, step, node, 1.0, self.program.prices.band)
+            self._rows(out, tangent, step, side, slack, np.full(step.size, edge), spare)
 
-    def _slacks(self, side: float, step: np.ndarray, node: np.ndarray) -> np.ndarray:
-        keys = [(int(side), int(t), int(k)) for t, k in zip(step, node, strict=True)]
+    def _slacks(self, name: str, step: np.ndarray, node: np.ndarray, most: float, price: float) -> np.ndarray:
+        """Columns of what the limit `name` is broken by, one for each pair of step and node."""
+        keys = [(name, int(t), int(k)) for t, k in zip(step, node, strict=True)]
         fresh = [key for key in keys if key not in self.slack]
         if fresh:
-            columns = self.program.new(f"slack{len(self.slack)}", np.zeros(len(fresh)), 1.0, self.program.band_price)
+            columns = self.program.new(f"slack{len(self.slack)}", np.zeros(len(fresh)), most, price)
             self.slack.update(zip(fresh, columns.tolist(), strict=True))
         return np.array([self.slack[key] for key in keys])
 

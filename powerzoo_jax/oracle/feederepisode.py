@@ -61,6 +61,7 @@ def build_feeder_problem(sim: Sim, drawn: Draw, key: Array) -> FeederProblem:
         v_min=float(np.max(_host(params.grid.v_min))),
         v_max=float(np.min(_host(params.grid.v_max))),
         dt_hours=spec.dt_hours,
+        rate_mva=_ratings(params, network) if env.rated else None,
         scale=spec.term_weights[0] * (1.0 if env.pooling == "sum" else 1.0 / env.dims.agent),
         storage=_storage(sim, state, network),
         plants=_plants(sim, rows, prices[:, PRICE], network),
@@ -100,19 +101,36 @@ def _host(values: Any) -> np.ndarray:
     return np.asarray(values, np.float64)
 
 
+def _root(params: Any) -> int:
+    """Position of the slack bus: the one that is neither idle nor active."""
+    root = ~np.asarray(params.factors.idle)
+    root[np.asarray(params.factors.active)] = False
+    return int(np.flatnonzero(root)[0])
+
+
 def _network(params: Any) -> RadialNetwork:
     grid, factors = params.grid, params.factors
-    root = ~np.asarray(factors.idle)
-    root[np.asarray(factors.active)] = False
     return tree_network(
         grid.n_bus,
         (np.asarray(grid.from_bus), np.asarray(grid.to_bus)),
         np.asarray(grid.branch_mask),
         (np.asarray(factors.r_pu), np.asarray(factors.x_pu)),
-        int(np.flatnonzero(root)[0]),
+        _root(params),
         float(factors.v_slack),
         float(grid.base_mva),
     )
+
+
+def _ratings(params: Any, network: RadialNetwork) -> np.ndarray:
+    """Rating of the branch that leads to each node, (M,) [MVA]."""
+    ends = np.stack([np.asarray(params.grid.from_bus), np.asarray(params.grid.to_bus)])
+    up = np.where(network.up >= 0, network.bus[network.up], _root(params))
+    rates = _host(params.grid.rate) * network.base_mva
+    rating = np.zeros(network.bus.size)
+    for node, pair in enumerate(zip(up, network.bus, strict=True)):
+        joins = np.all(np.sort(ends, axis=0) == np.sort(pair)[:, None], axis=0) & np.asarray(params.grid.branch_mask)
+        rating[node] = rates[joins].max()
+    return rating
 
 
 def _levels(columns: Any, rows: np.ndarray) -> np.ndarray:

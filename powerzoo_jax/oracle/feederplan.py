@@ -15,7 +15,7 @@ from powerzoo_jax.base.errors import SolverError
 from powerzoo_jax.oracle.feedercuts import Cuts
 from powerzoo_jax.oracle.feederproblem import FeederProblem, SetPoints, largest_injection
 from powerzoo_jax.oracle.feederprogram import FeederProgram, Linear, idle_points
-from powerzoo_jax.oracle.feederrun import Outcome, limit_price, run
+from powerzoo_jax.oracle.feederrun import FREE, Outcome, Prices, limit_prices, run
 from powerzoo_jax.oracle.network import Reach, reach_of
 
 ROUNDS = 40
@@ -29,19 +29,21 @@ class FeederPlan:
 
     points:       set-points as delivered
     objective:    return of the plan, with the exact power flow
-    violation_pu: what the plan leaves of band violations, summed over buses and steps
-    bound:        no policy whatsoever returns more (None where not asked for)
-    kept_bound:   no policy that keeps voltage band and departure levels returns more; more exactly, no policy's
-                  return less its broken limits at the planner's prices
+    violation_pu, overload_mva, missed_mwh: what the plan breaks, summed over the episode
+    broken:       the same at the planner's prices
+    bound:        no policy whatsoever returns more
+    kept_bound:   no policy that keeps voltage band, ratings and departure levels returns more; more exactly, no
+                  policy's return less its broken limits at the planner's prices
     rounds:       linear programmes solved
     """
 
     points: SetPoints
     objective: float
     violation_pu: float
+    overload_mva: float
     missed_mwh: float
     broken: float
-    bound: float | None
+    bound: float
     kept_bound: float
     rounds: int
 
@@ -56,13 +58,14 @@ def plan_feeder(problem: FeederProblem, *, rounds: int = ROUNDS) -> FeederPlan:
 
     Raises SolverError when HiGHS or the power flow of a plan fails.
     """
-    kept = _improve(problem, limit_price(problem), rounds)
-    free = _improve(problem, (0.0, 0.0), rounds) if kept.limited else kept
+    kept = _improve(problem, limit_prices(problem), rounds)
+    free = _improve(problem, FREE, rounds) if kept.limited else kept
     out, scale = kept.best, problem.scale
     return FeederPlan(
         points=out.points,
         objective=scale * out.money_usd,
         violation_pu=out.violation_pu,
+        overload_mva=out.overload_mva,
         missed_mwh=out.missed_mwh,
         broken=scale * out.broken_usd,
         bound=scale * free.bound_usd,
@@ -80,14 +83,14 @@ class _Improved(NamedTuple):
     limited: bool
 
 
-def _improve(problem: FeederProblem, prices: tuple[float, float], rounds: int) -> _Improved:
+def _improve(problem: FeederProblem, prices: Prices, rounds: int) -> _Improved:
     """Solve, play, add tangents, until no plan can be much better than the best one played."""
     reach = reach_of(problem.network, largest_injection(problem) / problem.network.base_mva)
     most_loss = _most_loss(problem, reach)
     windfall = problem.dt_hours * np.maximum(-problem.loss_per_mwh, 0)
-    program = FeederProgram(problem, band_price=prices[0], need_price=prices[1], most_loss=most_loss)
+    program = FeederProgram(problem, prices=prices, most_loss=most_loss)
     cuts, bound, best, count = Cuts(program, reach), np.inf, None, 0
-    free = not any(prices)
+    free = prices == FREE
 
     def worth(out: Outcome) -> float:
         return out.money_usd - (0.0 if free else out.broken_usd)
@@ -95,7 +98,7 @@ def _improve(problem: FeederProblem, prices: tuple[float, float], rounds: int) -
     out = run(problem, idle_points(problem))
     while count < rounds:
         count += 1
-        cuts.add(out, keep_voltage=not free)
+        cuts.add(out, keep_limits=not free)
         linear = program.linear(*cuts.matrix())
         result = solve_linear(linear)
         relaxed, dual = cuts.relaxed(linear, np.asarray(result.ineqlin.marginals))

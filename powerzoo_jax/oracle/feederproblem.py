@@ -100,6 +100,7 @@ class FeederProblem:
     price_per_mwh, loss_per_mwh: (T,)  [$/MWh]  of device energy and of network losses
     mean_price_per_mwh:  [$/MWh]  what a change of stored energy is settled at
     v_min, v_max:        [pu]  band of every bus
+    rate_mva:            (M,)  [MVA]  rating of the branch to each node, 0 = unlimited; None = all unlimited
     scale:               reward per $ of this money
     """
 
@@ -113,6 +114,7 @@ class FeederProblem:
     v_max: float
     dt_hours: float
     scale: float = 1.0
+    rate_mva: np.ndarray | None = None
     storage: StorageUnits | None = None
     plants: PlantUnits | None = None
     flex: FlexUnits | None = None

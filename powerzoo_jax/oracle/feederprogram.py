@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from powerzoo_jax.oracle.feederproblem import FeederProblem, FlexUnits, SetPoints, StorageUnits, VehicleUnits
+from powerzoo_jax.oracle.feederrun import Prices
 
 CIRCLE = 24  # tangents of an inverter circle: what they add to its area is 0.6 %, and playing the plan removes it
 
@@ -64,8 +65,8 @@ class FeederProgram:
     loss: (T,) columns [MW];  prices of broken limits are in the cost, so `cost @ x` is minus the priced return
     """
 
-    def __init__(self, problem: FeederProblem, *, band_price: float, need_price: float, most_loss: np.ndarray) -> None:
-        self.problem, self.band_price, self.need_price = problem, band_price, need_price
+    def __init__(self, problem: FeederProblem, *, prices: Prices, most_loss: np.ndarray) -> None:
+        self.problem, self.prices = problem, prices
         self._low: list[np.ndarray] = []
         self._high: list[np.ndarray] = []
         self._cost: list[np.ndarray] = []
@@ -239,12 +240,12 @@ class FeederProgram:
         """Relaxed: energy may be bought en route although the battery still has some."""
         driven, size = units.driven_mwh, units.capacity_mwh
         self._cell("v_", units, units.charge_mw * units.home, units.discharge_mw * units.home)
-        bought = self.new("v_unmet", np.zeros_like(driven), driven, units.unmet_per_mwh + self.need_price)
+        bought = self.new("v_unmet", np.zeros_like(driven), driven, units.unmet_per_mwh + self.prices.need)
         right = -driven.copy()
         right[0] += units.soc_start * size
         self._balance("v_", units, right, (bought, -1.0))
         t, v = np.nonzero(units.departs)
-        short = self.new("v_short", np.zeros(t.size), units.need[v] * size[v], self.need_price)
+        short = self.new("v_short", np.zeros(t.size), units.need[v] * size[v], self.prices.need)
         # after the arrival and before any charging of the step: what was stored, less what was driven
         before, first = self.column["v_energy"][np.maximum(t - 1, 0), v], t == 0
         expected = units.need[v] * size[v] + driven[t, v] - np.where(first, units.soc_start[v] * size[v], 0.0)

@@ -6,17 +6,31 @@ from typing import NamedTuple
 
 import numpy as np
 
-from powerzoo_jax.oracle.feederproblem import FeederProblem, Played, SetPoints, play_devices
+from powerzoo_jax.oracle.feederproblem import FeederProblem, SetPoints, play_devices
 from powerzoo_jax.oracle.network import Solved, solve_steps
 
 PRICES = 20.0  # a broken limit costs this many times the dearest energy that breaking it could move
 
 
+class Prices(NamedTuple):
+    """What broken limits cost the planner: band [$/pu], rating [$/MVA], each a step, and missed energy [$/MWh]."""
+
+    band: float
+    rating: float
+    need: float
+
+
+FREE = Prices(0.0, 0.0, 0.0)
+
+
 class Outcome(NamedTuple):
     """A plan played with the exact power flow; money in $.
 
-    money_usd: what the task pays;  broken_usd: broken limits at the planner's prices;  violation_pu: sum over buses
-    and steps;  missed_mwh: energy that drivers missed
+    p_pu, q_pu:    (T, M)  consumption of the nodes
+    money_usd:     what the task pays
+    broken_usd:    broken limits at `limit_prices`
+    violation_pu, overload_mva: sums over the episode
+    missed_mwh:    energy that drivers missed
     """
 
     points: SetPoints
@@ -26,38 +40,45 @@ class Outcome(NamedTuple):
     money_usd: float
     broken_usd: float
     violation_pu: float
+    overload_mva: float
     missed_mwh: float
 
 
-def limit_price(problem: FeederProblem) -> tuple[float, float]:
-    """Prices of a broken band [$/pu] and of missed energy [$/MWh]: breaking either never pays."""
+def limit_prices(problem: FeederProblem) -> Prices:
+    """Prices at which breaking a limit never pays."""
     dearest = max(100.0, float(np.abs(problem.price_per_mwh).max()), float(np.abs(problem.loss_per_mwh).max()))
     # the weakest lever on a voltage that breaks the band moves it by some 0.01 pu per MW
-    return 100 * PRICES * dearest * problem.dt_hours, PRICES * dearest
+    return Prices(100 * PRICES * dearest * problem.dt_hours, PRICES * dearest * problem.dt_hours, PRICES * dearest)
 
 
 def run(problem: FeederProblem, points: SetPoints) -> Outcome:
     """Play a plan with the exact power flow."""
     played = play_devices(problem, points)
-    p, q, solved = _flow(problem, played)
+    base = problem.network.base_mva
+    p, q = (problem.load_p_mw - played.p_mw) / base, (problem.load_q_mvar - played.q_mvar) / base
+    solved = solve_steps(problem.network, p, q)
     size = np.abs(solved.v)
     violation = float(np.maximum(problem.v_min - size, 0).sum() + np.maximum(size - problem.v_max, 0).sum())
-    lost = problem.network.base_mva * problem.dt_hours * float((problem.loss_per_mwh * solved.loss_pu).sum())
-    band, need = limit_price(problem)
+    overload = float(np.maximum(excess_mva(problem, solved), 0).sum())
+    lost = base * problem.dt_hours * float((problem.loss_per_mwh * solved.loss_pu).sum())
     missed = played.shortfall_mwh + played.unmet_mwh
+    prices = limit_prices(problem)
     return Outcome(
         points=played.points,
         solved=solved,
         p_pu=p,
         q_pu=q,
         money_usd=played.money_usd - lost,
-        broken_usd=band * violation + need * missed,
+        broken_usd=prices.band * violation + prices.rating * overload + prices.need * missed,
         violation_pu=violation,
+        overload_mva=overload,
         missed_mwh=missed,
     )
 
 
-def _flow(problem: FeederProblem, played: Played) -> tuple[np.ndarray, np.ndarray, Solved]:
-    base = problem.network.base_mva
-    p, q = (problem.load_p_mw - played.p_mw) / base, (problem.load_q_mvar - played.q_mvar) / base
-    return p, q, solve_steps(problem.network, p, q)
+def excess_mva(problem: FeederProblem, solved: Solved) -> np.ndarray:
+    """Apparent power above the rating, (T, M) [MVA]; negative below it, -inf without a rating."""
+    if problem.rate_mva is None:
+        return np.full(solved.v.shape, -np.inf)
+    power = problem.network.base_mva * np.abs(solved.v_up * np.conj(solved.current))
+    return np.where(problem.rate_mva > 0, power - problem.rate_mva, -np.inf)

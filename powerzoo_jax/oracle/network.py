@@ -203,21 +203,47 @@ def voltage_tangents(
     network: RadialNetwork, solved: Solved, reach: Reach, step: np.ndarray, node: np.ndarray
 ) -> Tangent:
     """Tangents of the voltage magnitudes [pu] of K pairs (step, node)."""
-    kept, row = np.unique(step, return_inverse=True)
-    linear = _linear(network, Solved(*(x[kept] for x in solved)))
-    target = network.drop_current[node]
-    mu = np.empty_like(target)
-    for k in range(kept.size):
-        here = row == k
-        mu[here] = np.linalg.solve((np.eye(target.shape[1]) - linear.gain[k]).T, target[here].T).T
+    linear, mu, error = _adjoint(network, solved, reach, step, network.drop_current[node])
     magnitude = np.abs(solved.v[step, node])
     scale = -0.5 / magnitude[:, None]  # |v| = sqrt(w), concave; what falls is w
     return Tangent(
         value=magnitude,
-        by_p=scale * (2 * network.drop_p[node] + np.einsum("km,kmn->kn", mu, linear.by_p[row])),
-        by_q=scale * (2 * network.drop_q[node] + np.einsum("km,kmn->kn", mu, linear.by_q[row])),
-        error=-scale[:, 0] * _error(mu, linear, Reach(*(x[kept] for x in reach)), row),
+        by_p=scale * (2 * network.drop_p[node] + np.einsum("km,kmn->kn", mu, linear.by_p)),
+        by_q=scale * (2 * network.drop_q[node] + np.einsum("km,kmn->kn", mu, linear.by_q)),
+        error=-scale[:, 0] * error,
     )
+
+
+def loading_tangents(
+    network: RadialNetwork, solved: Solved, reach: Reach, step: np.ndarray, node: np.ndarray
+) -> Tangent:
+    """Tangents of the apparent power [pu] that K branches, named by step and node, take at their sending ends."""
+    power = solved.v_up[step, node] * np.conj(solved.current[step, node])
+    size = np.abs(power)
+    # |S| >= P cos + Q sin, and both flows grow with the losses further down
+    cos, sin = (part[:, None] / np.maximum(size, 1e-12)[:, None] for part in (power.real, power.imag))
+    below = network.below[node]
+    linear, mu, error = _adjoint(network, solved, reach, step, below * (cos * network.r + sin * network.x))
+    return Tangent(
+        value=size,
+        by_p=cos * below + np.einsum("km,kmn->kn", mu, linear.by_p),
+        by_q=sin * below + np.einsum("km,kmn->kn", mu, linear.by_q),
+        error=error,
+    )
+
+
+def _adjoint(
+    network: RadialNetwork, solved: Solved, reach: Reach, step: np.ndarray, target: np.ndarray
+) -> tuple[_Linear, np.ndarray, np.ndarray]:
+    """Multipliers (K, M) of targets (K, M) on the squared currents of the steps named, and their errors (K,)."""
+    kept, row = np.unique(step, return_inverse=True)
+    linear = _linear(network, Solved(*(x[kept] for x in solved)))
+    mu = np.empty_like(target)
+    for k in range(kept.size):
+        here = row == k
+        mu[here] = np.linalg.solve((np.eye(target.shape[1]) - linear.gain[k]).T, target[here].T).T
+    error = _error(mu, linear, Reach(*(x[kept] for x in reach)), row)
+    return _Linear(*(x[row] for x in linear)), mu, error
 
 
 def reach_of(network: RadialNetwork, size_pu: np.ndarray) -> Reach:

@@ -24,9 +24,10 @@ from powerzoo_jax.oracle.feederproblem import (
     play_devices,
 )
 from powerzoo_jax.oracle.feederprogram import FeederProgram
-from powerzoo_jax.oracle.feederrun import run
+from powerzoo_jax.oracle.feederrun import Prices, run
 from powerzoo_jax.oracle.network import (
     RadialNetwork,
+    loading_tangents,
     loss_tangents,
     radial_network,
     reach_of,
@@ -158,6 +159,10 @@ def test_tangents_are_derivatives_and_hold_at_all_injections_within_reach(resist
     np.testing.assert_allclose((ahead.loss_pu - behind.loss_pu) / 2, slope, atol=1e-12)
     slope = (voltage.by_p * move[0][step] + voltage.by_q * move[1][step]).sum(axis=1)
     np.testing.assert_allclose((np.abs(ahead.v) - np.abs(behind.v))[step, node] / 2, slope, atol=1e-12)
+    loading = loading_tangents(network, solved, reach, step, node)
+    slope = (loading.by_p * move[0][step] + loading.by_q * move[1][step]).sum(axis=1)
+    taken = [np.abs(x.v_up * np.conj(x.current))[step, node] for x in (ahead, behind)]
+    np.testing.assert_allclose((taken[0] - taken[1]) / 2, slope, atol=1e-11)
     for size in (0.001, 0.003, 0.005):
         far = size * rng.uniform(-1, 1, (2, *p.shape))
         there = solve_steps(network, p + far[0], q + far[1])
@@ -165,6 +170,8 @@ def test_tangents_are_derivatives_and_hold_at_all_injections_within_reach(resist
         assert (there.loss_pu >= plane - loss.error).all()
         plane = voltage.value + (voltage.by_p * far[0][step] + voltage.by_q * far[1][step]).sum(axis=1)
         assert (np.abs(there.v)[step, node] <= plane + voltage.error).all()
+        plane = loading.value + (loading.by_p * far[0][step] + loading.by_q * far[1][step]).sum(axis=1)
+        assert (np.abs(there.v_up * np.conj(there.current))[step, node] >= plane - loading.error - EXACT).all()
 
 
 def test_the_reach_contains_every_solution():
@@ -245,6 +252,16 @@ def test_the_planner_keeps_a_band_that_idle_devices_break():
     assert 0 <= plan.gap < 1e-2 * abs(plan.objective)
 
 
+def test_the_planner_gives_up_money_to_keep_a_rating():
+    case = feeder_with_everything()
+    rating = np.where(case.network.up < 0, 4.6, 0.0)
+    rated, plan = dataclasses.replace(case, rate_mva=rating), plan_feeder(case)
+    assert run(rated, plan.points).overload_mva > 0.05
+    kept = plan_feeder(rated)
+    assert kept.overload_mva == 0.0 and kept.violation_pu == 0.0
+    assert kept.objective < plan.objective and 0 <= kept.gap < 1e-2 * abs(plan.objective)
+
+
 def test_no_random_policy_earns_more_than_the_bounds():
     case, rng = feeder_with_everything(), np.random.default_rng(4)
     plan = plan_feeder(case)
@@ -264,7 +281,7 @@ def test_paid_losses_enter_the_bound_with_the_most_that_can_be_lost():
 
 def test_the_bound_needs_no_trust_in_the_multipliers():
     case = feeder_with_everything()
-    linear = FeederProgram(case, band_price=1.0, need_price=1.0, most_loss=np.ones(STEPS)).linear(None, np.zeros(0))
+    linear = FeederProgram(case, prices=Prices(1.0, 1.0, 1.0), most_loss=np.ones(STEPS)).linear(None, np.zeros(0))
     result = solve_linear(linear)
     equal, upper = np.asarray(result.eqlin.marginals), np.asarray(result.ineqlin.marginals)
     assert linear_bound(linear, equal, upper) == pytest.approx(result.fun, abs=1e-6)
