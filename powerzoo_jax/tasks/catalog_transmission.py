@@ -1,0 +1,105 @@
+"""The public tasks on transmission grids, one literal each and nothing else."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from math import inf
+
+from powerzoo_jax.base.types import TaskSpec
+
+MARL_OPF = TaskSpec(
+    id="marl_opf",
+    version=0,
+    family="transmission",
+    case="pz_case5",
+    horizon=48,
+    dt_hours=0.5,
+    split="train",
+    agents=tuple(f"unit_{i}" for i in range(5)),
+    cost_names=("thermal_overload", "voltage_violation", "power_balance", "unserved_energy", "resource"),
+    cost_budget=(10.0, inf, inf, 0.0, inf),
+    term_names=("generation", "surplus", "unserved_energy"),
+    term_weights=(1e-3, 1e-3, 1e-3),
+    overrides=(
+        ("budgets", (("thermal_overload", (30.0, 10.0, 3.0)), ("unserved_energy", (0.0, 0.0, 0.0)))),
+        ("constraint_tightness", "standard"),
+        ("load_ratios", (0.70, 0.90, 0.98)),
+        ("load_set", "fr_2017_2019"),
+        ("obs_mode", "global"),
+        ("stress_load", 1.08),
+    ),
+)
+
+MARL_UC = replace(
+    MARL_OPF,
+    id="marl_uc",
+    cost_names=(*MARL_OPF.cost_names, "reserve_shortfall"),
+    cost_budget=(*MARL_OPF.cost_budget, 20.0),
+    term_names=(*MARL_OPF.term_names, "no_load", "startup", "shutdown"),
+    term_weights=(1e-3,) * 6,
+    overrides=(
+        (
+            "budgets",
+            (
+                ("reserve_shortfall", (50.0, 20.0, 5.0)),
+                ("thermal_overload", (30.0, 10.0, 3.0)),
+                ("unserved_energy", (0.0, 0.0, 0.0)),
+            ),
+        ),
+        ("commitment", True),
+        *MARL_OPF.overrides[1:],
+    ),
+)
+
+OPF_118 = replace(
+    MARL_OPF,
+    id="opf_118",
+    case="pz_case118",
+    agents=tuple(f"unit_{i}" for i in range(54)),
+    cost_budget=(50.0, inf, inf, 0.0, inf),
+    overrides=(
+        ("budgets", (("thermal_overload", (150.0, 50.0, 15.0)), ("unserved_energy", (0.0, 0.0, 0.0)))),
+        ("constraint_tightness", "standard"),
+        ("load_ratios", (0.70, 0.85, 0.95)),
+        ("load_set", "fr_2017_2019"),
+        ("obs_mode", "global"),
+        ("stress_load", 1.08),
+    ),
+)
+
+OPF_118_7D = replace(
+    OPF_118,
+    id="opf_118_7d",
+    horizon=336,
+    cost_budget=(350.0, inf, inf, 0.0, inf),
+    overrides=(
+        ("budgets", (("thermal_overload", (1050.0, 350.0, 105.0)), ("unserved_energy", (0.0, 0.0, 0.0)))),
+        *OPF_118.overrides[1:],
+    ),
+)
+
+COMPARISON_TSO = replace(
+    MARL_UC,
+    id="comparison_tso_centralized",
+    case="pz_case118",
+    agents=("tso_0",),
+    cost_names=("thermal_overload", "reserve_shortfall", "power_balance", "unserved_energy"),
+    cost_budget=(10.0, 5.0, inf, inf),
+    term_weights=(1e-4,) * 6,
+    overrides=(
+        ("budgets", (("reserve_shortfall", (20.0, 5.0, 1.0)), ("thermal_overload", (30.0, 10.0, 3.0)))),
+        ("commitment", True),
+        ("constraint_tightness", "standard"),
+        ("load_set", "fr_2017_2019"),
+        ("max_load_ratio", 1.0),
+        ("obs_mode", "flattened"),
+        ("peak_mw", 6363.0),
+        ("reward_scale", 1e-4),
+        ("stress_load", 1.15),
+        ("sun_share", 0.5),
+        ("wind_share", 0.7),
+    ),
+)
+
+BUILD = "powerzoo_jax.tasks.build_transmission:build_transmission"
+TRANSMISSION = tuple((spec, BUILD) for spec in (MARL_OPF, MARL_UC, OPF_118, OPF_118_7D, COMPARISON_TSO))

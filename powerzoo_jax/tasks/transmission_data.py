@@ -1,0 +1,90 @@
+"""Load series of the transmission tasks: demand, or demand less wind and sun, with forecasts and start days."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from powerzoo_jax.base.errors import DataError
+from powerzoo_jax.data import Series, load_dataset
+from powerzoo_jax.data.clock import steps_per_day
+from powerzoo_jax.data.series import day_matrix
+from powerzoo_jax.data.splits import eligible_start_days, label_days, runs, window_days
+
+DEMAND, WIND, SUN = "load.actual_mw", "wind.available_mw", "solar.available_mw"
+LEAST = 0.05  # [-] of the reference that a net load keeps
+CUSTOM = "custom"
+
+
+@dataclass(frozen=True, eq=False)
+class LoadSeries:
+    """Rows of every day of a set, and the days at which episodes may start.
+
+    split:      as asked for, "custom" for a window of dates
+    rows:       (R, 1 + H)  [-]  load over the reference, and 1 to H steps ahead; one row more than there are steps
+    start_row:  (S,)  int32  padded with the first one
+    n_start:    number of starts that are real
+    """
+
+    split: str
+    rows: np.ndarray
+    start_row: np.ndarray
+    n_start: int
+
+
+def load_series(
+    source: str | Series,
+    split: str,
+    minutes: int,
+    horizon: int,
+    forecast_steps: int,
+    *,
+    wind_share: float = 0.0,
+    sun_share: float = 0.0,
+    dates: tuple[str | None, str | None] = (None, None),
+) -> LoadSeries:
+    """Read demand D(t) / D_ref, less shares of wind and sun over theirs, never below 5 % where these count.
+
+    Raises ValueError (DataError) for a window that the data or the horizon do not fit.
+    """
+    data = load_dataset(source)
+    spd = steps_per_day(minutes)
+    days, demand = day_matrix(data, DEMAND, minutes)
+    factor = demand / data.d_ref(DEMAND)
+    for share, name in ((wind_share, WIND), (sun_share, SUN)):
+        if share:
+            factor = factor - share * day_matrix(data, name, minutes)[1] / data.d_ref(name)
+    if wind_share or sun_share:
+        factor = np.clip(factor, LEAST, 1.0)
+    n_day = -(-horizon // spd)
+    labels = label_days(data, n_day)
+    name = split
+    if dates != (None, None):
+        labels = np.where(np.isin(days, window_days(data, *dates, n_day)), CUSTOM, "")
+        name = CUSTOM
+    starts = eligible_start_days(days[labels == name], n_day)
+    if not len(starts):
+        raise DataError(f"no {n_day}-day episode fits into {name!r} of {data.meta.name}. Shorten the horizon.")
+    rows = _with_forecasts(factor, _last_rows(days, labels, spd), forecast_steps)
+    start_row = np.searchsorted(days, starts) * spd
+    padded = np.concatenate([start_row, np.full(len(days) - len(starts), start_row[0])])
+    return LoadSeries(name, rows, padded.astype(np.int32), len(starts))
+
+
+def _last_rows(days: np.ndarray, labels: np.ndarray, spd: int) -> np.ndarray:
+    """Of every step (D * spd,) the last step of its run of consecutive days of one label."""
+    last = np.zeros(len(days), np.int64)
+    for label in np.unique(labels):
+        for run in runs(days[labels == label]):
+            first = int(np.searchsorted(days, run[0]))
+            last[first : first + len(run)] = first + len(run) - 1
+    return np.repeat((last + 1) * spd - 1, spd)
+
+
+def _with_forecasts(factor: np.ndarray, last: np.ndarray, steps: int) -> np.ndarray:
+    """Values (R, 1 + H): the load and what follows it, the last value of a run repeated beyond its end."""
+    flat = factor.reshape(-1)
+    ahead = np.minimum(np.arange(flat.size)[:, None] + np.arange(steps + 1), last[:, None])
+    rows = flat[ahead]
+    return np.concatenate([rows, rows[-1:]])
