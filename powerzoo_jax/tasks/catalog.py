@@ -6,6 +6,7 @@ from dataclasses import replace
 from math import inf
 
 from powerzoo_jax.base.types import TaskSpec
+from powerzoo_jax.tasks.catalog_transmission import TRANSMISSION
 
 BATTERY_ARBITRAGE = TaskSpec(
     id="battery_arbitrage",
@@ -78,4 +79,5 @@ CATALOG = (
     (BATTERY_ARBITRAGE, "powerzoo_jax.tasks.build:build_feeder_storage"),
     (DC_MICROGRID, MICROGRID),
     (DC_MICROGRID_SAFE, MICROGRID),
+    *TRANSMISSION,
 )

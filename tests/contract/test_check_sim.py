@@ -11,10 +11,16 @@ from powerzoo_jax.tasks.contract import ContractError, check_sim
 from tests.contract import toy
 
 STRESS = ("renewable_drought", "cooling_stress", "dg_derating", "sla_tighten", "workload_swap", "workload_shock")
+STRESSED_GRID = ("load_stress", "line_tightening")
 SPLITS = {
     "battery_arbitrage": ("train", "val", "test", "price_stress"),
     "dc_microgrid": ("train", "val", "test", *STRESS),
     "dc_microgrid_safe": ("train", "val", "test", *STRESS),
+    "marl_opf": ("train", "val", "test", *STRESSED_GRID),
+    "marl_uc": ("train", "val", "test", *STRESSED_GRID),
+    "opf_118": ("train", "val", "test", *STRESSED_GRID),
+    "opf_118_7d": ("train", "val", "test", *STRESSED_GRID),
+    "comparison_tso_centralized": ("train", "val", "test", "iid", *STRESSED_GRID),
 }
 
 
