@@ -6,6 +6,7 @@ from dataclasses import replace
 from math import inf
 
 from powerzoo_jax.base.types import TaskSpec
+from powerzoo_jax.tasks.catalog_feeders import FEEDER_TASKS
 from powerzoo_jax.tasks.catalog_transmission import TRANSMISSION
 
 BATTERY_ARBITRAGE = TaskSpec(
@@ -77,6 +78,7 @@ MICROGRID = "powerzoo_jax.tasks.build_microgrid:build_microgrid"
 
 CATALOG = (
     (BATTERY_ARBITRAGE, "powerzoo_jax.tasks.build:build_feeder_storage"),
+    *FEEDER_TASKS,
     (DC_MICROGRID, MICROGRID),
     (DC_MICROGRID_SAFE, MICROGRID),
     *TRANSMISSION,

@@ -11,9 +11,18 @@ from powerzoo_jax.tasks.contract import ContractError, check_sim
 from tests.contract import toy
 
 STRESS = ("renewable_drought", "cooling_stress", "dg_derating", "sla_tighten", "workload_swap", "workload_shock")
+CALENDAR = ("train", "val", "test")
 STRESSED_GRID = ("load_stress", "line_tightening")
 SPLITS = {
     "battery_arbitrage": ("train", "val", "test", "price_stress"),
+    "dso": (*CALENDAR, "summer_ood", "zone_holdout", "iid"),
+    "marl_der_arbitrage": (*CALENDAR, "price_stress"),
+    "marl_der_arbitrage_5bat": (*CALENDAR, "price_stress"),
+    "marl_der_arbitrage_7d": (*CALENDAR, "price_stress"),
+    "marl_ders_benchmark": (*CALENDAR, "load_stress", "pv_penetration_shift", "voltage_tightening"),
+    "marl_ev_v2g": (*CALENDAR, "price_stress"),
+    "marl_ev_v2g_10ev": (*CALENDAR, "price_stress"),
+    "marl_ev_v2g_1d": (*CALENDAR, "price_stress"),
     "dc_microgrid": ("train", "val", "test", *STRESS),
     "dc_microgrid_safe": ("train", "val", "test", *STRESS),
     "marl_opf": ("train", "val", "test", *STRESSED_GRID),
@@ -28,12 +37,28 @@ def test_every_registered_task_is_listed_with_its_splits():
     assert set(SPLITS) == set(powerzoo_jax.list_tasks())
 
 
-@pytest.mark.parametrize("dtype", ["float32", "float64"])
-@pytest.mark.parametrize("task", SPLITS)
+SMALLER = ("marl_der_arbitrage_5bat", "marl_der_arbitrage_7d", "marl_ev_v2g_10ev", "marl_ev_v2g_1d")  # one dtype each
+
+
+@pytest.mark.parametrize(
+    ("task", "dtype"), [(t, d) for t in SPLITS for d in ("float32", "float64") if d == "float32" or t not in SMALLER]
+)
 def test_a_task_keeps_the_contract_on_every_split(task, dtype):
     with jax.enable_x64(dtype == "float64"):
         first, *others = (powerzoo_jax.make(task, split=split, dtype=dtype) for split in SPLITS[task])
         check_sim(first, others=tuple(others))
+
+
+MODES = {
+    "marl_der_arbitrage": ("global", "local", "local_plus_voltage"),
+    "marl_ders_benchmark": ("global", "local", "local_plus_voltage"),
+    "marl_ev_v2g": ("global", "local"),
+}
+
+
+@pytest.mark.parametrize(("task", "mode"), [(task, mode) for task, modes in MODES.items() for mode in modes])
+def test_a_task_keeps_the_contract_in_every_other_mode(task, mode):
+    check_sim(powerzoo_jax.make(task, obs_mode=mode))
 
 
 def test_a_sound_environment_passes():

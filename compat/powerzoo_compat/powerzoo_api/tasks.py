@@ -75,7 +75,8 @@ def list_tasks(difficulty: str | None = None, agent_mode: str | None = None) -> 
     return [
         task
         for task in list_core_tasks()
-        if difficulty in (None, DIFFICULTY.get(task)) and agent_mode in (None, _agent_mode(get_spec(task)))
+        if task in DIFFICULTY
+        and difficulty in (None, DIFFICULTY.get(task)) and agent_mode in (None, _agent_mode(get_spec(task)))
     ]
 
 
@@ -86,7 +87,10 @@ def _agent_mode(spec: TaskSpec) -> str:
 def _task(name: str) -> TaskSpec:
     if not isinstance(name, str):
         raise TypeError(f"name must be the id of a task, got {type(name).__name__}. See list_tasks().")
-    return get_spec(name)
+    spec = get_spec(name)
+    if spec.id not in DIFFICULTY:
+        raise ValueError(f"{spec.id} has no host view. Use powerzoo_jax.make({spec.id!r}), or one of list_tasks().")
+    return spec
 
 
 def _check_split(spec: TaskSpec, split: str) -> None:
