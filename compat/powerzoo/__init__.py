@@ -4,7 +4,8 @@ from powerzoo_compat.powerzoo_api.guard import refuse_name_clash as _refuse_name
 
 _refuse_name_clash()  # before anything that mixed files could break
 
-from powerzoo_compat.powerzoo_api.tasks import list_tasks as list_tasks  # noqa: E402  the guard comes first
+from powerzoo_compat.powerzoo_api.tasks import list_public_tasks as list_public_tasks  # noqa: E402  guard first
+from powerzoo_compat.powerzoo_api.tasks import list_tasks as list_tasks  # noqa: E402
 from powerzoo_compat.powerzoo_api.tasks import make_task_env as make_task_env  # noqa: E402
 
 __version__ = "0.2.0"  # of the contract, not of powerzoo_jax

@@ -17,18 +17,19 @@ import jax.numpy as jnp
 import numpy as np
 from jax import Array
 
+from powerzoo_compat._surface import surface_of
 from powerzoo_jax.base import Purpose, purpose_key
 from powerzoo_jax.base.errors import listing, unknown
 from powerzoo_jax.data import day_matrix, load_dataset
 from powerzoo_jax.data.clock import MINUTES_PER_DAY, iso_dates
 from powerzoo_jax.envs.core import Sim
 from powerzoo_jax.envs.draw import Starts, draw_episode
-from powerzoo_jax.tasks.build import MINUTES_PER_HOUR, FeederStorageSettings, resolve_settings
 
 RESET_OPTIONS = ("day", "day_id", "soc", "randomize_soc")
 RANDOM_SOC = (0.3, 0.7)
 ANY_DAY = -1
 WORD = 32  # bits of a seed that one key takes
+MINUTES_PER_HOUR = 60
 
 
 class Choice(NamedTuple):
@@ -72,10 +73,18 @@ def _starting_at(starts: Starts, day: Array) -> Starts:
 
 @functools.partial(jax.jit, static_argnums=0)
 def open_episode(env: Any, params: Any, key: Array, day: Array, soc_low: Array, soc_high: Array) -> Any:
-    """Start an episode: (state, ((obs, cost, info), first load row))."""
+    """Start an episode: (state, ((obs, cost, info), first load row)).
+
+    A family without a network has nothing to solve before the first step: its report is blank, all actions legal.
+    """
     drawn = draw_episode(key, _starting_at(params.starts, day), soc_low, soc_high)
-    state, _ = env.begin(key, drawn, params)
-    return state, (env.opening(state, params), state.load_row)
+    state, obs = env.begin(key, drawn, params)
+    if hasattr(env, "opening"):
+        return state, (env.opening(state, params), drawn.load_row)
+    idle = jnp.zeros((env.dims.agent, env.dims.act), obs.dtype)
+    blank = jax.tree.map(lambda x: jnp.zeros(x.shape, x.dtype), jax.eval_shape(env.step, state, idle, params))
+    info = dataclasses.replace(blank.info, legal=jnp.ones_like(blank.info.legal))
+    return state, ((obs, blank.cost, info), drawn.load_row)
 
 
 @functools.partial(jax.jit, static_argnums=0)
@@ -86,7 +95,7 @@ def advance(env: Any, params: Any, state: Any, action: Array) -> Any:
 
 
 @functools.lru_cache(maxsize=32)
-def _days_of(dataset: str, column: str, minutes: int) -> tuple[str, ...]:
+def _days_of(dataset: Any, column: str, minutes: int) -> tuple[str, ...]:
     return iso_dates(day_matrix(load_dataset(dataset), column, minutes)[0])
 
 
@@ -94,24 +103,26 @@ class Host:
     """Runs one task on the host.
 
     sim:            the task
-    settings:       its resolved keywords
+    surface:        boxes of its agents, its calendar and its stores
     minutes:        length of a step
     steps_per_day:  steps in a day
     start_days:     ISO dates an episode may start on, in the order of `day_id`
-    device_ids:     one id a device, in the order of the action
+    boxes:          action space of each agent, in the units of the contract
     """
 
-    def __init__(self, sim: Sim) -> None:
+    def __init__(self, sim: Sim, *, unit_actions: bool = False) -> None:
         self.sim = sim
-        self.settings: FeederStorageSettings = resolve_settings(sim.spec, {})
+        self.surface = surface_of(sim)
         self.minutes = round(sim.spec.dt_hours * MINUTES_PER_HOUR)
         self.steps_per_day = MINUTES_PER_DAY // self.minutes
-        self._days = _days_of(self.settings.load_set, self.settings.load_column, self.minutes)
+        self._days = _days_of(*self.surface.series, self.minutes)
         starts = sim.params.starts
         self._start_rows = np.array(starts.load_row)[: int(starts.n_start)]
-        self.start_days = tuple(self._days[row // self.steps_per_day] for row in self._start_rows.tolist())
-        self.device_ids = tuple(f"battery_{k}" for k in range(sim.env.dims.unit))
-        self.fleet: Any = jax.device_get(sim.params.storage)
+        self.start_days = tuple(self.date_at(row, 0) for row in self._start_rows.tolist())
+        bounds = zip(self.surface.low, self.surface.high, strict=True)
+        if unit_actions:
+            bounds = zip(*([sign * np.ones_like(x) for x in self.surface.high] for sign in (-1, 1)), strict=True)
+        self.boxes = tuple(gymnasium.spaces.Box(low, high) for low, high in bounds)
         self._key: Array | None = None
         self._state: Any = None
 
@@ -120,20 +131,19 @@ class Host:
         """Whether an episode has begun."""
         return self._state is not None
 
-    def observation_box(self) -> gymnasium.spaces.Box:
-        """Flat observation space of the single agent, float32."""
+    def observation_box(self, agent: int = 0) -> gymnasium.spaces.Box:
+        """Flat observation space of an agent, float32."""
         box = self.sim.spaces()[0]
-        return gymnasium.spaces.Box(box.low[0].astype(np.float32), box.high[0].astype(np.float32))
+        return gymnasium.spaces.Box(box.low[agent].astype(np.float32), box.high[agent].astype(np.float32))
 
-    def power_box(self) -> gymnasium.spaces.Box:
-        """Action space in MW, one entry a device."""
-        rating = self.fleet.power_mw.astype(np.float32)
-        return gymnasium.spaces.Box(-rating, rating)
-
-    def unit_box(self) -> gymnasium.spaces.Box:
-        """Action space of the kernel, [-1, 1]."""
-        one = np.ones(len(self.device_ids), np.float32)
-        return gymnasium.spaces.Box(-one, one)
+    def kernel_action(self, given: Mapping[int, Any]) -> np.ndarray:
+        """Actions by agent -> (A, U) in [-1, 1]; who is absent, and padding, is NaN, which leaves units alone."""
+        dims = self.sim.env.dims
+        action = np.full((dims.agent, dims.act), np.nan, np.float32)
+        for agent, value in given.items():
+            scaled = checked_action(value, self.boxes[agent])
+            action[agent, : scaled.size] = scaled
+        return action
 
     def date_at(self, start_row: int, step: int) -> str:
         """ISO date of a step of an episode."""
@@ -161,8 +171,8 @@ class Host:
         return Reading(obs, np.zeros(len(obs), obs.dtype), cost, info), int(row)
 
     def step(self, action: np.ndarray) -> Reading:
-        """Advance by a checked action (G,) in [-1, 1]; one transfer from the device."""
-        self._state, out = advance(self.sim.env, self.sim.params, self._state, action[None])
+        """Advance by a checked action (A, U) in [-1, 1]; one transfer from the device."""
+        self._state, out = advance(self.sim.env, self.sim.params, self._state, action)
         return Reading(*jax.device_get(out))
 
     def choice(self, options: Mapping[str, Any] | None) -> Choice:
@@ -194,21 +204,21 @@ class Host:
         return int(day_id)
 
     def _soc(self, options: dict[str, Any]) -> tuple[np.ndarray, np.ndarray]:
-        low, high = self.fleet.soc_low.copy(), self.fleet.soc_high.copy()
+        stores = self.surface.stores
+        low, high = stores.soc_low.copy(), stores.soc_high.copy()
         soc, spread = options.get("soc"), options.get("randomize_soc")
         if soc is not None:
-            given = soc if isinstance(soc, Mapping) else dict.fromkeys(self.device_ids, soc)
+            given = soc if isinstance(soc, Mapping) else dict.fromkeys(stores.ids, soc)
             for name, value in given.items():
-                if name not in self.device_ids:
-                    raise ValueError(unknown("device in reset option 'soc'", name, self.device_ids))
-                low[self.device_ids.index(name)] = high[self.device_ids.index(name)] = value
+                if name not in stores.ids:
+                    raise ValueError(unknown("device in reset option 'soc'", name, stores.ids))
+                low[stores.ids.index(name)] = high[stores.ids.index(name)] = value
         elif spread is not None and spread is not False:
             low[:], high[:] = RANDOM_SOC if spread is True else spread
-        bounds = self.fleet.soc_min, self.fleet.soc_max
-        if not np.all((bounds[0] <= low) & (low <= high) & (high <= bounds[1])):
+        if not np.all((stores.soc_min <= low) & (low <= high) & (high <= stores.soc_max)):
             raise ValueError(
                 f"initial state of charge {low.tolist()} to {high.tolist()} must lie in the band "
-                f"{bounds[0].tolist()} to {bounds[1].tolist()} of {listing(self.device_ids)}."
+                f"{stores.soc_min.tolist()} to {stores.soc_max.tolist()} of {listing(stores.ids)}."
             )
         return low, high
 
@@ -226,4 +236,5 @@ def checked_action(action: Any, box: gymnasium.spaces.Box) -> np.ndarray:
         raise ValueError(f"action has the wrong shape: expected {box.shape}, got {values.shape}.")
     if np.isnan(values).any():
         raise ValueError(f"action {values.tolist()} holds NaN. Check the policy that produced it; 0 means idle.")
-    return np.clip(values, box.low, box.high) / box.high
+    middle, half = (box.high + box.low) / 2, (box.high - box.low) / 2
+    return (np.clip(values, box.low, box.high) - middle) / half

@@ -139,5 +139,9 @@ def test_human_rendering_prints_a_line_a_step(capsys):
 
 def test_the_contract_namespace_offers_its_versions():
     assert (powerzoo.__version__, powerzoo.__license__) == ("0.2.0", "MIT")
-    assert powerzoo.list_tasks() == powerzoo.list_tasks(difficulty="simple") == powerzoo.list_tasks(agent_mode="single")
-    assert powerzoo.list_tasks(agent_mode="multi") == []
+
+
+def test_modes_and_difficulties_sort_the_tasks_into_groups():
+    for key, values in (("agent_mode", ("single", "multi")), ("difficulty", ("simple", "middle", "complex"))):
+        groups = [powerzoo.list_tasks(**{key: value}) for value in values]
+        assert all(groups) and sorted(task for group in groups for task in group) == powerzoo.list_tasks()

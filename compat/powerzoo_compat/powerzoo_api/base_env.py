@@ -62,3 +62,8 @@ class BaseEnv(gymnasium.Env[Any, Any]):
 def fresh(values: Any) -> np.ndarray:
     """A writable float32 copy that shares memory with nothing."""
     return np.array(values, np.float32)
+
+
+def finite(x: Any) -> float:
+    """A float that is never NaN or infinite: the largest number of its dtype stands for an overflow."""
+    return float(np.nan_to_num(x, nan=np.finfo(np.asarray(x).dtype).max))

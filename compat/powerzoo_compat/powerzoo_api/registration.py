@@ -7,7 +7,13 @@ import gymnasium
 from powerzoo_jax.tasks import get_spec
 
 DROP_IN = "PowerZoo"
-GYM_NAMES = {"battery_arbitrage": "BatteryArbitrage"}
+GYM_NAMES = {
+    "battery_arbitrage": "BatteryArbitrage",
+    "dc_microgrid": "DCMicrogrid",
+    "dc_microgrid_safe": "DCMicrogridSafe",
+    "dso": "DSO",
+    "comparison_tso_centralized": "ComparisonTSOCentralized",
+}
 
 
 def gym_id(namespace: str, task: str) -> str:

@@ -6,6 +6,9 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from powerzoo_compat._host import Host
+from powerzoo_compat.powerzoo_api.reports import Episode
+
 RENDER_MODES = ("human", "ansi", "rgb_array")
 HALF_HEIGHT = 60  # pixels from 1 pu to the edge
 BAR, GAUGE, GAP = 5, 12, 4  # pixels
@@ -36,3 +39,33 @@ def draw_feeder(v_pu: np.ndarray, band: tuple[float, float], soc: Sequence[float
         image[:, left : left + GAUGE] = EMPTY
         image[height - round(share * height) :, left : left + GAUGE] = ENERGY
     return image
+
+
+def describe_episode(host: Host, episode: Episode) -> str:
+    """One line of text: where an episode stands."""
+    spec, seen = host.sim.spec, episode.electrical
+    row = episode.start_row + episode.steps
+    minute = row % host.steps_per_day * host.minutes
+    day = host.date_at(episode.start_row, episode.steps)
+    line = (
+        f"{spec.id} [{spec.split}] {day} {minute // 60:02d}:{minute % 60:02d}"
+        f"  step {episode.steps}/{spec.horizon}  reward {episode.reward:.2f}  import {seen['p_slack_MW']:.3f} MW"
+    )
+    if "v_min_actual" not in seen:
+        return line
+    return f"{line}  voltage {seen['v_min_actual']:.4f} to {seen['v_max_actual']:.4f} pu"
+
+
+def draw_observation(host: Host, obs: np.ndarray) -> np.ndarray:
+    """Picture of what the first agent sees: bus voltages where it sees them, else each entry within its bounds."""
+    fields = host.sim.env.fields.names
+    values = dict(zip(fields, obs.tolist(), strict=True))
+    v_pu = np.array([1 + 0.1 * x for name, x in values.items() if name.endswith("_v_norm")])
+    if v_pu.size:
+        grid = host.sim.params.grid
+        band = float(np.min(grid.v_min)), float(np.max(grid.v_max))
+        stores = [values[f"{device}_soc"] for device in host.surface.stores.ids if f"{device}_soc" in values]
+        return draw_feeder(v_pu, band, stores)
+    box = host.observation_box()
+    share = (obs - box.low) / (box.high - box.low)
+    return draw_feeder(1 + RANGE_PU * (2 * share - 1), (-np.inf, np.inf), [])

@@ -7,10 +7,11 @@ from typing import Any, ClassVar
 import gymnasium
 import numpy as np
 
-from powerzoo_compat._host import Host, checked_action
+from powerzoo_compat._host import Host
 from powerzoo_compat.powerzoo_api.base_env import BaseEnv, fresh
-from powerzoo_compat.powerzoo_api.info import Episode, InfoBuilder
-from powerzoo_compat.powerzoo_api.render import RENDER_MODES, draw_feeder
+from powerzoo_compat.powerzoo_api.info import InfoBuilder
+from powerzoo_compat.powerzoo_api.render import RENDER_MODES, describe_episode, draw_observation
+from powerzoo_compat.powerzoo_api.reports import Episode
 from powerzoo_jax.envs.core import Sim
 
 SEED_BOUND = 2**32
@@ -29,12 +30,11 @@ class SingleAgentEnv(BaseEnv):
     metadata: ClassVar[dict[str, Any]] = {"render_modes": list(RENDER_MODES), "render_fps": 2}  # type: ignore[misc]
 
     def __init__(self, sim: Sim, *, unit_actions: bool = False, render_mode: str | None = None) -> None:
-        self._host = Host(sim)
+        self._host = Host(sim, unit_actions=unit_actions)
         super().__init__(self._host.minutes, render_mode)
         self._infos = InfoBuilder(self._host)
         self.observation_space = self._host.observation_box()
-        self._action_box = self._host.unit_box() if unit_actions else self._host.power_box()
-        self.action_space = self._action_box
+        self.action_space = self._host.boxes[0]
         self.cost_thresholds = tuple(self._infos.thresholds.values())
         self.cost_threshold = float(sum(self.cost_thresholds))
         self._episode: Episode | None = None
@@ -65,7 +65,7 @@ class SingleAgentEnv(BaseEnv):
         Raises RuntimeError before the first reset, ValueError for a NaN or a wrong shape, TypeError for no array.
         """
         episode = self._running("step")
-        reading = self._host.step(checked_action(action, self._action_box))
+        reading = self._host.step(self._host.kernel_action({0: action}))
         info = self._infos.step(episode, reading)
         self.time_step = episode.steps
         reward = float(reading.reward[0])
@@ -83,8 +83,8 @@ class SingleAgentEnv(BaseEnv):
             return None
         episode = self._running("render")
         if self.render_mode == "rgb_array":
-            return self._image()
-        line = self._line(episode)
+            return draw_observation(self._host, self.obs())
+        line = describe_episode(self._host, episode)
         if self.render_mode == "ansi":
             return line
         print(line)
@@ -94,23 +94,6 @@ class SingleAgentEnv(BaseEnv):
         # "human" shows itself, as Gymnasium asks
         if self.render_mode == "human":
             self.render()
-
-    def _line(self, episode: Episode) -> str:
-        spec = self._host.sim.spec
-        day = self._host.date_at(episode.start_row, episode.steps)
-        minute = (episode.start_row + episode.steps) % self._host.steps_per_day * self.delta_t_minutes
-        return (
-            f"{spec.id} [{spec.split}] {day} {minute // 60:02d}:{minute % 60:02d}  step {episode.steps}/{spec.horizon}"
-            f"  reward {episode.reward:.2f}  import {episode.electrical['p_slack_MW']:.3f} MW"
-            f"  voltage {episode.electrical['v_min_actual']:.4f} to {episode.electrical['v_max_actual']:.4f} pu"
-        )
-
-    def _image(self) -> np.ndarray:
-        fields, settings = self.get_observation_fields(), self._host.settings
-        values = dict(zip(fields, self.obs().tolist(), strict=True))
-        v_pu = np.array([1 + 0.1 * x for name, x in values.items() if name.endswith("_v_norm")])
-        soc = [values[f"{device}_soc"] for device in self._host.device_ids]
-        return draw_feeder(v_pu, (settings.v_min, settings.v_max), soc)
 
     def obs(self) -> np.ndarray:
         """Last observation, as a copy."""

@@ -1,24 +1,30 @@
-"""`make_task_env` and `list_tasks`: tasks by name."""
+"""`make_task_env` and the lists of tasks: tasks by name."""
 
 from __future__ import annotations
 
 from typing import Any
 
+from powerzoo_compat.powerzoo_api.multi_agent import MultiAgentTaskEnv
 from powerzoo_compat.powerzoo_api.observation import FLATTENED
 from powerzoo_compat.powerzoo_api.registration import DROP_IN, GYM_NAMES, gym_id, register_ids
 from powerzoo_compat.powerzoo_api.single_agent import SingleAgentEnv, with_spec
 from powerzoo_jax.base.errors import unknown
 from powerzoo_jax.base.types import TaskSpec
-from powerzoo_jax.data.bank import STRESS_SPLIT
-from powerzoo_jax.data.splits import list_splits
 from powerzoo_jax.tasks import get_spec, make
 from powerzoo_jax.tasks import list_tasks as list_core_tasks
-from powerzoo_jax.tasks.build import resolve_settings
 
 SINGLE, MULTI = "single", "multi"
 AGENT_MODES = (SINGLE, MULTI)
 DIFFICULTIES = ("simple", "middle", "complex")
-DIFFICULTY = dict.fromkeys(("battery_arbitrage", "dc_microgrid", "dc_microgrid_safe"), "simple")
+MIDDLE = ("marl_uc", "comparison_tso_centralized")
+COMPLEX = ("opf_118", "opf_118_7d", "joint_trans_dist", "joint_trans_dist_7d")
+ALIASES = {"tso": "comparison_tso_centralized"}
+PUBLIC_ORDER = (
+    *("marl_opf", "marl_uc", "opf_118", "opf_118_7d", "marl_der_arbitrage", "marl_ders_benchmark", "marl_ev_v2g"),
+    *("battery_arbitrage", "dc_scheduling", "dc_microgrid", "dc_microgrid_safe", "gencos_bidding"),
+    *("comparison_tso_centralized", "dso"),
+)
+PUBLIC_TASKS = tuple(task for task in PUBLIC_ORDER if task in list_core_tasks())
 FRAMEWORKS = ("auto", "gymnasium", "pettingzoo", "rllib")
 MULTI_ONLY = ("pettingzoo", "rllib")
 CORE_ONLY = ("dims", "dtype")  # keywords of powerzoo_jax.make that a host view has no use for
@@ -28,17 +34,20 @@ register_ids(DROP_IN, f"{__name__}:make_task_env")
 
 def make_task_env(
     name: str, split: str = "train", framework: str = "auto", obs_mode: str | None = None, **kwargs: Any
-) -> SingleAgentEnv:
+) -> Any:
     """Build the environment of a task.
 
-    name:       see `list_tasks`
-    split:      train, val, test or price_stress
-    framework:  "auto" or "gymnasium" for single-agent tasks
-    obs_mode:   None or "flattened" for single-agent tasks; `observation_mode` is an alias
+    name:       see `list_tasks`; "tso" is short for comparison_tso_centralized
+    split:      train, val, test or a named split of the task
+    framework:  "auto" or "gymnasium" for single-agent tasks (a Gymnasium env), "auto" (dicts by agent) or "pettingzoo"
+                (a ParallelEnv) for multi-agent tasks
+    obs_mode:   observation mode of a multi-agent task, None or "flattened" for the others; `observation_mode` is an
+                alias
     kwargs:     task keywords, and `render_mode`
 
-    Raises ValueError for an unknown or unsupported name, split, framework or mode, or an unusable window,
-    TypeError for an unknown keyword; each names the valid values and the nearest one.
+    Raises ValueError for an unknown or unsupported name, split, framework or mode, or an unusable window, TypeError
+    for an unknown keyword, ImportError for a framework that is not installed; each names the valid values and the
+    nearest one.
 
     Example:
         env = make_task_env("battery_arbitrage", split="train")
@@ -47,18 +56,38 @@ def make_task_env(
     """
     given = {"split": split, **kwargs}
     spec = _task(name)
-    _check_split(spec, split)
+    multi = _agent_mode(spec) == MULTI
     _check_framework(spec, framework)
-    _check_mode(spec, obs_mode, kwargs)
+    mode = _mode(spec, obs_mode, kwargs)
     render_mode = kwargs.pop("render_mode", None)
     for key in CORE_ONLY:
         if key in kwargs:
             raise TypeError(f"make_task_env() takes no keyword {key!r}. Call powerzoo_jax.make for another layout.")
-    env = SingleAgentEnv(make(name, split=split, **kwargs), render_mode=render_mode)
-    if name not in GYM_NAMES:
+    if multi:
+        if mode is not None:
+            kwargs["obs_mode"] = mode
+        return _in_framework(
+            MultiAgentTaskEnv(make(spec.id, split=split, **kwargs), render_mode=render_mode), framework
+        )
+    env = SingleAgentEnv(make(spec.id, split=split, **kwargs), render_mode=render_mode)
+    if spec.id not in GYM_NAMES:
         return env
     given.pop("observation_mode", None)
-    return with_spec(env, gym_id(DROP_IN, name), given)
+    return with_spec(env, gym_id(DROP_IN, spec.id), given)
+
+
+def _in_framework(adapter: MultiAgentTaskEnv, framework: str) -> Any:
+    if framework != "pettingzoo":
+        return adapter
+    from powerzoo_compat.pettingzoo_view import TaskPettingZooWrapper
+
+    return TaskPettingZooWrapper(adapter)
+
+
+def list_public_tasks(difficulty: str | None = None) -> list[str]:
+    """Ids of the public benchmark set, in its order, all or those of a difficulty."""
+    wanted = set(list_tasks(difficulty))
+    return [task for task in PUBLIC_TASKS if task in wanted]
 
 
 def list_tasks(difficulty: str | None = None, agent_mode: str | None = None) -> list[str]:
@@ -75,9 +104,12 @@ def list_tasks(difficulty: str | None = None, agent_mode: str | None = None) -> 
     return [
         task
         for task in list_core_tasks()
-        if task in DIFFICULTY
-        and difficulty in (None, DIFFICULTY.get(task)) and agent_mode in (None, _agent_mode(get_spec(task)))
+        if difficulty in (None, _difficulty(task)) and agent_mode in (None, _agent_mode(get_spec(task)))
     ]
+
+
+def _difficulty(task: str) -> str:
+    return "middle" if task in MIDDLE else "complex" if task in COMPLEX else "simple"
 
 
 def _agent_mode(spec: TaskSpec) -> str:
@@ -87,31 +119,31 @@ def _agent_mode(spec: TaskSpec) -> str:
 def _task(name: str) -> TaskSpec:
     if not isinstance(name, str):
         raise TypeError(f"name must be the id of a task, got {type(name).__name__}. See list_tasks().")
-    spec = get_spec(name)
-    if spec.id not in DIFFICULTY:
-        raise ValueError(f"{spec.id} has no host view. Use powerzoo_jax.make({spec.id!r}), or one of list_tasks().")
-    return spec
-
-
-def _check_split(spec: TaskSpec, split: str) -> None:
-    settings = resolve_settings(spec, {})
-    valid = (*list_splits(str(settings.load_set)), STRESS_SPLIT)
-    if split not in valid:
-        raise ValueError(unknown(f"split of {spec.id}", split, valid))
+    return get_spec(ALIASES.get(name, name))
 
 
 def _check_framework(spec: TaskSpec, framework: str) -> None:
     if framework not in FRAMEWORKS:
         raise ValueError(unknown("framework", framework, FRAMEWORKS))
-    if framework in MULTI_ONLY:
+    multi = _agent_mode(spec) == MULTI
+    if framework in MULTI_ONLY and not multi:
         raise ValueError(f"{spec.id} has one agent, framework={framework!r} needs several. Use 'auto' or 'gymnasium'.")
+    if framework == "gymnasium" and multi:
+        raise ValueError(
+            f"{spec.id} has {len(spec.agents)} agents, a Gymnasium env has one. Use 'auto' or 'pettingzoo'."
+        )
+    if framework == "rllib":
+        raise ValueError(
+            "framework='rllib' is not offered yet. Use 'auto', whose env has RLlib's dicts, or 'pettingzoo'."
+        )
 
 
-def _check_mode(spec: TaskSpec, obs_mode: str | None, kwargs: dict[str, Any]) -> None:
-    """Check both spellings of the observation mode; the alias leaves `kwargs`."""
+def _mode(spec: TaskSpec, obs_mode: str | None, kwargs: dict[str, Any]) -> str | None:
+    """The observation mode by either spelling; the alias leaves `kwargs`. The task itself checks a mode of several."""
     alias = kwargs.pop("observation_mode", None)
     if obs_mode is not None and alias is not None and obs_mode != alias:
         raise ValueError(f"obs_mode={obs_mode!r} and observation_mode={alias!r} differ. Give one of them.")
     mode = alias if obs_mode is None else obs_mode
-    if mode not in (None, FLATTENED):
+    if _agent_mode(spec) == SINGLE and mode not in (None, FLATTENED):
         raise ValueError(unknown(f"observation mode of {spec.id}", mode, (FLATTENED,)))
+    return mode

@@ -1,0 +1,4 @@
+"""The public benchmark set of the PowerZoo API."""
+
+from powerzoo_compat.powerzoo_api.tasks import PUBLIC_TASKS as PUBLIC_TASKS
+from powerzoo_compat.powerzoo_api.tasks import list_public_tasks as list_public_tasks

@@ -1,0 +1,117 @@
+"""The public face of a task: what its host views need and the arrays of its Sim do not say."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from powerzoo_jax.data.manifest import TMY_SITES
+from powerzoo_jax.envs.core import Sim
+from powerzoo_jax.envs.microgrid import ACTIONS
+from powerzoo_jax.envs.stacks import STORING, soc_range
+from powerzoo_jax.tasks.microgrid_data import WEATHER_SET
+from powerzoo_jax.tasks.transmission_data import DEMAND
+
+Bounds = tuple[np.ndarray, np.ndarray]
+
+
+@dataclass(frozen=True)
+class Stores:
+    """Devices with a state of charge: their ids, and (S,) what a reset draws from and what is possible."""
+
+    ids: tuple[str, ...]
+    soc_low: np.ndarray
+    soc_high: np.ndarray
+    soc_min: np.ndarray
+    soc_max: np.ndarray
+
+
+NO_STORES = Stores((), *(np.zeros(0, np.float32) for _ in range(4)))
+
+
+@dataclass(frozen=True)
+class Surface:
+    """What one task shows.
+
+    low, high:  per agent (U_a,)  bounds of its action in the units of the contract
+    series:     dataset and signal whose days the episodes start on
+    stores:     devices with a state of charge
+    """
+
+    low: tuple[np.ndarray, ...]
+    high: tuple[np.ndarray, ...]
+    series: tuple[Any, str]
+    stores: Stores
+
+
+def surface_of(sim: Sim) -> Surface:
+    """The face of a task, by its family."""
+    (low, high), series, stores = FAMILIES[sim.spec.family](sim)
+    widths = np.asarray(sim.params.masks.act).sum(axis=1)
+    rows = range(sim.env.dims.agent)
+    return Surface(
+        low=tuple(low[a, : widths[a]].astype(np.float32) for a in rows),
+        high=tuple(high[a, : widths[a]].astype(np.float32) for a in rows),
+        series=series,
+        stores=stores,
+    )
+
+
+def _feeder(sim: Sim) -> tuple[Bounds, tuple[Any, str], Stores]:
+    layout, params = sim.env.layout, sim.params
+    given = dict(sim.spec.overrides)
+    low = np.full((sim.env.dims.agent, sim.env.dims.act), -1.0)
+    high = -low
+    for block in layout.table.blocks:
+        for unit, first in zip(block.units, block.first, strict=True):
+            row, column = (unit, 0) if layout.per_device else (0, first)
+            low[row, column : column + len(block.names)] = block.low
+            high[row, column : column + len(block.names)] = block.high
+    if not layout.per_device and layout.kinds == ("storage",):
+        # the one task that is spoken to in MW
+        rating = np.asarray(params.storage.power_mw, float)[None]
+        low, high = low * rating, high * rating
+    column = given.get("load_column") or given["feeder_shapes"][0]
+    return (low, high), (given["load_set"], column), _stores(sim)
+
+
+def _stores(sim: Sim) -> Stores:
+    kinds = [kind for kind in STORING if getattr(sim.params, kind) is not None]
+    if not kinds:
+        return NO_STORES
+    blocks = {block.kind: block for block in sim.env.layout.table.blocks}
+    units = [unit for kind in kinds for unit in blocks[kind].units]
+    named = sim.env.layout.per_device
+    ids = tuple(sim.spec.agents[unit] if named else f"battery_{k}" for k, unit in enumerate(units))
+    stacks = [getattr(sim.params, kind) for kind in kinds]
+    drawn = (np.array(x) for x in soc_range(sim.params))
+    return Stores(ids, *drawn, *(np.concatenate([getattr(s, x) for s in stacks]) for x in ("soc_min", "soc_max")))
+
+
+def _microgrid(sim: Sim) -> tuple[Bounds, tuple[Any, str], Stores]:
+    fleet = sim.params.storage
+    limits = (np.array(getattr(fleet, name)) for name in ("soc_low", "soc_high", "soc_min", "soc_max"))
+    low, high = (np.array([[action[k] for action in ACTIONS]]) for k in (1, 2))
+    site = dict(sim.spec.overrides).get("weather_site", TMY_SITES[0])
+    return (low, high), (WEATHER_SET, f"weather.{site}_temperature_c"), Stores(("battery_0",), *limits)
+
+
+def _transmission(sim: Sim) -> tuple[Bounds, tuple[Any, str], Stores]:
+    env = sim.env
+    shape = env.dims.agent, env.dims.act
+    low = np.full(shape, -1.0 if env.single_agent else 0.0)
+    high = np.ones(shape)
+    if env.schedule:
+        rules = sim.params.rules
+        low[:, 0], high[:, 0] = np.asarray(rules.p_min_mw), np.asarray(rules.p_max_mw)
+    return (low, high), (dict(sim.spec.overrides)["load_set"], DEMAND), NO_STORES
+
+
+FAMILIES: dict[str, Callable[[Sim], tuple[Bounds, tuple[Any, str], Stores]]] = {
+    "distribution": _feeder,
+    "microgrid": _microgrid,
+    "transmission": _transmission,
+}
