@@ -101,5 +101,30 @@ COMPARISON_TSO = replace(
     ),
 )
 
+GENCOS_BIDDING = TaskSpec(
+    id="gencos_bidding",
+    version=0,
+    family="market",
+    case="pz_case5",
+    horizon=48,
+    dt_hours=0.5,
+    split="train",
+    agents=tuple(f"genco_{i}" for i in range(5)),
+    cost_names=("thermal_overload", "unserved_energy"),
+    cost_budget=(0.0, 0.5),
+    term_names=("revenue", "generation_cost"),
+    term_weights=(1.0, 1.0),
+    overrides=(
+        ("constraint_tightness", "standard"),
+        ("load_set", "fr_2017_2019"),
+        ("n_segments", 3),
+        ("price_cap", 1000.0),
+        ("ramp_rate_fraction", 0.5),
+    ),
+)
+
 BUILD = "powerzoo_jax.tasks.build_transmission:build_transmission"
-TRANSMISSION = tuple((spec, BUILD) for spec in (MARL_OPF, MARL_UC, OPF_118, OPF_118_7D, COMPARISON_TSO))
+TRANSMISSION = (
+    *((spec, BUILD) for spec in (MARL_OPF, MARL_UC, OPF_118, OPF_118_7D, COMPARISON_TSO)),
+    (GENCOS_BIDDING, "powerzoo_jax.tasks.build_market:build_market"),
+)

@@ -43,8 +43,9 @@ def load_series(
     wind_share: float = 0.0,
     sun_share: float = 0.0,
     dates: tuple[str | None, str | None] = (None, None),
+    bounded: bool = True,
 ) -> LoadSeries:
-    """Read demand D(t) / D_ref, less shares of wind and sun over theirs, never below 5 % where these count.
+    """Read demand D(t) / D_ref, less shares of wind and sun over theirs; bounded keeps a net load in [0.05, 1].
 
     Raises ValueError (DataError) for a window that the data or the horizon do not fit.
     """
@@ -55,7 +56,7 @@ def load_series(
     for share, name in ((wind_share, WIND), (sun_share, SUN)):
         if share:
             factor = factor - share * day_matrix(data, name, minutes)[1] / data.d_ref(name)
-    if wind_share or sun_share:
+    if bounded and (wind_share or sun_share):
         factor = np.clip(factor, LEAST, 1.0)
     n_day = -(-horizon // spd)
     labels = label_days(data, n_day)

@@ -1,0 +1,276 @@
+"""A wholesale market: generators offer blocks of energy, the clearing keeps line limits, every bus has its price."""
+
+from __future__ import annotations
+
+import dataclasses
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import jax.numpy as jnp
+import numpy as np
+from flax import struct
+from jax import Array
+
+from powerzoo_jax.base import Box, Dims, EnvState, Info
+from powerzoo_jax.envs.core import EnvParams, GridEnv
+from powerzoo_jax.envs.draw import Draw, Starts, draw_episode
+from powerzoo_jax.envs.observe import Block, FieldTable, assemble, bounds, table
+from powerzoo_jax.opf.dispatch import ramp_window
+from powerzoo_jax.opf.market import Clearing, capped_offers, clear_market
+from powerzoo_jax.opf.offers import Offers
+from powerzoo_jax.opf.result import OpfStatus
+from powerzoo_jax.powerflow import Status
+
+COSTS = ("thermal_overload", "unserved_energy")
+TERMS = ("revenue", "generation_cost")
+HISTORY = 4  # past prices that an agent sees
+LOAD, SIN, COS, AHEAD_HI, AHEAD_LO, CLIPPED = range(6)  # columns of load_rows
+ROUNDED_MW = {"float32": 2e-2, "float64": 1e-3}  # excess over a rating that the clearing's own tolerance explains
+FIELDS: FieldTable = table(
+    [
+        Block(
+            "unit",
+            ("base_price", "p_max_norm", "p_prev_norm", "profit_prev_norm", "ramp_headroom", "total_load_norm"),
+            -5,
+            10,
+        ),
+        Block("clock", ("time_sin", "time_cos"), -5, 10),
+        Block("prices", tuple(f"mean_lmp_{k}" for k in range(HISTORY)), -5, 10),
+    ]
+)
+
+
+@struct.dataclass(kw_only=True)
+class MarketBank:
+    """Exogenous series shared by all lanes.
+
+    load_rows:  (R, 6)  total load [MW], time_sin, time_cos, its running sum as two floats, 1 where it was clipped
+    """
+
+    load_rows: Array
+
+
+@struct.dataclass(kw_only=True)
+class MarketParams(EnvParams):
+    """One market; `factors` is a DcOpfFactors whose offers are the true costs.
+
+    load_share:   (N,)    [-]
+    offers:       Offers (G, K)  true costs as the blocks that are bid
+    ramp_up_mw, ramp_down_mw: (G,) [MW] in a step
+    max_markup:   ()      [-]    of an offer at action 1
+    price_cap:    ()      [USD/MWh] of offers, and what unserved load is worth
+    price_scale:  ()      [USD/MWh] that observed prices are relative to
+    starts:       Starts
+    """
+
+    load_share: Array
+    offers: Offers
+    ramp_up_mw: Array
+    ramp_down_mw: Array
+    max_markup: Array
+    price_cap: Array
+    price_scale: Array
+    starts: Starts
+
+
+@struct.dataclass(kw_only=True)
+class MarketState(EnvState):
+    """State of an episode.
+
+    p_mw:        (G,)  [MW]       output of the last step
+    profit_usd:  (G,)  [USD]      of the last step
+    prices:      (4,)  [USD/MWh]  last load-weighted mean prices, oldest first
+    load_row:    ()    int32      first row of the episode
+    failed:      ()    bool       a clearing has failed: the episode is over
+    """
+
+    p_mw: Array
+    profit_usd: Array
+    prices: Array
+    load_row: Array
+    failed: Array
+
+
+@struct.dataclass(kw_only=True)
+class MarketInfo(Info):
+    """What a cleared step reports beside the base `Info`.
+
+    lmp: (N,)  own_lmp: (G,) [USD/MWh]      unit_power_mw: (G,)      profit_usd, gen_cost_usd: (G,) [USD] of the step
+    offer_cost_usd, consumer_cost_usd: () [USD] of the step           mean_price: () [USD/MWh] load-weighted
+    ramp_binding: () share of units held by their ramp                load_mw, unserved_mw, surplus_mw: ()
+    load_clipped: () bool                                             opf_status: () int32 `OpfStatus`
+    """
+
+    lmp: Array
+    own_lmp: Array
+    unit_power_mw: Array
+    profit_usd: Array
+    gen_cost_usd: Array
+    offer_cost_usd: Array
+    consumer_cost_usd: Array
+    mean_price: Array
+    ramp_binding: Array
+    load_mw: Array
+    unserved_mw: Array
+    surplus_mw: Array
+    load_clipped: Array
+    opf_status: Array
+
+
+class Bidding(NamedTuple):
+    """Offers of a step and the window (G,) [MW] that ramps leave each unit."""
+
+    offers: Offers
+    low_mw: Array
+    high_mw: Array
+
+
+@dataclass(frozen=True)
+class MarketEnv(GridEnv):
+    """Generators that bid, one agent each; the settlement is at the price of the own bus.
+
+    Observation (12): FIELDS. Action (G, K) in [-1, 1]: markups of the K blocks from none to `max_markup`, sorted.
+    Reward terms [USD]: revenue, generation_cost; the reward of an agent is its own profit.
+    Cost channels: thermal_overload [MW], unserved_energy [MWh].
+    Termination: a clearing does not reach its optimum; nobody earns, and all load to the horizon is unserved.
+
+    Example:
+        sim = powerzoo_jax.make("gencos_bidding")
+        state, obs = sim.init(jax.random.key(0))
+        state, obs, reward, cost, info = sim.step(state, jnp.full((5, 3), -1.0))
+    """
+
+    dims: Dims
+    dt_hours: float
+    term_weights: tuple[float, ...]
+    fields: FieldTable = FIELDS
+
+    def init(self, key: Array, params: MarketParams) -> tuple[MarketState, Array]:
+        """Draw a day; everyone has bid the truth before it, without ramps."""
+        none = jnp.zeros(0, params.price_cap.dtype)
+        return self.begin(key, draw_episode(key, params.starts, none, none), params)
+
+    def begin(self, key: Array, drawn: Draw, params: MarketParams) -> tuple[MarketState, Array]:
+        """Start a given episode with the truthful clearing of its first load."""
+        load = params.bank.load_rows[drawn.load_row, LOAD] * params.load_share
+        cleared = clear_market(params.factors, params.offers, load, voll=params.price_cap)
+        state = MarketState(
+            t=jnp.zeros((), jnp.int32),
+            key=key,
+            p_mw=cleared.dispatch.unit_power_mw,
+            profit_usd=jnp.zeros_like(params.ramp_up_mw),
+            prices=jnp.broadcast_to(cleared.mean_price, HISTORY),
+            load_row=drawn.load_row,
+            failed=jnp.zeros((), bool),
+        )
+        return state, self._fields(state, params)
+
+    def spaces(self, params: MarketParams) -> tuple[Box, Box]:
+        """Boxes with the agent axis in front."""
+        dtype = np.dtype(params.price_cap.dtype)
+        one = np.ones((self.dims.agent, self.dims.act), dtype)
+        return bounds(self.fields, self.dims.agent, dtype), Box(-one, one)
+
+    def decode(self, action: Array, params: MarketParams) -> Array:
+        """(G, K) in [-1, 1] -> markups (G, K), rising from block to block; a NaN counts as 0."""
+        value = jnp.where(params.masks.act & jnp.isfinite(action), jnp.clip(action, -1, 1), 0)
+        return params.max_markup * jnp.sort(0.5 * (value + 1), axis=1)
+
+    def limit(self, state: MarketState, command: Array, params: MarketParams) -> tuple[MarketState, Bidding]:
+        """Offers at or above the true costs, and what the ramps allow."""
+        factors = params.factors
+        low, high = ramp_window(state.p_mw, params.ramp_up_mw, params.ramp_down_mw, factors.p_min_mw, factors.p_max_mw)
+        return state, Bidding(capped_offers(params.offers, command, params.price_cap), low, high)
+
+    def dispatch(self, state: MarketState, delivery: Bidding, params: MarketParams) -> Clearing:
+        """Clear the offers against the load of row t."""
+        load = self._row(state, params)[LOAD] * params.load_share
+        return clear_market(
+            params.factors,
+            delivery.offers,
+            load,
+            p_min_mw=delivery.low_mw,
+            p_max_mw=delivery.high_mw,
+            voll=params.price_cap,
+        )
+
+    def flow(self, injection: Clearing, params: MarketParams) -> Clearing:
+        """The clearing has solved the DC flow already."""
+        del params
+        return injection
+
+    def account(
+        self, state: MarketState, devices: MarketState, delivery: Bidding, flow: Clearing, params: MarketParams
+    ) -> tuple[MarketState, Array, Array, MarketInfo]:
+        """Profits, cost channels, clock and flags."""
+        del delivery
+        dt, out, money, row = self.dt_hours, flow.dispatch, flow.settlement, self._row(state, params)
+        fine = out.status == OpfStatus.OPTIMAL
+        failed = devices.failed | ~fine
+        terms = jnp.where(failed, 0, jnp.stack([money.unit_revenue, -money.unit_cost], axis=-1) * dt)
+        profit = jnp.sum(terms, axis=-1)
+        new = dataclasses.replace(
+            state,
+            t=state.t + 1,
+            p_mw=jnp.where(failed, state.p_mw, out.unit_power_mw),
+            profit_usd=profit,
+            prices=jnp.where(failed, state.prices, jnp.append(state.prices[1:], flow.mean_price)),
+            failed=failed,
+        )
+        excess = jnp.abs(out.line_flow_mw) - params.factors.rate_mva - ROUNDED_MW[profit.dtype.name]
+        overload = jnp.sum(jnp.where((params.factors.rate_mva > 0) & ~failed, jnp.maximum(excess, 0), 0))
+        unserved = jnp.sum(out.shed_mw)
+        energy = jnp.where(failed, self._remaining_mwh(state, params), unserved * dt)
+        info = MarketInfo(
+            terminated=failed,
+            truncated=(new.t >= params.horizon) & ~failed,
+            pf_status=jnp.where(fine, jnp.int32(Status.CONVERGED), jnp.int32(Status.OUT_OF_STEPS)),
+            pf_residual=out.primal_residual,
+            legal=jnp.ones((self.dims.agent, 0), bool),
+            terms=terms,
+            lmp=out.lmp,
+            own_lmp=out.lmp[params.factors.unit_bus],
+            unit_power_mw=new.p_mw,
+            profit_usd=profit,
+            gen_cost_usd=-terms[:, 1],
+            offer_cost_usd=out.generation_cost * dt,
+            consumer_cost_usd=money.load_payment * dt,
+            mean_price=flow.mean_price,
+            ramp_binding=flow.ramp_binding,
+            load_mw=row[LOAD],
+            unserved_mw=unserved,
+            surplus_mw=jnp.sum(out.spill_mw),
+            load_clipped=row[CLIPPED] > 0,
+            opf_status=out.status,
+        )
+        # the blackout has settled the whole rest of the horizon: nothing after it costs again
+        cost = jnp.where(state.failed, 0, jnp.stack([overload, energy]))
+        reward = jnp.sum(terms * jnp.asarray(self.term_weights, terms.dtype)[None, :], axis=-1)
+        return new, reward, cost, info
+
+    def observe(self, state: MarketState, new: MarketState, flow: Clearing, params: MarketParams) -> Array:
+        """What the next bid meets, (G, 12)."""
+        del state, flow
+        return self._fields(new, params)
+
+    def _row(self, state: MarketState, params: MarketParams) -> Array:
+        return params.bank.load_rows[state.load_row + jnp.minimum(state.t, params.horizon - 1)]
+
+    def _remaining_mwh(self, state: MarketState, params: MarketParams) -> Array:
+        """Scheduled load of this and all remaining steps [MWh]."""
+        here, end = self._row(state, params), params.bank.load_rows[state.load_row + params.horizon]
+        return ((end[AHEAD_HI] - here[AHEAD_HI]) + (end[AHEAD_LO] - here[AHEAD_LO])) * self.dt_hours
+
+    def _fields(self, state: MarketState, params: MarketParams) -> Array:
+        row, p_max, scale = self._row(state, params), params.factors.p_max_mw, params.price_scale
+        headroom = jnp.maximum(jnp.minimum(p_max - state.p_mw, params.ramp_up_mw), 0)
+        unit = [
+            params.offers.price[:, 0] / scale,
+            p_max / jnp.max(p_max),
+            state.p_mw / p_max,
+            state.profit_usd / (scale * p_max * self.dt_hours),
+            headroom / p_max,
+            jnp.broadcast_to(row[LOAD] / jnp.sum(p_max), p_max.shape),
+        ]
+        values = {"unit": jnp.stack(unit, axis=-1), "clock": row[SIN : COS + 1], "prices": state.prices / scale}
+        return assemble(self.fields, values, self.dims.agent)
