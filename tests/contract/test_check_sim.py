@@ -30,6 +30,7 @@ SPLITS = {
     "opf_118": ("train", "val", "test", *STRESSED_GRID),
     "opf_118_7d": ("train", "val", "test", *STRESSED_GRID),
     "comparison_tso_centralized": ("train", "val", "test", "iid", *STRESSED_GRID),
+    "gencos_bidding": ("train", "val", "test", "iid", "demand_shift", "renewable_shock"),
 }
 
 
