@@ -7,29 +7,23 @@ import dataclasses
 import numpy as np
 from jax import Array
 
-from powerzoo_jax.base.tree import take
 from powerzoo_jax.envs.core import Sim
 from powerzoo_jax.envs.draw import Draw
 from powerzoo_jax.oracle import rules
-from powerzoo_jax.oracle.feederepisode import action_batch, build_feeder_problem
+from powerzoo_jax.oracle.feederepisode import action_batch, build_feeder_problems
 from powerzoo_jax.oracle.feederplan import FeederPlan, plan_feeder
 from powerzoo_jax.oracle.feederproblem import FeederProblem, SetPoints, play_devices
 from powerzoo_jax.oracle.feederprogram import idle_points
 from powerzoo_jax.oracle.feederrun import run
 from powerzoo_jax.oracle.playbook import Foresight, Playbook, Policy, follow
-from powerzoo_jax.oracle.policies import no_control, quantile_signal
+from powerzoo_jax.oracle.policies import idle_action, quantile_signal
 
 GUARD_PU = 0.025  # what charging takes from the lowest voltage at most: so far above the limit the rule charges
 
 
-def feeder_problems(sim: Sim, draws: Draw, keys: Array) -> list[FeederProblem]:
-    """The planner's problem of every drawn episode."""
-    return [build_feeder_problem(sim, take(draws, i), keys[i]) for i in range(draws.load_row.shape[0])]
-
-
 def foresee(sim: Sim, draws: Draw, keys: Array) -> Foresight:
     """Plan every drawn episode and follow the plans."""
-    problems = feeder_problems(sim, draws, keys)
+    problems = build_feeder_problems(sim, draws, keys)
     plans: list[FeederPlan] = [plan_feeder(problem) for problem in problems]
     return Foresight(
         policy=follow(sim, action_batch(sim, problems, [plan.points for plan in plans])),
@@ -39,9 +33,16 @@ def foresee(sim: Sim, draws: Draw, keys: Array) -> Foresight:
     )
 
 
+def no_control(sim: Sim, draws: Draw, keys: Array) -> Policy:
+    """Every device left alone, as a plan: one compiled program then plays it and all other plans."""
+    del keys
+    action = idle_action(sim)
+    return follow(sim, np.broadcast_to(action, (draws.load_row.shape[0], sim.spec.horizon, *action.shape)))
+
+
 def price_quantiles(sim: Sim, draws: Draw, keys: Array) -> Policy:
     """Trade by the day-ahead prices alone: charge in a day's cheapest quarter of hours, discharge in its dearest."""
-    problems = feeder_problems(sim, draws, keys)
+    problems = build_feeder_problems(sim, draws, keys)
     return follow(
         sim, action_batch(sim, problems, [_traded(p, quantile_signal(p.price_per_mwh, p.dt_hours)) for p in problems])
     )
@@ -49,7 +50,7 @@ def price_quantiles(sim: Sim, draws: Draw, keys: Array) -> Policy:
 
 def guarded_quantiles(sim: Sim, draws: Draw, keys: Array) -> Policy:
     """The same with a guard on the scheduled voltage: see `guarded_signal`."""
-    problems = feeder_problems(sim, draws, keys)
+    problems = build_feeder_problems(sim, draws, keys)
     return follow(sim, action_batch(sim, problems, [_traded(p, guarded_signal(p)) for p in problems]))
 
 

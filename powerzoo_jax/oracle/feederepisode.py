@@ -12,10 +12,11 @@ from jax import Array
 
 from powerzoo_jax.devices import vehicle
 from powerzoo_jax.devices.trips import at_home, events
+from powerzoo_jax.envs import stacks
 from powerzoo_jax.envs.batch import is_stacked
 from powerzoo_jax.envs.core import Sim
 from powerzoo_jax.envs.draw import Draw
-from powerzoo_jax.envs.series import MEAN_AHEAD, PLANT, PRICE
+from powerzoo_jax.envs.series import FACTOR, MEAN_AHEAD, PLANT, PRICE, SHAPE, Columns
 from powerzoo_jax.oracle.feederproblem import (
     FeederProblem,
     FlexUnits,
@@ -35,38 +36,46 @@ KNOWN_TERMS = frozenset(
 KNOWN_KINDS = frozenset(("storage", "renewable", "flexload", "vehicle"))
 
 
-def build_feeder_problem(sim: Sim, drawn: Draw, key: Array) -> FeederProblem:
-    """Read a drawn episode (no batch axis) out of a Sim; `key` is the episode's, from which trips are drawn.
+def build_feeder_problems(sim: Sim, draws: Draw, keys: Array) -> list[FeederProblem]:
+    """Read drawn episodes (leading axis B) out of a Sim; trips are drawn from the keys of the episodes.
 
     Raises ValueError for a stacked Sim, and for devices or money that the planner does not know.
     """
     _refuse(sim)
+    network = _network(sim.params)
+    soc, trips = _host(draws.soc), _trip_tables(sim, draws, keys)
+    count = len(soc)
+    rows = [(int(a), int(b)) for a, b in zip(np.asarray(draws.load_row), np.asarray(draws.price_row), strict=True)]
+    return [_problem(sim, network, *rows[i], soc[i], [table[i] for table in trips]) for i in range(count)]
+
+
+def _problem(
+    sim: Sim, network: RadialNetwork, load_row: int, price_row: int, soc: np.ndarray, trips: list[np.ndarray]
+) -> FeederProblem:
     params, spec, env = sim.params, sim.spec, sim.env
-    network = _network(params)
-    first, steps = int(drawn.price_row), spec.horizon
-    prices = _host(params.bank.price_rows)[first : first + steps]
-    rows = _host(params.bank.load_rows)[int(drawn.load_row) : int(drawn.load_row) + steps]
+    steps, names = spec.horizon, set(spec.term_names)
+    prices = _host(params.bank.price_rows[price_row : price_row + steps])
+    rows = _host(params.bank.load_rows[load_row : load_row + steps])
     level = _levels(env.columns, rows)
-    names = set(spec.term_names)
-    paid = prices[:, PRICE] if "energy_sales" in names else np.zeros(steps)
     load_p, load_q = _scheduled(params, level, network)
-    state = env.begin(key, drawn, params)[0]
+    none = np.zeros(steps)
+    n_storage = 0 if params.storage is None else params.storage.mask.shape[0]
     return FeederProblem(
         network=network,
         load_p_mw=load_p,
         load_q_mvar=load_q,
-        price_per_mwh=paid,
-        loss_per_mwh=prices[:, PRICE] if "network_loss" in names else np.zeros(steps),
+        price_per_mwh=prices[:, PRICE] if "energy_sales" in names else none,
+        loss_per_mwh=prices[:, PRICE] if "network_loss" in names else none,
         mean_price_per_mwh=float(prices[0, MEAN_AHEAD]) if "settlement" in names else 0.0,
         v_min=float(np.max(_host(params.grid.v_min))),
         v_max=float(np.min(_host(params.grid.v_max))),
         dt_hours=spec.dt_hours,
         rate_mva=_ratings(params, network) if env.rated else None,
         scale=spec.term_weights[0] * (1.0 if env.pooling == "sum" else 1.0 / env.dims.agent),
-        storage=_storage(sim, state, network),
+        storage=_storage(sim, soc[:n_storage], network),
         plants=_plants(sim, rows, prices[:, PRICE], network),
         flex=_flex(sim, level, network),
-        vehicles=_vehicles(sim, state, network),
+        vehicles=_vehicles(sim, soc[n_storage:], trips, network),
     )
 
 
@@ -133,9 +142,9 @@ def _ratings(params: Any, network: RadialNetwork) -> np.ndarray:
     return rating
 
 
-def _levels(columns: Any, rows: np.ndarray) -> np.ndarray:
+def _levels(columns: Columns, rows: np.ndarray) -> np.ndarray:
     """Load factor of every step and shape, (T, Z)."""
-    return np.asarray([np.atleast_1d(np.asarray(columns.factors(row), np.float64)) for row in rows])
+    return np.column_stack([rows[:, FACTOR], rows[:, columns.run(SHAPE)]])
 
 
 def _scheduled(params: Any, level: np.ndarray, network: RadialNetwork) -> tuple[np.ndarray, np.ndarray]:
@@ -160,14 +169,14 @@ def _has_q(sim: Sim, kind: str) -> bool:
     return any(block.kind == kind and "q_control" in block.names for block in sim.env.layout.table.blocks)
 
 
-def _storage(sim: Sim, state: Any, network: RadialNetwork) -> StorageUnits | None:
+def _storage(sim: Sim, soc: np.ndarray, network: RadialNetwork) -> StorageUnits | None:
     fleet = sim.params.storage
     if fleet is None:
         return None
     names = ("capacity_mwh", "power_mw", "s_mva", "eta_charge", "eta_discharge", "soc_min", "soc_max")
     return StorageUnits(
         node=_nodes(sim, "storage", network),
-        soc_start=_host(state.storage.soc),
+        soc_start=np.clip(soc, _host(fleet.soc_min), _host(fleet.soc_max)),
         wear_per_mwh=_host(fleet.degradation_per_mwh) * ("degradation" in sim.spec.term_names),
         reactive=_has_q(sim, "storage"),
         **{name: _host(getattr(fleet, name)) for name in names},
@@ -208,24 +217,40 @@ def _flex(sim: Sim, level: np.ndarray, network: RadialNetwork) -> FlexUnits | No
     )
 
 
-def _vehicles(sim: Sim, state: Any, network: RadialNetwork) -> VehicleUnits | None:
+def _trip_tables(sim: Sim, draws: Draw, keys: Array) -> list[np.ndarray]:
+    """What the vehicles of every episode do in every step, (B, T, V) each: home, energy driven, departure."""
+    fleet, minutes = sim.params.vehicle, round(sim.spec.dt_hours * 60)
+    if fleet is None:
+        return []
+
+    @jax.jit
+    @jax.vmap
+    def tables(key: Array, soc: Array) -> tuple[Array, Array, Array]:
+        state = stacks.begin(sim.env.layout, key, soc, sim.params, sim.spec.dt_hours)["vehicle"]
+        trips = vehicle.episode_trips(fleet, state)
+        clock = jnp.arange(sim.spec.horizon, dtype=jnp.int32) * minutes
+        happening = jax.vmap(lambda minute: events(trips, minute, minutes))(clock)
+        home = jax.vmap(lambda minute: at_home(trips, minute, minutes))(clock)
+        return home, jnp.where(happening.arrives, happening.energy_mwh, 0), happening.departs
+
+    return [np.asarray(table) for table in tables(keys, draws.soc)]
+
+
+def _vehicles(sim: Sim, soc: np.ndarray, trips: list[np.ndarray], network: RadialNetwork) -> VehicleUnits | None:
     fleet = sim.params.vehicle
     if fleet is None:
         return None
-    trips, dt = vehicle.episode_trips(fleet, state.vehicle), round(sim.spec.dt_hours * 60)
-    minutes = jnp.arange(sim.spec.horizon, dtype=jnp.int32) * dt
-    happening = jax.vmap(lambda minute: events(trips, minute, dt))(minutes)
-    home = jax.vmap(lambda minute: at_home(trips, minute, dt))(minutes)
+    home, driven, departs = trips
     names = ("capacity_mwh", "charge_mw", "discharge_mw", "eta_charge", "eta_discharge", "soc_min", "soc_max")
     return VehicleUnits(
         node=_nodes(sim, "vehicle", network),
-        soc_start=_host(state.vehicle.soc),
+        soc_start=np.clip(soc, _host(fleet.soc_min), _host(fleet.soc_max)),
         wear_per_mwh=_host(fleet.degradation_per_mwh),
         need=_host(fleet.soc_departure_min),
         unmet_per_mwh=_host(fleet.unmet_usd_per_mwh) * ("unmet_energy" in sim.spec.term_names),
-        home=np.asarray(home),
-        driven_mwh=_host(happening.energy_mwh) * np.asarray(happening.arrives),
-        departs=np.asarray(happening.departs),
+        home=home,
+        driven_mwh=driven.astype(np.float64),
+        departs=departs,
         **{name: _host(getattr(fleet, name)) for name in names},
     )
 

@@ -98,7 +98,10 @@ def _improve(problem: FeederProblem, prices: Prices, rounds: int) -> _Improved:
     out = run(problem, idle_points(problem))
     while count < rounds:
         count += 1
+        known = len(cuts.rows)
         cuts.add(out, keep_limits=not free)
+        if count > 1 and len(cuts.rows) == known:
+            break  # the same programme again
         linear = program.linear(*cuts.matrix())
         result = solve_linear(linear)
         relaxed, dual = cuts.relaxed(linear, np.asarray(result.ineqlin.marginals))

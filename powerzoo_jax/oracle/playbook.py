@@ -90,9 +90,13 @@ def follow(sim: Sim, actions: np.ndarray) -> Policy:
 _BOOKS: dict[str, str] = {
     "battery_arbitrage": "powerzoo_jax.oracle.policies:BATTERY",
     "marl_der_arbitrage": "powerzoo_jax.oracle.feederbook:ARBITRAGE",
+    "marl_der_arbitrage_5bat": "powerzoo_jax.oracle.feederbook:ARBITRAGE",
+    "marl_der_arbitrage_7d": "powerzoo_jax.oracle.feederbook:ARBITRAGE",
     "dso": "powerzoo_jax.oracle.feederbook:DSO",
     "marl_ders_benchmark": "powerzoo_jax.oracle.feederbook:DERS",
     "marl_ev_v2g": "powerzoo_jax.oracle.feederbook:VEHICLES",
+    "marl_ev_v2g_10ev": "powerzoo_jax.oracle.feederbook:VEHICLES",
+    "marl_ev_v2g_1d": "powerzoo_jax.oracle.feederbook:VEHICLES",
     "dc_microgrid": "powerzoo_jax.oracle.microgrid:MICROGRID",
     "dc_microgrid_safe": "powerzoo_jax.oracle.microgrid:MICROGRID",
 }

@@ -46,6 +46,11 @@ def _uniform(low: Array, high: Array, carry: Any, obs: Array, key: Array) -> tup
 
 def idle_act(sim: Sim) -> Act:
     """Leave every device alone: no power from storage, nothing curtailed, shed or deferred."""
+    return Partial(_constant, jnp.asarray(idle_action(sim)))
+
+
+def idle_action(sim: Sim) -> np.ndarray:
+    """The action (A, U) that leaves every device alone."""
     space = _box(sim)
     action = np.zeros(space.shape, space.low.dtype)
     layout = getattr(sim.env, "layout", None)
@@ -56,7 +61,7 @@ def idle_act(sim: Sim) -> Act:
             for unit, first in zip(block.units, block.first, strict=True):
                 row, column = (unit, 0) if layout.per_device else (0, first)
                 action[row, column : column + width] = kernel
-    return Partial(_constant, jnp.asarray(action))
+    return action
 
 
 def _constant(action: Array, carry: Any, obs: Array, key: Array) -> tuple[Any, Array]:
@@ -123,12 +128,6 @@ def evaluate_baseline(
     else:
         policy = book.rules[name](sim, draws, keys)
     return evaluate(sim, policy.act, draws=draws, seed=seed, carry=policy.carry, **arguments)
-
-
-def no_control(sim: Sim, draws: Draw, keys: Array) -> Policy:
-    """The idle policy, for a playbook."""
-    del draws, keys
-    return Policy(idle_act(sim))
 
 
 def _idle_plans(sim: Sim, draws: Draw, keys: Array) -> Policy:
