@@ -169,4 +169,6 @@ MICROGRID = Playbook(
     rules={"no_control": _idle, "rule": _rule, "safe_rule": _safe_rule},
     foresee=_foresee,
     splits=("train", "val", "test", *STRESS),
+    violating="no_control",
+    safe="safe_rule",
 )
