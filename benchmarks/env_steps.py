@@ -1,12 +1,13 @@
 """Speed of whole environment steps: one pinned core, every output consumed, beside the solver and one observation.
 
-Usage: python benchmarks/env_steps.py [--task battery_arbitrage] [--lanes 1 64 256 1024 4096] [--rounds 15] [--out FILE]
+Usage: python benchmarks/env_steps.py [--task NAME ...] [--lanes 1 64 256 1024 4096] [--rounds 15] [--out FILE]
 
 Three programs of 48 steps run interleaved, medians over rounds:
   step      vstep with random actions; obs, reward, cost and info pass an optimisation barrier and are summed
   solver    the power flow of the very injections that those steps meet, with the results that the env reads
   write     one observation written, through the same barrier and sum
-Compile time stands apart. Columns are tab-separated.
+A task without a feeder has no solver of its own to stand beside ("-"). Compile time stands apart; columns are
+tab-separated.
 """
 
 from __future__ import annotations
@@ -28,11 +29,22 @@ import numpy as np
 from jax import Array, lax
 
 import powerzoo_jax
-from powerzoo_jax.envs import Sim, vstep
+from powerzoo_jax.envs import DistributionEnv, Sim, vstep
 from powerzoo_jax.powerflow import solve_feeder_active
 
 STEPS = 48
-COLUMNS = ["lanes", "step_per_s", "step_ns", "solver_ns", "write_ns", "step_over_budget", "compile_s", "iterations"]
+TASKS = ("battery_arbitrage", "dso", "marl_der_arbitrage", "marl_ders_benchmark", "marl_ev_v2g")
+COLUMNS = [
+    "task",
+    "lanes",
+    "step_per_s",
+    "step_ns",
+    "solver_ns",
+    "write_ns",
+    "step_over_budget",
+    "compile_s",
+    "iterations",
+]
 
 
 def consume(tree: Any) -> Array:
@@ -56,7 +68,9 @@ def run_solver(sim: Sim, injections: tuple[Array, Array]) -> Array:
 
     def body(total: Array, injection: tuple[Array, Array]) -> tuple[Array, None]:
         out = jax.vmap(solve_feeder_active, in_axes=(None, 0, 0))(sim.params.factors, *injection)
-        read = (out.v_pu, out.p_from, out.q_from, out.p_loss, out.p_slack, out.q_slack)
+        # agents that see their own unit need no flows of branches
+        flows = (out.p_from, out.q_from) if sim.env.flattened else ()
+        read = (out.v_pu, flows, out.p_loss, out.p_slack, out.q_slack)
         return total + consume((read, out.status, out.residual, out.iterations)), None
 
     return lax.scan(body, jnp.float32(0), injections)[0]
@@ -101,30 +115,35 @@ def measure(sim: Sim, lanes: int, rounds: int) -> list[Any]:
     states, obs = jax.jit(jax.vmap(sim.init))(jax.random.split(jax.random.key(0), lanes))
     shape = (STEPS, lanes, sim.env.dims.agent, sim.env.dims.act)
     actions = jax.random.uniform(jax.random.key(1), shape, minval=-1)
-    injections, iterations = met_injections(sim, states, actions)
-    step, compile_s = compiled(run_steps, sim, states, actions)
-    solver, _ = compiled(run_solver, sim, injections)
-    write, _ = compiled(run_write, obs, STEPS)
-    times: dict[str, list[float]] = {"step": [], "solver": [], "write": []}
+    runs: dict[str, Callable[[], Any]] = {}
+    runs["step"], compile_s = compiled(run_steps, sim, states, actions)
+    runs["write"], _ = compiled(run_write, obs, STEPS)
+    iterations = None
+    if isinstance(sim.env, DistributionEnv):
+        injections, iterations = met_injections(sim, states, actions)
+        runs["solver"], _ = compiled(run_solver, sim, injections)
+    times: dict[str, list[float]] = {name: [] for name in runs}
     for _ in range(rounds):
-        for name, run in (("step", step), ("solver", solver), ("write", write)):
+        for name, run in runs.items():
             begin = time.perf_counter()
             run()
             times[name].append(time.perf_counter() - begin)
     ns = {name: float(np.median(t)) / (STEPS * lanes) * 1e9 for name, t in times.items()}
+    row = [sim.spec.id, lanes, f"{1e9 / ns['step']:.0f}", f"{ns['step']:.0f}"]
+    if iterations is None:
+        return [*row, "-", f"{ns['write']:.0f}", "-", f"{compile_s:.1f}", "-"]
     over = ns["step"] / (ns["solver"] + 1.5 * ns["write"])
-    row = [lanes, f"{1e9 / ns['step']:.0f}", *(f"{ns[k]:.0f}" for k in times), f"{over:.2f}"]
+    row += [f"{ns['solver']:.0f}", f"{ns['write']:.0f}", f"{over:.2f}"]
     return [*row, f"{compile_s:.1f}", f"{float(iterations):.2f}"]
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--task", default="battery_arbitrage")
+    parser.add_argument("--task", nargs="+", default=TASKS, choices=powerzoo_jax.list_tasks(), metavar="NAME")
     parser.add_argument("--lanes", type=int, nargs="+", default=[1, 64, 256, 1024, 4096])
     parser.add_argument("--rounds", type=int, default=15)
     parser.add_argument("--out", type=Path, help="write the table to this file as well")
     args = parser.parse_args()
-    sim = powerzoo_jax.make(args.task)
     device = f"{jax.devices()[0].device_kind}, one core"
     lines: list[str] = []
 
@@ -132,10 +151,12 @@ def main() -> None:
         print(line, flush=True)
         lines.append(line)
 
-    tell(f"# {args.task}, {device}, jax {metadata.version('jax')}, powerzoo_jax {powerzoo_jax.__version__}")
+    tell(f"# {device}, jax {metadata.version('jax')}, powerzoo_jax {powerzoo_jax.__version__}")
     tell("\t".join(COLUMNS))
-    for lanes in args.lanes:
-        tell("\t".join(str(x) for x in measure(sim, lanes, args.rounds)))
+    for task in args.task:
+        sim = powerzoo_jax.make(task)
+        for lanes in args.lanes:
+            tell("\t".join(str(x) for x in measure(sim, lanes, args.rounds)))
     if args.out:
         args.out.parent.mkdir(parents=True, exist_ok=True)
         args.out.write_text("\n".join(lines) + "\n")
