@@ -20,8 +20,6 @@ from powerzoo_jax.powerflow.batching import batched_shell
 
 TILE = 64  # lanes solved together: the blocks of case118 then stay in the second cache
 FIXED = 1e-9  # [pu] narrower boxes are equalities
-PROOF = 1e-3  # a certificate of infeasibility asks this much more than any move (of size 1) could give
-WRONG = 1e-4  # [pu] violation from which an unsolved lane may be called infeasible
 
 
 class Given(NamedTuple):
@@ -137,7 +135,7 @@ def _tile(factors: AcOpfFactors, given: Given, *, shedding: bool, max_steps: int
 
 def _status(found: Measure) -> Array:
     optimal = (found.primal <= interior.ACCEPT) & (found.dual <= interior.ACCEPT) & (found.gap <= interior.ACCEPT)
-    proven = (found.primal > WRONG) & (found.pull <= PROOF * found.force)
+    proven = found.proven & (found.primal > interior.WRONG)
     other = jnp.where(proven, jnp.int32(OpfStatus.INFEASIBLE), jnp.int32(OpfStatus.OUT_OF_STEPS))
     return jnp.where(optimal, jnp.int32(OpfStatus.OPTIMAL), other)
 

@@ -28,6 +28,9 @@ ACCEPT = 1e-6  # what counts as optimal when rounding stops it before
 NEAR = 0.99995  # share of the way to the next limit
 FLAT = 1e-9  # least curvature of a unit or of unserved load: bounds how far a flat cost lets the system degrade
 STIFF = 1e9  # largest stiffness of a binding branch limit in the Newton system
+WRONG = 1e-4  # [pu] violation from which an unsolved lane may be called infeasible
+PROOF = 2.0  # how much more than what is within reach a certificate of infeasibility must ask for
+TURN = 0.5  # [rad] reach of an angle in that certificate
 SHORTEST = 1e-8  # a lane whose steps fall below this is stuck
 FIRST_SLACK = 1.0  # least slack at the start
 REFINED = 1  # refinements of each solve of the Newton system: its blocks are inverted without pivoting
@@ -54,8 +57,7 @@ class Measure(NamedTuple):
     primal: Array  # [pu] largest violation
     dual: Array  # largest stationarity residual, relative to the largest price
     gap: Array  # relative
-    pull: Array  # stationarity without the cost, relative to the multipliers: 0 at a certificate of infeasibility
-    force: Array  # how much the multipliers ask for, relative: above 0 at such a certificate
+    proven: Array  # bool: the multipliers ask for more than any move within reach gives (linearised)
 
 
 class State(NamedTuple):
@@ -131,22 +133,33 @@ def evaluate(grid: Grid, lane: Lane, point: Point) -> State:
     return State(flow, eqs.balance(*grid, lane, x, flow), h, live, slope, rest)
 
 
-def measure(lane: Lane, point: Point, state: State) -> Measure:
+def measure(grid: Grid, lane: Lane, point: Point, state: State) -> Measure:
     """Distances from optimality."""
     lam, mu = point.lam.balance, point.lam.limits
     price = 1 + jnp.maximum(_largest(lam), _largest(mu))
     violation = jnp.where(state.live, jnp.maximum(state.h, 0), 0)
     dual = _norm(state.rest) / price
     gap = jnp.sum(jnp.where(state.live, point.z * mu, 0), 0) / worth(lane, point.x)
+    primal = jnp.maximum(_largest(state.balance), _largest(violation))
     ask = jnp.sum(lam * state.balance, (0, 1)) + jnp.sum(mu * jnp.where(state.live, state.h, 0), 0)
+    proven = (primal > WRONG) & (ask > PROOF * _reach_of(grid, lane, state))
+    return Measure(primal=primal, dual=dual, gap=gap, proven=proven)
+
+
+def _reach_of(grid: Grid, lane: Lane, state: State) -> Array:
+    """Most that the multipliers' demand can fall (B,) when every unknown moves across its box, an angle by TURN.
+
+    Farkas: where the demand is larger, the linearised balances and limits have no solution within that reach.
+    """
     pulled = jax.tree.map(jnp.subtract, state.rest, state.slope)
-    return Measure(
-        primal=jnp.maximum(_largest(state.balance), _largest(violation)),
-        dual=dual,
-        gap=gap,
-        pull=_norm(pulled) / price,
-        force=ask / price,
+    far = Unknowns(
+        theta=jnp.full_like(pulled.theta, TURN),
+        w=jnp.broadcast_to((grid.network.w_max - grid.network.w_min)[:, None], pulled.w.shape),
+        p=lane.high - lane.low,
+        q=jnp.where(lane.unit_on, jnp.minimum(lane.q_high - lane.q_low, 1 / FLAT), 0),
+        shed=lane.shed_high,
     )
+    return jax.tree.reduce(jnp.add, jax.tree.map(lambda a, b: jnp.sum(jnp.abs(a) * b, 0), pulled, far))
 
 
 def like(scale: Array, v: Array) -> Array:
@@ -263,7 +276,7 @@ def solve(grid: Grid, lane: Lane, max_steps: int) -> Loop:
     begin = Loop(
         step=jnp.int32(0),
         point=first,
-        measure=Measure(none, none, none, none, none),
+        measure=Measure(none, none, none, none > 0),
         running=jnp.ones(lanes, bool),
         length=none + 1,
         steps=jnp.zeros(lanes, jnp.int32),
@@ -271,14 +284,14 @@ def solve(grid: Grid, lane: Lane, max_steps: int) -> Loop:
 
     def advance(loop: Loop) -> Loop:
         state = evaluate(grid, lane, loop.point)
-        now = measure(lane, loop.point, state)
+        now = measure(grid, lane, loop.point, state)
         done = (now.primal <= GOAL) & (now.dual <= STATIONARY) & (now.gap <= GOAL)
         running = loop.running & ~done & (loop.length > SHORTEST)
         new, length = _advance(grid, lane, loop.point, state)
         return Loop(
             step=loop.step + 1,
             point=choose(running, new, loop.point),
-            measure=choose(loop.running, now, loop.measure),
+            measure=choose(loop.running, now._replace(proven=now.proven | loop.measure.proven), loop.measure),
             running=running,
             length=length,
             steps=loop.steps + running.astype(jnp.int32),
