@@ -49,3 +49,22 @@ def run_builder(
             write_npz(folder / f"{name}.npz", arrays)
     (folder / NOTE).write_text(provenance, encoding="utf-8")
     return 0
+
+
+def run_page(render: Callable[[], str], page: Path, command: str, argv: Sequence[str] | None = None) -> int:
+    """Compare (default) or write a generated page of the documentation; 1 when the committed one differs.
+
+    render:   makes the text
+    command:  what writes the page, for the message
+    """
+    parser = argparse.ArgumentParser(description=f"Make {page} again and compare.")
+    parser.add_argument("file", nargs="?", type=Path, default=page)
+    parser.add_argument("--write", action="store_true", help="overwrite the page")
+    options = parser.parse_args(argv)
+    text = render()
+    if options.write:
+        options.file.parent.mkdir(parents=True, exist_ok=True)
+        options.file.write_text(text, encoding="utf-8")
+    same = options.file.is_file() and options.file.read_text(encoding="utf-8") == text
+    print(f"{options.file}: {'up to date' if same else f'differs; run {command}'}")
+    return 0 if same else 1

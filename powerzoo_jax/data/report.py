@@ -5,13 +5,13 @@ Without --write it compares the page with FILE and exits 1 when they differ.
 
 from __future__ import annotations
 
-import argparse
 import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import numpy as np
 
+from powerzoo_jax.base.builder import run_page
 from powerzoo_jax.data.clock import local_days
 from powerzoo_jax.data.library import load_dataset
 from powerzoo_jax.data.manifest import list_datasets
@@ -154,17 +154,7 @@ def _statistics(name: str, data: Series) -> Iterator[str]:
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Write or compare the page; returns the exit status."""
-    parser = argparse.ArgumentParser(description="Make docs/data.md from the bundled data.")
-    parser.add_argument("file", nargs="?", type=Path, default=PAGE)
-    parser.add_argument("--write", action="store_true", help="overwrite the page")
-    options = parser.parse_args(argv)
-    page = render()
-    if options.write:
-        options.file.parent.mkdir(parents=True, exist_ok=True)
-        options.file.write_text(page, encoding="utf-8")
-    same = options.file.is_file() and options.file.read_text(encoding="utf-8") == page
-    print(f"{options.file}: {'up to date' if same else f'differs; run {COMMAND}'}")
-    return 0 if same else 1
+    return run_page(render, PAGE, COMMAND, argv)
 
 
 if __name__ == "__main__":
