@@ -13,6 +13,7 @@ import numpy as np
 from powerzoo_jax.base.tree import stack_leaves
 from powerzoo_jax.envs.align import align_feeders
 from powerzoo_jax.envs.core import Sim
+from powerzoo_jax.envs.distribution import DistributionEnv
 
 SHARED = (
     "family",
@@ -45,7 +46,8 @@ def lanes(sim: Sim) -> Any:
 
 
 def _factors_shared(params: Any) -> bool:
-    return params.factors.v_slack.ndim == 0
+    # a family without a network has no factors
+    return not jax.tree.leaves(params.factors) or params.factors.v_slack.ndim == 0
 
 
 def stack(sims: Sequence[Sim]) -> Sim:
@@ -58,7 +60,7 @@ def stack(sims: Sequence[Sim]) -> Sim:
     """
     _refuse_unequal(sims)
     first = sims[0]
-    env, params = align_feeders([s.env for s in sims], [s.params for s in sims])
+    env, params = _align(sims)
     bank, offsets = _merge_banks([p.bank for p in params])
     params = [_shift_starts(p, *offset) for p, offset in zip(params, offsets, strict=True)]
     shared = all(_same(params[0].factors, p.factors) for p in params[1:])
@@ -67,6 +69,19 @@ def stack(sims: Sequence[Sim]) -> Sim:
     stacked = dataclasses.replace(stack_leaves(stripped), bank=bank, factors=factors)
     cases = ",".join(dict.fromkeys(s.spec.case for s in sims))
     return Sim(params=stacked, env=env, spec=dataclasses.replace(first.spec, case=cases))
+
+
+def _align(sims: Sequence[Sim]) -> tuple[Any, list[Any]]:
+    """One env for all lanes, and the parameters of each: feeders are padded, other families must agree in size."""
+    envs, params = [s.env for s in sims], [s.params for s in sims]
+    if isinstance(envs[0], DistributionEnv):
+        return align_feeders(envs, params)
+    if any(env != envs[0] for env in envs[1:]):
+        raise ValueError(
+            f"cannot stack {sims[0].spec.id!r}: a size or another static setting differs between the lanes. "
+            "Stack simulations that differ in ratings, prices and data alone."
+        )
+    return envs[0], params
 
 
 def _refuse_unequal(sims: Sequence[Sim]) -> None:

@@ -239,6 +239,26 @@ def test_a_users_trace_gives_each_split_its_own_days():
         sim("workload_swap", workload_source=trace)
 
 
+def test_plants_of_different_ratings_step_as_lanes_of_one_program():
+    ratings = [{"pv_capacity_mw": 0.2}, {"battery_capacity_mwh": 4.0, "dg_max_mw": 0.5}, {"t_critical_c": 27.0}]
+    singles = [sim(**keywords) for keywords in ratings]
+    stacked = powerzoo_jax.stack(singles)
+    axes = powerzoo_jax.lanes(stacked)
+    assert stacked.params.bank.work_rows.shape == singles[0].params.bank.work_rows.shape
+    keys, action = jax.random.split(jax.random.key(2), 3), act(0.5, 1.0, 0.3, 0.7, 0.9)
+    states, _ = jax.jit(jax.vmap(lambda s, k: s.init(k), in_axes=(axes, 0)))(stacked, keys)
+    out = jax.jit(jax.vmap(lambda s, x: s.step(x, action), in_axes=(axes, 0)))(stacked, states)
+    for lane, single in enumerate(singles):
+        alone = step(single, init(single, keys[lane])[0], action)
+        np.testing.assert_allclose(out.obs[lane], alone.obs, rtol=1e-6, atol=1e-6)
+        np.testing.assert_allclose(out.reward[lane], alone.reward, rtol=1e-6, atol=1e-6)
+
+
+def test_plants_of_different_sizes_are_not_stacked():
+    with pytest.raises(ValueError, match="static setting differs"):
+        powerzoo_jax.stack([sim(), sim(queue=8)])
+
+
 @pytest.mark.parametrize(
     ("tightness", "budget", "critical"),
     [("loose", (5.0, 1.0, 0.5), 32.0), ("standard", (2.0, 0.5, 0.15), 30.0), ("strict", (1.0, 0.2, 0.05), 28.0)],
