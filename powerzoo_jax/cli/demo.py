@@ -15,11 +15,18 @@ import numpy as np
 from jax.tree_util import Partial
 
 from powerzoo_jax.base.tree import take
-from powerzoo_jax.cli.evaluate import Score, baseline_scores, score_policies, score_table, write_records
+from powerzoo_jax.cli.evaluate import (
+    Score,
+    anchors_of,
+    baseline_scores,
+    score_policies,
+    score_table,
+    write_records,
+)
 from powerzoo_jax.cli.runs import LEARNERS, Run, has_checkpoint, is_run, load_state, open_run, policies, resolve_config
 from powerzoo_jax.cli.train import INTERRUPTED, StopRequest, Trained, train
 from powerzoo_jax.envs import Sim
-from powerzoo_jax.oracle import plan_act, plan_carry, rule_plan
+from powerzoo_jax.oracle import evaluate_baseline, plan_act, plan_carry, rule_plan
 from powerzoo_jax.oracle.lp import solve_storage
 from powerzoo_jax.oracle.problem import build_problem
 from powerzoo_jax.plot import plot_episode, record_episode
@@ -30,6 +37,9 @@ TASK = "battery_arbitrage"
 NAMES = {"ppo": "PPO", "apg": "analytic gradient"}
 QUICK = {"ppo": {"total_steps": 50_000}, "apg": {"updates": 5}}
 BASELINES = ("random", "rule", "oracle")
+FEEDER_TASK = "marl_der_arbitrage"
+FEEDER_BASELINES = ("no_control", "rule", "oracle")
+FEW_DAYS = 6  # of the feeder task in a quick demo
 
 
 def run(options: argparse.Namespace) -> int:
@@ -56,8 +66,25 @@ def run(options: argparse.Namespace) -> int:
     write_records(options.out / f"{TASK}.json", scores)
     picture = _picture(test, scores, {NAMES[n]: act[0] for n, act in acts.items()}, options.out)
     print(f"\npicture of a test day in {picture}, records in {options.out / f'{TASK}.json'}")
+    _feeder_task(options)
     print(f"{time.perf_counter() - clock:.0f} s in all")
     return 0
+
+
+def _feeder_task(options: argparse.Namespace) -> None:
+    """Three batteries where the voltage band binds: what rules and foresight make of it."""
+    sim = make(FEEDER_TASK, split="test")
+    draws = all_starts(sim)
+    if options.quick:
+        draws = take(draws, slice(0, FEW_DAYS))
+    anchors = anchors_of(sim)
+    scores = [Score(name, [evaluate_baseline(sim, name, draws=draws, anchors=anchors)]) for name in FEEDER_BASELINES]
+    print(
+        f"\n{FEEDER_TASK}: three batteries on {sim.spec.case}, whose voltages must stay above "
+        f"{float(sim.params.grid.v_min.max()):.2f} pu\n"
+    )
+    print(score_table(sim, scores, oracle=scores[-1].records[0].mean_reward))
+    write_records(options.out / f"{FEEDER_TASK}.json", scores)
 
 
 def _run(options: argparse.Namespace, algorithm: str) -> Run:

@@ -14,7 +14,8 @@ import numpy as np
 from powerzoo_jax.cli.runs import is_run, open_run, policies_of_run
 from powerzoo_jax.cli.table import render
 from powerzoo_jax.envs import Sim
-from powerzoo_jax.oracle import BASELINES, evaluate_baseline, get_reference
+from powerzoo_jax.envs.constraint import UNITS
+from powerzoo_jax.oracle import BASELINES, evaluate_baseline, get_playbook, get_reference, list_playbooks
 from powerzoo_jax.tasks import make
 from powerzoo_jax.tasks.score import SEED, Evaluation, evaluate
 
@@ -28,8 +29,13 @@ class Score(NamedTuple):
     records: Sequence[Evaluation]
 
 
-def anchors_of(sim: Sim, *, n_episodes: int | None = None, seed: int = SEED) -> tuple[float, float]:
-    """(random, oracle) mean returns: the shipped ones of a whole split, else played on the same episodes."""
+def anchors_of(sim: Sim, *, n_episodes: int | None = None, seed: int = SEED) -> tuple[float, float] | None:
+    """(random, oracle) mean returns: the shipped ones of a whole split, else played on the same episodes.
+
+    None for a task without reference policies.
+    """
+    if sim.spec.id not in list_playbooks():
+        return None
     if n_episodes is None:
         with contextlib.suppress(KeyError):
             record = get_reference(sim.spec.id, sim.spec.split)
@@ -41,8 +47,10 @@ def anchors_of(sim: Sim, *, n_episodes: int | None = None, seed: int = SEED) -> 
 def baseline_scores(
     sim: Sim, names: Sequence[str] = BASELINES, *, n_episodes: int | None = None, seed: int = SEED
 ) -> list[Score]:
-    """Records of the baselines named."""
+    """Records of the baselines named; none for a task without reference policies."""
     anchors = anchors_of(sim, n_episodes=n_episodes, seed=seed)
+    if anchors is None:
+        return []
     arguments: dict[str, Any] = {"n_episodes": n_episodes, "seed": seed, "anchors": anchors}
     return [Score(name, [evaluate_baseline(sim, name, **arguments)]) for name in names]
 
@@ -59,14 +67,16 @@ def score_table(
     extra: Mapping[str, Mapping[str, str]] | None = None,
     oracle: float | None = None,
 ) -> str:
-    """One table: money a day, share of the oracle's profit, normalised score, every cost channel a day, budgets.
+    """One table: return a day, share of the oracle's, normalised score, every cost channel a day, budgets.
 
     Several records of a policy show as mean +- standard deviation over its seeds.
     extra:   further columns, header -> policy name -> cell
     oracle:  the oracle's mean return on the same episodes; None takes that of the whole split
     """
     per_day = 24.0 / (sim.spec.horizon * sim.spec.dt_hours)
-    oracle = anchors_of(sim)[1] if oracle is None else oracle
+    if oracle is None:
+        anchors = anchors_of(sim)
+        oracle = np.nan if anchors is None else anchors[1]
     costs = sim.spec.cost_names
     extra = extra or {}
     rows = [
@@ -82,7 +92,8 @@ def score_table(
         for score in scores
     ]
     units = (f"{name} [{unit}]" for name, unit in zip(costs, cost_units(sim), strict=True))
-    return render(("policy", "money/day [$]", "of oracle [%]", "score", *units, "in budget", *extra), rows)
+    money = "money/day [$]" if set(sim.spec.term_weights) == {1.0} else "return/day"
+    return render(("policy", money, "of oracle [%]", "score", *units, "in budget", *extra), rows)
 
 
 def _feasible(records: Sequence[Evaluation]) -> str:
@@ -93,8 +104,7 @@ def _feasible(records: Sequence[Evaluation]) -> str:
 
 def cost_units(sim: Sim) -> tuple[str, ...]:
     """Units of the cost channels a day, by name; a channel of another family shows none."""
-    known = {"voltage_violation": "pu", "thermal_overload": "MVA", "unserved_energy": "MWh", "resource": "MW"}
-    return tuple(known.get(name, "-") for name in sim.spec.cost_names)
+    return tuple(UNITS.get(name, "-") for name in sim.spec.cost_names)
 
 
 def _spread(values: Sequence[float], form: str) -> str:
@@ -114,9 +124,12 @@ def run(options: argparse.Namespace) -> int:
         scores.append(score_policies(sim, run.config.algorithm, policies_of_run(run), **arguments))
     else:
         sim = make(options.what, split=options.split)
-        scores = baseline_scores(sim, (options.policy,) if options.policy else BASELINES, **arguments)
+        scores = baseline_scores(
+            sim, (options.policy,) if options.policy else get_playbook(sim.spec.id).names, **arguments
+        )
     print(f"{sim.spec.id}, split {sim.spec.split}, {scores[0].records[0].n_episodes} episodes\n")
-    print(score_table(sim, scores, oracle=anchors_of(sim, **arguments)[1]))
+    anchors = anchors_of(sim, **arguments)
+    print(score_table(sim, scores, oracle=None if anchors is None else anchors[1]))
     if options.json is not None:
         write_records(options.json, scores)
         print(f"\nrecords in {options.json}")

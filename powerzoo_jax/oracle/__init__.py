@@ -14,6 +14,7 @@ from powerzoo_jax.oracle.playbook import Playbook as Playbook
 from powerzoo_jax.oracle.playbook import Policy as Policy
 from powerzoo_jax.oracle.playbook import follow as follow
 from powerzoo_jax.oracle.playbook import get_playbook as get_playbook
+from powerzoo_jax.oracle.playbook import list_playbooks as list_playbooks
 from powerzoo_jax.oracle.playbook import plan_act as plan_act
 from powerzoo_jax.oracle.playbook import register_playbook as register_playbook
 from powerzoo_jax.oracle.policies import BASELINES as BASELINES

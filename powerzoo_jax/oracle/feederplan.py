@@ -32,8 +32,8 @@ class FeederPlan:
     violation_pu, overload_mva, missed_mwh: what the plan breaks, summed over the episode
     broken:       the same at the planner's prices
     bound:        no policy whatsoever returns more
-    kept_bound:   no policy that keeps voltage band, ratings and departure levels returns more; more exactly, no
-                  policy's return less its broken limits at the planner's prices
+    kept_bound:   no policy that breaks voltage band, ratings and departure levels by as little as the plan (in sum, at
+                  the planner's prices) returns more; where the plan breaks nothing, no policy that keeps them all
     rounds:       linear programmes solved
     """
 
@@ -50,7 +50,7 @@ class FeederPlan:
     @property
     def gap(self) -> float:
         """How far the plan can be from the best one at the planner's prices; >= 0 up to rounding."""
-        return self.kept_bound - (self.objective - self.broken)
+        return self.kept_bound - self.objective
 
 
 def plan_feeder(problem: FeederProblem, *, rounds: int = ROUNDS) -> FeederPlan:
@@ -69,7 +69,7 @@ def plan_feeder(problem: FeederProblem, *, rounds: int = ROUNDS) -> FeederPlan:
         missed_mwh=out.missed_mwh,
         broken=scale * out.broken_usd,
         bound=scale * free.bound_usd,
-        kept_bound=scale * kept.bound_usd,
+        kept_bound=scale * (kept.bound_usd + out.broken_usd),
         rounds=kept.rounds + free.rounds * (free is not kept),
     )
 

@@ -31,8 +31,8 @@ class Foresight(NamedTuple):
     policy:      follows the plans
     objective:   return that the planner expects
     bound:       no policy whatsoever returns more on the episode
-    kept_bound:  no policy that keeps the physical limits of the episode returns more; equal to `bound` where the task
-                 has no limits beside its money
+    kept_bound:  no policy that breaks the physical limits of the episode by as little as the plan returns more; equal
+                 to `bound` where the task has no limits beside its money
     """
 
     policy: Policy

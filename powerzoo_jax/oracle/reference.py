@@ -51,7 +51,8 @@ def reference(
     overrides:   task keywords, as for `make`
 
     Returns random, oracle and every rule of the task's playbook [unit of the reward]; bound (no policy returns more),
-    kept_bound (no policy that keeps the physical limits returns more), gap (kept_bound less the planned return);
+    kept_bound (no policy that breaks limits as little as the oracle returns more), gap (kept_bound less the planned
+    return);
     score_of_rule, rule_share_of_oracle; standard errors of the paired differences; per-channel mean costs and
     violation rates; feasible; n, repeats, seeds, date, data hashes and library version.
     """

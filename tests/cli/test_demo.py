@@ -35,3 +35,10 @@ def test_nobody_beats_the_oracle(demo):
         name: r["mean_reward"] for name, (r,) in json.loads((demo / "battery_arbitrage.json").read_text()).items()
     }
     assert max(returns, key=returns.__getitem__) == "oracle"
+
+
+def test_the_demo_ends_where_the_voltage_band_binds(demo):
+    records = {name: r for name, (r,) in json.loads((demo / "marl_der_arbitrage.json").read_text()).items()}
+    assert tuple(records) == ("no_control", "rule", "oracle")
+    assert records["no_control"]["mean_reward"] < records["rule"]["mean_reward"] < records["oracle"]["mean_reward"]
+    assert records["oracle"]["feasible"]
