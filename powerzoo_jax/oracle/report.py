@@ -1,6 +1,7 @@
-"""The page docs/tasks.md, made from the catalog and the reference table: `python -m powerzoo_jax.oracle.report [--write] [FILE]`.
+"""The page docs/tasks.md, made from the catalog and the reference table.
 
-Without --write it compares the page with FILE and exits 1 when they differ.
+`python -m powerzoo_jax.oracle.report [--write] [FILE]`: without --write it compares the page with FILE and exits 1 when
+they differ.
 """
 
 from __future__ import annotations
