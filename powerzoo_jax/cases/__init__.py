@@ -17,3 +17,5 @@ from powerzoo_jax.cases.opendss import read_opendss as read_opendss
 from powerzoo_jax.cases.threephase import ThreePhaseCase as ThreePhaseCase
 from powerzoo_jax.cases.validate import assert_valid as assert_valid
 from powerzoo_jax.cases.validate import validate as validate
+from powerzoo_jax.cases.validate_threephase import assert_valid_feeder as assert_valid_feeder
+from powerzoo_jax.cases.validate_threephase import validate_threephase as validate_threephase

@@ -10,6 +10,7 @@ from powerzoo_jax.base.errors import unknown
 from powerzoo_jax.base.npz import read_npz
 from powerzoo_jax.cases.opendss import read_opendss
 from powerzoo_jax.cases.threephase import ThreePhaseCase, from_arrays
+from powerzoo_jax.cases.validate_threephase import assert_valid_feeder
 
 FEEDERS = Path(__file__).parent / "tables" / "feeders"
 
@@ -22,11 +23,14 @@ def list_feeders() -> tuple[str, ...]:
 def load_feeder(name_or_path: str | int | os.PathLike[str]) -> ThreePhaseCase:
     """Return a shipped three-phase feeder by name ("case123", "ieee123", 123), or read a .dss file by path.
 
-    Raises ValueError for an unknown name; a path raises as `read_opendss`. Shipped feeders are cached and read-only.
+    Raises ValueError for an unknown name; a path raises as `read_opendss`, and CaseError with every error that
+    `validate_threephase` finds. Shipped feeders are cached and read-only.
     """
     text = os.fspath(name_or_path) if isinstance(name_or_path, os.PathLike) else str(name_or_path)
     if text.lower().endswith(".dss"):
-        return read_opendss(text)
+        case = read_opendss(text)
+        assert_valid_feeder(case)
+        return case
     name = f"case{text.strip().lower().removeprefix('case').removeprefix('ieee')}"
     if name not in list_feeders():
         raise ValueError(unknown("feeder", name_or_path, list_feeders()))

@@ -9,7 +9,17 @@ from typing import Any
 import numpy as np
 
 from powerzoo_jax.base.errors import CaseError, DataMissing, Problem, render_problems, unknown
-from powerzoo_jax.cases import Case, convert_pandapower, list_cases, load_case, scan_matpower, validate
+from powerzoo_jax.cases import (
+    Case,
+    ThreePhaseCase,
+    convert_pandapower,
+    list_cases,
+    load_case,
+    read_opendss,
+    scan_matpower,
+    validate,
+    validate_threephase,
+)
 
 
 def run(options: argparse.Namespace) -> int:
@@ -27,20 +37,23 @@ def run(options: argparse.Namespace) -> int:
     return int(errors > 0)
 
 
-def examine(what: str) -> tuple[str, Case | None, list[Problem]]:
+def examine(what: str) -> tuple[str, Case | ThreePhaseCase | None, list[Problem]]:
     """Name, case (None when no table can be read) and problems of a file or a shipped case.
 
     The rules run on whatever was read, so that mistakes of format and of content come together. Raises DataMissing or
     CaseError when there is nothing to read.
     """
     path = Path(what)
+    if path.suffix.lower() == ".dss":
+        feeder = read_opendss(path)
+        return feeder.name, feeder, validate_threephase(feeder)
     if path.suffix.lower() == ".m":
         name, case, problems = scan_matpower(path)
     elif path.suffix.lower() == ".json":
         case, problems = convert_pandapower(_load_net(path), path.stem), []
         name = case.name
     elif path.is_file():
-        raise CaseError(f"{what} is neither a .m nor a pandapower .json file. Export it as a MATPOWER case.")
+        raise CaseError(f"{what} is neither a .m, a .dss nor a pandapower .json file. Export it as a MATPOWER case.")
     else:
         case, problems = _shipped(what), []
         name = case.name
@@ -69,10 +82,16 @@ def _shipped(name: str) -> Case:
     except CaseError:
         raise
     except ValueError as err:
-        raise CaseError(f"{unknown('case', name, list_cases())} A file of your own ends in .m or .json.") from err
+        raise CaseError(f"{unknown('case', name, list_cases())} A file of your own ends in .m, .dss or .json.") from err
 
 
-def _summary(case: Case) -> str:
+def _summary(case: Case | ThreePhaseCase) -> str:
+    if isinstance(case, ThreePhaseCase):
+        load = float(np.sum(case.load.p_kw))
+        return (
+            f"{case.name}: {case.n_node} nodes, {len(case.line)} lines, {len(case.transformer)} transformer units, "
+            f"{len(case.regulator)} regulators, load {load:g} kW, base {case.base_mva:g} MVA"
+        )
     load, supply = float(np.sum(case.load.p_mw)), float(np.sum(case.unit.p_max_mw[case.unit.in_service]))
     return (
         f"{case.name}: {case.n_bus} buses, {case.n_branch} branches, {len(case.unit)} units, "
