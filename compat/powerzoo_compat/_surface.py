@@ -110,8 +110,14 @@ def _transmission(sim: Sim) -> tuple[Bounds, tuple[Any, str], Stores]:
     return (low, high), (dict(sim.spec.overrides)["load_set"], DEMAND), NO_STORES
 
 
+def _market(sim: Sim) -> tuple[Bounds, tuple[Any, str], Stores]:
+    high = np.ones((sim.env.dims.agent, sim.env.dims.act))
+    return (-high, high), (dict(sim.spec.overrides)["load_set"], DEMAND), NO_STORES
+
+
 FAMILIES: dict[str, Callable[[Sim], tuple[Bounds, tuple[Any, str], Stores]]] = {
     "distribution": _feeder,
+    "market": _market,
     "microgrid": _microgrid,
     "transmission": _transmission,
 }

@@ -160,13 +160,19 @@ class FieldReport:
         return {f"total_{name}": x for name, x in episode.terms.items()}
 
 
+OF_UNIT = {
+    "transmission": ("unit_power_mw", "committed"),
+    "market": ("unit_power_mw", "own_lmp", "profit_usd", "gen_cost_usd"),
+}
+
+
 def report_of(host: Host) -> Report:
     """The report of a task's family."""
     family = host.sim.spec.family
     if family == "distribution":
         return FeederReport(host)
     base = frozenset(Info.__dataclass_fields__)
-    return FieldReport(host, base, ("unit_power_mw", "committed") if family == "transmission" else ())
+    return FieldReport(host, base, OF_UNIT.get(family, ()))
 
 
 def _each(values: np.ndarray) -> float | np.ndarray:
