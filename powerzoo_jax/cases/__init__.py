@@ -1,5 +1,6 @@
 """Network cases on the host: tables, readers, rules and the shipped library."""
 
+from powerzoo_jax.cases.balanced import to_threephase as to_threephase
 from powerzoo_jax.cases.case import Case as Case
 from powerzoo_jax.cases.commitment import CommitmentTable as CommitmentTable
 from powerzoo_jax.cases.commitment import commitment_table as commitment_table
