@@ -125,7 +125,7 @@ def step(
     dt_minutes = dt_hours * 60
     train, refused_train = jobs.enqueue(state.train, arrivals[0])
     finetune, refused_finetune = jobs.enqueue(state.finetune, arrivals[1])
-    running = jnp.sum(train.held_gpus, axis=1) + jnp.sum(finetune.held_gpus, axis=1)
+    running = jobs.row_sum(train.held_gpus) + jobs.row_sum(finetune.held_gpus)
     # running jobs are not pre-empted: inference that exceeds what they leave is not served
     serving = jnp.minimum(
         jnp.round(params.infer_gpu_peak * jnp.clip(weather.infer_util, 0, 1)), params.n_gpus - running
@@ -133,7 +133,7 @@ def step(
     free = params.n_gpus - serving - running
     train, taken = _start(train, order.train_share, free, minute, dt_minutes, force_start)
     finetune, _ = _start(finetune, order.finetune_share, free - taken, minute, dt_minutes, force_start)
-    train_gpus, finetune_gpus = jnp.sum(train.held_gpus, axis=1), jnp.sum(finetune.held_gpus, axis=1)
+    train_gpus, finetune_gpus = jobs.row_sum(train.held_gpus), jobs.row_sum(finetune.held_gpus)
     it_mw = _it_mw(params, serving, train_gpus, finetune_gpus)
     t_set = jnp.clip(order.t_set_c, params.set_low_c, params.set_high_c)
     t_zone, cool_mw = _cool(params, state.t_zone_c, t_set, it_mw, weather.t_outdoor_c, dt_hours)
@@ -165,9 +165,9 @@ def _start(pool: Pool, share: Array, free: Array, minute: Array, dt_minutes: flo
     """Start jobs within a share of the free GPUs: (pool, GPUs taken (G,))."""
     started = jobs.choose(pool, jnp.clip(share, 0, 1) * free)
     if force:
-        room = free - jnp.sum(jnp.where(started, pool.gpus, 0), axis=1)
+        room = free - jobs.row_sum(jnp.where(started, pool.gpus, 0))
         started = started | jobs.overdue(pool, started, room, minute, dt_minutes)
-    taken = jnp.sum(jnp.where(started, pool.gpus, 0), axis=1)
+    taken = jobs.row_sum(jnp.where(started, pool.gpus, 0))
     pool = jobs.start(pool, started, minute, dt_minutes)
     return (jobs.packed(pool) if force else pool), taken
 

@@ -139,6 +139,11 @@ def running_sum(x: Array) -> Array:
     return jnp.matmul(x, upto, precision=lax.Precision.HIGHEST)
 
 
+def row_sum(x: Array) -> Array:
+    """Sum over the last axis, as a product: XLA adds up a row one number after the other; exact for whole numbers."""
+    return jnp.matmul(x, jnp.ones(x.shape[-1], x.dtype), precision=lax.Precision.HIGHEST)
+
+
 def enqueue(pool: Pool, new: Jobs) -> tuple[Pool, Array]:
     """Insert arrivals in deadline order, behind equal deadlines: (pool, arrivals refused by a full queue (G,)).
 
@@ -176,7 +181,7 @@ def enqueue(pool: Pool, new: Jobs) -> tuple[Pool, Array]:
 
 def waiting(pool: Pool) -> Array:
     """Jobs in the queue, (G,)."""
-    return jnp.sum((pool.gpus > 0).astype(pool.gpus.dtype), axis=1)
+    return row_sum((pool.gpus > 0).astype(pool.gpus.dtype))
 
 
 def choose(pool: Pool, budget: Array) -> Array:
@@ -245,7 +250,7 @@ def advance(pool: Pool, minute: Array, dt_minutes: float) -> tuple[Pool, Array]:
     """To the end of the step: (pool, jobs (G,) whose deadline passed in it, dropped if queued)."""
     until = minute.astype(pool.gpus.dtype) + dt_minutes
     expired = (pool.gpus > 0) & (pool.deadline_min <= until)
-    misses = pool.late_jobs[:, 0] + jnp.sum(expired.astype(until.dtype), axis=1)
+    misses = pool.late_jobs[:, 0] + row_sum(expired.astype(until.dtype))
 
     def following(calendar: Array) -> Array:
         return jnp.concatenate([calendar[:, 1:], jnp.zeros_like(calendar[:, :1])], axis=1)
@@ -262,5 +267,5 @@ def advance(pool: Pool, minute: Array, dt_minutes: float) -> tuple[Pool, Array]:
 def backlog_gpu_h(pool: Pool, dt_minutes: float) -> Array:
     """Work that has arrived and is not done, queued and running, (G,) [GPU h]."""
     whole = jnp.arange(pool.held_gpus.shape[1], dtype=pool.gpus.dtype) * dt_minutes
-    running = jnp.sum(pool.held_gpus * whole[None, :] + pool.tail_gpu_min, axis=1)
-    return (jnp.sum(pool.gpus * pool.duration_min, axis=1) + running) / 60
+    running = row_sum(pool.held_gpus * whole[None, :] + pool.tail_gpu_min)
+    return (row_sum(pool.gpus * pool.duration_min) + running) / 60
