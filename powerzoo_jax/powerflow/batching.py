@@ -80,14 +80,21 @@ def _unflat(out: Any, size: int) -> tuple[Any, Any]:
 
 
 def in_groups(
-    todo: Array, size: int, solve: Callable[[Any, Any, Any], Any], constants: Any, inputs: Any, outputs: Any
+    todo: Array,
+    size: int,
+    solve: Callable[[Any, Any, Any], Any],
+    constants: Any,
+    inputs: Any,
+    outputs: Any,
+    *,
+    last: bool = False,
 ) -> Any:
     """Replace the outputs of some lanes of a batch, a few lanes at a time; the others pass through untouched.
 
     todo:       (B,) bool, lanes to solve
     size:       lanes solved together
     solve:      (constants, inputs of the lanes, outputs of the lanes) -> new outputs of the lanes
-    constants:  what all lanes share; inputs, outputs: trees of (B, ...)
+    constants:  what all lanes share; inputs, outputs: trees of (B, ...), or of (..., B) where lanes stand last
 
     A batch without such lanes pays for one test; a `cond` around the work would copy every output.
     """
@@ -100,9 +107,12 @@ def in_groups(
         tied, todo = lax.optimization_barrier((constants, todo))
         lanes = jnp.nonzero(todo, size=size, fill_value=batch)[0]
         at = jnp.minimum(lanes, batch - 1)
-        mine = jax.tree.map(lambda x: x[at], (inputs, values))
+        mine = jax.tree.map(lambda x: x[..., at] if last else x[at], (inputs, values))
         solved = solve(tied, *mine)
-        values = jax.tree.map(lambda old, new: old.at[lanes].set(new, mode="drop"), values, solved)
-        return todo.at[lanes].set(False, mode="drop"), values
+
+        def put(old: Array, new: Array) -> Array:
+            return (old.at[..., lanes] if last else old.at[lanes]).set(new, mode="drop")
+
+        return todo.at[lanes].set(False, mode="drop"), jax.tree.map(put, values, solved)
 
     return lax.while_loop(lambda c: jnp.any(c[0]), advance, (todo, outputs))[1]

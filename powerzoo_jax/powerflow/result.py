@@ -17,6 +17,7 @@ class Status(IntEnum):
     OUT_OF_STEPS = 1
     SINGULAR = 2
     BAD_INPUT = 3
+    ISLANDED = 4
 
 
 EXPLAIN = {
@@ -34,6 +35,10 @@ EXPLAIN = {
         "An injection was not finite before the first step, or power was injected at a bus that the factors were not "
         "prepared for. The solver did not cause this: check the profiles, or name the bus in `active_bus_ids` of "
         "`prepare_feeder`."
+    ),
+    Status.ISLANDED: (
+        "The outage cuts buses off from the slack bus, so no power flow of the whole network exists. The numbers are "
+        "those of the network before the outage: mask them with the status, or shed the buses that are cut off."
     ),
 }
 
