@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from powerzoo_jax.oracle.feederproblem import device_nodes
 from powerzoo_jax.oracle.feederprogram import FeederProgram, Linear
 from powerzoo_jax.oracle.feederrun import Outcome, excess_mva
 from powerzoo_jax.oracle.network import Reach, Tangent, loading_tangents, loss_tangents, voltage_tangents
@@ -21,6 +22,7 @@ class Cuts:
 
     def __init__(self, program: FeederProgram, reach: Reach) -> None:
         self.program, self.reach = program, reach
+        self.at = device_nodes(program.problem)
         self.rows: list[Any] = []
         self.most: list[np.ndarray] = []
         self.spare: list[np.ndarray] = []  # what a bound adds to `most`: error of the plane, and the back-off
@@ -31,13 +33,13 @@ class Cuts:
         problem, base = self.program.problem, self.program.problem.network.base_mva
         if (problem.loss_per_mwh > 0).any():
             step, zero = np.arange(problem.horizon), np.zeros(problem.horizon)
-            tangent = Tangent(*(base * x for x in loss_tangents(problem.network, out.solved, self.reach)))
+            tangent = Tangent(*(base * x for x in loss_tangents(problem.network, out.solved, self.reach, self.at)))
             self._rows(out, tangent, step, 1.0, self.program.column["loss"], zero, zero)
         if not keep_limits:
             return
         step, node = np.nonzero(excess_mva(problem, out.solved) > -BACK_OFF_MVA)
         if step.size:
-            loading = loading_tangents(problem.network, out.solved, self.reach, step, node)
+            loading = loading_tangents(problem.network, out.solved, self.reach, self.at, step, node)
             assert problem.rate_mva is not None
             most, spare = problem.rate_mva[node] - BACK_OFF_MVA, np.full(step.size, BACK_OFF_MVA)
             slack = self._slacks("rating", step, node, MOST_MVA, self.program.prices.rating)
@@ -52,7 +54,7 @@ class Cuts:
             step, node = np.nonzero(outside)
             if not step.size:
                 continue
-            tangent = voltage_tangents(problem.network, out.solved, self.reach, step, node)
+            tangent = voltage_tangents(problem.network, out.solved, self.reach, self.at, step, node)
             # from above the plane says nothing: a voltage is concave in the injections
             if side > 0:
                 tangent = tangent._replace(error=np.full(step.size, np.inf))
@@ -84,8 +86,8 @@ class Cuts:
 
         program, problem, base = self.program, self.program.problem, self.program.problem.network.base_mva
         nodes, count = problem.load_p_mw.shape[1], len(step)
-        where = step[:, None] * nodes + np.arange(nodes)
-        pick = np.repeat(np.arange(count), nodes), where.ravel()
+        where = step[:, None] * nodes + self.at
+        pick = np.repeat(np.arange(count), len(self.at)), where.ravel()
         shape = (count, problem.load_p_mw.size)
         # the tangent is over consumption = (load - injection) / base
         by_p = sparse.csr_matrix((-side * tangent.by_p.ravel() / base, pick), shape=shape)
@@ -93,8 +95,10 @@ class Cuts:
         row = by_p @ program.inject_p + by_q @ program.inject_q
         row.resize((count, program.width))
         own = sparse.csr_matrix((-np.ones(count), (np.arange(count), slack)), shape=row.shape)
-        fixed = tangent.value + (tangent.by_p * (problem.load_p_mw / base - out.p_pu)[step]).sum(axis=1)
-        fixed += (tangent.by_q * (problem.load_q_mvar / base - out.q_pu)[step]).sum(axis=1)
+        # at all other nodes consumption is what was scheduled, in every plan
+        cell = np.ix_(step, self.at)
+        fixed = tangent.value + (tangent.by_p * (problem.load_p_mw / base - out.p_pu)[cell]).sum(axis=1)
+        fixed += (tangent.by_q * (problem.load_q_mvar / base - out.q_pu)[cell]).sum(axis=1)
         self.rows.append(row + own)
         self.most.append(side * (edge - fixed))
         self.spare.append(spare + tangent.error)

@@ -95,19 +95,19 @@ def _improve(problem: FeederProblem, prices: Prices, rounds: int) -> _Improved:
     def worth(out: Outcome) -> float:
         return out.money_usd - (0.0 if free else out.broken_usd)
 
-    out = run(problem, idle_points(problem))
+    out, outside = run(problem, idle_points(problem)), False
     while count < rounds:
         count += 1
         known = len(cuts.rows)
         cuts.add(out, keep_limits=not free)
-        if count > 1 and len(cuts.rows) == known:
+        if count > 1 and len(cuts.rows) == known and not outside:
             break  # the same programme again
         linear = program.linear(*cuts.matrix())
         result = solve_linear(linear)
         relaxed, dual = cuts.relaxed(linear, np.asarray(result.ineqlin.marginals))
         ceiling = -program.constant - linear_bound(relaxed, np.asarray(result.eqlin.marginals), dual)
         bound = min(bound, ceiling + float(windfall @ most_loss))
-        out = run(problem, program.set_points(result.x))
+        out, outside = run(problem, program.set_points(result.x)), program.tighten(result.x)
         if best is None or worth(out) > worth(best):
             best = out
         # what the programme promises is with the planner's back-off, and without what losses are paid for

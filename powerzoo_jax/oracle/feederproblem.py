@@ -271,3 +271,9 @@ def largest_injection(problem: FeederProblem) -> np.ndarray:
         for k, at in enumerate(node):
             size[:, at] += most[:, k]
     return size
+
+
+def device_nodes(problem: FeederProblem) -> np.ndarray:
+    """Nodes with any device, sorted."""
+    kinds = (problem.storage, problem.plants, problem.flex, problem.vehicles)
+    return np.unique(np.concatenate([np.zeros(0, int), *(units.node for units in kinds if units is not None)]))

@@ -10,7 +10,8 @@ import numpy as np
 from powerzoo_jax.oracle.feederproblem import FeederProblem, FlexUnits, SetPoints, StorageUnits, VehicleUnits
 from powerzoo_jax.oracle.feederrun import Prices
 
-CIRCLE = 24  # tangents of an inverter circle: what they add to its area is 0.6 %, and playing the plan removes it
+CIRCLE = 5  # tangents to the upper half of an inverter circle, to begin with
+OUTSIDE = 1e-6  # of the rating: how far from the circle a solution is before it gets a tangent of its own
 
 
 @dataclass(frozen=True, eq=False)
@@ -72,6 +73,7 @@ class FeederProgram:
         self._cost: list[np.ndarray] = []
         self.width = 0
         self.constant = 0.0  # of the cost
+        self._circles: list[tuple[list[tuple[np.ndarray, float]], np.ndarray, np.ndarray]] = []
         self.column: dict[str, np.ndarray] = {}
         self.equal, self.upper, self._p, self._q = _Rows(), _Rows(), _Rows(), _Rows()
         self._injections: list[tuple[np.ndarray, np.ndarray, np.ndarray, Any]] = []
@@ -190,12 +192,24 @@ class FeederProgram:
         )
 
     def _circle(self, p: list[tuple[np.ndarray, float]], q: np.ndarray, s_mva: np.ndarray, most: np.ndarray) -> None:
-        """Tangents of P^2 + Q^2 <= S^2 at the points that P, |P| <= most, can reach."""
+        """Tangents of P^2 + Q^2 <= S^2 at points that P, |P| <= most, can reach; `tighten` adds more."""
+        self._circles.append((p, q, np.broadcast_to(s_mva, q.shape)))
         reach = np.max(np.arcsin(np.clip(np.asarray(most) / s_mva, 0, 1)))
-        for angle in np.linspace(-reach, reach, CIRCLE // 2 + 1):
+        for angle in np.linspace(-reach, reach, CIRCLE):
             for sign in (1.0, -1.0):
                 parts = [(columns, np.sin(angle) * side) for columns, side in p]
                 self.upper.add(np.broadcast_to(s_mva, q.shape), *parts, (q, sign * np.cos(angle)))
+
+    def tighten(self, x: np.ndarray) -> bool:
+        """Add a tangent wherever a solution leaves the circle of an inverter; whether any did."""
+        before = self.upper.count
+        for p, q, s_mva in self._circles:
+            active, reactive = sum(side * x[columns] for columns, side in p), x[q]
+            size = np.hypot(active, reactive)
+            out = size > s_mva * (1 + OUTSIDE)
+            parts = [(columns[out], side * active[out] / size[out]) for columns, side in p]
+            self.upper.add(s_mva[out], *parts, (q[out], reactive[out] / size[out]))
+        return self.upper.count > before
 
     def _storage(self, units: StorageUnits) -> None:
         shape = (self.problem.horizon, units.node.size)

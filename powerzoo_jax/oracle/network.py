@@ -9,6 +9,7 @@ Source: branch-flow model and its cone relaxation, Farivar and Low 2013, doi:10.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 from typing import NamedTuple
 
 import numpy as np
@@ -37,9 +38,9 @@ class Solved(NamedTuple):
 
 
 class Tangent(NamedTuple):
-    """value + by_p @ (p - p0) + by_q @ (q - q0), p and q the consumption of the nodes [pu]; K rows.
+    """value + by_p @ (p - p0) + by_q @ (q - q0), p and q the consumption [pu] of D nodes; K rows.
 
-    value, error: (K,)    by_p, by_q: (K, M)
+    value, error: (K,)    by_p, by_q: (K, D)
     """
 
     value: np.ndarray
@@ -74,16 +75,16 @@ class RadialNetwork:
     v_slack: float
     base_mva: float
 
-    @property
+    @cached_property
     def drop_p(self) -> np.ndarray:
         """Sum of r over shared paths, (M, M)."""
         return (self.below.T * self.r) @ self.below
 
-    @property
+    @cached_property
     def drop_q(self) -> np.ndarray:
         return (self.below.T * self.x) @ self.below
 
-    @property
+    @cached_property
     def drop_current(self) -> np.ndarray:
         """How the squared voltage of a node falls with the squared current of each branch, (M, M), >= 0."""
         product = 2 * (np.outer(self.r, self.r) + np.outer(self.x, self.x)) * self.below
@@ -158,12 +159,12 @@ class _Linear(NamedTuple):
     """Branch-flow equations of one state: squared current >= feed + gain @ squared current, feed affine in p, q."""
 
     gain: np.ndarray  # (T, M, M)
-    by_p: np.ndarray  # (T, M, M)
-    by_q: np.ndarray  # (T, M, M)
+    by_p: np.ndarray  # (T, M, D)
+    by_q: np.ndarray  # (T, M, D)
     size: np.ndarray  # (T, M)  |(a, b)|
 
 
-def _linear(network: RadialNetwork, solved: Solved) -> _Linear:
+def _linear(network: RadialNetwork, solved: Solved, at: np.ndarray) -> _Linear:
     """l >= 2 a P + 2 b Q - (a^2 + b^2) w with a = P0 / w0, b = Q0 / w0: a plane below the cone P^2 + Q^2 <= l w.
 
     P = below (p + r l), Q = below (q + x l), w = w_slack - 2 (drop_p p + drop_q q) - drop_current l.
@@ -171,9 +172,9 @@ def _linear(network: RadialNetwork, solved: Solved) -> _Linear:
     ratio = solved.v_up * np.conj(solved.current) / np.abs(solved.v_up) ** 2
     a, b = ratio.real[:, :, None], ratio.imag[:, :, None]
     square, below = a**2 + b**2, network.below
-    up_p, up_q = network.sending(network.drop_p), network.sending(network.drop_q)
-    gain = 2 * a * below * network.r + 2 * b * below * network.x + square * network.sending(network.drop_current)
-    by_p, by_q = 2 * a * below + 2 * square * up_p, 2 * b * below + 2 * square * up_q
+    gain = a * (2 * below * network.r) + b * (2 * below * network.x) + square * network.sending(network.drop_current)
+    by_p = a * (2 * below[:, at]) + square * (2 * network.sending(network.drop_p)[:, at])
+    by_q = b * (2 * below[:, at]) + square * (2 * network.sending(network.drop_q)[:, at])
     return _Linear(gain, by_p, by_q, np.abs(ratio))
 
 
@@ -186,9 +187,9 @@ def _error(mu: np.ndarray, linear: _Linear, reach: Reach, row: np.ndarray) -> np
     return np.where(mu < 0, -mu * np.where(mu < 0, off, 0.0), 0.0).sum(axis=1)
 
 
-def loss_tangents(network: RadialNetwork, solved: Solved, reach: Reach) -> Tangent:
-    """Tangent of the loss [pu] of every step; K = T."""
-    linear = _linear(network, solved)
+def loss_tangents(network: RadialNetwork, solved: Solved, reach: Reach, at: np.ndarray) -> Tangent:
+    """Tangent of the loss [pu] of every step over the consumption of nodes `at`; K = T."""
+    linear = _linear(network, solved, at)
     system = np.eye(linear.gain.shape[1]) - np.swapaxes(linear.gain, 1, 2)
     mu = np.linalg.solve(system, np.broadcast_to(network.r, solved.current.shape)[:, :, None])[:, :, 0]
     return Tangent(
@@ -200,22 +201,22 @@ def loss_tangents(network: RadialNetwork, solved: Solved, reach: Reach) -> Tange
 
 
 def voltage_tangents(
-    network: RadialNetwork, solved: Solved, reach: Reach, step: np.ndarray, node: np.ndarray
+    network: RadialNetwork, solved: Solved, reach: Reach, at: np.ndarray, step: np.ndarray, node: np.ndarray
 ) -> Tangent:
     """Tangents of the voltage magnitudes [pu] of K pairs (step, node)."""
-    linear, mu, error = _adjoint(network, solved, reach, step, network.drop_current[node])
+    linear, mu, error = _adjoint(network, solved, reach, at, step, network.drop_current[node])
     magnitude = np.abs(solved.v[step, node])
     scale = -0.5 / magnitude[:, None]  # |v| = sqrt(w), concave; what falls is w
     return Tangent(
         value=magnitude,
-        by_p=scale * (2 * network.drop_p[node] + np.einsum("km,kmn->kn", mu, linear.by_p)),
-        by_q=scale * (2 * network.drop_q[node] + np.einsum("km,kmn->kn", mu, linear.by_q)),
+        by_p=scale * (2 * network.drop_p[np.ix_(node, at)] + np.einsum("km,kmn->kn", mu, linear.by_p)),
+        by_q=scale * (2 * network.drop_q[np.ix_(node, at)] + np.einsum("km,kmn->kn", mu, linear.by_q)),
         error=-scale[:, 0] * error,
     )
 
 
 def loading_tangents(
-    network: RadialNetwork, solved: Solved, reach: Reach, step: np.ndarray, node: np.ndarray
+    network: RadialNetwork, solved: Solved, reach: Reach, at: np.ndarray, step: np.ndarray, node: np.ndarray
 ) -> Tangent:
     """Tangents of the apparent power [pu] that K branches, named by step and node, take at their sending ends."""
     power = solved.v_up[step, node] * np.conj(solved.current[step, node])
@@ -223,21 +224,21 @@ def loading_tangents(
     # |S| >= P cos + Q sin, and both flows grow with the losses further down
     cos, sin = (part[:, None] / np.maximum(size, 1e-12)[:, None] for part in (power.real, power.imag))
     below = network.below[node]
-    linear, mu, error = _adjoint(network, solved, reach, step, below * (cos * network.r + sin * network.x))
+    linear, mu, error = _adjoint(network, solved, reach, at, step, below * (cos * network.r + sin * network.x))
     return Tangent(
         value=size,
-        by_p=cos * below + np.einsum("km,kmn->kn", mu, linear.by_p),
-        by_q=sin * below + np.einsum("km,kmn->kn", mu, linear.by_q),
+        by_p=cos * below[:, at] + np.einsum("km,kmn->kn", mu, linear.by_p),
+        by_q=sin * below[:, at] + np.einsum("km,kmn->kn", mu, linear.by_q),
         error=error,
     )
 
 
 def _adjoint(
-    network: RadialNetwork, solved: Solved, reach: Reach, step: np.ndarray, target: np.ndarray
+    network: RadialNetwork, solved: Solved, reach: Reach, at: np.ndarray, step: np.ndarray, target: np.ndarray
 ) -> tuple[_Linear, np.ndarray, np.ndarray]:
     """Multipliers (K, M) of targets (K, M) on the squared currents of the steps named, and their errors (K,)."""
     kept, row = np.unique(step, return_inverse=True)
-    linear = _linear(network, Solved(*(x[kept] for x in solved)))
+    linear = _linear(network, Solved(*(x[kept] for x in solved)), at)
     mu = np.empty_like(target)
     for k in range(kept.size):
         here = row == k

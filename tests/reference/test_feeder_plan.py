@@ -148,9 +148,9 @@ def test_tangents_are_derivatives_and_hold_at_all_injections_within_reach(resist
     p, q = case.load_p_mw / base, case.load_q_mvar / base - 0.05 * last
     solved = solve_steps(network, p, q)
     reach = reach_of(network, 1.2 * np.hypot(case.load_p_mw, case.load_q_mvar) / base + 0.005)
-    loss = loss_tangents(network, solved, reach)
+    loss = loss_tangents(network, solved, reach, np.arange(32))
     step, node = (x.ravel() for x in np.indices(p.shape))
-    voltage = voltage_tangents(network, solved, reach, step, node)
+    voltage = voltage_tangents(network, solved, reach, np.arange(32), step, node)
     # planes are inexact only where a branch without resistance carries it, and by next to nothing
     assert (loss.error.max() > 0.0) == (resistance < 1.0) and loss.error.max() < 0.05 * solved.loss_pu.max()
     move = 1e-6 * rng.normal(size=(2, *p.shape))
@@ -159,7 +159,7 @@ def test_tangents_are_derivatives_and_hold_at_all_injections_within_reach(resist
     np.testing.assert_allclose((ahead.loss_pu - behind.loss_pu) / 2, slope, atol=1e-12)
     slope = (voltage.by_p * move[0][step] + voltage.by_q * move[1][step]).sum(axis=1)
     np.testing.assert_allclose((np.abs(ahead.v) - np.abs(behind.v))[step, node] / 2, slope, atol=1e-12)
-    loading = loading_tangents(network, solved, reach, step, node)
+    loading = loading_tangents(network, solved, reach, np.arange(32), step, node)
     slope = (loading.by_p * move[0][step] + loading.by_q * move[1][step]).sum(axis=1)
     taken = [np.abs(x.v_up * np.conj(x.current))[step, node] for x in (ahead, behind)]
     np.testing.assert_allclose((taken[0] - taken[1]) / 2, slope, atol=1e-11)
