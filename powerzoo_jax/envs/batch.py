@@ -14,6 +14,8 @@ from powerzoo_jax.base.tree import stack_leaves
 from powerzoo_jax.envs.align import align_feeders
 from powerzoo_jax.envs.core import Sim
 from powerzoo_jax.envs.distribution import DistributionEnv
+from powerzoo_jax.envs.transmission_state import TransmissionFlow
+from powerzoo_jax.opf.dc_factors import DcOpfFactors
 
 SHARED = (
     "family",
@@ -46,8 +48,13 @@ def lanes(sim: Sim) -> Any:
 
 
 def _factors_shared(params: Any) -> bool:
+    factors = params.factors
+    if isinstance(factors, TransmissionFlow):
+        return factors.fixed.ndim == 1
+    if isinstance(factors, DcOpfFactors):
+        return factors.base_mva.ndim == 0
     # a family without a network has no factors
-    return not jax.tree.leaves(params.factors) or params.factors.v_slack.ndim == 0
+    return not jax.tree.leaves(factors) or factors.v_slack.ndim == 0
 
 
 def stack(sims: Sequence[Sim]) -> Sim:
@@ -102,10 +109,10 @@ def _refuse_unequal(sims: Sequence[Sim]) -> None:
 def _shared(sim: Sim) -> tuple[Any, ...]:
     """Values of the fields named in SHARED."""
     spec = (getattr(sim.spec, field) for field in SHARED[:-2])
-    return *spec, sim.params.voll.dtype.name, tuple(block.key for block in sim.env.fields.blocks)
+    return *spec, sim.spaces()[0].low.dtype.name, tuple(block.key for block in sim.env.fields.blocks)
 
 
-def _shift_starts(params: Any, load_offset: int, price_offset: int) -> Any:
+def _shift_starts(params: Any, load_offset: int, price_offset: int = 0) -> Any:
     """Move the start rows of a lane to where its series stand in the concatenated bank."""
     starts = dataclasses.replace(
         params.starts,

@@ -17,6 +17,7 @@ from powerzoo_jax.cases import Case, load_case
 from powerzoo_jax.cases.commitment import CASES as TABLED
 from powerzoo_jax.cases.commitment import commitment_table
 from powerzoo_jax.cases.grid import to_grid
+from powerzoo_jax.cases.topology import branch_positions
 from powerzoo_jax.data import Series, list_splits
 from powerzoo_jax.envs.core import Sim
 from powerzoo_jax.envs.draw import Starts
@@ -26,6 +27,7 @@ from powerzoo_jax.envs.transmission_state import TransmissionBank, TransmissionF
 from powerzoo_jax.opf.commit import CommitmentRules, commitment_rules, table_rules
 from powerzoo_jax.opf.offers import case_offers
 from powerzoo_jax.powerflow.dc_network import build_dc_network
+from powerzoo_jax.powerflow.dc_outage import bridges
 from powerzoo_jax.tasks.transmission_data import LoadSeries, load_series
 
 MINUTES_PER_HOUR = 60
@@ -44,6 +46,7 @@ class TransmissionSettings:
     """Keywords of the transmission tasks; the catalog and the caller override them.
 
     case:                   case name or path (None: the spec's)
+    lines_out:              positions of branches out of service, none of which may split the network
     action_mode:            "score" shares the load by scores, "direct" follows a schedule and lets the slack cover it
     obs_mode:               global, local, local_plus_forecast; flattened is one agent for all units
     forecast_horizon_steps: steps ahead that local_plus_forecast shows
@@ -62,6 +65,7 @@ class TransmissionSettings:
     """
 
     case: str | None = None
+    lines_out: tuple[int, ...] = ()
     action_mode: str = "score"
     obs_mode: str = "global"
     forecast_horizon_steps: int = 4
@@ -116,7 +120,7 @@ def build_transmission(
         sun_share=settings.sun_share,
         dates=(settings.start_date, settings.end_date),
     )
-    case = load_case(spec.case if settings.case is None else settings.case)
+    case = _without(load_case(spec.case if settings.case is None else settings.case), settings.lines_out)
     fields = _fields(case, settings)
     own = _dims(case, settings, fields, spec)
     if dims is not None and dims != own:
@@ -179,6 +183,22 @@ def _under_stress(split: str, settings: TransmissionSettings, source: str | Seri
     if split == "line_tightening":
         return dataclasses.replace(settings, rating_scale=settings.rating_scale * 0.85)
     return settings
+
+
+def _without(case: Case, lines: tuple[int, ...]) -> Case:
+    """The case with branches taken out of service one after the other; ValueError for one that splits the network."""
+    on = case.branch.in_service.copy()
+    f, t = branch_positions(case)
+    for line in lines:
+        if not 0 <= line < case.n_branch:
+            raise ValueError(f"{case.name}: lines_out names branch {line}. Give positions of 0 to {case.n_branch - 1}.")
+        if bridges(case.n_bus, f, t, on)[line]:
+            ends = f"{case.branch.from_id[line]}-{case.branch.to_id[line]}"
+            raise ValueError(
+                f"{case.name}: without branch {line} ({ends}) the network falls apart. Leave it in service."
+            )
+        on[line] = False
+    return dataclasses.replace(case, branch=dataclasses.replace(case.branch, in_service=on))
 
 
 def _budget(spec: TaskSpec, settings: TransmissionSettings) -> tuple[float, ...]:
