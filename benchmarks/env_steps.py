@@ -33,7 +33,7 @@ from powerzoo_jax.envs import DistributionEnv, Sim, vstep
 from powerzoo_jax.powerflow import solve_feeder_active
 
 STEPS = 48
-TASKS = ("battery_arbitrage", "dso", "marl_der_arbitrage", "marl_ders_benchmark", "marl_ev_v2g")
+TASKS = ("battery_arbitrage", "dso", "marl_der_arbitrage", "marl_ders_benchmark", "marl_ev_v2g", "dc_microgrid")
 COLUMNS = [
     "task",
     "lanes",
