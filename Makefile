@@ -40,7 +40,7 @@ unit: $(VENV)/.stamp  ## layers, units, references, properties, contracts, learn
 	$(BIN)/python $(PYTEST) --ignore=$(E1_TESTS) --ignore=tests/notebooks --ignore=tests/packaging tests
 
 notebooks: $(VENV)/.stamp  ## run every notebook
-	$(BIN)/python -m pytest -q tests/notebooks
+	$(BIN)/python $(PYTEST) tests/notebooks
 
 wheel-check: $(VENV)/.stamp  ## build the wheel, look inside, use it from a temporary directory
 	$(BIN)/python -m pytest -q tests/packaging

@@ -59,7 +59,7 @@ def seed_key(seed: int) -> Array:
     return key
 
 
-def _starting_at(starts: Starts, day: Array) -> Starts:
+def starting_at(starts: Starts, day: Array) -> Starts:
     """The list of starts, or `day` as its only entry; the shape stays, so one program serves both."""
     shift = -jnp.maximum(day, 0)
     return dataclasses.replace(
@@ -77,7 +77,7 @@ def open_episode(env: Any, params: Any, key: Array, day: Array, soc_low: Array, 
 
     A family without a network has nothing to solve before the first step: its report is blank, all actions legal.
     """
-    drawn = draw_episode(key, _starting_at(params.starts, day), soc_low, soc_high)
+    drawn = draw_episode(key, starting_at(params.starts, day), soc_low, soc_high)
     state, obs = env.begin(key, drawn, params)
     if hasattr(env, "opening"):
         return state, (env.opening(state, params), drawn.load_row)

@@ -27,4 +27,4 @@ def make_env(name: str, split: str | None = None, render_mode: str | None = None
     return with_spec(env, gym_id(NAMESPACE, name), {"split": split, **kwargs}) if name in GYM_NAMES else env
 
 
-register_ids(NAMESPACE, f"{__name__}:make_env")
+register_ids(NAMESPACE, f"{__name__}:make_env", "powerzoo_compat.vector_view:make_vec_env")

@@ -21,9 +21,9 @@ def gym_id(namespace: str, task: str) -> str:
     return f"{namespace}/{GYM_NAMES[task]}-v{get_spec(task).version}"
 
 
-def register_ids(namespace: str, entry_point: str) -> None:
+def register_ids(namespace: str, entry_point: str, vector_entry_point: str) -> None:
     """Register every task that has a Gymnasium name; a second call changes nothing."""
     for task in GYM_NAMES:
         env_id = gym_id(namespace, task)
         if env_id not in gymnasium.registry:
-            gymnasium.register(env_id, entry_point, kwargs={"name": task})
+            gymnasium.register(env_id, entry_point, vector_entry_point=vector_entry_point, kwargs={"name": task})

@@ -29,7 +29,7 @@ FRAMEWORKS = ("auto", "gymnasium", "pettingzoo", "rllib")
 MULTI_ONLY = ("pettingzoo", "rllib")
 CORE_ONLY = ("dims", "dtype")  # keywords of powerzoo_jax.make that a host view has no use for
 
-register_ids(DROP_IN, f"{__name__}:make_task_env")
+register_ids(DROP_IN, f"{__name__}:make_task_env", f"{__name__}:make_task_vec_env")
 
 
 def make_task_env(
@@ -74,6 +74,13 @@ def make_task_env(
         return env
     given.pop("observation_mode", None)
     return with_spec(env, gym_id(DROP_IN, spec.id), given)
+
+
+def make_task_vec_env(name: str, num_envs: int, split: str = "train", **kwargs: Any) -> Any:
+    """Build many lanes of a single-agent task as a Gymnasium VectorEnv with the action box of the contract."""
+    from powerzoo_compat.vector_view import make_vec_env
+
+    return make_vec_env(_task(name).id, num_envs, split=split, unit_actions=False, **kwargs)
 
 
 def _in_framework(adapter: MultiAgentTaskEnv, framework: str) -> Any:

@@ -1,0 +1,96 @@
+"""Stable-Baselines3's VecEnv, natively: its learners on many lanes of one compiled program.
+
+Example:
+    from stable_baselines3 import PPO
+    from powerzoo_compat.sb3_view import make_sb3_env
+    PPO("MlpPolicy", make_sb3_env("battery_arbitrage", num_envs=256)).learn(100_000)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from gymnasium.vector import AutoresetMode
+
+try:
+    from stable_baselines3.common.vec_env import VecEnv
+except ImportError as err:
+    raise ImportError("Stable-Baselines3 is not installed. Run `pip install 'powerzoo-jax[sb3]'`.") from err
+
+from powerzoo_compat.vector_view import TaskVectorEnv, make_vec_env
+
+
+class TaskVecEnv(VecEnv):
+    """A batch of a single-agent task as Stable-Baselines3 takes it: actions in [-1, 1], ends followed by a fresh start.
+
+    envs:  lanes that restart in the step of their end (autoreset_mode SAME_STEP)
+
+    infos[i] holds "cost" and "constraint_costs"; where an episode ended also "terminal_observation" and
+    "TimeLimit.truncated".
+    """
+
+    def __init__(self, envs: TaskVectorEnv) -> None:
+        self.envs = envs
+        self.render_mode = None
+        super().__init__(envs.num_envs, envs.single_observation_space, envs.single_action_space)
+        self._actions: np.ndarray | None = None
+        self._next_seed: int | None = None
+
+    def reset(self) -> np.ndarray:
+        """Begin an episode in every lane: observations (B, O)."""
+        obs, _ = self.envs.reset(seed=self._next_seed)
+        self._next_seed = None
+        self.reset_infos: list[dict[str, Any]] = [{} for _ in range(self.num_envs)]
+        return obs
+
+    def step_async(self, actions: np.ndarray) -> None:
+        """Keep the actions (B, U) for `step_wait`."""
+        self._actions = actions
+
+    def step_wait(self) -> tuple[np.ndarray, np.ndarray, np.ndarray, list[dict[str, Any]]]:
+        """Advance every lane: observations (B, O), rewards (B,), ends (B,) and a dict a lane."""
+        assert self._actions is not None
+        obs, rewards, terminated, truncated, infos = self.envs.step(self._actions)
+        told = [
+            {"cost": float(infos["cost"][lane]), "constraint_costs": infos["constraint_costs"][lane].copy()}
+            for lane in range(self.num_envs)
+        ]
+        ends = terminated | truncated
+        for lane in np.flatnonzero(ends):
+            told[lane]["terminal_observation"] = infos["final_obs"][lane]
+            told[lane]["TimeLimit.truncated"] = bool(truncated[lane] and not terminated[lane])
+        return obs, rewards, ends, told
+
+    def seed(self, seed: int | None = None) -> Sequence[int | None]:
+        """Fix the next reset; lane i takes seed + i."""
+        self._next_seed = seed
+        return [None if seed is None else seed + lane for lane in range(self.num_envs)]
+
+    def close(self) -> None:
+        """Nothing to release."""
+
+    def get_attr(self, attr_name: str, indices: Any = None) -> list[Any]:
+        """An attribute of the batch, once a lane."""
+        return [getattr(self.envs, attr_name) for _ in self._get_indices(indices)]
+
+    def set_attr(self, attr_name: str, value: Any, indices: Any = None) -> None:
+        """Refused: lanes share one object."""
+        raise AttributeError(f"lanes share one environment, {attr_name!r} cannot be set. Build another with keywords.")
+
+    def env_method(self, method_name: str, *method_args: Any, indices: Any = None, **method_kwargs: Any) -> list[Any]:
+        """Call a method of the batch, once a lane."""
+        return [getattr(self.envs, method_name)(*method_args, **method_kwargs) for _ in self._get_indices(indices)]
+
+    def env_is_wrapped(self, wrapper_class: Any, indices: Any = None) -> list[bool]:
+        """No lane is wrapped."""
+        return [False for _ in self._get_indices(indices)]
+
+
+def make_sb3_env(name: str, num_envs: int, *, split: str | None = None, **kwargs: Any) -> TaskVecEnv:
+    """Build the VecEnv of a single-agent task; errors are those of `powerzoo_jax.make`.
+
+    kwargs:  task keywords
+    """
+    return TaskVecEnv(make_vec_env(name, num_envs, split=split, autoreset_mode=AutoresetMode.SAME_STEP, **kwargs))
