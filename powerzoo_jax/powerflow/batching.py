@@ -13,11 +13,12 @@ from jax.custom_batching import custom_vmap
 Core = Callable[..., Any]
 
 
-def batched_shell(core: Core) -> Core:
+def batched_shell(core: Core, own_core: Core | None = None) -> Core:
     """Wrap `core(factors, *arrays (B, ...)) -> outputs (B, ...)` into a function of single scenarios (...).
 
     Every `vmap` around it adds its axis to one flat batch, however deeply vmaps are nested, so the products
-    inside stay of rank two. Mapped factors (a grid per lane) map the core instead: slower, still right.
+    inside stay of rank two. Mapped factors (a grid per lane) go to `own_core(factors (B, ...), *arrays)`, or map the
+    core instead: right, but what one lane needs all lanes then do.
     """
 
     @custom_vmap
@@ -40,8 +41,7 @@ def batched_shell(core: Core) -> Core:
     def own(factors: Any, *arrays: Array) -> Any:
         # The core holds float64 work; vmap re-traces it, and outside this context would cut that down to float32.
         with jax.enable_x64(True):
-            out = jax.vmap(core)(factors, *(x[:, None] for x in arrays))
-        return jax.tree.map(lambda x: x[:, 0], out)
+            return (own_core or lane_by_lane(core))(factors, *arrays)
 
     @own.def_vmap
     def _(size: int, batched: list[Any], *args: Any) -> tuple[Any, Any]:
@@ -116,3 +116,13 @@ def in_groups(
         return todo.at[lanes].set(False, mode="drop"), jax.tree.map(put, values, solved)
 
     return lax.while_loop(lambda c: jnp.any(c[0]), advance, (todo, outputs))[1]
+
+
+def lane_by_lane(core: Core) -> Core:
+    """Map `core(factors, *arrays)` of batches over lanes that each have factors of their own: (B, ...) in and out."""
+
+    def own(factors: Any, *arrays: Any) -> Any:
+        out = jax.vmap(core)(factors, *jax.tree.map(lambda x: x[:, None], arrays))
+        return jax.tree.map(lambda x: x[:, 0], out)
+
+    return own

@@ -16,20 +16,18 @@ import jax.numpy as jnp
 from flax import struct
 from jax import Array, lax
 
+from powerzoo_jax.powerflow import meshed_chord as chord
 from powerzoo_jax.powerflow import meshed_equations as eqs
-from powerzoo_jax.powerflow.batching import batched_shell, in_groups
-from powerzoo_jax.powerflow.meshed_factors import BranchFlow, MeshedCore, MeshedFactors, MeshedLayout
+from powerzoo_jax.powerflow.batching import batched_shell, in_groups, lane_by_lane
+from powerzoo_jax.powerflow.meshed_chord import Carry, Lanes, Shared
+from powerzoo_jax.powerflow.meshed_factors import BranchFlow, MeshedFactors
 from powerzoo_jax.powerflow.meshed_newton import newton
-from powerzoo_jax.powerflow.meshed_tangent import finite, solve_linear, state_tangent
+from powerzoo_jax.powerflow.meshed_slack import base_magnitude, normal_share, slack_mask
+from powerzoo_jax.powerflow.meshed_tangent import solve_linear, solve_linear_own, state_tangent
 from powerzoo_jax.powerflow.result import PowerFlowResult, Status
 
 MAX_STEPS = 30
 TOL = {"float32": 4e-7, "float64": 4e-10}  # [pu] estimate of the voltage error; promised are 1e-6 and 1e-9
-FLOOR = {"float32": 4e-7, "float64": 1e-15}  # steps that short are rounding: nothing is gained by going on
-STALL = 0.95  # a lane whose step shrinks slower than this is left to Newton
-PACE = (0.05, 0.9)  # contraction assumed at least and at most when the last steps tell the error
-PACE_MIXED = (0.5, 0.9)  # mixing makes single steps shrink by luck, which says little about the next
-SHARE = (-1.0, 0.5)  # of the last step mixed in; beyond, rounding speaks: a rate of 0.5 asks for -1
 POLISH = 2e-4  # share of the last error that flows may keep
 REST = 8  # the batch goes on together while more than one lane in 8 is unfinished
 GROUP = 32  # stragglers of the chord that go on together
@@ -38,24 +36,19 @@ CACHE = 16_000  # buses times lanes that fit the cache of a CPU core together
 SMALLEST = 128  # lanes of a tile at least: narrower products are slow
 
 
-class Shared(NamedTuple):
-    """The part of the factors that the iteration reads."""
-
-    layout: MeshedLayout
-    core: MeshedCore
-
-
 @struct.dataclass(kw_only=True)
 class MeshedResult(PowerFlowResult):
     """`PowerFlowResult` of a meshed network; branch currents are those of the series element, losses net of charging.
 
     p_to, q_to:         (L,)  [pu]  power entering the branch at its to end
+    p_added:            (N,)  [pu]  active power that the slack, or the buses that share its part, add to what is given
     q_bus:              (N,)  [pu]  reactive injection, solved for at buses that hold their magnitude
     p_shunt, q_shunt:   ()    [pu]  consumption of the bus shunts
     """
 
     p_to: Array
     q_to: Array
+    p_added: Array
     q_bus: Array
     p_shunt: Array
     q_shunt: Array
@@ -67,6 +60,7 @@ def solve_meshed(
     q_pu: Array,
     v_set_pu: Array | None = None,
     *,
+    slack_share: Array | None = None,
     tol: float | None = None,
     max_steps: int = MAX_STEPS,
 ) -> MeshedResult:
@@ -77,25 +71,33 @@ def solve_meshed(
     factors:    from `prepare_meshed`; share them (in_axes=None) or map them
     p_pu, q_pu: (N,) [pu] net injections; both ignored at the slack, q also at buses that hold their magnitude
     v_set_pu:   (N,) [pu] magnitudes of the buses that hold theirs, ignored elsewhere; None keeps the base state's
+    slack_share: (N,) [-] weights of the buses that together add what is missing to the active balance (distributed
+                slack), as `slack_share` makes them; p of the slack bus then counts. None, or zeros: the slack alone
     tol:        [pu] voltage error at which a lane stops; None takes 4e-7 (float32), 4e-10 (float64)
     max_steps:  chord iterations before a lane goes to the float64 Newton fallback
 
     Returns a MeshedResult; nothing raises and nothing is NaN: `status` and `residual` tell.
-    Differentiable forward and reverse in injections, set-points and branch parameters (implicit function theorem).
+    Differentiable forward and reverse in injections, set-points, shares and branch parameters (implicit function
+    theorem).
     """
     limit = TOL[p_pu.dtype.name] if tol is None else float(tol)
     solve = meshed_state(limit, max_steps, factors.mix)
+    shared = Shared(factors.layout, factors.core)
+    if slack_share is not None:
+        v_set = base_magnitude(factors) if v_set_pu is None else v_set_pu
+        share = normal_share(factors, slack_share)
+        return _expand(factors, p_pu, q_pu, share, solve(shared, p_pu, q_pu, v_set, share))
     given = (p_pu, q_pu) if v_set_pu is None else (p_pu, q_pu, v_set_pu)
-    found = solve(Shared(factors.layout, factors.core), *given)
-    return _expand(factors, p_pu, q_pu, found)
+    return _expand(factors, p_pu, q_pu, None, solve(shared, *given))
 
 
 class State(NamedTuple):
-    """What a solve finds, case order, all (N,) but the last three.
+    """What a solve finds, case order, all (N,) but the last four.
 
     e_re, e_im:      deviation, solved to the tolerance
     d_re, d_im:      what is missing to the solution: e + d holds differences that e alone rounds away
     p_left, q_left:  injection left unserved by e + d
+    p_shared:        active power that the buses add together where they share it, else 0
     """
 
     e_re: Array
@@ -104,6 +106,7 @@ class State(NamedTuple):
     d_im: Array
     p_left: Array
     q_left: Array
+    p_shared: Array
     residual: Array
     iterations: Array
     status: Array
@@ -111,8 +114,9 @@ class State(NamedTuple):
 
 @functools.lru_cache(maxsize=32)
 def meshed_state(tol: float, max_steps: int, mix: bool) -> Callable[..., State]:
-    """Return the differentiable single-scenario solver (shared, p, q[, v_set]) -> State."""
-    shell = batched_shell(lambda shared, *given: _solve_batch(shared, given, tol, max_steps, mix))
+    """Return the differentiable single-scenario solver (shared, p, q[, v_set[, share]]) -> State."""
+    shared, own = (Batch(tol, max_steps, mix, own) for own in (False, True))
+    shell = batched_shell(shared.solve, own.solve)
 
     @jax.custom_jvp
     def solve(shared: Shared, *given: Array) -> State:
@@ -126,55 +130,121 @@ def meshed_state(tol: float, max_steps: int, mix: bool) -> Callable[..., State]:
     return solve
 
 
-class Carry(NamedTuple):
-    """Progress of a batch: e, what is left, last chord step and last move (N, 2, B); the rest (B,)."""
+class Batch(NamedTuple):
+    """The batched core: factors and arrays (B, N) as the user gave them -> State of (B, ...).
 
-    k: Array
-    e: Array
-    left: Array
-    step: Array
-    move: Array
-    size: Array
-    pace: Array
-    stopped: Array
-    settled: Array
-    steps: Array
-
-
-class Lanes(NamedTuple):
-    """Progress of a batch lane by lane, case order: e (B, N) re and im; the rest (B,)."""
-
-    e_re: Array
-    e_im: Array
-    residual: Array
-    steps: Array
-    stopped: Array
-    status: Array
-
-
-def _solve_batch(shared: Shared, given: tuple[Array, ...], tol: float, max_steps: int, mix: bool) -> State:
-    """The batched core: arrays (B, N) as the user gave them -> State of (B, ...)."""
-    chord = functools.partial(_chord, tol=tol, max_steps=max_steps, mix=mix)
-    lanes = _in_tiles(lambda given: chord(shared, given, None, REST), given)
-    lanes = in_groups(~lanes.stopped, GROUP, chord, shared, given, lanes)
-    lanes = in_groups(lanes.status != Status.CONVERGED, NEWTON_GROUP, _newton, shared, given, lanes)
-    missing, left = _polish(shared, given, lanes)
-    return State(lanes.e_re, lanes.e_im, *missing, *left, lanes.residual, lanes.steps, lanes.status)
-
-
-def _polish(shared: Shared, given: tuple[Array, ...], lanes: Lanes) -> tuple[tuple[Array, Array], tuple[Array, Array]]:
-    """What is missing to the solution, and what it leaves: flows are small differences times large admittances.
-
-    A program that reads voltages only does not pay for this. Lanes without a solution stay where they are.
+    With `own` every lane has factors of its own, (B, ...): what follows is mapped over them, but the loops are not, so
+    that stragglers are gathered together with their factors.
     """
-    layout, core = shared
-    target, _ = _door(shared, tuple(finite(x) for x in given))
-    e = _in(layout, lanes.e_re, lanes.e_im)
-    left = eqs.mismatch(layout, core.main, target, e)
+
+    tol: float
+    max_steps: int
+    mix: bool
+    own: bool
+
+    def solve(self, shared: Shared, *given: Array) -> State:
+        if self.own:
+            lanes = self.chord(shared, given, None, REST)
+        else:
+            lanes = _in_tiles(lambda given: self.chord(shared, given, None, REST), given)
+        lanes = self.groups(~lanes.stopped, GROUP, self.chord, shared, given, lanes)
+        newton = lane_by_lane(_newton) if self.own else _newton
+        lanes = self.groups(lanes.status != Status.CONVERGED, NEWTON_GROUP, newton, shared, given, lanes)
+        missing, left, power = self.polish(shared, given, lanes)
+        return State(lanes.e_re, lanes.e_im, *missing, *left, power, lanes.residual, lanes.steps, lanes.status)
+
+    def groups(
+        self, todo: Array, size: int, part: Callable[..., Lanes], shared: Shared, given: tuple[Array, ...], lanes: Lanes
+    ) -> Lanes:
+        """Go on with some lanes, a few at a time."""
+        if not self.own:
+            return in_groups(todo, size, part, shared, given, lanes)  # type: ignore[no-any-return]
+        gathered = in_groups(todo, size, lambda _, mine, lanes: part(*mine, lanes), (), (shared, given), lanes)
+        return gathered  # type: ignore[no-any-return]
+
+    def chord(self, shared: Shared, given: tuple[Array, ...], lanes: Lanes | None, rest: int = 0) -> Lanes:
+        """Run the chord from the base state, or on from where `lanes` stand, until 1 / rest of the lanes are left."""
+        given, lanes = self.inner((given, lanes))
+        advance = self.over(functools.partial(chord.advance, tol=self.tol, mix=self.mix))
+        aim, begin = self.over(functools.partial(chord.first, mix=self.mix))(shared, given, lanes)
+
+        def unfinished(carry: tuple[Array, Carry]) -> Array:
+            going = ~carry[1].stopped
+            left = jnp.any(going) if rest == 0 else jnp.sum(going) * rest > going.shape[0]
+            return (carry[0] < self.max_steps) & left
+
+        def step(carry: tuple[Array, Carry]) -> tuple[Array, Carry]:
+            return carry[0] + 1, advance(shared, aim, carry[1])
+
+        _, end = lax.while_loop(unfinished, step, (jnp.int32(1), begin))
+        return self.outer(self.over(chord.stand)(shared, aim, lanes, end))  # type: ignore[no-any-return]
+
+    def polish(
+        self, shared: Shared, given: tuple[Array, ...], lanes: Lanes
+    ) -> tuple[tuple[Array, Array], tuple[Array, Array], Array]:
+        """What is missing to the solution, what it leaves, and the power that buses share.
+
+        Flows are small differences times large admittances. A program that reads voltages only does not pay for this.
+        Lanes without a solution stay where they are.
+        """
+        e, right, left, power, held, *share = self.over(_what_is_left)(shared, *self.inner((given, lanes)))
+        if self.own:
+            zeta = solve_linear_own(shared, *(x[..., 0] for x in (e, right, *share)), tol=POLISH)[..., None]
+        else:
+            zeta = solve_linear(shared, e, right, *share, tol=POLISH)
+        end = self.over(_last_turn)(shared, self.inner(lanes), e, left, power, held, zeta, *share)
+        return self.outer(end)  # type: ignore[no-any-return]
+
+    def over(self, part: Callable[..., Any]) -> Callable[..., Any]:
+        return jax.vmap(part) if self.own else part
+
+    def inner(self, tree: Any) -> Any:
+        """A batch of one in every lane that has factors of its own."""
+        return jax.tree.map(lambda x: x[:, None], tree) if self.own else tree
+
+    def outer(self, tree: Any) -> Any:
+        return jax.tree.map(lambda x: x[:, 0], tree) if self.own else tree
+
+
+def _what_is_left(shared: Shared, given: tuple[Array, ...], lanes: Lanes) -> tuple[Array, ...]:
+    """e, what is worth correcting and what is left (N, 2, B), shared power (B,), the turn that brings held magnitudes
+    to their set-points (N, 2, B), and the shares (N, B) if there are.
+
+    Flows are small differences of large ones, so in float32 their rounding and that of held magnitudes would show.
+    """
+    layout, dtype = shared.layout, given[0].dtype
+    e = chord.inside(layout, lanes.e_re, lanes.e_im)
+    with jax.enable_x64(True):
+        p, q, *rest = (eqs.finite(x).astype(jnp.float64) for x in given)
+        rest = [jnp.take(x.T, layout.inward, axis=0, mode="clip") for x in rest]
+        net, wide = shared.core.wide, e.astype(jnp.float64)
+        size = jnp.sqrt(jnp.sum(jnp.square(wide.at[:, 0].add(1)), 1))
+        wanted = rest[0] / net.v_mag[:, None] if rest else jnp.ones_like(size)
+        grow = jnp.where(layout.free[:, 1:] | (size == 0), 0, wanted / jnp.where(size == 0, 1, size) - 1)
+        at = eqs.rotate(wide, jnp.stack([jnp.zeros_like(grow), grow], 1))
+        left = eqs.mismatch(layout, net, chord.inside(layout, p, q) - net.s_base[:, :, None], at)
+        power = jnp.zeros_like(left[0, 0])
+        for part in rest[1:]:
+            power = eqs.shared_power(layout, left)
+            left = eqs.give_out(left, part, power)
+        left, held, power, *share = (x.astype(dtype) for x in (left, at - wide, power, *rest[1:]))
     solved = (lanes.status == Status.CONVERGED)[None, None]
-    zeta = jnp.where(solved, solve_linear(shared, e, jnp.where(solved, left, 0), POLISH), 0)
+    return e, jnp.where(solved, left, 0), left, power, held, *share
+
+
+def _last_turn(
+    shared: Shared, lanes: Lanes, e: Array, left: Array, power: Array, held: Array, zeta: Array, *share: Array
+) -> tuple[tuple[Array, Array], tuple[Array, Array], Array]:
+    """Change of e for the last turn, what it leaves, and the shared power with what belongs to that turn."""
+    layout, core = shared
+    solved = (lanes.status == Status.CONVERGED)[None, None]
+    held, zeta = jnp.where(solved, held, 0), jnp.where(solved, zeta, 0)
+    for part in share:
+        more = zeta[layout.slack, 0]
+        power, left = power + more, eqs.give_out(left, part, more)
+        zeta = zeta * layout.free[:, :, None].astype(e.dtype)
     left = left - eqs.slope_times(layout, core.main, e, eqs.power(layout, core.main, e), zeta)
-    return _out(layout, eqs.turn(e, zeta)), _out(layout, left)
+    return chord.outside(layout, held + eqs.turn(e, zeta)), chord.outside(layout, left), power
 
 
 def _in_tiles(solve: Callable[[tuple[Array, ...]], Lanes], given: tuple[Array, ...]) -> Lanes:
@@ -187,134 +257,29 @@ def _in_tiles(solve: Callable[[tuple[Array, ...]], Lanes], given: tuple[Array, .
     return jax.tree.map(lambda x: x.reshape(-1, *x.shape[2:]), lax.map(solve, tiles))
 
 
-def _chord(
-    shared: Shared,
-    given: tuple[Array, ...],
-    lanes: Lanes | None,
-    rest: int = 0,
-    *,
-    tol: float,
-    max_steps: int,
-    mix: bool,
-) -> Lanes:
-    """Run the chord from the base state, or on from where `lanes` stand, until 1 / rest of the lanes are left."""
-    layout = shared.layout
-    target, start = _door(shared, given)
-    if lanes is not None:
-        start = _in(layout, lanes.e_re, lanes.e_im)
-
-    def unfinished(c: Carry) -> Array:
-        left = jnp.any(~c.stopped) if rest == 0 else jnp.sum(~c.stopped) * rest > c.stopped.shape[0]
-        return (c.k < max_steps) & left
-
-    advance = functools.partial(_advance, shared, target, tol=tol, mix=mix)
-    c = lax.while_loop(unfinished, advance, _first(shared, target, start, mix))
-    residual = eqs.largest(c.left * layout.free[:, :, None].astype(target.dtype))
-    return Lanes(
-        *_out(layout, c.e),
-        residual=residual,
-        steps=c.steps if lanes is None else lanes.steps + c.steps,
-        stopped=c.stopped,
-        status=jnp.where(c.settled, jnp.int32(Status.CONVERGED), jnp.int32(Status.OUT_OF_STEPS)),
-    )
-
-
 def _newton(shared: Shared, given: tuple[Array, ...], lanes: Lanes) -> Lanes:
-    e, residual, steps, status = newton(*shared, *_door(shared, given))
-    return Lanes(*_out(shared.layout, e), residual, lanes.steps + steps, lanes.stopped, status)
+    e, residual, steps, status = newton(*shared, *chord.door(shared, given))
+    return Lanes(*chord.outside(shared.layout, e), residual, lanes.steps + steps, lanes.stopped, status)
 
 
-def _door(shared: Shared, given: tuple[Array, ...]) -> tuple[Array, Array | None]:
-    """Injections counted from the base state (N, 2, B), and the deviation to start from where set-points are given."""
-    layout, core = shared
-    base = core.main.s_base[:, :, None], core.rest.s_base[:, :, None]
-    target = lax.optimization_barrier((_in(layout, *given[:2]) - base[0]) - base[1])
-    if len(given) == 2:
-        return target, None
-    v_set = jnp.take(given[2].T, layout.inward, axis=0, mode="clip")
-    holds = ~layout.free[:, 1:]
-    high, low = core.main.v_mag[:, None], core.rest.v_mag[:, None]
-    grow = jnp.where(holds, ((v_set - high) - low) / high, 0)
-    return target, jnp.stack([grow, jnp.zeros_like(grow)], 1)
-
-
-def _in(layout: MeshedLayout, re: Array, im: Array) -> Array:
-    """Two (B, N) in case order -> (N, 2, B) internal."""
-    return jnp.stack([jnp.take(x.T, layout.inward, axis=0, mode="clip") for x in (re, im)], 1)
-
-
-def _out(layout: MeshedLayout, x: Array) -> tuple[Array, Array]:
-    """(N, 2, B) internal -> two (B, N) in case order."""
-    return tuple(jnp.take(x[:, c], layout.outward, axis=0, mode="clip").T for c in (0, 1))  # type: ignore[return-value]
-
-
-def _first(shared: Shared, target: Array, start: Array | None, mix: bool) -> Carry:
-    layout, core = shared
-    batch = target.shape[2]
-    e = jnp.zeros_like(target) if start is None else start
-    left = target if start is None else eqs.mismatch(layout, core.main, target, e)
-    step = eqs.correction(layout, core.blocks, left)
-    e = lax.optimization_barrier(eqs.rotate(e, step))
-    kept = step if mix else jnp.zeros((0,) * 3, target.dtype)
-    return Carry(
-        k=jnp.int32(1),
-        e=e,
-        left=eqs.mismatch(layout, core.main, target, e),
-        step=kept,
-        move=kept,
-        size=eqs.largest(step),
-        pace=jnp.zeros(batch, target.dtype),
-        stopped=jnp.zeros(batch, bool),
-        settled=jnp.zeros(batch, bool),
-        steps=jnp.ones(batch, jnp.int32),
-    )
-
-
-def _advance(shared: Shared, target: Array, c: Carry, *, tol: float, mix: bool) -> Carry:
-    """One chord step of every lane that has not stopped."""
-    layout, core = shared
-    step = eqs.correction(layout, core.blocks, c.left)
-    move = _mixed(step, c) if mix else step
-    size = eqs.largest(step)
-    pace = size / jnp.maximum(c.size, jnp.finfo(size.dtype).tiny)
-    slow = jnp.clip(jnp.maximum(pace, c.pace), *(PACE_MIXED if mix else PACE))
-    reached = (size * slow / (1 - slow) <= tol) | (size <= FLOOR[size.dtype.name])
-    # a lane that stops keeps its value, whatever its neighbours go on to do
-    e = lax.optimization_barrier(jnp.where(c.stopped[None, None], c.e, eqs.rotate(c.e, move)))
-    return Carry(
-        k=c.k + 1,
-        e=e,
-        left=eqs.mismatch(layout, core.main, target, e),
-        step=step if mix else c.step,
-        move=move if mix else c.move,
-        size=jnp.where(c.stopped, c.size, size),
-        pace=pace,
-        stopped=c.stopped | reached | ~(pace < (1 / STALL if mix else STALL)),
-        settled=jnp.where(c.stopped, c.settled, reached),
-        steps=jnp.where(c.stopped, c.steps, c.k + 1),
-    )
-
-
-def _mixed(step: Array, c: Carry) -> Array:
-    """Combine this step and the last so that the linearised remainder is shortest."""
-    change = step - c.step
-    share = jnp.sum(change * step, (0, 1)) / jnp.maximum(jnp.sum(change * change, (0, 1)), jnp.finfo(step.dtype).tiny)
-    return step - jnp.clip(share, *SHARE)[None, None] * (c.move + change)
-
-
-def _expand(factors: MeshedFactors, p_pu: Array, q_pu: Array, found: State) -> MeshedResult:
+def _expand(factors: MeshedFactors, p_pu: Array, q_pu: Array, share: Array | None, found: State) -> MeshedResult:
     """From the deviation to voltages, flows, losses and the injections of buses that hold their magnitude."""
     flow = factors.flow
-    p_pu, q_pu = finite(p_pu), finite(q_pu)
+    p_pu, q_pu = eqs.finite(p_pu), eqs.finite(q_pu)
     v = _times(factors.v_base, jnp.stack([1 + found.e_re, found.e_im], -1))
     i = _series_current(flow, jnp.stack([found.e_re, found.e_im], -1), jnp.stack([found.d_re, found.d_im], -1))
-    u, far = _times(flow.ratio, v[flow.f]), v[flow.t]
+    # charging may be most of a flow: the voltage that a stop at the tolerance leaves off would show
+    fine = _times(factors.v_base, jnp.stack([1 + (found.e_re + found.d_re), found.e_im + found.d_im], -1))
+    u, far = _times(flow.ratio, fine[flow.f]), fine[flow.t]
     s_from, s_to = _times_conj(u, i), _times_conj(far, -i)
     q_from = s_from[:, 1] - flow.half_charging * jnp.sum(u * u, -1)
     q_to = s_to[:, 1] - flow.half_charging * jnp.sum(far * far, -1)
     square = jnp.sum(i * i, -1)
-    shunt = factors.shunt * jnp.sum(v * v, -1, keepdims=True)
+    shunt = factors.shunt * jnp.sum(fine * fine, -1, keepdims=True)
     q_bus = q_pu - jnp.where(factors.held, found.q_left, 0)
+    p_added = jnp.where(slack_mask(factors), -found.p_left, 0)
+    if share is not None:
+        p_added = p_added + eqs.finite(share) * found.p_shared
     return MeshedResult(
         v_re=v[:, 0],
         v_im=v[:, 1],
@@ -326,8 +291,9 @@ def _expand(factors: MeshedFactors, p_pu: Array, q_pu: Array, found: State) -> M
         q_to=q_to,
         p_loss=jnp.sum(flow.r * square),
         q_loss=jnp.sum(q_from + q_to),
-        p_slack=(p_pu - found.p_left)[factors.slack],
+        p_slack=(p_pu + p_added)[factors.slack],
         q_slack=q_bus[factors.slack],
+        p_added=p_added,
         q_bus=q_bus,
         p_shunt=jnp.sum(shunt[:, 0]),
         q_shunt=-jnp.sum(shunt[:, 1]),

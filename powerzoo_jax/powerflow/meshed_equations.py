@@ -11,11 +11,51 @@ arrays are (N, 2, B) with (re, im), (active, reactive) or (angle, log magnitude)
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import jax.numpy as jnp
 from jax import Array, lax
 
 from powerzoo_jax.powerflow.blocks import Blocks, apply_blocks
 from powerzoo_jax.powerflow.meshed_factors import MeshedLayout, MeshedNetwork
+
+NARROW = 8  # lanes: what a group of the Newton fallback has
+
+
+class Aim(NamedTuple):
+    """What a batch is to meet.
+
+    target:  (N, 2, B)  [pu]  injections counted from those of the base state
+    share:   (N, B)     [-]   part that each bus takes of the active power that all of them lack together, sums to 1;
+                              None where the slack bus takes it alone
+    """
+
+    target: Array
+    share: Array | None = None
+
+
+def unserved(layout: MeshedLayout, net: MeshedNetwork, aim: Aim, e: Array) -> Array:
+    """What is left of the injections at e, (N, 2, B) [pu], shared power given out."""
+    left = mismatch(layout, net, aim.target, e)
+    return left if aim.share is None else give_out(left, aim.share, shared_power(layout, left))
+
+
+def shared_power(layout: MeshedLayout, left: Array) -> Array:
+    """Active power that the buses must add together so that nothing is left of their sum, (B,) [pu]."""
+    return -jnp.sum(left[:, 0] * rows(layout, shared=True)[:, 0, None].astype(left.dtype), 0)
+
+
+def give_out(left: Array, share: Array, power: Array) -> Array:
+    """Hand shared power (B,) to the buses; left (N, 2, B)."""
+    return left.at[:, 0].add(share * power[None])
+
+
+def rows(layout: MeshedLayout, *, shared: bool) -> Array:
+    """(N, 2) bool: equations to meet. Where power is shared the active one of the slack bus is among them.
+
+    The place of that equation, where an angle stands at other buses, holds the shared power among the unknowns.
+    """
+    return layout.free.at[layout.slack, 0].set(True) if shared else layout.free
 
 
 def mismatch(layout: MeshedLayout, net: MeshedNetwork, target: Array, e: Array) -> Array:
@@ -23,11 +63,7 @@ def mismatch(layout: MeshedLayout, net: MeshedNetwork, target: Array, e: Array) 
     rows, begin = [], 0
     for nodes, table in zip(layout.neighbours, net.tables, strict=True):
         here = e[begin : begin + nodes.shape[0]]
-        total = jnp.zeros_like(here)
-        for k in range(nodes.shape[1]):
-            far = _rows(e, nodes[:, k]) - here
-            total = total + _times_conj(table.out_re[:, k, None], table.out_im[:, k, None], far)
-        rows.append(total)
+        rows.append(_sum_over(nodes, table.out_re, table.out_im, e, here))
         begin += nodes.shape[0]
     # the barrier keeps XLA from computing the neighbour sums once for each of the parts that read them
     around = lax.optimization_barrier(jnp.concatenate(rows))
@@ -59,8 +95,13 @@ def rotate(e: Array, zeta: Array) -> Array:
     return jnp.stack([a + re + (a * re - b * im), b + im + (b * re + a * im)], 1)
 
 
+def finite(x: Array) -> Array:
+    """x with 0 for what is not finite: a bad lane must not poison what it shares with others."""
+    return jnp.where(jnp.isfinite(x), x, 0)
+
+
 def largest(x: Array) -> Array:
-    """Largest magnitude of each lane, (N, 2, B) -> (B,); infinite for a lane with a NaN, which a maximum may pass over."""
+    """Largest magnitude of each lane, (N, 2, B) -> (B,); infinite for one with a NaN, which a maximum may pass over."""
     size = jnp.abs(x)
     return jnp.max(jnp.where(size < jnp.inf, size, jnp.inf), (0, 1))
 
@@ -105,11 +146,26 @@ def _gather(layout: MeshedLayout, net: MeshedNetwork, y: Array, *, back: bool) -
     rows = []
     for nodes, table in zip(layout.neighbours, net.tables, strict=True):
         re, im = (table.back_re, table.back_im) if back else (table.out_re, table.out_im)
-        total = jnp.zeros((nodes.shape[0], *y.shape[1:]), y.dtype)
-        for k in range(nodes.shape[1]):
-            total = total + _times_conj(re[:, k, None], im[:, k, None], _rows(y, nodes[:, k]))
-        rows.append(total)
+        rows.append(_sum_over(nodes, re, im, y))
     return jnp.concatenate(rows)
+
+
+def _sum_over(nodes: Array, re: Array, im: Array, y: Array, here: Array | None = None) -> Array:
+    """sum_j A_ij conj(y_j - here_i) over the neighbours of a run of buses, (n, 2, B).
+
+    A wide batch is fastest column by column. A narrow one takes all columns at once: a tenth of the program to compile.
+    """
+    if y.shape[2] <= NARROW:
+        far = _rows(y, nodes.reshape(-1)).reshape(*nodes.shape, *y.shape[1:])
+        far = far if here is None else far - here[:, None]
+        a, b, c, d = re[:, :, None], im[:, :, None], far[:, :, 0], far[:, :, 1]
+        return jnp.stack([jnp.sum(a * c + b * d, 1), jnp.sum(b * c - a * d, 1)], 1)
+    total = jnp.zeros((nodes.shape[0], *y.shape[1:]), y.dtype)
+    for k in range(nodes.shape[1]):
+        far = _rows(y, nodes[:, k])
+        far = far if here is None else far - here
+        total = total + _times_conj(re[:, k, None], im[:, k, None], far)
+    return total
 
 
 def _rows(x: Array, index: Array) -> Array:

@@ -56,6 +56,7 @@ class MeshedLayout:
     f, t:               (L,)  int32  internal bus positions
     plan:               BlockPlan over unknowns; its entries are four per cell, then four per bus
     free:               (N, 2) bool  whether the angle, the magnitude is unknown
+    slack:              ()     int32 internal position of the slack bus
     """
 
     inward: Array
@@ -68,6 +69,7 @@ class MeshedLayout:
     t: Array
     plan: BlockPlan
     free: Array
+    slack: Array
 
 
 @struct.dataclass(kw_only=True)
@@ -263,6 +265,7 @@ def _layout(case: Case) -> MeshedLayout:
         back_cell=back,
         f=f,
         t=t,
+        slack=outward[case.slack_bus[0]],
     )
     return MeshedLayout(
         neighbours=tuple(jnp.asarray(table, jnp.int32) for table in tables),

@@ -20,31 +20,37 @@ LEFT = 1e-7  # [pu] power mismatch that a solution may leave: a stall on a short
 
 
 def newton(
-    layout: MeshedLayout, core: MeshedCore, target: Array, start: Array | None
+    layout: MeshedLayout, core: MeshedCore, aim: eqs.Aim, start: Array | None
 ) -> tuple[Array, Array, Array, Array]:
     """Solve a group of lanes from their start: e (N, 2, T), residual, steps, status (T,).
 
-    target:  (N, 2, T) injections counted from the base state; a lane with one that is not finite is told apart here
-    start:   (N, 2, T) deviation to begin from, None for the base state
+    aim:    of T lanes; one with a target that is not finite is told apart here
+    start:  (N, 2, T) deviation to begin from, None for the base state
 
     Every arithmetic runs in float64 also inside a float32 program and the result returns in the program's dtype.
     """
+    target, share = aim
     dtype = target.dtype
     with jax.enable_x64(True):
         net = core.wide
         free = layout.free[:, :, None].astype(jnp.float64)
+        rows = eqs.rows(layout, shared=share is not None)[:, :, None].astype(jnp.float64)
         fine = jnp.isfinite(target) if start is None else jnp.isfinite(target) & jnp.isfinite(start)
-        aim = jnp.where(fine, target, 0).astype(jnp.float64)
-        e = jnp.zeros_like(aim) if start is None else jnp.where(fine, start, 0).astype(jnp.float64)
+        target = jnp.where(fine, target, 0).astype(jnp.float64)
+        e = jnp.zeros_like(target) if start is None else jnp.where(fine, start, 0).astype(jnp.float64)
         # what is not finite where it is ignored does no harm
-        good = jnp.all(fine | (free == 0), (0, 1))
+        good = jnp.all(fine | (rows == 0), (0, 1))
+        if share is not None:
+            good = good & jnp.all(jnp.isfinite(share), 0)
+            share = eqs.finite(share).astype(jnp.float64)
+        aim = eqs.Aim(target, share)
         lanes = e.shape[2]
         begin = (jnp.int32(0), e, jnp.full(lanes, jnp.inf, jnp.float64), jnp.zeros(lanes, jnp.int32))
 
         def advance(carry: tuple[Array, Array, Array, Array]) -> tuple[Array, Array, Array, Array]:
             k, e, size, steps = carry
             active = size > TOL
-            zeta = newton_step(layout, net, e, eqs.mismatch(layout, net, aim, e) * free) * free
+            zeta = newton_step(layout, net, e, eqs.unserved(layout, net, aim, e) * rows, aim.share) * free
             longest = eqs.largest(zeta)
             new = eqs.rotate(e, zeta * jnp.minimum(1.0, LONGEST / jnp.maximum(longest, LONGEST))[None, None])
             ok = jnp.all(jnp.isfinite(new), (0, 1))
@@ -53,8 +59,8 @@ def newton(
             return k + 1, e, size, steps + active.astype(jnp.int32)
 
         _, e, size, steps = lax.while_loop(lambda c: (c[0] < MAX_STEPS) & jnp.any(c[2] > TOL), advance, begin)
-        left = eqs.mismatch(layout, net, aim, e)
-        residual = jnp.max(jnp.abs(left) * free, (0, 1))
+        left = eqs.unserved(layout, net, aim, e)
+        residual = jnp.max(jnp.abs(left) * rows, (0, 1))
         status = jnp.where(size < 0, jnp.int32(Status.SINGULAR), jnp.int32(Status.OUT_OF_STEPS))
         solved = (size >= 0) & (size <= TOL) & (residual < LEFT)
         status = jnp.where(solved, jnp.int32(Status.CONVERGED), status)
@@ -62,17 +68,47 @@ def newton(
         return e.astype(dtype), residual.astype(dtype), steps, status
 
 
-def newton_step(layout: MeshedLayout, net: MeshedNetwork, e: Array, right: Array, *, transpose: bool = False) -> Array:
-    """Solve J(e) zeta = right lane by lane with a fresh factorisation, (N, 2, T)."""
+def newton_step(
+    layout: MeshedLayout,
+    net: MeshedNetwork,
+    e: Array,
+    right: Array,
+    share: Array | None = None,
+    *,
+    transpose: bool = False,
+) -> Array:
+    """Solve J(e) zeta = right lane by lane with a fresh factorisation, (N, 2, T); with a share (N, T) the bordered
+
+        [J, -a; j_s, -a_s] (zeta, power) = right
+
+    where a is the share on active rows and j_s the active row of the slack bus (`meshed_equations.rows`).
+    """
     s = eqs.power(layout, net, e)
 
-    def one(e: Array, s: Array, right: Array) -> Array:
+    def one(e: Array, s: Array, *right: Array) -> tuple[Array, ...]:
         matrix = border(layout.plan, _entries(layout, net, e, s))
         if transpose:
             matrix = type(matrix)(*(x.swapaxes(-1, -2) for x in (matrix[0], matrix[2], matrix[1], matrix[3])))
-        return solve_bordered(layout.plan, matrix, right.reshape(-1)).reshape(right.shape)
+        return tuple(solve_bordered(layout.plan, matrix, x.reshape(-1)).reshape(x.shape) for x in right)
 
-    return jax.vmap(one, in_axes=2, out_axes=2)(e, s, right)
+    lanes = jax.vmap(one, in_axes=2, out_axes=2)
+    if share is None:
+        return lanes(e, s, right)[0]
+    free = layout.free[:, :, None].astype(e.dtype)
+    active = jnp.zeros_like(e).at[:, 0].set(share)
+    slack = jnp.zeros_like(e).at[layout.slack, 0].set(1)
+    row = eqs.slope_transposed_times(layout, net, e, s, slack)
+    side = row if transpose else active
+    plain, answer = (x * free for x in lanes(e, s, right * free, side * free))
+    across = active if transpose else row
+    here = jnp.sum(right * slack, (0, 1))
+    gap = share[layout.slack] - jnp.sum(across * answer, (0, 1))
+    if transpose:
+        # the unknown of the slack row weighs it: J' w + j_s m = right, -a w - a_s m = right at its place
+        unknown = -(here + jnp.sum(across * plain, (0, 1))) / gap
+        return plain - answer * unknown[None, None] + slack * unknown[None, None]
+    unknown = (jnp.sum(across * plain, (0, 1)) - here) / gap
+    return plain + answer * unknown[None, None] + slack * unknown[None, None]
 
 
 def _entries(layout: MeshedLayout, net: MeshedNetwork, e: Array, s: Array) -> Array:

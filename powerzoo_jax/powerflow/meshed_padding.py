@@ -175,6 +175,7 @@ def _layout(layout: Any, to: Envelope, new_cell: np.ndarray, real: np.ndarray, n
         t=_widen(layout.t, to.n_branch),
         plan=_plan(layout.plan, to, wide.ravel()),
         free=_widen(layout.free, to.n_bus, 2),
+        slack=layout.slack,
     )
 
 
