@@ -25,6 +25,7 @@ class ThreePhaseResult:
     v_re, v_im:     (N,)    [pu]  node voltages, rectangular
     i_re, i_im:     (L, 3)  [pu]  currents entering line conductors at their from ends, on a third of the power base
     p_from, q_from: (L, 3)  [pu]  powers entering there
+    i_unit_re, i_unit_im: (T,) [pu] currents of transformer units, from -> to, per unit of their rated turns
     p_loss, q_loss: ()      [pu]  series losses of lines and transformers, mutual impedances included
     p_source, q_source: (3,) [pu] what the source delivers at its terminals, by phase
     residual:       ()      [pu]  bound on the largest power mismatch over the rows
@@ -38,6 +39,8 @@ class ThreePhaseResult:
     i_im: Array
     p_from: Array
     q_from: Array
+    i_unit_re: Array
+    i_unit_im: Array
     p_loss: Array
     q_loss: Array
     p_source: Array
@@ -129,6 +132,8 @@ def _expand(
         i_im=from_im,
         p_from=p_from,
         q_from=q_from,
+        i_unit_re=unit_re,
+        i_unit_im=unit_im,
         p_loss=(jnp.sum(factors.r_line * product) + jnp.sum(factors.r_unit * square)) / PHASES,
         q_loss=(jnp.sum(factors.x_line * product) + jnp.sum(factors.x_unit * square)) / PHASES,
         p_source=p_source,

@@ -180,6 +180,11 @@ def _turns(case: ThreePhaseCase) -> tuple[np.ndarray, np.ndarray]:
     return t.from_kv * t.from_tap / kv[first], t.to_kv * t.to_tap / kv[second]
 
 
+def secondary_turns(case: ThreePhaseCase) -> np.ndarray:
+    """(T,) current of a unit, as the results have it, over that of its second winding at ratio 1."""
+    return _turns(case)[1]
+
+
 def _add_units(case: ThreePhaseCase, at: _Layout, a: np.ndarray) -> None:
     t = case.transformer
     z = (t.r_pu + 1j * t.x_pu) * phase_base_mva(case) * 1e3 / t.rating_kva
