@@ -32,6 +32,8 @@ from powerzoo_jax.powerflow.meshed_factors import prepare_meshed as prepare_mesh
 from powerzoo_jax.powerflow.meshed_factors import with_branches as with_branches
 from powerzoo_jax.powerflow.meshed_padding import pad_injections as pad_injections
 from powerzoo_jax.powerflow.meshed_padding import stack_meshed as stack_meshed
+from powerzoo_jax.powerflow.outage_ranking import screen_outages as screen_outages
+from powerzoo_jax.powerflow.outage_ranking import worst_outages as worst_outages
 from powerzoo_jax.powerflow.reactive import ReactiveLimits as ReactiveLimits
 from powerzoo_jax.powerflow.reactive import ReactiveResult as ReactiveResult
 from powerzoo_jax.powerflow.reactive import prepare_reactive as prepare_reactive

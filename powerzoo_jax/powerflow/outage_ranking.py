@@ -1,0 +1,34 @@
+"""Which outages matter: screening before the exact solve, and the worst of its results."""
+
+from __future__ import annotations
+
+import jax.numpy as jnp
+from jax import Array, lax
+
+from powerzoo_jax.powerflow.contingency import OutageFactors, OutageResult
+from powerzoo_jax.powerflow.dc_outage import DcOutages, worst_outage_loading
+from powerzoo_jax.powerflow.result import Status
+
+
+def screen_outages(outages: OutageFactors, dc: DcOutages, flow_pu: Array, count: int) -> Array:
+    """Rows of the `count` outages that load a branch most under the DC approximation, worst first, (count,) int32.
+
+    outages:  from `prepare_outages`; its ratings count      dc: from `prepare_dc_outages` of the same case
+    flow_pu:  (L,) [pu] flows before any outage: of `solve_dc`, or active flows of an AC solve, which rank better
+
+    For `n_minus_1(..., only=rows)`. Voltages are not screened: keep the outages that you know to depress them.
+    """
+    loading, _ = worst_outage_loading(dc, flow_pu, outages.rate_pu)
+    return lax.top_k(loading[outages.branch], count)[1].astype(jnp.int32)
+
+
+def worst_outages(result: OutageResult, count: int) -> Array:
+    """Positions of the `count` worst outages of a result, worst first, (count,) int32.
+
+    Outages without a solution come first (the state after them collapses), then those of the highest loading; outages
+    that cut buses off come last: they are worst for known buses in every state, which `islanding` tells beforehand.
+    """
+    collapsed = (result.status != Status.CONVERGED) & (result.status != Status.ISLANDED)
+    severity = jnp.where(collapsed, jnp.inf, result.loading)
+    severity = jnp.where(result.status == Status.ISLANDED, -1.0, severity)
+    return lax.top_k(severity, count)[1].astype(jnp.int32)

@@ -1,0 +1,100 @@
+"""Outages inside a compiled step: chosen ones equal those of the whole list, ranks, refusals, bad lanes."""
+
+from __future__ import annotations
+
+import dataclasses
+from functools import cache
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from powerzoo_jax.base.errors import SolverError
+from powerzoo_jax.cases.library import load_case
+from powerzoo_jax.powerflow import (
+    OutageResult,
+    Status,
+    n_minus_1,
+    nominal_injection,
+    prepare_dc,
+    prepare_dc_outages,
+    prepare_loops,
+    prepare_outages,
+    prepare_switching,
+    scheduled_injection,
+    screen_outages,
+    solve_dc,
+    worst_outages,
+)
+from tests.tolerances import tolerance
+
+LANES, BRIDGE, NAMED = 6, 13, 5  # branch 7-8 of case14: bus 8 hangs on it alone
+
+
+@cache
+def solved() -> tuple[Any, ...]:
+    """All outages of case14 in scenarios of which the last is not finite, and a few chosen ones per scenario."""
+    case = load_case("case14")
+    outages = prepare_outages(case, rate_pu=np.full(case.n_branch, 0.5))
+    s = nominal_injection(case) * np.linspace(0.8, 1.2, LANES)[:, None]
+    p, q = jnp.asarray(s.real, jnp.float32), jnp.asarray(s.imag, jnp.float32)
+    p = p.at[-1, 4].set(jnp.nan)
+    dc, flow = prepare_dc_outages(case), solve_dc(prepare_dc(case), jnp.asarray(scheduled_injection(case), jnp.float32))
+
+    def step(outages: Any, p: jax.Array, q: jax.Array) -> tuple[Any, ...]:
+        rows = jnp.concatenate([jnp.asarray([BRIDGE], jnp.int32), screen_outages(outages, dc, flow.p_from, NAMED - 1)])
+        every = n_minus_1(outages, p, q)
+        return every, rows, n_minus_1(outages, p, q, only=rows), worst_outages(every, 3)
+
+    found = jax.jit(jax.vmap(step, in_axes=(None, 0, 0)))(outages, p, q)
+    return jax.tree.map(np.asarray, found)  # type: ignore[no-any-return]
+
+
+def test_chosen_outages_equal_those_of_the_whole_list() -> None:
+    every, rows, chosen, _ = solved()
+    for field in dataclasses.fields(OutageResult):
+        if field.name in ("iterations", "worst_branch", "residual"):
+            continue
+        whole = np.take_along_axis(getattr(every, field.name), rows, 1)
+        assert np.abs(whole[:-1] - getattr(chosen, field.name)[:-1]).max() <= tolerance("outage_flow_pu", "float32")
+
+
+def test_an_outage_that_cuts_a_bus_off_is_flagged_with_finite_numbers() -> None:
+    every, *_ = solved()
+    assert (every.status[:-1, BRIDGE] == Status.ISLANDED).all()
+    assert (np.delete(every.status[:-1], BRIDGE, 1) == Status.CONVERGED).all()
+    assert all(np.isfinite(x).all() for x in jax.tree.leaves(every))
+
+
+def test_a_scenario_that_is_not_finite_is_told_from_its_neighbours() -> None:
+    every, *_ = solved()
+    assert (np.delete(every.status[-1], BRIDGE) == Status.BAD_INPUT).all()
+
+
+def test_the_worst_outages_have_the_highest_loading() -> None:
+    every, _, _, worst = solved()
+    loading = np.where(every.status == Status.ISLANDED, -1.0, every.loading)[:-1]
+    assert (np.take_along_axis(loading, worst[:-1], 1) == -np.sort(-loading, 1)[:, :3]).all()
+
+
+def test_screening_by_lodf_finds_the_outage_that_loads_most_in_ac() -> None:
+    every, rows, _, worst = solved()
+    middle = LANES // 2
+    assert worst[middle, 0] in rows[middle]
+    assert every.loading[middle, worst[middle, 0]] > 1
+
+
+@pytest.mark.parametrize(
+    ("prepare", "arguments", "message"),
+    [
+        (prepare_outages, {"branches": [99]}, "case14 has no branch 99"),
+        (prepare_outages, {"rate_pu": np.ones(3)}, r"rate_pu has shape \(3,\), expected \(L=20,\)"),
+        (prepare_loops, {"switches": [2, 2]}, "case14 has no switch twice the same"),
+        (prepare_switching, {"switches": [20]}, "case14 has no switch 20"),
+    ],
+)
+def test_what_is_no_branch_is_refused_by_name(prepare: Any, arguments: dict[str, Any], message: str) -> None:
+    with pytest.raises(SolverError, match=message):
+        prepare(load_case("case14"), **arguments)
