@@ -2,7 +2,8 @@
 
 A control measures u = |v / n_pt - (r + j x) i / i_ct| on the secondary of its unit, in volts of the potential
 transformer. Outside of the dead band around the set-point it moves by a share of (v_set - u) n_pt / v_rated / step,
-whole positions and one at least; then the feeder is solved anew (Kersting, Distribution System Modeling and Analysis, ch. 7).
+whole positions and one at least; then the feeder is solved anew (Kersting, Distribution System Modeling and Analysis,
+ch. 7).
 """
 
 from __future__ import annotations
