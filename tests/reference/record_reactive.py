@@ -94,7 +94,7 @@ def q_range(case: Case) -> tuple[np.ndarray, np.ndarray]:
     return low[pv_positions(case)], high[pv_positions(case)]
 
 
-def _network(case: Case) -> Any:
+def network(case: Case) -> Any:
     """The case as pandapower's network: a load at every bus, one generator at every PV bus."""
     from pandapower.converter.pypower.from_ppc import from_ppc
 
@@ -115,7 +115,7 @@ def record(case: Case) -> dict[str, np.ndarray]:
 
     states, at = reactive_states(case), pv_positions(case)
     low, high = q_range(case)
-    net = _network(case)
+    net = network(case)
     order = net.gen.index[np.argsort(net.gen.bus.to_numpy())]
     found: dict[str, list[np.ndarray]] = dict(v_pu=[], q_unit_pu=[], at_limit=[])
     for p, q, v_set in zip(*states, strict=True):
