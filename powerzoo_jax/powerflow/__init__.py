@@ -32,6 +32,7 @@ from powerzoo_jax.powerflow.meshed_factors import prepare_meshed as prepare_mesh
 from powerzoo_jax.powerflow.meshed_factors import with_branches as with_branches
 from powerzoo_jax.powerflow.meshed_padding import pad_injections as pad_injections
 from powerzoo_jax.powerflow.meshed_padding import stack_meshed as stack_meshed
+from powerzoo_jax.powerflow.meshed_slack import slack_share as slack_share
 from powerzoo_jax.powerflow.outage_ranking import screen_outages as screen_outages
 from powerzoo_jax.powerflow.outage_ranking import worst_outages as worst_outages
 from powerzoo_jax.powerflow.reactive import ReactiveLimits as ReactiveLimits
@@ -57,6 +58,10 @@ from powerzoo_jax.powerflow.switching import solve_switched as solve_switched
 from powerzoo_jax.powerflow.threephase import ThreePhaseResult as ThreePhaseResult
 from powerzoo_jax.powerflow.threephase import solve_threephase as solve_threephase
 from powerzoo_jax.powerflow.threephase import voltage_unbalance as voltage_unbalance
+from powerzoo_jax.powerflow.threephase_control import RegulatedResult as RegulatedResult
+from powerzoo_jax.powerflow.threephase_control import RegulatorControl as RegulatorControl
+from powerzoo_jax.powerflow.threephase_control import prepare_regulators as prepare_regulators
+from powerzoo_jax.powerflow.threephase_control import solve_regulated as solve_regulated
 from powerzoo_jax.powerflow.threephase_factors import ThreePhaseFactors as ThreePhaseFactors
 from powerzoo_jax.powerflow.threephase_factors import nominal_phase_load as nominal_phase_load
 from powerzoo_jax.powerflow.threephase_factors import prepare_threephase as prepare_threephase
