@@ -13,7 +13,7 @@ import numpy as np
 from jax import Array
 
 from powerzoo_jax.base import TaskSpec
-from powerzoo_jax.data import get_info, list_splits
+from powerzoo_jax.data import get_info, list_datasets, list_splits
 from powerzoo_jax.data.bank import STRESS_SET
 from powerzoo_jax.envs.batch import is_stacked
 from powerzoo_jax.envs.core import Sim
@@ -218,6 +218,8 @@ def _dataset_hashes(spec: TaskSpec) -> dict[str, str]:
     names = [keywords[key] for key in ("load_set", "price_set") if key in keywords]
     if "price_set" in keywords and spec.split == "price_stress" and spec.split not in list_splits(names[-1]):
         names[-1] = STRESS_SET
+    if keywords.get("weather") in list_datasets():
+        names.append(keywords["weather"])
     return {name: get_info(name).sha256 for name in names}
 
 
