@@ -8,6 +8,7 @@ PYTHON ?= $(or $(shell command -v python3.11),$(shell command -v python3),python
 VENV ?= .venv
 VENV_BENCH ?= .venv-bench
 VENV_E1 ?= .venv-e1
+VENV_E3 ?= .venv-e3
 WORKERS ?= 2
 
 # Compiled programs are kept between runs, in the user's cache folder.
@@ -18,8 +19,9 @@ export PIP_DISABLE_PIP_VERSION_CHECK := 1
 BIN := $(VENV)/bin
 PYTEST := -m pytest -q -n $(WORKERS)
 CHECKED := powerzoo_jax $(wildcard compat/powerzoo compat/powerzoo_compat)
-# The one folder that needs learners of other projects; everything else runs without torch.
+# Folders that need learners of other projects; everything else runs without torch and gymnax.
 E1_TESTS := tests/compat_e1
+E3_TESTS := tests/compat_e3
 
 .PHONY: help demo test test-compat bench build-check lint types unit notebooks wheel-check clean
 help:  ## list the targets
@@ -37,7 +39,7 @@ types: $(VENV)/.stamp  ## static types
 	$(BIN)/mypy $(CHECKED)
 
 unit: $(VENV)/.stamp  ## layers, units, references, properties, contracts, learners, views
-	$(BIN)/python $(PYTEST) --ignore=$(E1_TESTS) --ignore=tests/notebooks --ignore=tests/packaging tests
+	$(BIN)/python $(PYTEST) --ignore=$(E1_TESTS) --ignore=$(E3_TESTS) --ignore=tests/notebooks --ignore=tests/packaging tests
 
 notebooks: $(VENV)/.stamp  ## run every notebook
 	$(BIN)/python $(PYTEST) tests/notebooks
@@ -45,8 +47,9 @@ notebooks: $(VENV)/.stamp  ## run every notebook
 wheel-check: $(VENV)/.stamp  ## build the wheel, look inside, use it from a temporary directory
 	$(BIN)/python -m pytest -q tests/packaging
 
-test-compat: $(VENV_E1)/.stamp  ## the views against learners of other projects, in their own environment
+test-compat: $(VENV_E1)/.stamp $(VENV_E3)/.stamp  ## the views against learners of other projects, in environments of their own
 	$(VENV_E1)/bin/python $(PYTEST) $(E1_TESTS)
+	$(VENV_E3)/bin/python $(PYTEST) $(E3_TESTS)
 
 bench: $(VENV_BENCH)/.stamp  ## speeds against other engines, as TSV under results/
 	@mkdir -p results
@@ -60,7 +63,7 @@ build-check: $(VENV)/.stamp  ## rebuild the bundled tables and series from their
 	$(BIN)/python -m powerzoo_jax.data.synthetic_fit
 
 clean:  ## remove environments, caches and results
-	rm -rf $(VENV) $(VENV_BENCH) $(VENV_E1) build dist results .pytest_cache .mypy_cache .ruff_cache
+	rm -rf $(VENV) $(VENV_BENCH) $(VENV_E1) $(VENV_E3) build dist results .pytest_cache .mypy_cache .ruff_cache
 
 # A stamp is older than what it was made from: then the environment is brought up to date in place.
 # The build back end comes first and from the same pins, so no build downloads one of its own.
@@ -83,3 +86,6 @@ $(VENV_BENCH)/.stamp: pyproject.toml constraints.txt
 # torch goes first: a range would draw the newest build and its accelerator packages.
 $(VENV_E1)/.stamp: pyproject.toml constraints-e1.txt
 	$(call install,$(VENV_E1),constraints-e1.txt,sb3,pytest pytest-xdist,$$(grep ^torch== constraints-e1.txt))
+
+$(VENV_E3)/.stamp: pyproject.toml constraints-e3.txt
+	$(call install,$(VENV_E3),constraints-e3.txt,gymnax,pytest pytest-xdist)

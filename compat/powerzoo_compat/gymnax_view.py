@@ -1,0 +1,127 @@
+"""gymnax: a task as an environment of pure functions, without a trip to the host.
+
+Example:
+    from powerzoo_compat.gymnax_view import to_gymnax
+    env, params = to_gymnax(powerzoo_jax.make("battery_arbitrage"))
+    obs, state = env.reset(key, params)
+    obs, state, reward, terminated, truncated, info = env.step(key, state, env.action_space(params).sample(key), params)
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+from typing import Any, Literal
+
+import jax
+import jax.numpy as jnp
+from flax import struct
+from jax import Array
+
+try:
+    from gymnax.environments.environment import Environment
+    from gymnax.environments.spaces import Box
+except ImportError as err:
+    raise ImportError("gymnax is not installed. Run `pip install 'powerzoo-jax[gymnax]'`.") from err
+
+from powerzoo_jax.base.errors import unknown
+from powerzoo_jax.base.tree import where_done
+from powerzoo_jax.envs.core import Sim
+
+APIS = ("six", "five")
+
+
+@struct.dataclass(kw_only=True)
+class GymnaxParams:
+    """The arrays of a task, and the length of its episodes (static)."""
+
+    task: Any
+    max_steps_in_episode: int = struct.field(pytree_node=False)
+
+
+@struct.dataclass(kw_only=True)
+class GymnaxState:
+    """State of the task; time: () int32 steps since reset."""
+
+    task: Any
+    time: Array
+
+
+class GymnaxEnv(Environment):  # type: ignore[misc]
+    """A task with the observations, and the actions, of all its agents in one vector; the reward is the team mean.
+
+    `api` "six" returns terminated and truncated apart, "five" one flag for learners of the former interface.
+    An ended lane starts anew in the same step; infos hold "final_observation", "cost" (C,) and "truncated".
+    """
+
+    def __init__(self, sim: Sim, api: Literal["six", "five"]) -> None:
+        self.env, self.spec, self.api = sim.env, sim.spec, api
+        self._params = GymnaxParams(task=sim.params, max_steps_in_episode=int(sim.params.horizon))
+
+    @property
+    def default_params(self) -> GymnaxParams:
+        """Parameters of the task that was given."""
+        return self._params
+
+    @property
+    def name(self) -> str:
+        """Id and version of the task."""
+        return f"{self.spec.id}-v{self.spec.version}"
+
+    @property
+    def num_actions(self) -> int:
+        """Entries of an action."""
+        return int(self.env.dims.agent * self.env.dims.act)
+
+    def reset_env(self, key: Array, params: GymnaxParams) -> tuple[Array, GymnaxState]:
+        """Begin an episode: (obs, state)."""
+        inner, obs = self.env.init(key, params.task)
+        return obs.reshape(-1), GymnaxState(task=inner, time=jnp.zeros((), jnp.int32))
+
+    def step_env(
+        self, key: Array, state: GymnaxState, action: Array, params: GymnaxParams
+    ) -> tuple[Array, GymnaxState, Array, Array, dict[str, Any]]:
+        """One step without restart or time limit: (obs, state, reward, terminated, info)."""
+        dims = self.env.dims
+        inner = dataclasses.replace(state.task, key=key)
+        out = self.env.step(inner, jnp.reshape(action, (dims.agent, dims.act)), params.task)
+        info = {"cost": out.cost, "discount": jnp.where(out.info.terminated, 0.0, 1.0)}
+        new = GymnaxState(task=out.state, time=state.time + 1)
+        return out.obs.reshape(-1), new, jnp.mean(out.reward), out.info.terminated, info
+
+    @functools.partial(jax.jit, static_argnames=("self",))
+    def step(self, key: Array, state: GymnaxState, action: Array, params: GymnaxParams | None = None) -> Any:
+        """One step; an ended episode is followed by the first observation of the next."""
+        params = self._params if params is None else params
+        key_step, key_reset = jax.random.split(key)
+        last, new, reward, terminated, info = self.step_env(key_step, state, action, params)
+        truncated = self.is_truncated(new, params) & ~terminated
+        done = terminated | truncated
+        obs, new = where_done(done, self.reset_env(key_reset, params), (last, new))
+        info = {**info, "terminated": terminated, "truncated": truncated, "final_observation": last}
+        if self.api == "five":
+            return obs, new, reward, done, info
+        return obs, new, reward, terminated, truncated, info
+
+    def action_space(self, params: GymnaxParams | None = None) -> Box:
+        """[-1, 1] for every entry."""
+        return Box(-1.0, 1.0, (self.num_actions,))
+
+    def observation_space(self, params: GymnaxParams | None = None) -> Box:
+        """Declared bounds of the observation."""
+        box = self.env.spaces((self._params if params is None else params).task)[0]
+        low, high = (jnp.asarray(x).reshape(-1) for x in (box.low, box.high))
+        return Box(low, high, low.shape)
+
+
+def to_gymnax(sim: Sim, *, api: Literal["six", "five"] = "six") -> tuple[GymnaxEnv, GymnaxParams]:
+    """A task as a gymnax environment, with its parameters.
+
+    sim:  from `powerzoo_jax.make`
+    api:  "six" values a step as gymnax 1.0 has them, or "five" for learners written for earlier versions
+    Raises ValueError for another api.
+    """
+    if api not in APIS:
+        raise ValueError(unknown("api", api, APIS))
+    env = GymnaxEnv(sim, api)
+    return env, env.default_params

@@ -1,0 +1,85 @@
+"""gymnax: the kernel's numbers, restarts that keep the last observation, one program under jit, vmap and scan."""
+
+from __future__ import annotations
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from gymnax.environments import environment, spaces
+from powerzoo_compat.gymnax_view import to_gymnax
+
+import powerzoo_jax
+
+SHORT = 4
+TASKS = ("battery_arbitrage", "marl_der_arbitrage", "marl_opf")
+
+
+@pytest.fixture(scope="module", params=TASKS)
+def sim(request):
+    return powerzoo_jax.make(request.param, split="test", max_steps=SHORT)
+
+
+def test_it_is_a_gymnax_environment_with_genuine_spaces(sim):
+    env, params = to_gymnax(sim)
+    assert isinstance(env, environment.Environment) and params.max_steps_in_episode == SHORT
+    assert isinstance(env.action_space(params), spaces.Box) and isinstance(env.observation_space(params), spaces.Box)
+    obs, _ = env.reset(jax.random.key(0), params)
+    assert obs.shape == env.observation_space(params).shape
+    assert bool(env.observation_space(params).contains(obs).all())
+
+
+def test_steps_are_those_of_the_kernel_and_the_end_keeps_its_observation(sim):
+    env, params = to_gymnax(sim)
+    obs, state = env.reset(jax.random.key(3), params)
+    kernel, seen = sim.init(jax.random.key(3))
+    np.testing.assert_allclose(obs, seen.reshape(-1), atol=1e-5)
+    shape = (sim.env.dims.agent, sim.env.dims.act)
+    step = jax.jit(type(sim).step)
+    for k in range(SHORT):
+        action = env.action_space(params).sample(jax.random.key(k))
+        obs, state, reward, terminated, truncated, info = env.step(jax.random.key(k), state, action)
+        out = step(sim, kernel, action.reshape(shape))
+        kernel = out.state
+        assert float(reward) == pytest.approx(float(out.reward.mean()), rel=1e-5, abs=1e-5)
+        np.testing.assert_allclose(info["final_observation"], out.obs.reshape(-1), atol=1e-5)
+        np.testing.assert_allclose(info["cost"], out.cost, atol=1e-5)
+        assert bool(truncated) == (k == SHORT - 1) and not bool(terminated)
+    assert int(state.time) == 0 and not np.allclose(obs, info["final_observation"])
+
+
+def test_a_scan_over_lanes_is_one_program_without_weak_types(sim):
+    env, params = to_gymnax(sim, api="five")
+    traced = []
+
+    def advance(carry, key):
+        traced.append(None)
+        obs, state = carry
+        keys = jax.random.split(key, 3)
+        actions = jax.vmap(env.action_space(params).sample)(keys)
+        obs, state, reward, done, _ = jax.vmap(env.step, in_axes=(0, 0, 0, None))(keys, state, actions, params)
+        return (obs, state), (reward, done)
+
+    def play(keys):
+        begin = jax.vmap(env.reset, in_axes=(0, None))(jax.random.split(keys[0], 3), params)
+        return jax.lax.scan(advance, begin, keys)
+
+    program = jax.jit(play)
+    (_, (rewards, done)) = program(jax.random.split(jax.random.key(1), 2 * SHORT))
+    program(jax.random.split(jax.random.key(2), 2 * SHORT))
+    assert program._cache_size() == 1 and rewards.shape == done.shape == (2 * SHORT, 3)
+    np.testing.assert_array_equal(np.flatnonzero(done[:, 0]), [SHORT - 1, 2 * SHORT - 1])
+    leaves = jax.tree.leaves(jax.eval_shape(env.reset, jax.random.key(0), params))
+    assert not any(getattr(leaf, "weak_type", False) for leaf in leaves)
+
+
+def test_gradients_flow_through_a_step():
+    env, params = to_gymnax(powerzoo_jax.make("battery_arbitrage", max_steps=SHORT))
+    _, state = env.reset(jax.random.key(0), params)
+    slope = jax.grad(lambda a: env.step(jax.random.key(1), state, a, params)[2])(jnp.full(1, 0.3))
+    assert np.isfinite(slope).all() and abs(float(slope[0])) > 0
+
+
+def test_another_interface_is_named():
+    with pytest.raises(ValueError, match="five"):
+        to_gymnax(powerzoo_jax.make("battery_arbitrage"), api="six_values")
