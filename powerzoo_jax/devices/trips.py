@@ -153,8 +153,7 @@ def events(trips: Trips, minute: Array, dt_minutes: int) -> Events:
 
 def at_home(trips: Trips, minute: Array, dt_minutes: int) -> Array:
     """Whether a vehicle is plugged in during [minute, minute + dt), that is after the window's events; (G,) bool."""
-    last = minute + dt_minutes - 1
-    since = jnp.mod(last - trips.depart_min, trips.period_min)
+    since = _wrapped(_of_period(minute + dt_minutes - 1, trips) - trips.depart_min, trips)
     return ~jnp.any(trips.mask & (since < trips.duration_min), axis=1)
 
 
@@ -174,4 +173,15 @@ def hours_to_events(trips: Trips, minute: Array, dt_minutes: int, dtype: Any) ->
 
 
 def _until(event_min: Array, minute: Array, trips: Trips) -> Array:
-    return jnp.mod(event_min - minute, trips.period_min)
+    return _wrapped(event_min - _of_period(minute, trips), trips)
+
+
+def _of_period(minute: Array, trips: Trips) -> Array:
+    """A minute of any day as one in [0, period): the one division of a step."""
+    return jnp.mod(minute, trips.period_min)
+
+
+def _wrapped(minutes: Array, trips: Trips) -> Array:
+    """A difference in (-period, 2 period) as one in [0, period), by comparisons: integers divide slowly."""
+    minutes = minutes + jnp.where(minutes < 0, trips.period_min, 0)
+    return minutes - jnp.where(minutes >= trips.period_min, trips.period_min, 0)

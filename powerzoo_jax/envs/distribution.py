@@ -80,7 +80,7 @@ class DistributionEnv(GridEnv):
             **devices,
         )
         flow = self.flow(self._injection(self._load_row(state, params), state, params), params)
-        return state, self._fields(state, flow.v_pu, flow.p_from, flow.q_from, params)
+        return state, self._fields(state, self._electrical(flow), params)
 
     def opening(self, state: DistributionState, params: DistributionParams) -> tuple[Array, Array, DistributionInfo]:
         """Initial power flow of a started episode, devices idle: (obs (A, O), cost (C,), info); one solve.
@@ -183,15 +183,19 @@ class DistributionEnv(GridEnv):
         self, state: DistributionState, new: DistributionState, flow: PowerFlowResult, params: DistributionParams
     ) -> Array:
         """What the next action meets; after a failed solve the last valid electrical state."""
-        seen = flow.v_pu, flow.p_from, flow.q_from
+        seen = self._electrical(flow)
 
-        def last_valid() -> tuple[Array, Array, Array]:
+        def last_valid() -> tuple[Array, ...]:
             row = jnp.maximum(self._load_row(state, params) - 1, state.load_row)
             before = self.flow(self._injection(row, state, params), params)
-            return where_done(new.failed, (before.v_pu, before.p_from, before.q_from), seen)
+            valid: tuple[Array, ...] = where_done(new.failed, self._electrical(before), seen)
+            return valid
 
-        v_pu, p_from, q_from = lax.cond(anywhere(new.failed), last_valid, lambda: seen)
-        return self._fields(new, v_pu, p_from, q_from, params)
+        return self._fields(new, lax.cond(anywhere(new.failed), last_valid, lambda: seen), params)
+
+    def _electrical(self, flow: PowerFlowResult) -> tuple[Array, ...]:
+        """What an observation shows of a solved state; flows of branches cost a product that agents do not look at."""
+        return (flow.v_pu, flow.p_from, flow.q_from) if self.flattened else (flow.v_pu,)
 
     def _meeting(self, state: DistributionState, params: DistributionParams) -> Meeting:
         row, columns = params.bank.load_rows[self._load_row(state, params)], self.columns
@@ -299,9 +303,7 @@ class DistributionEnv(GridEnv):
         outage = objective.unserved(params.voll, blackout_mwh)
         return earned(ledger, self.term_names, Pooling(self.pooling, self.dims.agent), failed, outage)
 
-    def _fields(
-        self, state: DistributionState, v_pu: Array, p_from: Array, q_from: Array, params: DistributionParams
-    ) -> Array:
+    def _fields(self, state: DistributionState, electrical: tuple[Array, ...], params: DistributionParams) -> Array:
         """The observation at `state` with the given electrical state, (A, O)."""
         scene = Scene(
             layout=self.layout,
@@ -311,9 +313,8 @@ class DistributionEnv(GridEnv):
             state=state,
             row=params.bank.load_rows[self._load_row(state, params)],
             price=params.bank.price_rows[self._price_index(state, params)],
-            v_pu=v_pu,
-            p_from=p_from,
-            q_from=q_from,
+            v_pu=electrical[0],
+            flows=electrical[1:],
         )
         values = view(scene, {block.key for block in self.fields.blocks})
         if not self.flattened:

@@ -22,6 +22,7 @@ class Scene(NamedTuple):
     """What an observation is made of: statics, parameters, the state it describes, and its electrical state.
 
     row, price:  the bank rows that the next action meets
+    flows:       active and reactive power into the branches, (L,) [pu] each; empty where no table shows them
     """
 
     layout: Layout
@@ -32,8 +33,7 @@ class Scene(NamedTuple):
     row: Array
     price: Array
     v_pu: Array
-    p_from: Array
-    q_from: Array
+    flows: tuple[Array, ...]
 
     @property
     def minute(self) -> Array:
@@ -279,8 +279,8 @@ def _progress(scene: Scene) -> Array:
 
 VIEWS: dict[str, Callable[[Scene], Any]] = {
     "node_v_norm": lambda s: (s.v_pu - 1) * 10,
-    "line_p_norm": lambda s: s.p_from,
-    "line_q_norm": lambda s: s.q_from,
+    "line_p_norm": lambda s: s.flows[0],
+    "line_q_norm": lambda s: s.flows[1],
     "node_p_load_norm": lambda s: _node_load(s, s.params.grid.p_load, _fleet(s)[0]),
     "node_q_load_norm": lambda s: _node_load(s, s.params.grid.q_load, _fleet(s)[1]),
     "storage_grid_obs": _storage_grid_obs,
