@@ -1,4 +1,4 @@
-"""Speed of DC-OPF and market clearing against HiGHS and OSQP: one pinned core, interleaved, same programmes.
+"""Speed of DC-OPF and market clearing against HiGHS, OSQP and qpax: one pinned core, interleaved, same programmes.
 
 Usage: python benchmarks/opf.py [--quick] [--problem clearing5 ...] [--rounds 9] [--out results.tsv]
 
@@ -31,9 +31,10 @@ from powerzoo_jax.cases.library import load_case
 from powerzoo_jax.opf import Qp, binding_rows, dc_opf, dc_programme, economic_dispatch, prepare_dc_opf
 
 SEED, PEER_COUNT, BATCHES = 20_240_613, 40, (256, 1024)
+PEERS = ("highs", "osqp", "qpax")
 COLUMNS = (
     *("problem", "engine", "dtype", "B", "compile_s", "solves_per_s", "us_per_solve", "iterations"),
-    *("cost_error", "violation_pu", "ratio_to_highs", "ratio_to_osqp"),
+    *("cost_error", "violation_pu", "ratio_to_highs", "ratio_to_osqp", "ratio_to_qpax"),
 )
 
 
@@ -162,12 +163,40 @@ def osqp_engine(given: list[Qp]) -> list[Engine]:
     return [engine]
 
 
+def qpax_engine(given: list[Qp]) -> list[Engine]:
+    """qpax's dense interior point, all programmes in one vmap; every limit that is finite is a row of its own."""
+    if util.find_spec("qpax") is None:
+        return []
+    import qpax
+
+    first = given[0]
+    scale, one = 1 / np.abs(first.c).max(), np.eye(first.c.size)
+    equal = first.row_lo == first.row_hi
+    above, below = np.isfinite(first.row_hi) & ~equal, np.isfinite(first.row_lo) & ~equal
+    rows = np.vstack([first.a[above], -first.a[below], one, -one])
+    limits = jnp.asarray([np.r_[qp.row_hi[above], -qp.row_lo[below], qp.hi, -qp.lo] for qp in given])
+    sums = jnp.asarray([qp.row_lo[equal] for qp in given])
+
+    def solve(limit: jax.Array, total: jax.Array) -> jax.Array:
+        q, c = jnp.diag(jnp.asarray(first.q * scale)), jnp.asarray(first.c * scale)
+        x = qpax.solve_qp(q, c, jnp.asarray(first.a[equal]), total, jnp.asarray(rows), limit, solver_tol=1e-6)[0]
+        return (0.5 * jnp.sum(first.q * x * x) + jnp.sum(first.c * x)).astype(jnp.float64)
+
+    begin = time.perf_counter()
+    compiled = jax.jit(jax.vmap(solve)).lower(limits, sums).compile()
+    compile_s = time.perf_counter() - begin
+    run = lambda: jax.block_until_ready(compiled(limits, sums))  # noqa: E731
+    engine = Engine("qpax eps 1e-6", "float64", len(given), run, compile_s)
+    engine.objectives = np.array(run())  # type: ignore[attr-defined]
+    return [engine]
+
+
 def measure(problem: Problem, rounds: int) -> list[tuple[str, ...]]:
     own = [own_engine(problem, batch, "float32") for batch in BATCHES]
     with jax.enable_x64(True):
         own += [own_engine(problem, batch, "float64") for batch in BATCHES]
         given = programmes(problem)
-    peers = highs_engine(given) + osqp_engine(given)
+        peers = highs_engine(given) + osqp_engine(given) + qpax_engine(given)
     engines = [engine for engine, _ in own] + [merit_order_engine(problem, BATCHES[-1])] + peers
     for _ in range(rounds):
         for engine in engines:
@@ -177,7 +206,9 @@ def measure(problem: Problem, rounds: int) -> list[tuple[str, ...]]:
     lines = []
     for engine in engines:
         error, violation = _quality(problem, engine, dict((id(e), out) for e, out in own).get(id(engine)), exact, given)
-        ratios = tuple(f"{engine.rate / rates[name]:.1f}" if name in rates else "-" for name in ("highs", "osqp"))
+        ratios = tuple(
+            f"{engine.rate / rates[name]:.1f}" if name in rates else "-" for name in ("highs", "osqp", "qpax")
+        )
         cells = (problem.name, engine.name, engine.dtype, str(engine.batch), f"{engine.compile_s:.1f}")
         speed = (f"{engine.rate:.0f}", f"{1e6 / engine.rate:.2f}", f"{engine.iterations:.1f}")
         lines.append((*cells, *speed, error, violation, *ratios))
