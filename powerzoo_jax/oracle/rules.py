@@ -50,7 +50,7 @@ def time_of_use(sim: Sim, draws: Draw, keys: Array) -> Policy:
 def _time_of_use(at: Array, units: Array, carry: Any, obs: Array, key: Array) -> tuple[Any, Array]:
     del key
     sin, cos = obs[0, at]
-    # the half step keeps 16:00 from falling to 15:59 by rounding
+    # a little later, or rounding would move 16:00 to 15:59
     hour = jnp.mod(jnp.arctan2(sin, cos) * (12 / np.pi) + 1e-3, 24)
     on = ((hour >= PEAK_START) & (hour < PEAK_END)).astype(units.dtype)
     return carry, _flat_shares(units + TOU_CURTAIL * on, units + TOU_DEFER * on)
@@ -141,4 +141,4 @@ def _to_fill(fleet: tuple[Array, Array], soc: Array) -> Array:
     """Share of the charger that reaches the level of departure in this step, (V,) in [0, 1]."""
     need, per_step = fleet
     # rounding must not leave the level short by the last digit
-    return jnp.clip((need - soc) / per_step + 1e-4, 0, 1) * (soc < need)
+    return jnp.where(soc < need, jnp.clip((need - soc) / per_step + 1e-4, 0, 1), 0)
