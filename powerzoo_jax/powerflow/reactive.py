@@ -13,7 +13,9 @@ the solves by Broyden's update (1965, doi:10.1090/S0025-5718-1965-0198670-6).
 from __future__ import annotations
 
 import dataclasses
-from typing import NamedTuple
+import functools
+from collections.abc import Callable
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -21,17 +23,22 @@ import numpy as np
 import scipy.sparse.linalg as spl
 from flax import struct
 from jax import Array, lax
+from jax.custom_derivatives import SymbolicZero
 
 from powerzoo_jax.base.errors import SolverError
+from powerzoo_jax.base.numerics import anywhere
 from powerzoo_jax.cases import Case
 from powerzoo_jax.cases.case import ISOLATED
 from powerzoo_jax.powerflow.base_state import admittance, held_buses, power_slope
 from powerzoo_jax.powerflow.meshed import MeshedResult, solve_meshed
 from powerzoo_jax.powerflow.meshed_factors import MeshedFactors
+from powerzoo_jax.powerflow.meshed_slack import base_magnitude
 from powerzoo_jax.powerflow.result import Status
 
 ROUNDS = 30
 TOL = {"float32": 3e-7, "float64": 1e-10}  # [-] change of ln|V| still asked for at which a lane stops
+MAX_SWEEPS = 40
+SWEEP_TOL = {"float32": 1e-6, "float64": 1e-12}  # relative change at which the sweeps of a derivative stop
 STRIDE = 0.1  # largest change of ln|V| in a round
 
 
@@ -183,17 +190,42 @@ def solve_within_reactive_limits(
 
     A bus at a limit comes back when its voltage passes the set-point on the far side. The slack has no limit.
     Returns a ReactiveResult; nothing raises and nothing is NaN. A lane that does not settle is OUT_OF_STEPS: its flow
-    is a solution for other set-points. Not differentiable in reverse.
+    is a solution for other set-points.
+    Differentiable forward and reverse in everything but `rounds`, with the buses at their limits kept there: a
+    derivative is that of the side on which the state lies.
     """
-    v_set = jnp.sqrt(jnp.sum(factors.v_base**2, -1)) if v_set_pu is None else v_set_pu
-    hold = v_set[limits.bus]
+    v_set = base_magnitude(factors) if v_set_pu is None else v_set_pu
+    given = Inputs(factors, limits, p_pu, q_pu, v_set)
+    return _settled(given, jnp.asarray(rounds, jnp.int32))[0]
 
-    def solve(v: Array) -> MeshedResult:
-        return solve_meshed(factors, p_pu, q_pu, v_set.at[limits.bus].set(v))
+
+class Inputs(NamedTuple):
+    """What the state within limits depends on, arguments of `solve_within_reactive_limits`."""
+
+    factors: MeshedFactors
+    limits: ReactiveLimits
+    p: Array
+    q: Array
+    v_set: Array
+
+    def flow(self, v: Array) -> MeshedResult:
+        """The power flow with the PV buses at magnitudes v (m,)."""
+        return solve_meshed(self.factors, self.p, self.q, self.v_set.at[self.limits.bus].set(v))
+
+    def reactive(self, flow: MeshedResult) -> Array:
+        """Reactive power (m,) of the units of the PV buses."""
+        return flow.q_bus[self.limits.bus] - self.q[self.limits.bus]
+
+
+@jax.custom_jvp
+def _settled(given: Inputs, rounds: Array) -> tuple[ReactiveResult, Array, Array]:
+    """The outer loop: the result, the magnitudes (m,) of the PV buses, and the slope dF/dx (m, m) learnt on the way."""
+    limits, solve = given.limits, given.flow
+    hold = given.v_set[limits.bus]
 
     def advance(c: Progress) -> Progress:
         flow = solve(c.v)
-        q = flow.q_bus[limits.bus] - q_pu[limits.bus]
+        q = given.reactive(flow)
         solved = (flow.status == Status.CONVERGED) & jnp.all(jnp.isfinite(q))
         slope = jnp.where(solved, _secant(c.slope, c.step, q - c.q_known), c.slope)
         at_limit, final, move = _judge(limits, slope, c.at_limit, c.v, hold, q)
@@ -229,7 +261,87 @@ def solve_within_reactive_limits(
     end = lax.while_loop(lambda c: (c.rounds < rounds) & ~c.settled & ~c.lost, advance, begin)
     unsettled = ~end.settled & (end.flow.status == Status.CONVERGED)
     status = jnp.where(unsettled, jnp.int32(Status.OUT_OF_STEPS), end.flow.status)
-    return ReactiveResult(dataclasses.replace(end.flow, status=status), end.at_limit, end.q_known, end.rounds)
+    result = ReactiveResult(dataclasses.replace(end.flow, status=status), end.at_limit, end.q_known, end.rounds)
+    return result, end.v_known, end.slope
+
+
+@functools.partial(_settled.defjvp, symbolic_zeros=True)
+def _(primals: tuple[Any, ...], tangents: tuple[Any, ...]) -> tuple[Any, Any]:
+    """F(x) = limit at the buses at a limit and x = x_set at the others say how x moves; the sets stay.
+
+    The slope of the loop steers sweeps with the true one; where they stall the true one is built column by column.
+    """
+    given, rounds = primals
+    out = _settled(given, rounds)
+    result, v, slope = out
+    limits, limited = given.limits, result.at_limit != 0
+    moving = {key: value for key, value in tangents[0]._asdict().items() if _varies(value)}
+
+    def equations(theta: dict[str, Any], x: Array) -> tuple[MeshedResult, Array, Array]:
+        now = given._replace(**theta)
+        flow = now.flow(jnp.exp(x))
+        q = now.reactive(flow)
+        edge = jnp.where(result.at_limit > 0, now.limits.q_max, now.limits.q_min)
+        missing = jnp.where(limited, q - jnp.where(limited, edge, 0), x - jnp.log(now.v_set[limits.bus]))
+        return flow, q, missing
+
+    theta = {key: getattr(given, key) for key in moving}
+    _, linear = jax.linearize(equations, theta, jnp.log(v))
+    d_theta = {key: jax.tree.map(_whole, tangent, theta[key], is_leaf=_is_zero) for key, tangent in moving.items()}
+    still = jax.tree.map(lambda x: np.zeros(x.shape, jax.dtypes.float0) if _is_int(x) else jnp.zeros_like(x), theta)
+
+    def apply(dx: Array) -> Array:
+        return linear(still, dx)[2]  # type: ignore[no-any-return]
+
+    known = jnp.linalg.inv(jnp.where(limited[:, None], slope, jnp.eye(v.size, dtype=v.dtype)))
+    turned = jax.linear_transpose(apply, v)
+    dx = lax.custom_linear_solve(
+        apply,
+        -linear(d_theta, jnp.zeros_like(v))[2],
+        solve=lambda _, b: _sweep(apply, known, b),
+        transpose_solve=lambda _, b: _sweep(lambda w: turned(w)[0], known.T, b),
+    )
+    d_flow, d_q, _ = linear(d_theta, dx)
+    whole: list[Any] = [np.zeros(x.shape, jax.dtypes.float0) for x in (result.at_limit, result.rounds)]
+    return out, (ReactiveResult(d_flow, whole[0], d_q, whole[1]), v * dx, jnp.zeros_like(slope))
+
+
+def _sweep(apply: Callable[[Array], Array], known: Array, b: Array) -> Array:
+    """Solve apply(x) = b (m,) with an approximate inverse of it."""
+
+    def advance(carry: tuple[Array, Array, Array]) -> tuple[Array, Array, Array]:
+        k, x, _ = carry
+        step = known @ (b - apply(x))
+        size = jnp.max(jnp.abs(step), initial=0)
+        return k + 1, x + step, size <= SWEEP_TOL[b.dtype.name] * jnp.max(jnp.abs(x), initial=0)
+
+    begin = (jnp.int32(0), known @ b, jnp.all(b == 0))
+    _, x, settled = lax.while_loop(lambda c: (c[0] < MAX_SWEEPS) & ~c[2], advance, begin)
+
+    def direct() -> Array:
+        columns = jax.vmap(apply, out_axes=1)(jnp.eye(b.size, dtype=b.dtype))
+        return jnp.where(settled, x, jnp.linalg.solve(columns, b))
+
+    return lax.cond(anywhere(~settled), direct, lambda: x)  # type: ignore[no-any-return]
+
+
+def _is_zero(x: Any) -> bool:
+    return isinstance(x, SymbolicZero)
+
+
+def _varies(tangent: Any) -> bool:
+    return not all(_is_zero(t) for t in jax.tree.leaves(tangent, is_leaf=_is_zero))
+
+
+def _is_int(x: Array) -> bool:
+    return not jnp.issubdtype(x.dtype, jnp.floating)
+
+
+def _whole(tangent: Any, like: Array) -> Any:
+    """A tangent in full; of whole numbers and masks it is none."""
+    if _is_int(like):
+        return np.zeros(like.shape, jax.dtypes.float0)
+    return jnp.zeros_like(like) if _is_zero(tangent) else tangent
 
 
 def _secant(slope: Array, step: Array, change: Array) -> Array:

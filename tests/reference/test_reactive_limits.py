@@ -8,6 +8,7 @@ from functools import cache
 from typing import Any, NamedTuple
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
 
@@ -29,6 +30,7 @@ from tests.reference.meshed_reference import (
     MeshedNetwork,
     MeshedStates,
     base_state,
+    branch_flows,
     build_meshed,
     draw_states,
     solve_base_state,
@@ -223,6 +225,51 @@ def test_the_reactive_slope_is_a_central_difference() -> None:
         np.abs(np.asarray(known.limits.slope) - slope).max()
         <= tolerance("gradient_relative", "float64") * np.abs(slope).max()
     )
+
+
+def of_reference(
+    known: Prepared, given: np.ndarray, high: np.ndarray, at_limit: np.ndarray, v: np.ndarray
+) -> np.ndarray:
+    """Losses, slack power, weighted magnitudes and weighted reactive power of the PV buses, sets given."""
+    states = ReactiveStates(*given[:, None])
+    v = switched(known._replace(high=high), states, at_limit[None], v[None])
+    flow = branch_flows(known.net, v)
+    q = flow.injection[0].imag[known.at] - given[1][known.at]
+    buses, units = np.linspace(0.5, 1.5, v.size), np.linspace(0.5, 1.5, q.size)
+    return np.array([flow.loss[0].real, flow.slack[0].real, np.sum(buses * np.abs(v[0])), np.sum(units * q)])
+
+
+def test_derivatives_within_limits_match_central_differences() -> None:
+    """By injections, set-points and upper limits, forward and reverse, on lanes with buses at either limit and none."""
+    known, whole, h = prepared("14", "float64"), solved("14", "float64"), 1e-4
+    held = whole.at_limit
+    rows = [int(np.flatnonzero(x)[0]) for x in ((held > 0).any(1), (held < 0).any(1), (held == 0).all(1))]
+    at = np.stack([x[rows] for x in known.states], 1)
+    rng = np.random.default_rng(9)
+    along, by_high = 0.1 * rng.normal(size=at.shape), 0.1 * rng.normal(size=(len(rows), known.high.size))
+    with jax.enable_x64(True):
+
+        def quantities(given: Any, high: Any) -> Any:
+            limits = dataclasses.replace(known.limits, q_max=high)
+            r = solve_within_reactive_limits(known.factors, limits, *given)
+            buses, units = (jnp.linspace(0.5, 1.5, x.size) for x in (r.flow.v_re, r.q_pv))
+            return jnp.stack([r.flow.p_loss, r.flow.p_slack, jnp.sum(buses * r.flow.v_pu), jnp.sum(units * r.q_pv)])
+
+        def derivatives(given: Any, high: Any, by: Any, up: Any) -> Any:
+            return jax.jvp(quantities, (given, high), (by, up))[1], jax.jacrev(quantities, (0, 1))(given, high)
+
+        high = np.broadcast_to(known.high, by_high.shape)
+        slope, turned = jax.tree.map(np.asarray, jax.jit(jax.vmap(derivatives))(at, high, along, by_high))
+    for k, row in enumerate(rows):
+        v = whole.flow.v_re[row] + 1j * whole.flow.v_im[row]
+        up, down = (
+            of_reference(known, at[k] + x * along[k], known.high + x * by_high[k], held[row], v) for x in (h, -h)
+        )
+        numeric = (up - down) / (2 * h)
+        limit = tolerance("gradient_relative", "float64") * np.abs(numeric).max()
+        assert np.abs(slope[k] - numeric).max() <= limit
+        reverse = np.sum(turned[0][k] * along[k], (1, 2)) + np.sum(turned[1][k] * by_high[k], 1)
+        assert np.abs(reverse - numeric).max() <= limit
 
 
 def test_limits_sum_the_units_of_a_bus_and_split_back() -> None:
