@@ -97,6 +97,7 @@ _BOOKS: dict[str, str] = {
     "marl_ev_v2g": "powerzoo_jax.oracle.feederbook:VEHICLES",
     "marl_ev_v2g_10ev": "powerzoo_jax.oracle.feederbook:VEHICLES",
     "marl_ev_v2g_1d": "powerzoo_jax.oracle.feederbook:VEHICLES",
+    "marl_opf": "powerzoo_jax.oracle.transmissionbook:DISPATCH",
     "dc_microgrid": "powerzoo_jax.oracle.microgrid:MICROGRID",
     "dc_microgrid_safe": "powerzoo_jax.oracle.microgrid:MICROGRID",
 }

@@ -50,8 +50,11 @@ def episode_load(sim: Sim, drawn: Draw) -> np.ndarray:
     return rows * float(params.full_load_mw) + float(params.shunt_mw)
 
 
-def solve_dispatch(sim: Sim, drawn: Draw) -> DispatchPlan:
+def solve_dispatch(sim: Sim, drawn: Draw, window_mw: tuple[np.ndarray, np.ndarray] | None = None) -> DispatchPlan:
     """Dispatch one drawn episode of a task without commitment; units with one block of offers each.
+
+    window_mw:  lower and upper limits (T, G) [MW] inside those of the units; None leaves the units' own. A step that
+                nothing in its window can serve under the ratings costs inf
 
     Raises ValueError for a task with commitment or several blocks, SolverError when a step is not solved.
     """
@@ -62,8 +65,13 @@ def solve_dispatch(sim: Sim, drawn: Draw) -> DispatchPlan:
     with jax.enable_x64(True):
         # float32 parameters are widened, not rebuilt: the plan is for the numbers that the environment has
         wide = jax.tree.map(_widened, params)
-        programmes, found = _solve_steps(wide, jnp.asarray(loads))
-        if not (np.asarray(found.status) == OpfStatus.OPTIMAL).all():
+        low, high = (jnp.where(wide.rules.available, x, 0) for x in (wide.rules.p_min_mw, wide.rules.p_max_mw))
+        whole = window_mw is None
+        if window_mw is None:
+            window_mw = tuple(np.tile(np.asarray(x), (len(loads), 1)) for x in (low, high))  # type: ignore[assignment]
+        programmes, found = _solve_steps(wide, jnp.asarray(loads), *(jnp.asarray(x) for x in window_mw))  # type: ignore[union-attr]
+        solved = np.asarray(found.status) == OpfStatus.OPTIMAL
+        if whole and not solved.all():
             raise SolverError(f"{sim.spec.id}: a step was not solved (status {np.unique(found.status)}).")
     running = np.asarray(params.rules.available, np.float64)
     fixed = float(np.sum(running * np.asarray(params.offers.base_cost, np.float64)))
@@ -71,8 +79,8 @@ def solve_dispatch(sim: Sim, drawn: Draw) -> DispatchPlan:
     bounds = [dual_bound(_step_of(programmes, t), np.asarray(found.row_price)[t]) for t in range(len(loads))]
     return DispatchPlan(
         p_mw=running * np.asarray(params.offers.base_mw, np.float64) + UNIT_MW * np.asarray(found.x)[:, :n_unit],
-        cost_usd=dt * (np.asarray(found.objective) + fixed),
-        bound_usd=dt * (np.array(bounds) + fixed),
+        cost_usd=np.where(solved, dt * (np.asarray(found.objective) + fixed), np.inf),
+        bound_usd=np.where(solved, dt * (np.array(bounds) + fixed), np.inf),
     )
 
 
@@ -124,11 +132,10 @@ def _widened(leaf: Array) -> Array:
     return jnp.asarray(leaf, "float64") if jnp.issubdtype(leaf.dtype, jnp.floating) else leaf
 
 
-def _programme(params: TransmissionParams, load_mw: Array) -> Qp:
-    """Above the lower limits, with load shed everywhere in proportion and surplus taken at the reference bus."""
-    rules, offers, factors = params.rules, params.offers, params.factors
-    running = rules.available.astype(load_mw.dtype)
-    base = running * offers.base_mw
+def _programme(params: TransmissionParams, load_mw: Array, low_mw: Array, high_mw: Array) -> Qp:
+    """Output above the base of the offers; load is shed in proportion, surplus is taken at the reference bus."""
+    offers, factors = params.offers, params.factors
+    base = params.rules.available.astype(load_mw.dtype) * offers.base_mw
     rated = params.rate_mw > 0
     limit = jnp.where(rated, params.rate_mw, jnp.inf)
     served = load_mw - params.shunt_mw
@@ -142,17 +149,17 @@ def _programme(params: TransmissionParams, load_mw: Array) -> Qp:
         a=jnp.concatenate([balance[None], lines]),
         q=UNIT_MW**2 * jnp.concatenate([offers.slope[:, 0], zero]),
         c=UNIT_MW * jnp.concatenate([offers.price[:, 0], params.voll[None], params.surplus_price[None]]),
-        lo=jnp.zeros_like(balance),
-        hi=jnp.concatenate([running * (rules.p_max_mw - offers.base_mw), served[None], jnp.sum(base)[None]]) / UNIT_MW,
+        lo=jnp.concatenate([low_mw - base, zero]) / UNIT_MW,
+        hi=jnp.concatenate([high_mw - base, served[None], jnp.sum(low_mw)[None]]) / UNIT_MW,
         row_lo=jnp.concatenate([need, -limit - flow]) / UNIT_MW,
         row_hi=jnp.concatenate([need, limit - flow]) / UNIT_MW,
     )
 
 
 @jax.jit
-def _solve_steps(params: TransmissionParams, loads_mw: Array) -> tuple[Qp, QpResult]:
-    programmes = jax.vmap(lambda load: _programme(params, load))(loads_mw)
-    return programmes, jax.vmap(lambda load: solve_qp(_programme(params, load)))(loads_mw)
+def _solve_steps(params: TransmissionParams, loads_mw: Array, low_mw: Array, high_mw: Array) -> tuple[Qp, QpResult]:
+    programmes = jax.vmap(lambda *step: _programme(params, *step))(loads_mw, low_mw, high_mw)
+    return programmes, jax.vmap(lambda *step: solve_qp(_programme(params, *step)))(loads_mw, low_mw, high_mw)
 
 
 def _step_of(programmes: Qp, t: int) -> Any:
