@@ -18,3 +18,4 @@ from powerzoo_jax.base.types import Info as Info
 from powerzoo_jax.base.types import Masks as Masks
 from powerzoo_jax.base.types import Step as Step
 from powerzoo_jax.base.types import TaskSpec as TaskSpec
+from powerzoo_jax.base.types import no_padding as no_padding

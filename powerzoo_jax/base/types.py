@@ -9,6 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
+import jax.numpy as jnp
 from flax import struct
 from jax import Array
 
@@ -44,6 +45,17 @@ class Masks:
     act: Array
     cost: Array
     term: Array
+
+
+def no_padding(dims: Dims) -> Masks:
+    """Masks of a simulation in which everything is real."""
+    return Masks(
+        agent=jnp.ones(dims.agent, bool),
+        obs=jnp.ones((dims.agent, dims.obs), bool),
+        act=jnp.ones((dims.agent, dims.act), bool),
+        cost=jnp.ones(dims.cost, bool),
+        term=jnp.ones((dims.agent, dims.term), bool),
+    )
 
 
 @struct.dataclass(kw_only=True)

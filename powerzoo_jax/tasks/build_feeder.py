@@ -11,7 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import Array
 
-from powerzoo_jax.base import Dims, Masks, TaskSpec
+from powerzoo_jax.base import Dims, TaskSpec, no_padding
 from powerzoo_jax.base.errors import BaseLoadError, DataError, SolverError, listing
 from powerzoo_jax.cases import Case, load_case
 from powerzoo_jax.cases.case import without_idle_branches
@@ -165,17 +165,6 @@ def _dims(case: Case, plan: Blueprint, layout: Layout, fields: FieldTable) -> Di
     )
 
 
-def _masks(dims: Dims, plan: Blueprint) -> Masks:
-    act = np.ones((dims.agent, dims.act), bool)
-    return Masks(
-        agent=jnp.ones(dims.agent, bool),
-        obs=jnp.ones((dims.agent, dims.obs), bool),
-        act=jnp.asarray(act),
-        cost=jnp.ones(dims.cost, bool),
-        term=jnp.ones((dims.agent, dims.term), bool),
-    )
-
-
 def _factors(case: Case, settings: FeederSettings, bus_ids: tuple[int, ...], dtype: np.dtype) -> FeederFactors:
     base_load = BASE_LOAD_FACTOR * settings.max_load_ratio * settings.load_scale
     try:
@@ -203,7 +192,7 @@ def _params(
     return DistributionParams(
         grid=_grid(case, plan, dtype),
         factors=factors,
-        masks=_masks(dims, plan),
+        masks=no_padding(dims),
         horizon=jnp.asarray(horizon, jnp.int32),
         bank=SeriesBank(load_rows=jnp.asarray(rows, dtype), price_rows=jnp.asarray(bank.price_rows, dtype)),
         place_bus=place,

@@ -10,7 +10,7 @@ from typing import Any
 import jax.numpy as jnp
 import numpy as np
 
-from powerzoo_jax.base import Dims, Masks, TaskSpec
+from powerzoo_jax.base import Dims, TaskSpec, no_padding
 from powerzoo_jax.base.errors import unknown
 from powerzoo_jax.base.numerics import resolve_dtype
 from powerzoo_jax.cases import Case, load_case
@@ -180,13 +180,7 @@ def _params(
     return MarketParams(
         grid=to_grid(case, dtype, v_min=0.95, v_max=1.05),
         factors=prepare_dc_opf(case, dtype=dtype),
-        masks=Masks(
-            agent=jnp.ones(dims.agent, bool),
-            obs=jnp.ones((dims.agent, dims.obs), bool),
-            act=jnp.ones((dims.agent, dims.act), bool),
-            cost=jnp.ones(dims.cost, bool),
-            term=jnp.ones((dims.agent, dims.term), bool),
-        ),
+        masks=no_padding(dims),
         horizon=jnp.asarray(horizon, jnp.int32),
         bank=MarketBank(load_rows=door(_bank(series, settings.load_scale * DEMAND_MW, case, minutes, dtype))),
         load_share=door(case.p_load_mw / case.p_load_mw.sum()),

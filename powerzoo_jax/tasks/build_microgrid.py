@@ -10,7 +10,7 @@ from typing import Any
 import jax.numpy as jnp
 import numpy as np
 
-from powerzoo_jax.base import Dims, Masks, TaskSpec
+from powerzoo_jax.base import Dims, TaskSpec, no_padding
 from powerzoo_jax.base.errors import DataMissing, unknown
 from powerzoo_jax.base.numerics import resolve_dtype
 from powerzoo_jax.data import Series, list_splits
@@ -263,13 +263,7 @@ def _params(
     return MicrogridParams(
         grid=(),
         factors=(),
-        masks=Masks(
-            agent=jnp.ones(1, bool),
-            obs=jnp.ones((1, dims.obs), bool),
-            act=jnp.ones((1, dims.act), bool),
-            cost=jnp.ones(dims.cost, bool),
-            term=jnp.ones((1, dims.term), bool),
-        ),
+        masks=no_padding(dims),
         horizon=jnp.asarray(horizon, jnp.int32),
         bank=MicrogridBank(weather_rows=jnp.asarray(weather, dtype), work_rows=jnp.asarray(work, dtype)),
         site=datacenter_params(

@@ -10,7 +10,7 @@ from typing import Any
 import jax.numpy as jnp
 import numpy as np
 
-from powerzoo_jax.base import Dims, Masks, TaskSpec
+from powerzoo_jax.base import Dims, TaskSpec, no_padding
 from powerzoo_jax.base.errors import unknown
 from powerzoo_jax.base.numerics import resolve_dtype
 from powerzoo_jax.cases import Case, load_case
@@ -287,13 +287,7 @@ def _params(
             of_load=door(network.ptdf @ share),
             fixed=door(network.flow_0 * case.base_mva),
         ),
-        masks=Masks(
-            agent=jnp.ones(dims.agent, bool),
-            obs=jnp.ones((dims.agent, dims.obs), bool),
-            act=jnp.ones((dims.agent, dims.act), bool),
-            cost=jnp.ones(dims.cost, bool),
-            term=jnp.ones((dims.agent, dims.term), bool),
-        ),
+        masks=no_padding(dims),
         horizon=jnp.asarray(horizon, jnp.int32),
         bank=TransmissionBank(load_rows=door(series.rows)),
         rate_mw=door(np.where(case.branch.in_service, case.branch.rate_a_mva * settings.rating_scale, 0.0)),
