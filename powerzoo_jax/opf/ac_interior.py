@@ -33,7 +33,7 @@ PROOF = 2.0  # how much more than what is within reach a certificate of infeasib
 TURN = 0.5  # [rad] reach of an angle in that certificate
 SHORTEST = 1e-8  # a lane whose steps fall below this is stuck
 FIRST_SLACK = 1.0  # least slack at the start
-REFINED = 1  # refinements of each solve of the Newton system: its blocks are inverted without pivoting
+REFINED = 3  # refinements of each solve of the Newton system: its blocks are inverted without pivoting
 
 
 class Grid(NamedTuple):
@@ -191,13 +191,13 @@ class System(NamedTuple):
 
 def newton_system(grid: Grid, lane: Lane, point: Point, state: State) -> System:
     """Assemble and factor the system at a point."""
-    weight = jnp.minimum(jnp.where(state.live, point.lam.limits / point.z, 0), _stiffest(grid.layout, lane, state))
+    weight = jnp.minimum(jnp.where(state.live, point.lam.limits / point.z, 0), _stiffest(grid.layout, state))
     diagonal = eqs.curvature(grid.layout, lane, weight, FLAT)
     matrix = eqs.newton_matrix(*grid, lane, point.x, state.flow, point.lam, weight, diagonal)
     return System(matrix, factorise(grid.layout.plan, matrix), diagonal, weight)
 
 
-def _stiffest(layout: AcLayout, lane: Lane, state: State) -> Array:
+def _stiffest(layout: AcLayout, state: State) -> Array:
     """Largest mu / z (M, B) that enters the system.
 
     A binding branch limit couples two buses by one huge direction, beside which their other rows lose their digits.
