@@ -44,7 +44,8 @@ from powerzoo_jax.powerflow.correction import (
 from powerzoo_jax.powerflow.dc_outage import bridges
 from powerzoo_jax.powerflow.factors import nominal_injection
 from powerzoo_jax.powerflow.limits import loading_excess, voltage_excess
-from powerzoo_jax.powerflow.meshed import MAX_STEPS, TOL, Shared
+from powerzoo_jax.powerflow.meshed import MAX_STEPS, TOL
+from powerzoo_jax.powerflow.meshed_chord import Shared
 from powerzoo_jax.powerflow.meshed_factors import MeshedFactors, prepare_meshed
 from powerzoo_jax.powerflow.result import Status
 

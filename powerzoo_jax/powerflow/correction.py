@@ -29,20 +29,19 @@ from powerzoo_jax.base.numerics import FLOAT
 from powerzoo_jax.cases import Case
 from powerzoo_jax.cases.case import ISOLATED
 from powerzoo_jax.cases.topology import branch_positions
+from powerzoo_jax.powerflow import meshed_chord as chord
 from powerzoo_jax.powerflow import meshed_equations as eqs
-from powerzoo_jax.powerflow import meshed_newton as full
 from powerzoo_jax.powerflow.base_state import admittance, held_buses, power_slope
 from powerzoo_jax.powerflow.batching import in_groups
-from powerzoo_jax.powerflow.meshed import GROUP, NEWTON_GROUP, Shared
+from powerzoo_jax.powerflow.meshed import GROUP, NEWTON_GROUP
+from powerzoo_jax.powerflow.meshed_chord import Shared
 from powerzoo_jax.powerflow.meshed_factors import MeshedCore, MeshedLayout, MeshedNetwork
+from powerzoo_jax.powerflow.meshed_newton import newton
 from powerzoo_jax.powerflow.result import Status
 
 Parts = tuple[Array, Array]  # real and imaginary
 RANK = 3  # of one branch: the angle across it and the magnitudes of its ends
-FLOOR = {"float32": 4e-7, "float64": 1e-15}  # steps that short are rounding: nothing is gained by going on
-STALL = 0.95  # a lane whose step shrinks slower than this is left to Newton
-PACE = (0.05, 0.9)  # contraction assumed at least and at most when the last steps tell the error
-REST = 32  # a batch goes on together while more than one lane in 32 is unfinished: lanes of an outage are alike
+REST = 32  # a batch goes on together while more than one lane in 32 is unfinished
 
 
 @struct.dataclass(kw_only=True)
@@ -89,16 +88,8 @@ class Progress(NamedTuple):
 
 def scenarios(shared: Shared, given: tuple[Array, ...]) -> tuple[Array, Array]:
     """Injections (B, N) counted from the base state, and the base state at the set-points: (N, 2, B) each."""
-    layout, core = shared
-    high, low = core.main, core.rest
-    inside = [jnp.take(x.T, layout.inward, axis=0, mode="clip") for x in given]
-    target = (jnp.stack(inside[:2], 1) - high.s_base[:, :, None]) - low.s_base[:, :, None]
-    target = lax.optimization_barrier(target)
-    if len(given) == 2:
-        return target, jnp.zeros_like(target)
-    grow = ((inside[2] - high.v_mag[:, None]) - low.v_mag[:, None]) / high.v_mag[:, None]
-    grow = jnp.where(layout.free[:, 1:], 0, grow)
-    return target, jnp.stack([grow, jnp.zeros_like(grow)], 1)
+    aim, start = chord.door(shared, given)
+    return aim.target, jnp.zeros_like(aim.target) if start is None else start
 
 
 def branch_terms(case: Case, v: np.ndarray) -> dict[str, np.ndarray]:
@@ -227,8 +218,8 @@ def _chord(
         step = correction(shared, change, c.left)
         size = eqs.largest(step)
         pace = size / jnp.maximum(c.size, jnp.finfo(size.dtype).tiny)
-        slow = jnp.clip(jnp.maximum(pace, c.pace), *PACE)
-        reached = (size * slow / (1 - slow) <= tol) | (size <= FLOOR[size.dtype.name])
+        slow = jnp.clip(jnp.maximum(pace, c.pace), *chord.PACE)
+        reached = (size * slow / (1 - slow) <= tol) | (size <= chord.FLOOR[size.dtype.name])
         # a lane that stops keeps its value, whatever its neighbours go on to do
         e = lax.optimization_barrier(jnp.where(c.stopped[None, None], c.e, eqs.rotate(c.e, step)))
         return Carry(
@@ -237,7 +228,7 @@ def _chord(
             left=mismatch(shared, change, target, e),
             size=jnp.where(c.stopped, c.size, size),
             pace=pace,
-            stopped=c.stopped | reached | ~(pace < STALL),
+            stopped=c.stopped | reached | ~(pace < chord.STALL),
             settled=jnp.where(c.stopped, c.settled, reached),
             steps=jnp.where(c.stopped, c.steps, c.k + 1),
         )
@@ -271,9 +262,10 @@ def settle(
     target:  (N, 2, B) injections counted from the base state
     start:   (N, 2, B) deviation where the chord starts      begin:  likewise Newton
     """
-    batch = target.shape[2]
-    found = _chord(shared, change, target, start, tol, max_steps, REST)
-    group = jnp.arange(batch, dtype=jnp.int32) // (batch // change.f.shape[1])
+    batch, groups = target.shape[2], change.f.shape[1]
+    # lanes of one change take much the same number of steps: none is worth a group of its own
+    found = _chord(shared, change, target, start, tol, max_steps, REST if groups > 1 else 0)
+    group = jnp.arange(batch, dtype=jnp.int32) // (batch // groups)
 
     def go_on(constants: Any, given: tuple[Array, ...], lanes: Progress) -> Progress:
         shared, change = constants
@@ -287,7 +279,8 @@ def settle(
         return _newton(shared, _chosen(change, group), target, begin, lanes)
 
     inputs = (target, begin, group)
-    found = in_groups(~found.stopped, GROUP, go_on, (shared, change), inputs, found, last=True)
+    if groups > 1:
+        found = in_groups(~found.stopped, GROUP, go_on, (shared, change), inputs, found, last=True)
     failed = found.status != Status.CONVERGED
     return in_groups(failed, NEWTON_GROUP, newton_lanes, (shared, change), inputs, found, last=True)
 
@@ -303,7 +296,7 @@ def _newton(shared: Shared, change: Change, target: Array, begin: Array, lanes: 
     """Full Newton of a few lanes, a network each, in float64 also inside a float32 program."""
     dtype = target.dtype
     with jax.enable_x64(True):
-        one = functools.partial(_newton_lane, shared.layout, shared.core)
+        one = functools.partial(_newton_lane, *shared)
         wide = [x.astype(jnp.float64) for x in (target, begin)]
         found = jax.vmap(one, in_axes=(1, 2, 2), out_axes=(2, 0, 0, 0))(change._replace(weight=()), *wide)
         e, residual, steps, status = found
@@ -312,35 +305,14 @@ def _newton(shared: Shared, change: Change, target: Array, begin: Array, lanes: 
     return Progress(e, left, residual, lanes.steps + steps, jnp.ones_like(lanes.stopped), status)
 
 
-def _newton_lane(
-    layout: MeshedLayout, core: MeshedCore, change: Change, target: Array, begin: Array
-) -> tuple[Array, Array, Array, Array]:
-    """One lane (N, 2): e, residual, steps, status."""
-    free = layout.free.astype(jnp.float64)
+def _newton_lane(layout: MeshedLayout, core: MeshedCore, change: Change, target: Array, begin: Array) -> Any:
+    """One lane (N, 2): e, residual, steps, status; its injections count from the base state of the changed network."""
     terms = jax.tree.map(lambda x: x.astype(jnp.float64), change.terms)
     net = _changed_network(layout, core.wide, change, terms)
-    good = jnp.all(jnp.isfinite(jnp.where(layout.free, target, 0)) & jnp.isfinite(begin))
-    aim = target.at[change.f].add(-terms.s_from).at[change.t].add(-terms.s_to)
-    aim, begin = (jnp.where(jnp.isfinite(x), x, 0) for x in (aim, begin))
-
-    def left(e: Array) -> Array:
-        return eqs.mismatch(layout, net, aim[:, :, None], e[:, :, None])[:, :, 0] * free
-
-    def advance(carry: tuple[Array, Array, Array]) -> tuple[Array, Array, Array]:
-        k, e, _ = carry
-        zeta = full.newton_step(layout, net, e[:, :, None], left(e)[:, :, None])[:, :, 0] * free
-        longest = jnp.max(jnp.abs(zeta))
-        new = eqs.rotate(e, zeta * jnp.minimum(1.0, full.LONGEST / jnp.maximum(longest, full.LONGEST)))
-        fine = jnp.all(jnp.isfinite(new))
-        return k + 1, jnp.where(fine, new, e), jnp.where(fine, longest, -1.0)
-
-    start = (jnp.int32(0), begin, jnp.asarray(jnp.inf, jnp.float64))
-    steps, e, size = lax.while_loop(lambda c: (c[0] < full.MAX_STEPS) & (c[2] > full.TOL), advance, start)
-    residual = jnp.max(jnp.abs(left(e)))
-    status = jnp.where(size < 0, int(Status.SINGULAR), int(Status.OUT_OF_STEPS))
-    solved = (size >= 0) & (size <= full.TOL) & (residual < full.LEFT)
-    status = jnp.where(solved, int(Status.CONVERGED), status)
-    return e, residual, steps, jnp.where(good, status, int(Status.BAD_INPUT)).astype(jnp.int32)
+    changed = MeshedCore(main=net, rest=jax.tree.map(jnp.zeros_like, net), blocks=core.blocks)
+    moved = target.at[change.f].add(-terms.s_from).at[change.t].add(-terms.s_to)
+    e, *rest = newton(layout, changed, eqs.Aim(moved[:, :, None]), begin[:, :, None])
+    return e[:, :, 0], *(x[0] for x in rest)
 
 
 def _changed_network(layout: MeshedLayout, net: MeshedNetwork, change: Change, terms: BranchTerms) -> MeshedNetwork:

@@ -39,7 +39,8 @@ from powerzoo_jax.powerflow.correction import (
     settle,
 )
 from powerzoo_jax.powerflow.factors import nominal_injection
-from powerzoo_jax.powerflow.meshed import MAX_STEPS, TOL, Shared
+from powerzoo_jax.powerflow.meshed import MAX_STEPS, TOL
+from powerzoo_jax.powerflow.meshed_chord import Shared
 from powerzoo_jax.powerflow.meshed_factors import MeshedFactors, prepare_meshed
 from powerzoo_jax.powerflow.reconfigure import (
     SwitchLoops,
