@@ -17,6 +17,7 @@ import numpy as np
 from flax import struct
 from jax import Array, lax
 
+from powerzoo_jax.base.numerics import FLOAT
 from powerzoo_jax.powerflow.batching import batched_shell, in_groups
 from powerzoo_jax.powerflow.implicit import solve_tangent
 from powerzoo_jax.powerflow.result import Status
@@ -151,10 +152,10 @@ def _open(law: Law, core: ChordCore, p: Array, q: Array, tol: float) -> Lanes:
         r2 = residual_current(law, core, affine(core.m, core.w, r1), p, q)
         size = _distance(r2, r1)
         return _begin(r2, size, 2, _judge(core, size, _distance(r1, r0), None, tol))
-    narrow, zero = core.m.astype(jnp.float32), jnp.zeros(1, jnp.float32)
+    narrow, zero = core.m.astype(FLOAT), jnp.zeros(1, FLOAT)
 
     def step(x: Array, r: Array, r_before: Array) -> tuple[Array, Array]:
-        change = (r - r_before).astype(jnp.float32)
+        change = (r - r_before).astype(FLOAT)
         x = x + affine(narrow, zero, change).astype(x.dtype)
         return x, residual_current(law, core, x, p, q)
 
