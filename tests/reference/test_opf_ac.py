@@ -1,0 +1,117 @@
+"""AC-OPF against published optima, PYPOWER's recorded ones, and the optimality conditions recomputed in NumPy."""
+
+from __future__ import annotations
+
+from functools import cache
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from powerzoo_jax.base.npz import read_npz
+from powerzoo_jax.cases import Case
+from powerzoo_jax.cases.library import load_case
+from powerzoo_jax.opf import AcOpfResult, OpfStatus, ac_opf, prepare_ac_opf
+from tests.reference.opf_ac_reference import audit
+from tests.reference.record_opf_ac import DRAWS, ac_states
+from tests.tolerances import tolerance
+
+RECORDED = Path(__file__).resolve().parents[1] / "data" / "opf_ac" / "expected.npz"
+
+# case, load, ratings (0 = none, as in MATPOWER's file), cost [USD/h] recomputed with independent solvers
+PUBLISHED = (
+    ("case5", 1.0, 1.0, 17551.8908),
+    ("case9", 1.0, 1.0, 5296.6862),
+    ("case24_ieee_rts", 1.0, 1.0, 63352.2011),
+    ("pz_case14", 1.0, 0.0, 8081.5247),
+    ("pz_case14", 1.0, 1.0, 8081.5247),
+    ("pz_case118", 1.0, 0.0, 129660.6940),
+    ("pz_case118", 1.0, 1.0, 129660.6940),
+    ("pz_case118", 1.2, 1.0, 163717.3023),
+    ("pz_case118", 1.4, 1.0, 198505.4213),
+    ("pz_case118", 1.53, 1.0, 221528.8775),
+    ("pz_case118", 1.8, 1.0, 270659.8552),
+    ("pz_case300", 1.0, 0.0, 719725.0986),
+    ("case1354pegase", 1.0, 1.0, 74069.3546),
+    ("case2383wp", 1.0, 1.0, 1868170.44),
+)
+NAMES = tuple(dict.fromkeys([row[0] for row in PUBLISHED] + list(DRAWS)))
+
+
+class Solved(NamedTuple):
+    """All states of a case in one batch: published ones, then recorded ones."""
+
+    case: Case
+    p_load: np.ndarray
+    q_load: np.ndarray
+    rate: np.ndarray
+    cost: np.ndarray
+    result: AcOpfResult
+
+    def lane(self, k: int) -> AcOpfResult:
+        return jax.tree.map(lambda x: x[k], self.result)
+
+
+@cache
+def solved(name: str) -> Solved:
+    case = load_case(name)
+    rows = [row[1:] for row in PUBLISHED if row[0] == name]
+    p, q = ([load * row[0] for row in rows] for load in (case.p_load_mw, case.q_load_mvar))
+    rate = [case.branch.rate_a_mva * row[1] for row in rows]
+    cost = np.array([row[2] for row in rows])
+    if name in DRAWS:
+        p_drawn, q_drawn, rating = ac_states(case)
+        p, q, rate = [*p, *p_drawn], [*q, *q_drawn], [*rate, *[rating] * len(p_drawn)]
+        cost = np.r_[cost, read_npz(RECORDED)[f"{name}.cost"]]
+    with jax.enable_x64(True):
+        factors = prepare_ac_opf(case, dtype="float64")
+        arrays = [jnp.asarray(np.stack(x)) for x in (p, q, rate)]
+        one: Any = lambda f, p, q, rate: ac_opf(f, p, q, rate_mva=rate, shedding=False)  # noqa: E731
+        result = jax.jit(jax.vmap(one, in_axes=(None, 0, 0, 0)))(factors, *arrays)
+        return Solved(case, *map(np.stack, (p, q, rate)), cost, jax.tree.map(np.asarray, result))
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_the_cost_is_that_of_independent_solvers(name: str) -> None:
+    found = solved(name)
+    known = np.isfinite(found.cost)
+    assert (found.result.status[known] == OpfStatus.OPTIMAL).all()
+    relative = np.abs(found.result.objective / found.cost - 1)[known]
+    assert relative.max() <= tolerance("opf_ac_cost_relative", "float64")
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_the_optimality_conditions_hold_in_numpy(name: str) -> None:
+    found = solved(name)
+    for k in np.flatnonzero(np.isfinite(found.cost))[:8]:
+        got = audit(found.case, found.p_load[k], found.q_load[k], found.rate[k], found.lane(k))
+        assert got.balance <= tolerance("opf_violation_pu", "float64")
+        assert got.limits <= tolerance("opf_violation_pu", "float64")
+        assert got.stationarity <= tolerance("opf_ac_stationarity", "float64")
+        assert got.signs <= tolerance("opf_ac_stationarity", "float64")
+
+
+@pytest.mark.parametrize("name", DRAWS)
+def test_prices_are_those_of_pypower(name: str) -> None:
+    found, recorded = solved(name), read_npz(RECORDED)
+    mine = slice(len(found.cost) - len(recorded[f"{name}.cost"]), None)
+    known = np.isfinite(recorded[f"{name}.cost"])
+    assert (recorded[f"{name}.binding"][known] > 0).sum() >= 5
+    for field in ("lmp", "lmp_reactive"):
+        expected = recorded[f"{name}.{field}"][known]
+        np.testing.assert_allclose(getattr(found.result, field)[mine][known], expected, rtol=0, atol=1e-3)
+
+
+def test_a_state_that_no_solver_solves_is_never_called_optimal() -> None:
+    found = solved("case30")
+    lost = np.isnan(found.cost)
+    assert lost.sum() == 4
+    assert (found.result.status[lost] != OpfStatus.OPTIMAL).all()
+    assert all(np.isfinite(x).all() for x in jax.tree.leaves(found.result))
+
+
+def test_the_five_bus_optimum_is_pglibs() -> None:
+    assert float(f"{float(solved('case5').result.objective[0]):.4e}") == 1.7552e4
