@@ -3,7 +3,7 @@
     minimise cost   subject to   P_i(v, theta) + load_i - shed_i = units_i,   Q_i(v, theta) + ... likewise,
     |S| <= rate at both ends of a branch, angle limits, boxes of voltages and of active and reactive output
 
-Unserved load keeps the power factor of its bus. A local optimum of a non-convex programme: on the published networks
+Unserved load keeps the power factor of its bus. A local optimum of a non-convex programme: on the networks of the tests
 it is the published one.
 """
 
