@@ -53,7 +53,7 @@ test-compat: $(VENV_E1)/.stamp $(VENV_E3)/.stamp  ## the views against learners 
 
 bench: $(VENV_BENCH)/.stamp  ## speeds against other engines, as TSV under results/
 	@mkdir -p results
-	for what in powerflow contingency dc threephase opf env_steps; do \
+	for what in powerflow contingency dc threephase opf opf_ac env_steps; do \
 	  $(VENV_BENCH)/bin/python benchmarks/$$what.py --out results/$$what.tsv; done
 
 build-check: $(VENV)/.stamp  ## rebuild the bundled tables and series from their pinned sources and compare

@@ -213,7 +213,7 @@ def _network(case: Case, layout: AcLayout, turned: np.ndarray) -> AcNetwork:
     start = np.deg2rad(case.bus.angle_init_deg)
     reference = case.bus.kind == 3
     flat = start[reference][0] if reference.any() else 0.0
-    return AcNetwork(  # type: ignore[arg-type]
+    host: dict[str, Any] = dict(
         own=np.stack([own.real, own.imag], 2),
         across=np.stack([across.real, across.imag], 2),
         angle_min=np.where(turned, -high, low),
@@ -223,6 +223,7 @@ def _network(case: Case, layout: AcLayout, turned: np.ndarray) -> AcNetwork:
         w_max=np.maximum(v_min, v_max)[order],
         angle_0=np.where(reference, start, flat)[order],
     )
+    return AcNetwork(**host)
 
 
 def _refuse_no_voltage(case: Case) -> None:

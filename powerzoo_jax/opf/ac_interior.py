@@ -6,7 +6,7 @@ with multipliers lam, mu and z mu -> gamma -> 0. Every inequality has a slack of
 any limit. Units, reactive outputs and unserved load touch one bus each and are eliminated from the Newton system by
 hand; what is left has four rows a bus (`ac_elimination`).
 
-Source: Wang, Murillo-Sanchez, Zimmerman and Thomas 2007, doi:10.1109/TPWRS.2007.901307; corrector: Mehrotra 1992.
+Source: Wang, Murillo-Sanchez, Zimmerman and Thomas 2007, doi:10.1109/TPWRS.2007.901307.
 """
 
 from __future__ import annotations
