@@ -139,7 +139,9 @@ def conductors(case: ThreePhaseCase) -> Findings:
             yield Problem("line", name, _names(case, "line", at), message, "Mirror the lower triangle.")
     kv = np.r_[case.node.base_kv, np.nan]
     ratio = kv[line.from_node] / kv[line.to_node]
-    at = np.flatnonzero((there & back & (np.abs(ratio - 1) > SAME_KV)).any(1))
+    # an open line between two voltages carries nothing, and is how a script notes a tie that is never closed
+    joined = there & back & line.in_service[:, None]
+    at = np.flatnonzero((joined & (np.abs(ratio - 1) > SAME_KV)).any(1))
     if at.size:
         message = "it joins nodes of different base voltage."
         yield Problem("line", "to_node", _names(case, "line", at), message, "Put a transformer there, or correct it.")
