@@ -236,5 +236,10 @@ def checked_action(action: Any, box: gymnasium.spaces.Box) -> np.ndarray:
         raise ValueError(f"action has the wrong shape: expected {box.shape}, got {values.shape}.")
     if np.isnan(values).any():
         raise ValueError(f"action {values.tolist()} holds NaN. Check the policy that produced it; 0 means idle.")
+    return to_unit(values, box)
+
+
+def to_unit(values: np.ndarray, box: gymnasium.spaces.Box) -> np.ndarray:
+    """Clip into a box and scale to [-1, 1]."""
     middle, half = (box.high + box.low) / 2, (box.high - box.low) / 2
     return (np.clip(values, box.low, box.high) - middle) / half

@@ -21,7 +21,7 @@ from gymnasium.vector import AutoresetMode, VectorEnv
 from gymnasium.vector.utils import batch_space
 from jax import Array
 
-from powerzoo_compat._host import Choice, Host, seed_key, starting_at
+from powerzoo_compat._host import Host, seed_key, starting_at, to_unit
 from powerzoo_compat.powerzoo_api.base_env import fresh
 from powerzoo_jax.base import Purpose, purpose_key
 from powerzoo_jax.base.errors import unknown
@@ -132,14 +132,13 @@ class TaskVectorEnv(VectorEnv[np.ndarray, np.ndarray, np.ndarray]):
         if self._states is None:
             raise RuntimeError("step() was called before reset(). Call envs.reset(seed=...) first.")
         env, params = self._host.sim.env, self._host.sim.params
-        before, lately = self._states, self._ended
+        lately = self._ended
         self._states, out = step_lanes(env, params, self._states, self._kernel(actions)[:, None])
         obs, reward, cost, terminated, truncated = jax.device_get(out)
         infos: dict[str, Any] = {"cost": fresh(cost[:, self._selected].sum(1)), "constraint_costs": fresh(cost)}
         ended = terminated | truncated
         obs, reward = fresh(obs[:, 0]), fresh(reward[:, 0])
         if self._mode == AutoresetMode.NEXT_STEP and lately.any():
-            self._states = where_done(jnp.asarray(~lately), self._states, before)
             obs[lately] = self._restart(lately, obs)[lately]
             reward[lately], ended = 0.0, ended & ~lately
             terminated, truncated = terminated & ended, truncated & ended
@@ -155,15 +154,12 @@ class TaskVectorEnv(VectorEnv[np.ndarray, np.ndarray, np.ndarray]):
 
     def _restart(self, ended: np.ndarray, obs: np.ndarray) -> np.ndarray:
         """Begin the next episode where `ended`; returns the observations of all lanes."""
-        choice = self._choice()
+        choice = self._host.choice(None)
         env, params = self._host.sim.env, self._host.sim.params
         self._keys, self._states, obs = restart_lanes(
             env, params, self._keys, ended, self._states, obs[:, None], choice.soc_low, choice.soc_high
         )
         return fresh(jax.device_get(obs)[:, 0])
-
-    def _choice(self) -> Choice:
-        return self._host.choice(None)
 
     def _seeds(self, seed: int | Sequence[int] | None) -> Sequence[int]:
         if seed is None:
@@ -179,8 +175,7 @@ class TaskVectorEnv(VectorEnv[np.ndarray, np.ndarray, np.ndarray]):
             raise ValueError(f"actions have the wrong shape: expected {box.shape}, got {values.shape}.")
         if np.isnan(values).any():
             raise ValueError("actions hold NaN. Check the policy that produced them; 0 means idle.")
-        low, high = self.single_action_space.low, self.single_action_space.high  # type: ignore[attr-defined]
-        return (np.clip(values, low, high) - (high + low) / 2) / ((high - low) / 2)
+        return to_unit(values, self._host.boxes[0])
 
 
 def _mode(given: AutoresetMode | str) -> AutoresetMode:

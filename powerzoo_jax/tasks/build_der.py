@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 from powerzoo_jax.base import Dims, TaskSpec
 from powerzoo_jax.base.errors import unknown
@@ -18,7 +18,7 @@ from powerzoo_jax.tasks.build_feeder import Blueprint, Fleet, build_sim, feeder_
 from powerzoo_jax.tasks.catalog_feeders import VARIANTS
 from powerzoo_jax.tasks.feeder_series import Extra
 from powerzoo_jax.tasks.feeder_settings import AgentSettings, chosen_tightness, hashable, merge_settings
-from powerzoo_jax.tasks.variants import Variants
+from powerzoo_jax.tasks.variants import Shift, Tightness, Variants
 
 MODES = ("local_plus_forecast", "local", "local_plus_voltage", "global")
 PEAK, OFFPEAK = tuple(range(9, 21)), (23, *range(7))  # clock hours
@@ -52,6 +52,45 @@ def chosen_buses(spec: TaskSpec, name: str, listed: tuple[int, ...], count: int 
     return listed[:wanted]
 
 
+class Given(NamedTuple):
+    """What a builder was asked for, resolved."""
+
+    spec: TaskSpec
+    settings: Any
+    overrides: dict[str, Any]
+    split: str
+    shift: Shift
+    tight: Tightness
+
+
+def plan_of_units(
+    given: Given, fleet: Fleet, prefix: str, modes: tuple[str, ...], hours: tuple[tuple[int, ...], tuple[int, ...]]
+) -> Blueprint:
+    """Blueprint of a task with an agent for every unit of one kind, called prefix_0, prefix_1, ...
+
+    hours:  clock hours of peak, and off peak
+    """
+    settings = given.settings
+    horizon = settings.forecast_horizon_steps
+
+    def fields(case: Case) -> FieldTable:
+        return agent_table(settings.obs_mode, fleet.kinds, modes, horizon)
+
+    agents = tuple(f"{prefix}_{k}" for k in range(len(fleet.bus_ids)))
+    return Blueprint(
+        spec=dataclasses.replace(given.spec, agents=agents, cost_budget=given.tight.cost_budget),
+        settings=settings,
+        overrides=given.overrides,
+        split=given.split,
+        shift=given.shift,
+        fleet=fleet,
+        fields=fields,
+        per_device=True,
+        pooling=pooling_of(given.spec, settings.reward_type),
+        extra=Extra(forecast_steps=horizon, peak=hours[0], offpeak=hours[1]),
+    )
+
+
 def build_der(spec: TaskSpec, *, split: str, dims: Dims | None = None, dtype: Any = None, **overrides: Any) -> Sim:
     """Build a feeder with a battery and an agent at each of some buses."""
     dtype = resolve_dtype(dtype)
@@ -66,23 +105,5 @@ def build_der(spec: TaskSpec, *, split: str, dims: Dims | None = None, dtype: An
         bus_ids=buses,
         stacks={"storage": storage_stack(settings, len(buses), dtype)},
     )
-    horizon = settings.forecast_horizon_steps
-
-    def fields(case: Case) -> FieldTable:
-        return agent_table(settings.obs_mode, fleet.kinds, MODES, horizon)
-
-    plan = Blueprint(
-        spec=dataclasses.replace(
-            spec, agents=tuple(f"bat_{k}" for k in range(len(buses))), cost_budget=tight.cost_budget
-        ),
-        settings=settings,
-        overrides=overrides,
-        split=split,
-        shift=shift,
-        fleet=fleet,
-        fields=fields,
-        per_device=True,
-        pooling=pooling_of(spec, settings.reward_type),
-        extra=Extra(forecast_steps=horizon, peak=PEAK, offpeak=OFFPEAK),
-    )
+    plan = plan_of_units(Given(spec, settings, overrides, split, shift, tight), fleet, "bat", MODES, (PEAK, OFFPEAK))
     return build_sim(plan, feeder_case(spec, settings), dims, dtype)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 from dataclasses import dataclass
 from typing import Any
 
@@ -11,17 +10,13 @@ import numpy as np
 
 from powerzoo_jax.base import Dims, TaskSpec
 from powerzoo_jax.base.numerics import resolve_dtype
-from powerzoo_jax.cases import Case
 from powerzoo_jax.data import load_dataset
 from powerzoo_jax.data.splits import list_splits, split_rows
 from powerzoo_jax.devices import CommuteTrip, VehicleParams, daily_trips, vehicle_params
 from powerzoo_jax.envs.core import Sim
-from powerzoo_jax.envs.fields import agent_table
-from powerzoo_jax.envs.observe import FieldTable
-from powerzoo_jax.tasks.build_der import chosen_buses, pooling_of
-from powerzoo_jax.tasks.build_feeder import Blueprint, Fleet, build_sim, feeder_case, step_minutes
+from powerzoo_jax.tasks.build_der import Given, chosen_buses, plan_of_units
+from powerzoo_jax.tasks.build_feeder import Fleet, build_sim, feeder_case, step_minutes
 from powerzoo_jax.tasks.catalog_feeders import VARIANTS
-from powerzoo_jax.tasks.feeder_series import Extra
 from powerzoo_jax.tasks.feeder_settings import AgentSettings, chosen_tightness, hashable, merge_settings
 from powerzoo_jax.tasks.variants import Variants
 
@@ -86,25 +81,7 @@ def build_vehicles(spec: TaskSpec, *, split: str, dims: Dims | None = None, dtyp
         jitter_steps=0 if fixed else _whole(spec, settings.jitter_steps),
         leaves={"trip_factor": jnp.asarray(np.ones(QUANTILES) if fixed else trip_factors(split), dtype)},
     )
-    horizon = settings.forecast_horizon_steps
-
-    def fields(case: Case) -> FieldTable:
-        return agent_table(settings.obs_mode, fleet.kinds, MODES, horizon)
-
-    plan = Blueprint(
-        spec=dataclasses.replace(
-            spec, agents=tuple(f"ev_{k}" for k in range(len(buses))), cost_budget=tight.cost_budget
-        ),
-        settings=settings,
-        overrides=overrides,
-        split=split,
-        shift=shift,
-        fleet=fleet,
-        fields=fields,
-        per_device=True,
-        pooling=pooling_of(spec, settings.reward_type),
-        extra=Extra(forecast_steps=horizon, peak=PEAK, offpeak=OFFPEAK),
-    )
+    plan = plan_of_units(Given(spec, settings, overrides, split, shift, tight), fleet, "ev", MODES, (PEAK, OFFPEAK))
     return build_sim(plan, feeder_case(spec, settings), dims, dtype)
 
 

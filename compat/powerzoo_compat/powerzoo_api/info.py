@@ -16,6 +16,7 @@ from powerzoo_jax.powerflow import Status
 
 NOT_A_LIMIT = "resource"  # a command that a device could not follow never reaches the grid
 OUTAGE = "unserved_energy"
+MARKET = "market"  # the family whose agents each earn their own profit
 TOLERANCE = 1e-6  # every unit other than power
 POWER_TOLERANCE = 1e-3  # [MW, MVA] at least
 POWER_TOLERANCE_OF_BASE = {4: 2e-4, 8: 1e-5}  # of the base power, by bytes of the dtype
@@ -35,6 +36,7 @@ class InfoBuilder:
         spec, params = host.sim.spec, host.sim.params
         self.host = host
         self.report = report_of(host)
+        self.individual = spec.family == MARKET or getattr(host.sim.env, "pooling", None) == "individual"
         self.names = spec.cost_names
         budgets = zip(spec.cost_names, spec.cost_budget, strict=True)
         self.thresholds = {name: float(budget) for name, budget in budgets if math.isfinite(budget)}
@@ -54,7 +56,7 @@ class InfoBuilder:
         """Record one executed step: its info, with `episode` on the last one."""
         spec = self.host.sim.spec
         # agents that share a reward share its terms; elsewhere the team's money is their sum
-        shared = reading.info.terms[:1] if self._common(reading) else reading.info.terms
+        shared = reading.info.terms if self.individual else reading.info.terms[:1]
         terms = {n: float(x) for n, x in zip(spec.term_names, shared.sum(axis=0), strict=True)}
         episode.steps += 1
         episode.reward += float(reading.reward.mean())
@@ -72,9 +74,6 @@ class InfoBuilder:
     def of_agent(self, info: dict[str, Any], reading: Reading, agent: int) -> dict[str, Any]:
         """What an agent is told: a copy of what all are told, and its own fields."""
         return {**copy.deepcopy(info), **self.report.of_agent(reading.info, agent)}
-
-    def _common(self, reading: Reading) -> bool:
-        return bool(np.all(reading.info.terms == reading.info.terms[:1]))
 
     def _build(self, episode: Episode, reading: Reading, terms: dict[str, float]) -> dict[str, Any]:
         safety = self._safety(reading)

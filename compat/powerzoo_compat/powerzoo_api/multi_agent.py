@@ -12,7 +12,7 @@ import numpy as np
 from powerzoo_compat._host import Host, Reading
 from powerzoo_compat.powerzoo_api.base_env import fresh
 from powerzoo_compat.powerzoo_api.info import InfoBuilder
-from powerzoo_compat.powerzoo_api.render import RENDER_MODES, describe_episode, draw_observation
+from powerzoo_compat.powerzoo_api.render import RENDER_MODES, render_episode
 from powerzoo_compat.powerzoo_api.reports import Episode
 from powerzoo_jax.base.errors import unknown
 from powerzoo_jax.envs.core import Sim
@@ -144,14 +144,7 @@ class MultiAgentTaskEnv:
         """
         if self.render_mode is None:
             return None
-        episode = self._running("render")
-        if self.render_mode == "rgb_array":
-            return draw_observation(self._host, self._obs[0])
-        line = describe_episode(self._host, episode)
-        if self.render_mode == "ansi":
-            return line
-        print(line)
-        return None
+        return render_episode(self._host, self._running("render"), self._obs[0], self.render_mode)
 
     def close(self) -> None:
         """Nothing to release; may be called twice."""

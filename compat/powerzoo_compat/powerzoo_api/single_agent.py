@@ -10,7 +10,7 @@ import numpy as np
 from powerzoo_compat._host import Host
 from powerzoo_compat.powerzoo_api.base_env import BaseEnv, fresh
 from powerzoo_compat.powerzoo_api.info import InfoBuilder
-from powerzoo_compat.powerzoo_api.render import RENDER_MODES, describe_episode, draw_observation
+from powerzoo_compat.powerzoo_api.render import RENDER_MODES, render_episode
 from powerzoo_compat.powerzoo_api.reports import Episode
 from powerzoo_jax.envs.core import Sim
 
@@ -81,14 +81,7 @@ class SingleAgentEnv(BaseEnv):
         """
         if self.render_mode is None:
             return None
-        episode = self._running("render")
-        if self.render_mode == "rgb_array":
-            return draw_observation(self._host, self.obs())
-        line = describe_episode(self._host, episode)
-        if self.render_mode == "ansi":
-            return line
-        print(line)
-        return None
+        return render_episode(self._host, self._running("render"), self.obs(), self.render_mode)
 
     def _show(self) -> None:
         # "human" shows itself, as Gymnasium asks
