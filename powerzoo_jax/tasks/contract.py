@@ -65,8 +65,8 @@ def _init(sim: Sim, key: Any) -> tuple[Any, Any]:
 
 
 @jax.jit
-def _vstep(sim: Sim, states: Any, actions: Any) -> tuple[Step, Any, Any]:
-    return vstep(sim, states, actions)
+def _steps(sim: Sim, states: Any, actions: Any) -> Step:
+    return jax.vmap(sim.step)(states, actions)
 
 
 def _start(sim: Sim, seed: int) -> tuple[Any, Any]:
@@ -108,9 +108,10 @@ def _one_tree(sim: Sim, seed: int) -> Iterator[str]:
     state, _ = _start(sim, seed)
     action = _draw(sim.spaces()[1], seed)
     out = _step(sim, state, action)
-    after, _ = jax.jit(autoreset)(sim, out)
-    _, nxt, _ = _vstep(sim, stack_leaves([state] * LANES), jnp.stack([action] * LANES))
-    lane = jax.tree.map(lambda x: x[0], nxt)
+    # shapes need no program: tracing settles them
+    after, _ = jax.eval_shape(autoreset, sim, out)
+    _, lanes, _ = jax.eval_shape(vstep, sim, stack_leaves([state] * LANES), jnp.stack([action] * LANES))
+    lane = jax.tree.map(lambda x: jax.ShapeDtypeStruct(x.shape[1:], x.dtype), lanes)
     for name, other in (("step", out.state), ("autoreset", after), ("vstep", lane)):
         if _signature(other) != _signature(state):
             yield f"the state of {name} differs in tree, shape or dtype from that of init"
@@ -182,7 +183,7 @@ def _equal(a: Any, b: Any) -> bool:
 def _vmap_equals_loop(sim: Sim, seed: int) -> Iterator[str]:
     actions = jnp.stack([_draw(sim.spaces()[1], seed + k) for k in range(LANES)])
     states = stack_leaves([_start(sim, seed + k)[0] for k in range(LANES)])
-    batch, _, _ = _vstep(sim, states, actions)
+    batch = _steps(sim, states, actions)
     for k in range(LANES):
         one = _step(sim, jax.tree.map(lambda x, k=k: x[k], states), actions[k])
         for name in ("obs", "reward", "cost"):
