@@ -107,10 +107,11 @@ class Host:
     minutes:        length of a step
     steps_per_day:  steps in a day
     start_days:     ISO dates an episode may start on, in the order of `day_id`
-    boxes:          action space of each agent, in the units of the contract
+    boxes:          action space of each agent, in the units of the contract, in [-1, 1] with `unit_actions`
+    pad:            the same spaces for all agents: actions in [-1, 1], the widest bounds of observations
     """
 
-    def __init__(self, sim: Sim, *, unit_actions: bool = False) -> None:
+    def __init__(self, sim: Sim, *, unit_actions: bool = False, pad: bool = False) -> None:
         self.sim = sim
         self.surface = surface_of(sim)
         self.minutes = round(sim.spec.dt_hours * MINUTES_PER_HOUR)
@@ -122,7 +123,11 @@ class Host:
         bounds = zip(self.surface.low, self.surface.high, strict=True)
         if unit_actions:
             bounds = zip(*([sign * np.ones_like(x) for x in self.surface.high] for sign in (-1, 1)), strict=True)
+        if pad:
+            wide = np.ones(sim.env.dims.act, np.float32)
+            bounds = ((-wide, wide) for _ in self.surface.low)  # type: ignore[assignment]
         self.boxes = tuple(gymnasium.spaces.Box(low, high) for low, high in bounds)
+        self._pad = pad
         self._key: Array | None = None
         self._state: Any = None
 
@@ -134,7 +139,8 @@ class Host:
     def observation_box(self, agent: int = 0) -> gymnasium.spaces.Box:
         """Flat observation space of an agent, float32."""
         box = self.sim.spaces()[0]
-        return gymnasium.spaces.Box(box.low[agent].astype(np.float32), box.high[agent].astype(np.float32))
+        low, high = (box.low.min(axis=0), box.high.max(axis=0)) if self._pad else (box.low[agent], box.high[agent])
+        return gymnasium.spaces.Box(low.astype(np.float32), high.astype(np.float32))
 
     def kernel_action(self, given: Mapping[int, Any]) -> np.ndarray:
         """Actions by agent -> (A, U) in [-1, 1]; who is absent, and padding, is NaN, which leaves units alone."""

@@ -1,4 +1,4 @@
-"""PettingZoo: multi-agent tasks as Parallel and AEC environments, and PettingZoo's own wrappers by name.
+"""PettingZoo: multi-agent tasks as Parallel and native AEC environments, and PettingZoo's own wrappers by name.
 
 Example:
     from powerzoo_compat.pettingzoo_view import parallel_env
@@ -32,6 +32,7 @@ except ImportError as err:
         "PettingZoo is not installed. Run `pip install 'powerzoo-jax[pettingzoo]'`, or use framework='auto'."
     ) from err
 
+from powerzoo_compat.pettingzoo_aec import TaskAECEnv
 from powerzoo_compat.powerzoo_api.multi_agent import ALL, MultiAgentTaskEnv
 from powerzoo_jax.tasks import make
 
@@ -126,26 +127,40 @@ def _without_sampling_masks(infos: dict[str, dict[str, Any]]) -> dict[str, dict[
 
 
 def parallel_env(
-    task: str, *, split: str | None = None, max_cycles: int | None = None, render_mode: str | None = None, **kwargs: Any
+    task: str,
+    *,
+    split: str | None = None,
+    max_cycles: int | None = None,
+    render_mode: str | None = None,
+    pad: bool = False,
+    levels: int | None = None,
+    **kwargs: Any,
 ) -> TaskPettingZooWrapper:
     """A multi-agent task as a ParallelEnv.
 
     split:       None takes the task's default
     max_cycles:  end episodes after so many steps
+    pad:         give all agents the same spaces, with actions in [-1, 1]
+    levels:      replace the actions of a commitment task by Discrete(1 + levels), see `LevelledTask`
     kwargs:      task keywords
     Raises ValueError for an unknown task or one with a single agent, else as `powerzoo_jax.make`.
     """
     sim = make(task, split=split, **kwargs)
     if len(sim.spec.agents) == 1:
         raise ValueError(f"{task} has one agent. Use gymnasium: make_task_env({task!r}).")
-    return TaskPettingZooWrapper(MultiAgentTaskEnv(sim, render_mode=render_mode), max_cycles)
+    adapter = MultiAgentTaskEnv(sim, pad=pad, render_mode=render_mode)
+    if levels is None:
+        return TaskPettingZooWrapper(adapter, max_cycles)
+    from powerzoo_compat.pettingzoo_levels import LevelledTask
+
+    return LevelledTask(adapter, levels, max_cycles)
 
 
-def raw_env(task: str, **kwargs: Any) -> AECEnv[str, Any, Any]:
+def raw_env(task: str, **kwargs: Any) -> TaskAECEnv:
     """A multi-agent task as an AEC environment without the checks on the order of calls; see `parallel_env`."""
-    return parallel_to_aec(parallel_env(task, **kwargs)).env  # type: ignore[attr-defined]
+    return TaskAECEnv(parallel_env(task, **kwargs))
 
 
 def env(task: str, **kwargs: Any) -> AECEnv[str, Any, Any]:
     """A multi-agent task as an AEC environment; see `parallel_env`."""
-    return parallel_to_aec(parallel_env(task, **kwargs))
+    return OrderEnforcingWrapper(raw_env(task, **kwargs))

@@ -72,8 +72,10 @@ class InfoBuilder:
         return info
 
     def of_agent(self, info: dict[str, Any], reading: Reading, agent: int) -> dict[str, Any]:
-        """What an agent is told: a copy of what all are told, and its own fields."""
-        return {**copy.deepcopy(info), **self.report.of_agent(reading.info, agent)}
+        """What an agent is told: a copy of what all are told, its own reward terms before weighting, its own fields."""
+        names = self.host.sim.spec.term_names
+        own = {"reward_terms": {n: float(x) for n, x in zip(names, reading.info.terms[agent], strict=True)}}
+        return {**copy.deepcopy(info), **own, **self.report.of_agent(reading.info, agent)}
 
     def _build(self, episode: Episode, reading: Reading, terms: dict[str, float]) -> dict[str, Any]:
         safety = self._safety(reading)

@@ -35,6 +35,7 @@ class MultiAgentTaskEnv:
 
     sim:           the task, from `powerzoo_jax.make`
     unit_actions:  take actions in [-1, 1] instead of the boxes of the contract
+    pad:           give all agents the same spaces, with actions in [-1, 1]
     render_mode:   None, "human" (prints a line a step), "ansi" or "rgb_array"
 
     possible_agents never changes; `agents` holds those that still act. An agent missing from an action dict leaves its
@@ -47,13 +48,15 @@ class MultiAgentTaskEnv:
         "is_parallelizable": True,
     }
 
-    def __init__(self, sim: Sim, *, unit_actions: bool = False, render_mode: str | None = None) -> None:
+    def __init__(
+        self, sim: Sim, *, unit_actions: bool = False, pad: bool = False, render_mode: str | None = None
+    ) -> None:
         # wrappers append to render_modes through shallow copies
         self.metadata = copy.deepcopy(type(self).metadata)  # type: ignore[misc]
         if render_mode is not None and render_mode not in self.metadata["render_modes"]:
             raise ValueError(unknown("render mode", render_mode, self.metadata["render_modes"]))
         self.render_mode = render_mode
-        self._host = Host(sim, unit_actions=unit_actions)
+        self._host = Host(sim, unit_actions=unit_actions, pad=pad)
         self._infos = InfoBuilder(self._host)
         self.possible_agents = list(sim.spec.agents)
         self.agents: list[str] = []
