@@ -35,6 +35,7 @@ from powerzoo_jax.rl.networks import (
     observe_batch,
     scale_from_bounds,
 )
+from powerzoo_jax.rl.parallel import over_devices
 from powerzoo_jax.rl.policies import Policy, action_box, make_actor
 
 Metrics = dict[str, Array]
@@ -263,7 +264,8 @@ def make_update(cfg: PPOConfig, sim: Sim | None = None) -> tuple[Init, Update]:
 
         def descend(carry: tuple[Any, Any], rows: Array) -> tuple[tuple[Any, Any], Metrics]:
             params, opt = carry
-            grads, metrics = jax.grad(loss, has_aux=True)(params, take(flat, rows))
+            batch = over_devices(take(flat, rows))
+            grads, metrics = jax.grad(loss, has_aux=True)(params, batch)
             change, opt = optimiser.update(grads, opt, params)
             return (optax.apply_updates(params, change), opt), metrics
 
