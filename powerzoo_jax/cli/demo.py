@@ -29,7 +29,7 @@ from powerzoo_jax.envs import Sim
 from powerzoo_jax.oracle import evaluate_baseline, plan_act, plan_carry, rule_plan
 from powerzoo_jax.oracle.lp import solve_storage
 from powerzoo_jax.oracle.problem import build_problem
-from powerzoo_jax.plot import plot_episode, record_episode
+from powerzoo_jax.plot import plot_episode, record_episode, save_figure
 from powerzoo_jax.tasks import make
 from powerzoo_jax.tasks.score import all_starts
 
@@ -134,4 +134,4 @@ def _picture(test: Sim, scores: list[Score], acts: dict[str, Partial], folder: P
         carry = jax.tree.map(lambda x: x[0], plan_carry(test, plan[None]))
         episodes[name] = record_episode(test, Partial(plan_act), key, drawn, carry)
     title = f"{TASK}, day {day + 1} of {len(profit)} of the test split: the oracle earns {profit[day]:.2f} $"
-    return plot_episode(test, episodes, folder / f"{TASK}_day.png", title)
+    return save_figure(plot_episode(test, episodes, title), folder / f"{TASK}_day.png")

@@ -1,9 +1,8 @@
-"""One episode as a picture: price, storage power, state of charge and lowest voltage over the day."""
+"""Episodes as pictures: what a policy met, did and cost, and who served the load."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from pathlib import Path
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import jax
@@ -13,14 +12,12 @@ from jax import Array
 from powerzoo_jax.base import Purpose, Step, purpose_key
 from powerzoo_jax.base.tree import stack_leaves
 from powerzoo_jax.envs import Sim
+from powerzoo_jax.envs.constraint import UNITS
 from powerzoo_jax.envs.draw import Draw
 from powerzoo_jax.envs.episode import Act
+from powerzoo_jax.plot.style import LIMIT, LIMIT_LINE, look, new_figure
 
-# Okabe and Ito's palette: told apart with any colour vision; line styles repeat the distinction in grey print.
-COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00")
-STYLES = ("-", "--", "-.", ":", (0, (5, 1)))
-LIMIT = "#000000"
-LABELS = ("price [$/MWh]", "power, + = discharge [MW]", "state of charge [-]", "lowest voltage [pu]")
+Draws = Callable[[Any, np.ndarray, Sim, Step, dict[str, Any]], None]
 
 
 def record_episode(sim: Sim, act: Act, key: Array, drawn: Draw, carry: Any = ()) -> Step:
@@ -50,70 +47,129 @@ def _step(sim: Sim, state: Any, action: Array) -> Step:
     return sim.step(state, action)
 
 
-def plot_episode(sim: Sim, episodes: Mapping[str, Step], path: str | Path, title: str = "") -> Path:
-    """Draw recorded episodes of one day, one line a policy, into an image file; returns its path.
+def plot_episode(sim: Sim, episodes: Mapping[str, Step], title: str = "") -> Any:
+    """Draw recorded episodes of one day, one line a policy: a matplotlib Figure.
 
-    Raises ImportError, naming the extra, where matplotlib is not installed.
+    Panels, as far as the task has them: price, power, state of charge, lowest voltage; and since the start of the day
+    the reward and every constrained cost beside its budget.
+
+    episodes:  by name, each from `record_episode` or a `rollout` of one lane: Step with leading axis T
+    Raises ImportError without matplotlib (extra `viz`), ValueError without an episode or for a batch of them.
 
     Example:
         steps = record_episode(sim, idle_act(sim), jax.random.key(0), drawn)
-        plot_episode(sim, {"idle": steps}, "day.png")
+        save_figure(plot_episode(sim, {"idle": steps}), "day.png")
     """
-    figure = _figure(figsize=(8.0, 9.0), layout="constrained")
-    axes = figure.subplots(4, 1, sharex=True)
-    hours = sim.spec.dt_hours * np.arange(sim.spec.horizon + 1)
-    first = next(iter(episodes.values())).info
-    price = np.asarray(first.price_per_mwh)
-    axes[0].step(hours, np.append(price, price[-1]), where="post", color=LIMIT)
-    for (name, steps), colour, style in zip(episodes.items(), COLOURS, STYLES, strict=False):
-        look = {"label": name, "color": colour, "linestyle": style, "linewidth": 1.6}
-        _draw_policy(axes, hours, sim, steps, look)
-    _draw_limits(axes, sim)
-    for axis, label in zip(axes, LABELS, strict=True):
-        axis.set_ylabel(label)
-        axis.grid(alpha=0.3)
-    axes[1].legend(loc="upper center", ncols=len(episodes), fontsize="small", bbox_to_anchor=(0.5, 1.2), frameon=False)
-    axes[3].set_xlabel("time of day, local standard time [h]")
-    axes[3].set_xlim(0, hours[-1])
-    axes[3].set_xticks(np.arange(0, hours[-1] + 1, 3))
+    first = _checked(episodes)
+    panels = _panels(sim, first)
+    figure = new_figure(8.0, 1.0 + 1.9 * len(panels))
+    column = figure.subplots(len(panels), 1, sharex=True, squeeze=False)[:, 0]
+    for k, (name, steps) in enumerate(episodes.items()):
+        hours = sim.spec.dt_hours * np.arange(len(np.asarray(steps.reward)) + 1)
+        for axes, (_, draw) in zip(column, panels, strict=True):
+            draw(axes, hours, sim, steps, {**look(k), "label": name})
+    for axes, (label, _) in zip(column, panels, strict=True):
+        axes.set_ylabel(label, fontsize="small")
+        axes.grid(alpha=0.3)
+    _draw_limits(dict(zip((label for label, _ in panels), column, strict=True)), sim)
+    figure.legend(*column[-1].get_legend_handles_labels(), loc="outside upper center", ncols=4, frameon=False)
+    column[-1].set_xlabel("time since the start of the episode [h]")
+    column[-1].set_xlim(0, sim.spec.dt_hours * len(np.asarray(first.reward)))
     figure.suptitle(title)
-    target = Path(path)
-    target.parent.mkdir(parents=True, exist_ok=True)
-    figure.savefig(target, dpi=120)
-    return target
+    return figure
 
 
-def _draw_policy(axes: Any, hours: np.ndarray, sim: Sim, steps: Step, look: dict[str, Any]) -> None:
-    """Power and voltage hold over a step; the state of charge is known at its ends."""
+PRICE, POWER = "price\n[$/MWh]", "power, + = supply\n[MW]"
+CHARGE, VOLTAGE, REWARD = "state of charge\n[-]", "lowest voltage\n[pu]", "reward so far\n"
+
+
+def _checked(episodes: Mapping[str, Step]) -> Step:
+    if not episodes:
+        raise ValueError("no episode was given. Record one with `record_episode`.")
+    for name, steps in episodes.items():
+        if np.ndim(steps.reward) != 2:
+            raise ValueError(
+                f"episode {name!r}: expected rewards (T, A) of one lane, got {np.shape(steps.reward)}. Pick one lane."
+            )
+    return next(iter(episodes.values()))
+
+
+def _panels(sim: Sim, steps: Step) -> list[tuple[str, Draws]]:
+    """Labels and drawers of what the family of the task reports."""
     info = steps.info
-    power, voltage = np.asarray(info.p_mw).sum(axis=1), np.asarray(info.v_min_pu)
-    start, after = np.asarray(steps.state.soc_start)[:1], np.asarray(info.soc)
-    charge = np.concatenate([start, after]).mean(axis=1)
-    axes[1].step(hours, np.append(power, power[-1]), where="post", **look)
-    axes[2].plot(hours, charge, **look)
-    axes[3].step(hours, np.append(voltage, voltage[-1]), where="post", **look)
+    price = next((name for name in ("price_per_mwh", "mean_price") if hasattr(info, name)), None)
+    panels: list[tuple[str, Draws]] = []
+    if price is not None:
+        panels.append((PRICE, _held(lambda sim, steps: np.asarray(getattr(steps.info, price)))))
+    panels.append((POWER, _held(_power)))
+    if np.size(getattr(info, "soc", np.zeros(0))):
+        panels.append((CHARGE, _draw_charge))
+    if hasattr(info, "v_min_pu"):
+        panels.append((VOLTAGE, _held(lambda sim, steps: np.asarray(steps.info.v_min_pu))))
+    unit = "[$]" if set(sim.spec.term_weights) == {1.0} else "[-]"
+    panels.append((REWARD + unit, _summed(lambda steps: np.asarray(steps.reward).mean(axis=1))))
+    return panels + [(_cost_label(name), _summed(_channel(k))) for k, name in _constrained(sim)]
 
 
-def _draw_limits(axes: Any, sim: Sim) -> None:
-    """Limits of power, state of charge and voltage, the lower voltage limit always in sight."""
-    fleet, grid = sim.params.storage, sim.params.grid
-    rating = float(np.sum(np.asarray(fleet.power_mw)))
-    lowest = float(np.max(np.where(np.asarray(grid.bus_mask), np.asarray(grid.v_min), -np.inf)))
-    style = {"color": LIMIT, "linestyle": (0, (1, 2)), "linewidth": 1.0}
-    for axis, values in (
-        (axes[1], (-rating, rating)),
-        (axes[2], (float(np.asarray(fleet.soc_min)[0]), float(np.asarray(fleet.soc_max)[0]))),
-        (axes[3], (lowest,)),
-    ):
-        for value in values:
-            axis.axhline(value, **style)
-    axes[3].annotate("limit", (0.0, lowest), xytext=(4, 3), textcoords="offset points", fontsize="small")
+def _constrained(sim: Sim) -> list[tuple[int, str]]:
+    """Cost channels with a budget; all of them where none has one."""
+    channels = list(enumerate(sim.spec.cost_names))
+    return [(k, name) for k, name in channels if np.isfinite(sim.spec.cost_budget[k])] or channels
 
 
-def _figure(**settings: Any) -> Any:
-    """A figure without pyplot: no window, no global state, no change of a notebook's backend."""
-    try:
-        from matplotlib.figure import Figure
-    except ImportError as err:
-        raise ImportError("plots need matplotlib: pip install 'powerzoo-jax[viz]'") from err
-    return Figure(**settings)
+def _cost_label(name: str) -> str:
+    return f"{name.replace('_', ' ')}\nso far [{UNITS.get(name, '-')}]"
+
+
+def _channel(k: int) -> Callable[[Step], np.ndarray]:
+    return lambda steps: np.asarray(steps.cost)[:, k]
+
+
+def _power(sim: Sim, steps: Step) -> np.ndarray:
+    """Power (T,) of everything the policy commands: devices, units, or battery and diesel of an island."""
+    info = steps.info
+    if hasattr(info, "p_batt_mw"):
+        return np.asarray(info.p_batt_mw) + np.asarray(info.p_dg_mw)
+    return np.asarray(info.p_mw if hasattr(info, "p_mw") else info.unit_power_mw).sum(axis=1)
+
+
+def _held(values: Callable[[Sim, Step], np.ndarray]) -> Draws:
+    """Drawer of a quantity that holds over a step."""
+
+    def draw(axes: Any, hours: np.ndarray, sim: Sim, steps: Step, shown: dict[str, Any]) -> None:
+        y = values(sim, steps)
+        axes.step(hours, np.append(y, y[-1]), where="post", **shown)
+
+    return draw
+
+
+def _summed(values: Callable[[Step], np.ndarray]) -> Draws:
+    """Drawer of what a quantity has added up to at the ends of the steps."""
+
+    def draw(axes: Any, hours: np.ndarray, sim: Sim, steps: Step, shown: dict[str, Any]) -> None:
+        axes.plot(hours, np.append(0.0, np.cumsum(values(steps), dtype=float)), **shown)
+
+    return draw
+
+
+def _draw_charge(axes: Any, hours: np.ndarray, sim: Sim, steps: Step, shown: dict[str, Any]) -> None:
+    """State of charge at the ends of the steps, mean over the stores."""
+    after = np.asarray(steps.info.soc, float).reshape(len(hours) - 1, -1)
+    before = np.asarray(steps.state.soc_start, float)[0]
+    axes.plot(hours, np.append(before.mean(), after.mean(axis=1)), **shown)
+
+
+def _draw_limits(axes: Mapping[str, Any], sim: Sim) -> None:
+    """The voltage limit always in sight, and the budgets of the costs."""
+    grid = getattr(sim.params, "grid", None)
+    if VOLTAGE in axes and grid is not None:
+        lowest = float(np.max(np.where(np.asarray(grid.bus_mask), np.asarray(grid.v_min), -np.inf)))
+        _mark(axes[VOLTAGE], lowest, "limit")
+    for k, name in _constrained(sim):
+        if np.isfinite(sim.spec.cost_budget[k]):
+            _mark(axes[_cost_label(name)], sim.spec.cost_budget[k], "budget")
+
+
+def _mark(axes: Any, value: float, word: str) -> None:
+    axes.axhline(value, **LIMIT_LINE)
+    axes.annotate(word, (0.0, value), xytext=(4, 3), textcoords="offset points", fontsize="small", color=LIMIT)

@@ -1,0 +1,169 @@
+"""What learners reached: curves over training, bars side by side, both with the spread over seeds."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from powerzoo_jax.plot.style import COLOURS, LIMIT_LINE, look, new_figure
+
+RESAMPLES = 2000
+LEVEL = 0.95
+TRIMMED = 0.25  # share cut off at either end
+
+
+def interquartile_mean(values: ArrayLike, axis: int = 0) -> np.ndarray:
+    """Mean of the middle half along an axis: floor(n / 4) values are cut at either end.
+
+    One lucky seed moves it less than the mean, noise less than the median (Agarwal et al. 2021, arXiv:2108.13264). Of
+    fewer than four values it is the mean.
+    """
+    ordered = np.sort(np.asarray(values, np.float64), axis=axis)
+    count = ordered.shape[axis]
+    cut = int(TRIMMED * count)
+    return np.take(ordered, range(cut, count - cut), axis=axis).mean(axis=axis)
+
+
+def interval(values: ArrayLike, level: float = LEVEL, seed: int = 0) -> np.ndarray:
+    """Percentile bootstrap of the interquartile mean over the first axis, the seeds: (S, ...) -> (2, ...).
+
+    With one seed both ends are its value: nothing is known of the spread.
+    """
+    runs = np.asarray(values, np.float64)
+    draws = np.random.default_rng(seed).integers(0, len(runs), (RESAMPLES, len(runs)))
+    means = np.stack([interquartile_mean(runs[row]) for row in draws])
+    return np.quantile(means, [(1 - level) / 2, (1 + level) / 2], axis=0)
+
+
+def plot_learning_curves(
+    curves: Mapping[str, ArrayLike],
+    steps: ArrayLike | Mapping[str, ArrayLike],
+    *,
+    references: Mapping[str, float] | None = None,
+    label: str = "return of an episode [$]",
+    title: str = "",
+) -> Any:
+    """Draw returns over training, interquartile mean over seeds and its 95 % bootstrap interval: a matplotlib Figure.
+
+    curves:      by name, (S, U) one row a seed, or (U,) of one
+    steps:       (U,) environment steps at each point, the same for all or by name
+    references:  returns of other policies as horizontal lines, such as random, rule and oracle
+    Raises ValueError where lengths differ, ImportError without matplotlib (extra `viz`).
+
+    Example:
+        plot_learning_curves({"PPO": trained.metrics["return"]}, steps, references={"oracle": 7.6})
+    """
+    figure = new_figure(7.0, 4.5)
+    axes = figure.subplots()
+    for k, (name, values) in enumerate(curves.items()):
+        x = np.asarray(steps[name] if isinstance(steps, Mapping) else steps, float)
+        runs = np.atleast_2d(np.asarray(values, float))
+        if runs.ndim != 2 or x.shape != runs.shape[1:]:
+            raise ValueError(f"curve {name!r}: expected (S, {x.size}), one value a point, got {np.shape(values)}.")
+        count = f"{len(runs)} seed" + ("s" if len(runs) > 1 else "")
+        axes.plot(x, interquartile_mean(runs), label=f"{name}, {count}", **look(k))
+        if len(runs) > 1:
+            axes.fill_between(x, *interval(runs), color=COLOURS[k % len(COLOURS)], alpha=0.2, linewidth=0)
+    for name, value in (references or {}).items():
+        axes.axhline(value, **LIMIT_LINE)
+        axes.annotate(name, (1, value), xycoords=("axes fraction", "data"), xytext=(-4, 3), textcoords="offset points",
+                      ha="right", fontsize="small")  # fmt: skip
+    axes.set(xlabel="environment steps [-]", ylabel=label, title=title)
+    axes.grid(alpha=0.3)
+    axes.legend(fontsize="small", frameon=False)
+    return figure
+
+
+def plot_leaderboard(
+    scores: Mapping[str, ArrayLike],
+    *,
+    feasible: Mapping[str, bool] | None = None,
+    label: str = "normalised score [-]",
+    title: str = "",
+) -> Any:
+    """Draw scores as bars, best first, those within their budgets before the others: a matplotlib Figure.
+
+    scores:    by name, (S,) one a seed; the bar is the interquartile mean, the whisker its 95 % bootstrap interval
+    feasible:  by name; the bar of a policy that breaks a budget is hatched; a name that is missing counts as feasible
+    Raises ValueError without a score, ImportError without matplotlib (extra `viz`).
+
+    Example:
+        plot_leaderboard({"PPO": [0.90, 0.91], "random": [0.03]}, feasible={"random": False})
+    """
+    if not scores:
+        raise ValueError("no score was given. Pass name -> scores of its seeds.")
+    keeps = {name: feasible is None or feasible.get(name, True) for name in scores}
+    values = {name: np.atleast_1d(np.asarray(x, float)) for name, x in scores.items()}
+    names = sorted(values, key=lambda name: (not keeps[name], -float(interquartile_mean(values[name]))))
+    figure = new_figure(7.0, 1.4 + 0.4 * len(names))
+    axes = figure.subplots()
+    middle = np.array([float(interquartile_mean(values[name])) for name in names])
+    ends = np.array([interval(values[name]) for name in names]).T
+    bars = axes.barh(np.arange(len(names)), middle, xerr=np.abs(ends - middle), color=COLOURS[0], capsize=3)
+    _mark_infeasible(axes, bars, [not keeps[name] for name in names])
+    axes.set_yticks(np.arange(len(names)), names)
+    axes.invert_yaxis()
+    axes.axvline(0, color="black", linewidth=0.8)
+    axes.set(xlabel=label, title=title)
+    return figure
+
+
+def plot_comparison(records: Mapping[str, Any], *, label: str = "return of an episode [$]", title: str = "") -> Any:
+    """Draw evaluation records side by side, returns above and costs over budgets below: a matplotlib Figure.
+
+    records:  by name, `tasks.score.Evaluation` or the dict that its `to_dict` gives
+    Returns carry their bootstrap interval `ci95`. Costs are means of an episode over the budget, one group a channel; a
+    channel without a budget, or with one of zero, is left out. Bars of policies that break a budget are hatched.
+    Raises ValueError without a record, ImportError without matplotlib (extra `viz`).
+
+    Example:
+        plot_comparison({"rule": evaluate_baseline(sim, "rule"), "oracle": evaluate_baseline(sim, "oracle")})
+    """
+    if not records:
+        raise ValueError("no record was given. Pass name -> Evaluation.")
+    plain = {name: record if isinstance(record, Mapping) else record.to_dict() for name, record in records.items()}
+    budgets = next(iter(plain.values()))["cost_thresholds"]
+    channels = [name for name, budget in budgets.items() if budget]
+    figure = new_figure(7.0, 6.0 if channels else 3.5)
+    upper, *lower = np.atleast_1d(figure.subplots(1 + bool(channels), 1))
+    _draw_returns(upper, plain, label)
+    if channels:
+        _draw_costs(lower[0], plain, channels)
+    figure.suptitle(title)
+    return figure
+
+
+def _draw_returns(axes: Any, plain: Mapping[str, Mapping[str, Any]], label: str) -> None:
+    mean = np.array([record["mean_reward"] for record in plain.values()])
+    ends = np.array([record["ci95"] for record in plain.values()]).T
+    at = np.arange(len(plain))
+    bars = axes.bar(at, mean, yerr=np.abs(ends - mean), color=[COLOURS[k % len(COLOURS)] for k in at], capsize=4)
+    _mark_infeasible(axes, bars, [not record["feasible"] for record in plain.values()])
+    axes.set_xticks(at, list(plain))
+    axes.axhline(0, color="black", linewidth=0.8)
+    axes.set_ylabel(label)
+
+
+def _draw_costs(axes: Any, plain: Mapping[str, Mapping[str, Any]], channels: list[str]) -> None:
+    width = 0.8 / len(plain)
+    for k, (name, record) in enumerate(plain.items()):
+        costs, budgets = record["mean_costs_by_constraint"], record["cost_thresholds"]
+        share = [100 * costs[channel] / budgets[channel] for channel in channels]
+        at = np.arange(len(channels)) + (k - (len(plain) - 1) / 2) * width
+        bars = axes.bar(at, share, width, color=COLOURS[k % len(COLOURS)], label=name)
+        _mark_infeasible(axes, bars, [x > 100 for x in share], legend=False)
+    axes.axhline(100, **LIMIT_LINE)
+    axes.set_xticks(np.arange(len(channels)), [channel.replace("_", " ") for channel in channels])
+    axes.set_ylabel("mean cost, share of budget [%]")
+    axes.legend(fontsize="small", frameon=False)
+
+
+def _mark_infeasible(axes: Any, bars: Any, broken: list[bool], legend: bool = True) -> None:
+    for bar, over in zip(bars, broken, strict=True):
+        bar.set(hatch="//" if over else "", edgecolor="white")
+    if legend and any(broken):
+        axes.bar([0], [0], color="0.6", hatch="//", edgecolor="white", label="breaks a budget")
+        axes.legend(fontsize="small", frameon=False)

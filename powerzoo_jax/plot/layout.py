@@ -1,0 +1,128 @@
+"""Where buses stand in a picture when nobody knows where they stand on the map."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from powerzoo_jax.cases import Case
+from powerzoo_jax.cases.topology import RadialOrder, branch_positions, is_radial, radial_order
+
+ROUNDS = 100  # of the stress iteration; far beyond where pictures stop changing
+
+
+def locate_buses(case: Case) -> np.ndarray:
+    """Coordinates (N, 2) of the buses without a unit: a tree where the case is radial, else a spring layout.
+
+    The same case always gives the same picture.
+    """
+    f, t = branch_positions(case)
+    if is_radial(case):
+        order = radial_order(case.n_bus, f, t, case.branch.in_service, int(case.slack_bus[0]))
+        return tree_layout(order)
+    on = case.branch.in_service
+    return spring_layout(case.n_bus, f[on], t[on])
+
+
+def tree_layout(tree: RadialOrder) -> np.ndarray:
+    """Coordinates (N, 2): the column is the distance from the root, the longest path runs straight, laterals beside it.
+
+    Buses out of reach stand in a row below.
+    """
+    chains = _chains(tree)
+    row = np.zeros(len(tree.parent), np.int64)
+    taken: dict[int, set[int]] = {}
+    for chain in chains:
+        start = int(tree.parent[chain[0]])
+        columns = range(int(tree.depth[chain[0]]) - (start >= 0), int(tree.depth[chain[-1]]) + 1)
+        home = 0 if start < 0 else int(row[start])
+        level = _free_row(home, columns, taken) if start >= 0 else 0
+        row[list(chain)] = level
+        taken.setdefault(level, set()).update(columns)
+    xy = np.stack([tree.depth, row], axis=1).astype(float)
+    lost = np.flatnonzero(tree.depth < 0)
+    xy[lost] = np.stack([np.arange(len(lost)), np.full(len(lost), row.min() - 2)], axis=1)
+    return xy
+
+
+def _chains(tree: RadialOrder) -> list[list[int]]:
+    """The tree cut into paths: each bus goes on with the child that reaches farthest; the longest path comes first."""
+    reach = tree.depth.copy()
+    for bus in reversed(tree.order.tolist()):
+        if tree.parent[bus] >= 0:
+            reach[tree.parent[bus]] = max(reach[tree.parent[bus]], reach[bus])
+    heir: dict[int, int] = {}
+    for bus in tree.order.tolist():
+        parent = int(tree.parent[bus])
+        if parent >= 0 and (parent not in heir or reach[bus] > reach[heir[parent]]):
+            heir[parent] = bus
+    heads = [bus for bus in tree.order.tolist() if heir.get(int(tree.parent[bus])) != bus]
+    chains = []
+    for head in heads:
+        chain = [head]
+        while chain[-1] in heir:
+            chain.append(heir[chain[-1]])
+        chains.append(chain)
+    return chains
+
+
+def _free_row(home: int, columns: range, taken: dict[int, set[int]]) -> int:
+    """The nearest row in which the columns are free; above before below."""
+    wanted = set(columns)
+    steps = (sign * k for k in range(1, len(taken) + 2) for sign in (1, -1))
+    return next(home + step for step in steps if wanted.isdisjoint(taken.get(home + step, ())))
+
+
+def spring_layout(n_bus: int, f: np.ndarray, t: np.ndarray) -> np.ndarray:
+    """Coordinates (N, 2) whose distances are as near to the number of branches between buses as a plane allows.
+
+    Minimises  sum_ij d_ij^-2 (|x_i - x_j| - d_ij)^2  by majorisation from classical scaling (Gansner, Koren and North
+    2004, doi:10.1007/978-3-540-31843-9_25). Parts that no branch joins stand apart.
+    """
+    if n_bus < 3:
+        return np.stack([np.arange(n_bus), np.zeros(n_bus)], axis=1).astype(float)
+    distance = _hops(n_bus, f, t)
+    weight = 1 / np.where(np.eye(n_bus, dtype=bool), 1, distance) ** 2
+    np.fill_diagonal(weight, 0)
+    laplacian = np.diag(weight.sum(axis=1)) - weight
+    inverse = np.linalg.inv(laplacian + 1 / n_bus)  # the constant vector, its null space, made regular
+    xy = _classical(distance)
+    for _ in range(ROUNDS):
+        apart = np.linalg.norm(xy[:, None] - xy[None], axis=2)
+        pull = weight * distance / np.maximum(apart, 1e-9)
+        moved = inverse @ (pull.sum(axis=1)[:, None] * xy - pull @ xy)
+        still = np.abs(moved - xy).max() < 1e-3
+        xy = moved - moved.mean(axis=0)
+        if still:
+            break
+    return _lying(xy)
+
+
+def _hops(n_bus: int, f: np.ndarray, t: np.ndarray) -> np.ndarray:
+    """Branches between any two buses, (N, N); one more than the largest where there is no path."""
+    from scipy.sparse import coo_array
+    from scipy.sparse.csgraph import shortest_path
+
+    graph = coo_array((np.ones(len(f)), (f, t)), (n_bus, n_bus)).tocsr()
+    hops = shortest_path(graph, directed=False, unweighted=True)
+    return np.where(np.isfinite(hops), hops, hops[np.isfinite(hops)].max() + 1)
+
+
+def _classical(distance: np.ndarray) -> np.ndarray:
+    """Classical scaling: the two leading axes of the doubly centred squared distances."""
+    from scipy.sparse.linalg import eigsh
+
+    square = distance**2
+    inner = -0.5 * (square - square.mean(axis=0) - square.mean(axis=1)[:, None] + square.mean())
+    if len(inner) < 4:  # too small for the iterative solver
+        values, vectors = np.linalg.eigh(inner)
+        values, vectors = values[-2:], vectors[:, -2:]
+    else:
+        values, vectors = eigsh(inner, k=2, which="LA", v0=np.cos(np.arange(len(inner))))
+    return vectors * np.sqrt(np.maximum(values, 1e-9))
+
+
+def _lying(xy: np.ndarray) -> np.ndarray:
+    """Turned so that the widest direction is horizontal; the first bus is left of the middle and not above it."""
+    _, _, axes = np.linalg.svd(xy - xy.mean(axis=0), full_matrices=False)
+    turned = xy @ axes.T
+    return turned * np.where(turned[0] > 0, -1.0, 1.0)

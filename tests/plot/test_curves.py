@@ -1,0 +1,75 @@
+"""Curves and bars: the statistics are those of the literature, the bars those of the records."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from scipy.stats import trim_mean
+
+from powerzoo_jax.plot import interquartile_mean, interval, plot_comparison, plot_leaderboard, plot_learning_curves
+
+
+def record(mean: float, cost: float, feasible: bool) -> dict:
+    return {
+        "mean_reward": mean,
+        "ci95": [mean - 1, mean + 2],
+        "feasible": feasible,
+        "mean_costs_by_constraint": {"voltage_violation": cost, "resource": 0.1},
+        "cost_thresholds": {"voltage_violation": 0.2, "resource": None},
+    }
+
+
+def test_the_interquartile_mean_is_the_trimmed_mean():
+    values = np.random.default_rng(0).normal(size=(11, 3))
+    assert interquartile_mean(values) == pytest.approx(trim_mean(values, 0.25))
+    assert interquartile_mean([1, 2, 3, 100]) == 2.5
+    assert interquartile_mean([1.0, 2.0, 6.0]) == 3
+
+
+def test_the_interval_covers_the_centre_as_often_as_it_says():
+    draws = np.random.default_rng(1).normal(size=(300, 20))
+    ends = np.array([interval(row) for row in draws])
+    covered = np.mean((ends[:, 0] < 0) & (ends[:, 1] > 0))
+    assert 0.88 < covered < 0.98  # a percentile bootstrap of 20 values covers a little less than 95 %
+
+
+def test_curves_show_seeds_as_one_line_and_its_interval():
+    curves = np.random.default_rng(0).normal(size=(8, 5)).cumsum(axis=1)
+    axes = plot_learning_curves({"ppo": curves}, np.arange(5) * 1000, references={"oracle": 4.0}).axes[0]
+    assert axes.lines[0].get_ydata() == pytest.approx(trim_mean(curves, 0.25))
+    low, high = interval(curves)
+    area = axes.collections[0].get_paths()[0].vertices[:, 1]
+    assert area.min() == pytest.approx(low.min()) and area.max() == pytest.approx(high.max())
+    assert axes.lines[1].get_ydata()[0] == 4.0
+    assert "[$]" in axes.get_ylabel() and "8 seeds" in axes.get_legend().texts[0].get_text()
+
+
+def test_a_curve_of_another_length_is_refused():
+    with pytest.raises(ValueError, match=r"curve 'ppo': expected \(S, 4\).*got \(2, 5\)"):
+        plot_learning_curves({"ppo": np.zeros((2, 5))}, np.arange(4))
+
+
+def test_the_leaderboard_ranks_feasible_policies_first():
+    scores = {"bold": [0.95, 0.97], "rule": 0.8, "oracle": [1.0]}
+    axes = plot_leaderboard(scores, feasible={"bold": False}).axes[0]
+    assert [label.get_text() for label in axes.get_yticklabels()] == ["oracle", "rule", "bold"]
+    bars = axes.patches[:3]
+    assert [bar.get_width() for bar in bars] == pytest.approx([1.0, 0.8, 0.96])
+    assert [bool(bar.get_hatch()) for bar in bars] == [False, False, True]
+
+
+def test_a_comparison_shows_returns_with_intervals_and_costs_over_budgets():
+    figure = plot_comparison({"rule": record(3.0, 0.1, True), "bold": record(5.0, 0.3, False)})
+    upper, lower = figure.axes
+    assert [bar.get_height() for bar in upper.patches[:2]] == [3.0, 5.0]
+    whiskers = upper.containers[0].lines[2][0].get_segments()
+    assert whiskers[0][:, 1] == pytest.approx([2.0, 5.0])
+    assert [bar.get_height() for bar in lower.patches] == pytest.approx([50, 150])
+    assert [bool(bar.get_hatch()) for bar in lower.patches] == [False, True]
+    assert [label.get_text() for label in lower.get_xticklabels()] == ["voltage violation"]
+
+
+@pytest.mark.parametrize("draw", [plot_leaderboard, plot_comparison])
+def test_nothing_to_draw_is_refused(draw):
+    with pytest.raises(ValueError, match="was given"):
+        draw({})
