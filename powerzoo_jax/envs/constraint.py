@@ -14,6 +14,7 @@ UNITS = {
     "resource": "MW",
     "power_balance": "MW",
     "reserve_shortfall": "MW",
+    "n_minus_1": "MW",
     "departure_shortfall": "MWh",
     "unmet_energy": "MWh",
     "vuf_violation": "percent",

@@ -17,6 +17,7 @@ from powerzoo_jax.envs.observe import FieldTable, assemble, bounds
 from powerzoo_jax.envs.transmission_state import TransmissionInfo, TransmissionParams, TransmissionState
 from powerzoo_jax.opf.allocate import Allocation, allocate_by_weight, balance_by_slack, score_weights
 from powerzoo_jax.opf.commit import (
+    CommitmentRules,
     CommitmentState,
     advance_commitment,
     initial_commitment,
@@ -53,6 +54,13 @@ class Operation(NamedTuple):
     low_mw: Array
     high_mw: Array
     place: Array
+
+
+def proportional_output(rules: CommitmentRules, load_mw: Array) -> Array:
+    """Output (G,) [MW] of all units at the same place of their range, such that they serve a load () [MW]."""
+    low, high = (jnp.where(rules.available, x, 0) for x in (rules.p_min_mw, rules.p_max_mw))
+    room = jnp.sum(high - low)
+    return low + (high - low) * jnp.clip((load_mw - jnp.sum(low)) / jnp.where(room > 0, room, 1), 0, 1)
 
 
 class Outcome(NamedTuple):
@@ -103,13 +111,12 @@ class TransmissionEnv(GridEnv):
         """Start a given episode: all units on, at their share of the first load or at its economic dispatch."""
         load = params.bank.load_rows[drawn.load_row, 0] * params.full_load_mw + params.shunt_mw
         rules = params.rules
-        low, high = (jnp.where(rules.available, x, 0) for x in (rules.p_min_mw, rules.p_max_mw))
         if self.commitment:
+            low, high = (jnp.where(rules.available, x, 0) for x in (rules.p_min_mw, rules.p_max_mw))
             running = rules.available.astype(load.dtype)
             p = economic_dispatch(params.offers, load, low, high, commitment=running).unit_power_mw
         else:
-            room = jnp.sum(high - low)
-            p = low + (high - low) * jnp.clip((load - jnp.sum(low)) / jnp.where(room > 0, room, 1), 0, 1)
+            p = proportional_output(rules, load)
         units = initial_commitment(rules, p)
         state = TransmissionState(t=jnp.zeros((), jnp.int32), key=key, units=units, load_row=drawn.load_row)
         return state, self._fields(state, self._line_flow(units.p_mw, load - params.shunt_mw, params), params)
@@ -147,12 +154,16 @@ class TransmissionEnv(GridEnv):
     ) -> tuple[Allocation, Array]:
         """Share the load of row t among the units; shunts take their part first."""
         load = self._load(state, params)
+        return self.share(load, delivery, params), load
+
+    def share(self, load_mw: Array, delivery: Operation, params: TransmissionParams) -> Allocation:
+        """Output of the units for a load () [MW], by score or by schedule."""
         low, high = delivery.low_mw, delivery.high_mw
-        need = load + params.shunt_mw
+        need = load_mw + params.shunt_mw
         if self.schedule:
             planned = low + delivery.place * (high - low)
-            return balance_by_slack(planned, low, high, params.slack, need), load
-        return allocate_by_weight(score_weights(delivery.place), low, high, need), load
+            return balance_by_slack(planned, low, high, params.slack, need)
+        return allocate_by_weight(score_weights(delivery.place), low, high, need)
 
     def flow(self, injection: tuple[Allocation, Array], params: TransmissionParams) -> Outcome:
         """DC flows; load that is not served leaves every bus in proportion, surplus is taken at the reference bus."""

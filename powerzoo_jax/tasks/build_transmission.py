@@ -40,6 +40,8 @@ STRESS = ("load_stress", "line_tightening")
 ALIASES = {"iid": "test"}
 UNTABLED_START_USD, UNTABLED_STOP_USD = 500.0, 200.0  # a unit without commitment data: switched at will, at a price
 
+Budgets = tuple[tuple[str, tuple[float, float, float]], ...]  # by channel: loose, standard, strict
+
 
 @dataclass(frozen=True)
 class TransmissionSettings:
@@ -72,7 +74,7 @@ class TransmissionSettings:
     commitment: bool = False
     constraint_tightness: str = "standard"
     load_ratios: tuple[float, float, float] = (0.70, 0.90, 0.98)
-    budgets: tuple[tuple[str, tuple[float, float, float]], ...] = ()
+    budgets: Budgets = ()
     max_load_ratio: float | None = None
     peak_mw: float | None = None
     load_scale: float = 1.0
@@ -142,7 +144,7 @@ def build_transmission(
         horizon=horizon,
         dt_hours=env.dt_hours,
         agents=spec.agents if len(spec.agents) == own.agent else tuple(f"unit_{i}" for i in range(own.agent)),
-        cost_budget=_budget(spec, settings),
+        cost_budget=budget_at(settings.constraint_tightness, settings.budgets, spec.cost_names),
         term_weights=weights,
         overrides=tuple(sorted((dict(spec.overrides) | overrides).items())),
     )
@@ -201,11 +203,10 @@ def _without(case: Case, lines: tuple[int, ...]) -> Case:
     return dataclasses.replace(case, branch=dataclasses.replace(case.branch, in_service=on))
 
 
-def _budget(spec: TaskSpec, settings: TransmissionSettings) -> tuple[float, ...]:
-    """Budget of every channel at the tightness; a channel without one is reported only."""
-    place = TIGHTNESS.index(settings.constraint_tightness)
-    listed = dict(settings.budgets)
-    return tuple(listed[name][place] if name in listed else math.inf for name in spec.cost_names)
+def budget_at(tightness: str, budgets: Budgets, cost_names: tuple[str, ...]) -> tuple[float, ...]:
+    """Budget of every channel at a tightness; a channel without one is reported only."""
+    place, listed = TIGHTNESS.index(tightness), dict(budgets)
+    return tuple(listed[name][place] if name in listed else math.inf for name in cost_names)
 
 
 def _fields(case: Case, settings: TransmissionSettings) -> FieldTable:

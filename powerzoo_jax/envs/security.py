@@ -1,0 +1,21 @@
+"""Security of a DC flow against the loss of one branch, as a cost."""
+
+from __future__ import annotations
+
+import jax.numpy as jnp
+from jax import Array
+
+
+def outage_excess(move: Array, rate_mw: Array, flow_mw: Array) -> Array:
+    """Largest total overload of the network with all branches and after the loss of any one, () [MW].
+
+    max_k sum_l [|f_l + move_kl f_k| - rate_l]+,   move_kl = LODF_lk, and 0 for an outage that is not screened
+
+    move:     (L, L)  [-]   row k: what each flow takes over of the flow of the lost branch k
+    rate_mw:  (L,)    [MW]  0 = unlimited
+    flow_mw:  (L,)    [MW]
+    """
+    limit = jnp.where(rate_mw > 0, rate_mw, jnp.inf)
+    after = flow_mw[None, :] + move * flow_mw[:, None]
+    worst = jnp.max(jnp.sum(jnp.maximum(jnp.abs(after) - limit[None, :], 0), axis=1), initial=0)
+    return jnp.maximum(worst, jnp.sum(jnp.maximum(jnp.abs(flow_mw) - limit, 0)))
