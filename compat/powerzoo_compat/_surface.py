@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -115,8 +116,20 @@ def _market(sim: Sim) -> tuple[Bounds, tuple[Any, str], Stores]:
     return (-high, high), (dict(sim.spec.overrides)["load_set"], DEMAND), NO_STORES
 
 
+def _joint(sim: Sim) -> tuple[Bounds, tuple[Any, str], Stores]:
+    env, params = sim.env, sim.params
+    upper = dataclasses.replace(sim, env=env.transmission, params=params.transmission)
+    (low, high), series, _ = _transmission(upper)
+    battery = np.ones((env.dims.agent - len(low), env.dims.act))
+    fleet, count = params.feeder.storage, env.n_feeder
+    limits = (np.tile(np.array(getattr(fleet, x)), count) for x in ("soc_low", "soc_high", "soc_min", "soc_max"))
+    bounds = np.concatenate([low, -battery]), np.concatenate([high, battery])
+    return bounds, series, Stores(sim.spec.agents[len(low) :], *limits)
+
+
 FAMILIES: dict[str, Callable[[Sim], tuple[Bounds, tuple[Any, str], Stores]]] = {
     "distribution": _feeder,
+    "joint": _joint,
     "market": _market,
     "microgrid": _microgrid,
     "transmission": _transmission,

@@ -15,6 +15,7 @@ from powerzoo_jax.envs.align import align_feeders
 from powerzoo_jax.envs.core import Sim
 from powerzoo_jax.envs.distribution import DistributionEnv
 from powerzoo_jax.envs.transmission_state import TransmissionFlow
+from powerzoo_jax.envs.tso_dso_state import JointFactors
 from powerzoo_jax.opf.dc_factors import DcOpfFactors
 
 SHARED = (
@@ -48,7 +49,7 @@ def lanes(sim: Sim) -> Any:
 
 
 def _factors_shared(params: Any) -> bool:
-    factors = params.factors
+    factors = params.factors.flow if isinstance(params.factors, JointFactors) else params.factors
     if isinstance(factors, TransmissionFlow):
         return factors.fixed.ndim == 1
     if isinstance(factors, DcOpfFactors):
