@@ -23,7 +23,7 @@ from powerzoo_jax.base.errors import listing, unknown
 from powerzoo_jax.data import day_matrix, load_dataset
 from powerzoo_jax.data.clock import MINUTES_PER_DAY, iso_dates
 from powerzoo_jax.envs.core import Sim
-from powerzoo_jax.envs.draw import Starts, draw_episode
+from powerzoo_jax.envs.draw import Draw, Starts, draw_episode
 
 RESET_OPTIONS = ("day", "day_id", "soc", "randomize_soc")
 RANDOM_SOC = (0.3, 0.7)
@@ -108,6 +108,7 @@ class Host:
     steps_per_day:  steps in a day
     start_days:     ISO dates an episode may start on, in the order of `day_id`
     boxes:          action space of each agent, in the units of the contract, in [-1, 1] with `unit_actions`
+    seen:           (A, O)  last observations
     pad:            the same spaces for all agents: actions in [-1, 1], the widest bounds of observations
     """
 
@@ -128,7 +129,9 @@ class Host:
             bounds = ((-wide, wide) for _ in self.surface.low)  # type: ignore[assignment]
         self.boxes = tuple(gymnasium.spaces.Box(low, high) for low, high in bounds)
         self._pad = pad
+        self.seen = np.zeros((sim.env.dims.agent, sim.env.dims.obs), np.float32)
         self._key: Array | None = None
+        self._choice: Choice | None = None
         self._state: Any = None
 
     @property
@@ -173,13 +176,34 @@ class Host:
         env, params = self.sim.env, self.sim.params
         state, out = open_episode(env, params, key, np.int32(choice.day), choice.soc_low, choice.soc_high)
         (obs, cost, info), row = jax.device_get(out)
-        self._key, self._state = key, state
+        self._key, self._state, self._choice, self.seen = key, state, choice, obs
         return Reading(obs, np.zeros(len(obs), obs.dtype), cost, info), int(row)
 
     def step(self, action: np.ndarray) -> Reading:
         """Advance by a checked action (A, U) in [-1, 1]; one transfer from the device."""
         self._state, out = advance(self.sim.env, self.sim.params, self._state, action)
-        return Reading(*jax.device_get(out))
+        reading = Reading(*jax.device_get(out))
+        self.seen = reading.obs
+        return reading
+
+    def drawn(self) -> tuple[Draw, Array]:
+        """What the running episode drew, and its key, with a leading axis of 1: what a planner may foresee.
+
+        Raises RuntimeError before the first reset.
+        """
+        if self._key is None or self._choice is None:
+            raise RuntimeError("no episode has begun. Reset the environment before its policy.")
+        starts = starting_at(self.sim.params.starts, jnp.int32(self._choice.day))
+        draw = draw_episode(self._key, starts, *map(jnp.asarray, self._choice[1:]))
+        return jax.tree.map(lambda x: x[None], draw), self._key[None]
+
+    def public_action(self, action: np.ndarray) -> list[np.ndarray]:
+        """(A, U) in [-1, 1] -> each agent's action in its box."""
+        out = []
+        for box, row in zip(self.boxes, np.asarray(action, np.float32), strict=True):
+            middle, half = (box.high + box.low) / 2, (box.high - box.low) / 2
+            out.append(np.clip(middle + half * row[: box.shape[0]], box.low, box.high))
+        return out
 
     def choice(self, options: Mapping[str, Any] | None) -> Choice:
         """Read reset options; ValueError for an unknown one, a day outside the split or a bad state of charge."""

@@ -21,6 +21,7 @@ from powerzoo_jax.envs.draw import Draw, draw_episode
 from powerzoo_jax.envs.episode import Act, Totals, run_episodes
 
 SEED = 42  # first seed of the evaluation protocol
+MARKET = "market"  # family whose agents earn for themselves
 STORING = ("storage", "vehicle")  # parameters with a state of charge, in the order of a Draw
 RESAMPLES = 2000  # of the bootstrap; its own error on a 95 % interval is then about 1 % of the width
 
@@ -33,7 +34,9 @@ class Evaluation:
     episode_costs sum the selected channels; *_by_constraint hold every channel, thresholds None where unlimited.
     feasible: the mean of every selected channel meets its budget.  ci95: bootstrap of mean_reward over episodes.
     normalized_score is None where no anchors were given.  metrics: mean of each reward term,
-    min_voltage_pu over all episodes (None where the family has no voltages), cycles per episode of the fleet.
+    min_voltage_pu over all episodes (None where the family has no voltages), cycles per episode of the fleet,
+    in a market mean_lmp_per_mwh and consumer_cost_usd of an episode.
+    Rewards are those of the team; of rivals in a market their sum, and per_agent (else None) the mean of each.
     """
 
     task_id: str
@@ -61,6 +64,7 @@ class Evaluation:
     std_costs_by_constraint: dict[str, float]
     cost_violation_rate_by_constraint: dict[str, float]
     metrics: dict[str, float | None]
+    per_agent: dict[str, float] | None
     episode_rewards: list[float]
     episode_costs: list[float]
     episode_costs_by_constraint: dict[str, list[float]]
@@ -151,6 +155,11 @@ def evaluate(
 
 def _record(sim: Sim, totals: Totals, seed: int, anchors: tuple[float, float] | None) -> Evaluation:
     spec, reward = sim.spec, np.asarray(totals.total)
+    per_agent = None
+    if spec.family == MARKET:
+        own = np.asarray(totals.terms) @ np.asarray(spec.term_weights)
+        reward = own.sum(axis=1)
+        per_agent = {agent: float(x) for agent, x in zip(spec.agents, own.mean(axis=0), strict=True)}
     names, cost = spec.cost_names, np.asarray(totals.cost)
     budget = np.asarray(spec.cost_budget)
     chosen = np.isfinite(budget)
@@ -166,14 +175,14 @@ def _record(sim: Sim, totals: Totals, seed: int, anchors: tuple[float, float] | 
         task_version=spec.version,
         split=spec.split,
         library_version=importlib.import_module(__name__.partition(".")[0]).__version__,
-        dataset_hashes=_dataset_hashes(spec),
+        dataset_hashes=dataset_hashes(spec),
         n_episodes=len(reward),
         seeds=list(range(seed, seed + len(reward))),
         mean_reward=mean,
         std_reward=float(reward.std()),
         min_reward=float(reward.min()),
         max_reward=float(reward.max()),
-        ci95=_bootstrap(reward, seed),
+        ci95=bootstrap_interval(reward, seed),
         normalized_score=None if anchors is None else normalized_score(mean, *anchors),
         mean_ep_length=float(np.mean(totals.length)),
         pf_failure_rate=float(np.mean(np.asarray(totals.pf_failures) > 0)),
@@ -187,6 +196,7 @@ def _record(sim: Sim, totals: Totals, seed: int, anchors: tuple[float, float] | 
         std_costs_by_constraint=by_name(cost.std(axis=0)),
         cost_violation_rate_by_constraint=by_name(over.mean(axis=0)),
         metrics=_metrics(sim, totals),
+        per_agent=per_agent,
         episode_rewards=reward.tolist(),
         episode_costs=scalar.tolist(),
         episode_costs_by_constraint={name: cost[:, i].tolist() for i, name in enumerate(names)},
@@ -198,21 +208,26 @@ def _metrics(sim: Sim, totals: Totals) -> dict[str, float | None]:
     stacks = [stack for kind in STORING if (stack := getattr(sim.params, kind, None)) is not None]
     capacity = sum(float(np.sum(np.where(stack.mask, stack.capacity_mwh, 0.0))) for stack in stacks)
     terms = np.asarray(totals.terms).mean(axis=(0, 1))
+    market = {
+        "mean_lmp_per_mwh": float(np.mean(np.asarray(totals.price_per_mwh) / np.maximum(totals.length, 1))),
+        "consumer_cost_usd": float(np.mean(totals.consumer_usd)),
+    }
     return {
         "min_voltage_pu": lowest if np.isfinite(lowest) else None,
         # an equivalent full cycle charges and discharges the rated capacity once
         "cycles": float(np.mean(totals.throughput_mwh)) / (2 * capacity) if capacity else None,
         **{name: float(x) for name, x in zip(sim.spec.term_names, terms, strict=True)},
+        **(market if sim.spec.family == MARKET else {}),
     }
 
 
-def _bootstrap(values: np.ndarray, seed: int) -> list[float]:
+def bootstrap_interval(values: np.ndarray, seed: int) -> list[float]:
     """95 % interval of the mean, by resampling episodes."""
     draws = np.random.default_rng(seed).integers(0, len(values), (RESAMPLES, len(values)))
     return [float(x) for x in np.quantile(values[draws].mean(axis=1), [0.025, 0.975])]
 
 
-def _dataset_hashes(spec: TaskSpec) -> dict[str, str]:
+def dataset_hashes(spec: TaskSpec) -> dict[str, str]:
     """Content hashes of the data sets that a task names in its keywords."""
     keywords = dict(spec.overrides)
     names = [keywords[key] for key in ("load_set", "price_set") if key in keywords]

@@ -42,7 +42,7 @@ class InfoBuilder:
         self.thresholds = {name: float(budget) for name, budget in budgets if math.isfinite(budget)}
         self.selected = tuple(self.thresholds)
         self.reward_scale = float(spec.term_weights[0])
-        base_mva, width = float(getattr(params.grid, "base_mva", 1.0)), params.voll.dtype.itemsize
+        base_mva, width = float(getattr(params.grid, "base_mva", 1.0)), host.sim.spaces()[0].low.dtype.itemsize
         power = max(POWER_TOLERANCE, POWER_TOLERANCE_OF_BASE[width] * base_mva)
         self.tolerances = np.array([power if UNITS[n] in ("MW", "MVA") else TOLERANCE for n in self.names])
         self.limits = np.array([n != NOT_A_LIMIT for n in self.names])

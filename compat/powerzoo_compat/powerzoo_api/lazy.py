@@ -1,21 +1,49 @@
-"""Names whose packages are optional: looked up when first asked for."""
+"""Names whose modules are heavy or need an optional package: looked up when first asked for."""
 
 from __future__ import annotations
 
+import importlib
 from collections.abc import Callable
 from typing import Any
 
-WRAPPER = "TaskPettingZooWrapper"
+API = "powerzoo_compat.powerzoo_api."
+WRAPPER = {"TaskPettingZooWrapper": "powerzoo_compat.pettingzoo_view"}
+TRAINER = {"Trainer": API + "trainer"}
+TOP_LEVEL = {
+    **WRAPPER,
+    **TRAINER,
+    **dict.fromkeys(("RandomPolicy", "RuleBasedPolicy", "OraclePolicy"), API + "policies"),
+    **dict.fromkeys(("NormalizationWrapper", "RewardWrapper"), API + "wrappers"),
+    **dict.fromkeys(("info", "describe"), API + "describe"),
+    "evaluate": API + "evaluation",
+    "load_case": API + "cases",
+    "make_env": API + "rl_front",
+    "normalized_score": API + "scores",
+    "RLConfig": API + "rl_config",
+}
+
+
+def on_demand(module: str, where: dict[str, str]) -> Callable[[str], Any]:
+    """The `__getattr__` of a module: name -> module that holds it. An ImportError names the extra it needs."""
+
+    def lookup(name: str) -> Any:
+        if name not in where:
+            raise AttributeError(f"module {module!r} has no attribute {name!r}")
+        return getattr(importlib.import_module(where[name]), name)
+
+    return lookup
 
 
 def wrapper_on_demand(module: str) -> Callable[[str], Any]:
-    """The `__getattr__` of a module that offers TaskPettingZooWrapper; an ImportError names the extra it needs."""
+    """The `__getattr__` of a module that offers TaskPettingZooWrapper."""
+    return on_demand(module, WRAPPER)
 
-    def lookup(name: str) -> Any:
-        if name != WRAPPER:
-            raise AttributeError(f"module {module!r} has no attribute {name!r}")
-        from powerzoo_compat.pettingzoo_view import TaskPettingZooWrapper
 
-        return TaskPettingZooWrapper
+def trainer_on_demand(module: str) -> Callable[[str], Any]:
+    """The `__getattr__` of a module that offers Trainer."""
+    return on_demand(module, TRAINER)
 
-    return lookup
+
+def top_level_on_demand(module: str) -> Callable[[str], Any]:
+    """The `__getattr__` of the package."""
+    return on_demand(module, TOP_LEVEL)

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import gymnasium
 
-from powerzoo_jax.tasks import get_spec
+from powerzoo_jax.tasks import get_spec, list_tasks
 
 DROP_IN = "PowerZoo"
 GYM_NAMES = {
     "battery_arbitrage": "BatteryArbitrage",
+    "dc_scheduling": "DCScheduling",
     "dc_microgrid": "DCMicrogrid",
     "dc_microgrid_safe": "DCMicrogridSafe",
     "dso": "DSO",
@@ -23,7 +24,7 @@ def gym_id(namespace: str, task: str) -> str:
 
 def register_ids(namespace: str, entry_point: str, vector_entry_point: str) -> None:
     """Register every task that has a Gymnasium name; a second call changes nothing."""
-    for task in GYM_NAMES:
+    for task in sorted(set(GYM_NAMES) & set(list_tasks())):
         env_id = gym_id(namespace, task)
         if env_id not in gymnasium.registry:
             gymnasium.register(env_id, entry_point, vector_entry_point=vector_entry_point, kwargs={"name": task})

@@ -1,23 +1,20 @@
-"""`make_task_env` and the lists of tasks: tasks by name."""
+"""Tasks by name: lists, classes, objects and environments."""
 
 from __future__ import annotations
 
 from typing import Any
 
-from powerzoo_compat.powerzoo_api.multi_agent import MultiAgentTaskEnv
-from powerzoo_compat.powerzoo_api.observation import FLATTENED
-from powerzoo_compat.powerzoo_api.registration import DROP_IN, GYM_NAMES, gym_id, register_ids
-from powerzoo_compat.powerzoo_api.single_agent import SingleAgentEnv, with_spec
+from powerzoo_compat.powerzoo_api.central import CENTRAL_NAMES, register_central_ids
+from powerzoo_compat.powerzoo_api.registration import DROP_IN, register_ids
+from powerzoo_compat.powerzoo_api.task_base import MULTI, SINGLE, MultiAgentTask, SingleAgentTask, Task
+from powerzoo_compat.powerzoo_api.task_classes import BUILT_IN
 from powerzoo_jax.base.errors import unknown
 from powerzoo_jax.base.types import TaskSpec
-from powerzoo_jax.tasks import get_spec, make
+from powerzoo_jax.tasks import get_spec
 from powerzoo_jax.tasks import list_tasks as list_core_tasks
 
-SINGLE, MULTI = "single", "multi"
 AGENT_MODES = (SINGLE, MULTI)
 DIFFICULTIES = ("simple", "middle", "complex")
-MIDDLE = ("marl_uc", "comparison_tso_centralized")
-COMPLEX = ("opf_118", "opf_118_7d", "joint_trans_dist", "joint_trans_dist_7d")
 ALIASES = {"tso": "comparison_tso_centralized"}
 PUBLIC_ORDER = (
     *("marl_opf", "marl_uc", "opf_118", "opf_118_7d", "marl_der_arbitrage", "marl_ders_benchmark", "marl_ev_v2g"),
@@ -25,11 +22,38 @@ PUBLIC_ORDER = (
     *("comparison_tso_centralized", "dso"),
 )
 PUBLIC_TASKS = tuple(task for task in PUBLIC_ORDER if task in list_core_tasks())
-FRAMEWORKS = ("auto", "gymnasium", "pettingzoo", "rllib")
-MULTI_ONLY = ("pettingzoo", "rllib")
-CORE_ONLY = ("dims", "dtype")  # keywords of powerzoo_jax.make that a host view has no use for
 
-register_ids(DROP_IN, f"{__name__}:make_task_env", f"{__name__}:make_task_vec_env")
+_TASKS: dict[str, type[Task]] = {}
+
+
+def register_task(name: str, cls: type[Task], force: bool = False) -> None:
+    """Add a task to the registry, under the name that its class bears.
+
+    Raises TypeError for what is no subclass of Task, ValueError for a name that is taken (unless `force`) or that
+    differs from the class's own.
+    """
+    if not (isinstance(cls, type) and issubclass(cls, Task)):
+        raise TypeError(f"cls must be a subclass of Task, got {cls!r}. Derive from SingleAgentTask or MultiAgentTask.")
+    if getattr(cls, "name", None) != name:
+        raise ValueError(f"the class is called {getattr(cls, 'name', None)!r}, not {name!r}. Set its attribute `name`.")
+    if name in _TASKS and not force:
+        raise ValueError(f"task {name!r} is registered already. Choose another name, or give force=True.")
+    _TASKS[name] = cls
+
+
+def get_task_class(name: str) -> type[Task]:
+    """Class of a task or of its short name. Raises ValueError naming the nearest task, TypeError for no string."""
+    if not isinstance(name, str):
+        raise TypeError(f"name must be the id of a task, got {type(name).__name__}. See list_tasks().")
+    full = ALIASES.get(name, name)
+    if full not in _TASKS:
+        raise ValueError(unknown("task", name, _TASKS))
+    return _TASKS[full]
+
+
+def make_task(name: str, split: str = "train", **kwargs: Any) -> Task:
+    """Build a task object; keywords and errors as `make_task_env`."""
+    return get_task_class(name)(split, **kwargs)
 
 
 def make_task_env(
@@ -54,41 +78,16 @@ def make_task_env(
         obs, info = env.reset(seed=0)
         obs, reward, terminated, truncated, info = env.step(env.action_space.sample())
     """
-    given = {"split": split, **kwargs}
-    spec = _task(name)
-    multi = _agent_mode(spec) == MULTI
-    _check_framework(spec, framework)
-    mode = _mode(spec, obs_mode, kwargs)
-    render_mode = kwargs.pop("render_mode", None)
-    for key in CORE_ONLY:
-        if key in kwargs:
-            raise TypeError(f"make_task_env() takes no keyword {key!r}. Call powerzoo_jax.make for another layout.")
-    if multi:
-        if mode is not None:
-            kwargs["obs_mode"] = mode
-        return _in_framework(
-            MultiAgentTaskEnv(make(spec.id, split=split, **kwargs), render_mode=render_mode), framework
-        )
-    env = SingleAgentEnv(make(spec.id, split=split, **kwargs), render_mode=render_mode)
-    if spec.id not in GYM_NAMES:
-        return env
-    given.pop("observation_mode", None)
-    return with_spec(env, gym_id(DROP_IN, spec.id), given)
+    cls = get_task_class(name)
+    cls.check_framework(framework)
+    return cls(split, obs_mode, **kwargs).create_env(framework)
 
 
 def make_task_vec_env(name: str, num_envs: int, split: str = "train", **kwargs: Any) -> Any:
     """Build many lanes of a single-agent task as a Gymnasium VectorEnv with the action box of the contract."""
     from powerzoo_compat.vector_view import make_vec_env
 
-    return make_vec_env(_task(name).id, num_envs, split=split, unit_actions=False, **kwargs)
-
-
-def _in_framework(adapter: MultiAgentTaskEnv, framework: str) -> Any:
-    if framework != "pettingzoo":
-        return adapter
-    from powerzoo_compat.pettingzoo_view import TaskPettingZooWrapper
-
-    return TaskPettingZooWrapper(adapter)
+    return make_vec_env(get_task_class(name).name, num_envs, split=split, unit_actions=False, **kwargs)
 
 
 def list_public_tasks(difficulty: str | None = None) -> list[str]:
@@ -108,49 +107,21 @@ def list_tasks(difficulty: str | None = None, agent_mode: str | None = None) -> 
     ):
         if value is not None and value not in valid:
             raise ValueError(unknown(kind, value, valid))
-    return [
-        task
-        for task in list_core_tasks()
-        if difficulty in (None, _difficulty(task)) and agent_mode in (None, _agent_mode(get_spec(task)))
-    ]
+    return sorted(
+        name
+        for name, cls in _TASKS.items()
+        if difficulty in (None, cls.difficulty) and agent_mode in (None, cls.agent_mode)
+    )
 
 
-def _difficulty(task: str) -> str:
-    return "middle" if task in MIDDLE else "complex" if task in COMPLEX else "simple"
+def _plain_class(spec: TaskSpec) -> type[Task]:
+    """A class for a task of the core that has none here."""
+    base = SingleAgentTask if len(spec.agents) == 1 else MultiAgentTask
+    return type(f"Task_{spec.id}", (base,), {"name": spec.id, "description": spec.id.replace("_", " ")})
 
 
-def _agent_mode(spec: TaskSpec) -> str:
-    return SINGLE if len(spec.agents) == 1 else MULTI
-
-
-def _task(name: str) -> TaskSpec:
-    if not isinstance(name, str):
-        raise TypeError(f"name must be the id of a task, got {type(name).__name__}. See list_tasks().")
-    return get_spec(ALIASES.get(name, name))
-
-
-def _check_framework(spec: TaskSpec, framework: str) -> None:
-    if framework not in FRAMEWORKS:
-        raise ValueError(unknown("framework", framework, FRAMEWORKS))
-    multi = _agent_mode(spec) == MULTI
-    if framework in MULTI_ONLY and not multi:
-        raise ValueError(f"{spec.id} has one agent, framework={framework!r} needs several. Use 'auto' or 'gymnasium'.")
-    if framework == "gymnasium" and multi:
-        raise ValueError(
-            f"{spec.id} has {len(spec.agents)} agents, a Gymnasium env has one. Use 'auto' or 'pettingzoo'."
-        )
-    if framework == "rllib":
-        raise ValueError(
-            "framework='rllib' is not offered yet. Use 'auto', whose env has RLlib's dicts, or 'pettingzoo'."
-        )
-
-
-def _mode(spec: TaskSpec, obs_mode: str | None, kwargs: dict[str, Any]) -> str | None:
-    """The observation mode by either spelling; the alias leaves `kwargs`. The task itself checks a mode of several."""
-    alias = kwargs.pop("observation_mode", None)
-    if obs_mode is not None and alias is not None and obs_mode != alias:
-        raise ValueError(f"obs_mode={obs_mode!r} and observation_mode={alias!r} differ. Give one of them.")
-    mode = alias if obs_mode is None else obs_mode
-    if _agent_mode(spec) == SINGLE and mode not in (None, FLATTENED):
-        raise ValueError(unknown(f"observation mode of {spec.id}", mode, (FLATTENED,)))
-    return mode
+_CLASSES = {cls.name: cls for cls in BUILT_IN}
+for _name in list_core_tasks():
+    register_task(_name, _CLASSES.get(_name) or _plain_class(get_spec(_name)))
+register_ids(DROP_IN, f"{__name__}:make_task_env", f"{__name__}:make_task_vec_env")
+register_central_ids(CENTRAL_NAMES)
