@@ -123,8 +123,69 @@ GENCOS_BIDDING = TaskSpec(
     ),
 )
 
+MARL_OPF_7D = replace(
+    MARL_OPF,
+    id="marl_opf_7d",
+    horizon=336,
+    cost_budget=(70.0, inf, inf, 0.0, inf),
+    overrides=(
+        ("budgets", (("thermal_overload", (210.0, 70.0, 21.0)), ("unserved_energy", (0.0, 0.0, 0.0)))),
+        *MARL_OPF.overrides[1:],
+    ),
+)
+
+MARL_OPF_118 = replace(MARL_OPF, id="marl_opf_118", case="pz_case118", agents=tuple(f"unit_{i}" for i in range(54)))
+
+
+def _joint_budgets(days: float) -> tuple[tuple[str, tuple[float, float, float]], ...]:
+    """Budgets of as many days."""
+    return (
+        ("resource", (days, days, days)),
+        ("thermal_overload", (50.0 * days, 15.0 * days, 4.0 * days)),
+        ("unserved_energy", (0.0, 0.0, 0.0)),
+        ("voltage_violation", (0.02 * days, 0.02 * days, 0.02 * days)),
+    )
+
+
+JOINT_TRANS_DIST = TaskSpec(
+    id="joint_trans_dist",
+    version=0,
+    family="joint",
+    case="pz_case5",
+    horizon=48,
+    dt_hours=0.5,
+    split="train",
+    agents=(*(f"unit_{i}" for i in range(5)), *(f"bat_{k}" for k in range(3))),
+    cost_names=("thermal_overload", "voltage_violation", "unserved_energy", "resource"),
+    cost_budget=(15.0, 0.02, 0.0, 1.0),
+    term_names=("generation", "surplus", "unserved_energy", "degradation"),
+    term_weights=(1e-3,) * 4,
+    overrides=(
+        ("budgets", _joint_budgets(1)),
+        ("constraint_tightness", "standard"),
+        ("dist_case", "case33bw"),
+        ("dist_load_ratio", 0.9),
+        ("feeder_bus_ids", (3,)),
+        ("feeder_scale", 10.0),
+        ("load_set", "fr_2017_2019"),
+        ("num_batteries", 3),
+        ("obs_mode", "global"),
+    ),
+)
+
+JOINT_TRANS_DIST_7D = replace(
+    JOINT_TRANS_DIST,
+    id="joint_trans_dist_7d",
+    horizon=336,
+    cost_budget=(105.0, 0.14, 0.0, 7.0),
+    overrides=(("budgets", _joint_budgets(7)), *JOINT_TRANS_DIST.overrides[1:]),
+)
+
 BUILD = "powerzoo_jax.tasks.build_transmission:build_transmission"
+JOINT = "powerzoo_jax.tasks.build_joint:build_joint"
 TRANSMISSION = (
-    *((spec, BUILD) for spec in (MARL_OPF, MARL_UC, OPF_118, OPF_118_7D, COMPARISON_TSO)),
+    *((spec, BUILD) for spec in (MARL_OPF, MARL_OPF_7D, MARL_OPF_118, MARL_UC, OPF_118, OPF_118_7D, COMPARISON_TSO)),
     (GENCOS_BIDDING, "powerzoo_jax.tasks.build_market:build_market"),
+    (JOINT_TRANS_DIST, JOINT),
+    (JOINT_TRANS_DIST_7D, JOINT),
 )
