@@ -23,7 +23,7 @@ from powerzoo_jax.cli.evaluate import (
     score_table,
     write_records,
 )
-from powerzoo_jax.cli.runs import LEARNERS, Run, has_checkpoint, is_run, load_state, open_run, policies, resolve_config
+from powerzoo_jax.cli.runs import Run, has_checkpoint, is_run, load_state, open_run, policies, resolve_config
 from powerzoo_jax.cli.train import INTERRUPTED, StopRequest, Trained, train
 from powerzoo_jax.envs import Sim
 from powerzoo_jax.oracle import evaluate_baseline, plan_act, plan_carry, rule_plan
@@ -52,7 +52,7 @@ def run(options: argparse.Namespace) -> int:
     )
     trained: dict[str, tuple[Run, Trained]] = {}
     with StopRequest() as stop:
-        for algorithm in LEARNERS:
+        for algorithm in NAMES:
             run = _run(options, algorithm)
             trained[algorithm] = run, _train(run, sim, stop)
             if stop.raised:

@@ -12,13 +12,14 @@ import jax
 import jax.numpy as jnp
 import optax
 from flax import struct
-from jax import Array, lax
+from jax import Array
 
 from powerzoo_jax.envs.core import Sim
 from powerzoo_jax.rl.config import APGConfig
-from powerzoo_jax.rl.networks import Scale, normalise, observe_batch, scale_from_bounds
+from powerzoo_jax.rl.crew import by_kind, make_crew, map_kinds, start_scales
+from powerzoo_jax.rl.networks import Scale, normalise, observe_batch
+from powerzoo_jax.rl.onpolicy import Metrics, TrainResult, learner_reward, repeat_updates, resolve
 from powerzoo_jax.rl.policies import Policy, apg_act, make_deterministic
-from powerzoo_jax.rl.ppo import Metrics, TrainResult, learner_reward, resolve
 from powerzoo_jax.rl.rollout import batch_rollout, summarise
 
 
@@ -28,7 +29,7 @@ class APGState:
 
     actor: Any
     opt: Any
-    scale: Scale
+    scale: dict[str, Scale]
     key: Array
 
 
@@ -42,14 +43,15 @@ def make_update(cfg: APGConfig, sim: Sim | None = None) -> tuple[Init, Update]:
     network = make_deterministic(cfg, home)
     schedule = optax.cosine_decay_schedule(cfg.lr, cfg.updates, cfg.lr_end)
     optimiser = optax.chain(optax.clip_by_global_norm(cfg.max_grad_norm), optax.adam(schedule))
-    start_scale = scale_from_bounds(home.spaces()[0], cfg.obs_floor)
+    crew = make_crew(home, joint=True)
+    start_scale = start_scales(crew, home, cfg.obs_floor)
 
     def init(key: Array, sim: Sim) -> APGState:
         key, weights = jax.random.split(key)
-        actor = network.init(weights, normalise(start_scale, sim.init(key)[1]))
+        actor = network.init(weights, by_kind(crew, normalise, start_scale, crew.view(sim.init(key)[1])))
         return APGState(actor=actor, opt=optimiser.init(actor), scale=start_scale, key=key)
 
-    def loss(actor: Any, scale: Scale, keys: Array, sim: Sim) -> tuple[Array, Any]:
+    def loss(actor: Any, scale: dict[str, Scale], keys: Array, sim: Sim) -> tuple[Array, Any]:
         act = apg_act(cfg, home, Policy(actor=actor, scale=scale))
         _, steps = batch_rollout(sim, act, (), keys, home.spec.horizon)
         ends = jnp.cumsum(steps.info.terminated, axis=1) - steps.info.terminated > 0
@@ -62,11 +64,11 @@ def make_update(cfg: APGConfig, sim: Sim | None = None) -> tuple[Init, Update]:
         keys = jax.random.split(draw, cfg.lanes)
         (value, steps), grads = jax.value_and_grad(loss, has_aux=True)(state.actor, state.scale, keys, sim)
         change, opt = optimiser.update(grads, state.opt, state.actor)
-        seen = steps.obs.reshape(*steps.obs.shape[:2], -1)
+        moved = map_kinds(crew, observe_batch, crew.view(steps.obs), state.scale)
         after = APGState(
             actor=optax.apply_updates(state.actor, change),
             opt=opt,
-            scale=observe_batch(state.scale, seen),
+            scale=moved if cfg.running_obs else state.scale,
             key=key,
         )
         done = summarise(steps)
@@ -81,12 +83,7 @@ def make_update(cfg: APGConfig, sim: Sim | None = None) -> tuple[Init, Update]:
 def make_train(cfg: APGConfig, sim: Sim | None = None) -> Callable[..., TrainResult]:
     """Build `train(key, sim=...) -> TrainResult`: the whole run as one program; jit it, vmap it over keys."""
     home = resolve(cfg.task, cfg.split, sim)
-    init, update = make_update(cfg, home)
-
-    def train(key: Array, sim: Sim = home) -> TrainResult:
-        return TrainResult(*lax.scan(lambda state, _: update(state, sim), init(key, sim), length=cfg.updates))
-
-    return train
+    return repeat_updates(*make_update(cfg, home), cfg.updates, home)
 
 
 def policy_of(state: APGState) -> Policy:

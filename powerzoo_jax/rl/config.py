@@ -24,6 +24,8 @@ class Config:
     widths:        hidden layers of every network
     activation:    relu, silu or tanh, after every hidden layer
     obs_floor:     least standard deviation of an observation field, as a share of its declared half range
+    running_obs:   standardise observations by the moments seen in training, which the policy keeps and evaluation
+                   uses; False scales by the declared bounds throughout
     reward_scale:  factor on the reward the learner sees; metrics stay in the units of the task
     cost_weights:  price of each cost channel in the learner's reward [reward/unit]; () = costs are only reported
     """
@@ -35,13 +37,14 @@ class Config:
     widths: tuple[int, ...] = (128, 128)
     activation: str = "tanh"
     obs_floor: float = 0.05
+    running_obs: bool = True
     reward_scale: float = 1.0
     cost_weights: tuple[float, ...] = ()
 
     def __post_init__(self) -> None:
         if self.activation not in ACTIVATIONS:
             raise ValueError(unknown("activation", self.activation, ACTIVATIONS))
-        for name, value in dataclasses.asdict(self).items():
+        for name, value in vars(self).items():
             if type(value) is int and value < 1:
                 raise ValueError(f"setting {name!r} must be at least 1, got {value}.")
 
@@ -79,9 +82,14 @@ class PPOConfig(Config):
     clip:           trust region of the probability ratio
     entropy:        weight of the entropy bonus
     log_std:        initial log standard deviation of the actions
+    squash:         pass continuous actions through tanh; else the environment clips them
+    normalise_reward:  divide the learner's reward by the running size of its discounted return, at least reward_floor
     """
 
     algorithm: ClassVar[str] = "ppo"
+    joint: ClassVar[bool] = True  # one policy for all agents
+    central_critic: ClassVar[bool] = True  # one value of the joint observation, and the reward of the team
+    constrained: ClassVar[bool] = False
 
     total_steps: int = 3_000_000
     lanes: int = 256
@@ -98,6 +106,9 @@ class PPOConfig(Config):
     value_weight: float = 0.5
     max_grad_norm: float = 0.5
     log_std: float = -0.5
+    squash: bool = False
+    normalise_reward: bool = False
+    reward_floor: float = 1e-3
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -110,6 +121,112 @@ class PPOConfig(Config):
     @property
     def updates(self) -> int:
         """Updates of a whole run, at least one."""
+        return max(1, self.total_steps // (self.lanes * self.steps))
+
+    @property
+    def gauged(self) -> bool:
+        """Does the learner need to know how large its returns are?"""
+        return self.normalise_reward or self.constrained
+
+
+@dataclass(frozen=True, kw_only=True)
+class IPPOConfig(PPOConfig):
+    """Independent PPO: each agent acts on its own observation and values it by its own reward (de Witt et al. 2020).
+
+    share:  agents of a kind (`bat_0`, `bat_1`) have the same weights; False gives every agent its own
+    """
+
+    algorithm: ClassVar[str] = "ippo"
+    joint: ClassVar[bool] = False
+    central_critic: ClassVar[bool] = False
+
+    share: bool = True
+
+
+@dataclass(frozen=True, kw_only=True)
+class MAPPOConfig(IPPOConfig):
+    """IPPO's policies with one value of the joint observation and the reward of the team (Yu et al. 2022)."""
+
+    algorithm: ClassVar[str] = "mappo"
+    central_critic: ClassVar[bool] = True
+
+
+@dataclass(frozen=True, kw_only=True)
+class PPOLagrangianConfig(PPOConfig):
+    """PPO within the finite cost budgets of the task; see `rl.lagrangian`.
+
+    price:          multiplier of every budget at the start
+    price_rate:     growth of a multiplier in an update that spends twice the budget
+    price_gain, price_damping:  weights of the excess itself and of its change
+    budget_share:   share of each budget to aim at; below 1 leaves room for days that training has not seen
+    """
+
+    algorithm: ClassVar[str] = "ppo_lagrangian"
+    constrained: ClassVar[bool] = True
+
+    price: float = 0.0
+    price_rate: float = 0.05
+    price_gain: float = 0.1
+    price_damping: float = 0.0
+    budget_share: float = 0.8
+
+
+@dataclass(frozen=True, kw_only=True)
+class IPPOLagrangianConfig(PPOLagrangianConfig):
+    """IPPO within the finite cost budgets of the task; all agents pay the same prices.
+
+    share:  as in IPPO
+    """
+
+    algorithm: ClassVar[str] = "ippo_lagrangian"
+    joint: ClassVar[bool] = False
+    central_critic: ClassVar[bool] = False
+
+    share: bool = True
+
+
+@dataclass(frozen=True, kw_only=True)
+class SACConfig(Config):
+    """Soft actor-critic (Haarnoja et al. 2018) with two critics and an automatic temperature.
+
+    total_steps:    environment steps of a whole training run, over all lanes
+    lanes, steps:   parallel environments and steps of each between two rounds of learning
+    gradients:      gradient steps of a round, each on `batch` transitions of the store
+    capacity:       transitions kept, rounded down to whole rounds
+    warmup:         environment steps with uniform random actions at the start
+    bootstrap:      as in PPO
+    tau:            share of the critics that their targets take over at each gradient step
+    target_entropy: entropy a dimension of the action that the temperature aims at
+    """
+
+    algorithm: ClassVar[str] = "sac"
+
+    total_steps: int = 200_000
+    lanes: int = 32
+    steps: int = 8
+    gradients: int = 64
+    batch: int = 256
+    capacity: int = 100_000
+    warmup: int = 10_000
+    activation: str = "relu"
+    lr: float = 1e-3
+    gamma: float = 0.99
+    bootstrap: bool = True
+    tau: float = 0.005
+    temperature: float = 0.1
+    target_entropy: float = -1.0
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.capacity < self.lanes * self.steps:
+            raise ValueError(
+                f"capacity = {self.capacity} holds no round of {self.lanes * self.steps} transitions "
+                f"(lanes = {self.lanes} times steps = {self.steps}). Raise capacity."
+            )
+
+    @property
+    def updates(self) -> int:
+        """Rounds of a whole run, at least one."""
         return max(1, self.total_steps // (self.lanes * self.steps))
 
 
@@ -131,7 +248,18 @@ class APGConfig(Config):
     max_grad_norm: float = 1.0
 
 
-ALGORITHMS: dict[str, type[Config]] = {c.algorithm: c for c in (PPOConfig, APGConfig)}
+ALGORITHMS: dict[str, type[Config]] = {
+    c.algorithm: c
+    for c in (
+        PPOConfig,
+        IPPOConfig,
+        MAPPOConfig,
+        PPOLagrangianConfig,
+        IPPOLagrangianConfig,
+        SACConfig,
+        APGConfig,
+    )
+}
 
 
 def load(path: str | Path, algorithm: str | None = None) -> Config:

@@ -10,10 +10,14 @@ import jax.numpy as jnp
 from flax import struct
 from jax import Array
 
-from powerzoo_jax.base import Box
-
 CLIP_OBS = 10.0  # standard deviations; a field far outside what training saw must not saturate every unit
 PRIOR_COUNT = 1.0  # weight of the declared bounds against the samples seen
+LOG_STD_RANGE = (-5.0, 2.0)  # a width outside either freezes the policy or leaves the tanh no slope
+
+
+def _last_layer(start: tuple[float, ...], dtype: Any) -> nn.Dense:
+    small = nn.initializers.orthogonal(0.01)
+    return nn.Dense(len(start), kernel_init=small, bias_init=lambda *_: jnp.asarray(start, dtype), param_dtype=dtype)
 
 
 class Torso(nn.Module):
@@ -32,13 +36,13 @@ class Torso(nn.Module):
 
 
 class Actor(nn.Module):
-    """Diagonal Gaussian over actions: x (..., F) -> mean (..., U), log_std (U,).
+    """What a head needs: x (..., F) -> outputs (..., n), log_std (free,) of the continuous ones among them.
 
-    The sample is stored as drawn and the environment clips it, so its density is a plain Gaussian; the small
-    last layer starts the mean at idle.
+    The small last layer starts every mean at `start`, the idle action, and every choice at even odds.
     """
 
-    size: int
+    start: tuple[float, ...]
+    free: int
     widths: tuple[int, ...]
     activation: str
     log_std: float
@@ -47,22 +51,38 @@ class Actor(nn.Module):
     @nn.compact
     def __call__(self, x: Array) -> tuple[Array, Array]:
         x = Torso(self.widths, self.activation, self.dtype)(x)
-        mean = nn.Dense(self.size, kernel_init=nn.initializers.orthogonal(0.01), param_dtype=self.dtype)(x)
-        log_std = self.param("log_std", nn.initializers.constant(self.log_std), (self.size,), self.dtype)
-        return mean, log_std
+        out = _last_layer(self.start, self.dtype)(x)
+        return out, self.param("log_std", nn.initializers.constant(self.log_std), (self.free,), self.dtype)
 
 
-class Critic(nn.Module):
-    """State value: x (..., F) -> (...)."""
+class SquashedActor(nn.Module):
+    """Gaussian before a tanh, its width a function of the state: x (..., F) -> mean (..., U), log_std (..., U)."""
 
+    start: tuple[float, ...]
     widths: tuple[int, ...]
     activation: str
     dtype: Any
 
     @nn.compact
+    def __call__(self, x: Array) -> tuple[Array, Array]:
+        x = Torso(self.widths, self.activation, self.dtype)(x)
+        low, high = LOG_STD_RANGE
+        width = nn.Dense(len(self.start), kernel_init=nn.initializers.orthogonal(0.01), param_dtype=self.dtype)(x)
+        return _last_layer(self.start, self.dtype)(x), low + 0.5 * (high - low) * (1.0 + nn.tanh(width))
+
+
+class Critic(nn.Module):
+    """State value, one for each stream of reward: x (..., F) -> (..., streams)."""
+
+    widths: tuple[int, ...]
+    activation: str
+    dtype: Any
+    streams: int = 1
+
+    @nn.compact
     def __call__(self, x: Array) -> Array:
         x = Torso(self.widths, self.activation, self.dtype)(x)
-        return nn.Dense(1, kernel_init=nn.initializers.orthogonal(1.0), param_dtype=self.dtype)(x)[..., 0]
+        return nn.Dense(self.streams, kernel_init=nn.initializers.orthogonal(1.0), param_dtype=self.dtype)(x)
 
 
 class Deterministic(nn.Module):
@@ -86,13 +106,13 @@ def log_prob(mean: Array, log_std: Array, action: Array) -> Array:
 
 
 def entropy(log_std: Array) -> Array:
-    """Differential entropy of the diagonal Gaussian: (U,) -> ()."""
-    return jnp.sum(log_std + 0.5 * math.log(2.0 * math.pi * math.e))
+    """Differential entropy of the diagonal Gaussian: (..., U) -> (...)."""
+    return jnp.sum(log_std + 0.5 * math.log(2.0 * math.pi * math.e), axis=-1)
 
 
 @struct.dataclass(kw_only=True)
 class Scale:
-    """Running mean and variance of flattened observations; part of the policy, so evaluation sees the same.
+    """Running mean and variance of what an agent observes; part of the policy, so evaluation sees the same.
 
     mean:   (F,)  mean of the samples seen, at first the middle of the declared bounds
     var:    (F,)  their variance, at first that of a uniform value in the bounds
@@ -106,9 +126,8 @@ class Scale:
     count: Array
 
 
-def scale_from_bounds(space: Box, floor: float) -> Scale:
-    """Start from the declared bounds of the observation, agent axis flattened."""
-    low, high = jnp.asarray(space.low).reshape(-1), jnp.asarray(space.high).reshape(-1)
+def scale_from_bounds(low: Array, high: Array, floor: float) -> Scale:
+    """Start from declared bounds (F,), (F,) of an observation."""
     half = 0.5 * (high - low)
     least = jnp.where(half > 0, floor * half, jnp.ones_like(half))
     return Scale(mean=0.5 * (low + high), var=half**2 / 3.0, floor=least, count=jnp.asarray(PRIOR_COUNT, low.dtype))
@@ -125,16 +144,16 @@ def observe_batch(scale: Scale, x: Array) -> Scale:
     return scale.replace(mean=scale.mean + shift * share, var=merged, count=total)  # type: ignore[attr-defined]
 
 
-def normalise(scale: Scale, obs: Array) -> Array:
-    """Flatten the agent axis and standardise: obs (..., A, O) -> (..., F)."""
-    x = obs.reshape(*obs.shape[:-2], -1)
-    return jnp.clip((x - scale.mean) / _spread(scale), -CLIP_OBS, CLIP_OBS)
+def normalise(scale: Scale, x: Array) -> Array:
+    """Standardise: (..., F) -> (..., F)."""
+    return jnp.clip((x - scale.mean) / spread(scale), -CLIP_OBS, CLIP_OBS)
 
 
 def denormalise(scale: Scale, x: Array) -> Array:
     """Undo `normalise` up to its clip: (..., F) -> (..., F) in the units of the observation."""
-    return x * _spread(scale) + scale.mean
+    return x * spread(scale) + scale.mean
 
 
-def _spread(scale: Scale) -> Array:
+def spread(scale: Scale) -> Array:
+    """Standard deviation to divide by, never below the floor: (F,)."""
     return jnp.maximum(jnp.sqrt(scale.var), scale.floor)

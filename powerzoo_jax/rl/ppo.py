@@ -1,7 +1,14 @@
-"""Proximal policy optimisation (Schulman et al. 2017), readable from top to bottom.
+"""Proximal policy optimisation (Schulman et al. 2017) and its relatives, readable from top to bottom.
 
-All agents' observations and actions are one vector each and the reward is the team mean, so a task with several
-agents is solved by one central policy. The program is pure: jit it, vmap it over keys for seeds.
+The class of the settings says which one; collecting, advantages and the clipped surrogate are the same for all.
+
+ppo               one policy that sees and does everything, and the reward of the team
+ippo              a policy for each kind of agent on its own observation, and a value of it (de Witt et al. 2020)
+mappo             such policies, with one value of the joint observation and the reward of the team (Yu et al. 2022)
+ppo_lagrangian,
+ippo_lagrangian   a critic of every budgeted cost beside that of the reward, at prices that follow the budgets
+
+The program is pure: jit it, vmap it over keys for seeds, and over any setting that is a float.
 
 Example:
     train = make_train(PPOConfig.from_toml("configs/battery_arbitrage_ppo.toml"))
@@ -15,74 +22,61 @@ from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
-import optax
 from flax import struct
 from jax import Array, lax
 
 from powerzoo_jax.base import Step
-from powerzoo_jax.base.numerics import TINY, safe_divide
-from powerzoo_jax.base.tree import take
+from powerzoo_jax.base.numerics import TINY
 from powerzoo_jax.envs.autoreset import vstep
 from powerzoo_jax.envs.core import Sim
-from powerzoo_jax.rl.config import PPOConfig
-from powerzoo_jax.rl.networks import (
-    Critic,
-    Scale,
-    denormalise,
-    entropy,
-    log_prob,
-    normalise,
-    observe_batch,
-    scale_from_bounds,
+from powerzoo_jax.rl import lagrangian
+from powerzoo_jax.rl.config import PPOConfig, PPOLagrangianConfig
+from powerzoo_jax.rl.crew import ALL, Crew, by_kind, keys_by_kind, map_kinds, move_scales, start_scales
+from powerzoo_jax.rl.networks import Critic, Scale, normalise, spread
+from powerzoo_jax.rl.onpolicy import (
+    Gauge,
+    Metrics,
+    Tally,
+    TrainResult,
+    add_step,
+    agent_reward,
+    clipped_surrogate,
+    ends_value,
+    episode_metrics,
+    gae,
+    learner_reward,
+    make_optimiser,
+    read_gauge,
+    repeat_updates,
+    resolve,
+    run_epochs,
+    start_tally,
 )
-from powerzoo_jax.rl.parallel import over_devices
-from powerzoo_jax.rl.policies import Policy, action_box, make_actor
-
-Metrics = dict[str, Array]
-
-ADAM_EPS = 1e-5  # gradients of the clipped surrogate vanish for many weights; a smaller one lets noise move them
-
-
-class TrainResult(NamedTuple):
-    """Final state, and the metrics of every update along a leading axis."""
-
-    state: Any
-    metrics: Metrics
-
-
-@struct.dataclass(kw_only=True)
-class Tally:
-    """Totals of the episodes in progress, one row per lane (B).
-
-    total:   (B,)       sum of the team-mean reward so far
-    cost:    (B, C)     sum of each cost channel so far
-    terms:   (B, K)     sum of each reward term so far, mean over agents
-    length:  (B,)       steps so far
-    """
-
-    total: Array
-    cost: Array
-    terms: Array
-    length: Array
+from powerzoo_jax.rl.policies import Policy, crew_of, distribution, make_actor
 
 
 @struct.dataclass(kw_only=True)
 class PPOState:
     """Everything a run needs to go on: saved and restored, it continues as if never interrupted.
 
-    params:  {"actor", "critic"}   weights of the two separate networks
-    opt:     pytree                state of the optimiser
-    scale:   Scale                 running moments of the observations
-    env:     pytree, obs (B,A,O)   where the lanes stand
-    tally:   Tally                 totals of their episodes
-    key:     PRNG key              source of every draw to come
+    params:       {"actor", "critic"}   weights of separate networks, each a dict by kind of agent
+    opt:          pytree                state of the optimiser
+    scale:        dict of Scale         running moments of the observations, by kind
+    gauge:        Gauge                 sizes of the returns; () where rewards are taken as they are
+    multipliers:  Multipliers           prices of the budgets; () without them
+    env:          pytree, obs (B,A,O)   where the lanes stand, legal (B,A,M) what may be chosen there
+    tally:        Tally                 totals of their episodes
+    key:          PRNG key              source of every draw to come
     """
 
     params: Any
     opt: Any
-    scale: Scale
+    scale: dict[str, Scale]
+    gauge: Any
+    multipliers: Any
     env: Any
     obs: Array
+    legal: Array
     tally: Tally
     key: Array
 
@@ -91,6 +85,7 @@ class Samples(NamedTuple):
     """What the loss needs of each step; leading axes (T, B) or (minibatch,)."""
 
     x: Array
+    legal: Array
     action: Array
     log_prob: Array
     advantage: Array
@@ -98,9 +93,14 @@ class Samples(NamedTuple):
 
 
 class Collected(NamedTuple):
-    """One step of all lanes as the policy lived it; leading axes (T, B) after the scan."""
+    """One step of all lanes as the policy lived it; leading axes (T, B) after the scan.
+
+    x, next_x (N, F) standardised, legal (N, M), action (N, U) as drawn, log_prob (N,), reward (n, S), flags ().
+    N agents, n critics, S streams: reward, then constrained costs.
+    """
 
     x: Array
+    legal: Array
     action: Array
     log_prob: Array
     next_x: Array
@@ -113,90 +113,17 @@ Init = Callable[[Array, Sim], PPOState]
 Update = Callable[[PPOState, Sim], tuple[PPOState, Metrics]]
 
 
-def gae(
-    reward: Array, value: Array, next_value: Array, terminated: Array, truncated: Array, gamma: float, lam: float
-) -> Array:
-    """Generalised advantage estimates (Schulman et al. 2016); all arguments and the result (T, ...).
-
-    delta_t = r_t + gamma V(o'_t) [not terminated] - V(o_t),  A_t = delta_t + gamma lam A_{t+1} [not ended].
-    o'_t is the true observation after step t. A time limit cuts the trace but keeps the value behind it;
-    a termination cuts both.
-    """
-    delta = reward + gamma * jnp.where(terminated, jnp.zeros_like(next_value), next_value) - value
-
-    def back(ahead: Array, now: tuple[Array, Array]) -> tuple[Array, Array]:
-        delta, ended = now
-        advantage = delta + gamma * lam * jnp.where(ended, jnp.zeros_like(ahead), ahead)
-        return advantage, advantage
-
-    return lax.scan(back, jnp.zeros_like(delta[0]), (delta, terminated | truncated), reverse=True)[1]
-
-
-def learner_reward(out: Step, scale: float, cost_weights: tuple[float, ...]) -> Array:
-    """Team-mean reward less priced costs, scaled: the only number the learner sees. (..., A), (..., C) -> (...)."""
-    reward = jnp.mean(out.reward, axis=-1)
-    if cost_weights:
-        reward = reward - jnp.sum(out.cost * jnp.asarray(cost_weights, out.cost.dtype), axis=-1)
-    return scale * reward
-
-
-def _tally(tally: Tally, out: Step) -> tuple[Tally, tuple[Tally, Array]]:
-    """Add a step; return the totals to carry on (zero after an end), and the totals with the end flags."""
-    ended = out.info.terminated | out.info.truncated
-
-    def restart(x: Array) -> Array:
-        return jnp.where(ended.reshape(ended.shape + (1,) * (x.ndim - 1)), jnp.zeros_like(x), x)
-
-    add = Tally(
-        total=jnp.mean(out.reward, axis=-1),
-        cost=out.cost,
-        terms=jnp.mean(out.info.terms, axis=-2),
-        length=jnp.ones_like(tally.length),
-    )
-    now: Tally = jax.tree.map(jnp.add, tally, add)
-    return jax.tree.map(restart, now), (now, ended)
-
-
-def _episode_metrics(totals: Tally, ended: Array) -> Metrics:
-    """Mean totals of the episodes that ended within an update; 0 where none did."""
-    count = jnp.sum(ended)
-
-    def mean(x: Array) -> Array:
-        x = x.astype(totals.total.dtype)
-        mask = ended.reshape(ended.shape + (1,) * (x.ndim - 2))
-        return safe_divide(jnp.sum(jnp.where(mask, x, 0.0), axis=(0, 1)), count.astype(x.dtype))
-
-    means = {k: mean(getattr(totals, k)) for k in ("cost", "terms", "length")}
-    return {"return": mean(totals.total), "episodes": count.astype(jnp.int32), **means}
-
-
-def make_optimiser(cfg: PPOConfig) -> optax.GradientTransformation:
-    """Adam with a linear schedule over the whole run, behind a clip of the gradient's norm."""
-    schedule = optax.linear_schedule(cfg.lr, cfg.lr * cfg.lr_end, cfg.updates * cfg.epochs * cfg.minibatches)
-    return optax.chain(optax.clip_by_global_norm(cfg.max_grad_norm), optax.adam(schedule, eps=ADAM_EPS))
-
-
-def make_loss(cfg: PPOConfig, actor: Any, critic: Any) -> Callable[[Any, Samples], tuple[Array, Metrics]]:
+def make_loss(cfg: PPOConfig, crew: Crew, actor: Any, value_of: Any) -> Callable[[Any, Samples], tuple[Array, Metrics]]:
     """Clipped surrogate, squared value error and entropy bonus, on one minibatch."""
 
     def loss(params: Any, batch: Samples) -> tuple[Array, Metrics]:
-        mean, log_std = actor.apply(params["actor"], batch.x)
-        log_ratio = log_prob(mean, log_std, batch.action) - batch.log_prob
-        ratio = jnp.exp(log_ratio)
-        adv = (batch.advantage - jnp.mean(batch.advantage)) / (jnp.std(batch.advantage) + TINY)
-        policy = -jnp.mean(jnp.minimum(ratio * adv, jnp.clip(ratio, 1.0 - cfg.clip, 1.0 + cfg.clip) * adv))
-        value = 0.5 * jnp.mean((critic.apply(params["critic"], batch.x) - batch.target) ** 2)
-        bonus = entropy(log_std)
+        dist = distribution(crew, actor, params["actor"], batch.x)
+        log_ratio = crew.head.log_prob(dist, batch.action, batch.legal) - batch.log_prob
+        policy, watched = clipped_surrogate(log_ratio, batch.advantage, cfg.clip)
+        value = 0.5 * jnp.mean((value_of(params["critic"], batch.x) - batch.target) ** 2)
+        bonus = jnp.mean(crew.head.entropy(dist, batch.legal))
         total = policy + cfg.value_weight * value - cfg.entropy * bonus
-        return total, {
-            "loss": total,
-            "loss_policy": policy,
-            "loss_value": value,
-            "entropy": bonus,
-            "kl": jnp.mean(ratio - 1.0 - log_ratio),  # Schulman's low-variance estimate, never negative
-            "clip_fraction": jnp.mean((jnp.abs(ratio - 1.0) > cfg.clip).astype(ratio.dtype)),
-            "ratio_error": jnp.max(jnp.abs(ratio - 1.0)),
-        }
+        return total, {"loss": total, "loss_policy": policy, "loss_value": value, "entropy": bonus, **watched}
 
     return loss
 
@@ -207,98 +134,137 @@ def make_update(cfg: PPOConfig, sim: Sim | None = None) -> tuple[Init, Update]:
     Both take the simulation as an argument, so that its arrays are inputs of the compiled program, not constants.
     """
     home = resolve(cfg.task, cfg.split, sim)
-    shape = action_box(home).shape
-    actor, optimiser = make_actor(cfg, home), make_optimiser(cfg)
-    critic = Critic(cfg.widths, cfg.activation, actor.dtype)
-    start_scale = scale_from_bounds(home.spaces()[0], cfg.obs_floor)
-    loss = make_loss(cfg, actor, critic)
+    crew, optimiser = crew_of(cfg, home), make_optimiser(cfg)
+    actor = make_actor(cfg, crew)
+    limited = cfg if isinstance(cfg, PPOLagrangianConfig) else None
+    channels = lagrangian.constrained(home) if limited else ()
+    budget = lagrangian.budgets_of(limited, home) if limited else jnp.zeros(0, crew.dtype)
+    critic = Critic(cfg.widths, cfg.activation, crew.dtype, 1 + len(channels))
+    central = cfg.central_critic
+    loss = make_loss(cfg, crew, actor, lambda params, x: value_of(params, x))
+
+    def value_of(params: Any, x: Array) -> Array:
+        """(..., N, F) -> (..., n, S): one value of all that is seen, or each agent's of its own."""
+        if central:
+            return critic.apply(params[ALL], x.reshape(*x.shape[:-2], 1, -1))  # type: ignore[return-value]
+        return by_kind(crew, critic.apply, params, x)  # type: ignore[no-any-return]
+
+    def rewards(out: Step) -> Array:
+        """(B, n, S)"""
+        if central:
+            own = learner_reward(out, cfg.reward_scale, cfg.cost_weights)[..., None]
+        else:
+            own = agent_reward(out, cfg.reward_scale, cfg.cost_weights)
+        if not channels:
+            return own[..., None]
+        costs = jnp.broadcast_to(out.cost[..., None, list(channels)], (*own.shape, len(channels)))
+        return jnp.concatenate([own[..., None], costs], axis=-1)
 
     def init(key: Array, sim: Sim) -> PPOState:
         key, env_key, actor_key, critic_key = jax.random.split(key, 4)
         env, obs = jax.vmap(sim.init)(jax.random.split(env_key, cfg.lanes))
-        x = normalise(start_scale, obs[0])
-        params = {"actor": actor.init(actor_key, x), "critic": critic.init(critic_key, x)}
-        tally = Tally(
-            total=jnp.zeros(cfg.lanes, obs.dtype),
-            cost=jnp.zeros((cfg.lanes, home.env.dims.cost), obs.dtype),
-            terms=jnp.zeros((cfg.lanes, home.env.dims.term), obs.dtype),
-            length=jnp.zeros(cfg.lanes, jnp.int32),
+        scale = start_scales(crew, home, cfg.obs_floor)
+        x = by_kind(crew, normalise, scale, crew.view(obs[0]))
+        keys = keys_by_kind(crew, actor_key)
+        whole = {ALL: critic.init(critic_key, x.reshape(1, -1))} if central else None
+        params = {
+            "actor": {
+                name: actor.clone(start=start).init(keys[name], x[..., list(agents), :])
+                for (name, agents), start in zip(crew.kinds, crew.start, strict=True)
+            },
+            "critic": whole or map_kinds(crew, critic.init, x, keys_by_kind(crew, critic_key)),
+        }
+        return PPOState(
+            params=params,
+            opt=optimiser.init(params),
+            scale=scale,
+            gauge=start_gauge(cfg, 1 if central else crew.size, budget, obs.dtype),
+            multipliers=lagrangian.start_multipliers(limited, home) if limited else (),
+            env=env,
+            obs=obs,
+            legal=jnp.ones((cfg.lanes, home.env.dims.agent, home.env.dims.choice), bool),
+            tally=start_tally(home, cfg.lanes, obs.dtype),
+            key=key,
         )
-        opt = optimiser.init(params)
-        return PPOState(params=params, opt=opt, scale=start_scale, env=env, obs=obs, tally=tally, key=key)
 
     def collect(state: PPOState, sim: Sim, key: Array) -> tuple[PPOState, Collected, Metrics]:
         def advance(state: PPOState, key: Array) -> tuple[PPOState, tuple[Collected, tuple[Tally, Array]]]:
-            x = normalise(state.scale, state.obs)
-            gaussian: Any = actor.apply(state.params["actor"], x)
-            mean, log_std = gaussian
-            action = mean + jnp.exp(log_std) * jax.random.normal(key, mean.shape, mean.dtype)
-            out, env, obs = vstep(sim, state.env, action.reshape(cfg.lanes, *shape))
-            tally, ended = _tally(state.tally, out)
+            x = by_kind(crew, normalise, state.scale, crew.view(state.obs))
+            legal = crew.view(state.legal)
+            dist = distribution(crew, actor, state.params["actor"], x)
+            raw = crew.head.sample(key, dist, legal)
+            out, env, obs = vstep(sim, state.env, crew.action(raw))
+            tally, (totals, ended) = add_step(state.tally, out)
             lived = Collected(
                 x=x,
-                action=action,
-                log_prob=log_prob(mean, log_std, action),
-                next_x=normalise(state.scale, out.obs),
-                reward=learner_reward(out, cfg.reward_scale, cfg.cost_weights),
-                terminated=out.info.terminated | (out.info.truncated & (not cfg.bootstrap)),
+                legal=legal,
+                action=raw,
+                log_prob=crew.head.log_prob(dist, raw, legal),
+                next_x=by_kind(crew, normalise, state.scale, crew.view(out.obs)),
+                reward=rewards(out),
+                terminated=ends_value(out, cfg.bootstrap),
                 truncated=out.info.truncated,
             )
-            return state.replace(env=env, obs=obs, tally=tally), (lived, ended)  # type: ignore[attr-defined]
+            # nothing says what is legal in a fresh episode; the environment overrides an illegal first choice
+            legal = out.info.legal | ended[:, None, None]
+            after = state.replace(env=env, obs=obs, legal=legal, tally=tally)  # type: ignore[attr-defined]
+            return after, (lived, (totals, ended))
 
         state, (lived, (totals, ended)) = lax.scan(advance, state, jax.random.split(key, cfg.steps))
-        return state, lived, _episode_metrics(totals, ended)
+        return state, lived, episode_metrics(totals, ended)
 
-    def assess(params: Any, lived: Collected) -> tuple[Samples, Metrics]:
-        value: Any = critic.apply(params["critic"], lived.x)
-        next_value: Any = critic.apply(params["critic"], lived.next_x)
-        advantage = gae(lived.reward, value, next_value, lived.terminated, lived.truncated, cfg.gamma, cfg.gae_lambda)
+    def assess(state: PPOState, lived: Collected) -> tuple[Samples, Metrics]:
+        critics = state.params["critic"]
+        value, next_value = value_of(critics, lived.x), value_of(critics, lived.next_x)
+        size = sizes(cfg, state.gauge, value.shape[-1])
+        reward = lived.reward if size is None else lived.reward / size
+        advantage = gae(reward, value, next_value, lived.terminated, lived.truncated, cfg.gamma, cfg.gae_lambda)
         target = advantage + value
-        explained = 1.0 - jnp.var(advantage) / (jnp.var(target) + TINY)
-        return Samples(lived.x, lived.action, lived.log_prob, advantage, target), {"explained_variance": explained}
-
-    def learn(state: PPOState, samples: Samples, key: Array) -> tuple[PPOState, Metrics]:
-        flat: Samples = jax.tree.map(lambda v: v.reshape(-1, *v.shape[2:]), samples)
-        size = cfg.lanes * cfg.steps
-        used = size - size % cfg.minibatches
-
-        def descend(carry: tuple[Any, Any], rows: Array) -> tuple[tuple[Any, Any], Metrics]:
-            params, opt = carry
-            batch = over_devices(take(flat, rows))
-            grads, metrics = jax.grad(loss, has_aux=True)(params, batch)
-            change, opt = optimiser.update(grads, opt, params)
-            return (optax.apply_updates(params, change), opt), metrics
-
-        def epoch(carry: tuple[Any, Any], key: Array) -> tuple[tuple[Any, Any], Metrics]:
-            rows = jax.random.permutation(key, size)[:used].reshape(cfg.minibatches, -1)
-            return lax.scan(descend, carry, rows)
-
-        keys = jax.random.split(key, cfg.epochs)
-        (params, opt), metrics = lax.scan(epoch, (state.params, state.opt), keys)
-        first = metrics.pop("ratio_error")[0, 0]  # 0 up to rounding, or the stored log-probability is wrong
-        means = {k: jnp.mean(v) for k, v in metrics.items()}
-        return state.replace(params=params, opt=opt), {**means, "ratio_error": first}  # type: ignore[attr-defined]
+        explained = 1.0 - jnp.var(advantage[..., 0]) / (jnp.var(target[..., 0]) + TINY)
+        worth = advantage[..., 0]
+        if channels:
+            worth = worth - advantage[..., 1:] @ state.multipliers.price
+        samples = Samples(lived.x, lived.legal, lived.action, lived.log_prob, worth, target)
+        return samples, {"explained_variance": explained}
 
     def update(state: PPOState, sim: Sim) -> tuple[PPOState, Metrics]:
         key, collect_key, learn_key = jax.random.split(state.key, 3)
         seen, lived, episodes = collect(state, sim, collect_key)
-        samples, fit = assess(seen.params, lived)
-        after, losses = learn(seen, samples, learn_key)
+        prices: Metrics = {}
+        if cfg.gauged:
+            ended = lived.terminated | lived.truncated
+            seen = seen.replace(gauge=read_gauge(seen.gauge, lived.reward, ended, cfg.gamma))  # type: ignore[attr-defined]
+        if limited:
+            cost = episodes["cost"][jnp.asarray(channels)]
+            after = lagrangian.adjust(limited, seen.multipliers, cost, budget, episodes["episodes"])
+            seen = seen.replace(multipliers=after)  # type: ignore[attr-defined]
+            prices = {f"price_{home.spec.cost_names[c]}": after.price[i] for i, c in enumerate(channels)}
+        samples, fit = assess(seen, lived)
+        learned, losses = run_epochs(cfg, loss, optimiser, (seen.params, seen.opt), samples, learn_key)
         # moments change only here: within an update, collecting and learning must see the same numbers
-        scale = observe_batch(state.scale, denormalise(state.scale, lived.x))
-        after = after.replace(key=key, scale=scale)  # type: ignore[attr-defined]
-        return after, {**episodes, **fit, **losses}
+        scale = move_scales(crew, state.scale, lived.x) if cfg.running_obs else state.scale
+        done = seen.replace(params=learned[0], opt=learned[1], key=key, scale=scale)  # type: ignore[attr-defined]
+        return done, {**episodes, **fit, **losses, **prices}
 
     return init, update
 
 
-def resolve(task: str, split: str, sim: Sim | None) -> Sim:
-    """The simulation given, or the one the settings name."""
-    if sim is not None:
-        return sim
-    from powerzoo_jax.tasks import make
+def start_gauge(cfg: PPOConfig, critics: int, budget: Array, dtype: Any) -> Any:
+    """Sizes of the returns before any was seen: 1 for the reward; a cost never counts as smaller than its budget."""
+    if not cfg.gauged:
+        return ()
+    floor = jnp.concatenate([jnp.full(1, cfg.reward_floor, dtype), budget])
+    zero = jnp.zeros_like(floor)
+    scale = Scale(mean=zero, var=floor**2, floor=floor, count=jnp.ones((), dtype))
+    return Gauge(running=jnp.zeros((cfg.lanes, critics, floor.size), dtype), scale=scale)
 
-    return make(task, split=split)
+
+def sizes(cfg: PPOConfig, gauge: Any, streams: int) -> Array | None:
+    """What the streams of reward are divided by, (S,): costs always, the reward if the settings say so."""
+    if not cfg.gauged:
+        return None
+    size = spread(gauge.scale)
+    return size if cfg.normalise_reward else jnp.where(jnp.arange(streams) == 0, jnp.ones_like(size), size)
 
 
 def make_train(cfg: PPOConfig, sim: Sim | None = None) -> Callable[..., TrainResult]:
@@ -308,13 +274,7 @@ def make_train(cfg: PPOConfig, sim: Sim | None = None) -> Callable[..., TrainRes
     several seeds at once, and episodes still restart under one branch for all of them.
     """
     home = resolve(cfg.task, cfg.split, sim)
-    init, update = make_update(cfg, home)
-
-    def train(key: Array, sim: Sim = home) -> TrainResult:
-        state, metrics = lax.scan(lambda state, _: update(state, sim), init(key, sim), length=cfg.updates)
-        return TrainResult(state, metrics)
-
-    return train
+    return repeat_updates(*make_update(cfg, home), cfg.updates, home)
 
 
 def policy_of(state: PPOState) -> Policy:

@@ -15,7 +15,8 @@ import pytest
 from powerzoo_jax.rl import ppo
 from powerzoo_jax.rl.config import PPOConfig
 from powerzoo_jax.rl.networks import Critic, denormalise, log_prob, normalise, observe_batch, scale_from_bounds
-from powerzoo_jax.rl.policies import make_actor, ppo_act
+from powerzoo_jax.rl.onpolicy import gae, learner_reward
+from powerzoo_jax.rl.policies import crew_of, make_actor, ppo_act
 from powerzoo_jax.rl.rollout import evaluate_policy
 from tests.learners.toy_battery import toy_sim
 
@@ -30,7 +31,7 @@ def sim():
 
 def advantages(terminated: list[bool], truncated: list[bool]) -> list[float]:
     columns = (jnp.array([1.0, 2.0, 3.0]), jnp.array([0.5, 1.0, 1.5]), jnp.array([1.0, 1.5, 4.0]))
-    return ppo.gae(*columns, jnp.array(terminated), jnp.array(truncated), 0.5, 0.5).tolist()
+    return gae(*columns, jnp.array(terminated), jnp.array(truncated), 0.5, 0.5).tolist()
 
 
 def test_advantages_of_an_unbroken_stretch():
@@ -59,16 +60,15 @@ def test_the_log_density_is_that_of_independent_gaussians():
 
 
 def test_the_running_moments_are_those_of_all_samples(sim):
-    space = sim.spaces()[0]
-    scale = scale_from_bounds(space, 0.05)
+    low, high = (x.reshape(-1) for x in sim.spaces()[0])
+    scale = scale_from_bounds(jnp.asarray(low), jnp.asarray(high), 0.05)
     rng = np.random.default_rng(0)
-    low, high = space.low.reshape(-1), space.high.reshape(-1)
     x = (low + (high - low) * rng.uniform(0.2, 0.4, (4000, low.size))).astype(low.dtype)
     for part in np.split(x, 4):
         scale = observe_batch(scale, jnp.asarray(part))
     np.testing.assert_allclose(scale.mean, x.mean(0), atol=2e-3)  # the bounds weigh one sample in 4,001
     np.testing.assert_allclose(np.sqrt(scale.var), x.std(0), rtol=0.02)
-    seen = normalise(scale, jnp.asarray(x)[:, None, :])
+    seen = normalise(scale, jnp.asarray(x))
     np.testing.assert_allclose(denormalise(scale, seen), x, atol=ROUNDING)
 
 
@@ -94,19 +94,21 @@ def test_the_value_behind_a_time_limit_is_that_of_the_true_last_observation(sim,
 
 def values_of_an_episode(cfg: PPOConfig, state: ppo.PPOState, sim: Any) -> jax.Array:
     """V(o_0) .. V(o_T) of the episodes that the first update will live: (T + 1, lanes)."""
-    actor = make_actor(cfg, sim)
+    actor = make_actor(cfg, crew_of(cfg, sim))
     critic = Critic(cfg.widths, cfg.activation, actor.dtype)
+    scale, weights = state.scale["all"], state.params
 
     def advance(loop: Any, key: jax.Array) -> tuple[Any, jax.Array]:
         env, obs = loop
-        mean, log_std = actor.apply(state.params["actor"], normalise(state.scale, obs))
+        mean, log_std = actor.apply(weights["actor"]["all"], normalise(scale, obs))
         action = mean + jnp.exp(log_std) * jax.random.normal(key, mean.shape, mean.dtype)
-        out = jax.vmap(sim.step)(env, action[:, None])
+        out = jax.vmap(sim.step)(env, action)
         return (out.state, out.obs), out.obs
 
     collect_key = jax.random.split(state.key, 3)[1]
     _, later = jax.lax.scan(advance, (state.env, state.obs), jax.random.split(collect_key, cfg.steps))
-    return critic.apply(state.params["critic"], normalise(state.scale, jnp.concatenate([state.obs[None], later])))
+    seen = normalise(scale, jnp.concatenate([state.obs[None], later]))
+    return critic.apply(weights["critic"]["all"], seen)[..., 0, 0]
 
 
 def test_seeds_side_by_side_equal_separate_runs(sim):
@@ -169,7 +171,7 @@ def test_priced_costs_lower_what_the_learner_sees_and_not_what_is_reported(sim):
     state, obs = sim.init(jax.random.key(0))
     out = sim.step(state, jnp.ones((1, 1), obs.dtype))
     out = out._replace(cost=jnp.array([0.0, 0.0, 0.0, 2.0]))
-    seen = ppo.learner_reward(out, 0.5, (0.0, 0.0, 0.0, 3.0))
+    seen = learner_reward(out, 0.5, (0.0, 0.0, 0.0, 3.0))
     assert float(seen) == pytest.approx(0.5 * (float(out.reward[0]) - 6.0), rel=1e-5)
 
 
