@@ -54,6 +54,7 @@ class TaskPettingZooWrapper(ParallelEnv[str, np.ndarray, np.ndarray]):
         self.possible_agents = list(env.possible_agents)
         self.agents: list[str] = []
         self.state_space = env.state_space
+        self.cost_thresholds, self.cost_threshold = env.cost_thresholds, env.cost_threshold
         self.max_cycles = max_cycles
         self._limit = max_cycles
 
@@ -112,6 +113,14 @@ class TaskPettingZooWrapper(ParallelEnv[str, np.ndarray, np.ndarray]):
     def get_observation_fields(self, agent: str | None = None) -> tuple[str, ...]:
         """Names of an observation's entries, in order."""
         return self._env.get_observation_fields(agent)
+
+    def constraint_names(self) -> tuple[str, ...]:
+        """Names of all cost channels."""
+        return self._env.constraint_names()
+
+    def selected_constraint_names(self) -> tuple[str, ...]:
+        """Names of the channels that have a budget, in the order of `cost_thresholds`."""
+        return self._env.selected_constraint_names()
 
     def get_episode_data(self) -> dict[str, Any]:
         """Totals of the running episode."""

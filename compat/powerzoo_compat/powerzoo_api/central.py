@@ -48,6 +48,7 @@ class CentralisedEnv(BaseEnv):
             raise ValueError(unknown("pooling", pooling, POOLING))
         super().__init__(env.delta_t_minutes, env.render_mode)
         self.agents_env, self._pool = env, POOLING[pooling]
+        self.cost_thresholds, self.cost_threshold = env.cost_thresholds, env.cost_threshold
         self.observation_space = env.state_space
         boxes = [env.action_spaces[agent] for agent in env.possible_agents]
         low, high = (np.concatenate([getattr(box, side) for box in boxes]) for side in SIDES)
@@ -85,6 +86,10 @@ class CentralisedEnv(BaseEnv):
     def constraint_names(self) -> tuple[str, ...]:
         """Names of all cost channels."""
         return self.agents_env.constraint_names()
+
+    def selected_constraint_names(self) -> tuple[str, ...]:
+        """Names of the channels that have a budget, in the order of `cost_thresholds`."""
+        return self.agents_env.selected_constraint_names()
 
     def get_observation_fields(self) -> tuple[str, ...]:
         """Names of the observation's entries: agent and field."""
