@@ -22,6 +22,8 @@ CHECKED := powerzoo_jax $(wildcard compat/powerzoo compat/powerzoo_compat)
 # Folders that need learners of other projects; everything else runs without torch and gymnax.
 E1_TESTS := tests/compat_e1
 E3_TESTS := tests/compat_e3
+E1_EXTRAS := sb3$(,)pettingzoo$(,)rllib$(,)mo$(,)smartgrid$(,)torchrl
+E1_MORE := SuperSuit ethical-smart-grid pytest pytest-xdist
 
 .PHONY: help demo test test-compat bench build-check lint types unit notebooks wheel-check clean
 help:  ## list the targets
@@ -85,7 +87,7 @@ $(VENV_BENCH)/.stamp: pyproject.toml constraints.txt
 
 # torch goes first: a range would draw the newest build and its accelerator packages.
 $(VENV_E1)/.stamp: pyproject.toml constraints-e1.txt
-	$(call install,$(VENV_E1),constraints-e1.txt,sb3,pytest pytest-xdist,$$(grep ^torch== constraints-e1.txt))
+	$(call install,$(VENV_E1),constraints-e1.txt,$(E1_EXTRAS),$(E1_MORE),$$(grep ^torch== constraints-e1.txt))
 
 $(VENV_E3)/.stamp: pyproject.toml constraints-e3.txt
-	$(call install,$(VENV_E3),constraints-e3.txt,gymnax,pytest pytest-xdist)
+	$(call install,$(VENV_E3),constraints-e3.txt,gymnax$(,)jaxmarl,rejax pytest pytest-xdist)
