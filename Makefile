@@ -25,7 +25,7 @@ E3_TESTS := tests/compat_e3
 E1_EXTRAS := sb3$(,)pettingzoo$(,)rllib$(,)mo$(,)smartgrid$(,)torchrl
 E1_MORE := SuperSuit ethical-smart-grid pytest pytest-xdist
 
-.PHONY: help demo test test-compat bench build-check lint types unit notebooks wheel-check clean
+.PHONY: help demo test test-compat bench build-check lint types unit notebooks docs wheel-check clean
 help:  ## list the targets
 	@grep -hE '^[a-z][a-z-]*:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
 
@@ -52,6 +52,9 @@ wheel-check: $(VENV)/.stamp  ## build the wheel, look inside, use it from a temp
 test-compat: $(VENV_E1)/.stamp $(VENV_E3)/.stamp  ## the views against learners of other projects, in environments of their own
 	$(VENV_E1)/bin/python $(PYTEST) $(E1_TESTS)
 	$(VENV_E3)/bin/python $(PYTEST) $(E3_TESTS)
+
+docs: $(VENV)/.stamp  ## build the documentation under build/site; a warning is an error
+	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict -q
 
 bench: $(VENV_BENCH)/.stamp  ## speeds against other engines, as TSV under results/
 	@mkdir -p results
@@ -80,7 +83,7 @@ define install
 endef
 
 $(VENV)/.stamp: pyproject.toml constraints.txt
-	$(call install,$(VENV),constraints.txt,dev$(,)viz$(,)notebooks$(,)build)
+	$(call install,$(VENV),constraints.txt,dev$(,)viz$(,)notebooks$(,)build$(,)docs)
 
 $(VENV_BENCH)/.stamp: pyproject.toml constraints.txt
 	$(call install,$(VENV_BENCH),constraints.txt,bench)
