@@ -76,6 +76,11 @@ def nearest(name: object, options: Iterable[str]) -> str | None:
     """Return the valid name closest to what the user typed, or None."""
     names = list(options)
     lowered = {n.lower(): n for n in names}
+    # an abbreviation, or the long form of one, is closer than its letters say
+    word = str(name).lower()
+    longer = [n for n in lowered if min(len(n), len(word)) > 2 and (word.startswith(n) or n.startswith(word))]
+    if len(longer) == 1:
+        return lowered[longer[0]]
     close = difflib.get_close_matches(str(name).lower(), list(lowered), n=1, cutoff=0.5)
     return lowered[close[0]] if close else None
 

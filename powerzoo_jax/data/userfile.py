@@ -46,6 +46,7 @@ def read_csv(path: str | Path, *, zone: str = "UTC") -> Series:
     path = Path(path)
     if not path.is_file():
         raise DataMissing(f"no file {str(path)!r}. Check the path; the names of bundled sets carry no ending.")
+    _refuse_semicolons(path)
     table = read_table(path, (TIME,), DELIMITERS.get(path.suffix.lower(), ","))
     columns, units, headers = _columns(path.name, table)
     times = _instants(table, zone)
@@ -64,6 +65,16 @@ def read_csv(path: str | Path, *, zone: str = "UTC") -> Series:
     )
     refuse_missing(series, columns)
     return series
+
+
+def _refuse_semicolons(path: Path) -> None:
+    """Raise for the dialect of spreadsheets whose decimal sign is the comma."""
+    with path.open(encoding="utf-8-sig") as file:
+        header = file.readline()
+    if ";" in header and "," not in header:
+        raise DataError(
+            f"{path.name} is separated by semicolons. Save it with commas between columns and points in numbers."
+        )
 
 
 def _columns(name: str, table: Table) -> tuple[dict[str, np.ndarray], dict[str, str], dict[str, str]]:

@@ -49,7 +49,7 @@ class DataCenterParams:
     infer_eta:                        (G,)  [-]       share of active power while serving
     base_mw, cool_min_mw:             (G,)  [MW]
     aux_share, air_share:             (G,)  [-]       auxiliaries over IT power; IT heat that reaches the air
-    cop, cop_decay_per_c, cop_ref_c:  (G,)  [-] [1/degC] [degC]
+    cop, cop_decay_per_c, cop_ref_c:  (G,)  [-], [1/degC], [degC]
     ua_kw_per_c, wall_kw_per_c:       (G,)  [kW/degC] cooling coil, walls
     heat_kwh_per_c:                   (G,)  [kWh/degC]
     set_low_c, set_high_c:            (G,)  [degC]    range of the set-point

@@ -5,6 +5,8 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from typing import Any, Protocol
 
+import jax
+import jax.numpy as jnp
 from flax import struct
 from jax import Array
 
@@ -59,16 +61,46 @@ class Sim:
     spec: TaskSpec = struct.field(pytree_node=False)
 
     def init(self, key: Array) -> tuple[EnvState, Array]:
-        """Draw an episode: (state, obs (A, O)). Runs one solve of the family."""
+        """Draw an episode: (state, obs (A, O)). Runs one solve of the family.
+
+        Raises TypeError for what is no key, ValueError for several keys outside of `jax.vmap`.
+        """
+        _refuse_key(key)
         return self.env.init(key, self.params)
 
     def step(self, state: Any, action: Array) -> Step:
-        """Advance one step: action (A, U) -> Step(state, obs (A, O), reward (A,), cost (C,), info)."""
+        """Advance one step: action (A, U) -> Step(state, obs (A, O), reward (A,), cost (C,), info).
+
+        Raises TypeError for the pair that `init` returns in place of a state, ValueError for another shape of action.
+        """
+        _refuse_action(self.env.dims, state, action)
         return self.env.step(state, action, self.params)
 
     def spaces(self) -> tuple[Box, Space]:
         """Observation and action space of the kernel, agent axis in front (NumPy bounds)."""
         return self.env.spaces(self.params)
+
+
+def _refuse_key(key: Any) -> None:
+    """Raise where a seed stands for a key, or a batch of keys for one."""
+    typed = isinstance(key, Array) and jnp.issubdtype(key.dtype, jax.dtypes.prng_key)
+    raw = isinstance(key, Array) and not typed and key.shape == (2,)  # jax.random.PRNGKey
+    if not (typed or raw):
+        raise TypeError(f"init takes a random key, got {key!r}. Write sim.init(jax.random.key(0)).")
+    if typed and key.shape:
+        raise ValueError(f"init takes one key, got {key.shape}. Map it over the lanes: jax.vmap(sim.init)(keys).")
+
+
+def _refuse_action(dims: Dims, state: Any, action: Any) -> None:
+    """Raise before a wrong shape broadcasts into a step that looks right."""
+    if type(state) is tuple:
+        raise TypeError("step takes the state alone. Write state, obs = sim.init(key), then sim.step(state, action).")
+    expected = (dims.agent, dims.act)
+    if jnp.shape(action) != expected:
+        raise ValueError(
+            f"action: expected (A={dims.agent}, U={dims.act}), got {jnp.shape(action)}. One row an agent; lanes are "
+            "mapped, as in jax.vmap(sim.step) or vstep."
+        )
 
 
 class GridEnv(ABC):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -64,8 +65,11 @@ def plot_network(
     Example:
         plot_network(case, v_pu=result.v_pu, loading=branch_loading(case, result)).savefig("grid.png")
     """
-    quantities = [(_draw_voltages, _column(case.n_bus, v_pu, "v_pu", "bus"))] if v_pu is not None else []
-    quantities += [(_draw_prices, _column(case.n_bus, lmp, "lmp", "bus"))] if lmp is not None else []
+    quantities: list[tuple[Callable[..., None], np.ndarray]] = []
+    if v_pu is not None:
+        quantities.append((_draw_voltages, _column(case.n_bus, v_pu, "v_pu", "bus")))
+    if lmp is not None:
+        quantities.append((_draw_prices, _column(case.n_bus, lmp, "lmp", "bus")))
     share = None if loading is None else _column(case.n_branch, loading, "loading", "branch")
     place = locate_buses(case) if xy is None else np.asarray(xy, float)
     if place.shape != (case.n_bus, 2):
@@ -116,7 +120,7 @@ def _draw_branches(axes: Any, case: Case, place: np.ndarray, share: np.ndarray |
     lines = LineCollection(list(ends[rated]), cmap=colours, zorder=2, gid="loading")
     lines.set_array(100 * share[rated])
     lines.set_clim(0, 100)
-    lines.set_linewidths(1.0 + 3.0 * np.clip(share[rated], 0, 1.2))
+    lines.set_linewidth(1.0 + 3.0 * np.clip(share[rated], 0, 1.2))
     axes.add_collection(lines)
     return lines
 

@@ -15,6 +15,7 @@ from jax import Array
 
 from powerzoo_jax.powerflow.chord import MAX_STEPS, TOL, affine, chord_state, finite
 from powerzoo_jax.powerflow.factors import FeederFactors
+from powerzoo_jax.powerflow.inputs import injections
 from powerzoo_jax.powerflow.result import PowerFlowResult, Status
 
 V_BOUND = 1.5  # [pu] no feeder runs above: turns a current mismatch into a bound on the power mismatch
@@ -48,9 +49,11 @@ def solve_feeder(
     tol:        [pu] voltage error at which a lane stops; None takes 4e-7 (float32), 8e-10 (float64)
     max_steps:  chord iterations before a lane goes to the float64 Newton fallback
 
-    Returns a PowerFlowResult; nothing raises and nothing is NaN: `status` and `residual` tell.
+    Returns a PowerFlowResult; nothing in the program raises and nothing is NaN: `status` and `residual` tell.
+    Raises ValueError or TypeError for arrays of another length or type.
     Differentiable forward and reverse in injections and factors (implicit function theorem).
     """
+    p_pu, q_pu = injections(factors.n_bus, p_pu, q_pu)
     p = jnp.take(p_pu, factors.active, mode="fill", fill_value=0)
     q = jnp.take(q_pu, factors.active, mode="fill", fill_value=0)
     stray = jnp.any(factors.idle & ((p_pu != 0) | (q_pu != 0)))

@@ -19,6 +19,7 @@ from jax import Array, lax
 from powerzoo_jax.powerflow import meshed_chord as chord
 from powerzoo_jax.powerflow import meshed_equations as eqs
 from powerzoo_jax.powerflow.batching import batched_shell, in_groups, lane_by_lane
+from powerzoo_jax.powerflow.inputs import injections
 from powerzoo_jax.powerflow.meshed_chord import Carry, Lanes, Shared
 from powerzoo_jax.powerflow.meshed_factors import BranchFlow, MeshedFactors
 from powerzoo_jax.powerflow.meshed_newton import newton
@@ -76,10 +77,12 @@ def solve_meshed(
     tol:        [pu] voltage error at which a lane stops; None takes 4e-7 (float32), 4e-10 (float64)
     max_steps:  chord iterations before a lane goes to the float64 Newton fallback
 
-    Returns a MeshedResult; nothing raises and nothing is NaN: `status` and `residual` tell.
+    Returns a MeshedResult; nothing in the program raises and nothing is NaN: `status` and `residual` tell.
+    Raises ValueError or TypeError for arrays of another length or type.
     Differentiable forward and reverse in injections, set-points, shares and branch parameters (implicit function
     theorem).
     """
+    p_pu, q_pu = injections(factors.n_bus, p_pu, q_pu)
     limit = TOL[p_pu.dtype.name] if tol is None else float(tol)
     solve = meshed_state(limit, max_steps, factors.mix)
     shared = Shared(factors.layout, factors.core)
