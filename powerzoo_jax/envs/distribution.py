@@ -20,7 +20,7 @@ from powerzoo_jax.envs import constraint, objective, stacks
 from powerzoo_jax.envs.core import GridEnv
 from powerzoo_jax.envs.draw import Draw, draw_episode
 from powerzoo_jax.envs.feeder_types import DistributionInfo, DistributionParams, DistributionState
-from powerzoo_jax.envs.money import DEVICE_COSTS, Ledger, Pooling, earned
+from powerzoo_jax.envs.money import CONSTRAINTS, DEVICE_COSTS, Ledger, Pooling, earned
 from powerzoo_jax.envs.observe import FieldTable, assemble, bounds
 from powerzoo_jax.envs.series import INFER, MEAN_AHEAD, OUTDOOR, PLANT, Columns, spread
 from powerzoo_jax.envs.series import PRICE as PRICE
@@ -153,6 +153,8 @@ class DistributionEnv(GridEnv):
         base = params.grid.base_mva
         terms = self._terms(state, devices, delivery, price, flow.p_loss * base, blackout, new.failed, params)
         cost = self._costs(v, flow, delivery, blackout, failed, params)
+        if CONSTRAINTS in self.term_names:
+            terms = terms.at[:, self.term_names.index(CONSTRAINTS)].set(-jnp.where(state.failed, 0, jnp.sum(cost)))
         info = DistributionInfo(
             terminated=new.failed,
             truncated=(new.t >= params.horizon) & ~new.failed,
@@ -173,11 +175,17 @@ class DistributionEnv(GridEnv):
             command_mw=delivery.command_mw,
             local_v_pu=at_devices(params.place_bus, v),
             q_mvar=delivery.q_mvar,
+            **self.reported(flow),
             **{kind: report for kind, report in delivery.reports.items() if kind != "storage"},
         )
         weights = jnp.asarray(self.term_weights, terms.dtype)
         # the blackout has settled the whole rest of the horizon: nothing after it costs again
         return new, jnp.sum(terms * weights[None], axis=1), jnp.where(state.failed, 0, cost), info
+
+    def reported(self, flow: Any) -> dict[str, Array]:
+        """What a kind of feeder reports of a solved state beside the common fields of its info."""
+        del flow
+        return {}
 
     def observe(
         self, state: DistributionState, new: DistributionState, flow: PowerFlowResult, params: DistributionParams
@@ -228,16 +236,20 @@ class DistributionEnv(GridEnv):
         params: DistributionParams,
     ) -> Array:
         """(C,) in the order of `cost_names`, each in the unit of its channel."""
-        found = {
-            "voltage_violation": constraint.voltage_violation(v, params.grid.v_min, params.grid.v_max, failed),
-            "thermal_overload": self._overload(flow, failed, params),
-            "unserved_energy": blackout_mwh,
-            "resource": constraint.undelivered(delivery.undelivered_mw),
-        }
+        found = self.limit_costs(v, flow, failed, params)
+        found["unserved_energy"] = blackout_mwh
+        found["resource"] = constraint.undelivered(delivery.undelivered_mw)
         for name in self.cost_names:
             if name not in found:
                 found[name] = DEVICE_COSTS[name](delivery.reports)
         return jnp.stack([found[name] for name in self.cost_names])
+
+    def limit_costs(self, v: Array, flow: Any, failed: Array, params: DistributionParams) -> dict[str, Array]:
+        """Channels of the network itself, () each."""
+        return {
+            "voltage_violation": constraint.voltage_violation(v, params.grid.v_min, params.grid.v_max, failed),
+            "thermal_overload": self._overload(flow, failed, params),
+        }
 
     def _overload(self, flow: PowerFlowResult, failed: Array, params: DistributionParams) -> Array:
         if not self.rated:

@@ -44,6 +44,8 @@ class DistributionParams(EnvParams):
     flex_p_mw, flex_q_mvar: (F,)  nominal load at the bus of each flexible load; None without any
     flex_shape:    (Z, F)  the shapes that it follows; None with one shape
     trip_factor:   (Q,)    [-]  quantiles of the factor on a trip's energy; None without vehicles
+    miss_usd:      ()      [$]  of a job that misses its deadline; None without data centres
+    target_pue:    ()      [-]  below which the bonus on the power usage effectiveness starts; None without data centres
     """
 
     place_bus: Array
@@ -67,6 +69,8 @@ class DistributionParams(EnvParams):
     flex_q_mvar: Array | None = None
     flex_shape: Array | None = None
     trip_factor: Array | None = None
+    miss_usd: Array | None = None
+    target_pue: Array | None = None
 
 
 @struct.dataclass(kw_only=True)
@@ -102,6 +106,7 @@ class DistributionInfo(Info):
     p_mw, command_mw: (G,)        delivered and commanded power
     local_v_pu: (G,)              voltage at the device's bus
     q_mvar: (G,)                  delivered reactive power; None where no unit has any
+    vuf_percent: ()               largest voltage unbalance; None on a balanced feeder
     renewable, flexload, vehicle, datacenter: what each stack reports of the step; None where there is none
     """
 
@@ -118,6 +123,7 @@ class DistributionInfo(Info):
     command_mw: Array
     local_v_pu: Array
     q_mvar: Array | None = None
+    vuf_percent: Array | None = None
     renewable: RenewableDelivery | None = None
     flexload: FlexLoadDelivery | None = None
     vehicle: VehicleDelivery | None = None

@@ -46,7 +46,15 @@ LOCAL: dict[str, tuple[Field, ...]] = {
 DERS_STATE = 5
 AHEAD = {"load_forecast": (0, 2), "price_forecast": (-1, 3), "home_forecast": (0, 1)}
 
-STORAGE_GRID = ("soc", "p_dis_max", "p_chg_max", "p_norm")
+# what the grid's own part of an observation shows of a unit
+GRID_OBS = {
+    "storage": ("soc", "p_dis_max", "p_chg_max", "p_norm"),
+    "renewable": ("available_cf", "p_norm"),
+    "flexload": ("p_norm",),
+    "vehicle": ("p_norm",),
+    "datacenter": ("p_norm",),
+}
+PHASES = "abc"
 # keys of a device's own block in the order of the alphabet, with their bounds
 DEVICE: dict[str, tuple[Field, ...]] = {
     "storage": (
@@ -56,6 +64,23 @@ DEVICE: dict[str, tuple[Field, ...]] = {
         ("soc", -1, 1),
         ("time_cos", -1, 1),
         ("time_sin", -1, 1),
+    ),
+    "renewable": (
+        ("available_cf", 0, 1),
+        ("p_mw_norm", 0, 1),
+        ("time_cos", -1, 1),
+        ("time_sin", -1, 1),
+    ),
+    "vehicle": (
+        ("departure_ready", -1, 1),
+        ("is_home", -1, 1),
+        ("p_mw_norm", -1, 1),
+        ("soc", -1, 1),
+        ("soc_departure_min", -1, 1),
+        ("time_cos", -1, 1),
+        ("time_sin", -1, 1),
+        ("time_to_arrival_norm", -1, 1),
+        ("time_to_departure_norm", -1, 1),
     ),
     "flexload": (
         ("buffer_energy_norm", 0, 1),
@@ -94,31 +119,67 @@ def flattened_table(
     devices:     ids of the units
     n_forecast:  hours of price forecast behind the price; None shows no price
     """
+    return fleet_table(grid_blocks(bus_ids, n_line), ((kind, devices),), n_forecast)
+
+
+def grid_blocks(bus_ids: Sequence[int], n_line: int) -> list[Block]:
+    """Voltages, branch flows and net loads of a balanced feeder."""
     lines = range(1, n_line + 1)
-    grid_obs = STORAGE_GRID if kind == "storage" else ("p_norm",)
+    return [
+        Block("node_v_norm", tuple(f"node_{i}_v_norm" for i in bus_ids), -10, 10),
+        Block("line_p_norm", tuple(f"line_{i}_p_norm" for i in lines), -5, 5),
+        Block("line_q_norm", tuple(f"line_{i}_q_norm" for i in lines), -5, 5),
+        Block("node_p_load_norm", tuple(f"node_{i}_p_load_norm" for i in bus_ids), -5, 5),
+        Block("node_q_load_norm", tuple(f"node_{i}_q_load_norm" for i in bus_ids), -5, 5),
+    ]
+
+
+def phase_blocks(buses: Sequence[str], lines: Sequence[str]) -> list[Block]:
+    """The same of a three-phase feeder, phase after phase in each block; 0 where a bus or a line lacks the phase."""
+
+    def named(kind: str, rows: Sequence[str], what: str) -> tuple[str, ...]:
+        return tuple(f"{kind}_{row}_{what}_{phase}" for phase in PHASES for row in rows)
+
+    return [
+        Block("node_v_norm", named("node", buses, "v_norm"), -20, 20),
+        Block("line_p_norm", named("line", lines, "p_norm"), -20, 20),
+        Block("line_q_norm", named("line", lines, "q_norm"), -20, 20),
+        Block("node_p_load_norm", named("node", buses, "p_load_norm"), -20, 20),
+        Block("node_q_load_norm", named("node", buses, "q_load_norm"), -20, 20),
+    ]
+
+
+def fleet_table(
+    grid: Sequence[Block], fleet: Sequence[tuple[str, Sequence[str]]], n_forecast: int | None
+) -> FieldTable:
+    """Grid, devices kind after kind, clock and prices in the order of the contract.
+
+    grid:        blocks of the network
+    fleet:       (kind, ids of its units) of every kind
+    n_forecast:  hours of price forecast behind the price; None shows no price
+    """
     price = [] if n_forecast is None else ["price_signal", *(f"price_forecast_{k + 1}" for k in range(n_forecast))]
-    names, low, high = zip(*DEVICE[kind], strict=True)
-    same = len(set(low)) == len(set(high)) == 1
-    count = len(devices)
     return table(
         [
-            Block("node_v_norm", tuple(f"node_{i}_v_norm" for i in bus_ids), -10, 10),
-            Block("line_p_norm", tuple(f"line_{i}_p_norm" for i in lines), -5, 5),
-            Block("line_q_norm", tuple(f"line_{i}_q_norm" for i in lines), -5, 5),
-            Block("node_p_load_norm", tuple(f"node_{i}_p_load_norm" for i in bus_ids), -5, 5),
-            Block("node_q_load_norm", tuple(f"node_{i}_q_load_norm" for i in bus_ids), -5, 5),
-            Block(f"{kind}_grid_obs", tuple(f"{d}_{x}" for d in devices for x in grid_obs), -1, 1),
-            Block("clock", ("time_sin", "time_cos"), -1, 1),
-            Block(
-                f"{kind}_obs",
-                tuple(f"{d}/{key}" for d in devices for key in names),
-                low[0] if same else low * count,
-                high[0] if same else high * count,
+            *grid,
+            *(
+                Block(f"{kind}_grid_obs", tuple(f"{d}_{x}" for d in devices for x in GRID_OBS[kind]), -1, 1)
+                for kind, devices in fleet
             ),
+            Block("clock", ("time_sin", "time_cos"), -1, 1),
+            *(_own_block(kind, devices) for kind, devices in fleet),
             Block("time", ("time/time_sin", "time/time_cos"), -1, 1),
             Block("price", tuple(price), -1, 3),
         ]
     )
+
+
+def _own_block(kind: str, devices: Sequence[str]) -> Block:
+    """Fields that the units of a kind show of themselves."""
+    names, low, high = zip(*DEVICE[kind], strict=True)
+    same, count = len(set(low)) == len(set(high)) == 1, len(devices)
+    fields = tuple(f"{d}/{key}" for d in devices for key in names)
+    return Block(f"{kind}_obs", fields, low[0] if same else low * count, high[0] if same else high * count)
 
 
 def agent_table(mode: str, kinds: Sequence[str], supported: Sequence[str], horizon: int) -> FieldTable:

@@ -8,12 +8,12 @@ from typing import Any, NamedTuple
 import jax.numpy as jnp
 from jax import Array
 
+from powerzoo_jax.base.numerics import safe_divide
 from powerzoo_jax.devices import datacenter, flexload
 from powerzoo_jax.envs import objective
 from powerzoo_jax.envs.feeder_types import DistributionParams, DistributionState
 from powerzoo_jax.envs.stacks import STORING, Delivered, Layout, charge_of
 
-MISS_USD = 500.0  # of a job that misses its deadline
 BACKLOG_USD_PER_GPU_H = 1.0  # of work left at the horizon
 
 
@@ -92,6 +92,16 @@ def _site_energy(ledger: Ledger) -> Array:
     return objective.energy_sales(ledger.price_per_mwh, used, ledger.dt_hours)
 
 
+def _misses(ledger: Ledger) -> Array:
+    return -ledger.params.miss_usd * ledger.delivered.reports["datacenter"].missed_jobs  # type: ignore[operator]
+
+
+def _pue_bonus(ledger: Ledger) -> Array:
+    site = ledger.new["datacenter"]
+    pue = safe_divide(-ledger.delivered.reports["datacenter"].p_mw, site.it_mw)
+    return jnp.where(site.it_mw > 0, jnp.maximum(ledger.params.target_pue - pue, 0), 0)  # type: ignore[operator]
+
+
 TERMS: dict[str, Callable[[Ledger], Array]] = {
     "energy_sales": _sales,
     "degradation": _degradation,
@@ -103,12 +113,17 @@ TERMS: dict[str, Callable[[Ledger], Array]] = {
     "terminal_buffer": _terminal_buffer,
     "unmet_energy": _unmet,
     "site_energy": _site_energy,
-    "job_misses": lambda x: -MISS_USD * x.delivered.reports["datacenter"].missed_jobs,
+    "job_misses": _misses,
     "backlog": _backlog,
+    "pue_bonus": _pue_bonus,
 }
-"""Money of a step [$], one entry a unit (or one for the feeder), positive when earned."""
+"""Money of a step [$], one entry a unit (or one for the feeder), positive when earned.
+
+The exception is pue_bonus, [target - PUE]+ without a unit, which the weight of its term turns into money.
+"""
 
 OUTAGE = "unserved_energy"
+CONSTRAINTS = "cost_sum"  # less the sum of all channels, whatever their units: the reward of the validation presets
 
 
 class Pooling(NamedTuple):
@@ -131,6 +146,8 @@ def earned(ledger: Ledger, names: tuple[str, ...], pooling: Pooling, failed: Arr
     for name in names:
         if name == OUTAGE:
             columns.append(jnp.broadcast_to(outage_usd, (pooling.n_agent,)))
+        elif name == CONSTRAINTS:
+            columns.append(jnp.zeros((pooling.n_agent,), outage_usd.dtype))  # known once the channels are
         else:
             columns.append(jnp.where(failed, 0, pooling(TERMS[name](ledger))))
     return jnp.stack(columns, axis=1)

@@ -156,6 +156,9 @@ def deliver(
     dt_hours: float,
 ) -> tuple[dict[str, Any], Delivered]:
     """Step every stack: (new states by kind, what the fleet delivered)."""
+    if not layout.kinds:
+        nothing = jnp.zeros((0,), params.load_ratio.dtype)
+        return {}, Delivered(nothing, None, nothing, nothing, {})
     new: dict[str, Any] = {}
     out: dict[str, Any] = {}
     asked: dict[str, Array] = {}
@@ -235,6 +238,8 @@ def flexible_load(factors: Array, params: DistributionParams) -> tuple[Array, Ar
 
 def power(layout: Layout, state: DistributionState, params: DistributionParams) -> tuple[Array, Array | None]:
     """Power (G,) [MW] and (G,) [MVAr] that the fleet delivered in the last step, in roster order."""
+    if not layout.kinds:
+        return jnp.zeros((0,), params.load_ratio.dtype), None
     p: dict[str, Array] = {}
     q: dict[str, Array] = {}
     for kind in layout.kinds:

@@ -121,6 +121,32 @@ def _flexload_obs(scene: Scene) -> Array:
     return _with_time(scene, [part["next"], part["fill"], part["curtail"], price, part["in"], part["out"]]).reshape(-1)
 
 
+def _renewable_parts(scene: Scene) -> tuple[Array, Array]:
+    """Available capacity factor of the coming step and power over capacity, (G,) each."""
+    fleet, state = scene.params.renewable, scene.state.renewable
+    assert fleet is not None and state is not None
+    return scene.row[scene.columns.run(PLANT)], state.p_mw / fleet.capacity_mw
+
+
+def _renewable_obs(scene: Scene) -> Array:
+    return _with_time(scene, list(_renewable_parts(scene))).reshape(-1)
+
+
+def _vehicle_norm(scene: Scene) -> Array:
+    fleet, state = scene.params.vehicle, scene.state.vehicle
+    assert fleet is not None and state is not None
+    return state.p_mw / jnp.maximum(fleet.charge_mw, fleet.discharge_mw)
+
+
+def _vehicle_obs(scene: Scene) -> Array:
+    fleet, state = scene.params.vehicle, scene.state.vehicle
+    assert fleet is not None and state is not None
+    ready = (state.soc >= fleet.soc_departure_min).astype(state.soc.dtype)
+    rows = _with_time(scene, [ready, _home(scene, 0), _vehicle_norm(scene), state.soc, fleet.soc_departure_min])
+    departure, arrival = _hours_to_events(scene)
+    return jnp.concatenate([rows, jnp.stack([arrival, departure], -1) / 24], -1).reshape(-1)
+
+
 def _datacenter_norm(scene: Scene) -> Array:
     fleet, state = scene.params.datacenter, scene.state.datacenter
     assert fleet is not None and state is not None
@@ -247,12 +273,12 @@ def _home_forecast(scene: Scene) -> Array:
     return jnp.stack([_home(scene, k) for k in range(1, horizon + 1)], -1)
 
 
-def _until_departure(scene: Scene) -> Array:
+def _hours_to_events(scene: Scene) -> tuple[Array, Array]:
+    """Hours until a vehicle departs and until it returns, (G,) each."""
     fleet, state = scene.params.vehicle, scene.state.vehicle
     assert fleet is not None and state is not None
     plan, minutes = vehicle.episode_trips(fleet, state), round(scene.dt_hours * 60)
-    hours, _ = trips.hours_to_events(plan, scene.minute, minutes, state.soc.dtype)
-    return hours[:, None] / 24
+    return trips.hours_to_events(plan, scene.minute, minutes, state.soc.dtype)
 
 
 def _vehicle_limits(scene: Scene) -> tuple[Array, Array]:
@@ -285,6 +311,10 @@ VIEWS: dict[str, Callable[[Scene], Any]] = {
     "node_q_load_norm": lambda s: _node_load(s, s.params.grid.q_load, _fleet(s)[1]),
     "storage_grid_obs": _storage_grid_obs,
     "storage_obs": _storage_obs,
+    "renewable_grid_obs": lambda s: jnp.stack(_renewable_parts(s), -1).reshape(-1),
+    "renewable_obs": _renewable_obs,
+    "vehicle_grid_obs": _vehicle_norm,
+    "vehicle_obs": _vehicle_obs,
     "flexload_grid_obs": _flexload_norm,
     "flexload_obs": _flexload_obs,
     "datacenter_grid_obs": _datacenter_norm,
@@ -309,7 +339,7 @@ VIEWS: dict[str, Callable[[Scene], Any]] = {
     "ders_state": _ders_state,
     "is_home": lambda s: _home(s, 0)[:, None],
     "departure_ready": _ready,
-    "time_to_departure": _until_departure,
+    "time_to_departure": lambda s: _hours_to_events(s)[0][:, None] / 24,
     "charge_limit_norm": lambda s: _vehicle_limits(s)[0],
     "discharge_limit_norm": lambda s: _vehicle_limits(s)[1],
     "soc_departure_min": lambda s: s.params.vehicle.soc_departure_min[:, None],  # type: ignore[union-attr]

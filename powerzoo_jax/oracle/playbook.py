@@ -92,6 +92,8 @@ _BOOKS: dict[str, str] = {
     "marl_der_arbitrage": "powerzoo_jax.oracle.feederbook:ARBITRAGE",
     "marl_der_arbitrage_5bat": "powerzoo_jax.oracle.feederbook:ARBITRAGE",
     "marl_der_arbitrage_7d": "powerzoo_jax.oracle.feederbook:ARBITRAGE",
+    "dc_scheduling": "powerzoo_jax.oracle.datacenter:SCHEDULING",
+    "dc_scheduling_7d": "powerzoo_jax.oracle.datacenter:SCHEDULING",
     "dso": "powerzoo_jax.oracle.feederbook:DSO",
     "marl_ders_benchmark": "powerzoo_jax.oracle.feederbook:DERS",
     "marl_ev_v2g": "powerzoo_jax.oracle.feederbook:VEHICLES",

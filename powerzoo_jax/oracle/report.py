@@ -27,6 +27,8 @@ ABOUT = {
     "comparison_tso_centralized": "One operator commits and dispatches 54 units against load, wind and sun.",
     "dc_microgrid": "An islanded data centre places its jobs, cools, and covers itself by sun, battery and diesel.",
     "dc_microgrid_safe": "The same with missed jobs as a constraint instead of a price.",
+    "dc_scheduling": "A data centre on a feeder starts its jobs and cools by price, deadline and temperature.",
+    "dc_scheduling_7d": "The same over a week.",
     "dso": "A distribution company calls on six flexible loads to keep the voltage band at least cost.",
     "gencos_bidding": "Five generators bid against each other; each earns at the price of its own bus.",
     "joint_trans_dist": "Five generators above, and the batteries of a feeder below one of their buses.",

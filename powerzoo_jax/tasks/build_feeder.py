@@ -109,8 +109,7 @@ def build_sim(plan: Blueprint, case: Case, dims: Dims | None, dtype: np.dtype) -
     fields = plan.fields(case)
     sizes = _dims(case, plan, layout, fields)
     params = _params(plan, case, bank, rows, sizes, horizon, dtype)
-    scale = settings.reward_scale
-    weights = spec.term_weights if scale is None else (float(scale),) * len(spec.term_weights)
+    weights = chosen_weights(plan)
     env = DistributionEnv(
         dims=sizes,
         dt_hours=minutes / MINUTES_PER_HOUR,
@@ -125,19 +124,30 @@ def build_sim(plan: Blueprint, case: Case, dims: Dims | None, dtype: np.dtype) -
         rated=bool(np.any(np.asarray(params.grid.rate) > 0)),
         head_rated=plan.substation_mva is not None,
     )
-    spec = dataclasses.replace(
-        spec,
-        case=case.name,
-        split=plan.split if bank.split == plan.shift.base else bank.split,
-        horizon=horizon,
-        dt_hours=env.dt_hours,
-        term_weights=weights,
-        overrides=tuple(sorted((dict(spec.overrides) | plan.overrides).items())),
-    )
+    spec = built_spec(plan, case.name, bank, weights)
     if dims is None:
         return Sim(params=params, env=env, spec=spec)
     env, params = pad_feeder_env(env, params, dims)
     return Sim(params=params, env=env, spec=spec)
+
+
+def built_spec(plan: Blueprint, case: str, bank: Bank, weights: tuple[float, ...]) -> TaskSpec:
+    """The spec as built: what the caller and the data have decided, for the record."""
+    return dataclasses.replace(
+        plan.spec,
+        case=case,
+        split=plan.split if bank.split == plan.shift.base else bank.split,
+        horizon=horizon_steps(plan.spec, plan.settings),
+        dt_hours=step_minutes(plan.spec, plan.settings) / MINUTES_PER_HOUR,
+        term_weights=weights,
+        overrides=tuple(sorted((dict(plan.spec.overrides) | plan.overrides).items())),
+    )
+
+
+def chosen_weights(plan: Blueprint) -> tuple[float, ...]:
+    """Weights of the reward terms: the spec's, or one for all."""
+    spec, scale = plan.spec, plan.settings.reward_scale
+    return spec.term_weights if scale is None else (float(scale),) * len(spec.term_weights)
 
 
 def _refuse_slack_devices(case: Case, fleet: Fleet) -> None:
@@ -151,7 +161,7 @@ def _refuse_slack_devices(case: Case, fleet: Fleet) -> None:
 
 
 def _dims(case: Case, plan: Blueprint, layout: Layout, fields: FieldTable) -> Dims:
-    unit, widest = len(plan.fleet.kinds), max(len(block.names) for block in layout.table.blocks)
+    unit, widest = len(plan.fleet.kinds), max((len(block.names) for block in layout.table.blocks), default=0)
     return Dims(
         bus=case.n_bus,
         branch=case.n_branch,
@@ -188,7 +198,6 @@ def _params(
     factors = _factors(case, settings, fleet.bus_ids, dtype)
     active = np.asarray(factors.active)
     load = -nominal_injection(case)[active]
-    kept = _kept_starts(bank, plan.shift)
     return DistributionParams(
         grid=_grid(case, plan, dtype),
         factors=factors,
@@ -203,12 +212,7 @@ def _params(
         load_mw=jnp.asarray(case.p_load_mw.sum(), dtype),
         peak_mw=jnp.asarray(ratio * case.p_load_mw.sum(), dtype),
         voll=jnp.asarray(settings.voll, dtype),
-        starts=Starts(
-            load_row=_int32(_refilled(bank.start_load_row, kept)),
-            n_start=jnp.asarray(len(kept), jnp.int32),
-            price_row=_int32(_refilled(bank.pair_price_row, kept)),
-            pair_count=_int32(_refilled(bank.pair_count, kept)),
-        ),
+        starts=kept_starts(bank, plan.shift),
         **fleet.stacks,
         **fleet.leaves,
         **_shape_leaves(plan, case, active, dtype),
@@ -220,13 +224,18 @@ def _int32(values: np.ndarray) -> Array:
     return jnp.asarray(values, jnp.int32)
 
 
-def _kept_starts(bank: Bank, shift: Shift) -> np.ndarray:
-    """Positions among the eligible starts that the shift keeps."""
+def kept_starts(bank: Bank, shift: Shift) -> Starts:
+    """Where episodes may begin: the eligible starts that the shift keeps."""
     month = np.array([int(day[5:7]) for day in bank.start_day])
     kept = np.flatnonzero(np.isin(month, shift.months)) if shift.months else np.arange(bank.n_start)
     if not len(kept):
         raise DataError(f"no episode of {bank.split!r} starts in month {listing(shift.months)}. Widen the window.")
-    return kept
+    return Starts(
+        load_row=_int32(_refilled(bank.start_load_row, kept)),
+        n_start=jnp.asarray(len(kept), jnp.int32),
+        price_row=_int32(_refilled(bank.pair_price_row, kept)),
+        pair_count=_int32(_refilled(bank.pair_count, kept)),
+    )
 
 
 def _refilled(table: np.ndarray, kept: np.ndarray) -> np.ndarray:

@@ -15,13 +15,14 @@ from powerzoo_jax.base.errors import DataMissing, unknown
 from powerzoo_jax.base.numerics import resolve_dtype
 from powerzoo_jax.data import Series, list_splits
 from powerzoo_jax.data.manifest import TMY_SITES
-from powerzoo_jax.devices import datacenter_params, renewable_params, storage_params, thermal_params
-from powerzoo_jax.devices.facility import FINETUNE, TRAIN, JobClass, Sizes, enough_slots, sizes
+from powerzoo_jax.devices import renewable_params, storage_params, thermal_params
+from powerzoo_jax.devices.facility import JobClass, Sizes
 from powerzoo_jax.envs.core import Sim
 from powerzoo_jax.envs.draw import Starts
 from powerzoo_jax.envs.microgrid import FIELDS, MicrogridEnv
 from powerzoo_jax.envs.microgrid_state import MicrogridBank, MicrogridParams
 from powerzoo_jax.tasks import microgrid_data as series
+from powerzoo_jax.tasks.site import SiteKeywords, site_sizes, site_stack
 
 MINUTES_PER_HOUR = 60
 
@@ -50,9 +51,9 @@ STRESS: dict[str, dict[str, Any]] = {
 STRESS_TRACE = {"workload_swap": "azure", "workload_shock": "alibaba"}
 
 
-@dataclass(frozen=True)
-class MicrogridSettings:
-    """Keywords of the microgrid tasks; the catalog and the caller override them.
+@dataclass(frozen=True, kw_only=True)
+class MicrogridSettings(SiteKeywords):
+    """Keywords of the microgrid tasks beside those of the data centre; the catalog and the caller override them.
 
     constraint_tightness:   loose, standard or strict: budgets and t_critical_c
     ood_scenario:           a stress on the test days, the same as the split of that name
@@ -62,9 +63,6 @@ class MicrogridSettings:
     workload_preset:        preset of the synthetic use;  strict_workload: False lets synthetic work stand in
     cpu_profile, solar_profile, temperature_profile: one day of steps each, repeated: inference use [0, 1],
                             capacity factor [0, 1], outdoor temperature [degC]
-    n_gpus, infer_gpu_peak, gpu_idle_w, gpu_active_w, p_base_mw, p_cool_min_mw, t_initial_c: see devices.facility
-    t_critical_c:           [degC] None takes that of the tightness
-    queue:                  jobs of one class that can wait;  train_cfg, finetune_cfg: JobClass
     battery_*, initial_soc: as in the feeder tasks;  pv_capacity_mw
     dg_*:                   diesel set: rating, fuel [$/MWh], emission [kg/MWh], minimum load over rating, start [$]
     w_cost, w_carbon, reward_scale: reward = scale * (w_cost * money + w_carbon * carbon), $/kg for carbon
@@ -85,17 +83,9 @@ class MicrogridSettings:
     cpu_profile: tuple[float, ...] | None = None
     solar_profile: tuple[float, ...] | None = None
     temperature_profile: tuple[float, ...] | None = None
-    n_gpus: int = 1000
-    infer_gpu_peak: int = 400
-    gpu_idle_w: float = 55.0
     gpu_active_w: float = 580.0
     p_base_mw: float = 0.4
     p_cool_min_mw: float = 0.0
-    t_initial_c: float = 22.0
-    t_critical_c: float | None = None
-    queue: int = 64
-    train_cfg: JobClass = TRAIN
-    finetune_cfg: JobClass = FINETUNE
     battery_capacity_mwh: float = 2.0
     battery_power_mw: float = 0.5
     eta_roundtrip: float = 0.9025
@@ -129,6 +119,10 @@ class MicrogridSettings:
     def job_classes(self) -> tuple[JobClass, JobClass]:
         return self.train_cfg, self.finetune_cfg
 
+    def tightened(self) -> MicrogridSettings:
+        """The same with the tighter slack of the jobs."""
+        return dataclasses.replace(self, slack_factor=self.slack_factor * self.sla_tighten_factor)
+
 
 def build_microgrid(
     spec: TaskSpec, *, split: str, dims: Dims | None = None, dtype: Any = None, **overrides: Any
@@ -146,9 +140,7 @@ def build_microgrid(
     own = Dims(bus=1, branch=0, unit=1, agent=1, obs=FIELDS.size, act=5, choice=0, cost=3, term=7)
     if dims is not None and dims != own:
         raise ValueError(f"{spec.id}: the microgrid has nothing to pad; leave dims out, or give {own}.")
-    per_class = settings.job_classes
-    static = sizes(minutes, train=per_class[0], finetune=per_class[1])
-    static = dataclasses.replace(static, queue=enough_slots(*per_class, settings.queue))
+    static = site_sizes(settings, minutes)
     starts = series.find_starts(_days_of(split), horizon, minutes, (settings.start_date, settings.end_date))
     money = settings.reward_scale * settings.w_cost
     weights = dict.fromkeys(spec.term_names, money) | {"carbon": settings.reward_scale * settings.w_carbon}
@@ -266,21 +258,7 @@ def _params(
         masks=no_padding(dims),
         horizon=jnp.asarray(horizon, jnp.int32),
         bank=MicrogridBank(weather_rows=jnp.asarray(weather, dtype), work_rows=jnp.asarray(work, dtype)),
-        site=datacenter_params(
-            1,
-            dtype,
-            train=settings.train_cfg,
-            finetune=settings.finetune_cfg,
-            n_gpus=settings.n_gpus,
-            infer_gpu_peak=settings.infer_gpu_peak,
-            idle_w=settings.gpu_idle_w,
-            active_w=settings.gpu_active_w,
-            base_mw=settings.p_base_mw,
-            cool_min_mw=settings.p_cool_min_mw,
-            t_initial_c=settings.t_initial_c,
-            t_critical_c=hot if settings.t_critical_c is None else settings.t_critical_c,
-            slack_factor=settings.sla_tighten_factor,
-        ),
+        site=site_stack(settings.tightened(), hot, dtype),
         storage=storage_params(
             1,
             dtype,

@@ -9,8 +9,9 @@ import numpy as np
 from powerzoo_jax.data import Bank, build_bank, load_dataset
 from powerzoo_jax.data.bank import LOAD_FIELDS
 from powerzoo_jax.data.series import day_matrix
-from powerzoo_jax.envs.series import CLOCK_FIELDS, PLANT, SHAPE, SHAPE_HI, SHAPE_LO, Columns
+from powerzoo_jax.envs.series import CLOCK_FIELDS, INFER, OUTDOOR, PLANT, SHAPE, SHAPE_HI, SHAPE_LO, Columns
 from powerzoo_jax.tasks.feeder_settings import FeederSettings
+from powerzoo_jax.tasks.site import Surroundings
 from powerzoo_jax.tasks.variants import Shift
 
 MINUTES_PER_HOUR, HOURS = 60, 24
@@ -24,6 +25,7 @@ class Extra:
     peak, offpeak:   clock hours of the flags; empty = no clock columns
     shapes:          load signals beside `load_column`
     plants:          signal of each plant, over its largest value
+    site:            what a data centre meets beside load and price
     price_floor:     prices are raised to this in money, not in the signal that is shown
     price_fixed:     one price in money, the same at every step
     """
@@ -33,6 +35,7 @@ class Extra:
     offpeak: tuple[int, ...] = ()
     shapes: tuple[str, ...] = ()
     plants: tuple[str, ...] = ()
+    site: Surroundings | None = None
     price_floor: float | None = None
     price_fixed: float | None = None
 
@@ -69,6 +72,11 @@ def build_series(
         columns += [rows[:, LOAD_FIELDS.index(field)][:, None] for rows in more]
     names += [f"{PLANT}_{k}" for k in range(1, len(extra.plants) + 1)]
     columns += [_availability(settings, signal, minutes)[:, None] for signal in extra.plants]
+    if extra.site is not None:
+        days, _ = day_matrix(load_dataset(settings.load_set), settings.load_column, minutes)
+        rows = extra.site.rows(days, minutes)
+        names += [INFER, OUTDOOR]
+        columns.append(np.append(rows, rows[-1:], axis=0))
     if extra.price_floor is not None:
         first.price_rows[:, 0] = np.maximum(first.price_rows[:, 0], extra.price_floor)
     if extra.price_fixed is not None:

@@ -23,6 +23,8 @@ SPLITS = {
     "marl_ev_v2g": (*CALENDAR, "price_stress"),
     "marl_ev_v2g_10ev": (*CALENDAR, "price_stress"),
     "marl_ev_v2g_1d": (*CALENDAR, "price_stress"),
+    "dc_scheduling": (*CALENDAR, "price_stress", "cooling_stress"),
+    "dc_scheduling_7d": (*CALENDAR, "price_stress", "cooling_stress"),
     "dc_microgrid": ("train", "val", "test", *STRESS),
     "dc_microgrid_safe": ("train", "val", "test", *STRESS),
     "joint_trans_dist": CALENDAR,

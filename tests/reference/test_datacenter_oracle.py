@@ -1,0 +1,96 @@
+"""The oracle of the data centre on a feeder against an optimum by hand, its own bound, and the env that executes it."""
+
+from __future__ import annotations
+
+import jax
+import numpy as np
+import pytest
+
+import powerzoo_jax
+from powerzoo_jax.base.tree import take
+from powerzoo_jax.devices.facility import FINETUNE, TRAIN, JobClass
+from powerzoo_jax.oracle.bounds import dual_bound
+from powerzoo_jax.oracle.datacenter import SCHEDULING, build_site_problems, plan_episodes, relaxed_program
+from powerzoo_jax.oracle.datacenterrun import read_episodes
+from powerzoo_jax.oracle.siteprogram import solve
+from powerzoo_jax.tasks.score import all_starts, episode_keys, evaluate
+
+TASK = "dc_scheduling"
+EXACT = 1e-6  # a programme solved to 1e-9 and executed in float64
+DAYS = np.array([3, 24, 45])
+
+
+def without_jobs(kind: JobClass) -> JobClass:
+    return JobClass(0.0, kind.gpus, kind.duration_min, kind.deadline_factor, kind.eta)
+
+
+@pytest.fixture(scope="module")
+def played():
+    """Returns of the reference policies on three test days, and the foresight of the oracle, in float64."""
+    with jax.enable_x64(True):
+        sim = powerzoo_jax.make(TASK, split="test", dtype="float64")
+        draws, keys = take(all_starts(sim), DAYS), episode_keys(0, len(DAYS))
+        plan = SCHEDULING.foresee(sim, draws, keys)
+        policies = {name: choose(sim, draws, keys) for name, choose in SCHEDULING.rules.items()}
+        policies["oracle"] = plan.policy
+        records = {name: evaluate(sim, p.act, carry=p.carry, draws=draws, seed=0) for name, p in policies.items()}
+        problems = build_site_problems(sim, read_episodes(sim, keys, draws.load_row, draws.price_row))
+    return plan, records, problems
+
+
+def test_an_hour_without_jobs_warms_the_room_and_pays_for_servers_and_fans():
+    """22 degC at first and 1.3 K in the hour: nothing to cool below 27 degC, so the fans' 50 kW are all of it."""
+    with jax.enable_x64(True):
+        sim = powerzoo_jax.make(
+            TASK,
+            split="test",
+            dtype="float64",
+            max_steps=2,
+            infer_gpu_peak=0,
+            train_cfg=without_jobs(TRAIN),
+            finetune_cfg=without_jobs(FINETUNE),
+        )
+        draws = take(all_starts(sim), slice(0, 1))
+        (plan,) = plan_episodes(sim, draws, episode_keys(0, 1))
+        price = np.asarray(sim.params.bank.price_rows)[int(draws.price_row[0]) + np.arange(2), 0]
+    by_hand = -0.01 * 0.5 * price.sum() * (1.05 * (0.5 + 1000 * 55 / 1e6) + 0.05)
+    assert (price > 0).all()
+    assert plan.objective == pytest.approx(by_hand, abs=EXACT) and plan.bound == pytest.approx(by_hand, abs=EXACT)
+
+
+def test_executed_the_plan_returns_what_the_programme_says_in_a_room_that_is_never_too_warm(played):
+    plan, records, problems = played
+    assert min(problem.usd_per_mwh.min() for problem in problems) < 0  # one of the days has negative prices
+    np.testing.assert_allclose(records["oracle"].episode_rewards, plan.objective, atol=EXACT)
+    assert records["oracle"].mean_costs_by_constraint["overtemp"] <= EXACT and records["oracle"].feasible
+
+
+def test_no_policy_beats_the_bound_and_the_oracle_beats_every_rule(played):
+    plan, records, _ = played
+    for name, record in records.items():
+        returns = np.array(record.episode_rewards)
+        assert (returns <= plan.bound + EXACT).all()
+        assert name == "oracle" or (returns < np.array(records["oracle"].episode_rewards)).all()
+
+
+def test_the_planner_foresees_the_jobs_that_the_environment_draws(played):
+    """Nothing is started: every job whose deadline lies inside the day is a miss, counted by hand."""
+    _, records, problems = played
+    missed = [float(problem.jobs.priced.sum()) for problem in problems]
+    assert records["no_control"].episode_costs_by_constraint["sla"] == missed
+    assert np.mean(missed) == pytest.approx(90, rel=0.15)  # spec 05: about 90 of 105 jobs
+
+
+def test_the_bound_holds_for_any_multipliers_and_is_that_of_the_solver(played):
+    plan, _, problems = played
+    program = relaxed_program(problems[1])
+    _, dual = solve(program)
+    assert -dual_bound(program, dual) == pytest.approx(plan.bound[1], abs=EXACT)
+    wrong = dual + 0.01 * np.random.default_rng(0).normal(size=dual.shape)
+    assert -dual_bound(program, wrong) > plan.bound[1]
+
+
+def test_a_bonus_on_the_usage_effectiveness_is_refused():
+    sim = powerzoo_jax.make(TASK, pue_bonus_weight=1.0)
+    with pytest.raises(ValueError, match="pue_bonus_weight"):
+        build_site_problems(sim, None)  # before any episode is read
