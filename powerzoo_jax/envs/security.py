@@ -5,6 +5,9 @@ from __future__ import annotations
 import jax.numpy as jnp
 from jax import Array
 
+N_MINUS_1 = "n_minus_1"
+"""Name of the cost channel."""
+
 
 def outage_excess(move: Array, rate_mw: Array, flow_mw: Array) -> Array:
     """Largest total overload of the network with all branches and after the loss of any one, () [MW].

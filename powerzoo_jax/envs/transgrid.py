@@ -27,7 +27,7 @@ from powerzoo_jax.envs import transgrid_flow as solve
 from powerzoo_jax.envs.core import GridEnv
 from powerzoo_jax.envs.draw import Draw, draw_episode
 from powerzoo_jax.envs.observe import FieldTable, assemble, bounds
-from powerzoo_jax.envs.security import outage_excess
+from powerzoo_jax.envs.security import N_MINUS_1, outage_excess
 from powerzoo_jax.envs.transgrid_flow import Plan, Solved, Wish
 from powerzoo_jax.envs.transgrid_state import (
     AHEAD_HI,
@@ -44,8 +44,6 @@ from powerzoo_jax.opf.dc_factors import DcOpfFactors
 from powerzoo_jax.opf.offers import cost_of
 from powerzoo_jax.powerflow import Status, legality, open_switches, stays_connected
 from powerzoo_jax.powerflow.limits import COLLAPSE_PU, voltage_excess
-
-N_MINUS_1 = "n_minus_1"
 
 
 class Setting(NamedTuple):

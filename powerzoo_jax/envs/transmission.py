@@ -14,6 +14,7 @@ from powerzoo_jax.base import Box, Dims
 from powerzoo_jax.envs.core import GridEnv
 from powerzoo_jax.envs.draw import Draw, draw_episode
 from powerzoo_jax.envs.observe import FieldTable, assemble, bounds
+from powerzoo_jax.envs.security import N_MINUS_1, outage_excess
 from powerzoo_jax.envs.transmission_state import TransmissionInfo, TransmissionParams, TransmissionState
 from powerzoo_jax.opf.allocate import Allocation, allocate_by_weight, balance_by_slack, score_weights
 from powerzoo_jax.opf.commit import (
@@ -82,7 +83,8 @@ class TransmissionEnv(GridEnv):
     and 1 to the upper limit of the unit's window, and the slack units cover what it misses.
     Reward terms [USD]: generation, surplus, unserved_energy; with commitment no_load, startup, shutdown as well.
     Cost channels: thermal_overload [MW], voltage_violation (0), power_balance [MW], unserved_energy [MWh], resource
-    (0); with commitment reserve_shortfall [MW]. The episode ends at the horizon only.
+    (0); with commitment reserve_shortfall [MW]; where asked for n_minus_1 [MW], see `security.outage_excess`. The
+    episode ends at the horizon only.
 
     Example:
         sim = powerzoo_jax.make("marl_opf")
@@ -231,6 +233,8 @@ class TransmissionEnv(GridEnv):
             "resource": zero,
             RESERVE: short,
         }
+        if params.factors.move is not None:
+            channels[N_MINUS_1] = outage_excess(params.factors.move, params.rate_mw, flow.line_flow_mw)
         cost = jnp.stack([channels[name] for name in self.cost_names])
         return new, jnp.broadcast_to(reward, self.dims.agent), cost, info
 

@@ -29,11 +29,13 @@ class TransmissionFlow:
     of_unit:  (L, G)  [-]   flow per MW of a unit
     of_load:  (L,)    [-]   flow per MW of the load, which keeps its shares of the buses
     fixed:    (L,)    [MW]  that phase shifts and shunts cause
+    move:     (L, L)  [-]   as in `security.outage_excess`; None where outages are not screened
     """
 
     of_unit: Array
     of_load: Array
     fixed: Array
+    move: Array | None = None
 
 
 @struct.dataclass(kw_only=True)

@@ -19,7 +19,8 @@ from powerzoo_jax.data import Series, list_splits
 from powerzoo_jax.envs.core import Sim
 from powerzoo_jax.envs.draw import Starts
 from powerzoo_jax.envs.observe import Block, FieldTable, table
-from powerzoo_jax.envs.transgrid import N_MINUS_1, TransGridEnv
+from powerzoo_jax.envs.security import N_MINUS_1
+from powerzoo_jax.envs.transgrid import TransGridEnv
 from powerzoo_jax.envs.transgrid_state import GridBank, GridFactors, Switches, TransGridParams
 from powerzoo_jax.envs.transmission import COSTS, TERMS
 from powerzoo_jax.opf.ac_factors import prepare_ac_opf
@@ -28,8 +29,7 @@ from powerzoo_jax.opf.dc_factors import prepare_dc_opf
 from powerzoo_jax.opf.offers import case_offers
 from powerzoo_jax.powerflow import prepare_loops, prepare_meshed
 from powerzoo_jax.powerflow.dc_network import DcNetwork, build_dc_network
-from powerzoo_jax.powerflow.dc_outage import outage_factors
-from powerzoo_jax.tasks.build_transmission import PEAK_MW, PEAK_SHAPE
+from powerzoo_jax.tasks.build_transmission import PEAK_MW, PEAK_SHAPE, outage_moves
 from powerzoo_jax.tasks.transmission_data import LoadSeries, load_series
 
 MINUTES_PER_HOUR, MINUTES_PER_DAY = 60, 1440
@@ -177,7 +177,7 @@ def _fields(case: Case, settings: TransGridSettings) -> FieldTable:
     )
 
 
-def _bank(series: LoadSeries, minutes: int, dtype: np.dtype) -> np.ndarray:
+def clock_bank(series: LoadSeries, minutes: int, dtype: np.dtype) -> np.ndarray:
     """Columns of `GridBank`; the running sum in two floats, for that of three years fills one."""
     per_day = MINUTES_PER_DAY // minutes
     factor = series.rows[:, 0]
@@ -205,17 +205,12 @@ def _switches(case: Case, network: DcNetwork, lines: tuple[int, ...], dtype: np.
 def _factors(case: Case, settings: TransGridSettings, network: DcNetwork, dtype: np.dtype) -> GridFactors:
     rate = np.where(case.branch.in_service, case.branch.rate_a_mva * settings.rating_scale, 0.0)
     ac, opf = settings.physics == "ac", settings.solver_mode == "opf"
-    move = None
-    if settings.n_minus_1:
-        lodf, unsafe = outage_factors(case, network)
-        lost = case.branch.in_service & ~unsafe
-        move = jnp.asarray(np.where(lost[:, None], lodf.T, 0.0), dtype)
     return GridFactors(
         dc=prepare_dc_opf(case, rate_mva=rate, dtype=dtype),
         meshed=prepare_meshed(case, dtype=dtype) if ac and not opf else None,
         ac=prepare_ac_opf(case, rate_mva=rate, dtype=dtype) if ac and opf else None,
         switches=_switches(case, network, settings.switch_lines, dtype) if settings.switch_lines else None,
-        move=move,
+        move=jnp.asarray(outage_moves(case, network), dtype) if settings.n_minus_1 else None,
     )
 
 
@@ -236,7 +231,7 @@ def _params(
         factors=_factors(case, settings, network, dtype),
         masks=no_padding(env.dims),
         horizon=jnp.asarray(horizon, jnp.int32),
-        bank=GridBank(load_rows=door(_bank(series, round(env.dt_hours * MINUTES_PER_HOUR), dtype))),
+        bank=GridBank(load_rows=door(clock_bank(series, round(env.dt_hours * MINUTES_PER_HOUR), dtype))),
         rules=commitment_rules(unit.p_min_mw, unit.p_max_mw, available=unit.in_service, dtype=dtype),
         offers=case_offers(case, dtype),
         slack=jnp.asarray(np.isin(case.positions(unit.bus_id), case.slack_bus) & unit.in_service),

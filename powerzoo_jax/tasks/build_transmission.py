@@ -22,12 +22,13 @@ from powerzoo_jax.data import Series, list_splits
 from powerzoo_jax.envs.core import Sim
 from powerzoo_jax.envs.draw import Starts
 from powerzoo_jax.envs.observe import Block, FieldTable, table
+from powerzoo_jax.envs.security import N_MINUS_1
 from powerzoo_jax.envs.transmission import LOAD_SCALE, TransmissionEnv
 from powerzoo_jax.envs.transmission_state import TransmissionBank, TransmissionFlow, TransmissionParams
 from powerzoo_jax.opf.commit import CommitmentRules, commitment_rules, table_rules
 from powerzoo_jax.opf.offers import case_offers
-from powerzoo_jax.powerflow.dc_network import build_dc_network
-from powerzoo_jax.powerflow.dc_outage import bridges
+from powerzoo_jax.powerflow.dc_network import DcNetwork, build_dc_network
+from powerzoo_jax.powerflow.dc_outage import bridges, outage_factors
 from powerzoo_jax.tasks.transmission_data import LoadSeries, load_series
 
 MINUTES_PER_HOUR = 60
@@ -53,6 +54,7 @@ class TransmissionSettings:
     obs_mode:               global, local, local_plus_forecast; flattened is one agent for all units
     forecast_horizon_steps: steps ahead that local_plus_forecast shows
     commitment:             units are switched on and off
+    n_minus_1:              report a cost channel of that name, see `envs.security`
     constraint_tightness:   loose, standard or strict: budgets, and max_load_ratio where that is None
     max_load_ratio:         load = max_load_ratio * load_scale * peak * D(t) / D_ref
     peak_mw:                that peak (None: the case's own figure, else the sum of its nominal loads)
@@ -72,6 +74,7 @@ class TransmissionSettings:
     obs_mode: str = "global"
     forecast_horizon_steps: int = 4
     commitment: bool = False
+    n_minus_1: bool = False
     constraint_tightness: str = "standard"
     load_ratios: tuple[float, float, float] = (0.70, 0.90, 0.98)
     budgets: Budgets = ()
@@ -106,6 +109,8 @@ def build_transmission(
     dtype = resolve_dtype(dtype)
     overrides = {key: tuple(value) if isinstance(value, list) else value for key, value in overrides.items()}
     settings = resolve_settings(spec, overrides)
+    if settings.n_minus_1:
+        spec = dataclasses.replace(spec, cost_names=(*spec.cost_names, N_MINUS_1))
     split = ALIASES.get(split, split)
     source = settings.load_set if settings.data_source is None else settings.data_source
     settings = _under_stress(split, settings, source)
@@ -209,6 +214,13 @@ def budget_at(tightness: str, budgets: Budgets, cost_names: tuple[str, ...]) -> 
     return tuple(listed[name][place] if name in listed else math.inf for name in cost_names)
 
 
+def outage_moves(case: Case, network: DcNetwork) -> np.ndarray:
+    """What each flow takes over of a lost branch (row), (L, L); 0 where the loss would split the network."""
+    lodf, unsafe = outage_factors(case, network)
+    lost = case.branch.in_service & ~unsafe
+    return np.where(lost[:, None], lodf.T, 0.0)
+
+
 def _fields(case: Case, settings: TransmissionSettings) -> FieldTable:
     n_line, mode = case.n_branch, settings.obs_mode
     lines = tuple(f"line_flow_util_{i}" for i in range(n_line))
@@ -287,6 +299,7 @@ def _params(
             of_unit=door(network.ptdf[:, at]),
             of_load=door(network.ptdf @ share),
             fixed=door(network.flow_0 * case.base_mva),
+            move=door(outage_moves(case, network)) if settings.n_minus_1 else None,
         ),
         masks=no_padding(dims),
         horizon=jnp.asarray(horizon, jnp.int32),
