@@ -21,6 +21,7 @@ class Purpose(IntEnum):
     TRIPS = 8
     JOBS = 9
     WORKLOAD = 10
+    OFFERS = 11
 
 
 def purpose_key(key: Array, purpose: Purpose) -> Array:
