@@ -23,21 +23,24 @@ from powerzoo_jax.powerflow import Status
 
 COSTS = ("thermal_overload", "unserved_energy")
 TERMS = ("revenue", "generation_cost")
-HISTORY = 4  # past prices that an agent sees
+HISTORY = 4  # past prices that an agent sees, unless the task says otherwise
 LOAD, SIN, COS, AHEAD_HI, AHEAD_LO, CLIPPED = range(6)  # columns of load_rows
 ROUNDED_MW = {"float32": 2e-2, "float64": 1e-3}  # excess over a rating that the clearing's own tolerance explains
-FIELDS: FieldTable = table(
-    [
-        Block(
-            "unit",
-            ("base_price", "p_max_norm", "p_prev_norm", "profit_prev_norm", "ramp_headroom", "total_load_norm"),
-            -5,
-            10,
-        ),
-        Block("clock", ("time_sin", "time_cos"), -5, 10),
-        Block("prices", tuple(f"mean_lmp_{k}" for k in range(HISTORY)), -5, 10),
-    ]
-)
+
+
+def market_fields(history: int = HISTORY) -> FieldTable:
+    """The observation of a bidder with that many past prices."""
+    own = ("base_price", "p_max_norm", "p_prev_norm", "profit_prev_norm", "ramp_headroom", "total_load_norm")
+    return table(
+        [
+            Block("unit", own, -5, 10),
+            Block("clock", ("time_sin", "time_cos"), -5, 10),
+            Block("prices", tuple(f"mean_lmp_{k}" for k in range(history)), -5, 10),
+        ]
+    )
+
+
+FIELDS = market_fields()
 
 
 @struct.dataclass(kw_only=True)
@@ -79,7 +82,7 @@ class MarketState(EnvState):
 
     p_mw:        (G,)  [MW]       output of the last step
     profit_usd:  (G,)  [USD]      of the last step
-    prices:      (4,)  [USD/MWh]  last load-weighted mean prices, oldest first
+    prices:      (H,)  [USD/MWh]  last load-weighted mean prices, oldest first
     load_row:    ()    int32      first row of the episode
     failed:      ()    bool       a clearing has failed: the episode is over
     """
@@ -129,7 +132,8 @@ class Bidding(NamedTuple):
 class MarketEnv(GridEnv):
     """Generators that bid, one agent each; the settlement is at the price of the own bus.
 
-    Observation (12): FIELDS. Action (G, K) in [-1, 1]: markups of the K blocks from none to `max_markup`, sorted.
+    Observation (8 + H): `market_fields`. Action (G, K) in [-1, 1]: markups of the K blocks from none to `max_markup`,
+    sorted.
     Reward terms [USD]: revenue, generation_cost; the reward of an agent is its own profit.
     Cost channels: thermal_overload [MW], unserved_energy [MWh].
     Termination: a clearing does not reach its optimum; nobody earns, and all load to the horizon is unserved.
@@ -159,7 +163,7 @@ class MarketEnv(GridEnv):
             key=key,
             p_mw=cleared.dispatch.unit_power_mw,
             profit_usd=jnp.zeros_like(params.ramp_up_mw),
-            prices=jnp.broadcast_to(cleared.mean_price, HISTORY),
+            prices=jnp.broadcast_to(cleared.mean_price, len(self.fields.blocks[-1].names)),
             load_row=drawn.load_row,
             failed=jnp.zeros((), bool),
         )
@@ -249,7 +253,7 @@ class MarketEnv(GridEnv):
         return new, reward, cost, info
 
     def observe(self, state: MarketState, new: MarketState, flow: Clearing, params: MarketParams) -> Array:
-        """What the next bid meets, (G, 12)."""
+        """What the next bid meets, (G, 8 + H)."""
         del state, flow
         return self._fields(new, params)
 

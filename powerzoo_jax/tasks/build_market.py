@@ -18,7 +18,7 @@ from powerzoo_jax.cases.grid import to_grid
 from powerzoo_jax.data import Series, list_splits
 from powerzoo_jax.envs.core import Sim
 from powerzoo_jax.envs.draw import Starts
-from powerzoo_jax.envs.market import FIELDS, MarketBank, MarketEnv, MarketParams
+from powerzoo_jax.envs.market import HISTORY, MarketBank, MarketEnv, MarketParams, market_fields
 from powerzoo_jax.opf.dc_factors import prepare_dc_opf
 from powerzoo_jax.opf.offers import make_cost_segments
 from powerzoo_jax.tasks.transmission_data import LoadSeries, load_series
@@ -45,10 +45,13 @@ class MarketSettings:
     max_markup:           of an offer over the true cost
     price_cap:            [USD/MWh] of offers, and what unserved load is worth
     lmp_scale:            [USD/MWh] that observed prices are relative to
+    lmp_history_len:      past prices that are observed
+    reward_type:          "individual", there is no other
     load = load_scale * 1300 MW * D / D_ref - wind_scale * 300 MW * W / W_ref, kept 1 MW inside what units can do
     load_set:             series with demand and wind in MW
     start_date, end_date: ISO dates that replace the split calendar
     max_steps, delta_t_minutes: horizon in steps, length of one (None: the spec's)
+    delta_t_hours:        the same length; one of the two, or both alike
     """
 
     case: str | None = None
@@ -60,6 +63,8 @@ class MarketSettings:
     max_markup: float | None = None
     price_cap: float = 1000.0
     lmp_scale: float = 100.0
+    lmp_history_len: int = HISTORY
+    reward_type: str = "individual"
     load_scale: float = 1.0
     wind_scale: float = 1.0
     load_set: str | Series = "fr_2017_2019"
@@ -67,6 +72,7 @@ class MarketSettings:
     end_date: str | None = None
     max_steps: int | None = None
     delta_t_minutes: int | None = None
+    delta_t_hours: float | None = None
 
 
 def build_market(spec: TaskSpec, *, split: str, dims: Dims | None = None, dtype: Any = None, **overrides: Any) -> Sim:
@@ -85,12 +91,13 @@ def build_market(spec: TaskSpec, *, split: str, dims: Dims | None = None, dtype:
     minutes = round(spec.dt_hours * MINUTES_PER_HOUR) if settings.delta_t_minutes is None else settings.delta_t_minutes
     horizon = spec.horizon if settings.max_steps is None else int(settings.max_steps)
     case = load_case(spec.case if settings.case is None else settings.case)
+    fields = market_fields(settings.lmp_history_len)
     own = Dims(
         bus=case.n_bus,
         branch=case.n_branch,
         unit=case.n_unit,
         agent=case.n_unit,
-        obs=FIELDS.size,
+        obs=fields.size,
         act=settings.n_segments,
         choice=0,
         cost=len(spec.cost_names),
@@ -108,7 +115,7 @@ def build_market(spec: TaskSpec, *, split: str, dims: Dims | None = None, dtype:
         dates=(settings.start_date, settings.end_date),
         bounded=False,
     )
-    env = MarketEnv(own, minutes / MINUTES_PER_HOUR, spec.term_weights)
+    env = MarketEnv(own, minutes / MINUTES_PER_HOUR, spec.term_weights, fields)
     place = TIGHTNESS.index(settings.constraint_tightness)
     spec = dataclasses.replace(
         spec,
@@ -130,8 +137,9 @@ def resolve_settings(spec: TaskSpec, overrides: dict[str, Any]) -> MarketSetting
         if key not in known:
             raise TypeError(f"{spec.id}: {unknown('keyword', key, known)}")
     settings = MarketSettings(**(dict(spec.overrides) | overrides))
-    if settings.constraint_tightness not in TIGHTNESS:
-        raise ValueError(f"{spec.id}: {unknown('constraint_tightness', settings.constraint_tightness, TIGHTNESS)}")
+    for name, options in (("constraint_tightness", TIGHTNESS), ("reward_type", ("individual",))):
+        if getattr(settings, name) not in options:
+            raise ValueError(f"{spec.id}: {unknown(name, getattr(settings, name), options)}")
     for name in ("ramp_rate_fraction", "price_cap", "lmp_scale", "load_scale"):
         if not 0 < getattr(settings, name) < math.inf:
             raise ValueError(f"{spec.id}: {name} = {getattr(settings, name)} must be positive and finite.")
@@ -139,7 +147,15 @@ def resolve_settings(spec: TaskSpec, overrides: dict[str, Any]) -> MarketSetting
         value = getattr(settings, name)
         if value is not None and not 0 <= value < math.inf:
             raise ValueError(f"{spec.id}: {name} = {value} must be finite and not negative.")
-    for name in ("n_segments", "max_steps", "delta_t_minutes"):
+    if settings.delta_t_hours is not None:
+        minutes = round(settings.delta_t_hours * MINUTES_PER_HOUR)
+        if settings.delta_t_minutes not in (None, minutes):
+            raise ValueError(
+                f"{spec.id}: delta_t_hours = {settings.delta_t_hours} and delta_t_minutes = {settings.delta_t_minutes} "
+                "differ. Give one of them."
+            )
+        settings = dataclasses.replace(settings, delta_t_minutes=minutes)
+    for name in ("n_segments", "lmp_history_len", "max_steps", "delta_t_minutes"):
         value = getattr(settings, name)
         if value is not None and (value != int(value) or value < 1):
             raise ValueError(f"{spec.id}: {name} = {value} must be a whole number of at least 1.")

@@ -104,6 +104,22 @@ def test_markups_move_money_from_consumers_to_generators(played):
     assert played.lmp[good(played)].max() <= 1000 * 2.5  # the cap, and what congestion adds to it
 
 
+def test_no_offers_make_money_that_nobody_pays(played):
+    """Truth, withholding by the highest offers, flickering: revenues never exceed what loads pay, the rest is rent."""
+    fine = good(played)
+    revenue = played.profit.astype(float).sum(-1) + 0.5 * played.p.astype(float) @ PRICE
+    paid = played.consumer.astype(float)
+    rent = paid - revenue
+    assert (rent[fine] >= -1e-4 * np.maximum(np.abs(paid), 1)[fine]).all()
+
+
+def test_withholding_serves_the_same_load(played):
+    """The highest offers of all raise prices; they do not leave load in the dark that the truth would serve."""
+    kind = (np.arange(LANES) // 2) % 5 * (np.arange(LANES) % 2)
+    dark = {k: np.where(good(played), played.unserved, 0)[(np.arange(LANES) % 2 == 1) & (kind == k)] for k in (1, 2)}
+    assert dark[1].max() < 1e-2 and dark[2].max() < 1e-2
+
+
 def at_load(load_mw: float) -> Sim:
     """The task in float64 with one constant load."""
     sim = powerzoo_jax.make("gencos_bidding", dtype="float64")

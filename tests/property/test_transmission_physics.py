@@ -145,6 +145,30 @@ def test_money_equals_that_of_the_dispatch(name):
     assert (gap < tolerance("money_relative", "float32") * money + rounding).all()
 
 
+def least_cost(load_mw: np.ndarray) -> np.ndarray:
+    """Cost [USD/h] of serving a load of Case5 by merit order, as if no unit had a minimum and no line a rating."""
+    left, cost = load_mw.copy(), np.zeros_like(load_mw)
+    for price, size in sorted(zip((14.0, 15, 30, 40, 10), (40.0, 170, 520, 200, 600), strict=True)):
+        taken = np.minimum(left, size)
+        left, cost = left - taken, cost + price * taken
+    return cost + 10_000 * left
+
+
+def test_no_way_of_playing_unit_commitment_costs_less_than_the_merit_order():
+    """All off, all on at the highest or at equal scores, switching in every step: none is a way around the cost."""
+    e = played("marl_uc")
+    kind = (np.arange(LANES) // 2) % 6 * (np.arange(LANES) % 2)
+    paid, least = -1e3 * e.reward.astype(float), 0.5 * least_cost(e.load.astype(float))
+    assert (paid >= least * (1 - tolerance("money_relative", "float32"))).all()
+    off, on, flicker, equal = (kind == k for k in (1, 2, 3, 5))
+    # who never runs pays for every MWh; who always does never saves a start, and serves what the units can
+    np.testing.assert_allclose(paid[off], 5_000 * e.load[off] + (1_000.0 * (np.arange(STEPS) == 0)), rtol=1e-5)
+    assert (e.unserved[off] > 0).all() and (e.cost[off, :, -1] > 0).all()
+    for running in (on, equal):
+        assert e.on[running].all() and (e.unserved[running] <= np.maximum(e.load[running] - 1530, 0) + 0.01).all()
+    assert paid[flicker].sum(1).min() > max(paid[on].sum(1).max(), paid[equal].sum(1).max())
+
+
 @pytest.mark.parametrize("name", ["marl_uc", "tso"])
 def test_minimum_times_and_ramps_hold_in_every_history(name):
     e = played(name)
