@@ -9,6 +9,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import jax
 import numpy as np
 
 from powerzoo_jax.cli.runs import is_run, open_run, policies_of_run
@@ -16,6 +17,7 @@ from powerzoo_jax.cli.table import render
 from powerzoo_jax.envs import Sim
 from powerzoo_jax.envs.constraint import UNITS
 from powerzoo_jax.oracle import BASELINES, evaluate_baseline, get_playbook, get_reference, list_playbooks
+from powerzoo_jax.rl.parallel import make_mesh, spread
 from powerzoo_jax.tasks import make
 from powerzoo_jax.tasks.score import SEED, Evaluation, evaluate
 
@@ -56,8 +58,12 @@ def baseline_scores(
 
 
 def score_policies(sim: Sim, name: str, acts: Sequence[Any], **arguments: Any) -> Score:
-    """Records of one policy trained with several seeds; the arguments are those of `baseline_scores`."""
+    """Records of one policy trained with several seeds, episodes spread over this process's devices.
+
+    The arguments are those of `baseline_scores`.
+    """
     anchors = anchors_of(sim, **arguments)
+    sim = spread(sim, make_mesh(jax.local_devices()))
     return Score(name, [evaluate(sim, act, anchors=anchors, **arguments) for act in acts])
 
 

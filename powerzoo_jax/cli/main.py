@@ -88,17 +88,47 @@ def _add_looking(commands: argparse._SubParsersAction) -> None:
 
 def _add_train(commands: argparse._SubParsersAction) -> None:
     train = _command(commands, "train", "train:run", "Train a policy and score it on the test split.")
-    train.add_argument("what", metavar="CONFIG|TASK", help="a TOML file of settings, or a task id for the defaults")
-    train.add_argument("--algorithm", help="ppo or apg (default: what the file names, else ppo)")
-    train.add_argument(
+    _add_run(train, "results/TASK_ALGORITHM")
+    sweep = _command(commands, "sweep", "sweep:run", "Train at many settings and seeds in one program; print a table.")
+    _add_run(sweep, "results/TASK_ALGORITHM_sweep")
+    sweep.add_argument(
+        "--over", action="append", required=True, metavar="KEY=V1,V2,...", help="values of a float setting; repeatable"
+    )
+    sweep.add_argument("--split", default="val", help="split that the policies are scored on (default: val)")
+    board = _command(
+        commands, "leaderboard", "leaderboard:run", "Train and score on many tasks; write a Markdown page."
+    )
+    board.add_argument("tasks", nargs="*", metavar="TASK", help="task ids (default: all)")
+    board.add_argument("--algorithm", help="learner (default: what the task's settings name, else ppo)")
+    board.add_argument(
+        "--set", dest="settings", action="append", default=[], metavar="KEY=VALUE", help="replace a setting everywhere"
+    )
+    board.add_argument("--seeds", type=int, default=5, help="independent runs of a task, trained side by side")
+    board.add_argument("--every", type=float, default=30.0, metavar="S", help="seconds between checkpoints")
+    board.add_argument("--runs", type=Path, default=Path("results/leaderboard"), help="folder of the runs")
+    board.add_argument("--page", type=Path, default=Path("docs/leaderboard.md"), help="page to write")
+
+
+def _add_run(command: argparse.ArgumentParser, folder: str) -> None:
+    """What training takes, at one point or at many."""
+    command.add_argument("what", metavar="CONFIG|TASK", help="a TOML file of settings, or a task id for the defaults")
+    command.add_argument("--algorithm", help="learner, such as ppo or apg (default: what the file names, else ppo)")
+    command.add_argument(
         "--set", dest="settings", action="append", default=[], metavar="KEY=VALUE", help="replace a setting; repeatable"
     )
-    train.add_argument("--seeds", type=int, default=1, help="independent runs, trained side by side")
-    train.add_argument("--seed", type=int, default=0, help="first seed")
-    train.add_argument("--out", type=Path, help="folder of the run (default: results/TASK_ALGORITHM)")
-    train.add_argument("--resume", action="store_true", help="go on with the run in the folder")
-    train.add_argument("--overwrite", action="store_true", help="replace the run in the folder")
-    train.add_argument("--every", type=float, default=30.0, metavar="S", help="seconds between checkpoints")
+    command.add_argument("--seeds", type=int, default=1, help="independent runs, trained side by side")
+    command.add_argument("--seed", type=int, default=0, help="first seed")
+    command.add_argument("--out", type=Path, help=f"folder of the run (default: {folder})")
+    command.add_argument("--resume", action="store_true", help="go on with the run in the folder")
+    command.add_argument("--overwrite", action="store_true", help="replace the run in the folder")
+    command.add_argument("--every", type=float, default=30.0, metavar="S", help="seconds between checkpoints")
+    command.add_argument(
+        "--log", action="append", default=[], metavar="NAME", help="tensorboard or wandb, beside the TSV; repeatable"
+    )
+    command.add_argument("--cluster", action="store_true", help="one process of many, as the cluster's scheduler says")
+    command.add_argument("--coordinator", metavar="HOST:PORT", help="one process of many: where the first one listens")
+    command.add_argument("--processes", type=int, help="with --coordinator: how many there are")
+    command.add_argument("--process", type=int, help="with --coordinator: which one this is, from 0")
 
 
 def _add_evaluate(commands: argparse._SubParsersAction) -> None:
@@ -122,7 +152,7 @@ def _add_measuring(commands: argparse._SubParsersAction) -> None:
     bench.add_argument("--task", default="battery_arbitrage", help="task to step")
     bench.add_argument("--lanes", type=int, default=1024, help="parallel environments")
     bench.add_argument("--seconds", type=float, default=3.0, help="time for each measurement")
-    _command(commands, "selftest", "selftest:run", "Check this installation: names, data, physics, one step.")
+    _command(commands, "selftest", "selftest:run", "Check this installation: names, views, data, physics, tasks.")
     demo = _command(commands, "demo", "demo:run", "Train on battery_arbitrage, compare five policies, plot a day.")
     demo.add_argument("--out", type=Path, default=Path("results"), help="folder of results (default: results)")
     demo.add_argument("--quick", action="store_true", help="a few updates only: shows that everything runs")

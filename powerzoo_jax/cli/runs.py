@@ -1,22 +1,27 @@
-"""A training run as a folder: `run.json` (resolved settings), `checkpoint.*`, `log.tsv`, `scores.json`."""
+"""A training run as a folder: `run.json` (resolved settings), `checkpoint/`, `log.tsv`, `scores.json`."""
 
 from __future__ import annotations
 
+import itertools
 import json
+import shutil
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import jax
+import numpy as np
 from jax import Array
+from jax.sharding import Sharding
 from jax.tree_util import Partial
 
 from powerzoo_jax.base.errors import DataMissing, unknown
+from powerzoo_jax.cli.log import replace_text
 from powerzoo_jax.envs import Sim
-from powerzoo_jax.rl import apg, checkpoint, ppo
+from powerzoo_jax.rl import checkpoint
 from powerzoo_jax.rl.config import ALGORITHMS, Config, load, override
-from powerzoo_jax.rl.policies import apg_act, ppo_act
+from powerzoo_jax.rl.learners import LEARNERS, Learner
 from powerzoo_jax.tasks import make
 from powerzoo_jax.tasks.registry import get_spec
 
@@ -26,35 +31,17 @@ CONFIG_FOLDERS = (PACKAGE / "configs", PACKAGE.parent / "configs")  # inside the
 
 
 @dataclass(frozen=True)
-class Learner:
-    """What the command line needs of an algorithm.
-
-    make_update:  (cfg, sim) -> (init, update)
-    policy_of:    state -> what acting needs
-    act:          (cfg, sim, policy) -> Act
-    batch_steps:  (cfg, sim) -> environment steps of one update
-    """
-
-    make_update: Callable[..., tuple[Any, Any]]
-    policy_of: Callable[[Any], Any]
-    act: Callable[..., Any]
-    batch_steps: Callable[[Any, Sim], int]
-
-
-LEARNERS = {
-    "ppo": Learner(ppo.make_update, ppo.policy_of, ppo_act, lambda cfg, sim: cfg.lanes * cfg.steps),
-    "apg": Learner(apg.make_update, apg.policy_of, apg_act, lambda cfg, sim: cfg.lanes * sim.spec.horizon),
-}
-
-
-@dataclass(frozen=True)
 class Run:
-    """A run: where it lives, its resolved settings and its seeds."""
+    """A run: where it lives, its resolved settings, its seeds, and the settings it varies.
+
+    grid:  (name, values) of each float setting varied; every combination is a point, trained with every seed
+    """
 
     folder: Path
     config: Any
     seeds: int = 1
     seed: int = 0
+    grid: tuple[tuple[str, tuple[float, ...]], ...] = ()
 
     @property
     def learner(self) -> Learner:
@@ -62,18 +49,58 @@ class Run:
         return LEARNERS[self.config.algorithm]
 
     @property
+    def points(self) -> list[tuple[float, ...]]:
+        """Values of the settings varied, one tuple a point; without a grid, the one point that varies nothing."""
+        return list(itertools.product(*(values for _, values in self.grid)))
+
+    @property
+    def labels(self) -> list[str]:
+        """How each point is called."""
+        names = [name for name, _ in self.grid]
+        return [" ".join(f"{n}={x:g}" for n, x in zip(names, point, strict=True)) for point in self.points]
+
+    @property
+    def rows(self) -> int:
+        """Policies trained side by side: points times seeds, the seeds of a point together."""
+        return len(self.points) * self.seeds
+
+    @property
     def keys(self) -> Array:
-        """One key a seed, (seeds,)."""
-        return jax.vmap(jax.random.key)(self.seed + jax.numpy.arange(self.seeds))
+        """One key a row, the same seeds for every point, (rows,)."""
+        seeds = self.seed + np.tile(np.arange(self.seeds), len(self.points))
+        return jax.vmap(jax.random.key)(jax.numpy.asarray(seeds))
+
+    def varied(self, sim: Sim) -> tuple[Array, ...]:
+        """Value of each setting varied by row, (rows,) each, in the dtype of the task."""
+        dtype = sim.spaces()[0].low.dtype
+        columns = np.repeat(np.array(self.points, dtype), self.seeds, axis=0).T
+        return tuple(jax.numpy.asarray(column) for column in columns)
+
+    def programs(self, sim: Sim) -> tuple[Callable[..., Any], Callable[..., Any]]:
+        """(init(keys, varied, sim), update(states, varied, sim)) over all rows; pure, to be compiled by the caller."""
+
+        def learner(varied: tuple[Array, ...]) -> tuple[Any, Any]:
+            names = (name for name, _ in self.grid)
+            config = replace(self.config, **dict(zip(names, varied, strict=True)))
+            return self.learner.make_update(config, sim)
+
+        def init(key: Array, varied: tuple[Array, ...], sim: Sim) -> Any:
+            return learner(varied)[0](key, sim)
+
+        def update(state: Any, varied: tuple[Array, ...], sim: Sim) -> Any:
+            return learner(varied)[1](state, sim)
+
+        return jax.vmap(init, (0, 0, None)), jax.vmap(update, (0, 0, None))
 
     def to_dict(self) -> dict[str, Any]:
         """What `run.json` holds."""
-        return {"config": self.config.to_dict(), "seeds": self.seeds, "seed": self.seed}
+        plain = {"config": self.config.to_dict(), "seeds": self.seeds, "seed": self.seed}
+        return {**plain, "grid": {name: list(values) for name, values in self.grid}} if self.grid else plain
 
     def write(self) -> None:
         """Create the folder and store the resolved settings."""
         self.folder.mkdir(parents=True, exist_ok=True)
-        (self.folder / RUN_FILE).write_text(json.dumps(self.to_dict(), indent=2) + "\n", encoding="utf-8")
+        replace_text(self.folder / RUN_FILE, json.dumps(self.to_dict(), indent=2) + "\n")
 
 
 def is_run(path: Path) -> bool:
@@ -88,14 +115,15 @@ def open_run(folder: Path) -> Run:
     stored = json.loads((folder / RUN_FILE).read_text(encoding="utf-8"))
     values = dict(stored["config"])
     config = ALGORITHMS[values.pop("algorithm")].from_dict(values)
-    return Run(folder, config, stored["seeds"], stored["seed"])
+    grid = tuple((name, tuple(values)) for name, values in stored.get("grid", {}).items())
+    return Run(folder, config, stored["seeds"], stored["seed"], grid)
 
 
 def resolve_config(what: str, algorithm: str | None, settings: Iterable[str]) -> Config:
     """Settings of a TOML file, or of a task: the file shipped for it, else the defaults; `key=value` on top."""
     if algorithm is not None and algorithm not in ALGORITHMS:
         raise ValueError(unknown("algorithm", algorithm, ALGORITHMS))
-    path = Path(what) if what.endswith(".toml") else shipped_config(what)
+    path = Path(what) if what.endswith(".toml") else shipped_config(what, algorithm)
     if path is None:
         config = ALGORITHMS[algorithm or "ppo"].from_dict({"task": get_spec(what).id})
     elif path.is_file():
@@ -106,17 +134,33 @@ def resolve_config(what: str, algorithm: str | None, settings: Iterable[str]) ->
     return override(config, dict(_pair(text) for text in settings))
 
 
-def shipped_config(task: str) -> Path | None:
-    """The settings tuned for a task, where there are some."""
-    candidates = (folder / f"{task}_ppo.toml" for folder in CONFIG_FOLDERS)
+def shipped_config(task: str, algorithm: str | None = None) -> Path | None:
+    """The settings tuned for a task: of the algorithm, else of PPO, else of the first there is."""
+    names = [f"{task}_{name}.toml" for name in dict.fromkeys((algorithm or "ppo", "ppo", *ALGORITHMS))]
+    candidates = (folder / name for name in names for folder in CONFIG_FOLDERS)
     return next((path for path in candidates if path.is_file()), None)
 
 
 def _pair(text: str) -> tuple[str, str]:
     name, sign, value = text.partition("=")
     if not (name and sign and value):
-        raise ValueError(f"--set {text!r} is not of the form KEY=VALUE, such as --set lr=1e-3.")
+        raise ValueError(f"{text!r} is not of the form KEY=VALUE, such as lr=1e-3.")
     return name.strip(), value.strip()
+
+
+def parse_grid(config: Config, texts: Iterable[str]) -> tuple[tuple[str, tuple[float, ...]], ...]:
+    """Settings to vary, out of NAME=VALUE,VALUE,...; raises ValueError where one is no single float.
+
+    All points are one program, so what shapes it (sizes, counts, switches, names) cannot vary.
+    """
+    grid: dict[str, tuple[float, ...]] = {}
+    floats = [name for name, value in config.to_dict().items() if isinstance(value, float)]
+    for name, text in map(_pair, texts):
+        values = [getattr(override(config, {name: part}), name) for part in text.split(",")]
+        if name not in floats:
+            raise ValueError(f"--over {name}: only single numbers vary in one program: {', '.join(floats)}.")
+        grid[name] = tuple(dict.fromkeys(values))
+    return tuple(grid.items())
 
 
 def differing(first: Config, second: Config) -> list[str]:
@@ -127,7 +171,12 @@ def differing(first: Config, second: Config) -> list[str]:
 
 def has_checkpoint(run: Run) -> bool:
     """Was the run ever saved?"""
-    return (run.folder / f"{CHECKPOINT}.msgpack").is_file()
+    return checkpoint.exists(run.folder / CHECKPOINT)
+
+
+def drop_checkpoint(run: Run) -> None:
+    """Forget what the folder's checkpoint holds."""
+    shutil.rmtree(run.folder / CHECKPOINT, ignore_errors=True)
 
 
 def save_state(run: Run, state: Any, done: int) -> None:
@@ -135,34 +184,34 @@ def save_state(run: Run, state: Any, done: int) -> None:
     checkpoint.save(run.folder / CHECKPOINT, state, run.config, updates=done)
 
 
-def load_state(run: Run, sim: Sim) -> tuple[Any, int]:
-    """State and finished updates of a run's checkpoint."""
+def load_state(run: Run, sim: Sim, sharding: Sharding | None = None) -> tuple[Any, int]:
+    """State and finished updates of a run's checkpoint; every array goes to `sharding`, by default the first device."""
     if not has_checkpoint(run):
-        raise DataMissing(f"{run.folder} was stopped before its first checkpoint. Train it again with --overwrite.")
-    init, _ = run.learner.make_update(run.config, sim)
-    like = jax.jit(jax.vmap(init, (0, None)))(run.keys, sim)
-    return checkpoint.restore(run.folder / CHECKPOINT, like), checkpoint.load_config(run.folder / CHECKPOINT)[1]
+        raise DataMissing(f"{run.folder} was stopped before its first checkpoint. Train it with --resume.")
+    like = jax.eval_shape(run.programs(sim)[0], run.keys, run.varied(sim), sim)
+    state = checkpoint.restore(run.folder / CHECKPOINT, like, sharding)
+    return state, checkpoint.load_config(run.folder / CHECKPOINT)[1]
 
 
 def policies_of_run(run: Run) -> list[Partial]:
-    """The trained policies of a run, one a seed."""
+    """The trained policies of a run, one a row."""
     sim = make(run.config.task, split=run.config.split)
     return policies(run, sim, load_state(run, sim)[0])
 
 
 def policies(run: Run, sim: Sim, state: Any) -> list[Partial]:
-    """Policies out of a state with a leading seed axis; one compile serves all seeds."""
-    trained = run.learner.policy_of(state)
+    """Policies out of a state with a leading row axis; one compile serves them all."""
+    trained = jax.device_get(run.learner.policy_of(state))
 
     def act(policy: Any, carry: Any, obs: Array, key: Array) -> Any:
         return run.learner.act(run.config, sim, policy)(carry, obs, key)
 
-    return [Partial(act, jax.tree.map(lambda x, i=i: x[i], trained)) for i in range(run.seeds)]
+    return [Partial(act, jax.tree.map(lambda x, i=i: x[i], trained)) for i in range(run.rows)]
 
 
-def default_folder(config: Config) -> Path:
+def default_folder(config: Config, sweep: bool = False) -> Path:
     """Where a run goes when nobody says."""
-    return Path("results") / f"{config.task}_{config.algorithm}"
+    return Path("results") / (f"{config.task}_{config.algorithm}" + ("_sweep" if sweep else ""))
 
 
 def describe(config: Config) -> Sequence[tuple[str, Any]]:

@@ -3,20 +3,21 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
 import shlex
 import signal
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from types import FrameType
 from typing import Any, Self
 
 import jax
-import numpy as np
+from jax.sharding import Mesh
 
 from powerzoo_jax.base.errors import DataError
+from powerzoo_jax.cli.log import Log, Sink, check_sinks, headline, open_sink, row_of
 from powerzoo_jax.cli.runs import (
     LOG,
     SCORES,
@@ -24,15 +25,20 @@ from powerzoo_jax.cli.runs import (
     default_folder,
     describe,
     differing,
+    drop_checkpoint,
+    has_checkpoint,
     is_run,
     load_state,
     open_run,
+    parse_grid,
     policies,
     resolve_config,
     save_state,
 )
 from powerzoo_jax.cli.table import Progress, render_pairs
 from powerzoo_jax.envs import Sim
+from powerzoo_jax.oracle import get_reference
+from powerzoo_jax.rl.parallel import agree, compile_on, everywhere, make_mesh, spread, whole
 from powerzoo_jax.tasks import make
 
 INTERRUPTED = 130
@@ -75,118 +81,182 @@ class StopRequest:
         self.raised = True
 
 
-class Log:
-    """A TSV with one row an update; opening it drops rows that the checkpoint does not know of."""
+class Reporter:
+    """Tells where a run stands: log, other sinks, bar. Of several processes the first one speaks."""
 
-    def __init__(self, path: Path, sim: Sim, done: int) -> None:
-        self.path, self.sim = path, sim
-        kept = path.read_text(encoding="utf-8").splitlines()[: done + 1] if done and path.is_file() else []
-        self.file = path.open("w", encoding="utf-8", buffering=1)  # a row is on disk once written
-        self.file.writelines(f"{line}\n" for line in kept)
-        self.started = bool(kept)
+    def __init__(self, run: Run, sim: Sim, done: int, sinks: Sequence[str]) -> None:
+        self.run, self.sim, self.done = run, sim, done
+        self.speaks = jax.process_index() == 0
+        self.per_update = run.rows * run.learner.batch_steps(run.config, sim)
+        self.bar = Progress(run.config.algorithm, run.config.updates, done)
+        self.log: Log | None = None
+        self.sinks: list[Sink] = []
+        self.anchors, self.started, self.first = _anchors(sim), time.perf_counter(), done
+        if self.speaks:
+            self.sinks = [open_sink(name, run.folder, run.to_dict()["config"], done) for name in sinks]
+            self.log = Log(run.folder / LOG, done)
 
-    def write(self, update: int, steps: int, metrics: dict[str, Any]) -> None:
-        """Append the metrics of an update, means over the seeds."""
-        row: dict[str, Any] = {"update": update, "env_steps": steps}
-        names = {"cost": self.sim.spec.cost_names, "terms": self.sim.spec.term_names}
-        # jit returns dicts sorted by name; what people look for comes first
-        for key, value in sorted(metrics.items(), key=lambda item: item[0] != "return"):
-            values = np.asarray(value, np.float64)
-            mean = values.mean(axis=0).reshape(-1)
-            labels = [f"{key}.{n}" for n in names[key]] if key in names else [key]
-            row |= dict(zip(labels, (f"{x:.6g}" for x in mean), strict=True))
-            if key == "return" and len(values) > 1:
-                row["return_sd"] = f"{values.std(ddof=1):.6g}"
-        if not self.started:
-            self.file.write("\t".join(row) + "\n")
-            self.started = True
-        self.file.write("\t".join(map(str, row.values())) + "\n")
+    def tell(self, metrics: dict[str, Any]) -> None:
+        """Take the metrics of the next update."""
+        self.done += 1
+        if self.log is None:
+            return
+        row = row_of(metrics, self.sim, self.run.labels)
+        self.log.write(self.done, self.done * self.per_update, row)
+        for sink in self.sinks:
+            sink.write(self.done, row)
+        if self.bar.visible:
+            whole = row if len(self.run.labels) == 1 else row_of(metrics, self.sim)
+            self.bar.show(self.done, headline(whole, self.sim, self.anchors, self.steps_per_s))
+
+    @property
+    def steps_per_s(self) -> float:
+        """Environment steps a second so far, all rows together."""
+        return (self.done - self.first) * self.per_update / max(time.perf_counter() - self.started, 1e-9)
 
     def close(self) -> None:
-        """Close the file."""
-        self.file.close()
+        """Close the files and clear the bar."""
+        self.bar.close()
+        for part in (self.log, *self.sinks):
+            if part is not None:
+                part.close()
 
 
-def train(run: Run, sim: Sim, *, resume: bool = False, every: float = 30.0, stop: StopRequest | None = None) -> Trained:
+def _anchors(sim: Sim) -> tuple[float, float] | None:
+    """Shipped random and oracle returns of the split that is trained on."""
+    with contextlib.suppress(KeyError, ValueError):
+        record = get_reference(sim.spec.id, sim.spec.split)
+        return record["random"], record["oracle"]
+    return None
+
+
+def train(
+    run: Run,
+    sim: Sim,
+    *,
+    resume: bool = False,
+    every: float = 30.0,
+    stop: StopRequest | None = None,
+    mesh: Mesh | None = None,
+    sinks: Sequence[str] = (),
+) -> Trained:
     """Train until the last update or a stop; the checkpoint holds whatever is reached.
 
-    every:  seconds between checkpoints
+    resume:  go on from the checkpoint, or begin where the run was stopped before the first one
+    every:   seconds between checkpoints
+    mesh:    devices that share the lanes; None = all devices of all processes
+    sinks:   names of further logs, see `log.SINKS`
     """
-    init, update = run.learner.make_update(run.config, sim)
-    total, per_update = run.config.updates, run.seeds * run.learner.batch_steps(run.config, sim)
+    mesh = make_mesh() if mesh is None else mesh
+    spread_sim, total = spread(sim, mesh), run.config.updates
     clock = time.perf_counter()
-    state, done = load_state(run, sim) if resume else (jax.jit(jax.vmap(init, (0, None)))(run.keys, sim), 0)
-    step: Callable[..., Any] = jax.jit(jax.vmap(update, (0, None))).lower(state, sim).compile()
+    init, update = run.programs(spread_sim)
+    # arrays go in as arguments: closed over, they would become text of the program
+    varied, shared = everywhere((run.varied(sim), spread_sim), mesh)
+    if resume and has_checkpoint(run):
+        state, done = load_state(run, sim, whole(mesh))
+    else:
+        if jax.process_index() == 0:
+            drop_checkpoint(run)
+        keys = everywhere(run.keys, mesh)
+        state, done = compile_on(mesh, init, keys, varied, shared)(keys, varied, shared), 0
+    step = compile_on(mesh, update, state, varied, shared)
     jax.block_until_ready(state)
     compile_s = time.perf_counter() - clock
 
-    log, bar = Log(run.folder / LOG, sim, done), Progress(run.config.algorithm, total, done)
-    first, clock = done, time.perf_counter()
-    saved = clock
+    report, saved, clock, finish = Reporter(run, sim, done, sinks), done, time.perf_counter(), False
+    last = clock
     try:
-        while done < total and not (stop and stop.raised):
-            state, metrics = step(state, sim)
-            host = jax.device_get(metrics)  # waits for the update, so that the bar and the times are true
+        while done < total and not finish:
+            state, metrics = step(state, varied, shared)
+            report.tell(jax.device_get(metrics))  # waits for the update, so that bar and times are true
             done += 1
-            log.write(done, done * per_update, host)
-            bar.show(done, f"return {float(np.mean(host['return'])):+.2f} $")
-            if time.perf_counter() - saved > every:
+            due, finish = agree(time.perf_counter() - last >= every, bool(stop and stop.raised))
+            if due:
                 save_state(run, state, done)
-                saved = time.perf_counter()
+                saved, last = done, time.perf_counter()
     finally:
-        bar.close()
-        log.close()
+        report.close()
     train_s = time.perf_counter() - clock
-    save_state(run, state, done)
-    return Trained(state, done, compile_s, train_s, (done - first) * per_update / max(train_s, 1e-9))
+    if saved < done:
+        save_state(run, state, done)
+    return Trained(state, done, compile_s, train_s, (done - report.first) * report.per_update / max(train_s, 1e-9))
 
 
 def run(options: argparse.Namespace) -> int:
     """Train, then score on the test split beside the baselines."""
-    run, resume = _prepare(options)
-    print(render_pairs(describe(run.config)))
+    return train_and_tell(options, prepare(options), _score)
+
+
+def train_and_tell(
+    options: argparse.Namespace, prepared: tuple[Run, bool], tell: Callable[[Run, Sim, Trained], None]
+) -> int:
+    """Train a run and report on it, or say how to go on with one that was stopped."""
+    run, resume = prepared
+    speaks = jax.process_index() == 0
+    if speaks:
+        print(render_pairs(describe(run.config)))
     sim = make(run.config.task, split=run.config.split)
     with StopRequest() as stop:
-        trained = train(run, sim, resume=resume, every=options.every, stop=stop)
+        trained = train(run, sim, resume=resume, every=options.every, stop=stop, sinks=options.log)
     if trained.done < run.config.updates:
-        print(_stopped(run, options, trained), file=sys.stderr)
+        if speaks:
+            print(_stopped(run, options, trained), file=sys.stderr)
         return INTERRUPTED
-    print(
-        f"\n{trained.done} updates, compile {trained.compile_s:.1f} s, training {trained.train_s:.1f} s, "
-        f"{trained.steps_per_s:,.0f} env steps/s over {run.seeds} seed(s)\n"
-    )
-    _score(run, sim, trained)
+    if speaks:
+        print(
+            f"\n{trained.done} updates, compile {trained.compile_s:.1f} s, training {trained.train_s:.1f} s, "
+            f"{trained.steps_per_s:,.0f} env steps/s over {run.rows} run(s) on {jax.device_count()} device(s)\n"
+        )
+        tell(run, sim, trained)
     return 0
 
 
-def _prepare(options: argparse.Namespace) -> tuple[Run, bool]:
-    """Resolve the settings and see that the folder is free, or holds this very run when resuming."""
+def prepare(options: argparse.Namespace) -> tuple[Run, bool]:
+    """Join the other processes, resolve the settings, see that the folder is free or holds this run when resuming."""
     if options.seeds < 1:
         raise ValueError(f"--seeds {options.seeds} must be at least 1.")
+    check_sinks(options.log)
     config = resolve_config(options.what, options.algorithm, options.settings)
-    run = Run(options.out or default_folder(config), config, options.seeds, options.seed)
+    grid = parse_grid(config, getattr(options, "over", ()))
+    run = Run(options.out or default_folder(config, bool(grid)), config, options.seeds, options.seed, grid)
+    _join(options)
     if options.resume:
         stored = open_run(run.folder)
         changed = differing(stored.config, config)
-        changed += [k for k in ("seeds", "seed") if getattr(stored, k) != getattr(run, k)]
+        changed += [k for k in ("seeds", "seed", "grid") if getattr(stored, k) != getattr(run, k)]
         if changed:
             raise DataError(
                 f"{run.folder} was trained with other settings: {', '.join(changed)}. "
                 "Resume with the same command, or give another --out."
             )
         return run, True
-    if is_run(run.folder) and not options.overwrite:
-        raise DataError(
-            f"{run.folder} holds a run. Give --resume to go on, --overwrite to replace it, or another --out."
-        )
-    run.write()
+    if jax.process_index() == 0:
+        if is_run(run.folder) and not options.overwrite:
+            raise DataError(
+                f"{run.folder} holds a run. Give --resume to go on, --overwrite to replace it, or another --out."
+            )
+        drop_checkpoint(run)  # first: a checkpoint must never lie beside the settings of another run
+        run.write()
     return run, False
 
 
+def _join(options: argparse.Namespace) -> None:
+    """Make one of several processes, before anything asks for a device."""
+    given = (options.coordinator, options.processes, options.process)
+    if options.cluster:
+        jax.distributed.initialize()
+    elif any(x is not None for x in given):
+        if any(x is None for x in given):
+            raise ValueError("Give --coordinator, --processes and --process together, or --cluster alone.")
+        jax.distributed.initialize(*given)
+
+
 def _stopped(run: Run, options: argparse.Namespace, trained: Trained) -> str:
-    words = ["powerzoo-jax", "train", options.what, "--out", str(run.folder), "--resume"]
+    words = ["powerzoo-jax", "sweep" if run.grid else "train", options.what, "--out", str(run.folder), "--resume"]
     words += ["--algorithm", options.algorithm] if options.algorithm else []
     words += [w for s in options.settings for w in ("--set", s)]
+    words += [w for name, values in run.grid for w in ("--over", f"{name}={','.join(map(str, values))}")]
     words += ["--seeds", str(run.seeds)] if run.seeds > 1 else []
     words += ["--seed", str(run.seed)] if run.seed else []
     return f"stopped after update {trained.done} of {run.config.updates}; go on with: {shlex.join(words)}"

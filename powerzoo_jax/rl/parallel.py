@@ -55,6 +55,21 @@ def whole(mesh: Mesh) -> NamedSharding:
     return NamedSharding(mesh, EVERYWHERE)
 
 
+def everywhere(tree: T, mesh: Mesh) -> T:
+    """Put a tree whole on every device of the mesh; all processes hold the same one."""
+    if jax.process_count() == 1:
+        return jax.device_put(tree, whole(mesh))
+
+    def put(x: Any) -> Any:
+        if isinstance(x, Array) and not x.is_fully_addressable:
+            return x  # there already
+        if jax.dtypes.issubdtype(x.dtype, jax.dtypes.prng_key):
+            return jax.random.wrap_key_data(put(jax.random.key_data(x)), impl=jax.random.key_impl(x))
+        return jax.make_array_from_process_local_data(whole(mesh), np.asarray(x))
+
+    return jax.tree.map(put, tree)
+
+
 def on_mesh(function: Callable[..., T], mesh: Mesh) -> Callable[..., T]:
     """Compile a function for all devices of a mesh, at its first call for the shapes it meets.
 
@@ -65,7 +80,7 @@ def on_mesh(function: Callable[..., T], mesh: Mesh) -> Callable[..., T]:
 
     def call(*arguments: Any) -> T:
         with jax.set_mesh(mesh):
-            return program(*jax.device_put(arguments, whole(mesh)))
+            return program(*everywhere(arguments, mesh))
 
     return call
 

@@ -59,7 +59,7 @@ def test_resuming_with_other_settings_names_them(finished, capsys):
 def test_a_run_that_was_never_saved_says_what_to_do(finished, tmp_path, capsys):
     (tmp_path / "run.json").write_text((finished / "run.json").read_text())
     assert main(["evaluate", str(tmp_path)]) == 2
-    assert "--overwrite" in capsys.readouterr().err
+    assert "--resume" in capsys.readouterr().err
 
 
 def test_ctrl_c_saves_and_resuming_gives_the_uninterrupted_run(tmp_path):
