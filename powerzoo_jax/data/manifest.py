@@ -64,6 +64,7 @@ DATASETS: dict[str, DatasetInfo] = {
             default="load.mv_semiurb_pu",
             sha256="47f1f57e8135f2c429174586e076530449c66adf26b5f1dea90d3d9bc502670a",
             region="DE",
+            scaling_minutes=30,  # the step of the tasks: the largest load of a feeder is then its nominal one
         ),
         DatasetInfo(
             name="de_smard_2018",

@@ -36,8 +36,8 @@ class Signal:
     name:       canonical name, `<kind>.<what>_<unit>`
     column:     name in the file; `Series.column` takes it too
     unit:       unit of the values
-    reference:  constant D_ref that scaling divides by; None = the largest value over all data
-    lowest:     smallest value over all data, where the columns hold only a window of them
+    reference:  constant D_ref that scaling divides by; None = the largest mean over all data (DatasetInfo)
+    lowest:     smallest mean over all data, where the columns hold only a window of them
     """
 
     name: str
@@ -52,6 +52,7 @@ class DatasetInfo:
     """What is known of a data set without reading it.
 
     step_minutes:    length of an interval; 0 = events, one row at each instant
+    scaling_minutes: length of the means whose extremes over all data are D_ref and D_min; 0 = step_minutes
     offset_minutes:  local standard time minus UTC, fixed all year
     civil_zone:      zone whose clock changes the publisher's stamps follow
     sha256:          digest of the decoded content
@@ -70,6 +71,7 @@ class DatasetInfo:
     sha256: str
     currency_note: str = ""
     region: str = ""
+    scaling_minutes: int = 0
 
 
 @dataclass(frozen=True, eq=False)
@@ -99,14 +101,20 @@ class Series:
         return self.columns[self.resolve(name)]
 
     def d_ref(self, name: str) -> float:
-        """Constant that scaling divides by: the manifest's, else the largest value over all data."""
+        """Constant that scaling divides by: the manifest's, else the largest mean over all data."""
         reference = find_signal(self.meta, name).reference
-        return float(np.nanmax(self.column(name))) if reference is None else reference
+        return float(np.nanmax(self._scaling_means(name))) if reference is None else reference
 
     def d_min(self, name: str) -> float:
-        """Smallest value over all data: what `min_load_ratio` is the fraction of."""
+        """Smallest mean over all data: what `min_load_ratio` is the fraction of."""
         lowest = find_signal(self.meta, name).lowest
-        return float(np.nanmin(self.column(name))) if lowest is None else lowest
+        return float(np.nanmin(self._scaling_means(name))) if lowest is None else lowest
+
+    def _scaling_means(self, name: str) -> np.ndarray:
+        minutes = self.meta.scaling_minutes or self.meta.step_minutes
+        if minutes == self.meta.step_minutes:
+            return self.column(name)
+        return resample(self.time_utc, self.column(name), minutes, "mean", self.meta.offset_minutes)[1]
 
 
 def make_series(

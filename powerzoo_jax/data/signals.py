@@ -123,6 +123,7 @@ def _select(
         signals=tuple(fixed),
         default=names[0],
         step_minutes=step,
+        scaling_minutes=0,  # the constants are fixed above
         sha256=content_hash({"time_utc": time_utc, **frozen}),
     )
     return Series(time_utc, frozen, meta, freeze(_rows_repaired(data, time_utc, step)))

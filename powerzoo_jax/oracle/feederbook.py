@@ -19,6 +19,7 @@ from powerzoo_jax.oracle.playbook import Foresight, Playbook, Policy, follow
 from powerzoo_jax.oracle.policies import idle_action, quantile_signal
 
 GUARD_PU = 0.025  # what charging takes from the lowest voltage at most: so far above the limit the rule charges
+FULL_PU = 0.01  # [pu] below the limit, without control, at which the rule discharges all batteries in full
 
 
 def foresee(sim: Sim, draws: Draw, keys: Array) -> Foresight:
@@ -55,16 +56,17 @@ def guarded_quantiles(sim: Sim, draws: Draw, keys: Array) -> Policy:
 
 
 def guarded_signal(problem: FeederProblem) -> np.ndarray:
-    """Charge and discharge by price, but discharge where idle devices would leave the band, and save for it; (T,).
+    """Charge and discharge by price, but support the voltage where idle devices would leave the band; (T,).
 
-    Until the last such step of the episode nothing is sold, so that what the feeder needs is in store.
+    Power grows with the depth below the limit. Until the last such step of the episode nothing is sold, so that what
+    the feeder needs is in store.
     """
     lowest = np.abs(run(problem, idle_points(problem)).solved.v).min(axis=1)
     signal = quantile_signal(problem.price_per_mwh, problem.dt_hours)
     stressed = np.flatnonzero(lowest < problem.v_min)
     if stressed.size:
         signal[: stressed[-1]] = np.minimum(signal[: stressed[-1]], 0.0)
-        signal[stressed] = 1.0
+        signal[stressed] = np.minimum((problem.v_min - lowest[stressed]) / FULL_PU, 1.0)
     return np.where((lowest < problem.v_min + GUARD_PU) & (signal < 0), 0.0, signal)
 
 

@@ -16,7 +16,7 @@ from powerzoo_jax.envs.draw import Draw
 from powerzoo_jax.oracle.playbook import Policy
 
 V_LOW = 0.96  # [pu] where flexible load of the dso starts to help
-CURTAIL_SLOPE, DEFER_SLOPE, DEFER_MOST = 0.04, 0.06, 0.5  # [pu] below V_LOW for all of it; share of the cap
+CURTAIL_SLOPE, DEFER_SLOPE, DEFER_MOST = 0.008, 0.06, 0.5  # [pu] below V_LOW for all of it; share of the cap
 PEAK_START, PEAK_END = 16.0, 21.0  # clock hours of the time-of-use rule
 TOU_CURTAIL, TOU_DEFER = 0.8, 0.5
 V_SUPPORT, Q_SLOPE = 0.99, 0.03  # [pu] below which inverters inject reactive power, and over which they reach all

@@ -22,6 +22,7 @@ from powerzoo_jax.tasks.score import all_starts, episode_keys
 EVERY = 16  # a test day in so many
 SAME = 1e-5  # relative: the same return from another program in float32
 SINGLE = 1e-4  # of a day's money: a plan made in float64 and played in float32
+HONEST = 0.01  # of what the rule changes: selling in the evening saves losses where they are paid
 TASKS = ("marl_der_arbitrage", "dso", "marl_ders_benchmark", "marl_ev_v2g")
 
 
@@ -105,11 +106,12 @@ def test_a_trick_returns_less_than_the_rule_or_breaks_a_budget(task):
 
 @pytest.mark.parametrize("task", TASKS[:3])  # idle vehicles are no reference: they buy their driving en route
 def test_tricks_that_do_something_return_less_than_idling(task):
-    found = dict(played(task)[2])
-    idle = found.pop("sit idle")[0]
+    _, (rule, _), found, _ = played(task)
+    idle = found["sit idle"][0]
+    most = idle + HONEST * abs(rule - idle)
     for name, (value, _) in found.items():
         # filling up at once is honest: it buys at night, and what is stored counts at the mean price of the day
-        assert value < idle or name.endswith(": charge always"), f"{name}: {value} against {idle}"
+        assert value < most or name.endswith(": charge always"), f"{name}: {value} against {idle}"
 
 
 def test_a_vehicle_that_is_away_earns_nothing():

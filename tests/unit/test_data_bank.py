@@ -58,9 +58,10 @@ def test_load_and_price_tables_are_the_same_in_all_calendar_splits():
     np.testing.assert_array_equal(train.price_rows, test.price_rows)
 
 
-def test_load_factor_is_the_mean_of_the_two_quarter_hours():
+def test_load_factor_is_the_mean_of_the_two_quarter_hours_and_reaches_one():
     profile = load_dataset("simbench_2016").column("mv_semiurb").astype(np.float64)
-    expected = profile.reshape(-1, 2).mean(axis=1) / profile.max()
+    expected = profile.reshape(-1, 2).mean(axis=1)
+    expected /= expected.max()
     np.testing.assert_allclose(load_column(battery(), "load_factor")[:-1], expected, rtol=FLOAT32)
 
 

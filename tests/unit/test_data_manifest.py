@@ -87,7 +87,15 @@ def test_simbench_covers_the_leap_year():
     assert data.time_utc[0] == np.datetime64("2015-12-31T23:00", "ns").astype(np.int64)
     for profile in ("mv_semiurb", "mv_rural", "mv_urban", "mv_comm", "lv_rural1", "lv_urban6"):
         assert data.column(f"load.{profile}_pu").min() >= 0
-    assert data.d_ref("mv_semiurb") == pytest.approx(0.426556, abs=1e-6)
+    assert data.column("mv_semiurb").max() == pytest.approx(0.426556, abs=1e-6)
+
+
+@pytest.mark.parametrize("profile", ["mv_semiurb", "mv_rural", "mv_urban", "mv_comm", "lv_rural1", "lv_urban6", "PV3"])
+def test_simbench_profiles_reach_their_reference_in_half_hours_and_pass_it_in_quarters(profile):
+    data = load_dataset("simbench_2016")
+    quarters = data.column(profile).astype(np.float64)
+    assert data.d_ref(profile) == pytest.approx(quarters.reshape(-1, 2).mean(axis=1).max(), rel=1e-7)
+    assert data.d_ref(profile) < quarters.max()
 
 
 @pytest.mark.parametrize(
