@@ -1,0 +1,78 @@
+"""Every public task of many agents before the checkers of RLlib, MOMAland, TorchRL and SuperSuit."""
+
+from __future__ import annotations
+
+import warnings
+
+import numpy as np
+import powerzoo
+import pytest
+import supersuit
+from momaland.test.api_test import api_test
+from momaland.utils.conversions import mo_aec_to_parallel, mo_parallel_to_aec
+from powerzoo_compat import momaland_view as mo
+from powerzoo_compat import rllib_view
+from powerzoo_compat.pettingzoo_view import parallel_env
+from powerzoo_compat.torchrl_view import make_torchrl_env
+from ray.rllib.env.multi_agent_env import MultiAgentEnv
+from ray.rllib.utils.pre_checks.env import check_multiagent_environments
+from torchrl.envs.utils import check_env_specs
+
+from tests.compat.vectortoy import LeavingAgents
+
+TASKS = [task for task in powerzoo.list_tasks(agent_mode="multi") if task in powerzoo.list_public_tasks()]
+
+
+@pytest.fixture(scope="module", params=TASKS)
+def task(request):
+    return request.param
+
+
+def test_rllibs_own_check_passes_and_flags_speak_for_all(task):
+    env = rllib_view.parallel_env(task, split="test")
+    assert isinstance(env, MultiAgentEnv) and env.possible_agents == env.agents == list(env.observation_spaces)
+    check_multiagent_environments(env)
+    env.reset(seed=0)
+    for _ in range(2):
+        *_, terminateds, truncateds, _ = env.step({a: env.get_action_space(a).sample() for a in env.agents})
+        # their check does not notice when it is missing
+        assert terminateds["__all__"] is False and truncateds["__all__"] is False
+
+
+def test_momalands_checker_finds_nothing(task):
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        warnings.filterwarnings("ignore", message="Observation numpy array is all zeros")
+        api_test(mo.env(task, split="test"), num_cycles=20)
+
+
+def test_torchrls_checker_finds_nothing_and_groups_agents_by_kind(task):
+    env = make_torchrl_env(task, split="test")
+    check_env_specs(env)
+    assert [a for agents in env.group_map.values() for a in agents] == env._env.possible_agents
+    assert all(agent.startswith(group) for group, agents in env.group_map.items() for agent in agents)
+
+
+def test_supersuit_stacks_the_agents_of_two_copies(task):
+    alone = parallel_env(task, split="test", pad=True)
+    envs = supersuit.pettingzoo_env_to_vec_env_v1(parallel_env(task, split="test", pad=True))
+    envs = supersuit.concat_vec_envs_v1(envs, 2, num_cpus=0, base_class="gymnasium")
+    names = alone.possible_agents
+    obs, _ = envs.reset(seed=0)
+    first, _ = alone.reset(seed=0)
+    for _ in range(3):
+        actions = np.stack([envs.action_space.sample() for _ in range(envs.num_envs)])
+        np.testing.assert_array_equal(obs[: len(names)], np.stack(list(first.values())))
+        obs, rewards, *_ = envs.step(actions)
+        first, told, *_ = alone.step(dict(zip(names, actions, strict=False)))
+        np.testing.assert_allclose(rewards[: len(names)], np.float32(list(told.values())), rtol=1e-6, atol=1e-6)
+    assert envs.num_envs == 2 * len(names)
+
+
+def test_agents_that_leave_early_pass_momalands_checker():
+    api_test(mo_parallel_to_aec(LeavingAgents()), num_cycles=30)
+
+
+def test_conversion_there_and_back_gives_the_same_object():
+    parallel = mo.parallel_env("marl_opf", split="test")
+    assert mo_aec_to_parallel(mo_parallel_to_aec(parallel)) is parallel
