@@ -31,6 +31,8 @@ class Totals:
     pf_failures:     ()      int32  steps whose power flow did not converge
     v_min_pu:        ()      [pu]   lowest solved voltage; inf where the family reports none
     throughput_mwh:  ()      [MWh]  terminal throughput of all storage; 0 where the family has none
+    consumer_usd:    ()      [USD]  what loads pay in a market; 0 where the family has none
+    price_per_mwh:   ()      [USD/MWh]  sum over the steps of a market's mean price; 0 where the family has none
     """
 
     total: Array
@@ -41,6 +43,8 @@ class Totals:
     pf_failures: Array
     v_min_pu: Array
     throughput_mwh: Array
+    consumer_usd: Array
+    price_per_mwh: Array
 
 
 def run_episode(sim: Sim, act: Act, carry: Any, key: Array, drawn: Draw) -> Totals:
@@ -92,6 +96,8 @@ def _zero(sim: Sim, dtype: Any) -> Totals:
         pf_failures=count,
         v_min_pu=jnp.asarray(jnp.inf, dtype),
         throughput_mwh=number,
+        consumer_usd=number,
+        price_per_mwh=number,
     )
 
 
@@ -104,6 +110,7 @@ def _storage_mw(sim: Sim, info: Any) -> Array:
 def _add(totals: Totals, out: Step, alive: Array, throughput_mwh: Array) -> Totals:
     info = out.info
     v_min = getattr(info, "v_min_pu", totals.v_min_pu)
+    none = jnp.zeros_like(totals.total)
     return Totals(
         total=totals.total + jnp.where(alive, jnp.mean(out.reward), 0),
         cost=totals.cost + jnp.where(alive, out.cost, 0),
@@ -113,4 +120,6 @@ def _add(totals: Totals, out: Step, alive: Array, throughput_mwh: Array) -> Tota
         pf_failures=totals.pf_failures + (alive & (info.pf_status != 0)).astype(jnp.int32),
         v_min_pu=jnp.minimum(totals.v_min_pu, jnp.where(alive, v_min, jnp.inf)),
         throughput_mwh=totals.throughput_mwh + jnp.where(alive, throughput_mwh, 0),
+        consumer_usd=totals.consumer_usd + jnp.where(alive, getattr(info, "consumer_cost_usd", none), 0),
+        price_per_mwh=totals.price_per_mwh + jnp.where(alive, getattr(info, "mean_price", none), 0),
     )

@@ -55,7 +55,8 @@ def solve_commitment(
 ) -> CommitmentPlan:
     """Plan of least cost for a known day.
 
-    commitment:  (T, G) bool  keep to it and plan the dispatch alone
+    commitment:  (T, G)  bool: keep to it and plan the dispatch alone; int: 1 and 0 likewise, -1 is left to the search,
+                 and the bounds then hold for such plans alone
     gap:         [-]  relative gap at which the search stops
     seconds:     at most, for the search; what was found by then is returned with its bound
 
@@ -107,6 +108,11 @@ def piecewise_error(problem: CommitmentProblem, program: MixedProgram) -> float:
 
 def relaxation_duals(program: MixedProgram) -> np.ndarray:
     """Multipliers (R,) of the rows of the linear relaxation, by HiGHS; positive where a lower limit binds."""
+    return solve_relaxation(program)[1]
+
+
+def solve_relaxation(program: MixedProgram) -> tuple[np.ndarray, np.ndarray]:
+    """Solution (n,) and multipliers (R,) of the linear relaxation; raises SolverError where HiGHS finds none."""
     from scipy import sparse
     from scipy.optimize import linprog
 
@@ -130,7 +136,7 @@ def relaxation_duals(program: MixedProgram) -> np.ndarray:
     n_upper = int(upper.sum())
     dual[upper] += found.ineqlin.marginals[:n_upper]
     dual[lower] -= found.ineqlin.marginals[n_upper:]
-    return dual
+    return np.asarray(found.x), dual
 
 
 def relaxation_bound(program: MixedProgram, dual: np.ndarray) -> float:

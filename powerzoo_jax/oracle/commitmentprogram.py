@@ -122,7 +122,7 @@ class _Rows:
 
 
 def commitment_program(problem: CommitmentProblem, commitment: np.ndarray | None = None) -> MixedProgram:
-    """The programme of a day; `commitment` (T, G) bool fixes who is on and leaves the dispatch."""
+    """The programme of a day; `commitment` (T, G) fixes who is on (1) or off (0), and leaves what is negative."""
     rules, segments = host_rules(problem.rules), linear_segments(problem)
     n_unit, n_step = len(rules["p_min_mw"]), len(problem.load_mw)
     layout = _Layout(n_unit, len(segments.unit), n_step, problem.cold_startup_usd is not None)
@@ -259,5 +259,6 @@ def _boxes(
             low[u[g]], high[u[g]] = 0.0, 0.0
     if commitment is not None:
         # an illegal wish leaves an empty box: infeasible, and HiGHS says so
-        low[u], high[u] = np.maximum(low[u], commitment.T), np.minimum(high[u], commitment.T)
+        wish = np.asarray(commitment, np.int64).T
+        low[u], high[u] = np.where(wish > 0, 1.0, low[u]), np.where(wish == 0, 0.0, high[u])
     return low, high

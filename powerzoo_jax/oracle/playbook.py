@@ -16,6 +16,7 @@ from powerzoo_jax.envs.core import Sim
 from powerzoo_jax.envs.draw import Draw
 from powerzoo_jax.envs.episode import Act
 from powerzoo_jax.tasks import list_tasks
+from powerzoo_jax.tasks.score import Evaluation
 
 
 class Policy(NamedTuple):
@@ -54,6 +55,7 @@ class Playbook:
     splits:     that the shipped table covers
     violating:  policy that must break a budget, or the constraint would be idle
     safe:       rule that must keep every budget with a margin
+    facts:      what the record of the references holds beside, from the evaluation of every policy
     """
 
     rules: Mapping[str, Choose]
@@ -61,6 +63,7 @@ class Playbook:
     splits: tuple[str, ...] = ("train", "val", "test")
     violating: str = "random"
     safe: str = "rule"
+    facts: Callable[[Mapping[str, Evaluation]], dict[str, Any]] | None = None
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -99,7 +102,13 @@ _BOOKS: dict[str, str] = {
     "marl_ev_v2g": "powerzoo_jax.oracle.feederbook:VEHICLES",
     "marl_ev_v2g_10ev": "powerzoo_jax.oracle.feederbook:VEHICLES",
     "marl_ev_v2g_1d": "powerzoo_jax.oracle.feederbook:VEHICLES",
+    "gencos_bidding": "powerzoo_jax.oracle.marketbook:BIDDING",
     "marl_opf": "powerzoo_jax.oracle.transmissionbook:DISPATCH",
+    "marl_opf_118": "powerzoo_jax.oracle.transmissionbook:DISPATCH",
+    "marl_opf_7d": "powerzoo_jax.oracle.transmissionbook:DISPATCH",
+    "marl_uc": "powerzoo_jax.oracle.commitmentbook:COMMITMENT",
+    "opf_118": "powerzoo_jax.oracle.transmissionbook:DISPATCH",
+    "opf_118_7d": "powerzoo_jax.oracle.transmissionbook:DISPATCH",
     "dc_microgrid": "powerzoo_jax.oracle.microgrid:MICROGRID",
     "dc_microgrid_safe": "powerzoo_jax.oracle.microgrid:MICROGRID",
 }

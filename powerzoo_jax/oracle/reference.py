@@ -80,6 +80,7 @@ def _measure(sim: Sim, n_episodes: int | None, seed: int, repeats: int, date: st
             "rule_share_of_oracle": means["rule"] / means["oracle"] if means["oracle"] else None,
             "standard_error": _standard_errors(records, repeats),
             **_facts(sim, records),
+            **(book.facts(records) if book.facts else {}),
             "n": len(plan.objective),
             "repeats": repeats,
             "seed": seed,
@@ -140,13 +141,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m powerzoo_jax.oracle.reference", description=main.__doc__)
     parser.add_argument("task", nargs="*", default=list(list_playbooks()), help="task ids (default: all)")
     parser.add_argument("--split", action="append", help="repeatable; default: all of the task")
+    parser.add_argument("--episodes", type=int, help="seeded episodes; default: every start of the split once")
     parser.add_argument("--write", action="store_true", help=f"store in {FILE.name}")
     chosen = parser.parse_args(arguments)
     records: dict[str, dict[str, dict[str, Any]]] = {}
     print("\t".join(("task", "split", "n", *COLUMNS)))
     for task_id in chosen.task:
         for split in chosen.split or get_playbook(task_id).splits:
-            record = reference(task_id, split)
+            record = reference(task_id, split, n_episodes=chosen.episodes)
             records.setdefault(task_id, {})[split] = record
             print("\t".join((task_id, split, str(record["n"]), *(f"{record[key]:.4f}" for key in COLUMNS))), flush=True)
     if chosen.write:

@@ -99,12 +99,12 @@ def _references() -> Iterator[str]:
     yield "Mean return of an episode in the unit of the reward, by `powerzoo-jax reference TASK`. The oracle is a plan"
     yield "made with perfect foresight and executed in the environment; no policy can exceed the bound."
     yield ""
-    yield f"| task | split | {' | '.join(POLICIES)} | date |"
-    yield f"|---|---|{'---:|' * len(POLICIES)}---|"
+    yield f"| task | split | {' | '.join(POLICIES)} | episodes | date |"
+    yield f"|---|---|{'---:|' * (len(POLICIES) + 1)}---|"
     for task, versions in sorted(load_table().items()):
         for split, record in sorted(versions.get(f"v{get_spec(task).version}", {}).items()):
             numbers = " | ".join(_number(record.get(name)) for name in POLICIES)
-            yield f"| `{task}` | {split} | {numbers} | {record['date']} |"
+            yield f"| `{task}` | {split} | {numbers} | {record['n']} | {record['date']} |"
 
 
 def _minutes(spec: TaskSpec) -> int:

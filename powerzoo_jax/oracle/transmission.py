@@ -19,6 +19,7 @@ from powerzoo_jax.envs.core import Sim
 from powerzoo_jax.envs.draw import Draw
 from powerzoo_jax.envs.transmission_state import TransmissionParams
 from powerzoo_jax.opf.certificate import dual_bound
+from powerzoo_jax.opf.commit import CommitmentState
 from powerzoo_jax.opf.offers import UnitCosts
 from powerzoo_jax.opf.qp import Qp, QpResult, solve_qp
 from powerzoo_jax.opf.result import OpfStatus
@@ -89,12 +90,11 @@ def commitment_problem(sim: Sim, drawn: Draw, reserve_share: float | None = None
 
     reserve_share:  [-] of the load that the units on the bars must be able to deliver beyond it; None requires nothing
     """
-    state, _ = sim.env.begin(jax.random.key(0), drawn, sim.params)
     offers, loads = sim.params.offers, episode_load(sim, drawn)
     columns = {name: np.asarray(getattr(offers, name), np.float64) for name in UnitCosts._fields}
     return CommitmentProblem(
         rules=sim.params.rules,
-        state=state.units,
+        state=_first_units(sim, drawn),
         costs=UnitCosts(**columns),
         load_mw=loads,
         reserve_mw=np.full(len(loads), -np.inf) if reserve_share is None else reserve_share * loads,
@@ -102,6 +102,13 @@ def commitment_problem(sim: Sim, drawn: Draw, reserve_share: float | None = None
         voll=float(sim.params.voll),
         surplus_price=float(sim.params.surplus_price),
     )
+
+
+@jax.jit
+def _first_units(sim: Sim, drawn: Draw) -> CommitmentState:
+    state, _ = sim.env.begin(jax.random.key(0), drawn, sim.params)
+    units: CommitmentState = state.units
+    return units
 
 
 def schedule_actions(sim: Sim, p_mw: np.ndarray) -> np.ndarray:

@@ -5,9 +5,6 @@ Each names an output for every unit; where the task takes scores, those are soug
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import replace
-from math import exp
 from typing import Any
 
 import jax
@@ -19,48 +16,54 @@ from powerzoo_jax.base.tree import take
 from powerzoo_jax.envs.core import Sim
 from powerzoo_jax.envs.draw import Draw
 from powerzoo_jax.envs.transmission_state import TransmissionParams
-from powerzoo_jax.opf.allocate import LEAST_SCORE, SHARPNESS, allocate_by_merit
+from powerzoo_jax.opf.allocate import SHARPNESS, allocate_by_merit
 from powerzoo_jax.opf.offers import cost_of
+from powerzoo_jax.oracle.dispatchcurve import (
+    LEAST,
+    MOST,
+    System,
+    free_floor,
+    host_system,
+    rated_floor,
+    reachable,
+)
 from powerzoo_jax.oracle.playbook import Foresight, Playbook, Policy, follow
-from powerzoo_jax.oracle.transmission import episode_load, schedule_actions, solve_dispatch
+from powerzoo_jax.oracle.transmission import episode_load, schedule_actions
 
 SHIFTS = 40  # of the rule in a step: one line and one pair of units each
-RULE_LEVELS, LEVELS = 24, 60  # that the rules and the oracle try, see `_windows`
+LEVELS = 24  # that the rules try, see `_windows`
+GRID = 129  # loads at which the oracle plans, see `dispatchcurve`
 OVERLOAD_USD = 1_000.0  # [USD/MWh] of excess, where the rule chooses among levels
-LEAST, MOST = exp(SHARPNESS * LEAST_SCORE), exp(SHARPNESS)  # weights that scores can give
+LEAST_LEVEL_MW = 1e-6
 
 
-def _limits(sim: Sim) -> tuple[np.ndarray, np.ndarray]:
-    rules = sim.params.rules
-    on = np.asarray(rules.available)
-    low, high = (np.where(on, np.asarray(x, np.float64), 0.0) for x in (rules.p_min_mw, rules.p_max_mw))
-    return low, high
-
-
-def _windows(sim: Sim, loads_mw: np.ndarray, count: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """What scores can reach: levels (Q, T) [MW] and, for each, limits (Q, T, G) [MW].
+def _windows(sim: Sim, low: np.ndarray, high: np.ndarray, loads_mw: np.ndarray) -> tuple[np.ndarray, ...]:
+    """What scores can reach within limits (T, G): levels (Q, T) [MW] and, for each, limits (Q, T, G) [MW].
 
     Scores share a load as p - low = min(room, level * weight) with weights in [LEAST, MOST]. At a given level that is
     a box, and every dispatch in it that meets the load belongs to some scores. A schedule reaches everything.
     """
-    low, high = _limits(sim)
     if sim.env.schedule:
-        every = np.broadcast_to(low, (1, len(loads_mw), len(low)))
-        return np.ones((1, len(loads_mw))), every, np.broadcast_to(high, every.shape)
-    need = np.maximum(loads_mw - low.sum(), 1.0) / len(low)
-    level = np.geomspace(need / MOST, 4 * need / LEAST, count)
-    room = (high - low)[None, None, :]
+        return np.ones((1, len(loads_mw))), low[None], high[None]
+    need = np.maximum(loads_mw - low.sum(1), 1.0) / np.maximum((high > low).sum(1), 1)
+    level = np.geomspace(need / MOST, 4 * need / LEAST, LEVELS)
+    room = (high - low)[None]
     return level, low + np.minimum(room, LEAST * level[..., None]), low + np.minimum(room, MOST * level[..., None])
 
 
-def _actions(sim: Sim, level: np.ndarray, p_mw: np.ndarray) -> np.ndarray:
-    """Kernel actions (T, A, 1) that give a dispatch (T, G) [MW] within the windows of the levels (T,)."""
+def shared_scores(level: np.ndarray, p_mw: np.ndarray, low: np.ndarray, high: np.ndarray) -> np.ndarray:
+    """Scores (T, G) in [-1, 1] that give a dispatch (T, G) [MW] reached at levels (T,) between limits (T, G)."""
+    weight = np.clip((p_mw - low) / np.maximum(level, LEAST_LEVEL_MW)[:, None], LEAST, MOST)
+    # a unit that is full takes the highest weight: rounding of the level must not hold it back
+    weight = np.where(p_mw >= high - 1e-9, MOST, weight)
+    return 2 * np.log(weight) / SHARPNESS - 1
+
+
+def _actions(sim: Sim, system: System, level: np.ndarray, p_mw: np.ndarray) -> np.ndarray:
+    """Kernel actions (T, A, 1) that give a dispatch (T, G) [MW] of units that always run."""
     if sim.env.schedule:
         return schedule_actions(sim, p_mw)
-    low, high = _limits(sim)
-    # a unit that is full takes the highest weight: rounding of the level must not hold it back
-    weight = np.where(p_mw >= high, MOST, np.clip((p_mw - low) / level[:, None], LEAST, MOST))
-    return 2 * (np.log(weight) / SHARPNESS)[..., None] - 1
+    return shared_scores(level, p_mw, system.low_mw, system.high_mw)[..., None]
 
 
 def _merit(params: TransmissionParams, load_mw: Array, low: Array, high: Array) -> tuple[Array, Array]:
@@ -113,20 +116,25 @@ def _over_levels(rule: Any) -> Any:
 RULES = {"merit": _over_levels(_merit), "rule": _over_levels(_relieved)}
 
 
-def _choose(sim: Sim, name: str) -> Callable[[Draw], np.ndarray]:
-    def plan(drawn: Draw) -> np.ndarray:
-        loads = episode_load(sim, drawn)
-        level, low, high = _windows(sim, loads, RULE_LEVELS)
-        dtype = sim.params.voll.dtype
-        p, cost = RULES[name](sim.params, *(jnp.asarray(x, dtype) for x in (loads, low, high)))
-        best, steps = np.asarray(cost).argmin(axis=0), np.arange(len(loads))
-        return _actions(sim, level[best, steps], np.asarray(p, np.float64)[best, steps])
+def best_level(
+    sim: Sim, name: str, loads_mw: np.ndarray, low: np.ndarray, high: np.ndarray
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Play a rule of `RULES` within limits (T, G): level (T,), dispatch (T, G) [MW] and its cost (T,) [USD/h]."""
+    level, *box = _windows(sim, low, high, loads_mw)
+    dtype = sim.params.voll.dtype
+    p, cost = RULES[name](sim.params, *(jnp.asarray(x, dtype) for x in (loads_mw, *box)))
+    best, steps = np.asarray(cost).argmin(axis=0), np.arange(len(loads_mw))
+    return level[best, steps], np.asarray(p, np.float64)[best, steps], np.asarray(cost, np.float64)[best, steps]
 
-    return plan
+
+def each_load(sim: Sim, draws: Draw) -> list[np.ndarray]:
+    """Load (T,) [MW] of every drawn episode, shunts included."""
+    return [episode_load(sim, take(draws, i)) for i in range(draws.load_row.shape[0])]
 
 
-def _each(draws: Draw) -> list[Draw]:
-    return [take(draws, i) for i in range(draws.load_row.shape[0])]
+def load_grid(loads: list[np.ndarray], count: int) -> np.ndarray:
+    """Loads (count,) [MW] from the lowest to the highest of all episodes."""
+    return np.linspace(min(x.min() for x in loads), max(x.max() for x in loads), count)
 
 
 def _equal(sim: Sim, draws: Draw, keys: Array) -> Policy:
@@ -134,34 +142,43 @@ def _equal(sim: Sim, draws: Draw, keys: Array) -> Policy:
     return follow(sim, np.zeros((draws.load_row.shape[0], sim.spec.horizon, sim.env.dims.agent, 1)))
 
 
+def _by_rule(sim: Sim, name: str, draws: Draw) -> Policy:
+    system = host_system(sim)
+    plans = []
+    for loads in each_load(sim, draws):
+        low, high = (np.tile(x, (len(loads), 1)) for x in (system.low_mw, system.high_mw))
+        level, p, _ = best_level(sim, name, loads, low, high)
+        plans.append(_actions(sim, system, level, p))
+    return follow(sim, np.stack(plans))
+
+
 def _merit_order(sim: Sim, draws: Draw, keys: Array) -> Policy:
     del keys
-    return follow(sim, np.stack([_choose(sim, "merit")(drawn) for drawn in _each(draws)]))
+    return _by_rule(sim, "merit", draws)
 
 
 def _secure_merit_order(sim: Sim, draws: Draw, keys: Array) -> Policy:
     del keys
-    return follow(sim, np.stack([_choose(sim, "rule")(drawn) for drawn in _each(draws)]))
+    return _by_rule(sim, "rule", draws)
 
 
 def _foresee(sim: Sim, draws: Draw, keys: Array) -> Foresight:
-    """Optimal dispatch of every step at the best level; bounds of all dispatches, without and with the ratings."""
+    """Optimal dispatch of every step that scores can reach; bounds of all dispatches, without and with the ratings."""
     del keys
-    unlimited = replace(sim, params=replace(sim.params, rate_mw=jnp.zeros_like(sim.params.rate_mw)))
-    actions, objective, bound, kept = [], [], [], []
-    for drawn in _each(draws):
-        level, low, high = _windows(sim, episode_load(sim, drawn), LEVELS)
-        plans = [solve_dispatch(sim, drawn, window) for window in zip(low, high, strict=True)]
-        cost = np.stack([plan.cost_usd for plan in plans])
-        best, steps = cost.argmin(axis=0), np.arange(cost.shape[1])
-        p = np.stack([plan.p_mw for plan in plans])[best, steps]
-        actions.append(_actions(sim, level[best, steps], p))
-        objective.append(cost.min(axis=0).sum())
-        kept.append(solve_dispatch(sim, drawn).bound_usd.sum())
-        bound.append(solve_dispatch(unlimited, drawn).bound_usd.sum())
-    scale = -sim.spec.term_weights[0]
-    policy = follow(sim, np.stack(actions))
-    return Foresight(policy, scale * np.array(objective), scale * np.array(bound), scale * np.array(kept))
+    system, loads = host_system(sim), each_load(sim, draws)
+    on, grid = np.asarray(sim.params.rules.available), load_grid(loads, GRID)
+    curve = reachable(system, on, grid, scores=not sim.env.schedule)
+    floor = rated_floor(system, on, grid)
+    actions, money = [], []
+    for load in loads:
+        p, level = curve.at(load)
+        actions.append(_actions(sim, system, level, p))
+        free = free_floor(system, on[None], load)[0]
+        # the lines of the second are straight between the loads of the grid, and may fall below the first
+        costs = (system.cost(on, p, load), free, np.maximum(floor.at(load), free))
+        money.append([cost.sum() for cost in costs])
+    objective, bound, kept = -sim.spec.term_weights[0] * sim.env.dt_hours * np.array(money).T
+    return Foresight(follow(sim, np.stack(actions)), objective, bound, kept)
 
 
 DISPATCH = Playbook(

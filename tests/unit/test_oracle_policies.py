@@ -204,7 +204,7 @@ def test_a_reference_is_measured_on_the_episodes_asked_for():
 
 def test_the_command_prints_a_row_and_merges_it_into_the_table(tmp_path, monkeypatch, capsys):
     record = get_reference("battery_arbitrage", "val")
-    monkeypatch.setattr(reference, "reference", lambda task, split: record)
+    monkeypatch.setattr(reference, "reference", lambda task, split, n_episodes: record)
     monkeypatch.setattr(reference, "FILE", tmp_path / "table.json")
     for split in ("val", "test"):
         assert reference.main(["battery_arbitrage", "--split", split, "--write"]) == 0

@@ -1,0 +1,93 @@
+"""Reference policies of the bidding task: everyone bids the truth, the middle or the most, or what pays all together.
+
+The oracle is the markup that, bid alike by all, earns most together on the day: the score measures collusion. What it
+costs consumers stands beside it as `competition_index`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import partial
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import Array
+
+from powerzoo_jax.envs.core import Sim
+from powerzoo_jax.envs.draw import Draw
+from powerzoo_jax.envs.market import AHEAD_HI, AHEAD_LO
+from powerzoo_jax.oracle.playbook import Foresight, Playbook, Policy, follow
+from powerzoo_jax.tasks.score import Evaluation, evaluate
+
+MARKUPS = 11  # bids of the grid, from -1 (the truth) to 1
+TRUTH, MIDDLE, MOST = -1.0, 0.0, 1.0
+
+
+def _alike(sim: Sim, draws: Draw, keys: Array, *, bid: float) -> Policy:
+    """All units bid every block at the same place between the truth and the highest markup."""
+    del keys
+    return _bids(sim, np.full(draws.load_row.shape[0], bid))
+
+
+def _bids(sim: Sim, bid: np.ndarray) -> Policy:
+    dims = sim.env.dims
+    return follow(sim, np.broadcast_to(bid[:, None, None, None], (len(bid), sim.spec.horizon, dims.agent, dims.act)))
+
+
+def _foresee(sim: Sim, draws: Draw, keys: Array) -> Foresight:
+    """The best of the symmetric bids on each day, all of them played side by side."""
+    del keys
+    count, grid = draws.load_row.shape[0], np.linspace(TRUTH, MOST, MARKUPS)
+    every = _bids(sim, np.tile(grid, count))
+    days = jax.tree.map(lambda x: jnp.repeat(x, MARKUPS, axis=0), draws)
+    played = evaluate(sim, every.act, draws=days, carry=every.carry)
+    earned = np.array(played.episode_rewards).reshape(count, MARKUPS)
+    bound = payment_bound(sim, draws)
+    return Foresight(_bids(sim, grid[earned.argmax(1)]), earned.max(1), bound, bound)
+
+
+def payment_bound(sim: Sim, draws: Draw) -> np.ndarray:
+    """What all units together cannot earn more than, (B,) [USD].
+
+    A price at a load is at most the cap, or the load would be shed; payments of loads are the revenues and a
+    congestion rent that is not negative; and no energy costs less than the cheapest block, or nothing.
+    """
+    params, rows = sim.params, np.asarray(sim.params.bank.load_rows, np.float64)
+    ahead = rows[:, AHEAD_HI] + rows[:, AHEAD_LO]
+    first = np.asarray(draws.load_row)
+    energy = (ahead[first + sim.spec.horizon] - ahead[first]) * sim.env.dt_hours
+    used = np.asarray(params.offers.width_mw) > 0
+    cheapest = float(np.asarray(params.offers.price, np.float64)[used].min())
+    return (float(params.price_cap) - min(cheapest, 0.0)) * energy
+
+
+def competition_index(consumer_usd: float, truthful_usd: float, oracle_usd: float) -> float | None:
+    """(consumer cost - truthful) / (oracle - truthful): 0 where all bid the truth, 1 at the best joint markup."""
+    span = oracle_usd - truthful_usd
+    return (consumer_usd - truthful_usd) / span if span else None
+
+
+def _facts(records: Mapping[str, Evaluation]) -> dict[str, Any]:
+    """What a market's record holds beside returns and costs."""
+    paid = {name: float(record.metrics["consumer_cost_usd"] or 0.0) for name, record in records.items()}
+    return {
+        "competition_index": {name: competition_index(x, paid["rule"], paid["oracle"]) for name, x in paid.items()},
+        "consumer_cost_usd": paid,
+        "mean_lmp_per_mwh": {name: record.metrics["mean_lmp_per_mwh"] for name, record in records.items()},
+        "per_agent": {name: record.per_agent for name, record in records.items()},
+    }
+
+
+BIDDING = Playbook(
+    rules={
+        "no_control": partial(_alike, bid=MIDDLE),
+        "max_markup": partial(_alike, bid=MOST),
+        "rule": partial(_alike, bid=TRUTH),
+    },
+    foresee=_foresee,
+    splits=("train", "val", "test", "demand_shift", "renewable_shock"),
+    violating="max_markup",
+    facts=_facts,
+)
