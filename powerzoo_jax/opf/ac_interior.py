@@ -27,12 +27,16 @@ STATIONARY = 1e-7  # the same for the gradient, relative to the largest price: m
 ACCEPT = 1e-6  # what counts as optimal when rounding stops it before
 NEAR = 0.99995  # share of the way to the next limit
 FLAT = 1e-9  # least curvature of a unit or of unserved load: bounds how far a flat cost lets the system degrade
-STIFF = 1e9  # largest stiffness of a binding branch limit in the Newton system
+STIFF, GIVE = 1e9, 1e6  # most that a binding branch limit adds to the Newton system; least that it may be cut to
+SOFTER = 0.1  # what the stiffness of a lane is multiplied by where the system is too stiff to be solved
+LOST = 1e-3  # relative residual of a solved system from which its direction is thrown away
 WRONG = 1e-4  # [pu] violation from which an unsolved lane may be called infeasible
 PROOF = 2.0  # how much more than what is within reach a certificate of infeasibility must ask for
 TURN = 0.5  # [rad] reach of an angle in that certificate
 SHORTEST = 1e-8  # a lane whose steps fall below this is stuck
 FIRST_SLACK = 1.0  # least slack at the start
+SENSITIVE = 1e8  # stiffness at which an optimum is differentiated
+TINY = 1e-300  # keeps the ratio of two zeros finite
 REFINED = 3  # refinements of each solve of the Newton system: its blocks are inverted without pivoting
 
 
@@ -77,6 +81,7 @@ class Loop(NamedTuple):
     measure: Measure
     running: Array  # (B,) bool
     length: Array  # (B,)
+    stiff: Array  # (B,)
     steps: Array  # (B,)
 
 
@@ -189,15 +194,15 @@ class System(NamedTuple):
     weight: Array  # mu / z
 
 
-def newton_system(grid: Grid, lane: Lane, point: Point, state: State) -> System:
-    """Assemble and factor the system at a point."""
-    weight = jnp.minimum(jnp.where(state.live, point.lam.limits / point.z, 0), _stiffest(grid.layout, state))
+def newton_system(grid: Grid, lane: Lane, point: Point, state: State, stiff: Array) -> System:
+    """Assemble and factor the system at a point; stiff (B,) bounds what a binding branch limit adds."""
+    weight = jnp.minimum(jnp.where(state.live, point.lam.limits / point.z, 0), _stiffest(grid.layout, state, stiff))
     diagonal = eqs.curvature(grid.layout, lane, weight, FLAT)
     matrix = eqs.newton_matrix(*grid, lane, point.x, state.flow, point.lam, weight, diagonal)
     return System(matrix, factorise(grid.layout.plan, matrix), diagonal, weight)
 
 
-def _stiffest(layout: AcLayout, state: State) -> Array:
+def _stiffest(layout: AcLayout, state: State, stiff: Array) -> Array:
     """Largest mu / z (M, B) that enters the system.
 
     A binding branch limit couples two buses by one huge direction, beside which their other rows lose their digits.
@@ -206,13 +211,34 @@ def _stiffest(layout: AcLayout, state: State) -> Array:
     steep = jnp.maximum(jnp.max(jnp.square(state.flow.limit_slope), 2), 1)
     cap = jnp.full(state.h.shape, 1 / FLAT, state.h.dtype)
     begin = state.h.shape[0] - 4 * layout.f.shape[0]
-    ends = STIFF / steep
-    angles = jnp.full_like(ends, STIFF)
+    ends = like(stiff, steep) / steep
+    angles = jnp.broadcast_to(stiff, ends.shape)
     return cap.at[begin:].set(jnp.concatenate([ends[:, 0], ends[:, 1], angles[:, 0], angles[:, 1]]))
 
 
 def reduced_solve(grid: Grid, lane: Lane, system: System, right: Unknowns, short: Array) -> tuple[Unknowns, Array]:
     """Solve for the direction dx and d lam (N, 2, B):  W dx + g' d lam = right,  g dx = short. Linear in both."""
+    d = system.diagonal
+    rows = _reduced_rows(grid, lane, system, right, short)
+    found = lax.custom_linear_solve(
+        lambda v: multiply(grid.layout.plan, system.matrix, v),
+        rows,
+        lambda _, y: _refined(grid, system, y),
+        symmetric=True,
+    )
+    lam = found[:, 2:]
+    dx = Unknowns(
+        theta=found[:, 0],
+        w=found[:, 1],
+        p=(right.p + lam[lane.column_bus, 0]) / d.p,
+        q=(right.q + lam[grid.layout.unit_bus, 1]) / d.q,
+        shed=(right.shed + lam[:, 0] + lane.shed_ratio * lam[:, 1]) / d.shed,
+    )
+    return dx, lam
+
+
+def _reduced_rows(grid: Grid, lane: Lane, system: System, right: Unknowns, short: Array) -> Array:
+    """Right-hand side (N, 4, B) once dispatch and unserved load are eliminated."""
     layout, n = grid.layout, grid.layout.live.shape[0]
     d = system.diagonal
     given_p = eqs.at_bus(lane.column_bus, right.p / d.p, n)
@@ -221,19 +247,7 @@ def reduced_solve(grid: Grid, lane: Lane, system: System, right: Unknowns, short
     p = short[:, 0] + given_p + given_shed
     q = short[:, 1] + given_q + lane.shed_ratio * given_shed
     live = layout.live[:, None]
-    rows = jnp.stack([right.theta, right.w, jnp.where(live, p, 0), jnp.where(live, q, 0)], 1)
-    found = lax.custom_linear_solve(
-        lambda v: multiply(layout.plan, system.matrix, v), rows, lambda _, y: _refined(grid, system, y), symmetric=True
-    )
-    lam = found[:, 2:]
-    dx = Unknowns(
-        theta=found[:, 0],
-        w=found[:, 1],
-        p=(right.p + lam[lane.column_bus, 0]) / d.p,
-        q=(right.q + lam[layout.unit_bus, 1]) / d.q,
-        shed=(right.shed + lam[:, 0] + lane.shed_ratio * lam[:, 1]) / d.shed,
-    )
-    return dx, lam
+    return jnp.stack([right.theta, right.w, jnp.where(live, p, 0), jnp.where(live, q, 0)], 1)
 
 
 def _refined(grid: Grid, system: System, rows: Array) -> Array:
@@ -244,8 +258,8 @@ def _refined(grid: Grid, system: System, rows: Array) -> Array:
     return found
 
 
-def direction(grid: Grid, lane: Lane, point: Point, state: State, system: System, target: Array) -> Point:
-    """Newton direction towards z mu = target (M, B)."""
+def direction(grid: Grid, lane: Lane, point: Point, state: State, system: System, target: Array) -> tuple[Point, Array]:
+    """Newton direction towards z mu = target (M, B), and how far it misses its equations, relative, (B,)."""
     extra = system.weight * jnp.where(state.live, state.h + target / point.lam.limits, 0)
     zero = jnp.zeros_like(point.lam.balance)
     added = eqs.pull(*grid, lane, point.x, state.flow, Multipliers(zero, extra))
@@ -253,12 +267,15 @@ def direction(grid: Grid, lane: Lane, point: Point, state: State, system: System
     dx, d_lam = reduced_solve(grid, lane, system, right, -state.balance)
     along = jnp.where(state.live, eqs.push(grid.layout, lane, state.flow, dx), 0)
     dz = jnp.where(state.live, -state.h - point.z - along, 0)
-    return Point(dx, Multipliers(d_lam, extra + system.weight * along), dz)
+    rows = _reduced_rows(grid, lane, system, right, -state.balance)
+    found = jnp.concatenate([jnp.stack([dx.theta, dx.w], 1), d_lam], 1)
+    lost = _largest(rows - multiply(grid.layout.plan, system.matrix, found)) / (_largest(rows) + TINY)
+    return Point(dx, Multipliers(d_lam, extra + system.weight * along), dz), lost
 
 
 def sensitivity(grid: Grid, lane: Lane, point: Point, state: State, change: State) -> Point:
     """How an optimum moves (implicit function theorem) when inputs change the residuals at it by `change`."""
-    system = newton_system(grid, lane, point, state)
+    system = newton_system(grid, lane, point, state, jnp.full(point.z.shape[-1], SENSITIVE, point.z.dtype))
     extra = system.weight * change.h
     zero = jnp.zeros_like(point.lam.balance)
     added = eqs.pull(*grid, lane, point.x, state.flow, Multipliers(zero, extra))
@@ -279,6 +296,7 @@ def solve(grid: Grid, lane: Lane, max_steps: int) -> Loop:
         measure=Measure(none, none, none, none > 0),
         running=jnp.ones(lanes, bool),
         length=none + 1,
+        stiff=none + STIFF,
         steps=jnp.zeros(lanes, jnp.int32),
     )
 
@@ -287,28 +305,32 @@ def solve(grid: Grid, lane: Lane, max_steps: int) -> Loop:
         now = measure(grid, lane, loop.point, state)
         done = (now.primal <= GOAL) & (now.dual <= STATIONARY) & (now.gap <= GOAL)
         running = loop.running & ~done & (loop.length > SHORTEST)
-        new, length = _advance(grid, lane, loop.point, state)
+        new, length, stiff = _advance(grid, lane, loop.point, state, loop.stiff)
         return Loop(
             step=loop.step + 1,
             point=choose(running, new, loop.point),
             measure=choose(loop.running, now._replace(proven=now.proven | loop.measure.proven), loop.measure),
             running=running,
             length=length,
+            stiff=stiff,
             steps=loop.steps + running.astype(jnp.int32),
         )
 
     return lax.while_loop(lambda loop: (loop.step <= max_steps) & jnp.any(loop.running), advance, begin)
 
 
-def _advance(grid: Grid, lane: Lane, point: Point, state: State) -> tuple[Point, Array]:
-    """One step, and the shorter of its two lengths (B,); 0 where it is not finite."""
-    system = newton_system(grid, lane, point, state)
+def _advance(grid: Grid, lane: Lane, point: Point, state: State, stiff: Array) -> tuple[Point, Array, Array]:
+    """One step, the shorter of its two lengths (B,), 0 where it is not finite, and the stiffness of the next.
+
+    A lane whose system could not be solved stays where it is and comes back softer.
+    """
+    system = newton_system(grid, lane, point, state, stiff)
     mu, live = point.lam.limits, state.live
     count = jnp.maximum(jnp.sum(live, 0), 1).astype(mu.dtype)
     gamma = jnp.sum(jnp.where(live, point.z * mu, 0), 0) / count
     # not below what the goal asks for: the system would lose its digits while residuals still fall
     target = jnp.maximum(SIGMA * gamma, 0.1 * GOAL * worth(lane, point.x) / count)
-    step = direction(grid, lane, point, state, system, jnp.broadcast_to(target[None], mu.shape))
+    step, lost = direction(grid, lane, point, state, system, jnp.broadcast_to(target[None], mu.shape))
     primal, dual = _reach(point.z, step.z), _reach(mu, step.lam.limits)
     new = Point(
         jax.tree.map(lambda v, d: v + like(primal, d) * d, point.x, step.x),
@@ -316,8 +338,9 @@ def _advance(grid: Grid, lane: Lane, point: Point, state: State) -> tuple[Point,
         point.z + like(primal, step.z) * step.z,
     )
     good = jnp.all(jnp.stack([jnp.isfinite(v).reshape(-1, v.shape[-1]).all(0) for v in jax.tree.leaves(new)]), 0)
-    kept = choose(good, new, point)
-    return kept, jnp.where(good, jnp.minimum(primal, dual), 0)
+    again = ~(lost <= LOST) & (stiff > GIVE)
+    length = jnp.where(again, 1, jnp.where(good, jnp.minimum(primal, dual), 0))
+    return choose(good & ~again, new, point), length, jnp.where(again, SOFTER * stiff, stiff)
 
 
 SIGMA = 0.1  # how far a step aims to reduce z mu
