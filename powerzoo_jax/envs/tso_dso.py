@@ -109,8 +109,12 @@ class JointEnv(GridEnv):
 
     def init(self, key: Array, params: JointParams) -> tuple[JointState, Array]:
         """Draw an episode; every feeder draws its own states of charge."""
+        return self.begin(key, draw_episode(key, params.starts, *self.soc_range(params)), params)
+
+    def soc_range(self, params: JointParams) -> tuple[Array, Array]:
+        """Ranges (F S,), (F S,) that initial states of charge are drawn from."""
         low, high = (jnp.tile(x, self.n_feeder) for x in stacks.soc_range(params.feeder))
-        return self.begin(key, draw_episode(key, params.starts, low, high), params)
+        return low, high
 
     def begin(self, key: Array, drawn: Draw, params: JointParams) -> tuple[JointState, Array]:
         """Start a given episode with states of charge (F S,): batteries idle, units at one place of their range."""

@@ -117,7 +117,10 @@ def seeded_starts(sim: Sim, n_episodes: int, seed: int = SEED) -> Draw:
 
 
 def _soc_range(sim: Sim) -> tuple[Array, Array]:
-    """Ranges (S,), (S,) of initial states of charge, of storage and then of vehicles."""
+    """Ranges (S,), (S,) of initial states of charge, of storage and then of vehicles; the env may know its own."""
+    if hasattr(sim.env, "soc_range"):
+        low, high = sim.env.soc_range(sim.params)
+        return low, high
     stacks = [stack for kind in STORING if (stack := getattr(sim.params, kind, None)) is not None]
     nothing = jnp.zeros((0,), sim.spaces()[0].low.dtype)  # type: ignore[union-attr]
     low = jnp.concatenate([nothing, *(stack.soc_low for stack in stacks)])

@@ -12,6 +12,7 @@ import pytest
 import powerzoo_jax
 from powerzoo_jax.cases import load_case
 from powerzoo_jax.envs import Sim
+from powerzoo_jax.tasks.score import all_starts, seeded_starts
 from tests.tolerances import tolerance
 
 STEPS, LANES = 48, 2_100  # 100,800 steps
@@ -144,6 +145,16 @@ def test_the_boundary_matches_in_single_precision_as_well():
         state = out.state
         worst.append(float(out.info.boundary_mismatch_pu))
     assert 0 < max(worst) < MISMATCH_PU and bool(out.info.truncated)
+
+
+def test_episodes_can_be_chosen_as_the_environment_draws_them():
+    sim = powerzoo_jax.make("joint_trans_dist", feeder_bus_ids=(3, 3), feeder_scale=5.0, initial_soc=(0.3, 0.7))
+    drawn = seeded_starts(sim, 2, seed=7)
+    assert drawn.soc.shape == (2, 6) and len(np.unique(np.asarray(drawn.soc))) == 12
+    one = jax.tree.map(lambda x: x[0], drawn)
+    state, _ = jax.eval_shape(sim.env.begin, jax.random.key(7), one, sim.params)
+    assert state.feeder.storage.soc.shape == (2, 3)
+    assert np.asarray(all_starts(sim).soc).ravel() == pytest.approx(0.5)
 
 
 @pytest.mark.parametrize(
