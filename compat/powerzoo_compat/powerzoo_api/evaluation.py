@@ -13,8 +13,8 @@ import numpy as np
 from powerzoo_compat.powerzoo_api.central import COMPETITIVE
 from powerzoo_compat.powerzoo_api.multi_agent import ALL
 from powerzoo_compat.powerzoo_api.scores import normalized_score
-from powerzoo_compat.powerzoo_api.task_base import eval_protocol
-from powerzoo_compat.powerzoo_api.tasks import get_task_class, make_task_env
+from powerzoo_compat.powerzoo_api.task_base import EVALUATED
+from powerzoo_compat.powerzoo_api.tasks import get_task_class, make_task
 from powerzoo_jax.tasks import get_spec
 from powerzoo_jax.tasks.score import bootstrap_interval, dataset_hashes
 
@@ -65,8 +65,10 @@ def evaluate(
     budgets = tuple(env.cost_thresholds if cost_thresholds is None else cost_thresholds)
     record = _record(played, names, budgets, cost_threshold, seed_start)
     task = task_id or spec.id
+    # anchors are those of the task as registered: with keywords changed they measure nothing
+    same = task_id is not None or spec == get_spec(spec.id)
     return record | {
-        "normalized_score": _score(task, record["mean_reward"], spec.split),
+        "normalized_score": _score(task, record["mean_reward"], spec.split) if same else None,
         "steps_per_second": sum(p.length for p in played) / seconds,
         "task_id": task,
         "task_version": spec.version,
@@ -89,8 +91,8 @@ def evaluate_task(
     A policy with `bind` is bound to the environment that is made here.
     """
     name = get_task_class(task_name).name
-    protocol = eval_protocol(get_spec(name))
-    env = make_task_env(name, split=protocol["split"] if override_split is None else override_split)
+    task = make_task(name, EVALUATED if override_split is None else override_split)
+    protocol, env = task.eval_protocol, task.create_env()
     return evaluate(
         policy.bind(env) if hasattr(policy, "bind") else policy,
         env,
@@ -150,7 +152,7 @@ def _record(
         "episode_costs": scalar.tolist(),
         "cost_violation_rate": float(violated.mean()),
         "constraint_names": list(names),
-        "cost_thresholds": list(map(float, budgets)),
+        "cost_thresholds": dict(zip(names, map(float, budgets), strict=True)),
         "mean_costs_by_constraint": dict(zip(names, costs.mean(axis=0).tolist(), strict=True)),
         "std_costs_by_constraint": dict(zip(names, costs.std(axis=0).tolist(), strict=True)),
         "episode_costs_by_constraint": {name: costs[:, k].tolist() for k, name in enumerate(names)},

@@ -9,9 +9,11 @@ from typing import Any
 API = "powerzoo_compat.powerzoo_api."
 WRAPPER = {"TaskPettingZooWrapper": "powerzoo_compat.pettingzoo_view"}
 TRAINER = {"Trainer": API + "trainer"}
+PICTURES = dict.fromkeys(("plot_episode", "plot_dispatch", "plot_eval_comparison"), API + "viz")
 TOP_LEVEL = {
     **WRAPPER,
     **TRAINER,
+    **PICTURES,
     **dict.fromkeys(("RandomPolicy", "RuleBasedPolicy", "OraclePolicy"), API + "policies"),
     **dict.fromkeys(("NormalizationWrapper", "RewardWrapper"), API + "wrappers"),
     **dict.fromkeys(("info", "describe"), API + "describe"),
@@ -42,6 +44,11 @@ def wrapper_on_demand(module: str) -> Callable[[str], Any]:
 def trainer_on_demand(module: str) -> Callable[[str], Any]:
     """The `__getattr__` of a module that offers Trainer."""
     return on_demand(module, TRAINER)
+
+
+def pictures_on_demand(module: str) -> Callable[[str], Any]:
+    """The `__getattr__` of a module that offers pictures."""
+    return on_demand(module, PICTURES)
 
 
 def top_level_on_demand(module: str) -> Callable[[str], Any]:

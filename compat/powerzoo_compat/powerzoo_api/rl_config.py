@@ -15,6 +15,7 @@ from powerzoo_compat.powerzoo_api.task_base import FRAMEWORKS
 from powerzoo_compat.powerzoo_api.tasks import get_task_class
 from powerzoo_jax.base.errors import unknown
 from powerzoo_jax.tasks import get_spec
+from powerzoo_jax.tasks import list_tasks as list_core_tasks
 
 ALGORITHMS = ("SAC", "PPO", "TD3", "PPO_LAG", "IPPO", "MAPPO")
 YAML, TOML = (".yaml", ".yml"), ".toml"
@@ -85,7 +86,8 @@ class RLConfig:
 
     def validate(self) -> None:
         """Raise ValueError for what cannot be run: both or no task, an unknown name, or a number out of range."""
-        splits = splits_of(get_spec(self.task))
+        known = self.task in list_core_tasks()
+        splits = splits_of(get_spec(self.task)) if known else (self.split,)  # a task of one's own checks its splits
         for kind, value, valid in (
             ("algorithm", self.algorithm, ALGORITHMS),
             ("framework", self.framework, FRAMEWORKS),

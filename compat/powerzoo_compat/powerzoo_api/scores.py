@@ -11,6 +11,7 @@ from powerzoo_compat.powerzoo_api.tasks import get_task_class, list_tasks
 from powerzoo_jax.oracle import get_reference
 from powerzoo_jax.oracle.table import load_table
 from powerzoo_jax.tasks import get_spec
+from powerzoo_jax.tasks import list_tasks as list_core_tasks
 from powerzoo_jax.tasks.score import normalized_score as _share
 
 TEST = "test"
@@ -42,6 +43,8 @@ def get_baseline(task: str, split: str = TEST) -> dict[str, Any]:
     own = {**_saved(), **_registered}
     if split == TEST and _key(name) in own:
         return dict(own[_key(name)])
+    if name not in list_core_tasks():
+        raise KeyError(f"no anchors are known for {name!r}. Give them: register_baseline({name!r}, random, oracle).")
     return get_reference(name, split)
 
 
@@ -68,14 +71,17 @@ def list_baselines() -> list[str]:
     table = load_table()
     own = {**_saved(), **_registered}
     return [
-        name
-        for name in list_tasks()
-        if _key(name) in own or TEST in table.get(name, {}).get(f"v{get_spec(name).version}", {})
+        name for name in list_tasks() if _key(name) in own or TEST in table.get(name, {}).get(f"v{_version(name)}", {})
     ]
 
 
 def _key(name: str) -> str:
-    return f"{name}-v{get_spec(name).version}"
+    return f"{name}-v{_version(name)}"
+
+
+def _version(name: str) -> int:
+    """Version of a task of the core; those that a user registers have none."""
+    return get_spec(name).version if name in list_core_tasks() else 0
 
 
 def _saved() -> dict[str, dict[str, float]]:

@@ -25,6 +25,7 @@ MULTI_ONLY = ("pettingzoo", "rllib")
 CORE_ONLY = ("dims", "dtype")  # keywords of powerzoo_jax.make that a host view has no use for
 MDP_OR_CMDP = "cmdp_env_plus_mdp_fallback"
 SAFE = "cmdp_env_plus_scalar_safe_projection"
+EVALUATED = "test"  # split of the evaluation protocol
 EPISODES, FEWER = 100, 50  # of the evaluation protocol; the second for large or long tasks
 LARGE_STEPS, LARGE_AGENTS = 336, 54
 
@@ -246,7 +247,7 @@ class MultiAgentTask(Task):
 def eval_protocol(spec: TaskSpec) -> dict[str, Any]:
     """Split, first seed and number of episodes of a comparable evaluation."""
     large = spec.horizon >= LARGE_STEPS or len(spec.agents) >= LARGE_AGENTS
-    return {"split": "test", "seed_start": SEED, "n_episodes": FEWER if large else EPISODES}
+    return {"split": EVALUATED, "seed_start": SEED, "n_episodes": FEWER if large else EPISODES}
 
 
 def fallback_weights(spec: TaskSpec, count: int) -> tuple[float, ...]:

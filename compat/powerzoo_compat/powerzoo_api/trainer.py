@@ -15,12 +15,14 @@ from powerzoo_compat.powerzoo_api.rl_front import make_env, resolve
 from powerzoo_compat.powerzoo_api.task_base import SINGLE
 from powerzoo_compat.powerzoo_api.tasks import get_task_class, make_task, make_task_env
 from powerzoo_jax.base.errors import unknown
-from powerzoo_jax.rl import checkpoint, ppo
-from powerzoo_jax.rl.config import PPOConfig
-from powerzoo_jax.rl.policies import ppo_act
+from powerzoo_jax.rl import checkpoint
+from powerzoo_jax.rl.config import ALGORITHMS as CONFIGS
+from powerzoo_jax.rl.config import Config
+from powerzoo_jax.rl.learners import LEARNERS, Learner
 
 JAX, SB3 = "jax", "sb3"
-ALGORITHMS = {JAX: ("PPO",), SB3: ("SAC", "PPO", "TD3")}
+NATIVE = {"PPO": "ppo", "SAC": "sac", "PPO_LAG": "ppo_lagrangian", "IPPO": "ippo", "MAPPO": "mappo"}
+ALGORITHMS = {JAX: tuple(NATIVE), SB3: ("SAC", "PPO", "TD3")}
 WRAPPED = ("normalize", "forecast_horizon", "reward", "custom_reward_fn")
 
 
@@ -38,8 +40,8 @@ class Trainer:
     """Trains one task.
 
     config:     whatever `make_env` takes
-    backend:    "jax" (our learners: PPO on every task, one policy for all agents) or "sb3" (SAC, PPO, TD3 on
-                single-agent tasks, extra `sb3`)
+    backend:    "jax" (our learners: PPO, SAC, PPO_LAG, IPPO, MAPPO) or "sb3" (SAC, PPO, TD3 on single-agent tasks,
+                extra `sb3`)
     overrides:  settings to replace
     Raises ValueError for an algorithm that the backend does not have, or wrappers that the JAX learners do not see.
     """
@@ -89,22 +91,32 @@ class Trainer:
             raise RuntimeError("nothing is trained yet. Call train() or load(path) first.")
         if self.backend == SB3:
             return SB3Policy(self.model)
-        return trained_policy(env, ppo_act(self._settings(), self._task().sim, ppo.policy_of(self.model)))
+        settings, learner = self._settings(), self._learner
+        return trained_policy(env, learner.act(settings, self._task().sim, learner.policy_of(self.model)))
+
+    def train_il(self) -> Any:
+        """Train independent learners, one policy an agent, that see their own rewards (IPPO)."""
+        return self._train_as("IPPO")
+
+    def train_marl_simultaneous(self) -> Any:
+        """Train all agents at once with one critic for the team (MAPPO)."""
+        return self._train_as("MAPPO")
 
     def save(self, path: str | Path) -> None:
         """Write the model: a folder (JAX) or a file (Stable-Baselines3)."""
         if self.backend == SB3:
             self.model.save(str(path))
         else:
-            checkpoint.save(path, self.model, self._settings(), updates=self._settings().updates)
+            checkpoint.save(path, self.model, self._settings(), updates=self._settings().updates)  # type: ignore[attr-defined]
 
     def load(self, path: str | Path) -> Any:
         """Read a model that `save` wrote for the same settings."""
         if self.backend == SB3:
             self.model = self._sb3_class().load(str(path))
         else:
-            init, _ = ppo.make_update(self._settings(), self._task().sim)
-            like = jax.eval_shape(init, jax.random.key(0), self._task().sim)
+            sim = self._task().sim
+            init, _ = self._learner.make_update(self._settings(), sim)
+            like = jax.eval_shape(init, jax.random.key(0), sim)
             self.model = checkpoint.restore(path, like)
         return self.model
 
@@ -112,14 +124,24 @@ class Trainer:
         config = self.config
         return make_task(config.task, config.split, obs_mode=config.obs_mode, **config.task_kwargs)
 
-    def _settings(self) -> PPOConfig:
+    @property
+    def _learner(self) -> Learner:
+        return LEARNERS[NATIVE[self.config.algorithm]]
+
+    def _train_as(self, algorithm: str) -> Any:
+        if self.backend != JAX:
+            raise ValueError(f"{algorithm} is one of the JAX learners. Use backend='jax'.")
+        self.config = dataclasses.replace(self.config, algorithm=algorithm)
+        return self.train()
+
+    def _settings(self) -> Config:
         config = self.config
         fixed = {"task": config.task, "split": config.split, "total_steps": config.total_timesteps}
-        return PPOConfig.from_dict({**config.hyperparams, **fixed})
+        return CONFIGS[NATIVE[config.algorithm]].from_dict({**config.hyperparams, **fixed})
 
     def _train_jax(self) -> Any:
         sim = self._task().sim
-        train = jax.jit(ppo.make_train(self._settings(), sim))
+        train = jax.jit(self._learner.make_train(self._settings(), sim))
         return train(jax.random.key(self.config.seed or 0), sim).state
 
     def _train_sb3(self) -> Any:

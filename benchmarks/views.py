@@ -1,0 +1,113 @@
+"""Speed of the host views: a single environment step by step, and the VectorEnv, on one pinned core.
+
+Usage: python benchmarks/views.py [--task NAME ...] [--lanes 256] [--rounds 15] [--out FILE]
+
+  single_per_s   steps a second of make_task_env(task), infos and all
+  step_us        microseconds of such a step;  device_us: of them, the compiled program and the transfer
+  reset_ms       a reset by seed
+  first_s        seconds from the first call of make_task_env to the end of the first step, compile included
+  vector_per_s   steps a second, all lanes together, of the native VectorEnv (single-agent tasks)
+Medians over rounds of 48 steps, in which the single environment is reset once; columns are tab-separated.
+"""
+
+from __future__ import annotations
+
+# isort: off
+import one_core  # noqa: F401  pins the process before jax starts
+# isort: on
+
+import argparse
+import sys
+import time
+from collections.abc import Callable
+from importlib import metadata
+from pathlib import Path
+from typing import Any
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "compat"))
+
+import jax
+import numpy as np
+from powerzoo_compat.powerzoo_api.tasks import list_tasks, make_task_env, make_task_vec_env
+
+import powerzoo_jax
+
+STEPS = 48
+TASKS = ("dso", "battery_arbitrage", "marl_der_arbitrage")
+COLUMNS = ["task", "single_per_s", "step_us", "device_us", "reset_ms", "first_s", "vector_per_s"]
+
+
+def seconds(run: Callable[[], Any], rounds: int) -> float:
+    """Median time of a call."""
+    times = []
+    for _ in range(rounds):
+        begin = time.perf_counter()
+        run()
+        times.append(time.perf_counter() - begin)
+    return float(np.median(times))
+
+
+def measure(task: str, lanes: int, rounds: int) -> list[Any]:
+    """One row of the table."""
+    begin = time.perf_counter()
+    env = make_task_env(task)
+    multi = hasattr(env, "action_spaces")
+    space = env.action_spaces if multi else env.action_space
+    action = space.sample()
+    env.reset(seed=0)
+    env.step(action)
+    first = time.perf_counter() - begin
+
+    def play() -> None:
+        env.reset(seed=0)
+        for _ in range(STEPS):
+            env.step(action)
+
+    def device() -> None:
+        env.reset(seed=0)
+        for _ in range(STEPS):
+            host.step(kernel)
+
+    host = env._host
+    kernel = np.zeros((host.sim.env.dims.agent, host.sim.env.dims.act), np.float32)
+    reset = seconds(lambda: env.reset(seed=1), rounds)
+    step, inner = seconds(play, rounds) / STEPS, seconds(device, rounds) / STEPS
+    row = [task, f"{1 / step:.0f}", f"{1e6 * step:.0f}", f"{1e6 * inner:.0f}", f"{1e3 * reset:.2f}", f"{first:.1f}"]
+    return [*row, "-" if multi else f"{vector_rate(task, lanes, rounds):.0f}"]
+
+
+def vector_rate(task: str, lanes: int, rounds: int) -> float:
+    """Steps a second of the native VectorEnv, ends and restarts included."""
+    envs = make_task_vec_env(task, lanes)
+    actions = envs.action_space.sample()
+
+    def play() -> None:
+        for _ in range(STEPS):
+            envs.step(actions)
+
+    envs.reset(seed=0)
+    play()  # compiles, the restart at the end of the episode too
+    play()
+    return lanes * STEPS / seconds(play, rounds)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--task", nargs="+", default=TASKS, choices=list_tasks(), metavar="NAME")
+    parser.add_argument("--lanes", type=int, default=256)
+    parser.add_argument("--rounds", type=int, default=15)
+    parser.add_argument("--out", type=Path, help="write the table to this file as well")
+    args = parser.parse_args()
+    device = f"{jax.devices()[0].device_kind}, one core, {args.lanes} lanes"
+    lines = [f"# {device}, jax {metadata.version('jax')}, powerzoo_jax {powerzoo_jax.__version__}", "\t".join(COLUMNS)]
+    print("\n".join(lines), flush=True)
+    for task in args.task:
+        lines.append("\t".join(str(x) for x in measure(task, args.lanes, args.rounds)))
+        print(lines[-1], flush=True)
+    if args.out:
+        args.out.parent.mkdir(parents=True, exist_ok=True)
+        args.out.write_text("\n".join(lines) + "\n")
+
+
+if __name__ == "__main__":
+    main()
