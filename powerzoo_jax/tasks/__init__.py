@@ -2,6 +2,7 @@
 
 from powerzoo_jax.base.types import TaskSpec as TaskSpec
 from powerzoo_jax.tasks.registry import get_spec as get_spec
+from powerzoo_jax.tasks.registry import list_presets as list_presets
 from powerzoo_jax.tasks.registry import list_tasks as list_tasks
 from powerzoo_jax.tasks.registry import make as make
 from powerzoo_jax.tasks.registry import register as register

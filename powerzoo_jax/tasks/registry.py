@@ -9,8 +9,10 @@ from powerzoo_jax.base.errors import unknown
 from powerzoo_jax.base.types import Dims, TaskSpec
 from powerzoo_jax.envs.core import Sim
 from powerzoo_jax.tasks.catalog import CATALOG
+from powerzoo_jax.tasks.catalog_presets import PRESETS
 
 _TASKS: dict[str, tuple[TaskSpec, str]] = {}
+_PRESETS: dict[str, tuple[TaskSpec, str]] = {spec.id: (spec, build) for spec, build in PRESETS}
 
 
 def register(spec: TaskSpec, build: str) -> None:
@@ -18,7 +20,7 @@ def register(spec: TaskSpec, build: str) -> None:
 
     Raises ValueError for a duplicate id or a malformed builder string.
     """
-    if spec.id in _TASKS:
+    if spec.id in _TASKS or spec.id in _PRESETS:
         raise ValueError(f"task {spec.id!r} is registered already. Choose another id, or raise its version in place.")
     if build.count(":") != 1:
         raise ValueError(f"builder {build!r} is not of the form 'module:function'.")
@@ -30,11 +32,22 @@ def list_tasks() -> tuple[str, ...]:
     return tuple(sorted(_TASKS))
 
 
+def list_presets() -> tuple[str, ...]:
+    """Return the ids of what `make` also builds though it is no task: it has no budgets and no references; sorted."""
+    return tuple(sorted(_PRESETS))
+
+
 def get_spec(task_id: str) -> TaskSpec:
-    """Return the registered spec of a task. Raises ValueError naming the nearest id."""
+    """Return the spec of a task or preset. Raises ValueError naming the nearest id."""
+    return _entry(task_id)[0]
+
+
+def _entry(task_id: str) -> tuple[TaskSpec, str]:
+    if task_id in _PRESETS:
+        return _PRESETS[task_id]
     if task_id not in _TASKS:
         raise ValueError(unknown("task", task_id, _TASKS))
-    return _TASKS[task_id][0]
+    return _TASKS[task_id]
 
 
 def make(
@@ -42,7 +55,7 @@ def make(
 ) -> Sim:
     """Build a task into a Sim.
 
-    task_id:    see `list_tasks`
+    task_id:    see `list_tasks` and `list_presets`
     split:      train, val, test or a named OOD split; None takes the task's default
     dims:       pad to these sizes (they must be at least the task's own); None pads nothing
     dtype:      float32 (None) or float64, which needs x64 mode
@@ -54,8 +67,8 @@ def make(
         sim = make("battery_arbitrage", split="test")
         state, obs = sim.init(jax.random.key(0))
     """
-    spec = get_spec(task_id)
-    module, function = _TASKS[task_id][1].split(":")
+    spec, build = _entry(task_id)
+    module, function = build.split(":")
     builder = getattr(importlib.import_module(module), function)
     return builder(spec, split=spec.split if split is None else split, dims=dims, dtype=dtype, **overrides)
 

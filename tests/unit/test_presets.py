@@ -1,0 +1,87 @@
+"""Presets: made by name, of the sizes of the contract, no tasks; fleets of any kind from rows."""
+
+from __future__ import annotations
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import powerzoo_jax
+from powerzoo_jax.tasks import get_spec, list_presets, register
+
+# spec 05: size of the flat observation, width of the action, steps and hours of one
+ATOMIC = {
+    "atomic_distribution_grid": (167, 0, 48, 0.5),
+    "atomic_battery": (177, 1, 24, 1.0),
+    "atomic_vehicle": (177, 1, 24, 1.0),
+    "atomic_datacenter": (179, 3, 48, 1.0),
+}
+
+
+@pytest.mark.parametrize("preset", ATOMIC)
+def test_a_preset_has_the_sizes_of_the_contract(preset):
+    sim = powerzoo_jax.make(preset)
+    obs, act, steps, hours = ATOMIC[preset]
+    assert (sim.env.dims.obs, sim.env.dims.act, sim.spec.horizon, sim.spec.dt_hours) == (obs, act, steps, hours)
+    assert len(set(sim.env.fields.names)) == obs and sim.spec.split == "test"
+    days = np.datetime64("2016-01-01") + np.asarray(sim.params.starts.load_row)[: int(sim.params.starts.n_start)] // (
+        round(24 / hours)
+    )
+    assert set(days.astype("datetime64[M]").astype(str)) == {"2016-01"} and days.min() >= np.datetime64("2016-01-26")
+    state, first = jax.eval_shape(sim.init, jax.random.key(0))
+    out = jax.eval_shape(sim.step, state, jax.ShapeDtypeStruct((1, act), first.dtype))
+    assert first.shape == out.obs.shape == (1, obs)
+    assert jax.tree.map(lambda x: (x.shape, x.dtype), state) == jax.tree.map(lambda x: (x.shape, x.dtype), out.state)
+
+
+def test_presets_are_no_tasks_and_keep_their_names():
+    assert set(ATOMIC) | {"distribution_3phase"} <= set(list_presets())
+    assert not set(list_presets()) & set(powerzoo_jax.list_tasks())
+    with pytest.raises(ValueError, match="registered already"):
+        register(get_spec("atomic_battery"), "somewhere:else")
+    with pytest.raises(ValueError, match="atomic_batery"):
+        powerzoo_jax.make("atomic_batery")
+
+
+def test_the_reward_is_ten_times_what_breaks():
+    """A band that no feeder keeps, and a battery asked for more than its store holds in an hour."""
+    sim = powerzoo_jax.make("atomic_battery", v_min=1.02)
+    state, _ = sim.init(jax.random.key(0))
+    out = jax.jit(sim.step)(state, jnp.ones((1, 1)))
+    cost = np.asarray(out.cost, float)
+    assert cost[0] > 0.5 and float(out.reward[0]) == pytest.approx(-10 * cost.sum(), rel=1e-6)
+
+
+def test_a_mixed_fleet_shows_its_units_kind_after_kind():
+    devices = (
+        ("flexload", 18, {"curtail_cap_mw": 0.1, "shift_cap_mw": 0.1}),
+        ("storage", 6, {"capacity_mwh": 0.5, "power_mw": 0.2}),
+        ("flexload", 33, {"curtail_cap_mw": 0.2, "shift_cap_mw": 0.1}),
+        ("renewable", 14, {"capacity_mw": 0.3}),
+    )
+    sim = powerzoo_jax.make("atomic_distribution_grid", devices=devices, q_control=("renewable",))
+    names = sim.env.fields.names
+    assert names[163:171] == (
+        *("flexload_0_p_norm", "flexload_1_p_norm"),
+        *(f"battery_0_{x}" for x in ("soc", "p_dis_max", "p_chg_max", "p_norm")),
+        *("renewable_0_available_cf", "renewable_0_p_norm"),
+    )
+    assert sim.env.dims.act == 2 + 2 + 1 + 2
+    np.testing.assert_allclose(sim.params.flexload.curtail_cap_mw, [0.1, 0.2])
+    at = np.asarray(sim.params.place_bus).argmax(axis=1) + 1
+    assert at.tolist() == [18, 33, 6, 14]
+
+
+@pytest.mark.parametrize(
+    ("devices", "words"),
+    [
+        ((("storag", 6, {}),), "storage"),
+        ((("storage", 99, {}),), "no bus 99"),
+        ((("storage", 6, {"power_mw": 0.1}), ("storage", 7, {})), "different ratings"),
+        ((("storage", 6, {"initial_soc": 0.4}), ("storage", 7, {"initial_soc": 0.5})), "one value for all"),
+    ],
+)
+def test_devices_that_cannot_be_built_are_refused_by_name(devices, words):
+    with pytest.raises(ValueError, match=words):
+        powerzoo_jax.make("atomic_distribution_grid", devices=devices)
