@@ -16,7 +16,9 @@ from powerzoo_jax.envs.core import Sim
 from powerzoo_jax.envs.distribution import DistributionEnv
 from powerzoo_jax.envs.transmission_state import TransmissionFlow
 from powerzoo_jax.envs.tso_dso_state import JointFactors
+from powerzoo_jax.envs.unbalanced import UnbalancedEnv
 from powerzoo_jax.opf.dc_factors import DcOpfFactors
+from powerzoo_jax.powerflow import ThreePhaseFactors
 
 SHARED = (
     "family",
@@ -50,6 +52,8 @@ def lanes(sim: Sim) -> Any:
 
 def _factors_shared(params: Any) -> bool:
     factors = params.factors.flow if isinstance(params.factors, JointFactors) else params.factors
+    if isinstance(factors, ThreePhaseFactors):
+        return factors.taps.ndim == 1
     if isinstance(factors, TransmissionFlow):
         return factors.fixed.ndim == 1
     if isinstance(factors, DcOpfFactors):
@@ -82,7 +86,7 @@ def stack(sims: Sequence[Sim]) -> Sim:
 def _align(sims: Sequence[Sim]) -> tuple[Any, list[Any]]:
     """One env for all lanes, and the parameters of each: feeders are padded, other families must agree in size."""
     envs, params = [s.env for s in sims], [s.params for s in sims]
-    if isinstance(envs[0], DistributionEnv):
+    if isinstance(envs[0], DistributionEnv) and not isinstance(envs[0], UnbalancedEnv):
         return align_feeders(envs, params)
     if any(env != envs[0] for env in envs[1:]):
         raise ValueError(
