@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import argparse
-import re
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from types import TracebackType
 
-import jax
 from peers import versions
+
+from powerzoo_jax.cli.bench import device_name
 
 
 def parser(doc: str | None, quick: str) -> argparse.ArgumentParser:
@@ -19,16 +19,6 @@ def parser(doc: str | None, quick: str) -> argparse.ArgumentParser:
     given.add_argument("--rounds", type=int, default=None, help="rounds in which every engine runs")
     given.add_argument("--out", type=Path, default=None, help="also write the table to this file")
     return given
-
-
-def device_name() -> str:
-    """Model of the accelerator, or of the processor where JAX knows it as "cpu" only."""
-    device = jax.devices()[0]
-    about = Path("/proc/cpuinfo")
-    if device.platform != "cpu" or not about.is_file():
-        return device.device_kind
-    models = re.findall(r"^model name\s*: (.*)$", about.read_text(), re.MULTILINE)
-    return models[0].strip() if models else device.device_kind
 
 
 class Table:

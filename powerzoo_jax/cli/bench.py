@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import argparse
+import re
 import time
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import jax
@@ -34,6 +36,16 @@ def run(options: argparse.Namespace) -> int:
             row = (name, batch, f"{compile_s:.2f}", f"{rate:.0f}", device.device_kind, jax.__version__)
             print("\t".join(map(str, row)), flush=True)
     return 0
+
+
+def device_name() -> str:
+    """Model of the accelerator, or of the processor where JAX knows it as "cpu" only."""
+    device = jax.devices()[0]
+    about = Path("/proc/cpuinfo")
+    if device.platform != "cpu" or not about.is_file():
+        return device.device_kind
+    models = re.findall(r"^model name\s*: (.*)$", about.read_text(), re.MULTILINE)
+    return models[0].strip() if models else device.device_kind
 
 
 def _power_flow(task: str, batch: int, seconds: float) -> tuple[float, float]:

@@ -38,12 +38,19 @@ def anchors_of(sim: Sim, *, n_episodes: int | None = None, seed: int = SEED) -> 
     """
     if sim.spec.id not in list_playbooks():
         return None
-    if n_episodes is None:
-        with contextlib.suppress(KeyError):
-            record = get_reference(sim.spec.id, sim.spec.split)
-            return record["random"], record["oracle"]
+    shipped = shipped_anchors(sim) if n_episodes is None else None
+    if shipped is not None:
+        return shipped
     random, oracle = (evaluate_baseline(sim, n, n_episodes=n_episodes, seed=seed) for n in ("random", "oracle"))
     return random.mean_reward, oracle.mean_reward
+
+
+def shipped_anchors(sim: Sim) -> tuple[float, float] | None:
+    """(random, oracle) mean returns of the shipped table for a whole split; None where it has none."""
+    with contextlib.suppress(KeyError):
+        record = get_reference(sim.spec.id, sim.spec.split)
+        return record["random"], record["oracle"]
+    return None
 
 
 def baseline_scores(
@@ -58,13 +65,17 @@ def baseline_scores(
 
 
 def score_policies(sim: Sim, name: str, acts: Sequence[Any], **arguments: Any) -> Score:
-    """Records of one policy trained with several seeds, episodes spread over this process's devices.
+    """Records of one policy trained with several seeds; the arguments are those of `baseline_scores`."""
+    return Score(name, score_trained(sim, acts, anchors=anchors_of(sim, **arguments), **arguments))
 
-    The arguments are those of `baseline_scores`.
-    """
-    anchors = anchors_of(sim, **arguments)
+
+def score_trained(
+    sim: Sim, acts: Sequence[Any], *, anchors: tuple[float, float] | None = None, **arguments: Any
+) -> list[Evaluation]:
+    """Records of trained policies, their episodes spread over this process's devices; anchors as shipped by default."""
+    anchors = shipped_anchors(sim) if anchors is None else anchors
     sim = spread(sim, make_mesh(jax.local_devices()))
-    return Score(name, [evaluate(sim, act, anchors=anchors, **arguments) for act in acts])
+    return [evaluate(sim, act, anchors=anchors, **arguments) for act in acts]
 
 
 def score_table(

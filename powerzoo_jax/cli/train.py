@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import contextlib
 import shlex
 import signal
 import sys
@@ -17,6 +16,7 @@ import jax
 from jax.sharding import Mesh
 
 from powerzoo_jax.base.errors import DataError
+from powerzoo_jax.cli.evaluate import baseline_scores, score_policies, score_table, shipped_anchors, write_records
 from powerzoo_jax.cli.log import Log, Sink, check_sinks, headline, open_sink, row_of
 from powerzoo_jax.cli.runs import (
     LOG,
@@ -37,7 +37,6 @@ from powerzoo_jax.cli.runs import (
 )
 from powerzoo_jax.cli.table import Progress, render_pairs
 from powerzoo_jax.envs import Sim
-from powerzoo_jax.oracle import get_reference
 from powerzoo_jax.rl.parallel import agree, compile_on, everywhere, make_mesh, spread, whole
 from powerzoo_jax.tasks import make
 
@@ -91,7 +90,7 @@ class Reporter:
         self.bar = Progress(run.config.algorithm, run.config.updates, done)
         self.log: Log | None = None
         self.sinks: list[Sink] = []
-        self.anchors, self.started, self.first = _anchors(sim), time.perf_counter(), done
+        self.anchors, self.started, self.first = shipped_anchors(sim), time.perf_counter(), done
         if self.speaks:
             self.sinks = [open_sink(name, run.folder, run.to_dict()["config"], done) for name in sinks]
             self.log = Log(run.folder / LOG, done)
@@ -120,14 +119,6 @@ class Reporter:
         for part in (self.log, *self.sinks):
             if part is not None:
                 part.close()
-
-
-def _anchors(sim: Sim) -> tuple[float, float] | None:
-    """Shipped random and oracle returns of the split that is trained on."""
-    with contextlib.suppress(KeyError, ValueError):
-        record = get_reference(sim.spec.id, sim.spec.split)
-        return record["random"], record["oracle"]
-    return None
 
 
 def train(
@@ -263,8 +254,6 @@ def _stopped(run: Run, options: argparse.Namespace, trained: Trained) -> str:
 
 
 def _score(run: Run, sim: Sim, trained: Trained) -> None:
-    from powerzoo_jax.cli.evaluate import baseline_scores, score_policies, score_table, write_records
-
     test = make(run.config.task, split="test")
     scores = baseline_scores(test)
     acts = policies(run, sim, trained.state)

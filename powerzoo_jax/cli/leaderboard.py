@@ -1,0 +1,229 @@
+"""`leaderboard`: train and score on many tasks, task by task; write one Markdown page of what came out."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import math
+import shutil
+import sys
+import time
+from collections.abc import Sequence
+from datetime import UTC, datetime
+from typing import Any, NamedTuple
+
+import jax
+import numpy as np
+from scipy.stats import trim_mean
+
+from powerzoo_jax import __version__
+from powerzoo_jax.cli.bench import device_name
+from powerzoo_jax.cli.evaluate import cost_units, score_trained
+from powerzoo_jax.cli.log import replace_text
+from powerzoo_jax.cli.runs import Run, has_checkpoint, is_run, open_run, policies, resolve_config
+from powerzoo_jax.cli.train import INTERRUPTED, StopRequest, train
+from powerzoo_jax.envs import Sim
+from powerzoo_jax.oracle import get_reference
+from powerzoo_jax.tasks import list_tasks, make
+from powerzoo_jax.tasks.registry import get_spec
+from powerzoo_jax.tasks.score import Evaluation
+
+ROW = "row.json"
+SPLITS = ("val", "test")
+RESAMPLES = 2000
+SAME = 1e-6  # roundings of float32 are no violation
+
+Row = dict[str, Any]
+
+
+class Interval(NamedTuple):
+    """Interquartile mean over seeds, and the 95 % interval of its bootstrap; None where one seed tells nothing."""
+
+    mean: float
+    low: float | None
+    high: float | None
+
+
+def interquartile_mean(values: Sequence[float]) -> Interval:
+    """Mean of the middle half of the seeds, resampled over seeds (Agarwal et al. 2021)."""
+    x = np.asarray(values, np.float64)
+    mean = float(trim_mean(x, 0.25))
+    if len(x) == 1:
+        return Interval(mean, None, None)
+    draws = np.random.default_rng(0).integers(0, len(x), (RESAMPLES, len(x)))
+    low, high = np.quantile(trim_mean(x[draws], 0.25, axis=1), [0.025, 0.975])
+    return Interval(mean, float(low), float(high))
+
+
+def run(options: argparse.Namespace) -> int:
+    """Train the tasks one after another; a task already there with the same settings is read, not trained."""
+    if options.seeds < 1:
+        raise ValueError(f"--seeds {options.seeds} must be at least 1.")
+    tasks = [get_spec(name).id for name in options.tasks or list_tasks()]
+    rows: list[Row] = []
+    with StopRequest() as stop:
+        for task in tasks:
+            row = _row(options, task, stop)
+            if row is None:
+                print("stopped; the same command goes on from here", file=sys.stderr)
+                return INTERRUPTED
+            rows.append(row)
+            print(f"{task}: {_said(row)}", flush=True)
+            options.page.parent.mkdir(parents=True, exist_ok=True)
+            replace_text(options.page, page(rows))
+    print(f"written: {options.page}")
+    return 0
+
+
+def _row(options: argparse.Namespace, task: str, stop: StopRequest) -> Row | None:
+    """Train and score one task, or read what is there; None where training was stopped."""
+    folder = options.runs / task
+    try:
+        run = Run(folder, resolve_config(task, options.algorithm, options.settings), options.seeds)
+        stored = _stored(run)
+        return stored if stored is not None else _fresh(run, options.every, stop)
+    except ValueError as err:  # a learner that cannot act there says so; the other tasks go on
+        spec = get_spec(task)
+        return {"task": task, "version": spec.version, "error": str(err)}
+
+
+def _stored(run: Run) -> Row | None:
+    path = run.folder / ROW
+    row: Row = json.loads(path.read_text(encoding="utf-8")) if path.is_file() else {}
+    same = row.get("run") == run.to_dict() and row.get("version") == get_spec(run.config.task).version
+    return row if same else None
+
+
+def _fresh(run: Run, every: float, stop: StopRequest) -> Row | None:
+    """Train, going on where the same run was stopped, and score every seed on the splits."""
+    begun = is_run(run.folder) and open_run(run.folder).to_dict() == run.to_dict() and has_checkpoint(run)
+    if not begun:
+        shutil.rmtree(run.folder, ignore_errors=True)
+        run.write()
+    sim = make(run.config.task, split=run.config.split)
+    clock = time.perf_counter()
+    trained = train(run, sim, resume=begun, every=every, stop=stop)
+    if trained.done < run.config.updates:
+        return None
+    acts = policies(run, sim, trained.state)
+    played = {split: score_trained(make(run.config.task, split=split), acts) for split in SPLITS}
+    row = {
+        "task": run.config.task,
+        "version": sim.spec.version,
+        "run": run.to_dict(),
+        "steps": trained.done * run.learner.batch_steps(run.config, sim),
+        # a run that was interrupted knows only the times of its last part
+        "seconds": None if begun else [trained.compile_s, trained.train_s, time.perf_counter() - clock],
+        "date": datetime.now(UTC).date().isoformat(),
+        "where": f"{jax.device_count()} x {device_name()}, jax {jax.__version__}, powerzoo_jax {__version__}",
+        "episodes": played["test"][0].n_episodes,
+        "seeds": [_seed(*records) for records in zip(*(played[split] for split in SPLITS), strict=True)],
+    }
+    replace_text(run.folder / ROW, json.dumps(row, indent=1) + "\n")
+    return row
+
+
+def _seed(val: Evaluation, test: Evaluation) -> Row:
+    return {
+        "return": test.mean_reward,
+        "score": test.normalized_score,
+        "costs": test.mean_costs_by_constraint,
+        "kept": [val.feasible, test.feasible],
+    }
+
+
+def _reference(task: str) -> Row | None:
+    """The shipped record of the test split."""
+    try:
+        return get_reference(task, "test")
+    except KeyError:
+        return None
+
+
+def _said(row: Row) -> str:
+    if "error" in row:
+        return f"not trained: {row['error']}"
+    scores = [s["score"] for s in row["seeds"]]
+    return "trained, no reference" if scores[0] is None else f"score {_spell(interquartile_mean(scores), '.3f')}"
+
+
+def page(rows: Sequence[Row]) -> str:
+    """The Markdown page: conditions, one line a task, one line a cost channel, what could not be trained."""
+    done = [row for row in rows if "error" not in row]
+    left = [row for row in rows if "error" in row]
+    parts = [HEAD, _conditions(done), _returns(done), COSTS, _costs(done)]
+    if left:
+        parts += ["## Not trained\n", *(f"- `{row['task']}-v{row['version']}`: {row['error']}" for row in left)]
+    return "\n".join(parts) + "\n"
+
+
+HEAD = """# Leaderboard
+
+Written by `powerzoo-jax leaderboard`. Each task trains its default learner with several seeds in one program and plays
+every start of the test split once. Returns are those of an episode; learner columns are interquartile means over seeds
+with the 95 % interval of their bootstrap (Agarwal et al. 2021). Score is (return - random) / (oracle - random). The
+bound is a return that no policy exceeds. Budgets kept: seeds whose mean costs meet every budget on val and on test.
+Compile and training times cover all seeds together. A task without shipped references has no score.
+"""
+COSTS = """
+## Costs
+
+Mean of each channel over the episodes of the test split, beside its budget; the learner's as mean over seeds, and how
+many seeds keep the budget.
+"""
+
+
+def _conditions(rows: Sequence[Row]) -> str:
+    where = sorted({f"- {row['where']}, {row['date']}" for row in rows})
+    return "Conditions:\n\n" + "\n".join(where) + "\n"
+
+
+def _returns(rows: Sequence[Row]) -> str:
+    who = ("task", "learner", "seeds", "steps a seed")
+    numbers = ("random", "rule", "learner's return", "oracle", "bound", "score", "budgets kept")
+    return _markdown((*who, *numbers, "compile [s]", "training [s]"), [_line(row) for row in rows])
+
+
+def _line(row: Row) -> tuple[str, ...]:
+    known, seeds = _reference(row["task"]), row["seeds"]
+    numbers = ("-",) * 4 if known is None else tuple(f"{known[k]:.4g}" for k in ("random", "rule", "oracle", "bound"))
+    score = "-" if known is None else _spell(interquartile_mean([s["score"] for s in seeds]), ".3f")
+    kept = sum(all(s["kept"]) for s in seeds)
+    times = ("-", "-") if row["seconds"] is None else tuple(f"{x:.0f}" for x in row["seconds"][:2])
+    name, steps = f"`{row['task']}-v{row['version']}`", f"{row['steps']:,}"
+    mine = _spell(interquartile_mean([s["return"] for s in seeds]), ".4g")
+    head = (name, row["run"]["config"]["algorithm"], str(len(seeds)), steps)
+    return (*head, *numbers[:2], mine, *numbers[2:], score, f"{kept} of {len(seeds)}", *times)
+
+
+def _costs(rows: Sequence[Row]) -> str:
+    header = ("task", "channel", "budget", "random", "rule", "learner", "oracle", "seeds within")
+    return _markdown(header, [line for row in rows for line in _channels(row)])
+
+
+def _channels(row: Row) -> list[tuple[str, ...]]:
+    sim: Sim = make(row["task"], split="test")
+    known = (_reference(row["task"]) or {}).get("mean_costs", {})
+    lines: list[tuple[str, ...]] = []
+    for name, unit, budget in zip(sim.spec.cost_names, cost_units(sim), sim.spec.cost_budget, strict=True):
+        mine = [s["costs"][name] for s in row["seeds"]]
+        theirs = {k: f"{known[k][name]:.3g}" if k in known else "-" for k in ("random", "rule", "oracle")}
+        limit, kept = ("none", "-") if math.isinf(budget) else (f"{budget:g}", _within(mine, budget))
+        cells = (limit, theirs["random"], theirs["rule"], f"{np.mean(mine):.3g}", theirs["oracle"], kept)
+        lines.append((f"`{row['task']}`", f"{name} [{unit}]", *cells))
+    return lines
+
+
+def _within(values: Sequence[float], budget: float) -> str:
+    return f"{sum(x <= budget + SAME for x in values)} of {len(values)}"
+
+
+def _spell(x: Interval, form: str) -> str:
+    return (
+        f"{x.mean:{form}}" if x.low is None or x.high is None else f"{x.mean:{form}} [{x.low:{form}}, {x.high:{form}}]"
+    )
+
+
+def _markdown(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    lines = [header, ["-"] * len(header), *rows]
+    return "\n".join("|" + "|".join(line) + "|" for line in lines)

@@ -1,0 +1,112 @@
+"""The leaderboard: its interval by hand, its page, and that a task is trained once; nothing is trained here."""
+
+from __future__ import annotations
+
+import json
+import math
+from types import SimpleNamespace
+
+import pytest
+
+from powerzoo_jax.cli import leaderboard, main
+from powerzoo_jax.oracle import get_reference
+from powerzoo_jax.tasks import get_spec
+
+TASK, ALONE = "battery_arbitrage", "marl_uc"
+
+
+def record(sim, value, score):
+    return SimpleNamespace(
+        mean_reward=value,
+        normalized_score=score,
+        mean_costs_by_constraint=dict.fromkeys(sim.spec.cost_names, 0.25),
+        feasible=sim.spec.split == "val" or value > 2.0,
+        n_episodes=66,
+    )
+
+
+@pytest.fixture
+def board(tmp_path, monkeypatch):
+    """Run the command with training and scoring replaced; gives (page, ids trained so far)."""
+    trained: list[str] = []
+
+    def train(run, sim, **arguments):
+        trained.append(sim.spec.id)
+        return SimpleNamespace(state=None, done=run.config.updates, compile_s=1.0, train_s=2.0)
+
+    def score(sim, acts):
+        known = sim.spec.id == TASK
+        return [record(sim, value, value / 10 if known else None) for value in (1.0, 2.0, 3.0, 4.0, 100.0)]
+
+    monkeypatch.setattr(leaderboard, "train", train)
+    monkeypatch.setattr(leaderboard, "policies", lambda run, sim, state: [None] * run.rows)
+    monkeypatch.setattr(leaderboard, "score_trained", score)
+
+    def call(*words: str) -> tuple[str, list[str]]:
+        target = tmp_path / "docs" / "board.md"
+        assert main(["leaderboard", *words, "--runs", str(tmp_path / "runs"), "--page", str(target)]) == 0
+        return target.read_text(), trained
+
+    return call
+
+
+def test_the_interquartile_mean_leaves_out_a_quarter_at_each_end():
+    assert leaderboard.interquartile_mean([100.0, 3.0, 1.0, 2.0, -50.0]).mean == 2.0
+    assert leaderboard.interquartile_mean([1.0, 2.0, 3.0, 6.0]).mean == 2.5
+
+
+def test_the_interval_holds_the_mean_and_one_seed_has_none():
+    x = leaderboard.interquartile_mean([1.0, 2.0, 3.0, 4.0, 5.0])
+    assert 1.0 <= x.low < x.mean < x.high <= 5.0
+    assert leaderboard.interquartile_mean([7.0]) == (7.0, None, None)
+
+
+def test_the_page_puts_the_learner_between_rule_and_oracle(board):
+    text, _ = board(TASK)
+    line = next(line for line in text.splitlines() if line.startswith(f"|`{TASK}-v"))
+    cells = line.strip("|").split("|")
+    known = get_reference(TASK, "test")
+    assert cells[1:3] == ["ppo", "5"] and cells[4:6] == [f"{known['random']:.4g}", f"{known['rule']:.4g}"]
+    assert cells[6].startswith("3 [") and cells[7] == f"{known['oracle']:.4g}"
+    assert cells[9].startswith("0.300 [") and cells[10] == "3 of 5" and cells[11:] == ["1", "2"]
+
+
+def test_every_cost_channel_stands_beside_its_budget(board):
+    text, _ = board(TASK)
+    spec = get_spec(TASK)
+    for name, budget in zip(spec.cost_names, spec.cost_budget, strict=True):
+        (line,) = (line for line in text.splitlines() if line.startswith(f"|`{TASK}`|{name} ["))
+        cells = line.strip("|").split("|")
+        assert cells[5] == "0.25"
+        kept = "-" if math.isinf(budget) else f"{5 * (budget >= 0.25)} of 5"
+        assert (cells[2], cells[7]) == (f"{budget:g}".replace("inf", "none"), kept)
+
+
+def test_a_task_without_references_is_listed_without_score(board, monkeypatch):
+    monkeypatch.setattr(leaderboard, "_reference", lambda task: None)
+    text, _ = board(ALONE, "--set", "total_steps=1")
+    cells = next(line for line in text.splitlines() if line.startswith(f"|`{ALONE}-v")).strip("|").split("|")
+    assert cells[4:6] == ["-", "-"] and cells[6].startswith("3 [") and cells[9] == "-"
+
+
+def test_a_task_is_trained_once_and_again_with_other_settings(board):
+    first, trained = board(TASK)
+    again, trained = board(TASK)
+    assert trained == [TASK] and first == again
+    board(TASK, "--set", "lr=0.5")
+    assert trained == [TASK, TASK]
+
+
+def test_a_task_that_cannot_be_trained_does_not_stop_the_others(board, monkeypatch):
+    def refuse(run, sim, **arguments):
+        raise ValueError("this learner needs a Box.")
+
+    monkeypatch.setattr(leaderboard, "train", refuse)
+    text, _ = board(TASK, ALONE)
+    assert text.count("this learner needs a Box.") == 2
+
+
+def test_the_row_keeps_the_resolved_settings(board, tmp_path):
+    board(TASK, "--seeds", "5", "--set", "lr=0.25")
+    row = json.loads((tmp_path / "runs" / TASK / leaderboard.ROW).read_text())
+    assert row["run"]["config"]["lr"] == 0.25 and row["run"]["seeds"] == 5
