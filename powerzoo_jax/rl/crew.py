@@ -74,13 +74,22 @@ def make_crew(sim: Sim, *, joint: bool, share: bool = True, squash: bool = False
 
 
 def kinds_of(sim: Sim) -> tuple[tuple[str, tuple[int, ...]], ...]:
-    """Agents by kind, in the order of their first member: (("bat", (0, 1, 2, 3)), ("pv", (4, 5)))."""
+    """Agents by kind, in the order of their first member: (("bat", (0, 1, 2, 3)), ("pv", (4, 5))).
+
+    Raises ValueError for a Sim that is being traced, whose masks have no values yet.
+    """
     masks = sim.params.masks if hasattr(sim.params, "masks") else None
-    found: dict[tuple[str, bytes, bytes], list[int]] = {}
+    if masks is not None and isinstance(masks.act, jax.core.Tracer):
+        raise ValueError(
+            f"task {sim.spec.id!r}: kinds of agents are read from the masks of a Sim, which jit has made abstract. "
+            "Build the learner or the policy outside jit, with the Sim itself."
+        )
+    # as NumPy first: under jit even the row of a constant is abstract
+    real = [] if masks is None else [np.asarray(m) for m in (masks.act, masks.obs)]
+    found: dict[tuple[str, bytes], list[int]] = {}
     for i, name in enumerate(sim.spec.agents):
-        real = (b"", b"") if masks is None else tuple(np.asarray(m[i]).tobytes() for m in (masks.act, masks.obs))
-        found.setdefault((re.sub(r"_?\d+$", "", name), real[0], real[1]), []).append(i)
-    stems = [stem for stem, *_ in found]
+        found.setdefault((re.sub(r"_?\d+$", "", name), b"".join(m[i].tobytes() for m in real)), []).append(i)
+    stems = [stem for stem, _ in found]
     names = [s if stems.count(s) == 1 else f"{s}_{i}" for i, s in enumerate(stems)]
     return tuple((name, tuple(agents)) for name, agents in zip(names, found.values(), strict=True))
 

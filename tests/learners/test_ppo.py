@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import collections
 import dataclasses
 import sys
 from typing import Any
@@ -18,6 +17,7 @@ from powerzoo_jax.rl.networks import Critic, denormalise, log_prob, normalise, o
 from powerzoo_jax.rl.onpolicy import gae, learner_reward
 from powerzoo_jax.rl.policies import crew_of, make_actor, ppo_act
 from powerzoo_jax.rl.rollout import evaluate_policy
+from tests.learners.programs import primitives
 from tests.learners.toy_battery import toy_sim
 
 TINY = PPOConfig(lanes=8, steps=48, total_steps=8 * 48 * 2, epochs=2, minibatches=2, widths=(16,), lr=1e-3)
@@ -120,17 +120,6 @@ def test_seeds_side_by_side_equal_separate_runs(sim):
         np.testing.assert_allclose(both.metrics["return"][i], alone.metrics["return"], rtol=1e-3)
         for a, b in zip(jax.tree.leaves(both.state.params), jax.tree.leaves(alone.state.params), strict=True):
             np.testing.assert_allclose(a[i], b, atol=1e-3)  # Adam's first steps have size lr whatever the rounding
-
-
-def primitives(jaxpr: Any) -> collections.Counter[str]:
-    count: collections.Counter[str] = collections.Counter()
-    for eqn in jaxpr.eqns:
-        count[eqn.primitive.name] += 1
-        for inner in jax.tree.leaves(eqn.params, is_leaf=lambda x: hasattr(x, "eqns") or hasattr(x, "jaxpr")):
-            inner = getattr(inner, "jaxpr", inner)
-            if hasattr(inner, "eqns"):
-                count += primitives(inner)
-    return count
 
 
 def conds(sim, seeds: int) -> int:
