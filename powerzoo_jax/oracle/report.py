@@ -15,6 +15,7 @@ from powerzoo_jax.base.builder import run_page
 from powerzoo_jax.base.types import TaskSpec
 from powerzoo_jax.envs.constraint import UNITS
 from powerzoo_jax.envs.core import Sim
+from powerzoo_jax.oracle.cards import cards
 from powerzoo_jax.oracle.table import load_table
 from powerzoo_jax.tasks import get_spec, list_tasks, make
 
@@ -65,7 +66,8 @@ episode where the task constrains them.
 def page() -> str:
     """The whole page."""
     sims = {task: make(task) for task in list_tasks()}
-    return HEAD + "\n".join([*_overview(sims), "", *_channels(sims), "", *_references()]) + "\n"
+    parts = (_overview(sims), _channels(sims), _references(), cards(sims, ABOUT))
+    return HEAD + "\n\n".join("\n".join(part) for part in parts) + "\n"
 
 
 def _overview(sims: dict[str, Sim]) -> Iterator[str]:
