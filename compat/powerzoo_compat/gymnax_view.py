@@ -29,6 +29,7 @@ from powerzoo_jax.base.tree import where_done
 from powerzoo_jax.envs.core import Sim
 
 APIS = ("six", "five")
+AGENTS = ("flat", "shared")
 
 
 @struct.dataclass(kw_only=True)
@@ -48,14 +49,16 @@ class GymnaxState:
 
 
 class GymnaxEnv(Environment):  # type: ignore[misc]
-    """A task with the observations, and the actions, of all its agents in one vector; the reward is the team mean.
+    """A task as a gymnax environment.
 
     `api` "six" returns terminated and truncated apart, "five" one flag for learners of the former interface.
+    `agents` "flat" puts the observations, and the actions, of all agents in one vector, with the team mean as reward;
+    "shared" keeps the agents as a leading axis, also of rewards and flags, for one policy that all agents share.
     An ended lane starts anew in the same step; infos hold "final_observation", "cost" (C,) and "truncated".
     """
 
-    def __init__(self, sim: Sim, api: Literal["six", "five"]) -> None:
-        self.env, self.spec, self.api = sim.env, sim.spec, api
+    def __init__(self, sim: Sim, api: Literal["six", "five"], agents: Literal["flat", "shared"] = "flat") -> None:
+        self.env, self.spec, self.api, self.agents = sim.env, sim.spec, api, agents
         self._params = GymnaxParams(task=sim.params, max_steps_in_episode=int(sim.params.horizon))
 
     @property
@@ -70,13 +73,14 @@ class GymnaxEnv(Environment):  # type: ignore[misc]
 
     @property
     def num_actions(self) -> int:
-        """Entries of an action."""
-        return int(self.env.dims.agent * self.env.dims.act)
+        """Entries of an action, of one agent's where agents share a policy."""
+        dims = self.env.dims
+        return int(dims.act if self.agents == "shared" else dims.agent * dims.act)
 
     def reset_env(self, key: Array, params: GymnaxParams) -> tuple[Array, GymnaxState]:
         """Begin an episode: (obs, state)."""
         inner, obs = self.env.init(key, params.task)
-        return obs.reshape(-1), GymnaxState(task=inner, time=jnp.zeros((), jnp.int32))
+        return self._seen(obs), GymnaxState(task=inner, time=jnp.zeros((), jnp.int32))
 
     def step_env(
         self, key: Array, state: GymnaxState, action: Array, params: GymnaxParams
@@ -87,7 +91,8 @@ class GymnaxEnv(Environment):  # type: ignore[misc]
         out = self.env.step(inner, jnp.reshape(action, (dims.agent, dims.act)), params.task)
         info = {"cost": out.cost, "discount": jnp.where(out.info.terminated, 0.0, 1.0)}
         new = GymnaxState(task=out.state, time=state.time + 1)
-        return out.obs.reshape(-1), new, jnp.mean(out.reward), out.info.terminated, info
+        reward = out.reward if self.agents == "shared" else jnp.mean(out.reward)
+        return self._seen(out.obs), new, reward, out.info.terminated, info
 
     @functools.partial(jax.jit, static_argnames=("self",))
     def step(self, key: Array, state: GymnaxState, action: Array, params: GymnaxParams | None = None) -> Any:
@@ -99,29 +104,39 @@ class GymnaxEnv(Environment):  # type: ignore[misc]
         done = terminated | truncated
         obs, new = where_done(done, self.reset_env(key_reset, params), (last, new))
         info = {**info, "terminated": terminated, "truncated": truncated, "final_observation": last}
+        terminated, truncated, done = (jnp.broadcast_to(x, reward.shape) for x in (terminated, truncated, done))
         if self.api == "five":
             return obs, new, reward, done, info
         return obs, new, reward, terminated, truncated, info
 
     def action_space(self, params: GymnaxParams | None = None) -> Box:
         """[-1, 1] for every entry."""
-        return Box(-1.0, 1.0, (self.num_actions,))
+        dims = self.env.dims
+        return Box(-1.0, 1.0, (dims.agent, dims.act) if self.agents == "shared" else (self.num_actions,))
 
     def observation_space(self, params: GymnaxParams | None = None) -> Box:
         """Declared bounds of the observation."""
         box = self.env.spaces((self._params if params is None else params).task)[0]
-        low, high = (jnp.asarray(x).reshape(-1) for x in (box.low, box.high))
+        low, high = (self._seen(jnp.asarray(x)) for x in (box.low, box.high))
         return Box(low, high, low.shape)
 
+    def _seen(self, obs: Array) -> Array:
+        return obs if self.agents == "shared" else obs.reshape(-1)
 
-def to_gymnax(sim: Sim, *, api: Literal["six", "five"] = "six") -> tuple[GymnaxEnv, GymnaxParams]:
+
+def to_gymnax(
+    sim: Sim, *, api: Literal["six", "five"] = "six", agents: Literal["flat", "shared"] = "flat"
+) -> tuple[GymnaxEnv, GymnaxParams]:
     """A task as a gymnax environment, with its parameters.
 
-    sim:  from `powerzoo_jax.make`
-    api:  "six" values a step as gymnax 1.0 has them, or "five" for learners written for earlier versions
-    Raises ValueError for another api.
+    sim:     from `powerzoo_jax.make`
+    api:     "six" values a step as gymnax 1.0 has them, or "five" for learners written for earlier versions
+    agents:  "flat" puts all agents into one vector, "shared" keeps them as a leading axis
+    Raises ValueError for another api or arrangement.
     """
     if api not in APIS:
         raise ValueError(unknown("api", api, APIS))
-    env = GymnaxEnv(sim, api)
+    if agents not in AGENTS:
+        raise ValueError(unknown("agents", agents, AGENTS))
+    env = GymnaxEnv(sim, api, agents)
     return env, env.default_params
