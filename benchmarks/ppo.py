@@ -34,7 +34,7 @@ from powerzoo_jax.rl import ppo
 from powerzoo_jax.rl.config import PPOConfig
 
 WIDTHS = ((64, 64), (128, 128))
-HOST = ("callback", "infeed", "outfeed")
+HOST = ("callback", "debug", "infeed", "outfeed")
 COLUMNS = ("task", "network", "lanes", "steps", "epochs", "steps_per_s", "update_ms", "env_ms", "learner_ms")
 TAIL = ("compile_s", "callbacks")
 
