@@ -1,0 +1,118 @@
+"""What the documentation site is made of beside `docs/`: files of the repository that stay where readers look for them.
+
+The README is the home page, the notebooks become pages without outputs, the API pages list what each folder re-exports,
+and links, written as they stand in the repository, are turned towards the pages of the site.
+"""
+
+from __future__ import annotations
+
+import ast
+import json
+import re
+from pathlib import Path, PurePosixPath
+from posixpath import normpath, relpath
+from typing import Any
+
+from mkdocs.structure.files import File
+
+ROOT = Path(__file__).resolve().parents[2]
+# path in the repository -> page of the site
+PAGES = {
+    "README.md": "index.md",
+    "CHANGELOG.md": "changelog.md",
+    "LICENSE": "LICENSE.txt",
+    "compat/README.md": "views.md",
+    "powerzoo_jax/DATA_LICENSES.md": "licences.md",
+    "powerzoo_jax/cases/tables/PROVENANCE.md": "provenance_cases.md",
+    "powerzoo_jax/data/bundled/PROVENANCE.md": "provenance_series.md",
+}
+NOTEBOOKS = {f"notebooks/{p.name}": f"notebooks/{p.stem}.md" for p in sorted((ROOT / "notebooks").glob("*.ipynb"))}
+RESULTS = {f"benchmarks/results/{p.name}/{f.name}": f"results/{p.name}_{f.stem}.md"
+           for p in sorted((ROOT / "benchmarks" / "results").iterdir()) for f in sorted(p.glob("*.tsv"))}  # fmt: skip
+# page -> title and modules whose public names it lists
+API = {
+    "top": ("Top level", ("powerzoo_jax",)),
+    "cases_data": ("Cases and data", ("powerzoo_jax.cases", "powerzoo_jax.data", "powerzoo_jax.data.adapters")),
+    "powerflow": ("Power flow", ("powerzoo_jax.powerflow",)),
+    "opf": ("Optimal power flow", ("powerzoo_jax.opf",)),
+    "devices_envs": ("Devices and environments", ("powerzoo_jax.devices", "powerzoo_jax.envs", "powerzoo_jax.base")),
+    "tasks": ("Tasks and scores", ("powerzoo_jax.tasks", "powerzoo_jax.tasks.contract", "powerzoo_jax.tasks.score")),
+    "oracle": ("Oracles", ("powerzoo_jax.oracle",)),
+    "rl": (
+        "Learners",
+        ("powerzoo_jax.rl", "powerzoo_jax.rl.config", "powerzoo_jax.rl.policies", "powerzoo_jax.rl.ppo"),
+    ),
+    "plot": ("Pictures", ("powerzoo_jax.plot",)),
+}
+SHAPES = """Made from the docstrings. Shapes stand in parentheses, units in brackets: N bus, L branch, G unit, A agent,
+O observation, U action, C cost, K reward term, B batch, T time. The batch axis that `vmap` adds in front is left out.
+"""
+ELSEWHERE = PAGES | NOTEBOOKS | RESULTS
+SOURCE_OF = {page: source for source, page in ELSEWHERE.items()}
+LINK = re.compile(r"(?<=\]\()([^)\s#]+)")
+
+
+def on_files(files: Any, config: Any) -> Any:
+    """Add what lives elsewhere in the repository."""
+    for source, page in ELSEWHERE.items():
+        text = (ROOT / source).read_text(encoding="utf-8")
+        if source in NOTEBOOKS:
+            text = notebook_page(json.loads(text))
+        elif source in RESULTS:
+            text = table_page(source, text)
+        files.append(File.generated(config, page, content=text))
+    for name, (title, modules) in API.items():
+        files.append(File.generated(config, f"api/{name}.md", content=api_page(title, modules)))
+    return files
+
+
+def on_page_markdown(markdown: str, page: Any, **_: Any) -> str:
+    """Turn links between files of the repository into links between pages."""
+    here = page.file.src_uri
+    folder = PurePosixPath(SOURCE_OF.get(here, f"docs/{here}")).parent
+
+    def turned(match: re.Match[str]) -> str:
+        if "://" in match.group(1):
+            return match.group(1)
+        target = normpath(str(folder / match.group(1)))
+        found = target.removeprefix("docs/") if target.startswith("docs/") else ELSEWHERE.get(target)
+        return match.group(1) if found is None else relpath(found, PurePosixPath(here).parent)
+
+    return LINK.sub(turned, markdown)
+
+
+def api_page(title: str, modules: tuple[str, ...]) -> str:
+    """A page with an entry for every public name of the modules: what a folder re-exports, or a module defines."""
+    parts = [f"# {title}", SHAPES]
+    for module in modules:
+        parts += [f"## `{module}`", *(f"::: {target}" for target in public_names(module))]
+    return "\n\n".join(parts) + "\n"
+
+
+def public_names(module: str) -> list[str]:
+    """Full names that `from X import name as name` re-exports, or that the module itself defines."""
+    path = ROOT.joinpath(*module.split("."))
+    source = path / "__init__.py" if path.is_dir() else path.with_suffix(".py")
+    names = []
+    for node in ast.parse(source.read_text(encoding="utf-8")).body:
+        if isinstance(node, ast.ImportFrom):
+            names += [f"{node.module}.{alias.name}" for alias in node.names if alias.asname == alias.name]
+        elif isinstance(node, ast.FunctionDef | ast.ClassDef) and not node.name.startswith("_"):
+            names.append(f"{module}.{node.name}")
+    return names
+
+
+def notebook_page(book: dict[str, Any]) -> str:
+    """A notebook as Markdown: its text, and its code fenced."""
+    parts = []
+    for cell in book["cells"]:
+        body = "".join(cell["source"])
+        parts.append(body if cell["cell_type"] == "markdown" else f"```python\n{body}\n```")
+    return "\n\n".join(parts) + "\n"
+
+
+def table_page(source: str, text: str) -> str:
+    """A table of tab-separated values as Markdown."""
+    header, *rows = [line.split("\t") for line in text.splitlines() if line and not line.startswith("#")]
+    lines = [header, ["---"] * len(header), *rows]
+    return f"# {source}\n\n" + "\n".join(f"| {' | '.join(line)} |" for line in lines) + "\n"

@@ -1,0 +1,57 @@
+"""The pages for people: their Python runs in order, their commands parse, their links lead somewhere."""
+
+from __future__ import annotations
+
+import re
+import shlex
+from pathlib import Path
+
+import pytest
+
+from powerzoo_jax.cli.main import build_parser
+
+ROOT = Path(__file__).resolve().parents[2]
+DOCS = sorted((ROOT / "docs").rglob("*.md"))
+PAGES = {
+    path.relative_to(ROOT / "docs").as_posix(): path.read_text(encoding="utf-8")
+    for path in DOCS
+    if path.stem in {"start", "concepts", "power_systems", "reinforcement_learning"} or path.parent.name == "howto"
+}
+LINK = re.compile(r"\]\(([^)\s#]+)")
+COMMAND = re.compile(r"^\s*(powerzoo-jax [^#\n]+)", re.MULTILINE)
+
+
+def commands(text: str) -> list[str]:
+    fenced = re.findall(r"^\s*```\n(.*?)^\s*```$", text, re.MULTILINE | re.DOTALL)
+    return [line.strip() for body in fenced for line in COMMAND.findall(body)]
+
+
+def test_every_page_of_the_site_that_shows_python_is_run(run_snippet, snippets_of):
+    elsewhere = snippets_of((ROOT / "compat" / "README.md").read_text(encoding="utf-8"))  # run by test_compat_page
+    bodies = ["\n".join(b for b in snippets_of(text) if b not in elsewhere) for text in PAGES.values()]
+    shown = [body for body in bodies if body]
+    assert len(shown) == len(PAGES)  # each shows some
+    # one process for all: they share the import and what is compiled, not their names
+    printed = run_snippet(f"for body in {shown!r}:\n    print('PAGE')\n    exec(body, {{}})\n")
+    assert printed.count("PAGE") == len(shown)
+    assert "nan" not in printed
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_the_commands_of_a_page_parse(page):
+    for command in commands(PAGES[page]):
+        assert build_parser().parse_args(shlex.split(command)[1:]).run
+
+
+def test_commands_are_shown():
+    assert sum(len(commands(text)) for text in PAGES.values()) > 5
+
+
+@pytest.mark.parametrize("path", DOCS, ids=lambda path: path.stem)
+def test_the_files_that_a_page_links_to_exist(path):
+    links = [link for link in LINK.findall(path.read_text(encoding="utf-8")) if "://" not in link]
+    assert [link for link in links if not (path.parent / link).exists()] == []
+
+
+def test_the_picture_of_the_readme_is_small():
+    assert (ROOT / "docs" / "picture.png").stat().st_size < 100_000

@@ -1,0 +1,68 @@
+"""The site builds without a warning, and its API pages hold every public name."""
+
+from __future__ import annotations
+
+import importlib.util
+import inspect
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import powerzoo_jax.powerflow
+
+ROOT = Path(__file__).resolve().parents[2]
+HOOKS = ROOT / "docs" / "hooks"
+
+
+def hook(name: str):
+    spec = importlib.util.spec_from_file_location(name, HOOKS / f"{name}.py")
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+@pytest.fixture(scope="module")
+def built(tmp_path_factory):
+    target = tmp_path_factory.mktemp("site")
+    env = {**os.environ, "NO_MKDOCS_2_WARNING": "1"}
+    command = [sys.executable, "-m", "mkdocs", "build", "--strict", "--site-dir", str(target)]
+    done = subprocess.run(command, cwd=ROOT, env=env, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    return target
+
+
+def test_the_strict_build_has_no_warning_and_holds_readme_notebooks_and_cards(built):
+    assert "vectorises and differentiates" in (built / "index.html").read_text(encoding="utf-8")
+    assert (built / "notebooks" / "07_oracle_gap.html").is_file()
+    assert 'id="battery_arbitrage"' in (built / "tasks.html").read_text(encoding="utf-8")
+
+
+def test_the_api_pages_hold_every_public_name_with_its_shapes(built):
+    page = (built / "api" / "powerflow.html").read_text(encoding="utf-8")
+    names = [name.rpartition(".")[2] for name in hook("site").public_names("powerzoo_jax.powerflow")]
+    public = [name for name in dir(powerzoo_jax.powerflow) if not name.startswith("_")]
+    assert set(names) == {n for n in public if not inspect.ismodule(getattr(powerzoo_jax.powerflow, n))}
+    assert [name for name in names if f">{name}<" not in page] == []
+    assert "v_re, v_im:    (N,)  [pu]  rectangular bus voltages" in page  # a table of fields keeps its lines
+
+
+def test_examples_and_tables_of_a_docstring_keep_their_lines():
+    fenced = hook("docstrings").fenced
+    assert fenced("Example:\n    x = 1\n    y = 2") == "Example:\n\n```python\nx = 1\ny = 2\n```"
+    assert fenced("p_mw:  (G,)  [MW]\nsoc:   (G,)  [-]") == "```text\np_mw:  (G,)  [MW]\nsoc:   (G,)  [-]\n```"
+    assert fenced("Raises ValueError: never.") == "Raises ValueError: never."
+    assert fenced("Nothing raises.") == "Nothing raises."
+
+
+def test_links_of_the_repository_become_links_of_the_site():
+    site = hook("site")
+
+    class Page:
+        class file:
+            src_uri = "howto/train_safely.md"
+
+    turned = site.on_page_markdown("[a](../../compat/README.md) [b](../data.md#sets) [c](https://x.org/y)", Page)
+    assert turned == "[a](../views.md) [b](../data.md#sets) [c](https://x.org/y)"
