@@ -10,6 +10,7 @@ import numpy as np
 from powerzoo_jax.base.errors import SolverError
 from powerzoo_jax.oracle.commitmentproblem import CommitmentProblem, PlayedCommitment, play_commitment
 from powerzoo_jax.oracle.commitmentprogram import MixedProgram, commitment_program, read_plan
+from powerzoo_jax.oracle.dispatchcurve import cheapest_output
 
 GAP = 1e-4  # [-] relative, at which the search may stop
 FEASIBILITY = 1e-9  # of the relaxation
@@ -144,8 +145,36 @@ def relaxation_bound(program: MixedProgram, dual: np.ndarray) -> float:
 
     sum_j min over the box of (c - A' y)_j x_j  +  sum_i y_i row_low_i or, for y_i < 0, y_i row_high_i
     """
+    dual, at = _row_term(program, dual)
+    reduced = program.cost - program.rows.T @ dual
+    return float(np.minimum(reduced * program.low, reduced * program.high).sum() + at)
+
+
+def quadratic_bound(problem: CommitmentProblem, program: MixedProgram, dual: np.ndarray) -> float:
+    """What no plan undercuts by its true costs, from any multipliers of the rows; needs no fine segments.
+
+    As `relaxation_bound`, but every unit decides step by step, with its true costs and running whole or not at all:
+    min over u in {0, 1} and 0 <= y <= room u of  r_u u + C(y) - pi y
+    """
+    dual, at = _row_term(program, np.where(program.piece_rows, 0.0, dual))
+    reduced = program.cost - program.rows.T @ dual
+    first = np.searchsorted(program.segments.unit, np.arange(len(program.running)))
+    first = np.minimum(first, len(program.segments.unit) - 1)  # a unit of one output has no segment, nor any use for it
+    dt = problem.dt_hours
+    price = program.segments.price[first, None] - reduced[program.above[first]] / dt
+    _, least = cheapest_output(problem.costs, price.T)
+    output = dt * (least.T - problem.costs.base_cost[:, None] + price * problem.costs.base_mw[:, None])
+    runs = reduced[program.running] + output
+    low, high = program.low[program.running], program.high[program.running]
+    units = np.where(low > 0.5, runs, np.where(high < 0.5, 0.0, np.minimum(runs, 0.0)))
+    rest = np.minimum(reduced * program.low, reduced * program.high)
+    rest[program.running], rest[program.above] = 0.0, 0.0
+    return float(units.sum() + rest.sum() + at)
+
+
+def _row_term(program: MixedProgram, dual: np.ndarray) -> tuple[np.ndarray, float]:
+    """Multipliers without those of open sides, and the term of the rows in the dual objective."""
     open_side = (dual > 0) & ~np.isfinite(program.row_low) | (dual < 0) & ~np.isfinite(program.row_high)
     dual = np.where(open_side, 0.0, dual)
-    reduced = program.cost - program.rows.T @ dual
     at = np.where(dual > 0, program.row_low, np.where(dual < 0, program.row_high, 0.0))
-    return float(np.minimum(reduced * program.low, reduced * program.high).sum() + dual @ at)
+    return dual, float(dual @ at)

@@ -1,14 +1,14 @@
 """Reference policies of the tasks with commitment: priority lists, and plans made with the whole day known.
 
 Five units that may be switched at will are planned exactly, over every combination of them. Fifty-four with minimum
-times and ramps are planned by HiGHS among the switchings that the priced relaxation leaves open, and the plan is then
-followed as nearly as scores allow.
+times and ramps are planned by `operatorplan`.
 """
 
 from __future__ import annotations
 
 from functools import partial
 
+import jax.numpy as jnp
 import numpy as np
 from jax import Array
 
@@ -16,22 +16,20 @@ from powerzoo_jax.base.tree import take
 from powerzoo_jax.envs.core import Sim
 from powerzoo_jax.envs.draw import Draw
 from powerzoo_jax.opf.commit import RESERVE_SHARE
-from powerzoo_jax.oracle.commitment import solve_commitment
 from powerzoo_jax.oracle.commitmentdual import priority_list, relax_commitment
 from powerzoo_jax.oracle.commitmentpaths import cheapest_path, combinations, switching_costs
-from powerzoo_jax.oracle.commitmentproblem import CommitmentProblem, host_rules, play_commitment
+from powerzoo_jax.oracle.commitmentproblem import CommitmentProblem, host_rules
 from powerzoo_jax.oracle.dispatchcurve import System, free_floor, host_system, rated_floor, reachable
+from powerzoo_jax.oracle.operatorplan import plan_day
+from powerzoo_jax.oracle.operatorrule import Wanted, by_list, operate
 from powerzoo_jax.oracle.playbook import Foresight, Playbook, Policy, follow
-from powerzoo_jax.oracle.scoretracking import track
 from powerzoo_jax.oracle.transmission import commitment_problem
-from powerzoo_jax.oracle.transmissionbook import best_level, each_load, load_grid, shared_scores
+from powerzoo_jax.oracle.transmissionbook import RULES, best_level, each_load, load_grid, shared_scores
 
 GRID = 49  # loads at which a combination of units is planned
 MARGIN, TSO_MARGIN = 0.10, RESERVE_SHARE  # [-] of the load, that a priority list commits beyond it
 KEPT_MW = 1e-3  # overload that counts as none
 SHORTFALL_USD = 10_000.0  # [USD/MWh] of missing reserve, in the oracle's choice among combinations
-GAP, SECONDS = 1e-3, 30.0  # relative, and of one search
-OPEN = 0.02  # share of the later rounds of the relaxation below which a switching counts as settled
 
 
 def join(sim: Sim, scores: np.ndarray, on: np.ndarray) -> np.ndarray:
@@ -175,22 +173,42 @@ def _path_cost(
 
 
 def _foresee_many(sim: Sim, draws: Draw, keys: Array) -> Foresight:
-    """HiGHS among what the relaxation leaves open, reserve kept; bounds of the relaxation without and with it."""
+    """The plan of `operatorplan`; bounds of the priced relaxation, and of the linear one with reserve and ratings."""
     del keys
     system = host_system(sim)
     actions, money = [], []
     for i in range(draws.load_row.shape[0]):
         drawn = take(draws, i)
-        problem = commitment_problem(sim, drawn, RESERVE_SHARE)
-        free, kept = relax_commitment(commitment_problem(sim, drawn)), relax_commitment(problem)
-        settled = np.where(kept.share_on <= OPEN, 0, np.where(kept.share_on >= 1 - OPEN, 1, -1))
-        plan = solve_commitment(problem, commitment=settled, gap=GAP, seconds=SECONDS)
-        scores, p = track(system, problem, plan.on, plan.p_mw)
-        actions.append(join(sim, scores, plan.on))
-        spent = play_commitment(problem, plan.on, p).cost_usd
-        money.append([spent, free.bound_usd, max(kept.bound_usd, free.bound_usd)])
+        free = relax_commitment(commitment_problem(sim, drawn)).bound_usd
+        plan = plan_day(system, commitment_problem(sim, drawn, RESERVE_SHARE))
+        actions.append(join(sim, plan.scores, plan.on))
+        money.append([plan.cost_usd, free, max(plan.bound_usd, free)])
     objective, bound, kept_bound = -sim.spec.term_weights[0] * np.array(money).T
     return Foresight(follow(sim, np.stack(actions)), objective, bound, kept_bound)
+
+
+def _operator_list(sim: Sim, draws: Draw, keys: Array, *, margin: float, secure: bool) -> Policy:
+    """The priority list of `operatorrule`, in merit order or in security-aware merit order."""
+    del keys
+    plans = []
+    for i in range(draws.load_row.shape[0]):
+        problem = commitment_problem(sim, take(draws, i))
+        wanted = _relieved_output(sim) if secure else by_list(problem)
+        on, scores = operate(problem, margin, wanted, host_system(sim) if secure else None)
+        plans.append(join(sim, scores, on))
+    return follow(sim, np.stack(plans))
+
+
+def _relieved_output(sim: Sim) -> Wanted:
+    """Merit order, then output moved between units until no line is overloaded."""
+    dtype = sim.params.voll.dtype
+
+    def wanted(load: float, low: np.ndarray, high: np.ndarray) -> np.ndarray:
+        box = (jnp.asarray(x, dtype)[None, None] for x in (low, high))
+        p, _ = RULES["rule"](sim.params, jnp.asarray([load], dtype), *box)
+        return np.asarray(p, np.float64)[0, 0]
+
+    return wanted
 
 
 COMMITMENT = Playbook(
@@ -205,9 +223,11 @@ OPERATOR = Playbook(
         "no_control": _all_on,
         "all_on": _merit_all_on,
         "cheapest": partial(_merit_list, margin=0.0),
-        "rule": partial(_merit_list, margin=TSO_MARGIN),
+        "secure": partial(_operator_list, margin=MARGIN, secure=True),
+        "rule": partial(_operator_list, margin=TSO_MARGIN, secure=False),
     },
     foresee=_foresee_many,
     splits=("val", "test", "load_stress", "line_tightening"),
     violating="cheapest",
+    safe="secure",
 )

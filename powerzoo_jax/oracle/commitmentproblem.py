@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 
@@ -12,9 +13,21 @@ from powerzoo_jax.opf.offers import UnitCosts
 VOLL, SURPLUS_PRICE = 10_000.0, 500.0  # [USD/MWh]
 
 
+class Cuts(NamedTuple):
+    """Ratings that bind at some steps: of_unit @ output of the step <= most + of_shed * load not served.
+
+    step: (C,) int    of_unit: (C, G) [-]    of_shed: (C,) [-]    most: (C,) [MW]
+    """
+
+    step: np.ndarray
+    of_unit: np.ndarray
+    of_shed: np.ndarray
+    most: np.ndarray
+
+
 @dataclass(frozen=True, eq=False)
 class CommitmentProblem:
-    """What is known of T steps and G units; the network is left out.
+    """What is known of T steps and G units; of the network only what `cuts` say.
 
     rules:             CommitmentRules (G,)
     state:             CommitmentState (G,)  before the first step
@@ -25,6 +38,8 @@ class CommitmentProblem:
     cold_startup_usd:  (G,)  [USD]  of a start after more than `cold_after` steps off; None: all starts cost alike
     cold_after:        (G,)  int    [steps]
     voll, surplus_price: [USD/MWh]
+    most_pieces:       linear pieces of a quadratic block at most
+    cuts:              Cuts; what a plan cannot keep of them costs voll
     """
 
     rules: CommitmentRules
@@ -37,6 +52,8 @@ class CommitmentProblem:
     cold_after: np.ndarray | None = None
     voll: float = VOLL
     surplus_price: float = SURPLUS_PRICE
+    most_pieces: int = 64
+    cuts: Cuts | None = None
 
 
 @dataclass(frozen=True, eq=False)

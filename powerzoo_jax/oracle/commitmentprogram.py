@@ -18,7 +18,6 @@ import numpy as np
 from powerzoo_jax.oracle.commitmentproblem import CommitmentProblem, host_rules, running_cost
 
 PIECEWISE_SHARE = 5e-4  # [-] of the cost, that segments may overstate it by: 0.05 %
-MOST_SEGMENTS = 64
 
 
 class Segments(NamedTuple):
@@ -39,7 +38,8 @@ class Segments(NamedTuple):
 class MixedProgram(NamedTuple):
     """min cost @ x + fixed,  row_low <= rows @ x <= row_high,  low <= x <= high, x whole where `whole`.
 
-    output: (n, G T) columns of each unit's output above its base: p = base u + output; see `outputs`
+    running, above: (G, T), (S, T) columns of u and of the segments
+    piece_rows: (R,) bool  rows that hold a segment below the share of its unit that runs
     """
 
     cost: np.ndarray
@@ -50,6 +50,9 @@ class MixedProgram(NamedTuple):
     high: np.ndarray
     whole: np.ndarray
     segments: Segments
+    running: np.ndarray
+    above: np.ndarray
+    piece_rows: np.ndarray
 
 
 def linear_segments(problem: CommitmentProblem) -> Segments:
@@ -58,7 +61,7 @@ def linear_segments(problem: CommitmentProblem) -> Segments:
     budget = PIECEWISE_SHARE * _cheapest(problem) / (len(problem.load_mw) * problem.dt_hours * len(costs.base_mw))
     error_of_one = costs.slope * costs.width_mw**2 / 8
     count = np.ceil(np.sqrt(error_of_one / max(budget, 1e-12)))
-    count = np.clip(count, 1, MOST_SEGMENTS).astype(np.int64)
+    count = np.clip(count, 1, problem.most_pieces).astype(np.int64)
     unit, width, price = [], [], []
     for g, k in np.argwhere(costs.width_mw > 0):
         pieces, size = count[g, k], costs.width_mw[g, k] / count[g, k]
@@ -78,12 +81,12 @@ def _cheapest(problem: CommitmentProblem) -> float:
 
 
 class _Layout:
-    """Where the variables stand: blocks of (G, T) for u, v, w, hot; (S, T) segments; (T,) shed and spill."""
+    """Where the variables stand: blocks of (G, T) for u, v, w, hot; (S, T) segments; (T,) shed, spill, excess."""
 
     def __init__(self, n_unit: int, n_segment: int, n_step: int, hot: bool) -> None:
         self.shape = (n_unit, n_step)
         sizes = {"u": n_unit, "v": n_unit, "w": n_unit, "hot": n_unit if hot else 0, "segment": n_segment}
-        sizes |= {"shed": 1, "spill": 1}
+        sizes |= {"shed": 1, "spill": 1, "excess": 1}
         self.at: dict[str, np.ndarray] = {}
         first = 0
         for name, count in sizes.items():
@@ -99,9 +102,10 @@ class _Rows:
         self.entries: list[tuple[np.ndarray, np.ndarray, np.ndarray]] = []
         self.low: list[np.ndarray] = []
         self.high: list[np.ndarray] = []
+        self.pieces: list[np.ndarray] = []
         self.count = 0
 
-    def add(self, terms: Iterable[tuple[np.ndarray, Any]], low: Any, high: Any) -> None:
+    def add(self, terms: Iterable[tuple[np.ndarray, Any]], low: Any, high: Any, piece: bool = False) -> None:
         """Add a block of rows; every term is (columns (..., R) whose last axis is the rows, coefficient)."""
         n_row = 0
         for columns, coefficient in terms:
@@ -112,6 +116,7 @@ class _Rows:
             self.entries.append((row.ravel(), columns.ravel(), value.ravel()))
         self.low.append(np.broadcast_to(np.asarray(low, np.float64), n_row))
         self.high.append(np.broadcast_to(np.asarray(high, np.float64), n_row))
+        self.pieces.append(np.full(n_row, piece))
         self.count += n_row
 
     def matrix(self, n_column: int) -> Any:
@@ -131,6 +136,7 @@ def commitment_program(problem: CommitmentProblem, commitment: np.ndarray | None
         _add_switching(rows, layout, problem, rules, g)
         _add_output(rows, layout, problem, rules, np.flatnonzero(segments.unit == g), segments, g)
     _add_system(rows, layout, problem, rules, segments)
+    _add_cuts(rows, layout, problem, segments)
     low, high = _boxes(layout, problem, rules, segments, commitment)
     whole = np.zeros(layout.size, bool)
     whole[layout.at["u"]] = True
@@ -143,6 +149,9 @@ def commitment_program(problem: CommitmentProblem, commitment: np.ndarray | None
         high=high,
         whole=whole,
         segments=segments,
+        running=layout.at["u"],
+        above=layout.at["segment"],
+        piece_rows=np.concatenate(rows.pieces),
     )
 
 
@@ -198,7 +207,7 @@ def _add_output(
     high, ramp, start = rules["p_max_mw"][g], rules["ramp_mw"][g], min(rules["start_mw"][g], rules["p_max_mw"][g])
     stop = min(rules["stop_mw"][g], high)
     for column, width in zip(above, segments.width[mine], strict=True):
-        rows.add([(column, 1.0), (u, -width)], -np.inf, 0.0)
+        rows.add([(column, 1.0), (u, -width)], -np.inf, 0.0, piece=True)
     rows.add([(above, 1.0), (u, base - rules["p_min_mw"][g])], 0.0, np.inf)
     rows.add([(above, 1.0), (u, base - high), (v, high - start)], -np.inf, 0.0)
     rows.add([(above[:, :-1], 1.0), (u[:-1], base - high), (w[1:], high - stop)], -np.inf, 0.0)
@@ -222,6 +231,15 @@ def _add_system(
     rows.add([(u, rules["p_max_mw"][:, None])], problem.load_mw + problem.reserve_mw, np.inf)
 
 
+def _add_cuts(rows: _Rows, layout: _Layout, problem: CommitmentProblem, segments: Segments) -> None:
+    if problem.cuts is None:
+        return
+    u, above, shed, excess = (layout.at[name] for name in ("u", "segment", "shed", "excess"))
+    for t, of_unit, of_shed, most in zip(*problem.cuts, strict=True):
+        terms = [(u[:, [t]], (of_unit * problem.costs.base_mw)[:, None]), (above[:, [t]], of_unit[segments.unit, None])]
+        rows.add([*terms, (shed[:, t], of_shed), (excess[:, t], -1.0)], -np.inf, most)
+
+
 def _prices(
     layout: _Layout, problem: CommitmentProblem, rules: dict[str, np.ndarray], segments: Segments
 ) -> np.ndarray:
@@ -235,6 +253,7 @@ def _prices(
     cost[layout.at["segment"]] = dt * segments.price[:, None]
     cost[layout.at["shed"]] = dt * problem.voll
     cost[layout.at["spill"]] = dt * problem.surplus_price
+    cost[layout.at["excess"]] = dt * problem.voll
     return cost
 
 
@@ -249,6 +268,7 @@ def _boxes(
     high[layout.at["segment"]] = segments.width[:, None]
     high[layout.at["shed"]] = np.maximum(problem.load_mw, 0)
     high[layout.at["spill"]] = rules["p_max_mw"].sum() + np.maximum(-problem.load_mw, 0)
+    high[layout.at["excess"]] = high[layout.at["spill"]].max() if problem.cuts is not None else 0.0
     on, steps = np.asarray(problem.state.on), np.asarray(problem.state.steps)
     u = layout.at["u"]
     for g in range(layout.shape[0]):

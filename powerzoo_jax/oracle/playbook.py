@@ -102,6 +102,7 @@ _BOOKS: dict[str, str] = {
     "marl_ev_v2g": "powerzoo_jax.oracle.feederbook:VEHICLES",
     "marl_ev_v2g_10ev": "powerzoo_jax.oracle.feederbook:VEHICLES",
     "marl_ev_v2g_1d": "powerzoo_jax.oracle.feederbook:VEHICLES",
+    "comparison_tso_centralized": "powerzoo_jax.oracle.commitmentbook:OPERATOR",
     "gencos_bidding": "powerzoo_jax.oracle.marketbook:BIDDING",
     "marl_opf": "powerzoo_jax.oracle.transmissionbook:DISPATCH",
     "marl_opf_118": "powerzoo_jax.oracle.transmissionbook:DISPATCH",

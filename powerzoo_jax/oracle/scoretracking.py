@@ -23,14 +23,14 @@ def track(
     was, before = np.asarray(problem.state.on), np.asarray(problem.state.p_mw, np.float64)
     scores, outputs = np.zeros(wanted_mw.shape), np.zeros(wanted_mw.shape)
     for t, running in enumerate(on):
-        low, high = _window(rules, was, before, running)
-        level, p = _nearest(wanted_mw[t], low, high, float(problem.load_mw[t]))
+        low, high = output_limits(rules, was, before, running)
+        level, p = nearest(wanted_mw[t], low, high, float(problem.load_mw[t]))
         scores[t] = shared_scores(np.array([level]), p[None], low, high)[0]
         outputs[t], was, before = p, running, p
     return scores, outputs
 
 
-def _window(
+def output_limits(
     rules: dict[str, np.ndarray], was: np.ndarray, before: np.ndarray, on: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray]:
     """Limits (G,) [MW] of a step, see `opf.commit.output_window`."""
@@ -41,7 +41,7 @@ def _window(
     return np.where(on, low, 0.0), np.where(on, high, 0.0)
 
 
-def _nearest(wanted: np.ndarray, low: np.ndarray, high: np.ndarray, load: float) -> tuple[float, np.ndarray]:
+def nearest(wanted: np.ndarray, low: np.ndarray, high: np.ndarray, load: float) -> tuple[float, np.ndarray]:
     """Level [MW] and dispatch (G,) [MW] nearest to the one wanted."""
     room = high - low
     need = load - low.sum()
