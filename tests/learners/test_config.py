@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from powerzoo_jax.rl.config import ALGORITHMS, APGConfig, PPOConfig, load, override
+from powerzoo_jax.tasks.registry import get_spec
 
 SHIPPED = Path(__file__).parents[2] / "configs" / "battery_arbitrage_ppo.toml"
 
@@ -81,3 +82,10 @@ def test_resolved_settings_read_back_as_themselves(algorithm):
     plain = cfg.to_dict()
     assert plain.pop("algorithm") == algorithm
     assert type(cfg).from_dict(plain) == cfg
+
+
+@pytest.mark.parametrize("path", sorted(SHIPPED.parent.glob("*.toml")), ids=lambda path: path.stem)
+def test_a_shipped_file_is_named_after_its_task_and_algorithm(path):
+    cfg = load(path)
+    assert path.stem == f"{cfg.task}_{cfg.algorithm}"
+    assert get_spec(cfg.task).id == cfg.task
