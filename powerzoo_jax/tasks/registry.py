@@ -7,6 +7,7 @@ from typing import Any
 
 from powerzoo_jax.base.errors import unknown
 from powerzoo_jax.base.types import Dims, TaskSpec
+from powerzoo_jax.cases import list_cases
 from powerzoo_jax.envs.core import Sim
 from powerzoo_jax.tasks.catalog import CATALOG
 from powerzoo_jax.tasks.catalog_presets import PRESETS
@@ -46,6 +47,8 @@ def _entry(task_id: str) -> tuple[TaskSpec, str]:
     if task_id in _PRESETS:
         return _PRESETS[task_id]
     if task_id not in _TASKS:
+        if task_id in list_cases():
+            raise ValueError(f"{task_id!r} is a grid, not a task. Write make('battery_arbitrage', case={task_id!r}).")
         raise ValueError(unknown("task", task_id, _TASKS))
     return _TASKS[task_id]
 
