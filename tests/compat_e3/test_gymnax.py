@@ -83,3 +83,19 @@ def test_gradients_flow_through_a_step():
 def test_another_interface_is_named():
     with pytest.raises(ValueError, match="five"):
         to_gymnax(powerzoo_jax.make("battery_arbitrage"), api="six_values")
+
+
+def test_agents_that_share_a_policy_keep_their_axis():
+    sim = powerzoo_jax.make("marl_der_arbitrage", split="test", max_steps=SHORT)
+    env, params = to_gymnax(sim, agents="shared")
+    flat, _ = to_gymnax(sim)
+    (obs, state), (_, other) = (e.reset(jax.random.key(3), params) for e in (env, flat))
+    assert obs.shape == env.observation_space(params).shape == (3, 19) and env.num_actions == 1
+    action = env.action_space(params).sample(jax.random.key(0))
+    one = env.step(jax.random.key(1), state, action, params)
+    two = flat.step(jax.random.key(1), other, action.reshape(-1), params)
+    np.testing.assert_array_equal(one[0].reshape(-1), two[0])
+    assert one[2].shape == one[3].shape == one[4].shape == (3,)
+    np.testing.assert_allclose(one[2].mean(), two[2], rtol=1e-6)
+    with pytest.raises(ValueError, match="shared"):
+        to_gymnax(sim, agents="share")
