@@ -11,7 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from powerzoo_jax.base import Dims, TaskSpec, no_padding
-from powerzoo_jax.base.errors import listing, unknown
+from powerzoo_jax.base.errors import BaseLoadError, listing, unknown
 from powerzoo_jax.base.numerics import resolve_dtype
 from powerzoo_jax.cases import Case, load_case
 from powerzoo_jax.cases.grid import to_grid
@@ -27,12 +27,13 @@ from powerzoo_jax.opf.ac_factors import prepare_ac_opf
 from powerzoo_jax.opf.commit import commitment_rules
 from powerzoo_jax.opf.dc_factors import prepare_dc_opf
 from powerzoo_jax.opf.offers import case_offers
-from powerzoo_jax.powerflow import prepare_loops, prepare_meshed
+from powerzoo_jax.powerflow import MeshedFactors, prepare_loops, prepare_meshed
 from powerzoo_jax.powerflow.dc_network import DcNetwork, build_dc_network
 from powerzoo_jax.tasks.build_transmission import PEAK_MW, PEAK_SHAPE, outage_moves
 from powerzoo_jax.tasks.transmission_data import LoadSeries, load_series
 
 MINUTES_PER_HOUR, MINUTES_PER_DAY = 60, 1440
+MIDDLE = 0.6  # of the full load
 PHYSICS, SOLVER_MODES = ("dc", "ac"), ("opf", "pf")
 DIFFICULTIES = {"easy": (0.70, 60), "medium": (0.90, 30), "hard": (0.95, 15)}  # load ratio, minutes of a step
 
@@ -202,12 +203,35 @@ def _switches(case: Case, network: DcNetwork, lines: tuple[int, ...], dtype: np.
     return Switches(loops=loops, across=jnp.asarray(across, dtype))
 
 
-def _factors(case: Case, settings: TransGridSettings, network: DcNetwork, dtype: np.dtype) -> GridFactors:
+def _at_load(case: Case, load_mw: float) -> Case:
+    """The case with its units at the same place of their range, serving that load: the chord starts from there."""
+    unit, load = case.unit, case.load
+    room = (unit.p_max_mw - unit.p_min_mw) * unit.in_service
+    place = np.clip((load_mw - (unit.p_min_mw * unit.in_service).sum()) / room.sum(), 0, 1)
+    level = load_mw / load.p_mw.sum()
+    return dataclasses.replace(
+        case,
+        unit=dataclasses.replace(unit, p_mw=unit.p_min_mw + place * room),
+        load=dataclasses.replace(load, p_mw=level * load.p_mw, q_mvar=level * load.q_mvar),
+    )
+
+
+def _meshed(case: Case, full_load_mw: float, dtype: np.dtype) -> MeshedFactors:
+    """Factors at the middle of what demand spans, or at the state of the tables where that has no power flow."""
+    try:
+        return prepare_meshed(_at_load(case, MIDDLE * full_load_mw), dtype=dtype)
+    except BaseLoadError:
+        return prepare_meshed(case, dtype=dtype)
+
+
+def _factors(
+    case: Case, settings: TransGridSettings, network: DcNetwork, full_load_mw: float, dtype: np.dtype
+) -> GridFactors:
     rate = np.where(case.branch.in_service, case.branch.rate_a_mva * settings.rating_scale, 0.0)
     ac, opf = settings.physics == "ac", settings.solver_mode == "opf"
     return GridFactors(
         dc=prepare_dc_opf(case, rate_mva=rate, dtype=dtype),
-        meshed=prepare_meshed(case, dtype=dtype) if ac and not opf else None,
+        meshed=_meshed(case, full_load_mw, dtype) if ac and not opf else None,
         ac=prepare_ac_opf(case, rate_mva=rate, dtype=dtype) if ac and opf else None,
         switches=_switches(case, network, settings.switch_lines, dtype) if settings.switch_lines else None,
         move=jnp.asarray(outage_moves(case, network), dtype) if settings.n_minus_1 else None,
@@ -222,13 +246,14 @@ def _params(
     share = nominal / nominal.sum()
     peak = PEAK_MW.get(case.name, case.p_load_mw.sum())
     assert settings.max_load_ratio is not None
+    full_load = settings.max_load_ratio * settings.load_scale * peak
 
     def door(values: Any) -> Any:
         return jnp.asarray(values, dtype)
 
     return TransGridParams(
         grid=to_grid(case, dtype, v_min=settings.v_min, v_max=settings.v_max),
-        factors=_factors(case, settings, network, dtype),
+        factors=_factors(case, settings, network, full_load, dtype),
         masks=no_padding(env.dims),
         horizon=jnp.asarray(horizon, jnp.int32),
         bank=GridBank(load_rows=door(clock_bank(series, round(env.dt_hours * MINUTES_PER_HOUR), dtype))),
@@ -238,7 +263,7 @@ def _params(
         slack_bus=jnp.asarray(case.slack_bus[0], jnp.int32),
         load_share=door(share),
         reactive_share=door(_reactive_share(case, share)),
-        full_load_mw=door(settings.max_load_ratio * settings.load_scale * peak),
+        full_load_mw=door(full_load),
         shunt_mw=door(case.bus.gs_mw.sum()),
         peak_load_mw=door(peak),
         voll=door(settings.voll),
