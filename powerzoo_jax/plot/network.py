@@ -76,17 +76,18 @@ def plot_network(
         raise ValueError(f"xy: expected ({case.n_bus}, 2), one row a bus of {case.name}, got {place.shape}.")
     count = max(1, len(quantities))
     figure = new_figure(8.0 * count if count == 1 else 13.0, _height(place))
-    for k, axes in enumerate(figure.subplots(1, count, squeeze=False)[0]):
+    row = figure.subplots(1, count, squeeze=False)[0]
+    for k, axes in enumerate(row):
         lines = _draw_branches(axes, case, place, share)
         if quantities:
             draw, values = quantities[k]
             draw(figure, axes, case, place, values)
         else:
             _draw_buses(axes, case, place, color="white")
-        if lines is not None:
-            bar = figure.colorbar(lines, ax=axes, orientation="horizontal", extend="max", shrink=0.6, pad=0.02)
-            bar.set_label("branch loading, share of rating [%]")
         _finish(axes, case, place)
+    if lines is not None:
+        bar = figure.colorbar(lines, ax=list(row), orientation="horizontal", extend="max", shrink=0.4, pad=0.02)
+        bar.set_label("branch loading, share of rating [%]")
     figure.suptitle(title or case.name)
     return figure
 
@@ -105,8 +106,8 @@ def _column(rows: int, values: ArrayLike, name: str, what: str) -> np.ndarray:
 
 def _draw_branches(axes: Any, case: Case, place: np.ndarray, share: np.ndarray | None) -> Any:
     """Lines below the buses; what is out of service is dotted. Returns what a colour bar explains, or None."""
-    from matplotlib import colormaps
     from matplotlib.collections import LineCollection
+    from matplotlib.colors import LinearSegmentedColormap
 
     f, t = branch_positions(case)
     ends = np.stack([place[f], place[t]], axis=1)
@@ -116,7 +117,7 @@ def _draw_branches(axes: Any, case: Case, place: np.ndarray, share: np.ndarray |
     axes.add_collection(LineCollection(list(ends[on & ~rated]), colors="0.6", linewidths=1.2, zorder=1))
     if share is None or not rated.any():
         return None
-    colours = colormaps["Greys"].with_extremes(over=ALARM)
+    colours = LinearSegmentedColormap.from_list("loading", ("0.8", "0.0")).with_extremes(over=ALARM)
     lines = LineCollection(list(ends[rated]), cmap=colours, zorder=2, gid="loading")
     lines.set_array(100 * share[rated])
     lines.set_clim(0, 100)
