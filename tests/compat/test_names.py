@@ -99,6 +99,18 @@ def test_a_task_of_ones_own_is_made_by_name():
         benchmarks.get_baseline("my_battery")
 
 
+def test_the_presets_of_one_device_are_environments_too():
+    assert {"atomic_battery", "atomic_distribution_grid"} <= set(tasks.list_atomic_tasks())
+    assert not set(tasks.list_atomic_tasks()) & set(powerzoo.list_tasks())
+    sizes = {}
+    for name in ("distribution_grid", "battery"):
+        preset = tasks.make_atomic_task_env(name, max_steps=4)
+        assert tasks.audit_env(preset) == []
+        sizes[name] = preset.observation_space.shape, preset.action_space.shape
+    # of the specification
+    assert sizes == {"distribution_grid": ((167,), (0,)), "battery": ((177,), (1,))}
+
+
 def test_an_audit_names_what_is_wrong(env):
     class Wrong(gymnasium.Wrapper):
         def step(self, action):

@@ -14,8 +14,10 @@ from powerzoo_compat.powerzoo_api.task_base import SingleAgentTask as SingleAgen
 from powerzoo_compat.powerzoo_api.task_base import Task as Task
 from powerzoo_compat.powerzoo_api.tasks import PUBLIC_TASKS as PUBLIC_TASKS
 from powerzoo_compat.powerzoo_api.tasks import get_task_class as get_task_class
+from powerzoo_compat.powerzoo_api.tasks import list_atomic_tasks as list_atomic_tasks
 from powerzoo_compat.powerzoo_api.tasks import list_public_tasks as list_public_tasks
 from powerzoo_compat.powerzoo_api.tasks import list_tasks as list_tasks
+from powerzoo_compat.powerzoo_api.tasks import make_atomic_task_env as make_atomic_task_env
 from powerzoo_compat.powerzoo_api.tasks import make_task as make_task
 from powerzoo_compat.powerzoo_api.tasks import make_task_env as make_task_env
 from powerzoo_compat.powerzoo_api.tasks import register_task as register_task

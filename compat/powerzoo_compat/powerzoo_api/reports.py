@@ -72,7 +72,8 @@ class FeederReport:
         if self.flat_storage:
             ids, fields = host.surface.stores.ids, env.fields.names
             self.room = [[fields.index(f"{d}_{side}") for side in ("p_chg_max", "p_dis_max")] for d in ids]
-            self.buses = dict(host.sim.spec.overrides)["battery_bus_ids"]
+            given = dict(host.sim.spec.overrides)
+            self.buses = given.get("battery_bus_ids") or [bus for _, bus, _ in given["devices"]]
 
     def electrical(self, info: Any) -> dict[str, float]:
         return {

@@ -10,11 +10,12 @@ from powerzoo_compat.powerzoo_api.task_base import MULTI, SINGLE, MultiAgentTask
 from powerzoo_compat.powerzoo_api.task_classes import BUILT_IN
 from powerzoo_jax.base.errors import unknown
 from powerzoo_jax.base.types import TaskSpec
-from powerzoo_jax.tasks import get_spec
+from powerzoo_jax.tasks import get_spec, list_presets
 from powerzoo_jax.tasks import list_tasks as list_core_tasks
 
 AGENT_MODES = (SINGLE, MULTI)
 DIFFICULTIES = ("simple", "middle", "complex")
+ATOMIC = "atomic_"
 ALIASES = {"tso": "comparison_tso_centralized"}
 PUBLIC_ORDER = (
     *("marl_opf", "marl_uc", "opf_118", "opf_118_7d", "marl_der_arbitrage", "marl_ders_benchmark", "marl_ev_v2g"),
@@ -46,6 +47,8 @@ def get_task_class(name: str) -> type[Task]:
     if not isinstance(name, str):
         raise TypeError(f"name must be the id of a task, got {type(name).__name__}. See list_tasks().")
     full = ALIASES.get(name, name)
+    if full in list_presets():
+        return _plain_class(get_spec(full))
     if full not in _TASKS:
         raise ValueError(unknown("task", name, _TASKS))
     return _TASKS[full]
@@ -88,6 +91,16 @@ def make_task_vec_env(name: str, num_envs: int, split: str = "train", **kwargs: 
     from powerzoo_compat.vector_view import make_vec_env
 
     return make_vec_env(get_task_class(name).name, num_envs, split=split, unit_actions=False, **kwargs)
+
+
+def list_atomic_tasks() -> list[str]:
+    """Sorted ids of the presets that validate one device on one feeder each; they have no budgets."""
+    return [name for name in list_presets() if name.startswith(ATOMIC)]
+
+
+def make_atomic_task_env(name: str, split: str = "test", **kwargs: Any) -> Any:
+    """Build an atomic preset, with or without "atomic_" before its name; keywords and errors as `make_task_env`."""
+    return make_task_env(name if name.startswith(ATOMIC) else ATOMIC + name, split, **kwargs)
 
 
 def list_public_tasks(difficulty: str | None = None) -> list[str]:
