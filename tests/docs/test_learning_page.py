@@ -1,0 +1,19 @@
+"""What docs/learning.md says about the learners is so, and its snippet runs."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from powerzoo_jax.rl.config import ALGORITHMS
+
+PAGE = (Path(__file__).resolve().parents[2] / "docs" / "learning.md").read_text(encoding="utf-8")
+
+
+def test_the_snippet_trains_two_rates_side_by_side_and_plays_the_second(run_snippet, snippets_of):
+    (body,) = snippets_of(PAGE)
+    assert run_snippet(body).split("\n")[:2] == ["(2, 4) [ True  True]", "(4,) (4, 5)"]
+
+
+def test_the_page_names_every_algorithm():
+    rows = "".join(line.split("|")[1] for line in PAGE.splitlines() if line.startswith("| `"))
+    assert all(f"`{name}`" in rows for name in ALGORITHMS)
