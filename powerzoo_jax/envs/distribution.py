@@ -182,7 +182,7 @@ class DistributionEnv(GridEnv):
         # the blackout has settled the whole rest of the horizon: nothing after it costs again
         return new, jnp.sum(terms * weights[None], axis=1), jnp.where(state.failed, 0, cost), info
 
-    def reported(self, flow: Any) -> dict[str, Array]:
+    def reported(self, flow: Any) -> dict[str, Any]:
         """What a kind of feeder reports of a solved state beside the common fields of its info."""
         del flow
         return {}
