@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import gymnasium
@@ -12,7 +12,7 @@ from pettingzoo import AECEnv
 from powerzoo_jax.base.errors import unknown
 
 CENTRAL = "central_observation"
-REWARDS = {"sum": np.sum, "mean": np.mean, "average": np.mean}
+REWARDS: dict[str, Callable[..., Any]] = {"sum": np.sum, "mean": np.mean, "average": np.mean}
 
 
 class CentraliseAgent(gymnasium.Env[Any, Any]):
@@ -57,8 +57,8 @@ class CentraliseAgent(gymnasium.Env[Any, Any]):
     def step(self, action: Any) -> tuple[Any, Any, bool, bool, dict[str, Any]]:  # type: ignore[override]
         """Advance one step: (observation, vector reward, terminated, truncated, infos by agent)."""
         actions = self._by_agent(action)
-        step = self._turns if isinstance(self.env, AECEnv) else self.env.step
-        obs, rewards, terminations, truncations, infos = step(actions)
+        aec = isinstance(self.env, AECEnv)
+        obs, rewards, terminations, truncations, infos = self._turns(actions) if aec else self.env.step(actions)
         reward = self._pool(list(rewards.values()), axis=0)
         ends = (any(map(bool, flags.values())) for flags in (terminations, truncations))
         return self._observed(obs), reward, *ends, infos  # type: ignore[return-value]
@@ -105,10 +105,12 @@ class CentraliseAgent(gymnasium.Env[Any, Any]):
         live = set(self.env.agents)
         if isinstance(self.action_space, gymnasium.spaces.Box):
             ends = np.cumsum([int(np.prod(part.shape)) for part in self._parts])[:-1]
-            given = [np.reshape(x, p.shape) for x, p in zip(np.split(action, ends), self._parts, strict=True)]
+            given: list[Any] = [
+                np.reshape(x, p.shape) for x, p in zip(np.split(action, ends), self._parts, strict=True)
+            ]
         else:
-            given = np.unravel_index(int(action), [p.n for p in self._parts]) if self._mapping else action  # type: ignore[assignment]
-            given = [int(x) + int(p.start) for x, p in zip(given, self._parts, strict=True)]
+            digits = np.unravel_index(int(action), [p.n for p in self._parts]) if self._mapping else action
+            given = [int(x) + int(p.start) for x, p in zip(digits, self._parts, strict=True)]
         return {agent: x for agent, x in zip(self._agents, given, strict=True) if agent in live}
 
 

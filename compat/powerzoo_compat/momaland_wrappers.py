@@ -100,7 +100,7 @@ class LinearizeReward(_Weighted, _ParallelRewards):
     Raises ValueError for a wrong length, KeyError for an unknown agent.
     """
 
-    twin = LinearizeRewardAEC
+    twin: ClassVar[type] = LinearizeRewardAEC
 
     def __init__(self, env: Any, weights: Weights) -> None:
         super().__init__(env)
@@ -116,7 +116,7 @@ class LinearizeReward(_Weighted, _ParallelRewards):
 class LinearReward(LinearizeReward):
     """`LinearizeReward` with one weight vector for all agents; a dict of vectors is taken as well."""
 
-    twin = LinearRewardAEC
+    twin: ClassVar[type] = LinearRewardAEC
 
     def __init__(self, env: Any, weight: Any) -> None:
         super().__init__(env, weight)

@@ -43,7 +43,7 @@ class RLlibTaskEnv(MultiAgentTaskEnv, MultiAgentEnv):  # type: ignore[misc]
         self.agents = list(self.possible_agents)
         self._agent_ids = set(self.possible_agents)  # RLlib's own check looks for it
         # Gymnasium's Dict sorts unit_10 before unit_2; RLlib is given one order everywhere
-        self.observation_spaces, self.action_spaces = (
+        self.observation_spaces, self.action_spaces = (  # type: ignore[assignment]
             {agent: spaces[agent] for agent in self.possible_agents}
             for spaces in (self.observation_space, self.action_space)
         )
