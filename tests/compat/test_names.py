@@ -215,6 +215,16 @@ def test_make_env_stacks_what_it_is_told(tmp_path):
     assert all(agents.observation_space(a).contains(obs[a]) for a in obs) and not hasattr(agents, "nothing")
 
 
+def test_a_config_is_read_from_yaml(tmp_path):
+    file = tmp_path / "run.yaml"
+    file.write_text("task: {name: battery_arbitrage, split: val}\ntrainer: {algorithm: PPO, eval_episodes: 3}\n")
+    config = rl.RLConfig.from_yaml(file)
+    assert (config.task, config.split, config.algorithm, config.eval_episodes) == (TASK, "val", "PPO", 3)
+    file.write_text("just words\n")
+    with pytest.raises(ValueError, match="keys and values"):
+        rl.RLConfig.from_yaml(file)
+
+
 def test_a_config_says_what_is_wrong_with_it():
     for change, words in (
         ({"task_name": None}, "exactly one"),
@@ -235,6 +245,8 @@ def test_a_config_says_what_is_wrong_with_it():
         rl.RLConfig.from_dict({"algoritm": "PPO"})
     with pytest.raises(ValueError, match="a path, a dict"):
         rl.make_env(3)
+    with pytest.raises(ValueError, match="toml"):
+        rl.RLConfig.from_yaml("run.json")
     assert "zero" in list_reward_types() and list_reward_types("safety") == ["safety_only"]
     with pytest.raises(ValueError, match="penalty"):
         get_reward_function({"type": "safety_only", "penality": 1.0})
