@@ -80,11 +80,10 @@ class HeronTaskEnv(BaseEnv):
         self.all_semantics = all_semantics
         self.metadata, self.render_mode = env.metadata, env.render_mode
         self.possible_agents, self.agents = list(env.possible_agents), list(env.possible_agents)
-        self.observation_spaces = env.observation_spaces
-        self.action_spaces = env.action_spaces
         # by attribute or by call, whichever a caller uses
-        self.observation_space: CallableDict = self.observation_spaces  # type: ignore[assignment]
-        self.action_space: CallableDict = self.action_spaces  # type: ignore[assignment]
+        self.observation_space: CallableDict = env.observation_space  # type: ignore[assignment]
+        self.action_space: CallableDict = env.action_space  # type: ignore[assignment]
+        self.observation_spaces, self.action_spaces = self.observation_space, self.action_space
 
     def reset(
         self, seed: int | None = None, options: dict[str, Any] | None = None, **ignored: Any
