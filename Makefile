@@ -58,7 +58,7 @@ docs: $(VENV)/.stamp  ## build the documentation under build/site; a warning is 
 
 bench: $(VENV_BENCH)/.stamp  ## speeds against other engines, as TSV under results/
 	@mkdir -p results
-	for what in powerflow contingency dc threephase opf opf_ac env_steps; do \
+	for what in powerflow contingency dc threephase opf opf_ac env_steps ppo; do \
 	  $(VENV_BENCH)/bin/python benchmarks/$$what.py --out results/$$what.tsv; done
 
 build-check: $(VENV)/.stamp  ## rebuild the bundled tables and series from their pinned sources and compare

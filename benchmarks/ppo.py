@@ -1,6 +1,6 @@
 """Speed of PPO with its updates, one pinned core: how much of it is the environment, how much the learner.
 
-Usage: python benchmarks/ppo.py [--task dso] [--lanes 256] [--steps 48] [--rounds 7] [--out FILE]
+Usage: python benchmarks/ppo.py [--task dso] [--lanes 256] [--steps 48] [--epochs 8] [--rounds 7] [--out FILE]
 
 Two programs of lanes x steps environment steps run interleaved, medians over rounds:
   update    collect with the policy, advantages, all epochs of minibatches (the settings of `PPOConfig`)
@@ -96,6 +96,7 @@ def main() -> None:
     parser.add_argument("--task", default="dso")
     parser.add_argument("--lanes", type=int, default=PPOConfig.lanes)
     parser.add_argument("--steps", type=int, default=PPOConfig.steps)
+    parser.add_argument("--epochs", type=int, default=PPOConfig.epochs)
     parser.add_argument("--rounds", type=int, default=7)
     parser.add_argument("--out", type=Path, help="write the table to this file as well")
     args = parser.parse_args()
@@ -109,7 +110,7 @@ def main() -> None:
     tell("\t".join((*COLUMNS, *TAIL)))
     sim = powerzoo_jax.make(args.task, split="train")
     for widths in WIDTHS:
-        cfg = PPOConfig(task=args.task, lanes=args.lanes, steps=args.steps, widths=widths)
+        cfg = PPOConfig(task=args.task, lanes=args.lanes, steps=args.steps, epochs=args.epochs, widths=widths)
         tell("\t".join(measure(sim, cfg, args.rounds)))
     if args.out:
         args.out.parent.mkdir(parents=True, exist_ok=True)
