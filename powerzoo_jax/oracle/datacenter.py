@@ -34,6 +34,10 @@ RULE = (1.0, 1.0, 0.2)  # whatever fits by deadline, at 0.6 of the set-point's r
 COOLING = 0.6
 FINE_FIRST = (1.0, 0.5, 0.0)  # habits that the search starts from
 LOOK_AHEAD = (2, 4, 8)  # steps in which a lower price makes a job wait, in the habits that look at prices
+# [$/MWh] at which the energy of a training and a fine-tuning job of mean size, 0.37 and 0.031 MWh with auxiliaries and
+# cooling, costs as much as its miss
+WORTH_PER_MWH = (1360.0, 16_300.0)
+DROP_AT = (0.5, 1.0, 2.0)  # of these prices: habits that the search also starts from
 SAVING_PER_MWH = 5.0  # [$/MWh] by which a price must be lower
 CHILDREN = 24  # variations of an episode's best habit in a round
 ROUNDS = 40  # of the search, for a day; longer episodes have more
@@ -161,14 +165,14 @@ def search(sim: Sim, episodes: Episode, usd_per_mwh: np.ndarray, rounds: int = R
     rounds:  for a day
     """
     rng = np.random.default_rng(SEED)
-    held, fine_first = _first_habits(usd_per_mwh)
+    held, fine_first, urgent = _first_habits(usd_per_mwh, 60 * sim.spec.dt_hours)
     days = max(1, round(sim.spec.horizon * sim.spec.dt_hours / 24))
     pick = np.arange(len(held))
     best: Trail | None = None
     value = np.full(len(held), -np.inf)
-    own_held, own_fine = held[:, 0], fine_first[:, 0]
+    own = [held[:, 0], fine_first[:, 0], urgent[:, 0]]
     for _ in range(1 + rounds * days):
-        found = jax.tree.map(np.asarray, play_habits(sim, episodes, _habits(sim, held, fine_first)))
+        found = jax.tree.map(np.asarray, play_habits(sim, episodes, _habits(sim, held, fine_first, urgent)))
         first = np.argmax(found.total_usd, axis=1)
         gain = found.total_usd[pick, first] > value
         chosen = jax.tree.map(lambda leaf, first=first: leaf[pick, first], found)
@@ -176,9 +180,10 @@ def search(sim: Sim, episodes: Episode, usd_per_mwh: np.ndarray, rounds: int = R
             chosen = jax.tree.map(lambda old, new, gain=gain: _where(gain, new, old), best, chosen)
         best = chosen
         value = np.where(gain, found.total_usd[pick, first], value)
-        own_held = _where(gain, held[pick, first], own_held)
-        own_fine = _where(gain, fine_first[pick, first], own_fine)
-        held, fine_first = _varied(rng, own_held), np.repeat(own_fine[:, None], CHILDREN, axis=1)
+        tried = held, fine_first, urgent
+        own = [_where(gain, new[pick, first], old) for new, old in zip(tried, own, strict=True)]
+        held = _varied(rng, own[0])
+        fine_first, urgent = (np.repeat(x[:, None], CHILDREN, axis=1) for x in own[1:])
     assert best is not None
     return best
 
@@ -187,30 +192,36 @@ def _where(gain: np.ndarray, new: np.ndarray, old: np.ndarray) -> np.ndarray:
     return np.where(gain.reshape(-1, *(1,) * (new.ndim - 1)), new, old)
 
 
-def _habits(sim: Sim, held: np.ndarray, fine_first: np.ndarray) -> Habit:
+def _habits(sim: Sim, held: np.ndarray, fine_first: np.ndarray, urgent_min: np.ndarray) -> Habit:
     dtype, shape = sim.params.load_ratio.dtype, fine_first.shape
-    step_min = 60 * sim.spec.dt_hours  # less slack than a step is none
     return Habit(
         held=jnp.asarray(held),
         cooling=jnp.full(shape, COOLING, dtype),
-        urgent_min=jnp.full(shape, step_min, dtype),
+        urgent_min=jnp.asarray(urgent_min, dtype),
         fine_first=jnp.asarray(fine_first, dtype),
     )
 
 
-def _first_habits(usd_per_mwh: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Held steps (B, K, T, 2) and `fine_first` (B, K): nothing waits, or what can waits for a lower price; repeated up
-    to K."""
+def _first_habits(usd_per_mwh: np.ndarray, step_min: float) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Held steps (B, K, T, 2), `fine_first` and `urgent_min` (B, K) of simple habits, repeated up to K.
+
+    Nothing waits; what can waits for a lower price; or jobs are dropped where they cost more than their miss, which is
+    what holding without an urgent case does. Less slack than a step is none.
+    """
     count, horizon = usd_per_mwh.shape
     never = np.zeros((count, horizon), bool)
-    rows = [(never, share) for share in FINE_FIRST]
+    rows = [(never, never, share, step_min) for share in FINE_FIRST]
     for ahead in LOOK_AHEAD:
         padded = np.concatenate([usd_per_mwh, np.repeat(usd_per_mwh[:, -1:], ahead, axis=1)], axis=1)
         lowest = np.min([padded[:, k : k + horizon] for k in range(1, ahead + 1)], axis=0)
-        rows += [(usd_per_mwh > lowest + SAVING_PER_MWH, share) for share in FINE_FIRST]
-    order = np.resize(np.arange(len(rows)), CHILDREN)
-    held = np.stack([rows[k][0] for k in order], axis=1)
-    return np.repeat(held[..., None], 2, axis=3), np.tile(np.array([rows[k][1] for k in order]), (count, 1))
+        dear = usd_per_mwh > lowest + SAVING_PER_MWH
+        rows += [(dear, dear, share, step_min) for share in FINE_FIRST]
+    train, fine = WORTH_PER_MWH
+    rows += [(usd_per_mwh > part * train, usd_per_mwh > part * fine, 1.0, -np.inf) for part in DROP_AT]
+    rows = [rows[k] for k in np.resize(np.arange(len(rows)), CHILDREN)]
+    held = np.stack([np.stack(row[:2], axis=-1) for row in rows], axis=1)
+    fine_first, urgent = (np.tile(np.array([row[k] for row in rows]), (count, 1)) for k in (2, 3))
+    return held, fine_first, urgent
 
 
 def _varied(rng: np.random.Generator, held: np.ndarray) -> np.ndarray:
@@ -224,27 +235,36 @@ def _varied(rng: np.random.Generator, held: np.ndarray) -> np.ndarray:
     return held[:, None] ^ (run[..., None] & of)
 
 
-def _constant(sim: Sim, draws: Draw, action: tuple[float, ...]) -> Policy:
-    return follow(sim, np.broadcast_to(np.asarray(action), (len(draws.load_row), sim.spec.horizon, 1, len(action))))
+def _constant(sim: Sim, draws: Draw, action: tuple[float, ...]) -> np.ndarray:
+    """An action at every step (B, T, 1, 3)."""
+    return np.broadcast_to(np.asarray(action), (len(draws.load_row), sim.spec.horizon, 1, len(action))).copy()
+
+
+def _idle(sim: Sim, draws: Draw, keys: Array) -> Policy:
+    del keys
+    return follow(sim, _constant(sim, draws, NO_CONTROL))
+
+
+def _rule(sim: Sim, draws: Draw, keys: Array) -> Policy:
+    """Whatever fits by deadline, unless its energy costs more than its miss."""
+    dear = _too_dear(read_episodes(sim, keys, draws.load_row, draws.price_row))
+    actions = _constant(sim, draws, RULE)
+    actions[:, :, 0, :2] = np.where(dear, -1.0, actions[:, :, 0, :2])
+    return follow(sim, actions)
 
 
 def _safe_rule(sim: Sim, draws: Draw, keys: Array) -> Policy:
     """The rule with small jobs first: training leaves room for the fine-tuning that waits."""
     episodes = read_episodes(sim, keys, draws.load_row, draws.price_row)
     shape = len(draws.load_row), 1
-    never = np.zeros((*shape, sim.spec.horizon, 2), bool)
-    trail = play_habits(sim, episodes, _habits(sim, never, np.ones(shape)))
+    habits = _habits(sim, _too_dear(episodes)[:, None], np.ones(shape), np.full(shape, -np.inf))
+    trail = play_habits(sim, episodes, habits)
     return follow(sim, np.asarray(trail.action)[:, 0, :, None])
 
 
-def _idle(sim: Sim, draws: Draw, keys: Array) -> Policy:
-    del keys
-    return _constant(sim, draws, NO_CONTROL)
-
-
-def _rule(sim: Sim, draws: Draw, keys: Array) -> Policy:
-    del keys
-    return _constant(sim, draws, RULE)
+def _too_dear(episodes: Episode) -> np.ndarray:
+    """Steps in which a job of each class costs more than its miss, (B, T, 2)."""
+    return np.asarray(episodes.price_per_mwh)[..., None] > np.array(WORTH_PER_MWH)
 
 
 def _foresee(sim: Sim, draws: Draw, keys: Array) -> Foresight:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from dataclasses import dataclass
 from typing import Any
 
@@ -14,8 +15,9 @@ from powerzoo_jax.envs.fields import flattened_table
 from powerzoo_jax.envs.observe import FieldTable
 from powerzoo_jax.tasks.build_feeder import MINUTES_PER_HOUR as MINUTES_PER_HOUR
 from powerzoo_jax.tasks.build_feeder import Blueprint, Fleet, build_sim, feeder_case
-from powerzoo_jax.tasks.feeder_settings import FeederSettings, hashable, merge_settings
-from powerzoo_jax.tasks.variants import Shift
+from powerzoo_jax.tasks.catalog_feeders import VARIANTS
+from powerzoo_jax.tasks.feeder_settings import FeederSettings, chosen_tightness, hashable, merge_settings
+from powerzoo_jax.tasks.variants import Shift, Variants
 
 FORECAST_HOURS = 24
 
@@ -41,7 +43,12 @@ class StorageKeywords:
 
 @dataclass(frozen=True, kw_only=True)
 class FeederStorageSettings(StorageKeywords, FeederSettings):
-    """Keywords of the feeder-with-storage tasks; the catalog and the caller override them."""
+    """Keywords of the feeder-with-storage tasks; the catalog and the caller override them.
+
+    constraint_tightness: loose, standard or strict budgets
+    """
+
+    constraint_tightness: str = "standard"
 
 
 def resolve_settings(spec: TaskSpec, overrides: dict[str, Any]) -> FeederStorageSettings:
@@ -81,6 +88,7 @@ def build_feeder_storage(
     dtype = resolve_dtype(dtype)
     overrides = hashable(overrides)
     settings = resolve_settings(spec, overrides)
+    tight = chosen_tightness(spec, VARIANTS.get(spec.id, Variants()), overrides)
     count = len(settings.battery_bus_ids)
     fleet = Fleet(
         kinds=("storage",) * count,
@@ -95,7 +103,7 @@ def build_feeder_storage(
         return flattened_table(case.bus.id.tolist(), case.n_branch, "storage", ids, shown)
 
     plan = Blueprint(
-        spec=spec,
+        spec=dataclasses.replace(spec, cost_budget=tight.cost_budget),
         settings=settings,
         overrides=overrides,
         split=split,

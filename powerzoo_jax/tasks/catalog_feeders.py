@@ -285,6 +285,14 @@ DER_SHIFTS = (STORM,)
 ZONES_APART = ("mv_rural", "lv_rural1", "lv_urban6")  # load shapes that no other split uses
 
 VARIANTS: dict[str, Variants] = {
+    "battery_arbitrage": Variants(
+        (STORM,),
+        (
+            ("loose", Tightness((inf, inf, inf, 1.0))),
+            ("standard", Tightness((inf, inf, inf, 0.5))),
+            ("strict", Tightness((inf, inf, inf, 0.25))),
+        ),
+    ),
     "marl_der_arbitrage": Variants(DER_SHIFTS, _der_tightness(1)),
     "marl_der_arbitrage_7d": Variants(DER_SHIFTS, _der_tightness(7)),
     "marl_der_arbitrage_5bat": Variants(DER_SHIFTS, _der_tightness(1)),

@@ -77,6 +77,7 @@ def test_the_operator_sees_grid_devices_clock_and_prices_in_order():
 @pytest.mark.parametrize(
     ("task", "channel", "budgets"),
     [
+        ("battery_arbitrage", "resource", (1.0, 0.5, 0.25)),
         (DER, "voltage_violation", (0.008, 0.005, 0.0025)),
         (DER, "resource", (2.0, 1.0, 0.5)),
         (DSO, "voltage_violation", (0.2, 0.1, 0.05)),
