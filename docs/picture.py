@@ -18,7 +18,7 @@ from powerzoo_jax.plot import over_rating, plot_network, save_figure
 
 TARGET = Path(__file__).with_name("picture.png")
 LOAD = 1.15  # of nominal
-COLOURS = 64  # of the file: what a README loads should be small
+COLOURS = 256  # of the file: what a README loads should be small
 
 
 def draw() -> Path:
