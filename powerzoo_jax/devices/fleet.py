@@ -37,7 +37,10 @@ def placement(case: Case, bus_ids: Sequence[int], dtype: Any) -> Array:
     """
     missing = [b for b in bus_ids if int(b) not in case.bus_index]
     if missing:
-        raise ValueError(f"{case.name} has no bus {listing(missing)}. Valid ids: {listing(case.bus.id)}.")
+        raise ValueError(
+            f"{case.name} has no bus {listing(missing)}. Valid ids: {listing(case.bus.id)}. "
+            "Tasks place devices by a keyword such as battery_bus_ids=(3,)."
+        )
     table = np.zeros((len(bus_ids), case.n_bus))
     table[np.arange(len(bus_ids)), case.positions(np.asarray(bus_ids, np.int64))] = 1.0
     return jnp.asarray(table, dtype)
