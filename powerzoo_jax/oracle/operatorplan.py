@@ -2,7 +2,7 @@
 
 The linear relaxation settles most switchings; a search over the rest follows. Few ratings bind, so those that a pass
 breaks become rows of the next. The plan is then followed as nearly as scores allow; where the sharing of the load
-leaves too little room under the ramps, the day is planned again with slower ramps.
+leaves too little room under the ramps, the day is planned again with slower ramps and more units.
 """
 
 from __future__ import annotations
@@ -41,7 +41,8 @@ def plan_day(system: System, problem: CommitmentProblem) -> DayPlan:
     problem = replace(problem, most_pieces=PIECES)
     best, floor = None, -np.inf
     for share in RAMPS:
-        slow = replace(problem, rules=replace(problem.rules, ramp_mw=problem.rules.ramp_mw * share))
+        more = problem.reserve_mw + (1 - share) * problem.load_mw
+        slow = replace(problem, rules=replace(problem.rules, ramp_mw=problem.rules.ramp_mw * share), reserve_mw=more)
         bound, wish, cuts = _relaxed(system, slow)
         # slower ramps allow fewer plans: their bound does not hold for all
         floor = bound if share == 1.0 else floor
@@ -70,7 +71,9 @@ def _relaxed(system: System, problem: CommitmentProblem) -> tuple[float, np.ndar
         if more is None:
             break
         cuts = more
-    return bound, np.where(on < WHOLE, 0, np.where(on > 1 - WHOLE, 1, -1)).T, cuts
+    wish = np.where(on < WHOLE, 0, np.where(on > 1 - WHOLE, 1, -1))
+    # a unit that is open at one step is open all day: what is settled beside it may hold for the relaxation alone
+    return bound, np.where((wish < 0).any(1, keepdims=True), -1, wish).T, cuts
 
 
 def _searched(system: System, problem: CommitmentProblem, wish: np.ndarray, cuts: Cuts | None) -> CommitmentPlan:
