@@ -3,20 +3,46 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from typing import Any
 
 import flax.linen as nn
+import jax
 import jax.numpy as jnp
 from flax import struct
-from jax import Array
+from jax import Array, lax
 
 CLIP_OBS = 10.0  # standard deviations; a field far outside what training saw must not saturate every unit
 PRIOR_COUNT = 1.0  # weight of the declared bounds against the samples seen
 LOG_STD_RANGE = (-5.0, 2.0)  # a width outside either freezes the policy or leaves the tanh no slope
 
 
+def orthogonal(gain: float) -> Callable[..., Array]:
+    """Initialiser of weights (F, U): gain times orthonormal columns, or rows where there are fewer of them.
+
+    Gram-Schmidt on a Gaussian matrix, twice, which is enough (Giraud et al. 2005, doi:10.1007/s00211-005-0615-4). Flax
+    takes a QR factorisation; two of a batch at once, as many seeds in one program ask for, can wait for each other
+    for ever where a machine has two cores.
+    """
+
+    def init(key: Array, shape: tuple[int, int], dtype: Any) -> Array:
+        wide = shape[1] > shape[0]
+        a = jax.random.normal(key, (max(shape), min(shape)), dtype)
+
+        def column(j: Array, q: Array) -> Array:
+            v = a[:, j]
+            for _ in range(2):
+                v = v - q @ (q.T @ v)
+            return q.at[:, j].set(v / jnp.sqrt(v @ v))
+
+        q = lax.fori_loop(0, min(shape), column, jnp.zeros_like(a))
+        return gain * (q.T if wide else q)
+
+    return init
+
+
 def _last_layer(start: tuple[float, ...], dtype: Any) -> nn.Dense:
-    small = nn.initializers.orthogonal(0.01)
+    small = orthogonal(0.01)
     return nn.Dense(len(start), kernel_init=small, bias_init=lambda *_: jnp.asarray(start, dtype), param_dtype=dtype)
 
 
@@ -30,7 +56,7 @@ class Torso(nn.Module):
     @nn.compact
     def __call__(self, x: Array) -> Array:
         for width in self.widths:
-            init = nn.initializers.orthogonal(math.sqrt(2.0))
+            init = orthogonal(math.sqrt(2.0))
             x = getattr(nn, self.activation)(nn.Dense(width, kernel_init=init, param_dtype=self.dtype)(x))
         return x
 
@@ -67,7 +93,7 @@ class SquashedActor(nn.Module):
     def __call__(self, x: Array) -> tuple[Array, Array]:
         x = Torso(self.widths, self.activation, self.dtype)(x)
         low, high = LOG_STD_RANGE
-        width = nn.Dense(len(self.start), kernel_init=nn.initializers.orthogonal(0.01), param_dtype=self.dtype)(x)
+        width = nn.Dense(len(self.start), kernel_init=orthogonal(0.01), param_dtype=self.dtype)(x)
         return _last_layer(self.start, self.dtype)(x), low + 0.5 * (high - low) * (1.0 + nn.tanh(width))
 
 
@@ -82,7 +108,7 @@ class Critic(nn.Module):
     @nn.compact
     def __call__(self, x: Array) -> Array:
         x = Torso(self.widths, self.activation, self.dtype)(x)
-        return nn.Dense(self.streams, kernel_init=nn.initializers.orthogonal(1.0), param_dtype=self.dtype)(x)
+        return nn.Dense(self.streams, kernel_init=orthogonal(1.0), param_dtype=self.dtype)(x)
 
 
 class Deterministic(nn.Module):
@@ -96,7 +122,7 @@ class Deterministic(nn.Module):
     @nn.compact
     def __call__(self, x: Array) -> Array:
         x = Torso(self.widths, self.activation, self.dtype)(x)
-        return nn.tanh(nn.Dense(self.size, kernel_init=nn.initializers.orthogonal(0.01), param_dtype=self.dtype)(x))
+        return nn.tanh(nn.Dense(self.size, kernel_init=orthogonal(0.01), param_dtype=self.dtype)(x))
 
 
 def log_prob(mean: Array, log_std: Array, action: Array) -> Array:
