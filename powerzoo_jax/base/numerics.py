@@ -10,6 +10,7 @@ from jax import Array
 from jax.custom_batching import custom_vmap
 
 FLOAT = np.dtype("float32")  # the only place, with the door in cases.grid, where a width is spelled
+ROUGH = jnp.dtype("bfloat16")  # three digits, for products whose error later steps remove
 INT = np.dtype("int32")
 
 TINY = 1e-12  # guards a denominator that is zero only where the result is masked out anyway

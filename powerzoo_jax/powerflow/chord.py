@@ -17,7 +17,7 @@ import numpy as np
 from flax import struct
 from jax import Array, lax
 
-from powerzoo_jax.base.numerics import FLOAT
+from powerzoo_jax.base.numerics import FLOAT, ROUGH
 from powerzoo_jax.powerflow.batching import batched_shell, in_groups
 from powerzoo_jax.powerflow.implicit import solve_tangent
 from powerzoo_jax.powerflow.result import Status
@@ -27,6 +27,7 @@ MAX_STEPS = 30
 TOL = {"float32": 4e-7, "float64": 8e-10}  # [pu] estimate of the voltage error; promised are 1e-6 and 1e-9
 STALL = 0.95  # a lane whose mismatch shrinks slower than this per iteration is left to Newton
 NOISE = 2.4e-7  # relative error of a single-precision product of a change with M, in units of gain
+WIDE = 8  # lanes from which on rounding M for a product costs less than it saves
 GROUP, GROUPS = 128, 8  # lanes that are slower than the rest go on together: at least so many, in so many groups
 PACE = (0.02, 0.9)  # contraction assumed at least and at most when the error is estimated from the last change
 
@@ -139,16 +140,32 @@ def _begin(r: Array, size: Array, steps: int, judged: tuple[Array, Array]) -> La
     return Lanes(r, size, stopped=judged[1], settled=judged[0], steps=jnp.full(size.shape, steps, jnp.int32))
 
 
+def _roughly(m: Array, change: Array) -> Array:
+    """M times a change (B, 2a), in half precision where a batch is wide enough: twice as fast on cores that know it."""
+    narrow = ROUGH if change.shape[0] >= WIDE else FLOAT
+    # by way of single precision, from which cores convert in one instruction
+    product = lax.dot_general(
+        change.astype(FLOAT).astype(narrow),
+        m.astype(FLOAT).astype(narrow),
+        (((1,), (1,)), ((), ())),
+        precision=lax.Precision.HIGHEST,
+        preferred_element_type=FLOAT,
+    )
+    return product.astype(change.dtype)
+
+
 def _open(law: Law, core: ChordCore, p: Array, q: Array, tol: float) -> Lanes:
     """The steps that a whole batch takes: two, since only two changes in a row tell how fast a lane contracts.
 
-    In float64 three steps multiply changes by M in single precision, x_k+1 = x_k + M (r_k - r_k-1): a change is
+    The first goes by three digits of M: the next ones contract its error, and count the change from the base again.
+    In float64 two more multiply changes by M in single precision, x_k+1 = x_k + M (r_k - r_k-1): a change is
     small, so is what rounding adds to it. That noise counts as a change of its own when a lane is judged.
     """
     # one row of base voltages against all scenarios: their laws are evaluated once
     r0 = residual_current(law, core, core.x_base[None], p, q)
+    x = core.x_base[None] + _roughly(core.m, r0 - core.r_base[None])
+    r1 = residual_current(law, core, x, p, q)
     if p.dtype != jnp.float64:
-        r1 = residual_current(law, core, affine(core.m, core.w, r0), p, q)
         r2 = residual_current(law, core, affine(core.m, core.w, r1), p, q)
         size = _distance(r2, r1)
         return _begin(r2, size, 2, _judge(core, size, _distance(r1, r0), None, tol))
@@ -159,8 +176,7 @@ def _open(law: Law, core: ChordCore, p: Array, q: Array, tol: float) -> Lanes:
         x = x + affine(narrow, zero, change).astype(x.dtype)
         return x, residual_current(law, core, x, p, q)
 
-    x, r1 = step(core.x_base[None], r0, core.r_base[None])
-    x, r2 = step(x, r1, r0)
+    x, r2 = step(core.x_base[None], r1, core.r_base[None])
     _, r3 = step(x, r2, r1)
     size = _distance(r3, r2)
     noise = NOISE * _distance(r0, core.r_base[None])
