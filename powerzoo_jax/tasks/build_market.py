@@ -17,7 +17,6 @@ from powerzoo_jax.cases import Case, load_case
 from powerzoo_jax.cases.grid import to_grid
 from powerzoo_jax.data import Series, list_splits
 from powerzoo_jax.envs.core import Sim
-from powerzoo_jax.envs.draw import Starts
 from powerzoo_jax.envs.market import HISTORY, MarketBank, MarketEnv, MarketParams, market_fields
 from powerzoo_jax.opf.dc_factors import prepare_dc_opf
 from powerzoo_jax.opf.offers import make_cost_segments
@@ -206,10 +205,5 @@ def _params(
         max_markup=door(markup),
         price_cap=door(settings.price_cap),
         price_scale=door(settings.lmp_scale),
-        starts=Starts(
-            load_row=jnp.asarray(series.start_row, jnp.int32),
-            n_start=jnp.asarray(series.n_start, jnp.int32),
-            price_row=jnp.zeros((len(series.start_row), 1), jnp.int32),
-            pair_count=jnp.ones(len(series.start_row), jnp.int32),
-        ),
+        starts=series.starts(),
     )

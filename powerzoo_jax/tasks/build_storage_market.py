@@ -18,7 +18,6 @@ from powerzoo_jax.cases.grid import to_grid
 from powerzoo_jax.data import Series, list_splits
 from powerzoo_jax.devices import storage_params
 from powerzoo_jax.envs.core import Sim
-from powerzoo_jax.envs.draw import Starts
 from powerzoo_jax.envs.observe import Block, table
 from powerzoo_jax.envs.storage_market import COSTS, TERMS, StorageMarketEnv, StorageMarketParams
 from powerzoo_jax.envs.transgrid_state import GridBank
@@ -200,10 +199,5 @@ def _params(
         smoothing_usd_per_mw=door(settings.action_smooth_cost),
         voll=door(settings.voll),
         price_scale=door(settings.lmp_scale),
-        starts=Starts(
-            load_row=jnp.asarray(series.start_row, jnp.int32),
-            n_start=jnp.asarray(series.n_start, jnp.int32),
-            price_row=jnp.zeros((len(series.start_row), 1), jnp.int32),
-            pair_count=jnp.ones(len(series.start_row), jnp.int32),
-        ),
+        starts=series.starts(),
     )

@@ -17,7 +17,6 @@ from powerzoo_jax.cases import Case, load_case
 from powerzoo_jax.cases.grid import to_grid
 from powerzoo_jax.data import Series, list_splits
 from powerzoo_jax.envs.core import Sim
-from powerzoo_jax.envs.draw import Starts
 from powerzoo_jax.envs.observe import Block, FieldTable, table
 from powerzoo_jax.envs.security import N_MINUS_1
 from powerzoo_jax.envs.transgrid import TransGridEnv
@@ -268,10 +267,5 @@ def _params(
         peak_load_mw=door(peak),
         voll=door(settings.voll),
         surplus_price=door(settings.surplus_price),
-        starts=Starts(
-            load_row=jnp.asarray(series.start_row, jnp.int32),
-            n_start=jnp.asarray(series.n_start, jnp.int32),
-            price_row=jnp.zeros((len(series.start_row), 1), jnp.int32),
-            pair_count=jnp.ones(len(series.start_row), jnp.int32),
-        ),
+        starts=series.starts(),
     )

@@ -20,7 +20,6 @@ from powerzoo_jax.cases.grid import to_grid
 from powerzoo_jax.cases.topology import branch_positions
 from powerzoo_jax.data import Series, list_splits
 from powerzoo_jax.envs.core import Sim
-from powerzoo_jax.envs.draw import Starts
 from powerzoo_jax.envs.observe import Block, FieldTable, table
 from powerzoo_jax.envs.security import N_MINUS_1
 from powerzoo_jax.envs.transmission import LOAD_SCALE, TransmissionEnv
@@ -315,10 +314,5 @@ def _params(
         adjacent=door(touches),
         voll=door(settings.voll),
         surplus_price=door(settings.surplus_price),
-        starts=Starts(
-            load_row=jnp.asarray(series.start_row, jnp.int32),
-            n_start=jnp.asarray(series.n_start, jnp.int32),
-            price_row=jnp.zeros((len(series.start_row), 1), jnp.int32),
-            pair_count=jnp.ones(len(series.start_row), jnp.int32),
-        ),
+        starts=series.starts(),
     )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+import jax.numpy as jnp
 import numpy as np
 
 from powerzoo_jax.base.errors import DataError
@@ -11,6 +12,7 @@ from powerzoo_jax.data import Series, load_dataset
 from powerzoo_jax.data.clock import steps_per_day
 from powerzoo_jax.data.series import day_matrix
 from powerzoo_jax.data.splits import eligible_start_days, label_days, runs, window_days
+from powerzoo_jax.envs.draw import Starts
 
 DEMAND, WIND, SUN = "load.actual_mw", "wind.available_mw", "solar.available_mw"
 LEAST = 0.05  # [-] of the reference that a net load keeps
@@ -31,6 +33,15 @@ class LoadSeries:
     rows: np.ndarray
     start_row: np.ndarray
     n_start: int
+
+    def starts(self) -> Starts:
+        """What an episode draws its first row from; there is no price to pair a day with."""
+        return Starts(
+            load_row=jnp.asarray(self.start_row, jnp.int32),
+            n_start=jnp.asarray(self.n_start, jnp.int32),
+            price_row=jnp.zeros((len(self.start_row), 1), jnp.int32),
+            pair_count=jnp.ones(len(self.start_row), jnp.int32),
+        )
 
 
 def load_series(
