@@ -5,7 +5,9 @@ An absent reward counts as if it were not in the list; an agent with none gets 0
 differentiable, and keep the dtype of the rewards.
 
 Example:
-    scalar = weighted_sum(info.terms, params.masks.term, jnp.asarray(sim.spec.term_weights))
+    state, obs = sim.init(key)
+    info = sim.step(state, jnp.zeros((1, 1))).info
+    scalar = weighted_sum(info.terms, sim.params.masks.term, jnp.asarray(sim.spec.term_weights))
 """
 
 from __future__ import annotations

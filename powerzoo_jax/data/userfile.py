@@ -31,7 +31,7 @@ DELIMITERS = {".tsv": "\t"}
 
 
 def read_csv(path: str | Path, *, zone: str = "UTC") -> Series:
-    """Read a CSV file with a column `time` and columns of `COLUMNS`, whose endings are their units.
+    r"""Read a CSV file with a column `time` and columns of `COLUMNS`, whose endings are their units.
 
     time:  ISO 8601 start of each interval, with an offset ("2023-01-01T00:00+01:00") or without one
     zone:  IANA zone of stamps without an offset, and of the local standard clock that days follow
@@ -41,6 +41,7 @@ def read_csv(path: str | Path, *, zone: str = "UTC") -> Series:
     no number, or a column with missing values.
 
     Example:
+        Path("my_load.csv").write_text("time,load_mw\n2023-01-01T00:00,1.2\n2023-01-01T01:00,1.1\n")
         load = read_csv("my_load.csv", zone="Europe/Madrid")
     """
     path = Path(path)

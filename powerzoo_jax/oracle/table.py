@@ -31,8 +31,9 @@ def get_reference(task_id: str, split: str = "test") -> dict[str, Any]:
     Raises ValueError for an unknown task and KeyError where the table has no such version or split.
 
     Example:
+        from powerzoo_jax.tasks.score import normalized_score
         record = get_reference("battery_arbitrage", "test")
-        score = normalized_score(value, record["random"], record["oracle"])
+        score = normalized_score(5.59, record["random"], record["oracle"])
     """
     version = f"v{get_spec(task_id).version}"
     splits = load_table().get(task_id, {}).get(version, {})

@@ -54,7 +54,8 @@ def plot_learning_curves(
     Raises ValueError where lengths differ, ImportError without matplotlib (extra `viz`).
 
     Example:
-        plot_learning_curves({"PPO": trained.metrics["return"]}, steps, references={"oracle": 7.6})
+        returns = np.array([[-8.0, 1.5, 5.2], [-9.0, 2.0, 5.6]])  # two seeds, three points each
+        plot_learning_curves({"PPO": returns}, [100_000, 1_000_000, 2_000_000], references={"oracle": 7.6})
     """
     figure = new_figure(7.0, 4.5)
     axes = figure.subplots()
@@ -120,7 +121,9 @@ def plot_comparison(records: Mapping[str, Any], *, label: str = "return of an ep
     Raises ValueError without a record, ImportError without matplotlib (extra `viz`).
 
     Example:
-        plot_comparison({"rule": evaluate_baseline(sim, "rule"), "oracle": evaluate_baseline(sim, "oracle")})
+        from powerzoo_jax.oracle import evaluate_baseline
+        records = {name: evaluate_baseline(sim, name, n_episodes=4) for name in ("rule", "oracle")}
+        plot_comparison(records)
     """
     if not records:
         raise ValueError("no record was given. Pass name -> Evaluation.")

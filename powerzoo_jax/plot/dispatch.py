@@ -72,7 +72,12 @@ def plot_dispatch(sim: Sim, steps: Step, title: str = "") -> Any:
     Raises ImportError without matplotlib (extra `viz`), ValueError for a batch of episodes.
 
     Example:
-        steps = record_episode(sim, idle_act(sim), jax.random.key(0), drawn)
+        from powerzoo_jax.base.tree import take
+        from powerzoo_jax.oracle import idle_act
+        from powerzoo_jax.plot import record_episode
+        from powerzoo_jax.tasks.score import all_starts
+        first_day = take(all_starts(sim), 0)
+        steps = record_episode(sim, idle_act(sim), key, first_day)
         plot_dispatch(sim, steps).savefig("dispatch.png")
     """
     sources, load = dispatch_of(sim, steps)

@@ -57,7 +57,12 @@ def plot_episode(sim: Sim, episodes: Mapping[str, Step], title: str = "") -> Any
     Raises ImportError without matplotlib (extra `viz`), ValueError without an episode or for a batch of them.
 
     Example:
-        steps = record_episode(sim, idle_act(sim), jax.random.key(0), drawn)
+        from powerzoo_jax.base.tree import take
+        from powerzoo_jax.oracle import idle_act
+        from powerzoo_jax.plot import save_figure
+        from powerzoo_jax.tasks.score import all_starts
+        first_day = take(all_starts(sim), 0)
+        steps = record_episode(sim, idle_act(sim), key, first_day)
         save_figure(plot_episode(sim, {"idle": steps}), "day.png")
     """
     first = _checked(episodes)

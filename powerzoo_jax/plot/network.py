@@ -24,7 +24,11 @@ def branch_loading(case: Case, result: Any) -> np.ndarray:
     result:  a PowerFlowResult of the case, one scenario
 
     Example:
-        branch_loading(case, solve_meshed(prepare_meshed(case), p, q))
+        from powerzoo_jax.powerflow import nominal_injection, prepare_meshed, solve_meshed
+        case = powerzoo_jax.load_case("pz_case5")
+        s = nominal_injection(case)
+        result = jax.jit(solve_meshed)(prepare_meshed(case), jnp.float32(s.real), jnp.float32(s.imag))
+        loading = branch_loading(case, result)
     """
     ends = [(result.p_from, result.q_from)]
     if hasattr(result, "p_to"):
@@ -63,7 +67,11 @@ def plot_network(
     Raises ValueError for an array of another length, ImportError without matplotlib (extra `viz`).
 
     Example:
-        plot_network(case, v_pu=result.v_pu, loading=branch_loading(case, result)).savefig("grid.png")
+        from powerzoo_jax.opf import dc_opf, prepare_dc_opf
+        case = powerzoo_jax.load_case("pz_case5")
+        result = jax.jit(dc_opf)(prepare_dc_opf(case), jnp.float32(case.p_load_mw))
+        share = over_rating(case, result.flow_mw)
+        plot_network(case, lmp=result.lmp, loading=share).savefig("grid.png")
     """
     quantities: list[tuple[Callable[..., None], np.ndarray]] = []
     if v_pu is not None:

@@ -25,7 +25,13 @@ def plot_voltage_profile(case: Case, profiles: ArrayLike | Mapping[str, ArrayLik
     Raises ValueError for another number of buses, ImportError without matplotlib (extra `viz`).
 
     Example:
-        plot_voltage_profile(case, {"no battery": before.v_pu, "battery": after.v_pu})
+        from powerzoo_jax.powerflow import nominal_injection, prepare_feeder, solve_feeder
+        case = powerzoo_jax.load_case("case33bw")
+        s = nominal_injection(case)
+        solve = jax.jit(solve_feeder)
+        factors = prepare_feeder(case)
+        full, half = (solve(factors, jnp.float32(k * s.real), jnp.float32(k * s.imag)) for k in (1.0, 0.5))
+        plot_voltage_profile(case, {"full load": full.v_pu, "half load": half.v_pu})
     """
     named = profiles if isinstance(profiles, Mapping) else {"": profiles}
     figure = new_figure(8.0, 4.0)
@@ -81,7 +87,9 @@ def plot_branch_loading(case: Case, loading: ArrayLike, most: int = MOST, title:
     (extra `viz`).
 
     Example:
-        plot_branch_loading(case, branch_loading(case, result))
+        from powerzoo_jax.plot import over_rating
+        case = powerzoo_jax.load_case("pz_case5")
+        plot_branch_loading(case, over_rating(case, flow_mva=[210.0, 180.0, 60.0, 40.0, 30.0, 240.0]))
     """
     share = np.asarray(loading, float)
     if share.shape != (case.n_branch,):

@@ -5,9 +5,12 @@ environment are the exception: they run lane by lane where their lanes live, so 
 With several processes call `jax.distributed.initialize` first; the mesh then covers the devices of all of them.
 
 Example:
+    from powerzoo_jax.rl import ppo
+    from powerzoo_jax.rl.config import PPOConfig
     mesh = make_mesh()
-    train = on_mesh(ppo.make_train(cfg, spread(sim, mesh)), mesh)
-    state, metrics = train(jax.random.key(0), spread(sim, mesh))
+    sim = spread(powerzoo_jax.make("battery_arbitrage", split="train"), mesh)
+    cfg = PPOConfig(lanes=8, total_steps=8 * 48, epochs=1, minibatches=2, widths=(16,))
+    state, metrics = on_mesh(ppo.make_train(cfg, sim), mesh)(key, sim)
 """
 
 from __future__ import annotations

@@ -22,7 +22,8 @@ def rollout(sim: Sim, act: Act, carry: Any, key: Array, length: int, *, reset: b
     `Step.obs` is always the true observation after the step, also where an episode ends. vmap over keys for lanes.
 
     Example:
-        carry, steps = rollout(sim, random_act(sim), (), jax.random.key(0), 48)
+        from powerzoo_jax.oracle import random_act
+        carry, steps = jax.jit(lambda sim: rollout(sim, random_act(sim), (), key, 48))(sim)
     """
     key, start = jax.random.split(key)
     state, obs = sim.init(start)
@@ -85,6 +86,7 @@ def evaluate_policy(sim: Sim, act: Act, keys: Array, carry: Any = ()) -> Episode
     The program is pure: jit it once per policy, or vmap it over policies.
 
     Example:
+        from powerzoo_jax.oracle import idle_act
         totals = jax.jit(lambda sim, keys: evaluate_policy(sim, idle_act(sim), keys))(sim, jax.random.split(key, 100))
     """
     return summarise(batch_rollout(sim, act, carry, keys, sim.spec.horizon)[1])

@@ -146,7 +146,8 @@ def evaluate(
     Raises ValueError for a stacked Sim or for n_episodes below 1.
 
     Example:
-        record = evaluate(sim, idle_act(sim), n_episodes=100)
+        from powerzoo_jax.oracle import idle_act
+        record = evaluate(sim, idle_act(sim), n_episodes=4)
     """
     if draws is None:
         draws = all_starts(sim) if n_episodes is None else seeded_starts(sim, n_episodes, seed)
