@@ -140,6 +140,12 @@ def jittered(key: Array, trips: Trips, steps: int, dt_minutes: int, factor: Arra
     return replace(trips, depart_min=depart, energy_mwh=trips.energy_mwh * factor)
 
 
+def rotated(key: Array, trips: Trips, days: int) -> Trips:
+    """Let the episode begin on another day of the period, uniform among the first `days`; all units alike."""
+    later = jax.random.randint(key, (), 0, days, jnp.int32) * DAY_MIN
+    return replace(trips, depart_min=jnp.mod(trips.depart_min - later, trips.period_min))
+
+
 def events(trips: Trips, minute: Array, dt_minutes: int) -> Events:
     """Arrivals and departures in [minute, minute + dt), minute () int32 of the period.
 

@@ -20,7 +20,7 @@ from powerzoo_jax.envs import constraint, objective, stacks
 from powerzoo_jax.envs.core import GridEnv
 from powerzoo_jax.envs.draw import Draw, draw_episode
 from powerzoo_jax.envs.feeder_types import DistributionInfo, DistributionParams, DistributionState
-from powerzoo_jax.envs.money import CONSTRAINTS, DEVICE_COSTS, Ledger, Pooling, earned
+from powerzoo_jax.envs.money import DEVICE_COSTS, Ledger, Pooling, earned, shaped
 from powerzoo_jax.envs.observe import FieldTable, assemble, bounds
 from powerzoo_jax.envs.series import INFER, MEAN_AHEAD, OUTDOOR, PLANT, Columns, spread
 from powerzoo_jax.envs.series import PRICE as PRICE
@@ -153,8 +153,9 @@ class DistributionEnv(GridEnv):
         base = params.grid.base_mva
         terms = self._terms(state, devices, delivery, price, flow.p_loss * base, blackout, new.failed, params)
         cost = self._costs(v, flow, delivery, blackout, failed, params)
-        if CONSTRAINTS in self.term_names:
-            terms = terms.at[:, self.term_names.index(CONSTRAINTS)].set(-jnp.where(state.failed, 0, jnp.sum(cost)))
+        # the blackout has settled the whole rest of the horizon: nothing after it costs again
+        cost = jnp.where(state.failed, 0, cost)
+        terms = shaped(terms, self.term_names, cost, self.cost_names)
         info = DistributionInfo(
             terminated=new.failed,
             truncated=(new.t >= params.horizon) & ~new.failed,
@@ -179,8 +180,7 @@ class DistributionEnv(GridEnv):
             **{kind: report for kind, report in delivery.reports.items() if kind != "storage"},
         )
         weights = jnp.asarray(self.term_weights, terms.dtype)
-        # the blackout has settled the whole rest of the horizon: nothing after it costs again
-        return new, jnp.sum(terms * weights[None], axis=1), jnp.where(state.failed, 0, cost), info
+        return new, jnp.sum(terms * weights[None], axis=1), cost, info
 
     def reported(self, flow: Any) -> dict[str, Any]:
         """What a kind of feeder reports of a solved state beside the common fields of its info."""

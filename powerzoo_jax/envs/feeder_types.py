@@ -46,6 +46,7 @@ class DistributionParams(EnvParams):
     trip_factor:   (Q,)    [-]  quantiles of the factor on a trip's energy; None without vehicles
     miss_usd:      ()      [$]  of a job that misses its deadline; None without data centres
     target_pue:    ()      [-]  below which the bonus on the power usage effectiveness starts; None without data centres
+    target_soc:    ()      [-]  state of charge that shaping asks for; None without shaping
     """
 
     place_bus: Array
@@ -71,6 +72,7 @@ class DistributionParams(EnvParams):
     trip_factor: Array | None = None
     miss_usd: Array | None = None
     target_pue: Array | None = None
+    target_soc: Array | None = None
 
 
 @struct.dataclass(kw_only=True)

@@ -116,14 +116,17 @@ TERMS: dict[str, Callable[[Ledger], Array]] = {
     "job_misses": _misses,
     "backlog": _backlog,
     "pue_bonus": _pue_bonus,
+    "soc_shaping": lambda x: -jnp.abs(charge_of(x.new, x.price_per_mwh) - x.params.target_soc),  # type: ignore[operator]
 }
 """Money of a step [$], one entry a unit (or one for the feeder), positive when earned.
 
-The exception is pue_bonus, [target - PUE]+ without a unit, which the weight of its term turns into money.
+The exceptions are pue_bonus, [target - PUE]+, and soc_shaping, -|soc - target|, without a unit: the weight of their
+term turns them into money.
 """
 
 OUTAGE = "unserved_energy"
 CONSTRAINTS = "cost_sum"  # less the sum of all channels, whatever their units: the reward of the validation presets
+VOLTAGE = "voltage_shaping"  # less the channel voltage_violation [pu]
 
 
 class Pooling(NamedTuple):
@@ -146,11 +149,20 @@ def earned(ledger: Ledger, names: tuple[str, ...], pooling: Pooling, failed: Arr
     for name in names:
         if name == OUTAGE:
             columns.append(jnp.broadcast_to(outage_usd, (pooling.n_agent,)))
-        elif name == CONSTRAINTS:
+        elif name in (CONSTRAINTS, VOLTAGE):
             columns.append(jnp.zeros((pooling.n_agent,), outage_usd.dtype))  # known once the channels are
         else:
             columns.append(jnp.where(failed, 0, pooling(TERMS[name](ledger))))
     return jnp.stack(columns, axis=1)
+
+
+def shaped(terms: Array, names: tuple[str, ...], cost: Array, cost_names: tuple[str, ...]) -> Array:
+    """The terms (A, K) with those filled in that follow from the cost channels (C,)."""
+    if CONSTRAINTS in names:
+        terms = terms.at[:, names.index(CONSTRAINTS)].set(-jnp.sum(cost))
+    if VOLTAGE in names:
+        terms = terms.at[:, names.index(VOLTAGE)].set(-cost[cost_names.index("voltage_violation")])
+    return terms
 
 
 DEVICE_COSTS: dict[str, Callable[[dict[str, Any]], Array]] = {

@@ -16,7 +16,7 @@ from powerzoo_jax.devices import ActionTable, datacenter, flexload, renewable, s
 from powerzoo_jax.devices.datacenter import Weather
 from powerzoo_jax.devices.facility import Sizes
 from powerzoo_jax.devices.fleet import Block
-from powerzoo_jax.devices.trips import jittered
+from powerzoo_jax.devices.trips import jittered, rotated
 from powerzoo_jax.envs.feeder_types import DistributionParams, DistributionState
 from powerzoo_jax.envs.series import spread
 
@@ -32,6 +32,7 @@ class Layout(NamedTuple):
     return_steps:  steps over which deferred load returns
     jitter_steps:  most steps that a trip moves in an episode
     sizes:         queues of data centres, None without any
+    trip_days:     days by which the trips of an episode are moved at random, all together; 1 = not
     """
 
     table: ActionTable
@@ -39,6 +40,7 @@ class Layout(NamedTuple):
     return_steps: int = 1
     jitter_steps: int = 0
     sizes: Sizes | None = None
+    trip_days: int = 1
 
     @property
     def kinds(self) -> tuple[str, ...]:
@@ -142,6 +144,8 @@ def _draw_trips(layout: Layout, key: Array, params: DistributionParams, dt_hours
     """Trips of an episode: shifted by whole steps, their energy times a factor of the recorded sessions."""
     assert params.vehicle is not None and params.trip_factor is not None
     trips = params.vehicle.trips
+    if layout.trip_days > 1:
+        return rotated(purpose_key(key, Purpose.TRIPS), trips, layout.trip_days)
     shift, energy = jax.random.split(purpose_key(key, Purpose.TRIPS))
     at = jax.random.randint(energy, trips.mask.shape, 0, params.trip_factor.shape[0])
     return jittered(shift, trips, layout.jitter_steps, round(dt_hours * 60), params.trip_factor[at])

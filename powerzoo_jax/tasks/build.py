@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 from dataclasses import dataclass
 from typing import Any
+
+import jax.numpy as jnp
 
 from powerzoo_jax.base import Dims, TaskSpec
 from powerzoo_jax.base.numerics import resolve_dtype
@@ -14,7 +17,7 @@ from powerzoo_jax.envs.core import Sim
 from powerzoo_jax.envs.fields import flattened_table
 from powerzoo_jax.envs.observe import FieldTable
 from powerzoo_jax.tasks.build_feeder import MINUTES_PER_HOUR as MINUTES_PER_HOUR
-from powerzoo_jax.tasks.build_feeder import Blueprint, Fleet, build_sim, feeder_case
+from powerzoo_jax.tasks.build_feeder import Blueprint, Fleet, build_sim, feeder_case, with_shaping
 from powerzoo_jax.tasks.catalog_feeders import VARIANTS
 from powerzoo_jax.tasks.feeder_settings import FeederSettings, chosen_tightness, hashable, merge_settings
 from powerzoo_jax.tasks.variants import Shift, Variants
@@ -45,9 +48,14 @@ class StorageKeywords:
 class FeederStorageSettings(StorageKeywords, FeederSettings):
     """Keywords of the feeder-with-storage tasks; the catalog and the caller override them.
 
+    arbitrage_weight:     scales every term of the spec
+    soc_penalty_weight:   [$] per unit of |soc - target_soc| and step, as a reward term soc_shaping; 0 = none
     constraint_tightness: loose, standard or strict budgets
     """
 
+    arbitrage_weight: float = 1.0
+    soc_penalty_weight: float = 0.0
+    target_soc: float = 0.5
     constraint_tightness: str = "standard"
 
 
@@ -56,6 +64,10 @@ def resolve_settings(spec: TaskSpec, overrides: dict[str, Any]) -> FeederStorage
     settings = merge_settings(FeederStorageSettings, spec, {}, _listed(overrides))
     if not settings.battery_bus_ids:
         raise ValueError(f"{spec.id}: battery_bus_ids is empty. Name at least one bus.")
+    if not 0 < settings.arbitrage_weight < math.inf:
+        raise ValueError(f"{spec.id}: arbitrage_weight = {settings.arbitrage_weight} must be positive and finite.")
+    if settings.arbitrage_weight != 1 and settings.reward_scale is not None:
+        raise ValueError(f"{spec.id}: arbitrage_weight and reward_scale both scale the reward. Give one of them.")
     return settings
 
 
@@ -94,7 +106,10 @@ def build_feeder_storage(
         kinds=("storage",) * count,
         bus_ids=settings.battery_bus_ids,
         stacks={"storage": storage_stack(settings, count, dtype)},
+        leaves={"target_soc": jnp.asarray(settings.target_soc, dtype)} if settings.soc_penalty_weight else {},
     )
+    weights = tuple(settings.arbitrage_weight * weight for weight in spec.term_weights)
+    spec = dataclasses.replace(spec, cost_budget=tight.cost_budget, term_weights=weights)
     case = feeder_case(spec, settings)
 
     def fields(case: Case) -> FieldTable:
@@ -103,7 +118,7 @@ def build_feeder_storage(
         return flattened_table(case.bus.id.tolist(), case.n_branch, "storage", ids, shown)
 
     plan = Blueprint(
-        spec=dataclasses.replace(spec, cost_budget=tight.cost_budget),
+        spec=with_shaping(spec, "soc_shaping", settings.soc_penalty_weight / settings.arbitrage_weight),
         settings=settings,
         overrides=overrides,
         split=split,

@@ -14,11 +14,12 @@ from powerzoo_jax.cases import Case
 from powerzoo_jax.devices import renewable_params
 from powerzoo_jax.envs.core import Sim
 from powerzoo_jax.envs.fields import agent_table
+from powerzoo_jax.envs.money import VOLTAGE
 from powerzoo_jax.envs.observe import FieldTable
 from powerzoo_jax.tasks.build import StorageKeywords, storage_stack
 from powerzoo_jax.tasks.build_der import OFFPEAK, PEAK
 from powerzoo_jax.tasks.build_dso import FlexKeywords, check_return, flexload_stack
-from powerzoo_jax.tasks.build_feeder import Blueprint, Fleet, build_sim, feeder_case
+from powerzoo_jax.tasks.build_feeder import Blueprint, Fleet, build_sim, feeder_case, with_shaping
 from powerzoo_jax.tasks.catalog_feeders import VARIANTS
 from powerzoo_jax.tasks.feeder_series import Extra
 from powerzoo_jax.tasks.feeder_settings import AgentSettings, chosen_tightness, hashable, merge_settings
@@ -35,6 +36,7 @@ class DersSettings(StorageKeywords, FlexKeywords, AgentSettings):
     pv_bus_ids, pv_capacity_mw, pv_s_mva: plants;  pv_columns: signals, cycled over the plants
     flexload_bus_ids, curtail_cap_mw, shift_cap_mw: flexible loads
     substation_mva:                rating of the branch at the slack bus
+    voltage_penalty:               [$] per pu of voltage violation, as a reward term voltage_shaping; 0 = none
     """
 
     battery_s_mva: float = 0.15
@@ -46,6 +48,7 @@ class DersSettings(StorageKeywords, FlexKeywords, AgentSettings):
     curtail_cap_mw: float = 0.10
     shift_cap_mw: float = 0.10
     substation_mva: float = 15.0
+    voltage_penalty: float = 0.0
 
 
 def build_ders(spec: TaskSpec, *, split: str, dims: Dims | None = None, dtype: Any = None, **overrides: Any) -> Sim:
@@ -65,7 +68,7 @@ def build_ders(spec: TaskSpec, *, split: str, dims: Dims | None = None, dtype: A
     names = (("bat", settings.battery_bus_ids), ("pv", settings.pv_bus_ids), ("fl", settings.flexload_bus_ids))
     plan = Blueprint(
         spec=dataclasses.replace(
-            spec,
+            with_shaping(spec, VOLTAGE, settings.voltage_penalty),
             agents=tuple(f"{kind}_{k}" for kind, buses in names for k in range(len(buses))),
             cost_budget=tight.cost_budget,
         ),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
@@ -51,6 +52,7 @@ class Fleet:
     q_control: tuple[str, ...] = ()
     return_steps: int = 1
     jitter_steps: int = 0
+    trip_days: int = 1
     sizes: Sizes | None = None
     leaves: dict[str, Any] = field(default_factory=dict)
 
@@ -105,7 +107,8 @@ def build_sim(plan: Blueprint, case: Case, dims: Dims | None, dtype: np.dtype) -
     bank, columns, rows = build_series(settings, plan.shift, minutes, horizon, plan.extra)
     _refuse_slack_devices(case, plan.fleet)
     table = action_table(plan.fleet.kinds, plan.fleet.q_control)
-    layout = Layout(table, plan.per_device, plan.fleet.return_steps, plan.fleet.jitter_steps, plan.fleet.sizes)
+    fleet = plan.fleet
+    layout = Layout(table, plan.per_device, fleet.return_steps, fleet.jitter_steps, fleet.sizes, fleet.trip_days)
     fields = plan.fields(case)
     sizes = _dims(case, plan, layout, fields)
     params = _params(plan, case, bank, rows, sizes, horizon, dtype)
@@ -145,9 +148,21 @@ def built_spec(plan: Blueprint, case: str, bank: Bank, weights: tuple[float, ...
 
 
 def chosen_weights(plan: Blueprint) -> tuple[float, ...]:
-    """Weights of the reward terms: the spec's, or one for all."""
-    spec, scale = plan.spec, plan.settings.reward_scale
-    return spec.term_weights if scale is None else (float(scale),) * len(spec.term_weights)
+    """Weights of the reward terms: the spec's, or a scale in the place of its own, which is that of most terms."""
+    weights, scale = plan.spec.term_weights, plan.settings.reward_scale
+    if scale is None:
+        return weights
+    return tuple(float(scale) * (1.0 if weight == weights[0] else weight / weights[0]) for weight in weights)
+
+
+def with_shaping(spec: TaskSpec, name: str, weight: float) -> TaskSpec:
+    """The spec with one more reward term, or as it is where the weight is 0. Refuses a negative weight."""
+    if not 0 <= weight < math.inf:
+        raise ValueError(f"{spec.id}: the weight {weight} of {name} must be finite and not negative.")
+    if weight == 0:
+        return spec
+    weights = (*spec.term_weights, spec.term_weights[0] * weight)
+    return dataclasses.replace(spec, term_names=(*spec.term_names, name), term_weights=weights)
 
 
 def _refuse_slack_devices(case: Case, fleet: Fleet) -> None:

@@ -9,20 +9,23 @@ import jax.numpy as jnp
 import numpy as np
 
 from powerzoo_jax.base import Dims, TaskSpec
+from powerzoo_jax.base.errors import unknown
 from powerzoo_jax.base.numerics import resolve_dtype
 from powerzoo_jax.data import load_dataset
-from powerzoo_jax.data.splits import list_splits, split_rows
+from powerzoo_jax.data.splits import split_rows
 from powerzoo_jax.devices import CommuteTrip, VehicleParams, daily_trips, vehicle_params
+from powerzoo_jax.devices.trips import Trips
 from powerzoo_jax.envs.core import Sim
 from powerzoo_jax.tasks.build_der import Given, chosen_buses, plan_of_units
 from powerzoo_jax.tasks.build_feeder import Fleet, build_sim, feeder_case, step_minutes
 from powerzoo_jax.tasks.catalog_feeders import VARIANTS
+from powerzoo_jax.tasks.charging_sessions import ENERGY, PERIOD_DAYS, SESSIONS, recorded_split, recorded_trips
 from powerzoo_jax.tasks.feeder_settings import AgentSettings, chosen_tightness, hashable, merge_settings
 from powerzoo_jax.tasks.variants import Variants
 
 MODES = ("local_plus_forecast", "local", "global")
 PEAK, OFFPEAK = (9, 10, 11, 17, 18, 19, 20), (23, *range(7), 12, 13, 14)  # clock hours
-SESSIONS, ENERGY = "acn_sessions", "ev.delivered_kwh"
+RECORDED = "acn"
 QUANTILES = 256  # of the factor on a trip's energy; one size for all splits
 FACTOR_LIMITS = (0.5, 2.0)
 TRIPS = (
@@ -43,8 +46,9 @@ class VehicleSettings(AgentSettings):
     initial_soc:        a value, or (low, high) to draw from
     unmet_price:        [$/MWh] of energy charged en route
     jitter_steps:       most steps by which a trip moves in an episode
-    commute_schedules:  (depart_h, arrive_h, energy_kwh) rows of each vehicle, played as they are (None: the task's
-                        own, moved by jitter_steps and scaled by recorded charging sessions)
+    commute_schedules:  (depart_h, arrive_h, energy_kwh) rows of each vehicle, played as they are; "acn" plays recorded
+                        charging sessions of the split, away outside them, from a day drawn for the episode (None:
+                        the task's own trips, moved by jitter_steps and scaled by recorded charging sessions)
     reward_type:        "shared" pays every agent the mean, "individual" its own profit
     """
 
@@ -60,7 +64,7 @@ class VehicleSettings(AgentSettings):
     degradation_per_mwh: float = 10.0
     unmet_price: float = 2000.0
     jitter_steps: int = 1
-    commute_schedules: tuple[tuple[tuple[float, float, float], ...], ...] | None = None
+    commute_schedules: str | tuple[tuple[tuple[float, float, float], ...], ...] | None = None
     reward_type: str = "shared"
 
 
@@ -73,12 +77,13 @@ def build_vehicles(spec: TaskSpec, *, split: str, dims: Dims | None = None, dtyp
     tight = chosen_tightness(spec, variants, overrides)
     settings = merge_settings(VehicleSettings, spec, dict(tight.limits) | dict(shift.changes), overrides)
     buses = chosen_buses(spec, "ev_bus_ids", settings.ev_bus_ids, settings.num_evs)
-    fixed = settings.commute_schedules is not None
+    fixed, recorded = settings.commute_schedules is not None, settings.commute_schedules == RECORDED
     fleet = Fleet(
         kinds=("vehicle",) * len(buses),
         bus_ids=buses,
-        stacks={"vehicle": _stack(settings, len(buses), step_minutes(spec, settings), dtype)},
+        stacks={"vehicle": _stack(spec, settings, split, len(buses), dtype)},
         jitter_steps=0 if fixed else _whole(spec, settings.jitter_steps),
+        trip_days=PERIOD_DAYS if recorded else 1,
         leaves={"trip_factor": jnp.asarray(np.ones(QUANTILES) if fixed else trip_factors(split), dtype)},
     )
     plan = plan_of_units(Given(spec, settings, overrides, split, shift, tight), fleet, "ev", MODES, (PEAK, OFFPEAK))
@@ -93,16 +98,27 @@ def trip_factors(split: str) -> np.ndarray:
     data = load_dataset(SESSIONS)
     energy = data.column(ENERGY).astype(np.float64)
     mean = energy[split_rows(data, "train")].mean()
-    chosen = energy[split_rows(data, split if split in list_splits(SESSIONS) else "test")]
+    chosen = energy[split_rows(data, recorded_split(split))]
     middle = (np.arange(QUANTILES) + 0.5) / QUANTILES
     return np.clip(np.quantile(chosen / mean, middle), *FACTOR_LIMITS)
 
 
-def _stack(settings: VehicleSettings, count: int, minutes: int, dtype: Any) -> VehicleParams:
-    schedules = TRIPS if settings.commute_schedules is None else settings.commute_schedules
-    plans = [[CommuteTrip(*trip) for trip in schedules[k % len(schedules)]] for k in range(count)]
+def _trips(spec: TaskSpec, settings: VehicleSettings, split: str, count: int, dtype: Any) -> Trips:
+    """The schedules asked for; ValueError for a name that stands for none."""
+    minutes, schedules = step_minutes(spec, settings), settings.commute_schedules
+    if schedules == RECORDED:
+        usable = settings.ev_capacity_kwh * (settings.soc_max - settings.soc_min)
+        return recorded_trips(split, count, usable, minutes, dtype)
+    if isinstance(schedules, str):
+        raise ValueError(f"{spec.id}: {unknown('commute_schedules', schedules, (RECORDED,))}")
+    rows = TRIPS if schedules is None else schedules
+    plans = [[CommuteTrip(*trip) for trip in rows[k % len(rows)]] for k in range(count)]
+    return daily_trips(plans, minutes, dtype)
+
+
+def _stack(spec: TaskSpec, settings: VehicleSettings, split: str, count: int, dtype: Any) -> VehicleParams:
     return vehicle_params(
-        daily_trips(plans, minutes, dtype),
+        _trips(spec, settings, split, count, dtype),
         dtype,
         capacity_kwh=settings.ev_capacity_kwh,
         charge_kw=settings.ev_charge_kw,

@@ -15,6 +15,8 @@ from powerzoo_jax.tasks.site import Surroundings
 from powerzoo_jax.tasks.variants import Shift
 
 MINUTES_PER_HOUR, HOURS = 60, 24
+FORECASTS = ("load_forecast", "price_forecast")
+NOISE_SEED = 11  # of the errors of forecasts
 
 
 @dataclass(frozen=True)
@@ -62,6 +64,8 @@ def build_series(
         )
 
     first = bank(settings.load_column)
+    if settings.forecast_noise_std:
+        _blur(first, settings.forecast_noise_std)
     names, columns = list(first.load_fields), [first.load_rows]
     if extra.peak or extra.offpeak:
         names += CLOCK_FIELDS
@@ -82,6 +86,14 @@ def build_series(
     if extra.price_fixed is not None:
         first.price_rows[:, 0] = extra.price_fixed
     return first, Columns(tuple(names)), np.concatenate(columns, axis=1)
+
+
+def _blur(bank: Bank, std: float) -> None:
+    """Add an error of this standard deviation to every forecast of the tables; what is paid for stays as it is."""
+    rng = np.random.default_rng(NOISE_SEED)
+    for fields, rows in ((bank.load_fields, bank.load_rows), (bank.price_fields, bank.price_rows)):
+        shown = [k for k, name in enumerate(fields) if name.rpartition("_")[0] in FORECASTS]
+        rows[:, shown] += std * rng.standard_normal((len(rows), len(shown)))
 
 
 def _clock(n_row: int, minutes: int, extra: Extra) -> np.ndarray:

@@ -13,6 +13,7 @@ from powerzoo_jax.base.types import TaskSpec
 from powerzoo_jax.data import Series, list_datasets, load_dataset
 from powerzoo_jax.tasks.variants import Tightness, Variants
 
+FLATTENED = "flattened"  # the one observation mode of tasks with one agent
 SOURCES = ("load_set", "price_set")
 
 
@@ -33,7 +34,11 @@ class FeederSettings:
     voll:                   [$/MWh]
     reward_scale:           weight of every reward term (None: the spec's)
     price_forecast:         flattened observations show the price and its next 24 hours
+    forecast_noise_std:     standard deviation of the error of every forecast shown, in the unit of its field; drawn
+                            once for each row and lead
+    allow_static_load:      accepted and without effect: every task has a load series
     max_steps:              horizon in steps (None: the spec's);  delta_t_minutes: step (None: the spec's)
+    obs_mode:               "flattened" for one agent
     """
 
     case: str | None = None
@@ -54,8 +59,11 @@ class FeederSettings:
     voll: float = 10_000.0
     reward_scale: float | None = None
     price_forecast: bool = True
+    forecast_noise_std: float = 0.0
+    allow_static_load: bool = False
     max_steps: int | None = None
     delta_t_minutes: int | None = None
+    obs_mode: str = FLATTENED
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -122,8 +130,14 @@ def _check_ranges(spec: TaskSpec, settings: FeederSettings) -> None:
         value = getattr(settings, name)
         if value is not None and not 0 < value < math.inf:
             raise ValueError(f"{spec.id}: {name} = {value} must be positive and finite.")
+    if not 0 <= settings.forecast_noise_std < math.inf:
+        raise ValueError(
+            f"{spec.id}: forecast_noise_std = {settings.forecast_noise_std} must be finite and not negative."
+        )
     if settings.rate_mva is not None and not settings.rate_mva >= 0:
         raise ValueError(f"{spec.id}: rate_mva = {settings.rate_mva} must not be negative; 0 means unlimited.")
+    if not isinstance(settings, AgentSettings) and settings.obs_mode != FLATTENED:
+        raise ValueError(f"{spec.id}: {unknown('observation mode', settings.obs_mode, (FLATTENED,))}")
     for name in ("max_steps", "delta_t_minutes", "forecast_horizon_steps"):
         value = getattr(settings, name, None)
         if value is not None and (value != int(value) or value < 1):
