@@ -1,8 +1,8 @@
 """A priority list that an operator could follow: who may start, who must run on, and what ramps allow are looked at.
 
-Units that may not start yet give no capacity; the list goes on to those that may. Where lines stay overloaded, the units
-that relieve the worst line most are started beyond the list: a line that feeds a pocket needs a unit inside it, and the
-next ones of the list may all stand outside.
+Units that may not start yet give no capacity; the list goes on to those that may. Where lines stay overloaded, the
+units that relieve the worst line most are started beyond the list: a line that feeds a pocket needs a unit inside it,
+and the next ones of the list may all stand outside.
 """
 
 from __future__ import annotations
