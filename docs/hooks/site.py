@@ -29,23 +29,53 @@ PAGES = {
 NOTEBOOKS = {f"notebooks/{p.name}": f"notebooks/{p.stem}.md" for p in sorted((ROOT / "notebooks").glob("*.ipynb"))}
 RESULTS = {f"benchmarks/results/{p.name}/{f.name}": f"results/{p.name}_{f.stem}.md"
            for p in sorted((ROOT / "benchmarks" / "results").iterdir()) for f in sorted(p.glob("*.tsv"))}  # fmt: skip
+VIEWS = tuple(f"powerzoo_compat.{p.stem}" for p in sorted((ROOT / "compat" / "powerzoo_compat").glob("[a-z]*.py")))
 # page -> title and modules whose public names it lists
 API = {
     "top": ("Top level", ("powerzoo_jax",)),
-    "cases_data": ("Cases and data", ("powerzoo_jax.cases", "powerzoo_jax.data", "powerzoo_jax.data.adapters")),
+    "cases_data": (
+        "Cases and data",
+        ("powerzoo_jax.cases", "powerzoo_jax.cases.topology", "powerzoo_jax.data", "powerzoo_jax.data.adapters"),
+    ),
     "powerflow": ("Power flow", ("powerzoo_jax.powerflow",)),
     "opf": ("Optimal power flow", ("powerzoo_jax.opf",)),
-    "devices_envs": ("Devices and environments", ("powerzoo_jax.devices", "powerzoo_jax.envs", "powerzoo_jax.base")),
-    "tasks": ("Tasks and scores", ("powerzoo_jax.tasks", "powerzoo_jax.tasks.contract", "powerzoo_jax.tasks.score")),
-    "oracle": ("Oracles", ("powerzoo_jax.oracle",)),
+    "devices_envs": (
+        "Devices and environments",
+        (
+            "powerzoo_jax.devices",
+            "powerzoo_jax.devices.fleet",
+            "powerzoo_jax.envs",
+            "powerzoo_jax.base",
+            "powerzoo_jax.base.errors",
+            "powerzoo_jax.base.tree",
+        ),
+    ),
+    "tasks": (
+        "Tasks and scores",
+        (
+            "powerzoo_jax.tasks",
+            "powerzoo_jax.tasks.contract",
+            "powerzoo_jax.tasks.score",
+            "powerzoo_jax.tasks.build_transgrid",
+            "powerzoo_jax.tasks.build_storage_market",
+        ),
+    ),
+    "oracle": ("Oracles", ("powerzoo_jax.oracle", "powerzoo_jax.oracle.bounds")),
     "rl": (
         "Learners",
-        ("powerzoo_jax.rl", "powerzoo_jax.rl.config", "powerzoo_jax.rl.policies", "powerzoo_jax.rl.ppo"),
+        tuple(
+            f"powerzoo_jax.rl{m}"
+            for m in ("", ".config", ".learners", ".policies", ".rollout", ".parallel", ".ppo", ".sac", ".apg")
+        ),
     ),
     "plot": ("Pictures", ("powerzoo_jax.plot",)),
+    "views": ("Views", VIEWS),
 }
 SHAPES = """Made from the docstrings. Shapes stand in parentheses, units in brackets: N bus, L branch, G unit, A agent,
 O observation, U action, C cost, K reward term, B batch, T time. The batch axis that `vmap` adds in front is left out.
+
+In examples `jax`, `jnp` (`jax.numpy`), `np` (NumPy) and `powerzoo_jax` are imported, and so is what the page describes;
+`sim` is `powerzoo_jax.make("battery_arbitrage")` and `key` is `jax.random.key(0)`.
 """
 ELSEWHERE = PAGES | NOTEBOOKS | RESULTS
 SOURCE_OF = {page: source for source, page in ELSEWHERE.items()}
@@ -83,15 +113,18 @@ def on_page_markdown(markdown: str, page: Any, **_: Any) -> str:
 
 def api_page(title: str, modules: tuple[str, ...]) -> str:
     """A page with an entry for every public name of the modules: what a folder re-exports, or a module defines."""
-    parts = [f"# {title}", SHAPES]
+    parts, told = [f"# {title}", SHAPES], set()
     for module in modules:
-        parts += [f"## `{module}`", *(f"::: {target}" for target in public_names(module))]
+        names = [name for name in public_names(module) if name not in told]
+        told.update(names)
+        if names:
+            parts += [f"## `{module}`", *(f"::: {name}" for name in names)]
     return "\n\n".join(parts) + "\n"
 
 
 def public_names(module: str) -> list[str]:
     """Full names that `from X import name as name` re-exports, or that the module itself defines."""
-    path = ROOT.joinpath(*module.split("."))
+    path = (ROOT / "compat" if module.startswith("powerzoo_compat") else ROOT).joinpath(*module.split("."))
     source = path / "__init__.py" if path.is_dir() else path.with_suffix(".py")
     names = []
     for node in ast.parse(source.read_text(encoding="utf-8")).body:

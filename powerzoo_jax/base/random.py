@@ -25,5 +25,5 @@ class Purpose(IntEnum):
 
 
 def purpose_key(key: Array, purpose: Purpose) -> Array:
-    """Return the sub-stream of `key` for one purpose."""
+    """Return the sub-stream, a PRNG key (), of `key` () for one purpose."""
     return jax.random.fold_in(key, int(purpose))

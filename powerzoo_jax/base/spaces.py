@@ -11,7 +11,10 @@ from jax import Array
 
 
 class Box(NamedTuple):
-    """Continuous values between two bounds of the same shape and dtype."""
+    """Continuous values between two bounds of the same shape and dtype.
+
+    low, high:  (A, O) of observations, (A, U) of actions; in the units of the field table, actions in [-1, 1]
+    """
 
     low: np.ndarray
     high: np.ndarray
@@ -28,7 +31,10 @@ class Discrete(NamedTuple):
 
 
 class MultiDiscrete(NamedTuple):
-    """Integers in [0, nvec) element by element."""
+    """Integers in [0, nvec) element by element.
+
+    nvec:  (A, U) int32
+    """
 
     nvec: np.ndarray
 

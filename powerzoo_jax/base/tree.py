@@ -12,7 +12,7 @@ from jax import Array
 
 
 def where_done(done: Array, fresh: Any, old: Any) -> Any:
-    """Leaf by leaf `fresh` where `done`, else `old`; `done` has the leading axes of the leaves."""
+    """Leaf by leaf `fresh` where `done` (B,) bool, else `old`; `done` has the leading axes of the leaves."""
 
     def pick(a: Array, b: Array) -> Array:
         return jnp.where(done.reshape(done.shape + (1,) * (b.ndim - done.ndim)), a, b)
@@ -31,7 +31,7 @@ def take(tree: Any, index: Any) -> Any:
 
 
 def pad_axis(x: Array | np.ndarray, size: int, axis: int, fill: float | bool = 0) -> Array:
-    """Pad one axis at its end to `size` with `fill`; dtype and other axes stay."""
+    """Pad one axis of an array (..., n) in any unit at its end to `size` with `fill`; dtype and other axes stay."""
     x = jnp.asarray(x)
     missing = size - x.shape[axis]
     if missing < 0:

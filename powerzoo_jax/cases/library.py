@@ -43,6 +43,10 @@ def load_case(name_or_path: str | int | os.PathLike[str]) -> Case:
     Raises ValueError for an unknown name, DataMissing (a FileNotFoundError) for a missing file and CaseError for a
     file that cannot be read or that `validate` finds errors in (`read_matpower` reads it without the rules).
     Shipped cases are cached and read-only.
+
+    Example:
+        case = powerzoo_jax.load_case("case33bw")
+        total_mw = case.load.p_mw.sum()  # 3.715
     """
     text = os.fspath(name_or_path) if isinstance(name_or_path, os.PathLike) else str(name_or_path)
     if text.lower().endswith(".m"):

@@ -29,6 +29,9 @@ class RadialOrder:
 def islands(n_bus: int, f: np.ndarray, t: np.ndarray, status: np.ndarray) -> np.ndarray:
     """Island number of every bus, (N,) int64, numbered by their first bus.
 
+    f, t:    (L,) int  positions of the ends of every branch
+    status:  (L,) bool  in service
+
     Every round each island hooks onto the smallest neighbouring label, then paths are halved until flat:
     a feeder of 1000 buses in a row takes some ten rounds, not 1000.
     """
@@ -62,6 +65,7 @@ def reachable_from_slack(case: Case) -> np.ndarray:
 def radial_order(n_bus: int, f: np.ndarray, t: np.ndarray, status: np.ndarray, root: int) -> RadialOrder:
     """Depth-first preorder of the tree that in-service branches form around `root`.
 
+    f, t, status as in `islands`, (L,) int and bool; root is the position of a bus.
     Raises CaseError when a branch closes a loop; buses out of reach are left out of `order`.
     """
     neighbours: list[list[tuple[int, int]]] = [[] for _ in range(n_bus)]

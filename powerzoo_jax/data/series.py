@@ -134,6 +134,10 @@ def make_series(
 ) -> Series:
     """Make a series of signals by canonical name, and check it.
 
+    time_utc:  (T,) datetime64[ns]  starts of the intervals
+    columns:   name -> (T,) values in the unit that `units` gives the name
+    repaired:  (T,) bool  rows that a reader filled
+
     The first column is the default signal; `headers` gives the names that the file uses.
     Raises DataError for a clock that goes backwards, has duplicates or gaps, for a column of another length,
     without any value or with infinities, and for a name whose ending does not agree with its unit.
@@ -243,6 +247,7 @@ def resample(
 ) -> tuple[np.ndarray, np.ndarray]:
     """Bring a regular series to another step: (time_utc, values).
 
+    time_utc:  (T,) datetime64; values: (T,) or (T, S) in any unit, which stays
     how:  "mean" averages whole intervals (coarser steps), "hold" repeats and "linear" interpolates (finer steps)
     offset_minutes:  local standard time minus UTC; averaged intervals start on this clock
     Raises ValueError when the steps do not divide each other or `how` cannot be used in that direction.
@@ -286,9 +291,9 @@ def natural_way(data: Series, signal: str, minutes: int) -> str:
 
 
 def day_matrix(data: Series, column: str, step_minutes: int) -> tuple[np.ndarray, np.ndarray]:
-    """Complete local standard days of a signal: (days (D,), values (D, steps per day) float64).
+    """Complete local standard days of a signal: (days (D,), values (D, H) float64), H steps a day.
 
-    Coarser steps average; finer ones hold prices and interpolate everything else.
+    Values stay in the unit of the signal: coarser steps average; finer ones hold prices, and interpolate the rest.
     Raises DataError for a table of events and for a signal that lacks values.
     """
     spd, name = steps_per_day(step_minutes), data.resolve(column)

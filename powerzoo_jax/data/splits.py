@@ -94,7 +94,7 @@ def get_calendar(dataset: str | Series) -> Calendar:
 
 
 def all_days(dataset: str | Series) -> np.ndarray:
-    """Every local day of a data set, datetime64[D]; of a series its whole days, of events those of the calendar."""
+    """Local days (D,) datetime64[D] of a data set: of a series its whole days, of events those of the calendar."""
     if isinstance(dataset, Series) and dataset.meta.step_minutes != EVENTS:
         return whole_days(dataset)
     calendar = get_calendar(dataset)
@@ -108,7 +108,7 @@ def list_splits(dataset: str | Series) -> tuple[str, ...]:
 
 
 def label_days(dataset: str | Series, horizon_days: int = 1) -> np.ndarray:
-    """Split name of every day of `all_days`, "" where unused: one label a day, so no two splits overlap."""
+    """Split names (D,) of the days of `all_days` (datetime64), "" where unused: one label a day, so no overlap."""
     calendar, days = get_calendar(dataset), all_days(dataset)
     if not calendar.ranges:
         rule = _monthly_split if horizon_days <= LONGEST_MONTHLY_HORIZON else _weekly_split
@@ -133,7 +133,7 @@ def _weekly_split(day: date) -> str:
 
 
 def split_days(dataset: str | Series, split: str, horizon_days: int = 1) -> np.ndarray:
-    """Local days of one split in order, datetime64[D]; raises ValueError for an unknown split.
+    """Local days of one split in order, (D,) datetime64[D]; raises ValueError for an unknown split.
 
     Horizons above four days use ISO weeks in single-year sets: week mod 5 in {1, 2, 3}, 4, 0.
     """
@@ -143,20 +143,20 @@ def split_days(dataset: str | Series, split: str, horizon_days: int = 1) -> np.n
 
 
 def split_rows(data: Series, split: str, horizon_days: int = 1) -> np.ndarray:
-    """Which rows (T,) of a series, or which events, fall on a day of the split."""
+    """Which rows (T,) bool of a series, or which events, fall on a day of the split."""
     days = split_days(data, split, horizon_days)
     return np.isin(local_days(data.time_utc, data.meta.offset_minutes), days)
 
 
 def runs(days: np.ndarray) -> list[np.ndarray]:
-    """Cut sorted days into runs of consecutive ones."""
+    """Cut sorted days (D,) datetime64[D] into runs of consecutive ones."""
     days = np.asarray(days, "datetime64[D]")
     cuts = np.flatnonzero(np.diff(days) != np.timedelta64(1, "D")) + 1
     return [run for run in np.split(days, cuts) if len(run)]
 
 
 def eligible_start_days(days: np.ndarray, horizon_days: int) -> np.ndarray:
-    """Days from which the whole horizon stays inside one run of `days`."""
+    """Days (D',) from which the whole horizon stays inside one run of `days` (D,), both datetime64[D]."""
     if horizon_days < 1:
         raise ValueError(f"horizon_days must be at least 1, got {horizon_days}.")
     kept = [run[: max(len(run) - horizon_days + 1, 0)] for run in runs(days)]
@@ -164,7 +164,7 @@ def eligible_start_days(days: np.ndarray, horizon_days: int) -> np.ndarray:
 
 
 def find_overlap(groups: Sequence[np.ndarray]) -> np.ndarray:
-    """Days that occur in more than one group; empty = no overlap."""
+    """Days (D,) datetime64[D] that occur in more than one group; empty = no overlap."""
     days, counts = np.unique(np.concatenate([np.unique(g) for g in groups]), return_counts=True)
     return days[counts > 1]
 
@@ -176,7 +176,7 @@ def _name(dataset: str | Series) -> str:
 def window_days(
     dataset: str | Series, start_date: str | None, end_date: str | None, horizon_days: int = 1
 ) -> np.ndarray:
-    """Days of a custom window, both ends included.
+    """Days (D,) datetime64[D] of a custom window, both ends included.
 
     Raises DataError (a ValueError) when only one date is given, a date is malformed or outside the data, or
     the window holds fewer days than the horizon.

@@ -47,7 +47,7 @@ def placement(case: Case, bus_ids: Sequence[int], dtype: Any) -> Array:
 
 
 def bus_injection(place: Array, p: Array) -> Array:
-    """Sum device power at each bus: (G, N), (G,) -> (N,).
+    """Sum device power at each bus: place (G, N) of 0 and 1, (G,) [MW] -> (N,) [MW].
 
     Written as a masked sum: it fuses with what follows, where a scatter over a batch would not.
     """
@@ -55,7 +55,7 @@ def bus_injection(place: Array, p: Array) -> Array:
 
 
 def at_devices(place: Array, x: Array) -> Array:
-    """Read a bus quantity at each device: (G, N), (N,) -> (G,). A product, so that a batch is one GEMM."""
+    """Read a bus quantity at each device: place (G, N) of 0 and 1, (N,) -> (G,). A product, so that a batch is one GEMM."""
     return jnp.matmul(place, x, precision=lax.Precision.HIGHEST)
 
 
@@ -91,12 +91,12 @@ def terminals(nodes: Sequence[Sequence[int]], n_node: int, dtype: Any) -> Termin
 
 
 def inject(at: Terminals, x: Array, n_node: int) -> Array:
-    """Sum a unit quantity at each node, (G,) -> (n_node,); n_node is static."""
+    """Sum a unit quantity at each node, (G,) [MW] -> (n_node,) [MW]; n_node is static."""
     return jax.ops.segment_sum(x[at.unit] * at.share, at.node, n_node)
 
 
 def sense(at: Terminals, y: Array, n_unit: int) -> Array:
-    """Read a node quantity at each unit, the mean over its nodes, (N,) -> (n_unit,); n_unit is static."""
+    """Read a node quantity at each unit, the mean over its nodes, (N,) [pu] -> (n_unit,) [pu]; n_unit is static."""
     return jax.ops.segment_sum(y[at.node] * at.share, at.unit, n_unit, indices_are_sorted=True)
 
 

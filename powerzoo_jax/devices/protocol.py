@@ -63,6 +63,6 @@ class Device(Protocol):
 
 
 def idle(like: Array) -> Delivery:
-    """The delivery of a fleet that does nothing; `like` (G,) gives size and dtype."""
+    """The delivery of a fleet that does nothing; `like` (G,) [MW] gives size and dtype."""
     nothing = jnp.zeros_like(like)
     return Delivery(nothing, nothing, nothing, nothing)

@@ -24,10 +24,15 @@ def _fresh(sim: Sim, state: Any) -> tuple[Any, Array]:
 
 
 def autoreset(sim: Sim, out: Step) -> tuple[Any, Array]:
-    """Return (state, obs) to act on after `out`, one environment at a time.
+    """Return (state, obs) to act on after `out`, one environment at a time; obs (A, O) in the units of `out.obs`.
 
     A fresh episode where `out` ended one, else (out.state, out.obs); `out` keeps the true last observation.
     Under vmap the choice is a select, so `init` is paid at every step: batches use `vstep`.
+
+    Example:
+        state, obs = sim.init(key)
+        out = sim.step(state, jnp.zeros((1, 1)))
+        state, obs = powerzoo_jax.autoreset(sim, out)
     """
     fresh = _fresh(sim, out.state)
     return where_done(_ended(out), fresh, (out.state, out.obs))
@@ -38,10 +43,15 @@ def vstep(sims: Sim, states: Any, actions: Array) -> tuple[Step, Any, Array]:
 
     sims:     one Sim shared by all lanes, or a stacked Sim (see `stack` and `lanes`)
     states:   batched EnvState, leading axis B
-    actions:  (B, A, U)
+    actions:  (B, A, U) in [-1, 1], scaled to each device's rating [MW, Mvar]
+    Returns a Step with leading axis B, batched states and observations (B, A, O).
 
     `init` runs under one batch-level `cond`, that is once per horizon when lanes end together,
     and stays a branch under further `vmap`s.
+
+    Example:
+        states, obs = jax.jit(jax.vmap(sim.init))(jax.random.split(key, 1024))
+        out, states, obs = jax.jit(powerzoo_jax.vstep)(sim, states, jnp.zeros((1024, 1, 1)))
     """
     axes = batch_axes(sims)
     out = jax.vmap(lambda s, x, a: s.step(x, a), in_axes=(axes, 0, 0))(sims, states, actions)

@@ -70,6 +70,9 @@ def stack(sims: Sequence[Sim]) -> Sim:
     equal ones stored once; solver factors that all lanes share stay unmapped, so their products stay fast.
     Raises ValueError for an empty list, for a Sim that is stacked already, or for tasks whose families, costs,
     terms, horizons, steps, dtypes or kinds of observation differ.
+
+    Example:
+        sims = powerzoo_jax.stack([powerzoo_jax.make("battery_arbitrage", case=c) for c in ("case33bw", "case69")])
     """
     _refuse_unequal(sims)
     first = sims[0]

@@ -70,7 +70,7 @@ def clear_market(
     voll: float | Array = PRICE_CAP,
     **options: Any,
 ) -> Clearing:
-    """Clear offers against load and elastic demand at least cost, and settle at nodal prices.
+    """Clear offers against load (N,) [MW] and elastic demand at least cost, and settle at nodal prices [$/MWh].
 
     offers, load_mw, bids, commitment, p_min_mw, p_max_mw, voll, options: as in `dc_opf`; run-time limits cut the
     blocks from below and above in offer order. True costs are those of `factors.offers`.
@@ -121,7 +121,10 @@ def settle(factors: DcOpfFactors, dispatch: DcOpfResult, served_mw: Array, on: A
 
 
 def capped_offers(offers: Offers, markup: Array, price_cap: float | Array = PRICE_CAP) -> Offers:
-    """Blocks (G, K) asked at (1 + markup) times their price, sorted by unit and not above the cap."""
+    """Blocks (G, K) asked at (1 + markup) times their price, sorted by unit and not above the cap [$/MWh].
+
+    markup:  (G, K) [-], or (G, 1) for all blocks of a unit
+    """
     price = jnp.sort(offers.price * (1 + markup), axis=1)
     return replace(offers, price=jnp.minimum(price, jnp.asarray(price_cap, price.dtype)))
 

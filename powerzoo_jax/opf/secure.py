@@ -149,7 +149,7 @@ def secure_dc_opf(
 
 
 def secure_programme(secure: SecureFactors, load_mw: Array, *, rating_scale: float | Array = 1.0, **options: Any) -> Qp:
-    """The programme that `secure_dc_opf` solves with the same arguments, for audits: see `certificate.py`."""
+    """The programme that `secure_dc_opf` solves with the same arguments, load (N,) [MW] first; for audits."""
     rate = secure.factors.rate_mva * jnp.asarray(rating_scale, load_mw.dtype)
     return dc_programme(secure.factors, load_mw, rate_mva=rate, **options)
 

@@ -31,7 +31,7 @@ class Certificate:
 
 
 def dual_bound(program: Program, dual: np.ndarray) -> float:
-    """Lower bound of a programme from any multipliers of its equations.
+    """Lower bound [$] of a programme from any multipliers (m,) of its equations.
 
     min over the box of  cost @ x + dual @ (right - equal @ x)
       = dual @ right + sum_j min(r_j low_j, r_j high_j),   r = cost - equal' dual

@@ -27,7 +27,7 @@ class Policy(NamedTuple):
 
 
 class Foresight(NamedTuple):
-    """Plans made with the whole episode known, and what is known of them; (B,) each, in the unit of the return.
+    """Plans made with the whole episode known, and what is known of them; (B,) each, in the units of the reward.
 
     policy:      follows the plans
     objective:   return that the planner expects
@@ -79,13 +79,13 @@ class PlanCarry(NamedTuple):
 
 
 def plan_act(carry: PlanCarry, obs: Array, key: Array) -> tuple[PlanCarry, Array]:
-    """Follow a plan made before the episode; the observation is not looked at."""
+    """Follow a plan made before the episode: action (A, U) [-]; the observation is not looked at."""
     del obs, key
     return PlanCarry(carry.t + 1, carry.action), carry.action[carry.t]
 
 
 def follow(sim: Sim, actions: np.ndarray) -> Policy:
-    """Policy that plays kernel actions (B, T, A, U)."""
+    """Policy that plays kernel actions (B, T, A, U) [-], in [-1, 1]."""
     dtype = sim.spaces()[1].low.dtype  # type: ignore[union-attr]
     return Policy(plan_act, PlanCarry(jnp.zeros(len(actions), jnp.int32), jnp.asarray(np.asarray(actions, dtype))))
 

@@ -16,7 +16,7 @@ TRIMMED = 0.25  # share cut off at either end
 
 
 def interquartile_mean(values: ArrayLike, axis: int = 0) -> np.ndarray:
-    """Mean of the middle half along an axis: floor(n / 4) values are cut at either end.
+    """Mean of the middle half along an axis, (S, ...) -> (...) in any unit: floor(n / 4) values are cut at either end.
 
     One lucky seed moves it less than the mean, noise less than the median (Agarwal et al. 2021, arXiv:2108.13264). Of
     fewer than four values it is the mean.
@@ -28,7 +28,7 @@ def interquartile_mean(values: ArrayLike, axis: int = 0) -> np.ndarray:
 
 
 def interval(values: ArrayLike, level: float = LEVEL, seed: int = 0) -> np.ndarray:
-    """Percentile bootstrap of the interquartile mean over the first axis, the seeds: (S, ...) -> (2, ...).
+    """Percentile bootstrap of the interquartile mean over the first axis, the seeds: (S, ...) -> (2, ...) in any unit.
 
     With one seed both ends are its value: nothing is known of the spread.
     """
@@ -48,8 +48,8 @@ def plot_learning_curves(
 ) -> Any:
     """Draw returns over training, interquartile mean over seeds and its 95 % bootstrap interval: a matplotlib Figure.
 
-    curves:      by name, (S, U) one row a seed, or (U,) of one
-    steps:       (U,) environment steps at each point, the same for all or by name
+    curves:      by name, (S, U) one row a seed, or (U,) of one; in the unit that `label` names
+    steps:       (U,) [-] environment steps at each point, the same for all or by name
     references:  returns of other policies as horizontal lines, such as random, rule and oracle
     Raises ValueError where lengths differ, ImportError without matplotlib (extra `viz`).
 
@@ -87,7 +87,7 @@ def plot_leaderboard(
 ) -> Any:
     """Draw scores as bars, best first, those within their budgets before the others: a matplotlib Figure.
 
-    scores:    by name, (S,) one a seed; the bar is the interquartile mean, the whisker its 95 % bootstrap interval
+    scores:    by name, (S,) [-] one a seed; the bar is the interquartile mean, the whisker its 95 % bootstrap interval
     feasible:  by name; the bar of a policy that breaks a budget is hatched; a name that is missing counts as feasible
     Raises ValueError without a score, ImportError without matplotlib (extra `viz`).
 

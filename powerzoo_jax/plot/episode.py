@@ -21,7 +21,10 @@ Draws = Callable[[Any, np.ndarray, Sim, Step, dict[str, Any]], None]
 
 
 def record_episode(sim: Sim, act: Act, key: Array, drawn: Draw, carry: Any = ()) -> Step:
-    """Play one episode and keep every step: Step with a leading time axis.
+    """Play one episode and keep every step: Step with a leading time axis (T,).
+
+    act:    (carry, obs (A, O), PRNG key) -> (carry, action (A, U) in [-1, 1])
+    drawn:  which day, as `tasks.score.all_starts` lists them
 
     The loop runs on the host, so that one compiled step serves every policy.
     """

@@ -11,7 +11,7 @@ ROUNDS = 100  # of the stress iteration; far beyond where pictures stop changing
 
 
 def locate_buses(case: Case) -> np.ndarray:
-    """Coordinates (N, 2) of the buses without a unit: a tree where the case is radial, else a spring layout.
+    """Coordinates (N, 2) [-] of the buses, on no map: a tree where the case is radial, else a spring layout.
 
     The same case always gives the same picture.
     """

@@ -101,7 +101,7 @@ def prepare_dc(
 
     case:         network; every island has one reference bus
     convention:   DcConvention, see the module
-    slack_share:  (N,) non-negative weights: the imbalance of an island is spread over its buses in proportion
+    slack_share:  (N,) [-] non-negative weights: the imbalance of an island is spread over its buses in proportion
                   (distributed slack); None leaves it to the reference bus
     dtype:        float32 (None) or float64
 

@@ -18,6 +18,8 @@ from powerzoo_jax.envs.episode import Act
 def rollout(sim: Sim, act: Act, carry: Any, key: Array, length: int, *, reset: bool = True) -> tuple[Any, Step]:
     """Run one lane for `length` steps from a fresh episode: (carry, Step with a leading time axis).
 
+    act:    (carry, obs (A, O), key) -> (carry, action (A, U) in [-1, 1])
+    key:    () PRNG key of the episodes and of the policy
     reset:  begin a new episode after each one that ends; False runs on past the end, which the kernel defines.
     `Step.obs` is always the true observation after the step, also where an episode ends. vmap over keys for lanes.
 
@@ -40,7 +42,7 @@ def rollout(sim: Sim, act: Act, carry: Any, key: Array, length: int, *, reset: b
 
 
 def batch_rollout(sim: Sim, act: Act, carry: Any, keys: Array, length: int) -> tuple[Any, Step]:
-    """Run one episode per key side by side: (carry, Step) with leading axes (batch, time), no restarts."""
+    """Run one episode per PRNG key (B,) side by side: (carry, Step with leading axes (B, T)), no restarts."""
     return jax.vmap(lambda key: rollout(sim, act, carry, key, length, reset=False))(keys)
 
 
@@ -81,7 +83,7 @@ def summarise(steps: Step) -> Episodes:
 
 
 def evaluate_policy(sim: Sim, act: Act, keys: Array, carry: Any = ()) -> Episodes:
-    """Run one whole episode per key in parallel and return its totals.
+    """Run one whole episode per PRNG key (B,) in parallel and return its totals, (B,) each.
 
     The program is pure: jit it once per policy, or vmap it over policies.
 

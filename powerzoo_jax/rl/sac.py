@@ -101,7 +101,7 @@ Update = Callable[[SACState, Sim], tuple[SACState, Metrics]]
 
 
 def squashed_sample(key: Array, mean: Array, log_std: Array) -> tuple[Array, Array]:
-    """Draw actions a = tanh(u), u ~ N(mean, std), with their log density: (..., U) -> (..., U), (...).
+    """Draw actions a = tanh(u), u ~ N(mean, std), with their log density: (..., U) [-] -> (..., U), (...).
 
     log pi(a) = log N(u) - sum log(1 - tanh(u)^2), the last written so that it stays finite for large u.
     """

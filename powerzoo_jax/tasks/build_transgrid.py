@@ -178,7 +178,7 @@ def _fields(case: Case, settings: TransGridSettings) -> FieldTable:
 
 
 def clock_bank(series: LoadSeries, minutes: int, dtype: np.dtype) -> np.ndarray:
-    """Columns of `GridBank`; the running sum in two floats, for that of three years fills one."""
+    """Columns (T, n) [-] of `GridBank`; the running sum in two floats, for that of three years fills one."""
     per_day = MINUTES_PER_DAY // minutes
     factor = series.rows[:, 0]
     ahead = np.concatenate([[0.0], np.cumsum(factor[:-1])])

@@ -20,6 +20,12 @@ def register(spec: TaskSpec, build: str) -> None:
     """Add a task. `build` is "module:function", called as build(spec, split=, dims=, dtype=, **overrides) -> Sim.
 
     Raises ValueError for a duplicate id or a malformed builder string.
+
+    Example:
+        import dataclasses
+        mine = dataclasses.replace(get_spec("battery_arbitrage"), id="battery_on_69_buses", case="case69")
+        register(mine, "powerzoo_jax.tasks.build:build_feeder_storage")
+        sim = make("battery_on_69_buses")
     """
     if spec.id in _TASKS or spec.id in _PRESETS:
         raise ValueError(f"task {spec.id!r} is registered already. Choose another id, or raise its version in place.")
@@ -29,7 +35,11 @@ def register(spec: TaskSpec, build: str) -> None:
 
 
 def list_tasks() -> tuple[str, ...]:
-    """Return the ids of all registered tasks, sorted."""
+    """Return the ids of all registered tasks, sorted.
+
+    Example:
+        feeders = [task for task in list_tasks() if get_spec(task).family == "distribution"]
+    """
     return tuple(sorted(_TASKS))
 
 

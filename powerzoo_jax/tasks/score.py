@@ -226,7 +226,7 @@ def _metrics(sim: Sim, totals: Totals) -> dict[str, float | None]:
 
 
 def bootstrap_interval(values: np.ndarray, seed: int) -> list[float]:
-    """95 % interval of the mean, by resampling episodes."""
+    """95 % interval of the mean of returns (B,) in the units of the reward, by resampling episodes."""
     draws = np.random.default_rng(seed).integers(0, len(values), (RESAMPLES, len(values)))
     return [float(x) for x in np.quantile(values[draws].mean(axis=1), [0.025, 0.975])]
 
@@ -243,7 +243,7 @@ def dataset_hashes(spec: TaskSpec) -> dict[str, str]:
 
 
 def episode_keys(seed: int, count: int) -> Array:
-    """Keys of the episodes of seeds seed .. seed + count - 1, (B,)."""
+    """One PRNG key for each episode of the seeds seed .. seed + count - 1, (B,)."""
     return jax.vmap(jax.random.key)(jnp.arange(seed, seed + count))
 
 

@@ -1,0 +1,58 @@
+"""Every example of a docstring runs, in the folder of somebody who has just installed the package."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import jax
+import numpy as np
+import pytest
+
+import powerzoo_jax as pz
+from powerzoo_jax.tasks import registry
+from tests.docs.examples import ROOT, Example, find, play, tracing_jax
+
+KERNEL, VIEWS = find("powerzoo_jax"), find("compat")
+HERE = [example for example in KERNEL + VIEWS if not example.needs]  # the others: tests/compat_e1, tests/compat_e3
+TRAINING = "powerzoo_jax.rl."
+
+
+def name(example: Example) -> str:
+    return f"{example.module}.{example.owner}"
+
+
+@pytest.fixture(scope="module")
+def sim() -> pz.Sim:
+    return pz.make("battery_arbitrage", split="test")
+
+
+def compile_steps(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Make `init` and `step` the programs that `check_sim` has compiled: step by step they would take ten seconds."""
+    init, step = pz.Sim.init, pz.Sim.step
+
+    def _init(sim: pz.Sim, key: Any) -> Any:
+        return init(sim, key)
+
+    def _step(sim: pz.Sim, state: Any, action: Any) -> Any:
+        return step(sim, state, action)
+
+    monkeypatch.setattr(pz.Sim, "init", jax.jit(_init))
+    monkeypatch.setattr(pz.Sim, "step", jax.jit(_step))
+
+
+def test_examples_are_found():
+    assert len(KERNEL) >= 30 and len(VIEWS) >= 15
+    assert len(HERE) >= 40
+
+
+@pytest.mark.parametrize("example", HERE, ids=name)
+def test_an_example_runs(example, sim, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(registry, "_TASKS", dict(registry._TASKS))  # what is registered here ends here
+    (tmp_path / "configs").symlink_to(ROOT / "configs")
+    if "jax.jit" not in example.body:
+        compile_steps(monkeypatch)
+    # training takes minutes: it is traced here, and done in tests/learners
+    names = {"jax": tracing_jax()} if example.module.startswith(TRAINING) else {}
+    left = play(example, sim, **names)
+    assert np.isfinite(np.asarray(left.get("reward", 0.0))).all() if not isinstance(left.get("reward"), dict) else True
