@@ -40,14 +40,20 @@ def _by_number(name: str) -> tuple[int, str]:
 def load_case(name_or_path: str | int | os.PathLike[str]) -> Case:
     """Return a shipped case by name ("case33bw", "33bw", 118, "pz_case118"), or read a .m file by path.
 
-    Raises ValueError for an unknown name, DataMissing (a FileNotFoundError) for a missing file and CaseError for a
-    file that cannot be read or that `validate` finds errors in (`read_matpower` reads it without the rules).
+    Raises TypeError for a Case itself, ValueError for an unknown name, DataMissing (a FileNotFoundError) for a missing
+    file and CaseError for a file that cannot be read or that `validate` finds errors in (`read_matpower` reads it
+    without the rules).
     Shipped cases are cached and read-only.
 
     Example:
         case = powerzoo_jax.load_case("case33bw")
         total_mw = case.load.p_mw.sum()  # 3.715
     """
+    if isinstance(name_or_path, Case):
+        raise TypeError(
+            f"a case is given by its name or its file, got the Case {name_or_path.name!r} itself. "
+            "Write it with cases.to_matpower(case, 'mine.m') and give 'mine.m'."
+        )
     text = os.fspath(name_or_path) if isinstance(name_or_path, os.PathLike) else str(name_or_path)
     if text.lower().endswith(".m"):
         return from_matpower(text)

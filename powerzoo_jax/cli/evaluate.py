@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 import jax
 import numpy as np
 
+from powerzoo_jax.base.errors import DataMissing
 from powerzoo_jax.cli.runs import is_run, open_run, policies_of_run
 from powerzoo_jax.cli.table import render
 from powerzoo_jax.envs import Sim
@@ -123,8 +124,13 @@ def _feasible(records: Sequence[Evaluation]) -> str:
 
 
 def cost_units(sim: Sim) -> tuple[str, ...]:
-    """Units of the cost channels a day, by name; a channel of another family shows none."""
-    return tuple(UNITS.get(name, "-") for name in sim.spec.cost_names)
+    """Units of the cost channels a day, by name."""
+    return tuple(map(unit_of, sim.spec.cost_names))
+
+
+def unit_of(channel: str) -> str:
+    """Unit of a cost channel; one of another family shows none."""
+    return UNITS.get(channel, "-")
 
 
 def _spread(values: Sequence[float], form: str) -> str:
@@ -143,6 +149,7 @@ def run(options: argparse.Namespace) -> int:
         scores = baseline_scores(sim, **arguments)
         scores.append(score_policies(sim, run.config.algorithm, policies_of_run(run), **arguments))
     else:
+        _refuse_folder(path)
         sim = make(options.what, split=options.split)
         scores = baseline_scores(
             sim, (options.policy,) if options.policy else get_playbook(sim.spec.id).names, **arguments
@@ -154,6 +161,13 @@ def run(options: argparse.Namespace) -> int:
         write_records(options.json, scores)
         print(f"\nrecords in {options.json}")
     return 0
+
+
+def _refuse_folder(path: Path) -> None:
+    """Raise where a folder is meant that holds no run."""
+    if path.is_dir() or len(path.parts) > 1:
+        what = "holds no run" if path.is_dir() else "does not exist"
+        raise DataMissing(f"{str(path)!r} {what}. Train one: powerzoo-jax train TASK --out {path}")
 
 
 def run_reference(options: argparse.Namespace) -> int:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 from jax import Array, lax
 
 from powerzoo_jax.base.numerics import anywhere
@@ -47,12 +48,14 @@ def vstep(sims: Sim, states: Any, actions: Array) -> tuple[Step, Any, Array]:
     Returns a Step with leading axis B, batched states and observations (B, A, O).
 
     `init` runs under one batch-level `cond`, that is once per horizon when lanes end together,
-    and stays a branch under further `vmap`s.
+    and stays a branch under further `vmap`s. Raises ValueError for actions without an axis of lanes.
 
     Example:
         states, obs = jax.jit(jax.vmap(sim.init))(jax.random.split(key, 1024))
         out, states, obs = jax.jit(powerzoo_jax.vstep)(sim, states, jnp.zeros((1024, 1, 1)))
     """
+    if jnp.ndim(actions) != 3:
+        raise ValueError(f"vstep takes a batch of actions (B, A, U), got {jnp.shape(actions)}. One lane: sim.step.")
     axes = batch_axes(sims)
     out = jax.vmap(lambda s, x, a: s.step(x, a), in_axes=(axes, 0, 0))(sims, states, actions)
     ended = _ended(out)

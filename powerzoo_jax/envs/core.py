@@ -60,25 +60,44 @@ class Sim:
     env: Any = struct.field(pytree_node=False)
     spec: TaskSpec = struct.field(pytree_node=False)
 
+    def __repr__(self) -> str:
+        # the leaves are megabytes of series, which would fill every notebook cell and traceback
+        return f"Sim({self.spec.id!r}, split={self.spec.split!r}, case={self.spec.case!r}, {self.env.dims})"
+
+    def __hash__(self) -> int:
+        raise TypeError("a Sim holds arrays and cannot be static. Pass it as an ordinary argument: jax.jit(f)(sim, x).")
+
     def init(self, key: Array) -> tuple[EnvState, Array]:
         """Draw an episode: (state, obs (A, O)). Runs one solve of the family.
 
-        Raises TypeError for what is no key, ValueError for several keys outside of `jax.vmap`.
+        Raises TypeError for what is no key, ValueError for several keys or a stacked Sim outside of `jax.vmap`.
         """
+        _refuse_stacked("init", self.params)
         _refuse_key(key)
         return self.env.init(key, self.params)
 
     def step(self, state: Any, action: Array) -> Step:
         """Advance one step: action (A, U) -> Step(state, obs (A, O), reward (A,), cost (C,), info).
 
-        Raises TypeError for the pair that `init` returns in place of a state, ValueError for another shape of action.
+        Raises TypeError for the pair that `init` returns in place of a state or for an action that is no array,
+        ValueError for another shape of action or a stacked Sim outside of `jax.vmap`.
         """
+        _refuse_stacked("step", self.params)
         _refuse_action(self.env.dims, state, action)
         return self.env.step(state, action, self.params)
 
     def spaces(self) -> tuple[Box, Space]:
         """Observation and action space of the kernel, agent axis in front (NumPy bounds)."""
         return self.env.spaces(self.params)
+
+
+def _refuse_stacked(method: str, params: Any) -> None:
+    """Raise where several simulations are asked to act as one."""
+    if jnp.ndim(getattr(params, "horizon", 0)):
+        raise ValueError(
+            f"this Sim is a stack of {jnp.shape(params.horizon)[0]}: map {method} over it, "
+            f"jax.vmap(lambda sim, x: sim.{method}(...), in_axes=(lanes(sims), 0))(sims, x), or use vstep."
+        )
 
 
 def _refuse_key(key: Any) -> None:
@@ -95,6 +114,8 @@ def _refuse_action(dims: Dims, state: Any, action: Any) -> None:
     """Raise before a wrong shape broadcasts into a step that looks right."""
     if type(state) is tuple:
         raise TypeError("step takes the state alone. Write state, obs = sim.init(key), then sim.step(state, action).")
+    if isinstance(action, list | tuple):
+        raise TypeError(f"action: expected an array, got a {type(action).__name__}. Write jnp.asarray(action).")
     expected = (dims.agent, dims.act)
     if jnp.shape(action) != expected:
         raise ValueError(

@@ -178,6 +178,56 @@ MISTAKES: dict[str, Mistake] = {
         ValueError,
         r"Unknown baseline 'orcale'\. Did you mean 'oracle'\?",
     ),
+    "gives an action as a list": (
+        lambda d, s, x: s.step(x, [[0.1]]),
+        TypeError,
+        r"action: expected an array, got a list\. Write jnp\.asarray\(action\)",
+    ),
+    "gives one lane to vstep": (
+        lambda d, s, x: pz.vstep(s, x, jnp.zeros((1, 1))),
+        ValueError,
+        r"vstep takes a batch of actions \(B, A, U\), got \(1, 1\)\. One lane: sim\.step",
+    ),
+    "starts a stack of grids as if it were one": (
+        lambda d, s, x: pz.stack([s, pz.make(TASK, v_max=1.05)]).init(jax.random.key(0)),
+        ValueError,
+        r"this Sim is a stack of 2: map init over it.*lanes\(sims\)",
+    ),
+    "gives a grid that is read already": (
+        lambda d, s, x: pz.make(TASK, case=pz.load_case("case33bw")),
+        TypeError,
+        r"got the Case 'case33bw' itself\. Write it with cases\.to_matpower\(case, 'mine\.m'\) and give 'mine\.m'",
+    ),
+    "acts with NaN": (
+        lambda d, s, x: (lambda env: (env.reset(seed=0), env.step(np.full(1, np.nan, np.float32))))(gym_env()),
+        ValueError,
+        r"action \[nan\] holds NaN\. Check the policy that produced it; 0 means idle",
+    ),
+    "gives a Gymnasium environment another shape of action": (
+        lambda d, s, x: (lambda env: (env.reset(seed=0), env.step(np.zeros(3, np.float32))))(gym_env()),
+        ValueError,
+        r"action has the wrong shape: expected \(1,\), got \(3,\)",
+    ),
+    "asks for another observation mode": (
+        lambda d, s, x: pz.make("marl_der_arbitrage", obs_mode="globl"),
+        ValueError,
+        r"Unknown observation mode 'globl'\. Did you mean 'global'\?",
+    ),
+    "leaves a cell of a series empty": (
+        lambda d, s, x: read_csv(csv(d, "time,load_mw", f"{HOURS[0]},1", f"{HOURS[1]},", f"{HOURS[2]},2")),
+        ValueError,
+        r"load\.actual_mw lacks 1 of 3 values \(2023-01-01 01:00 UTC\)\. Fill them",
+    ),
+    "writes days in the order of another country": (
+        lambda d, s, x: read_csv(csv(d, "time,load_mw", "01/02/2023 00:00,1", "01/02/2023 01:00,2")),
+        ValueError,
+        r"line 2 '01/02/2023 00:00'.*is no ISO 8601 time\. Write 2023-01-31T14:30",
+    ),
+    "gives less than a day of data": (
+        lambda d, s, x: pz.make(TASK, data_source=str(csv(d, "time,load_mw", *(f"{t},1" for t in HOURS)))),
+        ValueError,
+        r"holds no whole day.*Give more rows",
+    ),
     "stacks different tasks": (
         lambda d, s, x: pz.stack([s, pz.make("marl_der_arbitrage")]),
         ValueError,
@@ -190,7 +240,9 @@ COMMANDS = {
     "train battery_arbitrage --algorithm sca": r"Unknown algorithm 'sca'.*Valid:.*ppo",
     "train battery_arbitrage --set learning_rate=1e-3": r"Unknown ppo setting 'learning_rate'.*Valid:.*lr",
     "train battery_arbitrage --set lr": r"'lr' is not of the form KEY=VALUE",
-    "evaluate results/nowhere": r"nowhere",
+    "evaluate results/nowhere": r"'results/nowhere' does not exist\. Train one:.* train TASK --out results/nowhere",
+    "evaluate .": r"'\.' holds no run\. Train one",
+    "evaluate battery_arbitrage --split validation": r"Unknown split 'validation'\. Did you mean 'val'\?",
     "check nowhere.m": r"nowhere\.m.*Check the path",
     "show batery_arbitrage": r"Did you mean 'battery_arbitrage'\?",
 }
@@ -223,6 +275,12 @@ def test_a_picture_without_matplotlib_names_the_extra(monkeypatch):
     monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
     with pytest.raises(ImportError, match=r"pip install 'powerzoo-jax\[viz\]'"):
         plot_leaderboard({"rule": 1.0})
+
+
+def test_a_static_sim_is_refused_without_printing_its_arrays(sim, state):
+    with pytest.raises(ValueError, match=r"cannot be static\. Pass it as an ordinary argument"):
+        jax.jit(type(sim).step, static_argnums=0)(sim, state, jnp.zeros((1, 1)))
+    assert len(repr(sim)) < 200  # JAX shows it in front; its arrays are 30,000 characters
 
 
 def test_an_absurd_load_is_explained_in_prose():
