@@ -18,17 +18,16 @@ from scipy.stats import trim_mean
 
 from powerzoo_jax import __version__
 from powerzoo_jax.cli.bench import device_name
-from powerzoo_jax.cli.evaluate import cost_units, score_trained
+from powerzoo_jax.cli.evaluate import score_trained, unit_of
 from powerzoo_jax.cli.log import replace_text
 from powerzoo_jax.cli.runs import Run, has_checkpoint, is_run, open_run, policies, resolve_config
 from powerzoo_jax.cli.train import INTERRUPTED, StopRequest, train
-from powerzoo_jax.envs import Sim
 from powerzoo_jax.oracle import get_reference
 from powerzoo_jax.tasks import list_tasks, make
 from powerzoo_jax.tasks.registry import get_spec
 from powerzoo_jax.tasks.score import Evaluation
 
-ROW = "row.json"
+ROW, DATA = "row.json", ".json"
 SPLITS = ("val", "test")
 RESAMPLES = 2000
 SAME = 1e-6  # roundings of float32 are no violation
@@ -56,30 +55,42 @@ def interquartile_mean(values: Sequence[float]) -> Interval:
 
 
 def run(options: argparse.Namespace) -> int:
-    """Train the tasks one after another; a task already there with the same settings is read, not trained."""
+    """Train the entries one after another; one already there with the same settings is read, not trained."""
     if options.seeds < 1:
         raise ValueError(f"--seeds {options.seeds} must be at least 1.")
-    tasks = [get_spec(name).id for name in options.tasks or list_tasks()]
+    entries = [_entry(text, options.algorithm) for text in options.tasks or public_tasks()]
     rows: list[Row] = []
     with StopRequest() as stop:
-        for task in tasks:
-            row = _row(options, task, stop)
+        for task, algorithm in entries:
+            row = _row(options, task, algorithm, stop)
             if row is None:
                 print("stopped; the same command goes on from here", file=sys.stderr)
                 return INTERRUPTED
             rows.append(row)
             print(f"{task}: {_said(row)}", flush=True)
             options.page.parent.mkdir(parents=True, exist_ok=True)
+            replace_text(options.page.with_suffix(DATA), json.dumps(rows, indent=1) + "\n")
             replace_text(options.page, page(rows))
     print(f"written: {options.page}")
     return 0
 
 
-def _row(options: argparse.Namespace, task: str, stop: StopRequest) -> Row | None:
-    """Train and score one task, or read what is there; None where training was stopped."""
-    folder = options.runs / task
+def public_tasks() -> list[str]:
+    """Tasks with references on the test split."""
+    return [task for task in list_tasks() if _reference(task) is not None]
+
+
+def _entry(text: str, algorithm: str | None) -> tuple[str, str | None]:
+    """Task and learner of TASK or TASK:ALGORITHM."""
+    task, _, own = text.partition(":")
+    return get_spec(task).id, own or algorithm
+
+
+def _row(options: argparse.Namespace, task: str, algorithm: str | None, stop: StopRequest) -> Row | None:
+    """Train and score one entry, or read what is there; None where training was stopped."""
     try:
-        run = Run(folder, resolve_config(task, options.algorithm, options.settings), options.seeds)
+        config = resolve_config(task, algorithm, options.settings)
+        run = Run(options.runs / f"{task}_{config.algorithm}", config, options.seeds)
         stored = _stored(run)
         return stored if stored is not None else _fresh(run, options.every, stop)
     except ValueError as err:  # a learner that cannot act there says so; the other tasks go on
@@ -101,7 +112,7 @@ def _fresh(run: Run, every: float, stop: StopRequest) -> Row | None:
         shutil.rmtree(run.folder, ignore_errors=True)
         run.write()
     sim = make(run.config.task, split=run.config.split)
-    clock = time.perf_counter()
+    clock, cpu = time.perf_counter(), time.process_time()
     trained = train(run, sim, resume=begun, every=every, stop=stop)
     if trained.done < run.config.updates:
         return None
@@ -114,6 +125,7 @@ def _fresh(run: Run, every: float, stop: StopRequest) -> Row | None:
         "steps": trained.done * run.learner.batch_steps(run.config, sim),
         # a run that was interrupted knows only the times of its last part
         "seconds": None if begun else [trained.compile_s, trained.train_s, time.perf_counter() - clock],
+        "cpu_s": None if begun else time.process_time() - cpu,
         "date": datetime.now(UTC).date().isoformat(),
         "where": f"{jax.device_count()} x {device_name()}, jax {jax.__version__}, powerzoo_jax {__version__}",
         "episodes": played["test"][0].n_episodes,
@@ -149,7 +161,7 @@ def _said(row: Row) -> str:
 
 def page(rows: Sequence[Row]) -> str:
     """The Markdown page: conditions, one line a task, one line a cost channel, what could not be trained."""
-    done = [row for row in rows if "error" not in row]
+    done = sorted((row for row in rows if "error" not in row), key=lambda row: row["task"])
     left = [row for row in rows if "error" in row]
     parts = [HEAD, _conditions(done), _returns(done), COSTS, _costs(done)]
     if left:
@@ -159,11 +171,13 @@ def page(rows: Sequence[Row]) -> str:
 
 HEAD = """# Leaderboard
 
-Written by `powerzoo-jax leaderboard`. Each task trains its default learner with several seeds in one program and plays
-every start of the test split once. Returns are those of an episode; learner columns are interquartile means over seeds
-with the 95 % interval of their bootstrap (Agarwal et al. 2021). Score is (return - random) / (oracle - random). The
-bound is a return that no policy exceeds. Budgets kept: seeds whose mean costs meet every budget on val and on test.
-Compile and training times cover all seeds together. A task without shipped references has no score.
+Written by `powerzoo-jax leaderboard`. Each task trains its default learner with several seeds in one program, by the
+settings in `configs/`, and plays every start of the test split once. Returns are those of an episode; learner columns
+are interquartile means over seeds with the 95 % interval of their bootstrap (Agarwal et al. 2021). Score is
+(return - random) / (oracle - random). The bound is a return that no policy exceeds. Budgets kept: seeds whose mean
+costs meet every budget on val and on test. Times are those of the clock and cover all seeds together; CPU counts
+compiling, training and scoring, and tells more where the machine was shared. A task without shipped references has no
+score.
 """
 COSTS = """
 ## Costs
@@ -181,7 +195,7 @@ def _conditions(rows: Sequence[Row]) -> str:
 def _returns(rows: Sequence[Row]) -> str:
     who = ("task", "learner", "seeds", "steps a seed")
     numbers = ("random", "rule", "learner's return", "oracle", "bound", "score", "budgets kept")
-    return _markdown((*who, *numbers, "compile [s]", "training [s]"), [_line(row) for row in rows])
+    return _markdown((*who, *numbers, "compile [s]", "training [s]", "CPU [s]"), [_line(row) for row in rows])
 
 
 def _line(row: Row) -> tuple[str, ...]:
@@ -189,7 +203,8 @@ def _line(row: Row) -> tuple[str, ...]:
     numbers = ("-",) * 4 if known is None else tuple(f"{known[k]:.4g}" for k in ("random", "rule", "oracle", "bound"))
     score = "-" if known is None else _spell(interquartile_mean([s["score"] for s in seeds]), ".3f")
     kept = sum(all(s["kept"]) for s in seeds)
-    times = ("-", "-") if row["seconds"] is None else tuple(f"{x:.0f}" for x in row["seconds"][:2])
+    known_times = row["seconds"] is not None
+    times = tuple(f"{x:.0f}" for x in (*row["seconds"][:2], row["cpu_s"])) if known_times else ("-",) * 3
     name, steps = f"`{row['task']}-v{row['version']}`", f"{row['steps']:,}"
     mine = _spell(interquartile_mean([s["return"] for s in seeds]), ".4g")
     head = (name, row["run"]["config"]["algorithm"], str(len(seeds)), steps)
@@ -197,20 +212,20 @@ def _line(row: Row) -> tuple[str, ...]:
 
 
 def _costs(rows: Sequence[Row]) -> str:
-    header = ("task", "channel", "budget", "random", "rule", "learner", "oracle", "seeds within")
+    header = ("task", "learner", "channel", "budget", "random", "rule", "learner", "oracle", "seeds within")
     return _markdown(header, [line for row in rows for line in _channels(row)])
 
 
 def _channels(row: Row) -> list[tuple[str, ...]]:
-    sim: Sim = make(row["task"], split="test")
+    spec = get_spec(row["task"])
     known = (_reference(row["task"]) or {}).get("mean_costs", {})
     lines: list[tuple[str, ...]] = []
-    for name, unit, budget in zip(sim.spec.cost_names, cost_units(sim), sim.spec.cost_budget, strict=True):
+    for name, budget in zip(spec.cost_names, spec.cost_budget, strict=True):
         mine = [s["costs"][name] for s in row["seeds"]]
         theirs = {k: f"{known[k][name]:.3g}" if k in known else "-" for k in ("random", "rule", "oracle")}
         limit, kept = ("none", "-") if math.isinf(budget) else (f"{budget:g}", _within(mine, budget))
         cells = (limit, theirs["random"], theirs["rule"], f"{np.mean(mine):.3g}", theirs["oracle"], kept)
-        lines.append((f"`{row['task']}`", f"{name} [{unit}]", *cells))
+        lines.append((f"`{row['task']}`", row["run"]["config"]["algorithm"], f"{name} [{unit_of(name)}]", *cells))
     return lines
 
 

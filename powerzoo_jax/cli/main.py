@@ -14,6 +14,7 @@ from powerzoo_jax.base.errors import PowerZooError
 OK, FAILED, BAD_INPUT, INTERRUPTED = 0, 1, 2, 130
 USER_ERRORS = (PowerZooError, ValueError, TypeError, KeyError, OSError, ImportError)
 DEBUG = "POWERZOO_DEBUG"
+LEARNERS = "ppo, ippo, mappo, ppo_lagrangian, ippo_lagrangian, sac, apg, apg_lagrangian"
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -98,8 +99,10 @@ def _add_train(commands: argparse._SubParsersAction) -> None:
     board = _command(
         commands, "leaderboard", "leaderboard:run", "Train and score on many tasks; write a Markdown page."
     )
-    board.add_argument("tasks", nargs="*", metavar="TASK", help="task ids (default: all)")
-    board.add_argument("--algorithm", help="learner (default: what the task's settings name, else ppo)")
+    board.add_argument(
+        "tasks", nargs="*", metavar="TASK[:ALGORITHM]", help="what to train (default: every task with references)"
+    )
+    board.add_argument("--algorithm", help=f"learner of all of them: {LEARNERS} (default: that of the settings)")
     board.add_argument(
         "--set", dest="settings", action="append", default=[], metavar="KEY=VALUE", help="replace a setting everywhere"
     )
@@ -112,7 +115,7 @@ def _add_train(commands: argparse._SubParsersAction) -> None:
 def _add_run(command: argparse.ArgumentParser, folder: str) -> None:
     """What training takes, at one point or at many."""
     command.add_argument("what", metavar="CONFIG|TASK", help="a TOML file of settings, or a task id for the defaults")
-    command.add_argument("--algorithm", help="learner, such as ppo or apg (default: what the file names, else ppo)")
+    command.add_argument("--algorithm", help=f"learner: {LEARNERS} (default: that of the settings, else ppo)")
     command.add_argument(
         "--set", dest="settings", action="append", default=[], metavar="KEY=VALUE", help="replace a setting; repeatable"
     )

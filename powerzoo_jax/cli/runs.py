@@ -27,6 +27,7 @@ from powerzoo_jax.tasks.registry import get_spec
 
 RUN_FILE, CHECKPOINT, LOG, SCORES = "run.json", "checkpoint", "log.tsv", "scores.json"
 PACKAGE = Path(__file__).resolve().parents[1]
+PREFERRED = ("ppo", "apg_lagrangian")  # whose settings a task's name alone stands for, if there are any
 CONFIG_FOLDERS = (PACKAGE / "configs", PACKAGE.parent / "configs")  # inside the wheel, and beside the sources
 
 
@@ -135,8 +136,9 @@ def resolve_config(what: str, algorithm: str | None, settings: Iterable[str]) ->
 
 
 def shipped_config(task: str, algorithm: str | None = None) -> Path | None:
-    """The settings tuned for a task: of the algorithm, else of PPO, else of the first there is."""
-    names = [f"{task}_{name}.toml" for name in dict.fromkeys((algorithm or "ppo", "ppo", *ALGORITHMS))]
+    """The settings shipped for a task: of the algorithm, else of the first there is, as `PREFERRED` has them."""
+    order = dict.fromkeys(((algorithm,) if algorithm else ()) + (*PREFERRED, *ALGORITHMS))
+    names = [f"{task}_{name}.toml" for name in order]
     candidates = (folder / name for name in names for folder in CONFIG_FOLDERS)
     return next((path for path in candidates if path.is_file()), None)
 

@@ -1,6 +1,8 @@
 """Analytic policy gradient: the gradient of an episode's return straight through the differentiable environment.
 
 maximise over theta  E[ sum_t r(s_t, pi_theta(o_t)) ],  s_{t+1} = f(s_t, pi_theta(o_t)),  by backpropagation through f.
+
+With budgets (`apg_lagrangian`) the return is less sum_c lambda_c cost_c / budget_c, at prices that follow them.
 """
 
 from __future__ import annotations
@@ -15,21 +17,29 @@ from flax import struct
 from jax import Array
 
 from powerzoo_jax.envs.core import Sim
-from powerzoo_jax.rl.config import APGConfig
-from powerzoo_jax.rl.crew import by_kind, make_crew, map_kinds, start_scales
+from powerzoo_jax.rl import lagrangian
+from powerzoo_jax.rl.config import APGConfig, APGLagrangianConfig
+from powerzoo_jax.rl.crew import by_kind, keys_by_kind, map_kinds, start_scales
 from powerzoo_jax.rl.networks import Scale, normalise, observe_batch
 from powerzoo_jax.rl.onpolicy import Metrics, TrainResult, learner_reward, repeat_updates, resolve
-from powerzoo_jax.rl.policies import Policy, apg_act, make_deterministic
+from powerzoo_jax.rl.policies import Policy, apg_act, apg_crew, make_deterministic
 from powerzoo_jax.rl.rollout import batch_rollout, summarise
 
 
 @struct.dataclass(kw_only=True)
 class APGState:
-    """Everything a run needs to go on: weights, optimiser, observation moments, key."""
+    """Everything a run needs to go on.
 
-    actor: Any
+    actor, opt:   pytrees           weights by kind of agent, and the state of their optimiser
+    scale:        dict of Scale     running moments of the observations, by kind
+    multipliers:  pytree            prices of the budgets; () without them
+    key:          () PRNG key       source of every draw to come
+    """
+
+    actor: dict[str, Any]
     opt: Any
     scale: dict[str, Scale]
+    multipliers: Any
     key: Array
 
 
@@ -40,42 +50,59 @@ Update = Callable[[APGState, Sim], tuple[APGState, Metrics]]
 def make_update(cfg: APGConfig, sim: Sim | None = None) -> tuple[Init, Update]:
     """Build (init, update): `init(key, sim)` starts a run, `update(state, sim)` is one gradient step."""
     home = resolve(cfg.task, cfg.split, sim)
-    network = make_deterministic(cfg, home)
+    crew = apg_crew(cfg, home)
+    network = make_deterministic(cfg, crew)
     schedule = optax.cosine_decay_schedule(cfg.lr, cfg.updates, cfg.lr_end)
-    optimiser = optax.chain(optax.clip_by_global_norm(cfg.max_grad_norm), optax.adam(schedule))
-    crew = make_crew(home, joint=True)
+    descent = optax.adamw(schedule, weight_decay=cfg.weight_decay)
+    optimiser = optax.chain(optax.clip_by_global_norm(cfg.max_grad_norm), descent)
     start_scale = start_scales(crew, home, cfg.obs_floor)
+    limited = cfg if isinstance(cfg, APGLagrangianConfig) else None
+    channels = jnp.asarray(lagrangian.constrained(home) if limited else (), int)
+    budget = lagrangian.budgets_of(limited, home) if limited else jnp.zeros(0, crew.dtype)
 
     def init(key: Array, sim: Sim) -> APGState:
         key, weights = jax.random.split(key)
-        actor = network.init(weights, by_kind(crew, normalise, start_scale, crew.view(sim.init(key)[1])))
-        return APGState(actor=actor, opt=optimiser.init(actor), scale=start_scale, key=key)
+        x, keys = by_kind(crew, normalise, start_scale, crew.view(sim.init(key)[1])), keys_by_kind(crew, weights)
+        actor = {
+            name: network.clone(start=start).init(keys[name], x[..., list(agents), :])
+            for (name, agents), start in zip(crew.kinds, crew.start, strict=True)
+        }
+        prices = lagrangian.start_multipliers(limited, home) if limited else ()
+        return APGState(actor=actor, opt=optimiser.init(actor), scale=start_scale, multipliers=prices, key=key)
 
-    def loss(actor: Any, scale: dict[str, Scale], keys: Array, sim: Sim) -> tuple[Array, Any]:
-        act = apg_act(cfg, home, Policy(actor=actor, scale=scale))
+    def loss(actor: Any, state: APGState, keys: Array, sim: Sim) -> tuple[Array, Any]:
+        act = apg_act(cfg, home, Policy(actor=actor, scale=state.scale))
         _, steps = batch_rollout(sim, act, (), keys, home.spec.horizon)
         ends = jnp.cumsum(steps.info.terminated, axis=1) - steps.info.terminated > 0
         reward = learner_reward(steps, cfg.reward_scale, cfg.cost_weights)
         value = jnp.mean(jnp.sum(jnp.where(ends, jnp.zeros_like(reward), reward), axis=1))
+        if limited:
+            value = value - state.multipliers.price @ (jnp.mean(summarise(steps).cost, axis=0)[channels] / budget)
         return -value, steps
 
     def update(state: APGState, sim: Sim) -> tuple[APGState, Metrics]:
         key, draw = jax.random.split(state.key)
         keys = jax.random.split(draw, cfg.lanes)
-        (value, steps), grads = jax.value_and_grad(loss, has_aux=True)(state.actor, state.scale, keys, sim)
+        (value, steps), grads = jax.value_and_grad(loss, has_aux=True)(state.actor, state, keys, sim)
         change, opt = optimiser.update(grads, state.opt, state.actor)
         moved = map_kinds(crew, observe_batch, crew.view(steps.obs), state.scale)
+        done = summarise(steps)
+        means = {"return": done.total, "cost": done.cost, "terms": jnp.mean(done.terms, axis=1), "length": done.length}
+        metrics = {k: jnp.mean(v, axis=0, dtype=value.dtype) for k, v in means.items()}
+        norm = jnp.sqrt(sum(jnp.vdot(g, g) for g in jax.tree.leaves(grads)))
+        metrics |= {"loss": value, "grad_norm": norm}
+        prices = state.multipliers
+        if limited:
+            prices = lagrangian.adjust(limited, prices, metrics["cost"][channels], budget, jnp.asarray(cfg.lanes))
+            metrics |= lagrangian.named_prices(prices, home)
         after = APGState(
             actor=optax.apply_updates(state.actor, change),
             opt=opt,
             scale=moved if cfg.running_obs else state.scale,
+            multipliers=prices,
             key=key,
         )
-        done = summarise(steps)
-        norm = jnp.sqrt(sum(jnp.vdot(g, g) for g in jax.tree.leaves(grads)))
-        means = {"return": done.total, "cost": done.cost, "terms": jnp.mean(done.terms, axis=1), "length": done.length}
-        metrics = {k: jnp.mean(v, axis=0, dtype=value.dtype) for k, v in means.items()}
-        return after, {**metrics, "loss": value, "grad_norm": norm}
+        return after, metrics
 
     return init, update
 

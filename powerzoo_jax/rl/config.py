@@ -152,8 +152,8 @@ class MAPPOConfig(IPPOConfig):
 
 
 @dataclass(frozen=True, kw_only=True)
-class PPOLagrangianConfig(PPOConfig):
-    """PPO within the finite cost budgets of the task; see `rl.lagrangian`.
+class Priced(Config):
+    """What a learner needs to keep the finite cost budgets of a task; see `rl.lagrangian`.
 
     price:          multiplier of every budget at the start
     price_rate:     growth of a multiplier in an update that spends twice the budget
@@ -161,7 +161,6 @@ class PPOLagrangianConfig(PPOConfig):
     budget_share:   share of each budget to aim at; below 1 leaves room for days that training has not seen
     """
 
-    algorithm: ClassVar[str] = "ppo_lagrangian"
     constrained: ClassVar[bool] = True
 
     price: float = 0.0
@@ -169,6 +168,13 @@ class PPOLagrangianConfig(PPOConfig):
     price_gain: float = 0.1
     price_damping: float = 0.0
     budget_share: float = 0.8
+
+
+@dataclass(frozen=True, kw_only=True)
+class PPOLagrangianConfig(Priced, PPOConfig):
+    """PPO within the finite cost budgets of the task."""
+
+    algorithm: ClassVar[str] = "ppo_lagrangian"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -234,18 +240,30 @@ class SACConfig(Config):
 class APGConfig(Config):
     """Analytic policy gradient: differentiate the return of whole episodes through the environment.
 
+    joint:          one policy that sees and does everything; False: a policy a kind of agent, on its own observation
     updates:        gradient steps of a whole training run
     lanes:          episodes per gradient step
     lr, lr_end:     Adam's step at the start, and at the end as a share of it (cosine)
+    weight_decay:   share of the weights that a gradient step of size 1 takes away (Loshchilov and Hutter 2019)
     """
 
     algorithm: ClassVar[str] = "apg"
+    constrained: ClassVar[bool] = False
 
+    joint: bool = True
     updates: int = 400
     lanes: int = 128
     lr: float = 1e-3
     lr_end: float = 0.0
+    weight_decay: float = 0.0
     max_grad_norm: float = 1.0
+
+
+@dataclass(frozen=True, kw_only=True)
+class APGLagrangianConfig(Priced, APGConfig):
+    """The analytic policy gradient within the finite cost budgets of the task."""
+
+    algorithm: ClassVar[str] = "apg_lagrangian"
 
 
 ALGORITHMS: dict[str, type[Config]] = {
@@ -258,6 +276,7 @@ ALGORITHMS: dict[str, type[Config]] = {
         IPPOLagrangianConfig,
         SACConfig,
         APGConfig,
+        APGLagrangianConfig,
     )
 }
 

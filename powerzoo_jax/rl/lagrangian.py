@@ -18,7 +18,7 @@ from flax import struct
 from jax import Array
 
 from powerzoo_jax.envs.core import Sim
-from powerzoo_jax.rl.config import PPOLagrangianConfig
+from powerzoo_jax.rl.config import Priced
 
 LEAST_BUDGET = 1e-3  # what counts as keeping a budget of zero, in the unit of its channel
 
@@ -45,19 +45,19 @@ def constrained(sim: Sim) -> tuple[int, ...]:
     return found
 
 
-def budgets_of(cfg: PPOLagrangianConfig, sim: Sim) -> Array:
-    """What the learner aims at: the share `budget_share` of each finite budget, (c,), at least LEAST_BUDGET."""
-    given = np.array([sim.spec.cost_budget[i] for i in constrained(sim)])
-    return jnp.maximum(cfg.budget_share * jnp.asarray(given, sim.spaces()[0].low.dtype), LEAST_BUDGET)
+def budgets_of(cfg: Priced, sim: Sim) -> Array:
+    """What the learner aims at: the share `budget_share` of each finite budget, (c,), LEAST_BUDGET for one of zero."""
+    given = jnp.asarray([sim.spec.cost_budget[i] for i in constrained(sim)], sim.spaces()[0].low.dtype)
+    return jnp.where(given > 0, cfg.budget_share * given, LEAST_BUDGET)
 
 
-def start_multipliers(cfg: PPOLagrangianConfig, sim: Sim) -> Multipliers:
+def start_multipliers(cfg: Priced, sim: Sim) -> Multipliers:
     """Prices before the first update."""
     zero = jnp.zeros_like(budgets_of(cfg, sim))
     return Multipliers(price=zero + cfg.price, integral=zero + cfg.price, error=zero)
 
 
-def adjust(cfg: PPOLagrangianConfig, old: Multipliers, cost: Array, budget: Array, episodes: Array) -> Multipliers:
+def adjust(cfg: Priced, old: Multipliers, cost: Array, budget: Array, episodes: Array) -> Multipliers:
     """Move the prices after an update.
 
     cost:      (c,)  mean cost of the episodes that ended;  budget: (c,)
@@ -72,3 +72,8 @@ def adjust(cfg: PPOLagrangianConfig, old: Multipliers, cost: Array, budget: Arra
         integral=jnp.where(known, integral, old.integral),
         error=jnp.where(known, error, old.error),
     )
+
+
+def named_prices(multipliers: Multipliers, sim: Sim) -> dict[str, Array]:
+    """Price of each constrained channel by name, for the metrics of an update."""
+    return {f"price_{sim.spec.cost_names[c]}": multipliers.price[i] for i, c in enumerate(constrained(sim))}

@@ -37,12 +37,9 @@ def _steps(cfg: Any, sim: Sim) -> int:
 
 
 PPO = Learner(ppo.make_update, ppo.make_train, ppo.policy_of, ppo_act, _steps)
-OTHERS = {
-    "sac": Learner(sac.make_update, sac.make_train, sac.policy_of, sac_act, _steps),
-    "apg": Learner(
-        apg.make_update, apg.make_train, apg.policy_of, apg_act, lambda cfg, sim: cfg.lanes * sim.spec.horizon
-    ),
-}
+APG = Learner(apg.make_update, apg.make_train, apg.policy_of, apg_act, lambda cfg, sim: cfg.lanes * sim.spec.horizon)
+SAC = Learner(sac.make_update, sac.make_train, sac.policy_of, sac_act, _steps)
+OTHERS = {"sac": SAC, "apg": APG, "apg_lagrangian": APG}
 LEARNERS = {name: OTHERS.get(name, PPO) for name in ALGORITHMS}
 
 

@@ -112,9 +112,12 @@ class Critic(nn.Module):
 
 
 class Deterministic(nn.Module):
-    """Actions in (-1, 1) by tanh: x (..., F) -> (..., U). The gradient never meets a hard clip."""
+    """Actions in (-1, 1) by tanh: x (..., F) -> (..., U). The gradient never meets a hard clip.
 
-    size: int
+    The small last layer starts at `start`, the idle action before the tanh.
+    """
+
+    start: tuple[float, ...]
     widths: tuple[int, ...]
     activation: str
     dtype: Any
@@ -122,7 +125,7 @@ class Deterministic(nn.Module):
     @nn.compact
     def __call__(self, x: Array) -> Array:
         x = Torso(self.widths, self.activation, self.dtype)(x)
-        return nn.tanh(nn.Dense(self.size, kernel_init=orthogonal(0.01), param_dtype=self.dtype)(x))
+        return nn.tanh(_last_layer(self.start, self.dtype)(x))
 
 
 def log_prob(mean: Array, log_std: Array, action: Array) -> Array:

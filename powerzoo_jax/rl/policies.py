@@ -44,8 +44,17 @@ def crew_of(cfg: PPOConfig, sim: Sim) -> Crew:
     return make_crew(sim, joint=cfg.joint, share=getattr(cfg, "share", True), squash=cfg.squash)
 
 
+def apg_crew(cfg: APGConfig, sim: Sim) -> Crew:
+    """Who acts on the gradient of the environment; raises ValueError where an action chooses, which has no slope."""
+    action_box(sim)
+    crew = make_crew(sim, joint=cfg.joint, squash=True)
+    if crew.head.picks:
+        raise ValueError(f"task {sim.spec.id!r} switches units, which has no gradient. Train it with ppo or ippo.")
+    return crew
+
+
 def distribution(crew: Crew, actor: Actor, params: Any, x: Array) -> Dist:
-    """What the agents draw from, given x (..., N, F) standardised."""
+    """What the agents draw from, given x (..., N, F) [-], standardised."""
 
     def outputs(params: Any, x: Array) -> tuple[Array, Array]:
         both: Any = actor.apply(params, x)
@@ -72,8 +81,8 @@ def sac_act(cfg: SACConfig, sim: Sim, policy: Policy, *, greedy: bool = True) ->
 
 def apg_act(cfg: APGConfig, sim: Sim, policy: Policy) -> Act:
     """Act with a trained deterministic policy."""
-    crew = make_crew(sim, joint=True)
-    return Partial(_tanh, _Head(make_deterministic(cfg, sim), crew), policy)
+    crew = apg_crew(cfg, sim)
+    return Partial(_tanh, _Head(make_deterministic(cfg, crew), crew), policy)
 
 
 @partial(jax.tree_util.register_dataclass, data_fields=[], meta_fields=["network", "crew", "greedy"])
@@ -110,7 +119,7 @@ def _within(crew: Crew, raw: Array) -> Array:
 def _tanh(head: _Head, policy: Policy, carry: Any, obs: Array, key: Array) -> tuple[Any, Array]:
     del key
     x = by_kind(head.crew, normalise, policy.scale, head.crew.view(obs))
-    return carry, head.network.apply(policy.actor, x).reshape(head.crew.shape)
+    return carry, by_kind(head.crew, head.network.apply, policy.actor, x).reshape(head.crew.shape)
 
 
 def make_actor(cfg: PPOConfig, crew: Crew) -> Actor:
@@ -123,7 +132,6 @@ def make_squashed(cfg: SACConfig, crew: Crew) -> SquashedActor:
     return SquashedActor(crew.start[0], cfg.widths, cfg.activation, crew.dtype)
 
 
-def make_deterministic(cfg: APGConfig, sim: Sim) -> Deterministic:
-    """The deterministic policy network of a task, all agents' actions in one vector."""
-    space = action_box(sim)
-    return Deterministic(space.low.size, cfg.widths, cfg.activation, space.low.dtype)
+def make_deterministic(cfg: APGConfig, crew: Crew) -> Deterministic:
+    """The deterministic policy network of the first kind of agent; the others differ in `start` alone."""
+    return Deterministic(crew.start[0], cfg.widths, cfg.activation, crew.dtype)

@@ -82,7 +82,15 @@ class PPOState:
 
 
 class Samples(NamedTuple):
-    """What the loss needs of each step; leading axes (T, B) or (minibatch,)."""
+    """What the loss needs of each step; leading axes (T, B) or (minibatch,), letters as in `Collected`.
+
+    x:          (N, F)  [-]   observation, standardised
+    legal:      (N, M)  bool  what may be chosen
+    action:     (N, U)  [-]   as drawn
+    log_prob:   (N,)    [-]   of the action under the policy that drew it
+    advantage:  (n,)    [-]   of reward less priced costs
+    target:     (n, S)  [-]   of the critics, in sizes of the returns
+    """
 
     x: Array
     legal: Array
@@ -95,7 +103,8 @@ class Samples(NamedTuple):
 class Collected(NamedTuple):
     """One step of all lanes as the policy lived it; leading axes (T, B) after the scan.
 
-    x, next_x (N, F) standardised, legal (N, M), action (N, U) as drawn, log_prob (N,), reward (n, S), flags ().
+    x, next_x (N, F) standardised, legal (N, M) bool, action (N, U) as drawn, log_prob (N,), reward (n, S),
+    terminated, truncated () bool.
     N agents, n critics, S streams: reward, then constrained costs.
     """
 
@@ -238,7 +247,7 @@ def make_update(cfg: PPOConfig, sim: Sim | None = None) -> tuple[Init, Update]:
             cost = episodes["cost"][jnp.asarray(channels)]
             after = lagrangian.adjust(limited, seen.multipliers, cost, budget, episodes["episodes"])
             seen = seen.replace(multipliers=after)  # type: ignore[attr-defined]
-            prices = {f"price_{home.spec.cost_names[c]}": after.price[i] for i, c in enumerate(channels)}
+            prices = lagrangian.named_prices(after, home)
         samples, fit = assess(seen, lived)
         learned, losses = run_epochs(cfg, loss, optimiser, (seen.params, seen.opt), samples, learn_key)
         # moments change only here: within an update, collecting and learning must see the same numbers
@@ -250,7 +259,10 @@ def make_update(cfg: PPOConfig, sim: Sim | None = None) -> tuple[Init, Update]:
 
 
 def start_gauge(cfg: PPOConfig, critics: int, budget: Array, dtype: Any) -> Any:
-    """Sizes of the returns before any was seen: 1 for the reward; a cost never counts as smaller than its budget."""
+    """Sizes of the returns before any was seen: 1 for the reward; a cost never counts as smaller than its budget.
+
+    budget:  (C,) of the constrained channels, in the units of their costs
+    """
     if not cfg.gauged:
         return ()
     floor = jnp.concatenate([jnp.full(1, cfg.reward_floor, dtype), budget])
@@ -260,7 +272,7 @@ def start_gauge(cfg: PPOConfig, critics: int, budget: Array, dtype: Any) -> Any:
 
 
 def sizes(cfg: PPOConfig, gauge: Any, streams: int) -> Array | None:
-    """What the streams of reward are divided by, (S,): costs always, the reward if the settings say so."""
+    """What streams of reward are divided by, (S,) in the units of each: costs always, the reward if settings say so."""
     if not cfg.gauged:
         return None
     size = spread(gauge.scale)

@@ -68,18 +68,18 @@ def test_the_page_puts_the_learner_between_rule_and_oracle(board):
     known = get_reference(TASK, "test")
     assert cells[1:3] == ["ppo", "5"] and cells[4:6] == [f"{known['random']:.4g}", f"{known['rule']:.4g}"]
     assert cells[6].startswith("3 [") and cells[7] == f"{known['oracle']:.4g}"
-    assert cells[9].startswith("0.300 [") and cells[10] == "3 of 5" and cells[11:] == ["1", "2"]
+    assert cells[9].startswith("0.300 [") and cells[10] == "3 of 5" and cells[11:13] == ["1", "2"]
 
 
 def test_every_cost_channel_stands_beside_its_budget(board):
     text, _ = board(TASK)
     spec = get_spec(TASK)
     for name, budget in zip(spec.cost_names, spec.cost_budget, strict=True):
-        (line,) = (line for line in text.splitlines() if line.startswith(f"|`{TASK}`|{name} ["))
+        (line,) = (line for line in text.splitlines() if line.startswith(f"|`{TASK}`|ppo|{name} ["))
         cells = line.strip("|").split("|")
-        assert cells[5] == "0.25"
+        assert cells[6] == "0.25"
         kept = "-" if math.isinf(budget) else f"{5 * (budget >= 0.25)} of 5"
-        assert (cells[2], cells[7]) == (f"{budget:g}".replace("inf", "none"), kept)
+        assert (cells[3], cells[8]) == (f"{budget:g}".replace("inf", "none"), kept)
 
 
 def test_a_task_without_references_is_listed_without_score(board, monkeypatch):
@@ -108,5 +108,16 @@ def test_a_task_that_cannot_be_trained_does_not_stop_the_others(board, monkeypat
 
 def test_the_row_keeps_the_resolved_settings(board, tmp_path):
     board(TASK, "--seeds", "5", "--set", "lr=0.25")
-    row = json.loads((tmp_path / "runs" / TASK / leaderboard.ROW).read_text())
+    row = json.loads((tmp_path / "runs" / f"{TASK}_ppo" / leaderboard.ROW).read_text())
     assert row["run"]["config"]["lr"] == 0.25 and row["run"]["seeds"] == 5
+
+
+def test_an_entry_may_name_its_learner(board):
+    text, trained = board(TASK, f"{TASK}:apg")
+    lines = [line.split("|")[2] for line in text.splitlines() if line.startswith(f"|`{TASK}-v")]
+    assert lines == ["ppo", "apg"] and trained == [TASK, TASK]
+
+
+def test_the_tasks_by_default_are_those_with_references():
+    tasks = leaderboard.public_tasks()
+    assert {TASK, ALONE, "dso", "gencos_bidding"} < set(tasks) and "marl_opf_7d" not in tasks

@@ -1,4 +1,4 @@
-"""The analytic policy gradient: that it climbs the return, and that a run can be cut into parts."""
+"""The analytic policy gradient: that it climbs the return, keeps budgets, and that a run can be cut into parts."""
 
 from __future__ import annotations
 
@@ -7,10 +7,12 @@ import numpy as np
 import pytest
 
 from powerzoo_jax.rl import apg
-from powerzoo_jax.rl.config import APGConfig
+from powerzoo_jax.rl.config import APGConfig, APGLagrangianConfig
 from powerzoo_jax.rl.policies import apg_act
 from powerzoo_jax.rl.rollout import evaluate_policy
+from powerzoo_jax.tasks import make
 from tests.learners.toy_battery import toy_sim
+from tests.learners.toy_team import toy_team
 
 CFG = APGConfig(lanes=16, updates=80, widths=(32, 32), lr=1e-2, activation="relu", cost_weights=(0.0, 0.0, 0.0, 0.5))
 
@@ -46,3 +48,21 @@ def test_updates_one_by_one_equal_one_program(sim):
         state, metrics = step(state, sim)
     assert step._cache_size() == 1
     np.testing.assert_allclose(metrics["return"], whole.metrics["return"][-1], rtol=1e-4)
+
+
+def test_kinds_of_agents_learn_to_keep_a_budget_that_binds():
+    """Who repeats what is heard spends 1.5 and earns 0; silence above zero spends 0 and earns -1 in the mean."""
+    sim = toy_team(0.3)
+    cfg = APGLagrangianConfig(lanes=64, updates=150, widths=(16,), lr=1e-2, joint=False, price_rate=0.02)
+    state, metrics = jax.jit(apg.make_train(cfg, sim))(jax.random.key(0), sim)
+    totals = evaluate_policy(sim, apg_act(cfg, sim, apg.policy_of(state)), jax.random.split(jax.random.key(1), 256))
+    assert set(state.actor) == {"bat", "pv"}
+    assert 0.15 < float(totals.cost[:, 0].mean()) < 0.3
+    assert -1.0 < float(totals.total.mean()) < 0.0
+    price = np.diff(np.asarray(metrics["price_loudness"]))
+    assert price.max() > 0.0 and price.min() < 0.0
+
+
+def test_a_task_that_switches_units_is_refused():
+    with pytest.raises(ValueError, match="no gradient"):
+        apg.make_update(APGConfig(), make("marl_uc"))
