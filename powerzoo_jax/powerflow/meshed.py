@@ -7,6 +7,7 @@ Stragglers go on in small groups, and what the chord cannot solve goes to a full
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 from collections.abc import Callable
 from typing import Any, NamedTuple
@@ -64,6 +65,7 @@ def solve_meshed(
     slack_share: Array | None = None,
     tol: float | None = None,
     max_steps: int = MAX_STEPS,
+    fixed_steps: int | None = None,
 ) -> MeshedResult:
     """Solve the power flow of one scenario; vmap it for many (the core is batched).
 
@@ -76,6 +78,8 @@ def solve_meshed(
                 slack), as `slack_share` makes them; p of the slack bus then counts. None, or zeros: the slack alone
     tol:        [pu] voltage error at which a lane stops; None takes 4e-7 (float32), 4e-10 (float64)
     max_steps:  chord iterations before a lane goes to the float64 Newton fallback
+    fixed_steps: take exactly so many chord iterations in every lane, with no fallback: for accelerators that would
+                rather not ask. A lane that has not reached `tol` by then is OUT_OF_STEPS. None stops by itself
 
     Returns a MeshedResult; nothing in the program raises and nothing is NaN: `status` and `residual` tell.
     Raises ValueError or TypeError for arrays of another length or type.
@@ -84,7 +88,7 @@ def solve_meshed(
     """
     p_pu, q_pu = injections(factors.n_bus, p_pu, q_pu)
     limit = TOL[p_pu.dtype.name] if tol is None else float(tol)
-    solve = meshed_state(limit, max_steps, factors.mix)
+    solve = meshed_state(limit, fixed_steps or max_steps, factors.mix, fixed_steps is not None)
     shared = Shared(factors.layout, factors.core)
     if slack_share is not None:
         v_set = base_magnitude(factors) if v_set_pu is None else v_set_pu
@@ -116,9 +120,9 @@ class State(NamedTuple):
 
 
 @functools.lru_cache(maxsize=32)
-def meshed_state(tol: float, max_steps: int, mix: bool) -> Callable[..., State]:
+def meshed_state(tol: float, max_steps: int, mix: bool, fixed: bool = False) -> Callable[..., State]:
     """Return the differentiable single-scenario solver (shared, p, q[, v_set[, share]]) -> State."""
-    shared, own = (Batch(tol, max_steps, mix, own) for own in (False, True))
+    shared, own = (Batch(tol, max_steps, mix, own, fixed) for own in (False, True))
     shell = batched_shell(shared.solve, own.solve)
 
     @jax.custom_jvp
@@ -137,22 +141,26 @@ class Batch(NamedTuple):
     """The batched core: factors and arrays (B, N) as the user gave them -> State of (B, ...).
 
     With `own` every lane has factors of its own, (B, ...): what follows is mapped over them, but the loops are not, so
-    that stragglers are gathered together with their factors.
+    that stragglers are gathered together with their factors. With `fixed` all lanes take `max_steps`, and that is all.
     """
 
     tol: float
     max_steps: int
     mix: bool
     own: bool
+    fixed: bool = False
 
     def solve(self, shared: Shared, *given: Array) -> State:
         if self.own:
             lanes = self.chord(shared, given, None, REST)
         else:
             lanes = _in_tiles(lambda given: self.chord(shared, given, None, REST), given)
-        lanes = self.groups(~lanes.stopped, GROUP, self.chord, shared, given, lanes)
-        newton = lane_by_lane(_newton) if self.own else _newton
-        lanes = self.groups(lanes.status != Status.CONVERGED, NEWTON_GROUP, newton, shared, given, lanes)
+        if self.fixed:
+            lanes = _without_lost(given, lanes)
+        else:
+            lanes = self.groups(~lanes.stopped, GROUP, self.chord, shared, given, lanes)
+            newton = lane_by_lane(_newton) if self.own else _newton
+            lanes = self.groups(lanes.status != Status.CONVERGED, NEWTON_GROUP, newton, shared, given, lanes)
         missing, left, power = self.polish(shared, given, lanes)
         return State(lanes.e_re, lanes.e_im, *missing, *left, power, lanes.residual, lanes.steps, lanes.status)
 
@@ -172,6 +180,8 @@ class Batch(NamedTuple):
         aim, begin = self.over(functools.partial(chord.first, mix=self.mix))(shared, given, lanes)
 
         def unfinished(carry: tuple[Array, Carry]) -> Array:
+            if self.fixed:
+                return carry[0] < self.max_steps
             going = ~carry[1].stopped
             left = jnp.any(going) if rest == 0 else jnp.sum(going) * rest > going.shape[0]
             return (carry[0] < self.max_steps) & left
@@ -260,6 +270,19 @@ def _in_tiles(solve: Callable[[tuple[Array, ...]], Lanes], given: tuple[Array, .
     return jax.tree.map(lambda x: x.reshape(-1, *x.shape[2:]), lax.map(solve, tiles))
 
 
+def _without_lost(given: tuple[Array, ...], lanes: Lanes) -> Lanes:
+    """Bring lanes that ran off, or were given what is not finite, back to the base state; their status tells why."""
+    found = jnp.all(jnp.isfinite(lanes.e_re) & jnp.isfinite(lanes.e_im), 1) & jnp.isfinite(lanes.residual)
+    sound = functools.reduce(jnp.logical_and, (jnp.all(jnp.isfinite(x), 1) for x in given))
+    lost = jnp.where(sound, jnp.int32(Status.OUT_OF_STEPS), jnp.int32(Status.BAD_INPUT))
+    return lanes._replace(
+        e_re=jnp.where(found[:, None], lanes.e_re, 0),
+        e_im=jnp.where(found[:, None], lanes.e_im, 0),
+        residual=jnp.where(found, lanes.residual, jnp.finfo(lanes.residual.dtype).max),
+        status=jnp.where(found, lanes.status, lost),
+    )
+
+
 def _newton(shared: Shared, given: tuple[Array, ...], lanes: Lanes) -> Lanes:
     e, residual, steps, status = newton(*shared, *chord.door(shared, given))
     return Lanes(*chord.outside(shared.layout, e), residual, lanes.steps + steps, lanes.stopped, status)
@@ -306,10 +329,28 @@ def _expand(factors: MeshedFactors, p_pu: Array, q_pu: Array, share: Array | Non
     )
 
 
+@jax.custom_jvp
 def _series_current(flow: BranchFlow, e: Array, rest: Array) -> Array:
+    """`_current` in float64: what a branch carries may be a small part of what it carries at the base state."""
+    dtype = e.dtype
+    with jax.enable_x64(True):
+        i_base, i_rest, slope, slope_rest, e, rest = (
+            x.astype(jnp.float64) for x in (flow.i_base, flow.i_rest, flow.slope, flow.slope_rest, e, rest)
+        )
+        wide = dataclasses.replace(flow, i_base=i_base + i_rest, slope=slope + slope_rest)
+        return _current(wide, e, rest).astype(dtype)
+
+
+@_series_current.defjvp
+def _(primals: tuple[Any, ...], tangents: tuple[Any, ...]) -> tuple[Array, Array]:
+    # a derivative needs no digits beyond those of its dtype
+    return _series_current(*primals), jax.jvp(_current, primals, tangents)[1]
+
+
+def _current(flow: BranchFlow, e: Array, rest: Array) -> Array:
     """i = i_base (1 + e_to) + slope (e_from - e_to), (L, 2), with e in two parts: no difference of rounded voltages."""
     drop = (e[flow.f] - e[flow.t]) + (rest[flow.f] - rest[flow.t])
-    return flow.i_base + (_times(flow.i_base, e[flow.t]) + _times(flow.slope, drop))
+    return flow.i_base + (_times(flow.i_base, e[flow.t] + rest[flow.t]) + _times(flow.slope, drop))
 
 
 def _times(a: Array, b: Array) -> Array:

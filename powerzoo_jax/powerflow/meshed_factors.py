@@ -113,6 +113,7 @@ class BranchFlow:
     f, t:          (L,)    int32  bus positions
     i_base:        (L, 2)  [pu]   series current at the base voltage
     slope:         (L, 2)  [pu]   y Vb_from / a
+    i_rest, slope_rest:           what the dtype rounds away of both: a small current is a difference of large ones
     ratio:         (L, 2)  [-]    1 / a
     half_charging: (L,)    [pu]   0 out of service
     r, x:          (L,)    [pu]   0 out of service
@@ -122,6 +123,8 @@ class BranchFlow:
     t: Array
     i_base: Array
     slope: Array
+    i_rest: Array
+    slope_rest: Array
     ratio: Array
     half_charging: Array
     r: Array
@@ -226,13 +229,19 @@ def _floats(tree: Any, dtype: Any) -> Any:
 def _core(network: MeshedNetwork, blocks: Blocks, dtype: Any) -> MeshedCore:
     """The network in two parts of `dtype`, its inverse in single precision."""
     main = _floats(network, dtype)
-    rest = jax.tree.map(lambda x, kept: (x - kept.astype(x.dtype)).astype(dtype), network, main)
-    return MeshedCore(main=main, rest=rest, blocks=_floats(blocks, FLOAT))
+    return MeshedCore(main=main, rest=_rounded_away(network, dtype), blocks=_floats(blocks, FLOAT))
+
+
+def _rounded_away(tree: Any, dtype: Any) -> Any:
+    """What is left of float64 numbers when `dtype` has taken its digits."""
+    return jax.tree.map(lambda x: (x - x.astype(dtype).astype(x.dtype)).astype(dtype), tree)
 
 
 def _outer_floats(factors: MeshedFactors, dtype: Any) -> MeshedFactors:
     """Everything outside the core in `dtype`."""
     outer = {name: _floats(getattr(factors, name), dtype) for name in ("flow", "v_base", "shunt", "branch")}
+    i_rest, slope_rest = _rounded_away((factors.flow.i_base, factors.flow.slope), dtype)
+    outer["flow"] = dataclasses.replace(outer["flow"], i_rest=i_rest, slope_rest=slope_rest)
     return dataclasses.replace(factors, **outer)
 
 
@@ -362,11 +371,14 @@ def _branch_flow(layout: MeshedLayout, branch: BranchData, v: Array) -> BranchFl
     ratio = lax.complex(on, jnp.zeros_like(on)) * inverse_ratio(branch)
     series = series_admittance(branch)
     u = ratio * v[layout.f]
+    i_base, slope = _pair(series * (u - v[layout.t])), _pair(series * u)
     return BranchFlow(
         f=layout.inward[layout.f],
         t=layout.inward[layout.t],
-        i_base=_pair(series * (u - v[layout.t])),
-        slope=_pair(series * u),
+        i_base=i_base,
+        slope=slope,
+        i_rest=jnp.zeros_like(i_base),
+        slope_rest=jnp.zeros_like(slope),
         ratio=_pair(ratio),
         half_charging=0.5 * on * branch.b_pu,
         r=on * branch.r_pu,
