@@ -17,6 +17,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import Array
 
+from powerzoo_compat._packed import pack, unpack
 from powerzoo_compat._surface import surface_of
 from powerzoo_jax.base import Purpose, purpose_key
 from powerzoo_jax.base.errors import listing, unknown
@@ -73,25 +74,25 @@ def starting_at(starts: Starts, day: Array) -> Starts:
 
 @functools.partial(jax.jit, static_argnums=0)
 def open_episode(env: Any, params: Any, key: Array, day: Array, soc_low: Array, soc_high: Array) -> Any:
-    """Start an episode: (state, ((obs, cost, info), first load row)).
+    """Start an episode: (state, packed ((obs, cost, info), first load row)).
 
     A family without a network has nothing to solve before the first step: its report is blank, all actions legal.
     """
     drawn = draw_episode(key, starting_at(params.starts, day), soc_low, soc_high)
     state, obs = env.begin(key, drawn, params)
     if hasattr(env, "opening"):
-        return state, (env.opening(state, params), drawn.load_row)
+        return state, pack((env.opening(state, params), drawn.load_row))
     idle = jnp.zeros((env.dims.agent, env.dims.act), obs.dtype)
     blank = jax.tree.map(lambda x: jnp.zeros(x.shape, x.dtype), jax.eval_shape(env.step, state, idle, params))
     info = dataclasses.replace(blank.info, legal=jnp.ones_like(blank.info.legal))
-    return state, ((obs, blank.cost, info), drawn.load_row)
+    return state, pack(((obs, blank.cost, info), drawn.load_row))
 
 
 @functools.partial(jax.jit, static_argnums=0)
 def advance(env: Any, params: Any, state: Any, action: Array) -> Any:
-    """One step: (state, (obs, reward, cost, info))."""
+    """One step: (state, packed (obs, reward, cost, info))."""
     out = env.step(state, action, params)
-    return out.state, (out.obs, out.reward, out.cost, out.info)
+    return out.state, pack((out.obs, out.reward, out.cost, out.info))
 
 
 @functools.lru_cache(maxsize=32)
@@ -175,14 +176,14 @@ class Host:
             raise RuntimeError("the first reset of a host needs a seed.")
         env, params = self.sim.env, self.sim.params
         state, out = open_episode(env, params, key, np.int32(choice.day), choice.soc_low, choice.soc_high)
-        (obs, cost, info), row = jax.device_get(out)
+        (obs, cost, info), row = unpack(out)
         self._key, self._state, self._choice, self.seen = key, state, choice, obs
         return Reading(obs, np.zeros(len(obs), obs.dtype), cost, info), int(row)
 
     def step(self, action: np.ndarray) -> Reading:
         """Advance by a checked action (A, U) in [-1, 1]; one transfer from the device."""
         self._state, out = advance(self.sim.env, self.sim.params, self._state, action)
-        reading = Reading(*jax.device_get(out))
+        reading = Reading(*unpack(out))
         self.seen = reading.obs
         return reading
 

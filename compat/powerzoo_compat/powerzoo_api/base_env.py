@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import math
 from typing import Any, ClassVar
 
 import gymnasium
@@ -66,4 +67,8 @@ def fresh(values: Any) -> np.ndarray:
 
 def finite(x: Any) -> float:
     """A float that is never NaN or infinite: the largest number of its dtype stands for an overflow."""
-    return float(np.nan_to_num(x, nan=np.finfo(np.asarray(x).dtype).max))
+    value = float(x)
+    if math.isfinite(value):
+        return value
+    largest = float(np.finfo(np.asarray(x).dtype).max)
+    return -largest if value < 0 else largest

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 import math
 from typing import Any
 
@@ -44,8 +43,10 @@ class InfoBuilder:
         self.reward_scale = float(spec.term_weights[0])
         base_mva, width = float(getattr(params.grid, "base_mva", 1.0)), host.sim.spaces()[0].low.dtype.itemsize
         power = max(POWER_TOLERANCE, POWER_TOLERANCE_OF_BASE[width] * base_mva)
-        self.tolerances = np.array([power if UNITS[n] in ("MW", "MVA") else TOLERANCE for n in self.names])
-        self.limits = np.array([n != NOT_A_LIMIT for n in self.names])
+        tolerances = [power if UNITS[n] in ("MW", "MVA") else TOLERANCE for n in self.names]
+        self.allowed = np.array(
+            [math.inf if n == NOT_A_LIMIT else x for n, x in zip(self.names, tolerances, strict=True)]
+        )
 
     def opening(self, reading: Reading, start_row: int) -> tuple[Episode, dict[str, Any]]:
         """Start the record of an episode: (record, info of the state it starts from)."""
@@ -57,7 +58,7 @@ class InfoBuilder:
         spec = self.host.sim.spec
         # agents that share a reward share its terms; elsewhere the team's money is their sum
         shared = reading.info.terms if self.individual else reading.info.terms[:1]
-        terms = {n: float(x) for n, x in zip(spec.term_names, shared.sum(axis=0), strict=True)}
+        terms = dict(zip(spec.term_names, shared.sum(axis=0).tolist(), strict=True))
         episode.steps += 1
         episode.reward += float(reading.reward.mean())
         episode.costs += reading.cost
@@ -74,8 +75,8 @@ class InfoBuilder:
     def of_agent(self, info: dict[str, Any], reading: Reading, agent: int) -> dict[str, Any]:
         """What an agent is told: a copy of what all are told, its own reward terms before weighting, its own fields."""
         names = self.host.sim.spec.term_names
-        own = {"reward_terms": {n: float(x) for n, x in zip(names, reading.info.terms[agent], strict=True)}}
-        return {**copy.deepcopy(info), **own, **self.report.of_agent(reading.info, agent)}
+        own = {"reward_terms": dict(zip(names, reading.info.terms[agent].tolist(), strict=True))}
+        return {**copied(info), **own, **self.report.of_agent(reading.info, agent)}
 
     def _build(self, episode: Episode, reading: Reading, terms: dict[str, float]) -> dict[str, Any]:
         safety = self._safety(reading)
@@ -94,7 +95,7 @@ class InfoBuilder:
 
     def _safety(self, reading: Reading) -> dict[str, Any]:
         info, status = reading.info, int(reading.info.pf_status)
-        within = np.all((reading.cost <= self.tolerances) | ~self.limits)
+        within = (reading.cost <= self.allowed).all()
         converged, collapsed = status == Status.CONVERGED, bool(getattr(info, "collapsed", False))
         return {
             "is_safe": bool(converged and not collapsed and within),
@@ -107,7 +108,7 @@ class InfoBuilder:
         }
 
     def _costs(self, cost: np.ndarray) -> dict[str, Any]:
-        by_name = {name: float(x) for name, x in zip(self.names, cost, strict=True)}
+        by_name = dict(zip(self.names, cost.tolist(), strict=True))
         chosen = {name: by_name[name] for name in self.selected}
         return {
             "constraint_names": tuple(self.names),
@@ -152,6 +153,13 @@ class InfoBuilder:
             "costs": {name: float(x) for name, x in zip(self.names, episode.costs, strict=True)},
             "metrics": self.report.metrics(episode),
         }
+
+
+def copied(value: Any) -> Any:
+    """The same with dicts and arrays of its own: what `copy.deepcopy` does for an info, in a tenth of the time."""
+    if isinstance(value, dict):
+        return {key: copied(inner) for key, inner in value.items()}
+    return value.copy() if isinstance(value, np.ndarray) else value
 
 
 def _profit(terms: dict[str, float]) -> float:
