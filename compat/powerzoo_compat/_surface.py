@@ -93,8 +93,7 @@ def _stores(sim: Sim) -> Stores:
 
 
 def _microgrid(sim: Sim) -> tuple[Bounds, tuple[Any, str], Stores]:
-    fleet = sim.params.storage
-    limits = (np.array(getattr(fleet, name)) for name in ("soc_low", "soc_high", "soc_min", "soc_max"))
+    limits = _soc_limits(sim.params.storage)
     low, high = (np.array([[action[k] for action in ACTIONS]]) for k in (1, 2))
     site = dict(sim.spec.overrides).get("weather_site", TMY_SITES[0])
     return (low, high), (WEATHER_SET, f"weather.{site}_temperature_c"), Stores(("battery_0",), *limits)
@@ -116,13 +115,21 @@ def _market(sim: Sim) -> tuple[Bounds, tuple[Any, str], Stores]:
     return (-high, high), (dict(sim.spec.overrides)["load_set"], DEMAND), NO_STORES
 
 
+def _storage_market(sim: Sim) -> tuple[Bounds, tuple[Any, str], Stores]:
+    bounds, series, _ = _market(sim)
+    return bounds, series, Stores(sim.spec.agents, *_soc_limits(sim.params.storage))
+
+
+def _soc_limits(fleet: Any) -> list[np.ndarray]:
+    return [np.array(getattr(fleet, name)) for name in ("soc_low", "soc_high", "soc_min", "soc_max")]
+
+
 def _joint(sim: Sim) -> tuple[Bounds, tuple[Any, str], Stores]:
     env, params = sim.env, sim.params
     upper = dataclasses.replace(sim, env=env.transmission, params=params.transmission)
     (low, high), series, _ = _transmission(upper)
     battery = np.ones((env.dims.agent - len(low), env.dims.act))
-    fleet, count = params.feeder.storage, env.n_feeder
-    limits = (np.tile(np.array(getattr(fleet, x)), count) for x in ("soc_low", "soc_high", "soc_min", "soc_max"))
+    limits = (np.tile(limit, env.n_feeder) for limit in _soc_limits(params.feeder.storage))
     bounds = np.concatenate([low, -battery]), np.concatenate([high, battery])
     return bounds, series, Stores(sim.spec.agents[len(low) :], *limits)
 
@@ -132,5 +139,7 @@ FAMILIES: dict[str, Callable[[Sim], tuple[Bounds, tuple[Any, str], Stores]]] = {
     "joint": _joint,
     "market": _market,
     "microgrid": _microgrid,
+    "storage_market": _storage_market,
+    "transgrid": _market,
     "transmission": _transmission,
 }

@@ -17,7 +17,8 @@ from typing import Any
 import numpy as np
 
 try:
-    from pettingzoo import AECEnv, ParallelEnv
+    from pettingzoo import AECEnv
+    from pettingzoo import ParallelEnv as ParallelEnv
     from pettingzoo.utils.conversions import aec_to_parallel as aec_to_parallel
     from pettingzoo.utils.conversions import parallel_to_aec as parallel_to_aec
     from pettingzoo.utils.wrappers import AssertOutOfBoundsWrapper as AssertOutOfBoundsWrapper

@@ -3,8 +3,12 @@
 from powerzoo_compat.powerzoo_api.rewards import REWARD_CATEGORIES as REWARD_CATEGORIES
 from powerzoo_compat.powerzoo_api.rewards import REWARD_FUNCTIONS as REWARD_FUNCTIONS
 from powerzoo_compat.powerzoo_api.rewards import BatteryArbitrageReward as BatteryArbitrageReward
+from powerzoo_compat.powerzoo_api.rewards import BatteryLMPArbitrageReward as BatteryLMPArbitrageReward
+from powerzoo_compat.powerzoo_api.rewards import DataCenterSchedulingReward as DataCenterSchedulingReward
 from powerzoo_compat.powerzoo_api.rewards import EconomicDispatchReward as EconomicDispatchReward
+from powerzoo_compat.powerzoo_api.rewards import EVArbitrageReward as EVArbitrageReward
 from powerzoo_compat.powerzoo_api.rewards import NetworkLossReward as NetworkLossReward
+from powerzoo_compat.powerzoo_api.rewards import RenewablePenetrationReward as RenewablePenetrationReward
 from powerzoo_compat.powerzoo_api.rewards import RewardFunction as RewardFunction
 from powerzoo_compat.powerzoo_api.rewards import SafetyOnlyReward as SafetyOnlyReward
 from powerzoo_compat.powerzoo_api.rewards import UnitCommitmentReward as UnitCommitmentReward

@@ -6,6 +6,7 @@ from powerzoo_compat.powerzoo_api.wrappers import FlattenAction as FlattenAction
 from powerzoo_compat.powerzoo_api.wrappers import FlattenObservation as FlattenObservation
 from powerzoo_compat.powerzoo_api.wrappers import ForecastWrapper as ForecastWrapper
 from powerzoo_compat.powerzoo_api.wrappers import GymnasiumSafeWrapper as GymnasiumSafeWrapper
+from powerzoo_compat.powerzoo_api.wrappers import GymnasiumWrapper as GymnasiumWrapper
 from powerzoo_compat.powerzoo_api.wrappers import NormalizationWrapper as NormalizationWrapper
 from powerzoo_compat.powerzoo_api.wrappers import SafeRLWrapper as SafeRLWrapper
 from powerzoo_compat.powerzoo_api.wrappers import TaskCMDPWrapper as TaskCMDPWrapper

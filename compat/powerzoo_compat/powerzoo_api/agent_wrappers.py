@@ -71,8 +71,15 @@ class RewardAgents(AgentsWrapper):
         self._fn = fn
 
     def earned(self, obs: dict[str, Any], rewards: dict[str, float], infos: dict[str, Any]) -> tuple[Any, Any]:
-        told = {agent: info | {"env_reward": rewards[agent]} for agent, info in infos.items()}
-        return {agent: float(self._fn(obs[agent], told[agent])) for agent in rewards}, told
+        return paid_by(self._fn, obs, rewards, infos)
+
+
+def paid_by(
+    fn: Fn, obs: dict[str, Any], rewards: dict[str, float], infos: dict[str, dict[str, Any]]
+) -> tuple[dict[str, float], dict[str, dict[str, Any]]]:
+    """Rewards by a function of each agent's observation and info; infos keep `env_reward`."""
+    told = {agent: info | {"env_reward": rewards[agent]} for agent, info in infos.items()}
+    return {agent: float(fn(obs[agent], told[agent])) for agent in rewards}, told
 
 
 def _space(env: Any, agent: str) -> Any:

@@ -7,13 +7,15 @@ from collections.abc import Callable
 from typing import Any
 
 from powerzoo_jax.base.errors import unknown
-from powerzoo_jax.cases import Case
+from powerzoo_jax.cases import Case, ThreePhaseCase, load_feeder
 from powerzoo_jax.cases import list_cases as list_core_cases
 from powerzoo_jax.cases import load_case as load_core_case
 
+CaseMeta = Case
 VARIANTS = ("case5", "case14", "case118", "case300")  # the contract's own, "pz_" before them in the core
+FEEDERS = {"Case123": "ieee123"}  # three phases
 NAMES = (
-    *("Case5", "Case14", "Case29GB", "Case33bw", "Case118", "Case118zh", "Case141", "Case300"),
+    *("Case5", "Case14", "Case29GB", "Case33bw", "Case118", "Case118zh", "Case123", "Case141", "Case300"),
     *("Case533mt_hi", "Case533mt_lo", "Case1354pegase", "Case2224GB", "Case2383wp"),
 )
 
@@ -24,12 +26,17 @@ def load_case(case: str | int | os.PathLike[str]) -> Case:
     Case5, Case14, Case118 and Case300 are the contract's variants; `powerzoo_jax.load_case` has MATPOWER's own.
     Raises ValueError for an unknown name, FileNotFoundError for a missing file, CaseError for one that is unusable.
     """
+    return load_core_case(core_name(case))
+
+
+def core_name(case: str | int | os.PathLike[str]) -> str:
+    """What the core calls a case that is named as the contract does; the path of a .m file stays."""
     text = os.fspath(case) if isinstance(case, os.PathLike) else str(case)
     if text.endswith(".m"):
-        return load_core_case(text)
+        return text
     name = text.strip().lower()
     name = name if name.startswith(("case", "pz_")) else f"case{name}"
-    return load_core_case(f"pz_{name}" if name in VARIANTS else name)
+    return f"pz_{name}" if name in VARIANTS else name
 
 
 def list_cases() -> tuple[str, ...]:
@@ -46,8 +53,8 @@ def case_on_demand(module: str) -> Callable[[str], Any]:
         if name not in NAMES:
             raise AttributeError(unknown("case", name, NAMES))
 
-        def load() -> Case:
-            return load_case(name)
+        def load() -> Case | ThreePhaseCase:
+            return load_feeder(FEEDERS[name]) if name in FEEDERS else load_case(name)
 
         load.__name__ = load.__qualname__ = name
         return load

@@ -6,10 +6,47 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from powerzoo_jax.data import DatasetInfo, Series, all_days, find_sources, get_info, list_datasets, load_dataset
+import numpy as np
+
+from powerzoo_jax.data import (
+    DatasetInfo,
+    Series,
+    all_days,
+    find_sources,
+    get_info,
+    list_datasets,
+    load_dataset,
+    resample,
+)
 from powerzoo_jax.data import load_signals as load_core_signals
 
 DatasetManifest = DatasetInfo
+
+
+class DatasetRegistry:
+    """The bundled sets by name."""
+
+    def list(self) -> list[str]:
+        """Their names."""
+        return list(list_datasets())
+
+    def get(self, name: str) -> DatasetInfo:
+        """What is known of a set. Raises ValueError naming the nearest."""
+        return get_info(name)
+
+
+class TimeAligner:
+    """Brings regular series to a step of `minutes`.
+
+    how:  "mean" averages whole intervals (coarser steps), "hold" repeats and "linear" interpolates (finer steps)
+    """
+
+    def __init__(self, minutes: int, how: str = "mean") -> None:
+        self.minutes, self.how = minutes, how
+
+    def align(self, time_utc: np.ndarray, values: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """(time_utc, values) at the step. Raises DataError for gaps, ValueError where the steps do not divide."""
+        return resample(time_utc, values, self.minutes, self.how)
 
 
 class DataLoader:

@@ -7,7 +7,12 @@ from collections.abc import Callable
 from typing import Any
 
 API = "powerzoo_compat.powerzoo_api."
-WRAPPER = {"TaskPettingZooWrapper": "powerzoo_compat.pettingzoo_view"}
+WRAPPER = {
+    "TaskPettingZooWrapper": "powerzoo_compat.pettingzoo_view",
+    "MARLWrapper": API + "marl_wrapper",
+    "FlattenWrapper": API + "power_env",
+}
+CONFIGURED = dict.fromkeys(("ConfigTask", "ConfigMultiAgentTask"), API + "grid_config")
 TRAINER = {"Trainer": API + "trainer"}
 PICTURES = dict.fromkeys(("plot_episode", "plot_dispatch", "plot_eval_comparison"), API + "viz")
 TOP_LEVEL = {
@@ -15,7 +20,10 @@ TOP_LEVEL = {
     **TRAINER,
     **PICTURES,
     **dict.fromkeys(("RandomPolicy", "RuleBasedPolicy", "OraclePolicy"), API + "policies"),
-    **dict.fromkeys(("NormalizationWrapper", "RewardWrapper"), API + "wrappers"),
+    **dict.fromkeys(("GymnasiumWrapper", "NormalizationWrapper", "RewardWrapper"), API + "wrappers"),
+    **dict.fromkeys(("DistGridEnv", "TransGridEnv"), API + "grids"),
+    **dict.fromkeys(("BatteryEnv", "SolarEnv", "VehicleEnv", "WindEnv"), API + "resources"),
+    **dict.fromkeys(("BidBasedMarketEnv", "CostBasedMarketEnv"), API + "markets"),
     **dict.fromkeys(("info", "describe"), API + "describe"),
     "evaluate": API + "evaluation",
     "load_case": API + "cases",
@@ -37,8 +45,13 @@ def on_demand(module: str, where: dict[str, str]) -> Callable[[str], Any]:
 
 
 def wrapper_on_demand(module: str) -> Callable[[str], Any]:
-    """The `__getattr__` of a module that offers TaskPettingZooWrapper."""
+    """The `__getattr__` of a module that offers the wrappers that need more than Gymnasium."""
     return on_demand(module, WRAPPER)
+
+
+def configured_on_demand(module: str) -> Callable[[str], Any]:
+    """The `__getattr__` of a module that offers tasks out of configs."""
+    return on_demand(module, CONFIGURED)
 
 
 def trainer_on_demand(module: str) -> Callable[[str], Any]:

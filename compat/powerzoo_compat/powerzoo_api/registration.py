@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import gymnasium
 
 from powerzoo_jax.tasks import get_spec, list_tasks
 
 DROP_IN = "PowerZoo"
+GRIDS = {"TransGrid": "TransGridEnv", "DistGrid": "DistGridEnv"}
+DIFFICULTIES = ("easy", "medium", "hard")
 GYM_NAMES = {
     "battery_arbitrage": "BatteryArbitrage",
     "dc_scheduling": "DCScheduling",
@@ -28,3 +32,20 @@ def register_ids(namespace: str, entry_point: str, vector_entry_point: str) -> N
         env_id = gym_id(namespace, task)
         if env_id not in gymnasium.registry:
             gymnasium.register(env_id, entry_point, vector_entry_point=vector_entry_point, kwargs={"name": task})
+
+
+def register_grid_ids() -> None:
+    """Register the grids as environments of their own, one id a difficulty."""
+    for name in GRIDS:
+        for difficulty in DIFFICULTIES:
+            env_id = f"{DROP_IN}/{name}-{difficulty}-v0"
+            if env_id not in gymnasium.registry:
+                gymnasium.register(env_id, f"{__name__}:make_grid", kwargs={"grid": name, "difficulty": difficulty})
+
+
+def make_grid(grid: str, **keywords: Any) -> Any:
+    """A grid as a standard environment; keywords and errors are those of its class."""
+    from powerzoo_compat.powerzoo_api import grids
+    from powerzoo_compat.powerzoo_api.wrappers import GymnasiumWrapper
+
+    return GymnasiumWrapper(getattr(grids, GRIDS[grid])(**keywords))

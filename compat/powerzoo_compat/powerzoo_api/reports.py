@@ -73,7 +73,9 @@ class FeederReport:
             ids, fields = host.surface.stores.ids, env.fields.names
             self.room = [[fields.index(f"{d}_{side}") for side in ("p_chg_max", "p_dis_max")] for d in ids]
             given = dict(host.sim.spec.overrides)
-            self.buses = given.get("battery_bus_ids") or [bus for _, bus, _ in given["devices"]]
+            buses = given.get("battery_bus_ids") or [bus for _, bus, _ in given["devices"]]
+            # three-phase feeders name their buses
+            self.buses = [bus if isinstance(bus, str) else int(bus) for bus in buses]
 
     def electrical(self, info: Any) -> dict[str, float]:
         return {
@@ -94,6 +96,8 @@ class FeederReport:
         }
         if self.host.surface.stores.ids:
             out["soc"] = _each(info.soc)
+        if info.renewable is not None:
+            out["renewable_mw"] = float(info.renewable.p_mw.sum())
         if not self.flat_storage:
             return out
         short = np.abs(info.command_mw - info.p_mw)
@@ -109,7 +113,7 @@ class FeederReport:
             "current_p_mw": float(info.p_mw[k]),
             "current_q_mvar": 0.0,
             "time_step": episode.steps,
-            "bus_id": int(self.buses[k]),
+            "bus_id": self.buses[k],
             "local_v": float(info.local_v_pu[k]),
             "soc": float(info.soc[k]),
             "soc_percent": 100.0 * float(info.soc[k]),
@@ -161,6 +165,25 @@ class FieldReport:
         return {f"total_{name}": x for name, x in episode.terms.items()}
 
 
+class GridReport(FieldReport):
+    """A transmission grid under one operator: what it exchanges at its reference bus, and the mode it is solved in."""
+
+    def electrical(self, info: Any) -> dict[str, float]:
+        seen = {"p_slack_MW": info.p_slack_mw, "q_slack_MVAr": info.q_slack_mvar, "p_loss_MW": info.p_loss_mw}
+        if self.host.sim.env.physics == "ac":
+            seen |= {"v_min_actual": info.vm_pu.min(), "v_max_actual": info.vm_pu.max()}
+        return {name: finite(x) for name, x in seen.items()}
+
+    def devices(self, episode: Episode, reading: Reading) -> dict[str, Any]:
+        env, info = self.host.sim.env, reading.info
+        return super().devices(episode, reading) | {
+            "physics": env.physics,
+            "solver_mode": env.solver_mode,
+            "total_load_mw": finite(info.load_mw),
+            "total_generation_mw": finite(info.unit_power_mw.sum()),
+        }
+
+
 OF_UNIT = {
     "transmission": ("unit_power_mw", "committed"),
     "market": ("unit_power_mw", "own_lmp", "profit_usd", "gen_cost_usd"),
@@ -173,6 +196,8 @@ def report_of(host: Host) -> Report:
     if family == "distribution":
         return FeederReport(host)
     base = frozenset(Info.__dataclass_fields__)
+    if family == "transgrid":
+        return GridReport(host, base)
     return FieldReport(host, base, OF_UNIT.get(family, ()))
 
 

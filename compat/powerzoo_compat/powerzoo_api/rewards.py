@@ -6,6 +6,8 @@ import inspect
 from collections.abc import Callable, Mapping
 from typing import Any
 
+import numpy as np
+
 from powerzoo_jax.base.errors import unknown
 
 RewardFn = Callable[[Any, Mapping[str, Any]], float]
@@ -85,10 +87,59 @@ class BatteryArbitrageReward(RewardFunction):
         return self.arbitrage_weight * info["price"] * energy - self.soc_weight * abs(info["soc"] - self.target_soc)
 
 
+class BatteryLMPArbitrageReward(RewardFunction):
+    """Sales at the price of the battery's bus, less a price on distance from a state of charge."""
+
+    category = "market"
+
+    def __init__(self, profit_weight: float = 0.01, soc_weight: float = 0.1, target_soc: float = 0.5) -> None:
+        self.profit_weight, self.soc_weight, self.target_soc = profit_weight, soc_weight, target_soc
+
+    def __call__(self, obs: Any, info: Mapping[str, Any]) -> float:
+        energy = info["realized_p_mw"] * info["delta_t_minutes"] / MINUTES_PER_HOUR
+        return self.profit_weight * info["lmp_bus"] * energy - self.soc_weight * abs(info["soc"] - self.target_soc)
+
+
+class OwnReward(RewardFunction):
+    """The reward of the task itself."""
+
+    category = "market"
+
+    def __call__(self, obs: Any, info: Mapping[str, Any]) -> float:
+        return info["reward_scale"] * info["reward_usd"]
+
+
+class EVArbitrageReward(OwnReward):
+    """The reward of the vehicle tasks."""
+
+
+class DataCenterSchedulingReward(OwnReward):
+    """The reward of the data centre tasks."""
+
+    category = "economic"
+
+
+class RenewablePenetrationReward(RewardFunction):
+    """Weighted share [%] of plants in what feeds the network; KeyError where there is none."""
+
+    category = "network"
+
+    def __init__(self, weight: float = 1.0) -> None:
+        self.weight = weight
+
+    def __call__(self, obs: Any, info: Mapping[str, Any]) -> float:
+        fed = max(info["p_slack_MW"], 0.0) + float(np.maximum(info["power"], 0.0).sum())
+        return self.weight * PERCENT * info["renewable_mw"] / fed if fed > 0 else 0.0
+
+
 REWARD_FUNCTIONS: dict[str, type[RewardFunction]] = {
     "battery_arbitrage": BatteryArbitrageReward,
+    "battery_lmp_arbitrage": BatteryLMPArbitrageReward,
+    "dc_scheduling": DataCenterSchedulingReward,
     "economic_dispatch": EconomicDispatchReward,
+    "ev_arbitrage": EVArbitrageReward,
     "network_loss": NetworkLossReward,
+    "renewable_penetration": RenewablePenetrationReward,
     "safety_only": SafetyOnlyReward,
     "unit_commitment": UnitCommitmentReward,
     "zero": ZeroReward,

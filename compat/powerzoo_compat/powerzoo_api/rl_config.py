@@ -19,6 +19,7 @@ from powerzoo_jax.tasks import list_tasks as list_core_tasks
 
 ALGORITHMS = ("SAC", "PPO", "TD3", "PPO_LAG", "IPPO", "MAPPO")
 YAML, TOML = (".yaml", ".yml"), ".toml"
+GRID = "grid"  # the key that makes a config one of a grid
 SECTIONS = ("task", "wrappers", "reward", "trainer")
 RENAMED = {"name": "task_name", "kwargs": "task_kwargs"}  # in section task
 
@@ -78,10 +79,15 @@ class RLConfig:
         return {f.name: getattr(self, f.name) for f in dataclasses.fields(self) if f.name != "custom_reward_fn"}
 
     @property
-    def task(self) -> str:
-        """Full id of the task. Raises ValueError unless exactly one of task_name and task_config names it."""
+    def task(self) -> Any:
+        """Full id of the task, or the config of a grid.
+
+        Raises ValueError unless exactly one of task_name and task_config is given.
+        """
         if (self.task_name is None) == (self.task_config is None):
             raise ValueError("give exactly one of task_name and task_config.")
+        if self.task_config is not None and GRID in self.task_config:
+            return get_task_class(self.task_config).config  # type: ignore[attr-defined]
         return get_task_class(str(self.task_name or self.task_config.get("name"))).name  # type: ignore[union-attr]
 
     def validate(self) -> None:

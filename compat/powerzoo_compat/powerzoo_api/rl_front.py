@@ -10,7 +10,7 @@ import gymnasium
 
 from powerzoo_compat.powerzoo_api.agent_wrappers import NormalizeAgents, RewardAgents
 from powerzoo_compat.powerzoo_api.rewards import RewardFn, get_reward_function
-from powerzoo_compat.powerzoo_api.rl_config import TOML, YAML, RLConfig, read_file
+from powerzoo_compat.powerzoo_api.rl_config import GRID, TOML, YAML, RLConfig, read_file
 from powerzoo_compat.powerzoo_api.task_base import MULTI
 from powerzoo_compat.powerzoo_api.tasks import get_task_class, make_task_env
 from powerzoo_compat.powerzoo_api.wrappers import ForecastWrapper, NormalizationWrapper, RewardWrapper, SafeRLWrapper
@@ -86,10 +86,10 @@ def resolve(config: Any) -> RLConfig:
     """An RLConfig out of a task name, a path, a dict or itself. Raises ValueError for anything else."""
     if isinstance(config, RLConfig):
         return config
-    if isinstance(config, Mapping):
-        return RLConfig.from_dict(config)
     if isinstance(config, str | Path) and Path(config).suffix in (TOML, *YAML):
-        return RLConfig.from_dict(read_file(config))
+        config = read_file(config)
+    if isinstance(config, Mapping):
+        return RLConfig(task_config=dict(config)) if GRID in config else RLConfig.from_dict(config)
     if isinstance(config, str):
         return RLConfig(task_name=get_task_class(config).name)
     raise ValueError(f"config must be a task name, a path, a dict or an RLConfig, got {type(config).__name__}.")

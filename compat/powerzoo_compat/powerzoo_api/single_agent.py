@@ -64,8 +64,13 @@ class SingleAgentEnv(BaseEnv):
 
         Raises RuntimeError before the first reset, ValueError for a NaN or a wrong shape, TypeError for no array.
         """
+        self._running("step")
+        return self.play(self._host.kernel_action({0: action}))
+
+    def play(self, action: np.ndarray) -> tuple[np.ndarray, float, bool, bool, dict[str, Any]]:
+        """Advance one step by a checked action (1, U) in [-1, 1]; NaN leaves its unit alone."""
         episode = self._running("step")
-        reading = self._host.step(self._host.kernel_action({0: action}))
+        reading = self._host.step(action)
         info = self._infos.step(episode, reading)
         self.time_step = episode.steps
         reward = float(reading.reward[0])

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 from powerzoo_compat.powerzoo_api.central import CENTRAL_NAMES, register_central_ids
-from powerzoo_compat.powerzoo_api.registration import DROP_IN, register_ids
+from powerzoo_compat.powerzoo_api.registration import DROP_IN, register_grid_ids, register_ids
 from powerzoo_compat.powerzoo_api.task_base import MULTI, SINGLE, MultiAgentTask, SingleAgentTask, Task
 from powerzoo_compat.powerzoo_api.task_classes import BUILT_IN
 from powerzoo_jax.base.errors import unknown
@@ -42,10 +43,17 @@ def register_task(name: str, cls: type[Task], force: bool = False) -> None:
     _TASKS[name] = cls
 
 
-def get_task_class(name: str) -> type[Task]:
-    """Class of a task or of its short name. Raises ValueError naming the nearest task, TypeError for no string."""
+def get_task_class(name: str | Mapping[str, Any]) -> type[Task]:
+    """Class of a task, of its short name or of a config.
+
+    Raises ValueError naming the nearest task or key, TypeError for neither string nor dict.
+    """
+    if isinstance(name, Mapping):
+        from powerzoo_compat.powerzoo_api.grid_config import config_class
+
+        return config_class(name)
     if not isinstance(name, str):
-        raise TypeError(f"name must be the id of a task, got {type(name).__name__}. See list_tasks().")
+        raise TypeError(f"name must be the id of a task or a config, got {type(name).__name__}. See list_tasks().")
     full = ALIASES.get(name, name)
     if full in list_presets():
         return _plain_class(get_spec(full))
@@ -54,17 +62,22 @@ def get_task_class(name: str) -> type[Task]:
     return _TASKS[full]
 
 
-def make_task(name: str, split: str = "train", **kwargs: Any) -> Task:
+def make_task(name: str | Mapping[str, Any], split: str = "train", **kwargs: Any) -> Task:
     """Build a task object; keywords and errors as `make_task_env`."""
     return get_task_class(name)(split, **kwargs)
 
 
 def make_task_env(
-    name: str, split: str = "train", framework: str = "auto", obs_mode: str | None = None, **kwargs: Any
+    name: str | Mapping[str, Any],
+    split: str = "train",
+    framework: str = "auto",
+    obs_mode: str | None = None,
+    **kwargs: Any,
 ) -> Any:
     """Build the environment of a task.
 
-    name:       see `list_tasks`; "tso" is short for comparison_tso_centralized
+    name:       see `list_tasks`; "tso" is short for comparison_tso_centralized; or a dict of grid, devices and reward,
+                see `grid_config`
     split:      train, val, test or a named split of the task
     framework:  "auto" or "gymnasium" for single-agent tasks (a Gymnasium env), "auto" (dicts by agent) or "pettingzoo"
                 (a ParallelEnv) for multi-agent tasks
@@ -138,3 +151,4 @@ for _name in list_core_tasks():
     register_task(_name, _CLASSES.get(_name) or _plain_class(get_spec(_name)))
 register_ids(DROP_IN, f"{__name__}:make_task_env", f"{__name__}:make_task_vec_env")
 register_central_ids(CENTRAL_NAMES)
+register_grid_ids()

@@ -24,6 +24,28 @@ class Wrapper(gymnasium.Wrapper[Any, Any, Any, Any]):
         return getattr(self.env, name)
 
 
+class GymnasiumWrapper(Wrapper):
+    """A grid as a standard environment: the vector `obs(state)` in the place of its dict of arrays.
+
+    Attributes obs_names, action_names: the entries of both vectors. Raises TypeError for what has no `obs`.
+    """
+
+    def __init__(self, env: Any) -> None:
+        if not callable(getattr(env, "obs", None)):
+            raise TypeError(f"{type(env).__name__} has no method obs(state). Wrap a TransGridEnv or a DistGridEnv.")
+        super().__init__(env)
+
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
+        """Begin an episode."""
+        state, info = self.env.reset(seed=seed, options=options)
+        return self.env.obs(state), info  # type: ignore[attr-defined]
+
+    def step(self, action: Any) -> Any:
+        """Advance one step by a vector."""
+        state, *rest = self.env.step(action)
+        return (self.env.obs(state), *rest)  # type: ignore[attr-defined]
+
+
 class NormalizationWrapper(Wrapper):
     """Maps every observation entry from its declared bounds to [-1, 1]; nothing is learned from data.
 
