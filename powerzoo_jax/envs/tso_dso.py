@@ -118,7 +118,7 @@ class JointEnv(GridEnv):
 
     def begin(self, key: Array, drawn: Draw, params: JointParams) -> tuple[JointState, Array]:
         """Start a given episode with states of charge (F S,): batteries idle, units at one place of their range."""
-        upper, _ = self.transmission.begin(key, drawn, _upper(params))
+        upper, _ = self.transmission.begin(key, drawn, upper_params(params))
         below = _lower(params)
         charged = drawn.soc.reshape(self.n_feeder, -1)
         feeder = jax.vmap(lambda soc: self.feeder.begin(key, drawn._replace(soc=soc), below)[0])(charged)
@@ -154,14 +154,14 @@ class JointEnv(GridEnv):
         below = _lower(params)
         batteries = action[n_unit:].reshape(self.n_feeder, -1, self.dims.act)
         orders = jax.vmap(lambda own: self.feeder.decode(own, below))(batteries)
-        return Orders(self.transmission.decode(action[:n_unit], _upper(params)), orders)
+        return Orders(self.transmission.decode(action[:n_unit], upper_params(params)), orders)
 
     def limit(
         self, state: JointState, command: Orders, params: JointParams
     ) -> tuple[tuple[CommitmentState, dict[str, Any]], Delivery]:
         """Who may do what: (new units and batteries, what they deliver)."""
         below = _lower(params)
-        units, operation = self.transmission.limit(state.transmission, command.units, _upper(params))
+        units, operation = self.transmission.limit(state.transmission, command.units, upper_params(params))
         devices, delivered = jax.vmap(lambda s, c: self.feeder.limit(s, c, below))(state.feeder, command.batteries)
         return (units, devices), Delivery(operation, delivered)
 
@@ -173,7 +173,7 @@ class JointEnv(GridEnv):
 
     def flow(self, injection: Meeting, params: JointParams) -> Joined:
         """Feeders, then the units and lines above them, and the prices at which that load could be served."""
-        below, upper = _lower(params), _upper(params)
+        below, upper = _lower(params), upper_params(params)
         feeders = jax.vmap(lambda p, q: self.feeder.flow((p, q), below))(*injection.feeders)
         boundary = self._boundary(feeders, injection.factor, params)
         load = boundary.rest_mw + jnp.sum(boundary.drawn_mw)
@@ -203,7 +203,7 @@ class JointEnv(GridEnv):
             state.feeder, devices[1], delivery.batteries, flow.feeders
         )
         upper, _, wide, above = self.transmission.account(
-            state.transmission, devices[0], delivery.units, flow.upper, _upper(params)
+            state.transmission, devices[0], delivery.units, flow.upper, upper_params(params)
         )
         failed = jnp.any(feeder.failed)
         blackout = jnp.where(failed & ~state.failed, self._remaining_mwh(state, params), 0)
@@ -371,7 +371,7 @@ class JointEnv(GridEnv):
         return jnp.pad(rows, ((self.transmission.dims.unit, 0), (0, 0)))
 
 
-def _upper(params: JointParams) -> Any:
+def upper_params(params: JointParams) -> Any:
     """Parameters of the transmission grid with what both levels share."""
     return dataclasses.replace(params.transmission, bank=params.bank, factors=params.factors.flow)
 

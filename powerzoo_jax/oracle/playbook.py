@@ -104,6 +104,8 @@ _BOOKS: dict[str, str] = {
     "marl_ev_v2g_1d": "powerzoo_jax.oracle.feederbook:VEHICLES",
     "comparison_tso_centralized": "powerzoo_jax.oracle.commitmentbook:OPERATOR",
     "gencos_bidding": "powerzoo_jax.oracle.marketbook:BIDDING",
+    "joint_trans_dist": "powerzoo_jax.oracle.jointbook:JOINT",
+    "joint_trans_dist_7d": "powerzoo_jax.oracle.jointbook:JOINT",
     "marl_opf": "powerzoo_jax.oracle.transmissionbook:DISPATCH",
     "marl_opf_118": "powerzoo_jax.oracle.transmissionbook:DISPATCH",
     "marl_opf_7d": "powerzoo_jax.oracle.transmissionbook:DISPATCH",

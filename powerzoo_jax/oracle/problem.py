@@ -26,6 +26,7 @@ class Problem:
     degradation_per_mwh: (G,)  [$/MWh]  cost of terminal throughput
     mask:                (G,)  bool     False = padding
     weight_sales, weight_degradation, weight_settlement: weights of the reward terms
+    may_charge:          (T,)  bool     steps at which plans charge; None: all
     """
 
     price_per_mwh: np.ndarray
@@ -43,6 +44,7 @@ class Problem:
     weight_sales: float = 1.0
     weight_degradation: float = 1.0
     weight_settlement: float = 1.0
+    may_charge: np.ndarray | None = None
 
 
 class Played(NamedTuple):

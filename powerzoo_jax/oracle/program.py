@@ -52,6 +52,7 @@ def storage_program(problem: Problem, unit: int, branch: Branch) -> Program:
     price = problem.weight_sales * problem.price_per_mwh
     wear = problem.weight_degradation * problem.degradation_per_mwh[unit]
     settle = problem.weight_settlement * problem.mean_price_per_mwh
+    may_charge = np.ones(horizon) if problem.may_charge is None else problem.may_charge
     eye = sparse.eye(horizon)
     balance = [-dt * eta_c * eye, dt / eta_d * eye, eye - sparse.eye(horizon, k=-1), sparse.csr_matrix((horizon, 2))]
     final = np.zeros((1, 3 * horizon + 2))
@@ -67,7 +68,8 @@ def storage_program(problem: Problem, unit: int, branch: Branch) -> Program:
         low=np.concatenate([np.zeros(2 * horizon), np.full(horizon, least), np.zeros(2)]),
         high=np.concatenate(
             [
-                np.full(2 * horizon, power),
+                power * may_charge,
+                np.full(horizon, power),
                 np.full(horizon, most),
                 [0.0 if branch == "fall" else most - start, 0.0 if branch == "rise" else start - least],
             ]

@@ -53,7 +53,8 @@ def reference(
     Returns random, oracle and every rule of the task's playbook [unit of the reward]; bound (no policy returns more),
     kept_bound (no policy that breaks limits as little as the oracle returns more), gap (kept_bound less the planned
     return);
-    score_of_rule, rule_share_of_oracle; standard errors of the paired differences; per-channel mean costs and
+    score_of_rule, rule_share_of_oracle; standard errors of the paired differences, and the share of episodes in which
+    they are positive (a return with a heavy tail has no use for a standard error); per-channel mean costs and
     violation rates; feasible; n, repeats, seeds, date, data hashes and library version.
     """
     # in float32 the oracle could round above its own bound, and later digits would differ between machines
@@ -78,7 +79,7 @@ def _measure(sim: Sim, n_episodes: int | None, seed: int, repeats: int, date: st
             "gap": float(np.mean(plan.kept_bound - plan.objective)),
             "score_of_rule": normalized_score(means["rule"], means["random"], means["oracle"]),
             "rule_share_of_oracle": means["rule"] / means["oracle"] if means["oracle"] else None,
-            "standard_error": _standard_errors(records, repeats),
+            **_differences(records, repeats),
             **_facts(sim, records),
             **(book.facts(records) if book.facts else {}),
             "n": len(plan.objective),
@@ -89,16 +90,14 @@ def _measure(sim: Sim, n_episodes: int | None, seed: int, repeats: int, date: st
     )
 
 
-def _standard_errors(records: dict[str, Evaluation], repeats: int) -> dict[str, float]:
-    """Of the mean difference between policies on the same episodes."""
+def _differences(records: dict[str, Evaluation], repeats: int) -> dict[str, dict[str, float]]:
+    """Between policies on the same episodes: standard errors of the means, and how often they are positive."""
     by_day = {name: np.asarray(record.episode_rewards) for name, record in records.items()}
     by_day["random"] = by_day["random"].reshape(repeats, -1).mean(axis=0)
-
-    def error(high: str, low: str) -> float:
-        gain = by_day[high] - by_day[low]
-        return float(gain.std(ddof=1) / np.sqrt(gain.size)) if gain.size > 1 else 0.0
-
-    return {"rule_over_random": error("rule", "random"), "oracle_over_rule": error("oracle", "rule")}
+    pairs = {"rule_over_random": ("rule", "random"), "oracle_over_rule": ("oracle", "rule")}
+    gains = {name: by_day[high] - by_day[low] for name, (high, low) in pairs.items()}
+    errors = {k: float(x.std(ddof=1) / np.sqrt(x.size)) if x.size > 1 else 0.0 for k, x in gains.items()}
+    return {"standard_error": errors, "share_of_episodes": {k: float((x > 0).mean()) for k, x in gains.items()}}
 
 
 def _facts(sim: Sim, records: dict[str, Evaluation]) -> dict[str, Any]:

@@ -59,7 +59,7 @@ def shared_scores(level: np.ndarray, p_mw: np.ndarray, low: np.ndarray, high: np
     return 2 * np.log(weight) / SHARPNESS - 1
 
 
-def _actions(sim: Sim, system: System, level: np.ndarray, p_mw: np.ndarray) -> np.ndarray:
+def dispatch_actions(sim: Sim, system: System, level: np.ndarray, p_mw: np.ndarray) -> np.ndarray:
     """Kernel actions (T, A, 1) that give a dispatch (T, G) [MW] of units that always run."""
     if sim.env.schedule:
         return schedule_actions(sim, p_mw)
@@ -148,7 +148,7 @@ def _by_rule(sim: Sim, name: str, draws: Draw) -> Policy:
     for loads in each_load(sim, draws):
         low, high = (np.tile(x, (len(loads), 1)) for x in (system.low_mw, system.high_mw))
         level, p, _ = best_level(sim, name, loads, low, high)
-        plans.append(_actions(sim, system, level, p))
+        plans.append(dispatch_actions(sim, system, level, p))
     return follow(sim, np.stack(plans))
 
 
@@ -172,7 +172,7 @@ def _foresee(sim: Sim, draws: Draw, keys: Array) -> Foresight:
     actions, money = [], []
     for load in loads:
         p, level = curve.at(load)
-        actions.append(_actions(sim, system, level, p))
+        actions.append(dispatch_actions(sim, system, level, p))
         free = free_floor(system, on[None], load)[0]
         # the lines of the second are straight between the loads of the grid, and may fall below the first
         costs = (system.cost(on, p, load), free, np.maximum(floor.at(load), free))
