@@ -29,24 +29,28 @@ def test_the_gradient_through_the_environment_learns_to_trade(sim):
     assert float(totals.total.mean()) > 6.0  # this one earns 7.6
 
 
-def test_a_small_step_along_the_gradient_raises_the_return(sim):
+@pytest.fixture(scope="module")
+def small(sim):
+    """(settings, first state, compiled update) of a small learner."""
+    cfg = APGConfig(lanes=4, updates=3, widths=(8,), lr=1e-4)
+    init, update = apg.make_update(cfg, sim)
+    return cfg, jax.jit(init)(jax.random.key(0), sim), jax.jit(update)
+
+
+def test_a_small_step_along_the_gradient_raises_the_return(sim, small):
     """Same episodes before and after one step of 1e-4: the gradient through the environment points uphill."""
-    init, update = apg.make_update(APGConfig(lanes=4, widths=(8,), lr=1e-4), sim)
-    update = jax.jit(update)
-    state = jax.jit(init)(jax.random.key(0), sim)
+    _, state, update = small
     after, first = update(state, sim)
     _, again = update(after.replace(key=state.key, scale=state.scale), sim)
     assert float(again["return"]) > float(first["return"])
 
 
-def test_updates_one_by_one_equal_one_program(sim):
-    cfg = APGConfig(lanes=4, updates=3, widths=(8,))
+def test_updates_one_by_one_equal_one_program(sim, small):
+    cfg, state, update = small
     whole = jax.jit(apg.make_train(cfg, sim))(jax.random.key(0), sim)
-    init, update = apg.make_update(cfg, sim)
-    step, state = jax.jit(update), jax.jit(init)(jax.random.key(0), sim)
     for _ in range(3):
-        state, metrics = step(state, sim)
-    assert step._cache_size() == 1
+        state, metrics = update(state, sim)
+    assert update._cache_size() == 1
     np.testing.assert_allclose(metrics["return"], whole.metrics["return"][-1], rtol=1e-4)
 
 
