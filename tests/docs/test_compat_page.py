@@ -9,6 +9,6 @@ PAGE = (Path(__file__).resolve().parents[2] / "compat" / "README.md").read_text(
 
 def test_every_example_runs(run_snippet, snippets_of):
     examples = snippets_of(PAGE)
-    assert len(examples) == 3
+    assert len(examples) == 5
     for body in examples:
         run_snippet(body)
