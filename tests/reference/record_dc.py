@@ -8,9 +8,7 @@ Usage: python tests/reference/record_dc.py [--write]
 
 from __future__ import annotations
 
-import argparse
 import sys
-from importlib import metadata
 from pathlib import Path
 
 import numpy as np
@@ -18,9 +16,8 @@ import numpy as np
 ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT))
 
-from powerzoo_jax.base.npz import compare_npz, write_npz  # noqa: E402
 from powerzoo_jax.cases import Case  # noqa: E402
-from powerzoo_jax.cases.library import load_case  # noqa: E402
+from tests.reference.recording import Arrays, by_case, keep  # noqa: E402
 
 CASES = ("case9", "case14", "case24_ieee_rts", "case30", "case39", "case57", "case118", "case300", "case2383wp")
 DATA = ROOT / "tests" / "data" / "dc"
@@ -55,7 +52,7 @@ def _wide(columns: list[np.ndarray], width: int) -> np.ndarray:
     return table
 
 
-def record(case: Case) -> tuple[np.ndarray, np.ndarray]:
+def record(case: Case) -> Arrays:
     """Angles [rad] and flows [pu] of the nominal state."""
     from pandapower.pypower.dcpf import dcpf
     from pandapower.pypower.makeBdc import makeBdc
@@ -69,23 +66,8 @@ def record(case: Case) -> tuple[np.ndarray, np.ndarray]:
     start = np.deg2rad(case.bus.angle_init_deg)
     ref, pv, pq = (np.flatnonzero(kind == k) for k in (3, 2, 1))
     angle = dcpf(b_bus.tocsr(), p, start, ref, pv, pq)
-    return np.asarray(angle), np.asarray(b_from @ angle + p_from)
-
-
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--write", action="store_true", help="replace the committed files")
-    args = parser.parse_args()
-    arrays = {}
-    for name in CASES:
-        arrays[f"{name}.angle_rad"], arrays[f"{name}.p_from_pu"] = record(load_case(name))
-    for line in compare_npz(DATA / "expected.npz", arrays) or ["unchanged"]:
-        print(line)
-    if args.write:
-        DATA.mkdir(parents=True, exist_ok=True)
-        write_npz(DATA / "expected.npz", arrays)
-        (DATA / "README.md").write_text(README.format(version=metadata.version("pandapower")))
+    return dict(angle_rad=np.asarray(angle), p_from_pu=np.asarray(b_from @ angle + p_from))
 
 
 if __name__ == "__main__":
-    main()
+    keep(__doc__, DATA, README, lambda: by_case(CASES, record))

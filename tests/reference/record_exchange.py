@@ -8,9 +8,7 @@ Usage: python tests/reference/record_exchange.py [--write]
 
 from __future__ import annotations
 
-import argparse
 import sys
-from importlib import metadata
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +17,7 @@ import numpy as np
 ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT))
 
-from powerzoo_jax.base.npz import compare_npz, write_npz  # noqa: E402
+from tests.reference.recording import Arrays, keep  # noqa: E402
 
 DATA = ROOT / "tests" / "data" / "exchange"
 CONVERTED = ("case14", "case39", "example_multivoltage", "create_cigre_network_mv")
@@ -50,11 +48,11 @@ def solve(net: Any, model: str) -> np.ndarray:
     return np.asarray(net["_ppc"]["internal"]["V"])
 
 
-def record() -> dict[str, np.ndarray]:
+def record() -> Arrays:
     import pandapower.networks as networks
     from pandapower.converter.pypower.to_ppc import to_ppc
 
-    arrays: dict[str, np.ndarray] = {}
+    arrays: Arrays = {}
     for name in CONVERTED:
         net = getattr(networks, name)()
         ppc = to_ppc(net, init="flat", calculate_voltage_angles=True)
@@ -74,18 +72,5 @@ def record() -> dict[str, np.ndarray]:
     return arrays
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--write", action="store_true", help="replace the committed file")
-    args = parser.parse_args()
-    arrays = record()
-    print("\n".join(compare_npz(DATA / "expected.npz", arrays) or ["unchanged"]))
-    if args.write:
-        DATA.mkdir(parents=True, exist_ok=True)
-        write_npz(DATA / "expected.npz", arrays)
-        version, converted = metadata.version("pandapower"), "`, `".join(CONVERTED)
-        (DATA / "README.md").write_text(README.format(version=version, tolerance=TOLERANCE_MVA, converted=converted))
-
-
 if __name__ == "__main__":
-    main()
+    keep(__doc__, DATA, README, record, tolerance=TOLERANCE_MVA, converted="`, `".join(CONVERTED))

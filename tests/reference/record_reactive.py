@@ -8,9 +8,8 @@ Usage: python tests/reference/record_reactive.py [--write]
 
 from __future__ import annotations
 
-import argparse
 import sys
-from importlib import metadata
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -19,11 +18,10 @@ import numpy as np
 ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT))
 
-from powerzoo_jax.base.npz import compare_npz, write_npz  # noqa: E402
 from powerzoo_jax.cases import Case  # noqa: E402
-from powerzoo_jax.cases.library import load_case  # noqa: E402
 from tests.reference.meshed_reference import base_state  # noqa: E402
 from tests.reference.record_dc import tables  # noqa: E402
+from tests.reference.recording import Arrays, by_case, keep  # noqa: E402
 
 CASES = ("14", "30", "57", "118")
 LEVELS = (0.5, 0.7, 0.85, 1.0, 1.1, 1.2, 1.3)  # multiples of loads and generation
@@ -63,6 +61,16 @@ class ReactiveStates(NamedTuple):
     p: np.ndarray
     q: np.ndarray
     v_set: np.ndarray
+
+
+class Solved(NamedTuple):
+    """A state as pandapower ends: voltages (N,), power [pu] of the units at `pv_positions` (m,) and of the slack."""
+
+    v_pu: np.ndarray
+    angle_rad: np.ndarray
+    p_unit: np.ndarray
+    q_unit: np.ndarray
+    p_slack: float
 
 
 def reactive_states(case: Case) -> ReactiveStates:
@@ -110,46 +118,53 @@ def network(case: Case) -> Any:
     return from_ppc(dict(baseMVA=case.base_mva, bus=bus, branch=branch, gen=gen, version="2"), f_hz=50)
 
 
-def record(case: Case) -> dict[str, np.ndarray]:
+def solved(case: Case, states: tuple[np.ndarray, ...], options: dict[str, Any], weight: Any = None) -> Iterator[Solved]:
+    """Solve the states (s or p and q, v_set), (B, N) each, one by one with pandapower.
+
+    weight:  (N,) participation of the buses in a distributed slack
+    """
     import pandapower as pp
 
-    states, at = reactive_states(case), pv_positions(case)
-    low, high = q_range(case)
-    net = network(case)
+    net, at = network(case), pv_positions(case)
     order = net.gen.index[np.argsort(net.gen.bus.to_numpy())]
-    found: dict[str, list[np.ndarray]] = dict(v_pu=[], q_unit_pu=[], at_limit=[])
+    if weight is not None:
+        net.gen.loc[order, "slack_weight"] = weight[at]
+        net.ext_grid["slack_weight"] = weight[case.slack_bus[0]]
+    load_at = net.load.bus.to_numpy()
     for p, q, v_set in zip(*states, strict=True):
-        load_at = net.load.bus.to_numpy()
         net.load["p_mw"], net.load["q_mvar"] = -p[load_at] * case.base_mva, -q[load_at] * case.base_mva
         net.gen["p_mw"] = 0.0  # their active power stands in p
         net.gen.loc[order, "vm_pu"] = v_set[at]
         net.ext_grid["vm_pu"] = v_set[case.slack_bus[0]]
-        pp.runpp(net, **OPTIONS)
-        v = net.res_bus.sort_index().vm_pu.to_numpy()
-        q_unit = net.res_gen.q_mvar[order].to_numpy() / case.base_mva
-        holds = np.abs(v[at] - v_set[at]) < SAME
-        limit = (np.abs(q_unit - high) < SAME).astype(np.int8) - (np.abs(q_unit - low) < SAME).astype(np.int8)
-        found["v_pu"].append(np.round(v, DIGITS))
-        found["q_unit_pu"].append(np.round(q_unit, DIGITS))
-        found["at_limit"].append(np.where(holds, np.int8(0), limit))
-    return {key: np.stack(rows) for key, rows in found.items()}
+        pp.runpp(net, **options)
+        bus, unit = net.res_bus.sort_index(), net.res_gen.loc[order]
+        p_slack = net.res_ext_grid.p_mw.sum() / case.base_mva
+        yield Solved(
+            v_pu=bus.vm_pu.to_numpy(),
+            angle_rad=np.deg2rad(bus.va_degree.to_numpy()),
+            p_unit=unit.p_mw.to_numpy() / case.base_mva,
+            q_unit=unit.q_mvar.to_numpy() / case.base_mva,
+            p_slack=float(p_slack),
+        )
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--write", action="store_true", help="replace the committed file")
-    args = parser.parse_args()
-    arrays = {}
-    for name in CASES:
-        case = load_case(name)
-        arrays |= {f"{case.name}.{key}": x for key, x in record(case).items()}
-    for line in compare_npz(DATA / "expected.npz", arrays) or ["unchanged"]:
-        print(line)
-    if args.write:
-        write_npz(DATA / "expected.npz", arrays)
-        values = dict(version=metadata.version("pandapower"), seed=SEED, levels=LEVELS, tolerance=TOLERANCE_MVA)
-        (DATA / "README.md").write_text(README.format(**values))
+def stored(rows: list[dict[str, np.ndarray]]) -> Arrays:
+    """Rows of states stacked, rounded to what is worth storing."""
+    return {key: np.stack([np.round(row[key], DIGITS) for row in rows]) for key in rows[0]}
+
+
+def record(case: Case) -> Arrays:
+    states, at = reactive_states(case), pv_positions(case)
+    low, high = q_range(case)
+    rows = []
+    for v_set, found in zip(states.v_set, solved(case, states, OPTIONS), strict=True):
+        q = found.q_unit
+        limit = (np.abs(q - high) < SAME).astype(np.int8) - (np.abs(q - low) < SAME).astype(np.int8)
+        holds = np.abs(found.v_pu[at] - v_set[at]) < SAME
+        rows.append(dict(v_pu=found.v_pu, q_unit_pu=q, at_limit=np.where(holds, np.int8(0), limit)))
+    return stored(rows)
 
 
 if __name__ == "__main__":
-    main()
+    values = dict(seed=SEED, levels=LEVELS, tolerance=TOLERANCE_MVA)
+    keep(__doc__, DATA, README, lambda: by_case(CASES, record), **values)

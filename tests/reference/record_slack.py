@@ -8,23 +8,19 @@ Usage: python tests/reference/record_slack.py [--write]
 
 from __future__ import annotations
 
-import argparse
 import sys
-from importlib import metadata
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
 ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT))
 
-from powerzoo_jax.base.npz import compare_npz, write_npz  # noqa: E402
 from powerzoo_jax.cases import Case  # noqa: E402
-from powerzoo_jax.cases.library import load_case  # noqa: E402
 from powerzoo_jax.powerflow import slack_share  # noqa: E402
 from tests.reference.meshed_reference import MeshedStates, base_state  # noqa: E402
-from tests.reference.record_reactive import DIGITS, network, pv_positions  # noqa: E402
+from tests.reference.record_reactive import pv_positions, solved, stored  # noqa: E402
+from tests.reference.recording import Arrays, by_case, keep  # noqa: E402
 
 CASES = ("14", "118", "300")
 LEVELS = (0.8, 0.9, 1.0, 1.1)  # multiples of the loads; what the units are scheduled to give stays
@@ -67,48 +63,15 @@ def bus_weights(case: Case) -> np.ndarray:
     return np.where(held, share, 0.0) / share[held].sum()
 
 
-def record(case: Case) -> dict[str, np.ndarray]:
-    import pandapower as pp
-
+def record(case: Case) -> Arrays:
     states, share, at = slack_states(case), bus_weights(case), pv_positions(case)
-    net: Any = network(case)
-    order = net.gen.index[np.argsort(net.gen.bus.to_numpy())]
-    net.gen.loc[order, "slack_weight"] = share[at]
-    net.ext_grid["slack_weight"] = share[case.slack_bus[0]]
-    found: dict[str, list[np.ndarray]] = dict(v_pu=[], angle_rad=[], p_added=[])
-    for s, v_set in zip(*states, strict=True):
-        load_at = net.load.bus.to_numpy()
-        net.load["p_mw"], net.load["q_mvar"] = -s.real[load_at] * case.base_mva, -s.imag[load_at] * case.base_mva
-        net.gen["p_mw"] = 0.0  # their schedule stands in s
-        net.gen.loc[order, "vm_pu"] = v_set[at]
-        net.ext_grid["vm_pu"] = v_set[case.slack_bus[0]]
-        pp.runpp(net, **OPTIONS)
-        bus = net.res_bus.sort_index()
+    rows = []
+    for found in solved(case, (states.s.real, states.s.imag, states.v_set), OPTIONS, share):
         added = np.zeros(case.n_bus)
-        added[at] = net.res_gen.p_mw[order].to_numpy() / case.base_mva
-        added[case.slack_bus[0]] = net.res_ext_grid.p_mw.sum() / case.base_mva
-        angle = np.deg2rad(bus.va_degree.to_numpy())
-        for key, row in zip(found, (bus.vm_pu.to_numpy(), angle, added), strict=True):
-            found[key].append(np.round(row, DIGITS))
-    return {key: np.stack(rows) for key, rows in found.items()}
-
-
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--write", action="store_true", help="replace the committed file")
-    args = parser.parse_args()
-    arrays = {}
-    for name in CASES:
-        case = load_case(name)
-        arrays |= {f"{case.name}.{key}": x for key, x in record(case).items()}
-    for line in compare_npz(DATA / "expected.npz", arrays) or ["unchanged"]:
-        print(line)
-    if args.write:
-        DATA.mkdir(parents=True, exist_ok=True)
-        write_npz(DATA / "expected.npz", arrays)
-        values = dict(version=metadata.version("pandapower"), seed=SEED, levels=LEVELS)
-        (DATA / "README.md").write_text(README.format(**values))
+        added[at], added[case.slack_bus[0]] = found.p_unit, found.p_slack
+        rows.append(dict(v_pu=found.v_pu, angle_rad=found.angle_rad, p_added=added))
+    return stored(rows)
 
 
 if __name__ == "__main__":
-    main()
+    keep(__doc__, DATA, README, lambda: by_case(CASES, record), seed=SEED, levels=LEVELS)
