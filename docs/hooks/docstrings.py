@@ -27,4 +27,10 @@ def fenced(paragraph: str) -> str:
         return f"Example:\n\n```python\n{textwrap.dedent(paragraph.removeprefix(EXAMPLE))}\n```"
     if ROW.match(paragraph) and not paragraph.startswith("Raises"):
         return f"```text\n{paragraph}\n```"
-    return paragraph
+    return keep_brackets(paragraph)
+
+
+def keep_brackets(text: str) -> str:
+    """An index of an index is no link: infos[agent][name]; code between backticks stays as it is."""
+    parts = text.split("`")
+    return "`".join(part if k % 2 else part.replace("][", "]\\[") for k, part in enumerate(parts))

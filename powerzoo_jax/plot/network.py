@@ -70,7 +70,7 @@ def plot_network(
         from powerzoo_jax.opf import dc_opf, prepare_dc_opf
         case = powerzoo_jax.load_case("pz_case5")
         result = jax.jit(dc_opf)(prepare_dc_opf(case), jnp.float32(case.p_load_mw))
-        share = over_rating(case, result.flow_mw)
+        share = over_rating(case, result.line_flow_mw)
         plot_network(case, lmp=result.lmp, loading=share).savefig("grid.png")
     """
     quantities: list[tuple[Callable[..., None], np.ndarray]] = []

@@ -46,6 +46,7 @@ def plot_voltage_profile(case: Case, profiles: ArrayLike | Mapping[str, ArrayLik
         axes.axhline(limit, **LIMIT_LINE)
         axes.annotate("limit", (0, limit), xytext=(4, 3), textcoords="offset points", fontsize="small")
     axes.set(xlabel=label, ylabel="voltage [pu]", title=title or case.name)
+    axes.xaxis.get_major_locator().set_params(integer=True)  # buses and branches are counted
     axes.grid(alpha=0.3)
     if len(named) > 1:
         axes.legend(fontsize="small", frameon=False)

@@ -40,13 +40,32 @@ def test_the_strict_build_has_no_warning_and_holds_readme_notebooks_and_cards(bu
     assert 'id="battery_arbitrage"' in (built / "tasks.html").read_text(encoding="utf-8")
 
 
-def test_the_api_pages_hold_every_public_name_with_its_shapes(built):
-    page = (built / "api" / "powerflow.html").read_text(encoding="utf-8")
-    names = [name.rpartition(".")[2] for name in hook("site").public_names("powerzoo_jax.powerflow")]
+@pytest.mark.parametrize("page", hook("site").API)
+def test_an_api_page_holds_every_public_name_of_its_modules(built, page):
+    text = (built / "api" / f"{page}.html").read_text(encoding="utf-8")
+    names = [name for module in hook("site").API[page][1] for name in hook("site").public_names(module)]
+    assert names and [name for name in names if f'id="{name}"' not in text] == []
+
+
+def test_the_reference_lists_what_a_folder_offers_and_keeps_its_tables(built):
+    names = {name.rpartition(".")[2] for name in hook("site").public_names("powerzoo_jax.powerflow")}
     public = [name for name in dir(powerzoo_jax.powerflow) if not name.startswith("_")]
-    assert set(names) == {n for n in public if not inspect.ismodule(getattr(powerzoo_jax.powerflow, n))}
-    assert [name for name in names if f">{name}<" not in page] == []
+    assert names == {n for n in public if not inspect.ismodule(getattr(powerzoo_jax.powerflow, n))}
+    page = (built / "api" / "powerflow.html").read_text(encoding="utf-8")
     assert "v_re, v_im:    (N,)  [pu]  rectangular bus voltages" in page  # a table of fields keeps its lines
+
+
+def test_every_folder_of_the_package_is_in_the_reference():
+    listed = {module for _, modules in hook("site").API.values() for module in modules}
+    folders = {p.parent.relative_to(ROOT) for p in (ROOT / "powerzoo_jax").rglob("__init__.py")}
+    tools = {"powerzoo_jax.cli", "powerzoo_jax.data.builders"}  # the command line, and how the bundle was made
+    assert {".".join(folder.parts) for folder in folders} - tools <= listed
+
+
+def test_every_page_is_in_the_menu():
+    menu = (ROOT / "mkdocs.yml").read_text(encoding="utf-8")
+    pages = [path.relative_to(ROOT / "docs").as_posix() for path in sorted((ROOT / "docs").rglob("*.md"))]
+    assert pages and [page for page in pages if f": {page}" not in menu] == []
 
 
 def test_examples_and_tables_of_a_docstring_keep_their_lines():
@@ -55,6 +74,7 @@ def test_examples_and_tables_of_a_docstring_keep_their_lines():
     assert fenced("p_mw:  (G,)  [MW]\nsoc:   (G,)  [-]") == "```text\np_mw:  (G,)  [MW]\nsoc:   (G,)  [-]\n```"
     assert fenced("Raises ValueError: never.") == "Raises ValueError: never."
     assert fenced("Nothing raises.") == "Nothing raises."
+    assert fenced("an entry a[0][1], or `a[0][1]`") == "an entry a[0]\\[1], or `a[0][1]`"
 
 
 def test_links_of_the_repository_become_links_of_the_site():
