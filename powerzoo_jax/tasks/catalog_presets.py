@@ -97,6 +97,38 @@ DISTRIBUTION_3PHASE = TaskSpec(
     ),
 )
 
+ATOMIC_TRANSMISSION_GRID = TaskSpec(
+    id="atomic_transmission_grid",
+    version=0,
+    family="transgrid",
+    case="pz_case5",
+    horizon=48,
+    dt_hours=0.5,
+    split="test",
+    agents=("operator_0",),
+    cost_names=("thermal_overload", "voltage_violation", "power_balance", "unserved_energy", "resource"),
+    cost_budget=(inf,) * 5,
+    term_names=("cost_sum",),
+    term_weights=(SAFETY_WEIGHT,),
+    overrides=(("devices", ()), ("load_set", "fr_2017_2019"), ("max_load_ratio", 0.85), ("months", (1,))),
+)
+
+
+def _on_transmission(name: str, **overrides: object) -> TaskSpec:
+    """The transmission grid with one device."""
+    base = ATOMIC_TRANSMISSION_GRID
+    return replace(base, id=f"atomic_{name}", overrides=tuple(sorted((dict(base.overrides) | overrides).items())))
+
+
+ATOMIC_SOLAR = _on_transmission(
+    "solar", devices=(("renewable", 2, (("capacity_mw", 10.0),)),), plant_columns=("solar.available_mw",)
+)
+ATOMIC_WIND = _on_transmission(
+    "wind", devices=(("renewable", 3, (("capacity_mw", 10.0),)),), plant_columns=("wind.available_mw",)
+)
+ATOMIC_FLEXLOAD = _on_transmission("flexload", devices=(("flexload", 4, ()),))
+
+GRID_FLEET = "powerzoo_jax.tasks.build_transgrid_fleet:build_grid_fleet"
 GRID = "powerzoo_jax.tasks.build_grid:build_grid"
 
 PRESETS = (
@@ -104,5 +136,9 @@ PRESETS = (
     (ATOMIC_BATTERY, GRID),
     (ATOMIC_VEHICLE, GRID),
     (ATOMIC_DATACENTER, GRID),
+    (ATOMIC_TRANSMISSION_GRID, GRID_FLEET),
+    (ATOMIC_SOLAR, GRID_FLEET),
+    (ATOMIC_WIND, GRID_FLEET),
+    (ATOMIC_FLEXLOAD, GRID_FLEET),
     (DISTRIBUTION_3PHASE, "powerzoo_jax.tasks.build_grid:build_unbalanced"),
 )

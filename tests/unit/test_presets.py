@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import dataclasses
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -16,7 +18,12 @@ ATOMIC = {
     "atomic_battery": (177, 1, 24, 1.0),
     "atomic_vehicle": (177, 1, 24, 1.0),
     "atomic_datacenter": (179, 3, 48, 1.0),
+    "atomic_transmission_grid": (20, 0, 48, 0.5),
+    "atomic_solar": (26, 1, 48, 0.5),
+    "atomic_wind": (26, 1, 48, 0.5),
+    "atomic_flexload": (29, 2, 48, 0.5),
 }
+FIRST_DAY = {"distribution": ("2016-01-01", "2016-01-26"), "transgrid": ("2017-01-01", "2019-01-16")}
 
 
 @pytest.mark.parametrize("preset", ATOMIC)
@@ -25,10 +32,9 @@ def test_a_preset_has_the_sizes_of_the_contract(preset):
     obs, act, steps, hours = ATOMIC[preset]
     assert (sim.env.dims.obs, sim.env.dims.act, sim.spec.horizon, sim.spec.dt_hours) == (obs, act, steps, hours)
     assert len(set(sim.env.fields.names)) == obs and sim.spec.split == "test"
-    days = np.datetime64("2016-01-01") + np.asarray(sim.params.starts.load_row)[: int(sim.params.starts.n_start)] // (
-        round(24 / hours)
-    )
-    assert set(days.astype("datetime64[M]").astype(str)) == {"2016-01"} and days.min() >= np.datetime64("2016-01-26")
+    data_from, test_from = (np.datetime64(day) for day in FIRST_DAY[sim.spec.family])
+    days = data_from + np.asarray(sim.params.starts.load_row)[: int(sim.params.starts.n_start)] // (round(24 / hours))
+    assert len(set(days.astype("datetime64[M]"))) == 1 and days.min() >= test_from
     state, first = jax.eval_shape(sim.init, jax.random.key(0))
     out = jax.eval_shape(sim.step, state, jax.ShapeDtypeStruct((1, act), first.dtype))
     assert first.shape == out.obs.shape == (1, obs)
@@ -51,6 +57,34 @@ def test_the_reward_is_ten_times_what_breaks():
     out = jax.jit(sim.step)(state, jnp.ones((1, 1)))
     cost = np.asarray(out.cost, float)
     assert cost[0] > 0.5 and float(out.reward[0]) == pytest.approx(-10 * cost.sum(), rel=1e-6)
+
+
+def test_units_serve_what_a_plant_and_a_flexible_load_leave_of_the_demand():
+    """At noon a plant gives its share of 10 MW; a load that sheds and defers 10 MW each gets a quarter of that back."""
+    step = jax.jit(lambda sim, state, action: sim.step(state, action))
+    sims = {name: powerzoo_jax.make(f"atomic_{name}") for name in ("solar", "flexload")}
+    left = {}
+    for name, sim in sims.items():
+        state = dataclasses.replace(sim.init(jax.random.key(0))[0], t=jnp.asarray(24, jnp.int32))
+        for k in range(2):
+            out = step(sim, state, jnp.ones((1, sim.env.dims.act)) if k == 0 else -jnp.ones((1, sim.env.dims.act)))
+            gross = float(sim.params.bank.load_rows[state.load_row + state.t, 0] * sim.params.full_load_mw)
+            left[name, k] = gross - float(out.info.load_mw)
+            assert float(jnp.sum(out.info.unit_power_mw)) == pytest.approx(gross - left[name, k], abs=1e-2)
+            assert float(out.reward[0]) == pytest.approx(-10 * float(jnp.sum(out.cost)), abs=1e-6)
+            state = out.state
+    cf = np.asarray(sims["solar"].params.bank.load_rows)[:, 5]
+    assert cf.min() >= 0 and cf.max() == pytest.approx(1.0) and 0 < left["solar", 0] < 10
+    assert left["solar", 1] == pytest.approx(0.0, abs=1e-3)  # curtailed
+    assert left["flexload", 0] == pytest.approx(20.0, abs=1e-2)
+    assert left["flexload", 1] == pytest.approx(-2.5, abs=1e-2)
+
+
+def test_a_device_that_no_transmission_grid_takes_is_refused_by_name():
+    with pytest.raises(ValueError, match="Unknown device kind 'datacenter'"):
+        powerzoo_jax.make("atomic_solar", devices=(("datacenter", 2, ()),))
+    with pytest.raises(TypeError, match="Did you mean 'max_load_ratio'"):
+        powerzoo_jax.make("atomic_solar", max_load_ration=0.5)
 
 
 def test_a_mixed_fleet_shows_its_units_kind_after_kind():
