@@ -9,7 +9,8 @@ import pytest
 TASK = "battery_arbitrage"
 WRONG_CALLS = [
     (dict(name="batery_arbitrage"), ValueError, "battery_arbitrage"),
-    (dict(name={"name": TASK}), TypeError, "list_tasks"),
+    (dict(name=3), TypeError, "list_tasks"),
+    (dict(name={"name": TASK}), ValueError, "grid type"),
     (dict(name=TASK, split="tests"), ValueError, "'test'"),
     (dict(name=TASK, split="iid"), ValueError, "train"),
     (dict(name=TASK, split=""), ValueError, "train"),
@@ -27,6 +28,11 @@ WRONG_CALLS = [
     (dict(name=TASK, delta_t_minutes=7), ValueError, "divide"),
     (dict(name=TASK, case="case33"), ValueError, "case33bw"),
     (dict(name=TASK, render_mode="svg"), ValueError, "ansi"),
+    (dict(name=TASK, data_source="nowhere.csv"), FileNotFoundError, "nowhere.csv"),
+    (dict(name=TASK, load_column="mv_suburb"), KeyError, "mv_semiurb"),
+    (dict(name="dc_microgrid", constraint_tightness="tight"), ValueError, "strict"),
+    (dict(name="marl_opf", framework="gymnasium"), ValueError, "auto"),
+    (dict(name="marl_opf", obs_mode="locals"), ValueError, "local_plus_forecast"),
 ]
 WRONG_ACTIONS = [
     (np.array([np.nan]), ValueError, "NaN"),

@@ -56,6 +56,7 @@ def test_envs_import_without_tasks():
 def test_importing_powerzoo_registers_its_ids_only():
     code = "import gymnasium as g; a = set(g.registry); import powerzoo; print(sorted(set(g.registry) - a))"
     names = [name for task, name in IDS.items() if task in powerzoo_jax.list_tasks()]
+    names += [f"{grid}-{level}" for grid in ("TransGrid", "DistGrid") for level in ("easy", "medium", "hard")]
     assert run(code).stdout.strip() == str(sorted(f"PowerZoo/{name}-v0" for name in names))
 
 
