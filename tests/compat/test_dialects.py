@@ -1,4 +1,4 @@
-"""Packages that are not installed name their extra (matplotlib: tests/plot); what all views compute alike is played in test_public_tasks.py."""
+"""Packages that are not installed name their extra; matplotlib: tests/plot, equal numbers: test_public_tasks.py."""
 
 from __future__ import annotations
 
