@@ -168,5 +168,7 @@ def _mark_infeasible(axes: Any, bars: Any, broken: list[bool], legend: bool = Tr
     for bar, over in zip(bars, broken, strict=True):
         bar.set(hatch="//" if over else "", edgecolor="white")
     if legend and any(broken):
-        axes.bar([0], [0], color="0.6", hatch="//", edgecolor="white", label="breaks a budget")
-        axes.legend(fontsize="small", frameon=False)
+        from matplotlib.patches import Patch
+
+        mark = Patch(facecolor="0.6", hatch="//", edgecolor="white", label="breaks a budget")
+        axes.legend(handles=[mark], fontsize="small", frameon=False)

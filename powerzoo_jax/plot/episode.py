@@ -83,7 +83,7 @@ def plot_episode(sim: Sim, episodes: Mapping[str, Step], title: str = "") -> Any
     figure.legend(*column[-1].get_legend_handles_labels(), loc="outside upper center", ncols=4, frameon=False)
     column[-1].set_xlabel("time since the start of the episode [h]")
     column[-1].set_xlim(0, sim.spec.dt_hours * len(np.asarray(first.reward)))
-    figure.suptitle(title)
+    column[0].set_title(title, fontsize="medium")  # a title of the figure would lie on the legend
     return figure
 
 

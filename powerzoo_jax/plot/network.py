@@ -178,7 +178,7 @@ def _area(case: Case) -> float:
 
 def _finish(axes: Any, case: Case, place: np.ndarray) -> None:
     if case.n_bus <= LABELLED:
-        above = 0.8 * _area(case) ** 0.5 + 2  # clear of the rings
+        above = 0.8 * _area(case) ** 0.5 + 3  # clear of the rings and frames
         for bus, (x, y) in zip(case.bus.id, place, strict=True):
             axes.annotate(str(bus), (x, y), xytext=(0, above), textcoords="offset points", ha="center", fontsize=7)
     if not case.branch.in_service.all():

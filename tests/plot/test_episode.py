@@ -8,6 +8,7 @@ from types import SimpleNamespace
 import jax
 import numpy as np
 import pytest
+from matplotlib.backends.backend_agg import FigureCanvasAgg
 
 import powerzoo_jax as pz
 from powerzoo_jax.base import Step
@@ -54,6 +55,15 @@ def test_every_panel_shows_what_its_axis_says(day):
     assert spent[0].get_ydata()[-1] == pytest.approx(float(day.steps.cost[:, 3].sum()), rel=1e-5)
     assert spent[2].get_ydata()[0] == 0.5  # the budget
     assert all("[" in axes.get_ylabel() for axes in figure.axes) and "[h]" in figure.axes[-1].get_xlabel()
+
+
+def test_no_text_of_the_dashboard_lies_on_another(day):
+    figure = plot_episode(day.sim, {"ramp": day.steps, "idle": day.idle}, "one day of the test split")
+    canvas = FigureCanvasAgg(figure)
+    canvas.draw()
+    title, (legend,) = figure.axes[0].title, figure.legends
+    boxes = [text.get_window_extent(canvas.get_renderer()) for text in (title, legend)]
+    assert title.get_text() and not boxes[0].overlaps(boxes[1])
 
 
 def test_the_sources_of_a_feeder_add_up_to_its_load_and_losses(day):
