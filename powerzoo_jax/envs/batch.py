@@ -44,7 +44,8 @@ def lanes(sim: Sim) -> Any:
     Example:
         sims = powerzoo_jax.stack([powerzoo_jax.make("battery_arbitrage", v_max=v) for v in (1.05, 1.10)])
         keys = jax.random.split(jax.random.key(0), 2)
-        states, obs = jax.vmap(lambda s, k: s.init(k), in_axes=(powerzoo_jax.lanes(sims), 0))(sims, keys)
+        init = jax.jit(jax.vmap(lambda s, k: s.init(k), in_axes=(powerzoo_jax.lanes(sims), 0)))
+        states, obs = init(sims, keys)
     """
     shared = {"bank"} | ({"factors"} if _factors_shared(sim.params) else set())
     fields = {f.name: None if f.name in shared else 0 for f in dataclasses.fields(sim.params)}

@@ -121,7 +121,8 @@ class StorageMarketEnv(GridEnv):
     Termination: a clearing does not reach its optimum; nothing is earned, and all load to the horizon is unserved.
 
     Example:
-        sim = powerzoo_jax.tasks.build_storage_market.make_storage_market("bid")
+        from powerzoo_jax.tasks.build_storage_market import make_storage_market
+        sim = make_storage_market("bid", markup_std=0.1)
         state, obs = sim.init(jax.random.key(0))
         state, obs, reward, cost, info = sim.step(state, jnp.ones((1, 1)))
     """

@@ -82,7 +82,8 @@ class TransGridEnv(GridEnv):
     Termination: a solve fails or a voltage falls below 0.5 pu; all load to the horizon then is unserved.
 
     Example:
-        sim = powerzoo_jax.tasks.build_transgrid.make_transgrid("pz_case5", physics="ac", solver_mode="pf")
+        from powerzoo_jax.tasks.build_transgrid import make_transgrid
+        sim = make_transgrid("pz_case5", physics="ac", solver_mode="pf")
         state, obs = sim.init(jax.random.key(0))
         state, obs, reward, cost, info = sim.step(state, jnp.zeros((1, 5)))
     """

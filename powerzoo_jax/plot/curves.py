@@ -122,7 +122,7 @@ def plot_comparison(records: Mapping[str, Any], *, label: str = "return of an ep
 
     Example:
         from powerzoo_jax.oracle import evaluate_baseline
-        records = {name: evaluate_baseline(sim, name, n_episodes=4) for name in ("rule", "oracle")}
+        records = {name: evaluate_baseline(sim, name) for name in ("rule", "oracle")}
         plot_comparison(records)
     """
     if not records:

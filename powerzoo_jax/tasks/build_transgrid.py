@@ -80,9 +80,9 @@ def make_transgrid(case: str = "pz_case5", *, split: str = "train", dtype: Any =
     other; each names the valid ones.
 
     Example:
-        sim = make_transgrid("pz_case118", physics="ac", solver_mode="pf", split="test")
+        sim = make_transgrid("pz_case5", physics="ac", solver_mode="pf", split="test")
         state, obs = sim.init(jax.random.key(0))
-        state, obs, reward, cost, info = sim.step(state, jnp.zeros((1, 54)))
+        state, obs, reward, cost, info = sim.step(state, jnp.zeros((1, 5)))
     """
     dtype = resolve_dtype(dtype)
     settings = _resolved({k: tuple(v) if isinstance(v, list) else v for k, v in keywords.items()})

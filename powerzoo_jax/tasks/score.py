@@ -147,7 +147,7 @@ def evaluate(
 
     Example:
         from powerzoo_jax.oracle import idle_act
-        record = evaluate(sim, idle_act(sim), n_episodes=4)
+        record = evaluate(sim, idle_act(sim))
     """
     if draws is None:
         draws = all_starts(sim) if n_episodes is None else seeded_starts(sim, n_episodes, seed)
