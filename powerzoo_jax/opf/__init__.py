@@ -4,6 +4,8 @@ from powerzoo_jax.opf.ac import AcOpfResult as AcOpfResult
 from powerzoo_jax.opf.ac import ac_opf as ac_opf
 from powerzoo_jax.opf.ac_factors import AcOpfFactors as AcOpfFactors
 from powerzoo_jax.opf.ac_factors import prepare_ac_opf as prepare_ac_opf
+from powerzoo_jax.opf.ac_prices import PriceParts as PriceParts
+from powerzoo_jax.opf.ac_prices import split_prices as split_prices
 from powerzoo_jax.opf.allocate import Allocation as Allocation
 from powerzoo_jax.opf.allocate import allocate_by_merit as allocate_by_merit
 from powerzoo_jax.opf.allocate import allocate_by_weight as allocate_by_weight

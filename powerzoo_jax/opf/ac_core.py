@@ -172,7 +172,7 @@ def make_report(grid: Grid, lane: Lane, point: Point) -> Report:
     """Everything that follows from a point, case order; what the iteration counted is left at 0."""
     layout, x = grid.layout, point.x
     place = layout.plan.place
-    flow = eqs.branch_flow(*grid, lane, x)
+    flow = eqs.branch_flow(*grid, lane.rate, x)
     turned = layout.turned[:, None]
     *_, mu_f, mu_t, up, down = eqs.split(layout, lane, point.lam.limits)
     _, live = eqs.limits(*grid, lane, x, flow)

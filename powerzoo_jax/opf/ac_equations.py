@@ -78,8 +78,8 @@ class Multipliers(NamedTuple):
     limits: Array
 
 
-def branch_flow(network: AcNetwork, layout: AcLayout, lane: Lane, x: Unknowns) -> Flow:
-    """Power at both ends of every branch with its derivatives; those over a fixed unknown are 0."""
+def branch_flow(network: AcNetwork, layout: AcLayout, rate: Array, x: Unknowns) -> Flow:
+    """Power at both ends of every branch with its derivatives; those over a fixed unknown are 0. rate: (L, B)."""
     w_f, w_t = x.w[layout.f], x.w[layout.t]
     delta = x.theta[layout.f] - x.theta[layout.t]
     both = jnp.exp(w_f + w_t)
@@ -94,8 +94,8 @@ def branch_flow(network: AcNetwork, layout: AcLayout, lane: Lane, x: Unknowns) -
     dp = mask * _slopes(own[:, :, 0], c_re, -c_im)
     dq = mask * _slopes(own[:, :, 1], c_im, c_re)
     p, q = own[:, :, 0] + c_re, own[:, :, 1] + c_im
-    limited = jnp.isfinite(lane.rate)
-    inverse = jnp.where(limited, 1 / jnp.where(limited, lane.rate, 1), 0)[:, None]
+    limited = jnp.isfinite(rate)
+    inverse = jnp.where(limited, 1 / jnp.where(limited, rate, 1), 0)[:, None]
     limit_slope = (inverse * p)[:, :, None] * dp + (inverse * q)[:, :, None] * dq
     return Flow(p, q, dp, dq, own, across, limit_slope)
 

@@ -101,7 +101,7 @@ def start(grid: Grid, lane: Lane) -> Point:
         q=jnp.where(lane.unit_on, 0.5 * (q_low + q_high), 0),
         shed=jnp.zeros_like(lane.shed_high),
     )
-    flow = eqs.branch_flow(network, layout, lane, x)
+    flow = eqs.branch_flow(network, layout, lane.rate, x)
     h, live = eqs.limits(network, layout, lane, x, flow)
     z = jnp.where(live, jnp.maximum(-h, FIRST_SLACK), 1)
     zero = jnp.zeros((layout.live.shape[0], 2, lanes), x.w.dtype)
@@ -131,7 +131,7 @@ def worth(lane: Lane, x: Unknowns) -> Array:
 def evaluate(grid: Grid, lane: Lane, point: Point) -> State:
     """Power flow, residuals and gradients at a point."""
     x = point.x
-    flow = eqs.branch_flow(*grid, lane, x)
+    flow = eqs.branch_flow(*grid, lane.rate, x)
     h, live = eqs.limits(*grid, lane, x, flow)
     slope = cost_slope(lane, x)
     rest = jax.tree.map(jnp.add, slope, eqs.pull(*grid, lane, x, flow, point.lam))

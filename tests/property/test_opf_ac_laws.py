@@ -13,7 +13,8 @@ import pytest
 
 from powerzoo_jax.base.errors import CaseError
 from powerzoo_jax.cases.library import load_case
-from powerzoo_jax.opf import AcOpfFactors, AcOpfResult, OpfStatus, ac_opf, prepare_ac_opf
+from powerzoo_jax.opf import AcOpfFactors, AcOpfResult, OpfStatus, ac_opf, prepare_ac_opf, split_prices
+from tests.reference.opf_ac_reference import admittances
 from tests.tolerances import tolerance
 
 CASE = load_case("pz_case14")
@@ -42,8 +43,9 @@ def solve(
     *,
     dtype: str = "float64",
     shedding: bool = False,
+    dearer: np.ndarray | None = None,
 ) -> AcOpfResult:
-    """Solve up to LANES states in one program; the rest repeats the last."""
+    """Solve up to LANES states in one program; the rest repeats the last. dearer: (G, 1) on the offers of all."""
     on = np.ones((LANES, CASE.n_unit)) if on is None else on
 
     def full(rows: list[np.ndarray]) -> np.ndarray:
@@ -51,7 +53,11 @@ def solve(
 
     with jax.enable_x64(dtype == "float64"):
         arrays = [jnp.asarray(x, dtype) for x in (full(p), full(q), full(rate), on)]
-        return jax.tree.map(np.asarray, program(shedding)(factors(dtype), *arrays))
+        given = factors(dtype)
+        if dearer is not None:
+            offers = dataclasses.replace(given.offers, price=given.offers.price + jnp.asarray(dearer))
+            given = dataclasses.replace(given, offers=offers)
+        return jax.tree.map(np.asarray, program(shedding)(given, *arrays))
 
 
 P, Q = 1.1 * CASE.p_load_mw, 1.1 * CASE.q_load_mvar
@@ -74,29 +80,61 @@ def test_prices_are_what_one_more_mw_or_mvar_costs() -> None:
 
 
 def test_derivatives_of_cost_and_prices_are_finite_differences() -> None:
-    """Along one direction through loads and ratings at once: the cost by reverse mode, prices and outputs forward."""
+    """Along one direction each through loads and ratings at once, and through offers: reverse mode and forward."""
     rng = np.random.default_rng(3)
     dp, dq, dr = rng.uniform(0.5, 1, CASE.n_bus), rng.uniform(-1, 1, CASE.n_bus), rng.uniform(-1, 1, CASE.n_branch)
+    dc = rng.uniform(-1, 1, (CASE.n_unit, 1))
     moved = [s * STEP for s in (1, -1)]
     found = solve([P + s * dp for s in moved], [Q + s * dq for s in moved], [RATE + s * dr for s in moved])
-    assert found.optimal[:2].all()
+    asked = [solve([P], [Q], [RATE], dearer=s * dc) for s in moved]
+    assert found.optimal[:2].all() and all(out.optimal[0] for out in asked)
     with jax.enable_x64(True):
-        at, along = ([jnp.asarray(x) for x in rows] for rows in ((P, Q, RATE), (dp, dq, dr)))
+        base = factors("float64")
+        at, along = ([jnp.asarray(x) for x in rows] for rows in ((P, Q, RATE, base.offers.price), (dp, dq, dr, dc)))
 
-        def told(p: jax.Array, q: jax.Array, rate: jax.Array) -> tuple[jax.Array, jax.Array, jax.Array]:
-            out = ac_opf(factors("float64"), p, q, rate_mva=rate, shedding=False)
-            return out.objective, out.lmp, out.unit_power_mw
+        def told(p: jax.Array, q: jax.Array, rate: jax.Array, price: jax.Array) -> tuple[jax.Array, ...]:
+            offers = dataclasses.replace(base.offers, price=price)
+            out = ac_opf(base, p, q, rate_mva=rate, offers=offers, shedding=False)
+            return tuple(getattr(out, name) for name in FIELDS)
 
-        slopes = jax.jit(jax.grad(lambda *args: told(*args)[0], argnums=(0, 1, 2)))(*at)
-        reverse = sum(float(jnp.sum(a * b)) for a, b in zip(slopes, along, strict=True))
-        _, forward = jax.jit(lambda at, along: jax.jvp(told, tuple(at), tuple(along)))(at, along)
-    expected = [(getattr(found, name)[0] - getattr(found, name)[1]) / (2 * STEP) for name in FIELDS]
-    assert abs(reverse / expected[0] - 1) <= 1e-5
-    for got, want in zip(forward, expected, strict=True):
-        np.testing.assert_allclose(got, want, rtol=1e-4, atol=1e-4 * np.abs(want).max())
+        slopes = jax.jit(jax.grad(lambda *args: told(*args)[0], argnums=(0, 1, 2, 3)))(*at)
+        forward = jax.jit(lambda at, along: jax.jvp(told, tuple(at), tuple(along))[1])
+        still = [jnp.zeros_like(x) for x in along]
+        directions = [[*along[:3], still[3]], [*still[:3], along[3]]]
+        got = [forward(at, direction) for direction in directions]
+    pairs = [[(getattr(found, name)[0], getattr(found, name)[1]) for name in FIELDS]]
+    pairs.append([tuple(getattr(out, name)[0] for out in asked) for name in FIELDS])
+    for direction, tangents, ends in zip(directions, got, pairs, strict=True):
+        expected = [(high - low) / (2 * STEP) for high, low in ends]
+        reverse = sum(float(np.vdot(a, b)) for a, b in zip(slopes, direction, strict=True))
+        assert abs(reverse / expected[0] - 1) <= 1e-5
+        for tangent, want in zip(tangents, expected, strict=True):
+            np.testing.assert_allclose(tangent, want, rtol=1e-4, atol=1e-4 * np.abs(want).max())
 
 
 FIELDS = ("objective", "lmp", "unit_power_mw")
+
+
+def test_prices_split_into_energy_losses_congestion_and_voltage() -> None:
+    """Delivered shares by their definition in NumPy: no move of an angle changes what they weigh injections to."""
+    found = solve([P, P], [Q, Q], [RATE, 0 * RATE])
+    with jax.enable_x64(True):
+        parts = jax.tree.map(np.asarray, jax.jit(jax.vmap(split_prices, (None, 0)))(factors("float64"), found))
+    total = parts.energy + parts.loss + parts.congestion + parts.voltage
+    np.testing.assert_allclose(total, found.lmp, rtol=1e-6)
+    slack = CASE.slack_bus[0]
+    np.testing.assert_allclose(parts.energy[:2], found.lmp[:2, [slack]] * np.ones(CASE.n_bus), rtol=1e-9)
+    assert np.abs(parts.congestion[1]).max() < 1e-5 < 0.1 < np.abs(parts.congestion[0]).max()
+    assert np.abs(parts.voltage[1]).max() < 0.02 * found.lmp[1].max()  # reactive power is nearly free here
+    y, turn = admittances(CASE)[0], 1e-6
+    for lane in (0, 1):
+        delivered = (1 + parts.loss / parts.energy)[lane]
+        assert 0.01 < np.ptp(delivered) < 0.3
+        v = found.v_pu[lane] * np.exp(1j * found.angle_rad[lane])
+        for bus in np.setdiff1d(np.arange(CASE.n_bus), slack):
+            ends = [v * np.exp(1j * sign * turn * (np.arange(CASE.n_bus) == bus)) for sign in (1, -1)]
+            change = np.subtract(*((x * (y @ x).conj()).real for x in ends)) / (2 * turn)
+            assert abs(delivered @ change) < 1e-6 * np.abs(change).sum()
 
 
 def test_a_load_beyond_the_network_is_infeasible_without_shedding() -> None:
