@@ -3,7 +3,7 @@
 Example:
     from stable_baselines3 import PPO
     from powerzoo_compat.sb3_view import make_sb3_env
-    PPO("MlpPolicy", make_sb3_env("battery_arbitrage", num_envs=64), n_steps=48, batch_size=512).learn(6_000)
+    PPO("MlpPolicy", make_sb3_env("battery_arbitrage", num_envs=32), n_steps=48, batch_size=384).learn(1_536)
 """
 
 from __future__ import annotations

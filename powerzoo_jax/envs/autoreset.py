@@ -31,9 +31,9 @@ def autoreset(sim: Sim, out: Step) -> tuple[Any, Array]:
     Under vmap the choice is a select, so `init` is paid at every step: batches use `vstep`.
 
     Example:
-        state, obs = sim.init(key)
-        out = sim.step(state, jnp.zeros((1, 1)))
-        state, obs = powerzoo_jax.autoreset(sim, out)
+        state, obs = jax.jit(sim.init)(key)
+        out = jax.jit(sim.step)(state, jnp.zeros((1, 1)))
+        state, obs = jax.jit(powerzoo_jax.autoreset)(sim, out)
     """
     fresh = _fresh(sim, out.state)
     return where_done(_ended(out), fresh, (out.state, out.obs))

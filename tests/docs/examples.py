@@ -33,7 +33,8 @@ class Example(NamedTuple):
     @property
     def needs(self) -> str:
         """The library of another project that it needs, "" for none."""
-        return next((name for name in FOREIGN if name in self.body or f"import {name}" in source(self.module)), "")
+        text = self.body + source(self.module)
+        return next((name for name in FOREIGN if re.search(rf"^\s*(?:from|import) {name}\b", text, re.MULTILINE)), "")
 
 
 def source(module: str) -> str:

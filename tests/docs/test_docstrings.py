@@ -14,7 +14,8 @@ from tests.docs.examples import ROOT, Example, find, play, tracing_jax
 
 KERNEL, VIEWS = find("powerzoo_jax"), find("compat")
 HERE = [example for example in KERNEL + VIEWS if not example.needs]  # the others: tests/compat_e1, tests/compat_e3
-TRAINING = "powerzoo_jax.rl."
+# Training and solving take minutes together: here they are traced, in their own tests they are done.
+TRACED = ("powerzoo_jax.rl.", "powerzoo_jax.plot.network", "powerzoo_jax.envs.batch", "powerzoo_jax.envs.autoreset")
 
 
 def name(example: Example) -> str:
@@ -52,7 +53,9 @@ def test_an_example_runs(example, sim, tmp_path, monkeypatch):
     (tmp_path / "configs").symlink_to(ROOT / "configs")
     if "jax.jit" not in example.body:
         compile_steps(monkeypatch)
-    # training takes minutes: it is traced here, and done in tests/learners
-    names = {"jax": tracing_jax()} if example.module.startswith(TRAINING) else {}
-    left = play(example, sim, **names)
+    names = {"jax": tracing_jax()} if example.module.startswith(TRACED) else {}
+    if names and example.module.endswith("parallel"):
+        monkeypatch.setattr(f"{example.module}.jax", names["jax"])  # the function compiles by itself
+    small = example._replace(body=example.body.replace("num_envs=1024", "num_envs=3"))  # the programs of test_vector
+    left = play(small, sim, **names)
     assert np.isfinite(np.asarray(left.get("reward", 0.0))).all() if not isinstance(left.get("reward"), dict) else True
