@@ -33,8 +33,8 @@ class Example(NamedTuple):
     @property
     def needs(self) -> str:
         """The library of another project that it needs, "" for none."""
-        text = self.body + source(self.module)
-        return next((name for name in FOREIGN if re.search(rf"^\s*(?:from|import) {name}\b", text, re.MULTILINE)), "")
+        text = self.body + "\n" + source(self.module)
+        return next((name for name in FOREIGN if re.search(rf"^(?:from|import) {name}\b", text, re.MULTILINE)), "")
 
 
 def source(module: str) -> str:
