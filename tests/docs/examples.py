@@ -19,8 +19,14 @@ import powerzoo_jax
 ROOT = Path(__file__).resolve().parents[2]
 PARAGRAPH = re.compile(r"\n\s*\n")
 HEAD = "Example:\n"
-# The libraries of other projects whose views are run where those are installed.
-FOREIGN = ("gymnax", "jaxmarl", "ray", "stable_baselines3", "torchrl")
+# The views that cannot be used without the library of another project.
+FOREIGN = {
+    "powerzoo_compat.gymnax_view": "gymnax",
+    "powerzoo_compat.jaxmarl_view": "jaxmarl",
+    "powerzoo_compat.rllib_view": "ray",
+    "powerzoo_compat.sb3_view": "stable_baselines3",
+    "powerzoo_compat.torchrl_view": "torchrl",
+}
 
 
 class Example(NamedTuple):
@@ -33,15 +39,7 @@ class Example(NamedTuple):
     @property
     def needs(self) -> str:
         """The library of another project that it needs, "" for none."""
-        text = self.body + "\n" + source(self.module)
-        return next((name for name in FOREIGN if re.search(rf"^(?:from|import) {name}\b", text, re.MULTILINE)), "")
-
-
-def source(module: str) -> str:
-    """Text of a module of the repository."""
-    stem = ROOT.joinpath("compat" if module.startswith("powerzoo_compat") else ".", *module.split("."))
-    path = stem / "__init__.py" if stem.is_dir() else stem.with_suffix(".py")
-    return path.read_text(encoding="utf-8")
+        return FOREIGN.get(self.module, "")
 
 
 def find(folder: str) -> list[Example]:
