@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import jax.numpy as jnp
-from jax import Array
+from jax import Array, lax
 
 N_MINUS_1 = "n_minus_1"
 """Name of the cost channel."""
@@ -19,6 +19,11 @@ def outage_excess(move: Array, rate_mw: Array, flow_mw: Array) -> Array:
     flow_mw:  (L,)    [MW]
     """
     limit = jnp.where(rate_mw > 0, rate_mw, jnp.inf)
-    after = flow_mw[None, :] + move * flow_mw[:, None]
-    worst = jnp.max(jnp.sum(jnp.maximum(jnp.abs(after) - limit[None, :], 0), axis=1), initial=0)
-    return jnp.maximum(worst, jnp.sum(jnp.maximum(jnp.abs(flow_mw) - limit, 0)))
+
+    # line by line, for all outages at once: the sums then lie side by side, and nothing of size L^2 is stored
+    def add(excess: Array, line: tuple[Array, Array, Array]) -> tuple[Array, None]:
+        flow, moved, most = line
+        return excess + jnp.maximum(jnp.abs(flow + moved * flow_mw) - most, 0), None
+
+    worst, _ = lax.scan(add, jnp.zeros_like(flow_mw), (flow_mw, move.T, limit))
+    return jnp.maximum(jnp.max(worst, initial=0), jnp.sum(jnp.maximum(jnp.abs(flow_mw) - limit, 0)))
