@@ -4,9 +4,12 @@ Usage: python benchmarks/views.py [--task NAME ...] [--lanes 256] [--rounds 15] 
 
   single_per_s   steps a second of make_task_env(task), infos and all
   step_us        microseconds of such a step;  device_us: of them, the compiled program and the transfer
+  cpu_us         processor time of such a step, which a busy machine leaves alone
   reset_ms       a reset by seed
-  first_s        seconds from the first call of make_task_env to the end of the first step, compile included
+  first_s        seconds from the first call of make_task_env to the end of the first step, compile included;
+                 first_cpu_s: the same by processor time
   vector_per_s   steps a second, all lanes together, of the native VectorEnv (single-agent tasks)
+  vector_per_cpu_s  the same by processor time
 Medians over rounds of 48 steps, in which the single environment is reset once; columns are tab-separated.
 """
 
@@ -34,29 +37,32 @@ import powerzoo_jax
 
 STEPS = 48
 TASKS = ("dso", "battery_arbitrage", "marl_der_arbitrage")
-COLUMNS = ["task", "single_per_s", "step_us", "device_us", "reset_ms", "first_s", "vector_per_s"]
+COLUMNS = [
+    *("task", "single_per_s", "step_us", "cpu_us", "device_us", "reset_ms", "first_s", "first_cpu_s"),
+    *("vector_per_s", "vector_per_cpu_s"),
+]
 
 
-def seconds(run: Callable[[], Any], rounds: int) -> float:
-    """Median time of a call."""
+def seconds(run: Callable[[], Any], rounds: int, clock: Callable[[], float] = time.perf_counter) -> float:
+    """Median time of a call by a clock."""
     times = []
     for _ in range(rounds):
-        begin = time.perf_counter()
+        begin = clock()
         run()
-        times.append(time.perf_counter() - begin)
+        times.append(clock() - begin)
     return float(np.median(times))
 
 
 def measure(task: str, lanes: int, rounds: int) -> list[Any]:
     """One row of the table."""
-    begin = time.perf_counter()
+    begin, used = time.perf_counter(), time.process_time()
     env = make_task_env(task)
     multi = hasattr(env, "action_spaces")
     space = env.action_spaces if multi else env.action_space
     action = space.sample()
     env.reset(seed=0)
     env.step(action)
-    first = time.perf_counter() - begin
+    first, used = time.perf_counter() - begin, time.process_time() - used
 
     def play() -> None:
         env.reset(seed=0)
@@ -72,12 +78,15 @@ def measure(task: str, lanes: int, rounds: int) -> list[Any]:
     kernel = np.zeros((host.sim.env.dims.agent, host.sim.env.dims.act), np.float32)
     reset = seconds(lambda: env.reset(seed=1), rounds)
     step, inner = seconds(play, rounds) / STEPS, seconds(device, rounds) / STEPS
-    row = [task, f"{1 / step:.0f}", f"{1e6 * step:.0f}", f"{1e6 * inner:.0f}", f"{1e3 * reset:.2f}", f"{first:.1f}"]
-    return [*row, "-" if multi else f"{vector_rate(task, lanes, rounds):.0f}"]
+    cpu = seconds(play, rounds, time.process_time) / STEPS
+    micros = (f"{1e6 * x:.0f}" for x in (step, cpu, inner))
+    row = [task, f"{1 / step:.0f}", *micros, f"{1e3 * reset:.2f}", f"{first:.1f}", f"{used:.1f}"]
+    rates = ("-", "-") if multi else (f"{rate:.0f}" for rate in vector_rates(task, lanes, rounds))
+    return [*row, *rates]
 
 
-def vector_rate(task: str, lanes: int, rounds: int) -> float:
-    """Steps a second of the native VectorEnv, ends and restarts included."""
+def vector_rates(task: str, lanes: int, rounds: int) -> list[float]:
+    """Steps a second of the native VectorEnv, by the clock and by processor time, ends and restarts included."""
     envs = make_task_vec_env(task, lanes)
     actions = envs.action_space.sample()
 
@@ -88,7 +97,7 @@ def vector_rate(task: str, lanes: int, rounds: int) -> float:
     envs.reset(seed=0)
     play()  # compiles, the restart at the end of the episode too
     play()
-    return lanes * STEPS / seconds(play, rounds)
+    return [lanes * STEPS / seconds(play, rounds, clock) for clock in (time.perf_counter, time.process_time)]
 
 
 def main() -> None:
