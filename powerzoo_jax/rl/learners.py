@@ -47,8 +47,8 @@ def make_train(cfg: Config, sim: Sim | None = None) -> Callable[..., TrainResult
     """Build `train(key, sim=...) -> TrainResult` with the algorithm that the settings are of.
 
     Example:
-        from powerzoo_jax.rl.config import load
-        train = make_train(load("configs/marl_der_arbitrage_ippo_lagrangian.toml"))
+        from powerzoo_jax.rl.config import IPPOLagrangianConfig
+        train = make_train(IPPOLagrangianConfig(task="marl_der_arbitrage", total_steps=300_000))
         state, metrics = jax.jit(jax.vmap(train))(jax.random.split(jax.random.key(0), 5))
     """
     return LEARNERS[cfg.algorithm].make_train(cfg, sim)

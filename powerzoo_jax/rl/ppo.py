@@ -11,7 +11,7 @@ ippo_lagrangian   a critic of every budgeted cost beside that of the reward, at 
 The program is pure: jit it, vmap it over keys for seeds, and over any setting that is a float.
 
 Example:
-    train = make_train(PPOConfig.from_toml("configs/battery_arbitrage_ppo.toml"))
+    train = make_train(PPOConfig(task="battery_arbitrage", total_steps=300_000))
     state, metrics = jax.jit(jax.vmap(train))(jax.random.split(jax.random.key(0), 5))
 """
 

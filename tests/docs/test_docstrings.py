@@ -10,7 +10,7 @@ import pytest
 
 import powerzoo_jax as pz
 from powerzoo_jax.tasks import registry
-from tests.docs.examples import ROOT, Example, find, play, tracing_jax
+from tests.docs.examples import Example, find, play, tracing_jax
 
 KERNEL, VIEWS = find("powerzoo_jax"), find("compat")
 HERE = [example for example in KERNEL + VIEWS if not example.needs]  # the others: tests/compat_e1, tests/compat_e3
@@ -50,7 +50,6 @@ def test_examples_are_found():
 def test_an_example_runs(example, sim, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(registry, "_TASKS", dict(registry._TASKS))  # what is registered here ends here
-    (tmp_path / "configs").symlink_to(ROOT / "configs")
     if "jax.jit" not in example.body:
         compile_steps(monkeypatch)
     names = {"jax": tracing_jax()} if example.module.startswith(TRACED) else {}
