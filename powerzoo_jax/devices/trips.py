@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any, NamedTuple
@@ -13,6 +14,7 @@ from flax import struct
 from jax import Array
 
 DAY_MIN = 1440
+UNROLLED = 8  # trips of a vehicle that are combined one after the other
 
 
 class CommuteTrip(NamedTuple):
@@ -153,14 +155,14 @@ def events(trips: Trips, minute: Array, dt_minutes: int) -> Events:
     """
     arriving = trips.mask & (_until(trips.depart_min + trips.duration_min, minute, trips) < dt_minutes)
     departing = trips.mask & (_until(trips.depart_min, minute, trips) < dt_minutes)
-    energy = jnp.sum(jnp.where(arriving, trips.energy_mwh, 0), axis=1)
-    return Events(jnp.any(arriving, axis=1), energy, jnp.any(departing, axis=1))
+    energy = _over_trips(jnp.add, jnp.where(arriving, trips.energy_mwh, 0))
+    return Events(_any(arriving), energy, _any(departing))
 
 
 def at_home(trips: Trips, minute: Array, dt_minutes: int) -> Array:
     """Whether a vehicle is plugged in during [minute, minute + dt), that is after the window's events; (G,) bool."""
     since = _wrapped(_of_period(minute + dt_minutes - 1, trips) - trips.depart_min, trips)
-    return ~jnp.any(trips.mask & (since < trips.duration_min), axis=1)
+    return ~_any(trips.mask & (since < trips.duration_min))
 
 
 def hours_to_events(trips: Trips, minute: Array, dt_minutes: int, dtype: Any) -> tuple[Array, Array]:
@@ -172,10 +174,26 @@ def hours_to_events(trips: Trips, minute: Array, dt_minutes: int, dtype: Any) ->
     arrive_min = trips.depart_min + trips.duration_min
 
     def hours(event_min: Array, applies: Array) -> Array:
-        nearest = jnp.min(jnp.where(trips.mask, _until(event_min, minute, trips), trips.period_min), axis=1)
+        nearest = _over_trips(jnp.minimum, jnp.where(trips.mask, _until(event_min, minute, trips), trips.period_min))
         return jnp.where(applies, nearest.astype(dtype) / 60, 0)
 
-    return hours(trips.depart_min, home & jnp.any(trips.mask, axis=1)), hours(arrive_min, ~home)
+    return hours(trips.depart_min, home & _any(trips.mask)), hours(arrive_min, ~home)
+
+
+def _any(flags: Array) -> Array:
+    return _over_trips(jnp.logical_or, flags)
+
+
+def _over_trips(combine: Any, values: Array) -> Array:
+    """Combine (G, K) over the trips of each vehicle by a ufunc: (G,).
+
+    A few trips one after the other, which fuses with what follows; XLA reduces an innermost axis that short by a loop
+    of its own for every vehicle of every lane.
+    """
+    if values.shape[1] > UNROLLED:
+        whole: Array = combine.reduce(values, axis=1)
+        return whole
+    return functools.reduce(combine, [values[:, k] for k in range(values.shape[1])])
 
 
 def _until(event_min: Array, minute: Array, trips: Trips) -> Array:
