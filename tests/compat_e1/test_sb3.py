@@ -8,13 +8,22 @@ import warnings
 import gymnasium
 import numpy as np
 import powerzoo
+import powerzoo.benchmarks
 import powerzoo_compat.gymnasium_view  # noqa: F401  registers PowerZooJax/...
 import pytest
+import torch
 from powerzoo_compat.sb3_view import make_sb3_env
+from powerzoo_compat.vector_view import make_vec_env
 from stable_baselines3 import PPO
 from stable_baselines3.common.env_checker import check_env
 
+from tests.compat_e1 import cleanrl_loop
+
 PHYSICAL, UNIT = "PowerZoo/BatteryArbitrage-v0", "PowerZooJax/BatteryArbitrage-v0"
+DAY, LANES, UPDATES, GYMNASIUM_STEPS = 48, 32, 20, 4800
+SINGLE = {"n_steps": 480, "batch_size": 96, "n_epochs": 6}
+BATCH = {"n_steps": DAY, "batch_size": 384, "n_epochs": 4}
+MARGIN = 3.0  # $ a day; idle play earns nothing, random play loses 13
 UNITS = (UNIT, "PowerZooJax/DSO-v0", "PowerZooJax/DCMicrogrid-v0", "PowerZooJax/ComparisonTSOCentralized-v0")
 # the contract's boxes are in MW, so this one recommendation cannot be followed there
 RECOMMENDATION = (
@@ -39,20 +48,77 @@ def test_the_unit_box_draws_no_warning():
             check_env(gymnasium.make(name))
 
 
-@pytest.mark.parametrize("env_id", [PHYSICAL, UNIT])
-def test_ppo_learns_for_two_updates(env_id):
-    model = PPO("MlpPolicy", env_id, n_steps=96, batch_size=96, n_epochs=1, seed=0, device="cpu")
-    model.learn(192)
-    assert model.num_timesteps == 192
-    assert all(np.isfinite(p.detach().numpy()).all() for p in model.policy.parameters())
+def mean_return(act, lanes=32):
+    """Mean over the first episodes of `lanes` seeds of the test split."""
+    envs = make_vec_env("battery_arbitrage", lanes, split="test")
+    obs, _ = envs.reset(seed=1000)
+    total, steps = np.zeros(lanes), 0
+    while steps < DAY:
+        obs, rewards, *_ = envs.step(act(obs))
+        total, steps = total + rewards, steps + 1
+    return total.mean()
 
 
-def test_ppo_learns_on_lanes_of_one_program():
-    envs = make_sb3_env("battery_arbitrage", num_envs=8, max_steps=6)
-    model = PPO("MlpPolicy", envs, n_steps=12, batch_size=96, n_epochs=1, seed=0, device="cpu")
-    model.learn(192)
-    assert model.num_timesteps == 192
-    assert all(np.isfinite(p.detach().numpy()).all() for p in model.policy.parameters())
+def as_played(model):
+    """The policy with its own noise: without it an untrained one idles, which beats random play too."""
+    return lambda obs: model.predict(obs)[0]
+
+
+@pytest.fixture(scope="module")
+def by_chance():
+    rng = np.random.default_rng(0)
+    return mean_return(lambda obs: rng.uniform(-1, 1, (len(obs), 1)).astype(np.float32))
+
+
+def test_random_play_returns_what_the_shipped_reference_says(by_chance):
+    assert by_chance == pytest.approx(powerzoo.benchmarks.get_baseline("battery_arbitrage")["random"], abs=1.0)
+
+
+def test_ppo_takes_the_physical_box_for_an_update():
+    model = PPO("MlpPolicy", PHYSICAL, n_steps=96, batch_size=96, n_epochs=1, seed=0, device="cpu")
+    assert model.learn(96).num_timesteps == 96
+
+
+def test_ppo_on_the_gymnasium_view_improves_over_random(by_chance):
+    model = PPO("MlpPolicy", UNIT, learning_rate=2e-3, **SINGLE, seed=0, device="cpu")
+    assert mean_return(as_played(model)) < by_chance
+    assert mean_return(as_played(model.learn(GYMNASIUM_STEPS))) > by_chance + MARGIN
+
+
+def test_ppo_on_lanes_of_one_program_improves_over_random(by_chance):
+    envs = make_sb3_env("battery_arbitrage", num_envs=LANES)
+    model = PPO("MlpPolicy", envs, learning_rate=1e-3, **BATCH, seed=0, device="cpu").learn(UPDATES * LANES * DAY)
+    assert mean_return(as_played(model)) > by_chance + MARGIN
+
+
+def test_a_loop_in_the_shape_of_cleanrl_improves_over_random(by_chance):
+    envs = gymnasium.make_vec(UNIT, LANES)
+    before, after = (cleanrl_loop.train(envs, updates, DAY) for updates in (0, UPDATES))
+    with torch.no_grad():
+        returns = [
+            mean_return(lambda obs, a=a: a.act(torch.as_tensor(obs))[0].numpy().clip(-1, 1)) for a in (before, after)
+        ]
+    assert returns[0] < by_chance and returns[1] > by_chance + MARGIN
+
+
+def test_the_trainer_trains_saves_and_plays_a_model_of_stable_baselines(tmp_path):
+    settings = powerzoo.RLConfig(
+        task_name="battery_arbitrage",
+        algorithm="PPO",
+        total_timesteps=96,
+        normalize=True,
+        hyperparams={"n_steps": 48, "batch_size": 48, "n_epochs": 1, "device": "cpu"},
+        seed=1,
+    )
+    trainer = powerzoo.Trainer(settings, backend="sb3")
+    assert trainer.train().num_timesteps == 96
+    trainer.save(tmp_path / "model.zip")
+    again = powerzoo.Trainer(settings, backend="sb3")
+    again.load(tmp_path / "model.zip")
+    records = [each.evaluate(1, split="val")["episode_rewards"] for each in (trainer, again)]
+    assert records[0] == records[1] and np.isfinite(records[0]).all()
+    with pytest.raises(ValueError, match="jax"):
+        trainer.train_il()
 
 
 def test_the_last_observation_of_an_episode_is_kept():
