@@ -15,6 +15,7 @@ from powerzoo_jax.base import Box, Dims, EnvState, Info
 from powerzoo_jax.envs.core import EnvParams, GridEnv
 from powerzoo_jax.envs.draw import Draw, Starts, draw_episode
 from powerzoo_jax.envs.observe import Block, FieldTable, assemble, bounds, table
+from powerzoo_jax.envs.series import COS, FACTOR, SIN, load_ahead, step_row
 from powerzoo_jax.opf.dispatch import ramp_window
 from powerzoo_jax.opf.market import Clearing, capped_offers, clear_market
 from powerzoo_jax.opf.offers import Offers
@@ -24,7 +25,7 @@ from powerzoo_jax.powerflow import Status
 COSTS = ("thermal_overload", "unserved_energy")
 TERMS = ("revenue", "generation_cost")
 HISTORY = 4  # past prices that an agent sees, unless the task says otherwise
-LOAD, SIN, COS, AHEAD_HI, AHEAD_LO, CLIPPED = range(6)  # columns of load_rows
+LOAD, CLIPPED = FACTOR, 5  # columns of load_rows: the clock and the running sums stand where they do elsewhere
 ROUNDED_MW = {"float32": 2e-2, "float64": 1e-3}  # excess over a rating that the clearing's own tolerance explains
 
 
@@ -128,6 +129,17 @@ class Bidding(NamedTuple):
     high_mw: Array
 
 
+def cleared_excess(flow_mw: Array, rate_mva: Array) -> Array:
+    """What the flows (L,) of a clearing exceed their ratings by in sum, beyond its own tolerance, () [MW]."""
+    excess = jnp.abs(flow_mw) - rate_mva - ROUNDED_MW[flow_mw.dtype.name]
+    return jnp.sum(jnp.where(rate_mva > 0, jnp.maximum(excess, 0), 0))
+
+
+def cleared_status(optimal: Array) -> Array:
+    """Status () int32 of the flow of a clearing."""
+    return jnp.where(optimal, jnp.int32(Status.CONVERGED), jnp.int32(Status.OUT_OF_STEPS))
+
+
 @dataclass(frozen=True)
 class MarketEnv(GridEnv):
     """Generators that bid, one agent each; the settlement is at the price of the own bus.
@@ -221,14 +233,13 @@ class MarketEnv(GridEnv):
             prices=jnp.where(failed, state.prices, jnp.append(state.prices[1:], flow.mean_price)),
             failed=failed,
         )
-        excess = jnp.abs(out.line_flow_mw) - params.factors.rate_mva - ROUNDED_MW[profit.dtype.name]
-        overload = jnp.sum(jnp.where((params.factors.rate_mva > 0) & ~failed, jnp.maximum(excess, 0), 0))
+        overload = jnp.where(failed, 0, cleared_excess(out.line_flow_mw, params.factors.rate_mva))
         unserved = jnp.sum(out.shed_mw)
         energy = jnp.where(failed, self._remaining_mwh(state, params), unserved * dt)
         info = MarketInfo(
             terminated=failed,
             truncated=(new.t >= params.horizon) & ~failed,
-            pf_status=jnp.where(fine, jnp.int32(Status.CONVERGED), jnp.int32(Status.OUT_OF_STEPS)),
+            pf_status=cleared_status(fine),
             pf_residual=out.primal_residual,
             legal=jnp.ones((self.dims.agent, 0), bool),
             terms=terms,
@@ -258,12 +269,12 @@ class MarketEnv(GridEnv):
         return self._fields(new, params)
 
     def _row(self, state: MarketState, params: MarketParams) -> Array:
-        return params.bank.load_rows[state.load_row + jnp.minimum(state.t, params.horizon - 1)]
+        return step_row(params.bank.load_rows, state.load_row, state.t, params.horizon)
 
     def _remaining_mwh(self, state: MarketState, params: MarketParams) -> Array:
         """Scheduled load of this and all remaining steps [MWh]."""
-        here, end = self._row(state, params), params.bank.load_rows[state.load_row + params.horizon]
-        return ((end[AHEAD_HI] - here[AHEAD_HI]) + (end[AHEAD_LO] - here[AHEAD_LO])) * self.dt_hours
+        end = params.bank.load_rows[state.load_row + params.horizon]
+        return load_ahead(self._row(state, params), end) * self.dt_hours
 
     def _fields(self, state: MarketState, params: MarketParams) -> Array:
         row, p_max, scale = self._row(state, params), params.factors.p_max_mw, params.price_scale

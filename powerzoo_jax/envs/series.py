@@ -57,11 +57,21 @@ class Columns(NamedTuple):
 
     def load_ahead(self, here: Array, end: Array) -> Array:
         """Sum of load factors from row `here` to the row before `end`: () of the only shape, or (Z,) of all."""
-        first = (end[AHEAD_HI] - here[AHEAD_HI]) + (end[AHEAD_LO] - here[AHEAD_LO])
+        first = load_ahead(here, end)
         high, low = self.run(SHAPE_HI), self.run(SHAPE_LO)
         if not high.stop:
             return first
         return jnp.concatenate([first[None], (end[high] - here[high]) + (end[low] - here[low])])
+
+
+def step_row(rows: Array, first: Array, t: Array, horizon: Array) -> Array:
+    """Row (F,) of step t () of an episode that begins at row `first` (); past the end, that of the last step."""
+    return rows[first + jnp.minimum(t, horizon - 1)]
+
+
+def load_ahead(here: Array, end: Array) -> Array:
+    """Sum () of the loads from row `here` (F,) to the row before `end` (F,), by their running sums in two parts."""
+    return (end[AHEAD_HI] - here[AHEAD_HI]) + (end[AHEAD_LO] - here[AHEAD_LO])
 
 
 def spread(factors: Array, share: Array | None) -> Array:

@@ -18,13 +18,12 @@ from powerzoo_jax.devices.protocol import Delivery
 from powerzoo_jax.envs import objective
 from powerzoo_jax.envs.core import EnvParams, GridEnv
 from powerzoo_jax.envs.draw import Draw, Starts, draw_episode
-from powerzoo_jax.envs.market import ROUNDED_MW
+from powerzoo_jax.envs.market import cleared_excess, cleared_status
 from powerzoo_jax.envs.observe import FieldTable, assemble, bounds
-from powerzoo_jax.envs.transgrid_state import AHEAD_HI, AHEAD_LO, COS, FACTOR, SIN
+from powerzoo_jax.envs.series import COS, FACTOR, SIN, load_ahead, step_row
 from powerzoo_jax.opf.market import Clearing, clear_market
 from powerzoo_jax.opf.offers import Offers
 from powerzoo_jax.opf.result import OpfStatus
-from powerzoo_jax.powerflow import Status
 
 COSTS = ("thermal_overload", "unserved_energy", "resource")
 TERMS = ("energy_sales", "degradation", "smoothing", "settlement")
@@ -211,14 +210,13 @@ class StorageMarketEnv(GridEnv):
             jnp.where(new.t == params.horizon, jnp.sum(left), 0),
         ]
         terms = jnp.where(failed, 0, jnp.stack(money))
-        excess = jnp.abs(out.line_flow_mw) - params.factors.rate_mva - ROUNDED_MW[total.dtype.name]
-        overload = jnp.sum(jnp.where((params.factors.rate_mva > 0) & ~failed, jnp.maximum(excess, 0), 0))
+        overload = jnp.where(failed, 0, cleared_excess(out.line_flow_mw, params.factors.rate_mva))
         unserved = jnp.sum(out.shed_mw)
         energy = jnp.where(failed, self._remaining_mwh(state, params), unserved * dt)
         info = StorageMarketInfo(
             terminated=failed,
             truncated=(new.t >= params.horizon) & ~failed,
-            pf_status=jnp.where(fine, jnp.int32(Status.CONVERGED), jnp.int32(Status.OUT_OF_STEPS)),
+            pf_status=cleared_status(fine),
             pf_residual=out.primal_residual,
             legal=jnp.ones((1, 0), bool),
             terms=terms[None, :],
@@ -253,13 +251,12 @@ class StorageMarketEnv(GridEnv):
         return jnp.abs(info.realized_p_mw)
 
     def _row(self, state: StorageMarketState, params: StorageMarketParams) -> Array:
-        return params.bank.load_rows[state.load_row + jnp.minimum(state.t, params.horizon - 1)]
+        return step_row(params.bank.load_rows, state.load_row, state.t, params.horizon)
 
     def _remaining_mwh(self, state: StorageMarketState, params: StorageMarketParams) -> Array:
         """Scheduled load of this and all remaining steps [MWh]."""
-        here, end = self._row(state, params), params.bank.load_rows[state.load_row + params.horizon]
-        factors = (end[AHEAD_HI] - here[AHEAD_HI]) + (end[AHEAD_LO] - here[AHEAD_LO])
-        return factors * params.full_load_mw * self.dt_hours
+        end = params.bank.load_rows[state.load_row + params.horizon]
+        return load_ahead(self._row(state, params), end) * params.full_load_mw * self.dt_hours
 
     def _offers(self, state: StorageMarketState, params: StorageMarketParams) -> Offers:
         price = jnp.sort(params.offers.price * (1 + state.markup), axis=1)

@@ -28,13 +28,9 @@ from powerzoo_jax.envs.core import GridEnv
 from powerzoo_jax.envs.draw import Draw, draw_episode
 from powerzoo_jax.envs.observe import FieldTable, assemble, bounds
 from powerzoo_jax.envs.security import N_MINUS_1, outage_excess
+from powerzoo_jax.envs.series import COS, FACTOR, SIN, load_ahead, step_row
 from powerzoo_jax.envs.transgrid_flow import Plan, Solved, Wish
 from powerzoo_jax.envs.transgrid_state import (
-    AHEAD_HI,
-    AHEAD_LO,
-    COS,
-    FACTOR,
-    SIN,
     Electrical,
     TransGridInfo,
     TransGridParams,
@@ -230,13 +226,12 @@ class TransGridEnv(GridEnv):
         return self._fields(new, params)
 
     def _row(self, state: TransGridState, params: TransGridParams) -> Array:
-        return params.bank.load_rows[state.load_row + jnp.minimum(state.t, params.horizon - 1)]
+        return step_row(params.bank.load_rows, state.load_row, state.t, params.horizon)
 
     def _remaining_mwh(self, state: TransGridState, params: TransGridParams) -> Array:
         """Scheduled load of this and all remaining steps [MWh]."""
-        here, end = self._row(state, params), params.bank.load_rows[state.load_row + params.horizon]
-        factors = (end[AHEAD_HI] - here[AHEAD_HI]) + (end[AHEAD_LO] - here[AHEAD_LO])
-        return factors * params.full_load_mw * self.dt_hours
+        end = params.bank.load_rows[state.load_row + params.horizon]
+        return load_ahead(self._row(state, params), end) * params.full_load_mw * self.dt_hours
 
     def _overload(self, found: Solved, params: TransGridParams) -> Array:
         """Sum over branches of what exceeds the rating, () [MW], in AC [MVA]."""

@@ -28,11 +28,11 @@ from powerzoo_jax.envs import stacks
 from powerzoo_jax.envs.constraint import undelivered
 from powerzoo_jax.envs.draw import Draw
 from powerzoo_jax.envs.observe import assemble
-from powerzoo_jax.envs.series import PLANT, Columns
+from powerzoo_jax.envs.series import FACTOR, PLANT, Columns
 from powerzoo_jax.envs.stacks import Delivered, Layout, Meeting
 from powerzoo_jax.envs.transgrid import Dispatched, Met, Setting, TransGridEnv
 from powerzoo_jax.envs.transgrid_flow import Wish
-from powerzoo_jax.envs.transgrid_state import FACTOR, Electrical, TransGridInfo, TransGridParams, TransGridState
+from powerzoo_jax.envs.transgrid_state import Electrical, TransGridInfo, TransGridParams, TransGridState
 from powerzoo_jax.envs.views import Scene, view
 
 GRID_KEYS = ("line_flow", "load", "unit")

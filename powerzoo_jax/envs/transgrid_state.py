@@ -16,8 +16,6 @@ from powerzoo_jax.opf.dc_factors import DcOpfFactors
 from powerzoo_jax.opf.offers import Offers
 from powerzoo_jax.powerflow import MeshedFactors, SwitchLoops
 
-FACTOR, SIN, COS, AHEAD_HI, AHEAD_LO = range(5)  # columns of load_rows
-
 
 @struct.dataclass(kw_only=True)
 class GridBank:

@@ -15,6 +15,7 @@ from powerzoo_jax.envs.core import GridEnv
 from powerzoo_jax.envs.draw import Draw, draw_episode
 from powerzoo_jax.envs.observe import FieldTable, assemble, bounds
 from powerzoo_jax.envs.security import N_MINUS_1, outage_excess
+from powerzoo_jax.envs.series import step_row
 from powerzoo_jax.envs.transmission_state import TransmissionInfo, TransmissionParams, TransmissionState
 from powerzoo_jax.opf.allocate import Allocation, allocate_by_weight, balance_by_slack, score_weights
 from powerzoo_jax.opf.commit import (
@@ -246,7 +247,7 @@ class TransmissionEnv(GridEnv):
         return self._fields(new, flow.line_flow_mw, params)
 
     def _row(self, state: TransmissionState, params: TransmissionParams) -> Array:
-        return params.bank.load_rows[state.load_row + jnp.minimum(state.t, params.horizon - 1)]
+        return step_row(params.bank.load_rows, state.load_row, state.t, params.horizon)
 
     def _load(self, state: TransmissionState, params: TransmissionParams) -> Array:
         return self._row(state, params)[0] * params.full_load_mw

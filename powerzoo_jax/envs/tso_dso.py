@@ -25,7 +25,7 @@ from powerzoo_jax.envs.distribution import DistributionEnv
 from powerzoo_jax.envs.draw import Draw, draw_episode
 from powerzoo_jax.envs.feeder_types import DistributionInfo, DistributionParams
 from powerzoo_jax.envs.observe import FieldTable, assemble, bounds
-from powerzoo_jax.envs.series import FACTOR
+from powerzoo_jax.envs.series import FACTOR, step_row
 from powerzoo_jax.envs.stacks import Delivered
 from powerzoo_jax.envs.transmission import Command, Operation, Outcome, TransmissionEnv, proportional_output
 from powerzoo_jax.envs.tso_dso_state import JointInfo, JointParams, JointState, Seen
@@ -263,8 +263,7 @@ class JointEnv(GridEnv):
         return jnp.sum(jnp.abs(info.battery_mw))
 
     def _row(self, state: JointState, params: JointParams) -> Array:
-        at = state.transmission.load_row + jnp.minimum(state.t, params.horizon - 1)
-        return params.bank.load_rows[at]
+        return step_row(params.bank.load_rows, state.transmission.load_row, state.t, params.horizon)
 
     def _remaining_mwh(self, state: JointState, params: JointParams) -> Array:
         """Scheduled load of this and all remaining steps [MWh]."""

@@ -1,7 +1,12 @@
 """Reference policies of the bidding task: everyone bids the truth, the middle or the most, or what pays all together.
 
 The oracle is the markup that, bid alike by all, earns most together on the day: the score measures collusion. What it
-costs consumers stands beside it as `competition_index`.
+costs consumers stands beside it as `competition_index`. So the order of the policies is another than elsewhere: the
+rule, who bids the truth, competes and earns least, below random markups; the oracle earns most and is bounded.
+
+The budgets bind nobody. Load goes unserved only where no unit can deliver: offers end far below the price of unserved
+load. With ramps of half of a unit's range in a step, whatever was bid before leaves at least 80 MW more than the
+steepest rise of load asks for, under the ratings (`tests/unit/test_reference_table_grid.py` proves it).
 """
 
 from __future__ import annotations
@@ -17,7 +22,7 @@ from jax import Array
 
 from powerzoo_jax.envs.core import Sim
 from powerzoo_jax.envs.draw import Draw
-from powerzoo_jax.envs.market import AHEAD_HI, AHEAD_LO
+from powerzoo_jax.envs.series import AHEAD_HI, AHEAD_LO
 from powerzoo_jax.oracle.playbook import Foresight, Playbook, Policy, follow
 from powerzoo_jax.tasks.score import Evaluation, evaluate
 
@@ -89,5 +94,6 @@ BIDDING = Playbook(
     foresee=_foresee,
     splits=("train", "val", "test", "demand_shift", "renewable_shock"),
     violating="max_markup",
+    idle="ramps of half a range in a step and offers below the price cap: no bids leave load unserved",
     facts=_facts,
 )
