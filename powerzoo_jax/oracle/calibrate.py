@@ -1,7 +1,8 @@
 """Evidence that budgets bind and can be met: `python -m powerzoo_jax.oracle.calibrate`, on the val split.
 
 A budget is right when (a) the violating reference breaks at least one of them, or the constraint would be idle, and
-(b) the oracle and the safe rule meet every one with a fifth to spare, or the constraint could not be met.
+(b) the oracle and the safe rule meet every one with a fifth to spare, or the constraint could not be met. A task whose
+playbook says why nothing can break a budget is let off (a): its constraint is a promise, not a trade-off.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from powerzoo_jax.tasks import get_spec
 
 SPLIT = "val"
 MARGIN = 0.2  # of a budget, that the oracle and the safe rule leave unused
+HOLDS = "holds"
 ZERO = 1e-3  # what counts as meeting a budget of zero
 
 
@@ -51,11 +53,12 @@ def examine(task_id: str, record: dict[str, Any]) -> list[Finding]:
     ]
 
 
-def verdict(findings: Sequence[Finding]) -> str:
-    """ "holds", or what does not."""
-    faults = [] if any(f.broken for f in findings) else ["no budget is broken by the violating reference"]
+def verdict(findings: Sequence[Finding], idle: str = "") -> str:
+    """HOLDS, with the reason why nothing can break a budget where there is one; else what does not hold."""
+    broken = any(f.broken for f in findings)
+    faults = [] if broken or idle else ["no budget is broken by the violating reference"]
     faults += [f"{f.channel} is not met with a margin" for f in findings if not f.met]
-    return "; ".join(faults) or "holds"
+    return "; ".join(faults) or (f"{HOLDS}, idle: {idle}" if idle and not broken else HOLDS)
 
 
 def recorded() -> tuple[str, ...]:
@@ -78,8 +81,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
         for f in findings:
             numbers = (f"{x:.5g}" for x in (f.budget, f.violating, f.safe, f.oracle))
             print("\t".join((task_id, f.channel, *numbers, "yes" if f.broken else "no", "yes" if f.met else "no")))
-        print(f"{task_id}: {verdict(findings)}", flush=True)
-        failed |= verdict(findings) != "holds"
+        found = verdict(findings, get_playbook(task_id).idle)
+        print(f"{task_id}: {found}", flush=True)
+        failed |= not found.startswith(HOLDS)
     return int(failed)
 
 

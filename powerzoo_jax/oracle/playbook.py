@@ -55,6 +55,7 @@ class Playbook:
     splits:     that the shipped table covers
     violating:  policy that must break a budget, or the constraint would be idle
     safe:       rule that must keep every budget with a margin
+    idle:       why no policy whatsoever can break a budget; empty where `violating` must
     facts:      what the record of the references holds beside, from the evaluation of every policy
     """
 
@@ -63,6 +64,7 @@ class Playbook:
     splits: tuple[str, ...] = ("train", "val", "test")
     violating: str = "random"
     safe: str = "rule"
+    idle: str = ""
     facts: Callable[[Mapping[str, Evaluation]], dict[str, Any]] | None = None
 
     @property
