@@ -3,11 +3,7 @@
 from powerzoo_jax.powerflow.check import Violation as Violation
 from powerzoo_jax.powerflow.check import check_feeder as check_feeder
 from powerzoo_jax.powerflow.check import check_meshed as check_meshed
-from powerzoo_jax.powerflow.contingency import OutageFactors as OutageFactors
-from powerzoo_jax.powerflow.contingency import OutageResult as OutageResult
-from powerzoo_jax.powerflow.contingency import OutageStates as OutageStates
 from powerzoo_jax.powerflow.contingency import n_minus_1 as n_minus_1
-from powerzoo_jax.powerflow.contingency import prepare_outages as prepare_outages
 from powerzoo_jax.powerflow.dc import DcConvention as DcConvention
 from powerzoo_jax.powerflow.dc import DcFactors as DcFactors
 from powerzoo_jax.powerflow.dc import DcResult as DcResult
@@ -18,7 +14,9 @@ from powerzoo_jax.powerflow.dc_network import scheduled_injection as scheduled_i
 from powerzoo_jax.powerflow.dc_outage import DcOutages as DcOutages
 from powerzoo_jax.powerflow.dc_outage import outage_flows as outage_flows
 from powerzoo_jax.powerflow.dc_outage import prepare_dc_outages as prepare_dc_outages
+from powerzoo_jax.powerflow.dc_outage import unit_outage_flows as unit_outage_flows
 from powerzoo_jax.powerflow.dc_outage import worst_outage_loading as worst_outage_loading
+from powerzoo_jax.powerflow.dc_outage import worst_unit_outage_loading as worst_unit_outage_loading
 from powerzoo_jax.powerflow.diagnosis import diagnose as diagnose
 from powerzoo_jax.powerflow.factors import FeederFactors as FeederFactors
 from powerzoo_jax.powerflow.factors import nominal_injection as nominal_injection
@@ -33,8 +31,12 @@ from powerzoo_jax.powerflow.meshed_factors import with_branches as with_branches
 from powerzoo_jax.powerflow.meshed_padding import pad_injections as pad_injections
 from powerzoo_jax.powerflow.meshed_padding import stack_meshed as stack_meshed
 from powerzoo_jax.powerflow.meshed_slack import slack_share as slack_share
+from powerzoo_jax.powerflow.outage_factors import OutageFactors as OutageFactors
+from powerzoo_jax.powerflow.outage_factors import prepare_outages as prepare_outages
 from powerzoo_jax.powerflow.outage_ranking import screen_outages as screen_outages
 from powerzoo_jax.powerflow.outage_ranking import worst_outages as worst_outages
+from powerzoo_jax.powerflow.outage_result import OutageResult as OutageResult
+from powerzoo_jax.powerflow.outage_result import OutageStates as OutageStates
 from powerzoo_jax.powerflow.reactive import ReactiveLimits as ReactiveLimits
 from powerzoo_jax.powerflow.reactive import ReactiveResult as ReactiveResult
 from powerzoo_jax.powerflow.reactive import prepare_reactive as prepare_reactive

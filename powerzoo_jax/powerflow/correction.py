@@ -33,6 +33,7 @@ from powerzoo_jax.powerflow import meshed_chord as chord
 from powerzoo_jax.powerflow import meshed_equations as eqs
 from powerzoo_jax.powerflow.base_state import admittance, held_buses, power_slope
 from powerzoo_jax.powerflow.batching import in_groups
+from powerzoo_jax.powerflow.freed_newton import newton_freed
 from powerzoo_jax.powerflow.meshed import GROUP, NEWTON_GROUP
 from powerzoo_jax.powerflow.meshed_chord import Shared
 from powerzoo_jax.powerflow.meshed_factors import MeshedCore, MeshedLayout, MeshedNetwork
@@ -58,13 +59,27 @@ class BranchTerms:
     a_to: Array
 
 
+class Freed(NamedTuple):
+    """Buses that have lost what held their magnitude, at most one in each of G groups of lanes.
+
+    bus:   (G,)       int32  internal position
+    lost:  (G,)       bool   False: none in this group
+    read:  (N, 2, G)         what the magnitude asks for per injection left
+    """
+
+    bus: Array
+    lost: Array
+    read: Array
+
+
 class Change(NamedTuple):
-    """Changes of status, K branches in each of G groups of lanes.
+    """Changes of status, K branches in each of G groups of lanes; where a bus is freed K is 1 and the status 0.
 
     f, t:                  (K, G)     int32  internal bus positions
     from_cell, to_cell:    (K, G)     int32  as in `MeshedLayout`
     terms:                 BranchTerms of (K, G, 2), times the change of status d
-    weight:                (R, N, 2, G)      -C (I + D V' C)^-1 D
+    weight:                (R, N, 2, G)      -C (I + D V' C)^-1 D, or the answer to the magnitude that is freed
+    freed:                 Freed, None where no outage of a unit is among the lanes
     """
 
     f: Array
@@ -73,6 +88,7 @@ class Change(NamedTuple):
     to_cell: Array
     terms: BranchTerms
     weight: Any
+    freed: Freed | None = None
 
 
 class Progress(NamedTuple):
@@ -118,8 +134,10 @@ def branch_columns(case: Case, v: np.ndarray, terms: dict[str, np.ndarray], bran
     pushed[rows, :, f] += np.stack([1j * a_from, 2 * s_from - a_from, a_from], 1)
     pushed[rows, :, t] += np.stack([-1j * a_to, a_to, 2 * s_to - a_to], 1)
     right = np.concatenate([pushed.real[..., angles], pushed.imag[..., sizes]], -1).reshape(len(branches) * RANK, -1)
-    found = spl.splu(slope).solve(np.ascontiguousarray(right.T)).T.reshape(len(branches), RANK, -1)
     columns = np.zeros((*pushed.shape, 2))
+    if len(branches) == 0:
+        return columns
+    found = spl.splu(slope).solve(np.ascontiguousarray(right.T)).T.reshape(len(branches), RANK, -1)
     columns[..., angles, 0], columns[..., sizes, 1] = found[..., : len(angles)], found[..., len(angles) :]
     return columns
 
@@ -184,6 +202,10 @@ def correction(shared: Shared, change: Change, left: Array) -> Array:
     groups = change.f.shape[1]
     near, far = (jnp.moveaxis(x, 2, 0) for x in _ends(plain, change))
     moved = jnp.stack(across(near, far), 1).reshape(-1, groups, left.shape[2] // groups)
+    if change.freed is not None:
+        grouped = left.reshape(*left.shape[:2], groups, -1)
+        asked = jnp.sum(change.freed.read[..., None].astype(left.dtype) * grouped, (0, 1))
+        moved = moved.at[0].set(jnp.where(change.freed.lost[:, None], asked, moved[0]))
     # the barrier keeps XLA from gathering the ends anew for every row of the result
     moved = lax.optimization_barrier(moved)
     step = plain.reshape(*plain.shape[:2], groups, -1)
@@ -228,15 +250,25 @@ def _chord(
             left=mismatch(shared, change, target, e),
             size=jnp.where(c.stopped, c.size, size),
             pace=pace,
-            stopped=c.stopped | reached | ~(pace < chord.STALL),
+            # one long step may follow a short one: far from normal operation the first errors grow before they shrink
+            stopped=c.stopped | reached | ~(jnp.minimum(pace, c.pace) < chord.STALL),
             settled=jnp.where(c.stopped, c.settled, reached),
             steps=jnp.where(c.stopped, c.steps, c.k + 1),
         )
 
     c = lax.while_loop(unfinished, advance, _first(shared, change, target, start))
-    free = shared.layout.free[:, :, None].astype(target.dtype)
     status = jnp.where(c.settled, jnp.int32(Status.CONVERGED), jnp.int32(Status.OUT_OF_STEPS))
-    return Progress(c.e, c.left, eqs.largest(c.left * free), c.steps, c.stopped, status)
+    return Progress(c.e, c.left, _residual(shared, change, c.left), c.steps, c.stopped, status)
+
+
+def _residual(shared: Shared, change: Change, left: Array) -> Array:
+    """Largest injection left at the equations that lanes have to meet, (B,)."""
+    size = eqs.largest(left * shared.layout.free[:, :, None].astype(left.dtype))
+    if change.freed is None:
+        return size
+    bus, lost, _ = change.freed
+    own = jnp.abs(left.reshape(*left.shape[:2], lost.shape[0], -1)[bus, 1, jnp.arange(lost.shape[0])])
+    return jnp.maximum(size, jnp.where(lost[:, None], own, 0).reshape(-1))
 
 
 def _first(shared: Shared, change: Change, target: Array, start: Array) -> Carry:
@@ -287,8 +319,9 @@ def settle(
 
 def _chosen(change: Change, group: Array) -> Change:
     """The changes of single lanes, a group each."""
-    small = jax.tree.map(lambda x: jnp.take(x, group, axis=1), change._replace(weight=()))
-    chosen: Change = small._replace(weight=jnp.take(change.weight, group, axis=-1))
+    small = jax.tree.map(lambda x: jnp.take(x, group, axis=1), change._replace(weight=(), freed=None))
+    last = jax.tree.map(lambda x: jnp.take(x, group, axis=-1), (change.weight, change.freed))
+    chosen: Change = small._replace(weight=last[0], freed=last[1])
     return chosen
 
 
@@ -298,20 +331,26 @@ def _newton(shared: Shared, change: Change, target: Array, begin: Array, lanes: 
     with jax.enable_x64(True):
         one = functools.partial(_newton_lane, *shared)
         wide = [x.astype(jnp.float64) for x in (target, begin)]
-        found = jax.vmap(one, in_axes=(1, 2, 2), out_axes=(2, 0, 0, 0))(change._replace(weight=()), *wide)
-        e, residual, steps, status = found
+        plain = change._replace(weight=(), freed=None)
+        lanes_of = jax.vmap(one, in_axes=(1, -1, 2, 2), out_axes=(2, 0, 0, 0))
+        e, residual, steps, status = lanes_of(plain, change.freed, *wide)
         e, residual = e.astype(dtype), residual.astype(dtype)
     left = mismatch(shared, change, target, e)
     return Progress(e, left, residual, lanes.steps + steps, jnp.ones_like(lanes.stopped), status)
 
 
-def _newton_lane(layout: MeshedLayout, core: MeshedCore, change: Change, target: Array, begin: Array) -> Any:
+def _newton_lane(
+    layout: MeshedLayout, core: MeshedCore, change: Change, freed: Freed | None, target: Array, begin: Array
+) -> Any:
     """One lane (N, 2): e, residual, steps, status; its injections count from the base state of the changed network."""
     terms = jax.tree.map(lambda x: x.astype(jnp.float64), change.terms)
     net = _changed_network(layout, core.wide, change, terms)
     changed = MeshedCore(main=net, rest=jax.tree.map(jnp.zeros_like, net), blocks=core.blocks)
     moved = target.at[change.f].add(-terms.s_from).at[change.t].add(-terms.s_to)
-    e, *rest = newton(layout, changed, eqs.Aim(moved[:, :, None]), begin[:, :, None])
+    if freed is None:
+        e, *rest = newton(layout, changed, eqs.Aim(moved[:, :, None]), begin[:, :, None])
+    else:
+        e, *rest = newton_freed(layout, net, moved[:, :, None], begin[:, :, None], freed.bus, freed.lost)
     return e[:, :, 0], *(x[0] for x in rest)
 
 

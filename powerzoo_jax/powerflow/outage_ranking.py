@@ -5,21 +5,28 @@ from __future__ import annotations
 import jax.numpy as jnp
 from jax import Array, lax
 
-from powerzoo_jax.powerflow.contingency import OutageFactors, OutageResult
-from powerzoo_jax.powerflow.dc_outage import DcOutages, worst_outage_loading
+from powerzoo_jax.powerflow.dc_outage import DcOutages, worst_outage_loading, worst_unit_outage_loading
+from powerzoo_jax.powerflow.outage_factors import OutageFactors
+from powerzoo_jax.powerflow.outage_result import OutageResult
 from powerzoo_jax.powerflow.result import Status
 
 
-def screen_outages(outages: OutageFactors, dc: DcOutages, flow_pu: Array, count: int) -> Array:
+def screen_outages(
+    outages: OutageFactors, dc: DcOutages, flow_pu: Array, count: int, p_unit_pu: Array | None = None
+) -> Array:
     """Rows of the `count` outages that load a branch most under the DC approximation, worst first, (count,) int32.
 
-    outages:  from `prepare_outages`; its ratings count      dc: from `prepare_dc_outages` of the same case
-    flow_pu:  (L,) [pu] flows before any outage: of `solve_dc`, or active flows of an AC solve, which rank better
+    outages:    from `prepare_outages`; its ratings count      dc: from `prepare_dc_outages` of the same case
+    flow_pu:    (L,) [pu] flows before any outage: of `solve_dc`, or active flows of an AC solve, which rank better
+    p_unit_pu:  (G,) [pu] output of every unit; None takes the schedule of the case
 
     For `n_minus_1(..., only=rows)`. Voltages are not screened: keep the outages that you know to depress them.
     """
     loading, _ = worst_outage_loading(dc, flow_pu, outages.rate_pu)
-    return lax.top_k(loading[outages.branch], count)[1].astype(jnp.int32)
+    of_unit, _ = worst_unit_outage_loading(dc, flow_pu, outages.rate_pu, p_unit_pu)
+    first = outages.n_outage - outages.n_unit_outage
+    both = jnp.concatenate([loading[outages.branch[:first]], of_unit[outages.unit[first:]]])
+    return lax.top_k(both, count)[1].astype(jnp.int32)
 
 
 def worst_outages(result: OutageResult, count: int) -> Array:

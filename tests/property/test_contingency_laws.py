@@ -1,4 +1,4 @@
-"""Outages inside a compiled step: chosen ones equal those of the whole list, ranks, refusals, bad lanes."""
+"""Outages inside a compiled step: chosen ones equal those of the whole list, ranks, gradients, refusals, bad lanes."""
 
 from __future__ import annotations
 
@@ -31,6 +31,8 @@ from powerzoo_jax.powerflow import (
 from tests.tolerances import tolerance
 
 LANES, BRIDGE, NAMED = 6, 13, 5  # branch 7-8 of case14: bus 8 hangs on it alone
+SLACK, FLAGGED = 20, [13, 20]  # the first unit is the only one of the slack bus
+STEP = 1e-6
 
 
 @cache
@@ -44,7 +46,8 @@ def solved() -> tuple[Any, ...]:
     dc, flow = prepare_dc_outages(case), solve_dc(prepare_dc(case), jnp.asarray(scheduled_injection(case), jnp.float32))
 
     def step(outages: Any, p: jax.Array, q: jax.Array) -> tuple[Any, ...]:
-        rows = jnp.concatenate([jnp.asarray([BRIDGE], jnp.int32), screen_outages(outages, dc, flow.p_from, NAMED - 1)])
+        named = jnp.asarray([BRIDGE, SLACK, SLACK + 1], jnp.int32)
+        rows = jnp.concatenate([named, screen_outages(outages, dc, flow.p_from, NAMED - 1)])
         every = n_minus_1(outages, p, q)
         return every, rows, n_minus_1(outages, p, q, only=rows), worst_outages(every, 3)
 
@@ -63,14 +66,14 @@ def test_chosen_outages_equal_those_of_the_whole_list() -> None:
 
 def test_an_outage_that_cuts_a_bus_off_is_flagged_with_finite_numbers() -> None:
     every, *_ = solved()
-    assert (every.status[:-1, BRIDGE] == Status.ISLANDED).all()
-    assert (np.delete(every.status[:-1], BRIDGE, 1) == Status.CONVERGED).all()
+    assert (every.status[:-1, FLAGGED] == Status.ISLANDED).all()
+    assert (np.delete(every.status[:-1], FLAGGED, 1) == Status.CONVERGED).all()
     assert all(np.isfinite(x).all() for x in jax.tree.leaves(every))
 
 
 def test_a_scenario_that_is_not_finite_is_told_from_its_neighbours() -> None:
     every, *_ = solved()
-    assert (np.delete(every.status[-1], BRIDGE) == Status.BAD_INPUT).all()
+    assert (np.delete(every.status[-1], FLAGGED) == Status.BAD_INPUT).all()
 
 
 def test_the_worst_outages_have_the_highest_loading() -> None:
@@ -86,10 +89,48 @@ def test_screening_by_lodf_finds_the_outage_that_loads_most_in_ac() -> None:
     assert every.loading[middle, worst[middle, 0]] > 1
 
 
+def test_derivatives_of_a_security_cost_are_central_differences() -> None:
+    case, rng = load_case("case14"), np.random.default_rng(1)
+    s, unit = 1.1 * nominal_injection(case), case.unit
+    with jax.enable_x64(True):
+        weight = np.ones(len(unit.bus_id))
+        outages = prepare_outages(case, rate_pu=np.full(case.n_branch, 0.3), participation=weight, dtype="float64")
+        v_set = np.full(case.n_bus, 1.03)
+        numbers = (s.real, s.imag, v_set, 1.05 * unit.p_mw / case.base_mva, unit.q_mvar / case.base_mva)
+        given = tuple(map(jnp.asarray, numbers))
+
+        def cost(p: jax.Array, q: jax.Array, v_set: jax.Array, p_unit: jax.Array, q_unit: jax.Array) -> jax.Array:
+            after, state = n_minus_1(outages, p, q, v_set, p_unit_pu=p_unit, q_unit_pu=q_unit, states=True, tol=1e-13)
+            solved = after.status == Status.CONVERGED
+            each = after.overload + 3 * after.violation + 0.1 * after.loading + after.v_min
+            return jnp.sum(jnp.where(solved, each, 0)) + 1e-3 * jnp.sum(state.p_to * state.p_to)
+
+        @jax.jit
+        def everything(given: Any, by: Any) -> tuple[Any, Any, Any]:
+            value, gradient = jax.value_and_grad(cost, argnums=(0, 1, 2, 3, 4))(*given)
+            return value, gradient, jax.jvp(cost, given, by)[1]
+
+        for alone in (None, *range(5)):
+            by = [jnp.asarray(rng.normal(size=x.shape)) * float(alone in (None, k)) for k, x in enumerate(given)]
+            up, down = (
+                everything(tuple(x + sign * STEP * u for x, u in zip(given, by, strict=True)), tuple(by))[0]
+                for sign in (1, -1)
+            )
+            numeric = float(up - down) / (2 * STEP)
+            _, gradient, forward = everything(given, tuple(by))
+            reverse = sum(float(jnp.vdot(g, u)) for g, u in zip(gradient, by, strict=True))
+            limit = tolerance("gradient_relative", "float64") * max(1.0, abs(numeric))
+            assert abs(reverse - numeric) <= limit
+            assert abs(float(forward) - numeric) <= limit
+            assert abs(numeric) > 1e-3
+
+
 @pytest.mark.parametrize(
     ("prepare", "arguments", "message"),
     [
         (prepare_outages, {"branches": [99]}, "case14 has no branch 99"),
+        (prepare_outages, {"units": [-1]}, "case14 has no unit -1"),
+        (prepare_outages, {"participation": np.ones(4)}, "participation must be 5 weights of 0 or more"),
         (prepare_outages, {"rate_pu": np.ones(3)}, r"rate_pu has shape \(3,\), expected \(L=20,\)"),
         (prepare_loops, {"switches": [2, 2]}, "case14 has no switch twice the same"),
         (prepare_switching, {"switches": [20]}, "case14 has no switch 20"),

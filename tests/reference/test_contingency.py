@@ -1,8 +1,7 @@
-"""Every outage of a network in AC equals the network without that branch, solved alone by another method."""
+"""Every outage of a network in AC equals the network without that branch or unit, solved alone by other methods."""
 
 from __future__ import annotations
 
-import dataclasses
 from functools import cache
 from typing import Any, NamedTuple
 
@@ -13,85 +12,72 @@ import pytest
 
 from powerzoo_jax.cases import Case
 from powerzoo_jax.cases.library import load_case
-from powerzoo_jax.powerflow import OutageFactors, OutageResult, OutageStates, Status, n_minus_1, prepare_outages
+from powerzoo_jax.powerflow import (
+    Status,
+    n_minus_1,
+    prepare_dc,
+    prepare_dc_outages,
+    prepare_outages,
+    scheduled_injection,
+    solve_dc,
+    unit_outage_flows,
+)
+from tests.reference.dc_reference import solve_reference
 from tests.reference.meshed_reference import (
     MeshedFlows,
     MeshedStates,
-    base_state,
     branch_flows,
     build_meshed,
     solve_base_state,
     solve_states,
 )
+from tests.reference.record_outages import NAME, STATES, draw, outage_list, package
 from tests.tolerances import tolerance
 
-STATES = 50
-SPAN = (0.8, 1.2)
-BRIDGES_118 = 9  # branches of case118 on which a bus hangs alone
+FEW = 3  # states in which every voltage and flow is compared
+BRIDGES_118, SLACK_118 = 9, 1  # branches of case118 on which a bus hangs alone; outages that take the slack's last unit
+SHARED = "case24_ieee_rts"  # several units stand at one bus, the slack included
 
 
 class Known(NamedTuple):
-    """States of a case and what the reference finds after each outage, (O, B, ...); `solved` (O, B)."""
+    """What the reference finds after each outage, (O, B, ...); `solved` (O, B)."""
 
-    case: Case
-    states: MeshedStates
     v: np.ndarray
     flows: MeshedFlows
     solved: np.ndarray
 
 
-def without(case: Case, branch: int) -> Case:
-    on = case.branch.in_service & (np.arange(case.n_branch) != branch)
-    return dataclasses.replace(case, branch=dataclasses.replace(case.branch, in_service=on))
-
-
-def draw(case: Case, count: int) -> MeshedStates:
-    """Loads and set-points off the base state, in numbers that float32 holds."""
-    rng = np.random.default_rng(20_240_615)
-    nominal = base_state(case)
-    load = (case.p_load_mw + 1j * case.q_load_mvar) / case.base_mva
-    factor = rng.uniform(*SPAN, (count, case.n_bus))
-    v_set = nominal.v_set + rng.uniform(-0.01, 0.01, factor.shape)
-    s = nominal.s - (factor - 1) * load
-    return MeshedStates(s.astype(np.complex64).astype(complex), v_set.astype(np.float32).astype(float))
-
-
-@cache
-def known(name: str) -> Known:
-    case = load_case(name)
-    states, start = draw(case, STATES), solve_base_state(case, build_meshed(case))
+def brute_force(case: Case, states: MeshedStates, lost: np.ndarray) -> Known:
+    """Solve every network of `outage_list`; `lost` (O, B, N) is taken off the injections."""
+    start = solve_base_state(case, build_meshed(case))
     voltages, flows, solved = [], [], []
-    for k in range(case.n_branch):
-        net = build_meshed(without(case, k))
-        found = solve_states(net, states, start)
+    for outage, gone in zip(outage_list(case), lost, strict=True):
+        net = build_meshed(outage.case)
+        found = solve_states(net, MeshedStates(states.s - gone, states.v_set), start)
         voltages.append(found.v)
         solved.append(found.converged)
         flows.append(branch_flows(net, found.v))
     together = MeshedFlows(*(np.stack(x) for x in zip(*flows, strict=True)))
-    return Known(case, states, np.stack(voltages), together, np.stack(solved))
-
-
-def solve(outages: OutageFactors, *given: jax.Array) -> tuple[OutageResult, OutageStates]:
-    found: tuple[OutageResult, OutageStates] = n_minus_1(outages, *given, states=True)
-    return found
+    return Known(np.stack(voltages), together, np.stack(solved))
 
 
 @cache
-def own(name: str, dtype: str) -> tuple[Any, Any]:
-    """OutageResult and OutageStates of (B, O, ...) host arrays; every branch is rated at 1 pu."""
-    expected = known(name)
-    with jax.enable_x64(dtype == "float64"):
-        outages = prepare_outages(expected.case, rate_pu=np.ones(expected.case.n_branch), dtype=dtype)
-        s, v_set = expected.states
-        given = (jnp.asarray(x, dtype) for x in (s.real, s.imag, v_set))
-        found = jax.jit(jax.vmap(solve, in_axes=(None, 0, 0, 0)))(outages, *given)
-        return jax.tree.map(np.asarray, found)  # type: ignore[no-any-return]
+def own() -> tuple[Any, Any]:
+    case = load_case(NAME)
+    return package(case, draw(case, STATES), "float32")
 
 
-def errors(name: str, dtype: str) -> tuple[float, float]:
-    """Largest error of a voltage and of a flow over all outages and states that split nothing, [pu]."""
-    expected = known(name)
-    result, after = own(name, dtype)
+@cache
+def known() -> Known:
+    """The first few of the states of `own`."""
+    case = load_case(NAME)
+    states = MeshedStates(*(x[:FEW] for x in draw(case, STATES)))
+    lost = np.stack([outage.lost for outage in outage_list(case)])
+    return brute_force(case, states, np.repeat(lost[:, None], FEW, 1))
+
+
+def errors(result: Any, after: Any, expected: Known) -> tuple[float, float]:
+    """Largest error of a voltage and of a flow over all outages and states that have a power flow, [pu]."""
     on = (result.status == Status.CONVERGED).T
     assert (on == (result.status != Status.ISLANDED).T).all()
     assert expected.solved[on].all()
@@ -101,29 +87,32 @@ def errors(name: str, dtype: str) -> tuple[float, float]:
     return float(np.abs(v - expected.v)[on].max()), float(flow)
 
 
-@pytest.mark.parametrize(("name", "dtype"), [("case118", "float32"), ("case14", "float64")])
-def test_every_voltage_and_flow_after_every_outage_equals_brute_force(name: str, dtype: str) -> None:
-    v, flow = errors(name, dtype)
-    assert v <= tolerance("outage_v_pu", dtype)
-    assert flow <= tolerance("outage_flow_pu", dtype)
+def first(tree: Any) -> Any:
+    return jax.tree.map(lambda x: x[:FEW], tree)
+
+
+def test_every_voltage_and_flow_after_every_outage_equals_brute_force() -> None:
+    v, flow = errors(*first(own()), known())
+    assert v <= tolerance("outage_v_pu", "float32")
+    assert flow <= tolerance("outage_flow_pu", "float32")
 
 
 def test_every_outage_of_case118_is_solved_or_cuts_a_bus_off() -> None:
-    result, after = own("case118", "float32")
+    result, after = own()
     flagged = result.status == Status.ISLANDED
-    assert (flagged.sum(1) == BRIDGES_118).all()
-    assert not known("case118").solved.T[flagged].any()
+    assert (flagged.sum(1) == BRIDGES_118 + SLACK_118).all()
+    branches = flagged[:FEW, : load_case(NAME).n_branch]
+    assert not known().solved.T[:, : load_case(NAME).n_branch][branches].any()
     assert (result.status[~flagged] == Status.CONVERGED).all()
     assert all(np.isfinite(x).all() for x in (*jax.tree.leaves(result), *after))
 
 
 def test_the_summary_of_an_outage_follows_from_its_voltages_and_flows() -> None:
-    expected = known("case118")
-    result, _ = own("case118", "float32")
+    expected, result = known(), first(own()[0])
     on = (result.status == Status.CONVERGED).T
     flows = np.maximum(np.abs(expected.flows.s_from), np.abs(expected.flows.s_to))
     magnitude = np.abs(expected.v)
-    bus = expected.case.bus
+    bus = load_case(NAME).bus
     outside = np.maximum(bus.v_min_pu - magnitude, 0) + np.maximum(magnitude - bus.v_max_pu, 0)
     for mine, exact in (
         (result.loading, flows.max(-1)),
@@ -135,3 +124,52 @@ def test_the_summary_of_an_outage_follows_from_its_voltages_and_flows() -> None:
         assert np.abs(mine.T - exact)[on].max() <= 118 * tolerance("outage_v_pu", "float32")
     at_worst = np.take_along_axis(flows, result.worst_branch.T[..., None], -1)[..., 0]
     assert np.abs(at_worst - flows.max(-1))[on].max() <= tolerance("outage_flow_pu", "float32")
+
+
+def test_other_units_make_up_for_a_lost_one_as_they_are_told() -> None:
+    case, rng = load_case(SHARED), np.random.default_rng(2)
+    unit, bus = case.unit, case.positions(case.unit.bus_id)
+    weight = rng.uniform(size=len(unit.bus_id))
+    states = MeshedStates(*(x[:FEW] for x in draw(case, FEW)))
+    output = (unit.p_mw * rng.uniform(0.8, 1.2, (FEW, 1)) + 1j * unit.q_mvar) / case.base_mva
+    at_bus = np.eye(case.n_bus)[bus]
+    lost = np.zeros((case.n_branch + len(bus), FEW, case.n_bus), complex)
+    for k in range(len(bus)):
+        others = weight * (np.arange(len(bus)) != k)
+        lost[case.n_branch + k] = output[:, k, None] * at_bus[k] - np.outer(
+            output[:, k].real, others @ at_bus / others.sum()
+        )
+    with jax.enable_x64(True):
+        outages = prepare_outages(case, participation=weight, dtype="float64")
+
+        def solve(p: jax.Array, q: jax.Array, v_set: jax.Array, p_unit: jax.Array, q_unit: jax.Array) -> Any:
+            return n_minus_1(outages, p, q, v_set, p_unit_pu=p_unit, q_unit_pu=q_unit, states=True)
+
+        given = (states.s.real, states.s.imag, states.v_set, output.real, output.imag)
+        result, after = jax.tree.map(np.asarray, jax.jit(jax.vmap(solve))(*map(jnp.asarray, given)))
+    frees = np.asarray(outages.frees)
+    assert frees.any() and not frees.all()
+    v, flow = errors(result, after, brute_force(case, states, lost))
+    assert v <= tolerance("outage_v_pu", "float64")
+    assert flow <= tolerance("outage_flow_pu", "float64")
+
+
+@pytest.mark.parametrize("name", ["case118", SHARED])
+@pytest.mark.parametrize("shared", [False, True], ids=["slack", "participation"])
+def test_flows_of_dc_unit_outages_equal_a_new_solve_without_the_unit(name: str, shared: bool) -> None:
+    case = load_case(name)
+    bus, p = case.positions(case.unit.bus_id), scheduled_injection(case)
+    weight = np.random.default_rng(4).uniform(size=len(bus)) if shared else np.zeros(len(bus))
+    with jax.enable_x64(True):
+        outages = prepare_dc_outages(case, participation=weight if shared else None, dtype="float64")
+        base = solve_dc(prepare_dc(case, dtype="float64"), jnp.asarray(p)).p_from
+        after = np.asarray(unit_outage_flows(outages, base))
+    alone = np.asarray(outages.unit_alone)
+    assert alone.sum() == (0 if shared or name == SHARED else 1)
+    for k in np.flatnonzero(~alone):
+        others = weight * (np.arange(len(bus)) != k)
+        now = p.copy()
+        now[bus[k]] -= case.unit.p_mw[k] / case.base_mva
+        np.add.at(now, bus, others / max(others.sum(), 1e-300) * case.unit.p_mw[k] / case.base_mva)
+        expected = solve_reference(case, now)[1]
+        assert np.abs(after[k] - expected).max() <= tolerance("dc_relative", "float64") * max(1, np.abs(expected).max())
