@@ -25,9 +25,9 @@ from powerzoo_jax.oracle.siteprogram import (
     most_heat_kw,
     room_rows,
     solve,
-    write_jobs,
     write_room,
 )
+from powerzoo_jax.oracle.sitestarts import list_starts, write_starts
 
 NO_CONTROL = (-1.0, -1.0, -1.0)  # starts nothing, coldest set-point
 RULE = (1.0, 1.0, 0.2)  # whatever fits by deadline, at 0.6 of the set-point's range
@@ -47,9 +47,10 @@ SEED = 7  # of the search
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class FeederSiteProblem(SiteProblem):
-    """One episode; usd_per_mwh (T,) is the price of energy at the weight of the reward."""
+    """One episode; usd_per_mwh (T,) is the price of energy at the weight of the reward, slots the size of a queue."""
 
     usd_per_mwh: np.ndarray
+    slots: int
 
 
 def build_site_problems(sim: Sim, episodes: Episode) -> list[FeederSiteProblem]:
@@ -76,6 +77,7 @@ def build_site_problems(sim: Sim, episodes: Episode) -> list[FeederSiteProblem]:
             missed_usd=float(sim.params.miss_usd) * weights["job_misses"] / scale,
             backlog_usd_per_gpu_h=BACKLOG_USD_PER_GPU_H * weights["backlog"] / scale,
             usd_per_mwh=host.price_per_mwh[b] * weights["site_energy"] / scale,
+            slots=sim.env.layout.sizes.queue,
             **site_facts(site, host.t_outdoor_c[b]),
         )
         refuse_cold(problem)
@@ -96,14 +98,14 @@ def cooling_program(problem: FeederSiteProblem, it_mw: np.ndarray) -> tuple[Prog
 
 
 def relaxed_program(problem: FeederSiteProblem) -> Program:
-    """A programme whose optimum no policy beats: jobs as `write_jobs` has them, set-points that change within a step,
+    """A programme whose optimum no policy beats: jobs as `write_starts` has them, set-points that change within a step,
     and a room that may heat up."""
-    n, count = problem.horizon, len(problem.jobs.gpus)
+    n, starts = problem.horizon, list_starts(problem, problem.slots)
     first_row = n + room_rows(problem)
-    sheet = Sheet(first_row + n + count)
+    sheet = Sheet(first_row + starts.rows(n))
     spare = np.where(problem.usd_per_mwh < 0, problem.values["cool_min_mw"], np.inf)
     _write_site(sheet, problem, idle_it_mw(problem), TOO_HOT_C, spare, held_set=False)
-    write_jobs(sheet, problem, problem.missed_usd, np.arange(n), n, first_row)
+    write_starts(sheet, problem, starts, np.arange(n), n, first_row)
     return sheet.program()
 
 

@@ -28,6 +28,7 @@ class JobList(NamedTuple):
     arrival:   step;  last: last step in which work before the deadline is possible
     gpus, duration_min;  steps: whole steps that a run holds its GPUs
     priced:    bool  the deadline lies inside the episode: a job not done by then is a miss
+    due_min:   deadline
     """
 
     kind: np.ndarray
@@ -37,6 +38,7 @@ class JobList(NamedTuple):
     duration_min: np.ndarray
     steps: np.ndarray
     priced: np.ndarray
+    due_min: np.ndarray
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -99,7 +101,7 @@ def list_jobs(arrivals: Sequence[tuple[np.ndarray, np.ndarray]], site: DataCente
         # the clock's grain lets a job end that much after its deadline
         last = np.ceil((due + CLOCK_MIN) / minutes).astype(int) - 1
         priced = due <= horizon * minutes
-        rows.append((np.full(len(g), kind), step, np.minimum(last, horizon - 1), g, d, steps, priced))
+        rows.append((np.full(len(g), kind), step, np.minimum(last, horizon - 1), g, d, steps, priced, due))
     return JobList(*(np.concatenate(columns) for columns in zip(*rows, strict=True)))
 
 

@@ -98,13 +98,13 @@ def write_room(
     }
     sheet.put(balance[step], col["cooling"], -1 / problem.substeps)
     # C (T' - T) / dt = 1000 P_it air - heat + wall (T_out - T)
-    pace = _pace(problem)
-    keep = 1 - pace * v["wall_kw_per_c"]
+    degrees = pace(problem)
+    keep = 1 - degrees * v["wall_kw_per_c"]
     sheet.put(at["room"], col["zone"], 1)
     sheet.put(at["room"][1:], col["zone"][:-1], -keep)
-    sheet.put(at["room"], col["heat"], pace)
+    sheet.put(at["room"], col["heat"], degrees)
     warming = 1000 * v["air_share"] * it_mw + v["wall_kw_per_c"] * problem.t_outdoor_c
-    sheet.right[at["room"]] = pace * warming[step]
+    sheet.right[at["room"]] = degrees * warming[step]
     sheet.right[at["room"][0]] += keep * v["t_initial_c"]
     # heat = UA (T - set): with heat >= 0 the set-point need not be above the room
     sheet.put(at["removed"], col["heat"], 1)
@@ -118,7 +118,7 @@ def write_room(
     return col
 
 
-def _pace(problem: SiteProblem) -> float:
+def pace(problem: SiteProblem) -> float:
     """Degrees that a kilowatt warms the room by in an explicit step."""
     return problem.dt_hours / problem.substeps / problem.values["heat_kwh_per_c"]
 
@@ -139,13 +139,13 @@ def write_jobs(
     width = np.maximum(jobs.last - jobs.arrival + 1, 0)
     of = np.repeat(np.arange(count), width)
     step = jobs.arrival[of] + np.arange(len(of)) - np.repeat(np.cumsum(width) - width, width)
-    most = _most_running(problem, int(jobs.steps.max(initial=1)))
+    most = most_running(problem, int(jobs.steps.max(initial=1)))
     displaced = np.maximum(problem.serving + most - v["n_gpus"], 0) / most
     infer_mw = (v["active_w"] * v["infer_eta"] - v["idle_w"]) / 1e6
     power = jobs.gpus[of] * (np.asarray(problem.job_mw_per_gpu)[jobs.kind[of]] - displaced[step] * infer_mw)
     share = sheet.columns(len(of), 0, 0, 1)
     sheet.put(balance[step], share, -(1 + v["aux_share"]) * power)
-    warming = -_pace(problem) * 1000 * v["air_share"] * power
+    warming = -pace(problem) * 1000 * v["air_share"] * power
     for part in range(problem.substeps):
         sheet.put(room + problem.substeps * step + part, share, warming)
     left = sheet.columns(n, 0, 0, most)
@@ -162,7 +162,7 @@ def write_jobs(
     sheet.right[job_row] = need
 
 
-def _most_running(problem: SiteProblem, longest: int) -> np.ndarray:
+def most_running(problem: SiteProblem, longest: int) -> np.ndarray:
     """GPUs that jobs can hold, (T,): a job started within its longest run ago, beside the inference of that step."""
     asked = problem.serving
     least = np.array([asked[max(0, t - longest + 1) : t + 1].min() for t in range(len(asked))])

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import dataclasses
+
 import jax
 import numpy as np
 import pytest
@@ -10,8 +12,15 @@ import powerzoo_jax
 from powerzoo_jax.base.tree import take
 from powerzoo_jax.devices.facility import FINETUNE, TRAIN, JobClass
 from powerzoo_jax.oracle.bounds import dual_bound
-from powerzoo_jax.oracle.datacenter import SCHEDULING, build_site_problems, plan_episodes, relaxed_program
+from powerzoo_jax.oracle.datacenter import (
+    SCHEDULING,
+    build_site_problems,
+    plan_episodes,
+    relaxed_program,
+    return_bound,
+)
 from powerzoo_jax.oracle.datacenterrun import read_episodes
+from powerzoo_jax.oracle.siteproblem import JobList
 from powerzoo_jax.oracle.siteprogram import solve
 from powerzoo_jax.tasks.score import all_starts, episode_keys, evaluate
 
@@ -88,6 +97,30 @@ def test_the_bound_holds_for_any_multipliers_and_is_that_of_the_solver(played):
     assert -dual_bound(program, dual) == pytest.approx(plan.bound[1], abs=EXACT)
     wrong = dual + 0.01 * np.random.default_rng(0).normal(size=dual.shape)
     assert -dual_bound(program, wrong) > plan.bound[1]
+
+
+def test_by_hand_a_job_runs_no_more_than_the_one_ahead_of_it(played):
+    """600 GPUs beside inference, energy for nothing, two jobs of 700 and 100 that are in time in the first step only.
+
+    Shares a and b of them start: 700 a + 100 b <= 600 and b <= a, so 3/4 of each; b = 1 and a = 5/7 in any order.
+    A miss weighs 5.
+    """
+    jobs = JobList(
+        kind=np.zeros(2, int),
+        arrival=np.zeros(2, int),
+        last=np.array([2, 2]),
+        gpus=np.array([700.0, 100.0]),
+        duration_min=np.full(2, 60.0),
+        steps=np.full(2, 2.0),
+        priced=np.ones(2, bool),
+        due_min=np.array([80.0, 85.0]),
+    )
+    calm = np.zeros(48)
+    problem = dataclasses.replace(played[2][0], jobs=jobs, serving=calm + 400, usd_per_mwh=calm)
+    assert return_bound(problem) == pytest.approx(-2 * 5 / 4, abs=EXACT)
+    # a queue with one place refuses the second job, which then waits for none
+    unordered = dataclasses.replace(problem, slots=1)
+    assert return_bound(unordered) == pytest.approx(-2 * 5 / 7, abs=EXACT)
 
 
 def test_a_bonus_on_the_usage_effectiveness_is_refused():
