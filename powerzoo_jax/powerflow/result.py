@@ -37,7 +37,7 @@ EXPLAIN = {
         "`prepare_feeder`."
     ),
     Status.ISLANDED: (
-        "The outage cuts buses off from the slack bus, or takes the last unit of the slack bus, so no power flow of the "
+        "The outage cuts buses off from the slack bus, or takes the last unit of that bus, so no power flow of the "
         "whole network exists. The numbers are those of the network before the outage: mask them with the status, or "
         "shed the buses that are cut off."
     ),
