@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 import powerzoo_jax
+from powerzoo_jax.tasks.build_transgrid import make_transgrid
 from powerzoo_jax.tasks.contract import check_sim
 
 MODES = {
@@ -23,6 +24,15 @@ def test_a_mode_keeps_the_contract(task, keywords, size):
     sim = powerzoo_jax.make(task, **keywords)
     assert sim.env.dims.obs == size
     check_sim(sim, others=(powerzoo_jax.make(task, split="load_stress", **keywords),))
+
+
+@pytest.mark.parametrize(
+    "keywords",
+    [{"physics": "ac", "solver_mode": "pf"}, {"solver_mode": "pf", "n_minus_1": True}],
+    ids=["ac-schedule", "dc-outages"],
+)
+def test_a_grid_under_one_operator_keeps_the_contract(keywords):
+    check_sim(make_transgrid("pz_case5", **keywords))
 
 
 def test_sizes_are_those_of_the_specification():

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 import powerzoo_jax
-from powerzoo_jax.cases import load_case
+from powerzoo_jax.cases import Case, load_case
 from powerzoo_jax.cases.commitment import commitment_table
 from powerzoo_jax.envs import Sim
 from tests.tolerances import tolerance
@@ -21,8 +21,10 @@ TASKS = {
     "marl_opf by score": ("marl_opf", {}),
     "marl_opf by schedule": ("marl_opf", {"action_mode": "direct", "max_load_ratio": 1.3}),
     "marl_uc": ("marl_uc", {"max_load_ratio": 1.1}),
+    "opf_118": ("opf_118", {"max_load_ratio": 1.4}),
     "tso": ("comparison_tso_centralized", {}),
 }
+LARGE = ("opf_118", "tso")
 every_task = pytest.mark.parametrize("name", TASKS)
 
 
@@ -79,11 +81,17 @@ def played(name: str) -> Played:
     return Played(sim, *(np.asarray(x) for x in out))
 
 
+def case_of(name: str) -> Case:
+    return load_case("pz_case118" if name in LARGE else "pz_case5")
+
+
 def limits(name: str) -> tuple[np.ndarray, np.ndarray]:
     """Lower and upper limits of running units from the case and its table, not from the environment."""
     if name == "tso":
         table = commitment_table(load_case("pz_case118"))
         return table.p_min_mw, table.p_max_mw
+    if name == "opf_118":
+        return case_of(name).unit.p_min_mw, case_of(name).unit.p_max_mw
     return np.array([5.0, 10, 20, 10, 20]), np.array([40.0, 170, 520, 200, 600])
 
 
@@ -108,8 +116,8 @@ def test_no_unit_leaves_its_limits_or_runs_when_off(name):
 @every_task
 def test_flows_obey_the_law_of_kirchhoff_at_every_bus(name):
     """What units and served loads inject at a bus leaves it by its lines; surplus is taken at the reference bus."""
-    e, case = played(name), load_case("pz_case118" if name == "tso" else "pz_case5")
-    shape = case.p_load_mw if name == "tso" else np.array([0, 500, 600, 400, 0.0])
+    e, case = played(name), case_of(name)
+    shape = case.p_load_mw if name in LARGE else np.array([0, 500, 600, 400, 0.0])
     injected = np.zeros((*e.p.shape[:2], case.n_bus))
     for unit, bus in enumerate(case.positions(case.unit.bus_id)):
         injected[..., bus] += e.p[..., unit]
@@ -124,8 +132,7 @@ def test_flows_obey_the_law_of_kirchhoff_at_every_bus(name):
 
 @every_task
 def test_money_equals_that_of_the_dispatch(name):
-    e = played(name)
-    case = load_case("pz_case118" if name == "tso" else "pz_case5")
+    e, case = played(name), case_of(name)
     cost = np.zeros((case.n_unit, 3))
     cost[:, 3 - case.unit.cost.shape[1] :] = case.unit.cost
     p, on = e.p.astype(float), e.on
@@ -152,6 +159,28 @@ def least_cost(load_mw: np.ndarray) -> np.ndarray:
         taken = np.minimum(left, size)
         left, cost = left - taken, cost + price * taken
     return cost + 10_000 * left
+
+
+@pytest.mark.parametrize("name", ["marl_opf by score", "opf_118"])
+def test_saturated_and_zero_scores_are_all_the_same_dispatch(name):
+    """Scores only compare units: all lowest, all highest, all zero (not a number) share the load by room alone."""
+    e, (low, high) = played(name), limits(name)
+    kind = (np.arange(LANES) // 2) % 6 * (np.arange(LANES) % 2)
+    for k in (1, 2, 5):
+        p, load = e.p[kind == k].astype(float), e.load[kind == k].astype(float)
+        above = p - low
+        level = above.max(-1, keepdims=True)
+        # every unit has the same part above its minimum, or is full
+        equal = np.abs(above - np.minimum(level, high - low)) < 1e-3 * np.maximum(level, 1)
+        assert equal[load < high.sum()].all()
+
+
+def test_an_operator_that_switches_all_units_off_pays_for_every_load():
+    e = played("tso")
+    kind = (np.arange(LANES) // 2) % 6 * (np.arange(LANES) % 2)
+    off, on = kind == 1, kind == 2
+    np.testing.assert_allclose(-1e4 * e.reward[off], 5_000 * e.load[off], rtol=1e-5)
+    assert e.on[on].all() and (e.unserved[on] < 1e-2 * e.load[on]).all() and (e.surplus[on] > 0).mean() > 0.1
 
 
 def test_no_way_of_playing_unit_commitment_costs_less_than_the_merit_order():
@@ -195,9 +224,9 @@ def test_minimum_times_and_ramps_hold_in_every_history(name):
 
 
 def test_thermal_overload_is_the_excess_over_the_ratings_of_the_case():
-    for name in ("marl_opf by schedule", "tso"):
+    for name in ("marl_opf by schedule", *LARGE):
         e = played(name)
-        rate = load_case("pz_case118" if name == "tso" else "pz_case5").branch.rate_a_mva
+        rate = case_of(name).branch.rate_a_mva
         excess = np.where(rate > 0, np.maximum(np.abs(e.flow) - rate, 0), 0).sum(-1)
         np.testing.assert_allclose(e.cost[..., 0], excess, rtol=1e-5, atol=1e-3)
         assert excess.max() > 10
