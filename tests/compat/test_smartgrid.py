@@ -16,7 +16,6 @@ from powerzoo_compat import aggregation
 from powerzoo_compat import smartgrid_view as sg
 
 TASK = "marl_der_arbitrage"
-TASKS = (TASK, "marl_ders_benchmark", "marl_ev_v2g_1d", "marl_opf", "marl_uc", "gencos_bidding")
 FUNCTIONS = {"energy_sales", "degradation", "settlement", "unserved_energy"}
 
 
@@ -99,21 +98,6 @@ def test_agents_are_found_by_name(endless):
         endless.get_agent("bat_3")
     with pytest.raises(AssertionError, match="Agent bat_3 not found"):
         endless.step({"bat_3": np.zeros(1)})
-
-
-@pytest.mark.parametrize("task", TASKS)
-def test_global_fields_are_those_that_all_agents_see_alike(task):
-    env = sg.parallel_env(task, split="test")
-    env.reset(seed=0)
-    for _ in range(3):
-        obs, *_ = env.step(sample(env))
-    seen = list(obs.values())
-    assert all(o.get_global_observation() == seen[0].get_global_observation() for o in seen)
-    local = {o.get_local_observation() for o in seen}
-    assert len(local) > 1
-    size = env.observation_shape
-    assert size["agent_state"] == size["local_state"] + size["global_state"] == len(seen[0].fields())
-    assert all(env.observation_space(a).contains(np.asarray(o)) for a, o in obs.items())
 
 
 def test_observations_are_frozen_dataclasses_that_become_arrays(endless):
