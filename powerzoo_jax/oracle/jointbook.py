@@ -63,7 +63,7 @@ class Prices(NamedTuple):
     rated_usd: np.ndarray
 
 
-def _units(sim: Sim) -> Sim:
+def units_alone(sim: Sim) -> Sim:
     """The transmission grid alone, under the scheduled load."""
     return replace(sim, env=sim.env.transmission, params=upper_params(sim.params))
 
@@ -125,7 +125,7 @@ def _at_bus(system: System, of_bus: np.ndarray, load_mw: float) -> System:
     return replace(system, of_load=of_bus, fixed_mw=system.fixed_mw - (system.of_load - of_bus) * served)
 
 
-def _where_drawn(system: System, of_bus: np.ndarray, beyond_mw: np.ndarray) -> System:
+def where_drawn(system: System, of_bus: np.ndarray, beyond_mw: np.ndarray) -> System:
     """The system with loads (K,) [MW] beyond the scheduled one at their buses, of flows (L, K) per MW."""
     return replace(system, fixed_mw=system.fixed_mw + system.of_load * beyond_mw.sum() - of_bus @ beyond_mw)
 
@@ -184,7 +184,7 @@ def _equal(sim: Sim, draws: Draw, keys: Array) -> Policy:
 
 def _by_rule(sim: Sim, draws: Draw, name: str, below: np.ndarray, kept: float) -> Policy:
     """Units by a rule of `transmissionbook`, for the load that battery actions (B, T, F S) leave."""
-    upper = _units(sim)
+    upper = units_alone(sim)
     upper = replace(upper, params=replace(upper.params, rate_mw=kept * upper.params.rate_mw))
     system, plans = host_system(upper), []
     loads = [episode_load(upper, take(draws, i)) for i in range(len(below))]
@@ -205,7 +205,7 @@ def _merit_order(sim: Sim, draws: Draw, keys: Array) -> Policy:
 def _secure_merit_order(sim: Sim, draws: Draw, keys: Array) -> Policy:
     """Merit order that heeds the lines; batteries charge in the quarter of a day with the least load, by voltage."""
     del keys
-    upper, n_feeder, below = _units(sim), sim.env.n_feeder, []
+    upper, n_feeder, below = units_alone(sim), sim.env.n_feeder, []
     loads = [episode_load(upper, take(draws, i)) for i in range(draws.load_row.shape[0])]
     for soc, load, may in zip(np.asarray(draws.soc, np.float64), loads, _guarded(sim, draws, loads), strict=True):
         signal = quantile_signal(load, sim.env.dt_hours)
@@ -222,7 +222,7 @@ def _foresee(sim: Sim, draws: Draw, keys: Array) -> Foresight:
     are best on their own.
     """
     del keys
-    upper, of_bus = _units(sim), np.asarray(sim.params.factors.of_bus, np.float64)
+    upper, of_bus = units_alone(sim), np.asarray(sim.params.factors.of_bus, np.float64)
     system, dt = host_system(upper), sim.env.dt_hours
     on, scores = np.asarray(upper.params.rules.available), not sim.env.transmission.schedule
     soc = np.asarray(draws.soc, np.float64)
@@ -233,7 +233,7 @@ def _foresee(sim: Sim, draws: Draw, keys: Array) -> Foresight:
     below = np.stack([_normed(sim, plan) for plan, _, _ in plans])
     actions, money = [], []
     for i, met in enumerate(_meet(sim, draws, below, loads)):
-        there = [_where_drawn(system, of_bus, beyond) for beyond in met.beyond_mw]
+        there = [where_drawn(system, of_bus, beyond) for beyond in met.beyond_mw]
         steps = [reachable(s, on, met.load_mw[t : t + 1], scores=scores) for t, s in enumerate(there)]
         p, level = np.stack([x.p_mw[0] for x in steps]), np.array([x.level_mw[0] for x in steps])
         actions.append(_joined(dispatch_actions(upper, system, level, p), below[i]))

@@ -12,6 +12,8 @@ import pytest
 import powerzoo_jax
 from powerzoo_jax.cases import load_case
 from powerzoo_jax.envs import Sim
+from powerzoo_jax.oracle.dispatchcurve import host_system
+from powerzoo_jax.oracle.jointbook import units_alone, where_drawn
 from powerzoo_jax.tasks.score import all_starts, seeded_starts
 from tests.tolerances import tolerance
 
@@ -109,6 +111,21 @@ def test_the_lines_deliver_to_every_bus_what_its_feeders_and_the_rest_of_its_loa
         arriving[..., case.bus_index[int(b)]] += played.flow[..., line]
     assert np.abs(arriving).max() / BASE_MVA < MISMATCH_PU
     assert (played.unserved > 0).any() and (kept > 0).all()
+
+
+def test_the_planner_sees_the_lines_as_they_are(played):
+    """The oracle dispatches on its own model of both networks: its flows are those of the environment."""
+    with jax.enable_x64(True):
+        keywords = {"feeder_bus_ids": BUSES, "feeder_scale": SCALE, "trans_load_ratio": 1.1}
+        sim = powerzoo_jax.make("joint_trans_dist", split="test", dtype="float64", **keywords)
+        system, of_bus = host_system(units_alone(sim)), np.asarray(sim.params.factors.of_bus)
+    planned = played.factor[..., None] * 0.9 * FEEDER_MW * SCALE * np.array([2.0, 1.0])
+    balanced = np.argwhere((played.unserved == 0) & (played.surplus == 0))[::997]
+    assert len(balanced) > 50
+    for lane, t in balanced:
+        there = where_drawn(system, of_bus, (played.exchange - planned)[lane, t])
+        flow = there.flow(played.p[lane, t], played.load[lane, t])
+        np.testing.assert_allclose(flow, played.flow[lane, t], atol=1e-6 * BASE_MVA)
 
 
 def test_money_is_generation_wear_and_what_is_not_served(played):
