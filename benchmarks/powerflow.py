@@ -1,6 +1,7 @@
 """Speed of the power flow against lightsim2grid and power-grid-model: one pinned core, interleaved.
 
 Usage: python benchmarks/powerflow.py [--quick] [--case case118 ...] [--rounds 15] [--out results.tsv]
+       python benchmarks/powerflow.py --device [--case case118 ...]      meshed networks on jax's default device
 
 What is timed: here device arrays of injections in -> voltages of all buses, status and residual ready; for a peer
 one call of its batch interface, upload of the loads included as the interface has it, voltages ready on the host.
@@ -8,6 +9,10 @@ Loads are unseen draws U(0.8, 1.2) per bus (case300: U(0.9, 1.1)), units of mesh
 engine stops by its own test at run time, ours aims at 1e-6 pu in float32 and, in x64, 1e-9 (feeders) or 1e-8 (meshed).
 Peers stop at 1e-8 pu. Medians over rounds in which every engine runs; a ratio is against the fastest peer of its case.
 Install the peers with `pip install .[bench]`; one that is missing is left out.
+
+--device leaves peers out and takes batches that fill an accelerator, in float32: self-stopping, and with the fixed
+number of steps that every lane of a first draw of loads is done with. Errors are those of a second draw, which decided
+nothing, against a float64 Newton of SciPy, of its first lanes.
 """
 
 from __future__ import annotations
@@ -35,6 +40,8 @@ from powerzoo_jax.powerflow import (
     solve_feeder_active,
     solve_meshed,
 )
+from tests.reference.meshed_reference import MeshedStates, base_state, build_meshed, solve_base_state
+from tests.reference.meshed_reference import solve_states as solve_meshed_states
 from tests.reference.newton_reference import build_network, solve_states
 
 FEEDERS = ("case33bw", "case69", "case118zh", "case141", "case533mt_hi", "case533mt_lo")
@@ -43,6 +50,9 @@ BLOCKED = ("case533mt_hi", "case533mt_lo")  # feeders so large that blocks beat 
 QUICK = ("case33bw", "case69", "case141", "case14", "case118", "case300")
 BATCHES = (1, 64, 256, 1024, 4096)
 PEER_BATCH = 1024
+DEVICE_CASES = ("case14", "case118", "case300", "case1354pegase")
+DEVICE_BATCHES = (1024, 16_384, 131_072)
+HELD_OUT = 256  # lanes of a draw that decided nothing
 SPAN = 0.2
 NARROW = {"case300": 0.1}
 TOL_MESHED = {"float32": None, "float64": 1e-8}
@@ -53,12 +63,12 @@ COLUMNS = [
 ]
 
 
-def draw(case: Case, count: int) -> tuple[np.ndarray, np.ndarray]:
+def draw(case: Case, count: int, seed: int = SEED) -> tuple[np.ndarray, np.ndarray]:
     """Net injections and loads as peers see them, (count, N) complex [pu] each, every load scaled on its own.
 
     In a feeder units at load buses count as negative load.
     """
-    rng = np.random.default_rng(SEED)
+    rng = np.random.default_rng(seed)
     span = NARROW.get(case.name, SPAN)
     factor = rng.uniform(1 - span, 1 + span, (count, case.n_bus))
     nominal = nominal_injection(case)
@@ -79,29 +89,35 @@ def feeder_call(case: Case, s: np.ndarray, dtype: str) -> tuple[Callable[..., An
     return solve, (factors, jnp.asarray(s[:, active].real, dtype), jnp.asarray(s[:, active].imag, dtype))
 
 
-def meshed_call(case: Case, s: np.ndarray, dtype: str) -> tuple[Callable[..., Any], tuple[Any, ...]]:
+def meshed_call(
+    case: Case, s: np.ndarray, dtype: str, fixed_steps: int | None = None
+) -> tuple[Callable[..., Any], tuple[Any, ...]]:
+    tol = None if case.name in FEEDERS else TOL_MESHED[dtype]
+
     def solve(factors: Any, p: jax.Array, q: jax.Array) -> tuple[jax.Array, ...]:
-        out = solve_meshed(factors, p, q, tol=None if case.name in FEEDERS else TOL_MESHED[dtype])
+        out = solve_meshed(factors, p, q, tol=tol, fixed_steps=fixed_steps)
         return out.v_re, out.v_im, out.status, out.residual, out.iterations
 
     return solve, (prepare_meshed(case, dtype=dtype), jnp.asarray(s.real, dtype), jnp.asarray(s.imag, dtype))
 
 
-def own_engine(case: Case, s: np.ndarray, v_ref: np.ndarray, dtype: str) -> Engine:
-    dense = case.name in FEEDERS and case.name not in BLOCKED
-    solve, arguments = (feeder_call if dense else meshed_call)(case, s, dtype)
+def own_engine(case: Case, s: np.ndarray, v_ref: np.ndarray, dtype: str, fixed_steps: int | None = None) -> Engine:
+    if case.name in FEEDERS and case.name not in BLOCKED:
+        solve, arguments = feeder_call(case, s, dtype)
+    else:
+        solve, arguments = meshed_call(case, s, dtype, fixed_steps)
     # iterations are read below and cost nothing: the loop carries them anyway
     batched = jax.jit(jax.vmap(solve, in_axes=(None, 0, 0)))
     begin = time.perf_counter()
     compiled = batched.lower(*arguments).compile()
     compile_s = time.perf_counter() - begin
     v_re, v_im, status, _, steps = (np.asarray(x, float) for x in compiled(*arguments))
-    if status.any():
+    if status.any() and fixed_steps is None:
         raise RuntimeError(f"{case.name}: {int((status != 0).sum())} of {len(s)} lanes did not converge")
     compared = min(len(s), len(v_ref))
     error = np.abs(np.hypot(v_re, v_im)[:compared] - np.abs(v_ref[:compared]))
     return Engine(
-        name="powerzoo_jax",
+        name="powerzoo_jax" if fixed_steps is None else f"powerzoo_jax, {fixed_steps} steps",
         dtype=dtype,
         batch=len(s),
         run=lambda: jax.block_until_ready(compiled(*arguments)),
@@ -134,8 +150,23 @@ def measure(case: Case, batches: tuple[int, ...], rounds: int, budget_s: float) 
     return engines
 
 
+def measure_device(case: Case, batches: tuple[int, ...], rounds: int, budget_s: float) -> list[Engine]:
+    """Time the self-stopping solve and the one of fixed steps in turn, no peers."""
+    first, (s, _) = draw(case, HELD_OUT, SEED + 1)[0], draw(case, max(batches))
+    solve, arguments = meshed_call(case, first, "float32")
+    most = int(np.asarray(jax.jit(jax.vmap(solve, in_axes=(None, 0, 0)))(*arguments)[-1]).max())
+    net = build_meshed(case)
+    held = np.broadcast_to(base_state(case).v_set, first.shape)
+    v_ref = solve_meshed_states(net, MeshedStates(s[:HELD_OUT], held), solve_base_state(case, net)).v
+    engines = [own_engine(case, s[:b], v_ref, "float32", fixed) for b in batches for fixed in (None, most)]
+    for _ in range(rounds):
+        for engine in engines:
+            engine.time(budget_s)
+    return engines
+
+
 def rows(case: Case, engines: list[Engine]) -> list[tuple[str, ...]]:
-    peers = [e.rate for e in engines if e.name != "powerzoo_jax"]
+    peers = [e.rate for e in engines if not e.name.startswith("powerzoo_jax")]
     span = NARROW.get(case.name, SPAN)
     return [
         (
@@ -158,13 +189,18 @@ def rows(case: Case, engines: list[Engine]) -> list[tuple[str, ...]]:
 def main() -> None:
     arguments = parser(__doc__, "six cases, B = 256 and 1024, few rounds")
     arguments.add_argument("--case", nargs="+", default=None, help=f"default: {' '.join((*FEEDERS, *MESHED))}")
+    arguments.add_argument("--device", action="store_true", help="large batches on jax's default device, no peers")
+    arguments.add_argument("--note", default="", help="what the first line should say besides: how a peer was built")
     args = arguments.parse_args()
-    batches = (256, 1024) if args.quick else BATCHES
+    names, batches = (QUICK, (256, 1024)) if args.quick else ((*FEEDERS, *MESHED), BATCHES)
+    if args.device:
+        names, batches = DEVICE_CASES, DEVICE_BATCHES[:1] if args.quick else DEVICE_BATCHES
     rounds = args.rounds or (5 if args.quick else 15)
-    with Table(COLUMNS, args.out) as table:
-        for name in args.case or (QUICK if args.quick else (*FEEDERS, *MESHED)):
+    run = measure_device if args.device else measure
+    with Table(COLUMNS, args.out, args.note) as table:
+        for name in args.case or names:
             case = load_case(name)
-            for row in rows(case, measure(case, batches, rounds, 0.02 if args.quick else 0.05)):
+            for row in rows(case, run(case, batches, rounds, 0.02 if args.quick else 0.05)):
                 table.add(row)
 
 

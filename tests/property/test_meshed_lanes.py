@@ -78,6 +78,22 @@ def test_one_scenario_a_batch_and_nested_batches_agree() -> None:
         assert np.abs(other - together).max() <= tolerance("v_pu", "float32")
 
 
+def test_fixed_steps_ask_nothing_and_tell_who_is_done() -> None:
+    """A number of steps that suffices gives the self-stopping solution; bad lanes are told apart without a fallback."""
+    known, factors = meshed_case("14", LANES - 1), factors_of("14", "float32")
+    plain = solve_all(factors, known.states)
+    enough = int(plain.iterations.max())
+    p, q, v_set = (x.astype(np.float32) for x in (known.states.s.real, known.states.s.imag, known.states.v_set))
+    p[3], q[5], p[BAD] = np.nan, np.inf, 50 * p[BAD]
+    bad = {3: Status.BAD_INPUT, 5: Status.BAD_INPUT, BAD: Status.OUT_OF_STEPS}
+    solve = jax.jit(jax.vmap(lambda *one: solve_meshed(factors, *one, fixed_steps=enough)))
+    found = jax.tree.map(np.asarray, solve(p, q, v_set))
+    np.testing.assert_array_equal(found.status, [bad.get(k, Status.CONVERGED) for k in range(LANES)])
+    assert all(np.isfinite(x).all() for x in jax.tree.leaves(found))
+    good = np.setdiff1d(np.arange(LANES), list(bad))
+    assert np.abs(voltages(found) - voltages(plain))[good].max() <= tolerance("v_pu", "float32")
+
+
 def test_other_values_of_a_meshed_network_compile_nothing_new() -> None:
     factors, given = factors_of("14", "float32"), states("14")
     first = lane(solve_all(factors, given), 0)
