@@ -71,6 +71,23 @@ def test_an_outage_that_cuts_a_bus_off_is_flagged_with_finite_numbers() -> None:
     assert all(np.isfinite(x).all() for x in jax.tree.leaves(every))
 
 
+def test_newton_finds_what_the_chord_finds_after_the_loss_of_units() -> None:
+    case, every = load_case("case14"), solved()[0]
+    outages = prepare_outages(case, branches=[0], rate_pu=np.full(case.n_branch, 0.5))
+    s = nominal_injection(case) * np.linspace(0.8, 1.2, LANES)[:-1, None]
+    p, q = jnp.asarray(s.real, jnp.float32), jnp.asarray(s.imag, jnp.float32)
+    # one step is never enough for the chord: every lane goes on by Newton
+    by_newton = jax.vmap(lambda o, p, q: n_minus_1(o, p, q, max_steps=1), in_axes=(None, 0, 0))
+    found = jax.tree.map(np.asarray, jax.jit(by_newton)(outages, p, q))
+    rows = np.r_[0, SLACK + 1 : SLACK + 5]
+    kept = np.delete(np.arange(6), 1)  # without the slack's unit
+    assert (found.status[:, kept] == Status.CONVERGED).all()
+    assert (found.iterations[:, kept] > 2).all()
+    for name in ("loading", "violation", "v_min", "v_max"):
+        difference = getattr(found, name)[:, kept] - getattr(every, name)[:-1, rows]
+        assert np.abs(difference).max() <= tolerance("outage_flow_pu", "float32")
+
+
 def test_a_scenario_that_is_not_finite_is_told_from_its_neighbours() -> None:
     every, *_ = solved()
     assert (np.delete(every.status[-1], FLAGGED) == Status.BAD_INPUT).all()
