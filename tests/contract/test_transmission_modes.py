@@ -70,9 +70,10 @@ def test_forecasts_are_the_loads_that_come():
     np.testing.assert_allclose(promised, loads[1:], rtol=1e-6)
 
 
-def test_stressed_splits_change_what_they_name_and_nothing_else():
-    base, load, line = (powerzoo_jax.make("marl_opf", split=s) for s in ("test", "load_stress", "line_tightening"))
-    assert float(load.params.full_load_mw / base.params.full_load_mw) == pytest.approx(1.08)
+@pytest.mark.parametrize(("task", "scale"), [("marl_opf", 1.08), ("comparison_tso_centralized", 1.15)])
+def test_stressed_splits_change_what_they_name_and_nothing_else(task, scale):
+    base, load, line = (powerzoo_jax.make(task, split=s) for s in ("test", "load_stress", "line_tightening"))
+    assert float(load.params.full_load_mw / base.params.full_load_mw) == pytest.approx(scale)
     assert float(line.params.rate_mw[0] / base.params.rate_mw[0]) == pytest.approx(0.85)
     assert float(line.params.full_load_mw) == float(base.params.full_load_mw)
     assert load.params.peak_load_mw == base.params.peak_load_mw

@@ -155,6 +155,17 @@ def test_scarcity_is_priced_at_the_cap_as_published():
     assert float(out.cost[1]) == pytest.approx(127.4703 / 2, abs=1e-3)
 
 
+def test_shifted_splits_scale_demand_and_wind():
+    """load = 1300 d - 300 w: a tenth more demand and three tenths of the wind tell d and w, and both the load."""
+    sims = [powerzoo_jax.make("gencos_bidding", split=s) for s in ("test", "demand_shift", "renewable_shock")]
+    base, more, calm = (np.asarray(sim.params.bank.load_rows, float)[:, 0] for sim in sims)
+    d, w = (more - base) / 130, (calm - base) / 210
+    np.testing.assert_allclose(base, 1300 * d - 300 * w, atol=0.05)
+    assert 0.95 < d.max() <= 1.0001 and w.min() + 1e-4 >= 0 and 0.9 < w.max() <= 1.0001
+    for other in sims[1:]:
+        assert np.array_equal(other.params.starts.load_row, sims[0].params.starts.load_row)
+
+
 def test_a_failed_clearing_ends_the_episode_and_leaves_its_load_unserved():
     """A load that is not a number, from the second step on."""
     with jax.enable_x64(True):
