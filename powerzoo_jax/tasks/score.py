@@ -19,6 +19,8 @@ from powerzoo_jax.envs.batch import is_stacked
 from powerzoo_jax.envs.core import Sim
 from powerzoo_jax.envs.draw import Draw, draw_episode
 from powerzoo_jax.envs.episode import Act, Totals, run_episodes
+from powerzoo_jax.tasks.charging_sessions import SESSIONS
+from powerzoo_jax.tasks.microgrid_data import WEATHER_SET
 
 SEED = 42  # first seed of the evaluation protocol
 MARKET = "market"  # family whose agents earn for themselves
@@ -239,6 +241,10 @@ def dataset_hashes(spec: TaskSpec) -> dict[str, str]:
         names[-1] = STRESS_SET
     if keywords.get("weather") in list_datasets():
         names.append(keywords["weather"])
+    elif "weather_site" in keywords and "weather" not in keywords:
+        names.append(WEATHER_SET)
+    if "ev_bus_ids" in keywords:
+        names.append(SESSIONS)
     return {name: get_info(name).sha256 for name in names}
 
 

@@ -17,7 +17,8 @@ from powerzoo_jax.base.tree import take
 from powerzoo_jax.envs import episode
 from powerzoo_jax.envs.episode import run_episodes
 from powerzoo_jax.oracle import idle_act, random_act
-from powerzoo_jax.tasks.score import all_starts, evaluate, normalized_score, seeded_starts
+from powerzoo_jax.tasks import get_spec
+from powerzoo_jax.tasks.score import all_starts, dataset_hashes, evaluate, normalized_score, seeded_starts
 
 SUM = 1e-5  # relative: 48 additions in float32, in another program than the scan
 FEW = 3
@@ -112,6 +113,18 @@ def test_the_record_names_task_data_and_version():
     assert set(record.dataset_hashes) == {"simbench_2016", "de_smard_2018"}
     stress = evaluate(sim_of("price_stress"), idle_act(sim_of()), draws=few(sim_of("price_stress")))
     assert set(stress.dataset_hashes) == {"simbench_2016", "ercot_dam_2021_2022"}
+
+
+@pytest.mark.parametrize(
+    ("task", "sets"),
+    [
+        ("dc_scheduling", {"simbench_2016", "de_smard_2018", "tmy"}),
+        ("dc_microgrid", {"tmy"}),
+        ("marl_ev_v2g", {"fr_2017_2019", "ercot_dam_2021_2022", "acn_sessions"}),
+    ],
+)
+def test_a_record_names_the_data_that_keywords_imply(task, sets):
+    assert set(dataset_hashes(get_spec(task))) == sets
 
 
 def test_an_idle_battery_earns_nothing_and_is_feasible():
