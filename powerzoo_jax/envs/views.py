@@ -46,8 +46,12 @@ class Scene(NamedTuple):
 
 
 def view(scene: Scene, keys: set[str]) -> dict[str, Array]:
-    """Values of the blocks with these keys: (k,) shared by all agents, or (A, k)."""
-    return {key: VIEWS[key](scene) for key in keys}
+    """Values of the blocks with these keys: (k,) shared by all agents, or (A, k).
+
+    In one order: that of a set differs between processes, and a program written in another order is not found in the
+    compilation cache.
+    """
+    return {key: VIEWS[key](scene) for key in sorted(keys)}
 
 
 def _node_load(scene: Scene, nominal: Array, device: Array | None) -> Array:
