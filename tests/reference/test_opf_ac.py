@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import cache
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -17,6 +18,8 @@ from powerzoo_jax.cases.library import load_case
 from powerzoo_jax.opf import AcOpfResult, OpfStatus, ac_opf, prepare_ac_opf
 from tests.reference.opf_ac_reference import audit
 from tests.reference.record_opf_ac import DRAWS, ac_states
+from tests.reference.record_pglib import PUBLISHED as PGLIB
+from tests.reference.record_pglib import kept_case
 from tests.tolerances import tolerance
 
 RECORDED = Path(__file__).resolve().parents[1] / "data" / "opf_ac" / "expected.npz"
@@ -57,6 +60,19 @@ class Solved(NamedTuple):
 
 
 @cache
+def program() -> Any:
+    one: Any = lambda f, p, q, rate: ac_opf(f, p, q, rate_mva=rate, shedding=False)  # noqa: E731
+    return jax.jit(jax.vmap(one, in_axes=(None, 0, 0, 0)))
+
+
+def solve(case: Case, *states: np.ndarray) -> AcOpfResult:
+    """Loads (B, N) [MW], [Mvar] under ratings (B, L); cases of equal shapes share a program."""
+    with jax.enable_x64(True):
+        out = program()(prepare_ac_opf(case, dtype="float64"), *map(jnp.asarray, states))
+        return jax.tree.map(np.asarray, out)
+
+
+@cache
 def solved(name: str) -> Solved:
     case = load_case(name)
     rows = [row[1:] for row in PUBLISHED if row[0] == name]
@@ -67,12 +83,8 @@ def solved(name: str) -> Solved:
         p_drawn, q_drawn, rating = ac_states(case)
         p, q, rate = [*p, *p_drawn], [*q, *q_drawn], [*rate, *[rating] * len(p_drawn)]
         cost = np.r_[cost, read_npz(RECORDED)[f"{name}.cost"]]
-    with jax.enable_x64(True):
-        factors = prepare_ac_opf(case, dtype="float64")
-        arrays = [jnp.asarray(np.stack(x)) for x in (p, q, rate)]
-        one: Any = lambda f, p, q, rate: ac_opf(f, p, q, rate_mva=rate, shedding=False)  # noqa: E731
-        result = jax.jit(jax.vmap(one, in_axes=(None, 0, 0, 0)))(factors, *arrays)
-        return Solved(case, *map(np.stack, (p, q, rate)), cost, jax.tree.map(np.asarray, result))
+    states = [np.stack(x) for x in (p, q, rate)]
+    return Solved(case, *states, cost, solve(case, *states))
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -116,3 +128,32 @@ def test_a_state_that_no_solver_solves_is_never_called_optimal() -> None:
 
 def test_the_five_bus_optimum_is_pglibs() -> None:
     assert float(f"{float(solved('case5').result.objective[0]):.4e}") == 1.7552e4
+
+
+@pytest.mark.parametrize(
+    ("name", "twin"),
+    [("14_ieee", "pz_case14"), ("118_ieee", "pz_case118"), ("118_ieee__sad", "pz_case118"), ("300_ieee", "pz_case300")],
+)
+def test_cases_in_pglibs_form_cost_what_pglib_publishes(name: str, twin: str) -> None:
+    """As many lanes as its twin has: the program is the same. Of the tight one, limits of angles bind."""
+    case, lanes = kept_case(name), len(solved(twin).cost)
+    states = [np.tile(x, (lanes, 1)) for x in (case.p_load_mw, case.q_load_mvar, case.branch.rate_a_mva)]
+    result = solve(case, *states)
+    assert result.optimal.all()
+    assert {float(f"{cost:.4e}") for cost in result.objective} == {PGLIB[name].ac}
+    assert (np.abs(result.angle_price).max() > 1e-2) == name.endswith("sad")
+
+
+def test_great_britain_is_optimal_in_a_wider_band_and_never_called_so_in_its_own() -> None:
+    """The taps of case2224gb do not allow 0.94 to 1.06 pu; from 0.85 to 1.15 pu the conditions hold in NumPy."""
+    case = load_case("case2224gb")
+    states = [x[None] for x in (case.p_load_mw, case.q_load_mvar, 0 * case.branch.rate_a_mva)]
+    assert not solve(case, *states).optimal.any()
+    one = np.ones(case.n_bus)
+    wide = replace(case, bus=replace(case.bus, v_min_pu=0.85 * one, v_max_pu=1.15 * one))
+    result = solve(wide, *states)
+    assert result.optimal.all()
+    got = audit(wide, *(x[0] for x in states), jax.tree.map(lambda x: x[0], result))
+    assert max(got.balance, got.limits) <= tolerance("opf_violation_pu", "float64")
+    assert max(got.stationarity, got.signs) <= tolerance("opf_ac_stationarity", "float64")
+    assert 1.03 < result.objective[0] / 1_851_891.45 < 1.05  # its DC optimum, which has neither losses nor voltages
