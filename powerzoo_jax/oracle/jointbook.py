@@ -37,6 +37,8 @@ from powerzoo_jax.oracle.transmissionbook import best_level, dispatch_actions
 
 KEPT = 0.99  # of the ratings, that the rule keeps: it takes the whole load to keep its shares of the buses
 STEP_MW = 1.0  # to both sides, over which the price of load is taken
+DEEP_PU = 0.02  # below the band, at which the rule discharges in full
+SUPPORT_USD = 100_000.0  # [USD/MWh per pu] below the band, that plans add to the price: the deepest steps come first
 
 
 class Met(NamedTuple):
@@ -72,16 +74,21 @@ def _batteries(sim: Sim, soc: np.ndarray, price: np.ndarray, may_charge: np.ndar
     """The batteries of one feeder, paid a price (T,) [USD/MWh]; what is left in store has no value."""
     fleet = {name: np.asarray(value) for name, value in vars(sim.params.feeder.storage).items()}
     wide = {name: value.astype(np.float64) for name, value in fleet.items() if value.dtype.kind == "f"}
-    names = ("soc_min", "soc_max", "capacity_mwh", "power_mw", "eta_charge", "eta_discharge", "degradation_per_mwh")
     return Problem(
         price_per_mwh=price,
         mean_price_per_mwh=0.0,
         dt_hours=sim.env.dt_hours,
         soc_start=np.clip(soc, wide["soc_min"], wide["soc_max"]),
+        soc_min=wide["soc_min"],
+        soc_max=wide["soc_max"],
+        capacity_mwh=wide["capacity_mwh"],
+        power_mw=wide["power_mw"],
+        eta_charge=wide["eta_charge"],
+        eta_discharge=wide["eta_discharge"],
+        degradation_per_mwh=wide["degradation_per_mwh"],
         mask=fleet["mask"],
         weight_settlement=0.0,
         may_charge=may_charge,
-        **{name: wide[name] for name in names},
     )
 
 
@@ -112,11 +119,16 @@ def _meet(sim: Sim, draws: Draw, below: np.ndarray, loads: Sequence[np.ndarray])
     return [Met(a + shunt, b - c, v) for a, b, c, v in zip(load, drawn, planned, lowest, strict=True)]
 
 
-def _guarded(sim: Sim, draws: Draw, loads: Sequence[np.ndarray]) -> list[np.ndarray]:
-    """Steps (T,) bool of each episode at which charging leaves the voltage inside the band."""
+def _voltage_room(sim: Sim, draws: Draw, loads: Sequence[np.ndarray]) -> list[np.ndarray]:
+    """What the lowest voltage of each episode keeps from the lower limit while batteries are idle, (T,) [pu]."""
     n_battery = sim.env.dims.agent - sim.env.transmission.dims.agent
     idle = _meet(sim, draws, np.zeros((len(loads), sim.spec.horizon, n_battery)), loads)
-    return [met.v_min_pu >= float(np.max(sim.params.feeder.grid.v_min)) + GUARD_PU for met in idle]
+    return [met.v_min_pu - float(np.max(sim.params.feeder.grid.v_min)) for met in idle]
+
+
+def _charging(room_pu: np.ndarray) -> np.ndarray:
+    """Share (T,) of the rating at which charging leaves the voltage inside the band."""
+    return np.clip(room_pu / GUARD_PU, 0.0, 1.0)
 
 
 def _at_bus(system: System, of_bus: np.ndarray, load_mw: float) -> System:
@@ -203,13 +215,20 @@ def _merit_order(sim: Sim, draws: Draw, keys: Array) -> Policy:
 
 
 def _secure_merit_order(sim: Sim, draws: Draw, keys: Array) -> Policy:
-    """Merit order that heeds the lines; batteries charge in the quarter of a day with the least load, by voltage."""
+    """Merit order that heeds the lines; batteries charge in the quarter of a day with the least load, as the voltage
+    allows, and discharge in the quarter with the most, but keep what they have for steps below the voltage band.
+    """
     del keys
     upper, n_feeder, below = units_alone(sim), sim.env.n_feeder, []
     loads = [episode_load(upper, take(draws, i)) for i in range(draws.load_row.shape[0])]
-    for soc, load, may in zip(np.asarray(draws.soc, np.float64), loads, _guarded(sim, draws, loads), strict=True):
+    rooms = _voltage_room(sim, draws, loads)
+    for soc, load, room in zip(np.asarray(draws.soc, np.float64), loads, rooms, strict=True):
         signal = quantile_signal(load, sim.env.dt_hours)
-        signal = np.where(may, signal, np.maximum(signal, 0))
+        signal = np.where(signal < 0, signal * _charging(room), signal)
+        low = np.flatnonzero(room < 0)
+        if low.size:
+            signal[: low[-1]] = np.minimum(signal[: low[-1]], 0.0)
+            signal[low] = np.minimum(-room[low] / DEEP_PU, 1.0)
         problems = [_batteries(sim, own, load) for own in soc.reshape(n_feeder, -1)]
         below.append(_normed(sim, np.hstack([play(p, signal[:, None] * p.power_mw).p_mw for p in problems])))
     return _by_rule(sim, draws, "rule", np.stack(below), KEPT)
@@ -228,8 +247,10 @@ def _foresee(sim: Sim, draws: Draw, keys: Array) -> Foresight:
     soc = np.asarray(draws.soc, np.float64)
     loads = [episode_load(upper, take(draws, i)) for i in range(len(soc))]
     prices = [_priced(sim, system, load) for load in loads]
-    allowed = _guarded(sim, draws, loads)
-    plans = [_plans(sim, own, price.reached, may) for own, price, may in zip(soc, prices, allowed, strict=True)]
+    plans = []
+    for own, price, room in zip(soc, prices, _voltage_room(sim, draws, loads), strict=True):
+        wanted = price.reached + SUPPORT_USD * np.maximum(-room, 0)
+        plans.append(_plans(sim, own, wanted, _charging(room)))
     below = np.stack([_normed(sim, plan) for plan, _, _ in plans])
     actions, money = [], []
     for i, met in enumerate(_meet(sim, draws, below, loads)):

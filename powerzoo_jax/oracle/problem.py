@@ -26,7 +26,7 @@ class Problem:
     degradation_per_mwh: (G,)  [$/MWh]  cost of terminal throughput
     mask:                (G,)  bool     False = padding
     weight_sales, weight_degradation, weight_settlement: weights of the reward terms
-    may_charge:          (T,)  bool     steps at which plans charge; None: all
+    may_charge:          (T,)  [-]      share of the rating at which plans charge; None: all of it
     """
 
     price_per_mwh: np.ndarray
