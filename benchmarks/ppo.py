@@ -1,9 +1,9 @@
 """Speed of PPO with its updates, one pinned core: how much of it is the environment, how much the learner.
 
-Usage: python benchmarks/ppo.py [--task dso] [--lanes 256] [--steps 48] [--epochs 8] [--rounds 7] [--out FILE]
+Usage: python benchmarks/ppo.py [--task dso] [--lanes 256] [--steps 48] [--epochs 4 8] [--rounds 7] [--out FILE]
 
 Two programs of lanes x steps environment steps run interleaved, medians over rounds:
-  update    collect with the policy, advantages, all epochs of minibatches (the settings of `PPOConfig`)
+  update    collect with the policy, advantages, all epochs of minibatches (other settings are those of `PPOConfig`)
   env       vstep with random actions, every output that the learner reads consumed
 The learner's time is the difference. Compile time stands apart; `callbacks` counts what the whole training program
 would call on the host. Columns are tab-separated.
@@ -16,6 +16,7 @@ import one_core  # noqa: F401  pins the process before jax starts
 # isort: on
 
 import argparse
+import itertools
 import time
 from collections.abc import Callable, Iterator
 from importlib import metadata
@@ -96,7 +97,7 @@ def main() -> None:
     parser.add_argument("--task", default="dso")
     parser.add_argument("--lanes", type=int, default=PPOConfig.lanes)
     parser.add_argument("--steps", type=int, default=PPOConfig.steps)
-    parser.add_argument("--epochs", type=int, default=PPOConfig.epochs)
+    parser.add_argument("--epochs", type=int, nargs="+", default=[4, 8], help="passes over the samples of an update")
     parser.add_argument("--rounds", type=int, default=7)
     parser.add_argument("--out", type=Path, help="write the table to this file as well")
     args = parser.parse_args()
@@ -109,8 +110,8 @@ def main() -> None:
     tell(f"# {device_name()}, one core, jax {metadata.version('jax')}, powerzoo_jax {powerzoo_jax.__version__}")
     tell("\t".join((*COLUMNS, *TAIL)))
     sim = powerzoo_jax.make(args.task, split="train")
-    for widths in WIDTHS:
-        cfg = PPOConfig(task=args.task, lanes=args.lanes, steps=args.steps, epochs=args.epochs, widths=widths)
+    for widths, epochs in itertools.product(WIDTHS, args.epochs):
+        cfg = PPOConfig(task=args.task, lanes=args.lanes, steps=args.steps, epochs=epochs, widths=widths)
         tell("\t".join(measure(sim, cfg, args.rounds)))
     if args.out:
         args.out.parent.mkdir(parents=True, exist_ok=True)

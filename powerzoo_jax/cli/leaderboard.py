@@ -10,6 +10,7 @@ import sys
 import time
 from collections.abc import Sequence
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import jax
@@ -55,18 +56,21 @@ def interquartile_mean(values: Sequence[float]) -> Interval:
 
 
 def run(options: argparse.Namespace) -> int:
-    """Train the entries one after another; one already there with the same settings is read, not trained."""
+    """Train the entries one after another; one already there with the same settings is read, not trained.
+
+    The page keeps the other rows it has, so that it can grow entry by entry.
+    """
     if options.seeds < 1:
         raise ValueError(f"--seeds {options.seeds} must be at least 1.")
     entries = [_entry(text, options.algorithm) for text in options.tasks or public_tasks()]
-    rows: list[Row] = []
+    rows = _written(options.page.with_suffix(DATA))
     with StopRequest() as stop:
         for task, algorithm in entries:
-            row = _row(options, task, algorithm, stop)
+            row = _row(options, task, algorithm, rows, stop)
             if row is None:
                 print("stopped; the same command goes on from here", file=sys.stderr)
                 return INTERRUPTED
-            rows.append(row)
+            rows = [*(other for other in rows if _key(other) != _key(row)), row]
             print(f"{task}: {_said(row)}", flush=True)
             options.page.parent.mkdir(parents=True, exist_ok=True)
             replace_text(options.page.with_suffix(DATA), json.dumps(rows, indent=1) + "\n")
@@ -86,23 +90,37 @@ def _entry(text: str, algorithm: str | None) -> tuple[str, str | None]:
     return get_spec(task).id, own or algorithm
 
 
-def _row(options: argparse.Namespace, task: str, algorithm: str | None, stop: StopRequest) -> Row | None:
+def _key(row: Row) -> tuple[str, str]:
+    """What a page has one row of."""
+    return row["task"], row["run"]["config"]["algorithm"] if "run" in row else ""
+
+
+def _written(data: Path) -> list[Row]:
+    """Rows of an earlier page that are of today's tasks."""
+    rows: list[Row] = json.loads(data.read_text(encoding="utf-8")) if data.is_file() else []
+    return [row for row in rows if "run" in row and row["version"] == get_spec(row["task"]).version]
+
+
+def _row(
+    options: argparse.Namespace, task: str, algorithm: str | None, known: Sequence[Row], stop: StopRequest
+) -> Row | None:
     """Train and score one entry, or read what is there; None where training was stopped."""
     try:
         config = resolve_config(task, algorithm, options.settings)
         run = Run(options.runs / f"{task}_{config.algorithm}", config, options.seeds)
-        stored = _stored(run)
+        stored = _stored(run, known)
         return stored if stored is not None else _fresh(run, options.every, stop)
     except ValueError as err:  # a learner that cannot act there says so; the other tasks go on
         spec = get_spec(task)
         return {"task": task, "version": spec.version, "error": str(err)}
 
 
-def _stored(run: Run) -> Row | None:
+def _stored(run: Run, known: Sequence[Row]) -> Row | None:
+    """The row of the same settings, in the run's folder or on the page."""
     path = run.folder / ROW
-    row: Row = json.loads(path.read_text(encoding="utf-8")) if path.is_file() else {}
-    same = row.get("run") == run.to_dict() and row.get("version") == get_spec(run.config.task).version
-    return row if same else None
+    here = [json.loads(path.read_text(encoding="utf-8"))] if path.is_file() else []
+    now = run.to_dict(), get_spec(run.config.task).version
+    return next((row for row in (*here, *known) if (row.get("run"), row["version"]) == now), None)
 
 
 def _fresh(run: Run, every: float, stop: StopRequest) -> Row | None:
@@ -121,6 +139,7 @@ def _fresh(run: Run, every: float, stop: StopRequest) -> Row | None:
     row = {
         "task": run.config.task,
         "version": sim.spec.version,
+        "known": _reference(run.config.task),
         "run": run.to_dict(),
         "steps": trained.done * run.learner.batch_steps(run.config, sim),
         # a run that was interrupted knows only the times of its last part
@@ -145,9 +164,9 @@ def _seed(val: Evaluation, test: Evaluation) -> Row:
 
 
 def _reference(task: str) -> Row | None:
-    """The shipped record of the test split."""
+    """What the page shows of the shipped record of the test split; a row keeps it, as its score belongs to it."""
     try:
-        return get_reference(task, "test")
+        return {key: get_reference(task, "test")[key] for key in ("random", "rule", "oracle", "bound", "mean_costs")}
     except KeyError:
         return None
 
@@ -161,7 +180,7 @@ def _said(row: Row) -> str:
 
 def page(rows: Sequence[Row]) -> str:
     """The Markdown page: conditions, one line a task, one line a cost channel, what could not be trained."""
-    done = sorted((row for row in rows if "error" not in row), key=lambda row: row["task"])
+    done = sorted((row for row in rows if "error" not in row), key=_key)
     left = [row for row in rows if "error" in row]
     parts = [HEAD, _conditions(done), _returns(done), COSTS, _costs(done)]
     if left:
@@ -199,7 +218,7 @@ def _returns(rows: Sequence[Row]) -> str:
 
 
 def _line(row: Row) -> tuple[str, ...]:
-    known, seeds = _reference(row["task"]), row["seeds"]
+    known, seeds = row["known"], row["seeds"]
     numbers = ("-",) * 4 if known is None else tuple(f"{known[k]:.4g}" for k in ("random", "rule", "oracle", "bound"))
     score = "-" if known is None else _spell(interquartile_mean([s["score"] for s in seeds]), ".3f")
     kept = sum(all(s["kept"]) for s in seeds)
@@ -218,7 +237,7 @@ def _costs(rows: Sequence[Row]) -> str:
 
 def _channels(row: Row) -> list[tuple[str, ...]]:
     spec = get_spec(row["task"])
-    known = (_reference(row["task"]) or {}).get("mean_costs", {})
+    known = (row["known"] or {}).get("mean_costs", {})
     lines: list[tuple[str, ...]] = []
     for name, budget in zip(spec.cost_names, spec.cost_budget, strict=True):
         mine = [s["costs"][name] for s in row["seeds"]]

@@ -4,14 +4,18 @@ from __future__ import annotations
 
 import json
 import math
+import shutil
+from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
 
 from powerzoo_jax.cli import leaderboard, main
+from powerzoo_jax.cli.runs import resolve_config, shipped_config
 from powerzoo_jax.oracle import get_reference
 from powerzoo_jax.tasks import get_spec
 
+PAGE = Path(__file__).parents[2] / "docs" / "leaderboard.md"
 TASK, ALONE = "battery_arbitrage", "marl_uc"
 
 
@@ -115,9 +119,32 @@ def test_the_row_keeps_the_resolved_settings(board, tmp_path):
 def test_an_entry_may_name_its_learner(board):
     text, trained = board(TASK, f"{TASK}:apg")
     lines = [line.split("|")[2] for line in text.splitlines() if line.startswith(f"|`{TASK}-v")]
-    assert lines == ["ppo", "apg"] and trained == [TASK, TASK]
+    assert lines == ["apg", "ppo"] and trained == [TASK, TASK]
+
+
+def test_a_page_keeps_its_rows_and_needs_no_folder_of_runs(board, tmp_path):
+    first, _ = board(TASK)
+    shutil.rmtree(tmp_path / "runs")
+    both, trained = board(ALONE)
+    again, trained = board(TASK)
+    assert trained == [TASK, ALONE] and again == both != first
+    assert sum(line.startswith("|`battery_arbitrage-v") for line in both.splitlines()) == 1
 
 
 def test_the_tasks_by_default_are_those_with_references():
     tasks = leaderboard.public_tasks()
     assert {TASK, ALONE, "dso", "gencos_bidding"} < set(tasks) and "marl_opf_7d" not in tasks
+
+
+@pytest.mark.parametrize("task", leaderboard.public_tasks())
+def test_every_task_with_references_has_settings_of_its_own(task):
+    assert shipped_config(task) is not None and resolve_config(task, None, ()).task == task
+
+
+def test_the_shipped_page_is_that_of_its_rows_and_of_todays_tasks_and_settings():
+    rows = json.loads(PAGE.with_suffix(leaderboard.DATA).read_text())
+    assert PAGE.read_text() == leaderboard.page(rows)
+    for row in rows:
+        config = dict(row["run"]["config"])
+        assert row["version"] == get_spec(row["task"]).version
+        assert resolve_config(row["task"], config["algorithm"], ()).to_dict() == config

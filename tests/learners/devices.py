@@ -32,14 +32,16 @@ from tests.learners.toy_battery import STEPS, toy_sim  # noqa: E402
 
 CFG = PPOConfig(lanes=16, total_steps=16 * STEPS, epochs=2, minibatches=2, widths=(16,), gamma=1.0, bootstrap=False)
 EPISODES = 13  # no multiple of the devices
+SEEDS, UPDATES, LAST = 3, 12, 4  # of the short runs whose last returns are compared
 
 
 def measure(count: int) -> dict[str, Any]:
-    """Episodes of the untrained policy, then the first update, on the first devices."""
+    """Episodes of the untrained policy, then the first update, then short runs, on the first devices."""
     mesh = make_mesh(jax.devices()[:count])
     sim = spread(toy_sim(), mesh)
     init, update = ppo.make_update(CFG, sim)
-    state = on_mesh(init, mesh)(jax.random.key(0), sim)
+    begin = on_mesh(init, mesh)
+    state = begin(jax.random.key(0), sim)
 
     def play(params: Any, keys: jax.Array, sim: Any) -> Any:
         act = ppo_act(CFG, sim, params, greedy=False)
@@ -49,7 +51,17 @@ def measure(count: int) -> dict[str, Any]:
     shared = everywhere(sim, mesh)
     compiled = compile_on(mesh, update, state, shared)
     after, metrics = compiled(state, shared)
+
+    def final(seed: int) -> float:
+        """Mean return of the last updates of a run."""
+        state, returns = begin(jax.random.key(seed), sim), []
+        for _ in range(UPDATES):
+            state, metrics = compiled(state, shared)
+            returns.append(float(metrics["return"]))
+        return float(np.mean(returns[-LAST:]))
+
     leaves = {"params": after.params, "steps": steps, "return": metrics["return"]}
+    leaves |= {"final": np.array([final(seed) for seed in range(SEEDS)])}
     named = {jax.tree_util.keystr(k): v for k, v in jax.tree.leaves_with_path(jax.device_get(leaves))}
     return {**named, "talk": np.asarray(talk(compiled.as_text()))}
 

@@ -75,6 +75,15 @@ def test_weights_after_the_first_update_equal_those_of_one_device(request, local
         np.testing.assert_allclose(many[key], one[key], rtol=0, atol=UPDATE)
 
 
+@pytest.mark.parametrize("where", ["local", "processes"])
+def test_the_score_of_a_run_is_that_of_one_device_within_the_noise_of_seeds(request, local, where):
+    (one,), (many,) = (
+        [x for key, x in read(path, count).items() if "final" in key]
+        for path, count in ((local, 1), (request.getfixturevalue(where), COUNT))
+    )
+    assert abs(many.mean() - one.mean()) < one.std(ddof=1)
+
+
 def test_steps_and_gradients_cost_one_message_each(local):
     """A step sends one flag, whether any lane restarts; a minibatch sums its gradients, and gathers nothing."""
     assert read(local, 1)["talk"].size == 0
