@@ -28,14 +28,22 @@ IDS = {
     "marl_opf_7d": "MARL-OPF-7d",
     "marl_uc": "MARL-UC",
 }
+TEXT = """
+import hashlib, numpy, powerzoo_jax
+from powerzoo_compat import _host
+host = _host.Host(powerzoo_jax.make("dso"))
+day, *soc = host.choice(None)
+args = host.sim.env, host.sim.params, _host.seed_key(0), numpy.int32(day), *soc
+print(hashlib.sha256(_host.open_episode.lower(*args).as_text().encode()).hexdigest())
+"""
 COMPAT = Path(__file__).resolve().parents[2] / "compat"
 NOT_AT_IMPORT = {"matplotlib", "pandas", "torch", "ray", "pettingzoo", "gymnax", "stable_baselines3"}
 LOADED = "import json, sys; import {module}; print(json.dumps(sorted(sys.modules)))"
 
 
-def run(code, *folders):
+def run(code, *folders, **variables):
     path = os.pathsep.join(map(str, (*folders, COMPAT, COMPAT.parent)))
-    env = os.environ | {"PYTHONPATH": path}
+    env = os.environ | {"PYTHONPATH": path} | variables
     return subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False, env=env)
 
 
@@ -72,3 +80,9 @@ def test_a_rival_distribution_is_refused_with_the_fix(tmp_path):
 
 def test_the_core_does_not_need_the_drop_in():
     assert not {m for m in loaded("powerzoo_jax") if m.split(".")[0] in ("powerzoo", "powerzoo_compat")}
+
+
+def test_a_program_reads_alike_in_every_process():
+    """Else no compiled program is ever found in the cache again: the order of a set of names depends on the process."""
+    one, two = (run(TEXT, PYTHONHASHSEED=seed).stdout for seed in "12")
+    assert len(one.strip()) == 64 and one == two
