@@ -10,6 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from powerzoo_jax.base.npz import read_npz
 from powerzoo_jax.cases import Case
 from powerzoo_jax.cases.library import load_case
 from powerzoo_jax.powerflow import (
@@ -31,7 +32,7 @@ from tests.reference.meshed_reference import (
     solve_base_state,
     solve_states,
 )
-from tests.reference.record_outages import NAME, STATES, draw, outage_list, package
+from tests.reference.record_outages import DATA, NAME, STATES, draw, outage_list, package, places
 from tests.tolerances import tolerance
 
 FEW = 3  # states in which every voltage and flow is compared
@@ -95,6 +96,18 @@ def test_every_voltage_and_flow_after_every_outage_equals_brute_force() -> None:
     v, flow = errors(*first(own()), known())
     assert v <= tolerance("outage_v_pu", "float32")
     assert flow <= tolerance("outage_flow_pu", "float32")
+
+
+def test_outages_of_case118_on_50_states_are_those_of_pandapower() -> None:
+    recorded, (result, after) = read_npz(DATA / "expected.npz"), own()
+    bus, branch = places(load_case(NAME), *recorded["v"].shape)
+    v = np.take_along_axis((after.v_re + 1j * after.v_im).swapaxes(0, 1), bus[..., None], 2)[..., 0]
+    flow = np.take_along_axis((after.p_from + 1j * after.q_from).swapaxes(0, 1), branch[..., None], 2)[..., 0]
+    on = (result.status == Status.CONVERGED).T
+    assert on.shape[1] == STATES
+    assert (on == np.isfinite(recorded["v"])).all()
+    assert np.abs(v - recorded["v"])[on].max() <= tolerance("outage_v_pu", "float32")
+    assert np.abs(flow - recorded["s_from"])[on].max() <= tolerance("outage_flow_pu", "float32")
 
 
 def test_every_outage_of_case118_is_solved_or_cuts_a_bus_off() -> None:
