@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
-from typing import Any
+from functools import cache
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -34,49 +35,67 @@ def congested_case30() -> tuple[Case, np.ndarray, np.ndarray]:
     return case, case.p_load_mw * STRETCH * spread, case.branch.rate_a_mva * SCALE
 
 
-@pytest.mark.parametrize("which", ["load", "rating", "offer"])
-def test_derivatives_of_cost_and_prices_equal_finite_differences(which: str) -> None:
+class Derived(NamedTuple):
+    """A state with programs of it: values and forward and reverse derivatives by load, rating and offer."""
+
+    at: tuple[jax.Array, ...]
+    run: Any
+    forward: Any
+    reverse: Any
+
+
+@cache
+def derived() -> Derived:
     case, load, rate = congested_case30()
     with jax.enable_x64(True):
         factors = prepare_dc_opf(case, dtype="float64")
-        given = {"load": jnp.asarray(load), "rating": jnp.asarray(rate), "offer": factors.offers.price}
 
-        def solve(value: jax.Array) -> tuple[jax.Array, jax.Array, jax.Array]:
-            point = {**given, which: value}
-            offers = dataclasses.replace(factors.offers, price=point["offer"])
-            out = dc_opf(factors, point["load"], rate_mva=point["rating"], offers=offers)
-            return out.objective, out.lmp, out.unit_power_mw
+        def solve(load: jax.Array, rating: jax.Array, offer: jax.Array) -> tuple[jax.Array, ...]:
+            offers = dataclasses.replace(factors.offers, price=offer)
+            out = dc_opf(factors, load, rate_mva=rating, offers=offers)
+            return out.objective, out.lmp, out.unit_power_mw, out.line_price
 
-        center = given[which]
+        return Derived(
+            (jnp.asarray(load), jnp.asarray(rate), factors.offers.price),
+            jax.jit(solve),
+            jax.jit(lambda at, along: jax.jvp(solve, at, along)[1]),
+            jax.jit(lambda at, weights: jax.vjp(solve, *at)[1](weights)),
+        )
+
+
+@pytest.mark.parametrize("which", ["load", "rating", "offer"])
+def test_derivatives_of_cost_and_prices_equal_finite_differences(which: str) -> None:
+    known, k = derived(), ["load", "rating", "offer"].index(which)
+    with jax.enable_x64(True):
         rng = np.random.default_rng(5)
+        along = [jnp.zeros_like(x) for x in known.at]
         # idle buses and branches are at a kink: no load can be shed there, and a rating of 0 is none
-        change = jnp.asarray(rng.normal(size=center.shape)) * (center > 0).astype(center.dtype)
+        along[k] = jnp.asarray(rng.normal(size=known.at[k].shape)) * (known.at[k] > 0).astype(known.at[k].dtype)
         step = {"load": 1e-3, "rating": 1e-3, "offer": 1e-4}[which]
-        run = jax.jit(solve)
-        assert (np.asarray(dc_opf(factors, given["load"], rate_mva=given["rating"]).line_price) > 1e-2).sum() >= 1
-        _, forward = jax.jit(lambda x, dx: jax.jvp(solve, (x,), (dx,)))(center, change)
-        ahead, behind = run(center + step * change), run(center - step * change)
+        values = known.run(*known.at)
+        assert (np.asarray(values[3]) > 1e-2).sum() >= 1
+        forward = known.forward(known.at, tuple(along))[:3]
+        ahead, behind = (
+            known.run(*(x + sign * step * dx for x, dx in zip(known.at, along, strict=True)))[:3] for sign in (1, -1)
+        )
         for exact, high, low in zip(forward, ahead, behind, strict=True):
             expected = np.asarray(high - low) / (2 * step)
             size = np.abs(expected).max()
             assert np.abs(np.asarray(exact) - expected).max() <= tolerance("opf_gradient_relative", "float64") * size
-        weights = [jnp.ones_like(x) for x in forward]
-        reverse = jax.jit(lambda x: jax.vjp(solve, x)[1](tuple(weights))[0])(center)
-        total = sum(float(jnp.vdot(w, x)) for w, x in zip(weights, forward, strict=True))
-        assert float(jnp.vdot(reverse, change)) == pytest.approx(total, rel=1e-9)
+        weights = (*(jnp.ones_like(x) for x in values[:3]), jnp.zeros_like(values[3]))
+        reverse = known.reverse(known.at, weights)
+        total = sum(float(jnp.sum(x)) for x in forward)
+        assert float(jnp.vdot(reverse[k], along[k])) == pytest.approx(total, rel=1e-9)
 
 
 def test_the_gradient_of_the_cost_is_the_price() -> None:
-    case, load, rate = congested_case30()
+    known = derived()
     with jax.enable_x64(True):
-        factors = prepare_dc_opf(case, rate_mva=rate, dtype="float64")
-        out = jax.jit(dc_opf)(factors, jnp.asarray(load))
-        of_load = jax.jit(jax.grad(lambda d: dc_opf(factors, d).objective))(jnp.asarray(load))
-        of_rating = jax.jit(jax.grad(lambda r: dc_opf(factors, jnp.asarray(load), rate_mva=r).objective))(
-            factors.rate_mva
-        )
-    np.testing.assert_allclose(of_load, out.lmp, rtol=1e-8)
-    np.testing.assert_allclose(of_rating, -out.line_price, atol=1e-8)
+        values = known.run(*known.at)
+        cost_only = (jnp.ones_like(values[0]), *(jnp.zeros_like(x) for x in values[1:]))
+        of_load, of_rating, _ = known.reverse(known.at, cost_only)
+    np.testing.assert_allclose(of_load, values[1], rtol=1e-8)
+    np.testing.assert_allclose(of_rating, -values[3], atol=1e-8)
 
 
 def test_an_infeasible_rating_is_certified_and_shedding_prices_it() -> None:
@@ -90,7 +109,7 @@ def test_an_infeasible_rating_is_certified_and_shedding_prices_it() -> None:
         # the same multipliers prove nothing about the load that can be served
         served = dc_programme(factors, jnp.asarray(0.5 * load), shedding=False)
         assert infeasibility(served, np.asarray(refused.multipliers)) < 0
-        priced = dc_opf(factors, jnp.asarray(load))
+        priced = jax.jit(dc_opf)(factors, jnp.asarray(load))
     assert priced.status == OpfStatus.OPTIMAL
     assert np.asarray(priced.shed_mw).sum() > 0.1
     assert float(priced.overload_mw) < 1e-6
