@@ -43,7 +43,7 @@ def test_every_shifted_split_is_shipped(task):
 @pytest.mark.parametrize(("task", "split"), RECORDS)
 def test_random_is_below_the_rule_and_the_rule_below_the_oracle_by_several_standard_errors(task, split):
     record = get_reference(task, split)
-    # the operator's days differ by a factor of ten in load, and the oracle's plans are dear: its records are of few days
+    # the operator's days differ by a factor of ten in load, and plans of them are dear: its records hold few days
     error, several = record["standard_error"], 1.5 if task == OPERATOR else SEVERAL
     assert record["rule"] - record["random"] > several * error["rule_over_random"] > 0
     assert record["oracle"] - record["rule"] > several * error["oracle_over_rule"] > 0
