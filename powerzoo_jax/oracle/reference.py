@@ -5,13 +5,14 @@ from __future__ import annotations
 import argparse
 import datetime
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
+from powerzoo_jax.base.errors import SolverError
 from powerzoo_jax.envs.core import Sim
 from powerzoo_jax.envs.draw import Draw
 from powerzoo_jax.oracle.playbook import get_playbook, list_playbooks
@@ -30,6 +31,7 @@ from powerzoo_jax.tasks.score import (
 
 REPEATS = 20  # of the random policy: the standard error of its mean is then below 1 % of the span to the oracle
 DIGITS = 6  # of the record
+EXACT = 1e-9  # of a bound in float64: what two orders of the same sums may differ by
 COLUMNS = (*BASELINES, "bound", "gap", "score_of_rule")
 
 
@@ -56,6 +58,8 @@ def reference(
     score_of_rule, rule_share_of_oracle; standard errors of the paired differences, and the share of episodes in which
     they are positive (a return with a heavy tail has no use for a standard error); per-channel mean costs and
     violation rates; feasible; n, repeats, seeds, date, data hashes and library version.
+
+    Raises SolverError when a policy returns more than the bound on any episode: the bound would be wrong.
     """
     # in float32 the oracle could round above its own bound, and later digits would differ between machines
     with jax.enable_x64(True):
@@ -70,6 +74,9 @@ def _measure(sim: Sim, n_episodes: int | None, seed: int, repeats: int, date: st
     records = {name: evaluate_baseline(sim, name, draws=draws, seed=seed) for name in book.rules}
     records["random"] = evaluate_baseline(sim, "random", draws=_repeated(draws, repeats), seed=seed)
     records["oracle"] = evaluate(sim, plan.policy.act, draws=draws, seed=seed, carry=plan.policy.carry)
+    # later plays of the random policy have keys of their own, which draw other jobs and trips
+    same = {name: record.episode_rewards[: len(plan.bound)] for name, record in records.items()}
+    check_bounds(same, plan.bound)
     means = {name: records[name].mean_reward for name in book.names}
     return _rounded(
         {
@@ -88,6 +95,22 @@ def _measure(sim: Sim, n_episodes: int | None, seed: int, repeats: int, date: st
             "date": date or datetime.date.today().isoformat(),
         }
     )
+
+
+def check_bounds(returns: Mapping[str, Sequence[float]], bound: np.ndarray) -> None:
+    """Hold the returns of every policy against the bound (E,) of each episode; episodes repeat in order.
+
+    Raises SolverError naming the policy and the episode that return more.
+    """
+    for name, values in returns.items():
+        held = np.asarray(values, float).reshape(-1, len(bound))
+        above = np.argwhere(held > bound + EXACT * np.maximum(np.abs(bound), 1))
+        if above.size:
+            play, episode = above[0]
+            raise SolverError(
+                f"{name} returns {held[play, episode]:.9g} on episode {episode}, above its bound {bound[episode]:.9g}. "
+                "The bound is wrong: check the programme against the environment."
+            )
 
 
 def _differences(records: dict[str, Evaluation], repeats: int) -> dict[str, dict[str, float]]:
