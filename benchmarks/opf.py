@@ -5,8 +5,9 @@ Usage: python benchmarks/opf.py [--quick] [--problem clearing5 ...] [--rounds 9]
 What is timed: here loads on the device in -> dispatch, flows, prices, residuals and status ready. A peer solves the
 same reduced programmes (balance, limits of the branches that entered, shedding) one after the other through its own
 Python interface, data changes included; OSQP keeps its factor and starts warm. Loads are unseen draws per bus.
-`violation` is the largest excess over a limit of all branches or of the balance [pu], `cost_error` is relative to the
-float64 optimum whose dual bound is checked. Peers come with `pip install .[bench]`; one that is missing is left out.
+`violation` is the largest excess over a limit or of the balance [pu], here of all branches, of a peer of what it was
+given; `cost_error` is relative to the float64 optimum, whose dual bound is checked. Peers come with
+`pip install .[bench]`; one that is missing is left out.
 """
 
 from __future__ import annotations
@@ -28,7 +29,8 @@ from report import Table, parser
 
 from powerzoo_jax.cases import Case
 from powerzoo_jax.cases.library import load_case
-from powerzoo_jax.opf import Qp, binding_rows, dc_opf, dc_programme, economic_dispatch, prepare_dc_opf
+from powerzoo_jax.opf import Qp, binding_rows, dc_opf, dc_programme, dual_bound, economic_dispatch, prepare_dc_opf
+from powerzoo_jax.opf.certificate import cost_at, violation
 
 SEED, PEER_COUNT, BATCHES = 20_240_613, 40, (256, 1024)
 PEERS = ("highs", "osqp", "qpax")
@@ -109,15 +111,15 @@ def highs_engine(given: list[Qp]) -> list[Engine]:
     solver.setOptionValue("output_flag", False)
     solver.setOptionValue("threads", 1)
 
-    def run() -> list[float]:
+    def run() -> list[Any]:
         return [_highs(solver, highspy, sparse, qp) for qp in given]
 
     engine = Engine("highs", "float64", len(given), run)
-    engine.objectives = np.array(run())  # type: ignore[attr-defined]
+    engine.points = run()  # type: ignore[attr-defined]
     return [engine]
 
 
-def _highs(solver: Any, highspy: Any, sparse: Any, qp: Qp) -> float:
+def _highs(solver: Any, highspy: Any, sparse: Any, qp: Qp) -> Any:
     lp, matrix = highspy.HighsLp(), sparse.csc_matrix(np.asarray(qp.a))
     lp.num_col_, lp.num_row_ = matrix.shape[1], matrix.shape[0]
     lp.col_cost_, lp.col_lower_, lp.col_upper_ = qp.c, qp.lo, qp.hi
@@ -134,7 +136,7 @@ def _highs(solver: Any, highspy: Any, sparse: Any, qp: Qp) -> float:
         model.hessian_ = hessian
     solver.passModel(model)
     solver.run()
-    return float(solver.getInfo().objective_function_value)
+    return solver.getSolution().col_value
 
 
 def osqp_engine(given: list[Qp]) -> list[Engine]:
@@ -151,15 +153,15 @@ def osqp_engine(given: list[Qp]) -> list[Engine]:
     settings = {"verbose": False, "eps_abs": 1e-6, "eps_rel": 1e-6, "max_iter": 20_000}
     solver.setup(sparse.diags(first.q * scale, format="csc"), first.c * scale, matrix, *bounds[0], **settings)
 
-    def run() -> list[float]:
+    def run() -> list[Any]:
         found = []
         for low, high in bounds:
             solver.update(l=low, u=high)
-            found.append(solver.solve().info.obj_val / scale)
+            found.append(solver.solve().x)
         return found
 
     engine = Engine("osqp warm eps 1e-6", "float64", len(given), run)
-    engine.objectives = np.array(run())  # type: ignore[attr-defined]
+    engine.points = run()  # type: ignore[attr-defined]
     return [engine]
 
 
@@ -179,15 +181,14 @@ def qpax_engine(given: list[Qp]) -> list[Engine]:
 
     def solve(limit: jax.Array, total: jax.Array) -> jax.Array:
         q, c = jnp.diag(jnp.asarray(first.q * scale)), jnp.asarray(first.c * scale)
-        x = qpax.solve_qp(q, c, jnp.asarray(first.a[equal]), total, jnp.asarray(rows), limit, solver_tol=1e-6)[0]
-        return (0.5 * jnp.sum(first.q * x * x) + jnp.sum(first.c * x)).astype(jnp.float64)
+        return qpax.solve_qp(q, c, jnp.asarray(first.a[equal]), total, jnp.asarray(rows), limit, solver_tol=1e-6)[0]
 
     begin = time.perf_counter()
     compiled = jax.jit(jax.vmap(solve)).lower(limits, sums).compile()
     compile_s = time.perf_counter() - begin
     run = lambda: jax.block_until_ready(compiled(limits, sums))  # noqa: E731
     engine = Engine("qpax eps 1e-6", "float64", len(given), run, compile_s)
-    engine.objectives = np.array(run())  # type: ignore[attr-defined]
+    engine.points = list(np.asarray(run()))  # type: ignore[attr-defined]
     return [engine]
 
 
@@ -202,6 +203,7 @@ def measure(problem: Problem, rounds: int) -> list[tuple[str, ...]]:
         for engine in engines:
             engine.time(0.05)
     exact = own[-1][1]
+    checked(problem, exact, given)
     rates = {engine.name.split()[0]: engine.rate for engine in peers}
     lines = []
     for engine in engines:
@@ -220,11 +222,21 @@ def _quality(problem: Problem, engine: Engine, out: Any, exact: Any, given: list
         error = np.abs(out.objective.astype(float) / exact.objective[: engine.batch] - 1)[out.status == 0].max()
         over = np.maximum(out.overload_mw / problem.case.base_mva, out.primal_residual)[out.status == 0].max()
         return f"{error:.1e}", f"{over:.1e}"
-    found = getattr(engine, "objectives", None)
-    if found is None:
+    points = getattr(engine, "points", None)
+    if points is None:
         return "-", "-"
-    fixed = prepare_dc_opf(problem.case, rows=[]).offers.base_cost.sum()
-    return f"{np.abs((found + float(fixed)) / exact.objective[: len(given)] - 1).max():.1e}", "-"
+    fixed = float(prepare_dc_opf(problem.case, rows=[]).offers.base_cost.sum())
+    cost = np.array([cost_at(qp, x) for qp, x in zip(given, points, strict=True)]) + fixed
+    worst = max(violation(qp, x) for qp, x in zip(given, points, strict=True))
+    return f"{np.abs(cost / exact.objective[: len(given)] - 1).max():.1e}", f"{worst:.1e}"
+
+
+def checked(problem: Problem, exact: Any, given: list[Qp]) -> None:
+    """Weak duality in NumPy: nothing that the peers are given costs less than the reference."""
+    base, fixed = problem.case.base_mva, float(prepare_dc_opf(problem.case, rows=[]).offers.base_cost.sum())
+    for k, qp in enumerate(given):
+        bound = dual_bound(qp, exact.multipliers[k] * base) + fixed
+        assert abs(bound / exact.objective[k] - 1) < 1e-6, (problem.name, k, bound, exact.objective[k])
 
 
 def main() -> None:
