@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from functools import cache
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import jax
@@ -25,6 +26,8 @@ from tests.reference.meshed_reference import (
 )
 
 CASES = ("9", "14", "24_ieee_rts", "30", "39", "57", "118", "300", "1354pegase", "2383wp")
+DTYPES = ("float32", "float64")
+TABLE = Path(__file__).resolve().parents[1] / "data" / "meshed" / "accuracy.tsv"  # by measure_meshed.py --write
 LANES = 50  # scenarios per call: one program serves any number of states and every test of a case
 TRACED: list[tuple[int, str]] = []  # one entry per trace: number of buses, dtype
 FLOW_FLOOR = 0.01  # [pu] flows are compared relative to at least this
@@ -115,6 +118,14 @@ def lane(result: MeshedResult, k: int) -> MeshedResult:
 def voltages(result: MeshedResult) -> np.ndarray:
     """(B, N) complex128 [pu]."""
     return np.asarray(result.v_re, float) + 1j * np.asarray(result.v_im, float)
+
+
+def read_table() -> dict[tuple[str, str], dict[str, str]]:
+    """The committed measurements by case and dtype, a dict of columns each."""
+    if not TABLE.is_file():
+        return {}
+    head, *rows = (line.split("\t") for line in TABLE.read_text().splitlines())
+    return {(row[0], row[1]): dict(zip(head, row, strict=True)) for row in rows}
 
 
 def accuracy(known: MeshedCase, result: MeshedResult) -> Accuracy:
