@@ -55,7 +55,7 @@ def bus_injection(place: Array, p: Array) -> Array:
 
 
 def at_devices(place: Array, x: Array) -> Array:
-    """Read a bus quantity at each device: place (G, N) of 0 and 1, (N,) -> (G,). A product, so that a batch is one GEMM."""
+    """Read a bus quantity at each device: place (G, N) of 0 and 1, (N,) -> (G,). A product: a batch is one GEMM."""
     return jnp.matmul(place, x, precision=lax.Precision.HIGHEST)
 
 

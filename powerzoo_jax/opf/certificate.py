@@ -11,7 +11,7 @@ from powerzoo_jax.opf.qp import Qp
 
 
 def dual_bound(qp: Qp, row_price: np.ndarray) -> float:
-    """No feasible point of the programme costs less (weak duality): a bound in the unit of its objective, [$/h] of an OPF.
+    """No feasible point of the programme costs less (weak duality): a bound in its objective's unit, [$/h] of an OPF.
 
     g(lam) = sum_j min over the box of 1/2 q x^2 + (c - A' lam) x   +   sum_i min over the row's limits of lam y
 
@@ -40,7 +40,7 @@ def violation(qp: Qp, x: np.ndarray) -> float:
 
 
 def infeasibility(qp: Qp, ray: np.ndarray) -> float:
-    """By how much the rows, weighted with `ray` (m,) [-], ask for more than the boxes can give: above 0 proves infeasible.
+    """By how much the rows, weighted with `ray` (m,) [-], ask for more than the boxes give: above 0 proves infeasible.
 
     max over the box of ray' A x  <  min over the row limits of ray' y
     """

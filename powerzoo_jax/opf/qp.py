@@ -42,7 +42,7 @@ PAIRED_ROWS = 64  # up to this many rows the products of all row pairs are kept:
 
 @struct.dataclass(kw_only=True)
 class Qp:
-    """One programme; share `a` between the lanes of a batch, map what differs. Units are those of the caller: [$/h], [MW].
+    """One programme; share `a` between the lanes of a batch, map what differs. Units are the caller's: [$/h], [MW].
 
     a:              (m, n)
     q, c:           (n,)   cost 1/2 q x^2 + c x, q >= 0

@@ -65,7 +65,7 @@ def stack_meshed(factors: Sequence[MeshedFactors]) -> MeshedFactors:
 
 
 def pad_injections(values: Sequence[Any], n_bus: int, fill: float = 0.0) -> Array:
-    """Injections of different networks, each (N_k,) [pu], as (K, n_bus) for `stack_meshed`; set-points take fill = 1."""
+    """Injections of several networks, each (N_k,) [pu], as (K, n_bus) for `stack_meshed`; set-points take fill = 1."""
     rows = [np.asarray(v) for v in values]
     with jax.enable_x64(True):
         return jnp.asarray(np.stack([_widen(row, n_bus, fill=fill) for row in rows]))
