@@ -48,8 +48,9 @@ def test_random_is_below_the_rule_and_the_rule_below_the_oracle_by_several_stand
 @pytest.mark.parametrize(("task", "split"), RECORDS)
 def test_the_oracle_is_below_its_bounds(task, split):
     record = get_reference(task, split)
-    assert record["oracle"] <= record["kept_bound"] + ROUNDED and record["oracle"] <= record["bound"] + ROUNDED
-    assert record["gap"] >= -ROUNDED
+    assert record["oracle"] <= record["bound"] + ROUNDED
+    if record["feasible"]["oracle"]:  # the other bound speaks of policies that keep the budgets
+        assert record["oracle"] <= record["kept_bound"] + ROUNDED and record["gap"] >= -ROUNDED
 
 
 @pytest.mark.parametrize(("task", "split"), [(t, s) for t, s in RECORDS if not t.startswith("dc_")])
