@@ -13,7 +13,7 @@ from powerzoo_jax.powerflow.result import Status
 
 FLOOR = {"float32": 4e-7, "float64": 1e-15}  # steps that short are rounding: nothing is gained by going on
 STALL = 0.95  # a lane whose step shrinks slower than this is left to Newton
-PACE = (0.03, 0.9)  # contraction assumed at least and at most when the last steps tell the error
+PACE = (0.05, 0.9)  # contraction assumed at least and at most when the last steps tell the error
 PACE_MIXED = (0.5, 0.9)  # mixing makes single steps shrink by luck, which says little about the next
 SHARE = (-1.0, 0.5)  # of the last step mixed in; beyond, rounding speaks: a rate of 0.5 asks for -1
 
