@@ -19,6 +19,7 @@ from powerzoo_jax.oracle.playbook import Foresight, Playbook, Policy, follow
 from powerzoo_jax.oracle.policies import idle_action, quantile_signal
 
 GUARD_PU = 0.025  # what charging takes from the lowest voltage at most: so far above the limit the rule charges
+GUARDED_MW = 0.6  # batteries of which it takes as much; more of them take more
 FULL_PU = 0.01  # [pu] below the limit, without control, at which the rule discharges all batteries in full
 
 
@@ -61,13 +62,15 @@ def guarded_signal(problem: FeederProblem) -> np.ndarray:
     Power grows with the depth below the limit. Until the last such step of the episode nothing is sold, so that what
     the feeder needs is in store.
     """
+    assert problem.storage is not None
+    guard_pu = GUARD_PU * problem.storage.power_mw.sum() / GUARDED_MW
     lowest = np.abs(run(problem, idle_points(problem)).solved.v).min(axis=1)
     signal = quantile_signal(problem.price_per_mwh, problem.dt_hours)
     stressed = np.flatnonzero(lowest < problem.v_min)
     if stressed.size:
         signal[: stressed[-1]] = np.minimum(signal[: stressed[-1]], 0.0)
         signal[stressed] = np.minimum((problem.v_min - lowest[stressed]) / FULL_PU, 1.0)
-    return np.where((lowest < problem.v_min + GUARD_PU) & (signal < 0), 0.0, signal)
+    return np.where((lowest < problem.v_min + guard_pu) & (signal < 0), 0.0, signal)
 
 
 def _traded(problem: FeederProblem, signal: np.ndarray) -> SetPoints:
