@@ -106,7 +106,9 @@ def draw(key: Array, params: JobParams, most: int, dt_hours: float, minute: Arra
     slack_factor:  (G,)  f turns the deadline factor k into 1 + f (k - 1)
     """
     rate = params.rate_per_h
-    u = jax.random.uniform(key, (rate.shape[0], 1 + 2 * most), rate.dtype)
+    # drawn in float32 whatever the dtype, so that an episode brings the same jobs in both; a duration may round to the
+    # next grain
+    u = jax.random.uniform(key, (rate.shape[0], 1 + 2 * most), np.float32).astype(rate.dtype)
     term = cumulative = jnp.exp(-rate * dt_hours)
     count = jnp.zeros_like(rate)
     for k in range(1, most + 1):

@@ -267,6 +267,21 @@ def test_draws_follow_the_rates_and_ranges_of_the_spec():
         np.testing.assert_allclose(deadline[real], 100 + factor * duration[real], rtol=1e-12)
 
 
+def test_a_key_draws_the_same_jobs_in_float32_and_float64_but_for_the_grain_of_durations():
+    drawn = {}
+    for dtype in ("float32", "float64"):
+        with jax.enable_x64(dtype == "float64"):
+            params, keys = datacenter_params(1, dtype), jax.random.split(jax.random.key(4), 2000)
+            step = jnp.asarray(100.0, dtype)
+            rows = jax.jit(jax.vmap(lambda k: datacenter.draw_arrivals(k, params, sizes(30), 0.5, step)))(keys)  # noqa: B023
+            assert {x.dtype.name for x in jax.tree.leaves(rows)} == {dtype}
+            drawn[dtype] = jax.tree.map(np.asarray, rows)
+    for single, double in zip(drawn["float32"], drawn["float64"], strict=True):
+        assert (single.gpus > 0).sum() > 1000
+        np.testing.assert_array_equal(single.gpus, double.gpus)
+        np.testing.assert_allclose(single.duration_min, double.duration_min, rtol=0, atol=1 / jobs.GRAIN)
+
+
 def test_room_for_arrivals_is_exceeded_less_than_once_in_ten_million_steps():
     for rate, dt in ((1.5, 1 / 12), (3.0, 1.0), (40.0, 1.0)):
         most = jobs.most_arrivals(rate, dt)
