@@ -19,6 +19,7 @@ STEPS, LANES = 48, 2_100  # 100,800 steps
 LOW, HIGH = np.array([5.0, 10, 20, 10, 20]), np.array([40.0, 170, 520, 200, 600])
 PRICE, BUS = np.array([14.0, 15, 30, 40, 10]), np.array([0, 0, 2, 3, 4])
 RATE = np.array([400.0, 0, 0, 0, 0, 240])
+init = jax.jit(lambda sim, key: sim.init(key))
 step = jax.jit(lambda sim, state, action: sim.step(state, action))
 
 
@@ -133,7 +134,7 @@ def test_truthful_offers_earn_what_is_published():
     """Spec 07 section 4: 603.495 MW, 6804.95 USD/h, 10 USD/MWh everywhere, must-run units lose money."""
     with jax.enable_x64(True):
         sim = at_load(603.495)
-        state, obs = sim.init(jax.random.key(0))
+        state, obs = init(sim, jax.random.key(0))
         out = step(sim, state, jnp.full((5, 3), -1.0))
     info = out.info
     np.testing.assert_allclose(info.unit_power_mw, [5, 10, 20, 10, 558.495], atol=1e-5)
@@ -143,11 +144,27 @@ def test_truthful_offers_earn_what_is_published():
     np.testing.assert_allclose(np.asarray(obs)[:, 8:], 0.1, atol=1e-6)  # prices before the first step
 
 
+def test_money_and_balance_agree_in_double_precision():
+    """Random offers of a day, recomputed from dispatch and prices to 1e-6."""
+    with jax.enable_x64(True):
+        sim = powerzoo_jax.make("gencos_bidding", split="demand_shift", dtype="float64")
+        state, _ = init(sim, jax.random.key(7))
+        for t in range(STEPS):
+            out = step(sim, state, jax.random.uniform(jax.random.key(t), (5, 3), minval=-1, maxval=1))
+            state, info = out.state, jax.device_get(out.info)
+            revenue = info.lmp[BUS] * info.unit_power_mw
+            expected = 0.5 * (revenue - PRICE * info.unit_power_mw)
+            np.testing.assert_allclose(out.reward, expected, rtol=0, atol=1e-6 * max(0.5 * np.abs(revenue).max(), 1))
+            supplied = info.unit_power_mw.sum() + info.unserved_mw - info.surplus_mw
+            assert supplied == pytest.approx(info.load_mw, rel=1e-6)
+    assert bool(info.truncated)
+
+
 def test_scarcity_is_priced_at_the_cap_as_published():
     """Spec 07 section 4: 1600 MW at 1000 USD/MWh sheds 127.47 MW at bus 4."""
     with jax.enable_x64(True):
         sim = at_load(1600.0)
-        state, _ = sim.init(jax.random.key(0))
+        state, _ = init(sim, jax.random.key(0))
         out = step(sim, state, jnp.full((5, 3), -1.0))
     np.testing.assert_allclose(out.info.unit_power_mw, [40, 170, 520, 200, 542.5297], atol=1e-3)
     np.testing.assert_allclose(out.info.lmp, [240.6932, 551.7212, 671.2622, 1000, 10], atol=1e-2)
@@ -170,7 +187,7 @@ def test_a_failed_clearing_ends_the_episode_and_leaves_its_load_unserved():
     """A load that is not a number, from the second step on."""
     with jax.enable_x64(True):
         sim = at_load(800.0)
-        state, _ = sim.init(jax.random.key(0))
+        state, _ = init(sim, jax.random.key(0))
         bank = sim.params.bank
         broken = dataclasses.replace(
             sim, params=dataclasses.replace(sim.params, load_share=sim.params.load_share * jnp.nan)
