@@ -17,6 +17,8 @@ import numpy as np
 from flax import struct
 from jax import Array, lax
 
+from powerzoo_jax.base.numerics import FLOAT
+
 FREE = -1.0  # deadline of a free slot: before every job's
 CLOCK_MIN = 0.01  # the clock's grain: ten times what float32 resolves of a week, so that 90 min are three half hours
 GRAIN = 64  # drawn durations are whole 1/64 min, about a second: sums of GPU minutes are exact in float32
@@ -108,7 +110,7 @@ def draw(key: Array, params: JobParams, most: int, dt_hours: float, minute: Arra
     rate = params.rate_per_h
     # drawn in float32 whatever the dtype, so that an episode brings the same jobs in both; a duration may round to the
     # next grain
-    u = jax.random.uniform(key, (rate.shape[0], 1 + 2 * most), np.float32).astype(rate.dtype)
+    u = jax.random.uniform(key, (rate.shape[0], 1 + 2 * most), FLOAT).astype(rate.dtype)
     term = cumulative = jnp.exp(-rate * dt_hours)
     count = jnp.zeros_like(rate)
     for k in range(1, most + 1):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import jax
@@ -14,6 +15,7 @@ from jax.tree_util import Partial
 from powerzoo_jax.base import Purpose, Step, purpose_key
 from powerzoo_jax.envs.core import Sim
 from powerzoo_jax.envs.draw import Draw
+from powerzoo_jax.envs.tally import Tally, tally
 
 Act = Callable[[Any, Array, Array], tuple[Any, Array]]
 """(carry, obs (A, O), key) -> (carry, action (A, U))"""
@@ -33,6 +35,7 @@ class Totals:
     throughput_mwh:  ()      [MWh]  terminal throughput of all storage; 0 where the family has none
     consumer_usd:    ()      [USD]  what loads pay in a market; 0 where the family has none
     price_per_mwh:   ()      [USD/MWh]  sum over the steps of a market's mean price; 0 where the family has none
+    tally:           () each        further figures of the family, see `envs.tally`
     """
 
     total: Array
@@ -45,6 +48,7 @@ class Totals:
     throughput_mwh: Array
     consumer_usd: Array
     price_per_mwh: Array
+    tally: Tally
 
 
 def run_episode(sim: Sim, act: Act, carry: Any, key: Array, drawn: Draw) -> Totals:
@@ -54,17 +58,20 @@ def run_episode(sim: Sim, act: Act, carry: Any, key: Array, drawn: Draw) -> Tota
     """
     state, obs = sim.env.begin(key, drawn, sim.params)
 
-    def advance(loop: tuple[Any, ...], key: Array) -> tuple[tuple[Any, ...], None]:
+    def advance(loop: tuple[Any, ...], key: Array) -> tuple[tuple[Any, ...], Tally]:
         state, obs, carry, totals, alive = loop
         carry, action = act(carry, obs, key)
         out = sim.step(state, action)
         totals = _add(totals, out, alive, _storage_mw(sim, out.info) * sim.spec.dt_hours)
+        found = tally(state, out, sim.params, sim.spec.dt_hours)
+        counted = {name: jnp.where(alive, value, 0) for name, value in found.items()}
         alive = alive & ~(out.info.terminated | out.info.truncated)
-        return (out.state, out.obs, carry, totals, alive), None
+        return (out.state, out.obs, carry, totals, alive), counted
 
     keys = jax.random.split(purpose_key(key, Purpose.POLICY), sim.spec.horizon)
     start = (state, obs, carry, _zero(sim, obs.dtype), jnp.ones((), bool))
-    return lax.scan(advance, start, keys)[0][3]
+    (*_, totals, _), counted = lax.scan(advance, start, keys)
+    return replace(totals, tally={name: jnp.sum(values) for name, values in counted.items()})
 
 
 @jax.jit
@@ -98,6 +105,7 @@ def _zero(sim: Sim, dtype: Any) -> Totals:
         throughput_mwh=number,
         consumer_usd=number,
         price_per_mwh=number,
+        tally={},  # summed after the scan, which knows its names
     )
 
 
@@ -122,4 +130,5 @@ def _add(totals: Totals, out: Step, alive: Array, throughput_mwh: Array) -> Tota
         throughput_mwh=totals.throughput_mwh + jnp.where(alive, throughput_mwh, 0),
         consumer_usd=totals.consumer_usd + jnp.where(alive, getattr(info, "consumer_cost_usd", none), 0),
         price_per_mwh=totals.price_per_mwh + jnp.where(alive, getattr(info, "mean_price", none), 0),
+        tally=totals.tally,
     )

@@ -127,6 +127,7 @@ term turns them into money.
 OUTAGE = "unserved_energy"
 CONSTRAINTS = "cost_sum"  # less the sum of all channels, whatever their units: the reward of the validation presets
 VOLTAGE = "voltage_shaping"  # less the channel voltage_violation [pu]
+SHAPING = ("pue_bonus", "soc_shaping", CONSTRAINTS, VOLTAGE)  # terms that are no money
 
 
 class Pooling(NamedTuple):

@@ -20,12 +20,11 @@ from powerzoo_jax.envs.core import Sim
 from powerzoo_jax.envs.draw import Draw, draw_episode
 from powerzoo_jax.envs.episode import Act, Totals, run_episodes
 from powerzoo_jax.tasks.charging_sessions import SESSIONS
+from powerzoo_jax.tasks.metrics import MARKET, SALES, bootstrap_intervals, measure
 from powerzoo_jax.tasks.microgrid_data import WEATHER_SET
 
 SEED = 42  # first seed of the evaluation protocol
-MARKET = "market"  # family whose agents earn for themselves
 STORING = ("storage", "vehicle")  # parameters with a state of charge, in the order of a Draw
-RESAMPLES = 2000  # of the bootstrap; its own error on a 95 % interval is then about 1 % of the width
 
 
 @dataclass(frozen=True)
@@ -35,9 +34,9 @@ class Evaluation:
     `selected` channels are those with a finite budget; budgets are per episode, averaged over episodes.
     episode_costs sum the selected channels; *_by_constraint hold every channel, thresholds None where unlimited.
     feasible: the mean of every selected channel meets its budget.  ci95: bootstrap of mean_reward over episodes.
-    normalized_score is None where no anchors were given.  metrics: mean of each reward term,
-    min_voltage_pu over all episodes (None where the family has no voltages), cycles per episode of the fleet,
-    in a market mean_lmp_per_mwh and consumer_cost_usd of an episode.
+    normalized_score is None where no anchors were given.  metrics: figures of the task, see `tasks.metrics`, of an
+    episode on average, with their bootstrap intervals metrics_ci95 and their values by episode (None where they have
+    none); min_voltage_pu is the lowest of all episodes.
     Rewards are those of the team; of rivals in a market their sum, and per_agent (else None) the mean of each.
     """
 
@@ -66,6 +65,8 @@ class Evaluation:
     std_costs_by_constraint: dict[str, float]
     cost_violation_rate_by_constraint: dict[str, float]
     metrics: dict[str, float | None]
+    metrics_ci95: dict[str, list[float] | None]
+    episode_metrics: dict[str, list[float | None]]
     per_agent: dict[str, float] | None
     episode_rewards: list[float]
     episode_costs: list[float]
@@ -172,6 +173,9 @@ def _record(sim: Sim, totals: Totals, seed: int, anchors: tuple[float, float] | 
     over = cost > budget
     scalar = cost[:, chosen].sum(axis=1)
     mean = float(reward.mean())
+    measured = measure(sim, totals, seed)
+    if anchors is not None and SALES in spec.term_names and anchors[1] > 0:
+        measured.mean["share_of_oracle_profit"] = mean / anchors[1]
 
     def by_name(values: np.ndarray) -> dict[str, float]:
         return {name: float(x) for name, x in zip(names, values, strict=True)}
@@ -188,7 +192,7 @@ def _record(sim: Sim, totals: Totals, seed: int, anchors: tuple[float, float] | 
         std_reward=float(reward.std()),
         min_reward=float(reward.min()),
         max_reward=float(reward.max()),
-        ci95=bootstrap_interval(reward, seed),
+        ci95=bootstrap_intervals(reward[None], np.ones((1, len(reward))), seed)[0] or [],
         normalized_score=None if anchors is None else normalized_score(mean, *anchors),
         mean_ep_length=float(np.mean(totals.length)),
         pf_failure_rate=float(np.mean(np.asarray(totals.pf_failures) > 0)),
@@ -201,36 +205,14 @@ def _record(sim: Sim, totals: Totals, seed: int, anchors: tuple[float, float] | 
         mean_costs_by_constraint=by_name(cost.mean(axis=0)),
         std_costs_by_constraint=by_name(cost.std(axis=0)),
         cost_violation_rate_by_constraint=by_name(over.mean(axis=0)),
-        metrics=_metrics(sim, totals),
+        metrics=measured.mean,
+        metrics_ci95=measured.ci95,
+        episode_metrics=measured.by_episode,
         per_agent=per_agent,
         episode_rewards=reward.tolist(),
         episode_costs=scalar.tolist(),
         episode_costs_by_constraint={name: cost[:, i].tolist() for i, name in enumerate(names)},
     )
-
-
-def _metrics(sim: Sim, totals: Totals) -> dict[str, float | None]:
-    lowest = float(np.min(totals.v_min_pu))
-    stacks = [stack for kind in STORING if (stack := getattr(sim.params, kind, None)) is not None]
-    capacity = sum(float(np.sum(np.where(stack.mask, stack.capacity_mwh, 0.0))) for stack in stacks)
-    terms = np.asarray(totals.terms).mean(axis=(0, 1))
-    market = {
-        "mean_lmp_per_mwh": float(np.mean(np.asarray(totals.price_per_mwh) / np.maximum(totals.length, 1))),
-        "consumer_cost_usd": float(np.mean(totals.consumer_usd)),
-    }
-    return {
-        "min_voltage_pu": lowest if np.isfinite(lowest) else None,
-        # an equivalent full cycle charges and discharges the rated capacity once
-        "cycles": float(np.mean(totals.throughput_mwh)) / (2 * capacity) if capacity else None,
-        **{name: float(x) for name, x in zip(sim.spec.term_names, terms, strict=True)},
-        **(market if sim.spec.family == MARKET else {}),
-    }
-
-
-def bootstrap_interval(values: np.ndarray, seed: int) -> list[float]:
-    """95 % interval of the mean of returns (B,) in the units of the reward, by resampling episodes."""
-    draws = np.random.default_rng(seed).integers(0, len(values), (RESAMPLES, len(values)))
-    return [float(x) for x in np.quantile(values[draws].mean(axis=1), [0.025, 0.975])]
 
 
 def dataset_hashes(spec: TaskSpec) -> dict[str, str]:
