@@ -1,13 +1,14 @@
 """Speed of whole environment steps: one pinned core, every output consumed, beside the solver and one observation.
 
-Usage: python benchmarks/env_steps.py [--task NAME ...] [--lanes 1 64 256 1024 4096] [--rounds 15] [--out FILE]
+Usage: python benchmarks/env_steps.py [--task NAME ...] [--lanes 1 64 256 1024 4096] [--rounds 15] [--cpu-time]
+       [--out FILE]
 
 Three programs of 48 steps run interleaved, medians over rounds:
   step      vstep with random actions; obs, reward, cost and info pass an optimisation barrier and are summed
   solver    the power flow of the very injections that those steps meet, with the results that the env reads
   write     one observation written, through the same barrier and sum
-A task without a feeder has no solver of its own to stand beside ("-"). Compile time stands apart; columns are
-tab-separated.
+A task without a feeder has no solver of its own to stand beside ("-"). `--cpu-time` counts processor time instead of
+the clock, for a machine whose cores are shared. Compile time stands apart; columns are tab-separated.
 """
 
 from __future__ import annotations
@@ -101,22 +102,24 @@ def met_injections(sim: Sim, states: Any, actions: Array) -> tuple[tuple[Array, 
     return injections, jnp.mean(iterations)
 
 
-def compiled(function: Callable[..., Array], *args: Any) -> tuple[Callable[[], Any], float]:
+def compiled(
+    function: Callable[..., Array], *args: Any, clock: Callable[[], float] = time.perf_counter
+) -> tuple[Callable[[], Any], float]:
     """Compile ahead of time: (a call that waits for its result, seconds it took to compile)."""
-    begin = time.perf_counter()
+    begin = clock()
     program = jax.jit(function, static_argnums=1 if function is run_write else ()).lower(*args).compile()
-    seconds = time.perf_counter() - begin
+    seconds = clock() - begin
     arrays = args[:1] if function is run_write else args
     return lambda: jax.block_until_ready(program(*arrays)), seconds
 
 
-def measure(sim: Sim, lanes: int, rounds: int) -> list[Any]:
+def measure(sim: Sim, lanes: int, rounds: int, clock: Callable[[], float]) -> list[Any]:
     """One row of the table."""
     states, obs = jax.jit(jax.vmap(sim.init))(jax.random.split(jax.random.key(0), lanes))
     shape = (STEPS, lanes, sim.env.dims.agent, sim.env.dims.act)
     actions = jax.random.uniform(jax.random.key(1), shape, minval=-1)
     runs: dict[str, Callable[[], Any]] = {}
-    runs["step"], compile_s = compiled(run_steps, sim, states, actions)
+    runs["step"], compile_s = compiled(run_steps, sim, states, actions, clock=clock)
     runs["write"], _ = compiled(run_write, obs, STEPS)
     iterations = None
     if isinstance(sim.env, DistributionEnv):
@@ -125,9 +128,9 @@ def measure(sim: Sim, lanes: int, rounds: int) -> list[Any]:
     times: dict[str, list[float]] = {name: [] for name in runs}
     for _ in range(rounds):
         for name, run in runs.items():
-            begin = time.perf_counter()
+            begin = clock()
             run()
-            times[name].append(time.perf_counter() - begin)
+            times[name].append(clock() - begin)
     ns = {name: float(np.median(t)) / (STEPS * lanes) * 1e9 for name, t in times.items()}
     row = [sim.spec.id, lanes, f"{1e9 / ns['step']:.0f}", f"{ns['step']:.0f}"]
     if iterations is None:
@@ -142,9 +145,11 @@ def main() -> None:
     parser.add_argument("--task", nargs="+", default=TASKS, choices=powerzoo_jax.list_tasks(), metavar="NAME")
     parser.add_argument("--lanes", type=int, nargs="+", default=[1, 64, 256, 1024, 4096])
     parser.add_argument("--rounds", type=int, default=15)
+    parser.add_argument("--cpu-time", action="store_true")
     parser.add_argument("--out", type=Path, help="write the table to this file as well")
     args = parser.parse_args()
-    device = f"{jax.devices()[0].device_kind}, one core"
+    clock = time.process_time if args.cpu_time else time.perf_counter
+    device = f"{jax.devices()[0].device_kind}, one core" + ", processor time" * args.cpu_time
     lines: list[str] = []
 
     def tell(line: str) -> None:
@@ -156,7 +161,7 @@ def main() -> None:
     for task in args.task:
         sim = powerzoo_jax.make(task)
         for lanes in args.lanes:
-            tell("\t".join(str(x) for x in measure(sim, lanes, args.rounds)))
+            tell("\t".join(str(x) for x in measure(sim, lanes, args.rounds, clock)))
     if args.out:
         args.out.parent.mkdir(parents=True, exist_ok=True)
         args.out.write_text("\n".join(lines) + "\n")

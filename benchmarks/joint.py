@@ -1,6 +1,6 @@
 """Speed of a transmission grid with 1,000 feeders below it (33,000 buses) in one program, one pinned core.
 
-Usage: python benchmarks/joint.py [--feeders 1000] [--lanes 1] [--steps 16] [--rounds 5]
+Usage: python benchmarks/joint.py [--feeders 1000] [--lanes 1] [--steps 16] [--rounds 5] [--out FILE]
 
 The feeders hang from the buses of case118 that have load, each by itself, in proportion to the load of the bus; all
 batteries take random actions. Every output passes an optimisation barrier and is summed. Compile time stands apart;
@@ -15,13 +15,14 @@ import one_core  # noqa: F401  pins the process before jax starts
 
 import argparse
 import time
-from importlib import metadata
+from pathlib import Path
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import Array, lax
+from report import Table
 
 import powerzoo_jax
 from powerzoo_jax.cases import load_case
@@ -63,7 +64,14 @@ def main() -> None:
     parser.add_argument("--lanes", type=int, nargs="+", default=[1])
     parser.add_argument("--steps", type=int, default=16)
     parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--out", type=Path, help="write the table to this file as well")
     args = parser.parse_args()
+    with Table(COLUMNS, args.out, "one core") as table:
+        measure(table, args)
+
+
+def measure(table: Table, args: argparse.Namespace) -> None:
+    """Add a row for every batch."""
     sim = powerzoo_jax.make(
         "joint_trans_dist",
         trans_case="pz_case118",
@@ -73,9 +81,6 @@ def main() -> None:
         feeder_scale=1.0,
         obs_mode="local",
     )
-    device = f"{jax.devices()[0].device_kind}, one core"
-    print(f"# {device}, jax {metadata.version('jax')}, powerzoo_jax {powerzoo_jax.__version__}")
-    print("\t".join(COLUMNS), flush=True)
     buses = args.feeders * sim.env.feeder.dims.bus
     for lanes in args.lanes:
         states, _ = jax.jit(jax.vmap(sim.init))(jax.random.split(jax.random.key(0), lanes))
@@ -91,7 +96,7 @@ def main() -> None:
             times.append(time.perf_counter() - begin)
         rate = args.steps * lanes / float(np.median(times))
         row = (args.feeders, buses, lanes, f"{rate:.1f}", f"{rate * args.feeders:.0f}", f"{compile_s:.1f}")
-        print("\t".join(map(str, (*row, f"{float(worst):.1e}"))), flush=True)
+        table.add(map(str, (*row, f"{float(worst):.1e}")))
 
 
 if __name__ == "__main__":

@@ -1,6 +1,6 @@
 """Speed of case118 under one operator: DC and AC by schedule, and what outages cost, one pinned core.
 
-Usage: python benchmarks/transgrid.py [--lanes 512 2048] [--rounds 7] [--cpu-time]
+Usage: python benchmarks/transgrid.py [--lanes 512 2048] [--rounds 7] [--cpu-time] [--out FILE]
 
 Three programs of 48 steps run interleaved, medians over rounds, every output consumed as in `env_steps.py`.
 `--cpu-time` counts processor time instead of the clock, for a machine whose cores are shared. The last column is the
@@ -15,13 +15,13 @@ import one_core  # noqa: F401  pins the process before jax starts
 
 import argparse
 import time
-from importlib import metadata
+from pathlib import Path
 
 import jax
 import numpy as np
 from env_steps import STEPS, compiled, run_steps
+from report import Table
 
-import powerzoo_jax
 from powerzoo_jax.tasks.build_transgrid import make_transgrid
 
 GRIDS = {"dc": {}, "dc, outages": {"n_minus_1": True}, "ac": {"physics": "ac"}}
@@ -33,18 +33,23 @@ def main() -> None:
     parser.add_argument("--lanes", type=int, nargs="+", default=[512, 2048])
     parser.add_argument("--rounds", type=int, default=7)
     parser.add_argument("--cpu-time", action="store_true")
+    parser.add_argument("--out", type=Path, help="write the table to this file as well")
     args = parser.parse_args()
+    with Table(COLUMNS, args.out, "one core" + ", processor time" * args.cpu_time) as table:
+        measure(table, args)
+
+
+def measure(table: Table, args: argparse.Namespace) -> None:
+    """Add a row for every grid and batch."""
     clock = time.process_time if args.cpu_time else time.perf_counter
-    device = f"{jax.devices()[0].device_kind}, one core"
-    print(f"# {device}, jax {metadata.version('jax')}, powerzoo_jax {powerzoo_jax.__version__}")
-    print("\t".join(COLUMNS), flush=True)
     sims = {name: make_transgrid("pz_case118", solver_mode="pf", **more) for name, more in GRIDS.items()}
     for lanes in args.lanes:
         runs, took = {}, {name: [] for name in sims}
         for name, sim in sims.items():
             states, _ = jax.jit(jax.vmap(sim.init))(jax.random.split(jax.random.key(0), lanes))
             shape = (STEPS, lanes, sim.env.dims.agent, sim.env.dims.act)
-            runs[name] = compiled(run_steps, sim, states, jax.random.uniform(jax.random.key(1), shape, minval=-1))
+            actions = jax.random.uniform(jax.random.key(1), shape, minval=-1)
+            runs[name] = compiled(run_steps, sim, states, actions, clock=clock)
         for _ in range(args.rounds):
             for name, (run, _) in runs.items():
                 begin = clock()
@@ -53,7 +58,7 @@ def main() -> None:
         ns = {name: float(np.median(t)) / (STEPS * lanes) * 1e9 for name, t in took.items()}
         for name, each in ns.items():
             row = (name, lanes, f"{1e9 / each:.0f}", f"{each:.0f}", f"{runs[name][1]:.1f}", f"{each / ns['dc']:.2f}")
-            print("\t".join(str(x) for x in row), flush=True)
+            table.add(str(x) for x in row)
 
 
 if __name__ == "__main__":
