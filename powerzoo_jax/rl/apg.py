@@ -17,10 +17,11 @@ from flax import struct
 from jax import Array
 
 from powerzoo_jax.envs.core import Sim
+from powerzoo_jax.envs.episode import Act
 from powerzoo_jax.rl import lagrangian
 from powerzoo_jax.rl.config import APGConfig, APGLagrangianConfig
-from powerzoo_jax.rl.crew import by_kind, keys_by_kind, map_kinds, start_scales
-from powerzoo_jax.rl.networks import Scale, normalise, observe_batch
+from powerzoo_jax.rl.crew import Crew, by_kind, keys_by_kind, map_kinds, start_scales
+from powerzoo_jax.rl.networks import Scale, normalise, observe_batch, spread
 from powerzoo_jax.rl.onpolicy import Metrics, TrainResult, learner_reward, repeat_updates, resolve
 from powerzoo_jax.rl.policies import Policy, apg_act, apg_crew, make_deterministic
 from powerzoo_jax.rl.rollout import batch_rollout, summarise
@@ -59,6 +60,7 @@ def make_update(cfg: APGConfig, sim: Sim | None = None) -> tuple[Init, Update]:
     limited = cfg if isinstance(cfg, APGLagrangianConfig) else None
     channels = jnp.asarray(lagrangian.constrained(home) if limited else (), int)
     budget = lagrangian.budgets_of(limited, home) if limited else jnp.zeros(0, crew.dtype)
+    noisy = not isinstance(cfg.obs_noise, float) or cfg.obs_noise > 0  # a sweep makes it an array
 
     def init(key: Array, sim: Sim) -> APGState:
         key, weights = jax.random.split(key)
@@ -72,6 +74,7 @@ def make_update(cfg: APGConfig, sim: Sim | None = None) -> tuple[Init, Update]:
 
     def loss(actor: Any, state: APGState, keys: Array, sim: Sim) -> tuple[Array, Any]:
         act = apg_act(cfg, home, Policy(actor=actor, scale=state.scale))
+        act = blurred(crew, act, state.scale, cfg.obs_noise) if noisy else act
         _, steps = batch_rollout(sim, act, (), keys, home.spec.horizon)
         ends = jnp.cumsum(steps.info.terminated, axis=1) - steps.info.terminated > 0
         reward = learner_reward(steps, cfg.reward_scale, cfg.cost_weights)
@@ -105,6 +108,18 @@ def make_update(cfg: APGConfig, sim: Sim | None = None) -> tuple[Init, Update]:
         return after, metrics
 
     return init, update
+
+
+def blurred(crew: Crew, act: Act, scale: dict[str, Scale], noise: float) -> Act:
+    """The same policy on observations blurred by `noise` standard deviations of each field."""
+
+    def blur(carry: Any, obs: Array, key: Array) -> tuple[Any, Array]:
+        seen = crew.view(obs)
+        size = by_kind(crew, lambda part, x: jnp.broadcast_to(spread(part), x.shape), scale, seen)
+        draw = jax.random.normal(key, seen.shape, seen.dtype)
+        return act(carry, obs + noise * (size * draw).reshape(obs.shape), key)
+
+    return blur
 
 
 def make_train(cfg: APGConfig, sim: Sim | None = None) -> Callable[..., TrainResult]:

@@ -28,6 +28,7 @@ class Config:
                    uses; False scales by the declared bounds throughout
     reward_scale:  factor on the reward the learner sees; metrics stay in the units of the task
     cost_weights:  price of each cost channel in the learner's reward [reward/unit]; () = costs are only reported
+    start:         action of an agent that policies start at, in [-1, 1], one number a column; () = the idle action
     """
 
     algorithm: ClassVar[str]
@@ -40,6 +41,7 @@ class Config:
     running_obs: bool = True
     reward_scale: float = 1.0
     cost_weights: tuple[float, ...] = ()
+    start: tuple[float, ...] = ()
 
     def __post_init__(self) -> None:
         if self.activation not in ACTIVATIONS:
@@ -245,6 +247,8 @@ class APGConfig(Config):
     lanes:          episodes per gradient step
     lr, lr_end:     Adam's step at the start, and at the end as a share of it (cosine)
     weight_decay:   share of the weights that a gradient step of size 1 takes away (Loshchilov and Hutter 2019)
+    obs_noise:      standard deviations by which training blurs observations, so that days are not learnt by heart
+    held:           columns of an agent's action that stay at `start`, because what they do has no slope
     """
 
     algorithm: ClassVar[str] = "apg"
@@ -257,6 +261,8 @@ class APGConfig(Config):
     lr_end: float = 0.0
     weight_decay: float = 0.0
     max_grad_norm: float = 1.0
+    obs_noise: float = 0.0
+    held: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -309,7 +315,12 @@ def _types(cls: type[Config]) -> dict[str, Any]:
 
 def _read(path: str | Path) -> dict[str, Any]:
     with Path(path).open("rb") as file:
-        return tomllib.load(file)
+        try:
+            return tomllib.load(file)
+        except tomllib.TOMLDecodeError as err:
+            raise ValueError(
+                f"settings file {path}: {err}. Correct that line; values are written as in configs/."
+            ) from err
 
 
 def _section(table: Mapping[str, Any], algorithm: str) -> dict[str, Any]:

@@ -56,15 +56,25 @@ class Crew:
         return self.head.emit(raw).reshape(*raw.shape[:-2], *self.shape)
 
 
-def make_crew(sim: Sim, *, joint: bool, share: bool = True, squash: bool = False) -> Crew:
+def make_crew(
+    sim: Sim, *, joint: bool, share: bool = True, squash: bool = False, start: tuple[float, ...] = ()
+) -> Crew:
     """The crew of a task.
 
     joint:  one agent that sees and does everything
     share:  agents of a kind have the same weights; else each its own
+    start:  action of every agent that policies start at; () = the idle one
     """
     dims, (observation, space) = sim.env.dims, sim.spaces()
     head = head_of(sim, squash)
     idle = idle_action(sim) if isinstance(space, Box) else np.zeros((dims.agent, len(head.options)))
+    if start:
+        if len(start) != idle.shape[-1]:
+            raise ValueError(
+                f"task {sim.spec.id!r}: an action has {idle.shape[-1]} numbers, but the setting start has "
+                f"{len(start)}. Give one number in [-1, 1] for each, or none for the idle action."
+            )
+        idle = np.broadcast_to(np.asarray(start, idle.dtype), idle.shape)
     shape, dtype = getattr(space, "shape", getattr(getattr(space, "nvec", None), "shape", ())), observation.low.dtype
     if joint:
         whole = Head(head.options * dims.agent, squash, head.whole)

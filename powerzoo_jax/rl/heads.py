@@ -19,6 +19,7 @@ from powerzoo_jax.base import Box
 from powerzoo_jax.envs.core import Sim
 from powerzoo_jax.rl.networks import entropy, log_prob
 
+SUREST = 0.98  # of a choice at its start: one in a hundred goes the other way, or nothing would be explored
 REFUSED = -1e9  # logit of an illegal option: its probability is exactly 0 in either precision
 
 
@@ -104,10 +105,14 @@ class Head:
         return raw
 
     def start(self, idle: np.ndarray) -> tuple[float, ...]:
-        """Biases (outputs,) of a network that starts at an idle action (U,): its means, and even odds."""
+        """Biases (outputs,) of a network that starts at an action (U,): its means, and the odds of its choices.
+
+        A point v of [-1, 1] stands for (1 + v) / 2 on the second of two options; among more, odds are even.
+        """
         rest = _columns(idle, self.free)
         means = np.arctanh(np.clip(rest, -0.95, 0.95)) if self.squash else rest
-        return (*means.tolist(), *(0.0,) * sum(self.options))
+        odds = [_odds(idle[i], self.options[i]) for i in self.picks]
+        return (*means.tolist(), *(x for pair in odds for x in pair))
 
     def _logits(self, dist: Dist, legal: Array) -> Array:
         """Masked logits (..., picks, options); an agent whose options are all illegal may take any."""
@@ -125,6 +130,13 @@ class Head:
         """Put continuous values (..., free) and chosen options (..., picks) into their columns."""
         both = jnp.concatenate([free, index.astype(free.dtype)], axis=-1)
         return both[..., np.argsort(self.free + self.picks)]
+
+
+def _odds(v: float, options: int) -> tuple[float, ...]:
+    """Logits of a choice at its start."""
+    if options != 2 or v == 0:
+        return (0.0,) * options
+    return (0.0, float(2 * np.arctanh(np.clip(v, -SUREST, SUREST))))
 
 
 def _columns(x: Any, columns: tuple[int, ...]) -> Any:

@@ -9,6 +9,7 @@ from typing import Any
 import flax.linen as nn
 import jax
 import jax.numpy as jnp
+import numpy as np
 from flax import struct
 from jax import Array, lax
 
@@ -114,18 +115,22 @@ class Critic(nn.Module):
 class Deterministic(nn.Module):
     """Actions in (-1, 1) by tanh: x (..., F) -> (..., U). The gradient never meets a hard clip.
 
-    The small last layer starts at `start`, the idle action before the tanh.
+    The small last layer starts at `start`, an action before the tanh; columns in `held` stay there.
     """
 
     start: tuple[float, ...]
     widths: tuple[int, ...]
     activation: str
     dtype: Any
+    held: tuple[int, ...] = ()
 
     @nn.compact
     def __call__(self, x: Array) -> Array:
-        x = Torso(self.widths, self.activation, self.dtype)(x)
-        return nn.tanh(_last_layer(self.start, self.dtype)(x))
+        out = _last_layer(self.start, self.dtype)(Torso(self.widths, self.activation, self.dtype)(x))
+        if self.held:
+            moves = ~np.isin(np.arange(len(self.start)), self.held)
+            out = jnp.where(moves, out, jnp.asarray(self.start, self.dtype))
+        return nn.tanh(out)
 
 
 def log_prob(mean: Array, log_std: Array, action: Array) -> Array:

@@ -41,13 +41,13 @@ def action_box(sim: Sim) -> Box:
 
 def crew_of(cfg: PPOConfig, sim: Sim) -> Crew:
     """Who acts under these settings: all agents as one, or each for itself."""
-    return make_crew(sim, joint=cfg.joint, share=getattr(cfg, "share", True), squash=cfg.squash)
+    return make_crew(sim, joint=cfg.joint, share=getattr(cfg, "share", True), squash=cfg.squash, start=cfg.start)
 
 
 def apg_crew(cfg: APGConfig, sim: Sim) -> Crew:
     """Who acts on the gradient of the environment; raises ValueError where an action chooses, which has no slope."""
     action_box(sim)
-    crew = make_crew(sim, joint=cfg.joint, squash=True)
+    crew = make_crew(sim, joint=cfg.joint, squash=True, start=cfg.start)
     if crew.head.picks:
         raise ValueError(f"task {sim.spec.id!r} switches units, which has no gradient. Train it with ppo or ippo.")
     return crew
@@ -75,7 +75,7 @@ def ppo_act(cfg: PPOConfig, sim: Sim, policy: Policy, *, greedy: bool = True) ->
 
 def sac_act(cfg: SACConfig, sim: Sim, policy: Policy, *, greedy: bool = True) -> Act:
     """Act with a policy that SAC has trained."""
-    crew = make_crew(sim, joint=True, squash=True)
+    crew = make_crew(sim, joint=True, squash=True, start=cfg.start)
     return Partial(_draw_squashed, _Head(make_squashed(cfg, crew), crew, greedy), policy)
 
 
@@ -134,4 +134,6 @@ def make_squashed(cfg: SACConfig, crew: Crew) -> SquashedActor:
 
 def make_deterministic(cfg: APGConfig, crew: Crew) -> Deterministic:
     """The deterministic policy network of the first kind of agent; the others differ in `start` alone."""
-    return Deterministic(crew.start[0], cfg.widths, cfg.activation, crew.dtype)
+    width = crew.shape[-1]
+    held = tuple(i for i in range(len(crew.start[0])) if i % width in cfg.held)
+    return Deterministic(crew.start[0], cfg.widths, cfg.activation, crew.dtype, held)

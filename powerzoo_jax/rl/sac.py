@@ -125,7 +125,7 @@ def make_update(cfg: SACConfig, sim: Sim | None = None) -> tuple[Init, Update]:
     """Build (init, update): `init(key, sim)` starts a run, `update(state, sim)` collects a round and learns from it."""
     home = resolve(cfg.task, cfg.split, sim)
     size, shape = action_box(home).low.size, action_box(home).shape
-    crew = make_crew(home, joint=True, squash=True)
+    crew = make_crew(home, joint=True, squash=True, start=cfg.start)
     actor = make_squashed(cfg, crew)
     network = Critic(cfg.widths, cfg.activation, crew.dtype)
     optimiser = optax.adam(cfg.lr)

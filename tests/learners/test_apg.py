@@ -2,19 +2,26 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
 
 from powerzoo_jax.rl import apg
+from powerzoo_jax.rl.apg import blurred
 from powerzoo_jax.rl.config import APGConfig, APGLagrangianConfig
-from powerzoo_jax.rl.policies import apg_act
+from powerzoo_jax.rl.networks import Scale
+from powerzoo_jax.rl.policies import apg_act, apg_crew
 from powerzoo_jax.rl.rollout import evaluate_policy
 from powerzoo_jax.tasks import make
 from tests.learners.toy_battery import toy_sim
 from tests.learners.toy_team import toy_team
 
 CFG = APGConfig(lanes=16, updates=80, widths=(32, 32), lr=1e-2, activation="relu", cost_weights=(0.0, 0.0, 0.0, 0.5))
+
+SPREADS = {"bat": jnp.array([0.5, 2.0]), "pv": jnp.array([1.0, 1.0])}
 
 
 @pytest.fixture(scope="module")
@@ -65,6 +72,27 @@ def test_kinds_of_agents_learn_to_keep_a_budget_that_binds():
     assert -1.0 < float(totals.total.mean()) < 0.0
     price = np.diff(np.asarray(metrics["price_loudness"]))
     assert price.max() > 0.0 and price.min() < 0.0
+
+
+def test_a_held_column_stays_at_its_start_and_the_others_learn(sim):
+    """The battery of the toy is the one column: held, it plays its start for ever."""
+    cfg = replace(CFG, updates=2, lanes=2, widths=(8,), start=(0.5,), held=(0,))
+    init, update = apg.make_update(cfg, sim)
+    state, _ = update(init(jax.random.key(0), sim), sim)
+    _, action = apg_act(cfg, sim, apg.policy_of(state))((), sim.init(jax.random.key(1))[1], jax.random.key(2))
+    np.testing.assert_allclose(action, 0.5, rtol=1e-6)
+
+
+def test_noise_on_observations_is_a_share_of_what_each_field_varies_by():
+    """Two kinds, whose fields vary by 0.5 and 2 in one, by 1 in the other: 10 % of it, in every agent's place."""
+    sim = toy_team()
+    crew = apg_crew(replace(CFG, joint=False), sim)
+    one = jnp.ones(())
+    scale = {k: Scale(mean=v, var=v**2, floor=0 * v, count=one) for k, v in SPREADS.items()}
+    echo = blurred(crew, lambda carry, obs, key: (carry, obs), scale, 0.1)
+    _, seen = jax.vmap(lambda key: echo((), jnp.zeros((3, 2)), key))(jax.random.split(jax.random.key(0), 4000))
+    expected = 0.1 * np.array([SPREADS["bat"], SPREADS["pv"], SPREADS["bat"]])
+    np.testing.assert_allclose(seen.std(axis=0), expected, rtol=0.05)
 
 
 def test_a_task_that_switches_units_is_refused():

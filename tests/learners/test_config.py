@@ -76,6 +76,12 @@ def test_more_minibatches_than_samples_are_refused():
         PPOConfig(lanes=1, steps=4, minibatches=8)
 
 
+def test_a_slip_in_a_settings_file_names_the_file_and_the_line(tmp_path):
+    (tmp_path / "slip.toml").write_text('task = "dso"\nlr = \n')
+    with pytest.raises(ValueError, match=r"slip\.toml.*line 2"):
+        load(tmp_path / "slip.toml")
+
+
 @pytest.mark.parametrize("algorithm", ALGORITHMS)
 def test_resolved_settings_read_back_as_themselves(algorithm):
     cfg = load(SHIPPED, algorithm)

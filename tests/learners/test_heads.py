@@ -63,6 +63,15 @@ def test_choices_without_a_box_are_sent_as_integers():
     assert sent.dtype == jnp.int32 and sent.tolist() == [[2]]
 
 
+def test_a_start_is_the_odds_of_a_choice_of_two():
+    """0.6 stands for 80 % on the second option; a column drawn from a Gaussian starts at its number."""
+    head = Head((0, 2))
+    biases = jnp.asarray(head.start(np.array([0.3, 0.6])))
+    assert float(biases[0]) == pytest.approx(0.3)
+    np.testing.assert_allclose(jax.nn.softmax(biases[1:]), [0.2, 0.8], rtol=1e-6)
+    assert head.start(np.array([0.3, 0.0]))[1:] == (0.0, 0.0)
+
+
 @pytest.mark.parametrize("task", ["marl_uc", "comparison_tso_centralized"])
 def test_a_choice_reaches_the_units_as_their_commitment(task):
     """The first options chosen switch every unit off, the second on, whatever the scores say."""

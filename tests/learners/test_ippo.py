@@ -48,6 +48,12 @@ def test_parts_of_a_tree_meet_their_own_agents_in_order(sim):
     np.testing.assert_array_equal(out, x * np.array([1.0, -10.0, 1.0])[:, None])
 
 
+def test_a_start_of_the_wrong_width_is_refused(sim):
+    assert make_crew(sim, joint=False, start=(0.5,)).start == ((0.5,), (0.5,))
+    with pytest.raises(ValueError, match="has 1 numbers, but the setting start has 2"):
+        make_crew(sim, joint=False, start=(0.5, 0.5))
+
+
 @pytest.fixture(scope="module", params=["ippo", "mappo"])
 def trained(request, sim):
     cfg = ALGORITHMS[request.param](total_steps=64 * STEPS * 60, gae_lambda=0.0, **SMALL)
