@@ -14,7 +14,7 @@ from powerzoo_jax.envs.core import Sim
 from powerzoo_jax.envs.draw import Draw
 from powerzoo_jax.envs.money import BACKLOG_USD_PER_GPU_H
 from powerzoo_jax.oracle.bounds import dual_bound
-from powerzoo_jax.oracle.datacenterrun import Episode, Habit, Trail, play_habits, read_episodes
+from powerzoo_jax.oracle.datacenterrun import Episode, Trail, play_starts, read_episodes
 from powerzoo_jax.oracle.playbook import Foresight, Playbook, Policy, follow
 from powerzoo_jax.oracle.program import Program
 from powerzoo_jax.oracle.siteproblem import SiteProblem, list_jobs, refuse_cold, site_facts
@@ -27,22 +27,16 @@ from powerzoo_jax.oracle.siteprogram import (
     solve,
     write_room,
 )
+from powerzoo_jax.oracle.sitequeues import ALL, LEAVE, NONE, Sizes, common_sizes, play_plan, read_work
+from powerzoo_jax.oracle.sitesearch import search, simple_plans
 from powerzoo_jax.oracle.sitestarts import list_starts, write_starts
 
 NO_CONTROL = (-1.0, -1.0, -1.0)  # starts nothing, coldest set-point
 RULE = (1.0, 1.0, 0.2)  # whatever fits by deadline, at 0.6 of the set-point's range
 COOLING = 0.6
-FINE_FIRST = (1.0, 0.5, 0.0)  # habits that the search starts from
-LOOK_AHEAD = (2, 4, 8)  # steps in which a lower price makes a job wait, in the habits that look at prices
 # [$/MWh] at which the energy of a training and a fine-tuning job of mean size, 0.37 and 0.031 MWh with auxiliaries and
 # cooling, costs as much as its miss
 WORTH_PER_MWH = (1360.0, 16_300.0)
-DROP_AT = (0.5, 1.0, 2.0)  # of these prices: habits that the search also starts from
-SAVING_PER_MWH = 5.0  # [$/MWh] by which a price must be lower
-CHILDREN = 24  # variations of an episode's best habit in a round
-ROUNDS = 40  # of the search, for a day; longer episodes have more
-LONGEST_SWITCH = 6  # steps that a variation changes at once
-SEED = 7  # of the search
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -142,12 +136,13 @@ class SitePlan:
 def plan_episodes(sim: Sim, draws: Draw, keys: Array) -> list[SitePlan]:
     """The oracle's plan of every drawn episode.
 
-    A search over which jobs wait in which steps finds the cheapest run of the jobs, every one started by deadline;
-    set-points then come from a linear programme with the whole episode known.
+    A search over which jobs start when, in the order of their queues, finds a cheap run of the jobs; set-points then
+    come from a linear programme with the whole episode known.
     """
     episodes = read_episodes(sim, keys, draws.load_row, draws.price_row)
     problems = build_site_problems(sim, episodes)
-    trail = search(sim, episodes, np.stack([problem.usd_per_mwh for problem in problems]))
+    sizes, days = common_sizes(problems), max(1, round(sim.spec.horizon * sim.spec.dt_hours / 24))
+    trail = _execute(sim, episodes, [_search(problem, sizes, days) for problem in problems])
     return [_plan(problem, jax.tree.map(lambda x, b=b: x[b], trail)) for b, problem in enumerate(problems)]
 
 
@@ -161,80 +156,15 @@ def _plan(problem: FeederSiteProblem, trail: Trail) -> SitePlan:
     return SitePlan(np.clip(action, -1, 1)[:, None], objective, return_bound(problem))
 
 
-def search(sim: Sim, episodes: Episode, usd_per_mwh: np.ndarray, rounds: int = ROUNDS) -> Trail:
-    """Best trail found for each of B episodes, (B, ...): simple habits, then variations of the best so far.
-
-    rounds:  for a day
-    """
-    rng = np.random.default_rng(SEED)
-    held, fine_first, urgent = _first_habits(usd_per_mwh, 60 * sim.spec.dt_hours)
-    days = max(1, round(sim.spec.horizon * sim.spec.dt_hours / 24))
-    pick = np.arange(len(held))
-    best: Trail | None = None
-    value = np.full(len(held), -np.inf)
-    own = [held[:, 0], fine_first[:, 0], urgent[:, 0]]
-    for _ in range(1 + rounds * days):
-        found = jax.tree.map(np.asarray, play_habits(sim, episodes, _habits(sim, held, fine_first, urgent)))
-        first = np.argmax(found.total_usd, axis=1)
-        gain = found.total_usd[pick, first] > value
-        chosen = jax.tree.map(lambda leaf, first=first: leaf[pick, first], found)
-        if best is not None:
-            chosen = jax.tree.map(lambda old, new, gain=gain: _where(gain, new, old), best, chosen)
-        best = chosen
-        value = np.where(gain, found.total_usd[pick, first], value)
-        tried = held, fine_first, urgent
-        own = [_where(gain, new[pick, first], old) for new, old in zip(tried, own, strict=True)]
-        held = _varied(rng, own[0])
-        fine_first, urgent = (np.repeat(x[:, None], CHILDREN, axis=1) for x in own[1:])
-    assert best is not None
-    return best
+def _search(problem: FeederSiteProblem, sizes: Sizes, days: int) -> np.ndarray:
+    usd = problem.usd_per_mwh
+    return search(read_work(problem, usd, sizes), sizes, simple_plans(usd, WORTH_PER_MWH), days)
 
 
-def _where(gain: np.ndarray, new: np.ndarray, old: np.ndarray) -> np.ndarray:
-    return np.where(gain.reshape(-1, *(1,) * (new.ndim - 1)), new, old)
-
-
-def _habits(sim: Sim, held: np.ndarray, fine_first: np.ndarray, urgent_min: np.ndarray) -> Habit:
-    dtype, shape = sim.params.load_ratio.dtype, fine_first.shape
-    return Habit(
-        held=jnp.asarray(held),
-        cooling=jnp.full(shape, COOLING, dtype),
-        urgent_min=jnp.asarray(urgent_min, dtype),
-        fine_first=jnp.asarray(fine_first, dtype),
-    )
-
-
-def _first_habits(usd_per_mwh: np.ndarray, step_min: float) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Held steps (B, K, T, 2), `fine_first` and `urgent_min` (B, K) of simple habits, repeated up to K.
-
-    Nothing waits; what can waits for a lower price; or jobs are dropped where they cost more than their miss, which is
-    what holding without an urgent case does. Less slack than a step is none.
-    """
-    count, horizon = usd_per_mwh.shape
-    never = np.zeros((count, horizon), bool)
-    rows = [(never, never, share, step_min) for share in FINE_FIRST]
-    for ahead in LOOK_AHEAD:
-        padded = np.concatenate([usd_per_mwh, np.repeat(usd_per_mwh[:, -1:], ahead, axis=1)], axis=1)
-        lowest = np.min([padded[:, k : k + horizon] for k in range(1, ahead + 1)], axis=0)
-        dear = usd_per_mwh > lowest + SAVING_PER_MWH
-        rows += [(dear, dear, share, step_min) for share in FINE_FIRST]
-    train, fine = WORTH_PER_MWH
-    rows += [(usd_per_mwh > part * train, usd_per_mwh > part * fine, 1.0, -np.inf) for part in DROP_AT]
-    rows = [rows[k] for k in np.resize(np.arange(len(rows)), CHILDREN)]
-    held = np.stack([np.stack(row[:2], axis=-1) for row in rows], axis=1)
-    fine_first, urgent = (np.tile(np.array([row[k] for row in rows]), (count, 1)) for k in (2, 3))
-    return held, fine_first, urgent
-
-
-def _varied(rng: np.random.Generator, held: np.ndarray) -> np.ndarray:
-    """CHILDREN variations (B, K, T, 2) of the held steps (B, T, 2): a run of steps of one class switched each."""
-    count, horizon, _ = held.shape
-    shape = (count, CHILDREN)
-    first, length = rng.integers(0, horizon, shape), rng.integers(1, LONGEST_SWITCH + 1, shape)
-    t = np.arange(horizon)
-    run = (t >= first[..., None]) & (t < (first + length)[..., None])
-    of = rng.integers(0, 2, shape)[..., None, None] == np.arange(2)
-    return held[:, None] ^ (run[..., None] & of)
+def _execute(sim: Sim, episodes: Episode, gpus: list[np.ndarray]) -> Trail:
+    """Play the starts of each episode, GPUs (T, 2), at one set-point."""
+    dtype = sim.params.load_ratio.dtype
+    return play_starts(sim, episodes, jnp.asarray(np.stack(gpus), dtype), jnp.asarray(COOLING, dtype))
 
 
 def _constant(sim: Sim, draws: Draw, action: tuple[float, ...]) -> np.ndarray:
@@ -258,10 +188,10 @@ def _rule(sim: Sim, draws: Draw, keys: Array) -> Policy:
 def _safe_rule(sim: Sim, draws: Draw, keys: Array) -> Policy:
     """The rule with small jobs first: training leaves room for the fine-tuning that waits."""
     episodes = read_episodes(sim, keys, draws.load_row, draws.price_row)
-    shape = len(draws.load_row), 1
-    habits = _habits(sim, _too_dear(episodes)[:, None], np.ones(shape), np.full(shape, -np.inf))
-    trail = play_habits(sim, episodes, habits)
-    return follow(sim, np.asarray(trail.action)[:, 0, :, None])
+    problems, modes = build_site_problems(sim, episodes), np.where(_too_dear(episodes), NONE, [LEAVE, ALL])
+    sizes = common_sizes(problems)
+    gpus = [play_plan(read_work(p, p.usd_per_mwh, sizes), sizes, plan) for p, plan in zip(problems, modes, strict=True)]
+    return follow(sim, np.asarray(_execute(sim, episodes, gpus).action)[:, :, None])
 
 
 def _too_dear(episodes: Episode) -> np.ndarray:

@@ -39,16 +39,21 @@ def list_starts(problem: SiteProblem, slots: int) -> Starts:
     slots:  places of a queue; where more jobs than that could wait the order of the queue is left out, for a job that
             finds no place stands in nobody's way
     """
-    jobs, minutes = problem.jobs, 60 * problem.dt_hours
+    jobs = problem.jobs
     width = np.maximum(jobs.last - jobs.arrival + 1, 0).astype(int)
     first = np.cumsum(width) - width
     job = np.repeat(np.arange(len(width)), width)
     step = jobs.arrival[job] + np.arange(len(job)) - first[job]
-    # a job leaves the queue at the end of the step that its deadline lies in
-    leaves = np.minimum(np.ceil(jobs.due_min / minutes).astype(int) - 1, problem.horizon - 1)
+    leaves = leaving_step(problem)
     pairs = [pair for kind in np.unique(jobs.kind) for pair in _pairs(jobs, leaves, jobs.kind == kind, slots)]
     table = np.array(pairs, int).reshape(-1, 4)
     return Starts(job, step, first, *table.T)
+
+
+def leaving_step(problem: SiteProblem) -> np.ndarray:
+    """Step (J,) at whose end a job leaves the queue: its deadline lies in it, or it is the last."""
+    last = np.ceil(problem.jobs.due_min / (60 * problem.dt_hours)).astype(int) - 1
+    return np.minimum(last, problem.horizon - 1)
 
 
 def _pairs(jobs: JobList, leaves: np.ndarray, ours: np.ndarray, slots: int) -> list[tuple[int, int, int, int]]:
@@ -82,7 +87,7 @@ def write_starts(
     Inference that running jobs push aside is at most the chord of asked - min(asked, GPUs left).
     """
     jobs, n, v = problem.jobs, problem.horizon, problem.values
-    x = sheet.columns(len(starts.job), _start_cost(problem, starts), 0, 1)
+    x = sheet.columns(len(starts.job), start_cost(problem, starts.job, starts.step), 0, 1)
     runs = np.minimum(jobs.steps[starts.job], n - starts.step).astype(int)
     at = np.repeat(np.arange(len(runs)), runs)
     step = starts.step[at] + np.arange(len(at)) - np.repeat(np.cumsum(runs) - runs, runs)
@@ -104,7 +109,7 @@ def write_starts(
     sheet.put(served, left, aside_most / most)
     sheet.right[served] = aside_most
     one = first_row + 2 * n + np.arange(len(starts.first))
-    undone = sheet.columns(len(one), problem.weight * _undone_usd(problem), 0, 1)
+    undone = sheet.columns(len(one), problem.weight * undone_usd(problem), 0, 1)
     sheet.put(one[starts.job], x, 1)
     sheet.put(one, undone, 1)
     sheet.right[one] = 1
@@ -127,19 +132,19 @@ def _enter(
         sheet.put(room + problem.substeps * step + part, column, -pace(problem) * 1000 * v["air_share"] * mw)
 
 
-def _start_cost(problem: SiteProblem, starts: Starts) -> np.ndarray:
-    """What a start costs beside its energy: the miss if it comes too late, and work left at the horizon."""
+def start_cost(problem: SiteProblem, job: np.ndarray, step: np.ndarray) -> np.ndarray:
+    """What starts (S,) cost beside their energy: the miss if one comes too late, and work left at the horizon."""
     jobs, minutes = problem.jobs, 60 * problem.dt_hours
-    of, until_end = starts.job, (problem.horizon - starts.step) * minutes
-    late = starts.step * minutes + jobs.duration_min[of] > jobs.due_min[of] + CLOCK_MIN
-    unfinished = jobs.steps[of] * minutes > until_end
-    left_min = np.where(unfinished, np.maximum(jobs.duration_min[of] - until_end, 0), 0)
-    backlog = problem.backlog_usd_per_gpu_h * jobs.gpus[of] * left_min / 60
-    cost: np.ndarray = problem.weight * (problem.missed_usd * (late & jobs.priced[of]) + backlog)
+    until_end = (problem.horizon - step) * minutes
+    late = step * minutes + jobs.duration_min[job] > jobs.due_min[job] + CLOCK_MIN
+    unfinished = jobs.steps[job] * minutes > until_end
+    left_min = np.where(unfinished, np.maximum(jobs.duration_min[job] - until_end, 0), 0)
+    backlog = problem.backlog_usd_per_gpu_h * jobs.gpus[job] * left_min / 60
+    cost: np.ndarray = problem.weight * (problem.missed_usd * (late & jobs.priced[job]) + backlog)
     return cost
 
 
-def _undone_usd(problem: SiteProblem) -> np.ndarray:
+def undone_usd(problem: SiteProblem) -> np.ndarray:
     """What a job costs that is never started, (J,) [$]."""
     jobs = problem.jobs
     backlog = problem.backlog_usd_per_gpu_h * jobs.gpus * jobs.duration_min / 60
