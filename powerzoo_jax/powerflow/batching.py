@@ -12,6 +12,9 @@ from jax.custom_batching import custom_vmap
 
 Core = Callable[..., Any]
 
+CACHE = 16_000  # buses times lanes that fit the cache of a CPU core together
+SMALLEST = 128  # lanes of a tile at least: narrower products are slow
+
 
 def batched_shell(core: Core, own_core: Core | None = None) -> Core:
     """Wrap `core(factors, *arrays (B, ...)) -> outputs (B, ...)` into a function of single scenarios (...).
@@ -126,3 +129,17 @@ def lane_by_lane(core: Core) -> Core:
         return jax.tree.map(lambda x: x[:, 0], out)
 
     return own
+
+
+def in_tiles(solve: Callable[[Any], Any], inputs: Any) -> Any:
+    """Map a function of a batch, a tree of (B, N) or (B,), over tiles that fit the cache of a CPU core.
+
+    Other devices take the batch whole, and so does every device one that does not divide into tiles.
+    """
+    leaves = jax.tree.leaves(inputs)
+    batch, n_bus = leaves[0].shape
+    tile = max(SMALLEST, 1 << (CACHE // n_bus).bit_length() - 1) if n_bus <= CACHE else SMALLEST
+    if jax.default_backend() != "cpu" or batch < 2 * tile or batch % tile:
+        return solve(inputs)
+    tiles = jax.tree.map(lambda x: x.reshape(-1, tile, *x.shape[1:]), inputs)
+    return jax.tree.map(lambda x: x.reshape(-1, *x.shape[2:]), lax.map(solve, tiles))

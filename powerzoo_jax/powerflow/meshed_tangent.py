@@ -1,7 +1,8 @@
 """Derivatives of a solved meshed power flow by the implicit function theorem, forward and reverse.
 
 F(e; p, q, v, network) = 0 on the unknowns gives J zeta = dF for the turn zeta of the solution; J is the true Jacobian
-at the solution, applied with the chord's blocked inverse as a preconditioner.
+at the solution, applied with the chord's blocked inverse as a preconditioner. The ends of the branches are linear in
+the change of e and belong to the same linear system, so that its transpose is solved with the batch standing last too.
 """
 
 from __future__ import annotations
@@ -17,172 +18,234 @@ from jax import Array, lax
 from jax.custom_derivatives import SymbolicZero
 
 from powerzoo_jax.powerflow import meshed_equations as eqs
-from powerzoo_jax.powerflow.batching import batched_shell, in_groups
+from powerzoo_jax.powerflow.batching import batched_shell, in_groups, in_tiles
 from powerzoo_jax.powerflow.blocks import transposed
+from powerzoo_jax.powerflow.meshed_chord import inside, outside
+from powerzoo_jax.powerflow.meshed_ends import Ends, Grid, ends_change, ends_turned, parameter_change
 from powerzoo_jax.powerflow.meshed_newton import newton_step
 
 MAX_SWEEPS = 40
-TOL = {"float32": 1e-6, "float64": 1e-13}  # relative change at which the sweeps stop
+TOL = {"float32": 1e-6, "float64": 1e-13}  # share of the solution that the sweeps may leave
+PACE = (0.05, 0.9)  # contraction assumed at least and at most when the last two sweeps tell what is left
 GROUP = 8  # lanes factored together where the sweeps stall
 
 
-def state_tangent(primals: tuple[Any, ...], tangents: tuple[Any, ...], out: Any) -> tuple[Any, ...]:
-    """Tangents of `meshed.State` for one scenario: deviations, what is left, shared power, nothing for the rest.
+def state_tangent(primals: tuple[Any, ...], tangents: tuple[Any, ...], out: Any) -> dict[str, Any]:
+    """Tangents of `meshed.State` for one scenario, by field; those of `missing` are counted with e.
 
-    primals:  (shared, p, q[, v_set[, share]]) as the solver takes them
+    primals:  (grid, p, q[, v_set[, share]]) as the solver takes them
     tangents: alike, SymbolicZero where nothing varies
     out:      the solved State
     """
-    shared, *given = primals
-    layout, core = shared
-    share = [x[layout.inward] for x in given[3:]]
-    e = jnp.stack([out.e_re, out.e_im], 1)[layout.inward][:, :, None]
-    free = layout.free[:, :, None].astype(e.dtype)
-    rows = eqs.rows(layout, shared=bool(share))[:, :, None].astype(e.dtype)
-    d_target = jnp.stack([_given(t, x) for t, x in zip(tangents[1:3], given, strict=False)], 1)[layout.inward]
-    forcing = d_target[:, :, None]
-    held = jnp.zeros_like(e)
+    grid, *given = primals
+    layout, core = grid.shared
+    share = given[3:]
+    e = jnp.stack([out.e_re + out.d_re, out.e_im + out.d_im], 1)
+    s = jnp.stack([eqs.finite(given[0]) - out.p_left, eqs.finite(given[1]) - out.q_left], 1)
+    for part in share:
+        s = s.at[:, 0].add(part * out.p_shared)
+    free, rows = (x[layout.outward].astype(e.dtype) for x in (layout.free, eqs.rows(layout, shared=bool(share))))
+    forcing = jnp.stack([_given(t, x) for t, x in zip(tangents[1:3], given, strict=False)], 1)
+    held = None
     if len(given) >= 3 and not isinstance(tangents[3], SymbolicZero):
-        grow = jnp.where(~layout.free[:, 1], (tangents[3] / given[2])[layout.inward], 0)
-        held = jnp.stack([jnp.zeros_like(grow), grow], 1)[:, :, None]
-        forcing = forcing - _turned(layout, core.main, e, held)
-    d_net = _network_tangent(tangents[0].core.main, core.main)
+        grow = jnp.where(~layout.free[layout.outward, 1], tangents[3] / given[2], 0)
+        held = jnp.stack([jnp.zeros_like(grow), grow], 1)
+        forcing = forcing - _turned(grid, e, held)
+    d_net = _varied(tangents[0].shared.core.main, core.main, ("s_base", "own", "tables"))
     if d_net is not None:
         target = jnp.stack([eqs.finite(x) for x in given[:2]], 1)[layout.inward][:, :, None]
+        there = e[layout.inward][:, :, None]
 
         def left(net: Any) -> Array:
-            return eqs.mismatch(layout, net, target - net.s_base[:, :, None], e)
+            return eqs.mismatch(layout, net, target - net.s_base[:, :, None], there)
 
-        forcing = forcing + jax.jvp(left, (core.main,), (d_net,))[1]
+        forcing = forcing + jax.jvp(left, (core.main,), (d_net,))[1][layout.outward, :, 0]
     if share:
-        forcing = forcing.at[:, 0, 0].add(_given(tangents[4], given[3])[layout.inward] * out.p_shared)
-    zeta = _implicit(shared, e[:, :, 0], (forcing * rows)[:, :, 0], *share)[:, :, None]
-    d_shared = zeta[layout.slack, 0, 0] if share else jnp.zeros_like(out.p_shared)
+        forcing = forcing.at[:, 0].add(_given(tangents[4], given[3]) * out.p_shared)
+    zeta, d_ends = _implicit(grid, e, s, forcing * rows, *share)
+    d_shared = zeta[layout.inward[layout.slack], 0] if share else jnp.zeros_like(out.p_shared)
     for part in share:
-        forcing = forcing.at[:, 0, 0].add(part * d_shared)
+        forcing = forcing.at[:, 0].add(part * d_shared)
     zeta = zeta * free
-    d_left = (forcing - _turned(layout, core.main, e, zeta)) * (1 - free)
-    d_e = eqs.turn(e, zeta + held)
-    parts = [x[layout.outward, c, 0] for x in (d_e, 0 * d_e, d_left) for c in (0, 1)]
-    whole = (np.zeros(x.shape, jax.dtypes.float0) for x in (out.iterations, out.status))
-    return (*parts, d_shared, jnp.zeros_like(out.residual), *whole)
+    d_left = (forcing - _turned(grid, e, zeta)) * (1 - free)
+    if held is not None:
+        more = eqs.turn(e, held)
+        d_ends = _sum(d_ends, ends_change(grid, more[grid.flow.f], more[grid.flow.t]))
+        zeta = zeta + held
+    d_flow = _varied(tangents[0].flow, grid.flow, ("i_base", "slope", "ratio"))
+    if d_flow is not None:
+        d_ends = _sum(d_ends, parameter_change(grid, d_flow, e))
+    d_e = eqs.turn(e, zeta)
+    zero = jnp.zeros_like(out.e_re)
+    fields = dict(e_re=d_e[:, 0], e_im=d_e[:, 1], d_re=zero, d_im=zero, p_left=d_left[:, 0], q_left=d_left[:, 1])
+    whole = {name: np.zeros(getattr(out, name).shape, jax.dtypes.float0) for name in ("iterations", "status")}
+    return dict(fields, p_shared=d_shared, ends=d_ends, residual=jnp.zeros_like(out.residual), **whole)
 
 
 def _given(tangent: Any, like: Array) -> Array:
     return jnp.zeros_like(like) if isinstance(tangent, SymbolicZero) else tangent
 
 
-def _network_tangent(tangent: Any, net: Any) -> Any:
-    """Tangent of the network's numbers, None when none varies."""
-    leaves = jax.tree.leaves((tangent.s_base, tangent.own, tangent.tables))
+def _varied(tangent: Any, like: Any, names: tuple[str, ...]) -> Any:
+    """Tangent of a table of numbers, None when none of the fields named varies."""
+    leaves = jax.tree.leaves([getattr(tangent, name) for name in names])
     if all(isinstance(t, SymbolicZero) for t in leaves):
         return None
-    return jax.tree.map(_given, tangent, net, is_leaf=lambda t: isinstance(t, SymbolicZero))
+    return jax.tree.map(_given, tangent, like, is_leaf=lambda t: isinstance(t, SymbolicZero))
 
 
-def _turned(layout: Any, net: Any, e: Array, zeta: Array) -> Array:
-    """dS for a turn, by the linearised equations themselves."""
-    return -jax.jvp(lambda z: eqs.mismatch(layout, net, jnp.zeros_like(e), eqs.rotate(e, z)), (0 * e,), (zeta,))[1]
+def _sum(a: Ends, b: Ends) -> Ends:
+    return Ends(*(x + y for x, y in zip(a, b, strict=True)))
 
 
-def _implicit(shared: Any, e: Array, right: Array, *share: Array) -> Array:
-    """Solve J(e) zeta = right (N, 2) on the unknowns; linear in `right`, transposable, batched."""
-    layout, core = shared
-    rows = eqs.rows(layout, shared=bool(share)).astype(e.dtype)
+def _turned(grid: Grid, e: Array, zeta: Array) -> Array:
+    """dS for a turn, by the linearised equations themselves, all (N, 2) in case order."""
+    layout, core = grid.shared
+    e, zeta = (x[layout.inward][:, :, None] for x in (e, zeta))
 
-    def apply(zeta: Array) -> Array:
-        free = zeta * layout.free.astype(e.dtype)
-        turned = _turned(layout, core.main, e[:, :, None], free[:, :, None])[:, :, 0]
+    def left(zeta: Array) -> Array:
+        return eqs.mismatch(layout, core.main, jnp.zeros_like(e), eqs.rotate(e, zeta))
+
+    return -jax.jvp(left, (0 * e,), (zeta,))[1][layout.outward, :, 0]
+
+
+def _implicit(grid: Grid, e: Array, s: Array, right: Array, *share: Array) -> tuple[Array, Ends]:
+    """Solve J(e) zeta = right (N, 2) on the unknowns, and the change of the branch ends that the turn brings.
+
+    One system, [J, 0; -G, 1] (zeta, ends) = (right, 0): linear in `right`, transposable, batched. Case order.
+    """
+    layout, n_branch = grid.shared.layout, grid.flow.f.shape[0]
+    rows = eqs.rows(layout, shared=bool(share))[layout.outward].astype(e.dtype)
+    free = layout.free[layout.outward].astype(e.dtype)
+
+    def apply(x: tuple[Array, ...]) -> tuple[Array, ...]:
+        zeta = jnp.stack(x[:2], 1)
+        turned = _turned(grid, e, zeta * free)
         for part in share:
-            turned = turned.at[:, 0].add(-part * zeta[layout.slack, 0])
-        return turned * rows + zeta * (1 - rows)
+            turned = turned.at[:, 0].add(-part * zeta[layout.inward[layout.slack], 0])
+        y = turned * rows + zeta * (1 - rows)
+        change = eqs.turn(e, zeta * free)
+        moved = ends_change(grid, change[grid.flow.f], change[grid.flow.t])
+        return (y[:, 0], y[:, 1], *(a - b for a, b in zip(x[2:], moved, strict=True)))
 
-    return lax.custom_linear_solve(
+    # all of the right side must be linear in `right`: a constant part has no transpose
+    none = jnp.pad(0 * right[:1, 0], (0, n_branch - 1))
+    at = (e[:, 0], e[:, 1], s[:, 0], s[:, 1])
+    x = lax.custom_linear_solve(
         apply,
-        right,
-        solve=lambda _, b: _shell(False)(shared, e, b, *share),
-        transpose_solve=lambda _, b: _shell(True)(shared, e, b, *share),
+        (right[:, 0], right[:, 1], *(none for _ in Ends._fields)),
+        solve=lambda _, b: _shell(False)(grid, *at, *b, *share),
+        transpose_solve=lambda _, b: _shell(True)(grid, *at, *b, *share),
     )
+    return jnp.stack(x[:2], 1), Ends(*x[2:])
 
 
 @functools.cache
 def _shell(transpose: bool) -> Any:
-    shared, own = (functools.partial(f, transpose) for f in (_solve_shared, _solve_own))
+    def shared(grid: Grid, *arrays: Array) -> tuple[Array, ...]:
+        return in_tiles(lambda arrays: _answer(grid, arrays, transpose=transpose, own=False), arrays)
+
+    def own(grid: Grid, *arrays: Array) -> tuple[Array, ...]:
+        found = _answer(grid, tuple(x[:, None] for x in arrays), transpose=transpose, own=True)
+        return tuple(x[:, 0] for x in found)
+
     return batched_shell(shared, own)
 
 
-def _solve_shared(transpose: bool, shared: Any, e: Array, right: Array, *share: Array) -> Array:
-    """`solve_linear` with the batch first, (B, N, 2)."""
-    e, right = jnp.moveaxis(e, 0, 2), jnp.moveaxis(right, 0, 2)
-    x = solve_linear(shared, e, right, *(a.T for a in share), tol=TOL[right.dtype.name], transpose=transpose)
-    return jnp.moveaxis(x, 2, 0)
+def _answer(grid: Grid, arrays: tuple[Array, ...], *, transpose: bool, own: bool) -> tuple[Array, ...]:
+    """Solution of the system of `_implicit` or its transpose; arrays (B, ...), or (B, 1, ...) with a grid per lane."""
+    over: Callable[..., Any] = jax.vmap if own else lambda part: part
+    e, s, right, share = over(functools.partial(_given_to, transpose))(grid, arrays)
+    x = solve_linear(grid.shared, e, s, right, share, tol=TOL[e.dtype.name], transpose=transpose, own=own)
+    if transpose:
+        return (*over(_zeta_from)(grid, x), *arrays[6:12])
+    ends = over(_ends_from)(grid, e, x)
+    return (*over(_zeta_from)(grid, x), *(a + b for a, b in zip(ends, arrays[6:12], strict=True)))
 
 
-def _solve_own(transpose: bool, shared: Any, e: Array, right: Array, *share: Array) -> Array:
-    return solve_linear_own(shared, e, right, *share, tol=TOL[right.dtype.name], transpose=transpose)
+def _given_to(transpose: bool, grid: Grid, arrays: tuple[Array, ...]) -> tuple[Array, Array, Array, Array | None]:
+    """e, s, right side (N, 2, B) and share (N, B) of the system in zeta; its transpose collects from the ends."""
+    layout = grid.shared.layout
+    e, s, right = (inside(layout, *arrays[k : k + 2]) for k in (0, 2, 4))
+    share = jnp.take(arrays[12].T, layout.inward, axis=0, mode="clip") if len(arrays) > 12 else None
+    if transpose:
+        weight = Ends(*(x.T for x in arrays[6:12]))
+        right = right + jax.linear_transpose(lambda zeta: _ends_of_turn(grid, e, zeta), right)(weight)[0]
+    return e, s, right, share
+
+
+def _zeta_from(grid: Grid, x: Array) -> tuple[Array, Array]:
+    return outside(grid.shared.layout, x)
+
+
+def _ends_from(grid: Grid, e: Array, x: Array) -> tuple[Array, ...]:
+    return tuple(end.T for end in _ends_of_turn(grid, e, x))
+
+
+def _ends_of_turn(grid: Grid, e: Array, zeta: Array) -> Ends:
+    return ends_turned(grid, eqs.turn(e, zeta * grid.shared.layout.free[:, :, None].astype(e.dtype)))
 
 
 def solve_linear(
-    shared: Any, e: Array, right: Array, share: Array | None = None, *, tol: float, transpose: bool = False
+    shared: Any,
+    e: Array,
+    s: Array,
+    right: Array,
+    share: Array | None = None,
+    *,
+    tol: float,
+    transpose: bool = False,
+    own: bool = False,
 ) -> Array:
-    """Solve J(e) x = right (N, 2, B) on the unknowns, or its transpose, to a relative change of `tol`.
+    """Solve J(e) x = right (N, 2, B) on the unknowns, or its transpose, until `tol` of x is left.
+
+    e, s:   (N, 2, B) deviation and the injections there      share: (N, B), where the system is that of `newton_step`
+    own:    every lane has a network of its own; all arrays then are (B, ..., 1)
 
     x <- x + (blocked inverse)(right - J x) contracts as fast as the chord itself; lanes where that stalls (near
-    collapse) get a fresh factorisation. With a share (N, B) the system is the bordered one of `newton_step`.
+    collapse) get a fresh factorisation.
     """
-    x, settled = _sweep(shared, e, right, share, tol=tol, transpose=transpose)
-    fresh = functools.partial(_fresh, transpose)
-    return in_groups(~settled, GROUP, fresh, shared, (e, right, share), x, last=True)  # type: ignore[no-any-return]
-
-
-def solve_linear_own(
-    shared: Any, e: Array, right: Array, share: Array | None = None, *, tol: float, transpose: bool = False
-) -> Array:
-    """The same with a network per lane, and the batch first: (B, N, 2), share (B, N)."""
-
-    def sweep(shared: Any, *given: Array) -> tuple[Array, Array]:
-        x, settled = _sweep(shared, *(g[..., None] for g in given), tol=tol, transpose=transpose)
-        return x[..., 0], settled[0]
-
-    def fresh(_: Any, given: Any, x: Array) -> Array:
-        shared, *rest = given
-        return _fresh(transpose, shared, [g[..., None] for g in rest], x[..., None])[..., 0]
-
-    given = (e, right) if share is None else (e, right, share)
-    x, settled = jax.vmap(sweep)(shared, *given)
-    own = jax.vmap(fresh, in_axes=(None, 0, 0))
-    return in_groups(~settled, GROUP, own, (), (shared, *given), x)  # type: ignore[no-any-return]
+    sweep = functools.partial(_sweep, tol, transpose)
+    fresh: Callable[..., Any] = functools.partial(_fresh, transpose)
+    if not own:
+        x, settled = sweep(shared, e, s, right, share)
+        return in_groups(~settled, GROUP, fresh, shared, (e, right, share), x, last=True)  # type: ignore[no-any-return]
+    x, settled = jax.vmap(sweep)(shared, e, s, right, share)
+    each = jax.vmap(lambda _, given, x: fresh(given[0], given[1:], x), in_axes=(None, 0, 0))
+    return in_groups(~settled[:, 0], GROUP, each, (), (shared, e, right, share), x)  # type: ignore[no-any-return]
 
 
 def _sweep(
-    shared: Any, e: Array, right: Array, share: Array | None = None, *, tol: float, transpose: bool
+    tol: float, transpose: bool, shared: Any, e: Array, s: Array, right: Array, share: Array | None
 ) -> tuple[Array, Array]:
     """x (N, 2, B), and the lanes (B,) in which the sweeps settled. A lane that is done keeps its value."""
     layout, core = shared
     rows = eqs.rows(layout, shared=share is not None)[:, :, None].astype(e.dtype)
-    right = right * rows
-    s = eqs.power(layout, core.main, e)
     blocks = transposed(layout.plan, core.blocks) if transpose else core.blocks
     product = _product(shared, e, s, share, transpose)
     precondition = _precondition(layout, blocks, share, transpose)
 
-    def advance(carry: tuple[Array, Array, Array]) -> tuple[Array, Array, Array]:
-        k, x, settled = carry
-        step = precondition((right - product(x)) * rows)
-        x = jnp.where(settled[None, None], x, x + step)
-        return k + 1, x, settled | (eqs.largest(step) <= tol * jnp.max(jnp.abs(x), (0, 1)))
+    def advance(carry: Any) -> Any:
+        k, x, left, step, size, settled = carry
+        left = (left - product(step)) * rows
+        step = jnp.where(settled[None, None], 0, precondition(left))
+        x, new = x + step, eqs.largest(step)
+        pace = jnp.clip(new / jnp.maximum(size, jnp.finfo(size.dtype).tiny), *PACE)
+        ahead = new * jnp.minimum(pace / (1 - pace), 1)
+        return k + 1, x, left, step, new, settled | (ahead <= tol * jnp.max(jnp.abs(x), (0, 1)))
 
-    first = precondition(right)
+    left = right * rows
+    first = precondition(left)
     # of a lane with nothing to solve for the inverse may be that of an islanded grid
-    begin = (jnp.int32(0), first, jnp.all(right == 0, (0, 1)))
-    _, x, settled = lax.while_loop(lambda c: (c[0] < MAX_SWEEPS) & ~jnp.all(c[2]), advance, begin)
-    return x, settled
+    begin = (jnp.int32(0), first, left, first, eqs.largest(first), jnp.all(left == 0, (0, 1)))
+    end = lax.while_loop(lambda c: (c[0] < MAX_SWEEPS) & ~jnp.all(c[-1]), advance, begin)
+    return end[1], end[-1]
 
 
 def _fresh(transpose: bool, shared: Any, given: Any, x: Array) -> Array:
     """x of a group of lanes by a factorisation of their own Jacobian, in float64."""
     layout, core = shared
-    rows = eqs.rows(layout, shared=len(given) > 2 and given[2] is not None)[:, :, None].astype(x.dtype)
+    rows = eqs.rows(layout, shared=given[2] is not None)[:, :, None].astype(x.dtype)
     with jax.enable_x64(True):
         wide = jax.tree.map(lambda v: v.astype(jnp.float64), tuple(given))
         exact = newton_step(layout, core.wide, *wide, transpose=transpose).astype(x.dtype)
