@@ -16,6 +16,7 @@ MODES = {
     "forecast and schedule": ("marl_opf", {"obs_mode": "local_plus_forecast", "action_mode": "direct"}, 19),
     "commitment by schedule": ("marl_uc", {"obs_mode": "local", "action_mode": "direct"}, 20),
     "commitment with forecast": ("marl_uc", {"obs_mode": "local_plus_forecast"}, 24),
+    "many units by schedule": ("opf_118", {"obs_mode": "local_plus_forecast", "action_mode": "direct"}, 199),
 }
 
 
