@@ -31,7 +31,6 @@ from jax import Array, lax
 
 import powerzoo_jax
 from powerzoo_jax.envs import DistributionEnv, Sim, vstep
-from powerzoo_jax.powerflow import solve_feeder_active
 
 STEPS = 48
 TASKS = ("battery_arbitrage", "dso", "marl_der_arbitrage", "marl_ders_benchmark", "marl_ev_v2g", "dc_microgrid")
@@ -68,7 +67,7 @@ def run_solver(sim: Sim, injections: tuple[Array, Array]) -> Array:
     """Solve the same injections (T, B, a) and return the sum of what the environment reads."""
 
     def body(total: Array, injection: tuple[Array, Array]) -> tuple[Array, None]:
-        out = jax.vmap(solve_feeder_active, in_axes=(None, 0, 0))(sim.params.factors, *injection)
+        out = jax.vmap(lambda p, q: sim.env.flow((p, q), sim.params))(*injection)
         # agents that see their own unit need no flows of branches
         flows = (out.p_from, out.q_from) if sim.env.flattened else ()
         read = (out.v_pu, flows, out.p_loss, out.p_slack, out.q_slack)

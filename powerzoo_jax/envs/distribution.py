@@ -127,8 +127,9 @@ class DistributionEnv(GridEnv):
         return self._net(self.columns.factors(row), delivery.p_mw, delivery.q_mvar, params)
 
     def flow(self, injection: tuple[Array, Array], params: DistributionParams) -> PowerFlowResult:
-        """Exact feeder power flow."""
-        return solve_feeder_active(params.factors, *injection)
+        """Exact feeder power flow; the currents of branches only where an agent or a rating looks at them."""
+        flows = self.flattened or (self.rated and not self.head_rated)
+        return solve_feeder_active(params.factors, *injection, flows=flows)
 
     def account(
         self,

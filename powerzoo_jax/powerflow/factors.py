@@ -33,6 +33,7 @@ class FeederFactors:
     m_flow:     (2L+2, 2a)    [-]    from injected currents to branch currents and, last, the total injected current;
                                      a subtree sum of injections in a radial feeder
     r_pu, x_pu: (L,)          [pu]   series impedance, 0 out of service
+    r_bus, x_bus: (a, a)      [pu]   impedance between active buses: losses from injected currents alone
     v_slack:    ()            [pu]
     first:      static        position of the first active bus when they stand in one run, else -1
 
@@ -49,6 +50,8 @@ class FeederFactors:
     m_flow: Array
     r_pu: Array
     x_pu: Array
+    r_bus: Array
+    x_bus: Array
     v_slack: Array
     first: int = struct.field(pytree_node=False, default=-1)
 
@@ -259,6 +262,8 @@ def _assemble(
         m_flow=door(carried),
         r_pu=door(np.where(on, case.branch.r_pu, 0.0)),
         x_pu=door(np.where(on, case.branch.x_pu, 0.0)),
+        r_bus=door(z[np.ix_(active, active)].real),
+        x_bus=door(z[np.ix_(active, active)].imag),
         v_slack=door(v0),
         first=int(active[0]) if np.array_equal(active, active[0] + np.arange(a)) else -1,
     )

@@ -29,6 +29,9 @@ def pad_feeder(factors: FeederFactors, n_bus: int, n_branch: int, n_active: int)
     def columns(x: Array) -> Array:
         return pairs(x, a, n_active, 1)
 
+    def square(x: Array) -> Array:
+        return pad_axis(pad_axis(x, n_active, 0), n_active, 1)
+
     core = factors.core
     padded_core = ChordCore(
         m=columns(pairs(core.m, a, n_active, 0)),
@@ -52,6 +55,8 @@ def pad_feeder(factors: FeederFactors, n_bus: int, n_branch: int, n_active: int)
         m_flow=columns(_insert_rows(factors.m_flow, branches, n_branch)),
         r_pu=pad_axis(factors.r_pu, n_branch, 0),
         x_pu=pad_axis(factors.x_pu, n_branch, 0),
+        r_bus=square(factors.r_bus),
+        x_bus=square(factors.x_bus),
         first=-1,  # lanes of one program must agree on it
     )
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from functools import partial
 
 import jax
 import jax.numpy as jnp
@@ -18,6 +19,7 @@ from powerzoo_jax.powerflow import (
     nominal_injection,
     prepare_feeder,
     solve_feeder,
+    solve_feeder_active,
 )
 from tests.reference.newton_reference import branch_flows, build_network, solve_states
 from tests.tolerances import tolerance
@@ -93,6 +95,25 @@ def test_a_feeder_with_closed_ties_is_solved_as_the_loops_it_has(dtype: str) -> 
     flows = branch_flows(net, v).s_from[0]
     error = np.abs(result.p_from + 1j * result.q_from - flows) / np.maximum(np.abs(flows), 0.01)
     assert error.max() <= tolerance("flow_relative", dtype)
+
+
+@pytest.mark.parametrize("load", [0.1, 1.0])
+@pytest.mark.parametrize("case", [close_ties(load_case("33bw")), load_case("141")], ids=["33bw with loops", "141"])
+def test_losses_and_exchange_without_branch_flows_match_an_independent_power_flow(case: Case, load: float) -> None:
+    s, net = load * injection(case), build_network(case)
+    factors = prepare_feeder(case)
+    p, q = (x[np.asarray(factors.active)].astype("float32") for x in (s.real, s.imag))
+    out = solve_without_flows(factors, p, q)
+    solution = solve_states(net, s[None])
+    loss = complex(branch_flows(net, solution.v).loss[0])
+    assert np.abs(np.array([out.p_loss / loss.real, out.q_loss / loss.imag]) - 1).max() <= tolerance(
+        "loss_relative", "float32"
+    )
+    exchange = loss - s.sum()
+    assert abs(complex(out.p_slack, out.q_slack) - exchange) <= tolerance("flow_relative", "float32") * abs(exchange)
+
+
+solve_without_flows = jax.jit(partial(solve_feeder_active, flows=False))
 
 
 def test_a_slack_voltage_of_its_own_shifts_the_profile() -> None:
