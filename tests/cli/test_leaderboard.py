@@ -133,7 +133,7 @@ def test_a_page_keeps_its_rows_and_needs_no_folder_of_runs(board, tmp_path):
 
 def test_the_tasks_by_default_are_those_with_references():
     tasks = leaderboard.public_tasks()
-    assert {TASK, ALONE, "dso", "gencos_bidding"} < set(tasks) and "marl_opf_7d" not in tasks
+    assert {TASK, ALONE, "dso", "gencos_bidding"} < set(tasks) and "marl_opf_118" not in tasks
 
 
 @pytest.mark.parametrize("task", leaderboard.public_tasks())
