@@ -16,7 +16,8 @@ from powerzoo_compat.powerzoo_api.scores import normalized_score
 from powerzoo_compat.powerzoo_api.task_base import EVALUATED
 from powerzoo_compat.powerzoo_api.tasks import get_task_class, make_task
 from powerzoo_jax.tasks import get_spec
-from powerzoo_jax.tasks.score import bootstrap_interval, dataset_hashes
+from powerzoo_jax.tasks.metrics import bootstrap_intervals
+from powerzoo_jax.tasks.score import dataset_hashes
 
 SIX = 6  # values of a step that returns its cost apart
 
@@ -158,7 +159,7 @@ def _record(
         "episode_costs_by_constraint": {name: costs[:, k].tolist() for k, name in enumerate(names)},
         "cost_violation_rate_by_constraint": dict(zip(names, over.mean(axis=0).tolist(), strict=True)),
         "pf_failure_rate": float(np.mean([p.failures > 0 for p in played])),
-        "ci95": bootstrap_interval(reward, seed),
+        "ci95": bootstrap_intervals(reward[None], np.ones((1, len(reward))), seed)[0] or [],
         "seeds": list(range(seed, seed + len(played))),
     }
 
