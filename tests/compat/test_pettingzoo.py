@@ -121,6 +121,20 @@ def test_commitment_comes_with_a_mask_of_legal_actions():
     assert all("action_mask" not in infos[a] and infos[a]["legal_commitment"].any() for a in infos)
 
 
+def test_a_grid_task_reports_load_and_money_by_the_names_of_the_contract():
+    env = powerzoo.make_task_env("marl_uc", split="test")
+    _, infos = env.reset(seed=0)
+    assert infos["unit_0"]["total_load_mw"] == infos["unit_0"]["gen_cost"] == 0
+    *_, infos = env.step({agent: np.array([0.5, 1.0], np.float32) for agent in env.possible_agents})
+    info = infos["unit_0"]
+    p = np.array([infos[agent]["unit_power_mw"] for agent in env.possible_agents]).ravel()
+    money = 0.5 * np.array([14.0, 15, 30, 40, 10]) @ p
+    assert info["total_load_mw"] == pytest.approx(p.sum(), rel=1e-5) and info["allocation_mode"] == "score"
+    assert info["gen_cost"] == info["operating_cost"] == pytest.approx(money, rel=1e-5)
+    assert info["cost_per_mwh"] == pytest.approx(2 * money / p.sum(), rel=1e-5)
+    assert info["startup_cost"] == info["shutdown_cost"] == info["reserve_shortfall"] == 0
+
+
 def test_max_cycles_ends_an_episode_and_later_assignment_does_not():
     each = parallel_env("marl_der_arbitrage", max_cycles=3)
     each.reset(seed=0)

@@ -165,6 +165,28 @@ class FieldReport:
         return {f"total_{name}": x for name, x in episode.terms.items()}
 
 
+class TransmissionReport(FieldReport):
+    """Units that share a load: money and load by the names of the contract, without units where it has none."""
+
+    def devices(self, episode: Episode, reading: Reading) -> dict[str, Any]:
+        env, info = self.host.sim.env, reading.info
+        energy = float(info.load_mw - info.unserved_mw) * env.dt_hours
+        shared = "direct" if env.schedule else "score"
+        out = super().devices(episode, reading) | {
+            "total_load_mw": finite(info.load_mw),
+            "cost_per_mwh": finite(info.gen_cost_usd / energy) if energy > 0 else 0.0,
+            "allocation_mode": "renewable_surplus" if info.surplus_mw > 0 else shared,
+        }
+        if not env.commitment:
+            return out
+        money = {name: finite(getattr(info, f"{name}_cost_usd")) for name in ("gen", "no_load", "startup", "shutdown")}
+        return out | {
+            **{f"{name}_cost": value for name, value in money.items()},
+            "operating_cost": sum(money.values()),
+            "reserve_shortfall": finite(info.reserve_shortfall_mw),
+        }
+
+
 class GridReport(FieldReport):
     """A transmission grid under one operator: what it exchanges at its reference bus, and the mode it is solved in."""
 
@@ -198,6 +220,8 @@ def report_of(host: Host) -> Report:
     base = frozenset(Info.__dataclass_fields__)
     if family == "transgrid":
         return GridReport(host, base)
+    if family == "transmission":
+        return TransmissionReport(host, base, OF_UNIT[family])
     return FieldReport(host, base, OF_UNIT.get(family, ()))
 
 
