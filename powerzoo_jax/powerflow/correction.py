@@ -184,9 +184,11 @@ def _ends(x: Array, change: Change) -> tuple[Array, Array]:
     return grouped[change.f, :, at], grouped[change.t, :, at]
 
 
-def mismatch(shared: Shared, change: Change, target: Array, e: Array) -> Array:
+def mismatch(shared: Shared, change: Change | None, target: Array, e: Array) -> Array:
     """What is left of the injections of the changed network, (N, 2, B) [pu]; target counts from the old base state."""
     left = eqs.mismatch(shared.layout, shared.core.main, target, e)
+    if change is None:
+        return left
     (a, b), (c, d) = ((x[:, :, 0], x[:, :, 1]) for x in _ends(e, change))
     flows = branch_power((1 + a, b), (1 + c, d), (c - a, d - b), change.terms)
     s_f, s_t = (jnp.stack(s, 2) for s in flows)
@@ -196,9 +198,11 @@ def mismatch(shared: Shared, change: Change, target: Array, e: Array) -> Array:
     return grouped.at[change.f, :, at].add(-s_f).at[change.t, :, at].add(-s_t).reshape(left.shape)
 
 
-def correction(shared: Shared, change: Change, left: Array) -> Array:
+def correction(shared: Shared, change: Change | None, left: Array) -> Array:
     """Chord step (N, 2, B) [rad, -] with the corrected inverse."""
     plain = eqs.correction(shared.layout, shared.core.blocks, left)
+    if change is None:
+        return plain
     groups = change.f.shape[1]
     near, far = (jnp.moveaxis(x, 2, 0) for x in _ends(plain, change))
     moved = jnp.stack(across(near, far), 1).reshape(-1, groups, left.shape[2] // groups)
@@ -227,10 +231,10 @@ class Carry(NamedTuple):
     steps: Array
 
 
-def _chord(
-    shared: Shared, change: Change, target: Array, start: Array, tol: float, max_steps: int, rest: int
+def run_chord(
+    shared: Shared, change: Change | None, target: Array, start: Array, tol: float, max_steps: int, rest: int = 0
 ) -> Progress:
-    """Run the corrected chord until 1 / rest of the lanes are left, all of them for rest = 0."""
+    """Run the corrected chord until 1 / rest of the lanes are left, all of them for rest = 0; change None is none."""
 
     def unfinished(c: Carry) -> Array:
         left = jnp.any(~c.stopped) if rest == 0 else jnp.sum(~c.stopped) * rest > c.stopped.shape[0]
@@ -261,17 +265,17 @@ def _chord(
     return Progress(c.e, c.left, _residual(shared, change, c.left), c.steps, c.stopped, status)
 
 
-def _residual(shared: Shared, change: Change, left: Array) -> Array:
+def _residual(shared: Shared, change: Change | None, left: Array) -> Array:
     """Largest injection left at the equations that lanes have to meet, (B,)."""
     size = eqs.largest(left * shared.layout.free[:, :, None].astype(left.dtype))
-    if change.freed is None:
+    if change is None or change.freed is None:
         return size
     bus, lost, _ = change.freed
     own = jnp.abs(left.reshape(*left.shape[:2], lost.shape[0], -1)[bus, 1, jnp.arange(lost.shape[0])])
     return jnp.maximum(size, jnp.where(lost[:, None], own, 0).reshape(-1))
 
 
-def _first(shared: Shared, change: Change, target: Array, start: Array) -> Carry:
+def _first(shared: Shared, change: Change | None, target: Array, start: Array) -> Carry:
     """The first step is larger than any that follows, so nothing can be learnt from a pace before the second."""
     batch = target.shape[2]
     return Carry(
@@ -296,25 +300,38 @@ def settle(
     """
     batch, groups = target.shape[2], change.f.shape[1]
     # lanes of one change take much the same number of steps: none is worth a group of its own
-    found = _chord(shared, change, target, start, tol, max_steps, REST if groups > 1 else 0)
-    group = jnp.arange(batch, dtype=jnp.int32) // (batch // groups)
+    found = run_chord(shared, change, target, start, tol, max_steps, REST if groups > 1 else 0)
+    if groups == 1:
+        return finish(shared, change, target, begin, found)
 
     def go_on(constants: Any, given: tuple[Array, ...], lanes: Progress) -> Progress:
         shared, change = constants
-        target, _, group = given
-        out = _chord(shared, _chosen(change, group), target, lanes.e, tol, max_steps, 0)
+        target, group = given
+        out = run_chord(shared, _chosen(change, group), target, lanes.e, tol, max_steps)
         return out._replace(steps=lanes.steps + out.steps)
+
+    inputs = (target, _group(change, batch))
+    found = in_groups(~found.stopped, GROUP, go_on, (shared, change), inputs, found, last=True)
+    return finish(shared, change, target, begin, found)
+
+
+def finish(shared: Shared, change: Change, target: Array, begin: Array, found: Progress) -> Progress:
+    """Solve the lanes that the chord has left by Newton's method in float64; arguments as of `settle`."""
 
     def newton_lanes(constants: Any, given: tuple[Array, ...], lanes: Progress) -> Progress:
         shared, change = constants
         target, begin, group = given
         return _newton(shared, _chosen(change, group), target, begin, lanes)
 
-    inputs = (target, begin, group)
-    if groups > 1:
-        found = in_groups(~found.stopped, GROUP, go_on, (shared, change), inputs, found, last=True)
+    inputs = (target, begin, _group(change, target.shape[2]))
     failed = found.status != Status.CONVERGED
-    return in_groups(failed, NEWTON_GROUP, newton_lanes, (shared, change), inputs, found, last=True)
+    solved: Progress = in_groups(failed, NEWTON_GROUP, newton_lanes, (shared, change), inputs, found, last=True)
+    return solved
+
+
+def _group(change: Change, batch: int) -> Array:
+    """Group of every lane, (B,) int32."""
+    return jnp.arange(batch, dtype=jnp.int32) // (batch // change.f.shape[1])
 
 
 def _chosen(change: Change, group: Array) -> Change:

@@ -178,17 +178,10 @@ def prepare_meshed(case: Case, *, load_factor: float = 1.0, dtype: Any = None) -
     v = solve_base(case, s, voltage_setpoints(case))
     layout = _layout(case)
     with jax.enable_x64(True):
-        branch = BranchData(
-            r_pu=jnp.asarray(case.branch.r_pu),
-            x_pu=jnp.asarray(case.branch.x_pu),
-            b_pu=jnp.asarray(case.branch.b_pu),
-            tap=jnp.asarray(case.branch.tap),
-            shift_rad=jnp.deg2rad(jnp.asarray(case.branch.shift_deg)),
-            in_service=jnp.asarray(case.branch.in_service, jnp.float64),
-        )
+        branch = branch_data(case)
         shunt = jnp.asarray(np.stack([case.bus.gs_mw, case.bus.bs_mvar], 1) / case.base_mva)
         v_base = jnp.asarray(np.stack([v.real, v.imag], 1))
-        network, blocks, flow = jax.jit(_derive)(layout, branch, shunt, v_base)
+        network, blocks, flow = jax.jit(derive)(layout, branch, shunt, v_base)
         factors = MeshedFactors(
             layout=layout,
             core=_core(network, blocks, dtype),
@@ -201,6 +194,15 @@ def prepare_meshed(case: Case, *, load_factor: float = 1.0, dtype: Any = None) -
             mix=chord_rate(case, s, v) > MIX_ABOVE,
         )
         return _outer_floats(factors, dtype)
+
+
+def branch_data(case: Case) -> BranchData:
+    """Branch parameters of a case in float64, in x64 mode."""
+    b = case.branch
+    numbers = dict(r_pu=b.r_pu, x_pu=b.x_pu, b_pu=b.b_pu, tap=b.tap, in_service=b.in_service)
+    return BranchData(
+        **{name: jnp.asarray(x, float) for name, x in numbers.items()}, shift_rad=jnp.deg2rad(jnp.asarray(b.shift_deg))
+    )
 
 
 def with_branches(factors: MeshedFactors, **changes: Array) -> MeshedFactors:
@@ -217,7 +219,7 @@ def with_branches(factors: MeshedFactors, **changes: Array) -> MeshedFactors:
         branch, shunt, v_base = jax.tree.map(
             lambda x: jnp.asarray(x).astype(jnp.float64), (branch, factors.shunt, factors.v_base)
         )
-        network, blocks, flow = _derive(factors.layout, branch, shunt, v_base)
+        network, blocks, flow = derive(factors.layout, branch, shunt, v_base)
         core = _core(network, blocks, dtype)
         return _outer_floats(dataclasses.replace(factors, core=core, flow=flow, branch=branch), dtype)
 
@@ -340,7 +342,7 @@ def jacobian_entries(cells: Array, own: Array, power: Array) -> Array:
     return jnp.concatenate([angle.real, angle.imag, size.real, size.imag])
 
 
-def _derive(
+def derive(
     layout: MeshedLayout, branch: BranchData, shunt: Array, v_base: Array
 ) -> tuple[MeshedNetwork, Blocks, BranchFlow]:
     """What follows from parameters and a base voltage, in float64."""

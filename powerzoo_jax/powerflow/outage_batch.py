@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from typing import Any, NamedTuple
 
 import jax
@@ -9,14 +10,27 @@ import jax.numpy as jnp
 from jax import Array, lax
 
 from powerzoo_jax.powerflow import meshed_equations as eqs
-from powerzoo_jax.powerflow.correction import Change, Freed, Progress, change_of, correction, scenarios, settle
+from powerzoo_jax.powerflow.correction import (
+    Change,
+    Freed,
+    Progress,
+    change_of,
+    correction,
+    finish,
+    mismatch,
+    run_chord,
+    scenarios,
+    settle,
+)
 from powerzoo_jax.powerflow.meshed_chord import Shared
 from powerzoo_jax.powerflow.outage_factors import OutageFactors
+from powerzoo_jax.powerflow.outage_networks import OwnNetworks
 from powerzoo_jax.powerflow.outage_result import OutageResult, outage_reading
 from powerzoo_jax.powerflow.result import Status
 
 TILE = 128  # lanes that iterate together on a CPU core; other devices take WIDE
 WIDE = 65_536
+SHARING = 32  # scenarios from which on the factors of an outage of its own are worth reading
 START_STEPS = 3  # chord steps to the state before the outage, which is only a place to start from
 
 
@@ -73,16 +87,45 @@ def solve_outages(outages: OutageFactors, inputs: Inputs, kind: Kind, tol: float
     target, begin = scenarios(shared, inputs.given)
     lanes = Lanes(target, _intact(shared, target, begin), begin, outputs(outages, inputs))
 
-    def solve(rows: Array, lanes: Lanes) -> Any:
-        change = outage_change(outages, rows)
+    def solve(rows: Array, change: Change, lanes: Lanes) -> Any:
         target = without_units(outages, rows, lanes.target, lanes.output)
         found = settle(shared, change, target, _shifted(outages, rows, lanes.start), lanes.begin, tol, max_steps)
         return _account(outages, shared, rows, change, found, kind)
 
+    def solve_own(rows: Array, read: tuple[Change, OwnNetworks], lanes: Lanes) -> Any:
+        change, own = read
+        found = _own_chord(shared, own, lanes, tol, max_steps)
+        found = found._replace(e=_shifted(outages, rows, found.e))
+        found = finish(shared, change, lanes.target, lanes.begin, found)
+        # e was rounded anew; a program that does not read flows does not pay for this
+        found = found._replace(left=mismatch(shared, change, lanes.target, found.e))
+        return _account(outages, shared, rows, change, found, kind)
+
+    def read(rows: Array) -> Change:
+        return outage_change(outages, rows)
+
+    def read_own(rows: Array) -> tuple[Change, OwnNetworks]:
+        return read(rows), jax.tree.map(lambda x: x[rows[0]], outages.own)
+
     width = TILE if jax.default_backend() == "cpu" else WIDE
-    if inputs.only is None:
-        return _solve_all(solve, lanes, outages.n_outage, width)
-    return _solve_some(solve, lanes, inputs.only, width)
+    if inputs.only is not None:
+        return _solve_some(lambda rows, lanes: solve(rows, read(rows), lanes), lanes, inputs.only, width)
+    rows, batch = jnp.arange(outages.n_outage, dtype=jnp.int32), target.shape[2]
+    if outages.own is None or batch < SHARING:
+        return _solve_all(solve, read, lanes, rows, width)
+    first = outages.n_outage - outages.n_unit_outage
+    found = _solve_all(solve_own, read_own, lanes, rows[:first], min(width, batch))
+    if outages.n_unit_outage == 0:
+        return found
+    of_units = _solve_all(solve, read, lanes, rows[first:], width)
+    return jax.tree.map(lambda a, b: jnp.concatenate([a, b], 1), found, of_units)
+
+
+def _own_chord(shared: Shared, own: OwnNetworks, lanes: Lanes, tol: float, max_steps: int) -> Progress:
+    """The chord of one outage of a branch in its own network, whose base voltage e counts from."""
+    core = dataclasses.replace(shared.core, main=own.networks, blocks=own.blocks)
+    target = lanes.target + own.offset[:, :, None]
+    return run_chord(shared._replace(core=core), None, target, lanes.start, tol, max_steps)
 
 
 def outputs(outages: OutageFactors, inputs: Inputs) -> Array | None:
@@ -111,39 +154,49 @@ def _shifted(outages: OutageFactors, rows: Array, start: Array) -> Array:
     return jnp.stack([re, im], 1).reshape(start.shape)
 
 
-def _solve_all(solve: Any, lanes: Lanes, count: int, width: int) -> Any:
-    """All outages of all scenarios in tiles of `width` lanes; the scenarios of an outage side by side."""
-    batch = lanes.target.shape[2]
+def _solve_all(solve: Any, read: Any, lanes: Lanes, rows: Array, width: int) -> Any:
+    """Outages (O,) of all scenarios in tiles of `width` lanes; the scenarios of an outage side by side.
+
+    What a tile reads of the factors passes through the loop: XLA would compute it inside of every product that uses it.
+    """
+    batch, count = lanes.target.shape[2], rows.shape[0]
     members = min(batch, width)
     groups = min(count, max(width // members, 1))
-    pieces = jax.tree.map(lambda x: _cut(jnp.moveaxis(x, 2, 0), members), lanes)
-    rows = _cut(jnp.arange(count, dtype=jnp.int32), groups)
-    tiles = rows.shape[0], pieces.target.shape[0]
+    pieces, rows = _cut_lanes(lanes, members), _cut(rows, groups)
+    n_row, n_piece = rows.shape[0], pieces.target.shape[0]
 
-    def tile(at: tuple[Array, Array]) -> Any:
-        mine = jax.tree.map(lambda x: jnp.tile(jnp.moveaxis(x[at[1]], 0, 2), (1, 1, groups)), pieces)
-        return solve(rows[at[0]], mine)
+    def tile(k: Array, facts: Any) -> Any:
+        mine = jax.tree.map(lambda x: jnp.tile(x[k % n_piece if n_piece > 1 else 0], (1, 1, groups)), pieces)
+        found = solve(rows[k // n_piece], facts, mine)
+        return jax.tree.map(lambda x: jnp.moveaxis(x.reshape(groups, members, *x.shape[1:]), 1, 0), found)
 
-    out = lax.map(tile, tuple(x.reshape(-1) for x in jnp.indices(tiles, jnp.int32)))
+    def write(k: Array, carry: tuple[Any, Any]) -> tuple[Any, Any]:
+        every, facts = carry
+        # in place: stacked tiles would be copied once more to bring scenarios first
+        at = (k % n_piece) * members, (k // n_piece) * groups
+        every = jax.tree.map(
+            lambda x, new: lax.dynamic_update_slice(x, new, (*at, *(jnp.int32(0),) * (x.ndim - 2))),
+            every,
+            tile(k, facts),
+        )
+        return every, read(rows[jnp.minimum((k + 1) // n_piece, n_row - 1)])
 
-    def joined(x: Array) -> Array:
-        x = jnp.moveaxis(x.reshape(*tiles, groups, members, *x.shape[2:]), (1, 3), (0, 1))
-        return x.reshape(tiles[1] * members, tiles[0] * groups, *x.shape[4:])[:batch, :count]
-
-    return jax.tree.map(joined, out)
+    facts = read(rows[0])
+    first = jax.eval_shape(tile, jnp.int32(0), facts)
+    every = jax.tree.map(lambda x: jnp.zeros((n_piece * members, n_row * groups, *x.shape[2:]), x.dtype), first)
+    every, _ = lax.fori_loop(jnp.int32(0), jnp.int32(n_row * n_piece), write, (every, facts))
+    return jax.tree.map(lambda x: x[:batch, :count], every)
 
 
 def _solve_some(solve: Any, lanes: Lanes, only: Array, width: int) -> Any:
     """Chosen outages (B, K) of each scenario, in tiles."""
     batch, count = only.shape
     members = min(batch, max(width // count, 1))
-    pieces = jax.tree.map(lambda x: _cut(jnp.moveaxis(x, 2, 0), members), lanes)
 
     def tile(at: tuple[Array, Lanes]) -> Any:
-        mine = jax.tree.map(lambda x: jnp.repeat(jnp.moveaxis(x, 0, 2), count, axis=2), at[1])
-        return solve(at[0].reshape(-1), mine)
+        return solve(at[0].reshape(-1), jax.tree.map(lambda x: jnp.repeat(x, count, axis=2), at[1]))
 
-    out = lax.map(tile, (_cut(only, members), pieces))
+    out = lax.map(tile, (_cut(only, members), _cut_lanes(lanes, members)))
     return jax.tree.map(lambda x: x.reshape(-1, count, *x.shape[2:])[:batch], out)
 
 
@@ -151,6 +204,12 @@ def _cut(x: Array, size: int) -> Array:
     """(n, ...) in pieces (m, size, ...); the last one is filled up with the first rows of x."""
     count = -(-x.shape[0] // size)
     return jnp.take(x, jnp.arange(count * size) % x.shape[0], axis=0).reshape(count, size, *x.shape[1:])
+
+
+def _cut_lanes(lanes: Lanes, size: int) -> Lanes:
+    """(..., B) in pieces (m, ..., size)."""
+    cut: Lanes = jax.tree.map(lambda x: jnp.moveaxis(_cut(jnp.moveaxis(x, 2, 0), size), 1, 3), lanes)
+    return cut
 
 
 def outage_change(outages: OutageFactors, rows: Array) -> Change:

@@ -33,6 +33,7 @@ from powerzoo_jax.powerflow.correction import RANK, BranchTerms, across, branch_
 from powerzoo_jax.powerflow.dc_outage import bridges
 from powerzoo_jax.powerflow.factors import nominal_injection
 from powerzoo_jax.powerflow.meshed_factors import MeshedFactors, prepare_meshed
+from powerzoo_jax.powerflow.outage_networks import OwnNetworks, own_networks
 from powerzoo_jax.powerflow.unit_outage import UnitRoles, unit_roles
 
 START_STEPS = 4  # chord steps to the base state after an outage, which is only a place to start from
@@ -49,6 +50,7 @@ class OutageFactors:
     islanding:    (O,)           bool   whether that cuts buses off, or takes the last unit of the slack bus
     weight:       (O, 3, N, 2)          correction of the inverse, 0 where it islands and where nothing is freed
     start:        (O, N, 2)      [-]    what the outage does to the base voltage, about: V' / V - 1
+    own:          OwnNetworks of the K branches, None where they would be too large
     read:         (O - K, N, 2)         magnitude of the freed bus per injection left
     bus:          (O - K,)       int32  bus of the unit, internal position
     frees:        (O - K,)       bool   whether its bus loses what held the magnitude
@@ -65,6 +67,7 @@ class OutageFactors:
     islanding: Array
     weight: Array
     start: Array
+    own: OwnNetworks | None
     read: Array
     bus: Array
     frees: Array
@@ -143,6 +146,7 @@ def prepare_outages(
         meshed=meshed,
         terms=BranchTerms(**{name: jnp.asarray(pair(x), dtype) for name, x in terms.items()}),
         islanding=jnp.asarray(np.r_[cut, roles.balances[gone]]),
+        own=own_networks(case, meshed, base.v, shifted[: len(lost)], np.where(cut, -1, lost), dtype),
         frees=jnp.asarray(frees),
         weight=door(weight[:, :, inward]),
         read=door(read[:, inward]),
