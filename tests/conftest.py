@@ -9,11 +9,16 @@ import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
+CACHE = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "powerzoo_jax"
+
 # Before the first import of jax. Parallel workers would otherwise fight for the cores, and a product
 # split over threads may sum in another order from one run to the next.
 ONE_THREAD = "--xla_cpu_multi_thread_eigen=false intra_op_parallelism_threads=1"
 if ONE_THREAD not in os.environ.get("XLA_FLAGS", ""):
     os.environ["XLA_FLAGS"] = f"{os.environ.get('XLA_FLAGS', '')} {ONE_THREAD}".strip()
+# Tests start processes (notebooks, examples, commands): they share compiled programs, also the quick ones.
+os.environ.setdefault("JAX_COMPILATION_CACHE_DIR", str(CACHE / "jax"))
+os.environ.setdefault("JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS", "0.1")
 # XLA's LU is SciPy's OpenBLAS, whose threads spin while they wait: ten times slower beside another process.
 for variable in ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS"):
     os.environ.setdefault(variable, "1")
@@ -22,11 +27,13 @@ import jax  # noqa: E402  XLA reads its flags once, on import
 import pytest  # noqa: E402
 
 TESTS = Path(__file__).parent
-CACHE = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "powerzoo_jax"
 KERNEL_FOLDERS = frozenset({"unit", "reference", "property", "contract", "golden", "perf"})
 
-jax.config.update("jax_compilation_cache_dir", str(CACHE / "jax"))
-jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.3)
+# again for a plugin that imported jax before this file was read
+jax.config.update("jax_compilation_cache_dir", os.environ["JAX_COMPILATION_CACHE_DIR"])
+jax.config.update(
+    "jax_persistent_cache_min_compile_time_secs", float(os.environ["JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS"])
+)
 
 
 @pytest.fixture(autouse=True)

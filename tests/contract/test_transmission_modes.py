@@ -43,7 +43,7 @@ def test_sizes_are_those_of_the_specification():
 
 def test_a_local_view_shows_the_own_bus_and_the_lines_that_touch_it():
     sim = powerzoo_jax.make("marl_opf", obs_mode="local")
-    _, obs = sim.init(jax.random.key(0))
+    _, obs = jax.jit(sim.init)(jax.random.key(0))
     names = list(sim.env.fields.names)
     shown = np.asarray(obs)[:, names.index("adjacent_line_flow_util_0") :][:, :6] != 0
     # lines 1-2, 1-4, 1-5, 2-3, 3-4, 4-5; units at buses 1, 1, 3, 4, 5
@@ -60,7 +60,7 @@ def test_a_local_view_shows_the_own_bus_and_the_lines_that_touch_it():
 
 def test_forecasts_are_the_loads_that_come():
     sim = powerzoo_jax.make("marl_opf", obs_mode="local_plus_forecast")
-    state, obs = sim.init(jax.random.key(1))
+    state, obs = jax.jit(sim.init)(jax.random.key(1))
     step = jax.jit(lambda s, x: s.step(x, jnp.zeros((5, 1))))
     first = [i for i, name in enumerate(sim.env.fields.names) if name.startswith("load_forecast")]
     promised, loads = np.asarray(obs)[0, first] * float(sim.params.peak_load_mw), []

@@ -53,7 +53,7 @@ def test_presets_are_no_tasks_and_keep_their_names():
 def test_the_reward_is_ten_times_what_breaks():
     """A band that no feeder keeps, and a battery asked for more than its store holds in an hour."""
     sim = powerzoo_jax.make("atomic_battery", v_min=1.02)
-    state, _ = sim.init(jax.random.key(0))
+    state, _ = jax.jit(sim.init)(jax.random.key(0))
     out = jax.jit(sim.step)(state, jnp.ones((1, 1)))
     cost = np.asarray(out.cost, float)
     assert cost[0] > 0.5 and float(out.reward[0]) == pytest.approx(-10 * cost.sum(), rel=1e-6)
@@ -65,7 +65,7 @@ def test_units_serve_what_a_plant_and_a_flexible_load_leave_of_the_demand():
     sims = {name: powerzoo_jax.make(f"atomic_{name}") for name in ("solar", "flexload")}
     left = {}
     for name, sim in sims.items():
-        state = dataclasses.replace(sim.init(jax.random.key(0))[0], t=jnp.asarray(24, jnp.int32))
+        state = dataclasses.replace(jax.jit(sim.init)(jax.random.key(0))[0], t=jnp.asarray(24, jnp.int32))
         for k in range(2):
             out = step(sim, state, jnp.ones((1, sim.env.dims.act)) if k == 0 else -jnp.ones((1, sim.env.dims.act)))
             gross = float(sim.params.bank.load_rows[state.load_row + state.t, 0] * sim.params.full_load_mw)
