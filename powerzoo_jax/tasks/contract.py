@@ -233,6 +233,8 @@ def _reward_is_the_weighted_sum(sim: Sim, seed: int) -> Iterator[str]:
 
 
 def _one_program(sim: Sim, others: tuple[Sim, ...]) -> Iterator[str]:
+    if not others:
+        return
     trace, traces = _counted_step()
     state, _ = _start(sim, 0)
     for one in (sim, *others):
