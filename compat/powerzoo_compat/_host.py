@@ -140,6 +140,11 @@ class Host:
         """Whether an episode has begun."""
         return self._state is not None
 
+    @property
+    def state(self) -> Any:
+        """State of the running episode, on the device; None before the first reset."""
+        return self._state
+
     def observation_box(self, agent: int = 0) -> gymnasium.spaces.Box:
         """Flat observation space of an agent, float32."""
         box = self.sim.spaces()[0]
