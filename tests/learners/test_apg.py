@@ -79,7 +79,7 @@ def test_a_held_column_stays_at_its_start_and_the_others_learn(sim):
     cfg = replace(CFG, updates=2, lanes=2, widths=(8,), start=(0.5,), held=(0,))
     init, update = apg.make_update(cfg, sim)
     state, _ = update(init(jax.random.key(0), sim), sim)
-    _, action = apg_act(cfg, sim, apg.policy_of(state))((), sim.init(jax.random.key(1))[1], jax.random.key(2))
+    _, action = apg_act(cfg, sim, apg.policy_of(state))((), jax.jit(sim.init)(jax.random.key(1))[1], jax.random.key(2))
     np.testing.assert_allclose(action, 0.5, rtol=1e-6)
 
 

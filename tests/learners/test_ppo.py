@@ -157,8 +157,8 @@ def test_episode_totals_are_those_of_whole_episodes(sim):
 
 
 def test_priced_costs_lower_what_the_learner_sees_and_not_what_is_reported(sim):
-    state, obs = sim.init(jax.random.key(0))
-    out = sim.step(state, jnp.ones((1, 1), obs.dtype))
+    state, obs = jax.jit(sim.init)(jax.random.key(0))
+    out = jax.jit(sim.step)(state, jnp.ones((1, 1), obs.dtype))
     out = out._replace(cost=jnp.array([0.0, 0.0, 0.0, 2.0]))
     seen = learner_reward(out, 0.5, (0.0, 0.0, 0.0, 3.0))
     assert float(seen) == pytest.approx(0.5 * (float(out.reward[0]) - 6.0), rel=1e-5)

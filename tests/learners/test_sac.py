@@ -62,7 +62,7 @@ def test_the_store_forgets_the_oldest_round():
     (False, False, False, False),
 ])  # fmt: skip
 def test_a_time_limit_ends_the_value_only_where_the_settings_say_so(sim, terminated, truncated, bootstrap, ends):
-    state, _ = sim.init(jax.random.key(0))
+    state, _ = jax.jit(sim.init)(jax.random.key(0))
     out: Step = jax.eval_shape(sim.step, state, jax.ShapeDtypeStruct((1, 1), jnp.float32))
     info = out.info.replace(terminated=jnp.asarray(terminated), truncated=jnp.asarray(truncated))
     assert bool(ends_value(out._replace(info=info), bootstrap)) == ends
