@@ -1,4 +1,4 @@
-"""Commands that look: `list`, `show`, `check`, `evaluate`, `reference`; what the self-test refuses (tests/packaging runs it); and how errors read."""
+"""Commands that look: `list`, `show`, `check`, `evaluate`, `reference`; the self-test of names; how errors read."""
 
 from __future__ import annotations
 

@@ -32,7 +32,7 @@ def test_it_is_a_gymnax_environment_with_genuine_spaces(sim):
 def test_steps_are_those_of_the_kernel_and_the_end_keeps_its_observation(sim):
     env, params = to_gymnax(sim)
     obs, state = env.reset(jax.random.key(3), params)
-    kernel, seen = sim.init(jax.random.key(3))
+    kernel, seen = jax.jit(type(sim).init)(sim, jax.random.key(3))
     np.testing.assert_allclose(obs, seen.reshape(-1), atol=1e-5)
     shape = (sim.env.dims.agent, sim.env.dims.act)
     step = jax.jit(type(sim).step)

@@ -52,7 +52,7 @@ def test_steps_are_those_of_the_kernel_and_an_end_keeps_its_observation(env):
     sim = env.sim
     assert isinstance(env.action_space("bat_0"), Box)
     obs, state = env.reset(jax.random.key(3))
-    kernel, first = sim.init(jax.random.key(3))
+    kernel, first = jax.jit(type(sim).init)(sim, jax.random.key(3))
     np.testing.assert_allclose(obs["bat_2"], first[2], atol=1e-6)
     step = jax.jit(type(sim).step)
     for k in range(SHORT):

@@ -19,8 +19,8 @@ import json
 import jax, jax.numpy as jnp
 import powerzoo_jax
 sim = powerzoo_jax.make("battery_arbitrage", split="test")
-state, obs = sim.init(jax.random.key(0))
-out = sim.step(state, jnp.ones((1, 1)))
+state, obs = jax.jit(sim.init)(jax.random.key(0))
+out = jax.jit(sim.step)(state, jnp.ones((1, 1)))
 print(json.dumps({
     "file": powerzoo_jax.__file__,
     "finite": bool(jnp.isfinite(out.reward).all()),

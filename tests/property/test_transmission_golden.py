@@ -37,7 +37,7 @@ def at_load(load_mw: float, shape: tuple[float, ...] | None = None, **keywords: 
 
 def follow(sim: Sim, p_mw: np.ndarray) -> tuple[np.ndarray, float, np.ndarray, float]:
     """Dispatch, cost [USD/h], flows and overload of a schedule (or of scores, where p_mw is None)."""
-    state, _ = sim.init(jax.random.key(0))
+    state, _ = jax.jit(sim.init)(jax.random.key(0))
     place = 2 * (np.asarray(p_mw) - LOW) / (HIGH - LOW) - 1
     info = step(sim, state, jnp.asarray(place)[:, None]).info
     return (
@@ -82,7 +82,7 @@ def test_merit_order_is_cheaper_and_overloads_as_published(load, cost, overload)
 def test_equal_scores_overload_nothing_at_the_published_cost():
     with jax.enable_x64(True):
         sim = at_load(1377.0)
-        state, _ = sim.init(jax.random.key(0))
+        state, _ = jax.jit(sim.init)(jax.random.key(0))
         info = step(sim, state, jnp.zeros((5, 1))).info
     assert 2 * float(info.gen_cost_usd) == pytest.approx(30_450, rel=5e-4)  # printed to three digits
     assert float(info.overload_mw) == 0.0
@@ -91,7 +91,7 @@ def test_equal_scores_overload_nothing_at_the_published_cost():
 def test_no_unit_running_is_never_cheap_and_load_beyond_the_capacity_is_priced():
     with jax.enable_x64(True):
         sim = powerzoo_jax.make("marl_uc", dtype="float64")
-        state, _ = sim.init(jax.random.key(3))
+        state, _ = jax.jit(sim.init)(jax.random.key(3))
         off = jax.jit(lambda s, x: s.step(x, jnp.full((5, 2), -1.0)))(sim, state)
         info = off.info
         assert not info.committed.any() and float(info.unserved_mw) == pytest.approx(float(info.load_mw))
