@@ -127,7 +127,7 @@ def test_the_bound_by_hand_of_a_programme_of_two_variables() -> None:
             row_lo=jnp.array([2.0]),
             row_hi=jnp.array([2.0]),
         )
-        found = solve_qp(two)
+        found = jax.jit(solve_qp)(two)
     assert dual_bound(two, np.array([1.0])) == pytest.approx(1.5)
     assert dual_bound(two, np.asarray(found.row_price)) == pytest.approx(2.0, rel=1e-9)
     np.testing.assert_allclose(found.x, [2, 0], atol=1e-8)

@@ -121,7 +121,7 @@ def test_a_slack_voltage_of_its_own_shifts_the_profile() -> None:
     s = injection(case)
     with jax.enable_x64(True):
         factors = prepare_feeder(case, v_slack=1.03, dtype="float64")
-        result = solve_feeder(factors, jnp.asarray(s.real), jnp.asarray(s.imag))
+        result = jax.jit(solve_feeder)(factors, jnp.asarray(s.real), jnp.asarray(s.imag))
         v = np.asarray(result.v_re) + 1j * np.asarray(result.v_im)
     expected = solve_states(build_network(case, v0=1.03), s[None]).v[0]
     assert np.abs(v - expected).max() <= tolerance("v_pu", "float64")
