@@ -1,8 +1,9 @@
 """Reference policies of the bidding task: everyone bids the truth, the middle or the most, or what pays all together.
 
-The oracle is the markup that, bid alike by all, earns most together on the day: the score measures collusion. What it
-costs consumers stands beside it as `competition_index`. So the order of the policies is another than elsewhere: the
-rule, who bids the truth, competes and earns least, below random markups; the oracle earns most and is bounded.
+The oracle is the set of markups, one for each block of each unit, that earns most together on the day, as far as a
+climb from the best markup bid alike by all finds it: the score measures collusion. What it costs consumers stands
+beside it as `competition_index`. So the order of the policies is another than elsewhere: the rule, who bids the truth,
+competes and earns least, below random markups; the oracle earns most and is bounded.
 
 The budgets bind nobody. Load goes unserved only where no unit can deliver: offers end far below the price of unserved
 load. With ramps of half of a unit's range in a step, whatever was bid before leaves at least 80 MW more than the
@@ -11,6 +12,7 @@ steepest rise of load asks for, under the ratings (`tests/unit/test_reference_ta
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Mapping
 from functools import partial
 from typing import Any
@@ -33,24 +35,39 @@ TRUTH, MIDDLE, MOST = -1.0, 0.0, 1.0
 def _alike(sim: Sim, draws: Draw, keys: Array, *, bid: float) -> Policy:
     """All units bid every block at the same place between the truth and the highest markup."""
     del keys
-    return _bids(sim, np.full(draws.load_row.shape[0], bid))
+    dims = sim.env.dims
+    return _bids(sim, np.full((draws.load_row.shape[0], dims.agent, dims.act), bid))
 
 
 def _bids(sim: Sim, bid: np.ndarray) -> Policy:
-    dims = sim.env.dims
-    return follow(sim, np.broadcast_to(bid[:, None, None, None], (len(bid), sim.spec.horizon, dims.agent, dims.act)))
+    """Units bid (B, A, U) in every step of the day."""
+    return follow(sim, np.broadcast_to(bid[:, None], (len(bid), sim.spec.horizon, *bid.shape[1:])))
 
 
 def _foresee(sim: Sim, draws: Draw, keys: Array) -> Foresight:
-    """The best of the symmetric bids on each day, all of them played side by side."""
+    """The best bids found on each day: a markup that all bid alike, then block after block of unit after unit."""
     del keys
-    count, grid = draws.load_row.shape[0], np.linspace(TRUTH, MOST, MARKUPS)
-    every = _bids(sim, np.tile(grid, count))
+    dims, count, grid = sim.env.dims, draws.load_row.shape[0], np.linspace(TRUTH, MOST, MARKUPS)
     days = jax.tree.map(lambda x: jnp.repeat(x, MARKUPS, axis=0), draws)
-    played = evaluate(sim, every.act, draws=days, carry=every.carry)
-    earned = np.array(played.episode_rewards).reshape(count, MARKUPS)
+
+    def earned(bids: np.ndarray) -> np.ndarray:
+        """Of bids (B, M, A, U), all played side by side: what they earn together, (B, M) [USD]."""
+        policy = _bids(sim, bids.reshape(-1, dims.agent, dims.act))
+        played = evaluate(sim, policy.act, draws=days, carry=policy.carry)
+        return np.array(played.episode_rewards).reshape(count, MARKUPS)
+
+    every = np.broadcast_to(grid[:, None, None], (count, MARKUPS, dims.agent, dims.act))
+    alike = earned(every)
+    best, most = np.take_along_axis(every, alike.argmax(1)[:, None, None, None], 1)[:, 0].copy(), alike.max(1)
+    for unit, block in itertools.product(range(dims.agent), range(dims.act)):
+        tried = np.repeat(best[:, None], MARKUPS, axis=1)
+        tried[:, :, unit, block] = grid
+        found = earned(tried)
+        better = found.max(1) > most
+        best[better, unit, block] = grid[found.argmax(1)[better]]
+        most = np.maximum(most, found.max(1))
     bound = payment_bound(sim, draws)
-    return Foresight(_bids(sim, grid[earned.argmax(1)]), earned.max(1), bound, bound)
+    return Foresight(_bids(sim, best), most, bound, bound)
 
 
 def payment_bound(sim: Sim, draws: Draw) -> np.ndarray:
