@@ -72,7 +72,7 @@ def test_a_fleet_keeps_the_contract_in_every_other_mode(task, mode):
 
 @pytest.mark.parametrize(("task", "mode"), [(task, mode) for task, modes in MODES.items() for mode in modes])
 def test_every_mode_shows_what_its_space_declares(task, mode):
-    """By tracing alone: what a mode shows is one code for all fleets, and a program of each costs half a minute."""
+    """By tracing alone: what a mode shows is one code for all fleets, and programs of each mode are dear."""
     sim = powerzoo_jax.make(task, obs_mode=mode)
     state, first = jax.eval_shape(sim.init, jax.random.key(0))
     space = sim.spaces()[0]
