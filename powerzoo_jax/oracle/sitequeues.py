@@ -10,6 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import Array, lax
 
+from powerzoo_jax.base.numerics import FLOAT  # sums of GPUs are whole numbers, exact in it
 from powerzoo_jax.devices.jobs import CLOCK_MIN
 from powerzoo_jax.oracle.siteproblem import SiteProblem
 from powerzoo_jax.oracle.sitestarts import leaving_step, start_cost, undone_usd
@@ -18,7 +19,6 @@ from powerzoo_jax.oracle.sitestarts import leaving_step, start_cost, undone_usd
 # the first job only; up to the last job that would be late in the next step; or none
 MODES = ALL, LEAVE, LEAVE_HALF, FIRST, URGENT, NONE = tuple(range(6))
 LEFT = (0.0, 1.0, 0.5, 0.0, 0.0, 0.0)
-EXACT = np.float32  # sums of GPUs are whole numbers
 COST_GRAIN = 4096  # costs are whole parts of it, so that sums are exact and the same on every machine
 
 
@@ -78,7 +78,7 @@ def read_work(problem: SiteProblem, usd_per_mwh: np.ndarray, sizes: Sizes) -> Wo
     drawn = 1 + v["aux_share"] + v["air_share"] / problem.chiller_cop
     per_mw = problem.weight * problem.dt_hours * usd_per_mwh * drawn
     queues = [_queue(problem, kind, per_mw, sizes) for kind in (0, 1)]
-    return Work((v["n_gpus"] - problem.serving).astype(EXACT), *queues)
+    return Work((v["n_gpus"] - problem.serving).astype(FLOAT), *queues)
 
 
 def _queue(problem: SiteProblem, kind: int, per_mw: np.ndarray, sizes: Sizes) -> Queue:
@@ -100,7 +100,7 @@ def _queue(problem: SiteProblem, kind: int, per_mw: np.ndarray, sizes: Sizes) ->
 
     def placed(table: Any) -> np.ndarray:
         padded = np.concatenate([np.broadcast_to(table, (count, n)), np.zeros((1, n))])
-        return padded[at, t[:, None]].astype(EXACT)
+        return padded[at, t[:, None]].astype(FLOAT)
 
     gpus, steps = placed(jobs.gpus[ids, None]), placed(jobs.steps[ids, None])
     return Queue(
@@ -108,7 +108,7 @@ def _queue(problem: SiteProblem, kind: int, per_mw: np.ndarray, sizes: Sizes) ->
         gpus=gpus,
         urgent=placed((slack >= -CLOCK_MIN) & (slack < minutes)),
         cost=placed(np.round(paid * COST_GRAIN) / COST_GRAIN),
-        hold=gpus[:, None] * (np.arange(sizes.run, dtype=EXACT)[:, None] < steps[:, None]),
+        hold=gpus[:, None] * (np.arange(sizes.run, dtype=FLOAT)[:, None] < steps[:, None]),
     )
 
 
@@ -126,7 +126,7 @@ def play_plans(work: Work, modes: Array, nothing: Array) -> tuple[Array, Array]:
         (gone, held, cost), (now, mode) = carry, row
         free = jnp.maximum(now.beside - held[0], 0)
         asked = now.finetune.gpus @ (1 - gone[1][now.finetune.at])
-        room = jnp.maximum(free - jnp.asarray(LEFT, EXACT)[mode[0]] * asked, 0)
+        room = jnp.maximum(free - jnp.asarray(LEFT, FLOAT)[mode[0]] * asked, 0)
         train, taken = _starts(now.train, gone[0], mode[0], room)
         fine, more = _starts(now.finetune, gone[1], mode[1], free - taken)
         gone = gone[0].at[now.train.at].add(train), gone[1].at[now.finetune.at].add(fine)
@@ -135,7 +135,7 @@ def play_plans(work: Work, modes: Array, nothing: Array) -> tuple[Array, Array]:
         cost = cost + now.train.cost @ train + now.finetune.cost @ fine
         return (gone, held, cost), jnp.stack([taken, more])
 
-    held = jnp.zeros((work.train.hold.shape[1], nothing.shape[1]), EXACT)
+    held = jnp.zeros((work.train.hold.shape[1], nothing.shape[1]), FLOAT)
     (_, _, cost), gpus = lax.scan(advance, ((nothing, nothing), held, nothing[0]), (work, modes))
     return cost, gpus
 
@@ -144,14 +144,14 @@ def _starts(queue: Queue, gone: Array, mode: Array, room: Array) -> tuple[Array,
     """Jobs (W, K) that start, 0 or 1, the longest prefix of the queue that mode and room (K,) allow; GPUs (K,)."""
     waiting = 1 - gone[queue.at]
     gpus = queue.gpus[:, None] * waiting
-    upto = jnp.tril(jnp.ones((len(gpus), len(gpus)), EXACT)) @ gpus
+    upto = jnp.tril(jnp.ones((len(gpus), len(gpus)), FLOAT)) @ gpus
     first = jnp.min(jnp.where(gpus > 0, upto, jnp.inf), axis=0)
     late = jnp.max(upto * queue.urgent[:, None] * waiting, axis=0)
     most = jnp.where(mode == FIRST, first, jnp.where(mode == URGENT, late, jnp.where(mode == NONE, 0, jnp.inf)))
-    start = ((gpus > 0) & (upto <= jnp.minimum(room, most)[None])).astype(EXACT)
+    start = ((gpus > 0) & (upto <= jnp.minimum(room, most)[None])).astype(FLOAT)
     return start, queue.gpus @ start
 
 
 def play_plan(work: Work, sizes: Sizes, modes: np.ndarray) -> np.ndarray:
     """GPUs (T, 2) that jobs take in each step of one plan (T, 2)."""
-    return np.asarray(play_plans(work, jnp.asarray(modes[..., None]), jnp.zeros((sizes.jobs + 1, 1), EXACT))[1])[..., 0]
+    return np.asarray(play_plans(work, jnp.asarray(modes[..., None]), jnp.zeros((sizes.jobs + 1, 1), FLOAT))[1])[..., 0]
