@@ -17,9 +17,11 @@ from powerzoo_jax.tasks import get_spec
 
 OPERATOR = "comparison_tso_centralized"
 TASKS = ("marl_opf", "marl_uc", "opf_118", "opf_118_7d", OPERATOR, "joint_trans_dist")
-STRESSED = ("marl_opf", "marl_uc", "opf_118")
+BOTH = ("load_stress", "line_tightening")
+STRESSED = {"marl_opf": BOTH, "marl_uc": BOTH, "opf_118": BOTH, OPERATOR: BOTH[:1]}
 MARKET = "gencos_bidding"
 SEVERAL = 3.0  # standard errors of the paired difference
+EVERY = 8  # episodes, all of which one policy wins by chance in one of 256 tables
 ROUNDED = 1e-5  # of a record with six digits
 
 
@@ -37,16 +39,20 @@ def test_val_and_test_are_shipped_and_no_split_that_the_task_does_not_have(task)
 
 @pytest.mark.parametrize("task", STRESSED)
 def test_every_shifted_split_is_shipped(task):
-    assert {"load_stress", "line_tightening"} <= set(shipped(task))
+    assert set(STRESSED[task]) <= set(shipped(task))
 
 
 @pytest.mark.parametrize(("task", "split"), RECORDS)
 def test_random_is_below_the_rule_and_the_rule_below_the_oracle_by_several_standard_errors(task, split):
     record = get_reference(task, split)
     # the operator's days differ by a factor of ten in load, and plans of them are dear: its records hold few days
-    error, several = record["standard_error"], 1.5 if task == OPERATOR else SEVERAL
-    assert record["rule"] - record["random"] > several * error["rule_over_random"] > 0
-    assert record["oracle"] - record["rule"] > several * error["oracle_over_rule"] > 0
+    several = 2.5 if task == OPERATOR else SEVERAL
+    for high, low in (("rule", "random"), ("oracle", "rule")):
+        pair = f"{high}_over_{low}"
+        gain, error = record[high] - record[low], record["standard_error"][pair]
+        # random switching sheds load on some days more than a hundredfold: a standard error of that says little
+        won = record["n"] >= EVERY and record.get("share_of_episodes", {}).get(pair) == 1.0
+        assert error > 0 and gain > 0 and (gain > several * error or won), pair
 
 
 @pytest.mark.parametrize(("task", "split"), RECORDS)
