@@ -148,8 +148,8 @@ def _starts(queue: Queue, gone: Array, mode: Array, room: Array) -> tuple[Array,
     first = jnp.min(jnp.where(gpus > 0, upto, jnp.inf), axis=0)
     late = jnp.max(upto * queue.urgent[:, None] * waiting, axis=0)
     most = jnp.where(mode == FIRST, first, jnp.where(mode == URGENT, late, jnp.where(mode == NONE, 0, jnp.inf)))
-    start = ((gpus > 0) & (upto <= jnp.minimum(room, most)[None])).astype(FLOAT)
-    return start, queue.gpus @ start
+    start = jnp.asarray((gpus > 0) & (upto <= jnp.minimum(room, most)[None]), FLOAT)
+    return start, jnp.matmul(queue.gpus, start)
 
 
 def play_plan(work: Work, sizes: Sizes, modes: np.ndarray) -> np.ndarray:

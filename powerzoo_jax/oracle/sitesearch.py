@@ -5,9 +5,9 @@ from __future__ import annotations
 import jax.numpy as jnp
 import numpy as np
 
+from powerzoo_jax.base.numerics import FLOAT
 from powerzoo_jax.oracle.sitequeues import (
     ALL,
-    EXACT,
     FIRST,
     LEAVE,
     LEAVE_HALF,
@@ -40,9 +40,9 @@ def search(work: Work, sizes: Sizes, first: np.ndarray, days: int) -> np.ndarray
     first:  (K, T, 2) plans to start from;  days: length of the episode, by which rounds are counted
     """
     rng = np.random.default_rng(SEED)
-    nothing = jnp.zeros((sizes.jobs + 1, LANES), EXACT)
+    nothing = jnp.zeros((sizes.jobs + 1, LANES), FLOAT)
     plans = first[np.resize(np.arange(len(first)), LANES)]
-    kept, gpus, cost = plans[:0], np.zeros(plans[:0].shape, EXACT), np.zeros(0, EXACT)
+    kept, gpus, cost = plans[:0], np.zeros(plans[:0].shape, FLOAT), np.zeros(0, FLOAT)
     least, idle = np.inf, 0
     for _ in range(ROUNDS * days):
         found, taken = play_plans(work, jnp.asarray(plans.transpose(1, 2, 0)), nothing)
