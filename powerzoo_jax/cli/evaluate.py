@@ -33,7 +33,7 @@ class Score(NamedTuple):
 
 
 def anchors_of(sim: Sim, *, n_episodes: int | None = None, seed: int = SEED) -> tuple[float, float] | None:
-    """(random, oracle) mean returns: the shipped ones of a whole split, else played on the same episodes.
+    """(random, oracle) mean returns: the shipped ones of a split, else played on the same episodes.
 
     None for a task without reference policies.
     """
@@ -46,15 +46,28 @@ def anchors_of(sim: Sim, *, n_episodes: int | None = None, seed: int = SEED) -> 
     return random.mean_reward, oracle.mean_reward
 
 
-def shipped_anchors(sim: Sim) -> tuple[float, float] | None:
-    """(random, oracle) mean returns of the shipped table for a whole split; None where it has none.
-
-    A task that is not registered has none either.
-    """
+def _shipped(sim: Sim) -> dict[str, Any] | None:
+    """Record of the shipped table; None where it has none, as for a task that is not registered."""
     with contextlib.suppress(KeyError, ValueError):
-        record = get_reference(sim.spec.id, sim.spec.split)
-        return record["random"], record["oracle"]
+        return get_reference(sim.spec.id, sim.spec.split)
     return None
+
+
+def shipped_anchors(sim: Sim) -> tuple[float, float] | None:
+    """(random, oracle) mean returns of the shipped table for a split; None where it has none."""
+    record = _shipped(sim)
+    return None if record is None else (record["random"], record["oracle"])
+
+
+def _episodes(sim: Sim, n_episodes: int | None, seed: int) -> dict[str, Any]:
+    """What to play: the episodes asked for, else those of the shipped record, which a score compares with.
+
+    A record of dear plans holds seeded episodes instead of every start of the split.
+    """
+    record = _shipped(sim) if n_episodes is None else None
+    if record is None or record["n"] == int(sim.params.starts.n_start):
+        return {"n_episodes": n_episodes, "seed": seed}
+    return {"n_episodes": record["n"], "seed": record["seed"]}
 
 
 def baseline_scores(
@@ -64,8 +77,8 @@ def baseline_scores(
     anchors = anchors_of(sim, n_episodes=n_episodes, seed=seed)
     if anchors is None:
         return []
-    arguments: dict[str, Any] = {"n_episodes": n_episodes, "seed": seed, "anchors": anchors}
-    return [Score(name, [evaluate_baseline(sim, name, **arguments)]) for name in names]
+    arguments = _episodes(sim, n_episodes, seed)
+    return [Score(name, [evaluate_baseline(sim, name, anchors=anchors, **arguments)]) for name in names]
 
 
 def score_policies(sim: Sim, name: str, acts: Sequence[Any], **arguments: Any) -> Score:
@@ -74,10 +87,16 @@ def score_policies(sim: Sim, name: str, acts: Sequence[Any], **arguments: Any) -
 
 
 def score_trained(
-    sim: Sim, acts: Sequence[Any], *, anchors: tuple[float, float] | None = None, **arguments: Any
+    sim: Sim,
+    acts: Sequence[Any],
+    *,
+    anchors: tuple[float, float] | None = None,
+    n_episodes: int | None = None,
+    seed: int = SEED,
 ) -> list[Evaluation]:
     """Records of trained policies, their episodes spread over this process's devices; anchors as shipped by default."""
     anchors = shipped_anchors(sim) if anchors is None else anchors
+    arguments = _episodes(sim, n_episodes, seed)
     sim = spread(sim, make_mesh(jax.local_devices()))
     return [evaluate(sim, act, anchors=anchors, **arguments) for act in acts]
 

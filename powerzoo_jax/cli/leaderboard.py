@@ -26,7 +26,7 @@ from powerzoo_jax.cli.train import INTERRUPTED, StopRequest, train
 from powerzoo_jax.oracle import get_reference
 from powerzoo_jax.tasks import list_tasks, make
 from powerzoo_jax.tasks.registry import get_spec
-from powerzoo_jax.tasks.score import Evaluation
+from powerzoo_jax.tasks.score import Evaluation, normalized_score
 
 ROW, DATA = "row.json", ".json"
 SPLITS = ("val", "test")
@@ -96,9 +96,10 @@ def _key(row: Row) -> tuple[str, str]:
 
 
 def _written(data: Path) -> list[Row]:
-    """Rows of an earlier page that are of today's tasks."""
+    """Rows of an earlier page that are of today's tasks, beside today's references where these are of its episodes."""
     rows: list[Row] = json.loads(data.read_text(encoding="utf-8")) if data.is_file() else []
-    return [row for row in rows if "run" in row and row["version"] == get_spec(row["task"]).version]
+    today = [row for row in rows if "run" in row and row["version"] == get_spec(row["task"]).version]
+    return [_anchored(row) or row for row in today]
 
 
 def _row(
@@ -117,14 +118,32 @@ def _row(
 
 def _stored(run: Run, known: Sequence[Row]) -> Row | None:
     """The row of the same settings, in the run's folder or on the page."""
-    path = run.folder / ROW
-    here = [json.loads(path.read_text(encoding="utf-8"))] if path.is_file() else []
+    here = [row] if (row := _in_folder(run)) else []
     now = run.to_dict(), get_spec(run.config.task).version
-    return next((row for row in (*here, *known) if (row.get("run"), row["version"]) == now), None)
+    same = (row for row in (*here, *known) if (row.get("run"), row["version"]) == now)
+    return next((today for old in same if (today := _anchored(old)) is not None), None)
+
+
+def _in_folder(run: Run) -> Row:
+    """The row that the run left in its folder; nothing where it was not scored yet."""
+    path = run.folder / ROW
+    return json.loads(path.read_text(encoding="utf-8")) if path.is_file() else {}
+
+
+def _anchored(row: Row) -> Row | None:
+    """The row beside today's references; None where these are of other episodes, which the run has to play then."""
+    known = _reference(row["task"])
+    if known == row["known"]:
+        return row
+    if known is None or known["n"] != row["episodes"]:
+        return None
+    anchors = known["random"], known["oracle"]
+    seeds = [{**seed, "score": normalized_score(seed["return"], *anchors)} for seed in row["seeds"]]
+    return {**row, "known": known, "seeds": seeds}
 
 
 def _fresh(run: Run, every: float, stop: StopRequest) -> Row | None:
-    """Train, going on where the same run was stopped, and score every seed on the splits."""
+    """Train, going on where the same run was stopped or has ended, and score every seed on the splits."""
     begun = is_run(run.folder) and open_run(run.folder).to_dict() == run.to_dict() and has_checkpoint(run)
     if not begun:
         shutil.rmtree(run.folder, ignore_errors=True)
@@ -142,14 +161,15 @@ def _fresh(run: Run, every: float, stop: StopRequest) -> Row | None:
         "known": _reference(run.config.task),
         "run": run.to_dict(),
         "steps": trained.done * run.learner.batch_steps(run.config, sim),
-        # a run that was interrupted knows only the times of its last part
-        "seconds": None if begun else [trained.compile_s, trained.train_s, time.perf_counter() - clock],
-        "cpu_s": None if begun else time.process_time() - cpu,
+        "seconds": [trained.compile_s, trained.train_s, time.perf_counter() - clock],
+        "cpu_s": time.process_time() - cpu,
         "date": datetime.now(UTC).date().isoformat(),
         "where": f"{jax.device_count()} x {device_name()}, jax {jax.__version__}, powerzoo_jax {__version__}",
         "episodes": played["test"][0].n_episodes,
         "seeds": [_seed(*records) for records in zip(*(played[split] for split in SPLITS), strict=True)],
     }
+    if begun:  # only the last part was timed here; a run that is only played again knows the whole
+        row |= {key: _in_folder(run).get(key) for key in ("seconds", "cpu_s")}
     replace_text(run.folder / ROW, json.dumps(row, indent=1) + "\n")
     return row
 
@@ -166,9 +186,10 @@ def _seed(val: Evaluation, test: Evaluation) -> Row:
 def _reference(task: str) -> Row | None:
     """What the page shows of the shipped record of the test split; a row keeps it, as its score belongs to it."""
     try:
-        return {key: get_reference(task, "test")[key] for key in ("random", "rule", "oracle", "bound", "mean_costs")}
+        record = get_reference(task, "test")
     except KeyError:
         return None
+    return {key: record[key] for key in ("n", "random", "rule", "oracle", "bound", "mean_costs")}
 
 
 def _said(row: Row) -> str:
@@ -191,7 +212,8 @@ def page(rows: Sequence[Row]) -> str:
 HEAD = """# Leaderboard
 
 Written by `powerzoo-jax leaderboard`. Each task trains its default learner with several seeds in one program, by the
-settings in `configs/`, and plays every start of the test split once. Returns are those of an episode; learner columns
+settings in `configs/`, and plays the episodes of the references: every start of the test split once, or some of them,
+seeded, where plans are dear (`n` in docs/tasks.md). Returns are those of an episode; learner columns
 are interquartile means over seeds with the 95 % interval of their bootstrap (Agarwal et al. 2021). Score is
 (return - random) / (oracle - random). The bound is a return that no policy exceeds. Budgets kept: seeds whose mean
 costs meet every budget on val and on test. Times are those of the clock and cover all seeds together; CPU counts

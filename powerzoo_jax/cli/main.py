@@ -139,7 +139,7 @@ def _add_evaluate(commands: argparse._SubParsersAction) -> None:
     evaluate.add_argument("what", metavar="TASK|RUN", help="a task id, or the folder of a trained run")
     evaluate.add_argument("--policy", help="random, no_control, rule, oracle or another of the task (default: all)")
     evaluate.add_argument("--split", default="test", help="split to play (default: test)")
-    evaluate.add_argument("--episodes", type=int, help="number of seeded episodes (default: every day of the split)")
+    evaluate.add_argument("--episodes", type=int, help="number of seeded episodes (default: those of the references)")
     evaluate.add_argument("--seed", type=int, default=42, help="first seed")
     evaluate.add_argument("--json", type=Path, metavar="FILE", help="write the full records")
     reference = _command(

@@ -11,9 +11,10 @@ from types import SimpleNamespace
 import pytest
 
 from powerzoo_jax.cli import leaderboard, main
+from powerzoo_jax.cli.evaluate import score_trained
 from powerzoo_jax.cli.runs import resolve_config, shipped_config
 from powerzoo_jax.oracle import get_reference
-from powerzoo_jax.tasks import get_spec
+from powerzoo_jax.tasks import get_spec, make
 
 PAGE = Path(__file__).parents[2] / "docs" / "leaderboard.md"
 TASK, ALONE = "battery_arbitrage", "marl_uc"
@@ -148,3 +149,32 @@ def test_the_shipped_page_is_that_of_its_rows_and_of_todays_tasks_and_settings()
         config = dict(row["run"]["config"])
         assert row["version"] == get_spec(row["task"]).version
         assert resolve_config(row["task"], config["algorithm"], ()).to_dict() == config
+
+
+def test_new_references_move_scores_and_train_nothing(board, monkeypatch):
+    known = leaderboard._reference(TASK)
+    board(TASK)
+    monkeypatch.setattr(leaderboard, "_reference", lambda task: {**known, "random": 0.0, "oracle": 6.0})
+    text, trained = board(TASK)
+    cells = next(line for line in text.splitlines() if line.startswith(f"|`{TASK}-v")).strip("|").split("|")
+    assert cells[9].startswith("0.500 [") and trained == [TASK]
+
+
+def test_references_of_other_episodes_have_the_run_played_again(board, monkeypatch):
+    known = leaderboard._reference(TASK)
+    board(TASK)
+    monkeypatch.setattr(leaderboard, "_reference", lambda task: {**known, "n": known["n"] + 1})
+    _, trained = board(TASK)
+    assert trained == [TASK, TASK]
+
+
+@pytest.mark.parametrize(("task", "whole"), [("marl_opf", True), ("marl_uc", False)])
+def test_learners_play_the_episodes_of_the_references(task, whole, monkeypatch):
+    """Days differ by more than policies do: a score compares returns of the same ones."""
+    sim, played = make(task, split="test"), []
+    monkeypatch.setattr("powerzoo_jax.cli.evaluate.evaluate", lambda sim, act, **asked: played.append(asked))
+    score_trained(sim, [None])
+    record = get_reference(task, "test")
+    asked = {"n_episodes": None if whole else record["n"], "seed": record["seed"]}
+    assert played == [asked | {"anchors": (record["random"], record["oracle"])}]
+    assert whole == (record["n"] == sim.params.starts.n_start)
