@@ -1,8 +1,8 @@
-"""A day of unit commitment under line ratings, planned by HiGHS in three passes, and what no plan undercuts.
+"""A day of unit commitment under line ratings, planned by HiGHS in a few passes, and what no plan undercuts.
 
 The linear relaxation settles most switchings; a search over the rest follows. Few ratings bind, so those that a pass
 breaks become rows of the next. The plan is then followed as nearly as scores allow; where the sharing of the load
-leaves too little room under the ramps, the day is planned again with slower ramps and more units.
+leaves too little room under the ramps or breaks ratings, the day is planned again with slower ramps and more units.
 """
 
 from __future__ import annotations
@@ -19,9 +19,11 @@ from powerzoo_jax.oracle.dispatchcurve import System
 from powerzoo_jax.oracle.scoretracking import track
 
 PIECES = 3  # of a unit's cost in a plan; the bound takes the true costs
-PASSES = 3  # of the relaxation, and of the search, each with the ratings that the one before broke
+PASSES = 3  # of the relaxation, each with the ratings that the one before broke
+SEARCHES = 8  # at most: a plan that still breaks ratings is no plan
 RAMPS = (1.0, 0.9, 0.8, 0.7)  # shares of the ramps that plans are made with
 FOLLOWED = 1.01  # [-] of its cost, that following a plan may cost
+SPARE_MW = 1.0  # excess over ratings, summed over a day, that following a plan may cost
 # relative, and of one search: from 1 % to 0.2 % it takes ten times as long and saves 0.2 % of the cost
 GAP, SECONDS = 1e-2, 900.0  # a loaded machine must plan the same
 WHOLE = 1e-6  # distance from 0 or 1 at which a switching of the relaxation is settled
@@ -40,7 +42,7 @@ class DayPlan(NamedTuple):
 def plan_day(system: System, problem: CommitmentProblem) -> DayPlan:
     """Plan a day with its reserve; raises SolverError where HiGHS finds nothing."""
     problem = replace(problem, most_pieces=PIECES)
-    best, floor = None, -np.inf
+    best, worth, floor = None, (np.inf, np.inf), -np.inf
     for share in RAMPS:
         more = problem.reserve_mw + (1 - share) * problem.load_mw
         slow = replace(problem, rules=replace(problem.rules, ramp_mw=problem.rules.ramp_mw * share), reserve_mw=more)
@@ -50,9 +52,10 @@ def plan_day(system: System, problem: CommitmentProblem) -> DayPlan:
         plan = _searched(system, slow, wish, cuts)
         scores, p = track(system, problem, plan.on, plan.p_mw)
         played = play_commitment(problem, plan.on, p)
-        if best is None or played.cost_usd < best.cost_usd:
-            best = DayPlan(plan.on, scores, played.cost_usd, floor)
-        if played.cost_usd < FOLLOWED * plan.cost_usd:
+        excess = max(system.overload(p, problem.load_mw).sum() - SPARE_MW, 0.0)
+        if (excess, played.cost_usd) < worth:
+            best, worth = DayPlan(plan.on, scores, played.cost_usd, floor), (excess, played.cost_usd)
+        if excess == 0.0 and played.cost_usd < FOLLOWED * plan.cost_usd:
             break
     assert best is not None
     return best
@@ -78,7 +81,7 @@ def _relaxed(system: System, problem: CommitmentProblem) -> tuple[float, np.ndar
 
 
 def _searched(system: System, problem: CommitmentProblem, wish: np.ndarray, cuts: Cuts | None) -> CommitmentPlan:
-    for _ in range(PASSES):
+    for _ in range(SEARCHES):
         plan = solve_commitment(replace(problem, cuts=cuts), commitment=wish, gap=GAP, seconds=SECONDS)
         more = _broken(system, problem, plan.p_mw, cuts)
         if more is None:
