@@ -144,6 +144,27 @@ def test_derivatives_of_a_security_cost_are_central_differences() -> None:
             assert abs(numeric) > 1e-3
 
 
+def test_derivatives_of_a_batch_with_factors_of_its_own_are_central_differences() -> None:
+    case, rng = load_case("case14"), np.random.default_rng(2)
+    s = nominal_injection(case) * np.linspace(*SPAN, LANES)[:, None]
+    with jax.enable_x64(True):
+        outages = prepare_outages(case, rate_pu=np.full(case.n_branch, 0.3), dtype="float64")
+        given, by = ([jnp.asarray(x) for x in pair] for pair in ((s.real, s.imag), rng.normal(size=(2, *s.shape))))
+
+        def cost(p: jax.Array, q: jax.Array) -> jax.Array:
+            after = n_minus_1(outages, p, q, tol=1e-13)
+            return jnp.sum(jnp.where(after.status == Status.CONVERGED, after.overload + after.loading + after.v_min, 0))
+
+        everything = jax.jit(jax.vmap(jax.value_and_grad(cost, argnums=(0, 1))))
+        high, low = (everything(*(x + sign * STEP * u for x, u in zip(given, by, strict=True)))[0] for sign in (1, -1))
+        numeric = np.asarray(high - low) / (2 * STEP)
+        gradient = everything(*given)[1]
+        reverse = sum(np.asarray(jnp.sum(g * u, axis=1)) for g, u in zip(gradient, by, strict=True))
+    limit = tolerance("gradient_relative", "float64") * np.maximum(1.0, np.abs(numeric))
+    assert (np.abs(reverse - numeric) <= limit).all()
+    assert (np.abs(numeric) > 1e-3).all()
+
+
 @pytest.mark.parametrize(
     ("prepare", "arguments", "message"),
     [
