@@ -17,7 +17,8 @@ def parser(doc: str | None, quick: str) -> argparse.ArgumentParser:
     given = argparse.ArgumentParser(description=doc, formatter_class=argparse.RawDescriptionHelpFormatter)
     given.add_argument("--quick", action="store_true", help=quick)
     given.add_argument("--rounds", type=int, default=None, help="rounds in which every engine runs")
-    given.add_argument("--out", type=Path, default=None, help="also write the table to this file")
+    # resolved at once: OpenDSS moves the working directory
+    given.add_argument("--out", type=lambda name: Path(name).resolve(), help="also write the table to this file")
     return given
 
 
