@@ -39,8 +39,8 @@ from tests.reference.meshed_reference import (
 from tests.reference.record_reactive import DATA, ReactiveStates, pv_positions, q_range, reactive_states
 from tests.tolerances import tolerance
 
-# A program costs seconds to compile: of the recorded cases a small, a middle and a large one, the last in float32.
-SUITE = (("14", "float64"), ("57", "float64"), ("118", "float32"))
+# A program costs seconds to compile: every case once, both dtypes on a small and on a large case.
+SUITE = (("14", "float64"), ("30", "float32"), ("57", "float64"), ("118", "float32"))
 ROUNDS = 30
 EXPECTED = read_npz(DATA / "expected.npz")
 
