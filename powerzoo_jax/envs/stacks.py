@@ -102,10 +102,14 @@ def joined(layout: Layout, parts: Mapping[str, Array]) -> Array:
     return whole if order == tuple(range(len(order))) else whole[np.argsort(order)]
 
 
+def storing(params: Any) -> list[Any]:
+    """Stacks of a family's parameters that have a state of charge; none where it has no devices."""
+    return [stack for kind in STORING if (stack := getattr(params, kind, None)) is not None]
+
+
 def soc_range(params: DistributionParams) -> tuple[Array, Array]:
     """Ranges (S,), (S,) that initial states of charge are drawn from; empty where nothing stores."""
-    stacks = [getattr(params, kind) for kind in STORING]
-    found = [stack for stack in stacks if stack is not None]
+    found = storing(params)
     if len(found) == 1:
         return found[0].soc_low, found[0].soc_high
     nothing = jnp.zeros((0,), params.load_ratio.dtype)

@@ -9,7 +9,7 @@ import numpy as np
 from powerzoo_jax.envs.core import Sim
 from powerzoo_jax.envs.episode import Totals
 from powerzoo_jax.envs.money import OUTAGE, SHAPING
-from powerzoo_jax.envs.stacks import STORING
+from powerzoo_jax.envs.stacks import storing
 
 RESAMPLES = 2000  # of the bootstrap; its own error on a 95 % interval is then about 1 % of the width
 MARKET = "market"  # family whose agents earn for themselves
@@ -44,8 +44,7 @@ def figures(sim: Sim, totals: Totals) -> dict[str, Figure]:
     used = {name for pair in RATES.values() for name in pair}
     found = {name: Figure(x, one) for name, x in tally.items() if name not in used}
     found |= {name: Figure(tally[a], tally[b]) for name, (a, b) in RATES.items() if a in tally}
-    stacks = [stack for kind in STORING if (stack := getattr(sim.params, kind, None)) is not None]
-    capacity = sum(float(np.sum(np.where(stack.mask, stack.capacity_mwh, 0.0))) for stack in stacks)
+    capacity = sum(float(np.sum(np.where(stack.mask, stack.capacity_mwh, 0.0))) for stack in storing(sim.params))
     if capacity:  # an equivalent full cycle charges and discharges the rated capacity once
         found["cycles"] = Figure(np.asarray(totals.throughput_mwh) / (2 * capacity), one)
     if "sla" in sim.spec.cost_names:

@@ -19,12 +19,12 @@ from powerzoo_jax.envs.batch import is_stacked
 from powerzoo_jax.envs.core import Sim
 from powerzoo_jax.envs.draw import Draw, draw_episode
 from powerzoo_jax.envs.episode import Act, Totals, run_episodes
+from powerzoo_jax.envs.stacks import storing
 from powerzoo_jax.tasks.charging_sessions import SESSIONS
 from powerzoo_jax.tasks.metrics import MARKET, SALES, bootstrap_intervals, measure
 from powerzoo_jax.tasks.microgrid_data import WEATHER_SET
 
 SEED = 42  # first seed of the evaluation protocol
-STORING = ("storage", "vehicle")  # parameters with a state of charge, in the order of a Draw
 
 
 @dataclass(frozen=True)
@@ -124,7 +124,7 @@ def _soc_range(sim: Sim) -> tuple[Array, Array]:
     if hasattr(sim.env, "soc_range"):
         low, high = sim.env.soc_range(sim.params)
         return low, high
-    stacks = [stack for kind in STORING if (stack := getattr(sim.params, kind, None)) is not None]
+    stacks = storing(sim.params)
     nothing = jnp.zeros((0,), sim.spaces()[0].low.dtype)  # type: ignore[union-attr]
     low = jnp.concatenate([nothing, *(stack.soc_low for stack in stacks)])
     return low, jnp.concatenate([nothing, *(stack.soc_high for stack in stacks)])
