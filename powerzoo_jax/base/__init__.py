@@ -5,6 +5,8 @@ from powerzoo_jax.base.errors import DataError as DataError
 from powerzoo_jax.base.errors import DataMissing as DataMissing
 from powerzoo_jax.base.errors import PowerZooError as PowerZooError
 from powerzoo_jax.base.errors import Problem as Problem
+from powerzoo_jax.base.errors import RunError as RunError
+from powerzoo_jax.base.errors import SettingsError as SettingsError
 from powerzoo_jax.base.errors import SolverError as SolverError
 from powerzoo_jax.base.random import Purpose as Purpose
 from powerzoo_jax.base.random import purpose_key as purpose_key

@@ -23,6 +23,14 @@ class DataMissing(PowerZooError, FileNotFoundError):
     """A data set is not installed or a file was not found."""
 
 
+class SettingsError(PowerZooError, ValueError):
+    """A file of settings, or of a task, cannot be used."""
+
+
+class RunError(PowerZooError, ValueError):
+    """The folder of a training run cannot be used: a file in it is broken, or another process writes there."""
+
+
 class SolverError(PowerZooError, ValueError):
     """A solver was prepared for something that it cannot solve exactly."""
 

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import io
 import zipfile
+import zlib
 from collections.abc import Mapping
 from pathlib import Path
 
 import numpy as np
+
+from powerzoo_jax.base.errors import DataError
 
 EPOCH = (1980, 1, 1, 0, 0, 0)  # the oldest time a zip entry can carry; any fixed value would do
 READABLE = 0o644 << 16  # file mode of an entry, or the umask of the builder's machine would enter the bytes
@@ -40,9 +43,13 @@ def _encode(name: str, array: np.ndarray) -> bytes:
 
 
 def read_npz(path: str | Path) -> dict[str, np.ndarray]:
-    """Read every array of an npz; pickled content is refused."""
-    with np.load(Path(path), allow_pickle=False) as archive:
-        return {name: archive[name] for name in archive.files}
+    """Read every array of an npz; pickled content is refused. Raises DataError for a file that is cut off or no npz."""
+    try:
+        with np.load(Path(path), allow_pickle=False) as archive:
+            return {name: archive[name] for name in archive.files}
+    except (zipfile.BadZipFile, zlib.error, EOFError, ValueError) as err:
+        remedy = "Restore the file; those of the package come with a new installation."
+        raise DataError(f"{path} is damaged ({err}). {remedy}") from err
 
 
 def compare_npz(path: str | Path, arrays: Mapping[str, np.ndarray]) -> list[str]:

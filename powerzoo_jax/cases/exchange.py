@@ -11,7 +11,8 @@ from typing import Any
 
 import numpy as np
 
-from powerzoo_jax.base.errors import CaseError, DataMissing
+from powerzoo_jax.base.errors import CaseError
+from powerzoo_jax.base.textfile import require_file
 from powerzoo_jax.cases.assemble import assemble
 from powerzoo_jax.cases.case import Case
 from powerzoo_jax.cases.matpower import read_matpower
@@ -44,13 +45,9 @@ def from_matpower(path: str | os.PathLike[str]) -> Case:
     Raises DataMissing when there is no such file, CaseError with every problem of a file that cannot be read, or of
     the case that was read.
     """
-    file = Path(path)
-    if not file.is_file():
-        raise DataMissing(
-            f"There is no case file {str(file)!r}. Check the path (the current folder is {str(Path.cwd())!r}), "
-            "or give a shipped name, see cases.list_cases()."
-        )
-    case = read_matpower(file)
+    here = f"Check the path (the current folder is {str(Path.cwd())!r})"
+    remedy = f"{here}, or give a shipped name, see cases.list_cases()."
+    case = read_matpower(require_file(path, "case file", remedy))
     assert_valid(case)
     return case
 

@@ -14,7 +14,8 @@ from typing import Any
 
 import numpy as np
 
-from powerzoo_jax.base.errors import CaseError, DataMissing, Problem, render_problems
+from powerzoo_jax.base.errors import CaseError, Problem, render_problems
+from powerzoo_jax.base.textfile import read_text, require_file
 from powerzoo_jax.cases.assemble import assemble, table_problems
 from powerzoo_jax.cases.case import Case
 from powerzoo_jax.cases.expression import ExpressionError, evaluate
@@ -98,14 +99,9 @@ def _source(path_or_text: str | Path) -> tuple[str, str]:
         named = path_or_text.lower().endswith(".m") and "\n" not in path_or_text
         if not named and ("\n" in path_or_text or "=" in path_or_text or not path_or_text.strip()):
             return path_or_text, ""
-    path = Path(path_or_text)
-    if not path.is_file():
-        raise DataMissing(f"There is no case file {str(path)!r}. Check the path, or see cases.list_cases().")
-    raw = path.read_bytes()
-    try:
-        return raw.decode("utf-8-sig"), path.stem
-    except UnicodeDecodeError:
-        return raw.decode("latin-1"), path.stem  # older files carry accents of authors' names in comments
+    path = require_file(path_or_text, "case file", "Check the path, or see cases.list_cases().")
+    # older files carry accents of authors' names in comments
+    return read_text(path, CaseError, legacy="latin-1"), path.stem
 
 
 def _refusal(statement: Statement, reason: str) -> Problem:
@@ -277,7 +273,7 @@ def _axis(work: _Workspace, text: str, size: int) -> Any:
     chosen = []
     for item in items:
         value = float(evaluate(item, work.scalars))
-        if value != int(value) or not 1 <= value <= size:
+        if not 1 <= value <= size or value != int(value):  # NaN and infinity fail the first
             raise ExpressionError(f"index {item!r} = {value:g} is outside 1..{size}")
         chosen.append(int(value) - 1)
     return chosen if text.startswith("[") else chosen[0]

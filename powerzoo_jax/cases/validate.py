@@ -38,7 +38,7 @@ def finite(case: Case) -> Findings:
         for column in fields(table):
             values = getattr(table, column.name)
             bad = np.isnan(values) if column.name in MAY_BE_INFINITE else ~np.isfinite(values)
-            at = np.flatnonzero(bad.reshape(len(table), -1).any(axis=1))
+            at = np.flatnonzero(bad.any(axis=tuple(range(1, bad.ndim))))  # costs have several numbers a row
             if at.size:
                 message = f"{column.name} is not a finite number in {at.size} row(s)."
                 yield Problem(component, column.name, row_numbers(at), message, "Give numbers.")

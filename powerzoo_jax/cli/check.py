@@ -8,7 +8,8 @@ from typing import Any
 
 import numpy as np
 
-from powerzoo_jax.base.errors import CaseError, DataMissing, Problem, render_problems, unknown
+from powerzoo_jax.base.errors import CaseError, Problem, render_problems, unknown
+from powerzoo_jax.base.textfile import require_file
 from powerzoo_jax.cases import (
     Case,
     ThreePhaseCase,
@@ -52,7 +53,7 @@ def examine(what: str) -> tuple[str, Case | ThreePhaseCase | None, list[Problem]
     elif path.suffix.lower() == ".json":
         case, problems = convert_pandapower(_load_net(path), path.stem), []
         name = case.name
-    elif path.is_file():
+    elif path.exists():
         raise CaseError(f"{what} is neither a .m, a .dss nor a pandapower .json file. Export it as a MATPOWER case.")
     else:
         case, problems = _shipped(what), []
@@ -61,8 +62,7 @@ def examine(what: str) -> tuple[str, Case | ThreePhaseCase | None, list[Problem]
 
 
 def _load_net(path: Path) -> Any:
-    if not path.is_file():
-        raise DataMissing(f"There is no file {str(path)!r}. Check the path.")
+    require_file(path, "pandapower net")
     try:
         import pandapower
     except ImportError as err:
@@ -70,7 +70,12 @@ def _load_net(path: Path) -> Any:
             "Reading a .json net needs pandapower, which is not installed: pip install 'powerzoo-jax[pandapower]'."
         )
         raise ImportError(message) from err
-    net = pandapower.from_json(str(path))
+    try:
+        net = pandapower.from_json(str(path))
+    except Exception as err:  # a file that is no net fails in as many ways as JSON has shapes
+        raise CaseError(
+            f"{path} cannot be read as a pandapower net: {err}. Save one with pandapower.to_json(net, path)."
+        ) from err
     if not isinstance(net, pandapower.pandapowerNet):
         raise CaseError(f"{path} holds no pandapower net. Save one with pandapower.to_json(net, path).")
     return net

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import shutil
 import sys
 import time
 from dataclasses import replace
@@ -23,6 +22,7 @@ from powerzoo_jax.cli.evaluate import (
     score_table,
     write_records,
 )
+from powerzoo_jax.cli.lock import clear, hold
 from powerzoo_jax.cli.runs import Run, has_checkpoint, is_run, load_state, open_run, policies, resolve_config
 from powerzoo_jax.cli.train import INTERRUPTED, StopRequest, Trained, train
 from powerzoo_jax.envs import Sim
@@ -33,6 +33,7 @@ from powerzoo_jax.plot import plot_episode, record_episode, save_figure
 from powerzoo_jax.tasks import make
 from powerzoo_jax.tasks.score import all_starts
 
+COMMAND = "powerzoo-jax demo"
 TASK = "battery_arbitrage"
 NAMES = {"ppo": "PPO", "apg": "analytic gradient"}
 QUICK = {"ppo": {"total_steps": 50_000}, "apg": {"updates": 5}}
@@ -43,7 +44,12 @@ FEW_DAYS = 6  # of the feeder task in a quick demo
 
 
 def run(options: argparse.Namespace) -> int:
-    """Train, score every test day, print one table, write a picture."""
+    """Train, score every test day, print one table, write a picture; no other demo writes to the folder meanwhile."""
+    with hold(options.out, COMMAND):
+        return _run_held(options)
+
+
+def _run_held(options: argparse.Namespace) -> int:
     clock = time.perf_counter()
     sim, test = make(TASK, split="train"), make(TASK, split="test")
     print(
@@ -54,7 +60,8 @@ def run(options: argparse.Namespace) -> int:
     with StopRequest() as stop:
         for algorithm in NAMES:
             run = _run(options, algorithm)
-            trained[algorithm] = run, _train(run, sim, stop)
+            with hold(run.folder, COMMAND):
+                trained[algorithm] = run, _train(run, sim, stop)
             if stop.raised:
                 print("stopped; the same command goes on from here", file=sys.stderr)
                 return INTERRUPTED
@@ -102,7 +109,7 @@ def _train(run: Run, sim: Sim, stop: StopRequest) -> Trained:
         same = open_run(run.folder).to_dict() == run.to_dict() and has_checkpoint(run)
         resume = same and load_state(run, sim)[1] < run.config.updates
         if not resume:
-            shutil.rmtree(run.folder)
+            clear(run.folder)
     run.write()
     steps = run.learner.batch_steps(run.config, sim)
     name = NAMES[run.config.algorithm]

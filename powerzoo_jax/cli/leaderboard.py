@@ -5,7 +5,6 @@ from __future__ import annotations
 import argparse
 import json
 import math
-import shutil
 import sys
 import time
 from collections.abc import Sequence
@@ -18,8 +17,11 @@ import numpy as np
 from scipy.stats import trim_mean
 
 from powerzoo_jax import __version__
+from powerzoo_jax.base.errors import RunError
+from powerzoo_jax.base.textfile import read_json
 from powerzoo_jax.cli.bench import device_name
 from powerzoo_jax.cli.evaluate import score_trained, unit_of
+from powerzoo_jax.cli.lock import clear, hold
 from powerzoo_jax.cli.log import replace_text
 from powerzoo_jax.cli.runs import Run, has_checkpoint, is_run, open_run, policies, resolve_config
 from powerzoo_jax.cli.train import INTERRUPTED, StopRequest, train
@@ -63,17 +65,21 @@ def run(options: argparse.Namespace) -> int:
     if options.seeds < 1:
         raise ValueError(f"--seeds {options.seeds} must be at least 1.")
     entries = [_entry(text, options.algorithm) for text in options.tasks or public_tasks()]
-    rows = _written(options.page.with_suffix(DATA))
+    data = options.page.with_suffix(DATA)
+    rows, mine = _written(data), list[Row]()
     with StopRequest() as stop:
         for task, algorithm in entries:
             row = _row(options, task, algorithm, rows, stop)
             if row is None:
                 print("stopped; the same command goes on from here", file=sys.stderr)
                 return INTERRUPTED
-            rows = [*(other for other in rows if _key(other) != _key(row)), row]
+            mine.append(row)
+            fresh = set(map(_key, mine))
+            # read again: another process may have added its rows to the page
+            rows = [*(other for other in _written(data) if _key(other) not in fresh), *mine]
             print(f"{task}: {_said(row)}", flush=True)
             options.page.parent.mkdir(parents=True, exist_ok=True)
-            replace_text(options.page.with_suffix(DATA), json.dumps(rows, indent=1) + "\n")
+            replace_text(data, json.dumps(rows, indent=1) + "\n")
             replace_text(options.page, page(rows))
     print(f"written: {options.page}")
     return 0
@@ -97,7 +103,7 @@ def _key(row: Row) -> tuple[str, str]:
 
 def _written(data: Path) -> list[Row]:
     """Rows of an earlier page that are of today's tasks, beside today's references where these are of its episodes."""
-    rows: list[Row] = json.loads(data.read_text(encoding="utf-8")) if data.is_file() else []
+    rows: list[Row] = read_json(data, RunError, "Restore the file, or remove it.") if data.is_file() else []
     today = [row for row in rows if "run" in row and row["version"] == get_spec(row["task"]).version]
     return [_anchored(row) or row for row in today]
 
@@ -109,8 +115,11 @@ def _row(
     try:
         config = resolve_config(task, algorithm, options.settings)
         run = Run(options.runs / f"{task}_{config.algorithm}", config, options.seeds)
-        stored = _stored(run, known)
-        return stored if stored is not None else _fresh(run, options.every, stop)
+        with hold(run.folder, "powerzoo-jax leaderboard"):
+            stored = _stored(run, known)
+            return stored if stored is not None else _fresh(run, options.every, stop)
+    except RunError:  # a broken folder, or one in use, says nothing of the learner
+        raise
     except ValueError as err:  # a learner that cannot act there says so; the other tasks go on
         spec = get_spec(task)
         return {"task": task, "version": spec.version, "error": str(err)}
@@ -127,7 +136,7 @@ def _stored(run: Run, known: Sequence[Row]) -> Row | None:
 def _in_folder(run: Run) -> Row:
     """The row that the run left in its folder; nothing where it was not scored yet."""
     path = run.folder / ROW
-    return json.loads(path.read_text(encoding="utf-8")) if path.is_file() else {}
+    return read_json(path, RunError, "Remove the file, and the run is scored again.") if path.is_file() else {}
 
 
 def _anchored(row: Row) -> Row | None:
@@ -146,7 +155,7 @@ def _fresh(run: Run, every: float, stop: StopRequest) -> Row | None:
     """Train, going on where the same run was stopped or has ended, and score every seed on the splits."""
     begun = is_run(run.folder) and open_run(run.folder).to_dict() == run.to_dict() and has_checkpoint(run)
     if not begun:
-        shutil.rmtree(run.folder, ignore_errors=True)
+        clear(run.folder)
         run.write()
     sim = make(run.config.task, split=run.config.split)
     clock, cpu = time.perf_counter(), time.process_time()

@@ -10,7 +10,8 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from powerzoo_jax.base.errors import unknown
+from powerzoo_jax.base.errors import RunError, unknown
+from powerzoo_jax.base.textfile import read_text
 from powerzoo_jax.envs import Sim
 from powerzoo_jax.tasks.score import normalized_score
 
@@ -31,7 +32,7 @@ class Log:
     """A TSV with one row an update; opening it drops rows that the checkpoint does not know of."""
 
     def __init__(self, path: Path, done: int) -> None:
-        kept = path.read_text(encoding="utf-8").splitlines()[: done + 1] if done and path.is_file() else []
+        kept = read_text(path, RunError).splitlines()[: done + 1] if done and path.is_file() else []
         # by way of another file: a process killed here must not take the rows along
         replace_text(path, "".join(f"{line}\n" for line in kept))
         self.file = path.open("a", encoding="utf-8", buffering=1)  # a row is on disk once written

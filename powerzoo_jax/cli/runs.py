@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import json
 import shutil
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -16,7 +16,8 @@ from jax import Array
 from jax.sharding import Sharding
 from jax.tree_util import Partial
 
-from powerzoo_jax.base.errors import DataMissing, unknown
+from powerzoo_jax.base.errors import DataMissing, RunError, unknown
+from powerzoo_jax.base.textfile import read_json, require_file
 from powerzoo_jax.cli.log import replace_text
 from powerzoo_jax.envs import Sim
 from powerzoo_jax.rl import checkpoint
@@ -26,6 +27,7 @@ from powerzoo_jax.tasks import make
 from powerzoo_jax.tasks.registry import get_spec
 
 RUN_FILE, CHECKPOINT, LOG, SCORES = "run.json", "checkpoint", "log.tsv", "scores.json"
+REPAIR = "Restore the file, train with --overwrite, or choose another folder."
 PACKAGE = Path(__file__).resolve().parents[1]
 PREFERRED = ("ppo", "apg_lagrangian")  # whose settings a task's name alone stands for, if there are any
 CONFIG_FOLDERS = (PACKAGE / "configs", PACKAGE.parent / "configs")  # inside the wheel, and beside the sources
@@ -110,14 +112,29 @@ def is_run(path: Path) -> bool:
 
 
 def open_run(folder: Path) -> Run:
-    """Read a run's settings; raises DataMissing where there is none."""
+    """Read a run's settings; raises DataMissing where there is none, RunError where they cannot be read."""
     if not is_run(folder):
         raise DataMissing(f"{folder} holds no run (no {RUN_FILE}). Train one with `powerzoo-jax train TASK --out DIR`.")
-    stored = json.loads((folder / RUN_FILE).read_text(encoding="utf-8"))
+    path = folder / RUN_FILE
+    stored = read_json(path, RunError, REPAIR)
+    try:
+        return _run_of(folder, stored)
+    except (KeyError, TypeError, ValueError, AttributeError) as err:
+        reason = f"it lacks {err}" if isinstance(err, KeyError) else str(err).rstrip(".")
+        raise RunError(f"{path} does not hold the settings of a run: {reason}. {REPAIR}") from err
+
+
+def _run_of(folder: Path, stored: Mapping[str, Any]) -> Run:
+    """The run that `to_dict` has told."""
     values = dict(stored["config"])
-    config = ALGORITHMS[values.pop("algorithm")].from_dict(values)
-    grid = tuple((name, tuple(values)) for name, values in stored.get("grid", {}).items())
-    return Run(folder, config, stored["seeds"], stored["seed"], grid)
+    algorithm = values.pop("algorithm")
+    if algorithm not in ALGORITHMS:
+        raise ValueError(unknown("algorithm", algorithm, ALGORITHMS))
+    for key in ("seeds", "seed"):
+        if type(stored[key]) is not int:
+            raise ValueError(f"{key} = {stored[key]!r} is no whole number")
+    grid = tuple((name, tuple(map(float, points))) for name, points in stored.get("grid", {}).items())
+    return Run(folder, ALGORITHMS[algorithm].from_dict(values), stored["seeds"], stored["seed"], grid)
 
 
 def resolve_config(what: str, algorithm: str | None, settings: Iterable[str]) -> Config:
@@ -127,10 +144,9 @@ def resolve_config(what: str, algorithm: str | None, settings: Iterable[str]) ->
     path = Path(what) if what.endswith(".toml") else shipped_config(what, algorithm)
     if path is None:
         config = ALGORITHMS[algorithm or "ppo"].from_dict({"task": get_spec(what).id})
-    elif path.is_file():
-        config = load(path, algorithm)
     else:
-        raise DataMissing(f"There is no settings file {what!r}. Check the path, or give a task id for the defaults.")
+        require_file(path, "settings file", "Check the path, or give a task id for the defaults.")
+        config = load(path, algorithm)
     get_spec(config.task)
     return override(config, dict(_pair(text) for text in settings))
 

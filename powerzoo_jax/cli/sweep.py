@@ -6,14 +6,14 @@ import argparse
 
 from powerzoo_jax.cli.evaluate import Score, anchors_of, score_policies, score_table, write_records
 from powerzoo_jax.cli.runs import LOG, SCORES, Run, policies
-from powerzoo_jax.cli.train import Trained, prepare, train_and_tell
+from powerzoo_jax.cli.train import Trained, train_and_tell
 from powerzoo_jax.envs import Sim
 from powerzoo_jax.tasks import make
 
 
 def run(options: argparse.Namespace) -> int:
     """Train every point with every seed at once, then score all of them, best first."""
-    return train_and_tell(options, prepare(options), lambda run, sim, done: _tabulate(run, sim, done, options.split))
+    return train_and_tell(options, "sweep", lambda run, sim, done: _tabulate(run, sim, done, options.split))
 
 
 def _tabulate(run: Run, sim: Sim, trained: Trained, split: str) -> None:

@@ -8,6 +8,7 @@ import signal
 import sys
 import time
 from collections.abc import Callable, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass
 from types import FrameType
 from typing import Any, Self
@@ -17,6 +18,7 @@ from jax.sharding import Mesh
 
 from powerzoo_jax.base.errors import DataError
 from powerzoo_jax.cli.evaluate import baseline_scores, score_policies, score_table, shipped_anchors, write_records
+from powerzoo_jax.cli.lock import hold
 from powerzoo_jax.cli.log import Log, Sink, check_sinks, headline, open_sink, row_of
 from powerzoo_jax.cli.runs import (
     LOG,
@@ -176,14 +178,21 @@ def train(
 
 def run(options: argparse.Namespace) -> int:
     """Train, then score on the test split beside the baselines."""
-    return train_and_tell(options, prepare(options), _score)
+    return train_and_tell(options, "train", _score)
 
 
-def train_and_tell(
-    options: argparse.Namespace, prepared: tuple[Run, bool], tell: Callable[[Run, Sim, Trained], None]
+def train_and_tell(options: argparse.Namespace, command: str, tell: Callable[[Run, Sim, Trained], None]) -> int:
+    """Train a run and report on it, or say how to go on with one that was stopped; nobody else writes meanwhile."""
+    run = plan(options)
+    with ExitStack() as held:
+        if jax.process_index() == 0:
+            held.enter_context(hold(run.folder, f"powerzoo-jax {command}"))
+        return _train_and_tell(run, claim(run, options), options, tell)
+
+
+def _train_and_tell(
+    run: Run, resume: bool, options: argparse.Namespace, tell: Callable[[Run, Sim, Trained], None]
 ) -> int:
-    """Train a run and report on it, or say how to go on with one that was stopped."""
-    run, resume = prepared
     speaks = jax.process_index() == 0
     if speaks:
         print(render_pairs(describe(run.config)))
@@ -203,8 +212,8 @@ def train_and_tell(
     return 0
 
 
-def prepare(options: argparse.Namespace) -> tuple[Run, bool]:
-    """Join the other processes, resolve the settings, see that the folder is free or holds this run when resuming."""
+def plan(options: argparse.Namespace) -> Run:
+    """Resolve the settings of a run and join the other processes; nothing is written."""
     if options.seeds < 1:
         raise ValueError(f"--seeds {options.seeds} must be at least 1.")
     check_sinks(options.log)
@@ -212,16 +221,21 @@ def prepare(options: argparse.Namespace) -> tuple[Run, bool]:
     grid = parse_grid(config, getattr(options, "over", ()))
     run = Run(options.out or default_folder(config, bool(grid)), config, options.seeds, options.seed, grid)
     _join(options)
+    return run
+
+
+def claim(run: Run, options: argparse.Namespace) -> bool:
+    """See that the folder is free, or holds this run when resuming, and write the settings; whether to resume."""
     if options.resume:
         stored = open_run(run.folder)
-        changed = differing(stored.config, config)
+        changed = differing(stored.config, run.config)
         changed += [k for k in ("seeds", "seed", "grid") if getattr(stored, k) != getattr(run, k)]
         if changed:
             raise DataError(
                 f"{run.folder} was trained with other settings: {', '.join(changed)}. "
                 "Resume with the same command, or give another --out."
             )
-        return run, True
+        return True
     if jax.process_index() == 0:
         if is_run(run.folder) and not options.overwrite:
             raise DataError(
@@ -229,7 +243,7 @@ def prepare(options: argparse.Namespace) -> tuple[Run, bool]:
             )
         drop_checkpoint(run)  # first: a checkpoint must never lie beside the settings of another run
         run.write()
-    return run, False
+    return False
 
 
 def _join(options: argparse.Namespace) -> None:

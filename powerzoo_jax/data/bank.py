@@ -139,7 +139,7 @@ def build_bank(
     size = max(TABLE_DAYS, len(load_days))
     pair, pair_count = pair_days(starts, candidates)
     pair_price_row = np.searchsorted(days, candidates)[pair] * spd
-    d_ref = load.d_ref(load_column)
+    d_ref = load.divisor(load_column)
     factor = profile / d_ref
     if load_floor is not None:
         factor = _raise_floor(factor, load.d_min(load_column) / d_ref, load_floor)

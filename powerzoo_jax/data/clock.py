@@ -17,6 +17,7 @@ SECOND_NS = 1_000_000_000
 MINUTE_NS = 60 * SECOND_NS
 MINUTES_PER_DAY = 1440
 DAY_NS = MINUTES_PER_DAY * MINUTE_NS
+YEARS = (1678, 2261)  # the whole years, first and last, that int64 nanoseconds hold
 
 
 def to_local(time_utc: np.ndarray, offset_minutes: int) -> np.ndarray:
@@ -78,13 +79,31 @@ def _find_zone(zone: str) -> tzinfo:
         ) from err
 
 
+def has_instant(stamp: datetime) -> bool:
+    """Whether int64 nanoseconds hold a stamp."""
+    return YEARS[0] <= stamp.year <= YEARS[1]
+
+
+def check_year(stamp: datetime) -> datetime:
+    """The stamp itself; raises ValueError where int64 nanoseconds do not hold it."""
+    if not has_instant(stamp):
+        raise ValueError(f"{stamp.isoformat(' ', 'minutes')} is outside the years {YEARS[0]} to {YEARS[1]}.")
+    return stamp
+
+
+def instant_ns(stamp: datetime) -> int:
+    """UTC instant [ns] of a stamp with an offset; raises ValueError outside the years that the clock holds."""
+    return round(check_year(stamp).timestamp()) * SECOND_NS
+
+
 def civil_to_utc(wall: datetime, zone: str, *, repeated: bool = False) -> int:
     """UTC instant [ns] of a civil wall-clock reading; `repeated` marks the second pass of a doubled hour.
 
-    Raises ValueError for a reading that the spring clock change skips, and for an unknown zone.
+    Raises ValueError for a reading that the spring clock change skips, one outside the years that the clock holds, and
+    for an unknown zone.
     """
     local = _find_zone(zone)
-    instant = wall.replace(tzinfo=local, fold=int(repeated)).astimezone(UTC)
+    instant = check_year(wall).replace(tzinfo=local, fold=int(repeated)).astimezone(UTC)
     if instant.astimezone(local).replace(tzinfo=None) != wall:
         raise ValueError(f"{wall:%Y-%m-%d %H:%M} does not exist in {zone}: the clock was put forward over it.")
     return round(instant.timestamp()) * SECOND_NS

@@ -49,8 +49,9 @@ day, a day of the same month of that split, or of the nearest month, drawn with 
 
 A CSV file has a column `time` (ISO 8601, start of the interval, with an offset from UTC or in UTC) and columns such as
 `load_mw`, `load_kw`, `load_pu`, `solar_mw`, `wind_mw`, `price_eur_per_mwh`: the ending is the unit. Steps must be equal
-and complete; anything else is refused with the line, the value and the remedy. Your file is split like a single year:
-days 1-20 of each month train, 21-24 validate, 26-end test; `start_date` and `end_date` replace that.
+and complete; anything else is refused with the line, the value and the remedy. The text is UTF-8, or UTF-16 with its
+byte order mark. Your file is split like a single year: days 1-20 of each month train, 21-24 validate, 26-end test;
+`start_date` and `end_date` replace that.
 
 ```python
 import jax

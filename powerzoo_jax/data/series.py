@@ -105,6 +105,16 @@ class Series:
         reference = find_signal(self.meta, name).reference
         return float(np.nanmax(self._scaling_means(name))) if reference is None else reference
 
+    def divisor(self, name: str) -> float:
+        """D_ref of a signal that others are scaled by; raises DataError where no value is positive."""
+        value = self.d_ref(name)
+        if not value > 0:
+            raise DataError(
+                f"{self.meta.name}: the largest value of {name} is {value:g}, so nothing can be scaled by it. "
+                "Give a signal with positive values; consumption and output are positive."
+            )
+        return value
+
     def d_min(self, name: str) -> float:
         """Smallest mean over all data: what `min_load_ratio` is the fraction of."""
         lowest = find_signal(self.meta, name).lowest

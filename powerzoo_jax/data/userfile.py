@@ -7,9 +7,10 @@ from pathlib import Path
 
 import numpy as np
 
-from powerzoo_jax.base.errors import DataError, DataMissing, listing, unknown
+from powerzoo_jax.base.errors import DataError, listing, unknown
+from powerzoo_jax.base.textfile import open_text, require_file
 from powerzoo_jax.data.adapters.table import Table, read_table
-from powerzoo_jax.data.clock import SECOND_NS, convert_stamps, standard_offset
+from powerzoo_jax.data.clock import YEARS, convert_stamps, has_instant, instant_ns, standard_offset
 from powerzoo_jax.data.series import Series, make_series, refuse_missing
 
 TIME = "time"
@@ -27,7 +28,6 @@ COLUMNS = {
     "price_usd_per_mwh": ("price.day_ahead_per_mwh", "USD/MWh", 1.0),
     "price_gbp_per_mwh": ("price.day_ahead_per_mwh", "GBP/MWh", 1.0),
 }
-DELIMITERS = {".tsv": "\t"}
 
 
 def read_csv(path: str | Path, *, zone: str = "UTC") -> Series:
@@ -36,19 +36,17 @@ def read_csv(path: str | Path, *, zone: str = "UTC") -> Series:
     time:  ISO 8601 start of each interval, with an offset ("2023-01-01T00:00+01:00") or without one
     zone:  IANA zone of stamps without an offset, and of the local standard clock that days follow
 
-    The steps must be equal and complete.  Raises DataMissing when there is no such file and DataError for a
-    wrong header or unit, a bad stamp, time that goes backwards, duplicated or missing stamps, a cell that is
-    no number, or a column with missing values.
+    Columns are separated by commas or tabs.  The text is UTF-8, or UTF-16 with its byte order mark.
+    The steps must be equal and complete.  Raises DataMissing when there is no such file and DataError for another
+    encoding, a wrong header or unit, a bad stamp, a year outside 1678 to 2261, time that goes backwards, duplicated or
+    missing stamps, a cell that is no number, or a column with missing values.
 
     Example:
         Path("my_load.csv").write_text("time,load_mw\n2023-01-01T00:00,1.2\n2023-01-01T01:00,1.1\n")
         load = read_csv("my_load.csv", zone="Europe/Madrid")
     """
-    path = Path(path)
-    if not path.is_file():
-        raise DataMissing(f"no file {str(path)!r}. Check the path; the names of bundled sets carry no ending.")
-    _refuse_semicolons(path)
-    table = read_table(path, (TIME,), DELIMITERS.get(path.suffix.lower(), ","))
+    path = require_file(path, remedy="Check the path; the names of bundled sets carry no ending.")
+    table = read_table(path, (TIME,), _delimiter(path))
     columns, units, headers = _columns(path.name, table)
     times = _instants(table, zone)
     year = np.datetime64(int(times[0]), "ns").astype("datetime64[Y]").astype(int) + 1970
@@ -68,14 +66,20 @@ def read_csv(path: str | Path, *, zone: str = "UTC") -> Series:
     return series
 
 
-def _refuse_semicolons(path: Path) -> None:
-    """Raise for the dialect of spreadsheets whose decimal sign is the comma."""
-    with path.open(encoding="utf-8-sig") as file:
+def _delimiter(path: Path) -> str:
+    """What separates the columns; raises for semicolons, whose decimal sign is the comma, and for a column twice."""
+    with open_text(path) as file:
         header = file.readline()
     if ";" in header and "," not in header:
         raise DataError(
             f"{path.name} is separated by semicolons. Save it with commas between columns and points in numbers."
         )
+    delimiter = "\t" if "\t" in header and "," not in header else ","
+    names = [cell.strip().strip('"').lower() for cell in header.split(delimiter)]
+    twice = [name for name in dict.fromkeys(names) if names.count(name) > 1]
+    if twice:
+        raise DataError(f"{path.name} has the column {listing(twice)} twice. Keep one of them.")
+    return delimiter
 
 
 def _columns(name: str, table: Table) -> tuple[dict[str, np.ndarray], dict[str, str], dict[str, str]]:
@@ -106,11 +110,15 @@ def _instants(table: Table, zone: str) -> np.ndarray:
             wrong.append(f"line {table.lines[row]} {cell!r}")
     if wrong:
         raise DataError(f"{table.where}: {listing(wrong)} is no ISO 8601 time. Write 2023-01-31T14:30 (+01:00).")
+    far = [row for row, stamp in enumerate(stamps) if not has_instant(stamp)]
+    if far:
+        where = listing(f"line {table.lines[row]} {table.columns[TIME][row].strip()!r}" for row in far)
+        raise DataError(f"{table.where}: {where} is outside the years {YEARS[0]} to {YEARS[1]}. Correct the year.")
     aware = {stamp.tzinfo is not None for stamp in stamps}
     if len(aware) == 2:
         raise DataError(f"{table.where}: some stamps have an offset from UTC and some have none. Use one kind.")
     if aware == {True}:
-        return np.array([round(stamp.timestamp()) * SECOND_NS for stamp in stamps], np.int64)
+        return np.array([instant_ns(stamp) for stamp in stamps], np.int64)
     try:
         return convert_stamps(stamps, zone)
     except ValueError as err:

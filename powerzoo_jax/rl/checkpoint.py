@@ -2,13 +2,12 @@
 
 A checkpoint is a folder that Orbax keeps: one subfolder, named by the updates done, with the arrays and, as JSON, the
 settings. A subfolder appears whole or not at all, and the one before it goes only then: a process killed at any
-instant leaves the last checkpoint behind.
+instant leaves the last checkpoint behind, and other processes may read the folder while a training writes to it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -17,12 +16,14 @@ import jax.numpy as jnp
 import orbax.checkpoint as ocp
 from jax.sharding import Sharding, SingleDeviceSharding
 
-from powerzoo_jax.base.errors import DataMissing, listing, unknown
+from powerzoo_jax.base.errors import DataMissing, PowerZooError, RunError, listing, unknown
 from powerzoo_jax.rl.config import ALGORITHMS, Config
 
 S = TypeVar("S")
+R = TypeVar("R")
 
 STATE, SETTINGS = "state", "settings"
+LONGEST = 200  # characters of another library's complaint that are passed on
 
 
 def save(folder: str | Path, state: Any, cfg: Config, *, updates: int) -> None:
@@ -32,42 +33,52 @@ def save(folder: str | Path, state: Any, cfg: Config, *, updates: int) -> None:
     With several processes every one of them calls, with arrays that each holds whole.
     """
     items = {STATE: ocp.args.StandardSave(_filled(state)), SETTINGS: ocp.args.JsonSave(cfg.to_dict())}
-    with _manager(folder) as manager:
+    with _manager(folder, max_to_keep=1) as manager:
         if not manager.save(updates, args=ocp.args.Composite(**items), force=True):
             raise ValueError(f"checkpoint {folder}: update {updates} does not follow update {manager.latest_step()}.")
 
 
 def exists(folder: str | Path) -> bool:
     """Does the folder hold a whole checkpoint?"""
-    return Path(folder).is_dir() and bool(ocp.utils.checkpoint_steps(Path(folder).absolute()))
+    return bool(_updates(folder))
 
 
 def load_config(folder: str | Path) -> tuple[Config, int]:
     """Read the settings of a checkpoint and the updates done.
 
-    Raises DataMissing where there is none, ValueError for an unknown algorithm.
+    Raises DataMissing where there is none, RunError (a ValueError) for one that is damaged or of an unknown algorithm.
     """
-    with _opened(folder) as (manager, updates):
-        record = manager.restore(updates, args=ocp.args.Composite(**{SETTINGS: ocp.args.JsonRestore()}))[SETTINGS]
-    algorithm = record.pop("algorithm")
-    if algorithm not in ALGORITHMS:
-        raise ValueError(unknown("algorithm", algorithm, ALGORITHMS))
-    return ALGORITHMS[algorithm].from_dict(record), updates
+
+    def read(manager: ocp.CheckpointManager, updates: int) -> tuple[Config, int]:
+        wanted = ocp.args.Composite(**{SETTINGS: ocp.args.JsonRestore()})
+        record = dict(manager.restore(updates, args=wanted)[SETTINGS])
+        algorithm = record.pop("algorithm")
+        if algorithm not in ALGORITHMS:
+            raise RunError(f"checkpoint {folder}: {unknown('algorithm', algorithm, ALGORITHMS)}")
+        return ALGORITHMS[algorithm].from_dict(record), updates
+
+    return _newest(folder, read)
 
 
 def restore(folder: str | Path, like: S, sharding: Sharding | None = None) -> S:
     """Read a state into the structure of `like`: a state of the same settings, or its shapes (`jax.eval_shape`).
 
     sharding:  where every array goes; None = the first device
-    Raises DataMissing where there is none, ValueError where a leaf has another shape or dtype, that is where task or
-    settings differ.
+    Raises DataMissing where there is none, RunError (a ValueError) where a leaf has another shape or dtype, that is
+    where task or settings differ, and where the checkpoint is damaged.
     """
     where = SingleDeviceSharding(jax.devices()[0]) if sharding is None else sharding
     target = jax.tree.map(lambda x: jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=where), like)
-    with _opened(folder) as (manager, updates):
-        _compare(folder, manager.item_metadata(updates)[STATE], _filled(target))
+
+    def read(manager: ocp.CheckpointManager, updates: int) -> Any:
+        stored = manager.item_metadata(updates)[STATE]
+        if stored is None:
+            raise ValueError("the list of its arrays is missing")
+        _compare(folder, stored, _filled(target))
         wanted = ocp.args.StandardRestore(_filled(target))
-        state = manager.restore(updates, args=ocp.args.Composite(**{STATE: wanted}))[STATE]
+        return manager.restore(updates, args=ocp.args.Composite(**{STATE: wanted}))[STATE]
+
+    state = _newest(folder, read)
 
     def back(old: Any, new: Any) -> Any:
         return new if old.size else jnp.zeros(old.shape, old.dtype, device=where)
@@ -75,19 +86,37 @@ def restore(folder: str | Path, like: S, sharding: Sharding | None = None) -> S:
     return jax.tree.map(back, target, state)
 
 
-def _manager(folder: str | Path) -> ocp.CheckpointManager:
-    options = ocp.CheckpointManagerOptions(max_to_keep=1, enable_async_checkpointing=False)
+def _manager(folder: str | Path, **options: Any) -> ocp.CheckpointManager:
+    options = ocp.CheckpointManagerOptions(enable_async_checkpointing=False, **options)
     handlers = {STATE: ocp.StandardCheckpointHandler(), SETTINGS: ocp.JsonCheckpointHandler()}
     return ocp.CheckpointManager(Path(folder).absolute(), options=options, item_handlers=handlers)
 
 
-@contextmanager
-def _opened(folder: str | Path) -> Iterator[tuple[ocp.CheckpointManager, int]]:
-    """The manager of a folder and its newest checkpoint."""
-    if not exists(folder):
-        raise DataMissing(f"{folder} holds no checkpoint. Train the run, or give the folder that `save` was given.")
-    with _manager(folder) as manager:
-        yield manager, manager.latest_step()
+def _newest(folder: str | Path, read: Callable[[ocp.CheckpointManager, int], R]) -> R:
+    """What `read` makes of the newest checkpoint; of the next one where a training replaces it meanwhile."""
+    while True:
+        updates = max(_updates(folder), default=None)
+        if updates is None:
+            raise DataMissing(f"{folder} holds no checkpoint. Train the run, or give the folder that `save` was given.")
+        try:
+            # a reader keeps whatever is there: a training may be writing to the folder
+            with _manager(folder, create=False) as manager:
+                return read(manager, updates)
+        except PowerZooError:
+            raise
+        except Exception as err:  # Orbax and TensorStore say in many ways that a part is missing or broken
+            if max(_updates(folder), default=updates) != updates:
+                continue
+            reason = next(iter(str(err).splitlines()), "") or type(err).__name__
+            raise RunError(
+                f"checkpoint {folder}, update {updates}, is damaged ({reason[:LONGEST]}). "
+                "Restore the folder, or train again from the start (--overwrite)."
+            ) from err
+
+
+def _updates(folder: str | Path) -> list[int]:
+    """Updates of the whole checkpoints of a folder."""
+    return list(ocp.utils.checkpoint_steps(Path(folder).absolute())) if Path(folder).is_dir() else []
 
 
 def _filled(tree: S) -> S:
@@ -103,11 +132,11 @@ def _compare(folder: str | Path, stored: Any, target: Any) -> None:
     hint = "Restore it with the settings of `load_config` and the task they name."
     if old.keys() != new.keys():
         others = listing(sorted(".".join(path) for path in old.keys() ^ new.keys()))
-        raise ValueError(f"checkpoint {folder} and the state expected do not both hold {others}. {hint}")
+        raise RunError(f"checkpoint {folder} and the state expected do not both hold {others}. {hint}")
     for path, leaf in new.items():
         kept = old[path]
         if tuple(kept.shape) != leaf.shape or kept.dtype != leaf.dtype:
-            raise ValueError(
+            raise RunError(
                 f"checkpoint {folder}: {'.'.join(path)} is {kept.dtype}{list(kept.shape)}, expected "
                 f"{leaf.dtype}{list(leaf.shape)}. {hint}"
             )

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import dataclasses
-import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar, Self, TypeVar, get_args, get_origin, get_type_hints
 
-from powerzoo_jax.base.errors import unknown
+from powerzoo_jax.base.errors import SettingsError, unknown
+from powerzoo_jax.base.textfile import read_toml
 
 C = TypeVar("C", bound="Config")
 
@@ -61,8 +61,11 @@ class Config:
 
     @classmethod
     def from_toml(cls, path: str | Path) -> Self:
-        """Read the top level and the section of this algorithm from a TOML file."""
-        return cls.from_dict(_section(_read(path), cls.algorithm))
+        """Read the top level and the section of this algorithm from a TOML file; SettingsError names what is wrong."""
+        try:
+            return cls.from_dict(_section(read_toml(path), cls.algorithm))
+        except ValueError as err:
+            raise err if isinstance(err, SettingsError) else SettingsError(f"settings file {path}: {err}") from err
 
     def to_dict(self) -> dict[str, Any]:
         """The resolved settings as plain values; `from_dict(to_dict())` without `algorithm` gives them back."""
@@ -289,9 +292,9 @@ ALGORITHMS: dict[str, type[Config]] = {
 
 def load(path: str | Path, algorithm: str | None = None) -> Config:
     """Read a TOML file as the settings of `algorithm`, or of the one the file names."""
-    name = algorithm or str(_read(path).get("algorithm", "ppo"))
+    name = algorithm or str(read_toml(path).get("algorithm", "ppo"))
     if name not in ALGORITHMS:
-        raise ValueError(unknown("algorithm", name, ALGORITHMS))
+        raise SettingsError(f"settings file {path}: {unknown('algorithm', name, ALGORITHMS)}")
     return ALGORITHMS[name].from_toml(path)
 
 
@@ -313,20 +316,13 @@ def _types(cls: type[Config]) -> dict[str, Any]:
     return {f.name: hints[f.name] for f in dataclasses.fields(cls)}
 
 
-def _read(path: str | Path) -> dict[str, Any]:
-    with Path(path).open("rb") as file:
-        try:
-            return tomllib.load(file)
-        except tomllib.TOMLDecodeError as err:
-            raise ValueError(
-                f"settings file {path}: {err}. Correct that line; values are written as in configs/."
-            ) from err
-
-
 def _section(table: Mapping[str, Any], algorithm: str) -> dict[str, Any]:
     """Merge the top level and one section; names the other sections may hold are not checked here."""
     top = {k: v for k, v in table.items() if k not in ALGORITHMS and k != "algorithm"}
-    return {**top, **table.get(algorithm, {})}
+    own = table.get(algorithm, {})
+    if not isinstance(own, dict):
+        raise ValueError(f"{algorithm} = {own!r} must be a section: write [{algorithm}] and its settings below.")
+    return {**top, **own}
 
 
 def _parse(name: str, text: str, kind: Any) -> Any:

@@ -135,7 +135,7 @@ def _params(
     old = {f.name: getattr(bare.params, f.name) for f in dataclasses.fields(bare.params)}
     data = load_dataset(settings.load_set)
     days, _ = day_matrix(data, DEMAND, minutes)
-    cf = [np.clip(day_matrix(data, name, minutes)[1].reshape(-1) / data.d_ref(name), 0, 1) for name in plants]
+    cf = [np.clip(day_matrix(data, name, minutes)[1].reshape(-1) / data.divisor(name), 0, 1) for name in plants]
     extra = [np.append(column, column[-1]) for column in cf]
     load_rows = np.column_stack([np.asarray(old["bank"].load_rows), *extra])
     old["bank"] = GridBank(load_rows=jnp.asarray(load_rows, dtype))

@@ -108,5 +108,5 @@ def _availability(settings: FeederSettings, signal: str, minutes: int) -> np.nda
     """Capacity factor of every row (R,): the profile over its largest value, the last row repeated."""
     data = load_dataset(settings.load_set)
     _, profile = day_matrix(data, signal, minutes)
-    flat = np.clip(profile.reshape(-1) / data.d_ref(signal), 0.0, 1.0)
+    flat = np.clip(profile.reshape(-1) / data.divisor(signal), 0.0, 1.0)
     return np.append(flat, flat[-1])

@@ -213,7 +213,7 @@ def _trace_days(data: Series, split: str, n_trace: int, horizon: int, minutes: i
     if not len(starts):
         raise DataError(f"{data.meta.name} has no {horizon_days}-day stretch in {split!r}. Give a longer trace.")
     first = np.searchsorted(days, starts)
-    flat = values / data.d_ref(data.meta.default)
+    flat = values / data.divisor(data.meta.default)
     runs = [flat[k : k + horizon_days].reshape(-1)[:horizon] for k in first]
     return np.concatenate([runs[i % len(runs)] for i in range(n_trace)])
 

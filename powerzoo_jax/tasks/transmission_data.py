@@ -63,10 +63,10 @@ def load_series(
     data = load_dataset(source)
     spd = steps_per_day(minutes)
     days, demand = day_matrix(data, DEMAND, minutes)
-    factor = demand / data.d_ref(DEMAND)
+    factor = demand / data.divisor(DEMAND)
     for share, name in ((wind_share, WIND), (sun_share, SUN)):
         if share:
-            factor = factor - share * day_matrix(data, name, minutes)[1] / data.d_ref(name)
+            factor = factor - share * day_matrix(data, name, minutes)[1] / data.divisor(name)
     if bounded and (wind_share or sun_share):
         factor = np.clip(factor, LEAST, 1.0)
     n_day = -(-horizon // spd)

@@ -70,6 +70,7 @@ def test_ctrl_c_saves_and_resuming_gives_the_uninterrupted_run(tmp_path):
     command = [sys.executable, "-m", "powerzoo_jax", *long, "--out", str(cut)]
     process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=os.environ)
     _wait_for_log(process, cut / "log.tsv")
+    _try_to_train_there_as_well(process, long, cut)
     process.send_signal(signal.SIGINT)
     _, err = process.communicate(timeout=120)
     if process.returncode == 130:  # a fast machine may have finished before the signal came
@@ -77,6 +78,17 @@ def test_ctrl_c_saves_and_resuming_gives_the_uninterrupted_run(tmp_path):
         assert main([*long, "--out", str(cut), "--resume"]) == 0
     assert log_of(cut) == log_of(whole)
     assert json.loads((cut / "scores.json").read_text()) == json.loads((whole / "scores.json").read_text())
+
+
+def _try_to_train_there_as_well(process: subprocess.Popen[str], command: list[str], folder: Path) -> None:
+    """Another training is refused, whatever it wants there, and the first one does not notice."""
+    process.send_signal(signal.SIGSTOP)
+    if process.poll() is None:  # a fast machine may have finished before the signal came
+        before = (folder / "log.tsv").read_bytes()
+        for how in ("--overwrite", "--resume"):
+            assert main([*command, "--out", str(folder), how]) == 2
+        assert (folder / "log.tsv").read_bytes() == before
+    process.send_signal(signal.SIGCONT)
 
 
 def _wait_for_log(process: subprocess.Popen[str], path: Path) -> None:

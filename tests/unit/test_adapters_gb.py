@@ -115,7 +115,7 @@ def test_every_bad_demand_file_is_refused_with_its_place(tmp_path):
         with pytest.raises(DataError, match=message):
             read_official("neso", path)
     path.write_bytes(b"\x1f\x8b\x08\x00\xff\xfe")
-    with pytest.raises(DataError, match="not a text table"):
+    with pytest.raises(DataError, match="compressed by gzip, not text"):
         read_official("neso", path)
 
 

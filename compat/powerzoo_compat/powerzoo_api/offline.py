@@ -11,6 +11,9 @@ import numpy as np
 
 from powerzoo_compat.powerzoo_api.evaluation import spec_of
 from powerzoo_compat.powerzoo_api.policies import RandomPolicy
+from powerzoo_jax.base.errors import DataError, listing
+from powerzoo_jax.base.npz import read_npz
+from powerzoo_jax.base.textfile import require_file
 
 SUFFIX, META, INFOS = ".npz", "metadata", "infos/"
 ARRAYS = ("observations", "actions", "rewards", "costs", "next_observations", "terminals", "truncations")
@@ -65,9 +68,10 @@ class DatasetLoader:
     """Reads what `DatasetGenerator` wrote."""
 
     def __init__(self, path: str | Path) -> None:
-        with np.load(path) as stored:
-            self._arrays = {name: stored[name] for name in stored.files if name != META}
-            self._meta = json.loads(str(stored[META]))
+        self._arrays = read_npz(require_file(path, "data set"))
+        if not {META, *ARRAYS} <= self._arrays.keys():
+            raise DataError(f"{path} is not what DatasetGenerator writes: its arrays are {listing(self._arrays)}.")
+        self._meta = json.loads(str(self._arrays.pop(META)))
 
     def get_dataset(self, load_infos: bool = False) -> dict[str, np.ndarray]:
         """Transitions as arrays; `timeouts` are the truncations, which `terminals` never include."""

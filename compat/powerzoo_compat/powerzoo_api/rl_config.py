@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -13,7 +12,8 @@ from powerzoo_compat.powerzoo_api.rewards import get_reward_function
 from powerzoo_compat.powerzoo_api.splits import splits_of
 from powerzoo_compat.powerzoo_api.task_base import FRAMEWORKS
 from powerzoo_compat.powerzoo_api.tasks import get_task_class
-from powerzoo_jax.base.errors import unknown
+from powerzoo_jax.base.errors import SettingsError, unknown
+from powerzoo_jax.base.textfile import read_text, read_toml, require_file
 from powerzoo_jax.tasks import get_spec
 from powerzoo_jax.tasks import list_tasks as list_core_tasks
 
@@ -130,11 +130,12 @@ def _flat(values: Mapping[str, Any], names: list[str]) -> dict[str, Any]:
 def read_file(path: str | Path) -> dict[str, Any]:
     """Content of a .toml, .yaml or .yml file.
 
-    Raises ValueError for another ending, ImportError without PyYAML, FileNotFoundError.
+    Raises ValueError for another ending and for a file that cannot be read as such (SettingsError), ImportError
+    without PyYAML, FileNotFoundError (DataMissing).
     """
     path = Path(path)
     if path.suffix == TOML:
-        return tomllib.loads(path.read_text(encoding="utf-8"))
+        return read_toml(path)
     if path.suffix not in YAML:
         raise ValueError(unknown("ending of a settings file", path.suffix, (TOML, *YAML)))
     try:
@@ -143,7 +144,10 @@ def read_file(path: str | Path) -> dict[str, Any]:
         raise ImportError(
             "PyYAML is not installed. Run `pip install 'powerzoo-jax[dropin]'`, or write the settings as TOML."
         ) from err
-    content = yaml.safe_load(path.read_text(encoding="utf-8"))
+    try:
+        content = yaml.safe_load(read_text(require_file(path, "settings file"), SettingsError))
+    except yaml.YAMLError as err:
+        raise SettingsError(f"settings file {path}: {' '.join(str(err).split())}. Correct that line.") from err
     if not isinstance(content, dict):
         raise ValueError(f"{path} must hold keys and values, got {type(content).__name__}.")
     return content

@@ -8,6 +8,8 @@ from pathlib import Path
 from typing import Any
 
 from powerzoo_compat.powerzoo_api.tasks import get_task_class, list_tasks
+from powerzoo_jax.base.errors import SettingsError
+from powerzoo_jax.base.textfile import read_json
 from powerzoo_jax.oracle import get_reference
 from powerzoo_jax.oracle.table import load_table
 from powerzoo_jax.tasks import get_spec
@@ -86,4 +88,7 @@ def _version(name: str) -> int:
 
 def _saved() -> dict[str, dict[str, float]]:
     path = _folder() / FILE
-    return json.loads(path.read_text(encoding="utf-8")) if path.is_file() else {}
+    if not path.is_file():
+        return {}
+    saved: dict[str, dict[str, float]] = read_json(path, SettingsError, "Remove it, and register the anchors again.")
+    return saved

@@ -15,7 +15,7 @@ from powerzoo_jax.base.errors import DataError, listing, unknown
 from powerzoo_jax.data.adapters.regular import FILL_MINUTES, Rows, common_step, to_series
 from powerzoo_jax.data.adapters.report import Report
 from powerzoo_jax.data.adapters.table import Table, find_files, join, parse_stamp, read_table
-from powerzoo_jax.data.clock import MINUTE_NS, SECOND_NS
+from powerzoo_jax.data.clock import MINUTE_NS, SECOND_NS, check_year
 from powerzoo_jax.data.series import Series
 
 OFFSET_MINUTES = 600
@@ -93,7 +93,7 @@ def series_of(source: str, title: str, rows: Rows, region: str, step: int, fill_
 
 
 def instant(text: str) -> int:
-    wall = parse_stamp(text, STAMPS) - EPOCH
+    wall = check_year(parse_stamp(text, STAMPS)) - EPOCH
     return round(wall.total_seconds()) * SECOND_NS - OFFSET_MINUTES * MINUTE_NS
 
 

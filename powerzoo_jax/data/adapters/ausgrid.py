@@ -18,7 +18,7 @@ from powerzoo_jax.base.errors import DataError, listing, unknown
 from powerzoo_jax.data.adapters.regular import FILL_MINUTES, Rows, check_magnitude, to_series
 from powerzoo_jax.data.adapters.report import Report
 from powerzoo_jax.data.adapters.table import Table, find_files, parse_stamp, read_table
-from powerzoo_jax.data.clock import MINUTES_PER_DAY, civil_to_utc
+from powerzoo_jax.data.clock import MINUTES_PER_DAY, check_year, civil_to_utc
 from powerzoo_jax.data.series import Series
 
 ZONE = "Australia/Sydney"
@@ -48,7 +48,7 @@ def read_ausgrid(
     for table in active:
         for name in set(map(str.strip, table.columns[STATION])) & set(names):
             own = table.keep(np.array([cell.strip() == name for cell in table.columns[STATION]]))
-            days = own.convert((DATE,), lambda text: int(np.datetime64(parse_stamp(text, DATES), "D").astype(int)))
+            days = own.convert((DATE,), _day)
             values = np.stack([own.numbers(label) for label in LABELS], axis=1)
             cells[name].append((np.stack([quarter_starts(day) for day in days.tolist()]).ravel(), values.ravel()))
     joined = {name: tuple(map(np.concatenate, zip(*parts, strict=True))) for name, parts in cells.items()}
@@ -105,6 +105,11 @@ def quarter_starts(day: int) -> np.ndarray:
         except ValueError:
             starts.append(NO_TIME)
     return np.array(starts, np.int64)
+
+
+def _day(text: str) -> int:
+    """Days since 1970 of a civil date."""
+    return int(np.datetime64(check_year(parse_stamp(text, DATES)), "D").astype(int))
 
 
 def _active(table: Table) -> Table:

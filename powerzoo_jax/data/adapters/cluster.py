@@ -7,6 +7,7 @@ as if it were midnight of a nominal day.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from datetime import UTC, datetime
 from pathlib import Path
 
 import numpy as np
@@ -15,13 +16,14 @@ from powerzoo_jax.base.errors import DataError
 from powerzoo_jax.data.adapters.regular import FILL_MINUTES, Rows, to_series
 from powerzoo_jax.data.adapters.report import Report
 from powerzoo_jax.data.adapters.table import find_files, read_cells
-from powerzoo_jax.data.clock import MINUTE_NS
+from powerzoo_jax.data.clock import MINUTE_NS, instant_ns
 from powerzoo_jax.data.series import Series
 
 USE = "workload.cpu_share"
 ALIBABA_COLUMNS = "machine_id time_stamp cpu_util_percent mem_util_percent mem_gps mkpi net_in net_out disk_io_percent"
 AZURE_COLUMNS = "timestamp vm_id min_cpu max_cpu avg_cpu"
 AZURE_READING_S = 300
+LONGEST_S = 1e9  # 31 years, more than any trace; clocks of nanoseconds hold no more than 200
 STARTS = {"google": "2019-05-01T07:00", "alibaba": "2018-01-01T00:00", "azure": "2019-01-01T00:00"}  # UTC
 
 
@@ -83,7 +85,7 @@ class _Bins:
         self.read += 1
         second = number(where, stamp)
         value = number(where, percent) if percent.strip() else -1.0
-        if second < 0 or second != second:
+        if not 0 <= second < LONGEST_S:
             raise DataError(f"{where()}: the time stamp is {stamp!r}. Stamps count seconds from 0.")
         if not 0 <= value <= 100:
             self.invalid += 1
@@ -152,7 +154,11 @@ def trace_series(
     note: str,
 ) -> tuple[Series, Report]:
     """Series of utilisation from steps counted from the start of a trace."""
-    first = int(np.datetime64(start, "ns").astype(np.int64))
+    try:
+        stamp = datetime.fromisoformat(start)
+        first = instant_ns(stamp if stamp.tzinfo else stamp.replace(tzinfo=UTC))
+    except ValueError as err:
+        raise DataError(f"start {start!r} is no instant of a trace: {err} Write 2019-05-01T07:00 [UTC].") from err
     if first % (step_minutes * MINUTE_NS):
         raise DataError(f"start {start!r} is not on a step of {step_minutes} min. Choose a whole step.")
     rows = Rows(

@@ -5,7 +5,6 @@ Bodies are CSV in PascalCase, or JSON in camelCase: a list of records or `{"data
 
 from __future__ import annotations
 
-import json
 import re
 from datetime import UTC, datetime
 from functools import lru_cache
@@ -15,10 +14,11 @@ from typing import Any
 import numpy as np
 
 from powerzoo_jax.base.errors import DataError
+from powerzoo_jax.base.textfile import read_json
 from powerzoo_jax.data.adapters.regular import FILL_MINUTES, Rows, to_series
 from powerzoo_jax.data.adapters.report import Report
 from powerzoo_jax.data.adapters.table import Table, find_files, period_start, read_table, to_table
-from powerzoo_jax.data.clock import SECOND_NS
+from powerzoo_jax.data.clock import instant_ns
 from powerzoo_jax.data.series import Series
 
 ZONE = "Europe/London"
@@ -153,17 +153,14 @@ def _utc(text: str) -> int:
         raise ValueError(f"startTime is {text!r}, not an ISO instant.") from None
     if instant.tzinfo is None:
         instant = instant.replace(tzinfo=UTC)
-    return round(instant.timestamp()) * SECOND_NS
+    return instant_ns(instant)
 
 
 def _records(path: Path, required: tuple[str, ...]) -> Table:
     """Records of a CSV or JSON body, with lower-case column names."""
     if path.suffix.lower() == ".csv":
         return read_table(path, required)
-    try:
-        body = json.loads(path.read_text(encoding="utf-8-sig"))
-    except ValueError as err:
-        raise DataError(f"{path.name} is not JSON ({err}). Download it again.") from err
+    body = read_json(path, DataError, "Download it again.")
     records = body.get("data") if isinstance(body, dict) else body
     if not isinstance(records, list) or not all(isinstance(record, dict) for record in records):
         raise DataError(f"{path.name} is neither a list of records nor {{'data': [...]}}. Save the whole body.")
@@ -173,7 +170,7 @@ def _records(path: Path, required: tuple[str, ...]) -> Table:
 def _flatten(record: dict[str, Any]) -> list[dict[str, Any]]:
     """The endpoint per type nests one quantity a fuel; FUELHH records stand as they are."""
     nested = record.get("data")
-    if not isinstance(nested, list):
+    if not isinstance(nested, list) or not all(isinstance(item, dict) for item in nested):
         return [record]
     common = {key: value for key, value in record.items() if key != "data"}
     return [common | {"fuelType": item.get("psrType"), "generation": item.get("quantity")} for item in nested]

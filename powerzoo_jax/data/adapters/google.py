@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 
 from powerzoo_jax.base.errors import DataError
+from powerzoo_jax.base.textfile import read_text
 from powerzoo_jax.data.adapters.cluster import STARTS, trace_series
 from powerzoo_jax.data.adapters.regular import FILL_MINUTES
 from powerzoo_jax.data.adapters.report import Report
@@ -23,6 +24,7 @@ from powerzoo_jax.data.series import Series
 
 OFFSET_US = 600_000_000  # the trace starts at 600 s; what was there before has time 0
 MINUTE_US = 60_000_000
+LAST_US = 2**63 - 1  # stands for "after the trace"
 REMOVED = ("2", "REMOVE")
 KNOWN_EVENTS = ("1", "ADD", "3", "UPDATE", *REMOVED)
 SLACK = 1e-6  # rounding of the published shares
@@ -68,6 +70,8 @@ def _microseconds(text: str) -> int:
     """Microseconds since the start of the trace; only whole numbers keep all digits of an int64."""
     if not text.removeprefix("-").isdigit():
         raise ValueError(f"{text!r} is not a whole number of microseconds.")
+    if abs(int(text)) > LAST_US:
+        raise ValueError(f"{text!r} exceeds the {LAST_US} that the trace writes for the end of time.")
     return int(text) - OFFSET_US
 
 
@@ -115,11 +119,11 @@ def _read(path: Path, required: tuple[str, ...]) -> Table:
     if path.suffix.lower() == ".csv":
         return read_table(path, required)
     records, lines = [], []
-    for line, text in enumerate(path.read_text(encoding="utf-8-sig").splitlines(), 1):
+    for line, text in enumerate(read_text(path).splitlines(), 1):
         if text.strip():
             try:
                 records.append(dict(_flatten(json.loads(text))))
-            except (ValueError, AttributeError) as err:
+            except (ValueError, AttributeError, RecursionError) as err:
                 raise DataError(f"{path.name} line {line} is not a JSON object ({err}). Download it again.") from err
             lines.append(line)
     return to_table(path.name, records, required, lines)

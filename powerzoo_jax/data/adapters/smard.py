@@ -14,6 +14,7 @@ from pathlib import Path
 import numpy as np
 
 from powerzoo_jax.base.errors import DataError, listing, unknown
+from powerzoo_jax.base.textfile import open_text
 from powerzoo_jax.data.adapters.regular import FILL_MINUTES, Rows, to_series
 from powerzoo_jax.data.adapters.report import Report
 from powerzoo_jax.data.adapters.table import Table, find_files, parse_stamp, read_table
@@ -37,7 +38,7 @@ def read_smard(path: str | Path, *, zone: str | None = None, fill_minutes: int =
     """
     files, times, prices = find_files(path, "*.csv"), [], []
     for file in files:
-        with file.open(encoding="utf-8-sig") as stream:
+        with open_text(file) as stream:
             newer = "start date" in stream.readline().lower()
         table = read_table(file, ("Start date",) if newer else ("Date", "Time of day"), ";")
         times.append(_instants(table, ("start date",) if newer else ("date", "time of day")))

@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 
 from powerzoo_jax.base.errors import DataError, DataMissing, listing, nearest
+from powerzoo_jax.base.textfile import open_text
 from powerzoo_jax.data.clock import settlement_periods
 
 BLANKS = frozenset({"", "-", "na", "n/a", "nan", "null", "none"})
@@ -134,16 +135,16 @@ def to_table(
 
 
 def read_cells(path: Path, delimiter: str = ",") -> Iterator[tuple[int, list[str]]]:
-    """(line number, cells) of every row that is not blank; raises DataError for an empty or a binary file."""
-    with path.open(encoding="utf-8-sig", newline="") as stream:
+    """(line number, cells) of every row that is not blank; raises DataError for an empty file and one of no text."""
+    with open_text(path, newline="") as stream:
         reader, empty = csv.reader(stream, delimiter=delimiter), True
         try:
             for cells in reader:
                 if any(cell.strip() for cell in cells):
                     empty = False
                     yield reader.line_num, cells
-        except (UnicodeDecodeError, csv.Error) as err:
-            raise DataError(f"{path.name} is not a text table ({err}). Unpack it, and save it as UTF-8.") from err
+        except csv.Error as err:
+            raise DataError(f"{path.name} line {reader.line_num + 1} is not a row of a table ({err}).") from err
     if empty:
         raise DataError(f"{path.name} is empty. Download it again.")
 

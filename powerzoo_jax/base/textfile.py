@@ -1,0 +1,136 @@
+"""Text files that users give: their encoding, and one clear error where a file cannot be read as what it should be.
+
+UTF-8 is read with and without its byte order mark; UTF-16 and UTF-32 only with theirs, as spreadsheets write it.
+"""
+
+from __future__ import annotations
+
+import codecs
+import json
+import tomllib
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, TextIO
+
+from powerzoo_jax.base.errors import DataError, DataMissing, PowerZooError, SettingsError
+
+# the mark of UTF-32 begins with that of UTF-16, so it is looked for first
+MARKS = (
+    (codecs.BOM_UTF8, "utf-8-sig"),
+    (codecs.BOM_UTF32_LE, "utf-32"),
+    (codecs.BOM_UTF32_BE, "utf-32"),
+    (codecs.BOM_UTF16_LE, "utf-16"),
+    (codecs.BOM_UTF16_BE, "utf-16"),
+)
+PACKED = (
+    (b"PK\x03\x04", "a zip archive or a spreadsheet", "Unpack it, or export the sheet as CSV."),
+    (b"\x1f\x8b", "compressed by gzip", "Unpack it."),
+)
+HEAD = 4096  # bytes at the start that tell text from binary
+WESTERN = "cp1252"  # what files that are not UTF-8 nearly always are
+
+
+def require_file(path: str | Path, what: str = "file", remedy: str = "Check the path.") -> Path:
+    """The path of an existing file. Raises DataMissing where there is none, or a folder stands there."""
+    path = Path(path)
+    try:
+        if path.is_file():
+            return path
+        folder = path.is_dir()
+    except OSError as err:  # a folder above it may not be entered
+        raise _unreadable(path, DataError, err) from err
+    if folder:
+        raise DataMissing(f"{str(path)!r} is a folder, not a {what}. Give the path of the file itself.")
+    raise DataMissing(f"There is no {what} {str(path)!r}. {remedy}")
+
+
+@contextmanager
+def open_text(
+    path: str | Path, error: type[PowerZooError] = DataError, *, newline: str | None = None, legacy: str = ""
+) -> Iterator[TextIO]:
+    """Open a text file in the encoding that its first bytes tell.
+
+    error:    class of what is raised for a file that is binary, of another encoding, or not to be read
+    newline:  as in `open`
+    legacy:   encoding of files that are not UTF-8 and carry no mark; "" = refuse them
+    """
+    path = Path(path)
+    try:
+        with path.open("rb") as file:
+            head = file.read(HEAD)
+    except OSError as err:
+        raise _unreadable(path, error, err) from err
+    encoding = _encoding(path, head, error)
+    if legacy and encoding == "utf-8" and _first_foreign(path) is not None:
+        encoding = legacy
+    try:
+        with path.open(encoding=encoding, newline=newline) as stream:
+            yield stream
+    except UnicodeDecodeError as err:
+        raise error(_foreign(path, encoding)) from err
+
+
+def read_text(path: str | Path, error: type[PowerZooError] = DataError, *, legacy: str = "") -> str:
+    """The whole text of a file; arguments and errors are those of `open_text`."""
+    with open_text(path, error, legacy=legacy) as stream:
+        return stream.read()
+
+
+def read_json(path: str | Path, error: type[PowerZooError], remedy: str) -> Any:
+    """Content of a JSON file. Raises `error` with the place of the fault and the remedy."""
+    text = read_text(path, error)
+    if not text.strip():
+        raise error(f"{path} is empty. {remedy}")
+    try:
+        return json.loads(text)
+    except (ValueError, RecursionError) as err:
+        raise error(f"{path} is not JSON ({err}). {remedy}") from err
+
+
+def read_toml(path: str | Path, what: str = "settings file") -> dict[str, Any]:
+    """Content of a TOML file. Raises DataMissing where there is none, SettingsError naming the line of a fault."""
+    path = require_file(path, what)
+    try:
+        return tomllib.loads(read_text(path, SettingsError))
+    except (tomllib.TOMLDecodeError, RecursionError) as err:
+        raise SettingsError(f"{what} {path}: {err}. Correct that line; text stands in quotes, as in configs/.") from err
+
+
+def _encoding(path: Path, head: bytes, error: type[PowerZooError]) -> str:
+    for mark, encoding in MARKS:
+        if head.startswith(mark):
+            return encoding
+    for mark, what, remedy in PACKED:
+        if head.startswith(mark):
+            raise error(f"{path} is {what}, not text. {remedy}")
+    if b"\0" in head:
+        raise error(f"{path} holds zero bytes: it is binary, or UTF-16 without its mark. Save it as text in UTF-8.")
+    return "utf-8"
+
+
+def _first_foreign(path: Path) -> tuple[int, int] | None:
+    """(line, byte) of the first byte that is not UTF-8; None where all are."""
+    with path.open("rb") as file:
+        for number, line in enumerate(file, 1):
+            try:
+                line.decode("utf-8")
+            except UnicodeDecodeError as err:
+                return number, line[err.start]
+    return None
+
+
+def _foreign(path: Path, encoding: str) -> str:
+    """What to say of a file that is not in the encoding its first bytes tell."""
+    found = _first_foreign(path) if encoding.startswith("utf-8") else None
+    if found is None:
+        return f"{path} begins as {encoding.upper()} and does not go on so: it is cut off. Save it again, as UTF-8."
+    line, byte = found
+    sign = bytes([byte]).decode(WESTERN, errors="ignore")
+    guess = f", {sign!r} in Latin-1 (Windows-1252)" if sign else ""
+    remedy = 'Save it as UTF-8; spreadsheets call that "CSV UTF-8".'
+    return f"{path} line {line} is not UTF-8 (byte 0x{byte:02x}{guess}). {remedy}"
+
+
+def _unreadable(path: Path, error: type[PowerZooError], err: OSError) -> PowerZooError:
+    return error(f"{str(path)!r} cannot be read: {err.strerror}. Check the path, its owner and its mode.")
