@@ -1,8 +1,8 @@
-"""Speed of case118 under one operator: DC and AC by schedule, and what outages cost, one pinned core.
+"""Speed of case118 under one operator: DC and AC by schedule, what outages and reactive limits cost, one pinned core.
 
 Usage: python benchmarks/transgrid.py [--lanes 512 2048] [--rounds 7] [--cpu-time] [--out FILE]
 
-Three programs of 48 steps run interleaved, medians over rounds, every output consumed as in `env_steps.py`.
+Four programs of 48 steps run interleaved, medians over rounds, every output consumed as in `env_steps.py`.
 `--cpu-time` counts processor time instead of the clock, for a machine whose cores are shared. The last column is the
 time of a step over that of a DC step.
 """
@@ -24,7 +24,12 @@ from report import Table
 
 from powerzoo_jax.tasks.build_transgrid import make_transgrid
 
-GRIDS = {"dc": {}, "dc, outages": {"n_minus_1": True}, "ac": {"physics": "ac"}}
+GRIDS = {
+    "dc": {},
+    "dc, outages": {"n_minus_1": True},
+    "ac": {"physics": "ac", "enforce_q_lim": False},
+    "ac, reactive limits": {"physics": "ac"},
+}
 COLUMNS = ("grid", "lanes", "step_per_s", "step_ns", "compile_s", "over_dc")
 
 

@@ -14,6 +14,7 @@ UNITS = {
     "resource": "MW",
     "power_balance": "MW",
     "reserve_shortfall": "MW",
+    "reactive_shortfall": "Mvar",
     "n_minus_1": "MW",
     "departure_shortfall": "MWh",
     "unmet_energy": "MWh",

@@ -6,6 +6,9 @@
     ac, opf  AC-OPF                                               AC at the optimum
     ac, pf   as dc, pf                                            AC, the slack units cover the losses
 
+In AC units keep their reactive limits: the optimum as a constraint; in the power flow a bus whose units have reached a
+limit gives up its voltage. The reference bus holds its voltage in any case.
+
 Lines that the operator may switch change the distribution factors by a low rank, exactly; a wish that would cut a bus
 off is not carried out.
 """
@@ -41,6 +44,9 @@ from powerzoo_jax.opf.offers import cost_of
 from powerzoo_jax.powerflow import Status, legality, open_switches, stays_connected
 from powerzoo_jax.powerflow.limits import COLLAPSE_PU, voltage_excess
 
+REACTIVE_SHORTFALL = "reactive_shortfall"
+"""Name of the cost channel."""
+
 
 class Setting(NamedTuple):
     """Wish with the switches (S,) that are closed in the step, and how many wishes () were not carried out."""
@@ -74,7 +80,8 @@ class TransGridEnv(GridEnv):
     switches (>= 0 is closed). In OPF modes units that are all NaN are left to the optimum; AC-OPF takes no schedule.
     Reward terms [USD]: generation, surplus, unserved_energy.
     Cost channels: thermal_overload [MW], in AC [MVA]; voltage_violation [pu], 0 in DC; power_balance [MW];
-    unserved_energy [MWh]; resource (0); n_minus_1 [MW] where asked for, see `security.outage_excess`.
+    unserved_energy [MWh]; resource (0); in AC reactive_shortfall [Mvar], reactive power beyond limits that could not
+    be kept; n_minus_1 [MW] where asked for, see `security.outage_excess`.
     Termination: a solve fails or a voltage falls below 0.5 pu; all load to the horizon then is unserved.
 
     Example:
@@ -211,6 +218,7 @@ class TransGridEnv(GridEnv):
             gen_cost_usd=generation,
             p_slack_mw=found.p_slack_mw,
             q_slack_mvar=found.q_slack_mvar,
+            at_q_limit=found.at_q_limit,
             closed=flow.setting.closed,
             switch_overrides=flow.setting.overrides,
             pf_iterations=found.iterations,
@@ -253,6 +261,8 @@ class TransGridEnv(GridEnv):
             "unserved_energy": energy_mwh,
             "resource": zero,
         }
+        if REACTIVE_SHORTFALL in self.cost_names:
+            channels[REACTIVE_SHORTFALL] = jnp.where(failed, 0, found.q_short_mvar)
         if N_MINUS_1 in self.cost_names:
             screened = outage_excess(params.factors.move, params.factors.dc.rate_mva, found.line_flow_mw)
             channels[N_MINUS_1] = jnp.where(failed, 0, screened)

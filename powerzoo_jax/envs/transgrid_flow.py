@@ -8,7 +8,7 @@ from typing import NamedTuple
 import jax.numpy as jnp
 from jax import Array
 
-from powerzoo_jax.envs.transgrid_state import Switches, TransGridParams
+from powerzoo_jax.envs.transgrid_state import ReactiveRanges, Switches, TransGridParams
 from powerzoo_jax.envs.transmission import proportional_output
 from powerzoo_jax.opf.ac import AcOpfResult, ac_opf
 from powerzoo_jax.opf.allocate import Allocation, balance_by_slack, shed_by_load
@@ -16,7 +16,14 @@ from powerzoo_jax.opf.dc import dc_opf
 from powerzoo_jax.opf.dc_factors import DcOpfFactors
 from powerzoo_jax.opf.programme import sum_at_buses
 from powerzoo_jax.opf.result import OpfStatus
-from powerzoo_jax.powerflow import Status, solve_meshed
+from powerzoo_jax.powerflow import (
+    MeshedResult,
+    ReactiveResult,
+    Status,
+    solve_meshed,
+    solve_within_reactive_limits,
+)
+from powerzoo_jax.powerflow.limits import range_excess
 
 FEASIBLE = {"float32": 1e-4, "float64": 1e-6}  # [pu] mismatch at which the point of an AC-OPF is a power flow
 
@@ -49,7 +56,10 @@ class Plan(NamedTuple):
 
 
 class Solved(NamedTuple):
-    """A solved network; fields as in `TransGridInfo`, p_mw with what the slack units cover."""
+    """A solved network; fields as in `TransGridInfo`, p_mw with what the slack units cover.
+
+    q_short_mvar:  ()  reactive power beyond the limits of units, summed over buses
+    """
 
     p_mw: Array
     line_flow_mw: Array
@@ -59,6 +69,8 @@ class Solved(NamedTuple):
     loss_mw: Array
     p_slack_mw: Array
     q_slack_mvar: Array
+    at_q_limit: Array
+    q_short_mvar: Array
     unserved_mw: Array
     surplus_mw: Array
     residual: Array
@@ -159,6 +171,8 @@ def dc_flow(plan: Plan, dc: DcOpfFactors, params: TransGridParams) -> Solved:
         loss_mw=zero,
         p_slack_mw=net[params.slack_bus],
         q_slack_mvar=zero,
+        at_q_limit=jnp.zeros(0, jnp.int32),
+        q_short_mvar=zero,
         unserved_mw=jnp.sum(plan.shed_mw),
         surplus_mw=jnp.sum(plan.spill_mw),
         residual=zero,
@@ -168,11 +182,19 @@ def dc_flow(plan: Plan, dc: DcOpfFactors, params: TransGridParams) -> Solved:
 
 
 def ac_flow(plan: Plan, params: TransGridParams) -> Solved:
-    """AC flows; reactive load follows active load, units hold the voltages of the case."""
-    base = params.grid.base_mva
+    """AC flows; reactive load follows active load, units hold the voltages of the case within their reactive limits."""
+    base, ranges = params.grid.base_mva, params.factors.reactive
     served = plan.load_mw - plan.shed_mw
     reactive = params.reactive_share * jnp.sum(served)
-    found = solve_meshed(params.factors.meshed, net_injection(plan, params) / base, -reactive / base)
+    given = params.factors.meshed, net_injection(plan, params) / base, -reactive / base
+    at_limit, short = jnp.zeros(reactive.shape, jnp.int32), jnp.zeros_like(base)
+    if ranges is None:
+        found = solve_meshed(*given)
+    else:
+        kept = solve_within_reactive_limits(given[0], ranges.pv, *given[1:])
+        at_limit = at_limit.at[ranges.pv.bus].set(kept.at_limit)
+        short = _reactive_shortfall(kept, kept.flow.q_slack - given[2][params.slack_bus], ranges)
+        found = _power_flow(kept)
     share = _slack_output(plan, found.p_slack * base + (served + plan.spill_mw)[params.slack_bus], params)
     ends = jnp.maximum(found.p_from**2 + found.q_from**2, found.p_to**2 + found.q_to**2)
     return Solved(
@@ -184,12 +206,27 @@ def ac_flow(plan: Plan, params: TransGridParams) -> Solved:
         loss_mw=found.p_loss * base,
         p_slack_mw=found.p_slack * base,
         q_slack_mvar=found.q_slack * base,
+        at_q_limit=at_limit,
+        q_short_mvar=short * base,
         unserved_mw=jnp.sum(plan.shed_mw) + share.unserved_mw,
         surplus_mw=jnp.sum(plan.spill_mw) + share.surplus_mw,
         residual=found.residual,
         iterations=found.iterations,
         status=found.status,
     )
+
+
+def _power_flow(kept: ReactiveResult) -> MeshedResult:
+    """The flow, also where limits are not settled: what is outside them is a shortfall, not a failure."""
+    status = jnp.where(kept.solved, jnp.int32(Status.CONVERGED), kept.flow.status)
+    return replace(kept.flow, status=status)
+
+
+def _reactive_shortfall(kept: ReactiveResult, q_slack: Array, ranges: ReactiveRanges) -> Array:
+    """What the units of the reference bus give beyond their limits, and those of buses that did not settle, () [pu]."""
+    beyond = jnp.sum(range_excess(kept.q_pv, ranges.pv.q_min, ranges.pv.q_max))
+    unsettled = jnp.where(kept.flow.status == Status.CONVERGED, 0, beyond)
+    return unsettled + range_excess(q_slack, ranges.slack_q_min, ranges.slack_q_max)
 
 
 def _slack_output(plan: Plan, needed_mw: Array, params: TransGridParams) -> Allocation:
@@ -203,6 +240,7 @@ def optimum_flow(plan: Plan, out: AcOpfResult, params: TransGridParams) -> Solve
     feasible = out.primal_residual <= FEASIBLE[out.v_pu.dtype.name]
     ends = jnp.maximum(out.p_from_mw**2 + out.q_from_mvar**2, out.p_to_mw**2 + out.q_to_mvar**2)
     reactive = jnp.sum(jnp.where(params.slack, out.unit_reactive_mvar, 0))
+    zero = jnp.zeros_like(out.p_loss_mw)
     return Solved(
         p_mw=out.unit_power_mw,
         line_flow_mw=out.p_from_mw,
@@ -212,8 +250,10 @@ def optimum_flow(plan: Plan, out: AcOpfResult, params: TransGridParams) -> Solve
         loss_mw=out.p_loss_mw,
         p_slack_mw=net_injection(plan, params)[params.slack_bus],
         q_slack_mvar=reactive - (params.reactive_share * jnp.sum(plan.load_mw) - out.shed_mvar)[params.slack_bus],
+        at_q_limit=jnp.zeros(out.v_pu.shape, jnp.int32),
+        q_short_mvar=zero,
         unserved_mw=jnp.sum(out.shed_mw),
-        surplus_mw=jnp.zeros_like(out.p_loss_mw),
+        surplus_mw=zero,
         residual=out.primal_residual,
         iterations=out.iterations,
         status=jnp.where(feasible, jnp.int32(Status.CONVERGED), jnp.int32(Status.OUT_OF_STEPS)),

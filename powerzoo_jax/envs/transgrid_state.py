@@ -14,7 +14,7 @@ from powerzoo_jax.opf.ac_factors import AcOpfFactors
 from powerzoo_jax.opf.commit import CommitmentRules
 from powerzoo_jax.opf.dc_factors import DcOpfFactors
 from powerzoo_jax.opf.offers import Offers
-from powerzoo_jax.powerflow import MeshedFactors, SwitchLoops
+from powerzoo_jax.powerflow import MeshedFactors, ReactiveLimits, SwitchLoops
 
 
 @struct.dataclass(kw_only=True)
@@ -40,11 +40,25 @@ class Switches:
 
 
 @struct.dataclass(kw_only=True)
+class ReactiveRanges:
+    """Reactive limits of the buses that hold their voltage, summed over the units in service of each.
+
+    pv:                        ReactiveLimits  kept by the power flow
+    slack_q_min, slack_q_max:  () [pu]         of the reference bus, which is left to hold its voltage beyond them
+    """
+
+    pv: ReactiveLimits
+    slack_q_min: Array
+    slack_q_max: Array
+
+
+@struct.dataclass(kw_only=True)
 class GridFactors:
     """What the solvers of a mode prepared; None where the mode has no use for it.
 
     dc:        DcOpfFactors  also the flows of DC modes
     meshed:    MeshedFactors
+    reactive:  ReactiveRanges  where the power flow keeps them
     ac:        AcOpfFactors
     switches:  Switches
     move:      (L, L)  [-]   as in `security.outage_excess`
@@ -52,6 +66,7 @@ class GridFactors:
 
     dc: DcOpfFactors
     meshed: MeshedFactors | None = None
+    reactive: ReactiveRanges | None = None
     ac: AcOpfFactors | None = None
     switches: Switches | None = None
     move: Array | None = None
@@ -65,6 +80,7 @@ class TransGridParams(EnvParams):
     offers:         Offers (G,)    true costs
     slack:          (G,)    bool   units at the reference bus, which cover what is missing
     slack_bus:      ()      int32  position of that bus
+    bus_id:         (N,)    int32  external ids
     load_share:     (N,)    [-]    of the load
     reactive_share: (N,)    [-]    reactive load of a bus per MW of the whole load
     full_load_mw, shunt_mw, peak_load_mw: () [MW]
@@ -76,6 +92,7 @@ class TransGridParams(EnvParams):
     offers: Offers
     slack: Array
     slack_bus: Array
+    bus_id: Array
     load_share: Array
     reactive_share: Array
     full_load_mw: Array
@@ -120,6 +137,8 @@ class TransGridInfo(Info):
     load_mw, p_loss_mw, unserved_mw, surplus_mw, overload_mw: ()
     gen_cost_usd: ()            of the step
     p_slack_mw, q_slack_mvar: () net injection of the reference bus
+    at_q_limit: (N,) int32      -1 and 1 at buses that gave up their voltage at the lower and upper reactive limit of
+                                their units, 0 at the others and where limits are not enforced; (0,) in DC modes
     closed: (S,) bool           switches;  switch_overrides: () int32 wishes that would have cut buses off
     pf_iterations: () int32     opf_status: () int32 `OpfStatus`, OPTIMAL without an OPF
     """
@@ -139,6 +158,7 @@ class TransGridInfo(Info):
     gen_cost_usd: Array
     p_slack_mw: Array
     q_slack_mvar: Array
+    at_q_limit: Array
     closed: Array
     switch_overrides: Array
     pf_iterations: Array

@@ -8,9 +8,14 @@ from jax import Array
 COLLAPSE_PU = 0.5  # a solved voltage below this is a collapse of the task, not of the solver
 
 
+def range_excess(x: Array, low: Array, high: Array) -> Array:
+    """Distance of each value outside its range, in the unit of the values; an infinite limit is none."""
+    return jnp.maximum(low - x, 0) + jnp.maximum(x - high, 0)
+
+
 def voltage_excess(v_pu: Array, v_min_pu: Array, v_max_pu: Array) -> Array:
     """Distance of each voltage outside its band: (N,) [pu] -> (N,) [pu]."""
-    return jnp.maximum(v_min_pu - v_pu, 0) + jnp.maximum(v_pu - v_max_pu, 0)
+    return range_excess(v_pu, v_min_pu, v_max_pu)
 
 
 def loading_excess(s_pu: Array, rate_pu: Array) -> Array:

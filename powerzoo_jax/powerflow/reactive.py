@@ -68,12 +68,14 @@ class ReactiveResult(NamedTuple):
     """A power flow within limits.
 
     flow:      MeshedResult; `iterations` sums the rounds, `status` is CONVERGED only where limits are settled too
+    solved:    ()    bool   `flow` is a power flow, be it for other set-points where limits are not settled
     at_limit:  (m,)  int32  -1 at the lower limit, 1 at the upper one, 0 where the bus holds its set-point
     q_pv:      (m,)  [pu]   reactive power of the units of each PV bus
     rounds:    ()    int32  power flows solved
     """
 
     flow: MeshedResult
+    solved: Array
     at_limit: Array
     q_pv: Array
     rounds: Array
@@ -156,6 +158,7 @@ class Progress(NamedTuple):
     v_known, q_known:  (m,)  magnitudes and reactive power of that one
     slope:             (m, m)
     settled, lost:     ()    bool, ends the loop: within limits, or without a power flow to begin with
+    flow:              MeshedResult of the last solve that succeeded
     """
 
     rounds: Array
@@ -190,7 +193,7 @@ def solve_within_reactive_limits(
 
     A bus at a limit comes back when its voltage passes the set-point on the far side. The slack has no limit.
     Returns a ReactiveResult; nothing raises and nothing is NaN. A lane that does not settle is OUT_OF_STEPS: its flow
-    is a solution for other set-points.
+    is a solution for other set-points, with reactive power outside the limits of some buses.
     Differentiable forward and reverse in everything but `rounds`, with the buses at their limits kept there: a
     derivative is that of the side on which the state lies.
     """
@@ -232,6 +235,8 @@ def _settled(given: Inputs, rounds: Array) -> tuple[ReactiveResult, Array, Array
         v_known = jnp.where(solved, c.v, c.v_known)
         # no power flow there: half the way
         step = jnp.where(solved, move, 0.5 * c.step)
+        first = c.rounds == 0
+        kept = jax.tree.map(lambda new, old: jnp.where(solved | first, new, old), flow, c.flow)
         return Progress(
             rounds=c.rounds + 1,
             v=v_known * jnp.exp(step),
@@ -241,8 +246,8 @@ def _settled(given: Inputs, rounds: Array) -> tuple[ReactiveResult, Array, Array
             slope=slope,
             at_limit=jnp.where(solved, at_limit, c.at_limit),
             settled=solved & final & (jnp.max(jnp.abs(move), initial=0) <= TOL[q.dtype.name]),
-            lost=~solved & (c.rounds == 0),
-            flow=dataclasses.replace(flow, iterations=c.flow.iterations + flow.iterations),
+            lost=~solved & first,
+            flow=dataclasses.replace(kept, iterations=c.flow.iterations + flow.iterations),
         )
 
     nothing = jax.tree.map(lambda x: jnp.zeros(x.shape, x.dtype), jax.eval_shape(solve, hold))
@@ -259,9 +264,10 @@ def _settled(given: Inputs, rounds: Array) -> tuple[ReactiveResult, Array, Array
         flow=nothing,
     )
     end = lax.while_loop(lambda c: (c.rounds < rounds) & ~c.settled & ~c.lost, advance, begin)
-    unsettled = ~end.settled & (end.flow.status == Status.CONVERGED)
-    status = jnp.where(unsettled, jnp.int32(Status.OUT_OF_STEPS), end.flow.status)
-    result = ReactiveResult(dataclasses.replace(end.flow, status=status), end.at_limit, end.q_known, end.rounds)
+    solved = end.flow.status == Status.CONVERGED
+    status = jnp.where(solved & ~end.settled, jnp.int32(Status.OUT_OF_STEPS), end.flow.status)
+    flow = dataclasses.replace(end.flow, status=status)
+    result = ReactiveResult(flow, solved, end.at_limit, end.q_known, end.rounds)
     return result, end.v_known, end.slope
 
 
@@ -302,8 +308,11 @@ def _(primals: tuple[Any, ...], tangents: tuple[Any, ...]) -> tuple[Any, Any]:
         transpose_solve=lambda _, b: _sweep(lambda w: turned(w)[0], known.T, b),
     )
     d_flow, d_q, _ = linear(d_theta, dx)
-    whole: list[Any] = [np.zeros(x.shape, jax.dtypes.float0) for x in (result.at_limit, result.rounds)]
-    return out, (ReactiveResult(d_flow, whole[0], d_q, whole[1]), v * dx, jnp.zeros_like(slope))
+    solved, at_limit, count = (
+        np.zeros(x.shape, jax.dtypes.float0) for x in (result.solved, result.at_limit, result.rounds)
+    )
+    moved: Any = ReactiveResult(d_flow, solved, at_limit, d_q, count)  # type: ignore[arg-type]
+    return out, (moved, v * dx, jnp.zeros_like(slope))
 
 
 def _sweep(apply: Callable[[Array], Array], known: Array, b: Array) -> Array:

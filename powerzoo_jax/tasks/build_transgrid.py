@@ -19,14 +19,14 @@ from powerzoo_jax.data import Series, list_splits
 from powerzoo_jax.envs.core import Sim
 from powerzoo_jax.envs.observe import Block, FieldTable, table
 from powerzoo_jax.envs.security import N_MINUS_1
-from powerzoo_jax.envs.transgrid import TransGridEnv
-from powerzoo_jax.envs.transgrid_state import GridBank, GridFactors, Switches, TransGridParams
+from powerzoo_jax.envs.transgrid import REACTIVE_SHORTFALL, TransGridEnv
+from powerzoo_jax.envs.transgrid_state import GridBank, GridFactors, ReactiveRanges, Switches, TransGridParams
 from powerzoo_jax.envs.transmission import COSTS, TERMS
 from powerzoo_jax.opf.ac_factors import prepare_ac_opf
 from powerzoo_jax.opf.commit import commitment_rules
 from powerzoo_jax.opf.dc_factors import prepare_dc_opf
 from powerzoo_jax.opf.offers import case_offers
-from powerzoo_jax.powerflow import MeshedFactors, prepare_loops, prepare_meshed
+from powerzoo_jax.powerflow import MeshedFactors, prepare_loops, prepare_meshed, prepare_reactive
 from powerzoo_jax.powerflow.dc_network import DcNetwork, build_dc_network
 from powerzoo_jax.tasks.build_transmission import PEAK_MW, PEAK_SHAPE, outage_moves
 from powerzoo_jax.tasks.transmission_data import LoadSeries, load_series
@@ -48,6 +48,8 @@ class TransGridSettings:
     load_set:          series with demand in MW;  start_date, end_date: ISO dates that replace the split calendar
     max_episode_steps: None takes a day
     v_min, v_max:      [pu] band of all buses in AC (None: the case's limits)
+    enforce_q_lim:     in AC the power flow keeps units within their reactive limits, and the channel
+                       reactive_shortfall says what it cannot keep (the AC optimum keeps them in any case)
     n_minus_1:         report the cost channel n_minus_1 (DC)
     switch_lines:      positions of branches that the operator opens and closes (DC)
     voll, surplus_price: [USD/MWh];  reward_scale: of the money of a step
@@ -66,6 +68,7 @@ class TransGridSettings:
     max_episode_steps: int | None = None
     v_min: float | None = None
     v_max: float | None = None
+    enforce_q_lim: bool = True
     n_minus_1: bool = False
     switch_lines: tuple[int, ...] = ()
     voll: float = 10_000.0
@@ -93,7 +96,7 @@ def make_transgrid(case: str = "pz_case5", *, split: str = "train", dtype: Any =
     horizon = MINUTES_PER_DAY // minutes if settings.max_episode_steps is None else settings.max_episode_steps
     dates = (settings.start_date, settings.end_date)
     series = load_series(settings.load_set, split, minutes, horizon, 0, dates=dates)
-    names = (*COSTS, N_MINUS_1) if settings.n_minus_1 else COSTS
+    names = _channels(settings)
     fields = _fields(network_case, settings)
     n_switch = len(settings.switch_lines)
     dims = Dims(
@@ -165,6 +168,12 @@ def _resolved(keywords: dict[str, Any]) -> TransGridSettings:
     return chosen
 
 
+def _channels(settings: TransGridSettings) -> tuple[str, ...]:
+    """Names of the cost channels."""
+    within = settings.physics == "ac" and settings.enforce_q_lim
+    return COSTS + (REACTIVE_SHORTFALL,) * within + (N_MINUS_1,) * settings.n_minus_1
+
+
 def _fields(case: Case, settings: TransGridSettings) -> FieldTable:
     return table(
         [
@@ -223,14 +232,27 @@ def _meshed(case: Case, full_load_mw: float, dtype: np.dtype) -> MeshedFactors:
         return prepare_meshed(case, dtype=dtype)
 
 
+def _reactive_ranges(case: Case, meshed: MeshedFactors, dtype: np.dtype) -> ReactiveRanges:
+    unit = case.unit
+    at_slack = np.isin(case.positions(unit.bus_id), case.slack_bus) & unit.in_service
+    low, high = (x[at_slack].sum() / case.base_mva for x in (unit.q_min_mvar, unit.q_max_mvar))
+    return ReactiveRanges(
+        pv=prepare_reactive(case, meshed),
+        slack_q_min=jnp.asarray(low, dtype),
+        slack_q_max=jnp.asarray(high, dtype),
+    )
+
+
 def _factors(
     case: Case, settings: TransGridSettings, network: DcNetwork, full_load_mw: float, dtype: np.dtype
 ) -> GridFactors:
     rate = np.where(case.branch.in_service, case.branch.rate_a_mva * settings.rating_scale, 0.0)
     ac, opf = settings.physics == "ac", settings.solver_mode == "opf"
+    meshed = _meshed(case, full_load_mw, dtype) if ac and not opf else None
     return GridFactors(
         dc=prepare_dc_opf(case, rate_mva=rate, dtype=dtype),
-        meshed=_meshed(case, full_load_mw, dtype) if ac and not opf else None,
+        meshed=meshed,
+        reactive=_reactive_ranges(case, meshed, dtype) if meshed is not None and settings.enforce_q_lim else None,
         ac=prepare_ac_opf(case, rate_mva=rate, dtype=dtype) if ac and opf else None,
         switches=_switches(case, network, settings.switch_lines, dtype) if settings.switch_lines else None,
         move=jnp.asarray(outage_moves(case, network), dtype) if settings.n_minus_1 else None,
@@ -260,6 +282,7 @@ def _params(
         offers=case_offers(case, dtype),
         slack=jnp.asarray(np.isin(case.positions(unit.bus_id), case.slack_bus) & unit.in_service),
         slack_bus=jnp.asarray(case.slack_bus[0], jnp.int32),
+        bus_id=jnp.asarray(case.bus.id, jnp.int32),
         load_share=door(share),
         reactive_share=door(_reactive_share(case, share)),
         full_load_mw=door(full_load),

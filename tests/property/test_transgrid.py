@@ -102,6 +102,9 @@ def test_the_ac_flow_of_case14_is_the_published_one(case14):
     assert (v.min().round(3), v.max().round(3)) == (1.010, 1.090)
     above = np.maximum(v - case.bus.v_max_pu, 0).sum()
     assert float(out.cost[1]) == pytest.approx(above, abs=1e-9) and above > 0
+    # published: -16.55 Mvar at the reference bus, whose unit gives 0 to 10; the other units are within their limits
+    assert sim.spec.cost_names[-1] == "reactive_shortfall" and float(out.cost[-1]) == pytest.approx(16.55, abs=5e-3)
+    assert not np.asarray(info.at_q_limit).any()
 
 
 def test_the_ac_optimum_of_case14_is_the_published_one():
@@ -113,7 +116,7 @@ def test_the_ac_optimum_of_case14_is_the_published_one():
     assert 2 * float(out.info.gen_cost_usd) == pytest.approx(
         8081.5247, rel=tolerance("opf_ac_cost_relative", "float64")
     )
-    assert np.asarray(out.cost).max() < 1e-6 and bool(out.info.lmp_available)
+    assert np.asarray(out.cost).max() < 1e-6 and bool(out.info.lmp_available) and out.cost.shape == (6,)
     made = np.asarray(out.info.unit_power_mw).sum()
     assert made == pytest.approx(case.p_load_mw.sum() + float(out.info.p_loss_mw), abs=1e-5)
 

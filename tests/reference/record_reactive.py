@@ -118,10 +118,13 @@ def network(case: Case) -> Any:
     return from_ppc(dict(baseMVA=case.base_mva, bus=bus, branch=branch, gen=gen, version="2"), f_hz=50)
 
 
-def solved(case: Case, states: tuple[np.ndarray, ...], options: dict[str, Any], weight: Any = None) -> Iterator[Solved]:
+def solved(
+    case: Case, states: tuple[np.ndarray, ...], options: dict[str, Any], weight: Any = None, free: Any = None
+) -> Iterator[Solved]:
     """Solve the states (s or p and q, v_set), (B, N) each, one by one with pandapower.
 
     weight:  (N,) participation of the buses in a distributed slack
+    free:    (B, m) bool, units at `pv_positions` whose limits are not enforced
     """
     import pandapower as pp
 
@@ -131,7 +134,11 @@ def solved(case: Case, states: tuple[np.ndarray, ...], options: dict[str, Any], 
         net.gen.loc[order, "slack_weight"] = weight[at]
         net.ext_grid["slack_weight"] = weight[case.slack_bus[0]]
     load_at = net.load.bus.to_numpy()
-    for p, q, v_set in zip(*states, strict=True):
+    ranges = [x * case.base_mva for x in q_range(case)]
+    for k, (p, q, v_set) in enumerate(zip(*states, strict=True)):
+        if free is not None:
+            for name, limit, none in zip(("min_q_mvar", "max_q_mvar"), ranges, (-1e4, 1e4), strict=True):
+                net.gen.loc[order, name] = np.where(free[k], none, limit)
         net.load["p_mw"], net.load["q_mvar"] = -p[load_at] * case.base_mva, -q[load_at] * case.base_mva
         net.gen["p_mw"] = 0.0  # their active power stands in p
         net.gen.loc[order, "vm_pu"] = v_set[at]
@@ -154,10 +161,15 @@ def stored(rows: list[dict[str, np.ndarray]]) -> Arrays:
 
 
 def record(case: Case) -> Arrays:
-    states, at = reactive_states(case), pv_positions(case)
+    return within_limits(case, reactive_states(case))
+
+
+def within_limits(case: Case, states: ReactiveStates, free: Any = None) -> Arrays:
+    """How pandapower ends: v_pu (B, N), q_unit_pu and at_limit (B, m) of the units at `pv_positions`."""
+    at = pv_positions(case)
     low, high = q_range(case)
     rows = []
-    for v_set, found in zip(states.v_set, solved(case, states, OPTIONS), strict=True):
+    for v_set, found in zip(states.v_set, solved(case, states, OPTIONS, free=free), strict=True):
         q = found.q_unit
         limit = (np.abs(q - high) < SAME).astype(np.int8) - (np.abs(q - low) < SAME).astype(np.int8)
         holds = np.abs(found.v_pu[at] - v_set[at]) < SAME

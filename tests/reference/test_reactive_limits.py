@@ -194,6 +194,7 @@ def test_a_lane_without_rounds_left_is_not_converged() -> None:
     asked = np.any(whole.at_limit != 0, 1)
     assert 0 < asked.sum() < len(asked)
     np.testing.assert_array_equal(short.flow.status, np.where(asked, Status.OUT_OF_STEPS, Status.CONVERGED))
+    assert short.solved.all()
 
 
 def test_lanes_within_limits_do_not_see_their_neighbours() -> None:
@@ -204,7 +205,7 @@ def test_lanes_within_limits_do_not_see_their_neighbours() -> None:
     p[11], q[11] = 40 * p[11], 40 * q[11]  # far beyond collapse
     bad = [3, 5, 7, 11]
     beside = known.solve(ReactiveStates(p, q, v_set))
-    assert np.all(beside.flow.status[bad] != Status.CONVERGED)
+    assert np.all(beside.flow.status[bad] != Status.CONVERGED) and not beside.solved[bad].any()
     good = np.setdiff1d(np.arange(len(p)), bad)
     for x, y in zip(jax.tree.leaves(alone), jax.tree.leaves(beside), strict=True):
         np.testing.assert_array_equal(x[good], y[good])

@@ -220,10 +220,11 @@ class GridEnv(BaseEnv):
 class TransGridEnv(GridEnv):
     """A transmission grid under one operator, see `powerzoo_jax.envs.transgrid`.
 
-    keywords:  those of `powerzoo_jax.tasks.build_transgrid.TransGridSettings` (physics, solver_mode, difficulty, ...),
-               `ac_config` and `data_source`
+    keywords:  those of `powerzoo_jax.tasks.build_transgrid.TransGridSettings` (physics, solver_mode, difficulty,
+               enforce_q_lim, ...), `ac_config` and `data_source`
     Action: place of each unit in its range [-1, 1]; as a dict `unit_power_mw` [MW] or `unit_power_norm`. None leaves
     the dispatch to the optimum (solver_mode "opf"), or puts all units at the same place ("pf").
+    info["q_limited_bus_ids"] lists the buses that gave up their voltage at a reactive limit (AC power flow).
     """
 
     grid_type, default_case = "transmission", "Case5"
