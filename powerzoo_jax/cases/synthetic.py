@@ -11,6 +11,7 @@ import numpy as np
 from jax import Array
 
 from powerzoo_jax.base.errors import CaseError, unknown
+from powerzoo_jax.base.numerics import matmul
 from powerzoo_jax.cases.assemble import assemble
 from powerzoo_jax.cases.case import PQ, REF, Case
 
@@ -105,10 +106,10 @@ def draw_feeder(key: Array, n_bus: int, model: FeederModel) -> Feeder:
     parent = jnp.maximum(at - 1 - back.astype(jnp.int32), 0)
     p, q = _draw_loads(keys[1], keys[2], n_bus, model)
     path = _paths(parent, n_bus)
-    flow_p, flow_q = path.T @ p[1:], path.T @ q[1:]
+    flow_p, flow_q = matmul(path.T, p[1:]), matmul(path.T, q[1:])
     r_km, x_km, rate = _choose_conductors(jnp.hypot(flow_p, flow_q), model)
     length = jnp.exp(model.length_spread * jax.random.normal(keys[3], at.shape))
-    drop = path @ (length * (r_km * flow_p + x_km * flow_q)) / BASE_MVA
+    drop = matmul(path, length * (r_km * flow_p + x_km * flow_q)) / BASE_MVA
     goal = jax.random.uniform(keys[4], (), minval=model.drop_pu[0], maxval=model.drop_pu[1])
     length = length * goal / drop.max()
     return Feeder(parent, r_km * length, x_km * length, rate, p, q)

@@ -10,9 +10,10 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from flax import struct
-from jax import Array, lax
+from jax import Array
 
 from powerzoo_jax.base.errors import listing, unknown
+from powerzoo_jax.base.numerics import matmul
 from powerzoo_jax.cases import Case
 from powerzoo_jax.devices import datacenter, flexload, renewable, storage, thermal, vehicle
 from powerzoo_jax.devices.protocol import Delivered, Delivery
@@ -56,7 +57,7 @@ def bus_injection(place: Array, p: Array) -> Array:
 
 def at_devices(place: Array, x: Array) -> Array:
     """Read a bus quantity at each device: place (G, N) of 0 and 1, (N,) -> (G,). A product: a batch is one GEMM."""
-    return jnp.matmul(place, x, precision=lax.Precision.HIGHEST)
+    return matmul(place, x)
 
 
 @struct.dataclass(kw_only=True)

@@ -15,9 +15,9 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from flax import struct
-from jax import Array, lax
+from jax import Array
 
-from powerzoo_jax.base.numerics import FLOAT
+from powerzoo_jax.base.numerics import FLOAT, matmul
 
 FREE = -1.0  # deadline of a free slot: before every job's
 CLOCK_MIN = 0.01  # the clock's grain: ten times what float32 resolves of a week, so that 90 min are three half hours
@@ -140,12 +140,12 @@ def running_sum(x: Array) -> Array:
     """Sum up to and including each entry of the last axis. A product: a batch is one GEMM, exact for whole numbers."""
     size = x.shape[-1]
     upto = (jnp.arange(size)[:, None] <= jnp.arange(size)[None, :]).astype(x.dtype)
-    return jnp.matmul(x, upto, precision=lax.Precision.HIGHEST)
+    return matmul(x, upto)
 
 
 def row_sum(x: Array) -> Array:
     """Sum over the last axis, as a product: XLA adds up a row one number after the other; exact for whole numbers."""
-    return jnp.matmul(x, jnp.ones(x.shape[-1], x.dtype), precision=lax.Precision.HIGHEST)
+    return matmul(x, jnp.ones(x.shape[-1], x.dtype))
 
 
 def enqueue(pool: Pool, new: Jobs) -> tuple[Pool, Array]:

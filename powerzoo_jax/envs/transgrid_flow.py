@@ -8,6 +8,7 @@ from typing import NamedTuple
 import jax.numpy as jnp
 from jax import Array
 
+from powerzoo_jax.base.numerics import matmul
 from powerzoo_jax.envs.transgrid_state import ReactiveRanges, Switches, TransGridParams
 from powerzoo_jax.envs.transmission import proportional_output
 from powerzoo_jax.opf.ac import AcOpfResult, ac_opf
@@ -87,12 +88,12 @@ def switched(dc: DcOpfFactors, switches: Switches, closed: Array) -> DcOpfFactor
     """
     at, opened = switches.loops.branch, (~closed).astype(dc.flow_0.dtype)
     own = jnp.eye(at.shape[0], dtype=dc.flow_0.dtype) - opened[:, None] * switches.across[at]
-    moved = switches.across @ jnp.linalg.solve(own, jnp.diag(opened))
+    moved = matmul(switches.across, jnp.linalg.solve(own, jnp.diag(opened)))
     carries = jnp.ones_like(dc.flow_0).at[at].set(1 - opened)
     return replace(
         dc,
-        ptdf=carries[:, None] * (dc.ptdf + moved @ dc.ptdf[at]),
-        flow_0=carries * (dc.flow_0 + moved @ dc.flow_0[at]),
+        ptdf=carries[:, None] * (dc.ptdf + matmul(moved, dc.ptdf[at])),
+        flow_0=carries * (dc.flow_0 + matmul(moved, dc.flow_0[at])),
     )
 
 
@@ -159,7 +160,7 @@ def net_injection(plan: Plan, params: TransGridParams) -> Array:
 def dc_flow(plan: Plan, dc: DcOpfFactors, params: TransGridParams) -> Solved:
     """DC flows; a dispatch that is not optimal counts as a flow without a solution."""
     net = net_injection(plan, params)
-    lines = dc.ptdf @ net + dc.flow_0
+    lines = matmul(dc.ptdf, net) + dc.flow_0
     zero, ones = jnp.zeros((), net.dtype), jnp.ones_like(net)
     fine = plan.status == OpfStatus.OPTIMAL
     return Solved(

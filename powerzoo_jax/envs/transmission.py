@@ -11,6 +11,7 @@ import numpy as np
 from jax import Array
 
 from powerzoo_jax.base import Box, Dims
+from powerzoo_jax.base.numerics import matmul
 from powerzoo_jax.envs.core import GridEnv
 from powerzoo_jax.envs.draw import Draw, draw_episode
 from powerzoo_jax.envs.observe import FieldTable, assemble, bounds
@@ -254,7 +255,7 @@ class TransmissionEnv(GridEnv):
 
     def _line_flow(self, p_mw: Array, load_mw: Array, params: TransmissionParams) -> Array:
         factors = params.factors
-        return factors.of_unit @ p_mw - factors.of_load * load_mw + factors.fixed
+        return matmul(factors.of_unit, p_mw) - factors.of_load * load_mw + factors.fixed
 
     def _overload(self, flow_mw: Array, params: TransmissionParams) -> Array:
         """Sum over branches of what exceeds the rating, () [MW]."""

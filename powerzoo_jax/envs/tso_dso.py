@@ -17,6 +17,7 @@ import numpy as np
 from jax import Array
 
 from powerzoo_jax.base import Box, Dims
+from powerzoo_jax.base.numerics import matmul
 from powerzoo_jax.base.tree import where_done
 from powerzoo_jax.devices import at_devices
 from powerzoo_jax.envs import stacks
@@ -289,8 +290,8 @@ class JointEnv(GridEnv):
         at, of_bus = params.factors.flow, params.factors.of_bus
         some = boundary.rest_mw > 0
         kept = 1 - jnp.clip(unserved_mw / jnp.where(some, boundary.rest_mw, 1), 0, 1)
-        rest = at.of_load * boundary.load_mw - of_bus @ boundary.planned_mw
-        return at.of_unit @ p_mw - kept * rest - of_bus @ boundary.drawn_mw + at.fixed
+        rest = at.of_load * boundary.load_mw - matmul(of_bus, boundary.planned_mw)
+        return matmul(at.of_unit, p_mw) - kept * rest - matmul(of_bus, boundary.drawn_mw) + at.fixed
 
     def _mismatch(self, flow: Joined, told: DistributionInfo, state: JointState, params: JointParams) -> Array:
         """Largest difference at a boundary bus of what is drawn above and used below, () [pu of the base above]."""

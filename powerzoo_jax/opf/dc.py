@@ -19,6 +19,7 @@ import jax.numpy as jnp
 from flax import struct
 from jax import Array
 
+from powerzoo_jax.base.numerics import matmul
 from powerzoo_jax.opf.dc_factors import DcOpfFactors
 from powerzoo_jax.opf.offers import Offers
 from powerzoo_jax.opf.programme import (
@@ -219,7 +220,7 @@ def _result(factors: DcOpfFactors, plan: _Plan, options: _Options, found: QpResu
     blocks = pieces[0].reshape(offers.price.shape)
     none = jnp.zeros_like(fixed)
     injection = fixed + sum_at_buses(factors, columns.bus, columns.sign * x[: cuts[-1]])
-    flow = factors.ptdf @ injection + factors.flow_0
+    flow = matmul(factors.ptdf, injection) + factors.flow_0
     overload = jnp.max(jnp.where(plan.rate > 0, jnp.abs(flow) - plan.rate, 0), initial=0)
     line, energy, congestion = _prices(factors, found.row_price / base)
     must_run_cost = jnp.sum(units.on * offers.base_cost)
@@ -256,4 +257,4 @@ def _prices(factors: DcOpfFactors, multipliers: Array) -> tuple[Array, Array, Ar
     """Line prices (L,), price of energy () and of congestion (N,)."""
     limits = multipliers[1 : 1 + factors.rows.shape[0]]
     line = jnp.zeros_like(factors.flow_0).at[factors.rows].set(jnp.abs(limits))
-    return line, multipliers[0], factors.ptdf[factors.rows].T @ limits
+    return line, multipliers[0], matmul(factors.ptdf[factors.rows].T, limits)

@@ -8,6 +8,7 @@ import jax.numpy as jnp
 from flax import struct
 from jax import Array
 
+from powerzoo_jax.base.numerics import matmul
 from powerzoo_jax.opf.dc_factors import DcOpfFactors
 from powerzoo_jax.opf.offers import Offers
 from powerzoo_jax.opf.qp import Qp
@@ -125,7 +126,7 @@ def network_programme(factors: DcOpfFactors, columns: Columns, fixed_mw: Array, 
     """Balance and flow limits in per unit; `fixed_mw` (N,) is what is injected whatever the variables do."""
     base = factors.base_mva
     ptdf = factors.ptdf[factors.rows]
-    flow = (ptdf @ fixed_mw + factors.flow_0[factors.rows]) / base
+    flow = (matmul(ptdf, fixed_mw) + factors.flow_0[factors.rows]) / base
     rate = rate_mva[factors.rows]
     limit = jnp.where(rate > 0, rate / base, jnp.inf)
     need = (jnp.sum(factors.shunt_mw) - jnp.sum(fixed_mw))[None] / base

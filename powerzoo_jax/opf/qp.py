@@ -20,6 +20,7 @@ import jax.numpy as jnp
 from flax import struct
 from jax import Array, lax
 
+from powerzoo_jax.base.numerics import matmul
 from powerzoo_jax.opf.result import OpfStatus
 from powerzoo_jax.opf.small import cholesky, cholesky_solve
 
@@ -144,7 +145,7 @@ def solve_qp(qp: Qp, *, max_steps: int = MAX_STEPS, shared_rows: bool = True) ->
     x = v[:n]
     # rounding is cut off without a derivative: a clip would hand that of the solution to the bound it touches
     x = x + lax.stop_gradient(jnp.clip(x, qp.lo, qp.hi) - x)
-    reduced = (box.q[:n] * x + box.c[:n] - box.a.T @ lam) * scale
+    reduced = (box.q[:n] * x + box.c[:n] - matmul(box.a.T, lam)) * scale
     status = _status(loop, qp.c.dtype.name)
     ray = status == OpfStatus.INFEASIBLE
     return QpResult(
@@ -174,7 +175,7 @@ def _cleaned(qp: Qp) -> tuple[Array, Qp]:
 
 def _boxed(qp: Qp, scale: Array) -> _Box:
     """Scale costs, and close open rows at what the boxes of the variables allow anyway."""
-    reach = jnp.abs(qp.a) @ jnp.maximum(jnp.abs(qp.lo), jnp.abs(qp.hi)) + 1
+    reach = matmul(jnp.abs(qp.a), jnp.maximum(jnp.abs(qp.lo), jnp.abs(qp.hi))) + 1
     m = qp.row_lo.shape[0]
     zero = jnp.zeros(m, qp.c.dtype)
     lo = jnp.concatenate([qp.lo, jnp.where(jnp.isfinite(qp.row_lo), qp.row_lo, -reach)])
@@ -193,12 +194,12 @@ def _value(box: _Box, point: _Point) -> Array:
 def _to_rows(box: _Box, v: Array) -> Array:
     """A x - y."""
     n = box.a.shape[1]
-    return box.a @ v[:n] - v[n:]
+    return matmul(box.a, v[:n]) - v[n:]
 
 
 def _from_rows(box: _Box, lam: Array) -> Array:
     """(A' lam, -lam)."""
-    return jnp.concatenate([box.a.T @ lam, -lam])
+    return jnp.concatenate([matmul(box.a.T, lam), -lam])
 
 
 def _start(box: _Box) -> _Point:
@@ -221,7 +222,7 @@ def _row_factor(box: _Box, pairs: Array | None, weight: Array) -> Array:
     """Cholesky factor of A S A' + S_row."""
     m, n = box.a.shape
     weighted = box.a * weight[None, :n]
-    system = weighted @ box.a.T if pairs is None else (pairs @ weight[:n]).reshape(m, m)
+    system = matmul(weighted, box.a.T) if pairs is None else matmul(pairs, weight[:n]).reshape(m, m)
     diagonal = jnp.diagonal(system) + weight[n:]
     ridge = RIDGE[weight.dtype.name] * jnp.maximum(diagonal, jnp.max(diagonal) * 1e-6) + 1e-30
     return cholesky(system + jnp.diag(weight[n:] + ridge))
@@ -345,13 +346,14 @@ def _objective(qp: Qp, box: _Box, point: _Point, lam: Array, scale: Array, x: Ar
     lower = jnp.where(still.free, point.z_l, still.q * _value(still, point) + still.c - _from_rows(still, lam))
     moves = lower * (box.lo - still.lo) - jnp.where(still.free, point.z_u, 0) * (box.hi - still.hi)
     # what the rows still lack is worth their prices: at a price of VOLL even float32's last digit of a MW counts
-    lacking = jnp.where(optimal, lam @ (_value(still, point)[qp.c.shape[0] :] - still.a @ x), 0)
+    short = _value(still, point)[qp.c.shape[0] :] - matmul(still.a, x)
+    lacking = jnp.where(optimal, matmul(lam, short), 0)
     value = jnp.sum((0.5 * qp.q * x + qp.c) * x) + scale * lacking
-    return value + scale * (jnp.sum(moves) - lam @ ((box.a - still.a) @ x))
+    return value + scale * (jnp.sum(moves) - matmul(lam, matmul(box.a - still.a, x)))
 
 
 def _row_excess(qp: Qp, x: Array) -> Array:
-    activity = qp.a @ x
+    activity = matmul(qp.a, x)
     return jnp.max(jnp.maximum(jnp.maximum(qp.row_lo - activity, activity - qp.row_hi), 0), initial=0)
 
 

@@ -10,7 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import Array, lax
 
-from powerzoo_jax.base.numerics import FLOAT  # sums of GPUs are whole numbers, exact in it
+from powerzoo_jax.base.numerics import FLOAT, matmul  # sums of GPUs are whole numbers, exact in it
 from powerzoo_jax.devices.jobs import CLOCK_MIN
 from powerzoo_jax.oracle.siteproblem import SiteProblem
 from powerzoo_jax.oracle.sitestarts import leaving_step, start_cost, undone_usd
@@ -125,14 +125,14 @@ def play_plans(work: Work, modes: Array, nothing: Array) -> tuple[Array, Array]:
     def advance(carry: Any, row: Any) -> tuple[Any, Array]:
         (gone, held, cost), (now, mode) = carry, row
         free = jnp.maximum(now.beside - held[0], 0)
-        asked = now.finetune.gpus @ (1 - gone[1][now.finetune.at])
+        asked = matmul(now.finetune.gpus, 1 - gone[1][now.finetune.at])
         room = jnp.maximum(free - jnp.asarray(LEFT, FLOAT)[mode[0]] * asked, 0)
         train, taken = _starts(now.train, gone[0], mode[0], room)
         fine, more = _starts(now.finetune, gone[1], mode[1], free - taken)
         gone = gone[0].at[now.train.at].add(train), gone[1].at[now.finetune.at].add(fine)
-        held = held + now.train.hold @ train + now.finetune.hold @ fine
+        held = held + matmul(now.train.hold, train) + matmul(now.finetune.hold, fine)
         held = jnp.concatenate([held[1:], jnp.zeros_like(held[:1])])
-        cost = cost + now.train.cost @ train + now.finetune.cost @ fine
+        cost = cost + matmul(now.train.cost, train) + matmul(now.finetune.cost, fine)
         return (gone, held, cost), jnp.stack([taken, more])
 
     held = jnp.zeros((work.train.hold.shape[1], nothing.shape[1]), FLOAT)
@@ -144,12 +144,12 @@ def _starts(queue: Queue, gone: Array, mode: Array, room: Array) -> tuple[Array,
     """Jobs (W, K) that start, 0 or 1, the longest prefix of the queue that mode and room (K,) allow; GPUs (K,)."""
     waiting = 1 - gone[queue.at]
     gpus = queue.gpus[:, None] * waiting
-    upto = jnp.tril(jnp.ones((len(gpus), len(gpus)), FLOAT)) @ gpus
+    upto = matmul(jnp.tril(jnp.ones((len(gpus), len(gpus)), FLOAT)), gpus)
     first = jnp.min(jnp.where(gpus > 0, upto, jnp.inf), axis=0)
     late = jnp.max(upto * queue.urgent[:, None] * waiting, axis=0)
     most = jnp.where(mode == FIRST, first, jnp.where(mode == URGENT, late, jnp.where(mode == NONE, 0, jnp.inf)))
     start = jnp.asarray((gpus > 0) & (upto <= jnp.minimum(room, most)[None]), FLOAT)
-    return start, jnp.matmul(queue.gpus, start)
+    return start, matmul(queue.gpus, start)
 
 
 def play_plan(work: Work, sizes: Sizes, modes: np.ndarray) -> np.ndarray:

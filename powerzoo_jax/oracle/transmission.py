@@ -15,6 +15,7 @@ import numpy as np
 from jax import Array
 
 from powerzoo_jax.base.errors import SolverError
+from powerzoo_jax.base.numerics import matmul
 from powerzoo_jax.envs.core import Sim
 from powerzoo_jax.envs.draw import Draw
 from powerzoo_jax.envs.transmission_state import TransmissionParams
@@ -146,7 +147,7 @@ def _programme(params: TransmissionParams, load_mw: Array, low_mw: Array, high_m
     rated = params.rate_mw > 0
     limit = jnp.where(rated, params.rate_mw, jnp.inf)
     served = load_mw - params.shunt_mw
-    flow = factors.of_unit @ base - factors.of_load * served + factors.fixed
+    flow = matmul(factors.of_unit, base) - factors.of_load * served + factors.fixed
     none = jnp.zeros_like(factors.of_load)
     balance = jnp.concatenate([jnp.ones_like(base), jnp.array([1.0, -1.0], base.dtype)])
     lines = jnp.concatenate([factors.of_unit, factors.of_load[:, None], none[:, None]], axis=1)

@@ -12,6 +12,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import Array, lax
 
+from powerzoo_jax.base.numerics import matmul
 from powerzoo_jax.base.tree import take
 from powerzoo_jax.envs.core import Sim
 from powerzoo_jax.envs.draw import Draw
@@ -85,7 +86,7 @@ def _relieved(params: TransmissionParams, load_mw: Array, low: Array, high: Arra
     first, cost = _merit(params, load_mw, low, high)
 
     def excess_of(p: Array) -> tuple[Array, Array]:
-        flow = factors.of_unit @ p - factors.of_load * (load_mw - params.shunt_mw) + factors.fixed
+        flow = matmul(factors.of_unit, p) - factors.of_load * (load_mw - params.shunt_mw) + factors.fixed
         return flow, jnp.where(rated, jnp.abs(flow) - params.rate_mw, -1)
 
     def relieve(_: int, p: Array) -> Array:

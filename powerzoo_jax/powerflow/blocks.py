@@ -17,7 +17,9 @@ from typing import NamedTuple
 import jax.numpy as jnp
 import numpy as np
 from flax import struct
-from jax import Array, lax
+from jax import Array
+
+from powerzoo_jax.base.numerics import einsum, matmul
 
 
 @struct.dataclass(kw_only=True)
@@ -155,7 +157,7 @@ def border(plan: BlockPlan, entries: Array) -> Bordered:
 
 def _schur(plan: BlockPlan, matrix: Bordered, eliminated: Array) -> Array:
     """A_s - sum_b E_b A_b^-1 F_b, with A_b^-1 F_b given."""
-    update = _products(matrix.down, eliminated)
+    update = matmul(matrix.down, eliminated)
     return matrix.corner.at[plan.near[:, :, None], plan.near[:, None, :]].add(-update, mode="drop")
 
 
@@ -163,8 +165,8 @@ def invert(plan: BlockPlan, matrix: Bordered) -> Blocks:
     """Invert a bordered matrix block by block, in the dtype of its entries (float64 is meant)."""
     real = plan.real[:, :, None] & plan.real[:, None, :]
     inverse = jnp.where(real, jnp.linalg.inv(matrix.diagonal), 0)
-    outer = _products(inverse, matrix.up)
-    inner = jnp.concatenate([inverse, -_products(matrix.down, inverse)], axis=1)
+    outer = matmul(inverse, matrix.up)
+    inner = jnp.concatenate([inverse, -matmul(matrix.down, inverse)], axis=1)
     core = _schur(plan, matrix, outer)
     return Blocks(inner=inner, outer=outer, core=jnp.linalg.inv(core) if core.size else core)
 
@@ -178,9 +180,9 @@ def solve_bordered(plan: BlockPlan, matrix: Bordered, y: Array) -> Array:
     z, eliminated = both[:, :, 0], both[:, :, 1:]
     if s == 0:
         return jnp.where(_is_unknown(plan), z.reshape(-1)[plan.place], 0)
-    right = y[plan.sep_rows].at[plan.near].add(-jnp.einsum("kru,ku->kr", matrix.down, z), mode="drop")
+    right = y[plan.sep_rows].at[plan.near].add(-einsum("kru,ku->kr", matrix.down, z), mode="drop")
     between = jnp.linalg.solve(_schur(plan, matrix, eliminated), right)
-    x = z - jnp.einsum("kur,kr->ku", eliminated, jnp.take(between, plan.near, mode="fill", fill_value=0))
+    x = z - einsum("kur,kr->ku", eliminated, jnp.take(between, plan.near, mode="fill", fill_value=0))
     return jnp.where(_is_unknown(plan), jnp.concatenate([x.reshape(k * u), between])[plan.place], 0)
 
 
@@ -196,7 +198,7 @@ def apply_blocks(plan: BlockPlan, blocks: Blocks, forcing: Array) -> Array:
     The caller masks those rows, usually in a loop of its own that this saves a pass over.
     """
     k, u = plan.rows.shape
-    inside = _products(blocks.inner, _rows(forcing, plan.rows.reshape(-1)).reshape(k, u, -1))
+    inside = matmul(blocks.inner, _rows(forcing, plan.rows.reshape(-1)).reshape(k, u, -1))
     if plan.sep_rows.shape[0] == 0:
         return _rows(inside.reshape(k * u, -1), plan.place)
     batch = forcing.shape[1]
@@ -206,9 +208,9 @@ def apply_blocks(plan: BlockPlan, blocks: Blocks, forcing: Array) -> Array:
     total = _rows(forcing, plan.sep_rows)
     for j in range(plan.far.shape[1]):
         total = total + _rows(results, plan.far[:, j])
-    between = lax.dot(blocks.core, total, precision=lax.Precision.HIGHEST)
+    between = matmul(blocks.core, total)
     # padding of `near` is clipped to the last separator, against zero columns
-    back = _products(blocks.outer, _rows(between, plan.near.reshape(-1)).reshape(k, -1, batch))
+    back = matmul(blocks.outer, _rows(between, plan.near.reshape(-1)).reshape(k, -1, batch))
     return _rows(jnp.concatenate([(inside[:, :u] - back).reshape(k * u, -1), between]), plan.place)
 
 
@@ -222,8 +224,3 @@ def transposed(plan: BlockPlan, blocks: Blocks) -> Blocks:
 
 def _rows(x: Array, index: Array) -> Array:
     return jnp.take(x, index, axis=0, mode="clip")
-
-
-def _products(a: Array, x: Array) -> Array:
-    """(k, i, j) times (k, j, B)."""
-    return lax.dot_general(a, x, (((2,), (1,)), ((0,), (0,))), precision=lax.Precision.HIGHEST)

@@ -17,7 +17,7 @@ import numpy as np
 from flax import struct
 from jax import Array, lax
 
-from powerzoo_jax.base.numerics import FLOAT, ROUGH
+from powerzoo_jax.base.numerics import FLOAT, matvec, rough_matvec
 from powerzoo_jax.powerflow.batching import batched_shell, in_groups
 from powerzoo_jax.powerflow.implicit import solve_tangent
 from powerzoo_jax.powerflow.result import Status
@@ -90,8 +90,7 @@ def local_slope(law: Law, core: ChordCore, x: Array, p: Array, q: Array) -> Arra
 
 def affine(matrix: Array, constant: Array, r: Array) -> Array:
     """matrix @ r + constant on the last axis of r (2a,) or (B, 2a), in full precision on every device."""
-    product = lax.dot_general(r, matrix, (((r.ndim - 1,), (1,)), ((), ())), precision=lax.Precision.HIGHEST)
-    return product + (constant[None] if r.ndim == 2 else constant)
+    return matvec(matrix, r) + (constant[None] if r.ndim == 2 else constant)
 
 
 def finite(p: Array, q: Array) -> tuple[Array, Array]:
@@ -142,16 +141,9 @@ def _begin(r: Array, size: Array, steps: int, judged: tuple[Array, Array]) -> La
 
 def _roughly(m: Array, change: Array) -> Array:
     """M times a change (B, 2a), in half precision where a batch is wide enough: twice as fast on cores that know it."""
-    narrow = ROUGH if change.shape[0] >= WIDE else FLOAT
-    # by way of single precision, from which cores convert in one instruction
-    product = lax.dot_general(
-        change.astype(FLOAT).astype(narrow),
-        m.astype(FLOAT).astype(narrow),
-        (((1,), (1,)), ((), ())),
-        precision=lax.Precision.HIGHEST,
-        preferred_element_type=FLOAT,
-    )
-    return product.astype(change.dtype)
+    if change.shape[0] >= WIDE:
+        return rough_matvec(m, change)
+    return matvec(m.astype(FLOAT), change.astype(FLOAT)).astype(change.dtype)
 
 
 def _open(law: Law, core: ChordCore, p: Array, q: Array, tol: float) -> Lanes:

@@ -15,9 +15,9 @@ from typing import Any
 import jax.numpy as jnp
 import numpy as np
 from flax import struct
-from jax import Array, lax
+from jax import Array
 
-from powerzoo_jax.base.numerics import resolve_dtype
+from powerzoo_jax.base.numerics import matvec, resolve_dtype
 from powerzoo_jax.base.tree import pad_axis
 from powerzoo_jax.cases import Case
 from powerzoo_jax.powerflow.dc_network import DcNetwork, build_dc_network
@@ -145,14 +145,14 @@ def solve_dc(factors: DcFactors, p_pu: Array) -> DcResult:
     """
     usable = jnp.isfinite(p_pu) & _as_row(factors.live, p_pu)
     p = jnp.where(usable, p_pu, 0)
-    flow = _product(p, factors.ptdf) + _as_row(factors.flow_0, p)
+    flow = matvec(factors.ptdf, p) + _as_row(factors.flow_0, p)
     net = p - _as_row(factors.shunt, p)
-    surplus = _product(net, factors.island)
-    added = -_product(surplus, factors.island.T) * _as_row(factors.share, p)
-    mismatch = _product(flow, factors.incidence.T) - (net + added)
+    surplus = matvec(factors.island, net)
+    added = -matvec(factors.island.T, surplus) * _as_row(factors.share, p)
+    mismatch = matvec(factors.incidence.T, flow) - (net + added)
     clean = jnp.all(usable | (p_pu == 0), axis=-1)
     return DcResult(
-        angle_rad=_product(p, factors.x_bus) + _as_row(factors.angle_0, p),
+        angle_rad=matvec(factors.x_bus, p) + _as_row(factors.angle_0, p),
         p_from=flow,
         p_added=added,
         residual=jnp.max(jnp.abs(mismatch), axis=-1),
@@ -184,9 +184,3 @@ def pad_dc(factors: DcFactors, n_bus: int, n_branch: int, n_island: int) -> DcFa
 def _as_row(constant: Array, like: Array) -> Array:
     """A constant (n,) against values (n,) or (B, n)."""
     return constant[None] if like.ndim == 2 else constant
-
-
-def _product(values: Array, matrix: Array) -> Array:
-    """matrix @ values on the last axis of (n,) or (B, n): scenarios are rows, the constant stands on the right."""
-    dims = (((values.ndim - 1,), (1,)), ((), ()))
-    return lax.dot_general(values, matrix, dims, precision=lax.Precision.HIGHEST)

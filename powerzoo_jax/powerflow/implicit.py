@@ -7,7 +7,7 @@ from collections.abc import Callable
 import jax.numpy as jnp
 from jax import Array, lax
 
-from powerzoo_jax.base.numerics import anywhere
+from powerzoo_jax.base.numerics import anywhere, matmul, matvec
 
 MAX_SWEEPS = 40
 TOL = {"float32": 1e-6, "float64": 1e-13}  # relative change at which the sweeps stop
@@ -33,19 +33,16 @@ def solve_tangent(m: Array, slope: Array, forcing: Array) -> Array:
         u, w = v[:a], v[a:]
         return jnp.concatenate([slope[0] * u + slope[2] * w, slope[1] * u + slope[3] * w])
 
-    def product(matrix_axis: int, v: Array) -> Array:
-        return lax.dot_general(v, m, (((0,), (matrix_axis,)), ((), ())), precision=lax.Precision.HIGHEST)
-
     def dense() -> Array:
         blocks = jnp.block([[jnp.diag(slope[0]), jnp.diag(slope[1])], [jnp.diag(slope[2]), jnp.diag(slope[3])]])
-        return jnp.eye(2 * a, dtype=m.dtype) - m @ blocks
+        return jnp.eye(2 * a, dtype=m.dtype) - matmul(m, blocks)
 
     return lax.custom_linear_solve(
-        lambda v: v - product(1, local(v)),
+        lambda v: v - matvec(m, local(v)),
         forcing,
-        solve=lambda _, b: _sweep(lambda v: product(1, local(v)), b, lambda b: jnp.linalg.solve(dense(), b)),
+        solve=lambda _, b: _sweep(lambda v: matvec(m, local(v)), b, lambda b: jnp.linalg.solve(dense(), b)),
         transpose_solve=lambda _, b: _sweep(
-            lambda v: local_transposed(product(0, v)), b, lambda b: jnp.linalg.solve(dense().T, b)
+            lambda v: local_transposed(matmul(v, m)), b, lambda b: jnp.linalg.solve(dense().T, b)
         ),
     )
 

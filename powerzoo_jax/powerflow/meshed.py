@@ -77,7 +77,8 @@ def solve_meshed(
     tol:        [pu] voltage error at which a lane stops; None takes 4e-7 (float32), 4e-10 (float64)
     max_steps:  chord iterations before a lane goes to the float64 Newton fallback
     fixed_steps: take exactly so many chord iterations in every lane, with no fallback: for accelerators that would
-                rather not ask. A lane that has not reached `tol` by then is OUT_OF_STEPS. None stops by itself
+                rather not ask. A lane that has not reached `tol` by then is OUT_OF_STEPS. None stops by itself.
+                Flows, losses, q_bus and slack power come from a last correction, which stops by itself in either case
 
     Returns a MeshedResult; nothing in the program raises and nothing is NaN: `status` and `residual` tell.
     Raises ValueError or TypeError for arrays of another length or type.

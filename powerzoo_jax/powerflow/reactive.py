@@ -26,7 +26,7 @@ from jax import Array, lax
 from jax.custom_derivatives import SymbolicZero
 
 from powerzoo_jax.base.errors import SolverError
-from powerzoo_jax.base.numerics import anywhere
+from powerzoo_jax.base.numerics import anywhere, matmul
 from powerzoo_jax.cases import Case
 from powerzoo_jax.cases.case import ISOLATED
 from powerzoo_jax.powerflow.base_state import admittance, held_buses, power_slope
@@ -320,11 +320,11 @@ def _sweep(apply: Callable[[Array], Array], known: Array, b: Array) -> Array:
 
     def advance(carry: tuple[Array, Array, Array]) -> tuple[Array, Array, Array]:
         k, x, _ = carry
-        step = known @ (b - apply(x))
+        step = matmul(known, b - apply(x))
         size = jnp.max(jnp.abs(step), initial=0)
         return k + 1, x + step, size <= SWEEP_TOL[b.dtype.name] * jnp.max(jnp.abs(x), initial=0)
 
-    begin = (jnp.int32(0), known @ b, jnp.all(b == 0))
+    begin = (jnp.int32(0), matmul(known, b), jnp.all(b == 0))
     _, x, settled = lax.while_loop(lambda c: (c[0] < MAX_SWEEPS) & ~c[2], advance, begin)
 
     def direct() -> Array:
@@ -357,7 +357,7 @@ def _secant(slope: Array, step: Array, change: Array) -> Array:
     """Slope that reproduces the last change of Q; steps near the rounding of Q teach nothing."""
     square = jnp.sum(step * step)
     known = square > jnp.finfo(step.dtype).eps
-    missing = change - slope @ step
+    missing = change - matmul(slope, step)
     return slope + jnp.outer(jnp.where(known, missing, 0), step / jnp.where(known, square, 1))
 
 

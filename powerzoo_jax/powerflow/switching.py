@@ -17,7 +17,7 @@ import numpy as np
 from flax import struct
 from jax import Array, lax
 
-from powerzoo_jax.base.numerics import resolve_dtype
+from powerzoo_jax.base.numerics import einsum, resolve_dtype
 from powerzoo_jax.cases import Case
 from powerzoo_jax.cases.topology import branch_positions
 from powerzoo_jax.powerflow import meshed_equations as eqs
@@ -224,7 +224,7 @@ def _weight(switching: SwitchFactors, opened: Array, real: Array) -> Array:
 
     mixed = jax.vmap(one)(opened, real)
     columns = switching.columns[opened].reshape(opened.shape[0], rank, -1)
-    weight = jnp.einsum("bro,brs->sob", columns, mixed, precision=lax.Precision.HIGHEST)
+    weight = einsum("bro,brs->sob", columns, mixed)
     return weight.reshape(rank, *switching.columns.shape[2:], -1)
 
 

@@ -11,7 +11,7 @@ import numpy as np
 
 from powerzoo_jax.base import Dims, TaskSpec, no_padding
 from powerzoo_jax.base.errors import DataError, unknown
-from powerzoo_jax.base.numerics import resolve_dtype
+from powerzoo_jax.base.numerics import matmul, resolve_dtype
 from powerzoo_jax.cases import Case, load_case
 from powerzoo_jax.data import load_dataset
 from powerzoo_jax.data.series import day_matrix
@@ -143,7 +143,7 @@ def _params(
     old["starts"] = _in_months(old["starts"], days, 24 * 60 // minutes, settings.months)
     place = placement(case, fleet.bus_ids, dtype)
     flexible = np.array([kind == "flexload" for kind in fleet.kinds], bool)
-    at_bus = jnp.asarray(place @ (old["load_share"] * old["full_load_mw"]))[flexible]
+    at_bus = jnp.asarray(matmul(place, old["load_share"] * old["full_load_mw"]))[flexible]
     flex: dict[str, Any] = {"flex_p_mw": at_bus, "flex_q_mvar": jnp.zeros_like(at_bus)} if flexible.any() else {}
     return FleetGridParams(
         **old, place_bus=place, load_ratio=jnp.ones((), dtype), **fleet.stacks, **fleet.leaves, **flex

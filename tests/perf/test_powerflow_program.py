@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import re
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import jax
@@ -12,7 +13,15 @@ import pytest
 from jax.extend.core import ClosedJaxpr, Jaxpr
 
 from powerzoo_jax.cases.library import load_case
-from powerzoo_jax.powerflow import FeederFactors, nominal_injection, prepare_feeder, solve_feeder
+from powerzoo_jax.powerflow import (
+    FeederFactors,
+    MeshedResult,
+    nominal_injection,
+    prepare_feeder,
+    prepare_meshed,
+    solve_feeder,
+    solve_meshed,
+)
 
 PROGRAM_LIMIT = 200_000  # characters of the lowered text, measured 100,000; a baked-in factor adds many more
 
@@ -83,3 +92,18 @@ def test_nested_vmaps_run_the_chord_as_rank_two_products(
     ]
     # two steps taken by all and one in the loop; what maps r to all buses afterwards stays with the vmaps
     assert chord.count([(16, side), (side, side)]) == 3
+
+
+def questions(read: Callable[[MeshedResult], Any]) -> int:
+    """Loops whose length the compiled program does not know, when it reads `read` off solves of fixed steps."""
+    case = load_case("9")
+    s = nominal_injection(case)
+    p, q = (jnp.tile(jnp.asarray(x, jnp.float32), (4, 1)) for x in (s.real, s.imag))
+    solve = jax.vmap(lambda factors, p, q: read(solve_meshed(factors, p, q, fixed_steps=4)), in_axes=(None, 0, 0))
+    text = jax.jit(solve).lower(prepare_meshed(case), p, q).compile().as_text()
+    return len([line for line in text.splitlines() if re.search(r" while\(", line) and "known_trip_count" not in line])
+
+
+def test_fixed_steps_ask_the_host_nothing_as_long_as_no_branch_is_read() -> None:
+    assert questions(lambda r: (r.v_re, r.v_im, r.residual, r.iterations, r.status)) == 0
+    assert questions(lambda r: r.p_loss) > 0  # what docs/powerflow.md says of the last correction

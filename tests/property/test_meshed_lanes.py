@@ -78,7 +78,7 @@ def test_one_scenario_a_batch_and_nested_batches_agree() -> None:
         assert np.abs(other - together).max() <= tolerance("v_pu", "float32")
 
 
-def test_fixed_steps_ask_nothing_and_tell_who_is_done() -> None:
+def test_fixed_steps_tell_who_is_done_without_a_fallback() -> None:
     """A number of steps that suffices gives the self-stopping solution; bad lanes are told apart without a fallback."""
     known, factors = meshed_case("14", LANES - 1), factors_of("14", "float32")
     plain = solve_all(factors, known.states)
