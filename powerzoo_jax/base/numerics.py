@@ -8,6 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import Array, lax
 from jax.custom_batching import custom_vmap
+from jax.typing import ArrayLike
 
 FLOAT = np.dtype("float32")  # the only place, with the door in cases.grid, where a width is spelled
 ROUGH = jnp.dtype("bfloat16")  # three digits, for products whose error later steps remove
@@ -35,7 +36,7 @@ def resolve_dtype(dtype: Any = None) -> np.dtype:
     return chosen
 
 
-def matmul(a: Array, b: Array) -> Array:
+def matmul(a: ArrayLike, b: ArrayLike) -> Array:
     """Product a @ b of vectors and matrices, with the shapes of `jnp.matmul`, in full precision on every device.
 
     Every product of physics and optimisation goes through this function, `einsum` or `matvec`. Left alone, an
@@ -62,8 +63,8 @@ def rough_matvec(matrix: Array, x: Array) -> Array:  # (m, n), (B, n) -> (B, m)
     Only for a first step whose error the following ones remove, and which a test of convergence follows.
     """
     # by way of single precision, from which cores convert in one instruction
-    rounded = (y.astype(FLOAT).astype(ROUGH) for y in (x, matrix))
-    product = lax.dot_general(*rounded, (((1,), (1,)), ((), ())), precision=EXACT, preferred_element_type=FLOAT)
+    left, right = (y.astype(FLOAT).astype(ROUGH) for y in (x, matrix))
+    product = lax.dot_general(left, right, (((1,), (1,)), ((), ())), precision=EXACT, preferred_element_type=FLOAT)
     return product.astype(x.dtype)
 
 

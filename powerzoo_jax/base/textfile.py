@@ -10,6 +10,7 @@ import json
 import tomllib
 from collections.abc import Iterator
 from contextlib import contextmanager
+from os import PathLike
 from pathlib import Path
 from typing import Any, TextIO
 
@@ -31,7 +32,7 @@ HEAD = 4096  # bytes at the start that tell text from binary
 WESTERN = "cp1252"  # what files that are not UTF-8 nearly always are
 
 
-def require_file(path: str | Path, what: str = "file", remedy: str = "Check the path.") -> Path:
+def require_file(path: str | PathLike[str], what: str = "file", remedy: str = "Check the path.") -> Path:
     """The path of an existing file. Raises DataMissing where there is none, or a folder stands there."""
     path = Path(path)
     try:
