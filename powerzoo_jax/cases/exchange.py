@@ -11,15 +11,23 @@ from typing import Any
 
 import numpy as np
 
-from powerzoo_jax.base.errors import CaseError
+from powerzoo_jax.base.errors import CaseError, listing
 from powerzoo_jax.base.textfile import require_file
 from powerzoo_jax.cases.assemble import assemble
 from powerzoo_jax.cases.case import Case
 from powerzoo_jax.cases.matpower import read_matpower
+from powerzoo_jax.cases.pandapower_tables import (
+    add_asymmetric,
+    branch_ratings,
+    dc_line_units,
+    left_out,
+    make_ready,
+    screen,
+    without_costs,
+)
 from powerzoo_jax.cases.validate import assert_valid
 
 NO_LIMIT = 1e9  # [MW], [Mvar] what pandapower writes where a unit has no limit
-NOT_REPRESENTED = ("bus_dc", "branch_dc", "source_dc", "tcsc", "svc", "ssc", "vsc")
 
 # MATPOWER's columns: its header, and the column of our table (a number where we have none)
 LAYOUT = {
@@ -99,10 +107,11 @@ def from_pandapower(net: Any, name: str | None = None) -> Case:
 
     Elements out of service are left out, buses joined by closed switches become one, and bus id = index + 1 (the
     lowest index of joined buses; inner buses of three-winding transformers and open lines get new ids). Costs come
-    along when the net has any. Iron losses become shunts at both ends of their branch.
+    along when the net has any. Iron losses become shunts at both ends of their branch, a DC line two units of fixed
+    power that hold the voltages of its ends. `notes` says what of the net the case does not hold.
 
-    Raises ImportError that names the extra when pandapower is missing, CaseError for what has no counterpart and for
-    every problem of the case that results.
+    Raises ImportError that names the extra when pandapower is missing, CaseError naming what has no counterpart (static
+    var and series compensators, converters, impedances that differ by direction) and every problem of the case.
     """
     case = convert_pandapower(net, name)
     assert_valid(case)
@@ -118,26 +127,41 @@ def convert_pandapower(net: Any, name: str | None = None) -> Case:
         raise ImportError(message) from err
     net = copy.deepcopy(net)  # the conversion leaves its workings in the net
     title = name or str(net.get("name") or "") or "net"
+    notes = screen(net, title)
+    make_ready(net)
     try:
         ppc = to_ppc(net, init="flat", calculate_voltage_angles=True)
     except Exception as err:  # a net that lacks what an optimum needs fails in many ways
         remedy = "Try pandapower.diagnostic(net); a net with costs needs limits for all its units."
         raise CaseError(f"pandapower cannot convert {title!r}: {err}. {remedy}") from err
-    return _from_ppc(ppc, net, title)
+    return _from_ppc(ppc, net, title, notes)
 
 
-def _from_ppc(ppc: Mapping[str, Any], net: Any, name: str) -> Case:
+def _from_ppc(ppc: Mapping[str, Any], net: Any, name: str, notes: tuple[str, ...]) -> Case:
     base = float(ppc["baseMVA"])
     bus, branch, gen = (np.array(ppc[key][:, :13].real) for key in ("bus", "branch", "gen"))
-    if np.any(_extra(ppc, "branch_r_asym")) or np.any(_extra(ppc, "branch_x_asym")):
-        raise CaseError(f"{name!r} has an impedance that differs by direction, which a case cannot express.")
+    branch[:, 5] = branch_ratings(branch[:, 5], ppc, net)
     f, t = branch[:, 0].astype(int), branch[:, 1].astype(int)
     tap = np.where(branch[:, 8] == 0, 1.0, branch[:, 8])
     conductance = _extra(ppc, "branch_g") / 2
     np.add.at(bus[:, 4], f, base * conductance / tap**2)
     np.add.at(bus[:, 4], t, base * (conductance + _extra(ppc, "branch_g_asym") / 2))
     np.add.at(bus[:, 5], t, base * _extra(ppc, "branch_b_asym") / 2)
+    gencost = np.array(ppc.get("gencost", np.zeros((0, 5)))).real
+    if len(gencost):
+        add_asymmetric(bus, net)
+    linked = dc_line_units(bus, net)
+    if len(gencost) and len(linked):
+        gencost = without_costs(gencost, len(gen), len(linked))
+    gen = np.concatenate([gen, np.pad(linked, ((0, 0), (0, gen.shape[1] - linked.shape[1])))])
     ids = _bus_ids(net, len(bus))
+    uneven = np.flatnonzero(_extra(ppc, "branch_r_asym") + 1j * _extra(ppc, "branch_x_asym"))
+    if uneven.size:
+        ends = listing(f"bus {ids[f[k]]} -> {ids[t[k]]}" for k in uneven)
+        raise CaseError(
+            f"{name!r} has an impedance that differs by direction ({ends}, index + 1), which a case cannot express. "
+            "Give both directions the same r and x."
+        )
     _take_voltage_limits(bus, ids, net)
     branch[:, 0], branch[:, 1] = ids[f], ids[t]
     gen[:, 0], bus[:, 0] = ids[gen[:, 0].astype(int)], ids
@@ -145,9 +169,10 @@ def _from_ppc(ppc: Mapping[str, Any], net: Any, name: str) -> Case:
     limits = gen[:, [3, 4, 8, 9]].round(9) + 0.0  # pandapower widens limits by 1e-10
     gen[:, [3, 4, 8, 9]] = np.where(np.abs(limits) >= NO_LIMIT, np.copysign(np.inf, limits), limits)
     tables = {"bus": bus, "branch": branch, "gen": gen}
-    if len(ppc.get("gencost", ())):
-        tables["gencost"] = np.array(ppc["gencost"].real)
-    return assemble(name, base, f"Converted from a pandapower net ({name}).", tables, _losses_of_detail(ppc, net))
+    if len(gencost):
+        tables["gencost"] = gencost
+    notes = (*notes, *left_out(net, len(bus)))
+    return assemble(name, base, f"Converted from a pandapower net ({name}).", tables, notes)
 
 
 def _extra(ppc: Mapping[str, Any], key: str) -> np.ndarray:
@@ -174,11 +199,3 @@ def _take_voltage_limits(bus: np.ndarray, ids: np.ndarray, net: Any) -> None:
         given = dict(zip(frame.index, frame[key], strict=True)) if key in frame else {}
         values = np.array([given.get(i - 1, unset) for i in ids.tolist()], np.float64)
         bus[:, column] = np.where(np.isfinite(values), values, unset)
-
-
-def _losses_of_detail(ppc: Mapping[str, Any], net: Any) -> tuple[str, ...]:
-    notes = [f"{key} of the net is not represented" for key in NOT_REPRESENTED if len(ppc.get(key, ()))]
-    shares = [f"const_{kind}_percent" for kind in ("z", "i", "z_p", "z_q", "i_p", "i_q")]
-    if any(key in net["load"] and (net["load"][key] != 0).any() for key in shares):
-        notes.append("the voltage dependence of loads is not represented, they draw constant power")
-    return tuple(notes)
