@@ -16,6 +16,7 @@ from powerzoo_jax.cases.matpower import read_matpower as read_matpower
 from powerzoo_jax.cases.matpower import scan_matpower as scan_matpower
 from powerzoo_jax.cases.opendss import read_opendss as read_opendss
 from powerzoo_jax.cases.threephase import ThreePhaseCase as ThreePhaseCase
+from powerzoo_jax.cases.topology import isolate_unsupplied as isolate_unsupplied
 from powerzoo_jax.cases.validate import assert_valid as assert_valid
 from powerzoo_jax.cases.validate import validate as validate
 from powerzoo_jax.cases.validate_threephase import assert_valid_feeder as assert_valid_feeder

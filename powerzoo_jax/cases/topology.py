@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -60,6 +60,30 @@ def reachable_from_slack(case: Case) -> np.ndarray:
     known = (f >= 0) & (t >= 0)
     label = islands(case.n_bus, f[known], t[known], case.branch.in_service[known])
     return np.isin(label, label[case.slack_bus])
+
+
+def live_buses(case: Case) -> np.ndarray:
+    """Buses that are supplied, (N,) bool: connected with a reference bus and not isolated (kind 4)."""
+    return reachable_from_slack(case) & (case.bus.kind != ISOLATED)
+
+
+def isolate_unsupplied(case: Case) -> Case:
+    """Case without the islands that no reference bus supplies.
+
+    Their buses become isolated (kind 4), their branches and units go out of service; loads and shunts there keep their
+    rows and take no part. The same case where every bus is supplied or isolated already.
+    """
+    live = live_buses(case)
+    if np.all(live | (case.bus.kind == ISOLATED)):
+        return case
+    f, t = branch_positions(case)
+    unit_on = case.unit.in_service & live[case.positions(case.unit.bus_id)]
+    return replace(
+        case,
+        bus=replace(case.bus, kind=np.where(live, case.bus.kind, ISOLATED)),
+        branch=replace(case.branch, in_service=case.branch.in_service & live[f] & live[t]),
+        unit=replace(case.unit, in_service=unit_on),
+    )
 
 
 def radial_order(n_bus: int, f: np.ndarray, t: np.ndarray, status: np.ndarray, root: int) -> RadialOrder:

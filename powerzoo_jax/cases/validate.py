@@ -109,7 +109,10 @@ def connected(case: Case) -> Findings:
     lost = ~reachable_from_slack(case) & (case.bus.kind != ISOLATED)
     if lost.any():
         message = f"{int(lost.sum())} bus(es) are not connected with the reference bus by in-service branches."
-        remedy = "Close a switch, add a branch, or mark the buses isolated (kind 4)."
+        remedy = (
+            "Close a switch, add a branch, or mark the buses isolated (kind 4), as cases.isolate_unsupplied does with "
+            "all that stands at them."
+        )
         yield Problem("bus", "id", tuple(map(int, case.bus.id[lost])), message, remedy)
 
 

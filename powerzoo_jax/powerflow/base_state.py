@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import scipy.sparse as sp
 import scipy.sparse.linalg as spl
 
-from powerzoo_jax.base.errors import BaseLoadError
+from powerzoo_jax.base.errors import BaseLoadError, SolverError
 from powerzoo_jax.cases import Case
 from powerzoo_jax.cases.case import PV, REF
-from powerzoo_jax.cases.topology import branch_positions
+from powerzoo_jax.cases.topology import branch_positions, live_buses
 
 STEPS = 30
 TOL = 1e-11  # [pu] power mismatch; the state need not be exact: it is what deviations are counted from
 PROBE, PROBES = 0.2, 8  # spread and number of load states that show how fast a chord contracts
+FAR_TURN = 0.5  # [rad] of a no-load angle: from a flat start Newton may end on a low-voltage branch, or nowhere
+COLLAPSED = 0.5  # [pu] a bus below stands on the low-voltage branch, which no grid is run on
 ENOUGH = 1e-7  # [pu] accepted where rounding of a very stiff branch keeps the mismatch from falling further
 
 
@@ -49,35 +53,72 @@ def held_buses(case: Case) -> np.ndarray:
 
 
 def solve_base(case: Case, s: np.ndarray, v_set: np.ndarray) -> np.ndarray:
-    """Voltages (N,) complex [pu] at injections s (N,), held buses at v_set.
+    """Voltages (N,) complex [pu] at injections s (N,), held buses at v_set; 1 at buses that are not supplied.
 
-    Starts flat at the set-points, then from the voltages of the case file.
-    Raises BaseLoadError when neither start converges.
+    Starts flat at the set-points, then from the voltages of the case file, then without load. The last comes first
+    where transformers turn the network: a flat start is half a turn away from what they do. A state with a bus below
+    0.5 pu is taken only where no start leads to a better one.
+    Raises BaseLoadError when no start converges.
     """
     y = admittance(case)
-    held, slack = held_buses(case), case.slack_bus
+    held, slack, live = held_buses(case), case.slack_bus, live_buses(case)
     angle = np.deg2rad(case.bus.angle_init_deg)
+    turned = angle[slack[0]] + no_load_angles(case)
     flat = np.where(held, v_set, 1.0) * np.exp(1j * angle[slack[0]])
     given = np.where(held, v_set, case.bus.v_init_pu) * np.exp(1j * angle)
-    rest = np.ones(case.n_bus, bool)
-    rest[slack] = False
-    for start in (flat, given):
-        v = _newton(y, s, start, np.flatnonzero(rest), np.flatnonzero(~held))
-        if v is not None:
-            return v
+    no_load = np.where(held, v_set, 1.0) * np.exp(1j * turned)
+    starts = (flat, given, no_load)
+    if np.abs(turned - angle[slack[0]])[live].max() > FAR_TURN:
+        starts = (no_load, given, flat)
+    rows, best, lowest = unknown_rows(case), None, 0.0
+    for start in starts:
+        v = _newton(y, s, np.where(live, start, 1.0), *rows)
+        if v is not None and np.abs(v[live]).min() > lowest:
+            best, lowest = v, float(np.abs(v[live]).min())
+        if lowest > COLLAPSED:
+            break
+    if best is not None:
+        return best
     raise BaseLoadError(
-        f"{case.name}: the base load has no power-flow solution near the flat start or the voltages of the case. "
-        "Lower load_factor, or check the units and impedances."
+        f"{case.name}: the base load has no power-flow solution near the flat start, the voltages of the case or its "
+        "state without load. Lower load_factor, or check the units and impedances."
     )
+
+
+def unknown_rows(case: Case) -> tuple[np.ndarray, np.ndarray]:
+    """Buses whose angle is unknown, and those whose magnitude is: supplied, not the slack, and not held."""
+    live = live_buses(case)
+    q_rows = np.flatnonzero(live & ~held_buses(case))
+    live[case.slack_bus] = False
+    return np.flatnonzero(live), q_rows
+
+
+def no_load_angles(case: Case) -> np.ndarray:
+    """Angles (N,) [rad] from the slack that phase shifts alone put there; 0 at buses that are not supplied.
+
+    Least squares of theta_f - theta_t = shift over the branches in service, weighted by 1 / |z|: exact where the shifts
+    around every loop cancel, and the DC power flow without load where lines have no resistance.
+    """
+    f, t = branch_positions(case)
+    b, live = case.branch, live_buses(case)
+    on = b.in_service & live[f] & live[t]
+    angle = np.zeros(case.n_bus)
+    if not b.shift_deg[on].any():
+        return angle
+    f, t = f[on], t[on]
+    weight, shift = 1 / np.hypot(b.r_pu[on], b.x_pu[on]), np.deg2rad(b.shift_deg[on])
+    rows = unknown_rows(case)[0]
+    at = (np.r_[f, t, f, t], np.r_[f, t, t, f])
+    matrix = sp.csr_matrix((np.r_[weight, weight, -weight, -weight], at), (case.n_bus, case.n_bus))
+    right = np.bincount(f, weight * shift, case.n_bus) - np.bincount(t, weight * shift, case.n_bus)
+    angle[rows] = spl.splu(matrix[rows][:, rows].tocsc()).solve(right[rows])
+    return angle
 
 
 def chord_rate(case: Case, s: np.ndarray, v: np.ndarray) -> float:
     """How much of an error one chord step leaves, typically, with loads up to a fifth away from the base state v."""
-    y, held = admittance(case), held_buses(case)
-    rest = np.ones(case.n_bus, bool)
-    rest[case.slack_bus] = False
-    p_rows, q_rows = np.flatnonzero(rest), np.flatnonzero(~held)
-    factor = spl.splu(power_slope(y, v, p_rows, q_rows)[0])
+    y, (p_rows, q_rows) = admittance(case), unknown_rows(case)
+    factor = factored(case, power_slope(y, v, p_rows, q_rows)[0])
     load = (case.p_load_mw + 1j * case.q_load_mvar) / case.base_mva
     rates = []
     for draw in np.random.default_rng(0).uniform(-PROBE, PROBE, (PROBES, case.n_bus)):
@@ -88,6 +129,17 @@ def chord_rate(case: Case, s: np.ndarray, v: np.ndarray) -> float:
             sizes.append(size)
         rates.append((sizes[3] / sizes[1]) ** 0.5 if sizes[1] > 0 else 0.0)
     return float(np.median(rates))
+
+
+def factored(case: Case, slope: sp.csc_matrix) -> Any:
+    """LU factors of a Jacobian at the base state; SolverError where it is singular, which SciPy words for itself."""
+    try:
+        return spl.splu(slope)
+    except RuntimeError as err:
+        raise SolverError(
+            f"{case.name}: the Jacobian at the base state is singular, the load lies at the collapse point. Lower "
+            "load_factor, or check the units and impedances."
+        ) from err
 
 
 def _turn(v: np.ndarray, move: np.ndarray, p_rows: np.ndarray, q_rows: np.ndarray) -> tuple[np.ndarray, float]:
@@ -117,16 +169,21 @@ def _newton(
 ) -> np.ndarray | None:
     """Polar Newton with logarithmic magnitudes; None when it does not converge."""
     best, state = np.inf, v
-    for _ in range(STEPS):
-        slope, power = power_slope(y, v, p_rows, q_rows)
-        left = s - power
-        right = np.r_[left.real[p_rows], left.imag[q_rows]]
-        size = np.abs(right).max()
-        if not np.isfinite(size):
-            break
-        if size < best:
-            best, state = size, v
-        if size < TOL or (best < ENOUGH and size > best):
-            break
-        v = _turn(v, spl.splu(slope).solve(right), p_rows, q_rows)[0]
+    with np.errstate(all="ignore"):  # it leaves the finite numbers where there is no solution
+        for _ in range(STEPS):
+            slope, power = power_slope(y, v, p_rows, q_rows)
+            left = s - power
+            right = np.r_[left.real[p_rows], left.imag[q_rows]]
+            size = np.abs(right).max(initial=0.0)
+            if not np.isfinite(size):
+                break
+            if size < best:
+                best, state = size, v
+            if size < TOL or (best < ENOUGH and size > best):
+                break
+            try:
+                factor = spl.splu(slope)
+            except RuntimeError:  # exactly singular: this start leads nowhere
+                break
+            v = _turn(v, factor.solve(right), p_rows, q_rows)[0]
     return state if best < ENOUGH else None

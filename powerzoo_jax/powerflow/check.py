@@ -69,11 +69,12 @@ def _violation(case: Case, s: np.ndarray, result: PowerFlowResult) -> Violation:
     a = b.tap * np.exp(1j * np.deg2rad(b.shift_deg))
     half = 0.5j * b.b_pu * on
     inside = v[f] / a
-    leaving = v * (case.bus.gs_mw + 1j * case.bus.bs_mvar) / case.base_mva
+    y_shunt = np.where(case.bus.kind == ISOLATED, 0, case.bus.gs_mw + 1j * case.bus.bs_mvar) / case.base_mva
+    leaving = v * y_shunt
     np.add.at(leaving, f, (current + half * inside) / np.conj(a))
     np.add.at(leaving, t, half * v[t] - current)
     kcl = np.abs(v * np.conj(leaving) - s)
     drop = np.abs(inside - v[t] - (b.r_pu + 1j * b.x_pu) * current)[on]
-    shunt = np.sum(np.abs(v) ** 2 * (case.bus.gs_mw - 1j * case.bus.bs_mvar)) / case.base_mva
+    shunt = np.sum(np.abs(v) ** 2 * np.conj(y_shunt))
     losses = complex(float(result.p_loss), float(result.q_loss))
     return Violation(float(kcl.max()), float(drop.max(initial=0.0)), float(abs(s.sum() - losses - shunt)))

@@ -21,17 +21,15 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
-import scipy.sparse.linalg as spl
 from flax import struct
 from jax import Array, lax
 
 from powerzoo_jax.base.numerics import FLOAT
 from powerzoo_jax.cases import Case
-from powerzoo_jax.cases.case import ISOLATED
 from powerzoo_jax.cases.topology import branch_positions
 from powerzoo_jax.powerflow import meshed_chord as chord
 from powerzoo_jax.powerflow import meshed_equations as eqs
-from powerzoo_jax.powerflow.base_state import admittance, held_buses, power_slope
+from powerzoo_jax.powerflow.base_state import admittance, factored, power_slope, unknown_rows
 from powerzoo_jax.powerflow.batching import in_groups
 from powerzoo_jax.powerflow.freed_newton import newton_freed
 from powerzoo_jax.powerflow.meshed import GROUP, NEWTON_GROUP
@@ -123,9 +121,7 @@ def branch_terms(case: Case, v: np.ndarray) -> dict[str, np.ndarray]:
 def branch_columns(case: Case, v: np.ndarray, terms: dict[str, np.ndarray], branches: np.ndarray) -> np.ndarray:
     """C of some branches, (K, 3, N, 2) float64 in case order: J^-1 times their part of the Jacobian (host)."""
     f, t = (x[branches] for x in branch_positions(case))
-    live = case.bus.kind != ISOLATED
-    live[case.slack_bus] = False
-    angles, sizes = np.flatnonzero(live), np.flatnonzero(live & ~held_buses(case))
+    angles, sizes = unknown_rows(case)
     slope = power_slope(admittance(case), v, angles, sizes)[0]
     s_from, s_to, a_from, a_to = (terms[name][branches] for name in ("s_from", "s_to", "a_from", "a_to"))
     pushed = np.zeros((len(branches), RANK, case.n_bus), complex)
@@ -137,7 +133,7 @@ def branch_columns(case: Case, v: np.ndarray, terms: dict[str, np.ndarray], bran
     columns = np.zeros((*pushed.shape, 2))
     if len(branches) == 0:
         return columns
-    found = spl.splu(slope).solve(np.ascontiguousarray(right.T)).T.reshape(len(branches), RANK, -1)
+    found = factored(case, slope).solve(np.ascontiguousarray(right.T)).T.reshape(len(branches), RANK, -1)
     columns[..., angles, 0], columns[..., sizes, 1] = found[..., : len(angles)], found[..., len(angles) :]
     return columns
 

@@ -19,9 +19,8 @@ from jax import Array, lax
 from powerzoo_jax.base.errors import SolverError, listing
 from powerzoo_jax.base.numerics import FLOAT, resolve_dtype
 from powerzoo_jax.cases import Case, assert_valid
-from powerzoo_jax.cases.case import ISOLATED
-from powerzoo_jax.cases.topology import branch_positions
-from powerzoo_jax.powerflow.base_state import chord_rate, held_buses, solve_base, voltage_setpoints
+from powerzoo_jax.cases.topology import branch_positions, live_buses
+from powerzoo_jax.powerflow.base_state import chord_rate, held_buses, solve_base, unknown_rows, voltage_setpoints
 from powerzoo_jax.powerflow.blocks import BlockPlan, Blocks, border, invert, plan_blocks
 from powerzoo_jax.powerflow.dissection import dissect
 from powerzoo_jax.powerflow.factors import nominal_injection
@@ -162,7 +161,8 @@ class MeshedFactors:
 def prepare_meshed(case: Case, *, load_factor: float = 1.0, dtype: Any = None) -> MeshedFactors:
     """Factor a network for `solve_meshed`.
 
-    case:         one slack bus; PV buses, loops, taps, phase shifts, charging, shunts, several units per bus
+    case:         one slack bus; PV buses, loops, taps, phase shifts, charging, shunts, several units per bus. An
+                  isolated bus (kind 4) takes no part; its voltage is the set-point given for it, or 1 pu, at angle 0
     load_factor:  base point as a multiple of the nominal injections; choose the middle of the range you will solve
     dtype:        float32 (None) or float64
 
@@ -179,7 +179,8 @@ def prepare_meshed(case: Case, *, load_factor: float = 1.0, dtype: Any = None) -
     layout = _layout(case)
     with jax.enable_x64(True):
         branch = branch_data(case)
-        shunt = jnp.asarray(np.stack([case.bus.gs_mw, case.bus.bs_mvar], 1) / case.base_mva)
+        shunt = np.stack([case.bus.gs_mw, case.bus.bs_mvar], 1) / case.base_mva
+        shunt = jnp.asarray(np.where(live_buses(case)[:, None], shunt, 0.0))
         v_base = jnp.asarray(np.stack([v.real, v.imag], 1))
         network, blocks, flow = jax.jit(derive)(layout, branch, shunt, v_base)
         factors = MeshedFactors(
@@ -211,7 +212,8 @@ def with_branches(factors: MeshedFactors, **changes: Array) -> MeshedFactors:
     changes:  fields of `BranchData`, (L,): in_service (0 or 1), r_pu, x_pu, b_pu, tap, shift_rad
 
     The base voltage stays: the deviation form is exact around any voltage, so a change costs iterations, not accuracy.
-    An outage that islands a bus leaves its lane without a solution, and its status says so.
+    An outage that islands a bus leaves its lane without a solution, and its status says so. A branch at an isolated
+    bus stays out of service.
     """
     dtype = factors.v_base.dtype
     with jax.enable_x64(True):
@@ -264,10 +266,9 @@ def _layout(case: Case) -> MeshedLayout:
     ends = list(zip(f.tolist(), t.tolist(), strict=True))
     back = np.full(count, count)
     back[cells] = [cell_of[(b, a)] for a, b in pairs.T.tolist()]
-    live = (case.bus.kind != ISOLATED)[inward]
-    held = held_buses(case)[inward]
-    free = np.stack([live, live & ~held], 1)
-    free[outward[case.slack_bus]] = False
+    free = np.zeros((n, 2), bool)
+    for column, rows in enumerate(unknown_rows(case)):
+        free[outward[rows], column] = True
     positions = dict(
         inward=inward,
         outward=outward,
@@ -347,10 +348,13 @@ def derive(
 ) -> tuple[MeshedNetwork, Blocks, BranchFlow]:
     """What follows from parameters and a base voltage, in float64."""
     count = layout.back_cell.shape[0]
+    f, t = layout.f, layout.t
+    # a bus that is not supplied has no equations: what it were connected with it would hold like a second slack
+    live = layout.free[:, 0].at[layout.slack].set(True)
+    branch = dataclasses.replace(branch, in_service=jnp.where(live[f] & live[t], branch.in_service, 0))
     y = stamps(branch)
     v = _complex(v_base)[layout.inward]
     g = _complex(shunt)[layout.inward]
-    f, t = layout.f, layout.t
     cells = jnp.zeros(count + 1, v.dtype)
     cells = cells.at[layout.from_cell].add(v[f] * jnp.conj(y.ft * v[t]))
     cells = cells.at[layout.to_cell].add(v[t] * jnp.conj(y.tf * v[f])).at[count].set(0)

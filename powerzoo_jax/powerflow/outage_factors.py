@@ -19,16 +19,21 @@ from typing import Any, NamedTuple
 
 import jax.numpy as jnp
 import numpy as np
-import scipy.sparse.linalg as spl
 from flax import struct
 from jax import Array
 
 from powerzoo_jax.base.errors import BaseLoadError, SolverError, listing
 from powerzoo_jax.base.numerics import resolve_dtype
 from powerzoo_jax.cases import Case
-from powerzoo_jax.cases.case import ISOLATED
 from powerzoo_jax.cases.topology import branch_positions
-from powerzoo_jax.powerflow.base_state import admittance, held_buses, power_slope, solve_base, voltage_setpoints
+from powerzoo_jax.powerflow.base_state import (
+    admittance,
+    factored,
+    power_slope,
+    solve_base,
+    unknown_rows,
+    voltage_setpoints,
+)
 from powerzoo_jax.powerflow.correction import RANK, BranchTerms, across, branch_columns, branch_terms, door, pair
 from powerzoo_jax.powerflow.dc_outage import bridges
 from powerzoo_jax.powerflow.factors import nominal_injection
@@ -202,11 +207,10 @@ class Base(NamedTuple):
     @classmethod
     def of(cls, case: Case, s: np.ndarray, v: np.ndarray) -> Base:
         n, y = case.n_bus, admittance(case)
-        live = case.bus.kind != ISOLATED
-        live[case.slack_bus] = False
-        unknown = np.r_[np.flatnonzero(live), n + np.flatnonzero(live & ~held_buses(case))]
+        angles, sizes = unknown_rows(case)
+        unknown = np.r_[angles, n + sizes]
         slope = power_slope(y, v, np.arange(n), np.arange(n))[0]
-        return cls(y, v, s, slope, unknown, spl.splu(slope[unknown][:, unknown].tocsc()))
+        return cls(y, v, s, slope, unknown, factored(case, slope[unknown][:, unknown].tocsc()))
 
     def solve(self, right: np.ndarray, trans: str = "N") -> np.ndarray:
         """J^-1 right or its transpose, (K, N, 2) -> (K, N, 2), 0 off the unknowns."""

@@ -20,7 +20,6 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
-import scipy.sparse.linalg as spl
 from flax import struct
 from jax import Array, lax
 from jax.custom_derivatives import SymbolicZero
@@ -28,8 +27,7 @@ from jax.custom_derivatives import SymbolicZero
 from powerzoo_jax.base.errors import SolverError
 from powerzoo_jax.base.numerics import anywhere, matmul
 from powerzoo_jax.cases import Case
-from powerzoo_jax.cases.case import ISOLATED
-from powerzoo_jax.powerflow.base_state import admittance, held_buses, power_slope
+from powerzoo_jax.powerflow.base_state import admittance, factored, held_buses, power_slope, unknown_rows
 from powerzoo_jax.powerflow.meshed import MeshedResult, solve_meshed
 from powerzoo_jax.powerflow.meshed_factors import MeshedFactors
 from powerzoo_jax.powerflow.meshed_slack import base_magnitude
@@ -135,13 +133,11 @@ def _shares(low: np.ndarray, high: np.ndarray, at: np.ndarray, size: int) -> tup
 
 def _reactive_slope(case: Case, v: np.ndarray, bus: np.ndarray) -> np.ndarray:
     """dQ/dln|V| of some buses (m, m) with every other injection constant: a Schur complement of the Jacobian."""
-    live = case.bus.kind != ISOLATED
-    live[case.slack_bus] = False
-    rows = np.flatnonzero(live)
+    rows = unknown_rows(case)[0]
     full = power_slope(admittance(case), v, rows, rows)[0].tocsr()
     mine = len(rows) + np.searchsorted(rows, bus)
     rest = np.setdiff1d(np.arange(full.shape[0]), mine)
-    far = spl.splu(full[rest][:, rest].tocsc()).solve(full[rest][:, mine].toarray())
+    far = factored(case, full[rest][:, rest].tocsc()).solve(full[rest][:, mine].toarray())
     return np.asarray(full[mine][:, mine].toarray() - full[mine][:, rest] @ far)
 
 
