@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import numpy as np
@@ -73,7 +73,8 @@ HEADER = """# Provenance of the three-phase feeders
 Every npz here is derived by `python -m powerzoo_jax.cases.build_feeders --write` and holds the arrays of one
 `ThreePhaseCase`. Common transform: line codes and lengths multiplied out into ohms and microsiemens, transformers and
 three-phase loads and capacitors split into single-phase rows, base voltages propagated from the source.
-Not kept: the millionth of its rating that OpenDSS adds to every transformer as a shunt against floating windings.
+Not kept: the millionth of its rating that OpenDSS adds to every transformer as a shunt against floating windings,
+ratings, coordinates, and what the scripts say about time series, harmonics, delays of controls and failure rates.
 
 | table | package | version | SHA-256 | member | licence / citation | further transform |
 |---|---|---|---|---|---|---|
@@ -91,7 +92,8 @@ def _read(wheel: Path, name: str, master: Master) -> ThreePhaseCase:
         return read_member(wheel, f"{ROOT}/{master.folder}/{file}").decode("latin-1")
 
     citation = CITATION.format(buses=master.buses)
-    return read_opendss(master.script, name=name, taps=master.taps, opened=master.opened, citation=citation, read=read)
+    case = read_opendss(master.script, name=name, taps=master.taps, opened=master.opened, citation=citation, read=read)
+    return replace(case, notes=())  # PROVENANCE.md has them for all feeders
 
 
 def provenance() -> str:

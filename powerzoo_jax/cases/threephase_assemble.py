@@ -18,11 +18,18 @@ AT_NODES = frozenset(["node", "end", "from_node", "from_end", "to_node", "to_end
 Row = dict[str, Any]
 
 
-def assemble(name: str, citation: str, rows: dict[str, list[Row]], voltage_bases: Sequence[float]) -> ThreePhaseCase:
+def assemble(
+    name: str,
+    citation: str,
+    rows: dict[str, list[Row]],
+    voltage_bases: Sequence[float],
+    notes: tuple[str, ...] = (),
+) -> ThreePhaseCase:
     """Build a feeder from rows per table, in which nodes are "bus.phase" and None is the ground.
 
     A source row holds `kv` and `line_kv`, a transformer row the rated line voltages of its sides as `line_kv`.
     voltage_bases: [kV] line to line; a part of the network takes the one nearest to its ratings
+    notes: what the rows leave out
 
     Raises CaseError naming the buses that neither line nor transformer joins with the source.
     """
@@ -40,7 +47,7 @@ def assemble(name: str, citation: str, rows: dict[str, list[Row]], voltage_bases
         row["v_pu"] = row["kv"] / base_kv[_bus(row["node"])]
     index = {f"{bus}.{phase}": k for k, (bus, phase) in enumerate(nodes)}
     tables = {kind: _table(kind, rows[kind], index) for kind in TABLES if kind != "node"}
-    return ThreePhaseCase(name=name, base_mva=BASE_MVA, citation=citation, node=node, **tables)
+    return ThreePhaseCase(name=name, base_mva=BASE_MVA, citation=citation, node=node, notes=notes, **tables)
 
 
 def _bus(node: str) -> str:

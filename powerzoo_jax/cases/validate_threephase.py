@@ -223,6 +223,12 @@ def magnitudes(case: ThreePhaseCase) -> Findings:
         yield Problem("load", "p_kw", _names(case, "load", at), message, "Check the unit: kW, not W.", "warning")
 
 
+def notes(case: ThreePhaseCase) -> Findings:
+    """What the source of the feeder holds and the tables cannot express."""
+    for note in case.notes:
+        yield Problem("case", "notes", (), f"{note}.", "Nothing to do where it does not matter.", "warning")
+
+
 def _size(matrix: np.ndarray) -> np.ndarray:
     return np.asarray(np.abs(matrix).max((1, 2), initial=0))
 
@@ -247,4 +253,5 @@ RULES: tuple[Rule, ...] = (
     regulators,
     load_laws,
     magnitudes,
+    notes,
 )

@@ -14,6 +14,7 @@ from powerzoo_jax.cases.feeder_library import list_feeders, load_feeder
 from powerzoo_jax.cases.library import load_case
 from powerzoo_jax.cases.opendss import read_opendss
 from powerzoo_jax.cases.threephase import ThreePhaseCase, from_arrays, stripped, to_arrays
+from powerzoo_jax.cases.validate_threephase import validate_threephase
 
 EXACT = dict(rtol=1e-12, atol=0.0)  # own arithmetic in float64, a few operations
 DATA = Path(__file__).resolve().parents[1] / "data"
@@ -142,7 +143,7 @@ def test_loads_are_split_into_phases_with_their_law():
 def test_like_copies_and_edits_change_what_was_defined_before():
     case = read()
     t, u = row(case.load, "t"), row(case.load, "u")
-    assert (case.load.p_kw[t], case.load.p_kw[u], case.load.q_kvar[u]) == (10, 11, 5)
+    assert (case.load.p_kw[t], case.load.p_kw[u], case.load.q_kvar[u]) == (10, 11, 5.5)  # the power factor is kept
     assert (case.load.v_min_pu[t], case.load.v_min_pu[u]) == (0.85, 0.95)
 
 
@@ -186,6 +187,137 @@ def test_what_the_subset_does_not_hold_is_refused_by_name(old: str, new: str, wo
     with pytest.raises(CaseError) as caught:
         read(old=old, new=new)
     assert words in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "below", "words"),
+    [
+        # names and numbers
+        ("Length=2000", "Length=abc", 0, "line.a: length=abc: 'abc' is not a number."),
+        ("Length=2000", "Length=inf", 0, "'inf' is not a finite number"),
+        ("Length=2000", "Length=-1", 0, "give a number > 0"),
+        ("Length=(3 2 *)", "Length=(3 0 /)", 0, "length=(3 0 /): 3 0 / has no value"),
+        ("Length=(3 2 *)", "Length=(3 +)", 0, "'+' is not a number"),
+        ("units=ft", "units=foot", 0, "Unknown unit of length 'foot'. Did you mean 'ft'? Valid: cm, ft"),
+        ("Bus2=far r1=1e-4", "Bus2=far r1=-0.1", 0, "line.sw: r1=-0.1: give a number >= 0"),
+        ("basekv=12.47", "basekv=0", 0, "vsource.source: basekv=0: give a number > 0"),
+        ("pu=1.02", "pu=0", 0, "pu=0: give a number > 0"),
+        ("~ wdg=1 bus=mid", "~ wdg=0 bus=mid", 0, "transformer.step: wdg=0: give one of 1, 2."),
+        ("conn=delta kv=12.47 kva", "conn=star kv=12.47 kva", 0, "conn=star: give wye or delta"),
+        ("XHL=(8 4 /)", "XHL=0", 0, "xhl=0: give a number > 0"),  # the engine takes 700 % for none
+        ("kVAs=[500 500]", "kVAs=[500]", 0, "it has 1 values. Give one for each of the two windings"),
+        ("kVAs=[500 500]", "kVAs=[500 400]", 0, "the windings have different ratings"),
+        ("Switch=y", "Switch=perhaps", 0, "switch=perhaps: give yes or no"),
+        ("phases=1 Bus1=far.1", "phases=4 Bus1=far.1", 0, "phases=4: give one of 1, 2, 3"),
+        # nodes
+        ("Bus2=far r1", "Bus2=far.1.2.4 r1", 0, "a node beyond 3"),
+        ("Bus2=far r1", "Bus2=far.x r1", 0, "give a bus as name or name.node.node"),
+        ("Bus2=far r1", "Bus2=far.2 r1", 0, "bus2 names 1 node(s) of bus far for 3 phases"),
+        ("Bus2=far r1", "Bus2=far.1.1.2 r1", 0, "two to one node of bus far"),
+        ("Bus1=low phases=3", "phases=3", 0, "load.s: bus1 is not given"),
+        # elements
+        ("New Line.sw", "New Line.a", 0, "line.a is defined a second time, the first time in master.dss, line 7"),
+        ("New Load.u like=t", "New Load.u kW=3 like=t", 0, "load.u: like=t: it undoes what is given before it"),
+        ("New Load.u like=t kW=11", "New Load.u like=t bus1=far.2\n~ kW=11", 1, "or one with like="),
+        ("New Load.u like=t", "New Load.u like=v conn=delta kv=12.47", 0, "like=v names no load"),
+        ("winding=2 vreg", "vreg", 0, "it regulates winding 1, the default. Give winding=2"),
+        ("model=4", "model=8", 0, "load.v: model=8 without zipv"),
+        ("model=4", "model=8 zipv=(1 0 0)", 0, "it has 3 numbers"),
+        ("model=4", "model=8 zipv=(1 1 0 1 0 0 0)", 0, "do not add up to 1"),
+        ("kW=60 kvar=30", "kvar=30 pf=0 kW=60", 0, "a power factor of 0"),
+        ("kW=60 kvar=30", "kw=60 pf=2", 0, "pf=2: give a number >= -1 and <= 1"),
+        ("R0=0.4 X0=1.0", "R0=0.4 mvasc3=10", 0, "by ohm and by short-circuit powers"),
+        ("R1=0.1 X1=0.4 R0=0.4 X0=1.0", "mvasc3=100", -1, "mvasc1=2100 asks for a negative zero-sequence"),
+        ("New Capacitor.c1", "New Vsource.c1 bus1=far\nNew Capacitor.c1", 0, "vsource.c1 is a second source"),
+        # switching
+        ("Open Line.tie", "Open Line.tie 1 2", 0, "one conductor, 2, is not switched alone"),
+        ("Open Line.tie", "Open Line.tie 3", 0, "the terminals 1 and 2, not 3"),
+        ("Open Line.tie", "Close Line.tied", 0, "line.tied is to be closed and not defined"),
+        ("Open Line.tie", "Open Load.t", 0, "only lines are switched"),
+        ("Open Line.tie", "Open Line.tie phase=2", 0, "open has no phase"),
+        # options and commands
+        ("Set VoltageBases=[12.47, .48]", "Set DefaultBaseFrequency=50", 0, "Put Set DefaultBaseFrequency before"),
+        ("Set VoltageBases=[12.47, .48]", "Set LoadMult=-1", 0, "loadmult=-1: give a number >= 0"),
+        ("Set VoltageBases=[12.47, .48]", "Set Loadfactor=2", 0, "Unknown option of Set 'loadfactor'"),
+        ("Set VoltageBases=[12.47, .48]", "Set 3", 0, "the value '3' has no name"),
+        ("Clear", "~ kv=3", 0, "a continuation (~) follows no element of this file"),
+        ("redirect Codes.dss", "redirect ./master.dss", 0, "circular: master.dss -> master.dss. Remove one"),
+        ("redirect Codes.dss", "redirect Codes.dss\n~ r1=3", 1, "follows no element of this file"),
+        ("New Line.sw", "New Line", 0, "does not begin with Class.name"),
+        ("\nSolve", "\nNew", 1, "'New ' does not begin with Class.name"),
+    ],
+)
+def test_a_refusal_names_file_line_element_and_remedy(old: str, new: str, below: int, words: str):
+    line = MASTER[: MASTER.index(old)].count("\n") + 1 + below
+    with pytest.raises(CaseError) as caught:
+        read(old=old, new=new)
+    assert f"master.dss, line {line}: " in str(caught.value) and words in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "words"),
+    [
+        ("0.3 | 0.1 0.4 |", "0.3 | 0.1 |", "rmatrix=(0.3 | 0.1 | 0.15 0.12 0.5): its rows have 1, 1, 3 entries"),
+        ("0.3 | 0.1 0.4 | 0.15 0.12 0.5", "0.3 | 0.1 0.4", "line 2: linecode.three: rmatrix=(0.3 | 0.1 0.4): it has 2"),
+        ("0.3 | 0.1 0.4 |", "-0.3 | 0.1 0.4 |", "a number on its diagonal is negative"),
+        ("(1 | .2 1) cm", "(1 .3 | .2 1) cm", "line 6: linecode.two: xmatrix=(1 .3 | .2 1): it is not symmetric"),
+        ("rmatrix=(1 | .2 1) xm", "r1=1 rmatrix=(1 | .2 1) xm", "sequence values or switch=yes stand beside it"),
+        ("cmatrix=(10 | -2 12)", "c1=3", "linecode.two: c1=3: matrices stand before it"),
+        ("BaseFreq=60", "BaseFreq=50", "Codes.dss, line 1: linecode.three: basefreq=50: the circuit has 60 Hz"),
+        ("New linecode.three", "~ r1=1\nNew linecode.three", "Codes.dss, line 1: a continuation (~) follows no"),
+        ("New linecode.three", "redirect master.dss\nNew linecode.three", "Codes.dss, line 1: Redirect is circular: "
+         "master.dss -> Codes.dss -> master.dss."),
+    ],
+)  # fmt: skip
+def test_refusals_in_a_redirected_file_name_that_file(old: str, new: str, words: str):
+    with pytest.raises(CaseError) as caught:
+        read(old=old, new=new)
+    assert words in str(caught.value)
+
+
+def test_a_line_open_at_one_end_that_charges_is_refused_and_one_open_at_both_is_out():
+    charging = "c1=0 c0=0\nNew Transformer.step"
+    with pytest.raises(
+        CaseError, match=r"line 23: line\.tie is open at terminal 1 alone.* Open both \(Open line\.tie 2\)"
+    ):
+        read(old=charging, new="c1=3e9 c0=0\nNew Transformer.step")
+    case = read_opendss(
+        "master.dss",
+        read=lambda name: (
+            FILES[name].replace(charging, charging.replace("c1=0", "c1=3e9"))
+            + "Open Line.tie 2\n" * (name == "master.dss")
+        ),
+    )
+    assert not case.line.in_service[row(case.line, "tie")]
+    closed = read(old="Open Line.tie", new="Open Line.tie\nClose Line.tie")
+    assert closed.line.in_service[row(closed.line, "tie")]
+
+
+def test_redirects_are_resolved_beside_the_file_that_holds_them():
+    files = {
+        "master.dss": MASTER.replace("Codes.dss", r"parts\Codes.dss"),
+        "parts/Codes.dss": "Redirect three.dss\n" + CODES[CODES.index("New linecode.two") :],
+        "parts/three.dss": CODES[: CODES.index("New linecode.two")],
+    }
+    assert read_opendss("master.dss", read=files.__getitem__).node_names == read().node_names
+
+
+def test_clear_forgets_what_is_defined_but_not_the_base_frequency():
+    text = f"Set DefaultBaseFrequency=50\nNew Circuit.other\nNew Line.a bus1=x bus2=y\n{MASTER}"
+    codes = CODES.replace("BaseFreq=60", "BaseFreq=50")
+    case = read_opendss("master.dss", read=lambda name: text if name == "master.dss" else codes)
+    np.testing.assert_allclose(case.line.b_us, read().line.b_us * 50 / 60, rtol=1e-12)
+    assert case.name == "small" and case.line.name.tolist() == read().line.name.tolist()
+
+
+def test_what_is_left_out_is_in_the_notes_and_validation_repeats_them():
+    case = read(old="LineCode=three", new="normamps=300 faultrate=0.2 LineCode=three")
+    assert "ratings are not represented (line.normamps)" in case.notes
+    assert "failure rates are not represented (line.faultrate)" in case.notes
+    found = [str(p) for p in validate_threephase(case) if p.field == "notes"]
+    assert len(found) == len(case.notes) and "line.normamps" in " ".join(found)
+    assert from_arrays(to_arrays(case)).notes == case.notes
+    assert not load_feeder(13).notes
 
 
 def test_a_missing_script_is_named(tmp_path: Path):
