@@ -179,8 +179,8 @@ def prepare_meshed(case: Case, *, load_factor: float = 1.0, dtype: Any = None) -
     layout = _layout(case)
     with jax.enable_x64(True):
         branch = branch_data(case)
-        shunt = np.stack([case.bus.gs_mw, case.bus.bs_mvar], 1) / case.base_mva
-        shunt = jnp.asarray(np.where(live_buses(case)[:, None], shunt, 0.0))
+        consumed = np.stack([case.bus.gs_mw, case.bus.bs_mvar], 1) / case.base_mva
+        shunt = jnp.asarray(np.where(live_buses(case)[:, None], consumed, 0.0))
         v_base = jnp.asarray(np.stack([v.real, v.imag], 1))
         network, blocks, flow = jax.jit(derive)(layout, branch, shunt, v_base)
         factors = MeshedFactors(
