@@ -95,7 +95,19 @@ def nearest(name: object, options: Iterable[str]) -> str | None:
 
 def unknown(kind: str, name: object, options: Iterable[str]) -> str:
     """Message for an unknown name: the value, the nearest valid one, the valid ones."""
+    return f"Unknown {kind} {name!r}.{_remedy(name, options)}"
+
+
+def unexpected(owner: str, keyword: str, options: Iterable[str]) -> str:
+    """Message for an unknown keyword: Python's own phrase, the nearest valid one, the valid ones.
+
+    Callers that try keywords out tell "takes no such keyword" from other TypeErrors by that phrase.
+    """
+    return f"{owner} got an unexpected keyword argument {keyword!r}.{_remedy(keyword, options)}"
+
+
+def _remedy(name: object, options: Iterable[str]) -> str:
     names = sorted(options)
     close = nearest(name, names)
     hint = f" Did you mean {close!r}?" if close else ""
-    return f"Unknown {kind} {name!r}.{hint} Valid: {', '.join(names) or 'none'}."
+    return f"{hint} Valid: {', '.join(names) or 'none'}."

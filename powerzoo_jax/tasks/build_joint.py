@@ -12,7 +12,7 @@ import numpy as np
 from jax import Array
 
 from powerzoo_jax.base import Dims, TaskSpec, no_padding
-from powerzoo_jax.base.errors import listing, unknown
+from powerzoo_jax.base.errors import listing, unexpected, unknown
 from powerzoo_jax.base.numerics import resolve_dtype
 from powerzoo_jax.cases import Case, load_case
 from powerzoo_jax.data import Series
@@ -159,7 +159,7 @@ def resolve_settings(spec: TaskSpec, overrides: dict[str, Any]) -> JointSettings
     known = {f.name for f in dataclasses.fields(JointSettings)}
     for key in overrides:
         if key not in known:
-            raise TypeError(f"{spec.id}: {unknown('keyword', key, known)}")
+            raise TypeError(unexpected(spec.id, key, known))
     settings = JointSettings(**(dict(spec.overrides) | overrides))
     choices = {
         "constraint_tightness": TIGHTNESS,

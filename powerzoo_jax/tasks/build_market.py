@@ -11,7 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from powerzoo_jax.base import Dims, TaskSpec, no_padding
-from powerzoo_jax.base.errors import unknown
+from powerzoo_jax.base.errors import unexpected, unknown
 from powerzoo_jax.base.numerics import resolve_dtype
 from powerzoo_jax.cases import Case, load_case
 from powerzoo_jax.cases.grid import to_grid
@@ -134,7 +134,7 @@ def resolve_settings(spec: TaskSpec, overrides: dict[str, Any]) -> MarketSetting
     known = {f.name for f in dataclasses.fields(MarketSettings)}
     for key in overrides:
         if key not in known:
-            raise TypeError(f"{spec.id}: {unknown('keyword', key, known)}")
+            raise TypeError(unexpected(spec.id, key, known))
     settings = MarketSettings(**(dict(spec.overrides) | overrides))
     for name, options in (("constraint_tightness", TIGHTNESS), ("reward_type", ("individual",))):
         if getattr(settings, name) not in options:

@@ -11,7 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from powerzoo_jax.base import Dims, TaskSpec, no_padding
-from powerzoo_jax.base.errors import DataMissing, unknown
+from powerzoo_jax.base.errors import DataMissing, unexpected, unknown
 from powerzoo_jax.base.numerics import resolve_dtype
 from powerzoo_jax.data import Series, list_splits
 from powerzoo_jax.data.manifest import TMY_SITES
@@ -163,7 +163,7 @@ def resolve_settings(spec: TaskSpec, overrides: dict[str, Any]) -> MicrogridSett
     known = {f.name for f in dataclasses.fields(MicrogridSettings)}
     for key in overrides:
         if key not in known:
-            raise TypeError(f"{spec.id}: {unknown('keyword', key, known)}")
+            raise TypeError(unexpected(spec.id, key, known))
     settings = MicrogridSettings(**(dict(spec.overrides) | overrides))
     if settings.constraint_tightness not in TIGHTNESS:
         raise ValueError(f"{spec.id}: {unknown('constraint_tightness', settings.constraint_tightness, TIGHTNESS)}")

@@ -11,7 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from powerzoo_jax.base import Dims, TaskSpec, no_padding
-from powerzoo_jax.base.errors import listing, unknown
+from powerzoo_jax.base.errors import listing, unexpected, unknown
 from powerzoo_jax.base.numerics import resolve_dtype
 from powerzoo_jax.cases import Case, load_case
 from powerzoo_jax.cases.grid import to_grid
@@ -142,7 +142,7 @@ def _resolved(kind: str, keywords: dict[str, Any]) -> StorageMarketSettings:
         raise ValueError(unknown("kind of market", kind, KINDS))
     for key in keywords:
         if key not in known:
-            raise TypeError(f"{kind}_based_market: {unknown('keyword', key, known)}")
+            raise TypeError(unexpected(f"{kind}_based_market", key, known))
         if kind == "cost" and key in BID_ONLY:
             raise TypeError(f"cost_based_market: {key} belongs to a market with offers. Choose kind 'bid'.")
     settings = StorageMarketSettings(**keywords)

@@ -11,7 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from powerzoo_jax.base import Dims, TaskSpec, no_padding
-from powerzoo_jax.base.errors import BaseLoadError, listing, unknown
+from powerzoo_jax.base.errors import BaseLoadError, listing, unexpected, unknown
 from powerzoo_jax.base.numerics import resolve_dtype
 from powerzoo_jax.cases import Case, load_case
 from powerzoo_jax.cases.grid import to_grid
@@ -142,7 +142,7 @@ def _resolved(keywords: dict[str, Any]) -> TransGridSettings:
     known = {f.name for f in dataclasses.fields(TransGridSettings)}
     for key in keywords:
         if key not in known:
-            raise TypeError(f"transgrid: {unknown('keyword', key, known)}")
+            raise TypeError(unexpected("transgrid", key, known))
     given = TransGridSettings(**keywords)
     choices = {"physics": PHYSICS, "solver_mode": SOLVER_MODES, "difficulty": (None, *DIFFICULTIES)}
     for name, options in choices.items():

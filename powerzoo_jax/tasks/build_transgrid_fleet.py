@@ -10,7 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from powerzoo_jax.base import Dims, TaskSpec, no_padding
-from powerzoo_jax.base.errors import DataError, unknown
+from powerzoo_jax.base.errors import DataError, unexpected, unknown
 from powerzoo_jax.base.numerics import matmul, resolve_dtype
 from powerzoo_jax.cases import Case, load_case
 from powerzoo_jax.data import load_dataset
@@ -117,7 +117,7 @@ def _settings(spec: TaskSpec, overrides: dict[str, Any]) -> GridFleetSettings:
     known = {f.name for f in dataclasses.fields(GridFleetSettings)}
     for key in overrides:
         if key not in known:
-            raise TypeError(f"{spec.id}: {unknown('keyword', key, known)}")
+            raise TypeError(unexpected(spec.id, key, known))
     return GridFleetSettings(**(dict(spec.overrides) | overrides))
 
 

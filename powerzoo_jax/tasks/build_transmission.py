@@ -11,7 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from powerzoo_jax.base import Dims, TaskSpec, no_padding
-from powerzoo_jax.base.errors import unknown
+from powerzoo_jax.base.errors import unexpected, unknown
 from powerzoo_jax.base.numerics import resolve_dtype
 from powerzoo_jax.cases import Case, load_case
 from powerzoo_jax.cases.commitment import CASES as TABLED
@@ -160,7 +160,7 @@ def resolve_settings(spec: TaskSpec, overrides: dict[str, Any]) -> TransmissionS
     known = {f.name for f in dataclasses.fields(TransmissionSettings)}
     for key in overrides:
         if key not in known:
-            raise TypeError(f"{spec.id}: {unknown('keyword', key, known)}")
+            raise TypeError(unexpected(spec.id, key, known))
     settings = TransmissionSettings(**(dict(spec.overrides) | overrides))
     choices = {"constraint_tightness": TIGHTNESS, "obs_mode": OBS_MODES, "action_mode": ACTION_MODES}
     for name, options in choices.items():

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
 
-from powerzoo_jax.base.errors import unknown
+from powerzoo_jax.base.errors import unexpected, unknown
 from powerzoo_jax.base.types import TaskSpec
 from powerzoo_jax.data import Series, list_datasets, load_dataset
 from powerzoo_jax.tasks.variants import Tightness, Variants
@@ -91,7 +91,7 @@ def merge_settings(kind: type[Kind], spec: TaskSpec, limits: dict[str, Any], ove
     known = {f.name for f in dataclasses.fields(kind)}
     for key in overrides:
         if key not in known:
-            raise TypeError(f"{spec.id}: {unknown('keyword', key, known)}")
+            raise TypeError(unexpected(spec.id, key, known))
     merged = dict(spec.overrides) | limits | _name_source(spec, overrides)
     # a file becomes the series itself, so that it is read once
     merged |= {key: load_dataset(merged[key]) for key in SOURCES if merged.get(key, "") not in list_datasets()}

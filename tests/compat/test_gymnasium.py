@@ -47,6 +47,32 @@ def test_the_spec_rebuilds_the_env_and_both_close_twice():
         one.close()
 
 
+def made_by_trial(env_id, **presets):
+    """Make an environment as learners do that do not know which keywords it takes.
+
+    TorchRL's GymEnv gives "frameskip", and leaves it out where a TypeError says so in Python's words.
+    """
+    while True:
+        try:
+            return gymnasium.make(env_id, disable_env_checker=True, **presets)
+        except TypeError as err:
+            refused = [name for name in presets if f"got an unexpected keyword argument '{name}'" in str(err)]
+            if not refused:
+                raise
+            presets.pop(refused[0])
+
+
+@pytest.mark.parametrize("env_id", sorted(name for name in gymnasium.registry if name.startswith("PowerZoo")))
+def test_an_unknown_keyword_is_refused_in_words_that_learners_look_for(env_id):
+    with pytest.raises(TypeError, match="got an unexpected keyword argument 'frameskip'"):
+        gymnasium.make(env_id, frameskip=1)
+
+
+def test_a_learner_that_tries_keywords_out_gets_its_environment():
+    env = made_by_trial(UNIT, frameskip=1, render_mode="rgb_array")
+    assert env.render_mode == "rgb_array" and env.reset(seed=0)[0].shape == (202,)
+
+
 def test_the_version_of_an_id_is_that_of_the_task():
     version = powerzoo_jax.make(TASK).spec.version
     assert {gymnasium.spec(PHYSICAL).version, gymnasium.spec(UNIT).version} == {version}

@@ -86,7 +86,7 @@ MISTAKES: dict[str, Mistake] = {
     "guesses a keyword": (
         lambda d, s, x: pz.make(TASK, battery_capacity=1.0),
         TypeError,
-        r"Unknown keyword 'battery_capacity'\. Did you mean 'battery_capacity_mwh'\?",
+        r"got an unexpected keyword argument 'battery_capacity'\. Did you mean 'battery_capacity_mwh'\?",
     ),
     "puts the battery on a bus that is not there": (
         lambda d, s, x: pz.make(TASK, battery_bus_ids=(34,)),

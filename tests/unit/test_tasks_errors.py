@@ -10,7 +10,8 @@ import pytest
 
 import powerzoo_jax
 from powerzoo_jax.base.errors import CaseError, DataError, DataMissing, SolverError
-from powerzoo_jax.tasks import get_spec, registry
+from powerzoo_jax.tasks import get_spec, list_presets, registry
+from powerzoo_jax.tasks.build_storage_market import make_storage_market
 
 TASK = "battery_arbitrage"
 
@@ -76,8 +77,34 @@ def test_an_unknown_task_names_the_nearest():
 
 
 def test_an_unknown_keyword_names_the_nearest():
-    with pytest.raises(TypeError, match=r"Unknown keyword 'max_load_ration'. Did you mean 'max_load_ratio'\?"):
+    words = r"got an unexpected keyword argument 'max_load_ration'. Did you mean 'max_load_ratio'\?"
+    with pytest.raises(TypeError, match=words):
         powerzoo_jax.make(TASK, max_load_ration=0.5)
+
+
+def pythons_words(keyword):
+    """How Python itself says that a function does not take a keyword, without the function's name."""
+
+    def plain():
+        return None
+
+    with pytest.raises(TypeError) as refused:
+        plain(**{keyword: 1})
+    return str(refused.value).partition("plain() ")[2]
+
+
+@pytest.mark.parametrize("task", [*powerzoo_jax.list_tasks(), *list_presets()])
+def test_every_task_refuses_a_keyword_in_pythons_words(task):
+    with pytest.raises(TypeError) as refused:
+        powerzoo_jax.make(task, frameskip=1)
+    text = str(refused.value)
+    assert pythons_words("frameskip") in text and "Valid: " in text
+
+
+@pytest.mark.parametrize("kind", ["cost", "bid"])
+def test_a_storage_market_refuses_a_keyword_in_pythons_words(kind):
+    with pytest.raises(TypeError, match=pythons_words("frameskip")):
+        make_storage_market(kind, frameskip=1)
 
 
 @pytest.mark.parametrize(

@@ -11,7 +11,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from powerzoo_compat.powerzoo_api.base_env import BaseEnv
-from powerzoo_jax.base.errors import unknown
+from powerzoo_jax.base.errors import unexpected, unknown
 from powerzoo_jax.devices import CommuteTrip as CommuteTrip
 from powerzoo_jax.devices import (
     daily_trips,
@@ -85,7 +85,7 @@ class ResourceEnv(BaseEnv):
         found: dict[str, Any] = {}
         for key, value in ratings.items():
             if key not in known:
-                raise TypeError(f"{type(self).__name__}: {unknown('keyword', key, known)}")
+                raise TypeError(unexpected(type(self).__name__, key, known))
             if known[key] in found:
                 raise ValueError(f"{type(self).__name__}: {key} says again what another keyword said. Give one.")
             found[known[key]] = value

@@ -79,7 +79,10 @@ class Task:
     ) -> None:
         for key in CORE_ONLY:
             if key in kwargs:
-                raise TypeError(f"{self.name} takes no keyword {key!r}. Call powerzoo_jax.make for another layout.")
+                raise TypeError(
+                    f"{self.name} got an unexpected keyword argument {key!r}. "
+                    "Call powerzoo_jax.make for another layout."
+                )
         if obs_mode is not None and observation_mode is not None and obs_mode != observation_mode:
             raise ValueError(f"obs_mode={obs_mode!r} and observation_mode={observation_mode!r} differ. Give one.")
         mode = observation_mode if obs_mode is None else obs_mode
