@@ -18,6 +18,7 @@ import numpy as np
 from jax import Array
 
 from powerzoo_compat._packed import pack, unpack
+from powerzoo_compat._seeds import checked_seed
 from powerzoo_compat._surface import surface_of
 from powerzoo_jax.base import Purpose, purpose_key
 from powerzoo_jax.base.errors import listing, unknown
@@ -51,7 +52,11 @@ class Reading(NamedTuple):
 
 
 def seed_key(seed: int) -> Array:
-    """Return the key of a seed; the same one in every view, `jax.random.key(seed)` below 2**32."""
+    """Return the key of a seed; the same one in every view, `jax.random.key(seed)` below 2**32.
+
+    Raises ValueError for a negative seed, TypeError for one that is no integer.
+    """
+    seed = checked_seed(seed)
     key = jax.random.key(seed % 2**WORD)
     rest = seed >> WORD
     while rest:  # longer seeds, or they would repeat the short ones
@@ -174,7 +179,7 @@ class Host:
         Raises RuntimeError when the first reset has no seed: the view draws one.
         """
         if seed is not None:
-            key = seed_key(int(seed))
+            key = seed_key(seed)
         elif self._key is not None:
             key = purpose_key(self._key, Purpose.NEXT_EPISODE)
         else:

@@ -21,6 +21,7 @@ import gymnasium
 import numpy as np
 
 from powerzoo_compat._agents import task_agents
+from powerzoo_compat._seeds import checked_seed
 from powerzoo_compat.powerzoo_api.multi_agent import ALL, CallableDict, Dicts, MultiAgentTaskEnv
 from powerzoo_jax.base.errors import unknown
 
@@ -140,7 +141,7 @@ class SingleAgentWrapper(gymnasium.Env[Any, Any]):
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
         """Begin an episode: (observation, info); a seed also fixes what the others sample."""
-        super().reset(seed=seed)
+        super().reset(seed=None if seed is None else checked_seed(seed))
         if seed is not None:
             for name in self._others:
                 self.env.action_space(name).seed(int(self.np_random.integers(SEED_BOUND)))

@@ -9,6 +9,7 @@ import gymnasium
 import numpy as np
 from pettingzoo import AECEnv
 
+from powerzoo_compat._seeds import checked_seed
 from powerzoo_jax.base.errors import unknown
 
 CENTRAL = "central_observation"
@@ -46,7 +47,7 @@ class CentraliseAgent(gymnasium.Env[Any, Any]):
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
         """Begin an episode: (observation, infos by agent)."""
-        super().reset(seed=seed)
+        super().reset(seed=None if seed is None else checked_seed(seed))
         if isinstance(self.env, AECEnv):
             self.env.reset(seed=seed, options=options)
             obs, infos = {a: self.env.observe(a) for a in self.env.agents}, dict(self.env.infos)

@@ -19,6 +19,7 @@ try:
 except ImportError as err:
     raise ImportError("Stable-Baselines3 is not installed. Run `pip install 'powerzoo-jax[sb3]'`.") from err
 
+from powerzoo_compat._seeds import checked_seed
 from powerzoo_compat.vector_view import TaskVectorEnv, make_vec_env
 
 
@@ -64,8 +65,8 @@ class TaskVecEnv(VecEnv):
         return obs, rewards, ends, told
 
     def seed(self, seed: int | None = None) -> Sequence[int | None]:
-        """Fix the next reset; lane i takes seed + i."""
-        self._next_seed = seed
+        """Fix the next reset; lane i takes seed + i. ValueError for a negative one, TypeError for no integer."""
+        self._next_seed = None if seed is None else checked_seed(seed)
         return [None if seed is None else seed + lane for lane in range(self.num_envs)]
 
     def close(self) -> None:

@@ -26,6 +26,7 @@ except ImportError as err:
 
 from powerzoo_compat import aggregation
 from powerzoo_compat._agents import task_agents
+from powerzoo_compat._seeds import checked_seed
 from powerzoo_compat.pettingzoo_view import CHECKERS_OPTION
 from powerzoo_compat.powerzoo_api.multi_agent import ALL, MultiAgentTaskEnv
 from powerzoo_compat.smartgrid_world import Agent, AgentObservation, ObservationManager, RewardCollection, World
@@ -87,7 +88,7 @@ class SmartGrid(ParallelEnv[str, Any, Any]):
     def reset(self, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Observations, Infos]:
         """Begin: (observations, one empty dict an agent). Options are those of `MultiAgentTaskEnv.reset`."""
         if seed is not None:
-            self._np_random = np.random.default_rng(seed)
+            self._np_random = np.random.default_rng(checked_seed(seed))
         known = {key: value for key, value in (options or {}).items() if key != CHECKERS_OPTION}
         obs, _ = self._task.reset(seed=seed, options=known)
         self.world.begin()

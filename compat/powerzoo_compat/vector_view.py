@@ -22,6 +22,7 @@ from gymnasium.vector.utils import batch_space
 from jax import Array
 
 from powerzoo_compat._host import Host, seed_key, starting_at, to_unit
+from powerzoo_compat._seeds import checked_seed
 from powerzoo_compat.powerzoo_api.base_env import fresh
 from powerzoo_jax.base import Purpose, purpose_key
 from powerzoo_jax.base.errors import unknown
@@ -112,13 +113,14 @@ class TaskVectorEnv(VectorEnv[np.ndarray, np.ndarray, np.ndarray]):
 
         seed:     of the first lane, or one a lane; None continues the streams
         options:  as those of the single environment, for all lanes
+        Raises ValueError for a negative seed or another number of seeds than lanes, TypeError for no integer.
         """
         choice = self._host.choice(options)
-        super().reset(seed=seed if isinstance(seed, int) else None)
         if seed is None and self._keys is not None:
             self._keys = jax.vmap(lambda key: purpose_key(key, Purpose.NEXT_EPISODE))(self._keys)
         else:
-            self._keys = jnp.stack([seed_key(int(s)) for s in self._seeds(seed)])
+            self._keys = jnp.stack([seed_key(s) for s in self._seeds(seed)])
+        super().reset(seed=seed if isinstance(seed, int) else None)
         env, params = self._host.sim.env, self._host.sim.params
         self._states, obs = open_lanes(env, params, self._keys, np.int32(choice.day), choice.soc_low, choice.soc_high)
         self._ended = np.zeros(self.num_envs, bool)
@@ -164,10 +166,12 @@ class TaskVectorEnv(VectorEnv[np.ndarray, np.ndarray, np.ndarray]):
     def _seeds(self, seed: int | Sequence[int] | None) -> Sequence[int]:
         if seed is None:
             return [int(s) for s in np.random.default_rng().integers(SEED_BOUND, size=self.num_envs)]
-        seeds = [seed + k for k in range(self.num_envs)] if isinstance(seed, int | np.integer) else list(seed)
-        if len(seeds) != self.num_envs:
-            raise ValueError(f"seed holds {len(seeds)} values for {self.num_envs} environments. Give one, or one each.")
-        return [int(s) for s in seeds]
+        if not isinstance(seed, Sequence | np.ndarray):
+            first = checked_seed(seed)
+            return [first + k for k in range(self.num_envs)]
+        if len(seed) != self.num_envs:
+            raise ValueError(f"seed holds {len(seed)} values for {self.num_envs} environments. Give one, or one each.")
+        return seed
 
     def _kernel(self, actions: Any) -> np.ndarray:
         values, box = np.asarray(actions, np.float32), self.action_space

@@ -32,6 +32,11 @@ def config(name, **env_config):
     )
 
 
+def test_a_negative_seed_is_refused_in_gymnasiums_words():
+    with pytest.raises(ValueError, match="Seed must be greater or equal to zero, actual value: -1"):
+        rllib_view.parallel_env(TASK, split="test").reset(seed=-1)
+
+
 def test_a_runner_samples_whole_episodes_of_every_agent():
     assert f"powerzoo/{TASK}" in rllib_view.register_all()
     runner = MultiAgentEnvRunner(config=config(f"powerzoo/{TASK}", split="test"))

@@ -41,6 +41,11 @@ def test_the_physical_box_draws_its_recommendation_and_nothing_else():
         check_env(gymnasium.make(PHYSICAL))
 
 
+def test_a_negative_seed_is_refused_before_the_reset_that_would_use_it():
+    with pytest.raises(ValueError, match="Seed must be greater or equal to zero, actual value: -1"):
+        make_sb3_env("battery_arbitrage", num_envs=2).seed(-1)
+
+
 def test_the_unit_box_draws_no_warning():
     with warnings.catch_warnings():
         warnings.simplefilter("error")

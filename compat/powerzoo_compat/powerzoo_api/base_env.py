@@ -9,6 +9,7 @@ from typing import Any, ClassVar
 import gymnasium
 import numpy as np
 
+from powerzoo_compat._seeds import checked_seed
 from powerzoo_jax.base.errors import unknown
 from powerzoo_jax.data.clock import steps_per_day
 
@@ -38,8 +39,11 @@ class BaseEnv(gymnasium.Env[Any, Any]):
         self.time_step = 0
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
-        """Begin an episode; subclasses call this first, then return (observation, info)."""
-        super().reset(seed=seed, options=options)
+        """Begin an episode; subclasses call this first, then return (observation, info).
+
+        Raises ValueError for a negative seed, TypeError for one that is no integer.
+        """
+        super().reset(seed=None if seed is None else checked_seed(seed), options=options)
         self.time_step = 0
         return None, {}
 
