@@ -12,8 +12,8 @@ from typing import Any, NamedTuple
 import jax
 import numpy as np
 
-from powerzoo_jax.base.errors import DataMissing
-from powerzoo_jax.cli.runs import is_run, open_run, policies_of_run
+from powerzoo_jax.base.errors import DataMissing, unknown
+from powerzoo_jax.cli.runs import Run, is_run, open_run, policies_of_run
 from powerzoo_jax.cli.table import render
 from powerzoo_jax.envs import Sim
 from powerzoo_jax.envs.constraint import UNITS
@@ -165,7 +165,7 @@ def run(options: argparse.Namespace) -> int:
     if is_run(path):
         run = open_run(path)
         sim = make(run.config.task, split=options.split)
-        scores = baseline_scores(sim, **arguments)
+        scores = baseline_scores(sim, _beside(run, options.policy), **arguments)
         scores.append(score_policies(sim, run.config.algorithm, policies_of_run(run), **arguments))
     else:
         _refuse_folder(path)
@@ -180,6 +180,19 @@ def run(options: argparse.Namespace) -> int:
         write_records(options.json, scores)
         print(f"\nrecords in {options.json}")
     return 0
+
+
+def _beside(run: Run, policy: str | None) -> Sequence[str]:
+    """Names of the baselines that a run is shown beside: the one asked for, none for the run's own algorithm.
+
+    Raises ValueError for a name that the task does not have, before anything is played.
+    """
+    if policy is None:
+        return BASELINES
+    known = get_playbook(run.config.task).names if run.config.task in list_playbooks() else ()
+    if policy not in (*known, run.config.algorithm):
+        raise ValueError(unknown("policy", policy, (*known, run.config.algorithm)))
+    return (policy,) if policy in known else ()
 
 
 def _refuse_folder(path: Path) -> None:

@@ -137,7 +137,12 @@ def _add_run(command: argparse.ArgumentParser, folder: str) -> None:
 def _add_evaluate(commands: argparse._SubParsersAction) -> None:
     evaluate = _command(commands, "evaluate", "evaluate:run", "Score a baseline or a trained run.")
     evaluate.add_argument("what", metavar="TASK|RUN", help="a task id, or the folder of a trained run")
-    evaluate.add_argument("--policy", help="random, no_control, rule, oracle or another of the task (default: all)")
+    evaluate.add_argument(
+        "--policy",
+        metavar="NAME",
+        help="random, no_control, rule, oracle or another of the task, beside a run if RUN is given (default: all); "
+        "a run's own algorithm shows the run alone",
+    )
     evaluate.add_argument("--split", default="test", help="split to play (default: test)")
     evaluate.add_argument("--episodes", type=int, help="number of seeded episodes (default: those of the references)")
     evaluate.add_argument("--seed", type=int, default=42, help="first seed")

@@ -43,6 +43,7 @@ from powerzoo_jax.rl.parallel import agree, compile_on, everywhere, make_mesh, s
 from powerzoo_jax.tasks import make
 
 INTERRUPTED = 130
+CARRIED = ("algorithm", "seeds", "seed", "every", "split", "coordinator", "processes", "process")
 
 
 @dataclass(frozen=True)
@@ -258,13 +259,21 @@ def _join(options: argparse.Namespace) -> None:
 
 
 def _stopped(run: Run, options: argparse.Namespace, trained: Trained) -> str:
+    words = shlex.join(resume_command(run, options))
+    return f"stopped after update {trained.done} of {run.config.updates}; go on with: {words}"
+
+
+def resume_command(run: Run, options: argparse.Namespace) -> list[str]:
+    """Words of the command that goes on with a stopped run, with every option that it was started with."""
     words = ["powerzoo-jax", "sweep" if run.grid else "train", options.what, "--out", str(run.folder), "--resume"]
-    words += ["--algorithm", options.algorithm] if options.algorithm else []
     words += [w for s in options.settings for w in ("--set", s)]
     words += [w for name, values in run.grid for w in ("--over", f"{name}={','.join(map(str, values))}")]
-    words += ["--seeds", str(run.seeds)] if run.seeds > 1 else []
-    words += ["--seed", str(run.seed)] if run.seed else []
-    return f"stopped after update {trained.done} of {run.config.updates}; go on with: {shlex.join(words)}"
+    words += [w for name in options.log for w in ("--log", name)]
+    words += ["--cluster"] if options.cluster else []
+    for name in CARRIED:
+        value = getattr(options, name, None)
+        words += [f"--{name}", str(value)] if value is not None else []
+    return words
 
 
 def _score(run: Run, sim: Sim, trained: Trained) -> None:

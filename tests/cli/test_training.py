@@ -46,6 +46,23 @@ def test_a_trained_run_can_be_scored_later_with_the_same_result(finished, tmp_pa
     assert [r["episode_rewards"] for r in first] == [r["episode_rewards"] for r in again]
 
 
+def policies_shown(capsys, *words: str) -> list[str]:
+    assert main(["evaluate", *words]) == 0
+    first = [line.split()[0] for line in capsys.readouterr().out.splitlines() if line]
+    return [word for word in first if word in ("random", "no_control", "rule", "oracle", "ppo")]
+
+
+def test_a_run_is_shown_beside_the_policy_asked_for(finished, capsys):
+    assert policies_shown(capsys, str(finished), "--policy", "rule") == ["rule", "ppo"]
+    assert policies_shown(capsys, str(finished), "--policy", "ppo") == ["ppo"]
+
+
+def test_a_policy_that_the_task_does_not_have_is_refused_by_name(finished, capsys):
+    assert main(["evaluate", str(finished), "--policy", "rul"]) == 2
+    told = capsys.readouterr().err
+    assert "Unknown policy 'rul'. Did you mean 'rule'?" in told and "ppo" in told and "oracle" in told
+
+
 def test_a_folder_with_a_run_is_not_overwritten_unasked(finished, capsys):
     assert main([*TRAIN, "--seeds", "2", "--out", str(finished)]) == 2
     assert "--resume" in capsys.readouterr().err
