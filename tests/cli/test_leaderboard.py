@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import re
 import shutil
 from pathlib import Path
 from types import SimpleNamespace
@@ -149,6 +150,15 @@ def test_the_shipped_page_is_that_of_its_rows_and_of_todays_tasks_and_settings()
         config = dict(row["run"]["config"])
         assert row["version"] == get_spec(row["task"]).version
         assert resolve_config(row["task"], config["algorithm"], ()).to_dict() == config
+
+
+def test_settings_that_quote_the_leaderboard_quote_the_score_that_stands_there():
+    rows = re.findall(r"^\|`(\w+)-v\d+`\|(\w+)\|.*\|([\d.]+) \[[^|]*\|\d of \d\|", PAGE.read_text(), re.MULTILINE)
+    scores = {f"{task}_{learner}": float(score) for task, learner, score in rows}
+    assert len(scores) > 10
+    for path in sorted((PAGE.parents[1] / "configs").glob("*.toml")):
+        for quoted in re.findall(r"on the leaderboard[^\n]*?score ([\d.]+\d)", path.read_text()):
+            assert round(scores[path.stem], len(quoted.partition(".")[2])) == float(quoted)
 
 
 def test_new_references_move_scores_and_train_nothing(board, monkeypatch):
