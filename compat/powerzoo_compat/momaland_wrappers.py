@@ -193,10 +193,9 @@ class _Tally:
         self._since = time.perf_counter()
 
     def _finish(self, agent: str, info: dict[str, Any]) -> None:
-        """Write an agent's statistics beside what the task says of the episode."""
+        """Write an agent's statistics, under the key of Gymnasium's wrapper; a task's own totals have another."""
         took = time.perf_counter() - self._since
-        own = {"r": np.array(self.episode_rewards[agent]), "l": self.episode_lengths[agent], "t": took}
-        info[STATS] = {**info.get(STATS, {}), **own}
+        info[STATS] = {"r": np.array(self.episode_rewards[agent]), "l": self.episode_lengths[agent], "t": took}
 
     def _team(self) -> dict[str, Any]:
         return {
@@ -237,8 +236,6 @@ class RecordEpisodeStatisticsAEC(_Tally, _TurnRewards):
 
 class RecordEpisodeStatistics(_Tally, _ParallelRewards):
     """Return r (vector or scalar), length l and seconds t of an agent's episode, in info["episode"] of its last step.
-
-    What the task itself says there stays, except that r and l become the agent's own.
 
     team:  also put the statistics of all agents under infos["episode"] once the last of them has ended, as MOMAland
            does; PettingZoo's checkers refuse keys that are no agents

@@ -126,7 +126,7 @@ def executed(snippet):
 def test_the_single_agent_loop_reaches_the_end():
     left = executed(SINGLE_AGENT)
     assert left["truncated"] and not left["terminated"]
-    assert left["info"]["episode"]["l"] == left["env"].time_step == 48
+    assert left["info"]["episode_summary"]["l"] == left["env"].time_step == 48
     assert {"is_safe", "pf_converged", "cost_sum"} <= left["info"].keys()
 
 
@@ -134,7 +134,7 @@ def test_the_single_agent_loop_reaches_the_end():
 def test_the_multi_agent_loops_reach_the_end(snippet):
     left = executed(snippet)
     infos = left["info"] if snippet == PETTINGZOO else left["infos"]
-    assert set(left["obs"]) == set(left["env"].possible_agents) and infos["unit_0"]["episode"]["l"] == 48
+    assert set(left["obs"]) == set(left["env"].possible_agents) and infos["unit_0"]["episode_summary"]["l"] == 48
     env = left["env"]
     assert env.action_space("unit_0") is env.action_spaces["unit_0"]
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 
+import jax
 import numpy as np
 import powerzoo
 import pytest
@@ -18,7 +19,7 @@ TYPES = {
     + " ".join(f"cost_{c}" for c in CHANNELS),
     str: "episode_day split",
     tuple: "constraint_names selected_constraint_names",
-    dict: "reward_components resources costs",
+    dict: "reward_components resources costs episode_summary",
     np.ndarray: "constraint_costs selected_constraint_costs",
 }
 TYPE_OF = {key: kind for kind, keys in TYPES.items() for key in keys.split()}
@@ -61,10 +62,10 @@ def test_every_key_has_its_exact_type_at_reset_and_at_every_step(steps):
         assert {key: type(info[key]) for key in TYPE_OF} == TYPE_OF
 
 
-def test_no_other_key_appears_and_the_last_step_adds_the_episode(steps):
-    for *_, info in steps[:-1]:
+def test_no_other_key_appears_and_none_comes_or_goes(steps):
+    for *_, info in steps:
         assert info.keys() == TYPE_OF.keys()
-    assert steps[-1][-1].keys() == TYPE_OF.keys() | {"episode"}
+        assert jax.tree.structure(info) == jax.tree.structure(steps[0][-1])
 
 
 def test_step_results_are_python_values(steps):
@@ -104,14 +105,15 @@ def test_the_clock_tells_the_executed_step(steps):
     assert {i["episode_day"] for i in infos} == {infos[0]["episode_day"]}
 
 
-def test_the_episode_sums_what_the_steps_said(steps):
-    episode = steps[-1][-1]["episode"]
-    assert episode["l"] == 48
-    assert episode["r"] == pytest.approx(sum(s[1] for s in steps))
-    for name, total in episode["costs"].items():
-        assert total == pytest.approx(sum(s[-1][f"cost_{name}"] for s in steps[1:]))
-    assert episode["metrics"]["min_voltage_pu"] == min(s[-1]["v_min_actual"] for s in steps)
-    assert episode["metrics"]["cycles"] > 0
+def test_the_summary_sums_what_the_steps_said(steps):
+    for k in range(len(steps)):
+        so_far, summary = steps[: k + 1], steps[k][-1]["episode_summary"]
+        assert summary["l"] == k
+        assert summary["r"] == pytest.approx(sum(s[1] for s in so_far))
+        for name, total in summary["costs"].items():
+            assert total == pytest.approx(sum(s[-1][f"cost_{name}"] for s in so_far[1:]))
+        assert summary["metrics"]["min_voltage_pu"] == min(s[-1]["v_min_actual"] for s in so_far)
+    assert steps[-1][-1]["episode_summary"]["metrics"]["cycles"] > 0
 
 
 def test_an_undeliverable_command_costs_but_stays_safe():
@@ -136,12 +138,22 @@ def test_a_failed_solve_terminates_with_finite_values(blackout):
     assert reward < 0 < info["cost_unserved_energy"]
     assert np.isfinite(obs).all()
     assert all(math.isfinite(x) for x in leaves(info) if isinstance(x, float))
-    assert info["episode"]["l"] == len(blackout) - 1
+    assert info["episode_summary"]["l"] == len(blackout) - 1
 
 
 def test_info_objects_are_fresh_copies(steps):
     first, second = steps[0][-1], steps[1][-1]
-    for key in ("constraint_costs", "resources", "reward_components", "costs"):
+    for key in ("constraint_costs", "resources", "reward_components", "costs", "episode_summary"):
         assert first[key] is not second[key]
     steps[0][0][:] = 0
     assert np.any(steps[1][0] != 0)
+
+
+@pytest.mark.parametrize("task", ["gencos_bidding", "comparison_tso_centralized", "dc_microgrid", "dc_microgrid_safe"])
+def test_limits_that_a_task_does_not_have_are_kept_at_zero(task):
+    """A DC network holds no voltage, an islanded site no line: the contract's keys are there, and say 0."""
+    _, info = powerzoo.make_task_env(task).reset(seed=0)
+    info = info.get("genco_0", info)
+    absent = {"voltage_violation", "thermal_overload"} - set(info["constraint_names"])
+    assert absent and all(type(info[f"cost_{name}"]) is float and info[f"cost_{name}"] == 0.0 for name in absent)
+    assert info["cost_sum"] == pytest.approx(float(info["constraint_costs"].sum()))

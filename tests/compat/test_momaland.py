@@ -119,14 +119,15 @@ def test_statistics_are_each_agents_own_when_they_leave_one_by_one():
     assert infos["episode"]["l"] == {"toy_0": 2, "toy_1": 3, "toy_2": 4}
 
 
-def test_statistics_stand_beside_what_the_task_says_of_the_episode(env):
+def test_statistics_stand_beside_the_tasks_own_summary(env):
     told = mo.RecordEpisodeStatistics(env)
     told.reset(seed=0)
     total = 0.0
     while told.agents:
         _, rewards, *_, infos = told.step(sample(told))
         total = total + rewards["bat_2"]
-    assert set(infos) == set(told.possible_agents) and infos["bat_2"]["episode"]["costs"].keys()
+    assert set(infos) == set(told.possible_agents) and infos["bat_2"]["episode"].keys() == {"r", "l", "t"}
+    assert infos["bat_2"]["episode_summary"]["costs"].keys()
     np.testing.assert_allclose(infos["bat_2"]["episode"]["r"], total)
     assert infos["bat_2"]["episode"]["l"] == 48
 

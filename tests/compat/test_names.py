@@ -115,14 +115,15 @@ def test_an_audit_names_what_is_wrong(env):
     class Wrong(gymnasium.Wrapper):
         def step(self, action):
             obs, reward, terminated, truncated, info = self.env.step(action)
-            return obs + 99, np.float32(reward), terminated, truncated, info | {"cost_sum": -1.0, "is_safe": 1}
+            told = {"cost_sum": -1.0, "is_safe": 1, "episode_summary": {"r": 0.0}}
+            return obs + 99, np.float32(reward), terminated, truncated, info | told
 
         def __getattr__(self, name):
             return getattr(self.env, name)
 
     assert tasks.audit_env(env, steps=3) == []
     found = " ".join(tasks.audit_env(Wrong(env), steps=1))
-    for words in ("outside its space", "not float", "cost_sum", "'is_safe'] is int"):
+    for words in ("outside its space", "not float", "cost_sum", "'is_safe'] is int", "holds ['r']", "keys of info"):
         assert words in found
 
 

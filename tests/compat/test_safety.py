@@ -19,7 +19,8 @@ def test_the_cost_is_what_the_info_says(vector_cost):
         assert np.shape(cost) == ((len(env.cost_names),) if vector_cost else ())
         assert np.all(np.asarray(cost) >= 0) and np.sum(cost) == pytest.approx(info["cost"])
         total, steps = total + float(np.sum(cost)), steps + 1
-    assert steps == 24 and total == pytest.approx(sum(info["episode"]["costs"][name] for name in env.cost_names))
+    costs = info["episode_summary"]["costs"]
+    assert steps == 24 and total == pytest.approx(sum(costs[name] for name in env.cost_names))
 
 
 def test_thresholds_follow_the_names():

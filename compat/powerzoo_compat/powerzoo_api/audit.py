@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from powerzoo_compat.powerzoo_api.info import SUMMARY
 from powerzoo_compat.powerzoo_api.multi_agent import ALL
 from powerzoo_compat.powerzoo_api.policies import RandomPolicy
 from powerzoo_compat.powerzoo_api.splits import CALENDAR
@@ -15,13 +16,16 @@ from powerzoo_compat.powerzoo_api.tasks import PUBLIC_TASKS, make_task_env
 TYPES: dict[type, str] = {
     bool: "is_safe pf_converged cost_exception is_diverged voltage_collapse",
     int: "pf_iterations episode_step step_within_day start_day_id delta_t_minutes",
-    float: "cost_sum p_slack_MW q_slack_MVAr pf_residual reward_usd reward_scale selected_cost_sum cost",
+    float: "cost_sum cost_thermal_overload cost_voltage_violation p_slack_MW q_slack_MVAr pf_residual reward_usd "
+    "reward_scale selected_cost_sum cost",
     str: "episode_day split",
     tuple: "constraint_names selected_constraint_names",
-    dict: "reward_components costs",
+    dict: f"reward_components costs {SUMMARY}",
     np.ndarray: "constraint_costs selected_constraint_costs",
 }
 TYPE_OF = {key: kind for kind, keys in TYPES.items() for key in keys.split()}
+TOTALS = ("costs", "l", "metrics", "r")  # of the episode so far
+STATISTICS = "episode"  # what a statistics wrapper adds at the end of an episode
 SEED = 0
 
 
@@ -35,6 +39,8 @@ def audit_info(info: dict[str, Any]) -> list[str]:
         for key, kind in TYPE_OF.items()
         if type(info[key]) is not kind
     ]
+    if tuple(sorted(info[SUMMARY])) != TOTALS:
+        found.append(f"info[{SUMMARY!r}] holds {sorted(info[SUMMARY])}, not {list(TOTALS)}")
     costs = info["constraint_costs"]
     for name, cost in zip(info["constraint_names"], costs.tolist(), strict=True):
         if info.get(f"cost_{name}") != cost:
@@ -50,19 +56,18 @@ def audit_info(info: dict[str, Any]) -> list[str]:
 def audit_env(env: Any, steps: int | None = None) -> list[str]:
     """Problems of an environment played at random for `steps`, or to the end of its episode.
 
-    Looks at spaces, field names, types of rewards and flags, and every info.
+    Looks at spaces, field names, types of rewards and flags, and every info, whose keys stay the same.
     """
     multi = hasattr(env, "possible_agents")
     policy = RandomPolicy(env.action_spaces if multi else env.action_space, SEED)
     obs, info = env.reset(seed=SEED)
-    found, count, done = _seen(env, obs, info, multi), 0, False
+    found, count, done, keys = _seen(env, obs, info, multi), 0, False, _keys(info)
     while not done and count != steps:
         obs, rewards, terminated, truncated, info = env.step(policy.act(obs, info))
         found += _seen(env, obs, info, multi) + _ends(rewards, (terminated, truncated), multi)
+        found += [] if _keys(info) == keys else ["the keys of info change between reset and step"]
         done = _over(terminated) or _over(truncated)
         count += 1
-    if done and any("episode" not in told for told in (info.values() if multi else (info,))):
-        found.append("the last info lacks 'episode'")
     return sorted(set(found))
 
 
@@ -95,6 +100,13 @@ def _seen(env: Any, obs: Any, info: Any, multi: bool) -> list[str]:
         found += _in_space(f"observation of {agent}", env.observation_spaces[agent], obs[agent], fields)
         found += audit_info(info[agent])
     return found
+
+
+def _keys(told: Any) -> Any:
+    """Keys of nested dicts, with nothing under them."""
+    if not isinstance(told, dict):
+        return None
+    return {key: _keys(value) for key, value in told.items() if key != STATISTICS}
 
 
 def _in_space(what: str, space: Any, values: Any, fields: tuple[str, ...]) -> list[str]:

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from powerzoo_compat.powerzoo_api.central import COMPETITIVE
+from powerzoo_compat.powerzoo_api.info import SUMMARY
 from powerzoo_compat.powerzoo_api.multi_agent import ALL
 from powerzoo_compat.powerzoo_api.scores import normalized_score
 from powerzoo_compat.powerzoo_api.task_base import EVALUATED
@@ -125,7 +126,7 @@ def play(policy: Any, env: Any, seed: int) -> Played:
             out.costs[name] = out.costs.get(name, 0.0) + float(cost)
         for agent, value in rewards.items():
             out.per_agent[agent] = out.per_agent.get(agent, 0.0) + value
-        out.metrics = told.get("episode", {}).get("metrics", out.metrics)
+        out.metrics = told.get(SUMMARY, {}).get("metrics", out.metrics)
     return out
 
 

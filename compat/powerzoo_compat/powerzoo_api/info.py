@@ -1,4 +1,4 @@
-"""The info dict of the contract: every key, as a plain Python value, at reset and at every step."""
+"""The info dict of the contract: every key, as a plain Python value, the same ones at reset and at every step."""
 
 from __future__ import annotations
 
@@ -13,6 +13,8 @@ from powerzoo_compat.powerzoo_api.reports import Episode, report_of
 from powerzoo_jax.envs.constraint import UNITS
 from powerzoo_jax.powerflow import Status
 
+SUMMARY = "episode_summary"  # "episode" belongs to Gymnasium's RecordEpisodeStatistics, which asserts that it is free
+OF_EVERY_GRID = ("thermal_overload", "voltage_violation")  # 0 where a task has no such limit
 NOT_A_LIMIT = "resource"  # a command that a device could not follow never reaches the grid
 OUTAGE = "unserved_energy"
 MARKET = "market"  # the family whose agents each earn their own profit
@@ -35,6 +37,7 @@ class InfoBuilder:
         spec, params = host.sim.spec, host.sim.params
         self.host = host
         self.report = report_of(host)
+        self.absent = {f"cost_{name}": 0.0 for name in OF_EVERY_GRID if name not in spec.cost_names}
         self.individual = spec.family == MARKET or getattr(host.sim.env, "pooling", None) == "individual"
         self.names = spec.cost_names
         budgets = zip(spec.cost_names, spec.cost_budget, strict=True)
@@ -50,11 +53,12 @@ class InfoBuilder:
 
     def opening(self, reading: Reading, start_row: int) -> tuple[Episode, dict[str, Any]]:
         """Start the record of an episode: (record, info of the state it starts from)."""
-        episode = Episode(start_row, np.zeros(len(self.names)), np.zeros(self.host.sim.env.dims.unit))
-        return episode, self._build(episode, reading, dict.fromkeys(self.host.sim.spec.term_names, 0.0))
+        terms = dict.fromkeys(self.host.sim.spec.term_names, 0.0)
+        episode = Episode(start_row, np.zeros(len(self.names)), np.zeros(self.host.sim.env.dims.unit), dict(terms))
+        return episode, self._build(episode, reading, terms)
 
     def step(self, episode: Episode, reading: Reading) -> dict[str, Any]:
-        """Record one executed step: its info, with `episode` on the last one."""
+        """Record one executed step: its info."""
         spec = self.host.sim.spec
         # agents that share a reward share its terms; elsewhere the team's money is their sum
         shared = reading.info.terms if self.individual else reading.info.terms[:1]
@@ -63,14 +67,10 @@ class InfoBuilder:
         episode.reward += float(reading.reward.mean())
         episode.costs += reading.cost
         episode.profit_usd += _profit(terms)
-        episode.terms = {name: episode.terms.get(name, 0.0) + x for name, x in terms.items()}
+        episode.terms = {name: episode.terms[name] + x for name, x in terms.items()}
         if hasattr(reading.info, "p_mw"):
             episode.throughput_mwh += np.abs(reading.info.p_mw) * spec.dt_hours
-        info = self._build(episode, reading, terms)
-        if not episode.ended and (reading.info.terminated or reading.info.truncated):
-            episode.ended = True
-            info["episode"] = self._summary(episode)
-        return info
+        return self._build(episode, reading, terms)
 
     def of_agent(self, info: dict[str, Any], reading: Reading, agent: int) -> dict[str, Any]:
         """What an agent is told: a copy of what all are told, its own reward terms before weighting, its own fields."""
@@ -91,6 +91,7 @@ class InfoBuilder:
             **self._money(terms),
             **self._clock(episode),
             **self.report.devices(episode, reading),
+            SUMMARY: self._summary(episode),
         }
 
     def _safety(self, reading: Reading) -> dict[str, Any]:
@@ -114,6 +115,7 @@ class InfoBuilder:
             "constraint_names": tuple(self.names),
             "constraint_costs": fresh(cost),
             **{f"cost_{name}": x for name, x in by_name.items()},
+            **self.absent,
             "cost_sum": sum(by_name.values()),
             "selected_constraint_names": self.selected,
             "selected_constraint_costs": fresh(list(chosen.values())),
@@ -146,7 +148,7 @@ class InfoBuilder:
         }
 
     def _summary(self, episode: Episode) -> dict[str, Any]:
-        """Totals of a finished episode."""
+        """Totals of the episode so far, of the whole of it in its last step."""
         return {
             "r": episode.reward,
             "l": episode.steps,

@@ -26,19 +26,17 @@ class Episode:
     throughput_mwh:  (G,) energy through each device of a feeder
     v_min:           lowest solved voltage [pu]
     electrical:      flows, losses and voltages of the last valid solve
-    ended:           the last step has been reported
     """
 
     start_row: int
     costs: np.ndarray
     throughput_mwh: np.ndarray
-    terms: dict[str, float] = field(default_factory=dict)
+    terms: dict[str, float]
     steps: int = 0
     reward: float = 0.0
     profit_usd: float = 0.0
     v_min: float = math.inf
     electrical: dict[str, float] = field(default_factory=dict)
-    ended: bool = False
 
 
 class Report(Protocol):
@@ -57,7 +55,7 @@ class Report(Protocol):
         ...
 
     def metrics(self, episode: Episode) -> dict[str, float]:
-        """Figures of a finished episode."""
+        """Figures of the episode so far."""
         ...
 
 
