@@ -1,13 +1,27 @@
-"""What the page on outages and switches says to type runs, and the functions that it names exist."""
+"""What the page on outages and switches says to type runs, its functions exist, and the derivatives are as it says."""
 
 from __future__ import annotations
 
 import re
 from pathlib import Path
 
-from powerzoo_jax import powerflow
+import jax
+import jax.numpy as jnp
+import numpy as np
 
-PAGE = (Path(__file__).resolve().parents[2] / "docs" / "contingency.md").read_text(encoding="utf-8")
+from powerzoo_jax import load_case, powerflow
+from powerzoo_jax.powerflow import (
+    nominal_injection,
+    outage_flows,
+    prepare_dc_outages,
+    prepare_switching,
+    solve_switched,
+    unit_outage_flows,
+)
+
+DOCS = Path(__file__).resolve().parents[2] / "docs"
+PAGE = (DOCS / "contingency.md").read_text(encoding="utf-8")
+LIMITS = (DOCS / "limits.md").read_text(encoding="utf-8")
 
 
 def test_the_example_charges_overloads_filters_actions_and_masks_bridges(run_snippet, snippets_of):
@@ -24,3 +38,35 @@ def test_every_function_of_the_page_exists():
     named = set(re.findall(rf"`((?:{verbs})\w*)", PAGE))
     assert len(named) > 11
     assert [name for name in sorted(named) if not hasattr(powerflow, name)] == []
+
+
+def test_both_pages_name_the_functions_that_have_no_derivative():
+    bullet = LIMITS[LIMITS.index("- No derivative") :].partition("\n- ")[0]
+    without, _, others = bullet.partition("have none")
+    assert set(re.findall(r"`(\w+)`", without)) == {"solve_switched", "legality", "screen_outages", "worst_outages"}
+    assert "`n_minus_1`" in others  # tests/property/test_contingency_laws.py holds its gradients against differences
+    section = PAGE.partition("## Derivatives")[2].partition("\n## ")[0]
+    assert set(re.findall(r"`(\w+)`", without)) <= set(re.findall(r"`(\w+)`", section))
+
+
+def test_a_switched_flow_has_the_gradient_zero_although_its_losses_change():
+    case = load_case("case14")
+    switching, s = prepare_switching(case), nominal_injection(case)
+    p, q = (jnp.asarray(x, jnp.float32) for x in (s.real, s.imag))
+    opened = jnp.asarray([2], jnp.int32)
+
+    @jax.jit
+    def losses(p):
+        return jax.value_and_grad(lambda p: solve_switched(switching, opened, p, q).p_loss)(p)
+
+    (loss, slope), (less, _) = losses(p), losses(0.9 * p)
+    assert not np.any(slope) and less < 0.9 * loss
+
+
+def test_dc_outages_have_the_derivatives_of_linear_functions():
+    case = load_case("case14")
+    dc, flow = prepare_dc_outages(case), jnp.linspace(0.1, 1.0, case.n_branch)
+    for after in (outage_flows, unit_outage_flows):
+        slope = jax.jacfwd(lambda x, after=after: after(dc, x))(flow)
+        rest = after(dc, jnp.zeros_like(flow))
+        np.testing.assert_allclose(slope @ flow + rest, after(dc, flow), rtol=1e-5, atol=1e-5)
