@@ -167,12 +167,13 @@ def _market() -> Call:
 
 
 def _secure() -> Call:
-    secure = opf.prepare_secure_dc_opf(CASE, CASE.p_load_mw[None])
+    case = load_case("pz_case5")
+    secure = opf.prepare_secure_dc_opf(case, case.p_load_mw[None])
 
     def solve(secure: Any, dc: Any, load: Any) -> Any:
         return opf.secure_dc_opf(secure, load), opf.secure_programme(secure, load), opf.dc_programme(dc, load)
 
-    return Call(solve, (secure, _dc_opf_factors()), (_spread(CASE.p_load_mw),))
+    return Call(solve, (secure, opf.prepare_dc_opf(case)), (_spread(case.p_load_mw),))
 
 
 def _qp() -> Call:
@@ -198,7 +199,7 @@ def _dispatch() -> Call:
     low, high = (jnp.asarray(x, jnp.float32) for x in (CASE.unit.p_min_mw, CASE.unit.p_max_mw))
 
     def solve(offers: Any, load: Any) -> Any:
-        found = opf.economic_dispatch(offers, load, *opf.ramp_window(low, low, high, high - low))
+        found = opf.economic_dispatch(offers, load, *opf.ramp_window(low, high, high, low, high))
         slack, price = jnp.ones_like(low), offers.price[:, 0]
         shares = opf.allocate_by_weight(opf.score_weights(price), low, high, load)
         merit = opf.allocate_by_merit(price, low, high, load)
