@@ -17,34 +17,36 @@ export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
 , := ,
 BIN := $(VENV)/bin
-PYTEST := -m pytest -q -n $(WORKERS)
+PYTEST := -m pytest -q -n $(WORKERS) --dist loadfile
 CHECKED := powerzoo_jax $(wildcard compat/powerzoo compat/powerzoo_compat)
 # Folders that need learners of other projects; everything else runs without torch and gymnax.
 E1_TESTS := tests/compat_e1
 E3_TESTS := tests/compat_e3
+NATIVE := --ignore=$(E1_TESTS) --ignore=$(E3_TESTS) --ignore=tests/packaging tests
 E1_EXTRAS := sb3$(,)pettingzoo$(,)rllib$(,)mo$(,)smartgrid$(,)torchrl
 E1_MORE := SuperSuit ethical-smart-grid pytest pytest-xdist
 
-.PHONY: help demo test test-compat bench build-check lint types unit notebooks docs wheel-check clean
+.PHONY: help demo test test-all test-long test-compat bench build-check lint types docs wheel-check clean
 help:  ## list the targets
 	@grep -hE '^[a-z][a-z-]*:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
 
 demo: $(VENV)/.stamp  ## train on battery_arbitrage, print scores beside random, rule and oracle, write a plot
 	$(BIN)/python -m powerzoo_jax demo
 
-test: lint types unit notebooks wheel-check  ## everything but the environments of other projects
+test: lint types  ## style, types and every quick test: what a contributor waits for
+	$(BIN)/python $(PYTEST) -m "not full and not long" $(NATIVE)
+
+test-all: lint types wheel-check  ## every test but the long ones, the notebooks and the built wheel: what CI runs
+	$(BIN)/python $(PYTEST) -m "not long" $(NATIVE)
+
+test-long: lint types wheel-check  ## every test
+	$(BIN)/python $(PYTEST) $(NATIVE)
 
 lint: $(VENV)/.stamp  ## style
 	$(BIN)/ruff check .
 
 types: $(VENV)/.stamp  ## static types
 	$(BIN)/mypy $(CHECKED)
-
-unit: $(VENV)/.stamp  ## layers, units, references, properties, contracts, learners, views
-	$(BIN)/python $(PYTEST) --ignore=$(E1_TESTS) --ignore=$(E3_TESTS) --ignore=tests/notebooks --ignore=tests/packaging tests
-
-notebooks: $(VENV)/.stamp  ## run every notebook
-	$(BIN)/python $(PYTEST) tests/notebooks
 
 wheel-check: $(VENV)/.stamp  ## build the wheel, look inside, use it from a temporary directory
 	$(BIN)/python -m pytest -q tests/packaging

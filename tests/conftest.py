@@ -36,6 +36,32 @@ jax.config.update(
 )
 
 
+def tier_of(nodeid: str, tiers: dict[str, str]) -> str:
+    """Tier of a test: that of its own row, else of its function's, else quick."""
+    return tiers.get(nodeid) or tiers.get(nodeid.partition("[")[0]) or "quick"
+
+
+@pytest.fixture(scope="session")
+def tiers() -> dict[str, str]:
+    """Rows of tests/tiers.txt, node id -> tier."""
+    return read_tiers()
+
+
+def read_tiers() -> dict[str, str]:
+    """Rows of tests/tiers.txt, node id -> tier; lines that start with # are remarks."""
+    lines = (TESTS / "tiers.txt").read_text(encoding="utf-8").splitlines()
+    rows = [line.split(" ", 1) for line in lines if line and not line.startswith("#")]
+    return {nodeid: tier for tier, nodeid in rows}
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Mark what is not quick `full` or `long`, so that `-m` chooses a tier."""
+    rows = read_tiers()
+    for item in items:
+        if (tier := tier_of(item.nodeid, rows)) != "quick":
+            item.add_marker(tier)
+
+
 @pytest.fixture(autouse=True)
 def strict_promotion(request: pytest.FixtureRequest) -> Iterator[None]:
     """Turn silent broadcasts and dtype mixes into errors, except where optax and gymnax need them."""
