@@ -1,4 +1,4 @@
-"""What stands beside a learner on each task: its rules and its oracle, found by the id of the task."""
+"""What stands beside a learner on each task: its rules and its oracle, found by the task's id or by its builder."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ import jax.numpy as jnp
 import numpy as np
 from jax import Array
 
-from powerzoo_jax.base.errors import unknown
+from powerzoo_jax.base.types import TaskSpec
 from powerzoo_jax.envs.core import Sim
 from powerzoo_jax.envs.draw import Draw
 from powerzoo_jax.envs.episode import Act
-from powerzoo_jax.tasks import list_tasks
+from powerzoo_jax.tasks import get_builder, get_spec, list_tasks
 from powerzoo_jax.tasks.score import Evaluation
 
 
@@ -119,22 +119,60 @@ _BOOKS: dict[str, str] = {
 }
 
 
+_SHIPPED = tuple(_BOOKS)
+
+
 def register_playbook(task_id: str, where: str) -> None:
-    """Give a task its playbook, "module:NAME". Raises ValueError for a second one."""
+    """Give a task a playbook of its own, "module:NAME". Raises ValueError for a second one."""
     if task_id in _BOOKS:
         raise ValueError(f"task {task_id!r} has a playbook already, {_BOOKS[task_id]}.")
     _BOOKS[task_id] = where
 
 
 def get_playbook(task_id: str) -> Playbook:
-    """Playbook of a task. Raises ValueError for a task without one, naming the nearest that has."""
-    if task_id not in _BOOKS:
-        raise ValueError(f"no reference policies: {unknown('task', task_id, _BOOKS)}")
-    module, name = _BOOKS[task_id].split(":")
+    """Playbook of a task: its own, or that of the tasks it is a variant of, see `register`.
+
+    Raises ValueError for an unknown task, naming the nearest, and for one that no playbook is known for.
+
+    Example:
+        import dataclasses
+        mine = dataclasses.replace(get_spec("battery_arbitrage"), id="my_battery", case="case69")
+        powerzoo_jax.register(mine, get_builder("battery_arbitrage"))
+        names = get_playbook("my_battery").names
+    """
+    where = _where(task_id)
+    if where is None:
+        raise ValueError(
+            f"no reference policies are known for {task_id!r}, a task of family {get_spec(task_id).family!r} built by "
+            f"{get_builder(task_id)!r}. Give it some: oracle.register_playbook({task_id!r}, 'module:NAME')."
+        )
+    module, name = where.split(":")
     book: Playbook = getattr(importlib.import_module(module), name)
     return book
 
 
 def list_playbooks() -> tuple[str, ...]:
     """Ids of the registered tasks that have a playbook, sorted."""
-    return tuple(sorted(set(_BOOKS) & set(list_tasks())))
+    return tuple(task for task in list_tasks() if _where(task) is not None)
+
+
+def _where(task_id: str) -> str | None:
+    """Where a task's playbook is: under its id, with the shipped tasks of its builder, or with those of its family.
+
+    Where these have several playbooks, it is that of the tasks which pay for the same and, like it, have one agent or
+    several; None where that leaves more than one, or none.
+    """
+    if task_id in _BOOKS:
+        return _BOOKS[task_id]
+    spec, builder = get_spec(task_id), get_builder(task_id)
+    known = [get_spec(other) for other in _SHIPPED]
+    alike = [other for other in known if get_builder(other.id) == builder]
+    alike = alike or [other for other in known if other.family == spec.family]
+    if len({_BOOKS[other.id] for other in alike}) > 1:
+        alike = [other for other in alike if _kind(other) == _kind(spec)]
+    books = {_BOOKS[other.id] for other in alike}
+    return books.pop() if len(books) == 1 else None
+
+
+def _kind(spec: TaskSpec) -> tuple[bool, tuple[str, ...]]:
+    return len(spec.agents) == 1, spec.term_names

@@ -9,9 +9,11 @@ from typing import Any
 
 from powerzoo_jax.base.errors import unknown
 from powerzoo_jax.tasks import get_spec
+from powerzoo_jax.tasks.catalog import CATALOG
 
 FILE = Path(__file__).parent / "references.json"
 COMMAND = "python -m powerzoo_jax.oracle.reference"
+FUNCTION = "powerzoo_jax.oracle.reference.reference"
 
 Table = dict[str, dict[str, dict[str, Any]]]
 """task id -> "v" + version -> split -> record, see `oracle.reference.reference`"""
@@ -27,7 +29,8 @@ def load_table() -> Table:
 def get_reference(task_id: str, split: str = "test") -> dict[str, Any]:
     """Shipped record of a task at its registered version; mean returns in the unit of the reward.
 
-    Valid for the task as registered: with keywords changed, compute your own by `oracle.reference.reference`.
+    Valid for the task as registered: with keywords changed, or for a task of your own, compute your own by
+    `oracle.reference.reference`.
     Raises ValueError for an unknown task and KeyError where the table has no such version or split.
 
     Example:
@@ -39,5 +42,8 @@ def get_reference(task_id: str, split: str = "test") -> dict[str, Any]:
     splits = load_table().get(task_id, {}).get(version, {})
     if split not in splits:
         hint = unknown("split", split, splits) if splits else f"The table holds nothing for {task_id!r} {version}."
-        raise KeyError(f"{hint} Compute it: {COMMAND} {task_id} --split {split}")
+        # another process knows no task that this one has registered
+        shipped = any(task_id == spec.id for spec, _ in CATALOG)
+        how = f"{COMMAND} {task_id} --split {split}" if shipped else f"{FUNCTION}({task_id!r}, {split!r})"
+        raise KeyError(f"{hint} Compute it: {how}")
     return dict(splits[split])

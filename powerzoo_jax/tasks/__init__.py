@@ -1,6 +1,7 @@
 """Tasks: what is simulated, on which data, judged how."""
 
 from powerzoo_jax.base.types import TaskSpec as TaskSpec
+from powerzoo_jax.tasks.registry import get_builder as get_builder
 from powerzoo_jax.tasks.registry import get_spec as get_spec
 from powerzoo_jax.tasks.registry import list_presets as list_presets
 from powerzoo_jax.tasks.registry import list_tasks as list_tasks

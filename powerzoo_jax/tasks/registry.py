@@ -53,6 +53,11 @@ def get_spec(task_id: str) -> TaskSpec:
     return _entry(task_id)[0]
 
 
+def get_builder(task_id: str) -> str:
+    """Return the builder of a task or preset, "module:function". Raises ValueError naming the nearest id."""
+    return _entry(task_id)[1]
+
+
 def _entry(task_id: str) -> tuple[TaskSpec, str]:
     if task_id in _PRESETS:
         return _PRESETS[task_id]

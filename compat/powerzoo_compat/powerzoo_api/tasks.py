@@ -55,11 +55,12 @@ def get_task_class(name: str | Mapping[str, Any]) -> type[Task]:
     if not isinstance(name, str):
         raise TypeError(f"name must be the id of a task or a config, got {type(name).__name__}. See list_tasks().")
     full = ALIASES.get(name, name)
-    if full in list_presets():
+    if full in _TASKS:
+        return _TASKS[full]
+    # presets, and what the core was told of since by `powerzoo_jax.register`
+    if full in list_presets() or full in list_core_tasks():
         return _plain_class(get_spec(full))
-    if full not in _TASKS:
-        raise ValueError(unknown("task", name, _TASKS))
-    return _TASKS[full]
+    raise ValueError(unknown("task", name, _TASKS))
 
 
 def make_task(name: str | Mapping[str, Any], split: str = "train", **kwargs: Any) -> Task:
