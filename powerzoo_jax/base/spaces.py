@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import Array
+
+from powerzoo_jax.base.random import integers, uniform_between
 
 
 class Box(NamedTuple):
@@ -45,11 +46,10 @@ Space = Box | Discrete | MultiDiscrete
 def sample(space: Space, key: Array) -> Array:
     """Draw uniformly from a space."""
     if isinstance(space, Box):
-        low, high = jnp.asarray(space.low), jnp.asarray(space.high)
-        return jax.random.uniform(key, space.shape, low.dtype, low, high)
+        return uniform_between(key, space.shape, space.low, space.high, space.low.dtype)
     if isinstance(space, Discrete):
-        return jax.random.randint(key, (), 0, space.n, jnp.int32)
-    return jax.random.randint(key, space.nvec.shape, 0, jnp.asarray(space.nvec), jnp.int32)
+        return integers(key, (), 0, space.n)
+    return integers(key, space.nvec.shape, 0, jnp.asarray(space.nvec))
 
 
 def contains(space: Space, x: np.ndarray) -> bool:

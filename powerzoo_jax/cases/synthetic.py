@@ -12,6 +12,7 @@ from jax import Array
 
 from powerzoo_jax.base.errors import CaseError, unknown
 from powerzoo_jax.base.numerics import matmul
+from powerzoo_jax.base.random import normal, uniform, uniform_between
 from powerzoo_jax.cases.assemble import assemble
 from powerzoo_jax.cases.case import PQ, REF, Case
 
@@ -102,24 +103,24 @@ def draw_feeder(key: Array, n_bus: int, model: FeederModel) -> Feeder:
     """
     keys = jax.random.split(key, 5)
     at = jnp.arange(1, n_bus, dtype=jnp.int32)
-    back = jax.random.uniform(keys[0], at.shape) * jnp.minimum(at, model.window).astype(float)
+    back = uniform(keys[0], at.shape) * jnp.minimum(at, model.window).astype(float)
     parent = jnp.maximum(at - 1 - back.astype(jnp.int32), 0)
     p, q = _draw_loads(keys[1], keys[2], n_bus, model)
     path = _paths(parent, n_bus)
     flow_p, flow_q = matmul(path.T, p[1:]), matmul(path.T, q[1:])
     r_km, x_km, rate = _choose_conductors(jnp.hypot(flow_p, flow_q), model)
-    length = jnp.exp(model.length_spread * jax.random.normal(keys[3], at.shape))
+    length = jnp.exp(model.length_spread * normal(keys[3], at.shape))
     drop = matmul(path, length * (r_km * flow_p + x_km * flow_q)) / BASE_MVA
-    goal = jax.random.uniform(keys[4], (), minval=model.drop_pu[0], maxval=model.drop_pu[1])
+    goal = uniform_between(keys[4], (), *model.drop_pu)
     length = length * goal / drop.max()
     return Feeder(parent, r_km * length, x_km * length, rate, p, q)
 
 
 def _draw_loads(load_key: Array, factor_key: Array, n_bus: int, model: FeederModel) -> tuple[Array, Array]:
     spread = model.load_spread
-    p = model.load_mw * jnp.exp(spread * jax.random.normal(load_key, (n_bus,)) - 0.5 * spread**2)
+    p = model.load_mw * jnp.exp(spread * normal(load_key, (n_bus,)) - 0.5 * spread**2)
     p = p.at[0].set(0.0)
-    factor = jax.random.uniform(factor_key, (n_bus,), minval=model.power_factor[0], maxval=model.power_factor[1])
+    factor = uniform_between(factor_key, (n_bus,), *model.power_factor)
     return p, p * jnp.tan(jnp.arccos(factor))
 
 
@@ -154,7 +155,7 @@ def jitter_feeder(key: Array, feeder: Feeder, load_spread: float = 0.1, rating_s
 
 
 def _factors(key: Array, like: Array, spread: float) -> Array:
-    return jnp.exp(spread * jax.random.normal(key, like.shape, like.dtype) - 0.5 * spread**2)
+    return jnp.exp(spread * normal(key, like.shape, like.dtype) - 0.5 * spread**2)
 
 
 def feeder_case(feeder: Feeder, model: FeederModel, name: str = "synthetic") -> Case:

@@ -13,6 +13,8 @@ import jax
 import jax.numpy as jnp
 from jax import Array
 
+from powerzoo_jax.base.random import normal
+
 
 def rescale_persistence(phi: float, native_minutes: float, step_minutes: float) -> float:
     """Lag-1 correlation at another step of an exponentially forgetting process: phi^(step / native)."""
@@ -35,7 +37,7 @@ def draw_ar1(key: Array, shape: tuple[int, ...], phi: float, sigma: float) -> Ar
 
     x[t] = phi x[t-1] + sigma sqrt(1 - phi^2) eps[t],  x[0] = sigma eps[0]: spread sigma at every step.
     """
-    eps = jax.random.normal(key, shape)
+    eps = normal(key, shape)
     return filter_ar1(sigma * eps[0], sigma * (1.0 - phi**2) ** 0.5 * eps, phi)
 
 

@@ -9,6 +9,7 @@ import jax
 import jax.numpy as jnp
 from jax import Array
 
+from powerzoo_jax.base.random import integers, uniform, uniform_between
 from powerzoo_jax.data.synthetic import draw_from_quantiles
 
 MINUTES_PER_DAY = 1440.0
@@ -34,9 +35,9 @@ def resample_sessions(key: Array, sessions: Sessions, count: int, jitter_min: fl
     Arrivals move by up to jitter_min either way, within the day.
     """
     row_key, jitter_key = jax.random.split(key)
-    row = jax.random.randint(row_key, (count,), 0, sessions.arrival_min.shape[0])
+    row = integers(row_key, (count,), 0, sessions.arrival_min.shape[0])
     drawn = Sessions(*(column[row] for column in sessions))
-    jitter = jax.random.uniform(jitter_key, (count,), drawn.arrival_min.dtype, -jitter_min, jitter_min)
+    jitter = uniform_between(jitter_key, (count,), -jitter_min, jitter_min, drawn.arrival_min.dtype)
     return drawn._replace(arrival_min=jnp.clip(drawn.arrival_min + jitter, 0.0, MINUTES_PER_DAY))
 
 
@@ -82,15 +83,15 @@ HOME_ELAAD = HomeCharging(
 def draw_home_sessions(key: Array, weekend: Array, model: HomeCharging = HOME_ELAAD) -> Sessions:
     """One session for each weekend flag (S,), 0 or 1, in its dtype."""
     dtype = weekend.dtype
-    uniform = jax.random.uniform(key, (3, *weekend.shape), dtype)
+    drawn = uniform(key, (3, *weekend.shape), dtype)
     edges = jnp.linspace(0.0, MINUTES_PER_DAY, 25, dtype=dtype)
     weekday, holiday = (
-        jnp.interp(uniform[0], _cumulative(shares, dtype), edges)
+        jnp.interp(drawn[0], _cumulative(shares, dtype), edges)
         for shares in (model.arrival_weekday, model.arrival_weekend)
     )
     levels = jnp.asarray(HOME_LEVELS, dtype)
-    stay_h = draw_from_quantiles(uniform[1], levels, jnp.asarray(model.stay_h, dtype))
-    energy = draw_from_quantiles(uniform[2], levels, jnp.asarray(model.energy_kwh, dtype))
+    stay_h = draw_from_quantiles(drawn[1], levels, jnp.asarray(model.stay_h, dtype))
+    energy = draw_from_quantiles(drawn[2], levels, jnp.asarray(model.energy_kwh, dtype))
     return Sessions(
         arrival_min=jnp.where(weekend > 0, holiday, weekday),
         stay_min=60.0 * stay_h,

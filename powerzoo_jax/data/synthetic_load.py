@@ -14,6 +14,7 @@ import jax.numpy as jnp
 from jax import Array
 from jax.scipy.stats import norm
 
+from powerzoo_jax.base.random import bernoulli, normal, poisson
 from powerzoo_jax.data.synthetic import draw_ar1, draw_from_quantiles, rescale_persistence
 
 NATIVE_MINUTES = 5.0
@@ -118,18 +119,18 @@ def draw_jobs(key: Array, curve: Array, slots: int, jobs: BatchJobs, step_minute
     """Batch tasks that arrive in each step: Poisson in number, following a curve (T,) with mean about 1."""
     keys = jax.random.split(key, 3)
     mean = jobs.jobs_per_hour * step_minutes / 60.0 * jnp.maximum(curve, 0.0)
-    count = jax.random.poisson(keys[0], mean).astype(jnp.int32)
+    count = poisson(keys[0], mean.shape, mean)
     valid = jnp.arange(slots, dtype=jnp.int32)[None, :] < count[:, None]
-    normal = jax.random.normal(keys[1], (2, *valid.shape), curve.dtype)
+    drawn = normal(keys[1], (2, *valid.shape), curve.dtype)
     # a Gaussian copula: Pearson's correlation of the normals gives the rank correlation asked for
     rho = 2.0 * jnp.sin(jnp.pi * jobs.rank_correlation / 6.0).astype(curve.dtype)
-    other = rho * normal[0] + jnp.sqrt(1.0 - rho**2) * normal[1]
+    other = rho * drawn[0] + jnp.sqrt(1.0 - rho**2) * drawn[1]
     levels = jnp.asarray(JOB_LEVELS, curve.dtype)
     duration, instances = (
         draw_from_quantiles(norm.cdf(z), levels, jnp.asarray(values, curve.dtype))
-        for z, values in ((normal[0], jobs.duration_s), (other, jobs.instances))
+        for z, values in ((drawn[0], jobs.duration_s), (other, jobs.instances))
     )
-    half = jax.random.bernoulli(keys[2], jobs.half_core_share, valid.shape)
+    half = bernoulli(keys[2], valid.shape, jobs.half_core_share)
     blank = jnp.zeros((), curve.dtype)
     return JobTable(
         duration_s=jnp.where(valid, duration, blank),

@@ -8,6 +8,7 @@ import jax
 import jax.numpy as jnp
 from jax import Array
 
+from powerzoo_jax.base.random import normal, poisson
 from powerzoo_jax.data.synthetic import filter_ar1, rescale_persistence
 
 HOURS_PER_YEAR = 8766.0
@@ -90,9 +91,9 @@ def draw_price_noise(key: Array, steps: int, model: PriceModel, step_minutes: fl
     thinner = (1.0 - phi**2) / (1.0 - model.phi**2)
     rate = model.jumps_per_hour * thinner
     shock_key, count_key, size_key = jax.random.split(key, 3)
-    eps = jax.random.normal(shock_key, (steps,))
-    count = jax.random.poisson(count_key, rate, (steps,)).astype(eps.dtype)
-    sizes = jax.random.normal(size_key, (steps,))
+    eps = normal(shock_key, (steps,))
+    count = poisson(count_key, (steps,), rate).astype(eps.dtype)
+    sizes = normal(size_key, (steps,))
     jumps = count * model.jump_mean + jnp.sqrt(count) * model.jump_std * sizes - rate * model.jump_mean
     second_moment = rate * (model.jump_mean**2 + model.jump_std**2)
     first = eps[0] * (model.sigma**2 + second_moment / (1.0 - phi**2)) ** 0.5

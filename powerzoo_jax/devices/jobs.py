@@ -18,6 +18,7 @@ from flax import struct
 from jax import Array
 
 from powerzoo_jax.base.numerics import FLOAT, matmul
+from powerzoo_jax.base.random import uniform
 
 FREE = -1.0  # deadline of a free slot: before every job's
 CLOCK_MIN = 0.01  # the clock's grain: ten times what float32 resolves of a week, so that 90 min are three half hours
@@ -107,10 +108,11 @@ def draw(key: Array, params: JobParams, most: int, dt_hours: float, minute: Arra
     minute:        ()    start of the step on the episode's clock
     slack_factor:  (G,)  f turns the deadline factor k into 1 + f (k - 1)
     """
-    rate = params.rate_per_h
-    # drawn in float32 whatever the dtype, so that an episode brings the same jobs in both; a duration may round to the
-    # next grain
-    u = jax.random.uniform(key, (rate.shape[0], 1 + 2 * most), FLOAT).astype(rate.dtype)
+    # in float32 whatever the dtype: counts, whole GPUs and whole grains are rounded, and what float64 holds more of a
+    # duration would now and then round it to the next grain, so that references met other jobs than learners
+    drawn = jax.tree.map(lambda x: x.astype(FLOAT), params)
+    rate = drawn.rate_per_h
+    u = uniform(key, (rate.shape[0], 1 + 2 * most), FLOAT)
     term = cumulative = jnp.exp(-rate * dt_hours)
     count = jnp.zeros_like(rate)
     for k in range(1, most + 1):
@@ -121,12 +123,13 @@ def draw(key: Array, params: JobParams, most: int, dt_hours: float, minute: Arra
     def between(low: Array, high: Array, at: Array) -> Array:
         return low[:, None] + at * (high - low)[:, None]
 
-    gpus = jnp.floor(between(params.gpus_low, params.gpus_high + 1, u[:, 1 : 1 + most]))
-    gpus = jnp.minimum(gpus, params.gpus_high[:, None])
-    duration = between(params.duration_low_min, params.duration_high_min, u[:, 1 + most :])
+    gpus = jnp.floor(between(drawn.gpus_low, drawn.gpus_high + 1, u[:, 1 : 1 + most]))
+    gpus = jnp.minimum(gpus, drawn.gpus_high[:, None])
+    duration = between(drawn.duration_low_min, drawn.duration_high_min, u[:, 1 + most :])
     duration = jnp.round(duration * GRAIN) / GRAIN
     real = jnp.arange(most, dtype=rate.dtype)[None, :] < count[:, None]
-    return due(params, jnp.where(real, gpus, 0), jnp.where(real, duration, 0), minute, slack_factor)
+    arriving = (jnp.where(real, x, 0).astype(params.rate_per_h.dtype) for x in (gpus, duration))
+    return due(params, *arriving, minute, slack_factor)
 
 
 def due(params: JobParams, gpus: Array, duration_min: Array, minute: Array, slack_factor: Array) -> Jobs:

@@ -7,11 +7,12 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any, NamedTuple
 
-import jax
 import jax.numpy as jnp
 import numpy as np
 from flax import struct
 from jax import Array
+
+from powerzoo_jax.base.random import integers
 
 DAY_MIN = 1440
 UNROLLED = 8  # trips of a vehicle that are combined one after the other
@@ -135,7 +136,7 @@ def jittered(key: Array, trips: Trips, steps: int, dt_minutes: int, factor: Arra
     factor:  (G, K)  of the energy driven
     A trip moves as a whole, so its duration stays, and by half of the stay to its neighbours at most, so order stays.
     """
-    moved = jax.random.randint(key, trips.depart_min.shape, -steps, steps + 1, jnp.int32)
+    moved = integers(key, trips.depart_min.shape, -steps, steps + 1)
     before, after = trips.room_before_min // dt_minutes, trips.room_after_min // dt_minutes
     shift = jnp.clip(moved, -before, after) * dt_minutes
     depart = jnp.mod(trips.depart_min + shift, trips.period_min)
@@ -144,7 +145,7 @@ def jittered(key: Array, trips: Trips, steps: int, dt_minutes: int, factor: Arra
 
 def rotated(key: Array, trips: Trips, days: int) -> Trips:
     """Let the episode begin on another day of the period, uniform among the first `days`; all units alike."""
-    later = jax.random.randint(key, (), 0, days, jnp.int32) * DAY_MIN
+    later = integers(key, (), 0, days) * DAY_MIN
     return replace(trips, depart_min=jnp.mod(trips.depart_min - later, trips.period_min))
 
 

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-import jax
 from flax import struct
 from jax import Array
 
-from powerzoo_jax.base.random import Purpose, purpose_key
+from powerzoo_jax.base.random import Purpose, integers, purpose_key, uniform
 
 
 @struct.dataclass(kw_only=True)
@@ -37,9 +36,9 @@ class Draw(NamedTuple):
 
 def draw_episode(key: Array, starts: Starts, soc_low: Array, soc_high: Array) -> Draw:
     """Draw the day, the paired price day and the states of charge (uniform in [soc_low, soc_high])."""
-    day = jax.random.randint(purpose_key(key, Purpose.DAY), (), 0, starts.n_start)
-    pair = jax.random.randint(purpose_key(key, Purpose.PAIRED_DAY), (), 0, starts.pair_count[day])
-    unit = jax.random.uniform(purpose_key(key, Purpose.SOC), soc_low.shape, soc_low.dtype)
+    day = integers(purpose_key(key, Purpose.DAY), (), 0, starts.n_start)
+    pair = integers(purpose_key(key, Purpose.PAIRED_DAY), (), 0, starts.pair_count[day])
+    unit = uniform(purpose_key(key, Purpose.SOC), soc_low.shape, soc_low.dtype)
     return Draw(
         load_row=starts.load_row[day], price_row=starts.price_row[day, pair], soc=soc_low + unit * (soc_high - soc_low)
     )

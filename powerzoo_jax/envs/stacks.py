@@ -12,6 +12,7 @@ from jax import Array
 
 from powerzoo_jax.base import Purpose, purpose_key
 from powerzoo_jax.base.numerics import safe_divide
+from powerzoo_jax.base.random import integers
 from powerzoo_jax.devices import ActionTable, datacenter, flexload, renewable, storage, vehicle
 from powerzoo_jax.devices.datacenter import Weather
 from powerzoo_jax.devices.facility import Sizes
@@ -151,7 +152,7 @@ def _draw_trips(layout: Layout, key: Array, params: DistributionParams, dt_hours
     if layout.trip_days > 1:
         return rotated(purpose_key(key, Purpose.TRIPS), trips, layout.trip_days)
     shift, energy = jax.random.split(purpose_key(key, Purpose.TRIPS))
-    at = jax.random.randint(energy, trips.mask.shape, 0, params.trip_factor.shape[0])
+    at = integers(energy, trips.mask.shape, 0, params.trip_factor.shape[0])
     return jittered(shift, trips, layout.jitter_steps, round(dt_hours * 60), params.trip_factor[at])
 
 

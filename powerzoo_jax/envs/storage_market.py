@@ -6,13 +6,13 @@ import dataclasses
 from dataclasses import dataclass
 from typing import NamedTuple
 
-import jax
 import jax.numpy as jnp
 import numpy as np
 from flax import struct
 from jax import Array
 
 from powerzoo_jax.base import Box, Dims, EnvState, Info, Purpose, purpose_key
+from powerzoo_jax.base.random import normal
 from powerzoo_jax.devices import StorageParams, StorageState, storage
 from powerzoo_jax.devices.protocol import Delivery
 from powerzoo_jax.envs import objective
@@ -139,7 +139,7 @@ class StorageMarketEnv(GridEnv):
     def begin(self, key: Array, drawn: Draw, params: StorageMarketParams) -> tuple[StorageMarketState, Array]:
         """Start a given episode; the first price is that of its first load with an idle battery."""
         shape = params.offers.price.shape
-        noise = jax.random.normal(purpose_key(key, Purpose.OFFERS), shape, params.voll.dtype)
+        noise = normal(purpose_key(key, Purpose.OFFERS), shape, params.voll.dtype)
         battery = storage.init(params.storage, drawn.soc)
         zero = jnp.zeros_like(params.voll)
         state = StorageMarketState(

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import Array
@@ -12,6 +11,7 @@ from jax.tree_util import Partial
 
 from powerzoo_jax.base import Box
 from powerzoo_jax.base.errors import unknown
+from powerzoo_jax.base.random import uniform_between
 from powerzoo_jax.envs.core import Sim
 from powerzoo_jax.envs.draw import Draw
 from powerzoo_jax.envs.episode import Act
@@ -41,7 +41,7 @@ def random_act(sim: Sim) -> Act:
 
 def _uniform(low: Array, high: Array, carry: Any, obs: Array, key: Array) -> tuple[Any, Array]:
     del obs
-    return carry, jax.random.uniform(key, low.shape, low.dtype, low, high)
+    return carry, uniform_between(key, low.shape, low, high, low.dtype)
 
 
 def idle_act(sim: Sim) -> Act:
