@@ -128,8 +128,8 @@ def draw(key: Array, params: JobParams, most: int, dt_hours: float, minute: Arra
     duration = between(drawn.duration_low_min, drawn.duration_high_min, u[:, 1 + most :])
     duration = jnp.round(duration * GRAIN) / GRAIN
     real = jnp.arange(most, dtype=rate.dtype)[None, :] < count[:, None]
-    arriving = (jnp.where(real, x, 0).astype(params.rate_per_h.dtype) for x in (gpus, duration))
-    return due(params, *arriving, minute, slack_factor)
+    arriving, lasting = (jnp.where(real, x, 0).astype(params.rate_per_h.dtype) for x in (gpus, duration))
+    return due(params, arriving, lasting, minute, slack_factor)
 
 
 def due(params: JobParams, gpus: Array, duration_min: Array, minute: Array, slack_factor: Array) -> Jobs:
