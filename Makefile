@@ -18,7 +18,7 @@ export PIP_DISABLE_PIP_VERSION_CHECK := 1
 , := ,
 BIN := $(VENV)/bin
 PYTEST := -m pytest -q -n $(WORKERS) --dist loadfile
-CHECKED := powerzoo_jax $(wildcard compat/powerzoo compat/powerzoo_compat)
+CHECKED := powerzoo_jax tools $(wildcard compat/powerzoo compat/powerzoo_compat)
 # Folders that need learners of other projects; everything else runs without torch and gymnax.
 E1_TESTS := tests/compat_e1
 E3_TESTS := tests/compat_e3
@@ -64,10 +64,10 @@ bench: $(VENV_BENCH)/.stamp  ## speeds against other engines, as TSV under resul
 	  $(VENV_BENCH)/bin/python benchmarks/$$what.py --out results/$$what.tsv; done
 
 build-check: $(VENV)/.stamp  ## rebuild the bundled tables and series from their pinned sources and compare
-	$(BIN)/python -m powerzoo_jax.cases.build_tables
-	$(BIN)/python -m powerzoo_jax.cases.build_feeders
-	$(BIN)/python -m powerzoo_jax.data.build_bundle
-	$(BIN)/python -m powerzoo_jax.data.synthetic_fit
+	$(BIN)/python -m tools.cases.build_tables
+	$(BIN)/python -m tools.cases.build_feeders
+	$(BIN)/python -m tools.data.build_bundle
+	$(BIN)/python -m tools.data.synthetic_fit
 
 clean:  ## remove environments, caches and results
 	rm -rf $(VENV) $(VENV_BENCH) $(VENV_E1) $(VENV_E3) build dist results .pytest_cache .mypy_cache .ruff_cache

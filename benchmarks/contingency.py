@@ -32,7 +32,7 @@ from powerzoo_jax.cases import Case
 from powerzoo_jax.cases.library import load_case
 from powerzoo_jax.cases.topology import branch_positions
 from powerzoo_jax.powerflow import n_minus_1, nominal_injection, prepare_outages
-from powerzoo_jax.powerflow.base_state import solve_base, voltage_setpoints
+from powerzoo_jax.powerflow.meshed.base_case import solve_base, voltage_setpoints
 
 CASES = ("case14", "case118")
 BATCHES = (1, 16, 128, 512)

@@ -26,7 +26,7 @@ from report import Table, parser
 from powerzoo_jax.cases import Case
 from powerzoo_jax.cases.library import load_case
 from powerzoo_jax.powerflow import DcFactors, prepare_dc, scheduled_injection, solve_dc
-from tests.reference.dc_reference import solve_reference
+from tests.references.dc import solve_reference
 
 CASES = ("case14", "case118", "case300", "case2383wp")
 BATCHES = (256, 1024, 4096)

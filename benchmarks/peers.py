@@ -13,7 +13,7 @@ import numpy as np
 from powerzoo_jax.cases import Case
 from powerzoo_jax.cases.topology import branch_positions
 from powerzoo_jax.powerflow import nominal_injection
-from powerzoo_jax.powerflow.base_state import held_buses, solve_base, voltage_setpoints
+from powerzoo_jax.powerflow.meshed.base_case import held_buses, solve_base, voltage_setpoints
 
 TOL = 1e-8  # [pu] mismatch at which peers stop
 MODES = (("lightsim2grid newton", 0, 30), ("lightsim2grid chord", 2, 100))  # 2 keeps the first Jacobian

@@ -40,9 +40,9 @@ from powerzoo_jax.powerflow import (
     solve_feeder_active,
     solve_meshed,
 )
-from tests.reference.meshed_reference import MeshedStates, base_state, build_meshed, solve_base_state
-from tests.reference.meshed_reference import solve_states as solve_meshed_states
-from tests.reference.newton_reference import build_network, solve_states
+from tests.references.meshed import MeshedStates, base_state, build_meshed, solve_base_state
+from tests.references.meshed import solve_states as solve_meshed_states
+from tests.references.newton import build_network, solve_states
 
 FEEDERS = ("case33bw", "case69", "case118zh", "case141", "case533mt_hi", "case533mt_lo")
 MESHED = ("case14", "case30", "case57", "case118", "case300", "case1354pegase")

@@ -29,10 +29,10 @@ import numpy as np
 from jax import Array, lax
 
 import powerzoo_jax
-from powerzoo_jax.cli.bench import device_name
+from powerzoo_jax.cli.commands.bench import device_name
 from powerzoo_jax.envs import Sim, vstep
-from powerzoo_jax.rl import ppo
-from powerzoo_jax.rl.config import PPOConfig
+from powerzoo_jax.rl.algorithms import ppo
+from powerzoo_jax.rl.training.config import PPOConfig
 
 WIDTHS = ((64, 64), (128, 128))
 HOST = ("callback", "debug", "infeed", "outfeed")

@@ -22,7 +22,7 @@ import jax  # noqa: E402
 import numpy as np  # noqa: E402
 
 import powerzoo_jax  # noqa: E402
-from powerzoo_jax.cli.evaluate import score_trained  # noqa: E402
+from powerzoo_jax.cli.commands.evaluate import score_trained  # noqa: E402
 from powerzoo_jax.cli.runs import Run, policies, resolve_config  # noqa: E402
 
 COLUMNS = ("task", "algorithm", "updates", "env_steps", "wall_s", "cpu_s", "score", "within", "costs")

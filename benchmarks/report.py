@@ -9,7 +9,7 @@ from types import TracebackType
 
 from peers import versions
 
-from powerzoo_jax.cli.bench import device_name
+from powerzoo_jax.cli.commands.bench import device_name
 
 
 def parser(doc: str | None, quick: str) -> argparse.ArgumentParser:

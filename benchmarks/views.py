@@ -31,7 +31,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "compat"))
 
 import jax
 import numpy as np
-from powerzoo_compat.powerzoo_api.tasks import list_tasks, make_task_env, make_task_vec_env
+from powerzoo_compat.powerzoo_api.tasks.factory import list_tasks, make_task_env, make_task_vec_env
 
 import powerzoo_jax
 

@@ -1,5 +1,6 @@
 """JAX-native, vectorised power-grid simulation for reinforcement learning."""
 
+from powerzoo_jax import renamed as _renamed
 from powerzoo_jax.base.types import Info as Info
 from powerzoo_jax.base.types import Step as Step
 from powerzoo_jax.base.types import TaskSpec as TaskSpec
@@ -15,3 +16,5 @@ from powerzoo_jax.tasks import make as make
 from powerzoo_jax.tasks import register as register
 
 __version__ = "0.1.0"
+
+_renamed.install()  # former module paths, for one release

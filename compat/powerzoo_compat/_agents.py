@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from powerzoo_compat.powerzoo_api.multi_agent import MultiAgentTaskEnv
-from powerzoo_compat.powerzoo_api.tasks import make_task_env
+from powerzoo_compat.powerzoo_api.tasks.factory import make_task_env
+from powerzoo_compat.powerzoo_api.tasks.multi_agent import MultiAgentTaskEnv
 
 
 def task_agents(task: str, split: str | None = None, **kwargs: Any) -> MultiAgentTaskEnv:

@@ -11,10 +11,10 @@ import numpy as np
 
 from powerzoo_jax.data.manifest import TMY_SITES
 from powerzoo_jax.envs.core import Sim
-from powerzoo_jax.envs.microgrid import ACTIONS
-from powerzoo_jax.envs.stacks import STORING, soc_range
-from powerzoo_jax.tasks.microgrid_data import WEATHER_SET
-from powerzoo_jax.tasks.transmission_data import DEMAND
+from powerzoo_jax.envs.feeder.fleet import STORING, soc_range
+from powerzoo_jax.envs.microgrid.env import ACTIONS
+from powerzoo_jax.tasks.microgrid.series import WEATHER_SET
+from powerzoo_jax.tasks.transmission.series import DEMAND
 
 Bounds = tuple[np.ndarray, np.ndarray]
 

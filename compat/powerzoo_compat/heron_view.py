@@ -22,7 +22,7 @@ import numpy as np
 
 from powerzoo_compat._agents import task_agents
 from powerzoo_compat._seeds import checked_seed
-from powerzoo_compat.powerzoo_api.multi_agent import ALL, CallableDict, Dicts, MultiAgentTaskEnv
+from powerzoo_compat.powerzoo_api.tasks.multi_agent import ALL, CallableDict, Dicts, MultiAgentTaskEnv
 from powerzoo_jax.base.errors import unknown
 
 SEMANTICS = {"all": all, "any": any}

@@ -33,9 +33,9 @@ from powerzoo_compat.momaland_wrappers import LinearReward as LinearReward
 from powerzoo_compat.momaland_wrappers import NormalizeReward as NormalizeReward
 from powerzoo_compat.momaland_wrappers import RecordEpisodeStatistics as RecordEpisodeStatistics
 from powerzoo_compat.pettingzoo_view import TaskPettingZooWrapper
-from powerzoo_compat.powerzoo_api.multi_agent import MultiAgentTaskEnv
-from powerzoo_compat.powerzoo_api.single_agent import SingleAgentEnv
-from powerzoo_compat.powerzoo_api.tasks import make_task_env
+from powerzoo_compat.powerzoo_api.tasks.factory import make_task_env
+from powerzoo_compat.powerzoo_api.tasks.multi_agent import MultiAgentTaskEnv
+from powerzoo_compat.powerzoo_api.tasks.single_agent import SingleAgentEnv
 from powerzoo_jax.base import TaskSpec
 from powerzoo_jax.base.errors import unknown
 

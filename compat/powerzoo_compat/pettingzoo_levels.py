@@ -9,7 +9,7 @@ import numpy as np
 from gymnasium.spaces import Discrete
 
 from powerzoo_compat.pettingzoo_view import LEGAL, MASK, TaskPettingZooWrapper
-from powerzoo_compat.powerzoo_api.multi_agent import MultiAgentTaskEnv
+from powerzoo_compat.powerzoo_api.tasks.multi_agent import MultiAgentTaskEnv
 
 ON = 1.0  # second entry of the action of a unit with commitment
 SCORE_AND_ON = 2

@@ -34,7 +34,7 @@ except ImportError as err:
     ) from err
 
 from powerzoo_compat.pettingzoo_aec import TaskAECEnv
-from powerzoo_compat.powerzoo_api.multi_agent import ALL, MultiAgentTaskEnv
+from powerzoo_compat.powerzoo_api.tasks.multi_agent import ALL, MultiAgentTaskEnv
 from powerzoo_jax.tasks import make
 
 MASK, LEGAL = "action_mask", "legal_commitment"

@@ -22,8 +22,8 @@ except ImportError as err:
     ) from err
 
 from powerzoo_compat._agents import task_agents
-from powerzoo_compat.powerzoo_api.multi_agent import Dicts, MultiAgentTaskEnv
-from powerzoo_compat.powerzoo_api.tasks import list_tasks
+from powerzoo_compat.powerzoo_api.tasks.factory import list_tasks
+from powerzoo_compat.powerzoo_api.tasks.multi_agent import Dicts, MultiAgentTaskEnv
 from powerzoo_jax.envs.core import Sim
 
 PREFIX = "powerzoo/"

@@ -28,7 +28,7 @@ from powerzoo_compat import aggregation
 from powerzoo_compat._agents import task_agents
 from powerzoo_compat._seeds import checked_seed
 from powerzoo_compat.pettingzoo_view import CHECKERS_OPTION
-from powerzoo_compat.powerzoo_api.multi_agent import ALL, MultiAgentTaskEnv
+from powerzoo_compat.powerzoo_api.tasks.multi_agent import ALL, MultiAgentTaskEnv
 from powerzoo_compat.smartgrid_world import Agent, AgentObservation, ObservationManager, RewardCollection, World
 from powerzoo_compat.smartgrid_world import RewardFunction as RewardFunction
 from powerzoo_compat.smartgrid_world import term_reward as term_reward

@@ -23,7 +23,7 @@ from jax import Array
 
 from powerzoo_compat._host import Host, seed_key, starting_at, to_unit
 from powerzoo_compat._seeds import checked_seed
-from powerzoo_compat.powerzoo_api.base_env import fresh
+from powerzoo_compat.powerzoo_api.envs.base import fresh
 from powerzoo_jax.base import Purpose, purpose_key
 from powerzoo_jax.base.errors import unknown
 from powerzoo_jax.base.tree import where_done

@@ -30,7 +30,7 @@ NOTEBOOKS = {f"notebooks/{p.name}": f"notebooks/{p.stem}.md" for p in sorted((RO
 RESULTS = {f"benchmarks/results/{p.name}/{f.name}": f"results/{p.name}_{f.stem}.md"
            for p in sorted((ROOT / "benchmarks" / "results").iterdir()) for f in sorted(p.glob("*.tsv"))}  # fmt: skip
 RESULTS |= {p.relative_to(ROOT).as_posix(): f"results/tested_{p.parent.name}_{p.stem}.md"
-            for p in sorted((ROOT / "tests" / "data").rglob("*.tsv"))}  # fmt: skip
+            for p in sorted((ROOT / "tests" / "recorded").rglob("*.tsv"))}  # fmt: skip
 VIEWS = tuple(f"powerzoo_compat.{p.stem}" for p in sorted((ROOT / "compat" / "powerzoo_compat").glob("[a-z]*.py")))
 # page -> title and modules whose public names it lists
 API = {
@@ -58,16 +58,26 @@ API = {
             "powerzoo_jax.tasks",
             "powerzoo_jax.tasks.contract",
             "powerzoo_jax.tasks.score",
-            "powerzoo_jax.tasks.build_transgrid",
-            "powerzoo_jax.tasks.build_storage_market",
+            "powerzoo_jax.tasks.transmission.operator",
+            "powerzoo_jax.tasks.market.storage",
         ),
     ),
-    "oracle": ("Oracles", ("powerzoo_jax.oracle", "powerzoo_jax.oracle.bounds")),
+    "oracle": ("Oracles", ("powerzoo_jax.oracle", "powerzoo_jax.oracle.storage.bounds")),
     "rl": (
         "Learners",
         tuple(
             f"powerzoo_jax.rl{m}"
-            for m in ("", ".config", ".learners", ".policies", ".rollout", ".parallel", ".ppo", ".sac", ".apg")
+            for m in (
+                "",
+                ".training.config",
+                ".training.learners",
+                ".policies",
+                ".rollout",
+                ".training.parallel",
+                ".algorithms.ppo",
+                ".algorithms.sac",
+                ".algorithms.apg",
+            )
         ),
     ),
     "plot": ("Pictures", ("powerzoo_jax.plot",)),

@@ -12,8 +12,8 @@ from powerzoo_jax.base.errors import CaseError, unknown
 from powerzoo_jax.base.npz import read_npz
 from powerzoo_jax.cases.arrays import flatten, rebuild
 from powerzoo_jax.cases.case import BranchTable, BusTable, Case, LoadTable, UnitTable
-from powerzoo_jax.cases.exchange import from_matpower
-from powerzoo_jax.cases.feeder_library import list_feeders
+from powerzoo_jax.cases.readers.pandapower import from_matpower
+from powerzoo_jax.cases.threephase.library import list_feeders
 
 FOLDER = Path(__file__).parent / "tables"
 TABLES = {"bus": BusTable, "branch": BranchTable, "unit": UnitTable, "load": LoadTable}

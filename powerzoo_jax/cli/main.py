@@ -72,7 +72,7 @@ def build_parser() -> argparse.ArgumentParser:
 
 def _command(commands: argparse._SubParsersAction, name: str, run: str, text: str) -> argparse.ArgumentParser:
     parser: argparse.ArgumentParser = commands.add_parser(name, help=text, description=text)
-    parser.set_defaults(run=f"powerzoo_jax.cli.{run}")
+    parser.set_defaults(run=f"powerzoo_jax.cli.commands.{run}")
     return parser
 
 

@@ -18,11 +18,11 @@ from jax.tree_util import Partial
 
 from powerzoo_jax.base.errors import DataMissing, RunError, unknown
 from powerzoo_jax.base.textfile import read_json, require_file
-from powerzoo_jax.cli.log import replace_text
+from powerzoo_jax.cli.commands.log import replace_text
 from powerzoo_jax.envs import Sim
-from powerzoo_jax.rl import checkpoint
-from powerzoo_jax.rl.config import ALGORITHMS, Config, load, override
-from powerzoo_jax.rl.learners import LEARNERS, Learner
+from powerzoo_jax.rl.training import checkpoint
+from powerzoo_jax.rl.training.config import ALGORITHMS, Config, load, override
+from powerzoo_jax.rl.training.learners import LEARNERS, Learner
 from powerzoo_jax.tasks import make
 from powerzoo_jax.tasks.registry import get_spec
 

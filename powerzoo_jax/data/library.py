@@ -48,7 +48,7 @@ def read_bundle(info: DatasetInfo, path: Path) -> Series:
     if not path.is_file():
         raise DataMissing(
             f"data file {path.name} is not installed. Reinstall powerzoo-jax, "
-            "or rebuild it with `python -m powerzoo_jax.data.build_bundle --write`."
+            "or rebuild it with `python -m tools.data.build_bundle --write`."
         )
     arrays = read_npz(path)
     found = content_hash(arrays)

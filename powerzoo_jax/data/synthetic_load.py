@@ -64,7 +64,7 @@ def draw_utilisation(
 
 @dataclass(frozen=True)
 class BatchJobs:
-    """Batch tasks: quantiles at `JOB_LEVELS`, fitted by `powerzoo_jax.data.synthetic_fit`.
+    """Batch tasks: quantiles at `JOB_LEVELS`, fitted by `tools.data.synthetic_fit`.
 
     duration_s:        (20,)  [s]
     instances:         (20,)  [-]
@@ -83,7 +83,7 @@ class BatchJobs:
 JOB_LEVELS = (
     0.0, 0.05, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.75, 0.8, 0.85, 0.9, 0.95, 0.975, 0.99, 0.995, 0.999, 0.9999, 1.0,
 )  # fmt: skip
-# Of 67,634 tasks in the sample of spar 0.0.7 (MIT), by `python -m powerzoo_jax.data.synthetic_fit`.
+# Of 67,634 tasks in the sample of spar 0.0.7 (MIT), by `python -m tools.data.synthetic_fit`.
 JOBS = BatchJobs(
     duration_s=(
         0.0, 1.0, 1.0, 3.0, 4.0, 6.0, 10.0, 16.0, 27.0, 37.0,

@@ -46,7 +46,7 @@ class PriceModel:
     jump_std: float
 
 
-# Day-ahead price and generation of Germany 2018 (bundled series), by `python -m powerzoo_jax.data.synthetic_fit`.
+# Day-ahead price and generation of Germany 2018 (bundled series), by `python -m tools.data.synthetic_fit`.
 PRICE_DE_2018 = PriceModel(
     shift_per_mwh=200.0,
     hour_profile=(

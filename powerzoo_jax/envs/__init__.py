@@ -8,4 +8,4 @@ from powerzoo_jax.envs.batch import stack as stack
 from powerzoo_jax.envs.core import Env as Env
 from powerzoo_jax.envs.core import EnvParams as EnvParams
 from powerzoo_jax.envs.core import Sim as Sim
-from powerzoo_jax.envs.distribution import DistributionEnv as DistributionEnv
+from powerzoo_jax.envs.feeder.env import DistributionEnv as DistributionEnv

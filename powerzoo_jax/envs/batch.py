@@ -11,13 +11,13 @@ import jax.numpy as jnp
 import numpy as np
 
 from powerzoo_jax.base.tree import stack_leaves
-from powerzoo_jax.envs.align import align_feeders
 from powerzoo_jax.envs.core import Sim
-from powerzoo_jax.envs.distribution import DistributionEnv
-from powerzoo_jax.envs.transmission_state import TransmissionFlow
-from powerzoo_jax.envs.tso_dso_state import JointFactors
-from powerzoo_jax.envs.unbalanced import UnbalancedEnv
-from powerzoo_jax.opf.dc_factors import DcOpfFactors
+from powerzoo_jax.envs.feeder.env import DistributionEnv
+from powerzoo_jax.envs.feeder.padding import align_feeders
+from powerzoo_jax.envs.feeder.unbalanced import UnbalancedEnv
+from powerzoo_jax.envs.joint.tso_dso_state import JointFactors
+from powerzoo_jax.envs.transmission.units_types import TransmissionFlow
+from powerzoo_jax.opf.dc.factors import DcOpfFactors
 from powerzoo_jax.powerflow import ThreePhaseFactors
 
 SHARED = (

@@ -28,9 +28,7 @@ def unserved(voll_per_mwh: Array, energy_mwh: Array) -> Array:
     return -voll_per_mwh * energy_mwh
 
 
-def replacement(
-    soc: Array, soc_start: Array, capacity_mwh: Array, price_per_mwh: Array, eta_discharge: Array
-) -> Array:
+def replacement(soc: Array, soc_start: Array, capacity_mwh: Array, price_per_mwh: Array, eta_discharge: Array) -> Array:
     """Value of the energy left in store against the start at the price of making it anew, (G,) [$].
 
     price * (soc - soc_0) C / eta_d, the same for a rise and a fall.

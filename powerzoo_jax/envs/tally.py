@@ -11,9 +11,9 @@ from jax import Array
 from powerzoo_jax.base import Step
 from powerzoo_jax.devices.trips import events
 from powerzoo_jax.devices.vehicle import episode_trips
-from powerzoo_jax.envs.feeder_types import DistributionInfo
-from powerzoo_jax.envs.microgrid_state import MicrogridInfo
-from powerzoo_jax.envs.transmission_state import TransmissionInfo
+from powerzoo_jax.envs.feeder.types import DistributionInfo
+from powerzoo_jax.envs.microgrid.microgrid_state import MicrogridInfo
+from powerzoo_jax.envs.transmission.units_types import TransmissionInfo
 
 READY = 1e-5  # of a vehicle's capacity, that rounding may leave missing at a departure
 ROUNDED_MW = 1e-3  # what rounding makes of a branch at its rating, or of a reserve that is just met

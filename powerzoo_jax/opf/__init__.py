@@ -1,11 +1,11 @@
 """Optimisation in the graph: programmes, dispatch, DC optimal power flow, markets; with prices and proofs."""
 
-from powerzoo_jax.opf.ac import AcOpfResult as AcOpfResult
-from powerzoo_jax.opf.ac import ac_opf as ac_opf
-from powerzoo_jax.opf.ac_factors import AcOpfFactors as AcOpfFactors
-from powerzoo_jax.opf.ac_factors import prepare_ac_opf as prepare_ac_opf
-from powerzoo_jax.opf.ac_prices import PriceParts as PriceParts
-from powerzoo_jax.opf.ac_prices import split_prices as split_prices
+from powerzoo_jax.opf.ac.factors import AcOpfFactors as AcOpfFactors
+from powerzoo_jax.opf.ac.factors import prepare_ac_opf as prepare_ac_opf
+from powerzoo_jax.opf.ac.prices import PriceParts as PriceParts
+from powerzoo_jax.opf.ac.prices import split_prices as split_prices
+from powerzoo_jax.opf.ac.solve import AcOpfResult as AcOpfResult
+from powerzoo_jax.opf.ac.solve import ac_opf as ac_opf
 from powerzoo_jax.opf.allocate import Allocation as Allocation
 from powerzoo_jax.opf.allocate import allocate_by_merit as allocate_by_merit
 from powerzoo_jax.opf.allocate import allocate_by_weight as allocate_by_weight
@@ -26,11 +26,18 @@ from powerzoo_jax.opf.commit import project_commitment as project_commitment
 from powerzoo_jax.opf.commit import reserve_shortfall as reserve_shortfall
 from powerzoo_jax.opf.commit import switching_cost as switching_cost
 from powerzoo_jax.opf.commit import table_rules as table_rules
-from powerzoo_jax.opf.dc import DcOpfResult as DcOpfResult
-from powerzoo_jax.opf.dc import dc_opf as dc_opf
-from powerzoo_jax.opf.dc import dc_programme as dc_programme
-from powerzoo_jax.opf.dc_factors import DcOpfFactors as DcOpfFactors
-from powerzoo_jax.opf.dc_factors import prepare_dc_opf as prepare_dc_opf
+from powerzoo_jax.opf.dc.factors import DcOpfFactors as DcOpfFactors
+from powerzoo_jax.opf.dc.factors import prepare_dc_opf as prepare_dc_opf
+from powerzoo_jax.opf.dc.program import Bids as Bids
+from powerzoo_jax.opf.dc.screening import binding_rows as binding_rows
+from powerzoo_jax.opf.dc.security import SecureFactors as SecureFactors
+from powerzoo_jax.opf.dc.security import SecureResult as SecureResult
+from powerzoo_jax.opf.dc.security import prepare_secure_dc_opf as prepare_secure_dc_opf
+from powerzoo_jax.opf.dc.security import secure_dc_opf as secure_dc_opf
+from powerzoo_jax.opf.dc.security import secure_programme as secure_programme
+from powerzoo_jax.opf.dc.solve import DcOpfResult as DcOpfResult
+from powerzoo_jax.opf.dc.solve import dc_opf as dc_opf
+from powerzoo_jax.opf.dc.solve import dc_programme as dc_programme
 from powerzoo_jax.opf.dispatch import DispatchResult as DispatchResult
 from powerzoo_jax.opf.dispatch import economic_dispatch as economic_dispatch
 from powerzoo_jax.opf.dispatch import ramp_window as ramp_window
@@ -42,15 +49,8 @@ from powerzoo_jax.opf.offers import Offers as Offers
 from powerzoo_jax.opf.offers import case_offers as case_offers
 from powerzoo_jax.opf.offers import cost_of as cost_of
 from powerzoo_jax.opf.offers import make_cost_segments as make_cost_segments
-from powerzoo_jax.opf.programme import Bids as Bids
 from powerzoo_jax.opf.qp import Qp as Qp
 from powerzoo_jax.opf.qp import QpResult as QpResult
 from powerzoo_jax.opf.qp import solve_qp as solve_qp
 from powerzoo_jax.opf.result import EXPLAIN_OPF as EXPLAIN_OPF
 from powerzoo_jax.opf.result import OpfStatus as OpfStatus
-from powerzoo_jax.opf.screening import binding_rows as binding_rows
-from powerzoo_jax.opf.secure import SecureFactors as SecureFactors
-from powerzoo_jax.opf.secure import SecureResult as SecureResult
-from powerzoo_jax.opf.secure import prepare_secure_dc_opf as prepare_secure_dc_opf
-from powerzoo_jax.opf.secure import secure_dc_opf as secure_dc_opf
-from powerzoo_jax.opf.secure import secure_programme as secure_programme

@@ -16,7 +16,7 @@ import jax.numpy as jnp
 from flax import struct
 from jax import Array, lax
 
-from powerzoo_jax.opf.dc import SURPLUS_PRICE, VOLL
+from powerzoo_jax.opf.dc.solve import SURPLUS_PRICE, VOLL
 from powerzoo_jax.opf.offers import Offers
 from powerzoo_jax.opf.result import OpfStatus
 

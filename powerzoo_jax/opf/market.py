@@ -13,10 +13,10 @@ import jax.numpy as jnp
 from flax import struct
 from jax import Array
 
-from powerzoo_jax.opf.dc import DcOpfResult, dc_opf
-from powerzoo_jax.opf.dc_factors import DcOpfFactors
+from powerzoo_jax.opf.dc.factors import DcOpfFactors
+from powerzoo_jax.opf.dc.program import Bids, sum_at_buses
+from powerzoo_jax.opf.dc.solve import DcOpfResult, dc_opf
 from powerzoo_jax.opf.offers import Offers, cost_of
-from powerzoo_jax.opf.programme import Bids, sum_at_buses
 
 PRICE_CAP = 1_000.0  # [USD/MWh] of offers, and what unserved load is worth in a market
 BINDING_MW = 1e-3  # an output this near to a run-time limit counts as held there

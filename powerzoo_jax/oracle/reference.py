@@ -15,8 +15,8 @@ import numpy as np
 from powerzoo_jax.base.errors import SolverError
 from powerzoo_jax.envs.core import Sim
 from powerzoo_jax.envs.draw import Draw
-from powerzoo_jax.oracle.playbook import get_playbook, list_playbooks
-from powerzoo_jax.oracle.policies import BASELINES, evaluate_baseline
+from powerzoo_jax.oracle.baselines import BASELINES, evaluate_baseline
+from powerzoo_jax.oracle.registry import get_playbook, list_playbooks
 from powerzoo_jax.oracle.table import FILE
 from powerzoo_jax.tasks import get_spec, make
 from powerzoo_jax.tasks.score import (

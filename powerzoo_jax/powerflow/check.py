@@ -12,8 +12,8 @@ import numpy as np
 from powerzoo_jax.cases import Case
 from powerzoo_jax.cases.case import ISOLATED
 from powerzoo_jax.cases.topology import branch_positions
-from powerzoo_jax.powerflow.base_state import held_buses
-from powerzoo_jax.powerflow.meshed import MeshedResult
+from powerzoo_jax.powerflow.meshed.base_case import held_buses
+from powerzoo_jax.powerflow.meshed.solve import MeshedResult
 from powerzoo_jax.powerflow.result import PowerFlowResult
 
 

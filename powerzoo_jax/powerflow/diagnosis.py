@@ -11,8 +11,8 @@ from powerzoo_jax.cases import Case
 from powerzoo_jax.cases.case import ISOLATED
 from powerzoo_jax.cases.plausibility import PLAUSIBILITY
 from powerzoo_jax.cases.topology import branch_positions, reachable_from_slack
-from powerzoo_jax.powerflow.base_state import solve_base, voltage_setpoints
-from powerzoo_jax.powerflow.factors import nominal_injection
+from powerzoo_jax.powerflow.feeder.factors import nominal_injection
+from powerzoo_jax.powerflow.meshed.base_case import solve_base, voltage_setpoints
 from powerzoo_jax.powerflow.result import PowerFlowResult, Status, explain
 
 # rules about what no power flow reads

@@ -18,9 +18,9 @@ from jax import Array
 
 from powerzoo_jax.base import Box
 from powerzoo_jax.envs.core import Sim
-from powerzoo_jax.oracle.policies import idle_action
-from powerzoo_jax.rl.heads import Head, head_of
-from powerzoo_jax.rl.networks import Scale, denormalise, observe_batch, scale_from_bounds
+from powerzoo_jax.oracle.baselines import idle_action
+from powerzoo_jax.rl.networks.body import Scale, denormalise, observe_batch, scale_from_bounds
+from powerzoo_jax.rl.networks.heads import Head, head_of
 
 ALL = "all"
 

@@ -15,12 +15,12 @@ from jax.tree_util import Partial
 from powerzoo_jax.base import Box
 from powerzoo_jax.envs.core import Sim
 from powerzoo_jax.envs.episode import Act
-from powerzoo_jax.oracle.policies import idle_act as idle_act
-from powerzoo_jax.oracle.policies import random_act as random_act
-from powerzoo_jax.rl.config import APGConfig, PPOConfig, SACConfig
+from powerzoo_jax.oracle.baselines import idle_act as idle_act
+from powerzoo_jax.oracle.baselines import random_act as random_act
 from powerzoo_jax.rl.crew import Crew, by_kind, make_crew
-from powerzoo_jax.rl.heads import Dist
-from powerzoo_jax.rl.networks import Actor, Deterministic, SquashedActor, normalise
+from powerzoo_jax.rl.networks.body import Actor, Deterministic, SquashedActor, normalise
+from powerzoo_jax.rl.networks.heads import Dist
+from powerzoo_jax.rl.training.config import APGConfig, PPOConfig, SACConfig
 
 
 @struct.dataclass(kw_only=True)

@@ -6,8 +6,8 @@ from dataclasses import replace
 from math import inf
 
 from powerzoo_jax.base.types import TaskSpec
-from powerzoo_jax.tasks.catalog_feeders import FEEDER_TASKS
-from powerzoo_jax.tasks.catalog_transmission import TRANSMISSION
+from powerzoo_jax.tasks.feeder.catalog import FEEDER_TASKS
+from powerzoo_jax.tasks.transmission.catalog import TRANSMISSION
 
 BATTERY_ARBITRAGE = TaskSpec(
     id="battery_arbitrage",
@@ -74,10 +74,10 @@ DC_MICROGRID_SAFE = replace(
     overrides=(*DC_MICROGRID.overrides, ("price_misses", False)),
 )
 
-MICROGRID = "powerzoo_jax.tasks.build_microgrid:build_microgrid"
+MICROGRID = "powerzoo_jax.tasks.microgrid.build:build_microgrid"
 
 CATALOG = (
-    (BATTERY_ARBITRAGE, "powerzoo_jax.tasks.build:build_feeder_storage"),
+    (BATTERY_ARBITRAGE, "powerzoo_jax.tasks.feeder.storage:build_feeder_storage"),
     *FEEDER_TASKS,
     (DC_MICROGRID, MICROGRID),
     (DC_MICROGRID_SAFE, MICROGRID),

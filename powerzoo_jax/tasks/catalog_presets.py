@@ -6,7 +6,7 @@ from dataclasses import replace
 from math import inf
 
 from powerzoo_jax.base.types import TaskSpec
-from powerzoo_jax.tasks.catalog_feeders import SMARD
+from powerzoo_jax.tasks.feeder.catalog import SMARD
 
 SAFETY_WEIGHT = 10.0  # of a unit of any channel
 
@@ -128,8 +128,8 @@ ATOMIC_WIND = _on_transmission(
 )
 ATOMIC_FLEXLOAD = _on_transmission("flexload", devices=(("flexload", 4, ()),))
 
-GRID_FLEET = "powerzoo_jax.tasks.build_transgrid_fleet:build_grid_fleet"
-GRID = "powerzoo_jax.tasks.build_grid:build_grid"
+GRID_FLEET = "powerzoo_jax.tasks.transmission.operator_fleet:build_grid_fleet"
+GRID = "powerzoo_jax.tasks.feeder.generic:build_grid"
 
 PRESETS = (
     (ATOMIC_DISTRIBUTION_GRID, GRID),
@@ -140,5 +140,5 @@ PRESETS = (
     (ATOMIC_SOLAR, GRID_FLEET),
     (ATOMIC_WIND, GRID_FLEET),
     (ATOMIC_FLEXLOAD, GRID_FLEET),
-    (DISTRIBUTION_3PHASE, "powerzoo_jax.tasks.build_grid:build_unbalanced"),
+    (DISTRIBUTION_3PHASE, "powerzoo_jax.tasks.feeder.generic:build_unbalanced"),
 )

@@ -8,8 +8,8 @@ import numpy as np
 
 from powerzoo_jax.envs.core import Sim
 from powerzoo_jax.envs.episode import Totals
-from powerzoo_jax.envs.money import OUTAGE, SHAPING
-from powerzoo_jax.envs.stacks import storing
+from powerzoo_jax.envs.feeder.fleet import storing
+from powerzoo_jax.envs.feeder.reward import OUTAGE, SHAPING
 
 RESAMPLES = 2000  # of the bootstrap; its own error on a 95 % interval is then about 1 % of the width
 MARKET = "market"  # family whose agents earn for themselves

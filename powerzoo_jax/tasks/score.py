@@ -19,10 +19,10 @@ from powerzoo_jax.envs.batch import is_stacked
 from powerzoo_jax.envs.core import Sim
 from powerzoo_jax.envs.draw import Draw, draw_episode
 from powerzoo_jax.envs.episode import Act, Totals, run_episodes
-from powerzoo_jax.envs.stacks import storing
-from powerzoo_jax.tasks.charging_sessions import SESSIONS
+from powerzoo_jax.envs.feeder.fleet import storing
+from powerzoo_jax.tasks.feeder.charging_sessions import SESSIONS
 from powerzoo_jax.tasks.metrics import MARKET, SALES, bootstrap_intervals, measure
-from powerzoo_jax.tasks.microgrid_data import WEATHER_SET
+from powerzoo_jax.tasks.microgrid.series import WEATHER_SET
 
 SEED = 42  # first seed of the evaluation protocol
 

@@ -16,7 +16,7 @@ from powerzoo_jax.data.pairing import month_day
 from powerzoo_jax.data.synthetic_load import draw_utilisation
 from powerzoo_jax.devices import DataCenterParams, datacenter_params
 from powerzoo_jax.devices.facility import FINETUNE, TRAIN, JobClass, Sizes, enough_slots, sizes
-from powerzoo_jax.tasks.microgrid_data import FIRST_MONDAY, WEATHER_SET, WEEKEND, utilisation_model
+from powerzoo_jax.tasks.microgrid.series import FIRST_MONDAY, WEATHER_SET, WEEKEND, utilisation_model
 
 SEED = 20261  # of the noise on the use of all days; another value is another version of the tasks
 

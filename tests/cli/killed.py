@@ -15,12 +15,12 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
+from powerzoo_jax.cli.commands.train import train
 from powerzoo_jax.cli.lock import hold
 from powerzoo_jax.cli.runs import CHECKPOINT, LOG, Run, has_checkpoint, is_run
-from powerzoo_jax.cli.train import train
-from powerzoo_jax.rl import checkpoint
-from powerzoo_jax.rl.config import PPOConfig
-from tests.learners.toy_battery import STEPS, toy_sim
+from powerzoo_jax.rl.training import checkpoint
+from powerzoo_jax.rl.training.config import PPOConfig
+from tests.rl.toy_battery import STEPS, toy_sim
 
 UPDATES = 20
 CFG = PPOConfig(lanes=4, total_steps=4 * STEPS * UPDATES, epochs=1, minibatches=2, widths=(8,))

@@ -10,7 +10,7 @@ import pytest
 
 from powerzoo_jax.cli.runs import LOG, load_state
 from tests.cli.killed import GAP_S, UPDATES, kill_once, live
-from tests.learners.toy_battery import toy_sim
+from tests.rl.toy_battery import toy_sim
 
 KILLS = 2  # `python tests/cli/killed.py FOLDER 10` tries ten
 

@@ -11,8 +11,9 @@ from types import SimpleNamespace
 
 import pytest
 
-from powerzoo_jax.cli import leaderboard, main
-from powerzoo_jax.cli.evaluate import score_trained
+from powerzoo_jax.cli import main
+from powerzoo_jax.cli.commands import leaderboard
+from powerzoo_jax.cli.commands.evaluate import score_trained
 from powerzoo_jax.cli.runs import resolve_config, shipped_config
 from powerzoo_jax.oracle import get_reference
 from powerzoo_jax.tasks import get_spec, make
@@ -182,7 +183,7 @@ def test_references_of_other_episodes_have_the_run_played_again(board, monkeypat
 def test_learners_play_the_episodes_of_the_references(task, whole, monkeypatch):
     """Days differ by more than policies do: a score compares returns of the same ones."""
     sim, played = make(task, split="test"), []
-    monkeypatch.setattr("powerzoo_jax.cli.evaluate.evaluate", lambda sim, act, **asked: played.append(asked))
+    monkeypatch.setattr("powerzoo_jax.cli.commands.evaluate.evaluate", lambda sim, act, **asked: played.append(asked))
     score_trained(sim, [None])
     record = get_reference(task, "test")
     asked = {"n_episodes": None if whole else record["n"], "seed": record["seed"]}

@@ -20,8 +20,8 @@ import pytest
 from powerzoo_jax.base.errors import RunError
 from powerzoo_jax.cli import lock, main
 from powerzoo_jax.cli.lock import HOLDER, LOCK, clear, hold
-from powerzoo_jax.rl import checkpoint
-from powerzoo_jax.rl.config import PPOConfig
+from powerzoo_jax.rl.training import checkpoint
+from powerzoo_jax.rl.training.config import PPOConfig
 
 TASK = "battery_arbitrage"
 HOLD = """
@@ -38,7 +38,7 @@ SAVE = """
 import sys
 import jax.numpy as jnp
 from powerzoo_jax.rl import checkpoint
-from powerzoo_jax.rl.config import PPOConfig
+from powerzoo_jax.rl.training.config import PPOConfig
 for updates in range(1, 10_000):
     checkpoint.save(sys.argv[1], {"w": jnp.full(9, updates)}, PPOConfig(lr=updates), updates=updates)
 """

@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 from powerzoo_jax.cli import main
-from powerzoo_jax.cli.log import Log, check_sinks, headline, open_sink, row_of
-from tests.learners.toy_battery import toy_sim
+from powerzoo_jax.cli.commands.log import Log, check_sinks, headline, open_sink, row_of
+from tests.rl.toy_battery import toy_sim
 
 SIM = toy_sim()
 COSTS = ["voltage_violation", "thermal_overload", "unserved_energy", "resource"]

@@ -107,7 +107,7 @@ def test_reference_prints_the_shipped_record(capsys):
 
 def test_the_self_test_names_a_foreign_package_and_the_fix(monkeypatch):
     from powerzoo_jax.base.errors import DataError
-    from powerzoo_jax.cli import selftest
+    from powerzoo_jax.cli.commands import selftest
 
     monkeypatch.setattr(selftest, "_version", lambda name: "9.9")
     with pytest.raises(DataError, match="pip uninstall powerzoo"):

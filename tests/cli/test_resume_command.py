@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
+from powerzoo_jax.cli.commands.train import Trained, _stopped
 from powerzoo_jax.cli.main import build_parser
 from powerzoo_jax.cli.runs import Run, parse_grid, resolve_config
-from powerzoo_jax.cli.train import Trained, _stopped
 
 STARTED = {
     "nothing said": "train battery_arbitrage",

@@ -10,8 +10,8 @@ import pytest
 
 from powerzoo_jax.cli import main
 from powerzoo_jax.cli.runs import Run, open_run, parse_grid
-from powerzoo_jax.rl.config import PPOConfig
-from tests.learners.toy_battery import STEPS, toy_sim
+from powerzoo_jax.rl.training.config import PPOConfig
+from tests.rl.toy_battery import STEPS, toy_sim
 
 CFG = PPOConfig(lanes=4, total_steps=4 * STEPS * 2, epochs=1, minibatches=1, widths=(8,))
 GRID = (("lr", (1e-3, 1e-2)), ("gamma", (0.5, 1.0)))

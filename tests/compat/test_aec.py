@@ -14,7 +14,7 @@ from powerzoo_compat import pettingzoo_twins as twins
 from powerzoo_compat import pettingzoo_view as pz
 from powerzoo_compat.pettingzoo_aec import TaskAECEnv
 from powerzoo_compat.pettingzoo_levels import LevelledTask
-from powerzoo_compat.powerzoo_api.multi_agent import MultiAgentTaskEnv
+from powerzoo_compat.powerzoo_api.tasks.multi_agent import MultiAgentTaskEnv
 
 import powerzoo_jax
 from tests.compat.toy_agents import AGENTS, ToyAgents

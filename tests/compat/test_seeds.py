@@ -12,7 +12,7 @@ from gymnasium.utils import seeding
 from powerzoo_compat import heron_view, pettingzoo_aec, pettingzoo_view, safety_view, smartgrid_view, vector_view
 from powerzoo_compat import momaland_view as mo
 from powerzoo_compat.gymnasium_view import make_env
-from powerzoo_compat.powerzoo_api.central import CentralisedEnv
+from powerzoo_compat.powerzoo_api.tasks.central import CentralisedEnv
 from powerzoo_compat.torchrl_view import NumericInfos
 
 TASK, CROWD = "battery_arbitrage", "marl_der_arbitrage"

@@ -14,7 +14,7 @@ from gymnasium.wrappers import RecordEpisodeStatistics
 from gymnasium.wrappers.vector import RecordEpisodeStatistics as RecordVectorStatistics
 from powerzoo_compat import heron_view
 from powerzoo_compat import momaland_view as mo
-from powerzoo_compat.powerzoo_api.central import CentralisedEnv
+from powerzoo_compat.powerzoo_api.tasks.central import CentralisedEnv
 
 TASK, CROWD = "battery_arbitrage", "marl_der_arbitrage"
 UNIT = "PowerZooJax/BatteryArbitrage-v0"

@@ -107,7 +107,7 @@ def test_a_task_object_makes_the_environment_that_its_name_makes():
 def test_the_command_that_computes_references_prints_the_record(monkeypatch, capsys):
     from powerzoo.benchmarks import compute
 
-    monkeypatch.setattr("powerzoo_compat.powerzoo_api.compute.reference", lambda task, split: {task: split})
+    monkeypatch.setattr("powerzoo_compat.powerzoo_api.benchmarks.compute.reference", lambda task, split: {task: split})
     assert compute.main(["tso", "--split", "val"]) == 0
     assert capsys.readouterr().out.split() == ["{", '"comparison_tso_centralized":', '"val"', "}"]
     with pytest.raises(ValueError, match="battery_arbitrage"):

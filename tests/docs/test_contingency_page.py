@@ -44,7 +44,7 @@ def test_both_pages_name_the_functions_that_have_no_derivative():
     bullet = LIMITS[LIMITS.index("- No derivative") :].partition("\n- ")[0]
     without, _, others = bullet.partition("have none")
     assert set(re.findall(r"`(\w+)`", without)) == {"solve_switched", "legality", "screen_outages", "worst_outages"}
-    assert "`n_minus_1`" in others  # tests/property/test_contingency_laws.py holds its gradients against differences
+    assert "`n_minus_1`" in others  # tests/powerflow/contingency/test_laws.py holds its gradients against differences
     section = PAGE.partition("## Derivatives")[2].partition("\n## ")[0]
     assert set(re.findall(r"`(\w+)`", without)) <= set(re.findall(r"`(\w+)`", section))
 

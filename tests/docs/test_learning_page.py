@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from powerzoo_jax.rl.config import ALGORITHMS
-from tests.reference.causal_battery import shares
+from powerzoo_jax.rl.training.config import ALGORITHMS
+from tests.references.causal_battery import shares
 
 PAGE = (Path(__file__).resolve().parents[2] / "docs" / "learning.md").read_text(encoding="utf-8")
 
@@ -17,7 +17,7 @@ def test_the_snippet_trains_two_rates_side_by_side_and_plays_the_second(run_snip
 
 def test_the_battery_lacks_a_memory_of_the_mean_price_as_the_page_says():
     """Six days of the split that the page's figures are of; the script that it names plays all."""
-    assert "`python tests/reference/causal_battery.py`" in PAGE
+    assert "`python tests/references/causal_battery.py`" in PAGE
     remembering, forgetting = shares(6)
     assert forgetting < 0.9 < 0.98 < remembering <= 1
 

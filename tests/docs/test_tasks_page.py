@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from powerzoo_jax import list_tasks
-from powerzoo_jax.oracle import report
+from tools.tasks import report
 
 PAGE = Path(__file__).resolve().parents[2] / report.PAGE
 

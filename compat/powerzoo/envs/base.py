@@ -1,3 +1,3 @@
 """Base class of the PowerZoo API's environments."""
 
-from powerzoo_compat.powerzoo_api.base_env import BaseEnv as BaseEnv
+from powerzoo_compat.powerzoo_api.envs.base import BaseEnv as BaseEnv

@@ -9,27 +9,27 @@ from typing import Any
 API = "powerzoo_compat.powerzoo_api."
 WRAPPER = {
     "TaskPettingZooWrapper": "powerzoo_compat.pettingzoo_view",
-    "MARLWrapper": API + "marl_wrapper",
-    "FlattenWrapper": API + "power_env",
+    "MARLWrapper": API + "wrappers.marl",
+    "FlattenWrapper": API + "envs.power",
 }
-CONFIGURED = dict.fromkeys(("ConfigTask", "ConfigMultiAgentTask"), API + "grid_config")
-TRAINER = {"Trainer": API + "trainer"}
-PICTURES = dict.fromkeys(("plot_episode", "plot_dispatch", "plot_eval_comparison"), API + "viz")
+CONFIGURED = dict.fromkeys(("ConfigTask", "ConfigMultiAgentTask"), API + "grids.config")
+TRAINER = {"Trainer": API + "rl.trainer"}
+PICTURES = dict.fromkeys(("plot_episode", "plot_dispatch", "plot_eval_comparison"), API + "benchmarks.viz")
 TOP_LEVEL = {
     **WRAPPER,
     **TRAINER,
     **PICTURES,
-    **dict.fromkeys(("RandomPolicy", "RuleBasedPolicy", "OraclePolicy"), API + "policies"),
-    **dict.fromkeys(("GymnasiumWrapper", "NormalizationWrapper", "RewardWrapper"), API + "wrappers"),
-    **dict.fromkeys(("DistGridEnv", "TransGridEnv"), API + "grids"),
-    **dict.fromkeys(("BatteryEnv", "SolarEnv", "VehicleEnv", "WindEnv"), API + "resources"),
-    **dict.fromkeys(("BidBasedMarketEnv", "CostBasedMarketEnv"), API + "markets"),
-    **dict.fromkeys(("info", "describe"), API + "describe"),
-    "evaluate": API + "evaluation",
-    "load_case": API + "cases",
-    "make_env": API + "rl_front",
-    "normalized_score": API + "scores",
-    "RLConfig": API + "rl_config",
+    **dict.fromkeys(("RandomPolicy", "RuleBasedPolicy", "OraclePolicy"), API + "benchmarks.policies"),
+    **dict.fromkeys(("GymnasiumWrapper", "NormalizationWrapper", "RewardWrapper"), API + "wrappers.flatten"),
+    **dict.fromkeys(("DistGridEnv", "TransGridEnv"), API + "grids.envs"),
+    **dict.fromkeys(("BatteryEnv", "SolarEnv", "VehicleEnv", "WindEnv"), API + "envs.resources"),
+    **dict.fromkeys(("BidBasedMarketEnv", "CostBasedMarketEnv"), API + "envs.markets"),
+    **dict.fromkeys(("info", "describe"), API + "envs.describe"),
+    "evaluate": API + "benchmarks.evaluation",
+    "load_case": API + "grids.cases",
+    "make_env": API + "rl.front",
+    "normalized_score": API + "benchmarks.scores",
+    "RLConfig": API + "rl.config",
 }
 
 

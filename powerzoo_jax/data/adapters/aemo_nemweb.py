@@ -7,15 +7,7 @@ from pathlib import Path
 import numpy as np
 
 from powerzoo_jax.base.errors import DataError
-from powerzoo_jax.data.adapters.aemo import (
-    DEMAND,
-    HALF_HOUR,
-    choose,
-    instant,
-    last_rows,
-    rows_of,
-    series_of,
-)
+from powerzoo_jax.data.adapters.aemo import DEMAND, HALF_HOUR, choose, instant, last_rows, rows_of, series_of
 from powerzoo_jax.data.adapters.regular import FILL_MINUTES, Rows, check_magnitude
 from powerzoo_jax.data.adapters.report import Report
 from powerzoo_jax.data.adapters.table import Table, find_files, join, read_cells, to_table

@@ -1,7 +1,7 @@
 """Grids as environments."""
 
-from powerzoo_compat.powerzoo_api.grids import ACConfig as ACConfig
-from powerzoo_compat.powerzoo_api.grids import DistGrid3PhaseEnv as DistGrid3PhaseEnv
-from powerzoo_compat.powerzoo_api.grids import DistGridEnv as DistGridEnv
-from powerzoo_compat.powerzoo_api.grids import GridEnv as GridEnv
-from powerzoo_compat.powerzoo_api.grids import TransGridEnv as TransGridEnv
+from powerzoo_compat.powerzoo_api.grids.envs import ACConfig as ACConfig
+from powerzoo_compat.powerzoo_api.grids.envs import DistGrid3PhaseEnv as DistGrid3PhaseEnv
+from powerzoo_compat.powerzoo_api.grids.envs import DistGridEnv as DistGridEnv
+from powerzoo_compat.powerzoo_api.grids.envs import GridEnv as GridEnv
+from powerzoo_compat.powerzoo_api.grids.envs import TransGridEnv as TransGridEnv

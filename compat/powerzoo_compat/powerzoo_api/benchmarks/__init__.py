@@ -1,0 +1,1 @@
+"""Evaluation, policies and data sets of the contract."""

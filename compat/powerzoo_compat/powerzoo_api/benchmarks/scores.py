@@ -1,0 +1,94 @@
+"""Anchors of the normalised score: the shipped references, and those a user registers."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+from powerzoo_compat.powerzoo_api.tasks.factory import get_task_class, list_tasks
+from powerzoo_jax.base.errors import SettingsError
+from powerzoo_jax.base.textfile import read_json
+from powerzoo_jax.oracle import get_reference
+from powerzoo_jax.oracle.table import load_table
+from powerzoo_jax.tasks import get_spec
+from powerzoo_jax.tasks import list_tasks as list_core_tasks
+from powerzoo_jax.tasks.score import normalized_score as _share
+
+TEST = "test"
+FILE = "baselines.json"
+
+_registered: dict[str, dict[str, float]] = {}
+
+
+def _folder() -> Path:
+    cache = os.environ.get("XDG_CACHE_HOME")
+    return (Path(cache) if cache else Path.home() / ".cache") / "powerzoo_jax"
+
+
+def normalized_score(task: str, ret: float, split: str = TEST) -> float:
+    """(ret - random) / (oracle - random) of a mean return.
+
+    Raises KeyError where no anchors are known, naming the command that computes them, ValueError for equal ones.
+    """
+    anchors = get_baseline(task, split)
+    return _share(ret, anchors["random"], anchors["oracle"])
+
+
+def get_baseline(task: str, split: str = TEST) -> dict[str, Any]:
+    """Reference returns of a task: what `register_baseline` was given, else the shipped record.
+
+    Raises KeyError where neither exists.
+    """
+    name = get_task_class(task).name
+    own = {**_saved(), **_registered}
+    if split == TEST and _key(name) in own:
+        return dict(own[_key(name)])
+    if name not in list_core_tasks():
+        raise KeyError(f"no anchors are known for {name!r}. Give them: register_baseline({name!r}, random, oracle).")
+    return get_reference(name, split)
+
+
+def register_baseline(
+    task: str, random: float, oracle: float, rule: float | None = None, save: bool = True
+) -> dict[str, float]:
+    """Anchor the score of a task's test split at its registered version; `save` keeps it in the user's cache folder.
+
+    Raises ValueError for equal anchors.
+    """
+    name = get_task_class(task).name
+    _share(random, random, oracle)
+    record = {"random": float(random), "oracle": float(oracle)} | ({} if rule is None else {"rule": float(rule)})
+    _registered[_key(name)] = record
+    if save:
+        path = _folder() / FILE
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(json.dumps({**_saved(), _key(name): record}, indent=1) + "\n", encoding="utf-8")
+    return dict(record)
+
+
+def list_baselines() -> list[str]:
+    """Ids of the tasks that have anchors on their test split, sorted."""
+    table = load_table()
+    own = {**_saved(), **_registered}
+    return [
+        name for name in list_tasks() if _key(name) in own or TEST in table.get(name, {}).get(f"v{_version(name)}", {})
+    ]
+
+
+def _key(name: str) -> str:
+    return f"{name}-v{_version(name)}"
+
+
+def _version(name: str) -> int:
+    """Version of a task of the core; those that a user registers have none."""
+    return get_spec(name).version if name in list_core_tasks() else 0
+
+
+def _saved() -> dict[str, dict[str, float]]:
+    path = _folder() / FILE
+    if not path.is_file():
+        return {}
+    saved: dict[str, dict[str, float]] = read_json(path, SettingsError, "Remove it, and register the anchors again.")
+    return saved

@@ -1,0 +1,1 @@
+"""Grids of the contract."""

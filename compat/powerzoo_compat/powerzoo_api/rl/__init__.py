@@ -1,0 +1,1 @@
+"""Front door for learners in the contract."""

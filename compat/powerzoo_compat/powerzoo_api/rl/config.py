@@ -1,0 +1,153 @@
+"""Settings of a training run: a task, its wrappers, a reward and a learner, from keywords, a dict or a file."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Self
+
+from powerzoo_compat.powerzoo_api.tasks.base import FRAMEWORKS
+from powerzoo_compat.powerzoo_api.tasks.factory import get_task_class
+from powerzoo_compat.powerzoo_api.tasks.rewards import get_reward_function
+from powerzoo_compat.powerzoo_api.tasks.splits import splits_of
+from powerzoo_jax.base.errors import SettingsError, unknown
+from powerzoo_jax.base.textfile import read_text, read_toml, require_file
+from powerzoo_jax.tasks import get_spec
+from powerzoo_jax.tasks import list_tasks as list_core_tasks
+
+ALGORITHMS = ("SAC", "PPO", "TD3", "PPO_LAG", "IPPO", "MAPPO")
+YAML, TOML = (".yaml", ".yml"), ".toml"
+GRID = "grid"  # the key that makes a config one of a grid
+SECTIONS = ("task", "wrappers", "reward", "trainer")
+RENAMED = {"name": "task_name", "kwargs": "task_kwargs"}  # in section task
+
+
+@dataclass
+class RLConfig:
+    """A training run. `validate` says whether it can be run.
+
+    task_name:        id of a task;  task_config: its settings as a dict with the key "name" instead
+    normalize:        observations in [-1, 1];  forecast_horizon: steps of load forecast to append
+    safe_rl:          steps of six values, with the cost;  cost_threshold: budget of an episode
+    reward:           {"type": ..., parameters};  custom_reward_fn: a function of (observation, info) instead
+    algorithm, policy, hyperparams, total_timesteps:  of the learner
+    """
+
+    task_name: str | None = None
+    task_config: dict[str, Any] | None = None
+    normalize: bool = False
+    flatten: bool = True
+    forecast_horizon: int = 0
+    safe_rl: bool = False
+    cost_threshold: float | None = None
+    reward: dict[str, Any] | None = None
+    custom_reward_fn: Any = None
+    algorithm: str = "SAC"
+    total_timesteps: int = 100_000
+    policy: str = "MlpPolicy"
+    hyperparams: dict[str, Any] = field(default_factory=dict)
+    eval_episodes: int = 10
+    save_path: str | None = None
+    framework: str = "auto"
+    split: str = "train"
+    obs_mode: str | None = None
+    task_kwargs: dict[str, Any] = field(default_factory=dict)
+    seed: int | None = None
+
+    @classmethod
+    def from_dict(cls, values: Mapping[str, Any]) -> Self:
+        """Read a flat dict, or one of sections task, wrappers, reward and trainer.
+
+        Raises ValueError for an unknown key, naming the nearest.
+        """
+        names = [f.name for f in dataclasses.fields(cls)]
+        flat = _flat(values, names)
+        for name in flat:
+            if name not in names:
+                raise ValueError(unknown("setting", name, names))
+        return cls(**flat)
+
+    @classmethod
+    def from_yaml(cls, path: str | Path) -> Self:
+        """Read a YAML or a TOML file; YAML needs PyYAML (extra `dropin`)."""
+        return cls.from_dict(read_file(path))
+
+    def to_dict(self) -> dict[str, Any]:
+        """All settings as plain values, the function apart."""
+        return {f.name: getattr(self, f.name) for f in dataclasses.fields(self) if f.name != "custom_reward_fn"}
+
+    @property
+    def task(self) -> Any:
+        """Full id of the task, or the config of a grid.
+
+        Raises ValueError unless exactly one of task_name and task_config is given.
+        """
+        if (self.task_name is None) == (self.task_config is None):
+            raise ValueError("give exactly one of task_name and task_config.")
+        if self.task_config is not None and GRID in self.task_config:
+            return get_task_class(self.task_config).config  # type: ignore[attr-defined]
+        return get_task_class(str(self.task_name or self.task_config.get("name"))).name  # type: ignore[union-attr]
+
+    def validate(self) -> None:
+        """Raise ValueError for what cannot be run: both or no task, an unknown name, or a number out of range."""
+        known = self.task in list_core_tasks()
+        splits = splits_of(get_spec(self.task)) if known else (self.split,)  # a task of one's own checks its splits
+        for kind, value, valid in (
+            ("algorithm", self.algorithm, ALGORITHMS),
+            ("framework", self.framework, FRAMEWORKS),
+            (f"split of {self.task}", self.split, splits),
+        ):
+            if value not in valid:
+                raise ValueError(unknown(kind, value, valid))
+        if self.forecast_horizon < 0:
+            raise ValueError(f"forecast_horizon = {self.forecast_horizon} must not be negative; 0 appends nothing.")
+        for name in ("total_timesteps", "eval_episodes"):
+            if getattr(self, name) < 1:
+                raise ValueError(f"{name} = {getattr(self, name)} must be at least 1.")
+        if self.reward is not None:
+            get_reward_function(self.reward)
+
+
+def _flat(values: Mapping[str, Any], names: list[str]) -> dict[str, Any]:
+    if not any(isinstance(values.get(section), Mapping) and section != "reward" for section in SECTIONS):
+        return dict(values)
+    flat: dict[str, Any] = {}
+    for section, content in values.items():
+        if section not in SECTIONS:
+            raise ValueError(unknown("section", section, SECTIONS))
+        if not isinstance(content, Mapping):
+            raise ValueError(f"section {section!r} must hold keys and values, got {type(content).__name__}.")
+        if section == "reward":
+            flat["reward"] = dict(content)
+        else:
+            for key, value in content.items():
+                flat[RENAMED.get(str(key), str(key)) if section == "task" else str(key)] = value
+    return flat
+
+
+def read_file(path: str | Path) -> dict[str, Any]:
+    """Content of a .toml, .yaml or .yml file.
+
+    Raises ValueError for another ending and for a file that cannot be read as such (SettingsError), ImportError
+    without PyYAML, FileNotFoundError (DataMissing).
+    """
+    path = Path(path)
+    if path.suffix == TOML:
+        return read_toml(path)
+    if path.suffix not in YAML:
+        raise ValueError(unknown("ending of a settings file", path.suffix, (TOML, *YAML)))
+    try:
+        import yaml
+    except ImportError as err:
+        raise ImportError(
+            "PyYAML is not installed. Run `pip install 'powerzoo-jax[dropin]'`, or write the settings as TOML."
+        ) from err
+    try:
+        content = yaml.safe_load(read_text(require_file(path, "settings file"), SettingsError))
+    except yaml.YAMLError as err:
+        raise SettingsError(f"settings file {path}: {' '.join(str(err).split())}. Correct that line.") from err
+    if not isinstance(content, dict):
+        raise ValueError(f"{path} must hold keys and values, got {type(content).__name__}.")
+    return content

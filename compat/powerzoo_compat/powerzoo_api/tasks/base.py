@@ -1,0 +1,258 @@
+"""Task objects of the contract: a class a task, an instance a task at a split with its keywords."""
+
+from __future__ import annotations
+
+import math
+import sys
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+from powerzoo_compat.powerzoo_api.tasks.multi_agent import MultiAgentTaskEnv
+from powerzoo_compat.powerzoo_api.tasks.observation import FLATTENED
+from powerzoo_compat.powerzoo_api.tasks.registration import DROP_IN, GYM_NAMES, gym_id
+from powerzoo_compat.powerzoo_api.tasks.single_agent import SingleAgentEnv, with_spec
+from powerzoo_compat.powerzoo_api.tasks.splits import split_dates, splits_of
+from powerzoo_jax.base.errors import unknown
+from powerzoo_jax.base.types import TaskSpec
+from powerzoo_jax.envs.core import Sim
+from powerzoo_jax.tasks import make
+from powerzoo_jax.tasks.score import SEED
+
+SINGLE, MULTI = "single", "multi"
+RLLIB = "ray.rllib"
+FRAMEWORKS = ("auto", "gymnasium", "pettingzoo", "rllib")
+MULTI_ONLY = ("pettingzoo", "rllib")
+CORE_ONLY = ("dims", "dtype")  # keywords of powerzoo_jax.make that a host view has no use for
+MDP_OR_CMDP = "cmdp_env_plus_mdp_fallback"
+SAFE = "cmdp_env_plus_scalar_safe_projection"
+EVALUATED = "test"  # split of the evaluation protocol
+EPISODES, FEWER = 100, 50  # of the evaluation protocol; the second for large or long tasks
+LARGE_STEPS, LARGE_AGENTS = 336, 54
+
+
+@dataclass(frozen=True)
+class ConstraintSpec:
+    """Which cost channels count, what an episode may use of each, and their prices in a scalar fallback.
+
+    Raises ValueError for lists of different lengths.
+    """
+
+    selected_names: tuple[str, ...] = ()
+    thresholds: tuple[float, ...] = ()
+    fallback_weights: tuple[float, ...] = ()
+
+    def __post_init__(self) -> None:
+        lengths = len(self.selected_names), len(self.thresholds), len(self.fallback_weights)
+        if len(set(lengths)) > 1:
+            raise ValueError(f"a ConstraintSpec of {lengths} names, thresholds and weights. Give as many of each.")
+
+    @property
+    def scalar_threshold(self) -> float | None:
+        """Sum of the thresholds; None without any."""
+        return float(sum(self.thresholds)) if self.thresholds else None
+
+
+class Task:
+    """A task of the registry; subclasses say what it is, `build` says how it is made.
+
+    split:     train, val, test or a named split
+    obs_mode:  observation mode; `observation_mode` is an alias
+    kwargs:    task keywords, and `render_mode`
+    Raises ValueError for an unknown split or mode, TypeError for an unknown keyword.
+    """
+
+    name: ClassVar[str]
+    description: ClassVar[str]
+    difficulty: ClassVar[str] = "simple"
+    agent_mode: ClassVar[str]
+    training_contract: ClassVar[str] = MDP_OR_CMDP
+    VALID_TIGHTNESS: ClassVar[tuple[str, ...]] = ("loose", "standard", "strict")
+
+    def __init__(
+        self,
+        split: str = "train",
+        obs_mode: str | None = None,
+        *,
+        observation_mode: str | None = None,
+        render_mode: str | None = None,
+        **kwargs: Any,
+    ) -> None:
+        for key in CORE_ONLY:
+            if key in kwargs:
+                raise TypeError(
+                    f"{self.name} got an unexpected keyword argument {key!r}. "
+                    "Call powerzoo_jax.make for another layout."
+                )
+        if obs_mode is not None and observation_mode is not None and obs_mode != observation_mode:
+            raise ValueError(f"obs_mode={obs_mode!r} and observation_mode={observation_mode!r} differ. Give one.")
+        mode = observation_mode if obs_mode is None else obs_mode
+        self.obs_mode, self.render_mode, self.keywords = mode, render_mode, kwargs
+        self.given = {"split": split, **kwargs} | ({} if mode is None else {"obs_mode": mode})
+        self.given |= {} if render_mode is None else {"render_mode": render_mode}
+        self.sim = self.build(split, **self._with_mode(mode, kwargs))
+
+    def _with_mode(self, mode: str | None, kwargs: dict[str, Any]) -> dict[str, Any]:
+        return kwargs if mode is None else {**kwargs, "obs_mode": mode}
+
+    def build(self, split: str, **kwargs: Any) -> Sim:
+        """Make the simulation; a task of your own overrides this."""
+        return make(self.name, split=split, **kwargs)
+
+    @property
+    def spec(self) -> TaskSpec:
+        """What a paper must quote of this task."""
+        return self.sim.spec
+
+    @property
+    def version(self) -> int:
+        """Raised when the numbers that a policy sees change."""
+        return self.spec.version
+
+    @property
+    def split(self) -> str:
+        """Split that episodes come from."""
+        return self.spec.split
+
+    @property
+    def SPLITS(self) -> tuple[str, ...]:
+        """Names of all splits."""
+        return splits_of(self.spec)
+
+    @property
+    def SPLIT_DATES(self) -> dict[str, dict[str, Any]]:
+        """First and last day, and number of days, of each split."""
+        return split_dates(self.spec)
+
+    @property
+    def eval_protocol(self) -> dict[str, Any]:
+        """Split, first seed and number of episodes of a comparable evaluation."""
+        return eval_protocol(self.spec)
+
+    def constraint_spec(self) -> ConstraintSpec:
+        """Channels with a budget."""
+        chosen = [(n, float(b)) for n, b in zip(self.spec.cost_names, self.spec.cost_budget, strict=True)]
+        finite = [(name, budget) for name, budget in chosen if math.isfinite(budget)]
+        names, budgets = (tuple(x) for x in zip(*finite, strict=True)) if finite else ((), ())
+        return ConstraintSpec(names, budgets, fallback_weights(self.spec, len(names)))
+
+    @property
+    def effective_cost_thresholds(self) -> tuple[float, ...]:
+        """Budgets after tightness and keywords, in the order of the selected channels."""
+        return self.constraint_spec().thresholds
+
+    @property
+    def effective_cost_threshold(self) -> float:
+        """Their sum."""
+        return float(sum(self.effective_cost_thresholds))
+
+    def get_scenario_config(self) -> dict[str, Any]:
+        """Grid, step and horizon."""
+        spec = self.spec
+        return {"case": spec.case, "dt_hours": spec.dt_hours, "max_steps": spec.horizon, "split": spec.split}
+
+    def get_agents_config(self) -> dict[str, Any]:
+        """Who acts."""
+        return {"agent_mode": self.agent_mode, "agents": list(self.spec.agents)}
+
+    def get_reward_config(self) -> dict[str, float]:
+        """Weight of each reward term."""
+        return dict(zip(self.spec.term_names, self.spec.term_weights, strict=True))
+
+    def get_observation_config(self) -> dict[str, Any]:
+        """Mode and fields."""
+        return {"mode": self.obs_mode, "fields": list(self.sim.env.fields.names)}
+
+    def get_config(self) -> dict[str, Any]:
+        """All of the above, and the keywords in force."""
+        return {
+            "name": self.name,
+            "episode": self.get_scenario_config(),
+            "agents": self.get_agents_config(),
+            "reward": self.get_reward_config(),
+            "observation": self.get_observation_config(),
+            "keywords": dict(self.spec.overrides),
+        }
+
+    def info(self) -> dict[str, Any]:
+        """What `get_task_info` says."""
+        from powerzoo_compat.powerzoo_api.tasks.cards import get_task_info
+
+        return get_task_info(self.name)
+
+    @classmethod
+    def check_framework(cls, framework: str) -> None:
+        """Raise ValueError for a framework that this task does not have."""
+        if framework not in FRAMEWORKS:
+            raise ValueError(unknown("framework", framework, FRAMEWORKS))
+
+    def create_env(self, framework: str = "auto") -> Any:
+        """Build the environment; ValueError for a framework that this task does not have."""
+        raise NotImplementedError
+
+
+class SingleAgentTask(Task):
+    """A task with one agent: a Gymnasium environment."""
+
+    agent_mode = SINGLE
+
+    def _with_mode(self, mode: str | None, kwargs: dict[str, Any]) -> dict[str, Any]:
+        if mode not in (None, FLATTENED):
+            raise ValueError(unknown(f"observation mode of {self.name}", mode, (FLATTENED,)))
+        return kwargs
+
+    @classmethod
+    def check_framework(cls, framework: str) -> None:
+        super().check_framework(framework)
+        if framework in MULTI_ONLY:
+            raise ValueError(
+                f"{cls.name} has one agent, framework={framework!r} needs several. Use 'auto' or 'gymnasium'."
+            )
+
+    def create_env(self, framework: str = "auto") -> SingleAgentEnv:
+        self.check_framework(framework)
+        return self.create_single_agent_env()
+
+    def create_single_agent_env(self) -> SingleAgentEnv:
+        """The Gymnasium environment."""
+        env = SingleAgentEnv(self.sim, render_mode=self.render_mode)
+        return with_spec(env, gym_id(DROP_IN, self.name), self.given) if self.name in GYM_NAMES else env
+
+
+class MultiAgentTask(Task):
+    """A task with several agents: dicts by agent."""
+
+    agent_mode = MULTI
+
+    @classmethod
+    def check_framework(cls, framework: str) -> None:
+        super().check_framework(framework)
+        if framework == "gymnasium":
+            raise ValueError(f"{cls.name} has several agents, a Gymnasium env has one. Use 'auto' or 'pettingzoo'.")
+
+    def create_env(self, framework: str = "auto") -> Any:
+        self.check_framework(framework)
+        if framework == "pettingzoo":
+            from powerzoo_compat.pettingzoo_view import TaskPettingZooWrapper
+
+            return TaskPettingZooWrapper(self.create_multi_agent_env())
+        # 'auto' is RLlib's class only where RLlib runs already, so that it never pays for that import
+        if framework == "rllib" or RLLIB in sys.modules:
+            from powerzoo_compat.rllib_view import RLlibTaskEnv
+
+            return RLlibTaskEnv(self.sim, render_mode=self.render_mode)
+        return self.create_multi_agent_env()
+
+    def create_multi_agent_env(self) -> MultiAgentTaskEnv:
+        """The adapter that every framework shares."""
+        return MultiAgentTaskEnv(self.sim, render_mode=self.render_mode)
+
+
+def eval_protocol(spec: TaskSpec) -> dict[str, Any]:
+    """Split, first seed and number of episodes of a comparable evaluation."""
+    large = spec.horizon >= LARGE_STEPS or len(spec.agents) >= LARGE_AGENTS
+    return {"split": EVALUATED, "seed_start": SEED, "n_episodes": FEWER if large else EPISODES}
+
+
+def fallback_weights(spec: TaskSpec, count: int) -> tuple[float, ...]:
+    """Prices of the selected channels in a reward without constraints."""
+    return (4.0, 1.0, 1.0) if spec.id == "marl_ders_benchmark" else (1.0,) * count

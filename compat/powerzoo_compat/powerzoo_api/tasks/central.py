@@ -1,0 +1,114 @@
+"""A multi-agent task seen by one agent: a Gymnasium environment with everyone's observations and actions."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, ClassVar
+
+import gymnasium
+import numpy as np
+
+from powerzoo_compat.powerzoo_api.envs.base import BaseEnv
+from powerzoo_compat.powerzoo_api.envs.render import RENDER_MODES
+from powerzoo_compat.powerzoo_api.tasks.multi_agent import ALL, SIDES, MultiAgentTaskEnv
+from powerzoo_compat.powerzoo_api.tasks.registration import DROP_IN
+from powerzoo_jax.base.errors import unknown
+from powerzoo_jax.tasks import get_spec, list_tasks, make
+
+SUM, MEAN = "sum", "mean"
+POOLING: dict[str, Callable[..., Any]] = {SUM: np.sum, MEAN: np.mean}
+COMPETITIVE = ("gencos_bidding",)  # profits of rivals add up; elsewhere all get what the team earns
+CENTRAL_NAMES = {
+    "marl_opf": "MARL-OPF",
+    "marl_opf_7d": "MARL-OPF-7d",
+    "marl_opf_118": "MARL-OPF-118",
+    "marl_der_arbitrage": "MARL-DER",
+    "marl_der_arbitrage_7d": "MARL-DER-7d",
+    "marl_ders_benchmark": "MARL-DERs",
+    "marl_ev_v2g": "MARL-EV",
+    "marl_ev_v2g_1d": "MARL-EV-1d",
+    "marl_uc": "MARL-UC",
+    "gencos_bidding": "GenCos",
+}
+
+
+class CentralisedEnv(BaseEnv):
+    """All agents of a task as one: observations and actions joined in agent order.
+
+    env:      the task
+    pooling:  "mean" or "sum" of the agents' rewards
+
+    info is the first agent's, whose system values are everyone's; "agents" holds the infos of all.
+    """
+
+    metadata: ClassVar[dict[str, Any]] = {"render_modes": list(RENDER_MODES), "render_fps": 2}  # type: ignore[misc]
+
+    def __init__(self, env: MultiAgentTaskEnv, pooling: str = MEAN) -> None:
+        if pooling not in POOLING:
+            raise ValueError(unknown("pooling", pooling, POOLING))
+        super().__init__(env.delta_t_minutes, env.render_mode)
+        self.agents_env, self._pool = env, POOLING[pooling]
+        self.cost_thresholds, self.cost_threshold = env.cost_thresholds, env.cost_threshold
+        self.observation_space = env.state_space
+        boxes = [env.action_spaces[agent] for agent in env.possible_agents]
+        low, high = (np.concatenate([getattr(box, side) for box in boxes]) for side in SIDES)
+        self.action_space = gymnasium.spaces.Box(low, high)
+        self._cuts = np.cumsum([box.shape[0] for box in boxes])[:-1]  # type: ignore[index]
+
+    def reset(
+        self, *, seed: int | None = None, options: dict[str, Any] | None = None
+    ) -> tuple[np.ndarray, dict[str, Any]]:
+        """Begin an episode: (observation, info)."""
+        super().reset(seed=seed)
+        _, infos = self.agents_env.reset(seed=seed, options=options)
+        return self.agents_env.state(), self._told(infos)
+
+    def step(self, action: Any) -> tuple[np.ndarray, float, bool, bool, dict[str, Any]]:
+        """Advance one step by the joined action; ValueError for a wrong shape."""
+        values = np.asarray(action, np.float32)
+        if values.shape != self.action_space.shape:
+            raise ValueError(f"action has the wrong shape: expected {self.action_space.shape}, got {values.shape}.")
+        parts = np.split(values, self._cuts)
+        given = dict(zip(self.agents_env.possible_agents, parts, strict=True))
+        _, rewards, terminations, truncations, infos = self.agents_env.step(given)
+        self.time_step = self.agents_env.time_step
+        pooled = float(self._pool(list(rewards.values())))
+        return self.agents_env.state(), pooled, terminations[ALL], truncations[ALL], self._told(infos)
+
+    def obs(self) -> np.ndarray:
+        """Last observation."""
+        return self.agents_env.state()
+
+    def render(self) -> Any:
+        """See `MultiAgentTaskEnv.render`."""
+        return self.agents_env.render()
+
+    def constraint_names(self) -> tuple[str, ...]:
+        """Names of all cost channels."""
+        return self.agents_env.constraint_names()
+
+    def selected_constraint_names(self) -> tuple[str, ...]:
+        """Names of the channels that have a budget, in the order of `cost_thresholds`."""
+        return self.agents_env.selected_constraint_names()
+
+    def get_observation_fields(self) -> tuple[str, ...]:
+        """Names of the observation's entries: agent and field."""
+        env = self.agents_env
+        return tuple(f"{agent}/{field}" for agent in env.possible_agents for field in env.get_observation_fields(agent))
+
+    def _told(self, infos: dict[str, dict[str, Any]]) -> dict[str, Any]:
+        return {**infos[self.agents_env.possible_agents[0]], "agents": infos}
+
+
+def make_central_env(name: str, split: str = "train", render_mode: str | None = None, **kwargs: Any) -> CentralisedEnv:
+    """The centralised view of a multi-agent task; keywords and errors as `make_task_env`."""
+    env = MultiAgentTaskEnv(make(name, split=split, **kwargs), render_mode=render_mode)
+    return CentralisedEnv(env, SUM if name in COMPETITIVE else MEAN)
+
+
+def register_central_ids(names: dict[str, str]) -> None:
+    """Register the Gymnasium ids of the tasks that the core has."""
+    for task in sorted(set(names) & set(list_tasks())):
+        env_id = f"{DROP_IN}/{names[task]}-v{get_spec(task).version}"
+        if env_id not in gymnasium.registry:
+            gymnasium.register(env_id, f"{__name__}:make_central_env", kwargs={"name": task})

@@ -1,0 +1,204 @@
+"""Multi-agent tasks as dicts of agents: the adapter behind framework 'auto', which every other view wraps."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Mapping
+from typing import Any, ClassVar
+
+import gymnasium
+import numpy as np
+
+from powerzoo_compat._host import Host, Reading
+from powerzoo_compat.powerzoo_api.envs.base import fresh
+from powerzoo_compat.powerzoo_api.envs.info import InfoBuilder
+from powerzoo_compat.powerzoo_api.envs.render import RENDER_MODES, render_episode
+from powerzoo_compat.powerzoo_api.envs.reports import Episode
+from powerzoo_jax.base.errors import unknown
+from powerzoo_jax.envs.core import Sim
+
+SEED_BOUND = 2**32
+ALL = "__all__"
+SIDES = ("low", "high")
+Dicts = tuple[dict[str, np.ndarray], dict[str, float], dict[str, bool], dict[str, bool], dict[str, dict[str, Any]]]
+
+
+class CallableDict(gymnasium.spaces.Dict):
+    """Spaces by agent that answer to `space[agent]` and to `space(agent)` with the same object."""
+
+    def __call__(self, agent: str) -> gymnasium.spaces.Space[Any]:
+        return self[agent]
+
+
+class MultiAgentTaskEnv:
+    """One multi-agent task: dicts keyed by agent in, five dicts out; flags also hold "__all__".
+
+    sim:           the task, from `powerzoo_jax.make`
+    unit_actions:  take actions in [-1, 1] instead of the boxes of the contract
+    pad:           give all agents the same spaces, with actions in [-1, 1]
+    render_mode:   None, "human" (prints a line a step), "ansi" or "rgb_array"
+
+    possible_agents never changes; `agents` holds those that still act. An agent missing from an action dict leaves its
+    unit alone. Horizon ends are truncations; a failed power flow terminates everyone. The env never resets itself.
+    """
+
+    metadata: ClassVar[dict[str, Any]] = {
+        "render_modes": list(RENDER_MODES),
+        "render_fps": 2,
+        "is_parallelizable": True,
+    }
+
+    def __init__(
+        self, sim: Sim, *, unit_actions: bool = False, pad: bool = False, render_mode: str | None = None
+    ) -> None:
+        # wrappers append to render_modes through shallow copies
+        self.metadata = copy.deepcopy(type(self).metadata)  # type: ignore[misc]
+        if render_mode is not None and render_mode not in self.metadata["render_modes"]:
+            raise ValueError(unknown("render mode", render_mode, self.metadata["render_modes"]))
+        self.render_mode = render_mode
+        self._host = Host(sim, unit_actions=unit_actions, pad=pad)
+        self._infos = InfoBuilder(self._host)
+        self.possible_agents = list(sim.spec.agents)
+        self.agents: list[str] = []
+        rows = list(enumerate(self.possible_agents))
+        self.observation_spaces = CallableDict({name: self._host.observation_box(a) for a, name in rows})
+        self.action_spaces = CallableDict({name: self._host.boxes[a] for a, name in rows})
+        self.observation_space, self.action_space = self.observation_spaces, self.action_spaces
+        low, high = (np.concatenate([getattr(box, side) for box in self.observation_spaces.values()]) for side in SIDES)
+        self.state_space = gymnasium.spaces.Box(low, high)
+        self.delta_t_minutes = self._host.minutes
+        self.cost_thresholds = tuple(self._infos.thresholds.values())
+        self.cost_threshold = float(sum(self.cost_thresholds))
+        self._episode: Episode | None = None
+        self._obs = np.zeros((0, 0), np.float32)
+        self._random: np.random.Generator | None = None
+
+    @property
+    def unwrapped(self) -> MultiAgentTaskEnv:
+        """This env: nothing is wrapped here."""
+        return self
+
+    @property
+    def num_agents(self) -> int:
+        """Agents that still act."""
+        return len(self.agents)
+
+    @property
+    def max_num_agents(self) -> int:
+        """Agents of the task."""
+        return len(self.possible_agents)
+
+    @property
+    def time_step(self) -> int:
+        """Steps executed in this episode."""
+        return 0 if self._episode is None else self._episode.steps
+
+    def reset(
+        self, *, seed: int | None = None, options: dict[str, Any] | None = None
+    ) -> tuple[dict[str, np.ndarray], dict[str, dict[str, Any]]]:
+        """Begin an episode: (observations, infos of the state it starts from).
+
+        seed:     fixes everything that follows; None continues the stream
+        options:  day (ISO date) or day_id, soc (a value, or one a device id), randomize_soc (bool or (low, high))
+        Raises ValueError for an unknown option or an unusable value; the running episode then stays as it is.
+        """
+        choice = self._host.choice(options)
+        if seed is None and not self._host.started:
+            seed = int(np.random.default_rng().integers(SEED_BOUND))
+        reading, start_row = self._host.reset(seed, choice)
+        self._episode, info = self._infos.opening(reading, start_row)
+        self.agents = list(self.possible_agents)
+        self._obs = fresh(reading.obs)
+        self._show()
+        return self._seen(reading), self._told(info, reading)
+
+    def step(self, actions: Mapping[str, Any]) -> Dicts:
+        """Advance one step: observations, rewards, terminations, truncations and infos, by agent.
+
+        Raises RuntimeError before the first reset, TypeError for no dict, KeyError for an unknown agent, ValueError for
+        a NaN or a wrong shape.
+        """
+        episode = self._running("step")
+        reading = self._host.step(self._host.kernel_action(self._by_row(actions)))
+        info = self._infos.step(episode, reading)
+        self._obs = fresh(reading.obs)
+        terminated, truncated = bool(reading.info.terminated), bool(reading.info.truncated)
+        everyone = self.possible_agents
+        if terminated or truncated:
+            self.agents = []
+        self._show()
+        return (
+            self._seen(reading),
+            {name: float(reading.reward[a]) for a, name in enumerate(everyone)},
+            dict.fromkeys((*everyone, ALL), terminated),
+            dict.fromkeys((*everyone, ALL), truncated),
+            self._told(info, reading),
+        )
+
+    def state(self) -> np.ndarray:
+        """What all agents see together, inside `state_space`."""
+        self._running("state")
+        return fresh(self._obs.reshape(-1))
+
+    def render(self) -> str | np.ndarray | None:
+        """Show the episode: a line of text ("ansi"), an image ("rgb_array"), a printed line ("human").
+
+        Raises RuntimeError before the first reset.
+        """
+        if self.render_mode is None:
+            return None
+        return render_episode(self._host, self._running("render"), self._obs[0], self.render_mode)
+
+    def close(self) -> None:
+        """Nothing to release; may be called twice."""
+
+    def get_agent_ids(self) -> set[str]:
+        """Names of all agents."""
+        return set(self.possible_agents)
+
+    def get_observation_fields(self, agent: str | None = None) -> tuple[str, ...]:
+        """Names of an observation's entries, in order, the same for all agents. KeyError for an unknown agent."""
+        if agent is not None and agent not in self.possible_agents:
+            raise KeyError(unknown("agent", agent, self.possible_agents))
+        return self._host.sim.env.fields.names
+
+    def constraint_names(self) -> tuple[str, ...]:
+        """Names of all cost channels, in the order of info["constraint_costs"]."""
+        return self._infos.names
+
+    def selected_constraint_names(self) -> tuple[str, ...]:
+        """Names of the channels that have a budget, in the order of `cost_thresholds`."""
+        return self._infos.selected
+
+    def get_episode_data(self) -> dict[str, Any]:
+        """Totals of the running episode: steps, reward (team mean), costs and money by name."""
+        episode = self._running("get_episode_data")
+        return {
+            "steps": episode.steps,
+            "reward": episode.reward,
+            "costs": {name: float(x) for name, x in zip(self._infos.names, episode.costs, strict=True)},
+            "terms": dict(episode.terms),
+        }
+
+    def _by_row(self, actions: Mapping[str, Any]) -> dict[int, Any]:
+        if not isinstance(actions, Mapping):
+            raise TypeError(f"actions must be a dict by agent, got {type(actions).__name__}.")
+        for name in actions:
+            if name not in self.possible_agents:
+                raise KeyError(unknown("agent", name, self.possible_agents))
+        return {self.possible_agents.index(name): value for name, value in actions.items()}
+
+    def _seen(self, reading: Reading) -> dict[str, np.ndarray]:
+        return {name: fresh(reading.obs[a]) for a, name in enumerate(self.possible_agents)}
+
+    def _told(self, info: dict[str, Any], reading: Reading) -> dict[str, dict[str, Any]]:
+        return {name: self._infos.of_agent(info, reading, a) for a, name in enumerate(self.possible_agents)}
+
+    def _show(self) -> None:
+        if self.render_mode == "human":
+            self.render()
+
+    def _running(self, method: str) -> Episode:
+        if self._episode is None:
+            raise RuntimeError(f"{method}() was called before reset(). Call env.reset(seed=...) first.")
+        return self._episode

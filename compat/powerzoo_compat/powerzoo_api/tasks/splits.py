@@ -1,0 +1,50 @@
+"""Splits of a task, and the days that each covers."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+from powerzoo_jax.base.types import TaskSpec
+from powerzoo_jax.data import list_splits, split_days
+from powerzoo_jax.tasks.feeder.catalog import VARIANTS
+from powerzoo_jax.tasks.market import bidding as build_market
+from powerzoo_jax.tasks.microgrid import build as build_microgrid
+from powerzoo_jax.tasks.microgrid.series import WEATHER_SET
+from powerzoo_jax.tasks.transmission import units as build_transmission
+
+CALENDAR = ("train", "val", "test")
+HOURS_PER_DAY = 24
+SHIFTS = {
+    "market": (*build_market.SHIFTS, *build_market.ALIASES),
+    "microgrid": tuple(build_microgrid.STRESS),
+    "transmission": build_transmission.STRESS,
+}
+SHIFTS_OF_TASK = {
+    "battery_arbitrage": ("price_stress",),
+    "comparison_tso_centralized": (*build_transmission.STRESS, *build_transmission.ALIASES),
+}
+
+
+def splits_of(spec: TaskSpec) -> tuple[str, ...]:
+    """train, val and test, then the named ones, which play days of test."""
+    if spec.id in VARIANTS:
+        return (*CALENDAR, *(name for name, _ in VARIANTS[spec.id].shifts))
+    return (*CALENDAR, *SHIFTS_OF_TASK.get(spec.id, SHIFTS.get(spec.family, ())))
+
+
+def primary_set(spec: TaskSpec) -> Any:
+    """Data set whose days the episodes start on."""
+    return dict(spec.overrides).get("load_set", WEATHER_SET)
+
+
+def split_dates(spec: TaskSpec) -> dict[str, dict[str, Any]]:
+    """First and last day, and number of days, of each split in the task's primary data set."""
+    dataset = primary_set(spec)
+    horizon_days = math.ceil(spec.horizon * spec.dt_hours / HOURS_PER_DAY)
+    out = {}
+    for split in splits_of(spec):
+        base = split if split in list_splits(dataset) else "test"
+        days = split_days(dataset, base, horizon_days)
+        out[split] = {"first": str(days[0]), "last": str(days[-1]), "days": len(days)}
+    return out

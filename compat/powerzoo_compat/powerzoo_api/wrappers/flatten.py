@@ -1,0 +1,310 @@
+"""Wrappers over any environment of the contract; they know no task. Unknown attributes pass through."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import gymnasium
+import numpy as np
+from gymnasium.spaces import Box
+
+from powerzoo_compat.powerzoo_api.envs.base import fresh
+from powerzoo_compat.powerzoo_api.tasks.base import ConstraintSpec
+from powerzoo_compat.powerzoo_api.wrappers.forecast import LoadForecast
+from powerzoo_jax.base.errors import unknown
+
+
+class Wrapper(gymnasium.Wrapper[Any, Any, Any, Any]):
+    """A Gymnasium wrapper that hands on every public attribute of what it wraps."""
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("_"):
+            raise AttributeError(f"accessing private attribute {name!r} is prohibited")
+        return getattr(self.env, name)
+
+
+class GymnasiumWrapper(Wrapper):
+    """A grid as a standard environment: the vector `obs(state)` in the place of its dict of arrays.
+
+    Attributes obs_names, action_names: the entries of both vectors. Raises TypeError for what has no `obs`.
+    """
+
+    def __init__(self, env: Any) -> None:
+        if not callable(getattr(env, "obs", None)):
+            raise TypeError(f"{type(env).__name__} has no method obs(state). Wrap a TransGridEnv or a DistGridEnv.")
+        super().__init__(env)
+
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
+        """Begin an episode."""
+        state, info = self.env.reset(seed=seed, options=options)
+        return self.env.obs(state), info  # type: ignore[attr-defined]
+
+    def step(self, action: Any) -> Any:
+        """Advance one step by a vector."""
+        state, *rest = self.env.step(action)
+        return (self.env.obs(state), *rest)  # type: ignore[attr-defined]
+
+
+class NormalizationWrapper(Wrapper):
+    """Maps every observation entry from its declared bounds to [-1, 1]; nothing is learned from data.
+
+    clip:  cut what lies outside the bounds
+    Attributes obs_low, obs_high: the bounds of the wrapped environment.
+    """
+
+    def __init__(self, env: Any, clip: bool = True) -> None:
+        super().__init__(env)
+        self.obs_low, self.obs_high = fresh(env.observation_space.low), fresh(env.observation_space.high)
+        self.clip = clip
+        self.observation_space = unit_box(self.obs_low)
+
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
+        """Begin an episode."""
+        obs, info = self.env.reset(seed=seed, options=options)
+        return within_bounds(obs, self.obs_low, self.obs_high, self.clip), info
+
+    def step(self, action: Any) -> Any:
+        """Advance one step."""
+        obs, *rest = self.env.step(action)
+        return (within_bounds(obs, self.obs_low, self.obs_high, self.clip), *rest)
+
+
+class FlattenObservation(Wrapper):
+    """Joins a dict of arrays into one vector, keys in the order of the space."""
+
+    def __init__(self, env: Any) -> None:
+        super().__init__(env)
+        self.observation_space = gymnasium.spaces.flatten_space(env.observation_space)
+        self._from = env.observation_space
+
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
+        """Begin an episode."""
+        obs, info = self.env.reset(seed=seed, options=options)
+        return gymnasium.spaces.flatten(self._from, obs), info
+
+    def step(self, action: Any) -> Any:
+        """Advance one step."""
+        obs, *rest = self.env.step(action)
+        return (gymnasium.spaces.flatten(self._from, obs), *rest)
+
+
+class FlattenAction(Wrapper):
+    """Takes one vector and hands on a dict of arrays.
+
+    action_keys, action_shapes, action_bounds:  name, shape and (low, high) of each part
+    Raises ValueError for lists of different lengths.
+    """
+
+    def __init__(
+        self,
+        env: Any,
+        action_keys: Sequence[str],
+        action_shapes: Sequence[tuple[int, ...]],
+        action_bounds: Sequence[tuple[float, float]],
+    ) -> None:
+        super().__init__(env)
+        counts = len(action_keys), len(action_shapes), len(action_bounds)
+        if len(set(counts)) > 1:
+            raise ValueError(
+                f"action_keys, action_shapes and action_bounds hold {counts} entries. Give as many of each."
+            )
+        self._parts = list(zip(action_keys, action_shapes, strict=True))
+        sizes = [int(np.prod(shape)) for shape in action_shapes]
+        low, high = (np.repeat([b[side] for b in action_bounds], sizes).astype(np.float32) for side in (0, 1))
+        self.action_space = Box(low, high)
+        self._cuts = np.cumsum(sizes)[:-1]
+
+    def step(self, action: Any) -> Any:
+        """Advance one step."""
+        parts = np.split(np.asarray(action, np.float32), self._cuts)
+        return self.env.step({k: part.reshape(shape) for (k, shape), part in zip(self._parts, parts, strict=True)})
+
+
+class TaskCMDPWrapper(Wrapper):
+    """Adds the selected channels to every info: names, costs, sum, `cost` and `costs`.
+
+    constraint_spec:  which channels count, and their budgets
+    Raises KeyError for a channel that the environment does not have.
+    """
+
+    def __init__(self, env: Any, constraint_spec: ConstraintSpec) -> None:
+        super().__init__(env)
+        self._all = tuple(env.constraint_names())
+        for name in constraint_spec.selected_names:
+            if name not in self._all:
+                raise KeyError(unknown("cost channel", name, self._all))
+        self._spec = constraint_spec
+        self.cost_thresholds = constraint_spec.thresholds
+        self.cost_threshold = constraint_spec.scalar_threshold
+        self.fallback_weights = constraint_spec.fallback_weights
+
+    def constraint_spec(self) -> ConstraintSpec:
+        """Which channels count."""
+        return self._spec
+
+    def full_constraint_names(self) -> tuple[str, ...]:
+        """All channels of the environment."""
+        return self._all
+
+    def constraint_names(self) -> tuple[str, ...]:
+        """The same as `selected_constraint_names`."""
+        return self._spec.selected_names
+
+    def selected_constraint_names(self) -> tuple[str, ...]:
+        """Channels that count."""
+        return self._spec.selected_names
+
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
+        """Begin an episode."""
+        obs, info = self.env.reset(seed=seed, options=options)
+        return obs, self._selected(info)
+
+    def step(self, action: Any) -> Any:
+        """Advance one step."""
+        *out, info = self.env.step(action)
+        return (*out, self._selected(info))
+
+    def _selected(self, info: dict[str, Any]) -> dict[str, Any]:
+        costs = {name: float(info[f"cost_{name}"]) for name in self._spec.selected_names}
+        return info | {
+            "selected_constraint_names": self._spec.selected_names,
+            "selected_constraint_costs": fresh(list(costs.values())),
+            "selected_cost_sum": float(sum(costs.values())),
+            "cost": float(sum(costs.values())),
+            "costs": costs,
+        }
+
+
+class CMDPWrapper(Wrapper):
+    """Six values a step: the vector of the selected costs beside the reward."""
+
+    def step(self, action: Any) -> Any:
+        """Advance one step: (observation, reward, costs, terminated, truncated, info)."""
+        obs, reward, terminated, truncated, info = self.env.step(action)
+        return obs, reward, selected_costs(info), terminated, truncated, info
+
+
+class GymnasiumSafeWrapper(Wrapper):
+    """Five values a step, with the scalar `cost` and the dict `costs` in every info.
+
+    cost_threshold:  budget of an episode; None takes the environment's
+    """
+
+    def __init__(self, env: Any, cost_threshold: float | None = None) -> None:
+        super().__init__(env)
+        own = getattr(env, "cost_threshold", None)
+        self.cost_threshold = own if cost_threshold is None else float(cost_threshold)
+
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
+        """Begin an episode."""
+        obs, info = self.env.reset(seed=seed, options=options)
+        return obs, with_cost(info)
+
+    def step(self, action: Any) -> Any:
+        """Advance one step."""
+        *out, info = self.env.step(action)
+        return (*out, with_cost(info))
+
+
+class SafeRLWrapper(GymnasiumSafeWrapper):
+    """Six values a step: the scalar cost beside the reward; see `GymnasiumSafeWrapper`."""
+
+    def step(self, action: Any) -> Any:
+        """Advance one step: (observation, reward, cost, terminated, truncated, info)."""
+        obs, reward, terminated, truncated, info = super().step(action)
+        return obs, reward, info["cost"], terminated, truncated, info
+
+
+class ForecastWrapper(Wrapper):
+    """Appends the total loads of the next steps, as shares of the largest load of all data.
+
+    horizon:    steps; beyond the end of the episode the last value repeats
+    mode:       "perfect", "noisy" (times 1 + noise of standard deviation noise_std sqrt(k)) or "none" (zeros)
+    normalize:  False gives MW
+    Raises ValueError for another mode, or an environment without one load series.
+    """
+
+    def __init__(
+        self, env: Any, horizon: int = 6, mode: str = "perfect", noise_std: float = 0.02, normalize: bool = True
+    ) -> None:
+        super().__init__(env)
+        self.forecast = LoadForecast(env.unwrapped, horizon, mode, noise_std, normalize)
+        self.observation_space = self.forecast.extended(env.observation_space)
+
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
+        """Begin an episode."""
+        obs, info = self.env.reset(seed=seed, options=options)
+        self.forecast.begin(seed)
+        return self.forecast.append(obs), info
+
+    def step(self, action: Any) -> Any:
+        """Advance one step."""
+        obs, *rest = self.env.step(action)
+        return (self.forecast.append(obs), *rest)
+
+
+class RewardWrapper(Wrapper):
+    """Replaces the reward by a function of the state and the info; info keeps `env_reward`.
+
+    fn:  (observation, info) -> float
+    """
+
+    def __init__(self, env: Any, fn: Any) -> None:
+        super().__init__(env)
+        self._fn = fn
+
+    def step(self, action: Any) -> Any:
+        """Advance one step."""
+        obs, reward, terminated, truncated, info = self.env.step(action)
+        return obs, float(self._fn(obs, info)), terminated, truncated, info | {"env_reward": reward}
+
+
+class MDPFallbackRewardWrapper(Wrapper):
+    """Subtracts the priced costs from the reward; info keeps `env_reward` and `reward_fallback`.
+
+    fallback_weights:  one price a selected channel, or one for all; None takes the environment's
+    Raises ValueError for another number of weights.
+    """
+
+    def __init__(self, env: Any, fallback_weights: float | Sequence[float] | None = None) -> None:
+        super().__init__(env)
+        names = tuple(env.selected_constraint_names())
+        own = getattr(env, "fallback_weights", (1.0,) * len(names))
+        given = own if fallback_weights is None else fallback_weights
+        weights = np.full(len(names), given, float) if np.ndim(given) == 0 else np.asarray(given, float)
+        if len(weights) != len(names):
+            raise ValueError(
+                f"{len(weights)} fallback weights for {len(names)} channels {names}. Give one, or one each."
+            )
+        self.fallback_weights = tuple(weights.tolist())
+
+    def step(self, action: Any) -> Any:
+        """Advance one step."""
+        obs, reward, terminated, truncated, info = self.env.step(action)
+        priced = float(reward - np.dot(self.fallback_weights, selected_costs(info)))
+        return obs, priced, terminated, truncated, info | {"env_reward": reward, "reward_fallback": priced}
+
+
+def selected_costs(info: Mapping[str, Any]) -> np.ndarray:
+    """Costs of the selected channels (S,), else of all."""
+    return fresh(info.get("selected_constraint_costs", info["constraint_costs"]))
+
+
+def with_cost(info: dict[str, Any]) -> dict[str, Any]:
+    """An info with `cost` and `costs`."""
+    cost = float(info.get("selected_cost_sum", info["cost_sum"]))
+    costs = info.get("costs") or dict(zip(info["constraint_names"], map(float, info["constraint_costs"]), strict=True))
+    return info | {"cost": cost, "costs": costs}
+
+
+def unit_box(like: np.ndarray) -> Box:
+    """[-1, 1] for every entry."""
+    return Box(-np.ones_like(like), np.ones_like(like))
+
+
+def within_bounds(obs: np.ndarray, low: np.ndarray, high: np.ndarray, clip: bool = True) -> np.ndarray:
+    """Entries mapped from [low, high] to [-1, 1]; a field of no width becomes 0."""
+    half = (high - low) / 2
+    out = (obs - (high + low) / 2) / np.where(half > 0, half, 1)
+    return fresh(np.clip(out, -1, 1) if clip else out)

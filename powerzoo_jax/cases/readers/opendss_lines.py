@@ -1,0 +1,201 @@
+"""Lines and line codes of OpenDSS scripts: impedance per length as their properties set it, one after the other."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Collection
+from typing import Any
+
+import numpy as np
+
+from powerzoo_jax.base.errors import CaseError
+from powerzoo_jax.cases.readers.opendss_file import Element, Given, Script
+from powerzoo_jax.cases.readers.opendss_terminal import terminal
+from powerzoo_jax.cases.readers.opendss_values import MAX_PHASE, UNITS, Bus
+from powerzoo_jax.cases.threephase.threephase_assemble import Row
+
+SWITCH = {"r1": 1.0, "x1": 1.0, "r0": 1.0, "x0": 1.0, "c1": 1.1, "c0": 1.0}
+SWITCH_LENGTH = 0.001
+
+
+class PerLength:
+    """Impedance per length.
+
+    sequence:  ohm and nF per length of the positive and the zero sequence
+    matrix:    lower triangles in their place, by "r", "x", "c"
+    unit:      of the length
+    derived:   the sequence values have changed since the matrices were worked out from them: they then take the place
+               of matrices that the script gives
+    """
+
+    def __init__(self) -> None:
+        self.sequence = {"r1": 0.058, "x1": 0.1206, "r0": 0.1784, "x0": 0.4047, "c1": 3.4, "c0": 1.6}
+        self.matrix: dict[str, list[list[float]]] = {}
+        self.unit = "none"
+        self.phases = MAX_PHASE
+        self.derived = False
+
+    def take(self, element: Element, key: str, value: Any, given: Given) -> bool:
+        """Apply one property; False when it is none of an impedance."""
+        if key in self.sequence:
+            self.sequence[key], self.derived = value, True
+            self.matrix.clear()
+        elif key in ("rmatrix", "xmatrix", "cmatrix"):
+            if self.derived:
+                element.refuse(given, "sequence values or switch=yes stand beside it. Give either them or matrices.")
+            if len(value) != self.phases:
+                element.refuse(given, f"it has {len(value)} rows for {self.phases} phases. Give one for each phase.")
+            self.matrix[key[0]] = value
+        else:
+            return False
+        return True
+
+    def set_phases(self, element: Element, value: int, given: Given) -> None:
+        if self.matrix and value != self.phases:
+            element.refuse(given, f"the matrices before it have {self.phases} phases. Give the phases first.")
+        self.phases = value
+
+    def work_out(self) -> None:
+        """Derive the matrices of a line from the sequence values; one phase has no zero sequence of its own."""
+        self.derived = False
+        self.matrix.clear()
+        if self.phases == 1:
+            self.sequence |= {f"{letter}0": self.sequence[f"{letter}1"] for letter in "rxc"}
+
+    def square(self, letter: str) -> np.ndarray:
+        """r, x [ohm] or c [nF] per length, (3, 3), zero beyond the phases."""
+        n, full = self.phases, np.zeros((MAX_PHASE, MAX_PHASE))
+        if letter in self.matrix:
+            for i, row in enumerate(self.matrix[letter]):
+                full[i, : len(row)] = row
+                full[: len(row), i] = row
+            return full
+        one, zero = self.sequence[f"{letter}1"], self.sequence[f"{letter}0"]
+        full[:n, :n] = (zero - one) / 3 + np.eye(n) * one
+        return full
+
+
+def line_rows(script: Script, opened: Collection[str]) -> list[Row]:
+    """One row for each line; `opened` are out of service besides those that the script opens."""
+    codes = {element.name: script.values(element) for element in script.of("linecode")}
+    for element in script.of("linecode"):
+        _code(element, codes[element.name])  # also those that no line uses are checked
+    rows = [_Line(element, script, codes).row(opened) for element in script.of("line")]
+    missing = set(opened) - {row["name"] for row in rows}
+    if missing:
+        names = ", ".join(f"line.{name}" for name in sorted(missing))
+        raise CaseError(f"{names} is to be opened and not defined. Check the name of the line.")
+    return rows
+
+
+def _code(element: Element, groups: list[list[tuple[str, Any, Given]]], before: int | None = None) -> PerLength:
+    """A line code as the commands up to number `before` have defined it."""
+    code = PerLength()
+    for group in groups:
+        for key, value, given in group:
+            if before is not None and given.order >= before:
+                continue
+            if key == "nphases":
+                if code.matrix:
+                    element.refuse(given, "it undoes the matrices before it. Give it first.")
+                code.set_phases(element, value, given)
+            elif key == "units":
+                code.unit = value
+            else:
+                if key in code.sequence and code.matrix:
+                    element.refuse(given, "matrices stand before it. Give either them or sequence values.")
+                code.take(element, key, value, given)
+    if code.matrix:  # the others are those of its sequence values, also for a line with values of its own
+        squares = {letter: code.square(letter)[: code.phases] for letter in "rxc"}
+        code.matrix = {letter: [row[: k + 1].tolist() for k, row in enumerate(s)] for letter, s in squares.items()}
+    return code
+
+
+class _Line:
+    """A line while its properties are taken.
+
+    conversion:  units of the length in one unit of the impedance
+    coded:       the impedance is that of a line code
+    charged:     the capacitances are given, not the defaults of OpenDSS, which are per thousand feet
+    """
+
+    def __init__(self, element: Element, script: Script, codes: dict[str, list[list[tuple[str, Any, Given]]]]) -> None:
+        self.element, self.script, self.codes = element, script, codes
+        self.z, self.ends, self.length = PerLength(), [Bus("", ())] * 2, 1.0
+        self.unit, self.code_unit, self.conversion = "none", "none", 1.0
+        self.coded = self.charged = self.switch = False
+        self.enabled = True
+        for group in script.values(element):
+            for key, value, given in group:
+                self._take(key, value, given)
+
+    def _take(self, key: str, value: Any, given: Given) -> None:
+        if key in ("bus1", "bus2"):
+            self.ends[int(key[-1]) - 1] = value
+        elif key == "linecode":
+            self._fetch(value, given)
+        elif key == "phases":
+            changes = value != self.z.phases
+            self.z.set_phases(self.element, value, given)
+            if changes:
+                self.z.work_out()
+        elif key == "length":
+            self.length = value
+        elif key == "units":
+            before = self.code_unit if self.coded else self.unit
+            self.conversion = (1.0 if self.coded else self.conversion) * _per(before, value)
+            self.unit = value
+        elif key == "switch":
+            self.switch = value
+            if value:
+                self.z.sequence, self.z.derived, self.length = dict(SWITCH), True, SWITCH_LENGTH
+                self.z.matrix.clear()
+                self._own_unit()
+        elif key == "enabled":
+            self.enabled = value
+        elif self.z.take(self.element, key, value, given):
+            self.charged |= key[0] == "c"
+            self._own_unit()
+
+    def _own_unit(self) -> None:
+        """The impedance is per unit of length, whatever unit stands before it."""
+        self.coded, self.unit, self.conversion = False, "none", 1.0
+
+    def _fetch(self, name: str, given: Given) -> None:
+        element = self.script.elements.get(("linecode", name))
+        if element is None or element.order > given.order:
+            raise CaseError(f"{given.where}: {self.element}: linecode {name} is not defined. Define it before.")
+        code = _code(element, self.codes[name], given.order)
+        self.coded, self.code_unit, self.conversion = True, code.unit, _per(code.unit, self.unit)
+        derived, own = self.z.derived, self.z.sequence
+        self.z = copy.deepcopy(code)
+        if code.matrix:
+            self.z.sequence, self.z.derived = own, derived
+        else:
+            self.z.work_out()
+
+    def row(self, opened: Collection[str]) -> Row:
+        name, z = self.element.name, self.z
+        if z.derived and not self.charged:
+            per = _per("kft", self.unit)
+            z.sequence |= {key: z.sequence[key] / per for key in ("c1", "c0")}
+        if z.derived:
+            z.work_out()
+        scale = self.length / self.conversion
+        nodes = [terminal(self.element, f"bus{k}", end, z.phases, z.phases) for k, end in enumerate(self.ends, 1)]
+        pad: list[str | None] = [None] * (MAX_PHASE - z.phases)
+        return {
+            "name": name,
+            "from_node": nodes[0] + pad,
+            "to_node": nodes[1] + pad,
+            "r_ohm": z.square("r") * scale,
+            "x_ohm": z.square("x") * scale,
+            "b_us": z.square("c") * scale * 2e-3 * np.pi * self.script.frequency_hz,
+            "in_service": self.enabled and name not in opened and not self.script.opened.get(name),
+            "switch": self.switch,
+        }
+
+
+def _per(first: str, second: str) -> float:
+    """How many of the second unit one of the first has; 1 where either is none."""
+    return UNITS[first] / UNITS[second] if UNITS[first] and UNITS[second] else 1.0

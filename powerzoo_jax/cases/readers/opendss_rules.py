@@ -1,0 +1,291 @@
+"""What the reader of OpenDSS does with every property, option and command: apply it, note it, or refuse it by name.
+
+One table for each class lists the properties in the order in which OpenDSS lists them, because a script may abbreviate
+a name, and the first that begins with the letters given is then meant. A name that stands in no table is unknown.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from powerzoo_jax.base.errors import unknown
+from powerzoo_jax.cases.readers import opendss_values as v
+
+APPLIED, NOTED, FIXED, REFUSED, IDLE = "applied", "noted", "fixed", "refused", "idle"
+
+
+@dataclass(frozen=True)
+class Rule:
+    """What happens to one property.
+
+    effect:  "applied" to the case; "noted": read, left out and listed in the notes of the case; "fixed": read at its
+             default and refused at any other value; "refused"; "idle": a command or option that asks for a solution
+             or for output, on which the network does not depend
+    parse:   from text to the value
+    text:    reason of a note, or what to do about a refusal
+    """
+
+    effect: str
+    parse: Callable[[str], Any] = v.unquote
+    text: str = ""
+
+
+Rules = dict[str, Rule]
+
+
+def table(*runs: tuple[Rule, str]) -> Rules:
+    """Rules by name from runs of names that share one."""
+    return {name: rule for rule, names in runs for name in names.split()}
+
+
+def resolve(kind: str, name: str, rules: Rules) -> str:
+    """The full name of a possibly abbreviated one; raises ValueError for one that stands for nothing."""
+    if name in rules:
+        return name
+    for full in rules:
+        if full.startswith(name):
+            return full
+    raise ValueError(unknown(kind, name, rules))
+
+
+def applied(parse: Callable[[str], Any]) -> Rule:
+    return Rule(APPLIED, parse)
+
+
+def noted(reason: str, parse: Callable[[str], Any] = v.unquote) -> Rule:
+    return Rule(NOTED, parse, reason)
+
+
+def fixed(*defaults: str, remedy: str) -> Rule:
+    return Rule(FIXED, _default(defaults), remedy)
+
+
+def refused(remedy: str) -> Rule:
+    return Rule(REFUSED, text=remedy)
+
+
+def _default(defaults: tuple[str, ...]) -> Callable[[str], bool]:
+    """Whether a text is one of the values, as a number or as a word."""
+
+    def same(text: str) -> bool:
+        value = v.word(text)
+        try:
+            return v.number(value) in [v.number(d) for d in defaults]
+        except ValueError:
+            return value in defaults
+
+    return same
+
+
+RATING = noted("ratings are not represented")
+RELIABILITY = noted("failure rates are not represented")
+HARMONIC = noted("what acts beyond the base frequency is not represented")
+SERIES = noted("time series and growth are not represented, the case is the snapshot")
+CUSTOMERS = noted("classes, statistics and weights of customers are not represented")
+THERMAL = noted("thermal and magnetic models of transformers are not represented")
+LABEL = noted("labels are not represented")
+TIMING = noted("delays and logs of controls are not represented")
+THIRD = noted("reactances of a third winding are not used by two")
+ANTIFLOAT = "the shunt against floating windings, a millionth of the rating of a transformer, is not represented"
+LIKE = applied(v.word)  # the parser of scripts replaces it by what it copies
+ON = fixed("y", "yes", "t", "true", remedy="Remove the element from the script.")
+NO = ("n", "no", "f", "false")
+ZERO = fixed("0", remedy="Remove the property: it is not represented.")
+GEOMETRY = refused("Give the line code, matrices or sequence values that it amounts to.")
+REVERSE = "Remove it: the control of reverse power is not represented."
+ANY = applied(v.number)
+POSITIVE, NONNEGATIVE = applied(v.positive), applied(v.nonnegative)
+PHASES = applied(v.one_of(1, 2, 3))
+SINGLE_OR_THREE = applied(v.one_of(1, 3))
+BASEFREQ = applied(v.positive)
+BUS, WORD, TRUTH, DELTA, UNIT = (applied(p) for p in (v.bus, v.word, v.truth, v.is_delta, v.unit))
+MATRICES = ((applied(v.resistances), "rmatrix"), (applied(v.matrix), "xmatrix cmatrix"))
+SEQUENCES = ((NONNEGATIVE, "r1"), (ANY, "x1"), (NONNEGATIVE, "r0"), (ANY, "x0"), (NONNEGATIVE, "c1 c0"))
+SUSCEPTANCE = refused("Give c1 and c0 [nF].")
+PD_TAIL = ((RATING, "normamps emergamps"), (RELIABILITY, "faultrate pctperm repair"), (BASEFREQ, "basefreq"))
+SOURCE_OHM = refused("Give r1, x1, r0 and x0 [ohm], or mvasc3 and mvasc1.")
+
+PROPERTIES: dict[str, Rules] = {
+    "vsource": table(
+        (BUS, "bus1"),
+        (POSITIVE, "basekv pu"),
+        (ANY, "angle"),
+        (BASEFREQ, "frequency"),
+        (fixed("3", remedy="Model a three-phase source."), "phases"),
+        (POSITIVE, "mvasc3 mvasc1"),
+        (SOURCE_OHM, "x1r1 x0r0 isc3 isc1"),
+        *SEQUENCES[:4],
+        (HARMONIC, "scantype"),
+        (fixed("pos", "positive", remedy="Exchange the nodes of bus1."), "sequence"),
+        (refused("A source lies between its bus and the ground."), "bus2"),
+        (SOURCE_OHM, "z1 z0 z2 puz1 puz0 puz2 basemva"),
+        (SERIES, "yearly daily duty"),
+        (fixed("thevenin", remedy="Give r1, x1, r0 and x0 [ohm]."), "model"),
+        (SOURCE_OHM, "puzideal"),
+        (HARMONIC, "spectrum"),
+        (BASEFREQ, "basefreq"),
+        (ON, "enabled"),
+        (refused("Write the source out."), "like"),
+    ),
+    "line": table(
+        (BUS, "bus1 bus2"),
+        (WORD, "linecode"),
+        (POSITIVE, "length"),
+        (PHASES, "phases"),
+        *SEQUENCES,
+        *MATRICES,
+        (TRUTH, "switch"),
+        (HARMONIC, "rg xg rho"),
+        (GEOMETRY, "geometry"),
+        (UNIT, "units"),
+        (GEOMETRY, "spacing wires"),
+        (noted("the earth model serves geometries alone"), "earthmodel"),
+        (GEOMETRY, "cncables tscables"),
+        (SUSCEPTANCE, "b1 b0"),
+        (RATING, "seasons ratings"),
+        (LABEL, "linetype"),
+        *PD_TAIL,
+        (TRUTH, "enabled"),
+        (refused("OpenDSS copies neither unit nor sequence values: write the line out, or use a linecode."), "like"),
+    ),
+    "linecode": table(
+        (PHASES, "nphases"),
+        *SEQUENCES,
+        (UNIT, "units"),
+        *MATRICES,
+        (BASEFREQ, "basefreq"),
+        (RATING, "normamps emergamps"),
+        (RELIABILITY, "faultrate pctperm repair"),
+        (fixed(*NO, remedy="Give the matrices after the reduction."), "kron"),
+        (HARMONIC, "rg xg rho"),
+        (noted("the neutral of a line code serves its reduction alone"), "neutral"),
+        (SUSCEPTANCE, "b1 b0"),
+        (RATING, "seasons ratings"),
+        (LABEL, "linetype"),
+        (refused("Write the line code out."), "like"),
+    ),
+    "load": table(
+        (SINGLE_OR_THREE, "phases"),
+        (BUS, "bus1"),
+        (POSITIVE, "kv"),
+        (ANY, "kw"),
+        (applied(v.within(-1.0, 1.0)), "pf"),
+        (applied(v.one_of(1, 2, 4, 5, 8)), "model"),
+        (SERIES, "yearly daily duty growth"),
+        (DELTA, "conn"),
+        (ANY, "kvar"),
+        (fixed("-1", remedy="Remove it: the neutral of a load is grounded at its node."), "rneut"),
+        (ZERO, "xneut"),
+        (applied(v.load_status), "status"),
+        (CUSTOMERS, "class"),
+        (POSITIVE, "vminpu vmaxpu"),
+        (RATING, "vminnorm vminemerg"),
+        (refused("Give kW and kvar."), "xfkva allocationfactor kva"),
+        (CUSTOMERS, "%mean %stddev"),
+        (applied(v.one_of(0, 1, 2)), "cvrwatts cvrvars"),
+        (refused("Give kW and kvar."), "kwh kwhdays cfactor"),
+        (SERIES, "cvrcurve"),
+        (CUSTOMERS, "numcust"),
+        (applied(v.zip_shares), "zipv"),
+        (HARMONIC, "%seriesrl"),
+        (CUSTOMERS, "relweight"),
+        (NONNEGATIVE, "vlowpu"),
+        (HARMONIC, "puxharm xrharm spectrum"),
+        (noted("loads are the same at every base frequency"), "basefreq"),
+        (ON, "enabled"),
+        (LIKE, "like"),
+    ),
+    "transformer": table(
+        (SINGLE_OR_THREE, "phases"),
+        (applied(v.one_of(2)), "windings"),
+        (applied(v.one_of(1, 2)), "wdg"),
+        (BUS, "bus"),
+        (DELTA, "conn"),
+        (POSITIVE, "kv kva tap"),
+        (NONNEGATIVE, "%r"),
+        (fixed("-1", remedy="Remove it: neutrals are grounded at their node."), "rneut"),
+        (ZERO, "xneut"),
+        (applied(v.pair(v.bus)), "buses"),
+        (applied(v.pair(v.is_delta)), "conns"),
+        (applied(v.pair(v.positive)), "kvs kvas taps"),
+        (POSITIVE, "xhl"),
+        (THIRD, "xht xlt"),
+        (refused("Give xhl."), "xscarray"),
+        (THERMAL, "thermal n m flrise hsrise"),
+        (NONNEGATIVE, "%loadloss"),
+        (ZERO, "%noloadloss"),
+        (RATING, "normhkva emerghkva"),
+        (LABEL, "sub"),
+        (fixed("1.1", remedy="Remove it: taps reach from 0.9 to 1.1."), "maxtap"),
+        (fixed("0.9", remedy="Remove it: taps reach from 0.9 to 1.1."), "mintap"),
+        (fixed("32", remedy="Remove it: 32 steps are represented."), "numtaps"),
+        (LABEL, "subname"),
+        (ZERO, "%imag"),
+        (noted(ANTIFLOAT, v.within(0.0, 1.0)), "ppm_antifloat"),
+        (applied(v.pair(v.nonnegative)), "%rs"),
+        (LABEL, "bank"),
+        (refused("Write the properties of the code out."), "xfmrcode"),
+        (HARMONIC, "xrconst"),
+        (POSITIVE, "x12"),
+        (THIRD, "x13 x23"),
+        (fixed("lag", "ansi", remedy="Exchange the nodes of the delta winding."), "leadlag"),
+        (refused("It is a result: remove it."), "wdgcurrents"),
+        (THERMAL, "core rdcohms"),
+        (RATING, "seasons ratings"),
+        *PD_TAIL,
+        (ON, "enabled"),
+        (LIKE, "like"),
+    ),
+    "regcontrol": table(
+        (WORD, "transformer"),
+        (applied(v.one_of(2)), "winding"),
+        (POSITIVE, "vreg band ptratio ctprim"),
+        (ANY, "r x"),
+        (refused("Remove it: the voltage at the regulator is controlled."), "bus"),
+        (TIMING, "delay"),
+        (fixed(*NO, remedy=REVERSE), "reversible"),
+        (noted("settings for reverse power are not represented"), "revvreg revband revr revx"),
+        (TIMING, "tapdelay debugtrace"),
+        (noted("the largest change of taps in one control action is not represented", v.positive), "maxtapchange"),
+        (TIMING, "inversetime"),
+        (fixed("2", remedy="Regulate the second winding."), "tapwinding"),
+        (ZERO, "vlimit"),
+        (fixed("1", remedy="Remove it: the first phase is measured."), "ptphase"),
+        (noted("settings for reverse power are not represented"), "revthreshold revdelay"),
+        (fixed(*NO, remedy=REVERSE), "revneutral"),
+        (TIMING, "eventlog"),
+        (noted("it serves a remote bus alone"), "remoteptratio"),
+        (refused("Give the tap of the transformer: taps=[1.0 1.0125]."), "tapnum"),
+        (fixed(*NO, remedy="Remove it."), "reset"),
+        (ZERO, "ldc_z rev_z"),
+        (fixed(*NO, remedy=REVERSE), "cogen"),
+        (noted("controls are the same at every base frequency"), "basefreq"),
+        (ON, "enabled"),
+        (LIKE, "like"),
+    ),
+    "capacitor": table(
+        (BUS, "bus1"),
+        (refused("A capacitor lies between its nodes and the ground, or in delta."), "bus2"),
+        (SINGLE_OR_THREE, "phases"),
+        (NONNEGATIVE, "kvar"),
+        (POSITIVE, "kv"),
+        (DELTA, "conn"),
+        (refused("Give kvar."), "cmatrix cuf"),
+        (ZERO, "r xl harm"),
+        (fixed("1", remedy="Define a capacitor for each step that is on."), "numsteps"),
+        (fixed("1", remedy="Remove the capacitor."), "states"),
+        *PD_TAIL,
+        (ON, "enabled"),
+        (LIKE, "like"),
+    ),
+}
+
+# classes that are read and left out, all of their properties with them
+CLASSES: dict[str, str] = {
+    **dict.fromkeys(["energymeter", "monitor"], "meters are not represented"),
+    **dict.fromkeys(["loadshape", "growthshape"], SERIES.text),
+    "spectrum": HARMONIC.text,
+    "tcc_curve": "protection is not represented",
+}

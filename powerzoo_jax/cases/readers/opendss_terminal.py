@@ -1,0 +1,33 @@
+"""The nodes that terminals of OpenDSS elements join."""
+
+from __future__ import annotations
+
+from powerzoo_jax.cases.readers.opendss_file import Element
+from powerzoo_jax.cases.readers.opendss_values import MAX_PHASE, Bus
+
+End = str | None
+
+
+def terminal(element: Element, key: str, bus: Bus, phases: int, count: int) -> list[End]:
+    """Nodes "bus.phase" of `count` conductors, the first `phases` of them phases; None is the ground.
+
+    Without nodes in the script they are 1, 2, ... and the ground for what is no phase.
+    """
+    if not bus.name:
+        element.fail(f"{key} is not given. Give it: OpenDSS would invent a bus.")
+    nodes = list(bus.nodes or range(1, min(phases, MAX_PHASE) + 1))[:count]
+    if len(nodes) < phases:
+        element.fail(f"{key} names {len(nodes)} node(s) of bus {bus.name} for {phases} phases. Name all, or none.")
+    nodes += [0] * (count - len(nodes))
+    live = [node for node in nodes if node]
+    if 0 in nodes[:phases] or len(set(live)) < len(live):
+        element.fail(f"{key} puts a phase to the ground, or two to one node of bus {bus.name}. Name different nodes.")
+    return [f"{bus.name}.{node}" if node else None for node in nodes]
+
+
+def winding(element: Element, key: str, bus: Bus, phases: int, delta: bool, turn: int = 1) -> list[tuple[End, End]]:
+    """Both ends of every phase of a winding in wye or delta; `turn` is the direction of the delta."""
+    nodes = terminal(element, key, bus, phases, phases + (phases == 1 or not delta))
+    if not delta or phases == 1:
+        return [(nodes[k], nodes[phases]) for k in range(phases)]
+    return [(nodes[k], nodes[(k + turn) % phases]) for k in range(phases)]

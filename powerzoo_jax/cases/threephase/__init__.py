@@ -1,0 +1,1 @@
+"""Three-phase feeder cases: tables, rules and the shipped library."""

@@ -1,0 +1,1 @@
+"""Commands of `powerzoo-jax`, one module each."""

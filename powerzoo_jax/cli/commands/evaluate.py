@@ -1,0 +1,221 @@
+"""`evaluate` and `reference`: score baselines and trained runs on whole splits."""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import json
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import jax
+import numpy as np
+
+from powerzoo_jax.base.errors import DataMissing, unknown
+from powerzoo_jax.cli.runs import Run, is_run, open_run, policies_of_run
+from powerzoo_jax.cli.table import render
+from powerzoo_jax.envs import Sim
+from powerzoo_jax.envs.constraint import UNITS
+from powerzoo_jax.oracle import BASELINES, evaluate_baseline, get_playbook, get_reference, list_playbooks
+from powerzoo_jax.rl.training.parallel import make_mesh, spread
+from powerzoo_jax.tasks import make
+from powerzoo_jax.tasks.score import SEED, Evaluation, evaluate
+
+ROUNDING = 1e-6
+
+
+class Score(NamedTuple):
+    """One row of a table: the records of one policy, one for each seed it was trained with."""
+
+    name: str
+    records: Sequence[Evaluation]
+
+
+def anchors_of(sim: Sim, *, n_episodes: int | None = None, seed: int = SEED) -> tuple[float, float] | None:
+    """(random, oracle) mean returns: the shipped ones of a split, else played on the same episodes.
+
+    None for a task without reference policies.
+    """
+    if sim.spec.id not in list_playbooks():
+        return None
+    shipped = shipped_anchors(sim) if n_episodes is None else None
+    if shipped is not None:
+        return shipped
+    random, oracle = (evaluate_baseline(sim, n, n_episodes=n_episodes, seed=seed) for n in ("random", "oracle"))
+    return random.mean_reward, oracle.mean_reward
+
+
+def _shipped(sim: Sim) -> dict[str, Any] | None:
+    """Record of the shipped table; None where it has none, as for a task that is not registered."""
+    with contextlib.suppress(KeyError, ValueError):
+        return get_reference(sim.spec.id, sim.spec.split)
+    return None
+
+
+def shipped_anchors(sim: Sim) -> tuple[float, float] | None:
+    """(random, oracle) mean returns of the shipped table for a split; None where it has none."""
+    record = _shipped(sim)
+    return None if record is None else (record["random"], record["oracle"])
+
+
+def _episodes(sim: Sim, n_episodes: int | None, seed: int) -> dict[str, Any]:
+    """What to play: the episodes asked for, else those of the shipped record, which a score compares with.
+
+    A record of dear plans holds seeded episodes instead of every start of the split.
+    """
+    record = _shipped(sim) if n_episodes is None else None
+    if record is None or record["n"] == int(sim.params.starts.n_start):
+        return {"n_episodes": n_episodes, "seed": seed}
+    return {"n_episodes": record["n"], "seed": record["seed"]}
+
+
+def baseline_scores(
+    sim: Sim, names: Sequence[str] = BASELINES, *, n_episodes: int | None = None, seed: int = SEED
+) -> list[Score]:
+    """Records of the baselines named; none for a task without reference policies."""
+    anchors = anchors_of(sim, n_episodes=n_episodes, seed=seed)
+    if anchors is None:
+        return []
+    arguments = _episodes(sim, n_episodes, seed)
+    return [Score(name, [evaluate_baseline(sim, name, anchors=anchors, **arguments)]) for name in names]
+
+
+def score_policies(sim: Sim, name: str, acts: Sequence[Any], **arguments: Any) -> Score:
+    """Records of one policy trained with several seeds; the arguments are those of `baseline_scores`."""
+    return Score(name, score_trained(sim, acts, anchors=anchors_of(sim, **arguments), **arguments))
+
+
+def score_trained(
+    sim: Sim,
+    acts: Sequence[Any],
+    *,
+    anchors: tuple[float, float] | None = None,
+    n_episodes: int | None = None,
+    seed: int = SEED,
+) -> list[Evaluation]:
+    """Records of trained policies, their episodes spread over this process's devices; anchors as shipped by default."""
+    anchors = shipped_anchors(sim) if anchors is None else anchors
+    arguments = _episodes(sim, n_episodes, seed)
+    sim = spread(sim, make_mesh(jax.local_devices()))
+    return [evaluate(sim, act, anchors=anchors, **arguments) for act in acts]
+
+
+def score_table(
+    sim: Sim,
+    scores: Sequence[Score],
+    extra: Mapping[str, Mapping[str, str]] | None = None,
+    oracle: float | None = None,
+) -> str:
+    """One table: return a day, share of the oracle's, normalised score, every cost channel a day, budgets.
+
+    Several records of a policy show as mean +- standard deviation over its seeds.
+    extra:   further columns, header -> policy name -> cell
+    oracle:  the oracle's mean return on the same episodes; None takes that of the whole split
+    """
+    per_day = 24.0 / (sim.spec.horizon * sim.spec.dt_hours)
+    if oracle is None:
+        anchors = anchors_of(sim)
+        oracle = np.nan if anchors is None else anchors[1]
+    costs = sim.spec.cost_names
+    extra = extra or {}
+    rows = [
+        (
+            score.name,
+            _spread([r.mean_reward * per_day for r in score.records], "+.2f"),
+            _spread([100.0 * r.mean_reward / oracle for r in score.records], ".1f"),
+            _spread([np.nan if r.normalized_score is None else r.normalized_score for r in score.records], ".3f"),
+            *(_spread([r.mean_costs_by_constraint[c] * per_day for r in score.records], ".3g") for c in costs),
+            _feasible(score.records),
+            *(column.get(score.name, "-") for column in extra.values()),
+        )
+        for score in scores
+    ]
+    units = (f"{name} [{unit}]" for name, unit in zip(costs, cost_units(sim), strict=True))
+    money = "money/day [$]" if set(sim.spec.term_weights) == {1.0} else "return/day"
+    return render(("policy", money, "of oracle [%]", "score", *units, "in budget", *extra), rows)
+
+
+def _feasible(records: Sequence[Evaluation]) -> str:
+    """Does the policy keep every cost budget on average? Of several seeds, how many do."""
+    good = sum(r.feasible for r in records)
+    return f"{good} of {len(records)}" if len(records) > 1 else ("yes" if good else "no")
+
+
+def cost_units(sim: Sim) -> tuple[str, ...]:
+    """Units of the cost channels a day, by name."""
+    return tuple(map(unit_of, sim.spec.cost_names))
+
+
+def unit_of(channel: str) -> str:
+    """Unit of a cost channel; one of another family shows none."""
+    return UNITS.get(channel, "-")
+
+
+def _spread(values: Sequence[float], form: str) -> str:
+    # roundings of float32 are no cost
+    mean = format(float(np.mean(values)) if np.max(np.abs(values)) > ROUNDING else 0.0, form)
+    return mean if len(values) == 1 else f"{mean} +- {format(float(np.std(values, ddof=1)), form.lstrip('+'))}"
+
+
+def run(options: argparse.Namespace) -> int:
+    """Score a task's baselines, or a trained run beside them."""
+    path = Path(options.what)
+    arguments = {"n_episodes": options.episodes, "seed": options.seed}
+    if is_run(path):
+        run = open_run(path)
+        sim = make(run.config.task, split=options.split)
+        scores = baseline_scores(sim, _beside(run, options.policy), **arguments)
+        scores.append(score_policies(sim, run.config.algorithm, policies_of_run(run), **arguments))
+    else:
+        _refuse_folder(path)
+        sim = make(options.what, split=options.split)
+        scores = baseline_scores(
+            sim, (options.policy,) if options.policy else get_playbook(sim.spec.id).names, **arguments
+        )
+    print(f"{sim.spec.id}, split {sim.spec.split}, {scores[0].records[0].n_episodes} episodes\n")
+    anchors = anchors_of(sim, **arguments)
+    print(score_table(sim, scores, oracle=None if anchors is None else anchors[1]))
+    if options.json is not None:
+        write_records(options.json, scores)
+        print(f"\nrecords in {options.json}")
+    return 0
+
+
+def _beside(run: Run, policy: str | None) -> Sequence[str]:
+    """Names of the baselines that a run is shown beside: the one asked for, none for the run's own algorithm.
+
+    Raises ValueError for a name that the task does not have, before anything is played.
+    """
+    if policy is None:
+        return BASELINES
+    known = get_playbook(run.config.task).names if run.config.task in list_playbooks() else ()
+    if policy not in (*known, run.config.algorithm):
+        raise ValueError(unknown("policy", policy, (*known, run.config.algorithm)))
+    return (policy,) if policy in known else ()
+
+
+def _refuse_folder(path: Path) -> None:
+    """Raise where a folder is meant that holds no run."""
+    if path.is_dir() or len(path.parts) > 1:
+        what = "holds no run" if path.is_dir() else "does not exist"
+        raise DataMissing(f"{str(path)!r} {what}. Train one: powerzoo-jax train TASK --out {path}")
+
+
+def run_reference(options: argparse.Namespace) -> int:
+    """Print the reference returns of a task as JSON: the shipped record, or a fresh one."""
+    if options.compute:
+        from powerzoo_jax.oracle.reference import reference
+
+        record = reference(options.task, options.split)
+    else:
+        record = get_reference(options.task, options.split)
+    print(json.dumps(record, indent=2))
+    return 0
+
+
+def write_records(target: Path, scores: Sequence[Score]) -> None:
+    """Write the full records as JSON: policy -> list of records, one a seed."""
+    target.parent.mkdir(parents=True, exist_ok=True)
+    content = {s.name: [r.to_dict() for r in s.records] for s in scores}
+    target.write_text(json.dumps(content, indent=1) + "\n", encoding="utf-8")

@@ -1,0 +1,294 @@
+"""`leaderboard`: train and score on many tasks, task by task; write one Markdown page of what came out."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import math
+import sys
+import time
+from collections.abc import Sequence
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import jax
+import numpy as np
+from scipy.stats import trim_mean
+
+from powerzoo_jax import __version__
+from powerzoo_jax.base.errors import RunError
+from powerzoo_jax.base.textfile import read_json
+from powerzoo_jax.cli.commands.bench import device_name
+from powerzoo_jax.cli.commands.evaluate import score_trained, unit_of
+from powerzoo_jax.cli.commands.log import replace_text
+from powerzoo_jax.cli.commands.train import INTERRUPTED, StopRequest, train
+from powerzoo_jax.cli.lock import clear, hold
+from powerzoo_jax.cli.runs import Run, has_checkpoint, is_run, open_run, policies, resolve_config
+from powerzoo_jax.oracle import get_reference
+from powerzoo_jax.tasks import list_tasks, make
+from powerzoo_jax.tasks.registry import get_spec
+from powerzoo_jax.tasks.score import Evaluation, normalized_score
+
+ROW, DATA = "row.json", ".json"
+SPLITS = ("val", "test")
+RESAMPLES = 2000
+SAME = 1e-6  # roundings of float32 are no violation
+
+Row = dict[str, Any]
+
+
+class Interval(NamedTuple):
+    """Interquartile mean over seeds, and the 95 % interval of its bootstrap; None where one seed tells nothing."""
+
+    mean: float
+    low: float | None
+    high: float | None
+
+
+def interquartile_mean(values: Sequence[float]) -> Interval:
+    """Mean of the middle half of the seeds, resampled over seeds (Agarwal et al. 2021)."""
+    x = np.asarray(values, np.float64)
+    mean = float(trim_mean(x, 0.25))
+    if len(x) == 1:
+        return Interval(mean, None, None)
+    draws = np.random.default_rng(0).integers(0, len(x), (RESAMPLES, len(x)))
+    low, high = np.quantile(trim_mean(x[draws], 0.25, axis=1), [0.025, 0.975])
+    return Interval(mean, float(low), float(high))
+
+
+def run(options: argparse.Namespace) -> int:
+    """Train the entries one after another; one already there with the same settings is read, not trained.
+
+    The page keeps the other rows it has, so that it can grow entry by entry.
+    """
+    if options.seeds < 1:
+        raise ValueError(f"--seeds {options.seeds} must be at least 1.")
+    entries = [_entry(text, options.algorithm) for text in options.tasks or public_tasks()]
+    data = options.page.with_suffix(DATA)
+    rows, mine = _written(data), list[Row]()
+    with StopRequest() as stop:
+        for task, algorithm in entries:
+            row = _row(options, task, algorithm, rows, stop)
+            if row is None:
+                print("stopped; the same command goes on from here", file=sys.stderr)
+                return INTERRUPTED
+            mine.append(row)
+            fresh = set(map(_key, mine))
+            # read again: another process may have added its rows to the page
+            rows = [*(other for other in _written(data) if _key(other) not in fresh), *mine]
+            print(f"{task}: {_said(row)}", flush=True)
+            options.page.parent.mkdir(parents=True, exist_ok=True)
+            replace_text(data, json.dumps(rows, indent=1) + "\n")
+            replace_text(options.page, page(rows))
+    print(f"written: {options.page}")
+    return 0
+
+
+def public_tasks() -> list[str]:
+    """Tasks with references on the test split."""
+    return [task for task in list_tasks() if _reference(task) is not None]
+
+
+def _entry(text: str, algorithm: str | None) -> tuple[str, str | None]:
+    """Task and learner of TASK or TASK:ALGORITHM."""
+    task, _, own = text.partition(":")
+    return get_spec(task).id, own or algorithm
+
+
+def _key(row: Row) -> tuple[str, str]:
+    """What a page has one row of."""
+    return row["task"], row["run"]["config"]["algorithm"] if "run" in row else ""
+
+
+def _written(data: Path) -> list[Row]:
+    """Rows of an earlier page that are of today's tasks, beside today's references where these are of its episodes."""
+    rows: list[Row] = read_json(data, RunError, "Restore the file, or remove it.") if data.is_file() else []
+    today = [row for row in rows if "run" in row and row["version"] == get_spec(row["task"]).version]
+    return [_anchored(row) or row for row in today]
+
+
+def _row(
+    options: argparse.Namespace, task: str, algorithm: str | None, known: Sequence[Row], stop: StopRequest
+) -> Row | None:
+    """Train and score one entry, or read what is there; None where training was stopped."""
+    try:
+        config = resolve_config(task, algorithm, options.settings)
+        run = Run(options.runs / f"{task}_{config.algorithm}", config, options.seeds)
+        with hold(run.folder, "powerzoo-jax leaderboard"):
+            stored = _stored(run, known)
+            return stored if stored is not None else _fresh(run, options.every, stop)
+    except RunError:  # a broken folder, or one in use, says nothing of the learner
+        raise
+    except ValueError as err:  # a learner that cannot act there says so; the other tasks go on
+        spec = get_spec(task)
+        return {"task": task, "version": spec.version, "error": str(err)}
+
+
+def _stored(run: Run, known: Sequence[Row]) -> Row | None:
+    """The row of the same settings, in the run's folder or on the page."""
+    here = [row] if (row := _in_folder(run)) else []
+    now = run.to_dict(), get_spec(run.config.task).version
+    same = (row for row in (*here, *known) if (row.get("run"), row["version"]) == now)
+    return next((today for old in same if (today := _anchored(old)) is not None), None)
+
+
+def _in_folder(run: Run) -> Row:
+    """The row that the run left in its folder; nothing where it was not scored yet."""
+    path = run.folder / ROW
+    return read_json(path, RunError, "Remove the file, and the run is scored again.") if path.is_file() else {}
+
+
+def _anchored(row: Row) -> Row | None:
+    """The row beside today's references; None where these are of other episodes, which the run has to play then."""
+    known = _reference(row["task"])
+    if known == row["known"]:
+        return row
+    if known is None or known["n"] != row["episodes"]:
+        return None
+    anchors = known["random"], known["oracle"]
+    seeds = [{**seed, "score": normalized_score(seed["return"], *anchors)} for seed in row["seeds"]]
+    return {**row, "known": known, "seeds": seeds}
+
+
+def _fresh(run: Run, every: float, stop: StopRequest) -> Row | None:
+    """Train, going on where the same run was stopped or has ended, and score every seed on the splits."""
+    begun = is_run(run.folder) and open_run(run.folder).to_dict() == run.to_dict() and has_checkpoint(run)
+    if not begun:
+        clear(run.folder)
+        run.write()
+    sim = make(run.config.task, split=run.config.split)
+    clock, cpu = time.perf_counter(), time.process_time()
+    trained = train(run, sim, resume=begun, every=every, stop=stop)
+    if trained.done < run.config.updates:
+        return None
+    acts = policies(run, sim, trained.state)
+    played = {split: score_trained(make(run.config.task, split=split), acts) for split in SPLITS}
+    row = {
+        "task": run.config.task,
+        "version": sim.spec.version,
+        "known": _reference(run.config.task),
+        "run": run.to_dict(),
+        "steps": trained.done * run.learner.batch_steps(run.config, sim),
+        "seconds": [trained.compile_s, trained.train_s, time.perf_counter() - clock],
+        "cpu_s": time.process_time() - cpu,
+        "date": datetime.now(UTC).date().isoformat(),
+        "where": f"{jax.device_count()} x {device_name()}, jax {jax.__version__}, powerzoo_jax {__version__}",
+        "episodes": played["test"][0].n_episodes,
+        "seeds": [_seed(*records) for records in zip(*(played[split] for split in SPLITS), strict=True)],
+    }
+    if begun:  # only the last part was timed here; a run that is only played again knows the whole
+        row |= {key: _in_folder(run).get(key) for key in ("seconds", "cpu_s")}
+    replace_text(run.folder / ROW, json.dumps(row, indent=1) + "\n")
+    return row
+
+
+def _seed(val: Evaluation, test: Evaluation) -> Row:
+    return {
+        "return": test.mean_reward,
+        "score": test.normalized_score,
+        "costs": test.mean_costs_by_constraint,
+        "kept": [val.feasible, test.feasible],
+    }
+
+
+def _reference(task: str) -> Row | None:
+    """What the page shows of the shipped record of the test split; a row keeps it, as its score belongs to it."""
+    try:
+        record = get_reference(task, "test")
+    except KeyError:
+        return None
+    return {key: record[key] for key in ("n", "random", "rule", "oracle", "bound", "mean_costs")}
+
+
+def _said(row: Row) -> str:
+    if "error" in row:
+        return f"not trained: {row['error']}"
+    scores = [s["score"] for s in row["seeds"]]
+    return "trained, no reference" if scores[0] is None else f"score {_spell(interquartile_mean(scores), '.3f')}"
+
+
+def page(rows: Sequence[Row]) -> str:
+    """The Markdown page: conditions, one line a task, one line a cost channel, what could not be trained."""
+    done = sorted((row for row in rows if "error" not in row), key=_key)
+    left = [row for row in rows if "error" in row]
+    parts = [HEAD, _conditions(done), _returns(done), COSTS, _costs(done)]
+    if left:
+        parts += ["## Not trained\n", *(f"- `{row['task']}-v{row['version']}`: {row['error']}" for row in left)]
+    return "\n".join(parts) + "\n"
+
+
+HEAD = """# Leaderboard
+
+Written by `powerzoo-jax leaderboard`. Each task trains its default learner with several seeds in one program, by the
+settings in `configs/`, and plays the episodes of the references: every start of the test split once, or some of them,
+seeded, where plans are dear (`n` in docs/tasks.md). Returns are those of an episode; learner columns
+are interquartile means over seeds with the 95 % interval of their bootstrap (Agarwal et al. 2021). Score is
+(return - random) / (oracle - random). The bound is a return that no policy exceeds. Budgets kept: seeds whose mean
+costs meet every budget on val and on test. Times are those of the clock and cover all seeds together; CPU counts
+compiling, training and scoring, and tells more where the machine was shared. A task without shipped references has no
+score.
+"""
+COSTS = """
+## Costs
+
+Mean of each channel over the episodes of the test split, beside its budget; the learner's as mean over seeds, and how
+many seeds keep the budget.
+"""
+
+
+def _conditions(rows: Sequence[Row]) -> str:
+    where = sorted({f"- {row['where']}, {row['date']}" for row in rows})
+    return "Conditions:\n\n" + "\n".join(where) + "\n"
+
+
+def _returns(rows: Sequence[Row]) -> str:
+    who = ("task", "learner", "seeds", "steps a seed")
+    numbers = ("random", "rule", "learner's return", "oracle", "bound", "score", "budgets kept")
+    return _markdown((*who, *numbers, "compile [s]", "training [s]", "CPU [s]"), [_line(row) for row in rows])
+
+
+def _line(row: Row) -> tuple[str, ...]:
+    known, seeds = row["known"], row["seeds"]
+    numbers = ("-",) * 4 if known is None else tuple(f"{known[k]:.4g}" for k in ("random", "rule", "oracle", "bound"))
+    score = "-" if known is None else _spell(interquartile_mean([s["score"] for s in seeds]), ".3f")
+    kept = sum(all(s["kept"]) for s in seeds)
+    known_times = row["seconds"] is not None
+    times = tuple(f"{x:.0f}" for x in (*row["seconds"][:2], row["cpu_s"])) if known_times else ("-",) * 3
+    name, steps = f"`{row['task']}-v{row['version']}`", f"{row['steps']:,}"
+    mine = _spell(interquartile_mean([s["return"] for s in seeds]), ".4g")
+    head = (name, row["run"]["config"]["algorithm"], str(len(seeds)), steps)
+    return (*head, *numbers[:2], mine, *numbers[2:], score, f"{kept} of {len(seeds)}", *times)
+
+
+def _costs(rows: Sequence[Row]) -> str:
+    header = ("task", "learner", "channel", "budget", "random", "rule", "learner", "oracle", "seeds within")
+    return _markdown(header, [line for row in rows for line in _channels(row)])
+
+
+def _channels(row: Row) -> list[tuple[str, ...]]:
+    spec = get_spec(row["task"])
+    known = (row["known"] or {}).get("mean_costs", {})
+    lines: list[tuple[str, ...]] = []
+    for name, budget in zip(spec.cost_names, spec.cost_budget, strict=True):
+        mine = [s["costs"][name] for s in row["seeds"]]
+        theirs = {k: f"{known[k][name]:.3g}" if k in known else "-" for k in ("random", "rule", "oracle")}
+        limit, kept = ("none", "-") if math.isinf(budget) else (f"{budget:g}", _within(mine, budget))
+        cells = (limit, theirs["random"], theirs["rule"], f"{np.mean(mine):.3g}", theirs["oracle"], kept)
+        lines.append((f"`{row['task']}`", row["run"]["config"]["algorithm"], f"{name} [{unit_of(name)}]", *cells))
+    return lines
+
+
+def _within(values: Sequence[float], budget: float) -> str:
+    return f"{sum(x <= budget + SAME for x in values)} of {len(values)}"
+
+
+def _spell(x: Interval, form: str) -> str:
+    return (
+        f"{x.mean:{form}}" if x.low is None or x.high is None else f"{x.mean:{form}} [{x.low:{form}}, {x.high:{form}}]"
+    )
+
+
+def _markdown(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    lines = [header, ["-"] * len(header), *rows]
+    return "\n".join("|" + "|".join(line) + "|" for line in lines)

@@ -1,0 +1,1 @@
+"""Distribution-feeder environments with devices."""

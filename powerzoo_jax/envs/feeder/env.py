@@ -1,0 +1,337 @@
+"""Balanced distribution feeders with devices: exact power flow in every step, one agent or one per device."""
+
+from __future__ import annotations
+
+import dataclasses
+from dataclasses import dataclass
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import Array, lax
+
+from powerzoo_jax.base import Box, Dims, Purpose, purpose_key
+from powerzoo_jax.base.numerics import anywhere
+from powerzoo_jax.base.tree import where_done
+from powerzoo_jax.devices import at_devices, bus_injection
+from powerzoo_jax.devices.datacenter import Weather
+from powerzoo_jax.envs import constraint, objective
+from powerzoo_jax.envs.core import GridEnv
+from powerzoo_jax.envs.draw import Draw, draw_episode
+from powerzoo_jax.envs.feeder import fleet as stacks
+from powerzoo_jax.envs.feeder.fleet import Delivered, Layout, Meeting
+from powerzoo_jax.envs.feeder.observation import Scene, view
+from powerzoo_jax.envs.feeder.reward import DEVICE_COSTS, Ledger, Pooling, earned, shaped
+from powerzoo_jax.envs.feeder.types import DistributionInfo, DistributionParams, DistributionState
+from powerzoo_jax.envs.observe import FieldTable, assemble, bounds
+from powerzoo_jax.envs.series import INFER, MEAN_AHEAD, OUTDOOR, PLANT, Columns, spread
+from powerzoo_jax.envs.series import PRICE as PRICE
+from powerzoo_jax.envs.series import SeriesBank as SeriesBank
+from powerzoo_jax.powerflow import PowerFlowResult, Status, solve_feeder_active
+from powerzoo_jax.powerflow.limits import COLLAPSE_PU
+
+COSTS = ("voltage_violation", "thermal_overload", "unserved_energy", "resource")
+TERMS = ("energy_sales", "degradation", "settlement", "unserved_energy")
+
+
+@dataclass(frozen=True)
+class DistributionEnv(GridEnv):
+    """A fleet of devices on a balanced feeder, commanded by one agent or by one agent per device.
+
+    Observation: the blocks of `fields`. Action (A, U) in [-1, 1], mapped to each device's own space by `layout`.
+    Reward terms and cost channels: those listed, see `money`; every task of this family counts unserved energy.
+    Termination: the power flow fails or collapses; then the rest of the horizon is settled as a blackout.
+
+    `pooling`: "sum" or "mean" of the units' money for every agent, or "individual".
+    `rated`: some branch of some lane has a rating, else the thermal channel is constant 0 and costs nothing.
+    `head_rated`: only the one branch that leaves the slack bus may have a rating.
+    `padded`: some lane is smaller than `dims`, so its observation is masked.
+    """
+
+    dims: Dims
+    dt_hours: float
+    term_weights: tuple[float, ...]
+    fields: FieldTable
+    layout: Layout
+    columns: Columns
+    cost_names: tuple[str, ...] = COSTS
+    term_names: tuple[str, ...] = TERMS
+    pooling: str = "sum"
+    flattened: bool = True
+    rated: bool = False
+    head_rated: bool = False
+    padded: bool = False
+
+    def init(self, key: Array, params: DistributionParams) -> tuple[DistributionState, Array]:
+        """Draw an episode; the first observation describes the drawn day with devices idle."""
+        drawn = draw_episode(key, params.starts, *stacks.soc_range(params))
+        return self.begin(key, drawn, params)
+
+    def begin(self, key: Array, drawn: Draw, params: DistributionParams) -> tuple[DistributionState, Array]:
+        """Start a given episode; `init` with the draw chosen by the caller."""
+        devices = stacks.begin(self.layout, key, drawn.soc, params, self.dt_hours)
+        state = DistributionState(
+            t=jnp.zeros((), jnp.int32),
+            key=key,
+            soc_start=stacks.charge_of(devices, params.load_ratio),
+            load_row=drawn.load_row,
+            price_row=drawn.price_row,
+            failed=jnp.zeros((), bool),
+            **devices,
+        )
+        flow = self.flow(self._injection(self._load_row(state, params), state, params), params)
+        return state, self._fields(state, self._electrical(flow), params)
+
+    def opening(self, state: DistributionState, params: DistributionParams) -> tuple[Array, Array, DistributionInfo]:
+        """Initial power flow of a started episode, devices idle: (obs (A, O), cost (C,), info); one solve.
+
+        What a host view reports at reset. No step has been executed, so no energy is unserved yet.
+        """
+        action = jnp.zeros((self.dims.agent, self.dims.act), params.load_ratio.dtype)
+        shapes = jax.eval_shape(lambda: self.limit(state, self.decode(action, params), params)[1])
+        nothing = jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, leaf.dtype), shapes)
+        flow = self.flow(self._injection(self._load_row(state, params), state, params), params)
+        devices = {kind: getattr(state, kind) for kind in self.layout.kinds}
+        _, _, cost, info = self.account(state, devices, nothing, flow, params)
+        return self.observe(state, state, flow, params), cost.at[self.cost_names.index("unserved_energy")].set(0), info
+
+    def storage_mw(self, info: DistributionInfo) -> Array:
+        """Terminal power of all batteries and vehicles in a step, both directions, () [MW]."""
+        table = self.layout.table
+        units = [unit for block in table.blocks if block.kind in stacks.STORING for unit in block.units]
+        p_mw = info.p_mw if len(units) == self.dims.unit else info.p_mw[np.asarray(units, np.int32)]
+        return jnp.sum(jnp.abs(p_mw))
+
+    def spaces(self, params: DistributionParams) -> tuple[Box, Box]:
+        """Boxes with the agent axis in front."""
+        dtype = np.dtype(params.load_ratio.dtype)
+        one = np.ones((self.dims.agent, self.dims.act), dtype)
+        return bounds(self.fields, self.dims.agent, dtype), Box(-one, one)
+
+    def decode(self, action: Array, params: DistributionParams) -> dict[str, Array]:
+        """(A, U) in [-1, 1] -> own actions of each kind; a masked or NaN entry leaves its unit alone."""
+        return stacks.own_actions(self.layout, jnp.where(params.masks.act, action, jnp.nan))
+
+    def limit(
+        self, state: DistributionState, command: dict[str, Array], params: DistributionParams
+    ) -> tuple[dict[str, Any], Delivered]:
+        """Deliver what stores, availability, schedules and queues allow."""
+        meeting = self._meeting(state, params)
+        return stacks.deliver(self.layout, state, command, meeting, params, self.dt_hours)
+
+    def dispatch(
+        self, state: DistributionState, delivery: Delivered, params: DistributionParams
+    ) -> tuple[Array, Array]:
+        """Net injection (a,), (a,) [pu] of the buses that inject at bank row t."""
+        row = params.bank.load_rows[self._load_row(state, params)]
+        return self._net(self.columns.factors(row), delivery.p_mw, delivery.q_mvar, params)
+
+    def flow(self, injection: tuple[Array, Array], params: DistributionParams) -> PowerFlowResult:
+        """Exact feeder power flow; the currents of branches only where an agent or a rating looks at them."""
+        flows = self.flattened or (self.rated and not self.head_rated)
+        return solve_feeder_active(params.factors, *injection, flows=flows)
+
+    def account(
+        self,
+        state: DistributionState,
+        devices: dict[str, Any],
+        delivery: Delivered,
+        flow: PowerFlowResult,
+        params: DistributionParams,
+    ) -> tuple[DistributionState, Array, Array, DistributionInfo]:
+        """Money, cost channels, clock and flags of the executed step."""
+        v = flow.v_pu
+        v_low, v_high = self._voltage_range(v, params)
+        collapsed = v_low < COLLAPSE_PU
+        failed = (flow.status != Status.CONVERGED) | collapsed
+        price = params.bank.price_rows[self._price_index(state, params), PRICE]
+        blackout = lax.cond(
+            anywhere(failed),
+            lambda: jnp.where(failed & ~state.failed, self._remaining_mwh(state, params), 0),
+            lambda: jnp.zeros_like(price),
+        )
+        new = dataclasses.replace(state, t=state.t + 1, failed=state.failed | failed, **devices)
+        base = params.grid.base_mva
+        terms = self._terms(state, devices, delivery, price, flow.p_loss * base, blackout, new.failed, params)
+        cost = self._costs(v, flow, delivery, blackout, failed, params)
+        # the blackout has settled the whole rest of the horizon: nothing after it costs again
+        cost = jnp.where(state.failed, 0, cost)
+        terms = shaped(terms, self.term_names, cost, self.cost_names)
+        info = DistributionInfo(
+            terminated=new.failed,
+            truncated=(new.t >= params.horizon) & ~new.failed,
+            pf_status=flow.status,
+            pf_residual=flow.residual,
+            legal=jnp.ones((self.dims.agent, self.dims.choice), bool),
+            terms=terms,
+            pf_iterations=flow.iterations,
+            p_slack_mw=flow.p_slack * base,
+            q_slack_mvar=flow.q_slack * base,
+            p_loss_mw=flow.p_loss * base,
+            v_min_pu=v_low,
+            v_max_pu=v_high,
+            collapsed=collapsed,
+            price_per_mwh=price,
+            soc=stacks.charge_of(devices, price),
+            p_mw=delivery.p_mw,
+            command_mw=delivery.command_mw,
+            local_v_pu=at_devices(params.place_bus, v),
+            q_mvar=delivery.q_mvar,
+            **self.reported(flow),
+            **{kind: report for kind, report in delivery.reports.items() if kind != "storage"},
+        )
+        weights = jnp.asarray(self.term_weights, terms.dtype)
+        return new, jnp.sum(terms * weights[None], axis=1), cost, info
+
+    def reported(self, flow: Any) -> dict[str, Any]:
+        """What a kind of feeder reports of a solved state beside the common fields of its info."""
+        del flow
+        return {}
+
+    def observe(
+        self, state: DistributionState, new: DistributionState, flow: PowerFlowResult, params: DistributionParams
+    ) -> Array:
+        """What the next action meets; after a failed solve the last valid electrical state."""
+        seen = self._electrical(flow)
+
+        def last_valid() -> tuple[Array, ...]:
+            row = jnp.maximum(self._load_row(state, params) - 1, state.load_row)
+            before = self.flow(self._injection(row, state, params), params)
+            valid: tuple[Array, ...] = where_done(new.failed, self._electrical(before), seen)
+            return valid
+
+        return self._fields(new, lax.cond(anywhere(new.failed), last_valid, lambda: seen), params)
+
+    def _electrical(self, flow: PowerFlowResult) -> tuple[Array, ...]:
+        """What an observation shows of a solved state; flows of branches cost a product that agents do not look at."""
+        return (flow.v_pu, flow.p_from, flow.q_from) if self.flattened else (flow.v_pu,)
+
+    def _meeting(self, state: DistributionState, params: DistributionParams) -> Meeting:
+        row, columns = params.bank.load_rows[self._load_row(state, params)], self.columns
+        weather = None
+        if params.datacenter is not None:
+            one = jnp.ones_like(params.datacenter.n_gpus)
+            weather = Weather(row[columns.at(INFER)] * one, row[columns.at(OUTDOOR)] * one)
+        return Meeting(
+            factors=columns.factors(row),
+            cf=row[columns.run(PLANT)],
+            minute=state.t * round(self.dt_hours * 60),
+            weather=weather,
+            key=jax.random.fold_in(purpose_key(state.key, Purpose.JOBS), state.t) if weather is not None else state.key,
+        )
+
+    def _voltage_range(self, v: Array, params: DistributionParams) -> tuple[Array, Array]:
+        """Extreme voltages of the real buses, () each [pu]."""
+        if not self.padded:
+            return jnp.min(v), jnp.max(v)
+        real = params.grid.bus_mask
+        return jnp.min(jnp.where(real, v, jnp.inf)), jnp.max(jnp.where(real, v, 0))
+
+    def _costs(
+        self,
+        v: Array,
+        flow: PowerFlowResult,
+        delivery: Delivered,
+        blackout_mwh: Array,
+        failed: Array,
+        params: DistributionParams,
+    ) -> Array:
+        """(C,) in the order of `cost_names`, each in the unit of its channel."""
+        found = self.limit_costs(v, flow, failed, params)
+        found["unserved_energy"] = blackout_mwh
+        found["resource"] = constraint.undelivered(delivery.undelivered_mw)
+        for name in self.cost_names:
+            if name not in found:
+                found[name] = DEVICE_COSTS[name](delivery.reports)
+        return jnp.stack([found[name] for name in self.cost_names])
+
+    def limit_costs(self, v: Array, flow: Any, failed: Array, params: DistributionParams) -> dict[str, Array]:
+        """Channels of the network itself, () each."""
+        return {
+            "voltage_violation": constraint.voltage_violation(v, params.grid.v_min, params.grid.v_max, failed),
+            "thermal_overload": self._overload(flow, failed, params),
+        }
+
+    def _overload(self, flow: PowerFlowResult, failed: Array, params: DistributionParams) -> Array:
+        if not self.rated:
+            return jnp.zeros_like(flow.p_loss)
+        grid = params.grid
+        if self.head_rated:  # the substation's exchange is the flow of that branch: no product for all the others
+            p, q, rate = flow.p_slack[None], flow.q_slack[None], jnp.max(grid.rate)[None]
+            return constraint.thermal_overload(p, q, rate, grid.base_mva, failed)
+        return constraint.thermal_overload(flow.p_from, flow.q_from, grid.rate, grid.base_mva, failed)
+
+    def _load_row(self, state: DistributionState, params: DistributionParams) -> Array:
+        return state.load_row + jnp.minimum(state.t, params.horizon - 1)
+
+    def _price_index(self, state: DistributionState, params: DistributionParams) -> Array:
+        return state.price_row + jnp.minimum(state.t, params.horizon - 1)
+
+    def _injection(self, row: Array, state: DistributionState, params: DistributionParams) -> tuple[Array, Array]:
+        """Net injection (a,), (a,) [pu] of a load row beside the power that the devices delivered last."""
+        factors = self.columns.factors(params.bank.load_rows[row])
+        return self._net(factors, *stacks.power(self.layout, state, params), params)
+
+    def _net(
+        self, factors: Array, p_mw: Array, q_mvar: Array | None, params: DistributionParams
+    ) -> tuple[Array, Array]:
+        load = spread(factors, params.shape_active) * params.load_ratio
+        p = bus_injection(params.place_active, p_mw) / params.grid.base_mva - load * params.p_load
+        if q_mvar is None:
+            return p, -load * params.q_load
+        return p, bus_injection(params.place_active, q_mvar) / params.grid.base_mva - load * params.q_load
+
+    def _remaining_mwh(self, state: DistributionState, params: DistributionParams) -> Array:
+        """Scheduled load of this and all remaining steps [MWh]: two gathers from the running sums of the bank."""
+        here = params.bank.load_rows[self._load_row(state, params)]
+        end = params.bank.load_rows[state.load_row + params.horizon]
+        steps = self.columns.load_ahead(here, end)
+        load_mw = params.load_mw if params.shape_mw is None else params.shape_mw
+        return jnp.sum(steps * params.load_ratio * load_mw) * self.dt_hours
+
+    def _terms(
+        self,
+        state: DistributionState,
+        devices: dict[str, Any],
+        delivery: Delivered,
+        price: Array,
+        p_loss_mw: Array,
+        blackout_mwh: Array,
+        failed: Array,
+        params: DistributionParams,
+    ) -> Array:
+        """(A, K) [$] in the order of `term_names`."""
+        ledger = Ledger(
+            layout=self.layout,
+            params=params,
+            state=state,
+            new=devices,
+            delivered=delivery,
+            price_per_mwh=price,
+            mean_per_mwh=params.bank.price_rows[state.price_row, MEAN_AHEAD],
+            p_loss_mw=p_loss_mw,
+            last=state.t + 1 == params.horizon,
+            dt_hours=self.dt_hours,
+        )
+        outage = objective.unserved(params.voll, blackout_mwh)
+        return earned(ledger, self.term_names, Pooling(self.pooling, self.dims.agent), failed, outage)
+
+    def _fields(self, state: DistributionState, electrical: tuple[Array, ...], params: DistributionParams) -> Array:
+        """The observation at `state` with the given electrical state, (A, O)."""
+        scene = Scene(
+            layout=self.layout,
+            columns=self.columns,
+            dt_hours=self.dt_hours,
+            params=params,
+            state=state,
+            row=params.bank.load_rows[self._load_row(state, params)],
+            price=params.bank.price_rows[self._price_index(state, params)],
+            v_pu=electrical[0],
+            flows=electrical[1:],
+        )
+        values = view(scene, {block.key for block in self.fields.blocks})
+        if not self.flattened:
+            return assemble(self.fields, values, self.dims.agent)
+        obs = assemble(self.fields, values).reshape(1, -1)
+        return jnp.where(params.masks.obs, obs, 0) if self.padded else obs

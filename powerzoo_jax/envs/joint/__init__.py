@@ -1,0 +1,1 @@
+"""Transmission grid and distribution feeders stepped together."""

@@ -1,0 +1,381 @@
+"""A transmission grid with distribution feeders below named buses: what a feeder draws is the load of its bus.
+
+The feeders are solved first, exactly and with losses; what their heads draw replaces the part of the bus's load that
+they stand for. Then the units share the load, and the DC flows follow. Both levels are the environments that exist
+alone (`transmission`, `distribution`), put together; any number of equal feeders is one batch of the feeder solver.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import Array
+
+from powerzoo_jax.base import Box, Dims
+from powerzoo_jax.base.numerics import matmul
+from powerzoo_jax.base.tree import where_done
+from powerzoo_jax.devices import at_devices
+from powerzoo_jax.envs.core import GridEnv
+from powerzoo_jax.envs.draw import Draw, draw_episode
+from powerzoo_jax.envs.feeder import fleet as stacks
+from powerzoo_jax.envs.feeder.env import DistributionEnv
+from powerzoo_jax.envs.feeder.fleet import Delivered
+from powerzoo_jax.envs.feeder.types import DistributionInfo, DistributionParams
+from powerzoo_jax.envs.joint.tso_dso_state import JointInfo, JointParams, JointState, Seen
+from powerzoo_jax.envs.observe import FieldTable, assemble, bounds
+from powerzoo_jax.envs.series import FACTOR, step_row
+from powerzoo_jax.envs.transmission.units import Command, Operation, Outcome, TransmissionEnv, proportional_output
+from powerzoo_jax.opf.commit import CommitmentState
+from powerzoo_jax.opf.dc.solve import DcOpfResult, dc_opf
+from powerzoo_jax.opf.result import OpfStatus
+from powerzoo_jax.powerflow import PowerFlowResult
+
+COSTS = ("thermal_overload", "voltage_violation", "unserved_energy", "resource")
+TERMS = ("generation", "surplus", "unserved_energy", "degradation")
+
+
+class Orders(NamedTuple):
+    """What is asked of the units, and of the batteries by kind (F, S, U)."""
+
+    units: Command
+    batteries: dict[str, Array]
+
+
+class Delivery(NamedTuple):
+    """What the units may do, and what the batteries do (F, ...)."""
+
+    units: Operation
+    batteries: Delivered
+
+
+class Meeting(NamedTuple):
+    """Injections (F, a), (F, a) [pu] of the feeders, the limits of the units, and the load factor () of the step."""
+
+    feeders: tuple[Array, Array]
+    units: Operation
+    factor: Array
+
+
+class Boundary(NamedTuple):
+    """Exchange at the boundary buses.
+
+    drawn_mw, planned_mw:  (K,)  by the feeders, and what the scheduled load counts for them
+    load_mw, rest_mw:      ()    whole load as scheduled, and the part of it that has no feeder
+    """
+
+    drawn_mw: Array
+    planned_mw: Array
+    load_mw: Array
+    rest_mw: Array
+
+
+class Joined(NamedTuple):
+    """Both levels solved."""
+
+    feeders: PowerFlowResult
+    boundary: Boundary
+    upper: Outcome
+    prices: DcOpfResult
+
+
+@dataclass(frozen=True)
+class JointEnv(GridEnv):
+    """Units of a transmission grid and batteries of the feeders below it, one agent each, one shared reward.
+
+    Observation: the blocks of `fields`; a unit reads 0 in the fields of batteries, and the other way round.
+    Action (G + F S, 1) in [-1, 1]: units as in `TransmissionEnv`, then the batteries feeder by feeder (+ discharge).
+    Reward terms [USD]: generation, surplus, unserved_energy, degradation; what feeders use is in the generation.
+    Cost channels: thermal_overload [MW], unserved_energy [MWh]; voltage_violation [pu], resource [MW] of all feeders.
+    Termination: the power flow of a feeder fails; the load of both levels to the horizon then is unserved.
+    Load that cannot be served is taken from the buses in proportion to what has no feeder, so the exchange stays.
+
+    Example:
+        sim = powerzoo_jax.make("joint_trans_dist")
+        state, obs = sim.init(jax.random.key(0))
+        state, obs, reward, cost, info = sim.step(state, jnp.zeros((8, 1)))
+    """
+
+    dims: Dims
+    dt_hours: float
+    term_weights: tuple[float, ...]
+    fields: FieldTable
+    transmission: TransmissionEnv
+    feeder: DistributionEnv
+    n_feeder: int
+
+    def init(self, key: Array, params: JointParams) -> tuple[JointState, Array]:
+        """Draw an episode; every feeder draws its own states of charge."""
+        return self.begin(key, draw_episode(key, params.starts, *self.soc_range(params)), params)
+
+    def soc_range(self, params: JointParams) -> tuple[Array, Array]:
+        """Ranges (F S,), (F S,) that initial states of charge are drawn from."""
+        low, high = (jnp.tile(x, self.n_feeder) for x in stacks.soc_range(params.feeder))
+        return low, high
+
+    def begin(self, key: Array, drawn: Draw, params: JointParams) -> tuple[JointState, Array]:
+        """Start a given episode with states of charge (F S,): batteries idle, units at one place of their range."""
+        upper, _ = self.transmission.begin(key, drawn, upper_params(params))
+        below = _lower(params)
+        charged = drawn.soc.reshape(self.n_feeder, -1)
+        feeder = jax.vmap(lambda soc: self.feeder.begin(key, drawn._replace(soc=soc), below)[0])(charged)
+        state = JointState(
+            t=upper.t,
+            key=key,
+            transmission=upper,
+            feeder=feeder,
+            seen=self._nothing_seen(params),
+            failed=jnp.zeros((), bool),
+        )
+        idle = jnp.zeros((self.dims.agent, self.dims.act), params.voll.dtype)
+        _, delivery = self.limit(state, self.decode(idle, params), params)
+        meeting = self.dispatch(state, delivery, params)
+        flow = self.flow(meeting, params)
+        p = proportional_output(params.transmission.rules, flow.upper.load_mw + params.transmission.shunt_mw)
+        lines = self._line_flow(p, jnp.zeros_like(flow.upper.load_mw), flow.boundary, params)
+        flow = flow._replace(upper=flow.upper._replace(line_flow_mw=lines))
+        units = dataclasses.replace(upper.units, p_mw=p)
+        seen = self._seen(state, flow, params)
+        state = dataclasses.replace(state, transmission=dataclasses.replace(upper, units=units), seen=seen)
+        return state, self._fields(state, params)
+
+    def spaces(self, params: JointParams) -> tuple[Box, Box]:
+        """Boxes with the agent axis in front."""
+        dtype = np.dtype(params.voll.dtype)
+        one = np.ones((self.dims.agent, self.dims.act), dtype)
+        return bounds(self.fields, self.dims.agent, dtype), Box(-one, one)
+
+    def decode(self, action: Array, params: JointParams) -> Orders:
+        """Split the action between the levels."""
+        n_unit = self.transmission.dims.unit
+        below = _lower(params)
+        batteries = action[n_unit:].reshape(self.n_feeder, -1, self.dims.act)
+        orders = jax.vmap(lambda own: self.feeder.decode(own, below))(batteries)
+        return Orders(self.transmission.decode(action[:n_unit], upper_params(params)), orders)
+
+    def limit(
+        self, state: JointState, command: Orders, params: JointParams
+    ) -> tuple[tuple[CommitmentState, dict[str, Any]], Delivery]:
+        """Who may do what: (new units and batteries, what they deliver)."""
+        below = _lower(params)
+        units, operation = self.transmission.limit(state.transmission, command.units, upper_params(params))
+        devices, delivered = jax.vmap(lambda s, c: self.feeder.limit(s, c, below))(state.feeder, command.batteries)
+        return (units, devices), Delivery(operation, delivered)
+
+    def dispatch(self, state: JointState, delivery: Delivery, params: JointParams) -> Meeting:
+        """Injections of the feeders; the units wait for what the feeders draw."""
+        below = _lower(params)
+        injections = jax.vmap(lambda s, d: self.feeder.dispatch(s, d, below))(state.feeder, delivery.batteries)
+        return Meeting(injections, delivery.units, self._row(state, params)[FACTOR])
+
+    def flow(self, injection: Meeting, params: JointParams) -> Joined:
+        """Feeders, then the units and lines above them, and the prices at which that load could be served."""
+        below, upper = _lower(params), upper_params(params)
+        feeders = jax.vmap(lambda p, q: self.feeder.flow((p, q), below))(*injection.feeders)
+        boundary = self._boundary(feeders, injection.factor, params)
+        load = boundary.rest_mw + jnp.sum(boundary.drawn_mw)
+        allocation = self.transmission.share(load, injection.units, upper)
+        lines = self._line_flow(allocation.p_mw, allocation.unserved_mw, boundary, params)
+        change = boundary.drawn_mw - boundary.planned_mw
+        prices = dc_opf(
+            params.factors.market,
+            (params.load_share * boundary.load_mw).at[params.boundary_bus].add(change),
+            rate_mva=params.transmission.rate_mw,
+            voll=params.voll,
+            surplus_price=params.transmission.surplus_price,
+        )
+        return Joined(feeders, boundary, Outcome(allocation, load, lines), prices)
+
+    def account(
+        self,
+        state: JointState,
+        devices: tuple[CommitmentState, dict[str, Any]],
+        delivery: Delivery,
+        flow: Joined,
+        params: JointParams,
+    ) -> tuple[JointState, Array, Array, JointInfo]:
+        """Money, cost channels, clock and flags of both levels."""
+        below, dt = _lower(params), self.dt_hours
+        feeder, _, local, told = jax.vmap(lambda s, new, out, pf: self.feeder.account(s, new, out, pf, below))(
+            state.feeder, devices[1], delivery.batteries, flow.feeders
+        )
+        upper, _, wide, above = self.transmission.account(
+            state.transmission, devices[0], delivery.units, flow.upper, upper_params(params)
+        )
+        failed = jnp.any(feeder.failed)
+        blackout = jnp.where(failed & ~state.failed, self._remaining_mwh(state, params), 0)
+        wear = params.feeder_scale * jnp.sum(told.terms[:, 0, self.feeder.term_names.index("degradation")])
+        terms = jnp.where(failed, 0, jnp.append(above.terms[0], wear))
+        terms = terms.at[TERMS.index("unserved_energy")].add(-params.voll * blackout)
+        by_name = {name: jnp.sum(local[:, k]) for k, name in enumerate(self.feeder.cost_names)}
+        overload = wide[self.transmission.cost_names.index("thermal_overload")]
+        by_name["thermal_overload"] += jnp.where(failed, 0, overload)
+        by_name["unserved_energy"] = jnp.where(failed, blackout, flow.upper.allocation.unserved_mw * dt)
+        # the blackout has settled the whole rest of the horizon: nothing after it costs again
+        cost = jnp.where(state.failed, 0, jnp.stack([by_name[name] for name in COSTS]))
+        new = JointState(
+            t=upper.t,
+            key=state.key,
+            transmission=upper,
+            feeder=feeder,
+            seen=where_done(failed, state.seen, self._seen(state, flow, params)),
+            failed=failed,
+        )
+        n_agent = self.dims.agent
+        reward = jnp.sum(terms * jnp.asarray(self.term_weights, terms.dtype))
+        info = JointInfo(
+            terminated=failed,
+            truncated=(new.t >= params.horizon) & ~failed,
+            pf_status=jnp.max(flow.feeders.status),
+            pf_residual=jnp.max(flow.feeders.residual),
+            legal=jnp.ones((n_agent, 0), bool),
+            terms=jnp.broadcast_to(terms[None], (n_agent, len(TERMS))),
+            unit_power_mw=above.unit_power_mw,
+            line_flow_mw=above.line_flow_mw,
+            lmp=new.seen.lmp,
+            load_mw=above.load_mw,
+            exchange_mw=flow.boundary.drawn_mw,
+            boundary_mismatch_pu=self._mismatch(flow, told, state, params),
+            unserved_mw=above.unserved_mw,
+            surplus_mw=above.surplus_mw,
+            overload_mw=above.overload_mw,
+            gen_cost_usd=above.gen_cost_usd,
+            p_loss_mw=told.p_loss_mw,
+            v_min_pu=jnp.min(told.v_min_pu),
+            v_max_pu=jnp.max(told.v_max_pu),
+            battery_mw=told.p_mw,
+            soc=told.soc,
+            collapsed=jnp.any(told.collapsed),
+            opf_status=flow.prices.status,
+        )
+        return new, jnp.broadcast_to(reward, n_agent), cost, info
+
+    def observe(self, state: JointState, new: JointState, flow: Joined, params: JointParams) -> Array:
+        """What the next action meets, (A, O)."""
+        del state, flow
+        return self._fields(new, params)
+
+    def storage_mw(self, info: JointInfo) -> Array:
+        """Terminal power of all batteries in a step, both directions, () [MW]."""
+        return jnp.sum(jnp.abs(info.battery_mw))
+
+    def _row(self, state: JointState, params: JointParams) -> Array:
+        return step_row(params.bank.load_rows, state.transmission.load_row, state.t, params.horizon)
+
+    def _remaining_mwh(self, state: JointState, params: JointParams) -> Array:
+        """Scheduled load of this and all remaining steps [MWh]."""
+        end = params.bank.load_rows[state.transmission.load_row + params.horizon]
+        factors = self.feeder.columns.load_ahead(self._row(state, params), end)
+        return factors * params.transmission.full_load_mw * self.dt_hours
+
+    def _hung(self, of_feeder: Array, params: JointParams) -> Array:
+        """Sum over the feeders of each boundary bus, those they stand for included, (F,) -> (K,)."""
+        count = params.boundary_bus.shape[0]
+        return params.feeder_scale * jax.ops.segment_sum(of_feeder, params.feeder_bus, count)
+
+    def _boundary(self, feeders: PowerFlowResult, factor: Array, params: JointParams) -> Boundary:
+        planned_each = factor * params.feeder.load_ratio * params.feeder.load_mw
+        planned = self._hung(jnp.broadcast_to(planned_each, self.n_feeder), params)
+        # a feeder without a solution counts as planned: the episode ends, and its numbers stay finite
+        drawn = jnp.where(feeders.converged, feeders.p_slack * params.feeder.grid.base_mva, planned_each)
+        load = factor * params.transmission.full_load_mw
+        return Boundary(self._hung(drawn, params), planned, load, load - jnp.sum(planned))
+
+    def _line_flow(self, p_mw: Array, unserved_mw: Array, boundary: Boundary, params: JointParams) -> Array:
+        """DC flows (L,) [MW]: the rest of the load goes short, the exchange stays."""
+        at, of_bus = params.factors.flow, params.factors.of_bus
+        some = boundary.rest_mw > 0
+        kept = 1 - jnp.clip(unserved_mw / jnp.where(some, boundary.rest_mw, 1), 0, 1)
+        rest = at.of_load * boundary.load_mw - matmul(of_bus, boundary.planned_mw)
+        return matmul(at.of_unit, p_mw) - kept * rest - matmul(of_bus, boundary.drawn_mw) + at.fixed
+
+    def _mismatch(self, flow: Joined, told: DistributionInfo, state: JointState, params: JointParams) -> Array:
+        """Largest difference at a boundary bus of what is drawn above and used below, () [pu of the base above]."""
+        load = self._row(state, params)[FACTOR] * params.feeder.load_ratio * params.feeder.load_mw
+        used = self._hung(load + told.p_loss_mw - jnp.sum(told.p_mw, axis=1), params)
+        gap = jnp.max(jnp.abs(flow.boundary.drawn_mw - used)) / params.grid.base_mva
+        return jnp.where(jnp.all(flow.feeders.converged), gap, 0)
+
+    def _nothing_seen(self, params: JointParams) -> Seen:
+        dtype = params.voll.dtype
+        n_battery = params.feeder.place_bus.shape[0]
+        return Seen(
+            line_flow_mw=jnp.zeros(self.transmission.dims.branch, dtype),
+            lmp=jnp.zeros(self.transmission.dims.bus, dtype),
+            exchange_mw=jnp.zeros(params.boundary_bus.shape[0], dtype),
+            local_v_pu=jnp.ones((self.n_feeder, n_battery), dtype),
+        )
+
+    def _seen(self, state: JointState, flow: Joined, params: JointParams) -> Seen:
+        optimal = flow.prices.status == OpfStatus.OPTIMAL
+        return Seen(
+            line_flow_mw=flow.upper.line_flow_mw,
+            lmp=jnp.where(optimal, flow.prices.lmp, state.seen.lmp),
+            exchange_mw=flow.boundary.drawn_mw,
+            local_v_pu=jax.vmap(at_devices, in_axes=(None, 0))(params.feeder.place_bus, flow.feeders.v_pu),
+        )
+
+    def _fields(self, state: JointState, params: JointParams) -> Array:
+        """The observation at `state`, (A, O)."""
+        upper, seen, dims = params.transmission, state.seen, self.dims
+        dtype = seen.lmp.dtype
+        use = seen.line_flow_mw / jnp.where(upper.rate_mw > 0, upper.rate_mw, upper.peak_load_mw)
+        per_day = round(24 / self.dt_hours)
+        progress = state.t.astype(dtype) / params.horizon.astype(dtype)
+        load = self._row(state, params)[FACTOR] * (upper.full_load_mw / upper.peak_load_mw)
+        values = {
+            "load": jnp.stack([load, jnp.sum(seen.exchange_mw) / upper.peak_load_mw]),
+            "price": (seen.lmp[params.agent_bus] / params.price_scale)[:, None],
+            "line_use": use,
+            "time": jnp.stack([(state.t % per_day).astype(dtype) / per_day, progress]),
+            "unit": self._of_units(state, params),
+            "battery": self._of_batteries(state, params),
+        }
+        return assemble(self.fields, values, dims.agent)
+
+    def _of_units(self, state: JointState, params: JointParams) -> Array:
+        """(A, 6): index, limits, last output, marginal cost at the lower limit and its slope; 0 for batteries."""
+        upper = params.transmission
+        rules, offers = upper.rules, upper.offers
+        largest, n_unit = jnp.max(rules.p_max_mw), self.transmission.dims.unit
+        own = jnp.stack(
+            [
+                jnp.arange(n_unit, dtype=largest.dtype) / n_unit,
+                rules.p_min_mw / largest,
+                rules.p_max_mw / largest,
+                state.transmission.units.p_mw / largest,
+                offers.price[:, 0] / params.price_scale,
+                offers.slope[:, 0],
+            ],
+            axis=-1,
+        )
+        return jnp.pad(own, ((0, self.dims.agent - n_unit), (0, 0)))
+
+    def _of_batteries(self, state: JointState, params: JointParams) -> Array:
+        """(A, 5): state of charge, last power, rating [MW], capacity [MWh], voltage; 0 for units."""
+        fleet, store = params.feeder.storage, state.feeder.storage
+        assert fleet is not None and store is not None
+        like = jnp.ones_like(store.soc)
+        own = [
+            store.soc,
+            store.p_mw / fleet.power_mw[None],
+            fleet.power_mw[None] * like,
+            fleet.capacity_mwh[None] * like,
+            state.seen.local_v_pu,
+        ]
+        rows = jnp.stack(own, axis=-1).reshape(-1, len(own))
+        return jnp.pad(rows, ((self.transmission.dims.unit, 0), (0, 0)))
+
+
+def upper_params(params: JointParams) -> Any:
+    """Parameters of the transmission grid with what both levels share."""
+    return dataclasses.replace(params.transmission, bank=params.bank, factors=params.factors.flow)
+
+
+def _lower(params: JointParams) -> DistributionParams:
+    """Parameters of a feeder with what both levels share."""
+    return dataclasses.replace(params.feeder, bank=params.bank, factors=params.factors.feeder)

@@ -1,0 +1,1 @@
+"""Market environments: bidding units and a battery that trades."""

@@ -1,0 +1,1 @@
+"""Islanded data-centre microgrid."""

@@ -1,0 +1,355 @@
+"""Islanded data centre: jobs, cooling, battery, sun and a diesel set on one bus, no network to solve."""
+
+from __future__ import annotations
+
+import dataclasses
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import jax.numpy as jnp
+import numpy as np
+from jax import Array
+
+from powerzoo_jax.base import Box, Dims
+from powerzoo_jax.base.numerics import safe_divide
+from powerzoo_jax.devices import (
+    DataCenterParams,
+    DataCenterState,
+    StorageState,
+    ThermalState,
+    datacenter,
+    jobs,
+    renewable,
+    storage,
+    thermal,
+)
+from powerzoo_jax.devices.datacenter import DataCenterDelivery, Order, Weather
+from powerzoo_jax.devices.facility import Sizes
+from powerzoo_jax.devices.jobs import Jobs
+from powerzoo_jax.envs import objective
+from powerzoo_jax.envs.core import GridEnv
+from powerzoo_jax.envs.draw import Draw, draw_episode
+from powerzoo_jax.envs.microgrid.microgrid_state import (
+    COS,
+    CURVE,
+    OUTDOOR,
+    SIN,
+    SUN,
+    MicrogridInfo,
+    MicrogridParams,
+    MicrogridState,
+)
+from powerzoo_jax.envs.observe import Block, FieldTable, assemble, bounds, table
+from powerzoo_jax.powerflow import Status
+
+ACTIONS = (
+    ("train", 0.0, 1.0),
+    ("finetune", 0.0, 1.0),
+    ("cooling", 0.0, 1.0),
+    ("battery", -1.0, 1.0),
+    ("diesel", 0.0, 1.0),
+)
+COSTS = ("sla", "overtemp", "power_deficit")
+TERMS = ("fuel", "degradation", "unserved_energy", "missed_jobs", "backlog", "settlement", "carbon")
+MISSED, CARBON = TERMS.index("missed_jobs"), TERMS.index("carbon")
+FIELDS: FieldTable = table(
+    [
+        Block("load", ("gpu_util", "infer_util", "queue_train_fill", "queue_ft_fill"), 0, 1),
+        Block("urgency", ("queue_urgency",), -1, 1),
+        Block("plant", ("zone_norm", "outdoor_norm", "cop_ratio", "solar_cf", "soc", "diesel_margin"), 0, 1),
+        Block("shares", ("last_train", "last_finetune", "last_cooling"), 0, 1),
+        Block("battery", ("last_battery",), -1, 1),
+        Block("diesel", ("last_diesel",), 0, 1),
+        Block("clock", ("time_sin", "time_cos"), -1, 1),
+    ]
+)
+ZONE_C, OUTDOOR_C = (15.0, 30.0), (-10.0, 50.0)  # (value observed as 0, span to 1)
+COP_RANGE = (0.4, 0.8)  # of the chiller's factor, likewise
+
+
+class Command(NamedTuple):
+    """An action in physical units: order (1,), battery and diesel power (1,) [MW], and the action itself (5,)."""
+
+    order: Order
+    battery_mw: Array
+    diesel_mw: Array
+    action: Array
+
+
+class Plant(NamedTuple):
+    """States of the devices after a step, and the action (5,) they followed."""
+
+    site: DataCenterState
+    storage: StorageState
+    diesel: ThermalState
+    action: Array
+
+
+class Delivered(NamedTuple):
+    """What the devices did: the site's delivery, power (1,) [MW] each, and money and carbon (1,) of the step."""
+
+    site: DataCenterDelivery
+    sun_mw: Array
+    battery_mw: Array
+    diesel_mw: Array
+    fuel_usd: Array
+    wear_usd: Array
+    carbon_kg: Array
+
+
+class Balance(NamedTuple):
+    """The bus: load not served and sun not used, () each [MW]."""
+
+    deficit_mw: Array
+    spill_mw: Array
+
+
+@dataclass(frozen=True)
+class MicrogridEnv(GridEnv):
+    """A data centre that lives on its own sun, battery and diesel set; one agent.
+
+    Observation (18): FIELDS. Action (1, 5) in [-1, 1]: shares of the free GPUs for training and fine-tuning, cooling
+    set-point (-1 lowest, 1 highest), battery (positive = discharge), diesel, each of its rating.
+    Reward terms: TERMS; all in $ but carbon in kg. Backlog and settlement fall due in the last step.
+    Cost channels: sla [jobs], overtemp [degC], power_deficit [MW]. The episode ends at the horizon only.
+
+    Example:
+        sim = powerzoo_jax.make("dc_microgrid")
+        state, obs = sim.init(jax.random.key(0))
+        state, obs, reward, cost, info = sim.step(state, jnp.zeros((1, 5)))
+    """
+
+    dims: Dims
+    dt_hours: float
+    term_weights: tuple[float, ...]
+    sizes: Sizes
+    price_misses: bool = True
+    fields: FieldTable = FIELDS
+
+    def init(self, key: Array, params: MicrogridParams) -> tuple[MicrogridState, Array]:
+        """Draw the day, the trace of work and the state of charge."""
+        fleet = params.storage
+        return self.begin(key, draw_episode(key, params.starts, fleet.soc_low, fleet.soc_high), params)
+
+    def begin(self, key: Array, drawn: Draw, params: MicrogridParams) -> tuple[MicrogridState, Array]:
+        """Start a given episode; `init` with the draw chosen by the caller."""
+        store = storage.init(params.storage, drawn.soc)
+        nothing = jnp.zeros((), store.soc.dtype)
+        state = MicrogridState(
+            t=jnp.zeros((), jnp.int32),
+            key=key,
+            site=datacenter.init(params.site, self.sizes),
+            storage=store,
+            diesel=thermal.init(params.diesel),
+            soc_start=store.soc,
+            last_action=jnp.zeros(self.dims.act, nothing.dtype),
+            missed_jobs=nothing,
+            weather_row=drawn.load_row,
+            work_row=drawn.price_row,
+        )
+        return state, self._fields(state, params)
+
+    def spaces(self, params: MicrogridParams) -> tuple[Box, Box]:
+        """Boxes with the agent axis in front."""
+        dtype = np.dtype(params.voll.dtype)
+        one = np.ones((self.dims.agent, self.dims.act), dtype)
+        return bounds(self.fields, self.dims.agent, dtype), Box(-one, one)
+
+    def storage_mw(self, info: MicrogridInfo) -> Array:
+        """Terminal power of the battery, either direction, () [MW]."""
+        return jnp.abs(info.p_batt_mw)
+
+    def decode(self, action: Array, params: MicrogridParams) -> Command:
+        """(1, 5) in [-1, 1] -> set-points; a NaN starts nothing, moves nothing."""
+        low = jnp.asarray([a[1] for a in ACTIONS], action.dtype)
+        real = params.masks.act & jnp.isfinite(action)
+        raw = jnp.clip(action, -1, 1).reshape(-1)
+        scaled = jnp.where(real.reshape(-1), jnp.where(low < 0, raw, (raw + 1) / 2), 0)
+        order = datacenter.command(params.site, 2 * scaled[None, :3] - 1)
+        return Command(order, scaled[3:4] * params.storage.power_mw, scaled[4:] * params.diesel.p_max_mw, scaled)
+
+    def limit(self, state: MicrogridState, command: Command, params: MicrogridParams) -> tuple[Plant, Delivered]:
+        """Run the jobs, then battery and diesel within their limits; neither ever feeds a spill.
+
+        What would be left over is taken from the diesel set first, then from the discharge.
+        A minimum load of the diesel set may still leave a surplus, which is sun not used.
+        """
+        row = self._weather(state, params)
+        site, served = self._run_site(state, command.order, row, params)
+        sun = renewable.available(params.pv, row[SUN, None])
+        low, high = storage.power_bounds(params.storage, state.storage, self.dt_hours)
+        battery = jnp.clip(command.battery_mw, low, high)
+        low, high = thermal.power_bounds(params.diesel, state.diesel, self.dt_hours)
+        diesel = jnp.clip(thermal.whole(params.diesel, command.diesel_mw), low, high)
+        surplus = jnp.maximum(sun + battery + diesel + served.p_mw, 0)
+        less_diesel = jnp.minimum(surplus, diesel)
+        less_battery = jnp.minimum(surplus - less_diesel, jnp.maximum(battery, 0))
+        store, stored = storage.step(params.storage, state.storage, battery - less_battery, self.dt_hours)
+        engine, burnt = thermal.step(params.diesel, state.diesel, diesel - less_diesel, self.dt_hours)
+        plant = Plant(site, store, engine, command.action)
+        return plant, Delivered(served, sun, stored.p_mw, burnt.p_mw, burnt.cost_usd, stored.cost_usd, burnt.carbon_kg)
+
+    def dispatch(self, state: MicrogridState, delivery: Delivered, params: MicrogridParams) -> Array:
+        """What is left at the bus, () [MW]: negative where the load is not covered."""
+        del state, params
+        return jnp.sum(delivery.sun_mw + delivery.battery_mw + delivery.diesel_mw + delivery.site.p_mw)
+
+    def flow(self, injection: Array, params: MicrogridParams) -> Balance:
+        """Split the residual; a single bus has nothing to solve."""
+        del params
+        return Balance(jnp.maximum(-injection, 0), jnp.maximum(injection, 0))
+
+    def account(
+        self, state: MicrogridState, devices: Plant, delivery: Delivered, flow: Balance, params: MicrogridParams
+    ) -> tuple[MicrogridState, Array, Array, MicrogridInfo]:
+        """Money, cost channels, clock and flags of the executed step."""
+        missed = jnp.sum(delivery.site.missed_jobs)
+        new = dataclasses.replace(
+            state,
+            t=state.t + 1,
+            site=devices.site,
+            storage=devices.storage,
+            diesel=devices.diesel,
+            last_action=devices.action,
+            missed_jobs=state.missed_jobs + missed,
+        )
+        backlog = jnp.sum(datacenter.backlog_gpu_h(params.site, new.site, self.dt_hours))
+        terms = self._terms(state, new, delivery, flow, backlog, params)
+        weights = jnp.asarray(self.term_weights, terms.dtype)
+        cost = jnp.stack([missed, jnp.sum(delivery.site.overtemp_c), flow.deficit_mw])
+        return new, jnp.sum(terms * weights).reshape(1), cost, self._info(new, delivery, flow, backlog, terms, params)
+
+    def observe(self, state: MicrogridState, new: MicrogridState, flow: Balance, params: MicrogridParams) -> Array:
+        """What the next action meets."""
+        del state, flow
+        return self._fields(new, params)
+
+    def _weather(self, state: MicrogridState, params: MicrogridParams) -> Array:
+        return params.bank.weather_rows[state.weather_row + jnp.minimum(state.t, params.horizon - 1)]
+
+    def _run_site(
+        self, state: MicrogridState, order: Order, row: Array, params: MicrogridParams
+    ) -> tuple[DataCenterState, DataCenterDelivery]:
+        """One step of the data centre with the work of the episode's trace."""
+        work = params.bank.work_rows[state.work_row + jnp.minimum(state.t, params.horizon - 1)]
+        minute = state.t.astype(row.dtype) * (self.dt_hours * 60)
+        weather = Weather(row[CURVE, None] + work[:1], row[OUTDOOR, None])
+        return datacenter.step(
+            params.site, state.site, order, self.dt_hours, minute, self._arrivals(work, minute, params), weather
+        )
+
+    def _arrivals(self, work: Array, minute: Array, params: MicrogridParams) -> tuple[Jobs, Jobs]:
+        """Jobs that arrive in the step of a row of work; a trace knows nothing of deadlines."""
+        n_train, n_fine = self.sizes.arrivals
+        cuts = np.cumsum([1, n_train, n_train, n_fine])
+        train_gpus, train_min, fine_gpus, fine_min = (part[None] for part in jnp.split(work, cuts)[1:])
+        site = params.site
+        return (
+            jobs.due(site.train, train_gpus, train_min, minute, site.slack_factor),
+            jobs.due(site.finetune, fine_gpus, fine_min, minute, site.slack_factor),
+        )
+
+    def _terms(
+        self,
+        state: MicrogridState,
+        new: MicrogridState,
+        delivery: Delivered,
+        flow: Balance,
+        backlog: Array,
+        params: MicrogridParams,
+    ) -> Array:
+        """(K,) in the order of TERMS."""
+        last = state.t + 1 == params.horizon
+        fleet = params.storage
+        left = objective.replacement(
+            new.storage.soc, state.soc_start, fleet.capacity_mwh, params.diesel.mc_c, fleet.eta_discharge
+        )
+        missed = jnp.sum(delivery.site.missed_jobs)
+        return jnp.stack(
+            [
+                -jnp.sum(delivery.fuel_usd),
+                -jnp.sum(delivery.wear_usd),
+                objective.unserved(params.voll, flow.deficit_mw * self.dt_hours),
+                -params.sla_usd * missed,
+                jnp.where(last, -params.backlog_usd_per_gpu_h * backlog, 0),
+                jnp.where(last, jnp.sum(left), 0),
+                -jnp.sum(delivery.carbon_kg),
+            ]
+        )
+
+    def _info(
+        self,
+        new: MicrogridState,
+        delivery: Delivered,
+        flow: Balance,
+        backlog: Array,
+        terms: Array,
+        params: MicrogridParams,
+    ) -> MicrogridInfo:
+        row = self._weather(dataclasses.replace(new, t=new.t - 1), params)
+        load = -jnp.sum(delivery.site.p_mw)
+        paid = jnp.asarray([k != CARBON and (k != MISSED or self.price_misses) for k in range(len(TERMS))])
+        money = jnp.sum(jnp.where(paid, terms, 0))
+        carbon = jnp.sum(delivery.carbon_kg)
+        return MicrogridInfo(
+            terminated=jnp.zeros((), bool),
+            truncated=new.t >= params.horizon,
+            pf_status=jnp.asarray(int(Status.CONVERGED), jnp.int32),
+            pf_residual=jnp.zeros_like(load),
+            legal=jnp.ones((self.dims.agent, self.dims.choice), bool),
+            terms=terms.reshape(1, -1),
+            p_load_mw=load,
+            p_pv_mw=jnp.sum(delivery.sun_mw),
+            p_pv_used_mw=jnp.sum(delivery.sun_mw) - flow.spill_mw,
+            p_batt_mw=jnp.sum(delivery.battery_mw),
+            p_dg_mw=jnp.sum(delivery.diesel_mw),
+            power_deficit_mw=flow.deficit_mw,
+            power_spill_mw=flow.spill_mw,
+            unserved_energy_mwh=flow.deficit_mw * self.dt_hours,
+            fuel_cost=jnp.sum(delivery.fuel_usd),
+            battery_deg_cost=jnp.sum(delivery.wear_usd),
+            carbon_kg=carbon,
+            solar_cf=row[SUN],
+            t_outdoor=row[OUTDOOR],
+            t_zone=new.site.t_zone_c[0],
+            pue=safe_divide(load, jnp.sum(new.site.it_mw)),
+            gpu_util=_gpu_util(new.site, params.site),
+            soc=new.storage.soc[0],
+            sla_violations=new.missed_jobs,
+            step_sla_violations=jnp.sum(delivery.site.missed_jobs),
+            backlog_gpu_h=backlog,
+            reward_vector=jnp.stack([-load * self.dt_hours, money, -carbon]),
+        )
+
+    def _fields(self, state: MicrogridState, params: MicrogridParams) -> Array:
+        """The observation at `state`, (1, O)."""
+        row = self._weather(state, params)
+        site, n_step = params.site, self.dt_hours * 60
+        minute = state.t.astype(row.dtype) * n_step
+        peak = site.infer_gpu_peak[0]
+        fills = [jobs.waiting(pool)[0] / params.queue for pool in (state.site.train, state.site.finetune)]
+        factor = datacenter.chiller_cop(site, row[OUTDOOR, None])[0] / site.cop[0]
+        last = state.last_action
+        plant = [
+            (state.site.t_zone_c[0] - ZONE_C[0]) / ZONE_C[1],
+            (row[OUTDOOR] - OUTDOOR_C[0]) / OUTDOOR_C[1],
+            (factor - COP_RANGE[0]) / COP_RANGE[1],
+            row[SUN],
+            state.storage.soc[0],
+            1 - state.diesel.p_mw[0] / params.diesel.p_max_mw[0],
+        ]
+        values = {
+            "load": jnp.stack([_gpu_util(state.site, site), safe_divide(state.site.infer_gpus[0], peak), *fills]),
+            "urgency": datacenter.urgency(state.site, minute),
+            "plant": jnp.stack(plant),
+            "shares": last[:3],
+            "battery": (last[3:4] + 1) / 2,
+            "diesel": last[4:],
+            "clock": row[SIN : COS + 1],
+        }
+        return assemble(self.fields, values).reshape(1, -1)
+
+
+def _gpu_util(state: DataCenterState, site: DataCenterParams) -> Array:
+    """Share of the GPUs that serve or run jobs, ()."""
+    return (state.infer_gpus[0] + state.job_gpus[0]) / site.n_gpus[0]

@@ -1,0 +1,1 @@
+"""Transmission environments: units by score, and a grid under one operator."""

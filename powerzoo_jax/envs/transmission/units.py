@@ -1,0 +1,297 @@
+"""Transmission grids in DC: units share the load by score or follow a schedule, with or without unit commitment."""
+
+from __future__ import annotations
+
+import dataclasses
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import jax.numpy as jnp
+import numpy as np
+from jax import Array
+
+from powerzoo_jax.base import Box, Dims
+from powerzoo_jax.base.numerics import matmul
+from powerzoo_jax.envs.core import GridEnv
+from powerzoo_jax.envs.draw import Draw, draw_episode
+from powerzoo_jax.envs.observe import FieldTable, assemble, bounds
+from powerzoo_jax.envs.security import N_MINUS_1, outage_excess
+from powerzoo_jax.envs.series import step_row
+from powerzoo_jax.envs.transmission.units_types import TransmissionInfo, TransmissionParams, TransmissionState
+from powerzoo_jax.opf.allocate import Allocation, allocate_by_weight, balance_by_slack, score_weights
+from powerzoo_jax.opf.commit import (
+    CommitmentRules,
+    CommitmentState,
+    advance_commitment,
+    initial_commitment,
+    legal_commitment,
+    no_load_cost,
+    output_window,
+    project_commitment,
+    reserve_shortfall,
+    switching_cost,
+)
+from powerzoo_jax.opf.dispatch import economic_dispatch
+from powerzoo_jax.opf.offers import cost_of
+from powerzoo_jax.powerflow import Status
+
+COSTS = ("thermal_overload", "voltage_violation", "power_balance", "unserved_energy", "resource")
+RESERVE = "reserve_shortfall"
+TERMS = ("generation", "surplus", "unserved_energy")
+SWITCHING_TERMS = ("no_load", "startup", "shutdown")
+LOAD_SCALE, PRICE_SCALE = 5.0, 100.0
+
+
+class Command(NamedTuple):
+    """What the agents want of the units (G,): place in the range [0, 1], and whether to run."""
+
+    place: Array
+    intent: Array
+
+
+class Operation(NamedTuple):
+    """What the units (G,) do: who runs, between which limits, and how much is asked of each."""
+
+    on: Array
+    overridden: Array
+    low_mw: Array
+    high_mw: Array
+    place: Array
+
+
+def proportional_output(rules: CommitmentRules, load_mw: Array) -> Array:
+    """Output (G,) [MW] of all units at the same place of their range, such that they serve a load () [MW]."""
+    low, high = (jnp.where(rules.available, x, 0) for x in (rules.p_min_mw, rules.p_max_mw))
+    room = jnp.sum(high - low)
+    return low + (high - low) * jnp.clip((load_mw - jnp.sum(low)) / jnp.where(room > 0, room, 1), 0, 1)
+
+
+class Outcome(NamedTuple):
+    """A step of the network: allocation, load () and flows (L,) [MW], and what the rules overrode."""
+
+    allocation: Allocation
+    load_mw: Array
+    line_flow_mw: Array
+
+
+@dataclass(frozen=True)
+class TransmissionEnv(GridEnv):
+    """Units of a DC network, one agent each or one agent for all.
+
+    Observation: the blocks of `fields`. Action (A, U) in [-1, 1]. One agent a unit: U = 1 score or place, with
+    commitment U = 2, the second entry >= 0 is on. One agent for all: (1, 2 G), first the intents (> 0 is on), then
+    the scores.
+    Scores share what is left above the lower limits (see `opf.allocate`); a schedule ("direct") maps -1 to the lower
+    and 1 to the upper limit of the unit's window, and the slack units cover what it misses.
+    Reward terms [USD]: generation, surplus, unserved_energy; with commitment no_load, startup, shutdown as well.
+    Cost channels: thermal_overload [MW], voltage_violation (0), power_balance [MW], unserved_energy [MWh], resource
+    (0); with commitment reserve_shortfall [MW]; where asked for n_minus_1 [MW], see `security.outage_excess`. The
+    episode ends at the horizon only.
+
+    Example:
+        sim = powerzoo_jax.make("marl_opf")
+        state, obs = sim.init(jax.random.key(0))
+        state, obs, reward, cost, info = sim.step(state, jnp.zeros((5, 1)))
+    """
+
+    dims: Dims
+    dt_hours: float
+    term_weights: tuple[float, ...]
+    fields: FieldTable
+    cost_names: tuple[str, ...]
+    commitment: bool = False
+    schedule: bool = False
+
+    @property
+    def single_agent(self) -> bool:
+        return self.dims.agent == 1 and self.dims.unit > 1
+
+    def init(self, key: Array, params: TransmissionParams) -> tuple[TransmissionState, Array]:
+        """Draw an episode; the first observation describes the drawn day."""
+        none = jnp.zeros(0, params.voll.dtype)
+        return self.begin(key, draw_episode(key, params.starts, none, none), params)
+
+    def begin(self, key: Array, drawn: Draw, params: TransmissionParams) -> tuple[TransmissionState, Array]:
+        """Start a given episode: all units on, at their share of the first load or at its economic dispatch."""
+        load = params.bank.load_rows[drawn.load_row, 0] * params.full_load_mw + params.shunt_mw
+        rules = params.rules
+        if self.commitment:
+            low, high = (jnp.where(rules.available, x, 0) for x in (rules.p_min_mw, rules.p_max_mw))
+            running = rules.available.astype(load.dtype)
+            p = economic_dispatch(params.offers, load, low, high, commitment=running).unit_power_mw
+        else:
+            p = proportional_output(rules, load)
+        units = initial_commitment(rules, p)
+        state = TransmissionState(t=jnp.zeros((), jnp.int32), key=key, units=units, load_row=drawn.load_row)
+        return state, self._fields(state, self._line_flow(units.p_mw, load - params.shunt_mw, params), params)
+
+    def spaces(self, params: TransmissionParams) -> tuple[Box, Box]:
+        """Boxes with the agent axis in front."""
+        dtype = np.dtype(params.voll.dtype)
+        one = np.ones((self.dims.agent, self.dims.act), dtype)
+        return bounds(self.fields, self.dims.agent, dtype), Box(-one, one)
+
+    def decode(self, action: Array, params: TransmissionParams) -> Command:
+        """(A, U) in [-1, 1] -> what is wanted of each unit; a NaN counts as 0."""
+        n_unit = self.dims.unit
+        value = jnp.where(params.masks.act & jnp.isfinite(action), jnp.clip(action, -1, 1), 0)
+        if self.single_agent:
+            return Command(0.5 * (value[0, n_unit:] + 1), value[0, :n_unit] > 0)
+        intent = value[:, 1] >= 0 if self.commitment else jnp.ones(n_unit, bool)
+        return Command(0.5 * (value[:, 0] + 1), intent)
+
+    def limit(
+        self, state: TransmissionState, command: Command, params: TransmissionParams
+    ) -> tuple[CommitmentState, Operation]:
+        """Who may run, and between which limits."""
+        rules = params.rules
+        if self.commitment:
+            on, overridden = project_commitment(rules, state.units, command.intent & rules.available)
+            low, high = output_window(rules, state.units, on)
+        else:
+            on, overridden = rules.available, jnp.zeros(command.intent.shape, bool)
+            low, high = jnp.where(on, rules.p_min_mw, 0), jnp.where(on, rules.p_max_mw, 0)
+        return state.units, Operation(on, overridden, low, high, command.place)
+
+    def dispatch(
+        self, state: TransmissionState, delivery: Operation, params: TransmissionParams
+    ) -> tuple[Allocation, Array]:
+        """Share the load of row t among the units; shunts take their part first."""
+        load = self._load(state, params)
+        return self.share(load, delivery, params), load
+
+    def share(self, load_mw: Array, delivery: Operation, params: TransmissionParams) -> Allocation:
+        """Output of the units for a load () [MW], by score or by schedule."""
+        low, high = delivery.low_mw, delivery.high_mw
+        need = load_mw + params.shunt_mw
+        if self.schedule:
+            planned = low + delivery.place * (high - low)
+            return balance_by_slack(planned, low, high, params.slack, need)
+        return allocate_by_weight(score_weights(delivery.place), low, high, need)
+
+    def flow(self, injection: tuple[Allocation, Array], params: TransmissionParams) -> Outcome:
+        """DC flows; load that is not served leaves every bus in proportion, surplus is taken at the reference bus."""
+        allocation, load = injection
+        served = load - allocation.unserved_mw
+        return Outcome(allocation, load, self._line_flow(allocation.p_mw, served, params))
+
+    def account(
+        self,
+        state: TransmissionState,
+        devices: CommitmentState,
+        delivery: Operation,
+        flow: Outcome,
+        params: TransmissionParams,
+    ) -> tuple[TransmissionState, Array, Array, TransmissionInfo]:
+        """Money, cost channels and clock."""
+        rules, on, dt, share = params.rules, delivery.on, self.dt_hours, flow.allocation
+        units = advance_commitment(rules, devices, on, share.p_mw)
+        new = dataclasses.replace(state, t=state.t + 1, units=units)
+        starts, stops = switching_cost(rules, devices, on)
+        running = jnp.where(on, cost_of(params.offers, share.p_mw), 0)
+        money = {
+            "generation": jnp.sum(running) * dt,
+            "surplus": params.surplus_price * share.surplus_mw * dt,
+            "unserved_energy": params.voll * share.unserved_mw * dt,
+            "no_load": jnp.sum(no_load_cost(rules, on)) * dt,
+            "startup": jnp.sum(starts),
+            "shutdown": jnp.sum(stops),
+        }
+        names = TERMS + SWITCHING_TERMS if self.commitment else TERMS
+        terms = -jnp.stack([money[name] for name in names])
+        overload = self._overload(flow.line_flow_mw, params)
+        short = reserve_shortfall(rules, on, flow.load_mw)
+        shape = (self.dims.agent, len(names))
+        info = TransmissionInfo(
+            terminated=jnp.zeros((), bool),
+            truncated=new.t >= params.horizon,
+            pf_status=jnp.asarray(Status.CONVERGED, jnp.int32),
+            pf_residual=jnp.zeros_like(overload),
+            legal=self._legal(new, params),
+            terms=jnp.broadcast_to(terms[None, :], shape),
+            unit_power_mw=share.p_mw,
+            committed=on,
+            line_flow_mw=flow.line_flow_mw,
+            load_mw=flow.load_mw,
+            unserved_mw=share.unserved_mw,
+            surplus_mw=share.surplus_mw,
+            gen_cost_usd=money["generation"],
+            no_load_cost_usd=money["no_load"],
+            startup_cost_usd=money["startup"],
+            shutdown_cost_usd=money["shutdown"],
+            overload_mw=overload,
+            reserve_shortfall_mw=short,
+            uc_overrides=jnp.sum(delivery.overridden.astype(jnp.int32)),
+        )
+        reward = jnp.sum(terms * jnp.asarray(self.term_weights, terms.dtype))
+        zero = jnp.zeros_like(overload)
+        # a schedule that cannot be balanced is out of balance either way; rules that shed load price it as unserved
+        unbalanced = share.surplus_mw if self.commitment else share.surplus_mw + share.unserved_mw
+        channels = {
+            "thermal_overload": overload,
+            "voltage_violation": zero,
+            "power_balance": unbalanced,
+            "unserved_energy": share.unserved_mw * dt,
+            "resource": zero,
+            RESERVE: short,
+        }
+        if params.factors.move is not None:
+            channels[N_MINUS_1] = outage_excess(params.factors.move, params.rate_mw, flow.line_flow_mw)
+        cost = jnp.stack([channels[name] for name in self.cost_names])
+        return new, jnp.broadcast_to(reward, self.dims.agent), cost, info
+
+    def observe(
+        self, state: TransmissionState, new: TransmissionState, flow: Outcome, params: TransmissionParams
+    ) -> Array:
+        """Flows of the executed step, loads of the coming one, (A, O)."""
+        del state
+        return self._fields(new, flow.line_flow_mw, params)
+
+    def _row(self, state: TransmissionState, params: TransmissionParams) -> Array:
+        return step_row(params.bank.load_rows, state.load_row, state.t, params.horizon)
+
+    def _load(self, state: TransmissionState, params: TransmissionParams) -> Array:
+        return self._row(state, params)[0] * params.full_load_mw
+
+    def _line_flow(self, p_mw: Array, load_mw: Array, params: TransmissionParams) -> Array:
+        factors = params.factors
+        return matmul(factors.of_unit, p_mw) - factors.of_load * load_mw + factors.fixed
+
+    def _overload(self, flow_mw: Array, params: TransmissionParams) -> Array:
+        """Sum over branches of what exceeds the rating, () [MW]."""
+        rate = params.rate_mw
+        return jnp.sum(jnp.where(rate > 0, jnp.maximum(jnp.abs(flow_mw) - rate, 0), 0))
+
+    def _legal(self, state: TransmissionState, params: TransmissionParams) -> Array:
+        """(A, M): whether off, and whether on, is legal next; M = 0 without commitment."""
+        if not self.commitment:
+            return jnp.ones((self.dims.agent, 0), bool)
+        return legal_commitment(params.rules, state.units).reshape(self.dims.agent, self.dims.choice)
+
+    def _fields(self, state: TransmissionState, flow_mw: Array, params: TransmissionParams) -> Array:
+        """The observation at `state` with the given flows, (A, O)."""
+        n_agent, offers, rules = self.dims.agent, params.offers, params.rules
+        dtype = flow_mw.dtype
+        row = self._row(state, params) * (params.full_load_mw / params.peak_load_mw)
+        rated = params.rate_mw > 0
+        use = flow_mw / jnp.where(rated, params.rate_mw, params.peak_load_mw)
+        per_day = round(24 / self.dt_hours)
+        progress = state.t.astype(dtype) / params.horizon.astype(dtype)
+        time = jnp.stack([(state.t % per_day).astype(dtype) / per_day, progress])
+        largest = jnp.max(rules.p_max_mw)
+        slope, start = offers.slope[:, 0], offers.price[:, 0]
+        index = jnp.arange(self.dims.unit, dtype=dtype) / self.dims.unit
+        own = jnp.stack([index, rules.p_min_mw / largest, rules.p_max_mw / largest], axis=-1)
+        curve = [jnp.zeros_like(slope), slope, (start - slope * offers.base_mw) / PRICE_SCALE]
+        values = {
+            "total_load": row[:1],
+            "bus_load": (params.unit_share * row[0])[:n_agent, None],
+            "line_use": use,
+            "adjacent_use": (params.adjacent * use[None, :])[:n_agent],
+            "time": time,
+            "unit": own[:n_agent],
+            "cost_curve": jnp.stack(curve, axis=-1)[:n_agent],
+            "forecast": row[1:],
+            "commitment": state.units.on.astype(dtype),
+        }
+        return assemble(self.fields, values, n_agent)

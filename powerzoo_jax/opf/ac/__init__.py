@@ -1,0 +1,1 @@
+"""AC optimal power flow."""

@@ -1,0 +1,1 @@
+"""DC optimal power flow, with and without security constraints."""

@@ -1,0 +1,260 @@
+"""DC optimal power flow in reduced (PTDF) form, with its prices.
+
+Variables are blocks of the units' offers, blocks of elastic demand, and by bus unserved load at VOLL and surplus at a
+price, so that a problem with shedding always has a solution. One balance, and the flows of the branches that enter:
+
+    minimise cost   subject to   sum p + shed - spill = load,   |PTDF (p + shed - spill - load) + f_0| <= rate
+
+LMP_i = lam + sum_l PTDF_li mu_l: the price of energy at the reference bus, and what congestion adds.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from itertools import accumulate
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+from flax import struct
+from jax import Array
+
+from powerzoo_jax.base.numerics import matmul
+from powerzoo_jax.opf.dc.factors import DcOpfFactors
+from powerzoo_jax.opf.dc.program import (
+    Bids,
+    Columns,
+    Running,
+    add_reserve,
+    bid_columns,
+    join_columns,
+    network_programme,
+    running_units,
+    shed_columns,
+    spill_columns,
+    sum_at_buses,
+    unit_columns,
+)
+from powerzoo_jax.opf.offers import Offers
+from powerzoo_jax.opf.qp import Qp, QpResult, solve_qp
+from powerzoo_jax.opf.result import OpfStatus
+
+VOLL = 10_000.0  # [USD/MWh]
+SURPLUS_PRICE = 500.0  # [USD/MWh]
+OVERLOAD = {"float32": 1e-4, "float64": 1e-6}  # [pu] still accepted on a branch that did not enter
+
+
+@struct.dataclass(kw_only=True)
+class DcOpfResult:
+    """Optimal dispatch of one network with its prices and its proof.
+
+    unit_power_mw:    (G,)    [MW]
+    block_mw:         (G, K)  [MW]       sold of each block, above the minimum output
+    bid_mw:           (D, K)  [MW]       bought of each block of elastic demand, (0, 0) without bids
+    line_flow_mw:     (L,)    [MW]       of all branches, from -> to
+    injection_mw:     (N,)    [MW]       net of load, after shedding and spilling
+    shed_mw, spill_mw: (N,)   [MW]
+    lmp:              (N,)    [USD/MWh]  d(objective) / d(load) while load can be served elsewhere
+    lmp_energy:       ()      [USD/MWh]  the part of all buses: the price at the reference bus
+    lmp_congestion:   (N,)    [USD/MWh]  the rest
+    line_price:       (L,)    [USD/MWh]  value of one more MW of rating, >= 0
+    reserve_price:    ()      [USD/MWh]  cost of one more MW of required reserve
+    reserve_short_mw: ()      [MW]
+    generation_cost:  ()      [USD/h]    of the offers
+    objective:        ()      [USD/h]    with unserved load, surplus, missing reserve, less the value of bids
+    overload_mw:      ()      [MW]       largest excess over a rating, of all branches
+    primal_residual:  ()      [pu]       largest violation of the balance or of a limit that entered
+    dual_residual:    ()      [-]        of stationarity, relative to the largest price
+    gap:              ()      [-]        relative duality gap
+    iterations:       ()      int32
+    status:           ()      int32      `OpfStatus`
+    multipliers:      (1+R,)  [USD/MWh]  of balance and rows (and reserve); of INFEASIBLE a certificate
+    """
+
+    unit_power_mw: Array
+    block_mw: Array
+    bid_mw: Array
+    line_flow_mw: Array
+    injection_mw: Array
+    shed_mw: Array
+    spill_mw: Array
+    lmp: Array
+    lmp_energy: Array
+    lmp_congestion: Array
+    line_price: Array
+    reserve_price: Array
+    reserve_short_mw: Array
+    generation_cost: Array
+    objective: Array
+    overload_mw: Array
+    primal_residual: Array
+    dual_residual: Array
+    gap: Array
+    iterations: Array
+    status: Array
+    multipliers: Array
+
+    @property
+    def optimal(self) -> Array:
+        """() bool."""
+        return self.status == OpfStatus.OPTIMAL
+
+
+def dc_opf(
+    factors: DcOpfFactors,
+    load_mw: Array,
+    *,
+    offers: Offers | None = None,
+    bids: Bids | None = None,
+    commitment: Array | None = None,
+    p_min_mw: Array | None = None,
+    p_max_mw: Array | None = None,
+    rate_mva: Array | None = None,
+    voll: float | Array = VOLL,
+    surplus_price: float | Array = SURPLUS_PRICE,
+    reserve_mw: float | Array | None = None,
+    reserve_price: float | Array = VOLL,
+    shedding: bool = True,
+) -> DcOpfResult:
+    """Dispatch at least cost; vmap it for many scenarios.
+
+    factors:             from `prepare_dc_opf`; share them (in_axes=None)
+    load_mw:             (N,) [MW]
+    offers:              what units ask; None takes the true costs of the case
+    bids:                elastic demand beside load_mw; None = none
+    commitment:          (G,) bool or 0/1: units that run; one out of service in the case never runs
+    p_min_mw, p_max_mw:  (G,) [MW] limits inside those of the case, such as ramp windows
+    rate_mva:            (L,) [MW] ratings instead of those of the factors; the same branches enter
+    voll, surplus_price: () [USD/MWh]
+    reserve_mw:          () [MW] headroom that the running units must keep together; missing reserve costs
+                         reserve_price () [USD/MWh]
+    shedding:            False leaves out unserved load and surplus: a load that cannot be served is INFEASIBLE
+
+    Returns a DcOpfResult; nothing raises and nothing is NaN. Surplus is spilled from must-run output and negative load:
+    a unit above its minimum is lowered first, which is never dearer while marginal costs exceed -surplus_price.
+    Differentiable once, forward and reverse. At a degenerate optimum prices are those of the central path.
+    """
+    options = _Options(
+        offers, bids, commitment, p_min_mw, p_max_mw, rate_mva, voll, surplus_price, reserve_mw, reserve_price, shedding
+    )
+    fine, load, options = _cleaned(load_mw, options)
+    plan = _plan(factors, load, options)
+    out = _result(factors, plan, options, solve_qp(plan.qp))
+    return replace(out, status=jnp.where(fine, out.status, jnp.int32(OpfStatus.BAD_INPUT)))
+
+
+def dc_programme(factors: DcOpfFactors, load_mw: Array, **options: Any) -> Qp:
+    """The programme `dc_opf` solves for the same arguments, load (N,) [MW] first; for audits, see `certificate.py`."""
+    return _plan(factors, load_mw, _Options(**options)).qp
+
+
+class _Options(NamedTuple):
+    """Keyword arguments of `dc_opf`."""
+
+    offers: Offers | None = None
+    bids: Bids | None = None
+    commitment: Array | None = None
+    p_min_mw: Array | None = None
+    p_max_mw: Array | None = None
+    rate_mva: Array | None = None
+    voll: float | Array = VOLL
+    surplus_price: float | Array = SURPLUS_PRICE
+    reserve_mw: float | Array | None = None
+    reserve_price: float | Array = VOLL
+    shedding: bool = True
+
+
+def _cleaned(load_mw: Array, options: _Options) -> tuple[Array, Array, _Options]:
+    """Whether every input is a number, and the inputs with 0 for those that are not: NaN would spread."""
+    leaves, form = jax.tree.flatten((load_mw, options))
+    # a limit may be infinite, a load may not; entry by entry, so that what lanes share stays shared
+    good = [jnp.isfinite(load_mw), *(~jnp.isnan(x) if _is_float(x) else jnp.asarray(True) for x in leaves[1:])]
+    fine = jnp.all(jnp.stack([jnp.all(ok) for ok in good]))
+    cleaned = [jnp.where(ok, x, 0) if _is_float(x) else x for ok, x in zip(good, leaves, strict=True)]
+    load, kept = jax.tree.unflatten(form, cleaned)
+    return fine, load, kept
+
+
+def _is_float(leaf: Any) -> bool:
+    return isinstance(leaf, jax.Array) and jnp.issubdtype(leaf.dtype, jnp.floating)
+
+
+class _Plan(NamedTuple):
+    """A programme and what its variables mean."""
+
+    qp: Qp
+    parts: list[Columns]
+    units: Running
+    offers: Offers
+    fixed: Array
+    rate: Array
+
+
+def _plan(factors: DcOpfFactors, load_mw: Array, options: _Options) -> _Plan:
+    dtype, base = load_mw.dtype, factors.base_mva
+    offers = factors.offers if options.offers is None else options.offers
+    units = running_units(factors, offers, options.commitment, options.p_min_mw, options.p_max_mw)
+    parts = [unit_columns(factors, offers, units)]
+    if options.bids is not None:
+        parts.append(bid_columns(options.bids))
+    if options.shedding:
+        parts.append(shed_columns(factors, load_mw, jnp.asarray(options.voll, dtype)))
+        parts.append(spill_columns(factors, load_mw, units, jnp.asarray(options.surplus_price, dtype)))
+    fixed = sum_at_buses(factors, factors.unit_bus, units.must_run) - load_mw
+    rate = factors.rate_mva if options.rate_mva is None else options.rate_mva
+    qp = network_programme(factors, join_columns(parts), fixed, rate)
+    if options.reserve_mw is not None:
+        need = jnp.asarray(options.reserve_mw, dtype)
+        spare = jnp.sum(units.on * units.high - units.must_run) - need
+        price = jnp.asarray(options.reserve_price, dtype) * base
+        qp = add_reserve(qp, parts[0].bus.size, spare / base, need / base, price)
+    return _Plan(qp, parts, units, offers, fixed, rate)
+
+
+def _result(factors: DcOpfFactors, plan: _Plan, options: _Options, found: QpResult) -> DcOpfResult:
+    base, offers, units, fixed = factors.base_mva, plan.offers, plan.units, plan.fixed
+    columns = join_columns(plan.parts)
+    cuts = list(accumulate(part.bus.size for part in plan.parts))
+    x = found.x * base
+    pieces = jnp.split(x, cuts)
+    blocks = pieces[0].reshape(offers.price.shape)
+    none = jnp.zeros_like(fixed)
+    injection = fixed + sum_at_buses(factors, columns.bus, columns.sign * x[: cuts[-1]])
+    flow = matmul(factors.ptdf, injection) + factors.flow_0
+    overload = jnp.max(jnp.where(plan.rate > 0, jnp.abs(flow) - plan.rate, 0), initial=0)
+    line, energy, congestion = _prices(factors, found.row_price / base)
+    must_run_cost = jnp.sum(units.on * offers.base_cost)
+    reserve = options.reserve_mw is not None
+    zero = jnp.zeros((), fixed.dtype)
+    unchecked = (found.status == OpfStatus.OPTIMAL) & (overload > OVERLOAD[fixed.dtype.name] * base)
+    return DcOpfResult(
+        unit_power_mw=units.must_run + jnp.sum(blocks, axis=1),
+        block_mw=blocks,
+        bid_mw=none[:0, None] if options.bids is None else pieces[1].reshape(options.bids.price.shape),
+        line_flow_mw=flow,
+        injection_mw=injection,
+        shed_mw=pieces[-3] if options.shedding else none,
+        spill_mw=none.at[factors.spill_bus].set(pieces[-2]) if options.shedding else none,
+        lmp=energy + congestion,
+        lmp_energy=energy,
+        lmp_congestion=congestion,
+        line_price=line,
+        reserve_price=-found.row_price[-1] / base if reserve else zero,
+        reserve_short_mw=x[-1] if reserve else zero,
+        generation_cost=must_run_cost + jnp.sum((offers.price + 0.5 * offers.slope * blocks) * blocks),
+        objective=must_run_cost + found.objective,
+        overload_mw=overload,
+        primal_residual=found.primal_residual,
+        dual_residual=found.dual_residual,
+        gap=found.gap,
+        iterations=found.iterations,
+        status=jnp.where(unchecked, jnp.int32(OpfStatus.ROW_MISSING), found.status),
+        multipliers=found.row_price / base,
+    )
+
+
+def _prices(factors: DcOpfFactors, multipliers: Array) -> tuple[Array, Array, Array]:
+    """Line prices (L,), price of energy () and of congestion (N,)."""
+    limits = multipliers[1 : 1 + factors.rows.shape[0]]
+    line = jnp.zeros_like(factors.flow_0).at[factors.rows].set(jnp.abs(limits))
+    return line, multipliers[0], matmul(factors.ptdf[factors.rows].T, limits)

@@ -1,0 +1,1 @@
+"""Unit-commitment plans, bounds and baseline policies."""

@@ -1,0 +1,233 @@
+"""Reference policies of the tasks with commitment: priority lists, and plans made with the whole day known.
+
+Five units that may be switched at will are planned exactly, over every combination of them. Fifty-four with minimum
+times and ramps are planned by `operatorplan`.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+
+import jax.numpy as jnp
+import numpy as np
+from jax import Array
+
+from powerzoo_jax.base.tree import take
+from powerzoo_jax.envs.core import Sim
+from powerzoo_jax.envs.draw import Draw
+from powerzoo_jax.opf.commit import RESERVE_SHARE
+from powerzoo_jax.oracle.commitment.commitmentpaths import cheapest_path, combinations, switching_costs
+from powerzoo_jax.oracle.commitment.lagrangian import priority_list, relax_commitment
+from powerzoo_jax.oracle.commitment.operatorrule import Wanted, by_list, operate
+from powerzoo_jax.oracle.commitment.problem import CommitmentProblem, host_rules
+from powerzoo_jax.oracle.commitment.secure import plan_day
+from powerzoo_jax.oracle.registry import Foresight, Playbook, Policy, follow
+from powerzoo_jax.oracle.transmission.dispatch import System, free_floor, host_system, rated_floor, reachable
+from powerzoo_jax.oracle.transmission.episode import commitment_problem
+from powerzoo_jax.oracle.transmission.policies import RULES, best_level, each_load, load_grid, shared_scores
+
+GRID = 49  # loads at which a combination of units is planned
+MARGIN, TSO_MARGIN = 0.10, RESERVE_SHARE  # [-] of the load, that a priority list commits beyond it
+KEPT_MW = 1e-3  # overload that counts as none
+SHORTFALL_USD = 10_000.0  # [USD/MWh] of missing reserve, in the oracle's choice among combinations
+
+
+def join(sim: Sim, scores: np.ndarray, on: np.ndarray) -> np.ndarray:
+    """Kernel actions of scores (T, G) in [-1, 1] and of who runs (T, G)."""
+    intent = np.where(on, 1.0, -1.0)
+    if sim.env.single_agent:
+        return np.concatenate([intent, scores], axis=1)[:, None, :]
+    return np.stack([scores, intent], axis=-1)
+
+
+def _places(sim: Sim, level: np.ndarray, p: np.ndarray, low: np.ndarray, high: np.ndarray) -> np.ndarray:
+    if sim.env.schedule:
+        return np.clip(2 * (p - low) / np.where(high > low, high - low, 1) - 1, -1, 1)
+    return shared_scores(level, p, low, high)
+
+
+def _all_on(sim: Sim, draws: Draw, keys: Array) -> Policy:
+    """Everything runs, all scores alike."""
+    del keys
+    shape = (sim.spec.horizon, sim.env.dims.unit)
+    action = join(sim, np.zeros(shape), np.ones(shape, bool))
+    return follow(sim, np.tile(action, (draws.load_row.shape[0], 1, 1, 1)))
+
+
+def _listed(problem: CommitmentProblem, margin: float) -> tuple[np.ndarray, np.ndarray]:
+    """Prefixes of the priority list (G, G) bool, and the shortest (T,) that can deliver the load and the margin."""
+    order, _ = priority_list(problem)
+    rules = host_rules(problem.rules)
+    prefixes = np.zeros((len(order), len(order)), bool)
+    for k in range(len(order)):
+        prefixes[k, order[: k + 1]] = rules["available"][order[: k + 1]]
+    reach = prefixes @ rules["p_max_mw"]
+    return prefixes, np.minimum(np.searchsorted(reach, (1 + margin) * problem.load_mw), len(order) - 1)
+
+
+def _merit_list(sim: Sim, draws: Draw, keys: Array, *, margin: float) -> Policy:
+    """The shortest prefix of the priority list; the units of the shortest that meets the load come first."""
+    del keys
+    plans = []
+    for i in range(draws.load_row.shape[0]):
+        problem = commitment_problem(sim, take(draws, i))
+        prefixes, shortest = _listed(problem, margin)
+        _, needed = _listed(problem, 0.0)
+        plans.append(join(sim, np.where(prefixes[needed], 1.0, -1.0), prefixes[shortest]))
+    return follow(sim, np.stack(plans))
+
+
+def _merit_all_on(sim: Sim, draws: Draw, keys: Array) -> Policy:
+    """Everything runs, and the units that a priority list needs come first."""
+    del keys
+    plans = []
+    for i in range(draws.load_row.shape[0]):
+        problem = commitment_problem(sim, take(draws, i))
+        prefixes, needed = _listed(problem, 0.0)
+        plans.append(join(sim, np.where(prefixes[needed], 1.0, -1.0), np.ones(prefixes[needed].shape, bool)))
+    return follow(sim, np.stack(plans))
+
+
+def _secure_list(sim: Sim, draws: Draw, keys: Array) -> Policy:
+    """The shortest prefix with the margin that security-aware merit order dispatches without an overload."""
+    del keys
+    system = host_system(sim)
+    plans = []
+    for i in range(draws.load_row.shape[0]):
+        problem = commitment_problem(sim, take(draws, i))
+        prefixes, shortest = _listed(problem, MARGIN)
+        plans.append(_secure_day(sim, system, problem.load_mw, prefixes, shortest))
+    return follow(sim, np.stack(plans))
+
+
+def _secure_day(sim: Sim, system: System, loads: np.ndarray, prefixes: np.ndarray, shortest: np.ndarray) -> np.ndarray:
+    scores, on = np.zeros((len(loads), len(prefixes))), np.tile(prefixes[-1], (len(loads), 1))
+    least = np.full(len(loads), np.inf)
+    for k, running in enumerate(prefixes):
+        low, high = (np.tile(np.where(running, x, 0.0), (len(loads), 1)) for x in (system.low_mw, system.high_mw))
+        level, p, _ = best_level(sim, "rule", loads, low, high)
+        excess = np.maximum(system.overload(p, loads), KEPT_MW)
+        # a longer prefix only where it mends an overload
+        better = (excess < least) & (k >= shortest)
+        least = np.where(better, excess, least)
+        scores[better] = _places(sim, level, p, low, high)[better]
+        on[better] = running
+    return join(sim, scores, on)
+
+
+def _foresee_few(sim: Sim, draws: Draw, keys: Array) -> Foresight:
+    """The cheapest path through the combinations of a few units, dispatched as scores allow; bounds likewise."""
+    del keys
+    system, rules = host_system(sim), sim.params.rules
+    loads, sets = each_load(sim, draws), combinations(rules)
+    switching, dt = switching_costs(rules, sets), sim.env.dt_hours
+    idle = sets @ host_rules(rules)["no_load_usd_per_hour"]
+    capacity = sets @ system.high_mw
+    grid = load_grid(loads, GRID)
+    # with less than the least load no reserve is kept: such a combination never helps a plan that keeps it
+    able = np.flatnonzero(capacity >= grid[0])
+    curves = {c: reachable(system, sets[c], grid, scores=not sim.env.schedule) for c in able}
+    floors = {c: rated_floor(system, sets[c], grid) for c in able}
+    plans, money = [], []
+    for load in loads:
+        short = np.maximum((1 + RESERVE_SHARE) * (load - system.shunt_mw) - capacity[:, None], 0)
+        free = free_floor(system, sets, load) + idle[:, None]
+        spent, kept = np.full((2, *free.shape), np.inf)
+        for c in able:
+            p, _ = curves[c].at(load)
+            spent[c] = system.cost(sets[c], p, load) + idle[c]
+            spent[c] += SHORTFALL_USD * (system.overload(p, load) + short[c])
+            kept[c] = np.maximum(floors[c].at(load) + idle[c], free[c])
+        kept = np.where(short > short.min(0), np.inf, kept)
+        path, _ = cheapest_path(dt * spent, switching, len(sets) - 1)
+        plans.append(_play_path(sim, system, sets[path], [curves[c].at(load[t, None]) for t, c in enumerate(path)]))
+        paid = _path_cost(system, sets[path], switching, path, load, plans[-1][1], idle[path], dt)
+        bounds = (cheapest_path(dt * x, switching, len(sets) - 1)[1] for x in (free, kept))
+        money.append([paid, *bounds])
+    objective, bound, kept_bound = -sim.spec.term_weights[0] * np.array(money).T
+    return Foresight(follow(sim, np.stack([actions for actions, _ in plans])), objective, bound, kept_bound)
+
+
+def _play_path(
+    sim: Sim, system: System, on: np.ndarray, steps: list[tuple[np.ndarray, np.ndarray]]
+) -> tuple[np.ndarray, np.ndarray]:
+    """Kernel actions of a path, and its dispatch (T, G) [MW]."""
+    p, level = (np.concatenate(part) for part in zip(*steps, strict=True))
+    low, high = (np.where(on, x, 0.0) for x in (system.low_mw, system.high_mw))
+    return join(sim, _places(sim, level, p, low, high), on), p
+
+
+def _path_cost(
+    system: System,
+    on: np.ndarray,
+    switching: np.ndarray,
+    path: np.ndarray,
+    load: np.ndarray,
+    p: np.ndarray,
+    idle: np.ndarray,
+    dt: float,
+) -> float:
+    """What the environment charges for a path, [USD]; all units ran before it."""
+    before = np.concatenate([[len(switching) - 1], path[:-1]])
+    return float(dt * (system.cost(on, p, load) + idle).sum() + switching[before, path].sum())
+
+
+def _foresee_many(sim: Sim, draws: Draw, keys: Array) -> Foresight:
+    """The plan of `operatorplan`; bounds of the priced relaxation, and of the linear one with reserve and ratings."""
+    del keys
+    system = host_system(sim)
+    actions, money = [], []
+    for i in range(draws.load_row.shape[0]):
+        drawn = take(draws, i)
+        free = relax_commitment(commitment_problem(sim, drawn)).bound_usd
+        plan = plan_day(system, commitment_problem(sim, drawn, RESERVE_SHARE))
+        actions.append(join(sim, plan.scores, plan.on))
+        money.append([plan.cost_usd, free, max(plan.bound_usd, free)])
+    objective, bound, kept_bound = -sim.spec.term_weights[0] * np.array(money).T
+    return Foresight(follow(sim, np.stack(actions)), objective, bound, kept_bound)
+
+
+def _operator_list(sim: Sim, draws: Draw, keys: Array, *, margin: float, secure: bool) -> Policy:
+    """The priority list of `operatorrule`, in merit order or in security-aware merit order."""
+    del keys
+    plans = []
+    for i in range(draws.load_row.shape[0]):
+        problem = commitment_problem(sim, take(draws, i))
+        wanted = _relieved_output(sim) if secure else by_list(problem)
+        on, scores = operate(problem, margin, wanted, host_system(sim) if secure else None)
+        plans.append(join(sim, scores, on))
+    return follow(sim, np.stack(plans))
+
+
+def _relieved_output(sim: Sim) -> Wanted:
+    """Merit order, then output moved between units until no line is overloaded."""
+    dtype = sim.params.voll.dtype
+
+    def wanted(load: float, low: np.ndarray, high: np.ndarray) -> np.ndarray:
+        box = (jnp.asarray(x, dtype)[None, None] for x in (low, high))
+        p, _ = RULES["rule"](sim.params, jnp.asarray([load], dtype), *box)
+        return np.asarray(p, np.float64)[0, 0]
+
+    return wanted
+
+
+COMMITMENT = Playbook(
+    rules={"no_control": _all_on, "cheapest": partial(_merit_list, margin=0.0), "rule": _secure_list},
+    foresee=_foresee_few,
+    splits=("train", "val", "test", "load_stress", "line_tightening"),
+    violating="cheapest",
+)
+
+OPERATOR = Playbook(
+    rules={
+        "no_control": _all_on,
+        "all_on": _merit_all_on,
+        "cheapest": partial(_merit_list, margin=0.0),
+        "secure": partial(_operator_list, margin=MARGIN, secure=True),
+        "rule": partial(_operator_list, margin=TSO_MARGIN, secure=False),
+    },
+    foresee=_foresee_many,
+    splits=("val", "test", "load_stress", "line_tightening"),
+    violating="cheapest",
+    safe="secure",
+)

@@ -1,0 +1,1 @@
+"""Job-scheduling plans, bounds and baseline policies of the data centre."""

@@ -1,0 +1,219 @@
+"""Reference plans of the data centre on a feeder: baselines by rule, an oracle that plans ahead, and its bound."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import Array
+
+from powerzoo_jax.base.errors import SolverError
+from powerzoo_jax.envs.core import Sim
+from powerzoo_jax.envs.draw import Draw
+from powerzoo_jax.envs.feeder.reward import BACKLOG_USD_PER_GPU_H
+from powerzoo_jax.oracle.datacenter.datacenterrun import Episode, Trail, play_starts, read_episodes
+from powerzoo_jax.oracle.datacenter.problem import SiteProblem, list_jobs, refuse_cold, site_facts
+from powerzoo_jax.oracle.datacenter.program import (
+    TOO_HOT_C,
+    Sheet,
+    idle_it_mw,
+    most_heat_kw,
+    room_rows,
+    solve,
+    write_room,
+)
+from powerzoo_jax.oracle.datacenter.search import search, simple_plans
+from powerzoo_jax.oracle.datacenter.sitequeues import ALL, LEAVE, NONE, Sizes, common_sizes, play_plan, read_work
+from powerzoo_jax.oracle.datacenter.sitestarts import list_starts, write_starts
+from powerzoo_jax.oracle.registry import Foresight, Playbook, Policy, follow
+from powerzoo_jax.oracle.storage.bounds import dual_bound
+from powerzoo_jax.oracle.storage.program import Program
+
+NO_CONTROL = (-1.0, -1.0, -1.0)  # starts nothing, coldest set-point
+RULE = (1.0, 1.0, 0.2)  # whatever fits by deadline, at 0.6 of the set-point's range
+COOLING = 0.6
+# [$/MWh] at which the energy of a training and a fine-tuning job of mean size, 0.37 and 0.031 MWh with auxiliaries and
+# cooling, costs as much as its miss
+WORTH_PER_MWH = (1360.0, 16_300.0)
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class FeederSiteProblem(SiteProblem):
+    """One episode; usd_per_mwh (T,) is the price of energy at the weight of the reward, slots the size of a queue."""
+
+    usd_per_mwh: np.ndarray
+    slots: int
+
+
+def build_site_problems(sim: Sim, episodes: Episode) -> list[FeederSiteProblem]:
+    """Read episodes (leading axis B) of a Sim into problems.
+
+    Raises SolverError for a task that pays for its power usage effectiveness: the programmes do not know that term.
+    """
+    weights = dict(zip(sim.spec.term_names, sim.spec.term_weights, strict=True))
+    if weights["pue_bonus"]:
+        raise SolverError(f"{sim.spec.id}: the oracle knows no pue_bonus_weight. Leave it at 0.")
+    scale, site = weights["unserved_energy"], sim.params.datacenter
+    # rounded in the precision of the Sim, as the environment does
+    use = np.clip(np.asarray(episodes.infer_util), 0, 1)
+    serving = np.round(np.asarray(site.infer_gpu_peak)[0] * use).astype(np.float64)
+    host = jax.tree.map(lambda x: np.asarray(x, np.float64), episodes)
+    problems = []
+    for b in range(len(serving)):
+        arrivals = [(kind.gpus[b, :, 0], kind.duration_min[b, :, 0]) for kind in host.arrivals]
+        problem = FeederSiteProblem(
+            dt_hours=sim.spec.dt_hours,
+            serving=serving[b],
+            jobs=list_jobs(arrivals, site, sim.spec.dt_hours),
+            weight=scale,
+            missed_usd=float(sim.params.miss_usd) * weights["job_misses"] / scale,
+            backlog_usd_per_gpu_h=BACKLOG_USD_PER_GPU_H * weights["backlog"] / scale,
+            usd_per_mwh=host.price_per_mwh[b] * weights["site_energy"] / scale,
+            slots=sim.env.layout.sizes.queue,
+            **site_facts(site, host.t_outdoor_c[b]),
+        )
+        refuse_cold(problem)
+        problems.append(problem)
+    return problems
+
+
+def cooling_program(problem: FeederSiteProblem, it_mw: np.ndarray) -> tuple[Program, dict[str, np.ndarray]]:
+    """Cheapest set-points for servers that draw it_mw (T,), the room below its critical limit; positions by name.
+
+    Exact. Where the price is negative, plans whose fans draw more than the heat they remove takes are left out: the
+    environment does not waste energy.
+    """
+    sheet = Sheet(problem.horizon + room_rows(problem))
+    spare = np.where(problem.usd_per_mwh < 0, 0.0, np.inf)
+    columns = _write_site(sheet, problem, it_mw, problem.values["t_critical_c"], spare, held_set=True)
+    return sheet.program(), columns
+
+
+def relaxed_program(problem: FeederSiteProblem) -> Program:
+    """A programme whose optimum no policy beats: jobs as `write_starts` has them, set-points that change within a step,
+    and a room that may heat up."""
+    n, starts = problem.horizon, list_starts(problem, problem.slots)
+    first_row = n + room_rows(problem)
+    sheet = Sheet(first_row + starts.rows(n))
+    spare = np.where(problem.usd_per_mwh < 0, problem.values["cool_min_mw"], np.inf)
+    _write_site(sheet, problem, idle_it_mw(problem), TOO_HOT_C, spare, held_set=False)
+    write_starts(sheet, problem, starts, np.arange(n), n, first_row)
+    return sheet.program()
+
+
+def _write_site(
+    sheet: Sheet, problem: FeederSiteProblem, it_mw: np.ndarray, hottest_c: float, spare: np.ndarray, *, held_set: bool
+) -> dict[str, np.ndarray]:
+    """Write the power bought for servers and cooling, cost in units of the reward, and the room."""
+    v, n = problem.values, problem.horizon
+    balance = np.arange(n)
+    largest = 2 * (v["n_gpus"] * v["active_w"] / 1e6 + v["base_mw"]) * (1 + v["aux_share"])
+    largest += most_heat_kw(problem, hottest_c) / 1000
+    bought = sheet.columns(n, problem.weight * problem.dt_hours * problem.usd_per_mwh, 0, largest)
+    sheet.put(balance, bought, 1)
+    sheet.right[balance] = (1 + v["aux_share"]) * it_mw
+    room = write_room(sheet, problem, it_mw, hottest_c, balance, n, spare_fan_mw=spare, held_set=held_set)
+    return {"bought": bought, **room}
+
+
+def return_bound(problem: FeederSiteProblem) -> float:
+    """No policy returns more, from the multipliers of the relaxation, recomputed by hand (weak duality)."""
+    program = relaxed_program(problem)
+    return -dual_bound(program, solve(program)[1])
+
+
+@dataclass(frozen=True, eq=False)
+class SitePlan:
+    """A plan that the environment can execute: actions (T, 1, 3), its return by the programme, and the bound."""
+
+    action: np.ndarray
+    objective: float
+    bound: float
+
+
+def plan_episodes(sim: Sim, draws: Draw, keys: Array) -> list[SitePlan]:
+    """The oracle's plan of every drawn episode.
+
+    A search over which jobs start when, in the order of their queues, finds a cheap run of the jobs; set-points then
+    come from a linear programme with the whole episode known.
+    """
+    episodes = read_episodes(sim, keys, draws.load_row, draws.price_row)
+    problems = build_site_problems(sim, episodes)
+    sizes, days = common_sizes(problems), max(1, round(sim.spec.horizon * sim.spec.dt_hours / 24))
+    trail = _execute(sim, episodes, [_search(problem, sizes, days) for problem in problems])
+    return [_plan(problem, jax.tree.map(lambda x, b=b: x[b], trail)) for b, problem in enumerate(problems)]
+
+
+def _plan(problem: FeederSiteProblem, trail: Trail) -> SitePlan:
+    program, at = cooling_program(problem, np.asarray(trail.it_mw, np.float64))
+    x, _ = solve(program)
+    v, action = problem.values, np.array(trail.action, np.float64)
+    action[:, 2] = 2 * (x[at["set"]] - v["set_low_c"]) / (v["set_high_c"] - v["set_low_c"]) - 1
+    lost = problem.missed_usd * float(trail.missed) + problem.backlog_usd_per_gpu_h * float(trail.backlog_gpu_h)
+    objective = -float(program.cost @ x) - problem.weight * lost
+    return SitePlan(np.clip(action, -1, 1)[:, None], objective, return_bound(problem))
+
+
+def _search(problem: FeederSiteProblem, sizes: Sizes, days: int) -> np.ndarray:
+    usd = problem.usd_per_mwh
+    return search(read_work(problem, usd, sizes), sizes, simple_plans(usd, WORTH_PER_MWH), days)
+
+
+def _execute(sim: Sim, episodes: Episode, gpus: list[np.ndarray]) -> Trail:
+    """Play the starts of each episode, GPUs (T, 2), at one set-point."""
+    dtype = sim.params.load_ratio.dtype
+    return play_starts(sim, episodes, jnp.asarray(np.stack(gpus), dtype), jnp.asarray(COOLING, dtype))
+
+
+def _constant(sim: Sim, draws: Draw, action: tuple[float, ...]) -> np.ndarray:
+    """An action at every step (B, T, 1, 3)."""
+    return np.broadcast_to(np.asarray(action), (len(draws.load_row), sim.spec.horizon, 1, len(action))).copy()
+
+
+def _idle(sim: Sim, draws: Draw, keys: Array) -> Policy:
+    del keys
+    return follow(sim, _constant(sim, draws, NO_CONTROL))
+
+
+def _rule(sim: Sim, draws: Draw, keys: Array) -> Policy:
+    """Whatever fits by deadline, unless its energy costs more than its miss."""
+    dear = _too_dear(read_episodes(sim, keys, draws.load_row, draws.price_row))
+    actions = _constant(sim, draws, RULE)
+    actions[:, :, 0, :2] = np.where(dear, -1.0, actions[:, :, 0, :2])
+    return follow(sim, actions)
+
+
+def _safe_rule(sim: Sim, draws: Draw, keys: Array) -> Policy:
+    """The rule with small jobs first: training leaves room for the fine-tuning that waits."""
+    episodes = read_episodes(sim, keys, draws.load_row, draws.price_row)
+    problems, modes = build_site_problems(sim, episodes), np.where(_too_dear(episodes), NONE, [LEAVE, ALL])
+    sizes = common_sizes(problems)
+    gpus = [play_plan(read_work(p, p.usd_per_mwh, sizes), sizes, plan) for p, plan in zip(problems, modes, strict=True)]
+    return follow(sim, np.asarray(_execute(sim, episodes, gpus).action)[:, :, None])
+
+
+def _too_dear(episodes: Episode) -> np.ndarray:
+    """Steps in which a job of each class costs more than its miss, (B, T, 2)."""
+    return np.asarray(episodes.price_per_mwh)[..., None] > np.array(WORTH_PER_MWH)
+
+
+def _foresee(sim: Sim, draws: Draw, keys: Array) -> Foresight:
+    plans = plan_episodes(sim, draws, keys)
+    bound = np.array([plan.bound for plan in plans])
+    return Foresight(
+        policy=follow(sim, np.stack([plan.action for plan in plans])),
+        objective=np.array([plan.objective for plan in plans]),
+        bound=bound,
+        kept_bound=bound,
+    )
+
+
+SCHEDULING = Playbook(
+    rules={"no_control": _idle, "rule": _rule, "safe_rule": _safe_rule},
+    foresee=_foresee,
+    splits=("train", "val", "test", "price_stress", "cooling_stress"),
+    violating="no_control",
+    safe="safe_rule",
+)

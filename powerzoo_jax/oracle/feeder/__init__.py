@@ -1,0 +1,1 @@
+"""Feeder plans with perfect foresight, bounds and baseline policies."""

@@ -1,0 +1,279 @@
+"""An episode on a radial feeder with mixed devices as plain host arrays, and its devices played forward in float64."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+import numpy as np
+
+from powerzoo_jax.oracle.feeder.network import RadialNetwork
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class StorageUnits:
+    """Batteries, (B,) each, as in `devices.storage`; node is a position of the RadialNetwork.
+
+    reactive: the units take reactive commands inside the circle of s_mva
+    """
+
+    node: np.ndarray
+    capacity_mwh: np.ndarray
+    power_mw: np.ndarray
+    s_mva: np.ndarray
+    eta_charge: np.ndarray
+    eta_discharge: np.ndarray
+    soc_start: np.ndarray
+    soc_min: np.ndarray
+    soc_max: np.ndarray
+    wear_per_mwh: np.ndarray
+    reactive: bool = False
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class PlantUnits:
+    """PV or wind plants: node, s_mva (P,); available_mw, curtail_per_mwh [$/MWh] (T, P); reactive as for storage."""
+
+    node: np.ndarray
+    s_mva: np.ndarray
+    available_mw: np.ndarray
+    curtail_per_mwh: np.ndarray
+    reactive: bool = True
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class FlexUnits:
+    """Flexible loads: caps and prices (F,); load_mw and q_ratio [MVAr/MW] (T, F); deferral returns over `horizon`."""
+
+    node: np.ndarray
+    curtail_cap_mw: np.ndarray
+    shift_cap_mw: np.ndarray
+    curtail_per_mwh: np.ndarray
+    shift_per_mwh: np.ndarray
+    load_mw: np.ndarray
+    q_ratio: np.ndarray
+    horizon: int
+
+    def returns(self) -> np.ndarray:
+        """(T, T): share of what is deferred in a step (column) that comes back in another (row)."""
+        steps = len(self.load_mw)
+        lag = np.subtract.outer(np.arange(steps), np.arange(steps))
+        return ((lag >= 1) & (lag <= self.horizon)) / self.horizon
+
+    def left_over(self) -> np.ndarray:
+        """(T,): share of what is deferred in a step that has not come back at the end."""
+        return 1.0 - self.returns().sum(axis=0)
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class VehicleUnits:
+    """Vehicles with the trips of the episode known, (V,) or (T, V) each, as in `devices.vehicle`.
+
+    home:        (T, V) bool  plugged in during the step
+    driven_mwh:  (T, V)  [MWh]  energy of the trip that arrives in the step, before any charging in it
+    departs:     (T, V) bool  leaves in the step, after that arrival
+    need:        (V,)  state of charge expected on departure;  unmet_per_mwh: (V,) [$/MWh]
+    """
+
+    node: np.ndarray
+    capacity_mwh: np.ndarray
+    charge_mw: np.ndarray
+    discharge_mw: np.ndarray
+    eta_charge: np.ndarray
+    eta_discharge: np.ndarray
+    soc_start: np.ndarray
+    soc_min: np.ndarray
+    soc_max: np.ndarray
+    wear_per_mwh: np.ndarray
+    need: np.ndarray
+    unmet_per_mwh: np.ndarray
+    home: np.ndarray
+    driven_mwh: np.ndarray
+    departs: np.ndarray
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class FeederProblem:
+    """One episode of T steps. Money is price * (P of batteries and vehicles) dt + settlement - every cost.
+
+    load_p_mw, load_q_mvar: (T, M)  scheduled consumption of the nodes
+    price_per_mwh, loss_per_mwh: (T,)  [$/MWh]  of device energy and of network losses
+    mean_price_per_mwh:  [$/MWh]  what a change of stored energy is settled at
+    v_min, v_max:        [pu]  band of every bus
+    rate_mva:            (M,)  [MVA]  rating of the branch to each node, 0 = unlimited; None = all unlimited
+    scale:               reward per $ of this money
+    """
+
+    network: RadialNetwork
+    load_p_mw: np.ndarray
+    load_q_mvar: np.ndarray
+    price_per_mwh: np.ndarray
+    loss_per_mwh: np.ndarray
+    mean_price_per_mwh: float
+    v_min: float
+    v_max: float
+    dt_hours: float
+    scale: float = 1.0
+    rate_mva: np.ndarray | None = None
+    storage: StorageUnits | None = None
+    plants: PlantUnits | None = None
+    flex: FlexUnits | None = None
+    vehicles: VehicleUnits | None = None
+
+    @property
+    def horizon(self) -> int:
+        return len(self.price_per_mwh)
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class SetPoints:
+    """What a plan asks of every device, (T, units) each; an absent kind has no columns.
+
+    storage_mw, storage_mvar, plant_mw, plant_mvar, shed_mw, defer_mw, vehicle_mw; injections are positive
+    """
+
+    storage_mw: np.ndarray
+    storage_mvar: np.ndarray
+    plant_mw: np.ndarray
+    plant_mvar: np.ndarray
+    shed_mw: np.ndarray
+    defer_mw: np.ndarray
+    vehicle_mw: np.ndarray
+
+
+class Played(NamedTuple):
+    """Devices after a plan: what was delivered, node injections (T, M) [MW, MVAr], money [$] and missed energy [MWh].
+
+    money_usd:      device money of the episode, network losses not among it
+    shortfall_mwh:  below the level that drivers expect on departure;  unmet_mwh: driven and not in the battery
+    """
+
+    points: SetPoints
+    p_mw: np.ndarray
+    q_mvar: np.ndarray
+    money_usd: float
+    shortfall_mwh: float
+    unmet_mwh: float
+
+
+@dataclass(eq=False)
+class _Sum:
+    """Running totals while one kind after the other is played."""
+
+    p: np.ndarray
+    q: np.ndarray
+    money: float = 0.0
+    missed: dict[str, float] = field(default_factory=lambda: {"shortfall": 0.0, "unmet": 0.0})
+
+    def inject(self, node: np.ndarray, p: np.ndarray, q: np.ndarray) -> None:
+        for k, at in enumerate(node):
+            self.p[:, at] += p[:, k]
+            self.q[:, at] += q[:, k]
+
+
+def play_devices(problem: FeederProblem, asked: SetPoints) -> Played:
+    """Deliver what limits allow, by the equations of `devices`, written again in NumPy float64."""
+    total = _Sum(np.zeros_like(problem.load_p_mw), np.zeros_like(problem.load_q_mvar))
+    done = {name: getattr(asked, name).copy() for name in asked.__dataclass_fields__}
+    if problem.storage is not None:
+        _play_storage(problem, problem.storage, done, total)
+    if problem.plants is not None:
+        _play_plants(problem, problem.plants, done, total)
+    if problem.flex is not None:
+        _play_flex(problem, problem.flex, done, total)
+    if problem.vehicles is not None:
+        _play_vehicles(problem, problem.vehicles, done, total)
+    return Played(SetPoints(**done), total.p, total.q, total.money, total.missed["shortfall"], total.missed["unmet"])
+
+
+def _circle(s_mva: np.ndarray, p_mw: np.ndarray, q_mvar: np.ndarray) -> np.ndarray:
+    room = np.sqrt(np.maximum((s_mva - p_mw) * (s_mva + p_mw), 0))
+    return np.clip(q_mvar, -room, room)
+
+
+def _cell(units: StorageUnits | VehicleUnits, soc: np.ndarray, p: np.ndarray, dt: float) -> tuple[np.ndarray, ...]:
+    """Power within the energy band, and the state of charge after it."""
+    low = -np.maximum(units.soc_max - soc, 0) * units.capacity_mwh / (units.eta_charge * dt)
+    high = np.maximum(soc - units.soc_min, 0) * units.capacity_mwh * units.eta_discharge / dt
+    p = np.clip(p, low, high)
+    drawn = np.where(p > 0, p / units.eta_discharge, p * units.eta_charge) * dt
+    return p, np.clip(soc - drawn / units.capacity_mwh, units.soc_min, units.soc_max)
+
+
+def _trade(problem: FeederProblem, units: StorageUnits | VehicleUnits, p: np.ndarray, soc_end: np.ndarray) -> float:
+    """Sales less wear, and the settlement of the change in store."""
+    dt, change = problem.dt_hours, (soc_end - units.soc_start) * units.capacity_mwh
+    value = np.where(change > 0, change * units.eta_discharge, change / units.eta_charge)
+    sales = dt * (problem.price_per_mwh @ p).sum() - dt * (units.wear_per_mwh * np.abs(p)).sum()
+    return float(sales + problem.mean_price_per_mwh * value.sum())
+
+
+def _play_storage(problem: FeederProblem, units: StorageUnits, done: dict[str, np.ndarray], total: _Sum) -> None:
+    soc, p = units.soc_start, done["storage_mw"]
+    for t in range(problem.horizon):
+        p[t], soc = _cell(units, soc, np.clip(p[t], -units.power_mw, units.power_mw), problem.dt_hours)
+    q = done["storage_mvar"] = _circle(units.s_mva, p, done["storage_mvar"]) * units.reactive
+    total.money += _trade(problem, units, p, soc)
+    total.inject(units.node, p, q)
+
+
+def _play_plants(problem: FeederProblem, units: PlantUnits, done: dict[str, np.ndarray], total: _Sum) -> None:
+    p = done["plant_mw"] = np.clip(done["plant_mw"], 0, units.available_mw)
+    q = done["plant_mvar"] = _circle(units.s_mva, p, done["plant_mvar"]) * units.reactive
+    total.money -= problem.dt_hours * float((units.curtail_per_mwh * (units.available_mw - p)).sum())
+    total.inject(units.node, p, q)
+
+
+def _play_flex(problem: FeederProblem, units: FlexUnits, done: dict[str, np.ndarray], total: _Sum) -> None:
+    load = np.maximum(units.load_mw, 0)
+    shed = done["shed_mw"] = np.minimum(np.clip(done["shed_mw"], 0, units.curtail_cap_mw), load)
+    defer = done["defer_mw"] = np.minimum(np.clip(done["defer_mw"], 0, units.shift_cap_mw), load - shed)
+    p = shed + defer - units.returns() @ defer
+    left = units.curtail_per_mwh * (units.left_over() @ defer)
+    prices = units.curtail_per_mwh * shed.sum(axis=0) + units.shift_per_mwh * defer.sum(axis=0) + left
+    total.money -= problem.dt_hours * float(prices.sum())
+    total.inject(units.node, p, p * units.q_ratio)
+
+
+def _play_vehicles(problem: FeederProblem, units: VehicleUnits, done: dict[str, np.ndarray], total: _Sum) -> None:
+    soc, p = units.soc_start, done["vehicle_mw"]
+    for t in range(problem.horizon):
+        left = soc - units.driven_mwh[t] / units.capacity_mwh
+        unmet = np.where(units.driven_mwh[t] > 0, np.maximum(units.soc_min - left, 0) * units.capacity_mwh, 0.0)
+        soc = np.where(units.driven_mwh[t] > 0, np.maximum(left, units.soc_min), soc)
+        short = np.maximum(units.need - soc, 0) * units.capacity_mwh * units.departs[t]
+        total.missed["unmet"] += float(unmet.sum())
+        total.missed["shortfall"] += float(short.sum())
+        total.money -= float((units.unmet_per_mwh * unmet).sum())
+        allowed = np.clip(p[t], -units.charge_mw, units.discharge_mw) * units.home[t]
+        p[t], soc = _cell(units, soc, allowed, problem.dt_hours)
+    total.money += _trade(problem, units, p, soc)
+    total.inject(units.node, p, np.zeros_like(p))
+
+
+def largest_injection(problem: FeederProblem) -> np.ndarray:
+    """No device action makes a node inject or draw more than this, (T, M) [MVA]."""
+    size = np.hypot(problem.load_p_mw, problem.load_q_mvar)
+    shape = (problem.horizon, 1)
+    parts: list[tuple[np.ndarray, np.ndarray]] = []
+    if problem.storage is not None:
+        parts.append((problem.storage.node, np.ones(shape) * problem.storage.s_mva))
+    if problem.plants is not None:
+        parts.append((problem.plants.node, np.ones(shape) * problem.plants.s_mva))
+    if problem.flex is not None:
+        units = problem.flex
+        back = units.returns() @ np.minimum(units.shift_cap_mw, np.maximum(units.load_mw, 0))
+        parts.append((units.node, np.maximum(back, units.load_mw) * np.hypot(1, units.q_ratio)))
+    if problem.vehicles is not None:
+        power = np.maximum(problem.vehicles.charge_mw, problem.vehicles.discharge_mw)
+        parts.append((problem.vehicles.node, power * problem.vehicles.home))
+    for node, most in parts:
+        for k, at in enumerate(node):
+            size[:, at] += most[:, k]
+    return size
+
+
+def device_nodes(problem: FeederProblem) -> np.ndarray:
+    """Nodes with any device, sorted."""
+    kinds = (problem.storage, problem.plants, problem.flex, problem.vehicles)
+    return np.unique(np.concatenate([np.zeros(0, int), *(units.node for units in kinds if units is not None)]))

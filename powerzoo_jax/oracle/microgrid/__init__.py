@@ -1,0 +1,1 @@
+"""Microgrid plans with perfect foresight, bounds and baseline policies."""

@@ -1,0 +1,90 @@
+"""A drawn episode of the data-centre microgrid on the host: what a plan needs to know, as NumPy float64."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from powerzoo_jax.base.errors import SolverError
+from powerzoo_jax.envs.core import Sim
+from powerzoo_jax.envs.draw import Draw
+from powerzoo_jax.envs.microgrid.env import MicrogridEnv
+from powerzoo_jax.envs.microgrid.microgrid_state import CURVE, OUTDOOR, SUN
+from powerzoo_jax.oracle.datacenter.problem import SiteProblem, list_jobs, refuse_cold, site_facts
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class MicrogridProblem(SiteProblem):
+    """One episode of the plant around the data centre.
+
+    sun_mw:       offered sun, (T,)
+    usd_per_mwh:  diesel energy with its carbon at the weight of the reward
+    fuel_usd_per_mwh: alone settles the battery
+    """
+
+    sun_mw: np.ndarray
+    usd_per_mwh: float
+    fuel_usd_per_mwh: float
+
+
+def build_microgrid_problem(sim: Sim, drawn: Draw) -> MicrogridProblem:
+    """Read a drawn episode (no batch axis) out of a Sim.
+
+    Raises SolverError for a task of another family, or for a room so cold that it could fall below its set-points.
+    """
+    if not isinstance(sim.env, MicrogridEnv):
+        raise SolverError(f"task {sim.spec.id!r} is no data-centre microgrid. Use the oracle of its own family.")
+    params, horizon = sim.params, sim.spec.horizon
+    first, work_first = int(drawn.load_row), int(drawn.price_row)
+    weather = np.asarray(params.bank.weather_rows[first : first + horizon], np.float64)
+    work = np.asarray(params.bank.work_rows[work_first : work_first + horizon], np.float64)
+    facts = site_facts(params.site, weather[:, OUTDOOR])
+    values = facts["values"]
+    values |= _ratings(params)
+    values["soc_start"] = float(np.clip(drawn.soc[0], values["soc_min"], values["soc_max"]))
+    weights = dict(zip(sim.spec.term_names, sim.spec.term_weights, strict=True))
+    money = weights["fuel"]
+    problem = MicrogridProblem(
+        dt_hours=sim.spec.dt_hours,
+        sun_mw=np.clip(weather[:, SUN], 0, 1) * values["pv_mw"],
+        serving=_asked_gpus(sim, first, work_first),
+        jobs=list_jobs(_arrivals(sim, work), params.site, sim.spec.dt_hours),
+        usd_per_mwh=values["fuel"] + weights["carbon"] / money * values["carbon_kg_per_mwh"],
+        fuel_usd_per_mwh=values["fuel"],
+        weight=money,
+        missed_usd=float(params.sla_usd) * weights["missed_jobs"] / money,
+        backlog_usd_per_gpu_h=float(params.backlog_usd_per_gpu_h),
+        **facts,
+    )
+    refuse_cold(problem)
+    return problem
+
+
+def _asked_gpus(sim: Sim, first: int, work_first: int) -> np.ndarray:
+    """GPUs that inference asks for, (T,); rounded in the precision of the Sim, as the environment does."""
+    bank, horizon = sim.params.bank, sim.spec.horizon
+    curve = np.asarray(bank.weather_rows[first : first + horizon, CURVE])
+    use = np.clip(curve + np.asarray(bank.work_rows[work_first : work_first + horizon, 0]), 0, 1)
+    return np.round(np.asarray(sim.params.site.infer_gpu_peak)[0] * use).astype(np.float64)
+
+
+def _ratings(params: Any) -> dict[str, float]:
+    """Every rating of the plant that the programmes use, as floats."""
+    store, diesel = params.storage, params.diesel
+    names = ("capacity_mwh", "power_mw", "eta_charge", "eta_discharge", "soc_min", "soc_max", "degradation_per_mwh")
+    values = {name: float(getattr(store, name)[0]) for name in names}
+    values |= {"diesel_mw": float(diesel.p_max_mw[0]), "carbon_kg_per_mwh": float(diesel.carbon_kg_per_mwh[0])}
+    values |= {"fuel": float(diesel.mc_c[0]), "voll": float(params.voll)}
+    values["pv_mw"] = float(params.pv.capacity_mw[0])
+    return values
+
+
+def _arrivals(sim: Sim, work: np.ndarray) -> list[tuple[np.ndarray, np.ndarray]]:
+    """GPUs (T, M) and durations (T, M) of the arriving jobs of each class, from the columns of a trace."""
+    parts, left = [], 1
+    for width in sim.env.sizes.arrivals:
+        parts.append((work[:, left : left + width], work[:, left + width : left + 2 * width]))
+        left += 2 * width
+    return parts

@@ -1,0 +1,178 @@
+"""What stands beside a learner on each task: its rules and its oracle, found by the task's id or by its builder."""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import jax.numpy as jnp
+import numpy as np
+from jax import Array
+
+from powerzoo_jax.base.types import TaskSpec
+from powerzoo_jax.envs.core import Sim
+from powerzoo_jax.envs.draw import Draw
+from powerzoo_jax.envs.episode import Act
+from powerzoo_jax.tasks import get_builder, get_spec, list_tasks
+from powerzoo_jax.tasks.score import Evaluation
+
+
+class Policy(NamedTuple):
+    """What `tasks.score.evaluate` plays: an Act, and its initial carry with leading axis B (() where it has none)."""
+
+    act: Act
+    carry: Any = ()
+
+
+class Foresight(NamedTuple):
+    """Plans made with the whole episode known, and what is known of them; (B,) each, in the units of the reward.
+
+    policy:      follows the plans
+    objective:   return that the planner expects
+    bound:       no policy whatsoever returns more on the episode
+    kept_bound:  no policy that breaks the physical limits of the episode by as little as the plan returns more; equal
+                 to `bound` where the task has no limits beside its money
+    """
+
+    policy: Policy
+    objective: np.ndarray
+    bound: np.ndarray
+    kept_bound: np.ndarray
+
+
+Choose = Callable[[Sim, Draw, Array], Policy]
+"""(sim, draws (B,), keys (B,)) -> policy for these episodes"""
+
+
+@dataclass(frozen=True)
+class Playbook:
+    """Reference policies of a task.
+
+    rules:      by name; "no_control" and "rule" (the one that scores are compared with) are always among them
+    foresee:    the oracle
+    splits:     that the shipped table covers
+    violating:  policy that must break a budget, or the constraint would be idle
+    safe:       rule that must keep every budget with a margin
+    idle:       why no policy whatsoever can break a budget; empty where `violating` must
+    facts:      what the record of the references holds beside, from the evaluation of every policy
+    """
+
+    rules: Mapping[str, Choose]
+    foresee: Callable[[Sim, Draw, Array], Foresight]
+    splits: tuple[str, ...] = ("train", "val", "test")
+    violating: str = "random"
+    safe: str = "rule"
+    idle: str = ""
+    facts: Callable[[Mapping[str, Evaluation]], dict[str, Any]] | None = None
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Names of all policies: random first, the oracle last."""
+        return ("random", *self.rules, "oracle")
+
+
+class PlanCarry(NamedTuple):
+    """Carry of `plan_act`: the step and the actions (T, A, U) of the episode."""
+
+    t: Array
+    action: Array
+
+
+def plan_act(carry: PlanCarry, obs: Array, key: Array) -> tuple[PlanCarry, Array]:
+    """Follow a plan made before the episode: action (A, U) [-]; the observation is not looked at."""
+    del obs, key
+    return PlanCarry(carry.t + 1, carry.action), carry.action[carry.t]
+
+
+def follow(sim: Sim, actions: np.ndarray) -> Policy:
+    """Policy that plays kernel actions (B, T, A, U) [-], in [-1, 1]."""
+    dtype = sim.spaces()[1].low.dtype  # type: ignore[union-attr]
+    return Policy(plan_act, PlanCarry(jnp.zeros(len(actions), jnp.int32), jnp.asarray(np.asarray(actions, dtype))))
+
+
+_BOOKS: dict[str, str] = {
+    "battery_arbitrage": "powerzoo_jax.oracle.baselines:BATTERY",
+    "marl_der_arbitrage": "powerzoo_jax.oracle.feeder.policies:ARBITRAGE",
+    "marl_der_arbitrage_5bat": "powerzoo_jax.oracle.feeder.policies:ARBITRAGE",
+    "marl_der_arbitrage_7d": "powerzoo_jax.oracle.feeder.policies:ARBITRAGE",
+    "dc_scheduling": "powerzoo_jax.oracle.datacenter.policies:SCHEDULING",
+    "dc_scheduling_7d": "powerzoo_jax.oracle.datacenter.policies:SCHEDULING",
+    "dso": "powerzoo_jax.oracle.feeder.policies:DSO",
+    "marl_ders_benchmark": "powerzoo_jax.oracle.feeder.policies:DERS",
+    "marl_ev_v2g": "powerzoo_jax.oracle.feeder.policies:VEHICLES",
+    "marl_ev_v2g_10ev": "powerzoo_jax.oracle.feeder.policies:VEHICLES",
+    "marl_ev_v2g_1d": "powerzoo_jax.oracle.feeder.policies:VEHICLES",
+    "comparison_tso_centralized": "powerzoo_jax.oracle.commitment.policies:OPERATOR",
+    "gencos_bidding": "powerzoo_jax.oracle.market:BIDDING",
+    "joint_trans_dist": "powerzoo_jax.oracle.joint:JOINT",
+    "joint_trans_dist_7d": "powerzoo_jax.oracle.joint:JOINT",
+    "marl_opf": "powerzoo_jax.oracle.transmission.policies:DISPATCH",
+    "marl_opf_118": "powerzoo_jax.oracle.transmission.policies:DISPATCH",
+    "marl_opf_7d": "powerzoo_jax.oracle.transmission.policies:DISPATCH",
+    "marl_uc": "powerzoo_jax.oracle.commitment.policies:COMMITMENT",
+    "opf_118": "powerzoo_jax.oracle.transmission.policies:DISPATCH",
+    "opf_118_7d": "powerzoo_jax.oracle.transmission.policies:DISPATCH",
+    "dc_microgrid": "powerzoo_jax.oracle.microgrid.policies:MICROGRID",
+    "dc_microgrid_safe": "powerzoo_jax.oracle.microgrid.policies:MICROGRID",
+}
+
+
+_SHIPPED = tuple(_BOOKS)
+
+
+def register_playbook(task_id: str, where: str) -> None:
+    """Give a task a playbook of its own, "module:NAME". Raises ValueError for a second one."""
+    if task_id in _BOOKS:
+        raise ValueError(f"task {task_id!r} has a playbook already, {_BOOKS[task_id]}.")
+    _BOOKS[task_id] = where
+
+
+def get_playbook(task_id: str) -> Playbook:
+    """Playbook of a task: its own, or that of the tasks it is a variant of, see `register`.
+
+    Raises ValueError for an unknown task, naming the nearest, and for one that no playbook is known for.
+
+    Example:
+        import dataclasses
+        mine = dataclasses.replace(get_spec("battery_arbitrage"), id="my_battery", case="case69")
+        powerzoo_jax.register(mine, get_builder("battery_arbitrage"))
+        names = get_playbook("my_battery").names
+    """
+    where = _where(task_id)
+    if where is None:
+        raise ValueError(
+            f"no reference policies are known for {task_id!r}, a task of family {get_spec(task_id).family!r} built by "
+            f"{get_builder(task_id)!r}. Give it some: oracle.register_playbook({task_id!r}, 'module:NAME')."
+        )
+    module, name = where.split(":")
+    book: Playbook = getattr(importlib.import_module(module), name)
+    return book
+
+
+def list_playbooks() -> tuple[str, ...]:
+    """Ids of the registered tasks that have a playbook, sorted."""
+    return tuple(task for task in list_tasks() if _where(task) is not None)
+
+
+def _where(task_id: str) -> str | None:
+    """Where a task's playbook is: under its id, with the shipped tasks of its builder, or with those of its family.
+
+    Where these have several playbooks, it is that of the tasks which pay for the same and, like it, have one agent or
+    several; None where that leaves more than one, or none.
+    """
+    if task_id in _BOOKS:
+        return _BOOKS[task_id]
+    spec, builder = get_spec(task_id), get_builder(task_id)
+    known = [get_spec(other) for other in _SHIPPED]
+    alike = [other for other in known if get_builder(other.id) == builder]
+    alike = alike or [other for other in known if other.family == spec.family]
+    if len({_BOOKS[other.id] for other in alike}) > 1:
+        alike = [other for other in alike if _kind(other) == _kind(spec)]
+    books = {_BOOKS[other.id] for other in alike}
+    return books.pop() if len(books) == 1 else None
+
+
+def _kind(spec: TaskSpec) -> tuple[bool, tuple[str, ...]]:
+    return len(spec.agents) == 1, spec.term_names

@@ -1,0 +1,1 @@
+"""Storage arbitrage plans with perfect foresight and certified bounds."""

@@ -1,0 +1,1 @@
+"""Dispatch plans, bounds and baseline policies of transmission tasks."""

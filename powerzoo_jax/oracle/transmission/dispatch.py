@@ -1,0 +1,257 @@
+"""Least-cost dispatch as a function of the load alone: what scores can reach, and what no dispatch undercuts.
+
+Loads keep their shares of the buses, so that everything about a step is one number. Programmes are solved by HiGHS on a
+grid of loads; between two of them a convex combination of their dispatches is feasible, and costs no more than that
+combination of their costs. Bounds come from multipliers by weak duality on the true, not the segmented, costs: for
+fixed multipliers they are straight lines over the load, and the highest line counts.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from math import exp
+from typing import Any
+
+import numpy as np
+
+from powerzoo_jax.base.errors import SolverError
+from powerzoo_jax.envs.core import Sim
+from powerzoo_jax.opf.allocate import LEAST_SCORE, SHARPNESS
+from powerzoo_jax.opf.offers import UnitCosts
+from powerzoo_jax.oracle.commitment.problem import running_cost
+
+LEAST, MOST = exp(SHARPNESS * LEAST_SCORE), exp(SHARPNESS)  # weights that scores can give
+PIECES = 16  # linear pieces of a unit whose marginal cost rises
+ROUNDED_MW = 1e-6  # excess over a rating that HiGHS's own tolerance explains
+OVERLOAD_USD = 10_000.0  # [USD/MWh] of the largest excess over a rating, where no dispatch keeps them all
+BISECTIONS = 60  # of a price between -surplus_price and voll
+
+
+@dataclass(frozen=True, eq=False)
+class System:
+    """Units and network of a task on the host, float64; fields as in `TransmissionParams`, limits 0 out of service."""
+
+    low_mw: np.ndarray
+    high_mw: np.ndarray
+    costs: UnitCosts
+    of_unit: np.ndarray
+    of_load: np.ndarray
+    fixed_mw: np.ndarray
+    rate_mw: np.ndarray
+    shunt_mw: float
+    voll: float
+    surplus_price: float
+
+    def flow(self, p_mw: np.ndarray, load_mw: np.ndarray) -> np.ndarray:
+        """Flows (..., L) [MW] of a dispatch (..., G) that serves the whole load (...), shunts included."""
+        served = np.minimum(load_mw, p_mw.sum(-1)) - self.shunt_mw
+        return p_mw @ self.of_unit.T - self.of_load * served[..., None] + self.fixed_mw
+
+    def overload(self, p_mw: np.ndarray, load_mw: np.ndarray) -> np.ndarray:
+        """Sum over branches beyond their ratings, (...) [MW]."""
+        excess = np.maximum(np.abs(self.flow(p_mw, load_mw)) - self.rate_mw, 0)
+        return np.where(self.rate_mw > 0, excess, 0).sum(-1)
+
+    def cost(self, on: np.ndarray, p_mw: np.ndarray, load_mw: np.ndarray) -> np.ndarray:
+        """Running units, load not served and surplus, (...) [USD/h]."""
+        missing = load_mw - p_mw.sum(-1)
+        money = np.where(on, running_cost(self.costs, p_mw), 0).sum(-1)
+        return money + self.voll * np.maximum(missing, 0) + self.surplus_price * np.maximum(-missing, 0)
+
+
+@dataclass(frozen=True, eq=False)
+class DispatchCurve:
+    """Dispatches that scores can reach, over a rising grid of loads.
+
+    load_mw:   (K,)    [MW]
+    p_mw:      (K, G)  [MW]
+    level_mw:  (K,)    [MW]  p - low = min(room, level * weight)
+    """
+
+    load_mw: np.ndarray
+    p_mw: np.ndarray
+    level_mw: np.ndarray
+
+    def at(self, load_mw: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Dispatch (T, G) and level (T,) of loads (T,) within the grid."""
+        k = np.clip(np.searchsorted(self.load_mw, load_mw) - 1, 0, len(self.load_mw) - 2)
+        step = self.load_mw[k + 1] - self.load_mw[k]
+        share = np.clip((load_mw - self.load_mw[k]) / np.where(step > 0, step, 1), 0, 1)
+        p = (1 - share)[:, None] * self.p_mw[k] + share[:, None] * self.p_mw[k + 1]
+        return p, (1 - share) * self.level_mw[k] + share * self.level_mw[k + 1]
+
+
+def host_system(sim: Sim) -> System:
+    """The units and the network of a transmission task."""
+    params, wide = sim.params, np.float64
+    on = np.asarray(params.rules.available)
+    offers, factors = params.offers, params.factors
+    return System(
+        low_mw=np.where(on, np.asarray(params.rules.p_min_mw, wide), 0.0),
+        high_mw=np.where(on, np.asarray(params.rules.p_max_mw, wide), 0.0),
+        costs=UnitCosts(**{name: np.asarray(getattr(offers, name), wide) for name in UnitCosts._fields}),
+        of_unit=np.asarray(factors.of_unit, wide),
+        of_load=np.asarray(factors.of_load, wide),
+        fixed_mw=np.asarray(factors.fixed, wide),
+        rate_mw=np.asarray(params.rate_mw, wide),
+        shunt_mw=float(params.shunt_mw),
+        voll=float(params.voll),
+        surplus_price=float(params.surplus_price),
+    )
+
+
+def reachable(system: System, on: np.ndarray, loads_mw: np.ndarray, *, scores: bool) -> DispatchCurve:
+    """Least-cost dispatch of the units `on` (G,) bool that keeps the ratings, at loads (K,) [MW], rising.
+
+    scores:  p - low = min(room, level * weight) with weights between LEAST and MOST; False allows every dispatch
+
+    Levels beyond the one at which the first unit is full whatever its score are left out: they narrow the choice.
+    Where the ratings cannot be kept the largest excess is least. Raises SolverError when HiGHS stops without a plan.
+    """
+    plans, levels, watched = [], [], _none(system)
+    for load in loads_mw:
+        found, p, watched = _solve(system, on, float(load), watched, scores=scores, soft=True)
+        plans.append(p)
+        levels.append(found.x[-1] if scores else 1.0)
+    return DispatchCurve(np.asarray(loads_mw, np.float64), np.array(plans), np.array(levels))
+
+
+@dataclass(frozen=True, eq=False)
+class Floor:
+    """Lower bounds of the cost [USD/h] that are straight over the load: base (K,) + slope (K,) * load."""
+
+    base: np.ndarray
+    slope: np.ndarray
+
+    def at(self, load_mw: np.ndarray) -> np.ndarray:
+        """The highest of them at loads (T,), (T,) [USD/h]."""
+        return (self.base + self.slope * np.asarray(load_mw)[..., None]).max(-1)
+
+
+def rated_floor(system: System, on: np.ndarray, loads_mw: np.ndarray) -> Floor:
+    """What no dispatch of the units `on` that keeps the ratings undercuts; touched at the loads (K,) [MW]."""
+    straight, watched = [], _none(system)
+    for load in loads_mw:
+        found, _, watched = _solve(system, on, float(load), watched, scores=False, soft=False)
+        straight.append(_line_of(system, on, float(found.eqlin.marginals[0]), *_sides(found, watched)))
+    return Floor(*(np.array(part) for part in zip(*straight, strict=True)))
+
+
+def free_floor(system: System, on: np.ndarray, loads_mw: np.ndarray) -> np.ndarray:
+    """What no dispatch of the units `on` (C, G) undercuts, ratings ignored, (C, T) [USD/h] at loads (T,) [MW].
+
+    max over a price of  price * load + sum of min over each unit of (cost - price * output), by bisection
+    """
+    low = np.full((len(on), len(loads_mw)), -system.surplus_price)
+    high = np.full_like(low, system.voll)
+    for _ in range(BISECTIONS):
+        price = 0.5 * (low + high)
+        p, _ = cheapest_output(system.costs, price[..., None])
+        short = np.where(on[:, None], p, 0).sum(-1) < loads_mw
+        low, high = np.where(short, price, low), np.where(short, high, price)
+    _, least = cheapest_output(system.costs, low[..., None])
+    return low * loads_mw + np.where(on[:, None], least, 0).sum(-1)
+
+
+def cheapest_output(costs: UnitCosts, price: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Output (..., G) [MW] that minimises cost less price (..., G) times output, and that minimum [USD/h]."""
+    above = price[..., None] - costs.price
+    rising = costs.slope > 0
+    x = np.where(rising, above / np.where(rising, costs.slope, 1.0), np.where(above > 0, costs.width_mw, 0.0))
+    x = np.clip(x, 0, costs.width_mw)
+    least = costs.base_cost - price * costs.base_mw + ((0.5 * costs.slope * x - above) * x).sum(-1)
+    return costs.base_mw + x.sum(-1), least
+
+
+def _none(system: System) -> np.ndarray:
+    return np.zeros(len(system.rate_mw), bool)
+
+
+def _solve(
+    system: System, on: np.ndarray, load: float, watched: np.ndarray, *, scores: bool, soft: bool
+) -> tuple[Any, np.ndarray, np.ndarray]:
+    """HiGHS's answer, its dispatch (G,) [MW], and the branches (L,) bool whose ratings it had to heed.
+
+    Few ratings bind: those of `watched` enter at once, others when a solution breaks them.
+    """
+    from scipy.optimize import linprog
+
+    low = np.where(on, system.low_mw, 0.0)
+    while True:
+        arguments, n_piece = _programme(system, on, load, watched, scores, soft)
+        found = linprog(method="highs-ds", **arguments)
+        if found.x is None:
+            raise SolverError(f"HiGHS stopped at a load of {load:.1f} MW with status {found.status} ({found.message}).")
+        p = low + found.x[:n_piece].reshape(len(on), -1).sum(1)
+        shed, _, excess, _ = found.x[n_piece:]
+        flow = system.of_unit @ p - system.of_load * (load - system.shunt_mw - shed) + system.fixed_mw
+        broken = (system.rate_mw > 0) & (np.abs(flow) > system.rate_mw + excess + ROUNDED_MW) & ~watched
+        if not broken.any():
+            return found, p, watched
+        watched = watched | broken
+
+
+def _programme(
+    system: System, on: np.ndarray, load: float, watched: np.ndarray, scores: bool, soft: bool
+) -> tuple[dict[str, Any], int]:
+    """Arguments of HiGHS, and how many columns are pieces of units.
+
+    Columns: pieces of the units (G S), unserved load, surplus, excess over the ratings, level of the scores.
+    """
+    from scipy import sparse
+
+    low, high = (np.where(on, x, 0.0) for x in (system.low_mw, system.high_mw))
+    room = high - low
+    count = PIECES if system.costs.slope.any() or system.costs.width_mw.shape[1] > 1 else 1
+    edges = low[:, None] + room[:, None] * np.linspace(0, 1, count + 1)
+    step = room / count
+    rise = np.diff(np.stack([running_cost(system.costs, p) for p in edges.T], axis=1), axis=1)
+    price = np.where(step[:, None] > 0, rise / np.where(step > 0, step, 1)[:, None], 0.0)
+    each = np.repeat(np.eye(len(on)), count, axis=1)  # (G, G S)
+    served = load - system.shunt_mw
+    lines = np.column_stack([system.of_unit[watched] @ each, system.of_load[watched], 0 * system.of_load[watched]])
+    flow = (system.of_unit @ low - system.of_load * served + system.fixed_mw)[watched]
+    ones, rate = np.ones((len(lines), 1)), system.rate_mw[watched]
+    upper = [np.hstack([lines, -ones, 0 * ones]), np.hstack([-lines, -ones, 0 * ones])]
+    limit = [rate - flow, rate + flow]
+    if scores:
+        shared = each[room > 0]
+        none = np.zeros((len(shared), 3))
+        upper += [np.hstack([shared, none, none[:, :1] - MOST]), np.hstack([-shared, none, none[:, :1] + LEAST])]
+        limit += [none[:, 0], none[:, 0]]
+    least_room = room[room > 0].min(initial=np.inf)
+    # the rules of the environment shed and spill only what no output can mend
+    most = (max(load - high.sum(), 0.0), max(low.sum() - load, 0.0)) if soft else (max(served, 0.0), low.sum())
+    excess_and_level = (np.inf if soft else 0.0, least_room / LEAST if scores and np.isfinite(least_room) else 0.0)
+    top = np.concatenate([np.repeat(step, count), most, excess_and_level])
+    arguments = {
+        "c": np.concatenate([price.ravel(), [system.voll, system.surplus_price, OVERLOAD_USD, 0.0]]),
+        "A_ub": sparse.csr_matrix(np.vstack(upper)),
+        "b_ub": np.concatenate(limit),
+        "A_eq": np.concatenate([np.ones(each.shape[1]), [1.0, -1.0, 0.0, 0.0]])[None],
+        "b_eq": np.array([load - low.sum()]),
+        "bounds": np.column_stack([np.zeros_like(top), top]),
+    }
+    return arguments, each.shape[1]
+
+
+def _sides(found: Any, watched: np.ndarray) -> np.ndarray:
+    """Multipliers >= 0 (2, L) of the upper and the lower sides of the ratings."""
+    sides = np.zeros((2, len(watched)))
+    sides[:, watched] = np.maximum(-found.ineqlin.marginals.reshape(2, -1), 0.0)
+    return sides
+
+
+def _line_of(system: System, on: np.ndarray, price: float, upper: np.ndarray, lower: np.ndarray) -> tuple[float, float]:
+    """Base [USD/h] and slope [USD/MWh] over the load of the bound that multipliers give.
+
+    L = sum min_p (C - (y - H' mu) p) + min (voll - y + mu h) shed + min (s + y) spill + y D
+        + mu (f_0 - h (D - shunt)) - (a + b) rate,   mu = a - b, h the flow per MW of load
+    """
+    mu = upper - lower
+    _, least = cheapest_output(system.costs, price - system.of_unit.T @ mu)
+    per_load = float(mu @ system.of_load)
+    shed = min(system.voll - price + per_load, 0.0)
+    spill = min(system.surplus_price + price, 0.0) * np.where(on, system.low_mw, 0).sum()
+    base = float(np.where(on, least, 0).sum() + spill + mu @ system.fixed_mw - (upper + lower) @ system.rate_mw)
+    return base + (per_load - shed) * system.shunt_mw, price - per_load + shed

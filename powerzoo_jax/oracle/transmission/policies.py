@@ -1,0 +1,190 @@
+"""Reference policies of the dispatch tasks: merit order, merit order that heeds the lines, and the optimal dispatch.
+
+Each names an output for every unit; where the task takes scores, those are sought that share the load most nearly so.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import Array, lax
+
+from powerzoo_jax.base.numerics import matmul
+from powerzoo_jax.base.tree import take
+from powerzoo_jax.envs.core import Sim
+from powerzoo_jax.envs.draw import Draw
+from powerzoo_jax.envs.transmission.units_types import TransmissionParams
+from powerzoo_jax.opf.allocate import SHARPNESS, allocate_by_merit
+from powerzoo_jax.opf.offers import cost_of
+from powerzoo_jax.oracle.registry import Foresight, Playbook, Policy, follow
+from powerzoo_jax.oracle.transmission.dispatch import (
+    LEAST,
+    MOST,
+    System,
+    free_floor,
+    host_system,
+    rated_floor,
+    reachable,
+)
+from powerzoo_jax.oracle.transmission.episode import episode_load, schedule_actions
+
+SHIFTS = 40  # of the rule in a step: one line and one pair of units each
+LEVELS = 24  # that the rules try, see `_windows`
+GRID = 129  # loads at which the oracle plans, see `dispatchcurve`
+OVERLOAD_USD = 1_000.0  # [USD/MWh] of excess, where the rule chooses among levels
+LEAST_LEVEL_MW = 1e-6
+
+
+def _windows(sim: Sim, low: np.ndarray, high: np.ndarray, loads_mw: np.ndarray) -> tuple[np.ndarray, ...]:
+    """What scores can reach within limits (T, G): levels (Q, T) [MW] and, for each, limits (Q, T, G) [MW].
+
+    Scores share a load as p - low = min(room, level * weight) with weights in [LEAST, MOST]. At a given level that is
+    a box, and every dispatch in it that meets the load belongs to some scores. A schedule reaches everything.
+    """
+    if sim.env.schedule:
+        return np.ones((1, len(loads_mw))), low[None], high[None]
+    need = np.maximum(loads_mw - low.sum(1), 1.0) / np.maximum((high > low).sum(1), 1)
+    level = np.geomspace(need / MOST, 4 * need / LEAST, LEVELS)
+    room = (high - low)[None]
+    return level, low + np.minimum(room, LEAST * level[..., None]), low + np.minimum(room, MOST * level[..., None])
+
+
+def shared_scores(level: np.ndarray, p_mw: np.ndarray, low: np.ndarray, high: np.ndarray) -> np.ndarray:
+    """Scores (T, G) in [-1, 1] that give a dispatch (T, G) [MW] reached at levels (T,) between limits (T, G)."""
+    weight = np.clip((p_mw - low) / np.maximum(level, LEAST_LEVEL_MW)[:, None], LEAST, MOST)
+    # a unit that is full takes the highest weight: rounding of the level must not hold it back
+    weight = np.where(p_mw >= high - 1e-9, MOST, weight)
+    return 2 * np.log(weight) / SHARPNESS - 1
+
+
+def dispatch_actions(sim: Sim, system: System, level: np.ndarray, p_mw: np.ndarray) -> np.ndarray:
+    """Kernel actions (T, A, 1) that give a dispatch (T, G) [MW] of units that always run."""
+    if sim.env.schedule:
+        return schedule_actions(sim, p_mw)
+    return shared_scores(level, p_mw, system.low_mw, system.high_mw)[..., None]
+
+
+def _merit(params: TransmissionParams, load_mw: Array, low: Array, high: Array) -> tuple[Array, Array]:
+    """Cheapest units first, blind to the network: output (G,) [MW] and what it costs () [USD/h]."""
+    offers = params.offers
+    price = offers.price[:, 0] + 0.5 * offers.slope[:, 0] * offers.width_mw[:, 0]
+    share = allocate_by_merit(price, low, high, load_mw)
+    missing = params.voll * share.unserved_mw + params.surplus_price * share.surplus_mw
+    return share.p_mw, jnp.sum(cost_of(offers, share.p_mw)) + missing
+
+
+def _relieved(params: TransmissionParams, load_mw: Array, low: Array, high: Array) -> tuple[Array, Array]:
+    """Merit order, then output moved between two units until no line is overloaded; as `_merit`, overloads priced.
+
+    The worst line is relieved by the pair of units that costs least for each MW of relief.
+    """
+    offers, factors = params.offers, params.factors
+    rated = params.rate_mw > 0
+    first, cost = _merit(params, load_mw, low, high)
+
+    def excess_of(p: Array) -> tuple[Array, Array]:
+        flow = matmul(factors.of_unit, p) - factors.of_load * (load_mw - params.shunt_mw) + factors.fixed
+        return flow, jnp.where(rated, jnp.abs(flow) - params.rate_mw, -1)
+
+    def relieve(_: int, p: Array) -> Array:
+        flow, excess = excess_of(p)
+        line = jnp.argmax(excess)
+        push = factors.of_unit[line] * jnp.sign(flow[line])
+        relief = push[:, None] - push[None, :]  # less flow for a MW moved from unit i to unit j
+        marginal = offers.price[:, 0] + offers.slope[:, 0] * (p - offers.base_mw)
+        room = jnp.minimum((p - low)[:, None], (high - p)[None, :])
+        usable = (relief > 1e-3) & (room > 1e-3)
+        dearer = marginal[None, :] - marginal[:, None]
+        best = jnp.argmin(jnp.where(usable, dearer / jnp.where(usable, relief, 1), jnp.inf))
+        i, j = best // p.shape[0], best % p.shape[0]
+        amount = jnp.minimum(room[i, j], excess[line] / jnp.where(usable[i, j], relief[i, j], 1))
+        amount = jnp.where(usable[i, j] & (excess[line] > 0), amount, 0)
+        return p.at[i].add(-amount).at[j].add(amount)
+
+    p = lax.fori_loop(0, SHIFTS, relieve, first)
+    moved = jnp.sum(cost_of(offers, p)) - jnp.sum(cost_of(offers, first))
+    return p, cost + moved + OVERLOAD_USD * jnp.sum(jnp.maximum(excess_of(p)[1], 0))
+
+
+def _over_levels(rule: Any) -> Any:
+    """A rule of one step for levels and steps: (params, (T,), (Q, T, G), (Q, T, G)) -> (Q, T, G), (Q, T)."""
+    return jax.jit(jax.vmap(jax.vmap(rule, in_axes=(None, 0, 0, 0)), in_axes=(None, None, 0, 0)))
+
+
+RULES = {"merit": _over_levels(_merit), "rule": _over_levels(_relieved)}
+
+
+def best_level(
+    sim: Sim, name: str, loads_mw: np.ndarray, low: np.ndarray, high: np.ndarray
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Play a rule of `RULES` within limits (T, G): level (T,), dispatch (T, G) [MW] and its cost (T,) [USD/h]."""
+    level, *box = _windows(sim, low, high, loads_mw)
+    dtype = sim.params.voll.dtype
+    p, cost = RULES[name](sim.params, *(jnp.asarray(x, dtype) for x in (loads_mw, *box)))
+    best, steps = np.asarray(cost).argmin(axis=0), np.arange(len(loads_mw))
+    return level[best, steps], np.asarray(p, np.float64)[best, steps], np.asarray(cost, np.float64)[best, steps]
+
+
+def each_load(sim: Sim, draws: Draw) -> list[np.ndarray]:
+    """Load (T,) [MW] of every drawn episode, shunts included."""
+    return [episode_load(sim, take(draws, i)) for i in range(draws.load_row.shape[0])]
+
+
+def load_grid(loads: list[np.ndarray], count: int) -> np.ndarray:
+    """Loads (count,) [MW] from the lowest to the highest of all episodes."""
+    return np.linspace(min(x.min() for x in loads), max(x.max() for x in loads), count)
+
+
+def _equal(sim: Sim, draws: Draw, keys: Array) -> Policy:
+    del keys
+    return follow(sim, np.zeros((draws.load_row.shape[0], sim.spec.horizon, sim.env.dims.agent, 1)))
+
+
+def _by_rule(sim: Sim, name: str, draws: Draw) -> Policy:
+    system = host_system(sim)
+    plans = []
+    for loads in each_load(sim, draws):
+        low, high = (np.tile(x, (len(loads), 1)) for x in (system.low_mw, system.high_mw))
+        level, p, _ = best_level(sim, name, loads, low, high)
+        plans.append(dispatch_actions(sim, system, level, p))
+    return follow(sim, np.stack(plans))
+
+
+def _merit_order(sim: Sim, draws: Draw, keys: Array) -> Policy:
+    del keys
+    return _by_rule(sim, "merit", draws)
+
+
+def _secure_merit_order(sim: Sim, draws: Draw, keys: Array) -> Policy:
+    del keys
+    return _by_rule(sim, "rule", draws)
+
+
+def _foresee(sim: Sim, draws: Draw, keys: Array) -> Foresight:
+    """Optimal dispatch of every step that scores can reach; bounds of all dispatches, without and with the ratings."""
+    del keys
+    system, loads = host_system(sim), each_load(sim, draws)
+    on, grid = np.asarray(sim.params.rules.available), load_grid(loads, GRID)
+    curve = reachable(system, on, grid, scores=not sim.env.schedule)
+    floor = rated_floor(system, on, grid)
+    actions, money = [], []
+    for load in loads:
+        p, level = curve.at(load)
+        actions.append(dispatch_actions(sim, system, level, p))
+        free = free_floor(system, on[None], load)[0]
+        # the lines of the second are straight between the loads of the grid, and may fall below the first
+        costs = (system.cost(on, p, load), free, np.maximum(floor.at(load), free))
+        money.append([cost.sum() for cost in costs])
+    objective, bound, kept = -sim.spec.term_weights[0] * sim.env.dt_hours * np.array(money).T
+    return Foresight(follow(sim, np.stack(actions)), objective, bound, kept)
+
+
+DISPATCH = Playbook(
+    rules={"no_control": _equal, "merit": _merit_order, "rule": _secure_merit_order},
+    foresee=_foresee,
+    splits=("train", "val", "test", "load_stress", "line_tightening"),
+    violating="merit",
+)

@@ -1,0 +1,1 @@
+"""AC power flow after outages and switching."""

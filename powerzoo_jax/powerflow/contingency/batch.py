@@ -1,0 +1,264 @@
+"""The batched core of outages: tiles of lanes, a change of the network for each, and what they report."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+from jax import Array, lax
+
+from powerzoo_jax.powerflow.contingency.factors import OutageFactors
+from powerzoo_jax.powerflow.contingency.outage_networks import OwnNetworks
+from powerzoo_jax.powerflow.contingency.result import OutageResult, outage_reading
+from powerzoo_jax.powerflow.contingency.woodbury import (
+    Change,
+    Freed,
+    Progress,
+    change_of,
+    correction,
+    finish,
+    mismatch,
+    run_chord,
+    scenarios,
+    settle,
+)
+from powerzoo_jax.powerflow.meshed import equations as eqs
+from powerzoo_jax.powerflow.meshed.chord import Shared
+from powerzoo_jax.powerflow.result import Status
+
+TILE = 128  # lanes that iterate together on a CPU core; other devices take WIDE
+WIDE = 65_536
+SHARING = 32  # scenarios from which on the factors of an outage of its own are worth reading
+START_STEPS = 3  # chord steps to the state before the outage, which is only a place to start from
+
+
+class Kind(NamedTuple):
+    """What a call hands in and asks for; static.
+
+    held, units, chosen:  set-points, outputs of the units, rows are among the inputs
+    states, keep:         voltages and flows are asked for, the deviations themselves are
+    """
+
+    held: bool
+    units: bool
+    chosen: bool
+    states: bool
+    keep: bool = False
+
+
+class Inputs(NamedTuple):
+    """Arrays of a call: injections and set-points (..., N), outputs (..., G), rows (..., K); None where not given."""
+
+    p: Array
+    q: Array
+    v_set: Array | None
+    output: tuple[Array, Array] | None
+    only: Array | None
+
+    @property
+    def given(self) -> tuple[Array, ...]:
+        return (self.p, self.q) if self.v_set is None else (self.p, self.q, self.v_set)
+
+
+def inputs_of(kind: Kind, arrays: tuple[Array, ...]) -> Inputs:
+    """Name the arrays that a call of this kind hands in."""
+    p, q, *rest = arrays
+    only = rest.pop() if kind.chosen else None
+    v_set = rest.pop(0) if kind.held else None
+    return Inputs(p, q, v_set, (rest[0], rest[1]) if kind.units else None, only)
+
+
+class Lanes(NamedTuple):
+    """Scenarios: injections counted from the base state, where the chord and Newton start (N, 2, B), and the output of
+    all units (2, G, B), None where none is lost.
+    """
+
+    target: Array
+    start: Array
+    begin: Array
+    output: Array | None
+
+
+def solve_outages(outages: OutageFactors, inputs: Inputs, kind: Kind, tol: float, max_steps: int) -> Any:
+    """The batched core: (B, N) scenarios -> OutageResult, OutageStates or (), deviations (B, O, N, 2) or ()."""
+    shared = Shared(outages.meshed.layout, outages.meshed.core)
+    target, begin = scenarios(shared, inputs.given)
+    lanes = Lanes(target, _intact(shared, target, begin), begin, outputs(outages, inputs))
+
+    def solve(rows: Array, change: Change, lanes: Lanes) -> Any:
+        target = without_units(outages, rows, lanes.target, lanes.output)
+        found = settle(shared, change, target, _shifted(outages, rows, lanes.start), lanes.begin, tol, max_steps)
+        return _account(outages, shared, rows, change, found, kind)
+
+    def solve_own(rows: Array, read: tuple[Change, OwnNetworks], lanes: Lanes) -> Any:
+        change, own = read
+        found = _own_chord(shared, own, lanes, tol, max_steps)
+        found = found._replace(e=_shifted(outages, rows, found.e))
+        found = finish(shared, change, lanes.target, lanes.begin, found)
+        # e was rounded anew; a program that does not read flows does not pay for this
+        found = found._replace(left=mismatch(shared, change, lanes.target, found.e))
+        return _account(outages, shared, rows, change, found, kind)
+
+    def read(rows: Array) -> Change:
+        return outage_change(outages, rows)
+
+    def read_own(rows: Array) -> tuple[Change, OwnNetworks]:
+        return read(rows), jax.tree.map(lambda x: x[rows[0]], outages.own)
+
+    width = TILE if jax.default_backend() == "cpu" else WIDE
+    if inputs.only is not None:
+        return _solve_some(lambda rows, lanes: solve(rows, read(rows), lanes), lanes, inputs.only, width)
+    rows, batch = jnp.arange(outages.n_outage, dtype=jnp.int32), target.shape[2]
+    if outages.own is None or batch < SHARING:
+        return _solve_all(solve, read, lanes, rows, width)
+    first = outages.n_outage - outages.n_unit_outage
+    found = _solve_all(solve_own, read_own, lanes, rows[:first], min(width, batch))
+    if outages.n_unit_outage == 0:
+        return found
+    of_units = _solve_all(solve, read, lanes, rows[first:], width)
+    return jax.tree.map(lambda a, b: jnp.concatenate([a, b], 1), found, of_units)
+
+
+def _own_chord(shared: Shared, own: OwnNetworks, lanes: Lanes, tol: float, max_steps: int) -> Progress:
+    """The chord of one outage of a branch in its own network, whose base voltage e counts from."""
+    core = dataclasses.replace(shared.core, main=own.networks, blocks=own.blocks)
+    target = lanes.target + own.offset[:, :, None]
+    return run_chord(shared._replace(core=core), None, target, lanes.start, tol, max_steps)
+
+
+def outputs(outages: OutageFactors, inputs: Inputs) -> Array | None:
+    """Output of all units, (2, G, B) [pu]; None where no outage takes one."""
+    if outages.n_unit_outage == 0:
+        return None
+    given = (outages.p_unit, outages.q_unit) if inputs.output is None else inputs.output
+    count = inputs.p.shape[0]
+    return jnp.stack([jnp.broadcast_to(x, (count, x.shape[-1])).T for x in given])
+
+
+def _intact(shared: Shared, target: Array, e: Array) -> Array:
+    """The state before the outage, to a few digits."""
+    for _ in range(START_STEPS):
+        left = eqs.mismatch(shared.layout, shared.core.main, target, e)
+        e = eqs.rotate(e, eqs.correction(shared.layout, shared.core.blocks, left))
+    return jnp.where(jnp.isfinite(e), e, 0)
+
+
+def _shifted(outages: OutageFactors, rows: Array, start: Array) -> Array:
+    """Where the chord starts: the state before the outage, turned as the outage turns the base state."""
+    a = start.reshape(*start.shape[:2], rows.shape[0], -1)
+    b = jnp.moveaxis(outages.start[rows], 0, -1)[..., None]
+    re = a[:, 0] + b[:, 0] + (a[:, 0] * b[:, 0] - a[:, 1] * b[:, 1])
+    im = a[:, 1] + b[:, 1] + (a[:, 0] * b[:, 1] + a[:, 1] * b[:, 0])
+    return jnp.stack([re, im], 1).reshape(start.shape)
+
+
+def _solve_all(solve: Any, read: Any, lanes: Lanes, rows: Array, width: int) -> Any:
+    """Outages (O,) of all scenarios in tiles of `width` lanes; the scenarios of an outage side by side.
+
+    What a tile reads of the factors passes through the loop: XLA would compute it inside of every product that uses it.
+    """
+    batch, count = lanes.target.shape[2], rows.shape[0]
+    members = min(batch, width)
+    groups = min(count, max(width // members, 1))
+    pieces, rows = _cut_lanes(lanes, members), _cut(rows, groups)
+    n_row, n_piece = rows.shape[0], pieces.target.shape[0]
+
+    def tile(k: Array, facts: Any) -> Any:
+        mine = jax.tree.map(lambda x: jnp.tile(x[k % n_piece if n_piece > 1 else 0], (1, 1, groups)), pieces)
+        found = solve(rows[k // n_piece], facts, mine)
+        return jax.tree.map(lambda x: jnp.moveaxis(x.reshape(groups, members, *x.shape[1:]), 1, 0), found)
+
+    def write(k: Array, carry: tuple[Any, Any]) -> tuple[Any, Any]:
+        every, facts = carry
+        # in place: stacked tiles would be copied once more to bring scenarios first
+        at = (k % n_piece) * members, (k // n_piece) * groups
+        every = jax.tree.map(
+            lambda x, new: lax.dynamic_update_slice(x, new, (*at, *(jnp.int32(0),) * (x.ndim - 2))),
+            every,
+            tile(k, facts),
+        )
+        return every, read(rows[jnp.minimum((k + 1) // n_piece, n_row - 1)])
+
+    facts = read(rows[0])
+    first = jax.eval_shape(tile, jnp.int32(0), facts)
+    every = jax.tree.map(lambda x: jnp.zeros((n_piece * members, n_row * groups, *x.shape[2:]), x.dtype), first)
+    every, _ = lax.fori_loop(jnp.int32(0), jnp.int32(n_row * n_piece), write, (every, facts))
+    return jax.tree.map(lambda x: x[:batch, :count], every)
+
+
+def _solve_some(solve: Any, lanes: Lanes, only: Array, width: int) -> Any:
+    """Chosen outages (B, K) of each scenario, in tiles."""
+    batch, count = only.shape
+    members = min(batch, max(width // count, 1))
+
+    def tile(at: tuple[Array, Lanes]) -> Any:
+        return solve(at[0].reshape(-1), jax.tree.map(lambda x: jnp.repeat(x, count, axis=2), at[1]))
+
+    out = lax.map(tile, (_cut(only, members), _cut_lanes(lanes, members)))
+    return jax.tree.map(lambda x: x.reshape(-1, count, *x.shape[2:])[:batch], out)
+
+
+def _cut(x: Array, size: int) -> Array:
+    """(n, ...) in pieces (m, size, ...); the last one is filled up with the first rows of x."""
+    count = -(-x.shape[0] // size)
+    return jnp.take(x, jnp.arange(count * size) % x.shape[0], axis=0).reshape(count, size, *x.shape[1:])
+
+
+def _cut_lanes(lanes: Lanes, size: int) -> Lanes:
+    """(..., B) in pieces (m, ..., size)."""
+    cut: Lanes = jax.tree.map(lambda x: jnp.moveaxis(_cut(jnp.moveaxis(x, 2, 0), size), 1, 3), lanes)
+    return cut
+
+
+def outage_change(outages: OutageFactors, rows: Array) -> Change:
+    """The changes that outages (G,) make; one that islands changes nothing."""
+    takes_branch = (outages.branch[rows] >= 0) & ~outages.islanding[rows]
+    branch, status = jnp.maximum(outages.branch[rows], 0)[None], jnp.where(takes_branch, -1, 0)[None]
+    weight = jnp.moveaxis(outages.weight[rows], 0, -1)
+    change = change_of(outages.meshed.layout, outages.terms, branch, status, weight)
+    if outages.n_unit_outage == 0:
+        return change
+    at, takes_unit = _unit_rows(outages, rows)
+    freed = Freed(outages.bus[at], outages.frees[at] & takes_unit, jnp.moveaxis(outages.read[at], 0, -1))
+    return change._replace(freed=freed)
+
+
+def _unit_rows(outages: OutageFactors, rows: Array) -> tuple[Array, Array]:
+    """Rows (G,) among the outages of units, 0 for those of branches, and which of them take a unit out."""
+    at = rows - (outages.n_outage - outages.n_unit_outage)
+    return jnp.maximum(at, 0), (at >= 0) & ~outages.islanding[rows]
+
+
+def without_units(outages: OutageFactors, rows: Array, target: Array, output: Array | None) -> Array:
+    """Injections (N, 2, B) after the outages of G groups: without the lost output, with what the others add."""
+    if output is None:
+        return target
+    at, takes_unit = _unit_rows(outages, rows)
+    groups = jnp.arange(rows.shape[0])
+    grouped = target.reshape(*target.shape[:2], rows.shape[0], -1)
+    lost = output.reshape(*output.shape[:2], rows.shape[0], -1)[:, jnp.maximum(outages.unit[rows], 0), groups]
+    lost = jnp.where(takes_unit[None, :, None], lost, 0)
+    grouped = grouped.at[outages.bus[at], :, groups].add(-lost.swapaxes(0, 1))
+    return grouped.at[:, 0].add(outages.response[at].T[:, :, None] * lost[0][None]).reshape(target.shape)
+
+
+def _account(
+    outages: OutageFactors, shared: Shared, rows: Array, change: Change, found: Progress, kind: Kind
+) -> tuple[Any, ...]:
+    """What a tile of lanes reports, read off e plus one more step that is not rounded into it."""
+    members = found.status.shape[0] // rows.shape[0]
+    solved = (found.status == Status.CONVERGED)[None, None]
+    zeta = jnp.where(solved, correction(shared, change, found.left), 0)
+    # the barrier keeps XLA from computing all of it once more for every result that reads it
+    rest = lax.optimization_barrier(eqs.turn(found.e, zeta))
+    islanding = jnp.repeat(outages.islanding[rows], members)
+    summary, states = outage_reading(outages, jnp.repeat(rows, members), found.e, rest)
+    result = OutageResult(
+        status=jnp.where(islanding, jnp.int32(Status.ISLANDED), found.status),
+        residual=found.residual,
+        iterations=found.steps,
+        **summary,
+    )
+    return result, states if kind.states else (), jnp.moveaxis(found.e + rest, 2, 0) if kind.keep else ()

@@ -1,0 +1,291 @@
+"""Factors of the outages of a meshed network: each corrects the constant inverse of the intact network by a low rank.
+
+Textbook symbols: J the Jacobian at the base voltage, zeta = (dtheta, dln|V|), S the injections.
+
+A lost branch k takes U V' off the Jacobian, U of rank 3: the inverse is corrected by C (I - V' C)^-1 V', C = J^-1 U.
+A bus b that loses the unit which held it gains the unknown m = dln|V_b| and the row of its reactive power:
+with c = dS/dm, r = dQ_b/dzeta and d = dQ_b/dm,
+
+    m = (q_b - r J^-1 left) / (d - r J^-1 c),   zeta = J^-1 (left - c m)
+
+(bordering: Duff, Erisman and Reid, Direct Methods for Sparse Matrices, ch. 8). All of it is made on the host, float64.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import jax.numpy as jnp
+import numpy as np
+from flax import struct
+from jax import Array
+
+from powerzoo_jax.base.errors import BaseLoadError, SolverError, listing
+from powerzoo_jax.base.numerics import resolve_dtype
+from powerzoo_jax.cases import Case
+from powerzoo_jax.cases.topology import branch_positions
+from powerzoo_jax.powerflow.contingency.outage_networks import OwnNetworks, own_networks
+from powerzoo_jax.powerflow.contingency.woodbury import (
+    RANK,
+    BranchTerms,
+    across,
+    branch_columns,
+    branch_terms,
+    door,
+    pair,
+)
+from powerzoo_jax.powerflow.dc.outages import bridges
+from powerzoo_jax.powerflow.dc.unit_outage import UnitRoles, unit_roles
+from powerzoo_jax.powerflow.feeder.factors import nominal_injection
+from powerzoo_jax.powerflow.meshed.base_case import (
+    admittance,
+    factored,
+    power_slope,
+    solve_base,
+    unknown_rows,
+    voltage_setpoints,
+)
+from powerzoo_jax.powerflow.meshed.factors import MeshedFactors, prepare_meshed
+
+START_STEPS = 4  # chord steps to the base state after an outage, which is only a place to start from
+FARTHEST = 1.0  # [-] deviation beyond which such a state is no place to start from
+
+
+@struct.dataclass(kw_only=True)
+class OutageFactors:
+    """What `n_minus_1` needs to know about one network and O outages of it: K branches, then O - K units. Leaves only.
+
+    meshed:       MeshedFactors of the network before any outage
+    terms:        BranchTerms
+    branch, unit: (O,)           int32  position of the branch, of the unit that is lost; -1 where the other is
+    islanding:    (O,)           bool   whether that cuts buses off, or takes the last unit of the slack bus
+    weight:       (O, 3, N, 2)          correction of the inverse, 0 where it islands and where nothing is freed
+    start:        (O, N, 2)      [-]    what the outage does to the base voltage, about: V' / V - 1
+    own:          OwnNetworks of the K branches, None where they would be too large
+    read:         (O - K, N, 2)         magnitude of the freed bus per injection left
+    bus:          (O - K,)       int32  bus of the unit, internal position
+    frees:        (O - K,)       bool   whether its bus loses what held the magnitude
+    response:     (O - K, N)     [-]    what every bus adds per unit of lost power
+    p_unit, q_unit: (G,)         [pu]   scheduled output of all units
+    rate_pu:      (L,)           [pu]   ratings, 0 = unlimited
+    v_min, v_max: (N,)           [pu]   voltage bands
+    """
+
+    meshed: MeshedFactors
+    terms: BranchTerms
+    branch: Array
+    unit: Array
+    islanding: Array
+    weight: Array
+    start: Array
+    own: OwnNetworks | None
+    read: Array
+    bus: Array
+    frees: Array
+    response: Array
+    p_unit: Array
+    q_unit: Array
+    rate_pu: Array
+    v_min: Array
+    v_max: Array
+
+    @property
+    def n_outage(self) -> int:
+        return self.branch.shape[-1]
+
+    @property
+    def n_unit_outage(self) -> int:
+        return self.bus.shape[-1]
+
+
+def prepare_outages(
+    case: Case,
+    *,
+    branches: Sequence[int] | None = None,
+    units: Sequence[int] | None = None,
+    participation: np.ndarray | None = None,
+    load_factor: float = 1.0,
+    rate_pu: np.ndarray | None = None,
+    dtype: Any = None,
+) -> OutageFactors:
+    """Correct the factors of a network for single outages of branches and units, on the host in float64.
+
+    case:           as for `prepare_meshed`
+    branches:       positions of the branches to lose, one at a time; None takes every branch in service, () none
+    units:          likewise the units. The last unit of a PV bus leaves it a PQ bus
+    participation:  (G,) weights by which the other units in service make up for the power of a lost one; None leaves
+                    it to the slack, which in any case takes the change of the losses
+    load_factor:    base point as a multiple of the nominal injections
+    rate_pu:        (L,) [pu] ratings on the case's base power, 0 = unlimited; None takes `rate_a_mva` of the case
+    dtype:          float32 (None) or float64
+
+    Raises the errors of `prepare_meshed`, SolverError naming branches and units that are not there or not in service.
+    """
+    dtype = resolve_dtype(dtype)
+    lost = _positions(case, branches, case.branch.in_service, "branch")
+    gone = _positions(case, units, case.unit.in_service, "unit")
+    rate = case.branch.rate_a_mva / case.base_mva if rate_pu is None else np.asarray(rate_pu, float)
+    if rate.shape != (case.n_branch,):
+        raise SolverError(f"{case.name}: rate_pu has shape {rate.shape}, expected (L={case.n_branch},).")
+    meshed = prepare_meshed(case, load_factor=load_factor, dtype=dtype)
+    s = load_factor * nominal_injection(case)
+    base = Base.of(case, s, solve_base(case, s, voltage_setpoints(case)))
+    roles = unit_roles(case, participation)
+    f, t = branch_positions(case)
+    cut = bridges(case.n_bus, f, t, case.branch.in_service)[lost]
+    terms = branch_terms(case, base.v)
+    columns = branch_columns(case, base.v, terms, lost)
+    taken = np.where(cut[:, None, None, None], 0.0, _weights(columns, f[lost], t[lost], cut))
+    frees = roles.frees[gone]
+    answer, read = base.freed(roles.bus[gone], frees)
+    output = (case.unit.p_mw + 1j * case.unit.q_mvar) / case.base_mva
+    shifted = np.concatenate(
+        [
+            base.without_branches(taken, f[lost], t[lost], terms, lost, cut),
+            base.without_units(answer, read, roles, gone, output),
+        ]
+    )
+    for k in np.flatnonzero(~shifted[: len(lost)].any(1) & ~cut):
+        shifted[k] = _anew(case, base, lost[k])
+    none = np.full(len(lost), -1), np.full(len(gone), -1)
+    inward, outward = np.asarray(meshed.layout.inward), np.asarray(meshed.layout.outward)
+    weight = np.concatenate([taken, np.pad(answer[:, None], ((0, 0), (0, RANK - 1), (0, 0), (0, 0)))])
+    whole = dict(branch=np.r_[lost, none[1]], unit=np.r_[none[0], gone], bus=outward[roles.bus[gone]])
+    numbers = dict(start=pair(shifted)[:, inward], response=roles.response[gone][:, inward])
+    numbers |= dict(p_unit=output.real, q_unit=output.imag, rate_pu=rate, v_min=case.bus.v_min_pu)
+    return OutageFactors(
+        meshed=meshed,
+        terms=BranchTerms(**{name: jnp.asarray(pair(x), dtype) for name, x in terms.items()}),
+        islanding=jnp.asarray(np.r_[cut, roles.balances[gone]]),
+        own=own_networks(case, meshed, base.v, shifted[: len(lost)], np.where(cut, -1, lost), dtype),
+        frees=jnp.asarray(frees),
+        weight=door(weight[:, :, inward]),
+        read=door(read[:, inward]),
+        v_max=jnp.asarray(case.bus.v_max_pu, dtype),
+        **{name: jnp.asarray(x, jnp.int32) for name, x in whole.items()},
+        **{name: jnp.asarray(x, dtype) for name, x in numbers.items()},
+    )
+
+
+def _positions(case: Case, chosen: Sequence[int] | None, on: np.ndarray, what: str) -> np.ndarray:
+    if chosen is None:
+        return np.flatnonzero(on)
+    lost = np.asarray(chosen, np.int64)
+    wrong = (lost < 0) | (lost >= len(on))
+    if wrong.any():
+        raise SolverError(f"{case.name} has no {what} {listing(lost[wrong])}. Give positions from 0 to {len(on) - 1}.")
+    if not on[lost].all():
+        raise SolverError(f"{case.name}: {what} {listing(lost[~on[lost]])} is out of service and cannot be lost.")
+    return lost
+
+
+def _weights(columns: np.ndarray, f: np.ndarray, t: np.ndarray, skip: np.ndarray) -> np.ndarray:
+    """C (I - V' C)^-1 of single outages, from C (O, 3, N, 2)."""
+    rows = np.arange(len(f))
+    own = np.stack(across(*(np.moveaxis(columns[rows, :, at], 2, 0) for at in (f, t))), 1)
+    system = np.eye(RANK) - np.where(skip[:, None, None], 0.0, own)
+    return np.einsum("orni,ors->osni", columns, np.linalg.inv(system))
+
+
+def _anew(case: Case, base: Base, branch: int) -> np.ndarray:
+    """What the loss of a branch does to the base voltages, (N,) complex, by a Newton method; 0 where it fails."""
+    on = case.branch.in_service & (np.arange(case.n_branch) != branch)
+    without = dataclasses.replace(case, branch=dataclasses.replace(case.branch, in_service=on))
+    try:
+        e = solve_base(without, base.s, voltage_setpoints(case)) / base.v - 1
+    except BaseLoadError:
+        return np.zeros_like(base.v)
+    return e if np.abs(e).max() < FARTHEST else np.zeros_like(e)
+
+
+class Base(NamedTuple):
+    """The base state on the host: admittances, voltages v, injections s (N,), the Jacobian of all angles and
+    logarithmic magnitudes (2N, 2N), its unknowns, and the factored part of it that belongs to them.
+    """
+
+    y: Any
+    v: np.ndarray
+    s: np.ndarray
+    slope: Any
+    unknown: np.ndarray
+    factor: Any
+
+    @classmethod
+    def of(cls, case: Case, s: np.ndarray, v: np.ndarray) -> Base:
+        n, y = case.n_bus, admittance(case)
+        angles, sizes = unknown_rows(case)
+        unknown = np.r_[angles, n + sizes]
+        slope = power_slope(y, v, np.arange(n), np.arange(n))[0]
+        return cls(y, v, s, slope, unknown, factored(case, slope[unknown][:, unknown].tocsc()))
+
+    def solve(self, right: np.ndarray, trans: str = "N") -> np.ndarray:
+        """J^-1 right or its transpose, (K, N, 2) -> (K, N, 2), 0 off the unknowns."""
+        flat = right.swapaxes(1, 2).reshape(len(right), 2 * len(self.v))
+        found = np.zeros_like(flat)
+        if len(right):
+            found[:, self.unknown] = self.factor.solve(np.ascontiguousarray(flat[:, self.unknown].T), trans).T
+        return found.reshape(len(right), 2, len(self.v)).swapaxes(1, 2)
+
+    def freed(self, bus: np.ndarray, frees: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """dzeta / dm and dm / dleft of buses that lose what holds them, (K, N, 2) each; 0 of the others."""
+        rows, n = np.arange(len(bus)), len(self.v)
+        column, row = (
+            x.toarray().reshape(-1, 2, n).swapaxes(1, 2) for x in (self.slope[:, n + bus].T, self.slope[n + bus])
+        )
+        answer, read = -self.solve(column), -self.solve(row, "T")
+        gap = row[rows, bus, 1] + np.einsum("kni,kni->k", row, answer)
+        answer[rows, bus, 1] += 1
+        read[rows, bus, 1] += 1
+        return answer * frees[:, None, None], read * (frees / np.where(frees, gap, 1))[:, None, None]
+
+    def without_branches(
+        self, weight: np.ndarray, f: np.ndarray, t: np.ndarray, terms: Any, lost: np.ndarray, cut: np.ndarray
+    ) -> np.ndarray:
+        """What the loss of branches does to the voltages, about: (K, N) complex."""
+        rows = np.arange(len(lost))
+        s_from, s_to, a_from, a_to = (terms[name][lost] for name in ("s_from", "s_to", "a_from", "a_to"))
+
+        def left(e: np.ndarray) -> np.ndarray:
+            w, gap = 1 + e, (e[rows, t] - e[rows, f])
+            found = self._left(e)
+            found[rows, f] += np.abs(w[rows, f]) ** 2 * s_from + w[rows, f] * a_from * np.conj(gap)
+            found[rows, t] += np.abs(w[rows, t]) ** 2 * s_to - w[rows, t] * a_to * np.conj(gap)
+            return np.where(cut[:, None], 0, found)
+
+        def step(left: np.ndarray) -> np.ndarray:
+            plain = self.solve(left)
+            moved = np.stack(across(plain[rows, f].T, plain[rows, t].T), 1)
+            return plain + np.einsum("krni,kr->kni", weight, moved)
+
+        return _settle(left, step, np.zeros((len(lost), len(self.v)), complex))
+
+    def without_units(
+        self, answer: np.ndarray, read: np.ndarray, roles: UnitRoles, gone: np.ndarray, output: np.ndarray
+    ) -> np.ndarray:
+        """What the loss of units does to the voltages, about: (K, N) complex."""
+        change = roles.response[gone] * output[gone].real[:, None] + 0j
+        change[np.arange(len(gone)), roles.bus[gone]] -= output[gone]
+        change[roles.balances[gone]] = 0
+
+        def step(left: np.ndarray) -> np.ndarray:
+            return self.solve(left) + answer * np.einsum("kni,kni->k", read, left)[:, None, None]
+
+        return _settle(lambda e: self._left(e) + change, step, np.zeros((len(gone), len(self.v)), complex))
+
+    def _left(self, e: np.ndarray) -> np.ndarray:
+        """Injections left in the intact network, (K, N) complex."""
+        v = self.v * (1 + e)
+        return self.s - v * np.conj((self.y @ v.T).T)
+
+
+def _settle(left: Any, step: Any, e: np.ndarray) -> np.ndarray:
+    """A few chord steps from e (K, N); 0 where they lead away."""
+    sizes = []
+    for _ in range(START_STEPS):
+        zeta = step(pair(left(e)))
+        sizes.append(np.abs(zeta).max((1, 2), initial=0))
+        e = (1 + e) * np.exp(zeta[..., 1] + 1j * zeta[..., 0]) - 1
+    near = (sizes[-1] < 0.5 * sizes[0]) & (np.abs(e).max(1, initial=0) < FARTHEST)
+    return np.where(near[:, None], e, 0)

@@ -1,0 +1,92 @@
+"""Single outages of a meshed network in AC, all of them or a chosen few, inside a compiled step.
+
+The loss of a branch or a unit corrects the constant factors of the intact network by a low rank (`outage_factors`), or
+many scenarios share factors of the network that is left (`outage_networks`). The chord starts from the state before the
+outage and what the outage does at the base load; what it cannot solve goes to a full Newton method in float64. Outages
+that cut buses off are found on the host and flagged.
+"""
+
+from __future__ import annotations
+
+import functools
+from typing import Any
+
+import jax
+from jax import Array, lax
+
+from powerzoo_jax.powerflow.batching import batched_shell
+from powerzoo_jax.powerflow.contingency.batch import Kind, inputs_of, solve_outages
+from powerzoo_jax.powerflow.contingency.derivative import outage_tangent
+from powerzoo_jax.powerflow.contingency.factors import OutageFactors
+from powerzoo_jax.powerflow.meshed.solve import MAX_STEPS, TOL
+
+
+def n_minus_1(
+    outages: OutageFactors,
+    p_pu: Array,
+    q_pu: Array,
+    v_set_pu: Array | None = None,
+    *,
+    p_unit_pu: Array | None = None,
+    q_unit_pu: Array | None = None,
+    only: Array | None = None,
+    states: bool = False,
+    tol: float | None = None,
+    max_steps: int = MAX_STEPS,
+) -> Any:
+    """Solve the power flow of one scenario after each outage; vmap it for many scenarios.
+
+    S_i = V_i sum_j conj(Y_ij V_j), |V_i| held at PV buses and the slack, Y without the lost branch, S without the lost
+    unit; a PV bus that loses its last unit holds S_i instead
+
+    outages:    from `prepare_outages`; share them (in_axes=None)
+    p_pu, q_pu: (N,) [pu] net injections      v_set_pu: (N,) [pu] magnitudes held; all as for `solve_meshed`. Where a PV
+                bus loses its last unit, q_pu less q_unit_pu is what it injects from then on
+    p_unit_pu, q_unit_pu: (G,) [pu] output of every unit of the case, which are part of p_pu and q_pu; None takes the
+                schedule of the case
+    only:       (K,) int32 rows of `outages` to solve instead of all O of them; may differ between scenarios
+    states:     also return the voltages and flows after every outage
+    tol:        [pu] voltage error at which a lane stops; None takes 4e-7 (float32), 4e-10 (float64)
+    max_steps:  chord iterations before a lane goes to the float64 Newton fallback
+
+    Returns an OutageResult, with states=True a pair (OutageResult, OutageStates). Nothing raises and nothing is NaN.
+    Differentiable forward and reverse in injections, set-points and outputs (implicit function theorem); the rows of
+    outages without a solution have derivative 0.
+    """
+    limit = TOL[p_pu.dtype.name] if tol is None else float(tol)
+    units = outages.n_unit_outage > 0 and not (p_unit_pu is None and q_unit_pu is None)
+    kind = Kind(v_set_pu is not None, units, only is not None, states)
+    output = (
+        ()
+        if not units
+        else tuple(
+            scheduled if x is None else x for x, scheduled in ((p_unit_pu, outages.p_unit), (q_unit_pu, outages.q_unit))
+        )
+    )
+    arrays = (p_pu, q_pu, v_set_pu, *output, only)
+    found = _solver(limit, max_steps, kind)(lax.stop_gradient(outages), *(x for x in arrays if x is not None))
+    return found if states else found[0]
+
+
+@functools.lru_cache(maxsize=32)
+def _solver(tol: float, max_steps: int, kind: Kind) -> Any:
+    """The differentiable solver of one scenario: (outages, *arrays) -> (OutageResult, OutageStates or ())."""
+
+    def shell(kind: Kind) -> Any:
+        def core(outages: OutageFactors, *arrays: Array) -> Any:
+            return solve_outages(outages, inputs_of(kind, arrays), kind, tol, max_steps)
+
+        return batched_shell(core)
+
+    plain, keeping = shell(kind), shell(kind._replace(keep=True))
+
+    @jax.custom_jvp
+    def solve(outages: OutageFactors, *arrays: Array) -> Any:
+        return plain(outages, *arrays)[:2]
+
+    @solve.defjvp
+    def _(primals: tuple[Any, ...], tangents: tuple[Any, ...]) -> tuple[Any, Any]:
+        *out, e = keeping(*primals)
+        return tuple(out), outage_tangent(kind, primals, tangents, tuple(out), e)
+
+    return solve

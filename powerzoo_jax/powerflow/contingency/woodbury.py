@@ -1,0 +1,392 @@
+"""Changed branches in a factored meshed network: its inverse corrected by a low rank, its equations by a few terms.
+
+Textbook symbols as in `meshed_equations`. A branch k in service adds to the injections of its two ends
+
+    s_f = S_f |w_f|^2 + A_ft w_f conj(e_t - e_f),    s_t = S_t |w_t|^2 + A_tf w_t conj(e_f - e_t)
+
+and to the Jacobian U_k V_k', with V_k' = (theta_f - theta_t, ln|V_f|, ln|V_t|). Changing the status of some branches by
+D = diag(d_k) gives the inverse (Woodbury 1950; Alsac, Stott, Tinney 1983, doi:10.1109/TPAS.1983.318031)
+
+    (J + U D V')^-1 = J^-1 - C (I + D V' C)^-1 D V' J^-1,    C = J^-1 U
+
+The lanes of a batch are groups times members: all members of a group share their changes.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from flax import struct
+from jax import Array, lax
+
+from powerzoo_jax.base.numerics import FLOAT
+from powerzoo_jax.cases import Case
+from powerzoo_jax.cases.topology import branch_positions
+from powerzoo_jax.powerflow.batching import in_groups
+from powerzoo_jax.powerflow.meshed import chord
+from powerzoo_jax.powerflow.meshed import equations as eqs
+from powerzoo_jax.powerflow.meshed.base_case import admittance, factored, power_slope, unknown_rows
+from powerzoo_jax.powerflow.meshed.chord import Shared
+from powerzoo_jax.powerflow.meshed.factors import MeshedCore, MeshedLayout, MeshedNetwork
+from powerzoo_jax.powerflow.meshed.freed_newton import newton_freed
+from powerzoo_jax.powerflow.meshed.newton import newton
+from powerzoo_jax.powerflow.meshed.solve import GROUP, NEWTON_GROUP
+from powerzoo_jax.powerflow.result import Status
+
+Parts = tuple[Array, Array]  # real and imaginary
+RANK = 3  # of one branch: the angle across it and the magnitudes of its ends
+REST = 32  # a batch goes on together while more than one lane in 32 is unfinished
+
+
+@struct.dataclass(kw_only=True)
+class BranchTerms:
+    """What every branch adds to the equations when it is in service, at the base voltage, case order.
+
+    s_from, s_to:  (L, 2)  [pu]  S_f, S_t: power entering at both ends
+    a_from, a_to:  (L, 2)  [pu]  A_ft, A_tf
+    """
+
+    s_from: Array
+    s_to: Array
+    a_from: Array
+    a_to: Array
+
+
+class Freed(NamedTuple):
+    """Buses that have lost what held their magnitude, at most one in each of G groups of lanes.
+
+    bus:   (G,)       int32  internal position
+    lost:  (G,)       bool   False: none in this group
+    read:  (N, 2, G)         what the magnitude asks for per injection left
+    """
+
+    bus: Array
+    lost: Array
+    read: Array
+
+
+class Change(NamedTuple):
+    """Changes of status, K branches in each of G groups of lanes; where a bus is freed K is 1 and the status 0.
+
+    f, t:                  (K, G)     int32  internal bus positions
+    from_cell, to_cell:    (K, G)     int32  as in `MeshedLayout`
+    terms:                 BranchTerms of (K, G, 2), times the change of status d
+    weight:                (R, N, 2, G)      -C (I + D V' C)^-1 D, or the answer to the magnitude that is freed
+    freed:                 Freed, None where no outage of a unit is among the lanes
+    """
+
+    f: Array
+    t: Array
+    from_cell: Array
+    to_cell: Array
+    terms: BranchTerms
+    weight: Any
+    freed: Freed | None = None
+
+
+class Progress(NamedTuple):
+    """Where the lanes of a batch stand: e and the injections left (N, 2, B), the rest (B,)."""
+
+    e: Array
+    left: Array
+    residual: Array
+    steps: Array
+    stopped: Array
+    status: Array
+
+
+def scenarios(shared: Shared, given: tuple[Array, ...]) -> tuple[Array, Array]:
+    """Injections (B, N) counted from the base state, and the base state at the set-points: (N, 2, B) each."""
+    aim, start = chord.door(shared, given)
+    return aim.target, jnp.zeros_like(aim.target) if start is None else start
+
+
+def branch_terms(case: Case, v: np.ndarray) -> dict[str, np.ndarray]:
+    """Fields of `BranchTerms`, (L,) complex, at base voltages v (N,) complex; every branch as if in service."""
+    f, t = branch_positions(case)
+    b = case.branch
+    y = 1 / (b.r_pu + 1j * b.x_pu)
+    a = b.tap * np.exp(1j * np.deg2rad(b.shift_deg))
+    own = y + 0.5j * b.b_pu
+    a_from, a_to = -v[f] * np.conj(y / np.conj(a) * v[t]), -v[t] * np.conj(y / a * v[f])
+    s_from, s_to = np.abs(v[f]) ** 2 * np.conj(own) / b.tap**2 + a_from, np.abs(v[t]) ** 2 * np.conj(own) + a_to
+    return dict(s_from=s_from, s_to=s_to, a_from=a_from, a_to=a_to)
+
+
+def branch_columns(case: Case, v: np.ndarray, terms: dict[str, np.ndarray], branches: np.ndarray) -> np.ndarray:
+    """C of some branches, (K, 3, N, 2) float64 in case order: J^-1 times their part of the Jacobian (host)."""
+    f, t = (x[branches] for x in branch_positions(case))
+    angles, sizes = unknown_rows(case)
+    slope = power_slope(admittance(case), v, angles, sizes)[0]
+    s_from, s_to, a_from, a_to = (terms[name][branches] for name in ("s_from", "s_to", "a_from", "a_to"))
+    pushed = np.zeros((len(branches), RANK, case.n_bus), complex)
+    rows = np.arange(len(branches))
+    # dS_f / dln|V_f| = 2 A_ff + A_ft with A_ff = S_f - A_ft
+    pushed[rows, :, f] += np.stack([1j * a_from, 2 * s_from - a_from, a_from], 1)
+    pushed[rows, :, t] += np.stack([-1j * a_to, a_to, 2 * s_to - a_to], 1)
+    right = np.concatenate([pushed.real[..., angles], pushed.imag[..., sizes]], -1).reshape(len(branches) * RANK, -1)
+    columns = np.zeros((*pushed.shape, 2))
+    if len(branches) == 0:
+        return columns
+    found = factored(case, slope).solve(np.ascontiguousarray(right.T)).T.reshape(len(branches), RANK, -1)
+    columns[..., angles, 0], columns[..., sizes, 1] = found[..., : len(angles)], found[..., len(angles) :]
+    return columns
+
+
+def pair(z: np.ndarray) -> np.ndarray:
+    """Complex (...) as (..., 2)."""
+    return np.stack([z.real, z.imag], -1)
+
+
+def across(near: Any, far: Any) -> list[Any]:
+    """V' of branches: the angle across and both magnitudes, from (2, ...) at both ends."""
+    return [near[0] - far[0], near[1], far[1]]
+
+
+def change_of(layout: MeshedLayout, terms: BranchTerms, branch: Array, status: Array, weight: Array) -> Change:
+    """The change of branches (K, G) by `status` (K, G)."""
+    taken = jax.tree.map(lambda x: x[branch] * status[..., None].astype(x.dtype), terms)
+    f, t, from_cell, to_cell = (x[branch] for x in (layout.f, layout.t, layout.from_cell, layout.to_cell))
+    return Change(f, t, from_cell, to_cell, taken, weight)
+
+
+def branch_power(near: Parts, far: Parts, gap: Parts, terms: BranchTerms) -> tuple[Parts, Parts]:
+    """s_f and s_t of branches; real and imaginary parts (..., B) apart: XLA does not vectorise over a pair in between.
+
+    near, far:  1 + e at the from and at the to end      gap:  e_to - e_from      terms:  (..., 2)
+    """
+    s_f = _entering(near, gap, terms.s_from, terms.a_from)
+    s_t = _entering(far, (-gap[0], -gap[1]), terms.s_to, terms.a_to)
+    return s_f, s_t
+
+
+def _entering(w: Parts, gap: Parts, s: Array, a: Array) -> Parts:
+    square = w[0] * w[0] + w[1] * w[1]
+    re, im = a[..., 0, None], a[..., 1, None]
+    x, y = re * gap[0] + im * gap[1], im * gap[0] - re * gap[1]
+    return s[..., 0, None] * square + (w[0] * x - w[1] * y), s[..., 1, None] * square + (w[0] * y + w[1] * x)
+
+
+def _ends(x: Array, change: Change) -> tuple[Array, Array]:
+    """Rows of x (N, c, B) at both ends of the changed branches, (K, G, c, B / G) each."""
+    groups = change.f.shape[1]
+    grouped = x.reshape(*x.shape[:2], groups, -1)
+    at = jnp.arange(groups)[None]
+    return grouped[change.f, :, at], grouped[change.t, :, at]
+
+
+def mismatch(shared: Shared, change: Change | None, target: Array, e: Array) -> Array:
+    """What is left of the injections of the changed network, (N, 2, B) [pu]; target counts from the old base state."""
+    left = eqs.mismatch(shared.layout, shared.core.main, target, e)
+    if change is None:
+        return left
+    (a, b), (c, d) = ((x[:, :, 0], x[:, :, 1]) for x in _ends(e, change))
+    flows = branch_power((1 + a, b), (1 + c, d), (c - a, d - b), change.terms)
+    s_f, s_t = (jnp.stack(s, 2) for s in flows)
+    groups = change.f.shape[1]
+    at = jnp.arange(groups)[None]
+    grouped = left.reshape(*left.shape[:2], groups, -1)
+    return grouped.at[change.f, :, at].add(-s_f).at[change.t, :, at].add(-s_t).reshape(left.shape)
+
+
+def correction(shared: Shared, change: Change | None, left: Array) -> Array:
+    """Chord step (N, 2, B) [rad, -] with the corrected inverse."""
+    plain = eqs.correction(shared.layout, shared.core.blocks, left)
+    if change is None:
+        return plain
+    groups = change.f.shape[1]
+    near, far = (jnp.moveaxis(x, 2, 0) for x in _ends(plain, change))
+    moved = jnp.stack(across(near, far), 1).reshape(-1, groups, left.shape[2] // groups)
+    if change.freed is not None:
+        grouped = left.reshape(*left.shape[:2], groups, -1)
+        asked = jnp.sum(change.freed.read[..., None].astype(left.dtype) * grouped, (0, 1))
+        moved = moved.at[0].set(jnp.where(change.freed.lost[:, None], asked, moved[0]))
+    # the barrier keeps XLA from gathering the ends anew for every row of the result
+    moved = lax.optimization_barrier(moved)
+    step = plain.reshape(*plain.shape[:2], groups, -1)
+    for r in range(moved.shape[0]):
+        step = step + change.weight[r, ..., None].astype(step.dtype) * moved[r][None, None]
+    return lax.optimization_barrier(step.reshape(plain.shape))
+
+
+class Carry(NamedTuple):
+    """Progress of a batch: e and what is left (N, 2, B); the rest (B,)."""
+
+    k: Array
+    e: Array
+    left: Array
+    size: Array
+    pace: Array
+    stopped: Array
+    settled: Array
+    steps: Array
+
+
+def run_chord(
+    shared: Shared, change: Change | None, target: Array, start: Array, tol: float, max_steps: int, rest: int = 0
+) -> Progress:
+    """Run the corrected chord until 1 / rest of the lanes are left, all of them for rest = 0; change None is none."""
+
+    def unfinished(c: Carry) -> Array:
+        left = jnp.any(~c.stopped) if rest == 0 else jnp.sum(~c.stopped) * rest > c.stopped.shape[0]
+        return (c.k < max_steps) & left
+
+    def advance(c: Carry) -> Carry:
+        step = correction(shared, change, c.left)
+        size = eqs.largest(step)
+        pace = size / jnp.maximum(c.size, jnp.finfo(size.dtype).tiny)
+        slow = jnp.clip(jnp.maximum(pace, c.pace), *chord.PACE)
+        reached = (size * slow / (1 - slow) <= tol) | (size <= chord.FLOOR[size.dtype.name])
+        # a lane that stops keeps its value, whatever its neighbours go on to do
+        e = lax.optimization_barrier(jnp.where(c.stopped[None, None], c.e, eqs.rotate(c.e, step)))
+        return Carry(
+            k=c.k + 1,
+            e=e,
+            left=mismatch(shared, change, target, e),
+            size=jnp.where(c.stopped, c.size, size),
+            pace=pace,
+            # one long step may follow a short one: far from normal operation the first errors grow before they shrink
+            stopped=c.stopped | reached | ~(jnp.minimum(pace, c.pace) < chord.STALL),
+            settled=jnp.where(c.stopped, c.settled, reached),
+            steps=jnp.where(c.stopped, c.steps, c.k + 1),
+        )
+
+    c = lax.while_loop(unfinished, advance, _first(shared, change, target, start))
+    status = jnp.where(c.settled, jnp.int32(Status.CONVERGED), jnp.int32(Status.OUT_OF_STEPS))
+    return Progress(c.e, c.left, _residual(shared, change, c.left), c.steps, c.stopped, status)
+
+
+def _residual(shared: Shared, change: Change | None, left: Array) -> Array:
+    """Largest injection left at the equations that lanes have to meet, (B,)."""
+    size = eqs.largest(left * shared.layout.free[:, :, None].astype(left.dtype))
+    if change is None or change.freed is None:
+        return size
+    bus, lost, _ = change.freed
+    own = jnp.abs(left.reshape(*left.shape[:2], lost.shape[0], -1)[bus, 1, jnp.arange(lost.shape[0])])
+    return jnp.maximum(size, jnp.where(lost[:, None], own, 0).reshape(-1))
+
+
+def _first(shared: Shared, change: Change | None, target: Array, start: Array) -> Carry:
+    """The first step is larger than any that follows, so nothing can be learnt from a pace before the second."""
+    batch = target.shape[2]
+    return Carry(
+        k=jnp.int32(0),
+        e=start,
+        left=mismatch(shared, change, target, start),
+        size=jnp.full(batch, jnp.inf, target.dtype),
+        pace=jnp.ones(batch, target.dtype),
+        stopped=jnp.zeros(batch, bool),
+        settled=jnp.zeros(batch, bool),
+        steps=jnp.zeros(batch, jnp.int32),
+    )
+
+
+def settle(
+    shared: Shared, change: Change, target: Array, start: Array, begin: Array, tol: float, max_steps: int
+) -> Progress:
+    """Solve a batch of lanes in the changed network: chord together, stragglers in groups, then Newton in float64.
+
+    target:  (N, 2, B) injections counted from the base state
+    start:   (N, 2, B) deviation where the chord starts      begin:  likewise Newton
+    """
+    batch, groups = target.shape[2], change.f.shape[1]
+    # lanes of one change take much the same number of steps: none is worth a group of its own
+    found = run_chord(shared, change, target, start, tol, max_steps, REST if groups > 1 else 0)
+    if groups == 1:
+        return finish(shared, change, target, begin, found)
+
+    def go_on(constants: Any, given: tuple[Array, ...], lanes: Progress) -> Progress:
+        shared, change = constants
+        target, group = given
+        out = run_chord(shared, _chosen(change, group), target, lanes.e, tol, max_steps)
+        return out._replace(steps=lanes.steps + out.steps)
+
+    inputs = (target, _group(change, batch))
+    found = in_groups(~found.stopped, GROUP, go_on, (shared, change), inputs, found, last=True)
+    return finish(shared, change, target, begin, found)
+
+
+def finish(shared: Shared, change: Change, target: Array, begin: Array, found: Progress) -> Progress:
+    """Solve the lanes that the chord has left by Newton's method in float64; arguments as of `settle`."""
+
+    def newton_lanes(constants: Any, given: tuple[Array, ...], lanes: Progress) -> Progress:
+        shared, change = constants
+        target, begin, group = given
+        return _newton(shared, _chosen(change, group), target, begin, lanes)
+
+    inputs = (target, begin, _group(change, target.shape[2]))
+    failed = found.status != Status.CONVERGED
+    solved: Progress = in_groups(failed, NEWTON_GROUP, newton_lanes, (shared, change), inputs, found, last=True)
+    return solved
+
+
+def _group(change: Change, batch: int) -> Array:
+    """Group of every lane, (B,) int32."""
+    return jnp.arange(batch, dtype=jnp.int32) // (batch // change.f.shape[1])
+
+
+def _chosen(change: Change, group: Array) -> Change:
+    """The changes of single lanes, a group each."""
+    small = jax.tree.map(lambda x: jnp.take(x, group, axis=1), change._replace(weight=(), freed=None))
+    last = jax.tree.map(lambda x: jnp.take(x, group, axis=-1), (change.weight, change.freed))
+    chosen: Change = small._replace(weight=last[0], freed=last[1])
+    return chosen
+
+
+def _newton(shared: Shared, change: Change, target: Array, begin: Array, lanes: Progress) -> Progress:
+    """Full Newton of a few lanes, a network each, in float64 also inside a float32 program."""
+    dtype = target.dtype
+    with jax.enable_x64(True):
+        one = functools.partial(_newton_lane, *shared)
+        wide = [x.astype(jnp.float64) for x in (target, begin)]
+        plain = change._replace(weight=(), freed=None)
+        lanes_of = jax.vmap(one, in_axes=(1, -1, 2, 2), out_axes=(2, 0, 0, 0))
+        e, residual, steps, status = lanes_of(plain, change.freed, *wide)
+        e, residual = e.astype(dtype), residual.astype(dtype)
+    left = mismatch(shared, change, target, e)
+    return Progress(e, left, residual, lanes.steps + steps, jnp.ones_like(lanes.stopped), status)
+
+
+def _newton_lane(
+    layout: MeshedLayout, core: MeshedCore, change: Change, freed: Freed | None, target: Array, begin: Array
+) -> Any:
+    """One lane (N, 2): e, residual, steps, status; its injections count from the base state of the changed network."""
+    terms = jax.tree.map(lambda x: x.astype(jnp.float64), change.terms)
+    net = _changed_network(layout, core.wide, change, terms)
+    changed = MeshedCore(main=net, rest=jax.tree.map(jnp.zeros_like, net), blocks=core.blocks)
+    moved = target.at[change.f].add(-terms.s_from).at[change.t].add(-terms.s_to)
+    if freed is None:
+        e, *rest = newton(layout, changed, eqs.Aim(moved[:, :, None]), begin[:, :, None])
+    else:
+        e, *rest = newton_freed(layout, net, moved[:, :, None], begin[:, :, None], freed.bus, freed.lost)
+    return e[:, :, 0], *(x[0] for x in rest)
+
+
+def _changed_network(layout: MeshedLayout, net: MeshedNetwork, change: Change, terms: BranchTerms) -> MeshedNetwork:
+    """The network with the changed branches in its numbers; what only products with the transpose read is left out."""
+    cells = [jnp.concatenate([getattr(x, name).reshape(-1) for x in net.tables]) for name in ("out_re", "out_im")]
+    cells = [x.at[change.from_cell].add(terms.a_from[:, c], mode="drop") for c, x in enumerate(cells)]
+    cells = [x.at[change.to_cell].add(terms.a_to[:, c], mode="drop") for c, x in enumerate(cells)]
+    tables, begin = [], 0
+    for table in net.tables:
+        size, shape = table.out_re.size, table.out_re.shape
+        re, im = (x[begin : begin + size].reshape(shape) for x in cells)
+        tables.append(dataclasses.replace(table, out_re=re, out_im=im))
+        begin += size
+    changed: MeshedNetwork = dataclasses.replace(
+        net,
+        s_base=net.s_base.at[change.f].add(terms.s_from).at[change.t].add(terms.s_to),
+        own=net.own.at[change.f].add(terms.s_from - terms.a_from).at[change.t].add(terms.s_to - terms.a_to),
+        tables=tuple(tables),
+    )
+    return changed
+
+
+def door(columns: np.ndarray) -> Array:
+    """Columns (..., N, 2) in the precision of the inverse that they correct."""
+    return jnp.asarray(columns, FLOAT)

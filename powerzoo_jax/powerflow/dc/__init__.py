@@ -1,0 +1,1 @@
+"""DC power flow and its outage factors."""

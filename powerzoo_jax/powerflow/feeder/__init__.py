@@ -1,0 +1,1 @@
+"""Balanced power flow of feeders without voltage-controlled buses."""

@@ -1,0 +1,1 @@
+"""AC power flow of meshed networks with voltage-controlled buses."""

@@ -1,0 +1,289 @@
+"""Derivatives of a solved meshed power flow by the implicit function theorem, forward and reverse.
+
+F(e; p, q, v, network) = 0 on the unknowns gives J zeta = dF for the turn zeta of the solution; J is the true Jacobian
+at the solution, applied with the chord's blocked inverse as a preconditioner. The ends of the branches are linear in
+the change of e and belong to the same linear system, so that its transpose is solved with the batch standing last too.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import Array, lax
+from jax.custom_derivatives import SymbolicZero
+
+from powerzoo_jax.powerflow.batching import batched_shell, in_groups, in_tiles
+from powerzoo_jax.powerflow.meshed import equations as eqs
+from powerzoo_jax.powerflow.meshed.blocks import transposed
+from powerzoo_jax.powerflow.meshed.branches import Ends, Grid, ends_change, ends_turned, parameter_change
+from powerzoo_jax.powerflow.meshed.chord import inside, outside
+from powerzoo_jax.powerflow.meshed.newton import newton_step
+
+MAX_SWEEPS = 40
+TOL = {"float32": 1e-6, "float64": 1e-13}  # share of the solution that the sweeps may leave
+PACE = (0.05, 0.9)  # contraction assumed at least and at most when the last two sweeps tell what is left
+GROUP = 8  # lanes factored together where the sweeps stall
+
+
+def state_tangent(primals: tuple[Any, ...], tangents: tuple[Any, ...], out: Any) -> dict[str, Any]:
+    """Tangents of `meshed.State` for one scenario, by field; those of `missing` are counted with e.
+
+    primals:  (grid, p, q[, v_set[, share]]) as the solver takes them
+    tangents: alike, SymbolicZero where nothing varies
+    out:      the solved State
+    """
+    grid, *given = primals
+    layout, core = grid.shared
+    share = given[3:]
+    e = jnp.stack([out.e_re + out.d_re, out.e_im + out.d_im], 1)
+    s = jnp.stack([eqs.finite(given[0]) - out.p_left, eqs.finite(given[1]) - out.q_left], 1)
+    for part in share:
+        s = s.at[:, 0].add(part * out.p_shared)
+    free, rows = (x[layout.outward].astype(e.dtype) for x in (layout.free, eqs.rows(layout, shared=bool(share))))
+    forcing = jnp.stack([_given(t, x) for t, x in zip(tangents[1:3], given, strict=False)], 1)
+    held = None
+    if len(given) >= 3 and not isinstance(tangents[3], SymbolicZero):
+        grow = jnp.where(~layout.free[layout.outward, 1], tangents[3] / given[2], 0)
+        held = jnp.stack([jnp.zeros_like(grow), grow], 1)
+        forcing = forcing - _turned(grid, e, held)
+    d_net = _varied(tangents[0].shared.core.main, core.main, ("s_base", "own", "tables"))
+    if d_net is not None:
+        target = jnp.stack([eqs.finite(x) for x in given[:2]], 1)[layout.inward][:, :, None]
+        there = e[layout.inward][:, :, None]
+
+        def left(net: Any) -> Array:
+            return eqs.mismatch(layout, net, target - net.s_base[:, :, None], there)
+
+        forcing = forcing + jax.jvp(left, (core.main,), (d_net,))[1][layout.outward, :, 0]
+    if share:
+        forcing = forcing.at[:, 0].add(_given(tangents[4], given[3]) * out.p_shared)
+    zeta, d_ends = _implicit(grid, e, s, forcing * rows, *share)
+    d_shared = zeta[layout.inward[layout.slack], 0] if share else jnp.zeros_like(out.p_shared)
+    for part in share:
+        forcing = forcing.at[:, 0].add(part * d_shared)
+    zeta = zeta * free
+    d_left = (forcing - _turned(grid, e, zeta)) * (1 - free)
+    if held is not None:
+        more = eqs.turn(e, held)
+        d_ends = _sum(d_ends, ends_change(grid, more[grid.flow.f], more[grid.flow.t]))
+        zeta = zeta + held
+    d_flow = _varied(tangents[0].flow, grid.flow, ("i_base", "slope", "ratio"))
+    if d_flow is not None:
+        d_ends = _sum(d_ends, parameter_change(grid, d_flow, e))
+    d_e = eqs.turn(e, zeta)
+    zero = jnp.zeros_like(out.e_re)
+    fields = dict(e_re=d_e[:, 0], e_im=d_e[:, 1], d_re=zero, d_im=zero, p_left=d_left[:, 0], q_left=d_left[:, 1])
+    whole = {name: np.zeros(getattr(out, name).shape, jax.dtypes.float0) for name in ("iterations", "status")}
+    return dict(fields, p_shared=d_shared, ends=d_ends, residual=jnp.zeros_like(out.residual), **whole)
+
+
+def _given(tangent: Any, like: Array) -> Array:
+    return jnp.zeros_like(like) if isinstance(tangent, SymbolicZero) else tangent
+
+
+def _varied(tangent: Any, like: Any, names: tuple[str, ...]) -> Any:
+    """Tangent of a table of numbers, None when none of the fields named varies."""
+    leaves = jax.tree.leaves([getattr(tangent, name) for name in names])
+    if all(isinstance(t, SymbolicZero) for t in leaves):
+        return None
+    return jax.tree.map(_given, tangent, like, is_leaf=lambda t: isinstance(t, SymbolicZero))
+
+
+def _sum(a: Ends, b: Ends) -> Ends:
+    return Ends(*(x + y for x, y in zip(a, b, strict=True)))
+
+
+def _turned(grid: Grid, e: Array, zeta: Array) -> Array:
+    """dS for a turn, by the linearised equations themselves, all (N, 2) in case order."""
+    layout, core = grid.shared
+    e, zeta = (x[layout.inward][:, :, None] for x in (e, zeta))
+
+    def left(zeta: Array) -> Array:
+        return eqs.mismatch(layout, core.main, jnp.zeros_like(e), eqs.rotate(e, zeta))
+
+    return -jax.jvp(left, (0 * e,), (zeta,))[1][layout.outward, :, 0]
+
+
+def _implicit(grid: Grid, e: Array, s: Array, right: Array, *share: Array) -> tuple[Array, Ends]:
+    """Solve J(e) zeta = right (N, 2) on the unknowns, and the change of the branch ends that the turn brings.
+
+    One system, [J, 0; -G, 1] (zeta, ends) = (right, 0): linear in `right`, transposable, batched. Case order.
+    """
+    layout, n_branch = grid.shared.layout, grid.flow.f.shape[0]
+    rows = eqs.rows(layout, shared=bool(share))[layout.outward].astype(e.dtype)
+    free = layout.free[layout.outward].astype(e.dtype)
+
+    def apply(x: tuple[Array, ...]) -> tuple[Array, ...]:
+        zeta = jnp.stack(x[:2], 1)
+        turned = _turned(grid, e, zeta * free)
+        for part in share:
+            turned = turned.at[:, 0].add(-part * zeta[layout.inward[layout.slack], 0])
+        y = turned * rows + zeta * (1 - rows)
+        change = eqs.turn(e, zeta * free)
+        moved = ends_change(grid, change[grid.flow.f], change[grid.flow.t])
+        return (y[:, 0], y[:, 1], *(a - b for a, b in zip(x[2:], moved, strict=True)))
+
+    # all of the right side must be linear in `right`: a constant part has no transpose
+    none = jnp.pad(0 * right[:1, 0], (0, n_branch - 1))
+    at = (e[:, 0], e[:, 1], s[:, 0], s[:, 1])
+    x = lax.custom_linear_solve(
+        apply,
+        (right[:, 0], right[:, 1], *(none for _ in Ends._fields)),
+        solve=lambda _, b: _shell(False)(grid, *at, *b, *share),
+        transpose_solve=lambda _, b: _shell(True)(grid, *at, *b, *share),
+    )
+    return jnp.stack(x[:2], 1), Ends(*x[2:])
+
+
+@functools.cache
+def _shell(transpose: bool) -> Any:
+    def shared(grid: Grid, *arrays: Array) -> tuple[Array, ...]:
+        return in_tiles(lambda arrays: _answer(grid, arrays, transpose=transpose, own=False), arrays)
+
+    def own(grid: Grid, *arrays: Array) -> tuple[Array, ...]:
+        found = _answer(grid, tuple(x[:, None] for x in arrays), transpose=transpose, own=True)
+        return tuple(x[:, 0] for x in found)
+
+    return batched_shell(shared, own)
+
+
+def _answer(grid: Grid, arrays: tuple[Array, ...], *, transpose: bool, own: bool) -> tuple[Array, ...]:
+    """Solution of the system of `_implicit` or its transpose; arrays (B, ...), or (B, 1, ...) with a grid per lane."""
+    over: Callable[..., Any] = jax.vmap if own else lambda part: part
+    e, s, right, share = over(functools.partial(_given_to, transpose))(grid, arrays)
+    x = solve_linear(grid.shared, e, s, right, share, tol=TOL[e.dtype.name], transpose=transpose, own=own)
+    if transpose:
+        return (*over(_zeta_from)(grid, x), *arrays[6:12])
+    ends = over(_ends_from)(grid, e, x)
+    return (*over(_zeta_from)(grid, x), *(a + b for a, b in zip(ends, arrays[6:12], strict=True)))
+
+
+def _given_to(transpose: bool, grid: Grid, arrays: tuple[Array, ...]) -> tuple[Array, Array, Array, Array | None]:
+    """e, s, right side (N, 2, B) and share (N, B) of the system in zeta; its transpose collects from the ends."""
+    layout = grid.shared.layout
+    e, s, right = (inside(layout, *arrays[k : k + 2]) for k in (0, 2, 4))
+    share = jnp.take(arrays[12].T, layout.inward, axis=0, mode="clip") if len(arrays) > 12 else None
+    if transpose:
+        weight = Ends(*(x.T for x in arrays[6:12]))
+        right = right + jax.linear_transpose(lambda zeta: _ends_of_turn(grid, e, zeta), right)(weight)[0]
+    return e, s, right, share
+
+
+def _zeta_from(grid: Grid, x: Array) -> tuple[Array, Array]:
+    return outside(grid.shared.layout, x)
+
+
+def _ends_from(grid: Grid, e: Array, x: Array) -> tuple[Array, ...]:
+    return tuple(end.T for end in _ends_of_turn(grid, e, x))
+
+
+def _ends_of_turn(grid: Grid, e: Array, zeta: Array) -> Ends:
+    return ends_turned(grid, eqs.turn(e, zeta * grid.shared.layout.free[:, :, None].astype(e.dtype)))
+
+
+def solve_linear(
+    shared: Any,
+    e: Array,
+    s: Array,
+    right: Array,
+    share: Array | None = None,
+    *,
+    tol: float,
+    transpose: bool = False,
+    own: bool = False,
+) -> Array:
+    """Solve J(e) x = right (N, 2, B) on the unknowns, or its transpose, until `tol` of x is left.
+
+    e, s:   (N, 2, B) deviation and the injections there      share: (N, B), where the system is that of `newton_step`
+    own:    every lane has a network of its own; all arrays then are (B, ..., 1)
+
+    x <- x + (blocked inverse)(right - J x) contracts as fast as the chord itself; lanes where that stalls (near
+    collapse) get a fresh factorisation.
+    """
+    sweep = functools.partial(_sweep, tol, transpose)
+    fresh: Callable[..., Any] = functools.partial(_fresh, transpose)
+    if not own:
+        x, settled = sweep(shared, e, s, right, share)
+        return in_groups(~settled, GROUP, fresh, shared, (e, right, share), x, last=True)  # type: ignore[no-any-return]
+    x, settled = jax.vmap(sweep)(shared, e, s, right, share)
+    each = jax.vmap(lambda _, given, x: fresh(given[0], given[1:], x), in_axes=(None, 0, 0))
+    return in_groups(~settled[:, 0], GROUP, each, (), (shared, e, right, share), x)  # type: ignore[no-any-return]
+
+
+def _sweep(
+    tol: float, transpose: bool, shared: Any, e: Array, s: Array, right: Array, share: Array | None
+) -> tuple[Array, Array]:
+    """x (N, 2, B), and the lanes (B,) in which the sweeps settled. A lane that is done keeps its value."""
+    layout, core = shared
+    rows = eqs.rows(layout, shared=share is not None)[:, :, None].astype(e.dtype)
+    blocks = transposed(layout.plan, core.blocks) if transpose else core.blocks
+    product = _product(shared, e, s, share, transpose)
+    precondition = _precondition(layout, blocks, share, transpose)
+
+    def advance(carry: Any) -> Any:
+        k, x, left, step, size, settled = carry
+        left = (left - product(step)) * rows
+        step = jnp.where(settled[None, None], 0, precondition(left))
+        x, new = x + step, eqs.largest(step)
+        pace = jnp.clip(new / jnp.maximum(size, jnp.finfo(size.dtype).tiny), *PACE)
+        ahead = new * jnp.minimum(pace / (1 - pace), 1)
+        return k + 1, x, left, step, new, settled | (ahead <= tol * jnp.max(jnp.abs(x), (0, 1)))
+
+    left = right * rows
+    first = precondition(left)
+    # of a lane with nothing to solve for the inverse may be that of an islanded grid
+    begin = (jnp.int32(0), first, left, first, eqs.largest(first), jnp.all(left == 0, (0, 1)))
+    end = lax.while_loop(lambda c: (c[0] < MAX_SWEEPS) & ~jnp.all(c[-1]), advance, begin)
+    return end[1], end[-1]
+
+
+def _fresh(transpose: bool, shared: Any, given: Any, x: Array) -> Array:
+    """x of a group of lanes by a factorisation of their own Jacobian, in float64."""
+    layout, core = shared
+    rows = eqs.rows(layout, shared=given[2] is not None)[:, :, None].astype(x.dtype)
+    with jax.enable_x64(True):
+        wide = jax.tree.map(lambda v: v.astype(jnp.float64), tuple(given))
+        exact = newton_step(layout, core.wide, *wide, transpose=transpose).astype(x.dtype)
+    return exact * rows
+
+
+def _product(shared: Any, e: Array, s: Array, share: Array | None, transpose: bool) -> Callable[[Array], Array]:
+    """x -> J x or J' x, bordered where power is shared."""
+    layout, core = shared
+    free = layout.free[:, :, None].astype(e.dtype)
+
+    def forward(x: Array) -> Array:
+        if share is None:
+            return eqs.slope_times(layout, core.main, e, s, x)
+        return eqs.give_out(eqs.slope_times(layout, core.main, e, s, x * free), share, -x[layout.slack, 0])
+
+    def backward(x: Array) -> Array:
+        y = eqs.slope_transposed_times(layout, core.main, e, s, x)
+        return y if share is None else (y * free).at[layout.slack, 0].add(-jnp.sum(share * x[:, 0], 0))
+
+    return backward if transpose else forward
+
+
+def _precondition(layout: Any, blocks: Any, share: Array | None, transpose: bool) -> Callable[[Array], Array]:
+    """The blocked inverse; where power is shared what all rows lack is given out first, as in the chord."""
+
+    def forward(left: Array) -> Array:
+        if share is None:
+            return eqs.correction(layout, blocks, left)
+        power = eqs.shared_power(layout, left)
+        return eqs.correction(layout, blocks, eqs.give_out(left, share, power)).at[layout.slack, 0].add(power)
+
+    def backward(left: Array) -> Array:
+        x = eqs.correction(layout, blocks, left)
+        if share is None:
+            return x
+        power = jnp.sum(share * x[:, 0], 0) + left[layout.slack, 0]
+        active = eqs.rows(layout, shared=True)[:, :1].astype(x.dtype)
+        return eqs.give_out(x, active, -power)
+
+    return backward if transpose else forward

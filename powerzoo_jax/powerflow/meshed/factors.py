@@ -1,0 +1,400 @@
+"""Factors of a meshed network: base state, admittances in deviation form, and the blocked inverse of its Jacobian.
+
+Textbook symbols: V = Vb (1 + e), A_ij = Vb_i conj(Y_ij Vb_j), S_b = sum_j A_ij the injection at the base state.
+Unknown 2 i is the angle of bus i, 2 i + 1 the logarithm of its magnitude; row 2 i is active, 2 i + 1 reactive power.
+Inside the solver buses stand by falling number of neighbours, so that neighbours come in a few dense tables.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from flax import struct
+from jax import Array, lax
+
+from powerzoo_jax.base.errors import SolverError, listing
+from powerzoo_jax.base.numerics import FLOAT, resolve_dtype
+from powerzoo_jax.cases import Case, assert_valid
+from powerzoo_jax.cases.topology import branch_positions, live_buses
+from powerzoo_jax.powerflow.feeder.factors import nominal_injection
+from powerzoo_jax.powerflow.meshed.base_case import chord_rate, held_buses, solve_base, unknown_rows, voltage_setpoints
+from powerzoo_jax.powerflow.meshed.blocks import BlockPlan, Blocks, border, invert, plan_blocks
+from powerzoo_jax.powerflow.meshed.dissection import dissect
+from powerzoo_jax.powerflow.meshed.ybus import BranchData, inverse_ratio, series_admittance, stamps
+
+TABLE_FILL = 0.6  # share of a neighbour table that must be real: fewer tables against wasted places
+MIX_ABOVE = 0.08  # share of the error that a chord step leaves, above which mixing pays for itself
+
+
+@struct.dataclass(kw_only=True)
+class Table:
+    """Coefficients (n, m) of a run of n buses with m neighbours each; padding is zero.
+
+    out_re, out_im:    A_ij of bus i and its neighbour j
+    back_re, back_im:  A_ji, for products with the transposed matrix
+    """
+
+    out_re: Array
+    out_im: Array
+    back_re: Array
+    back_im: Array
+
+
+@struct.dataclass(kw_only=True)
+class MeshedLayout:
+    """Positions; they depend on which buses and branches exist, not on parameters.
+
+    inward, outward:    (N,)  int32  case position of each internal bus, and its inverse
+    neighbours:         tuple of (n, m) int32 internal positions, one table per run of buses; padding is the bus itself
+    from_cell, to_cell: (L,)  int32  place of (from, to) and (to, from) among the C table cells; C = nowhere
+    back_cell:          (C,)  int32  cell of the reverse neighbour; C in padding
+    f, t:               (L,)  int32  internal bus positions
+    plan:               BlockPlan over unknowns; its entries are four per cell, then four per bus
+    free:               (N, 2) bool  whether the angle, the magnitude is unknown
+    slack:              ()     int32 internal position of the slack bus
+    """
+
+    inward: Array
+    outward: Array
+    neighbours: tuple[Array, ...]
+    from_cell: Array
+    to_cell: Array
+    back_cell: Array
+    f: Array
+    t: Array
+    plan: BlockPlan
+    free: Array
+    slack: Array
+
+
+@struct.dataclass(kw_only=True)
+class MeshedNetwork:
+    """Numbers of the network, internal bus order.
+
+    s_base:  (N, 2)  [pu]  injection at the base voltage
+    own:     (N, 2)  [pu]  A_ii
+    v_mag:   (N,)    [pu]  magnitude of the base voltage
+    tables:  Table of each run of buses
+    """
+
+    s_base: Array
+    own: Array
+    v_mag: Array
+    tables: tuple[Table, ...]
+
+
+@struct.dataclass(kw_only=True)
+class MeshedCore:
+    """What the iteration reads.
+
+    main, rest:  the network, and what its dtype rounds away: near collapse a rounding is amplified a hundredfold
+    blocks:      inverse of the Jacobian at the base voltage, single precision also in x64: corrections need few digits
+    """
+
+    main: MeshedNetwork
+    rest: MeshedNetwork
+    blocks: Blocks
+
+    @property
+    def wide(self) -> MeshedNetwork:
+        """The network in float64, whole."""
+        return jax.tree.map(lambda a, b: a.astype(jnp.float64) + b.astype(jnp.float64), self.main, self.rest)
+
+
+@struct.dataclass(kw_only=True)
+class BranchFlow:
+    """Branch currents in deviation form, case order: i = i_base (1 + e_to) + slope (e_from - e_to).
+
+    f, t:          (L,)    int32  bus positions
+    i_base:        (L, 2)  [pu]   series current at the base voltage
+    slope:         (L, 2)  [pu]   y Vb_from / a
+    i_rest, slope_rest:           what the dtype rounds away of both: a small current is a difference of large ones
+    ratio:         (L, 2)  [-]    1 / a
+    half_charging: (L,)    [pu]   0 out of service
+    r, x:          (L,)    [pu]   0 out of service
+    """
+
+    f: Array
+    t: Array
+    i_base: Array
+    slope: Array
+    i_rest: Array
+    slope_rest: Array
+    ratio: Array
+    half_charging: Array
+    r: Array
+    x: Array
+
+
+@struct.dataclass(kw_only=True)
+class MeshedFactors:
+    """What `solve_meshed` needs to know about one network. Map or share it between lanes.
+
+    layout:  positions          core:  numbers of the iteration          flow:  branch flows
+    v_base:  (N, 2)  [pu]   base voltage, case order
+    shunt:   (N, 2)  [pu]   bus shunts g, b
+    slack:   ()      int32  position of the slack bus
+    held:    (N,)    bool   buses that hold their magnitude
+    branch:  BranchData, raw
+    mix:     static, whether the chord is accelerated
+    """
+
+    layout: MeshedLayout
+    core: MeshedCore
+    flow: BranchFlow
+    v_base: Array
+    shunt: Array
+    slack: Array
+    held: Array
+    branch: BranchData
+    mix: bool = struct.field(pytree_node=False, default=False)
+
+    @property
+    def n_bus(self) -> int:
+        return self.v_base.shape[-2]
+
+
+def prepare_meshed(case: Case, *, load_factor: float = 1.0, dtype: Any = None) -> MeshedFactors:
+    """Factor a network for `solve_meshed`.
+
+    case:         one slack bus; PV buses, loops, taps, phase shifts, charging, shunts, several units per bus. An
+                  isolated bus (kind 4) takes no part; its voltage is the set-point given for it, or 1 pu, at angle 0
+    load_factor:  base point as a multiple of the nominal injections; choose the middle of the range you will solve
+    dtype:        float32 (None) or float64
+
+    Raises CaseError for an invalid case, SolverError for several slack buses, BaseLoadError when the base load has no
+    solution.
+    """
+    dtype = resolve_dtype(dtype)
+    assert_valid(case)
+    if len(case.slack_bus) != 1:
+        ids = listing(case.bus.id[case.slack_bus])
+        raise SolverError(f"{case.name} has the reference buses {ids}; the solver takes one. Give the others kind 2.")
+    s = load_factor * nominal_injection(case)
+    v = solve_base(case, s, voltage_setpoints(case))
+    layout = _layout(case)
+    with jax.enable_x64(True):
+        branch = branch_data(case)
+        consumed = np.stack([case.bus.gs_mw, case.bus.bs_mvar], 1) / case.base_mva
+        shunt = jnp.asarray(np.where(live_buses(case)[:, None], consumed, 0.0))
+        v_base = jnp.asarray(np.stack([v.real, v.imag], 1))
+        network, blocks, flow = jax.jit(derive)(layout, branch, shunt, v_base)
+        factors = MeshedFactors(
+            layout=layout,
+            core=_core(network, blocks, dtype),
+            flow=flow,
+            v_base=v_base,
+            shunt=shunt,
+            slack=jnp.asarray(case.slack_bus[0], jnp.int32),
+            held=jnp.asarray(held_buses(case)),
+            branch=branch,
+            mix=chord_rate(case, s, v) > MIX_ABOVE,
+        )
+        return _outer_floats(factors, dtype)
+
+
+def branch_data(case: Case) -> BranchData:
+    """Branch parameters of a case in float64, in x64 mode."""
+    b = case.branch
+    numbers = dict(r_pu=b.r_pu, x_pu=b.x_pu, b_pu=b.b_pu, tap=b.tap, in_service=b.in_service)
+    return BranchData(
+        **{name: jnp.asarray(x, float) for name, x in numbers.items()}, shift_rad=jnp.deg2rad(jnp.asarray(b.shift_deg))
+    )
+
+
+def with_branches(factors: MeshedFactors, **changes: Array) -> MeshedFactors:
+    """Factors of the same buses with other branch parameters, made on the device; vmap it for a grid per lane.
+
+    changes:  fields of `BranchData`, (L,): in_service (0 or 1), r_pu, x_pu, b_pu, tap, shift_rad
+
+    The base voltage stays: the deviation form is exact around any voltage, so a change costs iterations, not accuracy.
+    An outage that islands a bus leaves its lane without a solution, and its status says so. A branch at an isolated
+    bus stays out of service.
+    """
+    dtype = factors.v_base.dtype
+    with jax.enable_x64(True):
+        branch = dataclasses.replace(factors.branch, **changes)
+        branch, shunt, v_base = jax.tree.map(
+            lambda x: jnp.asarray(x).astype(jnp.float64), (branch, factors.shunt, factors.v_base)
+        )
+        network, blocks, flow = derive(factors.layout, branch, shunt, v_base)
+        core = _core(network, blocks, dtype)
+        return _outer_floats(dataclasses.replace(factors, core=core, flow=flow, branch=branch), dtype)
+
+
+def _floats(tree: Any, dtype: Any) -> Any:
+    return jax.tree.map(lambda x: x.astype(dtype) if jnp.issubdtype(x.dtype, jnp.floating) else x, tree)
+
+
+def _core(network: MeshedNetwork, blocks: Blocks, dtype: Any) -> MeshedCore:
+    """The network in two parts of `dtype`, its inverse in single precision."""
+    main = _floats(network, dtype)
+    return MeshedCore(main=main, rest=_rounded_away(network, dtype), blocks=_floats(blocks, FLOAT))
+
+
+def _rounded_away(tree: Any, dtype: Any) -> Any:
+    """What is left of float64 numbers when `dtype` has taken its digits."""
+    return jax.tree.map(lambda x: (x - x.astype(dtype).astype(x.dtype)).astype(dtype), tree)
+
+
+def _outer_floats(factors: MeshedFactors, dtype: Any) -> MeshedFactors:
+    """Everything outside the core in `dtype`."""
+    outer = {name: _floats(getattr(factors, name), dtype) for name in ("flow", "v_base", "shunt", "branch")}
+    i_rest, slope_rest = _rounded_away((factors.flow.i_base, factors.flow.slope), dtype)
+    outer["flow"] = dataclasses.replace(outer["flow"], i_rest=i_rest, slope_rest=slope_rest)
+    return dataclasses.replace(factors, **outer)
+
+
+def _layout(case: Case) -> MeshedLayout:
+    """Positions of a case. Branches out of service keep their places, so that they can be switched in."""
+    f, t = branch_positions(case)
+    n = case.n_bus
+    pairs = np.unique(np.stack([np.r_[f, t], np.r_[t, f]]), axis=1)
+    pairs = pairs[:, pairs[0] != pairs[1]]
+    degree = np.bincount(pairs[0], minlength=n)
+    inward = np.argsort(-degree, kind="stable")
+    outward = np.argsort(inward)
+    f, t, pairs = outward[f], outward[t], outward[pairs]
+    pairs = pairs[:, np.lexsort((pairs[1], pairs[0]))]
+    tables, cells = _neighbour_tables(pairs, degree[inward])
+    count = sum(table.size for table in tables)
+    cell_of = {(a, b): c for (a, b), c in zip(pairs.T.tolist(), cells.tolist(), strict=True)}
+    ends = list(zip(f.tolist(), t.tolist(), strict=True))
+    back = np.full(count, count)
+    back[cells] = [cell_of[(b, a)] for a, b in pairs.T.tolist()]
+    free = np.zeros((n, 2), bool)
+    for column, rows in enumerate(unknown_rows(case)):
+        free[outward[rows], column] = True
+    positions = dict(
+        inward=inward,
+        outward=outward,
+        from_cell=[cell_of.get((a, b), count) for a, b in ends],
+        to_cell=[cell_of.get((b, a), count) for a, b in ends],
+        back_cell=back,
+        f=f,
+        t=t,
+        slack=outward[case.slack_bus[0]],
+    )
+    return MeshedLayout(
+        neighbours=tuple(jnp.asarray(table, jnp.int32) for table in tables),
+        plan=_plan(pairs, cells, count, free),
+        free=jnp.asarray(free),
+        **{key: jnp.asarray(value, jnp.int32) for key, value in positions.items()},
+    )
+
+
+def cut_runs(degree: np.ndarray) -> list[tuple[int, int, int]]:
+    """Cut buses, sorted by falling degree, into runs (begin, end, columns of their neighbour table)."""
+    runs, begin = [], 0
+    while begin < len(degree):
+        width = int(degree[begin])
+        end = begin + int(np.sum(degree[begin:] >= TABLE_FILL * width)) if width else len(degree)
+        runs.append((begin, end, max(width, 1)))
+        begin = end
+    return runs
+
+
+def _neighbour_tables(pairs: np.ndarray, degree: np.ndarray) -> tuple[list[np.ndarray], np.ndarray]:
+    """Tables of the runs of buses (sorted by falling degree), and the cell of each pair."""
+    first = np.r_[0, np.cumsum(degree)]
+    tables, cells, offset = [], np.zeros(pairs.shape[1], np.int64), 0
+    for begin, end, width in cut_runs(degree):
+        table = np.repeat(np.arange(begin, end)[:, None], width, 1)
+        for bus in range(begin, end):
+            run = slice(first[bus], first[bus + 1])
+            table[bus - begin, : degree[bus]] = pairs[1, run]
+            cells[run] = offset + (bus - begin) * width + np.arange(degree[bus])
+        tables.append(table)
+        offset += table.size
+    return tables, cells
+
+
+def _plan(pairs: np.ndarray, cells: np.ndarray, count: int, free: np.ndarray) -> BlockPlan:
+    n = len(free)
+    weight = free.sum(1)
+    cut = dissect(pairs[0], pairs[1], weight.astype(float))
+    nowhere = int(np.flatnonzero(weight == 0)[0])  # the slack bus: its entries are dropped
+    row, column = np.full(count, nowhere), np.full(count, nowhere)
+    row[cells], column[cells] = pairs
+    row, column = np.r_[row, np.arange(n)], np.r_[column, np.arange(n)]
+    rows = np.concatenate([2 * row, 2 * row + 1, 2 * row, 2 * row + 1])
+    columns = np.concatenate([2 * column, 2 * column, 2 * column + 1, 2 * column + 1])
+
+    def unknowns(buses: np.ndarray) -> np.ndarray:
+        return np.r_[2 * buses[free[buses, 0]], 2 * buses[free[buses, 1]] + 1].astype(np.int64)
+
+    return plan_blocks([unknowns(p) for p in cut.parts], unknowns(cut.separator), rows, columns, 2 * n)
+
+
+def jacobian_entries(cells: Array, own: Array, power: Array) -> Array:
+    """Entries of the polar Jacobian in the order of `MeshedLayout.plan`, (4 (C + N),).
+
+    dS_i/dtheta_j = -j a_ij,  dS_i/dln|V_j| = a_ij,  and at j = i  j (S_i - a_ii),  S_i + a_ii,
+    with a_ij = V_i conj(Y_ij V_j)
+
+    cells: (C,) complex a_ij of the table cells     own: (N,) complex a_ii     power: (N,) complex S_i
+    """
+    angle = jnp.concatenate([-1j * cells, 1j * (power - own)])
+    size = jnp.concatenate([cells, power + own])
+    return jnp.concatenate([angle.real, angle.imag, size.real, size.imag])
+
+
+def derive(
+    layout: MeshedLayout, branch: BranchData, shunt: Array, v_base: Array
+) -> tuple[MeshedNetwork, Blocks, BranchFlow]:
+    """What follows from parameters and a base voltage, in float64."""
+    count = layout.back_cell.shape[0]
+    f, t = layout.f, layout.t
+    # a bus that is not supplied has no equations: what it were connected with it would hold like a second slack
+    live = layout.free[:, 0].at[layout.slack].set(True)
+    branch = dataclasses.replace(branch, in_service=jnp.where(live[f] & live[t], branch.in_service, 0))
+    y = stamps(branch)
+    v = _complex(v_base)[layout.inward]
+    g = _complex(shunt)[layout.inward]
+    cells = jnp.zeros(count + 1, v.dtype)
+    cells = cells.at[layout.from_cell].add(v[f] * jnp.conj(y.ft * v[t]))
+    cells = cells.at[layout.to_cell].add(v[t] * jnp.conj(y.tf * v[f])).at[count].set(0)
+    own = jnp.conj(g).at[f].add(jnp.conj(y.ff)).at[t].add(jnp.conj(y.tt)) * (v * jnp.conj(v))
+    tables, sums, begin = [], [], 0
+    for nodes in layout.neighbours:
+        out = cells[begin : begin + nodes.size].reshape(nodes.shape)
+        back = cells[layout.back_cell[begin : begin + nodes.size]].reshape(nodes.shape)
+        tables.append(Table(out_re=out.real, out_im=out.imag, back_re=back.real, back_im=back.imag))
+        sums.append(out.sum(1))
+        begin += nodes.size
+    power = own + jnp.concatenate(sums)
+    matrix = border(layout.plan, jacobian_entries(cells[:count], own, power))
+    network = MeshedNetwork(s_base=_pair(power), own=_pair(own), v_mag=jnp.abs(v), tables=tuple(tables))
+    return network, invert(layout.plan, matrix), _branch_flow(layout, branch, v)
+
+
+def _branch_flow(layout: MeshedLayout, branch: BranchData, v: Array) -> BranchFlow:
+    on = branch.in_service
+    ratio = lax.complex(on, jnp.zeros_like(on)) * inverse_ratio(branch)
+    series = series_admittance(branch)
+    u = ratio * v[layout.f]
+    i_base, slope = _pair(series * (u - v[layout.t])), _pair(series * u)
+    return BranchFlow(
+        f=layout.inward[layout.f],
+        t=layout.inward[layout.t],
+        i_base=i_base,
+        slope=slope,
+        i_rest=jnp.zeros_like(i_base),
+        slope_rest=jnp.zeros_like(slope),
+        ratio=_pair(ratio),
+        half_charging=0.5 * on * branch.b_pu,
+        r=on * branch.r_pu,
+        x=on * branch.x_pu,
+    )
+
+
+def _complex(x: Array) -> Array:
+    return lax.complex(x[..., 0], x[..., 1])
+
+
+def _pair(z: Array) -> Array:
+    return jnp.stack([z.real, z.imag], -1)

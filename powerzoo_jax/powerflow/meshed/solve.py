@@ -1,0 +1,269 @@
+"""Power flow of meshed networks: deviation-form chord with a blocked inverse, batched, exact, differentiable.
+
+Textbook symbols as in `meshed_equations`: V = Vb (1 + e), zeta = dln|V| + j dtheta. A step turns e by the constant
+inverse Jacobian times the mismatch; slow networks mix in the last step (Anderson 1965, doi:10.1145/321296.321305).
+Stragglers go on in small groups, and what the chord cannot solve goes to a full Newton method in float64.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+from flax import struct
+from jax import Array, lax
+
+from powerzoo_jax.powerflow.batching import batched_shell, in_groups, in_tiles, lane_by_lane
+from powerzoo_jax.powerflow.inputs import injections
+from powerzoo_jax.powerflow.meshed import chord
+from powerzoo_jax.powerflow.meshed import equations as eqs
+from powerzoo_jax.powerflow.meshed.branches import Ends, Grid
+from powerzoo_jax.powerflow.meshed.chord import Carry, Lanes, Shared
+from powerzoo_jax.powerflow.meshed.derivative import state_tangent
+from powerzoo_jax.powerflow.meshed.factors import MeshedFactors
+from powerzoo_jax.powerflow.meshed.meshed_polish import polish
+from powerzoo_jax.powerflow.meshed.newton import newton
+from powerzoo_jax.powerflow.meshed.slack import base_magnitude, normal_share, slack_mask
+from powerzoo_jax.powerflow.result import PowerFlowResult, Status
+
+MAX_STEPS = 30
+TOL = {"float32": 4e-7, "float64": 4e-10}  # [pu] estimate of the voltage error; promised are 1e-6 and 1e-9
+REST = 8  # the batch goes on together while more than one lane in 8 is unfinished
+GROUP = 32  # stragglers of the chord that go on together
+NEWTON_GROUP = 8  # lanes factored together: enough to keep LAPACK busy, few enough to bound the memory
+
+
+@struct.dataclass(kw_only=True)
+class MeshedResult(PowerFlowResult):
+    """`PowerFlowResult` of a meshed network; branch currents are those of the series element, losses net of charging.
+
+    p_to, q_to:         (L,)  [pu]  power entering the branch at its to end
+    p_added:            (N,)  [pu]  active power that the slack, or the buses that share its part, add to what is given
+    q_bus:              (N,)  [pu]  reactive injection, solved for at buses that hold their magnitude
+    p_shunt, q_shunt:   ()    [pu]  consumption of the bus shunts
+    """
+
+    p_to: Array
+    q_to: Array
+    p_added: Array
+    q_bus: Array
+    p_shunt: Array
+    q_shunt: Array
+
+
+def solve_meshed(
+    factors: MeshedFactors,
+    p_pu: Array,
+    q_pu: Array,
+    v_set_pu: Array | None = None,
+    *,
+    slack_share: Array | None = None,
+    tol: float | None = None,
+    max_steps: int = MAX_STEPS,
+    fixed_steps: int | None = None,
+) -> MeshedResult:
+    """Solve the power flow of one scenario; vmap it for many (the core is batched).
+
+    S_i = V_i sum_j conj(Y_ij V_j), |V_i| held at PV buses and the slack
+
+    factors:    from `prepare_meshed`; share them (in_axes=None) or map them
+    p_pu, q_pu: (N,) [pu] net injections; both ignored at the slack, q also at buses that hold their magnitude
+    v_set_pu:   (N,) [pu] magnitudes of the buses that hold theirs, ignored elsewhere; None keeps the base state's
+    slack_share: (N,) [-] weights of the buses that together add what is missing to the active balance (distributed
+                slack), as `slack_share` makes them; p of the slack bus then counts. None, or zeros: the slack alone
+    tol:        [pu] voltage error at which a lane stops; None takes 4e-7 (float32), 4e-10 (float64)
+    max_steps:  chord iterations before a lane goes to the float64 Newton fallback
+    fixed_steps: take exactly so many chord iterations in every lane, with no fallback: for accelerators that would
+                rather not ask. A lane that has not reached `tol` by then is OUT_OF_STEPS. None stops by itself.
+                Flows, losses, q_bus and slack power come from a last correction, which stops by itself in either case
+
+    Returns a MeshedResult; nothing in the program raises and nothing is NaN: `status` and `residual` tell.
+    Raises ValueError or TypeError for arrays of another length or type.
+    Differentiable forward and reverse in injections, set-points, shares and branch parameters (implicit function
+    theorem).
+    """
+    p_pu, q_pu = injections(factors.n_bus, p_pu, q_pu)
+    limit = TOL[p_pu.dtype.name] if tol is None else float(tol)
+    solve = meshed_state(limit, fixed_steps or max_steps, factors.mix, fixed_steps is not None)
+    grid = Grid(Shared(factors.layout, factors.core), factors.flow, factors.v_base)
+    if slack_share is not None:
+        v_set = base_magnitude(factors) if v_set_pu is None else v_set_pu
+        share = normal_share(factors, slack_share)
+        return _expand(factors, p_pu, q_pu, share, solve(grid, p_pu, q_pu, v_set, share))
+    given = (p_pu, q_pu) if v_set_pu is None else (p_pu, q_pu, v_set_pu)
+    return _expand(factors, p_pu, q_pu, None, solve(grid, *given))
+
+
+class State(NamedTuple):
+    """What a solve finds, case order, all (N,) but the last five.
+
+    e_re, e_im:      deviation, solved to the tolerance
+    d_re, d_im:      what is missing to the solution: e + d holds differences that e alone rounds away
+    p_left, q_left:  injection left unserved by e + d
+    p_shared:        active power that the buses add together where they share it, else 0
+    ends:            of the branches at e + d, (L,) each
+    """
+
+    e_re: Array
+    e_im: Array
+    d_re: Array
+    d_im: Array
+    p_left: Array
+    q_left: Array
+    p_shared: Array
+    ends: Ends
+    residual: Array
+    iterations: Array
+    status: Array
+
+
+@functools.lru_cache(maxsize=32)
+def meshed_state(tol: float, max_steps: int, mix: bool, fixed: bool = False) -> Callable[..., State]:
+    """Return the differentiable single-scenario solver (grid, p, q[, v_set[, share]]) -> State."""
+    shared, own = (Batch(tol, max_steps, mix, own, fixed) for own in (False, True))
+    shell = batched_shell(shared.solve, own.solve)
+
+    @jax.custom_jvp
+    def solve(grid: Grid, *given: Array) -> State:
+        found: State = shell(grid, *given)
+        return found
+
+    @functools.partial(solve.defjvp, symbolic_zeros=True)
+    def _(primals: tuple[Any, ...], tangents: tuple[Any, ...]) -> tuple[State, State]:
+        out = solve(*primals)
+        return out, State(**state_tangent(primals, tangents, out))
+
+    return solve
+
+
+class Batch(NamedTuple):
+    """The batched core: factors and arrays (B, N) as the user gave them -> State of (B, ...).
+
+    With `own` every lane has factors of its own, (B, ...): what follows is mapped over them, but the loops are not, so
+    that stragglers are gathered together with their factors. With `fixed` all lanes take `max_steps`, and that is all.
+    """
+
+    tol: float
+    max_steps: int
+    mix: bool
+    own: bool
+    fixed: bool = False
+
+    def solve(self, grid: Grid, *given: Array) -> State:
+        shared = grid.shared
+        lanes = self.tiles(lambda given: self.chord(shared, given, None, REST), given)
+        if self.fixed:
+            lanes = _without_lost(given, lanes)
+        else:
+            lanes = self.groups(~lanes.stopped, GROUP, self.chord, shared, given, lanes)
+            newton = lane_by_lane(_newton) if self.own else _newton
+            lanes = self.groups(lanes.status != Status.CONVERGED, NEWTON_GROUP, newton, shared, given, lanes)
+        end = self.tiles(lambda tile: self.outer(polish(grid, *self.inner(tile), own=self.own)), (given, lanes))
+        found: list[Any] = [lanes.e_re, lanes.e_im, *end, lanes.residual, lanes.steps, lanes.status]
+        return State(*found)
+
+    def tiles(self, part: Callable[..., Any], inputs: Any) -> Any:
+        return part(inputs) if self.own else in_tiles(part, inputs)
+
+    def groups(
+        self, todo: Array, size: int, part: Callable[..., Lanes], shared: Shared, given: tuple[Array, ...], lanes: Lanes
+    ) -> Lanes:
+        """Go on with some lanes, a few at a time."""
+        if not self.own:
+            return in_groups(todo, size, part, shared, given, lanes)  # type: ignore[no-any-return]
+        gathered = in_groups(todo, size, lambda _, mine, lanes: part(*mine, lanes), (), (shared, given), lanes)
+        return gathered  # type: ignore[no-any-return]
+
+    def chord(self, shared: Shared, given: tuple[Array, ...], lanes: Lanes | None, rest: int = 0) -> Lanes:
+        """Run the chord from the base state, or on from where `lanes` stand, until 1 / rest of the lanes are left."""
+        given, lanes = self.inner((given, lanes))
+        advance = self.over(functools.partial(chord.advance, tol=self.tol, mix=self.mix))
+        aim, begin = self.over(functools.partial(chord.first, mix=self.mix))(shared, given, lanes)
+
+        def unfinished(carry: tuple[Array, Carry]) -> Array:
+            if self.fixed:
+                return carry[0] < self.max_steps
+            going = ~carry[1].stopped
+            left = jnp.any(going) if rest == 0 else jnp.sum(going) * rest > going.shape[0]
+            return (carry[0] < self.max_steps) & left
+
+        def step(carry: tuple[Array, Carry]) -> tuple[Array, Carry]:
+            return carry[0] + 1, advance(shared, aim, carry[1])
+
+        _, end = lax.while_loop(unfinished, step, (jnp.int32(1), begin))
+        return self.outer(self.over(chord.stand)(shared, aim, lanes, end))  # type: ignore[no-any-return]
+
+    def over(self, part: Callable[..., Any]) -> Callable[..., Any]:
+        return jax.vmap(part) if self.own else part
+
+    def inner(self, tree: Any) -> Any:
+        """A batch of one in every lane that has factors of its own."""
+        return jax.tree.map(lambda x: x[:, None], tree) if self.own else tree
+
+    def outer(self, tree: Any) -> Any:
+        return jax.tree.map(lambda x: x[:, 0], tree) if self.own else tree
+
+
+def _without_lost(given: tuple[Array, ...], lanes: Lanes) -> Lanes:
+    """Bring lanes that ran off, or were given what is not finite, back to the base state; their status tells why."""
+    found = jnp.all(jnp.isfinite(lanes.e_re) & jnp.isfinite(lanes.e_im), 1) & jnp.isfinite(lanes.residual)
+    sound = functools.reduce(jnp.logical_and, (jnp.all(jnp.isfinite(x), 1) for x in given))
+    lost = jnp.where(sound, jnp.int32(Status.OUT_OF_STEPS), jnp.int32(Status.BAD_INPUT))
+    return lanes._replace(
+        e_re=jnp.where(found[:, None], lanes.e_re, 0),
+        e_im=jnp.where(found[:, None], lanes.e_im, 0),
+        residual=jnp.where(found, lanes.residual, jnp.finfo(lanes.residual.dtype).max),
+        status=jnp.where(found, lanes.status, lost),
+    )
+
+
+def _newton(shared: Shared, given: tuple[Array, ...], lanes: Lanes) -> Lanes:
+    e, residual, steps, status = newton(*shared, *chord.door(shared, given))
+    return Lanes(*chord.outside(shared.layout, e), residual, lanes.steps + steps, lanes.stopped, status)
+
+
+def _expand(factors: MeshedFactors, p_pu: Array, q_pu: Array, share: Array | None, found: State) -> MeshedResult:
+    """From the state to voltages, flows, losses and the injections of buses that hold their magnitude."""
+    flow, ends = factors.flow, found.ends
+    p_pu, q_pu = eqs.finite(p_pu), eqs.finite(q_pu)
+    v_re, v_im = _at_base(factors, found.e_re, found.e_im)
+    # charging may be most of a flow: the voltage that a stop at the tolerance leaves off would show
+    fine = _at_base(factors, found.e_re + found.d_re, found.e_im + found.d_im)
+    size_from, size_to = ends.u_re**2 + ends.u_im**2, ends.w_re**2 + ends.w_im**2
+    q_from = ends.u_im * ends.i_re - ends.u_re * ends.i_im - flow.half_charging * size_from
+    q_to = ends.w_re * ends.i_im - ends.w_im * ends.i_re - flow.half_charging * size_to
+    size = fine[0] ** 2 + fine[1] ** 2
+    q_bus = q_pu - jnp.where(factors.held, found.q_left, 0)
+    p_added = jnp.where(slack_mask(factors), -found.p_left, 0)
+    if share is not None:
+        p_added = p_added + eqs.finite(share) * found.p_shared
+    return MeshedResult(
+        v_re=v_re,
+        v_im=v_im,
+        i_re=ends.i_re,
+        i_im=ends.i_im,
+        p_from=ends.u_re * ends.i_re + ends.u_im * ends.i_im,
+        q_from=q_from,
+        p_to=-(ends.w_re * ends.i_re + ends.w_im * ends.i_im),
+        q_to=q_to,
+        p_loss=jnp.sum(flow.r * (ends.i_re**2 + ends.i_im**2)),
+        q_loss=jnp.sum(q_from + q_to),
+        p_slack=(p_pu + p_added)[factors.slack],
+        q_slack=q_bus[factors.slack],
+        p_added=p_added,
+        q_bus=q_bus,
+        p_shunt=jnp.sum(factors.shunt[:, 0] * size),
+        q_shunt=-jnp.sum(factors.shunt[:, 1] * size),
+        residual=found.residual,
+        iterations=found.iterations,
+        status=found.status,
+    )
+
+
+def _at_base(factors: MeshedFactors, e_re: Array, e_im: Array) -> tuple[Array, Array]:
+    """V = Vb (1 + e)."""
+    (a, b), re = (factors.v_base[:, 0], factors.v_base[:, 1]), 1 + e_re
+    return a * re - b * e_im, a * e_im + b * re

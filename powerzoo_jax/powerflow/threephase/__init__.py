@@ -1,0 +1,1 @@
+"""Unbalanced three-phase power flow."""

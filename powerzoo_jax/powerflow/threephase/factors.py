@@ -1,0 +1,231 @@
+"""Host-side preparation of unbalanced feeders: everything that depends on the network alone, made once in float64."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from flax import struct
+from jax import Array
+
+from powerzoo_jax.base.errors import BaseLoadError, SolverError
+from powerzoo_jax.base.numerics import resolve_dtype
+from powerzoo_jax.cases.threephase.case import GROUND, ThreePhaseCase
+from powerzoo_jax.powerflow.chord import ChordCore, local_slope, residual_current
+from powerzoo_jax.powerflow.threephase.network import Network, base_ohm, build_network, phase_base_mva
+from powerzoo_jax.powerflow.threephase.threephase_law import ZIP, RowLaw, generator_law, load_law, proportional_law
+
+BASE_STEPS, BASE_TOL = 30, 1e-12
+
+
+@struct.dataclass(kw_only=True)
+class ThreePhaseFactors:
+    """What `solve_threephase` needs to know about one feeder: leaves, to be shared or mapped between lanes.
+
+    Rows are the loads, then the DERs, then two for every transformer unit whose tap may move.
+
+    core:            ChordCore of the rows
+    m_node, w_node:  (2N, 2a)   [pu]  from r to the node voltages
+    m_line, w_line:  (6L, 2a)   [pu]  from injected currents to the series currents of line conductors (L, 3)
+    m_from, w_from:  (6L, 2a)   [pu]  the same for the currents that enter at the from ends
+    m_unit, w_unit:  (2T, 2a)   [pu]  the same for transformer units
+    m_source, w_source: (6, 2a) [pu]  the same for the source
+    r_line, x_line:  (L, 3, 3)  [pu]  series impedance
+    r_unit, x_unit:  (T,)       [pu]
+    from_node:       (L, 3)     int32 position of the from ends, N where there is no conductor
+    source_node:     (3,)       int32
+    taps:            (R,)       [-]   ratio of every regulator at the base
+    row_regulator:   (2U,)      int32 regulator of every row of a unit that may move
+    moved:           (2U,)      [-]   `p` of such a row per change of 1 / ratio
+    """
+
+    core: ChordCore
+    m_node: Array
+    w_node: Array
+    m_line: Array
+    w_line: Array
+    m_from: Array
+    w_from: Array
+    m_unit: Array
+    w_unit: Array
+    m_source: Array
+    w_source: Array
+    r_line: Array
+    x_line: Array
+    r_unit: Array
+    x_unit: Array
+    from_node: Array
+    source_node: Array
+    taps: Array
+    row_regulator: Array
+    moved: Array
+
+    @property
+    def n_node(self) -> int:
+        return self.w_node.shape[-1] // 2
+
+    @property
+    def n_input(self) -> int:
+        """Rows that take an injection: loads, then DERs."""
+        return self.core.x_base.shape[-1] // 2 - self.moved.shape[-1]
+
+
+def prepare_threephase(
+    case: ThreePhaseCase,
+    *,
+    ders: Sequence[str | tuple[str, str]] = (),
+    movable_taps: bool = True,
+    load_factor: float = 1.0,
+    dtype: Any = None,
+) -> ThreePhaseFactors:
+    """Factor an unbalanced feeder for `solve_threephase`.
+
+    case:          network; its taps are the base position
+    ders:          where generators or storage stand: a node "83.1", or a pair of nodes ("76.1", "76.2")
+    movable_taps:  take the regulators' ratios as an input of the solver; without them it has fewer rows
+    load_factor:   base point as a multiple of the nominal load; choose the middle of the range you will solve
+    dtype:         float32 (None) or float64
+
+    Raises CaseError for an unknown node, SolverError for a part without supply, BaseLoadError (a SolverError) when
+    the base load has no solution.
+    """
+    dtype = resolve_dtype(dtype)
+    ports = list(zip(case.load.node.tolist(), case.load.end.tolist(), strict=True)) + [_port(case, d) for d in ders]
+    if not ports:
+        raise SolverError(f"{case.name} has no load and no DER: nothing could inject. Name nodes in ders.")
+    moving, regulator = _moving_units(case) if movable_taps else (np.zeros(0, np.int64), np.zeros(0, np.int64))
+    network = build_network(case, ports, moving)
+    law = _law(case, ports, moving.size)
+    s = np.zeros(network.at_rows[0].size, complex)
+    s[: len(case.load)] = load_factor * nominal_phase_load(case)
+    with jax.enable_x64(True):
+        core = _base_state(network, law, s)
+    return _assemble(case, network, law, core, regulator, dtype)
+
+
+def nominal_phase_load(case: ThreePhaseCase) -> np.ndarray:
+    """Nominal injection of every load row at its rated voltage, (D,) complex [pu] on the three-phase base: negative."""
+    return -(case.load.p_kw + 1j * case.load.q_kvar) / 1e3 / case.base_mva
+
+
+def _port(case: ThreePhaseCase, place: str | tuple[str, str]) -> tuple[int, int]:
+    if isinstance(place, str):
+        return case.position(place), GROUND
+    first, second = (case.position(name) for name in place)
+    return first, second
+
+
+def _moving_units(case: ThreePhaseCase) -> tuple[np.ndarray, np.ndarray]:
+    """Units with a regulator, and which one."""
+    units = case.regulator.unit.reshape(-1, 3)
+    at = np.nonzero(units >= 0)
+    return units[at], at[0]
+
+
+def _law(case: ThreePhaseCase, ports: list[tuple[int, int]], moving: int) -> dict[str, np.ndarray]:
+    kv, load = case.node.base_kv, len(case.load)
+    ends = np.array(ports)
+    base = np.array([kv[max(pair)] for pair in ports])
+    between = (ends != GROUND).all(axis=1)
+    parts = [
+        load_law(case.load, case.load.kv / base[:load]),
+        generator_law(np.where(between, np.sqrt(3), 1.0)[load:]),
+        proportional_law(2 * moving),
+    ]
+    return {name: np.concatenate([part[name] for part in parts], axis=-1) for name in parts[0]}
+
+
+def _stamp(z: np.ndarray) -> np.ndarray:
+    """Complex (..., a) as real: twice the rows and columns."""
+    return np.block([[z.real, -z.imag], [z.imag, z.real]])
+
+
+def _split(z: np.ndarray) -> np.ndarray:
+    return np.concatenate([z.real, z.imag])
+
+
+def _blocks(d: np.ndarray) -> np.ndarray:
+    return np.block([[np.diag(d[0]), np.diag(d[1])], [np.diag(d[2]), np.diag(d[3])]])
+
+
+def _base_state(network: Network, law: dict[str, np.ndarray], s: np.ndarray) -> dict[str, np.ndarray]:
+    """Newton from the state without load; returns the fields of `ChordCore` around the base state but its law."""
+    z, w = _stamp(network.at_rows[1]), _split(network.at_rows[0])
+    one, zero = np.eye(2 * s.size), np.zeros((4, s.size))
+    # with D0 = 0 the residual current is the injected current itself
+    fields: dict[str, Any] = {"m": z, "w": w, "d_base": zero, "x_base": w, "r_base": w, "gain": 1.0}
+    plain = jax.tree.map(jnp.asarray, ChordCore(**fields, law=RowLaw(**{k: jnp.asarray(v) for k, v in law.items()})))
+    p, q = jnp.asarray(s.real), jnp.asarray(s.imag)
+
+    def injected(x: np.ndarray) -> np.ndarray:
+        return np.asarray(residual_current(ZIP, plain, jnp.asarray(x), p, q))
+
+    def slope(x: np.ndarray) -> np.ndarray:
+        return np.asarray(local_slope(ZIP, plain, jnp.asarray(x), p, q))
+
+    x, move = w, np.full(1, np.inf)
+    for _ in range(BASE_STEPS):
+        move = np.linalg.solve(one - z @ _blocks(slope(x)), x - w - z @ injected(x))
+        x = x - move
+        if not np.abs(move).max() > BASE_TOL:
+            break
+    if not np.abs(move).max() < 1e-9:
+        raise BaseLoadError(
+            "The base load has no power-flow solution near the state without load. Lower load_factor, or check units."
+        )
+    d = slope(x)
+    m = np.linalg.solve(one - z @ _blocks(d), z)
+    return {
+        "m": m,
+        "w": np.linalg.solve(one - z @ _blocks(d), w),
+        "d_base": d,
+        "x_base": x,
+        "r_base": injected(x) - _blocks(d) @ x,
+        "gain": np.linalg.norm(m, axis=1).max(),
+    }
+
+
+def _assemble(
+    case: ThreePhaseCase,
+    network: Network,
+    law: dict[str, np.ndarray],
+    core: dict[str, np.ndarray],
+    regulator: np.ndarray,
+    dtype: np.dtype,
+) -> ThreePhaseFactors:
+    def door(value: Any) -> Array:
+        return jnp.asarray(value, dtype)
+
+    def pair(name: str, quantity: tuple[np.ndarray, np.ndarray]) -> dict[str, Array]:
+        constant, matrix = quantity[0].reshape(-1), quantity[1].reshape(-1, quantity[1].shape[-1])
+        return {f"m_{name}": door(_stamp(matrix)), f"w_{name}": door(_split(constant))}
+
+    # the injected current is i = D0 x + r with x = M r + w, and node voltages are linear in i
+    blocks, to_nodes = _blocks(core["d_base"]), _stamp(network.at_nodes[1])
+    line, t = case.line, case.transformer
+    per_unit = 1 / base_ohm(case)[line.from_node[:, 0]][:, None, None]
+    on_base = phase_base_mva(case) * 1e3 / t.rating_kva
+    return ThreePhaseFactors(
+        core=ChordCore(
+            **{name: door(value) for name, value in core.items()},
+            law=RowLaw(**{name: door(value) for name, value in law.items()}),
+        ),
+        m_node=door(to_nodes @ (blocks @ core["m"] + np.eye(core["m"].shape[0]))),
+        w_node=door(_split(network.at_nodes[0]) + to_nodes @ (blocks @ core["w"])),
+        **pair("line", network.in_lines),
+        **pair("from", network.into_lines),
+        **pair("unit", network.in_units),
+        **pair("source", network.from_source),
+        r_line=door(line.r_ohm * per_unit),
+        x_line=door(line.x_ohm * per_unit),
+        r_unit=door(t.r_pu * on_base),
+        x_unit=door(t.x_pu * on_base),
+        from_node=jnp.asarray(np.where(line.from_node >= 0, line.from_node, case.n_node), jnp.int32),
+        source_node=jnp.asarray(case.source.node, jnp.int32),
+        taps=door(case.taps),
+        row_regulator=jnp.asarray(np.repeat(regulator, 2), jnp.int32),
+        moved=door(network.moved),
+    )

@@ -1,0 +1,133 @@
+"""Analytic policy gradient: the gradient of an episode's return straight through the differentiable environment.
+
+maximise over theta  E[ sum_t r(s_t, pi_theta(o_t)) ],  s_{t+1} = f(s_t, pi_theta(o_t)),  by backpropagation through f.
+
+With budgets (`apg_lagrangian`) the return is less sum_c lambda_c cost_c / budget_c, at prices that follow them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import optax
+from flax import struct
+from jax import Array
+
+from powerzoo_jax.envs.core import Sim
+from powerzoo_jax.envs.episode import Act
+from powerzoo_jax.rl.algorithms import lagrangian
+from powerzoo_jax.rl.algorithms.onpolicy import Metrics, TrainResult, learner_reward, repeat_updates, resolve
+from powerzoo_jax.rl.crew import Crew, by_kind, keys_by_kind, map_kinds, start_scales
+from powerzoo_jax.rl.networks.body import Scale, normalise, observe_batch, spread
+from powerzoo_jax.rl.policies import Policy, apg_act, apg_crew, make_deterministic
+from powerzoo_jax.rl.rollout import batch_rollout, summarise
+from powerzoo_jax.rl.training.config import APGConfig, APGLagrangianConfig
+
+
+@struct.dataclass(kw_only=True)
+class APGState:
+    """Everything a run needs to go on.
+
+    actor, opt:   pytrees           weights by kind of agent, and the state of their optimiser
+    scale:        dict of Scale     running moments of the observations, by kind
+    multipliers:  pytree            prices of the budgets; () without them
+    key:          () PRNG key       source of every draw to come
+    """
+
+    actor: dict[str, Any]
+    opt: Any
+    scale: dict[str, Scale]
+    multipliers: Any
+    key: Array
+
+
+Init = Callable[[Array, Sim], APGState]
+Update = Callable[[APGState, Sim], tuple[APGState, Metrics]]
+
+
+def make_update(cfg: APGConfig, sim: Sim | None = None) -> tuple[Init, Update]:
+    """Build (init, update): `init(key, sim)` starts a run, `update(state, sim)` is one gradient step."""
+    home = resolve(cfg.task, cfg.split, sim)
+    crew = apg_crew(cfg, home)
+    network = make_deterministic(cfg, crew)
+    schedule = optax.cosine_decay_schedule(cfg.lr, cfg.updates, cfg.lr_end)
+    descent = optax.adamw(schedule, weight_decay=cfg.weight_decay)
+    optimiser = optax.chain(optax.clip_by_global_norm(cfg.max_grad_norm), descent)
+    start_scale = start_scales(crew, home, cfg.obs_floor)
+    limited = cfg if isinstance(cfg, APGLagrangianConfig) else None
+    channels = jnp.asarray(lagrangian.constrained(home) if limited else (), int)
+    budget = lagrangian.budgets_of(limited, home) if limited else jnp.zeros(0, crew.dtype)
+    noisy = not isinstance(cfg.obs_noise, float) or cfg.obs_noise > 0  # a sweep makes it an array
+
+    def init(key: Array, sim: Sim) -> APGState:
+        key, weights = jax.random.split(key)
+        x, keys = by_kind(crew, normalise, start_scale, crew.view(sim.init(key)[1])), keys_by_kind(crew, weights)
+        actor = {
+            name: network.clone(start=start).init(keys[name], x[..., list(agents), :])
+            for (name, agents), start in zip(crew.kinds, crew.start, strict=True)
+        }
+        prices = lagrangian.start_multipliers(limited, home) if limited else ()
+        return APGState(actor=actor, opt=optimiser.init(actor), scale=start_scale, multipliers=prices, key=key)
+
+    def loss(actor: Any, state: APGState, keys: Array, sim: Sim) -> tuple[Array, Any]:
+        act = apg_act(cfg, home, Policy(actor=actor, scale=state.scale))
+        act = blurred(crew, act, state.scale, cfg.obs_noise) if noisy else act
+        _, steps = batch_rollout(sim, act, (), keys, home.spec.horizon)
+        ends = jnp.cumsum(steps.info.terminated, axis=1) - steps.info.terminated > 0
+        reward = learner_reward(steps, cfg.reward_scale, cfg.cost_weights)
+        value = jnp.mean(jnp.sum(jnp.where(ends, jnp.zeros_like(reward), reward), axis=1))
+        if limited:
+            value = value - state.multipliers.price @ (jnp.mean(summarise(steps).cost, axis=0)[channels] / budget)
+        return -value, steps
+
+    def update(state: APGState, sim: Sim) -> tuple[APGState, Metrics]:
+        key, draw = jax.random.split(state.key)
+        keys = jax.random.split(draw, cfg.lanes)
+        (value, steps), grads = jax.value_and_grad(loss, has_aux=True)(state.actor, state, keys, sim)
+        change, opt = optimiser.update(grads, state.opt, state.actor)
+        moved = map_kinds(crew, observe_batch, crew.view(steps.obs), state.scale)
+        done = summarise(steps)
+        means = {"return": done.total, "cost": done.cost, "terms": jnp.mean(done.terms, axis=1), "length": done.length}
+        metrics = {k: jnp.mean(v, axis=0, dtype=value.dtype) for k, v in means.items()}
+        norm = jnp.sqrt(sum(jnp.vdot(g, g) for g in jax.tree.leaves(grads)))
+        metrics |= {"loss": value, "grad_norm": norm}
+        prices = state.multipliers
+        if limited:
+            prices = lagrangian.adjust(limited, prices, metrics["cost"][channels], budget, jnp.asarray(cfg.lanes))
+            metrics |= lagrangian.named_prices(prices, home)
+        after = APGState(
+            actor=optax.apply_updates(state.actor, change),
+            opt=opt,
+            scale=moved if cfg.running_obs else state.scale,
+            multipliers=prices,
+            key=key,
+        )
+        return after, metrics
+
+    return init, update
+
+
+def blurred(crew: Crew, act: Act, scale: dict[str, Scale], noise: float) -> Act:
+    """The same policy on observations blurred by `noise` standard deviations of each field."""
+
+    def blur(carry: Any, obs: Array, key: Array) -> tuple[Any, Array]:
+        seen = crew.view(obs)
+        size = by_kind(crew, lambda part, x: jnp.broadcast_to(spread(part), x.shape), scale, seen)
+        draw = jax.random.normal(key, seen.shape, seen.dtype)
+        return act(carry, obs + noise * (size * draw).reshape(obs.shape), key)
+
+    return blur
+
+
+def make_train(cfg: APGConfig, sim: Sim | None = None) -> Callable[..., TrainResult]:
+    """Build `train(key, sim=...) -> TrainResult`: the whole run as one program; jit it, vmap it over keys."""
+    home = resolve(cfg.task, cfg.split, sim)
+    return repeat_updates(*make_update(cfg, home), cfg.updates, home)
+
+
+def policy_of(state: APGState) -> Policy:
+    """What acting needs of a trained state; see `policies.apg_act`."""
+    return Policy(actor=state.actor, scale=state.scale)

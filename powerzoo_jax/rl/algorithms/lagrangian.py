@@ -1,0 +1,79 @@
+"""Multipliers of cost budgets: dual ascent with a proportional and a damping term (Stooke, Achiam and Abbeel 2020).
+
+minimise over lambda >= 0, maximise over the policy:  E[return] - sum_c lambda_c (E[cost_c] - budget_c) / size_c
+
+error  e_c = clip((mean cost of the episodes that ended - budget_c) / budget_c, -1, 1)
+sum    I_c = max(I_c + k_i e_c, 0)
+price  lambda_c = max(I_c + k_p e_c + k_d (e_c - e_c'), 0)
+
+so a price falls as soon as its budget is kept, and is never negative. The learner's advantage is
+A_r - sum_c lambda_c A_c.
+"""
+
+from __future__ import annotations
+
+import jax.numpy as jnp
+import numpy as np
+from flax import struct
+from jax import Array
+
+from powerzoo_jax.envs.core import Sim
+from powerzoo_jax.rl.training.config import Priced
+
+LEAST_BUDGET = 1e-3  # what counts as keeping a budget of zero, in the unit of its channel
+
+
+@struct.dataclass(kw_only=True)
+class Multipliers:
+    """Prices of the constrained channels (c), those with a finite budget.
+
+    price:     (c,)  lambda, >= 0
+    integral:  (c,)  its slow part, >= 0
+    error:     (c,)  relative excess of the last update that ended an episode
+    """
+
+    price: Array
+    integral: Array
+    error: Array
+
+
+def constrained(sim: Sim) -> tuple[int, ...]:
+    """Cost channels with a finite budget; raises ValueError where there is none."""
+    found = tuple(i for i, budget in enumerate(sim.spec.cost_budget) if np.isfinite(budget))
+    if not found:
+        raise ValueError(f"task {sim.spec.id!r} has no finite cost budget. Train it with ppo, ippo or mappo.")
+    return found
+
+
+def budgets_of(cfg: Priced, sim: Sim) -> Array:
+    """What the learner aims at: the share `budget_share` of each finite budget, (c,), LEAST_BUDGET for one of zero."""
+    given = jnp.asarray([sim.spec.cost_budget[i] for i in constrained(sim)], sim.spaces()[0].low.dtype)
+    return jnp.where(given > 0, cfg.budget_share * given, LEAST_BUDGET)
+
+
+def start_multipliers(cfg: Priced, sim: Sim) -> Multipliers:
+    """Prices before the first update."""
+    zero = jnp.zeros_like(budgets_of(cfg, sim))
+    return Multipliers(price=zero + cfg.price, integral=zero + cfg.price, error=zero)
+
+
+def adjust(cfg: Priced, old: Multipliers, cost: Array, budget: Array, episodes: Array) -> Multipliers:
+    """Move the prices after an update.
+
+    cost:      (c,)  mean cost of the episodes that ended;  budget: (c,)
+    episodes:  ()    how many ended; with none, nothing is known and nothing moves
+    """
+    error = jnp.clip((cost - budget) / budget, -1.0, 1.0)
+    integral = jnp.maximum(old.integral + cfg.price_rate * error, 0.0)
+    price = jnp.maximum(integral + cfg.price_gain * error + cfg.price_damping * (error - old.error), 0.0)
+    known = episodes > 0
+    return Multipliers(
+        price=jnp.where(known, price, old.price),
+        integral=jnp.where(known, integral, old.integral),
+        error=jnp.where(known, error, old.error),
+    )
+
+
+def named_prices(multipliers: Multipliers, sim: Sim) -> dict[str, Array]:
+    """Price of each constrained channel by name, for the metrics of an update."""
+    return {f"price_{sim.spec.cost_names[c]}": multipliers.price[i] for i, c in enumerate(constrained(sim))}

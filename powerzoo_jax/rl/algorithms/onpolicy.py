@@ -1,0 +1,221 @@
+"""What learners share: episode totals, rewards, advantages, passes over the samples of an update, whole runs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import optax
+from flax import struct
+from jax import Array, lax
+
+from powerzoo_jax.base import Step
+from powerzoo_jax.base.numerics import TINY, safe_divide
+from powerzoo_jax.base.tree import take
+from powerzoo_jax.envs.core import Sim
+from powerzoo_jax.rl.networks.body import Scale, observe_batch
+from powerzoo_jax.rl.training.config import PPOConfig
+from powerzoo_jax.rl.training.parallel import over_devices
+
+Metrics = dict[str, Array]
+
+ADAM_EPS = 1e-5  # gradients of the clipped surrogate vanish for many weights; a smaller one lets noise move them
+
+
+class TrainResult(NamedTuple):
+    """Final state, and the metrics of every update along a leading axis."""
+
+    state: Any
+    metrics: Metrics
+
+
+@struct.dataclass(kw_only=True)
+class Tally:
+    """Totals of the episodes in progress, one row per lane (B).
+
+    total:   (B,)       sum of the team-mean reward so far
+    cost:    (B, C)     sum of each cost channel so far
+    terms:   (B, K)     sum of each reward term so far, mean over agents
+    length:  (B,)       steps so far
+    """
+
+    total: Array
+    cost: Array
+    terms: Array
+    length: Array
+
+
+def resolve(task: str, split: str, sim: Sim | None) -> Sim:
+    """The simulation given, or the one the settings name."""
+    if sim is not None:
+        return sim
+    from powerzoo_jax.tasks import make
+
+    return make(task, split=split)
+
+
+def start_tally(sim: Sim, lanes: int, dtype: Any) -> Tally:
+    """Totals of episodes that begin."""
+    dims = sim.env.dims
+    return Tally(
+        total=jnp.zeros(lanes, dtype),
+        cost=jnp.zeros((lanes, dims.cost), dtype),
+        terms=jnp.zeros((lanes, dims.term), dtype),
+        length=jnp.zeros(lanes, jnp.int32),
+    )
+
+
+def add_step(tally: Tally, out: Step) -> tuple[Tally, tuple[Tally, Array]]:
+    """Add a step; return the totals to carry on (zero after an end), and the totals with the end flags."""
+    ended = out.info.terminated | out.info.truncated
+
+    def restart(x: Array) -> Array:
+        return jnp.where(ended.reshape(ended.shape + (1,) * (x.ndim - 1)), jnp.zeros_like(x), x)
+
+    add = Tally(
+        total=jnp.mean(out.reward, axis=-1),
+        cost=out.cost,
+        terms=jnp.mean(out.info.terms, axis=-2),
+        length=jnp.ones_like(tally.length),
+    )
+    now: Tally = jax.tree.map(jnp.add, tally, add)
+    return jax.tree.map(restart, now), (now, ended)
+
+
+def episode_metrics(totals: Tally, ended: Array) -> Metrics:
+    """Mean totals of the episodes that ended within an update; 0 where none did."""
+    count = jnp.sum(ended)
+
+    def mean(x: Array) -> Array:
+        x = x.astype(totals.total.dtype)
+        mask = ended.reshape(ended.shape + (1,) * (x.ndim - 2))
+        return safe_divide(jnp.sum(jnp.where(mask, x, 0.0), axis=(0, 1)), count.astype(x.dtype))
+
+    means = {k: mean(getattr(totals, k)) for k in ("cost", "terms", "length")}
+    return {"return": mean(totals.total), "episodes": count.astype(jnp.int32), **means}
+
+
+def agent_reward(out: Step, scale: float, cost_weights: tuple[float, ...]) -> Array:
+    """Each agent's reward less priced costs of the system, scaled: (..., A), (..., C) -> (..., A)."""
+    return scale * (out.reward - _price(out, cost_weights)[..., None] if cost_weights else out.reward)
+
+
+def learner_reward(out: Step, scale: float, cost_weights: tuple[float, ...]) -> Array:
+    """Team-mean reward less priced costs, scaled: (..., A), (..., C) -> (...)."""
+    reward = jnp.mean(out.reward, axis=-1)
+    if cost_weights:
+        reward = reward - _price(out, cost_weights)
+    return scale * reward
+
+
+def _price(out: Step, cost_weights: tuple[float, ...]) -> Array:
+    return jnp.sum(out.cost * jnp.asarray(cost_weights, out.cost.dtype), axis=-1)
+
+
+def ends_value(out: Step, bootstrap: bool) -> Array:
+    """Where nothing of value lies behind a step: a termination, and a time limit unless it is bootstrapped."""
+    return out.info.terminated | (out.info.truncated & (not bootstrap))
+
+
+def gae(
+    reward: Array, value: Array, next_value: Array, terminated: Array, truncated: Array, gamma: float, lam: float
+) -> Array:
+    """Generalised advantage estimates (Schulman et al. 2016); rewards, values and the result are (T, B, ...).
+
+    delta_t = r_t + gamma V(o'_t) [not terminated] - V(o_t),  A_t = delta_t + gamma lam A_{t+1} [not ended].
+    o'_t is the true observation after step t. A time limit cuts the trace but keeps the value behind it;
+    a termination cuts both. The flags have the leading axes of the rewards.
+    """
+    terminated, truncated = (x.reshape(x.shape + (1,) * (reward.ndim - x.ndim)) for x in (terminated, truncated))
+    delta = reward + gamma * jnp.where(terminated, jnp.zeros_like(next_value), next_value) - value
+
+    def back(ahead: Array, now: tuple[Array, Array]) -> tuple[Array, Array]:
+        delta, ended = now
+        advantage = delta + gamma * lam * jnp.where(ended, jnp.zeros_like(ahead), ahead)
+        return advantage, advantage
+
+    return lax.scan(back, jnp.zeros_like(delta[0]), (delta, terminated | truncated), reverse=True)[1]
+
+
+def clipped_surrogate(log_ratio: Array, advantage: Array, clip: float) -> tuple[Array, Metrics]:
+    """PPO's loss of the policy on standardised advantages, and what to watch about the step it takes."""
+    ratio = jnp.exp(log_ratio)
+    adv = (advantage - jnp.mean(advantage)) / (jnp.std(advantage) + TINY)
+    loss = -jnp.mean(jnp.minimum(ratio * adv, jnp.clip(ratio, 1.0 - clip, 1.0 + clip) * adv))
+    return loss, {
+        "kl": jnp.mean(ratio - 1.0 - log_ratio),  # Schulman's low-variance estimate, never negative
+        "clip_fraction": jnp.mean((jnp.abs(ratio - 1.0) > clip).astype(ratio.dtype)),
+        "ratio_error": jnp.max(jnp.abs(ratio - 1.0)),
+    }
+
+
+@struct.dataclass(kw_only=True)
+class Gauge:
+    """Running size of the discounted return of each stream of reward (S); the learner's rewards are divided by it.
+
+    running:  (B, n, S)  discounted returns of the episodes in progress
+    scale:    Scale      moments of the returns seen, (S,)
+    """
+
+    running: Array
+    scale: Scale
+
+
+def read_gauge(gauge: Gauge, reward: Array, ended: Array, gamma: float) -> Gauge:
+    """Add the rewards (T, B, n, S) of an update; ended (T, B)."""
+
+    def advance(running: Array, now: tuple[Array, Array]) -> tuple[Array, Array]:
+        reward, ended = now
+        running = gamma * running + reward
+        return jnp.where(ended[:, None, None], jnp.zeros_like(running), running), running
+
+    running, returns = lax.scan(advance, gauge.running, (reward, ended))
+    return Gauge(running=running, scale=observe_batch(gauge.scale, returns))
+
+
+def make_optimiser(cfg: PPOConfig) -> optax.GradientTransformation:
+    """Adam with a linear schedule over the whole run, behind a clip of the gradient's norm."""
+    schedule = optax.linear_schedule(cfg.lr, cfg.lr * cfg.lr_end, cfg.updates * cfg.epochs * cfg.minibatches)
+    return optax.chain(optax.clip_by_global_norm(cfg.max_grad_norm), optax.adam(schedule, eps=ADAM_EPS))
+
+
+def run_epochs(
+    cfg: PPOConfig,
+    loss: Callable[[Any, Any], tuple[Array, Metrics]],
+    optimiser: optax.GradientTransformation,
+    learned: tuple[Any, Any],
+    samples: Any,
+    key: Array,
+) -> tuple[tuple[Any, Any], Metrics]:
+    """Several passes over samples (T, B, ...) in minibatches of shuffled rows: (params, opt) and the mean metrics."""
+    flat = jax.tree.map(lambda v: v.reshape(v.shape[0] * v.shape[1], *v.shape[2:]), samples)
+    size = cfg.lanes * cfg.steps
+    used = size - size % cfg.minibatches
+
+    def descend(carry: tuple[Any, Any], rows: Array) -> tuple[tuple[Any, Any], Metrics]:
+        params, opt = carry
+        grads, metrics = jax.grad(loss, has_aux=True)(params, over_devices(take(flat, rows)))
+        change, opt = optimiser.update(grads, opt, params)
+        return (optax.apply_updates(params, change), opt), metrics
+
+    def epoch(carry: tuple[Any, Any], key: Array) -> tuple[tuple[Any, Any], Metrics]:
+        # one sort; `jax.random.permutation` sorts twice, for ties that do not matter here
+        rows = jnp.argsort(jax.random.bits(key, (size,)))[:used].reshape(cfg.minibatches, -1)
+        return lax.scan(descend, carry, rows)
+
+    learned, metrics = lax.scan(epoch, learned, jax.random.split(key, cfg.epochs))
+    first = metrics.pop("ratio_error")[0, 0]  # 0 up to rounding, or the stored log-probability is wrong
+    return learned, {**{k: jnp.mean(v) for k, v in metrics.items()}, "ratio_error": first}
+
+
+def repeat_updates(
+    init: Callable[[Array, Sim], Any], update: Callable[[Any, Sim], tuple[Any, Metrics]], count: int, home: Sim
+) -> Callable[..., TrainResult]:
+    """`train(key, sim=...) -> TrainResult`: init and `count` updates as one program."""
+
+    def train(key: Array, sim: Sim = home) -> TrainResult:
+        return TrainResult(*lax.scan(lambda state, _: update(state, sim), init(key, sim), length=count))
+
+    return train

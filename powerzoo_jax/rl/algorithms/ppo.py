@@ -1,0 +1,294 @@
+"""Proximal policy optimisation (Schulman et al. 2017) and its relatives, readable from top to bottom.
+
+The class of the settings says which one; collecting, advantages and the clipped surrogate are the same for all.
+
+ppo               one policy that sees and does everything, and the reward of the team
+ippo              a policy for each kind of agent on its own observation, and a value of it (de Witt et al. 2020)
+mappo             such policies, with one value of the joint observation and the reward of the team (Yu et al. 2022)
+ppo_lagrangian,
+ippo_lagrangian   a critic of every budgeted cost beside that of the reward, at prices that follow the budgets
+
+The program is pure: jit it, vmap it over keys for seeds, and over any setting that is a float.
+
+Example:
+    train = make_train(PPOConfig(task="battery_arbitrage", total_steps=300_000))
+    state, metrics = jax.jit(jax.vmap(train))(jax.random.split(jax.random.key(0), 5))
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+from flax import struct
+from jax import Array, lax
+
+from powerzoo_jax.base import Step
+from powerzoo_jax.base.numerics import TINY
+from powerzoo_jax.envs.autoreset import vstep
+from powerzoo_jax.envs.core import Sim
+from powerzoo_jax.rl.algorithms import lagrangian
+from powerzoo_jax.rl.algorithms.onpolicy import (
+    Gauge,
+    Metrics,
+    Tally,
+    TrainResult,
+    add_step,
+    agent_reward,
+    clipped_surrogate,
+    ends_value,
+    episode_metrics,
+    gae,
+    learner_reward,
+    make_optimiser,
+    read_gauge,
+    repeat_updates,
+    resolve,
+    run_epochs,
+    start_tally,
+)
+from powerzoo_jax.rl.crew import ALL, Crew, by_kind, keys_by_kind, map_kinds, move_scales, start_scales
+from powerzoo_jax.rl.networks.body import Critic, Scale, normalise, spread
+from powerzoo_jax.rl.policies import Policy, crew_of, distribution, make_actor
+from powerzoo_jax.rl.training.config import PPOConfig, PPOLagrangianConfig
+
+
+@struct.dataclass(kw_only=True)
+class PPOState:
+    """Everything a run needs to go on: saved and restored, it continues as if never interrupted.
+
+    params:       {"actor", "critic"}   weights of separate networks, each a dict by kind of agent
+    opt:          pytree                state of the optimiser
+    scale:        dict of Scale         running moments of the observations, by kind
+    gauge:        Gauge                 sizes of the returns; () where rewards are taken as they are
+    multipliers:  Multipliers           prices of the budgets; () without them
+    env:          pytree, obs (B,A,O)   where the lanes stand, legal (B,A,M) what may be chosen there
+    tally:        Tally                 totals of their episodes
+    key:          PRNG key              source of every draw to come
+    """
+
+    params: Any
+    opt: Any
+    scale: dict[str, Scale]
+    gauge: Any
+    multipliers: Any
+    env: Any
+    obs: Array
+    legal: Array
+    tally: Tally
+    key: Array
+
+
+class Samples(NamedTuple):
+    """What the loss needs of each step; leading axes (T, B) or (minibatch,), letters as in `Collected`.
+
+    x:          (N, F)  [-]   observation, standardised
+    legal:      (N, M)  bool  what may be chosen
+    action:     (N, U)  [-]   as drawn
+    log_prob:   (N,)    [-]   of the action under the policy that drew it
+    advantage:  (n,)    [-]   of reward less priced costs
+    target:     (n, S)  [-]   of the critics, in sizes of the returns
+    """
+
+    x: Array
+    legal: Array
+    action: Array
+    log_prob: Array
+    advantage: Array
+    target: Array
+
+
+class Collected(NamedTuple):
+    """One step of all lanes as the policy lived it; leading axes (T, B) after the scan.
+
+    x, next_x (N, F) standardised, legal (N, M) bool, action (N, U) as drawn, log_prob (N,), reward (n, S),
+    terminated, truncated () bool.
+    N agents, n critics, S streams: reward, then constrained costs.
+    """
+
+    x: Array
+    legal: Array
+    action: Array
+    log_prob: Array
+    next_x: Array
+    reward: Array
+    terminated: Array
+    truncated: Array
+
+
+Init = Callable[[Array, Sim], PPOState]
+Update = Callable[[PPOState, Sim], tuple[PPOState, Metrics]]
+
+
+def make_loss(cfg: PPOConfig, crew: Crew, actor: Any, value_of: Any) -> Callable[[Any, Samples], tuple[Array, Metrics]]:
+    """Clipped surrogate, squared value error and entropy bonus, on one minibatch."""
+
+    def loss(params: Any, batch: Samples) -> tuple[Array, Metrics]:
+        dist = distribution(crew, actor, params["actor"], batch.x)
+        log_ratio = crew.head.log_prob(dist, batch.action, batch.legal) - batch.log_prob
+        policy, watched = clipped_surrogate(log_ratio, batch.advantage, cfg.clip)
+        value = 0.5 * jnp.mean((value_of(params["critic"], batch.x) - batch.target) ** 2)
+        bonus = jnp.mean(crew.head.entropy(dist, batch.legal))
+        total = policy + cfg.value_weight * value - cfg.entropy * bonus
+        return total, {"loss": total, "loss_policy": policy, "loss_value": value, "entropy": bonus, **watched}
+
+    return loss
+
+
+def make_update(cfg: PPOConfig, sim: Sim | None = None) -> tuple[Init, Update]:
+    """Build (init, update): `init(key, sim)` starts a run, `update(state, sim)` does one collect-and-learn round.
+
+    Both take the simulation as an argument, so that its arrays are inputs of the compiled program, not constants.
+    """
+    home = resolve(cfg.task, cfg.split, sim)
+    crew, optimiser = crew_of(cfg, home), make_optimiser(cfg)
+    actor = make_actor(cfg, crew)
+    limited = cfg if isinstance(cfg, PPOLagrangianConfig) else None
+    channels = lagrangian.constrained(home) if limited else ()
+    budget = lagrangian.budgets_of(limited, home) if limited else jnp.zeros(0, crew.dtype)
+    critic = Critic(cfg.widths, cfg.activation, crew.dtype, 1 + len(channels))
+    central = cfg.central_critic
+    loss = make_loss(cfg, crew, actor, lambda params, x: value_of(params, x))
+
+    def value_of(params: Any, x: Array) -> Array:
+        """(..., N, F) -> (..., n, S): one value of all that is seen, or each agent's of its own."""
+        if central:
+            return critic.apply(params[ALL], x.reshape(*x.shape[:-2], 1, -1))  # type: ignore[return-value]
+        return by_kind(crew, critic.apply, params, x)  # type: ignore[no-any-return]
+
+    def rewards(out: Step) -> Array:
+        """(B, n, S)"""
+        if central:
+            own = learner_reward(out, cfg.reward_scale, cfg.cost_weights)[..., None]
+        else:
+            own = agent_reward(out, cfg.reward_scale, cfg.cost_weights)
+        if not channels:
+            return own[..., None]
+        costs = jnp.broadcast_to(out.cost[..., None, list(channels)], (*own.shape, len(channels)))
+        return jnp.concatenate([own[..., None], costs], axis=-1)
+
+    def init(key: Array, sim: Sim) -> PPOState:
+        key, env_key, actor_key, critic_key = jax.random.split(key, 4)
+        env, obs = jax.vmap(sim.init)(jax.random.split(env_key, cfg.lanes))
+        scale = start_scales(crew, home, cfg.obs_floor)
+        x = by_kind(crew, normalise, scale, crew.view(obs[0]))
+        keys = keys_by_kind(crew, actor_key)
+        whole = {ALL: critic.init(critic_key, x.reshape(1, -1))} if central else None
+        params = {
+            "actor": {
+                name: actor.clone(start=start).init(keys[name], x[..., list(agents), :])
+                for (name, agents), start in zip(crew.kinds, crew.start, strict=True)
+            },
+            "critic": whole or map_kinds(crew, critic.init, x, keys_by_kind(crew, critic_key)),
+        }
+        return PPOState(
+            params=params,
+            opt=optimiser.init(params),
+            scale=scale,
+            gauge=start_gauge(cfg, 1 if central else crew.size, budget, obs.dtype),
+            multipliers=lagrangian.start_multipliers(limited, home) if limited else (),
+            env=env,
+            obs=obs,
+            legal=jnp.ones((cfg.lanes, home.env.dims.agent, home.env.dims.choice), bool),
+            tally=start_tally(home, cfg.lanes, obs.dtype),
+            key=key,
+        )
+
+    def collect(state: PPOState, sim: Sim, key: Array) -> tuple[PPOState, Collected, Metrics]:
+        def advance(state: PPOState, key: Array) -> tuple[PPOState, tuple[Collected, tuple[Tally, Array]]]:
+            x = by_kind(crew, normalise, state.scale, crew.view(state.obs))
+            legal = crew.view(state.legal)
+            dist = distribution(crew, actor, state.params["actor"], x)
+            raw = crew.head.sample(key, dist, legal)
+            out, env, obs = vstep(sim, state.env, crew.action(raw))
+            tally, (totals, ended) = add_step(state.tally, out)
+            lived = Collected(
+                x=x,
+                legal=legal,
+                action=raw,
+                log_prob=crew.head.log_prob(dist, raw, legal),
+                next_x=by_kind(crew, normalise, state.scale, crew.view(out.obs)),
+                reward=rewards(out),
+                terminated=ends_value(out, cfg.bootstrap),
+                truncated=out.info.truncated,
+            )
+            # nothing says what is legal in a fresh episode; the environment overrides an illegal first choice
+            legal = out.info.legal | ended[:, None, None]
+            after = state.replace(env=env, obs=obs, legal=legal, tally=tally)  # type: ignore[attr-defined]
+            return after, (lived, (totals, ended))
+
+        state, (lived, (totals, ended)) = lax.scan(advance, state, jax.random.split(key, cfg.steps))
+        return state, lived, episode_metrics(totals, ended)
+
+    def assess(state: PPOState, lived: Collected) -> tuple[Samples, Metrics]:
+        critics = state.params["critic"]
+        value, next_value = value_of(critics, lived.x), value_of(critics, lived.next_x)
+        size = sizes(cfg, state.gauge, value.shape[-1])
+        reward = lived.reward if size is None else lived.reward / size
+        advantage = gae(reward, value, next_value, lived.terminated, lived.truncated, cfg.gamma, cfg.gae_lambda)
+        target = advantage + value
+        explained = 1.0 - jnp.var(advantage[..., 0]) / (jnp.var(target[..., 0]) + TINY)
+        worth = advantage[..., 0]
+        if channels:
+            worth = worth - advantage[..., 1:] @ state.multipliers.price
+        samples = Samples(lived.x, lived.legal, lived.action, lived.log_prob, worth, target)
+        return samples, {"explained_variance": explained}
+
+    def update(state: PPOState, sim: Sim) -> tuple[PPOState, Metrics]:
+        key, collect_key, learn_key = jax.random.split(state.key, 3)
+        seen, lived, episodes = collect(state, sim, collect_key)
+        prices: Metrics = {}
+        if cfg.gauged:
+            ended = lived.terminated | lived.truncated
+            seen = seen.replace(gauge=read_gauge(seen.gauge, lived.reward, ended, cfg.gamma))  # type: ignore[attr-defined]
+        if limited:
+            cost = episodes["cost"][jnp.asarray(channels)]
+            after = lagrangian.adjust(limited, seen.multipliers, cost, budget, episodes["episodes"])
+            seen = seen.replace(multipliers=after)  # type: ignore[attr-defined]
+            prices = lagrangian.named_prices(after, home)
+        samples, fit = assess(seen, lived)
+        learned, losses = run_epochs(cfg, loss, optimiser, (seen.params, seen.opt), samples, learn_key)
+        # moments change only here: within an update, collecting and learning must see the same numbers
+        scale = move_scales(crew, state.scale, lived.x) if cfg.running_obs else state.scale
+        done = seen.replace(params=learned[0], opt=learned[1], key=key, scale=scale)  # type: ignore[attr-defined]
+        return done, {**episodes, **fit, **losses, **prices}
+
+    return init, update
+
+
+def start_gauge(cfg: PPOConfig, critics: int, budget: Array, dtype: Any) -> Any:
+    """Sizes of the returns before any was seen: 1 for the reward; a cost never counts as smaller than its budget.
+
+    budget:  (C,) of the constrained channels, in the units of their costs
+    """
+    if not cfg.gauged:
+        return ()
+    floor = jnp.concatenate([jnp.full(1, cfg.reward_floor, dtype), budget])
+    zero = jnp.zeros_like(floor)
+    scale = Scale(mean=zero, var=floor**2, floor=floor, count=jnp.ones((), dtype))
+    return Gauge(running=jnp.zeros((cfg.lanes, critics, floor.size), dtype), scale=scale)
+
+
+def sizes(cfg: PPOConfig, gauge: Any, streams: int) -> Array | None:
+    """What streams of reward are divided by, (S,) in the units of each: costs always, the reward if settings say so."""
+    if not cfg.gauged:
+        return None
+    size = spread(gauge.scale)
+    return size if cfg.normalise_reward else jnp.where(jnp.arange(streams) == 0, jnp.ones_like(size), size)
+
+
+def make_train(cfg: PPOConfig, sim: Sim | None = None) -> Callable[..., TrainResult]:
+    """Build `train(key, sim=...) -> TrainResult`: the whole run as one program.
+
+    jit it, and pass the simulation as an argument to keep its arrays out of the program text; vmap over keys trains
+    several seeds at once, and episodes still restart under one branch for all of them.
+    """
+    home = resolve(cfg.task, cfg.split, sim)
+    return repeat_updates(*make_update(cfg, home), cfg.updates, home)
+
+
+def policy_of(state: PPOState) -> Policy:
+    """What acting needs of a trained state; see `policies.ppo_act`."""
+    return Policy(actor=state.params["actor"], scale=state.scale)

@@ -1,0 +1,1 @@
+"""Policy and value networks and their action heads."""

@@ -1,0 +1,1 @@
+"""Training runs: configuration, checkpoints, parallel devices, the list of learners."""

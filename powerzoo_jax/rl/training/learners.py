@@ -1,0 +1,54 @@
+"""Every learner by the name of its algorithm: what a command line, a sweep or a table needs of it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from powerzoo_jax.envs.core import Sim
+from powerzoo_jax.rl.algorithms import apg, ppo, sac
+from powerzoo_jax.rl.algorithms.onpolicy import TrainResult
+from powerzoo_jax.rl.policies import apg_act, ppo_act, sac_act
+from powerzoo_jax.rl.training.config import ALGORITHMS, Config
+
+
+@dataclass(frozen=True)
+class Learner:
+    """The functions of an algorithm.
+
+    make_update:  (cfg, sim) -> (init, update)
+    make_train:   (cfg, sim) -> train(key, sim=...) -> TrainResult
+    policy_of:    state -> what acting needs
+    act:          (cfg, sim, policy) -> Act
+    batch_steps:  (cfg, sim) -> environment steps of one update
+    """
+
+    make_update: Callable[..., tuple[Any, Any]]
+    make_train: Callable[..., Callable[..., TrainResult]]
+    policy_of: Callable[[Any], Any]
+    act: Callable[..., Any]
+    batch_steps: Callable[[Any, Sim], int]
+
+
+def _steps(cfg: Any, sim: Sim) -> int:
+    del sim
+    return int(cfg.lanes * cfg.steps)
+
+
+PPO = Learner(ppo.make_update, ppo.make_train, ppo.policy_of, ppo_act, _steps)
+APG = Learner(apg.make_update, apg.make_train, apg.policy_of, apg_act, lambda cfg, sim: cfg.lanes * sim.spec.horizon)
+SAC = Learner(sac.make_update, sac.make_train, sac.policy_of, sac_act, _steps)
+OTHERS = {"sac": SAC, "apg": APG, "apg_lagrangian": APG}
+LEARNERS = {name: OTHERS.get(name, PPO) for name in ALGORITHMS}
+
+
+def make_train(cfg: Config, sim: Sim | None = None) -> Callable[..., TrainResult]:
+    """Build `train(key, sim=...) -> TrainResult` with the algorithm that the settings are of.
+
+    Example:
+        from powerzoo_jax.rl.training.config import IPPOLagrangianConfig
+        train = make_train(IPPOLagrangianConfig(task="marl_der_arbitrage", total_steps=300_000))
+        state, metrics = jax.jit(jax.vmap(train))(jax.random.split(jax.random.key(0), 5))
+    """
+    return LEARNERS[cfg.algorithm].make_train(cfg, sim)

@@ -1,0 +1,189 @@
+"""Training and evaluation over many devices: lanes are spread over a mesh, weights are the same everywhere.
+
+The program is that of one device; XLA divides the work and sums the gradients (GSPMD, Xu et al. 2021). Steps of the
+environment are the exception: they run lane by lane where their lanes live, so that no solver waits for another device.
+With several processes call `jax.distributed.initialize` first; the mesh then covers the devices of all of them.
+
+Example:
+    from powerzoo_jax.rl import ppo
+    from powerzoo_jax.rl.training.config import PPOConfig
+    mesh = make_mesh()
+    sim = spread(powerzoo_jax.make("battery_arbitrage", split="train"), mesh)
+    cfg = PPOConfig(lanes=8, total_steps=8 * 48, epochs=1, minibatches=2, widths=(16,))
+    state, metrics = on_mesh(ppo.make_train(cfg, sim), mesh)(key, sim)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import Array
+from jax.custom_batching import custom_vmap
+from jax.experimental import multihost_utils
+from jax.sharding import AxisType, Mesh, NamedSharding, PartitionSpec
+
+from powerzoo_jax.base import Dims, Space, Step
+from powerzoo_jax.envs.core import Sim
+
+AXIS = "lanes"
+EVERYWHERE = PartitionSpec()
+BY_LANE = PartitionSpec(AXIS)
+
+T = TypeVar("T")
+
+
+def make_mesh(devices: Sequence[Any] | None = None) -> Mesh:
+    """One axis over the devices given; by default all devices of all processes."""
+    chosen = np.asarray(jax.devices() if devices is None else list(devices))
+    return Mesh(chosen, (AXIS,), axis_types=(AxisType.Auto,))
+
+
+def spread(sim: Sim, mesh: Mesh) -> Sim:
+    """The same task with the lanes of a `vmap` spread over the mesh; a mesh of one device changes nothing.
+
+    Parameters of a task must be shared by its lanes: a stacked Sim has them by lane.
+    """
+    if mesh.size == 1 or isinstance(sim.env, SpreadEnv):
+        return sim
+    return Sim(params=sim.params, env=SpreadEnv(sim.env, mesh), spec=sim.spec)
+
+
+def whole(mesh: Mesh) -> NamedSharding:
+    """Sharding of what every device of the mesh holds all of."""
+    return NamedSharding(mesh, EVERYWHERE)
+
+
+def everywhere(tree: T, mesh: Mesh) -> T:
+    """Put a tree whole on every device of the mesh; all processes hold the same one."""
+    if jax.process_count() == 1:
+        return jax.device_put(tree, whole(mesh))
+
+    def put(x: Any) -> Any:
+        if isinstance(x, Array) and not x.is_fully_addressable:
+            return x  # there already
+        if jax.dtypes.issubdtype(x.dtype, jax.dtypes.prng_key):
+            return jax.random.wrap_key_data(put(jax.random.key_data(x)), impl=jax.random.key_impl(x))
+        return jax.make_array_from_process_local_data(whole(mesh), np.asarray(x))
+
+    return jax.tree.map(put, tree)
+
+
+def on_mesh(function: Callable[..., T], mesh: Mesh) -> Callable[..., T]:
+    """Compile a function for all devices of a mesh, at its first call for the shapes it meets.
+
+    Inputs and outputs are whole on every device and the same in every process: what is spread lives inside. So a
+    training state can be saved, judged and resumed on any other number of devices.
+    """
+    program = jax.jit(function, out_shardings=whole(mesh))
+
+    def call(*arguments: Any) -> T:
+        with jax.set_mesh(mesh):
+            return program(*everywhere(arguments, mesh))
+
+    return call
+
+
+def compile_on(mesh: Mesh, function: Callable[..., Any], *arguments: Any) -> Callable[..., Any]:
+    """Compile a function now, for arguments that lie whole on every device, as its results will."""
+    with jax.set_mesh(mesh):
+        compiled: Callable[..., Any] = jax.jit(function, out_shardings=whole(mesh)).lower(*arguments).compile()
+    return compiled
+
+
+def agree(*flags: bool) -> tuple[bool, ...]:
+    """Which flags any process raises; all processes call, and all do the same then."""
+    if jax.process_count() == 1:
+        return flags
+    return tuple(multihost_utils.process_allgather(np.asarray(flags)).any(axis=0).tolist())
+
+
+def over_devices(tree: T, axis: int = 0) -> T:
+    """Divide the work on an axis among the devices of the mesh in force; without one, or by halves, nothing happens.
+
+    A learner says this of each minibatch. Unsaid, every device would take the whole gradient: right, but no faster.
+    """
+    mesh = jax.sharding.get_abstract_mesh()
+    count = dict(mesh.shape).get(AXIS, 1)
+    if count == 1:
+        return tree
+    spec = PartitionSpec(*(None,) * axis, AXIS)
+
+    def lay(x: Array) -> Array:
+        return jax.lax.with_sharding_constraint(x, spec) if x.shape[axis] % count == 0 else x
+
+    return jax.tree.map(lay, tree)
+
+
+@dataclass(frozen=True)
+class SpreadEnv:
+    """An environment whose `vmap` is divided among the devices of a mesh; each runs its lanes without the others."""
+
+    env: Any
+    mesh: Mesh
+
+    def __getattr__(self, name: str) -> Any:
+        # copying asks for attributes before there is an `env` to ask
+        if name.startswith("__") or name == "env":
+            raise AttributeError(name)
+        return getattr(self.env, name)
+
+    @property
+    def dims(self) -> Dims:
+        """Sizes of the environment."""
+        dims: Dims = self.env.dims
+        return dims
+
+    def init(self, key: Array, params: Any) -> tuple[Any, Array]:
+        """Draw an episode."""
+        pair: tuple[Any, Array] = _by_lane(self.env.init, self.mesh)((key,), params)
+        return pair
+
+    def begin(self, key: Array, drawn: Any, params: Any) -> tuple[Any, Array]:
+        """Begin a chosen episode."""
+        pair: tuple[Any, Array] = _by_lane(self.env.begin, self.mesh)((key, drawn), params)
+        return pair
+
+    def step(self, state: Any, action: Array, params: Any) -> Step:
+        """Advance one step."""
+        out: Step = _by_lane(self.env.step, self.mesh)((state, action), params)
+        return out
+
+    def spaces(self, params: Any) -> tuple[Any, Space]:
+        """Spaces of the environment."""
+        pair: tuple[Any, Space] = self.env.spaces(params)
+        return pair
+
+
+def _by_lane(function: Callable[..., Any], mesh: Mesh) -> Callable[[tuple[Any, ...], Any], Any]:
+    """`function(*lane, params)` with a rule for vmap: the lanes are cut into equal parts, one for each device."""
+
+    @custom_vmap
+    def call(lane: tuple[Any, ...], params: Any) -> Any:
+        return function(*lane, params)
+
+    @call.def_vmap
+    def divided(size: int, batched: Sequence[Any], lane: tuple[Any, ...], params: Any) -> tuple[Any, Any]:
+        if any(jax.tree.leaves(batched[1])):
+            raise ValueError("a stacked Sim has parameters by lane and cannot be spread; run it on one device.")
+        axes = jax.tree.map(lambda yes: 0 if yes else None, batched[0])
+        specs = jax.tree.map(lambda yes: BY_LANE if yes else EVERYWHERE, batched[0])
+        spare = -size % mesh.size  # lanes that fill up the last device; they repeat the last one and are dropped
+        if spare:
+            lane = jax.tree.map(lambda x, yes: _fill(x, spare) if yes else x, lane, batched[0])
+        local = jax.vmap(lambda lane, params: function(*lane, params), in_axes=(axes, None))
+        # the loops of the solvers carry values that differ by device beside ones that do not; nothing is checked then
+        divide = jax.shard_map(local, mesh=mesh, in_specs=(specs, EVERYWHERE), out_specs=BY_LANE, check_vma=False)
+        out = divide(lane, params)
+        out = jax.tree.map(lambda x: x[:size], out) if spare else out
+        return out, jax.tree.map(lambda _: True, out)
+
+    return call
+
+
+def _fill(x: Array, spare: int) -> Array:
+    return jnp.concatenate([x, jnp.broadcast_to(x[-1:], (spare, *x.shape[1:]))])

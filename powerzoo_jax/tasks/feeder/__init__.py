@@ -1,0 +1,1 @@
+"""Feeder tasks: settings, builders and catalog entries."""

@@ -1,0 +1,150 @@
+"""Builder of the task of a network operator: flexible loads in three zones of a feeder, one agent."""
+
+from __future__ import annotations
+
+import dataclasses
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from powerzoo_jax.base import Dims, TaskSpec
+from powerzoo_jax.base.numerics import resolve_dtype
+from powerzoo_jax.cases import Case
+from powerzoo_jax.devices import FlexLoadParams, flexload_params
+from powerzoo_jax.envs.core import Sim
+from powerzoo_jax.envs.feeder.fields import flattened_table
+from powerzoo_jax.envs.observe import FieldTable
+from powerzoo_jax.tasks.feeder.build import Blueprint, Fleet, build_sim, feeder_case
+from powerzoo_jax.tasks.feeder.catalog import VARIANTS
+from powerzoo_jax.tasks.feeder.series import Extra
+from powerzoo_jax.tasks.feeder.settings import FeederSettings, chosen_tightness, hashable, merge_settings
+from powerzoo_jax.tasks.feeder.storage import FORECAST_HOURS
+from powerzoo_jax.tasks.variants import Variants
+
+ZONES = (tuple(range(2, 19)), tuple(range(19, 23)), tuple(range(23, 34)))
+
+
+@dataclass(frozen=True, kw_only=True)
+class FlexKeywords:
+    """Keywords of every task with flexible loads.
+
+    shift_horizon:  steps over which deferred load returns
+    curtail_cost_per_mwh, shift_cost_per_mwh: [$/MWh]
+    """
+
+    shift_horizon: int = 4
+    curtail_cost_per_mwh: float = 50.0
+    shift_cost_per_mwh: float = 10.0
+
+
+@dataclass(frozen=True, kw_only=True)
+class DsoSettings(FlexKeywords, FeederSettings):
+    """Keywords of the operator's task.
+
+    flexload_config:      (id, bus, curtail_cap_mw, shift_cap_mw) of each flexible load
+    feeder_shapes:        load signal of each zone;  feeder_bus_map: its buses
+    bus_load_scale_overrides: (bus, factor) on nominal loads;  preserve_feeder_totals: scale zones back to their sum
+    loss_price:           [$/MWh] of losses (None: the market's price, at least 0)
+    constraint_tightness: loose, standard or strict budgets
+    """
+
+    flexload_config: tuple[tuple[str, int, float, float], ...] = ()
+    feeder_shapes: tuple[str, ...] = ()
+    feeder_bus_map: tuple[tuple[int, ...], ...] = ZONES
+    bus_load_scale_overrides: tuple[tuple[int, float], ...] = ()
+    preserve_feeder_totals: bool = False
+    loss_price: float | None = None
+    constraint_tightness: str = "standard"
+
+
+def flexload_stack(
+    settings: FlexKeywords, curtail_mw: tuple[float, ...], shift_mw: tuple[float, ...], dtype: Any
+) -> FlexLoadParams:
+    """Flexible loads as the keywords describe them."""
+    return flexload_params(
+        len(curtail_mw),
+        dtype,
+        curtail_cap_mw=curtail_mw,
+        shift_cap_mw=shift_mw,
+        curtail_usd_per_mwh=settings.curtail_cost_per_mwh,
+        shift_usd_per_mwh=settings.shift_cost_per_mwh,
+    )
+
+
+def check_return(spec: TaskSpec, steps: int) -> int:
+    """Steps of the return buffer; ValueError below one."""
+    if steps != int(steps) or steps < 1:
+        raise ValueError(f"{spec.id}: shift_horizon = {steps} must be a whole number of at least 1.")
+    return int(steps)
+
+
+def build_dso(spec: TaskSpec, *, split: str, dims: Dims | None = None, dtype: Any = None, **overrides: Any) -> Sim:
+    """Build a feeder whose operator sheds and defers load at some buses."""
+    dtype = resolve_dtype(dtype)
+    overrides = hashable(overrides)
+    variants = VARIANTS.get(spec.id, Variants())
+    shift = variants.shift(split)
+    tight = chosen_tightness(spec, variants, overrides)
+    settings = _resolved(spec, dict(tight.limits) | dict(shift.changes), overrides)
+    ids, buses, curtail, move = zip(*settings.flexload_config, strict=True)
+    fleet = Fleet(
+        kinds=("flexload",) * len(ids),
+        bus_ids=buses,
+        stacks={"flexload": flexload_stack(settings, curtail, move, dtype)},
+        return_steps=check_return(spec, settings.shift_horizon),
+    )
+
+    def fields(case: Case) -> FieldTable:
+        shown = FORECAST_HOURS if settings.price_forecast else None
+        return flattened_table(case.bus.id.tolist(), case.n_branch, "flexload", ids, shown)
+
+    plan = Blueprint(
+        spec=dataclasses.replace(spec, cost_budget=tight.cost_budget),
+        settings=settings,
+        overrides=overrides,
+        split="test" if split == "iid" else split,
+        shift=shift,
+        fleet=fleet,
+        fields=fields,
+        extra=Extra(shapes=settings.feeder_shapes[1:], price_floor=0.0, price_fixed=settings.loss_price),
+        zones=settings.feeder_bus_map,
+    )
+    return build_sim(plan, _scaled(feeder_case(spec, settings), settings), dims, dtype)
+
+
+def _resolved(spec: TaskSpec, limits: dict[str, Any], overrides: dict[str, Any]) -> DsoSettings:
+    """Settings whose first load signal is that of the first zone.
+
+    Raises ValueError for a fleet without units, or zones and signals of different numbers.
+    """
+    settings = merge_settings(DsoSettings, spec, limits, overrides)
+    shapes = settings.feeder_shapes
+    if settings.data_source is not None and "feeder_shapes" not in overrides:
+        shapes = (settings.load_column,) * len(settings.feeder_bus_map)
+    if not settings.flexload_config:
+        raise ValueError(f"{spec.id}: flexload_config is empty. Give (id, bus, curtail_cap_mw, shift_cap_mw) rows.")
+    if len(shapes) != len(settings.feeder_bus_map) or len(shapes) < 2:
+        raise ValueError(
+            f"{spec.id}: {len(shapes)} feeder_shapes for {len(settings.feeder_bus_map)} zones of feeder_bus_map. "
+            "Give one signal for each of at least two zones."
+        )
+    return dataclasses.replace(settings, load_column=shapes[0], feeder_shapes=shapes)
+
+
+def _scaled(case: Case, settings: DsoSettings) -> Case:
+    """The case with nominal loads scaled bus by bus; ValueError for an unknown bus or a factor that is not positive."""
+    if not settings.bus_load_scale_overrides:
+        return case
+    factor = np.ones(case.n_bus)
+    for bus, scale in settings.bus_load_scale_overrides:
+        if int(bus) not in case.bus_index or not scale > 0:
+            raise ValueError(f"bus_load_scale_overrides: bus {bus} with factor {scale}: need a bus and a factor > 0.")
+        factor[case.bus_index[int(bus)]] = scale
+    if settings.preserve_feeder_totals:
+        for zone in settings.feeder_bus_map:
+            at = case.positions(np.asarray(zone, np.int64))
+            factor[at] *= case.p_load_mw[at].sum() / (factor[at] * case.p_load_mw[at]).sum()
+    scale = factor[case.positions(case.load.bus_id)]
+    load = dataclasses.replace(case.load, p_mw=case.load.p_mw * scale, q_mvar=case.load.q_mvar * scale)
+    return dataclasses.replace(case, load=load)

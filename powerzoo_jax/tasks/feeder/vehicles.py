@@ -1,0 +1,138 @@
+"""Builder of feeder tasks with one agent per electric vehicle."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import jax.numpy as jnp
+import numpy as np
+
+from powerzoo_jax.base import Dims, TaskSpec
+from powerzoo_jax.base.errors import unknown
+from powerzoo_jax.base.numerics import resolve_dtype
+from powerzoo_jax.data import load_dataset
+from powerzoo_jax.data.splits import split_rows
+from powerzoo_jax.devices import CommuteTrip, VehicleParams, daily_trips, vehicle_params
+from powerzoo_jax.devices.trips import Trips
+from powerzoo_jax.envs.core import Sim
+from powerzoo_jax.tasks.feeder.build import Fleet, build_sim, feeder_case, step_minutes
+from powerzoo_jax.tasks.feeder.build_der import Given, chosen_buses, plan_of_units
+from powerzoo_jax.tasks.feeder.catalog import VARIANTS
+from powerzoo_jax.tasks.feeder.charging_sessions import ENERGY, PERIOD_DAYS, SESSIONS, recorded_split, recorded_trips
+from powerzoo_jax.tasks.feeder.settings import AgentSettings, chosen_tightness, hashable, merge_settings
+from powerzoo_jax.tasks.variants import Variants
+
+MODES = ("local_plus_forecast", "local", "global")
+PEAK, OFFPEAK = (9, 10, 11, 17, 18, 19, 20), (23, *range(7), 12, 13, 14)  # clock hours
+RECORDED = "acn"
+QUANTILES = 256  # of the factor on a trip's energy; one size for all splits
+FACTOR_LIMITS = (0.5, 2.0)
+TRIPS = (
+    ((8, 9, 8), (18, 19, 8)),
+    ((7, 8, 10), (17, 18, 10)),
+    ((6, 7, 6), (19, 20, 6)),
+    ((8, 9, 5), (12, 13, 3), (18, 19, 5)),
+    ((10, 11, 4), (16, 17, 4)),
+)  # (depart [h], arrive [h], [kWh]) of each vehicle, cycled
+
+
+@dataclass(frozen=True, kw_only=True)
+class VehicleSettings(AgentSettings):
+    """Keywords of the tasks with vehicles, all alike but for their trips.
+
+    num_evs:            how many of ev_bus_ids are used (None: all)
+    ev_capacity_kwh, ev_charge_kw, ev_discharge_kw, soc_min, soc_max, soc_departure_min, degradation_per_mwh
+    initial_soc:        a value, or (low, high) to draw from
+    unmet_price:        [$/MWh] of energy charged en route
+    jitter_steps:       most steps by which a trip moves in an episode
+    commute_schedules:  (depart_h, arrive_h, energy_kwh) rows of each vehicle, played as they are; "acn" plays recorded
+                        charging sessions of the split, away outside them, from a day drawn for the episode (None:
+                        the task's own trips, moved by jitter_steps and scaled by recorded charging sessions)
+    reward_type:        "shared" pays every agent the mean, "individual" its own profit
+    """
+
+    num_evs: int | None = None
+    ev_bus_ids: tuple[int, ...] = ()
+    ev_capacity_kwh: float = 60.0
+    ev_charge_kw: float = 7.0
+    ev_discharge_kw: float = 7.0
+    soc_min: float = 0.1
+    soc_max: float = 0.95
+    initial_soc: float | tuple[float, float] = 0.6
+    soc_departure_min: float = 0.8
+    degradation_per_mwh: float = 10.0
+    unmet_price: float = 2000.0
+    jitter_steps: int = 1
+    commute_schedules: str | tuple[tuple[tuple[float, float, float], ...], ...] | None = None
+    reward_type: str = "shared"
+
+
+def build_vehicles(spec: TaskSpec, *, split: str, dims: Dims | None = None, dtype: Any = None, **overrides: Any) -> Sim:
+    """Build a feeder with a vehicle and an agent at each of some buses."""
+    dtype = resolve_dtype(dtype)
+    overrides = hashable(overrides)
+    variants = VARIANTS.get(spec.id, Variants())
+    shift = variants.shift(split)
+    tight = chosen_tightness(spec, variants, overrides)
+    settings = merge_settings(VehicleSettings, spec, dict(tight.limits) | dict(shift.changes), overrides)
+    buses = chosen_buses(spec, "ev_bus_ids", settings.ev_bus_ids, settings.num_evs)
+    fixed, recorded = settings.commute_schedules is not None, settings.commute_schedules == RECORDED
+    fleet = Fleet(
+        kinds=("vehicle",) * len(buses),
+        bus_ids=buses,
+        stacks={"vehicle": _stack(spec, settings, split, len(buses), dtype)},
+        jitter_steps=0 if fixed else _whole(spec, settings.jitter_steps),
+        trip_days=PERIOD_DAYS if recorded else 1,
+        leaves={"trip_factor": jnp.asarray(np.ones(QUANTILES) if fixed else trip_factors(split), dtype)},
+    )
+    plan = plan_of_units(Given(spec, settings, overrides, split, shift, tight), fleet, "ev", MODES, (PEAK, OFFPEAK))
+    return build_sim(plan, feeder_case(spec, settings), dims, dtype)
+
+
+def trip_factors(split: str) -> np.ndarray:
+    """Quantiles (Q,) of delivered session energy over its training mean, of the sessions of a split.
+
+    A split that the sessions lack plays those of the test split.
+    """
+    data = load_dataset(SESSIONS)
+    energy = data.column(ENERGY).astype(np.float64)
+    mean = energy[split_rows(data, "train")].mean()
+    chosen = energy[split_rows(data, recorded_split(split))]
+    middle = (np.arange(QUANTILES) + 0.5) / QUANTILES
+    return np.clip(np.quantile(chosen / mean, middle), *FACTOR_LIMITS)
+
+
+def _trips(spec: TaskSpec, settings: VehicleSettings, split: str, count: int, dtype: Any) -> Trips:
+    """The schedules asked for; ValueError for a name that stands for none."""
+    minutes, schedules = step_minutes(spec, settings), settings.commute_schedules
+    if schedules == RECORDED:
+        usable = settings.ev_capacity_kwh * (settings.soc_max - settings.soc_min)
+        return recorded_trips(split, count, usable, minutes, dtype)
+    if isinstance(schedules, str):
+        raise ValueError(f"{spec.id}: {unknown('commute_schedules', schedules, (RECORDED,))}")
+    rows = TRIPS if schedules is None else schedules
+    plans = [[CommuteTrip(*trip) for trip in rows[k % len(rows)]] for k in range(count)]
+    return daily_trips(plans, minutes, dtype)
+
+
+def _stack(spec: TaskSpec, settings: VehicleSettings, split: str, count: int, dtype: Any) -> VehicleParams:
+    return vehicle_params(
+        _trips(spec, settings, split, count, dtype),
+        dtype,
+        capacity_kwh=settings.ev_capacity_kwh,
+        charge_kw=settings.ev_charge_kw,
+        discharge_kw=settings.ev_discharge_kw,
+        soc_min=settings.soc_min,
+        soc_max=settings.soc_max,
+        initial_soc=settings.initial_soc,
+        soc_departure_min=settings.soc_departure_min,
+        degradation_per_mwh=settings.degradation_per_mwh,
+        unmet_usd_per_mwh=settings.unmet_price,
+    )
+
+
+def _whole(spec: TaskSpec, steps: int) -> int:
+    if steps != int(steps) or steps < 0:
+        raise ValueError(f"{spec.id}: jitter_steps = {steps} must be a whole number of at least 0.")
+    return int(steps)

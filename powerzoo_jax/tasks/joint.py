@@ -1,0 +1,290 @@
+"""The joint task of two network operators: settings, and the Sim made of a transmission and a feeder task."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from dataclasses import dataclass
+from typing import Any
+
+import jax.numpy as jnp
+import numpy as np
+from jax import Array
+
+from powerzoo_jax.base import Dims, TaskSpec, no_padding
+from powerzoo_jax.base.errors import listing, unexpected, unknown
+from powerzoo_jax.base.numerics import resolve_dtype
+from powerzoo_jax.cases import Case, load_case
+from powerzoo_jax.data import Series
+from powerzoo_jax.envs.core import Sim
+from powerzoo_jax.envs.joint.env import JointEnv
+from powerzoo_jax.envs.joint.tso_dso_state import JointFactors, JointParams
+from powerzoo_jax.envs.observe import Block, FieldTable, table
+from powerzoo_jax.envs.series import SeriesBank
+from powerzoo_jax.envs.transmission.units import LOAD_SCALE
+from powerzoo_jax.opf.dc.factors import prepare_dc_opf
+from powerzoo_jax.powerflow.dc.network import build_dc_network
+from powerzoo_jax.tasks.feeder.build_der import build_der
+from powerzoo_jax.tasks.feeder.catalog import MARL_DER_ARBITRAGE
+from powerzoo_jax.tasks.transmission.catalog import MARL_OPF
+from powerzoo_jax.tasks.transmission.series import DEMAND
+from powerzoo_jax.tasks.transmission.units import (
+    ACTION_MODES,
+    PEAK_SHAPE,
+    TIGHTNESS,
+    Budgets,
+    budget_at,
+    build_transmission,
+)
+from powerzoo_jax.tasks.variants import Variants
+
+OBS_MODES = ("global", "local")
+PRICE_SCALE = 100.0  # [USD/MWh] that observed prices are relative to
+
+
+@dataclass(frozen=True)
+class JointSettings:
+    """Keywords of the joint tasks; the catalog and the caller override them.
+
+    trans_case, dist_case:   case names or paths (None: the spec's; case33bw)
+    feeder_bus_ids:          buses of the transmission grid, one entry a feeder; a bus may carry several
+    feeder_scale:            alike feeders that each of them stands for
+    trans_load_ratio:        load of the transmission grid over its peak (None: by the tightness)
+    dist_load_ratio:         load of a feeder over its nominal one; both follow the demand of one series
+    trans_action_mode:       "score" or "direct", as in the tasks without feeders
+    rating_scale:            of the lines of the transmission grid
+    obs_mode:                global shows the line flows to all, local to nobody
+    num_batteries:           how many of battery_bus_ids each feeder has
+    battery_capacity_mwh, battery_power_mw, eta_roundtrip, soc_min, soc_max, initial_soc, degradation_per_mwh
+    v_min, v_max:            [pu] band of the feeders
+    constraint_tightness:    loose, standard or strict: budgets, and trans_load_ratio where that is None
+    load_set:                series with demand in MW;  start_date, end_date: ISO dates that replace the split calendar
+    reward_type:             "shared", there is no other
+    voll, surplus_price:     [USD/MWh];  reward_scale: of the money of a step
+    max_steps, delta_t_minutes: horizon in steps, length of one (None: the spec's)
+    """
+
+    trans_case: str | None = None
+    dist_case: str = "case33bw"
+    feeder_bus_ids: tuple[int, ...] = (3,)
+    feeder_scale: float = 10.0
+    trans_load_ratio: float | None = None
+    dist_load_ratio: float = 0.9
+    trans_action_mode: str = "score"
+    rating_scale: float = 1.0
+    obs_mode: str = "global"
+    num_batteries: int = 3
+    battery_bus_ids: tuple[int, ...] = (6, 12, 18, 24, 30)
+    battery_capacity_mwh: float = 0.5
+    battery_power_mw: float = 0.2
+    eta_roundtrip: float = 0.95
+    soc_min: float = 0.1
+    soc_max: float = 0.9
+    initial_soc: float | tuple[float, float] = 0.5
+    degradation_per_mwh: float = 5.0
+    v_min: float = 0.94
+    v_max: float = 1.06
+    constraint_tightness: str = "standard"
+    budgets: Budgets = ()
+    load_set: str | Series = "fr_2017_2019"
+    start_date: str | None = None
+    end_date: str | None = None
+    reward_type: str = "shared"
+    voll: float = 10_000.0
+    surplus_price: float = 500.0
+    reward_scale: float = 1e-3
+    max_steps: int | None = None
+    delta_t_minutes: int | None = None
+
+
+BATTERY = ("num_batteries", "battery_bus_ids", "battery_capacity_mwh", "battery_power_mw", "eta_roundtrip", "soc_min")
+FEEDER = (*BATTERY, "soc_max", "initial_soc", "degradation_per_mwh", "v_min", "v_max")
+UPPER = ("rating_scale", "surplus_price", "constraint_tightness")
+BOTH = ("load_set", "start_date", "end_date", "voll", "max_steps", "delta_t_minutes")
+
+
+def build_joint(spec: TaskSpec, *, split: str, dims: Dims | None = None, dtype: Any = None, **overrides: Any) -> Sim:
+    """Build a transmission grid with feeders and their batteries below some of its buses.
+
+    Raises ValueError for an unknown split or mode, for a bus without enough load, and for `dims` other than the
+    task's own.
+    """
+    dtype = resolve_dtype(dtype)
+    overrides = {key: tuple(value) if isinstance(value, list) else value for key, value in overrides.items()}
+    settings = resolve_settings(spec, overrides)
+    Variants().shift(split)
+    upper, lower = _upper(spec, settings, split, dtype), _lower(spec, settings, split, dtype)
+    n_feeder, n_battery = len(settings.feeder_bus_ids), lower.env.dims.unit
+    fields = _fields(upper.env.dims.branch if settings.obs_mode == "global" else 0)
+    unit = upper.env.dims.unit + n_feeder * n_battery
+    own = dataclasses.replace(
+        upper.env.dims,
+        unit=unit,
+        agent=unit,
+        obs=fields.size,
+        cost=len(spec.cost_names),
+        term=len(spec.term_names),
+    )
+    if dims is not None and dims != own:
+        raise ValueError(f"{spec.id}: joint grids are not padded; leave dims out, or give {own}.")
+    env = JointEnv(
+        dims=own,
+        dt_hours=upper.env.dt_hours,
+        term_weights=(settings.reward_scale,) * len(spec.term_names),
+        fields=fields,
+        transmission=upper.env,
+        feeder=dataclasses.replace(lower.env, pooling="sum"),
+        n_feeder=n_feeder,
+    )
+    case = load_case(spec.case if settings.trans_case is None else settings.trans_case)
+    spec = dataclasses.replace(
+        spec,
+        case=case.name,
+        split=upper.spec.split,
+        horizon=upper.spec.horizon,
+        dt_hours=env.dt_hours,
+        agents=_agents(upper.env.dims.unit, n_feeder, n_battery),
+        cost_budget=budget_at(settings.constraint_tightness, settings.budgets, spec.cost_names),
+        term_weights=env.term_weights,
+        overrides=tuple(sorted((dict(spec.overrides) | overrides).items())),
+    )
+    return Sim(params=_params(case, settings, upper.params, lower.params, env, dtype), env=env, spec=spec)
+
+
+def resolve_settings(spec: TaskSpec, overrides: dict[str, Any]) -> JointSettings:
+    """Merge defaults, catalog and caller; TypeError for an unknown keyword, naming the nearest.
+
+    What belongs to one level alone is judged by the builder of that level.
+    """
+    known = {f.name for f in dataclasses.fields(JointSettings)}
+    for key in overrides:
+        if key not in known:
+            raise TypeError(unexpected(spec.id, key, known))
+    settings = JointSettings(**(dict(spec.overrides) | overrides))
+    choices = {
+        "constraint_tightness": TIGHTNESS,
+        "obs_mode": OBS_MODES,
+        "trans_action_mode": ACTION_MODES,
+        "reward_type": ("shared",),
+    }
+    for name, options in choices.items():
+        if getattr(settings, name) not in options:
+            raise ValueError(f"{spec.id}: {unknown(name, getattr(settings, name), options)}")
+    if not settings.feeder_bus_ids:
+        raise ValueError(f"{spec.id}: feeder_bus_ids is empty. Name at least one bus.")
+    for name in ("feeder_scale", "reward_scale"):
+        if not 0 < getattr(settings, name) < math.inf:
+            raise ValueError(f"{spec.id}: {name} = {getattr(settings, name)} must be positive and finite.")
+    return settings
+
+
+def _upper(spec: TaskSpec, settings: JointSettings, split: str, dtype: np.dtype) -> Sim:
+    """The transmission task alone."""
+    given = {name: getattr(settings, name) for name in (*UPPER, *BOTH)}
+    alone = dataclasses.replace(MARL_OPF, id=spec.id, case=spec.case, horizon=spec.horizon, dt_hours=spec.dt_hours)
+    return build_transmission(
+        alone,
+        split=split,
+        dtype=dtype,
+        case=settings.trans_case,
+        max_load_ratio=settings.trans_load_ratio,
+        action_mode=settings.trans_action_mode,
+        **given,
+    )
+
+
+def _lower(spec: TaskSpec, settings: JointSettings, split: str, dtype: np.dtype) -> Sim:
+    """The feeder task alone, with the demand of the transmission grid and without a price of its own."""
+    given = {name: getattr(settings, name) for name in (*FEEDER, *BOTH)}
+    names = ("degradation", "unserved_energy")
+    alone = dataclasses.replace(
+        MARL_DER_ARBITRAGE,
+        id=spec.id,
+        case=settings.dist_case,
+        horizon=spec.horizon,
+        dt_hours=spec.dt_hours,
+        term_names=names,
+        term_weights=(1.0,) * len(names),
+    )
+    return build_der(
+        alone,
+        split=split,
+        dtype=dtype,
+        max_load_ratio=settings.dist_load_ratio,
+        load_column=DEMAND,
+        obs_mode="local",
+        **given,
+    )
+
+
+def _agents(n_unit: int, n_feeder: int, n_battery: int) -> tuple[str, ...]:
+    units = tuple(f"unit_{i}" for i in range(n_unit))
+    if n_feeder == 1:
+        return units + tuple(f"bat_{k}" for k in range(n_battery))
+    return units + tuple(f"bat_{i}_{k}" for i in range(n_feeder) for k in range(n_battery))
+
+
+def _fields(n_line: int) -> FieldTable:
+    units = ("unit_idx_norm", "p_min_norm", "p_max_norm", "p_prev_norm", "mc_norm", "mc_slope")
+    batteries = ("soc", "p_mw_norm", "power_limit_norm", "capacity_norm", "local_bus_voltage")
+    return table(
+        [
+            Block("load", ("total_load_norm", "exchange_norm"), 0, LOAD_SCALE),
+            Block("price", ("price_norm",), -5, 100),
+            Block("line_use", tuple(f"line_flow_util_{i}" for i in range(n_line)), -5, 5),
+            Block("time", ("time_of_day", "episode_progress"), 0, 1),
+            Block("unit", units, -10, 10),
+            Block("battery", batteries, (0, -1, 0, 0, 0), (1, 1, 10, 10, 2)),
+        ]
+    )
+
+
+def _params(case: Case, settings: JointSettings, upper: Any, lower: Any, env: JointEnv, dtype: np.dtype) -> JointParams:
+    network = build_dc_network(case)
+    at = case.positions(np.asarray(settings.feeder_bus_ids, np.int64))
+    boundary, hung = np.unique(at, return_inverse=True)
+    shape = np.asarray(PEAK_SHAPE.get(case.name, case.p_load_mw), np.float64)
+    share = shape / shape.sum()
+    _refuse_overdrawn(case, settings, np.bincount(hung), float(upper.full_load_mw) * share[boundary], boundary)
+    n_battery = env.feeder.dims.unit
+    agent_bus = np.concatenate([case.positions(case.unit.bus_id), np.repeat(at, n_battery)])
+
+    def door(values: Any) -> Array:
+        return jnp.asarray(values, dtype)
+
+    return JointParams(
+        grid=upper.grid,
+        factors=JointFactors(
+            flow=upper.factors,
+            of_bus=door(network.ptdf[:, boundary]),
+            feeder=lower.factors,
+            market=prepare_dc_opf(case, dtype=dtype),
+        ),
+        masks=no_padding(env.dims),
+        horizon=upper.horizon,
+        # the feeders are paid no price of their own
+        bank=SeriesBank(load_rows=lower.bank.load_rows, price_rows=jnp.zeros_like(lower.bank.price_rows)),
+        transmission=dataclasses.replace(upper, bank=None, factors=None),
+        feeder=dataclasses.replace(lower, bank=None, factors=None),
+        load_share=door(share),
+        boundary_bus=jnp.asarray(boundary, jnp.int32),
+        feeder_bus=jnp.asarray(hung, jnp.int32),
+        feeder_scale=door(settings.feeder_scale),
+        agent_bus=jnp.asarray(agent_bus, jnp.int32),
+        voll=upper.voll,
+        price_scale=door(PRICE_SCALE),
+        starts=upper.starts,
+    )
+
+
+def _refuse_overdrawn(
+    case: Case, settings: JointSettings, count: np.ndarray, available_mw: np.ndarray, boundary: np.ndarray
+) -> None:
+    """Feeders replace load of their bus, so there must be as much; both follow one series, so one look is enough."""
+    each = settings.feeder_scale * settings.dist_load_ratio * load_case(settings.dist_case).p_load_mw.sum()
+    short = count * each > available_mw
+    if short.any():
+        raise ValueError(
+            f"{case.name}: bus {listing(case.bus.id[boundary[short]])} has less load than its feeders. Hang fewer from "
+            "it, or lower feeder_scale or dist_load_ratio."
+        )

@@ -1,0 +1,1 @@
+"""Market tasks: settings and builders."""

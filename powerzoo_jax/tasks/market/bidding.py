@@ -1,0 +1,209 @@
+"""The bidding task: settings, splits and shifts, and the Sim they make."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from dataclasses import dataclass
+from typing import Any
+
+import jax.numpy as jnp
+import numpy as np
+
+from powerzoo_jax.base import Dims, TaskSpec, no_padding
+from powerzoo_jax.base.errors import unexpected, unknown
+from powerzoo_jax.base.numerics import resolve_dtype
+from powerzoo_jax.cases import Case, load_case
+from powerzoo_jax.cases.grid import to_grid
+from powerzoo_jax.data import Series, list_splits
+from powerzoo_jax.envs.core import Sim
+from powerzoo_jax.envs.market.bidding import HISTORY, MarketBank, MarketEnv, MarketParams, market_fields
+from powerzoo_jax.opf.dc.factors import prepare_dc_opf
+from powerzoo_jax.opf.offers import make_cost_segments
+from powerzoo_jax.tasks.transmission.series import LoadSeries, load_series
+
+MINUTES_PER_HOUR = 60
+DEMAND_MW, WIND_MW = 1300.0, 300.0  # of a demand and a wind at their references
+MARGIN_MW = 1.0  # that the load keeps from what all units can and must produce
+TIGHTNESS = ("loose", "standard", "strict")
+MARKUPS = (3.0, 2.0, 1.0)
+UNSERVED_MWH = (1.0, 0.5, 0.1)
+SHIFTS = {"demand_shift": {"load_scale": 1.10}, "renewable_shock": {"wind_scale": 0.3}}
+ALIASES = {"iid": "test"}
+
+
+@dataclass(frozen=True)
+class MarketSettings:
+    """Keywords of the bidding task; the catalog and the caller override them.
+
+    case:                 case name or path (None: the spec's)
+    n_segments:           blocks that every unit offers
+    ramp_rate_fraction:   largest change in a step over Pmax
+    ramp_up_mw_per_step, ramp_down_mw_per_step: the same in MW, for all units (None: by the fraction)
+    constraint_tightness: loose, standard or strict: budgets, and max_markup where that is None
+    max_markup:           of an offer over the true cost
+    price_cap:            [USD/MWh] of offers, and what unserved load is worth
+    lmp_scale:            [USD/MWh] that observed prices are relative to
+    lmp_history_len:      past prices that are observed
+    reward_type:          "individual", there is no other
+    load = load_scale * 1300 MW * D / D_ref - wind_scale * 300 MW * W / W_ref, kept 1 MW inside what units can do
+    load_set:             series with demand and wind in MW
+    start_date, end_date: ISO dates that replace the split calendar
+    max_steps, delta_t_minutes: horizon in steps, length of one (None: the spec's)
+    delta_t_hours:        the same length; one of the two, or both alike
+    """
+
+    case: str | None = None
+    n_segments: int = 3
+    ramp_rate_fraction: float = 0.5
+    ramp_up_mw_per_step: float | None = None
+    ramp_down_mw_per_step: float | None = None
+    constraint_tightness: str = "standard"
+    max_markup: float | None = None
+    price_cap: float = 1000.0
+    lmp_scale: float = 100.0
+    lmp_history_len: int = HISTORY
+    reward_type: str = "individual"
+    load_scale: float = 1.0
+    wind_scale: float = 1.0
+    load_set: str | Series = "fr_2017_2019"
+    start_date: str | None = None
+    end_date: str | None = None
+    max_steps: int | None = None
+    delta_t_minutes: int | None = None
+    delta_t_hours: float | None = None
+
+
+def build_market(spec: TaskSpec, *, split: str, dims: Dims | None = None, dtype: Any = None, **overrides: Any) -> Sim:
+    """Build a market of bidding generators.
+
+    Raises ValueError for an unknown split, and for `dims` other than the task's own.
+    """
+    dtype = resolve_dtype(dtype)
+    settings = resolve_settings(spec, overrides)
+    split = ALIASES.get(split, split)
+    known = (*list_splits(settings.load_set), *SHIFTS, *ALIASES)
+    if split not in known:
+        raise ValueError(unknown("split", split, known))
+    scales = {name: getattr(settings, name) * factor for name, factor in SHIFTS.get(split, {}).items()}
+    settings = dataclasses.replace(settings, **scales)  # type: ignore[arg-type]
+    minutes = round(spec.dt_hours * MINUTES_PER_HOUR) if settings.delta_t_minutes is None else settings.delta_t_minutes
+    horizon = spec.horizon if settings.max_steps is None else int(settings.max_steps)
+    case = load_case(spec.case if settings.case is None else settings.case)
+    fields = market_fields(settings.lmp_history_len)
+    own = Dims(
+        bus=case.n_bus,
+        branch=case.n_branch,
+        unit=case.n_unit,
+        agent=case.n_unit,
+        obs=fields.size,
+        act=settings.n_segments,
+        choice=0,
+        cost=len(spec.cost_names),
+        term=len(spec.term_names),
+    )
+    if dims is not None and dims != own:
+        raise ValueError(f"{spec.id}: the market has nothing to pad; leave dims out, or give {own}.")
+    series = load_series(
+        settings.load_set,
+        "test" if split in SHIFTS else split,
+        minutes,
+        horizon,
+        0,
+        wind_share=settings.wind_scale * WIND_MW / (settings.load_scale * DEMAND_MW),
+        dates=(settings.start_date, settings.end_date),
+        bounded=False,
+    )
+    env = MarketEnv(own, minutes / MINUTES_PER_HOUR, spec.term_weights, fields)
+    place = TIGHTNESS.index(settings.constraint_tightness)
+    spec = dataclasses.replace(
+        spec,
+        case=case.name,
+        split=split if series.split != "custom" else series.split,
+        horizon=horizon,
+        dt_hours=env.dt_hours,
+        cost_budget=(0.0, UNSERVED_MWH[place]),
+        overrides=tuple(sorted((dict(spec.overrides) | overrides).items())),
+    )
+    markup = MARKUPS[place] if settings.max_markup is None else settings.max_markup
+    return Sim(params=_params(case, settings, series, env, horizon, markup, dtype), env=env, spec=spec)
+
+
+def resolve_settings(spec: TaskSpec, overrides: dict[str, Any]) -> MarketSettings:
+    """Merge defaults, catalog and caller; TypeError for an unknown keyword, naming the nearest."""
+    known = {f.name for f in dataclasses.fields(MarketSettings)}
+    for key in overrides:
+        if key not in known:
+            raise TypeError(unexpected(spec.id, key, known))
+    settings = MarketSettings(**(dict(spec.overrides) | overrides))
+    for name, options in (("constraint_tightness", TIGHTNESS), ("reward_type", ("individual",))):
+        if getattr(settings, name) not in options:
+            raise ValueError(f"{spec.id}: {unknown(name, getattr(settings, name), options)}")
+    for name in ("ramp_rate_fraction", "price_cap", "lmp_scale", "load_scale"):
+        if not 0 < getattr(settings, name) < math.inf:
+            raise ValueError(f"{spec.id}: {name} = {getattr(settings, name)} must be positive and finite.")
+    for name in ("max_markup", "wind_scale", "ramp_up_mw_per_step", "ramp_down_mw_per_step"):
+        value = getattr(settings, name)
+        if value is not None and not 0 <= value < math.inf:
+            raise ValueError(f"{spec.id}: {name} = {value} must be finite and not negative.")
+    if settings.delta_t_hours is not None:
+        minutes = round(settings.delta_t_hours * MINUTES_PER_HOUR)
+        if settings.delta_t_minutes not in (None, minutes):
+            raise ValueError(
+                f"{spec.id}: delta_t_hours = {settings.delta_t_hours} and delta_t_minutes = {settings.delta_t_minutes} "
+                "differ. Give one of them."
+            )
+        settings = dataclasses.replace(settings, delta_t_minutes=minutes)
+    for name in ("n_segments", "lmp_history_len", "max_steps", "delta_t_minutes"):
+        value = getattr(settings, name)
+        if value is not None and (value != int(value) or value < 1):
+            raise ValueError(f"{spec.id}: {name} = {value} must be a whole number of at least 1.")
+    return settings
+
+
+def _bank(series: LoadSeries, scale_mw: float, case: Case, minutes: int, dtype: np.dtype) -> np.ndarray:
+    """Columns of `MarketBank`: total load within what the units can do, clock, running sum, whether it was clipped."""
+    per_day = 24 * MINUTES_PER_HOUR // minutes
+    wanted = series.rows[:, 0] * scale_mw
+    load = np.clip(wanted, case.unit.p_min_mw.sum() + MARGIN_MW, case.unit.p_max_mw.sum() - MARGIN_MW)
+    ahead = np.concatenate([[0.0], np.cumsum(load[:-1])])
+    high = ahead.astype(dtype).astype(np.float64)
+    angle = 2 * np.pi * (np.arange(len(load)) % per_day) / per_day
+    return np.column_stack([load, np.sin(angle), np.cos(angle), high, ahead - high, wanted != load])
+
+
+def _ramp(limit: float | None, settings: MarketSettings, case: Case) -> np.ndarray:
+    if limit is None:
+        return settings.ramp_rate_fraction * case.unit.p_max_mw
+    return np.full(case.n_unit, limit)
+
+
+def _params(
+    case: Case,
+    settings: MarketSettings,
+    series: LoadSeries,
+    env: MarketEnv,
+    horizon: int,
+    markup: float,
+    dtype: np.dtype,
+) -> MarketParams:
+    dims, minutes = env.dims, round(env.dt_hours * MINUTES_PER_HOUR)
+
+    def door(values: Any) -> Any:
+        return jnp.asarray(values, dtype)
+
+    return MarketParams(
+        grid=to_grid(case, dtype, v_min=0.95, v_max=1.05),
+        factors=prepare_dc_opf(case, dtype=dtype),
+        masks=no_padding(dims),
+        horizon=jnp.asarray(horizon, jnp.int32),
+        bank=MarketBank(load_rows=door(_bank(series, settings.load_scale * DEMAND_MW, case, minutes, dtype))),
+        load_share=door(case.p_load_mw / case.p_load_mw.sum()),
+        offers=make_cost_segments(case, settings.n_segments, dtype),
+        ramp_up_mw=door(_ramp(settings.ramp_up_mw_per_step, settings, case)),
+        ramp_down_mw=door(_ramp(settings.ramp_down_mw_per_step, settings, case)),
+        max_markup=door(markup),
+        price_cap=door(settings.price_cap),
+        price_scale=door(settings.lmp_scale),
+        starts=series.starts(),
+    )

@@ -1,0 +1,1 @@
+"""Microgrid tasks: settings, builders and series."""

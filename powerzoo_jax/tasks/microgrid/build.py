@@ -1,0 +1,293 @@
+"""The data-centre microgrid tasks: settings, splits and stress, and the Sim they make."""
+
+from __future__ import annotations
+
+import dataclasses
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import jax.numpy as jnp
+import numpy as np
+
+from powerzoo_jax.base import Dims, TaskSpec, no_padding
+from powerzoo_jax.base.errors import DataMissing, unexpected, unknown
+from powerzoo_jax.base.numerics import resolve_dtype
+from powerzoo_jax.data import Series, list_splits
+from powerzoo_jax.data.manifest import TMY_SITES
+from powerzoo_jax.devices import renewable_params, storage_params, thermal_params
+from powerzoo_jax.devices.facility import JobClass, Sizes
+from powerzoo_jax.envs.core import Sim
+from powerzoo_jax.envs.draw import Starts
+from powerzoo_jax.envs.microgrid.env import FIELDS, MicrogridEnv
+from powerzoo_jax.envs.microgrid.microgrid_state import MicrogridBank, MicrogridParams
+from powerzoo_jax.tasks.microgrid import series
+from powerzoo_jax.tasks.site import SiteKeywords, site_sizes, site_stack
+
+MINUTES_PER_HOUR = 60
+
+
+@dataclass(frozen=True)
+class Tightness:
+    """How hard the constraints are: budgets a day (sla jobs, overtemp degC, deficit MW) and critical temperature."""
+
+    budget: tuple[float, float, float]
+    t_critical_c: float
+
+
+TIGHTNESS = {
+    "loose": Tightness((5.0, 1.0, 0.5), 32.0),
+    "standard": Tightness((2.0, 0.5, 0.15), 30.0),
+    "strict": Tightness((1.0, 0.2, 0.05), 28.0),
+}
+STRESS: dict[str, dict[str, Any]] = {
+    "renewable_drought": {"solar_factor": 0.2},
+    "cooling_stress": {"warmer_c": 8.0},
+    "dg_derating": {"dg_derating_factor": 0.5},
+    "sla_tighten": {"sla_tighten_factor": 0.5},
+    "workload_swap": {"workload_preset": "online_batch"},
+    "workload_shock": {"workload_preset": "vm_cloud"},
+}
+STRESS_TRACE = {"workload_swap": "azure", "workload_shock": "alibaba"}
+
+
+@dataclass(frozen=True, kw_only=True)
+class MicrogridSettings(SiteKeywords):
+    """Keywords of the microgrid tasks beside those of the data centre; the catalog and the caller override them.
+
+    constraint_tightness:   loose, standard or strict: budgets and t_critical_c
+    ood_scenario:           a stress on the test days, the same as the split of that name
+    weather, weather_site:  "tmy" at a site of the typical years, or "analytic"
+    workload_source:        "synthetic", or a trace: "google:PATH", "azure:PATH", "alibaba:PATH", a file or a `Series`
+    shifted_workload_source: the trace that takes its place under workload_swap and workload_shock
+    workload_preset:        preset of the synthetic use;  strict_workload: False lets synthetic work stand in
+    cpu_profile, solar_profile, temperature_profile: one day of steps each, repeated: inference use [0, 1],
+                            capacity factor [0, 1], outdoor temperature [degC]
+    battery_*, initial_soc: as in the feeder tasks;  pv_capacity_mw
+    dg_*:                   diesel set: rating, fuel [$/MWh], emission [kg/MWh], minimum load over rating, start [$]
+    w_cost, w_carbon, reward_scale: reward = scale * (w_cost * money + w_carbon * carbon), $/kg for carbon
+    voll, sla_price [$/job], backlog_price [$/GPU h];  price_misses: False leaves misses to the sla channel alone
+    dg_derating_factor, sla_tighten_factor: scale the diesel rating, and the slack of the jobs
+    start_date, end_date:   ISO dates of 2018 that replace the split calendar
+    max_steps, delta_t_minutes: horizon in steps, length of one (None: the spec's)
+    """
+
+    constraint_tightness: str = "standard"
+    ood_scenario: str | None = None
+    weather: str = "tmy"
+    weather_site: str = TMY_SITES[0]
+    workload_source: str | Path | Series = "synthetic"
+    shifted_workload_source: str | Path | Series | None = None
+    workload_preset: str = "hyperscale"
+    strict_workload: bool = True
+    cpu_profile: tuple[float, ...] | None = None
+    solar_profile: tuple[float, ...] | None = None
+    temperature_profile: tuple[float, ...] | None = None
+    gpu_active_w: float = 580.0
+    p_base_mw: float = 0.4
+    p_cool_min_mw: float = 0.0
+    battery_capacity_mwh: float = 2.0
+    battery_power_mw: float = 0.5
+    eta_roundtrip: float = 0.9025
+    soc_min: float = 0.1
+    soc_max: float = 0.9
+    initial_soc: float | tuple[float, float] = 0.5
+    degradation_per_mwh: float = 5.0
+    pv_capacity_mw: float = 0.4
+    dg_max_mw: float = 0.6
+    dg_fuel_usd_per_mwh: float = 300.0
+    dg_emission_kg_per_mwh: float = 800.0
+    dg_p_min_norm: float = 0.0
+    dg_start_usd: float = 0.0
+    w_cost: float = 1.0
+    w_carbon: float = 0.08
+    reward_scale: float = 0.01
+    voll: float = 10_000.0
+    sla_price: float = 500.0
+    backlog_price: float = 1.0
+    price_misses: bool = True
+    dg_derating_factor: float = 1.0
+    sla_tighten_factor: float = 1.0
+    solar_factor: float = 1.0
+    warmer_c: float = 0.0
+    start_date: str | None = None
+    end_date: str | None = None
+    max_steps: int | None = None
+    delta_t_minutes: int | None = None
+
+    @property
+    def job_classes(self) -> tuple[JobClass, JobClass]:
+        return self.train_cfg, self.finetune_cfg
+
+    def tightened(self) -> MicrogridSettings:
+        """The same with the tighter slack of the jobs."""
+        return dataclasses.replace(self, slack_factor=self.slack_factor * self.sla_tighten_factor)
+
+
+def build_microgrid(
+    spec: TaskSpec, *, split: str, dims: Dims | None = None, dtype: Any = None, **overrides: Any
+) -> Sim:
+    """Build an islanded data centre with its series.
+
+    Raises ValueError for an unknown split, tightness or preset, and for `dims` other than the task's own.
+    """
+    dtype = resolve_dtype(dtype)
+    overrides = {key: _hashable(value) for key, value in overrides.items()}
+    settings = resolve_settings(spec, overrides)
+    split, settings = _under_stress(spec, split, settings)
+    minutes = round(spec.dt_hours * MINUTES_PER_HOUR) if settings.delta_t_minutes is None else settings.delta_t_minutes
+    horizon = spec.horizon if settings.max_steps is None else int(settings.max_steps)
+    own = Dims(bus=1, branch=0, unit=1, agent=1, obs=FIELDS.size, act=5, choice=0, cost=3, term=7)
+    if dims is not None and dims != own:
+        raise ValueError(f"{spec.id}: the microgrid has nothing to pad; leave dims out, or give {own}.")
+    static = site_sizes(settings, minutes)
+    starts = series.find_starts(_days_of(split), horizon, minutes, (settings.start_date, settings.end_date))
+    money = settings.reward_scale * settings.w_cost
+    weights = dict.fromkeys(spec.term_names, money) | {"carbon": settings.reward_scale * settings.w_carbon}
+    weights["missed_jobs"] = money if settings.price_misses else 0.0
+    env = MicrogridEnv(own, minutes / MINUTES_PER_HOUR, tuple(weights.values()), static, settings.price_misses)
+    spec = dataclasses.replace(
+        spec,
+        split=split if starts.split == _days_of(split) else starts.split,
+        horizon=horizon,
+        dt_hours=env.dt_hours,
+        cost_budget=_budget(spec, settings),
+        term_weights=env.term_weights,
+        overrides=tuple(sorted((dict(spec.overrides) | overrides).items())),
+    )
+    return Sim(params=_params(settings, starts, env, horizon, minutes, dtype), env=env, spec=spec)
+
+
+def resolve_settings(spec: TaskSpec, overrides: dict[str, Any]) -> MicrogridSettings:
+    """Merge defaults, catalog and caller; TypeError for an unknown keyword, naming the nearest."""
+    known = {f.name for f in dataclasses.fields(MicrogridSettings)}
+    for key in overrides:
+        if key not in known:
+            raise TypeError(unexpected(spec.id, key, known))
+    settings = MicrogridSettings(**(dict(spec.overrides) | overrides))
+    if settings.constraint_tightness not in TIGHTNESS:
+        raise ValueError(f"{spec.id}: {unknown('constraint_tightness', settings.constraint_tightness, TIGHTNESS)}")
+    for name in ("max_steps", "delta_t_minutes", "queue"):
+        value = getattr(settings, name)
+        if value is not None and (value != int(value) or value < 1):
+            raise ValueError(f"{spec.id}: {name} = {value} must be a whole number of at least 1.")
+    names = ("voll", "sla_price", "backlog_price", "w_cost", "w_carbon", "dg_derating_factor", "sla_tighten_factor")
+    for name in (*names, "solar_factor"):
+        if not 0 <= getattr(settings, name) < np.inf:
+            raise ValueError(f"{spec.id}: {name} = {getattr(settings, name)} must be finite and not negative.")
+    return settings
+
+
+def _hashable(value: Any) -> Any:
+    """The spec is static in every compiled program: arrays and lists become tuples of numbers."""
+    if isinstance(value, np.ndarray | jnp.ndarray):
+        return tuple(np.asarray(value, np.float64).tolist())
+    return tuple(value) if isinstance(value, list) else value
+
+
+def _days_of(split: str) -> str:
+    """Stress acts on test days."""
+    return "test" if split in STRESS else split
+
+
+def _under_stress(spec: TaskSpec, split: str, settings: MicrogridSettings) -> tuple[str, MicrogridSettings]:
+    """The named split and the settings it changes; a stress multiplies or adds to what the caller chose."""
+    known = (*list_splits(series.WEATHER_SET), *STRESS)
+    if settings.ood_scenario is not None:
+        if settings.ood_scenario not in STRESS:
+            raise ValueError(f"{spec.id}: {unknown('ood_scenario', settings.ood_scenario, STRESS)}")
+        split = settings.ood_scenario
+    if split not in known:
+        raise ValueError(unknown("split", split, known))
+    changes = dict(STRESS.get(split, {}))
+    for name in ("solar_factor", "dg_derating_factor", "sla_tighten_factor"):
+        if name in changes:
+            changes[name] *= getattr(settings, name)
+    if "warmer_c" in changes:
+        changes["warmer_c"] += settings.warmer_c
+    if split in STRESS_TRACE and settings.workload_source != "synthetic":
+        if settings.shifted_workload_source is None:
+            raise DataMissing(
+                f"{split} on a trace plays another trace: give "
+                f"shifted_workload_source='{STRESS_TRACE[split]}:PATH', or keep workload_source='synthetic'."
+            )
+        changes = {"workload_source": settings.shifted_workload_source}
+    return split, dataclasses.replace(settings, **changes)
+
+
+def _budget(spec: TaskSpec, settings: MicrogridSettings) -> tuple[float, ...]:
+    """The catalog holds the standard budgets; other tightness replaces them."""
+    standard = settings.constraint_tightness == "standard"
+    return spec.cost_budget if standard else TIGHTNESS[settings.constraint_tightness].budget
+
+
+def _bank(
+    settings: MicrogridSettings, days: str, static: Sizes, horizon: int, minutes: int
+) -> tuple[np.ndarray, np.ndarray]:
+    """Tables of weather and of work."""
+    trace = series.load_workload(settings.workload_source, settings.strict_workload)
+    model = series.utilisation_model(settings.workload_preset)
+    expected: Any = model if trace is None else None
+    beside: Any = model if trace is None else trace
+    if settings.cpu_profile is not None:
+        expected, beside = settings.cpu_profile, None
+    weather = series.Weather(
+        settings.weather,
+        settings.weather_site,
+        settings.solar_profile,
+        settings.temperature_profile,
+        settings.solar_factor,
+        settings.warmer_c,
+    )
+    return (
+        series.weather_rows(weather, expected, minutes),
+        series.work_rows(days, beside, settings.job_classes, static, horizon, minutes),
+    )
+
+
+def _params(
+    settings: MicrogridSettings, starts: series.Start, env: MicrogridEnv, horizon: int, minutes: int, dtype: np.dtype
+) -> MicrogridParams:
+    weather, work = _bank(settings, starts.split, env.sizes, horizon, minutes)
+    hot = TIGHTNESS[settings.constraint_tightness].t_critical_c
+    pairs = series.pair_traces(horizon)
+    dims = env.dims
+    return MicrogridParams(
+        grid=(),
+        factors=(),
+        masks=no_padding(dims),
+        horizon=jnp.asarray(horizon, jnp.int32),
+        bank=MicrogridBank(weather_rows=jnp.asarray(weather, dtype), work_rows=jnp.asarray(work, dtype)),
+        site=site_stack(settings.tightened(), hot, dtype),
+        storage=storage_params(
+            1,
+            dtype,
+            capacity_mwh=settings.battery_capacity_mwh,
+            power_mw=settings.battery_power_mw,
+            eta_roundtrip=settings.eta_roundtrip,
+            soc_min=settings.soc_min,
+            soc_max=settings.soc_max,
+            initial_soc=settings.initial_soc,
+            degradation_per_mwh=settings.degradation_per_mwh,
+        ),
+        pv=renewable_params(1, dtype, capacity_mw=settings.pv_capacity_mw),
+        diesel=thermal_params(
+            1,
+            dtype,
+            p_max_mw=settings.dg_max_mw * settings.dg_derating_factor,
+            p_min_norm=settings.dg_p_min_norm,
+            fuel_usd_per_mwh=settings.dg_fuel_usd_per_mwh,
+            start_usd=settings.dg_start_usd,
+            carbon_kg_per_mwh=settings.dg_emission_kg_per_mwh,
+        ),
+        voll=jnp.asarray(settings.voll, dtype),
+        sla_usd=jnp.asarray(settings.sla_price, dtype),
+        backlog_usd_per_gpu_h=jnp.asarray(settings.backlog_price, dtype),
+        queue=jnp.asarray(settings.queue, dtype),
+        starts=Starts(
+            load_row=jnp.asarray(starts.row, jnp.int32),
+            n_start=jnp.asarray(starts.n_start, jnp.int32),
+            price_row=jnp.asarray(pairs, jnp.int32),
+            pair_count=jnp.full(len(pairs), pairs.shape[1], jnp.int32),
+        ),
+    )

@@ -1,0 +1,1 @@
+"""Transmission tasks: settings, builders and catalog entries."""

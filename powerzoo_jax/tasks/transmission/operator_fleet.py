@@ -1,0 +1,166 @@
+"""Builder of a transmission grid in DC with devices that one agent commands, from rows as those of a feeder."""
+
+from __future__ import annotations
+
+import dataclasses
+from dataclasses import dataclass
+from typing import Any
+
+import jax.numpy as jnp
+import numpy as np
+
+from powerzoo_jax.base import Dims, TaskSpec, no_padding
+from powerzoo_jax.base.errors import DataError, unexpected, unknown
+from powerzoo_jax.base.numerics import matmul, resolve_dtype
+from powerzoo_jax.cases import Case, load_case
+from powerzoo_jax.data import load_dataset
+from powerzoo_jax.data.series import day_matrix
+from powerzoo_jax.devices import action_table, placement
+from powerzoo_jax.envs.core import Sim
+from powerzoo_jax.envs.draw import Starts
+from powerzoo_jax.envs.feeder.fields import fleet_table
+from powerzoo_jax.envs.feeder.fleet import Layout
+from powerzoo_jax.envs.series import PLANT, Columns
+from powerzoo_jax.envs.transmission.operator_fleet import GRID_KEYS, FleetGridEnv, FleetGridParams
+from powerzoo_jax.envs.transmission.operator_types import GridBank
+from powerzoo_jax.tasks.feeder.build import Fleet
+from powerzoo_jax.tasks.feeder.roster import RosterSettings, make_fleet, read_rows, unit_names
+from powerzoo_jax.tasks.feeder.settings import hashable
+from powerzoo_jax.tasks.transmission.operator import make_transgrid
+from powerzoo_jax.tasks.transmission.series import DEMAND
+
+KINDS = ("storage", "renewable", "flexload", "vehicle")
+
+
+@dataclass(frozen=True, kw_only=True)
+class GridFleetSettings:
+    """Keywords of a transmission grid with devices.
+
+    devices, q_control, shift_horizon, months: as in `RosterSettings`, without data centres
+    plant_columns:   signals of the plants over their references, cycled
+    load_set:        series with demand in MW;  start_date, end_date: ISO dates that replace the split calendar
+    max_load_ratio:  of the peak reference of the grid
+    """
+
+    devices: tuple[tuple[str, Any, Any], ...] = ()
+    q_control: tuple[str, ...] = ()
+    plant_columns: tuple[str, ...] = ("solar.available_mw",)
+    shift_horizon: int = 4
+    months: tuple[int, ...] = ()
+    load_set: str = "fr_2017_2019"
+    start_date: str | None = None
+    end_date: str | None = None
+    max_load_ratio: float = 0.85
+    rating_scale: float = 1.0
+    voll: float = 10_000.0
+    max_steps: int | None = None
+    delta_t_minutes: int | None = None
+
+
+def build_grid_fleet(
+    spec: TaskSpec, *, split: str, dims: Dims | None = None, dtype: Any = None, **overrides: Any
+) -> Sim:
+    """Build a transmission grid with the devices of the keyword `devices`, dispatched by its DC optimum.
+
+    Raises TypeError for an unknown keyword, ValueError for a device of another kind and for `dims`.
+    """
+    dtype, overrides = resolve_dtype(dtype), hashable(overrides)
+    settings = _settings(spec, overrides)
+    minutes = round(60 * spec.dt_hours) if settings.delta_t_minutes is None else settings.delta_t_minutes
+    horizon = spec.horizon if settings.max_steps is None else settings.max_steps
+    case = load_case(spec.case)
+    bare = make_transgrid(
+        spec.case,
+        split=split,
+        dtype=dtype,
+        delta_t_minutes=minutes,
+        max_episode_steps=horizon,
+        **{k: getattr(settings, k) for k in ("load_set", "start_date", "end_date", "max_load_ratio", "voll")},
+        rating_scale=settings.rating_scale,
+    )
+    roster = RosterSettings(
+        devices=settings.devices, q_control=settings.q_control, shift_horizon=settings.shift_horizon
+    )
+    rows = read_rows(spec, roster)
+    other = [kind for kind, _, _ in rows if kind not in KINDS]
+    if other:
+        raise ValueError(f"{spec.id}: {unknown('device kind', other[0], KINDS)}")
+    fleet = make_fleet(spec, roster, rows, minutes, dtype)
+    layout = Layout(action_table(fleet.kinds, fleet.q_control), False, fleet.return_steps)
+    fields = fleet_table([b for b in bare.env.fields.blocks if b.key in GRID_KEYS], unit_names(rows), None)
+    own = dataclasses.replace(bare.env.dims, obs=fields.size, act=layout.table.width, term=len(spec.term_names))
+    if dims is not None and dims != own:
+        raise ValueError(f"{spec.id}: a transmission grid with devices is not padded; leave dims out, or give {own}.")
+    plants = np.resize(np.array(settings.plant_columns), fleet.kinds.count("renewable")).tolist()
+    env = FleetGridEnv(
+        dims=own,
+        dt_hours=minutes / 60,
+        term_weights=spec.term_weights,
+        fields=fields,
+        cost_names=spec.cost_names,
+        layout=layout,
+        columns=Columns((*Columns().names, *(f"{PLANT}_{k}" for k in range(1, len(plants) + 1)))),
+    )
+    made = dataclasses.replace(
+        spec,
+        split=bare.spec.split,
+        case=case.name,
+        horizon=horizon,
+        dt_hours=minutes / 60,
+        overrides=tuple(sorted((dict(spec.overrides) | overrides).items())),
+    )
+    params = _params(bare, own, case, settings, fleet, plants, minutes, dtype)
+    return Sim(params=params, env=env, spec=made)
+
+
+def _settings(spec: TaskSpec, overrides: dict[str, Any]) -> GridFleetSettings:
+    known = {f.name for f in dataclasses.fields(GridFleetSettings)}
+    for key in overrides:
+        if key not in known:
+            raise TypeError(unexpected(spec.id, key, known))
+    return GridFleetSettings(**(dict(spec.overrides) | overrides))
+
+
+def _params(
+    bare: Sim,
+    dims: Dims,
+    case: Case,
+    settings: GridFleetSettings,
+    fleet: Fleet,
+    plants: list[str],
+    minutes: int,
+    dtype: Any,
+) -> FleetGridParams:
+    """The parameters of the bare grid, and those of the devices."""
+    old = {f.name: getattr(bare.params, f.name) for f in dataclasses.fields(bare.params)}
+    data = load_dataset(settings.load_set)
+    days, _ = day_matrix(data, DEMAND, minutes)
+    cf = [np.clip(day_matrix(data, name, minutes)[1].reshape(-1) / data.divisor(name), 0, 1) for name in plants]
+    extra = [np.append(column, column[-1]) for column in cf]
+    load_rows = np.column_stack([np.asarray(old["bank"].load_rows), *extra])
+    old["bank"] = GridBank(load_rows=jnp.asarray(load_rows, dtype))
+    old["masks"] = no_padding(dims)
+    old["starts"] = _in_months(old["starts"], days, 24 * 60 // minutes, settings.months)
+    place = placement(case, fleet.bus_ids, dtype)
+    flexible = np.array([kind == "flexload" for kind in fleet.kinds], bool)
+    at_bus = jnp.asarray(matmul(place, old["load_share"] * old["full_load_mw"]))[flexible]
+    flex: dict[str, Any] = {"flex_p_mw": at_bus, "flex_q_mvar": jnp.zeros_like(at_bus)} if flexible.any() else {}
+    return FleetGridParams(
+        **old, place_bus=place, load_ratio=jnp.ones((), dtype), **fleet.stacks, **fleet.leaves, **flex
+    )
+
+
+def _in_months(starts: Starts, days: np.ndarray, per_day: int, months: tuple[int, ...]) -> Starts:
+    """The starts whose day lies in these months, all of them where none is named."""
+    if not months:
+        return starts
+    row = np.asarray(starts.load_row)[: int(starts.n_start)]
+    month = days[row // per_day].astype("datetime64[M]").astype(int) % 12 + 1
+    kept = row[np.isin(month, months)]
+    if not len(kept):
+        raise DataError(f"no episode starts in month {months}. Widen the window.")
+    padded = np.full(len(starts.load_row), kept[0])
+    padded[: len(kept)] = kept
+    return dataclasses.replace(
+        starts, load_row=jnp.asarray(padded, jnp.int32), n_start=jnp.asarray(len(kept), jnp.int32)
+    )

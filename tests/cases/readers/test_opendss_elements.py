@@ -1,0 +1,161 @@
+"""The reader of OpenDSS against the engine: every property, command and option, and a feeder for every construct."""
+
+from __future__ import annotations
+
+import json
+from functools import cache
+
+import numpy as np
+import pytest
+
+from powerzoo_jax.base.errors import CaseError
+from powerzoo_jax.cases.readers.opendss import read_opendss
+from powerzoo_jax.cases.readers.opendss_commands import COMMANDS, OPTIONS
+from powerzoo_jax.cases.readers.opendss_rules import APPLIED, CLASSES, FIXED, IDLE, NOTED, PROPERTIES, REFUSED, Rule
+from powerzoo_jax.cases.threephase.case import ThreePhaseCase, to_arrays
+from tests.recorders.record_opendss_elements import DATA, recorded
+from tests.references import opendss_feeders as feeders
+from tests.references.opendss_solution import node_volts
+from tests.tolerances import tolerance
+
+pytestmark = pytest.mark.reference
+
+NAMES = json.loads((DATA / "names.json").read_text())
+FEEDERS = feeders.feeders()
+FREQUENCIES = ("basefreq", "frequency")  # applied, and taken at the frequency of the circuit alone
+ELEMENT = {kind: text.split()[1].lower() for kind, text in feeders.BASE.items() if text.startswith("New ")}
+ELEMENT |= {"vsource": "vsource.source"}
+
+
+def read(text: str) -> ThreePhaseCase:
+    return read_opendss("feeder.dss", read=lambda _: text)
+
+
+@cache
+def base() -> ThreePhaseCase:
+    return read(FEEDERS["base"])
+
+
+@cache
+def expected() -> dict[str, dict[str, complex]]:
+    return recorded()
+
+
+def same_tables(case: ThreePhaseCase) -> bool:
+    ours, other = to_arrays(case), to_arrays(base())
+    return all(np.array_equal(ours[key], other[key]) for key in other if key != "notes")
+
+
+def rules(effect: str) -> list[tuple[str, str]]:
+    return [(kind, key) for kind, table in PROPERTIES.items() for key, rule in table.items() if rule.effect == effect]
+
+
+def line_of(kind: str) -> int:
+    """Line of the base feeder that defines the element of a class."""
+    before = list(feeders.BASE)[: list(feeders.BASE).index(kind)]
+    return 1 + sum(feeders.BASE[slot].count("\n") + 1 for slot in before)
+
+
+def refusal(text: str) -> str:
+    with pytest.raises(CaseError) as caught:
+        read(text)
+    return str(caught.value)
+
+
+@pytest.mark.parametrize("name", FEEDERS)
+def test_node_voltages_are_those_of_the_engine(name: str) -> None:
+    case = read(FEEDERS[name])
+    volts = expected()[name]
+    assert volts.keys() == set(case.node_names)
+    error = np.abs(node_volts(case) - [volts[node] for node in case.node_names]) / (1e3 * case.node.base_kv)
+    assert error.max() <= tolerance("opendss_element_v_pu", "float64")
+
+
+def test_the_tables_of_rules_hold_every_name_of_the_engine_in_its_order() -> None:
+    assert {kind: list(table) for kind, table in PROPERTIES.items()} == NAMES["properties"]
+    assert list(COMMANDS) == NAMES["commands"] and list(OPTIONS) == NAMES["options"]
+    assert CLASSES.keys() | PROPERTIES.keys() <= set(NAMES["classes"])
+
+
+def test_every_applied_property_has_a_feeder_and_changes_the_case() -> None:
+    walked = {(kind, key) for kind, keys in feeders.APPLIED.items() for key in keys}
+    assert walked == {(kind, key) for kind, key in rules(APPLIED) if key not in FREQUENCIES}
+    swallowed = [f"{kind}.{key}" for kind, key in walked if same_tables(read(FEEDERS[f"{kind}.{key}"]))]
+    assert not swallowed
+
+
+def test_every_noted_property_is_named_and_changes_nothing() -> None:
+    for kind, key in rules(NOTED):
+        case = read(FEEDERS[f"{kind}.{key}"])
+        assert same_tables(case) and f"{kind}.{key}" in " ".join(case.notes), (kind, key)
+
+
+@pytest.mark.parametrize("effect", [REFUSED, FIXED])
+def test_every_refused_property_names_element_property_and_line(effect: str) -> None:
+    assert rules(effect)
+    for kind, key in rules(effect):
+        message = refusal(feeders.script({kind: f"+{key}=7.5"}))
+        assert f"line {line_of(kind)}: {ELEMENT[kind]}: {key}=7.5 is not in the subset" in message, message
+        assert PROPERTIES[kind][key].text in message and PROPERTIES[kind][key].text
+
+
+def test_every_fixed_property_is_read_at_the_default_of_the_engine() -> None:
+    for kind, key in rules(FIXED):
+        value = NAMES["defaults"][kind][key].strip("[] ")
+        assert same_tables(read(feeders.script({kind: f"+{key}={value}"}))), (kind, key, value)
+
+
+@pytest.mark.parametrize("kind", PROPERTIES)
+def test_another_base_frequency_than_that_of_the_circuit_is_refused(kind: str) -> None:
+    for key in FREQUENCIES:
+        if PROPERTIES[kind].get(key, Rule(NOTED)).effect == APPLIED:
+            assert same_tables(read(feeders.script({kind: f"+{key}=60"})))
+            assert f"{key}=50: the circuit has 60 Hz" in refusal(feeders.script({kind: f"+{key}=50"}))
+
+
+@pytest.mark.parametrize("kind", PROPERTIES)
+def test_an_unknown_property_is_refused_and_the_nearest_named(kind: str) -> None:
+    message = refusal(feeders.script({kind: "+basefrek=60"}))
+    assert f"line {line_of(kind)}: Unknown property of {ELEMENT[kind]} 'basefrek'. Did you mean 'basefreq'?" in message
+
+
+def test_every_class_is_read_left_out_with_a_note_or_refused() -> None:
+    for kind in NAMES["classes"]:
+        text = feeders.script(feeders.beside(f"New {kind}.other"))
+        if kind in CLASSES:
+            case = read(text)
+            assert same_tables(case) and f"{CLASSES[kind]} ({kind})" in case.notes
+        elif kind not in PROPERTIES:
+            assert f"{kind}.other, and this reader does not know the class {kind}" in refusal(text)
+
+
+def test_every_command_is_applied_idle_noted_or_refused_with_its_line() -> None:
+    last = feeders.script({}).count("\n") + 1
+    for command, rule in COMMANDS.items():
+        text = feeders.script({}) + f"{command}\n"
+        if rule.effect == REFUSED:
+            assert f"line {last}: the command {command!r} is not in the subset" in refusal(text)
+        elif rule.effect in (NOTED, IDLE):
+            case = read(text)
+            assert same_tables(case) and (command in " ".join(case.notes)) == (rule.effect == NOTED)
+    applied = {command for command, rule in COMMANDS.items() if rule.effect == APPLIED}
+    # each of them is in a feeder above or has a test of its own
+    assert applied == {*("new", "more", "m", "~", "compile", "redirect", "set", "open", "close", "clear", "clearall")}
+
+
+def test_every_option_of_set_is_applied_idle_noted_or_refused_with_its_line() -> None:
+    last = feeders.script({}).count("\n") + 1
+    for option, rule in OPTIONS.items():
+        text = feeders.script({}) + f"Set {option}=7.5\n"
+        if rule.effect in (REFUSED, FIXED):
+            assert f"line {last}: Set {option}=7.5 is not in the subset" in refusal(text)
+        elif rule.effect in (NOTED, IDLE):
+            case = read(text)
+            assert same_tables(case) and (f"set {option}" in " ".join(case.notes)) == (rule.effect == NOTED)
+    applied = {option for option, rule in OPTIONS.items() if rule.effect == APPLIED}
+    assert applied == {"loadmult", "voltagebases", "frequency", "basefrequency", "defaultbasefrequency"}
+    for option in ("frequency", "basefrequency", "defaultbasefrequency"):
+        assert same_tables(read(feeders.script({}) + f"Set {option}=60\n"))
+        assert f"line {last}: Set {option}=50: what is defined before has 60 Hz" in refusal(
+            feeders.script({}) + f"Set {option}=50\n"
+        )

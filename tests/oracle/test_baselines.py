@@ -1,0 +1,215 @@
+"""Baselines, plans and the reference table."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import subprocess
+import sys
+from functools import cache
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import powerzoo_jax
+from powerzoo_jax.base.errors import SolverError
+from powerzoo_jax.base.tree import take
+from powerzoo_jax.devices import storage, storage_params
+from powerzoo_jax.oracle import (
+    BASELINES,
+    build_problem,
+    build_problems,
+    evaluate_baseline,
+    get_reference,
+    plan_act,
+    plan_carry,
+    play,
+    random_act,
+    reference,
+    rule_plan,
+    solve_starts,
+    solve_storage,
+    table,
+)
+from powerzoo_jax.oracle.storage import plan as lp
+from powerzoo_jax.oracle.storage.program import Program
+from powerzoo_jax.tasks import get_spec
+from powerzoo_jax.tasks.score import all_starts
+
+SHIPPED = 2e-4  # relative: the table is computed in float64, a fresh evaluation in float32
+EXACT = 1e-9  # float64 on the host
+SPLITS = ("train", "val", "test", "price_stress")
+
+
+@cache
+def sim():
+    return powerzoo_jax.make("battery_arbitrage", split="test")
+
+
+@cache
+def first_problem():
+    return build_problem(sim(), take(all_starts(sim()), 0))
+
+
+def with_price(price):
+    return dataclasses.replace(first_problem(), price_per_mwh=np.asarray(price, float))
+
+
+def test_a_problem_holds_the_prices_that_the_env_pays():
+    drawn, case = take(all_starts(sim()), 0), first_problem()
+    state, _ = sim().env.begin(jax.random.key(0), drawn, sim().params)
+    step = jax.jit(lambda s, x, a: s.step(x, a))
+    for t in range(3):
+        out = step(sim(), state, np.zeros((1, 1), np.float32))
+        assert float(out.info.price_per_mwh) == case.price_per_mwh[t]
+        state = out.state
+    assert case.mean_price_per_mwh == pytest.approx(case.price_per_mwh.mean(), rel=1e-6)  # stored in float32
+    assert case.price_per_mwh.shape == (48,) and case.price_per_mwh.dtype == np.float64
+
+
+def test_a_plan_is_played_as_the_storage_kernel_would():
+    case = dataclasses.replace(first_problem(), eta_charge=np.array([0.8]), eta_discharge=np.array([0.9]))
+    commands = np.random.default_rng(5).uniform(-0.3, 0.3, (48, 1))
+    played = play(case, commands)
+    with jax.enable_x64(True):
+        fleet = storage_params(1, "float64", capacity_mwh=0.5, power_mw=0.2, degradation_per_mwh=5.0)
+        fleet = fleet.replace(
+            **{f.name: jnp.asarray(getattr(case, f.name)) for f in dataclasses.fields(fleet) if hasattr(case, f.name)}
+        )
+        state = storage.init(fleet, jnp.asarray(case.soc_start))
+        for t, command in enumerate(commands):
+            state, delivery = storage.step(fleet, state, jnp.asarray(command), case.dt_hours)
+            np.testing.assert_allclose(played.p_mw[t], delivery.p_mw, atol=EXACT)
+            np.testing.assert_allclose(played.soc[t + 1], state.soc, atol=EXACT)
+
+
+def test_a_stacked_sim_has_no_single_problem():
+    with pytest.raises(ValueError, match="one by one"):
+        build_problem(powerzoo_jax.stack([sim(), sim()]), take(all_starts(sim()), 0))
+
+
+def test_a_task_with_other_money_is_refused():
+    other = sim().replace(spec=dataclasses.replace(sim().spec, term_names=("losses",), term_weights=(1.0,)))
+    with pytest.raises(ValueError, match="pays for losses"):
+        build_problem(other, take(all_starts(sim()), 0))
+
+
+def test_the_rule_charges_the_cheapest_and_discharges_the_dearest_quarter():
+    price = np.repeat(np.arange(24.0), 2)
+    plan = rule_plan(with_price(price))[:, 0]
+    hours = plan.reshape(24, 2).mean(axis=1)
+    # percentiles 5.75 and 17.25: hours 0..5 are cheap and 18..23 dear; the store fills and empties before they end
+    assert (hours[:6] <= 0).all() and hours[0] < 0 and hours[6:18].max() == hours[6:18].min() == 0.0
+    assert hours[18] == pytest.approx(0.2, rel=1e-6) and hours[23] == 0.0
+
+
+def test_the_rule_reads_the_percentiles_of_each_day_alone():
+    day = np.repeat(np.arange(24.0), 2)
+    twice = rule_plan(with_price(np.concatenate([day, day + 100.0])))[:, 0]
+    once = rule_plan(with_price(day))[:, 0]
+    np.testing.assert_allclose(twice[:48], once, atol=EXACT)
+    assert twice[48:].min() < 0 < twice[48:].max()
+
+
+def test_the_rule_stays_idle_on_a_flat_day():
+    assert not rule_plan(with_price(np.full(48, 40.0))).any()
+
+
+def test_the_rule_asks_for_nothing_the_store_cannot_do():
+    for case in build_problems(sim(), take(all_starts(sim()), slice(0, 5))):
+        plan = rule_plan(case)
+        np.testing.assert_allclose(play(case, plan).p_mw, plan, atol=EXACT)
+
+
+def test_a_plan_is_followed_step_by_step():
+    plans = np.linspace(-0.2, 0.2, 48)[None, :, None]
+    carry = take(plan_carry(sim(), plans), 0)
+    for t in range(3):
+        carry, action = plan_act(carry, np.zeros(1), jax.random.key(0))
+        assert action.shape == (1, 1)
+        assert float(action[0, 0]) == pytest.approx(plans[0, t, 0] / 0.2, rel=1e-6)
+
+
+def test_random_actions_fill_the_action_space():
+    act, obs = random_act(sim()), np.zeros((1, 202), np.float32)
+    draws = np.asarray(jax.vmap(lambda key: act((), obs, key)[1])(jax.random.split(jax.random.key(1), 200)))
+    assert draws.shape == (200, 1, 1)
+    assert draws.min() < -0.9 and draws.max() > 0.9 and abs(draws.mean()) < 0.15
+    assert (np.abs(draws) <= 1).all()
+
+
+def test_an_unknown_baseline_gets_the_nearest_name():
+    with pytest.raises(ValueError, match="Did you mean 'oracle'"):
+        evaluate_baseline(sim(), "orakle")
+
+
+def test_a_price_that_is_not_finite_is_refused_by_step():
+    price = first_problem().price_per_mwh.copy()
+    price[[3, 7]] = np.nan
+    with pytest.raises(SolverError, match="step 3, 7"):
+        solve_storage(with_price(price))
+
+
+def test_a_start_outside_the_band_is_refused():
+    with pytest.raises(SolverError, match="outside the operating band"):
+        solve_storage(dataclasses.replace(first_problem(), soc_start=np.array([0.95])))
+
+
+def test_a_failure_of_the_solver_is_raised_with_its_status():
+    empty = Program(np.ones(1), np.ones((1, 1)), np.array([2.0]), np.zeros(1), np.ones(1))
+    with pytest.raises(SolverError, match="status 2"):
+        lp._highs(empty)
+
+
+def test_importing_the_oracle_does_not_load_the_optimiser():
+    code = "import sys, powerzoo_jax, powerzoo_jax.oracle; print('scipy.optimize' in sys.modules)"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "False"
+
+
+@pytest.mark.parametrize("split", SPLITS)
+def test_the_shipped_table_is_ordered_and_feasible(split):
+    record = get_reference("battery_arbitrage", split)
+    assert record["random"] < record["no_control"] < record["rule"] < record["oracle"]
+    assert record["oracle"] == pytest.approx(record["bound"], rel=1e-6) and record["gap"] == 0.0
+    assert record["feasible"]["oracle"] and record["feasible"]["rule"] and not record["feasible"]["random"]
+    assert set(record["mean_costs"]) == set(BASELINES)
+
+
+def test_the_shipped_table_is_what_the_code_computes():
+    record = get_reference("battery_arbitrage", "val")
+    val = powerzoo_jax.make("battery_arbitrage", split="val")
+    draws = all_starts(val)
+    solutions = solve_starts(val, draws)
+    assert record["n"] == len(solutions)
+    assert np.mean([s.objective for s in solutions]) == pytest.approx(record["oracle"], rel=SHIPPED)
+    assert evaluate_baseline(val, "rule", draws=draws).mean_reward == pytest.approx(record["rule"], rel=SHIPPED)
+
+
+def test_a_missing_split_names_the_command_that_computes_it():
+    with pytest.raises(KeyError, match=r"Did you mean 'test'.*python -m powerzoo_jax\.oracle\.reference"):
+        get_reference("battery_arbitrage", "tset")
+    with pytest.raises(ValueError, match="Did you mean 'battery_arbitrage'"):
+        get_reference("battery_arbitage")
+
+
+def test_a_reference_is_measured_on_the_episodes_asked_for():
+    record = reference.reference("battery_arbitrage", n_episodes=3, repeats=2, date="2000-01-01")
+    assert (record["n"], record["repeats"], record["date"]) == (3, 2, "2000-01-01")
+    assert record["random"] < record["rule"] <= record["oracle"] <= record["bound"] + 1e-6
+    json.dumps(record, allow_nan=False)
+
+
+def test_the_command_prints_a_row_and_merges_it_into_the_table(tmp_path, monkeypatch, capsys):
+    record = get_reference("battery_arbitrage", "val")
+    monkeypatch.setattr(reference, "reference", lambda task, split, n_episodes: record)
+    monkeypatch.setattr(reference, "FILE", tmp_path / "table.json")
+    for split in ("val", "test"):
+        assert reference.main(["battery_arbitrage", "--split", split, "--write"]) == 0
+    assert f"battery_arbitrage\tval\t{record['n']}\t" in capsys.readouterr().out
+    version = f"v{get_spec('battery_arbitrage').version}"
+    stored = json.loads((tmp_path / "table.json").read_text(encoding="utf-8"))
+    assert stored == {"battery_arbitrage": {version: {"val": record, "test": record}}}
+    assert table.FILE.is_file()

@@ -1,0 +1,73 @@
+"""A task registered under an id of its own has rules, an oracle and a score: those of the tasks it is a variant of."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import numpy as np
+import pytest
+
+import powerzoo_jax
+from powerzoo_jax.cli import main
+from powerzoo_jax.oracle import get_playbook, get_reference, list_playbooks, playbook, register_playbook, solve_starts
+from powerzoo_jax.tasks import get_builder, get_spec, registry
+from powerzoo_jax.tasks.catalog import CATALOG
+from powerzoo_jax.tasks.score import all_starts
+
+MINE, BASE, BUILD = "large_battery", "battery_arbitrage", "powerzoo_jax.tasks.feeder.storage:build_feeder_storage"
+CENT = 0.01  # [$] of the table
+
+
+@pytest.fixture(autouse=True)
+def forgotten(monkeypatch):
+    """Whatever a test registers is gone after it."""
+    monkeypatch.setattr(registry, "_TASKS", dict(registry._TASKS))
+    monkeypatch.setattr(playbook, "_BOOKS", dict(playbook._BOOKS))
+
+
+@pytest.fixture
+def mine():
+    base = get_spec(BASE)
+    changed = dict(base.overrides) | {"battery_capacity_mwh": 1.0}
+    powerzoo_jax.register(dataclasses.replace(base, id=MINE, overrides=tuple(changed.items())), BUILD)
+    return MINE
+
+
+def test_every_task_under_another_id_keeps_its_playbook():
+    for spec, build in CATALOG:
+        powerzoo_jax.register(dataclasses.replace(spec, id=f"my_{spec.id}"), build)
+        assert get_playbook(f"my_{spec.id}") is get_playbook(spec.id)
+        assert f"my_{spec.id}" in list_playbooks()
+
+
+def test_a_builder_of_ones_own_gets_the_playbook_of_its_family_and_terms():
+    powerzoo_jax.register(dataclasses.replace(get_spec("dso"), id="my_dso"), "mine.builders:build")
+    powerzoo_jax.register(dataclasses.replace(get_spec("marl_uc"), id="my_uc"), "mine.builders:build")
+    assert get_playbook("my_dso") is get_playbook("dso") and get_playbook("my_uc") is get_playbook("marl_uc")
+
+
+def test_a_task_that_pays_for_something_else_says_how_to_give_it_a_playbook():
+    spec = dataclasses.replace(get_spec("dso"), id="my_dso", term_names=("beauty",), term_weights=(1.0,))
+    powerzoo_jax.register(spec, "mine.builders:build")
+    words = r"'my_dso'.*'distribution'.*'mine.builders:build'.*register_playbook\('my_dso'"
+    with pytest.raises(ValueError, match=words):
+        get_playbook("my_dso")
+    assert "my_dso" not in list_playbooks()
+    register_playbook("my_dso", "powerzoo_jax.oracle.feeder.policies:DSO")
+    assert get_playbook("my_dso") is get_playbook("dso") and get_builder("my_dso") == "mine.builders:build"
+
+
+def test_the_command_scores_ones_own_task_and_its_oracle_is_the_optimum_of_its_programme(mine, capsys):
+    """Every start of the split, as for the shipped task, so that both are one program."""
+    assert main(["evaluate", mine]) == 0
+    rows = {line.split()[0]: line.split() for line in capsys.readouterr().out.splitlines() if line[:1].isalpha()}
+    assert rows["random"][3] == "0.000" and rows["oracle"][3] == "1.000" and 0 < float(rows["rule"][3]) < 1
+    sim = powerzoo_jax.make(mine, split="test")
+    best = np.mean([solution.objective for solution in solve_starts(sim, all_starts(sim))])
+    assert float(rows["oracle"][1]) == pytest.approx(best, abs=CENT)
+    assert float(rows["oracle"][1]) > get_reference(BASE)["oracle"] + CENT  # more room earns more
+
+
+def test_a_missing_record_of_ones_own_task_names_what_this_process_can_call(mine):
+    with pytest.raises(KeyError, match=r"reference\.reference\('large_battery', 'test'\)"):
+        get_reference(mine, "test")

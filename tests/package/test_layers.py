@@ -1,0 +1,216 @@
+"""The arrows between layers, read from the source with `ast`: nothing is imported to find out."""
+
+from __future__ import annotations
+
+import ast
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+PACKAGE = ROOT / "powerzoo_jax"
+COMPAT = ROOT / "compat"
+
+# A layer may import itself and the layers named here. Siblings (cases and data) do not know each other.
+CORE = ("base", "cases", "data", "powerflow", "opf", "devices", "envs", "tasks", "oracle", "rl")
+MAY_IMPORT = {layer: set(CORE[: i + 1]) for i, layer in enumerate(CORE)}
+MAY_IMPORT["data"] -= {"cases"}
+MAY_IMPORT["plot"] = {*CORE, "plot"}
+MAY_IMPORT["cli"] = {*CORE, "plot", "cli", "__version__"}
+
+EXEMPT = {PACKAGE / "__init__.py", PACKAGE / "__main__.py", PACKAGE / "renamed.py"}
+MOST_LINES, MOST_MODULES = 600, 14  # of a file, and of a folder without `__init__` and compat's views
+DROP_IN = {"compat", "powerzoo", "powerzoo_compat"}
+HEAVY = {"gymnasium", "gymnax", "pandas", "matplotlib", "torch"}
+
+# float32 is a storage format in data/; elsewhere the width follows the inputs, and these two choose it.
+WIDTH_DOORS = {PACKAGE / "base" / "numerics.py", PACKAGE / "cases" / "grid.py"}
+
+
+def sources() -> list[Path]:
+    return sorted(PACKAGE.rglob("*.py"))
+
+
+def imported(tree: ast.AST) -> Iterator[tuple[int, str]]:
+    """(line, absolute module) of every import, `from x import y` as x and as x.y."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            yield from ((node.lineno, alias.name) for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            assert node.level == 0, f"line {node.lineno}: relative import"
+            module = node.module or ""
+            yield node.lineno, module
+            yield from ((node.lineno, f"{module}.{alias.name}") for alias in node.names)
+
+
+def at_module_level(tree: ast.Module) -> Iterator[tuple[int, str]]:
+    """The imports that run when the module is imported: everything outside function bodies."""
+    inside = (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda)
+    todo: list[ast.AST] = list(tree.body)
+    while todo:
+        node = todo.pop()
+        if isinstance(node, inside):
+            continue
+        if isinstance(node, ast.Import | ast.ImportFrom):
+            yield from imported(node)
+        todo.extend(ast.iter_child_nodes(node))
+
+
+def layer_of(path: Path) -> str:
+    return path.relative_to(PACKAGE).parts[0].removesuffix(".py")
+
+
+def backward_arrows(source: str, layer: str) -> list[str]:
+    """Imports of a module of `layer` that point where they must not."""
+    if layer not in MAY_IMPORT:
+        return [f"layer {layer!r} is not one of {', '.join(MAY_IMPORT)}"]
+    allowed, found = MAY_IMPORT[layer], []
+    for line, module in imported(ast.parse(source)):
+        parts = module.split(".")
+        if parts[0] == "powerzoo_jax" and len(parts) > 1 and parts[1] not in allowed:
+            found.append(f"line {line}: {layer} imports {module}")
+    return found
+
+
+def spelled_widths(source: str) -> list[int]:
+    """Lines that choose float32: an attribute of that name, or the string used as a value.
+
+    A string that is the key of a table (a tolerance by dtype) reads a width and chooses none.
+    """
+    tree = ast.parse(source)
+    keys = {id(key) for node in ast.walk(tree) if isinstance(node, ast.Dict) for key in node.keys}
+    attributes = [n.lineno for n in ast.walk(tree) if isinstance(n, ast.Attribute) and n.attr == "float32"]
+    strings = [
+        n.lineno for n in ast.walk(tree) if isinstance(n, ast.Constant) and n.value == "float32" and id(n) not in keys
+    ]
+    return sorted(attributes + strings)
+
+
+def name(path: Path) -> str:
+    return str(path.relative_to(ROOT))
+
+
+@pytest.mark.parametrize("path", [p for p in sources() if p not in EXEMPT], ids=name)
+def test_no_import_points_to_a_later_layer(path):
+    assert backward_arrows(path.read_text(encoding="utf-8"), layer_of(path)) == []
+
+
+def test_the_native_package_never_imports_the_drop_in():
+    found = [
+        f"{name(path)}:{line} imports {module}"
+        for path in sources()
+        for line, module in imported(ast.parse(path.read_text(encoding="utf-8")))
+        if module.split(".")[0] in DROP_IN
+    ]
+    assert found == []
+
+
+def test_heavy_packages_are_imported_at_call_time_only():
+    found = [
+        f"{name(path)}:{line} imports {module}"
+        for path in sources()
+        for line, module in at_module_level(ast.parse(path.read_text(encoding="utf-8")))
+        if module.split(".")[0] in HEAVY
+    ]
+    assert found == []
+
+
+def test_the_plots_and_the_command_line_are_imported_by_no_layer_at_module_level():
+    found = [
+        f"{name(path)}:{line} imports {module}"
+        for path in sources()
+        if layer_of(path) not in ("plot", "cli", "__main__")
+        for line, module in at_module_level(ast.parse(path.read_text(encoding="utf-8")))
+        if module.startswith(("powerzoo_jax.plot", "powerzoo_jax.cli"))
+    ]
+    assert found == []
+
+
+def test_float32_is_chosen_at_the_door_only():
+    found = [
+        f"{name(path)}:{line}"
+        for path in sources()
+        if path not in WIDTH_DOORS and layer_of(path) != "data"
+        for line in spelled_widths(path.read_text(encoding="utf-8"))
+    ]
+    assert found == []
+
+
+def test_no_module_is_longer_than_600_lines():
+    both = [*sources(), *COMPAT.rglob("*.py")]
+    assert [name(p) for p in both if len(p.read_text(encoding="utf-8").splitlines()) > MOST_LINES] == []
+
+
+def test_no_folder_holds_more_than_14_modules():
+    modules = [p for p in (*sources(), *COMPAT.rglob("*.py")) if p.name != "__init__.py"]
+    counts = Counter(name(p.parent) for p in modules if not p.name.endswith("_view.py"))
+    assert {folder: count for folder, count in counts.items() if count > MOST_MODULES} == {}
+
+
+def test_a_class_name_means_one_thing_in_the_package():
+    places: dict[str, list[str]] = {}
+    for path in sources():
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            if isinstance(node, ast.ClassDef):
+                places.setdefault(node.name, []).append(name(path))
+    assert {label: where for label, where in places.items() if len(where) > 1} == {}
+
+
+def arrows(base: Path, packages: tuple[str, ...]) -> dict[str, set[str]]:
+    """Module -> modules of the same packages that it imports, inside functions too; packages' `__init__` left out."""
+    paths = {
+        ".".join(path.relative_to(base).with_suffix("").parts): path
+        for package in packages
+        for path in (base / package).rglob("*.py")
+        if path.name not in ("__init__.py", "__main__.py")
+    }
+    return {
+        module: {target for _, target in imported(ast.parse(path.read_text(encoding="utf-8"))) if target in paths}
+        - {module}
+        for module, path in paths.items()
+    }
+
+
+def circles(graph: dict[str, set[str]]) -> list[str]:
+    """Modules that import themselves by way of others: what is left when all that import nothing left are taken out."""
+    left = {module: set(targets) for module, targets in graph.items()}
+    while True:
+        ends = {module for module, targets in left.items() if not targets & left.keys()}
+        if not ends:
+            break
+        left = {module: targets for module, targets in left.items() if module not in ends}
+    # a module that only imports a circle is none of it
+    while True:
+        used = set().union(*left.values()) if left else set()
+        outside = left.keys() - used
+        if not outside:
+            return sorted(left)
+        left = {module: targets for module, targets in left.items() if module not in outside}
+
+
+def test_the_native_package_has_no_circle():
+    assert circles(arrows(ROOT, ("powerzoo_jax",))) == []
+
+
+def test_the_check_sees_a_circle():
+    assert circles({"a": {"b"}, "b": {"c"}, "c": {"b"}, "d": set()}) == ["b", "c"]
+
+
+@pytest.mark.parametrize(
+    ("layer", "source"),
+    [
+        ("data", "from powerzoo_jax.cases import Case"),
+        ("envs", "def f():\n    from powerzoo_jax.tasks import make"),
+        ("base", "from powerzoo_jax import tasks"),
+        ("rl", "import powerzoo_jax.plot.episode"),
+        ("envs", "if TYPE_CHECKING:\n    from powerzoo_jax.rl.algorithms.ppo import PPOState"),
+    ],
+)
+def test_the_check_sees_a_backward_arrow(layer, source):
+    assert len(backward_arrows(source, layer)) >= 1
+
+
+def test_the_check_sees_a_chosen_width_and_lets_a_table_key_pass():
+    assert spelled_widths("x = jnp.float32\ny = z.astype('float32')\nTOL = {'float32': 1e-6}") == [1, 2]

@@ -1,0 +1,145 @@
+"""Record what pandapower makes of a few of its nets: its conversion, and the power flow of the same net.
+
+Runs where pandapower is installed (`pip install .[bench]`). Without --write it prints the differences to what is
+committed; with --write it replaces the file.
+
+Usage: python tests/recorders/record_exchange.py [--write]
+"""
+
+from __future__ import annotations
+
+import copy
+import json
+import random
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+ROOT = Path(__file__).resolve().parents[2]
+sys.path.insert(0, str(ROOT))
+
+from powerzoo_jax.cases.readers.pandapower_tables import make_ready  # noqa: E402
+from tests.recorders.recording import Arrays, keep  # noqa: E402
+
+DATA = ROOT / "tests" / "recorded" / "exchange"
+CONVERTED = (
+    "case14",
+    "case39",
+    "example_multivoltage",
+    "create_cigre_network_mv",
+    "create_kerber_vorstadtnetz_kabel_1",
+    "create_kerber_landnetz_kabel_1",
+    "example_simple",
+    "create_synthetic_voltage_control_lv_network",
+)
+DEVICES = ("svc", "ssc", "tcsc", "vsc", "vsc_stacked", "vsc_bipolar")
+# columns that our reader looks at itself; of other tables it asks which rows are in service
+READ = {
+    "bus": "in_service max_vm_pu min_vm_pu",
+    "dcline": "in_service from_bus to_bus p_mw loss_percent loss_mw vm_from_pu vm_to_pu min_q_from_mvar "
+    "max_q_from_mvar min_q_to_mvar max_q_to_mvar",
+    "load": "in_service controllable const_z_p_percent const_i_p_percent const_z_q_percent const_i_q_percent",
+    "sgen": "in_service controllable reactive_capability_curve min_q_mvar max_q_mvar",
+    "gen": "in_service reactive_capability_curve",
+    "poly_cost": "et element",
+    "pwl_cost": "et element",
+} | {
+    key: "in_service bus scaling p_a_mw p_b_mw p_c_mw q_a_mvar q_b_mvar q_c_mvar"
+    for key in ("asymmetric_load", "asymmetric_sgen")
+}
+SAVED = {"case29gb": "GBreducednetwork", "case2224gb": "GBnetwork"}
+EXTRA = ("branch_g", "branch_g_asym", "branch_b_asym", "branch_r_asym", "branch_x_asym")
+TOLERANCE_MVA = 1e-9
+README = """# Nets converted and solved by pandapower
+
+`<net>.bus`, `.branch`, `.gen`, `.gencost`, `.baseMVA`, `.branch_g`, ...: what `to_ppc(net, init="flat")` of
+pandapower {version} (BSD-3-Clause) returns, MATPOWER's columns only; `.lookup`: the row that each bus stands in. `.v`:
+complex bus voltages [pu] of `runpp` to {tolerance} MVA without voltage-dependent loads, in the order of `.bus`.
+`.seen`, bytes of a JSON text: what our reader looks at in the tables of the net, and in which rows the kinds of
+branches stand. The nets are `{converted}`
+of `pandapower.networks`.
+
+`nets`, bytes of a JSON text: the same of the nets of `tests/references/pandapower_nets.py`, one for every element
+table, which `tables` lists, and every kind of switch.
+
+`case29gb.v`, `case2224gb.v`: voltages of `runpp` of `GBreducednetwork` and `GBnetwork`, transformers as pi models
+without no-load current (pandapower drops its sign, which the shipped cases keep).
+
+Recorded by `tests/recorders/record_exchange.py --write`; without the flag it prints what would change.
+"""
+
+
+def solve(net: Any, model: str) -> np.ndarray:
+    """Complex voltages of all rows of the bus table, inner buses included."""
+    import pandapower as pp
+
+    options = {"algorithm": "nr", "tolerance_mva": TOLERANCE_MVA, "max_iteration": 30, "numba": False}
+    options |= {"voltage_depend_loads": False, "init": "dc"}
+    pp.runpp(net, calculate_voltage_angles=True, trafo_model=model, **options)
+    return np.asarray(net["_ppc"]["internal"]["V"])
+
+
+def convert(net: Any) -> tuple[Arrays, dict[str, Any]]:
+    """What pandapower makes of a net that our reader has made ready, and what our reader looks at besides."""
+    from pandapower.converter.pypower.to_ppc import to_ppc
+
+    ready = copy.deepcopy(net)
+    make_ready(ready)
+    ppc = to_ppc(ready, init="flat", calculate_voltage_angles=True)
+    parts = {"bus": ppc["bus"][:, :13], "branch": ppc["branch"][:, :13].real, "gen": ppc["gen"][:, :10]}
+    parts |= {key: np.asarray(ppc[key]).real for key in EXTRA if key in ppc}
+    if "gencost" in ppc:
+        parts["gencost"] = ppc["gencost"]
+    lookups = ready["_pd2ppc_lookups"]
+    parts |= {"lookup": lookups["bus"], "baseMVA": ppc["baseMVA"]}
+    arrays = {key: np.array(value) for key, value in parts.items()}
+    return arrays, seen(net) | {"branch_is": ppc["internal"]["branch_is"].tolist(), "branch": lookups["branch"]}
+
+
+def seen(net: Any) -> dict[str, Any]:
+    """What our reader looks at in the tables of a net."""
+    tables = {}
+    for key, table in net.items():
+        if hasattr(table, "columns") and not key.startswith(("_", "res_")) and len(table):
+            names = READ.get(key, "in_service max_loading_percent").split()
+            columns = {name: table[name].tolist() for name in names if name in table}
+            tables[key] = {"index": table.index.tolist(), **columns}
+    return {"tables": tables}
+
+
+def _text(content: Any) -> np.ndarray:
+    """Content as the bytes of a JSON text: hundreds of small arrays would each cost an entry of the archive."""
+    return np.frombuffer(json.dumps(content, default=lambda x: x.item()).encode(), np.uint8)
+
+
+def record() -> Arrays:
+    import pandapower.networks as networks
+
+    from tests.references.pandapower_nets import ADDED, table_net, tables
+
+    arrays: Arrays = {}
+    for name in CONVERTED:
+        random.seed(0)  # kerber's lengths are drawn
+        net = getattr(networks, name)()
+        parts, parts_seen = convert(net)
+        parts |= {"v": solve(net, "t"), "seen": _text(parts_seen)}
+        arrays |= {f"{name}.{key}": value for key, value in parts.items()}
+    small = {}
+    for name in ADDED:
+        parts, parts_seen = ({}, seen(table_net(name))) if name in DEVICES else convert(table_net(name))
+        if name not in (*DEVICES, "source_dc"):  # pandapower does not solve a DC source without a converter
+            v = solve(table_net(name), "t")
+            parts["v"] = np.stack([v.real, v.imag])
+        small[name] = {key: value.tolist() for key, value in parts.items()} | {"seen": parts_seen}
+    arrays["nets"] = _text({"tables": tables(), "nets": small})
+    for name, function in SAVED.items():
+        net = getattr(networks, function)()
+        net.trafo["i0_percent"] = 0.0
+        arrays[f"{name}.v"] = solve(net, "pi")
+    return arrays
+
+
+if __name__ == "__main__":
+    keep(__doc__, DATA, README, record, tolerance=TOLERANCE_MVA, converted="`, `".join(CONVERTED))

@@ -1,0 +1,145 @@
+"""Record how OpenDSS solves the small feeders of `opendss_feeders`, and what it calls its properties and commands.
+
+Runs where OpenDSS is installed (`pip install .[bench]`). Without --write it prints the differences to what is
+committed; with --write it replaces the files.
+
+Usage: python tests/recorders/record_opendss_elements.py [--write]
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+import tempfile
+from importlib import metadata
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+ROOT = Path(__file__).resolve().parents[2]
+sys.path.insert(0, str(ROOT))
+
+from powerzoo_jax.base.npz import compare_npz, read_npz, write_npz  # noqa: E402
+from powerzoo_jax.cases.readers.opendss_rules import FIXED, PROPERTIES  # noqa: E402
+from tests.references.opendss_feeders import feeders  # noqa: E402
+
+DATA = ROOT / "tests" / "recorded" / "opendss"
+KINDS = ("vsource", "line", "linecode", "load", "transformer", "regcontrol", "capacitor")
+SOLVE = ("set controlmode=off", "set tolerance=1e-12", "set maxiterations=500")
+
+
+def start() -> Any:
+    """The engine without a circuit; the base frequency outlives a circuit."""
+    import opendssdirect as dss
+
+    dss.Basic.AllowForms(False)
+    dss.Text.Command("clear")
+    dss.Text.Command("set defaultbasefrequency=60")
+    return dss
+
+
+def solve(text: str, folder: Path) -> tuple[list[str], np.ndarray]:
+    """Names of the nodes and their voltages [V]; raises when OpenDSS does not read the script or does not converge."""
+    dss = start()
+    (folder / "feeder.dss").write_text(text)
+    dss.Text.Command(f'redirect "{folder / "feeder.dss"}"')
+    for command in SOLVE:
+        dss.Text.Command(command)
+    dss.Solution.Solve()
+    if not dss.Solution.Converged():
+        raise RuntimeError("OpenDSS does not converge")
+    volts = np.array(dss.Circuit.AllBusVolts()).reshape(-1, 2)
+    return list(dss.Circuit.AllNodeNames()), volts[:, 0] + 1j * volts[:, 1]
+
+
+def pack(solved: dict[str, tuple[list[str], np.ndarray]]) -> dict[str, np.ndarray]:
+    """Arrays of all feeders, one after the other."""
+    return {
+        "feeder": np.array(list(solved)),
+        "count": np.array([len(nodes) for nodes, _ in solved.values()]),
+        "node": np.concatenate([nodes for nodes, _ in solved.values()]),
+        "volt": np.concatenate([volts for _, volts in solved.values()]),
+    }
+
+
+def recorded() -> dict[str, dict[str, complex]]:
+    """Voltage [V] by feeder and node, as `pack` keeps them."""
+    arrays = read_npz(DATA / "expected.npz")
+    ends = np.cumsum(arrays["count"])
+    spans = [slice(end - count, end) for end, count in zip(ends, arrays["count"], strict=True)]
+    found = zip(arrays["feeder"].tolist(), spans, strict=True)
+    return {
+        name: dict(zip(arrays["node"][at].tolist(), arrays["volt"][at].tolist(), strict=True)) for name, at in found
+    }
+
+
+def names(folder: Path) -> dict[str, Any]:
+    """Properties by class, the defaults of those that the reader takes at their default alone, commands
+    and options, lower case, in the order of the engine."""
+    solve(feeders()["base"], folder)
+    dss = start()
+    dss.Text.Command("new circuit.c")
+    properties, defaults = {}, {}
+    fixed = {kind: [key for key, rule in rules.items() if rule.effect == FIXED] for kind, rules in PROPERTIES.items()}
+    for kind in KINDS:
+        if kind == "regcontrol":
+            dss.Text.Command("new regcontrol.x transformer=x winding=2")
+        elif kind != "vsource":
+            dss.Text.Command(f"new {kind}.x")
+        element = f"{kind}.{'source' if kind == 'vsource' else 'x'}"
+        dss.Text.Command(f"? {element}.like")
+        properties[kind] = [name.lower() for name in dss.Element.AllPropertyNames()]
+        defaults[kind] = {}
+        for name in fixed[kind]:
+            dss.Text.Command(f"? {element}.{name}")
+            defaults[kind][name] = dss.Text.Result().lower()
+    ask = dss.Executive
+    return {
+        "properties": properties,
+        "defaults": defaults,
+        "commands": [ask.Command(k + 1).lower() for k in range(ask.NumCommands())],
+        "options": [ask.Option(k + 1).lower() for k in range(ask.NumOptions())],
+        "classes": [name.lower() for name in dss.Basic.Classes()],
+    }
+
+
+README = """# opendss: how OpenDSS solves small feeders
+
+`expected.npz` has the feeders of `tests/references/opendss_feeders.py` one after the other: their names, the numbers of
+their nodes, the names of these, and their voltages in volt (complex) as OpenDSS (opendssdirect.py {version}, BSD
+3-clause) finds them, its controls off. `names.json` has the names of the engine's properties of the classes that are
+read, in its order, the defaults of those that are read at their default alone, and the names of its commands, options
+and classes. The feeders are our own.
+
+Recorded by `tests/recorders/record_opendss_elements.py --write`; without the flag it prints what would change.
+"""
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--write", action="store_true", help="replace the committed files")
+    args = parser.parse_args()
+    solved: dict[str, tuple[list[str], np.ndarray]] = {}
+    with tempfile.TemporaryDirectory() as scratch:
+        for name, text in feeders().items():
+            try:
+                solved[name] = solve(text, Path(scratch))
+            except Exception as err:
+                raise RuntimeError(f"{name}: {err}") from err
+        found = json.dumps(names(Path(scratch)), indent=1) + "\n"
+    arrays = pack(solved)
+    for line in compare_npz(DATA / "expected.npz", arrays) or [f"{len(solved)} feeders: unchanged"]:
+        print(line)
+    path = DATA / "names.json"
+    print("names: unchanged" if path.is_file() and path.read_text() == found else "names: differ")
+    if args.write:
+        write_npz(DATA / "expected.npz", arrays)
+        path.write_text(found)
+        (DATA / "README.md").write_text(README.format(version=metadata.version("opendssdirect.py")))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

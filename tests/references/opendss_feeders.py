@@ -1,0 +1,306 @@
+"""Small feeders of our own making, one for every construct of OpenDSS that the reader takes, shared with the recorder.
+
+Each is the base feeder with some of its commands replaced. `APPLIED` and `NOTED` have one for every property that the
+reader applies or notes, so a walk over the properties of the engine finds a feeder for each.
+"""
+
+from __future__ import annotations
+
+from powerzoo_jax.cases.readers.opendss_rules import NOTED, PROPERTIES
+
+BASE = {
+    "options": "Set DefaultBaseFrequency=60",
+    "vsource": "New Circuit.small basekv=12.47 bus1=head pu=1.02 angle=10 r1=0.1 x1=0.4 r0=0.2 x0=0.9",
+    "linecode": "New Linecode.k nphases=3 units=mi r1=0.3 x1=0.6 r0=0.7 x0=1.9 c1=12 c0=6",
+    "coded": "New Line.a bus1=head bus2=mid linecode=k length=1.5 units=km",
+    "line": "New Line.b bus1=mid bus2=end r1=0.2 x1=0.5 r0=0.5 x0=1.4 c1=10 c0=5 length=2",
+    "transformer": "New Transformer.t phases=3 windings=2 xhl=4 wdg=1 bus=mid conn=delta kv=12.47 kva=600 %r=0.5 "
+    "wdg=2 bus=low conn=wye kv=0.48 %r=0.25",
+    "regulator": "New Transformer.reg phases=1 windings=2 xhl=1 buses=[end.1 far.1] kvs=[7.2 7.2] kvas=[500 500] "
+    "taps=[1 1.0125]",
+    "regcontrol": "New Regcontrol.c transformer=reg winding=2 vreg=122 band=2 ptratio=60",
+    "capacitor": "New Capacitor.c bus1=end kvar=300 kv=12.47",
+    "load": "New Load.d bus1=low phases=3 kv=0.48 kw=90 kvar=30",
+    "more": "New Load.e bus1=far.1 phases=1 kv=7.2 kw=100 kvar=40\n"
+    "New Load.f bus1=end.2.3 phases=1 conn=delta kv=12.47 kw=80 kvar=20 model=5",
+    "end": "Set ControlMode=off VoltageBases=[12.47 0.48]\nCalcVoltageBases\nSolve",
+}
+Change = dict[str, str]
+
+
+def script(change: Change) -> str:
+    """The base feeder with some of its commands replaced; a text that begins with "+" is appended to the command."""
+    parts = {slot: change.get(slot, text) for slot, text in BASE.items()}
+    return "\n".join(f"{BASE[s]} {t[1:]}" if t.startswith("+") else t for s, t in parts.items()) + "\n"
+
+
+def parallel(text: str) -> Change:
+    """A second line between two buses of the base feeder."""
+    return {"more": f"{BASE['more']}\nNew Line.x {text}"}
+
+
+def beside(text: str) -> Change:
+    """More elements."""
+    return {"more": f"{BASE['more']}\n{text}"}
+
+
+SINGLE = "New Transformer.s phases=1 xhl=3 "
+OWN_CODE = "New Linecode.k nphases=3 units=mi "
+LOW = "New Load.d bus1=low phases=3 kv=0.48 "
+TRIANGLE = "(0.4 | 0.1 0.5 | 0.12 0.15 0.6)"
+
+# class -> property -> the feeder that gives it another value than the base does
+APPLIED: dict[str, dict[str, Change]] = {
+    "vsource": {
+        "bus1": {"vsource": "+bus1=head.2.3.1"},
+        "basekv": {"vsource": "+basekv=12.6"},
+        "pu": {"vsource": "+pu=1.03"},
+        "angle": {"vsource": "+angle=-25"},
+        "mvasc3": {"vsource": "New Circuit.small basekv=12.47 bus1=head pu=1.02 mvasc3=3000"},
+        "mvasc1": {"vsource": "New Circuit.small basekv=12.47 bus1=head pu=1.02 mvasc3=100 mvasc1=90"},
+        "r1": {"vsource": "+r1=0.3"},
+        "x1": {"vsource": "+x1=0.8"},
+        "r0": {"vsource": "+r0=0.5"},
+        "x0": {"vsource": "+x0=1.9"},
+    },
+    "line": {
+        "bus1": {"line": "+bus1=mid.2.3.1"},
+        "bus2": {"line": "+bus2=end.3.1.2"},
+        "linecode": {"line": "+linecode=k"},
+        "length": {"line": "+length=3"},
+        "phases": parallel("phases=2 bus1=mid.1.2 bus2=end.1.2 r1=0.3 x1=0.6 r0=0.8 x0=1.7"),
+        "r1": {"line": "+r1=0.4"},
+        "x1": {"line": "+x1=0.8"},
+        "r0": {"line": "+r0=0.9"},
+        "x0": {"line": "+x0=2.4"},
+        "c1": {"line": "+c1=900"},
+        "c0": {"line": "+c0=900"},
+        "rmatrix": {"line": f"New Line.b bus1=mid bus2=end length=2 rmatrix={TRIANGLE}"},
+        "xmatrix": {"line": f"New Line.b bus1=mid bus2=end length=2 xmatrix={TRIANGLE}"},
+        "cmatrix": {"line": "New Line.b bus1=mid bus2=end length=2 cmatrix=(400 | -90 500 | -70 -60 450)"},
+        "switch": {"line": "+switch=yes"},
+        "units": {"line": "New Line.b bus1=mid bus2=end linecode=k length=2 units=kft"},
+        "enabled": parallel("bus1=mid bus2=end enabled=no"),
+    },
+    "linecode": {
+        "nphases": {
+            **parallel("bus1=mid.2.3 bus2=end.2.3 linecode=k2 length=2 units=km"),
+            "linecode": f"{BASE['linecode']}\nNew Linecode.k2 nphases=2 r1=0.2 x1=0.4 r0=0.5 x0=0.9",
+        },
+        "r1": {"linecode": "+r1=0.5"},
+        "x1": {"linecode": "+x1=0.9"},
+        "r0": {"linecode": "+r0=1.1"},
+        "x0": {"linecode": "+x0=2.5"},
+        "c1": {"linecode": "+c1=900"},
+        "c0": {"linecode": "+c0=900"},
+        "units": {"linecode": "+units=kft"},
+        "rmatrix": {"linecode": f"{OWN_CODE}rmatrix={TRIANGLE}"},
+        "xmatrix": {"linecode": f"{OWN_CODE}xmatrix={TRIANGLE}"},
+        "cmatrix": {"linecode": f"{OWN_CODE}cmatrix=(400 | -90 500 | -70 -60 450)"},
+    },
+    "load": {
+        "phases": {"load": "New Load.d bus1=low.2 phases=1 kv=0.277 kw=60 kvar=20"},
+        "bus1": {"load": "+bus1=mid kv=12.47"},
+        "kv": {"load": "+kv=0.5 model=2"},
+        "kw": {"load": "New Load.d bus1=low kv=0.48 kw=120"},
+        "pf": {"load": "New Load.d bus1=low kv=0.48 kw=120 pf=-0.95"},
+        "model": {"load": "+model=2"},
+        "conn": {"load": "+conn=delta model=5"},
+        "kvar": {"load": "+kvar=60"},
+        "status": {"load": "+status=fixed", "end": f"Set LoadMult=1.5\n{BASE['end']}"},
+        "vminpu": {"load": "+kw=500 vminpu=1.1"},
+        "vmaxpu": {"load": "+vminpu=0.5 vmaxpu=0.9"},
+        "cvrwatts": {"load": "+model=4 cvrwatts=2"},
+        "cvrvars": {"load": "+model=4 cvrvars=0"},
+        "zipv": {"load": "+model=8 zipv=(0.2 0.3 0.5 0.1 0.6 0.3 0.5)"},
+        "vlowpu": {"load": "+vminpu=1.2 vmaxpu=1.3 vlowpu=0.8"},
+        "like": beside("New Load.g like=d bus1=low kw=40"),
+    },
+    "transformer": {
+        "phases": beside(f"{SINGLE}wdg=1 bus=mid.3 kv=7.2 kva=50 wdg=2 bus=low2.3 kv=0.24\n"
+                         "New Load.g bus1=low2.3 phases=1 kv=0.24 kw=20"),
+        "windings": beside(f"{SINGLE}kvs=[7.2 0.24] windings=2 buses=[mid.3 low2.3]\n"
+                           "New Load.g bus1=low2.3 phases=1 kv=12.47 kw=20"),
+        "wdg": {"transformer": "+wdg=2\n~ tap=1.03"},
+        "bus": {"transformer": "+wdg=1 bus=end"},
+        "conn": {"transformer": "+wdg=1 conn=wye"},
+        "kv": {"transformer": "+wdg=1 kv=12.1"},
+        "kva": {"transformer": "+kva=400"},
+        "tap": {"transformer": "+wdg=1 tap=0.97"},
+        "%r": {"transformer": "+wdg=1 %r=1.5"},
+        "buses": {"transformer": "+buses=[end low]"},
+        "conns": {"transformer": "+conns=[wye wye]"},
+        "kvs": {"transformer": "+kvs=[12.1 0.48]"},
+        "kvas": {"transformer": "+kvas=[400 400]"},
+        "taps": {"transformer": "+taps=[1.01 1.03]"},
+        "xhl": {"transformer": "+xhl=8"},
+        "%loadloss": {"transformer": "+%loadloss=3"},
+        "%rs": {"transformer": "+%rs=[1 1.2]"},
+        "x12": {"transformer": "+x12=8"},
+        "like": beside("New Transformer.t2 like=t buses=[end low2] kva=300\nNew Load.g bus1=low2 kv=0.48 kw=100"),
+    },
+    "capacitor": {
+        "bus1": {"capacitor": "+bus1=mid"},
+        "phases": {"capacitor": "New Capacitor.c bus1=end.3 phases=1 kvar=100 kv=7.2"},
+        "kvar": {"capacitor": "+kvar=900"},
+        "kv": {"capacitor": "+kv=13.8"},
+        "conn": {"capacitor": "New Capacitor.c bus1=end.1.2 phases=1 conn=delta kvar=100 kv=12.47"},
+        "like": beside("New Capacitor.c2 like=c bus1=mid kvar=200"),
+    },
+    "regcontrol": {  # they are off in the comparison: the tables of the case show them
+        "transformer": beside("New Transformer.reg2 like=reg buses=[mid.2 far.2] taps=[1 1.025]\n"
+                              "New Regcontrol.c2 transformer=reg2 winding=2"),
+        "winding": beside("New Transformer.reg2 like=reg buses=[mid.2 far.2] taps=[1 1.0375]\n"
+                          "New Regcontrol.c2 winding=2 transformer=reg2"),
+        "vreg": {"regcontrol": "+vreg=121"},
+        "band": {"regcontrol": "+band=3"},
+        "ptratio": {"regcontrol": "+ptratio=63"},
+        "ctprim": {"regcontrol": "+ctprim=200"},
+        "r": {"regcontrol": "+r=3"},
+        "x": {"regcontrol": "+x=9"},
+        "like": beside("New Transformer.reg2 like=reg buses=[mid.2 far.2]\n"
+                       "New Regcontrol.c2 like=c transformer=reg2"),
+    },
+}  # fmt: skip
+
+# values of noted properties that are not the number 3
+SAMPLE = {
+    "yearly": "default", "daily": "default", "duty": "default", "growth": "default", "spectrum": "default",
+    "scantype": "zero", "linetype": "ug", "earthmodel": "carson", "ratings": "[300]", "seasons": "1", "neutral": "2",
+    "cvrcurve": "default", "sub": "yes", "subname": "s", "bank": "b", "xrconst": "yes", "core": "5-leg",
+    "ppm_antifloat": "0.5", "debugtrace": "no", "inversetime": "yes", "eventlog": "yes", "rho": "90",
+    "basefreq": "50", "pctperm": "50",
+}  # fmt: skip
+
+
+def noted(kind: str, key: str) -> Change:
+    """The base feeder with a property that the reader notes."""
+    return {kind: f"+{key}={SAMPLE.get(key, '3')}"}
+
+
+# what goes beyond single properties: their order, what is not given, copies, edits, options, switching
+CONSTRUCTS: dict[str, Change] = {
+    "base": {},
+    "load multiplier": {"end": f"Set LoadMult=1.4\n{BASE['end']}"},
+    "load multiplier of the solution": {"end": f"{BASE['end']} loadmult=0.7"},
+    "load multiplier outside of the range of the law": {
+        "load": "+model=2 vminpu=1.1 vmaxpu=1.3",
+        "end": f"Set LoadMult=1.4\n{BASE['end']}",
+    },
+    "exempt load": {"load": "+status=exempt", "end": f"Set LoadMult=1.4\n{BASE['end']}"},
+    "50 Hz": {"options": "Clear\nSet DefaultBaseFrequency=50", "line": "+c1=500 c0=300"},
+    "50 Hz written out": {
+        "options": "Set DefaultBaseFrequency=50", "linecode": "+basefreq=50", "line": "+basefreq=50",
+        "vsource": "+frequency=50 basefreq=50", "capacitor": "+basefreq=50",
+    },
+    "opened at both ends": {
+        **parallel("bus1=head bus2=end c1=800 c0=500"),
+        "end": f"Open Line.x 1\nOpen object=Line.x term=2\n{BASE['end']}",
+    },
+    "opened switch": {**parallel("bus1=head bus2=end switch=y"), "end": f"Open Line.x\n{BASE['end']}"},
+    "opened and closed": {**parallel("bus1=head bus2=end"), "end": f"Open Line.x 2\nClose Line.x 2\n{BASE['end']}"},
+    "closed, never opened": {"end": f"Close Line.b 1\n{BASE['end']}"},
+    "kw of a load after its definition": {"end": f"Load.d.kw=150\n{BASE['end']}"},
+    "kvar of a load after its definition": {"end": f"Load.d.kvar=70\nload.d.kw=150 vminpu=0.9\n{BASE['end']}"},
+    "kw in a continuation": {"load": "+kw=90 kvar=20\n~ kw=150\n~ vminpu=0.9"},
+    "negative kvar, then kw": {"load": "+kvar=-20\n~ kw=150"},
+    "negative kw, then kw": {"load": "+kw=-50 kvar=20\n~ kw=-80"},
+    "kvar before kw": {"load": f"{LOW}kvar=70 kw=100"},
+    "load without kvar": {"load": f"{LOW}kw=120"},
+    "load without kw": {"load": f"{LOW}kvar=40"},
+    "load with nothing": {"load": "New Load.d bus1=low kv=0.48"},
+    "pf after kvar": {"load": f"{LOW}kw=120 kvar=40 pf=0.7"},
+    "like with a new kw": {"load": f"{BASE['load']}\nNew Load.g like=d kw=60 bus1=low.1.2.3"},
+    "like with a new kvar": {"load": f"{BASE['load']}\nNew Load.g like=d kvar=60 bus1=low\nLoad.g.kw=50"},
+    "load below its range": {"load": "+kw=300 kvar=100 vminpu=1.05 vmaxpu=1.2"},
+    "current load below its range": {"load": "+model=5 kw=300 kvar=100 vminpu=1.1 vmaxpu=1.2"},
+    "CVR load": {"load": "+model=4"},
+    "current load above its range": {"load": "+model=5 vminpu=0.5 vmaxpu=0.9"},
+    "impedance above its range": {"load": "+model=2 vminpu=0.5 vmaxpu=0.9"},
+    "ZIP load above its range": {"load": "+model=8 zipv=(0.2 0.3 0.5 0.1 0.6 0.3 0) vminpu=0.5 vmaxpu=0.9"},
+    "ZIP load below its range": {"load": "+model=8 zipv=(0.2 0.3 0.5 0.1 0.6 0.3 0) vminpu=1.1 vmaxpu=1.2"},
+    "delta load between two nodes": {"load": "New Load.d bus1=low.3.1 phases=1 conn=delta kv=0.48 kw=60"},
+    "wye load between two nodes": {"load": "New Load.d bus1=low.3.1 phases=1 kv=0.48 kw=60"},
+    "load with its neutral at the ground": {"load": "+bus1=low.2.1.3.0"},
+    "wye capacitor that names a second node": {"capacitor": "New Capacitor.c bus1=end.1.2 phases=1 kvar=90 kv=7.2"},
+    "delta capacitor": {"capacitor": "+conn=delta kvar=[600]"},
+    "partly given source": {"vsource": "New Circuit.small basekv=12.47 bus1=head x1=0.4 r1=0.1"},
+    "source in two commands": {"vsource": "New Circuit.small basekv=12.47 bus1=head\n~ r1=0.1"},
+    "source by default": {"vsource": "New Circuit.small basekv=12.47 bus1=head"},
+    "source edited by name": {"end": f"Vsource.source.pu=1.04\n{BASE['end']}"},
+    "single-phase line by sequence values": parallel("phases=1 bus1=mid.2 bus2=end.2 r1=0.3 x1=0.6 r0=0.9 x0=1.8"),
+    "single-phase line of a three-phase code": parallel("bus1=mid.2 bus2=end.2 linecode=k phases=1 units=mi"),
+    "single-phase line code": {
+        **parallel("bus1=mid.2 bus2=end.2 linecode=k1"),
+        "linecode": f"{BASE['linecode']}\nNew Linecode.k1 nphases=1 r1=0.3 x1=0.6 r0=0.9",
+    },
+    "single-phase line code by a matrix": {
+        **parallel("bus1=mid.2 bus2=end.2 linecode=k1 length=90"),
+        "linecode": f"{BASE['linecode']}\nNew Linecode.k1 nphases=1\n~ rmatrix=(0.4)",
+    },
+    "single-phase line by a matrix": parallel("phases=1 bus1=mid.2 bus2=end.2 rmatrix=(0.4) length=90"),
+    "line with units and default capacitances": parallel("bus1=mid bus2=end r1=0.3 x1=0.6 length=90 units=km"),
+    "line with units before its values": parallel("bus1=mid bus2=end units=km r1=0.3 x1=0.6 length=90"),
+    "line that changes units": parallel("bus1=mid bus2=end r1=0.3 x1=0.6 c1=4 units=km units=m length=9000"),
+    "line with the length of a switch": parallel("bus1=mid bus2=end switch=y length=3 units=km"),
+    "line code before a switch": {"line": "New Line.b bus1=mid bus2=end linecode=k length=2 switch=y units=km"},
+    "line code after a switch": {"line": "New Line.b bus1=mid bus2=end switch=y linecode=k length=2"},
+    "no switch": {"line": "+switch=no"},
+    "line code and own values": {"line": "New Line.b bus1=mid bus2=end linecode=k r1=0.5 length=2 units=km"},
+    "own values and line code": {"line": "New Line.b bus1=mid bus2=end r1=0.5 linecode=k length=2 units=km"},
+    "line code and own matrix": {
+        "line": f"New Line.b bus1=mid bus2=end units=km linecode=k rmatrix={TRIANGLE} length=2 units=mi"
+    },
+    "line code of matrices and own values": {
+        "linecode": f"{BASE['linecode']}\nNew Linecode.m rmatrix={TRIANGLE} xmatrix={TRIANGLE} units=km",
+        "line": "New Line.b bus1=mid bus2=end linecode=m r1=0.5 length=2",
+    },
+    "switch with a line code of matrices": {
+        "linecode": f"{BASE['linecode']}\nNew Linecode.m rmatrix={TRIANGLE} xmatrix={TRIANGLE} units=km",
+        "line": "New Line.b bus1=mid bus2=end switch=y linecode=m length=2",
+    },
+    "line code edited after its use": {"end": f"Linecode.k.r1=5\n{BASE['end']}"},
+    "line code edited before its use": {"linecode": f"{BASE['linecode']}\nLinecode.k.r1=0.5\n~ x1=0.9"},
+    "full matrix": {
+        "line": "New Line.b bus1=mid bus2=end rmatrix=[0.4 0.1 0.12 | 0.1 0.5 0.15 | 0.12 0.15 0.6] "
+        "xmatrix=(1|0 1|0 0 1)"
+    },
+    "rating of one winding": {
+        "transformer": "New Transformer.t buses=[mid low] conns=[delta wye] kvs=[12.47 0.48] xhl=4 wdg=2 kva=500"
+    },
+    "values before the number of windings": {
+        "transformer": "New Transformer.t wdg=1 bus=mid %r=3 kva=200 tap=1.1 windings=2 xhl=4 conns=[delta wye] "
+        "kvs=[12.47 0.48] wdg=2 bus=low"
+    },
+    "delta on the low side": {
+        "transformer": "New Transformer.t buses=[mid low] kvs=[12.47 0.48] kvas=[600 600] conns=[wye delta] xhl=4",
+        "load": "+conn=delta",
+        "more": f"{BASE['more']}\nNew Capacitor.low bus1=low kvar=30 kv=0.48",
+    },
+    "abbreviated names": {
+        "line": "New Line.b bus1=mid bus2=end linec=k len=2 un=km", "load": "+vmi=0.9 mod=2 stat=v",
+        "end": "Set controlm=off voltageb=[12.47 0.48]\nCalcV\nSol",
+    },
+    "formulas": {"line": "+length=(2 3 * 4 /) r1=(0.1 2 ^)"},
+    "classes that are left out": {
+        "more": f"{BASE['more']}\nNew Energymeter.m element=line.a terminal=1\nNew Monitor.n element=line.a mode=0\n"
+        "New Growthshape.g npts=1 year=1 mult=1.1\n~ npts=1\nNew Spectrum.s numharm=1 harmonic=1 %mag=100 angle=0\n"
+        "New TCC_Curve.t npts=1 c_array=(1) t_array=(1)"
+    },
+    "options that are left out": {
+        "end": f"Set year=1 mode=snap number=1 %growth=3 genmult=2 normvminpu=0.96\n{BASE['end']}"
+    },
+}  # fmt: skip
+
+
+def feeders() -> dict[str, str]:
+    """Every feeder by name; those of noted properties are made from the rules of the reader."""
+    changes = dict(CONSTRUCTS)
+    changes |= {f"{kind}.{key}": change for kind, keys in APPLIED.items() for key, change in keys.items()}
+    changes |= {
+        f"{kind}.{key}": noted(kind, key)
+        for kind, rules in PROPERTIES.items()
+        for key, rule in rules.items()
+        if rule.effect == NOTED
+    }
+    return {name: script(change) for name, change in changes.items()}

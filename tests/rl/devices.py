@@ -1,0 +1,89 @@
+"""Run one update and some episodes on a mesh and write what came out: one process of one or of several.
+
+Usage: python devices.py FILE DEVICES [HOST:PORT PROCESSES PROCESS]
+With an address, each process brings its share of the devices; the first one writes the file.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import sys
+from pathlib import Path
+from typing import Any
+
+FILE, DEVICES = Path(sys.argv[1]), int(sys.argv[2])
+ADDRESS = sys.argv[3:]
+HERE = DEVICES // int(ADDRESS[1]) if ADDRESS else DEVICES
+
+# before jax starts: simulated devices, one thread each
+os.environ["XLA_FLAGS"] = f"--xla_force_host_platform_device_count={HERE} --xla_cpu_multi_thread_eigen=false"
+sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
+
+import jax  # noqa: E402
+import numpy as np  # noqa: E402
+
+from powerzoo_jax.rl.algorithms import ppo  # noqa: E402
+from powerzoo_jax.rl.policies import ppo_act  # noqa: E402
+from powerzoo_jax.rl.rollout import batch_rollout  # noqa: E402
+from powerzoo_jax.rl.training.config import PPOConfig  # noqa: E402
+from powerzoo_jax.rl.training.parallel import compile_on, everywhere, make_mesh, on_mesh, spread  # noqa: E402
+from tests.rl.toy_battery import STEPS, toy_sim  # noqa: E402
+
+CFG = PPOConfig(lanes=16, total_steps=16 * STEPS, epochs=2, minibatches=2, widths=(16,), gamma=1.0, bootstrap=False)
+EPISODES = 13  # no multiple of the devices
+SEEDS, UPDATES, LAST = 3, 12, 4  # of the short runs whose last returns are compared
+
+
+def measure(count: int) -> dict[str, Any]:
+    """Episodes of the untrained policy, then the first update, then short runs, on the first devices."""
+    mesh = make_mesh(jax.devices()[:count])
+    sim = spread(toy_sim(), mesh)
+    init, update = ppo.make_update(CFG, sim)
+    begin = on_mesh(init, mesh)
+    state = begin(jax.random.key(0), sim)
+
+    def play(params: Any, keys: jax.Array, sim: Any) -> Any:
+        act = ppo_act(CFG, sim, params, greedy=False)
+        return batch_rollout(sim, act, (), keys, STEPS)[1]._replace(state=None, info=None)
+
+    steps = on_mesh(play, mesh)(ppo.policy_of(state), jax.random.split(jax.random.key(1), EPISODES), sim)
+    shared = everywhere(sim, mesh)
+    compiled = compile_on(mesh, update, state, shared)
+    after, metrics = compiled(state, shared)
+
+    def final(seed: int) -> float:
+        """Mean return of the last updates of a run."""
+        state, returns = begin(jax.random.key(seed), sim), []
+        for _ in range(UPDATES):
+            state, metrics = compiled(state, shared)
+            returns.append(float(metrics["return"]))
+        return float(np.mean(returns[-LAST:]))
+
+    leaves = {"params": after.params, "steps": steps, "return": metrics["return"]}
+    leaves |= {"final": np.array([final(seed) for seed in range(SEEDS)])}
+    named = {jax.tree_util.keystr(k): v for k, v in jax.tree.leaves_with_path(jax.device_get(leaves))}
+    return {**named, "talk": np.asarray(talk(compiled.as_text()))}
+
+
+def talk(program: str) -> list[str]:
+    """What travels between devices inside a loop: one line a loop, its transfers as `kind type`, separated by `; `."""
+    lines = []
+    for computation in program.split("\n}\n"):
+        found = re.findall(r"= (\([^)]*\)|\S+) (all-reduce|all-gather|all-to-all|collective-permute)\(", computation)
+        if found and "\nENTRY " not in f"\n{computation.lstrip()}":
+            lines.append("; ".join(f"{kind} {what}" for what, kind in found))
+    return sorted(lines)
+
+
+def main() -> None:
+    """One process measures one device and all of them; several measure all of them together."""
+    if ADDRESS:
+        jax.distributed.initialize(ADDRESS[0], int(ADDRESS[1]), int(ADDRESS[2]))
+    found = {count: measure(count) for count in ((DEVICES,) if ADDRESS else (1, DEVICES))}
+    if jax.process_index() == 0:
+        np.savez(FILE, **{f"{count} {key}": value for count, row in found.items() for key, value in row.items()})
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,99 @@
+"""Prices of budgets: how they move, by hand; and that a budget which binds is kept."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from powerzoo_jax.rl.algorithms import ppo
+from powerzoo_jax.rl.algorithms.lagrangian import Multipliers, adjust, budgets_of, start_multipliers
+from powerzoo_jax.rl.policies import ppo_act
+from powerzoo_jax.rl.rollout import evaluate_policy
+from powerzoo_jax.rl.training.config import IPPOLagrangianConfig, PPOLagrangianConfig
+from tests.rl.toy_team import STEPS, toy_team
+
+CFG = PPOLagrangianConfig(price_rate=0.1, price_gain=0.5, price_damping=0.2, budget_share=1.0)
+BUDGET = jnp.array([2.0])
+MANY = jnp.asarray(8, jnp.int32)
+
+
+def moved(cost: float, price: float, error: float = 0.0, episodes: jax.Array = MANY) -> tuple[float, float]:
+    old = Multipliers(price=jnp.array([price]), integral=jnp.array([price]), error=jnp.array([error]))
+    new = adjust(CFG, old, jnp.array([cost]), BUDGET, episodes)
+    return float(new.integral[0]), float(new.price[0])
+
+
+def test_a_price_rises_above_the_budget():
+    assert moved(3.0, 1.0) == pytest.approx((1.05, 1.05 + 0.25 + 0.1))
+
+
+def test_a_price_falls_below_the_budget():
+    assert moved(1.0, 1.0) == pytest.approx((0.95, 0.95 - 0.25 - 0.1))
+
+
+def test_a_price_is_never_negative():
+    assert moved(0.0, 0.02) == (0.0, 0.0)
+
+
+def test_a_huge_excess_counts_as_twice_the_budget():
+    assert moved(1e6, 1.0) == moved(4.0, 1.0) == pytest.approx((1.1, 1.1 + 0.5 + 0.2))
+
+
+def test_an_excess_that_stays_is_not_damped():
+    assert moved(3.0, 1.0, error=0.5)[1] == pytest.approx(1.05 + 0.25)
+
+
+def test_an_update_that_ends_no_episode_moves_nothing():
+    assert moved(0.0, 1.0, episodes=jnp.zeros((), jnp.int32)) == (1.0, 1.0)
+
+
+def test_budgets_are_those_of_the_task_and_zero_means_nearly_zero():
+    assert budgets_of(CFG, toy_team(0.5)).tolist() == [0.5]
+    assert budgets_of(CFG, toy_team(0.0)).tolist() == pytest.approx([1e-3])
+    assert start_multipliers(CFG, toy_team(0.5)).price.shape == (1,)  # the unlimited channel has none
+
+
+def test_a_task_without_budgets_is_refused():
+    with pytest.raises(ValueError, match="no finite cost budget"):
+        ppo.make_update(CFG, toy_team())
+
+
+@pytest.fixture(scope="module")
+def trained():
+    """The same program under two budgets: one that binds, one that does not."""
+    home = toy_team(0.3)
+    cfg = IPPOLagrangianConfig(
+        lanes=64, steps=STEPS, total_steps=64 * STEPS * 150, epochs=4, minibatches=2, widths=(16,), lr=1e-2, gamma=0.0,
+        gae_lambda=0.0, price_rate=0.1,
+    )  # fmt: skip
+
+    def train(budget_share, key, sim):
+        return ppo.make_train(dataclasses.replace(cfg, budget_share=budget_share), home)(key, sim)
+
+    shares = jnp.array([0.8, 20.0])
+    result = jax.jit(jax.vmap(train, (0, None, None)))(shares, jax.random.key(0), home)
+    act = [ppo_act(cfg, home, jax.tree.map(lambda x, i=i: x[i], ppo.policy_of(result.state))) for i in range(2)]
+    keys = jax.random.split(jax.random.key(1), 256)
+    return result.metrics, [evaluate_policy(home, a, keys) for a in act]
+
+
+def test_a_budget_that_binds_is_kept_at_a_price(trained):
+    metrics, (tight, loose) = trained
+    assert float(loose.cost[:, 0].mean()) > 1.0  # who repeats what is heard spends 1.5
+    assert float(tight.cost[:, 0].mean()) < 0.3
+    assert float(metrics["price_loudness"][0, -1]) > 0.1
+    assert float(tight.total.mean()) < float(loose.total.mean())
+
+
+def test_a_budget_that_does_not_bind_costs_nothing(trained):
+    metrics, _ = trained
+    np.testing.assert_array_equal(metrics["price_loudness"][1], 0.0)
+
+
+def test_the_price_of_a_binding_budget_rises_and_falls(trained):
+    price = np.diff(np.asarray(trained[0]["price_loudness"][0]))
+    assert price.max() > 0.0 and price.min() < 0.0

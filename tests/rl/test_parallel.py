@@ -1,0 +1,99 @@
+"""Many devices give what one gives: eight simulated ones in a process, and two processes over the loopback."""
+
+from __future__ import annotations
+
+import os
+import socket
+import subprocess
+import sys
+from pathlib import Path
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from powerzoo_jax.rl.training.parallel import make_mesh, over_devices, spread
+from tests.rl.toy_battery import toy_sim
+
+SCRIPT = Path(__file__).with_name("devices.py")
+COUNT = 8
+STEP = 1e-6  # of a rollout: sums of 202 observations in another order
+UPDATE = 1e-5  # of weights after the first update
+
+
+def launch(*arguments: object) -> subprocess.Popen[str]:
+    command = [sys.executable, str(SCRIPT), *map(str, arguments)]
+    return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=os.environ)
+
+
+def wait(*processes: subprocess.Popen[str]) -> None:
+    for process in processes:
+        _, err = process.communicate(timeout=600)
+        assert process.returncode == 0, err
+
+
+def read(path: Path, count: int) -> dict[str, np.ndarray]:
+    with np.load(path) as content:
+        rows = {key.partition(" ")[2]: content[key] for key in content if key.startswith(f"{count} ")}
+    return {key: rows[key] for key in sorted(rows)}
+
+
+@pytest.fixture(scope="module")
+def local(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("devices") / "local.npz"
+    wait(launch(path, COUNT))
+    return path
+
+
+@pytest.fixture(scope="module")
+def processes(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("devices") / "processes.npz"
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    wait(*(launch(path, COUNT, f"127.0.0.1:{port}", 2, i) for i in range(2)))
+    return path
+
+
+@pytest.mark.parametrize("where", ["local", "processes"])
+def test_rollouts_equal_those_of_one_device(request, local, where):
+    """Thirteen episodes on eight devices: some devices hold one that does not count."""
+    one, many = read(local, 1), read(request.getfixturevalue(where), COUNT)
+    keys = [key for key in one if "steps" in key]
+    assert len(keys) == 3 and all(one[key].shape[:2] == (13, 48) for key in keys)
+    for key in keys:
+        np.testing.assert_allclose(many[key], one[key], rtol=STEP, atol=STEP)
+
+
+@pytest.mark.parametrize("where", ["local", "processes"])
+def test_weights_after_the_first_update_equal_those_of_one_device(request, local, where):
+    one, many = read(local, 1), read(request.getfixturevalue(where), COUNT)
+    keys = [key for key in one if "params" in key]
+    assert len(keys) == 9
+    for key in keys:
+        np.testing.assert_allclose(many[key], one[key], rtol=0, atol=UPDATE)
+
+
+@pytest.mark.parametrize("where", ["local", "processes"])
+def test_the_score_of_a_run_is_that_of_one_device_within_the_noise_of_seeds(request, local, where):
+    (one,), (many,) = (
+        [x for key, x in read(path, count).items() if "final" in key]
+        for path, count in ((local, 1), (request.getfixturevalue(where), COUNT))
+    )
+    assert abs(many.mean() - one.mean()) < one.std(ddof=1)
+
+
+def test_steps_and_gradients_cost_one_message_each(local):
+    """A step sends one flag, whether any lane restarts; a minibatch sums its gradients, and gathers nothing."""
+    assert read(local, 1)["talk"].size == 0
+    minibatch, step = sorted(read(local, COUNT)["talk"].tolist(), key=len, reverse=True)
+    assert step == "all-reduce pred[]"
+    assert "f32[16,202]" in minibatch and "all-gather" not in minibatch
+
+
+def test_one_device_changes_nothing():
+    sim = toy_sim()
+    assert spread(sim, make_mesh(jax.devices()[:1])) is sim
+    x = jnp.arange(4.0)
+    assert over_devices(x) is x

@@ -1,0 +1,176 @@
+"""PPO: its arithmetic by hand, one program for many seeds, and that it learns."""
+
+from __future__ import annotations
+
+import dataclasses
+import sys
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from powerzoo_jax.rl.algorithms import ppo
+from powerzoo_jax.rl.algorithms.onpolicy import gae, learner_reward
+from powerzoo_jax.rl.networks.body import Critic, denormalise, log_prob, normalise, observe_batch, scale_from_bounds
+from powerzoo_jax.rl.policies import crew_of, make_actor, ppo_act
+from powerzoo_jax.rl.rollout import evaluate_policy
+from powerzoo_jax.rl.training.config import PPOConfig
+from tests.rl.programs import primitives
+from tests.rl.toy_battery import toy_sim
+
+TINY = PPOConfig(lanes=8, steps=48, total_steps=8 * 48 * 2, epochs=2, minibatches=2, widths=(16,), lr=1e-3)
+ROUNDING = 2e-5  # float32 products of 202 terms, summed in another order
+
+
+@pytest.fixture(scope="module")
+def sim():
+    return toy_sim()
+
+
+def advantages(terminated: list[bool], truncated: list[bool]) -> list[float]:
+    columns = (jnp.array([1.0, 2.0, 3.0]), jnp.array([0.5, 1.0, 1.5]), jnp.array([1.0, 1.5, 4.0]))
+    return gae(*columns, jnp.array(terminated), jnp.array(truncated), 0.5, 0.5).tolist()
+
+
+def test_advantages_of_an_unbroken_stretch():
+    # delta = 1 + 0.5 - 0.5, 2 + 0.75 - 1, 3 + 2 - 1.5
+    assert advantages([False] * 3, [False] * 3) == [1.0 + 0.25 * (1.75 + 0.25 * 3.5), 1.75 + 0.25 * 3.5, 3.5]
+
+
+def test_a_time_limit_keeps_the_value_of_the_last_observation_and_cuts_the_trace():
+    assert advantages([False] * 3, [False, True, False]) == [1.0 + 0.25 * 1.75, 1.75, 3.5]
+
+
+def test_a_termination_has_no_value_behind_it_and_cuts_the_trace():
+    assert advantages([False, True, False], [False] * 3) == [1.0 + 0.25 * 1.0, 1.0, 3.5]
+
+
+def test_a_termination_at_the_time_limit_counts_as_termination():
+    both = [False, True, False]
+    assert advantages(both, both) == advantages(both, [False] * 3)
+
+
+def test_the_log_density_is_that_of_independent_gaussians():
+    mean, log_std, action = np.array([0.3, -1.0]), np.array([-0.5, 0.2]), np.array([2.0, -1.5])
+    std = np.exp(log_std)
+    expected = np.log(np.exp(-((action - mean) ** 2) / (2 * std**2)) / (std * np.sqrt(2 * np.pi))).sum()
+    assert float(log_prob(jnp.array(mean), jnp.array(log_std), jnp.array(action))) == pytest.approx(expected, rel=1e-5)
+
+
+def test_the_running_moments_are_those_of_all_samples(sim):
+    low, high = (x.reshape(-1) for x in sim.spaces()[0])
+    scale = scale_from_bounds(jnp.asarray(low), jnp.asarray(high), 0.05)
+    rng = np.random.default_rng(0)
+    x = (low + (high - low) * rng.uniform(0.2, 0.4, (4000, low.size))).astype(low.dtype)
+    for part in np.split(x, 4):
+        scale = observe_batch(scale, jnp.asarray(part))
+    np.testing.assert_allclose(scale.mean, x.mean(0), atol=2e-3)  # the bounds weigh one sample in 4,001
+    np.testing.assert_allclose(np.sqrt(scale.var), x.std(0), rtol=0.02)
+    seen = normalise(scale, jnp.asarray(x))
+    np.testing.assert_allclose(denormalise(scale, seen), x, atol=ROUNDING)
+
+
+def test_the_ratio_is_one_before_the_first_gradient_step(sim):
+    """The stored log-probability is that of the stored action: at exp(1.5) the environment clips most of them."""
+    cfg = dataclasses.replace(TINY, log_std=1.5)
+    metrics = jax.jit(ppo.make_train(cfg, sim))(jax.random.key(0), sim).metrics
+    assert float(metrics["ratio_error"].max()) < ROUNDING
+
+
+@pytest.mark.parametrize("bootstrap", [True, False])
+def test_the_value_behind_a_time_limit_is_that_of_the_true_last_observation(sim, bootstrap):
+    """With gamma = lambda = 1 and no reward every target of an episode is V(o_T): replayed here without restarts."""
+    cfg = dataclasses.replace(
+        TINY, epochs=1, minibatches=1, gamma=1.0, gae_lambda=1.0, reward_scale=0.0, bootstrap=bootstrap
+    )
+    init, update = ppo.make_update(cfg, sim)
+    state = jax.jit(init)(jax.random.key(0), sim)
+    values = np.asarray(jax.jit(values_of_an_episode, static_argnums=0)(cfg, state, sim))
+    expected = float(0.5 * np.mean((bootstrap * values[-1] - values[:-1]) ** 2))
+    assert float(jax.jit(update)(state, sim)[1]["loss_value"]) == pytest.approx(expected, rel=1e-4)
+
+
+def values_of_an_episode(cfg: PPOConfig, state: ppo.PPOState, sim: Any) -> jax.Array:
+    """V(o_0) .. V(o_T) of the episodes that the first update will live: (T + 1, lanes)."""
+    actor = make_actor(cfg, crew_of(cfg, sim))
+    critic = Critic(cfg.widths, cfg.activation, actor.dtype)
+    scale, weights = state.scale["all"], state.params
+
+    def advance(loop: Any, key: jax.Array) -> tuple[Any, jax.Array]:
+        env, obs = loop
+        mean, log_std = actor.apply(weights["actor"]["all"], normalise(scale, obs))
+        action = mean + jnp.exp(log_std) * jax.random.normal(key, mean.shape, mean.dtype)
+        out = jax.vmap(sim.step)(env, action)
+        return (out.state, out.obs), out.obs
+
+    collect_key = jax.random.split(state.key, 3)[1]
+    _, later = jax.lax.scan(advance, (state.env, state.obs), jax.random.split(collect_key, cfg.steps))
+    seen = normalise(scale, jnp.concatenate([state.obs[None], later]))
+    return critic.apply(weights["critic"]["all"], seen)[..., 0, 0]
+
+
+def test_seeds_side_by_side_equal_separate_runs(sim):
+    train = ppo.make_train(TINY, sim)
+    keys = jax.random.split(jax.random.key(1), 2)
+    both = jax.jit(jax.vmap(train, (0, None)))(keys, sim)
+    for i in range(2):
+        alone = jax.jit(train)(keys[i], sim)
+        np.testing.assert_allclose(both.metrics["return"][i], alone.metrics["return"], rtol=1e-3)
+        for a, b in zip(jax.tree.leaves(both.state.params), jax.tree.leaves(alone.state.params), strict=True):
+            np.testing.assert_allclose(a[i], b, atol=1e-3)  # Adam's first steps have size lr whatever the rounding
+
+
+def conds(sim, seeds: int) -> int:
+    train = ppo.make_train(TINY, sim)
+    keys = jax.random.split(jax.random.key(0), seeds)
+    over = train if seeds == 1 else jax.vmap(train, (0, None))
+    return primitives(jax.make_jaxpr(over)(keys if seeds > 1 else keys[0], sim).jaxpr)["cond"]
+
+
+def test_the_restart_stays_a_branch_under_seeds(sim, monkeypatch):
+    """A batched predicate would turn `cond` into a select, and `init` would be paid at every step."""
+    assert conds(sim, 2) == conds(sim, 1)
+    # what happens without the care taken there; the package's `autoreset` is the function, not the module
+    monkeypatch.setattr(sys.modules["powerzoo_jax.envs.autoreset"], "anywhere", jnp.any)
+    assert conds(sim, 2) < conds(sim, 1)
+
+
+def test_updates_share_one_compile_and_strong_dtypes(sim):
+    init, update = ppo.make_update(TINY, sim)
+    step = jax.jit(update)
+    state = jax.jit(init)(jax.random.key(0), sim)
+    for _ in range(3):
+        state, _ = step(state, sim)
+    assert step._cache_size() == 1
+    assert not any(leaf.weak_type for leaf in jax.tree.leaves(state) if hasattr(leaf, "weak_type"))
+
+
+def test_episode_totals_are_those_of_whole_episodes(sim):
+    """With 24 steps an update, every second update ends the episodes that the one before began."""
+    cfg = dataclasses.replace(TINY, steps=24, total_steps=8 * 24 * 4)
+    metrics = jax.jit(ppo.make_train(cfg, sim))(jax.random.key(0), sim).metrics
+    assert metrics["episodes"].tolist() == [0, 8, 0, 8]
+    assert metrics["length"].tolist() == [0, 48, 0, 48]
+    np.testing.assert_allclose(metrics["terms"].sum(1), metrics["return"], atol=1e-4)
+
+
+def test_priced_costs_lower_what_the_learner_sees_and_not_what_is_reported(sim):
+    state, obs = jax.jit(sim.init)(jax.random.key(0))
+    out = jax.jit(sim.step)(state, jnp.ones((1, 1), obs.dtype))
+    out = out._replace(cost=jnp.array([0.0, 0.0, 0.0, 2.0]))
+    seen = learner_reward(out, 0.5, (0.0, 0.0, 0.0, 3.0))
+    assert float(seen) == pytest.approx(0.5 * (float(out.reward[0]) - 6.0), rel=1e-5)
+
+
+def test_ppo_learns_to_trade(sim):
+    cfg = PPOConfig(
+        lanes=64, total_steps=64 * 48 * 40, epochs=4, minibatches=4, widths=(32, 32), lr=3e-3, gamma=1.0,
+        bootstrap=False, reward_scale=0.3,
+    )  # fmt: skip
+    state, metrics = jax.jit(ppo.make_train(cfg, sim))(jax.random.key(0), sim)
+    act = ppo_act(cfg, sim, ppo.policy_of(state))
+    totals = evaluate_policy(sim, act, jax.random.split(jax.random.key(1), 64))
+    assert float(metrics["return"][0]) < -5.0  # noise pays wear
+    assert float(totals.total.mean()) > 6.0  # an idle battery earns 0, this one 7.7

@@ -1,0 +1,104 @@
+"""SAC: its density, its store, what it takes for an end; and that it learns to trade."""
+
+from __future__ import annotations
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from powerzoo_jax.base import Step
+from powerzoo_jax.rl.algorithms import sac
+from powerzoo_jax.rl.algorithms.onpolicy import ends_value
+from powerzoo_jax.rl.networks.body import Critic
+from powerzoo_jax.rl.policies import make_crew, make_squashed, sac_act
+from powerzoo_jax.rl.rollout import evaluate_policy
+from powerzoo_jax.rl.training.config import SACConfig
+from tests.rl.toy_battery import toy_sim
+
+CFG = SACConfig(
+    lanes=16, steps=48, gradients=96, batch=128, total_steps=16 * 48 * 40, capacity=16 * 48 * 20, warmup=16 * 48 * 4,
+    widths=(32, 32), lr=3e-3, gamma=1.0, bootstrap=False, reward_scale=0.3, target_entropy=-2.0,
+)  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def sim():
+    return toy_sim()
+
+
+def test_the_density_of_a_squashed_sample_integrates_to_one():
+    """log pi(a) = log N(atanh a) - log(1 - a^2), and the mean of 1/pi over samples is the length of (-1, 1)."""
+    mean, log_std = jnp.full((20_000, 1), 0.4), jnp.full((20_000, 1), -0.3)
+    action, logp = sac.squashed_sample(jax.random.key(0), mean, log_std)
+    a = np.asarray(action, np.float64)[:, 0]
+    z = (np.arctanh(a) - 0.4) / np.exp(-0.3)
+    expected = -0.5 * z**2 + 0.3 - 0.5 * np.log(2 * np.pi) - np.log1p(-(a**2))
+    np.testing.assert_allclose(logp, expected, atol=2e-3)
+    inner = np.abs(a) < 0.9
+    assert np.mean(np.where(inner, np.exp(-np.asarray(logp)), 0.0)) == pytest.approx(1.8, rel=0.03)
+
+
+def test_the_density_stays_finite_where_tanh_is_flat():
+    action, logp = sac.squashed_sample(jax.random.key(0), jnp.full((4, 1), 40.0), jnp.full((4, 1), -5.0))
+    assert action.tolist() == [[1.0]] * 4 and np.isfinite(np.asarray(logp)).all()
+
+
+def test_the_store_forgets_the_oldest_round():
+    def round_of(value: float) -> sac.Transition:
+        x = jnp.full((2, 3, 1, 1), value)
+        return sac.Transition(x, x, x[..., 0, 0], x, x[..., 0, 0] > 9)
+
+    rows = jax.tree.map(lambda v: jnp.zeros((12, *v.shape[2:]), v.dtype), round_of(0.0))
+    store = sac.Store(rows=rows, writes=jnp.zeros((), jnp.int32))
+    for value in (1.0, 2.0, 3.0):
+        store = sac.write(store, round_of(value))
+    assert store.rows.reward.tolist() == [3.0] * 6 + [2.0] * 6
+    assert int(store.writes) == 18
+
+
+@pytest.mark.parametrize(("terminated", "truncated", "bootstrap", "ends"), [
+    (True, False, True, True), (False, True, True, False), (False, True, False, True), (True, True, True, True),
+    (False, False, False, False),
+])  # fmt: skip
+def test_a_time_limit_ends_the_value_only_where_the_settings_say_so(sim, terminated, truncated, bootstrap, ends):
+    state, _ = jax.jit(sim.init)(jax.random.key(0))
+    out: Step = jax.eval_shape(sim.step, state, jax.ShapeDtypeStruct((1, 1), jnp.float32))
+    info = out.info.replace(terminated=jnp.asarray(terminated), truncated=jnp.asarray(truncated))
+    assert bool(ends_value(out._replace(info=info), bootstrap)) == ends
+
+
+def test_behind_an_end_there_is_nothing_but_the_reward(sim):
+    cfg = SACConfig(widths=(8,), gamma=0.9)
+    crew = make_crew(sim, joint=True, squash=True)
+    actor, critic = make_squashed(cfg, crew), Critic(cfg.widths, cfg.activation, crew.dtype)
+    x = jax.random.normal(jax.random.key(1), (5, 1, 4))
+    action = jnp.zeros((5, 1, 1))
+    pair = jnp.concatenate([x[0], action[0]], -1)
+    weights = jax.vmap(critic.init, (0, None))(jax.random.split(jax.random.key(2), 2), pair)
+    params = {"actor": actor.init(jax.random.key(3), x[0]), "critic": weights, "log_alpha": jnp.zeros(())}
+    reward = jnp.arange(5.0)
+    losses = sac.make_losses(cfg, actor, critic, 1)
+
+    def goal(terminated: bool) -> float:
+        batch = sac.Transition(x, action, reward, x, jnp.full(5, terminated))
+        return float(losses(params, weights, batch, x, x, jax.random.key(4))[1]["value"])
+
+    assert goal(True) == pytest.approx(2.0)
+    assert goal(False) != pytest.approx(2.0, abs=1e-2)
+
+
+@pytest.fixture(scope="module")
+def trained(sim):
+    return jax.jit(sac.make_train(CFG, sim))(jax.random.key(0), sim)
+
+
+def test_sac_learns_to_trade(sim, trained):
+    act = sac_act(CFG, sim, sac.policy_of(trained.state))
+    totals = evaluate_policy(sim, act, jax.random.split(jax.random.key(1), 64))
+    assert float(trained.metrics["return"][0]) < -5.0  # random actions pay wear
+    assert float(totals.total.mean()) > 3.0  # an idle battery earns 0, the best one 8
+
+
+def test_the_temperature_brings_the_entropy_to_its_target(trained):
+    assert float(trained.metrics["entropy"][-5:].mean()) == pytest.approx(CFG.target_entropy, abs=0.7)

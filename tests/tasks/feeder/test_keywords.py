@@ -1,0 +1,134 @@
+"""Keywords of the feeder tasks that change what is shown, shaped or driven, and those that every task takes."""
+
+from __future__ import annotations
+
+from functools import cache
+from types import SimpleNamespace
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import powerzoo_jax
+from powerzoo_jax.data import load_dataset
+from powerzoo_jax.devices.trips import at_home, rotated
+from powerzoo_jax.envs import Sim
+from powerzoo_jax.envs.feeder import reward as money
+from powerzoo_jax.tasks.feeder.charging_sessions import PERIOD_DAYS, SLOTS, recorded_trips
+
+BATTERY, DER, DERS, EV = "battery_arbitrage", "marl_der_arbitrage", "marl_ders_benchmark", "marl_ev_v2g"
+COMMON = {
+    "start_date": "2016-03-01",
+    "end_date": "2016-03-20",
+    "delta_t_minutes": 60,
+    "max_load_ratio": 0.7,
+    "max_steps": 24,
+    "constraint_tightness": "strict",
+    "voll": 5000.0,
+    "allow_static_load": False,
+    "forecast_noise_std": 0.05,
+}
+DAY_MIN = 1440
+
+
+@cache
+def make(task: str, **keywords: Any) -> Sim:
+    return powerzoo_jax.make(task, **keywords)
+
+
+@pytest.mark.parametrize(
+    ("task", "more"),
+    [
+        (BATTERY, {"obs_mode": "flattened", "soc_penalty_weight": 0.1, "target_soc": 0.4, "arbitrage_weight": 2.0}),
+        ("dso", {"obs_mode": "flattened", "reward_scale": 0.2}),
+        ("dc_scheduling", {"obs_mode": "flattened", "reward_scale": 0.2}),
+        (DER, {"obs_mode": "global", "forecast_horizon_steps": 2, "reward_scale": 0.5}),
+        (DERS, {"obs_mode": "local", "forecast_horizon_steps": 2, "voltage_penalty": 3.0}),
+    ],
+)
+def test_a_task_takes_the_keywords_of_the_contract(task, more):
+    sim = make(task, **COMMON, **more)
+    assert (sim.spec.split, sim.spec.horizon, sim.spec.dt_hours) == ("custom", 24, 1.0)
+    assert float(sim.params.voll) == 5000.0 and dict(sim.spec.overrides)["constraint_tightness"] == "strict"
+    assert hash(sim.spec) and hash(sim.env)
+
+
+def test_noise_moves_the_forecasts_by_its_deviation_and_nothing_else():
+    plain, noisy = make(DER).params.bank, make(DER, forecast_noise_std=0.1).params.bank
+    for name, shown in (("load_rows", slice(5, 9)), ("price_rows", slice(2, -1))):
+        error = np.asarray(getattr(noisy, name), float) - np.asarray(getattr(plain, name), float)
+        assert error[:, shown].std() == pytest.approx(0.1, rel=0.02) and abs(error[:, shown].mean()) < 0.002
+        error[:, shown] = 0
+        assert not error.any()
+
+
+def test_shaping_is_a_term_of_its_own_and_only_when_asked_for():
+    shaped = make(BATTERY, soc_penalty_weight=0.1, target_soc=0.4, arbitrage_weight=2.0)
+    assert shaped.spec.term_names == (*make(BATTERY).spec.term_names, "soc_shaping")
+    assert shaped.spec.term_weights == pytest.approx((2.0, 2.0, 2.0, 2.0, 0.1)) == shaped.env.term_weights
+    ledger = SimpleNamespace(
+        new={"storage": SimpleNamespace(soc=jnp.array([0.1, 0.9]))},
+        price_per_mwh=jnp.zeros(()),
+        params=SimpleNamespace(target_soc=jnp.asarray(0.4)),
+    )
+    np.testing.assert_allclose(money.TERMS["soc_shaping"](ledger), [-0.3, -0.5], rtol=1e-6)
+    voltage = make(DERS, voltage_penalty=3.0)
+    assert voltage.spec.term_names[-1] == money.VOLTAGE and voltage.spec.term_weights[-1] == pytest.approx(0.03)
+    terms = money.shaped(
+        jnp.ones((2, 2)), ("comfort", money.VOLTAGE), jnp.array([0.5, 7.0]), ("resource", "voltage_violation")
+    )
+    np.testing.assert_array_equal(terms, [[1, -7], [1, -7]])
+
+
+@pytest.mark.parametrize(
+    ("task", "keywords", "words"),
+    [
+        (BATTERY, {"soc_penalty_weight": -1.0}, "weight -1.0 of soc_shaping must be finite and not negative"),
+        (BATTERY, {"arbitrage_weight": 0.0}, "arbitrage_weight = 0.0 must be positive"),
+        (BATTERY, {"arbitrage_weight": 2.0, "reward_scale": 2.0}, "Give one of them"),
+        (BATTERY, {"obs_mode": "local"}, "Unknown observation mode 'local'"),
+        (DER, {"forecast_noise_std": -0.1}, "forecast_noise_std = -0.1 must be finite and not negative"),
+        (EV, {"commute_schedules": "can"}, "Did you mean 'acn'"),
+        (EV, {"commute_schedules": "acn", "ev_bus_ids": (6,) * 200, "num_evs": 200}, "200 vehicles are asked for"),
+    ],
+)
+def test_an_unusable_keyword_is_refused_by_name(task, keywords, words):
+    with pytest.raises(ValueError, match=words):
+        powerzoo_jax.make(task, **keywords)
+
+
+def test_recorded_vehicles_are_plugged_in_while_their_station_is_in_use():
+    """Read from the file again: some station was in use in the steps in which the first vehicle is at home."""
+    trips = recorded_trips("train", 5, 51.0, 5, np.float32)
+    minutes = np.arange(0, DAY_MIN * (PERIOD_DAYS - 1), 35)
+    home = np.asarray(jax.vmap(lambda minute: at_home(trips, minute, 5)[0])(jnp.asarray(minutes, jnp.int32)))
+    data = load_dataset("acn_sessions")
+    start = (data.time_utc.astype("datetime64[ns]") - np.datetime64("2019-05-01T08:00", "ns")) / np.timedelta64(1, "m")
+    end = start + data.column("ev.stay_min")
+    station = data.column("ev.station_code")
+    # plugged in at the end of a step
+    used = [
+        ((start[of][:, None] < minutes + 5) & (end[of][:, None] >= minutes + 5)).any(axis=0)
+        for of in (station == code for code in np.unique(station))
+    ]
+    agreement = np.mean(np.array(used) == home, axis=1)
+    assert agreement.max() > 0.95 and np.sort(agreement)[-2] < 0.85  # stays in quick succession are left out
+    assert 0.1 < home.mean() < 0.9
+
+
+def test_recorded_episodes_begin_on_another_day_and_splits_share_one_shape():
+    sims = {split: make(EV, commute_schedules="acn", split=split) for split in ("train", "val", "test")}
+    for sim in sims.values():
+        trips = sim.params.vehicle.trips
+        assert trips.mask.shape == (5, SLOTS) and int(trips.period_min) == PERIOD_DAYS * DAY_MIN
+        assert sim.env == sims["train"].env and sim.env.layout.trip_days == PERIOD_DAYS
+    trips = sims["test"].params.vehicle.trips
+    moved = [rotated(jax.random.key(seed), trips, PERIOD_DAYS) for seed in range(8)]
+    by = {
+        int(np.unique(np.asarray(trips.depart_min - m.depart_min)[np.asarray(trips.mask)] % (PERIOD_DAYS * DAY_MIN))[0])
+        for m in moved
+    }
+    assert len(by) > 4 and all(shift % DAY_MIN == 0 for shift in by)
+    assert float(np.asarray(trips.energy_mwh).max()) <= 0.06 * 0.85 + 1e-7

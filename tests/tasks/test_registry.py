@@ -1,0 +1,239 @@
+"""Bad input to `make`, `stack` and `register`: refused on the host, by name, with nothing half-built left behind."""
+
+from __future__ import annotations
+
+import dataclasses
+from pathlib import Path
+
+import jax
+import pytest
+
+import powerzoo_jax
+from powerzoo_jax.base.errors import CaseError, DataError, DataMissing, SolverError
+from powerzoo_jax.tasks import get_spec, list_presets, registry
+from powerzoo_jax.tasks.market.storage import make_storage_market
+
+TASK = "battery_arbitrage"
+
+FEEDER = """function mpc = mine
+mpc.version = '2';
+mpc.baseMVA = 10;
+mpc.bus = [
+    1 3 0   0    0 0 1 1 0 12.66 1 1.1 0.9;
+    2 1 0.1 0.05 0 0 1 1 0 12.66 1 1.1 0.9;
+    3 1 0.2 0.1  0 0 1 1 0 12.66 1 1.1 0.9;
+];
+mpc.gen = [1 0 0 10 -10 1 100 1 10 0];
+mpc.branch = [
+    1 2 0.01 0.01 0 0 0 0 0 0 1 -360 360;
+    2 3 0.01 0.01 0 0 0 0 0 0 {status} -360 360;
+];
+"""
+
+
+def feeder(folder: Path, status: int) -> str:
+    path = folder / "mine.m"
+    path.write_text(FEEDER.format(status=status), encoding="utf-8")
+    return str(path)
+
+
+@pytest.mark.parametrize(
+    ("keywords", "words"),
+    [
+        ({"split": "tets"}, r"Unknown split 'tets'. Did you mean 'test'\?"),
+        ({"split": ""}, r"Unknown split ''"),
+        ({"case": "case33"}, r"Unknown case 'case33'. Did you mean 'case33bw'\?"),
+        ({"case": ""}, r"Unknown case ''"),
+        ({"battery_bus_ids": (99,)}, "case33bw has no bus 99"),
+        ({"battery_bus_ids": (1,)}, "contains the slack bus 1"),
+        ({"battery_bus_ids": ()}, "battery_bus_ids is empty"),
+        ({"max_steps": 0}, "max_steps = 0 must be a whole number of at least 1"),
+        ({"max_steps": 1.5}, r"max_steps = 1\.5 must be a whole number"),
+        ({"delta_t_minutes": 0}, "delta_t_minutes = 0 must be a whole number of at least 1"),
+        ({"delta_t_minutes": 7}, "does not divide a day"),
+        ({"max_load_ratio": 0.0}, r"max_load_ratio = 0\.0 must be positive"),
+        ({"load_scale": float("inf")}, "load_scale = inf must be positive and finite"),
+        ({"voll": -1.0}, r"voll = -1\.0 must be positive"),
+        ({"v_slack": -1.0}, r"v_slack = -1\.0 must be positive"),
+        ({"rate_mva": -1.0}, r"rate_mva = -1\.0 must not be negative"),
+        ({"v_min": 1.1, "v_max": 0.9}, "need 0 < v_min < v_max"),
+        ({"battery_capacity_mwh": 0.0}, r"capacity_mwh = 0\.0 must be positive"),
+        ({"battery_power_mw": -0.2}, r"power_mw = -0\.2 must be positive"),
+        ({"initial_soc": 0.95}, r"initial_soc = 0\.95 must lie inside"),
+        ({"degradation_per_mwh": float("nan")}, "degradation_per_mwh = nan must not be negative"),
+        ({"dtype": "float16"}, "dtype 'float16' is not supported"),
+        ({"dtype": "float64"}, "dtype='float64' needs x64 mode, which is off"),
+    ],
+    ids=lambda value: next(iter(value)) if isinstance(value, dict) else "",
+)
+def test_an_unusable_value_is_refused_by_name(keywords, words):
+    with pytest.raises(ValueError, match=words):
+        powerzoo_jax.make(TASK, **keywords)
+
+
+def test_an_unknown_task_names_the_nearest():
+    with pytest.raises(ValueError, match=r"Unknown task 'batery_arbitrage'. Did you mean 'battery_arbitrage'\?"):
+        powerzoo_jax.make("batery_arbitrage")
+
+
+def test_an_unknown_keyword_names_the_nearest():
+    words = r"got an unexpected keyword argument 'max_load_ration'. Did you mean 'max_load_ratio'\?"
+    with pytest.raises(TypeError, match=words):
+        powerzoo_jax.make(TASK, max_load_ration=0.5)
+
+
+def pythons_words(keyword):
+    """How Python itself says that a function does not take a keyword, without the function's name."""
+
+    def plain():
+        return None
+
+    with pytest.raises(TypeError) as refused:
+        plain(**{keyword: 1})
+    return str(refused.value).partition("plain() ")[2]
+
+
+@pytest.mark.parametrize("task", [*powerzoo_jax.list_tasks(), *list_presets()])
+def test_every_task_refuses_a_keyword_in_pythons_words(task):
+    with pytest.raises(TypeError) as refused:
+        powerzoo_jax.make(task, frameskip=1)
+    text = str(refused.value)
+    assert pythons_words("frameskip") in text and "Valid: " in text
+
+
+@pytest.mark.parametrize("kind", ["cost", "bid"])
+def test_a_storage_market_refuses_a_keyword_in_pythons_words(kind):
+    with pytest.raises(TypeError, match=pythons_words("frameskip")):
+        make_storage_market(kind, frameskip=1)
+
+
+@pytest.mark.parametrize(
+    ("window", "words"),
+    [
+        ({"start_date": "2016-03-01"}, "Give both dates or neither"),
+        ({"end_date": "2016-03-01"}, "Give both dates or neither"),
+        ({"start_date": "2016-03-02", "end_date": "2016-03-01"}, "ends before it starts"),
+        ({"start_date": "2015-12-31", "end_date": "2016-03-01"}, "leaves simbench_2016"),
+        ({"start_date": "2016-03-01", "end_date": "2016-03-01", "max_steps": 49}, "an episode needs 2"),
+        ({"start_date": "1 March", "end_date": "2016-03-01"}, "Write dates as YYYY-MM-DD"),
+    ],
+)
+def test_an_unusable_window_is_refused(window, words):
+    with pytest.raises(DataError, match=words):
+        powerzoo_jax.make(TASK, **window)
+
+
+def test_a_load_beyond_the_feeder_names_the_task_keyword():
+    with pytest.raises(SolverError, match=r"case33bw has no power flow at 5 times .* max_load_ratio = 10"):
+        powerzoo_jax.make(TASK, max_load_ratio=10)
+
+
+def test_a_network_for_another_solver_is_refused():
+    with pytest.raises(SolverError, match=r"case118: bus .* holds its voltage \(PV\)"):
+        powerzoo_jax.make(TASK, case="case118")
+
+
+def test_a_case_file_of_the_user_makes_a_task(tmp_path):
+    sim = powerzoo_jax.make(TASK, case=feeder(tmp_path, status=1), battery_bus_ids=[3])
+    assert sim.env.dims.bus == 3 and hash(sim.spec)
+
+
+def test_a_missing_case_file_is_named(tmp_path):
+    with pytest.raises(DataMissing, match="nowhere"):
+        powerzoo_jax.make(TASK, case=str(tmp_path / "nowhere.m"))
+
+
+def test_a_corrupt_case_file_is_refused(tmp_path):
+    path = tmp_path / "broken.m"
+    path.write_text("mpc.bus = [1 3 0 0", encoding="utf-8")
+    with pytest.raises(CaseError, match="broken"):
+        powerzoo_jax.make(TASK, case=str(path))
+
+
+def test_a_disconnected_bus_of_a_user_is_named(tmp_path):
+    with pytest.raises(CaseError, match=r"bus 3"):
+        powerzoo_jax.make(TASK, case=feeder(tmp_path, status=0), battery_bus_ids=(2,))
+
+
+@pytest.mark.parametrize(
+    ("size", "value", "words"),
+    [
+        ("bus", 32, "smaller than the task's 33"),
+        ("branch", 31, "smaller than the task's 32"),
+        ("unit", 0, "smaller than the task's 1"),
+        ("obs", 100, "smaller than the task's 202"),
+        ("agent", 2, "cannot be padded"),
+        ("cost", 9, "cannot be padded"),
+    ],
+)
+def test_sizes_that_cannot_hold_the_task_are_refused(size, value, words):
+    dims = dataclasses.replace(powerzoo_jax.make(TASK).env.dims, **{size: value})
+    with pytest.raises(ValueError, match=rf"dims.{size} = {value} is .*{words}"):
+        powerzoo_jax.make(TASK, dims=dims)
+
+
+def test_a_failed_make_leaves_the_task_as_it_was():
+    spec, tasks = get_spec(TASK), powerzoo_jax.list_tasks()
+    with pytest.raises(SolverError):
+        powerzoo_jax.make(TASK, max_load_ratio=10)
+    assert get_spec(TASK) is spec and powerzoo_jax.list_tasks() == tasks
+    assert powerzoo_jax.make(TASK).params.load_ratio == pytest.approx(0.85)
+
+
+def test_a_registered_id_cannot_be_taken_again():
+    before = dict(registry._TASKS)
+    with pytest.raises(ValueError, match="'battery_arbitrage' is registered already"):
+        powerzoo_jax.register(get_spec(TASK), "elsewhere:build")
+    assert before == registry._TASKS
+
+
+def test_a_malformed_builder_registers_nothing():
+    before = dict(registry._TASKS)
+    with pytest.raises(ValueError, match="'module:function'"):
+        powerzoo_jax.register(dataclasses.replace(get_spec(TASK), id="mine"), "elsewhere.build")
+    assert before == registry._TASKS
+
+
+def test_an_empty_stack_is_refused():
+    with pytest.raises(ValueError, match="at least one simulation"):
+        powerzoo_jax.stack([])
+
+
+def test_a_stacked_sim_is_not_stacked_again():
+    sim = powerzoo_jax.make(TASK)
+    with pytest.raises(ValueError, match="stacked already"):
+        powerzoo_jax.stack([powerzoo_jax.stack([sim, sim]), sim])
+
+
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [
+        ("family", "transmission"),
+        ("cost_names", ("voltage_violation",)),
+        ("term_names", ("energy_sales",)),
+        ("term_weights", (2.0, 1.0, 1.0, 1.0)),
+        ("agents", ("someone",)),
+        ("dt_hours", 1.0),
+        ("horizon", 24),
+    ],
+)
+def test_stacking_different_tasks_names_the_field(field, value):
+    sim = powerzoo_jax.make(TASK)
+    other = sim.replace(spec=dataclasses.replace(sim.spec, **{field: value}))
+    with pytest.raises(ValueError, match=f"{field} differs"):
+        powerzoo_jax.stack([sim, other])
+
+
+def test_stacking_two_kinds_of_observation_is_refused():
+    with pytest.raises(ValueError, match="observation blocks differ"):
+        powerzoo_jax.stack([powerzoo_jax.make(TASK), powerzoo_jax.make(TASK, price_forecast=False)])
+
+
+def test_stacking_two_dtypes_is_refused():
+    with jax.enable_x64(True), pytest.raises(ValueError, match="dtype differs"):
+        powerzoo_jax.stack([powerzoo_jax.make(TASK), powerzoo_jax.make(TASK, dtype="float64")])
+
+
+def test_a_bus_without_load_stacks_beside_one_with_load():
+    sims = [powerzoo_jax.make(TASK, case="case69", battery_bus_ids=(bus,)) for bus in (3, 6)]
+    assert powerzoo_jax.stack(sims).params.horizon.shape == (2,)

@@ -1,0 +1,1 @@
+"""Developers' tools: builders of the shipped tables and of generated pages; not part of the wheel."""

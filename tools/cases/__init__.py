@@ -1,0 +1,1 @@
+"""Builders of the shipped network cases."""

@@ -1,0 +1,1 @@
+"""Builders of the bundled time series."""

@@ -1,0 +1,1 @@
+"""Calibration evidence and the generated page of tasks."""

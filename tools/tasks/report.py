@@ -1,0 +1,130 @@
+"""The page docs/tasks.md, made from the catalog and the reference table.
+
+`python -m tools.tasks.report [--write] [FILE]`: without --write it compares the page with FILE and exits 1 when
+they differ.
+"""
+
+from __future__ import annotations
+
+import math
+import sys
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+from powerzoo_jax.base.types import TaskSpec
+from powerzoo_jax.envs.constraint import UNITS
+from powerzoo_jax.envs.core import Sim
+from powerzoo_jax.oracle.table import load_table
+from powerzoo_jax.tasks import get_spec, list_tasks, make
+from tools.builder import run_page
+from tools.tasks.cards import cards
+
+PAGE = Path("docs") / "tasks.md"
+COMMAND = "python -m tools.tasks.report --write"
+POLICIES = ("random", "no_control", "rule", "oracle", "bound")
+
+ABOUT = {
+    "battery_arbitrage": "One battery earns on day-ahead prices within the limits of its feeder.",
+    "comparison_tso_centralized": "One operator commits and dispatches 54 units against load, wind and sun.",
+    "dc_microgrid": "An islanded data centre places its jobs, cools, and covers itself by sun, battery and diesel.",
+    "dc_microgrid_safe": "The same with missed jobs as a constraint instead of a price.",
+    "dc_scheduling": "A data centre on a feeder starts its jobs and cools by price, deadline and temperature.",
+    "dc_scheduling_7d": "The same over a week.",
+    "dso": "A distribution company calls on six flexible loads to keep the voltage band at least cost.",
+    "gencos_bidding": "Five generators bid against each other; each earns at the price of its own bus.",
+    "joint_trans_dist": "Five generators above, and the batteries of a feeder below one of their buses.",
+    "joint_trans_dist_7d": "The same over a week.",
+    "marl_der_arbitrage": "Three batteries trade energy and share a tight voltage band.",
+    "marl_der_arbitrage_5bat": "The same with five batteries.",
+    "marl_der_arbitrage_7d": "The same over a week.",
+    "marl_ders_benchmark": "Batteries, plants and flexible loads on one feeder, with reactive power.",
+    "marl_ev_v2g": "Five vehicles charge for their trips and sell back what they can spare, over a week.",
+    "marl_ev_v2g_10ev": "The same with ten vehicles.",
+    "marl_ev_v2g_1d": "The same over a day.",
+    "marl_opf": "Five generators share the load by score; lines must not be overloaded.",
+    "marl_opf_118": "The same on the 118-bus network, at its load ratios and budgets.",
+    "marl_opf_7d": "The same over a week.",
+    "marl_uc": "`marl_opf` with on and off, minimum times and starts.",
+    "opf_118": "Fifty-four generators on the 118-bus network.",
+    "opf_118_7d": "The same over a week.",
+}
+
+HEAD = f"""\
+# Tasks
+
+Written by `{COMMAND}`; a test compares this page with the catalog.
+
+`powerzoo_jax.make(task, split=...)` builds the array kernel, `powerzoo.make_task_env(task, split=...)` the Gymnasium or
+PettingZoo view. Every task has the splits train, val and test, whose days do not overlap, and named ones that differ
+from training on purpose; `powerzoo-jax show TASK` prints keywords, units and observation fields, and asking for an
+unknown split names the valid ones. Rewards hold no penalties: costs are physical channels beside them, with budgets per
+episode where the task constrains them.
+
+"""
+
+
+def page() -> str:
+    """The whole page."""
+    sims = {task: make(task) for task in list_tasks()}
+    parts = (_overview(sims), _channels(sims), _references(), cards(sims, ABOUT))
+    return HEAD + "\n\n".join("\n".join(part) for part in parts) + "\n"
+
+
+def _overview(sims: dict[str, Sim]) -> Iterator[str]:
+    yield "| task | what it asks | grid | agents | steps | observation | action | version |"
+    yield "|---|---|---|---:|---|---:|---:|---:|"
+    for task, sim in sims.items():
+        spec, dims = sim.spec, sim.env.dims
+        steps = f"{spec.horizon} x {_minutes(spec)} min"
+        yield (
+            f"| `{task}` | {ABOUT.get(task, '')} | {spec.case} | {len(spec.agents)} | {steps} | {dims.obs} | {dims.act}"
+            f" | {spec.version} |"
+        )
+
+
+def _channels(sims: dict[str, Sim]) -> Iterator[str]:
+    yield "## Costs and budgets"
+    yield ""
+    yield "Sums over an episode; a channel without a number is reported and not constrained."
+    yield ""
+    yield "| task | channels |"
+    yield "|---|---|"
+    for task, sim in sims.items():
+        spec = sim.spec
+        parts = [_channel(name, budget) for name, budget in zip(spec.cost_names, spec.cost_budget, strict=True)]
+        yield f"| `{task}` | {', '.join(parts)} |"
+
+
+def _references() -> Iterator[str]:
+    yield "## Reference returns"
+    yield ""
+    yield "Mean return of an episode in the unit of the reward, by `powerzoo-jax reference TASK`. The oracle is a plan"
+    yield "made with perfect foresight and executed in the environment; no policy can exceed the bound."
+    yield ""
+    yield f"| task | split | {' | '.join(POLICIES)} | episodes | date |"
+    yield f"|---|---|{'---:|' * (len(POLICIES) + 1)}---|"
+    for task, versions in sorted(load_table().items()):
+        for split, record in sorted(versions.get(f"v{get_spec(task).version}", {}).items()):
+            numbers = " | ".join(_number(record.get(name)) for name in POLICIES)
+            yield f"| `{task}` | {split} | {numbers} | {record['n']} | {record['date']} |"
+
+
+def _minutes(spec: TaskSpec) -> int:
+    return round(60 * spec.dt_hours)
+
+
+def _channel(name: str, budget: float) -> str:
+    return name if math.isinf(budget) else f"**{name} {budget:g} {UNITS[name]}**"
+
+
+def _number(value: float | None) -> str:
+    return "-" if value is None else f"{value:.3f}"
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Write or compare the page; returns the exit status."""
+    return run_page(page, PAGE, COMMAND, argv)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
