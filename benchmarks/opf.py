@@ -30,7 +30,7 @@ from report import Table, parser
 from powerzoo_jax.cases import Case
 from powerzoo_jax.cases.library import load_case
 from powerzoo_jax.opf import Qp, binding_rows, dc_opf, dc_programme, dual_bound, economic_dispatch, prepare_dc_opf
-from powerzoo_jax.opf.certificate import cost_at, violation
+from powerzoo_jax.opf.qp import cost_at, violation
 
 SEED, PEER_COUNT, BATCHES = 20_240_613, 40, (256, 1024)
 PEERS = ("highs", "osqp", "qpax")

@@ -25,7 +25,7 @@ from powerzoo_jax.base.errors import listing, unknown
 from powerzoo_jax.data import day_matrix, load_dataset
 from powerzoo_jax.data.clock import MINUTES_PER_DAY, iso_dates
 from powerzoo_jax.envs.core import Sim
-from powerzoo_jax.envs.draw import Draw, Starts, draw_episode
+from powerzoo_jax.envs.series import Draw, Starts, draw_episode
 
 RESET_OPTIONS = ("day", "day_id", "soc", "randomize_soc")
 RANDOM_SOC = (0.3, 0.7)

@@ -28,7 +28,7 @@ from powerzoo_jax.base import Purpose, purpose_key
 from powerzoo_jax.base.errors import unknown
 from powerzoo_jax.base.tree import where_done
 from powerzoo_jax.envs.core import Sim
-from powerzoo_jax.envs.draw import draw_episode
+from powerzoo_jax.envs.series import draw_episode
 from powerzoo_jax.tasks import make
 
 MODES = (AutoresetMode.NEXT_STEP, AutoresetMode.SAME_STEP, AutoresetMode.DISABLED)

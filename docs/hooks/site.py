@@ -62,7 +62,7 @@ API = {
             "powerzoo_jax.tasks.market.storage",
         ),
     ),
-    "oracle": ("Oracles", ("powerzoo_jax.oracle", "powerzoo_jax.oracle.storage.bounds")),
+    "oracle": ("Oracles", ("powerzoo_jax.oracle", "powerzoo_jax.oracle.storage.plan")),
     "rl": (
         "Learners",
         tuple(

@@ -10,8 +10,7 @@ import numpy as np
 
 from powerzoo_jax.base.errors import CaseError, unknown
 from powerzoo_jax.base.npz import read_npz
-from powerzoo_jax.cases.arrays import flatten, rebuild
-from powerzoo_jax.cases.case import BranchTable, BusTable, Case, LoadTable, UnitTable
+from powerzoo_jax.cases.case import BranchTable, BusTable, Case, LoadTable, UnitTable, flatten, rebuild
 from powerzoo_jax.cases.readers.pandapower import from_matpower
 from powerzoo_jax.cases.threephase.library import list_feeders
 

@@ -13,8 +13,7 @@ from jax import Array
 from powerzoo_jax.base.errors import CaseError, unknown
 from powerzoo_jax.base.numerics import matmul
 from powerzoo_jax.base.random import normal, uniform, uniform_between
-from powerzoo_jax.cases.assemble import assemble
-from powerzoo_jax.cases.case import PQ, REF, Case
+from powerzoo_jax.cases.case import PQ, REF, Case, assemble
 
 BASE_MVA = 10.0
 UNLIMITED_MVA = 1e4  # of the source behind the slack bus

@@ -12,8 +12,15 @@ import numpy as np
 
 from powerzoo_jax.base.errors import CaseError, Problem, listing, render_problems
 from powerzoo_jax.cases.case import ISOLATED, Case
-from powerzoo_jax.cases.findings import Findings, Rule, branch_rows, bus_ids_at, row_numbers
-from powerzoo_jax.cases.plausibility import LARGE_VOLTAGE_PU, PLAUSIBILITY
+from powerzoo_jax.cases.plausibility import (
+    LARGE_VOLTAGE_PU,
+    PLAUSIBILITY,
+    Findings,
+    Rule,
+    branch_rows,
+    bus_ids_at,
+    row_numbers,
+)
 from powerzoo_jax.cases.topology import branch_positions, islands, reachable_from_slack
 
 MAY_BE_INFINITE = frozenset({"p_max_mw", "p_min_mw", "q_max_mvar", "q_min_mvar", "angle_min_deg", "angle_max_deg"})

@@ -6,7 +6,6 @@ from powerzoo_jax.data.library import load_dataset as load_dataset
 from powerzoo_jax.data.library import price_quantiles as price_quantiles
 from powerzoo_jax.data.manifest import get_info as get_info
 from powerzoo_jax.data.manifest import list_datasets as list_datasets
-from powerzoo_jax.data.pairing import pair_days as pair_days
 from powerzoo_jax.data.series import DatasetInfo as DatasetInfo
 from powerzoo_jax.data.series import Series as Series
 from powerzoo_jax.data.series import Signal as Signal
@@ -20,6 +19,7 @@ from powerzoo_jax.data.splits import eligible_start_days as eligible_start_days
 from powerzoo_jax.data.splits import find_overlap as find_overlap
 from powerzoo_jax.data.splits import label_days as label_days
 from powerzoo_jax.data.splits import list_splits as list_splits
+from powerzoo_jax.data.splits import pair_days as pair_days
 from powerzoo_jax.data.splits import runs as runs
 from powerzoo_jax.data.splits import split_days as split_days
 from powerzoo_jax.data.splits import split_rows as split_rows

@@ -14,9 +14,17 @@ import numpy as np
 from powerzoo_jax.base.errors import DataError, unknown
 from powerzoo_jax.data.clock import iso_dates, steps_per_day
 from powerzoo_jax.data.library import load_dataset, price_quantiles
-from powerzoo_jax.data.pairing import month_day, pair_days
 from powerzoo_jax.data.series import Series, day_matrix
-from powerzoo_jax.data.splits import UNUSED, all_days, eligible_start_days, label_days, list_splits, window_days
+from powerzoo_jax.data.splits import (
+    UNUSED,
+    all_days,
+    eligible_start_days,
+    label_days,
+    list_splits,
+    month_day,
+    pair_days,
+    window_days,
+)
 
 TABLE_DAYS = 366  # days in a price table and in the start list, so that leap years fit
 SIGNAL_LIMITS = (-1.0, 3.0)

@@ -13,7 +13,7 @@ from jax import Array
 
 from powerzoo_jax.devices import jobs
 from powerzoo_jax.devices.jobs import JobParams
-from powerzoo_jax.devices.ratings import Rating, columns, not_negative, positive, share
+from powerzoo_jax.devices.protocol import Rating, columns, not_negative, positive, share
 
 
 @dataclass(frozen=True)

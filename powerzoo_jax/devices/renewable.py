@@ -8,8 +8,7 @@ import jax.numpy as jnp
 from flax import struct
 from jax import Array
 
-from powerzoo_jax.devices.inverter import reactive
-from powerzoo_jax.devices.ratings import Rating, columns, inverter, not_negative, positive
+from powerzoo_jax.devices.protocol import Rating, columns, inverter, not_negative, positive, reactive
 
 
 @struct.dataclass(kw_only=True)

@@ -10,9 +10,7 @@ import numpy as np
 from flax import struct
 from jax import Array
 
-from powerzoo_jax.devices.inverter import reactive
-from powerzoo_jax.devices.protocol import Delivery
-from powerzoo_jax.devices.ratings import Rating, columns, inverter, not_negative, positive, share
+from powerzoo_jax.devices.protocol import Delivery, Rating, columns, inverter, not_negative, positive, reactive, share
 
 
 class Cell(Protocol):

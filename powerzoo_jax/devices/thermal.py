@@ -9,7 +9,7 @@ import numpy as np
 from flax import struct
 from jax import Array
 
-from powerzoo_jax.devices.ratings import Rating, columns, not_negative, positive
+from powerzoo_jax.devices.protocol import Rating, columns, not_negative, positive
 
 
 @struct.dataclass(kw_only=True)

@@ -10,7 +10,7 @@ import numpy as np
 from flax import struct
 from jax import Array
 
-from powerzoo_jax.devices.ratings import Rating, columns, not_negative, positive, share
+from powerzoo_jax.devices.protocol import Rating, columns, not_negative, positive, share
 from powerzoo_jax.devices.storage import charge, energy_bounds
 from powerzoo_jax.devices.trips import Events, Trips, at_home, events
 

@@ -1,10 +1,10 @@
 """Environments: static code plus parameters, one pure step, stacked lanes, automatic restarts."""
 
-from powerzoo_jax.envs.autoreset import autoreset as autoreset
-from powerzoo_jax.envs.autoreset import vstep as vstep
+from powerzoo_jax.envs.batch import autoreset as autoreset
 from powerzoo_jax.envs.batch import is_stacked as is_stacked
 from powerzoo_jax.envs.batch import lanes as lanes
 from powerzoo_jax.envs.batch import stack as stack
+from powerzoo_jax.envs.batch import vstep as vstep
 from powerzoo_jax.envs.core import Env as Env
 from powerzoo_jax.envs.core import EnvParams as EnvParams
 from powerzoo_jax.envs.core import Sim as Sim

@@ -1,11 +1,70 @@
-"""Named cost channels: non-negative, in physical units, 0 when satisfied. A channel never mixes units."""
+"""Named cost channels: non-negative, in physical units, 0 when satisfied. A channel never mixes units.
+
+Named reward terms: money of one step in $, positive when earned. No term is a penalty in disguise.
+
+Security of a DC flow against the loss of one branch, as a cost.
+"""
 
 from __future__ import annotations
 
 import jax.numpy as jnp
-from jax import Array
+from jax import Array, lax
 
-from powerzoo_jax.powerflow.limits import loading_excess, voltage_excess
+from powerzoo_jax.powerflow.result import loading_excess, voltage_excess
+
+N_MINUS_1 = "n_minus_1"
+"""Name of the cost channel."""
+
+
+def outage_excess(move: Array, rate_mw: Array, flow_mw: Array) -> Array:
+    """Largest total overload of the network with all branches and after the loss of any one, () [MW].
+
+    max_k sum_l [|f_l + move_kl f_k| - rate_l]+,   move_kl = LODF_lk, and 0 for an outage that is not screened
+
+    move:     (L, L)  [-]   row k: what each flow takes over of the flow of the lost branch k
+    rate_mw:  (L,)    [MW]  0 = unlimited
+    flow_mw:  (L,)    [MW]
+    """
+    limit = jnp.where(rate_mw > 0, rate_mw, jnp.inf)
+
+    # line by line, for all outages at once: the sums then lie side by side, and nothing of size L^2 is stored
+    def add(excess: Array, line: tuple[Array, Array, Array]) -> tuple[Array, None]:
+        flow, moved, most = line
+        return excess + jnp.maximum(jnp.abs(flow + moved * flow_mw) - most, 0), None
+
+    worst, _ = lax.scan(add, jnp.zeros_like(flow_mw), (flow_mw, move.T, limit))
+    return jnp.maximum(jnp.max(worst, initial=0), jnp.sum(jnp.maximum(jnp.abs(flow_mw) - limit, 0)))
+
+
+def energy_sales(price_per_mwh: Array, p_mw: Array, dt_hours: float) -> Array:
+    """price * P * dt: what injected energy earns and consumed energy costs; () (G,) -> (G,) [$]."""
+    return price_per_mwh * p_mw * dt_hours
+
+
+def settlement(
+    soc: Array, soc_start: Array, capacity_mwh: Array, price_per_mwh: Array, eta_charge: Array, eta_discharge: Array
+) -> Array:
+    """Value of the energy left in store against the start, (G,) [$].
+
+    d = (soc - soc_0) C;  price * d * eta_d for d > 0,  price * d / eta_c for d < 0,
+    so that emptying the battery at the horizon earns nothing at the mean price.
+    """
+    change = (soc - soc_start) * capacity_mwh
+    return price_per_mwh * change * jnp.where(change > 0, eta_discharge, 1 / eta_charge)
+
+
+def unserved(voll_per_mwh: Array, energy_mwh: Array) -> Array:
+    """-VOLL * energy not served, () [$]."""
+    return -voll_per_mwh * energy_mwh
+
+
+def replacement(soc: Array, soc_start: Array, capacity_mwh: Array, price_per_mwh: Array, eta_discharge: Array) -> Array:
+    """Value of the energy left in store against the start at the price of making it anew, (G,) [$].
+
+    price * (soc - soc_0) C / eta_d, the same for a rise and a fall.
+    """
+    return price_per_mwh * (soc - soc_start) * capacity_mwh / eta_discharge
+
 
 UNITS = {
     "voltage_violation": "pu",

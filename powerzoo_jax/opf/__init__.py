@@ -12,8 +12,6 @@ from powerzoo_jax.opf.allocate import allocate_by_weight as allocate_by_weight
 from powerzoo_jax.opf.allocate import balance_by_slack as balance_by_slack
 from powerzoo_jax.opf.allocate import score_weights as score_weights
 from powerzoo_jax.opf.allocate import shed_by_load as shed_by_load
-from powerzoo_jax.opf.certificate import dual_bound as dual_bound
-from powerzoo_jax.opf.certificate import infeasibility as infeasibility
 from powerzoo_jax.opf.commit import CommitmentRules as CommitmentRules
 from powerzoo_jax.opf.commit import CommitmentState as CommitmentState
 from powerzoo_jax.opf.commit import advance_commitment as advance_commitment
@@ -29,9 +27,9 @@ from powerzoo_jax.opf.commit import table_rules as table_rules
 from powerzoo_jax.opf.dc.factors import DcOpfFactors as DcOpfFactors
 from powerzoo_jax.opf.dc.factors import prepare_dc_opf as prepare_dc_opf
 from powerzoo_jax.opf.dc.program import Bids as Bids
-from powerzoo_jax.opf.dc.screening import binding_rows as binding_rows
 from powerzoo_jax.opf.dc.security import SecureFactors as SecureFactors
 from powerzoo_jax.opf.dc.security import SecureResult as SecureResult
+from powerzoo_jax.opf.dc.security import binding_rows as binding_rows
 from powerzoo_jax.opf.dc.security import prepare_secure_dc_opf as prepare_secure_dc_opf
 from powerzoo_jax.opf.dc.security import secure_dc_opf as secure_dc_opf
 from powerzoo_jax.opf.dc.security import secure_programme as secure_programme
@@ -51,6 +49,8 @@ from powerzoo_jax.opf.offers import cost_of as cost_of
 from powerzoo_jax.opf.offers import make_cost_segments as make_cost_segments
 from powerzoo_jax.opf.qp import Qp as Qp
 from powerzoo_jax.opf.qp import QpResult as QpResult
+from powerzoo_jax.opf.qp import dual_bound as dual_bound
+from powerzoo_jax.opf.qp import infeasibility as infeasibility
 from powerzoo_jax.opf.qp import solve_qp as solve_qp
 from powerzoo_jax.opf.result import EXPLAIN_OPF as EXPLAIN_OPF
 from powerzoo_jax.opf.result import OpfStatus as OpfStatus

@@ -9,6 +9,12 @@ difference v - lo would have lost its digits in float32.
 
 A step solves (A S A' + S_row) dlam = rhs, of the size of the rows, with S = 1 / (q + z_l / s_l + z_u / s_u). A is
 shared by the lanes of a batch, so the system of every lane comes out of one constant product.
+
+Proofs of optimality and infeasibility, rechecked on the host in float64 from the multipliers of the rows alone.
+
+Nothing of the solver enters: for any multipliers lam the inequalities below hold, so a small gap is a proof.
+
+Cholesky of the small systems that a batch of programmes meets: unrolled when tiny, the library's otherwise.
 """
 
 from __future__ import annotations
@@ -17,12 +23,54 @@ from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from flax import struct
 from jax import Array, lax
 
 from powerzoo_jax.base.numerics import matmul
 from powerzoo_jax.opf.result import OpfStatus
-from powerzoo_jax.opf.small import cholesky, cholesky_solve
+
+UNROLLED = 6  # rows; LAPACK costs about 1 us a call, the unrolled code runs over the whole batch at once
+
+
+def cholesky(a: Array) -> Array:
+    """Lower factor L of a symmetric positive definite a (m, m)."""
+    m = a.shape[0]
+    if m > UNROLLED:
+        return jnp.linalg.cholesky(a, symmetrize_input=False)
+    rows: list[list[Array]] = []
+    for i in range(m):
+        row: list[Array] = []
+        for j in range(i + 1):
+            left = a[i, j]
+            for k in range(j):
+                left = left - row[k] * (row[k] if i == j else rows[j][k])
+            row.append(jnp.sqrt(left) if i == j else left / rows[j][j])
+        rows.append(row)
+    zero = jnp.zeros((), a.dtype)
+    return jnp.stack([jnp.stack(row + [zero] * (m - len(row))) for row in rows])
+
+
+def cholesky_solve(factor: Array, b: Array) -> Array:
+    """Solve L L' x = b for b (m,)."""
+    m = factor.shape[0]
+    if m > UNROLLED:
+        y = lax.linalg.triangular_solve(factor, b[:, None], left_side=True, lower=True)
+        return lax.linalg.triangular_solve(factor, y, left_side=True, lower=True, transpose_a=True)[:, 0]
+    y_: list[Array] = []
+    for i in range(m):
+        left = b[i]
+        for k in range(i):
+            left = left - factor[i, k] * y_[k]
+        y_.append(left / factor[i, i])
+    x: list[Array] = [jnp.zeros((), b.dtype)] * m
+    for i in reversed(range(m)):
+        left = y_[i]
+        for k in range(i + 1, m):
+            left = left - factor[k, i] * x[k]
+        x[i] = left / factor[i, i]
+    return jnp.stack(x)
+
 
 MAX_STEPS = 60
 GOAL = {"float32": 1e-5, "float64": 1e-10}  # relative gap and dual residual at which a lane stops
@@ -384,3 +432,49 @@ def _differentiable(box: _Box, point: _Point, shared_rows: bool) -> tuple[Array,
     good = jnp.isfinite(dv).all() & jnp.isfinite(d_lam).all()
     dv, d_lam = (jnp.where(good, x, 0) for x in (dv, d_lam))
     return v + (dv - lax.stop_gradient(dv)), lam + (d_lam - lax.stop_gradient(d_lam))
+
+
+def dual_bound(qp: Qp, row_price: np.ndarray) -> float:
+    """No feasible point of the programme costs less (weak duality): a bound in its objective's unit, [$/h] of an OPF.
+
+    g(lam) = sum_j min over the box of 1/2 q x^2 + (c - A' lam) x   +   sum_i min over the row's limits of lam y
+
+    row_price: (m,) of QpResult; a price on an open side of a row counts as 0
+    """
+    a, q, c, lo, hi, row_lo, row_hi, lam = _wide(qp, row_price)
+    lam = np.where((lam > 0) & ~np.isfinite(row_lo) | (lam < 0) & ~np.isfinite(row_hi), 0.0, lam)
+    reduced = c - a.T @ lam
+    turning = np.where(q > 0, -reduced / np.where(q > 0, q, 1.0), np.where(reduced > 0, lo, hi))
+    x = np.clip(turning, lo, hi)
+    at = np.where(lam > 0, row_lo, np.where(lam < 0, row_hi, 0.0))
+    return float(np.sum((0.5 * q * x + reduced) * x) + lam @ at)
+
+
+def cost_at(qp: Qp, x: np.ndarray) -> float:
+    """1/2 x' Q x + c' x."""
+    x = np.asarray(x, np.float64)
+    return float(np.sum((0.5 * np.asarray(qp.q, np.float64) * x + np.asarray(qp.c, np.float64)) * x))
+
+
+def violation(qp: Qp, x: np.ndarray) -> float:
+    """Largest violation of a box or row."""
+    a, _, _, lo, hi, row_lo, row_hi, x = _wide(qp, x)
+    y = a @ x
+    return float(max(0.0, *(np.max(part, initial=0.0) for part in (lo - x, x - hi, row_lo - y, y - row_hi))))
+
+
+def infeasibility(qp: Qp, ray: np.ndarray) -> float:
+    """By how much the rows, weighted with `ray` (m,) [-], ask for more than the boxes give: above 0 proves infeasible.
+
+    max over the box of ray' A x  <  min over the row limits of ray' y
+    """
+    a, _, _, lo, hi, row_lo, row_hi, ray = _wide(qp, ray)
+    ray = np.where((ray > 0) & ~np.isfinite(row_lo) | (ray < 0) & ~np.isfinite(row_hi), 0.0, ray)
+    pull = a.T @ ray
+    at = np.where(ray > 0, row_lo, np.where(ray < 0, row_hi, 0.0))
+    return float(ray @ at - np.sum(np.maximum(pull * lo, pull * hi)))
+
+
+def _wide(qp: Qp, multipliers: np.ndarray) -> tuple[np.ndarray, ...]:
+    parts = (qp.a, qp.q, qp.c, qp.lo, qp.hi, qp.row_lo, qp.row_hi, multipliers)
+    return tuple(np.asarray(part, np.float64) for part in parts)

@@ -13,8 +13,8 @@ from powerzoo_jax.base import Box
 from powerzoo_jax.base.errors import unknown
 from powerzoo_jax.base.random import uniform_between
 from powerzoo_jax.envs.core import Sim
-from powerzoo_jax.envs.draw import Draw
 from powerzoo_jax.envs.episode import Act
+from powerzoo_jax.envs.series import Draw
 from powerzoo_jax.oracle.registry import Foresight, PlanCarry, Playbook, Policy, get_playbook, plan_act
 from powerzoo_jax.oracle.storage.plan import Solution, solve_storage
 from powerzoo_jax.oracle.storage.problem import Problem, build_problems, play

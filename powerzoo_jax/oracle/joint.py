@@ -17,8 +17,8 @@ from jax import Array, lax
 
 from powerzoo_jax.base.tree import take
 from powerzoo_jax.envs.core import Sim
-from powerzoo_jax.envs.draw import Draw
 from powerzoo_jax.envs.joint.env import upper_params
+from powerzoo_jax.envs.series import Draw
 from powerzoo_jax.oracle.baselines import quantile_signal
 from powerzoo_jax.oracle.feeder.policies import GUARD_PU
 from powerzoo_jax.oracle.registry import Foresight, Playbook, Policy, follow

@@ -23,8 +23,7 @@ import numpy as np
 from jax import Array
 
 from powerzoo_jax.envs.core import Sim
-from powerzoo_jax.envs.draw import Draw
-from powerzoo_jax.envs.series import AHEAD_HI, AHEAD_LO
+from powerzoo_jax.envs.series import AHEAD_HI, AHEAD_LO, Draw
 from powerzoo_jax.oracle.registry import Foresight, Playbook, Policy, follow
 from powerzoo_jax.tasks.score import Evaluation, evaluate
 

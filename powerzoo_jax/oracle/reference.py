@@ -14,10 +14,9 @@ import numpy as np
 
 from powerzoo_jax.base.errors import SolverError
 from powerzoo_jax.envs.core import Sim
-from powerzoo_jax.envs.draw import Draw
+from powerzoo_jax.envs.series import Draw
 from powerzoo_jax.oracle.baselines import BASELINES, evaluate_baseline
-from powerzoo_jax.oracle.registry import get_playbook, list_playbooks
-from powerzoo_jax.oracle.table import FILE
+from powerzoo_jax.oracle.registry import FILE, get_playbook, list_playbooks
 from powerzoo_jax.tasks import get_spec, make
 from powerzoo_jax.tasks.score import (
     SEED,

@@ -10,9 +10,9 @@ from powerzoo_jax.plot.dispatch import plot_dispatch as plot_dispatch
 from powerzoo_jax.plot.episode import plot_episode as plot_episode
 from powerzoo_jax.plot.episode import record_episode as record_episode
 from powerzoo_jax.plot.layout import locate_buses as locate_buses
+from powerzoo_jax.plot.layout import save_figure as save_figure
 from powerzoo_jax.plot.network import branch_loading as branch_loading
 from powerzoo_jax.plot.network import over_rating as over_rating
 from powerzoo_jax.plot.network import plot_network as plot_network
 from powerzoo_jax.plot.profile import plot_branch_loading as plot_branch_loading
 from powerzoo_jax.plot.profile import plot_voltage_profile as plot_voltage_profile
-from powerzoo_jax.plot.style import save_figure as save_figure

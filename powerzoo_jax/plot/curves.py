@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike
 
-from powerzoo_jax.plot.style import COLOURS, LIMIT_LINE, look, new_figure
+from powerzoo_jax.plot.layout import COLOURS, LIMIT_LINE, look, new_figure
 
 RESAMPLES = 2000
 LEVEL = 0.95

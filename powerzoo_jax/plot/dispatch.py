@@ -8,7 +8,7 @@ import numpy as np
 
 from powerzoo_jax.base import Step
 from powerzoo_jax.envs import Sim
-from powerzoo_jax.plot.style import COLOURS, HATCHES, LIMIT, new_figure
+from powerzoo_jax.plot.layout import COLOURS, HATCHES, LIMIT, new_figure
 
 SHOWN = 7  # sources with a colour of their own; the smaller ones are added up
 

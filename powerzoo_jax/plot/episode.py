@@ -13,9 +13,9 @@ from powerzoo_jax.base import Purpose, Step, purpose_key
 from powerzoo_jax.base.tree import stack_leaves
 from powerzoo_jax.envs import Sim
 from powerzoo_jax.envs.constraint import UNITS
-from powerzoo_jax.envs.draw import Draw
 from powerzoo_jax.envs.episode import Act
-from powerzoo_jax.plot.style import LIMIT, LIMIT_LINE, look, new_figure
+from powerzoo_jax.envs.series import Draw
+from powerzoo_jax.plot.layout import LIMIT, LIMIT_LINE, look, new_figure
 
 Draws = Callable[[Any, np.ndarray, Sim, Step, dict[str, Any]], None]
 

@@ -10,8 +10,7 @@ from numpy.typing import ArrayLike
 
 from powerzoo_jax.cases import Case
 from powerzoo_jax.cases.topology import branch_positions
-from powerzoo_jax.plot.layout import locate_buses
-from powerzoo_jax.plot.style import ALARM, LIMIT, new_figure
+from powerzoo_jax.plot.layout import ALARM, LIMIT, locate_buses, new_figure
 
 LABELLED = 60  # buses that still have room for their numbers
 ROUNDING = 1e-6  # [pu] of float32: a held voltage is no violation

@@ -10,8 +10,8 @@ from numpy.typing import ArrayLike
 
 from powerzoo_jax.cases import Case
 from powerzoo_jax.cases.topology import branch_positions, is_radial, radial_order
+from powerzoo_jax.plot.layout import ALARM, COLOURS, LIMIT, LIMIT_LINE, look, new_figure
 from powerzoo_jax.plot.network import voltage_band
-from powerzoo_jax.plot.style import ALARM, COLOURS, LIMIT, LIMIT_LINE, look, new_figure
 
 SPREAD = (5, 95)  # percentiles of a batch that the band of a profile covers
 MOST = 20  # branches in a picture of loadings

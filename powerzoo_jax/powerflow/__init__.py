@@ -5,11 +5,11 @@ from powerzoo_jax.powerflow.check import check_feeder as check_feeder
 from powerzoo_jax.powerflow.check import check_meshed as check_meshed
 from powerzoo_jax.powerflow.contingency.factors import OutageFactors as OutageFactors
 from powerzoo_jax.powerflow.contingency.factors import prepare_outages as prepare_outages
-from powerzoo_jax.powerflow.contingency.outage_ranking import screen_outages as screen_outages
-from powerzoo_jax.powerflow.contingency.outage_ranking import worst_outages as worst_outages
 from powerzoo_jax.powerflow.contingency.result import OutageResult as OutageResult
 from powerzoo_jax.powerflow.contingency.result import OutageStates as OutageStates
 from powerzoo_jax.powerflow.contingency.solve import n_minus_1 as n_minus_1
+from powerzoo_jax.powerflow.contingency.solve import screen_outages as screen_outages
+from powerzoo_jax.powerflow.contingency.solve import worst_outages as worst_outages
 from powerzoo_jax.powerflow.contingency.switching import SwitchedResult as SwitchedResult
 from powerzoo_jax.powerflow.contingency.switching import SwitchFactors as SwitchFactors
 from powerzoo_jax.powerflow.contingency.switching import prepare_switching as prepare_switching

@@ -1,4 +1,9 @@
-"""What a power flow returns: the state, its proof, and a status with prose."""
+"""What a power flow returns: the state, its proof, and a status with prose.
+
+What is given to a power flow, looked at before anything is traced: lengths and number types.
+
+Operating limits: how far a solved state lies outside them, never negative, 0 when satisfied.
+"""
 
 from __future__ import annotations
 
@@ -8,6 +13,44 @@ import jax.numpy as jnp
 import numpy as np
 from flax import struct
 from jax import Array
+
+COLLAPSE_PU = 0.5  # a solved voltage below this is a collapse of the task, not of the solver
+
+
+def range_excess(x: Array, low: Array, high: Array) -> Array:
+    """Distance of each value outside its range, in the unit of the values; an infinite limit is none."""
+    return jnp.maximum(low - x, 0) + jnp.maximum(x - high, 0)
+
+
+def voltage_excess(v_pu: Array, v_min_pu: Array, v_max_pu: Array) -> Array:
+    """Distance of each voltage outside its band: (N,) [pu] -> (N,) [pu]."""
+    return range_excess(v_pu, v_min_pu, v_max_pu)
+
+
+def loading_excess(s_pu: Array, rate_pu: Array) -> Array:
+    """Apparent power beyond the rating: (L,) (L,) [pu] -> (L,) [pu]; a rating of 0 means no limit."""
+    return jnp.where(rate_pu > 0, jnp.maximum(s_pu - rate_pu, 0), 0)
+
+
+def injections(n_bus: int, p_pu: Array, q_pu: Array) -> tuple[Array, Array]:
+    """Active and reactive injection as device arrays, (N,) each.
+
+    Raises ValueError for another length, TypeError for integers and complex numbers: with one of them the solve would
+    run and mean something else.
+    """
+    return _column(n_bus, "p_pu", p_pu), _column(n_bus, "q_pu", q_pu)
+
+
+def _column(n_bus: int, name: str, values: Array) -> Array:
+    array = jnp.asarray(values)
+    if array.shape != (n_bus,):
+        raise ValueError(
+            f"{name}: expected (N={n_bus},), got {array.shape}. Give one net injection a bus, in per unit; scenarios "
+            "are mapped with jax.vmap(..., in_axes=(None, 0, 0))."
+        )
+    if not jnp.issubdtype(array.dtype, jnp.floating):
+        raise TypeError(f"{name} holds {array.dtype.name}. Give real numbers: s.real for p_pu and s.imag for q_pu.")
+    return array
 
 
 class Status(IntEnum):

@@ -10,7 +10,7 @@ from flax import struct
 from jax import Array, lax
 
 from powerzoo_jax.base import Step
-from powerzoo_jax.envs.autoreset import autoreset
+from powerzoo_jax.envs.batch import autoreset
 from powerzoo_jax.envs.core import Sim
 from powerzoo_jax.envs.episode import Act
 

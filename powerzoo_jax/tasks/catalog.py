@@ -1,4 +1,7 @@
-"""The public tasks, one literal each and nothing else: what a paper must quote, as data."""
+"""The public tasks, one literal each and nothing else: what a paper must quote, as data.
+
+Presets that validate one device on one feeder each, and the three-phase feeder: makeable, not among the tasks.
+"""
 
 from __future__ import annotations
 
@@ -6,8 +9,144 @@ from dataclasses import replace
 from math import inf
 
 from powerzoo_jax.base.types import TaskSpec
-from powerzoo_jax.tasks.feeder.catalog import FEEDER_TASKS
+from powerzoo_jax.tasks.feeder.catalog import FEEDER_TASKS, SMARD
 from powerzoo_jax.tasks.transmission.catalog import TRANSMISSION
+
+SAFETY_WEIGHT = 10.0  # of a unit of any channel
+
+ATOMIC_DISTRIBUTION_GRID = TaskSpec(
+    id="atomic_distribution_grid",
+    version=0,
+    family="distribution",
+    case="case33bw",
+    horizon=48,
+    dt_hours=0.5,
+    split="test",
+    agents=("operator_0",),
+    cost_names=("voltage_violation", "thermal_overload", "unserved_energy", "resource"),
+    cost_budget=(inf,) * 4,
+    term_names=("cost_sum",),
+    term_weights=(SAFETY_WEIGHT,),
+    overrides=(
+        ("devices", ()),
+        ("load_column", "mv_semiurb"),
+        ("load_set", "simbench_2016"),
+        ("max_load_ratio", 0.85),
+        ("months", (1,)),
+        *SMARD,
+        ("price_forecast", False),
+    ),
+)
+
+
+def _atomic(name: str, horizon: int, dt_hours: float, more: tuple[str, ...] = (), **overrides: object) -> TaskSpec:
+    """The feeder with one device; `more` are its own cost channels."""
+    base = ATOMIC_DISTRIBUTION_GRID
+    return replace(
+        base,
+        id=f"atomic_{name}",
+        horizon=horizon,
+        dt_hours=dt_hours,
+        cost_names=base.cost_names + more,
+        cost_budget=base.cost_budget + (inf,) * len(more),
+        overrides=tuple(sorted((dict(base.overrides) | overrides).items())),
+    )
+
+
+ATOMIC_BATTERY = _atomic(
+    "battery", 24, 1.0, devices=(("storage", 6, (("capacity_mwh", 0.5), ("eta_roundtrip", 0.95), ("power_mw", 0.2))),)
+)
+ATOMIC_VEHICLE = _atomic("vehicle", 24, 1.0, ("departure_shortfall", "unmet_energy"), devices=(("vehicle", 10, ()),))
+ATOMIC_DATACENTER = _atomic(
+    "datacenter",
+    48,
+    1.0,
+    ("sla", "overtemp"),
+    devices=(("datacenter", 6, (("base_mw", 0.2), ("infer_gpu_peak", 96), ("n_gpus", 256))),),
+)
+
+DISTRIBUTION_3PHASE = TaskSpec(
+    id="distribution_3phase",
+    version=0,
+    family="distribution",
+    case="ieee13",
+    horizon=48,
+    dt_hours=0.5,
+    split="train",
+    agents=("operator_0",),
+    cost_names=(
+        *("voltage_violation", "thermal_overload", "vuf_violation", "unserved_energy", "resource"),
+        *("departure_shortfall", "unmet_energy", "sla", "overtemp"),
+    ),
+    cost_budget=(inf,) * 9,
+    term_names=(
+        *("network_loss", "degradation", "comfort", "deferral", "terminal_buffer", "unmet_energy", "job_misses"),
+        *("backlog", "unserved_energy"),
+    ),
+    term_weights=(1.0,) * 9,
+    overrides=(
+        (
+            "devices",
+            (
+                ("storage", "671", (("capacity_mwh", 1.0), ("phases", "abc"), ("power_mw", 0.3))),
+                ("storage", "692", (("capacity_mwh", 0.4), ("phases", "a-b"), ("power_mw", 0.1))),
+                ("renewable", "675", (("capacity_mw", 0.4), ("phases", "c"))),
+            ),
+        ),
+        ("load_column", "mv_semiurb"),
+        ("load_set", "simbench_2016"),
+        ("max_load_ratio", 0.85),
+        *SMARD,
+        ("vuf_max", 2.0),
+    ),
+)
+
+ATOMIC_TRANSMISSION_GRID = TaskSpec(
+    id="atomic_transmission_grid",
+    version=0,
+    family="transgrid",
+    case="pz_case5",
+    horizon=48,
+    dt_hours=0.5,
+    split="test",
+    agents=("operator_0",),
+    cost_names=("thermal_overload", "voltage_violation", "power_balance", "unserved_energy", "resource"),
+    cost_budget=(inf,) * 5,
+    term_names=("cost_sum",),
+    term_weights=(SAFETY_WEIGHT,),
+    overrides=(("devices", ()), ("load_set", "fr_2017_2019"), ("max_load_ratio", 0.85), ("months", (1,))),
+)
+
+
+def _on_transmission(name: str, **overrides: object) -> TaskSpec:
+    """The transmission grid with one device."""
+    base = ATOMIC_TRANSMISSION_GRID
+    return replace(base, id=f"atomic_{name}", overrides=tuple(sorted((dict(base.overrides) | overrides).items())))
+
+
+ATOMIC_SOLAR = _on_transmission(
+    "solar", devices=(("renewable", 2, (("capacity_mw", 10.0),)),), plant_columns=("solar.available_mw",)
+)
+ATOMIC_WIND = _on_transmission(
+    "wind", devices=(("renewable", 3, (("capacity_mw", 10.0),)),), plant_columns=("wind.available_mw",)
+)
+ATOMIC_FLEXLOAD = _on_transmission("flexload", devices=(("flexload", 4, ()),))
+
+GRID_FLEET = "powerzoo_jax.tasks.transmission.operator_fleet:build_grid_fleet"
+GRID = "powerzoo_jax.tasks.feeder.generic:build_grid"
+
+PRESETS = (
+    (ATOMIC_DISTRIBUTION_GRID, GRID),
+    (ATOMIC_BATTERY, GRID),
+    (ATOMIC_VEHICLE, GRID),
+    (ATOMIC_DATACENTER, GRID),
+    (ATOMIC_TRANSMISSION_GRID, GRID_FLEET),
+    (ATOMIC_SOLAR, GRID_FLEET),
+    (ATOMIC_WIND, GRID_FLEET),
+    (ATOMIC_FLEXLOAD, GRID_FLEET),
+    (DISTRIBUTION_3PHASE, "powerzoo_jax.tasks.feeder.generic:build_unbalanced"),
+)
+
 
 BATTERY_ARBITRAGE = TaskSpec(
     id="battery_arbitrage",

@@ -18,7 +18,7 @@ from powerzoo_jax.base.errors import PowerZooError
 from powerzoo_jax.base.spaces import Box, Space, contains, sample
 from powerzoo_jax.base.tree import stack_leaves
 from powerzoo_jax.base.types import Step
-from powerzoo_jax.envs.autoreset import autoreset, vstep
+from powerzoo_jax.envs.batch import autoreset, vstep
 from powerzoo_jax.envs.core import Sim
 
 LANES = 3

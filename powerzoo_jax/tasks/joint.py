@@ -17,15 +17,15 @@ from powerzoo_jax.base.numerics import resolve_dtype
 from powerzoo_jax.cases import Case, load_case
 from powerzoo_jax.data import Series
 from powerzoo_jax.envs.core import Sim
-from powerzoo_jax.envs.joint.env import JointEnv
-from powerzoo_jax.envs.joint.tso_dso_state import JointFactors, JointParams
+from powerzoo_jax.envs.joint.env import JointEnv, JointFactors, JointParams
 from powerzoo_jax.envs.observe import Block, FieldTable, table
 from powerzoo_jax.envs.series import SeriesBank
 from powerzoo_jax.envs.transmission.units import LOAD_SCALE
 from powerzoo_jax.opf.dc.factors import prepare_dc_opf
 from powerzoo_jax.powerflow.dc.network import build_dc_network
-from powerzoo_jax.tasks.feeder.build_der import build_der
 from powerzoo_jax.tasks.feeder.catalog import MARL_DER_ARBITRAGE
+from powerzoo_jax.tasks.feeder.storage import build_der
+from powerzoo_jax.tasks.spec import Variants
 from powerzoo_jax.tasks.transmission.catalog import MARL_OPF
 from powerzoo_jax.tasks.transmission.series import DEMAND
 from powerzoo_jax.tasks.transmission.units import (
@@ -36,7 +36,6 @@ from powerzoo_jax.tasks.transmission.units import (
     budget_at,
     build_transmission,
 )
-from powerzoo_jax.tasks.variants import Variants
 
 OBS_MODES = ("global", "local")
 PRICE_SCALE = 100.0  # [USD/MWh] that observed prices are relative to

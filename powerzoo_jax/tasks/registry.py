@@ -9,8 +9,7 @@ from powerzoo_jax.base.errors import unknown
 from powerzoo_jax.base.types import Dims, TaskSpec
 from powerzoo_jax.cases import list_cases
 from powerzoo_jax.envs.core import Sim
-from powerzoo_jax.tasks.catalog import CATALOG
-from powerzoo_jax.tasks.catalog_presets import PRESETS
+from powerzoo_jax.tasks.catalog import CATALOG, PRESETS
 
 _TASKS: dict[str, tuple[TaskSpec, str]] = {}
 _PRESETS: dict[str, tuple[TaskSpec, str]] = {spec.id: (spec, build) for spec, build in PRESETS}

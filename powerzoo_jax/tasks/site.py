@@ -12,7 +12,7 @@ import numpy as np
 
 from powerzoo_jax.data import all_days, day_matrix, load_dataset
 from powerzoo_jax.data.clock import steps_per_day
-from powerzoo_jax.data.pairing import month_day
+from powerzoo_jax.data.splits import month_day
 from powerzoo_jax.data.synthetic_load import draw_utilisation
 from powerzoo_jax.devices import DataCenterParams, datacenter_params
 from powerzoo_jax.devices.facility import FINETUNE, TRAIN, JobClass, Sizes, enough_slots, sizes

@@ -16,10 +16,16 @@ import powerzoo_jax
 from powerzoo_jax.base import random
 from powerzoo_jax.base.spaces import Box, Discrete, MultiDiscrete, sample
 from powerzoo_jax.cases.synthetic import draw_feeder, get_feeder_model
-from powerzoo_jax.data.synthetic import WIND_NOISE, perturb_plants
-from powerzoo_jax.data.synthetic_charging import Sessions, draw_home_sessions, resample_sessions
+from powerzoo_jax.data.synthetic import (
+    PRICE_DE_2018,
+    WIND_NOISE,
+    Sessions,
+    draw_home_sessions,
+    draw_price_noise,
+    perturb_plants,
+    resample_sessions,
+)
 from powerzoo_jax.data.synthetic_load import JOBS, draw_jobs
-from powerzoo_jax.data.synthetic_price import PRICE_DE_2018, draw_price_noise
 from powerzoo_jax.devices import datacenter
 from powerzoo_jax.envs.core import Sim
 from powerzoo_jax.envs.feeder import fleet as stacks
@@ -30,8 +36,8 @@ from powerzoo_jax.tasks.market import bidding as build_market
 from powerzoo_jax.tasks.market.storage import make_storage_market
 from powerzoo_jax.tasks.microgrid import build as build_microgrid
 from powerzoo_jax.tasks.score import episode_keys, seeded_starts
+from powerzoo_jax.tasks.spec import CALENDAR
 from powerzoo_jax.tasks.transmission import units as build_transmission
-from powerzoo_jax.tasks.variants import CALENDAR
 
 PACKAGE = Path(powerzoo_jax.__file__).parent
 N, SEED = 16, 42

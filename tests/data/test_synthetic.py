@@ -9,7 +9,15 @@ import numpy as np
 import pytest
 
 from powerzoo_jax.data import load_dataset
-from powerzoo_jax.data.synthetic import SOLAR_NOISE, WIND_NOISE, draw_ar1, perturb_plants
+from powerzoo_jax.data.synthetic import (
+    PRICE_DE_2018,
+    SOLAR_NOISE,
+    WIND_NOISE,
+    draw_ar1,
+    draw_price,
+    draw_price_noise,
+    perturb_plants,
+)
 from powerzoo_jax.data.synthetic_load import (
     JOBS,
     UTILISATION,
@@ -20,7 +28,6 @@ from powerzoo_jax.data.synthetic_load import (
     draw_utilisation,
     server_power,
 )
-from powerzoo_jax.data.synthetic_price import PRICE_DE_2018, draw_price, draw_price_noise
 from tools.data import synthetic_fit
 
 KEY = jax.random.key(20180101)

@@ -9,7 +9,7 @@ import pytest
 
 from powerzoo_jax.data import load_dataset
 from powerzoo_jax.data.clock import minute_of_day
-from powerzoo_jax.data.synthetic_charging import HOME_ELAAD, Sessions, draw_home_sessions, resample_sessions
+from powerzoo_jax.data.synthetic import HOME_ELAAD, Sessions, draw_home_sessions, resample_sessions
 
 KEY = jax.random.key(7)
 

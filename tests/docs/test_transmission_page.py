@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from powerzoo_jax.envs.security import N_MINUS_1
+from powerzoo_jax.envs.constraint import N_MINUS_1
 from powerzoo_jax.tasks.joint import JointSettings
 from powerzoo_jax.tasks.transmission.operator import DIFFICULTIES, PHYSICS, SOLVER_MODES
 

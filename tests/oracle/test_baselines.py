@@ -31,10 +31,12 @@ from powerzoo_jax.oracle import (
     rule_plan,
     solve_starts,
     solve_storage,
-    table,
+)
+from powerzoo_jax.oracle import (
+    registry as table,
 )
 from powerzoo_jax.oracle.storage import plan as lp
-from powerzoo_jax.oracle.storage.program import Program
+from powerzoo_jax.oracle.storage.problem import Program
 from powerzoo_jax.tasks import get_spec
 from powerzoo_jax.tasks.score import all_starts
 

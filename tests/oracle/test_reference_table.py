@@ -5,10 +5,10 @@ from __future__ import annotations
 import pytest
 
 from powerzoo_jax.oracle import get_playbook, get_reference
-from powerzoo_jax.oracle.table import load_table
+from powerzoo_jax.oracle.registry import load_table
 from powerzoo_jax.tasks import get_spec
 from powerzoo_jax.tasks.score import normalized_score
-from powerzoo_jax.tasks.variants import CALENDAR
+from powerzoo_jax.tasks.spec import CALENDAR
 from tools.tasks.calibrate import Finding, examine, main, verdict
 
 FAMILIES = ("distribution", "microgrid")

@@ -10,7 +10,7 @@ import pytest
 import powerzoo_jax
 from powerzoo_jax.cases import load_case
 from powerzoo_jax.oracle import get_playbook, get_reference
-from powerzoo_jax.oracle.table import load_table
+from powerzoo_jax.oracle.registry import load_table
 from powerzoo_jax.powerflow.dc.network import build_dc_network
 from powerzoo_jax.tasks import get_spec
 from tools.tasks.calibrate import examine, verdict

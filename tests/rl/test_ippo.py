@@ -10,8 +10,7 @@ import numpy as np
 import pytest
 
 from powerzoo_jax.rl.algorithms import ppo
-from powerzoo_jax.rl.crew import by_kind, kinds_of, make_crew
-from powerzoo_jax.rl.policies import make_actor, ppo_act
+from powerzoo_jax.rl.policies import by_kind, kinds_of, make_actor, make_crew, ppo_act
 from powerzoo_jax.rl.rollout import batch_rollout
 from powerzoo_jax.rl.training import learners
 from powerzoo_jax.rl.training.config import ALGORITHMS, IPPOConfig, MAPPOConfig, PPOConfig

@@ -16,12 +16,11 @@ from powerzoo_jax.base.tree import take
 from powerzoo_jax.devices.datacenter import DataCenterDelivery
 from powerzoo_jax.devices.flexload import FlexLoadState
 from powerzoo_jax.devices.renewable import RenewableDelivery
+from powerzoo_jax.envs.episode import tally
 from powerzoo_jax.envs.feeder.types import DistributionInfo
-from powerzoo_jax.envs.microgrid.microgrid_state import MicrogridInfo
-from powerzoo_jax.envs.tally import tally
+from powerzoo_jax.envs.microgrid.env import MicrogridInfo
 from powerzoo_jax.envs.transmission.units_types import TransmissionInfo
-from powerzoo_jax.tasks.metrics import Figure, bootstrap_intervals
-from powerzoo_jax.tasks.score import all_starts, evaluate
+from powerzoo_jax.tasks.score import Figure, all_starts, bootstrap_intervals, evaluate
 
 SUM = 1e-5  # relative: steps of single precision added up in another order
 DT = 0.5

@@ -21,8 +21,8 @@ import numpy as np
 from powerzoo_jax.data.clock import MINUTE_NS, local_days, minute_of_day
 from powerzoo_jax.data.library import load_dataset
 from powerzoo_jax.data.series import Series, resample
+from powerzoo_jax.data.synthetic import HOURS_PER_YEAR, PRICE_DE_2018, PriceModel
 from powerzoo_jax.data.synthetic_load import JOB_LEVELS, JOBS, BatchJobs
-from powerzoo_jax.data.synthetic_price import HOURS_PER_YEAR, PRICE_DE_2018, PriceModel
 from tools.pins import Pin, fetch, read_member
 
 SPAR = Pin("spar", "0.0.7", "7a55aa9bce742f678b1fd7071f5d354e718c37396480a329cfc018d1ed66e174")

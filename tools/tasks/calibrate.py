@@ -13,8 +13,7 @@ from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 from powerzoo_jax.oracle.reference import reference
-from powerzoo_jax.oracle.registry import get_playbook, list_playbooks
-from powerzoo_jax.oracle.table import get_reference, load_table
+from powerzoo_jax.oracle.registry import get_playbook, get_reference, list_playbooks, load_table
 from powerzoo_jax.tasks import get_spec
 
 SPLIT = "val"

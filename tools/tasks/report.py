@@ -14,7 +14,7 @@ from pathlib import Path
 from powerzoo_jax.base.types import TaskSpec
 from powerzoo_jax.envs.constraint import UNITS
 from powerzoo_jax.envs.core import Sim
-from powerzoo_jax.oracle.table import load_table
+from powerzoo_jax.oracle.registry import load_table
 from powerzoo_jax.tasks import get_spec, list_tasks, make
 from tools.builder import run_page
 from tools.tasks.cards import cards

@@ -2,12 +2,18 @@
 
 A statement outside the subset is a problem that names its line, never skipped: the distribution cases
 convert ohm to per unit and kW to MW below their tables, and a reader of tables alone is wrong by 1000.
+
+Split a .m file into its header comment and its statements, with line numbers.
+
+Arithmetic of the MATLAB subset that case files use, walked over a whitelisted syntax tree.
 """
 
 from __future__ import annotations
 
+import ast
+import math
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -16,10 +22,198 @@ import numpy as np
 
 from powerzoo_jax.base.errors import CaseError, Problem, render_problems
 from powerzoo_jax.base.textfile import read_text, require_file
-from powerzoo_jax.cases.assemble import assemble, table_problems
-from powerzoo_jax.cases.case import Case
-from powerzoo_jax.cases.readers.expression import ExpressionError, evaluate
-from powerzoo_jax.cases.readers.mfile import Statement, header, statements
+from powerzoo_jax.cases.case import Case, assemble, table_problems
+
+STRING = re.compile(r"'(?:[^'\n]|'')*'")
+MARK = re.compile(r"[\[\](){};,]")
+BRACKET = re.compile(r"[\[\](){}]")
+ASSIGNMENT = re.compile(r"\s*[A-Za-z]\w*\.\w+\s*=")
+
+
+@dataclass(frozen=True)
+class Statement:
+    """One statement; `pieces` are its physical lines as (line number, text without comment)."""
+
+    pieces: tuple[tuple[int, str], ...]
+    closed: bool = True
+
+    @property
+    def line(self) -> int:
+        return next((n for n, text in self.pieces if text.strip()), self.pieces[0][0])
+
+    @property
+    def text(self) -> str:
+        return "\n".join(text for _, text in self.pieces).strip()
+
+
+def statements(text: str) -> Iterator[Statement]:
+    """Yield the statements of a file; line ends inside brackets belong to the statement."""
+    pieces: list[tuple[int, str]] = []
+    depth = 0
+    for line, code in _code_lines(text):
+        mask = _mask(code)
+        if depth and ASSIGNMENT.match(mask):  # the bracket was forgotten: do not swallow the other tables
+            yield Statement(tuple(pieces), closed=False)
+            pieces, depth = [], 0
+        if depth and not BRACKET.search(mask):
+            pieces.append((line, code))
+            continue
+        start = 0
+        for mark in MARK.finditer(mask):
+            if mark.group() in "[({":
+                depth += 1
+            elif mark.group() in "])}":
+                depth = max(depth - 1, 0)
+            elif depth == 0:
+                yield from _finished([*pieces, (line, code[start : mark.start()])])
+                pieces, start = [], mark.end()
+        pieces.append((line, code[start:]))
+        if depth == 0:
+            yield from _finished(pieces)
+            pieces = []
+    if pieces:
+        yield Statement(tuple(pieces), closed=False)
+
+
+def _finished(pieces: list[tuple[int, str]]) -> Iterator[Statement]:
+    statement = Statement(tuple(pieces))
+    if statement.text:
+        yield statement
+
+
+def _code_lines(text: str) -> Iterator[tuple[int, str]]:
+    """Lines without comments, continued lines joined to the first."""
+    first, parts, hidden = 0, "", 0
+    for number, raw in enumerate(text.splitlines(), 1):
+        mark = raw.strip()
+        hidden += mark == "%{"
+        if hidden:
+            hidden -= mark == "%}"
+            continue
+        code, continued = _uncomment(raw)
+        first, parts = (first or number), f"{parts} {code}" if parts else code
+        if not continued:
+            yield first, parts
+            first, parts = 0, ""
+    if parts:
+        yield first, parts
+
+
+def _uncomment(raw: str) -> tuple[str, bool]:
+    comment = _mask(raw).find("%")
+    code = raw if comment < 0 else raw[:comment]
+    dots = _mask(code).find("...")
+    return (code, False) if dots < 0 else (code[:dots], True)
+
+
+def _mask(code: str) -> str:
+    """The line with the content of its strings blanked, position by position."""
+    return STRING.sub(lambda m: "'" + " " * (len(m.group()) - 2) + "'", code) if "'" in code else code
+
+
+def header(text: str) -> str:
+    """The comment below the function line: title, citation and licence, without comment signs."""
+    lines: list[str] = []
+    for raw in text.splitlines():
+        line = raw.strip()
+        if line.startswith("function") and not lines:
+            continue
+        if line and not line.startswith("%"):
+            break
+        body = line.lstrip("%").strip()
+        if body.lower().startswith("matpower case format"):
+            break
+        if body or (lines and lines[-1]):
+            lines.append(body)
+    return "\n".join(lines).strip()
+
+
+LONGEST = 1000  # characters; keeps a hostile file from exhausting the parser's stack
+
+CONSTANTS = {"pi": math.pi, "inf": math.inf, "nan": math.nan}  # MATLAB takes inf and Inf, nan and NaN
+FUNCTIONS: dict[str, Callable[[Any], Any]] = {
+    "sqrt": np.sqrt,
+    "sin": np.sin,
+    "cos": np.cos,
+    "tan": np.tan,
+    "acos": np.arccos,
+    "asin": np.arcsin,
+    "atan": np.arctan,
+    "abs": np.abs,
+    "exp": np.exp,
+    "log": np.log,
+}
+
+
+class ExpressionError(ValueError):
+    """An expression is outside the subset; the message says which part."""
+
+
+def evaluate(text: str, names: Mapping[str, Any] | None = None) -> Any:
+    """Value of one expression: a float, or an array where `names` holds arrays.
+
+    Raises ExpressionError for anything but numbers, names, + - * / ^ with or without a dot, and FUNCTIONS.
+    """
+    if len(text) > LONGEST:
+        raise ExpressionError(f"an expression of {len(text)} characters is too long")
+    # the dotted operators get Python operators that MATLAB lacks, so that * between two arrays can be refused
+    source = text.strip().replace(".*", "@").replace("./", "//").replace(".^", "^").replace("^", "**")
+    try:
+        tree = ast.parse(source, mode="eval")
+        with np.errstate(all="raise"):
+            return _value(tree.body, names or {})
+    except (SyntaxError, RecursionError, MemoryError) as err:
+        raise ExpressionError(f"{text.strip()!r} is not an expression") from err
+    except (ArithmeticError, TypeError) as err:
+        raise ExpressionError(f"{text.strip()!r} cannot be computed ({err})") from err
+
+
+def _value(node: ast.expr, names: Mapping[str, Any]) -> Any:
+    match node:
+        case ast.Constant(value=int() | float() as number) if not isinstance(number, bool):
+            return float(number)
+        case ast.Name(id=name):
+            return _named(name, names)
+        case ast.UnaryOp(op=ast.USub(), operand=inner):
+            return -_value(inner, names)
+        case ast.UnaryOp(op=ast.UAdd(), operand=inner):
+            return _value(inner, names)
+        case ast.BinOp(left=left, op=op, right=right):
+            if isinstance(op, ast.Pow) and isinstance(right, ast.BinOp) and isinstance(right.op, ast.Pow):
+                raise ExpressionError("a power of a power is ambiguous")  # MATLAB groups from the left, Python not
+            return _binary(op, _value(left, names), _value(right, names))
+        case ast.Call(func=ast.Name(id=name), args=[inner], keywords=[]) if name in FUNCTIONS:
+            return FUNCTIONS[name](_value(inner, names))
+    raise ExpressionError(f"{ast.unparse(node)!r} is not in the subset")
+
+
+def _named(name: str, names: Mapping[str, Any]) -> Any:
+    if name in names:
+        return names[name]
+    if name.lower() in CONSTANTS and name in (name.lower(), "Inf", "NaN"):
+        return CONSTANTS[name.lower()]
+    raise ExpressionError(f"{name!r} is not defined")
+
+
+def _binary(op: ast.operator, a: Any, b: Any) -> Any:
+    arrays = np.ndim(a) > 0 and np.ndim(b) > 0
+    match op:
+        case ast.Add():
+            return a + b
+        case ast.Sub():
+            return a - b
+        case ast.Mult() if not arrays:
+            return a * b
+        case ast.MatMult():
+            return a * b
+        case ast.Div() if np.ndim(b) == 0:
+            return a / b
+        case ast.FloorDiv():
+            return a / b
+        case ast.Pow() if not arrays:
+            return a**b
+    raise ExpressionError("a matrix product, quotient or power is not in the subset")
+
 
 TABLES = {"bus": 13, "gen": 10, "branch": 11, "gencost": 5}  # table -> least number of columns
 REQUIRED = ("bus", "gen", "branch")

@@ -13,8 +13,7 @@ from typing import Any
 import numpy as np
 
 from powerzoo_jax.base.errors import CaseError, listing
-from powerzoo_jax.cases.assemble import NO_ANGLE_LIMIT, assemble
-from powerzoo_jax.cases.case import PQ, PV, REF, Case
+from powerzoo_jax.cases.case import NO_ANGLE_LIMIT, PQ, PV, REF, Case, assemble
 
 READ = frozenset({"bus", "load", "sgen", "gen", "shunt", "ext_grid", "line", "trafo", "poly_cost"})
 DIGITS = 9  # significant: the file carries 10 decimals of numbers that went through ohm, kA and percent

@@ -21,8 +21,7 @@ from powerzoo_jax.cases.readers.opendss_lines import line_rows
 from powerzoo_jax.cases.readers.opendss_rules import ANTIFLOAT
 from powerzoo_jax.cases.readers.opendss_terminal import winding
 from powerzoo_jax.cases.readers.opendss_values import Bus
-from powerzoo_jax.cases.threephase.case import ThreePhaseCase
-from powerzoo_jax.cases.threephase.threephase_assemble import Row, assemble
+from powerzoo_jax.cases.threephase.case import Row, ThreePhaseCase, assemble
 
 STEP = 0.2 / 32  # a regulator has 32 steps over +-10 %
 TAP_MAX = 16

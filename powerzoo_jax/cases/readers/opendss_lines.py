@@ -12,7 +12,7 @@ from powerzoo_jax.base.errors import CaseError
 from powerzoo_jax.cases.readers.opendss_file import Element, Given, Script
 from powerzoo_jax.cases.readers.opendss_terminal import terminal
 from powerzoo_jax.cases.readers.opendss_values import MAX_PHASE, UNITS, Bus
-from powerzoo_jax.cases.threephase.threephase_assemble import Row
+from powerzoo_jax.cases.threephase.case import Row
 
 SWITCH = {"r1": 1.0, "x1": 1.0, "r0": 1.0, "x0": 1.0, "c1": 1.1, "c0": 1.0}
 SWITCH_LENGTH = 0.001

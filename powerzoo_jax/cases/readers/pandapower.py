@@ -13,8 +13,7 @@ import numpy as np
 
 from powerzoo_jax.base.errors import CaseError, listing
 from powerzoo_jax.base.textfile import require_file
-from powerzoo_jax.cases.assemble import assemble
-from powerzoo_jax.cases.case import Case
+from powerzoo_jax.cases.case import Case, assemble
 from powerzoo_jax.cases.readers.matpower import read_matpower
 from powerzoo_jax.cases.readers.pandapower_tables import (
     add_asymmetric,

@@ -8,16 +8,16 @@ from typing import Any
 
 from powerzoo_jax.base.errors import unknown
 from powerzoo_jax.data.adapters.aemo import read_aemo as read_aemo
-from powerzoo_jax.data.adapters.aemo_nemweb import read_aemo_nemweb as read_aemo_nemweb
+from powerzoo_jax.data.adapters.aemo import read_aemo_nemweb as read_aemo_nemweb
 from powerzoo_jax.data.adapters.ausgrid import read_ausgrid as read_ausgrid
 from powerzoo_jax.data.adapters.cluster import read_alibaba as read_alibaba
 from powerzoo_jax.data.adapters.cluster import read_azure as read_azure
+from powerzoo_jax.data.adapters.cluster import read_google as read_google
 from powerzoo_jax.data.adapters.elexon import read_elexon_fuelhh as read_elexon_fuelhh
 from powerzoo_jax.data.adapters.elexon import read_elexon_mid as read_elexon_mid
-from powerzoo_jax.data.adapters.google import read_google as read_google
 from powerzoo_jax.data.adapters.neso import read_neso as read_neso
-from powerzoo_jax.data.adapters.report import Report as Report
 from powerzoo_jax.data.adapters.smard import read_smard as read_smard
+from powerzoo_jax.data.adapters.table import Report as Report
 from powerzoo_jax.data.series import Series
 
 # source -> reader of a local path; options are named in the reader's own signature

@@ -16,8 +16,7 @@ import numpy as np
 from powerzoo_jax.base.errors import DataError
 from powerzoo_jax.base.textfile import read_json
 from powerzoo_jax.data.adapters.regular import FILL_MINUTES, Rows, to_series
-from powerzoo_jax.data.adapters.report import Report
-from powerzoo_jax.data.adapters.table import Table, find_files, period_start, read_table, to_table
+from powerzoo_jax.data.adapters.table import Report, Table, find_files, period_start, read_table, to_table
 from powerzoo_jax.data.clock import instant_ns
 from powerzoo_jax.data.series import Series
 

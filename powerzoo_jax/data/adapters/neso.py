@@ -11,8 +11,7 @@ from pathlib import Path
 import numpy as np
 
 from powerzoo_jax.data.adapters.regular import FILL_MINUTES, Rows, check_magnitude, to_series
-from powerzoo_jax.data.adapters.report import Report
-from powerzoo_jax.data.adapters.table import find_files, join, period_start, read_table
+from powerzoo_jax.data.adapters.table import Report, find_files, join, period_start, read_table
 from powerzoo_jax.data.series import Series
 
 ZONE = "Europe/London"

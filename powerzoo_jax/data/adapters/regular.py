@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from powerzoo_jax.base.errors import DataError, listing
-from powerzoo_jax.data.adapters.report import Report
+from powerzoo_jax.data.adapters.table import Report
 from powerzoo_jax.data.clock import MINUTE_NS
 from powerzoo_jax.data.series import Series, is_price, make_series, stamps
 

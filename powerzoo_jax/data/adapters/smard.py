@@ -16,8 +16,7 @@ import numpy as np
 from powerzoo_jax.base.errors import DataError, listing, unknown
 from powerzoo_jax.base.textfile import open_text
 from powerzoo_jax.data.adapters.regular import FILL_MINUTES, Rows, to_series
-from powerzoo_jax.data.adapters.report import Report
-from powerzoo_jax.data.adapters.table import Table, find_files, parse_stamp, read_table
+from powerzoo_jax.data.adapters.table import Report, Table, find_files, parse_stamp, read_table
 from powerzoo_jax.data.clock import civil_to_utc
 from powerzoo_jax.data.series import Series, stamps
 

@@ -16,20 +16,20 @@ from powerzoo_jax.base.numerics import anywhere
 from powerzoo_jax.base.tree import where_done
 from powerzoo_jax.devices import at_devices, bus_injection
 from powerzoo_jax.devices.datacenter import Weather
-from powerzoo_jax.envs import constraint, objective
+from powerzoo_jax.envs import constraint
+from powerzoo_jax.envs import constraint as objective
 from powerzoo_jax.envs.core import GridEnv
-from powerzoo_jax.envs.draw import Draw, draw_episode
 from powerzoo_jax.envs.feeder import fleet as stacks
 from powerzoo_jax.envs.feeder.fleet import Delivered, Layout, Meeting
 from powerzoo_jax.envs.feeder.observation import Scene, view
 from powerzoo_jax.envs.feeder.reward import DEVICE_COSTS, Ledger, Pooling, earned, shaped
 from powerzoo_jax.envs.feeder.types import DistributionInfo, DistributionParams, DistributionState
 from powerzoo_jax.envs.observe import FieldTable, assemble, bounds
-from powerzoo_jax.envs.series import INFER, MEAN_AHEAD, OUTDOOR, PLANT, Columns, spread
+from powerzoo_jax.envs.series import INFER, MEAN_AHEAD, OUTDOOR, PLANT, Columns, Draw, draw_episode, spread
 from powerzoo_jax.envs.series import PRICE as PRICE
 from powerzoo_jax.envs.series import SeriesBank as SeriesBank
 from powerzoo_jax.powerflow import PowerFlowResult, Status, solve_feeder_active
-from powerzoo_jax.powerflow.limits import COLLAPSE_PU
+from powerzoo_jax.powerflow.result import COLLAPSE_PU
 
 COSTS = ("voltage_violation", "thermal_overload", "unserved_energy", "resource")
 TERMS = ("energy_sales", "degradation", "settlement", "unserved_energy")

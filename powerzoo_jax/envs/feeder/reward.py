@@ -10,7 +10,7 @@ from jax import Array
 
 from powerzoo_jax.base.numerics import safe_divide
 from powerzoo_jax.devices import datacenter, flexload
-from powerzoo_jax.envs import objective
+from powerzoo_jax.envs import constraint as objective
 from powerzoo_jax.envs.feeder.fleet import STORING, Delivered, Layout, charge_of
 from powerzoo_jax.envs.feeder.types import DistributionParams, DistributionState
 

@@ -23,7 +23,7 @@ from powerzoo_jax.devices.flexload import FlexLoadDelivery
 from powerzoo_jax.devices.renewable import RenewableDelivery
 from powerzoo_jax.devices.vehicle import VehicleDelivery
 from powerzoo_jax.envs.core import EnvParams
-from powerzoo_jax.envs.draw import Starts
+from powerzoo_jax.envs.series import Starts
 
 
 @struct.dataclass(kw_only=True)

@@ -13,9 +13,8 @@ from jax import Array
 
 from powerzoo_jax.base import Box, Dims, EnvState, Info
 from powerzoo_jax.envs.core import EnvParams, GridEnv
-from powerzoo_jax.envs.draw import Draw, Starts, draw_episode
 from powerzoo_jax.envs.observe import Block, FieldTable, assemble, bounds, table
-from powerzoo_jax.envs.series import COS, FACTOR, SIN, load_ahead, step_row
+from powerzoo_jax.envs.series import COS, FACTOR, SIN, Draw, Starts, draw_episode, load_ahead, step_row
 from powerzoo_jax.opf.dispatch import ramp_window
 from powerzoo_jax.opf.market import Clearing, capped_offers, clear_market
 from powerzoo_jax.opf.offers import Offers

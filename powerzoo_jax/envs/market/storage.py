@@ -15,12 +15,11 @@ from powerzoo_jax.base import Box, Dims, EnvState, Info, Purpose, purpose_key
 from powerzoo_jax.base.random import normal
 from powerzoo_jax.devices import StorageParams, StorageState, storage
 from powerzoo_jax.devices.protocol import Delivery
-from powerzoo_jax.envs import objective
+from powerzoo_jax.envs import constraint as objective
 from powerzoo_jax.envs.core import EnvParams, GridEnv
-from powerzoo_jax.envs.draw import Draw, Starts, draw_episode
 from powerzoo_jax.envs.market.bidding import cleared_excess, cleared_status
 from powerzoo_jax.envs.observe import FieldTable, assemble, bounds
-from powerzoo_jax.envs.series import COS, FACTOR, SIN, load_ahead, step_row
+from powerzoo_jax.envs.series import COS, FACTOR, SIN, Draw, Starts, draw_episode, load_ahead, step_row
 from powerzoo_jax.opf.market import Clearing, clear_market
 from powerzoo_jax.opf.offers import Offers
 from powerzoo_jax.opf.result import OpfStatus

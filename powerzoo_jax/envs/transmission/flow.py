@@ -24,7 +24,7 @@ from powerzoo_jax.powerflow import (
     solve_meshed,
     solve_within_reactive_limits,
 )
-from powerzoo_jax.powerflow.limits import range_excess
+from powerzoo_jax.powerflow.result import range_excess
 
 FEASIBLE = {"float32": 1e-4, "float64": 1e-6}  # [pu] mismatch at which the point of an AC-OPF is a power flow
 

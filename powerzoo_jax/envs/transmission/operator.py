@@ -26,18 +26,17 @@ from jax import Array, lax
 from powerzoo_jax.base import Box, Dims
 from powerzoo_jax.base.numerics import anywhere
 from powerzoo_jax.base.tree import where_done
+from powerzoo_jax.envs.constraint import N_MINUS_1, outage_excess
 from powerzoo_jax.envs.core import GridEnv
-from powerzoo_jax.envs.draw import Draw, draw_episode
 from powerzoo_jax.envs.observe import FieldTable, assemble, bounds
-from powerzoo_jax.envs.security import N_MINUS_1, outage_excess
-from powerzoo_jax.envs.series import COS, FACTOR, SIN, load_ahead, step_row
+from powerzoo_jax.envs.series import COS, FACTOR, SIN, Draw, draw_episode, load_ahead, step_row
 from powerzoo_jax.envs.transmission import flow as solve
 from powerzoo_jax.envs.transmission.flow import Plan, Solved, Wish
 from powerzoo_jax.envs.transmission.operator_types import Electrical, TransGridInfo, TransGridParams, TransGridState
 from powerzoo_jax.opf.dc.factors import DcOpfFactors
 from powerzoo_jax.opf.offers import cost_of
 from powerzoo_jax.powerflow import Status, legality, open_switches, stays_connected
-from powerzoo_jax.powerflow.limits import COLLAPSE_PU, voltage_excess
+from powerzoo_jax.powerflow.result import COLLAPSE_PU, voltage_excess
 
 REACTIVE_SHORTFALL = "reactive_shortfall"
 """Name of the cost channel."""

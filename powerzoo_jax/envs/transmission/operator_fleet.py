@@ -25,12 +25,11 @@ from powerzoo_jax.devices import (
     bus_injection,
 )
 from powerzoo_jax.envs.constraint import undelivered
-from powerzoo_jax.envs.draw import Draw
 from powerzoo_jax.envs.feeder import fleet as stacks
 from powerzoo_jax.envs.feeder.fleet import Delivered, Layout, Meeting
 from powerzoo_jax.envs.feeder.observation import Scene, view
 from powerzoo_jax.envs.observe import assemble
-from powerzoo_jax.envs.series import FACTOR, PLANT, Columns
+from powerzoo_jax.envs.series import FACTOR, PLANT, Columns, Draw
 from powerzoo_jax.envs.transmission.flow import Wish
 from powerzoo_jax.envs.transmission.operator import Dispatched, Met, Setting, TransGridEnv
 from powerzoo_jax.envs.transmission.operator_types import Electrical, TransGridInfo, TransGridParams, TransGridState

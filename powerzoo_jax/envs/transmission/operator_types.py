@@ -9,7 +9,7 @@ from jax import Array
 
 from powerzoo_jax.base import EnvState, Info
 from powerzoo_jax.envs.core import EnvParams
-from powerzoo_jax.envs.draw import Starts
+from powerzoo_jax.envs.series import Starts
 from powerzoo_jax.opf.ac.factors import AcOpfFactors
 from powerzoo_jax.opf.commit import CommitmentRules
 from powerzoo_jax.opf.dc.factors import DcOpfFactors

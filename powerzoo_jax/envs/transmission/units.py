@@ -12,11 +12,10 @@ from jax import Array
 
 from powerzoo_jax.base import Box, Dims
 from powerzoo_jax.base.numerics import matmul
+from powerzoo_jax.envs.constraint import N_MINUS_1, outage_excess
 from powerzoo_jax.envs.core import GridEnv
-from powerzoo_jax.envs.draw import Draw, draw_episode
 from powerzoo_jax.envs.observe import FieldTable, assemble, bounds
-from powerzoo_jax.envs.security import N_MINUS_1, outage_excess
-from powerzoo_jax.envs.series import step_row
+from powerzoo_jax.envs.series import Draw, draw_episode, step_row
 from powerzoo_jax.envs.transmission.units_types import TransmissionInfo, TransmissionParams, TransmissionState
 from powerzoo_jax.opf.allocate import Allocation, allocate_by_weight, balance_by_slack, score_weights
 from powerzoo_jax.opf.commit import (

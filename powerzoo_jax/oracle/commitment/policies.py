@@ -2,10 +2,13 @@
 
 Five units that may be switched at will are planned exactly, over every combination of them. Fifty-four with minimum
 times and ramps are planned by `operatorplan`.
+
+Unit commitment of a few units that may be switched at will: exact, by dynamic programming over who runs.
 """
 
 from __future__ import annotations
 
+import itertools
 from functools import partial
 
 import jax.numpy as jnp
@@ -14,17 +17,57 @@ from jax import Array
 
 from powerzoo_jax.base.tree import take
 from powerzoo_jax.envs.core import Sim
-from powerzoo_jax.envs.draw import Draw
-from powerzoo_jax.opf.commit import RESERVE_SHARE
-from powerzoo_jax.oracle.commitment.commitmentpaths import cheapest_path, combinations, switching_costs
+from powerzoo_jax.envs.series import Draw
+from powerzoo_jax.opf.commit import RESERVE_SHARE, CommitmentRules
 from powerzoo_jax.oracle.commitment.lagrangian import priority_list, relax_commitment
-from powerzoo_jax.oracle.commitment.operatorrule import Wanted, by_list, operate
 from powerzoo_jax.oracle.commitment.problem import CommitmentProblem, host_rules
-from powerzoo_jax.oracle.commitment.secure import plan_day
+from powerzoo_jax.oracle.commitment.secure import Wanted, by_list, operate, plan_day
 from powerzoo_jax.oracle.registry import Foresight, Playbook, Policy, follow
 from powerzoo_jax.oracle.transmission.dispatch import System, free_floor, host_system, rated_floor, reachable
 from powerzoo_jax.oracle.transmission.episode import commitment_problem
 from powerzoo_jax.oracle.transmission.policies import RULES, best_level, each_load, load_grid, shared_scores
+
+MOST_UNITS = 8  # 2^8 combinations, and as many squared to switch between
+
+
+def combinations(rules: CommitmentRules) -> np.ndarray:
+    """Every choice of units that run (C, G) bool; the last one is all that are available.
+
+    Raises ValueError for more than eight units, and for rules under which a step depends on more than who ran before.
+    """
+    wide = host_rules(rules)
+    on = wide["available"]
+    held = np.maximum(wide["min_up"], wide["min_down"]) > 1
+    ramped = np.minimum(wide["ramp_mw"], wide["start_mw"]) < wide["p_max_mw"]
+    if on.sum() > MOST_UNITS or (on & (held | ramped | np.isfinite(wide["stop_mw"]))).any():
+        raise ValueError(
+            f"{int(on.sum())} units, or units with minimum times or ramps, are too much for paths. "
+            "Use solve_commitment or relax_commitment."
+        )
+    every = np.array(list(itertools.product([False, True], repeat=len(on))))
+    return every[(every <= on).all(1)]
+
+
+def switching_costs(rules: CommitmentRules, sets: np.ndarray) -> np.ndarray:
+    """Cost [USD] of going from each combination to each other, (C, C)."""
+    wide = host_rules(rules)
+    before, after = sets[:, None, :], sets[None, :, :]
+    return (after & ~before) @ wide["startup_usd"] + (before & ~after) @ wide["shutdown_usd"]
+
+
+def cheapest_path(stage: np.ndarray, switching: np.ndarray, first: int) -> tuple[np.ndarray, float]:
+    """Combinations (T,) of least total cost, and that cost; stage (C, T) [USD] of a step, `first` ran before it."""
+    cost = switching[first] + stage[:, 0]
+    came = []
+    for step in stage.T[1:]:
+        total = cost[:, None] + switching
+        came.append(total.argmin(0))
+        cost = total.min(0) + step
+    path = [int(cost.argmin())]
+    for back in reversed(came):
+        path.append(int(back[path[-1]]))
+    return np.array(path[::-1]), float(cost.min())
+
 
 GRID = 49  # loads at which a combination of units is planned
 MARGIN, TSO_MARGIN = 0.10, RESERVE_SHARE  # [-] of the load, that a priority list commits beyond it

@@ -1,23 +1,164 @@
-"""Search which jobs of a data centre start when: plans are varied and crossed, and the best of a round are kept."""
+"""Search which jobs of a data centre start when: plans are varied and crossed, and the best of a round are kept.
+
+Queues of a data centre as tables by step, and a model of them that plays many plans of an episode at once.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import jax
 import jax.numpy as jnp
 import numpy as np
+from jax import Array, lax
 
-from powerzoo_jax.base.numerics import FLOAT
-from powerzoo_jax.oracle.datacenter.sitequeues import (
-    ALL,
-    FIRST,
-    LEAVE,
-    LEAVE_HALF,
-    MODES,
-    NONE,
-    URGENT,
-    Sizes,
-    Work,
-    play_plans,
-)
+from powerzoo_jax.base.numerics import FLOAT, matmul  # sums of GPUs are whole numbers, exact in it
+from powerzoo_jax.devices.jobs import CLOCK_MIN
+from powerzoo_jax.oracle.datacenter.problem import SiteProblem
+from powerzoo_jax.oracle.datacenter.program import leaving_step, start_cost, undone_usd
+
+# what a step may start: all that fits, of training less the GPUs that queued fine-tuning jobs ask for or half of them;
+# the first job only; up to the last job that would be late in the next step; or none
+MODES = ALL, LEAVE, LEAVE_HALF, FIRST, URGENT, NONE = tuple(range(6))
+LEFT = (0.0, 1.0, 0.5, 0.0, 0.0, 0.0)
+COST_GRAIN = 4096  # costs are whole parts of it, so that sums are exact and the same on every machine
+
+
+class Queue(NamedTuple):
+    """Jobs of one class that may be queued in each step, by deadline; padded with jobs of no GPUs.
+
+    at:      (T, W) int32  position among the jobs of the class, J where there is none
+    gpus:    (T, W)
+    urgent:  (T, W)     1 where the job is in time if it starts now and late if it starts in the next step, else 0
+    cost:    (T, W)     of a start, less what the job costs undone, in units of the reward
+    hold:    (T, B, W)  GPUs that a start holds in this step and those after
+    """
+
+    at: np.ndarray
+    gpus: np.ndarray
+    urgent: np.ndarray
+    cost: np.ndarray
+    hold: np.ndarray
+
+
+class Work(NamedTuple):
+    """What an episode brings: GPUs beside the inference that is asked for (T,), and both queues."""
+
+    beside: np.ndarray
+    train: Queue
+    finetune: Queue
+
+
+class Sizes(NamedTuple):
+    """What holds every episode of a call: jobs of a class J, jobs queued at once W, steps of a run B."""
+
+    jobs: int
+    queued: int
+    run: int
+
+
+def common_sizes(problems: Sequence[SiteProblem]) -> Sizes:
+    """Least sizes that hold both classes of all episodes."""
+    found = [(1, 1, 1)]
+    for problem in problems:
+        jobs, steps = problem.jobs, np.arange(problem.horizon)
+        waiting = (jobs.arrival[:, None] <= steps) & (steps <= leaving_step(problem)[:, None])
+        for kind in (0, 1):
+            ours = jobs.kind == kind
+            queued = waiting[ours].sum(axis=0).max(initial=1)
+            found.append((int(ours.sum()), int(queued), int(jobs.steps[ours].max(initial=1))))
+    return Sizes(*np.max(found, axis=0).tolist())
+
+
+def read_work(problem: SiteProblem, usd_per_mwh: np.ndarray, sizes: Sizes) -> Work:
+    """Tables of an episode.
+
+    usd_per_mwh:  (T,)  at the weight of the reward; a megawatt of servers also pays for auxiliaries and for the heat
+                  that it adds, as if that were removed at once
+    """
+    v = problem.values
+    drawn = 1 + v["aux_share"] + v["air_share"] / problem.chiller_cop
+    per_mw = problem.weight * problem.dt_hours * usd_per_mwh * drawn
+    queues = [_queue(problem, kind, per_mw, sizes) for kind in (0, 1)]
+    return Work((v["n_gpus"] - problem.serving).astype(FLOAT), *queues)
+
+
+def _queue(problem: SiteProblem, kind: int, per_mw: np.ndarray, sizes: Sizes) -> Queue:
+    jobs, n, minutes = problem.jobs, problem.horizon, 60 * problem.dt_hours
+    ids = np.flatnonzero(jobs.kind == kind)
+    ids = ids[np.argsort(jobs.due_min[ids], kind="stable")]
+    t, count = np.arange(n), len(ids)
+    paid = start_cost(problem, np.repeat(ids, n), np.tile(t, count)).reshape(count, n)
+    paid -= problem.weight * undone_usd(problem)[ids, None]
+    until = np.minimum(t + jobs.steps[ids, None], n).astype(int)
+    upto = np.append(0, np.cumsum(per_mw))
+    paid += jobs.gpus[ids, None] * problem.job_mw_per_gpu[kind] * (upto[until] - upto[t])
+    slack = jobs.due_min[ids, None] - minutes * t - jobs.duration_min[ids, None]
+    queued = (jobs.arrival[ids, None] <= t) & (t <= leaving_step(problem)[ids, None])
+    at = np.full((n, sizes.queued), count)
+    for k in t:
+        here = np.flatnonzero(queued[:, k])
+        at[k, : len(here)] = here
+
+    def placed(table: Any) -> np.ndarray:
+        padded = np.concatenate([np.broadcast_to(table, (count, n)), np.zeros((1, n))])
+        return padded[at, t[:, None]].astype(FLOAT)
+
+    gpus, steps = placed(jobs.gpus[ids, None]), placed(jobs.steps[ids, None])
+    return Queue(
+        at=np.where(at < count, at, sizes.jobs).astype(np.int32),
+        gpus=gpus,
+        urgent=placed((slack >= -CLOCK_MIN) & (slack < minutes)),
+        cost=placed(np.round(paid * COST_GRAIN) / COST_GRAIN),
+        hold=gpus[:, None] * (np.arange(sizes.run, dtype=FLOAT)[:, None] < steps[:, None]),
+    )
+
+
+@jax.jit
+def play_plans(work: Work, modes: Array, nothing: Array) -> tuple[Array, Array]:
+    """Play K plans of an episode: cost beside that of starting nothing (K,), and GPUs that start (T, 2, K).
+
+    modes:    (T, 2, K) int  of training and fine-tuning
+    nothing:  (J + 1, K)  zeros
+    Inference gives way to jobs that run, as in the environment; the temperature of the room has no part in it, nor has
+    the number of places in a queue.
+    """
+
+    def advance(carry: Any, row: Any) -> tuple[Any, Array]:
+        (gone, held, cost), (now, mode) = carry, row
+        free = jnp.maximum(now.beside - held[0], 0)
+        asked = matmul(now.finetune.gpus, 1 - gone[1][now.finetune.at])
+        room = jnp.maximum(free - jnp.asarray(LEFT, FLOAT)[mode[0]] * asked, 0)
+        train, taken = _starts(now.train, gone[0], mode[0], room)
+        fine, more = _starts(now.finetune, gone[1], mode[1], free - taken)
+        gone = gone[0].at[now.train.at].add(train), gone[1].at[now.finetune.at].add(fine)
+        held = held + matmul(now.train.hold, train) + matmul(now.finetune.hold, fine)
+        held = jnp.concatenate([held[1:], jnp.zeros_like(held[:1])])
+        cost = cost + matmul(now.train.cost, train) + matmul(now.finetune.cost, fine)
+        return (gone, held, cost), jnp.stack([taken, more])
+
+    held = jnp.zeros((work.train.hold.shape[1], nothing.shape[1]), FLOAT)
+    (_, _, cost), gpus = lax.scan(advance, ((nothing, nothing), held, nothing[0]), (work, modes))
+    return cost, gpus
+
+
+def _starts(queue: Queue, gone: Array, mode: Array, room: Array) -> tuple[Array, Array]:
+    """Jobs (W, K) that start, 0 or 1, the longest prefix of the queue that mode and room (K,) allow; GPUs (K,)."""
+    waiting = 1 - gone[queue.at]
+    gpus = queue.gpus[:, None] * waiting
+    upto = matmul(jnp.tril(jnp.ones((len(gpus), len(gpus)), FLOAT)), gpus)
+    first = jnp.min(jnp.where(gpus > 0, upto, jnp.inf), axis=0)
+    late = jnp.max(upto * queue.urgent[:, None] * waiting, axis=0)
+    most = jnp.where(mode == FIRST, first, jnp.where(mode == URGENT, late, jnp.where(mode == NONE, 0, jnp.inf)))
+    start = jnp.asarray((gpus > 0) & (upto <= jnp.minimum(room, most)[None]), FLOAT)
+    return start, matmul(queue.gpus, start)
+
+
+def play_plan(work: Work, sizes: Sizes, modes: np.ndarray) -> np.ndarray:
+    """GPUs (T, 2) that jobs take in each step of one plan (T, 2)."""
+    return np.asarray(play_plans(work, jnp.asarray(modes[..., None]), jnp.zeros((sizes.jobs + 1, 1), FLOAT))[1])[..., 0]
+
 
 LANES = 768  # plans of a round
 KEPT = 24  # plans that the next round varies

@@ -14,9 +14,8 @@ from powerzoo_jax.devices import vehicle
 from powerzoo_jax.devices.trips import at_home, events
 from powerzoo_jax.envs.batch import is_stacked
 from powerzoo_jax.envs.core import Sim
-from powerzoo_jax.envs.draw import Draw
 from powerzoo_jax.envs.feeder import fleet as stacks
-from powerzoo_jax.envs.series import FACTOR, MEAN_AHEAD, PLANT, PRICE, SHAPE, Columns
+from powerzoo_jax.envs.series import FACTOR, MEAN_AHEAD, PLANT, PRICE, SHAPE, Columns, Draw
 from powerzoo_jax.oracle.feeder.network import RadialNetwork, tree_network
 from powerzoo_jax.oracle.feeder.problem import (
     FeederProblem,

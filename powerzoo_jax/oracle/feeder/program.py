@@ -7,8 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from powerzoo_jax.oracle.feeder.feederrun import Prices
-from powerzoo_jax.oracle.feeder.problem import FeederProblem, FlexUnits, SetPoints, StorageUnits, VehicleUnits
+from powerzoo_jax.oracle.feeder.problem import FeederProblem, FlexUnits, Prices, SetPoints, StorageUnits, VehicleUnits
 
 CIRCLE = 5  # tangents to the upper half of an inverter circle, to begin with
 OUTSIDE = 1e-6  # of the rating: how far from the circle a solution is before it gets a tangent of its own

@@ -17,12 +17,11 @@ from jax import Array
 from powerzoo_jax.base.errors import SolverError
 from powerzoo_jax.base.numerics import matmul
 from powerzoo_jax.envs.core import Sim
-from powerzoo_jax.envs.draw import Draw
+from powerzoo_jax.envs.series import Draw
 from powerzoo_jax.envs.transmission.units_types import TransmissionParams
-from powerzoo_jax.opf.certificate import dual_bound
 from powerzoo_jax.opf.commit import CommitmentState
 from powerzoo_jax.opf.offers import UnitCosts
-from powerzoo_jax.opf.qp import Qp, QpResult, solve_qp
+from powerzoo_jax.opf.qp import Qp, QpResult, dual_bound, solve_qp
 from powerzoo_jax.opf.result import OpfStatus
 from powerzoo_jax.oracle.commitment.plan import CommitmentPlan
 from powerzoo_jax.oracle.commitment.problem import CommitmentProblem

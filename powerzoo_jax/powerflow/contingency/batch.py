@@ -9,8 +9,7 @@ import jax
 import jax.numpy as jnp
 from jax import Array, lax
 
-from powerzoo_jax.powerflow.contingency.factors import OutageFactors
-from powerzoo_jax.powerflow.contingency.outage_networks import OwnNetworks
+from powerzoo_jax.powerflow.contingency.factors import OutageFactors, OwnNetworks
 from powerzoo_jax.powerflow.contingency.result import OutageResult, outage_reading
 from powerzoo_jax.powerflow.contingency.woodbury import (
     Change,

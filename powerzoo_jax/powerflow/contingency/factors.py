@@ -9,6 +9,12 @@ with c = dS/dm, r = dQ_b/dzeta and d = dQ_b/dm,
     m = (q_b - r J^-1 left) / (d - r J^-1 c),   zeta = J^-1 (left - c m)
 
 (bordering: Duff, Erisman and Reid, Direct Methods for Sparse Matrices, ch. 8). All of it is made on the host, float64.
+
+The networks that outages of branches leave, each factored at its own base state.
+
+A low-rank correction of the intact inverse (`outage_factors`) belongs to the state before the outage and takes more
+steps the further the outage leads from there. Where many scenarios share an outage, a factored network of its own at
+the base state after it takes fewer steps, none of which pays for a correction.
 """
 
 from __future__ import annotations
@@ -17,16 +23,16 @@ import dataclasses
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 from flax import struct
 from jax import Array
 
 from powerzoo_jax.base.errors import BaseLoadError, SolverError, listing
-from powerzoo_jax.base.numerics import resolve_dtype
+from powerzoo_jax.base.numerics import FLOAT, resolve_dtype
 from powerzoo_jax.cases import Case
 from powerzoo_jax.cases.topology import branch_positions
-from powerzoo_jax.powerflow.contingency.outage_networks import OwnNetworks, own_networks
 from powerzoo_jax.powerflow.contingency.woodbury import (
     RANK,
     BranchTerms,
@@ -36,8 +42,7 @@ from powerzoo_jax.powerflow.contingency.woodbury import (
     door,
     pair,
 )
-from powerzoo_jax.powerflow.dc.outages import bridges
-from powerzoo_jax.powerflow.dc.unit_outage import UnitRoles, unit_roles
+from powerzoo_jax.powerflow.dc.outages import UnitRoles, bridges, unit_roles
 from powerzoo_jax.powerflow.feeder.factors import nominal_injection
 from powerzoo_jax.powerflow.meshed.base_case import (
     admittance,
@@ -47,7 +52,55 @@ from powerzoo_jax.powerflow.meshed.base_case import (
     unknown_rows,
     voltage_setpoints,
 )
-from powerzoo_jax.powerflow.meshed.factors import MeshedFactors, prepare_meshed
+from powerzoo_jax.powerflow.meshed.blocks import Blocks
+from powerzoo_jax.powerflow.meshed.factors import MeshedFactors, MeshedNetwork, branch_data, derive, prepare_meshed
+
+MOST = 1 << 24  # numbers in the inverses of all outages: beyond, they would be read from memory, not from a cache
+
+
+@struct.dataclass(kw_only=True)
+class OwnNetworks:
+    """Networks after K outages, each around the base voltage after it.
+
+    networks:  MeshedNetwork, (K, ...)
+    blocks:    inverses of their Jacobians there, single precision, (K, ...)
+    offset:    (K, N, 2)  [pu]  injections at the intact base state less those at that of the outage
+    """
+
+    networks: MeshedNetwork
+    blocks: Blocks
+    offset: Array
+
+
+def own_networks(
+    case: Case, meshed: MeshedFactors, v: np.ndarray, shifted: np.ndarray, lost: np.ndarray, dtype: Any
+) -> OwnNetworks | None:
+    """Factor the networks without one branch each, on the host in float64; None where they would be too large.
+
+    v:        (N,) complex [pu] intact base voltage      shifted:  (K, N) complex what an outage does to it, V' / V - 1
+    lost:     (K,) positions of the branches; -1 takes none
+    """
+    size = sum(x.size for x in jax.tree.leaves(meshed.core.blocks))
+    if len(lost) == 0 or size * len(lost) > MOST:
+        return None
+    with jax.enable_x64(True):
+        intact, shunt = branch_data(case), jnp.asarray(pair((case.bus.gs_mw + 1j * case.bus.bs_mvar) / case.base_mva))
+        factored = jax.jit(derive)
+
+        def without(branch: int, v: np.ndarray) -> tuple[MeshedNetwork, Blocks]:
+            on = jnp.where(np.arange(case.n_branch) == branch, 0, intact.in_service)
+            found = factored(meshed.layout, dataclasses.replace(intact, in_service=on), shunt, jnp.asarray(pair(v)))
+            return jax.tree.map(np.asarray, found[:2])  # type: ignore[no-any-return]
+
+        base = without(-1, v)[0].s_base
+        every = [without(k, v * (1 + e)) for k, e in zip(lost.tolist(), shifted, strict=True)]
+    networks, blocks = jax.tree.map(lambda *x: np.stack(x), *every)
+    return OwnNetworks(
+        networks=jax.tree.map(lambda x: jnp.asarray(x, dtype), networks),
+        blocks=jax.tree.map(lambda x: jnp.asarray(x, FLOAT), blocks),
+        offset=jnp.asarray(base - networks.s_base, dtype),
+    )
+
 
 START_STEPS = 4  # chord steps to the base state after an outage, which is only a place to start from
 FARTHEST = 1.0  # [-] deviation beyond which such a state is no place to start from

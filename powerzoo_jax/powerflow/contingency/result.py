@@ -10,8 +10,8 @@ from jax import Array, lax
 
 from powerzoo_jax.powerflow.contingency.factors import OutageFactors
 from powerzoo_jax.powerflow.contingency.woodbury import Parts, branch_power
-from powerzoo_jax.powerflow.limits import loading_excess, voltage_excess
 from powerzoo_jax.powerflow.meshed.factors import MeshedLayout
+from powerzoo_jax.powerflow.result import loading_excess, voltage_excess
 
 
 @struct.dataclass(kw_only=True)

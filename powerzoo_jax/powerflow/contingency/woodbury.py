@@ -33,8 +33,7 @@ from powerzoo_jax.powerflow.meshed import equations as eqs
 from powerzoo_jax.powerflow.meshed.base_case import admittance, factored, power_slope, unknown_rows
 from powerzoo_jax.powerflow.meshed.chord import Shared
 from powerzoo_jax.powerflow.meshed.factors import MeshedCore, MeshedLayout, MeshedNetwork
-from powerzoo_jax.powerflow.meshed.freed_newton import newton_freed
-from powerzoo_jax.powerflow.meshed.newton import newton
+from powerzoo_jax.powerflow.meshed.newton import newton, newton_freed
 from powerzoo_jax.powerflow.meshed.solve import GROUP, NEWTON_GROUP
 from powerzoo_jax.powerflow.result import Status
 

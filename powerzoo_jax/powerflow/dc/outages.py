@@ -5,23 +5,66 @@ LODF_lk = h_lk / (1 - h_kk), h_lk = PTDF_l,from(k) - PTDF_l,to(k), and LODF_kk =
 A branch whose loss splits its island has 1 - h_kk = 0: it is flagged, and its column moves nothing.
 Losing unit u at bus b moves its output p_u to the others: f_l' = f_l + (sum_i PTDF_li a_ui - PTDF_lb) p_u, with a_ui
 the share of bus i; what the shares do not cover is left to the slack, whose PTDF is 0.
+
+What the loss of a unit means for its bus and for the others: who holds the voltage, who makes up for the power.
 """
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax.numpy as jnp
 import numpy as np
 from flax import struct
 from jax import Array
 
+from powerzoo_jax.base.errors import SolverError
 from powerzoo_jax.base.numerics import resolve_dtype
 from powerzoo_jax.cases import Case
-from powerzoo_jax.cases.topology import branch_positions
+from powerzoo_jax.cases.case import PV
+from powerzoo_jax.cases.topology import branch_positions, islands
 from powerzoo_jax.powerflow.dc.network import DcNetwork, build_dc_network
 from powerzoo_jax.powerflow.dc.solve import DcConvention
-from powerzoo_jax.powerflow.dc.unit_outage import unit_roles
+
+
+class UnitRoles(NamedTuple):
+    """Roles of the G units of a case.
+
+    bus:      (G,)    int    position of the bus
+    frees:    (G,)    bool   the last one in service at a PV bus: without it nothing holds the magnitude there
+    balances: (G,)    bool   the last one in service at a slack bus: without it nothing balances the network
+    response: (G, N)  [-]    what every bus adds per unit of lost power; the slack adds the rest
+    """
+
+    bus: np.ndarray
+    frees: np.ndarray
+    balances: np.ndarray
+    response: np.ndarray
+
+
+def unit_roles(case: Case, participation: np.ndarray | None) -> UnitRoles:
+    """Roles of all units; `participation` (G,) weights share the lost power among the units that remain in service
+    in the same island.
+
+    Raises SolverError for weights of another shape, negative or not finite.
+    """
+    unit, count = case.unit, len(case.unit.bus_id)
+    bus, on = case.positions(unit.bus_id), unit.in_service
+    last = on & (np.bincount(bus[on], minlength=case.n_bus)[bus] == 1)
+    weight = np.zeros(count) if participation is None else np.asarray(participation, float)
+    if weight.shape != (count,) or not (np.isfinite(weight).all() and (weight >= 0).all()):
+        raise SolverError(
+            f"{case.name}: participation must be {count} weights of 0 or more, one for each unit; it has shape "
+            f"{weight.shape} and sums to {weight.sum()}."
+        )
+    label = islands(case.n_bus, *branch_positions(case), case.branch.in_service)[bus]
+    others = (weight * on)[None] * (~np.eye(count, dtype=bool) & (label[:, None] == label[None]))
+    total = others.sum(1, keepdims=True)
+    at_bus = np.zeros((count, case.n_bus))
+    at_bus[np.arange(count), bus] = 1.0
+    response = others @ at_bus / np.where(total > 0, total, 1.0)
+    return UnitRoles(bus, last & (case.bus.kind[bus] == PV), last & np.isin(bus, case.slack_bus), response)
+
 
 RESONANT = 1e-9  # |1 - h_kk| below this for a branch that is no bridge: negative reactances cancel without it
 

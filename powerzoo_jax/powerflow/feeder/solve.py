@@ -15,8 +15,7 @@ from jax import Array
 
 from powerzoo_jax.powerflow.chord import MAX_STEPS, TOL, affine, chord_state, finite
 from powerzoo_jax.powerflow.feeder.factors import FeederFactors
-from powerzoo_jax.powerflow.inputs import injections
-from powerzoo_jax.powerflow.result import PowerFlowResult, Status
+from powerzoo_jax.powerflow.result import PowerFlowResult, Status, injections
 
 V_BOUND = 1.5  # [pu] no feeder runs above: turns a current mismatch into a bound on the power mismatch
 

@@ -13,8 +13,14 @@ from jax import Array
 
 from powerzoo_jax.base.errors import SolverError
 from powerzoo_jax.powerflow.meshed.blocks import BlockPlan, Blocks
-from powerzoo_jax.powerflow.meshed.factors import BranchFlow, MeshedCore, MeshedFactors, MeshedLayout, cut_runs
-from powerzoo_jax.powerflow.meshed.ybus import BranchData
+from powerzoo_jax.powerflow.meshed.factors import (
+    BranchData,
+    BranchFlow,
+    MeshedCore,
+    MeshedFactors,
+    MeshedLayout,
+    cut_runs,
+)
 
 
 class Envelope(NamedTuple):

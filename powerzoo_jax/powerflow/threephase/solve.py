@@ -14,8 +14,7 @@ from jax import Array
 
 from powerzoo_jax.powerflow.chord import MAX_STEPS, TOL, affine, chord_state, finite
 from powerzoo_jax.powerflow.result import Status
-from powerzoo_jax.powerflow.threephase.factors import ThreePhaseFactors
-from powerzoo_jax.powerflow.threephase.threephase_law import PHASES, ZIP
+from powerzoo_jax.powerflow.threephase.factors import PHASES, ZIP, ThreePhaseFactors
 
 
 @struct.dataclass(kw_only=True)

@@ -20,9 +20,18 @@ from powerzoo_jax.envs.core import Sim
 from powerzoo_jax.envs.episode import Act
 from powerzoo_jax.rl.algorithms import lagrangian
 from powerzoo_jax.rl.algorithms.onpolicy import Metrics, TrainResult, learner_reward, repeat_updates, resolve
-from powerzoo_jax.rl.crew import Crew, by_kind, keys_by_kind, map_kinds, start_scales
 from powerzoo_jax.rl.networks.body import Scale, normalise, observe_batch, spread
-from powerzoo_jax.rl.policies import Policy, apg_act, apg_crew, make_deterministic
+from powerzoo_jax.rl.policies import (
+    Crew,
+    Policy,
+    apg_act,
+    apg_crew,
+    by_kind,
+    keys_by_kind,
+    make_deterministic,
+    map_kinds,
+    start_scales,
+)
 from powerzoo_jax.rl.rollout import batch_rollout, summarise
 from powerzoo_jax.rl.training.config import APGConfig, APGLagrangianConfig
 

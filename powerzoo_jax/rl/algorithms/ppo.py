@@ -27,7 +27,7 @@ from jax import Array, lax
 
 from powerzoo_jax.base import Step
 from powerzoo_jax.base.numerics import TINY
-from powerzoo_jax.envs.autoreset import vstep
+from powerzoo_jax.envs.batch import vstep
 from powerzoo_jax.envs.core import Sim
 from powerzoo_jax.rl.algorithms import lagrangian
 from powerzoo_jax.rl.algorithms.onpolicy import (
@@ -49,9 +49,20 @@ from powerzoo_jax.rl.algorithms.onpolicy import (
     run_epochs,
     start_tally,
 )
-from powerzoo_jax.rl.crew import ALL, Crew, by_kind, keys_by_kind, map_kinds, move_scales, start_scales
 from powerzoo_jax.rl.networks.body import Critic, Scale, normalise, spread
-from powerzoo_jax.rl.policies import Policy, crew_of, distribution, make_actor
+from powerzoo_jax.rl.policies import (
+    ALL,
+    Crew,
+    Policy,
+    by_kind,
+    crew_of,
+    distribution,
+    keys_by_kind,
+    make_actor,
+    map_kinds,
+    move_scales,
+    start_scales,
+)
 from powerzoo_jax.rl.training.config import PPOConfig, PPOLagrangianConfig
 
 

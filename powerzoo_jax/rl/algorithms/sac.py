@@ -26,7 +26,7 @@ from flax import struct
 from jax import Array, lax
 
 from powerzoo_jax.base.tree import take
-from powerzoo_jax.envs.autoreset import vstep
+from powerzoo_jax.envs.batch import vstep
 from powerzoo_jax.envs.core import Sim
 from powerzoo_jax.rl.algorithms.onpolicy import (
     Metrics,
@@ -40,9 +40,8 @@ from powerzoo_jax.rl.algorithms.onpolicy import (
     resolve,
     start_tally,
 )
-from powerzoo_jax.rl.crew import by_kind, make_crew, map_kinds, start_scales
 from powerzoo_jax.rl.networks.body import Critic, Scale, log_prob, normalise, observe_batch
-from powerzoo_jax.rl.policies import Policy, action_box, make_squashed
+from powerzoo_jax.rl.policies import Policy, action_box, by_kind, make_crew, make_squashed, map_kinds, start_scales
 from powerzoo_jax.rl.training.config import SACConfig
 from powerzoo_jax.rl.training.parallel import over_devices
 

@@ -22,16 +22,16 @@ from powerzoo_jax.data import Bank
 from powerzoo_jax.devices import action_table, placement
 from powerzoo_jax.devices.facility import Sizes
 from powerzoo_jax.envs.core import Sim
-from powerzoo_jax.envs.draw import Starts
 from powerzoo_jax.envs.feeder.env import DistributionEnv, SeriesBank
 from powerzoo_jax.envs.feeder.fleet import Layout
 from powerzoo_jax.envs.feeder.padding import pad_feeder_env
 from powerzoo_jax.envs.feeder.types import DistributionParams
 from powerzoo_jax.envs.observe import FieldTable
+from powerzoo_jax.envs.series import Starts
 from powerzoo_jax.powerflow import FeederFactors, nominal_injection, prepare_feeder
 from powerzoo_jax.tasks.feeder.series import Extra, build_series
 from powerzoo_jax.tasks.feeder.settings import FeederSettings
-from powerzoo_jax.tasks.variants import Shift
+from powerzoo_jax.tasks.spec import Shift
 
 MINUTES_PER_HOUR = 60
 BASE_LOAD_FACTOR = 0.5  # middle of what a normalised load profile spans: the chord converges fastest around its base

@@ -6,7 +6,7 @@ from dataclasses import replace
 from math import inf
 
 from powerzoo_jax.base.types import TaskSpec
-from powerzoo_jax.tasks.variants import Shift, Tightness, Variants
+from powerzoo_jax.tasks.spec import Shift, Tightness, Variants
 
 SMARD = (("price_column", "price.day_ahead_per_mwh"), ("price_set", "de_smard_2018"))
 STORM = ("price_stress", Shift(base="price_stress"))
@@ -327,7 +327,7 @@ VARIANTS: dict[str, Variants] = {
     "marl_ev_v2g_10ev": Variants((STORM,), _ev_tightness(2.0)),
 }
 
-DER = "powerzoo_jax.tasks.feeder.build_der:build_der"
+DER = "powerzoo_jax.tasks.feeder.storage:build_der"
 VEHICLES = "powerzoo_jax.tasks.feeder.vehicles:build_vehicles"
 SITE = "powerzoo_jax.tasks.feeder.datacenter:build_datacenter"
 

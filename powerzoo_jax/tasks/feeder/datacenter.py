@@ -23,7 +23,7 @@ from powerzoo_jax.tasks.feeder.series import Extra
 from powerzoo_jax.tasks.feeder.settings import FeederSettings, chosen_tightness, hashable, merge_settings
 from powerzoo_jax.tasks.feeder.storage import FORECAST_HOURS
 from powerzoo_jax.tasks.site import SiteKeywords, Surroundings, site_sizes, site_stack
-from powerzoo_jax.tasks.variants import Variants
+from powerzoo_jax.tasks.spec import Variants
 
 HOTTEST_C = 35.0  # critical temperature of a task that no tightness gives one
 

@@ -17,13 +17,12 @@ from powerzoo_jax.envs.feeder.fields import agent_table
 from powerzoo_jax.envs.feeder.reward import VOLTAGE
 from powerzoo_jax.envs.observe import FieldTable
 from powerzoo_jax.tasks.feeder.build import Blueprint, Fleet, build_sim, feeder_case, with_shaping
-from powerzoo_jax.tasks.feeder.build_der import OFFPEAK, PEAK
 from powerzoo_jax.tasks.feeder.catalog import VARIANTS
 from powerzoo_jax.tasks.feeder.dso import FlexKeywords, check_return, flexload_stack
 from powerzoo_jax.tasks.feeder.series import Extra
 from powerzoo_jax.tasks.feeder.settings import AgentSettings, chosen_tightness, hashable, merge_settings
-from powerzoo_jax.tasks.feeder.storage import StorageKeywords, storage_stack
-from powerzoo_jax.tasks.variants import Variants
+from powerzoo_jax.tasks.feeder.storage import OFFPEAK, PEAK, StorageKeywords, storage_stack
+from powerzoo_jax.tasks.spec import Variants
 
 MODES = ("ders_local", "local", "local_plus_voltage", "global")
 

@@ -20,7 +20,7 @@ from powerzoo_jax.tasks.feeder.catalog import VARIANTS
 from powerzoo_jax.tasks.feeder.series import Extra
 from powerzoo_jax.tasks.feeder.settings import FeederSettings, chosen_tightness, hashable, merge_settings
 from powerzoo_jax.tasks.feeder.storage import FORECAST_HOURS
-from powerzoo_jax.tasks.variants import Variants
+from powerzoo_jax.tasks.spec import Variants
 
 ZONES = (tuple(range(2, 19)), tuple(range(19, 23)), tuple(range(23, 34)))
 

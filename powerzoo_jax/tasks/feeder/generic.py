@@ -39,7 +39,7 @@ from powerzoo_jax.tasks.feeder.roster import RosterSettings, applicable, extra_s
 from powerzoo_jax.tasks.feeder.series import build_series
 from powerzoo_jax.tasks.feeder.settings import hashable, merge_settings
 from powerzoo_jax.tasks.feeder.storage import FORECAST_HOURS
-from powerzoo_jax.tasks.variants import Variants
+from powerzoo_jax.tasks.spec import Variants
 
 ANY_VOLTAGE_PU = 2.0  # upper limit where a bus lacks the phase
 Rows = list[tuple[str, Any, dict[str, Any]]]

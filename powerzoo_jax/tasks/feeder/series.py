@@ -12,7 +12,7 @@ from powerzoo_jax.data.series import day_matrix
 from powerzoo_jax.envs.series import CLOCK_FIELDS, INFER, OUTDOOR, PLANT, SHAPE, SHAPE_HI, SHAPE_LO, Columns
 from powerzoo_jax.tasks.feeder.settings import FeederSettings
 from powerzoo_jax.tasks.site import Surroundings
-from powerzoo_jax.tasks.variants import Shift
+from powerzoo_jax.tasks.spec import Shift
 
 MINUTES_PER_HOUR, HOURS = 60, 24
 FORECASTS = ("load_forecast", "price_forecast")

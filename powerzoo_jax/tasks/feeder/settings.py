@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 from powerzoo_jax.base.errors import unexpected, unknown
 from powerzoo_jax.base.types import TaskSpec
 from powerzoo_jax.data import Series, list_datasets, load_dataset
-from powerzoo_jax.tasks.variants import Tightness, Variants
+from powerzoo_jax.tasks.spec import Tightness, Variants
 
 FLATTENED = "flattened"  # the one observation mode of tasks with one agent
 SOURCES = ("load_set", "price_set")

@@ -18,9 +18,8 @@ from powerzoo_jax.data.manifest import TMY_SITES
 from powerzoo_jax.devices import renewable_params, storage_params, thermal_params
 from powerzoo_jax.devices.facility import JobClass, Sizes
 from powerzoo_jax.envs.core import Sim
-from powerzoo_jax.envs.draw import Starts
-from powerzoo_jax.envs.microgrid.env import FIELDS, MicrogridEnv
-from powerzoo_jax.envs.microgrid.microgrid_state import MicrogridBank, MicrogridParams
+from powerzoo_jax.envs.microgrid.env import FIELDS, MicrogridBank, MicrogridEnv, MicrogridParams
+from powerzoo_jax.envs.series import Starts
 from powerzoo_jax.tasks.microgrid import series
 from powerzoo_jax.tasks.site import SiteKeywords, site_sizes, site_stack
 

@@ -16,9 +16,9 @@ from powerzoo_jax.base.numerics import resolve_dtype
 from powerzoo_jax.cases import Case, load_case
 from powerzoo_jax.cases.grid import to_grid
 from powerzoo_jax.data import Series, list_splits
+from powerzoo_jax.envs.constraint import N_MINUS_1
 from powerzoo_jax.envs.core import Sim
 from powerzoo_jax.envs.observe import Block, FieldTable, table
-from powerzoo_jax.envs.security import N_MINUS_1
 from powerzoo_jax.envs.transmission.operator import REACTIVE_SHORTFALL, TransGridEnv
 from powerzoo_jax.envs.transmission.operator_types import (
     GridBank,

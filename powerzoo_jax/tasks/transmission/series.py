@@ -12,7 +12,7 @@ from powerzoo_jax.data import Series, load_dataset
 from powerzoo_jax.data.clock import steps_per_day
 from powerzoo_jax.data.series import day_matrix
 from powerzoo_jax.data.splits import eligible_start_days, label_days, runs, window_days
-from powerzoo_jax.envs.draw import Starts
+from powerzoo_jax.envs.series import Starts
 
 DEMAND, WIND, SUN = "load.actual_mw", "wind.available_mw", "solar.available_mw"
 LEAST = 0.05  # [-] of the reference that a net load keeps

@@ -19,9 +19,9 @@ from powerzoo_jax.cases.commitment import commitment_table
 from powerzoo_jax.cases.grid import to_grid
 from powerzoo_jax.cases.topology import branch_positions
 from powerzoo_jax.data import Series, list_splits
+from powerzoo_jax.envs.constraint import N_MINUS_1
 from powerzoo_jax.envs.core import Sim
 from powerzoo_jax.envs.observe import Block, FieldTable, table
-from powerzoo_jax.envs.security import N_MINUS_1
 from powerzoo_jax.envs.transmission.units import LOAD_SCALE, TransmissionEnv
 from powerzoo_jax.envs.transmission.units_types import TransmissionBank, TransmissionFlow, TransmissionParams
 from powerzoo_jax.opf.commit import CommitmentRules, commitment_rules, table_rules

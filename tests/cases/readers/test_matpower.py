@@ -9,7 +9,7 @@ import pytest
 
 from powerzoo_jax.base.errors import CaseError, DataMissing
 from powerzoo_jax.cases import read_matpower, validate
-from powerzoo_jax.cases.readers.expression import ExpressionError, evaluate
+from powerzoo_jax.cases.readers.matpower import ExpressionError, evaluate
 
 EXACT = dict(rtol=1e-14, atol=0.0)  # own arithmetic in float64, a few operations
 

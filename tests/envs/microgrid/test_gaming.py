@@ -9,8 +9,7 @@ import pytest
 
 import powerzoo_jax
 from powerzoo_jax.oracle import follow
-from powerzoo_jax.oracle.microgrid.microgridrule import RULE, Habit, play_habit
-from powerzoo_jax.oracle.microgrid.policies import NO_CONTROL
+from powerzoo_jax.oracle.microgrid.policies import NO_CONTROL, RULE, Habit, play_habit
 from powerzoo_jax.tasks.score import all_starts, evaluate
 
 pytestmark = pytest.mark.property

@@ -14,8 +14,8 @@ from powerzoo_jax.base.tree import take
 from powerzoo_jax.opf.commit import RESERVE_SHARE
 from powerzoo_jax.oracle import evaluate_baseline, get_playbook, solve_commitment
 from powerzoo_jax.oracle.commitment import secure as operatorplan
-from powerzoo_jax.oracle.commitment.commitmentpaths import cheapest_path, combinations, switching_costs
 from powerzoo_jax.oracle.commitment.lagrangian import relax_commitment
+from powerzoo_jax.oracle.commitment.policies import cheapest_path, combinations, switching_costs
 from powerzoo_jax.oracle.market import competition_index
 from powerzoo_jax.oracle.transmission.dispatch import free_floor, host_system, rated_floor, reachable
 from powerzoo_jax.oracle.transmission.episode import commitment_problem, solve_dispatch

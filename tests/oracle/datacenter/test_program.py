@@ -12,20 +12,27 @@ import pytest
 import powerzoo_jax
 from powerzoo_jax.base.tree import take
 from powerzoo_jax.devices.facility import FINETUNE, TRAIN, JobClass
-from powerzoo_jax.oracle.datacenter.datacenterrun import play_starts, read_episodes
 from powerzoo_jax.oracle.datacenter.policies import (
     SCHEDULING,
     build_site_problems,
     plan_episodes,
+    play_starts,
+    read_episodes,
     relaxed_program,
     return_bound,
 )
 from powerzoo_jax.oracle.datacenter.problem import JobList
-from powerzoo_jax.oracle.datacenter.program import solve
-from powerzoo_jax.oracle.datacenter.search import search, simple_plans
-from powerzoo_jax.oracle.datacenter.sitequeues import COST_GRAIN, MODES, common_sizes, play_plans, read_work
-from powerzoo_jax.oracle.datacenter.sitestarts import undone_usd
-from powerzoo_jax.oracle.storage.bounds import dual_bound
+from powerzoo_jax.oracle.datacenter.program import solve, undone_usd
+from powerzoo_jax.oracle.datacenter.search import (
+    COST_GRAIN,
+    MODES,
+    common_sizes,
+    play_plans,
+    read_work,
+    search,
+    simple_plans,
+)
+from powerzoo_jax.oracle.storage.plan import dual_bound
 from powerzoo_jax.tasks.score import all_starts, episode_keys, evaluate
 
 pytestmark = pytest.mark.reference

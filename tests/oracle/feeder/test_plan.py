@@ -13,7 +13,6 @@ import pytest
 from powerzoo_jax.cases import load_case
 from powerzoo_jax.devices import flexload, renewable, storage, vehicle
 from powerzoo_jax.devices.trips import CommuteTrip, at_home, daily_trips, events
-from powerzoo_jax.oracle.feeder.feederrun import Prices, run
 from powerzoo_jax.oracle.feeder.network import (
     RadialNetwork,
     loading_tangents,
@@ -28,10 +27,12 @@ from powerzoo_jax.oracle.feeder.problem import (
     FeederProblem,
     FlexUnits,
     PlantUnits,
+    Prices,
     SetPoints,
     StorageUnits,
     VehicleUnits,
     play_devices,
+    run,
 )
 from powerzoo_jax.oracle.feeder.program import FeederProgram
 

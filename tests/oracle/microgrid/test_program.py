@@ -9,10 +9,9 @@ import pytest
 import powerzoo_jax
 from powerzoo_jax.base.tree import take
 from powerzoo_jax.devices.facility import FINETUNE, TRAIN, JobClass
-from powerzoo_jax.oracle.microgrid.microgridprogram import relaxed_program, solve
 from powerzoo_jax.oracle.microgrid.policies import MICROGRID, plan_episodes, stored_value
-from powerzoo_jax.oracle.microgrid.problem import build_microgrid_problem
-from powerzoo_jax.oracle.storage.bounds import dual_bound
+from powerzoo_jax.oracle.microgrid.problem import build_microgrid_problem, relaxed_program, solve
+from powerzoo_jax.oracle.storage.plan import dual_bound
 from powerzoo_jax.tasks.score import all_starts, episode_keys, evaluate
 
 pytestmark = pytest.mark.reference

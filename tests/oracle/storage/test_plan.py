@@ -25,8 +25,8 @@ from powerzoo_jax.oracle import (
     solve_storage,
 )
 from powerzoo_jax.oracle.reference import check_bounds
-from powerzoo_jax.oracle.storage.bounds import dual_bound
-from powerzoo_jax.oracle.storage.program import branches, storage_program
+from powerzoo_jax.oracle.storage.plan import dual_bound
+from powerzoo_jax.oracle.storage.problem import branches, storage_program
 from powerzoo_jax.tasks.score import all_starts, episode_keys
 
 pytestmark = pytest.mark.reference

@@ -9,7 +9,7 @@ import pytest
 
 import powerzoo_jax
 from powerzoo_jax.cases import load_case
-from powerzoo_jax.envs.draw import Draw
+from powerzoo_jax.envs.series import Draw
 from powerzoo_jax.oracle.commitment.plan import solve_commitment
 from powerzoo_jax.oracle.transmission.episode import (
     commitment_actions,

@@ -14,7 +14,7 @@ from powerzoo_jax.base.errors import CaseError, SolverError
 from powerzoo_jax.cases import Case
 from powerzoo_jax.cases.library import load_case
 from powerzoo_jax.powerflow import EXPLAIN, Status, explain, nominal_injection, prepare_feeder, solve_feeder
-from powerzoo_jax.powerflow.limits import loading_excess, voltage_excess
+from powerzoo_jax.powerflow.result import loading_excess, voltage_excess
 
 
 def changed(table: str, **columns: tuple[int, Any]) -> Case:

@@ -12,8 +12,7 @@ import pytest
 
 from powerzoo_jax.base.errors import CaseError, SolverError
 from powerzoo_jax.cases import Case, load_case, load_feeder
-from powerzoo_jax.cases.threephase.case import ThreePhaseCase
-from powerzoo_jax.cases.threephase.threephase_assemble import assemble
+from powerzoo_jax.cases.threephase.case import ThreePhaseCase, assemble
 from powerzoo_jax.powerflow import Status, nominal_injection, prepare_feeder, solve_feeder
 from powerzoo_jax.powerflow.threephase.factors import nominal_phase_load, prepare_threephase
 from powerzoo_jax.powerflow.threephase.solve import ThreePhaseResult, solve_threephase, voltage_unbalance

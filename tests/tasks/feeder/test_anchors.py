@@ -8,7 +8,7 @@ import pytest
 
 import powerzoo_jax
 from powerzoo_jax.oracle.feeder.episode import build_feeder_problems
-from powerzoo_jax.oracle.feeder.feederrun import run
+from powerzoo_jax.oracle.feeder.problem import run
 from powerzoo_jax.oracle.feeder.program import idle_points
 from powerzoo_jax.tasks.score import SEED, all_starts, episode_keys
 

@@ -14,8 +14,7 @@ from powerzoo_jax.base.errors import DataMissing
 from powerzoo_jax.data import make_series
 from powerzoo_jax.devices import jobs
 from powerzoo_jax.devices.facility import FINETUNE, TRAIN, enough_slots
-from powerzoo_jax.envs.microgrid.env import TERMS
-from powerzoo_jax.envs.microgrid.microgrid_state import CURVE, OUTDOOR, SUN
+from powerzoo_jax.envs.microgrid.env import CURVE, OUTDOOR, SUN, TERMS
 from powerzoo_jax.tasks.microgrid.build import STRESS
 
 # spec 07, section 5: five digits printed

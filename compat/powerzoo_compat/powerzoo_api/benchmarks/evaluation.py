@@ -17,8 +17,7 @@ from powerzoo_compat.powerzoo_api.tasks.central import COMPETITIVE
 from powerzoo_compat.powerzoo_api.tasks.factory import get_task_class, make_task
 from powerzoo_compat.powerzoo_api.tasks.multi_agent import ALL
 from powerzoo_jax.tasks import get_spec
-from powerzoo_jax.tasks.metrics import bootstrap_intervals
-from powerzoo_jax.tasks.score import dataset_hashes
+from powerzoo_jax.tasks.score import bootstrap_intervals, dataset_hashes
 
 SIX = 6  # values of a step that returns its cost apart
 

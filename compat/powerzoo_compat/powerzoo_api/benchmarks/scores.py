@@ -11,7 +11,7 @@ from powerzoo_compat.powerzoo_api.tasks.factory import get_task_class, list_task
 from powerzoo_jax.base.errors import SettingsError
 from powerzoo_jax.base.textfile import read_json
 from powerzoo_jax.oracle import get_reference
-from powerzoo_jax.oracle.table import load_table
+from powerzoo_jax.oracle.registry import load_table
 from powerzoo_jax.tasks import get_spec
 from powerzoo_jax.tasks import list_tasks as list_core_tasks
 from powerzoo_jax.tasks.score import normalized_score as _share

@@ -18,8 +18,8 @@ from powerzoo_jax.base.types import TaskSpec
 from powerzoo_jax.data import get_info
 from powerzoo_jax.envs.constraint import UNITS
 from powerzoo_jax.oracle import get_playbook, get_reference, list_playbooks
-from powerzoo_jax.tasks.feeder import build_der
 from powerzoo_jax.tasks.feeder import ders as build_ders
+from powerzoo_jax.tasks.feeder import storage as build_der
 from powerzoo_jax.tasks.feeder import vehicles as build_vehicles
 from powerzoo_jax.tasks.transmission import units as build_transmission
 
