@@ -1,6 +1,6 @@
 """JAX-native, vectorised power-grid simulation for reinforcement learning."""
 
-from powerzoo_jax import renamed as _renamed
+from powerzoo_jax.base import renamed as _renamed
 from powerzoo_jax.base.types import Info as Info
 from powerzoo_jax.base.types import Step as Step
 from powerzoo_jax.base.types import TaskSpec as TaskSpec

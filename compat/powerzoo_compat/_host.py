@@ -25,7 +25,7 @@ from powerzoo_jax.base.errors import listing, unknown
 from powerzoo_jax.data import day_matrix, load_dataset
 from powerzoo_jax.data.clock import MINUTES_PER_DAY, iso_dates
 from powerzoo_jax.envs.core import Sim
-from powerzoo_jax.envs.series import Draw, Starts, draw_episode
+from powerzoo_jax.envs.series import Draw, EpisodeStarts, draw_episode
 
 RESET_OPTIONS = ("day", "day_id", "soc", "randomize_soc")
 RANDOM_SOC = (0.3, 0.7)
@@ -65,7 +65,7 @@ def seed_key(seed: int) -> Array:
     return key
 
 
-def starting_at(starts: Starts, day: Array) -> Starts:
+def starting_at(starts: EpisodeStarts, day: Array) -> EpisodeStarts:
     """The list of starts, or `day` as its only entry; the shape stays, so one program serves both."""
     shift = -jnp.maximum(day, 0)
     return dataclasses.replace(

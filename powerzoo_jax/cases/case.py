@@ -49,7 +49,7 @@ def rebuild(arrays: Mapping[str, np.ndarray], tables: Mapping[str, type]) -> dic
 PQ, PV, REF, ISOLATED = 1, 2, 3, 4  # bus kinds
 
 
-class _Table:
+class _Columns:
     """Columns of one length as read-only arrays of a fixed dtype: float64 unless the class says otherwise."""
 
     INTEGER: ClassVar[frozenset[str]] = frozenset()
@@ -81,7 +81,7 @@ class _Table:
 
 
 @dataclass(frozen=True, eq=False)
-class BusTable(_Table):
+class BusTable(_Columns):
     """Buses.
 
     id:              (N,)  int64   external number, unique
@@ -109,7 +109,7 @@ class BusTable(_Table):
 
 
 @dataclass(frozen=True, eq=False)
-class BranchTable(_Table):
+class BranchTable(_Columns):
     """Lines, cables and transformers as pi models with an ideal transformer at the from end.
 
     from_id, to_id:                (L,)  int64   external bus numbers
@@ -138,7 +138,7 @@ class BranchTable(_Table):
 
 
 @dataclass(frozen=True, eq=False)
-class UnitTable(_Table):
+class UnitTable(_Columns):
     """Generating units.
 
     bus_id:                     (G,)    int64   external bus number
@@ -175,7 +175,7 @@ class UnitTable(_Table):
 
 
 @dataclass(frozen=True, eq=False)
-class LoadTable(_Table):
+class LoadTable(_Columns):
     """Loads, positive = consumption.
 
     bus_id:        (D,)  int64   external bus number

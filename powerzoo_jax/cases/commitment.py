@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from powerzoo_jax.base.errors import CaseError
-from powerzoo_jax.cases.case import Case, _Table
+from powerzoo_jax.cases.case import Case, _Columns
 
 
 @dataclass(frozen=True)
@@ -44,7 +44,7 @@ CASES = ("case118", "pz_case118")
 
 
 @dataclass(frozen=True, eq=False)
-class CommitmentTable(_Table):
+class CommitmentTable(_Columns):
     """What a unit's being on or off costs and requires, units in the order of the case.
 
     technology:           (G,)  int64   index into TECHNOLOGIES

@@ -33,7 +33,7 @@ def render_pairs(pairs: Sequence[tuple[str, Any]]) -> str:
     return "\n".join(f"{name.ljust(width)}  {value}" for name, value in pairs)
 
 
-class Progress:
+class ProgressBar:
     """A bar on standard error; silent where that is no terminal, so that logs hold no control characters."""
 
     def __init__(self, label: str, total: int, done: int = 0, stream: TextIO | None = None) -> None:

@@ -9,7 +9,7 @@ import numpy as np
 
 from powerzoo_jax.base.errors import DataError, listing, unknown
 from powerzoo_jax.base.textfile import open_text, require_file
-from powerzoo_jax.data.adapters.table import Table, read_table
+from powerzoo_jax.data.adapters.table import FileTable, read_table
 from powerzoo_jax.data.clock import YEARS, convert_stamps, has_instant, instant_ns, standard_offset
 from powerzoo_jax.data.series import Series, make_series, refuse_missing
 
@@ -82,7 +82,7 @@ def _delimiter(path: Path) -> str:
     return delimiter
 
 
-def _columns(name: str, table: Table) -> tuple[dict[str, np.ndarray], dict[str, str], dict[str, str]]:
+def _columns(name: str, table: FileTable) -> tuple[dict[str, np.ndarray], dict[str, str], dict[str, str]]:
     """Values, unit and header of each signal."""
     columns: dict[str, np.ndarray] = {}
     units: dict[str, str] = {}
@@ -101,7 +101,7 @@ def _columns(name: str, table: Table) -> tuple[dict[str, np.ndarray], dict[str, 
     return columns, units, headers
 
 
-def _instants(table: Table, zone: str) -> np.ndarray:
+def _instants(table: FileTable, zone: str) -> np.ndarray:
     stamps, wrong = [], []
     for row, cell in enumerate(table.columns[TIME]):
         try:

@@ -12,7 +12,7 @@ from jax import Array
 
 from powerzoo_jax.base.numerics import safe_divide
 from powerzoo_jax.devices import jobs
-from powerzoo_jax.devices.facility import DataCenterParams, Sizes
+from powerzoo_jax.devices.facility import DataCenterParams, QueueSizes
 from powerzoo_jax.devices.jobs import Jobs, Pool
 
 SUBSTEP_MIN = 5  # longest step of the temperature's integration
@@ -68,14 +68,14 @@ class Order(NamedTuple):
     t_set_c: Array
 
 
-class Weather(NamedTuple):
+class DataCenterExogenous(NamedTuple):
     """What a step meets, (G,) each: inference utilisation [0, 1] and outdoor temperature [degC]."""
 
     infer_util: Array
     t_outdoor_c: Array
 
 
-def init(params: DataCenterParams, sizes: Sizes) -> DataCenterState:
+def init(params: DataCenterParams, sizes: QueueSizes) -> DataCenterState:
     """No jobs, the room at its initial temperature."""
     nothing, n_unit = jnp.zeros_like(params.n_gpus), params.n_gpus.shape[0]
     return DataCenterState(
@@ -91,7 +91,7 @@ def init(params: DataCenterParams, sizes: Sizes) -> DataCenterState:
 
 
 def draw_arrivals(
-    key: Array, params: DataCenterParams, sizes: Sizes, dt_hours: float, minute: Array
+    key: Array, params: DataCenterParams, sizes: QueueSizes, dt_hours: float, minute: Array
 ) -> tuple[Jobs, Jobs]:
     """Draw the jobs (train, fine-tune) that arrive at the start of the step at `minute` () of the episode."""
     keys = jax.random.split(key)
@@ -112,7 +112,7 @@ def step(
     dt_hours: float,
     minute: Array,
     arrivals: tuple[Jobs, Jobs],
-    weather: Weather,
+    weather: DataCenterExogenous,
     *,
     force_start: bool = False,
 ) -> tuple[DataCenterState, DataCenterDelivery]:

@@ -32,7 +32,7 @@ FINETUNE = JobClass(3.0, (10, 50), (25.0, 100.0), 3.0, 0.75)
 
 
 @dataclass(frozen=True)
-class Sizes:
+class QueueSizes:
     """Static sizes: queue slots of a class; per class (train, fine-tune) most arrivals, longest run in steps."""
 
     queue: int
@@ -167,10 +167,10 @@ def _job_params(name: str, kind: JobClass, n_unit: int, dtype: Any, n_gpus: Rati
     return JobParams(**made)
 
 
-def sizes(dt_minutes: int, *, train: JobClass = TRAIN, finetune: JobClass = FINETUNE, queue: int = 64) -> Sizes:
+def sizes(dt_minutes: int, *, train: JobClass = TRAIN, finetune: JobClass = FINETUNE, queue: int = 64) -> QueueSizes:
     """Static sizes for these job classes and step length."""
     both = (train, finetune)
-    return Sizes(
+    return QueueSizes(
         queue=queue,
         arrivals=tuple(jobs.most_arrivals(c.rate_per_h, dt_minutes / 60) for c in both),  # type: ignore[arg-type]
         bins=tuple(math.ceil(c.duration_min[1] / dt_minutes) for c in both),  # type: ignore[arg-type]

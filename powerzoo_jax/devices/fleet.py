@@ -102,7 +102,7 @@ def sense(at: Terminals, y: Array, n_unit: int) -> Array:
 
 
 @dataclass(frozen=True)
-class Block:
+class UnitBlock:
     """The units of one kind in a roster.
 
     units:   positions of its units in the roster
@@ -133,7 +133,7 @@ class ActionTable:
     `flat` is for one agent that commands the roster, unit after unit; `rows` for one agent per unit.
     """
 
-    blocks: tuple[Block, ...]
+    blocks: tuple[UnitBlock, ...]
     width: int
 
     @property
@@ -170,7 +170,7 @@ def action_table(roster: Sequence[str], q_control: Sequence[str] = ()) -> Action
         units = tuple(k for k, other in enumerate(roster) if other == kind)
         names, low, high = zip(*entries[kind], strict=True)
         idle = ACTIONS[kind][1][: len(names)]
-        blocks.append(Block(kind, units, tuple(int(first[k]) for k in units), names, low, high, idle))
+        blocks.append(UnitBlock(kind, units, tuple(int(first[k]) for k in units), names, low, high, idle))
     return ActionTable(tuple(blocks), int(first[-1]))
 
 

@@ -14,7 +14,7 @@ from powerzoo_jax.base.spaces import Box
 PADDING_NAME = "padding"
 
 
-class Block(NamedTuple):
+class FieldBlock(NamedTuple):
     """A run of fields that share bounds.
 
     key:    name of the values in the mapping handed to `assemble`
@@ -37,7 +37,7 @@ class Block(NamedTuple):
 class FieldTable(NamedTuple):
     """The blocks of one observation in order; hashable, so that an env can hold it as a static."""
 
-    blocks: tuple[Block, ...]
+    blocks: tuple[FieldBlock, ...]
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -60,7 +60,7 @@ class FieldTable(NamedTuple):
         return any(block.key == key for block in self.blocks)
 
 
-def table(blocks: Iterable[Block]) -> FieldTable:
+def table(blocks: Iterable[FieldBlock]) -> FieldTable:
     """Build a table, leaving out empty blocks."""
     return FieldTable(tuple(b for b in blocks if b.names))
 
@@ -77,7 +77,7 @@ def assemble(fields: FieldTable, values: dict[str, Array], n_agent: int | None =
     return jnp.concatenate(parts, axis=-1)
 
 
-def _clipped(block: Block, value: Array) -> Array:
+def _clipped(block: FieldBlock, value: Array) -> Array:
     if isinstance(block.low, tuple) or isinstance(block.high, tuple):
         low, high = (jnp.asarray(x) for x in block.limits(value.dtype))
         return jnp.clip(value, low[None], high[None]) if value.ndim == 2 else jnp.clip(value, low, high)

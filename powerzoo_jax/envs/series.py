@@ -16,7 +16,7 @@ from powerzoo_jax.data.bank import LOAD_FIELDS
 
 
 @struct.dataclass(kw_only=True)
-class Starts:
+class EpisodeStarts:
     """Where episodes of a lane may begin, as rows of the bank; padded to one size for all splits.
 
     load_row:    (S,)    int32
@@ -39,7 +39,7 @@ class Draw(NamedTuple):
     soc: Array
 
 
-def draw_episode(key: Array, starts: Starts, soc_low: Array, soc_high: Array) -> Draw:
+def draw_episode(key: Array, starts: EpisodeStarts, soc_low: Array, soc_high: Array) -> Draw:
     """Draw the day, the paired price day and the states of charge (uniform in [soc_low, soc_high])."""
     day = integers(purpose_key(key, Purpose.DAY), (), 0, starts.n_start)
     pair = integers(purpose_key(key, Purpose.PAIRED_DAY), (), 0, starts.pair_count[day])
@@ -60,7 +60,7 @@ INFER, OUTDOOR = "infer_util", "outdoor_c"
 class SeriesBank:
     """Exogenous series shared by all lanes.
 
-    load_rows:   (R_l, F_l)  one row a step; LOAD_FIELDS of `data.Bank`, then what `Columns` names
+    load_rows:   (R_l, F_l)  one row a step; LOAD_FIELDS of `data.Bank`, then what `LoadColumns` names
     price_rows:  (R_p, F_p)  columns as in `data.Bank`
     """
 
@@ -68,7 +68,7 @@ class SeriesBank:
     price_rows: Array
 
 
-class Columns(NamedTuple):
+class LoadColumns(NamedTuple):
     """Names of the columns of `load_rows`, in order; static, hashable.
 
     load_forecast_k       load_factor k steps ahead

@@ -145,7 +145,7 @@ class _Box(NamedTuple):
     free: Array  # bool: not fixed by its box
 
 
-class _Point(NamedTuple):
+class _QpPoint(NamedTuple):
     s_l: Array
     s_u: Array
     z_l: Array
@@ -164,7 +164,7 @@ class _Measure(NamedTuple):
 
 class _Loop(NamedTuple):
     step: Array
-    point: _Point
+    point: _QpPoint
     measure: _Measure
     length: Array
 
@@ -233,7 +233,7 @@ def _boxed(qp: Qp, scale: Array) -> _Box:
     return _Box(qp.a, jnp.concatenate([qp.q / scale, zero]), jnp.concatenate([qp.c / scale, zero]), lo, hi, free)
 
 
-def _value(box: _Box, point: _Point) -> Array:
+def _value(box: _Box, point: _QpPoint) -> Array:
     """v, measured from its nearer bound."""
     near = jnp.where(point.s_l < point.s_u, box.lo + point.s_l, box.hi - point.s_u)
     return jnp.where(box.free, near, box.lo)
@@ -250,17 +250,17 @@ def _from_rows(box: _Box, lam: Array) -> Array:
     return jnp.concatenate([matmul(box.a.T, lam), -lam])
 
 
-def _start(box: _Box) -> _Point:
+def _start(box: _Box) -> _QpPoint:
     """The middle of the box, with multipliers that satisfy stationarity there."""
     half = jnp.where(box.free, 0.5 * (box.hi - box.lo), 1)
     slope = box.q * (0.5 * (box.lo + box.hi)) + box.c
     level = jnp.asarray(0.1, box.c.dtype)
     z_l = jnp.where(box.free, level + jnp.maximum(slope, 0), 0)
     z_u = jnp.where(box.free, level + jnp.maximum(-slope, 0), 0)
-    return _Point(half, half, z_l, z_u, jnp.zeros(box.a.shape[0], box.c.dtype))
+    return _QpPoint(half, half, z_l, z_u, jnp.zeros(box.a.shape[0], box.c.dtype))
 
 
-def _weights(box: _Box, point: _Point) -> Array:
+def _weights(box: _Box, point: _QpPoint) -> Array:
     """S, 0 where the box fixes the variable."""
     curvature = jnp.maximum(box.q + point.z_l / point.s_l + point.z_u / point.s_u, 1 / CAP[box.c.dtype.name])
     return jnp.where(box.free, 1 / jnp.where(box.free, curvature, 1), 0)
@@ -312,7 +312,7 @@ def _iterate(box: _Box, max_steps: int, shared_rows: bool) -> _Loop:
     return lax.while_loop(pending, advance, _Loop(jnp.int32(0), start, _measure(box, start), one))
 
 
-def _advance(box: _Box, pairs: Array | None, point: _Point) -> tuple[_Point, Array]:
+def _advance(box: _Box, pairs: Array | None, point: _QpPoint) -> tuple[_QpPoint, Array]:
     """One predictor-corrector step and the shorter of its two lengths."""
     weight = _weights(box, point)
     factor = _row_factor(box, pairs, weight)
@@ -321,14 +321,14 @@ def _advance(box: _Box, pairs: Array | None, point: _Point) -> tuple[_Point, Arr
     slope = box.q * v + box.c - _from_rows(box, point.lam)
     count = 2 * jnp.maximum(jnp.sum(box.free.astype(v.dtype)), 1)
 
-    def move(target_l: Array, target_u: Array, refined: int) -> _Point:
+    def move(target_l: Array, target_u: Array, refined: int) -> _QpPoint:
         """Direction towards s_l z_l = target_l, s_u z_u = target_u."""
         force = target_l / point.s_l - target_u / point.s_u - slope
         dv, d_lam = _direction(box, weight, factor, force, short, refined)
         d_zl = (target_l - point.z_l * dv) / point.s_l - point.z_l
         d_zu = (target_u + point.z_u * dv) / point.s_u - point.z_u
         keep = box.free.astype(v.dtype)
-        return _Point(dv, -dv, keep * d_zl, keep * d_zu, d_lam)
+        return _QpPoint(dv, -dv, keep * d_zl, keep * d_zu, d_lam)
 
     mu = jnp.sum(point.s_l * point.z_l + point.s_u * point.z_u) / count
     zero = jnp.zeros_like(v)
@@ -346,7 +346,7 @@ def _advance(box: _Box, pairs: Array | None, point: _Point) -> tuple[_Point, Arr
     return kept, jnp.where(good, jnp.minimum(primal, dual), 0)
 
 
-def _lengths(point: _Point, step: _Point, share: float) -> tuple[Array, Array]:
+def _lengths(point: _QpPoint, step: _QpPoint, share: float) -> tuple[Array, Array]:
     """Step lengths that keep slacks and multipliers positive."""
 
     def reach(value: Array, change: Array) -> Array:
@@ -358,8 +358,8 @@ def _lengths(point: _Point, step: _Point, share: float) -> tuple[Array, Array]:
     return jnp.minimum(share * primal, 1), jnp.minimum(share * dual, 1)
 
 
-def _moved(point: _Point, step: _Point, primal: Array, dual: Array) -> _Point:
-    return _Point(
+def _moved(point: _QpPoint, step: _QpPoint, primal: Array, dual: Array) -> _QpPoint:
+    return _QpPoint(
         point.s_l + primal * step.s_l,
         point.s_u + primal * step.s_u,
         point.z_l + dual * step.z_l,
@@ -373,7 +373,7 @@ def _worth(box: _Box, v: Array) -> Array:
     return jnp.abs(jnp.sum((0.5 * box.q * v + box.c) * v))
 
 
-def _measure(box: _Box, point: _Point) -> _Measure:
+def _measure(box: _Box, point: _QpPoint) -> _Measure:
     v = _value(box, point)
     pull = _from_rows(box, point.lam)
     rest = jnp.where(box.free, box.q * v + box.c - pull - point.z_l + point.z_u, 0)
@@ -388,7 +388,7 @@ def _measure(box: _Box, point: _Point) -> _Measure:
     return _Measure(gap / (_worth(box, v) + FLOOR), short, jnp.max(jnp.abs(rest)), proof)
 
 
-def _objective(qp: Qp, box: _Box, point: _Point, lam: Array, scale: Array, x: Array, optimal: Array) -> Array:
+def _objective(qp: Qp, box: _Box, point: _QpPoint, lam: Array, scale: Array, x: Array, optimal: Array) -> Array:
     """Objective at x; its derivative is that of the Lagrangian at the optimum, which needs no derivative of x."""
     still, x, lam, scale = lax.stop_gradient((box, x, lam, scale))
     lower = jnp.where(still.free, point.z_l, still.q * _value(still, point) + still.c - _from_rows(still, lam))
@@ -412,7 +412,7 @@ def _status(loop: _Loop, dtype: str) -> Array:
     return jnp.where(measure.infeasible, int(OpfStatus.INFEASIBLE), status).astype(jnp.int32)
 
 
-def _differentiable(box: _Box, point: _Point, shared_rows: bool) -> tuple[Array, Array]:
+def _differentiable(box: _Box, point: _QpPoint, shared_rows: bool) -> tuple[Array, Array]:
     """v and lam with their dependence on the programme, by the implicit function theorem.
 
     The derivative is that of one more Newton step whose matrix is held constant, with complementarity s z = const

@@ -1,5 +1,6 @@
 """Oracles: perfect-foresight plans, certified bounds, baseline policies and the shipped reference returns."""
 
+from powerzoo_jax.base.renamed import former as _former
 from powerzoo_jax.oracle.baselines import BASELINES as BASELINES
 from powerzoo_jax.oracle.baselines import evaluate_baseline as evaluate_baseline
 from powerzoo_jax.oracle.baselines import evaluate_plans as evaluate_plans
@@ -10,23 +11,38 @@ from powerzoo_jax.oracle.baselines import rule_plan as rule_plan
 from powerzoo_jax.oracle.baselines import solve_starts as solve_starts
 from powerzoo_jax.oracle.commitment.plan import CommitmentPlan as CommitmentPlan
 from powerzoo_jax.oracle.commitment.plan import solve_commitment as solve_commitment
-from powerzoo_jax.oracle.commitment.problem import CommitmentProblem as CommitmentProblem
+from powerzoo_jax.oracle.commitment.problem import CommitmentDay as CommitmentDay
 from powerzoo_jax.oracle.commitment.problem import PlayedCommitment as PlayedCommitment
 from powerzoo_jax.oracle.commitment.problem import play_commitment as play_commitment
-from powerzoo_jax.oracle.registry import Foresight as Foresight
-from powerzoo_jax.oracle.registry import Playbook as Playbook
+from powerzoo_jax.oracle.registry import Baselines as Baselines
+from powerzoo_jax.oracle.registry import OraclePlan as OraclePlan
 from powerzoo_jax.oracle.registry import Policy as Policy
 from powerzoo_jax.oracle.registry import follow as follow
-from powerzoo_jax.oracle.registry import get_playbook as get_playbook
+from powerzoo_jax.oracle.registry import get_baselines as get_baselines
 from powerzoo_jax.oracle.registry import get_reference as get_reference
-from powerzoo_jax.oracle.registry import list_playbooks as list_playbooks
+from powerzoo_jax.oracle.registry import list_baselines as list_baselines
 from powerzoo_jax.oracle.registry import plan_act as plan_act
-from powerzoo_jax.oracle.registry import register_playbook as register_playbook
+from powerzoo_jax.oracle.registry import register_baselines as register_baselines
 from powerzoo_jax.oracle.storage.plan import Certificate as Certificate
 from powerzoo_jax.oracle.storage.plan import Solution as Solution
 from powerzoo_jax.oracle.storage.plan import certify as certify
 from powerzoo_jax.oracle.storage.plan import solve_storage as solve_storage
-from powerzoo_jax.oracle.storage.problem import Problem as Problem
+from powerzoo_jax.oracle.storage.problem import StorageEpisode as StorageEpisode
 from powerzoo_jax.oracle.storage.problem import build_problem as build_problem
 from powerzoo_jax.oracle.storage.problem import build_problems as build_problems
 from powerzoo_jax.oracle.storage.problem import play as play
+
+_FORMER = {
+    "CommitmentProblem": "CommitmentDay",
+    "Foresight": "OraclePlan",
+    "Playbook": "Baselines",
+    "Problem": "StorageEpisode",
+    "get_playbook": "get_baselines",
+    "list_playbooks": "list_baselines",
+    "register_playbook": "register_baselines",
+}
+
+
+def __getattr__(name: str) -> object:
+    """Former names of this package, for one release."""
+    return _former(__name__, _FORMER, globals(), name)

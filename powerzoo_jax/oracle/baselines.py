@@ -15,9 +15,9 @@ from powerzoo_jax.base.random import uniform_between
 from powerzoo_jax.envs.core import Sim
 from powerzoo_jax.envs.episode import Act
 from powerzoo_jax.envs.series import Draw
-from powerzoo_jax.oracle.registry import Foresight, PlanCarry, Playbook, Policy, get_playbook, plan_act
+from powerzoo_jax.oracle.registry import Baselines, OraclePlan, PlanCarry, Policy, get_baselines, plan_act
 from powerzoo_jax.oracle.storage.plan import Solution, solve_storage
-from powerzoo_jax.oracle.storage.problem import Problem, build_problems, play
+from powerzoo_jax.oracle.storage.problem import StorageEpisode, build_problems, play
 from powerzoo_jax.tasks.score import SEED, Evaluation, all_starts, episode_keys, evaluate, seeded_starts
 
 BASELINES = ("random", "no_control", "rule", "oracle")
@@ -69,7 +69,7 @@ def _constant(action: Array, carry: Any, obs: Array, key: Array) -> tuple[Any, A
     return carry, action
 
 
-def rule_plan(problem: Problem) -> np.ndarray:
+def rule_plan(problem: StorageEpisode) -> np.ndarray:
     """Charge in the cheap hours of a day and discharge in the dear ones, as far as the store allows: (T, G) [MW].
 
     cheap = at or below the 25th percentile of that day's hourly prices, dear = at or above the 75th
@@ -115,7 +115,7 @@ def evaluate_baseline(
     Example:
         record = evaluate_baseline(powerzoo_jax.make("battery_arbitrage", split="test"), "oracle")
     """
-    book = get_playbook(sim.spec.id)
+    book = get_baselines(sim.spec.id)
     if name not in book.names:
         raise ValueError(unknown("baseline", name, book.names))
     if draws is None:
@@ -141,11 +141,11 @@ def _rule(sim: Sim, draws: Draw, keys: Array) -> Policy:
     return Policy(plan_act, plan_carry(sim, np.stack([rule_plan(problem) for problem in build_problems(sim, draws)])))
 
 
-def _foresee(sim: Sim, draws: Draw, keys: Array) -> Foresight:
+def _foresee(sim: Sim, draws: Draw, keys: Array) -> OraclePlan:
     del keys
     solutions = solve_starts(sim, draws)
     bound = np.array([s.bound for s in solutions])
-    return Foresight(
+    return OraclePlan(
         policy=Policy(plan_act, plan_carry(sim, np.stack([s.plan_mw for s in solutions]))),
         objective=np.array([s.objective for s in solutions]),
         bound=bound,
@@ -153,7 +153,7 @@ def _foresee(sim: Sim, draws: Draw, keys: Array) -> Foresight:
     )
 
 
-BATTERY = Playbook(
+BATTERY = Baselines(
     rules={"no_control": _idle_plans, "rule": _rule},
     foresee=_foresee,
     splits=("train", "val", "test", "price_stress"),

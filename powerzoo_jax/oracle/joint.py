@@ -21,11 +21,11 @@ from powerzoo_jax.envs.joint.env import upper_params
 from powerzoo_jax.envs.series import Draw
 from powerzoo_jax.oracle.baselines import quantile_signal
 from powerzoo_jax.oracle.feeder.policies import GUARD_PU
-from powerzoo_jax.oracle.registry import Foresight, Playbook, Policy, follow
+from powerzoo_jax.oracle.registry import Baselines, OraclePlan, Policy, follow
 from powerzoo_jax.oracle.storage.plan import solve_storage
-from powerzoo_jax.oracle.storage.problem import Problem, play
+from powerzoo_jax.oracle.storage.problem import StorageEpisode, play
 from powerzoo_jax.oracle.transmission.dispatch import (
-    System,
+    DispatchSystem,
     cheapest_output,
     free_floor,
     host_system,
@@ -41,7 +41,7 @@ DEEP_PU = 0.02  # below the band, at which the rule discharges in full
 SUPPORT_USD = 100_000.0  # [USD/MWh per pu] below the band, that plans add to the price: the deepest steps come first
 
 
-class Met(NamedTuple):
+class BoundaryDemand(NamedTuple):
     """Load (T,) [MW] of the units, what the feeders of each boundary bus draw beyond the schedule (T, K) [MW], and
     the lowest voltage (T,) [pu] of all feeders.
     """
@@ -51,7 +51,7 @@ class Met(NamedTuple):
     v_min_pu: np.ndarray
 
 
-class Prices(NamedTuple):
+class BoundaryPrices(NamedTuple):
     """Of one more MW at each boundary bus (K, T) [USD/MWh]; what the units cost at the scheduled load (T,) [USD/h].
 
     reached:                 as scores can dispatch the units
@@ -70,11 +70,11 @@ def units_alone(sim: Sim) -> Sim:
     return replace(sim, env=sim.env.transmission, params=upper_params(sim.params))
 
 
-def _batteries(sim: Sim, soc: np.ndarray, price: np.ndarray, may_charge: np.ndarray | None = None) -> Problem:
+def _batteries(sim: Sim, soc: np.ndarray, price: np.ndarray, may_charge: np.ndarray | None = None) -> StorageEpisode:
     """The batteries of one feeder, paid a price (T,) [USD/MWh]; what is left in store has no value."""
     fleet = {name: np.asarray(value) for name, value in vars(sim.params.feeder.storage).items()}
     wide = {name: value.astype(np.float64) for name, value in fleet.items() if value.dtype.kind == "f"}
-    return Problem(
+    return StorageEpisode(
         price_per_mwh=price,
         mean_price_per_mwh=0.0,
         dt_hours=sim.env.dt_hours,
@@ -108,7 +108,7 @@ def _exchanges(sim: Sim, draws: Draw, below: Array) -> tuple[Array, Array, Array
     return load, drawn, lowest
 
 
-def _meet(sim: Sim, draws: Draw, below: np.ndarray, loads: Sequence[np.ndarray]) -> list[Met]:
+def _meet(sim: Sim, draws: Draw, below: np.ndarray, loads: Sequence[np.ndarray]) -> list[BoundaryDemand]:
     """Play the feeders under battery actions (B, T, F S); loads (T,) [MW] as scheduled, shunts included."""
     params, dtype = sim.params, sim.params.voll.dtype
     load, drawn, lowest = (np.asarray(x, np.float64) for x in _exchanges(sim, draws, jnp.asarray(below, dtype)))
@@ -116,7 +116,7 @@ def _meet(sim: Sim, draws: Draw, below: np.ndarray, loads: Sequence[np.ndarray])
     hung = each * np.bincount(np.asarray(params.feeder_bus), minlength=drawn.shape[2])
     shunt, full = float(params.transmission.shunt_mw), float(params.transmission.full_load_mw)
     planned = [((scheduled - shunt) / full)[:, None] * hung for scheduled in loads]
-    return [Met(a + shunt, b - c, v) for a, b, c, v in zip(load, drawn, planned, lowest, strict=True)]
+    return [BoundaryDemand(a + shunt, b - c, v) for a, b, c, v in zip(load, drawn, planned, lowest, strict=True)]
 
 
 def _voltage_room(sim: Sim, draws: Draw, loads: Sequence[np.ndarray]) -> list[np.ndarray]:
@@ -131,18 +131,18 @@ def _charging(room_pu: np.ndarray) -> np.ndarray:
     return np.clip(room_pu / GUARD_PU, 0.0, 1.0)
 
 
-def _at_bus(system: System, of_bus: np.ndarray, load_mw: float) -> System:
+def _at_bus(system: DispatchSystem, of_bus: np.ndarray, load_mw: float) -> DispatchSystem:
     """The system with the load as scheduled, and every further MW at one bus, of flows (L,) per MW."""
     served = load_mw - system.shunt_mw
     return replace(system, of_load=of_bus, fixed_mw=system.fixed_mw - (system.of_load - of_bus) * served)
 
 
-def where_drawn(system: System, of_bus: np.ndarray, beyond_mw: np.ndarray) -> System:
+def where_drawn(system: DispatchSystem, of_bus: np.ndarray, beyond_mw: np.ndarray) -> DispatchSystem:
     """The system with loads (K,) [MW] beyond the scheduled one at their buses, of flows (L, K) per MW."""
     return replace(system, fixed_mw=system.fixed_mw + system.of_load * beyond_mw.sum() - of_bus @ beyond_mw)
 
 
-def _priced(sim: Sim, system: System, loads_mw: np.ndarray) -> Prices:
+def _priced(sim: Sim, system: DispatchSystem, loads_mw: np.ndarray) -> BoundaryPrices:
     on, of_bus = np.asarray(sim.params.transmission.rules.available), np.asarray(sim.params.factors.of_bus, np.float64)
     scores = not sim.env.transmission.schedule
     around = loads_mw + STEP_MW * np.array([[-1.0], [1.0]])
@@ -161,7 +161,7 @@ def _priced(sim: Sim, system: System, loads_mw: np.ndarray) -> Prices:
     # with several boundary buses a support has a price for each: the one without ratings then serves for both
     usable = len(of_bus.T) == 1 and (rated >= 0).all()
     free = np.tile(free, (of_bus.shape[1], 1))
-    return Prices(reached, free, rated if usable else free, free_usd, rated_usd[0] if usable else free_usd)
+    return BoundaryPrices(reached, free, rated if usable else free, free_usd, rated_usd[0] if usable else free_usd)
 
 
 def _plans(
@@ -234,7 +234,7 @@ def _secure_merit_order(sim: Sim, draws: Draw, keys: Array) -> Policy:
     return _by_rule(sim, draws, "rule", np.stack(below), KEPT)
 
 
-def _foresee(sim: Sim, draws: Draw, keys: Array) -> Foresight:
+def _foresee(sim: Sim, draws: Draw, keys: Array) -> OraclePlan:
     """Batteries that take the price of the units' dispatch at the scheduled load, and the dispatch that they lead to.
 
     Bounds: the cost of the units is supported by a straight line at the load without losses, along which the batteries
@@ -263,10 +263,10 @@ def _foresee(sim: Sim, draws: Draw, keys: Array) -> Foresight:
         free, rated = (dt * usd.sum() - _plans(sim, soc[i], at)[2] for at, usd in supports)
         money.append([dt * system.cost(on, p, met.load_mw).sum() + wear, free, max(rated, free)])
     objective, bound, kept_bound = -sim.spec.term_weights[0] * np.array(money).T
-    return Foresight(follow(sim, np.stack(actions)), objective, bound, kept_bound)
+    return OraclePlan(follow(sim, np.stack(actions)), objective, bound, kept_bound)
 
 
-JOINT = Playbook(
+JOINT = Baselines(
     rules={"no_control": _equal, "merit": _merit_order, "rule": _secure_merit_order},
     foresee=_foresee,
     violating="merit",

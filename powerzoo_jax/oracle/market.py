@@ -24,7 +24,7 @@ from jax import Array
 
 from powerzoo_jax.envs.core import Sim
 from powerzoo_jax.envs.series import AHEAD_HI, AHEAD_LO, Draw
-from powerzoo_jax.oracle.registry import Foresight, Playbook, Policy, follow
+from powerzoo_jax.oracle.registry import Baselines, OraclePlan, Policy, follow
 from powerzoo_jax.tasks.score import Evaluation, evaluate
 
 MARKUPS = 11  # bids of the grid, from -1 (the truth) to 1
@@ -43,7 +43,7 @@ def _bids(sim: Sim, bid: np.ndarray) -> Policy:
     return follow(sim, np.broadcast_to(bid[:, None], (len(bid), sim.spec.horizon, *bid.shape[1:])))
 
 
-def _foresee(sim: Sim, draws: Draw, keys: Array) -> Foresight:
+def _foresee(sim: Sim, draws: Draw, keys: Array) -> OraclePlan:
     """The best bids found on each day: a markup that all bid alike, then block after block of unit after unit."""
     del keys
     dims, count, grid = sim.env.dims, draws.load_row.shape[0], np.linspace(TRUTH, MOST, MARKUPS)
@@ -66,7 +66,7 @@ def _foresee(sim: Sim, draws: Draw, keys: Array) -> Foresight:
         best[better, unit, block] = grid[found.argmax(1)[better]]
         most = np.maximum(most, found.max(1))
     bound = payment_bound(sim, draws)
-    return Foresight(_bids(sim, best), most, bound, bound)
+    return OraclePlan(_bids(sim, best), most, bound, bound)
 
 
 def payment_bound(sim: Sim, draws: Draw) -> np.ndarray:
@@ -101,7 +101,7 @@ def _facts(records: Mapping[str, Evaluation]) -> dict[str, Any]:
     }
 
 
-BIDDING = Playbook(
+BIDDING = Baselines(
     rules={
         "no_control": partial(_alike, bid=MIDDLE),
         "max_markup": partial(_alike, bid=MOST),

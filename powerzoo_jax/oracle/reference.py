@@ -16,7 +16,7 @@ from powerzoo_jax.base.errors import SolverError
 from powerzoo_jax.envs.core import Sim
 from powerzoo_jax.envs.series import Draw
 from powerzoo_jax.oracle.baselines import BASELINES, evaluate_baseline
-from powerzoo_jax.oracle.registry import FILE, get_playbook, list_playbooks
+from powerzoo_jax.oracle.registry import FILE, get_baselines, list_baselines
 from powerzoo_jax.tasks import get_spec, make
 from powerzoo_jax.tasks.score import (
     SEED,
@@ -68,7 +68,7 @@ def reference(
 
 def _measure(sim: Sim, n_episodes: int | None, seed: int, repeats: int, date: str | None) -> dict[str, Any]:
     draws = all_starts(sim) if n_episodes is None else seeded_starts(sim, n_episodes, seed)
-    book, keys = get_playbook(sim.spec.id), episode_keys(seed, draws.load_row.shape[0])
+    book, keys = get_baselines(sim.spec.id), episode_keys(seed, draws.load_row.shape[0])
     plan = book.foresee(sim, draws, keys)
     records = {name: evaluate_baseline(sim, name, draws=draws, seed=seed) for name in book.rules}
     records["random"] = evaluate_baseline(sim, "random", draws=_repeated(draws, repeats), seed=seed)
@@ -160,7 +160,7 @@ def write_table(records: dict[str, dict[str, dict[str, Any]]]) -> None:
 def main(arguments: Sequence[str] | None = None) -> int:
     """Print the reference returns of tasks and splits; with --write, store them in the shipped table."""
     parser = argparse.ArgumentParser(prog="python -m powerzoo_jax.oracle.reference", description=main.__doc__)
-    parser.add_argument("task", nargs="*", default=list(list_playbooks()), help="task ids (default: all)")
+    parser.add_argument("task", nargs="*", default=list(list_baselines()), help="task ids (default: all)")
     parser.add_argument("--split", action="append", help="repeatable; default: all of the task")
     parser.add_argument("--episodes", type=int, help="seeded episodes; default: every start of the split once")
     parser.add_argument("--write", action="store_true", help=f"store in {FILE.name}")
@@ -168,7 +168,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     records: dict[str, dict[str, dict[str, Any]]] = {}
     print("\t".join(("task", "split", "n", *COLUMNS)))
     for task_id in chosen.task:
-        for split in chosen.split or get_playbook(task_id).splits:
+        for split in chosen.split or get_baselines(task_id).splits:
             record = reference(task_id, split, n_episodes=chosen.episodes)
             records.setdefault(task_id, {})[split] = record
             print("\t".join((task_id, split, str(record["n"]), *(f"{record[key]:.4f}" for key in COLUMNS))), flush=True)

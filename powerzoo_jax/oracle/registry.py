@@ -71,7 +71,7 @@ class Policy(NamedTuple):
     carry: Any = ()
 
 
-class Foresight(NamedTuple):
+class OraclePlan(NamedTuple):
     """Plans made with the whole episode known, and what is known of them; (B,) each, in the units of the reward.
 
     policy:      follows the plans
@@ -92,7 +92,7 @@ Choose = Callable[[Sim, Draw, Array], Policy]
 
 
 @dataclass(frozen=True)
-class Playbook:
+class Baselines:
     """Reference policies of a task.
 
     rules:      by name; "no_control" and "rule" (the one that scores are compared with) are always among them
@@ -105,7 +105,7 @@ class Playbook:
     """
 
     rules: Mapping[str, Choose]
-    foresee: Callable[[Sim, Draw, Array], Foresight]
+    foresee: Callable[[Sim, Draw, Array], OraclePlan]
     splits: tuple[str, ...] = ("train", "val", "test")
     violating: str = "random"
     safe: str = "rule"
@@ -167,14 +167,14 @@ _BOOKS: dict[str, str] = {
 _SHIPPED = tuple(_BOOKS)
 
 
-def register_playbook(task_id: str, where: str) -> None:
+def register_baselines(task_id: str, where: str) -> None:
     """Give a task a playbook of its own, "module:NAME". Raises ValueError for a second one."""
     if task_id in _BOOKS:
         raise ValueError(f"task {task_id!r} has a playbook already, {_BOOKS[task_id]}.")
     _BOOKS[task_id] = where
 
 
-def get_playbook(task_id: str) -> Playbook:
+def get_baselines(task_id: str) -> Baselines:
     """Playbook of a task: its own, or that of the tasks it is a variant of, see `register`.
 
     Raises ValueError for an unknown task, naming the nearest, and for one that no playbook is known for.
@@ -192,11 +192,11 @@ def get_playbook(task_id: str) -> Playbook:
             f"{get_builder(task_id)!r}. Give it some: oracle.register_playbook({task_id!r}, 'module:NAME')."
         )
     module, name = where.split(":")
-    book: Playbook = getattr(importlib.import_module(module), name)
+    book: Baselines = getattr(importlib.import_module(module), name)
     return book
 
 
-def list_playbooks() -> tuple[str, ...]:
+def list_baselines() -> tuple[str, ...]:
     """Ids of the registered tasks that have a playbook, sorted."""
     return tuple(task for task in list_tasks() if _where(task) is not None)
 

@@ -260,7 +260,7 @@ def _judge(core: ChordCore, size: Array, before: Array, noise: Array | None, tol
     return reached, reached | ~(pace < STALL)
 
 
-class Lanes(NamedTuple):
+class FeederIteration(NamedTuple):
     """Progress of a batch: r (B, 2a), size of its last change, stopped, settled and steps taken, (B,) each."""
 
     r: Array
@@ -270,10 +270,10 @@ class Lanes(NamedTuple):
     steps: Array
 
 
-def _moved(old: Lanes, r: Array, size: Array, reached: Array, ended: Array) -> Lanes:
+def _moved(old: FeederIteration, r: Array, size: Array, reached: Array, ended: Array) -> FeederIteration:
     """Take a step on the lanes that run; one that has stopped is frozen, however long its neighbours take."""
     rest = old.stopped
-    return Lanes(
+    return FeederIteration(
         r=jnp.where(rest[:, None], old.r, r),
         size=jnp.where(rest, old.size, size),
         stopped=rest | ended,
@@ -282,8 +282,8 @@ def _moved(old: Lanes, r: Array, size: Array, reached: Array, ended: Array) -> L
     )
 
 
-def _begin(r: Array, size: Array, steps: int, judged: tuple[Array, Array]) -> Lanes:
-    return Lanes(r, size, stopped=judged[1], settled=judged[0], steps=jnp.full(size.shape, steps, jnp.int32))
+def _begin(r: Array, size: Array, steps: int, judged: tuple[Array, Array]) -> FeederIteration:
+    return FeederIteration(r, size, stopped=judged[1], settled=judged[0], steps=jnp.full(size.shape, steps, jnp.int32))
 
 
 def _roughly(m: Array, change: Array) -> Array:
@@ -293,7 +293,7 @@ def _roughly(m: Array, change: Array) -> Array:
     return matvec(m.astype(FLOAT), change.astype(FLOAT)).astype(change.dtype)
 
 
-def _open(law: Law, core: ChordCore, p: Array, q: Array, tol: float) -> Lanes:
+def _open(law: Law, core: ChordCore, p: Array, q: Array, tol: float) -> FeederIteration:
     """The steps that a whole batch takes: two, since only two changes in a row tell how fast a lane contracts.
 
     The first goes by three digits of M: the next ones contract its error, and count the change from the base again.
@@ -322,14 +322,16 @@ def _open(law: Law, core: ChordCore, p: Array, q: Array, tol: float) -> Lanes:
     return _begin(r3, size, 3, _judge(core, size, _distance(r2, r1), noise, tol))
 
 
-def _go_on(law: Law, core: ChordCore, given: tuple[Array, Array], lanes: Lanes, tol: float, max_steps: int) -> Lanes:
+def _go_on(
+    law: Law, core: ChordCore, given: tuple[Array, Array], lanes: FeederIteration, tol: float, max_steps: int
+) -> FeederIteration:
     """Iterate a group of lanes in full precision until every one of them has stopped."""
 
     def step(r: Array) -> tuple[Array, Array]:
         new = residual_current(law, core, affine(core.m, core.w, r), *given)
         return new, _distance(new, r)
 
-    def advance(lanes: Lanes) -> Lanes:
+    def advance(lanes: FeederIteration) -> FeederIteration:
         r, size = step(lanes.r)
         return _moved(lanes, r, size, *_judge(core, size, lanes.size, None, tol))
 

@@ -44,7 +44,7 @@ ALL = "all"
 
 
 @dataclass(frozen=True)
-class Crew:
+class AgentGroups:
     """The agents that policies see; hashable.
 
     kinds:   (name, agents) of each kind; one agent `all` where they act as one
@@ -76,7 +76,7 @@ class Crew:
 
 def make_crew(
     sim: Sim, *, joint: bool, share: bool = True, squash: bool = False, start: tuple[float, ...] = ()
-) -> Crew:
+) -> AgentGroups:
     """The crew of a task.
 
     joint:  one agent that sees and does everything
@@ -96,9 +96,9 @@ def make_crew(
     shape, dtype = getattr(space, "shape", getattr(getattr(space, "nvec", None), "shape", ())), observation.low.dtype
     if joint:
         whole = Head(head.options * dims.agent, squash, head.whole)
-        return Crew(((ALL, (0,)),), whole, (whole.start(idle.reshape(-1)),), shape, dtype)
+        return AgentGroups(((ALL, (0,)),), whole, (whole.start(idle.reshape(-1)),), shape, dtype)
     kinds = kinds_of(sim) if share else tuple((name, (i,)) for i, name in enumerate(sim.spec.agents))
-    return Crew(kinds, head, tuple(head.start(idle[agents[0]]) for _, agents in kinds), shape, dtype)
+    return AgentGroups(kinds, head, tuple(head.start(idle[agents[0]]) for _, agents in kinds), shape, dtype)
 
 
 def kinds_of(sim: Sim) -> tuple[tuple[str, tuple[int, ...]], ...]:
@@ -122,7 +122,7 @@ def kinds_of(sim: Sim) -> tuple[tuple[str, tuple[int, ...]], ...]:
     return tuple((name, tuple(agents)) for name, agents in zip(names, found.values(), strict=True))
 
 
-def by_kind(crew: Crew, apply: Callable[[Any, Array], Any], tree: Mapping[str, Any], x: Array) -> Any:
+def by_kind(crew: AgentGroups, apply: Callable[[Any, Array], Any], tree: Mapping[str, Any], x: Array) -> Any:
     """Apply each kind's part of `tree` to its agents: x (..., N, F) -> pytree of (..., N, f)."""
     if len(crew.kinds) == 1:
         return apply(tree[crew.kinds[0][0]], x)
@@ -137,31 +137,31 @@ def by_kind(crew: Crew, apply: Callable[[Any, Array], Any], tree: Mapping[str, A
     return jax.tree.map(join, *parts)
 
 
-def map_kinds(crew: Crew, make: Callable[..., Any], x: Array, *trees: Mapping[str, Any]) -> dict[str, Any]:
+def map_kinds(crew: AgentGroups, make: Callable[..., Any], x: Array, *trees: Mapping[str, Any]) -> dict[str, Any]:
     """A tree with one part a kind: make(part of each tree, x of its agents (..., n, F))."""
     return {name: make(*(t[name] for t in trees), x[..., list(agents), :]) for name, agents in crew.kinds}
 
 
-def keys_by_kind(crew: Crew, key: Array) -> dict[str, Array]:
+def keys_by_kind(crew: AgentGroups, key: Array) -> dict[str, Array]:
     """A key a kind; the key itself where there is only one."""
     names = [name for name, _ in crew.kinds]
     return {names[0]: key} if len(names) == 1 else dict(zip(names, jax.random.split(key, len(names)), strict=True))
 
 
-def start_scales(crew: Crew, sim: Sim, floor: float) -> dict[str, Scale]:
+def start_scales(crew: AgentGroups, sim: Sim, floor: float) -> dict[str, Scale]:
     """Moments of observations from the declared bounds, those of the first agent of each kind."""
     space = sim.spaces()[0]
     low, high = crew.view(jnp.asarray(space.low)), crew.view(jnp.asarray(space.high))
     return {name: scale_from_bounds(low[agents[0]], high[agents[0]], floor) for name, agents in crew.kinds}
 
 
-def move_scales(crew: Crew, scale: dict[str, Scale], x: Array) -> dict[str, Scale]:
+def move_scales(crew: AgentGroups, scale: dict[str, Scale], x: Array) -> dict[str, Scale]:
     """Add standardised observations x (..., N, F) to the moments."""
     return map_kinds(crew, lambda s, x: observe_batch(s, denormalise(s, x)), x, scale)
 
 
 @struct.dataclass(kw_only=True)
-class Policy:
+class ActorPolicy:
     """What acting needs of a trained state: the actor's weights and the scaling they were trained with, by kind."""
 
     actor: Any
@@ -176,12 +176,12 @@ def action_box(sim: Sim) -> Box:
     return space
 
 
-def crew_of(cfg: PPOConfig, sim: Sim) -> Crew:
+def crew_of(cfg: PPOConfig, sim: Sim) -> AgentGroups:
     """Who acts under these settings: all agents as one, or each for itself."""
     return make_crew(sim, joint=cfg.joint, share=getattr(cfg, "share", True), squash=cfg.squash, start=cfg.start)
 
 
-def apg_crew(cfg: APGConfig, sim: Sim) -> Crew:
+def apg_crew(cfg: APGConfig, sim: Sim) -> AgentGroups:
     """Who acts on the gradient of the environment; raises ValueError where an action chooses, which has no slope."""
     action_box(sim)
     crew = make_crew(sim, joint=cfg.joint, squash=True, start=cfg.start)
@@ -190,7 +190,7 @@ def apg_crew(cfg: APGConfig, sim: Sim) -> Crew:
     return crew
 
 
-def distribution(crew: Crew, actor: Actor, params: Any, x: Array) -> Dist:
+def distribution(crew: AgentGroups, actor: Actor, params: Any, x: Array) -> Dist:
     """What the agents draw from, given x (..., N, F) [-], standardised."""
 
     def outputs(params: Any, x: Array) -> tuple[Array, Array]:
@@ -201,7 +201,7 @@ def distribution(crew: Crew, actor: Actor, params: Any, x: Array) -> Dist:
     return crew.head.dist(*by_kind(crew, outputs, params, x))
 
 
-def ppo_act(cfg: PPOConfig, sim: Sim, policy: Policy, *, greedy: bool = True) -> Act:
+def ppo_act(cfg: PPOConfig, sim: Sim, policy: ActorPolicy, *, greedy: bool = True) -> Act:
     """Act with a policy that PPO or a relative has trained: its most likely action when greedy, else a sample.
 
     An `Act` sees no legality: the environment overrides an illegal choice, by the one that the mask would have left.
@@ -210,13 +210,13 @@ def ppo_act(cfg: PPOConfig, sim: Sim, policy: Policy, *, greedy: bool = True) ->
     return Partial(_draw, _Head(make_actor(cfg, crew), crew, greedy), policy)
 
 
-def sac_act(cfg: SACConfig, sim: Sim, policy: Policy, *, greedy: bool = True) -> Act:
+def sac_act(cfg: SACConfig, sim: Sim, policy: ActorPolicy, *, greedy: bool = True) -> Act:
     """Act with a policy that SAC has trained."""
     crew = make_crew(sim, joint=True, squash=True, start=cfg.start)
     return Partial(_draw_squashed, _Head(make_squashed(cfg, crew), crew, greedy), policy)
 
 
-def apg_act(cfg: APGConfig, sim: Sim, policy: Policy) -> Act:
+def apg_act(cfg: APGConfig, sim: Sim, policy: ActorPolicy) -> Act:
     """Act with a trained deterministic policy."""
     crew = apg_crew(cfg, sim)
     return Partial(_tanh, _Head(make_deterministic(cfg, crew), crew), policy)
@@ -228,11 +228,11 @@ class _Head:
     """The static half of a policy: a pytree without leaves, so that policies that differ in weights share a compile."""
 
     network: Any
-    crew: Crew
+    crew: AgentGroups
     greedy: bool = True
 
 
-def _draw(head: _Head, policy: Policy, carry: Any, obs: Array, key: Array) -> tuple[Any, Array]:
+def _draw(head: _Head, policy: ActorPolicy, carry: Any, obs: Array, key: Array) -> tuple[Any, Array]:
     crew = head.crew
     dist = distribution(crew, head.network, policy.actor, by_kind(crew, normalise, policy.scale, crew.view(obs)))
     anything = jnp.ones((crew.size, 0), bool)
@@ -240,36 +240,36 @@ def _draw(head: _Head, policy: Policy, carry: Any, obs: Array, key: Array) -> tu
     return carry, _within(crew, raw)
 
 
-def _draw_squashed(head: _Head, policy: Policy, carry: Any, obs: Array, key: Array) -> tuple[Any, Array]:
+def _draw_squashed(head: _Head, policy: ActorPolicy, carry: Any, obs: Array, key: Array) -> tuple[Any, Array]:
     x = by_kind(head.crew, normalise, policy.scale, head.crew.view(obs))
     mean, log_std = head.network.apply(policy.actor, x)
     noise = jnp.zeros_like(mean) if head.greedy else jax.random.normal(key, mean.shape, mean.dtype)
     return carry, head.crew.action(mean + jnp.exp(log_std) * noise)
 
 
-def _within(crew: Crew, raw: Array) -> Array:
+def _within(crew: AgentGroups, raw: Array) -> Array:
     """What the environment would make of a raw action, so that records show what was played."""
     action = crew.action(raw)
     return action if crew.head.whole else jnp.clip(action, -1.0, 1.0)
 
 
-def _tanh(head: _Head, policy: Policy, carry: Any, obs: Array, key: Array) -> tuple[Any, Array]:
+def _tanh(head: _Head, policy: ActorPolicy, carry: Any, obs: Array, key: Array) -> tuple[Any, Array]:
     del key
     x = by_kind(head.crew, normalise, policy.scale, head.crew.view(obs))
     return carry, by_kind(head.crew, head.network.apply, policy.actor, x).reshape(head.crew.shape)
 
 
-def make_actor(cfg: PPOConfig, crew: Crew) -> Actor:
+def make_actor(cfg: PPOConfig, crew: AgentGroups) -> Actor:
     """The stochastic policy network of the first kind of agent; the others differ in `start` alone."""
     return Actor(crew.start[0], len(crew.head.free), cfg.widths, cfg.activation, cfg.log_std, crew.dtype)
 
 
-def make_squashed(cfg: SACConfig, crew: Crew) -> SquashedActor:
+def make_squashed(cfg: SACConfig, crew: AgentGroups) -> SquashedActor:
     """The policy network of SAC, all agents' actions in one vector."""
     return SquashedActor(crew.start[0], cfg.widths, cfg.activation, crew.dtype)
 
 
-def make_deterministic(cfg: APGConfig, crew: Crew) -> Deterministic:
+def make_deterministic(cfg: APGConfig, crew: AgentGroups) -> Deterministic:
     """The deterministic policy network of the first kind of agent; the others differ in `start` alone."""
     width = crew.shape[-1]
     held = tuple(i for i in range(len(crew.start[0])) if i % width in cfg.held)

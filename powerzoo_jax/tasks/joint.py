@@ -18,7 +18,7 @@ from powerzoo_jax.cases import Case, load_case
 from powerzoo_jax.data import Series
 from powerzoo_jax.envs.core import Sim
 from powerzoo_jax.envs.joint.env import JointEnv, JointFactors, JointParams
-from powerzoo_jax.envs.observe import Block, FieldTable, table
+from powerzoo_jax.envs.observe import FieldBlock, FieldTable, table
 from powerzoo_jax.envs.series import SeriesBank
 from powerzoo_jax.envs.transmission.units import LOAD_SCALE
 from powerzoo_jax.opf.dc.factors import prepare_dc_opf
@@ -228,12 +228,12 @@ def _fields(n_line: int) -> FieldTable:
     batteries = ("soc", "p_mw_norm", "power_limit_norm", "capacity_norm", "local_bus_voltage")
     return table(
         [
-            Block("load", ("total_load_norm", "exchange_norm"), 0, LOAD_SCALE),
-            Block("price", ("price_norm",), -5, 100),
-            Block("line_use", tuple(f"line_flow_util_{i}" for i in range(n_line)), -5, 5),
-            Block("time", ("time_of_day", "episode_progress"), 0, 1),
-            Block("unit", units, -10, 10),
-            Block("battery", batteries, (0, -1, 0, 0, 0), (1, 1, 10, 10, 2)),
+            FieldBlock("load", ("total_load_norm", "exchange_norm"), 0, LOAD_SCALE),
+            FieldBlock("price", ("price_norm",), -5, 100),
+            FieldBlock("line_use", tuple(f"line_flow_util_{i}" for i in range(n_line)), -5, 5),
+            FieldBlock("time", ("time_of_day", "episode_progress"), 0, 1),
+            FieldBlock("unit", units, -10, 10),
+            FieldBlock("battery", batteries, (0, -1, 0, 0, 0), (1, 1, 10, 10, 2)),
         ]
     )
 

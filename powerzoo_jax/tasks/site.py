@@ -15,7 +15,7 @@ from powerzoo_jax.data.clock import steps_per_day
 from powerzoo_jax.data.splits import month_day
 from powerzoo_jax.data.synthetic_load import draw_utilisation
 from powerzoo_jax.devices import DataCenterParams, datacenter_params
-from powerzoo_jax.devices.facility import FINETUNE, TRAIN, JobClass, Sizes, enough_slots, sizes
+from powerzoo_jax.devices.facility import FINETUNE, TRAIN, JobClass, QueueSizes, enough_slots, sizes
 from powerzoo_jax.tasks.microgrid.series import FIRST_MONDAY, WEATHER_SET, WEEKEND, utilisation_model
 
 SEED = 20261  # of the noise on the use of all days; another value is another version of the tasks
@@ -59,7 +59,7 @@ class SiteKeywords:
     finetune_cfg: JobClass = FINETUNE
 
 
-def site_sizes(settings: SiteKeywords, minutes: int) -> Sizes:
+def site_sizes(settings: SiteKeywords, minutes: int) -> QueueSizes:
     """Static sizes of the queues at this step length."""
     train, finetune = settings.train_cfg, settings.finetune_cfg
     static = sizes(minutes, train=train, finetune=finetune)

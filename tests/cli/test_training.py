@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from powerzoo_jax.cli import main
-from powerzoo_jax.cli.table import Progress, render
+from powerzoo_jax.cli.table import ProgressBar, render
 
 TINY = {"lanes": 4, "minibatches": 2, "epochs": 1, "widths": "8", "total_steps": 4 * 48 * 6}
 SETTINGS = [word for key, value in TINY.items() for word in ("--set", f"{key}={value}")]
@@ -117,7 +117,7 @@ def _wait_for_log(process: subprocess.Popen[str], path: Path) -> None:
 
 def test_the_bar_is_silent_where_no_terminal_is():
     stream = io.StringIO()
-    bar = Progress("ppo", 10, stream=stream)
+    bar = ProgressBar("ppo", 10, stream=stream)
     bar.show(10)
     bar.close()
     assert stream.getvalue() == ""
@@ -126,7 +126,7 @@ def test_the_bar_is_silent_where_no_terminal_is():
 def test_the_bar_redraws_one_line_on_a_terminal(monkeypatch):
     stream = io.StringIO()
     monkeypatch.setattr(stream, "isatty", lambda: True, raising=False)
-    bar = Progress("ppo", 4, stream=stream)
+    bar = ProgressBar("ppo", 4, stream=stream)
     bar.show(4, "return +1.00 $")
     assert "100%" in stream.getvalue() and "\n" not in stream.getvalue()
 

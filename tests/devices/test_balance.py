@@ -17,8 +17,8 @@ import pytest
 from jax import Array
 
 from powerzoo_jax.devices import datacenter, flexload, renewable, storage, thermal, vehicle
-from powerzoo_jax.devices.datacenter import Weather
-from powerzoo_jax.devices.facility import JobClass, Sizes, datacenter_params
+from powerzoo_jax.devices.datacenter import DataCenterExogenous
+from powerzoo_jax.devices.facility import JobClass, QueueSizes, datacenter_params
 from powerzoo_jax.devices.flexload import flexload_params
 from powerzoo_jax.devices.renewable import renewable_params
 from powerzoo_jax.devices.storage import storage_params
@@ -220,14 +220,14 @@ def sites() -> Any:
     classes = {"train": JobClass(1.0, (50, 200), (60.0, 240.0), 200.0, 0.9)}
     classes["finetune"] = JobClass(1.5, (10, 50), (30.0, 120.0), 200.0, 0.75)
     params = datacenter_params(1, "float32", **classes)
-    shape = Sizes(queue=128, arrivals=(6, 9), bins=(8, 4))
+    shape = QueueSizes(queue=128, arrivals=(6, 9), bins=(8, 4))
 
     def step(state: Any, action: Array, t: Array, key: Array) -> Any:
         minute = 30 * t.astype("float32")
         drawn = datacenter.draw_arrivals(key, params, shape, DT, minute)
         drawn = tuple(new._replace(duration_min=jnp.ceil(new.duration_min / 30) * 30) for new in drawn)
         u = jax.random.uniform(key, (2, 1))
-        weather = Weather(u[0], 50 * u[1] - 10)
+        weather = DataCenterExogenous(u[0], 50 * u[1] - 10)
         order = datacenter.command(params, action[None])
         new, out = datacenter.step(params, state, order, DT, minute, drawn, weather)
         work = sum(jnp.sum(jobs.gpus * jobs.duration_min) / 60 for jobs in drawn)

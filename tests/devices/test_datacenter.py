@@ -11,8 +11,8 @@ import pytest
 
 from powerzoo_jax.base.tree import pad_axis
 from powerzoo_jax.devices import datacenter, jobs
-from powerzoo_jax.devices.datacenter import Order, Weather
-from powerzoo_jax.devices.facility import TRAIN, JobClass, Sizes, datacenter_params, sizes
+from powerzoo_jax.devices.datacenter import DataCenterExogenous, Order
+from powerzoo_jax.devices.facility import TRAIN, JobClass, QueueSizes, datacenter_params, sizes
 from powerzoo_jax.devices.jobs import Jobs
 from tests.references.datacenter import DataCenter, Job
 from tests.tolerances import tolerance
@@ -46,11 +46,11 @@ def run_step(params, state, order, minute=0.0, train=None, finetune=None, util=0
     arrivals = tuple(
         jax.tree.map(lambda x: pad_axis(x, 5, 1), batch(*NOBODY) if new is None else new) for new in (train, finetune)
     )
-    return KERNEL(params, state, order, dt, jnp.asarray(minute), arrivals, Weather(one(util), one(t_out)))
+    return KERNEL(params, state, order, dt, jnp.asarray(minute), arrivals, DataCenterExogenous(one(util), one(t_out)))
 
 
 def start_state(params, queue=64, bins=(9, 4)):
-    return datacenter.init(params, Sizes(queue=queue, arrivals=(1, 1), bins=bins))
+    return datacenter.init(params, QueueSizes(queue=queue, arrivals=(1, 1), bins=bins))
 
 
 @pytest.fixture(autouse=True)
@@ -150,7 +150,10 @@ def test_a_job_started_too_late_is_missed_at_its_deadline_and_finishes():
 def test_a_job_started_on_arrival_is_never_late_even_without_slack():
     with jax.enable_x64(False):
         params, shape = datacenter_params(64, "float32", slack_factor=0.0, n_gpus=100_000), sizes(5)
-        order, weather = Order(jnp.ones(64), jnp.zeros(64), jnp.full(64, 22.0)), Weather(jnp.zeros(64), jnp.zeros(64))
+        order, weather = (
+            Order(jnp.ones(64), jnp.zeros(64), jnp.full(64, 22.0)),
+            DataCenterExogenous(jnp.zeros(64), jnp.zeros(64)),
+        )
 
         def play(state, t):
             minute = 5 * t.astype("float32") + 5000
@@ -205,7 +208,7 @@ def test_the_kernel_equals_the_reference_job_by_job(dt_minutes, queue, force):
         [DataCenter(dt_minutes, queue, force_start=force) for _ in range(n_site)],
     )
     bins = sizes(dt_minutes).bins
-    state = datacenter.init(params, Sizes(queue=queue, arrivals=(3, 4), bins=bins))
+    state = datacenter.init(params, QueueSizes(queue=queue, arrivals=(3, 4), bins=bins))
     totals = np.zeros(2)
     for t in range(steps):
         now = float(t * dt_minutes)
@@ -219,7 +222,7 @@ def test_the_kernel_equals_the_reference_job_by_job(dt_minutes, queue, force):
             dt_minutes / 60,
             jnp.asarray(now),
             tuple(Jobs(*(jnp.asarray(x) for x in columns)) for columns in new),
-            Weather(jnp.asarray(util), jnp.asarray(t_out)),
+            DataCenterExogenous(jnp.asarray(util), jnp.asarray(t_out)),
             force_start=force,
         )
         left = np.asarray(datacenter.backlog_gpu_h(params, state, dt_minutes / 60))
@@ -299,9 +302,12 @@ def test_urgency_is_least_slack_over_duration_and_one_without_jobs():
 
 def test_a_padded_site_draws_no_power_and_misses_nothing():
     params = datacenter_params(2, "float64").replace(mask=jnp.asarray([True, False]))
-    state = datacenter.init(params, Sizes(queue=4, arrivals=(2, 2), bins=(9, 4)))
+    state = datacenter.init(params, QueueSizes(queue=4, arrivals=(2, 2), bins=(9, 4)))
     new = Jobs(*(jnp.full((2, 2), x) for x in (5.0, 60.0, 20.0)))
-    order, weather = Order(*(jnp.ones(2) * x for x in (0.0, 0.0, 20.0))), Weather(jnp.ones(2), jnp.full(2, 40.0))
+    order, weather = (
+        Order(*(jnp.ones(2) * x for x in (0.0, 0.0, 20.0))),
+        DataCenterExogenous(jnp.ones(2), jnp.full(2, 40.0)),
+    )
     _, out = datacenter.step(params, state, order, 0.5, jnp.asarray(0.0), (new, new), weather)
     assert all(float(column[1]) == 0.0 for column in out)
     assert out.missed_jobs[0] == 4 and out.p_mw[0] < 0
@@ -313,13 +319,15 @@ def test_float32_and_float64_agree_over_a_day():
     for dtype in ("float32", "float64"):
         with jax.enable_x64(dtype == "float64"):
             params, rng = datacenter_params(4, dtype), np.random.default_rng(2)
-            state, rows = datacenter.init(params, Sizes(queue=8, arrivals=(3, 4), bins=sizes(30).bins)), []
+            state, rows = datacenter.init(params, QueueSizes(queue=8, arrivals=(3, 4), bins=sizes(30).bins)), []
             for t in range(48):
                 new = tuple(
                     Jobs(*(jnp.asarray(x, dtype) for x in random_jobs(rng, 4, k, 30.0 * t, 30))) for k in (0, 1)
                 )
                 order = Order(*(jnp.asarray(rng.uniform(lo, hi, 4), dtype) for lo, hi in ((0, 1), (0, 1), (18, 27))))
-                weather = Weather(*(jnp.asarray(rng.uniform(lo, hi, 4), dtype) for lo, hi in ((0, 1), (0, 40))))
+                weather = DataCenterExogenous(
+                    *(jnp.asarray(rng.uniform(lo, hi, 4), dtype) for lo, hi in ((0, 1), (0, 40)))
+                )
                 state, out = KERNEL(params, state, order, 0.5, jnp.asarray(30.0 * t, dtype), new, weather)
                 rows.append([np.asarray(x) for x in (out.missed_jobs, state.job_gpus, out.p_mw, state.t_zone_c)])
                 assert {x.dtype.name for x in jax.tree.leaves((state, out))} == {dtype}

@@ -11,8 +11,8 @@ import pytest
 from jax import Array
 
 from powerzoo_jax.devices import datacenter, flexload, renewable, storage, thermal, vehicle
-from powerzoo_jax.devices.datacenter import Weather
-from powerzoo_jax.devices.facility import Sizes, datacenter_params
+from powerzoo_jax.devices.datacenter import DataCenterExogenous
+from powerzoo_jax.devices.facility import QueueSizes, datacenter_params
 from powerzoo_jax.devices.flexload import flexload_params
 from powerzoo_jax.devices.jobs import Jobs
 from powerzoo_jax.devices.renewable import renewable_params
@@ -107,12 +107,12 @@ def site(actions: Array) -> Array:
     none = Jobs(*(jnp.zeros((2, 1)) for _ in range(3)))
 
     def step(state: object, action: Array, t: Array) -> tuple[object, Array]:
-        weather = Weather(jnp.asarray([0.4, 0.8]), jnp.asarray([15.0, 33.0]))
+        weather = DataCenterExogenous(jnp.asarray([0.4, 0.8]), jnp.asarray([15.0, 33.0]))
         order, minute = datacenter.command(params, action), 30 * t
         new, out = datacenter.step(params, state, order, DT, minute, (none, none), weather)
         return new, money(out, t) - 0.01 * jnp.sum(new.t_zone_c**2)
 
-    return rollout(datacenter.init(params, Sizes(queue=2, arrivals=(1, 1), bins=(2, 2))), step, actions)
+    return rollout(datacenter.init(params, QueueSizes(queue=2, arrivals=(1, 1), bins=(2, 2))), step, actions)
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,7 @@ import pytest
 
 import powerzoo_jax
 from powerzoo_jax.cli import main
-from powerzoo_jax.oracle import get_playbook, get_reference, list_playbooks, playbook, register_playbook, solve_starts
+from powerzoo_jax.oracle import get_baselines, get_reference, list_baselines, playbook, register_baselines, solve_starts
 from powerzoo_jax.tasks import get_builder, get_spec, registry
 from powerzoo_jax.tasks.catalog import CATALOG
 from powerzoo_jax.tasks.score import all_starts
@@ -36,14 +36,14 @@ def mine():
 def test_every_task_under_another_id_keeps_its_playbook():
     for spec, build in CATALOG:
         powerzoo_jax.register(dataclasses.replace(spec, id=f"my_{spec.id}"), build)
-        assert get_playbook(f"my_{spec.id}") is get_playbook(spec.id)
-        assert f"my_{spec.id}" in list_playbooks()
+        assert get_baselines(f"my_{spec.id}") is get_baselines(spec.id)
+        assert f"my_{spec.id}" in list_baselines()
 
 
 def test_a_builder_of_ones_own_gets_the_playbook_of_its_family_and_terms():
     powerzoo_jax.register(dataclasses.replace(get_spec("dso"), id="my_dso"), "mine.builders:build")
     powerzoo_jax.register(dataclasses.replace(get_spec("marl_uc"), id="my_uc"), "mine.builders:build")
-    assert get_playbook("my_dso") is get_playbook("dso") and get_playbook("my_uc") is get_playbook("marl_uc")
+    assert get_baselines("my_dso") is get_baselines("dso") and get_baselines("my_uc") is get_baselines("marl_uc")
 
 
 def test_a_task_that_pays_for_something_else_says_how_to_give_it_a_playbook():
@@ -51,10 +51,10 @@ def test_a_task_that_pays_for_something_else_says_how_to_give_it_a_playbook():
     powerzoo_jax.register(spec, "mine.builders:build")
     words = r"'my_dso'.*'distribution'.*'mine.builders:build'.*register_playbook\('my_dso'"
     with pytest.raises(ValueError, match=words):
-        get_playbook("my_dso")
-    assert "my_dso" not in list_playbooks()
-    register_playbook("my_dso", "powerzoo_jax.oracle.feeder.policies:DSO")
-    assert get_playbook("my_dso") is get_playbook("dso") and get_builder("my_dso") == "mine.builders:build"
+        get_baselines("my_dso")
+    assert "my_dso" not in list_baselines()
+    register_baselines("my_dso", "powerzoo_jax.oracle.feeder.policies:DSO")
+    assert get_baselines("my_dso") is get_baselines("dso") and get_builder("my_dso") == "mine.builders:build"
 
 
 def test_the_command_scores_ones_own_task_and_its_oracle_is_the_optimum_of_its_programme(mine, capsys):

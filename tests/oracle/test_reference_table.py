@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from powerzoo_jax.oracle import get_playbook, get_reference
+from powerzoo_jax.oracle import get_baselines, get_reference
 from powerzoo_jax.oracle.registry import load_table
 from powerzoo_jax.tasks import get_spec
 from powerzoo_jax.tasks.score import normalized_score
@@ -29,12 +29,12 @@ RECORDS = [(task, split) for task in RECORDED for split in shipped(task)]
 
 @pytest.mark.parametrize("task", RECORDED)
 def test_val_and_test_are_shipped_and_no_split_that_the_task_does_not_have(task):
-    assert {"val", "test"} <= set(shipped(task)) <= set(get_playbook(task).splits)
+    assert {"val", "test"} <= set(shipped(task)) <= set(get_baselines(task).splits)
 
 
 @pytest.mark.parametrize("task", (*TASKS, *SITES))
 def test_every_split_but_that_of_training_is_shipped(task):
-    assert set(get_playbook(task).splits) - {"train"} <= set(shipped(task))
+    assert set(get_baselines(task).splits) - {"train"} <= set(shipped(task))
 
 
 @pytest.mark.parametrize(("task", "split"), RECORDS)
@@ -71,7 +71,7 @@ def test_every_baseline_has_a_score(task, split):
     record = get_reference(task, split)
     scores = {name: normalized_score(record[name], record["random"], record["oracle"]) for name in record["feasible"]}
     assert scores["random"] == 0.0 and scores["oracle"] == 1.0 and 0 < scores["rule"] < 1
-    assert set(scores) == set(get_playbook(task).names)
+    assert set(scores) == set(get_baselines(task).names)
 
 
 @pytest.mark.parametrize("task", RECORDED)

@@ -9,7 +9,7 @@ import pytest
 
 import powerzoo_jax
 from powerzoo_jax.cases import load_case
-from powerzoo_jax.oracle import get_playbook, get_reference
+from powerzoo_jax.oracle import get_baselines, get_reference
 from powerzoo_jax.oracle.registry import load_table
 from powerzoo_jax.powerflow.dc.network import build_dc_network
 from powerzoo_jax.tasks import get_spec
@@ -33,7 +33,7 @@ RECORDS = [(task, split) for task in TASKS for split in shipped(task)]
 
 @pytest.mark.parametrize("task", (*TASKS, MARKET))
 def test_val_and_test_are_shipped_and_no_split_that_the_task_does_not_have(task):
-    assert {"val", "test"} <= set(shipped(task)) <= set(get_playbook(task).splits)
+    assert {"val", "test"} <= set(shipped(task)) <= set(get_baselines(task).splits)
 
 
 @pytest.mark.parametrize("task", STRESSED)
@@ -73,7 +73,7 @@ def test_plans_return_what_they_promise(task, split):
 def test_nobody_wins_by_a_trick(task, split):
     """Equal scores, everything on, cheapest first: each returns less than the rule or breaks a budget."""
     record = get_reference(task, split)
-    for name in set(get_playbook(task).rules) - {"rule", get_playbook(task).safe}:
+    for name in set(get_baselines(task).rules) - {"rule", get_baselines(task).safe}:
         assert record[name] < record["rule"] or not record["feasible"][name]
 
 
@@ -101,7 +101,7 @@ def test_no_bids_can_leave_load_unserved():
     The most load that a step can serve is concave in the outputs before it, so the least over all outputs that add up
     to the load before is found where all units but one stand at a limit.
     """
-    book = get_playbook(MARKET)
+    book = get_baselines(MARKET)
     assert verdict(examine(MARKET, get_reference(MARKET, "val")), book.idle).startswith("holds, idle: ")
     load = np.asarray(powerzoo_jax.make(MARKET).params.bank.load_rows, float)[:, 0]
     before, rise = load[:-1], np.diff(load)

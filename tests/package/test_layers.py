@@ -20,7 +20,7 @@ MAY_IMPORT["data"] -= {"cases"}
 MAY_IMPORT["plot"] = {*CORE, "plot"}
 MAY_IMPORT["cli"] = {*CORE, "plot", "cli", "__version__"}
 
-EXEMPT = {PACKAGE / "__init__.py", PACKAGE / "__main__.py", PACKAGE / "renamed.py"}
+EXEMPT = {PACKAGE / "__init__.py", PACKAGE / "__main__.py"}
 MOST_LINES, MOST_MODULES = 600, 14  # of a file, and of a folder without `__init__` and compat's views
 DROP_IN = {"compat", "powerzoo", "powerzoo_compat"}
 HEAVY = {"gymnasium", "gymnax", "pandas", "matplotlib", "torch"}

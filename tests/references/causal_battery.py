@@ -15,7 +15,7 @@ from powerzoo_jax.base.tree import take
 from powerzoo_jax.data.library import load_dataset, price_quantiles
 from powerzoo_jax.envs.series import SIGNAL
 from powerzoo_jax.oracle import build_problems, solve_storage
-from powerzoo_jax.oracle.storage.problem import Problem, play
+from powerzoo_jax.oracle.storage.problem import StorageEpisode, play
 from powerzoo_jax.tasks.score import all_starts
 
 HOURS, STEPS_PER_HOUR = 24, 2
@@ -29,7 +29,7 @@ def shown_prices(sim: powerzoo_jax.Sim) -> np.ndarray:
     return low + (high - low) * np.asarray(sim.params.bank.price_rows[:, SIGNAL:-1], np.float64)
 
 
-def profit(problem: Problem, shown: np.ndarray, *, remembers: bool) -> float:
+def profit(problem: StorageEpisode, shown: np.ndarray, *, remembers: bool) -> float:
     """Profit [$] of one day, prices (T, 1 + H) as shown at its steps.
 
     remembers:  energy left at the end is valued at the mean of the day's prices as the first step showed them, which

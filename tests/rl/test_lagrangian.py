@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from powerzoo_jax.rl.algorithms import ppo
-from powerzoo_jax.rl.algorithms.lagrangian import Multipliers, adjust, budgets_of, start_multipliers
+from powerzoo_jax.rl.algorithms.lagrangian import LagrangeMultipliers, adjust, budgets_of, start_multipliers
 from powerzoo_jax.rl.policies import ppo_act
 from powerzoo_jax.rl.rollout import evaluate_policy
 from powerzoo_jax.rl.training.config import IPPOLagrangianConfig, PPOLagrangianConfig
@@ -22,7 +22,7 @@ MANY = jnp.asarray(8, jnp.int32)
 
 
 def moved(cost: float, price: float, error: float = 0.0, episodes: jax.Array = MANY) -> tuple[float, float]:
-    old = Multipliers(price=jnp.array([price]), integral=jnp.array([price]), error=jnp.array([error]))
+    old = LagrangeMultipliers(price=jnp.array([price]), integral=jnp.array([price]), error=jnp.array([error]))
     new = adjust(CFG, old, jnp.array([cost]), BUDGET, episodes)
     return float(new.integral[0]), float(new.price[0])
 

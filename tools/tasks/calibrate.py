@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 from powerzoo_jax.oracle.reference import reference
-from powerzoo_jax.oracle.registry import get_playbook, get_reference, list_playbooks, load_table
+from powerzoo_jax.oracle.registry import get_baselines, get_reference, list_baselines, load_table
 from powerzoo_jax.tasks import get_spec
 
 SPLIT = "val"
@@ -43,7 +43,7 @@ class Finding(NamedTuple):
 
 def examine(task_id: str, record: dict[str, Any]) -> list[Finding]:
     """Findings for every channel that has a budget, from a record of `reference`."""
-    spec, book = get_spec(task_id), get_playbook(task_id)
+    spec, book = get_spec(task_id), get_baselines(task_id)
     means = record["mean_costs"]
     return [
         Finding(name, budget, means[book.violating][name], means[book.safe][name], means["oracle"][name])
@@ -63,7 +63,7 @@ def verdict(findings: Sequence[Finding], idle: str = "") -> str:
 def recorded() -> tuple[str, ...]:
     """Tasks whose registered version has a shipped record on val."""
     table = load_table()
-    return tuple(t for t in list_playbooks() if SPLIT in table.get(t, {}).get(f"v{get_spec(t).version}", {}))
+    return tuple(t for t in list_baselines() if SPLIT in table.get(t, {}).get(f"v{get_spec(t).version}", {}))
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -74,13 +74,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
     chosen = parser.parse_args(arguments)
     print("\t".join(("task", "channel", "budget", "violating", "safe rule", "oracle", "broken", "met")))
     failed = False
-    for task_id in chosen.task or (list_playbooks() if chosen.compute else recorded()):
+    for task_id in chosen.task or (list_baselines() if chosen.compute else recorded()):
         record = reference(task_id, SPLIT) if chosen.compute else get_reference(task_id, SPLIT)
         findings = examine(task_id, record)
         for f in findings:
             numbers = (f"{x:.5g}" for x in (f.budget, f.violating, f.safe, f.oracle))
             print("\t".join((task_id, f.channel, *numbers, "yes" if f.broken else "no", "yes" if f.met else "no")))
-        found = verdict(findings, get_playbook(task_id).idle)
+        found = verdict(findings, get_baselines(task_id).idle)
         print(f"{task_id}: {found}", flush=True)
         failed |= not found.startswith(HOLDS)
     return int(failed)

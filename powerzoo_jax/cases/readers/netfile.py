@@ -19,7 +19,7 @@ READ = frozenset({"bus", "load", "sgen", "gen", "shunt", "ext_grid", "line", "tr
 DIGITS = 9  # significant: the file carries 10 decimals of numbers that went through ohm, kA and percent
 
 
-class _Table:
+class _ElementTable:
     """One element table of the file: columns by name, rows by index (the file sorts it as text: 0, 1, 10, 100, ...)."""
 
     def __init__(self, content: dict[str, Any]) -> None:
@@ -60,10 +60,10 @@ def read_saved_net(text: str, name: str, citation: str) -> Case:
     return assemble(name, base, citation, {key: _rounded(value) for key, value in parts.items()})
 
 
-def _element_tables(text: str) -> tuple[dict[str, _Table], dict[str, Any]]:
+def _element_tables(text: str) -> tuple[dict[str, _ElementTable], dict[str, Any]]:
     net = json.loads(text)["_object"]
     tables = {
-        key: _Table(json.loads(value["_object"]))
+        key: _ElementTable(json.loads(value["_object"]))
         for key, value in net.items()
         if isinstance(value, dict) and value.get("_class") == "DataFrame" and not key.startswith(("res_", "_"))
     }
@@ -73,7 +73,7 @@ def _element_tables(text: str) -> tuple[dict[str, _Table], dict[str, Any]]:
     idle = sorted(key for key, t in tables.items() if not np.all(t.numbers("in_service", 1.0)))
     if idle:
         raise CaseError(f"the saved net holds elements out of service in {listing(idle)}. Use from_pandapower.")
-    empty = _Table({"index": [], "data": [], "columns": []})
+    empty = _ElementTable({"index": [], "data": [], "columns": []})
     return {key: tables.get(key, empty) for key in READ}, net
 
 
@@ -81,12 +81,12 @@ def _rounded(table: np.ndarray) -> np.ndarray:
     return np.array([[float(f"{v:.{DIGITS}g}") for v in row] for row in table.tolist()], np.float64)
 
 
-def _voltages(at: np.ndarray, bus: _Table) -> np.ndarray:
+def _voltages(at: np.ndarray, bus: _ElementTable) -> np.ndarray:
     kv = dict(zip(bus.index, bus.numbers("vn_kv"), strict=True))
     return np.array([kv[int(i)] for i in at], np.float64)
 
 
-def _buses(tables: dict[str, _Table]) -> np.ndarray:
+def _buses(tables: dict[str, _ElementTable]) -> np.ndarray:
     bus, load, shunt, sgen = (tables[key] for key in ("bus", "load", "shunt", "sgen"))
     row_of = {index: k for k, index in enumerate(bus.index)}
     n = len(bus)
@@ -99,7 +99,7 @@ def _buses(tables: dict[str, _Table]) -> np.ndarray:
     for key, kind in (("gen", PV), ("ext_grid", REF)):
         rows[[row_of[int(i)] for i in tables[key].positions("bus")], 1] = kind
 
-    def add(table: _Table, column: int, values: np.ndarray) -> None:
+    def add(table: _ElementTable, column: int, values: np.ndarray) -> None:
         np.add.at(rows[:, column], [row_of[int(i)] for i in table.positions("bus")], values)
 
     fixed = 1.0 - sgen.numbers("controllable", 0.0)
@@ -113,7 +113,7 @@ def _buses(tables: dict[str, _Table]) -> np.ndarray:
     return rows
 
 
-def _lines(line: _Table, bus: _Table, base: float, hertz: float) -> np.ndarray:
+def _lines(line: _ElementTable, bus: _ElementTable, base: float, hertz: float) -> np.ndarray:
     kv = _voltages(line.positions("from_bus"), bus)
     parallel, length = line.numbers("parallel", 1.0), line.numbers("length_km")
     ohm = kv * kv / base
@@ -125,7 +125,7 @@ def _lines(line: _Table, bus: _Table, base: float, hertz: float) -> np.ndarray:
     return rows
 
 
-def _trafos(trafo: _Table, bus: _Table, base: float) -> np.ndarray:
+def _trafos(trafo: _ElementTable, bus: _ElementTable, base: float) -> np.ndarray:
     rows = _branch_rows(trafo.positions("hv_bus"), trafo.positions("lv_bus"))
     high, low = trafo.numbers("vn_hv_kv"), trafo.numbers("vn_lv_kv")
     steps = (trafo.numbers("tap_pos", 0.0) - trafo.numbers("tap_neutral", 0.0)) * trafo.numbers("tap_step_percent", 0.0)
@@ -153,7 +153,7 @@ def _branch_rows(f: np.ndarray, t: np.ndarray) -> np.ndarray:
     return rows
 
 
-def _units(tables: dict[str, _Table], base: float) -> tuple[np.ndarray, np.ndarray]:
+def _units(tables: dict[str, _ElementTable], base: float) -> tuple[np.ndarray, np.ndarray]:
     cost = tables["poly_cost"]
     price = {
         (element, int(number)): values

@@ -14,12 +14,12 @@ from typing import Any, ClassVar
 import numpy as np
 
 from powerzoo_jax.base.errors import CaseError, listing, unknown
-from powerzoo_jax.cases.case import _Table, flatten, rebuild
+from powerzoo_jax.cases.case import _Columns, flatten, rebuild
 
 GROUND = -1  # stands for the earth where a table asks for a node
 
 
-class _NamedTable(_Table):
+class _NamedTable(_Columns):
     """A table with columns of text beside those of numbers."""
 
     TEXT: ClassVar[frozenset[str]] = frozenset({"name"})

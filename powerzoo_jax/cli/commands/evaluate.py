@@ -17,7 +17,7 @@ from powerzoo_jax.cli.runs import Run, is_run, open_run, policies_of_run
 from powerzoo_jax.cli.table import render
 from powerzoo_jax.envs import Sim
 from powerzoo_jax.envs.constraint import UNITS
-from powerzoo_jax.oracle import BASELINES, evaluate_baseline, get_playbook, get_reference, list_playbooks
+from powerzoo_jax.oracle import BASELINES, evaluate_baseline, get_baselines, get_reference, list_baselines
 from powerzoo_jax.rl.training.parallel import make_mesh, spread
 from powerzoo_jax.tasks import make
 from powerzoo_jax.tasks.score import SEED, Evaluation, evaluate
@@ -37,7 +37,7 @@ def anchors_of(sim: Sim, *, n_episodes: int | None = None, seed: int = SEED) -> 
 
     None for a task without reference policies.
     """
-    if sim.spec.id not in list_playbooks():
+    if sim.spec.id not in list_baselines():
         return None
     shipped = shipped_anchors(sim) if n_episodes is None else None
     if shipped is not None:
@@ -171,7 +171,7 @@ def run(options: argparse.Namespace) -> int:
         _refuse_folder(path)
         sim = make(options.what, split=options.split)
         scores = baseline_scores(
-            sim, (options.policy,) if options.policy else get_playbook(sim.spec.id).names, **arguments
+            sim, (options.policy,) if options.policy else get_baselines(sim.spec.id).names, **arguments
         )
     print(f"{sim.spec.id}, split {sim.spec.split}, {scores[0].records[0].n_episodes} episodes\n")
     anchors = anchors_of(sim, **arguments)
@@ -189,7 +189,7 @@ def _beside(run: Run, policy: str | None) -> Sequence[str]:
     """
     if policy is None:
         return BASELINES
-    known = get_playbook(run.config.task).names if run.config.task in list_playbooks() else ()
+    known = get_baselines(run.config.task).names if run.config.task in list_baselines() else ()
     if policy not in (*known, run.config.algorithm):
         raise ValueError(unknown("policy", policy, (*known, run.config.algorithm)))
     return (policy,) if policy in known else ()

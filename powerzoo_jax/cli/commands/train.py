@@ -43,7 +43,7 @@ from powerzoo_jax.cli.runs import (
     resolve_config,
     save_state,
 )
-from powerzoo_jax.cli.table import Progress, render_pairs
+from powerzoo_jax.cli.table import ProgressBar, render_pairs
 from powerzoo_jax.envs import Sim
 from powerzoo_jax.rl.training.parallel import agree, compile_on, everywhere, make_mesh, spread, whole
 from powerzoo_jax.tasks import make
@@ -96,7 +96,7 @@ class Reporter:
         self.run, self.sim, self.done = run, sim, done
         self.speaks = jax.process_index() == 0
         self.per_update = run.rows * run.learner.batch_steps(run.config, sim)
-        self.bar = Progress(run.config.algorithm, run.config.updates, done)
+        self.bar = ProgressBar(run.config.algorithm, run.config.updates, done)
         self.log: Log | None = None
         self.sinks: list[Sink] = []
         self.anchors, self.started, self.first = shipped_anchors(sim), time.perf_counter(), done

@@ -16,8 +16,8 @@ import numpy as np
 from powerzoo_jax.base.errors import DataError, listing, unknown
 from powerzoo_jax.data.adapters.regular import FILL_MINUTES, Rows, check_magnitude, common_step, to_series
 from powerzoo_jax.data.adapters.table import (
+    FileTable,
     Report,
-    Table,
     find_files,
     join,
     parse_stamp,
@@ -107,11 +107,11 @@ def instant(text: str) -> int:
     return round(wall.total_seconds()) * SECOND_NS - OFFSET_MINUTES * MINUTE_NS
 
 
-def rows_of(table: Table, column: str, value: str) -> Table:
+def rows_of(table: FileTable, column: str, value: str) -> FileTable:
     return table.keep(np.array([cell.strip().upper() == value.upper() for cell in table.columns[column]], bool))
 
 
-def choose(tables: Sequence[Table], column: str, region: str | None) -> str:
+def choose(tables: Sequence[FileTable], column: str, region: str | None) -> str:
     found = sorted({cell.strip().upper() for table in tables for cell in table.columns[column]})
     if region is None and len(found) != 1:
         raise DataError(f"the files hold {len(found)} regions ({listing(found)}). Choose one by region=.")
@@ -180,7 +180,7 @@ def read_aemo_nemweb(
     )
 
 
-def _nemweb(path: Path) -> Table:
+def _nemweb(path: Path) -> FileTable:
     """Rows `D` under the header row `I`; `C` rows are comments."""
     header: list[str] = []
     records, lines = [], []
@@ -200,14 +200,14 @@ def _nemweb(path: Path) -> Table:
     return to_table(path.name, records, ("REGIONID",), lines)
 
 
-def _actual(table: Table) -> dict[str, np.ndarray]:
+def _actual(table: FileTable) -> dict[str, np.ndarray]:
     names = {"operational_demand": DEMAND, "operational_demand_adjustment": ADJUSTMENT, "wdr_estimate": RESPONSE}
     table.require(("INTERVAL_DATETIME", "OPERATIONAL_DEMAND"))
     start = table.convert(("interval_datetime",), instant) - HALF_HOUR
     return {"time": start} | {names[c]: table.numbers(c) for c in names if c in table.columns}
 
 
-def _forecast(table: Table) -> dict[str, np.ndarray]:
+def _forecast(table: FileTable) -> dict[str, np.ndarray]:
     table.require(("FORECAST_DATETIME", "LOAD_DATE", *POE))
     start = table.convert(("forecast_datetime",), instant) - HALF_HOUR
     issued = table.convert(("load_date",), instant)

@@ -16,7 +16,7 @@ import numpy as np
 
 from powerzoo_jax.base.errors import DataError, listing, unknown
 from powerzoo_jax.data.adapters.regular import FILL_MINUTES, Rows, check_magnitude, to_series
-from powerzoo_jax.data.adapters.table import Report, Table, find_files, parse_stamp, read_table
+from powerzoo_jax.data.adapters.table import FileTable, Report, find_files, parse_stamp, read_table
 from powerzoo_jax.data.clock import MINUTES_PER_DAY, check_year, civil_to_utc
 from powerzoo_jax.data.series import Series
 
@@ -111,7 +111,7 @@ def _day(text: str) -> int:
     return int(np.datetime64(check_year(parse_stamp(text, DATES)), "D").astype(int))
 
 
-def _active(table: Table) -> Table:
+def _active(table: FileTable) -> FileTable:
     """Rows in MW; reactive rows stand beside them in some years."""
     active = np.array([cell.strip().upper() == "MW" for cell in table.columns[UNIT]])
     if not active.any():
@@ -120,7 +120,7 @@ def _active(table: Table) -> Table:
     return table.keep(active)
 
 
-def _choose(tables: Sequence[Table], stations: Sequence[str] | None) -> tuple[str, ...]:
+def _choose(tables: Sequence[FileTable], stations: Sequence[str] | None) -> tuple[str, ...]:
     found = {cell.strip().lower(): cell.strip() for table in tables for cell in table.columns[STATION]}
     for name in stations or ():
         if name.lower() not in found:

@@ -23,7 +23,7 @@ import numpy as np
 from powerzoo_jax.base.errors import DataError
 from powerzoo_jax.base.textfile import read_text
 from powerzoo_jax.data.adapters.regular import FILL_MINUTES, Rows, to_series
-from powerzoo_jax.data.adapters.table import Report, Table, find_files, read_cells, read_table, to_table
+from powerzoo_jax.data.adapters.table import FileTable, Report, find_files, read_cells, read_table, to_table
 from powerzoo_jax.data.clock import MINUTE_NS, instant_ns
 from powerzoo_jax.data.series import Series
 
@@ -277,15 +277,15 @@ def _capacity(files: list[Path], begin: np.ndarray, step: int) -> np.ndarray:
     return np.interp(begin + step, knots, area) - np.interp(begin, knots, area)
 
 
-def _usage(path: Path) -> Table:
+def _usage(path: Path) -> FileTable:
     return _read(path, ("start_time", "end_time", "average_usage.cpus"))
 
 
-def _events(path: Path) -> Table:
+def _events(path: Path) -> FileTable:
     return _read(path, ("time", "machine_id", "type", "capacity.cpus"))
 
 
-def _read(path: Path, required: tuple[str, ...]) -> Table:
+def _read(path: Path, required: tuple[str, ...]) -> FileTable:
     if path.suffix.lower() == ".csv":
         return read_table(path, required)
     records, lines = [], []

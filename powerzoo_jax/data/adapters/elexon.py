@@ -16,7 +16,7 @@ import numpy as np
 from powerzoo_jax.base.errors import DataError
 from powerzoo_jax.base.textfile import read_json
 from powerzoo_jax.data.adapters.regular import FILL_MINUTES, Rows, to_series
-from powerzoo_jax.data.adapters.table import Report, Table, find_files, period_start, read_table, to_table
+from powerzoo_jax.data.adapters.table import FileTable, Report, find_files, period_start, read_table, to_table
 from powerzoo_jax.data.clock import instant_ns
 from powerzoo_jax.data.series import Series
 
@@ -117,7 +117,7 @@ def _series(source: str, title: str, rows: Rows, fill_minutes: int) -> tuple[Ser
     )
 
 
-def _fuel_signal(table: Table, row: int, value: float) -> str:
+def _fuel_signal(table: FileTable, row: int, value: float) -> str:
     fuel = table.columns["fueltype"][row].strip().lower()
     if not fuel:
         raise DataError(f"{table.at(row)} names no fuel. Download the file again.")
@@ -126,7 +126,7 @@ def _fuel_signal(table: Table, row: int, value: float) -> str:
     return f"generation.{re.sub('[^a-z0-9]+', '_', fuel).strip('_')}_metered_mw"
 
 
-def _instants(table: Table) -> np.ndarray:
+def _instants(table: FileTable) -> np.ndarray:
     """UTC starts (R,) [ns] from startTime, settlement date and period, or both, which must agree."""
     has_start = START in table.columns
     if not (has_start or {DATE, PERIOD} <= set(table.columns)):
@@ -155,7 +155,7 @@ def _utc(text: str) -> int:
     return instant_ns(instant)
 
 
-def _records(path: Path, required: tuple[str, ...]) -> Table:
+def _records(path: Path, required: tuple[str, ...]) -> FileTable:
     """Records of a CSV or JSON body, with lower-case column names."""
     if path.suffix.lower() == ".csv":
         return read_table(path, required)

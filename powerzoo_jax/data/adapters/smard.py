@@ -16,7 +16,7 @@ import numpy as np
 from powerzoo_jax.base.errors import DataError, listing, unknown
 from powerzoo_jax.base.textfile import open_text
 from powerzoo_jax.data.adapters.regular import FILL_MINUTES, Rows, to_series
-from powerzoo_jax.data.adapters.table import Report, Table, find_files, parse_stamp, read_table
+from powerzoo_jax.data.adapters.table import FileTable, Report, find_files, parse_stamp, read_table
 from powerzoo_jax.data.clock import civil_to_utc
 from powerzoo_jax.data.series import Series, stamps
 
@@ -64,7 +64,7 @@ def read_smard(path: str | Path, *, zone: str | None = None, fill_minutes: int =
     )
 
 
-def _instants(table: Table, names: Sequence[str]) -> np.ndarray:
+def _instants(table: FileTable, names: Sequence[str]) -> np.ndarray:
     seen: set[datetime] = set()
 
     def instant(*cells: str) -> int:
@@ -83,7 +83,7 @@ def _instants(table: Table, names: Sequence[str]) -> np.ndarray:
     return times
 
 
-def _prices(table: Table, zone: str | None) -> np.ndarray:
+def _prices(table: FileTable, zone: str | None) -> np.ndarray:
     """Prices (R,) of a zone, or of whichever German zone has one."""
     zones = {}
     for column in table.columns:
@@ -99,7 +99,7 @@ def _prices(table: Table, zone: str | None) -> np.ndarray:
         if unit not in UNITS:
             raise DataError(f"{table.where}: {name} is in {unit!r}. Export day-ahead prices in EUR/MWh.")
         plain = [c.replace(",", "") if THOUSANDS.fullmatch(c.strip()) else c for c in table.columns[column]]
-        found.append(Table(table.where, table.lines, {column: plain}).numbers(column))
+        found.append(FileTable(table.where, table.lines, {column: plain}).numbers(column))
     known = ~np.isnan(found)
     both = np.flatnonzero(known.sum(axis=0) > 1)
     if len(both):

@@ -65,7 +65,7 @@ BLANKS = frozenset({"", "-", "na", "n/a", "nan", "null", "none"})
 
 
 @dataclass(frozen=True)
-class Table:
+class FileTable:
     """Rows of one file as text; columns by lower-case name.
 
     where:    name of the file
@@ -106,11 +106,11 @@ class Table:
                 raise DataError(f"{self.at(i)}: {err} Correct the stamp, or remove the row.") from err
         return found
 
-    def keep(self, mask: np.ndarray) -> Table:
+    def keep(self, mask: np.ndarray) -> FileTable:
         """The rows at which the mask is True."""
         rows = np.flatnonzero(mask)
         columns = {name: [cells[i] for i in rows] for name, cells in self.columns.items()}
-        return Table(self.where, [self.lines[i] for i in rows], columns)
+        return FileTable(self.where, [self.lines[i] for i in rows], columns)
 
     def require(self, names: Sequence[str]) -> None:
         """Raise DataError unless the table has these columns."""
@@ -136,7 +136,7 @@ def find_files(path: str | Path, *patterns: str) -> list[Path]:
     return found
 
 
-def read_table(path: Path, required: Sequence[str], delimiter: str = ",") -> Table:
+def read_table(path: Path, required: Sequence[str], delimiter: str = ",") -> FileTable:
     """Read a delimited file with a header, whatever the case and the order of its columns.
 
     Raises DataError for an empty file, a missing column and a row of another length.
@@ -152,7 +152,7 @@ def read_table(path: Path, required: Sequence[str], delimiter: str = ",") -> Tab
         table.append(cells)
     if not table:
         raise DataError(f"{path.name} has a header and no row. Download it again.")
-    return Table(path.name, lines, dict(zip(header, map(list, zip(*table, strict=True)), strict=True)))
+    return FileTable(path.name, lines, dict(zip(header, map(list, zip(*table, strict=True)), strict=True)))
 
 
 def check_header(where: str, header: Sequence[str], required: Sequence[str]) -> None:
@@ -168,7 +168,7 @@ def check_header(where: str, header: Sequence[str], required: Sequence[str]) -> 
 
 def to_table(
     where: str, records: Sequence[Mapping[str, Any]], required: Sequence[str], lines: Sequence[int] | None = None
-) -> Table:
+) -> FileTable:
     """Table of records by name; a column that a record lacks is blank there. Raises DataError like `read_table`."""
     if not records:
         raise DataError(f"{where} holds no record. Download it again.")
@@ -176,7 +176,7 @@ def to_table(
     check_header(where, list(header), required)
     lowered = [{str(name).lower(): value for name, value in record.items()} for record in records]
     columns = {n: ["" if row.get(n) is None else str(row[n]) for row in lowered] for n in header}
-    return Table(where, list(lines or range(1, len(records) + 1)), columns)
+    return FileTable(where, list(lines or range(1, len(records) + 1)), columns)
 
 
 def read_cells(path: Path, delimiter: str = ",") -> Iterator[tuple[int, list[str]]]:

@@ -15,17 +15,17 @@ from powerzoo_jax.base import Box, Dims, Purpose, purpose_key
 from powerzoo_jax.base.numerics import anywhere
 from powerzoo_jax.base.tree import where_done
 from powerzoo_jax.devices import at_devices, bus_injection
-from powerzoo_jax.devices.datacenter import Weather
+from powerzoo_jax.devices.datacenter import DataCenterExogenous
 from powerzoo_jax.envs import constraint
 from powerzoo_jax.envs import constraint as objective
 from powerzoo_jax.envs.core import GridEnv
 from powerzoo_jax.envs.feeder import fleet as stacks
-from powerzoo_jax.envs.feeder.fleet import Delivered, Layout, Meeting
+from powerzoo_jax.envs.feeder.fleet import Exogenous, FleetResult, Layout
 from powerzoo_jax.envs.feeder.observation import Scene, view
-from powerzoo_jax.envs.feeder.reward import DEVICE_COSTS, Ledger, Pooling, earned, shaped
+from powerzoo_jax.envs.feeder.reward import DEVICE_COSTS, Pooling, StepAccounts, earned, shaped
 from powerzoo_jax.envs.feeder.types import DistributionInfo, DistributionParams, DistributionState
 from powerzoo_jax.envs.observe import FieldTable, assemble, bounds
-from powerzoo_jax.envs.series import INFER, MEAN_AHEAD, OUTDOOR, PLANT, Columns, Draw, draw_episode, spread
+from powerzoo_jax.envs.series import INFER, MEAN_AHEAD, OUTDOOR, PLANT, Draw, LoadColumns, draw_episode, spread
 from powerzoo_jax.envs.series import PRICE as PRICE
 from powerzoo_jax.envs.series import SeriesBank as SeriesBank
 from powerzoo_jax.powerflow import PowerFlowResult, Status, solve_feeder_active
@@ -54,7 +54,7 @@ class DistributionEnv(GridEnv):
     term_weights: tuple[float, ...]
     fields: FieldTable
     layout: Layout
-    columns: Columns
+    columns: LoadColumns
     cost_names: tuple[str, ...] = COSTS
     term_names: tuple[str, ...] = TERMS
     pooling: str = "sum"
@@ -115,13 +115,13 @@ class DistributionEnv(GridEnv):
 
     def limit(
         self, state: DistributionState, command: dict[str, Array], params: DistributionParams
-    ) -> tuple[dict[str, Any], Delivered]:
+    ) -> tuple[dict[str, Any], FleetResult]:
         """Deliver what stores, availability, schedules and queues allow."""
         meeting = self._meeting(state, params)
         return stacks.deliver(self.layout, state, command, meeting, params, self.dt_hours)
 
     def dispatch(
-        self, state: DistributionState, delivery: Delivered, params: DistributionParams
+        self, state: DistributionState, delivery: FleetResult, params: DistributionParams
     ) -> tuple[Array, Array]:
         """Net injection (a,), (a,) [pu] of the buses that inject at bank row t."""
         row = params.bank.load_rows[self._load_row(state, params)]
@@ -136,7 +136,7 @@ class DistributionEnv(GridEnv):
         self,
         state: DistributionState,
         devices: dict[str, Any],
-        delivery: Delivered,
+        delivery: FleetResult,
         flow: PowerFlowResult,
         params: DistributionParams,
     ) -> tuple[DistributionState, Array, Array, DistributionInfo]:
@@ -207,13 +207,13 @@ class DistributionEnv(GridEnv):
         """What an observation shows of a solved state; flows of branches cost a product that agents do not look at."""
         return (flow.v_pu, flow.p_from, flow.q_from) if self.flattened else (flow.v_pu,)
 
-    def _meeting(self, state: DistributionState, params: DistributionParams) -> Meeting:
+    def _meeting(self, state: DistributionState, params: DistributionParams) -> Exogenous:
         row, columns = params.bank.load_rows[self._load_row(state, params)], self.columns
         weather = None
         if params.datacenter is not None:
             one = jnp.ones_like(params.datacenter.n_gpus)
-            weather = Weather(row[columns.at(INFER)] * one, row[columns.at(OUTDOOR)] * one)
-        return Meeting(
+            weather = DataCenterExogenous(row[columns.at(INFER)] * one, row[columns.at(OUTDOOR)] * one)
+        return Exogenous(
             factors=columns.factors(row),
             cf=row[columns.run(PLANT)],
             minute=state.t * round(self.dt_hours * 60),
@@ -232,7 +232,7 @@ class DistributionEnv(GridEnv):
         self,
         v: Array,
         flow: PowerFlowResult,
-        delivery: Delivered,
+        delivery: FleetResult,
         blackout_mwh: Array,
         failed: Array,
         params: DistributionParams,
@@ -294,7 +294,7 @@ class DistributionEnv(GridEnv):
         self,
         state: DistributionState,
         devices: dict[str, Any],
-        delivery: Delivered,
+        delivery: FleetResult,
         price: Array,
         p_loss_mw: Array,
         blackout_mwh: Array,
@@ -302,7 +302,7 @@ class DistributionEnv(GridEnv):
         params: DistributionParams,
     ) -> Array:
         """(A, K) [$] in the order of `term_names`."""
-        ledger = Ledger(
+        ledger = StepAccounts(
             layout=self.layout,
             params=params,
             state=state,

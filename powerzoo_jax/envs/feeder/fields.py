@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from powerzoo_jax.base.errors import unknown
-from powerzoo_jax.envs.observe import Block, FieldTable, table
+from powerzoo_jax.envs.observe import FieldBlock, FieldTable, table
 
 Field = tuple[str, float, float]
 
@@ -122,35 +122,35 @@ def flattened_table(
     return fleet_table(grid_blocks(bus_ids, n_line), ((kind, devices),), n_forecast)
 
 
-def grid_blocks(bus_ids: Sequence[int], n_line: int) -> list[Block]:
+def grid_blocks(bus_ids: Sequence[int], n_line: int) -> list[FieldBlock]:
     """Voltages, branch flows and net loads of a balanced feeder."""
     lines = range(1, n_line + 1)
     return [
-        Block("node_v_norm", tuple(f"node_{i}_v_norm" for i in bus_ids), -10, 10),
-        Block("line_p_norm", tuple(f"line_{i}_p_norm" for i in lines), -5, 5),
-        Block("line_q_norm", tuple(f"line_{i}_q_norm" for i in lines), -5, 5),
-        Block("node_p_load_norm", tuple(f"node_{i}_p_load_norm" for i in bus_ids), -5, 5),
-        Block("node_q_load_norm", tuple(f"node_{i}_q_load_norm" for i in bus_ids), -5, 5),
+        FieldBlock("node_v_norm", tuple(f"node_{i}_v_norm" for i in bus_ids), -10, 10),
+        FieldBlock("line_p_norm", tuple(f"line_{i}_p_norm" for i in lines), -5, 5),
+        FieldBlock("line_q_norm", tuple(f"line_{i}_q_norm" for i in lines), -5, 5),
+        FieldBlock("node_p_load_norm", tuple(f"node_{i}_p_load_norm" for i in bus_ids), -5, 5),
+        FieldBlock("node_q_load_norm", tuple(f"node_{i}_q_load_norm" for i in bus_ids), -5, 5),
     ]
 
 
-def phase_blocks(buses: Sequence[str], lines: Sequence[str]) -> list[Block]:
+def phase_blocks(buses: Sequence[str], lines: Sequence[str]) -> list[FieldBlock]:
     """The same of a three-phase feeder, phase after phase in each block; 0 where a bus or a line lacks the phase."""
 
     def named(kind: str, rows: Sequence[str], what: str) -> tuple[str, ...]:
         return tuple(f"{kind}_{row}_{what}_{phase}" for phase in PHASES for row in rows)
 
     return [
-        Block("node_v_norm", named("node", buses, "v_norm"), -20, 20),
-        Block("line_p_norm", named("line", lines, "p_norm"), -20, 20),
-        Block("line_q_norm", named("line", lines, "q_norm"), -20, 20),
-        Block("node_p_load_norm", named("node", buses, "p_load_norm"), -20, 20),
-        Block("node_q_load_norm", named("node", buses, "q_load_norm"), -20, 20),
+        FieldBlock("node_v_norm", named("node", buses, "v_norm"), -20, 20),
+        FieldBlock("line_p_norm", named("line", lines, "p_norm"), -20, 20),
+        FieldBlock("line_q_norm", named("line", lines, "q_norm"), -20, 20),
+        FieldBlock("node_p_load_norm", named("node", buses, "p_load_norm"), -20, 20),
+        FieldBlock("node_q_load_norm", named("node", buses, "q_load_norm"), -20, 20),
     ]
 
 
 def fleet_table(
-    grid: Sequence[Block], fleet: Sequence[tuple[str, Sequence[str]]], n_forecast: int | None
+    grid: Sequence[FieldBlock], fleet: Sequence[tuple[str, Sequence[str]]], n_forecast: int | None
 ) -> FieldTable:
     """Grid, devices kind after kind, clock and prices in the order of the contract.
 
@@ -163,23 +163,23 @@ def fleet_table(
         [
             *grid,
             *(
-                Block(f"{kind}_grid_obs", tuple(f"{d}_{x}" for d in devices for x in GRID_OBS[kind]), -1, 1)
+                FieldBlock(f"{kind}_grid_obs", tuple(f"{d}_{x}" for d in devices for x in GRID_OBS[kind]), -1, 1)
                 for kind, devices in fleet
             ),
-            Block("clock", ("time_sin", "time_cos"), -1, 1),
+            FieldBlock("clock", ("time_sin", "time_cos"), -1, 1),
             *(_own_block(kind, devices) for kind, devices in fleet),
-            Block("time", ("time/time_sin", "time/time_cos"), -1, 1),
-            Block("price", tuple(price), -1, 3),
+            FieldBlock("time", ("time/time_sin", "time/time_cos"), -1, 1),
+            FieldBlock("price", tuple(price), -1, 3),
         ]
     )
 
 
-def _own_block(kind: str, devices: Sequence[str]) -> Block:
+def _own_block(kind: str, devices: Sequence[str]) -> FieldBlock:
     """Fields that the units of a kind show of themselves."""
     names, low, high = zip(*DEVICE[kind], strict=True)
     same, count = len(set(low)) == len(set(high)) == 1, len(devices)
     fields = tuple(f"{d}/{key}" for d in devices for key in names)
-    return Block(f"{kind}_obs", fields, low[0] if same else low * count, high[0] if same else high * count)
+    return FieldBlock(f"{kind}_obs", fields, low[0] if same else low * count, high[0] if same else high * count)
 
 
 def agent_table(mode: str, kinds: Sequence[str], supported: Sequence[str], horizon: int) -> FieldTable:
@@ -205,14 +205,14 @@ def agent_table(mode: str, kinds: Sequence[str], supported: Sequence[str], horiz
     return _blocks(local)
 
 
-def _blocks(fields: Sequence[Field], more: Sequence[Block] = ()) -> FieldTable:
-    return table([*(Block(name, (name,), low, high) for name, low, high in fields), *more])
+def _blocks(fields: Sequence[Field], more: Sequence[FieldBlock] = ()) -> FieldTable:
+    return table([*(FieldBlock(name, (name,), low, high) for name, low, high in fields), *more])
 
 
-def _states() -> list[Block]:
-    return [Block("ders_state", tuple(f"ders_state_{k}" for k in range(DERS_STATE)), -1, 1)]
+def _states() -> list[FieldBlock]:
+    return [FieldBlock("ders_state", tuple(f"ders_state_{k}" for k in range(DERS_STATE)), -1, 1)]
 
 
-def _ahead(key: str, horizon: int) -> Block:
+def _ahead(key: str, horizon: int) -> FieldBlock:
     low, high = AHEAD[key]
-    return Block(key, tuple(f"{key}_t+{k}" for k in range(1, horizon + 1)), low, high)
+    return FieldBlock(key, tuple(f"{key}_t+{k}" for k in range(1, horizon + 1)), low, high)

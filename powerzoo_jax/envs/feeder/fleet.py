@@ -14,9 +14,9 @@ from powerzoo_jax.base import Purpose, purpose_key
 from powerzoo_jax.base.numerics import safe_divide
 from powerzoo_jax.base.random import integers
 from powerzoo_jax.devices import ActionTable, datacenter, flexload, renewable, storage, vehicle
-from powerzoo_jax.devices.datacenter import Weather
-from powerzoo_jax.devices.facility import Sizes
-from powerzoo_jax.devices.fleet import Block
+from powerzoo_jax.devices.datacenter import DataCenterExogenous
+from powerzoo_jax.devices.facility import QueueSizes
+from powerzoo_jax.devices.fleet import UnitBlock
 from powerzoo_jax.devices.trips import jittered, rotated
 from powerzoo_jax.envs.feeder.types import DistributionParams, DistributionState
 from powerzoo_jax.envs.series import spread
@@ -40,7 +40,7 @@ class Layout(NamedTuple):
     per_device: bool = False
     return_steps: int = 1
     jitter_steps: int = 0
-    sizes: Sizes | None = None
+    sizes: QueueSizes | None = None
     trip_days: int = 1
 
     @property
@@ -54,17 +54,17 @@ class Layout(NamedTuple):
         return "q_control" in names or not set(REACTIVE).isdisjoint(self.kinds)
 
 
-class Meeting(NamedTuple):
+class Exogenous(NamedTuple):
     """What the stacks meet in a step: bank row, load factors () or (Z,), minute of the episode () int32, key."""
 
     factors: Array
     cf: Array
     minute: Array
-    weather: Weather | None
+    weather: DataCenterExogenous | None
     key: Array
 
 
-class Delivered(NamedTuple):
+class FleetResult(NamedTuple):
     """What the fleet did in a step, roster order; `reports` are the deliveries of each kind.
 
     p_mw, command_mw:  (G,)  [MW]
@@ -88,7 +88,7 @@ def own_actions(layout: Layout, action: Array) -> dict[str, Array]:
     return {block.kind: block.own(_entries(block, flat)) for block in table.blocks}
 
 
-def _entries(block: Block, flat: Array) -> Array:
+def _entries(block: UnitBlock, flat: Array) -> Array:
     width, first = len(block.names), np.asarray(block.first)
     if np.array_equal(first, first[0] + width * np.arange(len(first))):
         return flat[first[0] : first[0] + width * len(first)].reshape(len(first), width)
@@ -160,21 +160,21 @@ def deliver(
     layout: Layout,
     state: DistributionState,
     own: Mapping[str, Array],
-    meeting: Meeting,
+    meeting: Exogenous,
     params: DistributionParams,
     dt_hours: float,
-) -> tuple[dict[str, Any], Delivered]:
+) -> tuple[dict[str, Any], FleetResult]:
     """Step every stack: (new states by kind, what the fleet delivered)."""
     if not layout.kinds:
         nothing = jnp.zeros((0,), params.load_ratio.dtype)
-        return {}, Delivered(nothing, None, nothing, nothing, {})
+        return {}, FleetResult(nothing, None, nothing, nothing, {})
     new: dict[str, Any] = {}
     out: dict[str, Any] = {}
     asked: dict[str, Array] = {}
     for kind in layout.kinds:
         new[kind], out[kind], asked[kind] = STEPS[kind](layout, state, own[kind], meeting, params, dt_hours)
     q = joined(layout, {kind: out[kind].q_mvar for kind in out}) if layout.with_q else None
-    return new, Delivered(
+    return new, FleetResult(
         p_mw=joined(layout, {kind: out[kind].p_mw for kind in out}),
         q_mvar=q,
         undelivered_mw=joined(layout, {kind: out[kind].undelivered_mw for kind in out}),
@@ -184,7 +184,7 @@ def deliver(
 
 
 def _storage(
-    layout: Layout, state: DistributionState, own: Array, meeting: Meeting, params: DistributionParams, dt: float
+    layout: Layout, state: DistributionState, own: Array, meeting: Exogenous, params: DistributionParams, dt: float
 ) -> tuple[Any, Any, Array]:
     assert params.storage is not None and state.storage is not None
     p, q = storage.command(params.storage, own)
@@ -192,7 +192,7 @@ def _storage(
 
 
 def _renewable(
-    layout: Layout, state: DistributionState, own: Array, meeting: Meeting, params: DistributionParams, dt: float
+    layout: Layout, state: DistributionState, own: Array, meeting: Exogenous, params: DistributionParams, dt: float
 ) -> tuple[Any, Any, Array]:
     assert params.renewable is not None and state.renewable is not None
     ordered = renewable.command(params.renewable, own)
@@ -201,7 +201,7 @@ def _renewable(
 
 
 def _flexload(
-    layout: Layout, state: DistributionState, own: Array, meeting: Meeting, params: DistributionParams, dt: float
+    layout: Layout, state: DistributionState, own: Array, meeting: Exogenous, params: DistributionParams, dt: float
 ) -> tuple[Any, Any, Array]:
     assert params.flexload is not None and state.flexload is not None
     ordered = flexload.command(params.flexload, own)
@@ -211,7 +211,7 @@ def _flexload(
 
 
 def _vehicle(
-    layout: Layout, state: DistributionState, own: Array, meeting: Meeting, params: DistributionParams, dt: float
+    layout: Layout, state: DistributionState, own: Array, meeting: Exogenous, params: DistributionParams, dt: float
 ) -> tuple[Any, Any, Array]:
     assert params.vehicle is not None and state.vehicle is not None
     p = vehicle.command(params.vehicle, own)
@@ -219,7 +219,7 @@ def _vehicle(
 
 
 def _datacenter(
-    layout: Layout, state: DistributionState, own: Array, meeting: Meeting, params: DistributionParams, dt: float
+    layout: Layout, state: DistributionState, own: Array, meeting: Exogenous, params: DistributionParams, dt: float
 ) -> tuple[Any, Any, Array]:
     assert params.datacenter is not None and state.datacenter is not None and layout.sizes is not None
     assert meeting.weather is not None

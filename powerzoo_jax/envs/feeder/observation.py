@@ -12,7 +12,7 @@ from powerzoo_jax.devices import at_devices, bus_injection, datacenter, flexload
 from powerzoo_jax.devices.jobs import Pool
 from powerzoo_jax.envs.feeder.fleet import Layout, joined, power
 from powerzoo_jax.envs.feeder.types import DistributionParams, DistributionState
-from powerzoo_jax.envs.series import COS, INFER, OUTDOOR, PLANT, PRICE, SIGNAL, SIN, Columns, spread
+from powerzoo_jax.envs.series import COS, INFER, OUTDOOR, PLANT, PRICE, SIGNAL, SIN, LoadColumns, spread
 
 PRICE_REF = 100.0  # [$/MWh] that a flexible load compares prices with
 TARGET_SOC = 0.5  # where a battery that no task asks more of would rest
@@ -26,7 +26,7 @@ class Scene(NamedTuple):
     """
 
     layout: Layout
-    columns: Columns
+    columns: LoadColumns
     dt_hours: float
     params: DistributionParams
     state: DistributionState

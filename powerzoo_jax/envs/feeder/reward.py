@@ -11,13 +11,13 @@ from jax import Array
 from powerzoo_jax.base.numerics import safe_divide
 from powerzoo_jax.devices import datacenter, flexload
 from powerzoo_jax.envs import constraint as objective
-from powerzoo_jax.envs.feeder.fleet import STORING, Delivered, Layout, charge_of
+from powerzoo_jax.envs.feeder.fleet import STORING, FleetResult, Layout, charge_of
 from powerzoo_jax.envs.feeder.types import DistributionParams, DistributionState
 
 BACKLOG_USD_PER_GPU_H = 1.0  # of work left at the horizon
 
 
-class Ledger(NamedTuple):
+class StepAccounts(NamedTuple):
     """What an executed step is paid for.
 
     state, new:      before the step, and the stacks after it by kind
@@ -30,7 +30,7 @@ class Ledger(NamedTuple):
     params: DistributionParams
     state: DistributionState
     new: dict[str, Any]
-    delivered: Delivered
+    delivered: FleetResult
     price_per_mwh: Array
     mean_per_mwh: Array
     p_loss_mw: Array
@@ -38,18 +38,18 @@ class Ledger(NamedTuple):
     dt_hours: float
 
 
-def _storing(ledger: Ledger, column: Callable[[str], Array]) -> Array:
+def _storing(ledger: StepAccounts, column: Callable[[str], Array]) -> Array:
     """A column of storage, then of vehicles, (S,)."""
     parts = [column(kind) for kind in STORING if kind in ledger.layout.kinds]
     return parts[0] if len(parts) == 1 else jnp.concatenate(parts)
 
 
-def _sales(ledger: Ledger) -> Array:
+def _sales(ledger: StepAccounts) -> Array:
     p_mw = _storing(ledger, lambda kind: ledger.delivered.reports[kind].p_mw)
     return objective.energy_sales(ledger.price_per_mwh, p_mw, ledger.dt_hours)
 
 
-def _degradation(ledger: Ledger) -> Array:
+def _degradation(ledger: StepAccounts) -> Array:
     def wear(kind: str) -> Array:
         p_mw = ledger.delivered.reports[kind].p_mw
         return getattr(ledger.params, kind).degradation_per_mwh * jnp.abs(p_mw) * ledger.dt_hours
@@ -57,7 +57,7 @@ def _degradation(ledger: Ledger) -> Array:
     return -_storing(ledger, wear)
 
 
-def _settlement(ledger: Ledger) -> Array:
+def _settlement(ledger: StepAccounts) -> Array:
     def cell(name: str) -> Array:
         return _storing(ledger, lambda kind: getattr(getattr(ledger.params, kind), name))
 
@@ -72,37 +72,37 @@ def _settlement(ledger: Ledger) -> Array:
     return jnp.where(ledger.last, jnp.where(cell("mask"), left, 0), 0)
 
 
-def _terminal_buffer(ledger: Ledger) -> Array:
+def _terminal_buffer(ledger: StepAccounts) -> Array:
     left = flexload.terminal_usd(ledger.params.flexload, ledger.new["flexload"], ledger.dt_hours)  # type: ignore[arg-type]
     return -jnp.where(ledger.last, left, 0)
 
 
-def _backlog(ledger: Ledger) -> Array:
+def _backlog(ledger: StepAccounts) -> Array:
     left = datacenter.backlog_gpu_h(ledger.params.datacenter, ledger.new["datacenter"], ledger.dt_hours)  # type: ignore[arg-type]
     return -jnp.where(ledger.last, BACKLOG_USD_PER_GPU_H * left, 0)
 
 
-def _unmet(ledger: Ledger) -> Array:
+def _unmet(ledger: StepAccounts) -> Array:
     price = ledger.params.vehicle.unmet_usd_per_mwh  # type: ignore[union-attr]
     return -price * ledger.delivered.reports["vehicle"].unmet_mwh
 
 
-def _site_energy(ledger: Ledger) -> Array:
+def _site_energy(ledger: StepAccounts) -> Array:
     used = ledger.delivered.reports["datacenter"].p_mw
     return objective.energy_sales(ledger.price_per_mwh, used, ledger.dt_hours)
 
 
-def _misses(ledger: Ledger) -> Array:
+def _misses(ledger: StepAccounts) -> Array:
     return -ledger.params.miss_usd * ledger.delivered.reports["datacenter"].missed_jobs  # type: ignore[operator]
 
 
-def _pue_bonus(ledger: Ledger) -> Array:
+def _pue_bonus(ledger: StepAccounts) -> Array:
     site = ledger.new["datacenter"]
     pue = safe_divide(-ledger.delivered.reports["datacenter"].p_mw, site.it_mw)
     return jnp.where(site.it_mw > 0, jnp.maximum(ledger.params.target_pue - pue, 0), 0)  # type: ignore[operator]
 
 
-TERMS: dict[str, Callable[[Ledger], Array]] = {
+TERMS: dict[str, Callable[[StepAccounts], Array]] = {
     "energy_sales": _sales,
     "degradation": _degradation,
     "settlement": _settlement,
@@ -144,7 +144,7 @@ class Pooling(NamedTuple):
         return jnp.broadcast_to(total / self.n_agent if self.how == "mean" else total, (self.n_agent,))
 
 
-def earned(ledger: Ledger, names: tuple[str, ...], pooling: Pooling, failed: Array, outage_usd: Array) -> Array:
+def earned(ledger: StepAccounts, names: tuple[str, ...], pooling: Pooling, failed: Array, outage_usd: Array) -> Array:
     """(A, K) [$] in the order of `names`; a blackout replaces everything else, and every agent bears all of it."""
     columns = []
     for name in names:

@@ -23,7 +23,7 @@ from powerzoo_jax.devices.flexload import FlexLoadDelivery
 from powerzoo_jax.devices.renewable import RenewableDelivery
 from powerzoo_jax.devices.vehicle import VehicleDelivery
 from powerzoo_jax.envs.core import EnvParams
-from powerzoo_jax.envs.series import Starts
+from powerzoo_jax.envs.series import EpisodeStarts
 
 
 @struct.dataclass(kw_only=True)
@@ -57,7 +57,7 @@ class DistributionParams(EnvParams):
     load_mw: Array
     peak_mw: Array
     voll: Array
-    starts: Starts
+    starts: EpisodeStarts
     storage: StorageParams | None = None
     renewable: RenewableParams | None = None
     flexload: FlexLoadParams | None = None

@@ -26,11 +26,17 @@ from powerzoo_jax.devices import at_devices
 from powerzoo_jax.envs.core import EnvParams, GridEnv
 from powerzoo_jax.envs.feeder import fleet as stacks
 from powerzoo_jax.envs.feeder.env import DistributionEnv
-from powerzoo_jax.envs.feeder.fleet import Delivered
+from powerzoo_jax.envs.feeder.fleet import FleetResult
 from powerzoo_jax.envs.feeder.types import DistributionInfo, DistributionParams, DistributionState
 from powerzoo_jax.envs.observe import FieldTable, assemble, bounds
-from powerzoo_jax.envs.series import FACTOR, Draw, Starts, draw_episode, step_row
-from powerzoo_jax.envs.transmission.units import Command, Operation, Outcome, TransmissionEnv, proportional_output
+from powerzoo_jax.envs.series import FACTOR, Draw, EpisodeStarts, draw_episode, step_row
+from powerzoo_jax.envs.transmission.units import (
+    DispatchOutcome,
+    Operation,
+    TransmissionEnv,
+    UnitCommand,
+    proportional_output,
+)
 from powerzoo_jax.envs.transmission.units_types import TransmissionFlow, TransmissionParams, TransmissionState
 from powerzoo_jax.opf.commit import CommitmentState
 from powerzoo_jax.opf.dc.factors import DcOpfFactors
@@ -79,7 +85,7 @@ class JointParams(EnvParams):
     agent_bus: Array
     voll: Array
     price_scale: Array
-    starts: Starts
+    starts: EpisodeStarts
 
 
 @struct.dataclass(kw_only=True)
@@ -152,18 +158,18 @@ TERMS = ("generation", "surplus", "unserved_energy", "degradation")
 class Orders(NamedTuple):
     """What is asked of the units, and of the batteries by kind (F, S, U)."""
 
-    units: Command
+    units: UnitCommand
     batteries: dict[str, Array]
 
 
-class Delivery(NamedTuple):
+class JointDelivery(NamedTuple):
     """What the units may do, and what the batteries do (F, ...)."""
 
     units: Operation
-    batteries: Delivered
+    batteries: FleetResult
 
 
-class Meeting(NamedTuple):
+class JointExogenous(NamedTuple):
     """Injections (F, a), (F, a) [pu] of the feeders, the limits of the units, and the load factor () of the step."""
 
     feeders: tuple[Array, Array]
@@ -189,7 +195,7 @@ class Joined(NamedTuple):
 
     feeders: PowerFlowResult
     boundary: Boundary
-    upper: Outcome
+    upper: DispatchOutcome
     prices: DcOpfResult
 
 
@@ -269,20 +275,20 @@ class JointEnv(GridEnv):
 
     def limit(
         self, state: JointState, command: Orders, params: JointParams
-    ) -> tuple[tuple[CommitmentState, dict[str, Any]], Delivery]:
+    ) -> tuple[tuple[CommitmentState, dict[str, Any]], JointDelivery]:
         """Who may do what: (new units and batteries, what they deliver)."""
         below = _lower(params)
         units, operation = self.transmission.limit(state.transmission, command.units, upper_params(params))
         devices, delivered = jax.vmap(lambda s, c: self.feeder.limit(s, c, below))(state.feeder, command.batteries)
-        return (units, devices), Delivery(operation, delivered)
+        return (units, devices), JointDelivery(operation, delivered)
 
-    def dispatch(self, state: JointState, delivery: Delivery, params: JointParams) -> Meeting:
+    def dispatch(self, state: JointState, delivery: JointDelivery, params: JointParams) -> JointExogenous:
         """Injections of the feeders; the units wait for what the feeders draw."""
         below = _lower(params)
         injections = jax.vmap(lambda s, d: self.feeder.dispatch(s, d, below))(state.feeder, delivery.batteries)
-        return Meeting(injections, delivery.units, self._row(state, params)[FACTOR])
+        return JointExogenous(injections, delivery.units, self._row(state, params)[FACTOR])
 
-    def flow(self, injection: Meeting, params: JointParams) -> Joined:
+    def flow(self, injection: JointExogenous, params: JointParams) -> Joined:
         """Feeders, then the units and lines above them, and the prices at which that load could be served."""
         below, upper = _lower(params), upper_params(params)
         feeders = jax.vmap(lambda p, q: self.feeder.flow((p, q), below))(*injection.feeders)
@@ -298,13 +304,13 @@ class JointEnv(GridEnv):
             voll=params.voll,
             surplus_price=params.transmission.surplus_price,
         )
-        return Joined(feeders, boundary, Outcome(allocation, load, lines), prices)
+        return Joined(feeders, boundary, DispatchOutcome(allocation, load, lines), prices)
 
     def account(
         self,
         state: JointState,
         devices: tuple[CommitmentState, dict[str, Any]],
-        delivery: Delivery,
+        delivery: JointDelivery,
         flow: Joined,
         params: JointParams,
     ) -> tuple[JointState, Array, Array, JointInfo]:

@@ -13,8 +13,8 @@ from jax import Array
 
 from powerzoo_jax.base import Box, Dims, EnvState, Info
 from powerzoo_jax.envs.core import EnvParams, GridEnv
-from powerzoo_jax.envs.observe import Block, FieldTable, assemble, bounds, table
-from powerzoo_jax.envs.series import COS, FACTOR, SIN, Draw, Starts, draw_episode, load_ahead, step_row
+from powerzoo_jax.envs.observe import FieldBlock, FieldTable, assemble, bounds, table
+from powerzoo_jax.envs.series import COS, FACTOR, SIN, Draw, EpisodeStarts, draw_episode, load_ahead, step_row
 from powerzoo_jax.opf.dispatch import ramp_window
 from powerzoo_jax.opf.market import Clearing, capped_offers, clear_market
 from powerzoo_jax.opf.offers import Offers
@@ -33,9 +33,9 @@ def market_fields(history: int = HISTORY) -> FieldTable:
     own = ("base_price", "p_max_norm", "p_prev_norm", "profit_prev_norm", "ramp_headroom", "total_load_norm")
     return table(
         [
-            Block("unit", own, -5, 10),
-            Block("clock", ("time_sin", "time_cos"), -5, 10),
-            Block("prices", tuple(f"mean_lmp_{k}" for k in range(history)), -5, 10),
+            FieldBlock("unit", own, -5, 10),
+            FieldBlock("clock", ("time_sin", "time_cos"), -5, 10),
+            FieldBlock("prices", tuple(f"mean_lmp_{k}" for k in range(history)), -5, 10),
         ]
     )
 
@@ -73,7 +73,7 @@ class MarketParams(EnvParams):
     max_markup: Array
     price_cap: Array
     price_scale: Array
-    starts: Starts
+    starts: EpisodeStarts
 
 
 @struct.dataclass(kw_only=True)

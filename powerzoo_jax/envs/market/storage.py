@@ -19,7 +19,7 @@ from powerzoo_jax.envs import constraint as objective
 from powerzoo_jax.envs.core import EnvParams, GridEnv
 from powerzoo_jax.envs.market.bidding import cleared_excess, cleared_status
 from powerzoo_jax.envs.observe import FieldTable, assemble, bounds
-from powerzoo_jax.envs.series import COS, FACTOR, SIN, Draw, Starts, draw_episode, load_ahead, step_row
+from powerzoo_jax.envs.series import COS, FACTOR, SIN, Draw, EpisodeStarts, draw_episode, load_ahead, step_row
 from powerzoo_jax.opf.market import Clearing, clear_market
 from powerzoo_jax.opf.offers import Offers
 from powerzoo_jax.opf.result import OpfStatus
@@ -53,7 +53,7 @@ class StorageMarketParams(EnvParams):
     smoothing_usd_per_mw: Array
     voll: Array
     price_scale: Array
-    starts: Starts
+    starts: EpisodeStarts
 
 
 @struct.dataclass(kw_only=True)

@@ -30,13 +30,13 @@ from powerzoo_jax.devices import (
     storage,
     thermal,
 )
-from powerzoo_jax.devices.datacenter import DataCenterDelivery, Order, Weather
-from powerzoo_jax.devices.facility import Sizes
+from powerzoo_jax.devices.datacenter import DataCenterDelivery, DataCenterExogenous, Order
+from powerzoo_jax.devices.facility import QueueSizes
 from powerzoo_jax.devices.jobs import Jobs
 from powerzoo_jax.envs import constraint as objective
 from powerzoo_jax.envs.core import EnvParams, GridEnv
-from powerzoo_jax.envs.observe import Block, FieldTable, assemble, bounds, table
-from powerzoo_jax.envs.series import Draw, Starts, draw_episode
+from powerzoo_jax.envs.observe import FieldBlock, FieldTable, assemble, bounds, table
+from powerzoo_jax.envs.series import Draw, EpisodeStarts, draw_episode
 from powerzoo_jax.powerflow import Status
 
 WEATHER_FIELDS = ("solar_cf", "t_outdoor_c", "time_sin", "time_cos", "infer_curve")
@@ -74,7 +74,7 @@ class MicrogridParams(EnvParams):
     sla_usd: Array
     backlog_usd_per_gpu_h: Array
     queue: Array
-    starts: Starts
+    starts: EpisodeStarts
 
 
 @struct.dataclass(kw_only=True)
@@ -144,20 +144,20 @@ TERMS = ("fuel", "degradation", "unserved_energy", "missed_jobs", "backlog", "se
 MISSED, CARBON = TERMS.index("missed_jobs"), TERMS.index("carbon")
 FIELDS: FieldTable = table(
     [
-        Block("load", ("gpu_util", "infer_util", "queue_train_fill", "queue_ft_fill"), 0, 1),
-        Block("urgency", ("queue_urgency",), -1, 1),
-        Block("plant", ("zone_norm", "outdoor_norm", "cop_ratio", "solar_cf", "soc", "diesel_margin"), 0, 1),
-        Block("shares", ("last_train", "last_finetune", "last_cooling"), 0, 1),
-        Block("battery", ("last_battery",), -1, 1),
-        Block("diesel", ("last_diesel",), 0, 1),
-        Block("clock", ("time_sin", "time_cos"), -1, 1),
+        FieldBlock("load", ("gpu_util", "infer_util", "queue_train_fill", "queue_ft_fill"), 0, 1),
+        FieldBlock("urgency", ("queue_urgency",), -1, 1),
+        FieldBlock("plant", ("zone_norm", "outdoor_norm", "cop_ratio", "solar_cf", "soc", "diesel_margin"), 0, 1),
+        FieldBlock("shares", ("last_train", "last_finetune", "last_cooling"), 0, 1),
+        FieldBlock("battery", ("last_battery",), -1, 1),
+        FieldBlock("diesel", ("last_diesel",), 0, 1),
+        FieldBlock("clock", ("time_sin", "time_cos"), -1, 1),
     ]
 )
 ZONE_C, OUTDOOR_C = (15.0, 30.0), (-10.0, 50.0)  # (value observed as 0, span to 1)
 COP_RANGE = (0.4, 0.8)  # of the chiller's factor, likewise
 
 
-class Command(NamedTuple):
+class MicrogridSetpoints(NamedTuple):
     """An action in physical units: order (1,), battery and diesel power (1,) [MW], and the action itself (5,)."""
 
     order: Order
@@ -175,7 +175,7 @@ class Plant(NamedTuple):
     action: Array
 
 
-class Delivered(NamedTuple):
+class MicrogridDispatch(NamedTuple):
     """What the devices did: the site's delivery, power (1,) [MW] each, and money and carbon (1,) of the step."""
 
     site: DataCenterDelivery
@@ -212,7 +212,7 @@ class MicrogridEnv(GridEnv):
     dims: Dims
     dt_hours: float
     term_weights: tuple[float, ...]
-    sizes: Sizes
+    sizes: QueueSizes
     price_misses: bool = True
     fields: FieldTable = FIELDS
 
@@ -249,16 +249,20 @@ class MicrogridEnv(GridEnv):
         """Terminal power of the battery, either direction, () [MW]."""
         return jnp.abs(info.p_batt_mw)
 
-    def decode(self, action: Array, params: MicrogridParams) -> Command:
+    def decode(self, action: Array, params: MicrogridParams) -> MicrogridSetpoints:
         """(1, 5) in [-1, 1] -> set-points; a NaN starts nothing, moves nothing."""
         low = jnp.asarray([a[1] for a in ACTIONS], action.dtype)
         real = params.masks.act & jnp.isfinite(action)
         raw = jnp.clip(action, -1, 1).reshape(-1)
         scaled = jnp.where(real.reshape(-1), jnp.where(low < 0, raw, (raw + 1) / 2), 0)
         order = datacenter.command(params.site, 2 * scaled[None, :3] - 1)
-        return Command(order, scaled[3:4] * params.storage.power_mw, scaled[4:] * params.diesel.p_max_mw, scaled)
+        return MicrogridSetpoints(
+            order, scaled[3:4] * params.storage.power_mw, scaled[4:] * params.diesel.p_max_mw, scaled
+        )
 
-    def limit(self, state: MicrogridState, command: Command, params: MicrogridParams) -> tuple[Plant, Delivered]:
+    def limit(
+        self, state: MicrogridState, command: MicrogridSetpoints, params: MicrogridParams
+    ) -> tuple[Plant, MicrogridDispatch]:
         """Run the jobs, then battery and diesel within their limits; neither ever feeds a spill.
 
         What would be left over is taken from the diesel set first, then from the discharge.
@@ -277,9 +281,11 @@ class MicrogridEnv(GridEnv):
         store, stored = storage.step(params.storage, state.storage, battery - less_battery, self.dt_hours)
         engine, burnt = thermal.step(params.diesel, state.diesel, diesel - less_diesel, self.dt_hours)
         plant = Plant(site, store, engine, command.action)
-        return plant, Delivered(served, sun, stored.p_mw, burnt.p_mw, burnt.cost_usd, stored.cost_usd, burnt.carbon_kg)
+        return plant, MicrogridDispatch(
+            served, sun, stored.p_mw, burnt.p_mw, burnt.cost_usd, stored.cost_usd, burnt.carbon_kg
+        )
 
-    def dispatch(self, state: MicrogridState, delivery: Delivered, params: MicrogridParams) -> Array:
+    def dispatch(self, state: MicrogridState, delivery: MicrogridDispatch, params: MicrogridParams) -> Array:
         """What is left at the bus, () [MW]: negative where the load is not covered."""
         del state, params
         return jnp.sum(delivery.sun_mw + delivery.battery_mw + delivery.diesel_mw + delivery.site.p_mw)
@@ -290,7 +296,7 @@ class MicrogridEnv(GridEnv):
         return Balance(jnp.maximum(-injection, 0), jnp.maximum(injection, 0))
 
     def account(
-        self, state: MicrogridState, devices: Plant, delivery: Delivered, flow: Balance, params: MicrogridParams
+        self, state: MicrogridState, devices: Plant, delivery: MicrogridDispatch, flow: Balance, params: MicrogridParams
     ) -> tuple[MicrogridState, Array, Array, MicrogridInfo]:
         """Money, cost channels, clock and flags of the executed step."""
         missed = jnp.sum(delivery.site.missed_jobs)
@@ -323,7 +329,7 @@ class MicrogridEnv(GridEnv):
         """One step of the data centre with the work of the episode's trace."""
         work = params.bank.work_rows[state.work_row + jnp.minimum(state.t, params.horizon - 1)]
         minute = state.t.astype(row.dtype) * (self.dt_hours * 60)
-        weather = Weather(row[CURVE, None] + work[:1], row[OUTDOOR, None])
+        weather = DataCenterExogenous(row[CURVE, None] + work[:1], row[OUTDOOR, None])
         return datacenter.step(
             params.site, state.site, order, self.dt_hours, minute, self._arrivals(work, minute, params), weather
         )
@@ -343,7 +349,7 @@ class MicrogridEnv(GridEnv):
         self,
         state: MicrogridState,
         new: MicrogridState,
-        delivery: Delivered,
+        delivery: MicrogridDispatch,
         flow: Balance,
         backlog: Array,
         params: MicrogridParams,
@@ -370,7 +376,7 @@ class MicrogridEnv(GridEnv):
     def _info(
         self,
         new: MicrogridState,
-        delivery: Delivered,
+        delivery: MicrogridDispatch,
         flow: Balance,
         backlog: Array,
         terms: Array,

@@ -29,7 +29,7 @@ from powerzoo_jax.powerflow.result import range_excess
 FEASIBLE = {"float32": 1e-4, "float64": 1e-6}  # [pu] mismatch at which the point of an AC-OPF is a power flow
 
 
-class Wish(NamedTuple):
+class Setpoints(NamedTuple):
     """Place of each unit in its range (G,) in [0, 1], whether any was given (), switches to be closed (S,)."""
 
     place: Array
@@ -56,7 +56,7 @@ class Plan(NamedTuple):
     optimum: AcOpfResult | None
 
 
-class Solved(NamedTuple):
+class SolvedNetwork(NamedTuple):
     """A solved network; fields as in `TransGridInfo`, p_mw with what the slack units cover.
 
     q_short_mvar:  ()  reactive power beyond the limits of units, summed over buses
@@ -97,7 +97,7 @@ def switched(dc: DcOpfFactors, switches: Switches, closed: Array) -> DcOpfFactor
     )
 
 
-def scheduled(load_mw: Array, need_mw: Array, wish: Wish, params: TransGridParams) -> Plan:
+def scheduled(load_mw: Array, need_mw: Array, wish: Setpoints, params: TransGridParams) -> Plan:
     """Follow the schedule, else run all units at the same place, and let the slack units balance `need_mw` ()."""
     low, high = unit_range(params)
     planned = jnp.where(wish.given, low + wish.place * (high - low), proportional_output(params.rules, need_mw))
@@ -157,13 +157,13 @@ def net_injection(plan: Plan, params: TransGridParams) -> Array:
     return sum_at_buses(dc, dc.unit_bus, plan.p_mw) - plan.load_mw + plan.shed_mw - plan.spill_mw
 
 
-def dc_flow(plan: Plan, dc: DcOpfFactors, params: TransGridParams) -> Solved:
+def dc_flow(plan: Plan, dc: DcOpfFactors, params: TransGridParams) -> SolvedNetwork:
     """DC flows; a dispatch that is not optimal counts as a flow without a solution."""
     net = net_injection(plan, params)
     lines = matmul(dc.ptdf, net) + dc.flow_0
     zero, ones = jnp.zeros((), net.dtype), jnp.ones_like(net)
     fine = plan.status == OpfStatus.OPTIMAL
-    return Solved(
+    return SolvedNetwork(
         p_mw=plan.p_mw,
         line_flow_mw=lines,
         loading_mva=jnp.abs(lines),
@@ -182,7 +182,7 @@ def dc_flow(plan: Plan, dc: DcOpfFactors, params: TransGridParams) -> Solved:
     )
 
 
-def ac_flow(plan: Plan, params: TransGridParams) -> Solved:
+def ac_flow(plan: Plan, params: TransGridParams) -> SolvedNetwork:
     """AC flows; reactive load follows active load, units hold the voltages of the case within their reactive limits."""
     base, ranges = params.grid.base_mva, params.factors.reactive
     served = plan.load_mw - plan.shed_mw
@@ -198,7 +198,7 @@ def ac_flow(plan: Plan, params: TransGridParams) -> Solved:
         found = _power_flow(kept)
     share = _slack_output(plan, found.p_slack * base + (served + plan.spill_mw)[params.slack_bus], params)
     ends = jnp.maximum(found.p_from**2 + found.q_from**2, found.p_to**2 + found.q_to**2)
-    return Solved(
+    return SolvedNetwork(
         p_mw=jnp.where(params.slack, share.p_mw, plan.p_mw),
         line_flow_mw=found.p_from * base,
         loading_mva=jnp.sqrt(ends) * base,
@@ -236,13 +236,13 @@ def _slack_output(plan: Plan, needed_mw: Array, params: TransGridParams) -> Allo
     return balance_by_slack(planned, low, high, params.slack, needed_mw)
 
 
-def optimum_flow(plan: Plan, out: AcOpfResult, params: TransGridParams) -> Solved:
+def optimum_flow(plan: Plan, out: AcOpfResult, params: TransGridParams) -> SolvedNetwork:
     """The flow at the point of an AC-OPF; one that breaks a balance or limit counts as without a solution."""
     feasible = out.primal_residual <= FEASIBLE[out.v_pu.dtype.name]
     ends = jnp.maximum(out.p_from_mw**2 + out.q_from_mvar**2, out.p_to_mw**2 + out.q_to_mvar**2)
     reactive = jnp.sum(jnp.where(params.slack, out.unit_reactive_mvar, 0))
     zero = jnp.zeros_like(out.p_loss_mw)
-    return Solved(
+    return SolvedNetwork(
         p_mw=out.unit_power_mw,
         line_flow_mw=out.p_from_mw,
         loading_mva=jnp.sqrt(ends),

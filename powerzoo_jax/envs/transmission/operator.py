@@ -31,7 +31,7 @@ from powerzoo_jax.envs.core import GridEnv
 from powerzoo_jax.envs.observe import FieldTable, assemble, bounds
 from powerzoo_jax.envs.series import COS, FACTOR, SIN, Draw, draw_episode, load_ahead, step_row
 from powerzoo_jax.envs.transmission import flow as solve
-from powerzoo_jax.envs.transmission.flow import Plan, Solved, Wish
+from powerzoo_jax.envs.transmission.flow import Plan, Setpoints, SolvedNetwork
 from powerzoo_jax.envs.transmission.operator_types import Electrical, TransGridInfo, TransGridParams, TransGridState
 from powerzoo_jax.opf.dc.factors import DcOpfFactors
 from powerzoo_jax.opf.offers import cost_of
@@ -45,7 +45,7 @@ REACTIVE_SHORTFALL = "reactive_shortfall"
 class Setting(NamedTuple):
     """Wish with the switches (S,) that are closed in the step, and how many wishes () were not carried out."""
 
-    wish: Wish
+    wish: Setpoints
     closed: Array
     overrides: Array
 
@@ -58,12 +58,12 @@ class Dispatched(NamedTuple):
     dc: DcOpfFactors
 
 
-class Met(NamedTuple):
+class OperatorStep(NamedTuple):
     """A step of the network: the setting, the dispatch and what it leads to."""
 
     setting: Setting
     plan: Plan
-    solved: Solved
+    solved: SolvedNetwork
 
 
 @dataclass(frozen=True)
@@ -110,7 +110,7 @@ class TransGridEnv(GridEnv):
             seen=Electrical(jnp.zeros(dims.branch, dtype), jnp.zeros(dims.unit, dtype)),
             failed=jnp.zeros((), bool),
         )
-        wish = Wish(jnp.zeros(dims.unit, dtype), jnp.zeros((), bool), state.closed)
+        wish = Setpoints(jnp.zeros(dims.unit, dtype), jnp.zeros((), bool), state.closed)
         _, setting = self.limit(state, wish, params)
         met = self.flow(self.dispatch(state, setting, params), params)
         state = dataclasses.replace(state, seen=self._electrical(met.solved, params))
@@ -122,15 +122,17 @@ class TransGridEnv(GridEnv):
         one = np.ones((self.dims.agent, self.dims.act), dtype)
         return bounds(self.fields, self.dims.agent, dtype), Box(-one, one)
 
-    def decode(self, action: Array, params: TransGridParams) -> Wish:
+    def decode(self, action: Array, params: TransGridParams) -> Setpoints:
         """(1, G + S) in [-1, 1] -> schedule and switches; one NaN among numbers counts as 0, a NaN switch is closed."""
         del params
         flat, n_unit = action[0], self.dims.unit
         known = jnp.isfinite(flat)
         value = jnp.where(known, jnp.clip(flat, -1, 1), 0)
-        return Wish(0.5 * (value[:n_unit] + 1), jnp.any(known[:n_unit]), value[n_unit:] >= 0)
+        return Setpoints(0.5 * (value[:n_unit] + 1), jnp.any(known[:n_unit]), value[n_unit:] >= 0)
 
-    def limit(self, state: TransGridState, command: Wish, params: TransGridParams) -> tuple[TransGridState, Setting]:
+    def limit(
+        self, state: TransGridState, command: Setpoints, params: TransGridParams
+    ) -> tuple[TransGridState, Setting]:
         """Switch where every bus stays connected, else leave all switches as they are."""
         none = jnp.zeros((), jnp.int32)
         if not self.n_switch:
@@ -157,7 +159,7 @@ class TransGridEnv(GridEnv):
         best = lax.cond(anywhere(~given), lambda: solve.dc_optimum(follow, dc, params), lambda: follow)
         return Dispatched(delivery, where_done(given, follow, best), dc)
 
-    def flow(self, injection: Dispatched, params: TransGridParams) -> Met:
+    def flow(self, injection: Dispatched, params: TransGridParams) -> OperatorStep:
         """DC or AC power flow of the plan."""
         setting, plan, dc = injection
         if plan.optimum is not None:
@@ -166,10 +168,15 @@ class TransGridEnv(GridEnv):
             solved = solve.ac_flow(plan, params)
         else:
             solved = solve.dc_flow(plan, dc, params)
-        return Met(setting, plan, solved)
+        return OperatorStep(setting, plan, solved)
 
     def account(
-        self, state: TransGridState, devices: TransGridState, delivery: Setting, flow: Met, params: TransGridParams
+        self,
+        state: TransGridState,
+        devices: TransGridState,
+        delivery: Setting,
+        flow: OperatorStep,
+        params: TransGridParams,
     ) -> tuple[TransGridState, Array, Array, TransGridInfo]:
         """Money, cost channels, clock and flags."""
         del delivery
@@ -222,7 +229,7 @@ class TransGridEnv(GridEnv):
         # the blackout has settled the whole rest of the horizon: nothing after it costs again
         return new, reward[None], jnp.where(state.failed, 0, cost), info
 
-    def observe(self, state: TransGridState, new: TransGridState, flow: Met, params: TransGridParams) -> Array:
+    def observe(self, state: TransGridState, new: TransGridState, flow: OperatorStep, params: TransGridParams) -> Array:
         """Flows and output of the executed step, loads of the coming one, (1, O)."""
         del state, flow
         return self._fields(new, params)
@@ -235,12 +242,14 @@ class TransGridEnv(GridEnv):
         end = params.bank.load_rows[state.load_row + params.horizon]
         return load_ahead(self._row(state, params), end) * params.full_load_mw * self.dt_hours
 
-    def _overload(self, found: Solved, params: TransGridParams) -> Array:
+    def _overload(self, found: SolvedNetwork, params: TransGridParams) -> Array:
         """Sum over branches of what exceeds the rating, () [MW], in AC [MVA]."""
         rate = params.factors.dc.rate_mva
         return jnp.sum(jnp.where(rate > 0, jnp.maximum(found.loading_mva - rate, 0), 0))
 
-    def _costs(self, flow: Met, overload: Array, energy_mwh: Array, failed: Array, params: TransGridParams) -> Array:
+    def _costs(
+        self, flow: OperatorStep, overload: Array, energy_mwh: Array, failed: Array, params: TransGridParams
+    ) -> Array:
         """(C,) in the order of `cost_names`."""
         found, grid, zero = flow.solved, params.grid, jnp.zeros_like(energy_mwh)
         violation = zero
@@ -262,7 +271,7 @@ class TransGridEnv(GridEnv):
             channels[N_MINUS_1] = jnp.where(failed, 0, screened)
         return jnp.stack([channels[name] for name in self.cost_names])
 
-    def _electrical(self, found: Solved, params: TransGridParams) -> Electrical:
+    def _electrical(self, found: SolvedNetwork, params: TransGridParams) -> Electrical:
         rate = params.factors.dc.rate_mva
         size = found.line_flow_mw if self.physics == "dc" else found.loading_mva
         return Electrical(size / jnp.where(rate > 0, rate, params.peak_load_mw), found.p_mw)

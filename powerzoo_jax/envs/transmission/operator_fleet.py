@@ -26,21 +26,21 @@ from powerzoo_jax.devices import (
 )
 from powerzoo_jax.envs.constraint import undelivered
 from powerzoo_jax.envs.feeder import fleet as stacks
-from powerzoo_jax.envs.feeder.fleet import Delivered, Layout, Meeting
+from powerzoo_jax.envs.feeder.fleet import Exogenous, FleetResult, Layout
 from powerzoo_jax.envs.feeder.observation import Scene, view
 from powerzoo_jax.envs.observe import assemble
-from powerzoo_jax.envs.series import FACTOR, PLANT, Columns, Draw
-from powerzoo_jax.envs.transmission.flow import Wish
-from powerzoo_jax.envs.transmission.operator import Dispatched, Met, Setting, TransGridEnv
+from powerzoo_jax.envs.series import FACTOR, PLANT, Draw, LoadColumns
+from powerzoo_jax.envs.transmission.flow import Setpoints
+from powerzoo_jax.envs.transmission.operator import Dispatched, OperatorStep, Setting, TransGridEnv
 from powerzoo_jax.envs.transmission.operator_types import Electrical, TransGridInfo, TransGridParams, TransGridState
 
 GRID_KEYS = ("line_flow", "load", "unit")
-NO_DEVICES, LOAD_ONLY = Layout(action_table(())), Columns()
+NO_DEVICES, LOAD_ONLY = Layout(action_table(())), LoadColumns()
 
 
 @struct.dataclass(kw_only=True)
 class FleetGridParams(TransGridParams):
-    """A grid with its units and devices; a kind of device that it lacks is None. Columns of the bank as in `Columns`.
+    """A grid with its units and devices; a kind of device that it lacks is None. Bank columns as in `LoadColumns`.
 
     place_bus:   (D, N)  device-bus incidence
     load_ratio:  ()      1: the load of a bus follows the factors of the bank alone
@@ -79,11 +79,11 @@ class FleetGridInfo(TransGridInfo):
     p_mw: Array
 
 
-class Fleet(NamedTuple):
+class NetworkAndFleet(NamedTuple):
     """The setting of the network, and what the devices delivered."""
 
     setting: Setting
-    delivered: Delivered
+    delivered: FleetResult
 
 
 @dataclass(frozen=True)
@@ -102,7 +102,7 @@ class FleetGridEnv(TransGridEnv):
     """
 
     layout: Layout = NO_DEVICES
-    columns: Columns = LOAD_ONLY
+    columns: LoadColumns = LOAD_ONLY
 
     def begin(self, key: Array, drawn: Draw, params: FleetGridParams) -> tuple[FleetGridState, Array]:  # type: ignore[override]
         """Start a given episode, devices idle."""
@@ -128,10 +128,10 @@ class FleetGridEnv(TransGridEnv):
 
     def limit(  # type: ignore[override]
         self, state: FleetGridState, command: dict[str, Array], params: FleetGridParams
-    ) -> tuple[FleetGridState, Fleet]:
+    ) -> tuple[FleetGridState, NetworkAndFleet]:
         """Deliver what stores, availability and queues allow."""
         row = self._row(state, params)
-        meeting = Meeting(
+        meeting = Exogenous(
             factors=row[FACTOR],
             cf=row[self.columns.run(PLANT)],
             minute=state.t * round(self.dt_hours * 60),
@@ -140,9 +140,9 @@ class FleetGridEnv(TransGridEnv):
         )
         known: Any = state, params
         new, delivered = stacks.deliver(self.layout, known[0], command, meeting, known[1], self.dt_hours)
-        return dataclasses.replace(state, **new), Fleet(self._setting(state), delivered)
+        return dataclasses.replace(state, **new), NetworkAndFleet(self._setting(state), delivered)
 
-    def dispatch(self, state: FleetGridState, delivery: Fleet, params: FleetGridParams) -> Dispatched:  # type: ignore[override]
+    def dispatch(self, state: FleetGridState, delivery: NetworkAndFleet, params: FleetGridParams) -> Dispatched:  # type: ignore[override]
         """The optimum for the load less what the devices inject."""
         total = self._row(state, params)[FACTOR] * params.full_load_mw
         injected = bus_injection(params.place_bus, delivery.delivered.p_mw)
@@ -153,8 +153,8 @@ class FleetGridEnv(TransGridEnv):
         self,
         state: FleetGridState,
         devices: FleetGridState,
-        delivery: Fleet,
-        flow: Met,
+        delivery: NetworkAndFleet,
+        flow: OperatorStep,
         params: FleetGridParams,
     ) -> tuple[FleetGridState, Array, Array, FleetGridInfo]:
         """Cost channels, clock and flags; the reward is less their sum."""
@@ -168,7 +168,7 @@ class FleetGridEnv(TransGridEnv):
 
     def _setting(self, state: TransGridState) -> Setting:
         """No schedule, no switches."""
-        wish = Wish(jnp.zeros(self.dims.unit, state.seen.p_mw.dtype), jnp.zeros((), bool), state.closed)
+        wish = Setpoints(jnp.zeros(self.dims.unit, state.seen.p_mw.dtype), jnp.zeros((), bool), state.closed)
         return Setting(wish, state.closed, jnp.zeros((), jnp.int32))
 
     def _fields(self, state: TransGridState, params: TransGridParams) -> Array:

@@ -9,7 +9,7 @@ from jax import Array
 
 from powerzoo_jax.base import EnvState, Info
 from powerzoo_jax.envs.core import EnvParams
-from powerzoo_jax.envs.series import Starts
+from powerzoo_jax.envs.series import EpisodeStarts
 from powerzoo_jax.opf.ac.factors import AcOpfFactors
 from powerzoo_jax.opf.commit import CommitmentRules
 from powerzoo_jax.opf.dc.factors import DcOpfFactors
@@ -100,7 +100,7 @@ class TransGridParams(EnvParams):
     peak_load_mw: Array
     voll: Array
     surplus_price: Array
-    starts: Starts
+    starts: EpisodeStarts
 
 
 class Electrical(NamedTuple):

@@ -41,7 +41,7 @@ SWITCHING_TERMS = ("no_load", "startup", "shutdown")
 LOAD_SCALE, PRICE_SCALE = 5.0, 100.0
 
 
-class Command(NamedTuple):
+class UnitCommand(NamedTuple):
     """What the agents want of the units (G,): place in the range [0, 1], and whether to run."""
 
     place: Array
@@ -65,7 +65,7 @@ def proportional_output(rules: CommitmentRules, load_mw: Array) -> Array:
     return low + (high - low) * jnp.clip((load_mw - jnp.sum(low)) / jnp.where(room > 0, room, 1), 0, 1)
 
 
-class Outcome(NamedTuple):
+class DispatchOutcome(NamedTuple):
     """A step of the network: allocation, load () and flows (L,) [MW], and what the rules overrode."""
 
     allocation: Allocation
@@ -130,17 +130,17 @@ class TransmissionEnv(GridEnv):
         one = np.ones((self.dims.agent, self.dims.act), dtype)
         return bounds(self.fields, self.dims.agent, dtype), Box(-one, one)
 
-    def decode(self, action: Array, params: TransmissionParams) -> Command:
+    def decode(self, action: Array, params: TransmissionParams) -> UnitCommand:
         """(A, U) in [-1, 1] -> what is wanted of each unit; a NaN counts as 0."""
         n_unit = self.dims.unit
         value = jnp.where(params.masks.act & jnp.isfinite(action), jnp.clip(action, -1, 1), 0)
         if self.single_agent:
-            return Command(0.5 * (value[0, n_unit:] + 1), value[0, :n_unit] > 0)
+            return UnitCommand(0.5 * (value[0, n_unit:] + 1), value[0, :n_unit] > 0)
         intent = value[:, 1] >= 0 if self.commitment else jnp.ones(n_unit, bool)
-        return Command(0.5 * (value[:, 0] + 1), intent)
+        return UnitCommand(0.5 * (value[:, 0] + 1), intent)
 
     def limit(
-        self, state: TransmissionState, command: Command, params: TransmissionParams
+        self, state: TransmissionState, command: UnitCommand, params: TransmissionParams
     ) -> tuple[CommitmentState, Operation]:
         """Who may run, and between which limits."""
         rules = params.rules
@@ -168,18 +168,18 @@ class TransmissionEnv(GridEnv):
             return balance_by_slack(planned, low, high, params.slack, need)
         return allocate_by_weight(score_weights(delivery.place), low, high, need)
 
-    def flow(self, injection: tuple[Allocation, Array], params: TransmissionParams) -> Outcome:
+    def flow(self, injection: tuple[Allocation, Array], params: TransmissionParams) -> DispatchOutcome:
         """DC flows; load that is not served leaves every bus in proportion, surplus is taken at the reference bus."""
         allocation, load = injection
         served = load - allocation.unserved_mw
-        return Outcome(allocation, load, self._line_flow(allocation.p_mw, served, params))
+        return DispatchOutcome(allocation, load, self._line_flow(allocation.p_mw, served, params))
 
     def account(
         self,
         state: TransmissionState,
         devices: CommitmentState,
         delivery: Operation,
-        flow: Outcome,
+        flow: DispatchOutcome,
         params: TransmissionParams,
     ) -> tuple[TransmissionState, Array, Array, TransmissionInfo]:
         """Money, cost channels and clock."""
@@ -240,7 +240,7 @@ class TransmissionEnv(GridEnv):
         return new, jnp.broadcast_to(reward, self.dims.agent), cost, info
 
     def observe(
-        self, state: TransmissionState, new: TransmissionState, flow: Outcome, params: TransmissionParams
+        self, state: TransmissionState, new: TransmissionState, flow: DispatchOutcome, params: TransmissionParams
     ) -> Array:
         """Flows of the executed step, loads of the coming one, (A, O)."""
         del state

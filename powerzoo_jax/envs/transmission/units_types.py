@@ -7,7 +7,7 @@ from jax import Array
 
 from powerzoo_jax.base import EnvState, Info
 from powerzoo_jax.envs.core import EnvParams
-from powerzoo_jax.envs.series import Starts
+from powerzoo_jax.envs.series import EpisodeStarts
 from powerzoo_jax.opf.commit import CommitmentRules, CommitmentState
 from powerzoo_jax.opf.offers import Offers
 
@@ -66,7 +66,7 @@ class TransmissionParams(EnvParams):
     adjacent: Array
     voll: Array
     surplus_price: Array
-    starts: Starts
+    starts: EpisodeStarts
 
 
 @struct.dataclass(kw_only=True)

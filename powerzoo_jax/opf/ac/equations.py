@@ -71,7 +71,7 @@ class Flow(NamedTuple):
     limit_slope: Array  # (L, 2, 4, B) gradient of h
 
 
-class Multipliers(NamedTuple):
+class ConstraintMultipliers(NamedTuple):
     """balance: (N, 2, B) of active and reactive balance; limits: (M, B) of the inequalities, ordered as `limits`."""
 
     balance: Array
@@ -162,7 +162,9 @@ def split(layout: AcLayout, lane: Lane, values: Array) -> list[Array]:
     return groups
 
 
-def pull(network: AcNetwork, layout: AcLayout, lane: Lane, x: Unknowns, flow: Flow, weights: Multipliers) -> Unknowns:
+def pull(
+    network: AcNetwork, layout: AcLayout, lane: Lane, x: Unknowns, flow: Flow, weights: ConstraintMultipliers
+) -> Unknowns:
     """Gradient of weights' (balance, limits) over the unknowns; 0 for what is fixed."""
     lam = jnp.where(layout.live[:, None, None], weights.balance, 0)
     w_up, w_down, p_up, p_down, q_up, q_down, shed_up, shed_down, *rest = split(layout, lane, weights.limits)
@@ -220,7 +222,7 @@ def newton_matrix(
     lane: Lane,
     x: Unknowns,
     flow: Flow,
-    weights: Multipliers,
+    weights: ConstraintMultipliers,
     barrier: Array,
     diagonal: Curvature,
 ) -> Array:

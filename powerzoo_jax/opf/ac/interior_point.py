@@ -19,7 +19,7 @@ from jax import Array, lax
 
 from powerzoo_jax.opf.ac import equations as eqs
 from powerzoo_jax.opf.ac.elimination import Factor, factorise, multiply, solve_factored
-from powerzoo_jax.opf.ac.equations import Curvature, Flow, Lane, Multipliers, Unknowns
+from powerzoo_jax.opf.ac.equations import ConstraintMultipliers, Curvature, Flow, Lane, Unknowns
 from powerzoo_jax.opf.ac.factors import AcLayout, AcNetwork
 
 GOAL = 1e-8  # [pu] of violation and [-] of the gap at which a lane stops
@@ -40,18 +40,18 @@ TINY = 1e-300  # keeps the ratio of two zeros finite
 REFINED = 3  # refinements of each solve of the Newton system: its blocks are inverted without pivoting
 
 
-class Grid(NamedTuple):
+class SharedNetwork(NamedTuple):
     """What all lanes share."""
 
     network: AcNetwork
     layout: AcLayout
 
 
-class Point(NamedTuple):
+class PrimalDualPoint(NamedTuple):
     """x: Unknowns; lam: Multipliers of balance (N, 2, B) and limits (M, B); z: (M, B) slacks."""
 
     x: Unknowns
-    lam: Multipliers
+    lam: ConstraintMultipliers
     z: Array
 
 
@@ -64,7 +64,7 @@ class Measure(NamedTuple):
     proven: Array  # bool: the multipliers ask for more than any move within reach gives (linearised)
 
 
-class State(NamedTuple):
+class InteriorPointState(NamedTuple):
     """A point with what is known there."""
 
     flow: Flow
@@ -75,9 +75,9 @@ class State(NamedTuple):
     rest: Unknowns  # gradient of the Lagrangian
 
 
-class Loop(NamedTuple):
+class InteriorPointLoop(NamedTuple):
     step: Array  # ()
-    point: Point
+    point: PrimalDualPoint
     measure: Measure
     running: Array  # (B,) bool
     length: Array  # (B,)
@@ -85,7 +85,7 @@ class Loop(NamedTuple):
     steps: Array  # (B,)
 
 
-def start(grid: Grid, lane: Lane) -> Point:
+def start(grid: SharedNetwork, lane: Lane) -> PrimalDualPoint:
     """The middle of every box, flat angles, unit slacks."""
     network, layout = grid
     lanes = lane.p_load.shape[-1]
@@ -105,7 +105,7 @@ def start(grid: Grid, lane: Lane) -> Point:
     h, live = eqs.limits(network, layout, lane, x, flow)
     z = jnp.where(live, jnp.maximum(-h, FIRST_SLACK), 1)
     zero = jnp.zeros((layout.live.shape[0], 2, lanes), x.w.dtype)
-    return Point(x, Multipliers(zero, jnp.where(live, 1 / z, 0)), z)
+    return PrimalDualPoint(x, ConstraintMultipliers(zero, jnp.where(live, 1 / z, 0)), z)
 
 
 def cost_slope(lane: Lane, x: Unknowns) -> Unknowns:
@@ -128,17 +128,17 @@ def worth(lane: Lane, x: Unknowns) -> Array:
     return jnp.abs(cost(lane, x)) + 1e-3
 
 
-def evaluate(grid: Grid, lane: Lane, point: Point) -> State:
+def evaluate(grid: SharedNetwork, lane: Lane, point: PrimalDualPoint) -> InteriorPointState:
     """Power flow, residuals and gradients at a point."""
     x = point.x
     flow = eqs.branch_flow(*grid, lane.rate, x)
     h, live = eqs.limits(*grid, lane, x, flow)
     slope = cost_slope(lane, x)
     rest = jax.tree.map(jnp.add, slope, eqs.pull(*grid, lane, x, flow, point.lam))
-    return State(flow, eqs.balance(*grid, lane, x, flow), h, live, slope, rest)
+    return InteriorPointState(flow, eqs.balance(*grid, lane, x, flow), h, live, slope, rest)
 
 
-def measure(grid: Grid, lane: Lane, point: Point, state: State) -> Measure:
+def measure(grid: SharedNetwork, lane: Lane, point: PrimalDualPoint, state: InteriorPointState) -> Measure:
     """Distances from optimality."""
     lam, mu = point.lam.balance, point.lam.limits
     price = 1 + jnp.maximum(_largest(lam), _largest(mu))
@@ -151,7 +151,7 @@ def measure(grid: Grid, lane: Lane, point: Point, state: State) -> Measure:
     return Measure(primal=primal, dual=dual, gap=gap, proven=proven)
 
 
-def _reach_of(grid: Grid, lane: Lane, state: State) -> Array:
+def _reach_of(grid: SharedNetwork, lane: Lane, state: InteriorPointState) -> Array:
     """Most that the multipliers' demand can fall (B,) when every unknown moves across its box, an angle by TURN.
 
     Farkas: where the demand is larger, the linearised balances and limits have no solution within that reach.
@@ -185,7 +185,7 @@ def _norm(d: Unknowns) -> Array:
     return jnp.max(jnp.stack([_largest(part) for part in d]), 0)
 
 
-class System(NamedTuple):
+class NewtonSystem(NamedTuple):
     """A factored Newton system."""
 
     matrix: Array
@@ -194,15 +194,17 @@ class System(NamedTuple):
     weight: Array  # mu / z
 
 
-def newton_system(grid: Grid, lane: Lane, point: Point, state: State, stiff: Array) -> System:
+def newton_system(
+    grid: SharedNetwork, lane: Lane, point: PrimalDualPoint, state: InteriorPointState, stiff: Array
+) -> NewtonSystem:
     """Assemble and factor the system at a point; stiff (B,) bounds what a binding branch limit adds."""
     weight = jnp.minimum(jnp.where(state.live, point.lam.limits / point.z, 0), _stiffest(grid.layout, state, stiff))
     diagonal = eqs.curvature(grid.layout, lane, weight, FLAT)
     matrix = eqs.newton_matrix(*grid, lane, point.x, state.flow, point.lam, weight, diagonal)
-    return System(matrix, factorise(grid.layout.plan, matrix), diagonal, weight)
+    return NewtonSystem(matrix, factorise(grid.layout.plan, matrix), diagonal, weight)
 
 
-def _stiffest(layout: AcLayout, state: State, stiff: Array) -> Array:
+def _stiffest(layout: AcLayout, state: InteriorPointState, stiff: Array) -> Array:
     """Largest mu / z (M, B) that enters the system.
 
     A binding branch limit couples two buses by one huge direction, beside which their other rows lose their digits.
@@ -216,7 +218,9 @@ def _stiffest(layout: AcLayout, state: State, stiff: Array) -> Array:
     return cap.at[begin:].set(jnp.concatenate([ends[:, 0], ends[:, 1], angles[:, 0], angles[:, 1]]))
 
 
-def reduced_solve(grid: Grid, lane: Lane, system: System, right: Unknowns, short: Array) -> tuple[Unknowns, Array]:
+def reduced_solve(
+    grid: SharedNetwork, lane: Lane, system: NewtonSystem, right: Unknowns, short: Array
+) -> tuple[Unknowns, Array]:
     """Solve for the direction dx and d lam (N, 2, B):  W dx + g' d lam = right,  g dx = short. Linear in both."""
     d = system.diagonal
     rows = _reduced_rows(grid, lane, system, right, short)
@@ -237,7 +241,7 @@ def reduced_solve(grid: Grid, lane: Lane, system: System, right: Unknowns, short
     return dx, lam
 
 
-def _reduced_rows(grid: Grid, lane: Lane, system: System, right: Unknowns, short: Array) -> Array:
+def _reduced_rows(grid: SharedNetwork, lane: Lane, system: NewtonSystem, right: Unknowns, short: Array) -> Array:
     """Right-hand side (N, 4, B) once dispatch and unserved load are eliminated."""
     layout, n = grid.layout, grid.layout.live.shape[0]
     d = system.diagonal
@@ -250,7 +254,7 @@ def _reduced_rows(grid: Grid, lane: Lane, system: System, right: Unknowns, short
     return jnp.stack([right.theta, right.w, jnp.where(live, p, 0), jnp.where(live, q, 0)], 1)
 
 
-def _refined(grid: Grid, system: System, rows: Array) -> Array:
+def _refined(grid: SharedNetwork, system: NewtonSystem, rows: Array) -> Array:
     plan = grid.layout.plan
     found = solve_factored(plan, system.factor, rows)
     for _ in range(REFINED):
@@ -258,11 +262,18 @@ def _refined(grid: Grid, system: System, rows: Array) -> Array:
     return found
 
 
-def direction(grid: Grid, lane: Lane, point: Point, state: State, system: System, target: Array) -> tuple[Point, Array]:
+def direction(
+    grid: SharedNetwork,
+    lane: Lane,
+    point: PrimalDualPoint,
+    state: InteriorPointState,
+    system: NewtonSystem,
+    target: Array,
+) -> tuple[PrimalDualPoint, Array]:
     """Newton direction towards z mu = target (M, B), and how far it misses its equations, relative, (B,)."""
     extra = system.weight * jnp.where(state.live, state.h + target / point.lam.limits, 0)
     zero = jnp.zeros_like(point.lam.balance)
-    added = eqs.pull(*grid, lane, point.x, state.flow, Multipliers(zero, extra))
+    added = eqs.pull(*grid, lane, point.x, state.flow, ConstraintMultipliers(zero, extra))
     right = jax.tree.map(lambda a, b: -(a + b), state.rest, added)
     dx, d_lam = reduced_solve(grid, lane, system, right, -state.balance)
     along = jnp.where(state.live, eqs.push(grid.layout, lane, state.flow, dx), 0)
@@ -270,27 +281,29 @@ def direction(grid: Grid, lane: Lane, point: Point, state: State, system: System
     rows = _reduced_rows(grid, lane, system, right, -state.balance)
     found = jnp.concatenate([jnp.stack([dx.theta, dx.w], 1), d_lam], 1)
     lost = _largest(rows - multiply(grid.layout.plan, system.matrix, found)) / (_largest(rows) + TINY)
-    return Point(dx, Multipliers(d_lam, extra + system.weight * along), dz), lost
+    return PrimalDualPoint(dx, ConstraintMultipliers(d_lam, extra + system.weight * along), dz), lost
 
 
-def sensitivity(grid: Grid, lane: Lane, point: Point, state: State, change: State) -> Point:
+def sensitivity(
+    grid: SharedNetwork, lane: Lane, point: PrimalDualPoint, state: InteriorPointState, change: InteriorPointState
+) -> PrimalDualPoint:
     """How an optimum moves (implicit function theorem) when inputs change the residuals at it by `change`."""
     system = newton_system(grid, lane, point, state, jnp.full(point.z.shape[-1], SENSITIVE, point.z.dtype))
     extra = system.weight * change.h
     zero = jnp.zeros_like(point.lam.balance)
-    added = eqs.pull(*grid, lane, point.x, state.flow, Multipliers(zero, extra))
+    added = eqs.pull(*grid, lane, point.x, state.flow, ConstraintMultipliers(zero, extra))
     right = jax.tree.map(lambda a, b: -(a + b), change.rest, added)
     dx, d_lam = reduced_solve(grid, lane, system, right, -change.balance)
     along = eqs.push(grid.layout, lane, state.flow, dx)
-    return Point(dx, Multipliers(d_lam, extra + system.weight * along), -along - change.h)
+    return PrimalDualPoint(dx, ConstraintMultipliers(d_lam, extra + system.weight * along), -along - change.h)
 
 
-def solve(grid: Grid, lane: Lane, max_steps: int) -> Loop:
+def solve(grid: SharedNetwork, lane: Lane, max_steps: int) -> InteriorPointLoop:
     """Run all lanes to their end; one that has stopped keeps its point."""
     first = start(grid, lane)
     lanes = lane.p_load.shape[-1]
     none = jnp.zeros(lanes, first.z.dtype)
-    begin = Loop(
+    begin = InteriorPointLoop(
         step=jnp.int32(0),
         point=first,
         measure=Measure(none, none, none, none > 0),
@@ -300,13 +313,13 @@ def solve(grid: Grid, lane: Lane, max_steps: int) -> Loop:
         steps=jnp.zeros(lanes, jnp.int32),
     )
 
-    def advance(loop: Loop) -> Loop:
+    def advance(loop: InteriorPointLoop) -> InteriorPointLoop:
         state = evaluate(grid, lane, loop.point)
         now = measure(grid, lane, loop.point, state)
         done = (now.primal <= GOAL) & (now.dual <= STATIONARY) & (now.gap <= GOAL)
         running = loop.running & ~done & (loop.length > SHORTEST)
         new, length, stiff = _advance(grid, lane, loop.point, state, loop.stiff)
-        return Loop(
+        return InteriorPointLoop(
             step=loop.step + 1,
             point=choose(running, new, loop.point),
             measure=choose(loop.running, now._replace(proven=now.proven | loop.measure.proven), loop.measure),
@@ -319,7 +332,9 @@ def solve(grid: Grid, lane: Lane, max_steps: int) -> Loop:
     return lax.while_loop(lambda loop: (loop.step <= max_steps) & jnp.any(loop.running), advance, begin)
 
 
-def _advance(grid: Grid, lane: Lane, point: Point, state: State, stiff: Array) -> tuple[Point, Array, Array]:
+def _advance(
+    grid: SharedNetwork, lane: Lane, point: PrimalDualPoint, state: InteriorPointState, stiff: Array
+) -> tuple[PrimalDualPoint, Array, Array]:
     """One step, the shorter of its two lengths (B,), 0 where it is not finite, and the stiffness of the next.
 
     A lane whose system could not be solved stays where it is and comes back softer.
@@ -332,7 +347,7 @@ def _advance(grid: Grid, lane: Lane, point: Point, state: State, stiff: Array) -
     target = jnp.maximum(SIGMA * gamma, 0.1 * GOAL * worth(lane, point.x) / count)
     step, lost = direction(grid, lane, point, state, system, jnp.broadcast_to(target[None], mu.shape))
     primal, dual = _reach(point.z, step.z), _reach(mu, step.lam.limits)
-    new = Point(
+    new = PrimalDualPoint(
         jax.tree.map(lambda v, d: v + like(primal, d) * d, point.x, step.x),
         jax.tree.map(lambda v, d: v + like(dual, d) * d, point.lam, step.lam),
         point.z + like(primal, step.z) * step.z,

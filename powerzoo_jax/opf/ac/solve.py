@@ -22,10 +22,10 @@ from jax import Array, lax
 
 from powerzoo_jax.opf.ac import equations as eqs
 from powerzoo_jax.opf.ac import interior_point as interior
-from powerzoo_jax.opf.ac.equations import Lane, Multipliers, Unknowns
+from powerzoo_jax.opf.ac.equations import ConstraintMultipliers, Lane, Unknowns
 from powerzoo_jax.opf.ac.factors import AcOpfFactors
-from powerzoo_jax.opf.ac.interior_point import Grid, Measure, Point
-from powerzoo_jax.opf.dc.program import Columns, Running, running_units, unit_columns
+from powerzoo_jax.opf.ac.interior_point import Measure, PrimalDualPoint, SharedNetwork
+from powerzoo_jax.opf.dc.program import DispatchVariables, Running, running_units, unit_columns
 from powerzoo_jax.opf.dc.solve import VOLL
 from powerzoo_jax.opf.offers import Offers
 from powerzoo_jax.opf.result import OpfStatus
@@ -35,7 +35,7 @@ TILE = 64  # lanes solved together: a factorisation of case118 took 34 us a lane
 FIXED = 1e-9  # [pu] narrower boxes are equalities
 
 
-class Given(NamedTuple):
+class AcOpfInputs(NamedTuple):
     """Inputs of one lane, case order, per unit, costs scaled; batched, the batch comes first.
 
     p_load, q_load:       (N,)
@@ -61,7 +61,7 @@ class Given(NamedTuple):
     shed_price: Array
 
 
-class Report(NamedTuple):
+class AcOpfLane(NamedTuple):
     """What a solved lane says, case order, per unit, costs scaled: see `AcOpfResult`. Counts are floats."""
 
     p: Array
@@ -90,18 +90,18 @@ class Report(NamedTuple):
     status: Array
 
 
-def solve_lane(factors: AcOpfFactors, given: Given, shedding: bool, max_steps: int) -> Report:
+def solve_lane(factors: AcOpfFactors, given: AcOpfInputs, shedding: bool, max_steps: int) -> AcOpfLane:
     """Solve one lane; vmap it for many. Differentiable in `given`."""
     return _differentiable(shedding, max_steps)(factors, given)
 
 
 @cache
-def _differentiable(shedding: bool, max_steps: int) -> Callable[[AcOpfFactors, Given], Report]:
+def _differentiable(shedding: bool, max_steps: int) -> Callable[[AcOpfFactors, AcOpfInputs], AcOpfLane]:
     """The solver with its implicit derivative; cached, so that equal options share one program."""
     shell = batched_shell(partial(_core, shedding=shedding, max_steps=max_steps))
 
     @jax.custom_jvp
-    def solved(factors: AcOpfFactors, given: Given) -> tuple[Report, Point]:
+    def solved(factors: AcOpfFactors, given: AcOpfInputs) -> tuple[AcOpfLane, PrimalDualPoint]:
         return shell(factors, *given)
 
     @solved.defjvp
@@ -113,9 +113,9 @@ def _differentiable(shedding: bool, max_steps: int) -> Callable[[AcOpfFactors, G
     return lambda factors, given: solved(factors, given)[0]
 
 
-def _core(factors: AcOpfFactors, *arrays: Array, shedding: bool, max_steps: int) -> tuple[Report, Point]:
+def _core(factors: AcOpfFactors, *arrays: Array, shedding: bool, max_steps: int) -> tuple[AcOpfLane, PrimalDualPoint]:
     """A batch, leaves (B, ...), in tiles."""
-    given = Given(*arrays)
+    given = AcOpfInputs(*arrays)
     dtype, batch = given.p_load.dtype, given.p_load.shape[0]
     with jax.enable_x64(True):
         solve = partial(_tile, factors, shedding=shedding, max_steps=max_steps)
@@ -130,10 +130,12 @@ def _core(factors: AcOpfFactors, *arrays: Array, shedding: bool, max_steps: int)
         return jax.tree.map(lambda x: x.astype(dtype), out)
 
 
-def _tile(factors: AcOpfFactors, given: Given, *, shedding: bool, max_steps: int) -> tuple[Report, Point]:
+def _tile(
+    factors: AcOpfFactors, given: AcOpfInputs, *, shedding: bool, max_steps: int
+) -> tuple[AcOpfLane, PrimalDualPoint]:
     """Lanes together: first axis in and out, last axis inside."""
     wide = jax.tree.map(lambda x: jnp.moveaxis(x.astype(jnp.float64), 0, -1), given)
-    grid = Grid(factors.wide, factors.layout)
+    grid = SharedNetwork(factors.wide, factors.layout)
     lane = make_lane(grid, wide, shedding)
     found = interior.solve(grid, lane, max_steps)
     report = make_report(grid, lane, found.point)._replace(
@@ -153,7 +155,7 @@ def _status(found: Measure) -> Array:
     return jnp.where(optimal, jnp.int32(OpfStatus.OPTIMAL), other)
 
 
-def make_lane(grid: Grid, given: Given, shedding: bool) -> Lane:
+def make_lane(grid: SharedNetwork, given: AcOpfInputs, shedding: bool) -> Lane:
     """Bring inputs (..., B) into the order of elimination."""
     layout = grid.layout
     order = layout.plan.bus_at
@@ -181,7 +183,7 @@ def make_lane(grid: Grid, given: Given, shedding: bool) -> Lane:
     )
 
 
-def make_report(grid: Grid, lane: Lane, point: Point) -> Report:
+def make_report(grid: SharedNetwork, lane: Lane, point: PrimalDualPoint) -> AcOpfLane:
     """Everything that follows from a point, case order; what the iteration counted is left at 0."""
     layout, x = grid.layout, point.x
     place = layout.plan.place
@@ -197,7 +199,7 @@ def make_report(grid: Grid, lane: Lane, point: Point) -> Report:
     loading = jnp.sqrt(jnp.maximum(jnp.square(flow.p) + jnp.square(flow.q), 1e-30))
     excess = jnp.where(rated[:, None], loading - jnp.where(rated, lane.rate, 1)[:, None], 0)
     zero = jnp.zeros_like(p[0]) if p.shape[0] else jnp.zeros(x.w.shape[1:], x.w.dtype)
-    return Report(
+    return AcOpfLane(
         p=p,
         q=jnp.where(lane.unit_on, x.q, lane.q_low),
         v=jnp.exp(x.w)[place],
@@ -226,16 +228,21 @@ def make_report(grid: Grid, lane: Lane, point: Point) -> Report:
 
 
 def _moved(
-    factors: AcOpfFactors, given: Given, change: Given, report: Report, point: Point, shedding: bool
-) -> tuple[Report, Point]:
+    factors: AcOpfFactors,
+    given: AcOpfInputs,
+    change: AcOpfInputs,
+    report: AcOpfLane,
+    point: PrimalDualPoint,
+    shedding: bool,
+) -> tuple[AcOpfLane, PrimalDualPoint]:
     """Tangent of one lane's report and point."""
     dtype = given.p_load.dtype
     with jax.enable_x64(True):
-        grid = Grid(factors.wide, factors.layout)
+        grid = SharedNetwork(factors.wide, factors.layout)
         wide = lambda tree: jax.tree.map(lambda x: x.astype(jnp.float64)[..., None], tree)  # noqa: E731
         given_wide, change_wide, at = wide(given), wide(change), wide(point)
 
-        def residuals(given: Given) -> tuple[Unknowns, Array, Array]:
+        def residuals(given: AcOpfInputs) -> tuple[Unknowns, Array, Array]:
             state = interior.evaluate(grid, make_lane(grid, given, shedding), at)
             return state.rest, state.balance, state.h
 
@@ -244,8 +251,8 @@ def _moved(
         state = interior.evaluate(grid, lane, at)
         d_point = interior.sensitivity(grid, lane, at, state, state._replace(rest=rest, balance=balance, h=h))
 
-        def told(given: Given, x: Unknowns, lam: Multipliers) -> Report:
-            return make_report(grid, make_lane(grid, given, shedding), Point(x, lam, at.z))
+        def told(given: AcOpfInputs, x: Unknowns, lam: ConstraintMultipliers) -> AcOpfLane:
+            return make_report(grid, make_lane(grid, given, shedding), PrimalDualPoint(x, lam, at.z))
 
         here = (given_wide, at.x, at.lam)
         _, d_report = jax.jvp(told, here, (change_wide, d_point.x, d_point.lam))
@@ -366,11 +373,11 @@ def _cleaned(p_load: Array, q_load: Array, options: Any) -> tuple[Array, Array, 
     return fine, p_load, q_load, jax.tree.unflatten(form, kept)
 
 
-class _Plan(NamedTuple):
-    given: Given
+class _AcOpfPlan(NamedTuple):
+    given: AcOpfInputs
     units: Running
     offers: Offers
-    columns: Columns
+    columns: DispatchVariables
     rate: Array
     scale: Array  # [USD/h] of one unit of scaled cost
 
@@ -383,7 +390,7 @@ def _plan(
     limits: tuple[Array | None, Array | None, Array | None],
     rate_mva: Array | None,
     voll: Array,
-) -> _Plan:
+) -> _AcOpfPlan:
     """Scale to per unit and to costs around one."""
     base = factors.base_mva
     offers = factors.offers if offers is None else offers
@@ -392,7 +399,7 @@ def _plan(
     rate = factors.rate_mva if rate_mva is None else rate_mva
     dearest = jnp.max(jnp.abs(columns.price) + columns.slope * columns.hi, initial=0)
     scale = jax.lax.stop_gradient(jnp.maximum(dearest, 1e-3) * base)
-    given = Given(
+    given = AcOpfInputs(
         p_load=p_load / base,
         q_load=q_load / base,
         must_run=units.must_run / base,
@@ -406,10 +413,10 @@ def _plan(
         rate=jnp.where(rate > 0, rate / base, jnp.inf),
         shed_price=voll * base / scale,
     )
-    return _Plan(given, units, offers, columns, rate, scale)
+    return _AcOpfPlan(given, units, offers, columns, rate, scale)
 
 
-def _result(factors: AcOpfFactors, plan: _Plan, report: Report, fine: Array) -> AcOpfResult:
+def _result(factors: AcOpfFactors, plan: _AcOpfPlan, report: AcOpfLane, fine: Array) -> AcOpfResult:
     base, offers = factors.base_mva, plan.offers
     price = plan.scale / base
     blocks = (report.p * base).reshape(offers.price.shape)

@@ -28,7 +28,7 @@ class Bids:
     price: Array
 
 
-class Fleet(Protocol):
+class UnitData(Protocol):
     """What factors of either kind know about units, (G,) each."""
 
     @property
@@ -44,7 +44,7 @@ class Fleet(Protocol):
     def p_max_mw(self) -> Array: ...
 
 
-class Columns(NamedTuple):
+class DispatchVariables(NamedTuple):
     """Variables in MW, (n,) each: where they inject, between which limits, at what cost."""
 
     bus: Array  # int32
@@ -65,7 +65,7 @@ class Running(NamedTuple):
 
 
 def running_units(
-    factors: Fleet, offers: Offers, commitment: Array | None, p_min_mw: Array | None, p_max_mw: Array | None
+    factors: UnitData, offers: Offers, commitment: Array | None, p_min_mw: Array | None, p_max_mw: Array | None
 ) -> Running:
     """Combine the limits of the case with those of the moment; an upper one below the lower one gives way."""
     on = factors.committed if commitment is None else factors.committed * commitment.astype(factors.committed.dtype)
@@ -74,12 +74,12 @@ def running_units(
     return Running(on, low, jnp.maximum(low, high), on * offers.base_mw)
 
 
-def unit_columns(factors: Fleet, offers: Offers, units: Running) -> Columns:
+def unit_columns(factors: UnitData, offers: Offers, units: Running) -> DispatchVariables:
     """Blocks (G K,) between the limits: those below the lower one are sold, those above the upper one are not."""
     end = offers.base_mw[:, None] + jnp.cumsum(offers.width_mw, axis=1)
     start = end - offers.width_mw
     on = units.on[:, None]
-    return Columns(
+    return DispatchVariables(
         bus=jnp.repeat(factors.unit_bus, offers.width_mw.shape[1]),
         sign=jnp.ones(offers.width_mw.size, units.on.dtype),
         lo=(on * (jnp.clip(units.low[:, None], start, end) - start)).reshape(-1),
@@ -89,32 +89,32 @@ def unit_columns(factors: Fleet, offers: Offers, units: Running) -> Columns:
     )
 
 
-def bid_columns(bids: Bids) -> Columns:
+def bid_columns(bids: Bids) -> DispatchVariables:
     """Demand withdraws, and its value is a negative cost."""
     width = bids.width_mw.reshape(-1)
     zero = jnp.zeros_like(width)
     bus = jnp.repeat(bids.bus, bids.width_mw.shape[1])
-    return Columns(bus, zero - 1, zero, width, -bids.price.reshape(-1), zero)
+    return DispatchVariables(bus, zero - 1, zero, width, -bids.price.reshape(-1), zero)
 
 
-def shed_columns(factors: DcOpfFactors, load_mw: Array, voll: Array) -> Columns:
+def shed_columns(factors: DcOpfFactors, load_mw: Array, voll: Array) -> DispatchVariables:
     """Unserved load of every bus, up to its load."""
     zero = jnp.zeros_like(load_mw)
     bus = jnp.arange(factors.n_bus, dtype=jnp.int32)
-    return Columns(bus, zero + 1, zero, jnp.maximum(load_mw, 0), jnp.broadcast_to(voll, zero.shape), zero)
+    return DispatchVariables(bus, zero + 1, zero, jnp.maximum(load_mw, 0), jnp.broadcast_to(voll, zero.shape), zero)
 
 
-def spill_columns(factors: DcOpfFactors, load_mw: Array, units: Running, price: Array) -> Columns:
+def spill_columns(factors: DcOpfFactors, load_mw: Array, units: Running, price: Array) -> DispatchVariables:
     """Surplus, up to the must-run output and the negative load of a bus."""
     must_run = sum_at_buses(factors, factors.unit_bus, units.on * units.low)
     most = (jnp.maximum(must_run, 0) + jnp.maximum(-load_mw, 0))[factors.spill_bus]
     zero = jnp.zeros_like(most)
-    return Columns(factors.spill_bus, zero - 1, zero, most, jnp.broadcast_to(price, zero.shape), zero)
+    return DispatchVariables(factors.spill_bus, zero - 1, zero, most, jnp.broadcast_to(price, zero.shape), zero)
 
 
-def join_columns(parts: list[Columns]) -> Columns:
+def join_columns(parts: list[DispatchVariables]) -> DispatchVariables:
     """All variables in one row, in the order given."""
-    return Columns(*(jnp.concatenate(columns) for columns in zip(*parts, strict=True)))
+    return DispatchVariables(*(jnp.concatenate(columns) for columns in zip(*parts, strict=True)))
 
 
 def sum_at_buses(factors: DcOpfFactors, bus: Array, value: Array) -> Array:
@@ -122,7 +122,7 @@ def sum_at_buses(factors: DcOpfFactors, bus: Array, value: Array) -> Array:
     return jnp.zeros_like(factors.shunt_mw).at[bus].add(value)
 
 
-def network_programme(factors: DcOpfFactors, columns: Columns, fixed_mw: Array, rate_mva: Array) -> Qp:
+def network_programme(factors: DcOpfFactors, columns: DispatchVariables, fixed_mw: Array, rate_mva: Array) -> Qp:
     """Balance and flow limits in per unit; `fixed_mw` (N,) is what is injected whatever the variables do."""
     base = factors.base_mva
     ptdf = factors.ptdf[factors.rows]

@@ -23,7 +23,7 @@ from powerzoo_jax.base.numerics import matmul
 from powerzoo_jax.opf.dc.factors import DcOpfFactors
 from powerzoo_jax.opf.dc.program import (
     Bids,
-    Columns,
+    DispatchVariables,
     Running,
     add_reserve,
     bid_columns,
@@ -179,18 +179,18 @@ def _is_float(leaf: Any) -> bool:
     return isinstance(leaf, jax.Array) and jnp.issubdtype(leaf.dtype, jnp.floating)
 
 
-class _Plan(NamedTuple):
+class _DcOpfPlan(NamedTuple):
     """A programme and what its variables mean."""
 
     qp: Qp
-    parts: list[Columns]
+    parts: list[DispatchVariables]
     units: Running
     offers: Offers
     fixed: Array
     rate: Array
 
 
-def _plan(factors: DcOpfFactors, load_mw: Array, options: _Options) -> _Plan:
+def _plan(factors: DcOpfFactors, load_mw: Array, options: _Options) -> _DcOpfPlan:
     dtype, base = load_mw.dtype, factors.base_mva
     offers = factors.offers if options.offers is None else options.offers
     units = running_units(factors, offers, options.commitment, options.p_min_mw, options.p_max_mw)
@@ -208,10 +208,10 @@ def _plan(factors: DcOpfFactors, load_mw: Array, options: _Options) -> _Plan:
         spare = jnp.sum(units.on * units.high - units.must_run) - need
         price = jnp.asarray(options.reserve_price, dtype) * base
         qp = add_reserve(qp, parts[0].bus.size, spare / base, need / base, price)
-    return _Plan(qp, parts, units, offers, fixed, rate)
+    return _DcOpfPlan(qp, parts, units, offers, fixed, rate)
 
 
-def _result(factors: DcOpfFactors, plan: _Plan, options: _Options, found: QpResult) -> DcOpfResult:
+def _result(factors: DcOpfFactors, plan: _DcOpfPlan, options: _Options, found: QpResult) -> DcOpfResult:
     base, offers, units, fixed = factors.base_mva, plan.offers, plan.units, plan.fixed
     columns = join_columns(plan.parts)
     cuts = list(accumulate(part.bus.size for part in plan.parts))

@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from powerzoo_jax.oracle.commitment.problem import CommitmentProblem, host_rules, running_cost
+from powerzoo_jax.oracle.commitment.problem import CommitmentDay, host_rules, running_cost
 from powerzoo_jax.oracle.transmission.dispatch import cheapest_output
 
 ROUNDS = 400
@@ -28,7 +28,7 @@ class Relaxed(NamedTuple):
     share_on: np.ndarray
 
 
-def relax_commitment(problem: CommitmentProblem, rounds: int = ROUNDS) -> Relaxed:
+def relax_commitment(problem: CommitmentDay, rounds: int = ROUNDS) -> Relaxed:
     """Raise the bound by subgradients, as far as `rounds` allow."""
     rules = host_rules(problem.rules)
     reserved = np.isfinite(problem.reserve_mw)
@@ -58,7 +58,7 @@ def relax_commitment(problem: CommitmentProblem, rounds: int = ROUNDS) -> Relaxe
     return Relaxed(best, on_sum / max(on_sum.max(), 1.0))
 
 
-def _first_price(problem: CommitmentProblem, rules: dict[str, np.ndarray]) -> np.ndarray:
+def _first_price(problem: CommitmentDay, rules: dict[str, np.ndarray]) -> np.ndarray:
     """Average cost at full load of the unit that a priority list reaches at each load, (T,) [USD/MWh]."""
     order, average = priority_list(problem)
     reach = np.cumsum(np.where(rules["available"], rules["p_max_mw"], 0)[order])
@@ -66,7 +66,7 @@ def _first_price(problem: CommitmentProblem, rules: dict[str, np.ndarray]) -> np
     return np.clip(average[order][at], -problem.surplus_price, problem.voll)
 
 
-def priority_list(problem: CommitmentProblem) -> tuple[np.ndarray, np.ndarray]:
+def priority_list(problem: CommitmentDay) -> tuple[np.ndarray, np.ndarray]:
     """Units by average cost at full load, no-load cost included, and that cost (G,) [USD/MWh]; unavailable last."""
     rules = host_rules(problem.rules)
     full = np.where(rules["available"], rules["p_max_mw"], 0.0)
@@ -76,7 +76,7 @@ def priority_list(problem: CommitmentProblem) -> tuple[np.ndarray, np.ndarray]:
 
 
 def _priced(
-    problem: CommitmentProblem, rules: dict[str, np.ndarray], price: np.ndarray, worth: np.ndarray
+    problem: CommitmentDay, rules: dict[str, np.ndarray], price: np.ndarray, worth: np.ndarray
 ) -> tuple[float, np.ndarray, np.ndarray]:
     """Bound without the term of the reserve, and the units' own plans: on (T, G), output (T, G) [MW]."""
     dt = problem.dt_hours
@@ -120,7 +120,7 @@ def _plan_alone(run: np.ndarray, rules: dict[str, np.ndarray]) -> tuple[_Values,
 
 
 def _follow(
-    problem: CommitmentProblem, rules: dict[str, np.ndarray], stop: np.ndarray, start: np.ndarray
+    problem: CommitmentDay, rules: dict[str, np.ndarray], stop: np.ndarray, start: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray]:
     """Who runs (T, G), and the step (G,) from which each unit is free to switch."""
     on = np.asarray(problem.state.on).copy()

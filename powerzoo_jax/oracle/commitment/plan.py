@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from powerzoo_jax.base.errors import SolverError
-from powerzoo_jax.oracle.commitment.problem import CommitmentProblem, PlayedCommitment, play_commitment
+from powerzoo_jax.oracle.commitment.problem import CommitmentDay, PlayedCommitment, play_commitment
 from powerzoo_jax.oracle.commitment.program import MixedProgram, commitment_program, read_plan
 from powerzoo_jax.oracle.transmission.dispatch import cheapest_output
 
@@ -48,7 +48,7 @@ class CommitmentPlan:
 
 
 def solve_commitment(
-    problem: CommitmentProblem,
+    problem: CommitmentDay,
     *,
     commitment: np.ndarray | None = None,
     gap: float = GAP,
@@ -102,7 +102,7 @@ _INFEASIBLE = (
 )
 
 
-def piecewise_error(problem: CommitmentProblem, program: MixedProgram) -> float:
+def piecewise_error(problem: CommitmentDay, program: MixedProgram) -> float:
     """Most by which the segments overstate the cost of any plan, [USD]."""
     return float(program.segments.error.sum()) * len(problem.load_mw) * problem.dt_hours
 
@@ -150,7 +150,7 @@ def relaxation_bound(program: MixedProgram, dual: np.ndarray) -> float:
     return float(np.minimum(reduced * program.low, reduced * program.high).sum() + at)
 
 
-def quadratic_bound(problem: CommitmentProblem, program: MixedProgram, dual: np.ndarray) -> float:
+def quadratic_bound(problem: CommitmentDay, program: MixedProgram, dual: np.ndarray) -> float:
     """What no plan undercuts by its true costs, from any multipliers of the rows; needs no fine segments.
 
     As `relaxation_bound`, but every unit decides step by step, with its true costs and running whole or not at all:

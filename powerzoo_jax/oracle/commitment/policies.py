@@ -20,10 +20,10 @@ from powerzoo_jax.envs.core import Sim
 from powerzoo_jax.envs.series import Draw
 from powerzoo_jax.opf.commit import RESERVE_SHARE, CommitmentRules
 from powerzoo_jax.oracle.commitment.lagrangian import priority_list, relax_commitment
-from powerzoo_jax.oracle.commitment.problem import CommitmentProblem, host_rules
+from powerzoo_jax.oracle.commitment.problem import CommitmentDay, host_rules
 from powerzoo_jax.oracle.commitment.secure import Wanted, by_list, operate, plan_day
-from powerzoo_jax.oracle.registry import Foresight, Playbook, Policy, follow
-from powerzoo_jax.oracle.transmission.dispatch import System, free_floor, host_system, rated_floor, reachable
+from powerzoo_jax.oracle.registry import Baselines, OraclePlan, Policy, follow
+from powerzoo_jax.oracle.transmission.dispatch import DispatchSystem, free_floor, host_system, rated_floor, reachable
 from powerzoo_jax.oracle.transmission.episode import commitment_problem
 from powerzoo_jax.oracle.transmission.policies import RULES, best_level, each_load, load_grid, shared_scores
 
@@ -97,7 +97,7 @@ def _all_on(sim: Sim, draws: Draw, keys: Array) -> Policy:
     return follow(sim, np.tile(action, (draws.load_row.shape[0], 1, 1, 1)))
 
 
-def _listed(problem: CommitmentProblem, margin: float) -> tuple[np.ndarray, np.ndarray]:
+def _listed(problem: CommitmentDay, margin: float) -> tuple[np.ndarray, np.ndarray]:
     """Prefixes of the priority list (G, G) bool, and the shortest (T,) that can deliver the load and the margin."""
     order, _ = priority_list(problem)
     rules = host_rules(problem.rules)
@@ -143,7 +143,9 @@ def _secure_list(sim: Sim, draws: Draw, keys: Array) -> Policy:
     return follow(sim, np.stack(plans))
 
 
-def _secure_day(sim: Sim, system: System, loads: np.ndarray, prefixes: np.ndarray, shortest: np.ndarray) -> np.ndarray:
+def _secure_day(
+    sim: Sim, system: DispatchSystem, loads: np.ndarray, prefixes: np.ndarray, shortest: np.ndarray
+) -> np.ndarray:
     scores, on = np.zeros((len(loads), len(prefixes))), np.tile(prefixes[-1], (len(loads), 1))
     least = np.full(len(loads), np.inf)
     for k, running in enumerate(prefixes):
@@ -158,7 +160,7 @@ def _secure_day(sim: Sim, system: System, loads: np.ndarray, prefixes: np.ndarra
     return join(sim, scores, on)
 
 
-def _foresee_few(sim: Sim, draws: Draw, keys: Array) -> Foresight:
+def _foresee_few(sim: Sim, draws: Draw, keys: Array) -> OraclePlan:
     """The cheapest path through the combinations of a few units, dispatched as scores allow; bounds likewise."""
     del keys
     system, rules = host_system(sim), sim.params.rules
@@ -188,11 +190,11 @@ def _foresee_few(sim: Sim, draws: Draw, keys: Array) -> Foresight:
         bounds = (cheapest_path(dt * x, switching, len(sets) - 1)[1] for x in (free, kept))
         money.append([paid, *bounds])
     objective, bound, kept_bound = -sim.spec.term_weights[0] * np.array(money).T
-    return Foresight(follow(sim, np.stack([actions for actions, _ in plans])), objective, bound, kept_bound)
+    return OraclePlan(follow(sim, np.stack([actions for actions, _ in plans])), objective, bound, kept_bound)
 
 
 def _play_path(
-    sim: Sim, system: System, on: np.ndarray, steps: list[tuple[np.ndarray, np.ndarray]]
+    sim: Sim, system: DispatchSystem, on: np.ndarray, steps: list[tuple[np.ndarray, np.ndarray]]
 ) -> tuple[np.ndarray, np.ndarray]:
     """Kernel actions of a path, and its dispatch (T, G) [MW]."""
     p, level = (np.concatenate(part) for part in zip(*steps, strict=True))
@@ -201,7 +203,7 @@ def _play_path(
 
 
 def _path_cost(
-    system: System,
+    system: DispatchSystem,
     on: np.ndarray,
     switching: np.ndarray,
     path: np.ndarray,
@@ -215,7 +217,7 @@ def _path_cost(
     return float(dt * (system.cost(on, p, load) + idle).sum() + switching[before, path].sum())
 
 
-def _foresee_many(sim: Sim, draws: Draw, keys: Array) -> Foresight:
+def _foresee_many(sim: Sim, draws: Draw, keys: Array) -> OraclePlan:
     """The plan of `operatorplan`; bounds of the priced relaxation, and of the linear one with reserve and ratings."""
     del keys
     system = host_system(sim)
@@ -227,7 +229,7 @@ def _foresee_many(sim: Sim, draws: Draw, keys: Array) -> Foresight:
         actions.append(join(sim, plan.scores, plan.on))
         money.append([plan.cost_usd, free, max(plan.bound_usd, free)])
     objective, bound, kept_bound = -sim.spec.term_weights[0] * np.array(money).T
-    return Foresight(follow(sim, np.stack(actions)), objective, bound, kept_bound)
+    return OraclePlan(follow(sim, np.stack(actions)), objective, bound, kept_bound)
 
 
 def _operator_list(sim: Sim, draws: Draw, keys: Array, *, margin: float, secure: bool) -> Policy:
@@ -254,14 +256,14 @@ def _relieved_output(sim: Sim) -> Wanted:
     return wanted
 
 
-COMMITMENT = Playbook(
+COMMITMENT = Baselines(
     rules={"no_control": _all_on, "cheapest": partial(_merit_list, margin=0.0), "rule": _secure_list},
     foresee=_foresee_few,
     splits=("train", "val", "test", "load_stress", "line_tightening"),
     violating="cheapest",
 )
 
-OPERATOR = Playbook(
+OPERATOR = Baselines(
     rules={
         "no_control": _all_on,
         "all_on": _merit_all_on,

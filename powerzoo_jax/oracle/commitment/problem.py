@@ -13,7 +13,7 @@ from powerzoo_jax.opf.offers import UnitCosts
 VOLL, SURPLUS_PRICE = 10_000.0, 500.0  # [USD/MWh]
 
 
-class Cuts(NamedTuple):
+class NetworkCuts(NamedTuple):
     """Ratings that bind at some steps: of_unit @ output of the step <= most + of_shed * load not served.
 
     step: (C,) int    of_unit: (C, G) [-]    of_shed: (C,) [-]    most: (C,) [MW]
@@ -26,7 +26,7 @@ class Cuts(NamedTuple):
 
 
 @dataclass(frozen=True, eq=False)
-class CommitmentProblem:
+class CommitmentDay:
     """What is known of T steps and G units; of the network only what `cuts` say.
 
     rules:             CommitmentRules (G,)
@@ -53,7 +53,7 @@ class CommitmentProblem:
     voll: float = VOLL
     surplus_price: float = SURPLUS_PRICE
     most_pieces: int = 64
-    cuts: Cuts | None = None
+    cuts: NetworkCuts | None = None
 
 
 @dataclass(frozen=True, eq=False)
@@ -86,7 +86,7 @@ def running_cost(costs: UnitCosts, p_mw: np.ndarray) -> np.ndarray:
     return costs.base_cost + np.sum((costs.price + 0.5 * costs.slope * filled) * filled, axis=-1)
 
 
-def play_commitment(problem: CommitmentProblem, on: np.ndarray, p_mw: np.ndarray) -> PlayedCommitment:
+def play_commitment(problem: CommitmentDay, on: np.ndarray, p_mw: np.ndarray) -> PlayedCommitment:
     """Audit and price a plan: on (T, G) bool, output (T, G) [MW]."""
     rules = host_rules(problem.rules)
     was, steps, before = (np.asarray(x) for x in (problem.state.on, problem.state.steps, problem.state.p_mw))
@@ -118,7 +118,7 @@ def play_commitment(problem: CommitmentProblem, on: np.ndarray, p_mw: np.ndarray
     return PlayedCommitment(total, energy, starts_usd, stops_usd, no_load, unserved, surplus, worst, illegal)
 
 
-def _start_cost(problem: CommitmentProblem, rules: dict[str, np.ndarray], steps_off: np.ndarray) -> np.ndarray:
+def _start_cost(problem: CommitmentDay, rules: dict[str, np.ndarray], steps_off: np.ndarray) -> np.ndarray:
     if problem.cold_startup_usd is None:
         return rules["startup_usd"]
     return np.where(steps_off > problem.cold_after, problem.cold_startup_usd, rules["startup_usd"])

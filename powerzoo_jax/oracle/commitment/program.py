@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from powerzoo_jax.oracle.commitment.problem import CommitmentProblem, host_rules, running_cost
+from powerzoo_jax.oracle.commitment.problem import CommitmentDay, host_rules, running_cost
 
 PIECEWISE_SHARE = 5e-4  # [-] of the cost, that segments may overstate it by: 0.05 %
 
@@ -55,7 +55,7 @@ class MixedProgram(NamedTuple):
     piece_rows: np.ndarray
 
 
-def linear_segments(problem: CommitmentProblem) -> Segments:
+def linear_segments(problem: CommitmentDay) -> Segments:
     """Cut quadratic blocks so that the whole horizon is overstated by at most PIECEWISE_SHARE of its cost."""
     costs = problem.costs
     budget = PIECEWISE_SHARE * _cheapest(problem) / (len(problem.load_mw) * problem.dt_hours * len(costs.base_mw))
@@ -71,7 +71,7 @@ def linear_segments(problem: CommitmentProblem) -> Segments:
     return Segments(np.array(unit, np.int64), np.array(width), np.array(price), (error_of_one / count**2).max(1))
 
 
-def _cheapest(problem: CommitmentProblem) -> float:
+def _cheapest(problem: CommitmentDay) -> float:
     """A cost [USD] that no plan undercuts: all energy at the lowest average cost of any unit."""
     rules = host_rules(problem.rules)
     p = np.linspace(np.maximum(rules["p_min_mw"], 1e-3), np.maximum(rules["p_max_mw"], 1e-3), 65)
@@ -80,7 +80,7 @@ def _cheapest(problem: CommitmentProblem) -> float:
     return max(lowest, 0.0) * float(np.maximum(problem.load_mw, 0).sum()) * problem.dt_hours
 
 
-class _Layout:
+class _CommitmentLayout:
     """Where the variables stand: blocks of (G, T) for u, v, w, hot; (S, T) segments; (T,) shed, spill, excess."""
 
     def __init__(self, n_unit: int, n_segment: int, n_step: int, hot: bool) -> None:
@@ -95,7 +95,7 @@ class _Layout:
         self.size = first
 
 
-class _Rows:
+class _CommitmentRows:
     """Rows of a sparse matrix, collected term by term."""
 
     def __init__(self) -> None:
@@ -126,12 +126,12 @@ class _Rows:
         return sparse.csc_matrix((value, (row, column)), (self.count, n_column))
 
 
-def commitment_program(problem: CommitmentProblem, commitment: np.ndarray | None = None) -> MixedProgram:
+def commitment_program(problem: CommitmentDay, commitment: np.ndarray | None = None) -> MixedProgram:
     """The programme of a day; `commitment` (T, G) fixes who is on (1) or off (0), and leaves what is negative."""
     rules, segments = host_rules(problem.rules), linear_segments(problem)
     n_unit, n_step = len(rules["p_min_mw"]), len(problem.load_mw)
-    layout = _Layout(n_unit, len(segments.unit), n_step, problem.cold_startup_usd is not None)
-    rows = _Rows()
+    layout = _CommitmentLayout(n_unit, len(segments.unit), n_step, problem.cold_startup_usd is not None)
+    rows = _CommitmentRows()
     for g in range(n_unit):
         _add_switching(rows, layout, problem, rules, g)
         _add_output(rows, layout, problem, rules, np.flatnonzero(segments.unit == g), segments, g)
@@ -155,11 +155,11 @@ def commitment_program(problem: CommitmentProblem, commitment: np.ndarray | None
     )
 
 
-def read_plan(problem: CommitmentProblem, program: MixedProgram, x: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+def read_plan(problem: CommitmentDay, program: MixedProgram, x: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Who is on (T, G) bool and output (T, G) [MW] of a solution."""
     segments = program.segments
     n_unit, n_step = len(problem.costs.base_mw), len(problem.load_mw)
-    layout = _Layout(n_unit, len(segments.unit), n_step, problem.cold_startup_usd is not None)
+    layout = _CommitmentLayout(n_unit, len(segments.unit), n_step, problem.cold_startup_usd is not None)
     on = x[layout.at["u"]] > 0.5
     above = np.zeros((n_unit, n_step))
     np.add.at(above, segments.unit, x[layout.at["segment"]])
@@ -167,7 +167,7 @@ def read_plan(problem: CommitmentProblem, program: MixedProgram, x: np.ndarray) 
 
 
 def _add_switching(
-    rows: _Rows, layout: _Layout, problem: CommitmentProblem, rules: dict[str, np.ndarray], g: int
+    rows: _CommitmentRows, layout: _CommitmentLayout, problem: CommitmentDay, rules: dict[str, np.ndarray], g: int
 ) -> None:
     u, v, w = (layout.at[name][g] for name in ("u", "v", "w"))
     n_step = len(u)
@@ -193,9 +193,9 @@ def _add_switching(
 
 
 def _add_output(
-    rows: _Rows,
-    layout: _Layout,
-    problem: CommitmentProblem,
+    rows: _CommitmentRows,
+    layout: _CommitmentLayout,
+    problem: CommitmentDay,
     rules: dict[str, np.ndarray],
     mine: np.ndarray,
     segments: Segments,
@@ -223,7 +223,11 @@ def _add_output(
 
 
 def _add_system(
-    rows: _Rows, layout: _Layout, problem: CommitmentProblem, rules: dict[str, np.ndarray], segments: Segments
+    rows: _CommitmentRows,
+    layout: _CommitmentLayout,
+    problem: CommitmentDay,
+    rules: dict[str, np.ndarray],
+    segments: Segments,
 ) -> None:
     u, above, shed, spill = (layout.at[name] for name in ("u", "segment", "shed", "spill"))
     base = problem.costs.base_mw[:, None]
@@ -231,7 +235,7 @@ def _add_system(
     rows.add([(u, rules["p_max_mw"][:, None])], problem.load_mw + problem.reserve_mw, np.inf)
 
 
-def _add_cuts(rows: _Rows, layout: _Layout, problem: CommitmentProblem, segments: Segments) -> None:
+def _add_cuts(rows: _CommitmentRows, layout: _CommitmentLayout, problem: CommitmentDay, segments: Segments) -> None:
     if problem.cuts is None:
         return
     u, above, shed, excess = (layout.at[name] for name in ("u", "segment", "shed", "excess"))
@@ -241,7 +245,7 @@ def _add_cuts(rows: _Rows, layout: _Layout, problem: CommitmentProblem, segments
 
 
 def _prices(
-    layout: _Layout, problem: CommitmentProblem, rules: dict[str, np.ndarray], segments: Segments
+    layout: _CommitmentLayout, problem: CommitmentDay, rules: dict[str, np.ndarray], segments: Segments
 ) -> np.ndarray:
     cost, dt = np.zeros(layout.size), problem.dt_hours
     cost[layout.at["u"]] = dt * (problem.costs.base_cost + rules["no_load_usd_per_hour"])[:, None]
@@ -258,8 +262,8 @@ def _prices(
 
 
 def _boxes(
-    layout: _Layout,
-    problem: CommitmentProblem,
+    layout: _CommitmentLayout,
+    problem: CommitmentDay,
     rules: dict[str, np.ndarray],
     segments: Segments,
     commitment: np.ndarray | None,

@@ -21,9 +21,9 @@ import numpy as np
 
 from powerzoo_jax.oracle.commitment.lagrangian import priority_list
 from powerzoo_jax.oracle.commitment.plan import CommitmentPlan, quadratic_bound, solve_commitment, solve_relaxation
-from powerzoo_jax.oracle.commitment.problem import CommitmentProblem, Cuts, host_rules, play_commitment
+from powerzoo_jax.oracle.commitment.problem import CommitmentDay, NetworkCuts, host_rules, play_commitment
 from powerzoo_jax.oracle.commitment.program import commitment_program
-from powerzoo_jax.oracle.transmission.dispatch import System
+from powerzoo_jax.oracle.transmission.dispatch import DispatchSystem
 from powerzoo_jax.oracle.transmission.policies import nearest, output_limits, shared_scores, track
 
 MORE = 20  # units started beyond the list against an overload
@@ -34,7 +34,7 @@ Wanted = Callable[[float, np.ndarray, np.ndarray], np.ndarray]
 
 
 def operate(
-    problem: CommitmentProblem, margin: float, wanted: Wanted, system: System | None = None
+    problem: CommitmentDay, margin: float, wanted: Wanted, system: DispatchSystem | None = None
 ) -> tuple[np.ndarray, np.ndarray]:
     """Commit by the list with a margin [-] over the load, step after step: who runs and scores in [-1, 1], (T, G) each.
 
@@ -71,7 +71,9 @@ def operate(
     return path, scores
 
 
-def relief(system: System, room_mw: np.ndarray, p_mw: np.ndarray, load: float, startable_mw: np.ndarray) -> np.ndarray:
+def relief(
+    system: DispatchSystem, room_mw: np.ndarray, p_mw: np.ndarray, load: float, startable_mw: np.ndarray
+) -> np.ndarray:
     """Flow (G,) [MW] that each unit takes off the line with the largest excess when it gives all that it can.
 
     room_mw, p_mw:  (G,) [MW]  that running units may go down, and their output: they make room in proportion
@@ -82,7 +84,7 @@ def relief(system: System, room_mw: np.ndarray, p_mw: np.ndarray, load: float, s
     return (push @ room_mw / max(room_mw.sum(), 1e-9) - push) * startable_mw
 
 
-def by_list(problem: CommitmentProblem) -> Wanted:
+def by_list(problem: CommitmentDay) -> Wanted:
     """Merit order: the units of the list are filled one after the other, blind to the network."""
     order, _ = priority_list(problem)
 
@@ -117,7 +119,7 @@ class DayPlan(NamedTuple):
     bound_usd: float
 
 
-def plan_day(system: System, problem: CommitmentProblem) -> DayPlan:
+def plan_day(system: DispatchSystem, problem: CommitmentDay) -> DayPlan:
     """Plan a day with its reserve; raises SolverError where HiGHS finds nothing."""
     problem = replace(problem, most_pieces=PIECES)
     best, worth, floor = None, (np.inf, np.inf), -np.inf
@@ -139,7 +141,7 @@ def plan_day(system: System, problem: CommitmentProblem) -> DayPlan:
     return best
 
 
-def _relaxed(system: System, problem: CommitmentProblem) -> tuple[float, np.ndarray, Cuts | None]:
+def _relaxed(system: DispatchSystem, problem: CommitmentDay) -> tuple[float, np.ndarray, NetworkCuts | None]:
     """Best bound [USD], switchings that are settled (T, G) as 0 and 1 or else -1, and the ratings that bind."""
     cuts, bound = None, -np.inf
     for _ in range(PASSES):
@@ -158,7 +160,9 @@ def _relaxed(system: System, problem: CommitmentProblem) -> tuple[float, np.ndar
     return bound, np.where((wish < 0).any(1, keepdims=True), -1, wish).T, cuts
 
 
-def _searched(system: System, problem: CommitmentProblem, wish: np.ndarray, cuts: Cuts | None) -> CommitmentPlan:
+def _searched(
+    system: DispatchSystem, problem: CommitmentDay, wish: np.ndarray, cuts: NetworkCuts | None
+) -> CommitmentPlan:
     for _ in range(SEARCHES):
         plan = solve_commitment(replace(problem, cuts=cuts), commitment=wish, gap=GAP, seconds=SECONDS)
         more = _broken(system, problem, plan.p_mw, cuts)
@@ -168,13 +172,15 @@ def _searched(system: System, problem: CommitmentProblem, wish: np.ndarray, cuts
     return plan
 
 
-def _broken(system: System, problem: CommitmentProblem, p_mw: np.ndarray, known: Cuts | None) -> Cuts | None:
+def _broken(
+    system: DispatchSystem, problem: CommitmentDay, p_mw: np.ndarray, known: NetworkCuts | None
+) -> NetworkCuts | None:
     """The known cuts and those that a dispatch (T, G) breaks; None where it breaks no new one."""
     flow = system.flow(p_mw, problem.load_mw)
     step, line = np.nonzero((system.rate_mw > 0) & (np.abs(flow) > system.rate_mw + KEPT_MW))
     sign = np.sign(flow[step, line])
     served = system.of_load[line] * (problem.load_mw[step] - system.shunt_mw)
-    new = Cuts(
+    new = NetworkCuts(
         step=step,
         of_unit=sign[:, None] * system.of_unit[line],
         of_shed=sign * system.of_load[line],
@@ -186,4 +192,4 @@ def _broken(system: System, problem: CommitmentProblem, p_mw: np.ndarray, known:
     fresh = np.array([(int(t), row.tobytes()) not in old for t, row in zip(step, new.of_unit, strict=True)], bool)
     if not fresh.any():
         return None
-    return Cuts(*(np.concatenate([a, b[fresh]]) for a, b in zip(known, new, strict=True)))
+    return NetworkCuts(*(np.concatenate([a, b[fresh]]) for a, b in zip(known, new, strict=True)))

@@ -16,7 +16,7 @@ from jax import Array, lax
 from powerzoo_jax.base import Purpose, purpose_key
 from powerzoo_jax.base.errors import SolverError
 from powerzoo_jax.devices import datacenter, jobs
-from powerzoo_jax.devices.datacenter import Order, Weather
+from powerzoo_jax.devices.datacenter import DataCenterExogenous, Order
 from powerzoo_jax.devices.jobs import Jobs
 from powerzoo_jax.envs.core import Sim
 from powerzoo_jax.envs.feeder.reward import BACKLOG_USD_PER_GPU_H
@@ -37,21 +37,21 @@ from powerzoo_jax.oracle.datacenter.search import (
     ALL,
     LEAVE,
     NONE,
-    Sizes,
+    SearchSizes,
     common_sizes,
     play_plan,
     read_work,
     search,
     simple_plans,
 )
-from powerzoo_jax.oracle.registry import Foresight, Playbook, Policy, follow
+from powerzoo_jax.oracle.registry import Baselines, OraclePlan, Policy, follow
 from powerzoo_jax.oracle.storage.plan import dual_bound
 from powerzoo_jax.oracle.storage.problem import Program
 
 HALF_GPU = 0.5  # above what is to start: rounding then starts no job more and no job less
 
 
-class Trail(NamedTuple):
+class PlayedJobs(NamedTuple):
     """An episode played: actions (T, 3) of the kernel, IT power (T,) [MW], misses and backlog [GPU h], () each."""
 
     action: Array
@@ -94,7 +94,7 @@ def read_episodes(sim: Sim, keys: Array, load_row: Array, price_row: Array) -> E
 
 
 @jax.jit
-def play_starts(sim: Sim, episodes: Episode, gpus: Array, cooling: Array) -> Trail:
+def play_starts(sim: Sim, episodes: Episode, gpus: Array, cooling: Array) -> PlayedJobs:
     """Play B episodes, leading axis B.
 
     gpus:     (B, T, 2)  of the training and fine-tuning jobs that start in each step
@@ -103,7 +103,7 @@ def play_starts(sim: Sim, episodes: Episode, gpus: Array, cooling: Array) -> Tra
     return jax.vmap(lambda episode, some: _play(sim, episode, some, cooling))(episodes, gpus)
 
 
-def _play(sim: Sim, episode: Episode, gpus: Array, cooling: Array) -> Trail:
+def _play(sim: Sim, episode: Episode, gpus: Array, cooling: Array) -> PlayedJobs:
     site, dt = sim.params.datacenter, sim.env.dt_hours
     t_set = site.set_low_c + cooling * (site.set_high_c - site.set_low_c)
 
@@ -113,14 +113,14 @@ def _play(sim: Sim, episode: Episode, gpus: Array, cooling: Array) -> Trail:
         asked = jnp.round(site.infer_gpu_peak * jnp.clip(now.infer_util, 0, 1))
         free = jnp.maximum(site.n_gpus - _running(state) - asked, 0)
         train, fine = _share(some[0], free), _share(some[1], free - some[0])
-        weather = Weather(now.infer_util[None], now.t_outdoor_c[None])
+        weather = DataCenterExogenous(now.infer_util[None], now.t_outdoor_c[None])
         state, out = datacenter.step(site, state, Order(train, fine, t_set), dt, minute, now.arrivals, weather)
         action = jnp.stack([2 * train[0] - 1, 2 * fine[0] - 1, 2 * cooling - 1])
         return state, (action, state.it_mw[0], out.missed_jobs[0])
 
     steps, first = jnp.arange(sim.spec.horizon, dtype=jnp.int32), datacenter.init(site, sim.env.layout.sizes)
     last, (action, it_mw, missed) = lax.scan(advance, first, (steps, gpus, episode))
-    return Trail(action, it_mw, jnp.sum(missed), datacenter.backlog_gpu_h(site, last, dt)[0])
+    return PlayedJobs(action, it_mw, jnp.sum(missed), datacenter.backlog_gpu_h(site, last, dt)[0])
 
 
 def _running(state: Any) -> Array:
@@ -248,7 +248,7 @@ def plan_episodes(sim: Sim, draws: Draw, keys: Array) -> list[SitePlan]:
     return [_plan(problem, jax.tree.map(lambda x, b=b: x[b], trail)) for b, problem in enumerate(problems)]
 
 
-def _plan(problem: FeederSiteProblem, trail: Trail) -> SitePlan:
+def _plan(problem: FeederSiteProblem, trail: PlayedJobs) -> SitePlan:
     program, at = cooling_program(problem, np.asarray(trail.it_mw, np.float64))
     x, _ = solve(program)
     v, action = problem.values, np.array(trail.action, np.float64)
@@ -258,12 +258,12 @@ def _plan(problem: FeederSiteProblem, trail: Trail) -> SitePlan:
     return SitePlan(np.clip(action, -1, 1)[:, None], objective, return_bound(problem))
 
 
-def _search(problem: FeederSiteProblem, sizes: Sizes, days: int) -> np.ndarray:
+def _search(problem: FeederSiteProblem, sizes: SearchSizes, days: int) -> np.ndarray:
     usd = problem.usd_per_mwh
     return search(read_work(problem, usd, sizes), sizes, simple_plans(usd, WORTH_PER_MWH), days)
 
 
-def _execute(sim: Sim, episodes: Episode, gpus: list[np.ndarray]) -> Trail:
+def _execute(sim: Sim, episodes: Episode, gpus: list[np.ndarray]) -> PlayedJobs:
     """Play the starts of each episode, GPUs (T, 2), at one set-point."""
     dtype = sim.params.load_ratio.dtype
     return play_starts(sim, episodes, jnp.asarray(np.stack(gpus), dtype), jnp.asarray(COOLING, dtype))
@@ -301,10 +301,10 @@ def _too_dear(episodes: Episode) -> np.ndarray:
     return np.asarray(episodes.price_per_mwh)[..., None] > np.array(WORTH_PER_MWH)
 
 
-def _foresee(sim: Sim, draws: Draw, keys: Array) -> Foresight:
+def _foresee(sim: Sim, draws: Draw, keys: Array) -> OraclePlan:
     plans = plan_episodes(sim, draws, keys)
     bound = np.array([plan.bound for plan in plans])
-    return Foresight(
+    return OraclePlan(
         policy=follow(sim, np.stack([plan.action for plan in plans])),
         objective=np.array([plan.objective for plan in plans]),
         bound=bound,
@@ -312,7 +312,7 @@ def _foresee(sim: Sim, draws: Draw, keys: Array) -> Foresight:
     )
 
 
-SCHEDULING = Playbook(
+SCHEDULING = Baselines(
     rules={"no_control": _idle, "rule": _rule, "safe_rule": _safe_rule},
     foresee=_foresee,
     splits=("train", "val", "test", "price_stress", "cooling_stress"),

@@ -192,7 +192,7 @@ def solve(program: Program) -> tuple[np.ndarray, np.ndarray]:
     return np.asarray(result.x), np.asarray(result.eqlin.marginals)
 
 
-class Starts(NamedTuple):
+class JobStarts(NamedTuple):
     """All ways to start a job, and the order of the queues.
 
     job, step:  (S,)  a start, those of a job side by side and in order
@@ -214,7 +214,7 @@ class Starts(NamedTuple):
         return 2 * horizon + len(self.first) + len(self.ahead)
 
 
-def list_starts(problem: SiteProblem, slots: int) -> Starts:
+def list_starts(problem: SiteProblem, slots: int) -> JobStarts:
     """Starts of every job while it is queued.
 
     slots:  places of a queue; where more jobs than that could wait the order of the queue is left out, for a job that
@@ -228,7 +228,7 @@ def list_starts(problem: SiteProblem, slots: int) -> Starts:
     leaves = leaving_step(problem)
     pairs = [pair for kind in np.unique(jobs.kind) for pair in _pairs(jobs, leaves, jobs.kind == kind, slots)]
     table = np.array(pairs, int).reshape(-1, 4)
-    return Starts(job, step, first, *table.T)
+    return JobStarts(job, step, first, *table.T)
 
 
 def leaving_step(problem: SiteProblem) -> np.ndarray:
@@ -255,7 +255,7 @@ def _pairs(jobs: JobList, leaves: np.ndarray, ours: np.ndarray, slots: int) -> l
 
 
 def write_starts(
-    sheet: Sheet, problem: SiteProblem, starts: Starts, balance: np.ndarray, room: int, first_row: int
+    sheet: Sheet, problem: SiteProblem, starts: JobStarts, balance: np.ndarray, room: int, first_row: int
 ) -> None:
     """Write jobs of which a share x may start in any step, and then runs to its end.
 
@@ -332,7 +332,7 @@ def undone_usd(problem: SiteProblem) -> np.ndarray:
     return np.where(jobs.priced, problem.missed_usd, backlog)
 
 
-def _write_order(sheet: Sheet, problem: SiteProblem, starts: Starts, x: np.ndarray, first_row: int) -> None:
+def _write_order(sheet: Sheet, problem: SiteProblem, starts: JobStarts, x: np.ndarray, first_row: int) -> None:
     """Write the order of the queues."""
     arrival = problem.jobs.arrival
     count = len(starts.ahead)

@@ -50,7 +50,7 @@ class Work(NamedTuple):
     finetune: Queue
 
 
-class Sizes(NamedTuple):
+class SearchSizes(NamedTuple):
     """What holds every episode of a call: jobs of a class J, jobs queued at once W, steps of a run B."""
 
     jobs: int
@@ -58,7 +58,7 @@ class Sizes(NamedTuple):
     run: int
 
 
-def common_sizes(problems: Sequence[SiteProblem]) -> Sizes:
+def common_sizes(problems: Sequence[SiteProblem]) -> SearchSizes:
     """Least sizes that hold both classes of all episodes."""
     found = [(1, 1, 1)]
     for problem in problems:
@@ -68,10 +68,10 @@ def common_sizes(problems: Sequence[SiteProblem]) -> Sizes:
             ours = jobs.kind == kind
             queued = waiting[ours].sum(axis=0).max(initial=1)
             found.append((int(ours.sum()), int(queued), int(jobs.steps[ours].max(initial=1))))
-    return Sizes(*np.max(found, axis=0).tolist())
+    return SearchSizes(*np.max(found, axis=0).tolist())
 
 
-def read_work(problem: SiteProblem, usd_per_mwh: np.ndarray, sizes: Sizes) -> Work:
+def read_work(problem: SiteProblem, usd_per_mwh: np.ndarray, sizes: SearchSizes) -> Work:
     """Tables of an episode.
 
     usd_per_mwh:  (T,)  at the weight of the reward; a megawatt of servers also pays for auxiliaries and for the heat
@@ -84,7 +84,7 @@ def read_work(problem: SiteProblem, usd_per_mwh: np.ndarray, sizes: Sizes) -> Wo
     return Work((v["n_gpus"] - problem.serving).astype(FLOAT), *queues)
 
 
-def _queue(problem: SiteProblem, kind: int, per_mw: np.ndarray, sizes: Sizes) -> Queue:
+def _queue(problem: SiteProblem, kind: int, per_mw: np.ndarray, sizes: SearchSizes) -> Queue:
     jobs, n, minutes = problem.jobs, problem.horizon, 60 * problem.dt_hours
     ids = np.flatnonzero(jobs.kind == kind)
     ids = ids[np.argsort(jobs.due_min[ids], kind="stable")]
@@ -155,7 +155,7 @@ def _starts(queue: Queue, gone: Array, mode: Array, room: Array) -> tuple[Array,
     return start, matmul(queue.gpus, start)
 
 
-def play_plan(work: Work, sizes: Sizes, modes: np.ndarray) -> np.ndarray:
+def play_plan(work: Work, sizes: SearchSizes, modes: np.ndarray) -> np.ndarray:
     """GPUs (T, 2) that jobs take in each step of one plan (T, 2)."""
     return np.asarray(play_plans(work, jnp.asarray(modes[..., None]), jnp.zeros((sizes.jobs + 1, 1), FLOAT))[1])[..., 0]
 
@@ -175,7 +175,7 @@ DROP_AT = (0.5, 1.0, 2.0)  # of the prices at which a job is not worth its energ
 SEED = 7
 
 
-def search(work: Work, sizes: Sizes, first: np.ndarray, days: int) -> np.ndarray:
+def search(work: Work, sizes: SearchSizes, first: np.ndarray, days: int) -> np.ndarray:
     """GPUs (T, 2) that training and fine-tuning jobs take in each step of the best plan found.
 
     first:  (K, T, 2) plans to start from;  days: length of the episode, by which rounds are counted

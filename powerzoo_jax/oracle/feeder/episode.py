@@ -15,10 +15,10 @@ from powerzoo_jax.devices.trips import at_home, events
 from powerzoo_jax.envs.batch import is_stacked
 from powerzoo_jax.envs.core import Sim
 from powerzoo_jax.envs.feeder import fleet as stacks
-from powerzoo_jax.envs.series import FACTOR, MEAN_AHEAD, PLANT, PRICE, SHAPE, Columns, Draw
+from powerzoo_jax.envs.series import FACTOR, MEAN_AHEAD, PLANT, PRICE, SHAPE, Draw, LoadColumns
 from powerzoo_jax.oracle.feeder.network import RadialNetwork, tree_network
 from powerzoo_jax.oracle.feeder.problem import (
-    FeederProblem,
+    FeederEpisode,
     FlexUnits,
     PlantUnits,
     SetPoints,
@@ -35,7 +35,7 @@ KNOWN_TERMS = frozenset(
 KNOWN_KINDS = frozenset(("storage", "renewable", "flexload", "vehicle"))
 
 
-def build_feeder_problems(sim: Sim, draws: Draw, keys: Array) -> list[FeederProblem]:
+def build_feeder_problems(sim: Sim, draws: Draw, keys: Array) -> list[FeederEpisode]:
     """Read drawn episodes (leading axis B) out of a Sim; trips are drawn from the keys of the episodes.
 
     Raises ValueError for a stacked Sim, and for devices or money that the planner does not know.
@@ -50,7 +50,7 @@ def build_feeder_problems(sim: Sim, draws: Draw, keys: Array) -> list[FeederProb
 
 def _problem(
     sim: Sim, network: RadialNetwork, load_row: int, price_row: int, soc: np.ndarray, trips: list[np.ndarray]
-) -> FeederProblem:
+) -> FeederEpisode:
     params, spec, env = sim.params, sim.spec, sim.env
     steps, names = spec.horizon, set(spec.term_names)
     prices = _host(params.bank.price_rows[price_row : price_row + steps])
@@ -59,7 +59,7 @@ def _problem(
     load_p, load_q = _scheduled(params, level, network)
     none = np.zeros(steps)
     n_storage = 0 if params.storage is None else params.storage.mask.shape[0]
-    return FeederProblem(
+    return FeederEpisode(
         network=network,
         load_p_mw=load_p,
         load_q_mvar=load_q,
@@ -78,7 +78,7 @@ def _problem(
     )
 
 
-def feeder_actions(sim: Sim, problem: FeederProblem, points: SetPoints) -> np.ndarray:
+def feeder_actions(sim: Sim, problem: FeederEpisode, points: SetPoints) -> np.ndarray:
     """A plan as kernel actions (T, A, U) in [-1, 1]; what is available at a step turns set-points into shares."""
     env, steps = sim.env, problem.horizon
     own = {kind: _own(kind, sim, problem, points) for kind in env.layout.kinds}
@@ -141,7 +141,7 @@ def _ratings(params: Any, network: RadialNetwork) -> np.ndarray:
     return rating
 
 
-def _levels(columns: Columns, rows: np.ndarray) -> np.ndarray:
+def _levels(columns: LoadColumns, rows: np.ndarray) -> np.ndarray:
     """Load factor of every step and shape, (T, Z)."""
     return np.column_stack([rows[:, FACTOR], rows[:, columns.run(SHAPE)]])
 
@@ -254,7 +254,7 @@ def _vehicles(sim: Sim, soc: np.ndarray, trips: list[np.ndarray], network: Radia
     )
 
 
-def _own(kind: str, sim: Sim, problem: FeederProblem, points: SetPoints) -> np.ndarray:
+def _own(kind: str, sim: Sim, problem: FeederEpisode, points: SetPoints) -> np.ndarray:
     """Set-points in a device's own action space, (T, G, 1 or 2)."""
     params = sim.params
     if kind == "storage":
@@ -273,6 +273,6 @@ def _own(kind: str, sim: Sim, problem: FeederProblem, points: SetPoints) -> np.n
     return np.stack(parts, axis=-1)
 
 
-def action_batch(sim: Sim, problems: Sequence[FeederProblem], points: Sequence[SetPoints]) -> np.ndarray:
+def action_batch(sim: Sim, problems: Sequence[FeederEpisode], points: Sequence[SetPoints]) -> np.ndarray:
     """Actions (B, T, A, U) of a batch of plans."""
     return np.stack([feeder_actions(sim, p, x) for p, x in zip(problems, points, strict=True)])

@@ -22,7 +22,7 @@ STEPS = 200
 TOL = 1e-13  # change of a voltage [pu]
 
 
-class Solved(NamedTuple):
+class FeederFlow(NamedTuple):
     """Power flow of T steps; node k hangs on branch k.
 
     v:        (T, M)  complex [pu]  node voltages
@@ -134,7 +134,7 @@ def tree_network(
     return RadialNetwork(bus=bus, up=up, r=r, x=x, below=below, v_slack=v_slack, base_mva=base_mva)
 
 
-def solve_steps(network: RadialNetwork, p: np.ndarray, q: np.ndarray) -> Solved:
+def solve_steps(network: RadialNetwork, p: np.ndarray, q: np.ndarray) -> FeederFlow:
     """Exact power flow of consumption p, q (T, M) [pu], by the implicit Z-bus iteration.
 
     Raises SolverError where it does not converge.
@@ -152,7 +152,7 @@ def solve_steps(network: RadialNetwork, p: np.ndarray, q: np.ndarray) -> Solved:
         raise SolverError("a step of the plan has no power flow: its load lies beyond what the feeder can carry.")
     current = np.conj(s / v) @ network.below.T
     v_up = np.where(network.up >= 0, v[:, network.up], network.v_slack)
-    return Solved(v, v_up, current, (np.abs(current) ** 2) @ network.r)
+    return FeederFlow(v, v_up, current, (np.abs(current) ** 2) @ network.r)
 
 
 class _Linear(NamedTuple):
@@ -164,7 +164,7 @@ class _Linear(NamedTuple):
     size: np.ndarray  # (T, M)  |(a, b)|
 
 
-def _linear(network: RadialNetwork, solved: Solved, at: np.ndarray) -> _Linear:
+def _linear(network: RadialNetwork, solved: FeederFlow, at: np.ndarray) -> _Linear:
     """l >= 2 a P + 2 b Q - (a^2 + b^2) w with a = P0 / w0, b = Q0 / w0: a plane below the cone P^2 + Q^2 <= l w.
 
     P = below (p + r l), Q = below (q + x l), w = w_slack - 2 (drop_p p + drop_q q) - drop_current l.
@@ -187,7 +187,7 @@ def _error(mu: np.ndarray, linear: _Linear, reach: Reach, row: np.ndarray) -> np
     return np.where(mu < 0, -mu * np.where(mu < 0, off, 0.0), 0.0).sum(axis=1)
 
 
-def loss_tangents(network: RadialNetwork, solved: Solved, reach: Reach, at: np.ndarray) -> Tangent:
+def loss_tangents(network: RadialNetwork, solved: FeederFlow, reach: Reach, at: np.ndarray) -> Tangent:
     """Tangent of the loss [pu] of every step over the consumption of nodes `at`; K = T."""
     linear = _linear(network, solved, at)
     system = np.eye(linear.gain.shape[1]) - np.swapaxes(linear.gain, 1, 2)
@@ -201,7 +201,7 @@ def loss_tangents(network: RadialNetwork, solved: Solved, reach: Reach, at: np.n
 
 
 def voltage_tangents(
-    network: RadialNetwork, solved: Solved, reach: Reach, at: np.ndarray, step: np.ndarray, node: np.ndarray
+    network: RadialNetwork, solved: FeederFlow, reach: Reach, at: np.ndarray, step: np.ndarray, node: np.ndarray
 ) -> Tangent:
     """Tangents of the voltage magnitudes [pu] of K pairs (step, node)."""
     linear, mu, error = _adjoint(network, solved, reach, at, step, network.drop_current[node])
@@ -216,7 +216,7 @@ def voltage_tangents(
 
 
 def loading_tangents(
-    network: RadialNetwork, solved: Solved, reach: Reach, at: np.ndarray, step: np.ndarray, node: np.ndarray
+    network: RadialNetwork, solved: FeederFlow, reach: Reach, at: np.ndarray, step: np.ndarray, node: np.ndarray
 ) -> Tangent:
     """Tangents of the apparent power [pu] that K branches, named by step and node, take at their sending ends."""
     power = solved.v_up[step, node] * np.conj(solved.current[step, node])
@@ -234,11 +234,11 @@ def loading_tangents(
 
 
 def _adjoint(
-    network: RadialNetwork, solved: Solved, reach: Reach, at: np.ndarray, step: np.ndarray, target: np.ndarray
+    network: RadialNetwork, solved: FeederFlow, reach: Reach, at: np.ndarray, step: np.ndarray, target: np.ndarray
 ) -> tuple[_Linear, np.ndarray, np.ndarray]:
     """Multipliers (K, M) of targets (K, M) on the squared currents of the steps named, and their errors (K,)."""
     kept, row = np.unique(step, return_inverse=True)
-    linear = _linear(network, Solved(*(x[kept] for x in solved)), at)
+    linear = _linear(network, FeederFlow(*(x[kept] for x in solved)), at)
     mu = np.empty_like(target)
     for k in range(kept.size):
         here = row == k

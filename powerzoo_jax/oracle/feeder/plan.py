@@ -25,10 +25,10 @@ from powerzoo_jax.oracle.feeder.network import (
 )
 from powerzoo_jax.oracle.feeder.problem import (
     FREE,
-    FeederProblem,
-    Outcome,
-    Prices,
+    FeederEpisode,
+    PlanOutcome,
     SetPoints,
+    ViolationPrices,
     device_nodes,
     excess_mva,
     largest_injection,
@@ -42,7 +42,7 @@ BACK_OFF_MVA = 1e-3  # the same for ratings
 MOST_MVA = 1e3  # of an overload: bounds have to be finite
 
 
-class Cuts:
+class TangentCuts:
     """Tangent planes collected over the rounds, as rows over the columns of a programme."""
 
     def __init__(self, program: FeederProgram, reach: Reach) -> None:
@@ -53,7 +53,7 @@ class Cuts:
         self.spare: list[np.ndarray] = []  # what a bound adds to `most`: error of the plane, and the back-off
         self.slack: dict[tuple[str, int, int], int] = {}
 
-    def add(self, out: Outcome, keep_limits: bool) -> None:
+    def add(self, out: PlanOutcome, keep_limits: bool) -> None:
         """Tangents at a played plan: losses of every step where they are paid for, and limits that it breaks."""
         problem, base = self.program.problem, self.program.problem.network.base_mva
         if (problem.loss_per_mwh > 0).any():
@@ -71,7 +71,7 @@ class Cuts:
             self._rows(out, Tangent(*(base * x for x in loading)), step, 1.0, slack, most, spare)
         self._voltages(out)
 
-    def _voltages(self, out: Outcome) -> None:
+    def _voltages(self, out: PlanOutcome) -> None:
         problem = self.program.problem
         size = np.abs(out.solved.v)
         low, high = problem.v_min + BACK_OFF_PU, problem.v_max - BACK_OFF_PU
@@ -98,7 +98,7 @@ class Cuts:
 
     def _rows(
         self,
-        out: Outcome,
+        out: PlanOutcome,
         tangent: Tangent,
         step: np.ndarray,
         side: float,
@@ -185,7 +185,7 @@ class FeederPlan:
         return self.kept_bound - self.objective
 
 
-def plan_feeder(problem: FeederProblem, *, rounds: int = ROUNDS) -> FeederPlan:
+def plan_feeder(problem: FeederEpisode, *, rounds: int = ROUNDS) -> FeederPlan:
     """Plan an episode with everything known.
 
     Raises SolverError when HiGHS or the power flow of a plan fails.
@@ -209,22 +209,22 @@ def plan_feeder(problem: FeederProblem, *, rounds: int = ROUNDS) -> FeederPlan:
 class _Improved(NamedTuple):
     """The best plan found and a bound on every plan, money less broken limits [$]; `limited`: some limit has a row."""
 
-    best: Outcome
+    best: PlanOutcome
     bound_usd: float
     rounds: int
     limited: bool
 
 
-def _improve(problem: FeederProblem, prices: Prices, rounds: int) -> _Improved:
+def _improve(problem: FeederEpisode, prices: ViolationPrices, rounds: int) -> _Improved:
     """Solve, play, add tangents, until no plan can be much better than the best one played."""
     reach = reach_of(problem.network, largest_injection(problem) / problem.network.base_mva)
     most_loss = _most_loss(problem, reach)
     windfall = problem.dt_hours * np.maximum(-problem.loss_per_mwh, 0)
     program = FeederProgram(problem, prices=prices, most_loss=most_loss)
-    cuts, bound, best, count = Cuts(program, reach), np.inf, None, 0
+    cuts, bound, best, count = TangentCuts(program, reach), np.inf, None, 0
     free = prices == FREE
 
-    def worth(out: Outcome) -> float:
+    def worth(out: PlanOutcome) -> float:
         return out.money_usd - (0.0 if free else out.broken_usd)
 
     out, outside = run(problem, idle_points(problem)), False
@@ -251,7 +251,7 @@ def _improve(problem: FeederProblem, prices: Prices, rounds: int) -> _Improved:
     return _Improved(best, bound, count, limited)
 
 
-def _most_loss(problem: FeederProblem, reach: Reach) -> np.ndarray:
+def _most_loss(problem: FeederEpisode, reach: Reach) -> np.ndarray:
     """What no step can lose, (T,) [MW]; where the reach is infinite, the injections themselves."""
     most = problem.network.base_mva * (reach.current**2 @ problem.network.r)
     return np.minimum(most, largest_injection(problem).sum(axis=1))

@@ -20,9 +20,9 @@ from powerzoo_jax.envs.series import Draw
 from powerzoo_jax.oracle.baselines import idle_action, quantile_signal
 from powerzoo_jax.oracle.feeder.episode import action_batch, build_feeder_problems
 from powerzoo_jax.oracle.feeder.plan import FeederPlan, plan_feeder
-from powerzoo_jax.oracle.feeder.problem import FeederProblem, SetPoints, play_devices, run
+from powerzoo_jax.oracle.feeder.problem import FeederEpisode, SetPoints, play_devices, run
 from powerzoo_jax.oracle.feeder.program import idle_points
-from powerzoo_jax.oracle.registry import Foresight, Playbook, Policy, follow
+from powerzoo_jax.oracle.registry import Baselines, OraclePlan, Policy, follow
 
 V_LOW = 0.96  # [pu] where flexible load of the dso starts to help
 CURTAIL_SLOPE, DEFER_SLOPE, DEFER_MOST = 0.008, 0.06, 0.5  # [pu] below V_LOW for all of it; share of the cap
@@ -158,11 +158,11 @@ GUARDED_MW = 0.6  # batteries of which it takes as much; more of them take more
 FULL_PU = 0.01  # [pu] below the limit, without control, at which the rule discharges all batteries in full
 
 
-def foresee(sim: Sim, draws: Draw, keys: Array) -> Foresight:
+def foresee(sim: Sim, draws: Draw, keys: Array) -> OraclePlan:
     """Plan every drawn episode and follow the plans."""
     problems = build_feeder_problems(sim, draws, keys)
     plans: list[FeederPlan] = [plan_feeder(problem) for problem in problems]
-    return Foresight(
+    return OraclePlan(
         policy=follow(sim, action_batch(sim, problems, [plan.points for plan in plans])),
         objective=np.array([plan.objective for plan in plans]),
         bound=np.array([plan.bound for plan in plans]),
@@ -191,7 +191,7 @@ def guarded_quantiles(sim: Sim, draws: Draw, keys: Array) -> Policy:
     return follow(sim, action_batch(sim, problems, [_traded(p, guarded_signal(p)) for p in problems]))
 
 
-def guarded_signal(problem: FeederProblem) -> np.ndarray:
+def guarded_signal(problem: FeederEpisode) -> np.ndarray:
     """Charge and discharge by price, but support the voltage where idle devices would leave the band; (T,).
 
     Power grows with the depth below the limit. Until the last such step of the episode nothing is sold, so that what
@@ -208,35 +208,35 @@ def guarded_signal(problem: FeederProblem) -> np.ndarray:
     return np.where((lowest < problem.v_min + guard_pu) & (signal < 0), 0.0, signal)
 
 
-def _traded(problem: FeederProblem, signal: np.ndarray) -> SetPoints:
+def _traded(problem: FeederEpisode, signal: np.ndarray) -> SetPoints:
     """Full power of all batteries by a signal in [-1, 1], as far as their stores allow."""
     assert problem.storage is not None
     asked = dataclasses.replace(idle_points(problem), storage_mw=signal[:, None] * problem.storage.power_mw)
     return play_devices(problem, asked).points
 
 
-ARBITRAGE = Playbook(
+ARBITRAGE = Baselines(
     rules={"no_control": no_control, "rule": guarded_quantiles, "price_only": price_quantiles},
     foresee=foresee,
     splits=("train", "val", "test", "price_stress"),
     violating="no_control",
 )
 
-DSO = Playbook(
+DSO = Baselines(
     rules={"no_control": no_control, "rule": droop, "time_of_use": time_of_use},
     foresee=foresee,
     splits=("train", "val", "test", "summer_ood", "zone_holdout"),
     violating="no_control",
 )
 
-DERS = Playbook(
+DERS = Baselines(
     rules={"no_control": no_control, "rule": volt_support},
     foresee=foresee,
     splits=("train", "val", "test", "load_stress", "pv_penetration_shift", "voltage_tightening"),
     violating="no_control",
 )
 
-VEHICLES = Playbook(
+VEHICLES = Baselines(
     rules={"no_control": no_control, "rule": charge_at_once, "price_aware": price_aware},
     foresee=foresee,
     splits=("train", "val", "test", "price_stress"),

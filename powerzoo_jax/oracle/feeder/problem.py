@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from powerzoo_jax.oracle.feeder.network import RadialNetwork, Solved, solve_steps
+from powerzoo_jax.oracle.feeder.network import FeederFlow, RadialNetwork, solve_steps
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -96,7 +96,7 @@ class VehicleUnits:
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
-class FeederProblem:
+class FeederEpisode:
     """One episode of T steps. Money is price * (P of batteries and vehicles) dt + settlement - every cost.
 
     load_p_mw, load_q_mvar: (T, M)  scheduled consumption of the nodes
@@ -144,7 +144,7 @@ class SetPoints:
     vehicle_mw: np.ndarray
 
 
-class Played(NamedTuple):
+class PlayedDevices(NamedTuple):
     """Devices after a plan: what was delivered, node injections (T, M) [MW, MVAr], money [$] and missed energy [MWh].
 
     money_usd:      device money of the episode, network losses not among it
@@ -174,7 +174,7 @@ class _Sum:
             self.q[:, at] += q[:, k]
 
 
-def play_devices(problem: FeederProblem, asked: SetPoints) -> Played:
+def play_devices(problem: FeederEpisode, asked: SetPoints) -> PlayedDevices:
     """Deliver what limits allow, by the equations of `devices`, written again in NumPy float64."""
     total = _Sum(np.zeros_like(problem.load_p_mw), np.zeros_like(problem.load_q_mvar))
     done = {name: getattr(asked, name).copy() for name in asked.__dataclass_fields__}
@@ -186,7 +186,9 @@ def play_devices(problem: FeederProblem, asked: SetPoints) -> Played:
         _play_flex(problem, problem.flex, done, total)
     if problem.vehicles is not None:
         _play_vehicles(problem, problem.vehicles, done, total)
-    return Played(SetPoints(**done), total.p, total.q, total.money, total.missed["shortfall"], total.missed["unmet"])
+    return PlayedDevices(
+        SetPoints(**done), total.p, total.q, total.money, total.missed["shortfall"], total.missed["unmet"]
+    )
 
 
 def _circle(s_mva: np.ndarray, p_mw: np.ndarray, q_mvar: np.ndarray) -> np.ndarray:
@@ -203,7 +205,7 @@ def _cell(units: StorageUnits | VehicleUnits, soc: np.ndarray, p: np.ndarray, dt
     return p, np.clip(soc - drawn / units.capacity_mwh, units.soc_min, units.soc_max)
 
 
-def _trade(problem: FeederProblem, units: StorageUnits | VehicleUnits, p: np.ndarray, soc_end: np.ndarray) -> float:
+def _trade(problem: FeederEpisode, units: StorageUnits | VehicleUnits, p: np.ndarray, soc_end: np.ndarray) -> float:
     """Sales less wear, and the settlement of the change in store."""
     dt, change = problem.dt_hours, (soc_end - units.soc_start) * units.capacity_mwh
     value = np.where(change > 0, change * units.eta_discharge, change / units.eta_charge)
@@ -211,7 +213,7 @@ def _trade(problem: FeederProblem, units: StorageUnits | VehicleUnits, p: np.nda
     return float(sales + problem.mean_price_per_mwh * value.sum())
 
 
-def _play_storage(problem: FeederProblem, units: StorageUnits, done: dict[str, np.ndarray], total: _Sum) -> None:
+def _play_storage(problem: FeederEpisode, units: StorageUnits, done: dict[str, np.ndarray], total: _Sum) -> None:
     soc, p = units.soc_start, done["storage_mw"]
     for t in range(problem.horizon):
         p[t], soc = _cell(units, soc, np.clip(p[t], -units.power_mw, units.power_mw), problem.dt_hours)
@@ -220,14 +222,14 @@ def _play_storage(problem: FeederProblem, units: StorageUnits, done: dict[str, n
     total.inject(units.node, p, q)
 
 
-def _play_plants(problem: FeederProblem, units: PlantUnits, done: dict[str, np.ndarray], total: _Sum) -> None:
+def _play_plants(problem: FeederEpisode, units: PlantUnits, done: dict[str, np.ndarray], total: _Sum) -> None:
     p = done["plant_mw"] = np.clip(done["plant_mw"], 0, units.available_mw)
     q = done["plant_mvar"] = _circle(units.s_mva, p, done["plant_mvar"]) * units.reactive
     total.money -= problem.dt_hours * float((units.curtail_per_mwh * (units.available_mw - p)).sum())
     total.inject(units.node, p, q)
 
 
-def _play_flex(problem: FeederProblem, units: FlexUnits, done: dict[str, np.ndarray], total: _Sum) -> None:
+def _play_flex(problem: FeederEpisode, units: FlexUnits, done: dict[str, np.ndarray], total: _Sum) -> None:
     load = np.maximum(units.load_mw, 0)
     shed = done["shed_mw"] = np.minimum(np.clip(done["shed_mw"], 0, units.curtail_cap_mw), load)
     defer = done["defer_mw"] = np.minimum(np.clip(done["defer_mw"], 0, units.shift_cap_mw), load - shed)
@@ -238,7 +240,7 @@ def _play_flex(problem: FeederProblem, units: FlexUnits, done: dict[str, np.ndar
     total.inject(units.node, p, p * units.q_ratio)
 
 
-def _play_vehicles(problem: FeederProblem, units: VehicleUnits, done: dict[str, np.ndarray], total: _Sum) -> None:
+def _play_vehicles(problem: FeederEpisode, units: VehicleUnits, done: dict[str, np.ndarray], total: _Sum) -> None:
     soc, p = units.soc_start, done["vehicle_mw"]
     for t in range(problem.horizon):
         left = soc - units.driven_mwh[t] / units.capacity_mwh
@@ -254,7 +256,7 @@ def _play_vehicles(problem: FeederProblem, units: VehicleUnits, done: dict[str, 
     total.inject(units.node, p, np.zeros_like(p))
 
 
-def largest_injection(problem: FeederProblem) -> np.ndarray:
+def largest_injection(problem: FeederEpisode) -> np.ndarray:
     """No device action makes a node inject or draw more than this, (T, M) [MVA]."""
     size = np.hypot(problem.load_p_mw, problem.load_q_mvar)
     shape = (problem.horizon, 1)
@@ -276,7 +278,7 @@ def largest_injection(problem: FeederProblem) -> np.ndarray:
     return size
 
 
-def device_nodes(problem: FeederProblem) -> np.ndarray:
+def device_nodes(problem: FeederEpisode) -> np.ndarray:
     """Nodes with any device, sorted."""
     kinds = (problem.storage, problem.plants, problem.flex, problem.vehicles)
     return np.unique(np.concatenate([np.zeros(0, int), *(units.node for units in kinds if units is not None)]))
@@ -285,7 +287,7 @@ def device_nodes(problem: FeederProblem) -> np.ndarray:
 PRICES = 20.0  # a broken limit costs this many times the dearest energy that breaking it could move
 
 
-class Prices(NamedTuple):
+class ViolationPrices(NamedTuple):
     """What broken limits cost the planner: band [$/pu], rating [$/MVA], each a step, and missed energy [$/MWh]."""
 
     band: float
@@ -293,10 +295,10 @@ class Prices(NamedTuple):
     need: float
 
 
-FREE = Prices(0.0, 0.0, 0.0)
+FREE = ViolationPrices(0.0, 0.0, 0.0)
 
 
-class Outcome(NamedTuple):
+class PlanOutcome(NamedTuple):
     """A plan played with the exact power flow; money in $.
 
     p_pu, q_pu:    (T, M)  consumption of the nodes
@@ -307,7 +309,7 @@ class Outcome(NamedTuple):
     """
 
     points: SetPoints
-    solved: Solved
+    solved: FeederFlow
     p_pu: np.ndarray
     q_pu: np.ndarray
     money_usd: float
@@ -317,14 +319,16 @@ class Outcome(NamedTuple):
     missed_mwh: float
 
 
-def limit_prices(problem: FeederProblem) -> Prices:
+def limit_prices(problem: FeederEpisode) -> ViolationPrices:
     """Prices at which breaking a limit never pays."""
     dearest = max(100.0, float(np.abs(problem.price_per_mwh).max()), float(np.abs(problem.loss_per_mwh).max()))
     # the weakest lever on a voltage that breaks the band moves it by some 0.01 pu per MW
-    return Prices(100 * PRICES * dearest * problem.dt_hours, PRICES * dearest * problem.dt_hours, PRICES * dearest)
+    return ViolationPrices(
+        100 * PRICES * dearest * problem.dt_hours, PRICES * dearest * problem.dt_hours, PRICES * dearest
+    )
 
 
-def run(problem: FeederProblem, points: SetPoints) -> Outcome:
+def run(problem: FeederEpisode, points: SetPoints) -> PlanOutcome:
     """Play a plan with the exact power flow."""
     played = play_devices(problem, points)
     base = problem.network.base_mva
@@ -336,7 +340,7 @@ def run(problem: FeederProblem, points: SetPoints) -> Outcome:
     lost = base * problem.dt_hours * float((problem.loss_per_mwh * solved.loss_pu).sum())
     missed = played.shortfall_mwh + played.unmet_mwh
     prices = limit_prices(problem)
-    return Outcome(
+    return PlanOutcome(
         points=played.points,
         solved=solved,
         p_pu=p,
@@ -349,7 +353,7 @@ def run(problem: FeederProblem, points: SetPoints) -> Outcome:
     )
 
 
-def excess_mva(problem: FeederProblem, solved: Solved) -> np.ndarray:
+def excess_mva(problem: FeederEpisode, solved: FeederFlow) -> np.ndarray:
     """Apparent power above the rating, (T, M) [MVA]; negative below it, -inf without a rating."""
     if problem.rate_mva is None:
         return np.full(solved.v.shape, -np.inf)

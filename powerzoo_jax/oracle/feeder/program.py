@@ -7,7 +7,14 @@ from typing import Any
 
 import numpy as np
 
-from powerzoo_jax.oracle.feeder.problem import FeederProblem, FlexUnits, Prices, SetPoints, StorageUnits, VehicleUnits
+from powerzoo_jax.oracle.feeder.problem import (
+    FeederEpisode,
+    FlexUnits,
+    SetPoints,
+    StorageUnits,
+    VehicleUnits,
+    ViolationPrices,
+)
 
 CIRCLE = 5  # tangents to the upper half of an inverter circle, to begin with
 OUTSIDE = 1e-6  # of the rating: how far from the circle a solution is before it gets a tangent of its own
@@ -27,7 +34,7 @@ class Linear:
 
 
 @dataclass(eq=False)
-class _Rows:
+class _FeederRows:
     """Sparse rows under construction."""
 
     row: list[np.ndarray] = field(default_factory=list)
@@ -65,7 +72,7 @@ class FeederProgram:
     loss: (T,) columns [MW];  prices of broken limits are in the cost, so `cost @ x` is minus the priced return
     """
 
-    def __init__(self, problem: FeederProblem, *, prices: Prices, most_loss: np.ndarray) -> None:
+    def __init__(self, problem: FeederEpisode, *, prices: ViolationPrices, most_loss: np.ndarray) -> None:
         self.problem, self.prices = problem, prices
         self._low: list[np.ndarray] = []
         self._high: list[np.ndarray] = []
@@ -74,7 +81,7 @@ class FeederProgram:
         self.constant = 0.0  # of the cost
         self._circles: list[tuple[list[tuple[np.ndarray, float]], np.ndarray, np.ndarray]] = []
         self.column: dict[str, np.ndarray] = {}
-        self.equal, self.upper, self._p, self._q = _Rows(), _Rows(), _Rows(), _Rows()
+        self.equal, self.upper, self._p, self._q = _FeederRows(), _FeederRows(), _FeederRows(), _FeederRows()
         self._injections: list[tuple[np.ndarray, np.ndarray, np.ndarray, Any]] = []
         dt = problem.dt_hours
         # a loss that is paid for would be pushed to its ceiling: the caller adds what that is worth to the bound
@@ -265,7 +272,7 @@ class FeederProgram:
         self.upper.add(-expected, (before, np.where(first, 0.0, -1.0)), (bought[t, v], -1.0), (short, -1.0))
 
 
-def idle_points(problem: FeederProblem) -> SetPoints:
+def idle_points(problem: FeederEpisode) -> SetPoints:
     """Every device at rest, nothing curtailed."""
     steps = problem.horizon
 

@@ -28,7 +28,7 @@ from powerzoo_jax.oracle.microgrid.problem import (
     relaxed_program,
     solve,
 )
-from powerzoo_jax.oracle.registry import Foresight, Playbook, Policy, follow
+from powerzoo_jax.oracle.registry import Baselines, OraclePlan, Policy, follow
 from powerzoo_jax.oracle.storage.plan import dual_bound
 from powerzoo_jax.tasks.microgrid.build import STRESS
 
@@ -55,7 +55,7 @@ RULE = Habit()
 SAFE_RULE = Habit(reserve_mw=0.05, urgent_train_min=60.0, urgent_fine_min=60.0)
 
 
-class Trail(NamedTuple):
+class PlayedRule(NamedTuple):
     """A rule played: actions (B, T, A, U); per step it_mw, missed jobs; per episode the return and the backlog."""
 
     action: Array
@@ -65,7 +65,7 @@ class Trail(NamedTuple):
     backlog_gpu_h: Array
 
 
-def play_habit(sim: Sim, draws: Draw, habit: Habit) -> Trail:
+def play_habit(sim: Sim, draws: Draw, habit: Habit) -> PlayedRule:
     """Play a rule in drawn episodes (leading axis B), every job as early as the habit allows, by deadline.
 
     Sun first, then diesel, then the battery; diesel to spare refills the battery, or the first peak would empty it.
@@ -74,11 +74,11 @@ def play_habit(sim: Sim, draws: Draw, habit: Habit) -> Trail:
 
 
 @jax.jit
-def _play(sim: Sim, draws: Draw, habit: Habit) -> Trail:
+def _play(sim: Sim, draws: Draw, habit: Habit) -> PlayedRule:
     return jax.vmap(lambda drawn: _episode(sim, drawn, habit))(draws)
 
 
-def _episode(sim: Sim, drawn: Draw, habit: Habit) -> Trail:
+def _episode(sim: Sim, drawn: Draw, habit: Habit) -> PlayedRule:
     # nothing random is left once an episode is drawn
     state, _ = sim.env.begin(jax.random.key(0), drawn, sim.params)
 
@@ -90,7 +90,7 @@ def _episode(sim: Sim, drawn: Draw, habit: Habit) -> Trail:
         return out.state, seen
 
     _, (action, it_mw, missed, reward, backlog) = lax.scan(advance, state, None, length=sim.spec.horizon)
-    return Trail(action, it_mw, missed, jnp.sum(reward), backlog[-1])
+    return PlayedRule(action, it_mw, missed, jnp.sum(reward), backlog[-1])
 
 
 def _act(sim: Sim, state: MicrogridState, habit: Habit) -> Array:
@@ -185,11 +185,11 @@ def plan_episodes(sim: Sim, draws: Draw) -> list[MicrogridPlan]:
     return [_plan(sim, take(draws, i), [take(t, i) for t in trails]) for i in range(draws.load_row.shape[0])]
 
 
-def _on_host(trail: Trail) -> Trail:
-    return Trail(*(np.asarray(x, np.float64) for x in trail))  # type: ignore[arg-type]
+def _on_host(trail: PlayedRule) -> PlayedRule:
+    return PlayedRule(*(np.asarray(x, np.float64) for x in trail))  # type: ignore[arg-type]
 
 
-def _plan(sim: Sim, drawn: Draw, trails: list[Trail]) -> MicrogridPlan:
+def _plan(sim: Sim, drawn: Draw, trails: list[PlayedRule]) -> MicrogridPlan:
     problem = build_microgrid_problem(sim, drawn)
     price = float(sim.params.sla_usd)
     best_value, best_action = -inf, np.zeros(0)
@@ -204,26 +204,26 @@ def _plan(sim: Sim, drawn: Draw, trails: list[Trail]) -> MicrogridPlan:
     return MicrogridPlan(best_action, objective, *return_bounds(problem, sim.spec.cost_budget[0]))
 
 
-def _judged(problem: MicrogridProblem, trail: Trail, price: float) -> float:
+def _judged(problem: MicrogridProblem, trail: PlayedRule, price: float) -> float:
     """Return of a trail with misses priced, whether or not the task does."""
     return float(trail.total) - (price - problem.missed_usd) * problem.weight * float(np.sum(trail.missed))
 
 
-def _job_loss(problem: MicrogridProblem, trail: Trail, price: float) -> float:
+def _job_loss(problem: MicrogridProblem, trail: PlayedRule, price: float) -> float:
     backlog = problem.backlog_usd_per_gpu_h * float(trail.backlog_gpu_h)
     return problem.weight * (price * float(np.sum(trail.missed)) + backlog)
 
 
-def _different(trails: list[Trail]) -> list[Trail]:
+def _different(trails: list[PlayedRule]) -> list[PlayedRule]:
     """The first trail of every way to run the jobs: power of the servers tells them apart."""
-    kept: list[Trail] = []
+    kept: list[PlayedRule] = []
     for trail in trails:
         if not any(np.array_equal(trail.it_mw, other.it_mw) for other in kept):
             kept.append(trail)
     return kept
 
 
-def _action(problem: MicrogridProblem, trail: Trail, plan: dict[str, np.ndarray]) -> np.ndarray:
+def _action(problem: MicrogridProblem, trail: PlayedRule, plan: dict[str, np.ndarray]) -> np.ndarray:
     """Kernel actions (T, 1, 5): the jobs of the trail, power and set-points of the programme."""
     v = problem.values
     action = np.array(trail.action)
@@ -274,10 +274,10 @@ def _safe_rule(sim: Sim, draws: Draw, keys: Array) -> Policy:
     return follow(sim, np.asarray(play_habit(sim, draws, SAFE_RULE).action))
 
 
-def _foresee(sim: Sim, draws: Draw, keys: Array) -> Foresight:
+def _foresee(sim: Sim, draws: Draw, keys: Array) -> OraclePlan:
     del keys
     plans = plan_episodes(sim, draws)
-    return Foresight(
+    return OraclePlan(
         policy=follow(sim, np.stack([plan.action for plan in plans])),
         objective=np.array([plan.objective for plan in plans]),
         bound=np.array([plan.bound for plan in plans]),
@@ -285,7 +285,7 @@ def _foresee(sim: Sim, draws: Draw, keys: Array) -> Foresight:
     )
 
 
-MICROGRID = Playbook(
+MICROGRID = Baselines(
     rules={"no_control": _idle, "rule": _rule, "safe_rule": _safe_rule},
     foresee=_foresee,
     splits=("train", "val", "test", *STRESS),

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from powerzoo_jax.base.errors import SolverError, listing
-from powerzoo_jax.oracle.storage.problem import Branch, Problem, Program, branches, play, storage_program
+from powerzoo_jax.oracle.storage.problem import Branch, Program, StorageEpisode, branches, play, storage_program
 
 Duals = Mapping[Branch, np.ndarray]
 """Multipliers (T + 1,) of the equations of each branch."""
@@ -46,7 +46,7 @@ def dual_bound(program: Program, dual: np.ndarray) -> float:
     return float(dual @ program.right + np.minimum(reduced * program.low, reduced * program.high).sum())
 
 
-def profit_bound(problem: Problem, unit: int, duals: Duals) -> float:
+def profit_bound(problem: StorageEpisode, unit: int, duals: Duals) -> float:
     """Largest profit [$] that one battery could reach: the best branch, each bounded by its multipliers.
 
     Raises ValueError when a branch has no multipliers: the bound would miss the plans that end on that side.
@@ -57,7 +57,7 @@ def profit_bound(problem: Problem, unit: int, duals: Duals) -> float:
     return max(-dual_bound(storage_program(problem, unit, b), duals[b]) for b in branches(problem))
 
 
-def certify(problem: Problem, plan_mw: np.ndarray, duals: Sequence[Duals]) -> Certificate:
+def certify(problem: StorageEpisode, plan_mw: np.ndarray, duals: Sequence[Duals]) -> Certificate:
     """Audit a plan (T, G) [MW] against the multipliers of every battery; padded batteries are skipped."""
     real = [unit for unit, yes in enumerate(problem.mask) if yes]
     return Certificate(
@@ -95,7 +95,7 @@ class Solution:
         return self.bound - self.objective
 
 
-def solve_storage(problem: Problem) -> Solution:
+def solve_storage(problem: StorageEpisode) -> Solution:
     """Plan that earns most with the whole episode known; batteries take prices and are independent.
 
     Raises SolverError when an input is not finite or HiGHS does not reach the optimum.
@@ -113,7 +113,7 @@ def solve_storage(problem: Problem) -> Solution:
     return Solution(plan, certificate.profit_usd, certificate.bound_usd, "optimal", integer, tuple(duals))
 
 
-def _solve_unit(problem: Problem, unit: int) -> tuple[np.ndarray, Duals, bool]:
+def _solve_unit(problem: StorageEpisode, unit: int) -> tuple[np.ndarray, Duals, bool]:
     """Best plan (T,) of one battery, multipliers of every branch, and whether exclusive steps were needed."""
     plans, duals, integer = [], {}, False
     for branch in branches(problem):
@@ -132,7 +132,7 @@ def _net(x: np.ndarray, program: Program) -> np.ndarray:
     return x[horizon : 2 * horizon] - x[:horizon]
 
 
-def _profit(problem: Problem, unit: int, net: np.ndarray) -> float:
+def _profit(problem: StorageEpisode, unit: int, net: np.ndarray) -> float:
     command = np.zeros((len(net), len(problem.mask)))
     command[:, unit] = net
     return float(play(problem, command).profit_usd[unit])
@@ -190,7 +190,7 @@ def _highs(program: Program | dict[str, Any], *, whole: bool = False) -> Any:
     return result
 
 
-def _check_finite(problem: Problem) -> None:
+def _check_finite(problem: StorageEpisode) -> None:
     bad = np.flatnonzero(~np.isfinite(problem.price_per_mwh))
     if len(bad):
         raise SolverError(f"the price is not finite at step {listing(bad)}. Repair the series before planning on it.")

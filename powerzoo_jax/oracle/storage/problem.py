@@ -17,7 +17,7 @@ from powerzoo_jax.envs.series import Draw
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
-class Problem:
+class StorageEpisode:
     """Everything that a storage plan needs to know of one episode; NumPy float64.
 
     price_per_mwh:       (T,)  [$/MWh]  price of every step
@@ -50,7 +50,7 @@ class Problem:
     may_charge: np.ndarray | None = None
 
 
-class Played(NamedTuple):
+class PlayedStorage(NamedTuple):
     """Storage after a plan.
 
     p_mw:        (T, G)    [MW]  delivered power, positive into the bus
@@ -63,7 +63,7 @@ class Played(NamedTuple):
     profit_usd: np.ndarray
 
 
-def build_problem(sim: Sim, drawn: Draw) -> Problem:
+def build_problem(sim: Sim, drawn: Draw) -> StorageEpisode:
     """Read a drawn episode (no batch axis) out of a Sim.
 
     Raises ValueError for a stacked Sim or for a task whose reward has other terms than the storage tasks.
@@ -83,7 +83,7 @@ def build_problem(sim: Sim, drawn: Draw) -> Problem:
     def host(name: str) -> np.ndarray:
         return np.asarray(getattr(fleet, name), np.float64)
 
-    return Problem(
+    return StorageEpisode(
         price_per_mwh=rows[:, PRICE],
         mean_price_per_mwh=float(rows[0, MEAN_AHEAD]),
         dt_hours=sim.spec.dt_hours,
@@ -102,13 +102,13 @@ def build_problem(sim: Sim, drawn: Draw) -> Problem:
     )
 
 
-def build_problems(sim: Sim, draws: Draw) -> list[Problem]:
+def build_problems(sim: Sim, draws: Draw) -> list[StorageEpisode]:
     """`build_problem` for every episode of a batch of draws."""
     rows = [np.asarray(x) for x in draws]
     return [build_problem(sim, Draw(*row)) for row in zip(*rows, strict=True)]
 
 
-def play(problem: Problem, command_mw: np.ndarray) -> Played:
+def play(problem: StorageEpisode, command_mw: np.ndarray) -> PlayedStorage:
     """Deliver what the state of charge allows of a plan (T, G) [MW], by the equations of devices.storage.
 
     Written again in NumPy float64, so that a plan can be made executable and audited without the env.
@@ -123,10 +123,10 @@ def play(problem: Problem, command_mw: np.ndarray) -> Played:
         p_mw.append(p)
         soc.append(np.clip(soc[-1] - drawn / fleet.capacity_mwh, fleet.soc_min, fleet.soc_max))
     power, stored = np.stack(p_mw), np.stack(soc)
-    return Played(power, stored, _profit(problem, power, stored))
+    return PlayedStorage(power, stored, _profit(problem, power, stored))
 
 
-def _profit(problem: Problem, p_mw: np.ndarray, soc: np.ndarray) -> np.ndarray:
+def _profit(problem: StorageEpisode, p_mw: np.ndarray, soc: np.ndarray) -> np.ndarray:
     """sum_t dt (w_s price P - w_d c |P|)  +  w_m mean price * (rise * eta_d  or  fall / eta_c)."""
     sales = problem.dt_hours * problem.price_per_mwh @ p_mw
     wear = problem.dt_hours * problem.degradation_per_mwh * np.abs(p_mw).sum(axis=0)
@@ -158,7 +158,7 @@ class Program:
     high: np.ndarray
 
 
-def branches(problem: Problem) -> tuple[Branch, ...]:
+def branches(problem: StorageEpisode) -> tuple[Branch, ...]:
     """The branches whose best is the optimum.
 
     rise is paid mean * eta_d and fall costs mean / eta_c: concave for mean >= 0, since eta_d <= 1 / eta_c.
@@ -167,7 +167,7 @@ def branches(problem: Problem) -> tuple[Branch, ...]:
     return ("free",) if problem.weight_settlement * problem.mean_price_per_mwh >= 0 else ("rise", "fall")
 
 
-def storage_program(problem: Problem, unit: int, branch: Branch) -> Program:
+def storage_program(problem: StorageEpisode, unit: int, branch: Branch) -> Program:
     """Minus the profit of one battery.
 
     energy_t = energy_(t-1) + dt (eta_c charge_t - discharge_t / eta_d),   energy_T - energy_0 = rise - fall

@@ -28,7 +28,7 @@ BISECTIONS = 60  # of a price between -surplus_price and voll
 
 
 @dataclass(frozen=True, eq=False)
-class System:
+class DispatchSystem:
     """Units and network of a task on the host, float64; fields as in `TransmissionParams`, limits 0 out of service."""
 
     low_mw: np.ndarray
@@ -81,12 +81,12 @@ class DispatchCurve:
         return p, (1 - share) * self.level_mw[k] + share * self.level_mw[k + 1]
 
 
-def host_system(sim: Sim) -> System:
+def host_system(sim: Sim) -> DispatchSystem:
     """The units and the network of a transmission task."""
     params, wide = sim.params, np.float64
     on = np.asarray(params.rules.available)
     offers, factors = params.offers, params.factors
-    return System(
+    return DispatchSystem(
         low_mw=np.where(on, np.asarray(params.rules.p_min_mw, wide), 0.0),
         high_mw=np.where(on, np.asarray(params.rules.p_max_mw, wide), 0.0),
         costs=UnitCosts(**{name: np.asarray(getattr(offers, name), wide) for name in UnitCosts._fields}),
@@ -100,7 +100,7 @@ def host_system(sim: Sim) -> System:
     )
 
 
-def reachable(system: System, on: np.ndarray, loads_mw: np.ndarray, *, scores: bool) -> DispatchCurve:
+def reachable(system: DispatchSystem, on: np.ndarray, loads_mw: np.ndarray, *, scores: bool) -> DispatchCurve:
     """Least-cost dispatch of the units `on` (G,) bool that keeps the ratings, at loads (K,) [MW], rising.
 
     scores:  p - low = min(room, level * weight) with weights between LEAST and MOST; False allows every dispatch
@@ -128,7 +128,7 @@ class Floor:
         return (self.base + self.slope * np.asarray(load_mw)[..., None]).max(-1)
 
 
-def rated_floor(system: System, on: np.ndarray, loads_mw: np.ndarray) -> Floor:
+def rated_floor(system: DispatchSystem, on: np.ndarray, loads_mw: np.ndarray) -> Floor:
     """What no dispatch of the units `on` that keeps the ratings undercuts; touched at the loads (K,) [MW]."""
     straight, watched = [], _none(system)
     for load in loads_mw:
@@ -137,7 +137,7 @@ def rated_floor(system: System, on: np.ndarray, loads_mw: np.ndarray) -> Floor:
     return Floor(*(np.array(part) for part in zip(*straight, strict=True)))
 
 
-def free_floor(system: System, on: np.ndarray, loads_mw: np.ndarray) -> np.ndarray:
+def free_floor(system: DispatchSystem, on: np.ndarray, loads_mw: np.ndarray) -> np.ndarray:
     """What no dispatch of the units `on` (C, G) undercuts, ratings ignored, (C, T) [USD/h] at loads (T,) [MW].
 
     max over a price of  price * load + sum of min over each unit of (cost - price * output), by bisection
@@ -163,12 +163,12 @@ def cheapest_output(costs: UnitCosts, price: np.ndarray) -> tuple[np.ndarray, np
     return costs.base_mw + x.sum(-1), least
 
 
-def _none(system: System) -> np.ndarray:
+def _none(system: DispatchSystem) -> np.ndarray:
     return np.zeros(len(system.rate_mw), bool)
 
 
 def _solve(
-    system: System, on: np.ndarray, load: float, watched: np.ndarray, *, scores: bool, soft: bool
+    system: DispatchSystem, on: np.ndarray, load: float, watched: np.ndarray, *, scores: bool, soft: bool
 ) -> tuple[Any, np.ndarray, np.ndarray]:
     """HiGHS's answer, its dispatch (G,) [MW], and the branches (L,) bool whose ratings it had to heed.
 
@@ -192,7 +192,7 @@ def _solve(
 
 
 def _programme(
-    system: System, on: np.ndarray, load: float, watched: np.ndarray, scores: bool, soft: bool
+    system: DispatchSystem, on: np.ndarray, load: float, watched: np.ndarray, scores: bool, soft: bool
 ) -> tuple[dict[str, Any], int]:
     """Arguments of HiGHS, and how many columns are pieces of units.
 
@@ -242,7 +242,9 @@ def _sides(found: Any, watched: np.ndarray) -> np.ndarray:
     return sides
 
 
-def _line_of(system: System, on: np.ndarray, price: float, upper: np.ndarray, lower: np.ndarray) -> tuple[float, float]:
+def _line_of(
+    system: DispatchSystem, on: np.ndarray, price: float, upper: np.ndarray, lower: np.ndarray
+) -> tuple[float, float]:
     """Base [USD/h] and slope [USD/MWh] over the load of the bound that multipliers give.
 
     L = sum min_p (C - (y - H' mu) p) + min (voll - y + mu h) shed + min (s + y) spill + y D

@@ -24,7 +24,7 @@ from powerzoo_jax.opf.offers import UnitCosts
 from powerzoo_jax.opf.qp import Qp, QpResult, dual_bound, solve_qp
 from powerzoo_jax.opf.result import OpfStatus
 from powerzoo_jax.oracle.commitment.plan import CommitmentPlan
-from powerzoo_jax.oracle.commitment.problem import CommitmentProblem
+from powerzoo_jax.oracle.commitment.problem import CommitmentDay
 
 UNIT_MW = 100.0  # of the variables of a programme: the solver's tolerances are absolute
 
@@ -85,14 +85,14 @@ def solve_dispatch(sim: Sim, drawn: Draw, window_mw: tuple[np.ndarray, np.ndarra
     )
 
 
-def commitment_problem(sim: Sim, drawn: Draw, reserve_share: float | None = None) -> CommitmentProblem:
+def commitment_problem(sim: Sim, drawn: Draw, reserve_share: float | None = None) -> CommitmentDay:
     """What `solve_commitment` plans for one drawn episode of a task with commitment.
 
     reserve_share:  [-] of the load that the units on the bars must be able to deliver beyond it; None requires nothing
     """
     offers, loads = sim.params.offers, episode_load(sim, drawn)
     columns = {name: np.asarray(getattr(offers, name), np.float64) for name in UnitCosts._fields}
-    return CommitmentProblem(
+    return CommitmentDay(
         rules=sim.params.rules,
         state=_first_units(sim, drawn),
         costs=UnitCosts(**columns),
@@ -119,7 +119,7 @@ def schedule_actions(sim: Sim, p_mw: np.ndarray) -> np.ndarray:
     return np.clip(2 * place - 1, -1, 1)[..., None]
 
 
-def commitment_actions(sim: Sim, plan: CommitmentPlan, problem: CommitmentProblem) -> np.ndarray:
+def commitment_actions(sim: Sim, plan: CommitmentPlan, problem: CommitmentDay) -> np.ndarray:
     """Kernel actions (T, A, 2) of a task in direct mode that follow a commitment plan, place in the ramp's window."""
     rules = {name: np.asarray(value, np.float64) for name, value in vars(sim.params.rules).items()}
     was, before = np.asarray(problem.state.on), np.asarray(problem.state.p_mw, np.float64)

@@ -21,12 +21,12 @@ from powerzoo_jax.envs.series import Draw
 from powerzoo_jax.envs.transmission.units_types import TransmissionParams
 from powerzoo_jax.opf.allocate import SHARPNESS, allocate_by_merit
 from powerzoo_jax.opf.offers import cost_of
-from powerzoo_jax.oracle.commitment.problem import CommitmentProblem, host_rules
-from powerzoo_jax.oracle.registry import Foresight, Playbook, Policy, follow
+from powerzoo_jax.oracle.commitment.problem import CommitmentDay, host_rules
+from powerzoo_jax.oracle.registry import Baselines, OraclePlan, Policy, follow
 from powerzoo_jax.oracle.transmission.dispatch import (
     LEAST,
     MOST,
-    System,
+    DispatchSystem,
     free_floor,
     host_system,
     rated_floor,
@@ -63,7 +63,7 @@ def shared_scores(level: np.ndarray, p_mw: np.ndarray, low: np.ndarray, high: np
     return 2 * np.log(weight) / SHARPNESS - 1
 
 
-def dispatch_actions(sim: Sim, system: System, level: np.ndarray, p_mw: np.ndarray) -> np.ndarray:
+def dispatch_actions(sim: Sim, system: DispatchSystem, level: np.ndarray, p_mw: np.ndarray) -> np.ndarray:
     """Kernel actions (T, A, 1) that give a dispatch (T, G) [MW] of units that always run."""
     if sim.env.schedule:
         return schedule_actions(sim, p_mw)
@@ -166,7 +166,7 @@ def _secure_merit_order(sim: Sim, draws: Draw, keys: Array) -> Policy:
     return _by_rule(sim, "rule", draws)
 
 
-def _foresee(sim: Sim, draws: Draw, keys: Array) -> Foresight:
+def _foresee(sim: Sim, draws: Draw, keys: Array) -> OraclePlan:
     """Optimal dispatch of every step that scores can reach; bounds of all dispatches, without and with the ratings."""
     del keys
     system, loads = host_system(sim), each_load(sim, draws)
@@ -182,10 +182,10 @@ def _foresee(sim: Sim, draws: Draw, keys: Array) -> Foresight:
         costs = (system.cost(on, p, load), free, np.maximum(floor.at(load), free))
         money.append([cost.sum() for cost in costs])
     objective, bound, kept = -sim.spec.term_weights[0] * sim.env.dt_hours * np.array(money).T
-    return Foresight(follow(sim, np.stack(actions)), objective, bound, kept)
+    return OraclePlan(follow(sim, np.stack(actions)), objective, bound, kept)
 
 
-DISPATCH = Playbook(
+DISPATCH = Baselines(
     rules={"no_control": _equal, "merit": _merit_order, "rule": _secure_merit_order},
     foresee=_foresee,
     splits=("train", "val", "test", "load_stress", "line_tightening"),
@@ -198,7 +198,7 @@ BISECTIONS = 40
 
 
 def track(
-    system: System, problem: CommitmentProblem, on: np.ndarray, wanted_mw: np.ndarray
+    system: DispatchSystem, problem: CommitmentDay, on: np.ndarray, wanted_mw: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray]:
     """Follow outputs wanted (T, G) [MW] of the units `on` (T, G): scores (T, G) in [-1, 1] and what they give (T, G).
 

@@ -13,8 +13,8 @@ from powerzoo_jax.powerflow.contingency.factors import OutageFactors, OwnNetwork
 from powerzoo_jax.powerflow.contingency.result import OutageResult, outage_reading
 from powerzoo_jax.powerflow.contingency.woodbury import (
     Change,
-    Freed,
-    Progress,
+    OutageProgress,
+    PvToPq,
     change_of,
     correction,
     finish,
@@ -47,7 +47,7 @@ class Kind(NamedTuple):
     keep: bool = False
 
 
-class Inputs(NamedTuple):
+class OutageInputs(NamedTuple):
     """Arrays of a call: injections and set-points (..., N), outputs (..., G), rows (..., K); None where not given."""
 
     p: Array
@@ -61,15 +61,15 @@ class Inputs(NamedTuple):
         return (self.p, self.q) if self.v_set is None else (self.p, self.q, self.v_set)
 
 
-def inputs_of(kind: Kind, arrays: tuple[Array, ...]) -> Inputs:
+def inputs_of(kind: Kind, arrays: tuple[Array, ...]) -> OutageInputs:
     """Name the arrays that a call of this kind hands in."""
     p, q, *rest = arrays
     only = rest.pop() if kind.chosen else None
     v_set = rest.pop(0) if kind.held else None
-    return Inputs(p, q, v_set, (rest[0], rest[1]) if kind.units else None, only)
+    return OutageInputs(p, q, v_set, (rest[0], rest[1]) if kind.units else None, only)
 
 
-class Lanes(NamedTuple):
+class OutageScenarios(NamedTuple):
     """Scenarios: injections counted from the base state, where the chord and Newton start (N, 2, B), and the output of
     all units (2, G, B), None where none is lost.
     """
@@ -80,18 +80,18 @@ class Lanes(NamedTuple):
     output: Array | None
 
 
-def solve_outages(outages: OutageFactors, inputs: Inputs, kind: Kind, tol: float, max_steps: int) -> Any:
+def solve_outages(outages: OutageFactors, inputs: OutageInputs, kind: Kind, tol: float, max_steps: int) -> Any:
     """The batched core: (B, N) scenarios -> OutageResult, OutageStates or (), deviations (B, O, N, 2) or ()."""
     shared = Shared(outages.meshed.layout, outages.meshed.core)
     target, begin = scenarios(shared, inputs.given)
-    lanes = Lanes(target, _intact(shared, target, begin), begin, outputs(outages, inputs))
+    lanes = OutageScenarios(target, _intact(shared, target, begin), begin, outputs(outages, inputs))
 
-    def solve(rows: Array, change: Change, lanes: Lanes) -> Any:
+    def solve(rows: Array, change: Change, lanes: OutageScenarios) -> Any:
         target = without_units(outages, rows, lanes.target, lanes.output)
         found = settle(shared, change, target, _shifted(outages, rows, lanes.start), lanes.begin, tol, max_steps)
         return _account(outages, shared, rows, change, found, kind)
 
-    def solve_own(rows: Array, read: tuple[Change, OwnNetworks], lanes: Lanes) -> Any:
+    def solve_own(rows: Array, read: tuple[Change, OwnNetworks], lanes: OutageScenarios) -> Any:
         change, own = read
         found = _own_chord(shared, own, lanes, tol, max_steps)
         found = found._replace(e=_shifted(outages, rows, found.e))
@@ -120,14 +120,14 @@ def solve_outages(outages: OutageFactors, inputs: Inputs, kind: Kind, tol: float
     return jax.tree.map(lambda a, b: jnp.concatenate([a, b], 1), found, of_units)
 
 
-def _own_chord(shared: Shared, own: OwnNetworks, lanes: Lanes, tol: float, max_steps: int) -> Progress:
+def _own_chord(shared: Shared, own: OwnNetworks, lanes: OutageScenarios, tol: float, max_steps: int) -> OutageProgress:
     """The chord of one outage of a branch in its own network, whose base voltage e counts from."""
     core = dataclasses.replace(shared.core, main=own.networks, blocks=own.blocks)
     target = lanes.target + own.offset[:, :, None]
     return run_chord(shared._replace(core=core), None, target, lanes.start, tol, max_steps)
 
 
-def outputs(outages: OutageFactors, inputs: Inputs) -> Array | None:
+def outputs(outages: OutageFactors, inputs: OutageInputs) -> Array | None:
     """Output of all units, (2, G, B) [pu]; None where no outage takes one."""
     if outages.n_unit_outage == 0:
         return None
@@ -153,7 +153,7 @@ def _shifted(outages: OutageFactors, rows: Array, start: Array) -> Array:
     return jnp.stack([re, im], 1).reshape(start.shape)
 
 
-def _solve_all(solve: Any, read: Any, lanes: Lanes, rows: Array, width: int) -> Any:
+def _solve_all(solve: Any, read: Any, lanes: OutageScenarios, rows: Array, width: int) -> Any:
     """Outages (O,) of all scenarios in tiles of `width` lanes; the scenarios of an outage side by side.
 
     What a tile reads of the factors passes through the loop: XLA would compute it inside of every product that uses it.
@@ -187,12 +187,12 @@ def _solve_all(solve: Any, read: Any, lanes: Lanes, rows: Array, width: int) -> 
     return jax.tree.map(lambda x: x[:batch, :count], every)
 
 
-def _solve_some(solve: Any, lanes: Lanes, only: Array, width: int) -> Any:
+def _solve_some(solve: Any, lanes: OutageScenarios, only: Array, width: int) -> Any:
     """Chosen outages (B, K) of each scenario, in tiles."""
     batch, count = only.shape
     members = min(batch, max(width // count, 1))
 
-    def tile(at: tuple[Array, Lanes]) -> Any:
+    def tile(at: tuple[Array, OutageScenarios]) -> Any:
         return solve(at[0].reshape(-1), jax.tree.map(lambda x: jnp.repeat(x, count, axis=2), at[1]))
 
     out = lax.map(tile, (_cut(only, members), _cut_lanes(lanes, members)))
@@ -205,9 +205,9 @@ def _cut(x: Array, size: int) -> Array:
     return jnp.take(x, jnp.arange(count * size) % x.shape[0], axis=0).reshape(count, size, *x.shape[1:])
 
 
-def _cut_lanes(lanes: Lanes, size: int) -> Lanes:
+def _cut_lanes(lanes: OutageScenarios, size: int) -> OutageScenarios:
     """(..., B) in pieces (m, ..., size)."""
-    cut: Lanes = jax.tree.map(lambda x: jnp.moveaxis(_cut(jnp.moveaxis(x, 2, 0), size), 1, 3), lanes)
+    cut: OutageScenarios = jax.tree.map(lambda x: jnp.moveaxis(_cut(jnp.moveaxis(x, 2, 0), size), 1, 3), lanes)
     return cut
 
 
@@ -220,7 +220,7 @@ def outage_change(outages: OutageFactors, rows: Array) -> Change:
     if outages.n_unit_outage == 0:
         return change
     at, takes_unit = _unit_rows(outages, rows)
-    freed = Freed(outages.bus[at], outages.frees[at] & takes_unit, jnp.moveaxis(outages.read[at], 0, -1))
+    freed = PvToPq(outages.bus[at], outages.frees[at] & takes_unit, jnp.moveaxis(outages.read[at], 0, -1))
     return change._replace(freed=freed)
 
 
@@ -244,7 +244,7 @@ def without_units(outages: OutageFactors, rows: Array, target: Array, output: Ar
 
 
 def _account(
-    outages: OutageFactors, shared: Shared, rows: Array, change: Change, found: Progress, kind: Kind
+    outages: OutageFactors, shared: Shared, rows: Array, change: Change, found: OutageProgress, kind: Kind
 ) -> tuple[Any, ...]:
     """What a tile of lanes reports, read off e plus one more step that is not rounded into it."""
     members = found.status.shape[0] // rows.shape[0]

@@ -16,7 +16,14 @@ import jax.numpy as jnp
 import numpy as np
 from jax import Array, lax
 
-from powerzoo_jax.powerflow.contingency.batch import Inputs, Kind, inputs_of, outage_change, outputs, without_units
+from powerzoo_jax.powerflow.contingency.batch import (
+    Kind,
+    OutageInputs,
+    inputs_of,
+    outage_change,
+    outputs,
+    without_units,
+)
 from powerzoo_jax.powerflow.contingency.factors import OutageFactors
 from powerzoo_jax.powerflow.contingency.result import OutageResult, outage_reading
 from powerzoo_jax.powerflow.contingency.woodbury import Change, correction, mismatch, scenarios
@@ -56,7 +63,7 @@ def _lane(
 ) -> tuple[dict[str, Any], Any]:
     """Tangents of what one outage () of one scenario reports, e (N, 2)."""
     layout, e = outages.meshed.layout, e[:, :, None]
-    point = Point(Shared(layout, outages.meshed.core), outage_change(outages, row[None]), e)
+    point = SolvedOutage(Shared(layout, outages.meshed.core), outage_change(outages, row[None]), e)
 
     def left(*arrays: Array) -> Array:
         inputs = inputs_of(kind, tuple(eqs.finite(x)[None] for x in arrays))
@@ -76,7 +83,7 @@ def _lane(
     return jax.tree.map(lambda x: x[0], found)  # type: ignore[no-any-return]
 
 
-def _held(point: Point, inputs: Inputs, tangents: Inputs) -> Array:
+def _held(point: SolvedOutage, inputs: OutageInputs, tangents: OutageInputs) -> Array:
     """Turn (N, 2, 1) that brings held magnitudes to their moved set-points."""
     if inputs.v_set is None or tangents.v_set is None:
         return jnp.zeros_like(point.e)
@@ -85,7 +92,7 @@ def _held(point: Point, inputs: Inputs, tangents: Inputs) -> Array:
     return jnp.zeros_like(point.e).at[:, 1, 0].set(jnp.where(point.rows[:, 1, 0] == 0, grow, 0))
 
 
-class Point(NamedTuple):
+class SolvedOutage(NamedTuple):
     """A solved lane, e (N, 2, 1), of the network that `change` leaves."""
 
     shared: Shared

@@ -37,9 +37,9 @@ from powerzoo_jax.powerflow.contingency.woodbury import (
     RANK,
     BranchTerms,
     across,
+    as_device,
     branch_columns,
     branch_terms,
-    door,
     pair,
 )
 from powerzoo_jax.powerflow.dc.outages import UnitRoles, bridges, unit_roles
@@ -214,8 +214,8 @@ def prepare_outages(
         islanding=jnp.asarray(np.r_[cut, roles.balances[gone]]),
         own=own_networks(case, meshed, base.v, shifted[: len(lost)], np.where(cut, -1, lost), dtype),
         frees=jnp.asarray(frees),
-        weight=door(weight[:, :, inward]),
-        read=door(read[:, inward]),
+        weight=as_device(weight[:, :, inward]),
+        read=as_device(read[:, inward]),
         v_max=jnp.asarray(case.bus.v_max_pu, dtype),
         **{name: jnp.asarray(x, jnp.int32) for name, x in whole.items()},
         **{name: jnp.asarray(x, dtype) for name, x in numbers.items()},

@@ -56,7 +56,7 @@ class BranchTerms:
     a_to: Array
 
 
-class Freed(NamedTuple):
+class PvToPq(NamedTuple):
     """Buses that have lost what held their magnitude, at most one in each of G groups of lanes.
 
     bus:   (G,)       int32  internal position
@@ -85,10 +85,10 @@ class Change(NamedTuple):
     to_cell: Array
     terms: BranchTerms
     weight: Any
-    freed: Freed | None = None
+    freed: PvToPq | None = None
 
 
-class Progress(NamedTuple):
+class OutageProgress(NamedTuple):
     """Where the lanes of a batch stand: e and the injections left (N, 2, B), the rest (B,)."""
 
     e: Array
@@ -101,7 +101,7 @@ class Progress(NamedTuple):
 
 def scenarios(shared: Shared, given: tuple[Array, ...]) -> tuple[Array, Array]:
     """Injections (B, N) counted from the base state, and the base state at the set-points: (N, 2, B) each."""
-    aim, start = chord.door(shared, given)
+    aim, start = chord.mismatch_targets(shared, given)
     return aim.target, jnp.zeros_like(aim.target) if start is None else start
 
 
@@ -213,7 +213,7 @@ def correction(shared: Shared, change: Change | None, left: Array) -> Array:
     return lax.optimization_barrier(step.reshape(plain.shape))
 
 
-class Carry(NamedTuple):
+class WoodburyIteration(NamedTuple):
     """Progress of a batch: e and what is left (N, 2, B); the rest (B,)."""
 
     k: Array
@@ -228,14 +228,14 @@ class Carry(NamedTuple):
 
 def run_chord(
     shared: Shared, change: Change | None, target: Array, start: Array, tol: float, max_steps: int, rest: int = 0
-) -> Progress:
+) -> OutageProgress:
     """Run the corrected chord until 1 / rest of the lanes are left, all of them for rest = 0; change None is none."""
 
-    def unfinished(c: Carry) -> Array:
+    def unfinished(c: WoodburyIteration) -> Array:
         left = jnp.any(~c.stopped) if rest == 0 else jnp.sum(~c.stopped) * rest > c.stopped.shape[0]
         return (c.k < max_steps) & left
 
-    def advance(c: Carry) -> Carry:
+    def advance(c: WoodburyIteration) -> WoodburyIteration:
         step = correction(shared, change, c.left)
         size = eqs.largest(step)
         pace = size / jnp.maximum(c.size, jnp.finfo(size.dtype).tiny)
@@ -243,7 +243,7 @@ def run_chord(
         reached = (size * slow / (1 - slow) <= tol) | (size <= chord.FLOOR[size.dtype.name])
         # a lane that stops keeps its value, whatever its neighbours go on to do
         e = lax.optimization_barrier(jnp.where(c.stopped[None, None], c.e, eqs.rotate(c.e, step)))
-        return Carry(
+        return WoodburyIteration(
             k=c.k + 1,
             e=e,
             left=mismatch(shared, change, target, e),
@@ -257,7 +257,7 @@ def run_chord(
 
     c = lax.while_loop(unfinished, advance, _first(shared, change, target, start))
     status = jnp.where(c.settled, jnp.int32(Status.CONVERGED), jnp.int32(Status.OUT_OF_STEPS))
-    return Progress(c.e, c.left, _residual(shared, change, c.left), c.steps, c.stopped, status)
+    return OutageProgress(c.e, c.left, _residual(shared, change, c.left), c.steps, c.stopped, status)
 
 
 def _residual(shared: Shared, change: Change | None, left: Array) -> Array:
@@ -270,10 +270,10 @@ def _residual(shared: Shared, change: Change | None, left: Array) -> Array:
     return jnp.maximum(size, jnp.where(lost[:, None], own, 0).reshape(-1))
 
 
-def _first(shared: Shared, change: Change | None, target: Array, start: Array) -> Carry:
+def _first(shared: Shared, change: Change | None, target: Array, start: Array) -> WoodburyIteration:
     """The first step is larger than any that follows, so nothing can be learnt from a pace before the second."""
     batch = target.shape[2]
-    return Carry(
+    return WoodburyIteration(
         k=jnp.int32(0),
         e=start,
         left=mismatch(shared, change, target, start),
@@ -287,7 +287,7 @@ def _first(shared: Shared, change: Change | None, target: Array, start: Array) -
 
 def settle(
     shared: Shared, change: Change, target: Array, start: Array, begin: Array, tol: float, max_steps: int
-) -> Progress:
+) -> OutageProgress:
     """Solve a batch of lanes in the changed network: chord together, stragglers in groups, then Newton in float64.
 
     target:  (N, 2, B) injections counted from the base state
@@ -299,7 +299,7 @@ def settle(
     if groups == 1:
         return finish(shared, change, target, begin, found)
 
-    def go_on(constants: Any, given: tuple[Array, ...], lanes: Progress) -> Progress:
+    def go_on(constants: Any, given: tuple[Array, ...], lanes: OutageProgress) -> OutageProgress:
         shared, change = constants
         target, group = given
         out = run_chord(shared, _chosen(change, group), target, lanes.e, tol, max_steps)
@@ -310,17 +310,17 @@ def settle(
     return finish(shared, change, target, begin, found)
 
 
-def finish(shared: Shared, change: Change, target: Array, begin: Array, found: Progress) -> Progress:
+def finish(shared: Shared, change: Change, target: Array, begin: Array, found: OutageProgress) -> OutageProgress:
     """Solve the lanes that the chord has left by Newton's method in float64; arguments as of `settle`."""
 
-    def newton_lanes(constants: Any, given: tuple[Array, ...], lanes: Progress) -> Progress:
+    def newton_lanes(constants: Any, given: tuple[Array, ...], lanes: OutageProgress) -> OutageProgress:
         shared, change = constants
         target, begin, group = given
         return _newton(shared, _chosen(change, group), target, begin, lanes)
 
     inputs = (target, begin, _group(change, target.shape[2]))
     failed = found.status != Status.CONVERGED
-    solved: Progress = in_groups(failed, NEWTON_GROUP, newton_lanes, (shared, change), inputs, found, last=True)
+    solved: OutageProgress = in_groups(failed, NEWTON_GROUP, newton_lanes, (shared, change), inputs, found, last=True)
     return solved
 
 
@@ -337,7 +337,7 @@ def _chosen(change: Change, group: Array) -> Change:
     return chosen
 
 
-def _newton(shared: Shared, change: Change, target: Array, begin: Array, lanes: Progress) -> Progress:
+def _newton(shared: Shared, change: Change, target: Array, begin: Array, lanes: OutageProgress) -> OutageProgress:
     """Full Newton of a few lanes, a network each, in float64 also inside a float32 program."""
     dtype = target.dtype
     with jax.enable_x64(True):
@@ -348,11 +348,11 @@ def _newton(shared: Shared, change: Change, target: Array, begin: Array, lanes: 
         e, residual, steps, status = lanes_of(plain, change.freed, *wide)
         e, residual = e.astype(dtype), residual.astype(dtype)
     left = mismatch(shared, change, target, e)
-    return Progress(e, left, residual, lanes.steps + steps, jnp.ones_like(lanes.stopped), status)
+    return OutageProgress(e, left, residual, lanes.steps + steps, jnp.ones_like(lanes.stopped), status)
 
 
 def _newton_lane(
-    layout: MeshedLayout, core: MeshedCore, change: Change, freed: Freed | None, target: Array, begin: Array
+    layout: MeshedLayout, core: MeshedCore, change: Change, freed: PvToPq | None, target: Array, begin: Array
 ) -> Any:
     """One lane (N, 2): e, residual, steps, status; its injections count from the base state of the changed network."""
     terms = jax.tree.map(lambda x: x.astype(jnp.float64), change.terms)
@@ -386,6 +386,6 @@ def _changed_network(layout: MeshedLayout, net: MeshedNetwork, change: Change, t
     return changed
 
 
-def door(columns: np.ndarray) -> Array:
+def as_device(columns: np.ndarray) -> Array:
     """Columns (..., N, 2) in the precision of the inverse that they correct."""
     return jnp.asarray(columns, FLOAT)

@@ -19,7 +19,7 @@ from powerzoo_jax.powerflow.meshed.factors import BranchFlow
 Pair = tuple[Array, Array]
 
 
-class Grid(NamedTuple):
+class NetworkData(NamedTuple):
     """The part of the factors that a solve and its derivatives read; v_base (N, 2) [pu] in case order."""
 
     shared: Shared
@@ -38,7 +38,7 @@ class Ends(NamedTuple):
     w_im: Array
 
 
-def branch_ends(grid: Grid, e: Array, rest: Array) -> Ends:
+def branch_ends(grid: NetworkData, e: Array, rest: Array) -> Ends:
     """The ends at e + rest, both (N, 2, B) internal; currents are computed in float64.
 
     What a branch carries may be a small part of what it carries at the base state, and e + rest, rounded, would show.
@@ -58,20 +58,20 @@ def branch_ends(grid: Grid, e: Array, rest: Array) -> Ends:
     return Ends(*i, *(near[:, c, None] + u[c] for c in (0, 1)), *(far[:, c, None] + w[c] for c in (0, 1)))
 
 
-def ends_change(grid: Grid, d_from: Array, d_to: Array) -> Ends:
+def ends_change(grid: NetworkData, d_from: Array, d_to: Array) -> Ends:
     """Change of the ends for a change of e at both, (L, 2, B) or (L, 2); linear."""
     near, far = _voltages(grid)
     a, b = _times(grid.flow.i_base, d_to), _times(grid.flow.slope, d_from - d_to)
     return Ends(a[0] + b[0], a[1] + b[1], *_times(near, d_from), *_times(far, d_to))
 
 
-def ends_turned(grid: Grid, change: Array) -> Ends:
+def ends_turned(grid: NetworkData, change: Array) -> Ends:
     """`ends_change` for a change of e (N, 2, B), internal."""
     layout = grid.shared.layout
     return ends_change(grid, _rows(change, layout.f), _rows(change, layout.t))
 
 
-def parameter_change(grid: Grid, tangent: BranchFlow, e: Array) -> Ends:
+def parameter_change(grid: NetworkData, tangent: BranchFlow, e: Array) -> Ends:
     """Change of the ends for one of the branch parameters, e (N, 2) in case order."""
     flow = grid.flow
     e_f, e_t = e[flow.f], e[flow.t]
@@ -83,7 +83,7 @@ def parameter_change(grid: Grid, tangent: BranchFlow, e: Array) -> Ends:
     return Ends(i_re, i_im, turn[:, 0] + u[0], turn[:, 1] + u[1], none, none)
 
 
-def _voltages(grid: Grid) -> Pair:
+def _voltages(grid: NetworkData) -> Pair:
     """Base voltage of both ends, that of the from end behind the ratio, (L, 2) each."""
     flow, v = grid.flow, grid.v_base
     return jnp.stack(_times(flow.ratio, v[flow.f]), 1), v[flow.t]

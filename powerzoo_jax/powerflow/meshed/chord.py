@@ -25,7 +25,7 @@ class Shared(NamedTuple):
     core: MeshedCore
 
 
-class Carry(NamedTuple):
+class ChordIteration(NamedTuple):
     """Progress of a batch: e, what is left, last chord step and last move (N, 2, B); the rest (B,)."""
 
     e: Array
@@ -39,7 +39,7 @@ class Carry(NamedTuple):
     steps: Array
 
 
-class Lanes(NamedTuple):
+class ChordLanes(NamedTuple):
     """Progress of a batch lane by lane, case order: e (B, N) re and im; the rest (B,)."""
 
     e_re: Array
@@ -50,7 +50,7 @@ class Lanes(NamedTuple):
     status: Array
 
 
-def door(shared: Shared, given: tuple[Array, ...]) -> tuple[eqs.Aim, Array | None]:
+def mismatch_targets(shared: Shared, given: tuple[Array, ...]) -> tuple[eqs.Aim, Array | None]:
     """What to meet, counted from the base state, and the deviation to start from where set-points are given."""
     layout, core = shared
     base = core.main.s_base[:, :, None], core.rest.s_base[:, :, None]
@@ -74,10 +74,12 @@ def outside(layout: MeshedLayout, x: Array) -> tuple[Array, Array]:
     return tuple(jnp.take(x[:, c], layout.outward, axis=0, mode="clip").T for c in (0, 1))  # type: ignore[return-value]
 
 
-def first(shared: Shared, given: tuple[Array, ...], lanes: Lanes | None, *, mix: bool) -> tuple[eqs.Aim, Carry]:
+def first(
+    shared: Shared, given: tuple[Array, ...], lanes: ChordLanes | None, *, mix: bool
+) -> tuple[eqs.Aim, ChordIteration]:
     """What to meet, and the state after one step from the base state, or from where `lanes` stand."""
     layout, core = shared
-    aim, start = door(shared, given)
+    aim, start = mismatch_targets(shared, given)
     if lanes is not None:
         start = inside(layout, lanes.e_re, lanes.e_im)
     target = aim.target
@@ -87,7 +89,7 @@ def first(shared: Shared, given: tuple[Array, ...], lanes: Lanes | None, *, mix:
     step = eqs.correction(layout, core.blocks, left)
     e = lax.optimization_barrier(eqs.rotate(e, step))
     kept = step if mix else jnp.zeros((0,) * 3, target.dtype)
-    return aim, Carry(
+    return aim, ChordIteration(
         e=e,
         left=eqs.unserved(layout, core.main, aim, e),
         step=kept,
@@ -100,7 +102,7 @@ def first(shared: Shared, given: tuple[Array, ...], lanes: Lanes | None, *, mix:
     )
 
 
-def advance(shared: Shared, aim: eqs.Aim, c: Carry, *, tol: float, mix: bool) -> Carry:
+def advance(shared: Shared, aim: eqs.Aim, c: ChordIteration, *, tol: float, mix: bool) -> ChordIteration:
     """One chord step of every lane that has not stopped."""
     layout, core = shared
     step = eqs.correction(layout, core.blocks, c.left)
@@ -111,7 +113,7 @@ def advance(shared: Shared, aim: eqs.Aim, c: Carry, *, tol: float, mix: bool) ->
     reached = (size * slow / (1 - slow) <= tol) | (size <= FLOOR[size.dtype.name])
     # a lane that stops keeps its value, whatever its neighbours go on to do
     e = lax.optimization_barrier(jnp.where(c.stopped[None, None], c.e, eqs.rotate(c.e, move)))
-    return Carry(
+    return ChordIteration(
         e=e,
         left=eqs.unserved(layout, core.main, aim, e),
         step=step if mix else c.step,
@@ -124,10 +126,10 @@ def advance(shared: Shared, aim: eqs.Aim, c: Carry, *, tol: float, mix: bool) ->
     )
 
 
-def stand(shared: Shared, aim: eqs.Aim, lanes: Lanes | None, c: Carry) -> Lanes:
+def stand(shared: Shared, aim: eqs.Aim, lanes: ChordLanes | None, c: ChordIteration) -> ChordLanes:
     """Where the lanes stand after the chord; `lanes` is where they stood before it."""
     rows = eqs.rows(shared.layout, shared=aim.share is not None)
-    return Lanes(
+    return ChordLanes(
         *outside(shared.layout, c.e),
         residual=eqs.largest(c.left * rows[:, :, None].astype(c.left.dtype)),
         steps=c.steps if lanes is None else lanes.steps + c.steps,
@@ -136,7 +138,7 @@ def stand(shared: Shared, aim: eqs.Aim, lanes: Lanes | None, c: Carry) -> Lanes:
     )
 
 
-def _mixed(step: Array, c: Carry) -> Array:
+def _mixed(step: Array, c: ChordIteration) -> Array:
     """Combine this step and the last so that the linearised remainder is shortest."""
     change = step - c.step
     share = jnp.sum(change * step, (0, 1)) / jnp.maximum(jnp.sum(change * change, (0, 1)), jnp.finfo(step.dtype).tiny)

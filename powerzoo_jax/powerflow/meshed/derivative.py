@@ -20,7 +20,7 @@ from jax.custom_derivatives import SymbolicZero
 from powerzoo_jax.powerflow.batching import batched_shell, in_groups, in_tiles
 from powerzoo_jax.powerflow.meshed import equations as eqs
 from powerzoo_jax.powerflow.meshed.blocks import transposed
-from powerzoo_jax.powerflow.meshed.branches import Ends, Grid, ends_change, ends_turned, parameter_change
+from powerzoo_jax.powerflow.meshed.branches import Ends, NetworkData, ends_change, ends_turned, parameter_change
 from powerzoo_jax.powerflow.meshed.chord import inside, outside
 from powerzoo_jax.powerflow.meshed.newton import newton_step
 
@@ -98,7 +98,7 @@ def _sum(a: Ends, b: Ends) -> Ends:
     return Ends(*(x + y for x, y in zip(a, b, strict=True)))
 
 
-def _turned(grid: Grid, e: Array, zeta: Array) -> Array:
+def _turned(grid: NetworkData, e: Array, zeta: Array) -> Array:
     """dS for a turn, by the linearised equations themselves, all (N, 2) in case order."""
     layout, core = grid.shared
     e, zeta = (x[layout.inward][:, :, None] for x in (e, zeta))
@@ -109,7 +109,7 @@ def _turned(grid: Grid, e: Array, zeta: Array) -> Array:
     return -jax.jvp(left, (0 * e,), (zeta,))[1][layout.outward, :, 0]
 
 
-def _implicit(grid: Grid, e: Array, s: Array, right: Array, *share: Array) -> tuple[Array, Ends]:
+def _implicit(grid: NetworkData, e: Array, s: Array, right: Array, *share: Array) -> tuple[Array, Ends]:
     """Solve J(e) zeta = right (N, 2) on the unknowns, and the change of the branch ends that the turn brings.
 
     One system, [J, 0; -G, 1] (zeta, ends) = (right, 0): linear in `right`, transposable, batched. Case order.
@@ -142,17 +142,17 @@ def _implicit(grid: Grid, e: Array, s: Array, right: Array, *share: Array) -> tu
 
 @functools.cache
 def _shell(transpose: bool) -> Any:
-    def shared(grid: Grid, *arrays: Array) -> tuple[Array, ...]:
+    def shared(grid: NetworkData, *arrays: Array) -> tuple[Array, ...]:
         return in_tiles(lambda arrays: _answer(grid, arrays, transpose=transpose, own=False), arrays)
 
-    def own(grid: Grid, *arrays: Array) -> tuple[Array, ...]:
+    def own(grid: NetworkData, *arrays: Array) -> tuple[Array, ...]:
         found = _answer(grid, tuple(x[:, None] for x in arrays), transpose=transpose, own=True)
         return tuple(x[:, 0] for x in found)
 
     return batched_shell(shared, own)
 
 
-def _answer(grid: Grid, arrays: tuple[Array, ...], *, transpose: bool, own: bool) -> tuple[Array, ...]:
+def _answer(grid: NetworkData, arrays: tuple[Array, ...], *, transpose: bool, own: bool) -> tuple[Array, ...]:
     """Solution of the system of `_implicit` or its transpose; arrays (B, ...), or (B, 1, ...) with a grid per lane."""
     over: Callable[..., Any] = jax.vmap if own else lambda part: part
     e, s, right, share = over(functools.partial(_given_to, transpose))(grid, arrays)
@@ -163,7 +163,9 @@ def _answer(grid: Grid, arrays: tuple[Array, ...], *, transpose: bool, own: bool
     return (*over(_zeta_from)(grid, x), *(a + b for a, b in zip(ends, arrays[6:12], strict=True)))
 
 
-def _given_to(transpose: bool, grid: Grid, arrays: tuple[Array, ...]) -> tuple[Array, Array, Array, Array | None]:
+def _given_to(
+    transpose: bool, grid: NetworkData, arrays: tuple[Array, ...]
+) -> tuple[Array, Array, Array, Array | None]:
     """e, s, right side (N, 2, B) and share (N, B) of the system in zeta; its transpose collects from the ends."""
     layout = grid.shared.layout
     e, s, right = (inside(layout, *arrays[k : k + 2]) for k in (0, 2, 4))
@@ -174,15 +176,15 @@ def _given_to(transpose: bool, grid: Grid, arrays: tuple[Array, ...]) -> tuple[A
     return e, s, right, share
 
 
-def _zeta_from(grid: Grid, x: Array) -> tuple[Array, Array]:
+def _zeta_from(grid: NetworkData, x: Array) -> tuple[Array, Array]:
     return outside(grid.shared.layout, x)
 
 
-def _ends_from(grid: Grid, e: Array, x: Array) -> tuple[Array, ...]:
+def _ends_from(grid: NetworkData, e: Array, x: Array) -> tuple[Array, ...]:
     return tuple(end.T for end in _ends_of_turn(grid, e, x))
 
 
-def _ends_of_turn(grid: Grid, e: Array, zeta: Array) -> Ends:
+def _ends_of_turn(grid: NetworkData, e: Array, zeta: Array) -> Ends:
     return ends_turned(grid, eqs.turn(e, zeta * grid.shared.layout.free[:, :, None].astype(e.dtype)))
 
 
@@ -260,7 +262,7 @@ def _product(shared: Any, e: Array, s: Array, share: Array | None, transpose: bo
     def forward(x: Array) -> Array:
         if share is None:
             return eqs.slope_times(layout, core.main, e, s, x)
-        return eqs.give_out(eqs.slope_times(layout, core.main, e, s, x * free), share, -x[layout.slack, 0])
+        return eqs.distribute_slack(eqs.slope_times(layout, core.main, e, s, x * free), share, -x[layout.slack, 0])
 
     def backward(x: Array) -> Array:
         y = eqs.slope_transposed_times(layout, core.main, e, s, x)
@@ -276,7 +278,7 @@ def _precondition(layout: Any, blocks: Any, share: Array | None, transpose: bool
         if share is None:
             return eqs.correction(layout, blocks, left)
         power = eqs.shared_power(layout, left)
-        return eqs.correction(layout, blocks, eqs.give_out(left, share, power)).at[layout.slack, 0].add(power)
+        return eqs.correction(layout, blocks, eqs.distribute_slack(left, share, power)).at[layout.slack, 0].add(power)
 
     def backward(left: Array) -> Array:
         x = eqs.correction(layout, blocks, left)
@@ -284,6 +286,6 @@ def _precondition(layout: Any, blocks: Any, share: Array | None, transpose: bool
             return x
         power = jnp.sum(share * x[:, 0], 0) + left[layout.slack, 0]
         active = eqs.rows(layout, shared=True)[:, :1].astype(x.dtype)
-        return eqs.give_out(x, active, -power)
+        return eqs.distribute_slack(x, active, -power)
 
     return backward if transpose else forward

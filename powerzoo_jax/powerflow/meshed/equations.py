@@ -37,7 +37,7 @@ class Aim(NamedTuple):
 def unserved(layout: MeshedLayout, net: MeshedNetwork, aim: Aim, e: Array) -> Array:
     """What is left of the injections at e, (N, 2, B) [pu], shared power given out."""
     left = mismatch(layout, net, aim.target, e)
-    return left if aim.share is None else give_out(left, aim.share, shared_power(layout, left))
+    return left if aim.share is None else distribute_slack(left, aim.share, shared_power(layout, left))
 
 
 def shared_power(layout: MeshedLayout, left: Array) -> Array:
@@ -45,7 +45,7 @@ def shared_power(layout: MeshedLayout, left: Array) -> Array:
     return -jnp.sum(left[:, 0] * rows(layout, shared=True)[:, 0, None].astype(left.dtype), 0)
 
 
-def give_out(left: Array, share: Array, power: Array) -> Array:
+def distribute_slack(left: Array, share: Array, power: Array) -> Array:
     """Hand shared power (B,) to the buses; left (N, 2, B)."""
     return left.at[:, 0].add(share * power[None])
 

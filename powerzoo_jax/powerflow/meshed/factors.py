@@ -84,7 +84,7 @@ MIX_ABOVE = 0.08  # share of the error that a chord step leaves, above which mix
 
 
 @struct.dataclass(kw_only=True)
-class Table:
+class NeighbourTable:
     """Coefficients (n, m) of a run of n buses with m neighbours each; padding is zero.
 
     out_re, out_im:    A_ij of bus i and its neighbour j
@@ -137,7 +137,7 @@ class MeshedNetwork:
     s_base: Array
     own: Array
     v_mag: Array
-    tables: tuple[Table, ...]
+    tables: tuple[NeighbourTable, ...]
 
 
 @struct.dataclass(kw_only=True)
@@ -416,7 +416,7 @@ def derive(
     for nodes in layout.neighbours:
         out = cells[begin : begin + nodes.size].reshape(nodes.shape)
         back = cells[layout.back_cell[begin : begin + nodes.size]].reshape(nodes.shape)
-        tables.append(Table(out_re=out.real, out_im=out.imag, back_re=back.real, back_im=back.imag))
+        tables.append(NeighbourTable(out_re=out.real, out_im=out.imag, back_re=back.real, back_im=back.imag))
         sums.append(out.sum(1))
         begin += nodes.size
     power = own + jnp.concatenate(sums)

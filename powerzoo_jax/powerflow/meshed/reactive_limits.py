@@ -147,7 +147,7 @@ def split_reactive(limits: ReactiveLimits, q_pv: Array) -> Array:
     return limits.start + limits.share * (q_pv - total)[limits.at]
 
 
-class Progress(NamedTuple):
+class ReactiveLimitIteration(NamedTuple):
     """State of the outer loop.
 
     v, step:           (m,)  magnitudes of the next solve, and ln of them over those of the last that succeeded
@@ -194,11 +194,11 @@ def solve_within_reactive_limits(
     derivative is that of the side on which the state lies.
     """
     v_set = base_magnitude(factors) if v_set_pu is None else v_set_pu
-    given = Inputs(factors, limits, p_pu, q_pu, v_set)
+    given = ReactiveLimitInputs(factors, limits, p_pu, q_pu, v_set)
     return _settled(given, jnp.asarray(rounds, jnp.int32))[0]
 
 
-class Inputs(NamedTuple):
+class ReactiveLimitInputs(NamedTuple):
     """What the state within limits depends on, arguments of `solve_within_reactive_limits`."""
 
     factors: MeshedFactors
@@ -217,12 +217,12 @@ class Inputs(NamedTuple):
 
 
 @jax.custom_jvp
-def _settled(given: Inputs, rounds: Array) -> tuple[ReactiveResult, Array, Array]:
+def _settled(given: ReactiveLimitInputs, rounds: Array) -> tuple[ReactiveResult, Array, Array]:
     """The outer loop: the result, the magnitudes (m,) of the PV buses, and the slope dF/dx (m, m) learnt on the way."""
     limits, solve = given.limits, given.flow
     hold = given.v_set[limits.bus]
 
-    def advance(c: Progress) -> Progress:
+    def advance(c: ReactiveLimitIteration) -> ReactiveLimitIteration:
         flow = solve(c.v)
         q = given.reactive(flow)
         solved = (flow.status == Status.CONVERGED) & jnp.all(jnp.isfinite(q))
@@ -233,7 +233,7 @@ def _settled(given: Inputs, rounds: Array) -> tuple[ReactiveResult, Array, Array
         step = jnp.where(solved, move, 0.5 * c.step)
         first = c.rounds == 0
         kept = jax.tree.map(lambda new, old: jnp.where(solved | first, new, old), flow, c.flow)
-        return Progress(
+        return ReactiveLimitIteration(
             rounds=c.rounds + 1,
             v=v_known * jnp.exp(step),
             step=step,
@@ -247,7 +247,7 @@ def _settled(given: Inputs, rounds: Array) -> tuple[ReactiveResult, Array, Array
         )
 
     nothing = jax.tree.map(lambda x: jnp.zeros(x.shape, x.dtype), jax.eval_shape(solve, hold))
-    begin = Progress(
+    begin = ReactiveLimitIteration(
         rounds=jnp.int32(0),
         v=hold,
         step=jnp.zeros_like(hold),

@@ -24,8 +24,8 @@ from jax import Array, lax
 from powerzoo_jax.powerflow.batching import batched_shell, in_groups, in_tiles, lane_by_lane
 from powerzoo_jax.powerflow.meshed import chord
 from powerzoo_jax.powerflow.meshed import equations as eqs
-from powerzoo_jax.powerflow.meshed.branches import Ends, Grid, branch_ends
-from powerzoo_jax.powerflow.meshed.chord import Carry, Lanes, Shared
+from powerzoo_jax.powerflow.meshed.branches import Ends, NetworkData, branch_ends
+from powerzoo_jax.powerflow.meshed.chord import ChordIteration, ChordLanes, Shared
 from powerzoo_jax.powerflow.meshed.derivative import solve_linear, state_tangent
 from powerzoo_jax.powerflow.meshed.factors import MeshedFactors
 from powerzoo_jax.powerflow.meshed.newton import newton
@@ -52,7 +52,7 @@ class Polished(NamedTuple):
     ends: Ends
 
 
-class _Point(NamedTuple):
+class _Deviation(NamedTuple):
     """Where the lanes stand, (N, 2, B): e, injections and what is left there, the turn that brings held magnitudes to
     their set-points; shared power (B,), shares (N, B) or None, and which lanes are solved (B,).
     """
@@ -66,7 +66,7 @@ class _Point(NamedTuple):
     solved: Array
 
 
-def polish(grid: Grid, given: tuple[Array, ...], lanes: Lanes, *, own: bool) -> Polished:
+def polish(grid: NetworkData, given: tuple[Array, ...], lanes: ChordLanes, *, own: bool) -> Polished:
     """Correct solved lanes once more and read the branches; lanes without a solution stay where they are.
 
     With `own` every lane has a grid of its own and arrays are (B, 1, ...).
@@ -78,7 +78,7 @@ def polish(grid: Grid, given: tuple[Array, ...], lanes: Lanes, *, own: bool) -> 
     return over(_turned)(grid, point, zeta)  # type: ignore[no-any-return]
 
 
-def _standing(shared: Shared, given: tuple[Array, ...], lanes: Lanes) -> _Point:
+def _standing(shared: Shared, given: tuple[Array, ...], lanes: ChordLanes) -> _Deviation:
     """What is left at e in float64: its rounding in float32, and that of held magnitudes, would show in flows."""
     layout, dtype = shared.layout, given[0].dtype
     e = chord.inside(layout, lanes.e_re, lanes.e_im)
@@ -94,19 +94,19 @@ def _standing(shared: Shared, given: tuple[Array, ...], lanes: Lanes) -> _Point:
         power = jnp.zeros_like(left[0, 0])
         for part in rest[1:]:
             power = eqs.shared_power(layout, left)
-            left, wanted = eqs.give_out(left, part, power), eqs.give_out(wanted, part, power)
+            left, wanted = eqs.distribute_slack(left, part, power), eqs.distribute_slack(wanted, part, power)
         s, left, held, power = (x.astype(dtype) for x in (wanted - left, left, held, power))
         share = rest[1].astype(dtype) if len(rest) > 1 else None
-    return _Point(e, s, left, held, power, share, lanes.status == Status.CONVERGED)
+    return _Deviation(e, s, left, held, power, share, lanes.status == Status.CONVERGED)
 
 
-def _turned(grid: Grid, point: _Point, zeta: Array) -> Polished:
+def _turned(grid: NetworkData, point: _Deviation, zeta: Array) -> Polished:
     layout, core = grid.shared
     e, s, left, held, power, share, solved = point
     held, zeta = (jnp.where(solved[None, None], x, 0) for x in (held, zeta))
     if share is not None:
         more = zeta[layout.slack, 0]
-        power, left = power + more, eqs.give_out(left, share, more)
+        power, left = power + more, eqs.distribute_slack(left, share, more)
         zeta = zeta * layout.free[:, :, None].astype(e.dtype)
     left = left - eqs.slope_times(layout, core.main, e, s, zeta)
     missing = held + eqs.turn(e, zeta)
@@ -174,7 +174,7 @@ def solve_meshed(
     p_pu, q_pu = injections(factors.n_bus, p_pu, q_pu)
     limit = TOL[p_pu.dtype.name] if tol is None else float(tol)
     solve = meshed_state(limit, fixed_steps or max_steps, factors.mix, fixed_steps is not None)
-    grid = Grid(Shared(factors.layout, factors.core), factors.flow, factors.v_base)
+    grid = NetworkData(Shared(factors.layout, factors.core), factors.flow, factors.v_base)
     if slack_share is not None:
         v_set = base_magnitude(factors) if v_set_pu is None else v_set_pu
         share = normal_share(factors, slack_share)
@@ -183,7 +183,7 @@ def solve_meshed(
     return _expand(factors, p_pu, q_pu, None, solve(grid, *given))
 
 
-class State(NamedTuple):
+class SolvedState(NamedTuple):
     """What a solve finds, case order, all (N,) but the last five.
 
     e_re, e_im:      deviation, solved to the tolerance
@@ -207,20 +207,20 @@ class State(NamedTuple):
 
 
 @functools.lru_cache(maxsize=32)
-def meshed_state(tol: float, max_steps: int, mix: bool, fixed: bool = False) -> Callable[..., State]:
+def meshed_state(tol: float, max_steps: int, mix: bool, fixed: bool = False) -> Callable[..., SolvedState]:
     """Return the differentiable single-scenario solver (grid, p, q[, v_set[, share]]) -> State."""
     shared, own = (Batch(tol, max_steps, mix, own, fixed) for own in (False, True))
     shell = batched_shell(shared.solve, own.solve)
 
     @jax.custom_jvp
-    def solve(grid: Grid, *given: Array) -> State:
-        found: State = shell(grid, *given)
+    def solve(grid: NetworkData, *given: Array) -> SolvedState:
+        found: SolvedState = shell(grid, *given)
         return found
 
     @functools.partial(solve.defjvp, symbolic_zeros=True)
-    def _(primals: tuple[Any, ...], tangents: tuple[Any, ...]) -> tuple[State, State]:
+    def _(primals: tuple[Any, ...], tangents: tuple[Any, ...]) -> tuple[SolvedState, SolvedState]:
         out = solve(*primals)
-        return out, State(**state_tangent(primals, tangents, out))
+        return out, SolvedState(**state_tangent(primals, tangents, out))
 
     return solve
 
@@ -238,7 +238,7 @@ class Batch(NamedTuple):
     own: bool
     fixed: bool = False
 
-    def solve(self, grid: Grid, *given: Array) -> State:
+    def solve(self, grid: NetworkData, *given: Array) -> SolvedState:
         shared = grid.shared
         lanes = self.tiles(lambda given: self.chord(shared, given, None, REST), given)
         if self.fixed:
@@ -249,34 +249,40 @@ class Batch(NamedTuple):
             lanes = self.groups(lanes.status != Status.CONVERGED, NEWTON_GROUP, newton, shared, given, lanes)
         end = self.tiles(lambda tile: self.outer(polish(grid, *self.inner(tile), own=self.own)), (given, lanes))
         found: list[Any] = [lanes.e_re, lanes.e_im, *end, lanes.residual, lanes.steps, lanes.status]
-        return State(*found)
+        return SolvedState(*found)
 
     def tiles(self, part: Callable[..., Any], inputs: Any) -> Any:
         return part(inputs) if self.own else in_tiles(part, inputs)
 
     def groups(
-        self, todo: Array, size: int, part: Callable[..., Lanes], shared: Shared, given: tuple[Array, ...], lanes: Lanes
-    ) -> Lanes:
+        self,
+        todo: Array,
+        size: int,
+        part: Callable[..., ChordLanes],
+        shared: Shared,
+        given: tuple[Array, ...],
+        lanes: ChordLanes,
+    ) -> ChordLanes:
         """Go on with some lanes, a few at a time."""
         if not self.own:
             return in_groups(todo, size, part, shared, given, lanes)  # type: ignore[no-any-return]
         gathered = in_groups(todo, size, lambda _, mine, lanes: part(*mine, lanes), (), (shared, given), lanes)
         return gathered  # type: ignore[no-any-return]
 
-    def chord(self, shared: Shared, given: tuple[Array, ...], lanes: Lanes | None, rest: int = 0) -> Lanes:
+    def chord(self, shared: Shared, given: tuple[Array, ...], lanes: ChordLanes | None, rest: int = 0) -> ChordLanes:
         """Run the chord from the base state, or on from where `lanes` stand, until 1 / rest of the lanes are left."""
         given, lanes = self.inner((given, lanes))
         advance = self.over(functools.partial(chord.advance, tol=self.tol, mix=self.mix))
         aim, begin = self.over(functools.partial(chord.first, mix=self.mix))(shared, given, lanes)
 
-        def unfinished(carry: tuple[Array, Carry]) -> Array:
+        def unfinished(carry: tuple[Array, ChordIteration]) -> Array:
             if self.fixed:
                 return carry[0] < self.max_steps
             going = ~carry[1].stopped
             left = jnp.any(going) if rest == 0 else jnp.sum(going) * rest > going.shape[0]
             return (carry[0] < self.max_steps) & left
 
-        def step(carry: tuple[Array, Carry]) -> tuple[Array, Carry]:
+        def step(carry: tuple[Array, ChordIteration]) -> tuple[Array, ChordIteration]:
             return carry[0] + 1, advance(shared, aim, carry[1])
 
         _, end = lax.while_loop(unfinished, step, (jnp.int32(1), begin))
@@ -293,7 +299,7 @@ class Batch(NamedTuple):
         return jax.tree.map(lambda x: x[:, 0], tree) if self.own else tree
 
 
-def _without_lost(given: tuple[Array, ...], lanes: Lanes) -> Lanes:
+def _without_lost(given: tuple[Array, ...], lanes: ChordLanes) -> ChordLanes:
     """Bring lanes that ran off, or were given what is not finite, back to the base state; their status tells why."""
     found = jnp.all(jnp.isfinite(lanes.e_re) & jnp.isfinite(lanes.e_im), 1) & jnp.isfinite(lanes.residual)
     sound = functools.reduce(jnp.logical_and, (jnp.all(jnp.isfinite(x), 1) for x in given))
@@ -306,12 +312,12 @@ def _without_lost(given: tuple[Array, ...], lanes: Lanes) -> Lanes:
     )
 
 
-def _newton(shared: Shared, given: tuple[Array, ...], lanes: Lanes) -> Lanes:
-    e, residual, steps, status = newton(*shared, *chord.door(shared, given))
-    return Lanes(*chord.outside(shared.layout, e), residual, lanes.steps + steps, lanes.stopped, status)
+def _newton(shared: Shared, given: tuple[Array, ...], lanes: ChordLanes) -> ChordLanes:
+    e, residual, steps, status = newton(*shared, *chord.mismatch_targets(shared, given))
+    return ChordLanes(*chord.outside(shared.layout, e), residual, lanes.steps + steps, lanes.stopped, status)
 
 
-def _expand(factors: MeshedFactors, p_pu: Array, q_pu: Array, share: Array | None, found: State) -> MeshedResult:
+def _expand(factors: MeshedFactors, p_pu: Array, q_pu: Array, share: Array | None, found: SolvedState) -> MeshedResult:
     """From the state to voltages, flows, losses and the injections of buses that hold their magnitude."""
     flow, ends = factors.flow, found.ends
     p_pu, q_pu = eqs.finite(p_pu), eqs.finite(q_pu)

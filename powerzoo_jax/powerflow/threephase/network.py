@@ -70,7 +70,7 @@ def build_network(case: ThreePhaseCase, ports: Sequence[Pair], moving: np.ndarra
     Raises SolverError naming the nodes that the source does not reach.
     """
     _refuse_islands(case)
-    at = _Layout(case)
+    at = _UnknownLayout(case)
     system, source = _equations(case, at)
     a, n = len(ports) + 2 * moving.size, case.n_node
     inject, measure = np.zeros((at.size, a)), np.zeros((a, at.size))
@@ -131,7 +131,7 @@ def _scales(seen: np.ndarray, n_port: int) -> tuple[np.ndarray, np.ndarray]:
     return measured, injected
 
 
-class _Layout:
+class _UnknownLayout:
     """Where the unknowns stand: line (L, 3), unit (T,), source (3,); -1 = there is none."""
 
     def __init__(self, case: ThreePhaseCase) -> None:
@@ -143,7 +143,7 @@ class _Layout:
         self.size = begin + len(case.transformer) + 3
 
 
-def _equations(case: ThreePhaseCase, at: _Layout) -> tuple[np.ndarray, np.ndarray]:
+def _equations(case: ThreePhaseCase, at: _UnknownLayout) -> tuple[np.ndarray, np.ndarray]:
     """Kirchhoff's current law of every node, then the voltage law of every series element."""
     a = np.zeros((at.size, at.size), complex)
     b = np.zeros(at.size, complex)
@@ -185,7 +185,7 @@ def secondary_turns(case: ThreePhaseCase) -> np.ndarray:
     return _turns(case)[1]
 
 
-def _add_units(case: ThreePhaseCase, at: _Layout, a: np.ndarray) -> None:
+def _add_units(case: ThreePhaseCase, at: _UnknownLayout, a: np.ndarray) -> None:
     t = case.transformer
     z = (t.r_pu + 1j * t.x_pu) * phase_base_mva(case) * 1e3 / t.rating_kva
     from_turns, to_turns = _turns(case)

@@ -134,14 +134,16 @@ def solve_regulated(
     def ratio(tap: Array) -> Array:
         return 1 + control.step * tap.astype(control.step.dtype)
 
-    def settle(carry: Progress) -> Progress:
+    def settle(carry: RegulatorIteration) -> RegulatorIteration:
         flow = solve_threephase(*fixed, ratio(carry.tap))
         u = _measured(control, flow, carry.tap)
         tap = jnp.clip(carry.tap + _change(control, u), -control.tap_max, control.tap_max)
         moves = jnp.any(tap != carry.tap) & (flow.status == Status.CONVERGED)
-        return Progress(carry.rounds + 1, carry.iterations + flow.iterations, jnp.where(moves, tap, carry.tap), moves)
+        return RegulatorIteration(
+            carry.rounds + 1, carry.iterations + flow.iterations, jnp.where(moves, tap, carry.tap), moves
+        )
 
-    start = Progress(jnp.int32(0), jnp.int32(0), begin, jnp.bool_(True))
+    start = RegulatorIteration(jnp.int32(0), jnp.int32(0), begin, jnp.bool_(True))
     end = lax.while_loop(lambda c: (c.rounds < rounds) & c.moves, settle, start)
     flow = solve_threephase(factors, p_pu, q_pu, ratio(end.tap))
     hunting = end.moves & (flow.status == Status.CONVERGED)
@@ -150,7 +152,7 @@ def solve_regulated(
     return RegulatedResult(flow, end.tap, _measured(control, flow, end.tap), end.rounds)
 
 
-class Progress(NamedTuple):
+class RegulatorIteration(NamedTuple):
     """State of the loop: rounds, iterations (), positions (R,), and whether a control moved in the last round."""
 
     rounds: Array

@@ -22,8 +22,8 @@ from powerzoo_jax.rl.algorithms import lagrangian
 from powerzoo_jax.rl.algorithms.onpolicy import Metrics, TrainResult, learner_reward, repeat_updates, resolve
 from powerzoo_jax.rl.networks.body import Scale, normalise, observe_batch, spread
 from powerzoo_jax.rl.policies import (
-    Crew,
-    Policy,
+    ActorPolicy,
+    AgentGroups,
     apg_act,
     apg_crew,
     by_kind,
@@ -82,7 +82,7 @@ def make_update(cfg: APGConfig, sim: Sim | None = None) -> tuple[Init, Update]:
         return APGState(actor=actor, opt=optimiser.init(actor), scale=start_scale, multipliers=prices, key=key)
 
     def loss(actor: Any, state: APGState, keys: Array, sim: Sim) -> tuple[Array, Any]:
-        act = apg_act(cfg, home, Policy(actor=actor, scale=state.scale))
+        act = apg_act(cfg, home, ActorPolicy(actor=actor, scale=state.scale))
         act = blurred(crew, act, state.scale, cfg.obs_noise) if noisy else act
         _, steps = batch_rollout(sim, act, (), keys, home.spec.horizon)
         ends = jnp.cumsum(steps.info.terminated, axis=1) - steps.info.terminated > 0
@@ -119,7 +119,7 @@ def make_update(cfg: APGConfig, sim: Sim | None = None) -> tuple[Init, Update]:
     return init, update
 
 
-def blurred(crew: Crew, act: Act, scale: dict[str, Scale], noise: float) -> Act:
+def blurred(crew: AgentGroups, act: Act, scale: dict[str, Scale], noise: float) -> Act:
     """The same policy on observations blurred by `noise` standard deviations of each field."""
 
     def blur(carry: Any, obs: Array, key: Array) -> tuple[Any, Array]:
@@ -137,6 +137,6 @@ def make_train(cfg: APGConfig, sim: Sim | None = None) -> Callable[..., TrainRes
     return repeat_updates(*make_update(cfg, home), cfg.updates, home)
 
 
-def policy_of(state: APGState) -> Policy:
+def policy_of(state: APGState) -> ActorPolicy:
     """What acting needs of a trained state; see `policies.apg_act`."""
-    return Policy(actor=state.actor, scale=state.scale)
+    return ActorPolicy(actor=state.actor, scale=state.scale)

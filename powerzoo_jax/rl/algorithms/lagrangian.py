@@ -24,7 +24,7 @@ LEAST_BUDGET = 1e-3  # what counts as keeping a budget of zero, in the unit of i
 
 
 @struct.dataclass(kw_only=True)
-class Multipliers:
+class LagrangeMultipliers:
     """Prices of the constrained channels (c), those with a finite budget.
 
     price:     (c,)  lambda, >= 0
@@ -51,13 +51,13 @@ def budgets_of(cfg: Priced, sim: Sim) -> Array:
     return jnp.where(given > 0, cfg.budget_share * given, LEAST_BUDGET)
 
 
-def start_multipliers(cfg: Priced, sim: Sim) -> Multipliers:
+def start_multipliers(cfg: Priced, sim: Sim) -> LagrangeMultipliers:
     """Prices before the first update."""
     zero = jnp.zeros_like(budgets_of(cfg, sim))
-    return Multipliers(price=zero + cfg.price, integral=zero + cfg.price, error=zero)
+    return LagrangeMultipliers(price=zero + cfg.price, integral=zero + cfg.price, error=zero)
 
 
-def adjust(cfg: Priced, old: Multipliers, cost: Array, budget: Array, episodes: Array) -> Multipliers:
+def adjust(cfg: Priced, old: LagrangeMultipliers, cost: Array, budget: Array, episodes: Array) -> LagrangeMultipliers:
     """Move the prices after an update.
 
     cost:      (c,)  mean cost of the episodes that ended;  budget: (c,)
@@ -67,13 +67,13 @@ def adjust(cfg: Priced, old: Multipliers, cost: Array, budget: Array, episodes: 
     integral = jnp.maximum(old.integral + cfg.price_rate * error, 0.0)
     price = jnp.maximum(integral + cfg.price_gain * error + cfg.price_damping * (error - old.error), 0.0)
     known = episodes > 0
-    return Multipliers(
+    return LagrangeMultipliers(
         price=jnp.where(known, price, old.price),
         integral=jnp.where(known, integral, old.integral),
         error=jnp.where(known, error, old.error),
     )
 
 
-def named_prices(multipliers: Multipliers, sim: Sim) -> dict[str, Array]:
+def named_prices(multipliers: LagrangeMultipliers, sim: Sim) -> dict[str, Array]:
     """Price of each constrained channel by name, for the metrics of an update."""
     return {f"price_{sim.spec.cost_names[c]}": multipliers.price[i] for i, c in enumerate(constrained(sim))}

@@ -32,7 +32,7 @@ class TrainResult(NamedTuple):
 
 
 @struct.dataclass(kw_only=True)
-class Tally:
+class EpisodeStats:
     """Totals of the episodes in progress, one row per lane (B).
 
     total:   (B,)       sum of the team-mean reward so far
@@ -56,10 +56,10 @@ def resolve(task: str, split: str, sim: Sim | None) -> Sim:
     return make(task, split=split)
 
 
-def start_tally(sim: Sim, lanes: int, dtype: Any) -> Tally:
+def start_tally(sim: Sim, lanes: int, dtype: Any) -> EpisodeStats:
     """Totals of episodes that begin."""
     dims = sim.env.dims
-    return Tally(
+    return EpisodeStats(
         total=jnp.zeros(lanes, dtype),
         cost=jnp.zeros((lanes, dims.cost), dtype),
         terms=jnp.zeros((lanes, dims.term), dtype),
@@ -67,24 +67,24 @@ def start_tally(sim: Sim, lanes: int, dtype: Any) -> Tally:
     )
 
 
-def add_step(tally: Tally, out: Step) -> tuple[Tally, tuple[Tally, Array]]:
+def add_step(tally: EpisodeStats, out: Step) -> tuple[EpisodeStats, tuple[EpisodeStats, Array]]:
     """Add a step; return the totals to carry on (zero after an end), and the totals with the end flags."""
     ended = out.info.terminated | out.info.truncated
 
     def restart(x: Array) -> Array:
         return jnp.where(ended.reshape(ended.shape + (1,) * (x.ndim - 1)), jnp.zeros_like(x), x)
 
-    add = Tally(
+    add = EpisodeStats(
         total=jnp.mean(out.reward, axis=-1),
         cost=out.cost,
         terms=jnp.mean(out.info.terms, axis=-2),
         length=jnp.ones_like(tally.length),
     )
-    now: Tally = jax.tree.map(jnp.add, tally, add)
+    now: EpisodeStats = jax.tree.map(jnp.add, tally, add)
     return jax.tree.map(restart, now), (now, ended)
 
 
-def episode_metrics(totals: Tally, ended: Array) -> Metrics:
+def episode_metrics(totals: EpisodeStats, ended: Array) -> Metrics:
     """Mean totals of the episodes that ended within an update; 0 where none did."""
     count = jnp.sum(ended)
 
@@ -152,7 +152,7 @@ def clipped_surrogate(log_ratio: Array, advantage: Array, clip: float) -> tuple[
 
 
 @struct.dataclass(kw_only=True)
-class Gauge:
+class ReturnNormalizer:
     """Running size of the discounted return of each stream of reward (S); the learner's rewards are divided by it.
 
     running:  (B, n, S)  discounted returns of the episodes in progress
@@ -163,7 +163,7 @@ class Gauge:
     scale: Scale
 
 
-def read_gauge(gauge: Gauge, reward: Array, ended: Array, gamma: float) -> Gauge:
+def read_gauge(gauge: ReturnNormalizer, reward: Array, ended: Array, gamma: float) -> ReturnNormalizer:
     """Add the rewards (T, B, n, S) of an update; ended (T, B)."""
 
     def advance(running: Array, now: tuple[Array, Array]) -> tuple[Array, Array]:
@@ -172,7 +172,7 @@ def read_gauge(gauge: Gauge, reward: Array, ended: Array, gamma: float) -> Gauge
         return jnp.where(ended[:, None, None], jnp.zeros_like(running), running), running
 
     running, returns = lax.scan(advance, gauge.running, (reward, ended))
-    return Gauge(running=running, scale=observe_batch(gauge.scale, returns))
+    return ReturnNormalizer(running=running, scale=observe_batch(gauge.scale, returns))
 
 
 def make_optimiser(cfg: PPOConfig) -> optax.GradientTransformation:

@@ -31,9 +31,9 @@ from powerzoo_jax.envs.batch import vstep
 from powerzoo_jax.envs.core import Sim
 from powerzoo_jax.rl.algorithms import lagrangian
 from powerzoo_jax.rl.algorithms.onpolicy import (
-    Gauge,
+    EpisodeStats,
     Metrics,
-    Tally,
+    ReturnNormalizer,
     TrainResult,
     add_step,
     agent_reward,
@@ -52,8 +52,8 @@ from powerzoo_jax.rl.algorithms.onpolicy import (
 from powerzoo_jax.rl.networks.body import Critic, Scale, normalise, spread
 from powerzoo_jax.rl.policies import (
     ALL,
-    Crew,
-    Policy,
+    ActorPolicy,
+    AgentGroups,
     by_kind,
     crew_of,
     distribution,
@@ -88,7 +88,7 @@ class PPOState:
     env: Any
     obs: Array
     legal: Array
-    tally: Tally
+    tally: EpisodeStats
     key: Array
 
 
@@ -133,7 +133,9 @@ Init = Callable[[Array, Sim], PPOState]
 Update = Callable[[PPOState, Sim], tuple[PPOState, Metrics]]
 
 
-def make_loss(cfg: PPOConfig, crew: Crew, actor: Any, value_of: Any) -> Callable[[Any, Samples], tuple[Array, Metrics]]:
+def make_loss(
+    cfg: PPOConfig, crew: AgentGroups, actor: Any, value_of: Any
+) -> Callable[[Any, Samples], tuple[Array, Metrics]]:
     """Clipped surrogate, squared value error and entropy bonus, on one minibatch."""
 
     def loss(params: Any, batch: Samples) -> tuple[Array, Metrics]:
@@ -208,7 +210,7 @@ def make_update(cfg: PPOConfig, sim: Sim | None = None) -> tuple[Init, Update]:
         )
 
     def collect(state: PPOState, sim: Sim, key: Array) -> tuple[PPOState, Collected, Metrics]:
-        def advance(state: PPOState, key: Array) -> tuple[PPOState, tuple[Collected, tuple[Tally, Array]]]:
+        def advance(state: PPOState, key: Array) -> tuple[PPOState, tuple[Collected, tuple[EpisodeStats, Array]]]:
             x = by_kind(crew, normalise, state.scale, crew.view(state.obs))
             legal = crew.view(state.legal)
             dist = distribution(crew, actor, state.params["actor"], x)
@@ -279,7 +281,7 @@ def start_gauge(cfg: PPOConfig, critics: int, budget: Array, dtype: Any) -> Any:
     floor = jnp.concatenate([jnp.full(1, cfg.reward_floor, dtype), budget])
     zero = jnp.zeros_like(floor)
     scale = Scale(mean=zero, var=floor**2, floor=floor, count=jnp.ones((), dtype))
-    return Gauge(running=jnp.zeros((cfg.lanes, critics, floor.size), dtype), scale=scale)
+    return ReturnNormalizer(running=jnp.zeros((cfg.lanes, critics, floor.size), dtype), scale=scale)
 
 
 def sizes(cfg: PPOConfig, gauge: Any, streams: int) -> Array | None:
@@ -300,6 +302,6 @@ def make_train(cfg: PPOConfig, sim: Sim | None = None) -> Callable[..., TrainRes
     return repeat_updates(*make_update(cfg, home), cfg.updates, home)
 
 
-def policy_of(state: PPOState) -> Policy:
+def policy_of(state: PPOState) -> ActorPolicy:
     """What acting needs of a trained state; see `policies.ppo_act`."""
-    return Policy(actor=state.params["actor"], scale=state.scale)
+    return ActorPolicy(actor=state.params["actor"], scale=state.scale)

@@ -29,8 +29,8 @@ from powerzoo_jax.base.tree import take
 from powerzoo_jax.envs.batch import vstep
 from powerzoo_jax.envs.core import Sim
 from powerzoo_jax.rl.algorithms.onpolicy import (
+    EpisodeStats,
     Metrics,
-    Tally,
     TrainResult,
     add_step,
     ends_value,
@@ -41,7 +41,7 @@ from powerzoo_jax.rl.algorithms.onpolicy import (
     start_tally,
 )
 from powerzoo_jax.rl.networks.body import Critic, Scale, log_prob, normalise, observe_batch
-from powerzoo_jax.rl.policies import Policy, action_box, by_kind, make_crew, make_squashed, map_kinds, start_scales
+from powerzoo_jax.rl.policies import ActorPolicy, action_box, by_kind, make_crew, make_squashed, map_kinds, start_scales
 from powerzoo_jax.rl.training.config import SACConfig
 from powerzoo_jax.rl.training.parallel import over_devices
 
@@ -91,7 +91,7 @@ class SACState:
     store: Store
     env: Any
     obs: Array
-    tally: Tally
+    tally: EpisodeStats
     key: Array
 
 
@@ -161,7 +161,7 @@ def make_update(cfg: SACConfig, sim: Sim | None = None) -> tuple[Init, Update]:
     def collect(state: SACState, sim: Sim, key: Array) -> tuple[SACState, Transition, Metrics]:
         warming = state.store.writes < cfg.warmup
 
-        def advance(state: SACState, key: Array) -> tuple[SACState, tuple[Transition, tuple[Tally, Array]]]:
+        def advance(state: SACState, key: Array) -> tuple[SACState, tuple[Transition, tuple[EpisodeStats, Array]]]:
             drawn, uniform = jax.random.split(key)
             seen = crew.view(state.obs)
             gaussian: Any = actor.apply(state.params["actor"], by_kind(crew, normalise, state.scale, seen))
@@ -249,6 +249,6 @@ def make_train(cfg: SACConfig, sim: Sim | None = None) -> Callable[..., TrainRes
     return repeat_updates(*make_update(cfg, home), cfg.updates, home)
 
 
-def policy_of(state: SACState) -> Policy:
+def policy_of(state: SACState) -> ActorPolicy:
     """What acting needs of a trained state; see `policies.sac_act`."""
-    return Policy(actor=state.params["actor"], scale=state.scale)
+    return ActorPolicy(actor=state.params["actor"], scale=state.scale)

@@ -20,14 +20,14 @@ from powerzoo_jax.cases.grid import Grid, to_grid
 from powerzoo_jax.cases.topology import branch_positions
 from powerzoo_jax.data import Bank
 from powerzoo_jax.devices import action_table, placement
-from powerzoo_jax.devices.facility import Sizes
+from powerzoo_jax.devices.facility import QueueSizes
 from powerzoo_jax.envs.core import Sim
 from powerzoo_jax.envs.feeder.env import DistributionEnv, SeriesBank
 from powerzoo_jax.envs.feeder.fleet import Layout
 from powerzoo_jax.envs.feeder.padding import pad_feeder_env
 from powerzoo_jax.envs.feeder.types import DistributionParams
 from powerzoo_jax.envs.observe import FieldTable
-from powerzoo_jax.envs.series import Starts
+from powerzoo_jax.envs.series import EpisodeStarts
 from powerzoo_jax.powerflow import FeederFactors, nominal_injection, prepare_feeder
 from powerzoo_jax.tasks.feeder.series import Extra, build_series
 from powerzoo_jax.tasks.feeder.settings import FeederSettings
@@ -38,7 +38,7 @@ BASE_LOAD_FACTOR = 0.5  # middle of what a normalised load profile spans: the ch
 
 
 @dataclass(frozen=True)
-class Fleet:
+class FeederFleet:
     """The units of a task, in the order of their ids.
 
     kinds, bus_ids:  of every unit;  stacks: parameters of each kind
@@ -53,12 +53,12 @@ class Fleet:
     return_steps: int = 1
     jitter_steps: int = 0
     trip_days: int = 1
-    sizes: Sizes | None = None
+    sizes: QueueSizes | None = None
     leaves: dict[str, Any] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, kw_only=True)
-class Blueprint:
+class FeederTaskConfig:
     """What a family decides about its feeder before anything is built.
 
     spec:       budgets and agents resolved;  overrides: the caller's keywords, for the record
@@ -75,7 +75,7 @@ class Blueprint:
     overrides: dict[str, Any]
     split: str
     shift: Shift
-    fleet: Fleet
+    fleet: FeederFleet
     fields: Callable[[Case], FieldTable]
     per_device: bool = False
     pooling: str = "sum"
@@ -100,7 +100,7 @@ def feeder_case(spec: TaskSpec, settings: FeederSettings) -> Case:
     return without_idle_branches(load_case(spec.case if settings.case is None else settings.case))
 
 
-def build_sim(plan: Blueprint, case: Case, dims: Dims | None, dtype: np.dtype) -> Sim:
+def build_sim(plan: FeederTaskConfig, case: Case, dims: Dims | None, dtype: np.dtype) -> Sim:
     """Assemble environment, parameters and spec; pad to `dims` where they are given."""
     settings, spec = plan.settings, plan.spec
     minutes, horizon = step_minutes(spec, settings), horizon_steps(spec, settings)
@@ -134,7 +134,7 @@ def build_sim(plan: Blueprint, case: Case, dims: Dims | None, dtype: np.dtype) -
     return Sim(params=params, env=env, spec=spec)
 
 
-def built_spec(plan: Blueprint, case: str, bank: Bank, weights: tuple[float, ...]) -> TaskSpec:
+def built_spec(plan: FeederTaskConfig, case: str, bank: Bank, weights: tuple[float, ...]) -> TaskSpec:
     """The spec as built: what the caller and the data have decided, for the record."""
     return dataclasses.replace(
         plan.spec,
@@ -147,7 +147,7 @@ def built_spec(plan: Blueprint, case: str, bank: Bank, weights: tuple[float, ...
     )
 
 
-def chosen_weights(plan: Blueprint) -> tuple[float, ...]:
+def chosen_weights(plan: FeederTaskConfig) -> tuple[float, ...]:
     """Weights of the reward terms: the spec's, or a scale in the place of its own, which is that of most terms."""
     weights, scale = plan.spec.term_weights, plan.settings.reward_scale
     if scale is None:
@@ -165,7 +165,7 @@ def with_shaping(spec: TaskSpec, name: str, weight: float) -> TaskSpec:
     return dataclasses.replace(spec, term_names=(*spec.term_names, name), term_weights=weights)
 
 
-def _refuse_slack_devices(case: Case, fleet: Fleet) -> None:
+def _refuse_slack_devices(case: Case, fleet: FeederFleet) -> None:
     """A device at the slack bus would trade with the substation outside the feeder's power balance."""
     slack = np.intersect1d(fleet.bus_ids, case.bus.id[case.slack_bus])
     if slack.size:
@@ -175,7 +175,7 @@ def _refuse_slack_devices(case: Case, fleet: Fleet) -> None:
         )
 
 
-def _dims(case: Case, plan: Blueprint, layout: Layout, fields: FieldTable) -> Dims:
+def _dims(case: Case, plan: FeederTaskConfig, layout: Layout, fields: FieldTable) -> Dims:
     unit, widest = len(plan.fleet.kinds), max((len(block.names) for block in layout.table.blocks), default=0)
     return Dims(
         bus=case.n_bus,
@@ -205,7 +205,7 @@ def _factors(case: Case, settings: FeederSettings, bus_ids: tuple[int, ...], dty
 
 
 def _params(
-    plan: Blueprint, case: Case, bank: Bank, rows: np.ndarray, dims: Dims, horizon: int, dtype: np.dtype
+    plan: FeederTaskConfig, case: Case, bank: Bank, rows: np.ndarray, dims: Dims, horizon: int, dtype: np.dtype
 ) -> DistributionParams:
     settings, fleet = plan.settings, plan.fleet
     ratio = settings.max_load_ratio * settings.load_scale
@@ -239,13 +239,13 @@ def _int32(values: np.ndarray) -> Array:
     return jnp.asarray(values, jnp.int32)
 
 
-def kept_starts(bank: Bank, shift: Shift) -> Starts:
+def kept_starts(bank: Bank, shift: Shift) -> EpisodeStarts:
     """Where episodes may begin: the eligible starts that the shift keeps."""
     month = np.array([int(day[5:7]) for day in bank.start_day])
     kept = np.flatnonzero(np.isin(month, shift.months)) if shift.months else np.arange(bank.n_start)
     if not len(kept):
         raise DataError(f"no episode of {bank.split!r} starts in month {listing(shift.months)}. Widen the window.")
-    return Starts(
+    return EpisodeStarts(
         load_row=_int32(_refilled(bank.start_load_row, kept)),
         n_start=jnp.asarray(len(kept), jnp.int32),
         price_row=_int32(_refilled(bank.pair_price_row, kept)),
@@ -260,7 +260,7 @@ def _refilled(table: np.ndarray, kept: np.ndarray) -> np.ndarray:
     return table[order]
 
 
-def _grid(case: Case, plan: Blueprint, dtype: np.dtype) -> Grid:
+def _grid(case: Case, plan: FeederTaskConfig, dtype: np.dtype) -> Grid:
     settings = plan.settings
     grid = to_grid(case, dtype, v_min=settings.v_min, v_max=settings.v_max, rate_mva=settings.rate_mva)
     if plan.substation_mva is None:
@@ -276,7 +276,7 @@ def _grid(case: Case, plan: Blueprint, dtype: np.dtype) -> Grid:
     return dataclasses.replace(grid, rate=jnp.asarray(rate, dtype))
 
 
-def _shape_leaves(plan: Blueprint, case: Case, active: np.ndarray, dtype: np.dtype) -> dict[str, Any]:
+def _shape_leaves(plan: FeederTaskConfig, case: Case, active: np.ndarray, dtype: np.dtype) -> dict[str, Any]:
     """Which share of every bus follows each load shape; nothing with one shape."""
     if not plan.zones:
         return {}
@@ -293,7 +293,7 @@ def _shape_leaves(plan: Blueprint, case: Case, active: np.ndarray, dtype: np.dty
     }
 
 
-def _flexible_leaves(plan: Blueprint, case: Case, dtype: np.dtype) -> dict[str, Any]:
+def _flexible_leaves(plan: FeederTaskConfig, case: Case, dtype: np.dtype) -> dict[str, Any]:
     """Nominal load at the buses of the flexible loads, and the shapes that it follows."""
     buses = [bus for kind, bus in zip(plan.fleet.kinds, plan.fleet.bus_ids, strict=True) if kind == "flexload"]
     if not buses:

@@ -17,7 +17,7 @@ from powerzoo_jax.data.manifest import TMY_SITES
 from powerzoo_jax.envs.core import Sim
 from powerzoo_jax.envs.feeder.fields import flattened_table
 from powerzoo_jax.envs.observe import FieldTable
-from powerzoo_jax.tasks.feeder.build import Blueprint, Fleet, build_sim, feeder_case, step_minutes
+from powerzoo_jax.tasks.feeder.build import FeederFleet, FeederTaskConfig, build_sim, feeder_case, step_minutes
 from powerzoo_jax.tasks.feeder.catalog import VARIANTS
 from powerzoo_jax.tasks.feeder.series import Extra
 from powerzoo_jax.tasks.feeder.settings import FeederSettings, chosen_tightness, hashable, merge_settings
@@ -64,7 +64,7 @@ def build_datacenter(
     limits = dict(tight.limits)
     hot = float(limits.pop("t_critical_c", HOTTEST_C))
     settings = _checked(spec, merge_settings(DataCenterSettings, spec, limits | dict(shift.changes), overrides))
-    fleet = Fleet(
+    fleet = FeederFleet(
         kinds=("datacenter",),
         bus_ids=(settings.bus_id,),
         stacks={"datacenter": site_stack(settings, hot, dtype)},
@@ -79,7 +79,7 @@ def build_datacenter(
         shown = FORECAST_HOURS if settings.price_forecast else None
         return flattened_table(case.bus.id.tolist(), case.n_branch, "datacenter", ["datacenter_0"], shown)
 
-    plan = Blueprint(
+    plan = FeederTaskConfig(
         spec=dataclasses.replace(spec, cost_budget=tight.cost_budget, term_weights=_weights(spec, settings)),
         settings=dataclasses.replace(settings, reward_scale=None),  # the weights hold it already
         overrides=overrides,

@@ -16,7 +16,7 @@ from powerzoo_jax.envs.core import Sim
 from powerzoo_jax.envs.feeder.fields import agent_table
 from powerzoo_jax.envs.feeder.reward import VOLTAGE
 from powerzoo_jax.envs.observe import FieldTable
-from powerzoo_jax.tasks.feeder.build import Blueprint, Fleet, build_sim, feeder_case, with_shaping
+from powerzoo_jax.tasks.feeder.build import FeederFleet, FeederTaskConfig, build_sim, feeder_case, with_shaping
 from powerzoo_jax.tasks.feeder.catalog import VARIANTS
 from powerzoo_jax.tasks.feeder.dso import FlexKeywords, check_return, flexload_stack
 from powerzoo_jax.tasks.feeder.series import Extra
@@ -65,7 +65,7 @@ def build_ders(spec: TaskSpec, *, split: str, dims: Dims | None = None, dtype: A
         return agent_table(settings.obs_mode, fleet.kinds, MODES, settings.forecast_horizon_steps)
 
     names = (("bat", settings.battery_bus_ids), ("pv", settings.pv_bus_ids), ("fl", settings.flexload_bus_ids))
-    plan = Blueprint(
+    plan = FeederTaskConfig(
         spec=dataclasses.replace(
             with_shaping(spec, VOLTAGE, settings.voltage_penalty),
             agents=tuple(f"{kind}_{k}" for kind, buses in names for k in range(len(buses))),
@@ -100,11 +100,11 @@ def _check(spec: TaskSpec, settings: DersSettings) -> None:
         raise ValueError(f"{spec.id}: substation_mva = {settings.substation_mva} must be positive.")
 
 
-def _fleet(spec: TaskSpec, settings: DersSettings, plant: float, dtype: Any) -> Fleet:
+def _fleet(spec: TaskSpec, settings: DersSettings, plant: float, dtype: Any) -> FeederFleet:
     batteries, plants, loads = settings.battery_bus_ids, settings.pv_bus_ids, settings.flexload_bus_ids
     count = len(loads)
     flexible = flexload_stack(settings, (settings.curtail_cap_mw,) * count, (settings.shift_cap_mw,) * count, dtype)
-    return Fleet(
+    return FeederFleet(
         kinds=("storage",) * len(batteries) + ("renewable",) * len(plants) + ("flexload",) * count,
         bus_ids=(*batteries, *plants, *loads),
         stacks={

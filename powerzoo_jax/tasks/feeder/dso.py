@@ -15,7 +15,7 @@ from powerzoo_jax.devices import FlexLoadParams, flexload_params
 from powerzoo_jax.envs.core import Sim
 from powerzoo_jax.envs.feeder.fields import flattened_table
 from powerzoo_jax.envs.observe import FieldTable
-from powerzoo_jax.tasks.feeder.build import Blueprint, Fleet, build_sim, feeder_case
+from powerzoo_jax.tasks.feeder.build import FeederFleet, FeederTaskConfig, build_sim, feeder_case
 from powerzoo_jax.tasks.feeder.catalog import VARIANTS
 from powerzoo_jax.tasks.feeder.series import Extra
 from powerzoo_jax.tasks.feeder.settings import FeederSettings, chosen_tightness, hashable, merge_settings
@@ -88,7 +88,7 @@ def build_dso(spec: TaskSpec, *, split: str, dims: Dims | None = None, dtype: An
     tight = chosen_tightness(spec, variants, overrides)
     settings = _resolved(spec, dict(tight.limits) | dict(shift.changes), overrides)
     ids, buses, curtail, move = zip(*settings.flexload_config, strict=True)
-    fleet = Fleet(
+    fleet = FeederFleet(
         kinds=("flexload",) * len(ids),
         bus_ids=buses,
         stacks={"flexload": flexload_stack(settings, curtail, move, dtype)},
@@ -99,7 +99,7 @@ def build_dso(spec: TaskSpec, *, split: str, dims: Dims | None = None, dtype: An
         shown = FORECAST_HOURS if settings.price_forecast else None
         return flattened_table(case.bus.id.tolist(), case.n_branch, "flexload", ids, shown)
 
-    plan = Blueprint(
+    plan = FeederTaskConfig(
         spec=dataclasses.replace(spec, cost_budget=tight.cost_budget),
         settings=settings,
         overrides=overrides,

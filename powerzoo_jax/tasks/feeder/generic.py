@@ -26,7 +26,7 @@ from powerzoo_jax.powerflow import nominal_phase_load, prepare_threephase
 from powerzoo_jax.tasks.feeder.build import (
     BASE_LOAD_FACTOR,
     MINUTES_PER_HOUR,
-    Blueprint,
+    FeederTaskConfig,
     build_sim,
     built_spec,
     chosen_weights,
@@ -137,11 +137,11 @@ def _hours(settings: RosterSettings) -> int | None:
 
 def _plan(
     spec: TaskSpec, settings: RosterSettings, overrides: dict[str, Any], split: str, rows: Rows, dtype: Any, fields: Any
-) -> Blueprint:
+) -> FeederTaskConfig:
     """What both kinds of feeder decide before the network: fleet, series, and the terms and channels that it has."""
     fleet = make_fleet(spec, settings, rows, step_minutes(spec, settings), dtype)
     terms, costs = applicable(spec.term_names, fleet.kinds), applicable(spec.cost_names, fleet.kinds)
-    return Blueprint(
+    return FeederTaskConfig(
         spec=dataclasses.replace(
             spec,
             cost_names=tuple(spec.cost_names[k] for k in costs),

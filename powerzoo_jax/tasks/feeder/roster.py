@@ -22,7 +22,7 @@ from powerzoo_jax.devices import (
     vehicle_params,
 )
 from powerzoo_jax.devices.facility import sizes
-from powerzoo_jax.tasks.feeder.build import Fleet
+from powerzoo_jax.tasks.feeder.build import FeederFleet
 from powerzoo_jax.tasks.feeder.dso import check_return
 from powerzoo_jax.tasks.feeder.series import Extra
 from powerzoo_jax.tasks.feeder.settings import FeederSettings
@@ -91,7 +91,7 @@ def read_rows(spec: TaskSpec, settings: RosterSettings) -> list[tuple[str, Any, 
 
 def make_fleet(
     spec: TaskSpec, settings: RosterSettings, rows: list[tuple[str, Any, dict[str, Any]]], minutes: int, dtype: Any
-) -> Fleet:
+) -> FeederFleet:
     """Stacks of all kinds; `bus_ids` are the buses of the rows."""
     kinds = tuple(row[0] for row in rows)
     stacks: dict[str, Any] = {}
@@ -111,7 +111,7 @@ def make_fleet(
             static = sizes(minutes)
             leaves["miss_usd"] = jnp.asarray(settings.sla_price, dtype)
             leaves["target_pue"] = jnp.asarray(settings.target_pue, dtype)
-    return Fleet(
+    return FeederFleet(
         kinds=kinds,
         bus_ids=tuple(row[1] for row in rows),
         stacks=stacks,
@@ -149,7 +149,7 @@ def unit_names(rows: list[tuple[str, Any, dict[str, Any]]]) -> list[tuple[str, l
     return [(kind, [f"{NAMES[kind]}_{k}" for k in range(kinds.count(kind))]) for kind in dict.fromkeys(kinds)]
 
 
-def extra_series(settings: RosterSettings, fleet: Fleet) -> Extra:
+def extra_series(settings: RosterSettings, fleet: FeederFleet) -> Extra:
     """Series that the fleet meets beside load and price."""
     plants = np.resize(np.array(settings.plant_columns), fleet.kinds.count("renewable")).tolist()
     site = Surroundings(settings.workload_preset, settings.weather_site) if "datacenter" in fleet.kinds else None

@@ -9,7 +9,7 @@ import numpy as np
 from powerzoo_jax.data import Bank, build_bank, load_dataset
 from powerzoo_jax.data.bank import LOAD_FIELDS
 from powerzoo_jax.data.series import day_matrix
-from powerzoo_jax.envs.series import CLOCK_FIELDS, INFER, OUTDOOR, PLANT, SHAPE, SHAPE_HI, SHAPE_LO, Columns
+from powerzoo_jax.envs.series import CLOCK_FIELDS, INFER, OUTDOOR, PLANT, SHAPE, SHAPE_HI, SHAPE_LO, LoadColumns
 from powerzoo_jax.tasks.feeder.settings import FeederSettings
 from powerzoo_jax.tasks.site import Surroundings
 from powerzoo_jax.tasks.spec import Shift
@@ -44,7 +44,7 @@ class Extra:
 
 def build_series(
     settings: FeederSettings, shift: Shift, minutes: int, horizon: int, extra: Extra
-) -> tuple[Bank, Columns, np.ndarray]:
+) -> tuple[Bank, LoadColumns, np.ndarray]:
     """The bank of the primary load and the price, names of the columns of its load table, and that table (R, F)."""
 
     def bank(column: str) -> Bank:
@@ -85,7 +85,7 @@ def build_series(
         first.price_rows[:, 0] = np.maximum(first.price_rows[:, 0], extra.price_floor)
     if extra.price_fixed is not None:
         first.price_rows[:, 0] = extra.price_fixed
-    return first, Columns(tuple(names)), np.concatenate(columns, axis=1)
+    return first, LoadColumns(tuple(names)), np.concatenate(columns, axis=1)
 
 
 def _blur(bank: Bank, std: float) -> None:

@@ -21,7 +21,7 @@ from powerzoo_jax.envs.core import Sim
 from powerzoo_jax.envs.feeder.fields import agent_table, flattened_table
 from powerzoo_jax.envs.observe import FieldTable
 from powerzoo_jax.tasks.feeder.build import MINUTES_PER_HOUR as MINUTES_PER_HOUR
-from powerzoo_jax.tasks.feeder.build import Blueprint, Fleet, build_sim, feeder_case, with_shaping
+from powerzoo_jax.tasks.feeder.build import FeederFleet, FeederTaskConfig, build_sim, feeder_case, with_shaping
 from powerzoo_jax.tasks.feeder.catalog import VARIANTS
 from powerzoo_jax.tasks.feeder.series import Extra
 from powerzoo_jax.tasks.feeder.settings import AgentSettings, FeederSettings, chosen_tightness, hashable, merge_settings
@@ -107,7 +107,7 @@ def build_feeder_storage(
     settings = resolve_settings(spec, overrides)
     tight = chosen_tightness(spec, VARIANTS.get(spec.id, Variants()), overrides)
     count = len(settings.battery_bus_ids)
-    fleet = Fleet(
+    fleet = FeederFleet(
         kinds=("storage",) * count,
         bus_ids=settings.battery_bus_ids,
         stacks={"storage": storage_stack(settings, count, dtype)},
@@ -122,7 +122,7 @@ def build_feeder_storage(
         ids = [f"battery_{k}" for k in range(count)]
         return flattened_table(case.bus.id.tolist(), case.n_branch, "storage", ids, shown)
 
-    plan = Blueprint(
+    plan = FeederTaskConfig(
         spec=with_shaping(spec, "soc_shaping", settings.soc_penalty_weight / settings.arbitrage_weight),
         settings=settings,
         overrides=overrides,
@@ -166,7 +166,7 @@ def chosen_buses(spec: TaskSpec, name: str, listed: tuple[int, ...], count: int 
     return listed[:wanted]
 
 
-class Given(NamedTuple):
+class StorageTaskConfig(NamedTuple):
     """What a builder was asked for, resolved."""
 
     spec: TaskSpec
@@ -178,8 +178,12 @@ class Given(NamedTuple):
 
 
 def plan_of_units(
-    given: Given, fleet: Fleet, prefix: str, modes: tuple[str, ...], hours: tuple[tuple[int, ...], tuple[int, ...]]
-) -> Blueprint:
+    given: StorageTaskConfig,
+    fleet: FeederFleet,
+    prefix: str,
+    modes: tuple[str, ...],
+    hours: tuple[tuple[int, ...], tuple[int, ...]],
+) -> FeederTaskConfig:
     """Blueprint of a task with an agent for every unit of one kind, called prefix_0, prefix_1, ...
 
     hours:  clock hours of peak, and off peak
@@ -191,7 +195,7 @@ def plan_of_units(
         return agent_table(settings.obs_mode, fleet.kinds, modes, horizon)
 
     agents = tuple(f"{prefix}_{k}" for k in range(len(fleet.bus_ids)))
-    return Blueprint(
+    return FeederTaskConfig(
         spec=dataclasses.replace(given.spec, agents=agents, cost_budget=given.tight.cost_budget),
         settings=settings,
         overrides=given.overrides,
@@ -214,10 +218,12 @@ def build_der(spec: TaskSpec, *, split: str, dims: Dims | None = None, dtype: An
     tight = chosen_tightness(spec, variants, overrides)
     settings = merge_settings(DerSettings, spec, dict(tight.limits) | dict(shift.changes), overrides)
     buses = chosen_buses(spec, "battery_bus_ids", settings.battery_bus_ids, settings.num_batteries)
-    fleet = Fleet(
+    fleet = FeederFleet(
         kinds=("storage",) * len(buses),
         bus_ids=buses,
         stacks={"storage": storage_stack(settings, len(buses), dtype)},
     )
-    plan = plan_of_units(Given(spec, settings, overrides, split, shift, tight), fleet, "bat", MODES, (PEAK, OFFPEAK))
+    plan = plan_of_units(
+        StorageTaskConfig(spec, settings, overrides, split, shift, tight), fleet, "bat", MODES, (PEAK, OFFPEAK)
+    )
     return build_sim(plan, feeder_case(spec, settings), dims, dtype)

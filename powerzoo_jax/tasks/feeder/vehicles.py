@@ -21,10 +21,10 @@ from powerzoo_jax.data.splits import list_splits, split_days, split_rows
 from powerzoo_jax.devices import CommuteTrip, Session, VehicleParams, daily_trips, session_trips, vehicle_params
 from powerzoo_jax.devices.trips import DAY_MIN, Trips
 from powerzoo_jax.envs.core import Sim
-from powerzoo_jax.tasks.feeder.build import Fleet, build_sim, feeder_case, step_minutes
+from powerzoo_jax.tasks.feeder.build import FeederFleet, build_sim, feeder_case, step_minutes
 from powerzoo_jax.tasks.feeder.catalog import VARIANTS
 from powerzoo_jax.tasks.feeder.settings import AgentSettings, chosen_tightness, hashable, merge_settings
-from powerzoo_jax.tasks.feeder.storage import Given, chosen_buses, plan_of_units
+from powerzoo_jax.tasks.feeder.storage import StorageTaskConfig, chosen_buses, plan_of_units
 from powerzoo_jax.tasks.spec import Variants
 
 SESSIONS, ENERGY = "acn_sessions", "ev.delivered_kwh"
@@ -135,7 +135,7 @@ def build_vehicles(spec: TaskSpec, *, split: str, dims: Dims | None = None, dtyp
     settings = merge_settings(VehicleSettings, spec, dict(tight.limits) | dict(shift.changes), overrides)
     buses = chosen_buses(spec, "ev_bus_ids", settings.ev_bus_ids, settings.num_evs)
     fixed, recorded = settings.commute_schedules is not None, settings.commute_schedules == RECORDED
-    fleet = Fleet(
+    fleet = FeederFleet(
         kinds=("vehicle",) * len(buses),
         bus_ids=buses,
         stacks={"vehicle": _stack(spec, settings, split, len(buses), dtype)},
@@ -143,7 +143,9 @@ def build_vehicles(spec: TaskSpec, *, split: str, dims: Dims | None = None, dtyp
         trip_days=PERIOD_DAYS if recorded else 1,
         leaves={"trip_factor": jnp.asarray(np.ones(QUANTILES) if fixed else trip_factors(split), dtype)},
     )
-    plan = plan_of_units(Given(spec, settings, overrides, split, shift, tight), fleet, "ev", MODES, (PEAK, OFFPEAK))
+    plan = plan_of_units(
+        StorageTaskConfig(spec, settings, overrides, split, shift, tight), fleet, "ev", MODES, (PEAK, OFFPEAK)
+    )
     return build_sim(plan, feeder_case(spec, settings), dims, dtype)
 
 

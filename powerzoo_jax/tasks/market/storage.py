@@ -19,7 +19,7 @@ from powerzoo_jax.data import Series, list_splits
 from powerzoo_jax.devices import storage_params
 from powerzoo_jax.envs.core import Sim
 from powerzoo_jax.envs.market.storage import COSTS, TERMS, StorageMarketEnv, StorageMarketParams
-from powerzoo_jax.envs.observe import Block, table
+from powerzoo_jax.envs.observe import FieldBlock, table
 from powerzoo_jax.envs.transmission.operator_types import GridBank
 from powerzoo_jax.opf.dc.factors import prepare_dc_opf
 from powerzoo_jax.opf.offers import case_offers, make_cost_segments
@@ -98,11 +98,11 @@ def make_storage_market(kind: str = "cost", *, split: str = "train", dtype: Any 
     series = load_series(settings.load_set, split, minutes, horizon, 0, dates=dates)
     fields = table(
         [
-            Block("soc", ("soc",), 0, 1),
-            Block("price", ("lmp_norm",), -5, 100),
-            Block("clock", ("time_sin", "time_cos"), -1, 1),
-            Block("demand", ("demand_norm",), 0, 5),
-            Block("offer", ("mean_offer_norm",) if kind == "bid" else (), -5, 100),
+            FieldBlock("soc", ("soc",), 0, 1),
+            FieldBlock("price", ("lmp_norm",), -5, 100),
+            FieldBlock("clock", ("time_sin", "time_cos"), -1, 1),
+            FieldBlock("demand", ("demand_norm",), 0, 5),
+            FieldBlock("offer", ("mean_offer_norm",) if kind == "bid" else (), -5, 100),
         ]
     )
     dims = Dims(

@@ -16,10 +16,10 @@ from powerzoo_jax.base.numerics import resolve_dtype
 from powerzoo_jax.data import Series, list_splits
 from powerzoo_jax.data.manifest import TMY_SITES
 from powerzoo_jax.devices import renewable_params, storage_params, thermal_params
-from powerzoo_jax.devices.facility import JobClass, Sizes
+from powerzoo_jax.devices.facility import JobClass, QueueSizes
 from powerzoo_jax.envs.core import Sim
 from powerzoo_jax.envs.microgrid.env import FIELDS, MicrogridBank, MicrogridEnv, MicrogridParams
-from powerzoo_jax.envs.series import Starts
+from powerzoo_jax.envs.series import EpisodeStarts
 from powerzoo_jax.tasks.microgrid import series
 from powerzoo_jax.tasks.site import SiteKeywords, site_sizes, site_stack
 
@@ -27,7 +27,7 @@ MINUTES_PER_HOUR = 60
 
 
 @dataclass(frozen=True)
-class Tightness:
+class MicrogridTightness:
     """How hard the constraints are: budgets a day (sla jobs, overtemp degC, deficit MW) and critical temperature."""
 
     budget: tuple[float, float, float]
@@ -35,9 +35,9 @@ class Tightness:
 
 
 TIGHTNESS = {
-    "loose": Tightness((5.0, 1.0, 0.5), 32.0),
-    "standard": Tightness((2.0, 0.5, 0.15), 30.0),
-    "strict": Tightness((1.0, 0.2, 0.05), 28.0),
+    "loose": MicrogridTightness((5.0, 1.0, 0.5), 32.0),
+    "standard": MicrogridTightness((2.0, 0.5, 0.15), 30.0),
+    "strict": MicrogridTightness((1.0, 0.2, 0.05), 28.0),
 }
 STRESS: dict[str, dict[str, Any]] = {
     "renewable_drought": {"solar_factor": 0.2},
@@ -221,7 +221,7 @@ def _budget(spec: TaskSpec, settings: MicrogridSettings) -> tuple[float, ...]:
 
 
 def _bank(
-    settings: MicrogridSettings, days: str, static: Sizes, horizon: int, minutes: int
+    settings: MicrogridSettings, days: str, static: QueueSizes, horizon: int, minutes: int
 ) -> tuple[np.ndarray, np.ndarray]:
     """Tables of weather and of work."""
     trace = series.load_workload(settings.workload_source, settings.strict_workload)
@@ -230,7 +230,7 @@ def _bank(
     beside: Any = model if trace is None else trace
     if settings.cpu_profile is not None:
         expected, beside = settings.cpu_profile, None
-    weather = series.Weather(
+    weather = series.WeatherSource(
         settings.weather,
         settings.weather_site,
         settings.solar_profile,
@@ -283,7 +283,7 @@ def _params(
         sla_usd=jnp.asarray(settings.sla_price, dtype),
         backlog_usd_per_gpu_h=jnp.asarray(settings.backlog_price, dtype),
         queue=jnp.asarray(settings.queue, dtype),
-        starts=Starts(
+        starts=EpisodeStarts(
             load_row=jnp.asarray(starts.row, jnp.int32),
             n_start=jnp.asarray(starts.n_start, jnp.int32),
             price_row=jnp.asarray(pairs, jnp.int32),

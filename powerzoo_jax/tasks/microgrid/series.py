@@ -28,7 +28,7 @@ from powerzoo_jax.data.clock import steps_per_day
 from powerzoo_jax.data.synthetic import draw_ar1, rescale_persistence
 from powerzoo_jax.data.synthetic_load import NATIVE_MINUTES, UTILISATION, UtilisationModel, daily_curve
 from powerzoo_jax.devices import jobs
-from powerzoo_jax.devices.facility import JobClass, Sizes, datacenter_params
+from powerzoo_jax.devices.facility import JobClass, QueueSizes, datacenter_params
 
 WEATHER_SET = "tmy"
 TEST_GHI, TEST_CELL_C, CELL_LOSS, CELL_RISE = 1000.0, 25.0, 0.004, 1 / 32  # silicon, 45 degC nominal cell temperature
@@ -43,7 +43,7 @@ FIRST_MONDAY = np.datetime64("1970-01-05", "D")
 Profile = Sequence[float] | None
 
 
-class Weather(NamedTuple):
+class WeatherSource(NamedTuple):
     """Where sun and temperature come from.
 
     kind:     "tmy" (a typical year) or "analytic" (one clear day, every day)
@@ -88,7 +88,7 @@ def find_starts(split: str, horizon: int, minutes: int, window: tuple[str | None
     return Start(split, padded.astype(np.int32), len(starts), tuple(map(str, starts)))
 
 
-def weather_rows(weather: Weather, use: UtilisationModel | Profile, minutes: int) -> np.ndarray:
+def weather_rows(weather: WeatherSource, use: UtilisationModel | Profile, minutes: int) -> np.ndarray:
     """Table (R, 5) of the year: capacity factor, outdoor temperature, clock, expected use of the inference GPUs.
 
     use: a model, or a profile that is repeated every day
@@ -113,7 +113,7 @@ def weather_rows(weather: Weather, use: UtilisationModel | Profile, minutes: int
     return np.stack([c.reshape(-1) for c in columns], axis=1)
 
 
-def _sky(weather: Weather, hour: np.ndarray, n_day: int, minutes: int) -> tuple[np.ndarray, np.ndarray]:
+def _sky(weather: WeatherSource, hour: np.ndarray, n_day: int, minutes: int) -> tuple[np.ndarray, np.ndarray]:
     """Capacity factor and outdoor temperature, (D, steps a day) each."""
     if weather.kind == "analytic":
         sun = np.where((hour >= 6) & (hour <= 18), np.sin(np.pi * (hour - 6) / 12), 0).clip(0)
@@ -140,7 +140,7 @@ def work_rows(
     split: str,
     use: UtilisationModel | Series | None,
     classes: tuple[JobClass, JobClass],
-    sizes: Sizes,
+    sizes: QueueSizes,
     horizon: int,
     minutes: int,
 ) -> np.ndarray:
@@ -170,7 +170,7 @@ def _key(split: str, stream: int) -> jax.Array:
 
 @cache
 def _draw_jobs(
-    split: str, classes: tuple[JobClass, JobClass], sizes: Sizes, n_trace: int, horizon: int, minutes: int
+    split: str, classes: tuple[JobClass, JobClass], sizes: QueueSizes, n_trace: int, horizon: int, minutes: int
 ) -> np.ndarray:
     # in float32 whatever the task's dtype, so that both play the same episodes
     with jax.enable_x64(False):

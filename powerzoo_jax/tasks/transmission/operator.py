@@ -18,7 +18,7 @@ from powerzoo_jax.cases.grid import to_grid
 from powerzoo_jax.data import Series, list_splits
 from powerzoo_jax.envs.constraint import N_MINUS_1
 from powerzoo_jax.envs.core import Sim
-from powerzoo_jax.envs.observe import Block, FieldTable, table
+from powerzoo_jax.envs.observe import FieldBlock, FieldTable, table
 from powerzoo_jax.envs.transmission.operator import REACTIVE_SHORTFALL, TransGridEnv
 from powerzoo_jax.envs.transmission.operator_types import (
     GridBank,
@@ -183,11 +183,11 @@ def _channels(settings: TransGridSettings) -> tuple[str, ...]:
 def _fields(case: Case, settings: TransGridSettings) -> FieldTable:
     return table(
         [
-            Block("line_flow", tuple(f"line_{i}_flow_norm" for i in range(1, case.n_branch + 1)), -5, 5),
-            Block("load", tuple(f"load_{i}_norm" for i in case.bus.id.tolist()), -5, 5),
-            Block("unit", tuple(f"unit_{i}_p_norm" for i in range(1, case.n_unit + 1)), -5, 5),
-            Block("clock", ("time_sin", "time_cos"), -1, 1),
-            Block("switch", tuple(f"switch_{i}_closed" for i in settings.switch_lines), 0, 1),
+            FieldBlock("line_flow", tuple(f"line_{i}_flow_norm" for i in range(1, case.n_branch + 1)), -5, 5),
+            FieldBlock("load", tuple(f"load_{i}_norm" for i in case.bus.id.tolist()), -5, 5),
+            FieldBlock("unit", tuple(f"unit_{i}_p_norm" for i in range(1, case.n_unit + 1)), -5, 5),
+            FieldBlock("clock", ("time_sin", "time_cos"), -1, 1),
+            FieldBlock("switch", tuple(f"switch_{i}_closed" for i in settings.switch_lines), 0, 1),
         ]
     )
 

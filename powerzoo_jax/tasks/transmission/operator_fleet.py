@@ -19,10 +19,10 @@ from powerzoo_jax.devices import action_table, placement
 from powerzoo_jax.envs.core import Sim
 from powerzoo_jax.envs.feeder.fields import fleet_table
 from powerzoo_jax.envs.feeder.fleet import Layout
-from powerzoo_jax.envs.series import PLANT, Columns, Starts
+from powerzoo_jax.envs.series import PLANT, EpisodeStarts, LoadColumns
 from powerzoo_jax.envs.transmission.operator_fleet import GRID_KEYS, FleetGridEnv, FleetGridParams
 from powerzoo_jax.envs.transmission.operator_types import GridBank
-from powerzoo_jax.tasks.feeder.build import Fleet
+from powerzoo_jax.tasks.feeder.build import FeederFleet
 from powerzoo_jax.tasks.feeder.roster import RosterSettings, make_fleet, read_rows, unit_names
 from powerzoo_jax.tasks.feeder.settings import hashable
 from powerzoo_jax.tasks.transmission.operator import make_transgrid
@@ -98,7 +98,7 @@ def build_grid_fleet(
         fields=fields,
         cost_names=spec.cost_names,
         layout=layout,
-        columns=Columns((*Columns().names, *(f"{PLANT}_{k}" for k in range(1, len(plants) + 1)))),
+        columns=LoadColumns((*LoadColumns().names, *(f"{PLANT}_{k}" for k in range(1, len(plants) + 1)))),
     )
     made = dataclasses.replace(
         spec,
@@ -125,7 +125,7 @@ def _params(
     dims: Dims,
     case: Case,
     settings: GridFleetSettings,
-    fleet: Fleet,
+    fleet: FeederFleet,
     plants: list[str],
     minutes: int,
     dtype: Any,
@@ -149,7 +149,7 @@ def _params(
     )
 
 
-def _in_months(starts: Starts, days: np.ndarray, per_day: int, months: tuple[int, ...]) -> Starts:
+def _in_months(starts: EpisodeStarts, days: np.ndarray, per_day: int, months: tuple[int, ...]) -> EpisodeStarts:
     """The starts whose day lies in these months, all of them where none is named."""
     if not months:
         return starts

@@ -12,7 +12,7 @@ from powerzoo_jax.data import Series, load_dataset
 from powerzoo_jax.data.clock import steps_per_day
 from powerzoo_jax.data.series import day_matrix
 from powerzoo_jax.data.splits import eligible_start_days, label_days, runs, window_days
-from powerzoo_jax.envs.series import Starts
+from powerzoo_jax.envs.series import EpisodeStarts
 
 DEMAND, WIND, SUN = "load.actual_mw", "wind.available_mw", "solar.available_mw"
 LEAST = 0.05  # [-] of the reference that a net load keeps
@@ -34,9 +34,9 @@ class LoadSeries:
     start_row: np.ndarray
     n_start: int
 
-    def starts(self) -> Starts:
+    def starts(self) -> EpisodeStarts:
         """What an episode draws its first row from; there is no price to pair a day with."""
-        return Starts(
+        return EpisodeStarts(
             load_row=jnp.asarray(self.start_row, jnp.int32),
             n_start=jnp.asarray(self.n_start, jnp.int32),
             price_row=jnp.zeros((len(self.start_row), 1), jnp.int32),

@@ -21,7 +21,7 @@ from powerzoo_jax.cases.topology import branch_positions
 from powerzoo_jax.data import Series, list_splits
 from powerzoo_jax.envs.constraint import N_MINUS_1
 from powerzoo_jax.envs.core import Sim
-from powerzoo_jax.envs.observe import Block, FieldTable, table
+from powerzoo_jax.envs.observe import FieldBlock, FieldTable, table
 from powerzoo_jax.envs.transmission.units import LOAD_SCALE, TransmissionEnv
 from powerzoo_jax.envs.transmission.units_types import TransmissionBank, TransmissionFlow, TransmissionParams
 from powerzoo_jax.opf.commit import CommitmentRules, commitment_rules, table_rules
@@ -225,18 +225,18 @@ def _fields(case: Case, settings: TransmissionSettings) -> FieldTable:
     lines = tuple(f"line_flow_util_{i}" for i in range(n_line))
     local = mode in ("local", "local_plus_forecast")
     ahead = settings.forecast_horizon_steps if mode == "local_plus_forecast" else 0
-    load = Block("bus_load", ("bus_load_norm",), 0, LOAD_SCALE) if local else None
+    load = FieldBlock("bus_load", ("bus_load_norm",), 0, LOAD_SCALE) if local else None
     return table(
         [
-            load or Block("total_load", ("total_load_norm",), 0, LOAD_SCALE),
-            Block(
+            load or FieldBlock("total_load", ("total_load_norm",), 0, LOAD_SCALE),
+            FieldBlock(
                 "adjacent_use" if local else "line_use", tuple(f"adjacent_{x}" if local else x for x in lines), -5, 5
             ),
-            Block("time", ("time_of_day", "episode_progress"), 0, 1),
-            Block("unit", ("unit_idx_norm", "p_min_norm", "p_max_norm"), 0, 1),
-            Block("cost_curve", ("mc_a", "mc_b_norm", "mc_c_norm"), -10, 10),
-            Block("forecast", tuple(f"load_forecast_t+{k}" for k in range(1, ahead + 1)), 0, LOAD_SCALE),
-            Block("commitment", _each_unit(case) if settings.commitment else (), 0, 1),
+            FieldBlock("time", ("time_of_day", "episode_progress"), 0, 1),
+            FieldBlock("unit", ("unit_idx_norm", "p_min_norm", "p_max_norm"), 0, 1),
+            FieldBlock("cost_curve", ("mc_a", "mc_b_norm", "mc_c_norm"), -10, 10),
+            FieldBlock("forecast", tuple(f"load_forecast_t+{k}" for k in range(1, ahead + 1)), 0, LOAD_SCALE),
+            FieldBlock("commitment", _each_unit(case) if settings.commitment else (), 0, 1),
         ]
     )
 

@@ -21,7 +21,7 @@ from powerzoo_jax.opf.commit import (
 )
 from powerzoo_jax.opf.offers import UnitCosts
 from powerzoo_jax.oracle.commitment.plan import piecewise_error, relaxation_bound, relaxation_duals, solve_commitment
-from powerzoo_jax.oracle.commitment.problem import CommitmentProblem, play_commitment
+from powerzoo_jax.oracle.commitment.problem import CommitmentDay, play_commitment
 from powerzoo_jax.oracle.commitment.program import commitment_program
 
 pytestmark = pytest.mark.reference
@@ -53,7 +53,7 @@ def quadratic(low: np.ndarray, high: np.ndarray, constant, linear, square) -> Un
 
 
 @pytest.fixture(scope="module")
-def kazarlis() -> CommitmentProblem:
+def kazarlis() -> CommitmentDay:
     with jax.enable_x64(True):
         rules = commitment_rules(
             P_MIN, P_MAX, min_up=MIN_TIME, min_down=MIN_TIME, startup_usd=HOT_START, dtype="float64"
@@ -61,7 +61,7 @@ def kazarlis() -> CommitmentProblem:
     output = np.where(INITIAL > 0, [455, 245] + [0] * 8, 0.0)
     state = CommitmentState(on=INITIAL > 0, steps=np.abs(INITIAL), p_mw=output)
     costs = quadratic(P_MIN, P_MAX, CONSTANT, LINEAR, SQUARE)
-    return CommitmentProblem(rules, state, costs, LOAD, 0.1 * LOAD, 1.0, 2 * HOT_START, MIN_TIME + COLD_HOURS)
+    return CommitmentDay(rules, state, costs, LOAD, 0.1 * LOAD, 1.0, 2 * HOT_START, MIN_TIME + COLD_HOURS)
 
 
 @pytest.fixture(scope="module")
@@ -104,7 +104,7 @@ def test_segments_overstate_a_cost_by_no_more_than_is_stated(kazarlis):
         assert (chords - true).max() == pytest.approx(segments.error[g], rel=0.02)
 
 
-def small_problem(seed: int) -> CommitmentProblem:
+def small_problem(seed: int) -> CommitmentDay:
     """Three units, four steps, linear costs, no ramps: 4,096 commitments can be tried."""
     rng = np.random.default_rng(seed)
     high = rng.uniform(60, 200, 3)
@@ -123,10 +123,10 @@ def small_problem(seed: int) -> CommitmentProblem:
     state = CommitmentState(on=on, steps=rng.integers(1, 4, 3), p_mw=np.where(on, low, 0.0))
     costs = quadratic(low, high, np.zeros(3), rng.uniform(10, 60, 3), np.zeros(3))
     load = rng.uniform(0.2, 1.1, 4) * high.sum()
-    return CommitmentProblem(rules, state, costs, load, np.full(4, -np.inf), 0.5, voll=500.0, surplus_price=300.0)
+    return CommitmentDay(rules, state, costs, load, np.full(4, -np.inf), 0.5, voll=500.0, surplus_price=300.0)
 
 
-def brute_force(problem: CommitmentProblem) -> float:
+def brute_force(problem: CommitmentDay) -> float:
     """Least cost [USD] over every commitment, each dispatched in merit order step by step."""
     price = problem.costs.price[:, 0]
     low, high = (np.asarray(x, float) for x in (problem.rules.p_min_mw, problem.rules.p_max_mw))
@@ -215,7 +215,7 @@ def test_fifty_random_sequences_agree_with_highs(sequences):
     refused = 0
     for k in range(50):
         load = p[k].sum(1)
-        problem = CommitmentProblem(rules, first, costs, load, np.full(STEPS, -np.inf), 0.5)
+        problem = CommitmentDay(rules, first, costs, load, np.full(STEPS, -np.inf), 0.5)
         played = play_commitment(problem, on[k], p[k])
         assert played.illegal == 0 and played.violation_mw < 1e-9
         best = solve_commitment(problem, commitment=on[k])
@@ -237,7 +237,7 @@ def test_a_reserve_beyond_the_capacity_is_refused(kazarlis):
 
 def test_the_audit_sees_a_plan_that_breaks_the_rules(sequences):
     rules, first, costs, _, on, p, _ = sequences
-    problem = CommitmentProblem(rules, first, costs, p[0].sum(1), np.full(STEPS, -np.inf), 0.5)
+    problem = CommitmentDay(rules, first, costs, p[0].sum(1), np.full(STEPS, -np.inf), 0.5)
     jump = p[0].copy()
     unit = int(np.argmax(on[0][5]))
     jump[5, unit] = 500.0

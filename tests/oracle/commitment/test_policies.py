@@ -12,7 +12,7 @@ import pytest
 import powerzoo_jax
 from powerzoo_jax.base.tree import take
 from powerzoo_jax.opf.commit import RESERVE_SHARE
-from powerzoo_jax.oracle import evaluate_baseline, get_playbook, solve_commitment
+from powerzoo_jax.oracle import evaluate_baseline, get_baselines, solve_commitment
 from powerzoo_jax.oracle.commitment import secure as operatorplan
 from powerzoo_jax.oracle.commitment.lagrangian import relax_commitment
 from powerzoo_jax.oracle.commitment.policies import cheapest_path, combinations, switching_costs
@@ -32,7 +32,7 @@ def judge(task: str, names: tuple[str, ...], episodes: int):
     """Sim, draws, records by policy, and the oracle's foresight."""
     with jax.enable_x64(True):
         sim = powerzoo_jax.make(task, split="test", dtype="float64")
-        draws, book = seeded_starts(sim, episodes), get_playbook(task)
+        draws, book = seeded_starts(sim, episodes), get_baselines(task)
         records = {name: evaluate_baseline(sim, name, draws=draws) for name in names}
         foresight = book.foresee(sim, draws, episode_keys(42, episodes))
         records["oracle"] = evaluate(sim, foresight.policy.act, draws=draws, carry=foresight.policy.carry)

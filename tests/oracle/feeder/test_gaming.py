@@ -16,7 +16,7 @@ from jax.tree_util import Partial
 
 import powerzoo_jax
 from powerzoo_jax.envs.episode import run_episodes
-from powerzoo_jax.oracle import follow, get_playbook
+from powerzoo_jax.oracle import follow, get_baselines
 from powerzoo_jax.oracle.baselines import idle_action
 from powerzoo_jax.oracle.registry import PlanCarry, plan_act
 from powerzoo_jax.tasks.score import all_starts, episode_keys
@@ -88,7 +88,7 @@ def played(task):
     draws = jax.tree.map(lambda x: x[::EVERY], all_starts(sim))
     count = len(draws.load_row)
     keys = episode_keys(0, count)
-    book = get_playbook(task)
+    book = get_baselines(task)
     rule, plan = book.rules["rule"](sim, draws, keys), book.foresee(sim, draws, keys)
     plans = tricks(sim)
     watched = not isinstance(rule.carry, PlanCarry)  # a rule that looks at the observation, or a plan as well

@@ -24,13 +24,13 @@ from powerzoo_jax.oracle.feeder.network import (
 )
 from powerzoo_jax.oracle.feeder.plan import linear_bound, plan_feeder, solve_linear
 from powerzoo_jax.oracle.feeder.problem import (
-    FeederProblem,
+    FeederEpisode,
     FlexUnits,
     PlantUnits,
-    Prices,
     SetPoints,
     StorageUnits,
     VehicleUnits,
+    ViolationPrices,
     play_devices,
     run,
 )
@@ -53,7 +53,7 @@ def problem(network, load, price, **fields):
     steps, load = len(price), np.asarray(load, float)
     given = {"loss_per_mwh": np.zeros(steps), "mean_price_per_mwh": 0.0, "v_min": 0.5, "v_max": 1.5, "dt_hours": 1.0}
     given |= {"load_p_mw": load, "load_q_mvar": 0.5 * load, "price_per_mwh": np.asarray(price, float)}
-    return FeederProblem(network=network, **given | fields)
+    return FeederEpisode(network=network, **given | fields)
 
 
 def column(value, n=1):
@@ -119,7 +119,7 @@ def feeder_with_everything(seed=0):
     flex = dataclasses.replace(flexible(load_p[:, [flex_node]]), node=np.array([flex_node]))
     kinds = {"storage": batteries, "plants": plants, "flex": flex, "vehicles": vehicles}
     limits = {"v_min": 0.92, "v_max": 1.06, "dt_hours": 1.0, "loss_per_mwh": prices, "mean_price_per_mwh": 45.0}
-    return FeederProblem(
+    return FeederEpisode(
         network=network, load_p_mw=load_p, load_q_mvar=load_q, price_per_mwh=prices, scale=0.1, **limits, **kinds
     )
 
@@ -284,7 +284,9 @@ def test_paid_losses_enter_the_bound_with_the_most_that_can_be_lost():
 
 def test_the_bound_needs_no_trust_in_the_multipliers():
     case = feeder_with_everything()
-    linear = FeederProgram(case, prices=Prices(1.0, 1.0, 1.0), most_loss=np.ones(STEPS)).linear(None, np.zeros(0))
+    linear = FeederProgram(case, prices=ViolationPrices(1.0, 1.0, 1.0), most_loss=np.ones(STEPS)).linear(
+        None, np.zeros(0)
+    )
     result = solve_linear(linear)
     equal, upper = np.asarray(result.eqlin.marginals), np.asarray(result.ineqlin.marginals)
     assert linear_bound(linear, equal, upper) == pytest.approx(result.fun, abs=1e-6)

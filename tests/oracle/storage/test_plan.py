@@ -13,12 +13,12 @@ import powerzoo_jax
 from powerzoo_jax.base.errors import SolverError
 from powerzoo_jax.base.tree import take
 from powerzoo_jax.oracle import (
-    Problem,
+    StorageEpisode,
     build_problems,
     certify,
     evaluate_baseline,
     evaluate_plans,
-    get_playbook,
+    get_baselines,
     play,
     rule_plan,
     solve_starts,
@@ -51,7 +51,7 @@ def problem(price, *, mean=None, dt_hours=1.0, eta=1.0, wear=0.0, capacity=1.0, 
         "eta_discharge": eta,
         "degradation_per_mwh": wear,
     }
-    return Problem(
+    return StorageEpisode(
         price_per_mwh=price,
         mean_price_per_mwh=float(price.mean() if mean is None else mean),
         dt_hours=dt_hours,
@@ -271,7 +271,7 @@ def test_no_policy_beats_the_bound_on_any_test_day():
     """Rules, the oracle and random play of every day, each against the bound of the day itself."""
     with jax.enable_x64(True):
         sim = powerzoo_jax.make("battery_arbitrage", split="test", dtype="float64")
-        draws, book = all_starts(sim), get_playbook("battery_arbitrage")
+        draws, book = all_starts(sim), get_baselines("battery_arbitrage")
         foresight = book.foresee(sim, draws, episode_keys(42, draws.load_row.shape[0]))
         returns = {name: evaluate_baseline(sim, name, draws=draws).episode_rewards for name in ("random", "rule")}
         check_bounds({**returns, "oracle": foresight.objective}, foresight.bound)

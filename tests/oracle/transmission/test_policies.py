@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import powerzoo_jax
-from powerzoo_jax.oracle import evaluate_baseline, get_playbook
+from powerzoo_jax.oracle import evaluate_baseline, get_baselines
 from powerzoo_jax.tasks.score import episode_keys, evaluate, seeded_starts
 
 pytestmark = pytest.mark.reference
@@ -18,7 +18,7 @@ EPISODES = 4
 def judged(request):
     """Records of every policy of marl_opf on a few test days, and the oracle's foresight."""
     sim = powerzoo_jax.make("marl_opf", split=request.param)
-    draws, keys, book = seeded_starts(sim, EPISODES), episode_keys(42, EPISODES), get_playbook("marl_opf")
+    draws, keys, book = seeded_starts(sim, EPISODES), episode_keys(42, EPISODES), get_baselines("marl_opf")
     records = {name: evaluate_baseline(sim, name, draws=draws) for name in ("random", *book.rules)}
     foresight = book.foresee(sim, draws, keys)
     records["oracle"] = evaluate(sim, foresight.policy.act, draws=draws, carry=foresight.policy.carry)

@@ -11,7 +11,7 @@ from jax.tree_util import Partial
 
 from powerzoo_compat.powerzoo_api.tasks.central import CentralisedEnv
 from powerzoo_jax.base.errors import unknown
-from powerzoo_jax.oracle import get_playbook
+from powerzoo_jax.oracle import get_baselines
 from powerzoo_jax.oracle.registry import Choose, Policy
 
 RULE, ORACLE, RANDOM = "rule", "oracle", "random"
@@ -108,7 +108,7 @@ class RuleBasedPolicy(ActPolicy):
 
     def __init__(self, env: Any, policy_type: str | None = None) -> None:
         super().__init__(env, _nothing)
-        book = get_playbook(self._inner._host.sim.spec.id)
+        book = get_baselines(self._inner._host.sim.spec.id)
         name = RULE if policy_type is None else RULES.get(policy_type, policy_type)
         if name not in book.rules:
             raise ValueError(unknown("policy_type", str(policy_type), book.rules))
@@ -123,7 +123,7 @@ class OraclePolicy(ActPolicy):
 
     def __init__(self, env: Any) -> None:
         super().__init__(env, _nothing)
-        book = get_playbook(self._inner._host.sim.spec.id)
+        book = get_baselines(self._inner._host.sim.spec.id)
         self._choose = lambda sim, draws, keys: book.foresee(sim, draws, keys).policy
 
     def bind(self, env: Any) -> BasePolicy:
@@ -132,7 +132,7 @@ class OraclePolicy(ActPolicy):
 
 def rule_names(task: str) -> tuple[str, ...]:
     """Names of a task's rules. Raises ValueError for a task without any."""
-    return tuple(get_playbook(task).rules)
+    return tuple(get_baselines(task).rules)
 
 
 def trained_policy(env: Any, act: Callable[..., Any]) -> ActPolicy:

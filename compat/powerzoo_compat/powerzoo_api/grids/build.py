@@ -19,7 +19,7 @@ from powerzoo_jax.envs.core import Sim
 from powerzoo_jax.envs.feeder.fields import agent_table, fleet_table, grid_blocks
 from powerzoo_jax.envs.observe import FieldTable
 from powerzoo_jax.tasks import get_spec
-from powerzoo_jax.tasks.feeder.build import Blueprint, build_sim, feeder_case, step_minutes
+from powerzoo_jax.tasks.feeder.build import FeederTaskConfig, build_sim, feeder_case, step_minutes
 from powerzoo_jax.tasks.feeder.generic import build_unbalanced
 from powerzoo_jax.tasks.feeder.roster import RosterSettings, applicable, extra_series, make_fleet, read_rows, unit_names
 from powerzoo_jax.tasks.feeder.settings import hashable, merge_settings
@@ -92,7 +92,7 @@ def feeder_sim(
         def fields(network: Case) -> FieldTable:
             return fleet_table(grid_blocks(network.bus.id.tolist(), network.n_branch), unit_names(rows), None)
 
-    plan = Blueprint(
+    plan = FeederTaskConfig(
         spec=dataclasses.replace(_without_absent(spec, fleet.kinds), agents=agents),
         settings=settings,
         overrides=overrides,

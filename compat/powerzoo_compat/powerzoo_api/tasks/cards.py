@@ -17,7 +17,7 @@ from powerzoo_compat.powerzoo_api.tasks.splits import primary_set, split_dates, 
 from powerzoo_jax.base.types import TaskSpec
 from powerzoo_jax.data import get_info
 from powerzoo_jax.envs.constraint import UNITS
-from powerzoo_jax.oracle import get_playbook, get_reference, list_playbooks
+from powerzoo_jax.oracle import get_baselines, get_reference, list_baselines
 from powerzoo_jax.tasks.feeder import ders as build_ders
 from powerzoo_jax.tasks.feeder import storage as build_der
 from powerzoo_jax.tasks.feeder import vehicles as build_vehicles
@@ -151,7 +151,7 @@ def _sources(spec: TaskSpec) -> list[dict[str, str]]:
 
 def _baselines(spec: TaskSpec) -> dict[str, Any]:
     """Names of the reference policies, and their shipped mean returns by split."""
-    known = spec.id in list_playbooks()
+    known = spec.id in list_baselines()
     scores = {}
     for split in splits_of(spec):
         try:
@@ -159,4 +159,4 @@ def _baselines(spec: TaskSpec) -> dict[str, Any]:
         except KeyError:
             continue
         scores[split] = {name: record[name] for name in ANCHORS if name in record}
-    return {"policies": list(get_playbook(spec.id).names) if known else ["random"], "scores": scores}
+    return {"policies": list(get_baselines(spec.id).names) if known else ["random"], "scores": scores}
