@@ -29,6 +29,7 @@ from powerzoo_jax.tasks.score import Evaluation
 FILE = Path(__file__).parent / "references.json"
 COMMAND = "python -m powerzoo_jax.oracle.reference"
 FUNCTION = "powerzoo_jax.oracle.reference.reference"
+WITHDRAWN = "withdrawn"  # field of a record that was taken back: the reason, and no numbers beside it
 
 Table = dict[str, dict[str, dict[str, Any]]]
 """task id -> "v" + version -> split -> record, see `oracle.reference.reference`"""
@@ -36,7 +37,24 @@ Table = dict[str, dict[str, dict[str, Any]]]
 
 @cache
 def load_table() -> Table:
-    """Read the shipped table, once per process; do not change what it returns."""
+    """Read the shipped table, withdrawn records left out, once per process; do not change what it returns."""
+    return {
+        task: {
+            version: {split: record for split, record in splits.items() if WITHDRAWN not in record}
+            for version, splits in versions.items()
+        }
+        for task, versions in _read().items()
+    }
+
+
+def withdrawn(task_id: str, split: str = "test") -> str | None:
+    """Why the record of a task at its registered version was taken back; None where it was not."""
+    record = _read().get(task_id, {}).get(f"v{get_spec(task_id).version}", {}).get(split, {})
+    return record.get(WITHDRAWN)
+
+
+@cache
+def _read() -> Table:
     table: Table = json.loads(FILE.read_text(encoding="utf-8"))
     return table
 
@@ -46,7 +64,8 @@ def get_reference(task_id: str, split: str = "test") -> dict[str, Any]:
 
     Valid for the task as registered: with keywords changed, or for a task of your own, compute your own by
     `oracle.reference.reference`.
-    Raises ValueError for an unknown task and KeyError where the table has no such version or split.
+    Raises ValueError for an unknown task and KeyError where the table has no such version or split, or where its record
+    was withdrawn, saying why.
 
     Example:
         from powerzoo_jax.tasks.score import normalized_score
@@ -56,7 +75,10 @@ def get_reference(task_id: str, split: str = "test") -> dict[str, Any]:
     version = f"v{get_spec(task_id).version}"
     splits = load_table().get(task_id, {}).get(version, {})
     if split not in splits:
-        hint = unknown("split", split, splits) if splits else f"The table holds nothing for {task_id!r} {version}."
+        hint = withdrawn(task_id, split)
+        hint = hint or (
+            unknown("split", split, splits) if splits else f"The table holds nothing for {task_id!r} {version}."
+        )
         # another process knows no task that this one has registered
         shipped = any(task_id == spec.id for spec, _ in CATALOG)
         how = f"{COMMAND} {task_id} --split {split}" if shipped else f"{FUNCTION}({task_id!r}, {split!r})"
