@@ -92,7 +92,7 @@ def make(task_id: str) -> Sim:
 
 
 def _has_a_feeder(sim: Sim) -> bool:
-    return "ChordCore" in str(jax.tree.structure(sim.params.factors))
+    return "ChordCore" in str(jax.tree.structure(sim.params))
 
 
 @pytest.mark.parametrize("task_id", [*list_tasks(), *list_presets()])
