@@ -53,9 +53,14 @@ class Reference(NamedTuple):
         injected = (v * np.conj((self.net.ybus @ v.T).T)).imag
         return (injected - self.given.q)[:, self.at]  # type: ignore[no-any-return]
 
-    def outside(self, q: np.ndarray, slack: float) -> np.ndarray:
+    def outside(self, q: np.ndarray, rounding: np.ndarray) -> np.ndarray:
         """How many buses (B,) lie outside their range."""
-        return ((q > self.high + slack) | (q < self.low - slack)).sum(1)  # type: ignore[no-any-return]
+        return ((q > self.high + rounding) | (q < self.low - rounding)).sum(1)  # type: ignore[no-any-return]
+
+    def rounding(self, dtype: str) -> np.ndarray:
+        """What power (N,) [pu] may be off: by the solver, and by magnitudes and angles stored in the dtype."""
+        stored = np.finfo(dtype).eps * np.asarray(abs(self.net.ybus).sum(1)).ravel()
+        return tolerance("meshed_kcl_pu", dtype) + stored  # type: ignore[no-any-return]
 
 
 @cache
@@ -120,14 +125,14 @@ def test_voltages_are_those_of_pandapower(run: Stepped) -> None:
 
 def test_no_unit_is_left_outside_its_range(run: Stepped) -> None:
     """With every voltage held, as without the limits, 2 to 19 of the 53 PV buses are, in the reference's own flow."""
-    known, rounding = reference(), tolerance("meshed_kcl_pu", run.dtype)
+    known, rounding = reference(), reference().rounding(run.dtype)[reference().at]
     start = solve_base_state(known.case, known.net)
     held = solve_states(known.net, MeshedStates(known.given.p + 1j * known.given.q, known.given.v_set), start)
     before = known.outside(known.unit_reactive(held.v), rounding)
     assert held.converged.all() and (before.min(), before.max()) == (2, 19)
     q = known.unit_reactive(voltages(run.info))
     assert (known.outside(q, rounding) == 0).all()
-    assert np.abs(q - EXPECTED["q_unit_pu"]).max() <= rounding
+    assert (np.abs(q - EXPECTED["q_unit_pu"]) <= rounding).all()
     assert (run.cost[:, run.sim.spec.cost_names.index("reactive_shortfall")] == 0).all()
 
 
@@ -137,12 +142,12 @@ def test_power_balances_at_every_bus_and_units_stay_in_range(run: Stepped) -> No
     injected = v * np.conj((known.net.ybus @ v.T).T)
     given = known.given.p + 1j * known.given.q
     rest = np.arange(case.n_bus) != case.slack_bus[0]
-    rounding = tolerance("meshed_kcl_pu", run.dtype)
-    assert np.abs(injected.real - given.real)[:, rest].max() <= rounding
+    rounding = known.rounding(run.dtype)
+    assert (np.abs(injected.real - given.real) <= rounding)[:, rest].all()
     rest[known.at] = False
-    assert np.abs(injected.imag - given.imag)[:, rest].max() <= rounding
+    assert (np.abs(injected.imag - given.imag) <= rounding)[:, rest].all()
     made = np.asarray(info.unit_power_mw, float)
     edge = tolerance("balance_relative", run.dtype) * case.unit.p_max_mw.sum()
     assert (made >= case.unit.p_min_mw - edge).all() and (made <= case.unit.p_max_mw + edge).all()
     needed = known.states.load_mw + info.p_loss_mw - info.unserved_mw
-    np.testing.assert_allclose(made.sum(1), needed, atol=rounding * case.base_mva)
+    np.testing.assert_allclose(made.sum(1), needed, atol=tolerance("meshed_kcl_pu", run.dtype) * case.base_mva)
