@@ -1,4 +1,4 @@
-"""Multi-agent tasks by name, for the views that give their agents another dress."""
+"""Multi-agent tasks by name, for the views that present their agents through another interface."""
 
 from __future__ import annotations
 

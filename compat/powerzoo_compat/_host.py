@@ -35,7 +35,7 @@ MINUTES_PER_HOUR = 60
 
 
 class Choice(NamedTuple):
-    """What a reset fixes: start day (ANY_DAY draws it) and the range (G,) of the initial state of charge."""
+    """Settings of a reset: start day (ANY_DAY draws it) and the range (G,) of the initial state of charge."""
 
     day: int
     soc_low: np.ndarray
@@ -142,7 +142,7 @@ class Host:
 
     @property
     def started(self) -> bool:
-        """Whether an episode has begun."""
+        """True once an episode has begun."""
         return self._state is not None
 
     @property
@@ -157,7 +157,7 @@ class Host:
         return gymnasium.spaces.Box(low.astype(np.float32), high.astype(np.float32))
 
     def kernel_action(self, given: Mapping[int, Any]) -> np.ndarray:
-        """Actions by agent -> (A, U) in [-1, 1]; who is absent, and padding, is NaN, which leaves units alone."""
+        """Actions by agent -> (A, U) in [-1, 1]; absent agents and padding are NaN, which leaves their units alone."""
         dims = self.sim.env.dims
         action = np.full((dims.agent, dims.act), np.nan, np.float32)
         for agent, value in given.items():
@@ -198,7 +198,7 @@ class Host:
         return reading
 
     def drawn(self) -> tuple[Draw, Array]:
-        """What the running episode drew, and its key, with a leading axis of 1: what a planner may foresee.
+        """Draw of the running episode and its key, with a leading axis of 1, as input to a planner with foresight.
 
         Raises RuntimeError before the first reset.
         """

@@ -1,4 +1,4 @@
-"""Many small arrays off the device as two: every array that is fetched alone costs the host some microseconds."""
+"""Packing of many small device arrays into two: each separate transfer to the host costs some microseconds."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from jax import Array
 
 
 class Piece(NamedTuple):
-    """One leaf: the vector that holds it, where, its shape and dtype."""
+    """One leaf: the vector that holds it, its offset, shape and dtype."""
 
     whole: bool
     first: int

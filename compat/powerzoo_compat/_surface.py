@@ -1,4 +1,4 @@
-"""The public face of a task: what its host views need and the arrays of its Sim do not say."""
+"""Host-side description of a task: data that its views need and that the arrays of its Sim do not hold."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ Bounds = tuple[np.ndarray, np.ndarray]
 
 @dataclass(frozen=True)
 class Stores:
-    """Devices with a state of charge: their ids, and (S,) what a reset draws from and what is possible."""
+    """Devices with a state of charge: their ids, the range (S,) that a reset draws from and the feasible range (S,)."""
 
     ids: tuple[str, ...]
     soc_low: np.ndarray
@@ -35,7 +35,7 @@ NO_STORES = Stores((), *(np.zeros(0, np.float32) for _ in range(4)))
 
 @dataclass(frozen=True)
 class Surface:
-    """What one task shows.
+    """Host-side description of one task.
 
     low, high:  per agent (U_a,)  bounds of its action in the units of the contract
     series:     dataset and signal whose days the episodes start on
@@ -49,7 +49,7 @@ class Surface:
 
 
 def surface_of(sim: Sim) -> Surface:
-    """The face of a task, by its family."""
+    """Host-side description of a task, by its family."""
     (low, high), series, stores = FAMILIES[sim.spec.family](sim)
     widths = np.asarray(sim.params.masks.act).sum(axis=1)
     rows = range(sim.env.dims.agent)

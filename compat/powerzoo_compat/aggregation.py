@@ -1,4 +1,4 @@
-"""Many rewards to one, as pure functions of arrays: for training loops that never leave the device.
+"""Scalarization of several rewards, as pure functions of arrays: for training loops that never leave the device.
 
 Every function takes rewards (A, K), and a mask (A, K) of those that are present, and gives (A,): one number an agent.
 An absent reward counts as if it were not in the list; an agent with none gets 0. All are jit-, vmap- and

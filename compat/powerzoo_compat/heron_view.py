@@ -104,7 +104,7 @@ class HeronTaskEnv(BaseEnv):
         return Agent(self, agent_id) if agent_id in self.possible_agents else None
 
     def state(self) -> np.ndarray:
-        """What all agents see together."""
+        """Joint observation of all agents."""
         return self._task.state()
 
     def render(self) -> Any:
@@ -186,7 +186,7 @@ def parallel_env(
 
 
 class Context(dict[str, Any]):
-    """What a creator is given: the environment's configuration, and which worker asks (None outside of workers)."""
+    """Arguments of an environment creator: the configuration, and the calling worker (None outside of workers)."""
 
     worker_index: int | None = None
     vector_index: int | None = None

@@ -38,7 +38,7 @@ NUMBER = re.compile(r"_\d+$")
 
 @struct.dataclass(kw_only=True)
 class TaskState:
-    """State of a lane; obs and legal are what the next action meets.
+    """State of a lane; obs and legal are the observation and the action mask before the next action.
 
     task:   pytree  state of the task
     obs:    (A, O)

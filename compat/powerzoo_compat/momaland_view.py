@@ -53,7 +53,7 @@ COST = "cost_"
 
 
 class Objectives:
-    """Which figures of a step make up the vector.
+    """Entries of the reward vector of a step.
 
     names:    reward terms, in money (or their own unit) and positive when earned, or "cost_<channel>", whose entry is
               the channel's cost times -1, so that more is better everywhere
@@ -103,7 +103,7 @@ class TaskMOEnv(TaskPettingZooWrapper, MOParallelEnv):
         return self.reward_spaces[agent]
 
     def get_central_observation_space(self) -> Any:
-        """Where `state()` lies."""
+        """Space of `state()`."""
         return self.state_space
 
     def step(self, actions: Mapping[str, Any]) -> tuple[dict[str, Any], ...]:  # type: ignore[override]

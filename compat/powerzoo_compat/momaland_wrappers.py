@@ -20,7 +20,7 @@ Weights = Mapping[str, Any]
 
 
 class _ParallelRewards(BaseParallelWrapper):
-    """Given an AEC environment, a class below becomes its twin."""
+    """Base of the parallel wrappers: constructed with an AEC environment, they return their AEC twin."""
 
     twin: ClassVar[type]
 
@@ -47,7 +47,7 @@ class _TurnRewards(BaseWrapper):
 
 
 class _Weighted:
-    """Weights by agent, and what they make of a vector."""
+    """Weights by agent, and the scalarization of a reward vector by them."""
 
     env: Any
 

@@ -74,11 +74,11 @@ class TaskAECEnv(AECEnv[str, Any, Any]):
         self._deads_step_first()
 
     def observe(self, agent: str) -> Any:
-        """What an agent sees, as a copy."""
+        """Observation of an agent, as a copy."""
         return self._observations[agent].copy()
 
     def state(self) -> Any:
-        """What all agents see together."""
+        """Joint observation of all agents."""
         return self._env.state()
 
     def render(self) -> Any:

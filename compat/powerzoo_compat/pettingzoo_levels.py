@@ -1,4 +1,4 @@
-"""Unit commitment with a finite choice: which units run, at which of a few scores; masks tell what is legal."""
+"""Unit commitment with discrete actions: a unit is off or runs at one of a few scores; masks give the legal actions."""
 
 from __future__ import annotations
 

@@ -53,7 +53,7 @@ class ParallelClipOutOfBounds(BaseParallelWrapper[str, Any, Any]):
 
 
 class ParallelOrderEnforcing(BaseParallelWrapper[str, Any, Any]):
-    """Refuses what needs a reset before there was one, and warns of steps without agents."""
+    """Order of calls: refuses calls that need a reset before the first one, and warns of steps without agents."""
 
     def __init__(self, env: ParallelEnv[str, Any, Any]) -> None:
         self._has_reset = False
@@ -90,7 +90,7 @@ class ParallelOrderEnforcing(BaseParallelWrapper[str, Any, Any]):
         return self.env.render()
 
     def state(self) -> np.ndarray:
-        """What all agents see together."""
+        """Joint observation of all agents."""
         if not self._has_reset:
             EnvLogger.error_state_before_reset()
         return self.env.state()
@@ -152,7 +152,7 @@ class ParallelCaptureStdout(BaseParallelWrapper[str, Any, Any]):
         self.render_mode = "ansi"
 
     def render(self) -> str:
-        """What the environment prints."""
+        """Text that the environment prints."""
         with capture_stdout() as stdout:
             self.env.render()
             return stdout.getvalue()

@@ -101,7 +101,7 @@ class TaskPettingZooWrapper(ParallelEnv[str, np.ndarray, np.ndarray]):
         return obs, rewards, terminations, truncations, _without_sampling_masks(infos)
 
     def state(self) -> np.ndarray:
-        """What all agents see together."""
+        """Joint observation of all agents."""
         return self._env.state()
 
     def render(self) -> Any:

@@ -31,7 +31,7 @@ TASK = "task"
 
 
 class RLlibTaskEnv(MultiAgentTaskEnv, MultiAgentEnv):  # type: ignore[misc]
-    """A multi-agent task as RLlib's MultiAgentEnv: what `MultiAgentTaskEnv` says, and `agents` stays full to the end.
+    """A multi-agent task as RLlib's MultiAgentEnv: as `MultiAgentTaskEnv`, and `agents` stays full to the end.
 
     sim:     the task, from `powerzoo_jax.make`
     kwargs:  those of `MultiAgentTaskEnv`

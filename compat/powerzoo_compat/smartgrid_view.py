@@ -137,7 +137,7 @@ class SmartGrid(ParallelEnv[str, Any, Any]):
         return self.world.agents_by_name[agent_name]
 
     def state(self) -> np.ndarray:
-        """What all agents see together."""
+        """Joint observation of all agents."""
         return self._task.state()
 
     def render(self, mode: str = "text") -> Any:
@@ -202,7 +202,7 @@ class RewardAggregator(ABC, SmartGrid):
 
 
 def _above_smartgrid(kind: type) -> Sequence[type]:
-    """The classes of an aggregator, down to the environment it stands for."""
+    """The classes of an aggregator, down to the environment it wraps."""
     return kind.__mro__[: kind.__mro__.index(SmartGrid)]
 
 
@@ -268,7 +268,7 @@ class FunctionRewardAggregator(RewardAggregator):
         self.function = function
 
     def reward(self, rewards: Rewards) -> dict[str, float]:
-        """What the function makes of the rewards; absent ones are masked."""
+        """Value of the function at the rewards; absent ones are masked."""
         names = [function.name for function in self.env.reward_calculator.rewards]
         values = np.array([[own.get(n, 0.0) for n in names] for own in rewards.values()], np.float32)
         present = np.array([[n in own for n in names] for own in rewards.values()])

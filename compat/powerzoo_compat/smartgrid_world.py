@@ -24,7 +24,7 @@ DUE_AT_THE_END = frozenset(("settlement", "terminal_buffer", "backlog"))  # paid
 
 
 class BaseObservation:
-    """What every observation can do; subclasses are frozen dataclasses of floats."""
+    """Base class of observations; subclasses are frozen dataclasses of floats."""
 
     @classmethod
     def fields(cls) -> list[str]:
@@ -51,11 +51,11 @@ class AgentObservation(BaseObservation):
     local_class: ClassVar[type[BaseObservation]]
 
     def get_global_observation(self) -> Any:
-        """What all agents see alike."""
+        """Entries of the observation that all agents share."""
         return self._part(self.global_class)
 
     def get_local_observation(self) -> Any:
-        """What is this agent's own."""
+        """Entries of the observation that only this agent sees."""
         return self._part(self.local_class)
 
     def _part(self, kind: type[BaseObservation]) -> BaseObservation:
@@ -63,7 +63,7 @@ class AgentObservation(BaseObservation):
 
 
 def is_global(field: str) -> bool:
-    """Whether all agents see the same value."""
+    """True for an entry whose value is the same for all agents."""
     return field in GLOBAL_FIELDS or INDEX.sub("", field) in GLOBAL_FIELDS
 
 
@@ -111,7 +111,7 @@ class Agent:
 
 
 class World:
-    """What reward functions see.
+    """Argument of the reward functions: the agents, and energy and reward terms of the last step.
 
     agents, agents_by_name:  all agents, in order and by name
     current_step:            steps since reset

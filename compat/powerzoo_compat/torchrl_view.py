@@ -21,7 +21,7 @@ TOLD = ("is_safe", "cost", "cost_sum", "constraint_costs")
 
 
 class NumericInfos(BaseParallelWrapper):
-    """What agents are told, as far as a tensor can hold it: TOLD, as float32, the same at reset and at every step.
+    """Numeric part of the agents' infos: the keys TOLD, as float32, the same at reset and at every step.
 
     TorchRL makes tensors of all infos, and refuses words, dates and keys that come and go.
     """

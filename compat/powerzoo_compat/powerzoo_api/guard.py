@@ -1,4 +1,4 @@
-"""The name clash: another distribution of the name `powerzoo` would mix its files with ours."""
+"""Guard against a name clash: another distribution of the name `powerzoo` would mix its files with ours."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Names whose modules are heavy or need an optional package: looked up when first asked for."""
+"""Lazy import of names whose modules are heavy or need an optional package."""
 
 from __future__ import annotations
 

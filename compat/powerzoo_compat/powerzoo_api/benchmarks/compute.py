@@ -1,4 +1,4 @@
-"""The reference returns of a task, computed anew: what `normalized_score` is anchored to."""
+"""Reference returns of a task, computed anew: the anchors of `normalized_score`."""
 
 from __future__ import annotations
 

@@ -31,7 +31,7 @@ class DatasetRegistry:
         return list(list_datasets())
 
     def get(self, name: str) -> DatasetInfo:
-        """What is known of a set. Raises ValueError naming the nearest."""
+        """Metadata of a set. Raises ValueError naming the nearest."""
         return get_info(name)
 
 
@@ -91,7 +91,7 @@ class DataLoader:
         return list(list_datasets())
 
     def get_metadata(self, dataset: str) -> DatasetInfo:
-        """What is known of a set without reading it. Raises ValueError naming the nearest."""
+        """Metadata of a set, without reading its series. Raises ValueError naming the nearest."""
         return get_info(dataset)
 
     def get_available_columns(self, dataset: str) -> list[str]:

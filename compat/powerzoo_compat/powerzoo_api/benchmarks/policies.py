@@ -1,4 +1,4 @@
-"""Policies on the host: random, the rules of a task, its oracle, and what a learner has trained."""
+"""Policies on the host: random, the rules of a task, its oracle, and trained policies."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _apply = jax.jit(lambda act, carry, obs, key: act(carry, obs, key))
 
 
 class BasePolicy:
-    """What `evaluate` plays: `act(obs, info)` and `reset()`."""
+    """Base class of the policies that `evaluate` plays: `act(obs, info)` and `reset()`."""
 
     def act(self, obs: Any, info: Any = None) -> Any:
         """Action for an observation, in the environment's own space."""
@@ -100,7 +100,7 @@ class ActPolicy(BasePolicy):
 
 
 class RuleBasedPolicy(ActPolicy):
-    """A rule of the task's playbook.
+    """One of the task's baseline rules.
 
     policy_type:  None takes the task's rule; else its name, see `rule_names`
     Raises ValueError for a task without rules, or another name.
@@ -136,7 +136,7 @@ def rule_names(task: str) -> tuple[str, ...]:
 
 
 def trained_policy(env: Any, act: Callable[..., Any]) -> ActPolicy:
-    """What a JAX learner has trained, as an Act."""
+    """Policy trained by a JAX learner, as an Act."""
     return ActPolicy(env, lambda sim, draws, keys: Policy(act))
 
 

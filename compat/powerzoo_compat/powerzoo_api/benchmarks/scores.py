@@ -37,7 +37,7 @@ def normalized_score(task: str, ret: float, split: str = TEST) -> float:
 
 
 def get_baseline(task: str, split: str = TEST) -> dict[str, Any]:
-    """Reference returns of a task: what `register_baseline` was given, else the shipped record.
+    """Reference returns of a task: those given to `register_baseline`, else the shipped record.
 
     Raises KeyError where neither exists.
     """

@@ -1,4 +1,4 @@
-"""`BaseEnv`: what every environment of the contract has in common."""
+"""`BaseEnv`: common base class of the environments of the contract."""
 
 from __future__ import annotations
 

@@ -184,7 +184,7 @@ def _bounds(space: Any, side: str) -> dict[str, Any]:
 
 
 def _scale(device: Any, box: Box) -> tuple[np.ndarray, np.ndarray, Callable[[np.ndarray], np.ndarray]]:
-    """Bounds that a device is commanded in by a vector, and the way from there to its own space."""
+    """Bounds of a device's entries in an action vector, and the map from there to its own space."""
     if device is not None and device.kind == "storage":
         rated = np.array([device.ratings["power_mw"], device.core_ratings()["s_mva"]][: len(box.low)], np.float32)
         return -rated, rated, lambda x: x / rated

@@ -1,4 +1,4 @@
-"""What a family of tasks reports beside the keys that every info has: its network, its devices, its metrics."""
+"""Info keys of a family of tasks beside those that every info has: its network, its devices, its metrics."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from powerzoo_jax.base import Info
 
 @dataclass
 class Episode:
-    """What one episode has accumulated; a reset replaces it whole.
+    """Running totals of one episode; a reset replaces them all.
 
     start_row:       first row of the load table
     steps:           steps executed
@@ -47,11 +47,11 @@ class Report(Protocol):
         ...
 
     def devices(self, episode: Episode, reading: Reading) -> dict[str, Any]:
-        """What the devices did."""
+        """Report of the devices for the executed step."""
         ...
 
     def of_agent(self, info: Any, agent: int) -> dict[str, Any]:
-        """What belongs to one agent."""
+        """Fields of one agent."""
         ...
 
     def metrics(self, episode: Episode) -> dict[str, float]:
@@ -186,7 +186,7 @@ class TransmissionReport(FieldReport):
 
 
 class GridReport(FieldReport):
-    """A transmission grid under one operator: what it exchanges at its reference bus, and the mode it is solved in."""
+    """A transmission grid under one operator: its exchange at the reference bus, and the mode it is solved in."""
 
     def electrical(self, info: Any) -> dict[str, float]:
         seen = {"p_slack_MW": info.p_slack_mw, "q_slack_MVAr": info.q_slack_mvar, "p_loss_MW": info.p_loss_mw}

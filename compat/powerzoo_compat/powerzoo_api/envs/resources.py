@@ -44,7 +44,7 @@ DATACENTER = (
 
 
 class ResourceEnv(BaseEnv):
-    """A device: ratings by keyword, a place once a grid has registered it.
+    """A device: ratings by keyword, and its bus once a grid has registered it.
 
     parent, bus_id:   grid and bus to register on at once; else `grid.register_resource(device, bus_id)`
     delta_t_minutes:  of a device alone; a grid's devices step with the grid

@@ -1,4 +1,4 @@
-"""From a grid, its devices and keywords in the contract's words to a Sim of the core."""
+"""Builder of a Sim of the core from a grid, its devices and keywords in the contract's words."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ ALIASES = {"max_episode_steps": "max_steps", "load_columns": "load_column"}
 
 @dataclass(frozen=True)
 class Roles:
-    """Who observes what where every device is an agent: mode (None: the kinds' default) and steps of forecasts."""
+    """Observation of a task whose devices are agents: mode (None: the kinds' default) and steps of forecasts."""
 
     mode: str | None = None
     forecast_steps: int = FORECAST_STEPS
@@ -51,7 +51,7 @@ def unit_order(devices: Sequence[ResourceEnv]) -> list[int]:
 
 
 def core_ids(devices: Sequence[ResourceEnv]) -> list[str]:
-    """What the core calls each device, in the order given."""
+    """Names of the devices in the core, in the order given."""
     rows: list[tuple[str, Any, dict[str, Any]]] = [(devices[k].kind, None, {}) for k in unit_order(devices)]
     named = [name for _, names in unit_names(rows) for name in names]
     found = dict(zip(unit_order(devices), named, strict=True))
@@ -150,7 +150,7 @@ def _feeder_spec() -> TaskSpec:
 
 
 def _without_absent(spec: TaskSpec, kinds: tuple[str, ...]) -> TaskSpec:
-    """Terms and channels whose devices are there."""
+    """Terms and channels whose devices the grid has."""
     terms, costs = applicable(spec.term_names, kinds), applicable(spec.cost_names, kinds)
     return dataclasses.replace(
         spec,

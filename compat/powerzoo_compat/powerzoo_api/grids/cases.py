@@ -30,7 +30,7 @@ def load_case(case: str | int | os.PathLike[str]) -> Case:
 
 
 def core_name(case: str | int | os.PathLike[str]) -> str:
-    """What the core calls a case that is named as the contract does; the path of a .m file stays."""
+    """Name in the core of a case named as in the contract; the path of a .m file stays."""
     text = os.fspath(case) if isinstance(case, os.PathLike) else str(case)
     if text.endswith(".m"):
         return text

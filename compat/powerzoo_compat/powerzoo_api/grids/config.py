@@ -1,4 +1,4 @@
-"""Tasks out of dicts: a grid, devices, a reward and who acts, as `make_task_env` and YAML files take them."""
+"""Tasks out of dicts: a grid, devices, a reward and the agents, as `make_task_env` and YAML files take them."""
 
 from __future__ import annotations
 

@@ -33,7 +33,7 @@ class ACConfig:
 
 
 class Slot(NamedTuple):
-    """Where a device stands in an action: its columns, and bounds (U,) of its own space."""
+    """Position of a device in an action: its columns, and bounds (U,) of its own space."""
 
     columns: np.ndarray
     low: np.ndarray
@@ -69,14 +69,14 @@ class GridEnv(BaseEnv):
 
     @property
     def _env(self) -> SingleAgentEnv:
-        """What plays the grid; built anew once devices have changed."""
+        """Environment that simulates the grid; built anew once devices have changed."""
         if self._prepared is None:
             self._prepared = SingleAgentEnv(self.build(), render_mode=self._mode)
         return self._prepared
 
     @property
     def sim(self) -> Sim:
-        """What the core simulates."""
+        """Simulation of the core."""
         return self._env._host.sim
 
     @property
@@ -86,7 +86,7 @@ class GridEnv(BaseEnv):
 
     @property
     def started(self) -> bool:
-        """Whether an episode has begun."""
+        """True once an episode has begun."""
         return self._prepared is not None and self._prepared._host.started
 
     @property
@@ -179,7 +179,7 @@ class GridEnv(BaseEnv):
         return self.state_of(values), reward, terminated, truncated, self.told(info)
 
     def told(self, info: dict[str, Any]) -> dict[str, Any]:
-        """An info with what belongs to the devices under their ids."""
+        """An info with the devices' values under their ids."""
         return info
 
     def write(self, kernel: np.ndarray, action: Mapping[str, Any]) -> None:
@@ -313,7 +313,7 @@ class DistGridEnv(GridEnv):
 
     @property
     def slots(self) -> dict[str, Slot]:
-        """Where each device stands in an action of the core, in the order of registration."""
+        """Position of each device in an action of the core, in the order of registration."""
         units = unit_order(list(self.resources.values()))
         names = list(self.resources)
         found = {}

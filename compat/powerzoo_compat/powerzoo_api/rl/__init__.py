@@ -1,1 +1,1 @@
-"""Front door for learners in the contract."""
+"""Training front end of the contract."""

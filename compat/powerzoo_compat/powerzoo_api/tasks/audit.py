@@ -1,4 +1,4 @@
-"""Contract checks, usable on any environment: what is wrong as a list of sentences, empty when all is well."""
+"""Contract checks, usable on any environment: a list of problems in sentences, empty when all is well."""
 
 from __future__ import annotations
 

@@ -32,7 +32,7 @@ LARGE_STEPS, LARGE_AGENTS = 336, 54
 
 @dataclass(frozen=True)
 class ConstraintSpec:
-    """Which cost channels count, what an episode may use of each, and their prices in a scalar fallback.
+    """Cost channels that count, the budget of an episode in each, and their prices in a scalar fallback.
 
     Raises ValueError for lists of different lengths.
     """
@@ -100,7 +100,7 @@ class Task:
 
     @property
     def spec(self) -> TaskSpec:
-        """What a paper must quote of this task."""
+        """Specification of the task, which a paper must quote."""
         return self.sim.spec
 
     @property
@@ -142,7 +142,7 @@ class Task:
 
     @property
     def effective_cost_threshold(self) -> float:
-        """Their sum."""
+        """Sum of the effective budgets."""
         return float(sum(self.effective_cost_thresholds))
 
     def get_scenario_config(self) -> dict[str, Any]:
@@ -151,7 +151,7 @@ class Task:
         return {"case": spec.case, "dt_hours": spec.dt_hours, "max_steps": spec.horizon, "split": spec.split}
 
     def get_agents_config(self) -> dict[str, Any]:
-        """Who acts."""
+        """Agents of the task and their mode."""
         return {"agent_mode": self.agent_mode, "agents": list(self.spec.agents)}
 
     def get_reward_config(self) -> dict[str, float]:
@@ -174,7 +174,7 @@ class Task:
         }
 
     def info(self) -> dict[str, Any]:
-        """What `get_task_info` says."""
+        """Card of the task, as `get_task_info` gives it."""
         from powerzoo_compat.powerzoo_api.tasks.cards import get_task_info
 
         return get_task_info(self.name)

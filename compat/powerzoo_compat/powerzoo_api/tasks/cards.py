@@ -1,4 +1,4 @@
-"""Cards: what is worth knowing of a task before it is run, as plain values that JSON takes."""
+"""Task cards: summary of a task before it is run, as plain values that JSON takes."""
 
 from __future__ import annotations
 

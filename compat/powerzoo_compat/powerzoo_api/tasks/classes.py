@@ -1,4 +1,4 @@
-"""One class a task: what it is about, in a sentence; everything else is in the catalog of the core."""
+"""Task classes, one per task, with a description in one sentence; everything else is in the catalog of the core."""
 
 from __future__ import annotations
 

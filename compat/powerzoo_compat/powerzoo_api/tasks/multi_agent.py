@@ -136,7 +136,7 @@ class MultiAgentTaskEnv:
         )
 
     def state(self) -> np.ndarray:
-        """What all agents see together, inside `state_space`."""
+        """Joint observation of all agents, inside `state_space`."""
         self._running("state")
         return fresh(self._obs.reshape(-1))
 

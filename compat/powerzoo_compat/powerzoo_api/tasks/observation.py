@@ -1,4 +1,4 @@
-"""Observation modes of the contract, and what a config says of them."""
+"""Observation modes of the contract, and their settings in a config."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ FORECAST_STEPS = 4
 
 @dataclass(frozen=True)
 class ObservationConfig:
-    """What an agent observes: `task_keywords` are those of `make_task_env`.
+    """Observation settings of an agent: `task_keywords` are those of `make_task_env`.
 
     mode:                    one of OBSERVATION_MODES
     supported:               modes that the task offers
@@ -72,7 +72,7 @@ def normalize_observation_config(given: ObservationConfig | Mapping[str, Any] | 
 
 
 def normalize_agents_observation_configs(given: Any, agents: Iterable[str]) -> dict[str, ObservationConfig]:
-    """One for each agent, out of one for all or a dict by agent."""
+    """An ObservationConfig for each agent, out of one for all or a dict by agent."""
     names = list(agents)
     if isinstance(given, Mapping) and set(given) <= set(names):
         return {name: normalize_observation_config(given.get(name)) for name in names}

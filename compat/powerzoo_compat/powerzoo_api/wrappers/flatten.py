@@ -140,7 +140,7 @@ class TaskCMDPWrapper(Wrapper):
         self.fallback_weights = constraint_spec.fallback_weights
 
     def constraint_spec(self) -> ConstraintSpec:
-        """Which channels count."""
+        """Channels that count."""
         return self._spec
 
     def full_constraint_names(self) -> tuple[str, ...]:

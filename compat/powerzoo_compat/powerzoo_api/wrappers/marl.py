@@ -81,7 +81,7 @@ class MARLWrapper(ParallelEnv[str, np.ndarray, np.ndarray]):
         return self._seen(state), dict.fromkeys(acting, reward), *flags, {agent: dict(info) for agent in acting}
 
     def state(self) -> np.ndarray:
-        """What the grid shows."""
+        """Observation of the grid."""
         return self.grid.obs()
 
     def render(self) -> Any:
