@@ -1,4 +1,4 @@
-"""What the developers' builders of committed folders share: compare, or write when asked to."""
+"""Shared parts of the developers' builders of committed folders: compare, or write when asked to."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ Built = Mapping[str, Mapping[str, np.ndarray]]
 
 
 def differences(folder: Path, built: Built, provenance: str) -> list[str]:
-    """What a committed folder and freshly built archives disagree about; empty = nothing."""
+    """Differences between a committed folder and freshly built archives; empty = none."""
     lines = [line for name, arrays in built.items() for line in compare_npz(folder / f"{name}.npz", arrays)]
     stray = sorted(p.name for p in folder.glob("*.npz") if p.stem not in built)
     lines += [f"{name}: committed, but no builder makes it" for name in stray]

@@ -294,7 +294,7 @@ def assemble(
 
 
 def table_problems(tables: Mapping[str, np.ndarray]) -> list[Problem]:
-    """What keeps `assemble` from building a case; empty = nothing."""
+    """Problems that keep `assemble` from building a case; empty = none."""
     cost = tables.get("gencost", NO_COST)
     return _integer_problems(tables["bus"], tables["branch"], tables["gen"]) + _cost_problems(cost, len(tables["gen"]))
 

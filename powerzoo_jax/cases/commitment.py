@@ -12,7 +12,7 @@ from powerzoo_jax.cases.case import Case, _Columns
 
 @dataclass(frozen=True)
 class Technology:
-    """What units of one class have in common; shares and rates are per MW of p_max.
+    """Commitment parameters common to all units of one class; shares and rates are per MW of p_max.
 
     name:                 "base" | "mid" | "peak"
     p_min_share:          [-]       least output while on
@@ -45,7 +45,7 @@ CASES = ("case118", "pz_case118")
 
 @dataclass(frozen=True, eq=False)
 class CommitmentTable(_Columns):
-    """What a unit's being on or off costs and requires, units in the order of the case.
+    """Commitment costs and requirements of every unit, in the order of the case.
 
     technology:           (G,)  int64   index into TECHNOLOGIES
     p_min_mw, p_max_mw:   (G,)  [MW]    range while on; off means 0

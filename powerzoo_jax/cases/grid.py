@@ -1,4 +1,4 @@
-"""The door from host to device: `Case` (validated tables) in, `Grid` (padded leaves, per unit) out."""
+"""Conversion of a network from host to device: `Case` (validated tables) in, `Grid` (padded leaves, per unit) out."""
 
 from __future__ import annotations
 

@@ -21,7 +21,7 @@ UNLIMITED_MVA = 1e4  # of the source behind the slack bus
 
 @dataclass(frozen=True)
 class FeederModel:
-    """What a random feeder is drawn from.
+    """Distributions that a random feeder is drawn from.
 
     base_kv:         [kV]      line to line
     conductors:      (r [ohm/km], x [ohm/km], current [kA]) from thin to thick

@@ -1,4 +1,4 @@
-"""Graph questions about a network, answered once on the host; buses are positions, not ids."""
+"""Graph topology of a network, worked out once on the host; buses are positions, not ids."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def branch_positions(case: Case) -> tuple[np.ndarray, np.ndarray]:
 
 
 def reachable_from_slack(case: Case) -> np.ndarray:
-    """Whether in-service branches connect a bus with a reference bus, (N,) bool."""
+    """Mask of buses that in-service branches connect with a reference bus, (N,) bool."""
     f, t = branch_positions(case)
     known = (f >= 0) & (t >= 0)
     label = islands(case.n_bus, f[known], t[known], case.branch.in_service[known])
@@ -118,7 +118,7 @@ def radial_order(n_bus: int, f: np.ndarray, t: np.ndarray, status: np.ndarray, r
 
 
 def is_radial(case: Case) -> bool:
-    """Whether in-service branches form one tree that holds every bus but the isolated ones."""
+    """Radiality test: in-service branches form one tree that holds every bus but the isolated ones."""
     reached = reachable_from_slack(case)
     if len(case.slack_bus) != 1 or not np.all(reached | (case.bus.kind == ISOLATED)):
         return False

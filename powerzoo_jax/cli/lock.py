@@ -117,7 +117,7 @@ def _by_existence(path: Path, mine: dict[str, Any]) -> Release:
 
 
 def _holder(path: Path) -> dict[str, Any]:
-    """What the holder has written; nothing where it had no time to."""
+    """Text that the holder has written into the lock; nothing where it had no time to."""
     for _ in range(2):
         with suppress(OSError, ValueError):
             return dict(json.loads(path.read_text(encoding="utf-8")))

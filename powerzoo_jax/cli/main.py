@@ -39,7 +39,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def explain_error(err: BaseException) -> str:
-    """What an error says, without its type; a KeyError would show quotes around its text."""
+    """Message of an error, without its type; a KeyError would show quotes around its text."""
     text = str(err.args[0]) if isinstance(err, KeyError) and err.args else str(err)
     # a sentence was written for the user; a bare key or type is a bug, and worth a look at where it came from
     own = isinstance(err, PowerZooError | ValueError | OSError) or " " in text
@@ -113,7 +113,7 @@ def _add_train(commands: argparse._SubParsersAction) -> None:
 
 
 def _add_run(command: argparse.ArgumentParser, folder: str) -> None:
-    """What training takes, at one point or at many."""
+    """Arguments of training, at one point or at many."""
     command.add_argument("what", metavar="CONFIG|TASK", help="a TOML file of settings, or a task id for the defaults")
     command.add_argument("--algorithm", help=f"learner: {LEARNERS} (default: that of the settings, else ppo)")
     command.add_argument(

@@ -58,7 +58,7 @@ class Run:
 
     @property
     def labels(self) -> list[str]:
-        """How each point is called."""
+        """Label of each point."""
         names = [name for name, _ in self.grid]
         return [" ".join(f"{n}={x:g}" for n, x in zip(names, point, strict=True)) for point in self.points]
 
@@ -96,7 +96,7 @@ class Run:
         return jax.vmap(init, (0, 0, None)), jax.vmap(update, (0, 0, None))
 
     def to_dict(self) -> dict[str, Any]:
-        """What `run.json` holds."""
+        """Content of `run.json`."""
         plain = {"config": self.config.to_dict(), "seeds": self.seeds, "seed": self.seed}
         return {**plain, "grid": {name: list(values) for name, values in self.grid}} if self.grid else plain
 
@@ -228,7 +228,7 @@ def policies(run: Run, sim: Sim, state: Any) -> list[Partial]:
 
 
 def default_folder(config: Config, sweep: bool = False) -> Path:
-    """Where a run goes when nobody says."""
+    """Default folder of a run."""
     return Path("results") / (f"{config.task}_{config.algorithm}" + ("_sweep" if sweep else ""))
 
 

@@ -85,7 +85,7 @@ class Bank:
 
 @dataclass(frozen=True, eq=False)
 class _Choice:
-    """Which days each set lends to a bank: one label a day of `all_days`, and the label wanted."""
+    """Selection of the days that each set lends to a bank: one label a day of `all_days`, and the label wanted."""
 
     split: str
     load_split: str

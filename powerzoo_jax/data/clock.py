@@ -80,7 +80,7 @@ def _find_zone(zone: str) -> tzinfo:
 
 
 def has_instant(stamp: datetime) -> bool:
-    """Whether int64 nanoseconds hold a stamp."""
+    """Range test: int64 nanoseconds hold the stamp."""
     return YEARS[0] <= stamp.year <= YEARS[1]
 
 

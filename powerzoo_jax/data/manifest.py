@@ -1,4 +1,4 @@
-"""What is bundled: signals, units, licences and clocks of each data set."""
+"""Manifest of the bundled data: signals, units, licences and clocks of each data set."""
 
 from __future__ import annotations
 

@@ -49,7 +49,7 @@ class Signal:
 
 @dataclass(frozen=True)
 class DatasetInfo:
-    """What is known of a data set without reading it.
+    """Metadata of a data set, known without reading it.
 
     step_minutes:    length of an interval; 0 = events, one row at each instant
     scaling_minutes: length of the means whose extremes over all data are D_ref and D_min; 0 = step_minutes
@@ -232,7 +232,7 @@ def find_signal(info: DatasetInfo, name: str) -> Signal:
 
 
 def is_price(signal: str) -> bool:
-    """Whether a signal is a price: held within its interval, never interpolated."""
+    """Test whether a signal is a price: held within its interval, never interpolated."""
     return signal.startswith("price.")
 
 
@@ -294,7 +294,7 @@ def _average(
 
 
 def natural_way(data: Series, signal: str, minutes: int) -> str:
-    """How a signal is brought to a step: means when coarser, else prices held and the others interpolated."""
+    """Resampling method of a signal at a step: means when coarser, else prices held and the others interpolated."""
     if minutes > data.meta.step_minutes:
         return "mean"
     return "hold" if is_price(data.resolve(signal)) else "linear"

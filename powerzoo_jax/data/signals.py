@@ -1,4 +1,4 @@
-"""Signals by canonical name: who offers them, over which dates, at which step."""
+"""Signals by canonical name: the data sets that offer them, their dates and steps."""
 
 from __future__ import annotations
 

@@ -184,7 +184,7 @@ def split_days(dataset: str | Series, split: str, horizon_days: int = 1) -> np.n
 
 
 def split_rows(data: Series, split: str, horizon_days: int = 1) -> np.ndarray:
-    """Which rows (T,) bool of a series, or which events, fall on a day of the split."""
+    """Mask (T,) bool of the rows of a series, or of the events, that fall on a day of the split."""
     days = split_days(data, split, horizon_days)
     return np.isin(local_days(data.time_utc, data.meta.offset_minutes), days)
 

@@ -67,7 +67,7 @@ def read_csv(path: str | Path, *, zone: str = "UTC") -> Series:
 
 
 def _delimiter(path: Path) -> str:
-    """What separates the columns; raises for semicolons, whose decimal sign is the comma, and for a column twice."""
+    """Delimiter of the columns; raises for semicolons, whose decimal sign is the comma, and for a column twice."""
     with open_text(path) as file:
         header = file.readline()
     if ";" in header and "," not in header:

@@ -42,7 +42,7 @@ SUPPORT_USD = 100_000.0  # [USD/MWh per pu] below the band, that plans add to th
 
 
 class BoundaryDemand(NamedTuple):
-    """Load (T,) [MW] of the units, what the feeders of each boundary bus draw beyond the schedule (T, K) [MW], and
+    """Load (T,) [MW] of the units, draw of the feeders at each boundary bus beyond the schedule (T, K) [MW], and
     the lowest voltage (T,) [pu] of all feeders.
     """
 
@@ -52,7 +52,7 @@ class BoundaryDemand(NamedTuple):
 
 
 class BoundaryPrices(NamedTuple):
-    """Of one more MW at each boundary bus (K, T) [USD/MWh]; what the units cost at the scheduled load (T,) [USD/h].
+    """Price of one more MW at each boundary bus (K, T) [USD/MWh]; cost of the units at the scheduled load (T,) [USD/h].
 
     reached:                 as scores can dispatch the units
     free, rated, *_usd:      straight supports of what no dispatch undercuts, without and with the ratings
@@ -120,7 +120,7 @@ def _meet(sim: Sim, draws: Draw, below: np.ndarray, loads: Sequence[np.ndarray])
 
 
 def _voltage_room(sim: Sim, draws: Draw, loads: Sequence[np.ndarray]) -> list[np.ndarray]:
-    """What the lowest voltage of each episode keeps from the lower limit while batteries are idle, (T,) [pu]."""
+    """Margin of the lowest voltage of each episode above the lower limit while batteries are idle, (T,) [pu]."""
     n_battery = sim.env.dims.agent - sim.env.transmission.dims.agent
     idle = _meet(sim, draws, np.zeros((len(loads), sim.spec.horizon, n_battery)), loads)
     return [met.v_min_pu - float(np.max(sim.params.feeder.grid.v_min)) for met in idle]

@@ -1,4 +1,4 @@
-"""Reference policies of the bidding task: everyone bids the truth, the middle or the most, or what pays all together.
+"""Reference policies of the bidding task: all bid the truth, the middle or the most, or the best joint bids.
 
 The oracle is the set of markups, one for each block of each unit, that earns most together on the day, as far as a
 climb from the best markup bid alike by all finds it: the score measures collusion. What it costs consumers stands
@@ -50,7 +50,7 @@ def _foresee(sim: Sim, draws: Draw, keys: Array) -> OraclePlan:
     days = jax.tree.map(lambda x: jnp.repeat(x, MARKUPS, axis=0), draws)
 
     def earned(bids: np.ndarray) -> np.ndarray:
-        """Of bids (B, M, A, U), all played side by side: what they earn together, (B, M) [USD]."""
+        """Joint earnings (B, M) [USD] of bids (B, M, A, U), all played side by side."""
         policy = _bids(sim, bids.reshape(-1, dims.agent, dims.act))
         played = evaluate(sim, policy.act, draws=days, carry=policy.carry)
         return np.array(played.episode_rewards).reshape(count, MARKUPS)
@@ -70,7 +70,7 @@ def _foresee(sim: Sim, draws: Draw, keys: Array) -> OraclePlan:
 
 
 def payment_bound(sim: Sim, draws: Draw) -> np.ndarray:
-    """What all units together cannot earn more than, (B,) [USD].
+    """Upper bound of the joint earnings of all units, (B,) [USD].
 
     A price at a load is at most the cap, or the load would be shed; payments of loads are the revenues and a
     congestion rent that is not negative; and no energy costs less than the cheapest block, or nothing.
@@ -91,7 +91,7 @@ def competition_index(consumer_usd: float, truthful_usd: float, oracle_usd: floa
 
 
 def _facts(records: Mapping[str, Evaluation]) -> dict[str, Any]:
-    """What a market's record holds beside returns and costs."""
+    """Facts in a market's record beside returns and costs."""
     paid = {name: float(record.metrics["consumer_cost_usd"] or 0.0) for name, record in records.items()}
     return {
         "competition_index": {name: competition_index(x, paid["rule"], paid["oracle"]) for name, x in paid.items()},

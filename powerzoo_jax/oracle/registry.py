@@ -1,4 +1,4 @@
-"""What stands beside a learner on each task: its rules and its oracle, found by the task's id or by its builder.
+"""Reference policies of each task: its rules and its oracle, found by the task's id or by its builder.
 
 The shipped reference returns: what a score is measured against.
 """
@@ -87,7 +87,7 @@ def get_reference(task_id: str, split: str = "test") -> dict[str, Any]:
 
 
 class Policy(NamedTuple):
-    """What `tasks.score.evaluate` plays: an Act, and its initial carry with leading axis B (() where it has none)."""
+    """Policy for `tasks.score.evaluate`: an Act, and its initial carry with leading axis B (() where it has none)."""
 
     act: Act
     carry: Any = ()
@@ -224,7 +224,7 @@ def list_baselines() -> tuple[str, ...]:
 
 
 def _where(task_id: str) -> str | None:
-    """Where a task's playbook is: under its id, with the shipped tasks of its builder, or with those of its family.
+    """Location of a task's playbook: under its id, with the shipped tasks of its builder, or with those of its family.
 
     Where these have several playbooks, it is that of the tasks which pay for the same and, like it, have one agent or
     several; None where that leaves more than one, or none.

@@ -66,7 +66,7 @@ class AgentGroups:
         return sum(len(agents) for _, agents in self.kinds)
 
     def view(self, x: Array) -> Array:
-        """What each of these agents sees of an agent axis: (..., A, O) -> (..., N, F)."""
+        """Observation of each of these agents from an agent axis: (..., A, O) -> (..., N, F)."""
         return x.reshape(*x.shape[:-2], self.size, x.shape[-2] * x.shape[-1] // self.size)
 
     def action(self, raw: Array) -> Array:
@@ -162,7 +162,7 @@ def move_scales(crew: AgentGroups, scale: dict[str, Scale], x: Array) -> dict[st
 
 @struct.dataclass(kw_only=True)
 class ActorPolicy:
-    """What acting needs of a trained state: the actor's weights and the scaling they were trained with, by kind."""
+    """Weights and scaling of a trained policy: those of the actor and the one it was trained with, by kind."""
 
     actor: Any
     scale: Any
@@ -177,12 +177,12 @@ def action_box(sim: Sim) -> Box:
 
 
 def crew_of(cfg: PPOConfig, sim: Sim) -> AgentGroups:
-    """Who acts under these settings: all agents as one, or each for itself."""
+    """Agents that act under these settings: all as one, or each for itself."""
     return make_crew(sim, joint=cfg.joint, share=getattr(cfg, "share", True), squash=cfg.squash, start=cfg.start)
 
 
 def apg_crew(cfg: APGConfig, sim: Sim) -> AgentGroups:
-    """Who acts on the gradient of the environment; raises ValueError where an action chooses, which has no slope."""
+    """Agents trained on the environment's gradient; raises ValueError where an action chooses, which has no slope."""
     action_box(sim)
     crew = make_crew(sim, joint=cfg.joint, squash=True, start=cfg.start)
     if crew.head.picks:
@@ -191,7 +191,7 @@ def apg_crew(cfg: APGConfig, sim: Sim) -> AgentGroups:
 
 
 def distribution(crew: AgentGroups, actor: Actor, params: Any, x: Array) -> Dist:
-    """What the agents draw from, given x (..., N, F) [-], standardised."""
+    """Action distribution of the agents, given x (..., N, F) [-], standardised."""
 
     def outputs(params: Any, x: Array) -> tuple[Array, Array]:
         both: Any = actor.apply(params, x)
@@ -248,7 +248,7 @@ def _draw_squashed(head: _Head, policy: ActorPolicy, carry: Any, obs: Array, key
 
 
 def _within(crew: AgentGroups, raw: Array) -> Array:
-    """What the environment would make of a raw action, so that records show what was played."""
+    """Action as the environment would clip a raw one, so that records show what was played."""
     action = crew.action(raw)
     return action if crew.head.whole else jnp.clip(action, -1.0, 1.0)
 

@@ -1,4 +1,4 @@
-"""What the shipped tables are made of: pinned artefacts, their members, and what is done to them."""
+"""Recipes of the shipped tables: pinned artefacts, their members, and what is done to them."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ Source = tuple[Pin, str]  # artefact and member
 
 @dataclass(frozen=True)
 class Recipe:
-    """How one table is made.
+    """Recipe of one table.
 
     sources:    the members that are read
     licence:    licence or citation note, for PROVENANCE.md

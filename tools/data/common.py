@@ -1,4 +1,4 @@
-"""What the builders share: the built data set, integer coding, civil stamps, gaps."""
+"""Shared parts of the builders: the built data set, integer coding, civil stamps, gaps."""
 
 from __future__ import annotations
 

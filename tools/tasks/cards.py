@@ -1,4 +1,4 @@
-"""Cards of the tasks for docs/tasks.md: what one has to know to use or to quote a task."""
+"""Cards of the tasks for docs/tasks.md: the facts needed to use or to quote a task."""
 
 from __future__ import annotations
 

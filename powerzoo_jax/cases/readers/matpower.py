@@ -235,7 +235,7 @@ MOST_PROBLEMS = 20  # a file that is no case at all must not print itself back
 
 @dataclass
 class _Workspace:
-    """What has been read so far."""
+    """Tables, scalars and problems read so far."""
 
     variable: str = "mpc"
     name: str = ""
@@ -351,7 +351,7 @@ def _function(work: _Workspace, statement: Statement, match: re.Match[str]) -> N
 
 
 def _nothing(work: _Workspace, statement: Statement, match: re.Match[str]) -> None:
-    """The end of a function or of a branch that was taken."""
+    """Statement without effect: the end of a function or of a branch that was taken."""
 
 
 def _condition(work: _Workspace, statement: Statement, match: re.Match[str]) -> None:

@@ -248,7 +248,7 @@ def _regulator(script: Script, element: Element, units: list[Row], taps: Mapping
 
 
 def _shunt_rows(element: Element, value: Mapping[str, Any]) -> list[Row]:
-    """What loads and capacitors share: one row per phase with nodes and rated voltage."""
+    """Rows of a load or a capacitor: one row per phase with nodes and rated voltage."""
     phases, delta = value["phases"], value["conn"]
     ends = winding(element, "bus1", value["bus1"], phases, delta)
     kv = value["kv"] / (np.sqrt(3) if phases == 3 and not delta else 1.0)

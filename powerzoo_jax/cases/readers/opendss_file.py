@@ -83,7 +83,7 @@ class Element:
 
 @dataclass
 class Script:
-    """What a script defines.
+    """Content of a parsed script.
 
     elements:       by (class, name), in the order of definition; the circuit is vsource.source
     circuits:       names of the circuits

@@ -197,5 +197,5 @@ class _Line:
 
 
 def _per(first: str, second: str) -> float:
-    """How many of the second unit one of the first has; 1 where either is none."""
+    """Conversion factor from the first unit of length to the second; 1 where either is none."""
     return UNITS[first] / UNITS[second] if UNITS[first] and UNITS[second] else 1.0

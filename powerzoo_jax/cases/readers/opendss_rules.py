@@ -1,4 +1,4 @@
-"""What the reader of OpenDSS does with every property, option and command: apply it, note it, or refuse it by name.
+"""Rules of the OpenDSS reader for every property, option and command: apply it, note it, or refuse it by name.
 
 One table for each class lists the properties in the order in which OpenDSS lists them, because a script may abbreviate
 a name, and the first that begins with the letters given is then meant. A name that stands in no table is unknown.
@@ -18,7 +18,7 @@ APPLIED, NOTED, FIXED, REFUSED, IDLE = "applied", "noted", "fixed", "refused", "
 
 @dataclass(frozen=True)
 class Rule:
-    """What happens to one property.
+    """Treatment of one property by the reader.
 
     effect:  "applied" to the case; "noted": read, left out and listed in the notes of the case; "fixed": read at its
              default and refused at any other value; "refused"; "idle": a command or option that asks for a solution
@@ -67,7 +67,7 @@ def refused(remedy: str) -> Rule:
 
 
 def _default(defaults: tuple[str, ...]) -> Callable[[str], bool]:
-    """Whether a text is one of the values, as a number or as a word."""
+    """Test whether a text is one of the values, as a number or as a word."""
 
     def same(text: str) -> bool:
         value = v.word(text)

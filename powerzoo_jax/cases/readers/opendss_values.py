@@ -188,7 +188,7 @@ def bus(text: str) -> Bus:
 
 
 def load_status(text: str) -> str:
-    """Whether load multipliers act on a load."""
+    """Load status: True where load multipliers act on the load."""
     value = word(text)
     for status in ("variable", "fixed", "exempt"):
         if value and status.startswith(value):

@@ -59,7 +59,7 @@ def screen(net: Any, name: str) -> tuple[str, ...]:
 
 
 def _is_element_table(key: str, table: Any) -> bool:
-    """Whether an entry of a net is a table of elements with rows: results and templates are not."""
+    """Test whether an entry of a net is a non-empty element table: results and templates are not."""
     return hasattr(table, "columns") and not key.startswith(("_", "res_")) and len(table.index) > 0
 
 
@@ -68,7 +68,7 @@ def _in_service(table: Any) -> np.ndarray:
 
 
 def _any(table: Any, columns: tuple[str, ...]) -> bool:
-    """Whether a row in service has something in one of the columns."""
+    """Test whether a row in service has a non-zero entry in one of the columns."""
     if table is None:
         return False
     values = (np.asarray(table[key], float)[_in_service(table)] for key in columns if key in table.columns)

@@ -1,4 +1,4 @@
-"""A single-phase (positive-sequence) feeder as three equal phases, for what only the three-phase tables can say.
+"""Three-phase equivalent of a single-phase (positive-sequence) feeder: three equal phases in three-phase tables.
 
 ZIP loads, capacitors, voltage regulators, loads and generators on one phase: start from the balanced feeder and change
 its tables with `dataclasses.replace`.

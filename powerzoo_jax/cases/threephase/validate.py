@@ -224,7 +224,7 @@ def magnitudes(case: ThreePhaseCase) -> Findings:
 
 
 def notes(case: ThreePhaseCase) -> Findings:
-    """What the source of the feeder holds and the tables cannot express."""
+    """Records of the feeder's source that the tables cannot express."""
     for note in case.notes:
         yield Problem("case", "notes", (), f"{note}.", "Nothing to do where it does not matter.", "warning")
 
@@ -234,7 +234,7 @@ def _size(matrix: np.ndarray) -> np.ndarray:
 
 
 def _names(case: ThreePhaseCase, component: str, at: np.ndarray) -> tuple[object, ...]:
-    """What the rows are called, each once."""
+    """Names of the rows, each once."""
     if component == "node":
         return tuple(case.node_names[k] for k in at)
     if component == "source":

@@ -60,7 +60,7 @@ def shipped_anchors(sim: Sim) -> tuple[float, float] | None:
 
 
 def _episodes(sim: Sim, n_episodes: int | None, seed: int) -> dict[str, Any]:
-    """What to play: the episodes asked for, else those of the shipped record, which a score compares with.
+    """Episodes to play: those asked for, else those of the shipped record, which a score compares with.
 
     A record of dear plans holds seeded episodes instead of every start of the split.
     """

@@ -97,7 +97,7 @@ def _entry(text: str, algorithm: str | None) -> tuple[str, str | None]:
 
 
 def _key(row: Row) -> tuple[str, str]:
-    """What a page has one row of."""
+    """Identity of a row on the page."""
     return row["task"], row["run"]["config"]["algorithm"] if "run" in row else ""
 
 
@@ -193,7 +193,7 @@ def _seed(val: Evaluation, test: Evaluation) -> Row:
 
 
 def _reference(task: str) -> Row | None:
-    """What the page shows of the shipped record of the test split; a row keeps it, as its score belongs to it."""
+    """Reference part of a row, from the shipped record of the test split; it stays in the row, whose score uses it."""
     try:
         record = get_reference(task, "test")
     except KeyError:

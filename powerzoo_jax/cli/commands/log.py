@@ -1,4 +1,4 @@
-"""What a run tells while it trains: always a TSV, TensorBoard and Weights & Biases where asked, a line for the bar."""
+"""Training logs of a run: always a TSV, TensorBoard and Weights & Biases where asked, a line for the bar."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ Row = dict[str, float]
 
 
 class Sink(Protocol):
-    """Where rows go beside the TSV."""
+    """Additional destination of log rows, beside the TSV."""
 
     def write(self, update: int, row: Row) -> None:
         """Take the numbers of an update."""
@@ -90,7 +90,7 @@ def _columns(key: str, size: int, sim: Sim) -> list[str]:
 
 
 def headline(row: Row, sim: Sim, anchors: tuple[float, float] | None, steps_per_s: float) -> str:
-    """What the bar shows: return, score, budgets overrun and speed; means of the exploring policy, over its seeds."""
+    """Headline of the bar: return, score, budgets overrun and speed; means of the exploring policy, over its seeds."""
     words = [f"return {row['return']:+.2f}"]
     if anchors is not None:
         words.append(f"score {normalized_score(row['return'], *anchors):.2f}")

@@ -1,4 +1,4 @@
-"""`selftest`: is this installation what it claims to be?"""
+"""`selftest`: checks of this installation's names, data, solvers, tasks and views."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`list` and `show`: what there is."""
+"""`list` and `show`: the tasks, cases and data sets there are, and the definition of a task."""
 
 from __future__ import annotations
 

@@ -54,7 +54,7 @@ CARRIED = ("algorithm", "seeds", "seed", "every", "split", "coordinator", "proce
 
 @dataclass(frozen=True)
 class Trained:
-    """Where a run stands.
+    """Progress of a training run.
 
     state:      learner state, leading axis one row a seed
     done:       updates finished, of config.updates

@@ -18,7 +18,7 @@ SPARSEST = 0.5  # share of the steps that files must hold; below it a stamp or t
 
 @dataclass(frozen=True)
 class Rows:
-    """What an adapter read: one row an instant, in the order of the files.
+    """Rows read by an adapter: one row an instant, in the order of the files.
 
     files:     names of the files
     time_utc:  (R,)  int64 [ns]  start of each interval

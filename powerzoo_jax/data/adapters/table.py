@@ -22,7 +22,7 @@ from powerzoo_jax.data.clock import settlement_periods
 
 @dataclass(frozen=True)
 class Report:
-    """What an adapter found in official files and what it did about it.
+    """Report of an adapter: what it found in official files and what it did about it.
 
     source:      name of the adapter
     files:       names of the files read, in order

@@ -1,4 +1,4 @@
-"""A lower bound of a commitment day that needs no search: load and reserve are priced, and every unit plans alone.
+"""Lagrangian relaxation of a commitment day, a lower bound: load and reserve are priced, and every unit plans alone.
 
     max over prices of  sum lam_t D_t + sum mu_t (D_t + reserve_t) + sum_i min (cost_i - lam p_i - mu p_max_i u_i)
 
@@ -122,7 +122,7 @@ def _plan_alone(run: np.ndarray, rules: dict[str, np.ndarray]) -> tuple[_Values,
 def _follow(
     problem: CommitmentDay, rules: dict[str, np.ndarray], stop: np.ndarray, start: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Who runs (T, G), and the step (G,) from which each unit is free to switch."""
+    """Commitment (T, G) by the units' own plans, and the step (G,) from which each unit is free to switch."""
     on = np.asarray(problem.state.on).copy()
     free = np.maximum(np.where(on, rules["min_up"], rules["min_down"]) - np.asarray(problem.state.steps), 0)
     first = np.minimum(free, len(stop)).astype(np.int64)

@@ -141,7 +141,7 @@ def solve_relaxation(program: MixedProgram) -> tuple[np.ndarray, np.ndarray]:
 
 
 def relaxation_bound(program: MixedProgram, dual: np.ndarray) -> float:
-    """What no point of the programme undercuts, from any multipliers of its rows (weak duality).
+    """Lower bound of the linear relaxation, from any multipliers of its rows (weak duality).
 
     sum_j min over the box of (c - A' y)_j x_j  +  sum_i y_i row_low_i or, for y_i < 0, y_i row_high_i
     """
@@ -151,7 +151,7 @@ def relaxation_bound(program: MixedProgram, dual: np.ndarray) -> float:
 
 
 def quadratic_bound(problem: CommitmentDay, program: MixedProgram, dual: np.ndarray) -> float:
-    """What no plan undercuts by its true costs, from any multipliers of the rows; needs no fine segments.
+    """Lower bound of the true costs of any plan, from any multipliers of the rows; needs no fine segments.
 
     As `relaxation_bound`, but every unit decides step by step, with its true costs and running whole or not at all:
     min over u in {0, 1} and 0 <= y <= room u of  r_u u + C(y) - pi y

@@ -76,7 +76,7 @@ SHORTFALL_USD = 10_000.0  # [USD/MWh] of missing reserve, in the oracle's choice
 
 
 def join(sim: Sim, scores: np.ndarray, on: np.ndarray) -> np.ndarray:
-    """Kernel actions of scores (T, G) in [-1, 1] and of who runs (T, G)."""
+    """Kernel actions of scores (T, G) in [-1, 1] and commitment (T, G)."""
     intent = np.where(on, 1.0, -1.0)
     if sim.env.single_agent:
         return np.concatenate([intent, scores], axis=1)[:, None, :]
@@ -90,7 +90,7 @@ def _places(sim: Sim, level: np.ndarray, p: np.ndarray, low: np.ndarray, high: n
 
 
 def _all_on(sim: Sim, draws: Draw, keys: Array) -> Policy:
-    """Everything runs, all scores alike."""
+    """All units committed, all scores alike."""
     del keys
     shape = (sim.spec.horizon, sim.env.dims.unit)
     action = join(sim, np.zeros(shape), np.ones(shape, bool))
@@ -121,7 +121,7 @@ def _merit_list(sim: Sim, draws: Draw, keys: Array, *, margin: float) -> Policy:
 
 
 def _merit_all_on(sim: Sim, draws: Draw, keys: Array) -> Policy:
-    """Everything runs, and the units that a priority list needs come first."""
+    """All units committed, and those that a priority list needs come first."""
     del keys
     plans = []
     for i in range(draws.load_row.shape[0]):
@@ -212,7 +212,7 @@ def _path_cost(
     idle: np.ndarray,
     dt: float,
 ) -> float:
-    """What the environment charges for a path, [USD]; all units ran before it."""
+    """Cost of a path in the environment, [USD]; all units ran before it."""
     before = np.concatenate([[len(switching) - 1], path[:-1]])
     return float(dt * (system.cost(on, p, load) + idle).sum() + switching[before, path].sum())
 

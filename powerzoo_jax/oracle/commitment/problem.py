@@ -27,7 +27,7 @@ class NetworkCuts(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class CommitmentDay:
-    """What is known of T steps and G units; of the network only what `cuts` say.
+    """Unit-commitment problem of T steps and G units; of the network only what `cuts` say.
 
     rules:             CommitmentRules (G,)
     state:             CommitmentState (G,)  before the first step
@@ -58,7 +58,7 @@ class CommitmentDay:
 
 @dataclass(frozen=True, eq=False)
 class PlayedCommitment:
-    """A plan by the book.
+    """A plan audited and priced by the rules of the environment.
 
     cost_usd:      [USD]  energy by the true costs, no-load, starts, stops, unserved load, surplus
     energy_usd, startup_usd, shutdown_usd, no_load_usd, unserved_usd, surplus_usd: its parts

@@ -81,7 +81,7 @@ def _cheapest(problem: CommitmentDay) -> float:
 
 
 class _CommitmentLayout:
-    """Where the variables stand: blocks of (G, T) for u, v, w, hot; (S, T) segments; (T,) shed, spill, excess."""
+    """Positions of the variables: blocks of (G, T) for u, v, w, hot; (S, T) segments; (T,) shed, spill, excess."""
 
     def __init__(self, n_unit: int, n_segment: int, n_step: int, hot: bool) -> None:
         self.shape = (n_unit, n_step)
@@ -127,7 +127,7 @@ class _CommitmentRows:
 
 
 def commitment_program(problem: CommitmentDay, commitment: np.ndarray | None = None) -> MixedProgram:
-    """The programme of a day; `commitment` (T, G) fixes who is on (1) or off (0), and leaves what is negative."""
+    """The programme of a day; `commitment` (T, G) fixes units on (1) or off (0), and leaves what is negative."""
     rules, segments = host_rules(problem.rules), linear_segments(problem)
     n_unit, n_step = len(rules["p_min_mw"]), len(problem.load_mw)
     layout = _CommitmentLayout(n_unit, len(segments.unit), n_step, problem.cold_startup_usd is not None)
@@ -156,7 +156,7 @@ def commitment_program(problem: CommitmentDay, commitment: np.ndarray | None = N
 
 
 def read_plan(problem: CommitmentDay, program: MixedProgram, x: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Who is on (T, G) bool and output (T, G) [MW] of a solution."""
+    """Commitment (T, G) bool and output (T, G) [MW] of a solution."""
     segments = program.segments
     n_unit, n_step = len(problem.costs.base_mw), len(problem.load_mw)
     layout = _CommitmentLayout(n_unit, len(segments.unit), n_step, problem.cold_startup_usd is not None)

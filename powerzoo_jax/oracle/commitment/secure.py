@@ -1,4 +1,4 @@
-"""A day of unit commitment under line ratings, planned by HiGHS in a few passes, and what no plan undercuts.
+"""Unit commitment of a day under line ratings, planned by HiGHS in a few passes, and a lower bound of any plan.
 
 The linear relaxation settles most switchings; a search over the rest follows. Few ratings bind, so those that a pass
 breaks become rows of the next. The plan is then followed as nearly as scores allow; where the sharing of the load
@@ -36,7 +36,7 @@ Wanted = Callable[[float, np.ndarray, np.ndarray], np.ndarray]
 def operate(
     problem: CommitmentDay, margin: float, wanted: Wanted, system: DispatchSystem | None = None
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Commit by the list with a margin [-] over the load, step after step: who runs and scores in [-1, 1], (T, G) each.
+    """Commit by the list with a margin [-] over the load, step after step: units on and scores in [-1, 1], (T, G) each.
 
     system:  at most MORE units are started beyond the list while lines are overloaded; None ignores the network
     """
@@ -111,7 +111,7 @@ KEPT_MW = 1e-2  # excess over a rating that counts as none
 
 
 class DayPlan(NamedTuple):
-    """on (T, G), scores (T, G) in [-1, 1], what they cost [USD], and what no plan undercuts that keeps the ratings."""
+    """on (T, G), scores (T, G) in [-1, 1], their cost [USD], and a lower bound for plans that keep the ratings."""
 
     on: np.ndarray
     scores: np.ndarray

@@ -61,7 +61,7 @@ class PlayedJobs(NamedTuple):
 
 
 class Episode(NamedTuple):
-    """What an episode brings: jobs (T, 1, M) of both classes, use and temperature and price (T,)."""
+    """Inputs of an episode: jobs (T, 1, M) of both classes, use and temperature and price (T,)."""
 
     arrivals: tuple[Jobs, Jobs]
     infer_util: Array
@@ -71,7 +71,7 @@ class Episode(NamedTuple):
 
 @jax.jit
 def read_episodes(sim: Sim, keys: Array, load_row: Array, price_row: Array) -> Episode:
-    """What drawn episodes bring, leading axis B: the keys are those that the episodes start with."""
+    """Inputs of drawn episodes, leading axis B: the keys are those that the episodes start with."""
     env, params = sim.env, sim.params
     minutes, t = round(env.dt_hours * 60), jnp.arange(sim.spec.horizon, dtype=jnp.int32)
 
@@ -194,7 +194,7 @@ def cooling_program(problem: FeederSiteProblem, it_mw: np.ndarray) -> tuple[Prog
 
 
 def relaxed_program(problem: FeederSiteProblem) -> Program:
-    """A programme whose optimum no policy beats: jobs as `write_starts` has them, set-points that change within a step,
+    """Relaxation that bounds every policy: jobs as `write_starts` has them, set-points that change within a step,
     and a room that may heat up."""
     n, starts = problem.horizon, list_starts(problem, problem.slots)
     first_row = n + room_rows(problem)
@@ -221,7 +221,7 @@ def _write_site(
 
 
 def return_bound(problem: FeederSiteProblem) -> float:
-    """No policy returns more, from the multipliers of the relaxation, recomputed by hand (weak duality)."""
+    """Upper bound of any return, from the multipliers of the relaxation, recomputed by hand (weak duality)."""
     program = relaxed_program(problem)
     return -dual_bound(program, solve(program)[1])
 

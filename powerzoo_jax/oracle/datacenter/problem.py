@@ -1,4 +1,4 @@
-"""A drawn episode of a data centre on the host: what a plan needs to know of jobs, servers and room, in float64."""
+"""Planning problem of a drawn data-centre episode on the host: jobs, servers and room, in float64."""
 
 from __future__ import annotations
 

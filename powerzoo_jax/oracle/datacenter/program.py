@@ -19,7 +19,7 @@ ROOM_ROWS = ("room", "removed", "fan")
 
 
 class Sheet:
-    """Rows and columns of a programme while it is written: minimise cost @ x, equal @ x = right, low <= x <= high."""
+    """Linear programme under construction: minimise cost @ x, equal @ x = right, low <= x <= high."""
 
     def __init__(self, n_row: int) -> None:
         self.n_row = n_row
@@ -123,7 +123,7 @@ def write_room(
 
 
 def pace(problem: SiteProblem) -> float:
-    """Degrees that a kilowatt warms the room by in an explicit step."""
+    """Temperature rise of the room per kilowatt in an explicit step."""
     return problem.dt_hours / problem.substeps / problem.values["heat_kwh_per_c"]
 
 
@@ -314,7 +314,7 @@ def _enter(
 
 
 def start_cost(problem: SiteProblem, job: np.ndarray, step: np.ndarray) -> np.ndarray:
-    """What starts (S,) cost beside their energy: the miss if one comes too late, and work left at the horizon."""
+    """Cost of starts (S,) beside their energy: the miss if one comes too late, and work left at the horizon."""
     jobs, minutes = problem.jobs, 60 * problem.dt_hours
     until_end = (problem.horizon - step) * minutes
     late = step * minutes + jobs.duration_min[job] > jobs.due_min[job] + CLOCK_MIN
@@ -326,7 +326,7 @@ def start_cost(problem: SiteProblem, job: np.ndarray, step: np.ndarray) -> np.nd
 
 
 def undone_usd(problem: SiteProblem) -> np.ndarray:
-    """What a job costs that is never started, (J,) [$]."""
+    """Cost of a job that is never started, (J,) [$]."""
     jobs = problem.jobs
     backlog = problem.backlog_usd_per_gpu_h * jobs.gpus * jobs.duration_min / 60
     return np.where(jobs.priced, problem.missed_usd, backlog)

@@ -1,4 +1,4 @@
-"""Search which jobs of a data centre start when: plans are varied and crossed, and the best of a round are kept.
+"""Evolutionary search for job starts in a data centre: plans are varied and crossed, and the best of a round are kept.
 
 Queues of a data centre as tables by step, and a model of them that plays many plans of an episode at once.
 """
@@ -43,7 +43,7 @@ class Queue(NamedTuple):
 
 
 class Work(NamedTuple):
-    """What an episode brings: GPUs beside the inference that is asked for (T,), and both queues."""
+    """Workload of an episode: GPUs beside the inference that is asked for (T,), and both queues."""
 
     beside: np.ndarray
     train: Queue
@@ -51,7 +51,7 @@ class Work(NamedTuple):
 
 
 class SearchSizes(NamedTuple):
-    """What holds every episode of a call: jobs of a class J, jobs queued at once W, steps of a run B."""
+    """Array sizes that hold every episode of a call: jobs of a class J, jobs queued at once W, steps of a run B."""
 
     jobs: int
     queued: int

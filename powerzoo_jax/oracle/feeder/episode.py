@@ -217,7 +217,7 @@ def _flex(sim: Sim, level: np.ndarray, network: RadialNetwork) -> FlexUnits | No
 
 
 def _trip_tables(sim: Sim, draws: Draw, keys: Array) -> list[np.ndarray]:
-    """What the vehicles of every episode do in every step, (B, T, V) each: home, energy driven, departure."""
+    """Trip tables of the vehicles, step by step, (B, T, V) each: home, energy driven, departure."""
     fleet, minutes = sim.params.vehicle, round(sim.spec.dt_hours * 60)
     if fleet is None:
         return []

@@ -50,7 +50,7 @@ class Tangent(NamedTuple):
 
 
 class Reach(NamedTuple):
-    """What no action can exceed, (T, M) [pu]: currents of the branches and voltages at their sending ends."""
+    """Upper bounds under any action, (T, M) [pu]: currents of the branches and voltages at their sending ends."""
 
     current: np.ndarray
     v_up: np.ndarray
@@ -86,7 +86,7 @@ class RadialNetwork:
 
     @cached_property
     def drop_current(self) -> np.ndarray:
-        """How the squared voltage of a node falls with the squared current of each branch, (M, M), >= 0."""
+        """Sensitivity of the fall in a node's squared voltage to the squared current of each branch, (M, M), >= 0."""
         product = 2 * (np.outer(self.r, self.r) + np.outer(self.x, self.x)) * self.below
         return self.below.T @ product - self.below.T * (self.r**2 + self.x**2)
 
@@ -179,7 +179,7 @@ def _linear(network: RadialNetwork, solved: FeederFlow, at: np.ndarray) -> _Line
 
 
 def _error(mu: np.ndarray, linear: _Linear, reach: Reach, row: np.ndarray) -> np.ndarray:
-    """How far the planes of negative multipliers mu (K, M) can lie off, (K,).
+    """Largest error of the planes of negative multipliers mu (K, M), (K,).
 
     There the plane must not be too low: l - (2 a P + 2 b Q - (a^2 + b^2) w) <= (|I| + |(a, b)| |V|)^2.
     """

@@ -88,7 +88,7 @@ class TangentCuts:
             self._rows(out, tangent, step, side, slack, np.full(step.size, edge), spare)
 
     def _slacks(self, name: str, step: np.ndarray, node: np.ndarray, most: float, price: float) -> np.ndarray:
-        """Columns of what the limit `name` is broken by, one for each pair of step and node."""
+        """Slack columns of the limit `name`, one for each pair of step and node."""
         keys = [(name, int(t), int(k)) for t, k in zip(step, node, strict=True)]
         fresh = [key for key in keys if key not in self.slack]
         if fresh:
@@ -139,7 +139,7 @@ class TangentCuts:
         return sparse.vstack(self.rows, format="csr"), np.concatenate(self.most)
 
     def relaxed(self, linear: Linear, dual: np.ndarray) -> tuple[Linear, np.ndarray]:
-        """The programme that no policy can break, and its multipliers: planes moved by their error, or left out."""
+        """Relaxation that holds for every policy, and its multipliers: planes moved by their error, or left out."""
         if not self.rows:
             return linear, dual
         spare = np.concatenate(self.spare)
@@ -181,7 +181,7 @@ class FeederPlan:
 
     @property
     def gap(self) -> float:
-        """How far the plan can be from the best one at the planner's prices; >= 0 up to rounding."""
+        """Optimality gap of the plan at the planner's prices; >= 0 up to rounding."""
         return self.kept_bound - self.objective
 
 
@@ -252,7 +252,7 @@ def _improve(problem: FeederEpisode, prices: ViolationPrices, rounds: int) -> _I
 
 
 def _most_loss(problem: FeederEpisode, reach: Reach) -> np.ndarray:
-    """What no step can lose, (T,) [MW]; where the reach is infinite, the injections themselves."""
+    """Upper bound of the losses in every step, (T,) [MW]; where the reach is infinite, the injections themselves."""
     most = problem.network.base_mva * (reach.current**2 @ problem.network.r)
     return np.minimum(most, largest_injection(problem).sum(axis=1))
 

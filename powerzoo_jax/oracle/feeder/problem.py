@@ -130,7 +130,7 @@ class FeederEpisode:
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class SetPoints:
-    """What a plan asks of every device, (T, units) each; an absent kind has no columns.
+    """Set-points that a plan asks of every device, (T, units) each; an absent kind has no columns.
 
     storage_mw, storage_mvar, plant_mw, plant_mvar, shed_mw, defer_mw, vehicle_mw; injections are positive
     """
@@ -257,7 +257,7 @@ def _play_vehicles(problem: FeederEpisode, units: VehicleUnits, done: dict[str, 
 
 
 def largest_injection(problem: FeederEpisode) -> np.ndarray:
-    """No device action makes a node inject or draw more than this, (T, M) [MVA]."""
+    """Largest injection or draw of a node under any device action, (T, M) [MVA]."""
     size = np.hypot(problem.load_p_mw, problem.load_q_mvar)
     shape = (problem.horizon, 1)
     parts: list[tuple[np.ndarray, np.ndarray]] = []
@@ -288,7 +288,7 @@ PRICES = 20.0  # a broken limit costs this many times the dearest energy that br
 
 
 class ViolationPrices(NamedTuple):
-    """What broken limits cost the planner: band [$/pu], rating [$/MVA], each a step, and missed energy [$/MWh]."""
+    """Planner's penalties of broken limits: band [$/pu], rating [$/MVA], each a step, and missed energy [$/MWh]."""
 
     band: float
     rating: float

@@ -126,7 +126,7 @@ class FeederProgram:
         )
 
     def set_points(self, x: np.ndarray) -> SetPoints:
-        """What a solution asks of the devices; simultaneous charge and discharge are netted."""
+        """Set-points of the devices in a solution; simultaneous charge and discharge are netted."""
         steps = self.problem.horizon
 
         def take(name: str) -> np.ndarray:

@@ -36,7 +36,7 @@ BATTERY = [name for name, _, _ in ACTIONS].index("battery")
 
 
 class Habit(NamedTuple):
-    """What distinguishes the rules; numbers, so that all of them share one program.
+    """Parameters that distinguish the rules; numbers, so that all of them share one program.
 
     cooling:    share of the set-point's range, 0 the coldest
     reserve_mw: jobs start while the load stays below sun + diesel + this; inf starts whatever fits
@@ -120,7 +120,7 @@ def _act(sim: Sim, state: MicrogridState, habit: Habit) -> Array:
 
 
 def _probe(sim: Sim, state: MicrogridState, order: Array) -> tuple[DataCenterState, Array]:
-    """The site after the step that an order (5,) would make, and the load of that step, () [MW]."""
+    """Trial step under an order (5,): the site after it, and its load, () [MW]."""
     command = sim.env.decode(2 * order[None] - 1, sim.params)
     plant, delivered = sim.env.limit(state, command, sim.params)
     return plant.site, -jnp.sum(delivered.site.p_mw)
@@ -252,7 +252,7 @@ def _relaxed_return(problem: MicrogridProblem, missed_usd: float) -> float:
 
 
 def stored_value(problem: MicrogridProblem) -> float:
-    """What the settlement takes off for the energy at the start, in reward; the programmes leave it out."""
+    """Settlement deducted for the energy at the start, in reward; the programmes leave it out."""
     v = problem.values
     start_mwh = v["soc_start"] * v["capacity_mwh"]
     return problem.weight * problem.fuel_usd_per_mwh * start_mwh / v["eta_discharge"]

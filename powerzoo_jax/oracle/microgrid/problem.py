@@ -1,4 +1,4 @@
-"""A drawn episode of the data-centre microgrid on the host: what a plan needs to know, as NumPy float64.
+"""Planning problem of a drawn data-centre microgrid episode on the host, as NumPy float64.
 
 Linear programmes of the microgrid: dispatch and cooling for given jobs, and a relaxation over all jobs.
 """
@@ -151,7 +151,7 @@ def _write_plant(sheet: Sheet, problem: MicrogridProblem, it_mw: np.ndarray, hot
 
 
 def relaxed_program(problem: MicrogridProblem, missed_usd: float) -> Program:
-    """A programme whose optimum no policy beats: jobs as `write_jobs` has them, and the room may heat up.
+    """Relaxed programme that bounds every policy: jobs as `write_jobs` has them, and the room may heat up.
 
     missed_usd:  price of a miss [$]
     """

@@ -20,7 +20,7 @@ Duals = Mapping[Branch, np.ndarray]
 
 @dataclass(frozen=True)
 class Certificate:
-    """A plan's profit and what no plan can exceed, both recomputed by hand.
+    """Profit of a plan and an upper bound of any plan's profit, both recomputed by hand.
 
     profit_usd:  [$]  the plan played forward
     bound_usd:   [$]  no feasible plan earns more

@@ -18,7 +18,7 @@ from powerzoo_jax.envs.series import Draw
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class StorageEpisode:
-    """Everything that a storage plan needs to know of one episode; NumPy float64.
+    """Storage problem of one episode, all that a plan needs; NumPy float64.
 
     price_per_mwh:       (T,)  [$/MWh]  price of every step
     mean_price_per_mwh:  [$/MWh]  what energy left in store is settled at
@@ -139,7 +139,7 @@ def _profit(problem: StorageEpisode, p_mw: np.ndarray, soc: np.ndarray) -> np.nd
 
 
 Branch = Literal["free", "rise", "fall"]
-"""Which way the stored energy may end: a settlement that is not concave is solved once for each."""
+"""Direction in which the stored energy may end: a settlement that is not concave is solved once for each."""
 
 
 @dataclass(frozen=True, eq=False)

@@ -1,4 +1,4 @@
-"""Least-cost dispatch as a function of the load alone: what scores can reach, and what no dispatch undercuts.
+"""Least-cost dispatch as a function of the load alone: dispatches that scores can reach, and lower bounds of any.
 
 Loads keep their shares of the buses, so that everything about a step is one number. Programmes are solved by HiGHS on a
 grid of loads; between two of them a convex combination of their dispatches is feasible, and costs no more than that
@@ -129,7 +129,7 @@ class Floor:
 
 
 def rated_floor(system: DispatchSystem, on: np.ndarray, loads_mw: np.ndarray) -> Floor:
-    """What no dispatch of the units `on` that keeps the ratings undercuts; touched at the loads (K,) [MW]."""
+    """Lower bounds of the cost of units `on` under the ratings, for any dispatch; touched at the loads (K,) [MW]."""
     straight, watched = [], _none(system)
     for load in loads_mw:
         found, _, watched = _solve(system, on, float(load), watched, scores=False, soft=False)
@@ -138,7 +138,7 @@ def rated_floor(system: DispatchSystem, on: np.ndarray, loads_mw: np.ndarray) ->
 
 
 def free_floor(system: DispatchSystem, on: np.ndarray, loads_mw: np.ndarray) -> np.ndarray:
-    """What no dispatch of the units `on` (C, G) undercuts, ratings ignored, (C, T) [USD/h] at loads (T,) [MW].
+    """Lower bound of the dispatch cost of the units `on` (C, G), ratings ignored, (C, T) [USD/h] at loads (T,) [MW].
 
     max over a price of  price * load + sum of min over each unit of (cost - price * output), by bisection
     """

@@ -86,7 +86,7 @@ def solve_dispatch(sim: Sim, drawn: Draw, window_mw: tuple[np.ndarray, np.ndarra
 
 
 def commitment_problem(sim: Sim, drawn: Draw, reserve_share: float | None = None) -> CommitmentDay:
-    """What `solve_commitment` plans for one drawn episode of a task with commitment.
+    """Problem of `solve_commitment` for one drawn episode of a task with commitment.
 
     reserve_share:  [-] of the load that the units on the bars must be able to deliver beyond it; None requires nothing
     """

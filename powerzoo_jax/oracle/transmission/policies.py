@@ -42,7 +42,7 @@ LEAST_LEVEL_MW = 1e-6
 
 
 def _windows(sim: Sim, low: np.ndarray, high: np.ndarray, loads_mw: np.ndarray) -> tuple[np.ndarray, ...]:
-    """What scores can reach within limits (T, G): levels (Q, T) [MW] and, for each, limits (Q, T, G) [MW].
+    """Reachable dispatches of scores within limits (T, G): levels (Q, T) [MW] and, for each, limits (Q, T, G) [MW].
 
     Scores share a load as p - low = min(room, level * weight) with weights in [LEAST, MOST]. At a given level that is
     a box, and every dispatch in it that meets the load belongs to some scores. A schedule reaches everything.
@@ -200,7 +200,7 @@ BISECTIONS = 40
 def track(
     system: DispatchSystem, problem: CommitmentDay, on: np.ndarray, wanted_mw: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Follow outputs wanted (T, G) [MW] of the units `on` (T, G): scores (T, G) in [-1, 1] and what they give (T, G).
+    """Follow outputs wanted (T, G) [MW] of the units `on` (T, G): scores (T, G) in [-1, 1] and their outputs (T, G).
 
     Each step takes, of all dispatches that scores reach within its ramps, the nearest one (least squares).
     """

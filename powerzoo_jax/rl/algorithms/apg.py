@@ -138,5 +138,5 @@ def make_train(cfg: APGConfig, sim: Sim | None = None) -> Callable[..., TrainRes
 
 
 def policy_of(state: APGState) -> ActorPolicy:
-    """What acting needs of a trained state; see `policies.apg_act`."""
+    """Policy of a trained state, all that acting needs; see `policies.apg_act`."""
     return ActorPolicy(actor=state.actor, scale=state.scale)

@@ -46,7 +46,7 @@ def constrained(sim: Sim) -> tuple[int, ...]:
 
 
 def budgets_of(cfg: Priced, sim: Sim) -> Array:
-    """What the learner aims at: the share `budget_share` of each finite budget, (c,), LEAST_BUDGET for one of zero."""
+    """Targets of the learner: the share `budget_share` of each finite budget, (c,), LEAST_BUDGET for one of zero."""
     given = jnp.asarray([sim.spec.cost_budget[i] for i in constrained(sim)], sim.spaces()[0].low.dtype)
     return jnp.where(given > 0, cfg.budget_share * given, LEAST_BUDGET)
 

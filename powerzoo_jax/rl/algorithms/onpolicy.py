@@ -1,4 +1,4 @@
-"""What learners share: episode totals, rewards, advantages, passes over the samples of an update, whole runs."""
+"""Parts shared by learners: episode totals, rewards, advantages, passes over the samples of an update, whole runs."""
 
 from __future__ import annotations
 
@@ -115,7 +115,7 @@ def _price(out: Step, cost_weights: tuple[float, ...]) -> Array:
 
 
 def ends_value(out: Step, bootstrap: bool) -> Array:
-    """Where nothing of value lies behind a step: a termination, and a time limit unless it is bootstrapped."""
+    """Flags of steps after which the value is zero: a termination, and a time limit unless it is bootstrapped."""
     return out.info.terminated | (out.info.truncated & (not bootstrap))
 
 

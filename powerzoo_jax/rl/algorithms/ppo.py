@@ -93,7 +93,7 @@ class PPOState:
 
 
 class Samples(NamedTuple):
-    """What the loss needs of each step; leading axes (T, B) or (minibatch,), letters as in `Collected`.
+    """Training samples of the loss, step by step; leading axes (T, B) or (minibatch,), letters as in `Collected`.
 
     x:          (N, F)  [-]   observation, standardised
     legal:      (N, M)  bool  what may be chosen
@@ -112,7 +112,7 @@ class Samples(NamedTuple):
 
 
 class Collected(NamedTuple):
-    """One step of all lanes as the policy lived it; leading axes (T, B) after the scan.
+    """Recorded step of all lanes under the policy; leading axes (T, B) after the scan.
 
     x, next_x (N, F) standardised, legal (N, M) bool, action (N, U) as drawn, log_prob (N,), reward (n, S),
     terminated, truncated () bool.
@@ -285,7 +285,7 @@ def start_gauge(cfg: PPOConfig, critics: int, budget: Array, dtype: Any) -> Any:
 
 
 def sizes(cfg: PPOConfig, gauge: Any, streams: int) -> Array | None:
-    """What streams of reward are divided by, (S,) in the units of each: costs always, the reward if settings say so."""
+    """Divisors of the streams of reward, (S,) in the units of each: costs always, the reward if settings say so."""
     if not cfg.gauged:
         return None
     size = spread(gauge.scale)
@@ -303,5 +303,5 @@ def make_train(cfg: PPOConfig, sim: Sim | None = None) -> Callable[..., TrainRes
 
 
 def policy_of(state: PPOState) -> ActorPolicy:
-    """What acting needs of a trained state; see `policies.ppo_act`."""
+    """Policy of a trained state, all that acting needs; see `policies.ppo_act`."""
     return ActorPolicy(actor=state.params["actor"], scale=state.scale)

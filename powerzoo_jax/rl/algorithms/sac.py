@@ -1,4 +1,4 @@
-"""Soft actor-critic (Haarnoja et al. 2018): off-policy, with a store of transitions on the device.
+"""Soft actor-critic (Haarnoja et al. 2018): off-policy, with a replay buffer on the device.
 
 Two critics and slow targets of them, a Gaussian behind a tanh, and a temperature that holds the entropy at its target:
 
@@ -60,7 +60,7 @@ class Transition(NamedTuple):
 
 @struct.dataclass(kw_only=True)
 class Store:
-    """The last transitions, a ring.
+    """Replay buffer: the last transitions, a ring.
 
     rows:    Transition  leading axis of the capacity
     writes:  ()  int32   transitions ever written
@@ -250,5 +250,5 @@ def make_train(cfg: SACConfig, sim: Sim | None = None) -> Callable[..., TrainRes
 
 
 def policy_of(state: SACState) -> ActorPolicy:
-    """What acting needs of a trained state; see `policies.sac_act`."""
+    """Policy of a trained state, all that acting needs; see `policies.sac_act`."""
     return ActorPolicy(actor=state.params["actor"], scale=state.scale)

@@ -63,7 +63,7 @@ class Torso(nn.Module):
 
 
 class Actor(nn.Module):
-    """What a head needs: x (..., F) -> outputs (..., n), log_std (free,) of the continuous ones among them.
+    """Policy network before a head: x (..., F) -> outputs (..., n), log_std (free,) of the continuous ones among them.
 
     The small last layer starts every mean at `start`, the idle action, and every choice at even odds.
     """

@@ -1,4 +1,4 @@
-"""What a policy draws: Gaussians, Gaussians behind a tanh, choices among a few options, or a mix of them.
+"""Action distributions of a policy: Gaussians, Gaussians behind a tanh, choices among a few options, or a mix of them.
 
 An action is kept as drawn (`raw`): what the environment makes of it by clipping, or the tanh, cancels out of every
 ratio of probabilities and needs no density of its own.
@@ -94,7 +94,7 @@ class Head:
         return spread - jnp.sum(jnp.exp(logp) * logp, axis=(-2, -1))
 
     def emit(self, raw: Array) -> Array:
-        """What the environment is sent for raw actions (..., U)."""
+        """Actions sent to the environment for raw actions (..., U)."""
         if self.whole:
             return raw.astype(jnp.int32)
         if self.squash and self.free:

@@ -93,7 +93,7 @@ def _manager(folder: str | Path, **options: Any) -> ocp.CheckpointManager:
 
 
 def _newest(folder: str | Path, read: Callable[[ocp.CheckpointManager, int], R]) -> R:
-    """What `read` makes of the newest checkpoint; of the next one where a training replaces it meanwhile."""
+    """Result of `read` on the newest checkpoint; of the next one where a training replaces it meanwhile."""
     while True:
         updates = max(_updates(folder), default=None)
         if updates is None:

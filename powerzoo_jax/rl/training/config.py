@@ -18,7 +18,7 @@ ACTIVATIONS = ("relu", "silu", "tanh")
 
 @dataclass(frozen=True, kw_only=True)
 class Config:
-    """What every learner needs to know; the TOML file holds `task`, `split` and `algorithm` at its top level.
+    """Settings common to all learners; the TOML file holds `task`, `split` and `algorithm` at its top level.
 
     task, split:   what to train on, as in `powerzoo_jax.make(task, split=split)`
     widths:        hidden layers of every network
@@ -158,7 +158,7 @@ class MAPPOConfig(IPPOConfig):
 
 @dataclass(frozen=True, kw_only=True)
 class Priced(Config):
-    """What a learner needs to keep the finite cost budgets of a task; see `rl.lagrangian`.
+    """Settings of a learner that keeps the finite cost budgets of a task; see `rl.lagrangian`.
 
     price:          multiplier of every budget at the start
     price_rate:     growth of a multiplier in an update that spends twice the budget

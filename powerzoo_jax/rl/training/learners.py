@@ -1,4 +1,4 @@
-"""Every learner by the name of its algorithm: what a command line, a sweep or a table needs of it."""
+"""Registry of the learners by the name of their algorithm, for command lines, sweeps and tables."""
 
 from __future__ import annotations
 

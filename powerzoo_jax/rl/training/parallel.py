@@ -54,7 +54,7 @@ def spread(sim: Sim, mesh: Mesh) -> Sim:
 
 
 def whole(mesh: Mesh) -> NamedSharding:
-    """Sharding of what every device of the mesh holds all of."""
+    """Replicated sharding: every device of the mesh holds the whole array."""
     return NamedSharding(mesh, EVERYWHERE)
 
 
@@ -96,7 +96,7 @@ def compile_on(mesh: Mesh, function: Callable[..., Any], *arguments: Any) -> Cal
 
 
 def agree(*flags: bool) -> tuple[bool, ...]:
-    """Which flags any process raises; all processes call, and all do the same then."""
+    """Union of the flags that the processes raise; all processes call, and all do the same then."""
     if jax.process_count() == 1:
         return flags
     return tuple(multihost_utils.process_allgather(np.asarray(flags)).any(axis=0).tolist())
