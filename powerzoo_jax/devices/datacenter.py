@@ -1,4 +1,4 @@
-"""Data centres at work: jobs start, IT and cooling draw power, the room warms or cools; over a unit axis."""
+"""Data centres in operation: job scheduling, IT and cooling power, and room temperature, over a unit axis."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ IDLE = (0.0, 0.0, 0.0)
 
 @struct.dataclass(kw_only=True)
 class DataCenterState:
-    """Jobs and temperature, and what the last step used.
+    """State of a fleet of data centres: jobs, temperature and the use of the last step.
 
     train, finetune:  Pool
     t_zone_c:         (G,)  [degC]
@@ -61,7 +61,7 @@ class DataCenterDelivery(NamedTuple):
 
 
 class Order(NamedTuple):
-    """What is commanded, (G,) each: shares of the free GPUs for training and fine-tuning, and the set-point [degC]."""
+    """Command of a step, (G,) each: shares of the free GPUs for training and fine-tuning, and the set-point [degC]."""
 
     train_share: Array
     finetune_share: Array
@@ -69,7 +69,7 @@ class Order(NamedTuple):
 
 
 class DataCenterExogenous(NamedTuple):
-    """What a step meets, (G,) each: inference utilisation [0, 1] and outdoor temperature [degC]."""
+    """Exogenous inputs of a step, (G,) each: inference utilisation [0, 1] and outdoor temperature [degC]."""
 
     infer_util: Array
     t_outdoor_c: Array
@@ -236,6 +236,6 @@ def queue_fill(pool: Pool) -> Array:
 
 
 def full_cooling_mw(params: DataCenterParams) -> Array:
-    """Cooling power on the design day with every GPU active, (G,) [MW]: what scales the observed cooling."""
+    """Cooling power on the design day with every GPU active, (G,) [MW]: the scale of the observed cooling."""
     it_kw = 1000 * (params.n_gpus * params.active_w / 1e6 + params.base_mw)
     return cooling_mw(params, it_kw * params.air_share, jnp.full_like(it_kw, HOT_DAY_C))

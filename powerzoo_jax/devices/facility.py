@@ -1,4 +1,4 @@
-"""What a data centre is: ratings, job classes and the static sizes of its queues."""
+"""Parameters of data centres: ratings, job classes and the static sizes of the queues."""
 
 from __future__ import annotations
 
@@ -178,7 +178,7 @@ def sizes(dt_minutes: int, *, train: JobClass = TRAIN, finetune: JobClass = FINE
 
 
 def enough_slots(train: JobClass = TRAIN, finetune: JobClass = FINETUNE, queue: int = 64) -> int:
-    """Queue slots that behave like `queue` of them: more jobs wait with a probability of `jobs.TAIL` at most.
+    """Number of queue slots that behave like `queue` of them: more jobs wait with a probability of `jobs.TAIL` at most.
 
     Jobs leave at their deadline at the latest, so the number waiting is Poisson with mean rate * E[deadline]
     when nothing is ever started, and smaller otherwise. Rounded up to whole vectors of eight.

@@ -1,4 +1,4 @@
-"""Fleets of several kinds: where their units sit, and which entry of an action belongs to which unit."""
+"""Fleets of several kinds: placement of the units on buses, and the map from action entries to units."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def at_devices(place: Array, x: Array) -> Array:
 
 @struct.dataclass(kw_only=True)
 class Terminals:
-    """Where the units of a fleet connect: T pairs of unit and node. A node is a bus, or one phase of one.
+    """Terminals of the units of a fleet: T pairs of unit and node. A node is a bus, or one phase of one.
 
     unit:    (T,)  int32
     node:    (T,)  int32
@@ -128,7 +128,7 @@ class UnitBlock:
 
 @dataclass(frozen=True)
 class ActionTable:
-    """Which entries of an action belong to which units; static, equal by value.
+    """Map from the entries of an action to units; static, equal by value.
 
     `flat` is for one agent that commands the roster, unit after unit; `rows` for one agent per unit.
     """
@@ -175,7 +175,7 @@ def action_table(roster: Sequence[str], q_control: Sequence[str] = ()) -> Action
 
 
 def stacked(table: ActionTable, deliveries: Mapping[str, Delivered]) -> Delivery:
-    """What all units delivered, in roster order: one (G,) column each."""
+    """Deliveries of all units in roster order: one (G,) column each."""
     back = np.argsort(table.order)
     parts = [deliveries[block.kind] for block in table.blocks]
 

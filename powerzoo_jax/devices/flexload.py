@@ -14,7 +14,7 @@ from powerzoo_jax.devices.protocol import Rating, columns, not_negative, positiv
 
 @struct.dataclass(kw_only=True)
 class FlexLoadParams:
-    """What a fleet of flexible loads may do and what its comfort costs.
+    """Limits and comfort costs of a fleet of flexible loads.
 
     curtail_cap_mw, shift_cap_mw:  (G,)  [MW]    most that is shed, and deferred, in one step
     curtail_usd_per_mwh:           (G,)  [$/MWh] comfort lost with shed energy
@@ -33,7 +33,7 @@ class FlexLoadParams:
 
 @struct.dataclass(kw_only=True)
 class FlexLoadState:
-    """Deferred energy on its way back, and the last step.
+    """State of a fleet of flexible loads: deferred energy still to return, and the last step.
 
     due_mw:      (G, H)  [MW]  returning in each of the next H steps
     curtail_mw:  (G,)    [MW]  shed, deferred and returned in the last step
@@ -149,5 +149,5 @@ def buffer_mwh(state: FlexLoadState, dt_hours: float) -> Array:
 
 
 def terminal_usd(params: FlexLoadParams, state: FlexLoadState, dt_hours: float) -> Array:
-    """What the buffer left at the horizon costs, (G,) [$]: it counts as energy shed."""
+    """Cost of the buffer left at the horizon, (G,) [$]: it counts as energy shed."""
     return params.curtail_usd_per_mwh * buffer_mwh(state, dt_hours)

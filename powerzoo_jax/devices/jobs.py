@@ -1,4 +1,4 @@
-"""Batch jobs of a data centre: arrivals, a queue in deadline order, and a calendar of what runs.
+"""Batch jobs of a data centre: arrivals, a queue in deadline order, and a calendar of running jobs.
 
 The queue is packed to the right: free slots (no GPUs, deadline FREE) come first, then jobs by deadline. Starting a
 prefix and dropping expired jobs then moves nothing, and an arrival shifts what is due earlier by one slot to the left.
@@ -221,7 +221,7 @@ def start(pool: Pool, started: Array, minute: Array, dt_minutes: float) -> Pool:
 
 
 def _steps(minutes: Array, dt_minutes: float) -> Array:
-    """Steps, at least one, that a time takes; what it is over by less than the clock's grain takes none."""
+    """Number of steps that a time takes, at least one; an excess below the clock's grain takes none."""
     return jnp.maximum(jnp.ceil((minutes - CLOCK_MIN) / dt_minutes), 1)
 
 
@@ -245,7 +245,7 @@ def vacate(pool: Pool, gone: Array) -> Pool:
 
 
 def packed(pool: Pool) -> Pool:
-    """The queue moved to the right again, after jobs have left from its middle."""
+    """Queue packed to the right again, after jobs have left from its middle."""
     order = jnp.argsort(pool.deadline_min, axis=1, stable=True)
     gpus, duration, deadline = (
         jnp.take_along_axis(x, order, axis=1) for x in (pool.gpus, pool.duration_min, pool.deadline_min)
@@ -254,7 +254,7 @@ def packed(pool: Pool) -> Pool:
 
 
 def advance(pool: Pool, minute: Array, dt_minutes: float) -> tuple[Pool, Array]:
-    """To the end of the step: (pool, jobs (G,) whose deadline passed in it, dropped if queued)."""
+    """Advance to the end of the step: (pool, jobs (G,) whose deadline passed in it, dropped if queued)."""
     until = minute.astype(pool.gpus.dtype) + dt_minutes
     expired = (pool.gpus > 0) & (pool.deadline_min <= until)
     misses = pool.late_jobs[:, 0] + row_sum(expired.astype(until.dtype))

@@ -1,4 +1,4 @@
-"""What a device is to the rest of the package, and the one sign rule.
+"""Device protocol: the sign rule, deliveries, checks of ratings, and reactive power of inverters.
 
 SIGN: positive power is injection into the bus (generation, discharge); consumption is negative.
 
@@ -6,9 +6,8 @@ A device type is a module of pure functions over a unit axis G: parameters and s
 a step takes what was commanded and returns what was delivered. Rows with `mask` False deliver nothing and cost
 nothing. Commands are finite; `fleet.ActionTable` turns what is not into a no-op before it gets here.
 
-Ratings on their way from the host into a fleet: what is refused, and one column per name.
-
-The apparent-power circle of an inverter; active power has priority.
+Ratings are checked on the host and become one column per name. An inverter keeps P^2 + Q^2 <= S^2; active power has
+priority.
 """
 
 from __future__ import annotations
@@ -30,7 +29,7 @@ def reactive_limit(s_mva: Array, p_mw: Array) -> Array:
 
 
 def reactive(s_mva: Array, p_mw: Array, command_mvar: Array) -> Array:
-    """What an inverter delivers of a reactive command beside a fixed P, (G,) [MVAr]."""
+    """Reactive power that an inverter delivers of a command beside a fixed P, (G,) [MVAr]."""
     limit = reactive_limit(s_mva, p_mw)
     return jnp.clip(command_mvar, -limit, limit)
 
@@ -80,7 +79,7 @@ def columns(n_unit: int, dtype: Any, **values: Rating) -> dict[str, Array]:
 
 
 class Delivery(NamedTuple):
-    """What a fleet did in one step, unit by unit.
+    """Delivery of a fleet in one step, unit by unit.
 
     p_mw:           (G,)  [MW]    delivered power, positive into the bus
     undelivered_mw: (G,)  [MW]    |commanded - delivered|, the `resource` channel
@@ -111,7 +110,7 @@ class Delivered(Protocol):
 
 
 class Device(Protocol):
-    """The functions a device module offers. `outside` is what the step meets: availability, load, clock, arrivals."""
+    """Functions that a device module offers. `outside` holds a step's inputs: availability, load, clock, arrivals."""
 
     def init(self, params: Any, *start: Any) -> Any:
         """State at the start of an episode."""

@@ -29,7 +29,7 @@ class RenewableParams:
 
 @struct.dataclass(kw_only=True)
 class RenewableState:
-    """What the last step delivered.
+    """State of a fleet of PV or wind plants: the delivery of the last step.
 
     p_mw:    (G,)  [MW]
     q_mvar:  (G,)  [MVAr]
@@ -79,7 +79,7 @@ def renewable_params(
 
 
 def init(params: RenewableParams) -> RenewableState:
-    """Fleet that has not delivered anything yet."""
+    """State of a fleet that has not delivered anything yet."""
     nothing = jnp.zeros_like(params.capacity_mw)
     return RenewableState(p_mw=nothing, q_mvar=nothing, curtail=nothing)
 

@@ -14,7 +14,7 @@ from powerzoo_jax.devices.protocol import Delivery, Rating, columns, inverter, n
 
 
 class Cell(Protocol):
-    """The columns that fix an energy balance; a vehicle's battery has them too."""
+    """Columns of the energy balance of a battery, stationary or in a vehicle."""
 
     @property
     def capacity_mwh(self) -> Array: ...
@@ -136,7 +136,7 @@ def storage_params(
 
 
 def _ordered(*values: Rating) -> bool:
-    """Whether each value is at most the next, unit by unit."""
+    """Test that each value is at most the next, unit by unit."""
     return all(np.all(np.asarray(a) <= np.asarray(b)) for a, b in pairwise(values))
 
 

@@ -117,7 +117,7 @@ def command(params: ThermalParams, action: Array) -> Array:
 
 
 def power_bounds(params: ThermalParams, state: ThermalState, dt_hours: float) -> tuple[Array, Array]:
-    """Feasible power of the coming step, (low, high) each (G,) [MW]; what lies between 0 and p_min is rounded.
+    """Feasible power of the coming step, (low, high) each (G,) [MW]; values between 0 and p_min are rounded.
 
     A unit that is off or at its minimum starts from, and stops to, p_min at once; the ramp counts from there.
     """
@@ -129,7 +129,7 @@ def power_bounds(params: ThermalParams, state: ThermalState, dt_hours: float) ->
 
 
 def whole(params: ThermalParams, p_mw: Array) -> Array:
-    """Round to what a unit can run at, (G,) [MW]: off below p_min / 2, else at least p_min."""
+    """Round to a power at which the unit can run, (G,) [MW]: off below p_min / 2, else at least p_min."""
     p = jnp.clip(p_mw, 0, params.p_max_mw)
     return jnp.where(p < params.p_min_mw / 2, 0, jnp.maximum(p, params.p_min_mw))
 

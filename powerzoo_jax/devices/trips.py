@@ -1,4 +1,4 @@
-"""When vehicles are away: trips that repeat with a period, as arrays over vehicles and trips."""
+"""Trips of vehicles: absences that repeat with a period, as arrays over vehicles and trips."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ class Trips:
 
 
 class Events(NamedTuple):
-    """What happens in a window, (G,) each: an arrival, with the energy it drove [MWh], then a departure."""
+    """Events of a window, (G,) each: an arrival, with the energy it drove [MWh], then a departure."""
 
     arrives: Array
     energy_mwh: Array
@@ -81,7 +81,7 @@ def daily_trips(schedules: Sequence[Sequence[CommuteTrip]], dt_minutes: int, dty
 
 
 def session_trips(sessions: Sequence[Sequence[Session]], horizon_hours: float, dt_minutes: int, dtype: Any) -> Trips:
-    """Away outside the recorded sessions of an episode, one list per vehicle, at least one session each.
+    """Trips outside the recorded sessions of an episode, one list per vehicle, at least one session each.
 
     The period is longer than the episode, so that the trip after the last session is the one before the first.
     Raises ValueError for sessions out of order, or a gap between them shorter than a step.
@@ -161,7 +161,7 @@ def events(trips: Trips, minute: Array, dt_minutes: int) -> Events:
 
 
 def at_home(trips: Trips, minute: Array, dt_minutes: int) -> Array:
-    """Whether a vehicle is plugged in during [minute, minute + dt), that is after the window's events; (G,) bool."""
+    """Mask of the vehicles plugged in during [minute, minute + dt), that is after the window's events; (G,) bool."""
     since = _wrapped(_of_period(minute + dt_minutes - 1, trips) - trips.depart_min, trips)
     return ~_any(trips.mask & (since < trips.duration_min))
 

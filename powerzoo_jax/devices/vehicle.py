@@ -64,7 +64,7 @@ class VehicleState:
 
 
 class VehicleDelivery(NamedTuple):
-    """A `protocol.Delivery`, and what drivers missed.
+    """A `protocol.Delivery`, and the energy that drivers missed.
 
     unmet_mwh:      (G,)  [MWh]  trip energy that was not in the battery
     shortfall_mwh:  (G,)  [MWh]  energy below the required level on departure
@@ -152,7 +152,7 @@ def init(params: VehicleParams, soc: Array, trips: Trips) -> VehicleState:
 
 
 def episode_trips(params: VehicleParams, state: VehicleState) -> Trips:
-    """The trips of the episode, for what `trips` can tell of them."""
+    """Trips of the episode, as the functions of `trips` take them."""
     return replace(params.trips, depart_min=state.depart_min, energy_mwh=state.trip_mwh)
 
 

@@ -1,6 +1,6 @@
-"""Many lanes in one call: `stack` pads simulations to common sizes, `lanes` tells vmap which leaves are mapped.
+"""Batches of lanes: `stack` pads simulations to common sizes, `lanes` tells vmap which leaves are mapped.
 
-What to act on next: a fresh episode where one has ended. `step` itself never resets.
+`autoreset` and `vstep` begin a fresh episode where one has ended. `step` itself never resets.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ SHARED = (
 
 
 def is_stacked(sim: Sim) -> bool:
-    """Whether a Sim carries a lane axis."""
+    """True for a Sim that carries a lane axis."""
     return sim.params.horizon.ndim == 1
 
 

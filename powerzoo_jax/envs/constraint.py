@@ -1,8 +1,8 @@
-"""Named cost channels: non-negative, in physical units, 0 when satisfied. A channel never mixes units.
+"""Cost channels and reward terms of a step, by name.
 
-Named reward terms: money of one step in $, positive when earned. No term is a penalty in disguise.
-
-Security of a DC flow against the loss of one branch, as a cost.
+Cost channels are non-negative, in physical units, 0 when satisfied, and never mix units; security of a DC flow against
+the loss of one branch is one of them. Reward terms are money of one step in $, positive when earned. No term is a
+penalty in disguise.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ def outage_excess(move: Array, rate_mw: Array, flow_mw: Array) -> Array:
 
 
 def energy_sales(price_per_mwh: Array, p_mw: Array, dt_hours: float) -> Array:
-    """price * P * dt: what injected energy earns and consumed energy costs; () (G,) -> (G,) [$]."""
+    """Revenue of injected and cost of consumed energy, price * P * dt; () (G,) -> (G,) [$]."""
     return price_per_mwh * p_mw * dt_hours
 
 
@@ -54,7 +54,7 @@ def settlement(
 
 
 def unserved(voll_per_mwh: Array, energy_mwh: Array) -> Array:
-    """-VOLL * energy not served, () [$]."""
+    """Value of lost load, -VOLL * energy not served, () [$]."""
     return -voll_per_mwh * energy_mwh
 
 

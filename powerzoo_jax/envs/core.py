@@ -1,4 +1,4 @@
-"""What an environment is: `Env` (static code), `EnvParams` (leaves of a lane), `Sim` (both, with its task spec)."""
+"""Environment protocol: `Env` (static code), `EnvParams` (leaves of a lane), `Sim` (both, with its task spec)."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from powerzoo_jax.base import Box, Dims, EnvState, Masks, Space, Step, TaskSpec
 
 @struct.dataclass(kw_only=True)
 class EnvParams:
-    """What is fixed for the life of a lane; leaves only. Families add leaves by subclass.
+    """Parameters of a lane, fixed for its life; leaves only. Families add leaves by subclass.
 
     grid:     cases.Grid       network of the lane
     factors:  pytree           what the solver prepared on the host
@@ -146,7 +146,7 @@ class GridEnv(ABC):
 
     @abstractmethod
     def limit(self, state: Any, command: Any, params: Any) -> tuple[Any, Any]:
-        """Feasible set-points: (new device states, what was delivered)."""
+        """Feasible set-points: (new device states, delivery)."""
 
     @abstractmethod
     def dispatch(self, state: Any, delivery: Any, params: Any) -> Any:
@@ -162,4 +162,4 @@ class GridEnv(ABC):
 
     @abstractmethod
     def observe(self, state: Any, new: Any, flow: Any, params: Any) -> Array:
-        """What the next action meets, (A, O), inside the declared bounds."""
+        """Observation before the next action, (A, O), inside the declared bounds."""

@@ -1,6 +1,6 @@
-"""Run whole episodes from chosen starts and keep their totals, not their steps.
+"""Whole episodes from chosen starts, of which the totals are kept and not the steps.
 
-What an episode adds up to beside money and costs: energy, carbon, departures, switching, by family.
+Beside money and costs, `tally` adds up the figures of each family: energy, carbon, departures, switching.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ Tally = dict[str, Array]
 
 
 def tally(state: Any, out: Step, params: Any, dt_hours: float) -> Tally:
-    """What a step adds to each figure of its episode, from the state before it; empty for families without any.
+    """Contribution of a step to each figure of its episode, from the state before it; empty for families without any.
 
     A step whose power flow failed adds nothing: its flows are no flows.
     """
@@ -59,7 +59,7 @@ def _feeder(state: Any, out: Step, params: Any, dt_hours: float) -> Tally:
 
 
 def _vehicles(state: Any, info: DistributionInfo, fleet: Any, dt_hours: float) -> Tally:
-    """Departures, and those with what the driver expects; energy bought less energy sold, and the latter."""
+    """Departures, those with the charge that the driver expects, net cost of energy [$], and energy sold [MWh]."""
     trips, minutes = episode_trips(fleet, state.vehicle), round(dt_hours * 60)
     leaves = fleet.mask & events(trips, state.t * minutes, minutes).departs
     report = info.vehicle
@@ -120,7 +120,7 @@ Act = Callable[[Any, Array, Array], tuple[Any, Array]]
 
 @struct.dataclass(kw_only=True)
 class Totals:
-    """What an episode added up to; a batch of episodes puts B in front of every shape.
+    """Totals of an episode; a batch of episodes puts B in front of every shape.
 
     total:           ()      return: sum of the reward, averaged over agents
     cost:            (C,)    sum of each cost channel [unit of the channel]

@@ -1,6 +1,6 @@
-"""Exogenous series of a feeder: the two tables that every lane reads, and what stands in which column.
+"""Exogenous series of a feeder: the two tables that every lane reads, their columns, and the draw of an episode.
 
-What `init` randomises, each from a sub-stream keyed by purpose.
+`draw_episode` randomises what `init` needs, each quantity from a sub-stream keyed by purpose.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from powerzoo_jax.data.bank import LOAD_FIELDS
 
 @struct.dataclass(kw_only=True)
 class EpisodeStarts:
-    """Where episodes of a lane may begin, as rows of the bank; padded to one size for all splits.
+    """Start rows of the episodes of a lane in the bank; padded to one size for all splits.
 
     load_row:    (S,)    int32
     n_start:     ()      int32  real entries of load_row

@@ -1,6 +1,6 @@
-"""The public tasks, one literal each and nothing else: what a paper must quote, as data.
+"""Catalog of the public tasks and presets, one literal each: the data that a paper must quote.
 
-Presets that validate one device on one feeder each, and the three-phase feeder: makeable, not among the tasks.
+Presets validate one device on one feeder each, or the three-phase feeder: makeable, not among the tasks.
 """
 
 from __future__ import annotations

@@ -133,7 +133,7 @@ def _one_trace(sim: Sim, seed: int) -> Iterator[str]:
 
 
 def _counted_step() -> tuple[Callable[..., Any], Callable[[], int]]:
-    """What traces a step as a call of the jitted step would, without compiling it; and how often it did."""
+    """Function that traces a step as the jitted one would, without compiling it, and a counter of its traces."""
     traces = 0
 
     def step(sim: Sim, state: Any, action: Any) -> Step:

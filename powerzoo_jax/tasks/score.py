@@ -1,6 +1,6 @@
-"""Judge a policy: whole episodes from every start of a split (or by seeds), as one JSON-ready record.
+"""Evaluation of a policy: whole episodes from every start of a split (or by seeds), as one JSON-ready record.
 
-Figures of a set of episodes beside its returns and costs: a mean or a ratio each, with an interval.
+Beside returns and costs it holds figures of the episodes: a mean or a ratio each, with an interval.
 """
 
 from __future__ import annotations
@@ -99,7 +99,7 @@ def bootstrap_intervals(parts: np.ndarray, wholes: np.ndarray, seed: int) -> lis
 
 
 class Metrics(NamedTuple):
-    """What a record holds of the figures of its episodes, by name."""
+    """Figures of a record's episodes, by name."""
 
     mean: dict[str, float | None]
     ci95: dict[str, list[float] | None]
@@ -126,7 +126,7 @@ SEED = 42  # first seed of the evaluation protocol
 
 @dataclass(frozen=True)
 class Evaluation:
-    """What a policy did on a split; plain numbers, lists and strings only.
+    """Evaluation record of a policy on a split; plain numbers, lists and strings only.
 
     `selected` channels are those with a finite budget; budgets are per episode, averaged over episodes.
     episode_costs sum the selected channels; *_by_constraint hold every channel, thresholds None where unlimited.
@@ -175,7 +175,7 @@ class Evaluation:
 
 
 def normalized_score(value: float, random: float, oracle: float) -> float:
-    """(value - random) / (oracle - random): 0 for the random policy, 1 for the oracle.
+    """Normalised score (value - random) / (oracle - random): 0 for the random policy, 1 for the oracle.
 
     Raises ValueError when the anchors are equal or not finite.
     """
@@ -208,7 +208,7 @@ def all_starts(sim: Sim) -> Draw:
 
 
 def seeded_starts(sim: Sim, n_episodes: int, seed: int = SEED) -> Draw:
-    """What `sim.init(jax.random.key(s))` draws for s = seed .. seed + n_episodes - 1: Draw with leading axis B."""
+    """Draws of `sim.init(jax.random.key(s))` for s = seed .. seed + n_episodes - 1: Draw with leading axis B."""
     _refuse_stacked(sim)
     if n_episodes < 1:
         raise ValueError(f"n_episodes = {n_episodes} must be at least 1; None takes every eligible start once.")

@@ -98,7 +98,7 @@ def site_stack(settings: SiteKeywords, t_critical_c: float, dtype: Any) -> DataC
 
 @dataclass(frozen=True)
 class Surroundings:
-    """What the data centre of a feeder meets on the days of the load.
+    """Surroundings of a feeder's data centre on the days of the load.
 
     preset:    of the synthetic use of the inference GPUs
     weather:   site of the typical year;  warmer_c: [degC] on top of it

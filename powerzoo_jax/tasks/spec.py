@@ -1,6 +1,6 @@
-"""Task specifications: the type, and reading one from TOML.
+"""Task specifications: the type, reading one from TOML, and variants of a task as data.
 
-Variants of a task as data: shifted splits, and budgets with limits by tightness.
+Variants are shifted splits, and budgets with limits by tightness.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ class Tightness:
 
 @dataclass(frozen=True)
 class Variants:
-    """What a task offers beside its spec.
+    """Variants that a task offers beside its spec.
 
     shifts:     named splits beside train, val and test
     tightness:  loose, standard, strict

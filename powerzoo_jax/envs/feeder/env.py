@@ -185,14 +185,14 @@ class DistributionEnv(GridEnv):
         return new, jnp.sum(terms * weights[None], axis=1), cost, info
 
     def reported(self, flow: Any) -> dict[str, Any]:
-        """What a kind of feeder reports of a solved state beside the common fields of its info."""
+        """Further info fields of a solved state that one kind of feeder reports."""
         del flow
         return {}
 
     def observe(
         self, state: DistributionState, new: DistributionState, flow: PowerFlowResult, params: DistributionParams
     ) -> Array:
-        """What the next action meets; after a failed solve the last valid electrical state."""
+        """Observation before the next action; after a failed solve the last valid electrical state."""
         seen = self._electrical(flow)
 
         def last_valid() -> tuple[Array, ...]:
@@ -204,7 +204,7 @@ class DistributionEnv(GridEnv):
         return self._fields(new, lax.cond(anywhere(new.failed), last_valid, lambda: seen), params)
 
     def _electrical(self, flow: PowerFlowResult) -> tuple[Array, ...]:
-        """What an observation shows of a solved state; flows of branches cost a product that agents do not look at."""
+        """Electrical state that observations show; branch flows (one product) only if agents look at them."""
         return (flow.v_pu, flow.p_from, flow.q_from) if self.flattened else (flow.v_pu,)
 
     def _meeting(self, state: DistributionState, params: DistributionParams) -> Exogenous:

@@ -1,4 +1,4 @@
-"""The observation modes of feeder tasks as field tables: the one place that knows names, order and bounds.
+"""Field tables of the observation modes of feeder tasks: the one place that fixes names, order and bounds.
 
 A flattened observation shows the grid, every device and the clock to one agent; the other modes show each agent its
 own unit and a few shared fields. `views` computes what a table asks for, by the keys of its blocks.
@@ -135,7 +135,7 @@ def grid_blocks(bus_ids: Sequence[int], n_line: int) -> list[FieldBlock]:
 
 
 def phase_blocks(buses: Sequence[str], lines: Sequence[str]) -> list[FieldBlock]:
-    """The same of a three-phase feeder, phase after phase in each block; 0 where a bus or a line lacks the phase."""
+    """Voltages, line flows and net loads of a three-phase feeder, phase after phase; 0 where a bus or line lacks it."""
 
     def named(kind: str, rows: Sequence[str], what: str) -> tuple[str, ...]:
         return tuple(f"{kind}_{row}_{what}_{phase}" for phase in PHASES for row in rows)

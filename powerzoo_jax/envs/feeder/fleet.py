@@ -1,4 +1,4 @@
-"""The device stacks of a feeder in one step: what each meets, what it delivers, and the fleet as one."""
+"""Device stacks of a feeder in one step: exogenous inputs, deliveries, and the fleet as one."""
 
 from __future__ import annotations
 
@@ -49,13 +49,13 @@ class Layout(NamedTuple):
 
     @property
     def with_q(self) -> bool:
-        """Whether any unit delivers reactive power."""
+        """True where any unit delivers reactive power."""
         names = {name for block in self.table.blocks for name in block.names}
         return "q_control" in names or not set(REACTIVE).isdisjoint(self.kinds)
 
 
 class Exogenous(NamedTuple):
-    """What the stacks meet in a step: bank row, load factors () or (Z,), minute of the episode () int32, key."""
+    """Exogenous inputs of a step: bank row, load factors () or (Z,), minute of the episode () int32, key."""
 
     factors: Array
     cf: Array
@@ -65,7 +65,7 @@ class Exogenous(NamedTuple):
 
 
 class FleetResult(NamedTuple):
-    """What the fleet did in a step, roster order; `reports` are the deliveries of each kind.
+    """Delivery of the fleet in a step, roster order; `reports` are the deliveries of each kind.
 
     p_mw, command_mw:  (G,)  [MW]
     q_mvar:            (G,)  [MVAr], None where no unit has any
@@ -164,7 +164,7 @@ def deliver(
     params: DistributionParams,
     dt_hours: float,
 ) -> tuple[dict[str, Any], FleetResult]:
-    """Step every stack: (new states by kind, what the fleet delivered)."""
+    """Step every stack: (new states by kind, delivery of the fleet)."""
     if not layout.kinds:
         nothing = jnp.zeros((0,), params.load_ratio.dtype)
         return {}, FleetResult(nothing, None, nothing, nothing, {})

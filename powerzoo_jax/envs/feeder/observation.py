@@ -1,4 +1,4 @@
-"""The values behind the field tables of feeder tasks: one function a block, computed only where a table asks for it."""
+"""Observation values of feeder tasks: one function for each block, computed only where a field table asks for it."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ TARGET_SOC = 0.5  # where a battery that no task asks more of would rest
 
 
 class Scene(NamedTuple):
-    """What an observation is made of: statics, parameters, the state it describes, and its electrical state.
+    """Sources of an observation: statics, parameters, the state it describes, and its electrical state.
 
     row, price:  the bank rows that the next action meets
     flows:       active and reactive power into the branches, (L,) [pu] each; empty where no table shows them
@@ -263,7 +263,7 @@ def _load_forecast(scene: Scene) -> Array:
 
 
 def _home(scene: Scene, ahead: int) -> Array:
-    """Whether vehicles are plugged in `ahead` steps from now, (G,)."""
+    """Mask of the vehicles plugged in `ahead` steps from now, (G,)."""
     fleet, state = scene.params.vehicle, scene.state.vehicle
     assert fleet is not None and state is not None
     minutes = round(scene.dt_hours * 60)

@@ -18,7 +18,7 @@ BACKLOG_USD_PER_GPU_H = 1.0  # of work left at the horizon
 
 
 class StepAccounts(NamedTuple):
-    """What an executed step is paid for.
+    """Accounts of an executed step, from which its reward terms and costs follow.
 
     state, new:      before the step, and the stacks after it by kind
     price_per_mwh:   ()  of the step;  mean_per_mwh: ()  mean over the episode
@@ -131,7 +131,7 @@ SHAPING = ("pue_bonus", "soc_shaping", CONSTRAINTS, VOLTAGE)  # terms that are n
 
 
 class Pooling(NamedTuple):
-    """How the money of units becomes that of agents: "sum" and "mean" (over agents) are shared, or "individual"."""
+    """Pooling of the money of units into that of agents: "sum" and "mean" (over agents) are shared, or "individual"."""
 
     how: str
     n_agent: int

@@ -1,4 +1,4 @@
-"""What a balanced feeder with devices is made of: parameters, state and info of its environment."""
+"""Parameters, state and info of the environment of a balanced feeder with devices."""
 
 from __future__ import annotations
 
@@ -98,7 +98,7 @@ class DistributionState(EnvState):
 
 @struct.dataclass(kw_only=True)
 class DistributionInfo(Info):
-    """What a feeder step reports beside the base `Info`; power in MW.
+    """Info of a feeder step beside the base `Info`; power in MW.
 
     pf_iterations: () int32       p_slack_mw, q_slack_mvar: () feeder-head exchange
     p_loss_mw: ()                 v_min_pu, v_max_pu: ()     extreme solved voltages

@@ -1,10 +1,10 @@
-"""A transmission grid with distribution feeders below named buses: what a feeder draws is the load of its bus.
+"""Transmission grid with distribution feeders below named buses: the draw of a feeder is the load of its bus.
 
 The feeders are solved first, exactly and with losses; what their heads draw replaces the part of the bus's load that
 they stand for. Then the units share the load, and the DC flows follow. Both levels are the environments that exist
 alone (`transmission`, `distribution`), put together; any number of equal feeders is one batch of the feeder solver.
 
-What a transmission grid with feeders below it holds: parameters of a lane, state of an episode, report of a step.
+Also its types: parameters of a lane, state of an episode, info of a step.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ from powerzoo_jax.powerflow import FeederFactors, PowerFlowResult
 
 @struct.dataclass(kw_only=True)
 class JointFactors:
-    """What the solvers of both levels prepared.
+    """Factors that the solvers of both levels prepared.
 
     flow:      TransmissionFlow of units and of the load as scheduled
     of_bus:    (L, K)  [-]  flow per MW of load at each boundary bus
@@ -90,7 +90,7 @@ class JointParams(EnvParams):
 
 @struct.dataclass(kw_only=True)
 class Seen:
-    """The last valid state of both networks.
+    """Last valid state of both networks.
 
     line_flow_mw:  (L,)            lmp:        (N,)    [USD/MWh]
     exchange_mw:   (K,)            local_v_pu: (F, S)  at the batteries
@@ -120,7 +120,7 @@ class JointState(EnvState):
 
 @struct.dataclass(kw_only=True)
 class JointInfo(Info):
-    """What a joint step reports beside the base `Info`; of alike feeders, one.
+    """Info of a joint step beside the base `Info`; of alike feeders, one.
 
     unit_power_mw: (G,)     line_flow_mw: (L,)     lmp: (N,) [USD/MWh] of the optimal dispatch of this load
     load_mw: ()             of the transmission grid, feeders as they drew
@@ -156,14 +156,14 @@ TERMS = ("generation", "surplus", "unserved_energy", "degradation")
 
 
 class Orders(NamedTuple):
-    """What is asked of the units, and of the batteries by kind (F, S, U)."""
+    """Commands for the units, and for the batteries by kind (F, S, U)."""
 
     units: UnitCommand
     batteries: dict[str, Array]
 
 
 class JointDelivery(NamedTuple):
-    """What the units may do, and what the batteries do (F, ...)."""
+    """Feasible operation of the units, and delivery of the batteries (F, ...)."""
 
     units: Operation
     batteries: FleetResult
@@ -191,7 +191,7 @@ class Boundary(NamedTuple):
 
 
 class Joined(NamedTuple):
-    """Both levels solved."""
+    """Solution of both levels."""
 
     feeders: PowerFlowResult
     boundary: Boundary
@@ -276,7 +276,7 @@ class JointEnv(GridEnv):
     def limit(
         self, state: JointState, command: Orders, params: JointParams
     ) -> tuple[tuple[CommitmentState, dict[str, Any]], JointDelivery]:
-        """Who may do what: (new units and batteries, what they deliver)."""
+        """Feasible set-points: (new units and batteries, what they deliver)."""
         below = _lower(params)
         units, operation = self.transmission.limit(state.transmission, command.units, upper_params(params))
         devices, delivered = jax.vmap(lambda s, c: self.feeder.limit(s, c, below))(state.feeder, command.batteries)
@@ -371,7 +371,7 @@ class JointEnv(GridEnv):
         return new, jnp.broadcast_to(reward, n_agent), cost, info
 
     def observe(self, state: JointState, new: JointState, flow: Joined, params: JointParams) -> Array:
-        """What the next action meets, (A, O)."""
+        """Observation before the next action, (A, O)."""
         del state, flow
         return self._fields(new, params)
 

@@ -1,4 +1,4 @@
-"""A wholesale market: generators offer blocks of energy, the clearing keeps line limits, every bus has its price."""
+"""Wholesale market with nodal prices: generators offer blocks of energy, the clearing keeps line limits."""
 
 from __future__ import annotations
 
@@ -96,7 +96,7 @@ class MarketState(EnvState):
 
 @struct.dataclass(kw_only=True)
 class MarketInfo(Info):
-    """What a cleared step reports beside the base `Info`.
+    """Info of a cleared step beside the base `Info`.
 
     lmp: (N,)  own_lmp: (G,) [USD/MWh]      unit_power_mw: (G,)      profit_usd, gen_cost_usd: (G,) [USD] of the step
     offer_cost_usd, consumer_cost_usd: () [USD] of the step           mean_price: () [USD/MWh] load-weighted
@@ -129,7 +129,7 @@ class Bidding(NamedTuple):
 
 
 def cleared_excess(flow_mw: Array, rate_mva: Array) -> Array:
-    """What the flows (L,) of a clearing exceed their ratings by in sum, beyond its own tolerance, () [MW]."""
+    """Total excess of the flows (L,) of a clearing over their ratings, beyond its own tolerance, () [MW]."""
     excess = jnp.abs(flow_mw) - rate_mva - ROUNDED_MW[flow_mw.dtype.name]
     return jnp.sum(jnp.where(rate_mva > 0, jnp.maximum(excess, 0), 0))
 
@@ -192,7 +192,7 @@ class MarketEnv(GridEnv):
         return params.max_markup * jnp.sort(0.5 * (value + 1), axis=1)
 
     def limit(self, state: MarketState, command: Array, params: MarketParams) -> tuple[MarketState, Bidding]:
-        """Offers at or above the true costs, and what the ramps allow."""
+        """Offers at or above the true costs, and the window that ramps allow."""
         factors = params.factors
         low, high = ramp_window(state.p_mw, params.ramp_up_mw, params.ramp_down_mw, factors.p_min_mw, factors.p_max_mw)
         return state, Bidding(capped_offers(params.offers, command, params.price_cap), low, high)
@@ -263,7 +263,7 @@ class MarketEnv(GridEnv):
         return new, reward, cost, info
 
     def observe(self, state: MarketState, new: MarketState, flow: Clearing, params: MarketParams) -> Array:
-        """What the next bid meets, (G, 8 + H)."""
+        """Observation before the next bid, (G, 8 + H)."""
         del state, flow
         return self._fields(new, params)
 

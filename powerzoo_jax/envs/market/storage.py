@@ -1,4 +1,4 @@
-"""A battery in a wholesale market: what it injects enters the clearing before the price of its bus is set."""
+"""Battery in a wholesale market: its injection enters the clearing before the price of its bus is set."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ class StorageMarketState(EnvState):
 
 @struct.dataclass(kw_only=True)
 class StorageMarketInfo(Info):
-    """What a cleared step reports beside the base `Info`.
+    """Info of a cleared step beside the base `Info`.
 
     lmp: (N,)  lmp_bus: () [USD/MWh]          requested_p_mw, realized_p_mw: () of the battery;  soc: () after the step
     revenue_usd: () of the battery's energy   offer_cost_usd, true_cost_usd: () of the step
@@ -102,7 +102,7 @@ class StorageMarketInfo(Info):
 
 
 class Bid(NamedTuple):
-    """What the battery was asked for (1,) [MW] and what it delivers."""
+    """Power asked of the battery (1,) [MW] and its delivery."""
 
     asked_mw: Array
     out: Delivery
@@ -168,7 +168,7 @@ class StorageMarketEnv(GridEnv):
         return storage.command(params.storage, value)[0]
 
     def limit(self, state: StorageMarketState, command: Array, params: StorageMarketParams) -> tuple[StorageState, Bid]:
-        """What the store allows."""
+        """Feasible power of the battery."""
         new, out = storage.step(params.storage, state.storage, command, self.dt_hours)
         return new, Bid(command, out)
 
@@ -241,7 +241,7 @@ class StorageMarketEnv(GridEnv):
     def observe(
         self, state: StorageMarketState, new: StorageMarketState, flow: Clearing, params: StorageMarketParams
     ) -> Array:
-        """What the next action meets, (1, O)."""
+        """Observation before the next action, (1, O)."""
         del state, flow
         return self._fields(new, params)
 

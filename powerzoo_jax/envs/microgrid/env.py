@@ -1,6 +1,6 @@
-"""Islanded data centre: jobs, cooling, battery, sun and a diesel set on one bus, no network to solve.
+"""Islanded data-centre microgrid: jobs, cooling, battery, sun and a diesel set on one bus, no network to solve.
 
-What a data-centre microgrid is made of: its series, parameters, state and report.
+Its types stand first: series, parameters, state and info of a step.
 """
 
 from __future__ import annotations
@@ -100,7 +100,7 @@ class MicrogridState(EnvState):
 
 @struct.dataclass(kw_only=True)
 class MicrogridInfo(Info):
-    """What a step reports beside the base `Info`; power in MW, all () but the reward vector.
+    """Info of a step beside the base `Info`; power in MW, all () but the reward vector.
 
     p_load_mw, p_pv_mw (offered), p_pv_used_mw, p_batt_mw, p_dg_mw, power_deficit_mw, power_spill_mw
     unserved_energy_mwh, fuel_cost [$], battery_deg_cost [$], carbon_kg
@@ -176,7 +176,7 @@ class Plant(NamedTuple):
 
 
 class MicrogridDispatch(NamedTuple):
-    """What the devices did: the site's delivery, power (1,) [MW] each, and money and carbon (1,) of the step."""
+    """Dispatch of the devices: the site's delivery, power (1,) [MW] each, and money and carbon (1,) of the step."""
 
     site: DataCenterDelivery
     sun_mw: Array
@@ -188,7 +188,7 @@ class MicrogridDispatch(NamedTuple):
 
 
 class Balance(NamedTuple):
-    """The bus: load not served and sun not used, () each [MW]."""
+    """Power balance of the bus: load not served and sun not used, () each [MW]."""
 
     deficit_mw: Array
     spill_mw: Array
@@ -286,7 +286,7 @@ class MicrogridEnv(GridEnv):
         )
 
     def dispatch(self, state: MicrogridState, delivery: MicrogridDispatch, params: MicrogridParams) -> Array:
-        """What is left at the bus, () [MW]: negative where the load is not covered."""
+        """Residual power at the bus, () [MW]: negative where the load is not covered."""
         del state, params
         return jnp.sum(delivery.sun_mw + delivery.battery_mw + delivery.diesel_mw + delivery.site.p_mw)
 
@@ -316,7 +316,7 @@ class MicrogridEnv(GridEnv):
         return new, jnp.sum(terms * weights).reshape(1), cost, self._info(new, delivery, flow, backlog, terms, params)
 
     def observe(self, state: MicrogridState, new: MicrogridState, flow: Balance, params: MicrogridParams) -> Array:
-        """What the next action meets."""
+        """Observation before the next action."""
         del state, flow
         return self._fields(new, params)
 

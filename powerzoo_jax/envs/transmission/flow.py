@@ -218,26 +218,26 @@ def ac_flow(plan: Plan, params: TransGridParams) -> SolvedNetwork:
 
 
 def _power_flow(kept: ReactiveResult) -> MeshedResult:
-    """The flow, also where limits are not settled: what is outside them is a shortfall, not a failure."""
+    """Power flow, also where limits are not settled: an excess over them is a shortfall, not a failure."""
     status = jnp.where(kept.solved, jnp.int32(Status.CONVERGED), kept.flow.status)
     return replace(kept.flow, status=status)
 
 
 def _reactive_shortfall(kept: ReactiveResult, q_slack: Array, ranges: ReactiveRanges) -> Array:
-    """What the units of the reference bus give beyond their limits, and those of buses that did not settle, () [pu]."""
+    """Reactive power beyond the limits of the units at the reference bus and at buses that did not settle, () [pu]."""
     beyond = jnp.sum(range_excess(kept.q_pv, ranges.pv.q_min, ranges.pv.q_max))
     unsettled = jnp.where(kept.flow.status == Status.CONVERGED, 0, beyond)
     return unsettled + range_excess(q_slack, ranges.slack_q_min, ranges.slack_q_max)
 
 
 def _slack_output(plan: Plan, needed_mw: Array, params: TransGridParams) -> Allocation:
-    """What the slack units give of the power needed at their bus; the others read 0."""
+    """Output of the slack units for the power needed at their bus; the others read 0."""
     low, high, planned = (jnp.where(params.slack, x, 0) for x in (*unit_range(params), plan.p_mw))
     return balance_by_slack(planned, low, high, params.slack, needed_mw)
 
 
 def optimum_flow(plan: Plan, out: AcOpfResult, params: TransGridParams) -> SolvedNetwork:
-    """The flow at the point of an AC-OPF; one that breaks a balance or limit counts as without a solution."""
+    """Power flow at the point of an AC-OPF; one that breaks a balance or limit counts as without a solution."""
     feasible = out.primal_residual <= FEASIBLE[out.v_pu.dtype.name]
     ends = jnp.maximum(out.p_from_mw**2 + out.q_from_mvar**2, out.p_to_mw**2 + out.q_to_mvar**2)
     reactive = jnp.sum(jnp.where(params.slack, out.unit_reactive_mvar, 0))

@@ -59,7 +59,7 @@ class Dispatched(NamedTuple):
 
 
 class OperatorStep(NamedTuple):
-    """A step of the network: the setting, the dispatch and what it leads to."""
+    """Step of the network: the setting, the dispatch and the flow that follows."""
 
     setting: Setting
     plan: Plan
@@ -243,7 +243,7 @@ class TransGridEnv(GridEnv):
         return load_ahead(self._row(state, params), end) * params.full_load_mw * self.dt_hours
 
     def _overload(self, found: SolvedNetwork, params: TransGridParams) -> Array:
-        """Sum over branches of what exceeds the rating, () [MW], in AC [MVA]."""
+        """Sum over branches of the flow beyond the rating, () [MW], in AC [MVA]."""
         rate = params.factors.dc.rate_mva
         return jnp.sum(jnp.where(rate > 0, jnp.maximum(found.loading_mva - rate, 0), 0))
 
@@ -277,7 +277,7 @@ class TransGridEnv(GridEnv):
         return Electrical(size / jnp.where(rate > 0, rate, params.peak_load_mw), found.p_mw)
 
     def _legal(self, state: TransGridState, params: TransGridParams) -> Array:
-        """(1, 2 S): whether each switch alone may be open next, and may be closed."""
+        """Action mask of the switches (1, 2 S): whether each alone may be open next, and may be closed."""
         if not self.n_switch:
             return jnp.ones((1, 0), bool)
         found = legality(params.factors.switches.loops, _opened(state.closed))

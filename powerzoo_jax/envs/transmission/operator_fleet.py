@@ -74,7 +74,7 @@ class FleetGridState(TransGridState):
 
 @struct.dataclass(kw_only=True)
 class FleetGridInfo(TransGridInfo):
-    """What a step reports beside a grid without devices: delivered power (D,) [MW]."""
+    """Info of a step beside that of a grid without devices: delivered power (D,) [MW]."""
 
     p_mw: Array
 

@@ -1,4 +1,4 @@
-"""What a transmission grid under one operator holds: parameters of a lane, state of an episode, report of a step."""
+"""Types of a transmission grid under one operator: parameters of a lane, state of an episode, info of a step."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ class ReactiveRanges:
 
 @struct.dataclass(kw_only=True)
 class GridFactors:
-    """What the solvers of a mode prepared; None where the mode has no use for it.
+    """Factors that the solvers of a mode prepared; None where the mode has no use for it.
 
     dc:        DcOpfFactors  also the flows of DC modes
     meshed:    MeshedFactors
@@ -104,7 +104,7 @@ class TransGridParams(EnvParams):
 
 
 class Electrical(NamedTuple):
-    """What an observation shows of a solved step: use of the lines (L,) [-] and output of the units (G,) [MW]."""
+    """Electrical state that an observation shows: use of the lines (L,) [-] and output of the units (G,) [MW]."""
 
     line_use: Array
     p_mw: Array
@@ -128,7 +128,7 @@ class TransGridState(EnvState):
 
 @struct.dataclass(kw_only=True)
 class TransGridInfo(Info):
-    """What a step reports beside the base `Info`.
+    """Info of a step beside the base `Info`.
 
     unit_power_mw: (G,)         with what the slack units cover
     line_flow_mw: (L,)          entering at the from end;  line_loading_mva: (L,) the larger end, MW in DC

@@ -42,14 +42,14 @@ LOAD_SCALE, PRICE_SCALE = 5.0, 100.0
 
 
 class UnitCommand(NamedTuple):
-    """What the agents want of the units (G,): place in the range [0, 1], and whether to run."""
+    """Commands of the agents for the units (G,): place in the range [0, 1], and whether to run."""
 
     place: Array
     intent: Array
 
 
 class Operation(NamedTuple):
-    """What the units (G,) do: who runs, between which limits, and how much is asked of each."""
+    """Operation of the units (G,): which run, between which limits, and how much is asked of each."""
 
     on: Array
     overridden: Array
@@ -66,7 +66,7 @@ def proportional_output(rules: CommitmentRules, load_mw: Array) -> Array:
 
 
 class DispatchOutcome(NamedTuple):
-    """A step of the network: allocation, load () and flows (L,) [MW], and what the rules overrode."""
+    """Step of the network: allocation, load () and flows (L,) [MW], and what the rules overrode."""
 
     allocation: Allocation
     load_mw: Array
@@ -131,7 +131,7 @@ class TransmissionEnv(GridEnv):
         return bounds(self.fields, self.dims.agent, dtype), Box(-one, one)
 
     def decode(self, action: Array, params: TransmissionParams) -> UnitCommand:
-        """(A, U) in [-1, 1] -> what is wanted of each unit; a NaN counts as 0."""
+        """(A, U) in [-1, 1] -> command for each unit; a NaN counts as 0."""
         n_unit = self.dims.unit
         value = jnp.where(params.masks.act & jnp.isfinite(action), jnp.clip(action, -1, 1), 0)
         if self.single_agent:
@@ -142,7 +142,7 @@ class TransmissionEnv(GridEnv):
     def limit(
         self, state: TransmissionState, command: UnitCommand, params: TransmissionParams
     ) -> tuple[CommitmentState, Operation]:
-        """Who may run, and between which limits."""
+        """Commitment of the units, and the limits between which they run."""
         rules = params.rules
         if self.commitment:
             on, overridden = project_commitment(rules, state.units, command.intent & rules.available)
@@ -257,12 +257,12 @@ class TransmissionEnv(GridEnv):
         return matmul(factors.of_unit, p_mw) - factors.of_load * load_mw + factors.fixed
 
     def _overload(self, flow_mw: Array, params: TransmissionParams) -> Array:
-        """Sum over branches of what exceeds the rating, () [MW]."""
+        """Sum over branches of the flow beyond the rating, () [MW]."""
         rate = params.rate_mw
         return jnp.sum(jnp.where(rate > 0, jnp.maximum(jnp.abs(flow_mw) - rate, 0), 0))
 
     def _legal(self, state: TransmissionState, params: TransmissionParams) -> Array:
-        """(A, M): whether off, and whether on, is legal next; M = 0 without commitment."""
+        """Action mask of commitment (A, M): whether off, and whether on, is legal next; M = 0 without commitment."""
         if not self.commitment:
             return jnp.ones((self.dims.agent, 0), bool)
         return legal_commitment(params.rules, state.units).reshape(self.dims.agent, self.dims.choice)

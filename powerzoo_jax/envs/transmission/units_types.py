@@ -1,4 +1,4 @@
-"""What a transmission environment holds: parameters of a lane, state of an episode, report of a step."""
+"""Types of a transmission environment: parameters of a lane, state of an episode, info of a step."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class TransmissionBank:
 
 @struct.dataclass(kw_only=True)
 class TransmissionFlow:
-    """DC flows as a function of what units and the whole load do; flows in MW.
+    """DC flows as an affine function of unit output and total load; flows in MW.
 
     of_unit:  (L, G)  [-]   flow per MW of a unit
     of_load:  (L,)    [-]   flow per MW of the load, which keeps its shares of the buses
@@ -83,7 +83,7 @@ class TransmissionState(EnvState):
 
 @struct.dataclass(kw_only=True)
 class TransmissionInfo(Info):
-    """What a transmission step reports beside the base `Info`.
+    """Info of a transmission step beside the base `Info`.
 
     unit_power_mw: (G,)           committed: (G,) bool
     line_flow_mw: (L,)            load_mw: () scheduled load

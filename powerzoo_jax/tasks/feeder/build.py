@@ -1,4 +1,4 @@
-"""From the blueprint of a feeder task to a Sim: cases, data and devices meet here, on the host."""
+"""Assembly of a feeder task's Sim from its blueprint, on the host: case, data and devices."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ class FeederFleet:
 
 @dataclass(frozen=True, kw_only=True)
 class FeederTaskConfig:
-    """What a family decides about its feeder before anything is built.
+    """Blueprint of a feeder task: the decisions of its family before anything is built.
 
     spec:       budgets and agents resolved;  overrides: the caller's keywords, for the record
     split:      as asked for, and the Shift it stands for
@@ -135,7 +135,7 @@ def build_sim(plan: FeederTaskConfig, case: Case, dims: Dims | None, dtype: np.d
 
 
 def built_spec(plan: FeederTaskConfig, case: str, bank: Bank, weights: tuple[float, ...]) -> TaskSpec:
-    """The spec as built: what the caller and the data have decided, for the record."""
+    """The spec as built, with the decisions of the caller and the data, for the record."""
     return dataclasses.replace(
         plan.spec,
         case=case,
@@ -240,7 +240,7 @@ def _int32(values: np.ndarray) -> Array:
 
 
 def kept_starts(bank: Bank, shift: Shift) -> EpisodeStarts:
-    """Where episodes may begin: the eligible starts that the shift keeps."""
+    """Start days of episodes: the eligible starts that the shift keeps."""
     month = np.array([int(day[5:7]) for day in bank.start_day])
     kept = np.flatnonzero(np.isin(month, shift.months)) if shift.months else np.arange(bank.n_start)
     if not len(kept):
@@ -277,7 +277,7 @@ def _grid(case: Case, plan: FeederTaskConfig, dtype: np.dtype) -> Grid:
 
 
 def _shape_leaves(plan: FeederTaskConfig, case: Case, active: np.ndarray, dtype: np.dtype) -> dict[str, Any]:
-    """Which share of every bus follows each load shape; nothing with one shape."""
+    """Share of every bus that follows each load shape; nothing with one shape."""
     if not plan.zones:
         return {}
     share = np.zeros((len(plan.zones), case.n_bus))

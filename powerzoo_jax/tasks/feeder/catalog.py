@@ -1,4 +1,4 @@
-"""The feeder tasks beside battery_arbitrage: specs, named splits, budgets and limits, as data."""
+"""Catalog of the feeder tasks beside battery_arbitrage: specs, named splits, budgets and limits, as data."""
 
 from __future__ import annotations
 

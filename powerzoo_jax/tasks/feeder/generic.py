@@ -138,7 +138,7 @@ def _hours(settings: RosterSettings) -> int | None:
 def _plan(
     spec: TaskSpec, settings: RosterSettings, overrides: dict[str, Any], split: str, rows: Rows, dtype: Any, fields: Any
 ) -> FeederTaskConfig:
-    """What both kinds of feeder decide before the network: fleet, series, and the terms and channels that it has."""
+    """Blueprint common to both kinds of feeder: fleet, series, and the terms and channels that it has."""
     fleet = make_fleet(spec, settings, rows, step_minutes(spec, settings), dtype)
     terms, costs = applicable(spec.term_names, fleet.kinds), applicable(spec.cost_names, fleet.kinds)
     return FeederTaskConfig(
@@ -270,7 +270,7 @@ def _load_of_places(case: ThreePhaseCase, place_of: np.ndarray, n_place: int) ->
 
 
 def _ports(case: ThreePhaseCase, row: tuple[str, Any, dict[str, Any]]) -> list[tuple[str | tuple[str, str], float]]:
-    """Where a device connects, and its share of power there.
+    """Terminals of a device, and its share of power at each.
 
     Raises ValueError for phases that are no letters of "abc", repeat, or have weights that do not sum to 1; CaseError
     for a phase that the bus does not have.

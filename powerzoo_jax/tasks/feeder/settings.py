@@ -1,4 +1,4 @@
-"""Keywords of feeder tasks: what each means, how they merge, and what is refused."""
+"""Keywords of feeder tasks: their meaning, the order in which they merge, and the checks."""
 
 from __future__ import annotations
 

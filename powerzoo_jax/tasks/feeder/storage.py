@@ -1,7 +1,4 @@
-"""Builder of the feeder task with storage that one agent commands.
-
-Builder of feeder tasks with one agent per battery.
-"""
+"""Builders of feeder tasks with batteries: one agent for all of them, or one agent per battery."""
 
 from __future__ import annotations
 
@@ -152,7 +149,7 @@ class DerSettings(StorageKeywords, AgentSettings):
 
 
 def pooling_of(spec: TaskSpec, reward_type: str) -> str:
-    """How the money of units becomes that of agents; ValueError for an unknown reward_type."""
+    """Pooling of the money of units into that of agents; ValueError for an unknown reward_type."""
     if reward_type not in POOLING:
         raise ValueError(f"{spec.id}: {unknown('reward_type', reward_type, POOLING)}")
     return POOLING[reward_type]
@@ -167,7 +164,7 @@ def chosen_buses(spec: TaskSpec, name: str, listed: tuple[int, ...], count: int 
 
 
 class StorageTaskConfig(NamedTuple):
-    """What a builder was asked for, resolved."""
+    """Resolved keywords of a builder."""
 
     spec: TaskSpec
     settings: Any

@@ -1,6 +1,6 @@
 """Builder of feeder tasks with one agent per electric vehicle.
 
-Recorded charging sessions as the schedules of vehicles: plugged in during a station's sessions, else away.
+Recorded charging sessions serve as schedules: a vehicle is plugged in during its station's sessions, else away.
 """
 
 from __future__ import annotations

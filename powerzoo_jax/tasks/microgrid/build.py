@@ -28,7 +28,7 @@ MINUTES_PER_HOUR = 60
 
 @dataclass(frozen=True)
 class MicrogridTightness:
-    """How hard the constraints are: budgets a day (sla jobs, overtemp degC, deficit MW) and critical temperature."""
+    """Tightness of the constraints: budgets a day (sla jobs, overtemp degC, deficit MW) and critical temperature."""
 
     budget: tuple[float, float, float]
     t_critical_c: float
@@ -185,7 +185,7 @@ def _hashable(value: Any) -> Any:
 
 
 def _days_of(split: str) -> str:
-    """Stress acts on test days."""
+    """Split whose days a named split plays: stress acts on test days."""
     return "test" if split in STRESS else split
 
 

@@ -44,7 +44,7 @@ Profile = Sequence[float] | None
 
 
 class WeatherSource(NamedTuple):
-    """Where sun and temperature come from.
+    """Sources of sun and temperature.
 
     kind:     "tmy" (a typical year) or "analytic" (one clear day, every day)
     site:     site of the typical year
@@ -61,7 +61,7 @@ class WeatherSource(NamedTuple):
 
 
 class Start(NamedTuple):
-    """Where episodes may begin: split name, first rows (S,) of weather, how many are real, dates of these."""
+    """Start days of episodes: split name, first rows (S,) of weather, how many are real, dates of these."""
 
     split: str
     row: np.ndarray

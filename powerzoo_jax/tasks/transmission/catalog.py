@@ -1,4 +1,4 @@
-"""The public tasks on transmission grids, one literal each and nothing else."""
+"""Catalog of the public tasks on transmission grids, one literal each and nothing else."""
 
 from __future__ import annotations
 

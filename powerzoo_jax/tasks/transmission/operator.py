@@ -231,7 +231,7 @@ def _at_load(case: Case, load_mw: float) -> Case:
 
 
 def _meshed(case: Case, full_load_mw: float, dtype: np.dtype) -> MeshedFactors:
-    """Factors at the middle of what demand spans, or at the state of the tables where that has no power flow."""
+    """Meshed factors at the middle of the demand range, or at the state of the tables where that has no power flow."""
     try:
         return prepare_meshed(_at_load(case, MIDDLE * full_load_mw), dtype=dtype)
     except BaseLoadError:

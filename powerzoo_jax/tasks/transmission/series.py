@@ -35,7 +35,7 @@ class LoadSeries:
     n_start: int
 
     def starts(self) -> EpisodeStarts:
-        """What an episode draws its first row from; there is no price to pair a day with."""
+        """Start rows from which an episode draws its first; there is no price to pair a day with."""
         return EpisodeStarts(
             load_row=jnp.asarray(self.start_row, jnp.int32),
             n_start=jnp.asarray(self.n_start, jnp.int32),

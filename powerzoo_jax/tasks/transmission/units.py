@@ -214,7 +214,7 @@ def budget_at(tightness: str, budgets: Budgets, cost_names: tuple[str, ...]) -> 
 
 
 def outage_moves(case: Case, network: DcNetwork) -> np.ndarray:
-    """What each flow takes over of a lost branch (row), (L, L); 0 where the loss would split the network."""
+    """Share of a lost branch (row) that each flow takes over, (L, L); 0 where the loss would split the network."""
     lodf, unsafe = outage_factors(case, network)
     lost = case.branch.in_service & ~unsafe
     return np.where(lost[:, None], lodf.T, 0.0)
