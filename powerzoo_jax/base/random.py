@@ -18,7 +18,7 @@ from powerzoo_jax.base.numerics import FLOAT, INT
 
 
 class Purpose(IntEnum):
-    """What a sub-stream of an episode's key is for. Values are frozen: changing one changes every trajectory."""
+    """Purpose of a sub-stream of an episode's key. Values are frozen: changing one changes every trajectory."""
 
     DAY = 1
     PAIRED_DAY = 2

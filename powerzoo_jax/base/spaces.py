@@ -53,7 +53,7 @@ def sample(space: Space, key: Array) -> Array:
 
 
 def contains(space: Space, x: np.ndarray) -> bool:
-    """Whether a host value lies in a space (shape, bounds, no NaN)."""
+    """Membership test of a host value in a space (shape, bounds, no NaN)."""
     x = np.asarray(x)
     if isinstance(space, Box):
         return x.shape == space.shape and bool(np.all((x >= space.low) & (x <= space.high)))

@@ -122,7 +122,7 @@ def _first_foreign(path: Path) -> tuple[int, int] | None:
 
 
 def _foreign(path: Path, encoding: str) -> str:
-    """What to say of a file that is not in the encoding its first bytes tell."""
+    """Message for a file that is not in the encoding its first bytes tell."""
     found = _first_foreign(path) if encoding.startswith("utf-8") else None
     if found is None:
         return f"{path} begins as {encoding.upper()} and does not go on so: it is cut off. Save it again, as UTF-8."

@@ -1,4 +1,4 @@
-"""The plain data that every layer speaks.
+"""Plain data types that all layers share.
 
 Shape alphabet, without batch axis (vmap adds it in front):
 N bus, L branch, G unit, A agent, O observation field, U action, M discrete choice, C cost channel, K reward term.
@@ -16,7 +16,7 @@ from jax import Array
 
 @dataclass(frozen=True)
 class Dims:
-    """Every static size of a simulation."""
+    """Static sizes of a simulation."""
 
     bus: int
     branch: int
@@ -31,7 +31,7 @@ class Dims:
 
 @struct.dataclass(kw_only=True)
 class Masks:
-    """What is real and what is padding; False reads 0 and costs 0.
+    """Masks that tell real entries from padding; False reads 0 and costs 0.
 
     agent:  (A,)    bool
     obs:    (A, O)  bool
@@ -60,7 +60,7 @@ def no_padding(dims: Dims) -> Masks:
 
 @struct.dataclass(kw_only=True)
 class EnvState:
-    """What a step changes. Families add leaves by subclass.
+    """State of an environment between two steps. Families add leaves by subclass.
 
     t:    ()  int32   steps taken in this episode
     key:  (2,) uint32  the episode's key; `init` derives every draw from it
@@ -72,7 +72,7 @@ class EnvState:
 
 @struct.dataclass(kw_only=True)
 class Info:
-    """What a step reports beside reward and cost; the same tree from every step.
+    """Report of a step beside reward and cost; the same tree from every step.
 
     terminated:   ()      bool   the task ended for a physical reason (power-flow failure)
     truncated:    ()      bool   the horizon was reached
@@ -109,7 +109,7 @@ class Step(NamedTuple):
 
 @dataclass(frozen=True)
 class TaskSpec:
-    """Everything a paper must quote about a task; hashable.
+    """Definition of a task, with everything a paper must quote about it; hashable.
 
     `split` takes no part in equality, so that train, validation and test share one compiled program.
     A budget of inf means that the channel is reported and not constrained.

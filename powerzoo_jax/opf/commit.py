@@ -24,7 +24,7 @@ RESERVE_SHARE = 0.05  # [-] of the load that the running units must be able to d
 
 @struct.dataclass(kw_only=True)
 class CommitmentRules:
-    """What switching a unit requires and costs; a step is that of the environment.
+    """Requirements and costs of switching a unit; a step is that of the environment.
 
     p_min_mw, p_max_mw:    (G,)  [MW]      range while on; off means 0
     ramp_mw:               (G,)  [MW]      largest change in a step while on, both directions
@@ -52,7 +52,7 @@ class CommitmentRules:
 
 @struct.dataclass(kw_only=True)
 class CommitmentState:
-    """Units between two steps.
+    """State of the units between two steps.
 
     on:     (G,)  bool
     steps:  (G,)  int32  for which they have been on, or off; 1 after the step of a change
@@ -162,7 +162,7 @@ def initial_commitment(rules: CommitmentRules, p_mw: Array, on: Array | None = N
 
 
 def legal_commitment(rules: CommitmentRules, state: CommitmentState) -> Array:
-    """Whether a unit may be off, and may be on, in the next step: (G, 2) bool; one of the two always holds."""
+    """Legal states of a unit, off and on, in the next step: (G, 2) bool; one of the two always holds."""
     may_stop = (state.steps >= rules.min_up) & (state.p_mw <= rules.stop_mw)
     may_start = state.steps >= rules.min_down
     off = ~state.on | may_stop | ~rules.available
@@ -171,7 +171,7 @@ def legal_commitment(rules: CommitmentRules, state: CommitmentState) -> Array:
 
 
 def project_commitment(rules: CommitmentRules, state: CommitmentState, intent: Array) -> tuple[Array, Array]:
-    """What is legal of an intent (G,) bool: on (G,) bool, and where the intent was overridden (G,) bool.
+    """Legal part of an intent (G,) bool: on (G,) bool, and where the intent was overridden (G,) bool.
 
     An illegal switch leaves the unit as it is.
     """
@@ -212,6 +212,6 @@ def no_load_cost(rules: CommitmentRules, on: Array) -> Array:
 
 
 def reserve_shortfall(rules: CommitmentRules, on: Array, load_mw: Array, share: float | Array = RESERVE_SHARE) -> Array:
-    """By how much the capacity on the bars misses the load and its reserve, () [MW]: [(1 + s) load - sum p_max]+."""
+    """Shortfall of the capacity on the bars against the load and its reserve, () [MW]: [(1 + s) load - sum p_max]+."""
     capacity = jnp.sum(jnp.where(on, rules.p_max_mw, 0))
     return jnp.maximum((1 + jnp.asarray(share, load_mw.dtype)) * load_mw - capacity, 0)

@@ -47,7 +47,7 @@ class DispatchResult:
 
 
 class _Blocks(NamedTuple):
-    """What is still for sale above the lower limits, seen from the load, (G, K) each."""
+    """Blocks still for sale above the lower limits, seen from the load, (G, K) each."""
 
     width: Array  # [MW] delivered when sold
     start: Array  # [USD/MWh] price of its first and of its last MW

@@ -1,4 +1,4 @@
-"""Market clearing: piecewise offers and elastic demand under line limits, and what everyone is paid.
+"""Market clearing: piecewise offers and elastic demand under line limits, and the settlement at nodal prices.
 
 Clearing is the DC-OPF of `dc.py` on offered instead of true costs. Settlement is at the price of the own bus: loads pay
 LMP_i d_i, units receive LMP_i p_i, and the difference is the congestion rent that the network collects.
@@ -42,7 +42,7 @@ class Settlement:
 
 @struct.dataclass(kw_only=True)
 class Clearing:
-    """A cleared market.
+    """Result of a market clearing.
 
     dispatch:       DcOpfResult; its generation_cost is that of the offers
     settlement:     Settlement

@@ -1,4 +1,4 @@
-"""What a unit asks for its energy: a must-run part and blocks of rising price, from a case or from a bidder."""
+"""Energy offers of units: a must-run part and blocks of rising price, from a case or from a bidder."""
 
 from __future__ import annotations
 

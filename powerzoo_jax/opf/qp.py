@@ -10,11 +10,9 @@ difference v - lo would have lost its digits in float32.
 A step solves (A S A' + S_row) dlam = rhs, of the size of the rows, with S = 1 / (q + z_l / s_l + z_u / s_u). A is
 shared by the lanes of a batch, so the system of every lane comes out of one constant product.
 
-Proofs of optimality and infeasibility, rechecked on the host in float64 from the multipliers of the rows alone.
-
-Nothing of the solver enters: for any multipliers lam the inequalities below hold, so a small gap is a proof.
-
-Cholesky of the small systems that a batch of programmes meets: unrolled when tiny, the library's otherwise.
+The systems are solved by Cholesky factorisation, unrolled when they are tiny. Optimality and infeasibility are
+rechecked on the host in float64 from the multipliers of the rows alone (`dual_bound`, `infeasibility`): weak duality
+holds for any multipliers lam, so a small gap is a proof whatever the solver did.
 """
 
 from __future__ import annotations
@@ -154,7 +152,7 @@ class _QpPoint(NamedTuple):
 
 
 class _Measure(NamedTuple):
-    """How far a point is from optimal: all () and scaled as in QpResult."""
+    """Optimality residuals of a point: all () and scaled as in QpResult."""
 
     gap: Array
     primal: Array
@@ -210,7 +208,7 @@ def solve_qp(qp: Qp, *, max_steps: int = MAX_STEPS, shared_rows: bool = True) ->
 
 
 def _cleaned(qp: Qp) -> tuple[Array, Qp]:
-    """Whether all inputs are usable, and the programme with harmless numbers in place of the others."""
+    """Flag that all inputs are usable, and the programme with harmless numbers in place of the others."""
     # leaf by leaf: a flag of the whole lane would give every lane of a batch its own copy of the shared matrix
     good = Qp(
         **{name: jnp.isfinite(getattr(qp, name)) for name in ("a", "q", "c", "lo", "hi")},
@@ -435,7 +433,7 @@ def _differentiable(box: _Box, point: _QpPoint, shared_rows: bool) -> tuple[Arra
 
 
 def dual_bound(qp: Qp, row_price: np.ndarray) -> float:
-    """No feasible point of the programme costs less (weak duality): a bound in its objective's unit, [$/h] of an OPF.
+    """Lower bound on the cost of every feasible point (weak duality), in its objective's unit, [$/h] of an OPF.
 
     g(lam) = sum_j min over the box of 1/2 q x^2 + (c - A' lam) x   +   sum_i min over the row's limits of lam y
 
@@ -464,7 +462,7 @@ def violation(qp: Qp, x: np.ndarray) -> float:
 
 
 def infeasibility(qp: Qp, ray: np.ndarray) -> float:
-    """By how much the rows, weighted with `ray` (m,) [-], ask for more than the boxes give: above 0 proves infeasible.
+    """Excess of the rows, weighted with `ray` (m,) [-], over what the boxes can give: above 0 proves infeasible.
 
     max over the box of ray' A x  <  min over the row limits of ray' y
     """

@@ -1,4 +1,4 @@
-"""How an optimisation ended, with prose."""
+"""Status of an optimisation, with prose."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What learners reached: curves over training, bars side by side, both with the spread over seeds."""
+"""Learning curves and score bars of learners, both with the spread over seeds."""
 
 from __future__ import annotations
 

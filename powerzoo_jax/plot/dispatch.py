@@ -1,4 +1,4 @@
-"""Who served the load, hour by hour."""
+"""Dispatch of the sources that serve the load, hour by hour."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Episodes as pictures: what a policy met, did and cost, and who served the load."""
+"""Pictures of episodes: observations, actions and costs of a policy, and the dispatch that served the load."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""Where buses stand in a picture when nobody knows where they stand on the map.
+"""Layout of networks without coordinates, and the figures, colours and files that all pictures share.
 
-What every picture shares: colours that any eye tells apart, figures without a window, files.
+Buses are laid out as a tree or by springs; colours are told apart by any eye, figures need no window.
 """
 
 from __future__ import annotations
@@ -138,7 +138,7 @@ def spring_layout(n_bus: int, f: np.ndarray, t: np.ndarray) -> np.ndarray:
 
 
 def _hops(n_bus: int, f: np.ndarray, t: np.ndarray) -> np.ndarray:
-    """Branches between any two buses, (N, N); one more than the largest where there is no path."""
+    """Number of branches between any two buses, (N, N); one more than the largest where there is no path."""
     from scipy.sparse import coo_array
     from scipy.sparse.csgraph import shortest_path
 
@@ -162,7 +162,7 @@ def _classical(distance: np.ndarray) -> np.ndarray:
 
 
 def _lying(xy: np.ndarray) -> np.ndarray:
-    """Turned so that the widest direction is horizontal; the first bus is left of the middle and not above it."""
+    """Coordinates with the widest direction turned horizontal; the first bus is left of the middle and not above it."""
     _, _, axes = np.linalg.svd(xy - xy.mean(axis=0), full_matrices=False)
     turned = xy @ axes.T
     return turned * np.where(turned[0] > 0, -1.0, 1.0)

@@ -1,4 +1,4 @@
-"""The natively batched shell: users vmap a single-scenario function, the core sees one flat batch."""
+"""Batching of solvers: users vmap a single-scenario function, its core sees one flat batch."""
 
 from __future__ import annotations
 

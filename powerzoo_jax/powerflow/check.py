@@ -1,4 +1,4 @@
-"""Physical laws as a tool: what a solved state violates, in float64 on the host.
+"""Audit of a solved state against the physical laws, in float64 on the host.
 
 Used by tests and the command line, and open to users who want to audit a result or another engine.
 """
@@ -53,7 +53,7 @@ def check_meshed(case: Case, p_pu: np.ndarray, q_pu: np.ndarray, result: MeshedR
 
 
 def _injection(case: Case, p_pu: np.ndarray, q_pu: np.ndarray, result: PowerFlowResult) -> np.ndarray:
-    """(N,) complex: what was given, at the slack bus what the result says."""
+    """Injections (N,) complex: those given, and at the slack bus that of the result."""
     s = np.asarray(p_pu, float) + 1j * np.asarray(q_pu, float)
     s[case.slack_bus] = complex(float(result.p_slack), float(result.q_slack))
     s[case.bus.kind == ISOLATED] = 0

@@ -4,9 +4,8 @@ A row is a place where current enters: a bus, or a pair of nodes. Textbook symbo
 current that its law injects, D0 = di/dx at the base state, r(x) = i(x) - D0 x, M = (I - Z D0)^-1 Z.
 Scenarios are rows of the arrays everywhere, (B, 2a): the constant matrix multiplies from the right.
 
-Full Newton in float64 for the few lanes that a constant factor does not solve.
-
-Derivatives of a converged solve by the implicit function theorem.
+The few lanes that a constant factor does not solve go to a full Newton method in float64; derivatives of a converged
+solve follow from the implicit function theorem.
 """
 
 from __future__ import annotations
@@ -34,7 +33,7 @@ Solved = tuple[Array, Array, Array, Array]  # r (B, 2a), residual (B,), steps (B
 
 
 class Equations(Protocol):
-    """What Newton needs to know about one scenario of a solver whose fixed point is x = M r(x) + w, r bus-local."""
+    """Equations of one scenario for Newton, of a solver whose fixed point is x = M r(x) + w, r bus-local."""
 
     def start(self, core: Any) -> Array:
         """x (2a,) to begin from."""
@@ -202,7 +201,7 @@ class ChordCore:
 
 
 class Law(Protocol):
-    """How much current the rows inject. Functions of arrays (..., a) that follow one another row by row."""
+    """Current law of the rows. Functions of arrays (..., a) that follow one another row by row."""
 
     power_per_current: float  # bound on the power mismatch per mismatch of current [pu]
 
@@ -252,7 +251,7 @@ def _distance(r_new: Array, r: Array) -> Array:
 
 
 def _judge(core: ChordCore, size: Array, before: Array, noise: Array | None, tol: float) -> tuple[Array, Array]:
-    """Which lanes have reached the tolerance, and which are done (reached it, or shrink too slowly for the chord)."""
+    """Lanes that have reached the tolerance, and lanes that are done (reached it, or too slow for the chord)."""
     pace = size / jnp.maximum(before, jnp.finfo(before.dtype).tiny)
     slow = jnp.clip(pace, *PACE)
     left = size if noise is None else size + noise
@@ -294,7 +293,7 @@ def _roughly(m: Array, change: Array) -> Array:
 
 
 def _open(law: Law, core: ChordCore, p: Array, q: Array, tol: float) -> FeederIteration:
-    """The steps that a whole batch takes: two, since only two changes in a row tell how fast a lane contracts.
+    """First steps, which the whole batch takes: two, since only two changes in a row tell how fast a lane contracts.
 
     The first goes by three digits of M: the next ones contract its error, and count the change from the base again.
     In float64 two more multiply changes by M in single precision, x_k+1 = x_k + M (r_k - r_k-1): a change is

@@ -69,7 +69,7 @@ def _not_finite(case: Case, p: np.ndarray, q: np.ndarray) -> Iterator[str]:
 
 
 def _load_range(case: Case, s: np.ndarray) -> Iterator[str]:
-    """How far the injections can be scaled until the base solve ends, by bisection."""
+    """Message with the largest scale of the injections at which the base solve succeeds, by bisection."""
 
     def solvable(scale: float) -> bool:
         try:
@@ -117,7 +117,7 @@ def _branch_names(case: Case, at: np.ndarray) -> str:
 
 
 def _last_iterate(case: Case, result: PowerFlowResult) -> list[str]:
-    """Where the last iterate is worst."""
+    """Message with the place where the last iterate is worst."""
     v = np.hypot(np.asarray(result.v_re, float), np.asarray(result.v_im, float))[: case.n_bus]
     load = np.hypot(np.asarray(result.p_from, float), np.asarray(result.q_from, float))[: case.n_branch]
     low = np.argsort(np.where(case.bus.kind == ISOLATED, np.inf, v))[:SHOWN]

@@ -1,8 +1,7 @@
-"""What a power flow returns: the state, its proof, and a status with prose.
+"""Results of a power flow: the state, its proof, and a status with prose.
 
-What is given to a power flow, looked at before anything is traced: lengths and number types.
-
-Operating limits: how far a solved state lies outside them, never negative, 0 when satisfied.
+The inputs of a power flow are checked here too, lengths and number types, before anything is traced; and so is the
+excess of a solved state over its operating limits: never negative, 0 when satisfied.
 """
 
 from __future__ import annotations

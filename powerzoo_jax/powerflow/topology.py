@@ -1,4 +1,4 @@
-"""Which switches may open: islands and loops of a switched network, exactly, inside a compiled step.
+"""Legal switch positions from the islands and loops of a switched network, exactly, inside a compiled step.
 
 With all switches closed a network of N connected buses and L branches has m = L - N + 1 independent loops. Opening some
 switches keeps it connected if and only if their columns of the loop matrix B (m, S) are independent, and leaves
@@ -46,7 +46,7 @@ class SwitchLoops:
 
 
 class Legality(NamedTuple):
-    """What may be done to the switches.
+    """Legal changes of the switches.
 
     connected:  ()      bool  every bus is reached from the slack bus
     may_open:   (S,)    bool  switches that may open next without cutting a bus off
@@ -159,7 +159,7 @@ def legality(loops: SwitchLoops, opened: Array) -> Legality:
 
 
 def stays_connected(loops: SwitchLoops, opened: Array) -> Array:
-    """Whether every bus is reached with some switches open: `legality` without what may follow, () bool; faster.
+    """Connectivity test with some switches open: `legality` without what may follow, () bool; faster.
 
     With K = m switches, all different, this is whether the network is radial.
     """
@@ -176,7 +176,7 @@ def stays_connected(loops: SwitchLoops, opened: Array) -> Array:
 
 
 def is_radial(loops: SwitchLoops, opened: Array) -> Array:
-    """Whether some open switches (K,) leave a tree that reaches every bus, () bool."""
+    """Radiality test: True where some open switches (K,) leave a tree that reaches every bus, () bool."""
     return stays_connected(loops, opened) & (jnp.sum(single(opened) >= 0) == loops.n_loop)
 
 

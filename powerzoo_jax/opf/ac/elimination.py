@@ -246,7 +246,7 @@ def _inverse(a: Array) -> Array:
     one = 1 / reduce(add, map(signed, pairs))
 
     def cofactor(i: int, j: int) -> Array:
-        """Of row i and column j, along the other row of its half, by minors of the other half."""
+        """Cofactor of row i and column j, along the other row of its half, by minors of the other half."""
         minors, row = (low, 1 - i) if i < 2 else (top, 5 - i)
         columns = [c for c in range(4) if c != j]
         terms = []

@@ -21,7 +21,7 @@ from powerzoo_jax.opf.ac.factors import AcLayout, AcNetwork
 
 
 class Lane(NamedTuple):
-    """One problem; costs are divided by their scale. Last axis: lanes.
+    """Data of one AC-OPF per lane; costs are divided by their scale. Last axis: lanes.
 
     p_load, q_load:        (N, B)
     column_bus, column_on: (K,) int32, (K, B) bool   blocks of the units' offers; one that cannot move holds low
@@ -50,7 +50,7 @@ class Lane(NamedTuple):
 
 
 class Unknowns(NamedTuple):
-    """theta, w (N, B); p (K, B) of blocks, q (G, B), shed (N, B). Also a direction, or a gradient."""
+    """Unknowns: theta, w (N, B); p (K, B) of blocks, q (G, B), shed (N, B). Also a direction, or a gradient."""
 
     theta: Array
     w: Array
@@ -101,7 +101,7 @@ def branch_flow(network: AcNetwork, layout: AcLayout, rate: Array, x: Unknowns) 
 
 
 def _slopes(own: Array, c: Array, turned: Array) -> Array:
-    """(L, 2, 4, B) from the real or imaginary part of A, C and j C, each (L, 2, B)."""
+    """Derivatives of the branch flow, (L, 2, 4, B), from the real or imaginary part of A, C and j C, each (L, 2, B)."""
     first = jnp.stack([turned[:, 0], 2 * own[:, 0] + c[:, 0], -turned[:, 0], c[:, 0]], 1)
     second = jnp.stack([-turned[:, 1], c[:, 1], turned[:, 1], 2 * own[:, 1] + c[:, 1]], 1)
     return jnp.stack([first, second], 1)
@@ -119,7 +119,7 @@ def at_bus(bus: Array, value: Array, n_bus: int) -> Array:
 
 
 def balance(network: AcNetwork, layout: AcLayout, lane: Lane, x: Unknowns, flow: Flow) -> Array:
-    """What leaves a bus less what enters it, (N, 2, B): active, reactive; 0 at an isolated bus."""
+    """Power balance of the buses, leaving less entering, (N, 2, B): active, reactive; 0 at an isolated bus."""
     n = layout.live.shape[0]
     leaving = to_buses(layout, jnp.stack([flow.p, flow.q], 2))
     shunt = network.shunt[:, :, None] * jnp.exp(2 * x.w)[:, None]
@@ -198,7 +198,7 @@ def push(layout: AcLayout, lane: Lane, flow: Flow, d: Unknowns) -> Array:
 
 
 class Curvature(NamedTuple):
-    """What stands on the diagonal for unknowns that touch one bus only; infinite where they cannot move."""
+    """Curvature on the diagonal for unknowns that touch one bus only; infinite where they cannot move."""
 
     p: Array
     q: Array
@@ -206,7 +206,7 @@ class Curvature(NamedTuple):
 
 
 def curvature(layout: AcLayout, lane: Lane, weight: Array, least: float) -> Curvature:
-    """Of block outputs, reactive outputs and unserved load; weight (M, B) = multiplier / slack."""
+    """Curvature of block outputs, reactive outputs and unserved load; weight (M, B) = multiplier / slack."""
     _, _, p_up, p_down, q_up, q_down, shed_up, shed_down, *_ = split(layout, lane, weight)
     inf = jnp.asarray(jnp.inf, weight.dtype)
     return Curvature(
@@ -255,7 +255,7 @@ def newton_matrix(
 
 
 def _branch_hessian(layout: AcLayout, lane: Lane, flow: Flow, lam: Array, multipliers: Array, barrier: Array) -> Array:
-    """(L, 4, 4, B) over theta_f, w_f, theta_t, w_t, barrier included."""
+    """Hessian of the branches, (L, 4, 4, B) over theta_f, w_f, theta_t, w_t, barrier included."""
     *_, mu_f, mu_t, _, _ = split(layout, lane, multipliers)
     *_, k_f, k_t, k_up, k_down = split(layout, lane, barrier)
     limited = jnp.isfinite(lane.rate)
@@ -283,7 +283,7 @@ def _branch_hessian(layout: AcLayout, lane: Lane, flow: Flow, lam: Array, multip
 def _bus_blocks(
     network: AcNetwork, layout: AcLayout, lane: Lane, x: Unknowns, lam: Array, barrier: Array, diagonal: Curvature
 ) -> Array:
-    """(N, 4, 4, B): shunts, voltage limits, units and shedding, and a unit diagonal for what is fixed."""
+    """Blocks of buses, (N, 4, 4, B): shunts, voltage limits, units, shedding, and a unit diagonal for what is fixed."""
     n = layout.live.shape[0]
     w_up, w_down, *_ = split(layout, lane, barrier)
     shunt = jnp.exp(2 * x.w)[:, None] * network.shunt[:, :, None]

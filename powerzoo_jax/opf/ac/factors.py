@@ -73,7 +73,7 @@ class AcLayout:
 
 @struct.dataclass(kw_only=True)
 class AcOpfFactors:
-    """What `ac_opf` needs to know about one network. Leaves only; share them between lanes.
+    """Prepared data of one network for `ac_opf`. Leaves only; share them between lanes.
 
     layout:          AcLayout
     main, rest:      AcNetwork, and what the dtype rounds away: the solver computes in float64 throughout

@@ -41,14 +41,14 @@ REFINED = 3  # refinements of each solve of the Newton system: its blocks are in
 
 
 class SharedNetwork(NamedTuple):
-    """What all lanes share."""
+    """Network data that all lanes share."""
 
     network: AcNetwork
     layout: AcLayout
 
 
 class PrimalDualPoint(NamedTuple):
-    """x: Unknowns; lam: Multipliers of balance (N, 2, B) and limits (M, B); z: (M, B) slacks."""
+    """Primal-dual point. x: Unknowns; lam: Multipliers of balance (N, 2, B) and limits (M, B); z: (M, B) slacks."""
 
     x: Unknowns
     lam: ConstraintMultipliers
@@ -56,7 +56,7 @@ class PrimalDualPoint(NamedTuple):
 
 
 class Measure(NamedTuple):
-    """How far a point is from optimal, (B,) each."""
+    """Optimality residuals of a point, (B,) each."""
 
     primal: Array  # [pu] largest violation
     dual: Array  # largest stationarity residual, relative to the largest price
@@ -65,7 +65,7 @@ class Measure(NamedTuple):
 
 
 class InteriorPointState(NamedTuple):
-    """A point with what is known there."""
+    """State of the iteration: a point, with what is known there."""
 
     flow: Flow
     balance: Array
@@ -86,7 +86,7 @@ class InteriorPointLoop(NamedTuple):
 
 
 def start(grid: SharedNetwork, lane: Lane) -> PrimalDualPoint:
-    """The middle of every box, flat angles, unit slacks."""
+    """Starting point: the middle of every box, flat angles, unit slacks."""
     network, layout = grid
     lanes = lane.p_load.shape[-1]
 
@@ -124,7 +124,7 @@ def cost(lane: Lane, x: Unknowns) -> Array:
 
 
 def worth(lane: Lane, x: Unknowns) -> Array:
-    """What a gap is relative to, (B,)."""
+    """Reference value of a relative gap, (B,)."""
     return jnp.abs(cost(lane, x)) + 1e-3
 
 
@@ -139,7 +139,7 @@ def evaluate(grid: SharedNetwork, lane: Lane, point: PrimalDualPoint) -> Interio
 
 
 def measure(grid: SharedNetwork, lane: Lane, point: PrimalDualPoint, state: InteriorPointState) -> Measure:
-    """Distances from optimality."""
+    """Optimality residuals at a point."""
     lam, mu = point.lam.balance, point.lam.limits
     price = 1 + jnp.maximum(_largest(lam), _largest(mu))
     violation = jnp.where(state.live, jnp.maximum(state.h, 0), 0)
@@ -152,7 +152,7 @@ def measure(grid: SharedNetwork, lane: Lane, point: PrimalDualPoint, state: Inte
 
 
 def _reach_of(grid: SharedNetwork, lane: Lane, state: InteriorPointState) -> Array:
-    """Most that the multipliers' demand can fall (B,) when every unknown moves across its box, an angle by TURN.
+    """Largest fall of the multipliers' demand (B,) when every unknown moves across its box, an angle by TURN.
 
     Farkas: where the demand is larger, the linearised balances and limits have no solution within that reach.
     """
@@ -287,7 +287,7 @@ def direction(
 def sensitivity(
     grid: SharedNetwork, lane: Lane, point: PrimalDualPoint, state: InteriorPointState, change: InteriorPointState
 ) -> PrimalDualPoint:
-    """How an optimum moves (implicit function theorem) when inputs change the residuals at it by `change`."""
+    """Sensitivity of an optimum (implicit function theorem) when inputs change the residuals at it by `change`."""
     system = newton_system(grid, lane, point, state, jnp.full(point.z.shape[-1], SENSITIVE, point.z.dtype))
     extra = system.weight * change.h
     zero = jnp.zeros_like(point.lam.balance)

@@ -1,4 +1,4 @@
-"""What a nodal price of the AC-OPF consists of: energy, losses, congestion, and what reactive power and voltages cost.
+"""Parts of a nodal price of the AC-OPF: energy, losses, congestion, and the cost of reactive power and voltage.
 
 At an optimum the Lagrangian is stationary over every angle that moves,
 

@@ -4,9 +4,8 @@
     |S| <= rate at both ends of a branch, angle limits, boxes of voltages and of active and reactive output
 
 Unserved load keeps the power factor of its bus. A local optimum of a non-convex programme: on the networks of the tests
-it is the published one.
-
-One AC-OPF between the door and the iteration: batches in tiles, order of buses, float64, derivatives.
+it is the published one. A batch is solved in tiles, in float64 and in the order of elimination of the buses;
+derivatives follow from the implicit function theorem.
 """
 
 from __future__ import annotations
@@ -62,7 +61,7 @@ class AcOpfInputs(NamedTuple):
 
 
 class AcOpfLane(NamedTuple):
-    """What a solved lane says, case order, per unit, costs scaled: see `AcOpfResult`. Counts are floats."""
+    """Results of a solved lane, case order, per unit, costs scaled: see `AcOpfResult`. Counts are floats."""
 
     p: Array
     q: Array
@@ -360,7 +359,7 @@ def ac_opf(
 
 
 def _cleaned(p_load: Array, q_load: Array, options: Any) -> tuple[Array, Array, Array, Any]:
-    """Whether every input is a number, and the inputs with 0 for those that are not: NaN would spread."""
+    """Flag that every input is a number, and the inputs with 0 for those that are not: NaN would spread."""
     finite = [jnp.isfinite(p_load), jnp.isfinite(q_load)]
     leaves, form = jax.tree.flatten(options)
     floats = [jnp.issubdtype(leaf.dtype, jnp.floating) for leaf in leaves]

@@ -20,7 +20,7 @@ from powerzoo_jax.powerflow.dc.solve import DcConvention
 
 @struct.dataclass(kw_only=True)
 class DcOpfFactors:
-    """What `dc_opf` needs to know about one network. Leaves only; share them between lanes.
+    """Prepared data of one network for `dc_opf`. Leaves only; share them between lanes.
 
     ptdf:       (L, N)  [-]    flow per injection
     flow_0:     (L,)    [MW]   flow that phase shifts and shunts cause

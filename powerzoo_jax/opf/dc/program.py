@@ -1,4 +1,4 @@
-"""From a network, offers and loads to the quadratic programme of `qp.py`: what the variables are and what they obey."""
+"""Quadratic programme of a network, its offers and its loads, for `qp.py`: variables and constraints."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class Bids:
 
 
 class UnitData(Protocol):
-    """What factors of either kind know about units, (G,) each."""
+    """Data of the units in factors of either kind, (G,) each."""
 
     @property
     def committed(self) -> Array: ...
@@ -45,7 +45,7 @@ class UnitData(Protocol):
 
 
 class DispatchVariables(NamedTuple):
-    """Variables in MW, (n,) each: where they inject, between which limits, at what cost."""
+    """Variables of the dispatch in MW, (n,) each: their buses, limits and costs."""
 
     bus: Array  # int32
     sign: Array  # +1 injects, -1 withdraws
@@ -56,7 +56,7 @@ class DispatchVariables(NamedTuple):
 
 
 class Running(NamedTuple):
-    """Units as they run: (G,) each."""
+    """Status and limits of the units as they run: (G,) each."""
 
     on: Array  # 1 or 0
     low: Array  # [MW] limits while on

@@ -5,8 +5,7 @@ therefore one more row of the programme of `dc.py`, with PTDF_l + LODF_lk PTDF_k
 rows ever bind: they are found on the host, and every solution is checked against all of them.
 
 Outages that split the network have no such row; `SecureFactors.outages.islanding` names them.
-
-Which branch limits matter: found by solving, on the host, before the programmes that leave the others out.
+`binding_rows` finds the branch limits that matter by solving on the host, so that programmes may leave the others out.
 """
 
 from __future__ import annotations
@@ -94,7 +93,7 @@ SEARCHING, FOUND = 64, 8
 
 @struct.dataclass(kw_only=True)
 class SecureFactors:
-    """What `secure_dc_opf` needs to know about one network. Leaves only; share them between lanes.
+    """Prepared data of one network for `secure_dc_opf`. Leaves only; share them between lanes.
 
     factors:        DcOpfFactors whose L branches are followed by R contingencies, each like a branch of its own
     outages:        DcOutages
@@ -112,7 +111,7 @@ class SecureFactors:
 
 @struct.dataclass(kw_only=True)
 class SecureResult:
-    """A secure dispatch.
+    """Result of a secure dispatch.
 
     dispatch:            DcOpfResult of the intact network; its prices include those of the contingencies
     contingency_price:   (R,)  [USD/MWh]  value of one more MW of emergency rating, >= 0

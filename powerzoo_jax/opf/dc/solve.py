@@ -165,7 +165,7 @@ class _Options(NamedTuple):
 
 
 def _cleaned(load_mw: Array, options: _Options) -> tuple[Array, Array, _Options]:
-    """Whether every input is a number, and the inputs with 0 for those that are not: NaN would spread."""
+    """Flag that every input is a number, and the inputs with 0 for those that are not: NaN would spread."""
     leaves, form = jax.tree.flatten((load_mw, options))
     # a limit may be infinite, a load may not; entry by entry, so that what lanes share stays shared
     good = [jnp.isfinite(load_mw), *(~jnp.isnan(x) if _is_float(x) else jnp.asarray(True) for x in leaves[1:])]
@@ -180,7 +180,7 @@ def _is_float(leaf: Any) -> bool:
 
 
 class _DcOpfPlan(NamedTuple):
-    """A programme and what its variables mean."""
+    """Programme of a DC-OPF and the meaning of its variables."""
 
     qp: Qp
     parts: list[DispatchVariables]

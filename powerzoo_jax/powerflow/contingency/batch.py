@@ -1,4 +1,4 @@
-"""The batched core of outages: tiles of lanes, a change of the network for each, and what they report."""
+"""The batched core of outages: tiles of lanes, a change of the network for each, and their report."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ START_STEPS = 3  # chord steps to the state before the outage, which is only a p
 
 
 class Kind(NamedTuple):
-    """What a call hands in and asks for; static.
+    """Arrays that a call hands in and results that it asks for; static.
 
     held, units, chosen:  set-points, outputs of the units, rows are among the inputs
     states, keep:         voltages and flows are asked for, the deviations themselves are
@@ -145,7 +145,7 @@ def _intact(shared: Shared, target: Array, e: Array) -> Array:
 
 
 def _shifted(outages: OutageFactors, rows: Array, start: Array) -> Array:
-    """Where the chord starts: the state before the outage, turned as the outage turns the base state."""
+    """Starting point of the chord: the state before the outage, turned as the outage turns the base state."""
     a = start.reshape(*start.shape[:2], rows.shape[0], -1)
     b = jnp.moveaxis(outages.start[rows], 0, -1)[..., None]
     re = a[:, 0] + b[:, 0] + (a[:, 0] * b[:, 0] - a[:, 1] * b[:, 1])
@@ -212,7 +212,7 @@ def _cut_lanes(lanes: OutageScenarios, size: int) -> OutageScenarios:
 
 
 def outage_change(outages: OutageFactors, rows: Array) -> Change:
-    """The changes that outages (G,) make; one that islands changes nothing."""
+    """Changes of the network by outages (G,); one that islands changes nothing."""
     takes_branch = (outages.branch[rows] >= 0) & ~outages.islanding[rows]
     branch, status = jnp.maximum(outages.branch[rows], 0)[None], jnp.where(takes_branch, -1, 0)[None]
     weight = jnp.moveaxis(outages.weight[rows], 0, -1)
@@ -246,7 +246,7 @@ def without_units(outages: OutageFactors, rows: Array, target: Array, output: Ar
 def _account(
     outages: OutageFactors, shared: Shared, rows: Array, change: Change, found: OutageProgress, kind: Kind
 ) -> tuple[Any, ...]:
-    """What a tile of lanes reports, read off e plus one more step that is not rounded into it."""
+    """Report of a tile of lanes, read off e plus one more step that is not rounded into it."""
     members = found.status.shape[0] // rows.shape[0]
     solved = (found.status == Status.CONVERGED)[None, None]
     zeta = jnp.where(solved, correction(shared, change, found.left), 0)

@@ -61,7 +61,7 @@ def _nothing(x: Array) -> np.ndarray:
 def _lane(
     outages: OutageFactors, kind: Kind, arrays: Any, tangents: Any, row: Array, e: Array, solved: Array
 ) -> tuple[dict[str, Any], Any]:
-    """Tangents of what one outage () of one scenario reports, e (N, 2)."""
+    """Tangents of the report of one outage () of one scenario, e (N, 2)."""
     layout, e = outages.meshed.layout, e[:, :, None]
     point = SolvedOutage(Shared(layout, outages.meshed.core), outage_change(outages, row[None]), e)
 

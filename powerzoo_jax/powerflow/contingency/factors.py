@@ -10,11 +10,9 @@ with c = dS/dm, r = dQ_b/dzeta and d = dQ_b/dm,
 
 (bordering: Duff, Erisman and Reid, Direct Methods for Sparse Matrices, ch. 8). All of it is made on the host, float64.
 
-The networks that outages of branches leave, each factored at its own base state.
-
 A low-rank correction of the intact inverse (`outage_factors`) belongs to the state before the outage and takes more
-steps the further the outage leads from there. Where many scenarios share an outage, a factored network of its own at
-the base state after it takes fewer steps, none of which pays for a correction.
+steps the further the outage leads from there. Where many scenarios share the outage of a branch, a factored network of
+its own (`own_networks`) at the base state after it takes fewer steps, none of which pays for a correction.
 """
 
 from __future__ import annotations
@@ -108,7 +106,7 @@ FARTHEST = 1.0  # [-] deviation beyond which such a state is no place to start f
 
 @struct.dataclass(kw_only=True)
 class OutageFactors:
-    """What `n_minus_1` needs to know about one network and O outages of it: K branches, then O - K units. Leaves only.
+    """Prepared data of one network and O outages of it for `n_minus_1`: K branches, then O - K units. Leaves only.
 
     meshed:       MeshedFactors of the network before any outage
     terms:        BranchTerms
@@ -243,7 +241,7 @@ def _weights(columns: np.ndarray, f: np.ndarray, t: np.ndarray, skip: np.ndarray
 
 
 def _anew(case: Case, base: Base, branch: int) -> np.ndarray:
-    """What the loss of a branch does to the base voltages, (N,) complex, by a Newton method; 0 where it fails."""
+    """Change of the base voltages by the loss of a branch, (N,) complex, by a Newton method; 0 where it fails."""
     on = case.branch.in_service & (np.arange(case.n_branch) != branch)
     without = dataclasses.replace(case, branch=dataclasses.replace(case.branch, in_service=on))
     try:
@@ -296,7 +294,7 @@ class Base(NamedTuple):
     def without_branches(
         self, weight: np.ndarray, f: np.ndarray, t: np.ndarray, terms: Any, lost: np.ndarray, cut: np.ndarray
     ) -> np.ndarray:
-        """What the loss of branches does to the voltages, about: (K, N) complex."""
+        """Approximate change of the voltages by the loss of branches: (K, N) complex."""
         rows = np.arange(len(lost))
         s_from, s_to, a_from, a_to = (terms[name][lost] for name in ("s_from", "s_to", "a_from", "a_to"))
 
@@ -317,7 +315,7 @@ class Base(NamedTuple):
     def without_units(
         self, answer: np.ndarray, read: np.ndarray, roles: UnitRoles, gone: np.ndarray, output: np.ndarray
     ) -> np.ndarray:
-        """What the loss of units does to the voltages, about: (K, N) complex."""
+        """Approximate change of the voltages by the loss of units: (K, N) complex."""
         change = roles.response[gone] * output[gone].real[:, None] + 0j
         change[np.arange(len(gone)), roles.bus[gone]] -= output[gone]
         change[roles.balances[gone]] = 0

@@ -1,4 +1,4 @@
-"""What outages of a meshed network report: a summary of each, and the states after it."""
+"""Results of outages of a meshed network: a summary of each, and the state after it."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from powerzoo_jax.powerflow.result import loading_excess, voltage_excess
 
 @struct.dataclass(kw_only=True)
 class OutageResult:
-    """What O outages do to one state of a network.
+    """Effects of O outages on one state of a network.
 
     status:       (O,)  int32  `Status` of each outage; ISLANDED rows hold the state before it
     loading:      (O,)  [-]    largest apparent power over rating, both ends, surviving branches with a rating
@@ -56,7 +56,7 @@ class OutageStates(NamedTuple):
 def outage_reading(
     outages: OutageFactors, rows: Array, e: Array, rest: Array | None = None
 ) -> tuple[dict[str, Array], OutageStates]:
-    """What lanes (B,) of outages `rows` report of their deviations (N, 2, B), kept in two parts; differentiable."""
+    """Report of lanes (B,) of outages `rows` from their deviations (N, 2, B), kept in two parts; differentiable."""
     layout = outages.meshed.layout
     whole, gap = e, _across(layout, e)
     if rest is not None:

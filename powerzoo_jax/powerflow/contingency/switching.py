@@ -57,7 +57,7 @@ TILE = 128  # lanes that iterate together on a CPU core; other devices take the 
 
 @struct.dataclass(kw_only=True)
 class SwitchFactors:
-    """What `solve_switched` needs to know about a network with S switches. Leaves only.
+    """Prepared data of a network with S switches for `solve_switched`. Leaves only.
 
     meshed:    MeshedFactors with all switches closed
     terms:     BranchTerms

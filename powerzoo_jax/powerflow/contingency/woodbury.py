@@ -1,4 +1,4 @@
-"""Changed branches in a factored meshed network: its inverse corrected by a low rank, its equations by a few terms.
+"""Low-rank correction of a factored meshed network for changed branches, and the terms that its equations gain.
 
 Textbook symbols as in `meshed_equations`. A branch k in service adds to the injections of its two ends
 
@@ -44,7 +44,7 @@ REST = 32  # a batch goes on together while more than one lane in 32 is unfinish
 
 @struct.dataclass(kw_only=True)
 class BranchTerms:
-    """What every branch adds to the equations when it is in service, at the base voltage, case order.
+    """Contribution of every branch to the equations when it is in service, at the base voltage, case order.
 
     s_from, s_to:  (L, 2)  [pu]  S_f, S_t: power entering at both ends
     a_from, a_to:  (L, 2)  [pu]  A_ft, A_tf
@@ -57,7 +57,7 @@ class BranchTerms:
 
 
 class PvToPq(NamedTuple):
-    """Buses that have lost what held their magnitude, at most one in each of G groups of lanes.
+    """PV buses that have become PQ buses by the loss of a unit, at most one in each of G groups of lanes.
 
     bus:   (G,)       int32  internal position
     lost:  (G,)       bool   False: none in this group
@@ -89,7 +89,7 @@ class Change(NamedTuple):
 
 
 class OutageProgress(NamedTuple):
-    """Where the lanes of a batch stand: e and the injections left (N, 2, B), the rest (B,)."""
+    """Progress of the lanes of a batch: e and the injections left (N, 2, B), the rest (B,)."""
 
     e: Array
     left: Array
@@ -180,7 +180,7 @@ def _ends(x: Array, change: Change) -> tuple[Array, Array]:
 
 
 def mismatch(shared: Shared, change: Change | None, target: Array, e: Array) -> Array:
-    """What is left of the injections of the changed network, (N, 2, B) [pu]; target counts from the old base state."""
+    """Mismatch of the injections of the changed network, (N, 2, B) [pu]; target counts from the old base state."""
     left = eqs.mismatch(shared.layout, shared.core.main, target, e)
     if change is None:
         return left
@@ -261,7 +261,7 @@ def run_chord(
 
 
 def _residual(shared: Shared, change: Change | None, left: Array) -> Array:
-    """Largest injection left at the equations that lanes have to meet, (B,)."""
+    """Largest mismatch at the equations that lanes have to meet, (B,)."""
     size = eqs.largest(left * shared.layout.free[:, :, None].astype(left.dtype))
     if change is None or change.freed is None:
         return size
@@ -271,7 +271,7 @@ def _residual(shared: Shared, change: Change | None, left: Array) -> Array:
 
 
 def _first(shared: Shared, change: Change | None, target: Array, start: Array) -> WoodburyIteration:
-    """The first step is larger than any that follows, so nothing can be learnt from a pace before the second."""
+    """Progress before the first step, which is larger than any other: a pace can be learnt from the second step on."""
     batch = target.shape[2]
     return WoodburyIteration(
         k=jnp.int32(0),

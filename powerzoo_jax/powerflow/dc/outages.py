@@ -4,9 +4,8 @@ Losing branch k moves its flow onto the others: f_l' = f_l + LODF_lk f_k, with
 LODF_lk = h_lk / (1 - h_kk), h_lk = PTDF_l,from(k) - PTDF_l,to(k), and LODF_kk = -1.
 A branch whose loss splits its island has 1 - h_kk = 0: it is flagged, and its column moves nothing.
 Losing unit u at bus b moves its output p_u to the others: f_l' = f_l + (sum_i PTDF_li a_ui - PTDF_lb) p_u, with a_ui
-the share of bus i; what the shares do not cover is left to the slack, whose PTDF is 0.
-
-What the loss of a unit means for its bus and for the others: who holds the voltage, who makes up for the power.
+the share of bus i; what the shares do not cover is left to the slack, whose PTDF is 0. `unit_roles` tells which
+units hold a voltage, and which ones make up for the power that is lost.
 """
 
 from __future__ import annotations
@@ -166,7 +165,7 @@ def worst_outage_loading(outages: DcOutages, flow: Array, rate: Array) -> tuple[
 def worst_unit_outage_loading(
     outages: DcOutages, flow: Array, rate: Array, p_unit: Array | None = None
 ) -> tuple[Array, Array]:
-    """The same after the loss of each unit, (G,) [-] and (G,) int32; `p_unit` as in `unit_outage_flows`."""
+    """Largest loading after the loss of each unit, (G,) [-] and (G,) int32; `p_unit` as in `unit_outage_flows`."""
     loading = _loading(outages, unit_outage_flows(outages, flow, p_unit), rate)
     loading = jnp.where(outages.unit_alone[:, None], 0, loading)
     return jnp.max(loading, axis=1), jnp.argmax(loading, axis=1).astype(jnp.int32)

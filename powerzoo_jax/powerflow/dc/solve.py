@@ -25,7 +25,7 @@ from powerzoo_jax.powerflow.result import Status
 
 
 class DcConvention(IntEnum):
-    """How a branch becomes a susceptance."""
+    """Convention by which a branch becomes a susceptance."""
 
     MATPOWER = 0
     PGLIB = 1
@@ -33,7 +33,7 @@ class DcConvention(IntEnum):
 
 @struct.dataclass(kw_only=True)
 class DcFactors:
-    """What `solve_dc` needs to know about one network. Leaves only; map or share them between lanes.
+    """Prepared data of one network for `solve_dc`. Leaves only; map or share them between lanes.
 
     ptdf:      (L, N)  [-]    flow per injection, what the slack does included
     x_bus:     (N, N)  [rad/pu]  angle per injection, likewise

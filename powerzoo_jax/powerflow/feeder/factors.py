@@ -23,7 +23,7 @@ BASE_TOL = 1e-14
 
 @struct.dataclass(kw_only=True)
 class FeederFactors:
-    """What `solve_feeder` needs to know about one feeder. Leaves only; map or share them between lanes.
+    """Prepared data of one feeder for `solve_feeder`. Leaves only; map or share them between lanes.
 
     core:       ChordCore of the active buses (a of them), voltages in [pu]
     active:     (a,)          int32  buses that may inject; padding points at bus N (out of range)

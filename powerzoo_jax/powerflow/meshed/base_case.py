@@ -116,7 +116,7 @@ def no_load_angles(case: Case) -> np.ndarray:
 
 
 def chord_rate(case: Case, s: np.ndarray, v: np.ndarray) -> float:
-    """How much of an error one chord step leaves, typically, with loads up to a fifth away from the base state v."""
+    """Typical convergence rate of the chord, error left by a step, at loads up to a fifth from the base state v."""
     y, (p_rows, q_rows) = admittance(case), unknown_rows(case)
     factor = factored(case, power_slope(y, v, p_rows, q_rows)[0])
     load = (case.p_load_mw + 1j * case.q_load_mvar) / case.base_mva

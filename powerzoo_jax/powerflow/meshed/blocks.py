@@ -8,11 +8,10 @@ With the unknowns ordered as (blocks b = 1..k, separators s), A x = y is
 (block elimination: Duff, Erisman and Reid, Direct Methods for Sparse Matrices, ch. 8). All blocks are padded to one
 size, so a batch costs two batched products and one plain one, whatever the number of blocks.
 
-Cut a network into blocks that touch each other only through a few separating buses (host, once per grid).
-
-With the separating buses taken out the blocks are independent, so a constant inverse of the whole network needs one
-small dense inverse per block and one for the separators: nested dissection of one level (George 1973,
-doi:10.1137/0710032), with dense leaves because dense products are what a processor does best.
+The network is cut on the host, once per grid, into blocks that touch each other only through a few separating buses.
+With these taken out the blocks are independent, so a constant inverse of the whole network needs one small dense
+inverse per block and one for the separators: nested dissection of one level (George 1973, doi:10.1137/0710032), with
+dense leaves because dense products are what a processor does best.
 """
 
 from __future__ import annotations
@@ -37,7 +36,7 @@ FEWEST = 48  # unknowns below which one dense inverse is always faster
 
 
 class Dissection(NamedTuple):
-    """parts: buses of each block; separator: buses between them; buses of weight 0 are in neither."""
+    """Cut of a network. parts: buses of each block; separator: buses between them; buses of weight 0 are in neither."""
 
     parts: list[np.ndarray]
     separator: np.ndarray
@@ -163,7 +162,7 @@ def _cover(graph: sp.csr_matrix, left: np.ndarray) -> np.ndarray:
 
 @struct.dataclass(kw_only=True)
 class BlockPlan:
-    """Where everything sits: k blocks of u unknowns, each touching r of s separating unknowns, M unknowns in all.
+    """Layout of bordered blocks: k blocks of u unknowns, each touching r of s separating unknowns, M unknowns in all.
 
     rows:       (k, u)  int32  unknown at each place of a block; padding repeats unknown 0 against zero columns
     real:       (k, u)  bool   places that hold an unknown
@@ -198,7 +197,7 @@ class Blocks:
 
 
 class Bordered(NamedTuple):
-    """The matrix itself: diagonal (k, u, u), up (k, u, r), down (k, r, u), corner (s, s)."""
+    """Matrix in bordered form: diagonal (k, u, u), up (k, u, r), down (k, r, u), corner (s, s)."""
 
     diagonal: Array
     up: Array

@@ -1,4 +1,4 @@
-"""One step of the meshed chord: from injections to a deviation, told apart lane by lane."""
+"""Steps of the meshed chord, from injections to a deviation, with the progress of every lane."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ class ChordLanes(NamedTuple):
 
 
 def mismatch_targets(shared: Shared, given: tuple[Array, ...]) -> tuple[eqs.Aim, Array | None]:
-    """What to meet, counted from the base state, and the deviation to start from where set-points are given."""
+    """Injections to meet, counted from the base state, and the deviation to start from where set-points are given."""
     layout, core = shared
     base = core.main.s_base[:, :, None], core.rest.s_base[:, :, None]
     target = lax.optimization_barrier((inside(layout, *given[:2]) - base[0]) - base[1])
@@ -65,19 +65,19 @@ def mismatch_targets(shared: Shared, given: tuple[Array, ...]) -> tuple[eqs.Aim,
 
 
 def inside(layout: MeshedLayout, re: Array, im: Array) -> Array:
-    """Two (B, N) in case order -> (N, 2, B) internal."""
+    """Conversion to internal order: two (B, N) in case order -> (N, 2, B) internal."""
     return jnp.stack([jnp.take(x.T, layout.inward, axis=0, mode="clip") for x in (re, im)], 1)
 
 
 def outside(layout: MeshedLayout, x: Array) -> tuple[Array, Array]:
-    """(N, 2, B) internal -> two (B, N) in case order."""
+    """Conversion to case order: (N, 2, B) internal -> two (B, N) in case order."""
     return tuple(jnp.take(x[:, c], layout.outward, axis=0, mode="clip").T for c in (0, 1))  # type: ignore[return-value]
 
 
 def first(
     shared: Shared, given: tuple[Array, ...], lanes: ChordLanes | None, *, mix: bool
 ) -> tuple[eqs.Aim, ChordIteration]:
-    """What to meet, and the state after one step from the base state, or from where `lanes` stand."""
+    """Injections to meet, and the state after one step from the base state, or from where `lanes` stand."""
     layout, core = shared
     aim, start = mismatch_targets(shared, given)
     if lanes is not None:
@@ -127,7 +127,7 @@ def advance(shared: Shared, aim: eqs.Aim, c: ChordIteration, *, tol: float, mix:
 
 
 def stand(shared: Shared, aim: eqs.Aim, lanes: ChordLanes | None, c: ChordIteration) -> ChordLanes:
-    """Where the lanes stand after the chord; `lanes` is where they stood before it."""
+    """Progress of the lanes after the chord; `lanes` is that before it."""
     rows = eqs.rows(shared.layout, shared=aim.share is not None)
     return ChordLanes(
         *outside(shared.layout, c.e),
@@ -139,7 +139,7 @@ def stand(shared: Shared, aim: eqs.Aim, lanes: ChordLanes | None, c: ChordIterat
 
 
 def _mixed(step: Array, c: ChordIteration) -> Array:
-    """Combine this step and the last so that the linearised remainder is shortest."""
+    """Combine this step and the last one so that the linearised remainder is shortest."""
     change = step - c.step
     share = jnp.sum(change * step, (0, 1)) / jnp.maximum(jnp.sum(change * change, (0, 1)), jnp.finfo(step.dtype).tiny)
     return step - jnp.clip(share, *SHARE)[None, None] * (c.move + change)

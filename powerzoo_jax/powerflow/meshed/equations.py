@@ -23,7 +23,7 @@ NARROW = 8  # lanes: what a group of the Newton fallback has
 
 
 class Aim(NamedTuple):
-    """What a batch is to meet.
+    """Target of a batch.
 
     target:  (N, 2, B)  [pu]  injections counted from those of the base state
     share:   (N, B)     [-]   part that each bus takes of the active power that all of them lack together, sums to 1;
@@ -35,7 +35,7 @@ class Aim(NamedTuple):
 
 
 def unserved(layout: MeshedLayout, net: MeshedNetwork, aim: Aim, e: Array) -> Array:
-    """What is left of the injections at e, (N, 2, B) [pu], shared power given out."""
+    """Mismatch of the injections at e, (N, 2, B) [pu], after the shared power is given out."""
     left = mismatch(layout, net, aim.target, e)
     return left if aim.share is None else distribute_slack(left, aim.share, shared_power(layout, left))
 
@@ -59,7 +59,7 @@ def rows(layout: MeshedLayout, *, shared: bool) -> Array:
 
 
 def mismatch(layout: MeshedLayout, net: MeshedNetwork, target: Array, e: Array) -> Array:
-    """What is left of the injections: target - (S(e) - S_b), (N, 2, B) [pu]; target counts from S_b."""
+    """Mismatch of the injections: target - (S(e) - S_b), (N, 2, B) [pu]; target counts from S_b."""
     rows, begin = [], 0
     for nodes, table in zip(layout.neighbours, net.tables, strict=True):
         here = e[begin : begin + nodes.shape[0]]

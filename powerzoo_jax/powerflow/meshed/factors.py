@@ -3,8 +3,7 @@
 Textbook symbols: V = Vb (1 + e), A_ij = Vb_i conj(Y_ij Vb_j), S_b = sum_j A_ij the injection at the base state.
 Unknown 2 i is the angle of bus i, 2 i + 1 the logarithm of its magnitude; row 2 i is active, 2 i + 1 reactive power.
 Inside the solver buses stand by falling number of neighbours, so that neighbours come in a few dense tables.
-
-Branch stamps: what a pi-model branch adds to the bus admittance matrix.
+`stamps` gives what a pi-model branch adds to the bus admittance matrix.
 """
 
 from __future__ import annotations
@@ -99,7 +98,7 @@ class NeighbourTable:
 
 @struct.dataclass(kw_only=True)
 class MeshedLayout:
-    """Positions; they depend on which buses and branches exist, not on parameters.
+    """Positions of the network data; they depend on which buses and branches exist, not on parameters.
 
     inward, outward:    (N,)  int32  case position of each internal bus, and its inverse
     neighbours:         tuple of (n, m) int32 internal positions, one table per run of buses; padding is the bus itself
@@ -142,7 +141,7 @@ class MeshedNetwork:
 
 @struct.dataclass(kw_only=True)
 class MeshedCore:
-    """What the iteration reads.
+    """Data that the iteration reads.
 
     main, rest:  the network, and what its dtype rounds away: near collapse a rounding is amplified a hundredfold
     blocks:      inverse of the Jacobian at the base voltage, single precision also in x64: corrections need few digits
@@ -185,7 +184,7 @@ class BranchFlow:
 
 @struct.dataclass(kw_only=True)
 class MeshedFactors:
-    """What `solve_meshed` needs to know about one network. Map or share it between lanes.
+    """Prepared data of one network for `solve_meshed`. Map or share it between lanes.
 
     layout:  positions          core:  numbers of the iteration          flow:  branch flows
     v_base:  (N, 2)  [pu]   base voltage, case order
@@ -290,7 +289,7 @@ def _core(network: MeshedNetwork, blocks: Blocks, dtype: Any) -> MeshedCore:
 
 
 def _rounded_away(tree: Any, dtype: Any) -> Any:
-    """What is left of float64 numbers when `dtype` has taken its digits."""
+    """Rounding remainder of float64 numbers after their conversion to `dtype`."""
     return jax.tree.map(lambda x: (x - x.astype(dtype).astype(x.dtype)).astype(dtype), tree)
 
 
@@ -399,7 +398,7 @@ def jacobian_entries(cells: Array, own: Array, power: Array) -> Array:
 def derive(
     layout: MeshedLayout, branch: BranchData, shunt: Array, v_base: Array
 ) -> tuple[MeshedNetwork, Blocks, BranchFlow]:
-    """What follows from parameters and a base voltage, in float64."""
+    """Numbers derived from parameters and a base voltage, in float64."""
     count = layout.back_cell.shape[0]
     f, t = layout.f, layout.t
     # a bus that is not supplied has no equations: what it were connected with it would hold like a second slack

@@ -1,6 +1,6 @@
-"""Full Newton in float64 for the lanes of a meshed network that a constant factor does not solve.
+"""Newton-Raphson in float64 for the lanes of a meshed network that a constant factor does not solve.
 
-Full Newton of a lane in which a bus has lost what held its magnitude, float64.
+`newton_freed` solves a lane in which a PV bus has become a PQ bus by the loss of its unit.
 """
 
 from __future__ import annotations

@@ -101,7 +101,7 @@ def _envelope(layouts: Sequence[MeshedLayout]) -> Envelope:
 
 
 def _cells(layout: Any) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Of each table cell (C,): its bus, its column, and whether it holds a neighbour."""
+    """Position of each table cell (C,): its bus, its column, and whether it holds a neighbour."""
     bus, column, begin = [], [], 0
     for nodes in layout.neighbours:
         rows, columns = np.indices(nodes.shape)
@@ -190,7 +190,7 @@ def _sizes(plan: BlockPlan) -> tuple[int, ...]:
 
 
 def _shapes(k: int, u: int, r: int, s: int) -> list[tuple[int, ...]]:
-    """Of A_b, F_b, E_b, A_s."""
+    """Shapes of A_b, F_b, E_b, A_s."""
     return [(k, u, u), (k, u, r), (k, r, u), (s, s)]
 
 

@@ -1,4 +1,4 @@
-"""Reactive power limits of PV buses: an outer loop around `solve_meshed` that also lets buses go.
+"""Reactive power limits of PV buses: an outer loop around `solve_meshed` that also releases a bus from its limit.
 
 Textbook symbols: x = ln|V| of the m PV buses, F(x) the reactive power of their units [pu], J = dF/dx. At every bus
 
@@ -199,7 +199,7 @@ def solve_within_reactive_limits(
 
 
 class ReactiveLimitInputs(NamedTuple):
-    """What the state within limits depends on, arguments of `solve_within_reactive_limits`."""
+    """Inputs on which the state within limits depends, arguments of `solve_within_reactive_limits`."""
 
     factors: MeshedFactors
     limits: ReactiveLimits
@@ -269,7 +269,7 @@ def _settled(given: ReactiveLimitInputs, rounds: Array) -> tuple[ReactiveResult,
 
 @functools.partial(_settled.defjvp, symbolic_zeros=True)
 def _(primals: tuple[Any, ...], tangents: tuple[Any, ...]) -> tuple[Any, Any]:
-    """F(x) = limit at the buses at a limit and x = x_set at the others say how x moves; the sets stay.
+    """Tangent of `_settled` from F(x) = limit at the buses at a limit and x = x_set at the others; the sets stay.
 
     The slope of the loop steers sweeps with the true one; where they stall the true one is built column by column.
     """
@@ -360,7 +360,7 @@ def _secant(slope: Array, step: Array, change: Array) -> Array:
 def _judge(
     limits: ReactiveLimits, slope: Array, at_limit: Array, v: Array, hold: Array, q: Array
 ) -> tuple[Array, Array, Array]:
-    """Which limits hold (m,), whether that is final, and the change of ln|V| (m,) that meets them all.
+    """Limits that hold (m,), a flag that this is final, and the change of ln|V| (m,) that meets them all.
 
     From one limit to the other a bus passes its set-point: D overrates what neighbours at limits leave of J, and a bus
     sent straight across can come straight back for ever.

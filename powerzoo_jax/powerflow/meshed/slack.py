@@ -1,4 +1,4 @@
-"""Distributed slack of meshed networks: which buses make up for the active power that a schedule lacks."""
+"""Distributed slack of meshed networks: shares of the buses in the active power that a schedule lacks."""
 
 from __future__ import annotations
 

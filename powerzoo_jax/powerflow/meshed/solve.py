@@ -4,10 +4,9 @@ Textbook symbols as in `meshed_equations`: V = Vb (1 + e), zeta = dln|V| + j dth
 inverse Jacobian times the mismatch; slow networks mix in the last step (Anderson 1965, doi:10.1145/321296.321305).
 Stragglers go on in small groups, and what the chord cannot solve goes to a full Newton method in float64.
 
-The last correction of a solved meshed network: what float32 rounds off voltages, and the flows that show it.
-
-Flows are small differences times large admittances. e stays as it was solved; what is missing to the solution is kept
-beside it, and the branches are read off both. A program that reads voltages only does not pay for this.
+Flows are small differences times large admittances, so they would show what float32 rounds off voltages. e stays as it
+was solved; a last correction (`polish`) is kept beside it, and the branches are read off both. A program that reads
+voltages only does not pay for this.
 """
 
 from __future__ import annotations
@@ -53,7 +52,7 @@ class Polished(NamedTuple):
 
 
 class _Deviation(NamedTuple):
-    """Where the lanes stand, (N, 2, B): e, injections and what is left there, the turn that brings held magnitudes to
+    """Deviations of the lanes, (N, 2, B): e, injections and what is left there, the turn that brings held magnitudes to
     their set-points; shared power (B,), shares (N, B) or None, and which lanes are solved (B,).
     """
 
@@ -79,7 +78,7 @@ def polish(grid: NetworkData, given: tuple[Array, ...], lanes: ChordLanes, *, ow
 
 
 def _standing(shared: Shared, given: tuple[Array, ...], lanes: ChordLanes) -> _Deviation:
-    """What is left at e in float64: its rounding in float32, and that of held magnitudes, would show in flows."""
+    """Mismatch at e in float64: its rounding in float32, and that of held magnitudes, would show in flows."""
     layout, dtype = shared.layout, given[0].dtype
     e = chord.inside(layout, lanes.e_re, lanes.e_im)
     with jax.enable_x64(True):
@@ -184,7 +183,7 @@ def solve_meshed(
 
 
 class SolvedState(NamedTuple):
-    """What a solve finds, case order, all (N,) but the last five.
+    """Solution of one scenario, case order, all (N,) but the last five.
 
     e_re, e_im:      deviation, solved to the tolerance
     d_re, d_im:      what is missing to the solution: e + d holds differences that e alone rounds away

@@ -1,8 +1,10 @@
 """Host-side preparation of unbalanced feeders: everything that depends on the network alone, made once in float64.
 
-Current of a row as a function of its voltage: ZIP loads, generators, and taps away from their base position.
+The rows are ZIP loads, generators, and taps away from their base position; the current of a row at its voltage v is
 
-i = conj(S / v) = (p h_p - j q h_q) v with h the admittance per unit of power: with s = |v|^2,
+    i = conj(S / v) = (p h_p - j q h_q) v
+
+with h the admittance per unit of power: with s = |v|^2,
 h = P0 / s + I0 / |v| + Z0 where the ZIP law holds, I1 / |v| + Z1 below that range, and constant outside of both.
 """
 
@@ -49,7 +51,7 @@ class RowLaw:
 
 
 class ZipLaw:
-    """The law as the iteration of `chord` asks for it."""
+    """Current law of ZIP rows, as the iteration of `chord` asks for it."""
 
     power_per_current = float(V_BOUND / PHASES)
 
@@ -96,13 +98,13 @@ def load_law(load: PhaseLoadTable, v_rated: np.ndarray) -> dict[str, Any]:
 
 
 def generator_law(v_rated: np.ndarray) -> dict[str, Any]:
-    """The same of generators and storage, which hold their power whatever the voltage."""
+    """Fields of the `RowLaw` of generators and storage, which hold their power whatever the voltage."""
     low, high = ((limit * v_rated) ** 2 for limit in CLEAR)
     return _plain(v_rated.size, "power", PHASES) | {"s_low": low, "s_min": low, "s_max": high}
 
 
 def proportional_law(n: int) -> dict[str, Any]:
-    """The same of what a moved tap adds: its `p` times the measured quantity itself."""
+    """Fields of the `RowLaw` of what a moved tap adds: its `p` times the measured quantity itself."""
     low, high = (np.full(n, limit) for limit in WIDE)
     return _plain(n, "impedance", 1.0) | {"s_low": low, "s_min": low, "s_max": high}
 
@@ -117,7 +119,7 @@ BASE_STEPS, BASE_TOL = 30, 1e-12
 
 @struct.dataclass(kw_only=True)
 class ThreePhaseFactors:
-    """What `solve_threephase` needs to know about one feeder: leaves, to be shared or mapped between lanes.
+    """Prepared data of one feeder for `solve_threephase`: leaves, to be shared or mapped between lanes.
 
     Rows are the loads, then the DERs, then two for every transformer unit whose tap may move.
 

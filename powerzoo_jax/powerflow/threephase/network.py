@@ -1,4 +1,4 @@
-"""The linear part of an unbalanced feeder as one system of equations, solved once in float64 on the host.
+"""Linear part of an unbalanced feeder as one system of equations, solved once in float64 on the host.
 
 Unknowns are node voltages and the series currents of line conductors, transformer units and the source, so that
 impedances enter as they are: a switch of a millionth of an ohm, or of none, costs no digits.
@@ -118,7 +118,7 @@ def build_network(case: ThreePhaseCase, ports: Sequence[Pair], moving: np.ndarra
 
 
 def _scales(seen: np.ndarray, n_port: int) -> tuple[np.ndarray, np.ndarray]:
-    """(a,) (a,) factors of what rows measure and of what they inject, 1 for ports.
+    """Scale factors (a,) (a,) of what rows measure and of what they inject, 1 for ports.
 
     Error estimates and step limits weigh rows alike. So secondary currents are made to answer to injections as much
     as voltages do, and what a moved tap injects to move voltages as much as a load's current does.
@@ -132,7 +132,7 @@ def _scales(seen: np.ndarray, n_port: int) -> tuple[np.ndarray, np.ndarray]:
 
 
 class _UnknownLayout:
-    """Where the unknowns stand: line (L, 3), unit (T,), source (3,); -1 = there is none."""
+    """Positions of the unknowns: line (L, 3), unit (T,), source (3,); -1 = there is none."""
 
     def __init__(self, case: ThreePhaseCase) -> None:
         there = (case.line.from_node >= 0) & case.line.in_service[:, None]

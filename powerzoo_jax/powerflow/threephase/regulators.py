@@ -1,4 +1,4 @@
-"""Automatic voltage regulators: taps that settle where their controls, line-drop compensation included, are content.
+"""Automatic voltage regulators: tap positions at which their controls, line-drop compensation included, come to rest.
 
 A control measures u = |v / n_pt - (r + j x) i / i_ct| on the secondary of its unit, in volts of the potential
 transformer. Outside of the dead band around the set-point it moves by a share of (v_set - u) n_pt / v_rated / step,
