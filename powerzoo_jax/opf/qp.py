@@ -118,7 +118,7 @@ class QpResult:
     primal_residual: ()    largest violation of a row, absolute
     dual_residual:   ()    largest violation of stationarity, relative to the largest cost
     iterations:      ()    int32
-    status:          ()    int32 `OpfStatus`; of INFEASIBLE, row_price is the certificate (see `certificate.py`)
+    status:          ()    int32 `OpfStatus`; of INFEASIBLE, row_price is the certificate (see `opf.qp`)
     """
 
     x: Array

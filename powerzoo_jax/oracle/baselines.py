@@ -107,10 +107,10 @@ def evaluate_plans(sim: Sim, plans_mw: np.ndarray, draws: Draw, **arguments: Any
 def evaluate_baseline(
     sim: Sim, name: str, *, n_episodes: int | None = None, seed: int = SEED, draws: Draw | None = None, **arguments: Any
 ) -> Evaluation:
-    """Evaluate "random", "no_control", "rule", "oracle" or another policy of the task's playbook.
+    """Evaluate "random", "no_control", "rule", "oracle" or another policy of the task's baselines.
 
     The episodes are those that `evaluate` would play with the same arguments.
-    Raises ValueError for another name, or a task without a playbook.
+    Raises ValueError for another name, or a task without baselines.
 
     Example:
         record = evaluate_baseline(powerzoo_jax.make("battery_arbitrage", split="test"), "oracle")

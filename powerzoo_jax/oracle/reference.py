@@ -51,7 +51,7 @@ def reference(
     date:        ISO date of the record; None takes today
     overrides:   task keywords, as for `make`
 
-    Returns random, oracle and every rule of the task's playbook [unit of the reward]; bound (no policy returns more),
+    Returns random, oracle and every rule of the task [unit of the reward]; bound (no policy returns more),
     kept_bound (no policy that breaks limits as little as the oracle returns more), gap (kept_bound less the planned
     return);
     score_of_rule, rule_share_of_oracle; standard errors of the paired differences, and the share of episodes in which

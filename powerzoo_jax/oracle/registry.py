@@ -190,28 +190,28 @@ _SHIPPED = tuple(_BOOKS)
 
 
 def register_baselines(task_id: str, where: str) -> None:
-    """Give a task a playbook of its own, "module:NAME". Raises ValueError for a second one."""
+    """Give a task baselines of its own, "module:NAME". Raises ValueError for a second one."""
     if task_id in _BOOKS:
-        raise ValueError(f"task {task_id!r} has a playbook already, {_BOOKS[task_id]}.")
+        raise ValueError(f"task {task_id!r} has baselines already, {_BOOKS[task_id]}.")
     _BOOKS[task_id] = where
 
 
 def get_baselines(task_id: str) -> Baselines:
     """Playbook of a task: its own, or that of the tasks it is a variant of, see `register`.
 
-    Raises ValueError for an unknown task, naming the nearest, and for one that no playbook is known for.
+    Raises ValueError for an unknown task, naming the nearest, and for one that no baselines are known for.
 
     Example:
         import dataclasses
         mine = dataclasses.replace(get_spec("battery_arbitrage"), id="my_battery", case="case69")
         powerzoo_jax.register(mine, get_builder("battery_arbitrage"))
-        names = get_playbook("my_battery").names
+        names = get_baselines("my_battery").names
     """
     where = _where(task_id)
     if where is None:
         raise ValueError(
             f"no reference policies are known for {task_id!r}, a task of family {get_spec(task_id).family!r} built by "
-            f"{get_builder(task_id)!r}. Give it some: oracle.register_playbook({task_id!r}, 'module:NAME')."
+            f"{get_builder(task_id)!r}. Give it some: oracle.register_baselines({task_id!r}, 'module:NAME')."
         )
     module, name = where.split(":")
     book: Baselines = getattr(importlib.import_module(module), name)
@@ -219,14 +219,14 @@ def get_baselines(task_id: str) -> Baselines:
 
 
 def list_baselines() -> tuple[str, ...]:
-    """Ids of the registered tasks that have a playbook, sorted."""
+    """Ids of the registered tasks that have baselines, sorted."""
     return tuple(task for task in list_tasks() if _where(task) is not None)
 
 
 def _where(task_id: str) -> str | None:
-    """Location of a task's playbook: under its id, with the shipped tasks of its builder, or with those of its family.
+    """Location of a task's baselines: under its id, with the shipped tasks of its builder, or with those of its family.
 
-    Where these have several playbooks, it is that of the tasks which pay for the same and, like it, have one agent or
+    Where these have several, they are those of the tasks which pay for the same and, like it, have one agent or
     several; None where that leaves more than one, or none.
     """
     if task_id in _BOOKS:

@@ -9,7 +9,8 @@ import pytest
 
 import powerzoo_jax
 from powerzoo_jax.cli import main
-from powerzoo_jax.oracle import get_baselines, get_reference, list_baselines, playbook, register_baselines, solve_starts
+from powerzoo_jax.oracle import get_baselines, get_reference, list_baselines, register_baselines, solve_starts
+from powerzoo_jax.oracle import registry as books
 from powerzoo_jax.tasks import get_builder, get_spec, registry
 from powerzoo_jax.tasks.catalog import CATALOG
 from powerzoo_jax.tasks.score import all_starts
@@ -22,7 +23,7 @@ CENT = 0.01  # [$] of the table
 def forgotten(monkeypatch):
     """Whatever a test registers is gone after it."""
     monkeypatch.setattr(registry, "_TASKS", dict(registry._TASKS))
-    monkeypatch.setattr(playbook, "_BOOKS", dict(playbook._BOOKS))
+    monkeypatch.setattr(books, "_BOOKS", dict(books._BOOKS))
 
 
 @pytest.fixture
@@ -33,23 +34,23 @@ def mine():
     return MINE
 
 
-def test_every_task_under_another_id_keeps_its_playbook():
+def test_every_task_under_another_id_keeps_its_baselines():
     for spec, build in CATALOG:
         powerzoo_jax.register(dataclasses.replace(spec, id=f"my_{spec.id}"), build)
         assert get_baselines(f"my_{spec.id}") is get_baselines(spec.id)
         assert f"my_{spec.id}" in list_baselines()
 
 
-def test_a_builder_of_ones_own_gets_the_playbook_of_its_family_and_terms():
+def test_a_builder_of_ones_own_gets_the_baselines_of_its_family_and_terms():
     powerzoo_jax.register(dataclasses.replace(get_spec("dso"), id="my_dso"), "mine.builders:build")
     powerzoo_jax.register(dataclasses.replace(get_spec("marl_uc"), id="my_uc"), "mine.builders:build")
     assert get_baselines("my_dso") is get_baselines("dso") and get_baselines("my_uc") is get_baselines("marl_uc")
 
 
-def test_a_task_that_pays_for_something_else_says_how_to_give_it_a_playbook():
+def test_a_task_that_pays_for_something_else_says_how_to_give_it_baselines():
     spec = dataclasses.replace(get_spec("dso"), id="my_dso", term_names=("beauty",), term_weights=(1.0,))
     powerzoo_jax.register(spec, "mine.builders:build")
-    words = r"'my_dso'.*'distribution'.*'mine.builders:build'.*register_playbook\('my_dso'"
+    words = r"'my_dso'.*'distribution'.*'mine.builders:build'.*register_baselines\('my_dso'"
     with pytest.raises(ValueError, match=words):
         get_baselines("my_dso")
     assert "my_dso" not in list_baselines()

@@ -2,7 +2,7 @@
 
 A budget is right when (a) the violating reference breaks at least one of them, or the constraint would be idle, and
 (b) the oracle and the safe rule meet every one with a fifth to spare, or the constraint could not be met. A task whose
-playbook says why nothing can break a budget is let off (a): its constraint is a promise, not a trade-off.
+baselines say why nothing can break a budget is let off (a): its constraint is a promise, not a trade-off.
 """
 
 from __future__ import annotations

@@ -4,7 +4,7 @@
 
 with multipliers lam, mu and z mu -> gamma -> 0. Every inequality has a slack of its own, so a step may begin outside of
 any limit. Units, reactive outputs and unserved load touch one bus each and are eliminated from the Newton system by
-hand; what is left has four rows a bus (`ac_elimination`).
+hand; what is left has four rows a bus (`ac.elimination`).
 
 Source: Wang, Murillo-Sanchez, Zimmerman and Thomas 2007, doi:10.1109/TPWRS.2007.901307.
 """

@@ -1,7 +1,7 @@
 """Preventive security-constrained DC optimal power flow: a dispatch that no single branch outage overloads.
 
 After the loss of branch k the flow of branch l is f_l + LODF_lk f_k, again linear in the injections. A contingency is
-therefore one more row of the programme of `dc.py`, with PTDF_l + LODF_lk PTDF_k in place of PTDF_l. Few of the L^2
+therefore one more row of the programme of `opf.dc`, with PTDF_l + LODF_lk PTDF_k in place of PTDF_l. Few of the L^2
 rows ever bind: they are found on the host, and every solution is checked against all of them.
 
 Outages that split the network have no such row; `SecureFactors.outages.islanding` names them.

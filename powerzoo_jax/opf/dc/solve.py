@@ -144,7 +144,7 @@ def dc_opf(
 
 
 def dc_programme(factors: DcOpfFactors, load_mw: Array, **options: Any) -> Qp:
-    """The programme `dc_opf` solves for the same arguments, load (N,) [MW] first; for audits, see `certificate.py`."""
+    """The programme `dc_opf` solves for the same arguments, load (N,) [MW] first; for audits, see `opf.qp`."""
     return _plan(factors, load_mw, _Options(**options)).qp
 
 

@@ -10,9 +10,9 @@ with c = dS/dm, r = dQ_b/dzeta and d = dQ_b/dm,
 
 (bordering: Duff, Erisman and Reid, Direct Methods for Sparse Matrices, ch. 8). All of it is made on the host, float64.
 
-A low-rank correction of the intact inverse (`outage_factors`) belongs to the state before the outage and takes more
-steps the further the outage leads from there. Where many scenarios share the outage of a branch, a factored network of
-its own (`own_networks`) at the base state after it takes fewer steps, none of which pays for a correction.
+A low-rank correction of the intact inverse (`contingency.factors`) belongs to the state before the outage and takes
+more steps the further the outage leads from there. Where many scenarios share the outage of a branch, a factored
+network of its own (`own_networks`) at the base state after it takes fewer steps, none of which pays for a correction.
 """
 
 from __future__ import annotations

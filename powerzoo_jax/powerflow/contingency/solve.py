@@ -1,11 +1,10 @@
 """Single outages of a meshed network in AC, all of them or a chosen few, inside a compiled step.
 
-The loss of a branch or a unit corrects the constant factors of the intact network by a low rank (`outage_factors`), or
-many scenarios share factors of the network that is left (`outage_networks`). The chord starts from the state before the
-outage and what the outage does at the base load; what it cannot solve goes to a full Newton method in float64. Outages
-that cut buses off are found on the host and flagged. `screen_outages` ranks outages before the exact solve,
-`worst_outages` after it.
-"""
+The loss of a branch or a unit corrects the constant factors of the intact network by a low rank
+(`contingency.factors`), or many scenarios share factors of the network that is left. The chord starts from the state
+before the outage and what the outage does at the base load; what it cannot solve goes to a full Newton method in
+float64. Outages that cut buses off are found on the host and flagged. `screen_outages` ranks outages before the exact
+solve, `worst_outages` after it. """
 
 from __future__ import annotations
 

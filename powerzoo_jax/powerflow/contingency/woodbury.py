@@ -1,6 +1,6 @@
 """Low-rank correction of a factored meshed network for changed branches, and the terms that its equations gain.
 
-Textbook symbols as in `meshed_equations`. A branch k in service adds to the injections of its two ends
+Textbook symbols as in `meshed.equations`. A branch k in service adds to the injections of its two ends
 
     s_f = S_f |w_f|^2 + A_ft w_f conj(e_t - e_f),    s_t = S_t |w_t|^2 + A_tf w_t conj(e_f - e_t)
 

@@ -86,7 +86,7 @@ def newton_step(
 
         [J, -a; j_s, -a_s] (zeta, power) = right
 
-    where a is the share on active rows and j_s the active row of the slack bus (`meshed_equations.rows`).
+    where a is the share on active rows and j_s the active row of the slack bus (`meshed.equations.rows`).
     """
     s = eqs.power(layout, net, e)
 
@@ -132,7 +132,7 @@ def _entries(layout: MeshedLayout, net: MeshedNetwork, e: Array, s: Array) -> Ar
 def newton_freed(
     layout: MeshedLayout, net: MeshedNetwork, target: Array, start: Array, bus: Array, lost: Array
 ) -> tuple[Array, Array, Array, Array]:
-    """Solve one lane (N, 2, 1) from its start: e, residual, steps, status (1,), as `meshed_newton.newton` does.
+    """Solve one lane (N, 2, 1) from its start: e, residual, steps, status (1,), as `meshed.newton.newton` does.
 
     bus, lost:  () position of the bus that is freed, and whether there is one
     """

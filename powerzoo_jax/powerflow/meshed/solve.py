@@ -1,6 +1,6 @@
 """Power flow of meshed networks: deviation-form chord with a blocked inverse, batched, exact, differentiable.
 
-Textbook symbols as in `meshed_equations`: V = Vb (1 + e), zeta = dln|V| + j dtheta. A step turns e by the constant
+Textbook symbols as in `meshed.equations`: V = Vb (1 + e), zeta = dln|V| + j dtheta. A step turns e by the constant
 inverse Jacobian times the mismatch; slow networks mix in the last step (Anderson 1965, doi:10.1145/321296.321305).
 Stragglers go on in small groups, and what the chord cannot solve goes to a full Newton method in float64.
 

@@ -15,7 +15,7 @@ from powerzoo_jax.oracle import get_baselines
 from powerzoo_jax.oracle.registry import Choose, Policy
 
 RULE, ORACLE, RANDOM = "rule", "oracle", "random"
-# names of the contract -> names of the playbooks
+# names of the contract -> names of the baselines
 RULES = {"battery_tod": RULE, "no_curtail": "no_control", "volt_droop": "droop", "merit_order": RULE}
 
 _apply = jax.jit(lambda act, carry, obs, key: act(carry, obs, key))
