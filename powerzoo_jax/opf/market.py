@@ -1,7 +1,8 @@
 """Market clearing: piecewise offers and elastic demand under line limits, and the settlement at nodal prices.
 
 Clearing is the DC-OPF of `opf.dc` on offered instead of true costs. Settlement is at the price of the own bus: loads
-pay LMP_i d_i, units receive LMP_i p_i, and the difference is the congestion rent that the network collects. """
+pay LMP_i d_i, units receive LMP_i p_i, and the difference is the congestion rent that the network collects.
+"""
 
 from __future__ import annotations
 

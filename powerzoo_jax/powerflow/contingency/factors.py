@@ -63,7 +63,8 @@ class OwnNetworks:
     networks:  MeshedNetwork, (K, ...)
     blocks:    inverses of their Jacobians there, single precision, (K, ...)
     offset:    (K, N, 2)  [pu]  injections at the intact base state less those at that of the outage
-    """
+   
+"""
 
     networks: MeshedNetwork
     blocks: Blocks

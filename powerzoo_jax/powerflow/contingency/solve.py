@@ -4,7 +4,8 @@ The loss of a branch or a unit corrects the constant factors of the intact netwo
 (`contingency.factors`), or many scenarios share factors of the network that is left. The chord starts from the state
 before the outage and what the outage does at the base load; what it cannot solve goes to a full Newton method in
 float64. Outages that cut buses off are found on the host and flagged. `screen_outages` ranks outages before the exact
-solve, `worst_outages` after it. """
+solve, `worst_outages` after it.
+"""
 
 from __future__ import annotations
 
