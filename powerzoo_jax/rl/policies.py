@@ -123,7 +123,7 @@ def kinds_of(sim: Sim) -> tuple[tuple[str, tuple[int, ...]], ...]:
 
 
 def by_kind(crew: AgentGroups, apply: Callable[[Any, Array], Any], tree: Mapping[str, Any], x: Array) -> Any:
-    """Apply each kind's part of `tree` to its agents: x (..., N, F) -> pytree of (..., N, f)."""
+    """Apply each kind's part of `tree` to its agents: x (..., N, F) [-] -> pytree of (..., N, f)."""
     if len(crew.kinds) == 1:
         return apply(tree[crew.kinds[0][0]], x)
     parts = [apply(tree[name], x[..., list(agents), :]) for name, agents in crew.kinds]
@@ -138,12 +138,12 @@ def by_kind(crew: AgentGroups, apply: Callable[[Any, Array], Any], tree: Mapping
 
 
 def map_kinds(crew: AgentGroups, make: Callable[..., Any], x: Array, *trees: Mapping[str, Any]) -> dict[str, Any]:
-    """A tree with one part a kind: make(part of each tree, x of its agents (..., n, F))."""
+    """A tree with one part a kind: make(part of each tree, x of its agents (..., n, F) [-])."""
     return {name: make(*(t[name] for t in trees), x[..., list(agents), :]) for name, agents in crew.kinds}
 
 
 def keys_by_kind(crew: AgentGroups, key: Array) -> dict[str, Array]:
-    """A key a kind; the key itself where there is only one."""
+    """PRNG key () of each kind of agent; the key itself where there is only one."""
     names = [name for name, _ in crew.kinds]
     return {names[0]: key} if len(names) == 1 else dict(zip(names, jax.random.split(key, len(names)), strict=True))
 
@@ -156,7 +156,7 @@ def start_scales(crew: AgentGroups, sim: Sim, floor: float) -> dict[str, Scale]:
 
 
 def move_scales(crew: AgentGroups, scale: dict[str, Scale], x: Array) -> dict[str, Scale]:
-    """Add standardised observations x (..., N, F) to the moments."""
+    """Add standardised observations x (..., N, F) [-] to the moments."""
     return map_kinds(crew, lambda s, x: observe_batch(s, denormalise(s, x)), x, scale)
 
 

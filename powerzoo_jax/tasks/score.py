@@ -40,7 +40,7 @@ RATES = {
 
 
 class Figure(NamedTuple):
-    """Sum of `part` over episodes per sum of `of`; (B,) each. A mean has `of` = 1."""
+    """Ratio of the sum of `part` over episodes to the sum of `of`; (B,) each, in any unit. A mean has `of` = 1."""
 
     part: np.ndarray
     of: np.ndarray
@@ -84,7 +84,7 @@ def _money(sim: Sim, totals: Totals, one: np.ndarray) -> dict[str, Figure]:
 
 
 def bootstrap_intervals(parts: np.ndarray, wholes: np.ndarray, seed: int) -> list[list[float] | None]:
-    """95 % intervals of the ratios of sums of parts (M, B) to sums of wholes (M, B), by resampling episodes.
+    """95 % intervals of ratios of sums of parts (M, B) to sums of wholes (M, B), in any unit, by resampling episodes.
 
     None where a resample has nothing to divide by.
     """

@@ -15,7 +15,7 @@ from tests.docs.examples import Example, find, play, tracing_jax
 KERNEL, VIEWS = find("powerzoo_jax"), find("compat")
 HERE = [example for example in KERNEL + VIEWS if not example.needs]  # the others: tests/compat_e1, tests/compat_e3
 # Training and solving take minutes together: here they are traced, in their own tests they are done.
-TRACED = ("powerzoo_jax.rl.", "powerzoo_jax.plot.network", "powerzoo_jax.envs.batch", "powerzoo_jax.envs.autoreset")
+TRACED = ("powerzoo_jax.rl.", "powerzoo_jax.plot.network", "powerzoo_jax.envs.batch")
 
 
 def name(example: Example) -> str:
