@@ -105,17 +105,19 @@ def test_a_checkpoint_can_be_read_while_it_is_replaced(tmp_path):
     """Reader and writer are two processes; each reading is of one checkpoint, whole."""
     folder = tmp_path / "checkpoint"
     child, seen = process(SAVE, str(folder)), set[int]()
-    while not checkpoint.exists(folder):
-        assert child.poll() is None
-        time.sleep(0.01)
-    deadline = time.monotonic() + 120
-    while len(seen) < 12:
-        assert child.poll() is None and time.monotonic() < deadline
-        (weight,) = set(checkpoint.restore(folder, {"w": jnp.zeros(9, jnp.int32)})["w"].tolist())
-        config, updates = checkpoint.load_config(folder)
-        assert config == PPOConfig(lr=updates) and weight <= updates
-        seen.add(updates)
-    kill(child)
+    try:
+        while not checkpoint.exists(folder):
+            assert child.poll() is None
+            time.sleep(0.01)
+        deadline = time.monotonic() + 120
+        while len(seen) < 12:
+            assert child.poll() is None and time.monotonic() < deadline
+            (weight,) = set(checkpoint.restore(folder, {"w": jnp.zeros(9, jnp.int32)})["w"].tolist())
+            config, updates = checkpoint.load_config(folder)
+            assert config == PPOConfig(lr=updates) and weight <= updates
+            seen.add(updates)
+    finally:
+        kill(child)
 
 
 def test_two_calls_of_one_process_do_not_share_a_folder(tmp_path):

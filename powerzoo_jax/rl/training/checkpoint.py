@@ -7,6 +7,7 @@ instant leaves the last checkpoint behind, and other processes may read the fold
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, TypeVar
@@ -24,6 +25,7 @@ R = TypeVar("R")
 
 STATE, SETTINGS = "state", "settings"
 LONGEST = 200  # characters of another library's complaint that are passed on
+LOOKS, PAUSE_S = 4, 0.05  # at a checkpoint that cannot be read, while nothing replaces it
 
 
 def save(folder: str | Path, state: Any, cfg: Config, *, updates: int) -> None:
@@ -94,22 +96,30 @@ def _manager(folder: str | Path, **options: Any) -> ocp.CheckpointManager:
 
 def _newest(folder: str | Path, read: Callable[[ocp.CheckpointManager, int], R]) -> R:
     """Result of `read` on the newest checkpoint; of the next one where a training replaces it meanwhile."""
+    quiet = 0  # failures in a row during which nothing was replaced
     while True:
-        updates = max(_updates(folder), default=None)
-        if updates is None:
-            raise DataMissing(f"{folder} holds no checkpoint. Train the run, or give the folder that `save` was given.")
+        there = _updates(folder)
         try:
+            if not there:
+                raise DataMissing(
+                    f"{folder} holds no checkpoint. Train the run, or give the folder that `save` was given."
+                )
             # a reader keeps whatever is there: a training may be writing to the folder
             with _manager(folder, create=False) as manager:
-                return read(manager, updates)
-        except PowerZooError:
+                return read(manager, max(there))
+        except RunError:  # whole, and of other settings
             raise
         except Exception as err:  # Orbax and TensorStore say in many ways that a part is missing or broken
-            if max(_updates(folder), default=updates) != updates:
+            # an old checkpoint may vanish under the reader, or its folder be half renamed: look again
+            quiet = quiet + 1 if _updates(folder) == there else 0
+            if quiet < LOOKS and Path(folder).is_dir():
+                time.sleep(PAUSE_S)
                 continue
+            if isinstance(err, PowerZooError):
+                raise
             reason = next(iter(str(err).splitlines()), "") or type(err).__name__
             raise RunError(
-                f"checkpoint {folder}, update {updates}, is damaged ({reason[:LONGEST]}). "
+                f"checkpoint {folder}, update {max(there)}, is damaged ({reason[:LONGEST]}). "
                 "Restore the folder, or train again from the start (--overwrite)."
             ) from err
 
