@@ -11,7 +11,7 @@ import pytest
 API = "powerzoo_compat.powerzoo_api."
 VIEWS = [  # package, extra, module that needs it
     ("pettingzoo", "pettingzoo", "powerzoo_compat.pettingzoo_view"),
-    ("pettingzoo", "pettingzoo", API + "marl_wrapper"),
+    ("pettingzoo", "pettingzoo", API + "wrappers.marl"),
     ("pettingzoo", "mo", "powerzoo_compat.momaland_view"),
     ("pettingzoo", "smartgrid", "powerzoo_compat.smartgrid_view"),
     ("stable_baselines3.common.vec_env", "sb3", "powerzoo_compat.sb3_view"),

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, ClassVar
 
+import numpy as np
+
 from powerzoo_compat.powerzoo_api.envs.resources import ResourceEnv, create_resource
 from powerzoo_compat.powerzoo_api.grids.build import Roles, feeder_sim, three_phase_sim, transgrid_sim
 from powerzoo_compat.powerzoo_api.grids.cases import core_name
@@ -12,7 +14,7 @@ from powerzoo_compat.powerzoo_api.grids.envs import GRID_TYPES, GridEnv
 from powerzoo_compat.powerzoo_api.tasks.base import ConstraintSpec, MultiAgentTask, SingleAgentTask, Task
 from powerzoo_compat.powerzoo_api.tasks.multi_agent import Dicts, MultiAgentTaskEnv
 from powerzoo_compat.powerzoo_api.tasks.rewards import RewardFn, get_reward_function
-from powerzoo_compat.powerzoo_api.wrappers.agents import paid_by
+from powerzoo_compat.powerzoo_api.wrappers.agents import paid_by, unpaid
 from powerzoo_compat.powerzoo_api.wrappers.flatten import RewardWrapper, TaskCMDPWrapper
 from powerzoo_jax.base.errors import unknown
 from powerzoo_jax.envs.core import Sim
@@ -85,6 +87,12 @@ class RewardedAgents(MultiAgentTaskEnv):
     def __init__(self, sim: Sim, reward: RewardFn, *, render_mode: str | None = None) -> None:
         super().__init__(sim, render_mode=render_mode)
         self._reward = reward
+
+    def reset(
+        self, *, seed: int | None = None, options: dict[str, Any] | None = None
+    ) -> tuple[dict[str, np.ndarray], dict[str, dict[str, Any]]]:
+        obs, infos = super().reset(seed=seed, options=options)
+        return obs, unpaid(infos)
 
     def step(self, actions: Mapping[str, Any]) -> Dicts:
         obs, rewards, terminations, truncations, infos = super().step(actions)

@@ -70,8 +70,18 @@ class RewardAgents(AgentsWrapper):
         super().__init__(env)
         self._fn = fn
 
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, Any]:
+        """Begin an episode; `env_reward` is 0 before the first step."""
+        obs, infos = super().reset(seed=seed, options=options)
+        return obs, unpaid(infos)
+
     def earned(self, obs: dict[str, Any], rewards: dict[str, float], infos: dict[str, Any]) -> tuple[Any, Any]:
         return paid_by(self._fn, obs, rewards, infos)
+
+
+def unpaid(infos: dict[str, dict[str, Any]]) -> dict[str, dict[str, Any]]:
+    """Infos of a reset with the keys that `paid_by` adds to those of a step."""
+    return {agent: info | {"env_reward": 0.0} for agent, info in infos.items()}
 
 
 def paid_by(

@@ -254,6 +254,11 @@ class RewardWrapper(Wrapper):
         super().__init__(env)
         self._fn = fn
 
+    def reset(self, **keywords: Any) -> tuple[Any, dict[str, Any]]:
+        """Begin an episode; `env_reward` is 0 before the first step."""
+        obs, info = self.env.reset(**keywords)
+        return obs, info | {"env_reward": 0.0}
+
     def step(self, action: Any) -> Any:
         """Advance one step."""
         obs, reward, terminated, truncated, info = self.env.step(action)
@@ -278,6 +283,11 @@ class MDPFallbackRewardWrapper(Wrapper):
                 f"{len(weights)} fallback weights for {len(names)} channels {names}. Give one, or one each."
             )
         self.fallback_weights = tuple(weights.tolist())
+
+    def reset(self, **keywords: Any) -> tuple[Any, dict[str, Any]]:
+        """Begin an episode; both rewards are 0 before the first step."""
+        obs, info = self.env.reset(**keywords)
+        return obs, info | {"env_reward": 0.0, "reward_fallback": 0.0}
 
     def step(self, action: Any) -> Any:
         """Advance one step."""
