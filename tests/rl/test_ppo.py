@@ -133,7 +133,7 @@ def test_the_restart_stays_a_branch_under_seeds(sim, monkeypatch):
     """A batched predicate would turn `cond` into a select, and `init` would be paid at every step."""
     assert conds(sim, 2) == conds(sim, 1)
     # what happens without the care taken there; the package's `autoreset` is the function, not the module
-    monkeypatch.setattr(sys.modules["powerzoo_jax.envs.autoreset"], "anywhere", jnp.any)
+    monkeypatch.setattr(sys.modules["powerzoo_jax.envs.batch"], "anywhere", jnp.any)
     assert conds(sim, 2) < conds(sim, 1)
 
 
