@@ -164,4 +164,6 @@ def test_the_operator_plans_within_reserve_and_ratings_and_beats_the_list(monkey
     assert cost["rule"]["thermal_overload"] > 10
     with jax.enable_x64(True):
         relaxed = relax_commitment(commitment_problem(sim, take(draws, 0), RESERVE_SHARE)).bound_usd
-    assert -1e-4 * relaxed >= foresight.kept_bound[0] * (1 + 1e-9)
+    # on this day the plan's bound is that of the relaxation, whose loads were rounded to single precision
+    rounding = 2 * np.finfo(np.float32).eps
+    assert -1e-4 * relaxed >= foresight.kept_bound[0] * (1 + rounding)
