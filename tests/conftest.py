@@ -44,12 +44,6 @@ def tier_of(nodeid: str, tiers: dict[str, str]) -> str:
     return tiers.get(nodeid) or tiers.get(nodeid.partition("[")[0]) or "quick"
 
 
-@pytest.fixture(scope="session")
-def tiers() -> dict[str, str]:
-    """Rows of tests/tiers.txt, node id -> tier."""
-    return read_tiers()
-
-
 def read_tiers() -> dict[str, str]:
     """Rows of tests/tiers.txt, node id -> tier; lines that start with # are remarks."""
     lines = (TESTS / "tiers.txt").read_text(encoding="utf-8").splitlines()
