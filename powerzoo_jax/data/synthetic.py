@@ -79,7 +79,7 @@ def draw_from_quantiles(uniform: Array, levels: Array, values: Array) -> Array:
     return jnp.expm1(jnp.interp(uniform, levels, jnp.log1p(values)))
 
 
-HOURS_PER_YEAR = 8766.0
+HOURS_PER_YEAR = 8766.0  # 365.25 days, for leap years and others alike
 NATIVE_MINUTES = 60.0
 
 

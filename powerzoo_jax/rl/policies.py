@@ -77,7 +77,7 @@ class AgentGroups:
 def make_crew(
     sim: Sim, *, joint: bool, share: bool = True, squash: bool = False, start: tuple[float, ...] = ()
 ) -> AgentGroups:
-    """The crew of a task.
+    """Agents of a task grouped by kind.
 
     joint:  one agent that sees and does everything
     share:  agents of a kind have the same weights; else each its own

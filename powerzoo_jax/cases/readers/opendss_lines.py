@@ -14,6 +14,7 @@ from powerzoo_jax.cases.readers.opendss_terminal import terminal
 from powerzoo_jax.cases.readers.opendss_values import MAX_PHASE, UNITS, Bus
 from powerzoo_jax.cases.threephase.case import Row
 
+# What OpenDSS itself gives a line with switch=yes, and below, in PerLength, one without impedances.
 SWITCH = {"r1": 1.0, "x1": 1.0, "r0": 1.0, "x0": 1.0, "c1": 1.1, "c0": 1.0}
 SWITCH_LENGTH = 0.001
 

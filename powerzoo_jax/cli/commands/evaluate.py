@@ -22,7 +22,7 @@ from powerzoo_jax.rl.training.parallel import make_mesh, spread
 from powerzoo_jax.tasks import make
 from powerzoo_jax.tasks.score import SEED, Evaluation, evaluate
 
-ROUNDING = 1e-6
+ROUNDING = 1e-6  # of float32: costs that small are printed as 0
 
 
 class Score(NamedTuple):

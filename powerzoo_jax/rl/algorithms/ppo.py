@@ -73,10 +73,10 @@ class PPOState:
     params:       {"actor", "critic"}   weights of separate networks, each a dict by kind of agent
     opt:          pytree                state of the optimiser
     scale:        dict of Scale         running moments of the observations, by kind
-    gauge:        Gauge                 sizes of the returns; () where rewards are taken as they are
-    multipliers:  Multipliers           prices of the budgets; () without them
-    env:          pytree, obs (B,A,O)   where the lanes stand, legal (B,A,M) what may be chosen there
-    tally:        Tally                 totals of their episodes
+    gauge:        ReturnNormalizer      sizes of the returns; () where rewards are taken as they are
+    multipliers:  LagrangeMultipliers   prices of the budgets; () without them
+    env:          pytree, obs (B,A,O)   states and observations of the lanes, legal (B,A,M) options allowed there
+    tally:        EpisodeStats          totals of their episodes
     key:          PRNG key              source of every draw to come
     """
 

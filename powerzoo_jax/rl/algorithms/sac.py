@@ -79,8 +79,8 @@ class SACState:
     opt:     pytree                state of the optimiser
     scale:   dict of Scale         running moments of the observations
     store:   Store                 transitions to learn from
-    env:     pytree, obs (B,A,O)   where the lanes stand
-    tally:   Tally                 totals of their episodes
+    env:     pytree, obs (B,A,O)   states and observations of the lanes
+    tally:   EpisodeStats          totals of their episodes
     key:     PRNG key              source of every draw to come
     """
 

@@ -43,7 +43,7 @@ def orthogonal(gain: float) -> Callable[..., Array]:
 
 
 def _last_layer(start: tuple[float, ...], dtype: Any) -> nn.Dense:
-    small = orthogonal(0.01)
+    small = orthogonal(0.01)  # a new policy then acts as `start` says, whatever it sees
     return nn.Dense(len(start), kernel_init=small, bias_init=lambda *_: jnp.asarray(start, dtype), param_dtype=dtype)
 
 

@@ -110,6 +110,7 @@ class Head:
         A point v of [-1, 1] stands for (1 + v) / 2 on the second of two options; among more, odds are even.
         """
         rest = _columns(idle, self.free)
+        # arctanh of 1 is infinite; at 0.95 the tanh still has a tenth of its slope, and learning can leave the bound
         means = np.arctanh(np.clip(rest, -0.95, 0.95)) if self.squash else rest
         odds = [_odds(idle[i], self.options[i]) for i in self.picks]
         return (*means.tolist(), *(x for pair in odds for x in pair))
