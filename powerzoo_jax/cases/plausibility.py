@@ -49,7 +49,7 @@ PLACEHOLDERS_MVA = (9900.0, 9999.0, 99999.0, 999999.0)  # what many files write 
 LARGE_UNIT_MW = 1e5  # the largest power station of the world has 2.3e4 MW
 LOAD_PER_BASE = 100.0  # one bus drawing 100 power bases
 LOAD_PER_CAPACITY = 50.0  # kW read as MW give 1000; a short supply gives less than 2
-REACTIVE_PER_ACTIVE = 5.0  # a load with a power factor below 0.2
+REACTIVE_PER_ACTIVE = 5.0  # loads with a power factor below 0.2
 FLAT_SLOPE = 1e-3  # relative: slopes of points printed with 5 decimals
 DEEP_DROP_PU = 0.5  # a feeder loses its voltage near there
 
