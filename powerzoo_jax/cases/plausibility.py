@@ -1,4 +1,4 @@
-"""Rules for numbers that are possible and nearly always a mistake: of units, of columns, of copied rows.
+"""Rules for numbers that are possible but nearly always a mistake: of units, of columns, of copied rows.
 
 Each returns warnings, so a case that really is like that can still be used.
 
@@ -156,7 +156,7 @@ def ratios(case: Case) -> Findings:
 
 
 def ratings(case: Case) -> Findings:
-    """Ratings say something."""
+    """Ratings are limits, not placeholders."""
     rate = case.branch.rate_a_mva
     at = np.flatnonzero(np.isin(rate, PLACEHOLDERS_MVA))
     if at.size:
@@ -238,7 +238,7 @@ def feeder_drop(case: Case) -> Findings:
 
 
 def costs(case: Case) -> Findings:
-    """Costs are convex and at most quadratic: what the optimum needs in order to be exact."""
+    """Costs are convex and at most quadratic, as an exact optimum requires."""
     unit = case.unit
     polynomial, width = unit.cost_model == 2, unit.cost.shape[1]
     power = unit.cost_terms[:, None] - 1 - np.arange(width)

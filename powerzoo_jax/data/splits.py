@@ -1,4 +1,4 @@
-"""Split calendars: which local days of a data set are for training, validation and testing.
+"""Split calendars: the local days of a data set used for training, validation and testing.
 
 Pairing of days: which days of a secondary data set may accompany a day of the primary one.
 """

@@ -159,7 +159,7 @@ class _Line:
             self._own_unit()
 
     def _own_unit(self) -> None:
-        """The impedance is per unit of length, whatever unit stands before it."""
+        """Impedance per unit of length in the line's own unit, whatever unit was given before."""
         self.coded, self.unit, self.conversion = False, "none", 1.0
 
     def _fetch(self, name: str, given: Given) -> None:

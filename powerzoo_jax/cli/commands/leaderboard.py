@@ -1,4 +1,4 @@
-"""`leaderboard`: train and score on many tasks, task by task; write one Markdown page of what came out."""
+"""`leaderboard`: train and score on many tasks, task by task; write the results as one Markdown page."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ Row = dict[str, Any]
 
 
 class Interval(NamedTuple):
-    """Interquartile mean over seeds, and the 95 % interval of its bootstrap; None where one seed tells nothing."""
+    """Interquartile mean over seeds, and its 95 % bootstrap interval; None with a single seed."""
 
     mean: float
     low: float | None
