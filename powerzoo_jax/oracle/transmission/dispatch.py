@@ -203,9 +203,9 @@ def _solve(
         flow = system.of_unit @ p - system.of_load * (load - system.shunt_mw - shed) + system.fixed_mw
         broken = (system.rate_mw > 0) & (np.abs(flow) > system.rate_mw + excess + ROUNDED_MW) & ~watched
         if not broken.any():
-            sides = np.zeros((2, len(watched)))
-            sides[:, watched] = np.maximum(-found.dual[at.sides], 0.0)
-            return SolvedLoad(p, float(level), float(found.dual[at.balance]), *sides, watched)
+            upper, lower = np.zeros((2, len(watched)))
+            upper[watched], lower[watched] = np.maximum(-found.dual[at.sides], 0.0)
+            return SolvedLoad(p, float(level), float(found.dual[at.balance]), upper, lower, watched)
         watched = watched | broken
 
 
