@@ -24,8 +24,7 @@ from powerzoo_jax.opf.ac import interior_point as interior
 from powerzoo_jax.opf.ac.equations import ConstraintMultipliers, Lane, Unknowns
 from powerzoo_jax.opf.ac.factors import AcOpfFactors
 from powerzoo_jax.opf.ac.interior_point import Measure, PrimalDualPoint, SharedNetwork
-from powerzoo_jax.opf.dc.program import DispatchVariables, Running, running_units, unit_columns
-from powerzoo_jax.opf.dc.solve import VOLL
+from powerzoo_jax.opf.dc.solve import VOLL, DispatchVariables, Running, running_units, unit_columns
 from powerzoo_jax.opf.offers import Offers
 from powerzoo_jax.opf.result import OpfStatus
 from powerzoo_jax.powerflow.batching import batched_shell
