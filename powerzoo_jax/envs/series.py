@@ -13,6 +13,9 @@ from jax import Array
 
 from powerzoo_jax.base.random import Purpose, integers, purpose_key, uniform
 from powerzoo_jax.data.bank import LOAD_FIELDS
+from powerzoo_jax.devices.datacenter import INFER as INFER
+from powerzoo_jax.devices.datacenter import OUTDOOR as OUTDOOR
+from powerzoo_jax.devices.renewable import PLANT as PLANT
 
 
 @struct.dataclass(kw_only=True)
@@ -52,8 +55,7 @@ def draw_episode(key: Array, starts: EpisodeStarts, soc_low: Array, soc_high: Ar
 FACTOR, SIN, COS, AHEAD_HI, AHEAD_LO = (LOAD_FIELDS.index(name) for name in LOAD_FIELDS)
 PRICE, SIGNAL, MEAN_AHEAD = 0, 1, -1  # columns of price_rows; the forecasts stand between SIGNAL and MEAN_AHEAD
 CLOCK_FIELDS = ("time_of_day", "hour_norm", "is_peak", "is_offpeak")
-SHAPE, SHAPE_HI, SHAPE_LO, PLANT = "shape", "shape_ahead_hi", "shape_ahead_lo", "plant_cf"
-INFER, OUTDOOR = "infer_util", "outdoor_c"
+SHAPE, SHAPE_HI, SHAPE_LO = "shape", "shape_ahead_hi", "shape_ahead_lo"
 
 
 @struct.dataclass(kw_only=True)
@@ -93,6 +95,10 @@ class LoadColumns(NamedTuple):
         """Load factor () of the only shape, or (Z,) of all."""
         more = self.run(SHAPE)
         return jnp.concatenate([row[FACTOR : FACTOR + 1], row[more]]) if more.stop else row[FACTOR]
+
+    def level(self, row: Array, share: Array | None) -> Array:
+        """Load factor of each place at a bank row: () for all, or by the shares (Z, places) of the shapes."""
+        return spread(self.factors(row), share)
 
     def load_ahead(self, here: Array, end: Array) -> Array:
         """Sum of load factors from row `here` to the row before `end`: () of the only shape, or (Z,) of all."""

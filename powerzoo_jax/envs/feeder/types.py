@@ -1,36 +1,44 @@
-"""Parameters, state and info of the environment of a balanced feeder with devices."""
+"""Parameters, state and info of the environment of a balanced feeder with devices.
+
+Each has a field for every kind of the registry, called as the kind: `params.storage`, `state.storage`.
+"""
 
 from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
 
 from flax import struct
 from jax import Array
 
 from powerzoo_jax.base import EnvState, Info
-from powerzoo_jax.devices import (
-    DataCenterParams,
-    DataCenterState,
-    FlexLoadParams,
-    FlexLoadState,
-    RenewableParams,
-    RenewableState,
-    StorageParams,
-    StorageState,
-    VehicleParams,
-    VehicleState,
-)
-from powerzoo_jax.devices.datacenter import DataCenterDelivery
-from powerzoo_jax.devices.flexload import FlexLoadDelivery
-from powerzoo_jax.devices.renewable import RenewableDelivery
-from powerzoo_jax.devices.vehicle import VehicleDelivery
+from powerzoo_jax.devices.registry import KINDS
 from powerzoo_jax.envs.core import EnvParams
 from powerzoo_jax.envs.series import EpisodeStarts
 
 
-@struct.dataclass(kw_only=True)
-class DistributionParams(EnvParams):
-    """One feeder, its devices and where its episodes start. A kind of device that the feeder lacks is None.
+class OfKinds:
+    """Base of dataclasses with one more field for every registered kind of device, None where there is none of it.
 
-    storage, renewable, flexload, vehicle, datacenter: stacks, each over its own units
+    The fields follow from the registry when a subclass is made, so that a new kind needs no line here.
+    """
+
+    def __init_subclass__(cls) -> None:
+        super().__init_subclass__()
+        for kind in KINDS:
+            if not hasattr(cls, kind):
+                cls.__annotations__[kind] = "Any"
+                setattr(cls, kind, None)
+
+    if TYPE_CHECKING:
+
+        def __getattr__(self, name: str) -> Any: ...
+
+
+@struct.dataclass(kw_only=True)
+class DistributionParams(EnvParams, OfKinds):
+    """One feeder, its devices and where its episodes start.
+
+    storage, renewable, ...: stack of each kind over its own units, None where the feeder lacks the kind
     place_bus:     (G, N)  device-bus incidence, all units in the order of the roster
     place_active:  (G, a)  the same on the buses that inject
     p_load, q_load:(a,)    [pu] nominal load of the buses that inject
@@ -58,11 +66,6 @@ class DistributionParams(EnvParams):
     peak_mw: Array
     voll: Array
     starts: EpisodeStarts
-    storage: StorageParams | None = None
-    renewable: RenewableParams | None = None
-    flexload: FlexLoadParams | None = None
-    vehicle: VehicleParams | None = None
-    datacenter: DataCenterParams | None = None
     shape_bus: Array | None = None
     shape_active: Array | None = None
     shape_mw: Array | None = None
@@ -76,10 +79,10 @@ class DistributionParams(EnvParams):
 
 
 @struct.dataclass(kw_only=True)
-class DistributionState(EnvState):
+class DistributionState(EnvState, OfKinds):
     """State of an episode; the stacks are those of the parameters.
 
-    soc_start:  (S,)  [-]   state of charge at reset of storage, then of vehicles, for the settlement
+    soc_start:  (S,)  [-]   state of charge at reset, kind after kind as `fleet.charge_of`, for the settlement
     load_row:   ()    int32 first row of the episode in bank.load_rows
     price_row:  ()    int32 the same in bank.price_rows
     failed:     ()    bool  a power flow has failed: the episode is over
@@ -89,15 +92,10 @@ class DistributionState(EnvState):
     load_row: Array
     price_row: Array
     failed: Array
-    storage: StorageState | None = None
-    renewable: RenewableState | None = None
-    flexload: FlexLoadState | None = None
-    vehicle: VehicleState | None = None
-    datacenter: DataCenterState | None = None
 
 
 @struct.dataclass(kw_only=True)
-class DistributionInfo(Info):
+class DistributionInfo(Info, OfKinds):
     """Info of a feeder step beside the base `Info`; power in MW.
 
     pf_iterations: () int32       p_slack_mw, q_slack_mvar: () feeder-head exchange
@@ -109,7 +107,7 @@ class DistributionInfo(Info):
     local_v_pu: (G,)              voltage at the device's bus
     q_mvar: (G,)                  delivered reactive power; None where no unit has any
     vuf_percent: ()               largest voltage unbalance; None on a balanced feeder
-    renewable, flexload, vehicle, datacenter: what each stack reports of the step; None where there is none
+    renewable, flexload, ...: what each stack reports beside power; None where there is none
     """
 
     pf_iterations: Array
@@ -126,7 +124,3 @@ class DistributionInfo(Info):
     local_v_pu: Array
     q_mvar: Array | None = None
     vuf_percent: Array | None = None
-    renewable: RenewableDelivery | None = None
-    flexload: FlexLoadDelivery | None = None
-    vehicle: VehicleDelivery | None = None
-    datacenter: DataCenterDelivery | None = None

@@ -23,10 +23,10 @@ from powerzoo_jax.base import Box, Dims, EnvState, Info
 from powerzoo_jax.base.numerics import matmul
 from powerzoo_jax.base.tree import where_done
 from powerzoo_jax.devices import at_devices
+from powerzoo_jax.devices import fleet as stacks
+from powerzoo_jax.devices.fleet import FleetResult
 from powerzoo_jax.envs.core import EnvParams, GridEnv
-from powerzoo_jax.envs.feeder import fleet as stacks
 from powerzoo_jax.envs.feeder.env import DistributionEnv
-from powerzoo_jax.envs.feeder.fleet import FleetResult
 from powerzoo_jax.envs.feeder.types import DistributionInfo, DistributionParams, DistributionState
 from powerzoo_jax.envs.observe import FieldTable, assemble, bounds
 from powerzoo_jax.envs.series import FACTOR, Draw, EpisodeStarts, draw_episode, step_row

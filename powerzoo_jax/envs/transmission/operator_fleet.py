@@ -10,26 +10,15 @@ import jax.numpy as jnp
 from flax import struct
 from jax import Array
 
-from powerzoo_jax.devices import (
-    DataCenterParams,
-    DataCenterState,
-    FlexLoadParams,
-    FlexLoadState,
-    RenewableParams,
-    RenewableState,
-    StorageParams,
-    StorageState,
-    VehicleParams,
-    VehicleState,
-    action_table,
-    bus_injection,
-)
+from powerzoo_jax.devices import action_table, bus_injection
+from powerzoo_jax.devices import fleet as stacks
+from powerzoo_jax.devices.fleet import FleetResult, Layout
+from powerzoo_jax.devices.protocol import Exogenous
 from powerzoo_jax.envs.constraint import undelivered
-from powerzoo_jax.envs.feeder import fleet as stacks
-from powerzoo_jax.envs.feeder.fleet import Exogenous, FleetResult, Layout
-from powerzoo_jax.envs.feeder.observation import Scene, view
-from powerzoo_jax.envs.observe import assemble
-from powerzoo_jax.envs.series import FACTOR, PLANT, Draw, LoadColumns
+from powerzoo_jax.envs.feeder.fields import Scene
+from powerzoo_jax.envs.feeder.types import OfKinds
+from powerzoo_jax.envs.observe import observe
+from powerzoo_jax.envs.series import FACTOR, Draw, LoadColumns
 from powerzoo_jax.envs.transmission.flow import Setpoints
 from powerzoo_jax.envs.transmission.operator import Dispatched, OperatorStep, Setting, TransGridEnv
 from powerzoo_jax.envs.transmission.operator_types import Electrical, TransGridInfo, TransGridParams, TransGridState
@@ -39,7 +28,7 @@ NO_DEVICES, LOAD_ONLY = Layout(action_table(())), LoadColumns()
 
 
 @struct.dataclass(kw_only=True)
-class FleetGridParams(TransGridParams):
+class FleetGridParams(TransGridParams, OfKinds):
     """A grid with its units and devices; a kind of device that it lacks is None. Bank columns as in `LoadColumns`.
 
     place_bus:   (D, N)  device-bus incidence
@@ -50,11 +39,6 @@ class FleetGridParams(TransGridParams):
 
     place_bus: Array
     load_ratio: Array
-    storage: StorageParams | None = None
-    renewable: RenewableParams | None = None
-    flexload: FlexLoadParams | None = None
-    vehicle: VehicleParams | None = None
-    datacenter: DataCenterParams | None = None
     flex_p_mw: Array | None = None
     flex_q_mvar: Array | None = None
     flex_shape: Array | None = None
@@ -62,14 +46,8 @@ class FleetGridParams(TransGridParams):
 
 
 @struct.dataclass(kw_only=True)
-class FleetGridState(TransGridState):
+class FleetGridState(TransGridState, OfKinds):
     """State of an episode with the stacks of the parameters."""
-
-    storage: StorageState | None = None
-    renewable: RenewableState | None = None
-    flexload: FlexLoadState | None = None
-    vehicle: VehicleState | None = None
-    datacenter: DataCenterState | None = None
 
 
 @struct.dataclass(kw_only=True)
@@ -107,7 +85,6 @@ class FleetGridEnv(TransGridEnv):
     def begin(self, key: Array, drawn: Draw, params: FleetGridParams) -> tuple[FleetGridState, Array]:  # type: ignore[override]
         """Start a given episode, devices idle."""
         dtype, dims = params.voll.dtype, self.dims
-        made: Any = params
         state = FleetGridState(
             t=jnp.zeros((), jnp.int32),
             key=key,
@@ -115,7 +92,7 @@ class FleetGridEnv(TransGridEnv):
             closed=jnp.ones(0, bool),
             seen=Electrical(jnp.zeros(dims.branch, dtype), jnp.zeros(dims.unit, dtype)),
             failed=jnp.zeros((), bool),
-            **stacks.begin(self.layout, key, drawn.soc, made, self.dt_hours),
+            **stacks.begin(self.layout, key, drawn.soc, params, self.dt_hours),
         )
         met = self.flow(super().dispatch(state, self._setting(state), params), params)
         state = dataclasses.replace(state, seen=self._electrical(met.solved, params))
@@ -131,15 +108,8 @@ class FleetGridEnv(TransGridEnv):
     ) -> tuple[FleetGridState, NetworkAndFleet]:
         """Deliver what stores, availability and queues allow."""
         row = self._row(state, params)
-        meeting = Exogenous(
-            factors=row[FACTOR],
-            cf=row[self.columns.run(PLANT)],
-            minute=state.t * round(self.dt_hours * 60),
-            weather=None,
-            key=state.key,
-        )
-        known: Any = state, params
-        new, delivered = stacks.deliver(self.layout, known[0], command, meeting, known[1], self.dt_hours)
+        met = Exogenous(row, self.columns, state.t, state.key, self.dt_hours, self.layout, params)
+        new, delivered = stacks.deliver(state, command, met)
         return dataclasses.replace(state, **new), NetworkAndFleet(self._setting(state), delivered)
 
     def dispatch(self, state: FleetGridState, delivery: NetworkAndFleet, params: FleetGridParams) -> Dispatched:  # type: ignore[override]
@@ -174,22 +144,10 @@ class FleetGridEnv(TransGridEnv):
     def _fields(self, state: TransGridState, params: TransGridParams) -> Array:
         """The observation at `state`, (1, O)."""
         row, p_max = self._row(state, params), params.rules.p_max_mw
-        known: Any = state, params
-        scene = Scene(
-            layout=self.layout,
-            columns=self.columns,
-            dt_hours=self.dt_hours,
-            params=known[1],
-            state=known[0],
-            row=row,
-            price=jnp.zeros(1, row.dtype),
-            v_pu=row[:0],
-            flows=(),
-        )
+        scene = Scene(self.layout, self.columns, self.dt_hours, params, state, row, jnp.zeros(1, row.dtype), ())
         grid = {
             "line_flow": state.seen.line_use,
             "load": params.load_share * (row[FACTOR] * params.full_load_mw / jnp.sum(p_max)),
             "unit": state.seen.p_mw / jnp.where(p_max > 0, p_max, 1),
         }
-        own = view(scene, {block.key for block in self.fields.blocks} - set(GRID_KEYS))
-        return assemble(self.fields, grid | own, 1)
+        return observe(self.fields, scene, 1, grid)
