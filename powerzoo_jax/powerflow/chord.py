@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any, NamedTuple, Protocol
 
 import jax
@@ -117,6 +118,7 @@ def _step(eqs: Equations, core: Any, x: Array, p: Array, q: Array) -> Array:
     return x + move * jnp.minimum(1.0, LONGEST / jnp.maximum(jnp.max(jnp.abs(move)), LONGEST))
 
 
+V_BOUND = 1.5  # [pu] no feeder runs above: turns a current mismatch into a bound on the power mismatch
 MAX_SWEEPS = 40
 SWEEP_TOL = {"float32": 1e-6, "float64": 1e-13}  # relative change at which the sweeps stop
 
@@ -208,6 +210,19 @@ class Law(Protocol):
     def current(self, law: Any, e: Array, f: Array, p: Array, q: Array) -> tuple[Array, Array]:
         """Real and imaginary part of i."""
         ...
+
+
+@dataclass(frozen=True)
+class ConstantPower:
+    """i = conj(s / v): loads that draw their power whatever the voltage."""
+
+    power_per_current: float = V_BOUND
+
+    def current(self, law: Any, e: Array, f: Array, p: Array, q: Array) -> tuple[Array, Array]:
+        """Real and imaginary part of i."""
+        del law  # the law has no parameters
+        g = 1 / (e * e + f * f)
+        return (p * e + q * f) * g, (p * f - q * e) * g
 
 
 def residual_current(law: Law, core: ChordCore, x: Array, p: Array, q: Array) -> Array:
