@@ -80,14 +80,11 @@ def unit_block(
 ) -> FieldBlock:
     """Fields that every unit of a kind shows, unit after unit: names are id + joint + name; value: scene -> (G k,)."""
     names = tuple(f"{unit}{joint}{f.name}" for unit in ids for f in fields)
-    low, high, units = (tuple(getattr(f, name) for f in fields) for name in ("low", "high", "unit"))
-    if len(set(low)) == len(set(high)) == 1:
-        return FieldBlock(key, names, low[0], high[0], _common(units), value)
-    return FieldBlock(key, names, low * len(ids), high * len(ids), units * len(ids), value)
-
-
-def _common(units: tuple[str, ...]) -> str | tuple[str, ...]:
-    return units[0] if len(set(units)) == 1 else units
+    low, high, unit = (tuple(getattr(f, name) for f in fields) for name in ("low", "high", "unit"))
+    shared = unit[0] if len(set(unit)) == 1 else unit * len(ids)
+    if len(set(low)) == len(set(high)) == 1:  # one number, so that the clip needs no row of constants
+        return FieldBlock(key, names, low[0], high[0], shared, value)
+    return FieldBlock(key, names, low * len(ids), high * len(ids), shared, value)
 
 
 def table(blocks: Iterable[FieldBlock]) -> FieldTable:

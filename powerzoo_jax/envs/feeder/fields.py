@@ -9,7 +9,7 @@ from __future__ import annotations
 import functools
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any
 
 import jax.numpy as jnp
 from jax import Array
@@ -196,7 +196,8 @@ NETWORK = (
 PHASE_BOUND = 20  # of all of them on an unbalanced feeder, whose base power is that of one phase
 
 
-class UnitFields(NamedTuple):
+@dataclass(frozen=True)
+class UnitFields:
     """Value of the fields of one kind, unit after unit: those in the grid's part, or the units' own; equal by value."""
 
     kind: str
