@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 
 from powerzoo_jax.data.manifest import TMY_SITES
+from powerzoo_jax.devices.fleet import STORING, soc_range
 from powerzoo_jax.envs.core import Sim
-from powerzoo_jax.envs.feeder.fleet import STORING, soc_range
 from powerzoo_jax.envs.microgrid.env import ACTIONS
 from powerzoo_jax.tasks.microgrid.series import WEATHER_SET
 from powerzoo_jax.tasks.transmission.series import DEMAND

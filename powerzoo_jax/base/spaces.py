@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
 
 import jax.numpy as jnp
 import numpy as np
@@ -41,6 +43,32 @@ class MultiDiscrete(NamedTuple):
 
 
 Space = Box | Discrete | MultiDiscrete
+
+
+class Field(NamedTuple):
+    """Observed number: its public name, unit ("1" for a ratio), declared bounds, and its value.
+
+    value:  what is observed -> array; a field of a kind of device has one entry a unit, (G,) or () for all of them
+    """
+
+    name: str
+    unit: str
+    low: float
+    high: float
+    value: Callable[[Any], Array]
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Observed:
+    """Base of what fields take their values from: a quantity that several of them show is computed once."""
+
+    _found: dict[Callable[[Any], Any], Any] = field(default_factory=dict, init=False, repr=False)
+
+    def once(self, quantity: Callable[[Any], Any]) -> Any:
+        """quantity(self), computed by the first field that asks."""
+        if quantity not in self._found:
+            self._found[quantity] = quantity(self)
+        return self._found[quantity]
 
 
 def sample(space: Space, key: Array) -> Array:

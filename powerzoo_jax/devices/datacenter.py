@@ -3,17 +3,23 @@
 from __future__ import annotations
 
 import math
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 from flax import struct
 from jax import Array
 
+from powerzoo_jax.base import Purpose, purpose_key
 from powerzoo_jax.base.numerics import safe_divide
-from powerzoo_jax.devices import jobs
-from powerzoo_jax.devices.facility import DataCenterParams, QueueSizes
+from powerzoo_jax.base.spaces import Field
+from powerzoo_jax.devices import facility, jobs
+from powerzoo_jax.devices.facility import DataCenterParams, QueueSizes, datacenter_params
 from powerzoo_jax.devices.jobs import Jobs, Pool
+from powerzoo_jax.devices.protocol import TIME, DeviceKind, EpisodeStart, Exogenous, SeenUnits, UnitAccount
+
+INFER, OUTDOOR = "infer_util", "outdoor_c"  # columns of a load table
+BACKLOG_USD_PER_GPU_H = 1.0  # of work left at the horizon
 
 SUBSTEP_MIN = 5  # longest step of the temperature's integration
 URGENCY_SPAN = 5.0  # durations of slack that count as no urgency at all
@@ -239,3 +245,102 @@ def full_cooling_mw(params: DataCenterParams) -> Array:
     """Cooling power on the design day with every GPU active, (G,) [MW]: the scale of the observed cooling."""
     it_kw = 1000 * (params.n_gpus * params.active_w / 1e6 + params.base_mw)
     return cooling_mw(params, it_kw * params.air_share, jnp.full_like(it_kw, HOT_DAY_C))
+
+
+def _begin(params: DataCenterParams, start: EpisodeStart) -> DataCenterState:
+    return init(params, start.layout.sizes)
+
+
+def _advance(
+    params: DataCenterParams, state: DataCenterState, own: Array, met: Exogenous
+) -> tuple[DataCenterState, DataCenterDelivery, Array]:
+    one = jnp.ones_like(params.n_gpus)
+    at = met.columns.at
+    weather = DataCenterExogenous(met.row[at(INFER)] * one, met.row[at(OUTDOOR)] * one)
+    key = jax.random.fold_in(purpose_key(met.key, Purpose.JOBS), met.t)
+    arrivals = draw_arrivals(key, params, met.layout.sizes, met.dt_hours, met.minute)
+    order = command(params, own)
+    new, out = step(params, state, order, met.dt_hours, met.minute, arrivals, weather)
+    return new, out, out.p_mw
+
+
+def _power(params: DataCenterParams, state: DataCenterState, task: Any) -> tuple[Array, Array]:
+    del task
+    p = -(state.it_mw * (1 + params.aux_share) + state.cool_mw)
+    return p, jnp.zeros_like(p)
+
+
+def rating_mw(params: DataCenterParams) -> Array:
+    """Power on the design day with every GPU active, (G,) [MW]."""
+    it_mw = params.n_gpus * params.active_w / 1e6 + params.base_mw
+    return it_mw * (1 + params.aux_share) + full_cooling_mw(params)
+
+
+def _set_point(units: SeenUnits) -> Array:
+    fleet = units.params
+    return (units.state.t_set_c - fleet.set_low_c) / (fleet.set_high_c - fleet.set_low_c)
+
+
+def _backlog(unit: UnitAccount) -> Array:
+    left = backlog_gpu_h(unit.params, unit.after, unit.dt_hours)
+    return -jnp.where(unit.last, BACKLOG_USD_PER_GPU_H * left, 0)
+
+
+def _pue_bonus(unit: UnitAccount) -> Array:
+    """[target - PUE]+ without a unit: the weight of the term turns it into money."""
+    it_mw = unit.after.it_mw
+    pue = safe_divide(-unit.out.p_mw, it_mw)
+    return jnp.where(it_mw > 0, jnp.maximum(unit.task.target_pue - pue, 0), 0)
+
+
+def _settle(settings: Any, minutes: int, dtype: Any) -> dict[str, Any]:
+    prices = {"miss_usd": settings.sla_price, "target_pue": settings.target_pue}
+    return {
+        "sizes": facility.sizes(minutes),
+        "leaves": {name: jnp.asarray(value, dtype) for name, value in prices.items()},
+    }
+
+
+KIND = DeviceKind(
+    name="datacenter",
+    label="datacenter",
+    actions=ACTIONS,
+    idle=IDLE,
+    make=datacenter_params,
+    begin=_begin,
+    advance=_advance,
+    rating_mw=rating_mw,
+    power=_power,
+    grid_fields=(
+        Field("p_norm", "1", -1, 1, lambda units: _power(units.params, units.state, None)[0] / rating_mw(units.params)),
+    ),
+    own_fields=(
+        Field("cool_ratio", "1", 0, 1, lambda units: units.state.cool_mw / full_cooling_mw(units.params)),
+        Field(
+            "gpu_util",
+            "1",
+            0,
+            1,
+            lambda units: (units.state.infer_gpus + units.state.job_gpus) / units.params.n_gpus,
+        ),
+        Field("infer_util", "1", 0, 1, lambda units: units.scene.row[units.scene.columns.at(INFER)]),
+        Field(
+            "outdoor_temp_norm", "1", -1, 2, lambda units: (units.scene.row[units.scene.columns.at(OUTDOOR)] - 10) / 20
+        ),
+        Field("queue_ft_fill", "1", 0, 1, lambda units: queue_fill(units.state.finetune)),
+        Field("queue_train_fill", "1", 0, 1, lambda units: queue_fill(units.state.train)),
+        Field("queue_urgency", "1", -1, 1, lambda units: urgency(units.state, units.scene.minute)),
+        Field("setpoint_norm", "1", 0, 1, _set_point),
+        *TIME,
+        Field("zone_temp_norm", "1", 0, 1, lambda units: (units.state.t_zone_c - 15) / 30),
+    ),
+    terms={
+        "site_energy": lambda unit: unit.price_per_mwh * unit.out.p_mw * unit.dt_hours,
+        "job_misses": lambda unit: -unit.task.miss_usd * unit.out.missed_jobs,
+        "backlog": _backlog,
+        "pue_bonus": _pue_bonus,
+    },
+    costs={"sla": lambda out: jnp.sum(out.missed_jobs), "overtemp": lambda out: jnp.sum(out.overtemp_c)},
+    settle=_settle,
+    padding=facility.PADDING,
+)

@@ -1,10 +1,13 @@
-"""Fleets of several kinds: placement of the units on buses, and the map from action entries to units."""
+"""Fleets of several kinds: placement of the units on buses, the map from action entries to units, and their step.
+
+What differs between kinds stands in their registrations (`registry.KINDS`); here are the loops over them.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -15,19 +18,18 @@ from jax import Array
 from powerzoo_jax.base.errors import listing, unknown
 from powerzoo_jax.base.numerics import matmul
 from powerzoo_jax.cases import Case
-from powerzoo_jax.devices import datacenter, flexload, renewable, storage, thermal, vehicle
-from powerzoo_jax.devices.protocol import Delivered, Delivery
+from powerzoo_jax.devices import thermal
+from powerzoo_jax.devices.facility import QueueSizes
+from powerzoo_jax.devices.protocol import Delivered, Delivery, EpisodeStart, Exogenous
+from powerzoo_jax.devices.registry import KINDS
 
-# Entries of a device's action in its own space, (name, low, high), and the values that leave it alone.
-ACTIONS = {
-    "storage": (storage.ACTIONS, storage.IDLE),
-    "renewable": (renewable.ACTIONS, renewable.IDLE),
-    "flexload": (flexload.ACTIONS, flexload.IDLE),
-    "vehicle": (vehicle.ACTIONS, vehicle.IDLE),
-    "datacenter": (datacenter.ACTIONS, datacenter.IDLE),
-    "thermal": (thermal.ACTIONS, thermal.IDLE),
+# Thermal units have an action and no registration: microgrids alone have them.
+ACTIONS = {kind.name: (kind.actions, kind.idle) for kind in KINDS.values()} | {
+    "thermal": (thermal.ACTIONS, thermal.IDLE)
 }
-Q_OPTIONAL = frozenset({"storage", "renewable"})  # the second entry, reactive power, exists only when asked for
+Q_OPTIONAL = frozenset(kind.name for kind in KINDS.values() if kind.q_optional)
+STORING = tuple(kind.name for kind in KINDS.values() if kind.stores)
+REACTIVE = frozenset(kind.name for kind in KINDS.values() if kind.reactive)
 
 
 def placement(case: Case, bus_ids: Sequence[int], dtype: Any) -> Array:
@@ -118,6 +120,13 @@ class UnitBlock:
     high: tuple[float, ...]
     idle: tuple[float, ...]
 
+    def entries(self, action: Array) -> Array:
+        """Entries of a flat kernel action that belong to these units, (G, n)."""
+        width, first = len(self.names), np.asarray(self.first)
+        if np.array_equal(first, first[0] + width * np.arange(len(first))):
+            return action[first[0] : first[0] + width * len(first)].reshape(len(first), width)
+        return action[first[:, None] + np.arange(width)]
+
     def own(self, kernel: Array) -> Array:
         """Kernel action (G, n) in [-1, 1] -> the device's own space; what is not finite becomes idle."""
         dtype = kernel.dtype
@@ -143,8 +152,7 @@ class ActionTable:
 
     def flat(self, action: Array) -> dict[str, Array]:
         """Kernel action (width,) -> own actions (G_kind, n_kind) of each kind."""
-        index = {b.kind: np.asarray(b.first)[:, None] + np.arange(len(b.names)) for b in self.blocks}
-        return {b.kind: b.own(action[index[b.kind]]) for b in self.blocks}
+        return {b.kind: b.own(b.entries(action)) for b in self.blocks}
 
     def rows(self, action: Array) -> dict[str, Array]:
         """Kernel action (A, U), row = roster position, surplus columns ignored -> own actions of each kind."""
@@ -183,3 +191,134 @@ def stacked(table: ActionTable, deliveries: Mapping[str, Delivered]) -> Delivery
         return jnp.concatenate([getattr(part, name) for part in parts])[back]
 
     return Delivery(*(column(name) for name in Delivery._fields))
+
+
+class Layout(NamedTuple):
+    """Static facts of a fleet.
+
+    table:         which entries of an action belong to which units
+    per_device:    one agent a unit (action (A, U)), else one agent for all (action (1, width))
+    return_steps:  steps over which deferred load returns
+    jitter_steps:  most steps that a trip moves in an episode
+    sizes:         queues of data centres, None without any
+    trip_days:     days by which the trips of an episode are moved at random, all together; 1 = not
+    """
+
+    table: ActionTable
+    per_device: bool = False
+    return_steps: int = 1
+    jitter_steps: int = 0
+    sizes: QueueSizes | None = None
+    trip_days: int = 1
+
+    @property
+    def kinds(self) -> tuple[str, ...]:
+        return tuple(block.kind for block in self.table.blocks)
+
+    @property
+    def with_q(self) -> bool:
+        """True where any unit delivers reactive power."""
+        blocks = self.table.blocks
+        return any("q_control" in block.names or block.kind in REACTIVE for block in blocks)
+
+
+class FleetResult(NamedTuple):
+    """Delivery of the fleet in a step, roster order; `reports` are the deliveries of each kind.
+
+    p_mw, command_mw:  (G,)  [MW]
+    q_mvar:            (G,)  [MVAr], None where no unit has any
+    undelivered_mw:    (G,)  [MW]
+    """
+
+    p_mw: Array
+    q_mvar: Array | None
+    undelivered_mw: Array
+    command_mw: Array
+    reports: dict[str, Any]
+
+
+def own_actions(layout: Layout, action: Array) -> dict[str, Array]:
+    """Kernel action -> own actions (G_kind, n_kind) of each kind; NaN entries leave their units alone."""
+    return layout.table.rows(action) if layout.per_device else layout.table.flat(action[0])
+
+
+def joined(layout: Layout, parts: Mapping[str, Array]) -> Array:
+    """Columns of the kinds, (G_kind, ...) each, as one in roster order."""
+    blocks = layout.table.blocks
+    whole = parts[blocks[0].kind] if len(blocks) == 1 else jnp.concatenate([parts[b.kind] for b in blocks])
+    order = layout.table.order
+    return whole if order == tuple(range(len(order))) else whole[np.argsort(order)]
+
+
+def storing(params: Any) -> list[Any]:
+    """Stacks of a family's parameters that have a state of charge; none where it has no devices."""
+    return [stack for kind in STORING if (stack := getattr(params, kind, None)) is not None]
+
+
+def soc_range(params: Any) -> tuple[Array, Array]:
+    """Ranges (S,), (S,) that initial states of charge are drawn from; empty where nothing stores."""
+    found = storing(params)
+    if len(found) == 1:
+        return found[0].soc_low, found[0].soc_high
+    nothing = jnp.zeros((0,), jax.tree.leaves(params.bank)[0].dtype)
+    low = jnp.concatenate([nothing, *(stack.soc_low for stack in found)])
+    return low, jnp.concatenate([nothing, *(stack.soc_high for stack in found)])
+
+
+def charge_of(states: Mapping[str, Any], like: Array) -> Array:
+    """State of charge (S,) of the kinds that have one, kind after kind in the order of the registry."""
+    found = [states[kind].soc for kind in STORING if states.get(kind) is not None]
+    if len(found) == 1:
+        return found[0]
+    return jnp.concatenate([jnp.zeros((0,), like.dtype), *found])
+
+
+def begin(layout: Layout, key: Array, soc: Array, task: Any, dt_hours: float) -> dict[str, Any]:
+    """States of all stacks at the start of an episode: idle, charged as drawn, with the trips of the day."""
+    made: dict[str, Any] = {}
+    first = 0
+    for name, kind in KINDS.items():
+        stack = getattr(task, name)
+        if stack is None:
+            continue
+        last = first + stack.mask.shape[0] if kind.stores else first
+        made[name] = kind.begin(stack, EpisodeStart(soc[first:last], key, dt_hours, layout, task))
+        first = last
+    return made
+
+
+def deliver(state: Any, own: Mapping[str, Array], met: Exogenous) -> tuple[dict[str, Any], FleetResult]:
+    """Step every stack: (new states by kind, delivery of the fleet)."""
+    layout, task = met.layout, met.task
+    if not own:
+        nothing = jnp.zeros((0,), task.load_ratio.dtype)
+        return {}, FleetResult(nothing, None, nothing, nothing, {})
+    new: dict[str, Any] = {}
+    out: dict[str, Any] = {}
+    asked: dict[str, Array] = {}
+    for kind, action in own.items():
+        new[kind], out[kind], asked[kind] = KINDS[kind].advance(getattr(task, kind), getattr(state, kind), action, met)
+    return new, FleetResult(
+        p_mw=joined(layout, {kind: done.p_mw for kind, done in out.items()}),
+        q_mvar=joined(layout, {kind: done.q_mvar for kind, done in out.items()}) if layout.with_q else None,
+        undelivered_mw=joined(layout, {kind: done.undelivered_mw for kind, done in out.items()}),
+        command_mw=joined(layout, asked),
+        reports=out,
+    )
+
+
+def power(layout: Layout, state: Any, task: Any) -> tuple[Array, Array | None]:
+    """Power (G,) [MW] and (G,) [MVAr] that the fleet delivered in the last step, in roster order."""
+    kinds = layout.kinds
+    if not kinds:
+        return jnp.zeros((0,), task.load_ratio.dtype), None
+    done = {kind: _delivered(kind, getattr(task, kind), getattr(state, kind), task) for kind in kinds}
+    p = joined(layout, {kind: both[0] for kind, both in done.items()})
+    return p, joined(layout, {kind: both[1] for kind, both in done.items()}) if layout.with_q else None
+
+
+def _delivered(kind: str, stack: Any, state: Any, task: Any) -> tuple[Array, Array]:
+    told = KINDS[kind].power
+    if told is not None:
+        return told(stack, state, task)
+    return state.p_mw, state.q_mvar if hasattr(state, "q_mvar") else jnp.zeros_like(state.p_mw)

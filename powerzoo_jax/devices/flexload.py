@@ -9,7 +9,21 @@ from flax import struct
 from jax import Array
 
 from powerzoo_jax.base.numerics import safe_divide
-from powerzoo_jax.devices.protocol import Rating, columns, not_negative, positive
+from powerzoo_jax.base.spaces import Field
+from powerzoo_jax.devices.protocol import (
+    TIME,
+    DeviceKind,
+    EpisodeStart,
+    Exogenous,
+    Rating,
+    SeenUnits,
+    UnitAccount,
+    columns,
+    not_negative,
+    positive,
+)
+
+PRICE_REF = 100.0  # [$/MWh] that a flexible load compares prices with
 
 
 @struct.dataclass(kw_only=True)
@@ -151,3 +165,78 @@ def buffer_mwh(state: FlexLoadState, dt_hours: float) -> Array:
 def terminal_usd(params: FlexLoadParams, state: FlexLoadState, dt_hours: float) -> Array:
     """Cost of the buffer left at the horizon, (G,) [$]: it counts as energy shed."""
     return params.curtail_usd_per_mwh * buffer_mwh(state, dt_hours)
+
+
+def _begin(params: FlexLoadParams, start: EpisodeStart) -> FlexLoadState:
+    return init(params, start.layout.return_steps)
+
+
+def _advance(
+    params: FlexLoadParams, state: FlexLoadState, own: Array, met: Exogenous
+) -> tuple[FlexLoadState, FlexLoadDelivery, Array]:
+    ordered = command(params, own)
+    level = met.columns.level(met.row, met.task.flex_shape) * met.task.load_ratio
+    load_mw, load_mvar = level * met.task.flex_p_mw, level * met.task.flex_q_mvar
+    new, out = step(params, state, ordered, met.dt_hours, load_mw, load_mvar)
+    return new, out, out.p_mw + out.undelivered_mw
+
+
+def _power(params: FlexLoadParams, state: FlexLoadState, task: Any) -> tuple[Array, Array]:
+    """Reduction of load in the last step; reactive power at the power factor of the bus."""
+    del params
+    p = state.curtail_mw + state.shift_mw - state.return_mw
+    return p, p * safe_divide(task.flex_q_mvar, task.flex_p_mw)
+
+
+def _reduction(units: SeenUnits) -> Array:
+    state, fleet = units.state, units.params
+    return (state.curtail_mw + state.shift_mw - state.return_mw) / (fleet.curtail_cap_mw + fleet.shift_cap_mw)
+
+
+def _fill(units: SeenUnits) -> Array:
+    """Energy in the return buffer over what it can hold, (G,)."""
+    dt_hours = units.scene.dt_hours
+    room = units.params.shift_cap_mw * units.scene.layout.return_steps
+    return buffer_mwh(units.state, dt_hours) / (room * dt_hours)
+
+
+CURTAILED = Field("curtail_norm", "1", 0, 1, lambda units: units.state.curtail_mw / units.params.curtail_cap_mw)
+FILL = Field("buffer_fill_ratio", "1", 0, 1, lambda units: units.once(_fill))
+NEXT = Field("buffer_energy_norm", "1", 0, 1, lambda units: units.state.due_mw[:, 0] / units.params.shift_cap_mw)
+RETURNED = Field("shift_in_norm", "1", 0, 1, lambda units: units.state.return_mw / units.params.shift_cap_mw)
+SHIFTED = Field("shift_out_norm", "1", 0, 1, lambda units: units.state.shift_mw / units.params.shift_cap_mw)
+
+
+def _left_in_buffer(unit: UnitAccount) -> Array:
+    return -jnp.where(unit.last, terminal_usd(unit.params, unit.after, unit.dt_hours), 0)
+
+
+KIND = DeviceKind(
+    name="flexload",
+    label="flexload",
+    actions=ACTIONS,
+    idle=IDLE,
+    make=flexload_params,
+    begin=_begin,
+    advance=_advance,
+    rating_mw=lambda params: params.curtail_cap_mw + params.shift_cap_mw,
+    power=_power,
+    grid_fields=(Field("p_norm", "1", -1, 1, _reduction),),
+    own_fields=(
+        NEXT,
+        FILL,
+        CURTAILED,
+        Field("price_norm", "1", -1, 2, lambda units: units.scene.price[0] / PRICE_REF),
+        RETURNED,
+        SHIFTED,
+        *TIME,
+    ),
+    unit_state=lambda units: jnp.stack([f.value(units) for f in (CURTAILED, SHIFTED, RETURNED, FILL, NEXT)], -1),
+    terms={
+        "comfort": lambda unit: -unit.out.comfort_usd,
+        "deferral": lambda unit: -unit.out.deferral_usd,
+        "terminal_buffer": _left_in_buffer,
+    },
+    padding=PADDING,
+    reactive=True,
+)

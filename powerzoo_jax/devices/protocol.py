@@ -8,16 +8,25 @@ nothing. Commands are finite; `fleet.ActionTable` turns what is not into a no-op
 
 Ratings are checked on the host and become one column per name. An inverter keeps P^2 + Q^2 <= S^2; active power has
 priority.
+
+What tasks, fleets, observations and rewards need to know of a kind stands in its `DeviceKind`, at the end of its
+module; `registry.KINDS` lists them.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any, NamedTuple, Protocol
 
 import jax.numpy as jnp
 import numpy as np
 from jax import Array
+
+from powerzoo_jax.base.spaces import Field, Observed
+from powerzoo_jax.data.bank import LOAD_FIELDS
+
+SIN, COS = LOAD_FIELDS.index("time_sin"), LOAD_FIELDS.index("time_cos")
 
 
 def reactive_limit(s_mva: Array, p_mw: Array) -> Array:
@@ -129,3 +138,129 @@ def idle(like: Array) -> Delivery:
     """The delivery of a fleet that does nothing; `like` (G,) [MW] gives size and dtype."""
     nothing = jnp.zeros_like(like)
     return Delivery(nothing, nothing, nothing, nothing)
+
+
+class Exogenous(NamedTuple):
+    """Exogenous inputs of a step.
+
+    row:      (F,)  bank row of the step;  columns: names of its entries, an `envs.series.LoadColumns`
+    t:        ()    int32  step of the episode
+    key:      of the episode
+    dt_hours, layout: static, the latter a `fleet.Layout`
+    task:     parameters of the environment: load at flexible units, prices that the task sets
+    """
+
+    row: Array
+    columns: Any
+    t: Array
+    key: Array
+    dt_hours: float
+    layout: Any
+    task: Any
+
+    @property
+    def minute(self) -> Array:
+        """Start of the step on the episode's clock, () int32."""
+        return self.t * round(self.dt_hours * 60)
+
+
+class EpisodeStart(NamedTuple):
+    """What the state of a kind at the start of an episode follows from.
+
+    soc:   (G,)  drawn state of charge; (0,) for a kind without any
+    key:   of the episode
+    dt_hours, layout, task: as in `Exogenous`
+    """
+
+    soc: Array
+    key: Array
+    dt_hours: float
+    layout: Any
+    task: Any
+
+
+class UnitAccount(NamedTuple):
+    """Account of an executed step of the units of one kind, from which their reward terms follow.
+
+    params, before, after, out: the stack, its states around the step, and its delivery
+    soc_start:                  (G,)  state of charge at reset; (0,) for a kind without any
+    price_per_mwh, mean_per_mwh: ()   of the step, and mean over the episode
+    last:                       ()    bool  the step ends the episode
+    dt_hours, task:             as in `Exogenous`
+    """
+
+    params: Any
+    before: Any
+    after: Any
+    out: Any
+    soc_start: Array
+    price_per_mwh: Array
+    mean_per_mwh: Array
+    last: Array
+    dt_hours: float
+    task: Any
+
+
+@dataclass(frozen=True, eq=False)
+class SeenUnits(Observed):
+    """Units of one kind as their observation fields see them, before the coming step.
+
+    params, state:  stack of the kind
+    scene:          what the environment shows beside them: row, columns, price, minute, dt_hours, layout
+    """
+
+    params: Any
+    state: Any
+    scene: Any
+
+
+TIME = (
+    Field("time_cos", "1", -1, 1, lambda units: units.scene.row[COS]),
+    Field("time_sin", "1", -1, 1, lambda units: units.scene.row[SIN]),
+)
+"""Clock that every unit shows among its own fields."""
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class DeviceKind:
+    """Registration of a kind of device: all that the rest of the package asks of it.
+
+    name:          of the kind, and of its stack in parameters and states
+    label:         of a unit, numbered from 0 in names of fields
+    actions, idle: entries (name, low, high) of its own action space, and the values that leave a unit alone
+    make:          (n_unit, dtype, **ratings) -> params
+    begin:         (params, EpisodeStart) -> state
+    advance:       (params, state, own action (G, n), Exogenous) -> (state, delivery, commanded power (G,) [MW])
+    rating_mw:     params -> (G,) what its power is divided by where agents see it
+    power:         (params, state, task) -> what it delivered last, ((G,) [MW], (G,) [MVAr]); None where the state says
+    grid_fields, own_fields: what the grid's part of an observation shows of a unit, and what the unit shows of itself
+    unit_state:    SeenUnits -> (G, 5), what agents of a mixed fleet see of a unit; None where no task shows it
+    terms:         reward term -> UnitAccount -> (G,) [$], positive when earned
+    costs:         cost channel -> delivery -> ()
+    stack:         (n_unit, minutes of a step, dtype, ratings) -> params, where rows of a task hold more than ratings
+    settle:        (settings, minutes, dtype) -> what the kind asks of `FeederFleet` beside its stack, by name
+    padding:       values of padded rows other than 0
+    stores:        has a state of charge: `state.soc`, `params.capacity_mwh`, `soc_low`, `soc_high`
+    reactive:      always carries reactive power;  q_optional: its last action entry, reactive, exists when asked for
+    """
+
+    name: str
+    label: str
+    actions: tuple[tuple[str, float, float], ...]
+    idle: tuple[float, ...]
+    make: Callable[..., Any]
+    begin: Callable[[Any, EpisodeStart], Any]
+    advance: Callable[[Any, Any, Array, Exogenous], tuple[Any, Delivered, Array]]
+    rating_mw: Callable[[Any], Array]
+    power: Callable[[Any, Any, Any], tuple[Array, Array]] | None = None
+    grid_fields: tuple[Field, ...] = ()
+    own_fields: tuple[Field, ...] = ()
+    unit_state: Callable[[SeenUnits], Array] | None = None
+    terms: Mapping[str, Callable[[UnitAccount], Array]] = field(default_factory=dict)
+    costs: Mapping[str, Callable[[Any], Array]] = field(default_factory=dict)
+    stack: Callable[..., Any] | None = None
+    settle: Callable[[Any, int, Any], dict[str, Any]] | None = None
+    padding: Mapping[str, float] = field(default_factory=dict)
+    stores: bool = False
+    reactive: bool = False
+    q_optional: bool = False

@@ -8,7 +8,22 @@ import jax.numpy as jnp
 from flax import struct
 from jax import Array
 
-from powerzoo_jax.devices.protocol import Rating, columns, inverter, not_negative, positive, reactive
+from powerzoo_jax.base.spaces import Field
+from powerzoo_jax.devices.protocol import (
+    TIME,
+    DeviceKind,
+    EpisodeStart,
+    Exogenous,
+    Rating,
+    SeenUnits,
+    columns,
+    inverter,
+    not_negative,
+    positive,
+    reactive,
+)
+
+PLANT = "plant_cf"  # prefix of the columns of a load table with the capacity factor of each plant
 
 
 @struct.dataclass(kw_only=True)
@@ -120,3 +135,53 @@ def step(
     cost = params.curtail_usd_per_mwh * curtailed
     new = RenewableState(p_mw=p, q_mvar=q, curtail=jnp.where(params.mask, curtail, 0))
     return new, RenewableDelivery(p, jnp.zeros_like(p), q, cost, curtailed)
+
+
+def _begin(params: RenewableParams, start: EpisodeStart) -> RenewableState:
+    del start
+    return init(params)
+
+
+def _advance(
+    params: RenewableParams, state: RenewableState, own: Array, met: Exogenous
+) -> tuple[RenewableState, RenewableDelivery, Array]:
+    cf = met.row[met.columns.run(PLANT)]
+    new, out = step(params, state, command(params, own), met.dt_hours, cf)
+    return new, out, out.p_mw
+
+
+def _cf(units: SeenUnits) -> Array:
+    """Capacity factor of the coming step, (G,)."""
+    return units.scene.row[units.scene.columns.run(PLANT)]
+
+
+def _unit_state(units: SeenUnits) -> Array:
+    done, cf = units.state, units.once(_cf)
+    parts = [cf, done.p_mw / units.params.capacity_mw, done.q_mvar / units.params.s_mva, done.curtail]
+    return jnp.stack([*parts, jnp.zeros_like(cf)], -1)
+
+
+KIND = DeviceKind(
+    name="renewable",
+    label="renewable",
+    actions=ACTIONS,
+    idle=IDLE,
+    make=renewable_params,
+    begin=_begin,
+    advance=_advance,
+    rating_mw=lambda params: params.capacity_mw,
+    grid_fields=(
+        Field("available_cf", "1", -1, 1, lambda units: units.once(_cf)),
+        Field("p_norm", "1", -1, 1, lambda units: units.state.p_mw / units.params.capacity_mw),
+    ),
+    own_fields=(
+        Field("available_cf", "1", 0, 1, lambda units: units.once(_cf)),
+        Field("p_mw_norm", "1", 0, 1, lambda units: units.state.p_mw / units.params.capacity_mw),
+        *TIME,
+    ),
+    unit_state=_unit_state,
+    terms={"curtailed_energy": lambda unit: -jnp.maximum(unit.price_per_mwh, 0) * unit.out.curtailed_mwh},
+    padding=PADDING,
+    reactive=True,
+    q_optional=True,
+)

@@ -10,7 +10,23 @@ import numpy as np
 from flax import struct
 from jax import Array
 
-from powerzoo_jax.devices.protocol import Delivery, Rating, columns, inverter, not_negative, positive, reactive, share
+from powerzoo_jax.base.spaces import Field
+from powerzoo_jax.devices.protocol import (
+    TIME,
+    Delivery,
+    DeviceKind,
+    EpisodeStart,
+    Exogenous,
+    Rating,
+    SeenUnits,
+    UnitAccount,
+    columns,
+    inverter,
+    not_negative,
+    positive,
+    reactive,
+    share,
+)
 
 
 class Cell(Protocol):
@@ -208,3 +224,86 @@ def step(
 def degradation_usd(params: StorageParams, p_mw: Array, dt_hours: float) -> Array:
     """Cost of terminal throughput, (G,) [$]: c |P| dt."""
     return params.degradation_per_mwh * jnp.abs(p_mw) * dt_hours
+
+
+def settlement(
+    soc: Array, soc_start: Array, capacity_mwh: Array, price_per_mwh: Array, eta_charge: Array, eta_discharge: Array
+) -> Array:
+    """Value of the energy left in store against the start, (G,) [$].
+
+    d = (soc - soc_0) C;  price * d * eta_d for d > 0,  price * d / eta_c for d < 0,
+    so that emptying the battery at the horizon earns nothing at the mean price.
+    """
+    change = (soc - soc_start) * capacity_mwh
+    return price_per_mwh * change * jnp.where(change > 0, eta_discharge, 1 / eta_charge)
+
+
+def _settled(unit: UnitAccount) -> Array:
+    """Settlement at the mean price of the episode, due in its last step; 0 for padded rows."""
+    cell = unit.params
+    left = settlement(
+        unit.after.soc, unit.soc_start, cell.capacity_mwh, unit.mean_per_mwh, cell.eta_charge, cell.eta_discharge
+    )
+    return jnp.where(unit.last, jnp.where(cell.mask, left, 0), 0)
+
+
+ENERGY_TERMS = {
+    "energy_sales": lambda unit: unit.price_per_mwh * unit.out.p_mw * unit.dt_hours,
+    "degradation": lambda unit: -degradation_usd(unit.params, unit.out.p_mw, unit.dt_hours),
+    "settlement": _settled,
+    "soc_shaping": lambda unit: -jnp.abs(unit.after.soc - unit.task.target_soc),  # the weight of the term makes it $
+}
+"""Reward terms of every kind that stores energy."""
+
+
+def _begin(params: StorageParams, start: EpisodeStart) -> StorageState:
+    return init(params, start.soc)
+
+
+def _advance(
+    params: StorageParams, state: StorageState, own: Array, met: Exogenous
+) -> tuple[StorageState, Delivery, Array]:
+    p, q = command(params, own)
+    return *step(params, state, p, met.dt_hours, q), p
+
+
+def _limits(units: SeenUnits) -> tuple[Array, Array]:
+    """Feasible charge and discharge of the coming step over the rating, (G,) each."""
+    low, high = power_bounds(units.params, units.state, units.scene.dt_hours)
+    return -low / units.params.power_mw, high / units.params.power_mw
+
+
+def _unit_state(units: SeenUnits) -> Array:
+    cell, state = units.params, units.state
+    parts = [state.soc, state.p_mw / cell.power_mw, state.q_mvar / cell.s_mva]
+    return jnp.stack([*parts, cell.soc_max - state.soc, state.soc - cell.soc_min], -1)
+
+
+KIND = DeviceKind(
+    name="storage",
+    label="battery",
+    actions=ACTIONS,
+    idle=IDLE,
+    make=storage_params,
+    begin=_begin,
+    advance=_advance,
+    rating_mw=lambda params: params.power_mw,
+    grid_fields=(
+        Field("soc", "1", -1, 1, lambda units: units.state.soc),
+        Field("p_dis_max", "1", -1, 1, lambda units: units.once(_limits)[1]),
+        Field("p_chg_max", "1", -1, 1, lambda units: units.once(_limits)[0]),
+        Field("p_norm", "1", -1, 1, lambda units: units.state.p_mw / units.params.power_mw),
+    ),
+    own_fields=(
+        Field("p_charge_max_norm", "1", -1, 1, lambda units: units.once(_limits)[0]),
+        Field("p_discharge_max_norm", "1", -1, 1, lambda units: units.once(_limits)[1]),
+        Field("p_mw_norm", "1", -1, 1, lambda units: units.state.p_mw / units.params.power_mw),
+        Field("soc", "1", -1, 1, lambda units: units.state.soc),
+        *TIME,
+    ),
+    unit_state=_unit_state,
+    terms=ENERGY_TERMS,
+    padding=PADDING,
+    stores=True,
+    q_optional=True,
+)

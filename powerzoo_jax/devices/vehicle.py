@@ -5,14 +5,41 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any, NamedTuple
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 from flax import struct
 from jax import Array
 
-from powerzoo_jax.devices.protocol import Rating, columns, not_negative, positive, share
-from powerzoo_jax.devices.storage import charge, energy_bounds
-from powerzoo_jax.devices.trips import Events, Trips, at_home, events
+from powerzoo_jax.base import Purpose, purpose_key
+from powerzoo_jax.base.random import integers
+from powerzoo_jax.base.spaces import Field
+from powerzoo_jax.devices.protocol import (
+    TIME,
+    DeviceKind,
+    EpisodeStart,
+    Exogenous,
+    Rating,
+    SeenUnits,
+    columns,
+    not_negative,
+    positive,
+    share,
+)
+from powerzoo_jax.devices.storage import ENERGY_TERMS, charge, energy_bounds
+from powerzoo_jax.devices.trips import (
+    CommuteTrip,
+    Events,
+    Trips,
+    at_home,
+    daily_trips,
+    events,
+    hours_to_events,
+    jittered,
+    rotated,
+)
+
+WORK_TRIP = ((8.0, 18.0, 15.0),)  # depart [h], arrive [h], energy [kWh]
 
 
 @struct.dataclass(kw_only=True)
@@ -211,3 +238,91 @@ def _bounds(params: VehicleParams, trips: Trips, soc: Array, dt_hours: float, mi
     fill, empty = energy_bounds(params, soc, dt_hours)
     low, high = -jnp.minimum(params.charge_mw, fill), jnp.minimum(params.discharge_mw, empty)
     return jnp.where(ready, low, 0), jnp.where(ready, high, 0)
+
+
+def _stack(n_unit: int, minutes: int, dtype: Any, ratings: dict[str, Any]) -> VehicleParams:
+    """Vehicles of rows that may name daily trips (depart_h, arrive_h, energy_kwh) beside ratings."""
+    rest = dict(ratings)
+    schedules = rest.pop("trips", [WORK_TRIP] * n_unit)
+    plans = [[CommuteTrip(*trip) for trip in trips] for trips in schedules]
+    return vehicle_params(daily_trips(plans, minutes, dtype), dtype, **rest)
+
+
+def _begin(params: VehicleParams, start: EpisodeStart) -> VehicleState:
+    """Trips of the episode: another day of them, or shifted by whole steps, their energy times a recorded factor."""
+    layout, trips = start.layout, params.trips
+    if layout.trip_days > 1:
+        return init(params, start.soc, rotated(purpose_key(start.key, Purpose.TRIPS), trips, layout.trip_days))
+    shift, energy = jax.random.split(purpose_key(start.key, Purpose.TRIPS))
+    factors = start.task.trip_factor
+    at = integers(energy, trips.mask.shape, 0, factors.shape[0])
+    return init(params, start.soc, jittered(shift, trips, layout.jitter_steps, _minutes(start.dt_hours), factors[at]))
+
+
+def _advance(
+    params: VehicleParams, state: VehicleState, own: Array, met: Exogenous
+) -> tuple[VehicleState, VehicleDelivery, Array]:
+    p = command(params, own)
+    return *step(params, state, p, met.dt_hours, met.minute), p
+
+
+def rating_mw(params: VehicleParams) -> Array:
+    """The larger rating of the charger, (G,) [MW]."""
+    return jnp.maximum(params.charge_mw, params.discharge_mw)
+
+
+def home(units: SeenUnits, ahead: int = 0) -> Array:
+    """Mask of the vehicles plugged in `ahead` steps from now, (G,) as numbers."""
+    minutes = _minutes(units.scene.dt_hours)
+    # where a vehicle is at an instant, the window before it has decided
+    there = at_home(episode_trips(units.params, units.state), units.scene.minute + (ahead - 1) * minutes, minutes)
+    return there.astype(units.state.soc.dtype)
+
+
+def ready(units: SeenUnits) -> Array:
+    """1 where the battery holds what the driver expects on departure, (G,)."""
+    return (units.state.soc >= units.params.soc_departure_min).astype(units.state.soc.dtype)
+
+
+def event_hours(units: SeenUnits) -> tuple[Array, Array]:
+    """Hours until a vehicle departs and until it returns, (G,) each."""
+    plan, minutes = episode_trips(units.params, units.state), _minutes(units.scene.dt_hours)
+    return hours_to_events(plan, units.scene.minute, minutes, units.state.soc.dtype)
+
+
+def limits(units: SeenUnits) -> tuple[Array, Array]:
+    """Feasible charge and discharge of the coming step over their ratings, (G,) each."""
+    low, high = power_bounds(units.params, units.state, units.scene.dt_hours, units.scene.minute)
+    return -low / units.params.charge_mw, high / units.params.discharge_mw
+
+
+KIND = DeviceKind(
+    name="vehicle",
+    label="vehicle",
+    actions=ACTIONS,
+    idle=IDLE,
+    make=vehicle_params,
+    begin=_begin,
+    advance=_advance,
+    rating_mw=rating_mw,
+    grid_fields=(Field("p_norm", "1", -1, 1, lambda units: units.state.p_mw / rating_mw(units.params)),),
+    own_fields=(
+        Field("departure_ready", "1", -1, 1, ready),
+        Field("is_home", "1", -1, 1, lambda units: units.once(home)),
+        Field("p_mw_norm", "1", -1, 1, lambda units: units.state.p_mw / rating_mw(units.params)),
+        Field("soc", "1", -1, 1, lambda units: units.state.soc),
+        Field("soc_departure_min", "1", -1, 1, lambda units: units.params.soc_departure_min),
+        *TIME,
+        Field("time_to_arrival_norm", "day", -1, 1, lambda units: units.once(event_hours)[1] / 24),
+        Field("time_to_departure_norm", "day", -1, 1, lambda units: units.once(event_hours)[0] / 24),
+    ),
+    terms={**ENERGY_TERMS, "unmet_energy": lambda unit: -unit.params.unmet_usd_per_mwh * unit.out.unmet_mwh},
+    costs={
+        "departure_shortfall": lambda out: jnp.sum(out.shortfall_mwh),
+        "unmet_energy": lambda out: jnp.sum(out.unmet_mwh),
+    },
+    stack=_stack,
+    settle=lambda settings, minutes, dtype: {"leaves": {"trip_factor": jnp.ones(1, dtype)}},
+    padding=PADDING,
+    stores=True,
+)

@@ -10,6 +10,7 @@ from __future__ import annotations
 import jax.numpy as jnp
 from jax import Array, lax
 
+from powerzoo_jax.devices.storage import settlement as settlement
 from powerzoo_jax.powerflow.result import loading_excess, voltage_excess
 
 N_MINUS_1 = "n_minus_1"
@@ -39,18 +40,6 @@ def outage_excess(move: Array, rate_mw: Array, flow_mw: Array) -> Array:
 def energy_sales(price_per_mwh: Array, p_mw: Array, dt_hours: float) -> Array:
     """Revenue of injected and cost of consumed energy, price * P * dt; () (G,) -> (G,) [$]."""
     return price_per_mwh * p_mw * dt_hours
-
-
-def settlement(
-    soc: Array, soc_start: Array, capacity_mwh: Array, price_per_mwh: Array, eta_charge: Array, eta_discharge: Array
-) -> Array:
-    """Value of the energy left in store against the start, (G,) [$].
-
-    d = (soc - soc_0) C;  price * d * eta_d for d > 0,  price * d / eta_c for d < 0,
-    so that emptying the battery at the horizon earns nothing at the mean price.
-    """
-    change = (soc - soc_start) * capacity_mwh
-    return price_per_mwh * change * jnp.where(change > 0, eta_discharge, 1 / eta_charge)
 
 
 def unserved(voll_per_mwh: Array, energy_mwh: Array) -> Array:

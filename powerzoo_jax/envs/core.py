@@ -13,8 +13,9 @@ from flax import struct
 from jax import Array
 
 from powerzoo_jax.base import Box, Dims, EnvState, Masks, Space, Step, TaskSpec
+from powerzoo_jax.devices.fleet import soc_range
 from powerzoo_jax.envs.observe import FieldTable, bounds
-from powerzoo_jax.envs.series import Draw, draw_episode, soc_range
+from powerzoo_jax.envs.series import Draw, draw_episode
 
 
 @struct.dataclass(kw_only=True)

@@ -7,13 +7,15 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
-import jax
 import jax.numpy as jnp
 from flax import struct
 from jax import Array
 
 from powerzoo_jax.base.random import Purpose, integers, purpose_key, uniform
 from powerzoo_jax.data.bank import LOAD_FIELDS
+from powerzoo_jax.devices.datacenter import INFER as INFER
+from powerzoo_jax.devices.datacenter import OUTDOOR as OUTDOOR
+from powerzoo_jax.devices.renewable import PLANT as PLANT
 
 
 @struct.dataclass(kw_only=True)
@@ -50,29 +52,10 @@ def draw_episode(key: Array, starts: EpisodeStarts, soc_low: Array, soc_high: Ar
     )
 
 
-STORING = ("storage", "vehicle")  # kinds with a state of charge, in the order of `Draw.soc`
-
-
-def storing(params: Any) -> list[Any]:
-    """Stacks of a family's parameters that have a state of charge; none where it has no devices."""
-    return [stack for kind in STORING if (stack := getattr(params, kind, None)) is not None]
-
-
-def soc_range(params: Any) -> tuple[Array, Array]:
-    """Ranges (S,), (S,) that initial states of charge are drawn from; empty where nothing stores."""
-    found = storing(params)
-    if len(found) == 1:
-        return found[0].soc_low, found[0].soc_high
-    nothing = jnp.zeros((0,), jax.tree.leaves(params.bank)[0].dtype)
-    low = jnp.concatenate([nothing, *(stack.soc_low for stack in found)])
-    return low, jnp.concatenate([nothing, *(stack.soc_high for stack in found)])
-
-
 FACTOR, SIN, COS, AHEAD_HI, AHEAD_LO = (LOAD_FIELDS.index(name) for name in LOAD_FIELDS)
 PRICE, SIGNAL, MEAN_AHEAD = 0, 1, -1  # columns of price_rows; the forecasts stand between SIGNAL and MEAN_AHEAD
 CLOCK_FIELDS = ("time_of_day", "hour_norm", "is_peak", "is_offpeak")
-SHAPE, SHAPE_HI, SHAPE_LO, PLANT = "shape", "shape_ahead_hi", "shape_ahead_lo", "plant_cf"
-INFER, OUTDOOR = "infer_util", "outdoor_c"
+SHAPE, SHAPE_HI, SHAPE_LO = "shape", "shape_ahead_hi", "shape_ahead_lo"
 
 
 @struct.dataclass(kw_only=True)
@@ -112,6 +95,10 @@ class LoadColumns(NamedTuple):
         """Load factor () of the only shape, or (Z,) of all."""
         more = self.run(SHAPE)
         return jnp.concatenate([row[FACTOR : FACTOR + 1], row[more]]) if more.stop else row[FACTOR]
+
+    def level(self, row: Array, share: Array | None) -> Array:
+        """Load factor of each place at a bank row: () for all, or by the shares (Z, places) of the shapes."""
+        return spread(self.factors(row), share)
 
     def load_ahead(self, here: Array, end: Array) -> Array:
         """Sum of load factors from row `here` to the row before `end`: () of the only shape, or (Z,) of all."""

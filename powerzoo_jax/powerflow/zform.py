@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any, NamedTuple, Protocol
 
 import jax
@@ -36,6 +37,7 @@ WIDE = 8  # lanes from which on rounding M for a product costs less than it save
 GROUP, GROUPS = 128, 8  # lanes that are slower than the rest go on together: at least so many, in so many groups
 PACE = (0.02, 0.9)  # contraction assumed at least and at most when the error is estimated from the last change
 TILE = 8  # lanes factored together by Newton: enough to keep LAPACK busy, few enough to bound the memory
+V_BOUND = 1.5  # [pu] no feeder runs above: turns a current mismatch into a bound on the power mismatch
 LONGEST = 0.15  # [pu] largest voltage move of a Newton step: keeps the iterate on the upper branch of the PV curve
 
 Solved = tuple[Array, Array, Array, Array]  # r (B, 2a), residual (B,), steps (B,), status (B,)
@@ -71,6 +73,19 @@ class Law(Protocol):
     def current(self, law: Any, e: Array, f: Array, p: Array, q: Array) -> tuple[Array, Array]:
         """Real and imaginary part of i."""
         ...
+
+
+@dataclass(frozen=True)
+class ConstantPower:
+    """i = conj(s / v): loads that draw their power whatever the voltage."""
+
+    power_per_current: float = V_BOUND
+
+    def current(self, law: Any, e: Array, f: Array, p: Array, q: Array) -> tuple[Array, Array]:
+        """Real and imaginary part of i."""
+        del law  # the law has no parameters
+        g = 1 / (e * e + f * f)
+        return (p * e + q * f) * g, (p * f - q * e) * g
 
 
 def residual_current(law: Law, core: ChordCore, x: Array, p: Array, q: Array) -> Array:

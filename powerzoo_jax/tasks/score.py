@@ -18,11 +18,12 @@ from jax import Array
 from powerzoo_jax.base import TaskSpec
 from powerzoo_jax.data import get_info, list_datasets, list_splits
 from powerzoo_jax.data.bank import STRESS_SET
+from powerzoo_jax.devices.fleet import storing
 from powerzoo_jax.envs.batch import is_stacked
 from powerzoo_jax.envs.core import Sim
 from powerzoo_jax.envs.episode import Act, Totals, run_episodes
-from powerzoo_jax.envs.feeder.reward import OUTAGE, SHAPING
-from powerzoo_jax.envs.series import Draw, draw_episode, storing
+from powerzoo_jax.envs.feeder.env import OUTAGE, SHAPING
+from powerzoo_jax.envs.series import Draw, draw_episode
 from powerzoo_jax.tasks.feeder.vehicles import SESSIONS
 from powerzoo_jax.tasks.microgrid.series import WEATHER_SET
 

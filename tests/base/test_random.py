@@ -27,8 +27,8 @@ from powerzoo_jax.data.synthetic import (
 )
 from powerzoo_jax.data.synthetic_load import JOBS, draw_jobs
 from powerzoo_jax.devices import datacenter
+from powerzoo_jax.devices import fleet as stacks
 from powerzoo_jax.envs.core import Sim
-from powerzoo_jax.envs.feeder import fleet as stacks
 from powerzoo_jax.oracle.baselines import random_act
 from powerzoo_jax.tasks import get_spec, list_tasks
 from powerzoo_jax.tasks.feeder.catalog import VARIANTS

@@ -10,6 +10,9 @@ import pytest
 from powerzoo_jax.devices import fleet, flexload, renewable, storage
 from powerzoo_jax.devices.fleet import action_table, inject, sense, stacked, terminals
 from powerzoo_jax.devices.protocol import Delivery
+from powerzoo_jax.devices.registry import KINDS
+from powerzoo_jax.envs.feeder.fields import fleet_table, grid_blocks
+from powerzoo_jax.envs.observe import bounds
 
 ROSTER = ("storage", "flexload", "renewable", "storage", "flexload")
 
@@ -123,3 +126,16 @@ def test_a_table_is_static_and_equal_by_value():
 def test_impossible_fleets_are_refused(make, words):
     with pytest.raises(ValueError, match=words):
         make()
+
+
+def test_the_table_of_a_fleet_of_all_kinds_is_complete_and_equal_by_value():
+    """A table is static: two builds that differ would compile every program of a task twice."""
+    fleet = [(name, (f"{kind.label}_0", f"{kind.label}_1")) for name, kind in KINDS.items()]
+    made = [fleet_table(grid_blocks((1, 2, 3), 2), fleet, 24) for _ in range(2)]
+    assert made[0] == made[1] and hash(made[0]) == hash(made[1])
+    assert len(set(made[0].names)) == made[0].size
+    low, high = bounds(made[0], 1, np.float64)
+    assert (low < high).all()
+    for block in made[0].blocks:
+        units = block.unit if isinstance(block.unit, tuple) else (block.unit,) * len(block.names)
+        assert block.value is not None and len(units) == len(block.names) and all(units)

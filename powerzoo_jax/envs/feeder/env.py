@@ -11,21 +11,19 @@ import jax.numpy as jnp
 import numpy as np
 from jax import Array, lax
 
-from powerzoo_jax.base import Purpose, purpose_key
 from powerzoo_jax.base.numerics import anywhere
 from powerzoo_jax.base.tree import where_done
 from powerzoo_jax.devices import at_devices, bus_injection
-from powerzoo_jax.devices.datacenter import DataCenterExogenous
+from powerzoo_jax.devices import fleet as stacks
+from powerzoo_jax.devices.fleet import FleetResult, Layout
+from powerzoo_jax.devices.protocol import Delivery, Exogenous, UnitAccount
+from powerzoo_jax.devices.registry import KINDS
 from powerzoo_jax.envs import constraint
-from powerzoo_jax.envs import constraint as objective
 from powerzoo_jax.envs.core import GridEnv, end_flags, unless_settled
-from powerzoo_jax.envs.feeder import fleet as stacks
-from powerzoo_jax.envs.feeder.fleet import Exogenous, FleetResult, Layout
-from powerzoo_jax.envs.feeder.observation import Scene, view
-from powerzoo_jax.envs.feeder.reward import DEVICE_COSTS, Pooling, StepAccounts, earned, shaped
+from powerzoo_jax.envs.feeder.fields import Scene
 from powerzoo_jax.envs.feeder.types import DistributionInfo, DistributionParams, DistributionState
-from powerzoo_jax.envs.observe import assemble
-from powerzoo_jax.envs.series import INFER, MEAN_AHEAD, OUTDOOR, PLANT, Draw, LoadColumns, spread
+from powerzoo_jax.envs.observe import observe
+from powerzoo_jax.envs.series import MEAN_AHEAD, Draw, LoadColumns
 from powerzoo_jax.envs.series import PRICE as PRICE
 from powerzoo_jax.envs.series import SeriesBank as SeriesBank
 from powerzoo_jax.powerflow import PowerFlowResult, Status, solve_feeder_active
@@ -34,13 +32,21 @@ from powerzoo_jax.powerflow.result import COLLAPSE_PU
 COSTS = ("voltage_violation", "thermal_overload", "unserved_energy", "resource")
 TERMS = ("energy_sales", "degradation", "settlement", "unserved_energy")
 
+# Reward terms of the feeder itself; all others are the terms of its kinds of devices.
+LOSS = "network_loss"
+OUTAGE = "unserved_energy"
+CONSTRAINTS = "cost_sum"  # less the sum of all channels, whatever their units: the reward of the validation presets
+VOLTAGE = "voltage_shaping"  # less the channel voltage_violation [pu]
+SHAPING = ("pue_bonus", "soc_shaping", CONSTRAINTS, VOLTAGE)  # terms that are no money
+
 
 @dataclass(frozen=True)
 class DistributionEnv(GridEnv):
     """A fleet of devices on a balanced feeder, commanded by one agent or by one agent per device.
 
     Observation: the blocks of `fields`. Action (A, U) in [-1, 1], mapped to each device's own space by `layout`.
-    Reward terms and cost channels: those listed, see `money`; every task of this family counts unserved energy.
+    Reward terms and cost channels: those listed, nothing else is computed. Terms are money of one step [$], one entry a
+    unit or one for the feeder, positive when earned; every task of this family counts unserved energy.
     Termination: the power flow fails or collapses; then the rest of the horizon is settled as a blackout.
 
     `pooling`: "sum" or "mean" of the units' money for every agent, or "individual".
@@ -102,15 +108,15 @@ class DistributionEnv(GridEnv):
         self, state: DistributionState, command: dict[str, Array], params: DistributionParams
     ) -> tuple[dict[str, Any], FleetResult]:
         """Deliver what stores, availability, schedules and queues allow."""
-        meeting = self._meeting(state, params)
-        return stacks.deliver(self.layout, state, command, meeting, params, self.dt_hours)
+        row = params.bank.load_rows[self._load_row(state, params)]
+        met = Exogenous(row, self.columns, state.t, state.key, self.dt_hours, self.layout, params)
+        return stacks.deliver(state, command, met)
 
     def dispatch(
         self, state: DistributionState, delivery: FleetResult, params: DistributionParams
     ) -> tuple[Array, Array]:
         """Net injection (a,), (a,) [pu] of the buses that inject at bank row t."""
-        row = params.bank.load_rows[self._load_row(state, params)]
-        return self._net(self.columns.factors(row), delivery.p_mw, delivery.q_mvar, params)
+        return self._net(self._load_row(state, params), delivery.p_mw, delivery.q_mvar, params)
 
     def flow(self, injection: tuple[Array, Array], params: DistributionParams) -> PowerFlowResult:
         """Exact feeder power flow; the currents of branches only where an agent or a rating looks at them."""
@@ -162,7 +168,8 @@ class DistributionEnv(GridEnv):
             local_v_pu=at_devices(params.place_bus, v),
             q_mvar=delivery.q_mvar,
             **self.reported(flow),
-            **{kind: report for kind, report in delivery.reports.items() if kind != "storage"},
+            # a plain delivery says no more than the columns above
+            **{kind: report for kind, report in delivery.reports.items() if type(report) is not Delivery},
         )
         return new, self.weighted(terms), cost, info
 
@@ -189,20 +196,6 @@ class DistributionEnv(GridEnv):
         """Electrical state that observations show; branch flows (one product) only if agents look at them."""
         return (flow.v_pu, flow.p_from, flow.q_from) if self.flattened else (flow.v_pu,)
 
-    def _meeting(self, state: DistributionState, params: DistributionParams) -> Exogenous:
-        row, columns = params.bank.load_rows[self._load_row(state, params)], self.columns
-        weather = None
-        if params.datacenter is not None:
-            one = jnp.ones_like(params.datacenter.n_gpus)
-            weather = DataCenterExogenous(row[columns.at(INFER)] * one, row[columns.at(OUTDOOR)] * one)
-        return Exogenous(
-            factors=columns.factors(row),
-            cf=row[columns.run(PLANT)],
-            minute=state.t * round(self.dt_hours * 60),
-            weather=weather,
-            key=jax.random.fold_in(purpose_key(state.key, Purpose.JOBS), state.t) if weather is not None else state.key,
-        )
-
     def _voltage_range(self, v: Array, params: DistributionParams) -> tuple[Array, Array]:
         """Extreme voltages of the real buses, () each [pu]."""
         if not self.padded:
@@ -223,9 +216,10 @@ class DistributionEnv(GridEnv):
         found = self.limit_costs(v, flow, failed, params)
         found["unserved_energy"] = blackout_mwh
         found["resource"] = constraint.undelivered(delivery.undelivered_mw)
-        for name in self.cost_names:
-            if name not in found:
-                found[name] = DEVICE_COSTS[name](delivery.reports)
+        for kind, report in delivery.reports.items():
+            for name, of in KINDS[kind].costs.items():
+                if name in self.cost_names:  # a channel that two kinds know is their sum
+                    found[name] = found[name] + of(report) if name in found else of(report)
         return jnp.stack([found[name] for name in self.cost_names])
 
     def limit_costs(self, v: Array, flow: Any, failed: Array, params: DistributionParams) -> dict[str, Array]:
@@ -252,13 +246,10 @@ class DistributionEnv(GridEnv):
 
     def _injection(self, row: Array, state: DistributionState, params: DistributionParams) -> tuple[Array, Array]:
         """Net injection (a,), (a,) [pu] of a load row beside the power that the devices delivered last."""
-        factors = self.columns.factors(params.bank.load_rows[row])
-        return self._net(factors, *stacks.power(self.layout, state, params), params)
+        return self._net(row, *stacks.power(self.layout, state, params), params)
 
-    def _net(
-        self, factors: Array, p_mw: Array, q_mvar: Array | None, params: DistributionParams
-    ) -> tuple[Array, Array]:
-        load = spread(factors, params.shape_active) * params.load_ratio
+    def _net(self, row: Array, p_mw: Array, q_mvar: Array | None, params: DistributionParams) -> tuple[Array, Array]:
+        load = self.columns.level(params.bank.load_rows[row], params.shape_active) * params.load_ratio
         p = bus_injection(params.place_active, p_mw) / params.grid.base_mva - load * params.p_load
         if q_mvar is None:
             return p, -load * params.q_load
@@ -283,37 +274,76 @@ class DistributionEnv(GridEnv):
         failed: Array,
         params: DistributionParams,
     ) -> Array:
-        """(A, K) [$] in the order of `term_names`."""
-        ledger = StepAccounts(
-            layout=self.layout,
-            params=params,
-            state=state,
-            new=devices,
-            delivered=delivery,
-            price_per_mwh=price,
-            mean_per_mwh=params.bank.price_rows[state.price_row, MEAN_AHEAD],
-            p_loss_mw=p_loss_mw,
-            last=state.t + 1 == params.horizon,
-            dt_hours=self.dt_hours,
-        )
-        outage = objective.unserved(params.voll, blackout_mwh)
-        return earned(ledger, self.term_names, Pooling(self.pooling, self.dims.agent), failed, outage)
+        """(A, K) [$] in the order of `term_names`; a blackout replaces all else, and every agent bears all of it.
+
+        The terms that follow from the cost channels stay 0 until these are known, see `shaped`.
+        """
+        n_agent, units = self.dims.agent, self._unit_accounts(state, devices, delivery, price, params)
+        columns = []
+        for name in self.term_names:
+            if name == OUTAGE:
+                columns.append(jnp.broadcast_to(constraint.unserved(params.voll, blackout_mwh), (n_agent,)))
+            elif name in (CONSTRAINTS, VOLTAGE):
+                columns.append(jnp.zeros((n_agent,), price.dtype))
+            else:
+                if name == LOSS:
+                    parts = [-(price * p_loss_mw * self.dt_hours)[None]]
+                else:
+                    parts = [KINDS[kind].terms[name](unit) for kind, unit in units.items() if name in KINDS[kind].terms]
+                money = parts[0] if len(parts) == 1 else jnp.concatenate(parts)
+                columns.append(jnp.where(failed, 0, self._pooled(money)))
+        return jnp.stack(columns, axis=1)
+
+    def _unit_accounts(
+        self,
+        state: DistributionState,
+        devices: dict[str, Any],
+        delivery: FleetResult,
+        price: Array,
+        params: DistributionParams,
+    ) -> dict[str, UnitAccount]:
+        """Account of every kind, in the order of the registry, in which `soc_start` lists those that store energy."""
+        found: dict[str, UnitAccount] = {}
+        first = 0
+        for kind in (kind for kind in KINDS if kind in devices):
+            last = first + devices[kind].soc.shape[0] if KINDS[kind].stores else first
+            found[kind] = UnitAccount(
+                params=getattr(params, kind),
+                before=getattr(state, kind),
+                after=devices[kind],
+                out=delivery.reports[kind],
+                soc_start=state.soc_start[first:last],
+                price_per_mwh=price,
+                mean_per_mwh=params.bank.price_rows[state.price_row, MEAN_AHEAD],
+                last=state.t + 1 == params.horizon,
+                dt_hours=self.dt_hours,
+                task=params,
+            )
+            first = last
+        return found
+
+    def _pooled(self, money: Array) -> Array:
+        """Money of units (units,) [$] as that of agents (A,): their sum, its mean over agents, or each its own."""
+        if self.pooling == "individual":
+            return money
+        total = jnp.sum(money)
+        return jnp.broadcast_to(total / self.dims.agent if self.pooling == "mean" else total, (self.dims.agent,))
 
     def _fields(self, state: DistributionState, electrical: tuple[Array, ...], params: DistributionParams) -> Array:
         """The observation at `state` with the given electrical state, (A, O)."""
-        scene = Scene(
-            layout=self.layout,
-            columns=self.columns,
-            dt_hours=self.dt_hours,
-            params=params,
-            state=state,
-            row=params.bank.load_rows[self._load_row(state, params)],
-            price=params.bank.price_rows[self._price_index(state, params)],
-            v_pu=electrical[0],
-            flows=electrical[1:],
-        )
-        values = view(scene, {block.key for block in self.fields.blocks})
+        row = params.bank.load_rows[self._load_row(state, params)]
+        price = params.bank.price_rows[self._price_index(state, params)]
+        scene = Scene(self.layout, self.columns, self.dt_hours, params, state, row, price, electrical)
         if not self.flattened:
-            return assemble(self.fields, values, self.dims.agent)
-        obs = assemble(self.fields, values).reshape(1, -1)
+            return observe(self.fields, scene, self.dims.agent)
+        obs = observe(self.fields, scene).reshape(1, -1)
         return jnp.where(params.masks.obs, obs, 0) if self.padded else obs
+
+
+def shaped(terms: Array, names: tuple[str, ...], cost: Array, cost_names: tuple[str, ...]) -> Array:
+    """The terms (A, K) with those filled in that follow from the cost channels (C,)."""
+    if CONSTRAINTS in names:
+        terms = terms.at[:, names.index(CONSTRAINTS)].set(-jnp.sum(cost))
+    if VOLTAGE in names:
+        terms = terms.at[:, names.index(VOLTAGE)].set(-cost[cost_names.index("voltage_violation")])
+    return terms

@@ -1,113 +1,214 @@
-"""Field tables of the observation modes of feeder tasks: the one place that fixes names, order and bounds.
+"""Observation fields of feeder tasks, each declared once: name, unit, bounds, and value on the scene of a step.
 
 A flattened observation shows the grid, every device and the clock to one agent; the other modes show each agent its
-own unit and a few shared fields. `views` computes what a table asks for, by the keys of its blocks.
+own unit and a few shared fields. What a unit shows of itself stands in the registration of its kind (`devices`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import functools
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import jax.numpy as jnp
+from jax import Array
 
 from powerzoo_jax.base.errors import unknown
-from powerzoo_jax.envs.observe import FieldBlock, FieldTable, table
+from powerzoo_jax.base.spaces import Field, Observed
+from powerzoo_jax.devices import at_devices, bus_injection, vehicle
+from powerzoo_jax.devices.fleet import Layout, joined, power
+from powerzoo_jax.devices.protocol import COS, SIN, SeenUnits
+from powerzoo_jax.devices.registry import KINDS
+from powerzoo_jax.envs.observe import FieldBlock, FieldTable, block, table, unit_block
+from powerzoo_jax.envs.series import SIGNAL, LoadColumns
 
-Field = tuple[str, float, float]
-
-CLOCK: tuple[Field, ...] = (("time_of_day", 0, 1), ("hour_norm", 0, 1))
-MARKET: tuple[Field, ...] = (("price_signal", -1, 3), ("is_peak", 0, 1), ("is_offpeak", 0, 1))
-GRID: tuple[Field, ...] = (("total_load_norm", 0, 2), ("mean_voltage_dev", -10, 10), ("grid_stress", 0, 10))
-VOLTAGE: tuple[Field, ...] = (("local_bus_voltage", 0, 2),)
-PROGRESS: Field = ("episode_progress", 0, 1)
-SIZE: tuple[Field, ...] = (("power_limit_norm", 0, 10), ("capacity_norm", 0, 10))
-
-LOCAL: dict[str, tuple[Field, ...]] = {
-    "storage": (
-        ("soc", 0, 1),
-        ("p_mw_norm", -1, 1),
-        *CLOCK,
-        *MARKET,
-        *SIZE,
-        PROGRESS,
-        ("target_soc", 0, 1),
-    ),
-    "vehicle": (
-        ("soc", 0, 1),
-        ("is_home", 0, 1),
-        ("departure_ready", 0, 1),
-        ("time_to_departure", 0, 1),
-        *CLOCK,
-        *MARKET,
-        ("charge_limit_norm", 0, 1),
-        ("discharge_limit_norm", 0, 1),
-        PROGRESS,
-        ("soc_departure_min", 0, 1),
-    ),
-}
-DERS_STATE = 5
-AHEAD = {"load_forecast": (0, 2), "price_forecast": (-1, 3), "home_forecast": (0, 1)}
-
-# what the grid's own part of an observation shows of a unit
-GRID_OBS = {
-    "storage": ("soc", "p_dis_max", "p_chg_max", "p_norm"),
-    "renewable": ("available_cf", "p_norm"),
-    "flexload": ("p_norm",),
-    "vehicle": ("p_norm",),
-    "datacenter": ("p_norm",),
-}
+TARGET_SOC = 0.5  # where a battery that no task asks more of would rest
 PHASES = "abc"
-# keys of a device's own block in the order of the alphabet, with their bounds
-DEVICE: dict[str, tuple[Field, ...]] = {
-    "storage": (
-        ("p_charge_max_norm", -1, 1),
-        ("p_discharge_max_norm", -1, 1),
-        ("p_mw_norm", -1, 1),
-        ("soc", -1, 1),
-        ("time_cos", -1, 1),
-        ("time_sin", -1, 1),
-    ),
-    "renewable": (
-        ("available_cf", 0, 1),
-        ("p_mw_norm", 0, 1),
-        ("time_cos", -1, 1),
-        ("time_sin", -1, 1),
-    ),
-    "vehicle": (
-        ("departure_ready", -1, 1),
-        ("is_home", -1, 1),
-        ("p_mw_norm", -1, 1),
-        ("soc", -1, 1),
-        ("soc_departure_min", -1, 1),
-        ("time_cos", -1, 1),
-        ("time_sin", -1, 1),
-        ("time_to_arrival_norm", -1, 1),
-        ("time_to_departure_norm", -1, 1),
-    ),
-    "flexload": (
-        ("buffer_energy_norm", 0, 1),
-        ("buffer_fill_ratio", 0, 1),
-        ("curtail_norm", 0, 1),
-        ("price_norm", -1, 2),
-        ("shift_in_norm", 0, 1),
-        ("shift_out_norm", 0, 1),
-        ("time_cos", -1, 1),
-        ("time_sin", -1, 1),
-    ),
-    "datacenter": (
-        ("cool_ratio", 0, 1),
-        ("gpu_util", 0, 1),
-        ("infer_util", 0, 1),
-        ("outdoor_temp_norm", -1, 2),
-        ("queue_ft_fill", 0, 1),
-        ("queue_train_fill", 0, 1),
-        ("queue_urgency", -1, 1),
-        ("setpoint_norm", 0, 1),
-        ("time_cos", -1, 1),
-        ("time_sin", -1, 1),
-        ("zone_temp_norm", 0, 1),
-    ),
-}
 FLATTENED = "flattened"
 AGENT_MODES = ("global", "local", "local_plus_forecast", "local_plus_voltage", "ders_local")
+UNIT_STATE = 5  # numbers that agents of a mixed fleet see of a unit
+
+
+@dataclass(frozen=True, eq=False)
+class Scene(Observed):
+    """Scene of an observation: statics, parameters, the state it describes, and its electrical state.
+
+    row, price:  the bank rows that the next action meets
+    electrical:  voltages (N,) [pu], then active and reactive power into the branches, (L,) [pu] each, where some table
+                 shows them
+    """
+
+    layout: Layout
+    columns: LoadColumns
+    dt_hours: float
+    params: Any
+    state: Any
+    row: Array
+    price: Array
+    electrical: tuple[Array, ...]
+
+    @functools.cached_property
+    def units(self) -> dict[str, SeenUnits]:
+        """The units of every kind of the fleet."""
+        kinds = [block.kind for block in self.layout.table.blocks]
+        return {kind: SeenUnits(getattr(self.params, kind), getattr(self.state, kind), self) for kind in kinds}
+
+    @property
+    def minute(self) -> Array:
+        """Start of the coming step on the episode's clock, () int32."""
+        return self.state.t * round(self.dt_hours * 60)
+
+    def by_unit(self, column: Callable[[str, SeenUnits], Array]) -> Array:
+        """A column of every unit by its kind, in roster order: (A, ...)."""
+        return joined(self.layout, {kind: column(kind, units) for kind, units in self.units.items()})
+
+
+def _power(scene: Scene) -> tuple[Array, Array | None]:
+    """Power (G,) [MW] and (G,) [MVAr] of the last step."""
+    return power(scene.layout, scene.state, scene.params)
+
+
+def _level(scene: Scene) -> Array:
+    """Load of the coming step over nominal load: () for all buses, or (N,)."""
+    return scene.columns.level(scene.row, scene.params.shape_bus) * scene.params.load_ratio
+
+
+def _net_load(scene: Scene, part: int) -> Array:
+    """Net active (part 0) or reactive (1) load of every bus at the coming step, (N,) [pu]."""
+    grid, delivered = scene.params.grid, scene.once(_power)[part]
+    load: Array = scene.once(_level) * (grid.p_load, grid.q_load)[part]
+    return load if delivered is None else load - bus_injection(scene.params.place_bus, delivered) / grid.base_mva
+
+
+def _total_load(scene: Scene) -> Array:
+    """Feeder load over the peak, (1,)."""
+    p, factors = scene.params, scene.columns.factors(scene.row)
+    nominal = factors * p.load_mw if p.shape_mw is None else jnp.sum(factors * p.shape_mw)
+    return (nominal * p.load_ratio / p.peak_mw)[None]
+
+
+def _deviation(scene: Scene) -> Array:
+    """v - 1 of the real buses, (N,) [pu]."""
+    return jnp.where(scene.params.grid.bus_mask, scene.electrical[0] - 1, 0)
+
+
+def _mean_deviation(scene: Scene) -> Array:
+    real = scene.params.grid.bus_mask.astype(scene.electrical[0].dtype)
+    return (jnp.sum(_deviation(scene)) / jnp.sum(real) * 10)[None]
+
+
+def _rating(scene: Scene) -> Array:
+    """Power rating of every unit, (A,) [MW]."""
+    return scene.by_unit(lambda kind, units: KINDS[kind].rating_mw(units.params))
+
+
+def _capacity(kind: str, units: SeenUnits) -> Array:
+    rating = KINDS[kind].rating_mw(units.params)
+    return units.params.capacity_mwh if KINDS[kind].stores else jnp.zeros_like(rating)
+
+
+def _soc(kind: str, units: SeenUnits) -> Array:
+    rating = KINDS[kind].rating_mw(units.params)
+    return units.state.soc if KINDS[kind].stores else jnp.full_like(rating, TARGET_SOC)
+
+
+def _unit_state(kind: str, units: SeenUnits) -> Array:
+    shown = KINDS[kind].unit_state
+    if shown is None:
+        raise ValueError(f"units of kind {kind} have no fields in the observation mode 'ders_local'. Use 'local'.")
+    return shown(units)
+
+
+def _progress(scene: Scene) -> Array:
+    dtype = scene.row.dtype
+    return (scene.state.t.astype(dtype) / scene.params.horizon.astype(dtype))[None]
+
+
+def _load_forecast(scene: Scene) -> Array:
+    p = scene.params
+    return scene.row[scene.columns.run("load_forecast")] * (p.load_ratio * p.load_mw / p.peak_mw)
+
+
+def _home_forecast(scene: Scene) -> Array:
+    horizon = scene.price[SIGNAL + 1 : -1].shape[0]
+    return jnp.stack([vehicle.home(scene.units["vehicle"], k) for k in range(1, horizon + 1)], -1)
+
+
+def _column(name: str) -> Callable[[Scene], Array]:
+    return lambda scene: scene.row[scene.columns.at(name)][None]
+
+
+def _of_vehicle(quantity: Callable[[SeenUnits], Array]) -> Callable[[Scene], Array]:
+    """A column of the vehicles, one agent a vehicle: (A, 1)."""
+    return lambda scene: quantity(scene.units["vehicle"])[:, None]
+
+
+# Blocks of tasks with an agent for each unit; values are (1,) for all agents, or (A, 1).
+TIME_OF_DAY = block("time_of_day", "day", 0, 1, _column("time_of_day"))
+HOUR = block("hour_norm", "day", 0, 1, _column("hour_norm"))
+PRICE_SIGNAL = block("price_signal", "1", -1, 3, lambda scene: scene.price[SIGNAL : SIGNAL + 1])
+IS_PEAK = block("is_peak", "1", 0, 1, _column("is_peak"))
+IS_OFFPEAK = block("is_offpeak", "1", 0, 1, _column("is_offpeak"))
+CLOCK, MARKET = (TIME_OF_DAY, HOUR), (PRICE_SIGNAL, IS_PEAK, IS_OFFPEAK)
+GRID = (
+    block("total_load_norm", "1", 0, 2, _total_load),
+    block("mean_voltage_dev", "0.1 pu", -10, 10, _mean_deviation),
+    block("grid_stress", "0.1 pu", 0, 10, lambda scene: jnp.max(jnp.abs(_deviation(scene)))[None] * 10),
+)
+VOLTAGE = block(
+    "local_bus_voltage", "pu", 0, 2, lambda scene: at_devices(scene.params.place_bus, scene.electrical[0])[:, None]
+)
+PROGRESS = block("episode_progress", "1", 0, 1, _progress)
+SOC = block("soc", "1", 0, 1, lambda scene: scene.by_unit(_soc)[:, None])
+STORAGE = (
+    SOC,
+    block("p_mw_norm", "1", -1, 1, lambda scene: (scene.once(_power)[0] / scene.once(_rating))[:, None]),
+    *CLOCK,
+    *MARKET,
+    block("power_limit_norm", "MW", 0, 10, lambda scene: scene.once(_rating)[:, None]),
+    block("capacity_norm", "MWh", 0, 10, lambda scene: scene.by_unit(_capacity)[:, None]),
+    PROGRESS,
+    block("target_soc", "1", 0, 1, lambda scene: jnp.full((1,), TARGET_SOC, scene.row.dtype)),
+)
+VEHICLE = (
+    SOC,
+    block("is_home", "1", 0, 1, _of_vehicle(lambda units: units.once(vehicle.home))),
+    block("departure_ready", "1", 0, 1, _of_vehicle(vehicle.ready)),
+    block("time_to_departure", "day", 0, 1, _of_vehicle(lambda units: units.once(vehicle.event_hours)[0] / 24)),
+    *CLOCK,
+    *MARKET,
+    block("charge_limit_norm", "1", 0, 1, _of_vehicle(lambda units: units.once(vehicle.limits)[0])),
+    block("discharge_limit_norm", "1", 0, 1, _of_vehicle(lambda units: units.once(vehicle.limits)[1])),
+    PROGRESS,
+    block("soc_departure_min", "1", 0, 1, _of_vehicle(lambda units: units.params.soc_departure_min)),
+)
+
+
+# Fields of every bus and every branch of a feeder.
+NETWORK = (
+    ("node", Field("v_norm", "0.1 pu", -10, 10, lambda scene: (scene.electrical[0] - 1) * 10)),
+    ("line", Field("p_norm", "pu", -5, 5, lambda scene: scene.electrical[1])),
+    ("line", Field("q_norm", "pu", -5, 5, lambda scene: scene.electrical[2])),
+    ("node", Field("p_load_norm", "pu", -5, 5, lambda scene: _net_load(scene, 0))),
+    ("node", Field("q_load_norm", "pu", -5, 5, lambda scene: _net_load(scene, 1))),
+)
+PHASE_BOUND = 20  # of all of them on an unbalanced feeder, whose base power is that of one phase
+
+
+@dataclass(frozen=True)
+class UnitFields:
+    """Value of the fields of one kind, unit after unit: those in the grid's part, or the units' own; equal by value."""
+
+    kind: str
+    own: bool
+
+    def __call__(self, scene: Scene) -> Array:
+        """(G k,)."""
+        units, kind = scene.units[self.kind], KINDS[self.kind]
+        fields = kind.own_fields if self.own else kind.grid_fields
+        size = units.params.mask.shape
+        return jnp.stack([jnp.broadcast_to(f.value(units), size) for f in fields], -1).reshape(-1)
 
 
 def flattened_table(
@@ -124,28 +225,23 @@ def flattened_table(
 
 def grid_blocks(bus_ids: Sequence[int], n_line: int) -> list[FieldBlock]:
     """Voltages, branch flows and net loads of a balanced feeder."""
-    lines = range(1, n_line + 1)
+    places = {"node": bus_ids, "line": range(1, n_line + 1)}
     return [
-        FieldBlock("node_v_norm", tuple(f"node_{i}_v_norm" for i in bus_ids), -10, 10),
-        FieldBlock("line_p_norm", tuple(f"line_{i}_p_norm" for i in lines), -5, 5),
-        FieldBlock("line_q_norm", tuple(f"line_{i}_q_norm" for i in lines), -5, 5),
-        FieldBlock("node_p_load_norm", tuple(f"node_{i}_p_load_norm" for i in bus_ids), -5, 5),
-        FieldBlock("node_q_load_norm", tuple(f"node_{i}_q_load_norm" for i in bus_ids), -5, 5),
+        FieldBlock(f"{place}_{f.name}", tuple(f"{place}_{i}_{f.name}" for i in places[place]), *f[2:4], f.unit, f.value)
+        for place, f in NETWORK
     ]
 
 
 def phase_blocks(buses: Sequence[str], lines: Sequence[str]) -> list[FieldBlock]:
     """Voltages, line flows and net loads of a three-phase feeder, phase after phase; 0 where a bus or line lacks it."""
-
-    def named(kind: str, rows: Sequence[str], what: str) -> tuple[str, ...]:
-        return tuple(f"{kind}_{row}_{what}_{phase}" for phase in PHASES for row in rows)
-
+    places = {"node": buses, "line": lines}
+    named = {
+        (place, f.name): tuple(f"{place}_{row}_{f.name}_{phase}" for phase in PHASES for row in places[place])
+        for place, f in NETWORK
+    }
     return [
-        FieldBlock("node_v_norm", named("node", buses, "v_norm"), -20, 20),
-        FieldBlock("line_p_norm", named("line", lines, "p_norm"), -20, 20),
-        FieldBlock("line_q_norm", named("line", lines, "q_norm"), -20, 20),
-        FieldBlock("node_p_load_norm", named("node", buses, "p_load_norm"), -20, 20),
-        FieldBlock("node_q_load_norm", named("node", buses, "q_load_norm"), -20, 20),
+        FieldBlock(f"{place}_{f.name}", named[place, f.name], -PHASE_BOUND, PHASE_BOUND, f.unit, f.value)
+        for place, f in NETWORK
     ]
 
 
@@ -163,23 +259,27 @@ def fleet_table(
         [
             *grid,
             *(
-                FieldBlock(f"{kind}_grid_obs", tuple(f"{d}_{x}" for d in devices for x in GRID_OBS[kind]), -1, 1)
-                for kind, devices in fleet
+                unit_block(f"{kind}_grid_obs", ids, "_", KINDS[kind].grid_fields, UnitFields(kind, False))
+                for kind, ids in fleet
             ),
-            FieldBlock("clock", ("time_sin", "time_cos"), -1, 1),
-            *(_own_block(kind, devices) for kind, devices in fleet),
-            FieldBlock("time", ("time/time_sin", "time/time_cos"), -1, 1),
-            FieldBlock("price", tuple(price), -1, 3),
+            FieldBlock("clock", ("time_sin", "time_cos"), -1, 1, "1", _clock),
+            *(
+                unit_block(f"{kind}_obs", ids, "/", KINDS[kind].own_fields, UnitFields(kind, True))
+                for kind, ids in fleet
+            ),
+            FieldBlock("time", ("time/time_sin", "time/time_cos"), -1, 1, "1", _clock),
+            FieldBlock("price", tuple(price), -1, 3, "1", _prices),
         ]
     )
 
 
-def _own_block(kind: str, devices: Sequence[str]) -> FieldBlock:
-    """Fields that the units of a kind show of themselves."""
-    names, low, high = zip(*DEVICE[kind], strict=True)
-    same, count = len(set(low)) == len(set(high)) == 1, len(devices)
-    fields = tuple(f"{d}/{key}" for d in devices for key in names)
-    return FieldBlock(f"{kind}_obs", fields, low[0] if same else low * count, high[0] if same else high * count)
+def _clock(scene: Scene) -> Array:
+    return scene.row[SIN : COS + 1]
+
+
+def _prices(scene: Scene) -> Array:
+    """Price of the coming step and its forecasts, over the spread of the training prices."""
+    return scene.price[SIGNAL:-1]
 
 
 def agent_table(mode: str, kinds: Sequence[str], supported: Sequence[str], horizon: int) -> FieldTable:
@@ -193,26 +293,36 @@ def agent_table(mode: str, kinds: Sequence[str], supported: Sequence[str], horiz
     if mode not in supported:
         raise ValueError(unknown("observation mode", mode, supported))
     if mode == "ders_local":
-        return _blocks([*CLOCK, *MARKET, PROGRESS, *VOLTAGE], _states())
-    local = LOCAL["vehicle" if "vehicle" in kinds else "storage"]
+        return table([*CLOCK, *MARKET, PROGRESS, VOLTAGE, _unit_states()])
+    vehicles = "vehicle" in kinds
+    local = VEHICLE if vehicles else STORAGE
     if mode == "global":
-        return _blocks([*GRID, *local])
+        return table([*GRID, *local])
     if mode == "local_plus_voltage":
-        return _blocks([*local, *VOLTAGE])
+        return table([*local, VOLTAGE])
     if mode == "local_plus_forecast":
-        ahead = [key for key in AHEAD if key != "home_forecast" or "vehicle" in kinds]
-        return _blocks(local, [_ahead(key, horizon) for key in ahead])
-    return _blocks(local)
+        return table([*local, *_forecasts(horizon, vehicles)])
+    return table(local)
 
 
-def _blocks(fields: Sequence[Field], more: Sequence[FieldBlock] = ()) -> FieldTable:
-    return table([*(FieldBlock(name, (name,), low, high) for name, low, high in fields), *more])
+def _unit_states() -> FieldBlock:
+    names = tuple(f"ders_state_{k}" for k in range(UNIT_STATE))
+    return FieldBlock("ders_state", names, -1, 1, "1", _all_unit_states)
 
 
-def _states() -> list[FieldBlock]:
-    return [FieldBlock("ders_state", tuple(f"ders_state_{k}" for k in range(DERS_STATE)), -1, 1)]
+def _all_unit_states(scene: Scene) -> Array:
+    return scene.by_unit(_unit_state)
 
 
-def _ahead(key: str, horizon: int) -> FieldBlock:
-    low, high = AHEAD[key]
-    return FieldBlock(key, tuple(f"{key}_t+{k}" for k in range(1, horizon + 1)), low, high)
+def _price_forecast(scene: Scene) -> Array:
+    return scene.price[SIGNAL + 1 : -1]
+
+
+def _forecasts(horizon: int, vehicles: bool) -> list[FieldBlock]:
+    """Load, price and, of vehicles, presence in each of the coming steps."""
+
+    def ahead(key: str, low: float, high: float, value: Callable[[Scene], Array]) -> FieldBlock:
+        return FieldBlock(key, tuple(f"{key}_t+{k}" for k in range(1, horizon + 1)), low, high, "1", value)
+
+    shown = [ahead("load_forecast", 0, 2, _load_forecast), ahead("price_forecast", -1, 3, _price_forecast)]
+    return [*shown, ahead("home_forecast", 0, 1, _home_forecast)] if vehicles else shown

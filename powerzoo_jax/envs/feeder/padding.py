@@ -11,7 +11,8 @@ import numpy as np
 
 from powerzoo_jax.base import Dims
 from powerzoo_jax.base.tree import pad_axis
-from powerzoo_jax.devices import action_table, storage
+from powerzoo_jax.devices import action_table
+from powerzoo_jax.devices.registry import KINDS
 from powerzoo_jax.envs.feeder.env import DistributionEnv
 from powerzoo_jax.envs.feeder.types import DistributionParams
 from powerzoo_jax.envs.observe import PADDING_NAME, FieldTable
@@ -107,10 +108,10 @@ def _padded(own: DistributionEnv, p: DistributionParams, wide: DistributionEnv, 
     changed: dict[str, Any] = {}
     if unit != own.dims.unit:
         fleet = {
-            f.name: pad_axis(getattr(p.storage, f.name), unit, 0, storage.PADDING.get(f.name, 0))
-            for f in dataclasses.fields(p.storage)  # type: ignore[arg-type]
+            f.name: pad_axis(getattr(p.storage, f.name), unit, 0, KINDS["storage"].padding.get(f.name, 0))
+            for f in dataclasses.fields(p.storage)
         }
-        changed["storage"] = dataclasses.replace(p.storage, **fleet)  # type: ignore[type-var]
+        changed["storage"] = dataclasses.replace(p.storage, **fleet)
     if p.shape_bus is not None and p.shape_active is not None:
         changed["shape_bus"] = pad_axis(p.shape_bus, n, 1)
         changed["shape_active"] = pad_axis(p.shape_active, active, 1)

@@ -1,66 +1,44 @@
-"""Parameters, state and info of the environment of a balanced feeder with devices."""
+"""Parameters, state and info of the environment of a balanced feeder with devices.
+
+Each has a field for every kind of the registry, called as the kind: `params.storage`, `state.storage`.
+"""
 
 from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
 
 from flax import struct
 from jax import Array
 
 from powerzoo_jax.base import EnvState, Info
-from powerzoo_jax.devices import (
-    DataCenterParams,
-    DataCenterState,
-    FlexLoadParams,
-    FlexLoadState,
-    RenewableParams,
-    RenewableState,
-    StorageParams,
-    StorageState,
-    VehicleParams,
-    VehicleState,
-)
-from powerzoo_jax.devices.datacenter import DataCenterDelivery
-from powerzoo_jax.devices.flexload import FlexLoadDelivery
-from powerzoo_jax.devices.renewable import RenewableDelivery
-from powerzoo_jax.devices.vehicle import VehicleDelivery
+from powerzoo_jax.devices.registry import KINDS
 from powerzoo_jax.envs.core import EnvParams
 from powerzoo_jax.envs.series import EpisodeStarts
 
 
-@struct.dataclass(kw_only=True)
-class DeviceStacks:
-    """Devices of a grid by kind, each stack over its own units, and what goes with them; None where there are none.
+class OfKinds:
+    """Base of dataclasses with one more field for every registered kind of device, None where there is none of it.
 
-    flex_p_mw, flex_q_mvar: (F,)  nominal load at the bus of each flexible load
-    flex_shape:  (Z, F)  load shapes that it follows; None with one shape
-    trip_factor: (Q,)    [-]  quantiles of the factor on a trip's energy
+    The fields follow from the registry when a subclass is made, so that a new kind needs no line here.
     """
 
-    storage: StorageParams | None = None
-    renewable: RenewableParams | None = None
-    flexload: FlexLoadParams | None = None
-    vehicle: VehicleParams | None = None
-    datacenter: DataCenterParams | None = None
-    flex_p_mw: Array | None = None
-    flex_q_mvar: Array | None = None
-    flex_shape: Array | None = None
-    trip_factor: Array | None = None
+    def __init_subclass__(cls) -> None:
+        super().__init_subclass__()
+        for kind in KINDS:
+            if not hasattr(cls, kind):
+                cls.__annotations__[kind] = "Any"
+                setattr(cls, kind, None)
+
+    if TYPE_CHECKING:
+
+        def __getattr__(self, name: str) -> Any: ...
 
 
 @struct.dataclass(kw_only=True)
-class DeviceStates:
-    """States of the stacks of `DeviceStacks`; None where there are none."""
-
-    storage: StorageState | None = None
-    renewable: RenewableState | None = None
-    flexload: FlexLoadState | None = None
-    vehicle: VehicleState | None = None
-    datacenter: DataCenterState | None = None
-
-
-@struct.dataclass(kw_only=True)
-class DistributionParams(DeviceStacks, EnvParams):
+class DistributionParams(EnvParams, OfKinds):
     """One feeder, its devices and where its episodes start.
 
+    storage, renewable, ...: stack of each kind over its own units, None where the feeder lacks the kind
     place_bus:     (G, N)  device-bus incidence, all units in the order of the roster
     place_active:  (G, a)  the same on the buses that inject
     p_load, q_load:(a,)    [pu] nominal load of the buses that inject
@@ -71,6 +49,9 @@ class DistributionParams(DeviceStacks, EnvParams):
     starts:        Starts
     shape_bus, shape_active: (Z, N), (Z, a)  share of the load that follows each load shape; None with one shape
     shape_mw:      (Z,)    [MW] nominal load that follows each shape; None with one shape
+    flex_p_mw, flex_q_mvar: (F,)  nominal load at the bus of each flexible load; None without any
+    flex_shape:    (Z, F)  the shapes that it follows; None with one shape
+    trip_factor:   (Q,)    [-]  quantiles of the factor on a trip's energy; None without vehicles
     miss_usd:      ()      [$]  of a job that misses its deadline; None without data centres
     target_pue:    ()      [-]  below which the bonus on the power usage effectiveness starts; None without data centres
     target_soc:    ()      [-]  state of charge that shaping asks for; None without shaping
@@ -88,16 +69,20 @@ class DistributionParams(DeviceStacks, EnvParams):
     shape_bus: Array | None = None
     shape_active: Array | None = None
     shape_mw: Array | None = None
+    flex_p_mw: Array | None = None
+    flex_q_mvar: Array | None = None
+    flex_shape: Array | None = None
+    trip_factor: Array | None = None
     miss_usd: Array | None = None
     target_pue: Array | None = None
     target_soc: Array | None = None
 
 
 @struct.dataclass(kw_only=True)
-class DistributionState(DeviceStates, EnvState):
+class DistributionState(EnvState, OfKinds):
     """State of an episode; the stacks are those of the parameters.
 
-    soc_start:  (S,)  [-]   state of charge at reset of storage, then of vehicles, for the settlement
+    soc_start:  (S,)  [-]   state of charge at reset, kind after kind as `fleet.charge_of`, for the settlement
     load_row:   ()    int32 first row of the episode in bank.load_rows
     price_row:  ()    int32 the same in bank.price_rows
     failed:     ()    bool  a power flow has failed: the episode is over
@@ -110,7 +95,7 @@ class DistributionState(DeviceStates, EnvState):
 
 
 @struct.dataclass(kw_only=True)
-class DistributionInfo(Info):
+class DistributionInfo(Info, OfKinds):
     """Info of a feeder step beside the base `Info`; power in MW.
 
     pf_iterations: () int32       p_slack_mw, q_slack_mvar: () feeder-head exchange
@@ -122,7 +107,7 @@ class DistributionInfo(Info):
     local_v_pu: (G,)              voltage at the device's bus
     q_mvar: (G,)                  delivered reactive power; None where no unit has any
     vuf_percent: ()               largest voltage unbalance; None on a balanced feeder
-    renewable, flexload, vehicle, datacenter: what each stack reports of the step; None where there is none
+    renewable, flexload, ...: what each stack reports beside power; None where there is none
     """
 
     pf_iterations: Array
@@ -139,7 +124,3 @@ class DistributionInfo(Info):
     local_v_pu: Array
     q_mvar: Array | None = None
     vuf_percent: Array | None = None
-    renewable: RenewableDelivery | None = None
-    flexload: FlexLoadDelivery | None = None
-    vehicle: VehicleDelivery | None = None
-    datacenter: DataCenterDelivery | None = None

@@ -22,10 +22,10 @@ from powerzoo_jax.base import EnvState, Info
 from powerzoo_jax.base.numerics import matmul
 from powerzoo_jax.base.tree import where_done
 from powerzoo_jax.devices import at_devices
+from powerzoo_jax.devices import fleet as stacks
+from powerzoo_jax.devices.fleet import FleetResult
 from powerzoo_jax.envs.core import EnvParams, GridEnv, end_flags, unless_settled
-from powerzoo_jax.envs.feeder import fleet as stacks
 from powerzoo_jax.envs.feeder.env import DistributionEnv
-from powerzoo_jax.envs.feeder.fleet import FleetResult
 from powerzoo_jax.envs.feeder.types import DistributionInfo, DistributionParams, DistributionState
 from powerzoo_jax.envs.observe import assemble
 from powerzoo_jax.envs.series import FACTOR, Draw, EpisodeStarts, step_row

@@ -10,17 +10,15 @@ import jax.numpy as jnp
 from flax import struct
 from jax import Array
 
-from powerzoo_jax.devices import (
-    action_table,
-    bus_injection,
-)
+from powerzoo_jax.devices import action_table, bus_injection
+from powerzoo_jax.devices import fleet as stacks
+from powerzoo_jax.devices.fleet import FleetResult, Layout
+from powerzoo_jax.devices.protocol import Exogenous
 from powerzoo_jax.envs.constraint import undelivered
-from powerzoo_jax.envs.feeder import fleet as stacks
-from powerzoo_jax.envs.feeder.fleet import Exogenous, FleetResult, Layout
-from powerzoo_jax.envs.feeder.observation import Scene, view
-from powerzoo_jax.envs.feeder.types import DeviceStacks, DeviceStates
-from powerzoo_jax.envs.observe import assemble
-from powerzoo_jax.envs.series import FACTOR, PLANT, Draw, LoadColumns, current_row
+from powerzoo_jax.envs.feeder.fields import Scene
+from powerzoo_jax.envs.feeder.types import OfKinds
+from powerzoo_jax.envs.observe import observe
+from powerzoo_jax.envs.series import FACTOR, Draw, LoadColumns, current_row
 from powerzoo_jax.envs.transmission.flow import Setpoints
 from powerzoo_jax.envs.transmission.operator import Dispatched, OperatorStep, Setting, TransGridEnv
 from powerzoo_jax.envs.transmission.operator_types import Electrical, TransGridInfo, TransGridParams, TransGridState
@@ -30,8 +28,8 @@ NO_DEVICES, LOAD_ONLY = Layout(action_table(())), LoadColumns()
 
 
 @struct.dataclass(kw_only=True)
-class FleetGridParams(DeviceStacks, TransGridParams):
-    """A grid with its units and devices. Bank columns as in `LoadColumns`.
+class FleetGridParams(TransGridParams, OfKinds):
+    """A grid with its units and devices; a kind of device that it lacks is None. Bank columns as in `LoadColumns`.
 
     place_bus:   (D, N)  device-bus incidence
     load_ratio:  ()      1: the load of a bus follows the factors of the bank alone
@@ -39,10 +37,14 @@ class FleetGridParams(DeviceStacks, TransGridParams):
 
     place_bus: Array
     load_ratio: Array
+    flex_p_mw: Array | None = None
+    flex_q_mvar: Array | None = None
+    flex_shape: Array | None = None
+    trip_factor: Array | None = None
 
 
 @struct.dataclass(kw_only=True)
-class FleetGridState(DeviceStates, TransGridState):
+class FleetGridState(TransGridState, OfKinds):
     """State of an episode with the stacks of the parameters."""
 
 
@@ -81,7 +83,6 @@ class FleetGridEnv(TransGridEnv):
     def begin(self, key: Array, drawn: Draw, params: FleetGridParams) -> tuple[FleetGridState, Array]:  # type: ignore[override]
         """Start a given episode, devices idle."""
         dtype, dims = params.voll.dtype, self.dims
-        made: Any = params
         state = FleetGridState(
             t=jnp.zeros((), jnp.int32),
             key=key,
@@ -89,7 +90,7 @@ class FleetGridEnv(TransGridEnv):
             closed=jnp.ones(0, bool),
             seen=Electrical(jnp.zeros(dims.branch, dtype), jnp.zeros(dims.unit, dtype)),
             failed=jnp.zeros((), bool),
-            **stacks.begin(self.layout, key, drawn.soc, made, self.dt_hours),
+            **stacks.begin(self.layout, key, drawn.soc, params, self.dt_hours),
         )
         met = self.flow(super().dispatch(state, self._setting(state), params), params)
         state = dataclasses.replace(state, seen=self._electrical(met.solved, params))
@@ -105,15 +106,8 @@ class FleetGridEnv(TransGridEnv):
     ) -> tuple[FleetGridState, NetworkAndFleet]:
         """Deliver what stores, availability and queues allow."""
         row = current_row(state, params)
-        meeting = Exogenous(
-            factors=row[FACTOR],
-            cf=row[self.columns.run(PLANT)],
-            minute=state.t * round(self.dt_hours * 60),
-            weather=None,
-            key=state.key,
-        )
-        known: Any = state, params
-        new, delivered = stacks.deliver(self.layout, known[0], command, meeting, known[1], self.dt_hours)
+        met = Exogenous(row, self.columns, state.t, state.key, self.dt_hours, self.layout, params)
+        new, delivered = stacks.deliver(state, command, met)
         return dataclasses.replace(state, **new), NetworkAndFleet(self._setting(state), delivered)
 
     def dispatch(self, state: FleetGridState, delivery: NetworkAndFleet, params: FleetGridParams) -> Dispatched:  # type: ignore[override]
@@ -148,22 +142,10 @@ class FleetGridEnv(TransGridEnv):
     def _fields(self, state: TransGridState, params: TransGridParams) -> Array:
         """The observation at `state`, (1, O)."""
         row, p_max = current_row(state, params), params.rules.p_max_mw
-        known: Any = state, params
-        scene = Scene(
-            layout=self.layout,
-            columns=self.columns,
-            dt_hours=self.dt_hours,
-            params=known[1],
-            state=known[0],
-            row=row,
-            price=jnp.zeros(1, row.dtype),
-            v_pu=row[:0],
-            flows=(),
-        )
+        scene = Scene(self.layout, self.columns, self.dt_hours, params, state, row, jnp.zeros(1, row.dtype), ())
         grid = {
             "line_flow": state.seen.line_use,
             "load": params.load_share * (row[FACTOR] * params.full_load_mw / jnp.sum(p_max)),
             "unit": state.seen.p_mw / jnp.where(p_max > 0, p_max, 1),
         }
-        own = view(scene, {block.key for block in self.fields.blocks} - set(GRID_KEYS))
-        return assemble(self.fields, grid | own, 1)
+        return observe(self.fields, scene, 1, grid)

@@ -16,10 +16,9 @@ from jax import Array, lax
 from powerzoo_jax.base import Purpose, purpose_key
 from powerzoo_jax.base.errors import SolverError
 from powerzoo_jax.devices import datacenter, jobs
-from powerzoo_jax.devices.datacenter import DataCenterExogenous, Order
+from powerzoo_jax.devices.datacenter import BACKLOG_USD_PER_GPU_H, DataCenterExogenous, Order
 from powerzoo_jax.devices.jobs import Jobs
 from powerzoo_jax.envs.core import Sim
-from powerzoo_jax.envs.feeder.reward import BACKLOG_USD_PER_GPU_H
 from powerzoo_jax.envs.series import INFER, OUTDOOR, PRICE, Draw
 from powerzoo_jax.oracle.datacenter.problem import SiteProblem, list_jobs, refuse_cold, site_facts
 from powerzoo_jax.oracle.datacenter.program import (

@@ -10,11 +10,11 @@ import jax.numpy as jnp
 import numpy as np
 from jax import Array
 
+from powerzoo_jax.devices import fleet as stacks
 from powerzoo_jax.devices import vehicle
 from powerzoo_jax.devices.trips import at_home, events
 from powerzoo_jax.envs.batch import is_stacked
 from powerzoo_jax.envs.core import Sim
-from powerzoo_jax.envs.feeder import fleet as stacks
 from powerzoo_jax.envs.series import FACTOR, MEAN_AHEAD, PLANT, PRICE, SHAPE, Draw, LoadColumns
 from powerzoo_jax.oracle.feeder.network import RadialNetwork, tree_network
 from powerzoo_jax.oracle.feeder.problem import (

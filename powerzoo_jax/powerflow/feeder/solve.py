@@ -7,31 +7,14 @@ buses that inject is that of `chord`, the last product maps its result to all bu
 from __future__ import annotations
 
 import dataclasses
-from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import jax.numpy as jnp
 from jax import Array
 
 from powerzoo_jax.powerflow.feeder.factors import FeederFactors
 from powerzoo_jax.powerflow.result import PowerFlowResult, Status, injections
-from powerzoo_jax.powerflow.zform import MAX_STEPS, TOL, affine, chord_state, finite
-
-V_BOUND = 1.5  # [pu] no feeder runs above: turns a current mismatch into a bound on the power mismatch
-
-
-@dataclass(frozen=True)
-class ConstantPower:
-    """i = conj(s / v): loads that draw their power whatever the voltage."""
-
-    power_per_current: float = V_BOUND
-
-    def current(self, law: Any, e: Array, f: Array, p: Array, q: Array) -> tuple[Array, Array]:
-        """Real and imaginary part of i."""
-        del law  # the law has no parameters
-        g = 1 / (e * e + f * f)
-        return (p * e + q * f) * g, (p * f - q * e) * g
-
+from powerzoo_jax.powerflow.zform import MAX_STEPS, TOL, ConstantPower, affine, chord_state, finite
 
 LAW = ConstantPower()
 
@@ -82,7 +65,7 @@ def solve_feeder_active(
 
 def _active_voltages(factors: FeederFactors, v: Array, r: Array) -> Array:
     """Voltages (2a,) of the active buses: read off v (2N,) where they stand in one run, else one more product."""
-    first, a, n = factors.first, factors.n_active, factors.n_bus
+    first, a, n = factors.first, r.shape[0] // 2, v.shape[0] // 2
     if first < 0:
         return affine(factors.core.m, factors.core.w, r)
     return jnp.concatenate([v[first : first + a], v[n + first : n + first + a]])
@@ -131,8 +114,8 @@ def _expand(
     Currents are primary: flows and losses follow from them, never from differences of rounded voltages. They are
     sums of i = conj(s / v) itself: i = D0 v + r would cancel to a tenth of its terms far below the base load.
     """
-    n, n_branch = factors.n_bus, factors.r_pu.shape[0]
     v = affine(factors.m_bus, factors.w_bus, r)
+    n, n_branch = v.shape[0] // 2, factors.r_pu.shape[0]
     v_from = affine(factors.m_from, factors.w_from, r)
     e, f = jnp.split(_active_voltages(factors, v, r), 2)
     i = jnp.concatenate(LAW.current((), e, f, p, q))

@@ -21,9 +21,9 @@ from powerzoo_jax.cases.topology import branch_positions
 from powerzoo_jax.data import Bank
 from powerzoo_jax.devices import action_table, placement
 from powerzoo_jax.devices.facility import QueueSizes
+from powerzoo_jax.devices.fleet import Layout
 from powerzoo_jax.envs.core import Sim
 from powerzoo_jax.envs.feeder.env import DistributionEnv, SeriesBank
-from powerzoo_jax.envs.feeder.fleet import Layout
 from powerzoo_jax.envs.feeder.padding import pad_feeder_env
 from powerzoo_jax.envs.feeder.types import DistributionParams
 from powerzoo_jax.envs.observe import FieldTable

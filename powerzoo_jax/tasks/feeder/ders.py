@@ -13,8 +13,8 @@ from powerzoo_jax.base.numerics import resolve_dtype
 from powerzoo_jax.cases import Case
 from powerzoo_jax.devices import renewable_params
 from powerzoo_jax.envs.core import Sim
+from powerzoo_jax.envs.feeder.env import VOLTAGE
 from powerzoo_jax.envs.feeder.fields import agent_table
-from powerzoo_jax.envs.feeder.reward import VOLTAGE
 from powerzoo_jax.envs.observe import FieldTable
 from powerzoo_jax.tasks.feeder.build import FeederFleet, FeederTaskConfig, build_sim, feeder_case, with_shaping
 from powerzoo_jax.tasks.feeder.catalog import VARIANTS

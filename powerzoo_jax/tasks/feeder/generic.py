@@ -15,10 +15,10 @@ from powerzoo_jax.base.numerics import resolve_dtype
 from powerzoo_jax.cases import Case, ThreePhaseCase, load_feeder
 from powerzoo_jax.cases.threephase.case import GROUND
 from powerzoo_jax.devices import action_table
+from powerzoo_jax.devices.fleet import Layout
 from powerzoo_jax.envs.core import Sim
 from powerzoo_jax.envs.feeder.env import SeriesBank
 from powerzoo_jax.envs.feeder.fields import PHASES, fleet_table, grid_blocks, phase_blocks
-from powerzoo_jax.envs.feeder.fleet import Layout
 from powerzoo_jax.envs.feeder.types import DistributionParams
 from powerzoo_jax.envs.feeder.unbalanced import PhaseGrid, UnbalancedEnv
 from powerzoo_jax.envs.observe import FieldTable

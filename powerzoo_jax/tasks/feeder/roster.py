@@ -2,57 +2,31 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-import jax.numpy as jnp
 import numpy as np
 
 from powerzoo_jax.base import TaskSpec
 from powerzoo_jax.base.errors import unknown
 from powerzoo_jax.data.manifest import TMY_SITES
-from powerzoo_jax.devices import (
-    CommuteTrip,
-    daily_trips,
-    datacenter_params,
-    flexload_params,
-    renewable_params,
-    storage_params,
-    vehicle_params,
-)
-from powerzoo_jax.devices.facility import sizes
+from powerzoo_jax.devices.protocol import DeviceKind
+from powerzoo_jax.devices.registry import KINDS
 from powerzoo_jax.tasks.feeder.build import FeederFleet
 from powerzoo_jax.tasks.feeder.dso import check_return
 from powerzoo_jax.tasks.feeder.series import Extra
 from powerzoo_jax.tasks.feeder.settings import FeederSettings
 from powerzoo_jax.tasks.site import Surroundings
 
-NAMES = {
-    "storage": "battery",
-    "renewable": "renewable",
-    "flexload": "flexload",
-    "vehicle": "vehicle",
-    "datacenter": "datacenter",
-}
 SHARED_RATINGS = ("initial_soc",)  # one value for all units of a kind
-WORK_TRIP = ((8.0, 18.0, 15.0),)  # depart [h], arrive [h], energy [kWh]
-NEEDS = {
-    **dict.fromkeys(("energy_sales", "degradation", "settlement"), ("storage", "vehicle")),
-    "curtailed_energy": ("renewable",),
-    **dict.fromkeys(("comfort", "deferral", "terminal_buffer"), ("flexload",)),
-    **dict.fromkeys(("unmet_energy", "departure_shortfall"), ("vehicle",)),
-    **dict.fromkeys(("site_energy", "job_misses", "backlog", "pue_bonus", "sla", "overtemp"), ("datacenter",)),
-}
-"""Kinds of which one must be there for a reward term or a cost channel to exist."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class RosterSettings(FeederSettings):
     """Keywords of feeders with devices of any kind, beside those of every feeder.
 
-    devices:          rows (kind, bus, ratings): storage, renewable, flexload, vehicle or datacenter; ratings by name as
-                      the `devices.*_params` function of the kind takes them, the same names for all units of a kind; a
+    devices:          rows (kind, bus, ratings): a kind of `devices.registry.KINDS`; ratings by name as the
+                      `devices.*_params` function of the kind takes them, the same names for all units of a kind; a
                       vehicle also takes `trips`, rows (depart_h, arrive_h, energy_kwh), and any device on a three-phase
                       feeder `phases`: "a" .. "abc" in equal shares, weights (w_a, w_b, w_c), or line to line "a-b"
     q_control:        kinds among storage and renewable that take a reactive command
@@ -79,8 +53,8 @@ def read_rows(spec: TaskSpec, settings: RosterSettings) -> list[tuple[str, Any, 
     """
     rows = [(kind, bus, dict(ratings)) for kind, bus, ratings in settings.devices]
     for kind, _, _ in rows:
-        if kind not in NAMES:
-            raise ValueError(f"{spec.id}: {unknown('device kind', kind, NAMES)}")
+        if kind not in KINDS:
+            raise ValueError(f"{spec.id}: {unknown('device kind', kind, KINDS)}")
     kinds = list(dict.fromkeys(kind for kind, _, _ in rows))
     for kind in kinds:
         named = {tuple(sorted(set(ratings) - {"phases"})) for other, _, ratings in rows if other == kind}
@@ -96,38 +70,31 @@ def make_fleet(
     kinds = tuple(row[0] for row in rows)
     stacks: dict[str, Any] = {}
     leaves: dict[str, Any] = {}
-    static = None
+    asked: dict[str, Any] = {}
     for kind in dict.fromkeys(kinds):
         units = [ratings for other, _, ratings in rows if other == kind]
-        ratings = _by_name(spec, kind, units)
-        if kind == "vehicle":
-            plans = [[CommuteTrip(*trip) for trip in unit.get("trips", WORK_TRIP)] for unit in units]
-            ratings.pop("trips", None)
-            stacks[kind] = vehicle_params(daily_trips(plans, minutes, dtype), dtype, **ratings)
-            leaves["trip_factor"] = jnp.ones(1, dtype)
-        else:
-            stacks[kind] = PARAMS[kind](len(units), dtype, **ratings)
-        if kind == "datacenter":
-            static = sizes(minutes)
-            leaves["miss_usd"] = jnp.asarray(settings.sla_price, dtype)
-            leaves["target_pue"] = jnp.asarray(settings.target_pue, dtype)
+        stacks[kind] = _stack(KINDS[kind], len(units), minutes, dtype, _by_name(spec, kind, units))
+        settle = KINDS[kind].settle
+        if settle is not None:
+            more = settle(settings, minutes, dtype)
+            leaves |= more.pop("leaves", {})
+            asked |= more
     return FeederFleet(
         kinds=kinds,
         bus_ids=tuple(row[1] for row in rows),
         stacks=stacks,
         q_control=tuple(kind for kind in settings.q_control if kind in kinds),
         return_steps=check_return(spec, settings.shift_horizon),
-        sizes=static,
         leaves=leaves,
+        **asked,
     )
 
 
-PARAMS: dict[str, Callable[..., Any]] = {
-    "storage": storage_params,
-    "renewable": renewable_params,
-    "flexload": flexload_params,
-    "datacenter": datacenter_params,
-}
+def _stack(kind: DeviceKind, n_unit: int, minutes: int, dtype: Any, ratings: dict[str, Any]) -> Any:
+    """Parameters of the units of a kind."""
+    if kind.stack is not None:
+        return kind.stack(n_unit, minutes, dtype, ratings)
+    return kind.make(n_unit, dtype, **ratings)
 
 
 def _by_name(spec: TaskSpec, kind: str, units: list[dict[str, Any]]) -> dict[str, Any]:
@@ -146,7 +113,7 @@ def _by_name(spec: TaskSpec, kind: str, units: list[dict[str, Any]]) -> dict[str
 def unit_names(rows: list[tuple[str, Any, dict[str, Any]]]) -> list[tuple[str, list[str]]]:
     """(kind, ids of its units) of every kind: battery_0, battery_1, ..."""
     kinds = [row[0] for row in rows]
-    return [(kind, [f"{NAMES[kind]}_{k}" for k in range(kinds.count(kind))]) for kind in dict.fromkeys(kinds)]
+    return [(kind, [f"{KINDS[kind].label}_{k}" for k in range(kinds.count(kind))]) for kind in dict.fromkeys(kinds)]
 
 
 def extra_series(settings: RosterSettings, fleet: FeederFleet) -> Extra:
@@ -157,5 +124,7 @@ def extra_series(settings: RosterSettings, fleet: FeederFleet) -> Extra:
 
 
 def applicable(names: tuple[str, ...], kinds: tuple[str, ...]) -> list[int]:
-    """Positions of the terms or channels whose devices are there."""
-    return [k for k, name in enumerate(names) if name not in NEEDS or set(NEEDS[name]) & set(kinds)]
+    """Positions of the terms or channels whose devices are there: a name that only other kinds know does not exist."""
+    missing = {name for other in KINDS.values() for name in (*other.terms, *other.costs)}
+    missing -= {name for kind in kinds for name in (*KINDS[kind].terms, *KINDS[kind].costs)}
+    return [k for k, name in enumerate(names) if name not in missing]

@@ -63,7 +63,7 @@ class FeederSettings(EpisodeSettings):
 class AgentSettings(FeederSettings):
     """Further keywords of tasks with one agent per device.
 
-    obs_mode:                observation mode, see `envs.fields`
+    obs_mode:                observation mode, see `envs.feeder.fields`
     forecast_horizon_steps:  steps shown by local_plus_forecast
     constraint_tightness:    loose, standard or strict: budgets and limits of the catalog
     """

@@ -16,9 +16,9 @@ from powerzoo_jax.cases import Case, load_case
 from powerzoo_jax.data import load_dataset
 from powerzoo_jax.data.series import day_matrix
 from powerzoo_jax.devices import action_table, placement
+from powerzoo_jax.devices.fleet import Layout
 from powerzoo_jax.envs.core import Sim
 from powerzoo_jax.envs.feeder.fields import fleet_table
-from powerzoo_jax.envs.feeder.fleet import Layout
 from powerzoo_jax.envs.series import PLANT, EpisodeStarts, LoadColumns
 from powerzoo_jax.envs.transmission.operator_fleet import GRID_KEYS, FleetGridEnv, FleetGridParams
 from powerzoo_jax.envs.transmission.operator_types import GridBank

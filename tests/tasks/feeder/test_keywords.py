@@ -13,9 +13,10 @@ import pytest
 
 import powerzoo_jax
 from powerzoo_jax.data import load_dataset
+from powerzoo_jax.devices import storage
 from powerzoo_jax.devices.trips import at_home, rotated
 from powerzoo_jax.envs import Sim
-from powerzoo_jax.envs.feeder import reward as money
+from powerzoo_jax.envs.feeder import env as money
 from powerzoo_jax.tasks.feeder.vehicles import PERIOD_DAYS, SLOTS, recorded_trips
 
 BATTERY, DER, DERS, EV = "battery_arbitrage", "marl_der_arbitrage", "marl_ders_benchmark", "marl_ev_v2g"
@@ -68,12 +69,10 @@ def test_shaping_is_a_term_of_its_own_and_only_when_asked_for():
     shaped = make(BATTERY, soc_penalty_weight=0.1, target_soc=0.4, arbitrage_weight=2.0)
     assert shaped.spec.term_names == (*make(BATTERY).spec.term_names, "soc_shaping")
     assert shaped.spec.term_weights == pytest.approx((2.0, 2.0, 2.0, 2.0, 0.1)) == shaped.env.term_weights
-    ledger = SimpleNamespace(
-        new={"storage": SimpleNamespace(soc=jnp.array([0.1, 0.9]))},
-        price_per_mwh=jnp.zeros(()),
-        params=SimpleNamespace(target_soc=jnp.asarray(0.4)),
+    unit = SimpleNamespace(
+        after=SimpleNamespace(soc=jnp.array([0.1, 0.9])), task=SimpleNamespace(target_soc=jnp.asarray(0.4))
     )
-    np.testing.assert_allclose(money.TERMS["soc_shaping"](ledger), [-0.3, -0.5], rtol=1e-6)
+    np.testing.assert_allclose(storage.KIND.terms["soc_shaping"](unit), [-0.3, -0.5], rtol=1e-6)
     voltage = make(DERS, voltage_penalty=3.0)
     assert voltage.spec.term_names[-1] == money.VOLTAGE and voltage.spec.term_weights[-1] == pytest.approx(0.03)
     terms = money.shaped(
