@@ -206,7 +206,8 @@ class GridEnv(ABC):
 
     def weighted(self, terms: Array) -> Array:
         """Reward of terms before weighting: (K,) -> () or (A, K) -> (A,)."""
-        return jnp.sum(terms * jnp.asarray(self.term_weights, terms.dtype), axis=-1)
+        weights = jnp.asarray(self.term_weights, terms.dtype)
+        return jnp.sum(terms * (weights if terms.ndim == 1 else weights[None]), axis=-1)
 
 
 def in_range(action: Array, real: Array) -> Array:
@@ -214,7 +215,7 @@ def in_range(action: Array, real: Array) -> Array:
     return jnp.where(real & jnp.isfinite(action), jnp.clip(action, -1, 1), 0)
 
 
-def end_flags(t: Array, horizon: Array, failed: Array) -> dict[str, Array]:
+def end_flags(t: Array, horizon: Array, failed: Array) -> dict[str, Any]:
     """End flags of `Info` where an episode ends as soon as a solve has failed () bool, else after step t = horizon."""
     return {"terminated": failed, "truncated": (t >= horizon) & ~failed}
 

@@ -18,7 +18,8 @@ CALENDAR = ("train", "val", "test")
 
 def day_task(id: str, **fields: Any) -> TaskSpec:
     """Spec of a new task: version 0, a day of half hours on the training days, unless `fields` say otherwise."""
-    return TaskSpec(**{"id": id, "version": 0, "horizon": 48, "dt_hours": 0.5, "split": "train"} | fields)
+    default: dict[str, Any] = {"version": 0, "horizon": 48, "dt_hours": 0.5, "split": "train"}
+    return TaskSpec(id=id, **(default | fields))
 
 
 @dataclass(frozen=True)
