@@ -9,7 +9,7 @@ import pytest
 from jax import Array
 
 from powerzoo_jax.powerflow import Status
-from powerzoo_jax.powerflow.newton import MAX_STEPS, damping, newton_raphson, verdict
+from powerzoo_jax.powerflow.chord import NEWTON_STEPS, damping, newton_raphson, verdict
 
 SQUARES = np.array([4.0, 2.0, 1e-4, 0.0, np.nan])  # x^2 = s, from x = 1
 
@@ -34,7 +34,7 @@ def test_lanes_find_their_roots_and_keep_them_beside_others(axis: int) -> None:
     np.testing.assert_allclose(np.asarray(x).reshape(-1)[:3], [2.0, 2**0.5, 1e-2], rtol=1e-15)
     # the root of a double zero is found at half a digit a step, too slow for the budget; one of nothing is not
     assert np.asarray(status).tolist() == [0, 0, 0, int(Status.OUT_OF_STEPS), int(Status.BAD_INPUT)]
-    assert np.asarray(steps)[3] == MAX_STEPS and np.asarray(steps)[:3].max() < MAX_STEPS
+    assert np.asarray(steps)[3] == NEWTON_STEPS and np.asarray(steps)[:3].max() < NEWTON_STEPS
 
 
 def test_a_move_is_shortened_to_the_longest_and_a_short_one_left_alone() -> None:

@@ -15,7 +15,7 @@ from powerzoo_jax.base.numerics import resolve_dtype
 from powerzoo_jax.cases import Case, assert_valid
 from powerzoo_jax.cases.case import ISOLATED, PV
 from powerzoo_jax.cases.topology import branch_positions, incidence, is_radial, radial_order
-from powerzoo_jax.powerflow.zform import ChordCore, chord_factors, slope_matrix, stamp
+from powerzoo_jax.powerflow.chord import ChordCore, chord_factors, slope_matrix, stamp
 
 BASE_STEPS = 200  # plain Z-bus iterations on the host; the base load is far from collapse, so a few dozen suffice
 BASE_TOL = 1e-14

@@ -108,8 +108,8 @@ def first(
     e = lax.optimization_barrier(eqs.rotate(e, step))
     kept = step if mix else nothing_mixed(target)
     left = eqs.unserved(layout, core.main, aim, e)
-    lanes = Progress.begin(eqs.largest(step), jnp.zeros(batch, target.dtype), 1)
-    return aim, ChordIteration(e, left, kept, kept, lanes)
+    progress = Progress.begin(eqs.largest(step), jnp.zeros(batch, target.dtype), 1)
+    return aim, ChordIteration(e, left, kept, kept, progress)
 
 
 def nothing_mixed(like: Array) -> Array:

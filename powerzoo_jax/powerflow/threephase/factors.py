@@ -22,8 +22,7 @@ from jax import Array, lax
 from powerzoo_jax.base.errors import BaseLoadError, SolverError
 from powerzoo_jax.base.numerics import resolve_dtype
 from powerzoo_jax.cases.threephase.case import GROUND, PhaseLoadTable, ThreePhaseCase
-from powerzoo_jax.powerflow.threephase.network import Network, base_ohm, build_network, phase_base_mva
-from powerzoo_jax.powerflow.zform import (
+from powerzoo_jax.powerflow.chord import (
     ChordCore,
     chord_factors,
     local_slope,
@@ -31,6 +30,7 @@ from powerzoo_jax.powerflow.zform import (
     slope_matrix,
     stamp,
 )
+from powerzoo_jax.powerflow.threephase.network import Network, base_ohm, build_network, phase_base_mva
 
 PHASES = 3.0  # powers are per unit on the three-phase base, currents on a third of it
 V_BOUND = 1.5 * np.sqrt(3)  # [pu] no feeder runs above, also between two phases
