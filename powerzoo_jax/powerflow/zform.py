@@ -1,10 +1,12 @@
-"""Chord iteration for networks whose only nonlinear part is local to each row: x = M r(x) + w, batched.
+"""Power flow whose only nonlinear part is local to each row: x = M r(x) + w, batched, exact, differentiable.
 
-A row is a place where current enters: a bus, or a pair of nodes. Textbook symbols: x = e + j f its voltage, i(x) the
-current that its law injects, D0 = di/dx at the base state, r(x) = i(x) - D0 x, M = (I - Z D0)^-1 Z.
-Scenarios are rows of the arrays everywhere, (B, 2a): the constant matrix multiplies from the right.
+A row is a place where current enters: a bus of a feeder, or a pair of nodes in three phases. Textbook symbols:
+x = e + j f its voltage, i(x) the current that its law injects, D0 = di/dx at the base state, r(x) = i(x) - D0 x, and
+with Z the impedance that the rows see M = (I - Z D0)^-1 Z (implicit Z-bus method, Chen et al. 1991,
+doi:10.1109/61.131105). Scenarios are rows of the arrays everywhere, (B, 2a): the constant matrix multiplies from the
+right.
 
-The few lanes that a constant factor does not solve go to a full Newton method in float64; derivatives of a converged
+The few lanes that the constant factor does not solve go to a full Newton method in float64; derivatives of a converged
 solve follow from the implicit function theorem.
 """
 
@@ -20,162 +22,23 @@ import numpy as np
 from flax import struct
 from jax import Array, lax
 
-from powerzoo_jax.base.numerics import FLOAT, anywhere, matmul, matvec, rough_matvec
+from powerzoo_jax.base.numerics import FLOAT, matmul, matvec, rough_matvec
 from powerzoo_jax.powerflow.batching import batched_shell, in_groups
+from powerzoo_jax.powerflow.chord import STALL, Progress, error_ahead, iterate, ratio
+from powerzoo_jax.powerflow.implicit import SWEEP_TOL, sweep
+from powerzoo_jax.powerflow.newton import damping, newton_raphson, verdict
 from powerzoo_jax.powerflow.result import Status
-
-TILE = 8  # lanes factored together: enough to keep LAPACK busy, few enough to bound the memory
-NEWTON_STEPS = 20  # half a percent before the nose it takes 10; every further one is paid by lanes without a solution
-LONGEST = 0.15  # [pu] largest voltage move per step: keeps the iterate on the upper branch of the PV curve
-NEWTON_TOL = 1e-10  # [pu] voltage move at which Newton stops; quadratic convergence makes the error its square
-
-Solved = tuple[Array, Array, Array, Array]  # r (B, 2a), residual (B,), steps (B,), status (B,)
-
-
-class Equations(Protocol):
-    """Equations of one scenario for Newton, of a solver whose fixed point is x = M r(x) + w, r bus-local."""
-
-    def start(self, core: Any) -> Array:
-        """x (2a,) to begin from."""
-        ...
-
-    def error(self, core: Any, x: Array, p: Array, q: Array) -> Array:
-        """x - M r(x) - w (2a,)."""
-        ...
-
-    def slope(self, core: Any, x: Array, p: Array, q: Array) -> Array:
-        """(4, a) derivative of r."""
-        ...
-
-    def settle(self, core: Any, x: Array, p: Array, q: Array) -> tuple[Array, Array]:
-        """One chord step: r (2a,) at the next iterate, always finite, and its exact power mismatch ()."""
-        ...
-
-
-def newton_stragglers(eqs: Equations, core: Any, p: Array, q: Array, found: Solved) -> Solved:
-    """Solve the lanes of a batch that have not converged, tile by tile; the others pass through untouched.
-
-    eqs:    the solver's equations
-    core:   factors, shared by the batch
-    p, q:   (B, a) injections as the user gave them; a lane with one that is not finite is told apart here
-    found:  (r (B, 2a), residual (B,), steps (B,), status (B,)) of the chord
-
-    Every arithmetic runs in float64 also inside a float32 program and the result returns in the program's dtype.
-    """
-    return in_groups(
-        found[3] != Status.CONVERGED,
-        TILE,
-        lambda core, given, values: _newton(eqs, core, given[0], given[1], values[2], p.dtype),
-        core,
-        (p, q),
-        found,
-    )
-
-
-def _newton(eqs: Equations, core: Any, p: Array, q: Array, spent: Array, dtype: Any) -> Solved:
-    """Newton from the base state on a tile (T, a): (r, residual, steps, status) in `dtype`."""
-    with jax.enable_x64(True):
-        wide = jax.tree.map(lambda leaf: leaf.astype(jnp.float64), core)
-        fine = jnp.isfinite(p) & jnp.isfinite(q)
-        p, q = (jnp.where(fine, x, 0).astype(jnp.float64) for x in (p, q))
-        begin = eqs.start(wide)
-        x = jnp.broadcast_to(begin[None], (p.shape[0], begin.shape[0]))
-        lane = jax.vmap(lambda x, p, q: _step(eqs, wide, x, p, q))
-
-        def advance(carry: tuple[Array, Array, Array, Array]) -> tuple[Array, Array, Array, Array]:
-            k, x, move, steps = carry
-            active = move > NEWTON_TOL
-            new = lane(x, p, q)
-            new = jnp.where(jnp.isfinite(new).all(-1, keepdims=True), new, x)
-            size = jnp.where(active, jnp.max(jnp.abs(new - x), -1), move)
-            stuck = active & (size == 0)
-            x = jnp.where(active[:, None], new, x)
-            return k + 1, x, jnp.where(stuck, -1.0, size), steps + active.astype(jnp.int32)
-
-        start = (jnp.zeros((), jnp.int32), x, jnp.full(p.shape[:1], jnp.inf, jnp.float64), spent)
-        _, x, move, steps = lax.while_loop(lambda c: (c[0] < NEWTON_STEPS) & jnp.any(c[2] > NEWTON_TOL), advance, start)
-        left = jnp.max(jnp.abs(jax.vmap(eqs.error, in_axes=(None, 0, 0, 0))(wide, x, p, q)), -1)
-        r, residual = jax.vmap(eqs.settle, in_axes=(None, 0, 0, 0))(wide, x, p, q)
-        solved = (move >= 0) & (move <= NEWTON_TOL) & (left < 1e3 * NEWTON_TOL)
-        status = jnp.where(solved, int(Status.CONVERGED), int(Status.OUT_OF_STEPS))
-        status = jnp.where(move < 0, int(Status.SINGULAR), status)
-        status = jnp.where(jnp.all(fine, -1), status, int(Status.BAD_INPUT))
-        out = r.astype(dtype), residual.astype(dtype), steps, status.astype(jnp.int32)
-    return out
-
-
-def _step(eqs: Equations, core: Any, x: Array, p: Array, q: Array) -> Array:
-    left, slope = eqs.error(core, x, p, q), eqs.slope(core, x, p, q)
-    a = p.shape[-1]
-    m = core.m
-    rows = slope[:, None]
-    columns = [m[:, :a] * rows[0] + m[:, a:] * rows[2], m[:, :a] * rows[1] + m[:, a:] * rows[3]]
-    diagonal = jnp.arange(2 * a)
-    # not eye - ...: XLA would build that constant in every solve, also when no lane needs Newton
-    system = (-jnp.concatenate(columns, 1)).at[diagonal, diagonal].add(1)
-    move = -jnp.linalg.solve(system, left)
-    return x + move * jnp.minimum(1.0, LONGEST / jnp.maximum(jnp.max(jnp.abs(move)), LONGEST))
-
-
-MAX_SWEEPS = 40
-SWEEP_TOL = {"float32": 1e-6, "float64": 1e-13}  # relative change at which the sweeps stop
-
-
-def solve_tangent(m: Array, slope: Array, forcing: Array) -> Array:
-    """Solve (I - M S) dx = forcing, with S the bus-local slope of r at the solution.
-
-    m:       (2a, 2a)  chord matrix
-    slope:   (4, a)    D(x) - D0
-    forcing: (2a,)     right-hand side
-
-    Neumann sweeps dx <- forcing + M S dx contract as fast as the chord itself; lanes on which they do not
-    settle (near collapse) make the batch fall back to a dense LU. Linear, so `transpose_solve` gives reverse mode.
-    """
-    a = slope.shape[-1]
-
-    def local(v: Array) -> Array:
-        u, w = v[:a], v[a:]
-        return jnp.concatenate([slope[0] * u + slope[1] * w, slope[2] * u + slope[3] * w])
-
-    def local_transposed(v: Array) -> Array:
-        u, w = v[:a], v[a:]
-        return jnp.concatenate([slope[0] * u + slope[2] * w, slope[1] * u + slope[3] * w])
-
-    def dense() -> Array:
-        blocks = jnp.block([[jnp.diag(slope[0]), jnp.diag(slope[1])], [jnp.diag(slope[2]), jnp.diag(slope[3])]])
-        return jnp.eye(2 * a, dtype=m.dtype) - matmul(m, blocks)
-
-    return lax.custom_linear_solve(
-        lambda v: v - matvec(m, local(v)),
-        forcing,
-        solve=lambda _, b: _sweep(lambda v: matvec(m, local(v)), b, lambda b: jnp.linalg.solve(dense(), b)),
-        transpose_solve=lambda _, b: _sweep(
-            lambda v: local_transposed(matmul(v, m)), b, lambda b: jnp.linalg.solve(dense().T, b)
-        ),
-    )
-
-
-def _sweep(apply: Callable[[Array], Array], b: Array, direct: Callable[[Array], Array]) -> Array:
-    tol = SWEEP_TOL[b.dtype.name]
-
-    def advance(carry: tuple[Array, Array, Array]) -> tuple[Array, Array, Array]:
-        k, v, _ = carry
-        new = b + apply(v)
-        settled = jnp.max(jnp.abs(new - v)) <= tol * jnp.max(jnp.abs(new))
-        return k + 1, new, settled
-
-    start = (jnp.int32(0), b, jnp.asarray(False))
-    _, v, settled = lax.while_loop(lambda c: (c[0] < MAX_SWEEPS) & ~c[2], advance, start)
-    return lax.cond(anywhere(~settled), lambda: jnp.where(settled, v, direct(b)), lambda: v)
-
 
 MAX_STEPS = 30
 TOL = {"float32": 4e-7, "float64": 8e-10}  # [pu] estimate of the voltage error; promised are 1e-6 and 1e-9
-STALL = 0.95  # a lane whose mismatch shrinks slower than this per iteration is left to Newton
 NOISE = 2.4e-7  # relative error of a single-precision product of a change with M, in units of gain
 WIDE = 8  # lanes from which on rounding M for a product costs less than it saves
 GROUP, GROUPS = 128, 8  # lanes that are slower than the rest go on together: at least so many, in so many groups
 PACE = (0.02, 0.9)  # contraction assumed at least and at most when the error is estimated from the last change
+TILE = 8  # lanes factored together by Newton: enough to keep LAPACK busy, few enough to bound the memory
+LONGEST = 0.15  # [pu] largest voltage move of a Newton step: keeps the iterate on the upper branch of the PV curve
+
+Solved = tuple[Array, Array, Array, Array]  # r (B, 2a), residual (B,), steps (B,), status (B,)
 
 
 @struct.dataclass(kw_only=True)
@@ -245,44 +108,58 @@ def finite(p: Array, q: Array) -> tuple[Array, Array]:
     return jnp.where(fine, p, 0), jnp.where(fine, q, 0)
 
 
+def stamp(z: np.ndarray) -> np.ndarray:
+    """Complex matrix (..., a) as a real one of twice the rows and columns (host)."""
+    return np.block([[z.real, -z.imag], [z.imag, z.real]])
+
+
+def slope_matrix(d: np.ndarray) -> np.ndarray:
+    """D (4, a) as a matrix (2a, 2a) of four diagonals (host)."""
+    return np.block([[np.diag(d[0]), np.diag(d[1])], [np.diag(d[2]), np.diag(d[3])]])
+
+
+def chord_factors(z: np.ndarray, flat: np.ndarray, d: np.ndarray, x: np.ndarray, i: np.ndarray) -> dict[str, Any]:
+    """Fields of `ChordCore` around a base state, but its law, in float64 on the host.
+
+    z:     (2a, 2a) [pu] impedance seen by the rows        flat:  (2a,) [pu] their voltages without current
+    d:     (4, a)   D0        x, i:  (2a,) [pu] voltages and injected currents at the base state
+    """
+    d0 = slope_matrix(d)
+    system = np.eye(len(x)) - z @ d0
+    m = np.linalg.solve(system, z)
+    w = np.linalg.solve(system, flat)
+    return dict(m=m, w=w, d_base=d, x_base=x, r_base=i - d0 @ x, gain=np.linalg.norm(m, axis=1).max())
+
+
+class RowIteration(NamedTuple):
+    """Iterate of a batch: r (B, 2a) and the progress of its lanes; their size is the norm of the last change of r."""
+
+    r: Array
+    lanes: Progress
+
+
 def _distance(r_new: Array, r: Array) -> Array:
     change = r_new - r
     return jnp.sqrt(jnp.sum(change * change, axis=-1))
 
 
 def _judge(core: ChordCore, size: Array, before: Array, noise: Array | None, tol: float) -> tuple[Array, Array]:
-    """Lanes that have reached the tolerance, and lanes that are done (reached it, or too slow for the chord)."""
-    pace = size / jnp.maximum(before, jnp.finfo(before.dtype).tiny)
-    slow = jnp.clip(pace, *PACE)
+    """Lanes that have reached the tolerance, and lanes too slow for the chord."""
+    pace = ratio(size, before)
     left = size if noise is None else size + noise
-    reached = core.gain * left * slow / (1 - slow) <= tol
-    return reached, reached | ~(pace < STALL)
+    return error_ahead(core.gain * left, pace, PACE) <= tol, ~(pace < STALL)
 
 
-class FeederIteration(NamedTuple):
-    """Progress of a batch: r (B, 2a), size of its last change, stopped, settled and steps taken, (B,) each."""
-
-    r: Array
-    size: Array
-    stopped: Array
-    settled: Array
-    steps: Array
-
-
-def _moved(old: FeederIteration, r: Array, size: Array, reached: Array, ended: Array) -> FeederIteration:
-    """Take a step on the lanes that run; one that has stopped is frozen, however long its neighbours take."""
-    rest = old.stopped
-    return FeederIteration(
-        r=jnp.where(rest[:, None], old.r, r),
-        size=jnp.where(rest, old.size, size),
-        stopped=rest | ended,
-        settled=jnp.where(rest, old.settled, reached),
-        steps=jnp.where(rest, old.steps, old.steps + 1),
+def _moved(old: RowIteration, r: Array, size: Array, reached: Array, lost: Array) -> RowIteration:
+    """Iterate after a step of the lanes that run."""
+    return RowIteration(
+        r=jnp.where(old.lanes.stopped[:, None], old.r, r), lanes=old.lanes.after(size, None, reached, lost)
     )
 
 
-def _begin(r: Array, size: Array, steps: int, judged: tuple[Array, Array]) -> FeederIteration:
-    return FeederIteration(r, size, stopped=judged[1], settled=judged[0], steps=jnp.full(size.shape, steps, jnp.int32))
+def _begin(r: Array, size: Array, steps: int, judged: tuple[Array, Array]) -> RowIteration:
+    reached, lost = judged
+    return RowIteration(r, Progress(size, None, reached | lost, reached, jnp.full(size.shape, steps, jnp.int32)))
 
 
 def _roughly(m: Array, change: Array) -> Array:
@@ -292,7 +169,10 @@ def _roughly(m: Array, change: Array) -> Array:
     return matvec(m.astype(FLOAT), change.astype(FLOAT)).astype(change.dtype)
 
 
-def _open(law: Law, core: ChordCore, p: Array, q: Array, tol: float) -> FeederIteration:
+FIRST = {"float32": 2, "float64": 3}  # steps of `_open`
+
+
+def _open(law: Law, core: ChordCore, p: Array, q: Array, tol: float) -> RowIteration:
     """First steps, which the whole batch takes: two, since only two changes in a row tell how fast a lane contracts.
 
     The first goes by three digits of M: the next ones contract its error, and count the change from the base again.
@@ -322,48 +202,77 @@ def _open(law: Law, core: ChordCore, p: Array, q: Array, tol: float) -> FeederIt
 
 
 def _go_on(
-    law: Law, core: ChordCore, given: tuple[Array, Array], lanes: FeederIteration, tol: float, max_steps: int
-) -> FeederIteration:
-    """Iterate a group of lanes in full precision until every one of them has stopped."""
+    law: Law, core: ChordCore, given: tuple[Array, Array], state: RowIteration, tol: float, max_steps: int
+) -> RowIteration:
+    """Group of lanes iterated in full precision until every one of them has stopped."""
+    taken = FIRST[given[0].dtype.name]
 
     def step(r: Array) -> tuple[Array, Array]:
         new = residual_current(law, core, affine(core.m, core.w, r), *given)
         return new, _distance(new, r)
 
-    def advance(lanes: FeederIteration) -> FeederIteration:
-        r, size = step(lanes.r)
-        return _moved(lanes, r, size, *_judge(core, size, lanes.size, None, tol))
+    def advance(state: RowIteration) -> RowIteration:
+        r, size = step(state.r)
+        return _moved(state, r, size, *_judge(core, size, state.lanes.size, None, tol))
 
     if given[0].dtype == jnp.float64:
         # this change makes up for the rounding of the last ones: small it may be, slow it is not
-        r, size = step(lanes.r)
-        reached, _ = _judge(core, size, lanes.size, None, tol)
-        lanes = _moved(lanes, r, size, reached, reached)
-    return lax.while_loop(lambda now: jnp.any(~now.stopped & (now.steps < max_steps)), advance, lanes)
+        r, size = step(state.r)
+        reached, _ = _judge(core, size, state.lanes.size, None, tol)
+        state, taken = _moved(state, r, size, reached, reached), taken + 1
+    end: RowIteration = iterate(advance, state, taken=taken, max_steps=max_steps)
+    return end
 
 
-class _Equations:
-    """The fixed point in the form that the Newton fallback asks for, one scenario at a time."""
+def _newton(law: Law, core: ChordCore, given: tuple[Array, Array], found: Solved) -> Solved:
+    """Full Newton from the base state on a tile of lanes (T, a), in float64 also inside a float32 program."""
+    dtype = given[0].dtype
+    with jax.enable_x64(True):
+        wide = jax.tree.map(lambda leaf: leaf.astype(jnp.float64), core)
+        fine = jnp.isfinite(given[0]) & jnp.isfinite(given[1])
+        p, q = (jnp.where(fine, x, 0).astype(jnp.float64) for x in given)
+        start = jnp.broadcast_to(wide.x_base[None], (p.shape[0], wide.x_base.shape[0]))
+        lane = jax.vmap(lambda x, p, q: _newton_step(law, wide, x, p, q))
 
-    def __init__(self, law: Law) -> None:
-        self.law = law
+        def step(x: Array) -> tuple[Array, Array]:
+            new = lane(x, p, q)
+            return new, jnp.max(jnp.abs(new - x), -1)
 
-    def start(self, core: ChordCore) -> Array:
-        return core.x_base
+        x, move, steps = newton_raphson(step, start, axis=0)
+        left = jnp.max(jnp.abs(jax.vmap(lambda x, p, q: _error(law, wide, x, p, q))(x, p, q)), -1)
+        r, residual = jax.vmap(lambda x, p, q: _settled(law, wide, x, p, q))(x, p, q)
+        status = verdict(move, left, jnp.all(fine, -1))
+        out = r.astype(dtype), residual.astype(dtype), found[2] + steps, status
+    return out
 
-    def error(self, core: ChordCore, x: Array, p: Array, q: Array) -> Array:
-        return x - affine(core.m, core.w, residual_current(self.law, core, x, p, q))
 
-    def slope(self, core: ChordCore, x: Array, p: Array, q: Array) -> Array:
-        return local_slope(self.law, core, x, p, q)
+def _error(law: Law, core: ChordCore, x: Array, p: Array, q: Array) -> Array:
+    """x - M r(x) - w (2a,) of one scenario."""
+    return x - affine(core.m, core.w, residual_current(law, core, x, p, q))
 
-    def settle(self, core: ChordCore, x: Array, p: Array, q: Array) -> tuple[Array, Array]:
-        before = residual_current(self.law, core, x, p, q)
-        r = residual_current(self.law, core, affine(core.m, core.w, before), p, q)
-        fine = jnp.all(jnp.isfinite(r))
-        # so much power that r itself overflows: report the base state, the status says what happened
-        size = self.law.power_per_current * _distance(r, before)
-        return jnp.where(fine, r, core.r_base), jnp.where(fine, size, jnp.max(jnp.abs(p)))
+
+def _newton_step(law: Law, core: ChordCore, x: Array, p: Array, q: Array) -> Array:
+    """Next iterate (2a,) of one scenario: the derivative of `_error` is I - M S with S local to each row."""
+    left, slope = _error(law, core, x, p, q), local_slope(law, core, x, p, q)
+    a = p.shape[-1]
+    m = core.m
+    rows = slope[:, None]
+    columns = [m[:, :a] * rows[0] + m[:, a:] * rows[2], m[:, :a] * rows[1] + m[:, a:] * rows[3]]
+    diagonal = jnp.arange(2 * a)
+    # not eye - ...: XLA would build that constant in every solve, also when no lane needs Newton
+    system = (-jnp.concatenate(columns, 1)).at[diagonal, diagonal].add(1)
+    move = -jnp.linalg.solve(system, left)
+    return x + move * damping(jnp.max(jnp.abs(move)), LONGEST)
+
+
+def _settled(law: Law, core: ChordCore, x: Array, p: Array, q: Array) -> tuple[Array, Array]:
+    """One chord step of one scenario: r (2a,) at the next iterate, always finite, and its exact power mismatch ()."""
+    before = residual_current(law, core, x, p, q)
+    r = residual_current(law, core, affine(core.m, core.w, before), p, q)
+    fine = jnp.all(jnp.isfinite(r))
+    # so much power that r itself overflows: report the base state, the status says what happened
+    size = law.power_per_current * _distance(r, before)
+    return jnp.where(fine, r, core.r_base), jnp.where(fine, size, jnp.max(jnp.abs(p)))
 
 
 def _solve_batch(law: Law, core: ChordCore, p: Array, q: Array, tol: float, max_steps: int) -> Solved:
@@ -372,12 +281,53 @@ def _solve_batch(law: Law, core: ChordCore, p: Array, q: Array, tol: float, max_
     A lane with an injection that is not finite never settles; it is told from the rest where the failures are
     handled, at no cost to a batch without failures.
     """
-    lanes = _open(law, core, p, q, tol)
+    state = _open(law, core, p, q, tol)
     go_on = functools.partial(_go_on, law, tol=tol, max_steps=max_steps)
-    lanes = in_groups(~lanes.stopped, max(GROUP, p.shape[0] // GROUPS), go_on, core, (p, q), lanes)
+    state = in_groups(~state.lanes.stopped, max(GROUP, p.shape[0] // GROUPS), go_on, core, (p, q), state)
+    lanes = state.lanes
     status = jnp.where(lanes.settled, jnp.int32(Status.CONVERGED), jnp.int32(Status.OUT_OF_STEPS))
-    found = (lanes.r, law.power_per_current * lanes.size, lanes.steps, status)
-    return newton_stragglers(_Equations(law), core, p, q, found)
+    found = (state.r, law.power_per_current * lanes.size, lanes.steps, status)
+    newton = functools.partial(_newton, law)
+    solved: Solved = in_groups(found[3] != Status.CONVERGED, TILE, newton, core, (p, q), found)
+    return solved
+
+
+def solve_tangent(m: Array, slope: Array, forcing: Array) -> Array:
+    """Solution dx of (I - M S) dx = forcing, with S the bus-local slope of r at the solution.
+
+    m:       (2a, 2a)  chord matrix
+    slope:   (4, a)    D(x) - D0
+    forcing: (2a,)     right-hand side
+
+    Neumann sweeps dx <- forcing + M S dx contract as fast as the chord itself; lanes on which they do not
+    settle (near collapse) make the batch fall back to a dense LU. Linear, so `transpose_solve` gives reverse mode.
+    """
+    a, tol = slope.shape[-1], SWEEP_TOL[forcing.dtype.name]
+
+    def local(v: Array) -> Array:
+        u, w = v[:a], v[a:]
+        return jnp.concatenate([slope[0] * u + slope[1] * w, slope[2] * u + slope[3] * w])
+
+    def local_transposed(v: Array) -> Array:
+        u, w = v[:a], v[a:]
+        return jnp.concatenate([slope[0] * u + slope[2] * w, slope[1] * u + slope[3] * w])
+
+    def dense() -> Array:
+        blocks = jnp.block([[jnp.diag(slope[0]), jnp.diag(slope[1])], [jnp.diag(slope[2]), jnp.diag(slope[3])]])
+        return jnp.eye(2 * a, dtype=m.dtype) - matmul(m, blocks)
+
+    def forward(b: Array) -> Array:
+        return sweep(lambda v: b + matvec(m, local(v)), b, lambda: jnp.linalg.solve(dense(), b), tol)
+
+    def backward(b: Array) -> Array:
+        return sweep(lambda v: b + local_transposed(matmul(v, m)), b, lambda: jnp.linalg.solve(dense().T, b), tol)
+
+    return lax.custom_linear_solve(
+        lambda v: v - matvec(m, local(v)),
+        forcing,
+        solve=lambda _, b: forward(b),
+        transpose_solve=lambda _, b: backward(b),
+    )
 
 
 @functools.lru_cache(maxsize=32)
