@@ -20,9 +20,9 @@ import cloudpickle
 import gymnasium
 import numpy as np
 
-from powerzoo_compat._agents import task_agents
 from powerzoo_compat._seeds import checked_seed
-from powerzoo_compat.powerzoo_api.tasks.multi_agent import ALL, CallableDict, Dicts, MultiAgentTaskEnv
+from powerzoo_compat.powerzoo_api.envs.multi_agent import ALL, CallableDict, Dicts, MultiAgentTaskEnv
+from powerzoo_compat.powerzoo_api.tasks.adapters import task_agents
 from powerzoo_jax.base.errors import unknown
 
 SEMANTICS = {"all": all, "any": any}
@@ -59,7 +59,7 @@ class BaseEnv(ABC):
         return self.action_spaces[agent]
 
 
-class Agent:
+class HeronAgent:
     """An agent by name, with its spaces."""
 
     def __init__(self, env: BaseEnv, agent_id: str) -> None:
@@ -99,9 +99,9 @@ class HeronTaskEnv(BaseEnv):
             ended[ALL] = self._every(ended[agent] for agent in self.possible_agents)
         return obs, rewards, *flags, infos  # type: ignore[return-value]
 
-    def get_agent(self, agent_id: str) -> Agent | None:
+    def get_agent(self, agent_id: str) -> HeronAgent | None:
         """An agent by its name, None for an unknown one."""
-        return Agent(self, agent_id) if agent_id in self.possible_agents else None
+        return HeronAgent(self, agent_id) if agent_id in self.possible_agents else None
 
     def state(self) -> np.ndarray:
         """Joint observation of all agents."""

@@ -26,16 +26,16 @@ try:
 except ImportError as err:
     raise ImportError("PettingZoo is not installed. Run `pip install 'powerzoo-jax[mo]'`.") from err
 
-from powerzoo_compat._agents import task_agents
 from powerzoo_compat.momaland_central import CentraliseAgent as CentraliseAgent
 from powerzoo_compat.momaland_wrappers import LinearizeReward as LinearizeReward
 from powerzoo_compat.momaland_wrappers import LinearReward as LinearReward
 from powerzoo_compat.momaland_wrappers import NormalizeReward as NormalizeReward
 from powerzoo_compat.momaland_wrappers import RecordEpisodeStatistics as RecordEpisodeStatistics
-from powerzoo_compat.pettingzoo_view import TaskPettingZooWrapper
+from powerzoo_compat.powerzoo_api.envs.multi_agent import MultiAgentTaskEnv
+from powerzoo_compat.powerzoo_api.envs.parallel import TaskPettingZooWrapper
+from powerzoo_compat.powerzoo_api.envs.single_agent import SingleAgentEnv
+from powerzoo_compat.powerzoo_api.tasks.adapters import task_agents
 from powerzoo_compat.powerzoo_api.tasks.factory import make_task_env
-from powerzoo_compat.powerzoo_api.tasks.multi_agent import MultiAgentTaskEnv
-from powerzoo_compat.powerzoo_api.tasks.single_agent import SingleAgentEnv
 from powerzoo_jax.base import TaskSpec
 from powerzoo_jax.base.errors import unknown
 

@@ -25,12 +25,12 @@ except ImportError as err:
     raise ImportError("PettingZoo is not installed. Run `pip install 'powerzoo-jax[smartgrid]'`.") from err
 
 from powerzoo_compat import aggregation
-from powerzoo_compat._agents import task_agents
 from powerzoo_compat._seeds import checked_seed
-from powerzoo_compat.pettingzoo_view import CHECKERS_OPTION
-from powerzoo_compat.powerzoo_api.tasks.multi_agent import ALL, MultiAgentTaskEnv
+from powerzoo_compat.powerzoo_api.envs.multi_agent import ALL, MultiAgentTaskEnv
+from powerzoo_compat.powerzoo_api.envs.parallel import CHECKERS_OPTION
+from powerzoo_compat.powerzoo_api.tasks.adapters import task_agents
 from powerzoo_compat.smartgrid_world import Agent, AgentObservation, ObservationManager, RewardCollection, World
-from powerzoo_compat.smartgrid_world import RewardFunction as RewardFunction
+from powerzoo_compat.smartgrid_world import NamedReward as RewardFunction
 from powerzoo_compat.smartgrid_world import term_reward as term_reward
 from powerzoo_jax.base.errors import unknown
 

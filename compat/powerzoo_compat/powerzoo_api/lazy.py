@@ -8,11 +8,11 @@ from typing import Any
 
 API = "powerzoo_compat.powerzoo_api."
 WRAPPER = {
-    "TaskPettingZooWrapper": "powerzoo_compat.pettingzoo_view",
-    "MARLWrapper": API + "wrappers.marl",
-    "FlattenWrapper": API + "envs.power",
+    "TaskPettingZooWrapper": API + "envs.parallel",
+    "MARLWrapper": API + "grids.marl",
+    "FlattenWrapper": API + "grids.power",
 }
-CONFIGURED = dict.fromkeys(("ConfigTask", "ConfigMultiAgentTask"), API + "grids.config")
+CONFIGURED = dict.fromkeys(("ConfigTask", "ConfigMultiAgentTask"), API + "tasks.config")
 TRAINER = {"Trainer": API + "rl.trainer"}
 PICTURES = dict.fromkeys(("plot_episode", "plot_dispatch", "plot_eval_comparison"), API + "benchmarks.viz")
 TOP_LEVEL = {
@@ -23,8 +23,8 @@ TOP_LEVEL = {
     **dict.fromkeys(("GymnasiumWrapper", "NormalizationWrapper", "RewardWrapper"), API + "wrappers.flatten"),
     **dict.fromkeys(("DistGridEnv", "TransGridEnv"), API + "grids.envs"),
     **dict.fromkeys(("BatteryEnv", "SolarEnv", "VehicleEnv", "WindEnv"), API + "envs.resources"),
-    **dict.fromkeys(("BidBasedMarketEnv", "CostBasedMarketEnv"), API + "envs.markets"),
-    **dict.fromkeys(("info", "describe"), API + "envs.describe"),
+    **dict.fromkeys(("BidBasedMarketEnv", "CostBasedMarketEnv"), API + "grids.markets"),
+    **dict.fromkeys(("info", "describe"), API + "rl.describe"),
     "evaluate": API + "benchmarks.evaluation",
     "load_case": API + "grids.cases",
     "make_env": API + "rl.front",

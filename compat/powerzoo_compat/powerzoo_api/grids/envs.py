@@ -13,9 +13,9 @@ import numpy as np
 from powerzoo_compat.powerzoo_api.envs.base import BaseEnv, fresh
 from powerzoo_compat.powerzoo_api.envs.render import RENDER_MODES
 from powerzoo_compat.powerzoo_api.envs.resources import ResourceEnv
+from powerzoo_compat.powerzoo_api.envs.single_agent import SingleAgentEnv
 from powerzoo_compat.powerzoo_api.grids.build import core_ids, feeder_sim, three_phase_sim, transgrid_sim, unit_order
 from powerzoo_compat.powerzoo_api.grids.cases import load_case
-from powerzoo_compat.powerzoo_api.tasks.single_agent import SingleAgentEnv
 from powerzoo_jax.base.errors import unknown
 from powerzoo_jax.cases import load_feeder
 from powerzoo_jax.envs.core import Sim

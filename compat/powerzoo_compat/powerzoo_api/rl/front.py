@@ -8,8 +8,9 @@ from typing import Any
 
 import gymnasium
 
-from powerzoo_compat.powerzoo_api.rl.config import GRID, TOML, YAML, RLConfig, read_file
-from powerzoo_compat.powerzoo_api.tasks.base import MULTI
+from powerzoo_compat._textfile import TOML, YAML, read_file
+from powerzoo_compat.powerzoo_api.rl.config import GRID, RLConfig
+from powerzoo_compat.powerzoo_api.tasks.catalog import MULTI
 from powerzoo_compat.powerzoo_api.tasks.factory import get_task_class, make_task_env
 from powerzoo_compat.powerzoo_api.tasks.rewards import RewardFn, get_reward_function
 from powerzoo_compat.powerzoo_api.wrappers.agents import NormalizeAgents, RewardAgents

@@ -12,7 +12,7 @@ from powerzoo_compat.powerzoo_api.benchmarks.evaluation import evaluate
 from powerzoo_compat.powerzoo_api.benchmarks.policies import BasePolicy, trained_policy
 from powerzoo_compat.powerzoo_api.rl.config import RLConfig
 from powerzoo_compat.powerzoo_api.rl.front import make_env, resolve
-from powerzoo_compat.powerzoo_api.tasks.base import SINGLE
+from powerzoo_compat.powerzoo_api.tasks.catalog import SINGLE
 from powerzoo_compat.powerzoo_api.tasks.factory import get_task_class, make_task, make_task_env
 from powerzoo_jax.base.errors import unknown
 from powerzoo_jax.rl.training import checkpoint

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from powerzoo_compat.powerzoo_api.tasks.multi_agent import CallableDict
+from powerzoo_compat.powerzoo_api.envs.multi_agent import CallableDict
 from powerzoo_compat.powerzoo_api.wrappers.flatten import unit_box, within_bounds
 
 Fn = Callable[[np.ndarray, dict[str, Any]], float]

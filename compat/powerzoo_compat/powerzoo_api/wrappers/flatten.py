@@ -10,7 +10,7 @@ import numpy as np
 from gymnasium.spaces import Box
 
 from powerzoo_compat.powerzoo_api.envs.base import fresh
-from powerzoo_compat.powerzoo_api.tasks.base import ConstraintSpec
+from powerzoo_compat.powerzoo_api.envs.constraint import ConstraintSpec
 from powerzoo_compat.powerzoo_api.wrappers.forecast import LoadForecast
 from powerzoo_jax.base.errors import unknown
 

@@ -9,7 +9,9 @@ from typing import Any, Self
 import numpy as np
 from gymnasium.spaces import Box, Dict
 
+from powerzoo_compat._textfile import read_file
 from powerzoo_compat.powerzoo_api.envs.base import BaseEnv, fresh
+from powerzoo_compat.powerzoo_api.grids.config import create_grid
 from powerzoo_compat.powerzoo_api.grids.envs import UNIT_MW, GridEnv, TransGridEnv
 from powerzoo_compat.powerzoo_api.wrappers.flatten import Wrapper
 from powerzoo_jax.base.errors import unknown
@@ -54,15 +56,11 @@ class PowerEnv(BaseEnv):
     @classmethod
     def from_config(cls, config: Mapping[str, Any]) -> Self:
         """Out of the keys `grid`, `resources`, `episode` and `data` of a task's config. ValueError for another one."""
-        from powerzoo_compat.powerzoo_api.grids.config import create_grid
-
         return cls(create_grid(config))  # type: ignore[arg-type]
 
     @classmethod
     def from_yaml(cls, path: str | Path) -> Self:
         """The same out of a YAML or TOML file; YAML needs PyYAML (extra `dropin`)."""
-        from powerzoo_compat.powerzoo_api.rl.config import read_file
-
         return cls.from_config(read_file(path))
 
     @property

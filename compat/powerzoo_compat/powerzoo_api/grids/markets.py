@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
+from powerzoo_compat.powerzoo_api.envs.multi_agent import MultiAgentTaskEnv
+from powerzoo_compat.powerzoo_api.envs.single_agent import SingleAgentEnv
 from powerzoo_compat.powerzoo_api.grids.cases import core_name
-from powerzoo_compat.powerzoo_api.tasks.multi_agent import MultiAgentTaskEnv
-from powerzoo_compat.powerzoo_api.tasks.single_agent import SingleAgentEnv
 from powerzoo_jax.tasks import make
 from powerzoo_jax.tasks.market.storage import make_storage_market
 

@@ -9,8 +9,9 @@ import numpy as np
 
 from powerzoo_compat.powerzoo_api.benchmarks.policies import RandomPolicy
 from powerzoo_compat.powerzoo_api.envs.info import SUMMARY
-from powerzoo_compat.powerzoo_api.tasks.factory import PUBLIC_TASKS, make_task_env
-from powerzoo_compat.powerzoo_api.tasks.multi_agent import ALL
+from powerzoo_compat.powerzoo_api.envs.multi_agent import ALL
+from powerzoo_compat.powerzoo_api.tasks.catalog import PUBLIC_TASKS
+from powerzoo_compat.powerzoo_api.tasks.factory import make_task_env
 from powerzoo_compat.powerzoo_api.tasks.splits import CALENDAR
 
 TYPES: dict[type, str] = {

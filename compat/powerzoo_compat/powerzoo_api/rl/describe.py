@@ -8,9 +8,8 @@ from typing import Any
 import numpy as np
 
 from powerzoo_compat.powerzoo_api.rl.config import RLConfig
-from powerzoo_compat.powerzoo_api.tasks.base import MULTI
-from powerzoo_compat.powerzoo_api.tasks.cards import get_task_info
-from powerzoo_compat.powerzoo_api.tasks.factory import make_task_env
+from powerzoo_compat.powerzoo_api.tasks.catalog import MULTI
+from powerzoo_compat.powerzoo_api.tasks.factory import get_task_info, make_task_env
 from powerzoo_jax.base.errors import unknown
 
 FORMATS = ("dict", "json")

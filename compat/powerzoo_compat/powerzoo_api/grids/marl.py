@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from gymnasium.spaces import Box
 
-from powerzoo_compat.pettingzoo_view import CHECKERS_OPTION, ParallelEnv
+from powerzoo_compat.powerzoo_api.envs.parallel import CHECKERS_OPTION, ParallelEnv
 from powerzoo_compat.powerzoo_api.grids.envs import UNIT_MW, DistGridEnv, GridEnv, TransGridEnv
 from powerzoo_jax.base.errors import unknown
 
