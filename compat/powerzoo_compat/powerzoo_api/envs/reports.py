@@ -196,9 +196,9 @@ class GridReport(FieldReport):
 
     def devices(self, episode: Episode, reading: Reading) -> dict[str, Any]:
         env, info = self.host.sim.env, reading.info
-        limited = np.asarray(self.host.sim.params.bus_id)[info.at_q_limit != 0] if env.physics == "ac" else ()
+        limited = np.asarray(self.host.sim.params.bus_id)[np.flatnonzero(info.at_q_limit)]
         return super().devices(episode, reading) | {
-            "q_limited_bus_ids": [int(bus) for bus in limited],
+            "q_limited_bus_ids": limited.tolist(),
             "physics": env.physics,
             "solver_mode": env.solver_mode,
             "total_load_mw": finite(info.load_mw),
