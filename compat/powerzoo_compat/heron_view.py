@@ -21,7 +21,7 @@ import gymnasium
 import numpy as np
 
 from powerzoo_compat._seeds import checked_seed
-from powerzoo_compat.powerzoo_api.envs.multi_agent import ALL, CallableDict, Dicts, MultiAgentTaskEnv
+from powerzoo_compat.powerzoo_api.envs.multi_agent import ALL, CallableDict, Dicts, MultiAgentTaskEnv, SpacesByAgent
 from powerzoo_compat.powerzoo_api.tasks.adapters import task_agents
 from powerzoo_jax.base.errors import unknown
 
@@ -30,7 +30,7 @@ SEED_BOUND = 2**31
 Policy = Callable[[Any], Any]
 
 
-class BaseEnv(ABC):
+class BaseEnv(SpacesByAgent, ABC):
     """A multi-agent environment: dicts by agent, flags also hold "__all__".
 
     possible_agents, agents:          all agents, and those that act now
@@ -39,8 +39,6 @@ class BaseEnv(ABC):
 
     possible_agents: list[str]
     agents: list[str]
-    observation_spaces: Any
-    action_spaces: Any
 
     @abstractmethod
     def reset(self, seed: int | None = None, options: dict[str, Any] | None = None, **ignored: Any) -> Any:
@@ -49,14 +47,6 @@ class BaseEnv(ABC):
     @abstractmethod
     def step(self, actions: Mapping[str, Any]) -> Any:
         """Advance one step: (observations, rewards, terminateds, truncateds, infos)."""
-
-    def observation_space(self, agent: str) -> Any:
-        """Observation space of an agent, the same object at every call."""
-        return self.observation_spaces[agent]
-
-    def action_space(self, agent: str) -> Any:
-        """Action space of an agent, the same object at every call."""
-        return self.action_spaces[agent]
 
 
 class HeronAgent:

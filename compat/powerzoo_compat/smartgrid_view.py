@@ -26,7 +26,7 @@ except ImportError as err:
 
 from powerzoo_compat import aggregation
 from powerzoo_compat._seeds import checked_seed
-from powerzoo_compat.powerzoo_api.envs.multi_agent import ALL, MultiAgentTaskEnv
+from powerzoo_compat.powerzoo_api.envs.multi_agent import ALL, MultiAgentTaskEnv, SpacesByAgent
 from powerzoo_compat.powerzoo_api.envs.parallel import CHECKERS_OPTION
 from powerzoo_compat.powerzoo_api.tasks.adapters import task_agents
 from powerzoo_compat.smartgrid_world import Agent, AgentObservation, ObservationManager, RewardCollection, World
@@ -41,7 +41,7 @@ Observations = dict[str, AgentObservation]
 Infos = dict[str, dict[str, Any]]
 
 
-class SmartGrid(ParallelEnv[str, Any, Any]):
+class SmartGrid(SpacesByAgent, ParallelEnv[str, Any, Any]):
     """A multi-agent task that goes on for ever: after an episode of the task comes the next one of its stream.
 
     env:                the adapter behind framework 'auto'
@@ -121,14 +121,6 @@ class SmartGrid(ParallelEnv[str, Any, Any]):
         told = {name: {**infos[name], "reward": rewards[name]} for name in self.possible_agents}
         flags = (dict.fromkeys(self.possible_agents, flag) for flag in (False, over))
         return self._observed(obs), rewards, *flags, told  # type: ignore[return-value]
-
-    def observation_space(self, agent: str) -> Any:
-        """The same object at every call."""
-        return self.observation_spaces[agent]
-
-    def action_space(self, agent: str) -> Any:
-        """The same object at every call."""
-        return self.action_spaces[agent]
 
     def get_agent(self, agent_name: str) -> Agent:
         """An agent by its name. KeyError for an unknown one."""

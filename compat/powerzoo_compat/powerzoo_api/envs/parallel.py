@@ -15,7 +15,7 @@ except ImportError as err:
         "PettingZoo is not installed. Run `pip install 'powerzoo-jax[pettingzoo]'`, or use framework='auto'."
     ) from err
 
-from powerzoo_compat.powerzoo_api.envs.multi_agent import ALL, MultiAgentTaskEnv
+from powerzoo_compat.powerzoo_api.envs.multi_agent import ALL, MultiAgentTaskEnv, SpacesByAgent
 
 MASK, LEGAL = "action_mask", "legal_commitment"
 CHECKERS_OPTION = "options"  # what PettingZoo's checkers pass to see whether options are taken
@@ -23,7 +23,7 @@ ON = 1.0  # second entry of the action of a unit with commitment
 SCORE_AND_ON = 2
 
 
-class TaskPettingZooWrapper(ParallelEnv[str, np.ndarray, np.ndarray]):
+class TaskPettingZooWrapper(SpacesByAgent, ParallelEnv[str, np.ndarray, np.ndarray]):
     """A multi-agent task as a PettingZoo ParallelEnv: no "__all__", agents empty once the episode has ended.
 
     env:         the adapter behind framework 'auto'
@@ -50,14 +50,6 @@ class TaskPettingZooWrapper(ParallelEnv[str, np.ndarray, np.ndarray]):
     def action_spaces(self) -> dict[str, Any]:  # type: ignore[override]
         """Action space of every agent."""
         return self._env.action_spaces  # type: ignore[return-value]
-
-    def observation_space(self, agent: str) -> Any:
-        """The same object at every call."""
-        return self._env.observation_spaces[agent]
-
-    def action_space(self, agent: str) -> Any:
-        """The same object at every call."""
-        return self._env.action_spaces[agent]
 
     def reset(
         self, seed: int | None = None, options: dict[str, Any] | None = None
@@ -139,10 +131,6 @@ class LevelledTask(TaskPettingZooWrapper):
     def action_spaces(self) -> dict[str, Any]:  # type: ignore[override]
         """Action space of every agent."""
         return self._discrete
-
-    def action_space(self, agent: str) -> Discrete:
-        """The same object at every call."""
-        return self._discrete[agent]
 
     def reset(
         self, seed: int | None = None, options: dict[str, Any] | None = None

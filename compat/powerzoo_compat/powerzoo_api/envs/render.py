@@ -41,10 +41,10 @@ def draw_feeder(v_pu: np.ndarray, band: tuple[float, float], soc: Sequence[float
     return image
 
 
-def render_episode(host: Host, episode: Episode, obs: np.ndarray, mode: str) -> str | np.ndarray | None:
+def render_episode(host: Host, episode: Episode, mode: str) -> str | np.ndarray | None:
     """Show an episode in a render mode: a line of text ("ansi"), an image ("rgb_array"), a printed line ("human")."""
     if mode == "rgb_array":
-        return draw_observation(host, obs)
+        return draw_observation(host, host.seen[0])
     line = describe_episode(host, episode)
     if mode == "ansi":
         return line

@@ -16,6 +16,7 @@ from jax import Array
 from powerzoo_compat._host import Host, seed_key, starting_at, to_unit
 from powerzoo_compat._seeds import checked_seed
 from powerzoo_compat.powerzoo_api.envs.base import fresh
+from powerzoo_compat.powerzoo_api.envs.episode import SEED_BOUND
 from powerzoo_jax.base import Purpose, purpose_key
 from powerzoo_jax.base.errors import unknown
 from powerzoo_jax.base.tree import where_done
@@ -24,7 +25,6 @@ from powerzoo_jax.envs.series import draw_episode
 from powerzoo_jax.tasks import make
 
 MODES = (AutoresetMode.NEXT_STEP, AutoresetMode.SAME_STEP, AutoresetMode.DISABLED)
-SEED_BOUND = 2**32
 
 
 def _begin(env: Any, params: Any, key: Array, day: Array, soc_low: Array, soc_high: Array) -> Any:

@@ -6,8 +6,6 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-import gymnasium
-
 from powerzoo_compat._textfile import TOML, YAML, read_file
 from powerzoo_compat.powerzoo_api.rl.config import GRID, RLConfig
 from powerzoo_compat.powerzoo_api.tasks.catalog import MULTI
@@ -19,20 +17,16 @@ from powerzoo_compat.powerzoo_api.wrappers.flatten import (
     NormalizationWrapper,
     RewardWrapper,
     SafeRLWrapper,
+    Wrapper,
 )
 
 
-class FirstSeed(gymnasium.Wrapper[Any, Any, Any, Any]):
+class FirstSeed(Wrapper):
     """Gives the first reset its seed, unless it comes with one."""
 
     def __init__(self, env: Any, seed: int) -> None:
         super().__init__(env)
         self._seed: int | None = seed
-
-    def __getattr__(self, name: str) -> Any:
-        if name.startswith("_"):
-            raise AttributeError(f"accessing private attribute {name!r} is prohibited")
-        return getattr(self.env, name)
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
         """Begin an episode."""

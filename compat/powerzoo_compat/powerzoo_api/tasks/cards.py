@@ -41,13 +41,13 @@ COST_CONTRACT = (
 )
 
 
-def card_of(cls: type[Any]) -> dict[str, Any]:
+def card_of(cls: Any) -> dict[str, Any]:
     """Card of a task class with its default keywords; a fresh copy that `json.dumps` takes."""
     return copy.deepcopy(_card(cls))
 
 
 @functools.lru_cache(maxsize=CARDS)  # bounded: configs make a class at every call
-def _card(cls: type[Any]) -> dict[str, Any]:
+def _card(cls: Any) -> dict[str, Any]:
     task = cls()
     spec, host, chosen = task.spec, Host(task.sim), task.constraint_spec()
     multi = cls.agent_mode == MULTI
