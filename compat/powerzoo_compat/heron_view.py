@@ -1,4 +1,4 @@
-"""HERON: the `BaseEnv` of its document, a registry of environments, and one agent's side as a Gymnasium environment.
+"""HERON: its abstract `BaseEnv`, a registry of environments by name, and single agents as Gymnasium environments.
 
 HERON itself is not needed.
 
@@ -31,7 +31,7 @@ Policy = Callable[[Any], Any]
 
 
 class BaseEnv(SpacesByAgent, ABC):
-    """A multi-agent environment: dicts by agent, flags also hold "__all__".
+    """Abstract multi-agent environment: dicts by agent, whose flags also hold "__all__".
 
     possible_agents, agents:          all agents, and those that act now
     observation_spaces, action_spaces: by agent
@@ -151,11 +151,11 @@ class SingleAgentWrapper(gymnasium.Env[Any, Any]):
         return self._last, float(rewards.get(self.agent_id, 0.0)), *ends, infos.get(self.agent_id, {})
 
     def render(self) -> Any:
-        """The environment's."""
+        """Picture of the multi-agent environment."""
         return self.env.render()
 
     def close(self) -> None:
-        """The environment's."""
+        """Close the multi-agent environment."""
         self.env.close()
 
     def _act(self, name: str) -> Any:

@@ -1,4 +1,4 @@
-"""MOMAland: multi-agent tasks whose reward is a vector, one entry an objective, and wrappers that make a scalar of it.
+"""MOMAland: multi-agent tasks with vector rewards, one entry an objective, and wrappers that scalarize them.
 
 The entries are the task's reward terms. MOMAland itself is used where it is installed (extra `mo`) and not needed for
 the parallel environments.
@@ -53,7 +53,7 @@ COST = "cost_"
 
 
 class Objectives:
-    """Entries of the reward vector of a step.
+    """Objectives of a vector reward.
 
     names:    reward terms, in money (or their own unit) and positive when earned, or "cost_<channel>", whose entry is
               the channel's cost times -1, so that more is better everywhere

@@ -1,4 +1,4 @@
-"""SmartGrid: multi-agent tasks with several named rewards an agent, and aggregators that make one number of them.
+"""SmartGrid: multi-agent tasks with several named rewards an agent, and aggregators that reduce them to one.
 
 Example:
     from powerzoo_compat import smartgrid_view as sg
@@ -42,7 +42,7 @@ Infos = dict[str, dict[str, Any]]
 
 
 class SmartGrid(SpacesByAgent, ParallelEnv[str, Any, Any]):
-    """A multi-agent task that goes on for ever: after an episode of the task comes the next one of its stream.
+    """Multi-agent task without end: after an episode of the task comes the next one of its stream.
 
     env:                the adapter behind framework 'auto'
     rewards:            reward functions, or names of the task's terms; None takes all terms
@@ -160,7 +160,7 @@ def _double(box: gymnasium.spaces.Box) -> gymnasium.spaces.Box:
 
 
 class RewardAggregator(ABC, SmartGrid):
-    """Makes one number of an agent's rewards; everything else is the environment's.
+    """Base of reward aggregators: one number out of an agent's rewards, everything else as in the environment.
 
     env:  a SmartGrid; `infos[agent]["reward"]` keeps the rewards as they were
     """
@@ -213,7 +213,7 @@ class SingleRewardAggregator(RewardAggregator):
 
 
 class WeightedSumRewardAggregator(RewardAggregator):
-    """sum of coefficient times reward.
+    """Weighted sum of an agent's rewards.
 
     coefficients:  by function; None weighs each by 1 / n. A function without one counts 0; warns if names differ.
                    `env.reward_weights` gives the task's own reward

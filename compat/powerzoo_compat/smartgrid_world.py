@@ -42,7 +42,7 @@ class BaseObservation:
 
 
 class AgentObservation(BaseObservation):
-    """Everything one agent sees.
+    """Observation of one agent.
 
     global_class, local_class:  the dataclasses of what all agents see alike, and of what is the agent's own
     """
@@ -84,7 +84,7 @@ def _dataclass(title: str, names: Sequence[str], base: type) -> Any:
 
 
 class ObservationManager:
-    """Makes an agent's observation of its vector.
+    """Observations of agents as dataclasses, made from their vectors.
 
     shape:  entries an agent sees, of which are its own and common to all
     """

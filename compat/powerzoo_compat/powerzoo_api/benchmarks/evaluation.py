@@ -19,7 +19,7 @@ from powerzoo_compat.powerzoo_api.tasks.factory import get_task_class, make_task
 from powerzoo_jax.tasks import get_spec
 from powerzoo_jax.tasks.score import bootstrap_intervals, dataset_hashes
 
-SIX = 6  # values of a step that returns its cost apart
+SIX = 6  # values of a step that returns the cost apart from the info
 
 
 @dataclass
@@ -105,7 +105,7 @@ def evaluate_task(
 
 
 def play(policy: Any, env: Any, seed: int) -> Played:
-    """One episode."""
+    """Totals of one episode."""
     obs, info = env.reset(seed=seed)
     if hasattr(policy, "reset"):
         policy.reset()

@@ -1,4 +1,4 @@
-"""The running episode of a task on the host, for environments of one agent and of several alike."""
+"""Running episode of a task on the host, for environments of one agent and of several alike."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The info dict of the contract: every key, as a plain Python value, the same ones at reset and at every step."""
+"""Info dicts of the contract: plain Python values under the same keys at reset and at every step."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ MINUTES_PER_HOUR = 60
 
 
 class InfoBuilder:
-    """Builds the info dicts of one task.
+    """Builder of the info dicts of one task.
 
     names, selected:  all cost channels, and those with a budget
     thresholds:       budgets of the selected channels, per episode

@@ -43,7 +43,7 @@ class SpacesByAgent:
 
 
 class MultiAgentTaskEnv(EpisodeOwner):
-    """One multi-agent task: dicts keyed by agent in, five dicts out; flags also hold "__all__".
+    """Multi-agent task with dicts by agent: actions in, five dicts out, whose flags also hold "__all__".
 
     sim:           the task, from `powerzoo_jax.make`
     unit_actions:  take actions in [-1, 1] instead of the boxes of the contract

@@ -15,7 +15,7 @@ from powerzoo_jax.envs.core import Sim
 
 
 class SingleAgentEnv(EpisodeOwner, BaseEnv):
-    """One task behind the Gymnasium interface.
+    """Single-agent task as a Gymnasium environment.
 
     sim:           the task, from `powerzoo_jax.make`
     unit_actions:  take actions in [-1, 1] instead of MW
@@ -93,7 +93,7 @@ class SingleAgentEnv(EpisodeOwner, BaseEnv):
 
 
 def with_spec(env: SingleAgentEnv, env_id: str, kwargs: dict[str, Any]) -> SingleAgentEnv:
-    """Tell an env which registered id and keywords rebuild it, as `gymnasium.make` does."""
+    """The environment with the registered id and the keywords that rebuild it, as `gymnasium.make` sets them."""
     spec = gymnasium.spec(env_id)
     env.spec = gymnasium.envs.registration.EnvSpec(spec.id, spec.entry_point, kwargs={**spec.kwargs, **kwargs})
     return env

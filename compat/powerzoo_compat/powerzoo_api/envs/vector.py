@@ -57,7 +57,7 @@ def step_lanes(env: Any, params: Any, states: Any, actions: Array) -> Any:
 
 
 class TaskVectorEnv(VectorEnv[np.ndarray, np.ndarray, np.ndarray]):
-    """One single-agent task as many lanes of one program.
+    """Vector environment of a single-agent task, whose lanes share one program.
 
     sim:             the task, from `powerzoo_jax.make`
     num_envs:        lanes

@@ -183,7 +183,7 @@ class GridEnv(BaseEnv):
         return info
 
     def write(self, kernel: np.ndarray, action: Mapping[str, Any]) -> None:
-        """Put an action by name into the core's, (U,) in [-1, 1], where NaN leaves things alone."""
+        """Write an action by name into the core's (U,) in [-1, 1], whose NaN entries change nothing."""
         raise NotImplementedError
 
     def state_of(self, values: np.ndarray) -> dict[str, np.ndarray]:

@@ -25,7 +25,7 @@ RENAMED = {"name": "task_name", "kwargs": "task_kwargs"}  # in section task
 
 @dataclass
 class RLConfig:
-    """A training run. `validate` says whether it can be run.
+    """Settings of a training run, which `validate` checks.
 
     task_name:        id of a task;  task_config: its settings as a dict with the key "name" instead
     normalize:        observations in [-1, 1];  forecast_horizon: steps of load forecast to append

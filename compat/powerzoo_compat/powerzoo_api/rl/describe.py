@@ -1,4 +1,4 @@
-"""A task in words and numbers, for a reader or a program."""
+"""Description of a task for a reader or a program."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def info(task: str, format: str = "dict") -> Any:
 
 
 def describe(task: str) -> str:
-    """A task as text: what it is about, its agents, spaces, fields, budgets and reference scores."""
+    """Text that describes a task: subject, agents, spaces, fields, budgets and reference scores."""
     told = info(task)
     budgets = told["cost_thresholds"]
     lines = [

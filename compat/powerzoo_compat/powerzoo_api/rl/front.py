@@ -1,4 +1,4 @@
-"""`powerzoo.rl`: an environment ready for a learner, in one call."""
+"""Environments for learners: a task with its wrappers, in one call."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from powerzoo_compat.powerzoo_api.wrappers.flatten import (
 
 
 class FirstSeed(Wrapper):
-    """Gives the first reset its seed, unless it comes with one."""
+    """Environment whose first reset takes a given seed, unless it comes with one of its own."""
 
     def __init__(self, env: Any, seed: int) -> None:
         super().__init__(env)

@@ -1,4 +1,4 @@
-"""`Trainer`: one call from settings to a trained and evaluated policy, over our learners or Stable-Baselines3."""
+"""Training and evaluation of a policy from settings, by the JAX learners or Stable-Baselines3."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class SB3Policy(BasePolicy):
 
 
 class Trainer:
-    """Trains one task.
+    """Training of a policy for one task.
 
     config:     whatever `make_env` takes
     backend:    "jax" (our learners: PPO, SAC, PPO_LAG, IPPO, MAPPO) or "sb3" (SAC, PPO, TD3 on single-agent tasks,

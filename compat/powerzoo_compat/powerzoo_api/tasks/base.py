@@ -1,4 +1,4 @@
-"""Task objects of the contract: a class a task, an instance a task at a split with its keywords."""
+"""Task classes of the contract; an instance is a task on a split with its keywords."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ LARGE_STEPS, LARGE_AGENTS = 336, 54
 
 
 class Task:
-    """A task of the registry; subclasses say what it is, `build` says how it is made.
+    """Base class of tasks: subclasses name and describe one, `build` makes its simulation.
 
     split:     train, val, test or a named split
     obs_mode:  observation mode; `observation_mode` is an alias

@@ -1,4 +1,4 @@
-"""A multi-agent task seen by one agent: a Gymnasium environment with everyone's observations and actions."""
+"""Centralised control of a multi-agent task, as a Gymnasium environment of the joint observation and action."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Rewards by name, as functions of an observation and an info; the core's own rewards stay what tasks are scored by."""
+"""Reward functions of an observation and an info, by name; tasks are scored by their own rewards all the same."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ PERCENT = 100.0
 
 
 class RewardFunction:
-    """A reward of (observation, info); `category` is neutral, safety, economic, market or network."""
+    """Base of reward functions r(observation, info); `category` is neutral, safety, economic, market or network."""
 
     category = "neutral"
 
@@ -25,14 +25,14 @@ class RewardFunction:
 
 
 class ZeroReward(RewardFunction):
-    """0."""
+    """Zero reward, for learners that bring a reward of their own."""
 
     def __call__(self, obs: Any, info: Mapping[str, Any]) -> float:
         return 0.0
 
 
 class SafetyOnlyReward(RewardFunction):
-    """Minus the priced sum of all cost channels."""
+    """Priced constraint costs alone: r = -penalty sum_k c_k over all channels."""
 
     category = "safety"
 
@@ -44,7 +44,7 @@ class SafetyOnlyReward(RewardFunction):
 
 
 class EconomicDispatchReward(RewardFunction):
-    """Minus the weighted money of the step."""
+    """Money of the step, weighted: r = cost_weight x reward_usd, which is negative where the step costs money."""
 
     category = "economic"
 
@@ -56,14 +56,14 @@ class EconomicDispatchReward(RewardFunction):
 
 
 class UnitCommitmentReward(EconomicDispatchReward):
-    """The same, with another default weight."""
+    """Money of the step, with the default weight of unit commitment."""
 
     def __init__(self, cost_weight: float = 0.001) -> None:
         super().__init__(cost_weight)
 
 
 class NetworkLossReward(RewardFunction):
-    """Minus the weighted energy lost in the network [MWh]; KeyError where the task reports no losses."""
+    """Network losses: r = -loss_weight x energy lost [MWh]. KeyError where the task reports no losses."""
 
     category = "network"
 
@@ -75,7 +75,7 @@ class NetworkLossReward(RewardFunction):
 
 
 class BatteryArbitrageReward(RewardFunction):
-    """Sales of the energy delivered, less a price on distance from a state of charge."""
+    """Energy sales less a price on the state of charge: r = a price x MWh - b |soc - target|."""
 
     category = "market"
 
@@ -88,7 +88,7 @@ class BatteryArbitrageReward(RewardFunction):
 
 
 class BatteryLMPArbitrageReward(RewardFunction):
-    """Sales at the price of the battery's bus, less a price on distance from a state of charge."""
+    """Energy sales at the price of the battery's bus: r = a lmp x MWh - b |soc - target|."""
 
     category = "market"
 
@@ -101,7 +101,7 @@ class BatteryLMPArbitrageReward(RewardFunction):
 
 
 class OwnReward(RewardFunction):
-    """The reward of the task itself."""
+    """Reward of the task itself, r = reward_scale x reward_usd."""
 
     category = "market"
 
@@ -120,7 +120,7 @@ class DataCenterSchedulingReward(OwnReward):
 
 
 class RenewablePenetrationReward(RewardFunction):
-    """Weighted share [%] of plants in what feeds the network; KeyError where there is none."""
+    """Renewable share [%] of the power fed into the network, weighted. KeyError for a task without plants."""
 
     category = "network"
 

@@ -1,4 +1,4 @@
-"""Wrappers over any environment of the contract; they know no task. Unknown attributes pass through."""
+"""Wrappers over any environment of the contract; unknown attributes pass through to what they wrap."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from powerzoo_jax.base.errors import unknown
 
 
 class Wrapper(gymnasium.Wrapper[Any, Any, Any, Any]):
-    """A Gymnasium wrapper that hands on every public attribute of what it wraps."""
+    """Gymnasium wrapper that passes on every public attribute of the wrapped environment."""
 
     def __getattr__(self, name: str) -> Any:
         if name.startswith("_"):
@@ -47,7 +47,7 @@ class GymnasiumWrapper(Wrapper):
 
 
 class NormalizationWrapper(Wrapper):
-    """Maps every observation entry from its declared bounds to [-1, 1]; nothing is learned from data.
+    """Observations mapped from their declared bounds to [-1, 1]; nothing is learned from data.
 
     clip:  cut what lies outside the bounds
     Attributes obs_low, obs_high: the bounds of the wrapped environment.
@@ -71,7 +71,7 @@ class NormalizationWrapper(Wrapper):
 
 
 class FlattenObservation(Wrapper):
-    """Joins a dict of arrays into one vector, keys in the order of the space."""
+    """Observations of a dict space joined into one vector, keys in the order of the space."""
 
     def __init__(self, env: Any) -> None:
         super().__init__(env)
@@ -90,7 +90,7 @@ class FlattenObservation(Wrapper):
 
 
 class FlattenAction(Wrapper):
-    """Takes one vector and hands on a dict of arrays.
+    """Actions of a dict space taken as one vector.
 
     action_keys, action_shapes, action_bounds:  name, shape and (low, high) of each part
     Raises ValueError for lists of different lengths.
@@ -122,7 +122,7 @@ class FlattenAction(Wrapper):
 
 
 class TaskCMDPWrapper(Wrapper):
-    """Adds the selected channels to every info: names, costs, sum, `cost` and `costs`.
+    """Infos with the selected cost channels: names, costs, sum, `cost` and `costs`.
 
     constraint_spec:  which channels count, and their budgets
     Raises KeyError for a channel that the environment does not have.
@@ -217,7 +217,7 @@ class SafeRLWrapper(GymnasiumSafeWrapper):
 
 
 class ForecastWrapper(Wrapper):
-    """Appends the total loads of the next steps, as shares of the largest load of all data.
+    """Observations with the total loads of the next steps, as shares of the largest load of all data.
 
     horizon:    steps; beyond the end of the episode the last value repeats
     mode:       "perfect", "noisy" (times 1 + noise of standard deviation noise_std sqrt(k)) or "none" (zeros)
@@ -245,7 +245,7 @@ class ForecastWrapper(Wrapper):
 
 
 class RewardWrapper(Wrapper):
-    """Replaces the reward by a function of the state and the info; info keeps `env_reward`.
+    """Reward by a function of the observation and the info; info keeps `env_reward`.
 
     fn:  (observation, info) -> float
     """
@@ -266,7 +266,7 @@ class RewardWrapper(Wrapper):
 
 
 class MDPFallbackRewardWrapper(Wrapper):
-    """Subtracts the priced costs from the reward; info keeps `env_reward` and `reward_fallback`.
+    """Scalar reward r - sum_k w_k c_k of a constrained task; info keeps `env_reward` and `reward_fallback`.
 
     fallback_weights:  one price a selected channel, or one for all; None takes the environment's
     Raises ValueError for another number of weights.
