@@ -143,17 +143,12 @@ class FlattenWrapper(Wrapper):
         low, high = (np.concatenate([empty, *(s[side] for s in self._scale.values())]) for side in (0, 1))
         self.action_space = Box(low, high)
 
-    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
-        """Begin an episode."""
-        obs, info = self.env.reset(seed=seed, options=options)
-        return self._seen(obs), info
-
     def step(self, action: Any) -> Any:
         """Advance one step by a vector."""
-        obs, *rest = self.env.step(self._told(action) if self._action_fn is None else self._action_fn(action))
+        obs, *rest = self.env.step(self._commands(action) if self._action_fn is None else self._action_fn(action))
         return (self._seen(obs), *rest)
 
-    def _told(self, action: Any) -> dict[str, np.ndarray]:
+    def _commands(self, action: Any) -> dict[str, np.ndarray]:
         values = np.asarray(action, np.float32)
         if values.shape != self.action_space.shape:
             raise ValueError(f"action has the wrong shape: expected {self.action_space.shape}, got {values.shape}.")

@@ -33,32 +33,36 @@ DEFAULT_REWARD = {"type": "zero"}
 RLLIB = "rllib"
 
 
-class ConfigTask(SingleAgentTask):
-    """A task with one agent out of a config; `config` is the dict that it was made of."""
+class Configured(Task):
+    """Base of the tasks out of a config; `config` is the dict that a task is made of."""
 
     name = DEFAULT_NAME
-    description = "A grid and devices out of a config."
     config: ClassVar[Mapping[str, Any]] = {}
 
     def build(self, split: str, **kwargs: Any) -> Sim:
         return build_sim(self.config, split, **kwargs)
+
+    def reward_function(self) -> RewardFn:
+        """Reward function of the config."""
+        return get_reward_function(self.config.get("reward", DEFAULT_REWARD))
+
+
+class ConfigTask(Configured, SingleAgentTask):
+    """A task with one agent out of a config."""
+
+    description = "A grid and devices out of a config."
 
     def create_single_agent_env(self) -> Any:
         env: Any = super().create_single_agent_env()
         if "constraints" in self.config:
             env = TaskCMDPWrapper(env, ConstraintSpec(**_tuples(self.config["constraints"])))
-        return RewardWrapper(env, get_reward_function(self.config.get("reward", DEFAULT_REWARD)))
+        return RewardWrapper(env, self.reward_function())
 
 
-class ConfigMultiAgentTask(MultiAgentTask):
-    """A task with an agent for every device or every unit out of a config; see `ConfigTask`."""
+class ConfigMultiAgentTask(Configured, MultiAgentTask):
+    """A task with an agent for every device or every unit out of a config."""
 
-    name = DEFAULT_NAME
     description = "A grid whose devices or units are agents, out of a config."
-    config: ClassVar[Mapping[str, Any]] = {}
-
-    def build(self, split: str, **kwargs: Any) -> Sim:
-        return build_sim(self.config, split, **kwargs)
 
     @classmethod
     def check_framework(cls, framework: str) -> None:
@@ -72,8 +76,7 @@ class ConfigMultiAgentTask(MultiAgentTask):
         return super().create_env(framework) if framework == "pettingzoo" else self.create_multi_agent_env()
 
     def create_multi_agent_env(self) -> MultiAgentTaskEnv:
-        reward = get_reward_function(self.config.get("reward", DEFAULT_REWARD))
-        return RewardedAgents(self.sim, reward, render_mode=self.render_mode)
+        return RewardedAgents(self.sim, self.reward_function(), render_mode=self.render_mode)
 
 
 class RewardedAgents(MultiAgentTaskEnv):
@@ -105,7 +108,7 @@ def config_class(config: Mapping[str, Any]) -> type[Task]:
             for key in content or ():
                 if key not in keys:
                     raise ValueError(unknown(f"key of section {section!r}", str(key), keys))
-    base = ConfigMultiAgentTask if has_many_agents(config) else ConfigTask
+    base: type[Configured] = ConfigMultiAgentTask if has_many_agents(config) else ConfigTask
     name = str(config.get("name", base.name))
     return type(f"Config_{name}", (base,), {"name": name, "config": dict(config)})
 

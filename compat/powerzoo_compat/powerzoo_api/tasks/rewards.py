@@ -83,8 +83,7 @@ class BatteryArbitrageReward(RewardFunction):
         self.arbitrage_weight, self.soc_weight, self.target_soc = arbitrage_weight, soc_weight, target_soc
 
     def __call__(self, obs: Any, info: Mapping[str, Any]) -> float:
-        energy = info["power"] * info["delta_t_minutes"] / MINUTES_PER_HOUR
-        return self.arbitrage_weight * info["price"] * energy - self.soc_weight * abs(info["soc"] - self.target_soc)
+        return arbitrage(info, "power", "price", self.arbitrage_weight, self.soc_weight, self.target_soc)
 
 
 class BatteryLMPArbitrageReward(RewardFunction):
@@ -96,8 +95,15 @@ class BatteryLMPArbitrageReward(RewardFunction):
         self.profit_weight, self.soc_weight, self.target_soc = profit_weight, soc_weight, target_soc
 
     def __call__(self, obs: Any, info: Mapping[str, Any]) -> float:
-        energy = info["realized_p_mw"] * info["delta_t_minutes"] / MINUTES_PER_HOUR
-        return self.profit_weight * info["lmp_bus"] * energy - self.soc_weight * abs(info["soc"] - self.target_soc)
+        return arbitrage(info, "realized_p_mw", "lmp_bus", self.profit_weight, self.soc_weight, self.target_soc)
+
+
+def arbitrage(
+    info: Mapping[str, Any], power: str, price: str, weight: float, soc_weight: float, target_soc: float
+) -> float:
+    """Energy sales less a price on the state of charge, from the info's keys of power [MW] and price [$/MWh]."""
+    energy = info[power] * info["delta_t_minutes"] / MINUTES_PER_HOUR
+    return weight * info[price] * energy - soc_weight * abs(info["soc"] - target_soc)
 
 
 class OwnReward(RewardFunction):

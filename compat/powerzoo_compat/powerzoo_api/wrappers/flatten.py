@@ -16,12 +16,31 @@ from powerzoo_jax.base.errors import unknown
 
 
 class Wrapper(gymnasium.Wrapper[Any, Any, Any, Any]):
-    """Gymnasium wrapper that passes on every public attribute of the wrapped environment."""
+    """Gymnasium wrapper that passes on every public attribute of the wrapped environment.
+
+    Subclasses change observations by `_seen`, infos by `_told`, or whole steps.
+    """
 
     def __getattr__(self, name: str) -> Any:
         if name.startswith("_"):
             raise AttributeError(f"accessing private attribute {name!r} is prohibited")
         return getattr(self.env, name)
+
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
+        """Begin an episode: (observation, info)."""
+        obs, info = self.env.reset(seed=seed, options=options)
+        return self._seen(obs), self._told(info)
+
+    def step(self, action: Any) -> Any:
+        """Advance one step: (observation, reward, terminated, truncated, info)."""
+        obs, *rest, info = self.env.step(action)
+        return (self._seen(obs), *rest, self._told(info))
+
+    def _seen(self, obs: Any) -> Any:
+        return obs
+
+    def _told(self, info: dict[str, Any]) -> dict[str, Any]:
+        return info
 
 
 class GymnasiumWrapper(Wrapper):
@@ -35,15 +54,8 @@ class GymnasiumWrapper(Wrapper):
             raise TypeError(f"{type(env).__name__} has no method obs(state). Wrap a TransGridEnv or a DistGridEnv.")
         super().__init__(env)
 
-    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
-        """Begin an episode."""
-        state, info = self.env.reset(seed=seed, options=options)
-        return self.env.obs(state), info  # type: ignore[attr-defined]
-
-    def step(self, action: Any) -> Any:
-        """Advance one step by a vector."""
-        state, *rest = self.env.step(action)
-        return (self.env.obs(state), *rest)  # type: ignore[attr-defined]
+    def _seen(self, obs: Any) -> Any:
+        return self.env.obs(obs)  # type: ignore[attr-defined]
 
 
 class NormalizationWrapper(Wrapper):
@@ -59,15 +71,8 @@ class NormalizationWrapper(Wrapper):
         self.clip = clip
         self.observation_space = unit_box(self.obs_low)
 
-    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
-        """Begin an episode."""
-        obs, info = self.env.reset(seed=seed, options=options)
-        return within_bounds(obs, self.obs_low, self.obs_high, self.clip), info
-
-    def step(self, action: Any) -> Any:
-        """Advance one step."""
-        obs, *rest = self.env.step(action)
-        return (within_bounds(obs, self.obs_low, self.obs_high, self.clip), *rest)
+    def _seen(self, obs: Any) -> Any:
+        return within_bounds(obs, self.obs_low, self.obs_high, self.clip)
 
 
 class FlattenObservation(Wrapper):
@@ -78,15 +83,8 @@ class FlattenObservation(Wrapper):
         self.observation_space = gymnasium.spaces.flatten_space(env.observation_space)
         self._from = env.observation_space
 
-    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
-        """Begin an episode."""
-        obs, info = self.env.reset(seed=seed, options=options)
-        return gymnasium.spaces.flatten(self._from, obs), info
-
-    def step(self, action: Any) -> Any:
-        """Advance one step."""
-        obs, *rest = self.env.step(action)
-        return (gymnasium.spaces.flatten(self._from, obs), *rest)
+    def _seen(self, obs: Any) -> Any:
+        return gymnasium.spaces.flatten(self._from, obs)
 
 
 class FlattenAction(Wrapper):
@@ -155,17 +153,7 @@ class TaskCMDPWrapper(Wrapper):
         """Channels that count."""
         return self._spec.selected_names
 
-    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
-        """Begin an episode."""
-        obs, info = self.env.reset(seed=seed, options=options)
-        return obs, self._selected(info)
-
-    def step(self, action: Any) -> Any:
-        """Advance one step."""
-        *out, info = self.env.step(action)
-        return (*out, self._selected(info))
-
-    def _selected(self, info: dict[str, Any]) -> dict[str, Any]:
+    def _told(self, info: dict[str, Any]) -> dict[str, Any]:
         costs = {name: float(info[f"cost_{name}"]) for name in self._spec.selected_names}
         return info | {
             "selected_constraint_names": self._spec.selected_names,
@@ -196,15 +184,8 @@ class GymnasiumSafeWrapper(Wrapper):
         own = getattr(env, "cost_threshold", None)
         self.cost_threshold = own if cost_threshold is None else float(cost_threshold)
 
-    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
-        """Begin an episode."""
-        obs, info = self.env.reset(seed=seed, options=options)
-        return obs, with_cost(info)
-
-    def step(self, action: Any) -> Any:
-        """Advance one step."""
-        *out, info = self.env.step(action)
-        return (*out, with_cost(info))
+    def _told(self, info: dict[str, Any]) -> dict[str, Any]:
+        return with_cost(info)
 
 
 class SafeRLWrapper(GymnasiumSafeWrapper):
@@ -235,13 +216,11 @@ class ForecastWrapper(Wrapper):
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
         """Begin an episode."""
         obs, info = self.env.reset(seed=seed, options=options)
-        self.forecast.begin(seed)
-        return self.forecast.append(obs), info
+        self.forecast.begin(seed)  # before the first forecast, and not if the environment refuses the reset
+        return self._seen(obs), info
 
-    def step(self, action: Any) -> Any:
-        """Advance one step."""
-        obs, *rest = self.env.step(action)
-        return (self.forecast.append(obs), *rest)
+    def _seen(self, obs: Any) -> Any:
+        return self.forecast.append(obs)
 
 
 class RewardWrapper(Wrapper):
