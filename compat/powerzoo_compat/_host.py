@@ -29,7 +29,7 @@ from powerzoo_jax.envs.series import Draw, EpisodeStarts, draw_episode
 
 RESET_OPTIONS = ("day", "day_id", "soc", "randomize_soc")
 RANDOM_SOC = (0.3, 0.7)
-ANY_DAY = -1
+ANY_DAY = -1  # an integer in place of None, so that a chosen day and a drawn one share one program
 WORD = 32  # bits of a seed that one key takes
 MINUTES_PER_HOUR = 60
 

@@ -18,6 +18,7 @@ RULE, ORACLE, RANDOM = "rule", "oracle", "random"
 # names of the contract -> names of the baselines
 RULES = {"battery_tod": RULE, "no_curtail": "no_control", "volt_droop": "droop", "merit_order": RULE}
 
+# the policy is an argument, a Partial whose arrays are traced: another plan of the same rule compiles nothing
 _apply = jax.jit(lambda act, carry, obs, key: act(carry, obs, key))
 
 

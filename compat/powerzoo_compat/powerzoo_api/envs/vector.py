@@ -45,6 +45,7 @@ def restart_lanes(
     """Start the next episode where `ended` (B,): (keys, states, obs)."""
     following = jax.vmap(lambda key: purpose_key(key, Purpose.NEXT_EPISODE))(keys)
     keys = jnp.where(ended, following, keys)
+    # every lane begins an episode and the ended ones keep it: one program of fixed shape, without a branch a lane
     begun = jax.vmap(lambda key: _begin(env, params, key, jnp.int32(-1), soc_low, soc_high))(keys)
     return keys, *where_done(ended, begun, (states, obs))
 

@@ -116,7 +116,7 @@ class Trainer:
         else:
             sim = self._task().sim
             init, _ = self._learner.make_update(self._settings(), sim)
-            like = jax.eval_shape(init, jax.random.key(0), sim)
+            like = jax.eval_shape(init, jax.random.key(0), sim)  # shapes of the model, without training a step
             self.model = checkpoint.restore(path, like)
         return self.model
 
