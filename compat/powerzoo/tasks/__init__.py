@@ -5,7 +5,8 @@ from powerzoo_compat.powerzoo_api.benchmarks.audit import audit_public_tasks as 
 from powerzoo_compat.powerzoo_api.benchmarks.audit import audit_task_collection as audit_task_collection
 from powerzoo_compat.powerzoo_api.benchmarks.audit import audit_task_env as audit_task_env
 from powerzoo_compat.powerzoo_api.envs.constraint import ConstraintSpec as ConstraintSpec
-from powerzoo_compat.powerzoo_api.lazy import configured_on_demand
+from powerzoo_compat.powerzoo_api.lazy import CONFIGURED as _CONFIGURED
+from powerzoo_compat.powerzoo_api.lazy import on_demand as _on_demand
 from powerzoo_compat.powerzoo_api.tasks.adapters import TaskOPFMultiAgentEnv as TaskOPFMultiAgentEnv
 from powerzoo_compat.powerzoo_api.tasks.adapters import TaskResourceMultiAgentEnv as TaskResourceMultiAgentEnv
 from powerzoo_compat.powerzoo_api.tasks.adapters import create_multi_agent_env as create_multi_agent_env
@@ -28,4 +29,4 @@ from powerzoo_compat.powerzoo_api.tasks.factory import register_task as register
 from powerzoo_compat.powerzoo_api.tasks.observation import OBSERVATION_MODES as OBSERVATION_MODES
 from powerzoo_compat.powerzoo_api.tasks.observation import make_observation_config as make_observation_config
 
-__getattr__ = configured_on_demand(__name__)
+__getattr__ = _on_demand(__name__, _CONFIGURED)

@@ -34,7 +34,10 @@ TOP_LEVEL = {
 
 
 def on_demand(module: str, where: dict[str, str]) -> Callable[[str], Any]:
-    """The `__getattr__` of a module: name -> module that holds it. An ImportError names the extra it needs."""
+    """The `__getattr__` of a module that offers names on demand; an ImportError names the extra that one needs.
+
+    where:  name -> module that holds it
+    """
 
     def lookup(name: str) -> Any:
         if name not in where:
@@ -42,28 +45,3 @@ def on_demand(module: str, where: dict[str, str]) -> Callable[[str], Any]:
         return getattr(importlib.import_module(where[name]), name)
 
     return lookup
-
-
-def wrapper_on_demand(module: str) -> Callable[[str], Any]:
-    """The `__getattr__` of a module that offers the wrappers that need more than Gymnasium."""
-    return on_demand(module, WRAPPER)
-
-
-def configured_on_demand(module: str) -> Callable[[str], Any]:
-    """The `__getattr__` of a module that offers tasks out of configs."""
-    return on_demand(module, CONFIGURED)
-
-
-def trainer_on_demand(module: str) -> Callable[[str], Any]:
-    """The `__getattr__` of a module that offers Trainer."""
-    return on_demand(module, TRAINER)
-
-
-def pictures_on_demand(module: str) -> Callable[[str], Any]:
-    """The `__getattr__` of a module that offers pictures."""
-    return on_demand(module, PICTURES)
-
-
-def top_level_on_demand(module: str) -> Callable[[str], Any]:
-    """The `__getattr__` of the package."""
-    return on_demand(module, TOP_LEVEL)
