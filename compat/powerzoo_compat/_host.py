@@ -1,4 +1,4 @@
-"""The host adapter that every host view shares: one task, one lane, NumPy values out.
+"""Host adapter of the views that run in NumPy: one task in one lane, its values transferred once a step.
 
 Programs are compiled once per environment value and shared between views: parameters travel as arguments.
 """
@@ -29,7 +29,7 @@ from powerzoo_jax.envs.series import Draw, EpisodeStarts, draw_episode
 
 RESET_OPTIONS = ("day", "day_id", "soc", "randomize_soc")
 RANDOM_SOC = (0.3, 0.7)
-ANY_DAY = -1
+ANY_DAY = -1  # an integer in place of None, so that a chosen day and a drawn one share one program
 WORD = 32  # bits of a seed that one key takes
 MINUTES_PER_HOUR = 60
 
@@ -52,7 +52,7 @@ class Reading(NamedTuple):
 
 
 def seed_key(seed: int) -> Array:
-    """Return the key of a seed; the same one in every view, `jax.random.key(seed)` below 2**32.
+    """Random key of a seed, the same in every view: `jax.random.key(seed)` below 2**32.
 
     Raises ValueError for a negative seed, TypeError for one that is no integer.
     """
@@ -66,7 +66,7 @@ def seed_key(seed: int) -> Array:
 
 
 def starting_at(starts: EpisodeStarts, day: Array) -> EpisodeStarts:
-    """The list of starts, or `day` as its only entry; the shape stays, so one program serves both."""
+    """Eligible starts, or `day` as the only one; the shape stays, so that one program serves both."""
     shift = -jnp.maximum(day, 0)
     return dataclasses.replace(
         starts,
@@ -106,7 +106,7 @@ def _days_of(dataset: Any, column: str, minutes: int) -> tuple[str, ...]:
 
 
 class Host:
-    """Runs one task on the host.
+    """One task, stepped from the host.
 
     sim:            the task
     surface:        boxes of its agents, its calendar and its stores
@@ -265,7 +265,7 @@ class Host:
 
 
 def checked_action(action: Any, box: gymnasium.spaces.Box) -> np.ndarray:
-    """Clip an action into its box and scale it to [-1, 1].
+    """Action clipped into its box and scaled to [-1, 1].
 
     Raises TypeError for what is no array of numbers, ValueError for a wrong shape (naming both) or a NaN.
     """
@@ -281,6 +281,6 @@ def checked_action(action: Any, box: gymnasium.spaces.Box) -> np.ndarray:
 
 
 def to_unit(values: np.ndarray, box: gymnasium.spaces.Box) -> np.ndarray:
-    """Clip into a box and scale to [-1, 1]."""
+    """Values clipped into a box and scaled to [-1, 1]."""
     middle, half = (box.high + box.low) / 2, (box.high - box.low) / 2
     return (np.clip(values, box.low, box.high) - middle) / half

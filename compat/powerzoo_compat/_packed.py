@@ -1,4 +1,4 @@
-"""Packing of many small device arrays into two: each separate transfer to the host costs some microseconds."""
+"""Packing of many small device arrays into two, because every transfer to the host costs some microseconds."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Host-side description of a task: data that its views need and that the arrays of its Sim do not hold."""
+"""Action bounds, calendar and stores of a task in physical units, which the arrays of its Sim do not hold."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ def _feeder(sim: Sim) -> tuple[Bounds, tuple[Any, str], Stores]:
             low[row, column : column + len(block.names)] = block.low
             high[row, column : column + len(block.names)] = block.high
     if not layout.per_device and layout.kinds == ("storage",):
-        # the one task that is spoken to in MW
+        # the contract has MW for an agent that commands batteries alone, [-1, 1] for every other one
         rating = np.asarray(params.storage.power_mw, float)[None]
         low, high = low * rating, high * rating
     column = given.get("load_column") or given["feeder_shapes"][0]

@@ -17,7 +17,7 @@ from jax import Array
 
 
 def weighted_sum(rewards: Array, present: Array, weights: Array | None = None) -> Array:
-    """sum_k w_k r_k.
+    """Weighted sum of rewards, sum_k w_k r_k.
 
     weights:  (K,); None weighs all by 1 / K, absent ones included
     """
@@ -27,28 +27,28 @@ def weighted_sum(rewards: Array, present: Array, weights: Array | None = None) -
 
 
 def single(rewards: Array, present: Array) -> Array:
-    """The first reward that is present."""
+    """First reward that is present."""
     first = jnp.argmax(present, axis=-1)[..., None]
     return _or_zero(jnp.take_along_axis(rewards, first, axis=-1)[..., 0], present)
 
 
 def minimum(rewards: Array, present: Array) -> Array:
-    """min_k r_k: what the worst objective earns (Rawls)."""
+    """Egalitarian welfare min_k r_k: the reward of the worst objective (Rawls)."""
     return _or_zero(jnp.min(jnp.where(present, rewards, jnp.inf), axis=-1), present)
 
 
 def maximum(rewards: Array, present: Array) -> Array:
-    """max_k r_k."""
+    """Largest reward, max_k r_k."""
     return _or_zero(jnp.max(jnp.where(present, rewards, -jnp.inf), axis=-1), present)
 
 
 def product(rewards: Array, present: Array) -> Array:
-    """prod_k r_k; signs multiply as well, so it orders outcomes only where rewards are positive."""
+    """Product of rewards, prod_k r_k; signs multiply as well, so it orders outcomes only where rewards are positive."""
     return _or_zero(jnp.prod(jnp.where(present, rewards, 1), axis=-1), present)
 
 
 def nash_welfare(rewards: Array, present: Array, disagreement: float = 0.0, floor: float = 1e-6) -> Array:
-    """sum_k log(max(r_k - d, floor)): the logarithm of Nash's product (Econometrica 18, 1950).
+    """Nash welfare sum_k log(max(r_k - d, floor)), the logarithm of Nash's product (Econometrica 18, 1950).
 
     disagreement:  d, what an objective earns without an agreement
     floor:         gain below which an objective counts as ruined; keeps the logarithm finite
@@ -58,13 +58,13 @@ def nash_welfare(rewards: Array, present: Array, disagreement: float = 0.0, floo
 
 
 def geometric_mean(rewards: Array, present: Array, floor: float = 1e-6) -> Array:
-    """(prod_k max(r_k, floor))^(1/n) over the n present ones."""
+    """Geometric mean (prod_k max(r_k, floor))^(1/n) of the n rewards that are present."""
     mean_log = nash_welfare(rewards, present, 0.0, floor) / jnp.maximum(_count(present, rewards), 1)
     return _or_zero(jnp.exp(mean_log), present)
 
 
 def gini_welfare(rewards: Array, present: Array) -> Array:
-    """sum_i (2 (n - i) + 1) / n^2 r_(i), with r_(1) the smallest: the mean times 1 - Gini (Sen, 1976).
+    """Gini welfare sum_i (2 (n - i) + 1) / n^2 r_(i), r_(1) the smallest: the mean times 1 - Gini (Sen, 1976).
 
     The form with ordered weights also holds for rewards of any sign, where the Gini coefficient does not.
     """
@@ -76,7 +76,7 @@ def gini_welfare(rewards: Array, present: Array) -> Array:
 
 
 def lexicographic(rewards: Array, present: Array, resolution: float = 0.1, levels: int = 20) -> Array:
-    """The objectives in their order of priority, as digits of one number: the first difference decides.
+    """Lexicographic order: objectives by priority as digits of one number, whose first difference decides.
 
     digit_k = clip(round(r_k / resolution), -levels, levels),  value = sum_k digit_k (2 levels + 1)^-k
 

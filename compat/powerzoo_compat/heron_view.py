@@ -1,4 +1,4 @@
-"""HERON: the `BaseEnv` of its document, a registry of environments, and one agent's side as a Gymnasium environment.
+"""HERON: its abstract `BaseEnv`, a registry of environments by name, and single agents as Gymnasium environments.
 
 HERON itself is not needed.
 
@@ -20,9 +20,9 @@ import cloudpickle
 import gymnasium
 import numpy as np
 
-from powerzoo_compat._agents import task_agents
 from powerzoo_compat._seeds import checked_seed
-from powerzoo_compat.powerzoo_api.tasks.multi_agent import ALL, CallableDict, Dicts, MultiAgentTaskEnv
+from powerzoo_compat.powerzoo_api.envs.multi_agent import ALL, CallableDict, Dicts, MultiAgentTaskEnv, SpacesByAgent
+from powerzoo_compat.powerzoo_api.tasks.adapters import task_agents
 from powerzoo_jax.base.errors import unknown
 
 SEMANTICS = {"all": all, "any": any}
@@ -30,8 +30,8 @@ SEED_BOUND = 2**31
 Policy = Callable[[Any], Any]
 
 
-class BaseEnv(ABC):
-    """A multi-agent environment: dicts by agent, flags also hold "__all__".
+class BaseEnv(SpacesByAgent, ABC):
+    """Abstract multi-agent environment: dicts by agent, whose flags also hold "__all__".
 
     possible_agents, agents:          all agents, and those that act now
     observation_spaces, action_spaces: by agent
@@ -39,8 +39,6 @@ class BaseEnv(ABC):
 
     possible_agents: list[str]
     agents: list[str]
-    observation_spaces: Any
-    action_spaces: Any
 
     @abstractmethod
     def reset(self, seed: int | None = None, options: dict[str, Any] | None = None, **ignored: Any) -> Any:
@@ -50,16 +48,8 @@ class BaseEnv(ABC):
     def step(self, actions: Mapping[str, Any]) -> Any:
         """Advance one step: (observations, rewards, terminateds, truncateds, infos)."""
 
-    def observation_space(self, agent: str) -> Any:
-        """Observation space of an agent, the same object at every call."""
-        return self.observation_spaces[agent]
 
-    def action_space(self, agent: str) -> Any:
-        """Action space of an agent, the same object at every call."""
-        return self.action_spaces[agent]
-
-
-class Agent:
+class HeronAgent:
     """An agent by name, with its spaces."""
 
     def __init__(self, env: BaseEnv, agent_id: str) -> None:
@@ -99,9 +89,9 @@ class HeronTaskEnv(BaseEnv):
             ended[ALL] = self._every(ended[agent] for agent in self.possible_agents)
         return obs, rewards, *flags, infos  # type: ignore[return-value]
 
-    def get_agent(self, agent_id: str) -> Agent | None:
+    def get_agent(self, agent_id: str) -> HeronAgent | None:
         """An agent by its name, None for an unknown one."""
-        return Agent(self, agent_id) if agent_id in self.possible_agents else None
+        return HeronAgent(self, agent_id) if agent_id in self.possible_agents else None
 
     def state(self) -> np.ndarray:
         """Joint observation of all agents."""
@@ -161,11 +151,11 @@ class SingleAgentWrapper(gymnasium.Env[Any, Any]):
         return self._last, float(rewards.get(self.agent_id, 0.0)), *ends, infos.get(self.agent_id, {})
 
     def render(self) -> Any:
-        """The environment's."""
+        """Picture of the multi-agent environment."""
         return self.env.render()
 
     def close(self) -> None:
-        """The environment's."""
+        """Close the multi-agent environment."""
         self.env.close()
 
     def _act(self, name: str) -> Any:

@@ -1,4 +1,4 @@
-"""One agent in place of many: the environment of a central controller with vector rewards."""
+"""Central control of a multi-agent environment: one Gymnasium environment with vector rewards."""
 
 from __future__ import annotations
 
@@ -65,11 +65,11 @@ class CentraliseAgent(gymnasium.Env[Any, Any]):
         return self._observed(obs), reward, *ends, infos  # type: ignore[return-value]
 
     def render(self) -> Any:
-        """The environment's."""
+        """Picture of the multi-agent environment."""
         return self.env.render()
 
     def close(self) -> None:
-        """The environment's."""
+        """Close the multi-agent environment."""
         self.env.close()
 
     def _turns(self, actions: Mapping[str, Any]) -> tuple[dict[str, Any], ...]:

@@ -1,4 +1,4 @@
-"""MOMAland: multi-agent tasks whose reward is a vector, one entry an objective, and wrappers that make a scalar of it.
+"""MOMAland: multi-agent tasks with vector rewards, one entry an objective, and wrappers that scalarize them.
 
 The entries are the task's reward terms. MOMAland itself is used where it is installed (extra `mo`) and not needed for
 the parallel environments.
@@ -26,16 +26,16 @@ try:
 except ImportError as err:
     raise ImportError("PettingZoo is not installed. Run `pip install 'powerzoo-jax[mo]'`.") from err
 
-from powerzoo_compat._agents import task_agents
 from powerzoo_compat.momaland_central import CentraliseAgent as CentraliseAgent
 from powerzoo_compat.momaland_wrappers import LinearizeReward as LinearizeReward
 from powerzoo_compat.momaland_wrappers import LinearReward as LinearReward
 from powerzoo_compat.momaland_wrappers import NormalizeReward as NormalizeReward
 from powerzoo_compat.momaland_wrappers import RecordEpisodeStatistics as RecordEpisodeStatistics
-from powerzoo_compat.pettingzoo_view import TaskPettingZooWrapper
+from powerzoo_compat.powerzoo_api.envs.multi_agent import MultiAgentTaskEnv
+from powerzoo_compat.powerzoo_api.envs.parallel import TaskPettingZooWrapper
+from powerzoo_compat.powerzoo_api.envs.single_agent import SingleAgentEnv
+from powerzoo_compat.powerzoo_api.tasks.adapters import task_agents
 from powerzoo_compat.powerzoo_api.tasks.factory import make_task_env
-from powerzoo_compat.powerzoo_api.tasks.multi_agent import MultiAgentTaskEnv
-from powerzoo_compat.powerzoo_api.tasks.single_agent import SingleAgentEnv
 from powerzoo_jax.base import TaskSpec
 from powerzoo_jax.base.errors import unknown
 
@@ -53,7 +53,7 @@ COST = "cost_"
 
 
 class Objectives:
-    """Entries of the reward vector of a step.
+    """Objectives of a vector reward.
 
     names:    reward terms, in money (or their own unit) and positive when earned, or "cost_<channel>", whose entry is
               the channel's cost times -1, so that more is better everywhere

@@ -29,7 +29,7 @@ class _ParallelRewards(BaseParallelWrapper):
 
 
 class _TurnRewards(BaseWrapper):
-    """Tells the first `last` of a turn from repeated ones, which must not count again."""
+    """Base of the AEC wrappers: a turn's reward counts once, however often `last` is called in it."""
 
     def reset(self, seed: int | None = None, options: dict[str, Any] | None = None) -> None:
         """Begin an episode."""
@@ -94,7 +94,7 @@ class LinearRewardAEC(LinearizeRewardAEC):
 
 
 class LinearizeReward(_Weighted, _ParallelRewards):
-    """Rewards become weight . vector, a np.float64; the vector goes to info["vector_reward"].
+    """Linear scalarization, reward = weight . vector (np.float64); info["vector_reward"] keeps the vector.
 
     weights:  a vector an agent; agents that are absent keep their vector
     Raises ValueError for a wrong length, KeyError for an unknown agent.
@@ -123,7 +123,7 @@ class LinearReward(LinearizeReward):
 
 
 class _Scaled:
-    """Scales one objective of one agent by the deviation of its discounted return."""
+    """Normalisation of one objective of one agent by the deviation of its discounted return."""
 
     def _start(self, agent: str, idx: int, gamma: float, epsilon: float) -> None:
         self.agent, self.idx, self.gamma, self.epsilon = agent, idx, gamma, epsilon
@@ -161,7 +161,7 @@ class NormalizeRewardAEC(_Scaled, _TurnRewards):
 
 
 class NormalizeReward(_Scaled, _ParallelRewards):
-    """Scale one objective: R <- gamma R (1 - terminated) + r, and r / sqrt(var(R) + epsilon) goes out.
+    """Normalisation of one objective: r / sqrt(var(R) + epsilon) with R <- gamma R (1 - terminated) + r.
 
     The mean is not subtracted. The variance runs over everything seen since construction.
 
@@ -206,7 +206,7 @@ class _Tally:
 
 
 class RecordEpisodeStatisticsAEC(_Tally, _TurnRewards):
-    """`RecordEpisodeStatistics` of an AEC environment; an agent reads its statistics from `last` once it has ended."""
+    """`RecordEpisodeStatistics` of an AEC environment; `last` returns the statistics once an agent has ended."""
 
     def __init__(self, env: Any) -> None:
         super().__init__(env)
@@ -235,7 +235,7 @@ class RecordEpisodeStatisticsAEC(_Tally, _TurnRewards):
 
 
 class RecordEpisodeStatistics(_Tally, _ParallelRewards):
-    """Return r (vector or scalar), length l and seconds t of an agent's episode, in info["episode"] of its last step.
+    """Episode statistics in info["episode"] of an agent's last step: return r, length l, seconds t.
 
     team:  also put the statistics of all agents under infos["episode"] once the last of them has ended, as MOMAland
            does; PettingZoo's checkers refuse keys that are no agents

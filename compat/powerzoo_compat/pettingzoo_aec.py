@@ -1,4 +1,4 @@
-"""A native AEC environment: its own `unwrapped`, so that wrappers which write into the environment work on it."""
+"""Native AEC environment, which is its own `unwrapped`: wrappers that write into the environment work on it."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from pettingzoo import AECEnv, ParallelEnv
 
 
 class TaskAECEnv(AECEnv[str, Any, Any]):
-    """Agents of a ParallelEnv one at a time, in its order; the step happens when the last live agent has acted.
+    """Agent-environment cycle over a ParallelEnv: agents act in its order, the step follows the last live one.
 
     env:  the task; agents may end before the others
     """

@@ -19,7 +19,7 @@ MASK = "action_mask"
 
 
 class ParallelAssertOutOfBounds(BaseParallelWrapper[str, Any, Any]):
-    """Asserts that every action lies in its agent's space."""
+    """Assertion that every action lies in its agent's space."""
 
     def step(self, actions: Mapping[str, Any]) -> Any:
         """Advance one step; AssertionError for an action outside its space."""
@@ -29,7 +29,7 @@ class ParallelAssertOutOfBounds(BaseParallelWrapper[str, Any, Any]):
 
 
 class ParallelClipOutOfBounds(BaseParallelWrapper[str, Any, Any]):
-    """Clips actions into their boxes and warns of it."""
+    """Clipping of actions into their boxes, with a warning."""
 
     def __init__(self, env: ParallelEnv[str, Any, Any]) -> None:
         super().__init__(env)
@@ -53,7 +53,7 @@ class ParallelClipOutOfBounds(BaseParallelWrapper[str, Any, Any]):
 
 
 class ParallelOrderEnforcing(BaseParallelWrapper[str, Any, Any]):
-    """Order of calls: refuses calls that need a reset before the first one, and warns of steps without agents."""
+    """Check of the order of calls: an error for calls before the first reset, a warning for steps without agents."""
 
     def __init__(self, env: ParallelEnv[str, Any, Any]) -> None:
         self._has_reset = False
@@ -97,7 +97,7 @@ class ParallelOrderEnforcing(BaseParallelWrapper[str, Any, Any]):
 
 
 class ParallelTerminateIllegal(BaseParallelWrapper[str, Any, Any]):
-    """Ends the episode of everyone when an agent does what its `action_mask` forbids.
+    """Episodes that end for everyone when an agent does what its `action_mask` forbids.
 
     illegal_reward:  what the first offender gets; the others get 0
     """
@@ -143,7 +143,7 @@ class ParallelTerminateIllegal(BaseParallelWrapper[str, Any, Any]):
 
 
 class ParallelCaptureStdout(BaseParallelWrapper[str, Any, Any]):
-    """Returns as text what a "human" environment prints when rendered."""
+    """Rendering as text: the lines that a "human" environment prints."""
 
     def __init__(self, env: ParallelEnv[str, Any, Any]) -> None:
         mode = getattr(env, "render_mode", None)

@@ -14,7 +14,7 @@ from typing import Any
 import gymnasium
 import numpy as np
 
-from powerzoo_compat.powerzoo_api.tasks.single_agent import SingleAgentEnv
+from powerzoo_compat.powerzoo_api.envs.single_agent import SingleAgentEnv
 from powerzoo_jax.tasks import make
 
 

@@ -42,7 +42,7 @@ class TaskVecEnv(VecEnv):
     def reset(self) -> np.ndarray:
         """Begin an episode in every lane: observations (B, O)."""
         obs, _ = self.envs.reset(seed=self._next_seed)
-        self._next_seed = None
+        self._next_seed = None  # a seed holds for one reset; the streams of the lanes go on after it
         self.reset_infos: list[dict[str, Any]] = [{} for _ in range(self.num_envs)]
         return obs
 

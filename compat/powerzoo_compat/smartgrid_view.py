@@ -1,4 +1,4 @@
-"""SmartGrid: multi-agent tasks with several named rewards an agent, and aggregators that make one number of them.
+"""SmartGrid: multi-agent tasks with several named rewards an agent, and aggregators that reduce them to one.
 
 Example:
     from powerzoo_compat import smartgrid_view as sg
@@ -25,12 +25,12 @@ except ImportError as err:
     raise ImportError("PettingZoo is not installed. Run `pip install 'powerzoo-jax[smartgrid]'`.") from err
 
 from powerzoo_compat import aggregation
-from powerzoo_compat._agents import task_agents
 from powerzoo_compat._seeds import checked_seed
-from powerzoo_compat.pettingzoo_view import CHECKERS_OPTION
-from powerzoo_compat.powerzoo_api.tasks.multi_agent import ALL, MultiAgentTaskEnv
+from powerzoo_compat.powerzoo_api.envs.multi_agent import ALL, MultiAgentTaskEnv, SpacesByAgent
+from powerzoo_compat.powerzoo_api.envs.parallel import CHECKERS_OPTION
+from powerzoo_compat.powerzoo_api.tasks.adapters import task_agents
 from powerzoo_compat.smartgrid_world import Agent, AgentObservation, ObservationManager, RewardCollection, World
-from powerzoo_compat.smartgrid_world import RewardFunction as RewardFunction
+from powerzoo_compat.smartgrid_world import NamedReward as RewardFunction
 from powerzoo_compat.smartgrid_world import term_reward as term_reward
 from powerzoo_jax.base.errors import unknown
 
@@ -41,8 +41,8 @@ Observations = dict[str, AgentObservation]
 Infos = dict[str, dict[str, Any]]
 
 
-class SmartGrid(ParallelEnv[str, Any, Any]):
-    """A multi-agent task that goes on for ever: after an episode of the task comes the next one of its stream.
+class SmartGrid(SpacesByAgent, ParallelEnv[str, Any, Any]):
+    """Multi-agent task without end: after an episode of the task comes the next one of its stream.
 
     env:                the adapter behind framework 'auto'
     rewards:            reward functions, or names of the task's terms; None takes all terms
@@ -122,14 +122,6 @@ class SmartGrid(ParallelEnv[str, Any, Any]):
         flags = (dict.fromkeys(self.possible_agents, flag) for flag in (False, over))
         return self._observed(obs), rewards, *flags, told  # type: ignore[return-value]
 
-    def observation_space(self, agent: str) -> Any:
-        """The same object at every call."""
-        return self.observation_spaces[agent]
-
-    def action_space(self, agent: str) -> Any:
-        """The same object at every call."""
-        return self.action_spaces[agent]
-
     def get_agent(self, agent_name: str) -> Agent:
         """An agent by its name. KeyError for an unknown one."""
         if agent_name not in self.world.agents_by_name:
@@ -168,7 +160,7 @@ def _double(box: gymnasium.spaces.Box) -> gymnasium.spaces.Box:
 
 
 class RewardAggregator(ABC, SmartGrid):
-    """Makes one number of an agent's rewards; everything else is the environment's.
+    """Base of reward aggregators: one number out of an agent's rewards, everything else as in the environment.
 
     env:  a SmartGrid; `infos[agent]["reward"]` keeps the rewards as they were
     """
@@ -221,7 +213,7 @@ class SingleRewardAggregator(RewardAggregator):
 
 
 class WeightedSumRewardAggregator(RewardAggregator):
-    """sum of coefficient times reward.
+    """Weighted sum of an agent's rewards.
 
     coefficients:  by function; None weighs each by 1 / n. A function without one counts 0; warns if names differ.
                    `env.reward_weights` gives the task's own reward

@@ -42,7 +42,7 @@ class BaseObservation:
 
 
 class AgentObservation(BaseObservation):
-    """Everything one agent sees.
+    """Observation of one agent.
 
     global_class, local_class:  the dataclasses of what all agents see alike, and of what is the agent's own
     """
@@ -84,7 +84,7 @@ def _dataclass(title: str, names: Sequence[str], base: type) -> Any:
 
 
 class ObservationManager:
-    """Makes an agent's observation of its vector.
+    """Observations of agents as dataclasses, made from their vectors.
 
     shape:  entries an agent sees, of which are its own and common to all
     """
@@ -152,7 +152,7 @@ def always(world: World, agent: Agent) -> bool:
 
 
 @dataclasses.dataclass(frozen=True)
-class RewardFunction:
+class NamedReward:
     """A named reward.
 
     calculate(world, agent):     what the last step is worth to an agent
@@ -164,9 +164,9 @@ class RewardFunction:
     is_activated: Rule = always
 
 
-def term_reward(name: str) -> RewardFunction:
+def term_reward(name: str) -> NamedReward:
     """A reward term of the task as a reward function; what falls due at the end is active there only."""
-    return RewardFunction(
+    return NamedReward(
         name,
         lambda world, agent: world.terms[agent.name][name],
         (lambda world, agent: world.ending) if name in DUE_AT_THE_END else always,
@@ -179,7 +179,7 @@ class RewardCollection:
     rewards:  at least one, with different names (AssertionError, ValueError)
     """
 
-    def __init__(self, rewards: Sequence[RewardFunction]) -> None:
+    def __init__(self, rewards: Sequence[NamedReward]) -> None:
         self.rewards = list(rewards)
         assert self.rewards, "an environment needs at least one reward function"
         names = [reward.name for reward in self.rewards]

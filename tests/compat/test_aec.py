@@ -13,8 +13,8 @@ from pettingzoo.utils.env_logger import EnvLogger
 from powerzoo_compat import pettingzoo_twins as twins
 from powerzoo_compat import pettingzoo_view as pz
 from powerzoo_compat.pettingzoo_aec import TaskAECEnv
-from powerzoo_compat.pettingzoo_levels import LevelledTask
-from powerzoo_compat.powerzoo_api.tasks.multi_agent import MultiAgentTaskEnv
+from powerzoo_compat.powerzoo_api.envs.multi_agent import MultiAgentTaskEnv
+from powerzoo_compat.powerzoo_api.envs.parallel import LevelledTask
 
 import powerzoo_jax
 from tests.compat.toy_agents import AGENTS, ToyAgents

@@ -11,7 +11,7 @@ import pytest
 API = "powerzoo_compat.powerzoo_api."
 VIEWS = [  # package, extra, module that needs it
     ("pettingzoo", "pettingzoo", "powerzoo_compat.pettingzoo_view"),
-    ("pettingzoo", "pettingzoo", API + "wrappers.marl"),
+    ("pettingzoo", "pettingzoo", API + "grids.marl"),
     ("pettingzoo", "mo", "powerzoo_compat.momaland_view"),
     ("pettingzoo", "smartgrid", "powerzoo_compat.smartgrid_view"),
     ("stable_baselines3.common.vec_env", "sb3", "powerzoo_compat.sb3_view"),
@@ -41,7 +41,8 @@ def without(monkeypatch):
         for name in [name for name in sys.modules if name == package or name.startswith(f"{package}.")]:
             monkeypatch.delitem(sys.modules, name)
         monkeypatch.setitem(sys.modules, package, None)
-        for name in [*{view for _, _, view in VIEWS}, "powerzoo_compat.pettingzoo_aec"]:
+        ours = ("powerzoo_compat.pettingzoo_aec", API + "envs.parallel", API + "envs.rllib")
+        for name in [*{view for _, _, view in VIEWS}, *ours]:
             monkeypatch.delitem(sys.modules, name, raising=False)
 
     return leave_out

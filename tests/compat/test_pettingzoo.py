@@ -9,8 +9,8 @@ import pytest
 from powerzoo.benchmarks import RuleBasedPolicy, evaluate
 from powerzoo_compat import _host
 from powerzoo_compat.pettingzoo_view import TaskPettingZooWrapper, parallel_env
+from powerzoo_compat.powerzoo_api.envs.multi_agent import ALL
 from powerzoo_compat.powerzoo_api.tasks.central import make_central_env
-from powerzoo_compat.powerzoo_api.tasks.multi_agent import ALL
 
 import powerzoo_jax
 from powerzoo_jax.oracle import evaluate_baseline

@@ -30,9 +30,9 @@ from powerzoo_compat.pettingzoo_view import (
     aec_to_parallel,
     parallel_to_aec,
 )
+from powerzoo_compat.powerzoo_api.envs.multi_agent import ALL, MultiAgentTaskEnv
+from powerzoo_compat.powerzoo_api.envs.single_agent import SingleAgentEnv
 from powerzoo_compat.powerzoo_api.tasks.central import CentralisedEnv
-from powerzoo_compat.powerzoo_api.tasks.multi_agent import ALL, MultiAgentTaskEnv
-from powerzoo_compat.powerzoo_api.tasks.single_agent import SingleAgentEnv
 from powerzoo_compat.vector_view import TaskVectorEnv
 
 from tests.compat.dialects import check_dialects

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ast
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 import pytest
@@ -19,6 +19,11 @@ MAY_IMPORT = {layer: set(CORE[: i + 1]) for i, layer in enumerate(CORE)}
 MAY_IMPORT["data"] -= {"cases"}
 MAY_IMPORT["plot"] = {*CORE, "plot"}
 MAY_IMPORT["cli"] = {*CORE, "plot", "cli", "__version__"}
+
+# The drop-in, from what all of it shares to the import names of the other project; `views` are the dialects.
+COMPAT_CORE = ("host", "envs", "wrappers", "grids", "tasks", "benchmarks", "rl", "views", "names")
+# Names that two of the imitated libraries have in common: PowerZoo's base class of environments, and HERON's.
+SHARED_NAMES = {"BaseEnv"}
 
 EXEMPT = {PACKAGE / "__init__.py", PACKAGE / "__main__.py"}
 MOST_LINES, MOST_MODULES = 600, 14  # of a file, and of a folder without `__init__` and compat's views
@@ -74,6 +79,30 @@ def backward_arrows(source: str, layer: str) -> list[str]:
     return found
 
 
+def compat_part(module: str) -> str | None:
+    """Part of the drop-in that a module belongs to; None for its bare packages and for everything else."""
+    parts = module.split(".")
+    if parts[0] == "powerzoo":
+        return "names"
+    if parts[0] != "powerzoo_compat" or len(parts) == 1:
+        return None
+    if parts[1] != "powerzoo_api":
+        return "host" if parts[1].startswith("_") else "views"
+    if len(parts) == 2:
+        return None
+    # beside the folders stand the tables by which `powerzoo` finds its names
+    return parts[2] if parts[2] in COMPAT_CORE else "names"
+
+
+def upward_arrows(source: str, part: str) -> list[str]:
+    """Imports of a module of the drop-in that point to a later part, inside functions too."""
+    later, found = COMPAT_CORE[COMPAT_CORE.index(part) + 1 :], []
+    for line, module in imported(ast.parse(source)):
+        if compat_part(module) in later:
+            found.append(f"line {line}: {part} imports {module}")
+    return found
+
+
 def spelled_widths(source: str) -> list[int]:
     """Lines that choose float32: an attribute of that name, or the string used as a value.
 
@@ -105,6 +134,17 @@ def test_the_native_package_never_imports_the_drop_in():
         if module.split(".")[0] in DROP_IN
     ]
     assert found == []
+
+
+@pytest.mark.parametrize("path", sorted(COMPAT.rglob("*.py")), ids=name)
+def test_no_import_of_the_drop_in_points_to_a_later_part(path):
+    module = ".".join(path.relative_to(COMPAT).with_suffix("").parts).removesuffix(".__init__")
+    part = compat_part(module)
+    source = path.read_text(encoding="utf-8")
+    if part is None:  # a bare package imports nothing
+        assert not list(imported(ast.parse(source)))
+    else:
+        assert upward_arrows(source, part) == []
 
 
 def test_heavy_packages_are_imported_at_call_time_only():
@@ -149,13 +189,22 @@ def test_no_folder_holds_more_than_14_modules():
     assert {folder: count for folder, count in counts.items() if count > MOST_MODULES} == {}
 
 
-def test_a_class_name_means_one_thing_in_the_package():
+def defined_twice(paths: Iterable[Path]) -> dict[str, list[str]]:
+    """Class names with more than one definition, and the files that hold them."""
     places: dict[str, list[str]] = {}
-    for path in sources():
+    for path in paths:
         for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
             if isinstance(node, ast.ClassDef):
                 places.setdefault(node.name, []).append(name(path))
-    assert {label: where for label, where in places.items() if len(where) > 1} == {}
+    return {label: where for label, where in places.items() if len(where) > 1}
+
+
+def test_a_class_name_means_one_thing_in_the_package():
+    assert defined_twice(sources()) == {}
+
+
+def test_a_class_name_means_one_thing_in_the_drop_in():
+    assert defined_twice(COMPAT.rglob("*.py")).keys() == SHARED_NAMES
 
 
 def arrows(base: Path, packages: tuple[str, ...]) -> dict[str, set[str]]:
@@ -194,6 +243,10 @@ def test_the_native_package_has_no_circle():
     assert circles(arrows(ROOT, ("powerzoo_jax",))) == []
 
 
+def test_the_drop_in_has_no_circle():
+    assert circles(arrows(COMPAT, ("powerzoo", "powerzoo_compat"))) == []
+
+
 def test_the_check_sees_a_circle():
     assert circles({"a": {"b"}, "b": {"c"}, "c": {"b"}, "d": set()}) == ["b", "c"]
 
@@ -210,6 +263,21 @@ def test_the_check_sees_a_circle():
 )
 def test_the_check_sees_a_backward_arrow(layer, source):
     assert len(backward_arrows(source, layer)) >= 1
+
+
+@pytest.mark.parametrize(
+    ("part", "source"),
+    [
+        ("host", "from powerzoo_compat.powerzoo_api.envs.base import fresh"),
+        ("envs", "def f():\n    from powerzoo_compat.powerzoo_api.tasks.factory import make_task_env"),
+        ("tasks", "from powerzoo_compat import rllib_view"),
+        ("rl", "if TYPE_CHECKING:\n    from powerzoo.tasks import make_task_env"),
+        ("views", "from powerzoo_compat.powerzoo_api.lazy import on_demand"),
+    ],
+)
+def test_the_check_sees_an_upward_arrow_in_the_drop_in(part, source):
+    assert len(upward_arrows(source, part)) >= 1
+    assert upward_arrows(source, "names") == []
 
 
 def test_the_check_sees_a_chosen_width_and_lets_a_table_key_pass():

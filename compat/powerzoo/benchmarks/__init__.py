@@ -12,6 +12,7 @@ from powerzoo_compat.powerzoo_api.benchmarks.scores import get_baseline as get_b
 from powerzoo_compat.powerzoo_api.benchmarks.scores import list_baselines as list_baselines
 from powerzoo_compat.powerzoo_api.benchmarks.scores import normalized_score as normalized_score
 from powerzoo_compat.powerzoo_api.benchmarks.scores import register_baseline as register_baseline
-from powerzoo_compat.powerzoo_api.lazy import pictures_on_demand
+from powerzoo_compat.powerzoo_api.lazy import PICTURES as _PICTURES
+from powerzoo_compat.powerzoo_api.lazy import on_demand as _on_demand
 
-__getattr__ = pictures_on_demand(__name__)
+__getattr__ = _on_demand(__name__, _PICTURES)

@@ -1,13 +1,6 @@
 """Environments of the PowerZoo API: grids, devices, markets, the microgrid."""
 
 from powerzoo_compat.powerzoo_api.envs.base import BaseEnv as BaseEnv
-from powerzoo_compat.powerzoo_api.envs.markets import BidBasedMarketEnv as BidBasedMarketEnv
-from powerzoo_compat.powerzoo_api.envs.markets import CostBasedMarketEnv as CostBasedMarketEnv
-from powerzoo_compat.powerzoo_api.envs.markets import DCMicrogridEnv as DCMicrogridEnv
-from powerzoo_compat.powerzoo_api.envs.markets import GenCosMARLEnv as GenCosMARLEnv
-from powerzoo_compat.powerzoo_api.envs.markets import MarketEnv as MarketEnv
-from powerzoo_compat.powerzoo_api.envs.markets import make_gencos_env as make_gencos_env
-from powerzoo_compat.powerzoo_api.envs.power import PowerEnv as PowerEnv
 from powerzoo_compat.powerzoo_api.envs.resources import BatteryEnv as BatteryEnv
 from powerzoo_compat.powerzoo_api.envs.resources import CommuteTrip as CommuteTrip
 from powerzoo_compat.powerzoo_api.envs.resources import DataCenterEnv as DataCenterEnv
@@ -23,3 +16,10 @@ from powerzoo_compat.powerzoo_api.grids.envs import DistGrid3PhaseEnv as DistGri
 from powerzoo_compat.powerzoo_api.grids.envs import DistGridEnv as DistGridEnv
 from powerzoo_compat.powerzoo_api.grids.envs import GridEnv as GridEnv
 from powerzoo_compat.powerzoo_api.grids.envs import TransGridEnv as TransGridEnv
+from powerzoo_compat.powerzoo_api.grids.markets import BidBasedMarketEnv as BidBasedMarketEnv
+from powerzoo_compat.powerzoo_api.grids.markets import CostBasedMarketEnv as CostBasedMarketEnv
+from powerzoo_compat.powerzoo_api.grids.markets import DCMicrogridEnv as DCMicrogridEnv
+from powerzoo_compat.powerzoo_api.grids.markets import GenCosMARLEnv as GenCosMARLEnv
+from powerzoo_compat.powerzoo_api.grids.markets import MarketEnv as MarketEnv
+from powerzoo_compat.powerzoo_api.grids.markets import make_gencos_env as make_gencos_env
+from powerzoo_compat.powerzoo_api.grids.power import PowerEnv as PowerEnv

@@ -1,3 +1,3 @@
 """A grid with its devices."""
 
-from powerzoo_compat.powerzoo_api.envs.power import PowerEnv as PowerEnv
+from powerzoo_compat.powerzoo_api.grids.power import PowerEnv as PowerEnv

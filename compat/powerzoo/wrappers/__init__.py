@@ -1,6 +1,7 @@
 """Wrappers of the PowerZoo API; those of other projects load on demand."""
 
-from powerzoo_compat.powerzoo_api.lazy import wrapper_on_demand
+from powerzoo_compat.powerzoo_api.lazy import WRAPPER as _WRAPPER
+from powerzoo_compat.powerzoo_api.lazy import on_demand as _on_demand
 from powerzoo_compat.powerzoo_api.wrappers.flatten import CMDPWrapper as CMDPWrapper
 from powerzoo_compat.powerzoo_api.wrappers.flatten import FlattenAction as FlattenAction
 from powerzoo_compat.powerzoo_api.wrappers.flatten import FlattenObservation as FlattenObservation
@@ -11,4 +12,4 @@ from powerzoo_compat.powerzoo_api.wrappers.flatten import NormalizationWrapper a
 from powerzoo_compat.powerzoo_api.wrappers.flatten import SafeRLWrapper as SafeRLWrapper
 from powerzoo_compat.powerzoo_api.wrappers.flatten import TaskCMDPWrapper as TaskCMDPWrapper
 
-__getattr__ = wrapper_on_demand(__name__)
+__getattr__ = _on_demand(__name__, _WRAPPER)

@@ -8,11 +8,11 @@ from typing import Any
 
 API = "powerzoo_compat.powerzoo_api."
 WRAPPER = {
-    "TaskPettingZooWrapper": "powerzoo_compat.pettingzoo_view",
-    "MARLWrapper": API + "wrappers.marl",
-    "FlattenWrapper": API + "envs.power",
+    "TaskPettingZooWrapper": API + "envs.parallel",
+    "MARLWrapper": API + "grids.marl",
+    "FlattenWrapper": API + "grids.power",
 }
-CONFIGURED = dict.fromkeys(("ConfigTask", "ConfigMultiAgentTask"), API + "grids.config")
+CONFIGURED = dict.fromkeys(("ConfigTask", "ConfigMultiAgentTask"), API + "tasks.config")
 TRAINER = {"Trainer": API + "rl.trainer"}
 PICTURES = dict.fromkeys(("plot_episode", "plot_dispatch", "plot_eval_comparison"), API + "benchmarks.viz")
 TOP_LEVEL = {
@@ -23,8 +23,8 @@ TOP_LEVEL = {
     **dict.fromkeys(("GymnasiumWrapper", "NormalizationWrapper", "RewardWrapper"), API + "wrappers.flatten"),
     **dict.fromkeys(("DistGridEnv", "TransGridEnv"), API + "grids.envs"),
     **dict.fromkeys(("BatteryEnv", "SolarEnv", "VehicleEnv", "WindEnv"), API + "envs.resources"),
-    **dict.fromkeys(("BidBasedMarketEnv", "CostBasedMarketEnv"), API + "envs.markets"),
-    **dict.fromkeys(("info", "describe"), API + "envs.describe"),
+    **dict.fromkeys(("BidBasedMarketEnv", "CostBasedMarketEnv"), API + "grids.markets"),
+    **dict.fromkeys(("info", "describe"), API + "rl.describe"),
     "evaluate": API + "benchmarks.evaluation",
     "load_case": API + "grids.cases",
     "make_env": API + "rl.front",
@@ -34,7 +34,10 @@ TOP_LEVEL = {
 
 
 def on_demand(module: str, where: dict[str, str]) -> Callable[[str], Any]:
-    """The `__getattr__` of a module: name -> module that holds it. An ImportError names the extra it needs."""
+    """The `__getattr__` of a module that offers names on demand; an ImportError names the extra that one needs.
+
+    where:  name -> module that holds it
+    """
 
     def lookup(name: str) -> Any:
         if name not in where:
@@ -42,28 +45,3 @@ def on_demand(module: str, where: dict[str, str]) -> Callable[[str], Any]:
         return getattr(importlib.import_module(where[name]), name)
 
     return lookup
-
-
-def wrapper_on_demand(module: str) -> Callable[[str], Any]:
-    """The `__getattr__` of a module that offers the wrappers that need more than Gymnasium."""
-    return on_demand(module, WRAPPER)
-
-
-def configured_on_demand(module: str) -> Callable[[str], Any]:
-    """The `__getattr__` of a module that offers tasks out of configs."""
-    return on_demand(module, CONFIGURED)
-
-
-def trainer_on_demand(module: str) -> Callable[[str], Any]:
-    """The `__getattr__` of a module that offers Trainer."""
-    return on_demand(module, TRAINER)
-
-
-def pictures_on_demand(module: str) -> Callable[[str], Any]:
-    """The `__getattr__` of a module that offers pictures."""
-    return on_demand(module, PICTURES)
-
-
-def top_level_on_demand(module: str) -> Callable[[str], Any]:
-    """The `__getattr__` of the package."""
-    return on_demand(module, TOP_LEVEL)

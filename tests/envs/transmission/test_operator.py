@@ -11,9 +11,12 @@ import pytest
 
 from powerzoo_jax.cases import Case, load_case
 from powerzoo_jax.envs import Sim
+from powerzoo_jax.envs.transmission.operator_types import TransGridInfo
+from powerzoo_jax.powerflow import Status
 from powerzoo_jax.tasks.contract import check_sim
 from powerzoo_jax.tasks.transmission.operator import make_transgrid
 from powerzoo_jax.tasks.transmission.series import load_series
+from tests.references.meshed import build_meshed
 from tests.tolerances import tolerance
 
 pytestmark = pytest.mark.property
@@ -107,6 +110,50 @@ def test_the_ac_flow_of_case14_is_the_published_one(case14):
     # published: -16.55 Mvar at the reference bus, whose unit gives 0 to 10; the other units are within their limits
     assert sim.spec.cost_names[-1] == "reactive_shortfall" and float(out.cost[-1]) == pytest.approx(16.55, abs=5e-3)
     assert not np.asarray(info.at_q_limit).any()
+
+
+def unit_reactive(case: Case, info: TransGridInfo, reactive_mvar: np.ndarray) -> np.ndarray:
+    """Reactive power of the units at every bus [Mvar], from the voltages and the reactive load."""
+    v = np.asarray(info.vm_pu) * np.exp(1j * np.asarray(info.va_rad))
+    return (v * np.conj(build_meshed(case).ybus @ v)).imag * case.base_mva + reactive_mvar
+
+
+def test_a_bus_at_a_reactive_limit_gives_up_its_voltage(case14):
+    """At 0.3 of nominal load the condensers of buses 3 and 6 have to take in all they can."""
+    case, sim, place = case14
+    level = 0.3
+    with jax.enable_x64(True):
+        _, out = first_step(at_load(sim, level * case.p_load_mw.sum()), jnp.asarray(place)[None])
+    at_limit, v = np.asarray(out.info.at_q_limit), np.asarray(out.info.vm_pu)
+    assert case.bus.id[at_limit == -1].tolist() == [3, 6] and not (at_limit > 0).any()
+    q = unit_reactive(case, out.info, level * case.q_load_mvar)
+    slack, *units = q[case.positions(case.unit.bus_id)]
+    room = tolerance("meshed_kcl_pu", "float64") * case.base_mva
+    assert (units >= case.unit.q_min_mvar[1:] - room).all() and (units <= case.unit.q_max_mvar[1:] + room).all()
+    # published set-points 1.045, 1.010, 1.070, 1.090: too much reactive power lifts a voltage above its own
+    assert v[[1, 7]] == pytest.approx([1.045, 1.090], abs=1e-9) and (v[[2, 5]] > [1.010, 1.070]).all()
+    assert float(out.cost[-1]) == pytest.approx(slack - case.unit.q_max_mvar[0], abs=room) and slack > 10
+
+
+def test_limits_that_cannot_be_kept_leave_a_shortfall_and_no_failure(case14):
+    """Six times the reactive load has a flow while voltages are held, and none within limits."""
+    case, sim, place = case14
+    with jax.enable_x64(True):
+        far = dataclasses.replace(sim.params, reactive_share=6 * sim.params.reactive_share)
+        _, out = first_step(dataclasses.replace(sim, params=far), jnp.asarray(place)[None])
+    assert int(out.info.pf_status) == Status.CONVERGED and not bool(out.info.terminated)
+    q = unit_reactive(case, out.info, 6 * case.q_load_mvar)[case.positions(case.unit.bus_id)]
+    beyond = np.maximum(q - case.unit.q_max_mvar, 0) + np.maximum(case.unit.q_min_mvar - q, 0)
+    assert float(out.cost[-1]) == pytest.approx(beyond.sum(), rel=1e-6) and (beyond[1:] > 1).any()
+
+
+def test_voltages_are_held_whatever_it_takes_where_limits_are_not_enforced():
+    sim = make_transgrid("pz_case14", physics="ac", solver_mode="pf", enforce_q_lim=False)
+    assert sim.params.factors.reactive is None and "reactive_shortfall" not in sim.spec.cost_names
+    state, _ = jax.eval_shape(sim.init, jax.random.key(0))
+    asked = jax.ShapeDtypeStruct((1, sim.env.dims.act), sim.params.voll.dtype)
+    out = jax.eval_shape(sim.step, state, asked)
+    assert out.cost.shape == (5,) and out.info.at_q_limit.shape == (14,)
 
 
 def test_the_ac_optimum_of_case14_is_the_published_one():

@@ -1,3 +1,3 @@
 """The islanded data centre as an environment."""
 
-from powerzoo_compat.powerzoo_api.envs.markets import DCMicrogridEnv as DCMicrogridEnv
+from powerzoo_compat.powerzoo_api.grids.markets import DCMicrogridEnv as DCMicrogridEnv

@@ -1,3 +1,3 @@
 """Multi-agent tasks as PettingZoo environments."""
 
-from powerzoo_compat.pettingzoo_view import TaskPettingZooWrapper as TaskPettingZooWrapper
+from powerzoo_compat.powerzoo_api.envs.parallel import TaskPettingZooWrapper as TaskPettingZooWrapper

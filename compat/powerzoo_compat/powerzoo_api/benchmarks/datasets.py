@@ -27,7 +27,7 @@ class DatasetRegistry:
     """The bundled sets by name."""
 
     def list(self) -> list[str]:
-        """Their names."""
+        """Names of the bundled sets."""
         return list(list_datasets())
 
     def get(self, name: str) -> DatasetInfo:
@@ -36,7 +36,7 @@ class DatasetRegistry:
 
 
 class TimeAligner:
-    """Brings regular series to a step of `minutes`.
+    """Resampling of regular series to a step of `minutes`.
 
     how:  "mean" averages whole intervals (coarser steps), "hold" repeats and "linear" interpolates (finer steps)
     """
@@ -50,7 +50,7 @@ class TimeAligner:
 
 
 class DataLoader:
-    """Reads the bundled series, and CSV files of a folder.
+    """Reader of the bundled series, and of CSV files of a folder.
 
     data_dir:  folder of the CSV files that `source` may name; None = bundled series alone
     """

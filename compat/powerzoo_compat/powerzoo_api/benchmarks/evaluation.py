@@ -12,14 +12,14 @@ import numpy as np
 
 from powerzoo_compat.powerzoo_api.benchmarks.scores import normalized_score
 from powerzoo_compat.powerzoo_api.envs.info import SUMMARY
+from powerzoo_compat.powerzoo_api.envs.multi_agent import ALL
 from powerzoo_compat.powerzoo_api.tasks.base import EVALUATED
 from powerzoo_compat.powerzoo_api.tasks.central import COMPETITIVE
 from powerzoo_compat.powerzoo_api.tasks.factory import get_task_class, make_task
-from powerzoo_compat.powerzoo_api.tasks.multi_agent import ALL
 from powerzoo_jax.tasks import get_spec
 from powerzoo_jax.tasks.score import bootstrap_intervals, dataset_hashes
 
-SIX = 6  # values of a step that returns its cost apart
+SIX = 6  # values of a step that returns the cost apart from the info
 
 
 @dataclass
@@ -105,7 +105,7 @@ def evaluate_task(
 
 
 def play(policy: Any, env: Any, seed: int) -> Played:
-    """One episode."""
+    """Totals of one episode."""
     obs, info = env.reset(seed=seed)
     if hasattr(policy, "reset"):
         policy.reset()
@@ -114,7 +114,7 @@ def play(policy: Any, env: Any, seed: int) -> Played:
     while not done:
         obs, reward, *rest = env.step(act(obs, info))
         terminated, truncated, info = rest[1:] if len(rest) + 2 == SIX else rest
-        done = _any(terminated) or _any(truncated)
+        done = ended(terminated) or ended(truncated)
         rewards = reward if isinstance(reward, dict) else {}
         total = sum(rewards.values()) / (1 if spec.id in COMPETITIVE else max(len(rewards), 1)) if rewards else reward
         told = next(iter(info.values())) if rewards else info
@@ -172,12 +172,14 @@ def _score(task: str, mean: float, split: str) -> float | None:
 
 
 def spec_of(env: Any) -> Any:
+    """Specification of the task that an environment of the contract plays, wrapped or not."""
     inner = env.unwrapped
     inner = getattr(inner, "agents_env", getattr(inner, "_env", inner))
     return inner._host.sim.spec
 
 
-def _any(flag: Any) -> bool:
+def ended(flag: Any) -> bool:
+    """True where a flag, or one of a dict by agent, tells of an end."""
     if isinstance(flag, dict):
         return bool(flag[ALL]) if ALL in flag else any(flag.values())
     return bool(flag)

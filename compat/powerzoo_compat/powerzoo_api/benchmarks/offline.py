@@ -20,7 +20,7 @@ ARRAYS = ("observations", "actions", "rewards", "costs", "next_observations", "t
 
 
 class DatasetGenerator:
-    """Records whole episodes of a single-agent environment.
+    """Recorder of whole episodes of a single-agent environment.
 
     policy:     None plays at random
     info_keys:  scalars of the info to record
@@ -65,7 +65,7 @@ class DatasetGenerator:
 
 
 class DatasetLoader:
-    """Reads what `DatasetGenerator` wrote."""
+    """Reader of the data sets that `DatasetGenerator` writes."""
 
     def __init__(self, path: str | Path) -> None:
         self._arrays = read_npz(require_file(path, "data set"))

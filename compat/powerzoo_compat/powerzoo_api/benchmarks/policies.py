@@ -18,6 +18,7 @@ RULE, ORACLE, RANDOM = "rule", "oracle", "random"
 # names of the contract -> names of the baselines
 RULES = {"battery_tod": RULE, "no_curtail": "no_control", "volt_droop": "droop", "merit_order": RULE}
 
+# the policy is an argument, a Partial whose arrays are traced: another plan of the same rule compiles nothing
 _apply = jax.jit(lambda act, carry, obs, key: act(carry, obs, key))
 
 
@@ -37,7 +38,7 @@ class BasePolicy:
 
 
 class RandomPolicy(BasePolicy):
-    """Uniform over a space, or over a dict of spaces.
+    """Uniform random policy over a space, or over a dict of spaces.
 
     seed:  fixes the actions
     """
@@ -59,7 +60,7 @@ class RandomPolicy(BasePolicy):
 
 
 class ActPolicy(BasePolicy):
-    """A policy of the core on the host.
+    """A JAX policy, called from the host.
 
     env:     an environment of the contract, wrapped or not
     choose:  (sim, draws, keys) -> policy for these episodes; called once an episode
@@ -136,7 +137,7 @@ def rule_names(task: str) -> tuple[str, ...]:
 
 
 def trained_policy(env: Any, act: Callable[..., Any]) -> ActPolicy:
-    """Policy trained by a JAX learner, as an Act."""
+    """A policy trained by a JAX learner, on the host."""
     return ActPolicy(env, lambda sim, draws, keys: Policy(act))
 
 

@@ -1,1 +1,1 @@
-"""Environments of the contract."""
+"""Environments of one agent, of several and of many lanes, and the devices that grids take."""

@@ -30,10 +30,7 @@ class BaseEnv(gymnasium.Env[Any, Any]):
 
     def __init__(self, delta_t_minutes: int = DEFAULT_DELTA_T_MINUTES, render_mode: str | None = None) -> None:
         steps_per_day(delta_t_minutes)
-        # wrappers append to render_modes through shallow copies
-        self.metadata = copy.deepcopy(type(self).metadata)  # type: ignore[misc]
-        if render_mode is not None and render_mode not in self.metadata["render_modes"]:
-            raise ValueError(unknown("render mode", render_mode, self.metadata["render_modes"]))
+        self.metadata = own_metadata(type(self), render_mode)  # type: ignore[misc]
         self.delta_t_minutes = delta_t_minutes
         self.render_mode = render_mode
         self.time_step = 0
@@ -62,6 +59,14 @@ class BaseEnv(gymnasium.Env[Any, Any]):
     def constraint_names(self) -> tuple[str, ...]:
         """Names of the cost channels, in order."""
         return ()
+
+
+def own_metadata(kind: type[Any], render_mode: str | None) -> dict[str, Any]:
+    """Metadata of an environment class, as a copy. Raises ValueError for a render mode that the class does not have."""
+    metadata: dict[str, Any] = copy.deepcopy(kind.metadata)  # wrappers append to render_modes through shallow copies
+    if render_mode is not None and render_mode not in metadata["render_modes"]:
+        raise ValueError(unknown("render mode", render_mode, metadata["render_modes"]))
+    return metadata
 
 
 def fresh(values: Any) -> np.ndarray:

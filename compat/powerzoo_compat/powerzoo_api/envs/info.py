@@ -1,4 +1,4 @@
-"""The info dict of the contract: every key, as a plain Python value, the same ones at reset and at every step."""
+"""Info dicts of the contract: plain Python values under the same keys at reset and at every step."""
 
 from __future__ import annotations
 
@@ -18,15 +18,16 @@ OF_EVERY_TASK = ("thermal_overload", "voltage_violation", "resource")  # 0 where
 NOT_A_LIMIT = "resource"  # a command that a device could not follow never reaches the grid
 OUTAGE = "unserved_energy"
 MARKET = "market"  # the family whose agents each earn their own profit
+# is_safe allows a channel what the solvers' rounding can make of zero: power grows with the base power of the case
 TOLERANCE = 1e-6  # every unit other than power
 POWER_TOLERANCE = 1e-3  # [MW, MVA] at least
 POWER_TOLERANCE_OF_BASE = {4: 2e-4, 8: 1e-5}  # of the base power, by bytes of the dtype
-PEAK_HOURS = range(9, 21)
+PEAK_HOURS = range(9, 21)  # of the contract's `is_peak`
 MINUTES_PER_HOUR = 60
 
 
 class InfoBuilder:
-    """Builds the info dicts of one task.
+    """Builder of the info dicts of one task.
 
     names, selected:  all cost channels, and those with a budget
     thresholds:       budgets of the selected channels, per episode

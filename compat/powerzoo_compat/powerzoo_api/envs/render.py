@@ -41,10 +41,10 @@ def draw_feeder(v_pu: np.ndarray, band: tuple[float, float], soc: Sequence[float
     return image
 
 
-def render_episode(host: Host, episode: Episode, obs: np.ndarray, mode: str) -> str | np.ndarray | None:
-    """Show an episode in a render mode: a line of text ("ansi"), an image ("rgb_array"), a printed line ("human")."""
+def render_episode(host: Host, episode: Episode, mode: str) -> str | np.ndarray | None:
+    """Picture of an episode: a line of text ("ansi"), an image ("rgb_array"), or None after printing one ("human")."""
     if mode == "rgb_array":
-        return draw_observation(host, obs)
+        return draw_observation(host, host.seen[0])
     line = describe_episode(host, episode)
     if mode == "ansi":
         return line
@@ -53,7 +53,7 @@ def render_episode(host: Host, episode: Episode, obs: np.ndarray, mode: str) -> 
 
 
 def describe_episode(host: Host, episode: Episode) -> str:
-    """One line of text: where an episode stands."""
+    """Date, step, reward, import and voltages of an episode in one line of text."""
     spec, seen = host.sim.spec, episode.electrical
     row = episode.start_row + episode.steps
     minute = row % host.steps_per_day * host.minutes
@@ -68,7 +68,7 @@ def describe_episode(host: Host, episode: Episode) -> str:
 
 
 def draw_observation(host: Host, obs: np.ndarray) -> np.ndarray:
-    """Picture of what the first agent sees: bus voltages where it sees them, else each entry within its bounds."""
+    """Picture of the first agent's observation: bus voltages if it holds any, else each entry within its bounds."""
     fields = host.sim.env.fields.names
     values = dict(zip(fields, obs.tolist(), strict=True))
     v_pu = np.array([1 + 0.1 * x for name, x in values.items() if name.endswith("_v_norm")])

@@ -1,4 +1,4 @@
-"""Info keys of a family of tasks beside those that every info has: its network, its devices, its metrics."""
+"""Info keys of the families of tasks: network, devices and metrics, beside the keys that every info has."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class Episode:
 
 
 class Report(Protocol):
-    """Reads the family's info; every value a plain Python one or a fresh array."""
+    """Report of a family of tasks; every value is a plain Python one or a fresh array."""
 
     def electrical(self, info: Any) -> dict[str, float]:
         """Exchange with the grid above, losses, voltages."""
@@ -60,7 +60,7 @@ class Report(Protocol):
 
 
 class FeederReport:
-    """Feeders: voltages, losses, and power by unit."""
+    """Report of feeders: voltages, losses, and power by unit."""
 
     def __init__(self, host: Host) -> None:
         self.host = host
@@ -142,7 +142,7 @@ class FeederReport:
 
 
 class FieldReport:
-    """Families whose info is flat: every field of its own becomes a key; there is no exchange with a grid above."""
+    """Report of families with a flat info: each of its fields is a key; no exchange with a grid above."""
 
     def __init__(self, host: Host, base: frozenset[str], units: tuple[str, ...] = ()) -> None:
         self.host, self.base, self.units = host, base, units
@@ -164,7 +164,7 @@ class FieldReport:
 
 
 class TransmissionReport(FieldReport):
-    """Units that share a load: money and load by the names of the contract, without units where it has none."""
+    """Report of generators that share a load: money and load by the names of the contract, which bear no units."""
 
     def devices(self, episode: Episode, reading: Reading) -> dict[str, Any]:
         env, info = self.host.sim.env, reading.info
@@ -186,7 +186,7 @@ class TransmissionReport(FieldReport):
 
 
 class GridReport(FieldReport):
-    """A transmission grid under one operator: its exchange at the reference bus, and the mode it is solved in."""
+    """Report of a transmission grid under one operator: power at the reference bus, physics and solver mode."""
 
     def electrical(self, info: Any) -> dict[str, float]:
         seen = {"p_slack_MW": info.p_slack_mw, "q_slack_MVAr": info.q_slack_mvar, "p_loss_MW": info.p_loss_mw}
@@ -196,9 +196,9 @@ class GridReport(FieldReport):
 
     def devices(self, episode: Episode, reading: Reading) -> dict[str, Any]:
         env, info = self.host.sim.env, reading.info
-        limited = np.asarray(self.host.sim.params.bus_id)[info.at_q_limit != 0] if env.physics == "ac" else ()
+        limited = np.asarray(self.host.sim.params.bus_id)[np.flatnonzero(info.at_q_limit)]
         return super().devices(episode, reading) | {
-            "q_limited_bus_ids": [int(bus) for bus in limited],
+            "q_limited_bus_ids": limited.tolist(),
             "physics": env.physics,
             "solver_mode": env.solver_mode,
             "total_load_mw": finite(info.load_mw),

@@ -1,4 +1,4 @@
-"""Devices of the contract as objects: what a grid takes at a bus, in the contract's words.
+"""Devices of the contract as objects, with ratings under the contract's names, to be registered at a bus.
 
 They hold ratings; their physics runs in the core, inside the step of the grid that they are registered on.
 """
@@ -104,11 +104,11 @@ class ResourceEnv(BaseEnv):
         return dict(self.ratings)
 
     def attach(self, parent: Any, bus_id: Any, name: str) -> None:
-        """Remember the place; grids call this."""
+        """Note grid, bus and name of the device; grids call this."""
         self.parent, self.bus_id, self.name, self.delta_t_minutes = parent, bus_id, name, parent.delta_t_minutes
 
     def detach(self) -> None:
-        """Forget the place."""
+        """Undo `attach`."""
         self.parent, self.bus_id, self.name = None, -1, ""
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:

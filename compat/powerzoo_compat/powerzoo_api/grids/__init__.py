@@ -1,1 +1,1 @@
-"""Grids of the contract."""
+"""Grids, markets and the simulations behind them."""

@@ -13,9 +13,9 @@ import numpy as np
 from powerzoo_compat.powerzoo_api.envs.base import BaseEnv, fresh
 from powerzoo_compat.powerzoo_api.envs.render import RENDER_MODES
 from powerzoo_compat.powerzoo_api.envs.resources import ResourceEnv
+from powerzoo_compat.powerzoo_api.envs.single_agent import SingleAgentEnv
 from powerzoo_compat.powerzoo_api.grids.build import core_ids, feeder_sim, three_phase_sim, transgrid_sim, unit_order
 from powerzoo_compat.powerzoo_api.grids.cases import load_case
-from powerzoo_compat.powerzoo_api.tasks.single_agent import SingleAgentEnv
 from powerzoo_jax.base.errors import unknown
 from powerzoo_jax.cases import load_feeder
 from powerzoo_jax.envs.core import Sim
@@ -183,7 +183,7 @@ class GridEnv(BaseEnv):
         return info
 
     def write(self, kernel: np.ndarray, action: Mapping[str, Any]) -> None:
-        """Put an action by name into the core's, (U,) in [-1, 1], where NaN leaves things alone."""
+        """Write an action by name into the core's (U,) in [-1, 1], whose NaN entries change nothing."""
         raise NotImplementedError
 
     def state_of(self, values: np.ndarray) -> dict[str, np.ndarray]:

@@ -8,17 +8,16 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Self
 
-from powerzoo_compat.powerzoo_api.tasks.base import FRAMEWORKS
+from powerzoo_compat._textfile import read_file
+from powerzoo_compat.powerzoo_api.tasks.catalog import FRAMEWORKS
 from powerzoo_compat.powerzoo_api.tasks.factory import get_task_class
 from powerzoo_compat.powerzoo_api.tasks.rewards import get_reward_function
 from powerzoo_compat.powerzoo_api.tasks.splits import splits_of
-from powerzoo_jax.base.errors import SettingsError, unknown
-from powerzoo_jax.base.textfile import read_text, read_toml, require_file
+from powerzoo_jax.base.errors import unknown
 from powerzoo_jax.tasks import get_spec
 from powerzoo_jax.tasks import list_tasks as list_core_tasks
 
 ALGORITHMS = ("SAC", "PPO", "TD3", "PPO_LAG", "IPPO", "MAPPO")
-YAML, TOML = (".yaml", ".yml"), ".toml"
 GRID = "grid"  # the key that makes a config one of a grid
 SECTIONS = ("task", "wrappers", "reward", "trainer")
 RENAMED = {"name": "task_name", "kwargs": "task_kwargs"}  # in section task
@@ -26,7 +25,7 @@ RENAMED = {"name": "task_name", "kwargs": "task_kwargs"}  # in section task
 
 @dataclass
 class RLConfig:
-    """A training run. `validate` says whether it can be run.
+    """Settings of a training run, which `validate` checks.
 
     task_name:        id of a task;  task_config: its settings as a dict with the key "name" instead
     normalize:        observations in [-1, 1];  forecast_horizon: steps of load forecast to append
@@ -125,29 +124,3 @@ def _flat(values: Mapping[str, Any], names: list[str]) -> dict[str, Any]:
             for key, value in content.items():
                 flat[RENAMED.get(str(key), str(key)) if section == "task" else str(key)] = value
     return flat
-
-
-def read_file(path: str | Path) -> dict[str, Any]:
-    """Content of a .toml, .yaml or .yml file.
-
-    Raises ValueError for another ending and for a file that cannot be read as such (SettingsError), ImportError
-    without PyYAML, FileNotFoundError (DataMissing).
-    """
-    path = Path(path)
-    if path.suffix == TOML:
-        return read_toml(path)
-    if path.suffix not in YAML:
-        raise ValueError(unknown("ending of a settings file", path.suffix, (TOML, *YAML)))
-    try:
-        import yaml
-    except ImportError as err:
-        raise ImportError(
-            "PyYAML is not installed. Run `pip install 'powerzoo-jax[dropin]'`, or write the settings as TOML."
-        ) from err
-    try:
-        content = yaml.safe_load(read_text(require_file(path, "settings file"), SettingsError))
-    except yaml.YAMLError as err:
-        raise SettingsError(f"settings file {path}: {' '.join(str(err).split())}. Correct that line.") from err
-    if not isinstance(content, dict):
-        raise ValueError(f"{path} must hold keys and values, got {type(content).__name__}.")
-    return content

@@ -1,4 +1,4 @@
-"""`powerzoo.rl`: an environment ready for a learner, in one call."""
+"""Environments for learners: a task with its wrappers, in one call."""
 
 from __future__ import annotations
 
@@ -6,10 +6,9 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-import gymnasium
-
-from powerzoo_compat.powerzoo_api.rl.config import GRID, TOML, YAML, RLConfig, read_file
-from powerzoo_compat.powerzoo_api.tasks.base import MULTI
+from powerzoo_compat._textfile import TOML, YAML, read_file
+from powerzoo_compat.powerzoo_api.rl.config import GRID, RLConfig
+from powerzoo_compat.powerzoo_api.tasks.catalog import MULTI
 from powerzoo_compat.powerzoo_api.tasks.factory import get_task_class, make_task_env
 from powerzoo_compat.powerzoo_api.tasks.rewards import RewardFn, get_reward_function
 from powerzoo_compat.powerzoo_api.wrappers.agents import NormalizeAgents, RewardAgents
@@ -18,20 +17,16 @@ from powerzoo_compat.powerzoo_api.wrappers.flatten import (
     NormalizationWrapper,
     RewardWrapper,
     SafeRLWrapper,
+    Wrapper,
 )
 
 
-class FirstSeed(gymnasium.Wrapper[Any, Any, Any, Any]):
-    """Gives the first reset its seed, unless it comes with one."""
+class FirstSeed(Wrapper):
+    """Environment whose first reset takes a given seed, unless it comes with one of its own."""
 
     def __init__(self, env: Any, seed: int) -> None:
         super().__init__(env)
         self._seed: int | None = seed
-
-    def __getattr__(self, name: str) -> Any:
-        if name.startswith("_"):
-            raise AttributeError(f"accessing private attribute {name!r} is prohibited")
-        return getattr(self.env, name)
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
         """Begin an episode."""

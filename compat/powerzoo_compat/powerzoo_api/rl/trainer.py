@@ -1,4 +1,4 @@
-"""`Trainer`: one call from settings to a trained and evaluated policy, over our learners or Stable-Baselines3."""
+"""Training and evaluation of a policy from settings, by the JAX learners or Stable-Baselines3."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from powerzoo_compat.powerzoo_api.benchmarks.evaluation import evaluate
 from powerzoo_compat.powerzoo_api.benchmarks.policies import BasePolicy, trained_policy
 from powerzoo_compat.powerzoo_api.rl.config import RLConfig
 from powerzoo_compat.powerzoo_api.rl.front import make_env, resolve
-from powerzoo_compat.powerzoo_api.tasks.base import SINGLE
+from powerzoo_compat.powerzoo_api.tasks.catalog import SINGLE
 from powerzoo_compat.powerzoo_api.tasks.factory import get_task_class, make_task, make_task_env
 from powerzoo_jax.base.errors import unknown
 from powerzoo_jax.rl.training import checkpoint
@@ -37,7 +37,7 @@ class SB3Policy(BasePolicy):
 
 
 class Trainer:
-    """Trains one task.
+    """Training of a policy for one task.
 
     config:     whatever `make_env` takes
     backend:    "jax" (our learners: PPO, SAC, PPO_LAG, IPPO, MAPPO) or "sb3" (SAC, PPO, TD3 on single-agent tasks,
@@ -116,7 +116,7 @@ class Trainer:
         else:
             sim = self._task().sim
             init, _ = self._learner.make_update(self._settings(), sim)
-            like = jax.eval_shape(init, jax.random.key(0), sim)
+            like = jax.eval_shape(init, jax.random.key(0), sim)  # shapes of the model, without training a step
             self.model = checkpoint.restore(path, like)
         return self.model
 

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from powerzoo_compat.powerzoo_api.tasks.base import MULTI, Task
-from powerzoo_compat.powerzoo_api.tasks.factory import make_task
-from powerzoo_compat.powerzoo_api.tasks.multi_agent import MultiAgentTaskEnv
+from powerzoo_compat.powerzoo_api.envs.multi_agent import MultiAgentTaskEnv
+from powerzoo_compat.powerzoo_api.tasks.base import Task
+from powerzoo_compat.powerzoo_api.tasks.catalog import MULTI
+from powerzoo_compat.powerzoo_api.tasks.factory import make_task, make_task_env
 
 TaskOPFMultiAgentEnv = TaskUCMultiAgentEnv = TaskResourceMultiAgentEnv = TaskEVMultiAgentEnv = MultiAgentTaskEnv
 
@@ -22,6 +23,19 @@ def create_multi_agent_env(task: Task | str, **kwargs: Any) -> MultiAgentTaskEnv
     if made.agent_mode != MULTI:
         raise ValueError(f"{made.name} has one agent. Use create_task_env.")
     return made.create_multi_agent_env()  # type: ignore[attr-defined]
+
+
+def task_agents(task: str, split: str | None = None, **kwargs: Any) -> MultiAgentTaskEnv:
+    """The adapter of a multi-agent task, built as `make_task_env` builds it.
+
+    split:   None takes the default of `make_task_env`
+    kwargs:  task keywords, and `render_mode`
+    Raises ValueError for a task with one agent, else as `make_task_env`.
+    """
+    env = make_task_env(task, **kwargs) if split is None else make_task_env(task, split, **kwargs)
+    if not isinstance(env, MultiAgentTaskEnv):
+        raise ValueError(f"{task} has one agent. Use powerzoo.make_task_env({task!r}), a Gymnasium environment.")
+    return env
 
 
 def _task(task: Task | str, kwargs: dict[str, Any]) -> Task:

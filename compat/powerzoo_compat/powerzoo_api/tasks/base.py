@@ -1,16 +1,17 @@
-"""Task objects of the contract: a class a task, an instance a task at a split with its keywords."""
+"""Task classes of the contract; an instance is a task on a split with its keywords."""
 
 from __future__ import annotations
 
 import math
 import sys
-from dataclasses import dataclass
 from typing import Any, ClassVar
 
-from powerzoo_compat.powerzoo_api.tasks.multi_agent import MultiAgentTaskEnv
+from powerzoo_compat.powerzoo_api.envs.constraint import ConstraintSpec
+from powerzoo_compat.powerzoo_api.envs.multi_agent import MultiAgentTaskEnv
+from powerzoo_compat.powerzoo_api.envs.single_agent import SingleAgentEnv, with_spec
+from powerzoo_compat.powerzoo_api.tasks.cards import card_of
+from powerzoo_compat.powerzoo_api.tasks.catalog import DROP_IN, FRAMEWORKS, GYM_NAMES, MULTI, SINGLE, gym_id
 from powerzoo_compat.powerzoo_api.tasks.observation import FLATTENED
-from powerzoo_compat.powerzoo_api.tasks.registration import DROP_IN, GYM_NAMES, gym_id
-from powerzoo_compat.powerzoo_api.tasks.single_agent import SingleAgentEnv, with_spec
 from powerzoo_compat.powerzoo_api.tasks.splits import split_dates, splits_of
 from powerzoo_jax.base.errors import unknown
 from powerzoo_jax.base.types import TaskSpec
@@ -18,9 +19,7 @@ from powerzoo_jax.envs.core import Sim
 from powerzoo_jax.tasks import make
 from powerzoo_jax.tasks.score import SEED
 
-SINGLE, MULTI = "single", "multi"
 RLLIB = "ray.rllib"
-FRAMEWORKS = ("auto", "gymnasium", "pettingzoo", "rllib")
 MULTI_ONLY = ("pettingzoo", "rllib")
 CORE_ONLY = ("dims", "dtype")  # keywords of powerzoo_jax.make that a host view has no use for
 MDP_OR_CMDP = "cmdp_env_plus_mdp_fallback"
@@ -30,30 +29,8 @@ EPISODES, FEWER = 100, 50  # of the evaluation protocol; the second for large or
 LARGE_STEPS, LARGE_AGENTS = 336, 54
 
 
-@dataclass(frozen=True)
-class ConstraintSpec:
-    """Cost channels that count, the budget of an episode in each, and their prices in a scalar fallback.
-
-    Raises ValueError for lists of different lengths.
-    """
-
-    selected_names: tuple[str, ...] = ()
-    thresholds: tuple[float, ...] = ()
-    fallback_weights: tuple[float, ...] = ()
-
-    def __post_init__(self) -> None:
-        lengths = len(self.selected_names), len(self.thresholds), len(self.fallback_weights)
-        if len(set(lengths)) > 1:
-            raise ValueError(f"a ConstraintSpec of {lengths} names, thresholds and weights. Give as many of each.")
-
-    @property
-    def scalar_threshold(self) -> float | None:
-        """Sum of the thresholds; None without any."""
-        return float(sum(self.thresholds)) if self.thresholds else None
-
-
 class Task:
-    """A task of the registry; subclasses say what it is, `build` says how it is made.
+    """Base class of tasks: subclasses name and describe one, `build` makes its simulation.
 
     split:     train, val, test or a named split
     obs_mode:  observation mode; `observation_mode` is an alias
@@ -175,9 +152,7 @@ class Task:
 
     def info(self) -> dict[str, Any]:
         """Card of the task, as `get_task_info` gives it."""
-        from powerzoo_compat.powerzoo_api.tasks.cards import get_task_info
-
-        return get_task_info(self.name)
+        return card_of(type(self))
 
     @classmethod
     def check_framework(cls, framework: str) -> None:
@@ -232,12 +207,12 @@ class MultiAgentTask(Task):
     def create_env(self, framework: str = "auto") -> Any:
         self.check_framework(framework)
         if framework == "pettingzoo":
-            from powerzoo_compat.pettingzoo_view import TaskPettingZooWrapper
+            from powerzoo_compat.powerzoo_api.envs.parallel import TaskPettingZooWrapper
 
             return TaskPettingZooWrapper(self.create_multi_agent_env())
         # 'auto' is RLlib's class only where RLlib runs already, so that it never pays for that import
         if framework == "rllib" or RLLIB in sys.modules:
-            from powerzoo_compat.rllib_view import RLlibTaskEnv
+            from powerzoo_compat.powerzoo_api.envs.rllib import RLlibTaskEnv
 
             return RLlibTaskEnv(self.sim, render_mode=self.render_mode)
         return self.create_multi_agent_env()

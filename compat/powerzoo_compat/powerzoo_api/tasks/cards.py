@@ -9,10 +9,8 @@ from typing import Any
 import numpy as np
 
 from powerzoo_compat._host import Host
-from powerzoo_compat.powerzoo_api.tasks.base import MULTI
-from powerzoo_compat.powerzoo_api.tasks.factory import PUBLIC_TASKS, get_task_class, list_public_tasks
+from powerzoo_compat.powerzoo_api.tasks.catalog import DROP_IN, GYM_NAMES, MULTI, PUBLIC_TASKS, gym_id
 from powerzoo_compat.powerzoo_api.tasks.observation import FLATTENED
-from powerzoo_compat.powerzoo_api.tasks.registration import GYM_NAMES
 from powerzoo_compat.powerzoo_api.tasks.splits import primary_set, split_dates, splits_of
 from powerzoo_jax.base.types import TaskSpec
 from powerzoo_jax.data import get_info
@@ -23,6 +21,7 @@ from powerzoo_jax.tasks.feeder import storage as build_der
 from powerzoo_jax.tasks.feeder import vehicles as build_vehicles
 from powerzoo_jax.tasks.transmission import units as build_transmission
 
+CARDS = 256
 NO_GRID = "none"
 DC_FAMILIES = ("market", "transmission")
 GRID_TYPES = {"market": "transmission", "microgrid": NO_GRID}
@@ -42,27 +41,13 @@ COST_CONTRACT = (
 )
 
 
-def get_public_task_info(name: str) -> dict[str, Any]:
-    """Card of a public task. Raises ValueError for another name, naming the nearest task."""
-    card = get_task_info(name)
-    if not card["public"]:
-        raise ValueError(f"{name} is registered, not public. Public tasks: {', '.join(PUBLIC_TASKS)}.")
-    return card
+def card_of(cls: Any) -> dict[str, Any]:
+    """Card of a task class with its default keywords; a fresh copy that `json.dumps` takes."""
+    return copy.deepcopy(_card(cls))
 
 
-def get_public_task_catalog(difficulty: str | None = None) -> list[dict[str, Any]]:
-    """Cards of the public tasks, in their order, all or those of a difficulty."""
-    return [get_public_task_info(name) for name in list_public_tasks(difficulty)]
-
-
-def get_task_info(name: str) -> dict[str, Any]:
-    """Card of any registered task or short name; a fresh copy that `json.dumps` takes."""
-    return copy.deepcopy(_card(get_task_class(name).name))
-
-
-@functools.cache
-def _card(name: str) -> dict[str, Any]:
-    cls = get_task_class(name)
+@functools.lru_cache(maxsize=CARDS)  # bounded: configs make a class at every call
+def _card(cls: Any) -> dict[str, Any]:
     task = cls()
     spec, host, chosen = task.spec, Host(task.sim), task.constraint_spec()
     multi = cls.agent_mode == MULTI
@@ -100,7 +85,7 @@ def _card(name: str) -> dict[str, Any]:
         "data_sources": _sources(spec),
         "currency_note": _currency(spec),
         "baselines": _baselines(spec),
-        "gymnasium_id": f"PowerZoo/{GYM_NAMES[cls.name]}-v{spec.version}" if cls.name in GYM_NAMES else None,
+        "gymnasium_id": gym_id(DROP_IN, cls.name) if cls.name in GYM_NAMES else None,
     }
 
 

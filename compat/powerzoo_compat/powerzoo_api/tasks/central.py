@@ -1,4 +1,4 @@
-"""A multi-agent task seen by one agent: a Gymnasium environment with everyone's observations and actions."""
+"""Centralised control of a multi-agent task, as a Gymnasium environment of the joint observation and action."""
 
 from __future__ import annotations
 
@@ -9,27 +9,14 @@ import gymnasium
 import numpy as np
 
 from powerzoo_compat.powerzoo_api.envs.base import BaseEnv
+from powerzoo_compat.powerzoo_api.envs.multi_agent import ALL, SIDES, MultiAgentTaskEnv
 from powerzoo_compat.powerzoo_api.envs.render import RENDER_MODES
-from powerzoo_compat.powerzoo_api.tasks.multi_agent import ALL, SIDES, MultiAgentTaskEnv
-from powerzoo_compat.powerzoo_api.tasks.registration import DROP_IN
 from powerzoo_jax.base.errors import unknown
-from powerzoo_jax.tasks import get_spec, list_tasks, make
+from powerzoo_jax.tasks import make
 
 SUM, MEAN = "sum", "mean"
 POOLING: dict[str, Callable[..., Any]] = {SUM: np.sum, MEAN: np.mean}
 COMPETITIVE = ("gencos_bidding",)  # profits of rivals add up; elsewhere all get what the team earns
-CENTRAL_NAMES = {
-    "marl_opf": "MARL-OPF",
-    "marl_opf_7d": "MARL-OPF-7d",
-    "marl_opf_118": "MARL-OPF-118",
-    "marl_der_arbitrage": "MARL-DER",
-    "marl_der_arbitrage_7d": "MARL-DER-7d",
-    "marl_ders_benchmark": "MARL-DERs",
-    "marl_ev_v2g": "MARL-EV",
-    "marl_ev_v2g_1d": "MARL-EV-1d",
-    "marl_uc": "MARL-UC",
-    "gencos_bidding": "GenCos",
-}
 
 
 class CentralisedEnv(BaseEnv):
@@ -104,11 +91,3 @@ def make_central_env(name: str, split: str = "train", render_mode: str | None = 
     """The centralised view of a multi-agent task; keywords and errors as `make_task_env`."""
     env = MultiAgentTaskEnv(make(name, split=split, **kwargs), render_mode=render_mode)
     return CentralisedEnv(env, SUM if name in COMPETITIVE else MEAN)
-
-
-def register_central_ids(names: dict[str, str]) -> None:
-    """Register the Gymnasium ids of the tasks that the core has."""
-    for task in sorted(set(names) & set(list_tasks())):
-        env_id = f"{DROP_IN}/{names[task]}-v{get_spec(task).version}"
-        if env_id not in gymnasium.registry:
-            gymnasium.register(env_id, f"{__name__}:make_central_env", kwargs={"name": task})

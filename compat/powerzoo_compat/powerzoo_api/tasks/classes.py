@@ -1,4 +1,4 @@
-"""Task classes, one per task, with a description in one sentence; everything else is in the catalog of the core."""
+"""Task classes of the contract with their descriptions; settings and data stand in `powerzoo_jax.tasks`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The network operator's task by functions: its environment, three rules played for some steps, and their figures."""
+"""Functions of the distribution operator's task: its environment, rollouts of three rules, and their metrics."""
 
 from __future__ import annotations
 
@@ -97,7 +97,7 @@ def make_dso_env(
 
 
 def make_dso_1flex_env(bus_id: int = 18, curtail_cap_mw: float = 0.1, shift_cap_mw: float = 0.1, **kwargs: Any) -> Any:
-    """The same with one flexible load."""
+    """Environment of the task with one flexible load."""
     return make_dso_env(flexload_config=[("fl_1", bus_id, curtail_cap_mw, shift_cap_mw)], **kwargs)
 
 
@@ -125,7 +125,7 @@ def rollout_dso(env: Any, policy_fn: Rule, n_steps: int = 48, seed: int = 0) -> 
 
 
 def dso_no_control_rollout(env: Any, n_steps: int = 48, seed: int = 0) -> Rollout:
-    """Leave all flexible load alone."""
+    """Rollout that leaves all flexible load alone."""
     idle = np.zeros_like(env.action_space.low)
     return rollout_dso(env, lambda obs, info: idle, n_steps, seed)
 
@@ -140,7 +140,7 @@ def dso_tou_heuristic_rollout(
     curtail: float = 0.8,
     defer: float = 0.5,
 ) -> Rollout:
-    """Shed and defer fixed shares of the caps in the clock hours [peak_start, peak_end)."""
+    """Rollout that sheds and defers fixed shares of the caps in the clock hours [peak_start, peak_end)."""
     idle = np.zeros_like(env.action_space.low)
     active = np.tile(np.asarray([curtail, defer], idle.dtype), idle.size // 2)
 
@@ -154,7 +154,7 @@ def dso_tou_heuristic_rollout(
 
 
 def dso_droop_heuristic_rollout(env: Any, n_steps: int = 48, seed: int = 0, *, v_low: float = 0.96) -> Rollout:
-    """Shed and defer in proportion to the depth of the voltage at each flexible load's bus below `v_low`."""
+    """Rollout that sheds and defers in proportion to the depth of each flexible load's bus voltage below `v_low`."""
 
     def rule(obs: np.ndarray, info: dict[str, Any]) -> np.ndarray:
         depth = v_low - np.asarray(info["local_voltage"])

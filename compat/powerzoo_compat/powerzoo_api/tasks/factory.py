@@ -2,28 +2,28 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Mapping
 from typing import Any
 
-from powerzoo_compat.powerzoo_api.tasks.base import MULTI, SINGLE, MultiAgentTask, SingleAgentTask, Task
-from powerzoo_compat.powerzoo_api.tasks.central import CENTRAL_NAMES, register_central_ids
+from powerzoo_compat.powerzoo_api.tasks.base import MultiAgentTask, SingleAgentTask, Task
+from powerzoo_compat.powerzoo_api.tasks.cards import card_of
+from powerzoo_compat.powerzoo_api.tasks.catalog import (
+    AGENT_MODES,
+    ALIASES,
+    ATOMIC,
+    DIFFICULTIES,
+    DROP_IN,
+    PUBLIC_TASKS,
+)
 from powerzoo_compat.powerzoo_api.tasks.classes import BUILT_IN
-from powerzoo_compat.powerzoo_api.tasks.registration import DROP_IN, register_grid_ids, register_ids
+from powerzoo_compat.powerzoo_api.tasks.registration import register_central_ids, register_grid_ids, register_ids
 from powerzoo_jax.base.errors import unknown
 from powerzoo_jax.base.types import TaskSpec
 from powerzoo_jax.tasks import get_spec, list_presets
 from powerzoo_jax.tasks import list_tasks as list_core_tasks
 
-AGENT_MODES = (SINGLE, MULTI)
-DIFFICULTIES = ("simple", "middle", "complex")
-ATOMIC = "atomic_"
-ALIASES = {"tso": "comparison_tso_centralized"}
-PUBLIC_ORDER = (
-    *("marl_opf", "marl_uc", "opf_118", "opf_118_7d", "marl_der_arbitrage", "marl_ders_benchmark", "marl_ev_v2g"),
-    *("battery_arbitrage", "dc_scheduling", "dc_microgrid", "dc_microgrid_safe", "gencos_bidding"),
-    *("comparison_tso_centralized", "dso"),
-)
-PUBLIC_TASKS = tuple(task for task in PUBLIC_ORDER if task in list_core_tasks())
+CLASSES = 256  # kept for tasks of the core without one of their own, more than it has
 
 _TASKS: dict[str, type[Task]] = {}
 
@@ -49,7 +49,7 @@ def get_task_class(name: str | Mapping[str, Any]) -> type[Task]:
     Raises ValueError naming the nearest task or key, TypeError for neither string nor dict.
     """
     if isinstance(name, Mapping):
-        from powerzoo_compat.powerzoo_api.grids.config import config_class
+        from powerzoo_compat.powerzoo_api.tasks.config import config_class
 
         return config_class(name)
     if not isinstance(name, str):
@@ -102,9 +102,27 @@ def make_task_env(
 
 def make_task_vec_env(name: str, num_envs: int, split: str = "train", **kwargs: Any) -> Any:
     """Build many lanes of a single-agent task as a Gymnasium VectorEnv with the action box of the contract."""
-    from powerzoo_compat.vector_view import make_vec_env
+    from powerzoo_compat.powerzoo_api.envs.vector import make_vec_env
 
     return make_vec_env(get_task_class(name).name, num_envs, split=split, unit_actions=False, **kwargs)
+
+
+def get_public_task_info(name: str) -> dict[str, Any]:
+    """Card of a public task. Raises ValueError for another name, naming the nearest task."""
+    card = get_task_info(name)
+    if not card["public"]:
+        raise ValueError(f"{name} is registered, not public. Public tasks: {', '.join(PUBLIC_TASKS)}.")
+    return card
+
+
+def get_public_task_catalog(difficulty: str | None = None) -> list[dict[str, Any]]:
+    """Cards of the public tasks, in their order, all or those of a difficulty."""
+    return [get_public_task_info(name) for name in list_public_tasks(difficulty)]
+
+
+def get_task_info(name: str) -> dict[str, Any]:
+    """Card of any registered task or short name; a fresh copy that `json.dumps` takes."""
+    return card_of(get_task_class(name))
 
 
 def list_atomic_tasks() -> list[str]:
@@ -141,8 +159,9 @@ def list_tasks(difficulty: str | None = None, agent_mode: str | None = None) -> 
     )
 
 
+@functools.lru_cache(maxsize=CLASSES)  # the same class at every call, whose card is then made once
 def _plain_class(spec: TaskSpec) -> type[Task]:
-    """A class for a task of the core that has none here."""
+    """Class of a task of the core that has none of its own here."""
     base = SingleAgentTask if len(spec.agents) == 1 else MultiAgentTask
     return type(f"Task_{spec.id}", (base,), {"name": spec.id, "description": spec.id.replace("_", " ")})
 
@@ -151,5 +170,5 @@ _CLASSES = {cls.name: cls for cls in BUILT_IN}
 for _name in list_core_tasks():
     register_task(_name, _CLASSES.get(_name) or _plain_class(get_spec(_name)))
 register_ids(DROP_IN, f"{__name__}:make_task_env", f"{__name__}:make_task_vec_env")
-register_central_ids(CENTRAL_NAMES)
+register_central_ids("powerzoo_compat.powerzoo_api.tasks.central:make_central_env")
 register_grid_ids()

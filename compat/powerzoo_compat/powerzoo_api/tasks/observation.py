@@ -38,7 +38,7 @@ class ObservationConfig:
 
     @property
     def task_keywords(self) -> dict[str, Any]:
-        """The same as keywords of a task."""
+        """Observation settings as keywords of a task."""
         return {"obs_mode": self.mode, "forecast_horizon_steps": self.forecast_horizon_steps}
 
 

@@ -1,4 +1,4 @@
-"""Rewards by name, as functions of an observation and an info; the core's own rewards stay what tasks are scored by."""
+"""Reward functions of an observation and an info, by name; tasks are scored by their own rewards all the same."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ PERCENT = 100.0
 
 
 class RewardFunction:
-    """A reward of (observation, info); `category` is neutral, safety, economic, market or network."""
+    """Base of reward functions r(observation, info); `category` is neutral, safety, economic, market or network."""
 
     category = "neutral"
 
@@ -25,14 +25,14 @@ class RewardFunction:
 
 
 class ZeroReward(RewardFunction):
-    """0."""
+    """Zero reward, for learners that bring a reward of their own."""
 
     def __call__(self, obs: Any, info: Mapping[str, Any]) -> float:
         return 0.0
 
 
 class SafetyOnlyReward(RewardFunction):
-    """Minus the priced sum of all cost channels."""
+    """Priced constraint costs alone: r = -penalty sum_k c_k over all channels."""
 
     category = "safety"
 
@@ -44,7 +44,7 @@ class SafetyOnlyReward(RewardFunction):
 
 
 class EconomicDispatchReward(RewardFunction):
-    """Minus the weighted money of the step."""
+    """Money of the step, weighted: r = cost_weight x reward_usd, which is negative where the step costs money."""
 
     category = "economic"
 
@@ -56,14 +56,14 @@ class EconomicDispatchReward(RewardFunction):
 
 
 class UnitCommitmentReward(EconomicDispatchReward):
-    """The same, with another default weight."""
+    """Money of the step, with the default weight of unit commitment."""
 
     def __init__(self, cost_weight: float = 0.001) -> None:
         super().__init__(cost_weight)
 
 
 class NetworkLossReward(RewardFunction):
-    """Minus the weighted energy lost in the network [MWh]; KeyError where the task reports no losses."""
+    """Network losses: r = -loss_weight x energy lost [MWh]. KeyError where the task reports no losses."""
 
     category = "network"
 
@@ -75,7 +75,7 @@ class NetworkLossReward(RewardFunction):
 
 
 class BatteryArbitrageReward(RewardFunction):
-    """Sales of the energy delivered, less a price on distance from a state of charge."""
+    """Energy sales less a price on the state of charge: r = a price x MWh - b |soc - target|."""
 
     category = "market"
 
@@ -83,12 +83,11 @@ class BatteryArbitrageReward(RewardFunction):
         self.arbitrage_weight, self.soc_weight, self.target_soc = arbitrage_weight, soc_weight, target_soc
 
     def __call__(self, obs: Any, info: Mapping[str, Any]) -> float:
-        energy = info["power"] * info["delta_t_minutes"] / MINUTES_PER_HOUR
-        return self.arbitrage_weight * info["price"] * energy - self.soc_weight * abs(info["soc"] - self.target_soc)
+        return arbitrage(info, "power", "price", self.arbitrage_weight, self.soc_weight, self.target_soc)
 
 
 class BatteryLMPArbitrageReward(RewardFunction):
-    """Sales at the price of the battery's bus, less a price on distance from a state of charge."""
+    """Energy sales at the price of the battery's bus: r = a lmp x MWh - b |soc - target|."""
 
     category = "market"
 
@@ -96,12 +95,19 @@ class BatteryLMPArbitrageReward(RewardFunction):
         self.profit_weight, self.soc_weight, self.target_soc = profit_weight, soc_weight, target_soc
 
     def __call__(self, obs: Any, info: Mapping[str, Any]) -> float:
-        energy = info["realized_p_mw"] * info["delta_t_minutes"] / MINUTES_PER_HOUR
-        return self.profit_weight * info["lmp_bus"] * energy - self.soc_weight * abs(info["soc"] - self.target_soc)
+        return arbitrage(info, "realized_p_mw", "lmp_bus", self.profit_weight, self.soc_weight, self.target_soc)
+
+
+def arbitrage(
+    info: Mapping[str, Any], power: str, price: str, weight: float, soc_weight: float, target_soc: float
+) -> float:
+    """Energy sales less a price on the state of charge, from the info's keys of power [MW] and price [$/MWh]."""
+    energy = info[power] * info["delta_t_minutes"] / MINUTES_PER_HOUR
+    return weight * info[price] * energy - soc_weight * abs(info["soc"] - target_soc)
 
 
 class OwnReward(RewardFunction):
-    """The reward of the task itself."""
+    """Reward of the task itself, r = reward_scale x reward_usd."""
 
     category = "market"
 
@@ -120,7 +126,7 @@ class DataCenterSchedulingReward(OwnReward):
 
 
 class RenewablePenetrationReward(RewardFunction):
-    """Weighted share [%] of plants in what feeds the network; KeyError where there is none."""
+    """Renewable share [%] of the power fed into the network, weighted. KeyError for a task without plants."""
 
     category = "network"
 

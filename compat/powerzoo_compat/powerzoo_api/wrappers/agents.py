@@ -7,14 +7,14 @@ from typing import Any
 
 import numpy as np
 
-from powerzoo_compat.powerzoo_api.tasks.multi_agent import CallableDict
+from powerzoo_compat.powerzoo_api.envs.multi_agent import CallableDict
 from powerzoo_compat.powerzoo_api.wrappers.flatten import unit_box, within_bounds
 
 Fn = Callable[[np.ndarray, dict[str, Any]], float]
 
 
 class AgentsWrapper:
-    """Hands on everything; subclasses change what agents see or earn."""
+    """Base of wrappers over agents; subclasses change observations or rewards, everything else passes through."""
 
     def __init__(self, env: Any) -> None:
         self.env = env
@@ -41,11 +41,11 @@ class AgentsWrapper:
         return self.seen(obs), rewards, terminations, truncations, infos
 
     def seen(self, obs: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
-        """Observations as agents get them."""
+        """Observations after the wrapper."""
         return obs
 
     def earned(self, obs: dict[str, Any], rewards: dict[str, float], infos: dict[str, Any]) -> tuple[Any, Any]:
-        """Rewards and infos as agents get them."""
+        """Rewards and infos after the wrapper."""
         return rewards, infos
 
 

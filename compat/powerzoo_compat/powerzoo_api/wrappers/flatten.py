@@ -1,4 +1,4 @@
-"""Wrappers over any environment of the contract; they know no task. Unknown attributes pass through."""
+"""Wrappers over any environment of the contract; unknown attributes pass through to what they wrap."""
 
 from __future__ import annotations
 
@@ -10,18 +10,37 @@ import numpy as np
 from gymnasium.spaces import Box
 
 from powerzoo_compat.powerzoo_api.envs.base import fresh
-from powerzoo_compat.powerzoo_api.tasks.base import ConstraintSpec
+from powerzoo_compat.powerzoo_api.envs.constraint import ConstraintSpec
 from powerzoo_compat.powerzoo_api.wrappers.forecast import LoadForecast
 from powerzoo_jax.base.errors import unknown
 
 
 class Wrapper(gymnasium.Wrapper[Any, Any, Any, Any]):
-    """A Gymnasium wrapper that hands on every public attribute of what it wraps."""
+    """Gymnasium wrapper that passes on every public attribute of the wrapped environment.
+
+    Subclasses change observations by `_seen`, infos by `_told`, or whole steps.
+    """
 
     def __getattr__(self, name: str) -> Any:
         if name.startswith("_"):
             raise AttributeError(f"accessing private attribute {name!r} is prohibited")
         return getattr(self.env, name)
+
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
+        """Begin an episode: (observation, info)."""
+        obs, info = self.env.reset(seed=seed, options=options)
+        return self._seen(obs), self._told(info)
+
+    def step(self, action: Any) -> Any:
+        """Advance one step: (observation, reward, terminated, truncated, info)."""
+        obs, *rest, info = self.env.step(action)
+        return (self._seen(obs), *rest, self._told(info))
+
+    def _seen(self, obs: Any) -> Any:
+        return obs
+
+    def _told(self, info: dict[str, Any]) -> dict[str, Any]:
+        return info
 
 
 class GymnasiumWrapper(Wrapper):
@@ -35,19 +54,12 @@ class GymnasiumWrapper(Wrapper):
             raise TypeError(f"{type(env).__name__} has no method obs(state). Wrap a TransGridEnv or a DistGridEnv.")
         super().__init__(env)
 
-    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
-        """Begin an episode."""
-        state, info = self.env.reset(seed=seed, options=options)
-        return self.env.obs(state), info  # type: ignore[attr-defined]
-
-    def step(self, action: Any) -> Any:
-        """Advance one step by a vector."""
-        state, *rest = self.env.step(action)
-        return (self.env.obs(state), *rest)  # type: ignore[attr-defined]
+    def _seen(self, obs: Any) -> Any:
+        return self.env.obs(obs)  # type: ignore[attr-defined]
 
 
 class NormalizationWrapper(Wrapper):
-    """Maps every observation entry from its declared bounds to [-1, 1]; nothing is learned from data.
+    """Observations mapped from their declared bounds to [-1, 1]; nothing is learned from data.
 
     clip:  cut what lies outside the bounds
     Attributes obs_low, obs_high: the bounds of the wrapped environment.
@@ -59,38 +71,24 @@ class NormalizationWrapper(Wrapper):
         self.clip = clip
         self.observation_space = unit_box(self.obs_low)
 
-    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
-        """Begin an episode."""
-        obs, info = self.env.reset(seed=seed, options=options)
-        return within_bounds(obs, self.obs_low, self.obs_high, self.clip), info
-
-    def step(self, action: Any) -> Any:
-        """Advance one step."""
-        obs, *rest = self.env.step(action)
-        return (within_bounds(obs, self.obs_low, self.obs_high, self.clip), *rest)
+    def _seen(self, obs: Any) -> Any:
+        return within_bounds(obs, self.obs_low, self.obs_high, self.clip)
 
 
 class FlattenObservation(Wrapper):
-    """Joins a dict of arrays into one vector, keys in the order of the space."""
+    """Observations of a dict space joined into one vector, keys in the order of the space."""
 
     def __init__(self, env: Any) -> None:
         super().__init__(env)
         self.observation_space = gymnasium.spaces.flatten_space(env.observation_space)
         self._from = env.observation_space
 
-    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
-        """Begin an episode."""
-        obs, info = self.env.reset(seed=seed, options=options)
-        return gymnasium.spaces.flatten(self._from, obs), info
-
-    def step(self, action: Any) -> Any:
-        """Advance one step."""
-        obs, *rest = self.env.step(action)
-        return (gymnasium.spaces.flatten(self._from, obs), *rest)
+    def _seen(self, obs: Any) -> Any:
+        return gymnasium.spaces.flatten(self._from, obs)
 
 
 class FlattenAction(Wrapper):
-    """Takes one vector and hands on a dict of arrays.
+    """Actions of a dict space taken as one vector.
 
     action_keys, action_shapes, action_bounds:  name, shape and (low, high) of each part
     Raises ValueError for lists of different lengths.
@@ -122,7 +120,7 @@ class FlattenAction(Wrapper):
 
 
 class TaskCMDPWrapper(Wrapper):
-    """Adds the selected channels to every info: names, costs, sum, `cost` and `costs`.
+    """Infos with the selected cost channels: names, costs, sum, `cost` and `costs`.
 
     constraint_spec:  which channels count, and their budgets
     Raises KeyError for a channel that the environment does not have.
@@ -155,17 +153,7 @@ class TaskCMDPWrapper(Wrapper):
         """Channels that count."""
         return self._spec.selected_names
 
-    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
-        """Begin an episode."""
-        obs, info = self.env.reset(seed=seed, options=options)
-        return obs, self._selected(info)
-
-    def step(self, action: Any) -> Any:
-        """Advance one step."""
-        *out, info = self.env.step(action)
-        return (*out, self._selected(info))
-
-    def _selected(self, info: dict[str, Any]) -> dict[str, Any]:
+    def _told(self, info: dict[str, Any]) -> dict[str, Any]:
         costs = {name: float(info[f"cost_{name}"]) for name in self._spec.selected_names}
         return info | {
             "selected_constraint_names": self._spec.selected_names,
@@ -196,15 +184,8 @@ class GymnasiumSafeWrapper(Wrapper):
         own = getattr(env, "cost_threshold", None)
         self.cost_threshold = own if cost_threshold is None else float(cost_threshold)
 
-    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
-        """Begin an episode."""
-        obs, info = self.env.reset(seed=seed, options=options)
-        return obs, with_cost(info)
-
-    def step(self, action: Any) -> Any:
-        """Advance one step."""
-        *out, info = self.env.step(action)
-        return (*out, with_cost(info))
+    def _told(self, info: dict[str, Any]) -> dict[str, Any]:
+        return with_cost(info)
 
 
 class SafeRLWrapper(GymnasiumSafeWrapper):
@@ -217,7 +198,7 @@ class SafeRLWrapper(GymnasiumSafeWrapper):
 
 
 class ForecastWrapper(Wrapper):
-    """Appends the total loads of the next steps, as shares of the largest load of all data.
+    """Observations with the total loads of the next steps, as shares of the largest load of all data.
 
     horizon:    steps; beyond the end of the episode the last value repeats
     mode:       "perfect", "noisy" (times 1 + noise of standard deviation noise_std sqrt(k)) or "none" (zeros)
@@ -235,17 +216,15 @@ class ForecastWrapper(Wrapper):
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
         """Begin an episode."""
         obs, info = self.env.reset(seed=seed, options=options)
-        self.forecast.begin(seed)
-        return self.forecast.append(obs), info
+        self.forecast.begin(seed)  # before the first forecast, and not if the environment refuses the reset
+        return self._seen(obs), info
 
-    def step(self, action: Any) -> Any:
-        """Advance one step."""
-        obs, *rest = self.env.step(action)
-        return (self.forecast.append(obs), *rest)
+    def _seen(self, obs: Any) -> Any:
+        return self.forecast.append(obs)
 
 
 class RewardWrapper(Wrapper):
-    """Replaces the reward by a function of the state and the info; info keeps `env_reward`.
+    """Reward by a function of the observation and the info; info keeps `env_reward`.
 
     fn:  (observation, info) -> float
     """
@@ -266,7 +245,7 @@ class RewardWrapper(Wrapper):
 
 
 class MDPFallbackRewardWrapper(Wrapper):
-    """Subtracts the priced costs from the reward; info keeps `env_reward` and `reward_fallback`.
+    """Scalar reward r - sum_k w_k c_k of a constrained task; info keeps `env_reward` and `reward_fallback`.
 
     fallback_weights:  one price a selected channel, or one for all; None takes the environment's
     Raises ValueError for another number of weights.

@@ -7,10 +7,11 @@ from typing import Any
 
 import numpy as np
 
+from powerzoo_compat.powerzoo_api.benchmarks.evaluation import ended
 from powerzoo_compat.powerzoo_api.benchmarks.policies import RandomPolicy
 from powerzoo_compat.powerzoo_api.envs.info import SUMMARY
-from powerzoo_compat.powerzoo_api.tasks.factory import PUBLIC_TASKS, make_task_env
-from powerzoo_compat.powerzoo_api.tasks.multi_agent import ALL
+from powerzoo_compat.powerzoo_api.tasks.catalog import PUBLIC_TASKS
+from powerzoo_compat.powerzoo_api.tasks.factory import make_task_env
 from powerzoo_compat.powerzoo_api.tasks.splits import CALENDAR
 
 TYPES: dict[type, str] = {
@@ -66,7 +67,7 @@ def audit_env(env: Any, steps: int | None = None) -> list[str]:
         obs, rewards, terminated, truncated, info = env.step(policy.act(obs, info))
         found += _seen(env, obs, info, multi) + _ends(rewards, (terminated, truncated), multi)
         found += [] if _keys(info) == keys else ["the keys of info change between reset and step"]
-        done = _over(terminated) or _over(truncated)
+        done = ended(terminated) or ended(truncated)
         count += 1
     return sorted(set(found))
 
@@ -122,9 +123,3 @@ def _ends(rewards: Any, flags: tuple[Any, Any], multi: bool) -> list[str]:
         told = list(flag.values()) if multi else [flag]
         found += [f"a flag is {type(x).__name__}, not bool" for x in told if type(x) is not bool]
     return found
-
-
-def _over(flag: Any) -> bool:
-    if isinstance(flag, dict):
-        return bool(flag[ALL]) if ALL in flag else any(flag.values())
-    return bool(flag)

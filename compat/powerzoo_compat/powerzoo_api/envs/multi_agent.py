@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Mapping
 from typing import Any, ClassVar
 
@@ -10,14 +9,12 @@ import gymnasium
 import numpy as np
 
 from powerzoo_compat._host import Host, Reading
-from powerzoo_compat.powerzoo_api.envs.base import fresh
-from powerzoo_compat.powerzoo_api.envs.info import InfoBuilder
-from powerzoo_compat.powerzoo_api.envs.render import RENDER_MODES, render_episode
-from powerzoo_compat.powerzoo_api.envs.reports import Episode
+from powerzoo_compat.powerzoo_api.envs.base import fresh, own_metadata
+from powerzoo_compat.powerzoo_api.envs.episode import EpisodeOwner
+from powerzoo_compat.powerzoo_api.envs.render import RENDER_MODES
 from powerzoo_jax.base.errors import unknown
 from powerzoo_jax.envs.core import Sim
 
-SEED_BOUND = 2**32
 ALL = "__all__"
 SIDES = ("low", "high")
 Dicts = tuple[dict[str, np.ndarray], dict[str, float], dict[str, bool], dict[str, bool], dict[str, dict[str, Any]]]
@@ -30,8 +27,23 @@ class CallableDict(gymnasium.spaces.Dict):
         return self[agent]
 
 
-class MultiAgentTaskEnv:
-    """One multi-agent task: dicts keyed by agent in, five dicts out; flags also hold "__all__".
+class SpacesByAgent:
+    """`observation_space(agent)` and `action_space(agent)`: the same object at every call."""
+
+    observation_spaces: Any
+    action_spaces: Any
+
+    def observation_space(self, agent: str) -> Any:
+        """Observation space of an agent."""
+        return self.observation_spaces[agent]
+
+    def action_space(self, agent: str) -> Any:
+        """Action space of an agent."""
+        return self.action_spaces[agent]
+
+
+class MultiAgentTaskEnv(EpisodeOwner):
+    """Multi-agent task with dicts by agent: actions in, five dicts out, whose flags also hold "__all__".
 
     sim:           the task, from `powerzoo_jax.make`
     unit_actions:  take actions in [-1, 1] instead of the boxes of the contract
@@ -51,13 +63,9 @@ class MultiAgentTaskEnv:
     def __init__(
         self, sim: Sim, *, unit_actions: bool = False, pad: bool = False, render_mode: str | None = None
     ) -> None:
-        # wrappers append to render_modes through shallow copies
-        self.metadata = copy.deepcopy(type(self).metadata)  # type: ignore[misc]
-        if render_mode is not None and render_mode not in self.metadata["render_modes"]:
-            raise ValueError(unknown("render mode", render_mode, self.metadata["render_modes"]))
+        self.metadata = own_metadata(type(self), render_mode)  # type: ignore[misc]
         self.render_mode = render_mode
-        self._host = Host(sim, unit_actions=unit_actions, pad=pad)
-        self._infos = InfoBuilder(self._host)
+        self._own(Host(sim, unit_actions=unit_actions, pad=pad))
         self.possible_agents = list(sim.spec.agents)
         self.agents: list[str] = []
         rows = list(enumerate(self.possible_agents))
@@ -67,11 +75,6 @@ class MultiAgentTaskEnv:
         low, high = (np.concatenate([getattr(box, side) for box in self.observation_spaces.values()]) for side in SIDES)
         self.state_space = gymnasium.spaces.Box(low, high)
         self.delta_t_minutes = self._host.minutes
-        self.cost_thresholds = tuple(self._infos.thresholds.values())
-        self.cost_threshold = float(sum(self.cost_thresholds))
-        self._episode: Episode | None = None
-        self._obs = np.zeros((0, 0), np.float32)
-        self._random: np.random.Generator | None = None
 
     @property
     def unwrapped(self) -> MultiAgentTaskEnv:
@@ -102,13 +105,8 @@ class MultiAgentTaskEnv:
         options:  day (ISO date) or day_id, soc (a value, or one a device id), randomize_soc (bool or (low, high))
         Raises ValueError for an unknown option or an unusable value; the running episode then stays as it is.
         """
-        choice = self._host.choice(options)
-        if seed is None and not self._host.started:
-            seed = int(np.random.default_rng().integers(SEED_BOUND))
-        reading, start_row = self._host.reset(seed, choice)
-        self._episode, info = self._infos.opening(reading, start_row)
+        reading, info = self._begin(seed, self._host.choice(options), np.random.default_rng)
         self.agents = list(self.possible_agents)
-        self._obs = fresh(reading.obs)
         self._show()
         return self._seen(reading), self._told(info, reading)
 
@@ -121,7 +119,6 @@ class MultiAgentTaskEnv:
         episode = self._running("step")
         reading = self._host.step(self._host.kernel_action(self._by_row(actions)))
         info = self._infos.step(episode, reading)
-        self._obs = fresh(reading.obs)
         terminated, truncated = bool(reading.info.terminated), bool(reading.info.truncated)
         everyone = self.possible_agents
         if terminated or truncated:
@@ -138,16 +135,7 @@ class MultiAgentTaskEnv:
     def state(self) -> np.ndarray:
         """Joint observation of all agents, inside `state_space`."""
         self._running("state")
-        return fresh(self._obs.reshape(-1))
-
-    def render(self) -> str | np.ndarray | None:
-        """Show the episode: a line of text ("ansi"), an image ("rgb_array"), a printed line ("human").
-
-        Raises RuntimeError before the first reset.
-        """
-        if self.render_mode is None:
-            return None
-        return render_episode(self._host, self._running("render"), self._obs[0], self.render_mode)
+        return fresh(self._host.seen.reshape(-1))
 
     def close(self) -> None:
         """Nothing to release; may be called twice."""
@@ -161,14 +149,6 @@ class MultiAgentTaskEnv:
         if agent is not None and agent not in self.possible_agents:
             raise KeyError(unknown("agent", agent, self.possible_agents))
         return self._host.sim.env.fields.names
-
-    def constraint_names(self) -> tuple[str, ...]:
-        """Names of all cost channels, in the order of info["constraint_costs"]."""
-        return self._infos.names
-
-    def selected_constraint_names(self) -> tuple[str, ...]:
-        """Names of the channels that have a budget, in the order of `cost_thresholds`."""
-        return self._infos.selected
 
     def get_episode_data(self) -> dict[str, Any]:
         """Totals of the running episode: steps, reward (team mean), costs and money by name."""
@@ -193,12 +173,3 @@ class MultiAgentTaskEnv:
 
     def _told(self, info: dict[str, Any], reading: Reading) -> dict[str, dict[str, Any]]:
         return {name: self._infos.of_agent(info, reading, a) for a, name in enumerate(self.possible_agents)}
-
-    def _show(self) -> None:
-        if self.render_mode == "human":
-            self.render()
-
-    def _running(self, method: str) -> Episode:
-        if self._episode is None:
-            raise RuntimeError(f"{method}() was called before reset(). Call env.reset(seed=...) first.")
-        return self._episode

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
+from powerzoo_compat.powerzoo_api.envs.multi_agent import MultiAgentTaskEnv
+from powerzoo_compat.powerzoo_api.envs.single_agent import SingleAgentEnv
 from powerzoo_compat.powerzoo_api.grids.cases import core_name
-from powerzoo_compat.powerzoo_api.tasks.multi_agent import MultiAgentTaskEnv
-from powerzoo_compat.powerzoo_api.tasks.single_agent import SingleAgentEnv
 from powerzoo_jax.tasks import make
 from powerzoo_jax.tasks.market.storage import make_storage_market
 
@@ -14,7 +14,7 @@ GENCOS, MICROGRID = "gencos_bidding", "dc_microgrid"
 
 
 class MarketEnv(SingleAgentEnv):
-    """A battery that trades at the price of its bus, which its own power moves: action [-1, 1] of its power.
+    """Price-making battery: it trades at the price of its bus, which its power moves; action [-1, 1] of its power.
 
     kind:      "cost" or "bid", what the units offer
     keywords:  those of `powerzoo_jax.tasks.market.storage.StorageMarketSettings`
@@ -49,7 +49,7 @@ class GenCosMARLEnv(MultiAgentTaskEnv):
 
 
 def make_gencos_env(**keywords: Any) -> GenCosMARLEnv:
-    """The same, as a function."""
+    """Function form of `GenCosMARLEnv`."""
     return GenCosMARLEnv(**keywords)
 
 

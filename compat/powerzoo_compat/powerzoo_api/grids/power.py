@@ -9,7 +9,9 @@ from typing import Any, Self
 import numpy as np
 from gymnasium.spaces import Box, Dict
 
+from powerzoo_compat._textfile import read_file
 from powerzoo_compat.powerzoo_api.envs.base import BaseEnv, fresh
+from powerzoo_compat.powerzoo_api.grids.config import create_grid
 from powerzoo_compat.powerzoo_api.grids.envs import UNIT_MW, GridEnv, TransGridEnv
 from powerzoo_compat.powerzoo_api.wrappers.flatten import Wrapper
 from powerzoo_jax.base.errors import unknown
@@ -54,15 +56,11 @@ class PowerEnv(BaseEnv):
     @classmethod
     def from_config(cls, config: Mapping[str, Any]) -> Self:
         """Out of the keys `grid`, `resources`, `episode` and `data` of a task's config. ValueError for another one."""
-        from powerzoo_compat.powerzoo_api.grids.config import create_grid
-
         return cls(create_grid(config))  # type: ignore[arg-type]
 
     @classmethod
     def from_yaml(cls, path: str | Path) -> Self:
         """The same out of a YAML or TOML file; YAML needs PyYAML (extra `dropin`)."""
-        from powerzoo_compat.powerzoo_api.rl.config import read_file
-
         return cls.from_config(read_file(path))
 
     @property
@@ -145,17 +143,12 @@ class FlattenWrapper(Wrapper):
         low, high = (np.concatenate([empty, *(s[side] for s in self._scale.values())]) for side in (0, 1))
         self.action_space = Box(low, high)
 
-    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
-        """Begin an episode."""
-        obs, info = self.env.reset(seed=seed, options=options)
-        return self._seen(obs), info
-
     def step(self, action: Any) -> Any:
         """Advance one step by a vector."""
-        obs, *rest = self.env.step(self._told(action) if self._action_fn is None else self._action_fn(action))
+        obs, *rest = self.env.step(self._commands(action) if self._action_fn is None else self._action_fn(action))
         return (self._seen(obs), *rest)
 
-    def _told(self, action: Any) -> dict[str, np.ndarray]:
+    def _commands(self, action: Any) -> dict[str, np.ndarray]:
         values = np.asarray(action, np.float32)
         if values.shape != self.action_space.shape:
             raise ValueError(f"action has the wrong shape: expected {self.action_space.shape}, got {values.shape}.")

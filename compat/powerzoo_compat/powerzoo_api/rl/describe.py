@@ -1,4 +1,4 @@
-"""A task in words and numbers, for a reader or a program."""
+"""Description of a task for a reader or a program."""
 
 from __future__ import annotations
 
@@ -8,9 +8,8 @@ from typing import Any
 import numpy as np
 
 from powerzoo_compat.powerzoo_api.rl.config import RLConfig
-from powerzoo_compat.powerzoo_api.tasks.base import MULTI
-from powerzoo_compat.powerzoo_api.tasks.cards import get_task_info
-from powerzoo_compat.powerzoo_api.tasks.factory import make_task_env
+from powerzoo_compat.powerzoo_api.tasks.catalog import MULTI
+from powerzoo_compat.powerzoo_api.tasks.factory import get_task_info, make_task_env
 from powerzoo_jax.base.errors import unknown
 
 FORMATS = ("dict", "json")
@@ -41,7 +40,7 @@ def info(task: str, format: str = "dict") -> Any:
 
 
 def describe(task: str) -> str:
-    """A task as text: what it is about, its agents, spaces, fields, budgets and reference scores."""
+    """Text that describes a task: subject, agents, spaces, fields, budgets and reference scores."""
     told = info(task)
     budgets = told["cost_thresholds"]
     lines = [

@@ -8,7 +8,8 @@ from typing import Any
 import numpy as np
 from gymnasium.spaces import Box
 
-from powerzoo_compat.pettingzoo_view import CHECKERS_OPTION, ParallelEnv
+from powerzoo_compat.powerzoo_api.envs.multi_agent import SpacesByAgent
+from powerzoo_compat.powerzoo_api.envs.parallel import CHECKERS_OPTION, ParallelEnv
 from powerzoo_compat.powerzoo_api.grids.envs import UNIT_MW, DistGridEnv, GridEnv, TransGridEnv
 from powerzoo_jax.base.errors import unknown
 
@@ -17,7 +18,7 @@ OWN_FIELDS = ("p", "p_min", "share_of_capacity", "room_up", "room_down", "first_
 PRICE_USD_PER_MWH = 100.0  # that the observed price is relative to
 
 
-class MARLWrapper(ParallelEnv[str, np.ndarray, np.ndarray]):
+class MARLWrapper(SpacesByAgent, ParallelEnv[str, np.ndarray, np.ndarray]):
     """A grid whose units ("generators", actions in MW) or devices ("resources", in their own space) are agents.
 
     Agents see the grid: units see flows, loads, time and six figures of their own. All are paid the grid's reward.
@@ -52,14 +53,6 @@ class MARLWrapper(ParallelEnv[str, np.ndarray, np.ndarray]):
         self._type = agent_type
         self.observation_spaces = {agent: Box(seen.low, seen.high) for agent in self.possible_agents}
         self.action_spaces = dict(zip(self.possible_agents, spaces, strict=True))
-
-    def observation_space(self, agent: str) -> Any:
-        """The same object at every call."""
-        return self.observation_spaces[agent]
-
-    def action_space(self, agent: str) -> Any:
-        """The same object at every call."""
-        return self.action_spaces[agent]
 
     def reset(self, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, Any]:
         """Begin an episode."""

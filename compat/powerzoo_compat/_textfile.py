@@ -1,0 +1,37 @@
+"""Settings files: TOML, and YAML where PyYAML is installed."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from powerzoo_jax.base.errors import SettingsError, unknown
+from powerzoo_jax.base.textfile import read_text, read_toml, require_file
+
+YAML, TOML = (".yaml", ".yml"), ".toml"
+
+
+def read_file(path: str | Path) -> dict[str, Any]:
+    """Content of a .toml, .yaml or .yml file.
+
+    Raises ValueError for another ending and for a file that cannot be read as such (SettingsError), ImportError
+    without PyYAML, FileNotFoundError (DataMissing).
+    """
+    path = Path(path)
+    if path.suffix == TOML:
+        return read_toml(path)
+    if path.suffix not in YAML:
+        raise ValueError(unknown("ending of a settings file", path.suffix, (TOML, *YAML)))
+    try:
+        import yaml
+    except ImportError as err:
+        raise ImportError(
+            "PyYAML is not installed. Run `pip install 'powerzoo-jax[dropin]'`, or write the settings as TOML."
+        ) from err
+    try:
+        content = yaml.safe_load(read_text(require_file(path, "settings file"), SettingsError))
+    except yaml.YAMLError as err:
+        raise SettingsError(f"settings file {path}: {' '.join(str(err).split())}. Correct that line.") from err
+    if not isinstance(content, dict):
+        raise ValueError(f"{path} must hold keys and values, got {type(content).__name__}.")
+    return content

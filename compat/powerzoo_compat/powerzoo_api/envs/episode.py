@@ -1,0 +1,67 @@
+"""Running episode of a task on the host, for environments of one agent and of several alike."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from powerzoo_compat._host import Choice, Host, Reading
+from powerzoo_compat.powerzoo_api.envs.info import InfoBuilder
+from powerzoo_compat.powerzoo_api.envs.render import render_episode
+from powerzoo_compat.powerzoo_api.envs.reports import Episode
+
+SEED_BOUND = 2**32
+
+
+class EpisodeOwner:
+    """A task on the host, its running episode and its budgets; subclasses add an interface.
+
+    cost_thresholds, cost_threshold:  budgets of the selected channels, and their sum
+    """
+
+    render_mode: str | None
+
+    def _own(self, host: Host) -> None:
+        self._host, self._infos = host, InfoBuilder(host)
+        self.cost_thresholds = tuple(self._infos.thresholds.values())
+        self.cost_threshold = float(sum(self.cost_thresholds))
+        self._episode: Episode | None = None
+
+    def _begin(
+        self, seed: int | None, choice: Choice, generator: Callable[[], np.random.Generator]
+    ) -> tuple[Reading, dict[str, Any]]:
+        """Begin an episode: (its opening, info). The generator draws the first seed where none is given."""
+        if seed is None and not self._host.started:
+            seed = int(generator().integers(SEED_BOUND))
+        reading, start_row = self._host.reset(seed, choice)
+        self._episode, info = self._infos.opening(reading, start_row)
+        return reading, info
+
+    def render(self) -> str | np.ndarray | None:
+        """Show the episode: a line of text ("ansi"), an image ("rgb_array"), a printed line ("human").
+
+        Raises RuntimeError before the first reset.
+        """
+        if self.render_mode is None:
+            return None
+        return render_episode(self._host, self._running("render"), self.render_mode)
+
+    def constraint_names(self) -> tuple[str, ...]:
+        """Names of all cost channels, in the order of info["constraint_costs"]."""
+        return self._infos.names
+
+    def selected_constraint_names(self) -> tuple[str, ...]:
+        """Names of the channels that have a budget, in the order of `cost_thresholds`."""
+        return self._infos.selected
+
+    def _show(self) -> None:
+        # "human" shows itself, as Gymnasium asks
+        if self.render_mode == "human":
+            self.render()
+
+    def _running(self, method: str) -> Episode:
+        if self._episode is None:
+            raise RuntimeError(f"{method}() was called before reset(). Call env.reset(seed=...) first.")
+        return self._episode

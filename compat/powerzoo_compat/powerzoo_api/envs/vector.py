@@ -1,0 +1,203 @@
+"""Single-agent tasks as Gymnasium's VectorEnv: all environments of a batch are lanes of one compiled program."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Sequence
+from typing import Any, ClassVar
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from gymnasium.vector import AutoresetMode, VectorEnv
+from gymnasium.vector.utils import batch_space
+from jax import Array
+
+from powerzoo_compat._host import Host, seed_key, starting_at, to_unit
+from powerzoo_compat._seeds import checked_seed
+from powerzoo_compat.powerzoo_api.envs.base import fresh
+from powerzoo_compat.powerzoo_api.envs.episode import SEED_BOUND
+from powerzoo_jax.base import Purpose, purpose_key
+from powerzoo_jax.base.errors import unknown
+from powerzoo_jax.base.tree import where_done
+from powerzoo_jax.envs.core import Sim
+from powerzoo_jax.envs.series import draw_episode
+from powerzoo_jax.tasks import make
+
+MODES = (AutoresetMode.NEXT_STEP, AutoresetMode.SAME_STEP, AutoresetMode.DISABLED)
+
+
+def _begin(env: Any, params: Any, key: Array, day: Array, soc_low: Array, soc_high: Array) -> Any:
+    drawn = draw_episode(key, starting_at(params.starts, day), soc_low, soc_high)
+    return env.begin(key, drawn, params)
+
+
+@functools.partial(jax.jit, static_argnums=0)
+def open_lanes(env: Any, params: Any, keys: Array, day: Array, soc_low: Array, soc_high: Array) -> Any:
+    """Start an episode in every lane: (states, obs (B, A, O))."""
+    return jax.vmap(lambda key: _begin(env, params, key, day, soc_low, soc_high))(keys)
+
+
+@functools.partial(jax.jit, static_argnums=0)
+def restart_lanes(
+    env: Any, params: Any, keys: Array, ended: Array, states: Any, obs: Array, soc_low: Array, soc_high: Array
+) -> Any:
+    """Start the next episode where `ended` (B,): (keys, states, obs)."""
+    following = jax.vmap(lambda key: purpose_key(key, Purpose.NEXT_EPISODE))(keys)
+    keys = jnp.where(ended, following, keys)
+    # every lane begins an episode and the ended ones keep it: one program of fixed shape, without a branch a lane
+    begun = jax.vmap(lambda key: _begin(env, params, key, jnp.int32(-1), soc_low, soc_high))(keys)
+    return keys, *where_done(ended, begun, (states, obs))
+
+
+@functools.partial(jax.jit, static_argnums=0)
+def step_lanes(env: Any, params: Any, states: Any, actions: Array) -> Any:
+    """One step of every lane: (states, (obs, reward, cost, terminated, truncated))."""
+    out = jax.vmap(lambda state, action: env.step(state, action, params))(states, actions)
+    return out.state, (out.obs, out.reward, out.cost, out.info.terminated, out.info.truncated)
+
+
+class TaskVectorEnv(VectorEnv[np.ndarray, np.ndarray, np.ndarray]):
+    """Vector environment of a single-agent task, whose lanes share one program.
+
+    sim:             the task, from `powerzoo_jax.make`
+    num_envs:        lanes
+    autoreset_mode:  NEXT_STEP (the step after an end ignores its action and returns the first observation of the next
+                     episode, reward 0), SAME_STEP (that observation comes at once, the last one as infos["final_obs"]),
+                     or DISABLED
+    unit_actions:    take actions in [-1, 1] instead of the box of the contract
+
+    Lane i of `reset(seed=s)` is the environment of seed s + i. infos hold "cost" (B,), the sum of the channels with a
+    budget, and "constraint_costs" (B, C) in the order of `constraint_names`.
+    """
+
+    metadata: ClassVar[dict[str, Any]] = {"render_modes": [], "autoreset_mode": AutoresetMode.NEXT_STEP}  # type: ignore[misc]
+
+    def __init__(
+        self,
+        sim: Sim,
+        num_envs: int,
+        *,
+        autoreset_mode: AutoresetMode | str = AutoresetMode.NEXT_STEP,
+        unit_actions: bool = True,
+        render_mode: str | None = None,
+    ) -> None:
+        if num_envs < 1:
+            raise ValueError(f"num_envs = {num_envs} must be at least 1.")
+        if render_mode is not None:
+            raise ValueError(f"render_mode = {render_mode!r}: a batch of environments has no picture. Give None.")
+        self._mode = _mode(autoreset_mode)
+        self.metadata = {**type(self).metadata, "autoreset_mode": self._mode}  # type: ignore[misc]
+        self.num_envs = num_envs
+        self._host = Host(sim, unit_actions=unit_actions)
+        self.single_observation_space, self.single_action_space = self._host.observation_box(), self._host.boxes[0]
+        self.observation_space = batch_space(self.single_observation_space, num_envs)
+        self.action_space = batch_space(self.single_action_space, num_envs)
+        self.constraint_names = sim.spec.cost_names
+        self._selected = np.isfinite(np.asarray(sim.spec.cost_budget))
+        self._keys: Array | None = None
+        self._states: Any = None
+        self._ended = np.zeros(num_envs, bool)
+
+    def reset(
+        self, *, seed: int | Sequence[int] | None = None, options: dict[str, Any] | None = None
+    ) -> tuple[np.ndarray, dict[str, Any]]:
+        """Begin an episode in every lane: (observations (B, O), infos).
+
+        seed:     of the first lane, or one a lane; None continues the streams
+        options:  as those of the single environment, for all lanes
+        Raises ValueError for a negative seed or another number of seeds than lanes, TypeError for no integer.
+        """
+        choice = self._host.choice(options)
+        if seed is None and self._keys is not None:
+            self._keys = jax.vmap(lambda key: purpose_key(key, Purpose.NEXT_EPISODE))(self._keys)
+        else:
+            self._keys = jnp.stack([seed_key(s) for s in self._seeds(seed)])
+        super().reset(seed=seed if isinstance(seed, int) else None)
+        env, params = self._host.sim.env, self._host.sim.params
+        self._states, obs = open_lanes(env, params, self._keys, np.int32(choice.day), choice.soc_low, choice.soc_high)
+        self._ended = np.zeros(self.num_envs, bool)
+        return fresh(jax.device_get(obs)[:, 0]), {}
+
+    def step(self, actions: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray, dict[str, Any]]:
+        """Advance every lane: observations (B, O), rewards (B,), terminations, truncations (B,) and infos.
+
+        Raises RuntimeError before the first reset, ValueError for a wrong shape or a NaN.
+        """
+        if self._states is None:
+            raise RuntimeError("step() was called before reset(). Call envs.reset(seed=...) first.")
+        env, params = self._host.sim.env, self._host.sim.params
+        lately = self._ended
+        self._states, out = step_lanes(env, params, self._states, self._kernel(actions)[:, None])
+        obs, reward, cost, terminated, truncated = jax.device_get(out)
+        infos: dict[str, Any] = {"cost": fresh(cost[:, self._selected].sum(1)), "constraint_costs": fresh(cost)}
+        ended = terminated | truncated
+        obs, reward = fresh(obs[:, 0]), fresh(reward[:, 0])
+        if self._mode == AutoresetMode.NEXT_STEP and lately.any():
+            obs[lately] = self._restart(lately, obs)[lately]
+            reward[lately], ended = 0.0, ended & ~lately
+            terminated, truncated = terminated & ended, truncated & ended
+            infos["cost"][lately], infos["constraint_costs"][lately] = 0.0, 0.0
+        elif self._mode == AutoresetMode.SAME_STEP and ended.any():
+            infos["final_obs"] = _by_lane(obs, ended)
+            infos["final_info"] = {name: infos[name].copy() for name in ("cost", "constraint_costs")}
+            infos["_final_obs"] = infos["_final_info"] = ended.copy()
+            obs = self._restart(ended, obs)
+            ended = np.zeros_like(ended)
+        self._ended = ended
+        return obs, reward, np.array(terminated), np.array(truncated), infos
+
+    def _restart(self, ended: np.ndarray, obs: np.ndarray) -> np.ndarray:
+        """Begin the next episode where `ended`; returns the observations of all lanes."""
+        choice = self._host.choice(None)
+        env, params = self._host.sim.env, self._host.sim.params
+        self._keys, self._states, obs = restart_lanes(
+            env, params, self._keys, ended, self._states, obs[:, None], choice.soc_low, choice.soc_high
+        )
+        return fresh(jax.device_get(obs)[:, 0])
+
+    def _seeds(self, seed: int | Sequence[int] | None) -> Sequence[int]:
+        if seed is None:
+            return [int(s) for s in np.random.default_rng().integers(SEED_BOUND, size=self.num_envs)]
+        if not isinstance(seed, Sequence | np.ndarray):
+            first = checked_seed(seed)
+            return [first + k for k in range(self.num_envs)]
+        if len(seed) != self.num_envs:
+            raise ValueError(f"seed holds {len(seed)} values for {self.num_envs} environments. Give one, or one each.")
+        return seed
+
+    def _kernel(self, actions: Any) -> np.ndarray:
+        values, box = np.asarray(actions, np.float32), self.action_space
+        if values.shape != box.shape:
+            raise ValueError(f"actions have the wrong shape: expected {box.shape}, got {values.shape}.")
+        if np.isnan(values).any():
+            raise ValueError("actions hold NaN. Check the policy that produced them; 0 means idle.")
+        return to_unit(values, self._host.boxes[0])
+
+
+def _mode(given: AutoresetMode | str) -> AutoresetMode:
+    names = {mode.value: mode for mode in MODES}
+    if given in MODES:
+        return AutoresetMode(given)
+    if given not in names:
+        raise ValueError(unknown("autoreset_mode", str(given), names))
+    return names[str(given)]
+
+
+def _by_lane(values: np.ndarray, chosen: np.ndarray) -> np.ndarray:
+    """An array of objects with a row where chosen, else None."""
+    out = np.full(len(values), None, dtype=object)
+    for lane in np.flatnonzero(chosen):
+        out[lane] = values[lane].copy()
+    return out
+
+
+def make_vec_env(
+    name: str, num_envs: int, *, split: str | None = None, unit_actions: bool = True, **kwargs: Any
+) -> TaskVectorEnv:
+    """Build the vector environment of a single-agent task; errors are those of `powerzoo_jax.make`.
+
+    kwargs:  `autoreset_mode`, and task keywords
+    """
+    modes = {key: kwargs.pop(key) for key in ("autoreset_mode", "render_mode") if key in kwargs}
+    return TaskVectorEnv(make(name, split=split, **kwargs), num_envs, unit_actions=unit_actions, **modes)
