@@ -39,7 +39,7 @@ class BaseLoadError(SolverError):
     """The load that a solver is prepared around has no power-flow solution."""
 
 
-MAX_LISTED = 5
+MAX_LISTED = 5  # ids or values in a message; the others are counted, so that it stays readable
 
 
 def listing(values: Iterable[object]) -> str:

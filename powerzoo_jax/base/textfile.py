@@ -1,4 +1,4 @@
-"""Text files that users give: their encoding, and one clear error where a file cannot be read as what it should be.
+"""Text files of users: their encoding, and one clear error for a file that cannot be read in the expected format.
 
 UTF-8 is read with and without its byte order mark; UTF-16 and UTF-32 only with theirs, as spreadsheets write it.
 """

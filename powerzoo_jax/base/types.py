@@ -109,7 +109,7 @@ class Step(NamedTuple):
 
 @dataclass(frozen=True)
 class TaskSpec:
-    """Definition of a task, with everything a paper must quote about it; hashable.
+    """Definition of a task, with all that a paper must report about it; hashable.
 
     `split` takes no part in equality, so that train, validation and test share one compiled program.
     A budget of inf means that the channel is reported and not constrained.

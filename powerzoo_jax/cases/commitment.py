@@ -38,7 +38,7 @@ TECHNOLOGIES = (
     Technology("peak", 0.2, 1.0, 1.0, 1.0, 20.0, 2.0),
 )
 BASE, MID, PEAK = range(3)
-LARGE_UNIT_MW = 300.0
+LARGE_UNIT_MW = 300.0  # parts the cheap units into 10 base and 9 mid ones; the 35 dear units are peak
 CHEAP_USD, DEAR_USD = 20.0, 40.0  # [USD/MWh] the two marginal costs at zero output that the case knows
 CASES = ("case118", "pz_case118")
 

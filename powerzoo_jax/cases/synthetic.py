@@ -15,7 +15,7 @@ from powerzoo_jax.base.numerics import matmul
 from powerzoo_jax.base.random import normal, uniform, uniform_between
 from powerzoo_jax.cases.case import PQ, REF, Case, assemble
 
-BASE_MVA = 10.0
+BASE_MVA = 10.0  # of the per-unit values below; powers and voltages do not depend on it
 UNLIMITED_MVA = 1e4  # of the source behind the slack bus
 
 
@@ -116,7 +116,7 @@ def draw_feeder(key: Array, n_bus: int, model: FeederModel) -> Feeder:
 
 
 def _draw_loads(load_key: Array, factor_key: Array, n_bus: int, model: FeederModel) -> tuple[Array, Array]:
-    spread = model.load_spread
+    spread = model.load_spread  # the last term of the exponent makes load_mw the mean, not the median
     p = model.load_mw * jnp.exp(spread * normal(load_key, (n_bus,)) - 0.5 * spread**2)
     p = p.at[0].set(0.0)
     factor = uniform_between(factor_key, (n_bus,), *model.power_factor)

@@ -1,7 +1,7 @@
 """Rules for cases: each is a vectorised comparison that returns its findings, so that all are fixed in one round.
 
-Errors, in this file, are what no solver can use. Warnings stand in `plausibility`, and here where they belong to an
-error's rule.
+Errors, in this file, make a case unusable for any solver. Warnings are in `plausibility`, and here where they belong to
+the rule of an error.
 """
 
 from __future__ import annotations

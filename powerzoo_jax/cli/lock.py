@@ -126,7 +126,7 @@ def _holder(path: Path) -> dict[str, Any]:
 
 
 def _is_dead(holder: dict[str, Any]) -> bool:
-    """Is the holder known to have ended? Only its own machine can tell, and Windows has no harmless way to ask."""
+    """True where the holder is known to have ended: only its own machine can tell, and not under Windows."""
     if holder.get("host") != socket.gethostname() or os.name == "nt":
         return False
     try:

@@ -107,7 +107,7 @@ class Run:
 
 
 def is_run(path: Path) -> bool:
-    """Does the folder hold a run?"""
+    """True where the folder holds a run."""
     return (path / RUN_FILE).is_file()
 
 
@@ -188,12 +188,12 @@ def differing(first: Config, second: Config) -> list[str]:
 
 
 def has_checkpoint(run: Run) -> bool:
-    """Was the run ever saved?"""
+    """True where the run's folder holds a checkpoint."""
     return checkpoint.exists(run.folder / CHECKPOINT)
 
 
 def drop_checkpoint(run: Run) -> None:
-    """Forget what the folder's checkpoint holds."""
+    """Delete the checkpoint of the folder."""
     shutil.rmtree(run.folder / CHECKPOINT, ignore_errors=True)
 
 

@@ -27,6 +27,8 @@ from powerzoo_jax.data.splits import (
 )
 
 TABLE_DAYS = 366  # days in a price table and in the start list, so that leap years fit
+# Of the price signal, 0 and 1 at two percentiles of the training days: spikes and negative prices beyond are cut, so
+# that the observation has bounds. The reward takes the price itself.
 SIGNAL_LIMITS = (-1.0, 3.0)
 LOAD_FIELDS = ("load_factor", "time_sin", "time_cos", "load_ahead_hi", "load_ahead_lo")
 STRESS_SPLIT = "price_stress"

@@ -17,7 +17,7 @@ from powerzoo_jax.data.splits import split_rows
 from powerzoo_jax.data.userfile import read_csv
 
 BUNDLED = Path(__file__).parent / "bundled"
-PRICE_QUANTILES = (5.0, 95.0)
+PRICE_QUANTILES = (5.0, 95.0)  # not the extremes: a few spikes would set the scale of all other hours
 FILE_SUFFIXES = (".csv", ".txt", ".tsv")
 
 

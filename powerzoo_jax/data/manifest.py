@@ -18,7 +18,7 @@ def _simbench_signals() -> tuple[Signal, ...]:
     return (*active, *reactive, *solar, *wind)
 
 
-FR_DEMAND_REFERENCE_MW = 95_400.0
+FR_DEMAND_REFERENCE_MW = 95_400.0  # its largest value in the three years
 GB_TYPES = {
     "solar": "solar",
     "wind_on": "wind_onshore",

@@ -1,4 +1,4 @@
-"""Signals by canonical name: the data sets that offer them, their dates and steps."""
+"""Signals by canonical name, from the data sets that contain them, over chosen dates and at a chosen step."""
 
 from __future__ import annotations
 

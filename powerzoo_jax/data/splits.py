@@ -1,4 +1,4 @@
-"""Split calendars: which local days of a data set are for training, validation and testing.
+"""Split calendars: the local days of a data set used for training, validation and testing.
 
 Pairing of days: which days of a secondary data set may accompany a day of the primary one.
 """
@@ -56,7 +56,7 @@ def _month(days: np.ndarray) -> np.ndarray:
 UNUSED = ""
 # Validation runs of the monthly table hold four days: longer horizons need whole weeks
 LONGEST_MONTHLY_HORIZON = 4
-WEEK_CYCLE = 5
+WEEK_CYCLE = 5  # every split comes back after five weeks, so that each has all seasons
 SPLIT_OF_WEEK = ("test", "train", "train", "train", "val")  # indexed by ISO week mod 5
 
 

@@ -1,12 +1,9 @@
-"""Synthetic series from a key: first-order noise, and noise on the output of wind and solar plants.
+"""Synthetic series from a key: noise on wind and solar plants, electricity prices, charging sessions.
 
-Data-centre load, prices and charging sessions are in `synthetic_load`, `synthetic_price` and
-`synthetic_charging`.  All generators are pure functions of a key, work under jit and vmap, and take their
-parameters from frozen dataclasses.  Random feeders are in `powerzoo_jax.cases.synthetic`.
-
-Synthetic electricity prices: a log-price model with negative prices and spikes, fitted on Germany 2018.
-
-Synthetic charging sessions: resampled at work, drawn from published distributions at home.
+Noise is a first-order autoregression. Prices follow a log-price model with negative prices and spikes, fitted on
+Germany 2018. Charging sessions are resampled at work and drawn from published distributions at home. All generators are
+pure functions of a key, work under jit and vmap, and take their parameters from frozen dataclasses. Data-centre load
+is in `synthetic_load`, random feeders are in `powerzoo_jax.cases.synthetic`.
 """
 
 from __future__ import annotations
@@ -79,7 +76,7 @@ def draw_from_quantiles(uniform: Array, levels: Array, values: Array) -> Array:
     return jnp.expm1(jnp.interp(uniform, levels, jnp.log1p(values)))
 
 
-HOURS_PER_YEAR = 8766.0
+HOURS_PER_YEAR = 8766.0  # 365.25 days, for leap years and others alike
 NATIVE_MINUTES = 60.0
 
 

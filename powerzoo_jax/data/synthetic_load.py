@@ -17,7 +17,7 @@ from jax.scipy.stats import norm
 from powerzoo_jax.base.random import bernoulli, normal, poisson
 from powerzoo_jax.data.synthetic import draw_ar1, draw_from_quantiles, rescale_persistence
 
-NATIVE_MINUTES = 5.0
+NATIVE_MINUTES = 5.0  # step that the correlations below are given at
 HALF_CORE, WHOLE_CORE = 0.5, 1.0
 
 

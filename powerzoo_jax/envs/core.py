@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from dataclasses import dataclass
 from typing import Any, Protocol
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from flax import struct
 from jax import Array
 
 from powerzoo_jax.base import Box, Dims, EnvState, Masks, Space, Step, TaskSpec
+from powerzoo_jax.envs.observe import FieldTable, bounds
+from powerzoo_jax.envs.series import Draw, draw_episode, soc_range
 
 
 @struct.dataclass(kw_only=True)
@@ -124,11 +128,41 @@ def _refuse_action(dims: Dims, state: Any, action: Any) -> None:
         )
 
 
+@dataclass(frozen=True)
 class GridEnv(ABC):
     """The step of every grid family: six phases in one order. Families override phases, never the order.
 
     decode -> limits -> dispatch -> flow -> account -> observe; see each phase for what goes in and out.
+
+    dims:          static sizes
+    dt_hours:      [h]  length of a step
+    term_weights:  (K,) of the reward terms, in their order
+    fields:        blocks of the observation, in their order
     """
+
+    dims: Dims
+    dt_hours: float
+    term_weights: tuple[float, ...]
+    fields: FieldTable
+
+    def init(self, key: Array, params: Any) -> tuple[Any, Array]:
+        """Draw an episode: its first day, the price day that goes with it, and the initial states of charge."""
+        return self.begin(key, draw_episode(key, params.starts, *self.soc_range(params)), params)
+
+    @abstractmethod
+    def begin(self, key: Array, drawn: Draw, params: Any) -> tuple[Any, Array]:
+        """Start a given episode; `init` with the draw chosen by the caller."""
+
+    def soc_range(self, params: Any) -> tuple[Array, Array]:
+        """Ranges (S,), (S,) that initial states of charge are drawn from; empty where nothing stores."""
+        return soc_range(params)
+
+    def spaces(self, params: Any) -> tuple[Box, Box]:
+        """Boxes with the agent axis in front."""
+        # a lane computes in the float type of its series
+        dtype = np.dtype(jax.tree.leaves(params.bank)[0].dtype)
+        one = np.ones((self.dims.agent, self.dims.act), dtype)
+        return bounds(self.fields, self.dims.agent, dtype), Box(-one, one)
 
     def step(self, state: Any, action: Array, params: Any) -> Step:
         """Advance one step; a pure function of its arguments."""
@@ -160,6 +194,30 @@ class GridEnv(ABC):
     def account(self, state: Any, devices: Any, delivery: Any, flow: Any, params: Any) -> tuple[Any, Array, Array, Any]:
         """Money, costs, clock and flags: (new state, reward (A,), cost (C,), info)."""
 
-    @abstractmethod
     def observe(self, state: Any, new: Any, flow: Any, params: Any) -> Array:
-        """Observation before the next action, (A, O), inside the declared bounds."""
+        """Observation before the next action, (A, O), inside the declared bounds: that of the new state."""
+        del state, flow
+        return self._fields(new, params)
+
+    @abstractmethod
+    def _fields(self, state: Any, *args: Any, **kwargs: Any) -> Array:
+        """The observation at `state`, (A, O)."""
+
+    def weighted(self, terms: Array) -> Array:
+        """Reward of terms before weighting: (K,) -> () or (A, K) -> (A,)."""
+        return jnp.sum(terms * jnp.asarray(self.term_weights, terms.dtype), axis=-1)
+
+
+def in_range(action: Array, real: Array) -> Array:
+    """Entries of an action clipped to [-1, 1]; 0 where they are padding (`real` is False) or not a number."""
+    return jnp.where(real & jnp.isfinite(action), jnp.clip(action, -1, 1), 0)
+
+
+def end_flags(t: Array, horizon: Array, failed: Array) -> dict[str, Array]:
+    """End flags of `Info` where an episode ends as soon as a solve has failed () bool, else after step t = horizon."""
+    return {"terminated": failed, "truncated": (t >= horizon) & ~failed}
+
+
+def unless_settled(failed_before: Array, cost: Array) -> Array:
+    """Cost channels (C,) of a step: the blackout has settled the whole rest of the horizon, nothing after it costs."""
+    return jnp.where(failed_before, 0, cost)

@@ -5,8 +5,9 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
+import jax
 import jax.numpy as jnp
 from flax import struct
 from jax import Array
@@ -47,6 +48,24 @@ def draw_episode(key: Array, starts: EpisodeStarts, soc_low: Array, soc_high: Ar
     return Draw(
         load_row=starts.load_row[day], price_row=starts.price_row[day, pair], soc=soc_low + unit * (soc_high - soc_low)
     )
+
+
+STORING = ("storage", "vehicle")  # kinds with a state of charge, in the order of `Draw.soc`
+
+
+def storing(params: Any) -> list[Any]:
+    """Stacks of a family's parameters that have a state of charge; none where it has no devices."""
+    return [stack for kind in STORING if (stack := getattr(params, kind, None)) is not None]
+
+
+def soc_range(params: Any) -> tuple[Array, Array]:
+    """Ranges (S,), (S,) that initial states of charge are drawn from; empty where nothing stores."""
+    found = storing(params)
+    if len(found) == 1:
+        return found[0].soc_low, found[0].soc_high
+    nothing = jnp.zeros((0,), jax.tree.leaves(params.bank)[0].dtype)
+    low = jnp.concatenate([nothing, *(stack.soc_low for stack in found)])
+    return low, jnp.concatenate([nothing, *(stack.soc_high for stack in found)])
 
 
 FACTOR, SIN, COS, AHEAD_HI, AHEAD_LO = (LOAD_FIELDS.index(name) for name in LOAD_FIELDS)
@@ -106,6 +125,17 @@ class LoadColumns(NamedTuple):
 def step_row(rows: Array, first: Array, t: Array, horizon: Array) -> Array:
     """Row (F,) of step t () of an episode that begins at row `first` (); past the end, that of the last step."""
     return rows[first + jnp.minimum(t, horizon - 1)]
+
+
+def current_row(state: Any, params: Any) -> Array:
+    """Row (F,) of the coming step of a family whose episodes read `bank.load_rows` from `load_row` on."""
+    return step_row(params.bank.load_rows, state.load_row, state.t, params.horizon)
+
+
+def remaining_load(state: Any, params: Any) -> Array:
+    """Sum () of the loads of the coming and all later steps of such a family, in the unit of its rows."""
+    end = params.bank.load_rows[state.load_row + params.horizon]
+    return load_ahead(current_row(state, params), end)
 
 
 def load_ahead(here: Array, end: Array) -> Array:

@@ -26,13 +26,13 @@ from powerzoo_jax.opf.commit import switching_cost as switching_cost
 from powerzoo_jax.opf.commit import table_rules as table_rules
 from powerzoo_jax.opf.dc.factors import DcOpfFactors as DcOpfFactors
 from powerzoo_jax.opf.dc.factors import prepare_dc_opf as prepare_dc_opf
-from powerzoo_jax.opf.dc.program import Bids as Bids
 from powerzoo_jax.opf.dc.security import SecureFactors as SecureFactors
 from powerzoo_jax.opf.dc.security import SecureResult as SecureResult
 from powerzoo_jax.opf.dc.security import binding_rows as binding_rows
 from powerzoo_jax.opf.dc.security import prepare_secure_dc_opf as prepare_secure_dc_opf
 from powerzoo_jax.opf.dc.security import secure_dc_opf as secure_dc_opf
 from powerzoo_jax.opf.dc.security import secure_programme as secure_programme
+from powerzoo_jax.opf.dc.solve import Bids as Bids
 from powerzoo_jax.opf.dc.solve import DcOpfResult as DcOpfResult
 from powerzoo_jax.opf.dc.solve import dc_opf as dc_opf
 from powerzoo_jax.opf.dc.solve import dc_programme as dc_programme

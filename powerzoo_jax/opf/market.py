@@ -14,8 +14,7 @@ from flax import struct
 from jax import Array
 
 from powerzoo_jax.opf.dc.factors import DcOpfFactors
-from powerzoo_jax.opf.dc.program import Bids, sum_at_buses
-from powerzoo_jax.opf.dc.solve import DcOpfResult, dc_opf
+from powerzoo_jax.opf.dc.solve import Bids, DcOpfResult, dc_opf, sum_at_buses
 from powerzoo_jax.opf.offers import Offers, cost_of
 
 PRICE_CAP = 1_000.0  # [USD/MWh] of offers, and what unserved load is worth in a market

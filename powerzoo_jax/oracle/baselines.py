@@ -15,7 +15,7 @@ from powerzoo_jax.base.random import uniform_between
 from powerzoo_jax.envs.core import Sim
 from powerzoo_jax.envs.episode import Act
 from powerzoo_jax.envs.series import Draw
-from powerzoo_jax.oracle.registry import Baselines, OraclePlan, PlanCarry, Policy, get_baselines, plan_act
+from powerzoo_jax.oracle.registry import Baselines, OraclePlan, PlanCarry, Policy, follow, get_baselines, plan_act
 from powerzoo_jax.oracle.storage.plan import Solution, solve_storage
 from powerzoo_jax.oracle.storage.problem import StorageEpisode, build_problems, play
 from powerzoo_jax.tasks.score import SEED, Evaluation, all_starts, episode_keys, evaluate, seeded_starts
@@ -27,10 +27,9 @@ CHEAP, DEAR = 25, 75  # percentiles of the day's hourly prices
 
 def plan_carry(sim: Sim, plans_mw: np.ndarray) -> PlanCarry:
     """Carry of `plan_act` for plans (B, T, G) [MW]: power over rating as actions, leading axis B."""
-    space = _box(sim)
     action = plans_mw / np.asarray(sim.params.storage.power_mw, np.float64)
-    shaped = np.asarray(action, space.low.dtype).reshape(*plans_mw.shape[:2], *space.shape)
-    return PlanCarry(jnp.zeros(len(plans_mw), jnp.int32), jnp.asarray(shaped))
+    carry: PlanCarry = follow(sim, action.reshape(*plans_mw.shape[:2], *_box(sim).shape)).carry
+    return carry
 
 
 def random_act(sim: Sim) -> Act:

@@ -33,7 +33,7 @@ from powerzoo_jax.oracle.transmission.dispatch import (
     reachable,
 )
 from powerzoo_jax.oracle.transmission.episode import episode_load
-from powerzoo_jax.oracle.transmission.policies import best_level, dispatch_actions
+from powerzoo_jax.oracle.transmission.policies import best_level, dispatch_actions, equal_scores
 
 KEPT = 0.99  # of the ratings, that the rule keeps: it takes the whole load to keep its shares of the buses
 STEP_MW = 1.0  # to both sides, over which the price of load is taken
@@ -188,12 +188,6 @@ def _joined(units: np.ndarray, below: np.ndarray) -> np.ndarray:
     return np.concatenate([units, below[..., None]], axis=1)
 
 
-def _equal(sim: Sim, draws: Draw, keys: Array) -> Policy:
-    """All scores alike, all batteries idle."""
-    del keys
-    return follow(sim, np.zeros((draws.load_row.shape[0], sim.spec.horizon, sim.env.dims.agent, 1)))
-
-
 def _by_rule(sim: Sim, draws: Draw, name: str, below: np.ndarray, kept: float) -> Policy:
     """Units by a rule of `transmissionbook`, for the load that battery actions (B, T, F S) leave."""
     upper = units_alone(sim)
@@ -267,7 +261,7 @@ def _foresee(sim: Sim, draws: Draw, keys: Array) -> OraclePlan:
 
 
 JOINT = Baselines(
-    rules={"no_control": _equal, "merit": _merit_order, "rule": _secure_merit_order},
+    rules={"no_control": equal_scores, "merit": _merit_order, "rule": _secure_merit_order},
     foresee=_foresee,
     violating="merit",
 )

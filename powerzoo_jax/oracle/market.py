@@ -24,7 +24,7 @@ from jax import Array
 
 from powerzoo_jax.envs.core import Sim
 from powerzoo_jax.envs.series import AHEAD_HI, AHEAD_LO, Draw
-from powerzoo_jax.oracle.registry import Baselines, OraclePlan, Policy, follow
+from powerzoo_jax.oracle.registry import Baselines, OraclePlan, Policy, follow, repeat_action
 from powerzoo_jax.tasks.score import Evaluation, evaluate
 
 MARKUPS = 11  # bids of the grid, from -1 (the truth) to 1
@@ -34,8 +34,7 @@ TRUTH, MIDDLE, MOST = -1.0, 0.0, 1.0
 def _alike(sim: Sim, draws: Draw, keys: Array, *, bid: float) -> Policy:
     """All units bid every block at the same place between the truth and the highest markup."""
     del keys
-    dims = sim.env.dims
-    return _bids(sim, np.full((draws.load_row.shape[0], dims.agent, dims.act), bid))
+    return repeat_action(sim, draws, np.full((sim.env.dims.agent, sim.env.dims.act), bid))
 
 
 def _bids(sim: Sim, bid: np.ndarray) -> Policy:

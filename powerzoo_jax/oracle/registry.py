@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import importlib
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -159,6 +159,29 @@ def follow(sim: Sim, actions: np.ndarray) -> Policy:
     return Policy(plan_act, PlanCarry(jnp.zeros(len(actions), jnp.int32), jnp.asarray(np.asarray(actions, dtype))))
 
 
+def repeat_action(sim: Sim, draws: Draw, action: np.ndarray) -> Policy:
+    """Policy that plays one kernel action (A, U) [-] in every step, as a plan: it shares the program of all plans."""
+    return follow(sim, np.broadcast_to(action, (draws.load_row.shape[0], sim.spec.horizon, *action.shape)))
+
+
+class EpisodePlan(NamedTuple):
+    """Plan of one episode that the environment can execute; bounds as in `OraclePlan`.
+
+    action:  (T, A, U) [-]  kernel actions
+    """
+
+    action: np.ndarray
+    objective: float
+    bound: float
+    kept_bound: float
+
+
+def follow_plans(sim: Sim, plans: Sequence[EpisodePlan]) -> OraclePlan:
+    """The plans of a batch of episodes, one each."""
+    action, *figures = (np.stack(part) for part in zip(*plans, strict=True))
+    return OraclePlan(follow(sim, action), *figures)
+
+
 _BOOKS: dict[str, str] = {
     "battery_arbitrage": "powerzoo_jax.oracle.baselines:BATTERY",
     "marl_der_arbitrage": "powerzoo_jax.oracle.feeder.policies:ARBITRAGE",
@@ -197,7 +220,7 @@ def register_baselines(task_id: str, where: str) -> None:
 
 
 def get_baselines(task_id: str) -> Baselines:
-    """Playbook of a task: its own, or that of the tasks it is a variant of, see `register`.
+    """Baselines of a task: its own, or that of the tasks it is a variant of, see `register`.
 
     Raises ValueError for an unknown task, naming the nearest, and for one that no baselines are known for.
 

@@ -10,7 +10,7 @@ from numpy.typing import ArrayLike
 
 from powerzoo_jax.plot.layout import COLOURS, LIMIT_LINE, look, new_figure
 
-RESAMPLES = 2000
+RESAMPLES = 2000  # of the bootstrap: 50 of them lie beyond either end of the interval
 LEVEL = 0.95
 TRIMMED = 0.25  # share cut off at either end
 

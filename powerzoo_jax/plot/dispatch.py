@@ -81,7 +81,7 @@ def plot_dispatch(sim: Sim, steps: Step, title: str = "") -> Any:
         plot_dispatch(sim, steps).savefig("dispatch.png")
     """
     sources, load = dispatch_of(sim, steps)
-    floor = 1e-6 * max(float(np.abs(load).max()), 1e-9)
+    floor = 1e-6 * max(float(np.abs(load).max()), 1e-9)  # a source of roundings of float32 is not drawn
     sources = {name: power for name, power in sources.items() if np.abs(power).max() > floor}
     figure = new_figure(8.0, 4.5)
     axes = figure.subplots()

@@ -103,7 +103,7 @@ def _checked(episodes: Mapping[str, Step]) -> Step:
 
 
 def _panels(sim: Sim, steps: Step) -> list[tuple[str, Draws]]:
-    """Labels and drawers of what the family of the task reports."""
+    """Labels and drawing functions of the quantities that the family of the task reports."""
     info = steps.info
     price = next((name for name in ("price_per_mwh", "mean_price") if hasattr(info, name)), None)
     panels: list[tuple[str, Draws]] = []
@@ -142,7 +142,7 @@ def _power(sim: Sim, steps: Step) -> np.ndarray:
 
 
 def _held(values: Callable[[Sim, Step], np.ndarray]) -> Draws:
-    """Drawer of a quantity that holds over a step."""
+    """Drawing function of a quantity that is constant over a step."""
 
     def draw(axes: Any, hours: np.ndarray, sim: Sim, steps: Step, shown: dict[str, Any]) -> None:
         y = values(sim, steps)
@@ -152,7 +152,7 @@ def _held(values: Callable[[Sim, Step], np.ndarray]) -> Draws:
 
 
 def _summed(values: Callable[[Step], np.ndarray]) -> Draws:
-    """Drawer of what a quantity has added up to at the ends of the steps."""
+    """Drawing function of the running sum of a quantity at the ends of the steps."""
 
     def draw(axes: Any, hours: np.ndarray, sim: Sim, steps: Step, shown: dict[str, Any]) -> None:
         axes.plot(hours, np.append(0.0, np.cumsum(values(steps), dtype=float)), **shown)
@@ -168,7 +168,7 @@ def _draw_charge(axes: Any, hours: np.ndarray, sim: Sim, steps: Step, shown: dic
 
 
 def _draw_limits(axes: Mapping[str, Any], sim: Sim) -> None:
-    """The voltage limit always in sight, and the budgets of the costs."""
+    """Voltage limits, always within the axes, and budgets of the costs."""
     grid = getattr(sim.params, "grid", None)
     if VOLTAGE in axes and grid is not None:
         lowest = float(np.max(np.where(np.asarray(grid.bus_mask), np.asarray(grid.v_min), -np.inf)))

@@ -128,9 +128,9 @@ def spring_layout(n_bus: int, f: np.ndarray, t: np.ndarray) -> np.ndarray:
     xy = _classical(distance)
     for _ in range(ROUNDS):
         apart = np.linalg.norm(xy[:, None] - xy[None], axis=2)
-        pull = weight * distance / np.maximum(apart, 1e-9)
+        pull = weight * distance / np.maximum(apart, 1e-9)  # 0 / 0 on the diagonal
         moved = inverse @ (pull.sum(axis=1)[:, None] * xy - pull @ xy)
-        still = np.abs(moved - xy).max() < 1e-3
+        still = np.abs(moved - xy).max() < 1e-3  # of the length of a branch: nothing that an eye could see
         xy = moved - moved.mean(axis=0)
         if still:
             break

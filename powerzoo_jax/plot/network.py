@@ -112,7 +112,7 @@ def _column(rows: int, values: ArrayLike, name: str, what: str) -> np.ndarray:
 
 
 def _draw_branches(axes: Any, case: Case, place: np.ndarray, share: np.ndarray | None) -> Any:
-    """Lines below the buses; what is out of service is dotted. Returns what a colour bar explains, or None."""
+    """Lines below the buses, dotted where out of service. Returns the collection for a colour bar, or None."""
     from matplotlib.collections import LineCollection
     from matplotlib.colors import LinearSegmentedColormap
 

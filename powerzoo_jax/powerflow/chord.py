@@ -1,408 +1,98 @@
-"""Chord iteration for networks whose only nonlinear part is local to each row: x = M r(x) + w, batched.
+"""Chord iteration of a batch: when a lane is near enough, when it is left to Newton, and the loop of all families.
 
-A row is a place where current enters: a bus, or a pair of nodes. Textbook symbols: x = e + j f its voltage, i(x) the
-current that its law injects, D0 = di/dx at the base state, r(x) = i(x) - D0 x, M = (I - Z D0)^-1 Z.
-Scenarios are rows of the arrays everywhere, (B, 2a): the constant matrix multiplies from the right.
+A chord step takes a constant inverse for that of the Jacobian. Its changes d_k then shrink like a geometric series, and
+with the rate c of the last ones (a posteriori bound of the contraction theorem)
 
-The few lanes that a constant factor does not solve go to a full Newton method in float64; derivatives of a converged
-solve follow from the implicit function theorem.
+    |x_k - x| <= |d_k| c / (1 - c)
+
+Families differ in what a step is and in the norm: currents of rows (`zform`: feeders, three phases) or relative
+deviations of voltages (`meshed.chord`: meshed networks, outages, switches). Both run `iterate` over a `Progress`.
 """
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Callable
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
-import jax
 import jax.numpy as jnp
-import numpy as np
-from flax import struct
 from jax import Array, lax
 
-from powerzoo_jax.base.numerics import FLOAT, anywhere, matmul, matvec, rough_matvec
-from powerzoo_jax.powerflow.batching import batched_shell, in_groups
-from powerzoo_jax.powerflow.result import Status
-
-TILE = 8  # lanes factored together: enough to keep LAPACK busy, few enough to bound the memory
-NEWTON_STEPS = 20  # half a percent before the nose it takes 10; every further one is paid by lanes without a solution
-LONGEST = 0.15  # [pu] largest voltage move per step: keeps the iterate on the upper branch of the PV curve
-NEWTON_TOL = 1e-10  # [pu] voltage move at which Newton stops; quadratic convergence makes the error its square
-
-Solved = tuple[Array, Array, Array, Array]  # r (B, 2a), residual (B,), steps (B,), status (B,)
+STALL = 0.95  # a lane whose change shrinks slower than this per step is left to Newton: 45 more steps a digit
 
 
-class Equations(Protocol):
-    """Equations of one scenario for Newton, of a solver whose fixed point is x = M r(x) + w, r bus-local."""
+class Progress(NamedTuple):
+    """Progress of the lanes of a batch, (B,) each.
 
-    def start(self, core: Any) -> Array:
-        """x (2a,) to begin from."""
-        ...
-
-    def error(self, core: Any, x: Array, p: Array, q: Array) -> Array:
-        """x - M r(x) - w (2a,)."""
-        ...
-
-    def slope(self, core: Any, x: Array, p: Array, q: Array) -> Array:
-        """(4, a) derivative of r."""
-        ...
-
-    def settle(self, core: Any, x: Array, p: Array, q: Array) -> tuple[Array, Array]:
-        """One chord step: r (2a,) at the next iterate, always finite, and its exact power mismatch ()."""
-        ...
-
-
-def newton_stragglers(eqs: Equations, core: Any, p: Array, q: Array, found: Solved) -> Solved:
-    """Solve the lanes of a batch that have not converged, tile by tile; the others pass through untouched.
-
-    eqs:    the solver's equations
-    core:   factors, shared by the batch
-    p, q:   (B, a) injections as the user gave them; a lane with one that is not finite is told apart here
-    found:  (r (B, 2a), residual (B,), steps (B,), status (B,)) of the chord
-
-    Every arithmetic runs in float64 also inside a float32 program and the result returns in the program's dtype.
-    """
-    return in_groups(
-        found[3] != Status.CONVERGED,
-        TILE,
-        lambda core, given, values: _newton(eqs, core, given[0], given[1], values[2], p.dtype),
-        core,
-        (p, q),
-        found,
-    )
-
-
-def _newton(eqs: Equations, core: Any, p: Array, q: Array, spent: Array, dtype: Any) -> Solved:
-    """Newton from the base state on a tile (T, a): (r, residual, steps, status) in `dtype`."""
-    with jax.enable_x64(True):
-        wide = jax.tree.map(lambda leaf: leaf.astype(jnp.float64), core)
-        fine = jnp.isfinite(p) & jnp.isfinite(q)
-        p, q = (jnp.where(fine, x, 0).astype(jnp.float64) for x in (p, q))
-        begin = eqs.start(wide)
-        x = jnp.broadcast_to(begin[None], (p.shape[0], begin.shape[0]))
-        lane = jax.vmap(lambda x, p, q: _step(eqs, wide, x, p, q))
-
-        def advance(carry: tuple[Array, Array, Array, Array]) -> tuple[Array, Array, Array, Array]:
-            k, x, move, steps = carry
-            active = move > NEWTON_TOL
-            new = lane(x, p, q)
-            new = jnp.where(jnp.isfinite(new).all(-1, keepdims=True), new, x)
-            size = jnp.where(active, jnp.max(jnp.abs(new - x), -1), move)
-            stuck = active & (size == 0)
-            x = jnp.where(active[:, None], new, x)
-            return k + 1, x, jnp.where(stuck, -1.0, size), steps + active.astype(jnp.int32)
-
-        start = (jnp.zeros((), jnp.int32), x, jnp.full(p.shape[:1], jnp.inf, jnp.float64), spent)
-        _, x, move, steps = lax.while_loop(lambda c: (c[0] < NEWTON_STEPS) & jnp.any(c[2] > NEWTON_TOL), advance, start)
-        left = jnp.max(jnp.abs(jax.vmap(eqs.error, in_axes=(None, 0, 0, 0))(wide, x, p, q)), -1)
-        r, residual = jax.vmap(eqs.settle, in_axes=(None, 0, 0, 0))(wide, x, p, q)
-        solved = (move >= 0) & (move <= NEWTON_TOL) & (left < 1e3 * NEWTON_TOL)
-        status = jnp.where(solved, int(Status.CONVERGED), int(Status.OUT_OF_STEPS))
-        status = jnp.where(move < 0, int(Status.SINGULAR), status)
-        status = jnp.where(jnp.all(fine, -1), status, int(Status.BAD_INPUT))
-        out = r.astype(dtype), residual.astype(dtype), steps, status.astype(jnp.int32)
-    return out
-
-
-def _step(eqs: Equations, core: Any, x: Array, p: Array, q: Array) -> Array:
-    left, slope = eqs.error(core, x, p, q), eqs.slope(core, x, p, q)
-    a = p.shape[-1]
-    m = core.m
-    rows = slope[:, None]
-    columns = [m[:, :a] * rows[0] + m[:, a:] * rows[2], m[:, :a] * rows[1] + m[:, a:] * rows[3]]
-    diagonal = jnp.arange(2 * a)
-    # not eye - ...: XLA would build that constant in every solve, also when no lane needs Newton
-    system = (-jnp.concatenate(columns, 1)).at[diagonal, diagonal].add(1)
-    move = -jnp.linalg.solve(system, left)
-    return x + move * jnp.minimum(1.0, LONGEST / jnp.maximum(jnp.max(jnp.abs(move)), LONGEST))
-
-
-MAX_SWEEPS = 40
-SWEEP_TOL = {"float32": 1e-6, "float64": 1e-13}  # relative change at which the sweeps stop
-
-
-def solve_tangent(m: Array, slope: Array, forcing: Array) -> Array:
-    """Solve (I - M S) dx = forcing, with S the bus-local slope of r at the solution.
-
-    m:       (2a, 2a)  chord matrix
-    slope:   (4, a)    D(x) - D0
-    forcing: (2a,)     right-hand side
-
-    Neumann sweeps dx <- forcing + M S dx contract as fast as the chord itself; lanes on which they do not
-    settle (near collapse) make the batch fall back to a dense LU. Linear, so `transpose_solve` gives reverse mode.
-    """
-    a = slope.shape[-1]
-
-    def local(v: Array) -> Array:
-        u, w = v[:a], v[a:]
-        return jnp.concatenate([slope[0] * u + slope[1] * w, slope[2] * u + slope[3] * w])
-
-    def local_transposed(v: Array) -> Array:
-        u, w = v[:a], v[a:]
-        return jnp.concatenate([slope[0] * u + slope[2] * w, slope[1] * u + slope[3] * w])
-
-    def dense() -> Array:
-        blocks = jnp.block([[jnp.diag(slope[0]), jnp.diag(slope[1])], [jnp.diag(slope[2]), jnp.diag(slope[3])]])
-        return jnp.eye(2 * a, dtype=m.dtype) - matmul(m, blocks)
-
-    return lax.custom_linear_solve(
-        lambda v: v - matvec(m, local(v)),
-        forcing,
-        solve=lambda _, b: _sweep(lambda v: matvec(m, local(v)), b, lambda b: jnp.linalg.solve(dense(), b)),
-        transpose_solve=lambda _, b: _sweep(
-            lambda v: local_transposed(matmul(v, m)), b, lambda b: jnp.linalg.solve(dense().T, b)
-        ),
-    )
-
-
-def _sweep(apply: Callable[[Array], Array], b: Array, direct: Callable[[Array], Array]) -> Array:
-    tol = SWEEP_TOL[b.dtype.name]
-
-    def advance(carry: tuple[Array, Array, Array]) -> tuple[Array, Array, Array]:
-        k, v, _ = carry
-        new = b + apply(v)
-        settled = jnp.max(jnp.abs(new - v)) <= tol * jnp.max(jnp.abs(new))
-        return k + 1, new, settled
-
-    start = (jnp.int32(0), b, jnp.asarray(False))
-    _, v, settled = lax.while_loop(lambda c: (c[0] < MAX_SWEEPS) & ~c[2], advance, start)
-    return lax.cond(anywhere(~settled), lambda: jnp.where(settled, v, direct(b)), lambda: v)
-
-
-MAX_STEPS = 30
-TOL = {"float32": 4e-7, "float64": 8e-10}  # [pu] estimate of the voltage error; promised are 1e-6 and 1e-9
-STALL = 0.95  # a lane whose mismatch shrinks slower than this per iteration is left to Newton
-NOISE = 2.4e-7  # relative error of a single-precision product of a change with M, in units of gain
-WIDE = 8  # lanes from which on rounding M for a product costs less than it saves
-GROUP, GROUPS = 128, 8  # lanes that are slower than the rest go on together: at least so many, in so many groups
-PACE = (0.02, 0.9)  # contraction assumed at least and at most when the error is estimated from the last change
-
-
-@struct.dataclass(kw_only=True)
-class ChordCore:
-    """Constant factors of the iteration on a rows.
-
-    m:       (2a, 2a)  M, rows and columns (re, im)
-    w:       (2a,)     constant part
-    d_base:  (4, a)    D0 per row: d(re i)/d(re x), d(re i)/d(im x), d(im i)/d(re x), d(im i)/d(im x)
-    x_base:  (2a,)     base state
-    r_base:  (2a,)     r there
-    gain:    ()        largest Euclidean row norm of M: error of x per error of r of norm 1
-    law:     arrays of the law of the rows
+    size:     of the last change
+    pace:     ratio of the last change to the one before; None where a family estimates from `size` alone
+    stopped:  bool  takes no further step
+    settled:  bool  within the tolerance
+    steps:    int32 taken
     """
 
-    m: Array
-    w: Array
-    d_base: Array
-    x_base: Array
-    r_base: Array
-    gain: Array
-    law: Any
-
-
-class Law(Protocol):
-    """Current law of the rows. Functions of arrays (..., a) that follow one another row by row."""
-
-    power_per_current: float  # bound on the power mismatch per mismatch of current [pu]
-
-    def current(self, law: Any, e: Array, f: Array, p: Array, q: Array) -> tuple[Array, Array]:
-        """Real and imaginary part of i."""
-        ...
-
-
-def residual_current(law: Law, core: ChordCore, x: Array, p: Array, q: Array) -> Array:
-    """r(x) = i(x) - D0 x: x (2a,), p and q (a,), or all of them with a first axis B."""
-    a = p.shape[-1]
-    e, f = x[..., :a], x[..., a:]
-    d = core.d_base[:, None] if e.ndim == 2 else core.d_base
-    parameters = jax.tree.map(lambda c: c[..., None, :], core.law) if e.ndim == 2 else core.law
-    re, im = law.current(parameters, e, f, p, q)
-    return jnp.concatenate([re - (d[0] * e + d[1] * f), im - (d[2] * e + d[3] * f)], axis=-1)
-
-
-def local_slope(law: Law, core: ChordCore, x: Array, p: Array, q: Array) -> Array:
-    """D(x) - D0 (4, a): derivative of r, which is local to each row, for one scenario."""
-    a = p.shape[0]
-    e, f = x[:a], x[a:]
-
-    def current(e: Array, f: Array) -> tuple[Array, Array]:
-        return law.current(core.law, e, f, p, q)
-
-    one, zero = jnp.ones_like(e), jnp.zeros_like(e)
-    _, by_e = jax.jvp(current, (e, f), (one, zero))
-    _, by_f = jax.jvp(current, (e, f), (zero, one))
-    return jnp.stack([by_e[0], by_f[0], by_e[1], by_f[1]]) - core.d_base
-
-
-def affine(matrix: Array, constant: Array, r: Array) -> Array:
-    """matrix @ r + constant on the last axis of r (2a,) or (B, 2a), in full precision on every device."""
-    return matvec(matrix, r) + (constant[None] if r.ndim == 2 else constant)
-
-
-def finite(p: Array, q: Array) -> tuple[Array, Array]:
-    """Injections with 0 where either part is not finite: a bad lane must not poison shared gradients."""
-    fine = jnp.isfinite(p) & jnp.isfinite(q)
-    return jnp.where(fine, p, 0), jnp.where(fine, q, 0)
-
-
-def _distance(r_new: Array, r: Array) -> Array:
-    change = r_new - r
-    return jnp.sqrt(jnp.sum(change * change, axis=-1))
-
-
-def _judge(core: ChordCore, size: Array, before: Array, noise: Array | None, tol: float) -> tuple[Array, Array]:
-    """Lanes that have reached the tolerance, and lanes that are done (reached it, or too slow for the chord)."""
-    pace = size / jnp.maximum(before, jnp.finfo(before.dtype).tiny)
-    slow = jnp.clip(pace, *PACE)
-    left = size if noise is None else size + noise
-    reached = core.gain * left * slow / (1 - slow) <= tol
-    return reached, reached | ~(pace < STALL)
-
-
-class FeederIteration(NamedTuple):
-    """Progress of a batch: r (B, 2a), size of its last change, stopped, settled and steps taken, (B,) each."""
-
-    r: Array
     size: Array
+    pace: Array | None
     stopped: Array
     settled: Array
     steps: Array
 
+    @classmethod
+    def begin(cls, size: Array, pace: Array, steps: int) -> Progress:
+        """Progress of a batch of which no lane has stopped."""
+        none = jnp.zeros(size.shape, bool)
+        return cls(size, pace, none, none, jnp.full(size.shape, steps, jnp.int32))
 
-def _moved(old: FeederIteration, r: Array, size: Array, reached: Array, ended: Array) -> FeederIteration:
-    """Take a step on the lanes that run; one that has stopped is frozen, however long its neighbours take."""
-    rest = old.stopped
-    return FeederIteration(
-        r=jnp.where(rest[:, None], old.r, r),
-        size=jnp.where(rest, old.size, size),
-        stopped=rest | ended,
-        settled=jnp.where(rest, old.settled, reached),
-        steps=jnp.where(rest, old.steps, old.steps + 1),
-    )
+    def after(self, size: Array, pace: Array | None, reached: Array, lost: Array) -> Progress:
+        """Progress one step later; a lane that has stopped is frozen, however long its neighbours take.
 
-
-def _begin(r: Array, size: Array, steps: int, judged: tuple[Array, Array]) -> FeederIteration:
-    return FeederIteration(r, size, stopped=judged[1], settled=judged[0], steps=jnp.full(size.shape, steps, jnp.int32))
-
-
-def _roughly(m: Array, change: Array) -> Array:
-    """M times a change (B, 2a), in half precision where a batch is wide enough: twice as fast on cores that know it."""
-    if change.shape[0] >= WIDE:
-        return rough_matvec(m, change)
-    return matvec(m.astype(FLOAT), change.astype(FLOAT)).astype(change.dtype)
+        size, pace:     of the step
+        reached, lost:  lanes (B,) within the tolerance, and lanes too slow for a chord
+        """
+        return Progress(
+            size=jnp.where(self.stopped, self.size, size),
+            pace=pace,
+            stopped=self.stopped | reached | lost,
+            settled=jnp.where(self.stopped, self.settled, reached),
+            steps=self.steps + (~self.stopped).astype(jnp.int32),
+        )
 
 
-def _open(law: Law, core: ChordCore, p: Array, q: Array, tol: float) -> FeederIteration:
-    """First steps, which the whole batch takes: two, since only two changes in a row tell how fast a lane contracts.
+def ratio(size: Array, before: Array) -> Array:
+    """Rate of convergence that two successive changes show, (B,)."""
+    return size / jnp.maximum(before, jnp.finfo(before.dtype).tiny)
 
-    The first goes by three digits of M: the next ones contract its error, and count the change from the base again.
-    In float64 two more multiply changes by M in single precision, x_k+1 = x_k + M (r_k - r_k-1): a change is
-    small, so is what rounding adds to it. That noise counts as a change of its own when a lane is judged.
+
+def error_ahead(size: Array, pace: Array, bounds: tuple[float, float]) -> Array:
+    """Bound (B,) on the error after a change of this size, at a pace taken to lie within `bounds`.
+
+    A single pace may be luck: below the lower bound it is not believed, above the upper one the bound says nothing.
     """
-    # one row of base voltages against all scenarios: their laws are evaluated once
-    r0 = residual_current(law, core, core.x_base[None], p, q)
-    x = core.x_base[None] + _roughly(core.m, r0 - core.r_base[None])
-    r1 = residual_current(law, core, x, p, q)
-    if p.dtype != jnp.float64:
-        r2 = residual_current(law, core, affine(core.m, core.w, r1), p, q)
-        size = _distance(r2, r1)
-        return _begin(r2, size, 2, _judge(core, size, _distance(r1, r0), None, tol))
-    narrow, zero = core.m.astype(FLOAT), jnp.zeros(1, FLOAT)
-
-    def step(x: Array, r: Array, r_before: Array) -> tuple[Array, Array]:
-        change = (r - r_before).astype(FLOAT)
-        x = x + affine(narrow, zero, change).astype(x.dtype)
-        return x, residual_current(law, core, x, p, q)
-
-    x, r2 = step(core.x_base[None], r1, core.r_base[None])
-    _, r3 = step(x, r2, r1)
-    size = _distance(r3, r2)
-    noise = NOISE * _distance(r0, core.r_base[None])
-    return _begin(r3, size, 3, _judge(core, size, _distance(r2, r1), noise, tol))
+    slow = jnp.clip(pace, *bounds)
+    return size * slow / (1 - slow)
 
 
-def _go_on(
-    law: Law, core: ChordCore, given: tuple[Array, Array], lanes: FeederIteration, tol: float, max_steps: int
-) -> FeederIteration:
-    """Iterate a group of lanes in full precision until every one of them has stopped."""
+def iterate(
+    advance: Callable[[Any], Any], begin: Any, *, taken: int, max_steps: int, rest: int = 0, always: bool = False
+) -> Any:
+    """Last iterate of a batch that is advanced step by step until its lanes have stopped.
 
-    def step(r: Array) -> tuple[Array, Array]:
-        new = residual_current(law, core, affine(core.m, core.w, r), *given)
-        return new, _distance(new, r)
-
-    def advance(lanes: FeederIteration) -> FeederIteration:
-        r, size = step(lanes.r)
-        return _moved(lanes, r, size, *_judge(core, size, lanes.size, None, tol))
-
-    if given[0].dtype == jnp.float64:
-        # this change makes up for the rounding of the last ones: small it may be, slow it is not
-        r, size = step(lanes.r)
-        reached, _ = _judge(core, size, lanes.size, None, tol)
-        lanes = _moved(lanes, r, size, reached, reached)
-    return lax.while_loop(lambda now: jnp.any(~now.stopped & (now.steps < max_steps)), advance, lanes)
-
-
-class _Equations:
-    """The fixed point in the form that the Newton fallback asks for, one scenario at a time."""
-
-    def __init__(self, law: Law) -> None:
-        self.law = law
-
-    def start(self, core: ChordCore) -> Array:
-        return core.x_base
-
-    def error(self, core: ChordCore, x: Array, p: Array, q: Array) -> Array:
-        return x - affine(core.m, core.w, residual_current(self.law, core, x, p, q))
-
-    def slope(self, core: ChordCore, x: Array, p: Array, q: Array) -> Array:
-        return local_slope(self.law, core, x, p, q)
-
-    def settle(self, core: ChordCore, x: Array, p: Array, q: Array) -> tuple[Array, Array]:
-        before = residual_current(self.law, core, x, p, q)
-        r = residual_current(self.law, core, affine(core.m, core.w, before), p, q)
-        fine = jnp.all(jnp.isfinite(r))
-        # so much power that r itself overflows: report the base state, the status says what happened
-        size = self.law.power_per_current * _distance(r, before)
-        return jnp.where(fine, r, core.r_base), jnp.where(fine, size, jnp.max(jnp.abs(p)))
-
-
-def _solve_batch(law: Law, core: ChordCore, p: Array, q: Array, tol: float, max_steps: int) -> Solved:
-    """The batched core: p, q (B, a) as the user gave them -> (r (B, 2a), residual, steps, status (B,)).
-
-    A lane with an injection that is not finite never settles; it is told from the rest where the failures are
-    handled, at no cost to a batch without failures.
+    advance:    one step of all lanes, which leaves those that have stopped as they are
+    begin:      state with the `Progress` in a field `lanes`
+    taken:      steps taken before, counted in `max_steps`
+    rest:       0 goes on to the last lane; n stops when at most one lane in n is left, to be gathered with others:
+                a step of the whole batch costs the same however few of its lanes still move
+    always:     take every step without asking, for accelerators that would rather not wait for an answer
     """
-    lanes = _open(law, core, p, q, tol)
-    go_on = functools.partial(_go_on, law, tol=tol, max_steps=max_steps)
-    lanes = in_groups(~lanes.stopped, max(GROUP, p.shape[0] // GROUPS), go_on, core, (p, q), lanes)
-    status = jnp.where(lanes.settled, jnp.int32(Status.CONVERGED), jnp.int32(Status.OUT_OF_STEPS))
-    found = (lanes.r, law.power_per_current * lanes.size, lanes.steps, status)
-    return newton_stragglers(_Equations(law), core, p, q, found)
 
+    def unfinished(carry: tuple[Array, Any]) -> Array:
+        k, state = carry
+        if always:
+            return k < max_steps
+        going = ~state.lanes.stopped
+        left = jnp.any(going) if rest == 0 else jnp.sum(going) * rest > going.shape[0]
+        return (k < max_steps) & left
 
-@functools.lru_cache(maxsize=32)
-def chord_state(law: Law, tol: float, max_steps: int) -> Callable[[ChordCore, Array, Array], Solved]:
-    """Return the differentiable single-scenario solver (core, p (a,), q (a,)) -> (r (2a,), residual, steps, status)."""
-    shell = batched_shell(lambda core, p, q: _solve_batch(law, core, p, q, tol, max_steps))
+    def step(carry: tuple[Array, Any]) -> tuple[Array, Any]:
+        return carry[0] + 1, advance(carry[1])
 
-    @jax.custom_jvp
-    def solve(core: ChordCore, p: Array, q: Array) -> Solved:
-        return shell(core, p, q)
-
-    @solve.defjvp
-    def _(primals: tuple[Any, ...], tangents: tuple[Any, ...]) -> tuple[Solved, Any]:
-        out = solve(*primals)
-        core, (p, q) = primals[0], finite(*primals[1:])
-        x = affine(core.m, core.w, out[0])
-
-        def step(core: ChordCore, p: Array, q: Array) -> Array:
-            return affine(core.m, core.w, residual_current(law, core, x, p, q))
-
-        _, forcing = jax.jvp(step, (core, p, q), tangents)
-        dx = solve_tangent(core.m, local_slope(law, core, x, p, q), forcing)
-        residual = functools.partial(residual_current, law)
-        _, dr = jax.jvp(residual, (core, x, p, q), (tangents[0], dx, *tangents[1:]))
-        nothing = (jnp.zeros_like(out[1]), *(np.zeros(v.shape, jax.dtypes.float0) for v in out[2:]))
-        return out, (dr, *nothing)
-
-    return solve
+    return lax.while_loop(unfinished, step, (jnp.int32(taken), begin))[1]

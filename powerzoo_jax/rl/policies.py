@@ -45,7 +45,7 @@ ALL = "all"
 
 @dataclass(frozen=True)
 class AgentGroups:
-    """The agents that policies see; hashable.
+    """Agents grouped for a policy, and the shapes of their observations and actions; hashable.
 
     kinds:   (name, agents) of each kind; one agent `all` where they act as one
     head:    action of one of these agents
@@ -77,7 +77,7 @@ class AgentGroups:
 def make_crew(
     sim: Sim, *, joint: bool, share: bool = True, squash: bool = False, start: tuple[float, ...] = ()
 ) -> AgentGroups:
-    """The crew of a task.
+    """Agents of a task grouped by kind.
 
     joint:  one agent that sees and does everything
     share:  agents of a kind have the same weights; else each its own
@@ -177,12 +177,12 @@ def action_box(sim: Sim) -> Box:
 
 
 def crew_of(cfg: PPOConfig, sim: Sim) -> AgentGroups:
-    """Agents that act under these settings: all as one, or each for itself."""
+    """Agents under the settings of a learner: one joint agent, or one per agent of the task."""
     return make_crew(sim, joint=cfg.joint, share=getattr(cfg, "share", True), squash=cfg.squash, start=cfg.start)
 
 
 def apg_crew(cfg: APGConfig, sim: Sim) -> AgentGroups:
-    """Agents trained on the environment's gradient; raises ValueError where an action chooses, which has no slope."""
+    """Agents for the analytic policy gradient; raises ValueError for discrete actions, which have no derivative."""
     action_box(sim)
     crew = make_crew(sim, joint=cfg.joint, squash=True, start=cfg.start)
     if crew.head.picks:
@@ -225,7 +225,7 @@ def apg_act(cfg: APGConfig, sim: Sim, policy: ActorPolicy) -> Act:
 @partial(jax.tree_util.register_dataclass, data_fields=[], meta_fields=["network", "crew", "greedy"])
 @dataclass(frozen=True)
 class _Head:
-    """The static half of a policy: a pytree without leaves, so that policies that differ in weights share a compile."""
+    """Static part of a policy: a pytree without leaves, so that policies with other weights share one program."""
 
     network: Any
     crew: AgentGroups
@@ -248,7 +248,7 @@ def _draw_squashed(head: _Head, policy: ActorPolicy, carry: Any, obs: Array, key
 
 
 def _within(crew: AgentGroups, raw: Array) -> Array:
-    """Action as the environment would clip a raw one, so that records show what was played."""
+    """Raw action, clipped as the environment clips it, so that records show the action that was played."""
     action = crew.action(raw)
     return action if crew.head.whole else jnp.clip(action, -1.0, 1.0)
 

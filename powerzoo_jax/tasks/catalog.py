@@ -10,17 +10,15 @@ from math import inf
 
 from powerzoo_jax.base.types import TaskSpec
 from powerzoo_jax.tasks.feeder.catalog import FEEDER_TASKS, SMARD
+from powerzoo_jax.tasks.spec import day_task
 from powerzoo_jax.tasks.transmission.catalog import TRANSMISSION
 
 SAFETY_WEIGHT = 10.0  # of a unit of any channel
 
-ATOMIC_DISTRIBUTION_GRID = TaskSpec(
-    id="atomic_distribution_grid",
-    version=0,
+ATOMIC_DISTRIBUTION_GRID = day_task(
+    "atomic_distribution_grid",
     family="distribution",
     case="case33bw",
-    horizon=48,
-    dt_hours=0.5,
     split="test",
     agents=("operator_0",),
     cost_names=("voltage_violation", "thermal_overload", "unserved_energy", "resource"),
@@ -65,14 +63,10 @@ ATOMIC_DATACENTER = _atomic(
     devices=(("datacenter", 6, (("base_mw", 0.2), ("infer_gpu_peak", 96), ("n_gpus", 256))),),
 )
 
-DISTRIBUTION_3PHASE = TaskSpec(
-    id="distribution_3phase",
-    version=0,
+DISTRIBUTION_3PHASE = day_task(
+    "distribution_3phase",
     family="distribution",
     case="ieee13",
-    horizon=48,
-    dt_hours=0.5,
-    split="train",
     agents=("operator_0",),
     cost_names=(
         *("voltage_violation", "thermal_overload", "vuf_violation", "unserved_energy", "resource"),
@@ -101,13 +95,10 @@ DISTRIBUTION_3PHASE = TaskSpec(
     ),
 )
 
-ATOMIC_TRANSMISSION_GRID = TaskSpec(
-    id="atomic_transmission_grid",
-    version=0,
+ATOMIC_TRANSMISSION_GRID = day_task(
+    "atomic_transmission_grid",
     family="transgrid",
     case="pz_case5",
-    horizon=48,
-    dt_hours=0.5,
     split="test",
     agents=("operator_0",),
     cost_names=("thermal_overload", "voltage_violation", "power_balance", "unserved_energy", "resource"),
@@ -148,14 +139,10 @@ PRESETS = (
 )
 
 
-BATTERY_ARBITRAGE = TaskSpec(
-    id="battery_arbitrage",
-    version=0,
+BATTERY_ARBITRAGE = day_task(
+    "battery_arbitrage",
     family="distribution",
     case="case33bw",
-    horizon=48,
-    dt_hours=0.5,
-    split="train",
     agents=("battery_0",),
     cost_names=("voltage_violation", "thermal_overload", "unserved_energy", "resource"),
     cost_budget=(inf, inf, inf, 0.5),
@@ -180,14 +167,12 @@ BATTERY_ARBITRAGE = TaskSpec(
     ),
 )
 
-DC_MICROGRID = TaskSpec(
-    id="dc_microgrid",
-    version=0,
+DC_MICROGRID = day_task(
+    "dc_microgrid",
     family="microgrid",
     case="island",
     horizon=288,
     dt_hours=1 / 12,
-    split="train",
     agents=("datacenter_0",),
     cost_names=("sla", "overtemp", "power_deficit"),
     cost_budget=(2.0, 0.5, 0.15),

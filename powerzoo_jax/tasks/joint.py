@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import math
 from dataclasses import dataclass
 from typing import Any
 
@@ -12,7 +11,7 @@ import numpy as np
 from jax import Array
 
 from powerzoo_jax.base import Dims, TaskSpec, no_padding
-from powerzoo_jax.base.errors import listing, unexpected, unknown
+from powerzoo_jax.base.errors import listing
 from powerzoo_jax.base.numerics import resolve_dtype
 from powerzoo_jax.cases import Case, load_case
 from powerzoo_jax.data import Series
@@ -24,14 +23,14 @@ from powerzoo_jax.envs.transmission.units import LOAD_SCALE
 from powerzoo_jax.opf.dc.factors import prepare_dc_opf
 from powerzoo_jax.powerflow.dc.network import build_dc_network
 from powerzoo_jax.tasks.feeder.catalog import MARL_DER_ARBITRAGE
-from powerzoo_jax.tasks.feeder.storage import build_der
+from powerzoo_jax.tasks.feeder.storage import StorageKeywords, build_der
+from powerzoo_jax.tasks.settings import TIGHTNESS, EpisodeSettings, recorded, refuse_padding
 from powerzoo_jax.tasks.spec import Variants
 from powerzoo_jax.tasks.transmission.catalog import MARL_OPF
 from powerzoo_jax.tasks.transmission.series import DEMAND
 from powerzoo_jax.tasks.transmission.units import (
     ACTION_MODES,
     PEAK_SHAPE,
-    TIGHTNESS,
     Budgets,
     budget_at,
     build_transmission,
@@ -41,8 +40,8 @@ OBS_MODES = ("global", "local")
 PRICE_SCALE = 100.0  # [USD/MWh] that observed prices are relative to
 
 
-@dataclass(frozen=True)
-class JointSettings:
+@dataclass(frozen=True, kw_only=True)
+class JointSettings(StorageKeywords, EpisodeSettings):
     """Keywords of the joint tasks; the catalog and the caller override them.
 
     trans_case, dist_case:   case names or paths (None: the spec's; case33bw)
@@ -53,14 +52,12 @@ class JointSettings:
     trans_action_mode:       "score" or "direct", as in the tasks without feeders
     rating_scale:            of the lines of the transmission grid
     obs_mode:                global shows the line flows to all, local to nobody
-    num_batteries:           how many of battery_bus_ids each feeder has
-    battery_capacity_mwh, battery_power_mw, eta_roundtrip, soc_min, soc_max, initial_soc, degradation_per_mwh
+    num_batteries:           how many of battery_bus_ids each feeder has; batteries as in the feeder tasks
     v_min, v_max:            [pu] band of the feeders
     constraint_tightness:    loose, standard or strict: budgets, and trans_load_ratio where that is None
-    load_set:                series with demand in MW;  start_date, end_date: ISO dates that replace the split calendar
+    load_set:                series with demand in MW
     reward_type:             "shared", there is no other
     voll, surplus_price:     [USD/MWh];  reward_scale: of the money of a step
-    max_steps, delta_t_minutes: horizon in steps, length of one (None: the spec's)
     """
 
     trans_case: str | None = None
@@ -74,30 +71,18 @@ class JointSettings:
     obs_mode: str = "global"
     num_batteries: int = 3
     battery_bus_ids: tuple[int, ...] = (6, 12, 18, 24, 30)
-    battery_capacity_mwh: float = 0.5
-    battery_power_mw: float = 0.2
-    eta_roundtrip: float = 0.95
-    soc_min: float = 0.1
-    soc_max: float = 0.9
-    initial_soc: float | tuple[float, float] = 0.5
-    degradation_per_mwh: float = 5.0
     v_min: float = 0.94
     v_max: float = 1.06
     constraint_tightness: str = "standard"
     budgets: Budgets = ()
     load_set: str | Series = "fr_2017_2019"
-    start_date: str | None = None
-    end_date: str | None = None
     reward_type: str = "shared"
     voll: float = 10_000.0
     surplus_price: float = 500.0
     reward_scale: float = 1e-3
-    max_steps: int | None = None
-    delta_t_minutes: int | None = None
 
 
-BATTERY = ("num_batteries", "battery_bus_ids", "battery_capacity_mwh", "battery_power_mw", "eta_roundtrip", "soc_min")
-FEEDER = (*BATTERY, "soc_max", "initial_soc", "degradation_per_mwh", "v_min", "v_max")
+FEEDER = (*(f.name for f in dataclasses.fields(StorageKeywords)), "num_batteries", "v_min", "v_max")
 UPPER = ("rating_scale", "surplus_price", "constraint_tightness")
 BOTH = ("load_set", "start_date", "end_date", "voll", "max_steps", "delta_t_minutes")
 
@@ -124,8 +109,7 @@ def build_joint(spec: TaskSpec, *, split: str, dims: Dims | None = None, dtype: 
         cost=len(spec.cost_names),
         term=len(spec.term_names),
     )
-    if dims is not None and dims != own:
-        raise ValueError(f"{spec.id}: joint grids are not padded; leave dims out, or give {own}.")
+    refuse_padding(spec.id, dims, own)
     env = JointEnv(
         dims=own,
         dt_hours=upper.env.dt_hours,
@@ -145,7 +129,7 @@ def build_joint(spec: TaskSpec, *, split: str, dims: Dims | None = None, dtype: 
         agents=_agents(upper.env.dims.unit, n_feeder, n_battery),
         cost_budget=budget_at(settings.constraint_tightness, settings.budgets, spec.cost_names),
         term_weights=env.term_weights,
-        overrides=tuple(sorted((dict(spec.overrides) | overrides).items())),
+        overrides=recorded(spec, overrides),
     )
     return Sim(params=_params(case, settings, upper.params, lower.params, env, dtype), env=env, spec=spec)
 
@@ -155,25 +139,16 @@ def resolve_settings(spec: TaskSpec, overrides: dict[str, Any]) -> JointSettings
 
     What belongs to one level alone is judged by the builder of that level.
     """
-    known = {f.name for f in dataclasses.fields(JointSettings)}
-    for key in overrides:
-        if key not in known:
-            raise TypeError(unexpected(spec.id, key, known))
-    settings = JointSettings(**(dict(spec.overrides) | overrides))
+    settings = JointSettings.merged(spec.id, dict(spec.overrides), overrides)
     choices = {
         "constraint_tightness": TIGHTNESS,
         "obs_mode": OBS_MODES,
         "trans_action_mode": ACTION_MODES,
         "reward_type": ("shared",),
     }
-    for name, options in choices.items():
-        if getattr(settings, name) not in options:
-            raise ValueError(f"{spec.id}: {unknown(name, getattr(settings, name), options)}")
+    settings.check(spec.id, choices=choices, positive=("feeder_scale", "reward_scale"))
     if not settings.feeder_bus_ids:
         raise ValueError(f"{spec.id}: feeder_bus_ids is empty. Name at least one bus.")
-    for name in ("feeder_scale", "reward_scale"):
-        if not 0 < getattr(settings, name) < math.inf:
-            raise ValueError(f"{spec.id}: {name} = {getattr(settings, name)} must be positive and finite.")
     return settings
 
 

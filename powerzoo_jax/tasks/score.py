@@ -21,9 +21,8 @@ from powerzoo_jax.data.bank import STRESS_SET
 from powerzoo_jax.envs.batch import is_stacked
 from powerzoo_jax.envs.core import Sim
 from powerzoo_jax.envs.episode import Act, Totals, run_episodes
-from powerzoo_jax.envs.feeder.fleet import storing
 from powerzoo_jax.envs.feeder.reward import OUTAGE, SHAPING
-from powerzoo_jax.envs.series import Draw, draw_episode
+from powerzoo_jax.envs.series import Draw, draw_episode, storing
 from powerzoo_jax.tasks.feeder.vehicles import SESSIONS
 from powerzoo_jax.tasks.microgrid.series import WEATHER_SET
 
@@ -196,7 +195,7 @@ def all_starts(sim: Sim) -> Draw:
     Raises ValueError for a stacked Sim.
     """
     _refuse_stacked(sim)
-    starts, (low, high) = sim.params.starts, _soc_range(sim)
+    starts, (low, high) = sim.params.starts, sim.env.soc_range(sim.params)
     row = np.arange(int(starts.n_start))
     pair = row % np.asarray(starts.pair_count)[row]
     soc = (low + high) / 2
@@ -212,19 +211,8 @@ def seeded_starts(sim: Sim, n_episodes: int, seed: int = SEED) -> Draw:
     _refuse_stacked(sim)
     if n_episodes < 1:
         raise ValueError(f"n_episodes = {n_episodes} must be at least 1; None takes every eligible start once.")
-    starts, (low, high) = sim.params.starts, _soc_range(sim)
+    starts, (low, high) = sim.params.starts, sim.env.soc_range(sim.params)
     return jax.vmap(lambda key: draw_episode(key, starts, low, high))(episode_keys(seed, n_episodes))
-
-
-def _soc_range(sim: Sim) -> tuple[Array, Array]:
-    """Ranges (S,), (S,) of initial states of charge, of storage and then of vehicles; the env may know its own."""
-    if hasattr(sim.env, "soc_range"):
-        low, high = sim.env.soc_range(sim.params)
-        return low, high
-    stacks = storing(sim.params)
-    nothing = jnp.zeros((0,), sim.spaces()[0].low.dtype)  # type: ignore[union-attr]
-    low = jnp.concatenate([nothing, *(stack.soc_low for stack in stacks)])
-    return low, jnp.concatenate([nothing, *(stack.soc_high for stack in stacks)])
 
 
 def evaluate(

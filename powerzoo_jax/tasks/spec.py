@@ -16,6 +16,11 @@ from powerzoo_jax.base.types import TaskSpec as TaskSpec
 CALENDAR = ("train", "val", "test")
 
 
+def day_task(id: str, **fields: Any) -> TaskSpec:
+    """Spec of a new task: version 0, a day of half hours on the training days, unless `fields` say otherwise."""
+    return TaskSpec(**{"id": id, "version": 0, "horizon": 48, "dt_hours": 0.5, "split": "train"} | fields)
+
+
 @dataclass(frozen=True)
 class Shift:
     """A named split that differs from training on purpose; it plays days of `base`.

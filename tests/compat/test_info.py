@@ -9,6 +9,10 @@ import jax
 import numpy as np
 import powerzoo
 import pytest
+from powerzoo_compat._host import Host
+from powerzoo_compat.powerzoo_api.envs.info import InfoBuilder
+
+import powerzoo_jax
 
 CHANNELS = ("voltage_violation", "thermal_overload", "unserved_energy", "resource")
 TYPES = {
@@ -154,6 +158,18 @@ def test_limits_that_a_task_does_not_have_are_kept_at_zero(task):
     """A DC network holds no voltage, an islanded site no line: the contract's keys are there, and say 0."""
     _, info = powerzoo.make_task_env(task).reset(seed=0)
     info = info.get("genco_0", info)
-    absent = {"voltage_violation", "thermal_overload"} - set(info["constraint_names"])
+    absent = {"voltage_violation", "thermal_overload", "resource"} - set(info["constraint_names"])
     assert absent and all(type(info[f"cost_{name}"]) is float and info[f"cost_{name}"] == 0.0 for name in absent)
     assert info["cost_sum"] == pytest.approx(float(info["constraint_costs"].sum()))
+
+
+@pytest.mark.parametrize("task", powerzoo_jax.list_tasks())
+def test_every_task_reports_the_channels_of_the_contract(task):
+    """A channel that a task lacks stands at 0 beside those that it has, which pass their values on."""
+    builder = InfoBuilder(Host(powerzoo_jax.make(task)))
+    cost = np.arange(1.0, 1 + len(builder.names))
+    told = builder.costs(cost)
+    for name in ("thermal_overload", "voltage_violation", "resource"):
+        expected = cost[builder.names.index(name)] if name in builder.names else 0.0
+        assert type(told[f"cost_{name}"]) is float and told[f"cost_{name}"] == expected
+    assert told["cost_sum"] == cost.sum()

@@ -7,7 +7,9 @@ from pathlib import Path
 from powerzoo_jax.rl.training.config import ALGORITHMS
 from tests.references.causal_battery import shares
 
-PAGE = (Path(__file__).resolve().parents[2] / "docs" / "learning.md").read_text(encoding="utf-8")
+DOCS = Path(__file__).resolve().parents[2] / "docs"
+PAGE = (DOCS / "learning.md").read_text(encoding="utf-8")
+MEASURED = (DOCS / "measurements" / "learning.md").read_text(encoding="utf-8")
 
 
 def test_the_snippet_trains_two_rates_side_by_side_and_plays_the_second(run_snippet, snippets_of):
@@ -17,7 +19,7 @@ def test_the_snippet_trains_two_rates_side_by_side_and_plays_the_second(run_snip
 
 def test_the_battery_lacks_a_memory_of_the_mean_price_as_the_page_says():
     """Six days of the split that the page's figures are of; the script that it names plays all."""
-    assert "`python tests/references/causal_battery.py`" in PAGE
+    assert "`python tests/references/causal_battery.py`" in MEASURED
     remembering, forgetting = shares(6)
     assert forgetting < 0.9 < 0.98 < remembering <= 1
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib.util
 import inspect
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -38,6 +39,28 @@ def test_the_strict_build_has_no_warning_and_holds_readme_notebooks_and_cards(bu
     assert "vectorises and differentiates" in (built / "index.html").read_text(encoding="utf-8")
     assert (built / "notebooks" / "07_oracle_gap.html").is_file()
     assert 'id="battery_arbitrage"' in (built / "tasks.html").read_text(encoding="utf-8")
+
+
+def test_formulas_are_drawn_and_amounts_of_money_are_not(built):
+    pages = {path.relative_to(built): path.read_text(encoding="utf-8") for path in built.rglob("*.html")}
+    assert [path for path, text in pages.items() if 'class="arithmatex"' in text] == []
+    drawn = {path.with_suffix(".md") for path, text in pages.items() if 'class="formula"' in text}
+    sources = {p.relative_to(ROOT / "docs"): p.read_text(encoding="utf-8") for p in (ROOT / "docs").rglob("*.md")}
+    assert {path for path, text in sources.items() if "$$" in text} - drawn == set()
+    # all else is prose and tables with amounts of money: tasks, data, leaderboard, notebooks, the reference
+    assert [path for path in drawn if "$$" not in sources.get(path, "") and path.stem != "reinforcement_learning"] == []
+
+
+def test_a_drawing_stays_inside_its_box_and_keeps_the_text():
+    """The tail of y and the bar over z lie in the box too; an unknown command stops the build."""
+    svg = hook("formulas").drawn(r"y_j = \overline{z} < 1", alone=False)
+    left, top, width, height = map(int, re.search(r'viewBox="([^"]+)"', svg)[1].split())
+    numbers = [int(x) for x in re.findall(r"-?\d+", re.search(r' d="([^"]+)"', svg)[1])]
+    x, y = numbers[::2], numbers[1::2]
+    assert left <= min(x) < max(x) <= left + width and top <= min(y) < 0 < max(y) <= top + height
+    assert r"<title>y_j = \overline{z} &lt; 1</title>" in svg
+    with pytest.raises(ValueError, match="nosuchcommand"):
+        hook("formulas").drawn(r"\nosuchcommand", alone=False)
 
 
 @pytest.mark.parametrize("page", hook("site").API)

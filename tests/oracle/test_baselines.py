@@ -35,8 +35,7 @@ from powerzoo_jax.oracle import (
 from powerzoo_jax.oracle import (
     registry as table,
 )
-from powerzoo_jax.oracle.storage import plan as lp
-from powerzoo_jax.oracle.storage.problem import Program
+from powerzoo_jax.oracle.linear_program import ProgramWriter, solve
 from powerzoo_jax.tasks import get_spec
 from powerzoo_jax.tasks.score import all_starts
 
@@ -160,9 +159,11 @@ def test_a_start_outside_the_band_is_refused():
 
 
 def test_a_failure_of_the_solver_is_raised_with_its_status():
-    empty = Program(np.ones(1), np.ones((1, 1)), np.array([2.0]), np.zeros(1), np.ones(1))
+    writer = ProgramWriter()
+    x = writer.columns(1, 1.0, 0.0, 1.0)
+    writer.rows(1, 2.0, 2.0, (x, 1.0))
     with pytest.raises(SolverError, match="status 2"):
-        lp._highs(empty)
+        solve(writer.program())
 
 
 def test_importing_the_oracle_does_not_load_the_optimiser():

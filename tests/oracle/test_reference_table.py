@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import json
+
 import pytest
 
-from powerzoo_jax.oracle import get_baselines, get_reference
+from powerzoo_jax.oracle import get_baselines, get_reference, registry
 from powerzoo_jax.oracle.registry import load_table, withdrawn
 from powerzoo_jax.tasks import get_spec
 from powerzoo_jax.tasks.score import normalized_score
@@ -91,13 +93,23 @@ def test_the_verdict_names_what_does_not_hold():
     assert verdict([zero]) == "holds" and verdict([zero._replace(safe=2e-3)]) != "holds"
 
 
-def test_a_record_that_was_taken_back_says_why_and_has_no_numbers():
-    assert {"marl_ev_v2g"} == TAKEN_BACK
-    taken = {"marl_ev_v2g": ("val", "test", "price_stress"), "dc_microgrid_safe": ("sla_tighten", "workload_shock")}
-    for task, split in ((task, split) for task, splits in taken.items() for split in splits):
-        with pytest.raises(KeyError, match=rf"Withdrawn: .*random bits.*oracle\.reference {task} --split {split}"):
-            get_reference(task, split)
-    assert shipped("marl_ev_v2g") == ["train"]
+def test_a_record_that_was_taken_back_says_why_and_has_no_numbers(monkeypatch):
+    why = "Withdrawn: recorded on days that nobody plays."
+    table = {"dso": {"v0": {"test": {registry.WITHDRAWN: why}, "val": {"oracle": 1.0}}}}
+    monkeypatch.setattr(registry, "_read", lambda: table)
+    monkeypatch.setattr(registry, "load_table", registry.load_table.__wrapped__)  # what was read before is kept
+    with pytest.raises(KeyError, match=rf"{why} Compute it: .*oracle\.reference dso --split test"):
+        get_reference("dso", "test")
+    assert get_reference("dso", "val") == {"oracle": 1.0}
+    assert withdrawn("dso", "test") == why and withdrawn("dso", "val") is None
+
+
+def test_beside_the_reason_a_record_that_was_taken_back_holds_nothing():
+    table = json.loads(registry.FILE.read_text(encoding="utf-8"))
+    records = [record for versions in table.values() for splits in versions.values() for record in splits.values()]
+    taken = [record for record in records if registry.WITHDRAWN in record]
+    assert all(set(record) == {registry.WITHDRAWN} and len(record[registry.WITHDRAWN]) > 20 for record in taken)
+    assert len(taken) < len(records)
 
 
 def test_the_command_prints_the_evidence(capsys):

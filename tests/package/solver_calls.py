@@ -13,7 +13,7 @@ import numpy as np
 from powerzoo_jax import opf
 from powerzoo_jax import powerflow as pf
 from powerzoo_jax.cases import load_case, load_feeder
-from powerzoo_jax.opf.dc.program import Bids
+from powerzoo_jax.opf.dc.solve import Bids
 
 LANES = 8  # from here on the first step of a feeder is a rough product
 SPAN = np.linspace(0.9, 1.1, LANES)

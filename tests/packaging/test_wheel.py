@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
 import sys
 import zipfile
@@ -75,6 +76,14 @@ def test_the_wheel_holds_these_packages_and_nothing_else(wheel):
     names = zipfile.ZipFile(wheel).namelist()
     tops = {n.split("/")[0] for n in names if ".dist-info/" not in n}
     assert tops == {"powerzoo_jax", "powerzoo", "powerzoo_compat"}
+
+
+def test_the_description_has_no_link_to_a_file_that_an_index_lacks(wheel):
+    (name,) = [n for n in zipfile.ZipFile(wheel).namelist() if n.endswith(".dist-info/METADATA")]
+    text = zipfile.ZipFile(wheel).read(name).decode()
+    assert "## Install" in text and 'pz.make("battery_arbitrage", split="train")' in text
+    targets = re.findall(r"\]\(([^)\s]+)\)", re.sub(r"^```.*?^```$", "", text, flags=re.MULTILINE | re.DOTALL))
+    assert [target for target in targets if "://" not in target and not target.startswith("#")] == []
 
 
 def test_the_installed_package_steps_a_task_from_an_empty_folder(run, installed):

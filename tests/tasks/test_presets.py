@@ -119,3 +119,15 @@ def test_a_mixed_fleet_shows_its_units_kind_after_kind():
 def test_devices_that_cannot_be_built_are_refused_by_name(devices, words):
     with pytest.raises(ValueError, match=words):
         powerzoo_jax.make("atomic_distribution_grid", devices=devices)
+
+
+def test_a_battery_on_a_transmission_grid_starts_with_the_charge_asked_for():
+    """Energy law: 5 MW for half an hour take 2.5 MWh over the discharge efficiency out of a store of 10 MWh."""
+    rows = (("storage", 2, (("capacity_mwh", 10.0), ("initial_soc", 0.6), ("power_mw", 5.0))),)
+    sim = powerzoo_jax.make("atomic_transmission_grid", devices=rows)
+    state, _ = jax.jit(sim.init)(jax.random.key(0))
+    np.testing.assert_allclose(state.storage.soc, [0.6], rtol=1e-6)
+    out = jax.jit(sim.step)(state, jnp.ones((1, 1)))
+    np.testing.assert_allclose(out.info.p_mw, [5.0], rtol=1e-6)
+    left = 0.6 - 2.5 / (10 * float(sim.params.storage.eta_discharge[0]))
+    np.testing.assert_allclose(out.state.storage.soc, [left], rtol=1e-6)

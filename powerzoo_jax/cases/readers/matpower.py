@@ -1,4 +1,4 @@
-"""Reader of MATPOWER case files: the tables, and the statements that case files really contain.
+"""Reader of MATPOWER case files: their tables, and the statements that occur in case files.
 
 A statement outside the subset is a problem that names its line, never skipped: the distribution cases
 convert ohm to per unit and kW to MW below their tables, and a reader of tables alone is wrong by 1000.

@@ -28,7 +28,7 @@ COMMENT = re.compile(r"!|//")
 QUOTED = r"\([^)]*\)|\[[^\]]*\]|\{[^}]*\}|\"[^\"]*\"|'[^']*'"
 PROPERTY = re.compile(rf"(?:([\w%.]+)\s*=\s*)?({QUOTED}|[^\s,=]+)")
 EDIT = re.compile(r"(\w+)\.([^.\s]+)\.(?=[\w%]+\s*=)")
-FREQUENCY_HZ = 60.0
+FREQUENCY_HZ = 60.0  # OpenDSS's default base frequency
 CIRCUIT = ("vsource", "source")  # a circuit is its source
 # what `like` leaves as it is: where an element stands, and whether it is there
 NOT_COPIED = frozenset(["bus1", "bus", "buses", "enabled", "ppm_antifloat", "leadlag"])

@@ -14,6 +14,7 @@ from powerzoo_jax.cases.readers.opendss_terminal import terminal
 from powerzoo_jax.cases.readers.opendss_values import MAX_PHASE, UNITS, Bus
 from powerzoo_jax.cases.threephase.case import Row
 
+# What OpenDSS itself gives a line with switch=yes, and below, in PerLength, one without impedances.
 SWITCH = {"r1": 1.0, "x1": 1.0, "r0": 1.0, "x0": 1.0, "c1": 1.1, "c0": 1.0}
 SWITCH_LENGTH = 0.001
 
@@ -158,7 +159,7 @@ class _Line:
             self._own_unit()
 
     def _own_unit(self) -> None:
-        """The impedance is per unit of length, whatever unit stands before it."""
+        """Impedance per unit of length in the line's own unit, whatever unit was given before."""
         self.coded, self.unit, self.conversion = False, "none", 1.0
 
     def _fetch(self, name: str, given: Given) -> None:

@@ -1,7 +1,7 @@
 """Rules of the OpenDSS reader for every property, option and command: apply it, note it, or refuse it by name.
 
 One table for each class lists the properties in the order in which OpenDSS lists them, because a script may abbreviate
-a name, and the first that begins with the letters given is then meant. A name that stands in no table is unknown.
+a name, and the first that begins with the letters given is then meant. A name that is in no table is unknown.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ def table(*runs: tuple[Rule, str]) -> Rules:
 
 
 def resolve(kind: str, name: str, rules: Rules) -> str:
-    """The full name of a possibly abbreviated one; raises ValueError for one that stands for nothing."""
+    """The full name of a possibly abbreviated one; raises ValueError for an unknown one."""
     if name in rules:
         return name
     for full in rules:

@@ -29,7 +29,7 @@ BINARY: dict[str, Callable[[float, float], float]] = {
 
 
 class Bus(NamedTuple):
-    """A bus and the nodes that a terminal names there, 0 = ground; none stands for 1, 2, ..."""
+    """A bus and the nodes that a terminal names there, 0 = ground; none means 1, 2, ..."""
 
     name: str
     nodes: tuple[int, ...]

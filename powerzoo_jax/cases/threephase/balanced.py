@@ -159,7 +159,7 @@ def _regulators(count: int, kv: np.ndarray) -> RegulatorTable:
         step=STEP * same,
         tap_max=np.full(3 * count, TAP_MAX),
         v_set_volt=120.0 * same,
-        band_volt=2.0 * same,
+        band_volt=2.0 * same,  # wider than a step, 0.75 V, or the control would hunt
         pt_ratio=each * 1e3 / 120.0,
         ct_primary_amp=100.0 * same,
         drop_r_volt=0.0 * same,

@@ -290,11 +290,12 @@ def stripped(case: ThreePhaseCase, v_source_pu: float = 1.05) -> ThreePhaseCase:
         source=replace(case.source, v_pu=np.full(3, v_source_pu)),
         capacitor=CapacitorTable(**{f.name: getattr(case.capacitor, f.name)[:0] for f in fields(CapacitorTable)}),
         regulator=replace(case.regulator, tap=np.zeros(len(case.regulator))),
+        # beyond its voltage range a load becomes an impedance: a range this wide keeps the power constant
         load=replace(load, z_p=zero, i_p=zero, z_q=zero, i_q=zero, v_min_pu=zero + 0.5, v_max_pu=zero + 1.5),
     )
 
 
-BASE_MVA = 1.0
+BASE_MVA = 1.0  # OpenDSS scripts name no power base, and results in volts and watts do not depend on it
 AT_NODES = frozenset(["node", "end", "from_node", "from_end", "to_node", "to_end"])
 
 Row = dict[str, Any]

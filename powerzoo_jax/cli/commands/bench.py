@@ -1,4 +1,4 @@
-"""`bench`: how fast this machine solves power flows and steps environments; TSV on standard output."""
+"""`bench`: speed of power flows and environment steps on this machine; TSV on standard output."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`check`: every problem of a grid file at once, with what to do about each."""
+"""`check`: every problem of a grid file at once, each with its remedy."""
 
 from __future__ import annotations
 

@@ -79,7 +79,7 @@ def _run_held(options: argparse.Namespace) -> int:
 
 
 def _feeder_task(options: argparse.Namespace) -> None:
-    """Three batteries where the voltage band binds: what rules and foresight make of it."""
+    """Three batteries under a binding voltage band: no control, rule and oracle."""
     sim = make(FEEDER_TASK, split="test")
     draws = all_starts(sim)
     if options.quick:

@@ -22,7 +22,7 @@ from powerzoo_jax.rl.training.parallel import make_mesh, spread
 from powerzoo_jax.tasks import make
 from powerzoo_jax.tasks.score import SEED, Evaluation, evaluate
 
-ROUNDING = 1e-6
+ROUNDING = 1e-6  # of float32: costs that small are printed as 0
 
 
 class Score(NamedTuple):
@@ -137,7 +137,7 @@ def score_table(
 
 
 def _feasible(records: Sequence[Evaluation]) -> str:
-    """Does the policy keep every cost budget on average? Of several seeds, how many do."""
+    """Feasibility as text: yes or no; the number of feasible seeds where there are several."""
     good = sum(r.feasible for r in records)
     return f"{good} of {len(records)}" if len(records) > 1 else ("yes" if good else "no")
 
@@ -196,7 +196,7 @@ def _beside(run: Run, policy: str | None) -> Sequence[str]:
 
 
 def _refuse_folder(path: Path) -> None:
-    """Raise where a folder is meant that holds no run."""
+    """Refuse the path of a folder that holds no run."""
     if path.is_dir() or len(path.parts) > 1:
         what = "holds no run" if path.is_dir() else "does not exist"
         raise DataMissing(f"{str(path)!r} {what}. Train one: powerzoo-jax train TASK --out {path}")

@@ -1,4 +1,4 @@
-"""`leaderboard`: train and score on many tasks, task by task; write one Markdown page of what came out."""
+"""`leaderboard`: train and score on many tasks, task by task; write the results as one Markdown page."""
 
 from __future__ import annotations
 
@@ -32,14 +32,14 @@ from powerzoo_jax.tasks.score import Evaluation, normalized_score
 
 ROW, DATA = "row.json", ".json"
 SPLITS = ("val", "test")
-RESAMPLES = 2000
+RESAMPLES = 2000  # of the bootstrap: 50 of them lie beyond either end of a 95 % interval
 SAME = 1e-6  # roundings of float32 are no violation
 
 Row = dict[str, Any]
 
 
 class Interval(NamedTuple):
-    """Interquartile mean over seeds, and the 95 % interval of its bootstrap; None where one seed tells nothing."""
+    """Interquartile mean over seeds, and its 95 % bootstrap interval; None with a single seed."""
 
     mean: float
     low: float | None

@@ -29,7 +29,7 @@ class Sink(Protocol):
 
 
 class Log:
-    """A TSV with one row an update; opening it drops rows that the checkpoint does not know of."""
+    """A TSV with one row per update; opening it drops rows later than the checkpoint."""
 
     def __init__(self, path: Path, done: int) -> None:
         kept = read_text(path, RunError).splitlines()[: done + 1] if done and path.is_file() else []

@@ -48,7 +48,7 @@ from powerzoo_jax.envs import Sim
 from powerzoo_jax.rl.training.parallel import agree, compile_on, everywhere, make_mesh, spread, whole
 from powerzoo_jax.tasks import make
 
-INTERRUPTED = 130
+INTERRUPTED = 130  # exit status after Ctrl-C, 128 + SIGINT, as shells have it
 CARRIED = ("algorithm", "seeds", "seed", "every", "split", "coordinator", "processes", "process")
 
 

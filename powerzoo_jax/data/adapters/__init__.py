@@ -1,4 +1,4 @@
-"""Official files into `Series`: one function a source, chosen by name with `read_official`."""
+"""Readers of official files: one function per source, which returns a `Series`, chosen by name with `read_official`."""
 
 from __future__ import annotations
 

@@ -34,7 +34,7 @@ STAMPS = ("%Y/%m/%d %H:%M:%S", "%Y/%m/%d %H:%M", "%d/%m/%Y %H:%M", "%d/%m/%Y %H:
 STEPS = (5, 30)
 HALF_HOUR = 30 * MINUTE_NS
 DEMAND, PRICE = "load.actual_mw", "price.spot_per_mwh"
-FLOOR_PER_MWH = -1000.0
+FLOOR_PER_MWH = -1000.0  # [AUD/MWh] the market's own floor: nothing below it can have been a price
 EPOCH = parse_stamp("1970/01/01 00:00", STAMPS)
 
 
@@ -137,7 +137,7 @@ def _half_hours(block: dict[str, np.ndarray]) -> tuple[dict[str, np.ndarray], in
 ADJUSTMENT, RESPONSE = "load.adjustment_mw", "load.demand_response_mw"
 POE = {f"operational_demand_poe{p}": f"load.forecast_poe{p}_mw" for p in (50, 10, 90)}
 LEAD = "load.forecast_lead_min"
-LARGEST_MW = 60_000.0
+LARGEST_MW = 60_000.0  # all regions together have stayed below 40,000: more is another unit
 
 
 def read_aemo_nemweb(

@@ -112,7 +112,7 @@ def _day(text: str) -> int:
 
 
 def _active(table: FileTable) -> FileTable:
-    """Rows in MW; reactive rows stand beside them in some years."""
+    """Rows in MW; some years also have reactive rows, which are left out."""
     active = np.array([cell.strip().upper() == "MW" for cell in table.columns[UNIT]])
     if not active.any():
         found = dict.fromkeys(cell.strip() for cell in table.columns[UNIT])

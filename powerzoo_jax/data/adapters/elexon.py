@@ -167,7 +167,7 @@ def _records(path: Path, required: tuple[str, ...]) -> FileTable:
 
 
 def _flatten(record: dict[str, Any]) -> list[dict[str, Any]]:
-    """The endpoint per type nests one quantity a fuel; FUELHH records stand as they are."""
+    """Flat records: the endpoint per type nests one quantity per fuel, FUELHH records are flat already."""
     nested = record.get("data")
     if not isinstance(nested, list) or not all(isinstance(item, dict) for item in nested):
         return [record]

@@ -31,7 +31,7 @@ SIGNALS = {
     "scottish_transfer": "flow.scottish_transfer_mw",
 }
 FLOW = "_flow"  # interconnectors, import positive; new ones join every few years
-PLAUSIBLE_MW = (5_000.0, 100_000.0)
+PLAUSIBLE_MW = (5_000.0, 100_000.0)  # national demand lies between some 13,000 and 62,000: outside is another unit
 
 
 def read_neso(path: str | Path, *, fill_minutes: int = FILL_MINUTES) -> tuple[Series, Report]:

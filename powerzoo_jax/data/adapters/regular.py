@@ -1,4 +1,4 @@
-"""From rows with instants to a series on one regular clock, counting what was missing and repaired."""
+"""Regular series from rows with time stamps, with counts of missing and repaired steps."""
 
 from __future__ import annotations
 
@@ -136,7 +136,7 @@ def _clock(source: str, time_utc: np.ndarray, step_minutes: int | None) -> tuple
 
 
 def _place(values: Mapping[str, np.ndarray], row: np.ndarray, count: int) -> tuple[dict[str, np.ndarray], int]:
-    """Columns (T,) with the last number of each step, and how many rows say something else than it."""
+    """Columns (T,) with the last number of each step, and the number of rows that contradict it."""
     table, differs = {}, np.zeros(len(row), bool)
     for name, column in values.items():
         known = ~np.isnan(column)

@@ -22,7 +22,7 @@ from powerzoo_jax.data.clock import settlement_periods
 
 @dataclass(frozen=True)
 class Report:
-    """Report of an adapter: what it found in official files and what it did about it.
+    """Report of an adapter: missing, repeated and repaired steps of official files.
 
     source:      name of the adapter
     files:       names of the files read, in order

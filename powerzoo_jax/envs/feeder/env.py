@@ -11,21 +11,21 @@ import jax.numpy as jnp
 import numpy as np
 from jax import Array, lax
 
-from powerzoo_jax.base import Box, Dims, Purpose, purpose_key
+from powerzoo_jax.base import Purpose, purpose_key
 from powerzoo_jax.base.numerics import anywhere
 from powerzoo_jax.base.tree import where_done
 from powerzoo_jax.devices import at_devices, bus_injection
 from powerzoo_jax.devices.datacenter import DataCenterExogenous
 from powerzoo_jax.envs import constraint
 from powerzoo_jax.envs import constraint as objective
-from powerzoo_jax.envs.core import GridEnv
+from powerzoo_jax.envs.core import GridEnv, end_flags, unless_settled
 from powerzoo_jax.envs.feeder import fleet as stacks
 from powerzoo_jax.envs.feeder.fleet import Exogenous, FleetResult, Layout
 from powerzoo_jax.envs.feeder.observation import Scene, view
 from powerzoo_jax.envs.feeder.reward import DEVICE_COSTS, Pooling, StepAccounts, earned, shaped
 from powerzoo_jax.envs.feeder.types import DistributionInfo, DistributionParams, DistributionState
-from powerzoo_jax.envs.observe import FieldTable, assemble, bounds
-from powerzoo_jax.envs.series import INFER, MEAN_AHEAD, OUTDOOR, PLANT, Draw, LoadColumns, draw_episode, spread
+from powerzoo_jax.envs.observe import assemble
+from powerzoo_jax.envs.series import INFER, MEAN_AHEAD, OUTDOOR, PLANT, Draw, LoadColumns, spread
 from powerzoo_jax.envs.series import PRICE as PRICE
 from powerzoo_jax.envs.series import SeriesBank as SeriesBank
 from powerzoo_jax.powerflow import PowerFlowResult, Status, solve_feeder_active
@@ -49,10 +49,6 @@ class DistributionEnv(GridEnv):
     `padded`: some lane is smaller than `dims`, so its observation is masked.
     """
 
-    dims: Dims
-    dt_hours: float
-    term_weights: tuple[float, ...]
-    fields: FieldTable
     layout: Layout
     columns: LoadColumns
     cost_names: tuple[str, ...] = COSTS
@@ -62,11 +58,6 @@ class DistributionEnv(GridEnv):
     rated: bool = False
     head_rated: bool = False
     padded: bool = False
-
-    def init(self, key: Array, params: DistributionParams) -> tuple[DistributionState, Array]:
-        """Draw an episode; the first observation describes the drawn day with devices idle."""
-        drawn = draw_episode(key, params.starts, *stacks.soc_range(params))
-        return self.begin(key, drawn, params)
 
     def begin(self, key: Array, drawn: Draw, params: DistributionParams) -> tuple[DistributionState, Array]:
         """Start a given episode; `init` with the draw chosen by the caller."""
@@ -102,12 +93,6 @@ class DistributionEnv(GridEnv):
         units = [unit for block in table.blocks if block.kind in stacks.STORING for unit in block.units]
         p_mw = info.p_mw if len(units) == self.dims.unit else info.p_mw[np.asarray(units, np.int32)]
         return jnp.sum(jnp.abs(p_mw))
-
-    def spaces(self, params: DistributionParams) -> tuple[Box, Box]:
-        """Boxes with the agent axis in front."""
-        dtype = np.dtype(params.load_ratio.dtype)
-        one = np.ones((self.dims.agent, self.dims.act), dtype)
-        return bounds(self.fields, self.dims.agent, dtype), Box(-one, one)
 
     def decode(self, action: Array, params: DistributionParams) -> dict[str, Array]:
         """(A, U) in [-1, 1] -> own actions of each kind; a masked or NaN entry leaves its unit alone."""
@@ -155,12 +140,10 @@ class DistributionEnv(GridEnv):
         base = params.grid.base_mva
         terms = self._terms(state, devices, delivery, price, flow.p_loss * base, blackout, new.failed, params)
         cost = self._costs(v, flow, delivery, blackout, failed, params)
-        # the blackout has settled the whole rest of the horizon: nothing after it costs again
-        cost = jnp.where(state.failed, 0, cost)
+        cost = unless_settled(state.failed, cost)
         terms = shaped(terms, self.term_names, cost, self.cost_names)
         info = DistributionInfo(
-            terminated=new.failed,
-            truncated=(new.t >= params.horizon) & ~new.failed,
+            **end_flags(new.t, params.horizon, new.failed),
             pf_status=flow.status,
             pf_residual=flow.residual,
             legal=jnp.ones((self.dims.agent, self.dims.choice), bool),
@@ -181,8 +164,7 @@ class DistributionEnv(GridEnv):
             **self.reported(flow),
             **{kind: report for kind, report in delivery.reports.items() if kind != "storage"},
         )
-        weights = jnp.asarray(self.term_weights, terms.dtype)
-        return new, jnp.sum(terms * weights[None], axis=1), cost, info
+        return new, self.weighted(terms), cost, info
 
     def reported(self, flow: Any) -> dict[str, Any]:
         """Further info fields of a solved state that one kind of feeder reports."""

@@ -19,9 +19,10 @@ from powerzoo_jax.devices.facility import QueueSizes
 from powerzoo_jax.devices.fleet import UnitBlock
 from powerzoo_jax.devices.trips import jittered, rotated
 from powerzoo_jax.envs.feeder.types import DistributionParams, DistributionState
+from powerzoo_jax.envs.series import STORING as STORING
+from powerzoo_jax.envs.series import soc_range as soc_range
 from powerzoo_jax.envs.series import spread
 
-STORING = ("storage", "vehicle")  # kinds with a state of charge, in the order of `DistributionState.soc_start`
 REACTIVE = ("renewable", "flexload")  # kinds that always carry reactive power; storage does when asked to
 
 
@@ -101,21 +102,6 @@ def joined(layout: Layout, parts: Mapping[str, Array]) -> Array:
     whole = parts[blocks[0].kind] if len(blocks) == 1 else jnp.concatenate([parts[b.kind] for b in blocks])
     order = layout.table.order
     return whole if order == tuple(range(len(order))) else whole[np.argsort(order)]
-
-
-def storing(params: Any) -> list[Any]:
-    """Stacks of a family's parameters that have a state of charge; none where it has no devices."""
-    return [stack for kind in STORING if (stack := getattr(params, kind, None)) is not None]
-
-
-def soc_range(params: DistributionParams) -> tuple[Array, Array]:
-    """Ranges (S,), (S,) that initial states of charge are drawn from; empty where nothing stores."""
-    found = storing(params)
-    if len(found) == 1:
-        return found[0].soc_low, found[0].soc_high
-    nothing = jnp.zeros((0,), params.load_ratio.dtype)
-    low = jnp.concatenate([nothing, *(stack.soc_low for stack in found)])
-    return low, jnp.concatenate([nothing, *(stack.soc_high for stack in found)])
 
 
 def charge_of(states: Mapping[str, Any], like: Array) -> Array:

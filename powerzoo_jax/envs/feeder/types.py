@@ -27,10 +27,40 @@ from powerzoo_jax.envs.series import EpisodeStarts
 
 
 @struct.dataclass(kw_only=True)
-class DistributionParams(EnvParams):
-    """One feeder, its devices and where its episodes start. A kind of device that the feeder lacks is None.
+class DeviceStacks:
+    """Devices of a grid by kind, each stack over its own units, and what goes with them; None where there are none.
 
-    storage, renewable, flexload, vehicle, datacenter: stacks, each over its own units
+    flex_p_mw, flex_q_mvar: (F,)  nominal load at the bus of each flexible load
+    flex_shape:  (Z, F)  load shapes that it follows; None with one shape
+    trip_factor: (Q,)    [-]  quantiles of the factor on a trip's energy
+    """
+
+    storage: StorageParams | None = None
+    renewable: RenewableParams | None = None
+    flexload: FlexLoadParams | None = None
+    vehicle: VehicleParams | None = None
+    datacenter: DataCenterParams | None = None
+    flex_p_mw: Array | None = None
+    flex_q_mvar: Array | None = None
+    flex_shape: Array | None = None
+    trip_factor: Array | None = None
+
+
+@struct.dataclass(kw_only=True)
+class DeviceStates:
+    """States of the stacks of `DeviceStacks`; None where there are none."""
+
+    storage: StorageState | None = None
+    renewable: RenewableState | None = None
+    flexload: FlexLoadState | None = None
+    vehicle: VehicleState | None = None
+    datacenter: DataCenterState | None = None
+
+
+@struct.dataclass(kw_only=True)
+class DistributionParams(DeviceStacks, EnvParams):
+    """One feeder, its devices and where its episodes start.
+
     place_bus:     (G, N)  device-bus incidence, all units in the order of the roster
     place_active:  (G, a)  the same on the buses that inject
     p_load, q_load:(a,)    [pu] nominal load of the buses that inject
@@ -41,9 +71,6 @@ class DistributionParams(EnvParams):
     starts:        Starts
     shape_bus, shape_active: (Z, N), (Z, a)  share of the load that follows each load shape; None with one shape
     shape_mw:      (Z,)    [MW] nominal load that follows each shape; None with one shape
-    flex_p_mw, flex_q_mvar: (F,)  nominal load at the bus of each flexible load; None without any
-    flex_shape:    (Z, F)  the shapes that it follows; None with one shape
-    trip_factor:   (Q,)    [-]  quantiles of the factor on a trip's energy; None without vehicles
     miss_usd:      ()      [$]  of a job that misses its deadline; None without data centres
     target_pue:    ()      [-]  below which the bonus on the power usage effectiveness starts; None without data centres
     target_soc:    ()      [-]  state of charge that shaping asks for; None without shaping
@@ -58,25 +85,16 @@ class DistributionParams(EnvParams):
     peak_mw: Array
     voll: Array
     starts: EpisodeStarts
-    storage: StorageParams | None = None
-    renewable: RenewableParams | None = None
-    flexload: FlexLoadParams | None = None
-    vehicle: VehicleParams | None = None
-    datacenter: DataCenterParams | None = None
     shape_bus: Array | None = None
     shape_active: Array | None = None
     shape_mw: Array | None = None
-    flex_p_mw: Array | None = None
-    flex_q_mvar: Array | None = None
-    flex_shape: Array | None = None
-    trip_factor: Array | None = None
     miss_usd: Array | None = None
     target_pue: Array | None = None
     target_soc: Array | None = None
 
 
 @struct.dataclass(kw_only=True)
-class DistributionState(EnvState):
+class DistributionState(DeviceStates, EnvState):
     """State of an episode; the stacks are those of the parameters.
 
     soc_start:  (S,)  [-]   state of charge at reset of storage, then of vehicles, for the settlement
@@ -89,11 +107,6 @@ class DistributionState(EnvState):
     load_row: Array
     price_row: Array
     failed: Array
-    storage: StorageState | None = None
-    renewable: RenewableState | None = None
-    flexload: FlexLoadState | None = None
-    vehicle: VehicleState | None = None
-    datacenter: DataCenterState | None = None
 
 
 @struct.dataclass(kw_only=True)

@@ -15,21 +15,20 @@ from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 from flax import struct
 from jax import Array
 
-from powerzoo_jax.base import Box, Dims, EnvState, Info
+from powerzoo_jax.base import EnvState, Info
 from powerzoo_jax.base.numerics import matmul
 from powerzoo_jax.base.tree import where_done
 from powerzoo_jax.devices import at_devices
-from powerzoo_jax.envs.core import EnvParams, GridEnv
+from powerzoo_jax.envs.core import EnvParams, GridEnv, end_flags, unless_settled
 from powerzoo_jax.envs.feeder import fleet as stacks
 from powerzoo_jax.envs.feeder.env import DistributionEnv
 from powerzoo_jax.envs.feeder.fleet import FleetResult
 from powerzoo_jax.envs.feeder.types import DistributionInfo, DistributionParams, DistributionState
-from powerzoo_jax.envs.observe import FieldTable, assemble, bounds
-from powerzoo_jax.envs.series import FACTOR, Draw, EpisodeStarts, draw_episode, step_row
+from powerzoo_jax.envs.observe import assemble
+from powerzoo_jax.envs.series import FACTOR, Draw, EpisodeStarts, step_row
 from powerzoo_jax.envs.transmission.units import (
     DispatchOutcome,
     Operation,
@@ -216,21 +215,13 @@ class JointEnv(GridEnv):
         state, obs, reward, cost, info = sim.step(state, jnp.zeros((8, 1)))
     """
 
-    dims: Dims
-    dt_hours: float
-    term_weights: tuple[float, ...]
-    fields: FieldTable
     transmission: TransmissionEnv
     feeder: DistributionEnv
     n_feeder: int
 
-    def init(self, key: Array, params: JointParams) -> tuple[JointState, Array]:
-        """Draw an episode; every feeder draws its own states of charge."""
-        return self.begin(key, draw_episode(key, params.starts, *self.soc_range(params)), params)
-
     def soc_range(self, params: JointParams) -> tuple[Array, Array]:
         """Ranges (F S,), (F S,) that initial states of charge are drawn from."""
-        low, high = (jnp.tile(x, self.n_feeder) for x in stacks.soc_range(params.feeder))
+        low, high = (jnp.tile(x, self.n_feeder) for x in stacks.soc_range(_lower(params)))
         return low, high
 
     def begin(self, key: Array, drawn: Draw, params: JointParams) -> tuple[JointState, Array]:
@@ -258,12 +249,6 @@ class JointEnv(GridEnv):
         seen = self._seen(state, flow, params)
         state = dataclasses.replace(state, transmission=dataclasses.replace(upper, units=units), seen=seen)
         return state, self._fields(state, params)
-
-    def spaces(self, params: JointParams) -> tuple[Box, Box]:
-        """Boxes with the agent axis in front."""
-        dtype = np.dtype(params.voll.dtype)
-        one = np.ones((self.dims.agent, self.dims.act), dtype)
-        return bounds(self.fields, self.dims.agent, dtype), Box(-one, one)
 
     def decode(self, action: Array, params: JointParams) -> Orders:
         """Split the action between the levels."""
@@ -331,8 +316,7 @@ class JointEnv(GridEnv):
         overload = wide[self.transmission.cost_names.index("thermal_overload")]
         by_name["thermal_overload"] += jnp.where(failed, 0, overload)
         by_name["unserved_energy"] = jnp.where(failed, blackout, flow.upper.allocation.unserved_mw * dt)
-        # the blackout has settled the whole rest of the horizon: nothing after it costs again
-        cost = jnp.where(state.failed, 0, jnp.stack([by_name[name] for name in COSTS]))
+        cost = unless_settled(state.failed, jnp.stack([by_name[name] for name in COSTS]))
         new = JointState(
             t=upper.t,
             key=state.key,
@@ -342,10 +326,9 @@ class JointEnv(GridEnv):
             failed=failed,
         )
         n_agent = self.dims.agent
-        reward = jnp.sum(terms * jnp.asarray(self.term_weights, terms.dtype))
+        reward = self.weighted(terms)
         info = JointInfo(
-            terminated=failed,
-            truncated=(new.t >= params.horizon) & ~failed,
+            **end_flags(new.t, params.horizon, failed),
             pf_status=jnp.max(flow.feeders.status),
             pf_residual=jnp.max(flow.feeders.residual),
             legal=jnp.ones((n_agent, 0), bool),
@@ -369,11 +352,6 @@ class JointEnv(GridEnv):
             opf_status=flow.prices.status,
         )
         return new, jnp.broadcast_to(reward, n_agent), cost, info
-
-    def observe(self, state: JointState, new: JointState, flow: Joined, params: JointParams) -> Array:
-        """Observation before the next action, (A, O)."""
-        del state, flow
-        return self._fields(new, params)
 
     def storage_mw(self, info: JointInfo) -> Array:
         """Terminal power of all batteries in a step, both directions, () [MW]."""

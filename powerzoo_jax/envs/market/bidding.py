@@ -7,14 +7,21 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 import jax.numpy as jnp
-import numpy as np
 from flax import struct
 from jax import Array
 
-from powerzoo_jax.base import Box, Dims, EnvState, Info
-from powerzoo_jax.envs.core import EnvParams, GridEnv
-from powerzoo_jax.envs.observe import FieldBlock, FieldTable, assemble, bounds, table
-from powerzoo_jax.envs.series import COS, FACTOR, SIN, Draw, EpisodeStarts, draw_episode, load_ahead, step_row
+from powerzoo_jax.base import EnvState, Info
+from powerzoo_jax.envs.core import EnvParams, GridEnv, end_flags, in_range, unless_settled
+from powerzoo_jax.envs.observe import FieldBlock, FieldTable, assemble, table
+from powerzoo_jax.envs.series import (
+    COS,
+    FACTOR,
+    SIN,
+    Draw,
+    EpisodeStarts,
+    current_row,
+    remaining_load,
+)
 from powerzoo_jax.opf.dispatch import ramp_window
 from powerzoo_jax.opf.market import Clearing, capped_offers, clear_market
 from powerzoo_jax.opf.offers import Offers
@@ -38,9 +45,6 @@ def market_fields(history: int = HISTORY) -> FieldTable:
             FieldBlock("prices", tuple(f"mean_lmp_{k}" for k in range(history)), -5, 10),
         ]
     )
-
-
-FIELDS = market_fields()
 
 
 @struct.dataclass(kw_only=True)
@@ -155,16 +159,6 @@ class MarketEnv(GridEnv):
         state, obs, reward, cost, info = sim.step(state, jnp.full((5, 3), -1.0))
     """
 
-    dims: Dims
-    dt_hours: float
-    term_weights: tuple[float, ...]
-    fields: FieldTable = FIELDS
-
-    def init(self, key: Array, params: MarketParams) -> tuple[MarketState, Array]:
-        """Draw a day; everyone has bid the truth before it, without ramps."""
-        none = jnp.zeros(0, params.price_cap.dtype)
-        return self.begin(key, draw_episode(key, params.starts, none, none), params)
-
     def begin(self, key: Array, drawn: Draw, params: MarketParams) -> tuple[MarketState, Array]:
         """Start a given episode with the truthful clearing of its first load."""
         load = params.bank.load_rows[drawn.load_row, LOAD] * params.load_share
@@ -180,16 +174,9 @@ class MarketEnv(GridEnv):
         )
         return state, self._fields(state, params)
 
-    def spaces(self, params: MarketParams) -> tuple[Box, Box]:
-        """Boxes with the agent axis in front."""
-        dtype = np.dtype(params.price_cap.dtype)
-        one = np.ones((self.dims.agent, self.dims.act), dtype)
-        return bounds(self.fields, self.dims.agent, dtype), Box(-one, one)
-
     def decode(self, action: Array, params: MarketParams) -> Array:
         """(G, K) in [-1, 1] -> markups (G, K), rising from block to block; a NaN counts as 0."""
-        value = jnp.where(params.masks.act & jnp.isfinite(action), jnp.clip(action, -1, 1), 0)
-        return params.max_markup * jnp.sort(0.5 * (value + 1), axis=1)
+        return params.max_markup * jnp.sort(0.5 * (in_range(action, params.masks.act) + 1), axis=1)
 
     def limit(self, state: MarketState, command: Array, params: MarketParams) -> tuple[MarketState, Bidding]:
         """Offers at or above the true costs, and the window that ramps allow."""
@@ -199,7 +186,7 @@ class MarketEnv(GridEnv):
 
     def dispatch(self, state: MarketState, delivery: Bidding, params: MarketParams) -> Clearing:
         """Clear the offers against the load of row t."""
-        load = self._row(state, params)[LOAD] * params.load_share
+        load = current_row(state, params)[LOAD] * params.load_share
         return clear_market(
             params.factors,
             delivery.offers,
@@ -219,7 +206,7 @@ class MarketEnv(GridEnv):
     ) -> tuple[MarketState, Array, Array, MarketInfo]:
         """Profits, cost channels, clock and flags."""
         del delivery
-        dt, out, money, row = self.dt_hours, flow.dispatch, flow.settlement, self._row(state, params)
+        dt, out, money, row = self.dt_hours, flow.dispatch, flow.settlement, current_row(state, params)
         fine = out.status == OpfStatus.OPTIMAL
         failed = devices.failed | ~fine
         terms = jnp.where(failed, 0, jnp.stack([money.unit_revenue, -money.unit_cost], axis=-1) * dt)
@@ -234,10 +221,9 @@ class MarketEnv(GridEnv):
         )
         overload = jnp.where(failed, 0, cleared_excess(out.line_flow_mw, params.factors.rate_mva))
         unserved = jnp.sum(out.shed_mw)
-        energy = jnp.where(failed, self._remaining_mwh(state, params), unserved * dt)
+        energy = jnp.where(failed, remaining_load(state, params) * dt, unserved * dt)
         info = MarketInfo(
-            terminated=failed,
-            truncated=(new.t >= params.horizon) & ~failed,
+            **end_flags(new.t, params.horizon, failed),
             pf_status=cleared_status(fine),
             pf_residual=out.primal_residual,
             legal=jnp.ones((self.dims.agent, 0), bool),
@@ -257,26 +243,11 @@ class MarketEnv(GridEnv):
             load_clipped=row[CLIPPED] > 0,
             opf_status=out.status,
         )
-        # the blackout has settled the whole rest of the horizon: nothing after it costs again
-        cost = jnp.where(state.failed, 0, jnp.stack([overload, energy]))
-        reward = jnp.sum(terms * jnp.asarray(self.term_weights, terms.dtype)[None, :], axis=-1)
-        return new, reward, cost, info
-
-    def observe(self, state: MarketState, new: MarketState, flow: Clearing, params: MarketParams) -> Array:
-        """Observation before the next bid, (G, 8 + H)."""
-        del state, flow
-        return self._fields(new, params)
-
-    def _row(self, state: MarketState, params: MarketParams) -> Array:
-        return step_row(params.bank.load_rows, state.load_row, state.t, params.horizon)
-
-    def _remaining_mwh(self, state: MarketState, params: MarketParams) -> Array:
-        """Scheduled load of this and all remaining steps [MWh]."""
-        end = params.bank.load_rows[state.load_row + params.horizon]
-        return load_ahead(self._row(state, params), end) * self.dt_hours
+        cost = unless_settled(state.failed, jnp.stack([overload, energy]))
+        return new, self.weighted(terms), cost, info
 
     def _fields(self, state: MarketState, params: MarketParams) -> Array:
-        row, p_max, scale = self._row(state, params), params.factors.p_max_mw, params.price_scale
+        row, p_max, scale = current_row(state, params), params.factors.p_max_mw, params.price_scale
         headroom = jnp.maximum(jnp.minimum(p_max - state.p_mw, params.ramp_up_mw), 0)
         unit = [
             params.offers.price[:, 0] / scale,

@@ -7,19 +7,26 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 import jax.numpy as jnp
-import numpy as np
 from flax import struct
 from jax import Array
 
-from powerzoo_jax.base import Box, Dims, EnvState, Info, Purpose, purpose_key
+from powerzoo_jax.base import EnvState, Info, Purpose, purpose_key
 from powerzoo_jax.base.random import normal
 from powerzoo_jax.devices import StorageParams, StorageState, storage
 from powerzoo_jax.devices.protocol import Delivery
 from powerzoo_jax.envs import constraint as objective
-from powerzoo_jax.envs.core import EnvParams, GridEnv
+from powerzoo_jax.envs.core import EnvParams, GridEnv, end_flags, unless_settled
 from powerzoo_jax.envs.market.bidding import cleared_excess, cleared_status
-from powerzoo_jax.envs.observe import FieldTable, assemble, bounds
-from powerzoo_jax.envs.series import COS, FACTOR, SIN, Draw, EpisodeStarts, draw_episode, load_ahead, step_row
+from powerzoo_jax.envs.observe import assemble
+from powerzoo_jax.envs.series import (
+    COS,
+    FACTOR,
+    SIN,
+    Draw,
+    EpisodeStarts,
+    current_row,
+    remaining_load,
+)
 from powerzoo_jax.opf.market import Clearing, clear_market
 from powerzoo_jax.opf.offers import Offers
 from powerzoo_jax.opf.result import OpfStatus
@@ -125,16 +132,6 @@ class StorageMarketEnv(GridEnv):
         state, obs, reward, cost, info = sim.step(state, jnp.ones((1, 1)))
     """
 
-    dims: Dims
-    dt_hours: float
-    term_weights: tuple[float, ...]
-    fields: FieldTable
-
-    def init(self, key: Array, params: StorageMarketParams) -> tuple[StorageMarketState, Array]:
-        """Draw a day, an initial state of charge and the markups of the day."""
-        fleet = params.storage
-        return self.begin(key, draw_episode(key, params.starts, fleet.soc_low, fleet.soc_high), params)
-
     def begin(self, key: Array, drawn: Draw, params: StorageMarketParams) -> tuple[StorageMarketState, Array]:
         """Start a given episode; the first price is that of its first load with an idle battery."""
         shape = params.offers.price.shape
@@ -155,12 +152,6 @@ class StorageMarketEnv(GridEnv):
         price = self._clear(state, jnp.zeros_like(drawn.soc), params).dispatch.lmp[params.battery_bus]
         state = dataclasses.replace(state, price=price)
         return state, self._fields(state, params)
-
-    def spaces(self, params: StorageMarketParams) -> tuple[Box, Box]:
-        """Boxes with the agent axis in front."""
-        dtype = np.dtype(params.voll.dtype)
-        one = np.ones((self.dims.agent, self.dims.act), dtype)
-        return bounds(self.fields, self.dims.agent, dtype), Box(-one, one)
 
     def decode(self, action: Array, params: StorageMarketParams) -> Array:
         """(1, 1) in [-1, 1] -> power (1,) [MW]; a NaN counts as 0."""
@@ -211,10 +202,9 @@ class StorageMarketEnv(GridEnv):
         terms = jnp.where(failed, 0, jnp.stack(money))
         overload = jnp.where(failed, 0, cleared_excess(out.line_flow_mw, params.factors.rate_mva))
         unserved = jnp.sum(out.shed_mw)
-        energy = jnp.where(failed, self._remaining_mwh(state, params), unserved * dt)
+        energy = jnp.where(failed, remaining_load(state, params) * params.full_load_mw * dt, unserved * dt)
         info = StorageMarketInfo(
-            terminated=failed,
-            truncated=(new.t >= params.horizon) & ~failed,
+            **end_flags(new.t, params.horizon, failed),
             pf_status=cleared_status(fine),
             pf_residual=out.primal_residual,
             legal=jnp.ones((1, 0), bool),
@@ -228,46 +218,29 @@ class StorageMarketEnv(GridEnv):
             offer_cost_usd=out.generation_cost * dt,
             true_cost_usd=flow.true_cost * dt,
             unit_power_mw=out.unit_power_mw,
-            load_mw=self._row(state, params)[FACTOR] * params.full_load_mw,
+            load_mw=current_row(state, params)[FACTOR] * params.full_load_mw,
             unserved_mw=unserved,
             surplus_mw=jnp.sum(out.spill_mw),
             opf_success=fine,
         )
-        # the blackout has settled the whole rest of the horizon: nothing after it costs again
-        cost = jnp.where(state.failed, 0, jnp.stack([overload, energy, jnp.sum(delivery.out.undelivered_mw)]))
-        reward = jnp.sum(terms * jnp.asarray(self.term_weights, terms.dtype))
-        return new, reward[None], cost, info
-
-    def observe(
-        self, state: StorageMarketState, new: StorageMarketState, flow: Clearing, params: StorageMarketParams
-    ) -> Array:
-        """Observation before the next action, (1, O)."""
-        del state, flow
-        return self._fields(new, params)
+        cost = unless_settled(state.failed, jnp.stack([overload, energy, jnp.sum(delivery.out.undelivered_mw)]))
+        return new, self.weighted(terms)[None], cost, info
 
     def storage_mw(self, info: StorageMarketInfo) -> Array:
         """Terminal power of the battery in a step, both directions, () [MW]."""
         return jnp.abs(info.realized_p_mw)
-
-    def _row(self, state: StorageMarketState, params: StorageMarketParams) -> Array:
-        return step_row(params.bank.load_rows, state.load_row, state.t, params.horizon)
-
-    def _remaining_mwh(self, state: StorageMarketState, params: StorageMarketParams) -> Array:
-        """Scheduled load of this and all remaining steps [MWh]."""
-        end = params.bank.load_rows[state.load_row + params.horizon]
-        return load_ahead(self._row(state, params), end) * params.full_load_mw * self.dt_hours
 
     def _offers(self, state: StorageMarketState, params: StorageMarketParams) -> Offers:
         price = jnp.sort(params.offers.price * (1 + state.markup), axis=1)
         return dataclasses.replace(params.offers, price=price)
 
     def _clear(self, state: StorageMarketState, battery_mw: Array, params: StorageMarketParams) -> Clearing:
-        load = params.load_share * (self._row(state, params)[FACTOR] * params.full_load_mw)
+        load = params.load_share * (current_row(state, params)[FACTOR] * params.full_load_mw)
         net = load.at[params.battery_bus].add(-jnp.sum(battery_mw))
         return clear_market(params.factors, self._offers(state, params), net, voll=params.voll)
 
     def _fields(self, state: StorageMarketState, params: StorageMarketParams) -> Array:
-        row, offers = self._row(state, params), self._offers(state, params)
+        row, offers = current_row(state, params), self._offers(state, params)
         demand = row[FACTOR] * params.full_load_mw / jnp.sum(params.factors.p_max_mw)
         width = jnp.sum(offers.width_mw)
         asked = jnp.sum(offers.price * offers.width_mw) / jnp.where(width > 0, width, 1)

@@ -14,7 +14,7 @@ import numpy as np
 from flax import struct
 from jax import Array
 
-from powerzoo_jax.base import Box, Dims, EnvState, Info
+from powerzoo_jax.base import EnvState, Info
 from powerzoo_jax.base.numerics import safe_divide
 from powerzoo_jax.devices import (
     DataCenterParams,
@@ -35,8 +35,8 @@ from powerzoo_jax.devices.facility import QueueSizes
 from powerzoo_jax.devices.jobs import Jobs
 from powerzoo_jax.envs import constraint as objective
 from powerzoo_jax.envs.core import EnvParams, GridEnv
-from powerzoo_jax.envs.observe import FieldBlock, FieldTable, assemble, bounds, table
-from powerzoo_jax.envs.series import Draw, EpisodeStarts, draw_episode
+from powerzoo_jax.envs.observe import FieldBlock, FieldTable, assemble, table
+from powerzoo_jax.envs.series import Draw, EpisodeStarts
 from powerzoo_jax.powerflow import Status
 
 WEATHER_FIELDS = ("solar_cf", "t_outdoor_c", "time_sin", "time_cos", "infer_curve")
@@ -209,17 +209,8 @@ class MicrogridEnv(GridEnv):
         state, obs, reward, cost, info = sim.step(state, jnp.zeros((1, 5)))
     """
 
-    dims: Dims
-    dt_hours: float
-    term_weights: tuple[float, ...]
     sizes: QueueSizes
     price_misses: bool = True
-    fields: FieldTable = FIELDS
-
-    def init(self, key: Array, params: MicrogridParams) -> tuple[MicrogridState, Array]:
-        """Draw the day, the trace of work and the state of charge."""
-        fleet = params.storage
-        return self.begin(key, draw_episode(key, params.starts, fleet.soc_low, fleet.soc_high), params)
 
     def begin(self, key: Array, drawn: Draw, params: MicrogridParams) -> tuple[MicrogridState, Array]:
         """Start a given episode; `init` with the draw chosen by the caller."""
@@ -238,12 +229,6 @@ class MicrogridEnv(GridEnv):
             work_row=drawn.price_row,
         )
         return state, self._fields(state, params)
-
-    def spaces(self, params: MicrogridParams) -> tuple[Box, Box]:
-        """Boxes with the agent axis in front."""
-        dtype = np.dtype(params.voll.dtype)
-        one = np.ones((self.dims.agent, self.dims.act), dtype)
-        return bounds(self.fields, self.dims.agent, dtype), Box(-one, one)
 
     def storage_mw(self, info: MicrogridInfo) -> Array:
         """Terminal power of the battery, either direction, () [MW]."""
@@ -311,14 +296,8 @@ class MicrogridEnv(GridEnv):
         )
         backlog = jnp.sum(datacenter.backlog_gpu_h(params.site, new.site, self.dt_hours))
         terms = self._terms(state, new, delivery, flow, backlog, params)
-        weights = jnp.asarray(self.term_weights, terms.dtype)
         cost = jnp.stack([missed, jnp.sum(delivery.site.overtemp_c), flow.deficit_mw])
-        return new, jnp.sum(terms * weights).reshape(1), cost, self._info(new, delivery, flow, backlog, terms, params)
-
-    def observe(self, state: MicrogridState, new: MicrogridState, flow: Balance, params: MicrogridParams) -> Array:
-        """Observation before the next action."""
-        del state, flow
-        return self._fields(new, params)
+        return new, self.weighted(terms).reshape(1), cost, self._info(new, delivery, flow, backlog, terms, params)
 
     def _weather(self, state: MicrogridState, params: MicrogridParams) -> Array:
         return params.bank.weather_rows[state.weather_row + jnp.minimum(state.t, params.horizon - 1)]

@@ -14,8 +14,7 @@ from powerzoo_jax.envs.transmission.units import proportional_output
 from powerzoo_jax.opf.ac.solve import AcOpfResult, ac_opf
 from powerzoo_jax.opf.allocate import Allocation, balance_by_slack, shed_by_load
 from powerzoo_jax.opf.dc.factors import DcOpfFactors
-from powerzoo_jax.opf.dc.program import sum_at_buses
-from powerzoo_jax.opf.dc.solve import dc_opf
+from powerzoo_jax.opf.dc.solve import dc_opf, sum_at_buses
 from powerzoo_jax.opf.result import OpfStatus
 from powerzoo_jax.powerflow import (
     MeshedResult,

@@ -20,16 +20,21 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 import jax.numpy as jnp
-import numpy as np
 from jax import Array, lax
 
-from powerzoo_jax.base import Box, Dims
 from powerzoo_jax.base.numerics import anywhere
 from powerzoo_jax.base.tree import where_done
 from powerzoo_jax.envs.constraint import N_MINUS_1, outage_excess
-from powerzoo_jax.envs.core import GridEnv
-from powerzoo_jax.envs.observe import FieldTable, assemble, bounds
-from powerzoo_jax.envs.series import COS, FACTOR, SIN, Draw, draw_episode, load_ahead, step_row
+from powerzoo_jax.envs.core import GridEnv, end_flags, unless_settled
+from powerzoo_jax.envs.observe import assemble
+from powerzoo_jax.envs.series import (
+    COS,
+    FACTOR,
+    SIN,
+    Draw,
+    current_row,
+    remaining_load,
+)
 from powerzoo_jax.envs.transmission import flow as solve
 from powerzoo_jax.envs.transmission.flow import Plan, Setpoints, SolvedNetwork
 from powerzoo_jax.envs.transmission.operator_types import Electrical, TransGridInfo, TransGridParams, TransGridState
@@ -85,19 +90,10 @@ class TransGridEnv(GridEnv):
         state, obs, reward, cost, info = sim.step(state, jnp.zeros((1, 5)))
     """
 
-    dims: Dims
-    dt_hours: float
-    term_weights: tuple[float, ...]
-    fields: FieldTable
     cost_names: tuple[str, ...]
     physics: str = "dc"
     solver_mode: str = "opf"
     n_switch: int = 0
-
-    def init(self, key: Array, params: TransGridParams) -> tuple[TransGridState, Array]:
-        """Draw an episode; the first observation shows its first step without a schedule."""
-        none = jnp.zeros(0, params.voll.dtype)
-        return self.begin(key, draw_episode(key, params.starts, none, none), params)
 
     def begin(self, key: Array, drawn: Draw, params: TransGridParams) -> tuple[TransGridState, Array]:
         """Start a given episode with all switches closed."""
@@ -115,12 +111,6 @@ class TransGridEnv(GridEnv):
         met = self.flow(self.dispatch(state, setting, params), params)
         state = dataclasses.replace(state, seen=self._electrical(met.solved, params))
         return state, self._fields(state, params)
-
-    def spaces(self, params: TransGridParams) -> tuple[Box, Box]:
-        """Boxes with the agent axis in front."""
-        dtype = np.dtype(params.voll.dtype)
-        one = np.ones((self.dims.agent, self.dims.act), dtype)
-        return bounds(self.fields, self.dims.agent, dtype), Box(-one, one)
 
     def decode(self, action: Array, params: TransGridParams) -> Setpoints:
         """(1, G + S) in [-1, 1] -> schedule and switches; one NaN among numbers counts as 0, a NaN switch is closed."""
@@ -144,7 +134,7 @@ class TransGridEnv(GridEnv):
 
     def dispatch(self, state: TransGridState, delivery: Setting, params: TransGridParams) -> Dispatched:
         """Optimal dispatch, or a schedule that the slack units balance."""
-        total = self._row(state, params)[FACTOR] * params.full_load_mw
+        total = current_row(state, params)[FACTOR] * params.full_load_mw
         load, dc = params.load_share * total, params.factors.dc
         if self.n_switch:
             dc = solve.switched(dc, params.factors.switches, delivery.closed)
@@ -184,7 +174,7 @@ class TransGridEnv(GridEnv):
         failed = devices.failed | (found.status != Status.CONVERGED) | (jnp.min(found.vm_pu) < COLLAPSE_PU)
         running = jnp.where(params.rules.available, cost_of(params.offers, found.p_mw), 0)
         generation = jnp.sum(running) * dt
-        blackout = jnp.where(failed & ~state.failed, self._remaining_mwh(state, params), 0)
+        blackout = jnp.where(failed & ~state.failed, remaining_load(state, params) * params.full_load_mw * dt, 0)
         energy = jnp.where(failed, blackout, found.unserved_mw * dt)
         money = jnp.stack([generation, params.surplus_price * found.surplus_mw * dt])
         terms = -jnp.append(jnp.where(failed, 0, money), params.voll * energy)
@@ -198,8 +188,7 @@ class TransGridEnv(GridEnv):
             failed=failed,
         )
         info = TransGridInfo(
-            terminated=failed,
-            truncated=(new.t >= params.horizon) & ~failed,
+            **end_flags(new.t, params.horizon, failed),
             pf_status=found.status,
             pf_residual=found.residual,
             legal=self._legal(new, params),
@@ -225,22 +214,7 @@ class TransGridEnv(GridEnv):
             pf_iterations=found.iterations,
             opf_status=plan.status,
         )
-        reward = jnp.sum(terms * jnp.asarray(self.term_weights, terms.dtype))
-        # the blackout has settled the whole rest of the horizon: nothing after it costs again
-        return new, reward[None], jnp.where(state.failed, 0, cost), info
-
-    def observe(self, state: TransGridState, new: TransGridState, flow: OperatorStep, params: TransGridParams) -> Array:
-        """Flows and output of the executed step, loads of the coming one, (1, O)."""
-        del state, flow
-        return self._fields(new, params)
-
-    def _row(self, state: TransGridState, params: TransGridParams) -> Array:
-        return step_row(params.bank.load_rows, state.load_row, state.t, params.horizon)
-
-    def _remaining_mwh(self, state: TransGridState, params: TransGridParams) -> Array:
-        """Scheduled load of this and all remaining steps [MWh]."""
-        end = params.bank.load_rows[state.load_row + params.horizon]
-        return load_ahead(self._row(state, params), end) * params.full_load_mw * self.dt_hours
+        return new, self.weighted(terms)[None], unless_settled(state.failed, cost), info
 
     def _overload(self, found: SolvedNetwork, params: TransGridParams) -> Array:
         """Sum over branches of the flow beyond the rating, () [MW], in AC [MVA]."""
@@ -286,7 +260,7 @@ class TransGridEnv(GridEnv):
 
     def _fields(self, state: TransGridState, params: TransGridParams) -> Array:
         """The observation at `state`, (1, O)."""
-        row, p_max = self._row(state, params), params.rules.p_max_mw
+        row, p_max = current_row(state, params), params.rules.p_max_mw
         dtype = p_max.dtype
         values = {
             "line_flow": state.seen.line_use,

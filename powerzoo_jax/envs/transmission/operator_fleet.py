@@ -11,16 +11,6 @@ from flax import struct
 from jax import Array
 
 from powerzoo_jax.devices import (
-    DataCenterParams,
-    DataCenterState,
-    FlexLoadParams,
-    FlexLoadState,
-    RenewableParams,
-    RenewableState,
-    StorageParams,
-    StorageState,
-    VehicleParams,
-    VehicleState,
     action_table,
     bus_injection,
 )
@@ -28,8 +18,9 @@ from powerzoo_jax.envs.constraint import undelivered
 from powerzoo_jax.envs.feeder import fleet as stacks
 from powerzoo_jax.envs.feeder.fleet import Exogenous, FleetResult, Layout
 from powerzoo_jax.envs.feeder.observation import Scene, view
+from powerzoo_jax.envs.feeder.types import DeviceStacks, DeviceStates
 from powerzoo_jax.envs.observe import assemble
-from powerzoo_jax.envs.series import FACTOR, PLANT, Draw, LoadColumns
+from powerzoo_jax.envs.series import FACTOR, PLANT, Draw, LoadColumns, current_row
 from powerzoo_jax.envs.transmission.flow import Setpoints
 from powerzoo_jax.envs.transmission.operator import Dispatched, OperatorStep, Setting, TransGridEnv
 from powerzoo_jax.envs.transmission.operator_types import Electrical, TransGridInfo, TransGridParams, TransGridState
@@ -39,37 +30,20 @@ NO_DEVICES, LOAD_ONLY = Layout(action_table(())), LoadColumns()
 
 
 @struct.dataclass(kw_only=True)
-class FleetGridParams(TransGridParams):
-    """A grid with its units and devices; a kind of device that it lacks is None. Bank columns as in `LoadColumns`.
+class FleetGridParams(DeviceStacks, TransGridParams):
+    """A grid with its units and devices. Bank columns as in `LoadColumns`.
 
     place_bus:   (D, N)  device-bus incidence
     load_ratio:  ()      1: the load of a bus follows the factors of the bank alone
-    flex_p_mw, flex_q_mvar: (F,)  load at the bus of each flexible load at a factor of 1
-    trip_factor: (Q,)    as in `DistributionParams`
     """
 
     place_bus: Array
     load_ratio: Array
-    storage: StorageParams | None = None
-    renewable: RenewableParams | None = None
-    flexload: FlexLoadParams | None = None
-    vehicle: VehicleParams | None = None
-    datacenter: DataCenterParams | None = None
-    flex_p_mw: Array | None = None
-    flex_q_mvar: Array | None = None
-    flex_shape: Array | None = None
-    trip_factor: Array | None = None
 
 
 @struct.dataclass(kw_only=True)
-class FleetGridState(TransGridState):
+class FleetGridState(DeviceStates, TransGridState):
     """State of an episode with the stacks of the parameters."""
-
-    storage: StorageState | None = None
-    renewable: RenewableState | None = None
-    flexload: FlexLoadState | None = None
-    vehicle: VehicleState | None = None
-    datacenter: DataCenterState | None = None
 
 
 @struct.dataclass(kw_only=True)
@@ -130,7 +104,7 @@ class FleetGridEnv(TransGridEnv):
         self, state: FleetGridState, command: dict[str, Array], params: FleetGridParams
     ) -> tuple[FleetGridState, NetworkAndFleet]:
         """Deliver what stores, availability and queues allow."""
-        row = self._row(state, params)
+        row = current_row(state, params)
         meeting = Exogenous(
             factors=row[FACTOR],
             cf=row[self.columns.run(PLANT)],
@@ -144,7 +118,7 @@ class FleetGridEnv(TransGridEnv):
 
     def dispatch(self, state: FleetGridState, delivery: NetworkAndFleet, params: FleetGridParams) -> Dispatched:  # type: ignore[override]
         """The optimum for the load less what the devices inject."""
-        total = self._row(state, params)[FACTOR] * params.full_load_mw
+        total = current_row(state, params)[FACTOR] * params.full_load_mw
         injected = bus_injection(params.place_bus, delivery.delivered.p_mw)
         net = dataclasses.replace(params, load_share=params.load_share - injected / total)
         return super().dispatch(state, delivery.setting, net)
@@ -173,7 +147,7 @@ class FleetGridEnv(TransGridEnv):
 
     def _fields(self, state: TransGridState, params: TransGridParams) -> Array:
         """The observation at `state`, (1, O)."""
-        row, p_max = self._row(state, params), params.rules.p_max_mw
+        row, p_max = current_row(state, params), params.rules.p_max_mw
         known: Any = state, params
         scene = Scene(
             layout=self.layout,

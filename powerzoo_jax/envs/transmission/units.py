@@ -7,15 +7,13 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 import jax.numpy as jnp
-import numpy as np
 from jax import Array
 
-from powerzoo_jax.base import Box, Dims
 from powerzoo_jax.base.numerics import matmul
 from powerzoo_jax.envs.constraint import N_MINUS_1, outage_excess
-from powerzoo_jax.envs.core import GridEnv
-from powerzoo_jax.envs.observe import FieldTable, assemble, bounds
-from powerzoo_jax.envs.series import Draw, draw_episode, step_row
+from powerzoo_jax.envs.core import GridEnv, in_range
+from powerzoo_jax.envs.observe import assemble
+from powerzoo_jax.envs.series import Draw, current_row
 from powerzoo_jax.envs.transmission.units_types import TransmissionInfo, TransmissionParams, TransmissionState
 from powerzoo_jax.opf.allocate import Allocation, allocate_by_weight, balance_by_slack, score_weights
 from powerzoo_jax.opf.commit import (
@@ -93,10 +91,6 @@ class TransmissionEnv(GridEnv):
         state, obs, reward, cost, info = sim.step(state, jnp.zeros((5, 1)))
     """
 
-    dims: Dims
-    dt_hours: float
-    term_weights: tuple[float, ...]
-    fields: FieldTable
     cost_names: tuple[str, ...]
     commitment: bool = False
     schedule: bool = False
@@ -104,11 +98,6 @@ class TransmissionEnv(GridEnv):
     @property
     def single_agent(self) -> bool:
         return self.dims.agent == 1 and self.dims.unit > 1
-
-    def init(self, key: Array, params: TransmissionParams) -> tuple[TransmissionState, Array]:
-        """Draw an episode; the first observation describes the drawn day."""
-        none = jnp.zeros(0, params.voll.dtype)
-        return self.begin(key, draw_episode(key, params.starts, none, none), params)
 
     def begin(self, key: Array, drawn: Draw, params: TransmissionParams) -> tuple[TransmissionState, Array]:
         """Start a given episode: all units on, at their share of the first load or at its economic dispatch."""
@@ -124,16 +113,10 @@ class TransmissionEnv(GridEnv):
         state = TransmissionState(t=jnp.zeros((), jnp.int32), key=key, units=units, load_row=drawn.load_row)
         return state, self._fields(state, self._line_flow(units.p_mw, load - params.shunt_mw, params), params)
 
-    def spaces(self, params: TransmissionParams) -> tuple[Box, Box]:
-        """Boxes with the agent axis in front."""
-        dtype = np.dtype(params.voll.dtype)
-        one = np.ones((self.dims.agent, self.dims.act), dtype)
-        return bounds(self.fields, self.dims.agent, dtype), Box(-one, one)
-
     def decode(self, action: Array, params: TransmissionParams) -> UnitCommand:
         """(A, U) in [-1, 1] -> command for each unit; a NaN counts as 0."""
         n_unit = self.dims.unit
-        value = jnp.where(params.masks.act & jnp.isfinite(action), jnp.clip(action, -1, 1), 0)
+        value = in_range(action, params.masks.act)
         if self.single_agent:
             return UnitCommand(0.5 * (value[0, n_unit:] + 1), value[0, :n_unit] > 0)
         intent = value[:, 1] >= 0 if self.commitment else jnp.ones(n_unit, bool)
@@ -222,7 +205,7 @@ class TransmissionEnv(GridEnv):
             reserve_shortfall_mw=short,
             uc_overrides=jnp.sum(delivery.overridden.astype(jnp.int32)),
         )
-        reward = jnp.sum(terms * jnp.asarray(self.term_weights, terms.dtype))
+        reward = self.weighted(terms)
         zero = jnp.zeros_like(overload)
         # a schedule that cannot be balanced is out of balance either way; rules that shed load price it as unserved
         unbalanced = share.surplus_mw if self.commitment else share.surplus_mw + share.unserved_mw
@@ -246,11 +229,8 @@ class TransmissionEnv(GridEnv):
         del state
         return self._fields(new, flow.line_flow_mw, params)
 
-    def _row(self, state: TransmissionState, params: TransmissionParams) -> Array:
-        return step_row(params.bank.load_rows, state.load_row, state.t, params.horizon)
-
     def _load(self, state: TransmissionState, params: TransmissionParams) -> Array:
-        return self._row(state, params)[0] * params.full_load_mw
+        return current_row(state, params)[0] * params.full_load_mw
 
     def _line_flow(self, p_mw: Array, load_mw: Array, params: TransmissionParams) -> Array:
         factors = params.factors
@@ -271,7 +251,7 @@ class TransmissionEnv(GridEnv):
         """The observation at `state` with the given flows, (A, O)."""
         n_agent, offers, rules = self.dims.agent, params.offers, params.rules
         dtype = flow_mw.dtype
-        row = self._row(state, params) * (params.full_load_mw / params.peak_load_mw)
+        row = current_row(state, params) * (params.full_load_mw / params.peak_load_mw)
         rated = params.rate_mw > 0
         use = flow_mw / jnp.where(rated, params.rate_mw, params.peak_load_mw)
         per_day = round(24 / self.dt_hours)

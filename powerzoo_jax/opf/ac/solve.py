@@ -24,8 +24,7 @@ from powerzoo_jax.opf.ac import interior_point as interior
 from powerzoo_jax.opf.ac.equations import ConstraintMultipliers, Lane, Unknowns
 from powerzoo_jax.opf.ac.factors import AcOpfFactors
 from powerzoo_jax.opf.ac.interior_point import Measure, PrimalDualPoint, SharedNetwork
-from powerzoo_jax.opf.dc.program import DispatchVariables, Running, running_units, unit_columns
-from powerzoo_jax.opf.dc.solve import VOLL
+from powerzoo_jax.opf.dc.solve import VOLL, DispatchVariables, Running, running_units, unit_columns
 from powerzoo_jax.opf.offers import Offers
 from powerzoo_jax.opf.result import OpfStatus
 from powerzoo_jax.powerflow.batching import batched_shell
@@ -239,23 +238,52 @@ def _moved(
     with jax.enable_x64(True):
         grid = SharedNetwork(factors.wide, factors.layout)
         wide = lambda tree: jax.tree.map(lambda x: x.astype(jnp.float64)[..., None], tree)  # noqa: E731
-        given_wide, change_wide, at = wide(given), wide(change), wide(point)
+        given_wide, at = wide(given), wide(point)
+        lane = make_lane(grid, given_wide, shedding)
+        state = interior.evaluate(grid, lane, at)
 
         def residuals(given: AcOpfInputs) -> tuple[Unknowns, Array, Array]:
             state = interior.evaluate(grid, make_lane(grid, given, shedding), at)
             return state.rest, state.balance, state.h
 
-        _, (rest, balance, h) = jax.jvp(residuals, (given_wide,), (change_wide,))
-        lane = make_lane(grid, given_wide, shedding)
-        state = interior.evaluate(grid, lane, at)
-        d_point = interior.sensitivity(grid, lane, at, state, state._replace(rest=rest, balance=balance, h=h))
-
         def told(given: AcOpfInputs, x: Unknowns, lam: ConstraintMultipliers) -> AcOpfLane:
             return make_report(grid, make_lane(grid, given, shedding), PrimalDualPoint(x, lam, at.z))
 
-        here = (given_wide, at.x, at.lam)
-        _, d_report = jax.jvp(told, here, (change_wide, d_point.x, d_point.lam))
-        return jax.tree.map(lambda x: x[..., 0].astype(dtype), (d_report, d_point))
+        def follow(change: AcOpfInputs) -> tuple[AcOpfLane, PrimalDualPoint]:
+            change_wide = wide(change)
+            _, (rest, balance, h) = jax.jvp(residuals, (given_wide,), (change_wide,))
+            d_point = interior.sensitivity(grid, lane, at, state, state._replace(rest=rest, balance=balance, h=h))
+            here = (given_wide, at.x, at.lam)
+            _, d_report = jax.jvp(told, here, (change_wide, d_point.x, d_point.lam))
+            return jax.tree.map(lambda x: x[..., 0].astype(dtype), (d_report, d_point))
+
+        return _linear_both_ways(follow, change, (report, point))
+
+
+def _linear_both_ways(follow: Callable[[Any], Any], change: Any, like: Any) -> Any:
+    """follow(change) for a linear function whose transpose is traced here as well, in the float type of here.
+
+    Reverse mode transposes tangents where `jax.grad` was called. In a float32 program that is outside of the float64
+    block in which they were made, and JAX then fills float64 arrays with float32 zeros. A linear solve carries its
+    transpose along, so the product is written as one:  (I 0; -F I) (c; y) = (change; 0)  gives  y = F change.
+    """
+
+    def plus(a: Any, b: Any) -> Any:
+        return jax.tree.map(jnp.add, a, b)
+
+    def transposed(value: Any) -> Any:
+        return jax.linear_transpose(follow, change)(value)[0]
+
+    # JAX transposes such a solve only where its whole right-hand side is a tangent, zeros included
+    zero = 0 * sum(jnp.sum(leaf) for leaf in jax.tree.leaves(change))
+    right = jax.tree.map(lambda x: x + zero, change), jax.tree.map(lambda x: jnp.broadcast_to(zero, x.shape), like)
+    _, out = lax.custom_linear_solve(
+        lambda v: (v[0], jax.tree.map(jnp.subtract, v[1], follow(v[0]))),
+        right,
+        lambda _, v: (v[0], plus(v[1], follow(v[0]))),
+        transpose_solve=lambda _, v: (plus(v[0], transposed(v[1])), v[1]),
+    )
+    return out
 
 
 MAX_STEPS = 100

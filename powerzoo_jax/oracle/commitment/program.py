@@ -1,4 +1,4 @@
-"""Unit commitment as a mixed-integer linear programme: variables, rows and how exact its costs are.
+"""Unit commitment as a mixed-integer linear program: variables, rows and how exact its costs are.
 
 Binary u tells who is on; v and w, starts and stops, follow from it and need not be binary:
 
@@ -10,12 +10,12 @@ segments of h MW. Sources: Rajan and Takriti 2005, IBM RC23628; Carrion and Arro
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
 from powerzoo_jax.oracle.commitment.problem import CommitmentDay, host_rules, running_cost
+from powerzoo_jax.oracle.linear_program import LinearProgram, ProgramWriter
 
 PIECEWISE_SHARE = 5e-4  # [-] of the cost, that segments may overstate it by: 0.05 %
 
@@ -35,23 +35,31 @@ class Segments(NamedTuple):
     error: np.ndarray
 
 
-class MixedProgram(NamedTuple):
-    """min cost @ x + fixed,  row_low <= rows @ x <= row_high,  low <= x <= high, x whole where `whole`.
+class CommitmentColumns(NamedTuple):
+    """Positions of the columns: (G, T) for u, v, w and hot (0, T where starts cost alike), (S, T) segments, (T,)."""
 
-    running, above: (G, T), (S, T) columns of u and of the segments
-    piece_rows: (R,) bool  rows that hold a segment below the share of its unit that runs
+    u: np.ndarray
+    v: np.ndarray
+    w: np.ndarray
+    hot: np.ndarray
+    segment: np.ndarray
+    shed: np.ndarray
+    spill: np.ndarray
+    excess: np.ndarray
+
+
+class CommitmentProgram(NamedTuple):
+    """Mixed-integer program of a day, and where things stand in it.
+
+    linear:      LinearProgram, whole in u
+    segments:    Segments
+    at:          CommitmentColumns
+    piece_rows:  (R,) bool  rows that hold a segment below the share of its unit that runs
     """
 
-    cost: np.ndarray
-    rows: Any
-    row_low: np.ndarray
-    row_high: np.ndarray
-    low: np.ndarray
-    high: np.ndarray
-    whole: np.ndarray
+    linear: LinearProgram
     segments: Segments
-    running: np.ndarray
-    above: np.ndarray
+    at: CommitmentColumns
     piece_rows: np.ndarray
 
 
@@ -80,209 +88,146 @@ def _cheapest(problem: CommitmentDay) -> float:
     return max(lowest, 0.0) * float(np.maximum(problem.load_mw, 0).sum()) * problem.dt_hours
 
 
-class _CommitmentLayout:
-    """Positions of the variables: blocks of (G, T) for u, v, w, hot; (S, T) segments; (T,) shed, spill, excess."""
-
-    def __init__(self, n_unit: int, n_segment: int, n_step: int, hot: bool) -> None:
-        self.shape = (n_unit, n_step)
-        sizes = {"u": n_unit, "v": n_unit, "w": n_unit, "hot": n_unit if hot else 0, "segment": n_segment}
-        sizes |= {"shed": 1, "spill": 1, "excess": 1}
-        self.at: dict[str, np.ndarray] = {}
-        first = 0
-        for name, count in sizes.items():
-            self.at[name] = first + np.arange(count * n_step).reshape(count, n_step)
-            first += count * n_step
-        self.size = first
-
-
-class _CommitmentRows:
-    """Rows of a sparse matrix, collected term by term."""
-
-    def __init__(self) -> None:
-        self.entries: list[tuple[np.ndarray, np.ndarray, np.ndarray]] = []
-        self.low: list[np.ndarray] = []
-        self.high: list[np.ndarray] = []
-        self.pieces: list[np.ndarray] = []
-        self.count = 0
-
-    def add(self, terms: Iterable[tuple[np.ndarray, Any]], low: Any, high: Any, piece: bool = False) -> None:
-        """Add a block of rows; every term is (columns (..., R) whose last axis is the rows, coefficient)."""
-        n_row = 0
-        for columns, coefficient in terms:
-            columns = np.atleast_2d(columns)
-            n_row = columns.shape[1]
-            row = np.broadcast_to(self.count + np.arange(n_row), columns.shape)
-            value = np.broadcast_to(np.asarray(coefficient, np.float64), columns.shape)
-            self.entries.append((row.ravel(), columns.ravel(), value.ravel()))
-        self.low.append(np.broadcast_to(np.asarray(low, np.float64), n_row))
-        self.high.append(np.broadcast_to(np.asarray(high, np.float64), n_row))
-        self.pieces.append(np.full(n_row, piece))
-        self.count += n_row
-
-    def matrix(self, n_column: int) -> Any:
-        from scipy import sparse
-
-        row, column, value = (np.concatenate(part) for part in zip(*self.entries, strict=True))
-        return sparse.csc_matrix((value, (row, column)), (self.count, n_column))
+def commitment_program(problem: CommitmentDay, commitment: np.ndarray | None = None) -> CommitmentProgram:
+    """The program of a day; `commitment` (T, G) fixes units on (1) or off (0), and leaves what is negative."""
+    rules, segments, writer = host_rules(problem.rules), linear_segments(problem), ProgramWriter()
+    at = _write_columns(writer, problem, rules, segments, commitment)
+    piece_rows: list[np.ndarray] = []
+    for g in range(len(at.u)):
+        _write_switching(writer, at, problem, rules, g)
+        piece_rows += _write_output(writer, at, problem, rules, np.flatnonzero(segments.unit == g), segments, g)
+    _write_system(writer, at, problem, rules)
+    _write_cuts(writer, at, problem, segments)
+    pieces = np.zeros(writer.count, bool)
+    pieces[np.concatenate([np.zeros(0, np.int64), *piece_rows])] = True
+    return CommitmentProgram(writer.program(), segments, at, pieces)
 
 
-def commitment_program(problem: CommitmentDay, commitment: np.ndarray | None = None) -> MixedProgram:
-    """The programme of a day; `commitment` (T, G) fixes units on (1) or off (0), and leaves what is negative."""
-    rules, segments = host_rules(problem.rules), linear_segments(problem)
-    n_unit, n_step = len(rules["p_min_mw"]), len(problem.load_mw)
-    layout = _CommitmentLayout(n_unit, len(segments.unit), n_step, problem.cold_startup_usd is not None)
-    rows = _CommitmentRows()
-    for g in range(n_unit):
-        _add_switching(rows, layout, problem, rules, g)
-        _add_output(rows, layout, problem, rules, np.flatnonzero(segments.unit == g), segments, g)
-    _add_system(rows, layout, problem, rules, segments)
-    _add_cuts(rows, layout, problem, segments)
-    low, high = _boxes(layout, problem, rules, segments, commitment)
-    whole = np.zeros(layout.size, bool)
-    whole[layout.at["u"]] = True
-    return MixedProgram(
-        cost=_prices(layout, problem, rules, segments),
-        rows=rows.matrix(layout.size),
-        row_low=np.concatenate(rows.low),
-        row_high=np.concatenate(rows.high),
-        low=low,
-        high=high,
-        whole=whole,
-        segments=segments,
-        running=layout.at["u"],
-        above=layout.at["segment"],
-        piece_rows=np.concatenate(rows.pieces),
+def read_plan(problem: CommitmentDay, program: CommitmentProgram, x: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Share of each unit that runs (T, G) [-] and output (T, G) [MW] of a solution, relaxed or not."""
+    on = x[program.at.u]
+    above = np.zeros(on.shape)
+    np.add.at(above, program.segments.unit, x[program.at.segment])
+    return on.T, (on * problem.costs.base_mw[:, None] + above).T
+
+
+def _write_columns(
+    writer: ProgramWriter,
+    problem: CommitmentDay,
+    rules: dict[str, np.ndarray],
+    segments: Segments,
+    commitment: np.ndarray | None,
+) -> CommitmentColumns:
+    n_unit, n_step, dt, cold = len(rules["p_min_mw"]), len(problem.load_mw), problem.dt_hours, problem.cold_startup_usd
+    each, pieces = (n_unit, n_step), (len(segments.unit), n_step)
+    start = rules["startup_usd"] if cold is None else cold
+    saved = np.zeros(0) if cold is None else rules["startup_usd"] - cold  # by a start of a unit that is still warm
+    running = dt * (problem.costs.base_cost + rules["no_load_usd_per_hour"])
+    spilled = rules["p_max_mw"].sum() + np.maximum(-problem.load_mw, 0)
+    return CommitmentColumns(
+        u=writer.columns(each, running[:, None], *_running_box(problem, rules, commitment), whole=True),
+        v=writer.columns(each, start[:, None], 0.0, 1.0),
+        w=writer.columns(each, rules["shutdown_usd"][:, None], 0.0, 1.0),
+        hot=writer.columns((len(saved), n_step), saved[:, None], 0.0, 1.0),
+        segment=writer.columns(pieces, dt * segments.price[:, None], 0.0, segments.width[:, None]),
+        shed=writer.columns(n_step, dt * problem.voll, 0.0, np.maximum(problem.load_mw, 0)),
+        spill=writer.columns(n_step, dt * problem.surplus_price, 0.0, spilled),
+        excess=writer.columns(n_step, dt * problem.voll, 0.0, 0.0 if problem.cuts is None else spilled.max()),
     )
 
 
-def read_plan(problem: CommitmentDay, program: MixedProgram, x: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Commitment (T, G) bool and output (T, G) [MW] of a solution."""
-    segments = program.segments
-    n_unit, n_step = len(problem.costs.base_mw), len(problem.load_mw)
-    layout = _CommitmentLayout(n_unit, len(segments.unit), n_step, problem.cold_startup_usd is not None)
-    on = x[layout.at["u"]] > 0.5
-    above = np.zeros((n_unit, n_step))
-    np.add.at(above, segments.unit, x[layout.at["segment"]])
-    return on.T, np.where(on, problem.costs.base_mw[:, None] + above, 0.0).T
+def _running_box(
+    problem: CommitmentDay, rules: dict[str, np.ndarray], commitment: np.ndarray | None
+) -> tuple[np.ndarray, np.ndarray]:
+    """Bounds (G, T) of u: what was switched shortly before stays, and what is out of service is off."""
+    on, steps = np.asarray(problem.state.on), np.asarray(problem.state.steps)
+    shape = len(on), len(problem.load_mw)
+    low, high = np.zeros(shape), np.ones(shape)
+    for g in range(len(on)):
+        held = int(rules["min_up" if on[g] else "min_down"][g]) - int(steps[g])
+        if held > 0:
+            low[g, :held], high[g, :held] = float(on[g]), float(on[g])
+        if not rules["available"][g]:
+            low[g], high[g] = 0.0, 0.0
+    if commitment is not None:
+        # an illegal wish leaves nothing between the bounds, and the solver says so
+        wish = np.asarray(commitment, np.int64).T
+        low, high = np.where(wish > 0, 1.0, low), np.where(wish == 0, 0.0, high)
+    return low, high
 
 
-def _add_switching(
-    rows: _CommitmentRows, layout: _CommitmentLayout, problem: CommitmentDay, rules: dict[str, np.ndarray], g: int
+def _write_switching(
+    writer: ProgramWriter, at: CommitmentColumns, problem: CommitmentDay, rules: dict[str, np.ndarray], g: int
 ) -> None:
-    u, v, w = (layout.at[name][g] for name in ("u", "v", "w"))
+    u, v, w = at.u[g], at.v[g], at.w[g]
     n_step = len(u)
     was = float(np.asarray(problem.state.on)[g])
-    rows.add([(u[:1], 1.0), (v[:1], -1.0), (w[:1], 1.0)], was, was)
-    rows.add([(u[1:], 1.0), (u[:-1], -1.0), (v[1:], -1.0), (w[1:], 1.0)], 0.0, 0.0)
+    writer.rows(1, was, was, (u[:1], 1.0), (v[:1], -1.0), (w[:1], 1.0))
+    writer.rows(n_step - 1, 0.0, 0.0, (u[1:], 1.0), (u[:-1], -1.0), (v[1:], -1.0), (w[1:], 1.0))
     for t in range(n_step):
         since_up = v[max(t - int(rules["min_up"][g]) + 1, 0) : t + 1]
         since_down = w[max(t - int(rules["min_down"][g]) + 1, 0) : t + 1]
-        rows.add([(since_up[:, None], 1.0), (u[t : t + 1], -1.0)], -np.inf, 0.0)
-        rows.add([(since_down[:, None], 1.0), (u[t : t + 1], 1.0)], -np.inf, 1.0)
+        writer.rows(1, -np.inf, 0.0, (since_up[:, None], 1.0), (u[t : t + 1], -1.0))
+        writer.rows(1, -np.inf, 1.0, (since_down[:, None], 1.0), (u[t : t + 1], 1.0))
     if problem.cold_startup_usd is None or problem.cold_after is None:
         return
-    hot = layout.at["hot"][g]
+    hot = at.hot[g]
     off_since = -int(np.asarray(problem.state.steps)[g]) if not was else None
-    rows.add([(hot, 1.0), (v, -1.0)], -np.inf, 0.0)
+    writer.rows(n_step, -np.inf, 0.0, (hot, 1.0), (v, -1.0))
     for t in range(n_step):
         first = t - int(problem.cold_after[g])
         recent = w[max(first, 0) : t]
         still_warm = 1.0 if off_since is not None and off_since >= first else 0.0
-        terms = [(hot[t : t + 1], 1.0), *([(recent[:, None], -1.0)] if recent.size else [])]
-        rows.add(terms, -np.inf, still_warm)
+        writer.rows(1, -np.inf, still_warm, (hot[t : t + 1], 1.0), (recent[:, None], -1.0))
 
 
-def _add_output(
-    rows: _CommitmentRows,
-    layout: _CommitmentLayout,
+def _write_output(
+    writer: ProgramWriter,
+    at: CommitmentColumns,
     problem: CommitmentDay,
     rules: dict[str, np.ndarray],
     mine: np.ndarray,
     segments: Segments,
     g: int,
-) -> None:
-    u, v, w = (layout.at[name][g] for name in ("u", "v", "w"))
-    above = layout.at["segment"][mine]
+) -> list[np.ndarray]:
+    """Limits and ramps of a unit; returns the rows of its pieces."""
+    u, v, w, above = at.u[g], at.v[g], at.w[g], at.segment[mine]
+    n_step = len(u)
     base, before = problem.costs.base_mw[g], float(np.asarray(problem.state.p_mw)[g])
     high, ramp, start = rules["p_max_mw"][g], rules["ramp_mw"][g], min(rules["start_mw"][g], rules["p_max_mw"][g])
     stop = min(rules["stop_mw"][g], high)
-    for column, width in zip(above, segments.width[mine], strict=True):
-        rows.add([(column, 1.0), (u, -width)], -np.inf, 0.0, piece=True)
-    rows.add([(above, 1.0), (u, base - rules["p_min_mw"][g])], 0.0, np.inf)
-    rows.add([(above, 1.0), (u, base - high), (v, high - start)], -np.inf, 0.0)
-    rows.add([(above[:, :-1], 1.0), (u[:-1], base - high), (w[1:], high - stop)], -np.inf, 0.0)
-    rows.add([(w[:1], before - stop)], -np.inf, 0.0)
+    pieces = [
+        writer.rows(n_step, -np.inf, 0.0, (column, 1.0), (u, -width))
+        for column, width in zip(above, segments.width[mine], strict=True)
+    ]
+    writer.rows(n_step, 0.0, np.inf, (above, 1.0), (u, base - rules["p_min_mw"][g]))
+    writer.rows(n_step, -np.inf, 0.0, (above, 1.0), (u, base - high), (v, high - start))
+    writer.rows(n_step - 1, -np.inf, 0.0, (above[:, :-1], 1.0), (u[:-1], base - high), (w[1:], high - stop))
+    writer.rows(1, -np.inf, 0.0, (w[:1], before - stop))
     if ramp >= high:
-        return
+        return pieces
     rise = [(above[:, 1:], 1.0), (u[1:], base), (above[:, :-1], -1.0), (u[:-1], -base)]
-    rows.add([*rise, (u[:-1], -ramp), (v[1:], -start)], -np.inf, 0.0)
-    rows.add([*((c, -k) for c, k in rise), (u[1:], -ramp), (w[1:], -stop)], -np.inf, 0.0)
+    fall = [(columns, -coefficient) for columns, coefficient in rise]
+    writer.rows(n_step - 1, -np.inf, 0.0, *rise, (u[:-1], -ramp), (v[1:], -start))
+    writer.rows(n_step - 1, -np.inf, 0.0, *fall, (u[1:], -ramp), (w[1:], -stop))
     was = float(np.asarray(problem.state.on)[g])
-    rows.add([(above[:, :1], 1.0), (u[:1], base), (v[:1], -start)], -np.inf, before + ramp * was)
-    rows.add([(above[:, :1], -1.0), (u[:1], -base - ramp), (w[:1], -max(stop, before))], -np.inf, -before)
+    writer.rows(1, -np.inf, before + ramp * was, (above[:, :1], 1.0), (u[:1], base), (v[:1], -start))
+    writer.rows(1, -np.inf, -before, (above[:, :1], -1.0), (u[:1], -base - ramp), (w[:1], -max(stop, before)))
+    return pieces
 
 
-def _add_system(
-    rows: _CommitmentRows,
-    layout: _CommitmentLayout,
-    problem: CommitmentDay,
-    rules: dict[str, np.ndarray],
-    segments: Segments,
+def _write_system(
+    writer: ProgramWriter, at: CommitmentColumns, problem: CommitmentDay, rules: dict[str, np.ndarray]
 ) -> None:
-    u, above, shed, spill = (layout.at[name] for name in ("u", "segment", "shed", "spill"))
-    base = problem.costs.base_mw[:, None]
-    rows.add([(above, 1.0), (u, base), (shed, 1.0), (spill, -1.0)], problem.load_mw, problem.load_mw)
-    rows.add([(u, rules["p_max_mw"][:, None])], problem.load_mw + problem.reserve_mw, np.inf)
+    load, base = problem.load_mw, problem.costs.base_mw[:, None]
+    writer.rows(len(load), load, load, (at.segment, 1.0), (at.u, base), (at.shed, 1.0), (at.spill, -1.0))
+    writer.rows(len(load), load + problem.reserve_mw, np.inf, (at.u, rules["p_max_mw"][:, None]))
 
 
-def _add_cuts(rows: _CommitmentRows, layout: _CommitmentLayout, problem: CommitmentDay, segments: Segments) -> None:
+def _write_cuts(writer: ProgramWriter, at: CommitmentColumns, problem: CommitmentDay, segments: Segments) -> None:
     if problem.cuts is None:
         return
-    u, above, shed, excess = (layout.at[name] for name in ("u", "segment", "shed", "excess"))
     for t, of_unit, of_shed, most in zip(*problem.cuts, strict=True):
-        terms = [(u[:, [t]], (of_unit * problem.costs.base_mw)[:, None]), (above[:, [t]], of_unit[segments.unit, None])]
-        rows.add([*terms, (shed[:, t], of_shed), (excess[:, t], -1.0)], -np.inf, most)
-
-
-def _prices(
-    layout: _CommitmentLayout, problem: CommitmentDay, rules: dict[str, np.ndarray], segments: Segments
-) -> np.ndarray:
-    cost, dt = np.zeros(layout.size), problem.dt_hours
-    cost[layout.at["u"]] = dt * (problem.costs.base_cost + rules["no_load_usd_per_hour"])[:, None]
-    startup = rules["startup_usd"] if problem.cold_startup_usd is None else problem.cold_startup_usd
-    cost[layout.at["v"]] = startup[:, None]
-    cost[layout.at["w"]] = rules["shutdown_usd"][:, None]
-    if problem.cold_startup_usd is not None:
-        cost[layout.at["hot"]] = (rules["startup_usd"] - problem.cold_startup_usd)[:, None]
-    cost[layout.at["segment"]] = dt * segments.price[:, None]
-    cost[layout.at["shed"]] = dt * problem.voll
-    cost[layout.at["spill"]] = dt * problem.surplus_price
-    cost[layout.at["excess"]] = dt * problem.voll
-    return cost
-
-
-def _boxes(
-    layout: _CommitmentLayout,
-    problem: CommitmentDay,
-    rules: dict[str, np.ndarray],
-    segments: Segments,
-    commitment: np.ndarray | None,
-) -> tuple[np.ndarray, np.ndarray]:
-    low, high = np.zeros(layout.size), np.ones(layout.size)
-    high[layout.at["segment"]] = segments.width[:, None]
-    high[layout.at["shed"]] = np.maximum(problem.load_mw, 0)
-    high[layout.at["spill"]] = rules["p_max_mw"].sum() + np.maximum(-problem.load_mw, 0)
-    high[layout.at["excess"]] = high[layout.at["spill"]].max() if problem.cuts is not None else 0.0
-    on, steps = np.asarray(problem.state.on), np.asarray(problem.state.steps)
-    u = layout.at["u"]
-    for g in range(layout.shape[0]):
-        held = int(rules["min_up" if on[g] else "min_down"][g]) - int(steps[g])
-        if held > 0:
-            low[u[g, :held]], high[u[g, :held]] = float(on[g]), float(on[g])
-        if not rules["available"][g]:
-            low[u[g]], high[u[g]] = 0.0, 0.0
-    if commitment is not None:
-        # an illegal wish leaves an empty box: infeasible, and HiGHS says so
-        wish = np.asarray(commitment, np.int64).T
-        low[u], high[u] = np.where(wish > 0, 1.0, low[u]), np.where(wish == 0, 0.0, high[u])
-    return low, high
+        running = at.u[:, [t]], (of_unit * problem.costs.base_mw)[:, None]
+        above = at.segment[:, [t]], of_unit[segments.unit, None]
+        writer.rows(1, -np.inf, most, running, above, (at.shed[[t]], of_shed), (at.excess[[t]], -1.0))

@@ -22,7 +22,7 @@ import numpy as np
 from powerzoo_jax.oracle.commitment.lagrangian import priority_list
 from powerzoo_jax.oracle.commitment.plan import CommitmentPlan, quadratic_bound, solve_commitment, solve_relaxation
 from powerzoo_jax.oracle.commitment.problem import CommitmentDay, NetworkCuts, host_rules, play_commitment
-from powerzoo_jax.oracle.commitment.program import commitment_program
+from powerzoo_jax.oracle.commitment.program import commitment_program, read_plan
 from powerzoo_jax.oracle.transmission.dispatch import DispatchSystem
 from powerzoo_jax.oracle.transmission.policies import nearest, output_limits, shared_scores, track
 
@@ -146,18 +146,16 @@ def _relaxed(system: DispatchSystem, problem: CommitmentDay) -> tuple[float, np.
     cuts, bound = None, -np.inf
     for _ in range(PASSES):
         program = commitment_program(replace(problem, cuts=cuts))
-        x, dual = solve_relaxation(program)
-        bound = max(bound, quadratic_bound(problem, program, dual))
-        on = x[program.running]
-        p = on * problem.costs.base_mw[:, None]
-        np.add.at(p, program.segments.unit, x[program.above])
-        more = _broken(system, problem, p.T, cuts)
+        found = solve_relaxation(program)
+        bound = max(bound, quadratic_bound(problem, program, found.dual))
+        on, p = read_plan(problem, program, found.x)
+        more = _broken(system, problem, p, cuts)
         if more is None:
             break
         cuts = more
     wish = np.where(on < WHOLE, 0, np.where(on > 1 - WHOLE, 1, -1))
     # a unit that is open at one step is open all day: what is settled beside it may hold for the relaxation alone
-    return bound, np.where((wish < 0).any(1, keepdims=True), -1, wish).T, cuts
+    return bound, np.where((wish < 0).any(0), -1, wish), cuts
 
 
 def _searched(

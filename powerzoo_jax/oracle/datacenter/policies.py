@@ -24,12 +24,11 @@ from powerzoo_jax.envs.series import INFER, OUTDOOR, PRICE, Draw
 from powerzoo_jax.oracle.datacenter.problem import SiteProblem, list_jobs, refuse_cold, site_facts
 from powerzoo_jax.oracle.datacenter.program import (
     TOO_HOT_C,
-    Sheet,
+    SiteRows,
     idle_it_mw,
     list_starts,
     most_heat_kw,
-    room_rows,
-    solve,
+    solve_site,
     write_room,
     write_starts,
 )
@@ -44,9 +43,16 @@ from powerzoo_jax.oracle.datacenter.search import (
     search,
     simple_plans,
 )
-from powerzoo_jax.oracle.registry import Baselines, OraclePlan, Policy, follow
-from powerzoo_jax.oracle.storage.plan import dual_bound
-from powerzoo_jax.oracle.storage.problem import Program
+from powerzoo_jax.oracle.linear_program import LinearProgram, ProgramWriter, dual_bound
+from powerzoo_jax.oracle.registry import (
+    Baselines,
+    EpisodePlan,
+    OraclePlan,
+    Policy,
+    follow,
+    follow_plans,
+    repeat_action,
+)
 
 HALF_GPU = 0.5  # above what is to start: rounding then starts no job more and no job less
 
@@ -181,61 +187,54 @@ def build_site_problems(sim: Sim, episodes: Episode) -> list[FeederSiteProblem]:
     return problems
 
 
-def cooling_program(problem: FeederSiteProblem, it_mw: np.ndarray) -> tuple[Program, dict[str, np.ndarray]]:
+def cooling_program(problem: FeederSiteProblem, it_mw: np.ndarray) -> tuple[LinearProgram, np.ndarray]:
     """Cheapest set-points for servers that draw it_mw (T,), the room below its critical limit; positions by name.
 
     Exact. Where the price is negative, plans whose fans draw more than the heat they remove takes are left out: the
     environment does not waste energy.
     """
-    sheet = Sheet(problem.horizon + room_rows(problem))
+    writer = ProgramWriter()
     spare = np.where(problem.usd_per_mwh < 0, 0.0, np.inf)
-    columns = _write_site(sheet, problem, it_mw, problem.values["t_critical_c"], spare, held_set=True)
-    return sheet.program(), columns
+    set_c, _ = _write_site(writer, problem, it_mw, problem.values["t_critical_c"], spare, held_set=True)
+    return writer.program(), set_c
 
 
-def relaxed_program(problem: FeederSiteProblem) -> Program:
+def relaxed_program(problem: FeederSiteProblem) -> LinearProgram:
     """Relaxation that bounds every policy: jobs as `write_starts` has them, set-points that change within a step,
     and a room that may heat up."""
-    n, starts = problem.horizon, list_starts(problem, problem.slots)
-    first_row = n + room_rows(problem)
-    sheet = Sheet(first_row + starts.rows(n))
+    writer = ProgramWriter()
     spare = np.where(problem.usd_per_mwh < 0, problem.values["cool_min_mw"], np.inf)
-    _write_site(sheet, problem, idle_it_mw(problem), TOO_HOT_C, spare, held_set=False)
-    write_starts(sheet, problem, starts, np.arange(n), n, first_row)
-    return sheet.program()
+    _, rows = _write_site(writer, problem, idle_it_mw(problem), TOO_HOT_C, spare, held_set=False)
+    write_starts(writer, problem, list_starts(problem, problem.slots), rows)
+    return writer.program()
 
 
 def _write_site(
-    sheet: Sheet, problem: FeederSiteProblem, it_mw: np.ndarray, hottest_c: float, spare: np.ndarray, *, held_set: bool
-) -> dict[str, np.ndarray]:
+    writer: ProgramWriter,
+    problem: FeederSiteProblem,
+    it_mw: np.ndarray,
+    hottest_c: float,
+    spare: np.ndarray,
+    *,
+    held_set: bool,
+) -> tuple[np.ndarray, SiteRows]:
     """Write the power bought for servers and cooling, cost in units of the reward, and the room."""
     v, n = problem.values, problem.horizon
-    balance = np.arange(n)
     largest = 2 * (v["n_gpus"] * v["active_w"] / 1e6 + v["base_mw"]) * (1 + v["aux_share"])
     largest += most_heat_kw(problem, hottest_c) / 1000
-    bought = sheet.columns(n, problem.weight * problem.dt_hours * problem.usd_per_mwh, 0, largest)
-    sheet.put(balance, bought, 1)
-    sheet.right[balance] = (1 + v["aux_share"]) * it_mw
-    room = write_room(sheet, problem, it_mw, hottest_c, balance, n, spare_fan_mw=spare, held_set=held_set)
-    return {"bought": bought, **room}
+    bought = writer.columns(n, problem.weight * problem.dt_hours * problem.usd_per_mwh, 0, largest)
+    servers = (1 + v["aux_share"]) * it_mw
+    balance = writer.rows(n, servers, servers, (bought, 1))
+    return write_room(writer, problem, it_mw, hottest_c, balance, spare_fan_mw=spare, held_set=held_set)
 
 
 def return_bound(problem: FeederSiteProblem) -> float:
     """Upper bound of any return, from the multipliers of the relaxation, recomputed by hand (weak duality)."""
     program = relaxed_program(problem)
-    return -dual_bound(program, solve(program)[1])
+    return -dual_bound(program, solve_site(program).dual)
 
 
-@dataclass(frozen=True, eq=False)
-class SitePlan:
-    """A plan that the environment can execute: actions (T, 1, 3), its return by the programme, and the bound."""
-
-    action: np.ndarray
-    objective: float
-    bound: float
-
-
-def plan_episodes(sim: Sim, draws: Draw, keys: Array) -> list[SitePlan]:
+def plan_episodes(sim: Sim, draws: Draw, keys: Array) -> list[EpisodePlan]:
     """The oracle's plan of every drawn episode.
 
     A search over which jobs start when, in the order of their queues, finds a cheap run of the jobs; set-points then
@@ -248,14 +247,15 @@ def plan_episodes(sim: Sim, draws: Draw, keys: Array) -> list[SitePlan]:
     return [_plan(problem, jax.tree.map(lambda x, b=b: x[b], trail)) for b, problem in enumerate(problems)]
 
 
-def _plan(problem: FeederSiteProblem, trail: PlayedJobs) -> SitePlan:
-    program, at = cooling_program(problem, np.asarray(trail.it_mw, np.float64))
-    x, _ = solve(program)
+def _plan(problem: FeederSiteProblem, trail: PlayedJobs) -> EpisodePlan:
+    program, set_c = cooling_program(problem, np.asarray(trail.it_mw, np.float64))
+    x = solve_site(program).x
     v, action = problem.values, np.array(trail.action, np.float64)
-    action[:, 2] = 2 * (x[at["set"]] - v["set_low_c"]) / (v["set_high_c"] - v["set_low_c"]) - 1
+    action[:, 2] = 2 * (x[set_c] - v["set_low_c"]) / (v["set_high_c"] - v["set_low_c"]) - 1
     lost = problem.missed_usd * float(trail.missed) + problem.backlog_usd_per_gpu_h * float(trail.backlog_gpu_h)
     objective = -float(program.cost @ x) - problem.weight * lost
-    return SitePlan(np.clip(action, -1, 1)[:, None], objective, return_bound(problem))
+    bound = return_bound(problem)
+    return EpisodePlan(np.clip(action, -1, 1)[:, None], objective, bound, bound)
 
 
 def _search(problem: FeederSiteProblem, sizes: SearchSizes, days: int) -> np.ndarray:
@@ -269,20 +269,15 @@ def _execute(sim: Sim, episodes: Episode, gpus: list[np.ndarray]) -> PlayedJobs:
     return play_starts(sim, episodes, jnp.asarray(np.stack(gpus), dtype), jnp.asarray(COOLING, dtype))
 
 
-def _constant(sim: Sim, draws: Draw, action: tuple[float, ...]) -> np.ndarray:
-    """An action at every step (B, T, 1, 3)."""
-    return np.broadcast_to(np.asarray(action), (len(draws.load_row), sim.spec.horizon, 1, len(action))).copy()
-
-
 def _idle(sim: Sim, draws: Draw, keys: Array) -> Policy:
     del keys
-    return follow(sim, _constant(sim, draws, NO_CONTROL))
+    return repeat_action(sim, draws, np.array([NO_CONTROL]))
 
 
 def _rule(sim: Sim, draws: Draw, keys: Array) -> Policy:
     """Whatever fits by deadline, unless its energy costs more than its miss."""
     dear = _too_dear(read_episodes(sim, keys, draws.load_row, draws.price_row))
-    actions = _constant(sim, draws, RULE)
+    actions = np.tile(RULE, (len(draws.load_row), sim.spec.horizon, 1, 1))
     actions[:, :, 0, :2] = np.where(dear, -1.0, actions[:, :, 0, :2])
     return follow(sim, actions)
 
@@ -302,14 +297,7 @@ def _too_dear(episodes: Episode) -> np.ndarray:
 
 
 def _foresee(sim: Sim, draws: Draw, keys: Array) -> OraclePlan:
-    plans = plan_episodes(sim, draws, keys)
-    bound = np.array([plan.bound for plan in plans])
-    return OraclePlan(
-        policy=follow(sim, np.stack([plan.action for plan in plans])),
-        objective=np.array([plan.objective for plan in plans]),
-        bound=bound,
-        kept_bound=bound,
-    )
+    return follow_plans(sim, plan_episodes(sim, draws, keys))
 
 
 SCHEDULING = Baselines(

@@ -1,55 +1,27 @@
-"""Linear programmes of a data centre: the rows of its room, those of its jobs, and the solver.
+"""Linear programs of a data centre: the rows of its room, and those of its jobs.
 
-Rows of a linear programme for jobs that run in one piece and start in the order of their queue.
+Rows of a linear program for jobs that run in one piece and start in the order of their queue.
 """
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
-from powerzoo_jax.base.errors import SolverError
 from powerzoo_jax.devices.jobs import CLOCK_MIN
 from powerzoo_jax.oracle.datacenter.problem import JobList, SiteProblem
-from powerzoo_jax.oracle.storage.problem import Program
+from powerzoo_jax.oracle.linear_program import LinearProgram, Optimum, ProgramWriter, solve
 
 TOO_HOT_C = 100.0  # above every temperature that a room with a working set-point reaches
-ROOM_ROWS = ("room", "removed", "fan")
+COOLING_EXISTS = "A plan that cools enough always exists, so look for a critical temperature below the initial one."
 
 
-class Sheet:
-    """Linear programme under construction: minimise cost @ x, equal @ x = right, low <= x <= high."""
+class SiteRows(NamedTuple):
+    """Rows that the power of servers enters: balance (T,) [MW], and room (T S,) of every explicit step [C]."""
 
-    def __init__(self, n_row: int) -> None:
-        self.n_row = n_row
-        self.cost: list[np.ndarray] = []
-        self.low: list[np.ndarray] = []
-        self.high: list[np.ndarray] = []
-        self.size = 0
-        self.entries: list[tuple[np.ndarray, np.ndarray, np.ndarray]] = []
-        self.right = np.zeros(n_row)
-
-    def columns(self, count: int, cost: Any, low: Any, high: Any) -> np.ndarray:
-        """Add columns and return their positions."""
-        for store, value in ((self.cost, cost), (self.low, low), (self.high, high)):
-            store.append(np.broadcast_to(np.asarray(value, np.float64), count))
-        self.size += count
-        return np.arange(self.size - count, self.size)
-
-    def put(self, row: np.ndarray, column: np.ndarray, value: Any) -> None:
-        """Set coefficients."""
-        self.entries.append((row, column, np.broadcast_to(np.asarray(value, np.float64), row.shape)))
-
-    def program(self) -> Program:
-        """The programme written so far."""
-        from scipy import sparse
-
-        row, column, value = (np.concatenate(parts) for parts in zip(*self.entries, strict=True))
-        equal = sparse.csc_matrix((value, (row, column)), shape=(self.n_row, self.size))
-        return Program(
-            np.concatenate(self.cost), equal, self.right, np.concatenate(self.low), np.concatenate(self.high)
-        )
+    balance: np.ndarray
+    room: np.ndarray
 
 
 def idle_it_mw(problem: SiteProblem) -> np.ndarray:
@@ -59,67 +31,53 @@ def idle_it_mw(problem: SiteProblem) -> np.ndarray:
     return (v["n_gpus"] * v["idle_w"] + serving) / 1e6 + v["base_mw"]
 
 
-def room_rows(problem: SiteProblem) -> int:
-    """Rows that `write_room` writes."""
-    return len(ROOM_ROWS) * problem.horizon * problem.substeps
-
-
 def most_heat_kw(problem: SiteProblem, hottest_c: float) -> float:
     """Heat that the coil removes from a room at its hottest."""
     return problem.values["ua_kw_per_c"] * (hottest_c - problem.values["set_low_c"])
 
 
 def write_room(
-    sheet: Sheet,
+    writer: ProgramWriter,
     problem: SiteProblem,
     it_mw: np.ndarray,
     hottest_c: float,
     balance: np.ndarray,
-    first_row: int,
     *,
     spare_fan_mw: np.ndarray | None = None,
     held_set: bool = True,
-) -> dict[str, np.ndarray]:
-    """Write the room for a given IT power (T,), cooling into the rows `balance` (T,): positions of columns by name.
+) -> tuple[np.ndarray, SiteRows]:
+    """Write the room for a given IT power (T,), cooling into the rows `balance` (T,): set-point columns, and rows.
 
     hottest_c:     upper limit of the room
-    first_row:     of the rows of the room, one of each kind for every explicit step of the temperature
     spare_fan_mw:  (T,)  most that fans draw beyond the heat they remove; None = any
     held_set:      one set-point a step, as the environment has it; False = one for every explicit step
     """
     v, n, count = problem.values, problem.horizon, problem.horizon * problem.substeps
-    at = {name: first_row + k * count + np.arange(count) for k, name in enumerate(ROOM_ROWS)}
-    step = np.repeat(np.arange(n), problem.substeps)
+    step, first = np.repeat(np.arange(n), problem.substeps), np.arange(count) == 0
     big_kw = most_heat_kw(problem, hottest_c)
     most_mw = big_kw / 1000 + v["cool_min_mw"]
     spare = most_mw if spare_fan_mw is None else np.minimum(spare_fan_mw, most_mw)[step]
-    col = {
-        "heat": sheet.columns(count, 0, 0, big_kw),
-        "cooling": sheet.columns(count, 0, v["cool_min_mw"], most_mw),
-        "idle_fan": sheet.columns(count, 0, 0, spare),
-        "zone": sheet.columns(count, 0, v["set_low_c"], hottest_c),
-        "set": sheet.columns(n if held_set else count, 0, v["set_low_c"], v["set_high_c"]),
-    }
-    sheet.put(balance[step], col["cooling"], -1 / problem.substeps)
+    heat = writer.columns(count, 0, 0, big_kw)
+    cooling = writer.columns(count, 0, v["cool_min_mw"], most_mw)
+    idle_fan = writer.columns(count, 0, 0, spare)
+    zone = writer.columns(count, 0, v["set_low_c"], hottest_c)
+    set_c = writer.columns(n if held_set else count, 0, v["set_low_c"], v["set_high_c"])
+    writer.put(balance[step], cooling, -1 / problem.substeps)
     # C (T' - T) / dt = 1000 P_it air - heat + wall (T_out - T)
     degrees = pace(problem)
     keep = 1 - degrees * v["wall_kw_per_c"]
-    sheet.put(at["room"], col["zone"], 1)
-    sheet.put(at["room"][1:], col["zone"][:-1], -keep)
-    sheet.put(at["room"], col["heat"], degrees)
-    warming = 1000 * v["air_share"] * it_mw + v["wall_kw_per_c"] * problem.t_outdoor_c
-    sheet.right[at["room"]] = degrees * warming[step]
-    sheet.right[at["room"][0]] += keep * v["t_initial_c"]
+    warming = degrees * (1000 * v["air_share"] * it_mw + v["wall_kw_per_c"] * problem.t_outdoor_c)[step]
+    warming += np.where(first, keep * v["t_initial_c"], 0.0)
+    room = writer.rows(count, warming, warming, (zone, 1), (heat, degrees))
+    writer.put(room[1:], zone[:-1], -keep)
     # heat = UA (T - set): with heat >= 0 the set-point need not be above the room
-    sheet.put(at["removed"], col["heat"], 1)
-    sheet.put(at["removed"], col["set"][step] if held_set else col["set"], v["ua_kw_per_c"])
-    sheet.put(at["removed"][1:], col["zone"][:-1], -v["ua_kw_per_c"])
-    sheet.right[at["removed"][0]] = v["ua_kw_per_c"] * v["t_initial_c"]
+    removed = np.where(first, v["ua_kw_per_c"] * v["t_initial_c"], 0.0)
+    coil = writer.rows(count, removed, removed, (heat, 1), (set_c[step] if held_set else set_c, v["ua_kw_per_c"]))
+    writer.put(coil[1:], zone[:-1], -v["ua_kw_per_c"])
     # cooling >= heat / COP
-    sheet.put(at["fan"], col["cooling"], 1)
-    sheet.put(at["fan"], col["heat"], -1 / (1000 * problem.chiller_cop[step]))
-    sheet.put(at["fan"], col["idle_fan"], -1)
-    return col
+    per_kw = -1 / (1000 * problem.chiller_cop[step])
+    writer.rows(count, 0, 0, (cooling, 1), (heat, per_kw), (idle_fan, -1))
+    return set_c, SiteRows(balance, room)
 
 
 def pace(problem: SiteProblem) -> float:
@@ -127,14 +85,11 @@ def pace(problem: SiteProblem) -> float:
     return problem.dt_hours / problem.substeps / problem.values["heat_kwh_per_c"]
 
 
-def write_jobs(
-    sheet: Sheet, problem: SiteProblem, missed_usd: float, balance: np.ndarray, room: int, first_row: int
-) -> None:
+def write_jobs(writer: ProgramWriter, problem: SiteProblem, missed_usd: float, rows: SiteRows) -> None:
     """Write jobs that may be split, pre-empted and run in part.
 
     missed_usd:  price of a miss [$]
-    balance:     rows (T,) that power enters;  room: first row of the room's temperature
-    first_row:   of T rows of GPUs and one row for each job
+
     A run of a job is a point of it: x_jt in [0, 1] is the share of its GPUs that work in step t. Inference that
     running jobs push aside is bounded by the line under min(asked, GPUs left), which is what the step serves.
     """
@@ -147,23 +102,17 @@ def write_jobs(
     displaced = np.maximum(problem.serving + most - v["n_gpus"], 0) / most
     infer_mw = (v["active_w"] * v["infer_eta"] - v["idle_w"]) / 1e6
     power = jobs.gpus[of] * (np.asarray(problem.job_mw_per_gpu)[jobs.kind[of]] - displaced[step] * infer_mw)
-    share = sheet.columns(len(of), 0, 0, 1)
-    sheet.put(balance[step], share, -(1 + v["aux_share"]) * power)
-    warming = -pace(problem) * 1000 * v["air_share"] * power
-    for part in range(problem.substeps):
-        sheet.put(room + problem.substeps * step + part, share, warming)
-    left = sheet.columns(n, 0, 0, most)
-    sheet.put(first_row + step, share, jobs.gpus[of])
-    sheet.put(first_row + np.arange(n), left, 1)
-    sheet.right[first_row : first_row + n] = most
-    job_row = first_row + n + np.arange(count)
+    share = writer.columns(len(of), 0, 0, 1)
+    _enter(writer, problem, rows, step, share, power)
+    left = writer.columns(n, 0, 0, most)
+    gpus = writer.rows(n, most, most, (left, 1))
+    writer.put(gpus[step], share, jobs.gpus[of])
     need = np.where(jobs.priced, jobs.steps, jobs.duration_min / (60 * problem.dt_hours))
     hours = jobs.gpus * jobs.duration_min / 60
     price = np.where(jobs.priced, missed_usd, problem.backlog_usd_per_gpu_h * hours)
-    undone = sheet.columns(count, problem.weight * price, 0, 1)
-    sheet.put(job_row[of], share, 1)
-    sheet.put(job_row, undone, need)
-    sheet.right[job_row] = need
+    undone = writer.columns(count, problem.weight * price, 0, 1)
+    done = writer.rows(count, need, need, (undone, need))
+    writer.put(done[of], share, 1)
 
 
 def most_running(problem: SiteProblem, longest: int) -> np.ndarray:
@@ -173,23 +122,10 @@ def most_running(problem: SiteProblem, longest: int) -> np.ndarray:
     return problem.values["n_gpus"] - least
 
 
-def solve(program: Program) -> tuple[np.ndarray, np.ndarray]:
-    """Optimal point and multipliers by HiGHS. Raises SolverError when it does not reach the optimum."""
-    from scipy.optimize import linprog
-
-    result = linprog(
-        program.cost,
-        A_eq=program.equal,
-        b_eq=program.right,
-        bounds=np.column_stack([program.low, program.high]),
-        method="highs-ipm",  # with crossover: half the time of the simplex on these, and exact multipliers
-    )
-    if result.status != 0:
-        raise SolverError(
-            f"HiGHS stopped with status {result.status} ({result.message}) on an episode of a data centre. A plan that "
-            "cools enough always exists, so look for a critical temperature below the initial one."
-        )
-    return np.asarray(result.x), np.asarray(result.eqlin.marginals)
+def solve_site(program: LinearProgram) -> Optimum:
+    """Optimum of a program of a data centre. Raises SolverError when HiGHS does not reach it."""
+    # with crossover: half the time of the simplex on these, and exact multipliers
+    return solve(program, method="highs-ipm", hint=COOLING_EXISTS)
 
 
 class JobStarts(NamedTuple):
@@ -208,10 +144,6 @@ class JobStarts(NamedTuple):
     behind: np.ndarray
     since: np.ndarray
     until: np.ndarray
-
-    def rows(self, horizon: int) -> int:
-        """Rows that `write_starts` writes: GPUs and inference of each step, one a job, one a pair."""
-        return 2 * horizon + len(self.first) + len(self.ahead)
 
 
 def list_starts(problem: SiteProblem, slots: int) -> JobStarts:
@@ -254,13 +186,9 @@ def _pairs(jobs: JobList, leaves: np.ndarray, ours: np.ndarray, slots: int) -> l
     return found
 
 
-def write_starts(
-    sheet: Sheet, problem: SiteProblem, starts: JobStarts, balance: np.ndarray, room: int, first_row: int
-) -> None:
+def write_starts(writer: ProgramWriter, problem: SiteProblem, starts: JobStarts, rows: SiteRows) -> None:
     """Write jobs of which a share x may start in any step, and then runs to its end.
 
-    balance:    rows (T,) that power enters;  room: first row of the room's temperature
-    first_row:  of `starts.rows` rows
     A run of whole jobs is a point of it:
         sum_s x_js + undone_j = 1                         one start, or none
         running_t = sum of GPUs over starts that still run in t, at most what inference left free when they started
@@ -268,49 +196,37 @@ def write_starts(
     Inference that running jobs push aside is at most the chord of asked - min(asked, GPUs left).
     """
     jobs, n, v = problem.jobs, problem.horizon, problem.values
-    x = sheet.columns(len(starts.job), start_cost(problem, starts.job, starts.step), 0, 1)
+    x = writer.columns(len(starts.job), start_cost(problem, starts.job, starts.step), 0, 1)
     runs = np.minimum(jobs.steps[starts.job], n - starts.step).astype(int)
     at = np.repeat(np.arange(len(runs)), runs)
     step = starts.step[at] + np.arange(len(at)) - np.repeat(np.cumsum(runs) - runs, runs)
     of = starts.job[at]
     power = jobs.gpus[of] * np.asarray(problem.job_mw_per_gpu)[jobs.kind[of]]
-    _enter(sheet, problem, balance, room, step, x[at], power)
+    _enter(writer, problem, rows, step, x[at], power)
     most = most_running(problem, int(jobs.steps.max(initial=1)))
-    gpus, served = first_row + np.arange(n), first_row + n + np.arange(n)
-    left = sheet.columns(n, 0, 0, most)
-    sheet.put(first_row + step, x[at], jobs.gpus[of])
-    sheet.put(gpus, left, 1)
-    sheet.right[gpus] = most
+    left = writer.columns(n, 0, 0, most)
+    gpus = writer.rows(n, most, most, (left, 1))
+    writer.put(gpus[step], x[at], jobs.gpus[of])
     aside_most = np.maximum(problem.serving + most - v["n_gpus"], 0)
-    aside, spare = sheet.columns(n, 0, 0, aside_most), sheet.columns(n, 0, 0, aside_most)
+    aside, spare = writer.columns(n, 0, 0, aside_most), writer.columns(n, 0, 0, aside_most)
     infer_mw = (v["active_w"] * v["infer_eta"] - v["idle_w"]) / 1e6
-    _enter(sheet, problem, balance, room, np.arange(n), aside, np.full(n, -infer_mw))
-    sheet.put(served, aside, 1)
-    sheet.put(served, spare, 1)
-    sheet.put(served, left, aside_most / most)
-    sheet.right[served] = aside_most
-    one = first_row + 2 * n + np.arange(len(starts.first))
-    undone = sheet.columns(len(one), problem.weight * undone_usd(problem), 0, 1)
-    sheet.put(one[starts.job], x, 1)
-    sheet.put(one, undone, 1)
-    sheet.right[one] = 1
-    _write_order(sheet, problem, starts, x, first_row + 2 * n + len(one))
+    _enter(writer, problem, rows, np.arange(n), aside, np.full(n, -infer_mw))
+    writer.rows(n, aside_most, aside_most, (aside, 1), (spare, 1), (left, aside_most / most))
+    undone = writer.columns(len(starts.first), problem.weight * undone_usd(problem), 0, 1)
+    one = writer.rows(len(undone), 1, 1, (undone, 1))
+    writer.put(one[starts.job], x, 1)
+    _write_order(writer, problem, starts, x)
 
 
 def _enter(
-    sheet: Sheet,
-    problem: SiteProblem,
-    balance: np.ndarray,
-    room: int,
-    step: np.ndarray,
-    column: np.ndarray,
-    mw: np.ndarray,
+    writer: ProgramWriter, problem: SiteProblem, rows: SiteRows, step: np.ndarray, column: np.ndarray, mw: np.ndarray
 ) -> None:
     """Let power of servers enter the balance and warm the room."""
     v = problem.values
-    sheet.put(balance[step], column, -(1 + v["aux_share"]) * mw)
+    writer.put(rows.balance[step], column, -(1 + v["aux_share"]) * mw)
     for part in range(problem.substeps):
-        sheet.put(room + problem.substeps * step + part, column, -pace(problem) * 1000 * v["air_share"] * mw)
+        at = rows.room[problem.substeps * step + part]
+        writer.put(at, column, -pace(problem) * 1000 * v["air_share"] * mw)
 
 
 def start_cost(problem: SiteProblem, job: np.ndarray, step: np.ndarray) -> np.ndarray:
@@ -332,14 +248,14 @@ def undone_usd(problem: SiteProblem) -> np.ndarray:
     return np.where(jobs.priced, problem.missed_usd, backlog)
 
 
-def _write_order(sheet: Sheet, problem: SiteProblem, starts: JobStarts, x: np.ndarray, first_row: int) -> None:
+def _write_order(writer: ProgramWriter, problem: SiteProblem, starts: JobStarts, x: np.ndarray) -> None:
     """Write the order of the queues."""
     arrival = problem.jobs.arrival
     count = len(starts.ahead)
-    row = first_row + np.arange(count)
+    row = writer.rows(count, 0, 0)
     for job, since, sign in ((starts.behind, starts.since, 1.0), (starts.ahead, arrival[starts.ahead], -1.0)):
         size = starts.until - since + 1
         at = np.repeat(np.arange(count), size)
         step = since[at] + np.arange(len(at)) - np.repeat(np.cumsum(size) - size, size)
-        sheet.put(row[at], x[starts.first[job[at]] + step - arrival[job[at]]], sign)
-    sheet.put(row, sheet.columns(count, 0, 0, 1), 1)
+        writer.put(row[at], x[starts.first[job[at]] + step - arrival[job[at]]], sign)
+    writer.put(row, writer.columns(count, 0, 0, 1), 1)

@@ -1,6 +1,6 @@
-"""Plan an episode on a feeder: solve a linear programme, run the exact power flow, add tangents where it was wrong.
+"""Plan an episode on a feeder: solve a linear program, run the exact power flow, add tangents where it was wrong.
 
-The network enters as tangent planes of loss and voltage that hold at all injections (`network`), so every programme
+The network enters as tangent planes of loss and voltage that hold at all injections (`network`), so every program
 relaxes the task: its optimum bounds what any policy can reach, while the played plan is a policy. Both meet.
 
 Tangent planes of losses and voltages, collected while a plan is improved.
@@ -10,11 +10,10 @@ from __future__ import annotations
 
 import dataclasses
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
-from powerzoo_jax.base.errors import SolverError
 from powerzoo_jax.oracle.feeder.network import (
     Reach,
     Tangent,
@@ -35,7 +34,8 @@ from powerzoo_jax.oracle.feeder.problem import (
     limit_prices,
     run,
 )
-from powerzoo_jax.oracle.feeder.program import FeederProgram, Linear, idle_points
+from powerzoo_jax.oracle.feeder.program import FeederProgram, idle_points
+from powerzoo_jax.oracle.linear_program import LinearProgram, RowBlock, dual_bound, solve
 
 BACK_OFF_PU = 2e-5  # kept from the band, so that a plan rounded to float32 stays inside
 BACK_OFF_MVA = 1e-3  # the same for ratings
@@ -43,14 +43,13 @@ MOST_MVA = 1e3  # of an overload: bounds have to be finite
 
 
 class TangentCuts:
-    """Tangent planes collected over the rounds, as rows over the columns of a programme."""
+    """Tangent planes collected over the rounds, as rows over the columns of a program."""
 
     def __init__(self, program: FeederProgram, reach: Reach) -> None:
         self.program, self.reach = program, reach
         self.at = device_nodes(program.problem)
-        self.rows: list[Any] = []
-        self.most: list[np.ndarray] = []
-        self.spare: list[np.ndarray] = []  # what a bound adds to `most`: error of the plane, and the back-off
+        self.planes = RowBlock()
+        self.spare: list[np.ndarray] = []  # what a bound adds to a limit: error of the plane, and the back-off
         self.slack: dict[tuple[str, int, int], int] = {}
 
     def add(self, out: PlanOutcome, keep_limits: bool) -> None:
@@ -117,37 +116,26 @@ class TangentCuts:
         # the tangent is over consumption = (load - injection) / base
         by_p = sparse.csr_matrix((-side * tangent.by_p.ravel() / base, pick), shape=shape)
         by_q = sparse.csr_matrix((-side * tangent.by_q.ravel() / base, pick), shape=shape)
-        row = by_p @ program.inject_p + by_q @ program.inject_q
-        row.resize((count, program.width))
-        own = sparse.csr_matrix((-np.ones(count), (np.arange(count), slack)), shape=row.shape)
+        device = (by_p @ program.inject_p + by_q @ program.inject_q).tocoo()
         # at all other nodes consumption is what was scheduled, in every plan
         cell = np.ix_(step, self.at)
         fixed = tangent.value + (tangent.by_p * (problem.load_p_mw / base - out.p_pu)[cell]).sum(axis=1)
         fixed += (tangent.by_q * (problem.load_q_mvar / base - out.q_pu)[cell]).sum(axis=1)
-        self.rows.append(row + own)
-        self.most.append(side * (edge - fixed))
+        rows = self.planes.rows(count, -np.inf, side * (edge - fixed), (slack, -1.0))
+        self.planes.put(rows[device.row], device.col, device.data)
         self.spare.append(spare + tangent.error)
 
-    def matrix(self) -> tuple[Any, np.ndarray]:
-        """Rows and right-hand sides for `FeederProgram.linear`."""
-        from scipy import sparse
+    def relaxed(self, linear: LinearProgram, dual: np.ndarray) -> tuple[LinearProgram, np.ndarray]:
+        """Relaxation that holds for every policy, and its multipliers: planes moved by their error, or left out.
 
-        if not self.rows:
-            return None, np.zeros(0)
-        for row in self.rows:
-            row.resize((row.shape[0], self.program.width))
-        return sparse.vstack(self.rows, format="csr"), np.concatenate(self.most)
-
-    def relaxed(self, linear: Linear, dual: np.ndarray) -> tuple[Linear, np.ndarray]:
-        """Relaxation that holds for every policy, and its multipliers: planes moved by their error, or left out."""
-        if not self.rows:
-            return linear, dual
-        spare = np.concatenate(self.spare)
-        most, kept, first = linear.most.copy(), dual.copy(), linear.most.size - spare.size
+        linear:  of the program and, as its last rows, the planes
+        """
+        spare = np.concatenate([np.zeros(0), *self.spare])
+        most, kept, first = linear.row_high.copy(), dual.copy(), dual.size - spare.size
         known = np.isfinite(spare)
         most[first:] += np.where(known, spare, 0.0)
         kept[first:] *= known
-        return dataclasses.replace(linear, most=most), kept
+        return dataclasses.replace(linear, row_high=most), kept
 
 
 ROUNDS = 40
@@ -166,7 +154,7 @@ class FeederPlan:
     bound:        no policy whatsoever returns more
     kept_bound:   no policy that breaks voltage band, ratings and departure levels by as little as the plan (in sum, at
                   the planner's prices) returns more; where the plan breaks nothing, no policy that keeps them all
-    rounds:       linear programmes solved
+    rounds:       linear programs solved
     """
 
     points: SetPoints
@@ -230,20 +218,19 @@ def _improve(problem: FeederEpisode, prices: ViolationPrices, rounds: int) -> _I
     out, outside = run(problem, idle_points(problem)), False
     while count < rounds:
         count += 1
-        known = len(cuts.rows)
+        known = cuts.planes.count
         cuts.add(out, keep_limits=not free)
-        if count > 1 and len(cuts.rows) == known and not outside:
-            break  # the same programme again
-        linear = program.linear(*cuts.matrix())
-        result = solve_linear(linear)
-        relaxed, dual = cuts.relaxed(linear, np.asarray(result.ineqlin.marginals))
-        ceiling = -program.constant - linear_bound(relaxed, np.asarray(result.eqlin.marginals), dual)
+        if count > 1 and cuts.planes.count == known and not outside:
+            break  # the same program again
+        linear = program.program(cuts.planes)
+        found = solve(linear, feasibility=FEASIBILITY)
+        ceiling = -program.constant - dual_bound(*cuts.relaxed(linear, found.dual))
         bound = min(bound, ceiling + float(windfall @ most_loss))
-        out, outside = run(problem, program.set_points(result.x)), program.tighten(result.x)
+        out, outside = run(problem, program.set_points(found.x)), program.tighten(found.x)
         if best is None or worth(out) > worth(best):
             best = out
-        # what the programme promises is with the planner's back-off, and without what losses are paid for
-        promised = -program.constant - result.fun + windfall @ best.solved.loss_pu * problem.network.base_mva
+        # what the program promises is with the planner's back-off, and without what losses are paid for
+        promised = -program.constant - found.objective + windfall @ best.solved.loss_pu * problem.network.base_mva
         if promised - worth(best) <= CLOSE * max(1.0, abs(best.money_usd)):
             break
     assert best is not None
@@ -255,34 +242,3 @@ def _most_loss(problem: FeederEpisode, reach: Reach) -> np.ndarray:
     """Upper bound of the losses in every step, (T,) [MW]; where the reach is infinite, the injections themselves."""
     most = problem.network.base_mva * (reach.current**2 @ problem.network.r)
     return np.minimum(most, largest_injection(problem).sum(axis=1))
-
-
-def solve_linear(linear: Linear) -> Any:
-    """Run HiGHS; raises SolverError when it does not reach the optimum."""
-    from scipy.optimize import linprog
-
-    options = {"primal_feasibility_tolerance": FEASIBILITY, "dual_feasibility_tolerance": FEASIBILITY}
-    result = linprog(
-        linear.cost,
-        A_ub=linear.upper,
-        b_ub=linear.most,
-        A_eq=linear.equal,
-        b_eq=linear.right,
-        bounds=np.column_stack([linear.low, linear.high]),
-        method="highs",
-        options=options,
-    )
-    if result.status != 0:
-        raise SolverError(f"HiGHS stopped with status {result.status} ({result.message}).")
-    return result
-
-
-def linear_bound(linear: Linear, equal_dual: np.ndarray, upper_dual: np.ndarray) -> float:
-    """Lower bound of a programme from any multipliers, recomputed by hand: those of `upper` are made <= 0 first.
-
-    min over the box of  cost @ x + y @ (right - equal @ x) + z @ (most - upper @ x),  z <= 0
-    """
-    z = np.minimum(upper_dual, 0.0)
-    reduced = linear.cost - linear.equal.T @ equal_dual - linear.upper.T @ z
-    box = np.minimum(reduced * linear.low, reduced * linear.high).sum()
-    return float(equal_dual @ linear.right + z @ linear.most + box)

@@ -19,10 +19,18 @@ from powerzoo_jax.envs.core import Sim
 from powerzoo_jax.envs.series import Draw
 from powerzoo_jax.oracle.baselines import idle_action, quantile_signal
 from powerzoo_jax.oracle.feeder.episode import action_batch, build_feeder_problems
-from powerzoo_jax.oracle.feeder.plan import FeederPlan, plan_feeder
+from powerzoo_jax.oracle.feeder.plan import plan_feeder
 from powerzoo_jax.oracle.feeder.problem import FeederEpisode, SetPoints, play_devices, run
 from powerzoo_jax.oracle.feeder.program import idle_points
-from powerzoo_jax.oracle.registry import Baselines, OraclePlan, Policy, follow
+from powerzoo_jax.oracle.registry import (
+    Baselines,
+    EpisodePlan,
+    OraclePlan,
+    Policy,
+    follow,
+    follow_plans,
+    repeat_action,
+)
 
 V_LOW = 0.96  # [pu] where flexible load of the dso starts to help
 CURTAIL_SLOPE, DEFER_SLOPE, DEFER_MOST = 0.008, 0.06, 0.5  # [pu] below V_LOW for all of it; share of the cap
@@ -161,20 +169,16 @@ FULL_PU = 0.01  # [pu] below the limit, without control, at which the rule disch
 def foresee(sim: Sim, draws: Draw, keys: Array) -> OraclePlan:
     """Plan every drawn episode and follow the plans."""
     problems = build_feeder_problems(sim, draws, keys)
-    plans: list[FeederPlan] = [plan_feeder(problem) for problem in problems]
-    return OraclePlan(
-        policy=follow(sim, action_batch(sim, problems, [plan.points for plan in plans])),
-        objective=np.array([plan.objective for plan in plans]),
-        bound=np.array([plan.bound for plan in plans]),
-        kept_bound=np.array([plan.kept_bound for plan in plans]),
-    )
+    found = [plan_feeder(problem) for problem in problems]
+    actions = action_batch(sim, problems, [plan.points for plan in found])
+    figures = ((plan.objective, plan.bound, plan.kept_bound) for plan in found)
+    return follow_plans(sim, [EpisodePlan(action, *each) for action, each in zip(actions, figures, strict=True)])
 
 
 def no_control(sim: Sim, draws: Draw, keys: Array) -> Policy:
     """Every device left alone, as a plan: one compiled program then plays it and all other plans."""
     del keys
-    action = idle_action(sim)
-    return follow(sim, np.broadcast_to(action, (draws.load_row.shape[0], sim.spec.horizon, *action.shape)))
+    return repeat_action(sim, draws, idle_action(sim))
 
 
 def price_quantiles(sim: Sim, draws: Draw, keys: Array) -> Policy:

@@ -11,24 +11,19 @@ from typing import NamedTuple
 import numpy as np
 
 from powerzoo_jax.oracle.feeder.network import FeederFlow, RadialNetwork, solve_steps
+from powerzoo_jax.oracle.storage.problem import StoredEnergy
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
-class StorageUnits:
+class StorageUnits(StoredEnergy):
     """Batteries, (B,) each, as in `devices.storage`; node is a position of the RadialNetwork.
 
     reactive: the units take reactive commands inside the circle of s_mva
     """
 
     node: np.ndarray
-    capacity_mwh: np.ndarray
     power_mw: np.ndarray
     s_mva: np.ndarray
-    eta_charge: np.ndarray
-    eta_discharge: np.ndarray
-    soc_start: np.ndarray
-    soc_min: np.ndarray
-    soc_max: np.ndarray
     wear_per_mwh: np.ndarray
     reactive: bool = False
 
@@ -69,7 +64,7 @@ class FlexUnits:
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
-class VehicleUnits:
+class VehicleUnits(StoredEnergy):
     """Vehicles with the trips of the episode known, (V,) or (T, V) each, as in `devices.vehicle`.
 
     home:        (T, V) bool  plugged in during the step
@@ -79,14 +74,8 @@ class VehicleUnits:
     """
 
     node: np.ndarray
-    capacity_mwh: np.ndarray
     charge_mw: np.ndarray
     discharge_mw: np.ndarray
-    eta_charge: np.ndarray
-    eta_discharge: np.ndarray
-    soc_start: np.ndarray
-    soc_min: np.ndarray
-    soc_max: np.ndarray
     wear_per_mwh: np.ndarray
     need: np.ndarray
     unmet_per_mwh: np.ndarray
@@ -196,27 +185,17 @@ def _circle(s_mva: np.ndarray, p_mw: np.ndarray, q_mvar: np.ndarray) -> np.ndarr
     return np.clip(q_mvar, -room, room)
 
 
-def _cell(units: StorageUnits | VehicleUnits, soc: np.ndarray, p: np.ndarray, dt: float) -> tuple[np.ndarray, ...]:
-    """Power within the energy band, and the state of charge after it."""
-    low = -np.maximum(units.soc_max - soc, 0) * units.capacity_mwh / (units.eta_charge * dt)
-    high = np.maximum(soc - units.soc_min, 0) * units.capacity_mwh * units.eta_discharge / dt
-    p = np.clip(p, low, high)
-    drawn = np.where(p > 0, p / units.eta_discharge, p * units.eta_charge) * dt
-    return p, np.clip(soc - drawn / units.capacity_mwh, units.soc_min, units.soc_max)
-
-
 def _trade(problem: FeederEpisode, units: StorageUnits | VehicleUnits, p: np.ndarray, soc_end: np.ndarray) -> float:
     """Sales less wear, and the settlement of the change in store."""
-    dt, change = problem.dt_hours, (soc_end - units.soc_start) * units.capacity_mwh
-    value = np.where(change > 0, change * units.eta_discharge, change / units.eta_charge)
+    dt = problem.dt_hours
     sales = dt * (problem.price_per_mwh @ p).sum() - dt * (units.wear_per_mwh * np.abs(p)).sum()
-    return float(sales + problem.mean_price_per_mwh * value.sum())
+    return float(sales + problem.mean_price_per_mwh * units.settled_mwh(soc_end).sum())
 
 
 def _play_storage(problem: FeederEpisode, units: StorageUnits, done: dict[str, np.ndarray], total: _Sum) -> None:
     soc, p = units.soc_start, done["storage_mw"]
     for t in range(problem.horizon):
-        p[t], soc = _cell(units, soc, np.clip(p[t], -units.power_mw, units.power_mw), problem.dt_hours)
+        p[t], soc = units.deliver(soc, np.clip(p[t], -units.power_mw, units.power_mw), problem.dt_hours)
     q = done["storage_mvar"] = _circle(units.s_mva, p, done["storage_mvar"]) * units.reactive
     total.money += _trade(problem, units, p, soc)
     total.inject(units.node, p, q)
@@ -251,7 +230,7 @@ def _play_vehicles(problem: FeederEpisode, units: VehicleUnits, done: dict[str, 
         total.missed["shortfall"] += float(short.sum())
         total.money -= float((units.unmet_per_mwh * unmet).sum())
         allowed = np.clip(p[t], -units.charge_mw, units.discharge_mw) * units.home[t]
-        p[t], soc = _cell(units, soc, allowed, problem.dt_hours)
+        p[t], soc = units.deliver(soc, allowed, problem.dt_hours)
     total.money += _trade(problem, units, p, soc)
     total.inject(units.node, p, np.zeros_like(p))
 

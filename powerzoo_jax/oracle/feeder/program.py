@@ -1,8 +1,7 @@
-"""The linear programme of a feeder episode: devices exact or relaxed, network as tangent planes added one by one."""
+"""The linear program of a feeder episode: devices exact or relaxed, network as tangent planes added one by one."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -15,57 +14,13 @@ from powerzoo_jax.oracle.feeder.problem import (
     VehicleUnits,
     ViolationPrices,
 )
+from powerzoo_jax.oracle.linear_program import ProgramWriter, RowBlock
 
 CIRCLE = 5  # tangents to the upper half of an inverter circle, to begin with
 OUTSIDE = 1e-6  # of the rating: how far from the circle a solution is before it gets a tangent of its own
 
 
-@dataclass(frozen=True, eq=False)
-class Linear:
-    """minimise cost @ x  subject to  equal @ x = right,  upper @ x <= most,  low <= x <= high, all bounds finite."""
-
-    cost: np.ndarray
-    equal: Any
-    right: np.ndarray
-    upper: Any
-    most: np.ndarray
-    low: np.ndarray
-    high: np.ndarray
-
-
-@dataclass(eq=False)
-class _FeederRows:
-    """Sparse rows under construction."""
-
-    row: list[np.ndarray] = field(default_factory=list)
-    col: list[np.ndarray] = field(default_factory=list)
-    value: list[np.ndarray] = field(default_factory=list)
-    right: list[np.ndarray] = field(default_factory=list)
-    count: int = 0
-
-    def add(self, right: np.ndarray, *parts: tuple[np.ndarray, Any]) -> None:
-        """One row for each entry of `right`: sum of coefficient * column over parts, all of that shape."""
-        where = self.count + np.arange(right.size)
-        for columns, coefficient in parts:
-            self.row.append(where)
-            self.col.append(np.broadcast_to(columns, right.shape).ravel())
-            self.value.append(np.broadcast_to(np.asarray(coefficient, float), right.shape).ravel())
-        self.right.append(right.ravel())
-        self.count += right.size
-
-    def matrix(self, width: int) -> Any:
-        from scipy import sparse
-
-        if not self.count:
-            return sparse.csr_matrix((0, width))
-        parts = np.concatenate(self.value), (np.concatenate(self.row), np.concatenate(self.col))
-        return sparse.csr_matrix(parts, shape=(self.count, width))
-
-    def vector(self) -> np.ndarray:
-        return np.concatenate(self.right) if self.right else np.zeros(0)
-
-
-class FeederProgram:
+class FeederProgram(ProgramWriter):
     """Columns, device rows and injections of an episode.
 
     inject_p, inject_q: (T M, n) sparse: device injection of every step and node [MW, MVAr]
@@ -73,16 +28,14 @@ class FeederProgram:
     """
 
     def __init__(self, problem: FeederEpisode, *, prices: ViolationPrices, most_loss: np.ndarray) -> None:
+        super().__init__()
         self.problem, self.prices = problem, prices
-        self._low: list[np.ndarray] = []
-        self._high: list[np.ndarray] = []
-        self._cost: list[np.ndarray] = []
-        self.width = 0
         self.constant = 0.0  # of the cost
         self._circles: list[tuple[list[tuple[np.ndarray, float]], np.ndarray, np.ndarray]] = []
         self.column: dict[str, np.ndarray] = {}
-        self.equal, self.upper, self._p, self._q = _FeederRows(), _FeederRows(), _FeederRows(), _FeederRows()
-        self._injections: list[tuple[np.ndarray, np.ndarray, np.ndarray, Any]] = []
+        self._injected = {"p": RowBlock(), "q": RowBlock()}
+        for block in self._injected.values():
+            block.rows(problem.load_p_mw.size, 0.0, 0.0)
         dt = problem.dt_hours
         # a loss that is paid for would be pushed to its ceiling: the caller adds what that is worth to the bound
         self.new("loss", np.zeros(problem.horizon), most_loss, dt * np.maximum(problem.loss_per_mwh, 0))
@@ -94,36 +47,13 @@ class FeederProgram:
             self._flex(problem.flex)
         if problem.vehicles is not None:
             self._vehicles(problem.vehicles)
-        self.inject_p, self.inject_q = self._injection_matrix("p"), self._injection_matrix("q")
+        self.inject_p, self.inject_q = (self._injected[kind].matrix(self.width) for kind in ("p", "q"))
 
     def new(self, name: str, low: Any, high: Any, cost: Any) -> np.ndarray:
         """Add columns; the result has the common shape of bounds and cost and holds their positions."""
-        low, high, cost = np.broadcast_arrays(np.asarray(low, float), high, cost)
-        columns = self.width + np.arange(low.size).reshape(low.shape)
-        self._low.append(low.ravel())
-        self._high.append(high.ravel())
-        self._cost.append(cost.ravel())
-        self.width += low.size
-        self.column[name] = columns
-        return columns
-
-    def linear(self, cuts: Any, most: np.ndarray) -> Linear:
-        """The programme with extra rows cuts @ x <= most; cuts made before later columns are widened."""
-        from scipy import sparse
-
-        upper = self.upper.matrix(self.width)
-        if cuts is not None:
-            cuts = sparse.csr_matrix((cuts.data, cuts.indices, cuts.indptr), shape=(cuts.shape[0], self.width))
-            upper = sparse.vstack([upper, cuts], format="csr")
-        return Linear(
-            cost=np.concatenate(self._cost),
-            equal=self.equal.matrix(self.width),
-            right=self.equal.vector(),
-            upper=upper,
-            most=np.concatenate([self.upper.vector(), most]),
-            low=np.concatenate(self._low),
-            high=np.concatenate(self._high),
-        )
+        shape = np.broadcast_shapes(np.shape(low), np.shape(high), np.shape(cost))
+        self.column[name] = self.columns(shape, cost, low, high)
+        return self.column[name]
 
     def set_points(self, x: np.ndarray) -> SetPoints:
         """Set-points of the devices in a solution; simultaneous charge and discharge are netted."""
@@ -149,21 +79,7 @@ class FeederProgram:
     def _inject(self, kind: str, node: np.ndarray, columns: np.ndarray, coefficient: Any) -> None:
         """Columns (T, G) inject coefficient * x at node (G,) in their own step."""
         steps, nodes = self.problem.load_p_mw.shape
-        at = np.arange(steps)[:, None] * nodes + node
-        rows = self._p if kind == "p" else self._q
-        rows.row.append(at.ravel())
-        rows.col.append(columns.ravel())
-        rows.value.append(np.broadcast_to(np.asarray(coefficient, float), at.shape).ravel())
-
-    def _injection_matrix(self, kind: str) -> Any:
-        from scipy import sparse
-
-        rows = self._p if kind == "p" else self._q
-        shape = (self.problem.load_p_mw.size, self.width)
-        if not rows.row:
-            return sparse.csr_matrix(shape)
-        parts = np.concatenate(rows.value), (np.concatenate(rows.row), np.concatenate(rows.col))
-        return sparse.csr_matrix(parts, shape=shape)
+        self._injected[kind].put(np.arange(steps)[:, None] * nodes + node, columns, coefficient)
 
     def _cell(self, prefix: str, units: StorageUnits | VehicleUnits, charge: Any, discharge: Any) -> np.ndarray:
         """Charge, discharge and stored energy with sales, wear and settlement; returns the energy columns."""
@@ -177,7 +93,7 @@ class FeederProgram:
         mean = problem.mean_price_per_mwh
         rise = self.new(f"{prefix}rise", 0.0 * start, most - start, -mean * units.eta_discharge)
         fall = self.new(f"{prefix}fall", 0.0 * start, start - floor, mean / units.eta_charge)
-        self.equal.add(start, (energy[-1], 1.0), (rise, -1.0), (fall, 1.0))
+        self.rows(start.shape, start, start, (energy[-1], 1.0), (rise, -1.0), (fall, 1.0))
         self._inject("p", units.node, into, -1.0)
         self._inject("p", units.node, out, 1.0)
         return energy
@@ -188,7 +104,9 @@ class FeederProgram:
         energy = column[f"{prefix}energy"]
         before = np.vstack([energy[:1], energy[:-1]])
         keep = np.where(np.arange(len(energy)) > 0, -1.0, 0.0)[:, None]
-        self.equal.add(
+        self.rows(
+            right.shape,
+            right,
             right,
             (energy, 1.0),
             (before, keep),
@@ -204,18 +122,18 @@ class FeederProgram:
         for angle in np.linspace(-reach, reach, CIRCLE):
             for sign in (1.0, -1.0):
                 parts = [(columns, np.sin(angle) * side) for columns, side in p]
-                self.upper.add(np.broadcast_to(s_mva, q.shape), *parts, (q, sign * np.cos(angle)))
+                self.rows(q.shape, -np.inf, s_mva, *parts, (q, sign * np.cos(angle)))
 
     def tighten(self, x: np.ndarray) -> bool:
         """Add a tangent wherever a solution leaves the circle of an inverter; whether any did."""
-        before = self.upper.count
+        before = self.count
         for p, q, s_mva in self._circles:
             active, reactive = sum(side * x[columns] for columns, side in p), x[q]
             size = np.hypot(active, reactive)
             out = size > s_mva * (1 + OUTSIDE)
             parts = [(columns[out], side * active[out] / size[out]) for columns, side in p]
-            self.upper.add(s_mva[out], *parts, (q[out], reactive[out] / size[out]))
-        return self.upper.count > before
+            self.rows(int(out.sum()), -np.inf, s_mva[out], *parts, (q[out], reactive[out] / size[out]))
+        return self.count > before
 
     def _storage(self, units: StorageUnits) -> None:
         shape = (self.problem.horizon, units.node.size)
@@ -246,7 +164,7 @@ class FeederProgram:
         shed = self.new("shed", np.zeros_like(load), np.minimum(units.curtail_cap_mw, load), dt * units.curtail_per_mwh)
         price = units.shift_per_mwh + units.curtail_per_mwh * units.left_over()[:, None]
         defer = self.new("defer", np.zeros_like(load), np.minimum(units.shift_cap_mw, load), dt * price)
-        self.upper.add(load, (shed, 1.0), (defer, 1.0))
+        self.rows(load.shape, -np.inf, load, (shed, 1.0), (defer, 1.0))
         back = units.returns()
         for kind, ratio in (("p", np.ones_like(load)), ("q", units.q_ratio)):
             for columns in (shed, defer):
@@ -269,7 +187,7 @@ class FeederProgram:
         # after the arrival and before any charging of the step: what was stored, less what was driven
         before, first = self.column["v_energy"][np.maximum(t - 1, 0), v], t == 0
         expected = units.need[v] * size[v] + driven[t, v] - np.where(first, units.soc_start[v] * size[v], 0.0)
-        self.upper.add(-expected, (before, np.where(first, 0.0, -1.0)), (bought[t, v], -1.0), (short, -1.0))
+        self.rows(t.size, -np.inf, -expected, (before, np.where(first, 0.0, -1.0)), (bought[t, v], -1.0), (short, -1.0))
 
 
 def idle_points(problem: FeederEpisode) -> SetPoints:

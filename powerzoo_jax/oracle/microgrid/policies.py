@@ -5,7 +5,6 @@ Rules that run a data-centre microgrid step by step, seeing the load of the step
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from math import inf
 from typing import Any, NamedTuple
 
@@ -21,15 +20,23 @@ from powerzoo_jax.devices.jobs import Pool
 from powerzoo_jax.envs.core import Sim
 from powerzoo_jax.envs.microgrid.env import ACTIONS, OUTDOOR, SUN, MicrogridState
 from powerzoo_jax.envs.series import Draw
+from powerzoo_jax.oracle.datacenter.program import solve_site
+from powerzoo_jax.oracle.linear_program import dual_bound
 from powerzoo_jax.oracle.microgrid.problem import (
     MicrogridProblem,
     build_microgrid_problem,
     dispatch_program,
     relaxed_program,
-    solve,
 )
-from powerzoo_jax.oracle.registry import Baselines, OraclePlan, Policy, follow
-from powerzoo_jax.oracle.storage.plan import dual_bound
+from powerzoo_jax.oracle.registry import (
+    Baselines,
+    EpisodePlan,
+    OraclePlan,
+    Policy,
+    follow,
+    follow_plans,
+    repeat_action,
+)
 from powerzoo_jax.tasks.microgrid.build import STRESS
 
 BATTERY = [name for name, _, _ in ACTIONS].index("battery")
@@ -159,23 +166,7 @@ FINALISTS = 2  # different job plans of an episode that get a programme of their
 SAFE_PRICE_USD = 200.0  # of a miss in the bound of a task that does not price it: more than any job's energy costs
 
 
-@dataclass(frozen=True, eq=False)
-class MicrogridPlan:
-    """A plan that the environment can execute.
-
-    action:     (T, 1, 5)  actions of the kernel
-    objective:  return of the plan by its programme, in units of the reward
-    bound:      no policy returns more (weak duality)
-    kept_bound: no policy returns more whose misses keep the sla budget; `bound` itself where misses have a price
-    """
-
-    action: np.ndarray
-    objective: float
-    bound: float
-    kept_bound: float
-
-
-def plan_episodes(sim: Sim, draws: Draw) -> list[MicrogridPlan]:
+def plan_episodes(sim: Sim, draws: Draw) -> list[EpisodePlan]:
     """The oracle's plan of every drawn episode.
 
     Several ways to run the jobs by deadline are played in the environment; the best get a linear programme for
@@ -189,19 +180,19 @@ def _on_host(trail: PlayedRule) -> PlayedRule:
     return PlayedRule(*(np.asarray(x, np.float64) for x in trail))  # type: ignore[arg-type]
 
 
-def _plan(sim: Sim, drawn: Draw, trails: list[PlayedRule]) -> MicrogridPlan:
+def _plan(sim: Sim, drawn: Draw, trails: list[PlayedRule]) -> EpisodePlan:
     problem = build_microgrid_problem(sim, drawn)
     price = float(sim.params.sla_usd)
     best_value, best_action = -inf, np.zeros(0)
     for trail in _different(sorted(trails, key=lambda t: -_judged(problem, t, price)))[:FINALISTS]:
         program, at = dispatch_program(problem, np.asarray(trail.it_mw))
-        x, _ = solve(program)
+        x = solve_site(program).x
         value = -float(program.cost @ x) - stored_value(problem) - _job_loss(problem, trail, price)
         if value > best_value:
             best_value, best_action = value, _action(problem, trail, {k: x[i] for k, i in at.items()})
             unpriced = (price - problem.missed_usd) * problem.weight * float(np.sum(trail.missed))
             objective = value + unpriced
-    return MicrogridPlan(best_action, objective, *return_bounds(problem, sim.spec.cost_budget[0]))
+    return EpisodePlan(best_action, objective, *return_bounds(problem, sim.spec.cost_budget[0]))
 
 
 def _judged(problem: MicrogridProblem, trail: PlayedRule, price: float) -> float:
@@ -247,8 +238,7 @@ def return_bounds(problem: MicrogridProblem, budget: float) -> tuple[float, floa
 
 def _relaxed_return(problem: MicrogridProblem, missed_usd: float) -> float:
     program = relaxed_program(problem, missed_usd)
-    _, dual = solve(program)
-    return -stored_value(problem) - dual_bound(program, dual)
+    return -stored_value(problem) - dual_bound(program, solve_site(program).dual)
 
 
 def stored_value(problem: MicrogridProblem) -> float:
@@ -260,8 +250,7 @@ def stored_value(problem: MicrogridProblem) -> float:
 
 def _idle(sim: Sim, draws: Draw, keys: Array) -> Policy:
     del keys
-    shape = draws.load_row.shape[0], sim.spec.horizon, 1, len(NO_CONTROL)
-    return follow(sim, np.broadcast_to(np.asarray(NO_CONTROL), shape))
+    return repeat_action(sim, draws, np.array([NO_CONTROL]))
 
 
 def _rule(sim: Sim, draws: Draw, keys: Array) -> Policy:
@@ -276,13 +265,7 @@ def _safe_rule(sim: Sim, draws: Draw, keys: Array) -> Policy:
 
 def _foresee(sim: Sim, draws: Draw, keys: Array) -> OraclePlan:
     del keys
-    plans = plan_episodes(sim, draws)
-    return OraclePlan(
-        policy=follow(sim, np.stack([plan.action for plan in plans])),
-        objective=np.array([plan.objective for plan in plans]),
-        bound=np.array([plan.bound for plan in plans]),
-        kept_bound=np.array([plan.kept_bound for plan in plans]),
-    )
+    return follow_plans(sim, plan_episodes(sim, draws))
 
 
 MICROGRID = Baselines(

@@ -1,6 +1,6 @@
 """Planning problem of a drawn data-centre microgrid episode on the host, as NumPy float64.
 
-Linear programmes of the microgrid: dispatch and cooling for given jobs, and a relaxation over all jobs.
+Linear programs of the microgrid: dispatch and cooling for given jobs, and a relaxation over all jobs.
 """
 
 from __future__ import annotations
@@ -17,15 +17,13 @@ from powerzoo_jax.envs.series import Draw
 from powerzoo_jax.oracle.datacenter.problem import SiteProblem, list_jobs, refuse_cold, site_facts
 from powerzoo_jax.oracle.datacenter.program import (
     TOO_HOT_C,
-    Sheet,
+    SiteRows,
     idle_it_mw,
     most_heat_kw,
-    room_rows,
     write_jobs,
     write_room,
 )
-from powerzoo_jax.oracle.datacenter.program import solve as solve
-from powerzoo_jax.oracle.storage.problem import Program
+from powerzoo_jax.oracle.linear_program import LinearProgram, ProgramWriter
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -84,7 +82,7 @@ def _asked_gpus(sim: Sim, first: int, work_first: int) -> np.ndarray:
 
 
 def _ratings(params: Any) -> dict[str, float]:
-    """Every rating of the plant that the programmes use, as floats."""
+    """Every rating of the plant that the programs use, as floats."""
     store, diesel = params.storage, params.diesel
     names = ("capacity_mwh", "power_mw", "eta_charge", "eta_discharge", "soc_min", "soc_max", "degradation_per_mwh")
     values = {name: float(getattr(store, name)[0]) for name in names}
@@ -103,60 +101,51 @@ def _arrivals(sim: Sim, work: np.ndarray) -> list[tuple[np.ndarray, np.ndarray]]
     return parts
 
 
-SUPPLY_ROWS = 2  # balance and store, for every step
-
-
-def dispatch_program(problem: MicrogridProblem, it_mw: np.ndarray) -> tuple[Program, dict[str, np.ndarray]]:
+def dispatch_program(problem: MicrogridProblem, it_mw: np.ndarray) -> tuple[LinearProgram, dict[str, np.ndarray]]:
     """Cheapest battery, diesel and set-points for servers that draw it_mw (T,), the room below its critical limit.
 
     Exact: a step of the environment is linear in these columns. Returns their positions by name as well.
     """
-    sheet = Sheet(_plant_rows(problem))
-    columns = _write_plant(sheet, problem, it_mw, problem.values["t_critical_c"])
-    return sheet.program(), columns
+    writer = ProgramWriter()
+    columns, _ = _write_plant(writer, problem, it_mw, problem.values["t_critical_c"])
+    return writer.program(), columns
 
 
-def _plant_rows(problem: MicrogridProblem) -> int:
-    return SUPPLY_ROWS * problem.horizon + room_rows(problem)
-
-
-def _write_plant(sheet: Sheet, problem: MicrogridProblem, it_mw: np.ndarray, hottest_c: float) -> dict[str, np.ndarray]:
-    """Write the plant's rows for a given IT power, costs in units of the reward: positions of the columns by name."""
+def _write_plant(
+    writer: ProgramWriter, problem: MicrogridProblem, it_mw: np.ndarray, hottest_c: float
+) -> tuple[dict[str, np.ndarray], SiteRows]:
+    """Write the plant for a given IT power, costs in units of the reward: columns by name, and rows of the servers."""
     v, dt, n = problem.values, problem.dt_hours, problem.horizon
     money = problem.weight
-    balance, stored = np.arange(n), n + np.arange(n)
     wear = money * v["degradation_per_mwh"] * dt
     least, most, start = (v["capacity_mwh"] * v[k] for k in ("soc_min", "soc_max", "soc_start"))
     settle = np.zeros(n)
     settle[-1] = -money * problem.fuel_usd_per_mwh / v["eta_discharge"]
     largest = 10 * (it_mw.max() + most_heat_kw(problem, hottest_c) / 1000)
-    col = {
-        "charge": sheet.columns(n, wear, 0, v["power_mw"]),
-        "discharge": sheet.columns(n, wear, 0, v["power_mw"]),
-        "energy": sheet.columns(n, settle, least, most),
-        "diesel": sheet.columns(n, money * problem.usd_per_mwh * dt, 0, v["diesel_mw"]),
-        "unserved": sheet.columns(n, money * v["voll"] * dt, 0, largest),
-        "sun": sheet.columns(n, 0, 0, problem.sun_mw),
-    }
-    for name, sign in (("sun", 1), ("discharge", 1), ("charge", -1), ("diesel", 1), ("unserved", 1)):
-        sheet.put(balance, col[name], sign)
-    sheet.right[balance] = (1 + v["aux_share"]) * it_mw
+    charge = writer.columns(n, wear, 0, v["power_mw"])
+    discharge = writer.columns(n, wear, 0, v["power_mw"])
+    energy = writer.columns(n, settle, least, most)
+    diesel = writer.columns(n, money * problem.usd_per_mwh * dt, 0, v["diesel_mw"])
+    unserved = writer.columns(n, money * v["voll"] * dt, 0, largest)
+    sun = writer.columns(n, 0, 0, problem.sun_mw)
+    servers = (1 + v["aux_share"]) * it_mw
+    supply = (sun, 1), (discharge, 1), (charge, -1), (diesel, 1), (unserved, 1)
+    balance = writer.rows(n, servers, servers, *supply)
     # energy' = energy + dt (eta_c charge - discharge / eta_d)
-    sheet.put(stored, col["energy"], 1)
-    sheet.put(stored[1:], col["energy"][:-1], -1)
-    sheet.put(stored, col["charge"], -dt * v["eta_charge"])
-    sheet.put(stored, col["discharge"], dt / v["eta_discharge"])
-    sheet.right[stored[0]] = start
-    return col | write_room(sheet, problem, it_mw, hottest_c, balance, SUPPLY_ROWS * n)
+    before = np.where(np.arange(n) > 0, 0.0, start)
+    flows = (charge, -dt * v["eta_charge"]), (discharge, dt / v["eta_discharge"])
+    stored = writer.rows(n, before, before, (energy, 1), *flows)
+    writer.put(stored[1:], energy[:-1], -1)
+    set_c, rows = write_room(writer, problem, it_mw, hottest_c, balance)
+    return {"charge": charge, "discharge": discharge, "diesel": diesel, "set": set_c}, rows
 
 
-def relaxed_program(problem: MicrogridProblem, missed_usd: float) -> Program:
-    """Relaxed programme that bounds every policy: jobs as `write_jobs` has them, and the room may heat up.
+def relaxed_program(problem: MicrogridProblem, missed_usd: float) -> LinearProgram:
+    """Relaxed program that bounds every policy: jobs as `write_jobs` has them, and the room may heat up.
 
     missed_usd:  price of a miss [$]
     """
-    n = problem.horizon
-    sheet = Sheet(_plant_rows(problem) + n + len(problem.jobs.gpus))
-    _write_plant(sheet, problem, idle_it_mw(problem), TOO_HOT_C)
-    write_jobs(sheet, problem, missed_usd, np.arange(n), SUPPLY_ROWS * n, _plant_rows(problem))
-    return sheet.program()
+    writer = ProgramWriter()
+    _, rows = _write_plant(writer, problem, idle_it_mw(problem), TOO_HOT_C)
+    write_jobs(writer, problem, missed_usd, rows)
+    return writer.program()

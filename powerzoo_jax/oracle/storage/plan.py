@@ -1,4 +1,4 @@
-"""Perfect-foresight storage plans with SciPy's HiGHS: a linear programme, exclusive steps only where it needs them.
+"""Perfect-foresight storage plans: a linear program by HiGHS, with exclusive steps only where it needs them.
 
 Bounds that need no trust in the solver: weak duality recomputed in NumPy from the multipliers it returned.
 """
@@ -7,12 +7,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
 from powerzoo_jax.base.errors import SolverError, listing
-from powerzoo_jax.oracle.storage.problem import Branch, Program, StorageEpisode, branches, play, storage_program
+from powerzoo_jax.oracle.linear_program import Optimum, dual_bound, solve
+from powerzoo_jax.oracle.storage.problem import Branch, StorageEpisode, branches, play, storage_program
 
 Duals = Mapping[Branch, np.ndarray]
 """Multipliers (T + 1,) of the equations of each branch."""
@@ -34,18 +34,6 @@ class Certificate:
         return self.bound_usd - self.profit_usd
 
 
-def dual_bound(program: Program, dual: np.ndarray) -> float:
-    """Lower bound [$] of a programme from any multipliers (m,) of its equations.
-
-    min over the box of  cost @ x + dual @ (right - equal @ x)
-      = dual @ right + sum_j min(r_j low_j, r_j high_j),   r = cost - equal' dual
-
-    True for every `dual`, tight for the optimal one: an error of the solver can only widen the gap.
-    """
-    reduced = program.cost - program.equal.T @ dual
-    return float(dual @ program.right + np.minimum(reduced * program.low, reduced * program.high).sum())
-
-
 def profit_bound(problem: StorageEpisode, unit: int, duals: Duals) -> float:
     """Largest profit [$] that one battery could reach: the best branch, each bounded by its multipliers.
 
@@ -54,7 +42,7 @@ def profit_bound(problem: StorageEpisode, unit: int, duals: Duals) -> float:
     missing = [b for b in branches(problem) if b not in duals]
     if missing:
         raise ValueError(f"battery {unit} has no multipliers for branch {missing[0]!r}. Solve every branch first.")
-    return max(-dual_bound(storage_program(problem, unit, b), duals[b]) for b in branches(problem))
+    return max(-dual_bound(storage_program(problem, unit, b)[0], duals[b]) for b in branches(problem))
 
 
 def certify(problem: StorageEpisode, plan_mw: np.ndarray, duals: Sequence[Duals]) -> Certificate:
@@ -67,7 +55,10 @@ def certify(problem: StorageEpisode, plan_mw: np.ndarray, duals: Sequence[Duals]
 
 
 FEASIBILITY = 1e-10  # of HiGHS; its default 1e-7 MWh would show as energy that the battery does not have
-EXECUTABLE_USD = 1e-6  # a netted plan that earns this much less than its programme has lost something to overlap
+EXECUTABLE_USD = 1e-6  # a netted plan that earns this much less than its program has lost something to overlap
+ALWAYS_IDLE = (
+    "A battery can always stay idle, so look for a start outside the band or for prices many orders of magnitude apart."
+)
 
 
 @dataclass(frozen=True, eq=False)
@@ -76,9 +67,9 @@ class Solution:
 
     plan_mw:    (T, G)  [MW]  power into the bus, 0 where masked
     objective:  [$]  profit of the plan, recomputed from it
-    bound:      [$]  no plan earns more (weak duality, see `bounds`)
+    bound:      [$]  no plan earns more (weak duality)
     status:     "optimal"
-    integer:    True where a linear programme would have charged and discharged in one step
+    integer:    True where a linear program would have charged and discharged in one step
     duals:      one mapping a battery, branch -> multipliers; empty for padding
     """
 
@@ -91,7 +82,7 @@ class Solution:
 
     @property
     def gap(self) -> float:
-        """Bound less objective [$]: 0 up to rounding for a linear programme."""
+        """Bound less objective [$]: 0 up to rounding for a linear program."""
         return self.bound - self.objective
 
 
@@ -117,77 +108,27 @@ def _solve_unit(problem: StorageEpisode, unit: int) -> tuple[np.ndarray, Duals, 
     """Best plan (T,) of one battery, multipliers of every branch, and whether exclusive steps were needed."""
     plans, duals, integer = [], {}, False
     for branch in branches(problem):
-        program = storage_program(problem, unit, branch)
-        relaxed = _highs(program)
-        duals[branch] = np.asarray(relaxed.eqlin.marginals)
-        net = _net(relaxed.x, program)
-        if _profit(problem, unit, net) < -relaxed.fun - EXECUTABLE_USD:
-            net, integer = _net(_highs(_exclusive(program), whole=True).x, program), True
+        net, found = _solve_branch(problem, unit, branch)
+        duals[branch] = found.dual
+        if _profit(problem, unit, net) < -found.objective - EXECUTABLE_USD:
+            net, integer = _solve_branch(problem, unit, branch, exclusive=True)[0], True
         plans.append(net)
     return max(plans, key=lambda net: _profit(problem, unit, net)), duals, integer
 
 
-def _net(x: np.ndarray, program: Program) -> np.ndarray:
-    horizon = len(program.right) - 1
-    return x[horizon : 2 * horizon] - x[:horizon]
+def _solve_branch(
+    problem: StorageEpisode, unit: int, branch: Branch, *, exclusive: bool = False
+) -> tuple[np.ndarray, Optimum]:
+    """Net power (T,) of the best plan of a branch, and the optimum that it is read from."""
+    program, (charge, discharge) = storage_program(problem, unit, branch, exclusive=exclusive)
+    found = solve(program, method="highs-ds", feasibility=FEASIBILITY, hint=ALWAYS_IDLE)
+    return found.x[discharge] - found.x[charge], found
 
 
 def _profit(problem: StorageEpisode, unit: int, net: np.ndarray) -> float:
     command = np.zeros((len(net), len(problem.mask)))
     command[:, unit] = net
     return float(play(problem, command).profit_usd[unit])
-
-
-def _exclusive(program: Program) -> dict[str, Any]:
-    """The programme with one binary z a step: charge <= P z, discharge <= P (1 - z)."""
-    from scipy import sparse
-
-    horizon, n = len(program.right) - 1, len(program.cost)
-    eye, rating = sparse.eye(horizon), sparse.diags(program.high[:horizon])
-    rest = sparse.csr_matrix((horizon, n - 2 * horizon))
-    none = sparse.csr_matrix((horizon, horizon))
-    upper = sparse.vstack(
-        [sparse.hstack([eye, none, rest, -rating]), sparse.hstack([none, eye, rest, rating])], format="csc"
-    )
-    return {
-        "c": np.concatenate([program.cost, np.zeros(horizon)]),
-        "A_ub": upper,
-        "b_ub": np.concatenate([np.zeros(horizon), program.high[:horizon]]),
-        "A_eq": sparse.hstack([program.equal, sparse.csr_matrix((horizon + 1, horizon))], format="csc"),
-        "b_eq": program.right,
-        "bounds": np.column_stack(
-            [np.concatenate([program.low, np.zeros(horizon)]), np.concatenate([program.high, np.ones(horizon)])]
-        ),
-        "integrality": np.concatenate([np.zeros(n), np.ones(horizon)]),
-    }
-
-
-def _highs(program: Program | dict[str, Any], *, whole: bool = False) -> Any:
-    """Run HiGHS: the dual simplex, or branch and bound down to a zero gap."""
-    from scipy.optimize import linprog
-
-    if isinstance(program, Program):
-        arguments: dict[str, Any] = {
-            "c": program.cost,
-            "A_eq": program.equal,
-            "b_eq": program.right,
-            "bounds": np.column_stack([program.low, program.high]),
-        }
-    else:
-        arguments = program
-    options: dict[str, Any] = {
-        "primal_feasibility_tolerance": FEASIBILITY,
-        "dual_feasibility_tolerance": FEASIBILITY,
-    }
-    if whole:
-        options = {"mip_rel_gap": 0.0}
-    result = linprog(method="highs" if whole else "highs-ds", options=options, **arguments)
-    if result.status != 0:
-        raise SolverError(
-            f"HiGHS stopped with status {result.status} ({result.message}). A battery can always stay idle, so look "
-            "for a start outside the band or for prices many orders of magnitude apart."
-        )
-    return result
 
 
 def _check_finite(problem: StorageEpisode) -> None:

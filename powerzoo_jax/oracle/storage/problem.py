@@ -1,12 +1,12 @@
 """A drawn episode as a deterministic problem on the host, and its storage played forward in float64.
 
-The linear programme of one battery over one episode, as plain arrays.
+The linear program of one battery over one episode.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, Literal, NamedTuple
+from typing import Literal, NamedTuple
 
 import numpy as np
 
@@ -14,18 +14,47 @@ from powerzoo_jax.envs.batch import is_stacked
 from powerzoo_jax.envs.core import Sim
 from powerzoo_jax.envs.feeder.env import MEAN_AHEAD, PRICE, TERMS
 from powerzoo_jax.envs.series import Draw
+from powerzoo_jax.oracle.linear_program import LinearProgram, ProgramWriter
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
-class StorageEpisode:
+class StoredEnergy:
+    """Batteries of an episode, (G,) each, as in `devices.storage`; NumPy float64.
+
+    capacity_mwh:                [MWh]
+    eta_charge, eta_discharge:   [-]
+    soc_start, soc_min, soc_max: [-]
+    """
+
+    capacity_mwh: np.ndarray
+    eta_charge: np.ndarray
+    eta_discharge: np.ndarray
+    soc_start: np.ndarray
+    soc_min: np.ndarray
+    soc_max: np.ndarray
+
+    def deliver(self, soc: np.ndarray, p_mw: np.ndarray, dt_hours: float) -> tuple[np.ndarray, np.ndarray]:
+        """Power (G,) [MW] that the energy band leaves of a command, and the state of charge after it."""
+        low = -np.maximum(self.soc_max - soc, 0) * self.capacity_mwh / (self.eta_charge * dt_hours)
+        high = np.maximum(soc - self.soc_min, 0) * self.capacity_mwh * self.eta_discharge / dt_hours
+        p = np.clip(p_mw, low, high)
+        drawn = np.where(p > 0, p / self.eta_discharge, p * self.eta_charge) * dt_hours
+        return p, np.clip(soc - drawn / self.capacity_mwh, self.soc_min, self.soc_max)
+
+    def settled_mwh(self, soc_end: np.ndarray) -> np.ndarray:
+        """Change of the stored energy over the episode as seen at the bus, (G,) [MWh]."""
+        change = (soc_end - self.soc_start) * self.capacity_mwh
+        return np.where(change > 0, change * self.eta_discharge, change / self.eta_charge)
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class StorageEpisode(StoredEnergy):
     """Storage problem of one episode, all that a plan needs; NumPy float64.
 
     price_per_mwh:       (T,)  [$/MWh]  price of every step
     mean_price_per_mwh:  [$/MWh]  what energy left in store is settled at
     dt_hours:            [h]
-    soc_start, soc_min, soc_max: (G,) [-]
-    capacity_mwh, power_mw:      (G,) [MWh], [MW]
-    eta_charge, eta_discharge:   (G,) [-]
+    power_mw:            (G,)  [MW]
     degradation_per_mwh: (G,)  [$/MWh]  cost of terminal throughput
     mask:                (G,)  bool     False = padding
     weight_sales, weight_degradation, weight_settlement: weights of the reward terms
@@ -35,13 +64,7 @@ class StorageEpisode:
     price_per_mwh: np.ndarray
     mean_price_per_mwh: float
     dt_hours: float
-    soc_start: np.ndarray
-    soc_min: np.ndarray
-    soc_max: np.ndarray
-    capacity_mwh: np.ndarray
     power_mw: np.ndarray
-    eta_charge: np.ndarray
-    eta_discharge: np.ndarray
     degradation_per_mwh: np.ndarray
     mask: np.ndarray
     weight_sales: float = 1.0
@@ -113,15 +136,11 @@ def play(problem: StorageEpisode, command_mw: np.ndarray) -> PlayedStorage:
 
     Written again in NumPy float64, so that a plan can be made executable and audited without the env.
     """
-    fleet, dt = problem, problem.dt_hours
-    soc, p_mw = [fleet.soc_start], []
-    for command in np.clip(command_mw, -fleet.power_mw, fleet.power_mw) * fleet.mask:
-        high = np.maximum(soc[-1] - fleet.soc_min, 0) * fleet.capacity_mwh * fleet.eta_discharge / dt
-        low = -np.maximum(fleet.soc_max - soc[-1], 0) * fleet.capacity_mwh / (fleet.eta_charge * dt)
-        p = np.clip(command, low, high)
-        drawn = np.where(p > 0, p / fleet.eta_discharge, p * fleet.eta_charge) * dt
+    soc, p_mw = [problem.soc_start], []
+    for command in np.clip(command_mw, -problem.power_mw, problem.power_mw) * problem.mask:
+        p, after = problem.deliver(soc[-1], command, problem.dt_hours)
         p_mw.append(p)
-        soc.append(np.clip(soc[-1] - drawn / fleet.capacity_mwh, fleet.soc_min, fleet.soc_max))
+        soc.append(after)
     power, stored = np.stack(p_mw), np.stack(soc)
     return PlayedStorage(power, stored, _profit(problem, power, stored))
 
@@ -130,10 +149,7 @@ def _profit(problem: StorageEpisode, p_mw: np.ndarray, soc: np.ndarray) -> np.nd
     """sum_t dt (w_s price P - w_d c |P|)  +  w_m mean price * (rise * eta_d  or  fall / eta_c)."""
     sales = problem.dt_hours * problem.price_per_mwh @ p_mw
     wear = problem.dt_hours * problem.degradation_per_mwh * np.abs(p_mw).sum(axis=0)
-    change = (soc[-1] - soc[0]) * problem.capacity_mwh
-    value = problem.mean_price_per_mwh * np.where(
-        change > 0, change * problem.eta_discharge, change / problem.eta_charge
-    )
+    value = problem.mean_price_per_mwh * problem.settled_mwh(soc[-1])
     total = problem.weight_sales * sales - problem.weight_degradation * wear + problem.weight_settlement * value
     return np.where(problem.mask, total, 0.0)
 
@@ -142,38 +158,24 @@ Branch = Literal["free", "rise", "fall"]
 """Direction in which the stored energy may end: a settlement that is not concave is solved once for each."""
 
 
-@dataclass(frozen=True, eq=False)
-class Program:
-    """minimise cost @ x  subject to  equal @ x = right,  low <= x <= high; every bound is finite.
-
-    x = [charge (T,) MW, discharge (T,) MW, energy after each step (T,) MWh, rise MWh, fall MWh]
-
-    cost, low, high: (3 T + 2,)    equal: (T + 1, 3 T + 2) sparse    right: (T + 1,)
-    """
-
-    cost: np.ndarray
-    equal: Any
-    right: np.ndarray
-    low: np.ndarray
-    high: np.ndarray
-
-
 def branches(problem: StorageEpisode) -> tuple[Branch, ...]:
     """The branches whose best is the optimum.
 
     rise is paid mean * eta_d and fall costs mean / eta_c: concave for mean >= 0, since eta_d <= 1 / eta_c.
-    Below zero a single programme would book rise and fall at once, so each is fixed to zero in turn.
+    Below zero a single program would book rise and fall at once, so each is fixed to zero in turn.
     """
     return ("free",) if problem.weight_settlement * problem.mean_price_per_mwh >= 0 else ("rise", "fall")
 
 
-def storage_program(problem: StorageEpisode, unit: int, branch: Branch) -> Program:
-    """Minus the profit of one battery.
+def storage_program(
+    problem: StorageEpisode, unit: int, branch: Branch, *, exclusive: bool = False
+) -> tuple[LinearProgram, np.ndarray]:
+    """Linear program of minus the profit of one battery, and its columns of charge and discharge (2, T) [MW].
 
     energy_t = energy_(t-1) + dt (eta_c charge_t - discharge_t / eta_d),   energy_T - energy_0 = rise - fall
-    """
-    from scipy import sparse
 
+    exclusive:  no step may both charge and discharge, by one binary z a step: charge <= P z, discharge <= P (1 - z)
+    """
     dt, horizon = problem.dt_hours, len(problem.price_per_mwh)
     eta_c, eta_d = problem.eta_charge[unit], problem.eta_discharge[unit]
     capacity, power = problem.capacity_mwh[unit], problem.power_mw[unit]
@@ -181,26 +183,19 @@ def storage_program(problem: StorageEpisode, unit: int, branch: Branch) -> Progr
     price = problem.weight_sales * problem.price_per_mwh
     wear = problem.weight_degradation * problem.degradation_per_mwh[unit]
     settle = problem.weight_settlement * problem.mean_price_per_mwh
-    may_charge = np.ones(horizon) if problem.may_charge is None else problem.may_charge
-    eye = sparse.eye(horizon)
-    balance = [-dt * eta_c * eye, dt / eta_d * eye, eye - sparse.eye(horizon, k=-1), sparse.csr_matrix((horizon, 2))]
-    final = np.zeros((1, 3 * horizon + 2))
-    final[0, -3:] = 1.0, -1.0, 1.0
-    right = np.zeros(horizon + 1)
-    right[0] = right[-1] = start
-    return Program(
-        cost=np.concatenate(
-            [dt * (price + wear), dt * (wear - price), np.zeros(horizon), [-settle * eta_d, settle / eta_c]]
-        ),
-        equal=sparse.vstack([sparse.hstack(balance), sparse.csr_matrix(final)]).tocsc(),
-        right=right,
-        low=np.concatenate([np.zeros(2 * horizon), np.full(horizon, least), np.zeros(2)]),
-        high=np.concatenate(
-            [
-                power * may_charge,
-                np.full(horizon, power),
-                np.full(horizon, most),
-                [0.0 if branch == "fall" else most - start, 0.0 if branch == "rise" else start - least],
-            ]
-        ),
-    )
+    most_charge = power * (np.ones(horizon) if problem.may_charge is None else problem.may_charge)
+    writer = ProgramWriter()
+    charge = writer.columns(horizon, dt * (price + wear), 0.0, most_charge)
+    discharge = writer.columns(horizon, dt * (wear - price), 0.0, power)
+    energy = writer.columns(horizon, 0.0, least, most)
+    rise = writer.columns(1, -settle * eta_d, 0.0, 0.0 if branch == "fall" else most - start)
+    fall = writer.columns(1, settle / eta_c, 0.0, 0.0 if branch == "rise" else start - least)
+    if exclusive:
+        z = writer.columns(horizon, 0.0, 0.0, 1.0, whole=True)
+        writer.rows(horizon, -np.inf, 0.0, (charge, 1.0), (z, -most_charge))
+        writer.rows(horizon, -np.inf, power, (discharge, 1.0), (z, power))
+    before = np.where(np.arange(horizon) > 0, 0.0, start)
+    stored = writer.rows(horizon, before, before, (charge, -dt * eta_c), (discharge, dt / eta_d), (energy, 1.0))
+    writer.put(stored[1:], energy[:-1], -1.0)
+    writer.rows(1, start, start, (energy[-1:], 1.0), (rise, -1.0), (fall, 1.0))
+    return writer.program(), np.stack([charge, discharge])

@@ -1,6 +1,6 @@
 """Least-cost dispatch as a function of the load alone: dispatches that scores can reach, and lower bounds of any.
 
-Loads keep their shares of the buses, so that everything about a step is one number. Programmes are solved by HiGHS on a
+Loads keep their shares of the buses, so that everything about a step is one number. Programs are solved by HiGHS on a
 grid of loads; between two of them a convex combination of their dispatches is feasible, and costs no more than that
 combination of their costs. Bounds come from multipliers by weak duality on the true, not the segmented, costs: for
 fixed multipliers they are straight lines over the load, and the highest line counts.
@@ -10,15 +10,15 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from math import exp
-from typing import Any
+from typing import NamedTuple
 
 import numpy as np
 
-from powerzoo_jax.base.errors import SolverError
 from powerzoo_jax.envs.core import Sim
 from powerzoo_jax.opf.allocate import LEAST_SCORE, SHARPNESS
 from powerzoo_jax.opf.offers import UnitCosts
 from powerzoo_jax.oracle.commitment.problem import running_cost
+from powerzoo_jax.oracle.linear_program import LinearProgram, ProgramWriter, solve
 
 LEAST, MOST = exp(SHARPNESS * LEAST_SCORE), exp(SHARPNESS)  # weights that scores can give
 PIECES = 16  # linear pieces of a unit whose marginal cost rises
@@ -110,9 +110,10 @@ def reachable(system: DispatchSystem, on: np.ndarray, loads_mw: np.ndarray, *, s
     """
     plans, levels, watched = [], [], _none(system)
     for load in loads_mw:
-        found, p, watched = _solve(system, on, float(load), watched, scores=scores, soft=True)
-        plans.append(p)
-        levels.append(found.x[-1] if scores else 1.0)
+        found = _solve(system, on, float(load), watched, scores=scores, soft=True)
+        plans.append(found.p_mw)
+        levels.append(found.level_mw if scores else 1.0)
+        watched = found.watched
     return DispatchCurve(np.asarray(loads_mw, np.float64), np.array(plans), np.array(levels))
 
 
@@ -132,8 +133,9 @@ def rated_floor(system: DispatchSystem, on: np.ndarray, loads_mw: np.ndarray) ->
     """Lower bounds of the cost of units `on` under the ratings, for any dispatch; touched at the loads (K,) [MW]."""
     straight, watched = [], _none(system)
     for load in loads_mw:
-        found, _, watched = _solve(system, on, float(load), watched, scores=False, soft=False)
-        straight.append(_line_of(system, on, float(found.eqlin.marginals[0]), *_sides(found, watched)))
+        found = _solve(system, on, float(load), watched, scores=False, soft=False)
+        straight.append(_line_of(system, on, found.price, found.upper, found.lower))
+        watched = found.watched
     return Floor(*(np.array(part) for part in zip(*straight, strict=True)))
 
 
@@ -167,39 +169,65 @@ def _none(system: DispatchSystem) -> np.ndarray:
     return np.zeros(len(system.rate_mw), bool)
 
 
+class SolvedLoad(NamedTuple):
+    """Dispatch of a load under the ratings that it had to heed.
+
+    p_mw:          (G,)  [MW]
+    level_mw:      [MW]  as in `DispatchCurve`; 0 where scores do not bind
+    price:         multiplier of the balance [USD/MWh]
+    upper, lower:  (L,)  multipliers >= 0 of both sides of the ratings
+    watched:       (L,)  bool  branches with such rows
+    """
+
+    p_mw: np.ndarray
+    level_mw: float
+    price: float
+    upper: np.ndarray
+    lower: np.ndarray
+    watched: np.ndarray
+
+
 def _solve(
     system: DispatchSystem, on: np.ndarray, load: float, watched: np.ndarray, *, scores: bool, soft: bool
-) -> tuple[Any, np.ndarray, np.ndarray]:
-    """HiGHS's answer, its dispatch (G,) [MW], and the branches (L,) bool whose ratings it had to heed.
+) -> SolvedLoad:
+    """Least-cost dispatch of a load; raises SolverError where HiGHS finds none.
 
     Few ratings bind: those of `watched` enter at once, others when a solution breaks them.
     """
-    from scipy.optimize import linprog
-
     low = np.where(on, system.low_mw, 0.0)
     while True:
-        arguments, n_piece = _programme(system, on, load, watched, scores, soft)
-        found = linprog(method="highs-ds", **arguments)
-        if found.x is None:
-            raise SolverError(f"HiGHS stopped at a load of {load:.1f} MW with status {found.status} ({found.message}).")
-        p = low + found.x[:n_piece].reshape(len(on), -1).sum(1)
-        shed, _, excess, _ = found.x[n_piece:]
+        program, at = _program(system, on, load, watched, scores, soft)
+        found = solve(program, method="highs-ds", hint=f"The load was {load:.1f} MW.")
+        p = low + found.x[at.piece].sum(1)
+        shed, _, excess, level = found.x[at.rest]
         flow = system.of_unit @ p - system.of_load * (load - system.shunt_mw - shed) + system.fixed_mw
         broken = (system.rate_mw > 0) & (np.abs(flow) > system.rate_mw + excess + ROUNDED_MW) & ~watched
         if not broken.any():
-            return found, p, watched
+            upper, lower = np.zeros((2, len(watched)))
+            upper[watched], lower[watched] = np.maximum(-found.dual[at.sides], 0.0)
+            return SolvedLoad(p, float(level), float(found.dual[at.balance]), upper, lower, watched)
         watched = watched | broken
 
 
-def _programme(
-    system: DispatchSystem, on: np.ndarray, load: float, watched: np.ndarray, scores: bool, soft: bool
-) -> tuple[dict[str, Any], int]:
-    """Arguments of HiGHS, and how many columns are pieces of units.
+class _Places(NamedTuple):
+    """Where things stand in the program of a load.
 
-    Columns: pieces of the units (G S), unserved load, surplus, excess over the ratings, level of the scores.
+    piece:    (G, S)  columns of the pieces of units
+    rest:     (4,)    columns of unserved load, surplus, excess over the ratings, level of the scores
+    balance:  row
+    sides:    (2, W)  rows of both sides of the ratings of watched branches
     """
-    from scipy import sparse
 
+    piece: np.ndarray
+    rest: np.ndarray
+    balance: int
+    sides: np.ndarray
+
+
+def _program(
+    system: DispatchSystem, on: np.ndarray, load: float, watched: np.ndarray, scores: bool, soft: bool
+) -> tuple[LinearProgram, _Places]:
+    """Linear program of a load, and where things stand in it."""
     low, high = (np.where(on, x, 0.0) for x in (system.low_mw, system.high_mw))
     room = high - low
     count = PIECES if system.costs.slope.any() or system.costs.width_mw.shape[1] > 1 else 1
@@ -207,39 +235,29 @@ def _programme(
     step = room / count
     rise = np.diff(np.stack([running_cost(system.costs, p) for p in edges.T], axis=1), axis=1)
     price = np.where(step[:, None] > 0, rise / np.where(step > 0, step, 1)[:, None], 0.0)
-    each = np.repeat(np.eye(len(on)), count, axis=1)  # (G, G S)
-    served = load - system.shunt_mw
-    lines = np.column_stack([system.of_unit[watched] @ each, system.of_load[watched], 0 * system.of_load[watched]])
-    flow = (system.of_unit @ low - system.of_load * served + system.fixed_mw)[watched]
-    ones, rate = np.ones((len(lines), 1)), system.rate_mw[watched]
-    upper = [np.hstack([lines, -ones, 0 * ones]), np.hstack([-lines, -ones, 0 * ones])]
-    limit = [rate - flow, rate + flow]
-    if scores:
-        shared = each[room > 0]
-        none = np.zeros((len(shared), 3))
-        upper += [np.hstack([shared, none, none[:, :1] - MOST]), np.hstack([-shared, none, none[:, :1] + LEAST])]
-        limit += [none[:, 0], none[:, 0]]
-    least_room = room[room > 0].min(initial=np.inf)
+    served, least_room = load - system.shunt_mw, room[room > 0].min(initial=np.inf)
     # the rules of the environment shed and spill only what no output can mend
     most = (max(load - high.sum(), 0.0), max(low.sum() - load, 0.0)) if soft else (max(served, 0.0), low.sum())
     excess_and_level = (np.inf if soft else 0.0, least_room / LEAST if scores and np.isfinite(least_room) else 0.0)
-    top = np.concatenate([np.repeat(step, count), most, excess_and_level])
-    arguments = {
-        "c": np.concatenate([price.ravel(), [system.voll, system.surplus_price, OVERLOAD_USD, 0.0]]),
-        "A_ub": sparse.csr_matrix(np.vstack(upper)),
-        "b_ub": np.concatenate(limit),
-        "A_eq": np.concatenate([np.ones(each.shape[1]), [1.0, -1.0, 0.0, 0.0]])[None],
-        "b_eq": np.array([load - low.sum()]),
-        "bounds": np.column_stack([np.zeros_like(top), top]),
-    }
-    return arguments, each.shape[1]
-
-
-def _sides(found: Any, watched: np.ndarray) -> np.ndarray:
-    """Multipliers >= 0 (2, L) of the upper and the lower sides of the ratings."""
-    sides = np.zeros((2, len(watched)))
-    sides[:, watched] = np.maximum(-found.ineqlin.marginals.reshape(2, -1), 0.0)
-    return sides
+    writer = ProgramWriter()
+    piece = writer.columns(price.shape, price, 0.0, step[:, None])
+    rest_usd = system.voll, system.surplus_price, OVERLOAD_USD, 0.0
+    rest = writer.columns(4, rest_usd, 0.0, (*most, *excess_and_level))
+    shed, spill, excess, level = rest
+    flow = (system.of_unit @ low - system.of_load * served + system.fixed_mw)[watched]
+    of_unit, of_load, rate = system.of_unit[watched], system.of_load[watched], system.rate_mw[watched]
+    sides = np.zeros((2, len(rate)), np.int64)
+    for k, sign in enumerate((1.0, -1.0)):
+        sides[k] = writer.rows(len(rate), -np.inf, rate - sign * flow, (shed, sign * of_load), (excess, -1.0))
+        writer.put(sides[k][:, None, None], piece, sign * of_unit[..., None])
+    if scores:
+        # least weight * level <= output above the lower limit <= most weight * level
+        for sign, weight in ((1.0, -MOST), (-1.0, LEAST)):
+            shared = writer.rows(int((room > 0).sum()), -np.inf, 0.0, (level, weight))
+            writer.put(shared[:, None], piece[room > 0], sign)
+    need = load - low.sum()
+    balance = writer.rows(1, need, need, (piece.reshape(-1, 1), 1.0), (shed, 1.0), (spill, -1.0))
+    return writer.program(), _Places(piece, rest, balance[0], sides)
 
 
 def _line_of(

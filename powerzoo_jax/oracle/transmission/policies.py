@@ -22,7 +22,7 @@ from powerzoo_jax.envs.transmission.units_types import TransmissionParams
 from powerzoo_jax.opf.allocate import SHARPNESS, allocate_by_merit
 from powerzoo_jax.opf.offers import cost_of
 from powerzoo_jax.oracle.commitment.problem import CommitmentDay, host_rules
-from powerzoo_jax.oracle.registry import Baselines, OraclePlan, Policy, follow
+from powerzoo_jax.oracle.registry import Baselines, OraclePlan, Policy, follow, repeat_action
 from powerzoo_jax.oracle.transmission.dispatch import (
     LEAST,
     MOST,
@@ -141,9 +141,10 @@ def load_grid(loads: list[np.ndarray], count: int) -> np.ndarray:
     return np.linspace(min(x.min() for x in loads), max(x.max() for x in loads), count)
 
 
-def _equal(sim: Sim, draws: Draw, keys: Array) -> Policy:
+def equal_scores(sim: Sim, draws: Draw, keys: Array) -> Policy:
+    """All scores alike; batteries below, where there are any, idle."""
     del keys
-    return follow(sim, np.zeros((draws.load_row.shape[0], sim.spec.horizon, sim.env.dims.agent, 1)))
+    return repeat_action(sim, draws, np.zeros((sim.env.dims.agent, 1)))
 
 
 def _by_rule(sim: Sim, name: str, draws: Draw) -> Policy:
@@ -186,7 +187,7 @@ def _foresee(sim: Sim, draws: Draw, keys: Array) -> OraclePlan:
 
 
 DISPATCH = Baselines(
-    rules={"no_control": _equal, "merit": _merit_order, "rule": _secure_merit_order},
+    rules={"no_control": equal_scores, "merit": _merit_order, "rule": _secure_merit_order},
     foresee=_foresee,
     splits=("train", "val", "test", "load_stress", "line_tightening"),
     violating="merit",

@@ -1,14 +1,14 @@
 """Derivatives through outages by the implicit function theorem, forward and reverse.
 
 F(e; p, q, v, outputs) = 0 on the unknowns of the network after an outage gives J zeta = dF for the turn of its
-solution. J is the true Jacobian there; BiCGSTAB (van der Vorst 1992, doi:10.1137/0913035) solves it with the corrected
-inverse of the chord as a preconditioner, transposed for reverse mode.
+solution. J is the true Jacobian there; BiCGSTAB solves it with the corrected inverse of the chord as a preconditioner,
+transposed for reverse mode. Not the sweeps of `meshed.derivative`: far from the base state the corrected inverse need
+not contract, and to factor the network of every lane is what the low rank is there to spare.
 """
 
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import jax
@@ -27,12 +27,11 @@ from powerzoo_jax.powerflow.contingency.batch import (
 from powerzoo_jax.powerflow.contingency.factors import OutageFactors
 from powerzoo_jax.powerflow.contingency.result import OutageResult, outage_reading
 from powerzoo_jax.powerflow.contingency.woodbury import Change, correction, mismatch, scenarios
+from powerzoo_jax.powerflow.implicit import SWEEP_TOL, bicgstab
 from powerzoo_jax.powerflow.meshed import equations as eqs
 from powerzoo_jax.powerflow.meshed.chord import Shared
 from powerzoo_jax.powerflow.result import Status
 
-MAX_SWEEPS = 40
-TOL = {"float32": 1e-6, "float64": 1e-13}  # residual over right-hand side at which the solve of a derivative stops
 WHOLE = ("status", "worst_branch", "iterations")
 
 
@@ -93,7 +92,7 @@ def _held(point: SolvedOutage, inputs: OutageInputs, tangents: OutageInputs) -> 
 
 
 class SolvedOutage(NamedTuple):
-    """A solved lane, e (N, 2, 1), of the network that `change` leaves."""
+    """Solved lane, e (N, 2, 1), of the network that `change` leaves."""
 
     shared: Shared
     change: Change
@@ -117,8 +116,8 @@ class SolvedOutage(NamedTuple):
         return jax.jvp(injected, (self.e,), (eqs.turn(self.e, zeta),))[1]
 
     def implicit(self, right: Array) -> Array:
-        """Solve J zeta = right on the unknowns, 0 elsewhere; linear in `right`, transposable."""
-        rows, tol = self.rows, TOL[right.dtype.name]
+        """Solution of J zeta = right on the unknowns, 0 elsewhere; linear in `right`, transposable."""
+        rows, tol = self.rows, SWEEP_TOL[right.dtype.name]
 
         def apply(zeta: Array) -> Array:
             return self.slope(zeta * rows) * rows + zeta * (1 - rows)
@@ -132,45 +131,6 @@ class SolvedOutage(NamedTuple):
         return lax.custom_linear_solve(
             apply,
             right * rows,
-            solve=lambda product, b: _bicgstab(product, inverse, b, tol),
-            transpose_solve=lambda product, b: _bicgstab(product, backward, b, tol),
+            solve=lambda product, b: bicgstab(product, inverse, b, tol),
+            transpose_solve=lambda product, b: bicgstab(product, backward, b, tol),
         )
-
-
-class Krylov(NamedTuple):
-    """State of the iteration; textbook names."""
-
-    k: Array
-    x: Array
-    r: Array
-    p: Array
-    rho: Array
-
-
-def _bicgstab(product: Callable[[Array], Array], inverse: Callable[[Array], Array], b: Array, tol: float) -> Array:
-    """Solve A x = b from the approximate inverse of A, to |b - A x| <= tol |b|."""
-
-    def dot(a: Array, b: Array) -> Array:
-        return jnp.sum(a * b)
-
-    def over(a: Array, b: Array) -> Array:
-        return jnp.where(b == 0, 0, a / jnp.where(b == 0, 1, b))
-
-    shadow = b
-    enough = tol * tol * dot(b, b)
-
-    def advance(c: Krylov) -> Krylov:
-        p = inverse(c.p)
-        v = product(p)
-        alpha = over(c.rho, dot(shadow, v))
-        s = c.r - alpha * v
-        z = inverse(s)
-        t = product(z)
-        omega = over(dot(t, s), dot(t, t))
-        r = s - omega * t
-        rho = dot(shadow, r)
-        beta = over(rho, c.rho) * over(alpha, omega)
-        return Krylov(c.k + 1, c.x + alpha * p + omega * z, r, r + beta * (c.p - omega * v), rho)
-
-    begin = Krylov(jnp.int32(0), jnp.zeros_like(b), b, b, dot(b, b))
-    return lax.while_loop(lambda c: (c.k < MAX_SWEEPS) & (dot(c.r, c.r) > enough), advance, begin).x

@@ -19,7 +19,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -42,14 +42,7 @@ from powerzoo_jax.powerflow.contingency.woodbury import (
 )
 from powerzoo_jax.powerflow.dc.outages import UnitRoles, bridges, unit_roles
 from powerzoo_jax.powerflow.feeder.factors import nominal_injection
-from powerzoo_jax.powerflow.meshed.base_case import (
-    admittance,
-    factored,
-    power_slope,
-    solve_base,
-    unknown_rows,
-    voltage_setpoints,
-)
+from powerzoo_jax.powerflow.meshed.base_case import BaseState, solve_base, voltage_setpoints
 from powerzoo_jax.powerflow.meshed.blocks import Blocks
 from powerzoo_jax.powerflow.meshed.factors import MeshedFactors, MeshedNetwork, branch_data, derive, prepare_meshed
 
@@ -63,8 +56,8 @@ class OwnNetworks:
     networks:  MeshedNetwork, (K, ...)
     blocks:    inverses of their Jacobians there, single precision, (K, ...)
     offset:    (K, N, 2)  [pu]  injections at the intact base state less those at that of the outage
-   
-"""
+
+    """
 
     networks: MeshedNetwork
     blocks: Blocks
@@ -183,12 +176,12 @@ def prepare_outages(
         raise SolverError(f"{case.name}: rate_pu has shape {rate.shape}, expected (L={case.n_branch},).")
     meshed = prepare_meshed(case, load_factor=load_factor, dtype=dtype)
     s = load_factor * nominal_injection(case)
-    base = Base.of(case, s, solve_base(case, s, voltage_setpoints(case)))
+    base = OutageBase.of(case, s, solve_base(case, s, voltage_setpoints(case)))
     roles = unit_roles(case, participation)
     f, t = branch_positions(case)
     cut = bridges(case.n_bus, f, t, case.branch.in_service)[lost]
     terms = branch_terms(case, base.v)
-    columns = branch_columns(case, base.v, terms, lost)
+    columns = branch_columns(case, base, terms, lost)
     taken = np.where(cut[:, None, None, None], 0.0, _weights(columns, f[lost], t[lost], cut))
     frees = roles.frees[gone]
     answer, read = base.freed(roles.bus[gone], frees)
@@ -241,7 +234,7 @@ def _weights(columns: np.ndarray, f: np.ndarray, t: np.ndarray, skip: np.ndarray
     return np.einsum("orni,ors->osni", columns, np.linalg.inv(system))
 
 
-def _anew(case: Case, base: Base, branch: int) -> np.ndarray:
+def _anew(case: Case, base: OutageBase, branch: int) -> np.ndarray:
     """Change of the base voltages by the loss of a branch, (N,) complex, by a Newton method; 0 where it fails."""
     on = case.branch.in_service & (np.arange(case.n_branch) != branch)
     without = dataclasses.replace(case, branch=dataclasses.replace(case.branch, in_service=on))
@@ -252,33 +245,8 @@ def _anew(case: Case, base: Base, branch: int) -> np.ndarray:
     return e if np.abs(e).max() < FARTHEST else np.zeros_like(e)
 
 
-class Base(NamedTuple):
-    """The base state on the host: admittances, voltages v, injections s (N,), the Jacobian of all angles and
-    logarithmic magnitudes (2N, 2N), its unknowns, and the factored part of it that belongs to them.
-    """
-
-    y: Any
-    v: np.ndarray
-    s: np.ndarray
-    slope: Any
-    unknown: np.ndarray
-    factor: Any
-
-    @classmethod
-    def of(cls, case: Case, s: np.ndarray, v: np.ndarray) -> Base:
-        n, y = case.n_bus, admittance(case)
-        angles, sizes = unknown_rows(case)
-        unknown = np.r_[angles, n + sizes]
-        slope = power_slope(y, v, np.arange(n), np.arange(n))[0]
-        return cls(y, v, s, slope, unknown, factored(case, slope[unknown][:, unknown].tocsc()))
-
-    def solve(self, right: np.ndarray, trans: str = "N") -> np.ndarray:
-        """J^-1 right or its transpose, (K, N, 2) -> (K, N, 2), 0 off the unknowns."""
-        flat = right.swapaxes(1, 2).reshape(len(right), 2 * len(self.v))
-        found = np.zeros_like(flat)
-        if len(right):
-            found[:, self.unknown] = self.factor.solve(np.ascontiguousarray(flat[:, self.unknown].T), trans).T
-        return found.reshape(len(right), 2, len(self.v)).swapaxes(1, 2)
+class OutageBase(BaseState):
+    """Base state before any outage, and what the loss of a branch or a unit does to it, about."""
 
     def freed(self, bus: np.ndarray, frees: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """dzeta / dm and dm / dleft of buses that lose what holds them, (K, N, 2) each; 0 of the others."""
@@ -301,7 +269,7 @@ class Base(NamedTuple):
 
         def left(e: np.ndarray) -> np.ndarray:
             w, gap = 1 + e, (e[rows, t] - e[rows, f])
-            found = self._left(e)
+            found = self.left(e)
             found[rows, f] += np.abs(w[rows, f]) ** 2 * s_from + w[rows, f] * a_from * np.conj(gap)
             found[rows, t] += np.abs(w[rows, t]) ** 2 * s_to - w[rows, t] * a_to * np.conj(gap)
             return np.where(cut[:, None], 0, found)
@@ -324,12 +292,7 @@ class Base(NamedTuple):
         def step(left: np.ndarray) -> np.ndarray:
             return self.solve(left) + answer * np.einsum("kni,kni->k", read, left)[:, None, None]
 
-        return _settle(lambda e: self._left(e) + change, step, np.zeros((len(gone), len(self.v)), complex))
-
-    def _left(self, e: np.ndarray) -> np.ndarray:
-        """Injections left in the intact network, (K, N) complex."""
-        v = self.v * (1 + e)
-        return self.s - v * np.conj((self.y @ v.T).T)
+        return _settle(lambda e: self.left(e) + change, step, np.zeros((len(gone), len(self.v)), complex))
 
 
 def _settle(left: Any, step: Any, e: np.ndarray) -> np.ndarray:

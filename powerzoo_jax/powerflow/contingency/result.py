@@ -10,6 +10,7 @@ from jax import Array, lax
 
 from powerzoo_jax.powerflow.contingency.factors import OutageFactors
 from powerzoo_jax.powerflow.contingency.woodbury import Parts, branch_power
+from powerzoo_jax.powerflow.meshed import equations as eqs
 from powerzoo_jax.powerflow.meshed.factors import MeshedLayout
 from powerzoo_jax.powerflow.result import loading_excess, voltage_excess
 
@@ -81,7 +82,7 @@ def outage_reading(
 def _flows(outages: OutageFactors, w: Parts, gap: Array, lost: Array) -> tuple[Array, ...]:
     """(p_from, q_from, p_to, q_to) of every branch, (L, B) [pu]; nothing in branches out of service or lost."""
     layout = outages.meshed.layout
-    near, far = ((_rows(w[0], at), _rows(w[1], at)) for at in (layout.f, layout.t))
+    near, far = ((eqs.pick(w[0], at), eqs.pick(w[1], at)) for at in (layout.f, layout.t))
     s_f, s_t = branch_power(near, far, (gap[:, 0], gap[:, 1]), outages.terms)
     mine = jnp.arange(layout.f.shape[0], dtype=jnp.int32)[:, None] == lost[None]
     carries = ~mine & (outages.meshed.branch.in_service > 0)[:, None]
@@ -106,16 +107,12 @@ def _loading(flows: tuple[Array, ...], rate: Array) -> tuple[Array, Array, Array
 
 def _across(layout: MeshedLayout, e: Array) -> Array:
     """e_to - e_from of the branches, (L, 2, B)."""
-    return _rows(e, layout.t) - _rows(e, layout.f)
-
-
-def _rows(x: Array, index: Array) -> Array:
-    return jnp.take(x, index, axis=0, mode="clip")
+    return eqs.pick(e, layout.t) - eqs.pick(e, layout.f)
 
 
 def _states(outages: OutageFactors, w: Parts, flows: tuple[Array, ...]) -> OutageStates:
     """Case order, lanes first."""
     base = outages.meshed.v_base
-    re, im = (_rows(x, outages.meshed.layout.outward).T for x in w)
+    re, im = (eqs.pick(x, outages.meshed.layout.outward).T for x in w)
     a, b = base[None, :, 0], base[None, :, 1]
     return OutageStates(a * re - b * im, a * im + b * re, *(x.T for x in flows))

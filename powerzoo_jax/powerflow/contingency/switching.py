@@ -1,6 +1,6 @@
 """Power flow with switches as data: a few open branches correct the factors of the network with all switches closed.
 
-Every lane of a batch has its own set of open switches. The inverse is corrected by a low rank (`correction`), the chord
+Every lane of a batch has its own set of open switches. The inverse is corrected by a low rank (`woodbury`), the chord
 runs on, and what it cannot solve goes to a full Newton method in float64 on the switched network.
 """
 
@@ -38,7 +38,7 @@ from powerzoo_jax.powerflow.contingency.woodbury import (
 )
 from powerzoo_jax.powerflow.feeder.factors import nominal_injection
 from powerzoo_jax.powerflow.meshed import equations as eqs
-from powerzoo_jax.powerflow.meshed.base_case import solve_base, voltage_setpoints
+from powerzoo_jax.powerflow.meshed.base_case import BaseState, solve_base, voltage_setpoints
 from powerzoo_jax.powerflow.meshed.chord import Shared
 from powerzoo_jax.powerflow.meshed.factors import MeshedFactors, prepare_meshed
 from powerzoo_jax.powerflow.meshed.solve import MAX_STEPS, TOL
@@ -108,10 +108,11 @@ def prepare_switching(
     chosen = switch_positions(case, switches)
     closed = dataclasses.replace(case, branch=dataclasses.replace(case.branch, in_service=closed_status(case, chosen)))
     meshed = prepare_meshed(closed, load_factor=load_factor, dtype=dtype)
-    v = solve_base(closed, load_factor * nominal_injection(closed), voltage_setpoints(closed))
+    s = load_factor * nominal_injection(closed)
+    v = solve_base(closed, s, voltage_setpoints(closed))
     f, t = branch_positions(case)
     terms = branch_terms(closed, v)
-    columns = branch_columns(closed, v, terms, chosen)
+    columns = branch_columns(closed, BaseState.of(closed, s, v), terms, chosen)
     # (S, 3, S, 3): row (k, v) reads the answer (l, r) across switch k
     ends = (np.moveaxis(columns[:, :, at], 3, 0) for at in (f[chosen], t[chosen]))
     coupling = np.stack(across(*ends)).transpose(3, 0, 1, 2)
@@ -233,15 +234,15 @@ def _expand(switching: SwitchFactors, closed: Array, e: Array, rest: Array, foun
     meshed, layout = switching.meshed, switching.meshed.layout
     e, rest = lax.optimization_barrier((e, rest))
     w = lax.optimization_barrier((1 + (e[:, 0] + rest[:, 0]), e[:, 1] + rest[:, 1]))
-    differ = [_rows(x, layout.t) - _rows(x, layout.f) for x in (e, rest)]
+    differ = [eqs.pick(x, layout.t) - eqs.pick(x, layout.f) for x in (e, rest)]
     gap = differ[0] + differ[1]
-    near, far = ((_rows(w[0], at), _rows(w[1], at)) for at in (layout.f, layout.t))
+    near, far = ((eqs.pick(w[0], at), eqs.pick(w[1], at)) for at in (layout.f, layout.t))
     flows = branch_power(near, far, (gap[:, 0], gap[:, 1]), switching.terms)
     p_f, q_f, p_t, q_t = (jnp.where(closed, x, 0) for s in flows for x in s)
     i_re, i_im = (jnp.where(closed, x, 0) for x in _series_current(switching, far, gap))
     square = i_re * i_re + i_im * i_im
     base = meshed.v_base[..., None]
-    re, im = (_rows(x, layout.outward) for x in w)
+    re, im = (eqs.pick(x, layout.outward) for x in w)
     v_re, v_im = base[:, 0] * re - base[:, 1] * im, base[:, 0] * im + base[:, 1] * re
     slack = meshed.slack
     here = meshed.flow.f == slack, meshed.flow.t == slack
@@ -268,7 +269,3 @@ def _series_current(switching: SwitchFactors, far: tuple[Array, ...], gap: Array
     (a, b), (c, d) = ((x[:, 0, None], x[:, 1, None]) for x in (switching.i_base, switching.slope))
     re, im = a * far[0] - b * far[1], a * far[1] + b * far[0]
     return re - (c * gap[:, 0] - d * gap[:, 1]), im - (c * gap[:, 1] + d * gap[:, 0])
-
-
-def _rows(x: Array, index: Array) -> Array:
-    return jnp.take(x, index, axis=0, mode="clip")

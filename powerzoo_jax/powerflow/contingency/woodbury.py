@@ -28,12 +28,13 @@ from powerzoo_jax.base.numerics import FLOAT
 from powerzoo_jax.cases import Case
 from powerzoo_jax.cases.topology import branch_positions
 from powerzoo_jax.powerflow.batching import in_groups
+from powerzoo_jax.powerflow.chord import Progress, iterate
 from powerzoo_jax.powerflow.meshed import chord
 from powerzoo_jax.powerflow.meshed import equations as eqs
-from powerzoo_jax.powerflow.meshed.base_case import admittance, factored, power_slope, unknown_rows
-from powerzoo_jax.powerflow.meshed.chord import Shared
+from powerzoo_jax.powerflow.meshed.base_case import BaseState
+from powerzoo_jax.powerflow.meshed.chord import ChordIteration, Shared, System
 from powerzoo_jax.powerflow.meshed.factors import MeshedCore, MeshedLayout, MeshedNetwork
-from powerzoo_jax.powerflow.meshed.newton import newton, newton_freed
+from powerzoo_jax.powerflow.meshed.newton import newton
 from powerzoo_jax.powerflow.meshed.solve import GROUP, NEWTON_GROUP
 from powerzoo_jax.powerflow.result import Status
 
@@ -76,7 +77,7 @@ class Change(NamedTuple):
     from_cell, to_cell:    (K, G)     int32  as in `MeshedLayout`
     terms:                 BranchTerms of (K, G, 2), times the change of status d
     weight:                (R, N, 2, G)      -C (I + D V' C)^-1 D, or the answer to the magnitude that is freed
-    freed:                 Freed, None where no outage of a unit is among the lanes
+    freed:                 PvToPq, None where no outage of a unit is among the lanes
     """
 
     f: Array
@@ -117,24 +118,16 @@ def branch_terms(case: Case, v: np.ndarray) -> dict[str, np.ndarray]:
     return dict(s_from=s_from, s_to=s_to, a_from=a_from, a_to=a_to)
 
 
-def branch_columns(case: Case, v: np.ndarray, terms: dict[str, np.ndarray], branches: np.ndarray) -> np.ndarray:
+def branch_columns(case: Case, base: BaseState, terms: dict[str, np.ndarray], branches: np.ndarray) -> np.ndarray:
     """C of some branches, (K, 3, N, 2) float64 in case order: J^-1 times their part of the Jacobian (host)."""
     f, t = (x[branches] for x in branch_positions(case))
-    angles, sizes = unknown_rows(case)
-    slope = power_slope(admittance(case), v, angles, sizes)[0]
     s_from, s_to, a_from, a_to = (terms[name][branches] for name in ("s_from", "s_to", "a_from", "a_to"))
     pushed = np.zeros((len(branches), RANK, case.n_bus), complex)
     rows = np.arange(len(branches))
     # dS_f / dln|V_f| = 2 A_ff + A_ft with A_ff = S_f - A_ft
     pushed[rows, :, f] += np.stack([1j * a_from, 2 * s_from - a_from, a_from], 1)
     pushed[rows, :, t] += np.stack([-1j * a_to, a_to, 2 * s_to - a_to], 1)
-    right = np.concatenate([pushed.real[..., angles], pushed.imag[..., sizes]], -1).reshape(len(branches) * RANK, -1)
-    columns = np.zeros((*pushed.shape, 2))
-    if len(branches) == 0:
-        return columns
-    found = factored(case, slope).solve(np.ascontiguousarray(right.T)).T.reshape(len(branches), RANK, -1)
-    columns[..., angles, 0], columns[..., sizes, 1] = found[..., : len(angles)], found[..., len(angles) :]
-    return columns
+    return base.solve(pair(pushed).reshape(-1, case.n_bus, 2)).reshape(*pushed.shape, 2)
 
 
 def pair(z: np.ndarray) -> np.ndarray:
@@ -213,51 +206,20 @@ def correction(shared: Shared, change: Change | None, left: Array) -> Array:
     return lax.optimization_barrier(step.reshape(plain.shape))
 
 
-class WoodburyIteration(NamedTuple):
-    """Progress of a batch: e and what is left (N, 2, B); the rest (B,)."""
-
-    k: Array
-    e: Array
-    left: Array
-    size: Array
-    pace: Array
-    stopped: Array
-    settled: Array
-    steps: Array
-
-
 def run_chord(
     shared: Shared, change: Change | None, target: Array, start: Array, tol: float, max_steps: int, rest: int = 0
 ) -> OutageProgress:
-    """Run the corrected chord until 1 / rest of the lanes are left, all of them for rest = 0; change None is none."""
-
-    def unfinished(c: WoodburyIteration) -> Array:
-        left = jnp.any(~c.stopped) if rest == 0 else jnp.sum(~c.stopped) * rest > c.stopped.shape[0]
-        return (c.k < max_steps) & left
-
-    def advance(c: WoodburyIteration) -> WoodburyIteration:
-        step = correction(shared, change, c.left)
-        size = eqs.largest(step)
-        pace = size / jnp.maximum(c.size, jnp.finfo(size.dtype).tiny)
-        slow = jnp.clip(jnp.maximum(pace, c.pace), *chord.PACE)
-        reached = (size * slow / (1 - slow) <= tol) | (size <= chord.FLOOR[size.dtype.name])
-        # a lane that stops keeps its value, whatever its neighbours go on to do
-        e = lax.optimization_barrier(jnp.where(c.stopped[None, None], c.e, eqs.rotate(c.e, step)))
-        return WoodburyIteration(
-            k=c.k + 1,
-            e=e,
-            left=mismatch(shared, change, target, e),
-            size=jnp.where(c.stopped, c.size, size),
-            pace=pace,
-            # one long step may follow a short one: far from normal operation the first errors grow before they shrink
-            stopped=c.stopped | reached | ~(jnp.minimum(pace, c.pace) < chord.STALL),
-            settled=jnp.where(c.stopped, c.settled, reached),
-            steps=jnp.where(c.stopped, c.steps, c.k + 1),
-        )
-
-    c = lax.while_loop(unfinished, advance, _first(shared, change, target, start))
-    status = jnp.where(c.settled, jnp.int32(Status.CONVERGED), jnp.int32(Status.OUT_OF_STEPS))
-    return OutageProgress(c.e, c.left, _residual(shared, change, c.left), c.steps, c.stopped, status)
+    """Lanes after the corrected chord, run until 1 / rest of them are left, none for rest = 0; change None is none."""
+    system = System(functools.partial(mismatch, shared, change, target), functools.partial(correction, shared, change))
+    batch, none = target.shape[2], chord.nothing_mixed(target)
+    # the first step is larger than any other: a pace can be learnt from the second step on
+    lanes = Progress.begin(jnp.full(batch, jnp.inf, target.dtype), jnp.ones(batch, target.dtype), 0)
+    begin = ChordIteration(start, system.unserved(start), none, none, lanes)
+    step = functools.partial(chord.advance, system, tol=tol, patient=True)
+    end: ChordIteration = iterate(step, begin, taken=0, max_steps=max_steps, rest=rest)
+    lanes = end.lanes
+    status = jnp.where(lanes.settled, jnp.int32(Status.CONVERGED), jnp.int32(Status.OUT_OF_STEPS))
+    return OutageProgress(end.e, end.left, _residual(shared, change, end.left), lanes.steps, lanes.stopped, status)
 
 
 def _residual(shared: Shared, change: Change | None, left: Array) -> Array:
@@ -270,25 +232,10 @@ def _residual(shared: Shared, change: Change | None, left: Array) -> Array:
     return jnp.maximum(size, jnp.where(lost[:, None], own, 0).reshape(-1))
 
 
-def _first(shared: Shared, change: Change | None, target: Array, start: Array) -> WoodburyIteration:
-    """Progress before the first step, which is larger than any other: a pace can be learnt from the second step on."""
-    batch = target.shape[2]
-    return WoodburyIteration(
-        k=jnp.int32(0),
-        e=start,
-        left=mismatch(shared, change, target, start),
-        size=jnp.full(batch, jnp.inf, target.dtype),
-        pace=jnp.ones(batch, target.dtype),
-        stopped=jnp.zeros(batch, bool),
-        settled=jnp.zeros(batch, bool),
-        steps=jnp.zeros(batch, jnp.int32),
-    )
-
-
 def settle(
     shared: Shared, change: Change, target: Array, start: Array, begin: Array, tol: float, max_steps: int
 ) -> OutageProgress:
-    """Solve a batch of lanes in the changed network: chord together, stragglers in groups, then Newton in float64.
+    """Solution of a batch of lanes in the changed network: chord together, the slow in groups, then Newton in float64.
 
     target:  (N, 2, B) injections counted from the base state
     start:   (N, 2, B) deviation where the chord starts      begin:  likewise Newton
@@ -311,7 +258,7 @@ def settle(
 
 
 def finish(shared: Shared, change: Change, target: Array, begin: Array, found: OutageProgress) -> OutageProgress:
-    """Solve the lanes that the chord has left by Newton's method in float64; arguments as of `settle`."""
+    """Lanes with those that the chord has left solved by Newton's method in float64; arguments as of `settle`."""
 
     def newton_lanes(constants: Any, given: tuple[Array, ...], lanes: OutageProgress) -> OutageProgress:
         shared, change = constants
@@ -357,12 +304,9 @@ def _newton_lane(
     """One lane (N, 2): e, residual, steps, status; its injections count from the base state of the changed network."""
     terms = jax.tree.map(lambda x: x.astype(jnp.float64), change.terms)
     net = _changed_network(layout, core.wide, change, terms)
-    changed = MeshedCore(main=net, rest=jax.tree.map(jnp.zeros_like, net), blocks=core.blocks)
     moved = target.at[change.f].add(-terms.s_from).at[change.t].add(-terms.s_to)
-    if freed is None:
-        e, *rest = newton(layout, changed, eqs.Aim(moved[:, :, None]), begin[:, :, None])
-    else:
-        e, *rest = newton_freed(layout, net, moved[:, :, None], begin[:, :, None], freed.bus, freed.lost)
+    gone = None if freed is None else (freed.bus, freed.lost)
+    e, *rest = newton(layout, net, eqs.Aim(moved[:, :, None]), begin[:, :, None], gone)
     return e[:, :, 0], *(x[0] for x in rest)
 
 

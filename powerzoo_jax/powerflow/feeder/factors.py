@@ -15,7 +15,7 @@ from powerzoo_jax.base.numerics import resolve_dtype
 from powerzoo_jax.cases import Case, assert_valid
 from powerzoo_jax.cases.case import ISOLATED, PV
 from powerzoo_jax.cases.topology import branch_positions, incidence, is_radial, radial_order
-from powerzoo_jax.powerflow.chord import ChordCore
+from powerzoo_jax.powerflow.zform import ChordCore, chord_factors, slope_matrix, stamp
 
 BASE_STEPS = 200  # plain Z-bus iterations on the host; the base load is far from collapse, so a few dozen suffice
 BASE_TOL = 1e-14
@@ -93,8 +93,7 @@ def prepare_feeder(
     active = _active_buses(case, s_base, active_bus_ids, slack)
     z, path = _impedances(case, slack)
     v_base = _base_state(z, s_base, v0)
-    m, w = _chord_matrices(z[np.ix_(active, active)], s_base[active], v_base[active], v0)
-    return _assemble(case, m, w, z, path, active, s_base, v_base, v0, dtype)
+    return _assemble(case, z, path, active, s_base, v_base, v0, dtype)
 
 
 def nominal_injection(case: Case) -> np.ndarray:
@@ -176,6 +175,11 @@ def _impedances(case: Case, slack: int) -> tuple[np.ndarray, np.ndarray]:
 
 
 def _base_state(z: np.ndarray, s: np.ndarray, v0: float) -> np.ndarray:
+    """Voltages (N,) complex [pu] at the base load: v = v0 + Z conj(s / v) iterated from the flat start.
+
+    Not the Newton method of meshed networks or of three phases: with Z at hand a step is one product, and the base load
+    is far from collapse.
+    """
     v = np.full(z.shape[0], v0, complex)
     for _ in range(BASE_STEPS):
         new = v0 + z @ np.conj(s / v)
@@ -189,10 +193,6 @@ def _base_state(z: np.ndarray, s: np.ndarray, v0: float) -> np.ndarray:
     return v
 
 
-def _stamp(z: np.ndarray) -> np.ndarray:
-    return np.block([[z.real, -z.imag], [z.imag, z.real]])
-
-
 def _linearise(s: np.ndarray, v: np.ndarray) -> np.ndarray:
     """D0 (4, a): derivatives of i = conj(s / v) with respect to re v and im v."""
     e, f, p, q = v.real, v.imag, s.real, s.imag
@@ -201,19 +201,8 @@ def _linearise(s: np.ndarray, v: np.ndarray) -> np.ndarray:
     return np.stack([(p - 2 * e * a) / d, (q - 2 * f * a) / d, (-q - 2 * e * b) / d, (p - 2 * f * b) / d])
 
 
-def _chord_matrices(z: np.ndarray, s: np.ndarray, v: np.ndarray, v0: float) -> tuple[np.ndarray, np.ndarray]:
-    d = _linearise(s, v)
-    d0 = np.block([[np.diag(d[0]), np.diag(d[1])], [np.diag(d[2]), np.diag(d[3])]])
-    zr = _stamp(z)
-    system = np.eye(2 * len(s)) - zr @ d0
-    flat = np.r_[np.full(len(s), v0), np.zeros(len(s))]
-    return np.linalg.solve(system, zr), np.linalg.solve(system, flat)
-
-
 def _assemble(
     case: Case,
-    m: np.ndarray,
-    w: np.ndarray,
     z: np.ndarray,
     path: np.ndarray,
     active: np.ndarray,
@@ -223,14 +212,16 @@ def _assemble(
     dtype: np.dtype,
 ) -> FeederFactors:
     a, n = active.size, case.n_bus
-    d = _linearise(s_base[active], v_base[active])
-    d0 = np.block([[np.diag(d[0]), np.diag(d[1])], [np.diag(d[2]), np.diag(d[3])]])
-    x = np.r_[v_base[active].real, v_base[active].imag]
-    i = np.conj(s_base[active] / v_base[active])
-    r_base = np.r_[i.real, i.imag] - d0 @ x
+    s, v = s_base[active], v_base[active]
+    i = np.conj(s / v)
+    flat = np.r_[np.full(a, v0), np.zeros(a)]
+    core = chord_factors(
+        stamp(z[np.ix_(active, active)]), flat, _linearise(s, v), np.r_[v.real, v.imag], np.r_[i.real, i.imag]
+    )
+    d0 = slope_matrix(core["d_base"])
     # The injected current is i = D0 x + r with x = M r + w, and everything else is linear in i.
-    i_map, i_flat = d0 @ m + np.eye(2 * a), d0 @ w
-    z_all, carried = _stamp(z[:, active]), _stamp(np.vstack([path[:, active], np.ones(a)]))
+    i_map, i_flat = d0 @ core["m"] + np.eye(2 * a), d0 @ core["w"]
+    z_all, carried = stamp(z[:, active]), stamp(np.vstack([path[:, active], np.ones(a)]))
     m_bus, w_bus = z_all @ i_map, np.r_[np.full(n, v0), np.zeros(n)] + z_all @ i_flat
     f, _ = branch_positions(case)
     at_from = np.r_[f, n + f]
@@ -239,20 +230,11 @@ def _assemble(
     def door(value: Any) -> Array:
         return jnp.asarray(value, dtype)
 
-    core = ChordCore(
-        m=door(m),
-        w=door(w),
-        d_base=door(d),
-        x_base=door(x),
-        r_base=door(r_base),
-        gain=door(np.linalg.norm(m, axis=1).max()),
-        law=(),
-    )
     idle = np.ones(n, bool)
     idle[active] = False
     idle[case.slack_bus] = False
     return FeederFactors(
-        core=core,
+        core=ChordCore(**{name: door(value) for name, value in core.items()}, law=()),
         active=jnp.asarray(active, jnp.int32),
         idle=jnp.asarray(idle),
         m_bus=door(m_bus),

@@ -13,9 +13,9 @@ from typing import Any, NamedTuple
 import jax.numpy as jnp
 from jax import Array
 
-from powerzoo_jax.powerflow.chord import MAX_STEPS, TOL, affine, chord_state, finite
 from powerzoo_jax.powerflow.feeder.factors import FeederFactors
 from powerzoo_jax.powerflow.result import PowerFlowResult, Status, injections
+from powerzoo_jax.powerflow.zform import MAX_STEPS, TOL, affine, chord_state, finite
 
 V_BOUND = 1.5  # [pu] no feeder runs above: turns a current mismatch into a bound on the power mismatch
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, NamedTuple, Self
 
 import numpy as np
 import scipy.sparse as sp
@@ -187,3 +187,44 @@ def _newton(
                 break
             v = _turn(v, factor.solve(right), p_rows, q_rows)[0]
     return state if best < ENOUGH else None
+
+
+class BaseState(NamedTuple):
+    """Base state with its factored Jacobian, which outages and open switches correct (host).
+
+    y:        (N, N)    bus admittances [pu]          v, s:  (N,) complex [pu] voltages and injections
+    slope:    (2N, 2N)  Jacobian of all buses, angles then logarithmic magnitudes
+    unknown:  positions of the unknowns among those   factor: LU factors of their part of it
+    """
+
+    y: sp.csr_matrix
+    v: np.ndarray
+    s: np.ndarray
+    slope: sp.csc_matrix
+    unknown: np.ndarray
+    factor: Any
+
+    @classmethod
+    def of(cls, case: Case, s: np.ndarray, v: np.ndarray) -> Self:
+        """Jacobian at voltages v (N,), which `solve_base` finds for injections s (N,).
+
+        Raises SolverError where it is singular.
+        """
+        n, y = case.n_bus, admittance(case)
+        angles, sizes = unknown_rows(case)
+        unknown = np.r_[angles, n + sizes]
+        slope = power_slope(y, v, np.arange(n), np.arange(n))[0]
+        return cls(y, v, s, slope, unknown, factored(case, slope[unknown][:, unknown].tocsc()))
+
+    def solve(self, right: np.ndarray, trans: str = "N") -> np.ndarray:
+        """J^-1 right or its transpose, (K, N, 2) -> (K, N, 2), 0 off the unknowns."""
+        flat = right.swapaxes(1, 2).reshape(len(right), 2 * len(self.v))
+        found = np.zeros_like(flat)
+        if len(right):
+            found[:, self.unknown] = self.factor.solve(np.ascontiguousarray(flat[:, self.unknown].T), trans).T
+        return found.reshape(len(right), 2, len(self.v)).swapaxes(1, 2)
+
+    def left(self, e: np.ndarray) -> np.ndarray:
+        """Injections left at deviations e from the base voltage, (K, N) complex."""
+        v = self.v * (1 + e)
+        return self.s - v * np.conj((self.y @ v.T).T)

@@ -13,6 +13,7 @@ import jax
 import jax.numpy as jnp
 from jax import Array
 
+from powerzoo_jax.powerflow.meshed import equations as eqs
 from powerzoo_jax.powerflow.meshed.chord import Shared
 from powerzoo_jax.powerflow.meshed.factors import BranchFlow
 
@@ -38,6 +39,37 @@ class Ends(NamedTuple):
     w_im: Array
 
 
+class Polished(NamedTuple):
+    """Last correction of lanes and what follows from it; case order, (B, N) but the last two.
+
+    d_re, d_im:      what is missing to the solution: e + d holds differences that e alone rounds away
+    p_left, q_left:  injection left unserved by e + d
+    p_shared:        (B,)    active power that the buses add together where they share it, else 0
+    ends:            (B, L)  of the branches at e + d
+    """
+
+    d_re: Array
+    d_im: Array
+    p_left: Array
+    q_left: Array
+    p_shared: Array
+    ends: Ends
+
+
+class SolvedState(NamedTuple):
+    """Solution in case order: deviation (B, N) solved to the tolerance, its last correction, and its proof (B,).
+
+    The batched core has it with the axis B, the solver of one scenario without.
+    """
+
+    e_re: Array
+    e_im: Array
+    polished: Polished
+    residual: Array
+    iterations: Array
+    status: Array
+
+
 def branch_ends(grid: NetworkData, e: Array, rest: Array) -> Ends:
     """The ends at e + rest, both (N, 2, B) internal; currents are computed in float64.
 
@@ -45,7 +77,7 @@ def branch_ends(grid: NetworkData, e: Array, rest: Array) -> Ends:
     """
     layout, flow = grid.shared.layout, grid.flow
     dtype = e.dtype
-    (e_f, e_t), (d_f, d_t) = ((_rows(x, layout.f), _rows(x, layout.t)) for x in (e, rest))
+    (e_f, e_t), (d_f, d_t) = ((eqs.pick(x, layout.f), eqs.pick(x, layout.t)) for x in (e, rest))
     with jax.enable_x64(True):
         i_base, i_rest, slope, slope_rest, *wide = (
             x.astype(jnp.float64) for x in (flow.i_base, flow.i_rest, flow.slope, flow.slope_rest, e_f, e_t, d_f, d_t)
@@ -68,7 +100,7 @@ def ends_change(grid: NetworkData, d_from: Array, d_to: Array) -> Ends:
 def ends_turned(grid: NetworkData, change: Array) -> Ends:
     """`ends_change` for a change of e (N, 2, B), internal."""
     layout = grid.shared.layout
-    return ends_change(grid, _rows(change, layout.f), _rows(change, layout.t))
+    return ends_change(grid, eqs.pick(change, layout.f), eqs.pick(change, layout.t))
 
 
 def parameter_change(grid: NetworkData, tangent: BranchFlow, e: Array) -> Ends:
@@ -94,7 +126,3 @@ def _times(a: Array, x: Array) -> Pair:
     if x.ndim == 3:
         a = a[:, :, None]
     return a[:, 0] * x[:, 0] - a[:, 1] * x[:, 1], a[:, 0] * x[:, 1] + a[:, 1] * x[:, 0]
-
-
-def _rows(x: Array, index: Array) -> Array:
-    return jnp.take(x, index, axis=0, mode="clip")

@@ -1,18 +1,23 @@
-"""Steps of the meshed chord, from injections to a deviation, with the progress of every lane."""
+"""Steps of the chord in deviation form, from injections to a deviation, for `powerflow.chord.iterate`.
+
+Meshed networks and networks after outages or with open switches take the same steps; they hand in their `System`.
+"""
 
 from __future__ import annotations
 
+import functools
+from collections.abc import Callable
 from typing import NamedTuple
 
 import jax.numpy as jnp
 from jax import Array, lax
 
+from powerzoo_jax.powerflow.chord import STALL, Progress, error_ahead, ratio
 from powerzoo_jax.powerflow.meshed import equations as eqs
 from powerzoo_jax.powerflow.meshed.factors import MeshedCore, MeshedLayout
 from powerzoo_jax.powerflow.result import Status
 
 FLOOR = {"float32": 4e-7, "float64": 1e-15}  # steps that short are rounding: nothing is gained by going on
-STALL = 0.95  # a lane whose step shrinks slower than this is left to Newton
 PACE = (0.05, 0.9)  # contraction assumed at least and at most when the last steps tell the error
 PACE_MIXED = (0.5, 0.9)  # mixing makes single steps shrink by luck, which says little about the next
 SHARE = (-1.0, 0.5)  # of the last step mixed in; beyond, rounding speaks: a rate of 0.5 asks for -1
@@ -25,18 +30,31 @@ class Shared(NamedTuple):
     core: MeshedCore
 
 
+class System(NamedTuple):
+    """Equations of a batch: mismatch [pu] of the injections at e, and the chord step [rad, -] for it; (N, 2, B)."""
+
+    unserved: Callable[[Array], Array]
+    correction: Callable[[Array], Array]
+
+
+def system(shared: Shared, aim: eqs.Aim) -> System:
+    """Equations of a meshed network."""
+    layout, core = shared
+    return System(
+        functools.partial(eqs.unserved, layout, core.main, aim), functools.partial(eqs.correction, layout, core.blocks)
+    )
+
+
 class ChordIteration(NamedTuple):
-    """Progress of a batch: e, what is left, last chord step and last move (N, 2, B); the rest (B,)."""
+    """Iterate of a batch: e, what is left, last chord step and last move (N, 2, B), both empty where nothing is mixed;
+    and the progress of its lanes, whose size is the largest turn of the last step.
+    """
 
     e: Array
     left: Array
     step: Array
     move: Array
-    size: Array
-    pace: Array
-    stopped: Array
-    settled: Array
-    steps: Array
+    lanes: Progress
 
 
 class ChordLanes(NamedTuple):
@@ -88,41 +106,42 @@ def first(
     left = target if start is None else eqs.unserved(layout, core.main, aim, e)
     step = eqs.correction(layout, core.blocks, left)
     e = lax.optimization_barrier(eqs.rotate(e, step))
-    kept = step if mix else jnp.zeros((0,) * 3, target.dtype)
-    return aim, ChordIteration(
-        e=e,
-        left=eqs.unserved(layout, core.main, aim, e),
-        step=kept,
-        move=kept,
-        size=eqs.largest(step),
-        pace=jnp.zeros(batch, target.dtype),
-        stopped=jnp.zeros(batch, bool),
-        settled=jnp.zeros(batch, bool),
-        steps=jnp.ones(batch, jnp.int32),
-    )
+    kept = step if mix else nothing_mixed(target)
+    left = eqs.unserved(layout, core.main, aim, e)
+    lanes = Progress.begin(eqs.largest(step), jnp.zeros(batch, target.dtype), 1)
+    return aim, ChordIteration(e, left, kept, kept, lanes)
 
 
-def advance(shared: Shared, aim: eqs.Aim, c: ChordIteration, *, tol: float, mix: bool) -> ChordIteration:
-    """One chord step of every lane that has not stopped."""
-    layout, core = shared
-    step = eqs.correction(layout, core.blocks, c.left)
+def nothing_mixed(like: Array) -> Array:
+    """Empty place of a step that no later one is mixed with: the loop then carries nothing for it."""
+    return jnp.zeros((0,) * 3, like.dtype)
+
+
+def advance(
+    system: System, c: ChordIteration, *, tol: float, mix: bool = False, patient: bool = False
+) -> ChordIteration:
+    """One chord step of every lane that has not stopped.
+
+    mix:      combine it with the last step (Anderson); single steps may then grow
+    patient:  give a lane up only where two steps in a row fail to shrink: far from normal operation, as after an
+              outage, one long step may follow a short one
+    """
+    step = system.correction(c.left)
     move = _mixed(step, c) if mix else step
     size = eqs.largest(step)
-    pace = size / jnp.maximum(c.size, jnp.finfo(size.dtype).tiny)
-    slow = jnp.clip(jnp.maximum(pace, c.pace), *(PACE_MIXED if mix else PACE))
-    reached = (size * slow / (1 - slow) <= tol) | (size <= FLOOR[size.dtype.name])
+    pace = ratio(size, c.lanes.size)
+    ahead = error_ahead(size, jnp.maximum(pace, c.lanes.pace), PACE_MIXED if mix else PACE)
+    reached = (ahead <= tol) | (size <= FLOOR[size.dtype.name])
     # a lane that stops keeps its value, whatever its neighbours go on to do
-    e = lax.optimization_barrier(jnp.where(c.stopped[None, None], c.e, eqs.rotate(c.e, move)))
+    e = lax.optimization_barrier(jnp.where(c.lanes.stopped[None, None], c.e, eqs.rotate(c.e, move)))
+    left = system.unserved(e)
+    shrinks = (jnp.minimum(pace, c.lanes.pace) if patient else pace) < (1 / STALL if mix else STALL)
     return ChordIteration(
         e=e,
-        left=eqs.unserved(layout, core.main, aim, e),
+        left=left,
         step=step if mix else c.step,
         move=move if mix else c.move,
-        size=jnp.where(c.stopped, c.size, size),
-        pace=pace,
-        stopped=c.stopped | reached | ~(pace < (1 / STALL if mix else STALL)),
-        settled=jnp.where(c.stopped, c.settled, reached),
-        steps=c.steps + (~c.stopped).astype(jnp.int32),
+        lanes=c.lanes.after(size, pace, reached, ~shrinks),
     )
 
 
@@ -132,9 +151,9 @@ def stand(shared: Shared, aim: eqs.Aim, lanes: ChordLanes | None, c: ChordIterat
     return ChordLanes(
         *outside(shared.layout, c.e),
         residual=eqs.largest(c.left * rows[:, :, None].astype(c.left.dtype)),
-        steps=c.steps if lanes is None else lanes.steps + c.steps,
-        stopped=c.stopped,
-        status=jnp.where(c.settled, jnp.int32(Status.CONVERGED), jnp.int32(Status.OUT_OF_STEPS)),
+        steps=c.lanes.steps if lanes is None else lanes.steps + c.lanes.steps,
+        stopped=c.lanes.stopped,
+        status=jnp.where(c.lanes.settled, jnp.int32(Status.CONVERGED), jnp.int32(Status.OUT_OF_STEPS)),
     )
 
 

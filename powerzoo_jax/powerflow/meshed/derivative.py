@@ -18,32 +18,38 @@ from jax import Array, lax
 from jax.custom_derivatives import SymbolicZero
 
 from powerzoo_jax.powerflow.batching import batched_shell, in_groups, in_tiles
+from powerzoo_jax.powerflow.implicit import MAX_SWEEPS, SWEEP_TOL
 from powerzoo_jax.powerflow.meshed import equations as eqs
 from powerzoo_jax.powerflow.meshed.blocks import transposed
-from powerzoo_jax.powerflow.meshed.branches import Ends, NetworkData, ends_change, ends_turned, parameter_change
+from powerzoo_jax.powerflow.meshed.branches import (
+    Ends,
+    NetworkData,
+    Polished,
+    SolvedState,
+    ends_change,
+    ends_turned,
+    parameter_change,
+)
 from powerzoo_jax.powerflow.meshed.chord import inside, outside
 from powerzoo_jax.powerflow.meshed.newton import newton_step
 
-MAX_SWEEPS = 40
-TOL = {"float32": 1e-6, "float64": 1e-13}  # share of the solution that the sweeps may leave
 PACE = (0.05, 0.9)  # contraction assumed at least and at most when the last two sweeps tell what is left
 GROUP = 8  # lanes factored together where the sweeps stall
 
 
-def state_tangent(primals: tuple[Any, ...], tangents: tuple[Any, ...], out: Any) -> dict[str, Any]:
-    """Tangents of `meshed.State` for one scenario, by field; those of `missing` are counted with e.
+def state_tangent(primals: tuple[Any, ...], tangents: tuple[Any, ...], out: SolvedState) -> SolvedState:
+    """Tangents of the solution of one scenario; those of its last correction are counted with e.
 
     primals:  (grid, p, q[, v_set[, share]]) as the solver takes them
     tangents: alike, SymbolicZero where nothing varies
-    out:      the solved State
     """
     grid, *given = primals
     layout, core = grid.shared
-    share = given[3:]
-    e = jnp.stack([out.e_re + out.d_re, out.e_im + out.d_im], 1)
-    s = jnp.stack([eqs.finite(given[0]) - out.p_left, eqs.finite(given[1]) - out.q_left], 1)
+    share, last = given[3:], out.polished
+    e = jnp.stack([out.e_re + last.d_re, out.e_im + last.d_im], 1)
+    s = jnp.stack([eqs.finite(given[0]) - last.p_left, eqs.finite(given[1]) - last.q_left], 1)
     for part in share:
-        s = s.at[:, 0].add(part * out.p_shared)
+        s = s.at[:, 0].add(part * last.p_shared)
     free, rows = (x[layout.outward].astype(e.dtype) for x in (layout.free, eqs.rows(layout, shared=bool(share))))
     forcing = jnp.stack([_given(t, x) for t, x in zip(tangents[1:3], given, strict=False)], 1)
     held = None
@@ -61,9 +67,9 @@ def state_tangent(primals: tuple[Any, ...], tangents: tuple[Any, ...], out: Any)
 
         forcing = forcing + jax.jvp(left, (core.main,), (d_net,))[1][layout.outward, :, 0]
     if share:
-        forcing = forcing.at[:, 0].add(_given(tangents[4], given[3]) * out.p_shared)
+        forcing = forcing.at[:, 0].add(_given(tangents[4], given[3]) * last.p_shared)
     zeta, d_ends = _implicit(grid, e, s, forcing * rows, *share)
-    d_shared = zeta[layout.inward[layout.slack], 0] if share else jnp.zeros_like(out.p_shared)
+    d_shared = zeta[layout.inward[layout.slack], 0] if share else jnp.zeros_like(last.p_shared)
     for part in share:
         forcing = forcing.at[:, 0].add(part * d_shared)
     zeta = zeta * free
@@ -77,9 +83,9 @@ def state_tangent(primals: tuple[Any, ...], tangents: tuple[Any, ...], out: Any)
         d_ends = _sum(d_ends, parameter_change(grid, d_flow, e))
     d_e = eqs.turn(e, zeta)
     zero = jnp.zeros_like(out.e_re)
-    fields = dict(e_re=d_e[:, 0], e_im=d_e[:, 1], d_re=zero, d_im=zero, p_left=d_left[:, 0], q_left=d_left[:, 1])
-    whole = {name: np.zeros(getattr(out, name).shape, jax.dtypes.float0) for name in ("iterations", "status")}
-    return dict(fields, p_shared=d_shared, ends=d_ends, residual=jnp.zeros_like(out.residual), **whole)
+    moved = Polished(zero, zero, d_left[:, 0], d_left[:, 1], d_shared, d_ends)
+    whole: Any = [np.zeros(x.shape, jax.dtypes.float0) for x in (out.iterations, out.status)]
+    return SolvedState(d_e[:, 0], d_e[:, 1], moved, jnp.zeros_like(out.residual), *whole)
 
 
 def _given(tangent: Any, like: Array) -> Array:
@@ -110,7 +116,7 @@ def _turned(grid: NetworkData, e: Array, zeta: Array) -> Array:
 
 
 def _implicit(grid: NetworkData, e: Array, s: Array, right: Array, *share: Array) -> tuple[Array, Ends]:
-    """Solve J(e) zeta = right (N, 2) on the unknowns, and the change of the branch ends that the turn brings.
+    """Solution of J(e) zeta = right (N, 2) on the unknowns, and the change of the branch ends that the turn brings.
 
     One system, [J, 0; -G, 1] (zeta, ends) = (right, 0): linear in `right`, transposable, batched. Case order.
     """
@@ -156,7 +162,7 @@ def _answer(grid: NetworkData, arrays: tuple[Array, ...], *, transpose: bool, ow
     """Solution of the system of `_implicit` or its transpose; arrays (B, ...), or (B, 1, ...) with a grid per lane."""
     over: Callable[..., Any] = jax.vmap if own else lambda part: part
     e, s, right, share = over(functools.partial(_given_to, transpose))(grid, arrays)
-    x = solve_linear(grid.shared, e, s, right, share, tol=TOL[e.dtype.name], transpose=transpose, own=own)
+    x = solve_linear(grid.shared, e, s, right, share, tol=SWEEP_TOL[e.dtype.name], transpose=transpose, own=own)
     if transpose:
         return (*over(_zeta_from)(grid, x), *arrays[6:12])
     ends = over(_ends_from)(grid, e, x)
@@ -199,7 +205,7 @@ def solve_linear(
     transpose: bool = False,
     own: bool = False,
 ) -> Array:
-    """Solve J(e) x = right (N, 2, B) on the unknowns, or its transpose, until `tol` of x is left.
+    """Solution of J(e) x = right (N, 2, B) on the unknowns, or of its transpose, until `tol` of x is left.
 
     e, s:   (N, 2, B) deviation and the injections there      share: (N, B), where the system is that of `newton_step`
     own:    every lane has a network of its own; all arrays then are (B, ..., 1)

@@ -106,6 +106,11 @@ def largest(x: Array) -> Array:
     return jnp.max(jnp.where(size < jnp.inf, size, jnp.inf), (0, 1))
 
 
+def pick(x: Array, index: Array) -> Array:
+    """Rows of x at positions of the layout: all lie within, so nothing has to be filled in."""
+    return jnp.take(x, index, axis=0, mode="clip")
+
+
 def turn(e: Array, zeta: Array) -> Array:
     """Change of e for a small turn: (1 + e)(dln|V| + j dtheta), (N, 2, B)."""
     return _times(e.at[:, 0].add(1), zeta[:, ::-1])
@@ -156,20 +161,16 @@ def _sum_over(nodes: Array, re: Array, im: Array, y: Array, here: Array | None =
     A wide batch is fastest column by column. A narrow one takes all columns at once: a tenth of the program to compile.
     """
     if y.shape[2] <= NARROW:
-        far = _rows(y, nodes.reshape(-1)).reshape(*nodes.shape, *y.shape[1:])
+        far = pick(y, nodes.reshape(-1)).reshape(*nodes.shape, *y.shape[1:])
         far = far if here is None else far - here[:, None]
         a, b, c, d = re[:, :, None], im[:, :, None], far[:, :, 0], far[:, :, 1]
         return jnp.stack([jnp.sum(a * c + b * d, 1), jnp.sum(b * c - a * d, 1)], 1)
     total = jnp.zeros((nodes.shape[0], *y.shape[1:]), y.dtype)
     for k in range(nodes.shape[1]):
-        far = _rows(y, nodes[:, k])
+        far = pick(y, nodes[:, k])
         far = far if here is None else far - here
         total = total + _times_conj(re[:, k, None], im[:, k, None], far)
     return total
-
-
-def _rows(x: Array, index: Array) -> Array:
-    return jnp.take(x, index, axis=0, mode="clip")
 
 
 def _times(a: Array, b: Array) -> Array:

@@ -130,7 +130,7 @@ class MeshedNetwork:
     s_base:  (N, 2)  [pu]  injection at the base voltage
     own:     (N, 2)  [pu]  A_ii
     v_mag:   (N,)    [pu]  magnitude of the base voltage
-    tables:  Table of each run of buses
+    tables:  NeighbourTable of each run of buses
     """
 
     s_base: Array

@@ -1,6 +1,7 @@
 """Newton-Raphson in float64 for the lanes of a meshed network that a constant factor does not solve.
 
-`newton_freed` solves a lane in which a PV bus has become a PQ bus by the loss of its unit.
+A lane may stand for a network in which a PV bus has become a PQ bus by the loss of its unit: it has one unknown and one
+equation more than the factors know of.
 """
 
 from __future__ import annotations
@@ -13,31 +14,37 @@ from jax import Array, lax
 
 from powerzoo_jax.powerflow.meshed import equations as eqs
 from powerzoo_jax.powerflow.meshed.blocks import border, solve_bordered
-from powerzoo_jax.powerflow.meshed.factors import MeshedCore, MeshedLayout, MeshedNetwork, jacobian_entries
-from powerzoo_jax.powerflow.result import Status
+from powerzoo_jax.powerflow.meshed.factors import MeshedLayout, MeshedNetwork, jacobian_entries
+from powerzoo_jax.powerflow.newton import damping, newton_raphson, verdict
 
-MAX_STEPS = 20
 LONGEST = 0.3  # [rad, -] largest turn per step: keeps the iterate on the branch of solutions it started from
-TOL = 1e-10  # [rad, -] turn at which Newton stops; quadratic convergence makes the error its square
-LEFT = 1e-7  # [pu] power mismatch that a solution may leave: a stall on a short step is not one
 
 
 def newton(
-    layout: MeshedLayout, core: MeshedCore, aim: eqs.Aim, start: Array | None
+    layout: MeshedLayout,
+    net: MeshedNetwork,
+    aim: eqs.Aim,
+    start: Array | None,
+    freed: tuple[Array, Array] | None = None,
 ) -> tuple[Array, Array, Array, Array]:
-    """Solve a group of lanes from their start: e (N, 2, T), residual, steps, status (T,).
+    """Newton solution of a group of lanes: e (N, 2, T), residual, steps, status (T,).
 
+    net:    in float64
     aim:    of T lanes; one with a target that is not finite is told apart here
     start:  (N, 2, T) deviation to begin from, None for the base state
+    freed:  () each: position of a bus that no longer holds its magnitude, and whether there is one; of all lanes alike
 
     Every arithmetic runs in float64 also inside a float32 program and the result returns in the program's dtype.
     """
     target, share = aim
     dtype = target.dtype
     with jax.enable_x64(True):
-        net = core.wide
         free = layout.free[:, :, None].astype(jnp.float64)
         rows = eqs.rows(layout, shared=share is not None)[:, :, None].astype(jnp.float64)
+        own = None
+        if freed is not None:
+            own = jnp.zeros_like(rows).at[freed[0], 1].set(freed[1].astype(jnp.float64))
+            rows = rows + own
         fine = jnp.isfinite(target) if start is None else jnp.isfinite(target) & jnp.isfinite(start)
         target = jnp.where(fine, target, 0).astype(jnp.float64)
         e = jnp.zeros_like(target) if start is None else jnp.where(fine, start, 0).astype(jnp.float64)
@@ -47,27 +54,19 @@ def newton(
             good = good & jnp.all(jnp.isfinite(share), 0)
             share = eqs.finite(share).astype(jnp.float64)
         aim = eqs.Aim(target, share)
-        lanes = e.shape[2]
-        begin = (jnp.int32(0), e, jnp.full(lanes, jnp.inf, jnp.float64), jnp.zeros(lanes, jnp.int32))
 
-        def advance(carry: tuple[Array, Array, Array, Array]) -> tuple[Array, Array, Array, Array]:
-            k, e, size, steps = carry
-            active = size > TOL
-            zeta = newton_step(layout, net, e, eqs.unserved(layout, net, aim, e) * rows, aim.share) * free
+        def step(e: Array) -> tuple[Array, Array]:
+            left = eqs.unserved(layout, net, aim, e) * rows
+            if own is None:
+                zeta = newton_step(layout, net, e, left, aim.share) * free
+            else:
+                zeta = _freed_step(layout, net, e, left, free, own)
             longest = eqs.largest(zeta)
-            new = eqs.rotate(e, zeta * jnp.minimum(1.0, LONGEST / jnp.maximum(longest, LONGEST))[None, None])
-            ok = jnp.all(jnp.isfinite(new), (0, 1))
-            e = jnp.where((active & ok)[None, None], new, e)
-            size = jnp.where(active, jnp.where(ok, longest, -1.0), size)
-            return k + 1, e, size, steps + active.astype(jnp.int32)
+            return eqs.rotate(e, zeta * damping(longest, LONGEST)[None, None]), longest
 
-        _, e, size, steps = lax.while_loop(lambda c: (c[0] < MAX_STEPS) & jnp.any(c[2] > TOL), advance, begin)
-        left = eqs.unserved(layout, net, aim, e)
-        residual = eqs.largest(left * rows)
-        status = jnp.where(size < 0, jnp.int32(Status.SINGULAR), jnp.int32(Status.OUT_OF_STEPS))
-        solved = (size >= 0) & (size <= TOL) & (residual < LEFT)
-        status = jnp.where(solved, jnp.int32(Status.CONVERGED), status)
-        status = jnp.where(good, status, jnp.int32(Status.BAD_INPUT))
+        e, move, steps = newton_raphson(step, e)
+        residual = eqs.largest(eqs.unserved(layout, net, aim, e) * rows)
+        status = verdict(move, residual, good)
         # the state goes out rounded to the program's dtype: a smaller mismatch would be a claim it cannot keep
         residual = jnp.maximum(residual, float(jnp.finfo(dtype).eps))
         return e.astype(dtype), residual.astype(dtype), steps, status
@@ -82,7 +81,7 @@ def newton_step(
     *,
     transpose: bool = False,
 ) -> Array:
-    """Solve J(e) zeta = right lane by lane with a fresh factorisation, (N, 2, T); with a share (N, T) the bordered
+    """Solution of J(e) zeta = right, lane by lane with a fresh factorisation, (N, 2, T); with a share (N, T) of
 
         [J, -a; j_s, -a_s] (zeta, power) = right
 
@@ -129,45 +128,14 @@ def _entries(layout: MeshedLayout, net: MeshedNetwork, e: Array, s: Array) -> Ar
     return jacobian_entries(jnp.concatenate(cells), own, lax.complex(s[:, 0], s[:, 1]))
 
 
-def newton_freed(
-    layout: MeshedLayout, net: MeshedNetwork, target: Array, start: Array, bus: Array, lost: Array
-) -> tuple[Array, Array, Array, Array]:
-    """Solve one lane (N, 2, 1) from its start: e, residual, steps, status (1,), as `meshed.newton.newton` does.
-
-    bus, lost:  () position of the bus that is freed, and whether there is one
-    """
-    free = layout.free[:, :, None].astype(target.dtype)
-    own = jnp.zeros_like(target).at[bus, 1].set(lost.astype(target.dtype))
-    fine = jnp.isfinite(target) & jnp.isfinite(start)
-    target, e = jnp.where(fine, target, 0), jnp.where(fine, start, 0)
-
-    def left_at(e: Array) -> Array:
-        return eqs.mismatch(layout, net, target, e) * (free + own)
-
-    def advance(carry: tuple[Array, Array, Array]) -> tuple[Array, Array, Array]:
-        k, e, _ = carry
-        zeta = _step(layout, net, e, left_at(e), free, own)
-        longest = jnp.max(eqs.largest(zeta))
-        new = eqs.rotate(e, zeta * jnp.minimum(1.0, LONGEST / jnp.maximum(longest, LONGEST)))
-        ok = jnp.all(jnp.isfinite(new))
-        return k + 1, jnp.where(ok, new, e), jnp.where(ok, longest, -1.0)
-
-    begin = (jnp.int32(0), e, jnp.full((), jnp.inf, e.dtype))
-    steps, e, size = lax.while_loop(lambda c: (c[0] < MAX_STEPS) & (c[2] > TOL), advance, begin)
-    residual = eqs.largest(left_at(e))
-    status = jnp.where(size < 0, jnp.int32(Status.SINGULAR), jnp.int32(Status.OUT_OF_STEPS))
-    status = jnp.where((size >= 0) & (size <= TOL) & (residual < LEFT), jnp.int32(Status.CONVERGED), status)
-    status = jnp.where(jnp.all(fine | (free + own == 0)), status, jnp.int32(Status.BAD_INPUT))
-    return e, residual, steps[None], status
-
-
-def _step(layout: MeshedLayout, net: MeshedNetwork, e: Array, left: Array, free: Array, own: Array) -> Array:
-    """Newton step of the bordered Jacobian [J, c; r, d], from two solves with J."""
+def _freed_step(layout: MeshedLayout, net: MeshedNetwork, e: Array, left: Array, free: Array, own: Array) -> Array:
+    """Newton step (N, 2, T) of the bordered Jacobian [J, c; r, d], from two solves with J; `own` marks its last row."""
     s = eqs.power(layout, net, e)
+    own = jnp.broadcast_to(own, e.shape)
     column = eqs.slope_times(layout, net, e, s, own)
     row = eqs.slope_transposed_times(layout, net, e, s, own)
     twice = jnp.concatenate([e, e], 2)
     plain, answer = jnp.split(newton_step(layout, net, twice, jnp.concatenate([left, column], 2) * free) * free, 2, 2)
-    gap = jnp.sum(row * (own - answer))
-    asked = jnp.sum(left * own) - jnp.sum(row * plain)
-    return plain + (own - answer) * asked / jnp.where(gap == 0, 1.0, gap)
+    gap = jnp.sum(row * (own - answer), (0, 1))
+    asked = jnp.sum(left * own, (0, 1)) - jnp.sum(row * plain, (0, 1))
+    return plain + (own - answer) * asked[None, None] / jnp.where(gap == 0, 1.0, gap)[None, None]

@@ -25,8 +25,9 @@ from jax import Array, lax
 from jax.custom_derivatives import SymbolicZero
 
 from powerzoo_jax.base.errors import SolverError
-from powerzoo_jax.base.numerics import anywhere, matmul
+from powerzoo_jax.base.numerics import matmul
 from powerzoo_jax.cases import Case
+from powerzoo_jax.powerflow.implicit import sweep
 from powerzoo_jax.powerflow.meshed.base_case import admittance, factored, held_buses, power_slope, unknown_rows
 from powerzoo_jax.powerflow.meshed.factors import MeshedFactors
 from powerzoo_jax.powerflow.meshed.slack import base_magnitude
@@ -35,8 +36,7 @@ from powerzoo_jax.powerflow.result import Status
 
 ROUNDS = 30
 TOL = {"float32": 3e-7, "float64": 1e-10}  # [-] change of ln|V| still asked for at which a lane stops
-MAX_SWEEPS = 40
-SWEEP_TOL = {"float32": 1e-6, "float64": 1e-12}  # relative change at which the sweeps of a derivative stop
+SWEEP_TOL = {"float32": 1e-6, "float64": 1e-12}  # of a derivative: each product is itself good to 1e-13
 STRIDE = 0.1  # largest change of ln|V| in a round
 
 
@@ -300,8 +300,8 @@ def _(primals: tuple[Any, ...], tangents: tuple[Any, ...]) -> tuple[Any, Any]:
     dx = lax.custom_linear_solve(
         apply,
         -linear(d_theta, jnp.zeros_like(v))[2],
-        solve=lambda _, b: _sweep(apply, known, b),
-        transpose_solve=lambda _, b: _sweep(lambda w: turned(w)[0], known.T, b),
+        solve=lambda _, b: _solve(apply, known, b),
+        transpose_solve=lambda _, b: _solve(lambda w: turned(w)[0], known.T, b),
     )
     d_flow, d_q, _ = linear(d_theta, dx)
     solved, at_limit, count = (
@@ -311,23 +311,16 @@ def _(primals: tuple[Any, ...], tangents: tuple[Any, ...]) -> tuple[Any, Any]:
     return out, (moved, v * dx, jnp.zeros_like(slope))
 
 
-def _sweep(apply: Callable[[Array], Array], known: Array, b: Array) -> Array:
-    """Solve apply(x) = b (m,) with an approximate inverse of it."""
-
-    def advance(carry: tuple[Array, Array, Array]) -> tuple[Array, Array, Array]:
-        k, x, _ = carry
-        step = matmul(known, b - apply(x))
-        size = jnp.max(jnp.abs(step), initial=0)
-        return k + 1, x + step, size <= SWEEP_TOL[b.dtype.name] * jnp.max(jnp.abs(x), initial=0)
-
-    begin = (jnp.int32(0), matmul(known, b), jnp.all(b == 0))
-    _, x, settled = lax.while_loop(lambda c: (c[0] < MAX_SWEEPS) & ~c[2], advance, begin)
+def _solve(apply: Callable[[Array], Array], known: Array, b: Array) -> Array:
+    """Solution of apply(x) = b (m,) with an approximate inverse of it; where the sweeps stall, column by column."""
+    if b.size == 0:  # a network without PV buses
+        return b
 
     def direct() -> Array:
         columns = jax.vmap(apply, out_axes=1)(jnp.eye(b.size, dtype=b.dtype))
-        return jnp.where(settled, x, jnp.linalg.solve(columns, b))
+        return jnp.linalg.solve(columns, b)
 
-    return lax.cond(anywhere(~settled), direct, lambda: x)  # type: ignore[no-any-return]
+    return sweep(lambda x: x + matmul(known, b - apply(x)), matmul(known, b), direct, SWEEP_TOL[b.dtype.name])
 
 
 def _is_zero(x: Any) -> bool:

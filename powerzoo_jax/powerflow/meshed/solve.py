@@ -18,12 +18,13 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 from flax import struct
-from jax import Array, lax
+from jax import Array
 
 from powerzoo_jax.powerflow.batching import batched_shell, in_groups, in_tiles, lane_by_lane
+from powerzoo_jax.powerflow.chord import iterate
 from powerzoo_jax.powerflow.meshed import chord
 from powerzoo_jax.powerflow.meshed import equations as eqs
-from powerzoo_jax.powerflow.meshed.branches import Ends, NetworkData, branch_ends
+from powerzoo_jax.powerflow.meshed.branches import NetworkData, Polished, SolvedState, branch_ends
 from powerzoo_jax.powerflow.meshed.chord import ChordIteration, ChordLanes, Shared
 from powerzoo_jax.powerflow.meshed.derivative import solve_linear, state_tangent
 from powerzoo_jax.powerflow.meshed.factors import MeshedFactors
@@ -32,23 +33,6 @@ from powerzoo_jax.powerflow.meshed.slack import base_magnitude, normal_share, sl
 from powerzoo_jax.powerflow.result import PowerFlowResult, Status, injections
 
 POLISH = 2e-4  # share of the last error that flows may keep
-
-
-class Polished(NamedTuple):
-    """Case order, (B, N) but the last two.
-
-    d_re, d_im:      what is missing to the solution: e + d holds differences that e alone rounds away
-    p_left, q_left:  injection left unserved by e + d
-    p_shared:        (B,)    active power that the buses add together where they share it, else 0
-    ends:            (B, L)  of the branches
-    """
-
-    d_re: Array
-    d_im: Array
-    p_left: Array
-    q_left: Array
-    p_shared: Array
-    ends: Ends
 
 
 class _Deviation(NamedTuple):
@@ -182,32 +166,9 @@ def solve_meshed(
     return _expand(factors, p_pu, q_pu, None, solve(grid, *given))
 
 
-class SolvedState(NamedTuple):
-    """Solution of one scenario, case order, all (N,) but the last five.
-
-    e_re, e_im:      deviation, solved to the tolerance
-    d_re, d_im:      what is missing to the solution: e + d holds differences that e alone rounds away
-    p_left, q_left:  injection left unserved by e + d
-    p_shared:        active power that the buses add together where they share it, else 0
-    ends:            of the branches at e + d, (L,) each
-    """
-
-    e_re: Array
-    e_im: Array
-    d_re: Array
-    d_im: Array
-    p_left: Array
-    q_left: Array
-    p_shared: Array
-    ends: Ends
-    residual: Array
-    iterations: Array
-    status: Array
-
-
 @functools.lru_cache(maxsize=32)
 def meshed_state(tol: float, max_steps: int, mix: bool, fixed: bool = False) -> Callable[..., SolvedState]:
-    """Return the differentiable single-scenario solver (grid, p, q[, v_set[, share]]) -> State."""
+    """Return the differentiable single-scenario solver (grid, p, q[, v_set[, share]]) -> SolvedState."""
     shared, own = (Batch(tol, max_steps, mix, own, fixed) for own in (False, True))
     shell = batched_shell(shared.solve, own.solve)
 
@@ -219,13 +180,13 @@ def meshed_state(tol: float, max_steps: int, mix: bool, fixed: bool = False) -> 
     @functools.partial(solve.defjvp, symbolic_zeros=True)
     def _(primals: tuple[Any, ...], tangents: tuple[Any, ...]) -> tuple[SolvedState, SolvedState]:
         out = solve(*primals)
-        return out, SolvedState(**state_tangent(primals, tangents, out))
+        return out, state_tangent(primals, tangents, out)
 
     return solve
 
 
 class Batch(NamedTuple):
-    """The batched core: factors and arrays (B, N) as the user gave them -> State of (B, ...).
+    """The batched core: factors and arrays (B, N) as the user gave them -> SolvedState of (B, ...).
 
     With `own` every lane has factors of its own, (B, ...): what follows is mapped over them, but the loops are not, so
     that stragglers are gathered together with their factors. With `fixed` all lanes take `max_steps`, and that is all.
@@ -247,8 +208,7 @@ class Batch(NamedTuple):
             newton = lane_by_lane(_newton) if self.own else _newton
             lanes = self.groups(lanes.status != Status.CONVERGED, NEWTON_GROUP, newton, shared, given, lanes)
         end = self.tiles(lambda tile: self.outer(polish(grid, *self.inner(tile), own=self.own)), (given, lanes))
-        found: list[Any] = [lanes.e_re, lanes.e_im, *end, lanes.residual, lanes.steps, lanes.status]
-        return SolvedState(*found)
+        return SolvedState(lanes.e_re, lanes.e_im, end, lanes.residual, lanes.steps, lanes.status)
 
     def tiles(self, part: Callable[..., Any], inputs: Any) -> Any:
         return part(inputs) if self.own else in_tiles(part, inputs)
@@ -271,20 +231,15 @@ class Batch(NamedTuple):
     def chord(self, shared: Shared, given: tuple[Array, ...], lanes: ChordLanes | None, rest: int = 0) -> ChordLanes:
         """Run the chord from the base state, or on from where `lanes` stand, until 1 / rest of the lanes are left."""
         given, lanes = self.inner((given, lanes))
-        advance = self.over(functools.partial(chord.advance, tol=self.tol, mix=self.mix))
         aim, begin = self.over(functools.partial(chord.first, mix=self.mix))(shared, given, lanes)
 
-        def unfinished(carry: tuple[Array, ChordIteration]) -> Array:
-            if self.fixed:
-                return carry[0] < self.max_steps
-            going = ~carry[1].stopped
-            left = jnp.any(going) if rest == 0 else jnp.sum(going) * rest > going.shape[0]
-            return (carry[0] < self.max_steps) & left
+        def advance(state: ChordIteration) -> ChordIteration:
+            def step(shared: Shared, aim: eqs.Aim, state: ChordIteration) -> ChordIteration:
+                return chord.advance(chord.system(shared, aim), state, tol=self.tol, mix=self.mix)
 
-        def step(carry: tuple[Array, ChordIteration]) -> tuple[Array, ChordIteration]:
-            return carry[0] + 1, advance(shared, aim, carry[1])
+            return self.over(step)(shared, aim, state)  # type: ignore[no-any-return]
 
-        _, end = lax.while_loop(unfinished, step, (jnp.int32(1), begin))
+        end = iterate(advance, begin, taken=1, max_steps=self.max_steps, rest=rest, always=self.fixed)
         return self.outer(self.over(chord.stand)(shared, aim, lanes, end))  # type: ignore[no-any-return]
 
     def over(self, part: Callable[..., Any]) -> Callable[..., Any]:
@@ -312,25 +267,29 @@ def _without_lost(given: tuple[Array, ...], lanes: ChordLanes) -> ChordLanes:
 
 
 def _newton(shared: Shared, given: tuple[Array, ...], lanes: ChordLanes) -> ChordLanes:
-    e, residual, steps, status = newton(*shared, *chord.mismatch_targets(shared, given))
+    aim, start = chord.mismatch_targets(shared, given)
+    with jax.enable_x64(True):
+        net = shared.core.wide
+    e, residual, steps, status = newton(shared.layout, net, aim, start)
     return ChordLanes(*chord.outside(shared.layout, e), residual, lanes.steps + steps, lanes.stopped, status)
 
 
 def _expand(factors: MeshedFactors, p_pu: Array, q_pu: Array, share: Array | None, found: SolvedState) -> MeshedResult:
     """From the state to voltages, flows, losses and the injections of buses that hold their magnitude."""
-    flow, ends = factors.flow, found.ends
+    flow, last = factors.flow, found.polished
+    ends = last.ends
     p_pu, q_pu = eqs.finite(p_pu), eqs.finite(q_pu)
     v_re, v_im = _at_base(factors, found.e_re, found.e_im)
     # charging may be most of a flow: the voltage that a stop at the tolerance leaves off would show
-    fine = _at_base(factors, found.e_re + found.d_re, found.e_im + found.d_im)
+    fine = _at_base(factors, found.e_re + last.d_re, found.e_im + last.d_im)
     size_from, size_to = ends.u_re**2 + ends.u_im**2, ends.w_re**2 + ends.w_im**2
     q_from = ends.u_im * ends.i_re - ends.u_re * ends.i_im - flow.half_charging * size_from
     q_to = ends.w_re * ends.i_im - ends.w_im * ends.i_re - flow.half_charging * size_to
     size = fine[0] ** 2 + fine[1] ** 2
-    q_bus = q_pu - jnp.where(factors.held, found.q_left, 0)
-    p_added = jnp.where(slack_mask(factors), -found.p_left, 0)
+    q_bus = q_pu - jnp.where(factors.held, last.q_left, 0)
+    p_added = jnp.where(slack_mask(factors), -last.p_left, 0)
     if share is not None:
-        p_added = p_added + eqs.finite(share) * found.p_shared
+        p_added = p_added + eqs.finite(share) * last.p_shared
     return MeshedResult(
         v_re=v_re,
         v_im=v_im,

@@ -22,8 +22,15 @@ from jax import Array, lax
 from powerzoo_jax.base.errors import BaseLoadError, SolverError
 from powerzoo_jax.base.numerics import resolve_dtype
 from powerzoo_jax.cases.threephase.case import GROUND, PhaseLoadTable, ThreePhaseCase
-from powerzoo_jax.powerflow.chord import ChordCore, local_slope, residual_current
 from powerzoo_jax.powerflow.threephase.network import Network, base_ohm, build_network, phase_base_mva
+from powerzoo_jax.powerflow.zform import (
+    ChordCore,
+    chord_factors,
+    local_slope,
+    residual_current,
+    slope_matrix,
+    stamp,
+)
 
 PHASES = 3.0  # powers are per unit on the three-phase base, currents on a third of it
 V_BOUND = 1.5 * np.sqrt(3)  # [pu] no feeder runs above, also between two phases
@@ -234,22 +241,13 @@ def _law(case: ThreePhaseCase, ports: list[tuple[int, int]], moving: int) -> dic
     return {name: np.concatenate([part[name] for part in parts], axis=-1) for name in parts[0]}
 
 
-def _stamp(z: np.ndarray) -> np.ndarray:
-    """Complex (..., a) as real: twice the rows and columns."""
-    return np.block([[z.real, -z.imag], [z.imag, z.real]])
-
-
 def _split(z: np.ndarray) -> np.ndarray:
     return np.concatenate([z.real, z.imag])
 
 
-def _blocks(d: np.ndarray) -> np.ndarray:
-    return np.block([[np.diag(d[0]), np.diag(d[1])], [np.diag(d[2]), np.diag(d[3])]])
-
-
-def _base_state(network: Network, law: dict[str, np.ndarray], s: np.ndarray) -> dict[str, np.ndarray]:
+def _base_state(network: Network, law: dict[str, np.ndarray], s: np.ndarray) -> dict[str, Any]:
     """Newton from the state without load; returns the fields of `ChordCore` around the base state but its law."""
-    z, w = _stamp(network.at_rows[1]), _split(network.at_rows[0])
+    z, w = stamp(network.at_rows[1]), _split(network.at_rows[0])
     one, zero = np.eye(2 * s.size), np.zeros((4, s.size))
     # with D0 = 0 the residual current is the injected current itself
     fields: dict[str, Any] = {"m": z, "w": w, "d_base": zero, "x_base": w, "r_base": w, "gain": 1.0}
@@ -264,7 +262,7 @@ def _base_state(network: Network, law: dict[str, np.ndarray], s: np.ndarray) -> 
 
     x, move = w, np.full(1, np.inf)
     for _ in range(BASE_STEPS):
-        move = np.linalg.solve(one - z @ _blocks(slope(x)), x - w - z @ injected(x))
+        move = np.linalg.solve(one - z @ slope_matrix(slope(x)), x - w - z @ injected(x))
         x = x - move
         if not np.abs(move).max() > BASE_TOL:
             break
@@ -272,23 +270,14 @@ def _base_state(network: Network, law: dict[str, np.ndarray], s: np.ndarray) -> 
         raise BaseLoadError(
             "The base load has no power-flow solution near the state without load. Lower load_factor, or check units."
         )
-    d = slope(x)
-    m = np.linalg.solve(one - z @ _blocks(d), z)
-    return {
-        "m": m,
-        "w": np.linalg.solve(one - z @ _blocks(d), w),
-        "d_base": d,
-        "x_base": x,
-        "r_base": injected(x) - _blocks(d) @ x,
-        "gain": np.linalg.norm(m, axis=1).max(),
-    }
+    return chord_factors(z, w, slope(x), x, injected(x))
 
 
 def _assemble(
     case: ThreePhaseCase,
     network: Network,
     law: dict[str, np.ndarray],
-    core: dict[str, np.ndarray],
+    core: dict[str, Any],
     regulator: np.ndarray,
     dtype: np.dtype,
 ) -> ThreePhaseFactors:
@@ -297,10 +286,10 @@ def _assemble(
 
     def pair(name: str, quantity: tuple[np.ndarray, np.ndarray]) -> dict[str, Array]:
         constant, matrix = quantity[0].reshape(-1), quantity[1].reshape(-1, quantity[1].shape[-1])
-        return {f"m_{name}": door(_stamp(matrix)), f"w_{name}": door(_split(constant))}
+        return {f"m_{name}": door(stamp(matrix)), f"w_{name}": door(_split(constant))}
 
     # the injected current is i = D0 x + r with x = M r + w, and node voltages are linear in i
-    blocks, to_nodes = _blocks(core["d_base"]), _stamp(network.at_nodes[1])
+    blocks, to_nodes = slope_matrix(core["d_base"]), stamp(network.at_nodes[1])
     line, t = case.line, case.transformer
     per_unit = 1 / base_ohm(case)[line.from_node[:, 0]][:, None, None]
     on_base = phase_base_mva(case) * 1e3 / t.rating_kva

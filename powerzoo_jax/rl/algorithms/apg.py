@@ -38,7 +38,7 @@ from powerzoo_jax.rl.training.config import APGConfig, APGLagrangianConfig
 
 @struct.dataclass(kw_only=True)
 class APGState:
-    """Everything a run needs to go on.
+    """State of a training run.
 
     actor, opt:   pytrees           weights by kind of agent, and the state of their optimiser
     scale:        dict of Scale     running moments of the observations, by kind

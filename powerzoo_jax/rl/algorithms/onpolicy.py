@@ -57,7 +57,7 @@ def resolve(task: str, split: str, sim: Sim | None) -> Sim:
 
 
 def start_tally(sim: Sim, lanes: int, dtype: Any) -> EpisodeStats:
-    """Totals of episodes that begin."""
+    """Totals of episodes that have just begun: zeros."""
     dims = sim.env.dims
     return EpisodeStats(
         total=jnp.zeros(lanes, dtype),
@@ -140,7 +140,7 @@ def gae(
 
 
 def clipped_surrogate(log_ratio: Array, advantage: Array, clip: float) -> tuple[Array, Metrics]:
-    """PPO's loss of the policy on standardised advantages, and what to watch about the step it takes."""
+    """PPO's policy loss on standardised advantages, and diagnostics: divergence, share of clipped ratios."""
     ratio = jnp.exp(log_ratio)
     adv = (advantage - jnp.mean(advantage)) / (jnp.std(advantage) + TINY)
     loss = -jnp.mean(jnp.minimum(ratio * adv, jnp.clip(ratio, 1.0 - clip, 1.0 + clip) * adv))
@@ -153,7 +153,7 @@ def clipped_surrogate(log_ratio: Array, advantage: Array, clip: float) -> tuple[
 
 @struct.dataclass(kw_only=True)
 class ReturnNormalizer:
-    """Running size of the discounted return of each stream of reward (S); the learner's rewards are divided by it.
+    """Running standard deviation of the discounted return of each reward stream (S), by which rewards are divided.
 
     running:  (B, n, S)  discounted returns of the episodes in progress
     scale:    Scale      moments of the returns seen, (S,)
@@ -164,7 +164,7 @@ class ReturnNormalizer:
 
 
 def read_gauge(gauge: ReturnNormalizer, reward: Array, ended: Array, gamma: float) -> ReturnNormalizer:
-    """Add the rewards (T, B, n, S) of an update; ended (T, B)."""
+    """Return statistics after the rewards (T, B, n, S) of an update; ended (T, B)."""
 
     def advance(running: Array, now: tuple[Array, Array]) -> tuple[Array, Array]:
         reward, ended = now

@@ -1,4 +1,4 @@
-"""Proximal policy optimisation (Schulman et al. 2017) and its relatives, readable from top to bottom.
+"""Proximal policy optimisation (Schulman et al. 2017) and its multi-agent and constrained variants.
 
 The class of the settings says which one; collecting, advantages and the clipped surrogate are the same for all.
 
@@ -68,15 +68,15 @@ from powerzoo_jax.rl.training.config import PPOConfig, PPOLagrangianConfig
 
 @struct.dataclass(kw_only=True)
 class PPOState:
-    """Everything a run needs to go on: saved and restored, it continues as if never interrupted.
+    """State of a training run; saved and restored, the run continues as if never interrupted.
 
     params:       {"actor", "critic"}   weights of separate networks, each a dict by kind of agent
     opt:          pytree                state of the optimiser
     scale:        dict of Scale         running moments of the observations, by kind
-    gauge:        Gauge                 sizes of the returns; () where rewards are taken as they are
-    multipliers:  Multipliers           prices of the budgets; () without them
-    env:          pytree, obs (B,A,O)   where the lanes stand, legal (B,A,M) what may be chosen there
-    tally:        Tally                 totals of their episodes
+    gauge:        ReturnNormalizer      sizes of the returns; () where rewards are taken as they are
+    multipliers:  LagrangeMultipliers   prices of the budgets; () without them
+    env:          pytree, obs (B,A,O)   states and observations of the lanes, legal (B,A,M) options allowed there
+    tally:        EpisodeStats          totals of their episodes
     key:          PRNG key              source of every draw to come
     """
 
@@ -272,7 +272,7 @@ def make_update(cfg: PPOConfig, sim: Sim | None = None) -> tuple[Init, Update]:
 
 
 def start_gauge(cfg: PPOConfig, critics: int, budget: Array, dtype: Any) -> Any:
-    """Sizes of the returns before any was seen: 1 for the reward; a cost never counts as smaller than its budget.
+    """Return statistics before the first update: 1 for the reward; at least the budget for a cost.
 
     budget:  (C,) of the constrained channels, in the units of their costs
     """

@@ -60,7 +60,7 @@ class Transition(NamedTuple):
 
 @struct.dataclass(kw_only=True)
 class Store:
-    """Replay buffer: the last transitions, a ring.
+    """Replay buffer: a ring of the latest transitions.
 
     rows:    Transition  leading axis of the capacity
     writes:  ()  int32   transitions ever written
@@ -72,15 +72,15 @@ class Store:
 
 @struct.dataclass(kw_only=True)
 class SACState:
-    """Everything a run needs to go on.
+    """State of a training run.
 
     params:  {"actor", "critic", "log_alpha"}   weights, the critics along a leading axis, log temperature
     target:  pytree                slow copy of the critics
     opt:     pytree                state of the optimiser
     scale:   dict of Scale         running moments of the observations
     store:   Store                 transitions to learn from
-    env:     pytree, obs (B,A,O)   where the lanes stand
-    tally:   Tally                 totals of their episodes
+    env:     pytree, obs (B,A,O)   states and observations of the lanes
+    tally:   EpisodeStats          totals of their episodes
     key:     PRNG key              source of every draw to come
     """
 
@@ -110,7 +110,7 @@ def squashed_sample(key: Array, mean: Array, log_std: Array) -> tuple[Array, Arr
 
 
 def write(store: Store, new: Transition) -> Store:
-    """Add transitions (T, B, ...), a whole number of which fills the ring; the oldest go."""
+    """Replay buffer with new transitions (T, B, ...), whose number divides its capacity, in place of the oldest."""
     count = new.reward.size
     at = store.writes % store.rows.reward.shape[0]
 

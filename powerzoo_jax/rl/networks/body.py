@@ -1,4 +1,4 @@
-"""Policy and value networks, and the scaling of what they see."""
+"""Policy and value networks, and the normalisation of their observations."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def orthogonal(gain: float) -> Callable[..., Array]:
 
 
 def _last_layer(start: tuple[float, ...], dtype: Any) -> nn.Dense:
-    small = orthogonal(0.01)
+    small = orthogonal(0.01)  # a new policy then acts as `start` says, whatever it sees
     return nn.Dense(len(start), kernel_init=small, bias_init=lambda *_: jnp.asarray(start, dtype), param_dtype=dtype)
 
 
@@ -146,7 +146,7 @@ def entropy(log_std: Array) -> Array:
 
 @struct.dataclass(kw_only=True)
 class Scale:
-    """Running mean and variance of what an agent observes; part of the policy, so evaluation sees the same.
+    """Running mean and variance of an agent's observation; part of the policy, so evaluation uses the same.
 
     mean:   (F,)  mean of the samples seen, at first the middle of the declared bounds
     var:    (F,)  their variance, at first that of a uniform value in the bounds
@@ -161,7 +161,7 @@ class Scale:
 
 
 def scale_from_bounds(low: Array, high: Array, floor: float) -> Scale:
-    """Start from declared bounds (F,), (F,) of an observation."""
+    """Moments from the declared bounds (F,), (F,) of an observation."""
     half = 0.5 * (high - low)
     least = jnp.where(half > 0, floor * half, jnp.ones_like(half))
     return Scale(mean=0.5 * (low + high), var=half**2 / 3.0, floor=least, count=jnp.asarray(PRIOR_COUNT, low.dtype))

@@ -51,12 +51,12 @@ class Head:
 
     @cached_property
     def picks(self) -> tuple[int, ...]:
-        """Columns that choose."""
+        """Discrete columns."""
         return tuple(i for i, n in enumerate(self.options) if n > 0)
 
     @property
     def outputs(self) -> int:
-        """Numbers that the network gives: a mean a continuous column, a logit an option."""
+        """Number of network outputs: one mean per continuous column, one logit per option."""
         return len(self.free) + sum(self.options)
 
     def dist(self, out: Array, log_std: Array) -> Dist:
@@ -110,6 +110,7 @@ class Head:
         A point v of [-1, 1] stands for (1 + v) / 2 on the second of two options; among more, odds are even.
         """
         rest = _columns(idle, self.free)
+        # arctanh of 1 is infinite; at 0.95 the tanh still has a tenth of its slope, and learning can leave the bound
         means = np.arctanh(np.clip(rest, -0.95, 0.95)) if self.squash else rest
         odds = [_odds(idle[i], self.options[i]) for i in self.picks]
         return (*means.tolist(), *(x for pair in odds for x in pair))
@@ -133,7 +134,7 @@ class Head:
 
 
 def _odds(v: float, options: int) -> tuple[float, ...]:
-    """Logits of a choice at its start."""
+    """Initial logits of a discrete choice."""
     if options != 2 or v == 0:
         return (0.0,) * options
     return (0.0, float(2 * np.arctanh(np.clip(v, -SUREST, SUREST))))
@@ -144,7 +145,7 @@ def _columns(x: Any, columns: tuple[int, ...]) -> Any:
 
 
 def head_of(sim: Sim, squash: bool = False) -> Head:
-    """The head of one agent of a task; its discrete columns are those that `info.legal` speaks of.
+    """Head of one agent of a task; its discrete columns are those with a mask in `info.legal`.
 
     Transmission tasks with unit commitment send whether a unit runs as the sign of a column of their Box: the last
     one of an agent that is a unit, the first half of the columns of an agent that is all of them.

@@ -1,4 +1,4 @@
-"""Save and restore a training state with its settings: a run that is resumed ends as if it had never stopped.
+"""Checkpoints of a training state with its settings: a resumed run ends as if it had never stopped.
 
 A checkpoint is a folder that Orbax keeps: one subfolder, named by the updates done, with the arrays and, as JSON, the
 settings. A subfolder appears whole or not at all, and the one before it goes only then: a process killed at any
@@ -41,7 +41,7 @@ def save(folder: str | Path, state: Any, cfg: Config, *, updates: int) -> None:
 
 
 def exists(folder: str | Path) -> bool:
-    """Does the folder hold a whole checkpoint?"""
+    """True where the folder holds a complete checkpoint."""
     return bool(_updates(folder))
 
 
@@ -135,7 +135,7 @@ def _filled(tree: S) -> S:
 
 
 def _compare(folder: str | Path, stored: Any, target: Any) -> None:
-    """Refuse what Orbax would refuse leaf by leaf in its own words, and what it would cast in silence."""
+    """Check of structure, shapes and dtypes: Orbax would report leaf by leaf, and cast other dtypes silently."""
     # typed PRNG keys are stored as their words
     words = jax.eval_shape(lambda tree: jax.tree.map(_words, tree), target)
     old, new = ocp.tree.to_flat_dict(stored), ocp.tree.to_flat_dict(words)

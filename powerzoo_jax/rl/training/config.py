@@ -130,7 +130,7 @@ class PPOConfig(Config):
 
     @property
     def gauged(self) -> bool:
-        """Does the learner need to know how large its returns are?"""
+        """True where the learner tracks the size of its returns."""
         return self.normalise_reward or self.constrained
 
 
@@ -158,7 +158,7 @@ class MAPPOConfig(IPPOConfig):
 
 @dataclass(frozen=True, kw_only=True)
 class Priced(Config):
-    """Settings of a learner that keeps the finite cost budgets of a task; see `rl.lagrangian`.
+    """Settings of a learner that keeps the finite cost budgets of a task; see `rl.algorithms.lagrangian`.
 
     price:          multiplier of every budget at the start
     price_rate:     growth of a multiplier in an update that spends twice the budget

@@ -74,7 +74,7 @@ def everywhere(tree: T, mesh: Mesh) -> T:
 
 
 def on_mesh(function: Callable[..., T], mesh: Mesh) -> Callable[..., T]:
-    """Compile a function for all devices of a mesh, at its first call for the shapes it meets.
+    """Function compiled for all devices of a mesh, at the first call with new shapes.
 
     Inputs and outputs are whole on every device and the same in every process: what is spread lives inside. So a
     training state can be saved, judged and resumed on any other number of devices.
@@ -96,7 +96,7 @@ def compile_on(mesh: Mesh, function: Callable[..., Any], *arguments: Any) -> Cal
 
 
 def agree(*flags: bool) -> tuple[bool, ...]:
-    """Union of the flags that the processes raise; all processes call, and all do the same then."""
+    """Union of the flags of all processes, each of which must call this and gets the same result."""
     if jax.process_count() == 1:
         return flags
     return tuple(multihost_utils.process_allgather(np.asarray(flags)).any(axis=0).tolist())

@@ -31,9 +31,12 @@ from powerzoo_jax.envs.series import EpisodeStarts
 from powerzoo_jax.powerflow import FeederFactors, nominal_injection, prepare_feeder
 from powerzoo_jax.tasks.feeder.series import Extra, build_series
 from powerzoo_jax.tasks.feeder.settings import FeederSettings
+from powerzoo_jax.tasks.settings import MINUTES_PER_HOUR as MINUTES_PER_HOUR
+from powerzoo_jax.tasks.settings import horizon_steps as horizon_steps
+from powerzoo_jax.tasks.settings import recorded
+from powerzoo_jax.tasks.settings import step_minutes as step_minutes
 from powerzoo_jax.tasks.spec import Shift
 
-MINUTES_PER_HOUR = 60
 BASE_LOAD_FACTOR = 0.5  # middle of what a normalised load profile spans: the chord converges fastest around its base
 
 
@@ -84,17 +87,6 @@ class FeederTaskConfig:
     substation_mva: float | None = None
 
 
-def step_minutes(spec: TaskSpec, settings: FeederSettings) -> int:
-    """Length of a step."""
-    default = spec.dt_hours * MINUTES_PER_HOUR
-    return round(default if settings.delta_t_minutes is None else settings.delta_t_minutes)
-
-
-def horizon_steps(spec: TaskSpec, settings: FeederSettings) -> int:
-    """Steps of an episode."""
-    return spec.horizon if settings.max_steps is None else int(settings.max_steps)
-
-
 def feeder_case(spec: TaskSpec, settings: FeederSettings) -> Case:
     """The network of a task, without branches out of service."""
     return without_idle_branches(load_case(spec.case if settings.case is None else settings.case))
@@ -143,7 +135,7 @@ def built_spec(plan: FeederTaskConfig, case: str, bank: Bank, weights: tuple[flo
         horizon=horizon_steps(plan.spec, plan.settings),
         dt_hours=step_minutes(plan.spec, plan.settings) / MINUTES_PER_HOUR,
         term_weights=weights,
-        overrides=tuple(sorted((dict(plan.spec.overrides) | plan.overrides).items())),
+        overrides=recorded(plan.spec, plan.overrides),
     )
 
 

@@ -5,21 +5,16 @@ from __future__ import annotations
 from dataclasses import replace
 from math import inf
 
-from powerzoo_jax.base.types import TaskSpec
-from powerzoo_jax.tasks.spec import Shift, Tightness, Variants
+from powerzoo_jax.tasks.spec import Shift, Tightness, Variants, day_task
 
 SMARD = (("price_column", "price.day_ahead_per_mwh"), ("price_set", "de_smard_2018"))
 STORM = ("price_stress", Shift(base="price_stress"))
 HEAT = ("cooling_stress", Shift(changes=(("warmer_c", 8.0),)))
 
-MARL_DER_ARBITRAGE = TaskSpec(
-    id="marl_der_arbitrage",
-    version=0,
+MARL_DER_ARBITRAGE = day_task(
+    "marl_der_arbitrage",
     family="distribution",
     case="case33bw",
-    horizon=48,
-    dt_hours=0.5,
-    split="train",
     agents=("bat_0", "bat_1", "bat_2"),
     cost_names=("voltage_violation", "thermal_overload", "unserved_energy", "resource"),
     cost_budget=(0.005, inf, inf, 1.0),
@@ -75,14 +70,10 @@ def _der_tightness(days: int) -> tuple[tuple[str, Tightness], ...]:
     )
 
 
-DSO = TaskSpec(
-    id="dso",
-    version=0,
+DSO = day_task(
+    "dso",
     family="distribution",
     case="case33bw",
-    horizon=48,
-    dt_hours=0.5,
-    split="train",
     agents=("dso_0",),
     cost_names=("voltage_violation", "thermal_overload", "unserved_energy", "resource"),
     cost_budget=(0.1, inf, inf, inf),
@@ -115,14 +106,10 @@ DSO = TaskSpec(
     ),
 )
 
-MARL_DERS_BENCHMARK = TaskSpec(
-    id="marl_ders_benchmark",
-    version=0,
+MARL_DERS_BENCHMARK = day_task(
+    "marl_ders_benchmark",
     family="distribution",
     case="case141",
-    horizon=48,
-    dt_hours=0.5,
-    split="train",
     agents=tuple(f"{kind}_{k}" for kind in ("bat", "pv", "fl") for k in range(4)),
     cost_names=("voltage_violation", "thermal_overload", "resource", "unserved_energy"),
     cost_budget=(0.03, 0.5, 0.125, inf),
@@ -170,14 +157,12 @@ MARL_DERS_BENCHMARK = TaskSpec(
     ),
 )
 
-MARL_EV_V2G = TaskSpec(
-    id="marl_ev_v2g",
-    version=0,
+MARL_EV_V2G = day_task(
+    "marl_ev_v2g",
     family="distribution",
     case="case33bw",
     horizon=168,
     dt_hours=1.0,
-    split="train",
     agents=tuple(f"ev_{k}" for k in range(5)),
     cost_names=(
         "voltage_violation",
@@ -230,14 +215,10 @@ MARL_EV_V2G_10EV = replace(
 )
 
 
-DC_SCHEDULING = TaskSpec(
-    id="dc_scheduling",
-    version=0,
+DC_SCHEDULING = day_task(
+    "dc_scheduling",
     family="distribution",
     case="case33bw",
-    horizon=48,
-    dt_hours=0.5,
-    split="train",
     agents=("datacenter_0",),
     cost_names=("voltage_violation", "thermal_overload", "unserved_energy", "resource", "sla", "overtemp"),
     cost_budget=(inf, inf, inf, inf, 5.0, 0.5),

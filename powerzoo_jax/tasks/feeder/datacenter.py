@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import math
 from dataclasses import dataclass
 from typing import Any
 
@@ -112,12 +111,8 @@ def _weights(spec: TaskSpec, settings: DataCenterSettings) -> tuple[float, ...]:
 
 def _checked(spec: TaskSpec, settings: DataCenterSettings) -> DataCenterSettings:
     """Refuse weights that turn costs into gains, and a site without weather."""
-    for name in ("power_weight", "sla_price", "pue_bonus_weight", "target_pue"):
-        value = getattr(settings, name)
-        if not 0 <= value < math.inf:
-            raise ValueError(f"{spec.id}: {name} = {value} must be finite and not negative.")
+    weights = ("power_weight", "sla_price", "pue_bonus_weight", "target_pue")
+    settings.check(spec.id, not_negative=weights, whole={"queue": 1})
     if settings.weather_site not in TMY_SITES:
         raise ValueError(unknown("weather site", settings.weather_site, TMY_SITES))
-    if settings.queue != int(settings.queue) or settings.queue < 1:
-        raise ValueError(f"{spec.id}: queue = {settings.queue} must be a whole number of at least 1.")
     return settings

@@ -21,7 +21,8 @@ from powerzoo_jax.tasks.feeder.catalog import VARIANTS
 from powerzoo_jax.tasks.feeder.dso import FlexKeywords, check_return, flexload_stack
 from powerzoo_jax.tasks.feeder.series import Extra
 from powerzoo_jax.tasks.feeder.settings import AgentSettings, chosen_tightness, hashable, merge_settings
-from powerzoo_jax.tasks.feeder.storage import OFFPEAK, PEAK, StorageKeywords, storage_stack
+from powerzoo_jax.tasks.feeder.storage import OFFPEAK, PEAK, StorageKeywords
+from powerzoo_jax.tasks.settings import storage_stack
 from powerzoo_jax.tasks.spec import Variants
 
 MODES = ("ders_local", "local", "local_plus_voltage", "global")
@@ -108,7 +109,9 @@ def _fleet(spec: TaskSpec, settings: DersSettings, plant: float, dtype: Any) -> 
         kinds=("storage",) * len(batteries) + ("renewable",) * len(plants) + ("flexload",) * count,
         bus_ids=(*batteries, *plants, *loads),
         stacks={
-            "storage": storage_stack(settings, len(batteries), dtype, settings.battery_s_mva),
+            "storage": storage_stack(
+                settings, len(batteries), settings.degradation_per_mwh, dtype, settings.battery_s_mva
+            ),
             "renewable": renewable_params(
                 len(plants),
                 dtype,

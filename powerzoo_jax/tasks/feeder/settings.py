@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import dataclasses
-import math
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
 
-from powerzoo_jax.base.errors import unexpected, unknown
+from powerzoo_jax.base.errors import unknown
 from powerzoo_jax.base.types import TaskSpec
 from powerzoo_jax.data import Series, list_datasets, load_dataset
+from powerzoo_jax.tasks.settings import CLOCK, EpisodeSettings
 from powerzoo_jax.tasks.spec import Tightness, Variants
 
 FLATTENED = "flattened"  # the one observation mode of tasks with one agent
@@ -18,7 +17,7 @@ SOURCES = ("load_set", "price_set")
 
 
 @dataclass(frozen=True, kw_only=True)
-class FeederSettings:
+class FeederSettings(EpisodeSettings):
     """Keywords that every feeder task takes; the catalog and the caller override them.
 
     case:                   case name or path of a .m file (None: the spec's)
@@ -26,7 +25,6 @@ class FeederSettings:
                             (`data.adapters`), or a `data.Series`
     load_column, price_column: signal of it
     data_source:            the caller's load_set, with its default signal unless load_column is given as well
-    start_date, end_date:   ISO dates that replace the split calendar
     max_load_ratio, load_scale: load = max_load_ratio * load_scale * nominal * D(t) / D_ref
     min_load_ratio:         ratio that the smallest value of all data is mapped to (None: D_min / D_ref of the maximum)
     v_min, v_max:           [pu] band;  v_slack: None takes the case's set-point
@@ -37,7 +35,6 @@ class FeederSettings:
     forecast_noise_std:     standard deviation of the error of every forecast shown, in the unit of its field; drawn
                             once for each row and lead
     allow_static_load:      accepted and without effect: every task has a load series
-    max_steps:              horizon in steps (None: the spec's);  delta_t_minutes: step (None: the spec's)
     obs_mode:               "flattened" for one agent
     """
 
@@ -47,8 +44,6 @@ class FeederSettings:
     price_set: str | Path | Series = "de_smard_2018"
     price_column: str = "price.day_ahead_per_mwh"
     data_source: str | Path | Series | None = None
-    start_date: str | None = None
-    end_date: str | None = None
     max_load_ratio: float = 0.85
     min_load_ratio: float | None = None
     load_scale: float = 1.0
@@ -61,8 +56,6 @@ class FeederSettings:
     price_forecast: bool = True
     forecast_noise_std: float = 0.0
     allow_static_load: bool = False
-    max_steps: int | None = None
-    delta_t_minutes: int | None = None
     obs_mode: str = FLATTENED
 
 
@@ -88,14 +81,11 @@ def merge_settings(kind: type[Kind], spec: TaskSpec, limits: dict[str, Any], ove
 
     Raises TypeError for an unknown keyword, naming the nearest, ValueError for a number that no task can run with.
     """
-    known = {f.name for f in dataclasses.fields(kind)}
-    for key in overrides:
-        if key not in known:
-            raise TypeError(unexpected(spec.id, key, known))
-    merged = dict(spec.overrides) | limits | _name_source(spec, overrides)
+    named = _name_source(spec, overrides)
+    merged = dict(spec.overrides) | limits | named
     # a file becomes the series itself, so that it is read once
-    merged |= {key: load_dataset(merged[key]) for key in SOURCES if merged.get(key, "") not in list_datasets()}
-    settings = kind(**merged)
+    read = {key: load_dataset(merged[key]) for key in SOURCES if merged.get(key, "") not in list_datasets()}
+    settings = kind.merged(spec.id, dict(spec.overrides), limits, named | read)
     _check_ranges(spec, settings)
     if not 0 < settings.v_min < settings.v_max:
         raise ValueError(f"{spec.id}: v_min = {settings.v_min}, v_max = {settings.v_max}: need 0 < v_min < v_max.")
@@ -126,22 +116,16 @@ def _name_source(spec: TaskSpec, overrides: dict[str, Any]) -> dict[str, Any]:
 
 def _check_ranges(spec: TaskSpec, settings: FeederSettings) -> None:
     """Refuse numbers that no task can run with; None stands for the default."""
-    for name in ("max_load_ratio", "load_scale", "voll", "v_slack", "reward_scale"):
-        value = getattr(settings, name)
-        if value is not None and not 0 < value < math.inf:
-            raise ValueError(f"{spec.id}: {name} = {value} must be positive and finite.")
-    if not 0 <= settings.forecast_noise_std < math.inf:
-        raise ValueError(
-            f"{spec.id}: forecast_noise_std = {settings.forecast_noise_std} must be finite and not negative."
-        )
+    settings.check(
+        spec.id,
+        positive=("max_load_ratio", "load_scale", "voll", "v_slack", "reward_scale"),
+        not_negative=("forecast_noise_std",),
+        whole=CLOCK | ({"forecast_horizon_steps": 1} if isinstance(settings, AgentSettings) else {}),
+    )
     if settings.rate_mva is not None and not settings.rate_mva >= 0:
         raise ValueError(f"{spec.id}: rate_mva = {settings.rate_mva} must not be negative; 0 means unlimited.")
     if not isinstance(settings, AgentSettings) and settings.obs_mode != FLATTENED:
         raise ValueError(f"{spec.id}: {unknown('observation mode', settings.obs_mode, (FLATTENED,))}")
-    for name in ("max_steps", "delta_t_minutes", "forecast_horizon_steps"):
-        value = getattr(settings, name, None)
-        if value is not None and (value != int(value) or value < 1):
-            raise ValueError(f"{spec.id}: {name} = {value} must be a whole number of at least 1.")
 
 
 def chosen_tightness(spec: TaskSpec, variants: Variants, overrides: dict[str, Any]) -> Tightness:

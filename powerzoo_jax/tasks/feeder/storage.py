@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import math
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -13,36 +12,29 @@ from powerzoo_jax.base import Dims, TaskSpec
 from powerzoo_jax.base.errors import unknown
 from powerzoo_jax.base.numerics import resolve_dtype
 from powerzoo_jax.cases import Case
-from powerzoo_jax.devices import StorageParams, storage_params
 from powerzoo_jax.envs.core import Sim
 from powerzoo_jax.envs.feeder.fields import agent_table, flattened_table
 from powerzoo_jax.envs.observe import FieldTable
-from powerzoo_jax.tasks.feeder.build import MINUTES_PER_HOUR as MINUTES_PER_HOUR
 from powerzoo_jax.tasks.feeder.build import FeederFleet, FeederTaskConfig, build_sim, feeder_case, with_shaping
 from powerzoo_jax.tasks.feeder.catalog import VARIANTS
 from powerzoo_jax.tasks.feeder.series import Extra
 from powerzoo_jax.tasks.feeder.settings import AgentSettings, FeederSettings, chosen_tightness, hashable, merge_settings
+from powerzoo_jax.tasks.settings import MINUTES_PER_HOUR as MINUTES_PER_HOUR
+from powerzoo_jax.tasks.settings import BatteryKeywords, storage_stack
 from powerzoo_jax.tasks.spec import Shift, Tightness, Variants
 
 FORECAST_HOURS = 24
 
 
 @dataclass(frozen=True, kw_only=True)
-class StorageKeywords:
-    """Keywords of every task with batteries, all alike.
+class StorageKeywords(BatteryKeywords):
+    """Keywords of every feeder with batteries, all alike.
 
-    battery_bus_ids:        external bus ids, one battery each
-    battery_capacity_mwh, battery_power_mw, eta_roundtrip, soc_min, soc_max, degradation_per_mwh
-    initial_soc:            a value, or (low, high) to draw from
+    battery_bus_ids:      external bus ids, one battery each
+    degradation_per_mwh:  [$/MWh] wear
     """
 
     battery_bus_ids: tuple[int, ...] = (6,)
-    battery_capacity_mwh: float = 0.5
-    battery_power_mw: float = 0.2
-    eta_roundtrip: float = 0.95
-    soc_min: float = 0.1
-    soc_max: float = 0.9
-    initial_soc: float | tuple[float, float] = 0.5
     degradation_per_mwh: float = 5.0
 
 
@@ -66,8 +58,7 @@ def resolve_settings(spec: TaskSpec, overrides: dict[str, Any]) -> FeederStorage
     settings = merge_settings(FeederStorageSettings, spec, {}, _listed(overrides))
     if not settings.battery_bus_ids:
         raise ValueError(f"{spec.id}: battery_bus_ids is empty. Name at least one bus.")
-    if not 0 < settings.arbitrage_weight < math.inf:
-        raise ValueError(f"{spec.id}: arbitrage_weight = {settings.arbitrage_weight} must be positive and finite.")
+    settings.check(spec.id, positive=("arbitrage_weight",))
     if settings.arbitrage_weight != 1 and settings.reward_scale is not None:
         raise ValueError(f"{spec.id}: arbitrage_weight and reward_scale both scale the reward. Give one of them.")
     return settings
@@ -77,22 +68,6 @@ def _listed(overrides: dict[str, Any]) -> dict[str, Any]:
     if isinstance(overrides.get("battery_bus_ids"), int):
         return overrides | {"battery_bus_ids": (overrides["battery_bus_ids"],)}
     return overrides
-
-
-def storage_stack(settings: StorageKeywords, count: int, dtype: Any, s_mva: float | None = None) -> StorageParams:
-    """Batteries as the keywords describe them."""
-    return storage_params(
-        count,
-        dtype,
-        capacity_mwh=settings.battery_capacity_mwh,
-        power_mw=settings.battery_power_mw,
-        s_mva=s_mva,
-        eta_roundtrip=settings.eta_roundtrip,
-        soc_min=settings.soc_min,
-        soc_max=settings.soc_max,
-        initial_soc=settings.initial_soc,
-        degradation_per_mwh=settings.degradation_per_mwh,
-    )
 
 
 def build_feeder_storage(
@@ -107,7 +82,7 @@ def build_feeder_storage(
     fleet = FeederFleet(
         kinds=("storage",) * count,
         bus_ids=settings.battery_bus_ids,
-        stacks={"storage": storage_stack(settings, count, dtype)},
+        stacks={"storage": storage_stack(settings, count, settings.degradation_per_mwh, dtype)},
         leaves={"target_soc": jnp.asarray(settings.target_soc, dtype)} if settings.soc_penalty_weight else {},
     )
     weights = tuple(settings.arbitrage_weight * weight for weight in spec.term_weights)
@@ -218,7 +193,7 @@ def build_der(spec: TaskSpec, *, split: str, dims: Dims | None = None, dtype: An
     fleet = FeederFleet(
         kinds=("storage",) * len(buses),
         bus_ids=buses,
-        stacks={"storage": storage_stack(settings, len(buses), dtype)},
+        stacks={"storage": storage_stack(settings, len(buses), settings.degradation_per_mwh, dtype)},
     )
     plan = plan_of_units(
         StorageTaskConfig(spec, settings, overrides, split, shift, tight), fleet, "bat", MODES, (PEAK, OFFPEAK)

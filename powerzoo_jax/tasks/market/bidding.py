@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import math
 from dataclasses import dataclass
 from typing import Any
 
@@ -11,7 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from powerzoo_jax.base import Dims, TaskSpec, no_padding
-from powerzoo_jax.base.errors import unexpected, unknown
+from powerzoo_jax.base.errors import unknown
 from powerzoo_jax.base.numerics import resolve_dtype
 from powerzoo_jax.cases import Case, load_case
 from powerzoo_jax.cases.grid import to_grid
@@ -20,20 +19,28 @@ from powerzoo_jax.envs.core import Sim
 from powerzoo_jax.envs.market.bidding import HISTORY, MarketBank, MarketEnv, MarketParams, market_fields
 from powerzoo_jax.opf.dc.factors import prepare_dc_opf
 from powerzoo_jax.opf.offers import make_cost_segments
+from powerzoo_jax.tasks.settings import (
+    CLOCK,
+    MINUTES_PER_HOUR,
+    TIGHTNESS,
+    EpisodeSettings,
+    horizon_steps,
+    recorded,
+    refuse_padding,
+    step_minutes,
+)
 from powerzoo_jax.tasks.transmission.series import LoadSeries, load_series
 
-MINUTES_PER_HOUR = 60
 DEMAND_MW, WIND_MW = 1300.0, 300.0  # of a demand and a wind at their references
 MARGIN_MW = 1.0  # that the load keeps from what all units can and must produce
-TIGHTNESS = ("loose", "standard", "strict")
 MARKUPS = (3.0, 2.0, 1.0)
 UNSERVED_MWH = (1.0, 0.5, 0.1)
 SHIFTS = {"demand_shift": {"load_scale": 1.10}, "renewable_shock": {"wind_scale": 0.3}}
 ALIASES = {"iid": "test"}
 
 
-@dataclass(frozen=True)
-class MarketSettings:
+@dataclass(frozen=True, kw_only=True)
+class MarketSettings(EpisodeSettings):
     """Keywords of the bidding task; the catalog and the caller override them.
 
     case:                 case name or path (None: the spec's)
@@ -48,9 +55,7 @@ class MarketSettings:
     reward_type:          "individual", there is no other
     load = load_scale * 1300 MW * D / D_ref - wind_scale * 300 MW * W / W_ref, kept 1 MW inside what units can do
     load_set:             series with demand and wind in MW
-    start_date, end_date: ISO dates that replace the split calendar
-    max_steps, delta_t_minutes: horizon in steps, length of one (None: the spec's)
-    delta_t_hours:        the same length; one of the two, or both alike
+    delta_t_hours:        length of a step, as delta_t_minutes; one of the two, or both alike
     """
 
     case: str | None = None
@@ -67,10 +72,6 @@ class MarketSettings:
     load_scale: float = 1.0
     wind_scale: float = 1.0
     load_set: str | Series = "fr_2017_2019"
-    start_date: str | None = None
-    end_date: str | None = None
-    max_steps: int | None = None
-    delta_t_minutes: int | None = None
     delta_t_hours: float | None = None
 
 
@@ -87,8 +88,7 @@ def build_market(spec: TaskSpec, *, split: str, dims: Dims | None = None, dtype:
         raise ValueError(unknown("split", split, known))
     scales = {name: getattr(settings, name) * factor for name, factor in SHIFTS.get(split, {}).items()}
     settings = dataclasses.replace(settings, **scales)  # type: ignore[arg-type]
-    minutes = round(spec.dt_hours * MINUTES_PER_HOUR) if settings.delta_t_minutes is None else settings.delta_t_minutes
-    horizon = spec.horizon if settings.max_steps is None else int(settings.max_steps)
+    minutes, horizon = step_minutes(spec, settings), horizon_steps(spec, settings)
     case = load_case(spec.case if settings.case is None else settings.case)
     fields = market_fields(settings.lmp_history_len)
     own = Dims(
@@ -102,8 +102,7 @@ def build_market(spec: TaskSpec, *, split: str, dims: Dims | None = None, dtype:
         cost=len(spec.cost_names),
         term=len(spec.term_names),
     )
-    if dims is not None and dims != own:
-        raise ValueError(f"{spec.id}: the market has nothing to pad; leave dims out, or give {own}.")
+    refuse_padding(spec.id, dims, own)
     series = load_series(
         settings.load_set,
         "test" if split in SHIFTS else split,
@@ -111,7 +110,7 @@ def build_market(spec: TaskSpec, *, split: str, dims: Dims | None = None, dtype:
         horizon,
         0,
         wind_share=settings.wind_scale * WIND_MW / (settings.load_scale * DEMAND_MW),
-        dates=(settings.start_date, settings.end_date),
+        dates=settings.dates,
         bounded=False,
     )
     env = MarketEnv(own, minutes / MINUTES_PER_HOUR, spec.term_weights, fields)
@@ -123,7 +122,7 @@ def build_market(spec: TaskSpec, *, split: str, dims: Dims | None = None, dtype:
         horizon=horizon,
         dt_hours=env.dt_hours,
         cost_budget=(0.0, UNSERVED_MWH[place]),
-        overrides=tuple(sorted((dict(spec.overrides) | overrides).items())),
+        overrides=recorded(spec, overrides),
     )
     markup = MARKUPS[place] if settings.max_markup is None else settings.max_markup
     return Sim(params=_params(case, settings, series, env, horizon, markup, dtype), env=env, spec=spec)
@@ -131,21 +130,7 @@ def build_market(spec: TaskSpec, *, split: str, dims: Dims | None = None, dtype:
 
 def resolve_settings(spec: TaskSpec, overrides: dict[str, Any]) -> MarketSettings:
     """Merge defaults, catalog and caller; TypeError for an unknown keyword, naming the nearest."""
-    known = {f.name for f in dataclasses.fields(MarketSettings)}
-    for key in overrides:
-        if key not in known:
-            raise TypeError(unexpected(spec.id, key, known))
-    settings = MarketSettings(**(dict(spec.overrides) | overrides))
-    for name, options in (("constraint_tightness", TIGHTNESS), ("reward_type", ("individual",))):
-        if getattr(settings, name) not in options:
-            raise ValueError(f"{spec.id}: {unknown(name, getattr(settings, name), options)}")
-    for name in ("ramp_rate_fraction", "price_cap", "lmp_scale", "load_scale"):
-        if not 0 < getattr(settings, name) < math.inf:
-            raise ValueError(f"{spec.id}: {name} = {getattr(settings, name)} must be positive and finite.")
-    for name in ("max_markup", "wind_scale", "ramp_up_mw_per_step", "ramp_down_mw_per_step"):
-        value = getattr(settings, name)
-        if value is not None and not 0 <= value < math.inf:
-            raise ValueError(f"{spec.id}: {name} = {value} must be finite and not negative.")
+    settings = MarketSettings.merged(spec.id, dict(spec.overrides), overrides)
     if settings.delta_t_hours is not None:
         minutes = round(settings.delta_t_hours * MINUTES_PER_HOUR)
         if settings.delta_t_minutes not in (None, minutes):
@@ -154,10 +139,13 @@ def resolve_settings(spec: TaskSpec, overrides: dict[str, Any]) -> MarketSetting
                 "differ. Give one of them."
             )
         settings = dataclasses.replace(settings, delta_t_minutes=minutes)
-    for name in ("n_segments", "lmp_history_len", "max_steps", "delta_t_minutes"):
-        value = getattr(settings, name)
-        if value is not None and (value != int(value) or value < 1):
-            raise ValueError(f"{spec.id}: {name} = {value} must be a whole number of at least 1.")
+    settings.check(
+        spec.id,
+        choices={"constraint_tightness": TIGHTNESS, "reward_type": ("individual",)},
+        positive=("ramp_rate_fraction", "price_cap", "lmp_scale", "load_scale"),
+        not_negative=("max_markup", "wind_scale", "ramp_up_mw_per_step", "ramp_down_mw_per_step"),
+        whole={"n_segments": 1, "lmp_history_len": 1, **CLOCK},
+    )
     return settings
 
 

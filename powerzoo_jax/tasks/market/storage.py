@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import math
 from dataclasses import dataclass
 from typing import Any
@@ -11,41 +10,37 @@ import jax.numpy as jnp
 import numpy as np
 
 from powerzoo_jax.base import Dims, TaskSpec, no_padding
-from powerzoo_jax.base.errors import listing, unexpected, unknown
+from powerzoo_jax.base.errors import listing, unknown
 from powerzoo_jax.base.numerics import resolve_dtype
 from powerzoo_jax.cases import Case, load_case
 from powerzoo_jax.cases.grid import to_grid
-from powerzoo_jax.data import Series, list_splits
-from powerzoo_jax.devices import storage_params
 from powerzoo_jax.envs.core import Sim
 from powerzoo_jax.envs.market.storage import COSTS, TERMS, StorageMarketEnv, StorageMarketParams
 from powerzoo_jax.envs.observe import FieldBlock, table
 from powerzoo_jax.envs.transmission.operator_types import GridBank
 from powerzoo_jax.opf.dc.factors import prepare_dc_opf
 from powerzoo_jax.opf.offers import case_offers, make_cost_segments
-from powerzoo_jax.tasks.transmission.operator import DIFFICULTIES, MINUTES_PER_DAY, MINUTES_PER_HOUR, clock_bank
-from powerzoo_jax.tasks.transmission.series import LoadSeries, load_series
+from powerzoo_jax.tasks.settings import MINUTES_PER_HOUR, BatteryKeywords, storage_stack
+from powerzoo_jax.tasks.transmission.operator import DIFFICULTIES, GridDaySettings, clock_bank
+from powerzoo_jax.tasks.transmission.series import LoadSeries
 from powerzoo_jax.tasks.transmission.units import PEAK_MW, PEAK_SHAPE
 
 KINDS = ("cost", "bid")
 BID_ONLY = ("n_segments", "markup_std", "action_smooth_cost")
 
 
-@dataclass(frozen=True)
-class StorageMarketSettings:
+@dataclass(frozen=True, kw_only=True)
+class StorageMarketSettings(BatteryKeywords, GridDaySettings):
     """Keywords of a battery in a market.
 
     case:                 case name or path
     battery_bus_id:       bus of the battery
-    battery_capacity_mwh, battery_power_mw, eta_roundtrip, soc_min, soc_max, degradation_cost_per_mwh
-    initial_soc:          a value, or (low, high) to draw from
+    degradation_cost_per_mwh: [$/MWh] its wear
     n_segments:           blocks that every unit offers ("bid")
     markup_std:           spread of the markups on them, the absolute value of a normal draw ("bid")
     action_smooth_cost:   [USD/MW] of a change of the battery's power ("bid")
     lmp_scale:            [USD/MWh] that observed prices are relative to
     voll:                 [USD/MWh] the price cap
-    difficulty:           easy, medium or hard: max_load_ratio and delta_t_minutes where those are None
-    load_scale, load_set, start_date, end_date, max_episode_steps: as in `TransGridSettings`
     """
 
     case: str = "pz_case5"
@@ -53,23 +48,12 @@ class StorageMarketSettings:
     battery_capacity_mwh: float = 200.0
     battery_power_mw: float = 50.0
     eta_roundtrip: float = 0.9025
-    soc_min: float = 0.1
-    soc_max: float = 0.9
-    initial_soc: float | tuple[float, float] = 0.5
     degradation_cost_per_mwh: float = 0.0
     n_segments: int = 5
     markup_std: float = 0.05
     action_smooth_cost: float = 0.0
     lmp_scale: float = 100.0
     voll: float = 1000.0
-    difficulty: str | None = None
-    delta_t_minutes: int | None = None
-    max_load_ratio: float | None = None
-    load_scale: float = 1.0
-    load_set: str | Series = "fr_2017_2019"
-    start_date: str | None = None
-    end_date: str | None = None
-    max_episode_steps: int | None = None
 
 
 def make_storage_market(kind: str = "cost", *, split: str = "train", dtype: Any = None, **keywords: Any) -> Sim:
@@ -86,16 +70,10 @@ def make_storage_market(kind: str = "cost", *, split: str = "train", dtype: Any 
     """
     dtype = resolve_dtype(dtype)
     settings = _resolved(kind, keywords)
-    if split not in list_splits(settings.load_set):
-        raise ValueError(unknown("split", split, list_splits(settings.load_set)))
+    series = settings.series(split)
     case = load_case(settings.case)
     if settings.battery_bus_id is None or int(settings.battery_bus_id) not in case.bus_index:
         raise ValueError(f"{case.name}: battery_bus_id = {settings.battery_bus_id}. Valid: {listing(case.bus.id)}.")
-    ratio, minutes = DIFFICULTIES[settings.difficulty or "medium"]
-    minutes = minutes if settings.delta_t_minutes is None else settings.delta_t_minutes
-    horizon = MINUTES_PER_DAY // minutes if settings.max_episode_steps is None else settings.max_episode_steps
-    dates = (settings.start_date, settings.end_date)
-    series = load_series(settings.load_set, split, minutes, horizon, 0, dates=dates)
     fields = table(
         [
             FieldBlock("soc", ("soc",), 0, 1),
@@ -116,13 +94,13 @@ def make_storage_market(kind: str = "cost", *, split: str = "train", dtype: Any 
         cost=len(COSTS),
         term=len(TERMS),
     )
-    env = StorageMarketEnv(dims, minutes / MINUTES_PER_HOUR, (1.0,) * len(TERMS), fields)
+    env = StorageMarketEnv(dims, settings.minutes / MINUTES_PER_HOUR, (1.0,) * len(TERMS), fields)
     spec = TaskSpec(
         id=f"{kind}_based_market",
         version=0,
         family="storage_market",
         case=case.name,
-        horizon=horizon,
+        horizon=settings.horizon,
         dt_hours=env.dt_hours,
         split=series.split,
         agents=("battery_0",),
@@ -132,28 +110,24 @@ def make_storage_market(kind: str = "cost", *, split: str = "train", dtype: Any 
         term_weights=env.term_weights,
         overrides=tuple(sorted(({"load_set": settings.load_set} | keywords).items())),
     )
-    load_ratio = ratio if settings.max_load_ratio is None else settings.max_load_ratio
-    return Sim(params=_params(case, kind, settings, load_ratio, series, env, horizon, dtype), env=env, spec=spec)
+    return Sim(params=_params(case, kind, settings, series, env, dtype), env=env, spec=spec)
 
 
 def _resolved(kind: str, keywords: dict[str, Any]) -> StorageMarketSettings:
-    known = {f.name for f in dataclasses.fields(StorageMarketSettings)}
     if kind not in KINDS:
         raise ValueError(unknown("kind of market", kind, KINDS))
-    for key in keywords:
-        if key not in known:
-            raise TypeError(unexpected(f"{kind}_based_market", key, known))
-        if kind == "cost" and key in BID_ONLY:
-            raise TypeError(f"cost_based_market: {key} belongs to a market with offers. Choose kind 'bid'.")
-    settings = StorageMarketSettings(**keywords)
-    if settings.difficulty is not None and settings.difficulty not in DIFFICULTIES:
-        raise ValueError(unknown("difficulty", settings.difficulty, DIFFICULTIES))
-    for name in ("lmp_scale", "voll", "load_scale"):
-        if not 0 < getattr(settings, name) < math.inf:
-            raise ValueError(f"{kind}_based_market: {name} = {getattr(settings, name)} must be positive and finite.")
-    for name in ("markup_std", "action_smooth_cost"):
-        if not 0 <= getattr(settings, name) < math.inf:
-            raise ValueError(f"{kind}_based_market: {name} = {getattr(settings, name)} must not be negative.")
+    owner = f"{kind}_based_market"
+    settings = StorageMarketSettings.merged(owner, keywords)
+    for key in BID_ONLY:
+        if kind == "cost" and key in keywords:
+            raise TypeError(f"{owner}: {key} belongs to a market with offers. Choose kind 'bid'.")
+    settings.check(
+        owner,
+        choices={"difficulty": (None, *DIFFICULTIES)},
+        positive=("max_load_ratio", "lmp_scale", "voll", "load_scale"),
+        not_negative=("markup_std", "action_smooth_cost"),
+        whole={"delta_t_minutes": 1, "max_episode_steps": 1},
+    )
     return settings
 
 
@@ -161,10 +135,8 @@ def _params(
     case: Case,
     kind: str,
     settings: StorageMarketSettings,
-    load_ratio: float,
     series: LoadSeries,
     env: StorageMarketEnv,
-    horizon: int,
     dtype: np.dtype,
 ) -> StorageMarketParams:
     nominal = np.asarray(PEAK_SHAPE.get(case.name, case.p_load_mw), np.float64)
@@ -178,24 +150,14 @@ def _params(
         grid=to_grid(case, dtype),
         factors=prepare_dc_opf(case, dtype=dtype),
         masks=no_padding(env.dims),
-        horizon=jnp.asarray(horizon, jnp.int32),
-        bank=GridBank(load_rows=door(clock_bank(series, round(env.dt_hours * MINUTES_PER_HOUR), dtype))),
-        storage=storage_params(
-            1,
-            dtype,
-            capacity_mwh=settings.battery_capacity_mwh,
-            power_mw=settings.battery_power_mw,
-            eta_roundtrip=settings.eta_roundtrip,
-            soc_min=settings.soc_min,
-            soc_max=settings.soc_max,
-            initial_soc=settings.initial_soc,
-            degradation_per_mwh=settings.degradation_cost_per_mwh,
-        ),
+        horizon=jnp.asarray(settings.horizon, jnp.int32),
+        bank=GridBank(load_rows=door(clock_bank(series, settings.minutes, dtype))),
+        storage=storage_stack(settings, 1, settings.degradation_cost_per_mwh, dtype),
         battery_bus=jnp.asarray(case.bus_index[int(settings.battery_bus_id or 0)], jnp.int32),
         load_share=door(nominal / nominal.sum()),
         offers=make_cost_segments(case, settings.n_segments, dtype) if bids else case_offers(case, dtype),
         markup_std=door(settings.markup_std if bids else 0.0),
-        full_load_mw=door(load_ratio * settings.load_scale * peak),
+        full_load_mw=door(settings.load_ratio * settings.load_scale * peak),
         smoothing_usd_per_mw=door(settings.action_smooth_cost),
         voll=door(settings.voll),
         price_scale=door(settings.lmp_scale),

@@ -11,19 +11,28 @@ import jax.numpy as jnp
 import numpy as np
 
 from powerzoo_jax.base import Dims, TaskSpec, no_padding
-from powerzoo_jax.base.errors import DataMissing, unexpected, unknown
+from powerzoo_jax.base.errors import DataMissing, unknown
 from powerzoo_jax.base.numerics import resolve_dtype
 from powerzoo_jax.data import Series, list_splits
 from powerzoo_jax.data.manifest import TMY_SITES
-from powerzoo_jax.devices import renewable_params, storage_params, thermal_params
+from powerzoo_jax.devices import renewable_params, thermal_params
 from powerzoo_jax.devices.facility import JobClass, QueueSizes
 from powerzoo_jax.envs.core import Sim
 from powerzoo_jax.envs.microgrid.env import FIELDS, MicrogridBank, MicrogridEnv, MicrogridParams
 from powerzoo_jax.envs.series import EpisodeStarts
 from powerzoo_jax.tasks.microgrid import series
+from powerzoo_jax.tasks.settings import (
+    CLOCK,
+    MINUTES_PER_HOUR,
+    BatteryKeywords,
+    EpisodeSettings,
+    horizon_steps,
+    recorded,
+    refuse_padding,
+    step_minutes,
+    storage_stack,
+)
 from powerzoo_jax.tasks.site import SiteKeywords, site_sizes, site_stack
-
-MINUTES_PER_HOUR = 60
 
 
 @dataclass(frozen=True)
@@ -51,7 +60,7 @@ STRESS_TRACE = {"workload_swap": "azure", "workload_shock": "alibaba"}
 
 
 @dataclass(frozen=True, kw_only=True)
-class MicrogridSettings(SiteKeywords):
+class MicrogridSettings(SiteKeywords, BatteryKeywords, EpisodeSettings):
     """Keywords of the microgrid tasks beside those of the data centre; the catalog and the caller override them.
 
     constraint_tightness:   loose, standard or strict: budgets and t_critical_c
@@ -67,8 +76,7 @@ class MicrogridSettings(SiteKeywords):
     w_cost, w_carbon, reward_scale: reward = scale * (w_cost * money + w_carbon * carbon), $/kg for carbon
     voll, sla_price [$/job], backlog_price [$/GPU h];  price_misses: False leaves misses to the sla channel alone
     dg_derating_factor, sla_tighten_factor: scale the diesel rating, and the slack of the jobs
-    start_date, end_date:   ISO dates of 2018 that replace the split calendar
-    max_steps, delta_t_minutes: horizon in steps, length of one (None: the spec's)
+    start_date, end_date:   of 2018, as the year of the weather is called
     """
 
     constraint_tightness: str = "standard"
@@ -88,9 +96,6 @@ class MicrogridSettings(SiteKeywords):
     battery_capacity_mwh: float = 2.0
     battery_power_mw: float = 0.5
     eta_roundtrip: float = 0.9025
-    soc_min: float = 0.1
-    soc_max: float = 0.9
-    initial_soc: float | tuple[float, float] = 0.5
     degradation_per_mwh: float = 5.0
     pv_capacity_mw: float = 0.4
     dg_max_mw: float = 0.6
@@ -109,10 +114,6 @@ class MicrogridSettings(SiteKeywords):
     sla_tighten_factor: float = 1.0
     solar_factor: float = 1.0
     warmer_c: float = 0.0
-    start_date: str | None = None
-    end_date: str | None = None
-    max_steps: int | None = None
-    delta_t_minutes: int | None = None
 
     @property
     def job_classes(self) -> tuple[JobClass, JobClass]:
@@ -134,17 +135,15 @@ def build_microgrid(
     overrides = {key: _hashable(value) for key, value in overrides.items()}
     settings = resolve_settings(spec, overrides)
     split, settings = _under_stress(spec, split, settings)
-    minutes = round(spec.dt_hours * MINUTES_PER_HOUR) if settings.delta_t_minutes is None else settings.delta_t_minutes
-    horizon = spec.horizon if settings.max_steps is None else int(settings.max_steps)
+    minutes, horizon = step_minutes(spec, settings), horizon_steps(spec, settings)
     own = Dims(bus=1, branch=0, unit=1, agent=1, obs=FIELDS.size, act=5, choice=0, cost=3, term=7)
-    if dims is not None and dims != own:
-        raise ValueError(f"{spec.id}: the microgrid has nothing to pad; leave dims out, or give {own}.")
+    refuse_padding(spec.id, dims, own)
     static = site_sizes(settings, minutes)
-    starts = series.find_starts(_days_of(split), horizon, minutes, (settings.start_date, settings.end_date))
+    starts = series.find_starts(_days_of(split), horizon, minutes, settings.dates)
     money = settings.reward_scale * settings.w_cost
     weights = dict.fromkeys(spec.term_names, money) | {"carbon": settings.reward_scale * settings.w_carbon}
     weights["missed_jobs"] = money if settings.price_misses else 0.0
-    env = MicrogridEnv(own, minutes / MINUTES_PER_HOUR, tuple(weights.values()), static, settings.price_misses)
+    env = MicrogridEnv(own, minutes / MINUTES_PER_HOUR, tuple(weights.values()), FIELDS, static, settings.price_misses)
     spec = dataclasses.replace(
         spec,
         split=split if starts.split == _days_of(split) else starts.split,
@@ -152,28 +151,21 @@ def build_microgrid(
         dt_hours=env.dt_hours,
         cost_budget=_budget(spec, settings),
         term_weights=env.term_weights,
-        overrides=tuple(sorted((dict(spec.overrides) | overrides).items())),
+        overrides=recorded(spec, overrides),
     )
     return Sim(params=_params(settings, starts, env, horizon, minutes, dtype), env=env, spec=spec)
 
 
 def resolve_settings(spec: TaskSpec, overrides: dict[str, Any]) -> MicrogridSettings:
     """Merge defaults, catalog and caller; TypeError for an unknown keyword, naming the nearest."""
-    known = {f.name for f in dataclasses.fields(MicrogridSettings)}
-    for key in overrides:
-        if key not in known:
-            raise TypeError(unexpected(spec.id, key, known))
-    settings = MicrogridSettings(**(dict(spec.overrides) | overrides))
-    if settings.constraint_tightness not in TIGHTNESS:
-        raise ValueError(f"{spec.id}: {unknown('constraint_tightness', settings.constraint_tightness, TIGHTNESS)}")
-    for name in ("max_steps", "delta_t_minutes", "queue"):
-        value = getattr(settings, name)
-        if value is not None and (value != int(value) or value < 1):
-            raise ValueError(f"{spec.id}: {name} = {value} must be a whole number of at least 1.")
-    names = ("voll", "sla_price", "backlog_price", "w_cost", "w_carbon", "dg_derating_factor", "sla_tighten_factor")
-    for name in (*names, "solar_factor"):
-        if not 0 <= getattr(settings, name) < np.inf:
-            raise ValueError(f"{spec.id}: {name} = {getattr(settings, name)} must be finite and not negative.")
+    settings = MicrogridSettings.merged(spec.id, dict(spec.overrides), overrides)
+    money = ("voll", "sla_price", "backlog_price", "w_cost", "w_carbon")
+    settings.check(
+        spec.id,
+        choices={"constraint_tightness": TIGHTNESS},
+        not_negative=(*money, "dg_derating_factor", "sla_tighten_factor", "solar_factor"),
+        whole={"queue": 1, **CLOCK},
+    )
     return settings
 
 
@@ -258,17 +250,7 @@ def _params(
         horizon=jnp.asarray(horizon, jnp.int32),
         bank=MicrogridBank(weather_rows=jnp.asarray(weather, dtype), work_rows=jnp.asarray(work, dtype)),
         site=site_stack(settings.tightened(), hot, dtype),
-        storage=storage_params(
-            1,
-            dtype,
-            capacity_mwh=settings.battery_capacity_mwh,
-            power_mw=settings.battery_power_mw,
-            eta_roundtrip=settings.eta_roundtrip,
-            soc_min=settings.soc_min,
-            soc_max=settings.soc_max,
-            initial_soc=settings.initial_soc,
-            degradation_per_mwh=settings.degradation_per_mwh,
-        ),
+        storage=storage_stack(settings, 1, settings.degradation_per_mwh, dtype),
         pv=renewable_params(1, dtype, capacity_mw=settings.pv_capacity_mw),
         diesel=thermal_params(
             1,

@@ -5,16 +5,12 @@ from __future__ import annotations
 from dataclasses import replace
 from math import inf
 
-from powerzoo_jax.base.types import TaskSpec
+from powerzoo_jax.tasks.spec import day_task
 
-MARL_OPF = TaskSpec(
-    id="marl_opf",
-    version=0,
+MARL_OPF = day_task(
+    "marl_opf",
     family="transmission",
     case="pz_case5",
-    horizon=48,
-    dt_hours=0.5,
-    split="train",
     agents=tuple(f"unit_{i}" for i in range(5)),
     cost_names=("thermal_overload", "voltage_violation", "power_balance", "unserved_energy", "resource"),
     cost_budget=(10.0, inf, inf, 0.0, inf),
@@ -101,14 +97,10 @@ COMPARISON_TSO = replace(
     ),
 )
 
-GENCOS_BIDDING = TaskSpec(
-    id="gencos_bidding",
-    version=0,
+GENCOS_BIDDING = day_task(
+    "gencos_bidding",
     family="market",
     case="pz_case5",
-    horizon=48,
-    dt_hours=0.5,
-    split="train",
     agents=tuple(f"genco_{i}" for i in range(5)),
     cost_names=("thermal_overload", "unserved_energy"),
     cost_budget=(0.0, 0.5),
@@ -147,14 +139,10 @@ def _joint_budgets(days: float) -> tuple[tuple[str, tuple[float, float, float]],
     )
 
 
-JOINT_TRANS_DIST = TaskSpec(
-    id="joint_trans_dist",
-    version=0,
+JOINT_TRANS_DIST = day_task(
+    "joint_trans_dist",
     family="joint",
     case="pz_case5",
-    horizon=48,
-    dt_hours=0.5,
-    split="train",
     agents=(*(f"unit_{i}" for i in range(5)), *(f"bat_{k}" for k in range(3))),
     cost_names=("thermal_overload", "voltage_violation", "unserved_energy", "resource"),
     cost_budget=(15.0, 0.02, 0.0, 1.0),

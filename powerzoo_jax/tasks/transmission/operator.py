@@ -11,7 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from powerzoo_jax.base import Dims, TaskSpec, no_padding
-from powerzoo_jax.base.errors import BaseLoadError, listing, unexpected, unknown
+from powerzoo_jax.base.errors import BaseLoadError, listing, unknown
 from powerzoo_jax.base.numerics import resolve_dtype
 from powerzoo_jax.cases import Case, load_case
 from powerzoo_jax.cases.grid import to_grid
@@ -34,25 +34,61 @@ from powerzoo_jax.opf.dc.factors import prepare_dc_opf
 from powerzoo_jax.opf.offers import case_offers
 from powerzoo_jax.powerflow import MeshedFactors, prepare_loops, prepare_meshed, prepare_reactive
 from powerzoo_jax.powerflow.dc.network import DcNetwork, build_dc_network
+from powerzoo_jax.tasks.settings import MINUTES_PER_DAY, MINUTES_PER_HOUR, TaskSettings
 from powerzoo_jax.tasks.transmission.series import LoadSeries, load_series
 from powerzoo_jax.tasks.transmission.units import PEAK_MW, PEAK_SHAPE, outage_moves
 
-MINUTES_PER_HOUR, MINUTES_PER_DAY = 60, 1440
 MIDDLE = 0.6  # of the full load
 PHYSICS, SOLVER_MODES = ("dc", "ac"), ("opf", "pf")
-DIFFICULTIES = {"easy": (0.70, 60), "medium": (0.90, 30), "hard": (0.95, 15)}  # load ratio, minutes of a step
+MEDIUM = "medium"
+DIFFICULTIES = {"easy": (0.70, 60), MEDIUM: (0.90, 30), "hard": (0.95, 15)}  # load ratio, minutes of a step
 
 
-@dataclass(frozen=True)
-class TransGridSettings:
+@dataclass(frozen=True, kw_only=True)
+class GridDaySettings(TaskSettings):
+    """Keywords of a day on a transmission grid that no task spec describes.
+
+    difficulty:        easy, medium or hard: max_load_ratio and delta_t_minutes where those are None; None is medium
+    load_scale:        multiplies the loads
+    load_set:          series with demand in MW
+    max_episode_steps: None takes a day
+    """
+
+    difficulty: str | None = None
+    max_load_ratio: float | None = None
+    load_scale: float = 1.0
+    load_set: str | Series = "fr_2017_2019"
+    max_episode_steps: int | None = None
+
+    @property
+    def load_ratio(self) -> float:
+        """Full load over the peak of the case."""
+        return DIFFICULTIES[self.difficulty or MEDIUM][0] if self.max_load_ratio is None else self.max_load_ratio
+
+    @property
+    def minutes(self) -> int:
+        """Length of a step."""
+        return DIFFICULTIES[self.difficulty or MEDIUM][1] if self.delta_t_minutes is None else self.delta_t_minutes
+
+    @property
+    def horizon(self) -> int:
+        """Steps of an episode."""
+        return MINUTES_PER_DAY // self.minutes if self.max_episode_steps is None else self.max_episode_steps
+
+    def series(self, split: str) -> LoadSeries:
+        """Loads of a split, or of the dates. Raises ValueError for an unknown split, naming the nearest."""
+        known = list_splits(self.load_set)
+        if split not in known:
+            raise ValueError(unknown("split", split, known))
+        return load_series(self.load_set, split, self.minutes, self.horizon, 0, dates=self.dates)
+
+
+@dataclass(frozen=True, kw_only=True)
+class TransGridSettings(GridDaySettings):
     """Keywords of a transmission grid under one operator.
 
-    physics:           "dc" or "ac";  solver_mode: "opf" or "pf", see `envs.transgrid`
-    difficulty:        easy, medium or hard: max_load_ratio and delta_t_minutes where those are None
-    delta_t_minutes, max_load_ratio: None takes those of the difficulty, of medium without one
-    load_scale, rating_scale: multiply loads and ratings
-    load_set:          series with demand in MW;  start_date, end_date: ISO dates that replace the split calendar
-    max_episode_steps: None takes a day
+    physics:           "dc" or "ac";  solver_mode: "opf" or "pf", see `envs.transmission.operator`
+    rating_scale:      multiplies the ratings
     v_min, v_max:      [pu] band of all buses in AC (None: the case's limits)
     enforce_q_lim:     in AC the power flow keeps units within their reactive limits, and the channel
                        reactive_shortfall says what it cannot keep (the AC optimum keeps them in any case)
@@ -63,15 +99,7 @@ class TransGridSettings:
 
     physics: str = "dc"
     solver_mode: str = "opf"
-    difficulty: str | None = None
-    delta_t_minutes: int | None = None
-    max_load_ratio: float | None = None
-    load_scale: float = 1.0
     rating_scale: float = 1.0
-    load_set: str | Series = "fr_2017_2019"
-    start_date: str | None = None
-    end_date: str | None = None
-    max_episode_steps: int | None = None
     v_min: float | None = None
     v_max: float | None = None
     enforce_q_lim: bool = True
@@ -95,13 +123,8 @@ def make_transgrid(case: str = "pz_case5", *, split: str = "train", dtype: Any =
     """
     dtype = resolve_dtype(dtype)
     settings = _resolved({k: tuple(v) if isinstance(v, list) else v for k, v in keywords.items()})
-    if split not in list_splits(settings.load_set):
-        raise ValueError(unknown("split", split, list_splits(settings.load_set)))
+    series = settings.series(split)
     network_case = load_case(case)
-    minutes = settings.delta_t_minutes or 0
-    horizon = MINUTES_PER_DAY // minutes if settings.max_episode_steps is None else settings.max_episode_steps
-    dates = (settings.start_date, settings.end_date)
-    series = load_series(settings.load_set, split, minutes, horizon, 0, dates=dates)
     names = _channels(settings)
     fields = _fields(network_case, settings)
     n_switch = len(settings.switch_lines)
@@ -118,7 +141,7 @@ def make_transgrid(case: str = "pz_case5", *, split: str = "train", dtype: Any =
     )
     env = TransGridEnv(
         dims=dims,
-        dt_hours=minutes / MINUTES_PER_HOUR,
+        dt_hours=settings.minutes / MINUTES_PER_HOUR,
         term_weights=(settings.reward_scale,) * len(TERMS),
         fields=fields,
         cost_names=names,
@@ -131,7 +154,7 @@ def make_transgrid(case: str = "pz_case5", *, split: str = "train", dtype: Any =
         version=0,
         family="transgrid",
         case=network_case.name,
-        horizon=horizon,
+        horizon=settings.horizon,
         dt_hours=env.dt_hours,
         split=series.split,
         agents=("operator_0",),
@@ -141,37 +164,22 @@ def make_transgrid(case: str = "pz_case5", *, split: str = "train", dtype: Any =
         term_weights=env.term_weights,
         overrides=tuple(sorted(({"load_set": settings.load_set} | keywords).items())),
     )
-    return Sim(params=_params(network_case, settings, series, env, horizon, dtype), env=env, spec=spec)
+    return Sim(params=_params(network_case, settings, series, env, dtype), env=env, spec=spec)
 
 
 def _resolved(keywords: dict[str, Any]) -> TransGridSettings:
-    known = {f.name for f in dataclasses.fields(TransGridSettings)}
-    for key in keywords:
-        if key not in known:
-            raise TypeError(unexpected("transgrid", key, known))
-    given = TransGridSettings(**keywords)
-    choices = {"physics": PHYSICS, "solver_mode": SOLVER_MODES, "difficulty": (None, *DIFFICULTIES)}
-    for name, options in choices.items():
-        if getattr(given, name) not in options:
-            raise ValueError(f"transgrid: {unknown(name, getattr(given, name), [x for x in options if x])}")
+    given = TransGridSettings.merged("transgrid", keywords)
+    given.check(
+        "transgrid",
+        choices={"physics": PHYSICS, "solver_mode": SOLVER_MODES, "difficulty": (None, *DIFFICULTIES)},
+        positive=("max_load_ratio", "load_scale", "rating_scale", "voll", "reward_scale"),
+        whole={"delta_t_minutes": 1, "max_episode_steps": 1},
+    )
     if given.physics == "ac" and (given.n_minus_1 or given.switch_lines):
         raise ValueError("transgrid: n_minus_1 and switch_lines use distribution factors. Choose physics='dc'.")
     if given.n_minus_1 and given.switch_lines:
         raise ValueError("transgrid: n_minus_1 screens a fixed network. Leave out switch_lines, or n_minus_1.")
-    ratio, minutes = DIFFICULTIES[given.difficulty or "medium"]
-    chosen = dataclasses.replace(
-        given,
-        max_load_ratio=ratio if given.max_load_ratio is None else given.max_load_ratio,
-        delta_t_minutes=minutes if given.delta_t_minutes is None else given.delta_t_minutes,
-    )
-    for name in ("max_load_ratio", "load_scale", "rating_scale", "voll", "reward_scale"):
-        if not 0 < getattr(chosen, name) < math.inf:
-            raise ValueError(f"transgrid: {name} = {getattr(chosen, name)} must be positive and finite.")
-    for name in ("delta_t_minutes", "max_episode_steps"):
-        value = getattr(chosen, name)
-        if value is not None and (value != int(value) or value < 1):
-            raise ValueError(f"transgrid: {name} = {value} must be a whole number of at least 1.")
-    return chosen
+    return given
 
 
 def _channels(settings: TransGridSettings) -> tuple[str, ...]:
@@ -266,14 +274,13 @@ def _factors(
 
 
 def _params(
-    case: Case, settings: TransGridSettings, series: LoadSeries, env: TransGridEnv, horizon: int, dtype: np.dtype
+    case: Case, settings: TransGridSettings, series: LoadSeries, env: TransGridEnv, dtype: np.dtype
 ) -> TransGridParams:
     unit, network = case.unit, build_dc_network(case)
     nominal = np.asarray(PEAK_SHAPE.get(case.name, case.p_load_mw), np.float64)
     share = nominal / nominal.sum()
     peak = PEAK_MW.get(case.name, case.p_load_mw.sum())
-    assert settings.max_load_ratio is not None
-    full_load = settings.max_load_ratio * settings.load_scale * peak
+    full_load = settings.load_ratio * settings.load_scale * peak
 
     def door(values: Any) -> Any:
         return jnp.asarray(values, dtype)
@@ -282,8 +289,8 @@ def _params(
         grid=to_grid(case, dtype, v_min=settings.v_min, v_max=settings.v_max),
         factors=_factors(case, settings, network, full_load, dtype),
         masks=no_padding(env.dims),
-        horizon=jnp.asarray(horizon, jnp.int32),
-        bank=GridBank(load_rows=door(clock_bank(series, round(env.dt_hours * MINUTES_PER_HOUR), dtype))),
+        horizon=jnp.asarray(settings.horizon, jnp.int32),
+        bank=GridBank(load_rows=door(clock_bank(series, settings.minutes, dtype))),
         rules=commitment_rules(unit.p_min_mw, unit.p_max_mw, available=unit.in_service, dtype=dtype),
         offers=case_offers(case, dtype),
         slack=jnp.asarray(np.isin(case.positions(unit.bus_id), case.slack_bus) & unit.in_service),

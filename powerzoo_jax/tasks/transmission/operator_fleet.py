@@ -10,7 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from powerzoo_jax.base import Dims, TaskSpec, no_padding
-from powerzoo_jax.base.errors import DataError, unexpected, unknown
+from powerzoo_jax.base.errors import DataError, unknown
 from powerzoo_jax.base.numerics import matmul, resolve_dtype
 from powerzoo_jax.cases import Case, load_case
 from powerzoo_jax.data import load_dataset
@@ -25,6 +25,15 @@ from powerzoo_jax.envs.transmission.operator_types import GridBank
 from powerzoo_jax.tasks.feeder.build import FeederFleet
 from powerzoo_jax.tasks.feeder.roster import RosterSettings, make_fleet, read_rows, unit_names
 from powerzoo_jax.tasks.feeder.settings import hashable
+from powerzoo_jax.tasks.settings import (
+    MINUTES_PER_DAY,
+    MINUTES_PER_HOUR,
+    EpisodeSettings,
+    horizon_steps,
+    recorded,
+    refuse_padding,
+    step_minutes,
+)
 from powerzoo_jax.tasks.transmission.operator import make_transgrid
 from powerzoo_jax.tasks.transmission.series import DEMAND
 
@@ -32,12 +41,12 @@ KINDS = ("storage", "renewable", "flexload", "vehicle")
 
 
 @dataclass(frozen=True, kw_only=True)
-class GridFleetSettings:
+class GridFleetSettings(EpisodeSettings):
     """Keywords of a transmission grid with devices.
 
     devices, q_control, shift_horizon, months: as in `RosterSettings`, without data centres
     plant_columns:   signals of the plants over their references, cycled
-    load_set:        series with demand in MW;  start_date, end_date: ISO dates that replace the split calendar
+    load_set:        series with demand in MW
     max_load_ratio:  of the peak reference of the grid
     """
 
@@ -47,13 +56,9 @@ class GridFleetSettings:
     shift_horizon: int = 4
     months: tuple[int, ...] = ()
     load_set: str = "fr_2017_2019"
-    start_date: str | None = None
-    end_date: str | None = None
     max_load_ratio: float = 0.85
     rating_scale: float = 1.0
     voll: float = 10_000.0
-    max_steps: int | None = None
-    delta_t_minutes: int | None = None
 
 
 def build_grid_fleet(
@@ -64,9 +69,8 @@ def build_grid_fleet(
     Raises TypeError for an unknown keyword, ValueError for a device of another kind and for `dims`.
     """
     dtype, overrides = resolve_dtype(dtype), hashable(overrides)
-    settings = _settings(spec, overrides)
-    minutes = round(60 * spec.dt_hours) if settings.delta_t_minutes is None else settings.delta_t_minutes
-    horizon = spec.horizon if settings.max_steps is None else settings.max_steps
+    settings = GridFleetSettings.merged(spec.id, dict(spec.overrides), overrides)
+    minutes, horizon = step_minutes(spec, settings), horizon_steps(spec, settings)
     case = load_case(spec.case)
     bare = make_transgrid(
         spec.case,
@@ -88,12 +92,11 @@ def build_grid_fleet(
     layout = Layout(action_table(fleet.kinds, fleet.q_control), False, fleet.return_steps)
     fields = fleet_table([b for b in bare.env.fields.blocks if b.key in GRID_KEYS], unit_names(rows), None)
     own = dataclasses.replace(bare.env.dims, obs=fields.size, act=layout.table.width, term=len(spec.term_names))
-    if dims is not None and dims != own:
-        raise ValueError(f"{spec.id}: a transmission grid with devices is not padded; leave dims out, or give {own}.")
+    refuse_padding(spec.id, dims, own)
     plants = np.resize(np.array(settings.plant_columns), fleet.kinds.count("renewable")).tolist()
     env = FleetGridEnv(
         dims=own,
-        dt_hours=minutes / 60,
+        dt_hours=minutes / MINUTES_PER_HOUR,
         term_weights=spec.term_weights,
         fields=fields,
         cost_names=spec.cost_names,
@@ -105,19 +108,11 @@ def build_grid_fleet(
         split=bare.spec.split,
         case=case.name,
         horizon=horizon,
-        dt_hours=minutes / 60,
-        overrides=tuple(sorted((dict(spec.overrides) | overrides).items())),
+        dt_hours=minutes / MINUTES_PER_HOUR,
+        overrides=recorded(spec, overrides),
     )
     params = _params(bare, own, case, settings, fleet, plants, minutes, dtype)
     return Sim(params=params, env=env, spec=made)
-
-
-def _settings(spec: TaskSpec, overrides: dict[str, Any]) -> GridFleetSettings:
-    known = {f.name for f in dataclasses.fields(GridFleetSettings)}
-    for key in overrides:
-        if key not in known:
-            raise TypeError(unexpected(spec.id, key, known))
-    return GridFleetSettings(**(dict(spec.overrides) | overrides))
 
 
 def _params(
@@ -139,7 +134,7 @@ def _params(
     load_rows = np.column_stack([np.asarray(old["bank"].load_rows), *extra])
     old["bank"] = GridBank(load_rows=jnp.asarray(load_rows, dtype))
     old["masks"] = no_padding(dims)
-    old["starts"] = _in_months(old["starts"], days, 24 * 60 // minutes, settings.months)
+    old["starts"] = _in_months(old["starts"], days, MINUTES_PER_DAY // minutes, settings.months)
     place = placement(case, fleet.bus_ids, dtype)
     flexible = np.array([kind == "flexload" for kind in fleet.kinds], bool)
     at_bus = jnp.asarray(matmul(place, old["load_share"] * old["full_load_mw"]))[flexible]

@@ -11,7 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from powerzoo_jax.base import Dims, TaskSpec, no_padding
-from powerzoo_jax.base.errors import unexpected, unknown
+from powerzoo_jax.base.errors import unknown
 from powerzoo_jax.base.numerics import resolve_dtype
 from powerzoo_jax.cases import Case, load_case
 from powerzoo_jax.cases.commitment import CASES as TABLED
@@ -28,9 +28,18 @@ from powerzoo_jax.opf.commit import CommitmentRules, commitment_rules, table_rul
 from powerzoo_jax.opf.offers import case_offers
 from powerzoo_jax.powerflow.dc.network import DcNetwork, build_dc_network
 from powerzoo_jax.powerflow.dc.outages import bridges, outage_factors
+from powerzoo_jax.tasks.settings import (
+    CLOCK,
+    MINUTES_PER_HOUR,
+    TIGHTNESS,
+    EpisodeSettings,
+    horizon_steps,
+    recorded,
+    refuse_padding,
+    step_minutes,
+)
 from powerzoo_jax.tasks.transmission.series import LoadSeries, load_series
 
-MINUTES_PER_HOUR = 60
 # Full load over the nominal one, where the task's own figure is not the sum of nominal loads; ours for the peak [MW].
 PEAK_MW = {"pz_case5": 1530.0, "pz_case14": 362.6, "pz_case118": 7635.6}
 PEAK_SHAPE = {"pz_case5": (0.0, 500.0, 600.0, 400.0, 0.0)}
@@ -43,8 +52,8 @@ UNTABLED_START_USD, UNTABLED_STOP_USD = 500.0, 200.0  # a unit without commitmen
 Budgets = tuple[tuple[str, tuple[float, float, float]], ...]  # by channel: loose, standard, strict
 
 
-@dataclass(frozen=True)
-class TransmissionSettings:
+@dataclass(frozen=True, kw_only=True)
+class TransmissionSettings(EpisodeSettings):
     """Keywords of the transmission tasks; the catalog and the caller override them.
 
     case:                   case name or path (None: the spec's)
@@ -61,10 +70,8 @@ class TransmissionSettings:
     stress_load:            what load_stress multiplies loads by
     wind_share, sun_share:  shares of wind and sun that the load is less by, each over its reference
     load_set:               series with demand (and wind and sun) in MW;  data_source: the caller's, in its place
-    start_date, end_date:   ISO dates that replace the split calendar
     voll, surplus_price:    [USD/MWh]
     reward_scale:           of the money of a step
-    max_steps, delta_t_minutes: horizon in steps, length of one (None: the spec's)
     """
 
     case: str | None = None
@@ -86,16 +93,9 @@ class TransmissionSettings:
     sun_share: float = 0.0
     load_set: str | Series = "fr_2017_2019"
     data_source: str | Series | None = None
-    start_date: str | None = None
-    end_date: str | None = None
     voll: float = 10_000.0
     surplus_price: float = 500.0
     reward_scale: float = 1e-3
-    max_steps: int | None = None
-    delta_t_minutes: int | None = None
-
-
-TIGHTNESS = ("loose", "standard", "strict")
 
 
 def build_transmission(
@@ -113,8 +113,7 @@ def build_transmission(
     split = ALIASES.get(split, split)
     source = settings.load_set if settings.data_source is None else settings.data_source
     settings = _under_stress(split, settings, source)
-    minutes = round(spec.dt_hours * MINUTES_PER_HOUR) if settings.delta_t_minutes is None else settings.delta_t_minutes
-    horizon = spec.horizon if settings.max_steps is None else int(settings.max_steps)
+    minutes, horizon = step_minutes(spec, settings), horizon_steps(spec, settings)
     ahead = settings.forecast_horizon_steps if settings.obs_mode == "local_plus_forecast" else 0
     series = load_series(
         source,
@@ -124,13 +123,12 @@ def build_transmission(
         ahead,
         wind_share=settings.wind_share,
         sun_share=settings.sun_share,
-        dates=(settings.start_date, settings.end_date),
+        dates=settings.dates,
     )
     case = _without(load_case(spec.case if settings.case is None else settings.case), settings.lines_out)
     fields = _fields(case, settings)
     own = _dims(case, settings, fields, spec)
-    if dims is not None and dims != own:
-        raise ValueError(f"{spec.id}: transmission grids are not padded; leave dims out, or give {own}.")
+    refuse_padding(spec.id, dims, own)
     weights = (settings.reward_scale,) * len(spec.term_names)
     env = TransmissionEnv(
         dims=own,
@@ -150,32 +148,22 @@ def build_transmission(
         agents=spec.agents if len(spec.agents) == own.agent else tuple(f"unit_{i}" for i in range(own.agent)),
         cost_budget=budget_at(settings.constraint_tightness, settings.budgets, spec.cost_names),
         term_weights=weights,
-        overrides=tuple(sorted((dict(spec.overrides) | overrides).items())),
+        overrides=recorded(spec, overrides),
     )
     return Sim(params=_params(case, settings, series, env, horizon, dtype), env=env, spec=spec)
 
 
 def resolve_settings(spec: TaskSpec, overrides: dict[str, Any]) -> TransmissionSettings:
     """Merge defaults, catalog and caller; TypeError for an unknown keyword, naming the nearest."""
-    known = {f.name for f in dataclasses.fields(TransmissionSettings)}
-    for key in overrides:
-        if key not in known:
-            raise TypeError(unexpected(spec.id, key, known))
-    settings = TransmissionSettings(**(dict(spec.overrides) | overrides))
-    choices = {"constraint_tightness": TIGHTNESS, "obs_mode": OBS_MODES, "action_mode": ACTION_MODES}
-    for name, options in choices.items():
-        if getattr(settings, name) not in options:
-            raise ValueError(f"{spec.id}: {unknown(name, getattr(settings, name), options)}")
+    settings = TransmissionSettings.merged(spec.id, dict(spec.overrides), overrides)
+    settings.check(
+        spec.id,
+        choices={"constraint_tightness": TIGHTNESS, "obs_mode": OBS_MODES, "action_mode": ACTION_MODES},
+        positive=("max_load_ratio", "peak_mw", "load_scale", "rating_scale", "stress_load", "voll", "reward_scale"),
+        whole={"forecast_horizon_steps": 0, **CLOCK},
+    )
     if settings.obs_mode == "flattened" and not settings.commitment:
         raise ValueError(f"{spec.id}: obs_mode = 'flattened' needs commitment. Choose global, or a task with it.")
-    for name in ("max_load_ratio", "peak_mw", "load_scale", "rating_scale", "stress_load", "voll", "reward_scale"):
-        value = getattr(settings, name)
-        if value is not None and not 0 < value < math.inf:
-            raise ValueError(f"{spec.id}: {name} = {value} must be positive and finite.")
-    for name, least in (("max_steps", 1), ("delta_t_minutes", 1), ("forecast_horizon_steps", 0)):
-        value = getattr(settings, name)
-        if value is not None and (value != int(value) or value < least):
-            raise ValueError(f"{spec.id}: {name} = {value} must be a whole number of at least {least}.")
     return settings
 
 

@@ -117,6 +117,22 @@ def test_derivatives_of_cost_and_prices_are_finite_differences() -> None:
 FIELDS = ("objective", "lmp", "unit_power_mw")
 
 
+def test_gradients_of_a_float32_program_are_the_prices() -> None:
+    """Envelope theorem: the cost of one more MW or Mvar is the multiplier of its balance; reverse mode, two lanes."""
+    with jax.enable_x64(False):
+        base = factors("float32")
+        p, q = (jnp.asarray(np.stack([x, 0.9 * x]), jnp.float32) for x in (P, Q))
+
+        def cost(p: jax.Array, q: jax.Array) -> tuple[jax.Array, tuple[jax.Array, jax.Array]]:
+            out = ac_opf(base, p, q)
+            return out.objective, (out.lmp, out.lmp_reactive)
+
+        slopes, prices = jax.jit(jax.vmap(jax.grad(cost, argnums=(0, 1), has_aux=True)))(p, q)
+    for slope, price in zip(slopes, prices, strict=True):
+        assert slope.dtype == price.dtype == np.float32
+        np.testing.assert_allclose(slope, price, atol=1e-4 * float(jnp.abs(prices[0]).max()))
+
+
 def test_prices_split_into_energy_losses_congestion_and_voltage() -> None:
     """Delivered shares by their definition in NumPy: no move of an angle changes what they weigh injections to."""
     found = solve([P, P], [Q, Q], [RATE, 0 * RATE])

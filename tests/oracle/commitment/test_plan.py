@@ -20,9 +20,10 @@ from powerzoo_jax.opf.commit import (
     project_commitment,
 )
 from powerzoo_jax.opf.offers import UnitCosts
-from powerzoo_jax.oracle.commitment.plan import piecewise_error, relaxation_bound, relaxation_duals, solve_commitment
+from powerzoo_jax.oracle.commitment.plan import piecewise_error, solve_commitment, solve_relaxation
 from powerzoo_jax.oracle.commitment.problem import CommitmentDay, play_commitment
 from powerzoo_jax.oracle.commitment.program import commitment_program
+from powerzoo_jax.oracle.linear_program import dual_bound
 
 pytestmark = pytest.mark.reference
 
@@ -84,11 +85,11 @@ def test_bounds_stand_in_order_and_the_relaxation_is_rechecked(kazarlis, kazarli
     assert plan.relaxed_usd <= plan.bound_usd <= plan.cost_usd
     assert plan.relaxed_usd > 0.99 * plan.cost_usd  # the relaxation of this formulation is within 1 %
     program = commitment_program(kazarlis)
-    dual = relaxation_duals(program)
-    tight = relaxation_bound(program, dual) - piecewise_error(kazarlis, program)
+    dual = solve_relaxation(program).dual
+    tight = dual_bound(program.linear, dual) - piecewise_error(kazarlis, program)
     rng = np.random.default_rng(0)
     for scale in (1e-3, 1e-1, 1.0):
-        loose = relaxation_bound(program, dual + scale * rng.standard_normal(len(dual)))
+        loose = dual_bound(program.linear, dual + scale * rng.standard_normal(len(dual)))
         assert loose - piecewise_error(kazarlis, program) < tight
 
 

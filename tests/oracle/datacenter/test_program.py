@@ -22,7 +22,7 @@ from powerzoo_jax.oracle.datacenter.policies import (
     return_bound,
 )
 from powerzoo_jax.oracle.datacenter.problem import JobList
-from powerzoo_jax.oracle.datacenter.program import solve, undone_usd
+from powerzoo_jax.oracle.datacenter.program import solve_site, undone_usd
 from powerzoo_jax.oracle.datacenter.search import (
     COST_GRAIN,
     MODES,
@@ -32,7 +32,7 @@ from powerzoo_jax.oracle.datacenter.search import (
     search,
     simple_plans,
 )
-from powerzoo_jax.oracle.storage.plan import dual_bound
+from powerzoo_jax.oracle.linear_program import dual_bound
 from powerzoo_jax.tasks.score import all_starts, episode_keys, evaluate
 
 pytestmark = pytest.mark.reference
@@ -106,7 +106,7 @@ def test_the_planner_foresees_the_jobs_that_the_environment_draws(played):
 def test_the_bound_holds_for_any_multipliers_and_is_that_of_the_solver(played):
     plan, _, problems, *_ = played
     program = relaxed_program(problems[1])
-    _, dual = solve(program)
+    dual = solve_site(program).dual
     assert -dual_bound(program, dual) == pytest.approx(plan.bound[1], abs=EXACT)
     wrong = dual + 0.01 * np.random.default_rng(0).normal(size=dual.shape)
     assert -dual_bound(program, wrong) > plan.bound[1]

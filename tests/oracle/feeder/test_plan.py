@@ -22,7 +22,7 @@ from powerzoo_jax.oracle.feeder.network import (
     solve_steps,
     voltage_tangents,
 )
-from powerzoo_jax.oracle.feeder.plan import linear_bound, plan_feeder, solve_linear
+from powerzoo_jax.oracle.feeder.plan import plan_feeder
 from powerzoo_jax.oracle.feeder.problem import (
     FeederEpisode,
     FlexUnits,
@@ -35,6 +35,7 @@ from powerzoo_jax.oracle.feeder.problem import (
     run,
 )
 from powerzoo_jax.oracle.feeder.program import FeederProgram
+from powerzoo_jax.oracle.linear_program import dual_bound, solve
 
 pytestmark = pytest.mark.reference
 
@@ -284,15 +285,11 @@ def test_paid_losses_enter_the_bound_with_the_most_that_can_be_lost():
 
 def test_the_bound_needs_no_trust_in_the_multipliers():
     case = feeder_with_everything()
-    linear = FeederProgram(case, prices=ViolationPrices(1.0, 1.0, 1.0), most_loss=np.ones(STEPS)).linear(
-        None, np.zeros(0)
-    )
-    result = solve_linear(linear)
-    equal, upper = np.asarray(result.eqlin.marginals), np.asarray(result.ineqlin.marginals)
-    assert linear_bound(linear, equal, upper) == pytest.approx(result.fun, abs=1e-6)
-    rng = np.random.default_rng(3)
-    wrong = equal + rng.normal(size=equal.shape), upper + rng.normal(size=upper.shape)
-    assert linear_bound(linear, *wrong) < result.fun
+    linear = FeederProgram(case, prices=ViolationPrices(1.0, 1.0, 1.0), most_loss=np.ones(STEPS)).program()
+    found = solve(linear)
+    assert dual_bound(linear, found.dual) == pytest.approx(found.objective, abs=1e-6)
+    wrong = found.dual + np.random.default_rng(3).normal(size=found.dual.shape)
+    assert dual_bound(linear, wrong) < found.objective
 
 
 def test_devices_are_played_as_the_kernels_do():

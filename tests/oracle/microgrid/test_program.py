@@ -9,9 +9,10 @@ import pytest
 import powerzoo_jax
 from powerzoo_jax.base.tree import take
 from powerzoo_jax.devices.facility import FINETUNE, TRAIN, JobClass
+from powerzoo_jax.oracle.datacenter.program import solve_site
+from powerzoo_jax.oracle.linear_program import dual_bound
 from powerzoo_jax.oracle.microgrid.policies import MICROGRID, plan_episodes, stored_value
-from powerzoo_jax.oracle.microgrid.problem import build_microgrid_problem, relaxed_program, solve
-from powerzoo_jax.oracle.storage.plan import dual_bound
+from powerzoo_jax.oracle.microgrid.problem import build_microgrid_problem, relaxed_program
 from powerzoo_jax.tasks.score import all_starts, episode_keys, evaluate
 
 pytestmark = pytest.mark.reference
@@ -78,7 +79,7 @@ def test_no_policy_beats_the_bound_and_the_oracle_beats_every_rule(played):
 def test_the_bound_holds_for_any_multipliers_and_is_that_of_the_solver(played):
     plan, _, problem = played
     program = relaxed_program(problem, problem.missed_usd)
-    _, dual = solve(program)
+    dual = solve_site(program).dual
     assert -stored_value(problem) - dual_bound(program, dual) == pytest.approx(plan.bound[1], abs=EXACT)
     wrong = dual + 0.01 * np.random.default_rng(0).normal(size=dual.shape)
     assert -stored_value(problem) - dual_bound(program, wrong) > plan.bound[1]

@@ -24,8 +24,8 @@ from powerzoo_jax.oracle import (
     solve_starts,
     solve_storage,
 )
+from powerzoo_jax.oracle.linear_program import dual_bound
 from powerzoo_jax.oracle.reference import check_bounds
-from powerzoo_jax.oracle.storage.plan import dual_bound
 from powerzoo_jax.oracle.storage.problem import branches, storage_program
 from powerzoo_jax.tasks.score import all_starts, episode_keys
 
@@ -192,7 +192,7 @@ def test_a_negative_mean_price_is_solved_on_both_sides_of_the_settlement(seed):
 def test_the_bound_holds_for_any_multipliers_and_is_tight_for_those_of_the_solver():
     case = day(price_curve(1))
     solution = solve_storage(case)
-    dual, program = solution.duals[0]["free"], storage_program(case, 0, "free")
+    dual, (program, _) = solution.duals[0]["free"], storage_program(case, 0, "free")
     assert -dual_bound(program, dual) == pytest.approx(solution.objective, abs=HAND)
     for scale in (1e-3, 1.0, 100.0):
         wrong = dual + scale * np.random.default_rng(2).normal(size=dual.shape)

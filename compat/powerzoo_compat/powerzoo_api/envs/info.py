@@ -14,7 +14,7 @@ from powerzoo_jax.envs.constraint import UNITS
 from powerzoo_jax.powerflow import Status
 
 SUMMARY = "episode_summary"  # "episode" belongs to Gymnasium's RecordEpisodeStatistics, which asserts that it is free
-OF_EVERY_GRID = ("thermal_overload", "voltage_violation")  # 0 where a task has no such limit
+OF_EVERY_TASK = ("thermal_overload", "voltage_violation", "resource")  # 0 where a task has no such channel
 NOT_A_LIMIT = "resource"  # a command that a device could not follow never reaches the grid
 OUTAGE = "unserved_energy"
 MARKET = "market"  # the family whose agents each earn their own profit
@@ -37,7 +37,7 @@ class InfoBuilder:
         spec, params = host.sim.spec, host.sim.params
         self.host = host
         self.report = report_of(host)
-        self.absent = {f"cost_{name}": 0.0 for name in OF_EVERY_GRID if name not in spec.cost_names}
+        self.absent = {f"cost_{name}": 0.0 for name in OF_EVERY_TASK if name not in spec.cost_names}
         self.individual = spec.family == MARKET or getattr(host.sim.env, "pooling", None) == "individual"
         self.names = spec.cost_names
         budgets = zip(spec.cost_names, spec.cost_budget, strict=True)
@@ -86,7 +86,7 @@ class InfoBuilder:
             episode.v_min = min(episode.v_min, episode.electrical.get("v_min_actual", math.inf))
         return {
             **safety,
-            **self._costs(reading.cost),
+            **self.costs(reading.cost),
             **episode.electrical,
             **self._money(terms),
             **self._clock(episode),
@@ -108,7 +108,8 @@ class InfoBuilder:
             "pf_iterations": int(getattr(info, "pf_iterations", 0)),
         }
 
-    def _costs(self, cost: np.ndarray) -> dict[str, Any]:
+    def costs(self, cost: np.ndarray) -> dict[str, Any]:
+        """Entries of the cost channels (C,) and of their sums; what every task reports is 0 where this one lacks it."""
         by_name = dict(zip(self.names, cost.tolist(), strict=True))
         chosen = {name: by_name[name] for name in self.selected}
         return {

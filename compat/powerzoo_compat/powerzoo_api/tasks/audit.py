@@ -16,8 +16,8 @@ from powerzoo_compat.powerzoo_api.tasks.splits import CALENDAR
 TYPES: dict[type, str] = {
     bool: "is_safe pf_converged cost_exception is_diverged voltage_collapse",
     int: "pf_iterations episode_step step_within_day start_day_id delta_t_minutes",
-    float: "cost_sum cost_thermal_overload cost_voltage_violation p_slack_MW q_slack_MVAr pf_residual reward_usd "
-    "reward_scale selected_cost_sum cost",
+    float: "cost_sum cost_thermal_overload cost_voltage_violation cost_resource p_slack_MW q_slack_MVAr pf_residual "
+    "reward_usd reward_scale selected_cost_sum cost",
     str: "episode_day split",
     tuple: "constraint_names selected_constraint_names",
     dict: f"reward_components costs {SUMMARY}",
