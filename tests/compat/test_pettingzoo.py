@@ -97,6 +97,8 @@ def test_an_absent_agent_is_idle_and_an_unknown_one_is_refused():
     idle = np.zeros(1, np.float32)
     same = two.step({"bat_0": idle, "bat_1": np.array([0.5], np.float32), "bat_2": idle})
     assert rewards == same[1] and infos["bat_0"]["power"] == 0.0 != infos["bat_1"]["power"]
+    # no number stands for an absent agent: 0 is idle for a battery, but half the power of a plant
+    assert np.isnan(one._host.kernel_action({0: idle})).tolist() == [[False], [True], [True]]
     with pytest.raises(KeyError, match="bat_2"):
         one.step({"bat_3": idle})
     with pytest.raises(ValueError, match="NaN"):

@@ -8,6 +8,7 @@ import numpy as np
 import powerzoo
 import powerzoo_compat.gymnasium_view  # noqa: F401  registers PowerZooJax/...
 import pytest
+from powerzoo_compat._host import to_unit
 
 import powerzoo_jax
 from tests.tolerances import tolerance
@@ -60,3 +61,11 @@ def test_a_view_repeats_the_kernel(view, index, what, runs):
 def test_the_episode_ends_at_its_horizon_only(runs):
     for _, _, _, end in runs.values():
         assert end.tolist() == [0.0] * 48 + [1.0]
+
+
+def test_a_box_is_scaled_to_minus_one_to_one_wherever_its_middle_lies():
+    """By hand: the ends, the middle, a quarter and what is outside, of 0..10 and of -4..4."""
+    box = gymnasium.spaces.Box(np.array([0.0, -4.0], np.float32), np.array([10.0, 4.0], np.float32))
+    given = [[0, -4], [10, 4], [5, 0], [2.5, 2], [12, -9]]
+    scaled = [to_unit(np.array(row, np.float32), box).tolist() for row in given]
+    assert scaled == [[-1, -1], [1, 1], [0, 0], [-0.5, 0.5], [1, -1]]

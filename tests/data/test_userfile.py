@@ -91,9 +91,13 @@ def test_a_users_price_is_normalised_by_its_own_training_days(tmp_path):
     np.testing.assert_allclose((bank.price_p05, bank.price_p95), np.percentile(np.tile(values, 240), (5, 95)))
 
 
-def test_kilowatts_become_megawatts(tmp_path):
-    load = read_csv(year_of_hours(tmp_path, "time,load_kw")).column("load.actual_mw")
-    assert load.max() == pytest.approx(0.14, abs=1e-6)
+@pytest.mark.parametrize(
+    ("header", "signal"),
+    [("load_kw", "load.actual_mw"), ("solar_kw", "solar.available_mw"), ("wind_kw", "wind.available_mw")],
+)
+def test_kilowatts_become_megawatts(tmp_path, header, signal):
+    power = read_csv(year_of_hours(tmp_path, f"time,{header}")).column(signal)
+    assert power.max() == pytest.approx(0.14, abs=1e-6)
 
 
 def test_civil_stamps_are_read_through_both_clock_changes(tmp_path):

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from powerzoo_jax.rl.algorithms import ppo
-from powerzoo_jax.rl.algorithms.onpolicy import gae, learner_reward
+from powerzoo_jax.rl.algorithms.onpolicy import clipped_surrogate, gae, learner_reward
 from powerzoo_jax.rl.networks.body import Critic, denormalise, log_prob, normalise, observe_batch, scale_from_bounds
 from powerzoo_jax.rl.policies import crew_of, make_actor, ppo_act
 from powerzoo_jax.rl.rollout import evaluate_policy
@@ -57,6 +57,27 @@ def test_the_log_density_is_that_of_independent_gaussians():
     std = np.exp(log_std)
     expected = np.log(np.exp(-((action - mean) ** 2) / (2 * std**2)) / (std * np.sqrt(2 * np.pi))).sum()
     assert float(log_prob(jnp.array(mean), jnp.array(log_std), jnp.array(action))) == pytest.approx(expected, rel=1e-5)
+
+
+def test_a_ratio_beyond_the_clip_earns_no_more_and_loses_all_it_loses():
+    """Two samples whose standardised advantages are 1 and -1, clip 0.2, so that min(r A, clip(r) A) is by hand."""
+    advantage = jnp.array([3.0, 1.0])
+    for ratios, gains in (((1.5, 0.5), (1.2, -0.8)), ((0.5, 1.5), (0.5, -1.5)), ((1.1, 0.9), (1.1, -0.9))):
+        loss, _ = clipped_surrogate(jnp.log(jnp.array(ratios)), advantage, 0.2)
+        assert float(loss) == pytest.approx(-np.mean(gains), abs=1e-6)
+
+
+def test_where_nothing_is_to_be_gained_the_loss_is_minus_the_weighted_entropy(sim):
+    """A standard normal action, equal advantages and exact values: what is left is -w log(2 pi e) / 2."""
+    cfg = dataclasses.replace(TINY, entropy=0.3)
+    crew, init = crew_of(cfg, sim), ppo.make_update(cfg, sim)[0]
+    shapes = jax.eval_shape(init, jax.random.key(0), sim)
+    params = jax.tree.map(lambda x: jnp.zeros(x.shape, x.dtype), shapes.params)
+    x, legal = jnp.zeros((5, *crew.view(sim.spaces()[0].low).shape)), jnp.ones((5, 1, 0), bool)
+    action, same = jnp.zeros((5, 1, 1)), jnp.ones((5, 1))
+    batch = ppo.Samples(x, legal, action, jnp.zeros((5, 1)), same, jnp.zeros((5, 1, 1)))
+    loss = ppo.make_loss(cfg, crew, make_actor(cfg, crew), lambda params, x: jnp.zeros((5, 1, 1)))
+    assert float(loss(params, batch)[0]) == pytest.approx(-0.3 * 0.5 * np.log(2 * np.pi * np.e), rel=1e-5)
 
 
 def test_the_running_moments_are_those_of_all_samples(sim):

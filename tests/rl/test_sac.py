@@ -88,6 +88,32 @@ def test_behind_an_end_there_is_nothing_but_the_reward(sim):
     assert goal(False) != pytest.approx(2.0, abs=1e-2)
 
 
+def test_what_lies_ahead_is_worth_its_entropy_times_the_temperature(sim):
+    """Haarnoja et al. 2018: V = E[min Q - alpha log pi], so one more unit of alpha adds gamma times the entropy."""
+    cfg = SACConfig(widths=(8,), gamma=0.9)
+    crew = make_crew(sim, joint=True, squash=True)
+    actor, critic = make_squashed(cfg, crew), Critic(cfg.widths, cfg.activation, crew.dtype)
+    many = 20_000  # of one observation: the mean of log pi is then known to 1 %
+    x, action = jnp.full((many, 1, 4), 0.3), jnp.zeros((many, 1, 1))
+    weights = jax.vmap(critic.init, (0, None))(
+        jax.random.split(jax.random.key(2), 2), jnp.concatenate([x[0], action[0]], -1)
+    )
+    policy = actor.init(jax.random.key(3), x[0])
+    batch = sac.Transition(x, action, jnp.zeros(many), x, jnp.zeros(many, bool))
+    losses = jax.jit(sac.make_losses(cfg, actor, critic, 1))
+
+    def goal(alpha: float) -> float:
+        params = {"actor": policy, "critic": weights, "log_alpha": jnp.log(jnp.asarray(alpha))}
+        return float(losses(params, weights, batch, x, x, jax.random.key(4))[1]["value"])
+
+    mean, log_std = actor.apply(policy, x[:1])
+    u = np.random.default_rng(0).normal(float(mean.sum()), np.exp(float(log_std.sum())), 200_000)
+    z = (u - float(mean.sum())) / np.exp(float(log_std.sum()))
+    density = -0.5 * z**2 - float(log_std.sum()) - 0.5 * np.log(2 * np.pi) - 2 * np.log(1 / np.cosh(u))
+    assert goal(2.0) - goal(1.0) == pytest.approx(-0.9 * density.mean(), abs=0.03)
+    assert abs(density.mean()) > 0.1  # or its sign would not show
+
+
 @pytest.fixture(scope="module")
 def trained(sim):
     return jax.jit(sac.make_train(CFG, sim))(jax.random.key(0), sim)

@@ -133,7 +133,8 @@ def test_loads_are_split_into_phases_with_their_law():
     d = case.load
     wye, delta, cvr = (np.flatnonzero(d.name == name) for name in ("s", "d", "v"))
     np.testing.assert_allclose(d.kv[wye], 0.48 / np.sqrt(3), **EXACT)
-    assert d.p_kw[wye].tolist() == [30, 30, 30] and (d.i_p[wye] == 1).all() and (d.end[wye] == -1).all()
+    assert (d.p_kw[wye].tolist(), d.q_kvar[wye].tolist()) == ([30, 30, 30], [10, 10, 10])
+    assert (d.i_p[wye] == 1).all() and (d.end[wye] == -1).all()
     assert [case.node_names[k] for k in (d.node[delta[0]], d.end[delta[0]])] == ["mid.2", "mid.3"]
     assert d.z_p[delta] == 1 and d.kv[delta] == 12.47
     assert [case.node_names[k] for k in d.end[cvr]] == ["far.2", "far.3", "far.1"]

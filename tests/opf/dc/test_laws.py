@@ -132,6 +132,9 @@ def test_the_bound_by_hand_of_a_programme_of_two_variables() -> None:
         found = jax.jit(solve_qp)(two)
     assert dual_bound(two, np.array([1.0])) == pytest.approx(1.5)
     assert dual_bound(two, np.asarray(found.row_price)) == pytest.approx(2.0, rel=1e-9)
+    # with 1 <= x + y <= 2 a positive price meets the lower side, 1 - 1/2, and a negative one the upper side, -2
+    wide = dataclasses.replace(two, row_lo=jnp.array([1.0]))
+    assert [dual_bound(wide, np.array([price])) for price in (1.0, -1.0)] == pytest.approx([0.5, -2.0])
     np.testing.assert_allclose(found.x, [2, 0], atol=1e-8)
     assert infeasibility(dataclasses.replace(two, row_lo=jnp.array([5.0]), row_hi=jnp.array([5.0])), np.ones(1)) == 1.0
 

@@ -5,11 +5,13 @@ from __future__ import annotations
 import dataclasses
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
 
 from powerzoo_jax.cases import Case
 from powerzoo_jax.powerflow import MeshedFactors, MeshedResult, Status, Violation, check_meshed, prepare_meshed
+from powerzoo_jax.powerflow.meshed.factors import BranchData, stamps
 from tests.references.meshed import MeshedStates
 from tests.references.meshed_cases import LANES, factors_of, lane, meshed_case, solve_all, voltages
 from tests.tolerances import tolerance
@@ -102,3 +104,14 @@ def test_the_base_point_does_not_change_what_is_solved(dtype: str) -> None:
     light = factors_for(meshed_case("14", LANES - 1).case, dtype, load_factor=0.6)
     plain, other = solve_all(factors_of("14", dtype), given), solve_all(light, given)
     assert np.abs(voltages(other) - voltages(plain)).max() <= 2 * tolerance("v_pu", dtype)
+
+
+def test_a_branch_is_an_ideal_transformer_before_a_pi_element() -> None:
+    """Currents of both ends by the circuit: v_f / a behind the transformer, i_f = i / conj(a), 1.1 at 30 degrees."""
+    values = {"r_pu": 0.02, "x_pu": 0.1, "b_pu": 0.3, "tap": 1.1, "shift_rad": np.pi / 6, "in_service": 1.0}
+    found = stamps(BranchData(**{name: jnp.full(1, value, jnp.float32) for name, value in values.items()}))
+    a, v_f, v_t = 1.1 * np.exp(1j * np.pi / 6), 1.02 * np.exp(0.3j), 0.97 * np.exp(-0.2j)
+    through, half = (v_f / a - v_t) / (0.02 + 0.1j), 0.15j
+    expected = [(through + half * v_f / a) / np.conj(a), half * v_t - through]
+    ff, ft, tf, tt = (complex(part[0]) for part in found)
+    np.testing.assert_allclose([ff * v_f + ft * v_t, tf * v_f + tt * v_t], expected, rtol=1e-5)  # float32
