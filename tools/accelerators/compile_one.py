@@ -35,9 +35,12 @@ def measure(name: str, platform: str, lanes: int, counted: bool) -> dict[str, An
     begin = time.perf_counter()
     compiled = jax.jit(program.function).lower(*arguments).compile()
     found: dict[str, Any] = {"lanes": lanes, "compile_s": round(time.perf_counter() - begin, 1)}
-    found["temp_bytes"] = compiled.memory_analysis().temp_size_in_bytes
+    memory, text = compiled.memory_analysis(), compiled.as_text()
+    if memory is None or text is None:
+        raise RuntimeError(f"this compiler for {platform} tells neither memory nor text of what it compiled.")
+    found["temp_bytes"] = memory.temp_size_in_bytes
     if counted:
-        found |= dataclasses.asdict(count(compiled.as_text(), program.length))
+        found |= dataclasses.asdict(count(text, program.length))
         found["state_bytes"], found["obs_bytes"] = program.lane_bytes
     return found
 

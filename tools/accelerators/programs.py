@@ -109,8 +109,11 @@ def _meshed(**options: Any) -> Parts:
 def _reactive() -> Parts:
     case = load_case("case118")
     factors = powerflow.prepare_meshed(case)
-    pair = (factors, powerflow.prepare_reactive(case, factors))
-    return lambda both, p, q: powerflow.solve_within_reactive_limits(*both, p, q), pair, (case.n_bus, case.n_bus)
+
+    def solve(pair: Any, p: Array, q: Array) -> Any:
+        return powerflow.solve_within_reactive_limits(pair[0], pair[1], p, q)
+
+    return solve, (factors, powerflow.prepare_reactive(case, factors)), (case.n_bus, case.n_bus)
 
 
 def _threephase() -> Parts:
@@ -205,10 +208,11 @@ def training(name: str, lanes: int) -> Program:
     if kind is config.APGConfig:
         settings: dict[str, Any] = {"updates": UPDATES}
     elif kind is config.SACConfig:
-        steps = kind().steps
+        steps = config.SACConfig.steps
         settings = {"total_steps": UPDATES * steps * lanes, "capacity": 64 * steps * lanes, "warmup": steps * lanes}
     else:
         settings = {"steps": STEPS, "total_steps": UPDATES * STEPS * lanes}
     sim = pz.make(task, split="train")
-    train = make_train(kind(task=task, lanes=lanes, **settings), sim)
+    cfg = kind.from_dict({"task": task, "lanes": lanes, **settings})
+    train = make_train(cfg, sim)
     return Program(train, (jax.ShapeDtypeStruct((), jax.random.key(0).dtype), sim), UPDATES)
