@@ -219,7 +219,7 @@ class Module:
         """Bound of a condition that is nothing but a counter below a constant, as scans have."""
         operations = self.computations.get(condition, [])
         root = next((op for op in operations if op.root), None)
-        if root is None or root.opcode != "compare" or "direction=LT" not in root.rest:
+        if root is None or "direction=LT" not in root.rest:
             return None
         values = {op.name: op.rest for op in operations if op.opcode == "constant"}
         bounds = [values[name] for name in root.operands if name in values]
