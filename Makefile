@@ -9,6 +9,10 @@ VENV ?= .venv
 VENV_BENCH ?= .venv-bench
 VENV_E1 ?= .venv-e1
 VENV_E3 ?= .venv-e3
+VENV_ACCELERATORS ?= .venv-accelerators
+# A Python whose JAX finds the device: `make bench-device DEVICE_PYTHON=python`.
+DEVICE_PYTHON ?= $(VENV)/bin/python
+SIDE_BY_SIDE ?= 2
 WORKERS ?= 2
 
 # Compiled programs are kept between runs, in the user's cache folder.
@@ -24,11 +28,13 @@ E1_TESTS := tests/compat_e1
 E3_TESTS := tests/compat_e3
 NATIVE := --ignore=$(E1_TESTS) --ignore=$(E3_TESTS) --ignore=tests/packaging tests
 E1_EXTRAS := sb3$(,)pettingzoo$(,)rllib$(,)mo$(,)smartgrid$(,)torchrl
+COMPILERS := jax-cuda12-plugin jax-cuda12-pjrt nvidia-cuda-nvcc-cu12 libtpu
 E1_MORE := SuperSuit ethical-smart-grid pytest pytest-xdist
 
-.PHONY: help demo test test-all test-long test-compat bench build-check lint types docs wheel-check clean
+.PHONY: help demo test test-all test-long test-compat bench bench-device accelerators accelerators-quick build-check
+.PHONY: lint types docs wheel-check clean
 help:  ## list the targets
-	@grep -hE '^[a-z][a-z-]*:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
+	@grep -hE '^[a-z][a-z-]*:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 20
 
 demo: $(VENV)/.stamp  ## train on battery_arbitrage, print scores beside random, rule and oracle, write a plot
 	$(BIN)/python -m powerzoo_jax demo
@@ -63,6 +69,16 @@ bench: $(VENV_BENCH)/.stamp  ## speeds against other engines, as TSV under resul
 	for what in powerflow contingency dc threephase opf opf_ac env_steps ppo; do \
 	  $(VENV_BENCH)/bin/python benchmarks/$$what.py --out results/$$what.tsv; done
 
+bench-device: $(if $(filter $(VENV)/%,$(DEVICE_PYTHON)),$(VENV)/.stamp)  ## speeds on JAX's default device, as TSV under results/
+	@mkdir -p results
+	$(DEVICE_PYTHON) benchmarks/device.py --out results/device.tsv
+
+accelerators: $(VENV_ACCELERATORS)/.stamp  ## compile all programs for an H200 and a v5e, count, compare with the limits
+	$(VENV_ACCELERATORS)/bin/python -m tools.accelerators
+
+accelerators-quick: $(VENV_ACCELERATORS)/.stamp  ## every task for one of the two, within minutes: what CI runs
+	$(VENV_ACCELERATORS)/bin/python -m tools.accelerators --quick --jobs $(SIDE_BY_SIDE) --out results/accelerators.tsv
+
 build-check: $(VENV)/.stamp  ## rebuild the bundled tables and series from their pinned sources and compare
 	$(BIN)/python -m tools.cases.build_tables
 	$(BIN)/python -m tools.cases.build_feeders
@@ -70,7 +86,7 @@ build-check: $(VENV)/.stamp  ## rebuild the bundled tables and series from their
 	$(BIN)/python -m tools.data.synthetic_fit
 
 clean:  ## remove environments, caches and results
-	rm -rf $(VENV) $(VENV_BENCH) $(VENV_E1) $(VENV_E3) build dist results .pytest_cache .mypy_cache .ruff_cache
+	rm -rf $(VENV) $(VENV_BENCH) $(VENV_E1) $(VENV_E3) $(VENV_ACCELERATORS) build dist results .pytest_cache .mypy_cache .ruff_cache
 
 # A stamp is older than what it was made from: then the environment is brought up to date in place.
 # The build back end comes first and from the same pins, so no build downloads one of its own.
@@ -80,7 +96,7 @@ define install
 	@test -x $(1)/bin/python || $(PYTHON) -m venv $(1)
 	@for first in $(5); do $(1)/bin/python -m pip install -qq -c $(2) $$first; done
 	@$(1)/bin/python -m pip install -qq -c $(2) hatchling editables
-	@$(1)/bin/python -m pip install -qq -c $(2) --no-build-isolation -e ".[$(3)]" $(4)
+	@$(1)/bin/python -m pip install -qq -c $(2) --no-build-isolation -e ".$(if $(3),[$(3)])" $(4)
 	@touch $(1)/.stamp
 endef
 
@@ -89,6 +105,10 @@ $(VENV)/.stamp: pyproject.toml constraints.txt
 
 $(VENV_BENCH)/.stamp: pyproject.toml constraints.txt
 	$(call install,$(VENV_BENCH),constraints.txt,bench)
+
+# Compilers only: no device, no driver, and none of the libraries that a run would need.
+$(VENV_ACCELERATORS)/.stamp: pyproject.toml constraints-accelerators.txt
+	$(call install,$(VENV_ACCELERATORS),constraints-accelerators.txt,,$(COMPILERS))
 
 # torch goes first: a range would draw the newest build and its accelerator packages.
 $(VENV_E1)/.stamp: pyproject.toml constraints-e1.txt
