@@ -8,8 +8,8 @@ import jax.numpy as jnp
 from jax import Array
 
 from powerzoo_jax.base.tree import pad_axis
+from powerzoo_jax.powerflow.chord import ChordCore
 from powerzoo_jax.powerflow.feeder.factors import FeederFactors
-from powerzoo_jax.powerflow.zform import ChordCore
 
 
 def pad_feeder(factors: FeederFactors, n_bus: int, n_branch: int, n_active: int) -> FeederFactors:

@@ -15,7 +15,6 @@ from jax import Array
 from powerzoo_jax.powerflow.chord import MAX_STEPS, TOL, ConstantPower, affine, chord_state, finite
 from powerzoo_jax.powerflow.feeder.factors import FeederFactors
 from powerzoo_jax.powerflow.result import PowerFlowResult, Status, injections
-from powerzoo_jax.powerflow.zform import MAX_STEPS, TOL, affine, chord_state, finite
 
 LAW = ConstantPower()
 

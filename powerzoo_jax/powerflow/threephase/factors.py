@@ -31,14 +31,6 @@ from powerzoo_jax.powerflow.chord import (
     stamp,
 )
 from powerzoo_jax.powerflow.threephase.network import Network, base_ohm, build_network, phase_base_mva
-from powerzoo_jax.powerflow.zform import (
-    ChordCore,
-    chord_factors,
-    local_slope,
-    residual_current,
-    slope_matrix,
-    stamp,
-)
 
 PHASES = 3.0  # powers are per unit on the three-phase base, currents on a third of it
 V_BOUND = 1.5 * np.sqrt(3)  # [pu] no feeder runs above, also between two phases

@@ -12,9 +12,9 @@ import numpy as np
 from flax import struct
 from jax import Array
 
+from powerzoo_jax.powerflow.chord import MAX_STEPS, TOL, affine, chord_state, finite
 from powerzoo_jax.powerflow.result import Status
 from powerzoo_jax.powerflow.threephase.factors import PHASES, ZIP, ThreePhaseFactors
-from powerzoo_jax.powerflow.zform import MAX_STEPS, TOL, affine, chord_state, finite
 
 
 @struct.dataclass(kw_only=True)
