@@ -46,9 +46,11 @@ API = {
         (
             "powerzoo_jax.devices",
             "powerzoo_jax.devices.fleet",
+            "powerzoo_jax.devices.protocol",
             "powerzoo_jax.envs",
             "powerzoo_jax.base",
             "powerzoo_jax.base.errors",
+            "powerzoo_jax.base.spaces",
             "powerzoo_jax.base.tree",
         ),
     ),
@@ -62,7 +64,10 @@ API = {
             "powerzoo_jax.tasks.market.storage",
         ),
     ),
-    "oracle": ("Oracles", ("powerzoo_jax.oracle", "powerzoo_jax.oracle.storage.plan")),
+    "oracle": (
+        "Oracles",
+        ("powerzoo_jax.oracle", "powerzoo_jax.oracle.linear_program", "powerzoo_jax.oracle.storage.plan"),
+    ),
     "rl": (
         "Learners",
         tuple(

@@ -72,7 +72,7 @@ class Observed:
 
 
 def sample(space: Space, key: Array) -> Array:
-    """Draw uniformly from a space."""
+    """Uniform sample (A, U) [-] of a space, from a PRNG key."""
     if isinstance(space, Box):
         return uniform_between(key, space.shape, space.low, space.high, space.low.dtype)
     if isinstance(space, Discrete):
@@ -81,7 +81,7 @@ def sample(space: Space, key: Array) -> Array:
 
 
 def contains(space: Space, x: np.ndarray) -> bool:
-    """Membership test of a host value in a space (shape, bounds, no NaN)."""
+    """Membership test of a host value (A, U) [-] in a space: shape, bounds, no NaN."""
     x = np.asarray(x)
     if isinstance(space, Box):
         return x.shape == space.shape and bool(np.all((x >= space.low) & (x <= space.high)))

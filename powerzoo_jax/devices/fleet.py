@@ -238,12 +238,12 @@ class FleetResult(NamedTuple):
 
 
 def own_actions(layout: Layout, action: Array) -> dict[str, Array]:
-    """Kernel action -> own actions (G_kind, n_kind) of each kind; NaN entries leave their units alone."""
+    """Own actions [-] of each kind (G_kind, n_kind), from the kernel action (A, U); NaN entries leave units alone."""
     return layout.table.rows(action) if layout.per_device else layout.table.flat(action[0])
 
 
 def joined(layout: Layout, parts: Mapping[str, Array]) -> Array:
-    """Columns of the kinds, (G_kind, ...) each, as one in roster order."""
+    """Values (G, ...) of all units in roster order, from those of the kinds (G_kind, ...), in any one unit [any]."""
     blocks = layout.table.blocks
     whole = parts[blocks[0].kind] if len(blocks) == 1 else jnp.concatenate([parts[b.kind] for b in blocks])
     order = layout.table.order
@@ -256,7 +256,7 @@ def storing(params: Any) -> list[Any]:
 
 
 def soc_range(params: Any) -> tuple[Array, Array]:
-    """Ranges (S,), (S,) that initial states of charge are drawn from; empty where nothing stores."""
+    """Ranges (S,), (S,) [-] that initial states of charge are drawn from; empty where nothing stores."""
     found = storing(params)
     if len(found) == 1:
         return found[0].soc_low, found[0].soc_high
@@ -266,7 +266,7 @@ def soc_range(params: Any) -> tuple[Array, Array]:
 
 
 def charge_of(states: Mapping[str, Any], like: Array) -> Array:
-    """State of charge (S,) of the kinds that have one, kind after kind in the order of the registry."""
+    """State of charge (S,) [-] of the kinds that have one, kind after kind in the order of the registry."""
     found = [states[kind].soc for kind in STORING if states.get(kind) is not None]
     if len(found) == 1:
         return found[0]
@@ -274,7 +274,11 @@ def charge_of(states: Mapping[str, Any], like: Array) -> Array:
 
 
 def begin(layout: Layout, key: Array, soc: Array, task: Any, dt_hours: float) -> dict[str, Any]:
-    """States of all stacks at the start of an episode: idle, charged as drawn, with the trips of the day."""
+    """States of all stacks at the start of an episode: idle, charged as drawn, with the trips of the day.
+
+    key:  random key of the episode
+    soc:  (S,) [-] states of charge, in the order of `charge_of`
+    """
     made: dict[str, Any] = {}
     first = 0
     for name, kind in KINDS.items():
@@ -288,7 +292,11 @@ def begin(layout: Layout, key: Array, soc: Array, task: Any, dt_hours: float) ->
 
 
 def deliver(state: Any, own: Mapping[str, Array], met: Exogenous) -> tuple[dict[str, Any], FleetResult]:
-    """Step every stack: (new states by kind, delivery of the fleet)."""
+    """Step of every stack: new states by kind, and what the fleet delivers (G,) [MW, MVAr].
+
+    own:  actions (G_kind, n_kind) [-] by kind, from `own_actions`
+    met:  what the step meets: row of the bank, clock, layout and parameters
+    """
     layout, task = met.layout, met.task
     if not own:
         nothing = jnp.zeros((0,), task.load_ratio.dtype)

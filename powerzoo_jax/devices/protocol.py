@@ -74,7 +74,7 @@ def inverter(device: str, s_mva: Rating, power_mw: Rating, rating: str) -> None:
 
 
 def columns(n_unit: int, dtype: Any, **values: Rating) -> dict[str, Array]:
-    """One (G,) column per name; a single value holds for every unit.
+    """One (G,) column per name, in any unit [MW, MWh, 1/h]; a single value holds for every device.
 
     Raises ValueError for a list whose length is not n_unit.
     """

@@ -126,7 +126,7 @@ def _spread(value: Any, shape: tuple[int, ...]) -> np.ndarray:
 class Optimum(NamedTuple):
     """What HiGHS found.
 
-    x:          (n,)
+    x:          (n,)  in the units of the columns
     objective:  cost @ x
     dual:       (m,)  derivatives of the optimum by the limits of the rows: positive where the lower one binds, negative
                 where the upper one does; nan for a mixed-integer program, which has none
@@ -209,7 +209,7 @@ def _stopped(found: Any, hint: str) -> str:
 
 
 def reduced_costs(program: LinearProgram, dual: np.ndarray) -> tuple[np.ndarray, float]:
-    """Reduced costs (n,) and the rows' part of the dual objective, for any multipliers (m,) of the rows.
+    """Reduced costs (n,) and the rows' part of the dual objective, for any multipliers (m,) in any unit.
 
     reduced = cost - matrix' dual,   part = sum_i dual_i row_low_i  or, for dual_i < 0,  dual_i row_high_i
 
@@ -222,7 +222,7 @@ def reduced_costs(program: LinearProgram, dual: np.ndarray) -> tuple[np.ndarray,
 
 
 def dual_bound(program: LinearProgram, dual: np.ndarray) -> float:
-    """Lower bound of a program, whole columns or not, from any multipliers (m,) of its rows.
+    """Lower bound of a program, whole columns or not, from any multipliers (m,) of its rows, in any unit.
 
     min over the box of  reduced @ x  +  the rows' part of the dual objective
 
