@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from powerzoo_jax import list_tasks
+from powerzoo_jax import list_tasks, make
 from powerzoo_jax.cli import main
 
 BROKEN = """function mpc = broken
@@ -41,6 +41,15 @@ def test_show_gives_units_bounds_and_keywords(capsys):
     assert main(["show", "battery_arbitrage"]) == 0
     out = capsys.readouterr().out
     assert "voltage_violation" in out and "battery_capacity_mwh" in out and "[-10, 10]" in out
+
+
+def test_show_gives_one_interval_where_the_fields_of_a_block_differ_in_theirs(capsys):
+    assert main(["show", "dso"]) == 0
+    row = next(line for line in capsys.readouterr().out.splitlines() if line.startswith("flexload_obs"))
+    box = make("dso").spaces()[0]
+    names = make("dso").env.fields.names
+    mine = [k for k, name in enumerate(names) if name.startswith("fl_") and "/" in name]
+    assert f"[{box.low[0, mine].min():g}, {box.high[0, mine].max():g}]" in row
 
 
 def test_show_json_has_a_name_for_every_observation_field(capsys):

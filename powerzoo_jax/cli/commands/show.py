@@ -11,6 +11,7 @@ from typing import Any
 from powerzoo_jax.cases import list_cases
 from powerzoo_jax.cli.table import render, render_pairs
 from powerzoo_jax.data import get_info, list_datasets
+from powerzoo_jax.envs.observe import FieldBlock
 from powerzoo_jax.tasks import list_tasks, make
 from powerzoo_jax.tasks.registry import get_spec
 
@@ -45,9 +46,20 @@ def run_show(options: argparse.Namespace) -> int:
     print("\nkeywords of `make`")
     print(render_pairs([(f"  {k}", _text(v)) for k, v in spec["overrides"]]))
     print("\nsizes\n" + render_pairs([(f"  {k}", v) for k, v in dims.items()]))
-    blocks = [(b.key, len(b.names), f"[{b.low:g}, {b.high:g}]", b.names[0]) for b in sim.env.fields.blocks]
-    print("\n" + render(("observation", "fields", "bounds", "first"), blocks))
+    blocks = [(b.key, len(b.names), _bounds(b), _units(b), b.names[0]) for b in sim.env.fields.blocks]
+    print("\n" + render(("observation", "fields", "bounds", "unit", "first"), blocks))
     return 0
+
+
+def _bounds(block: FieldBlock) -> str:
+    """The interval that holds all fields of a block; those of its fields may be narrower."""
+    low, high = block.limits(float)
+    return f"[{low.min():g}, {high.max():g}]"
+
+
+def _units(block: FieldBlock) -> str:
+    units = (block.unit,) if isinstance(block.unit, str) else block.unit
+    return ", ".join(dict.fromkeys("-" if unit == "1" else unit for unit in units))
 
 
 def _plain(value: Any) -> Any:
