@@ -8,7 +8,7 @@ No other place repeats a name, a unit or a bound.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -52,8 +52,8 @@ class FieldBlock(NamedTuple):
     names: tuple[str, ...]
     low: float | tuple[float, ...]
     high: float | tuple[float, ...]
-    unit: str | tuple[str, ...] = "1"
-    value: Callable[[Any], Array] | tuple[Callable[[Any], Array], ...] | None = None
+    unit: str | tuple[str, ...]
+    value: Callable[[Any], Array] | tuple[Callable[[Any], Array], ...]
 
     def named(self, names: Iterable[str]) -> FieldBlock:
         """The block with a field for each line, bus or unit of a case."""
@@ -121,27 +121,16 @@ def table(blocks: Iterable[FieldBlock]) -> FieldTable:
     return FieldTable(tuple(b for b in blocks if b.names))
 
 
-def observe(
-    fields: FieldTable, scene: Any, n_agent: int | None = None, given: Mapping[str, Array] | None = None
-) -> Array:
-    """Observation of a scene, as `assemble` lays it out.
-
-    given:  values by key of the blocks that a family computes itself
-    """
-    values = {
-        b.key: jnp.stack([own(scene) for own in b.value], axis=-1) if isinstance(b.value, tuple) else b.value(scene)
-        for b in fields.blocks
-        if b.value is not None
-    }
-    return assemble(fields, values if given is None else {**values, **given}, n_agent)
-
-
-def assemble(fields: FieldTable, values: Mapping[str, Array], n_agent: int | None = None) -> Array:
-    """Clip every block into its bounds and lay the blocks side by side: (O,), or (A, O) for n_agent agents.
+def observe(fields: FieldTable, scene: Any, n_agent: int | None = None) -> Array:
+    """Observation of a scene: every block clipped into its bounds, side by side; (O,), or (A, O) for n_agent agents.
 
     A block (k,) is the same for all agents, one of (A, k) has a row for each.
     """
-    parts = [_clipped(block, values[block.key]) for block in fields.blocks]
+    values = [
+        jnp.stack([own(scene) for own in b.value], axis=-1) if isinstance(b.value, tuple) else b.value(scene)
+        for b in fields.blocks
+    ]
+    parts = [_clipped(block, value) for block, value in zip(fields.blocks, values, strict=True)]
     if n_agent is not None:
         rows = [part if part.ndim == 2 else part[None] for part in parts]
         parts = [jnp.broadcast_to(row, (n_agent, row.shape[1])) for row in rows]
