@@ -1,41 +1,63 @@
 """Field tables: fields declared once, each with name, unit, bounds and value, from which all that is observed comes.
 
-A family lists what its observations show as blocks, `block("soc", "1", 0, 1, value)` for one field or
-`FieldBlock(key, names, low, high, unit, value)` for a run of them; `observe` evaluates the values on what the family
-calls its scene, clips them into their bounds and lays them side by side. No other place repeats a name or a bound.
+A family lists what its observations show as blocks: `block("soc", "1", 0, 1, value)` of one field,
+`field_block(key, fields)` of several `Field`s, `FieldBlock(key, names, low, high, unit, value)` of a run that one array
+holds. `observe` evaluates the values on the scene of the step, clips them into their bounds and lays them side by side.
+No other place repeats a name, a unit or a bound.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import jax.numpy as jnp
 import numpy as np
 from jax import Array
 
-from powerzoo_jax.base.spaces import Box, Field
+from powerzoo_jax.base.spaces import Box, Field, Observed
 
 PADDING_NAME = "padding"
 
 
+@dataclass(frozen=True, eq=False)
+class Scene(Observed):
+    """Scene of an observation, from which the fields of a family take their values; families add to it by subclass.
+
+    dt_hours:  [h]  length of a step
+    params:    parameters of the lane
+    state:     state that is observed
+    row:       (F,) bank row that the next action meets
+    """
+
+    dt_hours: float
+    params: Any
+    state: Any
+    row: Array
+
+
 class FieldBlock(NamedTuple):
-    """A run of fields that share a value.
+    """A run of fields that are observed together.
 
     key:    name of the block
     names:  public names, one a field
     low, high: declared bounds, for all fields or one each; values are clipped into them
     unit:   of all fields, or one each; "1" for ratios
     value:  scene -> (k,) the same for all agents, or (A, k) a row for each; a function of a module or a callable
-            equal by value, since the table is static. None where the family hands values to `assemble` by key
+            equal by value, since the table is static. A tuple has one for each field, scene -> () or (A,)
     """
 
     key: str
     names: tuple[str, ...]
     low: float | tuple[float, ...]
     high: float | tuple[float, ...]
-    unit: str | tuple[str, ...] = "1"
-    value: Callable[[Any], Array] | None = None
+    unit: str | tuple[str, ...]
+    value: Callable[[Any], Array] | tuple[Callable[[Any], Array], ...]
+
+    def named(self, names: Iterable[str]) -> FieldBlock:
+        """The block with a field for each line, bus or unit of a case."""
+        return self._replace(names=tuple(names))
 
     def limits(self, dtype: Any) -> tuple[np.ndarray, np.ndarray]:
         """Bounds of every field, two arrays."""
@@ -75,16 +97,23 @@ def block(name: str, unit: str, low: float, high: float, value: Callable[[Any], 
     return FieldBlock(name, (name,), low, high, unit, value)
 
 
+def field_block(key: str, fields: Sequence[Field], value: Callable[[Any], Array] | None = None) -> FieldBlock:
+    """Several fields as one block.
+
+    value:  scene -> (k,) or (A, k), all of them at once; None stacks the fields' own values
+    """
+    names, units, low, high, own = (tuple(getattr(f, name) for f in fields) for name in Field._fields)
+    unit = units[0] if len(set(units)) == 1 else units
+    if len(set(low)) == len(set(high)) == 1:  # one number, so that the clip needs no row of constants
+        low, high = low[0], high[0]
+    return FieldBlock(key, names, low, high, unit, own if value is None else value)
+
+
 def unit_block(
     key: str, ids: Sequence[str], joint: str, fields: Sequence[Field], value: Callable[[Any], Array]
 ) -> FieldBlock:
     """Fields that every unit of a kind shows, unit after unit: names are id + joint + name; value: scene -> (G k,)."""
-    names = tuple(f"{unit}{joint}{f.name}" for unit in ids for f in fields)
-    low, high, unit = (tuple(getattr(f, name) for f in fields) for name in ("low", "high", "unit"))
-    shared = unit[0] if len(set(unit)) == 1 else unit * len(ids)
-    if len(set(low)) == len(set(high)) == 1:  # one number, so that the clip needs no row of constants
-        return FieldBlock(key, names, low[0], high[0], shared, value)
-    return FieldBlock(key, names, low * len(ids), high * len(ids), shared, value)
+    return field_block(key, [f._replace(name=f"{unit}{joint}{f.name}") for unit in ids for f in fields], value)
 
 
 def table(blocks: Iterable[FieldBlock]) -> FieldTable:
@@ -92,23 +121,16 @@ def table(blocks: Iterable[FieldBlock]) -> FieldTable:
     return FieldTable(tuple(b for b in blocks if b.names))
 
 
-def observe(
-    fields: FieldTable, scene: Any, n_agent: int | None = None, given: Mapping[str, Array] | None = None
-) -> Array:
-    """Observation of a scene, as `assemble` lays it out.
-
-    given:  values by key of the blocks that a family computes itself
-    """
-    values = {b.key: b.value(scene) for b in fields.blocks if b.value is not None}
-    return assemble(fields, values if given is None else {**values, **given}, n_agent)
-
-
-def assemble(fields: FieldTable, values: Mapping[str, Array], n_agent: int | None = None) -> Array:
-    """Clip every block into its bounds and lay the blocks side by side: (O,), or (A, O) for n_agent agents.
+def observe(fields: FieldTable, scene: Any, n_agent: int | None = None) -> Array:
+    """Observation of a scene: every block clipped into its bounds, side by side; (O,), or (A, O) for n_agent agents.
 
     A block (k,) is the same for all agents, one of (A, k) has a row for each.
     """
-    parts = [_clipped(block, values[block.key]) for block in fields.blocks]
+    values = [
+        jnp.stack([own(scene) for own in b.value], axis=-1) if isinstance(b.value, tuple) else b.value(scene)
+        for b in fields.blocks
+    ]
+    parts = [_clipped(block, value) for block, value in zip(fields.blocks, values, strict=True)]
     if n_agent is not None:
         rows = [part if part.ndim == 2 else part[None] for part in parts]
         parts = [jnp.broadcast_to(row, (n_agent, row.shape[1])) for row in rows]

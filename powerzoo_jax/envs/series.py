@@ -12,10 +12,12 @@ from flax import struct
 from jax import Array
 
 from powerzoo_jax.base.random import Purpose, integers, purpose_key, uniform
+from powerzoo_jax.base.spaces import Field
 from powerzoo_jax.data.bank import LOAD_FIELDS
 from powerzoo_jax.devices.datacenter import INFER as INFER
 from powerzoo_jax.devices.datacenter import OUTDOOR as OUTDOOR
 from powerzoo_jax.devices.renewable import PLANT as PLANT
+from powerzoo_jax.envs.observe import field_block
 
 
 @struct.dataclass(kw_only=True)
@@ -55,6 +57,14 @@ def draw_episode(key: Array, starts: EpisodeStarts, soc_low: Array, soc_high: Ar
 FACTOR, SIN, COS, AHEAD_HI, AHEAD_LO = (LOAD_FIELDS.index(name) for name in LOAD_FIELDS)
 PRICE, SIGNAL, MEAN_AHEAD = 0, 1, -1  # columns of price_rows; the forecasts stand between SIGNAL and MEAN_AHEAD
 CLOCK_FIELDS = ("time_of_day", "hour_norm", "is_peak", "is_offpeak")
+CLOCK = field_block(
+    "clock",
+    (
+        Field("time_sin", "1", -1, 1, lambda scene: scene.row[SIN]),
+        Field("time_cos", "1", -1, 1, lambda scene: scene.row[COS]),
+    ),
+)
+"""Time of day as two observed fields."""
 SHAPE, SHAPE_HI, SHAPE_LO = "shape", "shape_ahead_hi", "shape_ahead_lo"
 
 

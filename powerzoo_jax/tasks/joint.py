@@ -16,10 +16,8 @@ from powerzoo_jax.base.numerics import resolve_dtype
 from powerzoo_jax.cases import Case, load_case
 from powerzoo_jax.data import Series
 from powerzoo_jax.envs.core import Sim
-from powerzoo_jax.envs.joint.env import JointEnv, JointFactors, JointParams
-from powerzoo_jax.envs.observe import FieldBlock, FieldTable, table
+from powerzoo_jax.envs.joint.env import JointEnv, JointFactors, JointParams, joint_fields
 from powerzoo_jax.envs.series import SeriesBank
-from powerzoo_jax.envs.transmission.units import LOAD_SCALE
 from powerzoo_jax.opf.dc.factors import prepare_dc_opf
 from powerzoo_jax.powerflow.dc.network import build_dc_network
 from powerzoo_jax.tasks.feeder.catalog import MARL_DER_ARBITRAGE
@@ -99,7 +97,7 @@ def build_joint(spec: TaskSpec, *, split: str, dims: Dims | None = None, dtype: 
     Variants().shift(split)
     upper, lower = _upper(spec, settings, split, dtype), _lower(spec, settings, split, dtype)
     n_feeder, n_battery = len(settings.feeder_bus_ids), lower.env.dims.unit
-    fields = _fields(upper.env.dims.branch if settings.obs_mode == "global" else 0)
+    fields = joint_fields(upper.env.dims.branch if settings.obs_mode == "global" else 0)
     unit = upper.env.dims.unit + n_feeder * n_battery
     own = dataclasses.replace(
         upper.env.dims,
@@ -196,21 +194,6 @@ def _agents(n_unit: int, n_feeder: int, n_battery: int) -> tuple[str, ...]:
     if n_feeder == 1:
         return units + tuple(f"bat_{k}" for k in range(n_battery))
     return units + tuple(f"bat_{i}_{k}" for i in range(n_feeder) for k in range(n_battery))
-
-
-def _fields(n_line: int) -> FieldTable:
-    units = ("unit_idx_norm", "p_min_norm", "p_max_norm", "p_prev_norm", "mc_norm", "mc_slope")
-    batteries = ("soc", "p_mw_norm", "power_limit_norm", "capacity_norm", "local_bus_voltage")
-    return table(
-        [
-            FieldBlock("load", ("total_load_norm", "exchange_norm"), 0, LOAD_SCALE),
-            FieldBlock("price", ("price_norm",), -5, 100),
-            FieldBlock("line_use", tuple(f"line_flow_util_{i}" for i in range(n_line)), -5, 5),
-            FieldBlock("time", ("time_of_day", "episode_progress"), 0, 1),
-            FieldBlock("unit", units, -10, 10),
-            FieldBlock("battery", batteries, (0, -1, 0, 0, 0), (1, 1, 10, 10, 2)),
-        ]
-    )
 
 
 def _params(case: Case, settings: JointSettings, upper: Any, lower: Any, env: JointEnv, dtype: np.dtype) -> JointParams:

@@ -20,7 +20,7 @@ from powerzoo_jax.devices.protocol import Delivery, Exogenous, UnitAccount
 from powerzoo_jax.devices.registry import KINDS
 from powerzoo_jax.envs import constraint
 from powerzoo_jax.envs.core import GridEnv, end_flags, unless_settled
-from powerzoo_jax.envs.feeder.fields import Scene
+from powerzoo_jax.envs.feeder.fields import FleetScene
 from powerzoo_jax.envs.feeder.types import DistributionInfo, DistributionParams, DistributionState
 from powerzoo_jax.envs.observe import observe
 from powerzoo_jax.envs.series import MEAN_AHEAD, Draw, LoadColumns
@@ -333,7 +333,7 @@ class DistributionEnv(GridEnv):
         """The observation at `state` with the given electrical state, (A, O)."""
         row = params.bank.load_rows[self._load_row(state, params)]
         price = params.bank.price_rows[self._price_index(state, params)]
-        scene = Scene(self.layout, self.columns, self.dt_hours, params, state, row, price, electrical)
+        scene = FleetScene(self.dt_hours, params, state, row, self.layout, self.columns, price, electrical)
         if not self.flattened:
             return observe(self.fields, scene, self.dims.agent)
         obs = observe(self.fields, scene).reshape(1, -1)

@@ -9,18 +9,17 @@ from __future__ import annotations
 import functools
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import jax.numpy as jnp
 from jax import Array
 
 from powerzoo_jax.base.errors import unknown
-from powerzoo_jax.base.spaces import Field, Observed
+from powerzoo_jax.base.spaces import Field
 from powerzoo_jax.devices import at_devices, bus_injection, vehicle
 from powerzoo_jax.devices.fleet import Layout, joined, power
 from powerzoo_jax.devices.protocol import COS, SIN, SeenUnits
 from powerzoo_jax.devices.registry import KINDS
-from powerzoo_jax.envs.observe import FieldBlock, FieldTable, block, table, unit_block
+from powerzoo_jax.envs.observe import FieldBlock, FieldTable, Scene, block, table, unit_block
 from powerzoo_jax.envs.series import SIGNAL, LoadColumns
 
 TARGET_SOC = 0.5  # where a battery that no task asks more of would rest
@@ -31,20 +30,17 @@ UNIT_STATE = 5  # numbers that agents of a mixed fleet see of a unit
 
 
 @dataclass(frozen=True, eq=False)
-class Scene(Observed):
-    """Scene of an observation: statics, parameters, the state it describes, and its electrical state.
+class FleetScene(Scene):
+    """Scene of a network with devices.
 
-    row, price:  the bank rows that the next action meets
+    layout, columns:  of the fleet and of the bank row
+    price:       price row that the next action meets
     electrical:  voltages (N,) [pu], then active and reactive power into the branches, (L,) [pu] each, where some table
                  shows them
     """
 
     layout: Layout
     columns: LoadColumns
-    dt_hours: float
-    params: Any
-    state: Any
-    row: Array
     price: Array
     electrical: tuple[Array, ...]
 
@@ -64,41 +60,41 @@ class Scene(Observed):
         return joined(self.layout, {kind: column(kind, units) for kind, units in self.units.items()})
 
 
-def _power(scene: Scene) -> tuple[Array, Array | None]:
+def _power(scene: FleetScene) -> tuple[Array, Array | None]:
     """Power (G,) [MW] and (G,) [MVAr] of the last step."""
     return power(scene.layout, scene.state, scene.params)
 
 
-def _level(scene: Scene) -> Array:
+def _level(scene: FleetScene) -> Array:
     """Load of the coming step over nominal load: () for all buses, or (N,)."""
     return scene.columns.level(scene.row, scene.params.shape_bus) * scene.params.load_ratio
 
 
-def _net_load(scene: Scene, part: int) -> Array:
+def _net_load(scene: FleetScene, part: int) -> Array:
     """Net active (part 0) or reactive (1) load of every bus at the coming step, (N,) [pu]."""
     grid, delivered = scene.params.grid, scene.once(_power)[part]
     load: Array = scene.once(_level) * (grid.p_load, grid.q_load)[part]
     return load if delivered is None else load - bus_injection(scene.params.place_bus, delivered) / grid.base_mva
 
 
-def _total_load(scene: Scene) -> Array:
+def _total_load(scene: FleetScene) -> Array:
     """Feeder load over the peak, (1,)."""
     p, factors = scene.params, scene.columns.factors(scene.row)
     nominal = factors * p.load_mw if p.shape_mw is None else jnp.sum(factors * p.shape_mw)
     return (nominal * p.load_ratio / p.peak_mw)[None]
 
 
-def _deviation(scene: Scene) -> Array:
+def _deviation(scene: FleetScene) -> Array:
     """v - 1 of the real buses, (N,) [pu]."""
     return jnp.where(scene.params.grid.bus_mask, scene.electrical[0] - 1, 0)
 
 
-def _mean_deviation(scene: Scene) -> Array:
+def _mean_deviation(scene: FleetScene) -> Array:
     real = scene.params.grid.bus_mask.astype(scene.electrical[0].dtype)
     return (jnp.sum(_deviation(scene)) / jnp.sum(real) * 10)[None]
 
 
-def _rating(scene: Scene) -> Array:
+def _rating(scene: FleetScene) -> Array:
     """Power rating of every unit, (A,) [MW]."""
     return scene.by_unit(lambda kind, units: KINDS[kind].rating_mw(units.params))
 
@@ -120,26 +116,26 @@ def _unit_state(kind: str, units: SeenUnits) -> Array:
     return shown(units)
 
 
-def _progress(scene: Scene) -> Array:
+def _progress(scene: FleetScene) -> Array:
     dtype = scene.row.dtype
     return (scene.state.t.astype(dtype) / scene.params.horizon.astype(dtype))[None]
 
 
-def _load_forecast(scene: Scene) -> Array:
+def _load_forecast(scene: FleetScene) -> Array:
     p = scene.params
     return scene.row[scene.columns.run("load_forecast")] * (p.load_ratio * p.load_mw / p.peak_mw)
 
 
-def _home_forecast(scene: Scene) -> Array:
+def _home_forecast(scene: FleetScene) -> Array:
     horizon = scene.price[SIGNAL + 1 : -1].shape[0]
     return jnp.stack([vehicle.home(scene.units["vehicle"], k) for k in range(1, horizon + 1)], -1)
 
 
-def _column(name: str) -> Callable[[Scene], Array]:
+def _column(name: str) -> Callable[[FleetScene], Array]:
     return lambda scene: scene.row[scene.columns.at(name)][None]
 
 
-def _of_vehicle(quantity: Callable[[SeenUnits], Array]) -> Callable[[Scene], Array]:
+def _of_vehicle(quantity: Callable[[SeenUnits], Array]) -> Callable[[FleetScene], Array]:
     """A column of the vehicles, one agent a vehicle: (A, 1)."""
     return lambda scene: quantity(scene.units["vehicle"])[:, None]
 
@@ -203,7 +199,7 @@ class UnitFields:
     kind: str
     own: bool
 
-    def __call__(self, scene: Scene) -> Array:
+    def __call__(self, scene: FleetScene) -> Array:
         """(G k,)."""
         units, kind = scene.units[self.kind], KINDS[self.kind]
         fields = kind.own_fields if self.own else kind.grid_fields
@@ -273,11 +269,11 @@ def fleet_table(
     )
 
 
-def _clock(scene: Scene) -> Array:
+def _clock(scene: FleetScene) -> Array:
     return scene.row[SIN : COS + 1]
 
 
-def _prices(scene: Scene) -> Array:
+def _prices(scene: FleetScene) -> Array:
     """Price of the coming step and its forecasts, over the spread of the training prices."""
     return scene.price[SIGNAL:-1]
 
@@ -310,18 +306,18 @@ def _unit_states() -> FieldBlock:
     return FieldBlock("ders_state", names, -1, 1, "1", _all_unit_states)
 
 
-def _all_unit_states(scene: Scene) -> Array:
+def _all_unit_states(scene: FleetScene) -> Array:
     return scene.by_unit(_unit_state)
 
 
-def _price_forecast(scene: Scene) -> Array:
+def _price_forecast(scene: FleetScene) -> Array:
     return scene.price[SIGNAL + 1 : -1]
 
 
 def _forecasts(horizon: int, vehicles: bool) -> list[FieldBlock]:
     """Load, price and, of vehicles, presence in each of the coming steps."""
 
-    def ahead(key: str, low: float, high: float, value: Callable[[Scene], Array]) -> FieldBlock:
+    def ahead(key: str, low: float, high: float, value: Callable[[FleetScene], Array]) -> FieldBlock:
         return FieldBlock(key, tuple(f"{key}_t+{k}" for k in range(1, horizon + 1)), low, high, "1", value)
 
     shown = [ahead("load_forecast", 0, 2, _load_forecast), ahead("price_forecast", -1, 3, _price_forecast)]

@@ -20,6 +20,7 @@ from jax import Array
 
 from powerzoo_jax.base import EnvState, Info
 from powerzoo_jax.base.numerics import matmul
+from powerzoo_jax.base.spaces import Field
 from powerzoo_jax.base.tree import where_done
 from powerzoo_jax.devices import at_devices
 from powerzoo_jax.devices import fleet as stacks
@@ -27,13 +28,17 @@ from powerzoo_jax.devices.fleet import FleetResult
 from powerzoo_jax.envs.core import EnvParams, GridEnv, end_flags, unless_settled
 from powerzoo_jax.envs.feeder.env import DistributionEnv
 from powerzoo_jax.envs.feeder.types import DistributionInfo, DistributionParams, DistributionState
-from powerzoo_jax.envs.observe import assemble
+from powerzoo_jax.envs.observe import FieldTable, block, field_block, observe, table
 from powerzoo_jax.envs.series import FACTOR, Draw, EpisodeStarts, step_row
 from powerzoo_jax.envs.transmission.units import (
+    LOAD_SCALE,
+    TIME,
     DispatchOutcome,
+    FlowScene,
     Operation,
     TransmissionEnv,
     UnitCommand,
+    line_use,
     proportional_output,
 )
 from powerzoo_jax.envs.transmission.units_types import TransmissionFlow, TransmissionParams, TransmissionState
@@ -152,6 +157,107 @@ class JointInfo(Info):
 
 COSTS = ("thermal_overload", "voltage_violation", "unserved_energy", "resource")
 TERMS = ("generation", "surplus", "unserved_energy", "degradation")
+
+
+@dataclass(frozen=True, eq=False)
+class JointScene(FlowScene):
+    """Scene of both levels: that of the units above with their number; batteries are the agents behind them."""
+
+    n_unit: int
+
+
+LOAD = field_block(
+    "load",
+    (
+        Field(
+            "total_load_norm",
+            "1",
+            0,
+            LOAD_SCALE,
+            lambda scene: (
+                scene.row[FACTOR] * (scene.params.transmission.full_load_mw / scene.params.transmission.peak_load_mw)
+            ),
+        ),
+        Field(
+            "exchange_norm",
+            "1",
+            0,
+            LOAD_SCALE,
+            lambda scene: jnp.sum(scene.state.seen.exchange_mw) / scene.params.transmission.peak_load_mw,
+        ),
+    ),
+)
+PRICE = block(
+    "price_norm",
+    "1",
+    -5,
+    100,
+    lambda scene: (scene.state.seen.lmp[scene.params.agent_bus] / scene.params.price_scale)[:, None],
+)
+UNIT = (
+    Field(
+        "unit_idx_norm",
+        "1",
+        -10,
+        10,
+        lambda scene: jnp.arange(scene.n_unit, dtype=scene.row.dtype) / scene.n_unit,
+    ),
+    Field("p_min_norm", "1", -10, 10, lambda scene: scene.params.transmission.rules.p_min_mw / scene.largest_mw),
+    Field("p_max_norm", "1", -10, 10, lambda scene: scene.params.transmission.rules.p_max_mw / scene.largest_mw),
+    Field("p_prev_norm", "1", -10, 10, lambda scene: scene.state.transmission.units.p_mw / scene.largest_mw),
+    Field(
+        "mc_norm",
+        "1",
+        -10,
+        10,
+        lambda scene: scene.params.transmission.offers.price[:, 0] / scene.params.price_scale,
+    ),
+    Field("mc_slope", "$/MW^2h", -10, 10, lambda scene: scene.params.transmission.offers.slope[:, 0]),
+)
+BATTERY = (
+    Field("soc", "1", 0, 1, lambda scene: scene.state.feeder.storage.soc),
+    Field(
+        "p_mw_norm",
+        "1",
+        -1,
+        1,
+        lambda scene: scene.state.feeder.storage.p_mw / scene.params.feeder.storage.power_mw[None],
+    ),
+    Field(
+        "power_limit_norm",
+        "MW",
+        0,
+        10,
+        lambda scene: scene.params.feeder.storage.power_mw[None] * jnp.ones_like(scene.state.feeder.storage.soc),
+    ),
+    Field(
+        "capacity_norm",
+        "MWh",
+        0,
+        10,
+        lambda scene: scene.params.feeder.storage.capacity_mwh[None] * jnp.ones_like(scene.state.feeder.storage.soc),
+    ),
+    Field("local_bus_voltage", "pu", 0, 2, lambda scene: scene.state.seen.local_v_pu),
+)
+OF_UNITS = field_block(
+    "unit",
+    UNIT,
+    lambda scene: jnp.pad(
+        jnp.stack([own.value(scene) for own in UNIT], axis=-1), ((0, scene.n_agent - scene.n_unit), (0, 0))
+    ),
+)
+OF_BATTERIES = field_block(
+    "battery",
+    BATTERY,
+    lambda scene: jnp.pad(
+        jnp.stack([own.value(scene) for own in BATTERY], axis=-1).reshape(-1, len(BATTERY)), ((scene.n_unit, 0), (0, 0))
+    ),
+)
+
+
+def joint_fields(n_line: int) -> FieldTable:
+    """Observation of an agent: load, its price, use of the lines that are shown, time, its own unit or battery."""
+    return table([LOAD, PRICE, line_use(n_line), TIME, OF_UNITS, OF_BATTERIES])
 
 
 class Orders(NamedTuple):
@@ -415,54 +521,12 @@ class JointEnv(GridEnv):
 
     def _fields(self, state: JointState, params: JointParams) -> Array:
         """The observation at `state`, (A, O)."""
-        upper, seen, dims = params.transmission, state.seen, self.dims
-        dtype = seen.lmp.dtype
-        use = seen.line_flow_mw / jnp.where(upper.rate_mw > 0, upper.rate_mw, upper.peak_load_mw)
-        per_day = round(24 / self.dt_hours)
-        progress = state.t.astype(dtype) / params.horizon.astype(dtype)
-        load = self._row(state, params)[FACTOR] * (upper.full_load_mw / upper.peak_load_mw)
-        values = {
-            "load": jnp.stack([load, jnp.sum(seen.exchange_mw) / upper.peak_load_mw]),
-            "price": (seen.lmp[params.agent_bus] / params.price_scale)[:, None],
-            "line_use": use,
-            "time": jnp.stack([(state.t % per_day).astype(dtype) / per_day, progress]),
-            "unit": self._of_units(state, params),
-            "battery": self._of_batteries(state, params),
-        }
-        return assemble(self.fields, values, dims.agent)
-
-    def _of_units(self, state: JointState, params: JointParams) -> Array:
-        """(A, 6): index, limits, last output, marginal cost at the lower limit and its slope; 0 for batteries."""
-        upper = params.transmission
-        rules, offers = upper.rules, upper.offers
-        largest, n_unit = jnp.max(rules.p_max_mw), self.transmission.dims.unit
-        own = jnp.stack(
-            [
-                jnp.arange(n_unit, dtype=largest.dtype) / n_unit,
-                rules.p_min_mw / largest,
-                rules.p_max_mw / largest,
-                state.transmission.units.p_mw / largest,
-                offers.price[:, 0] / params.price_scale,
-                offers.slope[:, 0],
-            ],
-            axis=-1,
-        )
-        return jnp.pad(own, ((0, self.dims.agent - n_unit), (0, 0)))
-
-    def _of_batteries(self, state: JointState, params: JointParams) -> Array:
-        """(A, 5): state of charge, last power, rating [MW], capacity [MWh], voltage; 0 for units."""
-        fleet, store = params.feeder.storage, state.feeder.storage
-        assert fleet is not None and store is not None
-        like = jnp.ones_like(store.soc)
-        own = [
-            store.soc,
-            store.p_mw / fleet.power_mw[None],
-            fleet.power_mw[None] * like,
-            fleet.capacity_mwh[None] * like,
-            state.seen.local_v_pu,
-        ]
-        rows = jnp.stack(own, axis=-1).reshape(-1, len(own))
-        return jnp.pad(rows, ((self.transmission.dims.unit, 0), (0, 0)))
+        upper, flow_mw = params.transmission, state.seen.line_flow_mw
+        use = flow_mw / jnp.where(upper.rate_mw > 0, upper.rate_mw, upper.peak_load_mw)
+        largest, per_day = jnp.max(upper.rules.p_max_mw), round(24 / self.dt_hours)
+        n_agent, n_unit, row = self.dims.agent, self.transmission.dims.unit, self._row(state, params)
+        scene = JointScene(self.dt_hours, params, state, row, use, largest, n_agent, per_day, n_unit)
+        return observe(self.fields, scene, n_agent)
 
 
 def upper_params(params: JointParams) -> Any:

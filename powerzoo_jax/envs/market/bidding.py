@@ -11,8 +11,9 @@ from flax import struct
 from jax import Array
 
 from powerzoo_jax.base import EnvState, Info
+from powerzoo_jax.base.spaces import Field
 from powerzoo_jax.envs.core import EnvParams, GridEnv, end_flags, in_range, unless_settled
-from powerzoo_jax.envs.observe import FieldBlock, FieldTable, assemble, table
+from powerzoo_jax.envs.observe import FieldBlock, FieldTable, Scene, field_block, observe, table
 from powerzoo_jax.envs.series import (
     COS,
     FACTOR,
@@ -33,18 +34,6 @@ TERMS = ("revenue", "generation_cost")
 HISTORY = 4  # past prices that an agent sees, unless the task says otherwise
 LOAD, CLIPPED = FACTOR, 5  # columns of load_rows: the clock and the running sums stand where they do elsewhere
 ROUNDED_MW = {"float32": 2e-2, "float64": 1e-3}  # excess over a rating that the clearing's own tolerance explains
-
-
-def market_fields(history: int = HISTORY) -> FieldTable:
-    """The observation of a bidder with that many past prices."""
-    own = ("base_price", "p_max_norm", "p_prev_norm", "profit_prev_norm", "ramp_headroom", "total_load_norm")
-    return table(
-        [
-            FieldBlock("unit", own, -5, 10),
-            FieldBlock("clock", ("time_sin", "time_cos"), -5, 10),
-            FieldBlock("prices", tuple(f"mean_lmp_{k}" for k in range(history)), -5, 10),
-        ]
-    )
 
 
 @struct.dataclass(kw_only=True)
@@ -122,6 +111,45 @@ class MarketInfo(Info):
     surplus_mw: Array
     load_clipped: Array
     opf_status: Array
+
+
+@dataclass(frozen=True, eq=False)
+class BidderScene(Scene):
+    """Scene of the bidders: ratings (G,) and the rise (G,) [MW] that rating and ramp leave each in the coming step."""
+
+    p_max_mw: Array
+    headroom_mw: Array
+
+
+LOW, HIGH = -5, 10  # bounds of all fields
+OWN = (
+    Field("base_price", "1", LOW, HIGH, lambda scene: scene.params.offers.price[:, 0] / scene.params.price_scale),
+    Field("p_max_norm", "1", LOW, HIGH, lambda scene: scene.p_max_mw / jnp.max(scene.p_max_mw)),
+    Field("p_prev_norm", "1", LOW, HIGH, lambda scene: scene.state.p_mw / scene.p_max_mw),
+    Field(
+        "profit_prev_norm",
+        "1",
+        LOW,
+        HIGH,
+        lambda scene: scene.state.profit_usd / (scene.params.price_scale * scene.p_max_mw * scene.dt_hours),
+    ),
+    Field("ramp_headroom", "1", LOW, HIGH, lambda scene: scene.headroom_mw / scene.p_max_mw),
+    Field(
+        "total_load_norm",
+        "1",
+        LOW,
+        HIGH,
+        lambda scene: jnp.broadcast_to(scene.row[LOAD] / jnp.sum(scene.p_max_mw), scene.p_max_mw.shape),
+    ),
+)
+CLOCK = FieldBlock("clock", ("time_sin", "time_cos"), LOW, HIGH, "1", lambda scene: scene.row[SIN : COS + 1])
+PAST_PRICES = FieldBlock("prices", (), LOW, HIGH, "1", lambda scene: scene.state.prices / scene.params.price_scale)
+
+
+def market_fields(history: int = HISTORY) -> FieldTable:
+    """Observation of a bidder: its unit, the clock, and the last mean prices over the reference price."""
+    past = PAST_PRICES.named(f"mean_lmp_{k}" for k in range(history))
+    return table([field_block("unit", OWN), CLOCK, past])
 
 
 class Bidding(NamedTuple):
@@ -247,15 +275,7 @@ class MarketEnv(GridEnv):
         return new, self.weighted(terms), cost, info
 
     def _fields(self, state: MarketState, params: MarketParams) -> Array:
-        row, p_max, scale = current_row(state, params), params.factors.p_max_mw, params.price_scale
+        row, p_max = current_row(state, params), params.factors.p_max_mw
         headroom = jnp.maximum(jnp.minimum(p_max - state.p_mw, params.ramp_up_mw), 0)
-        unit = [
-            params.offers.price[:, 0] / scale,
-            p_max / jnp.max(p_max),
-            state.p_mw / p_max,
-            state.profit_usd / (scale * p_max * self.dt_hours),
-            headroom / p_max,
-            jnp.broadcast_to(row[LOAD] / jnp.sum(p_max), p_max.shape),
-        ]
-        values = {"unit": jnp.stack(unit, axis=-1), "clock": row[SIN : COS + 1], "prices": state.prices / scale}
-        return assemble(self.fields, values, self.dims.agent)
+        scene = BidderScene(self.dt_hours, params, state, row, p_max, headroom)
+        return observe(self.fields, scene, self.dims.agent)

@@ -17,11 +17,10 @@ from powerzoo_jax.devices.protocol import Delivery
 from powerzoo_jax.envs import constraint as objective
 from powerzoo_jax.envs.core import EnvParams, GridEnv, end_flags, unless_settled
 from powerzoo_jax.envs.market.bidding import cleared_excess, cleared_status
-from powerzoo_jax.envs.observe import assemble
+from powerzoo_jax.envs.observe import Scene, block, observe, table
 from powerzoo_jax.envs.series import (
-    COS,
+    CLOCK,
     FACTOR,
-    SIN,
     Draw,
     EpisodeStarts,
     current_row,
@@ -106,6 +105,27 @@ class StorageMarketInfo(Info):
     unserved_mw: Array
     surplus_mw: Array
     opf_success: Array
+
+
+@dataclass(frozen=True, eq=False)
+class TradingScene(Scene):
+    """Scene of the battery, with the mean price () [USD/MWh] of all that the units offer in the episode."""
+
+    mean_offer: Array
+
+
+SOC = block("soc", "1", 0, 1, lambda scene: scene.state.storage.soc)
+PRICE = block("lmp_norm", "1", -5, 100, lambda scene: (scene.state.price / scene.params.price_scale)[None])
+DEMAND = block(
+    "demand_norm",
+    "1",
+    0,
+    5,
+    lambda scene: (scene.row[FACTOR] * scene.params.full_load_mw / jnp.sum(scene.params.factors.p_max_mw))[None],
+)
+OFFER = block("mean_offer_norm", "1", -5, 100, lambda scene: (scene.mean_offer / scene.params.price_scale)[None])
+FIELDS = table([SOC, PRICE, CLOCK, DEMAND])
+FIELDS_WITH_OFFER = table([*FIELDS.blocks, OFFER])
 
 
 class Bid(NamedTuple):
@@ -241,14 +261,6 @@ class StorageMarketEnv(GridEnv):
 
     def _fields(self, state: StorageMarketState, params: StorageMarketParams) -> Array:
         row, offers = current_row(state, params), self._offers(state, params)
-        demand = row[FACTOR] * params.full_load_mw / jnp.sum(params.factors.p_max_mw)
         width = jnp.sum(offers.width_mw)
-        asked = jnp.sum(offers.price * offers.width_mw) / jnp.where(width > 0, width, 1)
-        values = {
-            "soc": state.storage.soc,
-            "price": (state.price / params.price_scale)[None],
-            "clock": jnp.stack([row[SIN], row[COS]]),
-            "demand": demand[None],
-            "offer": (asked / params.price_scale)[None],
-        }
-        return assemble(self.fields, values, 1)
+        mean = jnp.sum(offers.price * offers.width_mw) / jnp.where(width > 0, width, 1)
+        return observe(self.fields, TradingScene(self.dt_hours, params, state, row, mean), 1)

@@ -6,6 +6,7 @@ Its types stand first: series, parameters, state and info of a step.
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -16,6 +17,7 @@ from jax import Array
 
 from powerzoo_jax.base import EnvState, Info
 from powerzoo_jax.base.numerics import safe_divide
+from powerzoo_jax.base.spaces import Field
 from powerzoo_jax.devices import (
     DataCenterParams,
     DataCenterState,
@@ -35,7 +37,7 @@ from powerzoo_jax.devices.facility import QueueSizes
 from powerzoo_jax.devices.jobs import Jobs
 from powerzoo_jax.envs import constraint as objective
 from powerzoo_jax.envs.core import EnvParams, GridEnv
-from powerzoo_jax.envs.observe import FieldBlock, FieldTable, assemble, table
+from powerzoo_jax.envs.observe import FieldBlock, Scene, block, field_block, observe, table
 from powerzoo_jax.envs.series import Draw, EpisodeStarts
 from powerzoo_jax.powerflow import Status
 
@@ -142,19 +144,67 @@ ACTIONS = (
 COSTS = ("sla", "overtemp", "power_deficit")
 TERMS = ("fuel", "degradation", "unserved_energy", "missed_jobs", "backlog", "settlement", "carbon")
 MISSED, CARBON = TERMS.index("missed_jobs"), TERMS.index("carbon")
-FIELDS: FieldTable = table(
+ZONE_C, OUTDOOR_C = (15.0, 30.0), (-10.0, 50.0)  # (value observed as 0, span to 1)
+ZONE_UNIT, OUTDOOR_UNIT = (f"{span:g} degC" for _, span in (ZONE_C, OUTDOOR_C))
+COP_RANGE = (0.4, 0.8)  # of the chiller's factor, likewise
+
+
+def _norm(name: str, value: Callable[[Scene], Array], unit: str = "1") -> Field:
+    """Field in [0, 1]."""
+    return Field(name, unit, 0, 1, value)
+
+
+WORK = field_block(
+    "load",
+    (
+        _norm("gpu_util", lambda scene: _gpu_util(scene.state.site, scene.params.site)),
+        _norm(
+            "infer_util",
+            lambda scene: safe_divide(scene.state.site.infer_gpus[0], scene.params.site.infer_gpu_peak[0]),
+        ),
+        _norm("queue_train_fill", lambda scene: jobs.waiting(scene.state.site.train)[0] / scene.params.queue),
+        _norm("queue_ft_fill", lambda scene: jobs.waiting(scene.state.site.finetune)[0] / scene.params.queue),
+    ),
+)
+URGENCY = block(
+    "queue_urgency",
+    "1",
+    -1,
+    1,
+    lambda scene: datacenter.urgency(scene.state.site, scene.state.t.astype(scene.row.dtype) * (scene.dt_hours * 60)),
+)
+PLANT = field_block(
+    "plant",
+    (
+        _norm("zone_norm", lambda scene: (scene.state.site.t_zone_c[0] - ZONE_C[0]) / ZONE_C[1], ZONE_UNIT),
+        _norm("outdoor_norm", lambda scene: (scene.row[OUTDOOR] - OUTDOOR_C[0]) / OUTDOOR_C[1], OUTDOOR_UNIT),
+        _norm(
+            "cop_ratio",
+            lambda scene: (
+                (
+                    datacenter.chiller_cop(scene.params.site, scene.row[OUTDOOR, None])[0] / scene.params.site.cop[0]
+                    - COP_RANGE[0]
+                )
+                / COP_RANGE[1]
+            ),
+        ),
+        _norm("solar_cf", lambda scene: scene.row[SUN]),
+        _norm("soc", lambda scene: scene.state.storage.soc[0]),
+        _norm("diesel_margin", lambda scene: 1 - scene.state.diesel.p_mw[0] / scene.params.diesel.p_max_mw[0]),
+    ),
+)
+LAST_SHARES = ("last_train", "last_finetune", "last_cooling")
+FIELDS = table(
     [
-        FieldBlock("load", ("gpu_util", "infer_util", "queue_train_fill", "queue_ft_fill"), 0, 1),
-        FieldBlock("urgency", ("queue_urgency",), -1, 1),
-        FieldBlock("plant", ("zone_norm", "outdoor_norm", "cop_ratio", "solar_cf", "soc", "diesel_margin"), 0, 1),
-        FieldBlock("shares", ("last_train", "last_finetune", "last_cooling"), 0, 1),
-        FieldBlock("battery", ("last_battery",), -1, 1),
-        FieldBlock("diesel", ("last_diesel",), 0, 1),
-        FieldBlock("clock", ("time_sin", "time_cos"), -1, 1),
+        WORK,
+        URGENCY,
+        PLANT,
+        FieldBlock("shares", LAST_SHARES, 0, 1, "1", lambda scene: scene.state.last_action[:3]),
+        block("last_battery", "1", -1, 1, lambda scene: (scene.state.last_action[3:4] + 1) / 2),
+        block("last_diesel", "1", 0, 1, lambda scene: scene.state.last_action[4:]),
+        FieldBlock("clock", ("time_sin", "time_cos"), -1, 1, "1", lambda scene: scene.row[SIN : COS + 1]),
     ]
 )
-ZONE_C, OUTDOOR_C = (15.0, 30.0), (-10.0, 50.0)  # (value observed as 0, span to 1)
-COP_RANGE = (0.4, 0.8)  # of the chiller's factor, likewise
 
 
 class MicrogridSetpoints(NamedTuple):
@@ -398,31 +448,8 @@ class MicrogridEnv(GridEnv):
 
     def _fields(self, state: MicrogridState, params: MicrogridParams) -> Array:
         """The observation at `state`, (1, O)."""
-        row = self._weather(state, params)
-        site, n_step = params.site, self.dt_hours * 60
-        minute = state.t.astype(row.dtype) * n_step
-        peak = site.infer_gpu_peak[0]
-        fills = [jobs.waiting(pool)[0] / params.queue for pool in (state.site.train, state.site.finetune)]
-        factor = datacenter.chiller_cop(site, row[OUTDOOR, None])[0] / site.cop[0]
-        last = state.last_action
-        plant = [
-            (state.site.t_zone_c[0] - ZONE_C[0]) / ZONE_C[1],
-            (row[OUTDOOR] - OUTDOOR_C[0]) / OUTDOOR_C[1],
-            (factor - COP_RANGE[0]) / COP_RANGE[1],
-            row[SUN],
-            state.storage.soc[0],
-            1 - state.diesel.p_mw[0] / params.diesel.p_max_mw[0],
-        ]
-        values = {
-            "load": jnp.stack([_gpu_util(state.site, site), safe_divide(state.site.infer_gpus[0], peak), *fills]),
-            "urgency": datacenter.urgency(state.site, minute),
-            "plant": jnp.stack(plant),
-            "shares": last[:3],
-            "battery": (last[3:4] + 1) / 2,
-            "diesel": last[4:],
-            "clock": row[SIN : COS + 1],
-        }
-        return assemble(self.fields, values).reshape(1, -1)
+        scene = Scene(self.dt_hours, params, state, self._weather(state, params))
+        return observe(self.fields, scene).reshape(1, -1)
 
 
 def _gpu_util(state: DataCenterState, site: DataCenterParams) -> Array:

@@ -16,6 +16,7 @@ off is not carried out.
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -26,15 +27,8 @@ from powerzoo_jax.base.numerics import anywhere
 from powerzoo_jax.base.tree import where_done
 from powerzoo_jax.envs.constraint import N_MINUS_1, outage_excess
 from powerzoo_jax.envs.core import GridEnv, end_flags, unless_settled
-from powerzoo_jax.envs.observe import assemble
-from powerzoo_jax.envs.series import (
-    COS,
-    FACTOR,
-    SIN,
-    Draw,
-    current_row,
-    remaining_load,
-)
+from powerzoo_jax.envs.observe import FieldBlock, FieldTable, Scene, observe, table
+from powerzoo_jax.envs.series import CLOCK, FACTOR, Draw, current_row, remaining_load
 from powerzoo_jax.envs.transmission import flow as solve
 from powerzoo_jax.envs.transmission.flow import Plan, Setpoints, SolvedNetwork
 from powerzoo_jax.envs.transmission.operator_types import Electrical, TransGridInfo, TransGridParams, TransGridState
@@ -45,6 +39,42 @@ from powerzoo_jax.powerflow.result import COLLAPSE_PU, voltage_excess
 
 REACTIVE_SHORTFALL = "reactive_shortfall"
 """Name of the cost channel."""
+
+LINE_USE = FieldBlock("line_flow", (), -5, 5, "1", lambda scene: scene.state.seen.line_use)
+LOADS = FieldBlock(
+    "load",
+    (),
+    -5,
+    5,
+    "1",
+    lambda scene: (
+        scene.params.load_share * (scene.row[FACTOR] * scene.params.full_load_mw / jnp.sum(scene.params.rules.p_max_mw))
+    ),
+)
+OUTPUTS = FieldBlock(
+    "unit",
+    (),
+    -5,
+    5,
+    "1",
+    lambda scene: scene.state.seen.p_mw / jnp.where(scene.params.rules.p_max_mw > 0, scene.params.rules.p_max_mw, 1),
+)
+SWITCHES = FieldBlock("switch", (), 0, 1, "1", lambda scene: scene.state.closed.astype(scene.row.dtype))
+
+
+def network_blocks(n_line: int, bus_ids: Sequence[int], n_unit: int) -> list[FieldBlock]:
+    """Use of the lines, loads over the capacity of all units, and outputs over that of the unit."""
+    return [
+        LINE_USE.named(f"line_{i}_flow_norm" for i in range(1, n_line + 1)),
+        LOADS.named(f"load_{i}_norm" for i in bus_ids),
+        OUTPUTS.named(f"unit_{i}_p_norm" for i in range(1, n_unit + 1)),
+    ]
+
+
+def operator_fields(n_line: int, bus_ids: Sequence[int], n_unit: int, switch_lines: Sequence[int]) -> FieldTable:
+    """Observation of an operator: the network, the clock, and the state of the lines that may be switched."""
+    switches = SWITCHES.named(f"switch_{i}_closed" for i in switch_lines)
+    return table([*network_blocks(n_line, bus_ids, n_unit), CLOCK, switches])
 
 
 class Setting(NamedTuple):
@@ -260,16 +290,7 @@ class TransGridEnv(GridEnv):
 
     def _fields(self, state: TransGridState, params: TransGridParams) -> Array:
         """The observation at `state`, (1, O)."""
-        row, p_max = current_row(state, params), params.rules.p_max_mw
-        dtype = p_max.dtype
-        values = {
-            "line_flow": state.seen.line_use,
-            "load": params.load_share * (row[FACTOR] * params.full_load_mw / jnp.sum(p_max)),
-            "unit": state.seen.p_mw / jnp.where(p_max > 0, p_max, 1),
-            "clock": jnp.stack([row[SIN], row[COS]]),
-            "switch": state.closed.astype(dtype),
-        }
-        return assemble(self.fields, values, 1)
+        return observe(self.fields, Scene(self.dt_hours, params, state, current_row(state, params)), 1)
 
 
 def _opened(closed: Array) -> Array:

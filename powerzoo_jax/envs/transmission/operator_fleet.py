@@ -15,7 +15,7 @@ from powerzoo_jax.devices import fleet as stacks
 from powerzoo_jax.devices.fleet import FleetResult, Layout
 from powerzoo_jax.devices.protocol import Exogenous
 from powerzoo_jax.envs.constraint import undelivered
-from powerzoo_jax.envs.feeder.fields import Scene
+from powerzoo_jax.envs.feeder.fields import FleetScene
 from powerzoo_jax.envs.feeder.types import OfKinds
 from powerzoo_jax.envs.observe import observe
 from powerzoo_jax.envs.series import FACTOR, Draw, LoadColumns, current_row
@@ -23,7 +23,6 @@ from powerzoo_jax.envs.transmission.flow import Setpoints
 from powerzoo_jax.envs.transmission.operator import Dispatched, OperatorStep, Setting, TransGridEnv
 from powerzoo_jax.envs.transmission.operator_types import Electrical, TransGridInfo, TransGridParams, TransGridState
 
-GRID_KEYS = ("line_flow", "load", "unit")
 NO_DEVICES, LOAD_ONLY = Layout(action_table(())), LoadColumns()
 
 
@@ -141,11 +140,6 @@ class FleetGridEnv(TransGridEnv):
 
     def _fields(self, state: TransGridState, params: TransGridParams) -> Array:
         """The observation at `state`, (1, O)."""
-        row, p_max = current_row(state, params), params.rules.p_max_mw
-        scene = Scene(self.layout, self.columns, self.dt_hours, params, state, row, jnp.zeros(1, row.dtype), ())
-        grid = {
-            "line_flow": state.seen.line_use,
-            "load": params.load_share * (row[FACTOR] * params.full_load_mw / jnp.sum(p_max)),
-            "unit": state.seen.p_mw / jnp.where(p_max > 0, p_max, 1),
-        }
-        return observe(self.fields, scene, 1, grid)
+        row = current_row(state, params)
+        scene = FleetScene(self.dt_hours, params, state, row, self.layout, self.columns, jnp.zeros(1, row.dtype), ())
+        return observe(self.fields, scene, 1)

@@ -10,9 +10,10 @@ import jax.numpy as jnp
 from jax import Array
 
 from powerzoo_jax.base.numerics import matmul
+from powerzoo_jax.base.spaces import Field
 from powerzoo_jax.envs.constraint import N_MINUS_1, outage_excess
 from powerzoo_jax.envs.core import GridEnv, in_range
-from powerzoo_jax.envs.observe import assemble
+from powerzoo_jax.envs.observe import FieldBlock, FieldTable, Scene, block, field_block, observe, table
 from powerzoo_jax.envs.series import Draw, current_row
 from powerzoo_jax.envs.transmission.units_types import TransmissionInfo, TransmissionParams, TransmissionState
 from powerzoo_jax.opf.allocate import Allocation, allocate_by_weight, balance_by_slack, score_weights
@@ -36,7 +37,118 @@ COSTS = ("thermal_overload", "voltage_violation", "power_balance", "unserved_ene
 RESERVE = "reserve_shortfall"
 TERMS = ("generation", "surplus", "unserved_energy")
 SWITCHING_TERMS = ("no_load", "startup", "shutdown")
-LOAD_SCALE, PRICE_SCALE = 5.0, 100.0
+LOAD_SCALE = 5.0  # upper bound of loads over the peak
+PRICE_SCALE = 100.0  # [USD/MWh] that observed marginal costs are relative to
+
+
+@dataclass(frozen=True, eq=False)
+class FlowScene(Scene):
+    """Scene of units on a network; loads in `row` of units without feeders are over the peak.
+
+    line_use:    (L,)  [-]  flows over the ratings, over the peak load where a line has none
+    largest_mw:  ()         rating of the largest unit
+    n_agent, per_day:       agents, and steps of a day
+    """
+
+    line_use: Array
+    largest_mw: Array
+    n_agent: int
+    per_day: int
+
+
+def _of_units(key: str, *fields: Field) -> FieldBlock:
+    """Fields of every unit, (A, k); one agent for all sees those of the first unit."""
+    return field_block(
+        key, fields, lambda scene: jnp.stack([own.value(scene) for own in fields], axis=-1)[: scene.n_agent]
+    )
+
+
+UNIT = _of_units(
+    "unit",
+    Field(
+        "unit_idx_norm",
+        "1",
+        0,
+        1,
+        lambda scene: jnp.arange(len(scene.params.slack), dtype=scene.row.dtype) / len(scene.params.slack),
+    ),
+    Field("p_min_norm", "1", 0, 1, lambda scene: scene.params.rules.p_min_mw / scene.largest_mw),
+    Field("p_max_norm", "1", 0, 1, lambda scene: scene.params.rules.p_max_mw / scene.largest_mw),
+)
+CURVE = _of_units(  # marginal cost a p^2 + b p + c; a is 0, for costs are quadratic at most
+    "cost_curve",
+    Field("mc_a", "$/MW^3h", -10, 10, lambda scene: jnp.zeros_like(scene.params.slack, scene.row.dtype)),
+    Field("mc_b_norm", "$/MW^2h", -10, 10, lambda scene: scene.params.offers.slope[:, 0]),
+    Field(
+        "mc_c_norm",
+        f"{PRICE_SCALE:g} $/MWh",
+        -10,
+        10,
+        lambda scene: (
+            (scene.params.offers.price[:, 0] - scene.params.offers.slope[:, 0] * scene.params.offers.base_mw)
+            / PRICE_SCALE
+        ),
+    ),
+)
+TOTAL_LOAD = block("total_load_norm", "1", 0, LOAD_SCALE, lambda scene: scene.row[:1])
+BUS_LOAD = block(
+    "bus_load_norm",
+    "1",
+    0,
+    LOAD_SCALE,
+    lambda scene: (scene.params.unit_share * scene.row[0])[: scene.n_agent, None],
+)
+LINE_USE = FieldBlock("line_use", (), -5, 5, "1", lambda scene: scene.line_use)
+ADJACENT_USE = FieldBlock(
+    "adjacent_use", (), -5, 5, "1", lambda scene: (scene.params.adjacent * scene.line_use[None, :])[: scene.n_agent]
+)
+TIME = field_block(
+    "time",
+    (
+        Field(
+            "time_of_day",
+            "day",
+            0,
+            1,
+            lambda scene: (scene.state.t % scene.per_day).astype(scene.row.dtype) / scene.per_day,
+        ),
+        Field(
+            "episode_progress",
+            "1",
+            0,
+            1,
+            lambda scene: scene.state.t.astype(scene.row.dtype) / scene.params.horizon.astype(scene.row.dtype),
+        ),
+    ),
+)
+FORECAST = FieldBlock("forecast", (), 0, LOAD_SCALE, "1", lambda scene: scene.row[1:])
+COMMITMENT = FieldBlock("commitment", (), 0, 1, "1", lambda scene: scene.state.units.on.astype(scene.row.dtype))
+
+
+def line_use(n_line: int) -> FieldBlock:
+    """Use of every line of the network."""
+    return LINE_USE.named(f"line_flow_util_{i}" for i in range(n_line))
+
+
+def unit_fields(n_line: int, n_unit: int, *, local: bool, n_forecast: int, commitment: bool) -> FieldTable:
+    """Observation of a unit, or of one agent for all units.
+
+    local:       show the load of the unit's bus and the lines that touch it, in place of all load and lines
+    n_forecast:  steps of load forecast
+    commitment:  show which units run
+    """
+    lines = line_use(n_line)
+    adjacent = ADJACENT_USE.named(f"adjacent_{name}" for name in lines.names)
+    return table(
+        [
+            *((BUS_LOAD, adjacent) if local else (TOTAL_LOAD, lines)),
+            TIME,
+            UNIT,
+            CURVE,
+            FORECAST.named(f"load_forecast_t+{k}" for k in range(1, n_forecast + 1)),
+            COMMITMENT.named(f"commitment_{i}" for i in range(n_unit if commitment else 0)),
+        ]
+    )
 
 
 class UnitCommand(NamedTuple):
@@ -249,28 +361,8 @@ class TransmissionEnv(GridEnv):
 
     def _fields(self, state: TransmissionState, flow_mw: Array, params: TransmissionParams) -> Array:
         """The observation at `state` with the given flows, (A, O)."""
-        n_agent, offers, rules = self.dims.agent, params.offers, params.rules
-        dtype = flow_mw.dtype
         row = current_row(state, params) * (params.full_load_mw / params.peak_load_mw)
-        rated = params.rate_mw > 0
-        use = flow_mw / jnp.where(rated, params.rate_mw, params.peak_load_mw)
-        per_day = round(24 / self.dt_hours)
-        progress = state.t.astype(dtype) / params.horizon.astype(dtype)
-        time = jnp.stack([(state.t % per_day).astype(dtype) / per_day, progress])
-        largest = jnp.max(rules.p_max_mw)
-        slope, start = offers.slope[:, 0], offers.price[:, 0]
-        index = jnp.arange(self.dims.unit, dtype=dtype) / self.dims.unit
-        own = jnp.stack([index, rules.p_min_mw / largest, rules.p_max_mw / largest], axis=-1)
-        curve = [jnp.zeros_like(slope), slope, (start - slope * offers.base_mw) / PRICE_SCALE]
-        values = {
-            "total_load": row[:1],
-            "bus_load": (params.unit_share * row[0])[:n_agent, None],
-            "line_use": use,
-            "adjacent_use": (params.adjacent * use[None, :])[:n_agent],
-            "time": time,
-            "unit": own[:n_agent],
-            "cost_curve": jnp.stack(curve, axis=-1)[:n_agent],
-            "forecast": row[1:],
-            "commitment": state.units.on.astype(dtype),
-        }
-        return assemble(self.fields, values, n_agent)
+        use = flow_mw / jnp.where(params.rate_mw > 0, params.rate_mw, params.peak_load_mw)
+        largest, per_day = jnp.max(params.rules.p_max_mw), round(24 / self.dt_hours)
+        scene = FlowScene(self.dt_hours, params, state, row, use, largest, self.dims.agent, per_day)
+        return observe(self.fields, scene, self.dims.agent)

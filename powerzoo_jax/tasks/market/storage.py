@@ -15,8 +15,14 @@ from powerzoo_jax.base.numerics import resolve_dtype
 from powerzoo_jax.cases import Case, load_case
 from powerzoo_jax.cases.grid import to_grid
 from powerzoo_jax.envs.core import Sim
-from powerzoo_jax.envs.market.storage import COSTS, TERMS, StorageMarketEnv, StorageMarketParams
-from powerzoo_jax.envs.observe import FieldBlock, table
+from powerzoo_jax.envs.market.storage import (
+    COSTS,
+    FIELDS,
+    FIELDS_WITH_OFFER,
+    TERMS,
+    StorageMarketEnv,
+    StorageMarketParams,
+)
 from powerzoo_jax.envs.transmission.operator_types import GridBank
 from powerzoo_jax.opf.dc.factors import prepare_dc_opf
 from powerzoo_jax.opf.offers import case_offers, make_cost_segments
@@ -74,15 +80,7 @@ def make_storage_market(kind: str = "cost", *, split: str = "train", dtype: Any 
     case = load_case(settings.case)
     if settings.battery_bus_id is None or int(settings.battery_bus_id) not in case.bus_index:
         raise ValueError(f"{case.name}: battery_bus_id = {settings.battery_bus_id}. Valid: {listing(case.bus.id)}.")
-    fields = table(
-        [
-            FieldBlock("soc", ("soc",), 0, 1),
-            FieldBlock("price", ("lmp_norm",), -5, 100),
-            FieldBlock("clock", ("time_sin", "time_cos"), -1, 1),
-            FieldBlock("demand", ("demand_norm",), 0, 5),
-            FieldBlock("offer", ("mean_offer_norm",) if kind == "bid" else (), -5, 100),
-        ]
-    )
+    fields = FIELDS_WITH_OFFER if kind == "bid" else FIELDS
     dims = Dims(
         bus=case.n_bus,
         branch=case.n_branch,

@@ -18,8 +18,7 @@ from powerzoo_jax.cases.grid import to_grid
 from powerzoo_jax.data import Series, list_splits
 from powerzoo_jax.envs.constraint import N_MINUS_1
 from powerzoo_jax.envs.core import Sim
-from powerzoo_jax.envs.observe import FieldBlock, FieldTable, table
-from powerzoo_jax.envs.transmission.operator import REACTIVE_SHORTFALL, TransGridEnv
+from powerzoo_jax.envs.transmission.operator import REACTIVE_SHORTFALL, TransGridEnv, operator_fields
 from powerzoo_jax.envs.transmission.operator_types import (
     GridBank,
     GridFactors,
@@ -126,8 +125,9 @@ def make_transgrid(case: str = "pz_case5", *, split: str = "train", dtype: Any =
     series = settings.series(split)
     network_case = load_case(case)
     names = _channels(settings)
-    fields = _fields(network_case, settings)
-    n_switch = len(settings.switch_lines)
+    lines = settings.switch_lines
+    fields = operator_fields(network_case.n_branch, network_case.bus.id.tolist(), network_case.n_unit, lines)
+    n_switch = len(lines)
     dims = Dims(
         bus=network_case.n_bus,
         branch=network_case.n_branch,
@@ -186,18 +186,6 @@ def _channels(settings: TransGridSettings) -> tuple[str, ...]:
     """Names of the cost channels."""
     within = settings.physics == "ac" and settings.enforce_q_lim
     return COSTS + (REACTIVE_SHORTFALL,) * within + (N_MINUS_1,) * settings.n_minus_1
-
-
-def _fields(case: Case, settings: TransGridSettings) -> FieldTable:
-    return table(
-        [
-            FieldBlock("line_flow", tuple(f"line_{i}_flow_norm" for i in range(1, case.n_branch + 1)), -5, 5),
-            FieldBlock("load", tuple(f"load_{i}_norm" for i in case.bus.id.tolist()), -5, 5),
-            FieldBlock("unit", tuple(f"unit_{i}_p_norm" for i in range(1, case.n_unit + 1)), -5, 5),
-            FieldBlock("clock", ("time_sin", "time_cos"), -1, 1),
-            FieldBlock("switch", tuple(f"switch_{i}_closed" for i in settings.switch_lines), 0, 1),
-        ]
-    )
 
 
 def clock_bank(series: LoadSeries, minutes: int, dtype: np.dtype) -> np.ndarray:

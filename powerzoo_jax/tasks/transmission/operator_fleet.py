@@ -20,7 +20,8 @@ from powerzoo_jax.devices.fleet import Layout
 from powerzoo_jax.envs.core import Sim
 from powerzoo_jax.envs.feeder.fields import fleet_table
 from powerzoo_jax.envs.series import PLANT, EpisodeStarts, LoadColumns
-from powerzoo_jax.envs.transmission.operator_fleet import GRID_KEYS, FleetGridEnv, FleetGridParams
+from powerzoo_jax.envs.transmission.operator import network_blocks
+from powerzoo_jax.envs.transmission.operator_fleet import FleetGridEnv, FleetGridParams
 from powerzoo_jax.envs.transmission.operator_types import GridBank
 from powerzoo_jax.tasks.feeder.build import FeederFleet
 from powerzoo_jax.tasks.feeder.roster import RosterSettings, make_fleet, read_rows, unit_names
@@ -90,7 +91,8 @@ def build_grid_fleet(
         raise ValueError(f"{spec.id}: {unknown('device kind', other[0], KINDS)}")
     fleet = make_fleet(spec, roster, rows, minutes, dtype)
     layout = Layout(action_table(fleet.kinds, fleet.q_control), False, fleet.return_steps)
-    fields = fleet_table([b for b in bare.env.fields.blocks if b.key in GRID_KEYS], unit_names(rows), None)
+    network = network_blocks(case.n_branch, case.bus.id.tolist(), case.n_unit)
+    fields = fleet_table(network, unit_names(rows), None)
     own = dataclasses.replace(bare.env.dims, obs=fields.size, act=layout.table.width, term=len(spec.term_names))
     refuse_padding(spec.id, dims, own)
     plants = np.resize(np.array(settings.plant_columns), fleet.kinds.count("renewable")).tolist()

@@ -21,8 +21,8 @@ from powerzoo_jax.cases.topology import branch_positions
 from powerzoo_jax.data import Series, list_splits
 from powerzoo_jax.envs.constraint import N_MINUS_1
 from powerzoo_jax.envs.core import Sim
-from powerzoo_jax.envs.observe import FieldBlock, FieldTable, table
-from powerzoo_jax.envs.transmission.units import LOAD_SCALE, TransmissionEnv
+from powerzoo_jax.envs.observe import FieldTable
+from powerzoo_jax.envs.transmission.units import TransmissionEnv, unit_fields
 from powerzoo_jax.envs.transmission.units_types import TransmissionBank, TransmissionFlow, TransmissionParams
 from powerzoo_jax.opf.commit import CommitmentRules, commitment_rules, table_rules
 from powerzoo_jax.opf.offers import case_offers
@@ -126,7 +126,13 @@ def build_transmission(
         dates=settings.dates,
     )
     case = _without(load_case(spec.case if settings.case is None else settings.case), settings.lines_out)
-    fields = _fields(case, settings)
+    fields = unit_fields(
+        case.n_branch,
+        case.n_unit,
+        local=settings.obs_mode in ("local", "local_plus_forecast"),
+        n_forecast=ahead,
+        commitment=settings.commitment,
+    )
     own = _dims(case, settings, fields, spec)
     refuse_padding(spec.id, dims, own)
     weights = (settings.reward_scale,) * len(spec.term_names)
@@ -206,31 +212,6 @@ def outage_moves(case: Case, network: DcNetwork) -> np.ndarray:
     lodf, unsafe = outage_factors(case, network)
     lost = case.branch.in_service & ~unsafe
     return np.where(lost[:, None], lodf.T, 0.0)
-
-
-def _fields(case: Case, settings: TransmissionSettings) -> FieldTable:
-    n_line, mode = case.n_branch, settings.obs_mode
-    lines = tuple(f"line_flow_util_{i}" for i in range(n_line))
-    local = mode in ("local", "local_plus_forecast")
-    ahead = settings.forecast_horizon_steps if mode == "local_plus_forecast" else 0
-    load = FieldBlock("bus_load", ("bus_load_norm",), 0, LOAD_SCALE) if local else None
-    return table(
-        [
-            load or FieldBlock("total_load", ("total_load_norm",), 0, LOAD_SCALE),
-            FieldBlock(
-                "adjacent_use" if local else "line_use", tuple(f"adjacent_{x}" if local else x for x in lines), -5, 5
-            ),
-            FieldBlock("time", ("time_of_day", "episode_progress"), 0, 1),
-            FieldBlock("unit", ("unit_idx_norm", "p_min_norm", "p_max_norm"), 0, 1),
-            FieldBlock("cost_curve", ("mc_a", "mc_b_norm", "mc_c_norm"), -10, 10),
-            FieldBlock("forecast", tuple(f"load_forecast_t+{k}" for k in range(1, ahead + 1)), 0, LOAD_SCALE),
-            FieldBlock("commitment", _each_unit(case) if settings.commitment else (), 0, 1),
-        ]
-    )
-
-
-def _each_unit(case: Case) -> tuple[str, ...]:
-    return tuple(f"commitment_{i}" for i in range(case.n_unit))
 
 
 def _dims(case: Case, settings: TransmissionSettings, fields: FieldTable, spec: TaskSpec) -> Dims:
