@@ -65,7 +65,7 @@ def builders() -> Iterator[tuple[str, Any, dict[str, Any]]]:
 
 
 def not_counted(net: Any) -> str:
-    """What puts a network outside the count, empty where nothing does."""
+    """Reason that puts a network outside the count, empty where there is none."""
     found = [key for key in NOT_COUNTED if len(net[key]) and net[key].in_service.any()]
     references = int(net.ext_grid.in_service.sum() + (net.gen.in_service & net.gen.slack.astype(bool)).sum())
     return ", ".join([*found, *([f"{references} references"] if references > 1 else [])])

@@ -1,4 +1,4 @@
-"""What every benchmark shares on its way out: arguments, and a table that is printed row by row and kept as TSV."""
+"""Output of every benchmark: its arguments, and a table that is printed row by row and kept as TSV."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the documentation site is made of beside `docs/`: files of the repository that stay where readers look for them.
+"""Pages of the documentation site beside `docs/`: files of the repository that stay where readers look for them.
 
 The README is the home page, the notebooks become pages without outputs, the API pages list what each folder re-exports,
 and links, written as they stand in the repository, are turned towards the pages of the site.

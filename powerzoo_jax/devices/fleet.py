@@ -147,7 +147,7 @@ class ActionTable:
 
     @property
     def order(self) -> tuple[int, ...]:
-        """Roster positions in the order in which `stacked` puts the units: block after block."""
+        """Roster positions of the units, block after block."""
         return tuple(unit for block in self.blocks for unit in block.units)
 
     def flat(self, action: Array) -> dict[str, Array]:
@@ -184,13 +184,10 @@ def action_table(roster: Sequence[str], q_control: Sequence[str] = ()) -> Action
 
 def stacked(table: ActionTable, deliveries: Mapping[str, Delivered]) -> Delivery:
     """Deliveries of all units in roster order: one (G,) column each."""
-    back = np.argsort(table.order)
-    parts = [deliveries[block.kind] for block in table.blocks]
-
-    def column(name: str) -> Array:
-        return jnp.concatenate([getattr(part, name) for part in parts])[back]
-
-    return Delivery(*(column(name) for name in Delivery._fields))
+    layout = Layout(table)
+    return Delivery(
+        *(joined(layout, {kind: getattr(d, name) for kind, d in deliveries.items()}) for name in Delivery._fields)
+    )
 
 
 class Layout(NamedTuple):

@@ -165,7 +165,7 @@ class Exogenous(NamedTuple):
 
 
 class EpisodeStart(NamedTuple):
-    """What the state of a kind at the start of an episode follows from.
+    """Start of an episode, from which the first state of a kind follows.
 
     soc:   (G,)  drawn state of charge; (0,) for a kind without any
     key:   of the episode

@@ -124,7 +124,7 @@ def _spread(value: Any, shape: tuple[int, ...]) -> np.ndarray:
 
 
 class Optimum(NamedTuple):
-    """What HiGHS found.
+    """Solution of a linear or mixed-integer program, as HiGHS found it.
 
     x:          (n,)  in the units of the columns
     objective:  cost @ x

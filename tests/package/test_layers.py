@@ -207,6 +207,18 @@ def test_a_class_name_means_one_thing_in_the_drop_in():
     assert defined_twice(COMPAT.rglob("*.py")).keys() == SHARED_NAMES
 
 
+def test_docstrings_open_with_a_noun_of_the_field():
+    """A first line says what a thing is; one that opens with a question word makes the reader work it out."""
+    found = [
+        f"{name(path)}: {getattr(node, 'name', 'module')}"
+        for path in (*sources(), *COMPAT.rglob("*.py"), *(ROOT / "tools").rglob("*.py"))
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
+        if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef)
+        and (ast.get_docstring(node) or "-").split()[0].strip(",.:") in ("What", "Which", "Who", "How")
+    ]
+    assert found == []
+
+
 def arrows(base: Path, packages: tuple[str, ...]) -> dict[str, set[str]]:
     """Module -> modules of the same packages that it imports, inside functions too; packages' `__init__` left out."""
     paths = {

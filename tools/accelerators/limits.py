@@ -38,7 +38,7 @@ def write(limits: Limits, path: Path = TABLE) -> None:
 
 
 def broken(row: Row, limits: Limits) -> list[str]:
-    """What a measured row breaks, in words; nothing if it keeps its limits."""
+    """Limits that a measured row breaks, in words; none if it keeps them."""
     limit = limits.get((row["program"], row["platform"]))
     if limit is None:
         return ["has no limits: add them with --tighten"]
@@ -52,7 +52,7 @@ def broken(row: Row, limits: Limits) -> list[str]:
 
 
 def missed(row: Row, limits: Limits) -> list[str]:
-    """What a row has not reached: compiling at all, its targets, and a program without library factorisations."""
+    """Aims that a row misses: compiling at all, its targets, and a program without library factorisations."""
     if row["outcome"] != "ok":
         return [f"to compile: {row['outcome']}"]
     limit = limits.get((row["program"], row["platform"]), {})
