@@ -178,8 +178,9 @@ def test_dc_opf_is_the_same_where_float32_products_are_rounded(monkeypatch: pyte
     assert (ruined.status == OpfStatus.OPTIMAL).sum() < STATES / 2
 
 
-@pytest.mark.parametrize("task_id", ["gencos_bidding", "joint_trans_dist"])
-def test_market_tasks_are_the_same_where_float32_products_are_rounded(task_id: str) -> None:
+@pytest.mark.parametrize("mode", ["tf32", "bf16"])
+@pytest.mark.parametrize("task_id", list_tasks())
+def test_tasks_are_the_same_where_float32_products_are_rounded(task_id: str, mode: Mode) -> None:
     sim, keys = make(task_id), jax.random.split(jax.random.key(3), LANES)
     shape = (STEPS, LANES, sim.env.dims.agent, sim.env.dims.act)
     actions = jax.random.uniform(jax.random.key(4), shape, minval=-1.0, maxval=1.0)
@@ -192,7 +193,7 @@ def test_market_tasks_are_the_same_where_float32_products_are_rounded(task_id: s
         states, first = jax.vmap(lambda key: sim.init(key))(keys)
         return first, lax.scan(step, states, actions)[1]
 
-    plain, emulated = jax.jit(play)(sim, keys, actions), jax.jit(rounded(play, "tf32"))(sim, keys, actions)
+    plain, emulated = jax.jit(play)(sim, keys, actions), jax.jit(rounded(play, mode))(sim, keys, actions)
     for one, other in zip(jax.tree.leaves(plain), jax.tree.leaves(emulated), strict=True):
         np.testing.assert_array_equal(one, other)
     assert np.ptp(plain[1][1]) > 0  # rewards differ, so that something was compared
