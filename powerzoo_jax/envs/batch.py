@@ -37,6 +37,7 @@ SHARED = (
     "horizon",
     "dtype",
     "observation blocks",
+    "solver",
 )
 
 
@@ -125,8 +126,9 @@ def _refuse_unequal(sims: Sequence[Sim]) -> None:
 
 def _shared(sim: Sim) -> tuple[Any, ...]:
     """Values of the fields named in SHARED."""
-    spec = (getattr(sim.spec, field) for field in SHARED[:-2])
-    return *spec, sim.spaces()[0].low.dtype.name, tuple(block.key for block in sim.env.fields.blocks)
+    spec = (getattr(sim.spec, field) for field in SHARED[:-3])
+    blocks = tuple(block.key for block in sim.env.fields.blocks)
+    return *spec, sim.spaces()[0].low.dtype.name, blocks, sim.env.solver
 
 
 def _shift_starts(params: Any, load_offset: int, price_offset: int = 0) -> Any:

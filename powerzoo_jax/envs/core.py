@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 import jax
@@ -13,6 +13,7 @@ from flax import struct
 from jax import Array
 
 from powerzoo_jax.base import Box, Dims, EnvState, Masks, Space, Step, TaskSpec
+from powerzoo_jax.base.solver_mode import AUTO
 from powerzoo_jax.devices.fleet import soc_range
 from powerzoo_jax.envs.observe import FieldTable, bounds
 from powerzoo_jax.envs.series import Draw, draw_episode
@@ -139,12 +140,14 @@ class GridEnv(ABC):
     dt_hours:      [h]  length of a step
     term_weights:  (K,) of the reward terms, in their order
     fields:        blocks of the observation, in their order
+    solver:        form of its iterative solvers: "auto", "adaptive" or "fixed", see `base.solver_mode`
     """
 
     dims: Dims
     dt_hours: float
     term_weights: tuple[float, ...]
     fields: FieldTable
+    solver: str = field(default=AUTO, kw_only=True)
 
     def init(self, key: Array, params: Any) -> tuple[Any, Array]:
         """Draw an episode: its first day, the price day that goes with it, and the initial states of charge."""

@@ -82,7 +82,7 @@ class JointSettings(StorageKeywords, EpisodeSettings):
 
 FEEDER = (*(f.name for f in dataclasses.fields(StorageKeywords)), "num_batteries", "v_min", "v_max")
 UPPER = ("rating_scale", "surplus_price", "constraint_tightness")
-BOTH = ("load_set", "start_date", "end_date", "voll", "max_steps", "delta_t_minutes")
+BOTH = ("load_set", "start_date", "end_date", "voll", "max_steps", "delta_t_minutes", "solver")
 
 
 def build_joint(spec: TaskSpec, *, split: str, dims: Dims | None = None, dtype: Any = None, **overrides: Any) -> Sim:
@@ -116,6 +116,7 @@ def build_joint(spec: TaskSpec, *, split: str, dims: Dims | None = None, dtype: 
         transmission=upper.env,
         feeder=dataclasses.replace(lower.env, pooling="sum"),
         n_feeder=n_feeder,
+        solver=settings.solver,
     )
     case = load_case(spec.case if settings.trans_case is None else settings.trans_case)
     spec = dataclasses.replace(

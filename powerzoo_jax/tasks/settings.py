@@ -14,6 +14,7 @@ from typing import Any, Self
 
 from powerzoo_jax.base import Dims, TaskSpec
 from powerzoo_jax.base.errors import unexpected, unknown
+from powerzoo_jax.base.solver_mode import AUTO, MODES
 from powerzoo_jax.devices import StorageParams, storage_params
 
 MINUTES_PER_HOUR, MINUTES_PER_DAY = 60, 1440
@@ -26,24 +27,31 @@ class TaskSettings:
 
     start_date, end_date: ISO dates that replace the split calendar
     delta_t_minutes:      length of a step (None: the task's)
+    solver:               form of the iterative solvers of a step: "adaptive" stops when every lane is done, "fixed"
+                          takes a known number of iterations, as accelerators prefer, "auto" is adaptive on a CPU and
+                          fixed elsewhere; a family whose step iterates nothing takes the keyword and has one form only
     """
 
     start_date: str | None = None
     end_date: str | None = None
     delta_t_minutes: int | None = None
+    solver: str = AUTO
 
     @classmethod
     def merged(cls, owner: str, *layers: Mapping[str, Any]) -> Self:
         """Settings out of layers of keywords, later ones first in rank.
 
         owner: task that an error names
-        Raises TypeError for a keyword of the last layer, the caller's, that there is not, naming the nearest.
+        Raises TypeError for a keyword of the last layer, the caller's, that there is not, and ValueError for a mode of
+        the solvers that there is not, naming the nearest.
         """
         known = {f.name for f in dataclasses.fields(cls)}
         for key in layers[-1]:
             if key not in known:
                 raise TypeError(unexpected(owner, key, known))
-        return cls(**{key: value for layer in layers for key, value in layer.items()})
+        settings = cls(**{key: value for layer in layers for key, value in layer.items()})
+        settings.check(owner, choices={"solver": MODES})
+        return settings
 
     @property
     def dates(self) -> tuple[str | None, str | None]:

@@ -12,6 +12,7 @@ import powerzoo_jax
 from powerzoo_jax.base.errors import CaseError, DataError, DataMissing, SolverError
 from powerzoo_jax.tasks import get_spec, list_presets, registry
 from powerzoo_jax.tasks.market.storage import make_storage_market
+from powerzoo_jax.tasks.transmission.operator import make_transgrid
 
 TASK = "battery_arbitrage"
 
@@ -99,6 +100,40 @@ def test_every_task_refuses_a_keyword_in_pythons_words(task):
         powerzoo_jax.make(task, frameskip=1)
     text = str(refused.value)
     assert pythons_words("frameskip") in text and "Valid: " in text
+
+
+@pytest.mark.parametrize("task", [*powerzoo_jax.list_tasks(), *list_presets()])
+def test_every_task_knows_the_modes_of_its_solvers(task):
+    with pytest.raises(ValueError, match=rf"{task}: Unknown solver 'fixd'. Did you mean 'fixed'\?"):
+        powerzoo_jax.make(task, solver="fixd")
+
+
+FAMILIES = (
+    TASK,
+    "distribution_3phase",
+    "marl_opf",
+    "atomic_solar",
+    "gencos_bidding",
+    "dc_microgrid",
+    "joint_trans_dist",
+)
+
+
+@pytest.mark.parametrize("task", FAMILIES)
+def test_a_family_keeps_the_mode_of_its_solvers(task):
+    assert powerzoo_jax.make(task).env.solver == "auto"
+    sim = powerzoo_jax.make(task, solver="fixed")
+    assert sim.env.solver == "fixed" and dict(sim.spec.overrides)["solver"] == "fixed"
+
+
+def test_a_grid_without_a_task_keeps_the_mode_of_its_solvers():
+    assert make_transgrid(solver="adaptive").env.solver == "adaptive"
+    assert make_storage_market(solver="adaptive").env.solver == "adaptive"
+
+
+def test_both_levels_of_the_joint_task_have_one_mode():
+    env = powerzoo_jax.make("joint_trans_dist", solver="fixed").env
+    assert env.transmission.solver == env.feeder.solver == "fixed"
 
 
 @pytest.mark.parametrize("kind", ["cost", "bid"])
@@ -227,6 +262,11 @@ def test_stacking_different_tasks_names_the_field(field, value):
 def test_stacking_two_kinds_of_observation_is_refused():
     with pytest.raises(ValueError, match="observation blocks differ"):
         powerzoo_jax.stack([powerzoo_jax.make(TASK), powerzoo_jax.make(TASK, price_forecast=False)])
+
+
+def test_stacking_two_modes_of_the_solver_is_refused():
+    with pytest.raises(ValueError, match="solver differs"):
+        powerzoo_jax.stack([powerzoo_jax.make(TASK), powerzoo_jax.make(TASK, solver="fixed")])
 
 
 def test_stacking_two_dtypes_is_refused():

@@ -118,6 +118,7 @@ def build_sim(plan: FeederTaskConfig, case: Case, dims: Dims | None, dtype: np.d
         flattened=not plan.per_device,
         rated=bool(np.any(np.asarray(params.grid.rate) > 0)),
         head_rated=plan.substation_mva is not None,
+        solver=settings.solver,
     )
     spec = built_spec(plan, case.name, bank, weights)
     if dims is None:

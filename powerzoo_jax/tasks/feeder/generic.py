@@ -118,6 +118,7 @@ def build_unbalanced(
         cost_names=plan.spec.cost_names,
         term_names=plan.spec.term_names,
         rated=bool(settings.rate_mva),
+        solver=settings.solver,
     )
     params = DistributionParams(
         masks=no_padding(own),

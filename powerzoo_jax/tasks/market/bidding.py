@@ -113,7 +113,7 @@ def build_market(spec: TaskSpec, *, split: str, dims: Dims | None = None, dtype:
         dates=settings.dates,
         bounded=False,
     )
-    env = MarketEnv(own, minutes / MINUTES_PER_HOUR, spec.term_weights, fields)
+    env = MarketEnv(own, minutes / MINUTES_PER_HOUR, spec.term_weights, fields, solver=settings.solver)
     place = TIGHTNESS.index(settings.constraint_tightness)
     spec = dataclasses.replace(
         spec,

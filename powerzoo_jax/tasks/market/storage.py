@@ -92,7 +92,8 @@ def make_storage_market(kind: str = "cost", *, split: str = "train", dtype: Any 
         cost=len(COSTS),
         term=len(TERMS),
     )
-    env = StorageMarketEnv(dims, settings.minutes / MINUTES_PER_HOUR, (1.0,) * len(TERMS), fields)
+    hours = settings.minutes / MINUTES_PER_HOUR
+    env = StorageMarketEnv(dims, hours, (1.0,) * len(TERMS), fields, solver=settings.solver)
     spec = TaskSpec(
         id=f"{kind}_based_market",
         version=0,

@@ -143,7 +143,15 @@ def build_microgrid(
     money = settings.reward_scale * settings.w_cost
     weights = dict.fromkeys(spec.term_names, money) | {"carbon": settings.reward_scale * settings.w_carbon}
     weights["missed_jobs"] = money if settings.price_misses else 0.0
-    env = MicrogridEnv(own, minutes / MINUTES_PER_HOUR, tuple(weights.values()), FIELDS, static, settings.price_misses)
+    env = MicrogridEnv(
+        dims=own,
+        dt_hours=minutes / MINUTES_PER_HOUR,
+        term_weights=tuple(weights.values()),
+        fields=FIELDS,
+        sizes=static,
+        price_misses=settings.price_misses,
+        solver=settings.solver,
+    )
     spec = dataclasses.replace(
         spec,
         split=split if starts.split == _days_of(split) else starts.split,

@@ -148,6 +148,7 @@ def make_transgrid(case: str = "pz_case5", *, split: str = "train", dtype: Any =
         physics=settings.physics,
         solver_mode=settings.solver_mode,
         n_switch=n_switch,
+        solver=settings.solver,
     )
     spec = TaskSpec(
         id="transgrid",

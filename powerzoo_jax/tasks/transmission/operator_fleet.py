@@ -79,7 +79,7 @@ def build_grid_fleet(
         dtype=dtype,
         delta_t_minutes=minutes,
         max_episode_steps=horizon,
-        **{k: getattr(settings, k) for k in ("load_set", "start_date", "end_date", "max_load_ratio", "voll")},
+        **{k: getattr(settings, k) for k in ("load_set", "start_date", "end_date", "max_load_ratio", "voll", "solver")},
         rating_scale=settings.rating_scale,
     )
     roster = RosterSettings(
@@ -104,6 +104,7 @@ def build_grid_fleet(
         cost_names=spec.cost_names,
         layout=layout,
         columns=LoadColumns((*LoadColumns().names, *(f"{PLANT}_{k}" for k in range(1, len(plants) + 1)))),
+        solver=settings.solver,
     )
     made = dataclasses.replace(
         spec,

@@ -144,6 +144,7 @@ def build_transmission(
         cost_names=spec.cost_names,
         commitment=settings.commitment,
         schedule=settings.action_mode == "direct",
+        solver=settings.solver,
     )
     spec = dataclasses.replace(
         spec,
