@@ -5,7 +5,9 @@ bits for float32, where float64 has 53. Built from error-free transformations (D
 Ogita, Rump and Oishi 2005, doi:10.1137/030601818), in additions and multiplications only, so that it runs at the speed
 of float32 on devices without float64. Range and smallest number stay those of the float.
 
-Barriers keep compilers from simplifying (a + b) - a to b, and from contracting a product that an error is taken of.
+Compilers keep the order of sums, but may contract a product and the sum that reads it to one rounding. So a product is
+built from parts whose products are exact, where that changes nothing, and terms of an exact sum must not be products
+that round. No barriers: they would end a kernel at every line.
 """
 
 from __future__ import annotations
@@ -16,7 +18,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import Array, lax
 
-SPLIT = {"float32": 2.0**12 + 1, "float64": 2.0**27 + 1}  # halves the digits of a float (Veltkamp)
+HALF = {"float32": 12, "float64": 27}  # digits that the low half of a float gets
 
 
 class Pair(NamedTuple):
@@ -40,30 +42,32 @@ def split_constant(value: np.ndarray, dtype: str | np.dtype = "float32") -> tupl
 
 def two_sum(a: Array, b: Array) -> Pair:
     """a + b without error: the rounded sum and what rounding took (Knuth)."""
-    total = lax.optimization_barrier(a + b)
-    moved = lax.optimization_barrier(total - a)
-    return Pair(total, (a - lax.optimization_barrier(total - moved)) + (b - moved))
+    total = a + b
+    moved = total - a
+    return Pair(total, (a - (total - moved)) + (b - moved))
 
 
 def _quick_sum(a: Array, b: Array) -> Pair:
     """a + b without error where |a| >= |b|."""
-    total = lax.optimization_barrier(a + b)
-    return Pair(total, b - lax.optimization_barrier(total - a))
+    total = a + b
+    return Pair(total, b - (total - a))
 
 
 def _halves(a: Array) -> tuple[Array, Array]:
-    """a as a sum of two floats of half the digits, whose products are exact."""
-    large = lax.optimization_barrier(SPLIT[a.dtype.name] * a)
-    high = lax.optimization_barrier(large - lax.optimization_barrier(large - a))
+    """a as a sum of two floats of half the digits, whose products are exact; rounded in its bits, not by a product."""
+    whole = np.dtype(f"int{8 * a.dtype.itemsize}")
+    digits = HALF[a.dtype.name]
+    bits = lax.bitcast_convert_type(a, whole) + whole.type(1 << (digits - 1))
+    high = lax.bitcast_convert_type(bits & whole.type(-(1 << digits)), a.dtype)
     return high, a - high
 
 
 def two_product(a: Array, b: Array) -> Pair:
-    """a b without error: the rounded product and what rounding took (Dekker)."""
-    product = lax.optimization_barrier(a * b)
+    """a b without error: the product to within a unit in its last place, and the rest."""
     (a_high, a_low), (b_high, b_low) = _halves(a), _halves(b)
-    low = ((a_high * b_high - product) + a_high * b_low + a_low * b_high) + a_low * b_low
-    return Pair(product, low)
+    # each product fits a float, and so does the sum of the mixed ones
+    high, low = two_sum(a_high * b_high, a_high * b_low + a_low * b_high)
+    return Pair(high, low + a_low * b_low)
 
 
 def add(a: Pair, b: Pair) -> Pair:
