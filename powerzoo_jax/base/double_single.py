@@ -18,6 +18,8 @@ import jax.numpy as jnp
 import numpy as np
 from jax import Array, lax
 
+from powerzoo_jax.base.numerics import FLOAT
+
 HALF = {"float32": 12, "float64": 27}  # digits that the low half of a float gets
 
 
@@ -33,7 +35,7 @@ def pair(value: Array) -> Pair:
     return Pair(value, jnp.zeros_like(value))
 
 
-def split_constant(value: np.ndarray, dtype: str | np.dtype = "float32") -> tuple[np.ndarray, np.ndarray]:
+def split_constant(value: np.ndarray, dtype: np.dtype = FLOAT) -> tuple[np.ndarray, np.ndarray]:
     """Parts high and low of a float64 constant, on the host."""
     wide = np.asarray(value, np.float64)
     high = wide.astype(dtype)
