@@ -7,6 +7,8 @@ from __future__ import annotations
 
 import dataclasses
 import importlib
+import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -122,6 +124,7 @@ def measure(sim: Sim, totals: Totals, seed: int) -> Metrics:
 
 
 SEED = 42  # first seed of the evaluation protocol
+WORST = 0.1  # share of episodes in the tail that a record tells of
 
 
 @dataclass(frozen=True)
@@ -130,7 +133,9 @@ class Evaluation:
 
     `selected` channels are those with a finite budget; budgets are per episode, averaged over episodes.
     episode_costs sum the selected channels; *_by_constraint hold every channel, thresholds None where unlimited.
-    feasible: the mean of every selected channel meets its budget.  ci95: bootstrap of mean_reward over episodes.
+    feasible: the mean of every selected channel meets its budget, see `keeps`.  ci95: bootstrap of mean_reward over
+    episodes.  median_reward, iqm_reward (of the middle half of episodes), worst_decile_by_constraint (mean of the tenth
+    of episodes in which a channel is highest): what a mean hides.
     normalized_score is None where no anchors were given.  metrics: figures of the task, see `tasks.metrics`, of an
     episode on average, with their bootstrap intervals metrics_ci95 and their values by episode (None where they have
     none); min_voltage_pu is the lowest of all episodes.
@@ -148,6 +153,8 @@ class Evaluation:
     std_reward: float
     min_reward: float
     max_reward: float
+    median_reward: float
+    iqm_reward: float
     ci95: list[float]
     normalized_score: float | None
     mean_ep_length: float
@@ -161,6 +168,7 @@ class Evaluation:
     mean_costs_by_constraint: dict[str, float]
     std_costs_by_constraint: dict[str, float]
     cost_violation_rate_by_constraint: dict[str, float]
+    worst_decile_by_constraint: dict[str, float]
     metrics: dict[str, float | None]
     metrics_ci95: dict[str, list[float] | None]
     episode_metrics: dict[str, list[float | None]]
@@ -253,19 +261,11 @@ def _record(sim: Sim, totals: Totals, seed: int, anchors: tuple[float, float] | 
         own = np.asarray(totals.terms) @ np.asarray(spec.term_weights)
         reward = own.sum(axis=1)
         per_agent = {agent: float(x) for agent, x in zip(spec.agents, own.mean(axis=0), strict=True)}
-    names, cost = spec.cost_names, np.asarray(totals.cost)
-    budget = np.asarray(spec.cost_budget)
-    chosen = np.isfinite(budget)
-    over = cost > budget
-    scalar = cost[:, chosen].sum(axis=1)
-    mean = float(reward.mean())
+    cost = np.asarray(totals.cost)
     measured = measure(sim, totals, seed)
+    mean = float(reward.mean())
     if anchors is not None and SALES in spec.term_names and anchors[1] > 0:
         measured.mean["share_of_oracle_profit"] = mean / anchors[1]
-
-    def by_name(values: np.ndarray) -> dict[str, float]:
-        return {name: float(x) for name, x in zip(names, values, strict=True)}
-
     return Evaluation(
         task_id=spec.id,
         task_version=spec.version,
@@ -274,31 +274,73 @@ def _record(sim: Sim, totals: Totals, seed: int, anchors: tuple[float, float] | 
         dataset_hashes=dataset_hashes(spec),
         n_episodes=len(reward),
         seeds=list(range(seed, seed + len(reward))),
-        mean_reward=mean,
-        std_reward=float(reward.std()),
-        min_reward=float(reward.min()),
-        max_reward=float(reward.max()),
-        ci95=bootstrap_intervals(reward[None], np.ones((1, len(reward))), seed)[0] or [],
         normalized_score=None if anchors is None else normalized_score(mean, *anchors),
         mean_ep_length=float(np.mean(totals.length)),
         pf_failure_rate=float(np.mean(np.asarray(totals.pf_failures) > 0)),
-        feasible=bool((cost.mean(axis=0) <= budget).all()),
-        mean_episode_cost=float(scalar.mean()),
-        std_episode_cost=float(scalar.std()),
-        cost_violation_rate=float(over.any(axis=1).mean()),
-        constraint_names=[name for name, yes in zip(names, chosen, strict=True) if yes],
-        cost_thresholds={n: float(b) if np.isfinite(b) else None for n, b in zip(names, budget, strict=True)},
-        mean_costs_by_constraint=by_name(cost.mean(axis=0)),
-        std_costs_by_constraint=by_name(cost.std(axis=0)),
-        cost_violation_rate_by_constraint=by_name(over.mean(axis=0)),
         metrics=measured.mean,
         metrics_ci95=measured.ci95,
         episode_metrics=measured.by_episode,
         per_agent=per_agent,
-        episode_rewards=reward.tolist(),
-        episode_costs=scalar.tolist(),
-        episode_costs_by_constraint={name: cost[:, i].tolist() for i, name in enumerate(names)},
+        **summary(reward, cost, spec.cost_names, spec.cost_budget, seed=seed),
     )
+
+
+SLACK = (1.001, 1e-6)  # of a budget, relative and absolute: roundings and a last digit are no violation
+
+
+def keeps(mean: np.ndarray, budget: np.ndarray) -> np.ndarray:
+    """Whether mean costs (C,) meet their budgets (C,), in the units of the channels: cost <= 1.001 budget + 1e-6."""
+    return mean <= SLACK[0] * budget + SLACK[1]
+
+
+def summary(
+    reward: np.ndarray,
+    cost: np.ndarray,
+    names: Sequence[str],
+    budgets: Sequence[float],
+    *,
+    total: float | None = None,
+    seed: int = SEED,
+) -> dict[str, Any]:
+    """Statistics of returns (B,) and of costs (B, C) of the channels `names`, as a record has them; plain numbers.
+
+    budgets:  (C,) of an episode; an infinite one selects no channel
+    total:    budget of the sum of the selected channels instead; None takes those of the channels
+    seed:     of the resampling behind the interval
+    """
+    budget = np.asarray(budgets, float)
+    chosen = np.isfinite(budget)
+    over, scalar = cost > budget, cost[:, chosen].sum(axis=1)
+    violated = over.any(axis=1) if total is None else scalar > total
+    kept = keeps(cost.mean(axis=0), budget) if total is None else keeps(scalar.mean(), np.asarray(total))
+    quarter = len(reward) // 4
+    worst = np.sort(cost, axis=0)[-max(1, math.ceil(WORST * len(cost))) :]
+
+    def by_name(values: np.ndarray) -> dict[str, float]:
+        return {name: float(x) for name, x in zip(names, values, strict=True)}
+
+    return {
+        "mean_reward": float(reward.mean()),
+        "std_reward": float(reward.std()),
+        "min_reward": float(reward.min()),
+        "max_reward": float(reward.max()),
+        "median_reward": float(np.median(reward)),
+        "iqm_reward": float(np.sort(reward)[quarter : len(reward) - quarter].mean()),
+        "ci95": bootstrap_intervals(reward[None], np.ones((1, len(reward))), seed)[0] or [],
+        "feasible": bool(np.all(kept)),
+        "mean_episode_cost": float(scalar.mean()),
+        "std_episode_cost": float(scalar.std()),
+        "cost_violation_rate": float(violated.mean()),
+        "constraint_names": [name for name, yes in zip(names, chosen, strict=True) if yes],
+        "cost_thresholds": {n: float(b) if np.isfinite(b) else None for n, b in zip(names, budget, strict=True)},
+        "mean_costs_by_constraint": by_name(cost.mean(axis=0)),
+        "std_costs_by_constraint": by_name(cost.std(axis=0)),
+        "cost_violation_rate_by_constraint": by_name(over.mean(axis=0)),
+        "worst_decile_by_constraint": by_name(worst.mean(axis=0)),
+        "episode_rewards": reward.tolist(),
+        "episode_costs": scalar.tolist(),
+        "episode_costs_by_constraint": {name: cost[:, i].tolist() for i, name in enumerate(names)},
+    }
 
 
 def dataset_hashes(spec: TaskSpec) -> dict[str, str]:

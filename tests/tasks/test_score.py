@@ -10,6 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from jax.tree_util import Partial
+from scipy.stats import trim_mean
 
 import powerzoo_jax
 from powerzoo_jax.base import Purpose, purpose_key
@@ -18,7 +19,7 @@ from powerzoo_jax.envs import episode
 from powerzoo_jax.envs.episode import run_episodes
 from powerzoo_jax.oracle import idle_act, random_act
 from powerzoo_jax.tasks import get_spec
-from powerzoo_jax.tasks.score import all_starts, dataset_hashes, evaluate, normalized_score, seeded_starts
+from powerzoo_jax.tasks.score import all_starts, dataset_hashes, evaluate, normalized_score, seeded_starts, summary
 
 SUM = 1e-5  # relative: 48 additions in float32, in another program than the scan
 FEW = 3
@@ -154,6 +155,29 @@ def test_the_interval_covers_the_mean_and_the_score_needs_anchors():
     assert record.min_reward <= low <= record.mean_reward <= high <= record.max_reward
     assert record.normalized_score == pytest.approx((record.mean_reward + 10) / 20)
     assert evaluate(sim, random_act(sim), n_episodes=FEW).normalized_score is None
+
+
+def test_a_record_tells_what_its_mean_hides():
+    """Against SciPy, and by hand: one bad day in twenty moves the mean and the worst decile, not the middle half."""
+    rng = np.random.default_rng(0)
+    reward, cost = rng.normal(size=23), np.array([[10.0, 0.0]] + [[0.0, 1.0]] * 22)
+    found = summary(reward, cost, ("overload", "misses"), (0.5, np.inf))
+    assert found["median_reward"] == np.median(reward)
+    assert found["iqm_reward"] == pytest.approx(trim_mean(reward, 0.25), rel=1e-12)
+    assert found["worst_decile_by_constraint"] == {"overload": pytest.approx(10 / 3), "misses": 1.0}
+    assert found["mean_costs_by_constraint"]["overload"] == pytest.approx(10 / 23)
+    assert found["feasible"] and found["cost_violation_rate"] == pytest.approx(1 / 23)
+    assert found["constraint_names"] == ["overload"] and found["cost_thresholds"]["misses"] is None
+
+
+@pytest.mark.parametrize(
+    ("mean", "budget", "kept"),
+    [(1.0, 1.0, True), (1.0009, 1.0, True), (1.0011, 1.0, False), (9e-7, 0.0, True), (1.1e-6, 0.0, False)],
+)
+def test_a_budget_is_kept_to_its_last_digits(mean, budget, kept):
+    assert summary(np.zeros(2), np.full((2, 1), mean), ("c",), (budget,))["feasible"] == kept
+    assert summary(np.zeros(2), np.full((2, 1), mean), ("c",), (np.inf,), total=budget)["constraint_names"] == []
+    assert summary(np.zeros(2), np.full((2, 1), mean), ("c",), (9.0,), total=budget)["feasible"] == kept
 
 
 def test_weights_in_a_partial_share_one_compile():

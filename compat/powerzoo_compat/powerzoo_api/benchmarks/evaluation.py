@@ -17,7 +17,7 @@ from powerzoo_compat.powerzoo_api.tasks.base import EVALUATED
 from powerzoo_compat.powerzoo_api.tasks.central import COMPETITIVE
 from powerzoo_compat.powerzoo_api.tasks.factory import get_task_class, make_task
 from powerzoo_jax.tasks import get_spec
-from powerzoo_jax.tasks.score import bootstrap_intervals, dataset_hashes
+from powerzoo_jax.tasks.score import dataset_hashes, summary
 
 SIX = 6  # values of a step that returns the cost apart from the info
 
@@ -134,32 +134,15 @@ def _record(
 ) -> dict[str, Any]:
     reward = np.array([p.reward for p in played])
     costs = np.array([[p.costs[name] for name in names] for p in played]).reshape(len(played), len(names))
-    scalar, over = costs.sum(axis=1), costs > np.array(budgets)
-    violated = over.any(axis=1) if total is None else scalar > total
-    kept = costs.mean(axis=0) <= np.array(budgets) if total is None else scalar.mean() <= total
     agents = list(played[0].per_agent)
-    return {
-        "mean_reward": float(reward.mean()),
-        "std_reward": float(reward.std()),
-        "min_reward": float(reward.min()),
-        "max_reward": float(reward.max()),
-        "mean_ep_length": float(np.mean([p.length for p in played])),
-        "episode_rewards": reward.tolist(),
-        "episode_metrics": [p.metrics for p in played],
-        "per_agent": {agent: float(np.mean([p.per_agent[agent] for p in played])) for agent in agents},
-        "feasible": bool(np.all(kept)),
-        "mean_episode_cost": float(scalar.mean()),
-        "std_episode_cost": float(scalar.std()),
-        "episode_costs": scalar.tolist(),
-        "cost_violation_rate": float(violated.mean()),
+    return summary(reward, costs, names, budgets, total=total, seed=seed) | {
+        # channels are those that the caller selected, also where a budget is infinite
         "constraint_names": list(names),
         "cost_thresholds": dict(zip(names, map(float, budgets), strict=True)),
-        "mean_costs_by_constraint": dict(zip(names, costs.mean(axis=0).tolist(), strict=True)),
-        "std_costs_by_constraint": dict(zip(names, costs.std(axis=0).tolist(), strict=True)),
-        "episode_costs_by_constraint": {name: costs[:, k].tolist() for k, name in enumerate(names)},
-        "cost_violation_rate_by_constraint": dict(zip(names, over.mean(axis=0).tolist(), strict=True)),
+        "mean_ep_length": float(np.mean([p.length for p in played])),
+        "episode_metrics": [p.metrics for p in played],
+        "per_agent": {agent: float(np.mean([p.per_agent[agent] for p in played])) for agent in agents},
         "pf_failure_rate": float(np.mean([p.failures > 0 for p in played])),
-        "ci95": bootstrap_intervals(reward[None], np.ones((1, len(reward))), seed)[0] or [],
         "seeds": list(range(seed, seed + len(played))),
     }
 
