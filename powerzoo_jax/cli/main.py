@@ -145,7 +145,7 @@ def _add_evaluate(commands: argparse._SubParsersAction) -> None:
     )
     evaluate.add_argument("--split", default="test", help="split to play (default: test)")
     evaluate.add_argument("--episodes", type=int, help="number of seeded episodes (default: those of the references)")
-    evaluate.add_argument("--seed", type=int, default=42, help="first seed")
+    evaluate.add_argument("--seed", type=int, default=42, help="first seed of --episodes")
     evaluate.add_argument("--json", type=Path, metavar="FILE", help="write the full records")
     reference = _command(
         commands, "reference", "evaluate:run_reference", "Print the reference returns of a task as JSON."

@@ -56,7 +56,7 @@ def reference(
     return);
     score_of_rule, rule_share_of_oracle; standard errors of the paired differences, and the share of episodes in which
     they are positive (a return with a heavy tail has no use for a standard error); per-channel mean costs and
-    violation rates; feasible; n, repeats, seeds, date, data hashes and library version.
+    violation rates; feasible; episodes, their fingerprint; n, repeats, seeds, date, data hashes and library version.
 
     Raises SolverError when a policy returns more than the bound on any episode: the bound would be wrong.
     """
@@ -88,6 +88,7 @@ def _measure(sim: Sim, n_episodes: int | None, seed: int, repeats: int, date: st
             **_differences(records, repeats),
             **_facts(sim, records),
             **(book.facts(records) if book.facts else {}),
+            "episodes": records["rule"].episodes,
             "n": len(plan.objective),
             "repeats": repeats,
             "seed": seed,

@@ -6,6 +6,7 @@ Beside returns and costs it holds figures of the episodes: a mean or a ratio eac
 from __future__ import annotations
 
 import dataclasses
+import hashlib
 import importlib
 import math
 from collections.abc import Sequence
@@ -131,6 +132,7 @@ WORST = 0.1  # share of episodes in the tail that a record tells of
 class Evaluation:
     """Evaluation record of a policy on a split; plain numbers, lists and strings only.
 
+    episodes: fingerprint of what was played, see `episode_hash`; scores compare records with the same one only.
     `selected` channels are those with a finite budget; budgets are per episode, averaged over episodes.
     episode_costs sum the selected channels; *_by_constraint hold every channel, thresholds None where unlimited.
     feasible: the mean of every selected channel meets its budget, see `keeps`.  ci95: bootstrap of mean_reward over
@@ -147,6 +149,7 @@ class Evaluation:
     split: str
     library_version: str
     dataset_hashes: dict[str, str]
+    episodes: str
     n_episodes: int
     seeds: list[int]
     mean_reward: float
@@ -251,10 +254,22 @@ def evaluate(
     _refuse_stacked(sim)
     count = draws.load_row.shape[0]
     totals = run_episodes(sim, act, episode_keys(seed, count), draws, carry)
-    return _record(sim, jax.tree.map(lambda x: np.asarray(x, np.float64), totals), seed, anchors)
+    played = episode_hash(draws, seed)
+    return _record(sim, jax.tree.map(lambda x: np.asarray(x, np.float64), totals), played, seed, anchors)
 
 
-def _record(sim: Sim, totals: Totals, seed: int, anchors: tuple[float, float] | None) -> Evaluation:
+def episode_hash(draws: Draw, seed: int) -> str:
+    """Fingerprint of episodes: first days, price days, drawn states of charge, and the seeds of all else that is drawn.
+
+    The same whatever the float type: draws are made in float32.
+    """
+    digest = hashlib.sha256(str((seed, draws.load_row.shape[0])).encode())
+    for leaf, dtype in ((draws.load_row, "<i4"), (draws.price_row, "<i4"), (draws.soc, "<f4")):
+        digest.update(np.ascontiguousarray(leaf).astype(dtype).tobytes())
+    return digest.hexdigest()[:16]
+
+
+def _record(sim: Sim, totals: Totals, played: str, seed: int, anchors: tuple[float, float] | None) -> Evaluation:
     spec, reward = sim.spec, np.asarray(totals.total)
     per_agent = None
     if spec.family == MARKET:
@@ -272,6 +287,7 @@ def _record(sim: Sim, totals: Totals, seed: int, anchors: tuple[float, float] | 
         split=spec.split,
         library_version=importlib.import_module(__name__.partition(".")[0]).__version__,
         dataset_hashes=dataset_hashes(spec),
+        episodes=played,
         n_episodes=len(reward),
         seeds=list(range(seed, seed + len(reward))),
         normalized_score=None if anchors is None else normalized_score(mean, *anchors),

@@ -6,10 +6,12 @@ import json
 
 import pytest
 
-from powerzoo_jax.oracle import get_baselines, get_reference, registry
+from powerzoo_jax.base import SettingsError
+from powerzoo_jax.cli.commands.evaluate import require_same_episodes
+from powerzoo_jax.oracle import get_baselines, get_reference, idle_act, registry
 from powerzoo_jax.oracle.registry import load_table, withdrawn
-from powerzoo_jax.tasks import get_spec
-from powerzoo_jax.tasks.score import normalized_score
+from powerzoo_jax.tasks import get_spec, make
+from powerzoo_jax.tasks.score import all_starts, episode_hash, evaluate, normalized_score, seeded_starts
 from powerzoo_jax.tasks.spec import CALENDAR
 from tools.tasks.calibrate import Finding, examine, main, verdict
 
@@ -91,6 +93,21 @@ def test_the_verdict_names_what_does_not_hold():
     )
     zero = Finding("unserved_energy", budget=0.0, violating=1.0, safe=5e-4, oracle=0.0)
     assert verdict([zero]) == "holds" and verdict([zero._replace(safe=2e-3)]) != "holds"
+
+
+@pytest.mark.parametrize(("task", "split"), [("battery_arbitrage", "test"), ("marl_uc", "val"), ("dso", "val")])
+def test_a_record_names_the_episodes_that_learners_play(task, split):
+    record, sim = get_reference(task, split), make(task, split=split)
+    every = record["n"] == int(sim.params.starts.n_start)
+    draws = all_starts(sim) if every else seeded_starts(sim, record["n"], record["seed"])
+    assert record["episodes"] == episode_hash(draws, record["seed"])
+
+
+def test_a_score_of_other_episodes_than_those_of_the_reference_is_refused():
+    sim = make("battery_arbitrage", split="test")
+    record = evaluate(sim, idle_act(sim), n_episodes=2)
+    with pytest.raises(SettingsError, match=rf"{record.episodes}.*'battery_arbitrage'.*{'0' * 16}"):
+        require_same_episodes({"episodes": "0" * 16}, [record])
 
 
 def test_a_record_that_was_taken_back_says_why_and_has_no_numbers(monkeypatch):

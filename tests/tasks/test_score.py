@@ -19,7 +19,15 @@ from powerzoo_jax.envs import episode
 from powerzoo_jax.envs.episode import run_episodes
 from powerzoo_jax.oracle import idle_act, random_act
 from powerzoo_jax.tasks import get_spec
-from powerzoo_jax.tasks.score import all_starts, dataset_hashes, evaluate, normalized_score, seeded_starts, summary
+from powerzoo_jax.tasks.score import (
+    all_starts,
+    dataset_hashes,
+    episode_hash,
+    evaluate,
+    normalized_score,
+    seeded_starts,
+    summary,
+)
 
 SUM = 1e-5  # relative: 48 additions in float32, in another program than the scan
 FEW = 3
@@ -168,6 +176,16 @@ def test_a_record_tells_what_its_mean_hides():
     assert found["mean_costs_by_constraint"]["overload"] == pytest.approx(10 / 23)
     assert found["feasible"] and found["cost_violation_rate"] == pytest.approx(1 / 23)
     assert found["constraint_names"] == ["overload"] and found["cost_thresholds"]["misses"] is None
+
+
+def test_the_fingerprint_is_that_of_the_episodes_whatever_the_float_type():
+    draws = seeded_starts(sim_of(), FEW)
+    with jax.enable_x64(True):
+        wide = seeded_starts(sim_of(dtype="float64"), FEW)
+        assert wide.soc.dtype == np.float64 and episode_hash(wide, 42) == episode_hash(draws, 42)
+    others = [seeded_starts(sim_of(), FEW, seed=1), draws._replace(soc=draws.soc + 0.01), take(draws, slice(0, 2))]
+    found = {episode_hash(d, 42) for d in others} | {episode_hash(draws, 42), episode_hash(draws, 1)}
+    assert len(found) == len(others) + 2
 
 
 @pytest.mark.parametrize(

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 import jax
 import numpy as np
 
-from powerzoo_jax.base.errors import DataMissing, unknown
+from powerzoo_jax.base.errors import DataMissing, SettingsError, unknown
 from powerzoo_jax.cli.runs import Run, is_run, open_run, policies_of_run
 from powerzoo_jax.cli.table import render
 from powerzoo_jax.envs import Sim
@@ -65,9 +65,10 @@ def _episodes(sim: Sim, n_episodes: int | None, seed: int) -> dict[str, Any]:
     A record of dear plans holds seeded episodes instead of every start of the split.
     """
     record = _shipped(sim) if n_episodes is None else None
-    if record is None or record["n"] == int(sim.params.starts.n_start):
+    if record is None:
         return {"n_episodes": n_episodes, "seed": seed}
-    return {"n_episodes": record["n"], "seed": record["seed"]}
+    every = record["n"] == int(sim.params.starts.n_start)
+    return {"n_episodes": None if every else record["n"], "seed": record["seed"]}
 
 
 def baseline_scores(
@@ -95,10 +96,28 @@ def score_trained(
     seed: int = SEED,
 ) -> list[Evaluation]:
     """Records of trained policies, their episodes spread over this process's devices; anchors as shipped by default."""
+    shipped = _shipped(sim) if n_episodes is None else None
     anchors = shipped_anchors(sim) if anchors is None else anchors
     arguments = _episodes(sim, n_episodes, seed)
     sim = spread(sim, make_mesh(jax.local_devices()))
-    return [evaluate(sim, act, anchors=anchors, **arguments) for act in acts]
+    records = [evaluate(sim, act, anchors=anchors, **arguments) for act in acts]
+    if shipped is not None:
+        require_same_episodes(shipped, records)
+    return records
+
+
+def require_same_episodes(reference: Mapping[str, Any], records: Sequence[Evaluation]) -> None:
+    """Refuse a score of episodes that its reference was not measured on.
+
+    Raises SettingsError naming the task, the split and both fingerprints.
+    """
+    for record in records:
+        if record.episodes != reference["episodes"]:
+            raise SettingsError(
+                f"the policy played episodes {record.episodes} of {record.task_id!r}, split {record.split!r}, and the "
+                f"reference was measured on {reference['episodes']}: no score compares them. Compute the reference "
+                f"again: python -m powerzoo_jax.oracle.reference {record.task_id} --split {record.split} --write"
+            )
 
 
 def score_table(
