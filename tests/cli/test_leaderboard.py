@@ -182,10 +182,14 @@ def test_references_of_other_episodes_have_the_run_played_again(board, monkeypat
 @pytest.mark.parametrize(("task", "whole"), [("marl_opf", True), ("marl_uc", False)])
 def test_learners_play_the_episodes_of_the_references(task, whole, monkeypatch):
     """Days differ by more than policies do: a score compares returns of the same ones."""
-    sim, played = make(task, split="test"), []
-    monkeypatch.setattr("powerzoo_jax.cli.commands.evaluate.evaluate", lambda sim, act, **asked: played.append(asked))
+    sim, played, record = make(task, split="test"), [], get_reference(task, "test")
+
+    def play(sim, act, **asked):
+        played.append(asked)
+        return SimpleNamespace(episodes=record["episodes"])
+
+    monkeypatch.setattr("powerzoo_jax.cli.commands.evaluate.evaluate", play)
     score_trained(sim, [None])
-    record = get_reference(task, "test")
     asked = {"n_episodes": None if whole else record["n"], "seed": record["seed"]}
     assert played == [asked | {"anchors": (record["random"], record["oracle"])}]
     assert whole == (record["n"] == sim.params.starts.n_start)
