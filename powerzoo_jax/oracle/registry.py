@@ -238,7 +238,8 @@ def get_causal(task_id: str) -> Choose:
     Found like the baselines of a task, see `get_baselines`. Raises ValueError where no planner is known.
 
     Example:
-        record = evaluate_baseline(powerzoo_jax.make("battery_arbitrage", split="test"), "causal")
+        from powerzoo_jax.oracle import evaluate_baseline
+        record = evaluate_baseline(powerzoo_jax.make("battery_arbitrage", split="test"), "causal", n_episodes=2)
     """
     where = _where(task_id, _CAUSAL)
     if where is None:
