@@ -9,6 +9,7 @@ from powerzoo_jax.oracle.baselines import plan_carry as plan_carry
 from powerzoo_jax.oracle.baselines import random_act as random_act
 from powerzoo_jax.oracle.baselines import rule_plan as rule_plan
 from powerzoo_jax.oracle.baselines import solve_starts as solve_starts
+from powerzoo_jax.oracle.clock_plan import get_trivial as get_trivial
 from powerzoo_jax.oracle.commitment.plan import CommitmentPlan as CommitmentPlan
 from powerzoo_jax.oracle.commitment.plan import solve_commitment as solve_commitment
 from powerzoo_jax.oracle.commitment.problem import CommitmentDay as CommitmentDay
@@ -19,8 +20,10 @@ from powerzoo_jax.oracle.registry import OraclePlan as OraclePlan
 from powerzoo_jax.oracle.registry import Policy as Policy
 from powerzoo_jax.oracle.registry import follow as follow
 from powerzoo_jax.oracle.registry import get_baselines as get_baselines
+from powerzoo_jax.oracle.registry import get_causal as get_causal
 from powerzoo_jax.oracle.registry import get_reference as get_reference
 from powerzoo_jax.oracle.registry import list_baselines as list_baselines
+from powerzoo_jax.oracle.registry import list_causal as list_causal
 from powerzoo_jax.oracle.registry import plan_act as plan_act
 from powerzoo_jax.oracle.registry import register_baselines as register_baselines
 from powerzoo_jax.oracle.storage.plan import Certificate as Certificate

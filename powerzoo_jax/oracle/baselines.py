@@ -15,12 +15,23 @@ from powerzoo_jax.base.random import uniform_between
 from powerzoo_jax.envs.core import Sim
 from powerzoo_jax.envs.episode import Act
 from powerzoo_jax.envs.series import Draw
-from powerzoo_jax.oracle.registry import Baselines, OraclePlan, PlanCarry, Policy, follow, get_baselines, plan_act
+from powerzoo_jax.oracle.clock_plan import trivial_policy
+from powerzoo_jax.oracle.registry import (
+    Baselines,
+    OraclePlan,
+    PlanCarry,
+    Policy,
+    follow,
+    get_baselines,
+    get_causal,
+    plan_act,
+)
 from powerzoo_jax.oracle.storage.plan import Solution, solve_storage
 from powerzoo_jax.oracle.storage.problem import StorageEpisode, build_problems, play
 from powerzoo_jax.tasks.score import SEED, Evaluation, all_starts, episode_keys, evaluate, seeded_starts
 
 BASELINES = ("random", "no_control", "rule", "oracle")
+CAUSAL, TRIVIAL = "causal", "trivial"
 HOURS_PER_DAY = 24
 CHEAP, DEAR = 25, 75  # percentiles of the day's hourly prices
 
@@ -108,6 +119,9 @@ def evaluate_baseline(
 ) -> Evaluation:
     """Evaluate "random", "no_control", "rule", "oracle" or another policy of the task's baselines.
 
+    Beside them "causal" is its planner without foresight, see `get_causal`, and "trivial" the best policy that looks at
+    no observation, see `oracle.trivial`.
+
     The episodes are those that `evaluate` would play with the same arguments.
     Raises ValueError for another name, or a task without baselines.
 
@@ -115,8 +129,9 @@ def evaluate_baseline(
         record = evaluate_baseline(powerzoo_jax.make("battery_arbitrage", split="test"), "oracle")
     """
     book = get_baselines(sim.spec.id)
-    if name not in book.names:
-        raise ValueError(unknown("baseline", name, book.names))
+    known = (*book.names, CAUSAL, TRIVIAL)
+    if name not in known:
+        raise ValueError(unknown("baseline", name, known))
     if draws is None:
         draws = all_starts(sim) if n_episodes is None else seeded_starts(sim, n_episodes, seed)
     keys = episode_keys(seed, draws.load_row.shape[0])
@@ -124,6 +139,10 @@ def evaluate_baseline(
         policy = Policy(random_act(sim))
     elif name == "oracle":
         policy = book.foresee(sim, draws, keys).policy
+    elif name == CAUSAL:
+        policy = get_causal(sim.spec.id)(sim, draws, keys)
+    elif name == TRIVIAL:
+        policy = trivial_policy(sim, draws)
     else:
         policy = book.rules[name](sim, draws, keys)
     return evaluate(sim, policy.act, draws=draws, seed=seed, carry=policy.carry, **arguments)

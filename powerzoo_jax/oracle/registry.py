@@ -17,7 +17,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import Array
 
-from powerzoo_jax.base.errors import unknown
+from powerzoo_jax.base.errors import listing, unknown
 from powerzoo_jax.base.types import TaskSpec
 from powerzoo_jax.envs.core import Sim
 from powerzoo_jax.envs.episode import Act
@@ -219,6 +219,46 @@ def register_baselines(task_id: str, where: str) -> None:
     _BOOKS[task_id] = where
 
 
+_CAUSAL: dict[str, str] = {
+    "battery_arbitrage": "powerzoo_jax.oracle.causal.storage:plan_storage",
+    "dso": "powerzoo_jax.oracle.causal.flexibility:plan_flexibility",
+    "marl_der_arbitrage": "powerzoo_jax.oracle.causal.storage:plan_storage",
+    "marl_der_arbitrage_5bat": "powerzoo_jax.oracle.causal.storage:plan_storage",
+    "marl_der_arbitrage_7d": "powerzoo_jax.oracle.causal.storage:plan_storage",
+    "marl_ev_v2g": "powerzoo_jax.oracle.causal.vehicles:plan_vehicles",
+    "marl_ev_v2g_10ev": "powerzoo_jax.oracle.causal.vehicles:plan_vehicles",
+    "marl_ev_v2g_1d": "powerzoo_jax.oracle.causal.vehicles:plan_vehicles",
+}
+
+
+def get_causal(task_id: str) -> Choose:
+    """Causal planner of a task, (sim, draws, keys) -> policy: a rolling horizon on what has been observed so far.
+
+    Its forecasts come from the days of training alone. Not one of the rules: no score is measured against it.
+    Found like the baselines of a task, see `get_baselines`. Raises ValueError where no planner is known.
+
+    Example:
+        from powerzoo_jax.oracle import evaluate_baseline
+        record = evaluate_baseline(powerzoo_jax.make("battery_arbitrage", split="test"), "causal", n_episodes=2)
+    """
+    where = _where(task_id, _CAUSAL)
+    if where is None:
+        raise ValueError(f"no causal planner is known for {task_id!r}; there is one for {listing(list_causal())}.")
+    planner: Choose = _load(where)
+    return planner
+
+
+def list_causal() -> tuple[str, ...]:
+    """Ids of the registered tasks that have a causal planner, sorted."""
+    return tuple(task for task in list_tasks() if _where(task, _CAUSAL) is not None)
+
+
+def _load(where: str) -> Any:
+    """Object at "module:NAME"."""
+    module, name = where.split(":")
+    return getattr(importlib.import_module(module), name)
+
+
 def get_baselines(task_id: str) -> Baselines:
     """Baselines of a task: its own, or that of the tasks it is a variant of, see `register`.
 
@@ -230,38 +270,38 @@ def get_baselines(task_id: str) -> Baselines:
         powerzoo_jax.register(mine, get_builder("battery_arbitrage"))
         names = get_baselines("my_battery").names
     """
-    where = _where(task_id)
+    where = _where(task_id, _BOOKS)
     if where is None:
         raise ValueError(
             f"no reference policies are known for {task_id!r}, a task of family {get_spec(task_id).family!r} built by "
             f"{get_builder(task_id)!r}. Give it some: oracle.register_baselines({task_id!r}, 'module:NAME')."
         )
-    module, name = where.split(":")
-    book: Baselines = getattr(importlib.import_module(module), name)
+    book: Baselines = _load(where)
     return book
 
 
 def list_baselines() -> tuple[str, ...]:
     """Ids of the registered tasks that have baselines, sorted."""
-    return tuple(task for task in list_tasks() if _where(task) is not None)
+    return tuple(task for task in list_tasks() if _where(task, _BOOKS) is not None)
 
 
-def _where(task_id: str) -> str | None:
-    """Location of a task's baselines: under its id, with the shipped tasks of its builder, or with those of its family.
+def _where(task_id: str, table: Mapping[str, str]) -> str | None:
+    """Location of what a table holds for a task: under its id, with the shipped tasks of its builder, or with those of
+    its family.
 
     Where these have several, they are those of the tasks which pay for the same and, like it, have one agent or
     several; None where that leaves more than one, or none.
     """
-    if task_id in _BOOKS:
-        return _BOOKS[task_id]
+    if task_id in table:
+        return table[task_id]
     spec, builder = get_spec(task_id), get_builder(task_id)
     known = [get_spec(other) for other in _SHIPPED]
     alike = [other for other in known if get_builder(other.id) == builder]
     alike = alike or [other for other in known if other.family == spec.family]
-    if len({_BOOKS[other.id] for other in alike}) > 1:
+    if len({table.get(other.id) for other in alike}) > 1:
         alike = [other for other in alike if _kind(other) == _kind(spec)]
-    books = {_BOOKS[other.id] for other in alike}
-    return books.pop() if len(books) == 1 else None
+    found = {table.get(other.id) for other in alike}
+    return found.pop() if len(found) == 1 else None
 
 
 def _kind(spec: TaskSpec) -> tuple[bool, tuple[str, ...]]:

@@ -1,0 +1,132 @@
+"""Ladder of the reference policies of tasks, as tab-separated values: `python -m powerzoo_jax.oracle.ladder TASK ...`
+
+Random, the rule, the best policy that looks at nothing, the causal planner and the oracle on the same episodes: mean
+returns, and their share of the way from the rule to the oracle.
+"""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from powerzoo_jax.base.errors import listing
+from powerzoo_jax.envs.core import Sim
+from powerzoo_jax.oracle.baselines import CAUSAL, TRIVIAL, evaluate_baseline
+from powerzoo_jax.oracle.clock_plan import load_trivial
+from powerzoo_jax.oracle.registry import get_baselines, get_reference, list_causal, load_table
+from powerzoo_jax.tasks import make
+from powerzoo_jax.tasks.score import SEED, Evaluation, all_starts, seeded_starts
+
+SPLITS = ("val", "test")
+COLUMNS = ("task", "split", "policy", "n", "mean_return", "share_of_rule_to_oracle", "feasible", "over_budget")
+KEPT = (1.001, 1e-6)  # a mean cost of so many budgets, and so much more, is kept: float32 sums
+
+
+class Rung(NamedTuple):
+    """One policy on one split. over_budget: channels whose mean cost exceeds the budget."""
+
+    task: str
+    split: str
+    policy: str
+    n: int
+    mean_return: float
+    share: float
+    feasible: bool
+    over_budget: str
+
+    def line(self) -> str:
+        """The row of the table."""
+        numbers = (self.n, f"{self.mean_return:.4f}", f"{self.share:.4f}")
+        return "\t".join(
+            str(x) for x in (*self[:3], *numbers, "yes" if self.feasible else "no", self.over_budget or "-")
+        )
+
+
+def climb(task_id: str, split: str, *, n_episodes: int | None = None, recorded: bool = True) -> list[Rung]:
+    """Evaluate the policies of a task on one set of episodes.
+
+    n_episodes:  None plays the episodes of the shipped reference, or every start once; else as many seeded ones
+    recorded:    take the oracle's return from that reference, for its plans are dear. It is computed in float64, where
+                 keys draw other trips and jobs. False plans and plays it here, on the very episodes of the others
+    """
+    sim = make(task_id, split=split)
+    shipped = _shipped(task_id, split) if recorded and n_episodes is None else None
+    draws = all_starts(sim)
+    if n_episodes is None and shipped and shipped["n"] != draws.load_row.shape[0]:
+        n_episodes = shipped["n"]  # a record of seeded episodes
+    if n_episodes is not None:
+        draws = seeded_starts(sim, n_episodes, SEED)
+    count = draws.load_row.shape[0]
+    found = {name: evaluate_baseline(sim, name, draws=draws) for name in _names(sim)}
+    money = {name: record.mean_reward for name, record in found.items()}
+    over = {name: over_budget(record) for name, record in found.items()}
+    if shipped is None:
+        best = evaluate_baseline(sim, "oracle", draws=draws)
+        money["oracle"], over["oracle"] = best.mean_reward, over_budget(best)
+    else:
+        money["oracle"], over["oracle"] = shipped["oracle"], "" if shipped["feasible"]["oracle"] else "recorded"
+    span = money["oracle"] - money["rule"]
+    return [
+        Rung(task_id, split, name, count, money[name], (money[name] - money["rule"]) / span, not over[name], over[name])
+        for name in money
+    ]
+
+
+def over_budget(record: Evaluation) -> str:
+    """Channels whose mean over the episodes exceeds the budget, beyond rounding."""
+    budgets = {name: budget for name, budget in record.cost_thresholds.items() if budget is not None}
+    costs = record.mean_costs_by_constraint
+    return listing(name for name, budget in budgets.items() if not costs[name] <= KEPT[0] * budget + KEPT[1])
+
+
+def _names(sim: Sim) -> Iterator[str]:
+    yield "random"
+    yield "rule"
+    safe = get_baselines(sim.spec.id).safe
+    if safe != "rule":
+        yield safe
+    if sim.spec.id in load_trivial():
+        yield TRIVIAL
+    if sim.spec.id in list_causal():
+        yield CAUSAL
+
+
+def _shipped(task_id: str, split: str) -> dict[str, Any] | None:
+    """The shipped record of a task, if there is one."""
+    recorded = any(split in splits for splits in load_table().get(task_id, {}).values())
+    return get_reference(task_id, split) if recorded else None
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Print the ladder of tasks; with --out, write it to a file as well."""
+    parser = argparse.ArgumentParser(prog="python -m powerzoo_jax.oracle.ladder", description=main.__doc__)
+    parser.add_argument("task", nargs="+", help="task ids")
+    parser.add_argument("--split", action="append", help=f"repeatable; default: {', '.join(SPLITS)}")
+    parser.add_argument("--episodes", type=int, help="seeded episodes; default: every start of the split once")
+    parser.add_argument("--live", action="store_true", help="plan the oracle here rather than read its record")
+    parser.add_argument("--out", type=Path, help="file that the rows of these tasks are replaced in")
+    chosen = parser.parse_args(arguments)
+    print("\t".join(COLUMNS))
+    for task_id in chosen.task:
+        for split in chosen.split or SPLITS:
+            lines = [
+                rung.line() for rung in climb(task_id, split, n_episodes=chosen.episodes, recorded=not chosen.live)
+            ]
+            print("\n".join(lines), flush=True)
+            if chosen.out:
+                replace_rows(chosen.out, task_id, split, lines)
+    return 0
+
+
+def replace_rows(path: Path, task_id: str, split: str, lines: Sequence[str]) -> None:
+    """Put the rows of a task and split in the place of former ones, in the order of tasks and splits."""
+    former = path.read_text(encoding="utf-8").splitlines()[1:] if path.is_file() else []
+    kept = [line for line in former if line.split("\t")[:2] != [task_id, split]]
+    rows = sorted([*kept, *lines], key=lambda line: line.split("\t")[:2])
+    path.write_text("\n".join(["\t".join(COLUMNS), *rows]) + "\n", encoding="utf-8")
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())
