@@ -18,7 +18,7 @@ Example:
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -79,6 +79,8 @@ class PPOState:
     tally:        EpisodeStats          totals of their episodes
     key:          PRNG key              source of every draw to come
     """
+
+    BY_LANE: ClassVar[tuple[str, ...]] = ("env", "obs", "legal", "tally")
 
     params: Any
     opt: Any

@@ -13,6 +13,9 @@ import numpy as np
 from flax import struct
 from jax import Array, lax
 
+from powerzoo_jax.base.numerics import matmul
+from powerzoo_jax.rl.training.parallel import devices_in_force
+
 CLIP_OBS = 10.0  # standard deviations; a field far outside what training saw must not saturate every unit
 PRIOR_COUNT = 1.0  # weight of the declared bounds against the samples seen
 LOG_STD_RANGE = (-5.0, 2.0)  # a width outside either freezes the policy or leaves the tanh no slope
@@ -33,7 +36,7 @@ def orthogonal(gain: float) -> Callable[..., Array]:
         def column(j: Array, q: Array) -> Array:
             v = a[:, j]
             for _ in range(2):
-                v = v - q @ (q.T @ v)
+                v = v - matmul(q, matmul(q.T, v))  # rounded products would leave columns askew
             return q.at[:, j].set(v / jnp.sqrt(v @ v))
 
         q = lax.fori_loop(0, min(shape), column, jnp.zeros_like(a))
@@ -169,8 +172,11 @@ def scale_from_bounds(low: Array, high: Array, floor: float) -> Scale:
 
 def observe_batch(scale: Scale, x: Array) -> Scale:
     """Merge a batch x (..., F) into the running moments (Chan, Golub and LeVeque 1983, parallel variance)."""
-    x = x.reshape(-1, x.shape[-1])
-    mean, var, count = jnp.mean(x, axis=0), jnp.var(x, axis=0), jnp.asarray(x.shape[0], scale.count.dtype)
+    count = jnp.asarray(math.prod(x.shape[:-1]), scale.count.dtype)
+    # lanes on several devices stay there only where their axis is not merged with others
+    x = x if devices_in_force() > 1 else x.reshape(-1, x.shape[-1])
+    rows = tuple(range(x.ndim - 1))
+    mean, var = jnp.mean(x, axis=rows), jnp.var(x, axis=rows)
     total = scale.count + count
     share = count / total
     shift = mean - scale.mean
