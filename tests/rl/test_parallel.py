@@ -89,15 +89,14 @@ def test_the_score_of_a_run_is_that_of_one_device_within_the_noise_of_seeds(requ
 
 def transfers(path: Path, count: int, name: str) -> list[tuple[str, int]]:
     """Kind and bytes of every transfer of an update."""
-    found = []
-    for line in read(path, count)[name].tolist():
-        kind, what = line.split(" ", 1)
-        arrays = re.findall(r"([a-z]+)(\d*)\[([\d,]*)\]", what)
-        width = [1 if kind == "pred" else int(bits) // 8 for kind, bits, _ in arrays]
-        found.append(
-            (kind, sum(w * math.prod(map(int, n.split(","))) if n else w for w, (*_, n) in zip(width, arrays)))
-        )
-    return found
+
+    def size(letters: str, bits: str, shape: str) -> int:
+        width = 1 if letters == "pred" else int(bits) // 8
+        return width * math.prod(int(n) for n in shape.split(",") if n)
+
+    lines = (line.split(" ", 1) for line in read(path, count)[name].tolist())
+    arrays = re.compile(r"([a-z]+)(\d*)\[([\d,]*)\]")
+    return [(kind, sum(size(*found) for found in arrays.findall(what))) for kind, what in lines]
 
 
 def test_an_update_sends_gradients_and_moments_whatever_the_lanes_and_steps(local):

@@ -23,6 +23,9 @@ from powerzoo_jax.rl.training.parallel import devices_in_force, on_each_device, 
 
 Metrics = dict[str, Array]
 
+# of a minibatch: losses, and how far the policy has moved from the one that acted
+METRICS = ("loss", "loss_policy", "loss_value", "entropy", "kl", "clip_fraction", "ratio_error")
+
 ADAM_EPS = 1e-5  # gradients of the clipped surrogate vanish for many weights; a smaller one lets noise move them
 
 
@@ -233,19 +236,21 @@ def run_epochs(
     parts = by_block(over_devices(samples, axis=1), blocks)
     shuffle = partial(shuffled, minibatches=cfg.minibatches)
 
-    def descend(carry: tuple[Any, Any], batch: Any) -> tuple[tuple[Any, Any], Metrics]:
+    def descend(carry: tuple[Any, Any], batch: Any) -> tuple[tuple[Any, Any], Array]:
         params, opt = carry
         grads, metrics = jax.grad(loss, has_aux=True)(params, over_devices(batch))
         change, opt = optimiser.update(grads, opt, params)
-        return (optax.apply_updates(params, change), opt), metrics
+        # one row of all metrics: stored one by one, each would be a launch of its own
+        return (optax.apply_updates(params, change), opt), jnp.stack([metrics[name] for name in METRICS])
 
-    def epoch(carry: tuple[Any, Any], key: Array) -> tuple[tuple[Any, Any], Metrics]:
+    def epoch(carry: tuple[Any, Any], key: Array) -> tuple[tuple[Any, Any], Array]:
         bits = jax.random.bits(key, (blocks, cfg.lanes // blocks * cfg.steps))
         return lax.scan(descend, carry, on_each_device(shuffle, parts, bits, axis=1))
 
-    learned, metrics = lax.scan(epoch, learned, jax.random.split(key, cfg.epochs))
-    first = metrics.pop("ratio_error")[0, 0]  # 0 up to rounding, or the stored log-probability is wrong
-    return learned, {**{k: jnp.mean(v) for k, v in metrics.items()}, "ratio_error": first}
+    learned, rows = lax.scan(epoch, learned, jax.random.split(key, cfg.epochs))
+    means = dict(zip(METRICS, jnp.mean(rows, axis=(0, 1)), strict=True))
+    # of the first minibatch: 0 up to rounding, or the stored log-probability is wrong
+    return learned, {**means, "ratio_error": rows[0, 0, METRICS.index("ratio_error")]}
 
 
 def repeat_updates(

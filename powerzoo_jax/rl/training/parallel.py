@@ -1,7 +1,7 @@
 """Training and evaluation over many devices: lanes are spread over a mesh, weights are the same everywhere.
 
-The program is that of one device; XLA divides the work and sums the gradients (GSPMD, Xu et al. 2021). What belongs to a
-lane stays on its device: steps of the environment run where their lanes live, so that no solver waits for another
+The program is that of one device; XLA divides the work and sums the gradients (GSPMD, Xu et al. 2021). What belongs to
+a lane stays on its device: steps of the environment run where their lanes live, so that no solver waits for another
 device, and minibatches are shuffled within a device, so that no sample travels.
 With several processes call `jax.distributed.initialize` first; the mesh then covers the devices of all of them.
 
