@@ -8,6 +8,7 @@ No other place repeats a name, a unit or a bound.
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
@@ -15,11 +16,12 @@ from typing import Any, NamedTuple
 import jax.numpy as jnp
 import numpy as np
 from flax import struct
-from jax import Array
+from jax import Array, lax
 
 from powerzoo_jax.base.spaces import Box, Field, Observed
 
 PADDING_NAME = "padding"
+Runs = tuple[tuple[bool, int], ...]
 
 
 @dataclass(frozen=True, eq=False)
@@ -141,31 +143,33 @@ class SharedObs:
 
     shared: Array
     own: Array
-    runs: tuple[tuple[bool, int], ...] = struct.field(pytree_node=False)
+    runs: Runs = struct.field(pytree_node=False)
 
     def expand(self) -> Array:
         """The observation of every agent, (..., A, O)."""
-        shared = jnp.broadcast_to(self.shared[..., None, :], (*self.own.shape[:-1], self.shared.shape[-1]))
-        common, own = self.columns
-        both = jnp.concatenate([shared, self.own], axis=-1)
-        return both[..., np.argsort(np.concatenate([common, own]))]
-
-    @property
-    def columns(self) -> tuple[np.ndarray, np.ndarray]:
-        """Columns of an observation (A, O) that are shared, and those that are not."""
-        return columns_of(self.runs)
+        repeated = jnp.broadcast_to(self.shared[..., None, :], (*self.own.shape[:-1], self.shared.shape[-1]))
+        rest, pieces = {True: repeated, False: self.own}, []
+        for shared, length in self.runs:
+            pieces.append(rest[shared][..., :length])
+            rest[shared] = rest[shared][..., length:]
+        return jnp.concatenate(pieces, axis=-1)
 
 
-def columns_of(runs: tuple[tuple[bool, int], ...]) -> tuple[np.ndarray, np.ndarray]:
-    """Columns of the runs that are shared, and of the others."""
-    common = np.concatenate([np.full(length, shared) for shared, length in runs])
-    return np.flatnonzero(common), np.flatnonzero(~common)
+def fields_of(x: Array, runs: Runs, shared: bool, axis: int = -1) -> Array:
+    """Entries of an axis over the fields of an observation (O) that are of the shared part, or of the other one."""
+    ends = np.cumsum([length for _, length in runs])
+    pieces = [
+        lax.slice_in_dim(x, int(end) - n, int(end), axis=axis)
+        for (s, n), end in zip(runs, ends, strict=True)
+        if s == shared
+    ]
+    # slices of runs, not one gather, whose derivative would be a scatter
+    return jnp.concatenate(pieces, axis=axis) if pieces else lax.slice_in_dim(x, 0, 0, axis=axis)
 
 
-def divide(obs: Array, runs: tuple[tuple[bool, int], ...]) -> SharedObs:
+def divide(obs: Array, runs: Runs) -> SharedObs:
     """Two parts of observations (..., A, O), the inverse of `SharedObs.expand`."""
-    common, own = columns_of(runs)
-    return SharedObs(obs[..., 0, common], obs[..., own], runs)
+    return SharedObs(fields_of(obs[..., 0, :], runs, True), fields_of(obs, runs, False), runs)
 
 
 def observe(fields: FieldTable, scene: Any, n_agent: int | None = None) -> Any:
@@ -191,7 +195,8 @@ def _divided(parts: Sequence[Array], n_agent: int) -> SharedObs:
     dtype = jnp.result_type(*parts)
     common = [part for part in parts if part.ndim == 1]
     own = [jnp.broadcast_to(part, (n_agent, part.shape[1])) for part in parts if part.ndim == 2]
-    runs = tuple((part.ndim == 1, part.shape[-1]) for part in parts)
+    order = itertools.groupby(parts, key=lambda part: part.ndim == 1)
+    runs = tuple((shared, sum(part.shape[-1] for part in run)) for shared, run in order)
     return SharedObs(
         jnp.concatenate([jnp.zeros(0, dtype), *common]),
         jnp.concatenate([jnp.zeros((n_agent, 0), dtype), *own], -1),

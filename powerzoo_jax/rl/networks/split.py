@@ -18,7 +18,7 @@ from jax import Array
 
 from powerzoo_jax.envs.batch import split_observations
 from powerzoo_jax.envs.core import Sim
-from powerzoo_jax.envs.observe import SharedObs, columns_of, divide
+from powerzoo_jax.envs.observe import Runs, SharedObs, divide, fields_of
 
 LEAST = 1024  # numbers of an observation (A, O) below which nothing is gained: the largest of other tasks has 310
 
@@ -32,7 +32,7 @@ class SplitInput:
 
     shared: Array
     own: Array
-    runs: tuple[tuple[bool, int], ...] = struct.field(pytree_node=False)
+    runs: Runs = struct.field(pytree_node=False)
     joint: bool = struct.field(pytree_node=False)
 
     @property
@@ -53,11 +53,11 @@ class SplitInput:
 
     def features(self, x: Array) -> tuple[Array, Array]:
         """Values of the features (F, ...) of the two parts: (S, ...), and (P, ...) or (A, P, ...) if joint."""
-        common, own = columns_of(self.runs)
         if not self.joint:
-            return x[common], x[own]
+            return fields_of(x, self.runs, True, 0), fields_of(x, self.runs, False, 0)
         each = x.reshape(self.agents, self.width, *x.shape[1:])
-        return each[0, common], each[:, own]  # every repetition of a shared feature has the same moments
+        # every repetition of a shared feature has the same moments
+        return fields_of(each[0], self.runs, True, 0), fields_of(each, self.runs, False, 1)
 
     def of_features(self, shared: Array, own: Array) -> Array:
         """Inverse of `features`, (F,): shared ones repeated."""
@@ -92,13 +92,14 @@ class SplitDense(nn.Module):
     def __call__(self, x: SplitInput) -> Array:
         kernel = self.param("kernel", self.kernel_init, (x.shape[-1], self.features), self.param_dtype)
         bias = self.param("bias", nn.initializers.zeros_init(), (self.features,), self.param_dtype)
-        common, own = columns_of(x.runs)
         if not x.joint:
-            return (x.shared @ kernel[common])[..., None, :] + x.own @ kernel[own] + bias
+            common, own = x.features(kernel)
+            return (x.shared @ common)[..., None, :] + x.own @ own + bias
         each = kernel.reshape(x.agents, x.width, self.features)
+        common = jnp.sum(fields_of(each, x.runs, True, 1), axis=0)
         flat = x.own.reshape(*x.own.shape[:-2], -1)
-        mine = each[:, own].reshape(flat.shape[-1], self.features)
-        return (x.shared @ jnp.sum(each[:, common], axis=0) + flat @ mine + bias)[..., None, :]
+        own = fields_of(each, x.runs, False, 1).reshape(flat.shape[-1], self.features)
+        return (x.shared @ common + flat @ own + bias)[..., None, :]
 
 
 def worth_splitting(sim: Sim) -> bool:
