@@ -284,7 +284,7 @@ def make_update(cfg: PPOConfig, sim: Sim | None = None) -> tuple[Init, Update]:
 
 
 def all_of(x: Any) -> Any:
-    """What all agents see as that of one agent: (..., N, F) -> (..., 1, N F)."""
+    """Input of one agent that sees what all see, side by side: (..., N, F) -> (..., 1, N F)."""
     return x.jointly() if isinstance(x, SplitInput) else x.reshape(*x.shape[:-2], 1, -1)
 
 

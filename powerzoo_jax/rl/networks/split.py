@@ -25,7 +25,7 @@ LEAST = 1024  # numbers of an observation (A, O) below which nothing is gained: 
 
 @struct.dataclass
 class SplitInput:
-    """What a network sees, in two parts; letters as in `SharedObs`.
+    """Input of a network in two parts; letters as in `SharedObs`.
 
     joint:  one agent sees the observations of all A, side by side: rows are 1 and features A O, else A and O
     """
