@@ -94,7 +94,8 @@ class Step(NamedTuple):
     """Result of one step.
 
     state:   EnvState  what to act on next, unless the episode ended
-    obs:     (A, O)    observation after the step, in the units of the task's field table
+    obs:     (A, O)    observation after the step, in the units of the task's field table; with `split_observations`
+                       the same in two parts, `envs.SharedObs`
     reward:  (A,)      [$] where the terms of the task are money
     cost:    (C,)      what limits were exceeded by, each channel in its own unit; 0 = satisfied
     info:    Info      flags, solver status and what the family reports

@@ -3,9 +3,11 @@
 from powerzoo_jax.envs.batch import autoreset as autoreset
 from powerzoo_jax.envs.batch import is_stacked as is_stacked
 from powerzoo_jax.envs.batch import lanes as lanes
+from powerzoo_jax.envs.batch import split_observations as split_observations
 from powerzoo_jax.envs.batch import stack as stack
 from powerzoo_jax.envs.batch import vstep as vstep
 from powerzoo_jax.envs.core import Env as Env
 from powerzoo_jax.envs.core import EnvParams as EnvParams
 from powerzoo_jax.envs.core import Sim as Sim
 from powerzoo_jax.envs.feeder.env import DistributionEnv as DistributionEnv
+from powerzoo_jax.envs.observe import SharedObs as SharedObs

@@ -23,6 +23,7 @@ from powerzoo_jax.envs.feeder.env import DistributionEnv
 from powerzoo_jax.envs.feeder.padding import align_feeders
 from powerzoo_jax.envs.feeder.unbalanced import UnbalancedEnv
 from powerzoo_jax.envs.joint.env import JointFactors
+from powerzoo_jax.envs.observe import FieldTable
 from powerzoo_jax.envs.transmission.units_types import TransmissionFlow
 from powerzoo_jax.opf.dc.factors import DcOpfFactors
 from powerzoo_jax.powerflow import ThreePhaseFactors
@@ -193,7 +194,7 @@ def vstep(sims: Sim, states: Any, actions: Array) -> tuple[Step, Any, Array]:
     sims:     one Sim shared by all lanes, or a stacked Sim (see `stack` and `lanes`)
     states:   batched EnvState, leading axis B
     actions:  (B, A, U) in [-1, 1], scaled to each device's rating [MW, Mvar]
-    Returns a Step with leading axis B, batched states and observations (B, A, O).
+    Returns a Step with leading axis B, batched states and observations (B, A, O), or those of `split_observations`.
 
     `init` runs under one batch-level `cond`, that is once per horizon when lanes end together,
     and stays a branch under further `vmap`s. Raises ValueError for actions without an axis of lanes.
@@ -214,6 +215,28 @@ def vstep(sims: Sim, states: Any, actions: Array) -> tuple[Step, Any, Array]:
 
     states, obs = lax.cond(anywhere(ended), restart, lambda operand: operand, (out.state, out.obs))
     return out, states, obs
+
+
+def split_observations(sim: Sim) -> Sim:
+    """The same task with the observation of a lane as `SharedObs`: fields that all agents see are held once.
+
+    A task of one agent, or without a table of fields, is given back as it is. Spaces are those of the task.
+
+    Example:
+        sim = split_observations(powerzoo_jax.make("opf_118"))  # 2 kB a lane in place of 42
+    """
+    fields = getattr(sim.env, "fields", None)
+    if not isinstance(fields, FieldTable) or sim.env.dims.agent == 1:
+        return sim
+    return dataclasses.replace(sim, env=_with_fields(sim.env, fields._replace(split=True)))
+
+
+def _with_fields(env: Any, fields: FieldTable) -> Any:
+    """Environment with another table of fields; of one that wraps another, the inner one has the table."""
+    inner = getattr(env, "env", None)
+    if inner is not None:
+        return dataclasses.replace(env, env=_with_fields(inner, fields))
+    return dataclasses.replace(env, fields=fields)
 
 
 def batch_axes(sims: Sim) -> Any:

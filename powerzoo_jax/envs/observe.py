@@ -8,17 +8,20 @@ No other place repeats a name, a unit or a bound.
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import jax.numpy as jnp
 import numpy as np
-from jax import Array
+from flax import struct
+from jax import Array, lax
 
 from powerzoo_jax.base.spaces import Box, Field, Observed
 
 PADDING_NAME = "padding"
+Runs = tuple[tuple[bool, int], ...]
 
 
 @dataclass(frozen=True, eq=False)
@@ -67,9 +70,13 @@ class FieldBlock(NamedTuple):
 
 
 class FieldTable(NamedTuple):
-    """The blocks of one observation in order; hashable, so that an env can hold it as a static."""
+    """The blocks of one observation in order; hashable, so that an env can hold it as a static.
+
+    split:  observations of several agents come as `SharedObs`
+    """
 
     blocks: tuple[FieldBlock, ...]
+    split: bool = False
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -81,12 +88,11 @@ class FieldTable(NamedTuple):
 
     def padded(self, widths: dict[str, int]) -> FieldTable:
         """The table with some blocks widened; added fields are called `padding`."""
-        return FieldTable(
-            tuple(
-                b._replace(names=b.names + (PADDING_NAME,) * (widths.get(b.key, len(b.names)) - len(b.names)))
-                for b in self.blocks
-            )
+        wide = (
+            b._replace(names=b.names + (PADDING_NAME,) * (widths.get(b.key, len(b.names)) - len(b.names)))
+            for b in self.blocks
         )
+        return self._replace(blocks=tuple(wide))
 
     def __contains__(self, key: object) -> bool:
         return any(block.key == key for block in self.blocks)
@@ -121,20 +127,81 @@ def table(blocks: Iterable[FieldBlock]) -> FieldTable:
     return FieldTable(tuple(b for b in blocks if b.names))
 
 
-def observe(fields: FieldTable, scene: Any, n_agent: int | None = None) -> Array:
+@struct.dataclass
+class SharedObs:
+    """Observations of all agents of a lane in two parts: what is the same for every agent is held once.
+
+    shared:  (..., S)     fields that all agents see
+    own:     (..., A, P)  fields of each agent
+    runs:    (shared, length) of each run of fields, in the order of an observation (A, O); static
+
+    Example:
+        split = powerzoo_jax.envs.split_observations(powerzoo_jax.make("opf_118"))
+        state, obs = jax.jit(split.init)(jax.random.key(0))
+        obs.shared.shape, obs.own.shape, obs.expand().shape  # (189,), (54, 6), (54, 195)
+    """
+
+    shared: Array
+    own: Array
+    runs: Runs = struct.field(pytree_node=False)
+
+    def expand(self) -> Array:
+        """The observation of every agent, (..., A, O)."""
+        repeated = jnp.broadcast_to(self.shared[..., None, :], (*self.own.shape[:-1], self.shared.shape[-1]))
+        rest, pieces = {True: repeated, False: self.own}, []
+        for shared, length in self.runs:
+            pieces.append(rest[shared][..., :length])
+            rest[shared] = rest[shared][..., length:]
+        return jnp.concatenate(pieces, axis=-1)
+
+
+def fields_of(x: Array, runs: Runs, shared: bool, axis: int = -1) -> Array:
+    """Entries of an axis over the fields of an observation (O) that are of the shared part, or of the other one."""
+    ends = np.cumsum([length for _, length in runs])
+    pieces = [
+        lax.slice_in_dim(x, int(end) - n, int(end), axis=axis)
+        for (s, n), end in zip(runs, ends, strict=True)
+        if s == shared
+    ]
+    # slices of runs, not one gather, whose derivative would be a scatter
+    return jnp.concatenate(pieces, axis=axis) if pieces else lax.slice_in_dim(x, 0, 0, axis=axis)
+
+
+def divide(obs: Array, runs: Runs) -> SharedObs:
+    """Two parts of observations (..., A, O), the inverse of `SharedObs.expand`."""
+    return SharedObs(fields_of(obs[..., 0, :], runs, True), fields_of(obs, runs, False), runs)
+
+
+def observe(fields: FieldTable, scene: Any, n_agent: int | None = None) -> Any:
     """Observation of a scene: every block clipped into its bounds, side by side; (O,), or (A, O) for n_agent agents.
 
-    A block (k,) is the same for all agents, one of (A, k) has a row for each.
+    A block (k,) is the same for all agents, one of (A, k) has a row for each. A table that is split gives the
+    observation of several agents as `SharedObs`, whose shared part is never repeated.
     """
     values = [
         jnp.stack([own(scene) for own in b.value], axis=-1) if isinstance(b.value, tuple) else b.value(scene)
         for b in fields.blocks
     ]
     parts = [_clipped(block, value) for block, value in zip(fields.blocks, values, strict=True)]
+    if fields.split and n_agent is not None:
+        return _divided(parts, n_agent)
     if n_agent is not None:
         rows = [part if part.ndim == 2 else part[None] for part in parts]
         parts = [jnp.broadcast_to(row, (n_agent, row.shape[1])) for row in rows]
     return jnp.concatenate(parts, axis=-1)
+
+
+def _divided(parts: Sequence[Array], n_agent: int) -> SharedObs:
+    dtype = jnp.result_type(*parts)
+    common = [part for part in parts if part.ndim == 1]
+    own = [jnp.broadcast_to(part, (n_agent, part.shape[1])) for part in parts if part.ndim == 2]
+    order = itertools.groupby(parts, key=lambda part: part.ndim == 1)
+    runs = tuple((shared, sum(part.shape[-1] for part in run)) for shared, run in order)
+    return SharedObs(
+        jnp.concatenate([jnp.zeros(0, dtype), *common]),
+        jnp.concatenate([jnp.zeros((n_agent, 0), dtype), *own], -1),
+        runs,
+    )
 
 
 def _clipped(block: FieldBlock, value: Array) -> Array:

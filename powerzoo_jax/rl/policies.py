@@ -24,6 +24,7 @@ from jax.tree_util import Partial
 from powerzoo_jax.base import Box
 from powerzoo_jax.envs.core import Sim
 from powerzoo_jax.envs.episode import Act
+from powerzoo_jax.envs.observe import SharedObs
 from powerzoo_jax.oracle.baselines import idle_act as idle_act
 from powerzoo_jax.oracle.baselines import idle_action
 from powerzoo_jax.oracle.baselines import random_act as random_act
@@ -38,6 +39,7 @@ from powerzoo_jax.rl.networks.body import (
     scale_from_bounds,
 )
 from powerzoo_jax.rl.networks.heads import Dist, Head, head_of
+from powerzoo_jax.rl.networks.split import SplitInput, split_input, worth_splitting
 from powerzoo_jax.rl.training.config import APGConfig, PPOConfig, SACConfig
 
 ALL = "all"
@@ -65,8 +67,10 @@ class AgentGroups:
         """Number of agents, N."""
         return sum(len(agents) for _, agents in self.kinds)
 
-    def view(self, x: Array) -> Array:
-        """Observation of each of these agents from an agent axis: (..., A, O) -> (..., N, F)."""
+    def view(self, x: Any) -> Any:
+        """Observation of each of these agents from an agent axis: (..., A, O), or in two parts -> (..., N, F)."""
+        if isinstance(x, SharedObs):
+            return split_input(x, joint=self.size == 1)
         return x.reshape(*x.shape[:-2], self.size, x.shape[-2] * x.shape[-1] // self.size)
 
     def action(self, raw: Array) -> Array:
@@ -122,7 +126,7 @@ def kinds_of(sim: Sim) -> tuple[tuple[str, tuple[int, ...]], ...]:
     return tuple((name, tuple(agents)) for name, agents in zip(names, found.values(), strict=True))
 
 
-def by_kind(crew: AgentGroups, apply: Callable[[Any, Array], Any], tree: Mapping[str, Any], x: Array) -> Any:
+def by_kind(crew: AgentGroups, apply: Callable[[Any, Any], Any], tree: Mapping[str, Any], x: Any) -> Any:
     """Apply each kind's part of `tree` to its agents: x (..., N, F) [-] -> pytree of (..., N, f)."""
     if len(crew.kinds) == 1:
         return apply(tree[crew.kinds[0][0]], x)
@@ -137,9 +141,19 @@ def by_kind(crew: AgentGroups, apply: Callable[[Any, Array], Any], tree: Mapping
     return jax.tree.map(join, *parts)
 
 
-def map_kinds(crew: AgentGroups, make: Callable[..., Any], x: Array, *trees: Mapping[str, Any]) -> dict[str, Any]:
+def map_kinds(crew: AgentGroups, make: Callable[..., Any], x: Any, *trees: Mapping[str, Any]) -> dict[str, Any]:
     """A tree with one part a kind: make(part of each tree, x of its agents (..., n, F) [-])."""
-    return {name: make(*(t[name] for t in trees), x[..., list(agents), :]) for name, agents in crew.kinds}
+    return {name: make(*(t[name] for t in trees), agents_of(x, agents)) for name, agents in crew.kinds}
+
+
+def agents_of(x: Any, agents: tuple[int, ...]) -> Any:
+    """Rows (..., n, F) of some agents of x (..., N, F); an input in two parts is of agents of one kind, all of them."""
+    return x if isinstance(x, SplitInput) else x[..., list(agents), :]
+
+
+def divisible(crew: AgentGroups, sim: Sim) -> bool:
+    """Whether learners read the observation of a task in two parts: where that saves most of it, for one kind."""
+    return len(crew.kinds) == 1 and worth_splitting(sim)
 
 
 def keys_by_kind(crew: AgentGroups, key: Array) -> dict[str, Array]:
@@ -155,7 +169,7 @@ def start_scales(crew: AgentGroups, sim: Sim, floor: float) -> dict[str, Scale]:
     return {name: scale_from_bounds(low[agents[0]], high[agents[0]], floor) for name, agents in crew.kinds}
 
 
-def move_scales(crew: AgentGroups, scale: dict[str, Scale], x: Array) -> dict[str, Scale]:
+def move_scales(crew: AgentGroups, scale: dict[str, Scale], x: Any) -> dict[str, Scale]:
     """Add standardised observations x (..., N, F) [-] to the moments."""
     return map_kinds(crew, lambda s, x: observe_batch(s, denormalise(s, x)), x, scale)
 
@@ -190,10 +204,10 @@ def apg_crew(cfg: APGConfig, sim: Sim) -> AgentGroups:
     return crew
 
 
-def distribution(crew: AgentGroups, actor: Actor, params: Any, x: Array) -> Dist:
+def distribution(crew: AgentGroups, actor: Actor, params: Any, x: Any) -> Dist:
     """Action distribution of the agents, given x (..., N, F) [-], standardised."""
 
-    def outputs(params: Any, x: Array) -> tuple[Array, Array]:
+    def outputs(params: Any, x: Any) -> tuple[Array, Array]:
         both: Any = actor.apply(params, x)
         out, log_std = both
         return out, jnp.broadcast_to(log_std, (x.shape[-2], log_std.size))

@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import re
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -27,10 +28,13 @@ from powerzoo_jax.rl.algorithms import ppo  # noqa: E402
 from powerzoo_jax.rl.policies import ppo_act  # noqa: E402
 from powerzoo_jax.rl.rollout import batch_rollout  # noqa: E402
 from powerzoo_jax.rl.training.config import PPOConfig  # noqa: E402
-from powerzoo_jax.rl.training.parallel import compile_on, everywhere, make_mesh, on_mesh, spread  # noqa: E402
+from powerzoo_jax.rl.training.parallel import compile_on, everywhere, layout, make_mesh, on_mesh, place, spread  # noqa: E402
 from tests.rl.toy_battery import STEPS, toy_sim  # noqa: E402
 
-CFG = PPOConfig(lanes=16, total_steps=16 * STEPS, epochs=2, minibatches=2, widths=(16,), gamma=1.0, bootstrap=False)
+CFG = PPOConfig(
+    lanes=16, total_steps=16 * STEPS, epochs=2, minibatches=2, shards=8, widths=(16,), gamma=1.0, bootstrap=False
+)  # fmt: skip
+LARGER = replace(CFG, lanes=48, steps=2 * STEPS)  # whose update must not send more
 EPISODES = 13  # no multiple of the devices
 SEEDS, UPDATES, LAST = 3, 12, 4  # of the short runs whose last returns are compared
 
@@ -49,12 +53,13 @@ def measure(count: int) -> dict[str, Any]:
 
     steps = on_mesh(play, mesh)(ppo.policy_of(state), jax.random.split(jax.random.key(1), EPISODES), sim)
     shared = everywhere(sim, mesh)
+    state = place(state, mesh)
     compiled = compile_on(mesh, update, state, shared)
     after, metrics = compiled(state, shared)
 
     def final(seed: int) -> float:
         """Mean return of the last updates of a run."""
-        state, returns = begin(jax.random.key(seed), sim), []
+        state, returns = place(begin(jax.random.key(seed), sim), mesh), []
         for _ in range(UPDATES):
             state, metrics = compiled(state, shared)
             returns.append(float(metrics["return"]))
@@ -63,17 +68,25 @@ def measure(count: int) -> dict[str, Any]:
     leaves = {"params": after.params, "steps": steps, "return": metrics["return"]}
     leaves |= {"final": np.array([final(seed) for seed in range(SEEDS)])}
     named = {jax.tree_util.keystr(k): v for k, v in jax.tree.leaves_with_path(jax.device_get(leaves))}
-    return {**named, "talk": np.asarray(talk(compiled.as_text()))}
+    return {**named, "talk": np.asarray(talk(compiled.as_text())), "larger": np.asarray(larger(mesh, sim))}
+
+
+def larger(mesh: Any, sim: Any) -> list[str]:
+    """What travels in an update of six times as many samples."""
+    init, update = ppo.make_update(LARGER, sim)
+    shapes = jax.eval_shape(init, jax.random.key(0), sim)
+    described = jax.tree.map(
+        lambda x, s: jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=s), shapes, layout(shapes, mesh)
+    )
+    return talk(compile_on(mesh, update, described, everywhere(sim, mesh)).as_text())
 
 
 def talk(program: str) -> list[str]:
-    """What travels between devices inside a loop: one line a loop, its transfers as `kind type`, separated by `; `."""
-    lines = []
-    for computation in program.split("\n}\n"):
-        found = re.findall(r"= (\([^)]*\)|\S+) (all-reduce|all-gather|all-to-all|collective-permute)\(", computation)
-        if found and "\nENTRY " not in f"\n{computation.lstrip()}":
-            lines.append("; ".join(f"{kind} {what}" for what, kind in found))
-    return sorted(lines)
+    """What travels between devices, inside loops or outside: `kind type` of every transfer in the program."""
+    kinds = "all-reduce|all-gather|all-to-all|collective-permute|collective-broadcast|reduce-scatter"
+    found = re.findall(rf"= (\([^)]*\)|\S+) ({kinds})(?:-start)?\(", program)
+    # without the layouts of arrays and the numbers of the entries of tuples
+    return sorted(f"{kind} {re.sub(r'{[^}]*}|/[*].*?[*]/', '', what)}" for what, kind in found)
 
 
 def main() -> None:

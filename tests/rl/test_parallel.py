@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import math
 import os
+import re
 import socket
 import subprocess
 import sys
@@ -18,6 +20,7 @@ from tests.rl.toy_battery import toy_sim
 
 SCRIPT = Path(__file__).with_name("devices.py")
 COUNT = 8
+OBSERVED = 202  # numbers that the toy battery sees
 STEP = 1e-6  # of a rollout: sums of 202 observations in another order
 UPDATE = 1e-5  # of weights after the first update
 
@@ -84,12 +87,27 @@ def test_the_score_of_a_run_is_that_of_one_device_within_the_noise_of_seeds(requ
     assert abs(many.mean() - one.mean()) < one.std(ddof=1)
 
 
-def test_steps_and_gradients_cost_one_message_each(local):
-    """A step sends one flag, whether any lane restarts; a minibatch sums its gradients, and gathers nothing."""
+def transfers(path: Path, count: int, name: str) -> list[tuple[str, int]]:
+    """Kind and bytes of every transfer of an update."""
+
+    def size(letters: str, bits: str, shape: str) -> int:
+        width = 1 if letters == "pred" else int(bits) // 8
+        return width * math.prod(int(n) for n in shape.split(",") if n)
+
+    lines = (line.split(" ", 1) for line in read(path, count)[name].tolist())
+    arrays = re.compile(r"([a-z]+)(\d*)\[([\d,]*)\]")
+    return [(kind, sum(size(*found) for found in arrays.findall(what))) for kind, what in lines]
+
+
+def test_an_update_sends_gradients_and_moments_whatever_the_lanes_and_steps(local):
+    """One array of flags, gradients, moments and means; a trajectory of 16 lanes would be 620 kB."""
     assert read(local, 1)["talk"].size == 0
-    minibatch, step = sorted(read(local, COUNT)["talk"].tolist(), key=len, reverse=True)
-    assert step == "all-reduce pred[]"
-    assert "f32[16,202]" in minibatch and "all-gather" not in minibatch
+    sent = transfers(local, COUNT, "talk")
+    assert {kind for kind, _ in sent} == {"all-reduce"}
+    assert read(local, COUNT)["talk"].tolist() == read(local, COUNT)["larger"].tolist()
+    weights = sum(x.nbytes for key, x in read(local, COUNT).items() if "params" in key)
+    moments = 4 * 4 * OBSERVED  # mean and variance, of both passes over the samples
+    assert weights < sum(size for _, size in sent) < weights + moments + 200
 
 
 def test_one_device_changes_nothing():

@@ -45,10 +45,11 @@ from powerzoo_jax.cli.runs import (
 )
 from powerzoo_jax.cli.table import ProgressBar, render_pairs
 from powerzoo_jax.envs import Sim
-from powerzoo_jax.rl.training.parallel import agree, compile_on, everywhere, make_mesh, spread, whole
+from powerzoo_jax.rl.training.parallel import agree, compile_on, everywhere, make_mesh, place, spread, whole
 from powerzoo_jax.tasks import make
 
 INTERRUPTED = 130  # exit status after Ctrl-C, 128 + SIGINT, as shells have it
+ROWS = 1  # leading axes of a run's state: policies trained side by side
 CARRIED = ("algorithm", "seeds", "seed", "every", "split", "coordinator", "processes", "process")
 
 
@@ -155,12 +156,14 @@ def train(
     varied, shared = everywhere((run.varied(sim), spread_sim), mesh)
     if resume and has_checkpoint(run):
         state, done = load_state(run, sim, whole(mesh))
+        state = place(state, mesh, ROWS)
     else:
         if jax.process_index() == 0:
             drop_checkpoint(run)
         keys = everywhere(run.keys, mesh)
-        state, done = compile_on(mesh, init, keys, varied, shared)(keys, varied, shared), 0
-    step = compile_on(mesh, update, state, varied, shared)
+        state, done = compile_on(mesh, init, keys, varied, shared, lead=ROWS)(keys, varied, shared), 0
+    # the state before an update is read no more once the next one is there: it takes its memory
+    step = compile_on(mesh, update, state, varied, shared, donate=(0,), lead=ROWS)
     jax.block_until_ready(state)
     compile_s = time.perf_counter() - clock
 

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from functools import partial
+from typing import Any, ClassVar, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -17,9 +19,12 @@ from powerzoo_jax.base.tree import take
 from powerzoo_jax.envs.core import Sim
 from powerzoo_jax.rl.networks.body import Scale, observe_batch
 from powerzoo_jax.rl.training.config import PPOConfig
-from powerzoo_jax.rl.training.parallel import over_devices
+from powerzoo_jax.rl.training.parallel import devices_in_force, on_each_device, over_devices
 
 Metrics = dict[str, Array]
+
+# of a minibatch: losses, and how far the policy has moved from the one that acted
+METRICS = ("loss", "loss_policy", "loss_value", "entropy", "kl", "clip_fraction", "ratio_error")
 
 ADAM_EPS = 1e-5  # gradients of the clipped surrogate vanish for many weights; a smaller one lets noise move them
 
@@ -159,6 +164,8 @@ class ReturnNormalizer:
     scale:    Scale      moments of the returns seen, (S,)
     """
 
+    BY_LANE: ClassVar[tuple[str, ...]] = ("running",)
+
     running: Array
     scale: Scale
 
@@ -181,6 +188,37 @@ def make_optimiser(cfg: PPOConfig) -> optax.GradientTransformation:
     return optax.chain(optax.clip_by_global_norm(cfg.max_grad_norm), optax.adam(schedule, eps=ADAM_EPS))
 
 
+def lane_blocks(cfg: PPOConfig) -> int:
+    """Number of blocks that lanes are shuffled within: a multiple of the devices where lanes and samples allow it."""
+    count = math.lcm(cfg.shards, devices_in_force())
+    fits = cfg.lanes % count == 0 and cfg.lanes // count * cfg.steps >= cfg.minibatches
+    return count if fits else cfg.shards
+
+
+def by_block(samples: Any, blocks: int) -> Any:
+    """Samples (T, B, ...) by block of lanes: (blocks, T B / blocks, ...)."""
+
+    def gather(x: Array) -> Array:
+        steps, lanes, *rest = x.shape
+        parts = jnp.moveaxis(x.reshape(steps, blocks, lanes // blocks, *rest), 1, 0)
+        return parts.reshape(blocks, steps * (lanes // blocks), *rest)
+
+    return jax.tree.map(gather, samples)
+
+
+def shuffled(samples: Any, bits: Array, minibatches: int) -> Any:
+    """Minibatches (M, n, ...) of samples (blocks, R, ...), each with an equal share of every block.
+
+    bits:  (blocks, R)  random words that order the samples of a block; one sort, where `jax.random.permutation` takes
+           two for ties that do not matter here
+    """
+    blocks, size = bits.shape
+    share = size // minibatches
+    order = jnp.argsort(bits, axis=1)[:, : share * minibatches] + size * jnp.arange(blocks)[:, None]
+    rows = order.reshape(blocks, minibatches, share).swapaxes(0, 1).reshape(minibatches, blocks * share)
+    return take(jax.tree.map(lambda x: x.reshape(blocks * size, *x.shape[2:]), samples), rows)
+
+
 def run_epochs(
     cfg: PPOConfig,
     loss: Callable[[Any, Any], tuple[Array, Metrics]],
@@ -189,25 +227,30 @@ def run_epochs(
     samples: Any,
     key: Array,
 ) -> tuple[tuple[Any, Any], Metrics]:
-    """Several passes over samples (T, B, ...) in minibatches of shuffled rows: (params, opt) and the mean metrics."""
-    flat = jax.tree.map(lambda v: v.reshape(v.shape[0] * v.shape[1], *v.shape[2:]), samples)
-    size = cfg.lanes * cfg.steps
-    used = size - size % cfg.minibatches
+    """Several passes over samples (T, B, ...) in shuffled minibatches: (params, opt) and the mean metrics.
 
-    def descend(carry: tuple[Any, Any], rows: Array) -> tuple[tuple[Any, Any], Metrics]:
+    Samples are shuffled once a pass, within blocks of lanes that live on one device: only gradients and moments of
+    advantages are summed over devices, whatever the number of lanes and steps.
+    """
+    blocks = lane_blocks(cfg)
+    parts = by_block(over_devices(samples, axis=1), blocks)
+    shuffle = partial(shuffled, minibatches=cfg.minibatches)
+
+    def descend(carry: tuple[Any, Any], batch: Any) -> tuple[tuple[Any, Any], Array]:
         params, opt = carry
-        grads, metrics = jax.grad(loss, has_aux=True)(params, over_devices(take(flat, rows)))
+        grads, metrics = jax.grad(loss, has_aux=True)(params, over_devices(batch))
         change, opt = optimiser.update(grads, opt, params)
-        return (optax.apply_updates(params, change), opt), metrics
+        # one row of all metrics: stored one by one, each would be a launch of its own
+        return (optax.apply_updates(params, change), opt), jnp.stack([metrics[name] for name in METRICS])
 
-    def epoch(carry: tuple[Any, Any], key: Array) -> tuple[tuple[Any, Any], Metrics]:
-        # one sort; `jax.random.permutation` sorts twice, for ties that do not matter here
-        rows = jnp.argsort(jax.random.bits(key, (size,)))[:used].reshape(cfg.minibatches, -1)
-        return lax.scan(descend, carry, rows)
+    def epoch(carry: tuple[Any, Any], key: Array) -> tuple[tuple[Any, Any], Array]:
+        bits = jax.random.bits(key, (blocks, cfg.lanes // blocks * cfg.steps))
+        return lax.scan(descend, carry, on_each_device(shuffle, parts, bits, axis=1))
 
-    learned, metrics = lax.scan(epoch, learned, jax.random.split(key, cfg.epochs))
-    first = metrics.pop("ratio_error")[0, 0]  # 0 up to rounding, or the stored log-probability is wrong
-    return learned, {**{k: jnp.mean(v) for k, v in metrics.items()}, "ratio_error": first}
+    learned, rows = lax.scan(epoch, learned, jax.random.split(key, cfg.epochs))
+    means = dict(zip(METRICS, jnp.mean(rows, axis=(0, 1)), strict=True))
+    # of the first minibatch: 0 up to rounding, or the stored log-probability is wrong
+    return learned, {**means, "ratio_error": rows[0, 0, METRICS.index("ratio_error")]}
 
 
 def repeat_updates(

@@ -18,7 +18,7 @@ Example:
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -27,7 +27,8 @@ from jax import Array, lax
 
 from powerzoo_jax.base import Step
 from powerzoo_jax.base.numerics import TINY
-from powerzoo_jax.envs.batch import vstep
+from powerzoo_jax.base.tree import take
+from powerzoo_jax.envs.batch import split_observations, vstep
 from powerzoo_jax.envs.core import Sim
 from powerzoo_jax.rl.algorithms import lagrangian
 from powerzoo_jax.rl.algorithms.onpolicy import (
@@ -50,13 +51,16 @@ from powerzoo_jax.rl.algorithms.onpolicy import (
     start_tally,
 )
 from powerzoo_jax.rl.networks.body import Critic, Scale, normalise, spread
+from powerzoo_jax.rl.networks.split import SplitInput
 from powerzoo_jax.rl.policies import (
     ALL,
     ActorPolicy,
     AgentGroups,
+    agents_of,
     by_kind,
     crew_of,
     distribution,
+    divisible,
     keys_by_kind,
     make_actor,
     map_kinds,
@@ -75,10 +79,13 @@ class PPOState:
     scale:        dict of Scale         running moments of the observations, by kind
     gauge:        ReturnNormalizer      sizes of the returns; () where rewards are taken as they are
     multipliers:  LagrangeMultipliers   prices of the budgets; () without them
-    env:          pytree, obs (B,A,O)   states and observations of the lanes, legal (B,A,M) options allowed there
+    env:          pytree, obs (B,A,O)   states and observations of the lanes, legal (B,A,M) options allowed there;
+                                        observations are in two parts where that saves most of them, see `SharedObs`
     tally:        EpisodeStats          totals of their episodes
     key:          PRNG key              source of every draw to come
     """
+
+    BY_LANE: ClassVar[tuple[str, ...]] = ("env", "obs", "legal", "tally")
 
     params: Any
     opt: Any
@@ -86,7 +93,7 @@ class PPOState:
     gauge: Any
     multipliers: Any
     env: Any
-    obs: Array
+    obs: Any
     legal: Array
     tally: EpisodeStats
     key: Array
@@ -95,7 +102,7 @@ class PPOState:
 class Samples(NamedTuple):
     """Training samples of the loss, step by step; leading axes (T, B) or (minibatch,), letters as in `Collected`.
 
-    x:          (N, F)  [-]   observation, standardised
+    x:          (N, F)  [-]   observation, standardised; in two parts where the state's is
     legal:      (N, M)  bool  what may be chosen
     action:     (N, U)  [-]   as drawn
     log_prob:   (N,)    [-]   of the action under the policy that drew it
@@ -103,7 +110,7 @@ class Samples(NamedTuple):
     target:     (n, S)  [-]   of the critics, in sizes of the returns
     """
 
-    x: Array
+    x: Any
     legal: Array
     action: Array
     log_prob: Array
@@ -119,11 +126,11 @@ class Collected(NamedTuple):
     N agents, n critics, S streams: reward, then constrained costs.
     """
 
-    x: Array
+    x: Any
     legal: Array
     action: Array
     log_prob: Array
-    next_x: Array
+    next_x: Any
     reward: Array
     terminated: Array
     truncated: Array
@@ -162,13 +169,13 @@ def make_update(cfg: PPOConfig, sim: Sim | None = None) -> tuple[Init, Update]:
     channels = lagrangian.constrained(home) if limited else ()
     budget = lagrangian.budgets_of(limited, home) if limited else jnp.zeros(0, crew.dtype)
     critic = Critic(cfg.widths, cfg.activation, crew.dtype, 1 + len(channels))
-    central = cfg.central_critic
+    central, divided = cfg.central_critic, divisible(crew, home)
     loss = make_loss(cfg, crew, actor, lambda params, x: value_of(params, x))
 
-    def value_of(params: Any, x: Array) -> Array:
+    def value_of(params: Any, x: Any) -> Array:
         """(..., N, F) -> (..., n, S): one value of all that is seen, or each agent's of its own."""
         if central:
-            return critic.apply(params[ALL], x.reshape(*x.shape[:-2], 1, -1))  # type: ignore[return-value]
+            return critic.apply(params[ALL], all_of(x))  # type: ignore[return-value]
         return by_kind(crew, critic.apply, params, x)  # type: ignore[no-any-return]
 
     def rewards(out: Step) -> Array:
@@ -182,16 +189,19 @@ def make_update(cfg: PPOConfig, sim: Sim | None = None) -> tuple[Init, Update]:
         costs = jnp.broadcast_to(out.cost[..., None, list(channels)], (*own.shape, len(channels)))
         return jnp.concatenate([own[..., None], costs], axis=-1)
 
+    def seen_by(sim: Sim) -> Sim:
+        return split_observations(sim) if divided else sim
+
     def init(key: Array, sim: Sim) -> PPOState:
         key, env_key, actor_key, critic_key = jax.random.split(key, 4)
-        env, obs = jax.vmap(sim.init)(jax.random.split(env_key, cfg.lanes))
+        env, obs = jax.vmap(seen_by(sim).init)(jax.random.split(env_key, cfg.lanes))
         scale = start_scales(crew, home, cfg.obs_floor)
-        x = by_kind(crew, normalise, scale, crew.view(obs[0]))
+        x = by_kind(crew, normalise, scale, crew.view(take(obs, 0)))
         keys = keys_by_kind(crew, actor_key)
-        whole = {ALL: critic.init(critic_key, x.reshape(1, -1))} if central else None
+        whole = {ALL: critic.init(critic_key, all_of(x))} if central else None
         params = {
             "actor": {
-                name: actor.clone(start=start).init(keys[name], x[..., list(agents), :])
+                name: actor.clone(start=start).init(keys[name], agents_of(x, agents))
                 for (name, agents), start in zip(crew.kinds, crew.start, strict=True)
             },
             "critic": whole or map_kinds(crew, critic.init, x, keys_by_kind(crew, critic_key)),
@@ -200,16 +210,18 @@ def make_update(cfg: PPOConfig, sim: Sim | None = None) -> tuple[Init, Update]:
             params=params,
             opt=optimiser.init(params),
             scale=scale,
-            gauge=start_gauge(cfg, 1 if central else crew.size, budget, obs.dtype),
+            gauge=start_gauge(cfg, 1 if central else crew.size, budget, crew.dtype),
             multipliers=lagrangian.start_multipliers(limited, home) if limited else (),
             env=env,
             obs=obs,
             legal=jnp.ones((cfg.lanes, home.env.dims.agent, home.env.dims.choice), bool),
-            tally=start_tally(home, cfg.lanes, obs.dtype),
+            tally=start_tally(home, cfg.lanes, crew.dtype),
             key=key,
         )
 
     def collect(state: PPOState, sim: Sim, key: Array) -> tuple[PPOState, Collected, Metrics]:
+        sim = seen_by(sim)
+
         def advance(state: PPOState, key: Array) -> tuple[PPOState, tuple[Collected, tuple[EpisodeStats, Array]]]:
             x = by_kind(crew, normalise, state.scale, crew.view(state.obs))
             legal = crew.view(state.legal)
@@ -269,6 +281,11 @@ def make_update(cfg: PPOConfig, sim: Sim | None = None) -> tuple[Init, Update]:
         return done, {**episodes, **fit, **losses, **prices}
 
     return init, update
+
+
+def all_of(x: Any) -> Any:
+    """Input of one agent that sees what all see, side by side: (..., N, F) -> (..., 1, N F)."""
+    return x.jointly() if isinstance(x, SplitInput) else x.reshape(*x.shape[:-2], 1, -1)
 
 
 def start_gauge(cfg: PPOConfig, critics: int, budget: Array, dtype: Any) -> Any:

@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -83,6 +83,8 @@ class SACState:
     tally:   EpisodeStats          totals of their episodes
     key:     PRNG key              source of every draw to come
     """
+
+    BY_LANE: ClassVar[tuple[str, ...]] = ("env", "obs", "tally")
 
     params: Any
     target: Any

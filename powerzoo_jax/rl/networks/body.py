@@ -13,6 +13,10 @@ import numpy as np
 from flax import struct
 from jax import Array, lax
 
+from powerzoo_jax.base.numerics import matmul
+from powerzoo_jax.rl.networks.split import SplitDense, SplitInput
+from powerzoo_jax.rl.training.parallel import devices_in_force
+
 CLIP_OBS = 10.0  # standard deviations; a field far outside what training saw must not saturate every unit
 PRIOR_COUNT = 1.0  # weight of the declared bounds against the samples seen
 LOG_STD_RANGE = (-5.0, 2.0)  # a width outside either freezes the policy or leaves the tanh no slope
@@ -33,7 +37,7 @@ def orthogonal(gain: float) -> Callable[..., Array]:
         def column(j: Array, q: Array) -> Array:
             v = a[:, j]
             for _ in range(2):
-                v = v - q @ (q.T @ v)
+                v = v - matmul(q, matmul(q.T, v))  # rounded products would leave columns askew
             return q.at[:, j].set(v / jnp.sqrt(v @ v))
 
         q = lax.fori_loop(0, min(shape), column, jnp.zeros_like(a))
@@ -48,17 +52,18 @@ def _last_layer(start: tuple[float, ...], dtype: Any) -> nn.Dense:
 
 
 class Torso(nn.Module):
-    """Hidden layers, orthogonal weights of gain sqrt(2): x (..., F) -> (..., widths[-1])."""
+    """Hidden layers, orthogonal weights of gain sqrt(2): x (..., F), or in two parts -> (..., widths[-1])."""
 
     widths: tuple[int, ...]
     activation: str
     dtype: Any
 
     @nn.compact
-    def __call__(self, x: Array) -> Array:
-        for width in self.widths:
-            init = orthogonal(math.sqrt(2.0))
-            x = getattr(nn, self.activation)(nn.Dense(width, kernel_init=init, param_dtype=self.dtype)(x))
+    def __call__(self, x: Any) -> Array:
+        for i, width in enumerate(self.widths):
+            layer = SplitDense if isinstance(x, SplitInput) else nn.Dense
+            init, name = orthogonal(math.sqrt(2.0)), f"Dense_{i}"
+            x = getattr(nn, self.activation)(layer(width, kernel_init=init, param_dtype=self.dtype, name=name)(x))
         return x
 
 
@@ -167,10 +172,9 @@ def scale_from_bounds(low: Array, high: Array, floor: float) -> Scale:
     return Scale(mean=0.5 * (low + high), var=half**2 / 3.0, floor=least, count=jnp.asarray(PRIOR_COUNT, low.dtype))
 
 
-def observe_batch(scale: Scale, x: Array) -> Scale:
+def observe_batch(scale: Scale, x: Any) -> Scale:
     """Merge a batch x (..., F) into the running moments (Chan, Golub and LeVeque 1983, parallel variance)."""
-    x = x.reshape(-1, x.shape[-1])
-    mean, var, count = jnp.mean(x, axis=0), jnp.var(x, axis=0), jnp.asarray(x.shape[0], scale.count.dtype)
+    (mean, var), count = moments(x), jnp.asarray(math.prod(x.shape[:-1]), scale.count.dtype)
     total = scale.count + count
     share = count / total
     shift = mean - scale.mean
@@ -178,13 +182,33 @@ def observe_batch(scale: Scale, x: Array) -> Scale:
     return scale.replace(mean=scale.mean + shift * share, var=merged, count=total)  # type: ignore[attr-defined]
 
 
-def normalise(scale: Scale, x: Array) -> Array:
-    """Standardise: (..., F) -> (..., F)."""
-    return jnp.clip((x - scale.mean) / spread(scale), -CLIP_OBS, CLIP_OBS)
+def moments(x: Any) -> tuple[Array, Array]:
+    """Mean and variance of every feature of x (..., F), or of an input in two parts: (F,), (F,)."""
+    if isinstance(x, SplitInput):
+        own = tuple(range(x.own.ndim - 2)) if x.joint else tuple(range(x.own.ndim - 1))
+        common = tuple(range(x.shared.ndim - 1))
+        return tuple(x.of_features(f(x.shared, axis=common), f(x.own, axis=own)) for f in (jnp.mean, jnp.var))  # type: ignore[return-value]
+    # lanes on several devices stay there only where their axis is not merged with others
+    x = x if devices_in_force() > 1 else x.reshape(-1, x.shape[-1])
+    rows = tuple(range(x.ndim - 1))
+    return jnp.mean(x, axis=rows), jnp.var(x, axis=rows)
 
 
-def denormalise(scale: Scale, x: Array) -> Array:
+def normalise(scale: Scale, x: Any) -> Any:
+    """Standardise: (..., F) -> (..., F), part by part where there are two."""
+    if isinstance(x, SplitInput):
+        return x.map(_standard, scale.mean, spread(scale))
+    return _standard(x, scale.mean, spread(scale))
+
+
+def _standard(x: Array, mean: Array, size: Array) -> Array:
+    return jnp.clip((x - mean) / size, -CLIP_OBS, CLIP_OBS)
+
+
+def denormalise(scale: Scale, x: Any) -> Any:
     """Undo `normalise` up to its clip: (..., F) -> (..., F) in the units of the observation."""
+    if isinstance(x, SplitInput):
+        return x.map(lambda part, mean, size: part * size + mean, scale.mean, spread(scale))
     return x * spread(scale) + scale.mean
 
 

@@ -18,6 +18,7 @@ import orbax.checkpoint as ocp
 from jax.sharding import Sharding, SingleDeviceSharding
 
 from powerzoo_jax.base.errors import DataMissing, PowerZooError, RunError, listing, unknown
+from powerzoo_jax.rl.networks.split import divided_like, undivided
 from powerzoo_jax.rl.training.config import ALGORITHMS, Config
 
 S = TypeVar("S")
@@ -71,14 +72,17 @@ def restore(folder: str | Path, like: S, sharding: Sharding | None = None) -> S:
     """
     where = SingleDeviceSharding(jax.devices()[0]) if sharding is None else sharding
     target = jax.tree.map(lambda x: jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=where), like)
+    before = undivided(target)
 
     def read(manager: ocp.CheckpointManager, updates: int) -> Any:
         stored = manager.item_metadata(updates)[STATE]
         if stored is None:
             raise ValueError("the list of its arrays is missing")
-        _compare(folder, stored, _filled(target))
-        wanted = ocp.args.StandardRestore(_filled(target))
-        return manager.restore(updates, args=ocp.args.Composite(**{STATE: wanted}))[STATE]
+        form = before if _paths(stored) == _paths(_filled(before)) else target
+        _compare(folder, stored, _filled(form))
+        wanted = ocp.args.StandardRestore(_filled(form))
+        found = manager.restore(updates, args=ocp.args.Composite(**{STATE: wanted}))[STATE]
+        return divided_like(found, target)
 
     state = _newest(folder, read)
 
@@ -150,6 +154,10 @@ def _compare(folder: str | Path, stored: Any, target: Any) -> None:
                 f"checkpoint {folder}: {'.'.join(path)} is {kept.dtype}{list(kept.shape)}, expected "
                 f"{leaf.dtype}{list(leaf.shape)}. {hint}"
             )
+
+
+def _paths(tree: Any) -> set[Any]:
+    return set(ocp.tree.to_flat_dict(tree))
 
 
 def _words(x: Any) -> Any:

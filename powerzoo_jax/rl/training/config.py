@@ -80,6 +80,8 @@ class PPOConfig(Config):
     total_steps:    environment steps of a whole training run, over all lanes
     lanes, steps:   parallel environments and steps of each per update
     epochs, minibatches:  passes over an update's samples, and gradient steps per pass
+    shards:         blocks of lanes that samples are shuffled within, each giving every minibatch an equal share; at
+                    least one a device, so that no sample travels. One device with 8 repeats what eight devices do
     lr, lr_end:     Adam's step at the start, and at the end as a share of it (linear)
     gae_lambda:     0 = one-step, 1 = Monte-Carlo advantages
     bootstrap:      value the true last observation at a time limit; False takes the limit for the end of the task,
@@ -101,6 +103,7 @@ class PPOConfig(Config):
     steps: int = 48
     epochs: int = 8
     minibatches: int = 8
+    shards: int = 1
     lr: float = 1e-3
     lr_end: float = 0.0
     gamma: float = 0.99
@@ -121,6 +124,11 @@ class PPOConfig(Config):
             raise ValueError(
                 f"minibatches = {self.minibatches} exceeds the {self.lanes * self.steps} samples of an update "
                 f"(lanes = {self.lanes} times steps = {self.steps}). Raise lanes or steps."
+            )
+        if self.lanes % self.shards or self.minibatches > self.lanes // self.shards * self.steps:
+            raise ValueError(
+                f"shards = {self.shards} must divide lanes = {self.lanes} into blocks of at least minibatches = "
+                f"{self.minibatches} samples each ({self.steps} a lane). Choose another number."
             )
 
     @property

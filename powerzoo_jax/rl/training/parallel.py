@@ -1,7 +1,8 @@
 """Training and evaluation over many devices: lanes are spread over a mesh, weights are the same everywhere.
 
-The program is that of one device; XLA divides the work and sums the gradients (GSPMD, Xu et al. 2021). Steps of the
-environment are the exception: they run lane by lane where their lanes live, so that no solver waits for another device.
+The program is that of one device; XLA divides the work and sums the gradients (GSPMD, Xu et al. 2021). What belongs to
+a lane stays on its device: steps of the environment run where their lanes live, so that no solver waits for another
+device, and minibatches are shuffled within a device, so that no sample travels.
 With several processes call `jax.distributed.initialize` first; the mesh then covers the devices of all of them.
 
 Example:
@@ -15,6 +16,7 @@ Example:
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeVar
@@ -73,6 +75,33 @@ def everywhere(tree: T, mesh: Mesh) -> T:
     return jax.tree.map(put, tree)
 
 
+def layout(tree: T, mesh: Mesh, lead: int = 0) -> T:
+    """Sharding of every leaf of a training state: lanes are cut into equal parts, one a device, all else is whole.
+
+    A class says with `BY_LANE` which of its fields have an axis of lanes, behind `lead` axes of runs side by side.
+    Nothing is cut where the devices do not divide the lanes.
+    """
+
+    def cut(x: Any) -> NamedSharding:
+        divides = mesh.size > 1 and x.shape[lead] % mesh.size == 0
+        return NamedSharding(mesh, PartitionSpec(*(None,) * lead, AXIS)) if divides else whole(mesh)
+
+    def one(node: Any) -> Any:
+        if not hasattr(node, "BY_LANE"):
+            return whole(mesh)
+        fields = {f.name: getattr(node, f.name) for f in dataclasses.fields(node)}
+        placed = {k: jax.tree.map(cut, v) if k in node.BY_LANE else layout(v, mesh, lead) for k, v in fields.items()}
+        return dataclasses.replace(node, **placed)
+
+    placed: T = jax.tree.map(one, tree, is_leaf=lambda x: hasattr(x, "BY_LANE"))
+    return placed
+
+
+def place(tree: T, mesh: Mesh, lead: int = 0) -> T:
+    """Training state that lies whole on every device, laid out as `compile_on` leaves it."""
+    return tree if mesh.size == 1 else jax.jit(lambda x: x, out_shardings=layout(tree, mesh, lead))(tree)
+
+
 def on_mesh(function: Callable[..., T], mesh: Mesh) -> Callable[..., T]:
     """Function compiled for all devices of a mesh, at the first call with new shapes.
 
@@ -88,10 +117,19 @@ def on_mesh(function: Callable[..., T], mesh: Mesh) -> Callable[..., T]:
     return call
 
 
-def compile_on(mesh: Mesh, function: Callable[..., Any], *arguments: Any) -> Callable[..., Any]:
-    """Compile a function now, for arguments that lie whole on every device, as its results will."""
+def compile_on(
+    mesh: Mesh, function: Callable[..., Any], *arguments: Any, donate: Sequence[int] = (), lead: int = 0
+) -> Callable[..., Any]:
+    """Compile a function now, for arguments that lie as they do; its results lie as `layout` says.
+
+    donate:  places of arguments that the results may overwrite, such as the training state of an update; the caller
+             must not touch them after the call
+    lead:    axes of runs side by side in front of the lanes
+    """
     with jax.set_mesh(mesh):
-        compiled: Callable[..., Any] = jax.jit(function, out_shardings=whole(mesh)).lower(*arguments).compile()
+        results = layout(jax.eval_shape(function, *arguments), mesh, lead)
+        program = jax.jit(function, out_shardings=results, donate_argnums=tuple(donate))
+        compiled: Callable[..., Any] = program.lower(*arguments).compile()
     return compiled
 
 
@@ -102,13 +140,29 @@ def agree(*flags: bool) -> tuple[bool, ...]:
     return tuple(multihost_utils.process_allgather(np.asarray(flags)).any(axis=0).tolist())
 
 
+def devices_in_force() -> int:
+    """Number of devices of the mesh that a program is traced for; 1 without one."""
+    return int(dict(jax.sharding.get_abstract_mesh().shape).get(AXIS, 1))
+
+
+def on_each_device(function: Callable[..., Any], *blocks: Any, axis: int = 0) -> Any:
+    """`function(*blocks)` on every device alone, with its part of the leading axis; nothing travels between them.
+
+    axis:  along which the results of the devices follow one another
+    """
+    count = devices_in_force()
+    if count == 1 or any(x.shape[0] % count for x in jax.tree.leaves(blocks)):
+        return function(*blocks)
+    out = PartitionSpec(*(None,) * axis, AXIS)
+    return jax.shard_map(function, in_specs=BY_LANE, out_specs=out, check_vma=False)(*blocks)
+
+
 def over_devices(tree: T, axis: int = 0) -> T:
     """Divide the work on an axis among the devices of the mesh in force; without one, or by halves, nothing happens.
 
     A learner says this of each minibatch. Unsaid, every device would take the whole gradient: right, but no faster.
     """
-    mesh = jax.sharding.get_abstract_mesh()
-    count = dict(mesh.shape).get(AXIS, 1)
+    count = devices_in_force()
     if count == 1:
         return tree
     spec = PartitionSpec(*(None,) * axis, AXIS)
