@@ -305,7 +305,7 @@ SLACK = (1.001, 1e-6)  # of a budget, relative and absolute: roundings and a las
 
 
 def keeps(mean: np.ndarray, budget: np.ndarray) -> np.ndarray:
-    """Whether mean costs (C,) meet their budgets (C,), in the units of the channels: cost <= 1.001 budget + 1e-6."""
+    """Whether mean costs (C,) [unit of each channel] meet their budgets (C,): cost <= 1.001 budget + 1e-6."""
     return mean <= SLACK[0] * budget + SLACK[1]
 
 
@@ -318,9 +318,11 @@ def summary(
     total: float | None = None,
     seed: int = SEED,
 ) -> dict[str, Any]:
-    """Statistics of returns (B,) and of costs (B, C) of the channels `names`, as a record has them; plain numbers.
+    """Statistics of episodes, as a record has them; plain numbers.
 
-    budgets:  (C,) of an episode; an infinite one selects no channel
+    reward:   (B,)   [unit of the reward]    returns
+    cost:     (B, C) [unit of each channel]  of the channels `names`
+    budgets:  (C,)   [unit of each channel]  of an episode; an infinite one selects no channel
     total:    budget of the sum of the selected channels instead; None takes those of the channels
     seed:     of the resampling behind the interval
     """
