@@ -131,8 +131,8 @@ def table(blocks: Iterable[FieldBlock]) -> FieldTable:
 class SharedObs:
     """Observations of all agents of a lane in two parts: what is the same for every agent is held once.
 
-    shared:  (..., S)     fields that all agents see
-    own:     (..., A, P)  fields of each agent
+    shared:  (..., S)     [unit of each field]  fields that all agents see
+    own:     (..., A, P)  [unit of each field]  fields of each agent
     runs:    (shared, length) of each run of fields, in the order of an observation (A, O); static
 
     Example:
