@@ -76,7 +76,7 @@ def solve_fixed(shared: Shared, given: tuple[Array, ...], counts: StepCounts, to
     # a product with the whole inverse reads every row: what is ignored must be a number
     aim = aim._replace(target=lanes_last(jnp.where(rows, aim.target, 0)))
     system = System(functools.partial(eqs.unserved, layout, core.main, aim), constant_inverse(shared))
-    e, reached = _chord_steps(system, aim.target, start, counts.chord, tol, mix=mix)
+    e, reached = chord_steps(system, aim.target, start, counts.chord, tol, mix=mix)
     exact = exact_aim(shared, given)
     d = missing_magnitude(shared, exact, e, jnp.zeros_like(e))
     first = found = exact_mismatch(shared, exact, e, d, ds.pair(jnp.zeros_like(e[0, 0])))
@@ -125,7 +125,7 @@ def _sound(shared: Shared, given: tuple[Array, ...]) -> Array:
     return sound if aim.share is None else sound & jnp.all(jnp.isfinite(aim.share), 0)
 
 
-def _chord_steps(
+def chord_steps(
     system: System, target: Array, start: Array | None, count: int, tol: float, *, mix: bool
 ) -> tuple[Array, Array]:
     """Deviation (N, 2, B) after `count` chord steps, and the lanes (B,) that have reached the tolerance."""
@@ -155,15 +155,48 @@ def rotation(e: Array, zeta: Array) -> Array:
     return both(re + (a * re - b * im), im + (b * re + a * im))
 
 
-class NewtonKrylov(NamedTuple):
-    """Iterate of lanes that the chord does not solve; size (B,) of the last move, -1 where it left the numbers."""
+class NewtonIteration(NamedTuple):
+    """Lanes that a chord does not solve: a tree with lanes last, and (B,) the size of the last move, -1 where it left
+    the numbers, and steps.
+    """
 
     k: Array
+    lanes: Any
+    size: Array
+    steps: Array
+
+
+def newton_lanes(
+    step: Callable[[Any], tuple[Any, Array]], begin: Any, todo: Array, steps: Array, stop: float
+) -> NewtonIteration:
+    """Newton iterates of the lanes `todo` (B,) until they move by `stop` at most, which the others wait for.
+
+    step:  lanes -> (next lanes, size of their move (B,)), damped by the caller
+    steps: (B,) taken before
+    """
+
+    def advance(c: NewtonIteration) -> NewtonIteration:
+        active = c.size > stop
+        new, size = step(c.lanes)
+        ok = size < jnp.inf
+        return NewtonIteration(
+            k=c.k + 1,
+            lanes=jax.tree.map(functools.partial(choose, active & ok), new, c.lanes),
+            size=jnp.where(active, jnp.where(ok, size, -1), c.size),
+            steps=c.steps + active.astype(jnp.int32),
+        )
+
+    size = jnp.where(todo, jnp.asarray(jnp.inf, jax.tree.leaves(begin)[0].dtype), 0)
+    first = NewtonIteration(jnp.int32(0), begin, size, steps)
+    return lax.while_loop(lambda c: (c.k < NEWTON_STEPS) & jnp.any(c.size > stop), advance, first)
+
+
+class Deviation(NamedTuple):
+    """Deviation e + d (N, 2, B) and shared power (B,)."""
+
     e: Array
     d: Array
     power: Pair
-    size: Array
-    steps: Array
 
 
 def solve_rest(shared: Shared, given: tuple[Array, ...], lanes: FixedLanes) -> FixedLanes:
@@ -175,59 +208,47 @@ def solve_rest(shared: Shared, given: tuple[Array, ...], lanes: FixedLanes) -> F
     rows, free = _rows(shared, aim.share), layout.free[:, :, None].astype(dtype)
     precondition = preconditioner(layout, constant_inverse(shared), exact.share)
 
-    def advance(c: NewtonKrylov) -> NewtonKrylov:
-        active = c.size > stop
-        left, power = exact_mismatch(shared, exact, c.e, c.d, c.power)
-        product = jacobian_product(shared, c.e, eqs.power(layout, core.main, c.e), exact.share)
+    def step(at: Deviation) -> tuple[Deviation, Array]:
+        left, power = exact_mismatch(shared, exact, *at)
+        product = jacobian_product(shared, at.e, eqs.power(layout, core.main, at.e), exact.share)
         zeta = bicgstab(lambda x: jnp.where(rows, product(x), 0), precondition, jnp.where(rows, left, 0))
         more, zeta = zeta[layout.slack, 0], zeta * free
         longest = eqs.largest(zeta)
         short = damping(longest, LONGEST)
-        e, d = ds.two_sum(c.e, c.d + rotation(c.e + c.d, zeta * short[None, None]))
-        d = d + missing_magnitude(shared, exact, e, d)
+        e, d = ds.two_sum(at.e, at.d + rotation(at.e + at.d, zeta * short[None, None]))
         if exact.share is not None:
             power = ds.two_sum(power.high, power.low + more * short)
-        ok = longest < jnp.inf
-
-        moved = functools.partial(choose, active & ok)
-        return NewtonKrylov(
-            k=c.k + 1,
-            e=moved(e, c.e),
-            d=moved(d, c.d),
-            power=Pair(moved(power.high, c.power.high), moved(power.low, c.power.low)),
-            size=jnp.where(active, jnp.where(ok, longest, -1), c.size),
-            steps=c.steps + active.astype(jnp.int32),
-        )
+        return Deviation(e, d + missing_magnitude(shared, exact, e, d), power), longest
 
     start = jnp.zeros_like(lanes.e) if start is None else eqs.finite(start)
     sound = _sound(shared, given)
-    begin = NewtonKrylov(
-        k=jnp.int32(0),
-        e=start,
-        d=missing_magnitude(shared, exact, start, jnp.zeros_like(start)),
-        power=ds.pair(jnp.zeros_like(lanes.power)),
-        size=jnp.where(lanes.slow & sound, jnp.asarray(jnp.inf, dtype), 0),
-        steps=lanes.steps,
-    )
-    end = lax.while_loop(lambda c: (c.k < NEWTON_STEPS) & jnp.any(c.size > stop), advance, begin)
-    left, power = exact_mismatch(shared, exact, end.e, end.d, end.power)
+    missing = missing_magnitude(shared, exact, start, jnp.zeros_like(start))
+    begin = Deviation(start, missing, ds.pair(jnp.zeros_like(lanes.power)))
+    end = newton_lanes(step, begin, lanes.slow & sound, lanes.steps, stop)
+    at = end.lanes
+    left, power = exact_mismatch(shared, exact, *at)
     residual = eqs.largest(jnp.where(rows, left, 0))
     solved = sound & (end.size >= 0) & (end.size <= stop) & (residual < NEWTON_LEFT)
-    failed = jnp.where(end.size < 0, jnp.int32(Status.SINGULAR), jnp.int32(Status.OUT_OF_STEPS))
-    failed = jnp.where(sound, failed, jnp.int32(Status.BAD_INPUT))
     new = FixedLanes(
-        e=end.e,
-        d=choose(solved, end.d, 0),
+        e=at.e,
+        d=choose(solved, at.d, 0),
         left=left,
         power=power.high,
         # the state goes out rounded: a smaller mismatch would be a claim that it cannot keep
         residual=jnp.maximum(residual, float(jnp.finfo(dtype).eps)),
         steps=end.steps,
-        status=jnp.where(solved, jnp.int32(Status.CONVERGED), failed),
+        status=newton_status(end.size, solved, sound),
         slow=~solved,
     )
     taken = lanes.slow & (solved | (lanes.status != Status.CONVERGED))
     return FixedLanes(*(choose(taken, a, b) for a, b in zip(new, lanes, strict=True)))
+
+
+def newton_status(size: Array, solved: Array, sound: Array) -> Array:
+    """`Status` (B,) of lanes after Newton: from their last move, whether they are solved, and were given numbers."""
+    failed = jnp.where(size < 0, jnp.int32(Status.SINGULAR), jnp.int32(Status.OUT_OF_STEPS))
+    failed = jnp.where(sound, failed, jnp.int32(Status.BAD_INPUT))
+    return jnp.where(solved, jnp.int32(Status.CONVERGED), failed)
 
 
 class KrylovIteration(NamedTuple):
