@@ -10,6 +10,8 @@ import jax.numpy as jnp
 from jax import Array, lax
 from jax.custom_batching import custom_vmap
 
+from powerzoo_jax.base.solver_mode import ADAPTIVE, AUTO, by_mode
+
 Core = Callable[..., Any]
 
 CACHE = 16_000  # buses times lanes that fit the cache of a CPU core together
@@ -131,15 +133,20 @@ def lane_by_lane(core: Core) -> Core:
     return own
 
 
-def in_tiles(solve: Callable[[Any], Any], inputs: Any) -> Any:
+def in_tiles(solve: Callable[[Any], Any], inputs: Any, *, cpu: bool = False) -> Any:
     """Map a function of a batch, a tree of (B, N) or (B,), over tiles that fit the cache of a CPU core.
 
-    Other devices take the batch whole, and so does every device one that does not divide into tiles.
+    Other devices take the batch whole, and so does every device one that does not divide into tiles. Which device it
+    is shows when the program is lowered, unless the caller knows: `cpu`.
     """
     leaves = jax.tree.leaves(inputs)
     batch, n_bus = leaves[0].shape
     tile = max(SMALLEST, 1 << (CACHE // n_bus).bit_length() - 1) if n_bus <= CACHE else SMALLEST
-    if jax.default_backend() != "cpu" or batch < 2 * tile or batch % tile:
+    if batch < 2 * tile or batch % tile:
         return solve(inputs)
-    tiles = jax.tree.map(lambda x: x.reshape(-1, tile, *x.shape[1:]), inputs)
-    return jax.tree.map(lambda x: x.reshape(-1, *x.shape[2:]), lax.map(solve, tiles))
+
+    def tiled(inputs: Any) -> Any:
+        tiles = jax.tree.map(lambda x: x.reshape(-1, tile, *x.shape[1:]), inputs)
+        return jax.tree.map(lambda x: x.reshape(-1, *x.shape[2:]), lax.map(solve, tiles))
+
+    return by_mode(ADAPTIVE if cpu else AUTO, tiled, solve, inputs)

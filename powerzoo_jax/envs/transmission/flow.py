@@ -8,7 +8,9 @@ from typing import NamedTuple
 import jax.numpy as jnp
 from jax import Array
 
+from powerzoo_jax.base import elimination
 from powerzoo_jax.base.numerics import matmul
+from powerzoo_jax.base.solver_mode import AUTO, by_mode
 from powerzoo_jax.envs.transmission.operator_types import ReactiveRanges, Switches, TransGridParams
 from powerzoo_jax.envs.transmission.units import proportional_output
 from powerzoo_jax.opf.ac.solve import AcOpfResult, ac_opf
@@ -87,13 +89,18 @@ def switched(dc: DcOpfFactors, switches: Switches, closed: Array) -> DcOpfFactor
     """
     at, opened = switches.loops.branch, (~closed).astype(dc.flow_0.dtype)
     own = jnp.eye(at.shape[0], dtype=dc.flow_0.dtype) - opened[:, None] * switches.across[at]
-    moved = matmul(switches.across, jnp.linalg.solve(own, jnp.diag(opened)))
+    moved = matmul(switches.across, by_mode(AUTO, jnp.linalg.solve, _undo, own, jnp.diag(opened)))
     carries = jnp.ones_like(dc.flow_0).at[at].set(1 - opened)
     return replace(
         dc,
         ptdf=carries[:, None] * (dc.ptdf + matmul(moved, dc.ptdf[at])),
         flow_0=carries * (dc.flow_0 + matmul(moved, dc.flow_0[at])),
     )
+
+
+def _undo(matrix: Array, right: Array) -> Array:
+    """matrix^-1 right, (S, S) each, in array operations."""
+    return matmul(elimination.inverse(matrix), right)
 
 
 def scheduled(load_mw: Array, need_mw: Array, wish: Setpoints, params: TransGridParams) -> Plan:
@@ -181,7 +188,7 @@ def dc_flow(plan: Plan, dc: DcOpfFactors, params: TransGridParams) -> SolvedNetw
     )
 
 
-def ac_flow(plan: Plan, params: TransGridParams) -> SolvedNetwork:
+def ac_flow(plan: Plan, params: TransGridParams, solver: str = AUTO) -> SolvedNetwork:
     """AC flows; reactive load follows active load, units hold the voltages of the case within their reactive limits."""
     base, ranges = params.grid.base_mva, params.factors.reactive
     served = plan.load_mw - plan.shed_mw
@@ -189,9 +196,9 @@ def ac_flow(plan: Plan, params: TransGridParams) -> SolvedNetwork:
     given = params.factors.meshed, net_injection(plan, params) / base, -reactive / base
     at_limit, short = jnp.zeros(reactive.shape, jnp.int32), jnp.zeros_like(base)
     if ranges is None:
-        found = solve_meshed(*given)
+        found = solve_meshed(*given, solver=solver)
     else:
-        kept = solve_within_reactive_limits(given[0], ranges.pv, *given[1:])
+        kept = solve_within_reactive_limits(given[0], ranges.pv, *given[1:], solver=solver)
         at_limit = at_limit.at[ranges.pv.bus].set(kept.at_limit)
         short = _reactive_shortfall(kept, kept.flow.q_slack - given[2][params.slack_bus], ranges)
         found = _power_flow(kept)

@@ -185,7 +185,7 @@ class TransGridEnv(GridEnv):
         if plan.optimum is not None:
             solved = solve.optimum_flow(plan, plan.optimum, params)
         elif self.physics == "ac":
-            solved = solve.ac_flow(plan, params)
+            solved = solve.ac_flow(plan, params, self.solver)
         else:
             solved = solve.dc_flow(plan, dc, params)
         return OperatorStep(setting, plan, solved)

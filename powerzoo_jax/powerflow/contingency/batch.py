@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 from jax import Array, lax
 
+from powerzoo_jax.base.solver_mode import AUTO, by_mode
 from powerzoo_jax.powerflow.contingency.factors import OutageFactors, OwnNetworks
 from powerzoo_jax.powerflow.contingency.result import OutageResult, outage_reading
 from powerzoo_jax.powerflow.contingency.woodbury import (
@@ -22,13 +24,14 @@ from powerzoo_jax.powerflow.contingency.woodbury import (
     run_chord,
     scenarios,
     settle,
+    settle_fixed,
 )
 from powerzoo_jax.powerflow.meshed import equations as eqs
 from powerzoo_jax.powerflow.meshed.chord import Shared
 from powerzoo_jax.powerflow.result import Status
 
-TILE = 128  # lanes that iterate together on a CPU core; other devices take WIDE
-WIDE = 65_536
+TILE = 128  # lanes that iterate together on a CPU core
+WIDE = 65_536  # and on accelerators
 SHARING = 32  # scenarios from which on the factors of an outage of its own are worth reading
 START_STEPS = 3  # chord steps to the state before the outage, which is only a place to start from
 
@@ -80,20 +83,46 @@ class OutageScenarios(NamedTuple):
     output: Array | None
 
 
-def solve_outages(outages: OutageFactors, inputs: OutageInputs, kind: Kind, tol: float, max_steps: int) -> Any:
+class Iteration(NamedTuple):
+    """Iteration of the lanes; static. `steps` is the number of chord steps at most or, fixed, in every lane."""
+
+    tol: float
+    steps: int
+    mode: str
+    fixed: bool
+
+    @property
+    def width(self) -> int:
+        """Lanes that iterate together."""
+        return WIDE if self.fixed else TILE
+
+    def settle(self, shared: Shared, change: Change, lanes: OutageScenarios) -> OutageProgress:
+        """Lanes after outages that correct the inverse of the intact network."""
+        given = shared, change, lanes.target, lanes.start, lanes.begin, self.tol, self.steps
+        return settle_fixed(*given, rest=self.mode == AUTO) if self.fixed else settle(*given)
+
+
+def solve_outages(
+    outages: OutageFactors, inputs: OutageInputs, kind: Kind, tol: float, max_steps: int, mode: str
+) -> Any:
     """The batched core: (B, N) scenarios -> OutageResult, OutageStates or (), deviations (B, O, N, 2) or ()."""
+    forms = Iteration(tol, max_steps, mode, False), Iteration(tol, outages.steps, mode, True)
+    return by_mode(mode, *(functools.partial(_solve, kind, form) for form in forms), outages, inputs)
+
+
+def _solve(kind: Kind, form: Iteration, outages: OutageFactors, inputs: OutageInputs) -> Any:
     shared = Shared(outages.meshed.layout, outages.meshed.core)
     target, begin = scenarios(shared, inputs.given)
     lanes = OutageScenarios(target, _intact(shared, target, begin), begin, outputs(outages, inputs))
 
     def solve(rows: Array, change: Change, lanes: OutageScenarios) -> Any:
         target = without_units(outages, rows, lanes.target, lanes.output)
-        found = settle(shared, change, target, _shifted(outages, rows, lanes.start), lanes.begin, tol, max_steps)
-        return _account(outages, shared, rows, change, found, kind)
+        mine = lanes._replace(target=target, start=_shifted(outages, rows, lanes.start))
+        return _account(outages, shared, rows, change, form.settle(shared, change, mine), kind)
 
     def solve_own(rows: Array, read: tuple[Change, OwnNetworks], lanes: OutageScenarios) -> Any:
         change, own = read
-        found = _own_chord(shared, own, lanes, tol, max_steps)
+        found = _own_chord(shared, own, lanes, form.tol, form.steps)
         found = found._replace(e=_shifted(outages, rows, found.e))
         found = finish(shared, change, lanes.target, lanes.begin, found)
         # e was rounded anew; a program that does not read flows does not pay for this
@@ -106,17 +135,17 @@ def solve_outages(outages: OutageFactors, inputs: OutageInputs, kind: Kind, tol:
     def read_own(rows: Array) -> tuple[Change, OwnNetworks]:
         return read(rows), jax.tree.map(lambda x: x[rows[0]], outages.own)
 
-    width = TILE if jax.default_backend() == "cpu" else WIDE
     if inputs.only is not None:
-        return _solve_some(lambda rows, lanes: solve(rows, read(rows), lanes), lanes, inputs.only, width)
+        return _solve_some(lambda rows, lanes: solve(rows, read(rows), lanes), lanes, inputs.only, form.width)
     rows, batch = jnp.arange(outages.n_outage, dtype=jnp.int32), target.shape[2]
-    if outages.own is None or batch < SHARING:
-        return _solve_all(solve, read, lanes, rows, width)
+    # networks of their own take fewer steps, one outage after the other: accelerators take many outages at once
+    if outages.own is None or batch < SHARING or form.fixed:
+        return _solve_all(solve, read, lanes, rows, form.width)
     first = outages.n_outage - outages.n_unit_outage
-    found = _solve_all(solve_own, read_own, lanes, rows[:first], min(width, batch))
+    found = _solve_all(solve_own, read_own, lanes, rows[:first], min(form.width, batch))
     if outages.n_unit_outage == 0:
         return found
-    of_units = _solve_all(solve, read, lanes, rows[first:], width)
+    of_units = _solve_all(solve, read, lanes, rows[first:], form.width)
     return jax.tree.map(lambda a, b: jnp.concatenate([a, b], 1), found, of_units)
 
 

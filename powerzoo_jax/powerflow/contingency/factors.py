@@ -100,7 +100,7 @@ FARTHEST = 1.0  # [-] deviation beyond which such a state is no place to start f
 
 @struct.dataclass(kw_only=True)
 class OutageFactors:
-    """Prepared data of one network and O outages of it for `n_minus_1`: K branches, then O - K units. Leaves only.
+    """Prepared data of one network and O outages of it for `n_minus_1`: K branches, then O - K units.
 
     meshed:       MeshedFactors of the network before any outage
     terms:        BranchTerms
@@ -116,6 +116,7 @@ class OutageFactors:
     p_unit, q_unit: (G,)         [pu]   scheduled output of all units
     rate_pu:      (L,)           [pu]   ratings, 0 = unlimited
     v_min, v_max: (N,)           [pu]   voltage bands
+    steps:        static, chord steps of a solve that takes a fixed number of them
     """
 
     meshed: MeshedFactors
@@ -135,6 +136,7 @@ class OutageFactors:
     rate_pu: Array
     v_min: Array
     v_max: Array
+    steps: int = struct.field(pytree_node=False, default=16)
 
     @property
     def n_outage(self) -> int:

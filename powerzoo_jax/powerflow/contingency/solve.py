@@ -16,6 +16,7 @@ import jax
 import jax.numpy as jnp
 from jax import Array, lax
 
+from powerzoo_jax.base.solver_mode import AUTO, check_mode
 from powerzoo_jax.powerflow.batching import batched_shell
 from powerzoo_jax.powerflow.contingency.batch import Kind, inputs_of, solve_outages
 from powerzoo_jax.powerflow.contingency.derivative import outage_tangent
@@ -68,6 +69,7 @@ def n_minus_1(
     states: bool = False,
     tol: float | None = None,
     max_steps: int = MAX_STEPS,
+    solver: str = AUTO,
 ) -> Any:
     """Solve the power flow of one scenario after each outage; vmap it for many scenarios.
 
@@ -82,7 +84,8 @@ def n_minus_1(
     only:       (K,) int32 rows of `outages` to solve instead of all O of them; may differ between scenarios
     states:     also return the voltages and flows after every outage
     tol:        [pu] voltage error at which a lane stops; None takes 4e-7 (float32), 4e-10 (float64)
-    max_steps:  chord iterations before a lane goes to the float64 Newton fallback
+    max_steps:  chord iterations before a lane goes to the float64 Newton fallback, where the solver is adaptive
+    solver:     "auto", "adaptive" or "fixed" as for `solve_meshed`; `prepare_outages` counts the steps
 
     Returns an OutageResult, with states=True a pair (OutageResult, OutageStates). Nothing raises and nothing is NaN.
     Differentiable forward and reverse in injections, set-points and outputs (implicit function theorem); the rows of
@@ -99,17 +102,19 @@ def n_minus_1(
         )
     )
     arrays = (p_pu, q_pu, v_set_pu, *output, only)
-    found = _solver(limit, max_steps, kind)(lax.stop_gradient(outages), *(x for x in arrays if x is not None))
+    found = _solver(limit, max_steps, kind, check_mode(solver))(
+        lax.stop_gradient(outages), *(x for x in arrays if x is not None)
+    )
     return found if states else found[0]
 
 
 @functools.lru_cache(maxsize=32)
-def _solver(tol: float, max_steps: int, kind: Kind) -> Any:
+def _solver(tol: float, max_steps: int, kind: Kind, mode: str) -> Any:
     """The differentiable solver of one scenario: (outages, *arrays) -> (OutageResult, OutageStates or ())."""
 
     def shell(kind: Kind) -> Any:
         def core(outages: OutageFactors, *arrays: Array) -> Any:
-            return solve_outages(outages, inputs_of(kind, arrays), kind, tol, max_steps)
+            return solve_outages(outages, inputs_of(kind, arrays), kind, tol, max_steps, mode)
 
         return batched_shell(core)
 

@@ -17,7 +17,9 @@ import numpy as np
 from flax import struct
 from jax import Array, lax
 
+from powerzoo_jax.base import elimination
 from powerzoo_jax.base.numerics import einsum, resolve_dtype
+from powerzoo_jax.base.solver_mode import AUTO, by_mode, check_mode
 from powerzoo_jax.cases import Case
 from powerzoo_jax.cases.topology import branch_positions
 from powerzoo_jax.powerflow.batching import batched_shell
@@ -35,6 +37,7 @@ from powerzoo_jax.powerflow.contingency.woodbury import (
     pair,
     scenarios,
     settle,
+    settle_fixed,
 )
 from powerzoo_jax.powerflow.feeder.factors import nominal_injection
 from powerzoo_jax.powerflow.meshed import equations as eqs
@@ -52,7 +55,8 @@ from powerzoo_jax.powerflow.topology import (
     switch_positions,
 )
 
-TILE = 128  # lanes that iterate together on a CPU core; other devices take the whole batch
+TILE = 128  # lanes that iterate together on a CPU core; accelerators take the whole batch
+FIXED_STEPS = 20  # open switches lead far from the base state, each set of them to another place
 
 
 @struct.dataclass(kw_only=True)
@@ -144,6 +148,7 @@ def solve_switched(
     *,
     tol: float | None = None,
     max_steps: int = MAX_STEPS,
+    solver: str = AUTO,
 ) -> SwitchedResult:
     """Solve the power flow of one scenario with some switches open; vmap it for many, switches included.
 
@@ -153,7 +158,8 @@ def solve_switched(
     opened:     (K,) int32 open switches, positions among the S switches; -1 is none. The rank of the correction is 3 K
     p_pu, q_pu: (N,) [pu] net injections      v_set_pu: (N,) [pu] magnitudes held; all as for `solve_meshed`
     tol:        [pu] voltage error at which a lane stops; None takes 4e-7 (float32), 4e-10 (float64)
-    max_steps:  chord iterations before a lane goes to the float64 Newton fallback
+    max_steps:  chord iterations before a lane goes to the float64 Newton fallback, where the solver is adaptive
+    solver:     "auto", "adaptive" or "fixed" as for `solve_meshed`; fixed takes 20 steps
 
     Returns a SwitchedResult; nothing raises and nothing is NaN: `status` and `residual` tell.
     No derivative passes: `solve_meshed` with `with_branches` has them.
@@ -161,14 +167,26 @@ def solve_switched(
     limit = TOL[p_pu.dtype.name] if tol is None else float(tol)
     given = (p_pu, q_pu) if v_set_pu is None else (p_pu, q_pu, v_set_pu)
     inputs = tuple(lax.stop_gradient(x) for x in (opened, *given))
-    result: SwitchedResult = _shell(limit, max_steps)(lax.stop_gradient(switching), *inputs)
+    result: SwitchedResult = _shell(limit, max_steps, check_mode(solver))(lax.stop_gradient(switching), *inputs)
     return result
 
 
 @functools.lru_cache(maxsize=32)
-def _shell(tol: float, max_steps: int) -> Any:
-    def core(switching: SwitchFactors, opened: Array, *given: Array) -> SwitchedResult:
-        return in_pieces(functools.partial(_solve_tile, switching, tol, max_steps), (opened, *given), TILE)
+def _shell(tol: float, max_steps: int, mode: str) -> Any:
+    def adaptive(switching: SwitchFactors, *inputs: Array) -> SwitchedResult:
+        def solve(opened: Array, *given: Array) -> SwitchedResult:
+            lanes = functools.partial(settle, tol=tol, max_steps=max_steps)
+            return _solve_tile(switching, jnp.linalg.inv, lanes, opened, *given)
+
+        found: SwitchedResult = in_pieces(solve, inputs, TILE)
+        return found
+
+    def fixed(switching: SwitchFactors, *inputs: Array) -> SwitchedResult:
+        lanes = functools.partial(settle_fixed, tol=tol, count=FIXED_STEPS, rest=mode == AUTO)
+        return _solve_tile(switching, elimination.inverse, lanes, *inputs)
+
+    def core(switching: SwitchFactors, *inputs: Array) -> SwitchedResult:
+        return by_mode(mode, adaptive, fixed, switching, *inputs)  # type: ignore[no-any-return]
 
     return batched_shell(core)
 
@@ -176,7 +194,7 @@ def _shell(tol: float, max_steps: int) -> Any:
 def in_pieces(solve: Any, inputs: tuple[Array, ...], size: int) -> Any:
     """Map a batched function over a batch (B, ...) in pieces that fit the cache of a CPU core."""
     batch = inputs[0].shape[0]
-    if jax.default_backend() != "cpu" or batch <= size:
+    if batch <= size:
         return solve(*inputs)
     count = -(-batch // size)
     rows = jnp.arange(count * size, dtype=jnp.int32) % batch
@@ -185,14 +203,14 @@ def in_pieces(solve: Any, inputs: tuple[Array, ...], size: int) -> Any:
     return jax.tree.map(lambda x: x.reshape(-1, *x.shape[2:])[:batch], out)
 
 
-def _solve_tile(switching: SwitchFactors, tol: float, max_steps: int, opened: Array, *given: Array) -> SwitchedResult:
+def _solve_tile(switching: SwitchFactors, inverse: Any, iterate: Any, opened: Array, *given: Array) -> SwitchedResult:
     shared = Shared(switching.meshed.layout, switching.meshed.core)
     opened = jax.vmap(single)(opened)
     connected = jax.vmap(stays_connected, in_axes=(None, 0))(switching.loops, opened)
     real = (opened >= 0) & connected[:, None]
-    change = _change(switching, jnp.maximum(opened, 0), real)
+    change = _change(switching, inverse, jnp.maximum(opened, 0), real)
     target, begin = scenarios(shared, given)
-    found = settle(shared, change, target, begin, begin, tol, max_steps)
+    found = iterate(shared, change, target, begin, begin)
     status = jnp.where(connected, found.status, jnp.int32(Status.ISLANDED))
     zeta = jnp.where((found.status == Status.CONVERGED)[None, None], correction(shared, change, found.left), 0)
     closed = _closed(switching, opened, real)
@@ -207,13 +225,15 @@ def _closed(switching: SwitchFactors, opened: Array, real: Array) -> Array:
     return on.at[jnp.arange(opened.shape[0])[:, None], branch].set(False, mode="drop").T
 
 
-def _change(switching: SwitchFactors, opened: Array, real: Array) -> Change:
+def _change(switching: SwitchFactors, inverse: Any, opened: Array, real: Array) -> Change:
     """The changes of lanes (B, K), a group each."""
     branch, status = switching.loops.branch[opened].T, jnp.where(real.T, -1, 0)
-    return change_of(switching.meshed.layout, switching.terms, branch, status, _weight(switching, opened, real))
+    return change_of(
+        switching.meshed.layout, switching.terms, branch, status, _weight(switching, inverse, opened, real)
+    )
 
 
-def _weight(switching: SwitchFactors, opened: Array, real: Array) -> Array:
+def _weight(switching: SwitchFactors, inverse: Any, opened: Array, real: Array) -> Array:
     """C (I - D V' C)^-1 D of each lane, with D = 1 for an open switch and 0 for none: (3 K, N, 2, B)."""
     rank = RANK * opened.shape[1]
 
@@ -221,7 +241,7 @@ def _weight(switching: SwitchFactors, opened: Array, real: Array) -> Array:
         d = jnp.repeat(real, RANK).astype(switching.columns.dtype)
         read = switching.coupling[opened][:, :, opened].reshape(rank, rank)
         system = jnp.eye(rank, dtype=d.dtype) - d[:, None] * read
-        return jnp.linalg.inv(system) * d[None]
+        return inverse(system) * d[None]
 
     mixed = jax.vmap(one)(opened, real)
     columns = switching.columns[opened].reshape(opened.shape[0], rank, -1)

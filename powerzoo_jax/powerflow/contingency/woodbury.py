@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import jax
@@ -28,19 +29,31 @@ from powerzoo_jax.base.numerics import FLOAT
 from powerzoo_jax.cases import Case
 from powerzoo_jax.cases.topology import branch_positions
 from powerzoo_jax.powerflow.batching import in_groups
-from powerzoo_jax.powerflow.chord import Progress, iterate
+from powerzoo_jax.powerflow.chord import Progress, damping, iterate
 from powerzoo_jax.powerflow.meshed import chord
 from powerzoo_jax.powerflow.meshed import equations as eqs
 from powerzoo_jax.powerflow.meshed.base_case import BaseState
 from powerzoo_jax.powerflow.meshed.chord import ChordIteration, Shared, System
 from powerzoo_jax.powerflow.meshed.factors import MeshedCore, MeshedLayout, MeshedNetwork
-from powerzoo_jax.powerflow.meshed.newton import newton
+from powerzoo_jax.powerflow.meshed.fixed import (
+    FARTHEST,
+    bicgstab,
+    choose,
+    chord_steps,
+    constant_inverse,
+    newton_lanes,
+    newton_status,
+)
+from powerzoo_jax.powerflow.meshed.newton import LONGEST, newton
 from powerzoo_jax.powerflow.meshed.solve import GROUP, NEWTON_GROUP
 from powerzoo_jax.powerflow.result import Status
 
 Parts = tuple[Array, Array]  # real and imaginary
+Inverse = Callable[[Array], Array]  # (N, 2, B) -> (N, 2, B)
 RANK = 3  # of one branch: the angle across it and the magnitudes of its ends
 REST = 32  # a batch goes on together while more than one lane in 32 is unfinished
+STOP = {"float32": 4e-7, "float64": 1e-10}  # [pu, rad] move at which Newton stops in the precision of the lanes
+LEFT = 1e-4  # [pu] mismatch that it may leave: e is rounded, times the admittance of stiff branches
 
 
 @struct.dataclass(kw_only=True)
@@ -186,9 +199,9 @@ def mismatch(shared: Shared, change: Change | None, target: Array, e: Array) -> 
     return grouped.at[change.f, :, at].add(-s_f).at[change.t, :, at].add(-s_t).reshape(left.shape)
 
 
-def correction(shared: Shared, change: Change | None, left: Array) -> Array:
-    """Chord step (N, 2, B) [rad, -] with the corrected inverse."""
-    plain = eqs.correction(shared.layout, shared.core.blocks, left)
+def correction(shared: Shared, change: Change | None, left: Array, inverse: Inverse | None = None) -> Array:
+    """Chord step (N, 2, B) [rad, -] with the corrected inverse; `inverse` stands for the blocked one."""
+    plain = eqs.correction(shared.layout, shared.core.blocks, left) if inverse is None else inverse(left)
     if change is None:
         return plain
     groups = change.f.shape[1]
@@ -269,6 +282,84 @@ def finish(shared: Shared, change: Change, target: Array, begin: Array, found: O
     failed = found.status != Status.CONVERGED
     solved: OutageProgress = in_groups(failed, NEWTON_GROUP, newton_lanes, (shared, change), inputs, found, last=True)
     return solved
+
+
+def settle_fixed(
+    shared: Shared,
+    change: Change | None,
+    target: Array,
+    start: Array,
+    begin: Array,
+    tol: float,
+    count: int,
+    *,
+    rest: bool,
+) -> OutageProgress:
+    """`settle` in a fixed number of chord steps; with `rest`, lanes that are left are solved after one question."""
+    inverse = constant_inverse(shared)
+    # a product with the whole inverse reads every row: what is ignored must be a number
+    rows = _rows(shared, change, target)
+    fine = jnp.isfinite(target)
+    sound, target = jnp.all(fine | ~rows, (0, 1)), jnp.where(fine, target, 0)
+    system = System(
+        lambda e: mismatch(shared, change, target, e),
+        lambda left: correction(shared, change, jnp.where(rows, left, 0), inverse),
+    )
+    e, reached = chord_steps(system, target, start, count, tol, mix=False)
+    near = (eqs.largest(e) < FARTHEST) & sound
+    e = choose(near, e, 0)
+    left = system.unserved(e)
+    lost = jnp.where(sound, jnp.int32(Status.OUT_OF_STEPS), jnp.int32(Status.BAD_INPUT))
+    found = OutageProgress(
+        e=e,
+        left=left,
+        residual=_residual(shared, change, left),
+        steps=jnp.full(sound.shape, count, jnp.int32),
+        stopped=jnp.ones_like(sound),
+        status=jnp.where(near & reached, jnp.int32(Status.CONVERGED), lost),
+    )
+    if not rest:
+        return found
+    todo = (found.status == Status.OUT_OF_STEPS) & jnp.all(jnp.isfinite(begin), (0, 1))
+    solve = functools.partial(_newton_krylov, system, rows)
+    solved: OutageProgress = lax.cond(jnp.any(todo), solve, lambda *given: given[-1], begin, todo, found)
+    return solved
+
+
+def _rows(shared: Shared, change: Change | None, like: Array) -> Array:
+    """Equations that lanes have to meet, (N, 2, B) bool."""
+    rows = jnp.broadcast_to(shared.layout.free[:, :, None], like.shape)
+    if change is None or change.freed is None:
+        return rows
+    bus, lost, _ = change.freed
+    grouped = rows.reshape(*like.shape[:2], lost.shape[0], -1)
+    return grouped.at[bus, 1, jnp.arange(lost.shape[0])].max(lost[:, None]).reshape(like.shape)
+
+
+def _newton_krylov(system: System, rows: Array, begin: Array, todo: Array, found: OutageProgress) -> OutageProgress:
+    """Lanes with those `todo` solved by an inexact Newton method in the precision of the lanes; products only."""
+    dtype = found.e.dtype
+
+    def step(e: Array) -> tuple[Array, Array]:
+        def product(x: Array) -> Array:
+            change = eqs.turn(e, jnp.where(rows, x, 0))
+            return jnp.where(rows, -jax.jvp(system.unserved, (e,), (change,))[1], 0)
+
+        def inverse(left: Array) -> Array:
+            return jnp.where(rows, system.correction(left), 0)
+
+        zeta = bicgstab(product, inverse, jnp.where(rows, system.unserved(e), 0))
+        longest = eqs.largest(zeta)
+        return eqs.rotate(e, zeta * damping(longest, LONGEST)[None, None]), longest
+
+    stop = STOP[dtype.name]
+    end = newton_lanes(step, begin, todo, found.steps, stop)
+    left = system.unserved(end.lanes)
+    residual = eqs.largest(jnp.where(rows, left, 0))
+    solved = (end.size >= 0) & (end.size <= stop) & (residual < LEFT)
+    status = newton_status(end.size, solved, jnp.ones_like(solved))
+    new = OutageProgress(end.lanes, left, residual, end.steps, found.stopped, status)
+    return OutageProgress(*(choose(todo, a, b) for a, b in zip(new, found, strict=True)))
 
 
 def _group(change: Change, batch: int) -> Array:

@@ -16,6 +16,11 @@ from powerzoo_jax.cases.topology import branch_positions, live_buses
 STEPS = 30
 TOL = 1e-11  # [pu] power mismatch; the state need not be exact: it is what deviations are counted from
 PROBE, PROBES = 0.2, 8  # spread and number of load states that show how fast a chord contracts
+VOLTAGE_TOL = {"float32": 4e-7, "float64": 4e-10}  # [pu] estimate of the voltage error; promised are 1e-6 and 1e-9
+SPAN, WINDOW, STATES = (0.5, 1.5), 0.02, 64  # of each load; of set-points [pu]; states that steps are counted on
+MARGIN = 1  # steps beyond what the slowest of these states needs
+MOST_STEPS = 20  # beyond, a state near collapse would set the number for all
+POLISH = 2e-4  # share of the last error that flows may keep
 FAR_TURN = 0.5  # [rad] of a no-load angle: from a flat start Newton may end on a low-voltage branch, or nowhere
 COLLAPSED = 0.5  # [pu] a bus below stands on the low-voltage branch, which no grid is run on
 ENOUGH = 1e-7  # [pu] accepted where rounding of a very stiff branch keeps the mismatch from falling further
@@ -129,6 +134,96 @@ def chord_rate(case: Case, s: np.ndarray, v: np.ndarray) -> float:
             sizes.append(size)
         rates.append((sizes[3] / sizes[1]) ** 0.5 if sizes[1] > 0 else 0.0)
     return float(np.median(rates))
+
+
+class StepCounts(NamedTuple):
+    """Numbers of steps of solvers that take a number of them fixed beforehand.
+
+    chord:   from the base state to the tolerance
+    polish:  from there to what flows may keep of the error
+    sweeps:  of a linear system with the Jacobian at a solution
+    """
+
+    chord: int
+    polish: int
+    sweeps: int
+
+
+def count_steps(case: Case, s: np.ndarray, v: np.ndarray, tol: float, sweep_tol: float, *, mixed: bool) -> StepCounts:
+    """Steps that states around the base state v (N,) at injections s (N,) need.
+
+    tol:        [pu] voltage error          sweep_tol: share of the solution that a linear system may leave
+    mixed:      whether each step is combined with the last (Anderson)
+
+    Every load is drawn from half to one and a half of its size, set-points within 0.02 pu; one state is half the base
+    load, one 1.2 times that. States that a chord does not solve are not counted: no number of steps would do.
+    """
+    plain = _chord_sizes(case, s, v, mixed=False)
+    solved = plain[-1] < tol
+    # the last steps above rounding tell the pace that all later ones have
+    last = np.maximum((plain > ROUNDED).sum(0) - 1, PACE_STEPS)
+    far = np.take_along_axis(plain, last[None], 0)[0]
+    near = np.take_along_axis(plain, last[None] - PACE_STEPS, 0)[0]
+    pace = (far / np.where(near > 0, near, 1)) ** (1 / PACE_STEPS)
+    slowest = float(np.clip(np.max(pace[solved], initial=0), *PACES))
+    sizes = _chord_sizes(case, s, v, mixed=True) if mixed else plain
+    rate = sizes[1:] / np.where(sizes[:-1] > 0, sizes[:-1], 1)
+    slow = np.clip(np.maximum(rate[1:], rate[:-1]), 0.5 if mixed else PACES[0], 0.9)
+    done = sizes[2:] * slow / (1 - slow) <= tol
+    needed = np.where(done.any(0), 3 + done.argmax(0), 0)
+    digits = [int(np.ceil(np.log(share) / np.log(slowest))) for share in (POLISH, sweep_tol)]
+    return StepCounts(
+        chord=int(min(needed.max() + MARGIN, MOST_STEPS)),
+        polish=min(max(digits[0] - MARGIN, 2), MOST_STEPS),
+        sweeps=min(digits[1], 2 * MOST_STEPS),
+    )
+
+
+ROUNDED = 1e-13  # [-] size of a step that is rounding
+PACE_STEPS = 3  # over which the pace is averaged
+PACES = (0.05, 0.7)  # believed at least and at most
+
+
+def _chord_sizes(case: Case, s: np.ndarray, v: np.ndarray, *, mixed: bool) -> np.ndarray:
+    """Largest entry of every chord step (steps, K) of the states of `count_steps`."""
+    y, (p_rows, q_rows) = admittance(case), unknown_rows(case)
+    factor = factored(case, power_slope(y, v, p_rows, q_rows)[0])
+    load = (case.p_load_mw + 1j * case.q_load_mvar) / case.base_mva
+    rng = np.random.default_rng(0)
+    wanted = np.concatenate([s - load * (rng.uniform(*SPAN, (STATES, case.n_bus)) - 1), s * np.array([[0.5], [1.2]])])
+    moved = rng.uniform(-WINDOW, WINDOW, wanted.shape) * held_buses(case)
+    moved[STATES:] = 0
+    x = (v * (1 + moved)).T
+    step = before = None
+    sizes = []
+    with np.errstate(all="ignore"):  # states beyond collapse leave the finite numbers
+        for _ in range(MOST_STEPS + 2):
+            left = wanted.T - x * np.conj(y @ x)
+            move = new = factor.solve(np.nan_to_num(np.concatenate([left.real[p_rows], left.imag[q_rows]])))
+            if mixed and step is not None:
+                change = new - step
+                share = (change * new).sum(0) / np.maximum((change * change).sum(0), np.finfo(float).tiny)
+                move = new - np.clip(share, -1.0, 0.5) * (before + change)
+            step, before = new, move
+            turned = np.zeros(x.shape, complex)
+            turned[p_rows] += 1j * move[: len(p_rows)]
+            turned[q_rows] += move[len(p_rows) :]
+            x = x * np.exp(turned)
+            sizes.append(np.abs(new).max(0, initial=0.0))
+    return np.nan_to_num(np.array(sizes), nan=np.inf)
+
+
+def dense_inverse(case: Case, v: np.ndarray, place: np.ndarray) -> np.ndarray:
+    """Inverse (2N, 2N) of the Jacobian at voltages v (N,), with zeros at what is not unknown.
+
+    place:  (N,) position of each bus in the result, of which 2 i is the angle and 2 i + 1 the logarithmic magnitude
+    """
+    rows = unknown_rows(case)
+    slope = power_slope(admittance(case), v, *rows)[0]
+    at = np.concatenate([2 * place[rows[0]], 2 * place[rows[1]] + 1])
+    whole = np.zeros((2 * case.n_bus, 2 * case.n_bus))
+    whole[np.ix_(at, at)] = factored(case, slope).solve(np.eye(len(at)))
+    return whole
 
 
 def factored(case: Case, slope: sp.csc_matrix) -> Any:

@@ -85,14 +85,14 @@ def branch_ends(grid: NetworkData, e: Array, rest: Array) -> Ends:
         i_base, slope = i_base + i_rest, slope + slope_rest
         a, b = _times(i_base, wide[1] + wide[3]), _times(slope, (wide[0] - wide[1]) + (wide[2] - wide[3]))
         i = tuple((i_base[:, c, None] + (a[c] + b[c])).astype(dtype) for c in (0, 1))
-    near, far = _voltages(grid)
+    near, far = end_voltages(grid)
     u, w = _times(near, e_f + d_f), _times(far, e_t + d_t)
     return Ends(*i, *(near[:, c, None] + u[c] for c in (0, 1)), *(far[:, c, None] + w[c] for c in (0, 1)))
 
 
 def ends_change(grid: NetworkData, d_from: Array, d_to: Array) -> Ends:
     """Change of the ends for a change of e at both, (L, 2, B) or (L, 2); linear."""
-    near, far = _voltages(grid)
+    near, far = end_voltages(grid)
     a, b = _times(grid.flow.i_base, d_to), _times(grid.flow.slope, d_from - d_to)
     return Ends(a[0] + b[0], a[1] + b[1], *_times(near, d_from), *_times(far, d_to))
 
@@ -115,7 +115,7 @@ def parameter_change(grid: NetworkData, tangent: BranchFlow, e: Array) -> Ends:
     return Ends(i_re, i_im, turn[:, 0] + u[0], turn[:, 1] + u[1], none, none)
 
 
-def _voltages(grid: NetworkData) -> Pair:
+def end_voltages(grid: NetworkData) -> Pair:
     """Base voltage of both ends, that of the from end behind the ratio, (L, 2) each."""
     flow, v = grid.flow, grid.v_base
     return jnp.stack(_times(flow.ratio, v[flow.f]), 1), v[flow.t]

@@ -127,7 +127,7 @@ def advance(
               outage, one long step may follow a short one
     """
     step = system.correction(c.left)
-    move = _mixed(step, c) if mix else step
+    move = mixed(step, c.step, c.move) if mix else step
     size = eqs.largest(step)
     pace = ratio(size, c.lanes.size)
     ahead = error_ahead(size, jnp.maximum(pace, c.lanes.pace), PACE_MIXED if mix else PACE)
@@ -157,8 +157,8 @@ def stand(shared: Shared, aim: eqs.Aim, lanes: ChordLanes | None, c: ChordIterat
     )
 
 
-def _mixed(step: Array, c: ChordIteration) -> Array:
-    """Combine this step and the last one so that the linearised remainder is shortest."""
-    change = step - c.step
+def mixed(step: Array, last: Array, move: Array) -> Array:
+    """Combine a step with the last one, and the move made of that, so that the linearised remainder is shortest."""
+    change = step - last
     share = jnp.sum(change * step, (0, 1)) / jnp.maximum(jnp.sum(change * change, (0, 1)), jnp.finfo(step.dtype).tiny)
-    return step - jnp.clip(share, *SHARE)[None, None] * (c.move + change)
+    return step - jnp.clip(share, *SHARE)[None, None] * (move + change)

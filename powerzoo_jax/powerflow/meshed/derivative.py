@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -17,6 +17,7 @@ import numpy as np
 from jax import Array, lax
 from jax.custom_derivatives import SymbolicZero
 
+from powerzoo_jax.base.solver_mode import AUTO, by_mode
 from powerzoo_jax.powerflow.batching import batched_shell, in_groups, in_tiles
 from powerzoo_jax.powerflow.implicit import MAX_SWEEPS, SWEEP_TOL
 from powerzoo_jax.powerflow.meshed import equations as eqs
@@ -31,13 +32,23 @@ from powerzoo_jax.powerflow.meshed.branches import (
     parameter_change,
 )
 from powerzoo_jax.powerflow.meshed.chord import inside, outside
-from powerzoo_jax.powerflow.meshed.newton import newton_step
+from powerzoo_jax.powerflow.meshed.fixed import solve_linear_fixed
+from powerzoo_jax.powerflow.meshed.newton import jacobian_product, newton_step, preconditioner
 
 PACE = (0.05, 0.9)  # contraction assumed at least and at most when the last two sweeps tell what is left
 GROUP = 8  # lanes factored together where the sweeps stall
 
 
-def state_tangent(primals: tuple[Any, ...], tangents: tuple[Any, ...], out: SolvedState) -> SolvedState:
+class LinearMode(NamedTuple):
+    """Mode of the linear solver, and the number of sweeps that it takes where that is fixed; static."""
+
+    mode: str
+    sweeps: int
+
+
+def state_tangent(
+    primals: tuple[Any, ...], tangents: tuple[Any, ...], out: SolvedState, mode: LinearMode
+) -> SolvedState:
     """Tangents of the solution of one scenario; those of its last correction are counted with e.
 
     primals:  (grid, p, q[, v_set[, share]]) as the solver takes them
@@ -68,7 +79,7 @@ def state_tangent(primals: tuple[Any, ...], tangents: tuple[Any, ...], out: Solv
         forcing = forcing + jax.jvp(left, (core.main,), (d_net,))[1][layout.outward, :, 0]
     if share:
         forcing = forcing.at[:, 0].add(_given(tangents[4], given[3]) * last.p_shared)
-    zeta, d_ends = _implicit(grid, e, s, forcing * rows, *share)
+    zeta, d_ends = _implicit(mode, grid, e, s, forcing * rows, *share)
     d_shared = zeta[layout.inward[layout.slack], 0] if share else jnp.zeros_like(last.p_shared)
     for part in share:
         forcing = forcing.at[:, 0].add(part * d_shared)
@@ -115,7 +126,9 @@ def _turned(grid: NetworkData, e: Array, zeta: Array) -> Array:
     return -jax.jvp(left, (0 * e,), (zeta,))[1][layout.outward, :, 0]
 
 
-def _implicit(grid: NetworkData, e: Array, s: Array, right: Array, *share: Array) -> tuple[Array, Ends]:
+def _implicit(
+    mode: LinearMode, grid: NetworkData, e: Array, s: Array, right: Array, *share: Array
+) -> tuple[Array, Ends]:
     """Solution of J(e) zeta = right (N, 2) on the unknowns, and the change of the branch ends that the turn brings.
 
     One system, [J, 0; -G, 1] (zeta, ends) = (right, 0): linear in `right`, transposable, batched. Case order.
@@ -140,29 +153,45 @@ def _implicit(grid: NetworkData, e: Array, s: Array, right: Array, *share: Array
     x = lax.custom_linear_solve(
         apply,
         (right[:, 0], right[:, 1], *(none for _ in Ends._fields)),
-        solve=lambda _, b: _shell(False)(grid, *at, *b, *share),
-        transpose_solve=lambda _, b: _shell(True)(grid, *at, *b, *share),
+        solve=lambda _, b: _shell(mode, False)(grid, *at, *b, *share),
+        transpose_solve=lambda _, b: _shell(mode, True)(grid, *at, *b, *share),
     )
     return jnp.stack(x[:2], 1), Ends(*x[2:])
 
 
-@functools.cache
-def _shell(transpose: bool) -> Any:
+@functools.lru_cache(maxsize=32)
+def _shell(mode: LinearMode, transpose: bool) -> Any:
+    sweeps = functools.partial(solve_linear_fixed, count=mode.sweeps, rest=mode.mode == AUTO)
+
+    def adaptive(grid: NetworkData, *arrays: Array) -> tuple[Array, ...]:
+        solve = functools.partial(_answer, solve_linear, grid, transpose=transpose, own=False)
+        found: tuple[Array, ...] = in_tiles(solve, arrays, cpu=mode.mode == AUTO)
+        return found
+
+    def fixed(grid: NetworkData, *arrays: Array) -> tuple[Array, ...]:
+        return _answer(sweeps, grid, arrays, transpose=transpose, own=False)
+
     def shared(grid: NetworkData, *arrays: Array) -> tuple[Array, ...]:
-        return in_tiles(lambda arrays: _answer(grid, arrays, transpose=transpose, own=False), arrays)
+        return by_mode(mode.mode, adaptive, fixed, grid, *arrays)  # type: ignore[no-any-return]
+
+    def each(linear: Callable[..., Array], grid: NetworkData, *arrays: Array) -> tuple[Array, ...]:
+        found = _answer(linear, grid, tuple(x[:, None] for x in arrays), transpose=transpose, own=True)
+        return tuple(x[:, 0] for x in found)
 
     def own(grid: NetworkData, *arrays: Array) -> tuple[Array, ...]:
-        found = _answer(grid, tuple(x[:, None] for x in arrays), transpose=transpose, own=True)
-        return tuple(x[:, 0] for x in found)
+        forms = (functools.partial(each, linear) for linear in (solve_linear, sweeps))
+        return by_mode(mode.mode, *forms, grid, *arrays)  # type: ignore[no-any-return]
 
     return batched_shell(shared, own)
 
 
-def _answer(grid: NetworkData, arrays: tuple[Array, ...], *, transpose: bool, own: bool) -> tuple[Array, ...]:
+def _answer(
+    linear: Callable[..., Array], grid: NetworkData, arrays: tuple[Array, ...], *, transpose: bool, own: bool
+) -> tuple[Array, ...]:
     """Solution of the system of `_implicit` or its transpose; arrays (B, ...), or (B, 1, ...) with a grid per lane."""
     over: Callable[..., Any] = jax.vmap if own else lambda part: part
     e, s, right, share = over(functools.partial(_given_to, transpose))(grid, arrays)
-    x = solve_linear(grid.shared, e, s, right, share, tol=SWEEP_TOL[e.dtype.name], transpose=transpose, own=own)
+    x = linear(grid.shared, e, s, right, share, tol=SWEEP_TOL[e.dtype.name], transpose=transpose, own=own)
     if transpose:
         return (*over(_zeta_from)(grid, x), *arrays[6:12])
     ends = over(_ends_from)(grid, e, x)
@@ -230,8 +259,9 @@ def _sweep(
     layout, core = shared
     rows = eqs.rows(layout, shared=share is not None)[:, :, None].astype(e.dtype)
     blocks = transposed(layout.plan, core.blocks) if transpose else core.blocks
-    product = _product(shared, e, s, share, transpose)
-    precondition = _precondition(layout, blocks, share, transpose)
+    product = jacobian_product(shared, e, s, share, transpose=transpose)
+    apply = functools.partial(eqs.correction, layout, blocks)
+    precondition = preconditioner(layout, apply, share, transpose=transpose)
 
     def advance(carry: Any) -> Any:
         k, x, left, step, size, settled = carry
@@ -258,40 +288,3 @@ def _fresh(transpose: bool, shared: Any, given: Any, x: Array) -> Array:
         wide = jax.tree.map(lambda v: v.astype(jnp.float64), tuple(given))
         exact = newton_step(layout, core.wide, *wide, transpose=transpose).astype(x.dtype)
     return exact * rows
-
-
-def _product(shared: Any, e: Array, s: Array, share: Array | None, transpose: bool) -> Callable[[Array], Array]:
-    """x -> J x or J' x, bordered where power is shared."""
-    layout, core = shared
-    free = layout.free[:, :, None].astype(e.dtype)
-
-    def forward(x: Array) -> Array:
-        if share is None:
-            return eqs.slope_times(layout, core.main, e, s, x)
-        return eqs.distribute_slack(eqs.slope_times(layout, core.main, e, s, x * free), share, -x[layout.slack, 0])
-
-    def backward(x: Array) -> Array:
-        y = eqs.slope_transposed_times(layout, core.main, e, s, x)
-        return y if share is None else (y * free).at[layout.slack, 0].add(-jnp.sum(share * x[:, 0], 0))
-
-    return backward if transpose else forward
-
-
-def _precondition(layout: Any, blocks: Any, share: Array | None, transpose: bool) -> Callable[[Array], Array]:
-    """The blocked inverse; where power is shared what all rows lack is given out first, as in the chord."""
-
-    def forward(left: Array) -> Array:
-        if share is None:
-            return eqs.correction(layout, blocks, left)
-        power = eqs.shared_power(layout, left)
-        return eqs.correction(layout, blocks, eqs.distribute_slack(left, share, power)).at[layout.slack, 0].add(power)
-
-    def backward(left: Array) -> Array:
-        x = eqs.correction(layout, blocks, left)
-        if share is None:
-            return x
-        power = jnp.sum(share * x[:, 0], 0) + left[layout.slack, 0]
-        active = eqs.rows(layout, shared=True)[:, :1].astype(x.dtype)
-        return eqs.distribute_slack(x, active, -power)
-
-    return backward if transpose else forward

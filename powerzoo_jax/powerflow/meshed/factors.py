@@ -22,7 +22,18 @@ from powerzoo_jax.base.numerics import FLOAT, resolve_dtype
 from powerzoo_jax.cases import Case, assert_valid
 from powerzoo_jax.cases.topology import branch_positions, live_buses
 from powerzoo_jax.powerflow.feeder.factors import nominal_injection
-from powerzoo_jax.powerflow.meshed.base_case import chord_rate, held_buses, solve_base, unknown_rows, voltage_setpoints
+from powerzoo_jax.powerflow.implicit import SWEEP_TOL
+from powerzoo_jax.powerflow.meshed.base_case import (
+    VOLTAGE_TOL,
+    StepCounts,
+    chord_rate,
+    count_steps,
+    dense_inverse,
+    held_buses,
+    solve_base,
+    unknown_rows,
+    voltage_setpoints,
+)
 from powerzoo_jax.powerflow.meshed.blocks import BlockPlan, Blocks, border, dissect, invert, plan_blocks
 
 
@@ -80,6 +91,7 @@ def inverse_ratio(branch: BranchData) -> Array:
 
 TABLE_FILL = 0.6  # share of a neighbour table that must be real: fewer tables against wasted places
 MIX_ABOVE = 0.08  # share of the error that a chord step leaves, above which mixing pays for itself
+DENSE = 300  # buses up to which one product with the whole inverse costs an accelerator less than many small ones
 
 
 @struct.dataclass(kw_only=True)
@@ -145,11 +157,14 @@ class MeshedCore:
 
     main, rest:  the network, and what its dtype rounds away: near collapse a rounding is amplified a hundredfold
     blocks:      inverse of the Jacobian at the base voltage, single precision also in x64: corrections need few digits
+    whole:       (2N, 2N) the same inverse as one matrix, for accelerators; None in large networks and where branches
+                 were changed on the device
     """
 
     main: MeshedNetwork
     rest: MeshedNetwork
     blocks: Blocks
+    whole: Array | None = None
 
     @property
     def wide(self) -> MeshedNetwork:
@@ -193,6 +208,7 @@ class MeshedFactors:
     held:    (N,)    bool   buses that hold their magnitude
     branch:  BranchData, raw
     mix:     static, whether the chord is accelerated
+    counts:  static, steps of a solve that takes a fixed number of them
     """
 
     layout: MeshedLayout
@@ -204,6 +220,7 @@ class MeshedFactors:
     held: Array
     branch: BranchData
     mix: bool = struct.field(pytree_node=False, default=False)
+    counts: StepCounts = struct.field(pytree_node=False, default=StepCounts(8, 6, 10))
 
     @property
     def n_bus(self) -> int:
@@ -235,16 +252,23 @@ def prepare_meshed(case: Case, *, load_factor: float = 1.0, dtype: Any = None) -
         shunt = jnp.asarray(np.where(live_buses(case)[:, None], consumed, 0.0))
         v_base = jnp.asarray(np.stack([v.real, v.imag], 1))
         network, blocks, flow = jax.jit(derive)(layout, branch, shunt, v_base)
+        core = _core(network, blocks, dtype)
+        if case.n_bus <= DENSE:
+            core = dataclasses.replace(
+                core, whole=jnp.asarray(dense_inverse(case, v, np.asarray(layout.outward)), FLOAT)
+            )
+        mix = chord_rate(case, s, v) > MIX_ABOVE
         factors = MeshedFactors(
             layout=layout,
-            core=_core(network, blocks, dtype),
+            core=core,
             flow=flow,
             v_base=v_base,
             shunt=shunt,
             slack=jnp.asarray(case.slack_bus[0], jnp.int32),
             held=jnp.asarray(held_buses(case)),
             branch=branch,
-            mix=chord_rate(case, s, v) > MIX_ABOVE,
+            mix=mix,
+            counts=count_steps(case, s, v, VOLTAGE_TOL[dtype.name], SWEEP_TOL[dtype.name], mixed=mix),
         )
         return _outer_floats(factors, dtype)
 

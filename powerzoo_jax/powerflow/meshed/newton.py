@@ -6,6 +6,7 @@ equation more than the factors know of.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import jax
@@ -139,3 +140,44 @@ def _freed_step(layout: MeshedLayout, net: MeshedNetwork, e: Array, left: Array,
     gap = jnp.sum(row * (own - answer), (0, 1))
     asked = jnp.sum(left * own, (0, 1)) - jnp.sum(row * plain, (0, 1))
     return plain + (own - answer) * asked[None, None] / jnp.where(gap == 0, 1.0, gap)[None, None]
+
+
+def jacobian_product(
+    shared: Any, e: Array, s: Array, share: Array | None, *, transpose: bool = False
+) -> Callable[[Array], Array]:
+    """x -> J x or J' x at e, where the injections are s; bordered where power is shared. All (N, 2, B)."""
+    layout, core = shared
+    free = layout.free[:, :, None].astype(e.dtype)
+
+    def forward(x: Array) -> Array:
+        if share is None:
+            return eqs.slope_times(layout, core.main, e, s, x)
+        return eqs.distribute_slack(eqs.slope_times(layout, core.main, e, s, x * free), share, -x[layout.slack, 0])
+
+    def backward(x: Array) -> Array:
+        y = eqs.slope_transposed_times(layout, core.main, e, s, x)
+        return y if share is None else (y * free).at[layout.slack, 0].add(-jnp.sum(share * x[:, 0], 0))
+
+    return backward if transpose else forward
+
+
+def preconditioner(
+    layout: MeshedLayout, apply: Callable[[Array], Array], share: Array | None, *, transpose: bool = False
+) -> Callable[[Array], Array]:
+    """A constant inverse `apply`; where power is shared what all rows lack is given out first, as in the chord."""
+
+    def forward(left: Array) -> Array:
+        if share is None:
+            return apply(left)
+        power = eqs.shared_power(layout, left)
+        return apply(eqs.distribute_slack(left, share, power)).at[layout.slack, 0].add(power)
+
+    def backward(left: Array) -> Array:
+        x = apply(left)
+        if share is None:
+            return x
+        power = jnp.sum(share * x[:, 0], 0) + left[layout.slack, 0]
+        active = eqs.rows(layout, shared=True)[:, :1].astype(x.dtype)
+        return eqs.distribute_slack(x, active, -power)
+
+    return backward if transpose else forward

@@ -12,6 +12,7 @@ import numpy as np
 from jax import Array
 
 from powerzoo_jax.base.errors import SolverError
+from powerzoo_jax.powerflow.meshed.base_case import StepCounts
 from powerzoo_jax.powerflow.meshed.blocks import BlockPlan, Blocks
 from powerzoo_jax.powerflow.meshed.factors import (
     BranchData,
@@ -64,7 +65,8 @@ def stack_meshed(factors: Sequence[MeshedFactors]) -> MeshedFactors:
     host = [jax.tree.map(np.asarray, f) for f in factors]
     envelope = _envelope([f.layout for f in host])
     mix = any(f.mix for f in host)
-    padded = [dataclasses.replace(_pad(f, envelope), mix=mix) for f in host]
+    counts = StepCounts(*(max(count) for count in zip(*(f.counts for f in host), strict=True)))
+    padded = [dataclasses.replace(_pad(f, envelope), mix=mix, counts=counts) for f in host]
     with jax.enable_x64(True):
         stacked: MeshedFactors = jax.tree.map(lambda *leaves: jnp.asarray(np.stack(leaves)), *padded)
     return stacked

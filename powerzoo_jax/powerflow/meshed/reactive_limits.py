@@ -24,8 +24,10 @@ from flax import struct
 from jax import Array, lax
 from jax.custom_derivatives import SymbolicZero
 
+from powerzoo_jax.base import elimination
 from powerzoo_jax.base.errors import SolverError
-from powerzoo_jax.base.numerics import matmul
+from powerzoo_jax.base.numerics import anywhere, matmul
+from powerzoo_jax.base.solver_mode import ADAPTIVE, AUTO, FIXED, by_mode, check_mode
 from powerzoo_jax.cases import Case
 from powerzoo_jax.powerflow.implicit import sweep
 from powerzoo_jax.powerflow.meshed.base_case import admittance, factored, held_buses, power_slope, unknown_rows
@@ -35,6 +37,7 @@ from powerzoo_jax.powerflow.meshed.solve import MeshedResult, solve_meshed
 from powerzoo_jax.powerflow.result import Status
 
 ROUNDS = 30
+FIXED_ROUNDS = 8  # where their number is fixed: every limit met moves the others' buses once more
 TOL = {"float32": 3e-7, "float64": 1e-10}  # [-] change of ln|V| still asked for at which a lane stops
 SWEEP_TOL = {"float32": 1e-6, "float64": 1e-12}  # of a derivative: each product is itself good to 1e-13
 STRIDE = 0.1  # largest change of ln|V| in a round
@@ -177,6 +180,7 @@ def solve_within_reactive_limits(
     v_set_pu: Array | None = None,
     *,
     rounds: int = ROUNDS,
+    solver: str = AUTO,
 ) -> ReactiveResult:
     """Solve the power flow of one scenario with PV buses kept within their reactive limits; vmap it for many.
 
@@ -186,6 +190,7 @@ def solve_within_reactive_limits(
                devices only, so that the units give what is missing to the injection of the bus
     v_set_pu:  (N,) [pu] set-points of the buses that hold theirs; None keeps the base state's
     rounds:    power flows at most, one per round
+    solver:    "auto", "adaptive" or "fixed" as for `solve_meshed`; fixed takes 8 rounds
 
     A bus at a limit comes back when its voltage passes the set-point on the far side. The slack has no limit.
     Returns a ReactiveResult; nothing raises and nothing is NaN. A lane that does not settle is OUT_OF_STEPS: its flow
@@ -195,7 +200,7 @@ def solve_within_reactive_limits(
     """
     v_set = base_magnitude(factors) if v_set_pu is None else v_set_pu
     given = ReactiveLimitInputs(factors, limits, p_pu, q_pu, v_set)
-    return _settled(given, jnp.asarray(rounds, jnp.int32))[0]
+    return _settled(given, jnp.asarray(rounds, jnp.int32), check_mode(solver))[0]
 
 
 class ReactiveLimitInputs(NamedTuple):
@@ -207,59 +212,19 @@ class ReactiveLimitInputs(NamedTuple):
     q: Array
     v_set: Array
 
-    def flow(self, v: Array) -> MeshedResult:
+    def flow(self, v: Array, solver: str) -> MeshedResult:
         """The power flow with the PV buses at magnitudes v (m,)."""
-        return solve_meshed(self.factors, self.p, self.q, self.v_set.at[self.limits.bus].set(v))
+        return solve_meshed(self.factors, self.p, self.q, self.v_set.at[self.limits.bus].set(v), solver=solver)
 
     def reactive(self, flow: MeshedResult) -> Array:
         """Reactive power (m,) of the units of the PV buses."""
         return flow.q_bus[self.limits.bus] - self.q[self.limits.bus]
 
 
-@jax.custom_jvp
-def _settled(given: ReactiveLimitInputs, rounds: Array) -> tuple[ReactiveResult, Array, Array]:
+@functools.partial(jax.custom_jvp, nondiff_argnums=(2,))
+def _settled(given: ReactiveLimitInputs, rounds: Array, mode: str) -> tuple[ReactiveResult, Array, Array]:
     """The outer loop: the result, the magnitudes (m,) of the PV buses, and the slope dF/dx (m, m) learnt on the way."""
-    limits, solve = given.limits, given.flow
-    hold = given.v_set[limits.bus]
-
-    def advance(c: ReactiveLimitIteration) -> ReactiveLimitIteration:
-        flow = solve(c.v)
-        q = given.reactive(flow)
-        solved = (flow.status == Status.CONVERGED) & jnp.all(jnp.isfinite(q))
-        slope = jnp.where(solved, _secant(c.slope, c.step, q - c.q_known), c.slope)
-        at_limit, final, move = _judge(limits, slope, c.at_limit, c.v, hold, q)
-        v_known = jnp.where(solved, c.v, c.v_known)
-        # no power flow there: half the way
-        step = jnp.where(solved, move, 0.5 * c.step)
-        first = c.rounds == 0
-        kept = jax.tree.map(lambda new, old: jnp.where(solved | first, new, old), flow, c.flow)
-        return ReactiveLimitIteration(
-            rounds=c.rounds + 1,
-            v=v_known * jnp.exp(step),
-            step=step,
-            v_known=v_known,
-            q_known=jnp.where(solved, q, c.q_known),
-            slope=slope,
-            at_limit=jnp.where(solved, at_limit, c.at_limit),
-            settled=solved & final & (jnp.max(jnp.abs(move), initial=0) <= TOL[q.dtype.name]),
-            lost=~solved & first,
-            flow=dataclasses.replace(kept, iterations=c.flow.iterations + flow.iterations),
-        )
-
-    nothing = jax.tree.map(lambda x: jnp.zeros(x.shape, x.dtype), jax.eval_shape(solve, hold))
-    begin = ReactiveLimitIteration(
-        rounds=jnp.int32(0),
-        v=hold,
-        step=jnp.zeros_like(hold),
-        v_known=hold,
-        q_known=jnp.zeros_like(hold),
-        slope=limits.slope,
-        at_limit=jnp.zeros(hold.shape, jnp.int32),
-        settled=jnp.bool_(False),
-        lost=jnp.bool_(False),
-        flow=nothing,
-    )
-    end = lax.while_loop(lambda c: (c.rounds < rounds) & ~c.settled & ~c.lost, advance, begin)
+    end = by_mode(mode, _adaptive, functools.partial(_fixed, rest=mode == AUTO), given, rounds)
     solved = end.flow.status == Status.CONVERGED
     status = jnp.where(solved & ~end.settled, jnp.int32(Status.OUT_OF_STEPS), end.flow.status)
     flow = dataclasses.replace(end.flow, status=status)
@@ -267,21 +232,103 @@ def _settled(given: ReactiveLimitInputs, rounds: Array) -> tuple[ReactiveResult,
     return result, end.v_known, end.slope
 
 
+def _adaptive(given: ReactiveLimitInputs, rounds: Array) -> ReactiveLimitIteration:
+    return _until_done(given, rounds, ADAPTIVE, jnp.linalg.solve)
+
+
+def _until_done(
+    given: ReactiveLimitInputs, rounds: Array, solver: str, linear: Callable[[Array, Array], Array]
+) -> ReactiveLimitIteration:
+    """Rounds until limits are settled."""
+    going = lambda c: (c.rounds < rounds) & ~c.settled & ~c.lost  # noqa: E731
+    advance = functools.partial(_round, given, solver, linear)
+    end: ReactiveLimitIteration = lax.while_loop(going, advance, _before(given))
+    return end
+
+
+def _fixed(given: ReactiveLimitInputs, rounds: Array, *, rest: bool) -> ReactiveLimitIteration:
+    """A fixed number of rounds of fixed power flows; with `rest` lanes that are left start again after one question."""
+
+    def advance(_: int, c: ReactiveLimitIteration) -> ReactiveLimitIteration:
+        done = (c.rounds >= rounds) | c.settled | c.lost
+        new = _round(given, FIXED, _eliminate, c)
+        return jax.tree.map(functools.partial(jnp.where, done), c, new)  # type: ignore[no-any-return]
+
+    found: ReactiveLimitIteration = lax.fori_loop(0, FIXED_ROUNDS, advance, _before(given))
+    if not rest:
+        return found
+    left = ~found.settled & (rounds > 0)
+
+    def again() -> ReactiveLimitIteration:
+        new = _until_done(given, jnp.where(left, rounds, 0), AUTO, _eliminate)
+        return jax.tree.map(functools.partial(jnp.where, left), new, found)  # type: ignore[no-any-return]
+
+    solved: ReactiveLimitIteration = lax.cond(anywhere(left), again, lambda: found)
+    return solved
+
+
+def _round(
+    given: ReactiveLimitInputs, solver: str, linear: Callable[[Array, Array], Array], c: ReactiveLimitIteration
+) -> ReactiveLimitIteration:
+    """One power flow, and the magnitudes that the next one takes."""
+    limits, hold = given.limits, given.v_set[given.limits.bus]
+    flow = given.flow(c.v, solver)
+    q = given.reactive(flow)
+    solved = (flow.status == Status.CONVERGED) & jnp.all(jnp.isfinite(q))
+    slope = jnp.where(solved, _secant(c.slope, c.step, q - c.q_known), c.slope)
+    at_limit, final, move = _judge(limits, linear, slope, c.at_limit, c.v, hold, q)
+    v_known = jnp.where(solved, c.v, c.v_known)
+    # no power flow there: half the way
+    step = jnp.where(solved, move, 0.5 * c.step)
+    first = c.rounds == 0
+    kept = jax.tree.map(lambda new, old: jnp.where(solved | first, new, old), flow, c.flow)
+    return ReactiveLimitIteration(
+        rounds=c.rounds + 1,
+        v=v_known * jnp.exp(step),
+        step=step,
+        v_known=v_known,
+        q_known=jnp.where(solved, q, c.q_known),
+        slope=slope,
+        at_limit=jnp.where(solved, at_limit, c.at_limit),
+        settled=solved & final & (jnp.max(jnp.abs(move), initial=0) <= TOL[q.dtype.name]),
+        lost=~solved & first,
+        flow=dataclasses.replace(kept, iterations=c.flow.iterations + flow.iterations),
+    )
+
+
+def _before(given: ReactiveLimitInputs) -> ReactiveLimitIteration:
+    """State before the first round: every bus at its set-point."""
+    hold = given.v_set[given.limits.bus]
+    nothing = jax.tree.map(lambda x: jnp.zeros(x.shape, x.dtype), jax.eval_shape(lambda v: given.flow(v, FIXED), hold))
+    return ReactiveLimitIteration(
+        rounds=jnp.int32(0),
+        v=hold,
+        step=jnp.zeros_like(hold),
+        v_known=hold,
+        q_known=jnp.zeros_like(hold),
+        slope=given.limits.slope,
+        at_limit=jnp.zeros(hold.shape, jnp.int32),
+        settled=jnp.bool_(False),
+        lost=jnp.bool_(False),
+        flow=nothing,
+    )
+
+
 @functools.partial(_settled.defjvp, symbolic_zeros=True)
-def _(primals: tuple[Any, ...], tangents: tuple[Any, ...]) -> tuple[Any, Any]:
+def _(mode: str, primals: tuple[Any, ...], tangents: tuple[Any, ...]) -> tuple[Any, Any]:
     """Tangent of `_settled` from F(x) = limit at the buses at a limit and x = x_set at the others; the sets stay.
 
     The slope of the loop steers sweeps with the true one; where they stall the true one is built column by column.
     """
     given, rounds = primals
-    out = _settled(given, rounds)
+    out = _settled(given, rounds, mode)
     result, v, slope = out
     limits, limited = given.limits, result.at_limit != 0
     moving = {key: value for key, value in tangents[0]._asdict().items() if _varies(value)}
 
     def equations(theta: dict[str, Any], x: Array) -> tuple[MeshedResult, Array, Array]:
         now = given._replace(**theta)
-        flow = now.flow(jnp.exp(x))
+        flow = now.flow(jnp.exp(x), mode)
         q = now.reactive(flow)
         edge = jnp.where(result.at_limit > 0, now.limits.q_max, now.limits.q_min)
         missing = jnp.where(limited, q - jnp.where(limited, edge, 0), x - jnp.log(now.v_set[limits.bus]))
@@ -295,13 +342,15 @@ def _(primals: tuple[Any, ...], tangents: tuple[Any, ...]) -> tuple[Any, Any]:
     def apply(dx: Array) -> Array:
         return linear(still, dx)[2]  # type: ignore[no-any-return]
 
-    known = jnp.linalg.inv(jnp.where(limited[:, None], slope, jnp.eye(v.size, dtype=v.dtype)))
+    known = by_mode(
+        mode, jnp.linalg.inv, elimination.inverse, jnp.where(limited[:, None], slope, jnp.eye(v.size, dtype=v.dtype))
+    )
     turned = jax.linear_transpose(apply, v)
     dx = lax.custom_linear_solve(
         apply,
         -linear(d_theta, jnp.zeros_like(v))[2],
-        solve=lambda _, b: _solve(apply, known, b),
-        transpose_solve=lambda _, b: _solve(lambda w: turned(w)[0], known.T, b),
+        solve=lambda _, b: _solve(mode, apply, known, b),
+        transpose_solve=lambda _, b: _solve(mode, lambda w: turned(w)[0], known.T, b),
     )
     d_flow, d_q, _ = linear(d_theta, dx)
     solved, at_limit, count = (
@@ -311,14 +360,20 @@ def _(primals: tuple[Any, ...], tangents: tuple[Any, ...]) -> tuple[Any, Any]:
     return out, (moved, v * dx, jnp.zeros_like(slope))
 
 
-def _solve(apply: Callable[[Array], Array], known: Array, b: Array) -> Array:
+def _eliminate(matrix: Array, right: Array) -> Array:
+    """Solution (m,) in array operations; a network without PV buses has nothing to solve."""
+    return elimination.solve(matrix, right) if right.size else right
+
+
+def _solve(mode: str, apply: Callable[[Array], Array], known: Array, b: Array) -> Array:
     """Solution of apply(x) = b (m,) with an approximate inverse of it; where the sweeps stall, column by column."""
     if b.size == 0:  # a network without PV buses
         return b
 
     def direct() -> Array:
         columns = jax.vmap(apply, out_axes=1)(jnp.eye(b.size, dtype=b.dtype))
-        return jnp.linalg.solve(columns, b)
+        found: Array = by_mode(mode, jnp.linalg.solve, _eliminate, columns, b)
+        return found
 
     return sweep(lambda x: x + matmul(known, b - apply(x)), matmul(known, b), direct, SWEEP_TOL[b.dtype.name])
 
@@ -351,7 +406,13 @@ def _secant(slope: Array, step: Array, change: Array) -> Array:
 
 
 def _judge(
-    limits: ReactiveLimits, slope: Array, at_limit: Array, v: Array, hold: Array, q: Array
+    limits: ReactiveLimits,
+    linear: Callable[[Array, Array], Array],
+    slope: Array,
+    at_limit: Array,
+    v: Array,
+    hold: Array,
+    q: Array,
 ) -> tuple[Array, Array, Array]:
     """Limits that hold (m,), a flag that this is final, and the change of ln|V| (m,) that meets them all.
 
@@ -365,6 +426,6 @@ def _judge(
     limit = jnp.where(at_limit > 0, limits.q_max, limits.q_min)
     limited = at_limit != 0
     rows = jnp.where(limited[:, None], slope, jnp.eye(q.size, dtype=q.dtype))
-    move = jnp.linalg.solve(rows, jnp.where(limited, limit - q, -away))
+    move = linear(rows, jnp.where(limited, limit - q, -away))
     move = move * jnp.minimum(1, STRIDE / jnp.maximum(jnp.max(jnp.abs(move), initial=0), STRIDE))
     return at_limit, jnp.all(at_limit == beyond), move

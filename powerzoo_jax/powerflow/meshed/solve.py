@@ -18,21 +18,23 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 from flax import struct
-from jax import Array
+from jax import Array, lax
 
+from powerzoo_jax.base.solver_mode import AUTO, FIXED, by_mode, check_mode
 from powerzoo_jax.powerflow.batching import batched_shell, in_groups, in_tiles, lane_by_lane
 from powerzoo_jax.powerflow.chord import iterate
 from powerzoo_jax.powerflow.meshed import chord
 from powerzoo_jax.powerflow.meshed import equations as eqs
+from powerzoo_jax.powerflow.meshed.base_case import POLISH, VOLTAGE_TOL, StepCounts
 from powerzoo_jax.powerflow.meshed.branches import NetworkData, Polished, SolvedState, branch_ends
 from powerzoo_jax.powerflow.meshed.chord import ChordIteration, ChordLanes, Shared
-from powerzoo_jax.powerflow.meshed.derivative import solve_linear, state_tangent
+from powerzoo_jax.powerflow.meshed.derivative import LinearMode, solve_linear, state_tangent
+from powerzoo_jax.powerflow.meshed.exact import exact_ends
 from powerzoo_jax.powerflow.meshed.factors import MeshedFactors
+from powerzoo_jax.powerflow.meshed.fixed import FixedLanes, solve_fixed, solve_rest
 from powerzoo_jax.powerflow.meshed.newton import newton
 from powerzoo_jax.powerflow.meshed.slack import base_magnitude, normal_share, slack_mask
 from powerzoo_jax.powerflow.result import PowerFlowResult, Status, injections
-
-POLISH = 2e-4  # share of the last error that flows may keep
 
 
 class _Deviation(NamedTuple):
@@ -99,7 +101,7 @@ def _turned(grid: NetworkData, point: _Deviation, zeta: Array) -> Polished:
 
 
 MAX_STEPS = 30
-TOL = {"float32": 4e-7, "float64": 4e-10}  # [pu] estimate of the voltage error; promised are 1e-6 and 1e-9
+TOL = VOLTAGE_TOL
 REST = 8  # the batch goes on together while more than one lane in 8 is unfinished
 GROUP = 32  # stragglers of the chord that go on together
 NEWTON_GROUP = 8  # lanes factored together: enough to keep LAPACK busy, few enough to bound the memory
@@ -132,6 +134,7 @@ def solve_meshed(
     slack_share: Array | None = None,
     tol: float | None = None,
     max_steps: int = MAX_STEPS,
+    solver: str = AUTO,
     fixed_steps: int | None = None,
 ) -> MeshedResult:
     """Solve the power flow of one scenario; vmap it for many (the core is batched).
@@ -144,19 +147,23 @@ def solve_meshed(
     slack_share: (N,) [-] weights of the buses that together add what is missing to the active balance (distributed
                 slack), as `slack_share` makes them; p of the slack bus then counts. None, or zeros: the slack alone
     tol:        [pu] voltage error at which a lane stops; None takes 4e-7 (float32), 4e-10 (float64)
-    max_steps:  chord iterations before a lane goes to the float64 Newton fallback
-    fixed_steps: take exactly so many chord iterations in every lane, with no fallback: for accelerators that would
-                rather not ask. A lane that has not reached `tol` by then is OUT_OF_STEPS. None stops by itself.
-                Flows, losses, q_bus and slack power come from a last correction, which stops by itself in either case
+    max_steps:  chord iterations before a lane goes to the float64 Newton fallback, where the solver is adaptive
+    solver:     "adaptive" iterates until every lane is done, and falls back to Newton's method. "fixed" takes the steps
+                that `prepare_meshed` counted, with no question to the host: a lane that has not reached `tol` by then
+                is OUT_OF_STEPS. "auto" is adaptive on a CPU; elsewhere fixed, with one question after which the
+                lanes that are not done are solved by a Newton-Krylov method
+    fixed_steps: "fixed" with so many chord iterations
 
     Returns a MeshedResult; nothing in the program raises and nothing is NaN: `status` and `residual` tell.
-    Raises ValueError or TypeError for arrays of another length or type.
+    Raises ValueError or TypeError for arrays of another length or type, ValueError for a solver that there is not.
     Differentiable forward and reverse in injections, set-points, shares and branch parameters (implicit function
     theorem).
     """
     p_pu, q_pu = injections(factors.n_bus, p_pu, q_pu)
     limit = TOL[p_pu.dtype.name] if tol is None else float(tol)
-    solve = meshed_state(limit, fixed_steps or max_steps, factors.mix, fixed_steps is not None)
+    counts = factors.counts if fixed_steps is None else factors.counts._replace(chord=fixed_steps)
+    mode = check_mode(solver) if fixed_steps is None else FIXED
+    solve = meshed_state(limit, max_steps, factors.mix, counts, mode)
     grid = NetworkData(Shared(factors.layout, factors.core), factors.flow, factors.v_base)
     if slack_share is not None:
         v_set = base_magnitude(factors) if v_set_pu is None else v_set_pu
@@ -167,9 +174,11 @@ def solve_meshed(
 
 
 @functools.lru_cache(maxsize=32)
-def meshed_state(tol: float, max_steps: int, mix: bool, fixed: bool = False) -> Callable[..., SolvedState]:
+def meshed_state(
+    tol: float, max_steps: int, mix: bool, counts: StepCounts, mode: str = AUTO
+) -> Callable[..., SolvedState]:
     """Return the differentiable single-scenario solver (grid, p, q[, v_set[, share]]) -> SolvedState."""
-    shared, own = (Batch(tol, max_steps, mix, own, fixed) for own in (False, True))
+    shared, own = (Batch(tol, max_steps, mix, counts, mode, own) for own in (False, True))
     shell = batched_shell(shared.solve, own.solve)
 
     @jax.custom_jvp
@@ -180,7 +189,7 @@ def meshed_state(tol: float, max_steps: int, mix: bool, fixed: bool = False) -> 
     @functools.partial(solve.defjvp, symbolic_zeros=True)
     def _(primals: tuple[Any, ...], tangents: tuple[Any, ...]) -> tuple[SolvedState, SolvedState]:
         out = solve(*primals)
-        return out, state_tangent(primals, tangents, out)
+        return out, state_tangent(primals, tangents, out, LinearMode(mode, counts.sweeps))
 
     return solve
 
@@ -189,29 +198,48 @@ class Batch(NamedTuple):
     """The batched core: factors and arrays (B, N) as the user gave them -> SolvedState of (B, ...).
 
     With `own` every lane has factors of its own, (B, ...): what follows is mapped over them, but the loops are not, so
-    that stragglers are gathered together with their factors. With `fixed` all lanes take `max_steps`, and that is all.
+    that stragglers are gathered together with their factors.
     """
 
     tol: float
     max_steps: int
     mix: bool
+    counts: StepCounts
+    mode: str
     own: bool
-    fixed: bool = False
 
     def solve(self, grid: NetworkData, *given: Array) -> SolvedState:
+        found: SolvedState = by_mode(self.mode, self.adaptive, self.fixed, grid, *given)
+        return found
+
+    def fixed(self, grid: NetworkData, *given: Array) -> SolvedState:
+        """A known number of steps; on accelerators that choose it by themselves, one question for the rest."""
+        begin = self.over(functools.partial(solve_fixed, counts=self.counts, tol=self.tol, mix=self.mix))
+
+        def read(given: tuple[Array, ...], lanes: FixedLanes) -> SolvedState:
+            state: SolvedState = self.outer(self.over(_read)(grid, lanes))
+            return state
+
+        if self.mode == FIXED:
+            return self.tiles(lambda tile: read(tile, begin(grid.shared, self.inner(tile))), given)  # type: ignore[no-any-return]
+        inner = self.inner(given)
+        lanes = begin(grid.shared, inner)
+        rest = self.over(solve_rest)
+        lanes = lax.cond(jnp.any(lanes.slow), rest, lambda _, __, lanes: lanes, grid.shared, inner, lanes)
+        return read(given, lanes)
+
+    def adaptive(self, grid: NetworkData, *given: Array) -> SolvedState:
+        """Steps until every lane is done; stragglers in groups, then Newton's method in float64."""
         shared = grid.shared
         lanes = self.tiles(lambda given: self.chord(shared, given, None, REST), given)
-        if self.fixed:
-            lanes = _without_lost(given, lanes)
-        else:
-            lanes = self.groups(~lanes.stopped, GROUP, self.chord, shared, given, lanes)
-            newton = lane_by_lane(_newton) if self.own else _newton
-            lanes = self.groups(lanes.status != Status.CONVERGED, NEWTON_GROUP, newton, shared, given, lanes)
+        lanes = self.groups(~lanes.stopped, GROUP, self.chord, shared, given, lanes)
+        newton = lane_by_lane(_newton) if self.own else _newton
+        lanes = self.groups(lanes.status != Status.CONVERGED, NEWTON_GROUP, newton, shared, given, lanes)
         end = self.tiles(lambda tile: self.outer(polish(grid, *self.inner(tile), own=self.own)), (given, lanes))
         return SolvedState(lanes.e_re, lanes.e_im, end, lanes.residual, lanes.steps, lanes.status)
 
     def tiles(self, part: Callable[..., Any], inputs: Any) -> Any:
-        return part(inputs) if self.own else in_tiles(part, inputs)
+        return part(inputs) if self.own else in_tiles(part, inputs, cpu=self.mode == AUTO)
 
     def groups(
         self,
@@ -239,7 +267,7 @@ class Batch(NamedTuple):
 
             return self.over(step)(shared, aim, state)  # type: ignore[no-any-return]
 
-        end = iterate(advance, begin, taken=1, max_steps=self.max_steps, rest=rest, always=self.fixed)
+        end = iterate(advance, begin, taken=1, max_steps=self.max_steps, rest=rest)
         return self.outer(self.over(chord.stand)(shared, aim, lanes, end))  # type: ignore[no-any-return]
 
     def over(self, part: Callable[..., Any]) -> Callable[..., Any]:
@@ -253,17 +281,11 @@ class Batch(NamedTuple):
         return jax.tree.map(lambda x: x[:, 0], tree) if self.own else tree
 
 
-def _without_lost(given: tuple[Array, ...], lanes: ChordLanes) -> ChordLanes:
-    """Bring lanes that ran off, or were given what is not finite, back to the base state; their status tells why."""
-    found = jnp.all(jnp.isfinite(lanes.e_re) & jnp.isfinite(lanes.e_im), 1) & jnp.isfinite(lanes.residual)
-    sound = functools.reduce(jnp.logical_and, (jnp.all(jnp.isfinite(x), 1) for x in given))
-    lost = jnp.where(sound, jnp.int32(Status.OUT_OF_STEPS), jnp.int32(Status.BAD_INPUT))
-    return lanes._replace(
-        e_re=jnp.where(found[:, None], lanes.e_re, 0),
-        e_im=jnp.where(found[:, None], lanes.e_im, 0),
-        residual=jnp.where(found, lanes.residual, jnp.finfo(lanes.residual.dtype).max),
-        status=jnp.where(found, lanes.status, lost),
-    )
+def _read(grid: NetworkData, lanes: FixedLanes) -> SolvedState:
+    """Solution (B, ...) in case order, with the branches read off e + d."""
+    outside = functools.partial(chord.outside, grid.shared.layout)
+    last = Polished(*outside(lanes.d), *outside(lanes.left), lanes.power, exact_ends(grid, lanes.e, lanes.d))
+    return SolvedState(*outside(lanes.e), last, lanes.residual, lanes.steps, lanes.status)
 
 
 def _newton(shared: Shared, given: tuple[Array, ...], lanes: ChordLanes) -> ChordLanes:
