@@ -85,16 +85,16 @@ def dc_states(name: str) -> States:
 
 
 @cache
-def program() -> Any:
-    return jax.jit(jax.vmap(lambda f, load, rate: dc_opf(f, load, rate_mva=rate), in_axes=(None, 0, 0)))
+def program(solver: str = "auto") -> Any:
+    return jax.jit(jax.vmap(lambda f, load, rate: dc_opf(f, load, rate_mva=rate, solver=solver), in_axes=(None, 0, 0)))
 
 
-def solve_states(name: str, rows: np.ndarray, dtype: str) -> DcOpfResult:
+def solve_states(name: str, rows: np.ndarray, dtype: str, solver: str = "auto") -> DcOpfResult:
     """All states of a case in one batch, as NumPy arrays."""
     case, load, rate = dc_states(name)
     with jax.enable_x64(dtype == "float64"):
         factors = prepare_dc_opf(case, rows=rows, dtype=dtype)
-        out = program()(factors, jnp.asarray(load, dtype), jnp.asarray(rate, dtype))
+        out = program(solver)(factors, jnp.asarray(load, dtype), jnp.asarray(rate, dtype))
         return jax.tree.map(np.asarray, out)
 
 

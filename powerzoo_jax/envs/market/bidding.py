@@ -190,7 +190,7 @@ class MarketEnv(GridEnv):
     def begin(self, key: Array, drawn: Draw, params: MarketParams) -> tuple[MarketState, Array]:
         """Start a given episode with the truthful clearing of its first load."""
         load = params.bank.load_rows[drawn.load_row, LOAD] * params.load_share
-        cleared = clear_market(params.factors, params.offers, load, voll=params.price_cap)
+        cleared = clear_market(params.factors, params.offers, load, voll=params.price_cap, solver=self.solver)
         state = MarketState(
             t=jnp.zeros((), jnp.int32),
             key=key,
@@ -222,6 +222,7 @@ class MarketEnv(GridEnv):
             p_min_mw=delivery.low_mw,
             p_max_mw=delivery.high_mw,
             voll=params.price_cap,
+            solver=self.solver,
         )
 
     def flow(self, injection: Clearing, params: MarketParams) -> Clearing:

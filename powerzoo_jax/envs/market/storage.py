@@ -257,7 +257,7 @@ class StorageMarketEnv(GridEnv):
     def _clear(self, state: StorageMarketState, battery_mw: Array, params: StorageMarketParams) -> Clearing:
         load = params.load_share * (current_row(state, params)[FACTOR] * params.full_load_mw)
         net = load.at[params.battery_bus].add(-jnp.sum(battery_mw))
-        return clear_market(params.factors, self._offers(state, params), net, voll=params.voll)
+        return clear_market(params.factors, self._offers(state, params), net, voll=params.voll, solver=self.solver)
 
     def _fields(self, state: StorageMarketState, params: StorageMarketParams) -> Array:
         row, offers = current_row(state, params), self._offers(state, params)

@@ -19,6 +19,7 @@ import jax.numpy as jnp
 from flax import struct
 from jax import Array, lax
 
+from powerzoo_jax.base.solver_mode import AUTO, by_mode
 from powerzoo_jax.opf.ac import equations as eqs
 from powerzoo_jax.opf.ac import interior_point as interior
 from powerzoo_jax.opf.ac.equations import ConstraintMultipliers, Lane, Unknowns
@@ -117,15 +118,19 @@ def _core(factors: AcOpfFactors, *arrays: Array, shedding: bool, max_steps: int)
     dtype, batch = given.p_load.dtype, given.p_load.shape[0]
     with jax.enable_x64(True):
         solve = partial(_tile, factors, shedding=shedding, max_steps=max_steps)
-        if batch <= TILE:
-            out = solve(given)
-        else:
-            count = -(-batch // TILE)
-            # the last tile is filled up with its last lane
-            at = jnp.minimum(jnp.arange(count * TILE), batch - 1).reshape(count, TILE)
-            out = lax.map(lambda lanes: solve(jax.tree.map(lambda x: x[lanes], given)), at)
-            out = jax.tree.map(lambda x: x.reshape(count * TILE, *x.shape[2:])[:batch], out)
+        # an accelerator takes the batch whole: one loop to wait for instead of one for each tile
+        out = solve(given) if batch <= TILE else by_mode(AUTO, partial(_in_tiles, solve), solve, given)
         return jax.tree.map(lambda x: x.astype(dtype), out)
+
+
+def _in_tiles(solve: Callable[[AcOpfInputs], Any], given: AcOpfInputs) -> Any:
+    """Map a function of a batch over tiles that fit the cache of a CPU core."""
+    batch = given.p_load.shape[0]
+    count = -(-batch // TILE)
+    # the last tile is filled up with its last lane
+    at = jnp.minimum(jnp.arange(count * TILE), batch - 1).reshape(count, TILE)
+    out = lax.map(lambda lanes: solve(jax.tree.map(lambda x: x[lanes], given)), at)
+    return jax.tree.map(lambda x: x.reshape(count * TILE, *x.shape[2:])[:batch], out)
 
 
 def _tile(

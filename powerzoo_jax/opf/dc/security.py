@@ -10,6 +10,7 @@ Outages that split the network have no such row; `SecureFactors.outages.islandin
 
 from __future__ import annotations
 
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
 from functools import cache
 from typing import Any
@@ -53,7 +54,7 @@ def binding_rows(
     Raises SolverError when a load is not solved; errors of `prepare_dc_opf`.
     """
     rows = np.zeros(0, np.int64)
-    with jax.enable_x64(True):
+    with jax.enable_x64(True), _on_host():
         factors = prepare_dc_opf(case, convention=convention, rate_mva=rate_mva, rows=rows, dtype="float64")
         rate = np.asarray(factors.rate_mva) * rating_scale
         factors = replace(factors, rate_mva=jnp.asarray(rate))
@@ -155,7 +156,7 @@ def prepare_secure_dc_opf(
     dtype = resolve_dtype(dtype)
     rows: np.ndarray = np.zeros(0, np.int64)
     pairs: np.ndarray = np.zeros((0, 2), np.int64)
-    with jax.enable_x64(True):
+    with jax.enable_x64(True), _on_host():
         plain = prepare_dc_opf(case, convention=convention, rate_mva=rate_mva, rows=rows, dtype="float64")
         outages = prepare_dc_outages(case, convention=convention, dtype="float64")
         for _ in range(ROUNDS):
@@ -167,9 +168,21 @@ def prepare_secure_dc_opf(
             new_rows, new_pairs = _violated(secure, flow, rating_scale, rows, pairs)
             if not len(new_rows) and not len(new_pairs):
                 secure = _with_rows(plain, outages, rows, pairs, emergency, FOUND)
-                return jax.tree.map(lambda x: jnp.asarray(x, dtype if x.dtype.kind == "f" else x.dtype), secure)
+                break
             rows, pairs = np.union1d(rows, new_rows).astype(np.int64), np.concatenate([pairs, new_pairs])
-    raise SolverError(f"{case.name}: rows still came up after {ROUNDS} rounds. Give fewer loads at a time.")
+        else:
+            raise SolverError(f"{case.name}: rows still came up after {ROUNDS} rounds. Give fewer loads at a time.")
+    # only what is found goes to the device that will use it
+    host = jax.tree.map(np.asarray, secure)
+    return jax.tree.map(lambda x: jnp.asarray(x, dtype if x.dtype.kind == "f" else x.dtype), host)
+
+
+def _on_host() -> AbstractContextManager[Any]:
+    """Context in which programs run on the CPU: what is sought once, in float64, needs no accelerator."""
+    try:
+        return jax.default_device(jax.local_devices(backend="cpu")[0])
+    except RuntimeError:  # JAX was told to know no CPU
+        return nullcontext()
 
 
 def secure_dc_opf(

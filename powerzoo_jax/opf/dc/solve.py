@@ -20,6 +20,7 @@ from flax import struct
 from jax import Array
 
 from powerzoo_jax.base.numerics import matmul
+from powerzoo_jax.base.solver_mode import AUTO
 from powerzoo_jax.opf.dc.factors import DcOpfFactors
 from powerzoo_jax.opf.offers import Offers
 from powerzoo_jax.opf.qp import Qp, QpResult, solve_qp
@@ -246,6 +247,7 @@ def dc_opf(
     reserve_mw: float | Array | None = None,
     reserve_price: float | Array = VOLL,
     shedding: bool = True,
+    solver: str = AUTO,
 ) -> DcOpfResult:
     """Dispatch at least cost; vmap it for many scenarios.
 
@@ -260,6 +262,7 @@ def dc_opf(
     reserve_mw:          () [MW] headroom that the running units must keep together; missing reserve costs
                          reserve_price () [USD/MWh]
     shedding:            False leaves out unserved load and surplus: a load that cannot be served is INFEASIBLE
+    solver:              "auto", "adaptive" or "fixed", as in `solve_qp`
 
     Returns a DcOpfResult; nothing raises and nothing is NaN. Surplus is spilled from must-run output and negative load:
     a unit above its minimum is lowered first, which is never dearer while marginal costs exceed -surplus_price.
@@ -270,7 +273,7 @@ def dc_opf(
     )
     fine, load, options = _cleaned(load_mw, options)
     plan = _plan(factors, load, options)
-    out = _result(factors, plan, options, solve_qp(plan.qp))
+    out = _result(factors, plan, options, solve_qp(plan.qp, solver=solver))
     return replace(out, status=jnp.where(fine, out.status, jnp.int32(OpfStatus.BAD_INPUT)))
 
 

