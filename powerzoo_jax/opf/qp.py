@@ -10,9 +10,10 @@ difference v - lo would have lost its digits in float32.
 A step solves (A S A' + S_row) dlam = rhs, of the size of the rows, with S = 1 / (q + z_l / s_l + z_u / s_u). A is
 shared by the lanes of a batch, so the system of every lane comes out of one constant product.
 
-The systems are solved by Cholesky factorisation, unrolled when they are tiny. Optimality and infeasibility are
-rechecked on the host in float64 from the multipliers of the rows alone (`dual_bound`, `infeasibility`): weak duality
-holds for any multipliers lam, so a small gap is a proof whatever the solver did.
+The systems are solved by Cholesky factorisation, unrolled when they are tiny; accelerators take another form of the
+same steps (`opf.lanes`). Optimality and infeasibility are rechecked on the host in float64 from the multipliers of the
+rows alone (`dual_bound`, `infeasibility`): weak duality holds for any multipliers lam, so a small gap is a proof
+whatever the solver did.
 """
 
 from __future__ import annotations
