@@ -85,7 +85,7 @@ def n_minus_1(
     states:     also return the voltages and flows after every outage
     tol:        [pu] voltage error at which a lane stops; None takes 4e-7 (float32), 4e-10 (float64)
     max_steps:  chord iterations before a lane goes to the float64 Newton fallback, where the solver is adaptive
-    solver:     "auto", "adaptive" or "fixed" as for `solve_meshed`; `prepare_outages` counts the steps
+    solver:     "auto", "adaptive" or "fixed" as for `solve_meshed`; fixed takes 16 steps
 
     Returns an OutageResult, with states=True a pair (OutageResult, OutageStates). Nothing raises and nothing is NaN.
     Differentiable forward and reverse in injections, set-points and outputs (implicit function theorem); the rows of

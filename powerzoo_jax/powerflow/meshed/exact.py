@@ -88,19 +88,21 @@ def exact_ends(grid: NetworkData, e: Array, d: Array) -> Ends:
     layout, flow = grid.shared.layout, grid.flow
     at_f, at_t = ((eqs.pick(e, at), eqs.pick(d, at)) for at in (layout.f, layout.t))
     across = _differences(at_f, at_t)
-    slope, base = (
-        tuple(Pair(x[:, c, None], rest[:, c, None]) for c in (0, 1))
-        for x, rest in ((flow.slope, flow.slope_rest), (flow.i_base, flow.i_rest))
-    )
+    slope, base = _columns(flow.slope, flow.slope_rest), _columns(flow.i_base, flow.i_rest)
     moved = zip(_times(slope, across), _times(base, _pairs(*at_t)), strict=True)
     i = [ds.value(ds.add(base[c], ds.add(*both))) for c, both in enumerate(moved)]
     near, far = end_voltages(grid)
     u, w = (
         [v[:, 0, None] * x[:, 0] - v[:, 1, None] * x[:, 1], v[:, 0, None] * x[:, 1] + v[:, 1, None] * x[:, 0]]
-        for v, x in ((near, sum(at_f)), (far, sum(at_t)))
+        for v, x in ((near, at_f[0] + at_f[1]), (far, at_t[0] + at_t[1]))
     )
     ends = (*i, *(near[:, c, None] + u[c] for c in (0, 1)), *(far[:, c, None] + w[c] for c in (0, 1)))
     return Ends(*(x.T for x in ends))
+
+
+def _columns(x: Array, rest: Array) -> Complex:
+    """Constants (L, 2) in two parts, against lanes."""
+    return Pair(x[:, 0, None], rest[:, 0, None]), Pair(x[:, 1, None], rest[:, 1, None])
 
 
 def _given_out(aim: ExactAim, power: Pair) -> Pair:
@@ -127,7 +129,7 @@ def _gained(shared: Shared, e: Array, d: Array) -> Pair:
 def _around(shared: Shared, e: Array, d: Array) -> Complex:
     """sum_j A_ij conj(w_j - w_i), two (N, B): first all terms, in one kernel, then their sums bus by bus."""
     layout, core = shared
-    sizes = [nodes.shape for nodes in layout.neighbours]
+    sizes = [(nodes.shape[0], nodes.shape[1]) for nodes in layout.neighbours]
     starts = np.cumsum([0, *(n for n, _ in sizes)])
     here = np.concatenate([np.repeat(np.arange(i, i + n), m) for i, (n, m) in zip(starts, sizes, strict=False)])
     there = jnp.concatenate([nodes.reshape(-1) for nodes in layout.neighbours])
@@ -135,7 +137,7 @@ def _around(shared: Shared, e: Array, d: Array) -> Complex:
     names = [(net, name) for name in ("out_re", "out_im") for net in (core.main, core.rest)]
     every = jnp.concatenate([getattr(x, name).reshape(-1, 1) for net, name in names for x in net.tables])
     a, a_rest, b, b_rest = every.reshape(4, -1, 1)
-    far, near = ((eqs.pick(e, at), eqs.pick(d, at)) for at in (there, here))
+    far, near = ((eqs.pick(e, at), eqs.pick(d, at)) for at in (there, jnp.asarray(here, jnp.int32)))
     terms = lax.optimization_barrier(_times_conj((Pair(a, a_rest), Pair(b, b_rest)), _differences(far, near)))
     cells = _cells(sizes)
     return _sums(terms[0], cells), _sums(terms[1], cells)
