@@ -27,6 +27,7 @@ from powerzoo_jax.envs.observe import FieldTable
 from powerzoo_jax.envs.transmission.units_types import TransmissionFlow
 from powerzoo_jax.opf.dc.factors import DcOpfFactors
 from powerzoo_jax.powerflow import ThreePhaseFactors
+from powerzoo_jax.powerflow.rows import common_length
 
 SHARED = (
     "family",
@@ -89,8 +90,9 @@ def stack(sims: Sequence[Sim]) -> Sim:
     env, params = _align(sims)
     bank, offsets = _merge_banks([p.bank for p in params])
     params = [_shift_starts(p, *offset) for p, offset in zip(params, offsets, strict=True)]
-    shared = all(_same(params[0].factors, p.factors) for p in params[1:])
-    factors = params[0].factors if shared else stack_leaves([p.factors for p in params])
+    alike = common_length([p.factors for p in params])
+    shared = all(_same(alike[0], other) for other in alike[1:])
+    factors = alike[0] if shared else stack_leaves(alike)
     stripped = [dataclasses.replace(p, bank=None, factors=None) for p in params]
     stacked = dataclasses.replace(stack_leaves(stripped), bank=bank, factors=factors)
     cases = ",".join(dict.fromkeys(s.spec.case for s in sims))

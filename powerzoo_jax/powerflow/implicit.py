@@ -40,6 +40,21 @@ def sweep(improve: Callable[[Array], Array], begin: Array, direct: Callable[[], 
     return found
 
 
+def fixed_sweeps(
+    improve: Callable[[Array], Array], begin: Array, direct: Callable[[], Array], tol: float, count: int
+) -> Array:
+    """`sweep` with `count` sweeps for all and one question, whether they were enough; other arguments as there."""
+    x = before = begin
+    for _ in range(count):
+        x, before = improve(x), x
+    settled = jnp.max(jnp.abs(x - before)) <= tol * jnp.max(jnp.abs(x))
+    # lanes that are settled keep what they have
+    found: Array = lax.cond(
+        anywhere(~settled), lambda: jnp.where(settled, x, sweep(improve, x, direct, tol)), lambda: x
+    )
+    return found
+
+
 class Krylov(NamedTuple):
     """State of BiCGSTAB; textbook names."""
 

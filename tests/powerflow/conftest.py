@@ -19,12 +19,12 @@ def states_of(cache_folder: Path) -> Callable[[str], States]:
 
 
 @pytest.fixture(scope="session")
-def solved_by(states_of: Callable[[str], States]) -> Callable[[str, str], PowerFlowResult]:
-    """(Case name, dtype) -> the same states solved by the package."""
+def solved_by(states_of: Callable[[str], States]) -> Callable[[str, str, str], PowerFlowResult]:
+    """(Case name, dtype, mode of the solver) -> the same states solved by the package."""
 
     @cache
-    def solve(name: str, dtype: str) -> PowerFlowResult:
+    def solve(name: str, dtype: str, mode: str) -> PowerFlowResult:
         states = states_of(name)
-        return solve_all(states.case, states.s, dtype)
+        return solve_all(states.case, states.s, dtype, mode)
 
     return solve

@@ -66,14 +66,18 @@ def _read(path: Path, shape: tuple[int, ...]) -> np.ndarray | None:
     return v if v.shape == shape else None
 
 
+# Float type and mode of the solver: the adaptive form in both types, and the fixed one in the type of accelerators.
+FORMS = {"float32": ("float32", "adaptive"), "float64": ("float64", "adaptive"), "fixed": ("float32", "fixed")}
+
+
 @cache
-def _solver() -> Any:
-    return jax.jit(jax.vmap(solve_feeder, in_axes=(None, 0, 0)))
+def _solver(mode: str) -> Any:
+    return jax.jit(jax.vmap(lambda factors, p, q: solve_feeder(factors, p, q, solver=mode), in_axes=(None, 0, 0)))
 
 
-def solve_all(case: Case, s: np.ndarray, dtype: str) -> PowerFlowResult:
+def solve_all(case: Case, s: np.ndarray, dtype: str, mode: str = "adaptive") -> PowerFlowResult:
     """Solve (B, N) injections with the package in one compiled batch; host arrays come back."""
     with jax.enable_x64(dtype == "float64"):
         factors = prepare_feeder(case, dtype=dtype)
-        result = _solver()(factors, s.real.astype(dtype), s.imag.astype(dtype))
+        result = _solver(mode)(factors, s.real.astype(dtype), s.imag.astype(dtype))
         return jax.tree.map(np.asarray, result)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from functools import cache
+from functools import cache, partial
 from typing import Any, NamedTuple
 
 import jax
@@ -56,16 +56,18 @@ def draw_states(case: ThreePhaseCase, count: int) -> States:
 
 
 @cache
-def _solver() -> Any:
-    return jax.jit(jax.vmap(solve_threephase, in_axes=(None, 0, 0, 0)))
+def _solver(mode: str) -> Any:
+    return jax.jit(jax.vmap(partial(solve_threephase, solver=mode), in_axes=(None, 0, 0, 0)))
 
 
-def solve_states(case: ThreePhaseCase, states: States, dtype: str, **prepared: Any) -> ThreePhaseResult:
+def solve_states(
+    case: ThreePhaseCase, states: States, dtype: str, mode: str = "adaptive", **prepared: Any
+) -> ThreePhaseResult:
     """Solve states with the package in one compiled batch; host arrays come back."""
     ratios = 1 + case.regulator.step * states.taps
     with jax.enable_x64(dtype == "float64"):
         factors = prepare_threephase(case, dtype=dtype, **prepared)
-        result = _solver()(factors, *(np.asarray(x, dtype) for x in (states.p, states.q, ratios)))
+        result = _solver(mode)(factors, *(np.asarray(x, dtype) for x in (states.p, states.q, ratios)))
         return jax.tree.map(np.asarray, result)
 
 

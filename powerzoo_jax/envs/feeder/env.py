@@ -11,7 +11,9 @@ import jax.numpy as jnp
 import numpy as np
 from jax import Array, lax
 
+from powerzoo_jax.base import Step
 from powerzoo_jax.base.numerics import anywhere
+from powerzoo_jax.base.solver_mode import ADAPTIVE, FIXED, by_mode
 from powerzoo_jax.base.tree import where_done
 from powerzoo_jax.devices import at_devices, bus_injection
 from powerzoo_jax.devices import fleet as stacks
@@ -53,6 +55,9 @@ class DistributionEnv(GridEnv):
     `rated`: some branch of some lane has a rating, else the thermal channel is constant 0 and costs nothing.
     `head_rated`: only the one branch that leaves the slack bus may have a rating.
     `padded`: some lane is smaller than `dims`, so its observation is masked.
+
+    `solver`, in the fixed form: a step asks the host once, whether a lane has failed or needs more than the known
+    number of iterations. A batch with such a lane takes the power flow and all behind it once more, and then in full.
     """
 
     layout: Layout
@@ -118,10 +123,57 @@ class DistributionEnv(GridEnv):
         """Net injection (a,), (a,) [pu] of the buses that inject at bank row t."""
         return self._net(self._load_row(state, params), delivery.p_mw, delivery.q_mvar, params)
 
-    def flow(self, injection: tuple[Array, Array], params: DistributionParams) -> PowerFlowResult:
-        """Exact feeder power flow; the currents of branches only where an agent or a rating looks at them."""
+    def step(self, state: DistributionState, action: Array, params: DistributionParams) -> Step:
+        """Advance one step; a pure function of its arguments."""
+        command = self.decode(action, params)
+        devices, delivery = self.limit(state, command, params)
+        injection = self.dispatch(state, delivery, params)
+        flow = self.flow(injection, params, stragglers=False)
+        new, reward, cost, info = self.account(state, devices, delivery, flow, params)
+
+        def in_full(state: Any, new: Any, flow: Any, params: Any) -> tuple[Array, ...]:
+            return dataclasses.replace(self, solver=ADAPTIVE).last_valid(state, new, flow, params)
+
+        def as_solved(state: Any, new: Any, flow: Any, params: Any) -> tuple[Array, ...]:
+            return self._electrical(flow)  # a failed lane has its observation below
+
+        seen = by_mode(self.solver, in_full, as_solved, state, new, flow, params)
+        step = Step(new, self._fields(new, seen, params), reward, cost, info)
+        return by_mode(self.solver, _as_it_is, self._unless_left, step, state, devices, delivery, injection, params)
+
+    def _unless_left(
+        self,
+        step: Step,
+        state: DistributionState,
+        devices: dict[str, Any],
+        delivery: FleetResult,
+        injection: tuple[Array, Array],
+        params: DistributionParams,
+    ) -> Step:
+        """The step as it is, unless a lane of the batch has failed or is not solved yet: then its second half again."""
+        complete = dataclasses.replace(self, solver=FIXED)
+
+        # derivatives compute it anew: what they would keep of it is many times what they keep of the step itself
+        @jax.checkpoint
+        def again(state: Any, devices: Any, delivery: Any, injection: tuple[Array, Array], params: Any) -> Step:
+            flow = complete.flow(injection, params)
+            new, reward, cost, info = complete.account(state, devices, delivery, flow, params)
+            return Step(new, complete.observe(state, new, flow, params), reward, cost, info)
+
+        whole: Step = lax.cond(
+            anywhere(step.state.failed), lambda: again(state, devices, delivery, injection, params), lambda: step
+        )
+        return whole
+
+    def flow(
+        self, injection: tuple[Array, Array], params: DistributionParams, *, stragglers: bool = True
+    ) -> PowerFlowResult:
+        """Exact feeder power flow; the currents of branches only where an agent or a rating looks at them.
+
+        stragglers: False leaves lanes that the fixed form of the solver does not finish at OUT_OF_STEPS
+        """
         flows = self.flattened or (self.rated and not self.head_rated)
-        return solve_feeder_active(params.factors, *injection, flows=flows)
+        return solve_feeder_active(params.factors, *injection, flows=flows, solver=self.solver, stragglers=stragglers)
 
     def account(
         self,
@@ -137,11 +189,7 @@ class DistributionEnv(GridEnv):
         collapsed = v_low < COLLAPSE_PU
         failed = (flow.status != Status.CONVERGED) | collapsed
         price = params.bank.price_rows[self._price_index(state, params), PRICE]
-        blackout = lax.cond(
-            anywhere(failed),
-            lambda: jnp.where(failed & ~state.failed, self._remaining_mwh(state, params), 0),
-            lambda: jnp.zeros_like(price),
-        )
+        blackout = self._blackout_mwh(state, failed, price, params)
         new = dataclasses.replace(state, t=state.t + 1, failed=state.failed | failed, **devices)
         base = params.grid.base_mva
         terms = self._terms(state, devices, delivery, price, flow.p_loss * base, blackout, new.failed, params)
@@ -182,15 +230,22 @@ class DistributionEnv(GridEnv):
         self, state: DistributionState, new: DistributionState, flow: PowerFlowResult, params: DistributionParams
     ) -> Array:
         """Observation before the next action; after a failed solve the last valid electrical state."""
+        return self._fields(new, self.last_valid(state, new, flow, params), params)
+
+    def last_valid(
+        self, state: DistributionState, new: DistributionState, flow: PowerFlowResult, params: DistributionParams
+    ) -> tuple[Array, ...]:
+        """Electrical state that observations show: the solved one, or after a failed solve that of the step before."""
         seen = self._electrical(flow)
 
-        def last_valid() -> tuple[Array, ...]:
+        def before() -> tuple[Array, ...]:
             row = jnp.maximum(self._load_row(state, params) - 1, state.load_row)
-            before = self.flow(self._injection(row, state, params), params)
-            valid: tuple[Array, ...] = where_done(new.failed, self._electrical(before), seen)
+            earlier = self.flow(self._injection(row, state, params), params)
+            valid: tuple[Array, ...] = where_done(new.failed, self._electrical(earlier), seen)
             return valid
 
-        return self._fields(new, lax.cond(anywhere(new.failed), last_valid, lambda: seen), params)
+        shown: tuple[Array, ...] = lax.cond(anywhere(new.failed), before, lambda: seen)
+        return shown
 
     def _electrical(self, flow: PowerFlowResult) -> tuple[Array, ...]:
         """Electrical state that observations show; branch flows (one product) only if agents look at them."""
@@ -254,6 +309,21 @@ class DistributionEnv(GridEnv):
         if q_mvar is None:
             return p, -load * params.q_load
         return p, bus_injection(params.place_active, q_mvar) / params.grid.base_mva - load * params.q_load
+
+    def _blackout_mwh(self, state: DistributionState, failed: Array, price: Array, params: DistributionParams) -> Array:
+        """Load that a failure in this step leaves unserved, () [MWh]; a few sums, not worth a question to the host."""
+
+        def unserved(state: DistributionState, failed: Array, params: DistributionParams) -> Array:
+            return jnp.where(failed & ~state.failed, self._remaining_mwh(state, params), 0)
+
+        def if_any(state: DistributionState, failed: Array, params: DistributionParams) -> Array:
+            found: Array = lax.cond(
+                anywhere(failed), lambda: unserved(state, failed, params), lambda: jnp.zeros_like(price)
+            )
+            return found
+
+        found: Array = by_mode(self.solver, if_any, unserved, state, failed, params)
+        return found
 
     def _remaining_mwh(self, state: DistributionState, params: DistributionParams) -> Array:
         """Scheduled load of this and all remaining steps [MWh]: two gathers from the running sums of the bank."""
@@ -338,6 +408,10 @@ class DistributionEnv(GridEnv):
             return observe(self.fields, scene, self.dims.agent)
         obs = observe(self.fields, scene).reshape(1, -1)
         return jnp.where(params.masks.obs, obs, 0) if self.padded else obs
+
+
+def _as_it_is(step: Step, *_: Any) -> Step:
+    return step
 
 
 def shaped(terms: Array, names: tuple[str, ...], cost: Array, cost_names: tuple[str, ...]) -> Array:

@@ -67,10 +67,10 @@ class UnbalancedEnv(DistributionEnv):
 
     padded: bool = True  # the places that a bus lacks are masked
 
-    def flow(self, injection: tuple[Array, Array], params: DistributionParams) -> Any:
+    def flow(self, injection: tuple[Array, Array], params: DistributionParams, *, stragglers: bool = True) -> Any:
         """Exact three-phase power flow at the taps of the case."""
         grid = params.grid
-        out = solve_threephase(params.factors, *injection)
+        out = solve_threephase(params.factors, *injection, solver=self.solver, stragglers=stragglers)
         return PhaseFlow(
             v_pu=jnp.take(out.v_pu, grid.node, mode="fill", fill_value=1),
             p_from=out.p_from.T.reshape(-1),

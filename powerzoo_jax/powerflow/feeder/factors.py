@@ -15,7 +15,7 @@ from powerzoo_jax.base.numerics import resolve_dtype
 from powerzoo_jax.cases import Case, assert_valid
 from powerzoo_jax.cases.case import ISOLATED, PV
 from powerzoo_jax.cases.topology import branch_positions, incidence, is_radial, radial_order
-from powerzoo_jax.powerflow.chord import ChordCore, chord_factors, slope_matrix, stamp
+from powerzoo_jax.powerflow.rows import ChordCore, ConstantPower, calibrated, chord_factors, slope_matrix, stamp
 
 BASE_STEPS = 200  # plain Z-bus iterations on the host; the base load is far from collapse, so a few dozen suffice
 BASE_TOL = 1e-14
@@ -234,7 +234,7 @@ def _assemble(
     idle[active] = False
     idle[case.slack_bus] = False
     return FeederFactors(
-        core=ChordCore(**{name: door(value) for name, value in core.items()}, law=()),
+        core=calibrated(ConstantPower(), ChordCore(**core, law=()), s, dtype),
         active=jnp.asarray(active, jnp.int32),
         idle=jnp.asarray(idle),
         m_bus=door(m_bus),

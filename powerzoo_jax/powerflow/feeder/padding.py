@@ -8,7 +8,6 @@ import jax.numpy as jnp
 from jax import Array
 
 from powerzoo_jax.base.tree import pad_axis
-from powerzoo_jax.powerflow.chord import ChordCore
 from powerzoo_jax.powerflow.feeder.factors import FeederFactors
 
 
@@ -33,14 +32,13 @@ def pad_feeder(factors: FeederFactors, n_bus: int, n_branch: int, n_active: int)
         return pad_axis(pad_axis(x, n_active, 0), n_active, 1)
 
     core = factors.core
-    padded_core = ChordCore(
+    padded_core = dataclasses.replace(
+        core,
         m=columns(pairs(core.m, a, n_active, 0)),
         w=pairs(core.w, a, n_active, 0, (1.0, 0.0)),
         d_base=pad_axis(core.d_base, n_active, 1),
         x_base=pairs(core.x_base, a, n_active, 0, (1.0, 0.0)),
         r_base=pairs(core.r_base, a, n_active, 0),
-        gain=core.gain,
-        law=(),
     )
     # m_flow ends each half with the total injected current, which must stay last
     return dataclasses.replace(

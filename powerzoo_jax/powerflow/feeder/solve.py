@@ -12,15 +12,23 @@ from typing import NamedTuple
 import jax.numpy as jnp
 from jax import Array
 
-from powerzoo_jax.powerflow.chord import MAX_STEPS, TOL, ConstantPower, affine, chord_state, finite
+from powerzoo_jax.base.solver_mode import AUTO, check_mode
+from powerzoo_jax.powerflow.chord import MAX_STEPS, chord_state
 from powerzoo_jax.powerflow.feeder.factors import FeederFactors
 from powerzoo_jax.powerflow.result import PowerFlowResult, Status, injections
+from powerzoo_jax.powerflow.rows import TOL, ConstantPower, affine, finite
 
 LAW = ConstantPower()
 
 
 def solve_feeder(
-    factors: FeederFactors, p_pu: Array, q_pu: Array, *, tol: float | None = None, max_steps: int = MAX_STEPS
+    factors: FeederFactors,
+    p_pu: Array,
+    q_pu: Array,
+    *,
+    tol: float | None = None,
+    max_steps: int = MAX_STEPS,
+    solver: str = AUTO,
 ) -> PowerFlowResult:
     """Solve the power flow of one scenario; vmap it for many (the core is batched).
 
@@ -29,17 +37,20 @@ def solve_feeder(
     factors:    from `prepare_feeder`; share them (in_axes=None) or map them
     p_pu, q_pu: (N,) [pu] net injections on the case's base power; the slack entry is ignored
     tol:        [pu] voltage error at which a lane stops; None takes 4e-7 (float32), 8e-10 (float64)
-    max_steps:  chord iterations before a lane goes to the float64 Newton fallback
+    max_steps:  chord iterations before a lane goes to Newton-Raphson
+    solver:     "adaptive" iterates until every lane is done; "fixed" takes the iterations that `prepare_feeder` found
+                to be enough for its range of loads, and asks once whether lanes are left; "auto" is adaptive on a CPU
+                and fixed elsewhere
 
     Returns a PowerFlowResult; nothing in the program raises and nothing is NaN: `status` and `residual` tell.
-    Raises ValueError or TypeError for arrays of another length or type.
+    Raises ValueError or TypeError for arrays of another length or type, and ValueError for an unknown mode.
     Differentiable forward and reverse in injections and factors (implicit function theorem).
     """
     p_pu, q_pu = injections(factors.n_bus, p_pu, q_pu)
     p = jnp.take(p_pu, factors.active, mode="fill", fill_value=0)
     q = jnp.take(q_pu, factors.active, mode="fill", fill_value=0)
     stray = jnp.any(factors.idle & ((p_pu != 0) | (q_pu != 0)))
-    out = solve_feeder_active(factors, p, q, tol=tol, max_steps=max_steps)
+    out = solve_feeder_active(factors, p, q, tol=tol, max_steps=max_steps, solver=solver)
     return dataclasses.replace(out, status=jnp.where(stray, jnp.int32(Status.BAD_INPUT), out.status))
 
 
@@ -51,15 +62,20 @@ def solve_feeder_active(
     tol: float | None = None,
     max_steps: int = MAX_STEPS,
     flows: bool = True,
+    solver: str = AUTO,
+    stragglers: bool = True,
 ) -> PowerFlowResult:
     """`solve_feeder` for callers that hold injections (a,) in the order of `factors.active`: no gather, faster.
 
     Arguments, result and equation as in `solve_feeder`.
     flows:  False for a program that reads no branch: losses and the slack's power then come from injected currents,
             i^H Z i and -v_slack sum(i), and the product for the currents of branches is left out
+    stragglers: False for a caller that solves a batch again which has lanes left after the fixed iterations: these
+                report OUT_OF_STEPS and the base state; adaptive solves leave none
     """
     limit = TOL[p_pu.dtype.name] if tol is None else float(tol)
-    r, residual, steps, status = chord_state(LAW, limit, max_steps)(factors.core, p_pu, q_pu)
+    solve = chord_state(LAW, limit, max_steps, check_mode(solver), stragglers)
+    r, residual, steps, status = solve(factors.core, p_pu, q_pu)
     return _expand(factors, r, *finite(p_pu, q_pu), residual, steps, status, flows)
 
 

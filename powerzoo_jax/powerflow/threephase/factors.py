@@ -17,13 +17,14 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from flax import struct
-from jax import Array, lax
+from jax import Array
 
 from powerzoo_jax.base.errors import BaseLoadError, SolverError
 from powerzoo_jax.base.numerics import resolve_dtype
 from powerzoo_jax.cases.threephase.case import GROUND, PhaseLoadTable, ThreePhaseCase
-from powerzoo_jax.powerflow.chord import (
+from powerzoo_jax.powerflow.rows import (
     ChordCore,
+    calibrated,
     chord_factors,
     local_slope,
     residual_current,
@@ -31,6 +32,7 @@ from powerzoo_jax.powerflow.chord import (
     stamp,
 )
 from powerzoo_jax.powerflow.threephase.network import Network, base_ohm, build_network, phase_base_mva
+from powerzoo_jax.powerflow.wide import clip, inverse_root, where
 
 PHASES = 3.0  # powers are per unit on the three-phase base, currents on a third of it
 V_BOUND = 1.5 * np.sqrt(3)  # [pu] no feeder runs above, also between two phases
@@ -61,17 +63,18 @@ class ZipLaw:
     """Current law of ZIP rows, as the iteration of `chord` asks for it."""
 
     power_per_current = float(V_BOUND / PHASES)
+    takes_pairs = False
 
-    def current(self, law: RowLaw, e: Array, f: Array, p: Array, q: Array) -> tuple[Array, Array]:
+    def current(self, law: RowLaw, e: Any, f: Any, p: Any, q: Any) -> tuple[Any, Any]:
         """Real and imaginary part of the injected current, shaped as e, f, p and q (..., a)."""
-        s = jnp.clip(e * e + f * f, law.s_low, law.s_max)
-        root = lax.rsqrt(s)
+        s = clip(e * e + f * f, law.s_low, law.s_max)
+        root = inverse_root(s)
         inverse = root * root
         below = s < law.s_min
 
-        def admittance(k: int) -> Array:
+        def admittance(k: int) -> Any:
             low = law.low_current[k] * root + law.low_impedance[k]
-            return jnp.where(below, low, law.power[k] * inverse + law.current[k] * root + law.impedance[k])
+            return where(below, low, law.power[k] * inverse + law.current[k] * root + law.impedance[k])
 
         g, b = p * admittance(0), q * admittance(1)
         return g * e + b * f, g * f - b * e
@@ -204,9 +207,17 @@ def prepare_threephase(
     law = _law(case, ports, moving.size)
     s = np.zeros(network.at_rows[0].size, complex)
     s[: len(case.load)] = load_factor * nominal_phase_load(case)
-    with jax.enable_x64(True):
+    with jax.enable_x64(True), jax.default_device(_host()):
         core = _base_state(network, law, s)
-    return _assemble(case, network, law, core, regulator, dtype)
+    return _assemble(case, network, law, core, regulator, s, dtype)
+
+
+def _host() -> Any:
+    """The processor, where a base state is found whatever device results go to; None where JAX hides it."""
+    try:
+        return jax.local_devices(backend="cpu")[0]
+    except RuntimeError:
+        return None
 
 
 def nominal_phase_load(case: ThreePhaseCase) -> np.ndarray:
@@ -279,6 +290,7 @@ def _assemble(
     law: dict[str, np.ndarray],
     core: dict[str, Any],
     regulator: np.ndarray,
+    s: np.ndarray,
     dtype: np.dtype,
 ) -> ThreePhaseFactors:
     def door(value: Any) -> Array:
@@ -294,10 +306,7 @@ def _assemble(
     per_unit = 1 / base_ohm(case)[line.from_node[:, 0]][:, None, None]
     on_base = phase_base_mva(case) * 1e3 / t.rating_kva
     return ThreePhaseFactors(
-        core=ChordCore(
-            **{name: door(value) for name, value in core.items()},
-            law=RowLaw(**{name: door(value) for name, value in law.items()}),
-        ),
+        core=calibrated(ZIP, ChordCore(**core, law=RowLaw(**law)), s, dtype),  # type: ignore[arg-type]
         m_node=door(to_nodes @ (blocks @ core["m"] + np.eye(core["m"].shape[0]))),
         w_node=door(_split(network.at_nodes[0]) + to_nodes @ (blocks @ core["w"])),
         **pair("line", network.in_lines),

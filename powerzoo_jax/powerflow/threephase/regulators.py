@@ -18,6 +18,7 @@ from jax import Array, lax
 
 from powerzoo_jax.base.errors import SolverError
 from powerzoo_jax.base.numerics import resolve_dtype
+from powerzoo_jax.base.solver_mode import AUTO
 from powerzoo_jax.cases.threephase.case import GROUND, ThreePhaseCase
 from powerzoo_jax.powerflow.result import Status
 from powerzoo_jax.powerflow.threephase.factors import ThreePhaseFactors
@@ -115,6 +116,7 @@ def solve_regulated(
     tap: Array | None = None,
     *,
     rounds: int = ROUNDS,
+    solver: str = AUTO,
 ) -> RegulatedResult:
     """Solve the power flow of one scenario with automatic regulators; vmap it for many.
 
@@ -123,6 +125,7 @@ def solve_regulated(
     tap:        (R,) int32 positions to begin from; None takes those of the case. Within a dead band the end depends
                 on the beginning, as it does in the field.
     rounds:     power flows at most
+    solver:     mode of every power flow, as in `solve_threephase`; rounds end in every mode when no control moves
 
     All controls that are out of their band move in a round, none beyond its last position. Returns a RegulatedResult;
     a lane whose controls hunt is OUT_OF_STEPS, its flow is that of its last taps.
@@ -135,7 +138,7 @@ def solve_regulated(
         return 1 + control.step * tap.astype(control.step.dtype)
 
     def settle(carry: RegulatorIteration) -> RegulatorIteration:
-        flow = solve_threephase(*fixed, ratio(carry.tap))
+        flow = solve_threephase(*fixed, ratio(carry.tap), solver=solver)
         u = _measured(control, flow, carry.tap)
         tap = jnp.clip(carry.tap + _change(control, u), -control.tap_max, control.tap_max)
         moves = jnp.any(tap != carry.tap) & (flow.status == Status.CONVERGED)
@@ -145,7 +148,7 @@ def solve_regulated(
 
     start = RegulatorIteration(jnp.int32(0), jnp.int32(0), begin, jnp.bool_(True))
     end = lax.while_loop(lambda c: (c.rounds < rounds) & c.moves, settle, start)
-    flow = solve_threephase(factors, p_pu, q_pu, ratio(end.tap))
+    flow = solve_threephase(factors, p_pu, q_pu, ratio(end.tap), solver=solver)
     hunting = end.moves & (flow.status == Status.CONVERGED)
     status = jnp.where(hunting, jnp.int32(Status.OUT_OF_STEPS), flow.status)
     flow = dataclasses.replace(flow, status=status, iterations=end.iterations + flow.iterations)

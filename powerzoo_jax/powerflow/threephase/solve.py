@@ -12,8 +12,10 @@ import numpy as np
 from flax import struct
 from jax import Array
 
-from powerzoo_jax.powerflow.chord import MAX_STEPS, TOL, affine, chord_state, finite
+from powerzoo_jax.base.solver_mode import AUTO, check_mode
+from powerzoo_jax.powerflow.chord import MAX_STEPS, chord_state
 from powerzoo_jax.powerflow.result import Status
+from powerzoo_jax.powerflow.rows import TOL, affine, finite
 from powerzoo_jax.powerflow.threephase.factors import PHASES, ZIP, ThreePhaseFactors
 
 
@@ -67,6 +69,8 @@ def solve_threephase(
     *,
     tol: float | None = None,
     max_steps: int = MAX_STEPS,
+    solver: str = AUTO,
+    stragglers: bool = True,
 ) -> ThreePhaseResult:
     """Solve the power flow of one scenario; vmap it for many (the core is batched).
 
@@ -74,14 +78,16 @@ def solve_threephase(
     p_pu, q_pu: (D + G,) [pu] injections of loads (negative, at their rated voltage) and DERs, on the three-phase base
     taps:       (R,) [-] ratios of the regulators; None = those of the base, also where they may not move
     tol:        [pu] voltage error at which a lane stops; None takes 4e-7 (float32), 8e-10 (float64)
-    max_steps:  chord iterations before a lane goes to the float64 Newton fallback
+    max_steps:  chord iterations before a lane goes to Newton-Raphson
+    solver, stragglers: as in `solve_feeder_active`; the fixed iterations are those that `prepare_threephase` found, and
+                a lane of the fixed form that no chord solves is OUT_OF_STEPS, as it has no Newton-Raphson
 
     Returns a ThreePhaseResult; nothing raises and nothing is NaN: `status` and `residual` tell.
     Differentiable forward and reverse in injections, taps and factors (implicit function theorem).
     """
     limit = TOL[p_pu.dtype.name] if tol is None else float(tol)
     p, q = _with_taps(factors, p_pu, q_pu, taps)
-    r, residual, steps, status = chord_state(ZIP, limit, max_steps)(factors.core, p, q)
+    r, residual, steps, status = chord_state(ZIP, limit, max_steps, check_mode(solver), stragglers)(factors.core, p, q)
     return _expand(factors, r, *finite(p, q), residual, steps, status)
 
 

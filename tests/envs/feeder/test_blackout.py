@@ -143,3 +143,23 @@ def test_a_blackout_returns_less_than_any_policy_that_survives():
     assert (episodes.steps.reward.sum(axis=(1, 2)) < worst).all()
     cheapest = -VOLL * DT_HOURS * load_mw(run((("dtype", "float32"),)))[:, -1]  # ordinary load, last step alone
     assert (cheapest < worst).all()
+
+
+@pytest.mark.parametrize("ratio", [BEYOND, COLLAPSING])
+def test_the_fixed_form_fails_settles_and_shows_what_the_adaptive_one_does(ratio):
+    played = [run((("dtype", "float32"), ("solver", mode)), ratio) for mode in ("adaptive", "fixed")]
+    adaptive, fixed = (episodes.steps for episodes in played)
+    assert adaptive.info.terminated.any()
+    for name in ("terminated", "truncated", "collapsed", "pf_status"):
+        np.testing.assert_array_equal(getattr(fixed.info, name), getattr(adaptive.info, name))
+    solved = adaptive.info.pf_status == Status.CONVERGED
+    # what an iteration without a solution ends at is nobody's number, but it is finite and reaches no observation
+    assert np.isfinite(fixed.info.v_min_pu).all()
+    lane = tolerance("lane", "float32")
+    np.testing.assert_allclose(fixed.info.v_min_pu[solved], adaptive.info.v_min_pu[solved], rtol=0, atol=lane)
+    # up to the step that fails: behind it the step before has no solution either; voltages are shown times ten
+    shown = ~(adaptive.info.terminated & np.roll(adaptive.info.terminated, 1, axis=1))
+    np.testing.assert_allclose(fixed.obs[shown], adaptive.obs[shown], rtol=0, atol=10 * lane)
+    for name in ("reward", "cost"):
+        a, b = (getattr(steps, name) for steps in (fixed, adaptive))
+        np.testing.assert_allclose(a, b, rtol=tolerance("money_relative", "float32"), atol=10 * lane)

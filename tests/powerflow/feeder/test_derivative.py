@@ -43,8 +43,8 @@ def feeder(x64: None) -> tuple[FeederFactors, Array, Array]:
     return prepare_feeder(case, dtype="float64"), jnp.asarray(s.real), jnp.asarray(s.imag)
 
 
-def objective(quantity: str) -> Callable[[FeederFactors, Array, Array], Array]:
-    return lambda factors, p, q: QUANTITIES[quantity](solve_feeder(factors, p, q, tol=TOL))
+def objective(quantity: str, mode: str = "adaptive") -> Callable[[FeederFactors, Array, Array], Array]:
+    return lambda factors, p, q: QUANTITIES[quantity](solve_feeder(factors, p, q, tol=TOL, solver=mode))
 
 
 def directions(like: Array, count: int = 3) -> list[Array]:
@@ -123,3 +123,24 @@ def test_a_bad_lane_does_not_poison_the_gradient(feeder: tuple[FeederFactors, Ar
     ps = jnp.stack([p, p.at[4].set(jnp.nan)])
     total = jax.jit(jax.grad(lambda x: jnp.sum(jax.vmap(lambda a: objective("losses")(factors, a + x, q))(ps))))
     assert np.isfinite(total(jnp.zeros_like(p))).all()
+
+
+@pytest.mark.parametrize("load", [1.0, 3.3], ids=["within the fixed steps", "left to Newton and elimination"])
+def test_the_fixed_form_has_the_derivative_of_the_solution(
+    feeder: tuple[FeederFactors, Array, Array], load: float
+) -> None:
+    factors = feeder[0]
+    s = load * nominal_injection(load_case("33bw"))
+    p, q = jnp.asarray(s.real), jnp.asarray(s.imag)
+
+    # two lanes, so that a batch with a hard lane is what is differentiated
+    def f(p: Array, q: Array) -> Array:
+        scale = jnp.asarray([1.0, 0.5])
+        return jnp.sum(jax.vmap(lambda k: objective("losses", "fixed")(factors, k * p, k * q))(scale))
+
+    value = jax.jit(f)
+    by_p, by_q = jax.jit(jax.grad(f, argnums=(0, 1)))(p, q)
+    u, w = (x * STEP / load for x in (directions(p)[0], directions(q)[1]))
+    numeric = value(p + u, q + w) - value(p - u, q - w)
+    assert_close(2 * (jnp.vdot(by_p, u) + jnp.vdot(by_q, w)), numeric)
+    assert_close(2 * jax.jit(lambda p, q, u, w: jax.jvp(f, (p, q), (u, w))[1])(p, q, u, w), numeric)

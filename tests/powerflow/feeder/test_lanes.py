@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Any
+from functools import cache, partial
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -23,22 +24,33 @@ from powerzoo_jax.powerflow import (
 pytestmark = pytest.mark.property
 
 BATCH = 37  # not a multiple of any vector width, so that remainders of the product kernels are covered
-CASES = ("33bw", "141")
+FORMS = {"33bw": ("33bw", "adaptive"), "141": ("141", "adaptive"), "fixed": ("33bw", "fixed")}
 
 
-@pytest.fixture(scope="module", params=CASES)
-def feeder(request: pytest.FixtureRequest) -> tuple[FeederFactors, np.ndarray]:
-    """Factors and (BATCH, N) complex injections."""
-    case = load_case(request.param)
+class Feeder(NamedTuple):
+    """Factors, (BATCH, N) complex injections and the mode of the solver."""
+
+    factors: FeederFactors
+    s: np.ndarray
+    mode: str
+
+
+@pytest.fixture(scope="module", params=FORMS)
+def feeder(request: pytest.FixtureRequest) -> Feeder:
+    name, mode = FORMS[request.param]
+    case = load_case(name)
     factor = np.random.default_rng(1).uniform(0.2, 2.0, (BATCH, case.n_bus))
-    return prepare_feeder(case), nominal_injection(case) * factor
+    return Feeder(prepare_feeder(case), nominal_injection(case) * factor, mode)
 
 
-batched = jax.jit(jax.vmap(solve_feeder, in_axes=(None, 0, 0)))
+@cache
+def batched(mode: str) -> Any:
+    return jax.jit(jax.vmap(lambda factors, p, q: solve_feeder(factors, p, q, solver=mode), in_axes=(None, 0, 0)))
 
 
-def solve(factors: FeederFactors, s: np.ndarray) -> PowerFlowResult:
-    return jax.tree.map(np.asarray, batched(factors, s.real.astype(np.float32), s.imag.astype(np.float32)))
+def solve(feeder: Feeder, s: np.ndarray) -> PowerFlowResult:
+    result = batched(feeder.mode)(feeder.factors, s.real.astype(np.float32), s.imag.astype(np.float32))
+    return jax.tree.map(np.asarray, result)
 
 
 def assert_same_bits(a: Any, b: Any) -> None:
@@ -50,34 +62,32 @@ def lane(result: PowerFlowResult, k: int) -> PowerFlowResult:
     return jax.tree.map(lambda x: x[k], result)
 
 
-def test_a_lane_is_bitwise_equal_in_every_position(feeder: tuple[FeederFactors, np.ndarray]) -> None:
-    factors, s = feeder
-    plain = solve(factors, s)
+def test_a_lane_is_bitwise_equal_in_every_position(feeder: Feeder) -> None:
+    s = feeder.s
+    plain = solve(feeder, s)
     for shift in (1, 5, 16, 36):
-        moved = solve(factors, np.roll(s, shift, axis=0))
+        moved = solve(feeder, np.roll(s, shift, axis=0))
         assert_same_bits(jax.tree.map(lambda x, k=shift: np.roll(x, -k, axis=0), moved), plain)
 
 
-def test_a_lane_is_bitwise_equal_beside_other_neighbours(feeder: tuple[FeederFactors, np.ndarray]) -> None:
-    factors, s = feeder
-    plain = solve(factors, s)
+def test_a_lane_is_bitwise_equal_beside_other_neighbours(feeder: Feeder) -> None:
+    s = feeder.s
+    plain = solve(feeder, s)
     others = 0.5 * s[::-1]
     for k in (0, 7, 18, 36):
         mixed = others.copy()
         mixed[k] = s[k]
-        assert_same_bits(lane(solve(factors, mixed), k), lane(plain, k))
+        assert_same_bits(lane(solve(feeder, mixed), k), lane(plain, k))
 
 
 @pytest.mark.parametrize("poison", [2.2, 10.0, np.nan, np.inf], ids=["slow", "diverging", "nan", "inf"])
-def test_a_lane_is_bitwise_equal_beside_a_slow_or_failing_lane(
-    feeder: tuple[FeederFactors, np.ndarray], poison: float
-) -> None:
-    factors, s = feeder
-    plain = solve(factors, s)
+def test_a_lane_is_bitwise_equal_beside_a_slow_or_failing_lane(feeder: Feeder, poison: float) -> None:
+    s = feeder.s
+    plain = solve(feeder, s)
     bad = s.copy()
     loaded = s[11] != 0  # 0 times inf would put a NaN at buses that may not inject
     bad.real[11, loaded], bad.imag[11, loaded] = poison * s.real[11, loaded], poison * s.imag[11, loaded]
-    result = solve(factors, bad)
+    result = solve(feeder, bad)
     # the slow lane keeps the loop running after the others have stopped, which they must not notice
     assert result.iterations[11] > plain.iterations.max() if poison == 2.2 else result.status[11] != Status.CONVERGED
     rest = np.arange(BATCH) != 11
@@ -86,7 +96,8 @@ def test_a_lane_is_bitwise_equal_beside_a_slow_or_failing_lane(
 
 @pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf])
 @pytest.mark.parametrize("part", ["p", "q"])
-def test_an_injection_that_is_not_finite_is_bad_input_with_finite_outputs(value: float, part: str) -> None:
+@pytest.mark.parametrize("mode", ["adaptive", "fixed"])
+def test_an_injection_that_is_not_finite_is_bad_input_with_finite_outputs(value: float, part: str, mode: str) -> None:
     case = load_case("33bw")
     factors, s = prepare_feeder(case), nominal_injection(case)
     p, q = s.real.astype(np.float32), s.imag.astype(np.float32)
@@ -95,7 +106,7 @@ def test_an_injection_that_is_not_finite_is_bad_input_with_finite_outputs(value:
         (solve_feeder, (p, q)),
         (solve_feeder_active, (p[np.asarray(factors.active)], q[np.asarray(factors.active)])),
     ):
-        result = jax.jit(function)(factors, *args)
+        result = jax.jit(partial(function, solver=mode))(factors, *args)
         assert int(result.status) == Status.BAD_INPUT
         assert all(np.isfinite(np.asarray(x)).all() for x in jax.tree.leaves(result))
 

@@ -1,4 +1,4 @@
-"""The feeder solver against the independent reference: 1,001 states of six feeders in both precisions."""
+"""The feeder solver against the independent reference: 1,001 states of six feeders, both precisions, the fixed form."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from powerzoo_jax.powerflow import PowerFlowResult, Status
-from tests.references.feeders import CASES, States
+from tests.references.feeders import CASES, FORMS, States
 from tests.tolerances import tolerance
 
 pytestmark = pytest.mark.reference
@@ -16,49 +16,55 @@ pytestmark = pytest.mark.reference
 FLOW_FLOOR = 0.01  # [pu] flows are compared relative to at least this
 
 StatesOf = Callable[[str], States]
-SolvedBy = Callable[[str, str], PowerFlowResult]
+SolvedBy = Callable[[str, str, str], PowerFlowResult]
 every_feeder = pytest.mark.parametrize("name", CASES)
-both_precisions = pytest.mark.parametrize("dtype", ["float32", "float64"])
+every_form = pytest.mark.parametrize(("dtype", "mode"), FORMS.values(), ids=FORMS)
 
 
 @every_feeder
-@both_precisions
-def test_every_state_from_a_fifth_to_twice_the_load_converges(name: str, dtype: str, solved_by: SolvedBy) -> None:
-    result = solved_by(name, dtype)
+@every_form
+def test_every_state_from_a_fifth_to_twice_the_load_converges(
+    name: str, dtype: str, mode: str, solved_by: SolvedBy
+) -> None:
+    result = solved_by(name, dtype, mode)
     assert (result.status == Status.CONVERGED).all()
     assert result.v_re.dtype == np.dtype(dtype)
 
 
 @every_feeder
-@both_precisions
-def test_voltages_match_the_reference(name: str, dtype: str, states_of: StatesOf, solved_by: SolvedBy) -> None:
-    expected, result = states_of(name).v, solved_by(name, dtype)
+@every_form
+def test_voltages_match_the_reference(
+    name: str, dtype: str, mode: str, states_of: StatesOf, solved_by: SolvedBy
+) -> None:
+    expected, result = states_of(name).v, solved_by(name, dtype, mode)
     v = result.v_re.astype(float) + 1j * result.v_im.astype(float)
     assert np.abs(np.abs(v) - np.abs(expected)).max() <= tolerance("v_pu", dtype)
     assert np.abs(v - expected).max() <= 2 * tolerance("v_pu", dtype)
 
 
 @every_feeder
-@both_precisions
-def test_flows_match_the_reference(name: str, dtype: str, states_of: StatesOf, solved_by: SolvedBy) -> None:
-    expected, result = states_of(name).flows.s_from, solved_by(name, dtype)
+@every_form
+def test_flows_match_the_reference(name: str, dtype: str, mode: str, states_of: StatesOf, solved_by: SolvedBy) -> None:
+    expected, result = states_of(name).flows.s_from, solved_by(name, dtype, mode)
     flow = result.p_from.astype(float) + 1j * result.q_from.astype(float)
     error = np.abs(flow - expected) / np.maximum(np.abs(expected), FLOW_FLOOR)
     assert error.max() <= tolerance("flow_relative", dtype)
 
 
 @every_feeder
-@both_precisions
-def test_losses_match_the_reference(name: str, dtype: str, states_of: StatesOf, solved_by: SolvedBy) -> None:
-    expected, result = states_of(name).flows.loss, solved_by(name, dtype)
+@every_form
+def test_losses_match_the_reference(name: str, dtype: str, mode: str, states_of: StatesOf, solved_by: SolvedBy) -> None:
+    expected, result = states_of(name).flows.loss, solved_by(name, dtype, mode)
     for loss, exact in ((result.p_loss, expected.real), (result.q_loss, expected.imag)):
         assert np.abs(loss / exact - 1).max() <= tolerance("loss_relative", dtype)
 
 
 @every_feeder
-@both_precisions
-def test_generation_equals_load_plus_losses(name: str, dtype: str, states_of: StatesOf, solved_by: SolvedBy) -> None:
-    states, result = states_of(name), solved_by(name, dtype)
+@every_form
+def test_generation_equals_load_plus_losses(
+    name: str, dtype: str, mode: str, states_of: StatesOf, solved_by: SolvedBy
+) -> None:
+    states, result = states_of(name), solved_by(name, dtype, mode)
     given = states.s.real.astype(dtype).astype(float) + 1j * states.s.imag.astype(dtype).astype(float)
     supply = result.p_slack.astype(float) + 1j * result.q_slack.astype(float) + given.sum(1)
     losses = result.p_loss.astype(float) + 1j * result.q_loss.astype(float)
@@ -69,11 +75,11 @@ def test_generation_equals_load_plus_losses(name: str, dtype: str, states_of: St
 
 
 @every_feeder
-@both_precisions
+@every_form
 def test_the_slack_injection_matches_the_reference(
-    name: str, dtype: str, states_of: StatesOf, solved_by: SolvedBy
+    name: str, dtype: str, mode: str, states_of: StatesOf, solved_by: SolvedBy
 ) -> None:
-    expected, result = states_of(name).flows.slack, solved_by(name, dtype)
+    expected, result = states_of(name).flows.slack, solved_by(name, dtype, mode)
     slack = result.p_slack.astype(float) + 1j * result.q_slack.astype(float)
     error = np.abs(slack - expected) / np.maximum(np.abs(expected), FLOW_FLOOR)
     assert error.max() <= tolerance("flow_relative", dtype)

@@ -106,3 +106,16 @@ def test_a_bad_lane_does_not_poison_the_gradient(feeder: tuple[ThreePhaseFactors
         return jnp.sum(jax.vmap(lambda a: solve_threephase(factors, a + x, q, taps).p_loss)(ps))
 
     assert np.isfinite(jax.jit(jax.grad(total))(jnp.zeros_like(p))).all()
+
+
+def test_the_fixed_form_has_the_derivative_of_the_solution(feeder: tuple[ThreePhaseFactors, Inputs]) -> None:
+    factors, (p, q, taps) = feeder
+
+    def losses(p: Array, q: Array, taps: Array) -> Array:
+        return solve_threephase(factors, p, q, taps, tol=TOL, solver="fixed").p_loss
+
+    value, slopes = jax.jit(losses), jax.jit(jax.grad(losses, argnums=(0, 1, 2)))(p, q, taps)
+    direction = directions((p, q, taps), 1)[0]
+    up, down = (value(*(x + sign * STEP * u for x, u in zip((p, q, taps), direction, strict=True))) for sign in (1, -1))
+    found = sum(float(jnp.vdot(x, u)) for x, u in zip(slopes, direction, strict=True))
+    np.testing.assert_allclose(found, float(up - down) / (2 * STEP), rtol=tolerance("gradient_relative", "float64"))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import cache, partial
 from typing import Any
 
 import jax
@@ -18,13 +19,17 @@ pytestmark = pytest.mark.property
 
 BATCH = 37  # not a multiple of any vector width, so that remainders of the product kernels are covered
 
-batched = jax.jit(jax.vmap(solve_threephase, in_axes=(None, 0, 0, 0)))
+
+@cache
+def batched(mode: str) -> Any:
+    return jax.jit(jax.vmap(partial(solve_threephase, solver=mode), in_axes=(None, 0, 0, 0)))
 
 
 class Feeder:
-    """case13 with its taps as inputs, and random loads s (BATCH, D) and taps (BATCH, R)."""
+    """case13 with its taps as inputs, random loads s (BATCH, D) and taps (BATCH, R), and the mode of the solver."""
 
-    def __init__(self) -> None:
+    def __init__(self, mode: str) -> None:
+        self.mode = mode
         case, rng = load_feeder(13), np.random.default_rng(1)
         self.factors: ThreePhaseFactors = prepare_threephase(case)
         self.s = nominal_phase_load(case) * rng.uniform(0.2, 1.6, (BATCH, len(case.load)))
@@ -32,13 +37,13 @@ class Feeder:
 
     def solve(self, s: np.ndarray, taps: np.ndarray | None = None) -> ThreePhaseResult:
         ratios = self.taps if taps is None else taps
-        out = batched(self.factors, s.real.astype(np.float32), s.imag.astype(np.float32), ratios)
+        out = batched(self.mode)(self.factors, s.real.astype(np.float32), s.imag.astype(np.float32), ratios)
         return jax.tree.map(np.asarray, out)
 
 
-@pytest.fixture(scope="module")
-def feeder() -> Feeder:
-    return Feeder()
+@pytest.fixture(scope="module", params=["adaptive", "fixed"])
+def feeder(request: pytest.FixtureRequest) -> Feeder:
+    return Feeder(request.param)
 
 
 def assert_same_bits(a: Any, b: Any) -> None:

@@ -18,7 +18,9 @@ from tests.tolerances import tolerance
 
 pytestmark = pytest.mark.reference
 
-DTYPES = ("float32", "float64")
+# float type and mode of the solver: adaptive in both types, and the fixed form in the type of accelerators
+FORMS = {"float32": ("float32", "adaptive"), "float64": ("float64", "adaptive"), "fixed": ("float32", "fixed")}
+every_form = pytest.mark.parametrize(("dtype", "mode"), FORMS.values(), ids=FORMS)
 
 
 class Golden(NamedTuple):
@@ -48,39 +50,39 @@ def recorded(folder: str) -> dict[str, np.ndarray]:
 
 
 @cache
-def solved(folder: str, dtype: str) -> ThreePhaseResult:
+def solved(folder: str, dtype: str, mode: str) -> ThreePhaseResult:
     case = case_of(folder)
-    return solve_states(case, nominal_states(case, TAPS[folder]), dtype)
+    return solve_states(case, nominal_states(case, TAPS[folder]), dtype, mode)
 
 
 def voltage_error(result: ThreePhaseResult, expected: dict[str, np.ndarray], prefix: str = "") -> float:
     return float(np.hypot(result.v_re - expected[f"{prefix}v_re"], result.v_im - expected[f"{prefix}v_im"]).max())
 
 
-@pytest.mark.parametrize("dtype", DTYPES)
+@every_form
 @pytest.mark.parametrize("folder", TAPS)
-def test_node_voltages_are_those_of_opendss_at_every_tap_setting(folder: str, dtype: str) -> None:
-    result = solved(folder, dtype)
+def test_node_voltages_are_those_of_opendss_at_every_tap_setting(folder: str, dtype: str, mode: str) -> None:
+    result = solved(folder, dtype, mode)
     assert (result.status == Status.CONVERGED).all()
     # OpenDSS adds a millionth of its rating to every transformer: six regulators of 20 MVA make that visible
     quantity = "opendss_shunt_v_pu" if folder == "ieee34" else "opendss_v_pu"
     assert voltage_error(result, recorded(folder)) <= tolerance(quantity, dtype)
 
 
-@pytest.mark.parametrize("dtype", DTYPES)
+@every_form
 @pytest.mark.parametrize("folder", TAPS)
-def test_losses_and_source_power_are_those_of_opendss(folder: str, dtype: str) -> None:
-    result, expected, kw = solved(folder, dtype), recorded(folder), 1e3 * case_of(folder).base_mva
+def test_losses_and_source_power_are_those_of_opendss(folder: str, dtype: str, mode: str) -> None:
+    result, expected, kw = solved(folder, dtype, mode), recorded(folder), 1e3 * case_of(folder).base_mva
     np.testing.assert_allclose(result.p_loss * kw, expected["loss"][:, 0], rtol=tolerance("opendss_loss", dtype))
     source = np.stack([result.p_source.sum(-1), result.q_source.sum(-1)], axis=-1) * kw
     apparent = np.hypot(*expected["source"].T)[:, None]
     assert (np.abs(source - expected["source"]) <= tolerance("opendss_source", dtype) * apparent).all()
 
 
-@pytest.mark.parametrize("dtype", DTYPES)
+@every_form
 @pytest.mark.parametrize("folder", GOLDEN)
-def test_the_package_reproduces_the_golden_numbers(folder: str, dtype: str) -> None:
-    case, golden, result = case_of(folder), GOLDEN[folder], solved(folder, dtype)
+def test_the_package_reproduces_the_golden_numbers(folder: str, dtype: str, mode: str) -> None:
+    case, golden, result = case_of(folder), GOLDEN[folder], solved(folder, dtype, mode)
     kw, v = 1e3 * case.base_mva, np.hypot(result.v_re[0], result.v_im[0])
     assert result.p_source[0].sum() * kw == pytest.approx(golden.source_kw, abs=POWER_KW)
     assert result.q_source[0].sum() * kw == pytest.approx(golden.source_kvar, abs=POWER_KW)
@@ -90,10 +92,10 @@ def test_the_package_reproduces_the_golden_numbers(folder: str, dtype: str) -> N
         assert name in (None, case.node_names[at])
 
 
-@pytest.mark.parametrize("dtype", DTYPES)
-def test_the_stripped_feeder_is_that_of_opendss(dtype: str) -> None:
+@every_form
+def test_the_stripped_feeder_is_that_of_opendss(dtype: str, mode: str) -> None:
     case, expected = stripped(case_of("ieee123")), recorded("ieee123")
-    result = solve_states(case, nominal_states(case, (tuple(case.regulator.tap),) * 2), dtype)
+    result = solve_states(case, nominal_states(case, (tuple(case.regulator.tap),) * 2), dtype, mode)
     assert voltage_error(result, expected, "stripped_") <= tolerance("opendss_v_pu", dtype)
     v = np.hypot(result.v_re[0], result.v_im[0])
     assert (v.min(), case.node_names[v.argmin()]) == (pytest.approx(STRIPPED_V_MIN[0], abs=1e-4), STRIPPED_V_MIN[1])
@@ -101,12 +103,12 @@ def test_the_stripped_feeder_is_that_of_opendss(dtype: str) -> None:
     assert result.p_loss[0] * 1e3 * case.base_mva == pytest.approx(STRIPPED_LOSS_KW, abs=POWER_KW)
 
 
-@pytest.mark.parametrize("dtype", DTYPES)
-def test_random_load_generator_and_tap_states_are_those_of_opendss(dtype: str) -> None:
+@every_form
+def test_random_load_generator_and_tap_states_are_those_of_opendss(dtype: str, mode: str) -> None:
     case, expected = case_of("ieee123"), recorded("ieee123")
     states = draw_states(case, COUNT)
     assert len(np.unique(states.taps, axis=0)) > COUNT // 2
-    result = solve_states(case, states, dtype, ders=DERS)
+    result = solve_states(case, states, dtype, mode, ders=DERS)
     assert (result.status == Status.CONVERGED).all()
     assert voltage_error(result, expected, "random_") <= tolerance("opendss_v_pu", dtype)
     loss = result.p_loss * 1e3 * case.base_mva
