@@ -32,11 +32,7 @@ from powerzoo_jax.base.numerics import FLOAT, anywhere, matmul, matvec, rough_ma
 from powerzoo_jax.base.solver_mode import AUTO, by_mode
 from powerzoo_jax.powerflow.batching import batched_shell, in_groups
 from powerzoo_jax.powerflow.implicit import SWEEP_TOL, fixed_sweeps, sweep
-from powerzoo_jax.powerflow.newton import NEWTON_STEPS as NEWTON_STEPS
 from powerzoo_jax.powerflow.newton import Solved, newton_of_floats, newton_of_pairs, no_newton
-from powerzoo_jax.powerflow.newton import damping as damping
-from powerzoo_jax.powerflow.newton import newton_raphson as newton_raphson
-from powerzoo_jax.powerflow.newton import verdict as verdict
 from powerzoo_jax.powerflow.result import Status
 from powerzoo_jax.powerflow.rows import (
     PACE,

@@ -9,7 +9,7 @@ import pytest
 from jax import Array
 
 from powerzoo_jax.powerflow import Status
-from powerzoo_jax.powerflow.chord import NEWTON_STEPS, damping, newton_raphson, verdict
+from powerzoo_jax.powerflow.newton import NEWTON_STEPS, damping, newton_raphson, verdict
 
 SQUARES = np.array([4.0, 2.0, 1e-4, 0.0, np.nan])  # x^2 = s, from x = 1
 

@@ -29,7 +29,7 @@ from powerzoo_jax.base.numerics import FLOAT
 from powerzoo_jax.cases import Case
 from powerzoo_jax.cases.topology import branch_positions
 from powerzoo_jax.powerflow.batching import in_groups
-from powerzoo_jax.powerflow.chord import Progress, damping, iterate
+from powerzoo_jax.powerflow.chord import Progress, iterate
 from powerzoo_jax.powerflow.meshed import chord
 from powerzoo_jax.powerflow.meshed import equations as eqs
 from powerzoo_jax.powerflow.meshed.base_case import BaseState
@@ -46,6 +46,7 @@ from powerzoo_jax.powerflow.meshed.fixed import (
 )
 from powerzoo_jax.powerflow.meshed.newton import LONGEST, newton
 from powerzoo_jax.powerflow.meshed.solve import GROUP, NEWTON_GROUP
+from powerzoo_jax.powerflow.newton import damping
 from powerzoo_jax.powerflow.result import Status
 
 Parts = tuple[Array, Array]  # real and imaginary

@@ -23,7 +23,7 @@ from jax.experimental.layout import Layout, with_layout_constraint
 from powerzoo_jax.base import double_single as ds
 from powerzoo_jax.base.double_single import Pair
 from powerzoo_jax.base.numerics import matmul
-from powerzoo_jax.powerflow.chord import NEWTON_LEFT, NEWTON_STEPS, damping, error_ahead, ratio
+from powerzoo_jax.powerflow.chord import error_ahead, ratio
 from powerzoo_jax.powerflow.meshed import chord
 from powerzoo_jax.powerflow.meshed import equations as eqs
 from powerzoo_jax.powerflow.meshed.base_case import StepCounts
@@ -31,6 +31,7 @@ from powerzoo_jax.powerflow.meshed.blocks import transposed
 from powerzoo_jax.powerflow.meshed.chord import Shared, System
 from powerzoo_jax.powerflow.meshed.exact import both, exact_aim, exact_mismatch, missing_magnitude
 from powerzoo_jax.powerflow.meshed.newton import LONGEST, jacobian_product, preconditioner
+from powerzoo_jax.powerflow.newton import NEWTON_LEFT, NEWTON_STEPS, damping
 from powerzoo_jax.powerflow.result import Status
 
 FARTHEST = 1e3  # [-] deviation beyond which a lane has run off: squares of it still are finite numbers

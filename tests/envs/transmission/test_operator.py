@@ -284,7 +284,7 @@ def test_sizes_are_those_of_the_specification():
         ({"physics": "ac", "n_minus_1": True}, ValueError, "physics='dc'"),
         ({"difficulty": "expert"}, ValueError, "easy"),
         ({"n_minus_1": True, "switch_lines": (1,)}, ValueError, "Leave out switch_lines"),
-        ({"solver": "pf"}, TypeError, "solver_mode"),
+        ({"solve_mode": "pf"}, TypeError, "solver_mode"),
         ({"split": "tests"}, ValueError, "test"),
     ],
 )
