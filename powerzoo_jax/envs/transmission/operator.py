@@ -176,7 +176,7 @@ class TransGridEnv(GridEnv):
         if self.solver_mode == "pf":
             return Dispatched(delivery, follow, dc)
         given = delivery.wish.given
-        best = lax.cond(anywhere(~given), lambda: solve.dc_optimum(follow, dc, params), lambda: follow)
+        best = lax.cond(anywhere(~given), lambda: solve.dc_optimum(follow, dc, params, self.solver), lambda: follow)
         return Dispatched(delivery, where_done(given, follow, best), dc)
 
     def flow(self, injection: Dispatched, params: TransGridParams) -> OperatorStep:
