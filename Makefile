@@ -76,7 +76,7 @@ bench-device: $(if $(filter $(VENV)/%,$(DEVICE_PYTHON)),$(VENV)/.stamp)  ## spee
 accelerators: $(VENV_ACCELERATORS)/.stamp  ## compile all programs for an H200 and a v5e, count, compare with the limits
 	$(VENV_ACCELERATORS)/bin/python -m tools.accelerators
 
-accelerators-quick: $(VENV_ACCELERATORS)/.stamp  ## every task for one of the two, within minutes
+accelerators-quick: $(VENV_ACCELERATORS)/.stamp  ## every task for one of the two: part of what CI runs
 	$(VENV_ACCELERATORS)/bin/python -m tools.accelerators --quick --jobs $(SIDE_BY_SIDE) --out results/accelerators.tsv
 
 build-check: $(VENV)/.stamp  ## rebuild the bundled tables and series from their pinned sources and compare

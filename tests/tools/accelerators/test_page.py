@@ -1,0 +1,38 @@
+"""Tables of the page about accelerators: what the results say, and nothing typed."""
+
+from __future__ import annotations
+
+import pytest
+
+from tools.accelerators import page
+from tools.accelerators.__main__ import COLUMNS, read_rows
+
+
+def row(program: str, platform: str, **cells: str) -> dict[str, str]:
+    return dict.fromkeys(COLUMNS, "-") | {"program": program, "platform": platform, "outcome": "ok"} | cells
+
+
+def test_the_shipped_page_is_that_of_the_shipped_results():
+    text = page.PAGE.read_text(encoding="utf-8")
+    assert page.written(text, read_rows(page.RESULTS)) == text
+
+
+def test_a_program_is_shown_on_both_platforms_with_what_failed():
+    counts = {"kernels": "1234", "questions": "2", "rare": "5", "library": "0", "wide": "0"}
+    rows = [row("task/dso", "h200", **counts), row("task/dso", "v5e", outcome="UNIMPLEMENTED: LuDecomposition")]
+    lines = page.compiled({(r["program"], r["platform"]): r for r in rows}).splitlines()
+    assert lines[-1] == "| `dso` | 1,234 | 2 | 5 | 0 | 0 | does not compile |  |  |"
+    assert len(lines) == 3 and lines[0].count("|") == lines[1].count("|") == lines[2].count("|")
+
+
+def test_lanes_are_what_three_quarters_of_the_memory_hold():
+    """By hand: 2 x 100 + 1,000 + 800 = 2,000 bytes a lane, in 105.75 GB and in 12 GB."""
+    temp_mb = str((page.LIBRARY_BYTES + 4096 * 800) / 1e6)
+    found = row("task/dso", "h200", lanes="4096", state_bytes="100", obs_bytes="1000", temp_mb=temp_mb)
+    last = page.memory({("task/dso", "h200"): found}).splitlines()[-1]
+    assert last == "| `dso` | 100 B | 1,000 B | 800 B | 53,000,000 | 6,000,000 |"
+
+
+def test_a_page_without_a_place_for_a_table_is_refused():
+    with pytest.raises(ValueError, match="no place for table 'compiled'"):
+        page.written("# Accelerators\n", {})
