@@ -11,14 +11,14 @@ ROOT = Path(__file__).resolve().parents[2]
 PAGE = (ROOT / "docs" / "scaling.md").read_text(encoding="utf-8")
 
 
-def test_the_snippet_runs(run_snippet, snippets_of):
-    (body,) = snippets_of(PAGE)
-    assert run_snippet(body) == "(1,) 1\n"
+def test_the_snippets_run(run_snippet, snippets_of):
+    devices, observations = snippets_of(PAGE)
+    assert run_snippet(devices + "\n" + observations) == "(1,) 1\n(189,) (54, 6) (54, 195)\n"
 
 
 def test_the_commands_are_understood():
     lines = [line.replace("[TASK ...]", "dso").split()[1:] for line in re.findall(r"`(powerzoo-jax [^`]*)`", PAGE)]
-    assert len(lines) == 4
+    assert len(lines) == 5
     for words in lines:
         build_parser().parse_args(words if len(words) > 1 else [*words, "dso"])
 
