@@ -64,9 +64,14 @@ def start(sim: Sim) -> Any:
 
 
 def normalised(text: str) -> str:
-    """Optimised program without names and sources."""
+    """Instructions of an optimised program without names and sources.
+
+    The line that opens the program goes too: it spells its arguments otherwise when the program comes
+    from the compilation cache.
+    """
     names: dict[str, str] = {}
-    text = re.sub(r"metadata=\{[^}]*\}", "", text[text.index("ENTRY") :])
+    _, _, text = text[text.index("ENTRY") :].partition("\n")
+    text = re.sub(r"metadata=\{[^}]*\}", "", text)
     return re.sub(r"%[\w.\-]+", lambda m: names.setdefault(m[0], f"%{len(names)}"), text)
 
 

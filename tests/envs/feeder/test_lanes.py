@@ -149,10 +149,11 @@ def primitives(jaxpr: Any) -> Counter[str]:
     return found
 
 
-def test_a_restart_stays_a_branch_under_a_vmap_over_seeds():
-    sim = make()
-    states, _, _ = play(sim, episode_keys(BATCH), jnp.asarray(test_actions().astype(np.float32)))
-    seeds = stack_leaves([states, states])
+@pytest.mark.parametrize("solver", ["adaptive", "fixed"])  # "auto" holds both, as branches of its own
+def test_a_restart_stays_a_branch_under_a_vmap_over_seeds(solver):
+    sim = make(solver=solver)
+    states, _ = jax.eval_shape(jax.vmap(sim.init), episode_keys(BATCH))
+    seeds = jax.eval_shape(lambda states: stack_leaves([states, states]), states)
     actions = jnp.zeros((2, BATCH, 1, 1))
     one = primitives(jax.make_jaxpr(vstep)(sim, states, actions[0]).jaxpr)
     two = primitives(jax.make_jaxpr(jax.vmap(vstep, in_axes=(None, 0, 0)))(sim, seeds, actions).jaxpr)
