@@ -41,6 +41,7 @@ API = {
     ),
     "powerflow": ("Power flow", ("powerzoo_jax.powerflow",)),
     "opf": ("Optimal power flow", ("powerzoo_jax.opf",)),
+    "study": ("Studies of one network", ("powerzoo_jax.study",)),
     "devices_envs": (
         "Devices and environments",
         (

@@ -5,6 +5,8 @@ from powerzoo_jax.cases.commitment import CommitmentTable as CommitmentTable
 from powerzoo_jax.cases.commitment import commitment_table as commitment_table
 from powerzoo_jax.cases.library import list_cases as list_cases
 from powerzoo_jax.cases.library import load_case as load_case
+from powerzoo_jax.cases.readers.files import read_grid as read_grid
+from powerzoo_jax.cases.readers.files import scan_grid as scan_grid
 from powerzoo_jax.cases.readers.matpower import read_matpower as read_matpower
 from powerzoo_jax.cases.readers.matpower import scan_matpower as scan_matpower
 from powerzoo_jax.cases.readers.opendss import read_opendss as read_opendss

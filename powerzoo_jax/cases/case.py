@@ -47,6 +47,7 @@ def rebuild(arrays: Mapping[str, np.ndarray], tables: Mapping[str, type]) -> dic
 
 
 PQ, PV, REF, ISOLATED = 1, 2, 3, 4  # bus kinds
+TITLE = 100  # characters of a citation that fit beside its case
 
 
 class _Columns:
@@ -189,7 +190,7 @@ class LoadTable(_Columns):
     q_mvar: np.ndarray
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class Case:
     """A network on the host: picklable, read-only; change it with `dataclasses.replace`.
 
@@ -207,6 +208,21 @@ class Case:
     unit: UnitTable
     load: LoadTable
     notes: tuple[str, ...] = ()
+
+    def __repr__(self) -> str:
+        on, rated = self.branch.in_service, self.branch.rate_a_mva > 0
+        load, supply = self.p_load_mw.sum(), self.unit.p_max_mw[self.unit.in_service].sum()
+        title = " ".join(self.citation.partition("\n")[0].split())
+        levels = listing(f"{kv:g}" for kv in sorted(set(self.bus.base_kv.tolist()), reverse=True))
+        return "\n".join(
+            [
+                f"{self.name}: {self.n_bus} buses at {levels} kV, base {self.base_mva:g} MVA",
+                f"branches: {self.n_branch}, {on.sum()} in service, {rated.sum()} with a rating",
+                f"units: {self.n_unit}, {supply:g} MW in service",
+                f"load: {load:g} MW and {self.q_load_mvar.sum():g} Mvar at {len(self.load)} buses",
+                f"source: {title[:TITLE]}" + (f" ({len(self.notes)} notes)" if self.notes else ""),
+            ]
+        )
 
     @property
     def n_bus(self) -> int:

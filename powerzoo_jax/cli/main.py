@@ -14,6 +14,7 @@ from powerzoo_jax.base.errors import PowerZooError
 OK, FAILED, BAD_INPUT, INTERRUPTED = 0, 1, 2, 130
 USER_ERRORS = (PowerZooError, ValueError, TypeError, KeyError, OSError, ImportError)
 DEBUG = "POWERZOO_DEBUG"
+STUDY_ROWS = 40
 LEARNERS = "ppo, ippo, mappo, ppo_lagrangian, ippo_lagrangian, sac, apg, apg_lagrangian"
 
 
@@ -85,6 +86,12 @@ def _add_looking(commands: argparse._SubParsersAction) -> None:
     show.add_argument("--json", action="store_true", help="print JSON")
     check = _command(commands, "check", "check:run", "Check a grid file and list all its problems at once.")
     check.add_argument("case", help="a .m file, a pandapower .json file, or the name of a shipped case")
+    flow = _command(commands, "pf", "power_flow:run", "Print the power flow of a grid file by bus and branch.")
+    flow.add_argument("case", help="a .m file, a pandapower .json file, or the name of a shipped case")
+    flow.add_argument("--opf", action="store_true", help="dispatch at least cost within all limits (AC)")
+    flow.add_argument("--n-1", action="store_true", help="repeat it without each branch")
+    flow.add_argument("--all", action="store_true", help=f"print every row, not {STUDY_ROWS} of each table")
+    flow.add_argument("--json", action="store_true", help="print JSON")
 
 
 def _add_train(commands: argparse._SubParsersAction) -> None:

@@ -42,13 +42,18 @@ def diagnose(
     s = nominal_injection(case)
     p = s.real if p_pu is None else np.asarray(p_pu, float)
     q = s.imag if q_pu is None else np.asarray(q_pu, float)
-    islands = list(_islands(case))
-    finite = list(_not_finite(case, p, q))
-    # bisection says nothing more about a network without a path to the slack or of numbers that are not
-    range_of_loads = [] if islands or finite else list(_load_range(case, p + 1j * q))
-    causes = [*islands, *finite, *range_of_loads, *_magnitudes(case), *_branches(case)]
+    causes = likely_causes(case, p, q)
     found = [f"- {cause}" for cause in causes] or ["- No cause found: the state is solvable, from the base state."]
     return "\n".join([explain(result), "Likely causes:", *found, *_last_iterate(case, result)])
+
+
+def likely_causes(case: Case, p_pu: np.ndarray, q_pu: np.ndarray) -> list[str]:
+    """Likely causes, a sentence each, why injections (N,) [pu] of a case have no power flow; empty if none is seen."""
+    islands = list(_islands(case))
+    finite = list(_not_finite(case, p_pu, q_pu))
+    # bisection says nothing more about a network without a path to the slack or of numbers that are not
+    range_of_loads = [] if islands or finite else list(_load_range(case, p_pu + 1j * q_pu))
+    return [*islands, *finite, *range_of_loads, *_magnitudes(case), *_branches(case)]
 
 
 def _islands(case: Case) -> Iterator[str]:

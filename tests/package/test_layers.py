@@ -17,8 +17,9 @@ COMPAT = ROOT / "compat"
 CORE = ("base", "cases", "data", "powerflow", "opf", "devices", "envs", "tasks", "oracle", "rl")
 MAY_IMPORT = {layer: set(CORE[: i + 1]) for i, layer in enumerate(CORE)}
 MAY_IMPORT["data"] -= {"cases"}
+MAY_IMPORT["study"] = {"base", "cases", "powerflow", "opf", "study"}
 MAY_IMPORT["plot"] = {*CORE, "plot"}
-MAY_IMPORT["cli"] = {*CORE, "plot", "cli", "__version__"}
+MAY_IMPORT["cli"] = {*CORE, "study", "plot", "cli", "__version__"}
 
 # The drop-in, from what all of it shares to the import names of the other project; `views` are the dialects.
 COMPAT_CORE = ("host", "envs", "wrappers", "grids", "tasks", "benchmarks", "rl", "views", "names")

@@ -21,6 +21,7 @@ PUBLIC = {
     "make",
     "register",
     "rollout",
+    "run_power_flow",
     "stack",
     "vstep",
 }

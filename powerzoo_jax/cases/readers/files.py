@@ -1,0 +1,87 @@
+"""Grid files by their ending: MATPOWER `.m`, OpenDSS `.dss`, pandapower `.json`; and the names of shipped cases."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from powerzoo_jax.base.errors import CaseError, Problem, unknown
+from powerzoo_jax.base.textfile import require_file
+from powerzoo_jax.cases.case import Case
+from powerzoo_jax.cases.library import list_cases, load_case
+from powerzoo_jax.cases.readers.matpower import read_matpower, scan_matpower
+from powerzoo_jax.cases.readers.opendss import read_opendss
+from powerzoo_jax.cases.readers.pandapower import convert_pandapower
+from powerzoo_jax.cases.threephase.case import ThreePhaseCase
+from powerzoo_jax.cases.threephase.validate import validate_threephase
+from powerzoo_jax.cases.validate import assert_valid, validate
+
+
+def scan_grid(what: str | Path) -> tuple[str, Case | ThreePhaseCase | None, list[Problem]]:
+    """Name, case (None when no table can be read) and problems of a file or a shipped case.
+
+    The rules run on whatever was read, so that mistakes of format and of content come together. Raises DataMissing or
+    CaseError when there is nothing to read.
+    """
+    path = Path(what)
+    if path.suffix.lower() == ".dss":
+        feeder = read_opendss(path)
+        return feeder.name, feeder, validate_threephase(feeder)
+    if path.suffix.lower() == ".m":
+        name, case, problems = scan_matpower(path)
+    elif path.suffix.lower() == ".json":
+        case, problems = convert_pandapower(_load_net(path), path.stem), []
+        name = case.name
+    elif path.exists():
+        raise CaseError(f"{what} is neither a .m, a .dss nor a pandapower .json file. Export it as a MATPOWER case.")
+    else:
+        case, problems = _shipped(str(what)), []
+        name = case.name
+    return name, case, problems + (validate(case) if case is not None else [])
+
+
+def read_grid(what: str | Path) -> Case | ThreePhaseCase:
+    """Case of a grid file or of a shipped name, ready to be solved.
+
+    Raises DataMissing without the file, CaseError listing every problem of a grid that cannot be used.
+    """
+    path = Path(what)
+    if path.suffix.lower() == ".m":
+        case = read_matpower(path)
+    else:
+        _, found, _ = scan_grid(what)
+        if isinstance(found, ThreePhaseCase):
+            return found
+        assert found is not None  # only the tables of a .m file can be missing
+        case = found
+    assert_valid(case)
+    return case
+
+
+def _load_net(path: Path) -> Any:
+    require_file(path, "pandapower net")
+    try:
+        import pandapower
+    except ImportError as err:
+        message = (
+            "Reading a .json net needs pandapower, which is not installed: pip install 'powerzoo-jax[pandapower]'."
+        )
+        raise ImportError(message) from err
+    try:
+        net = pandapower.from_json(str(path))
+    except Exception as err:  # a file that is no net fails in as many ways as JSON has shapes
+        raise CaseError(
+            f"{path} cannot be read as a pandapower net: {err}. Save one with pandapower.to_json(net, path)."
+        ) from err
+    if not isinstance(net, pandapower.pandapowerNet):
+        raise CaseError(f"{path} holds no pandapower net. Save one with pandapower.to_json(net, path).")
+    return net
+
+
+def _shipped(name: str) -> Case:
+    try:
+        return load_case(name)
+    except CaseError:
+        raise
+    except ValueError as err:
+        raise CaseError(f"{unknown('case', name, list_cases())} A file of your own ends in .m, .dss or .json.") from err
