@@ -15,7 +15,8 @@ DIGITS = {"pu": 4, "deg": 3, "MW": 3, "Mvar": 3, "%": 1, "USD/MWh": 3}
 class StudyTable:
     """Columns of one length by name, each with its unit.
 
-    columns:    name -> (n,) array in the unit of `units`; NaN where a row has no such number, such as the loading of a branch without rating
+    columns:    name -> (n,) array in the unit of `units`; NaN where a row has no such number, such as the loading of
+                a branch without rating
     units:      name -> unit such as "MW" or "pu"; "" for ids and words [-]
     violation:  (n,) of text, "" where every limit of the row is kept
     """
