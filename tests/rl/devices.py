@@ -24,10 +24,10 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 import jax  # noqa: E402
 import numpy as np  # noqa: E402
 
-from powerzoo_jax.rl.algorithms import ppo  # noqa: E402
+from powerzoo_jax.rl.algorithms import ppo, sac  # noqa: E402
 from powerzoo_jax.rl.policies import ppo_act  # noqa: E402
 from powerzoo_jax.rl.rollout import batch_rollout  # noqa: E402
-from powerzoo_jax.rl.training.config import PPOConfig  # noqa: E402
+from powerzoo_jax.rl.training.config import PPOConfig, SACConfig  # noqa: E402
 from powerzoo_jax.rl.training.parallel import compile_on, everywhere, layout, make_mesh, on_mesh, place, spread  # noqa: E402
 from tests.rl.toy_battery import STEPS, toy_sim  # noqa: E402
 
@@ -35,6 +35,10 @@ CFG = PPOConfig(
     lanes=16, total_steps=16 * STEPS, epochs=2, minibatches=2, shards=8, widths=(16,), gamma=1.0, bootstrap=False
 )  # fmt: skip
 LARGER = replace(CFG, lanes=48, steps=2 * STEPS)  # whose update must not send more
+REPLAY = SACConfig(
+    lanes=16, steps=8, gradients=4, batch=64, shards=8, capacity=2 * 16 * 8, warmup=1, total_steps=16 * 8, widths=(16,)
+)  # fmt: skip
+LONGER = replace(REPLAY, lanes=48, steps=16, capacity=4 * 48 * 16)
 EPISODES = 13  # no multiple of the devices
 SEEDS, UPDATES, LAST = 3, 12, 4  # of the short runs whose last returns are compared
 
@@ -68,12 +72,28 @@ def measure(count: int) -> dict[str, Any]:
     leaves = {"params": after.params, "steps": steps, "return": metrics["return"]}
     leaves |= {"final": np.array([final(seed) for seed in range(SEEDS)])}
     named = {jax.tree_util.keystr(k): v for k, v in jax.tree.leaves_with_path(jax.device_get(leaves))}
-    return {**named, "talk": np.asarray(talk(compiled.as_text())), "larger": np.asarray(larger(mesh, sim))}
+    sent = {"talk": talk(compiled.as_text()), "larger": sent_by(*ppo.make_update(LARGER, sim), mesh, sim)}
+    return {**named, **{name: np.asarray(lines) for name, lines in sent.items()}}
 
 
-def larger(mesh: Any, sim: Any) -> list[str]:
-    """What travels in an update of six times as many samples."""
-    init, update = ppo.make_update(LARGER, sim)
+def replay(count: int) -> dict[str, Any]:
+    """The first round of learning from a replay buffer, of which each device keeps its part."""
+    mesh = make_mesh(jax.devices()[:count])
+    sim = spread(toy_sim(), mesh)
+    init, update = sac.make_update(REPLAY, sim)
+    state, shared = place(on_mesh(init, mesh)(jax.random.key(0), sim), mesh), everywhere(sim, mesh)
+    compiled = compile_on(mesh, update, state, shared)
+    after, _ = compiled(state, shared)
+    rows = after.store.rows.obs
+    leaves = {"learnt": jax.tree.leaves(after.params), "stored": after.store.rows}
+    named = {jax.tree_util.keystr(k): v for k, v in jax.tree.leaves_with_path(jax.device_get(leaves))}
+    longer = sent_by(*sac.make_update(LONGER, sim), mesh, sim)
+    part = np.asarray(rows.addressable_shards[0].data.shape)
+    return {**named, "part": part, "replay": np.asarray(talk(compiled.as_text())), "longer": np.asarray(longer)}
+
+
+def sent_by(init: Any, update: Any, mesh: Any, sim: Any) -> list[str]:
+    """What travels in an update that is compiled and not run."""
     shapes = jax.eval_shape(init, jax.random.key(0), sim)
     described = jax.tree.map(
         lambda x, s: jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=s), shapes, layout(shapes, mesh)
@@ -94,6 +114,8 @@ def main() -> None:
     if ADDRESS:
         jax.distributed.initialize(ADDRESS[0], int(ADDRESS[1]), int(ADDRESS[2]))
     found = {count: measure(count) for count in ((DEVICES,) if ADDRESS else (1, DEVICES))}
+    if not ADDRESS:
+        found = {count: row | replay(count) for count, row in found.items()}
     if jax.process_index() == 0:
         np.savez(FILE, **{f"{count} {key}": value for count, row in found.items() for key, value in row.items()})
 

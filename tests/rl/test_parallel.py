@@ -110,6 +110,29 @@ def test_an_update_sends_gradients_and_moments_whatever_the_lanes_and_steps(loca
     assert weights < sum(size for _, size in sent) < weights + moments + 200
 
 
+def test_a_replay_buffer_of_many_devices_learns_what_that_of_one_learns(local):
+    one, many = read(local, 1), read(local, COUNT)
+    stored, learnt = ([key for key in one if kind in key] for kind in ("stored", "learnt"))
+    assert len(stored) == 5 and len(learnt) == 11
+    for key in stored:
+        np.testing.assert_allclose(many[key], one[key], rtol=STEP, atol=STEP)
+    for key in learnt:
+        np.testing.assert_allclose(many[key], one[key], rtol=0, atol=UPDATE)
+
+
+def test_every_device_keeps_the_transitions_of_its_lanes_and_sends_none(local):
+    """16 lanes, 16 steps of each. A batch of 64 transitions is 104 kB; what is sent are gradients, means, variances with
+    means of their own, and a few numbers.
+    """
+    assert read(local, 1)["part"].tolist() == [16, 16, 1, OBSERVED]
+    assert read(local, COUNT)["part"].tolist() == [2, 16, 1, OBSERVED]
+    sent = transfers(local, COUNT, "replay")
+    assert {kind for kind, _ in sent} == {"all-reduce"}
+    assert read(local, COUNT)["replay"].tolist() == read(local, COUNT)["longer"].tolist()
+    weights = sum(x.nbytes for key, x in read(local, COUNT).items() if "learnt" in key)
+    assert weights < sum(size for _, size in sent) < weights + 3 * 4 * OBSERVED + 200
+
+
 def test_one_device_changes_nothing():
     sim = toy_sim()
     assert spread(sim, make_mesh(jax.devices()[:1])) is sim

@@ -44,17 +44,44 @@ def test_the_density_stays_finite_where_tanh_is_flat():
     assert action.tolist() == [[1.0]] * 4 and np.isfinite(np.asarray(logp)).all()
 
 
-def test_the_store_forgets_the_oldest_round():
-    def round_of(value: float) -> sac.Transition:
-        x = jnp.full((2, 3, 1, 1), value)
-        return sac.Transition(x, x, x[..., 0, 0], x, x[..., 0, 0] > 9)
+def filled(rounds: int) -> sac.Store:
+    """Store of four steps of three lanes after rounds of two steps; a reward tells round, step and lane."""
 
-    rows = jax.tree.map(lambda v: jnp.zeros((12, *v.shape[2:]), v.dtype), round_of(0.0))
+    def round_of(value: int) -> sac.Transition:
+        reward = 100.0 * value + 10 * jnp.arange(2.0)[:, None] + jnp.arange(3.0)
+        x = reward[..., None, None]
+        return sac.Transition(x, x, reward, x, reward > 900)
+
+    rows = jax.tree.map(lambda v: jnp.zeros((3, 4, *v.shape[2:]), v.dtype), round_of(0))
     store = sac.Store(rows=rows, writes=jnp.zeros((), jnp.int32))
-    for value in (1.0, 2.0, 3.0):
+    for value in range(1, rounds + 1):
         store = sac.write(store, round_of(value))
-    assert store.rows.reward.tolist() == [3.0] * 6 + [2.0] * 6
+    return store
+
+
+def test_the_store_forgets_the_oldest_round():
+    store = filled(3)
+    assert store.rows.reward.tolist() == [[300 + i, 310 + i, 200 + i, 210 + i] for i in range(3)]
     assert int(store.writes) == 18
+
+
+@pytest.mark.parametrize("rounds", [1, 3])
+@pytest.mark.parametrize("blocks", [1, 3])
+def test_batches_are_drawn_evenly_from_what_is_there_and_by_block(rounds, blocks):
+    store = filled(rounds)
+    rewards = np.asarray(sac.draw(store, jax.random.key(0), 6000, blocks).reward)
+    there, counts = np.unique(rewards, return_counts=True)
+    assert set(there) == set(np.asarray(store.rows.reward).ravel()) - {0.0}
+    # standard deviation of the count of one of n equally likely ones
+    assert np.abs(counts - 6000 / there.size).max() < 4.5 * np.sqrt(6000 / there.size)
+    if blocks == 3:
+        assert ((rewards % 10).reshape(3, 2000) == np.arange(3)[:, None]).all()
+
+
+def test_blocks_that_do_not_divide_lanes_and_batch_are_refused():
+    for lanes, batch in ((6, 32), (8, 30)):
+        with pytest.raises(ValueError, match=f"shards = 4 must divide lanes = {lanes} and batch = {batch}"):
+            SACConfig(lanes=lanes, batch=batch, shards=4)
 
 
 @pytest.mark.parametrize(("terminated", "truncated", "bootstrap", "ends"), [

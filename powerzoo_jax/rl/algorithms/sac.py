@@ -7,7 +7,8 @@ Two critics and slow targets of them, a Gaussian behind a tanh, and a temperatur
     alpha minimises  -alpha (log pi(a | o) + target entropy)
 
 o' is the true observation after the step, also where an episode ended, and a time limit keeps the value behind it.
-One policy sees and does everything; the reward is that of the team. Pure: jit it, vmap it over keys for seeds.
+One policy sees and does everything; the reward is that of the team. Pure: jit it, vmap it over keys for seeds. On
+several devices each keeps the transitions of its own lanes, and gives every batch its share of them.
 
 Example:
     state, metrics = jax.jit(make_train(SACConfig(task="battery_arbitrage")))(jax.random.key(0))
@@ -43,7 +44,7 @@ from powerzoo_jax.rl.algorithms.onpolicy import (
 from powerzoo_jax.rl.networks.body import Critic, Scale, log_prob, normalise, observe_batch
 from powerzoo_jax.rl.policies import ActorPolicy, action_box, by_kind, make_crew, make_squashed, map_kinds, start_scales
 from powerzoo_jax.rl.training.config import SACConfig
-from powerzoo_jax.rl.training.parallel import over_devices
+from powerzoo_jax.rl.training.parallel import devices_in_force, on_each_device, over_devices
 
 CRITICS = 2
 
@@ -60,11 +61,13 @@ class Transition(NamedTuple):
 
 @struct.dataclass(kw_only=True)
 class Store:
-    """Replay buffer: a ring of the latest transitions.
+    """Replay buffer: a ring of the latest steps of every lane.
 
-    rows:    Transition  leading axis of the capacity
+    rows:    Transition  leading axes (B, S): lanes, and steps of each
     writes:  ()  int32   transitions ever written
     """
+
+    BY_LANE: ClassVar[tuple[str, ...]] = ("rows",)
 
     rows: Transition
     writes: Array
@@ -112,14 +115,33 @@ def squashed_sample(key: Array, mean: Array, log_std: Array) -> tuple[Array, Arr
 
 
 def write(store: Store, new: Transition) -> Store:
-    """Replay buffer with new transitions (T, B, ...), whose number divides its capacity, in place of the oldest."""
-    count = new.reward.size
-    at = store.writes % store.rows.reward.shape[0]
+    """Replay buffer with new transitions (T, B, ...) in place of the oldest; T divides the steps it keeps of a lane."""
+    lanes, steps = store.rows.reward.shape
+    at = store.writes // lanes % steps
 
     def put(ring: Array, x: Array) -> Array:
-        return lax.dynamic_update_slice_in_dim(ring, x.reshape(count, *x.shape[2:]), at, axis=0)
+        return lax.dynamic_update_slice_in_dim(ring, jnp.moveaxis(x, 0, 1), at, axis=1)
 
-    return Store(rows=jax.tree.map(put, store.rows, new), writes=store.writes + count)
+    return Store(rows=jax.tree.map(put, store.rows, new), writes=store.writes + new.reward.size)
+
+
+def draw(store: Store, key: Array, count: int, blocks: int) -> Transition:
+    """Transitions (count, ...) drawn with replacement, an equal share of each block of lanes.
+
+    blocks:  divides the lanes and `count`; where the devices divide it, each draws from its own lanes alone
+    """
+    lanes, steps = store.rows.reward.shape
+    size = lanes // blocks
+    filled = jnp.minimum(store.writes // lanes, steps)
+    numbers = jax.random.randint(key, (blocks, count // blocks), 0, filled * size)
+
+    def pick(rows: Transition, numbers: Array) -> Transition:
+        lane = numbers % size + size * jnp.arange(numbers.shape[0])[:, None]
+        at = (lane * steps + numbers // size).reshape(-1)
+        return take(jax.tree.map(lambda x: x.reshape(-1, *x.shape[2:]), rows), at)
+
+    drawn: Transition = on_each_device(pick, store.rows, numbers)
+    return drawn
 
 
 def make_update(cfg: SACConfig, sim: Sim | None = None) -> tuple[Init, Update]:
@@ -130,8 +152,7 @@ def make_update(cfg: SACConfig, sim: Sim | None = None) -> tuple[Init, Update]:
     actor = make_squashed(cfg, crew)
     network = Critic(cfg.widths, cfg.activation, crew.dtype)
     optimiser = optax.adam(cfg.lr)
-    per_round = cfg.lanes * cfg.steps
-    capacity = cfg.capacity // per_round * per_round  # so that a round never wraps around the end of the ring
+    kept = cfg.capacity // (cfg.lanes * cfg.steps) * cfg.steps  # so that a round never wraps around the end of the ring
     losses = make_losses(cfg, actor, network, size)
 
     def init(key: Array, sim: Sim) -> SACState:
@@ -147,7 +168,7 @@ def make_update(cfg: SACConfig, sim: Sim | None = None) -> tuple[Init, Update]:
         }
         zero = jnp.zeros((), obs.dtype)
         one = Transition(crew.view(obs[0]), action, zero, crew.view(obs[0]), jnp.zeros((), bool))
-        rows = jax.tree.map(lambda v: jnp.zeros((capacity, *v.shape), v.dtype), one)
+        rows = jax.tree.map(lambda v: jnp.zeros((cfg.lanes, kept, *v.shape), v.dtype), one)
         return SACState(
             params=params,
             target=params["critic"],
@@ -180,12 +201,12 @@ def make_update(cfg: SACConfig, sim: Sim | None = None) -> tuple[Init, Update]:
         return state, lived, episode_metrics(totals, ended)
 
     def learn(state: SACState, key: Array) -> tuple[SACState, Metrics]:
-        filled = jnp.minimum(state.store.writes, capacity)
+        blocks = draw_blocks(cfg)
 
         def descend(carry: tuple[Any, Any, Any], key: Array) -> tuple[tuple[Any, Any, Any], Metrics]:
             params, target, opt = carry
             rows_key, loss_key = jax.random.split(key)
-            batch = over_devices(take(state.store.rows, jax.random.randint(rows_key, (cfg.batch,), 0, filled)))
+            batch = over_devices(draw(state.store, rows_key, cfg.batch, blocks))
             x, next_x = (by_kind(crew, normalise, state.scale, v) for v in (batch.obs, batch.next_obs))
             grads, metrics = jax.grad(losses, has_aux=True)(params, target, batch, x, next_x, loss_key)
             change, opt = optimiser.update(grads, opt, params)
@@ -207,6 +228,12 @@ def make_update(cfg: SACConfig, sim: Sim | None = None) -> tuple[Init, Update]:
         return after, {**episodes, **metrics}
 
     return init, update
+
+
+def draw_blocks(cfg: SACConfig) -> int:
+    """Blocks of lanes that batches are drawn from: a multiple of the devices where lanes and batch allow it."""
+    count = math.lcm(cfg.shards, devices_in_force())
+    return count if cfg.lanes % count == 0 and cfg.batch % count == 0 else cfg.shards
 
 
 def make_losses(cfg: SACConfig, actor: Any, critic: Any, size: int) -> Callable[..., tuple[Array, Metrics]]:

@@ -211,6 +211,8 @@ class SACConfig(Config):
     total_steps:    environment steps of a whole training run, over all lanes
     lanes, steps:   parallel environments and steps of each between two rounds of learning
     gradients:      gradient steps of a round, each on `batch` transitions of the store
+    shards:         blocks of lanes, each giving every batch an equal share; at least one a device, so that no
+                    transition travels. One device with 8 repeats what eight devices do
     capacity:       transitions kept, rounded down to whole rounds
     warmup:         environment steps with uniform random actions at the start
     bootstrap:      as in PPO
@@ -225,6 +227,7 @@ class SACConfig(Config):
     steps: int = 8
     gradients: int = 64
     batch: int = 256
+    shards: int = 1
     capacity: int = 100_000
     warmup: int = 10_000
     activation: str = "relu"
@@ -241,6 +244,11 @@ class SACConfig(Config):
             raise ValueError(
                 f"capacity = {self.capacity} holds no round of {self.lanes * self.steps} transitions "
                 f"(lanes = {self.lanes} times steps = {self.steps}). Raise capacity."
+            )
+        if self.lanes % self.shards or self.batch % self.shards:
+            raise ValueError(
+                f"shards = {self.shards} must divide lanes = {self.lanes} and batch = {self.batch}. "
+                "Choose another number."
             )
 
     @property
