@@ -38,7 +38,7 @@ def orthogonal(gain: float) -> Callable[..., Array]:
             v = a[:, j]
             for _ in range(2):
                 v = v - matmul(q, matmul(q.T, v))  # rounded products would leave columns askew
-            return q.at[:, j].set(v / jnp.sqrt(v @ v))
+            return q.at[:, j].set(v / jnp.sqrt(matmul(v, v)))
 
         q = lax.fori_loop(0, min(shape), column, jnp.zeros_like(a))
         return gain * (q.T if wide else q)
