@@ -94,26 +94,37 @@ def solve_one(
         return jax.tree.map(np.asarray, out)
 
 
-@pytest.mark.parametrize("name", PUBLISHED)
-def test_the_cost_is_the_published_one(name: str) -> None:
+def check_published(name: str, form: str) -> None:
     case = load_case(name)
-    result = solve_one(case, case.p_load_mw, "float64")
+    result = solve_one(case, case.p_load_mw, "float64", form=form)
     assert result.status == OpfStatus.OPTIMAL
     assert abs(result.objective / PUBLISHED[name] - 1) <= tolerance("opf_cost_relative", "float64")
     assert result.overload_mw <= tolerance("opf_violation_pu", "float64") * case.base_mva
     assert abs(result.injection_mw.sum() - case.bus.gs_mw.sum()) <= case.n_bus * 1e-6
 
 
-def solve_rated(case: Case, load: np.ndarray, rate: np.ndarray, dtype: str, **prepared: Any) -> DcOpfResult:
+@pytest.mark.parametrize("name", PUBLISHED)
+def test_the_cost_is_the_published_one(name: str) -> None:
+    check_published(name, "auto")
+
+
+@pytest.mark.parametrize("name", PUBLISHED)
+def test_the_cost_in_fixed_steps_is_the_published_one(name: str) -> None:
+    check_published(name, "fixed")
+
+
+def solve_rated(
+    case: Case, load: np.ndarray, rate: np.ndarray, dtype: str, form: str = "auto", **prepared: Any
+) -> DcOpfResult:
     """Loads (B, N) under ratings (B, L)."""
     with jax.enable_x64(dtype == "float64"):
         factors = prepare_dc_opf(case, dtype=dtype, **prepared)
-        out = recorded.program()(factors, jnp.asarray(load, dtype), jnp.asarray(rate, dtype))
+        out = recorded.program(form)(factors, jnp.asarray(load, dtype), jnp.asarray(rate, dtype))
         return jax.tree.map(np.asarray, out)
 
 
 @cache
-def rated(name: str, dtype: str) -> DcOpfResult:
+def rated(name: str, dtype: str, form: str = "auto") -> DcOpfResult:
     """All rows of RATED of one case in one batch; in float32 with the branches that are near their limit."""
     case = load_case(name)
     load = np.stack([case.p_load_mw * row[1] for row in RATED if row[0] == name])
@@ -121,15 +132,29 @@ def rated(name: str, dtype: str) -> DcOpfResult:
     near = None
     if dtype == "float32":
         near = np.flatnonzero((np.abs(rated(name, "float64").line_flow_mw) > 0.8 * rate).any(0))
-    return solve_rated(case, load, rate, dtype, rows=near)
+    return solve_rated(case, load, rate, dtype, form, rows=near)
 
 
-@pytest.mark.parametrize(
-    ("name", "dtype"),
-    [("pz_case14", "float64"), ("pz_case118", "float64"), ("pz_case300", "float64"), ("pz_case118", "float32")],
+RATED_CASES = (
+    ("pz_case14", "float64"),
+    ("pz_case118", "float64"),
+    ("pz_case300", "float64"),
+    ("pz_case118", "float32"),
 )
+
+
+@pytest.mark.parametrize(("name", "dtype"), RATED_CASES)
 def test_the_cost_with_pglib_ratings_is_the_published_one(name: str, dtype: str) -> None:
-    result = rated(name, dtype)
+    check_rated(name, dtype, "auto")
+
+
+@pytest.mark.parametrize(("name", "dtype"), RATED_CASES)
+def test_the_cost_with_pglib_ratings_in_fixed_steps_is_the_published_one(name: str, dtype: str) -> None:
+    check_rated(name, dtype, "fixed")
+
+
+def check_rated(name: str, dtype: str, form: str) -> None:
+    result = rated(name, dtype, form)
     expected = np.array([row[3] for row in RATED if row[0] == name])
     assert (result.status == OpfStatus.OPTIMAL).all()
     assert np.abs(result.objective / expected - 1).max() <= tolerance("opf_cost_relative", dtype)
@@ -165,10 +190,19 @@ def test_the_other_convention_reproduces_pglibs_five_bus_case() -> None:
 
 @pytest.mark.parametrize(("name", "lanes"), [("14_ieee", 1), ("118_ieee", 6), ("300_ieee", 1)])
 def test_cases_in_pglibs_form_cost_what_pglib_publishes(name: str, lanes: int) -> None:
+    check_pglib(name, lanes, "auto")
+
+
+@pytest.mark.parametrize(("name", "lanes"), [("14_ieee", 1), ("118_ieee", 6), ("300_ieee", 1)])
+def test_cases_in_pglibs_form_cost_in_fixed_steps_what_pglib_publishes(name: str, lanes: int) -> None:
+    check_pglib(name, lanes, "fixed")
+
+
+def check_pglib(name: str, lanes: int, form: str) -> None:
     """As many lanes as its twin above has: the program is the same."""
     case = kept_case(name)
     load, rate = (np.tile(x, (lanes, 1)) for x in (case.p_load_mw, flow_limits(case)))
-    result = solve_rated(case, load, rate, "float64", rate_mva=rate[0], convention=DcConvention.PGLIB)
+    result = solve_rated(case, load, rate, "float64", form, rate_mva=rate[0], convention=DcConvention.PGLIB)
     assert (result.status == OpfStatus.OPTIMAL).all()
     assert result.shed_mw.max() < 1e-6
     assert {float(f"{cost:.4e}") for cost in result.objective} == {PGLIB[name].dc}
