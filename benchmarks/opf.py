@@ -5,6 +5,7 @@ Usage: python benchmarks/opf.py [--quick] [--problem clearing5 ...] [--rounds 9]
 What is timed: here loads on the device in -> dispatch, flows, prices, residuals and status ready. A peer solves the
 same reduced programmes (balance, limits of the branches that entered, shedding) one after the other through its own
 Python interface, data changes included; OSQP keeps its factor and starts warm. Loads are unseen draws per bus.
+Fixed steps are the form that accelerators take; a CPU takes the adaptive one.
 `violation` is the largest excess over a limit or of the balance [pu], here of all branches, of a peer of what it was
 given; `cost_error` is relative to the float64 optimum, whose dual bound is checked. Peers come with
 `pip install .[bench]`; one that is missing is left out.
@@ -67,15 +68,17 @@ def lines118(count: int) -> Problem:
 PROBLEMS: dict[str, Callable[[int], Problem]] = {"clearing5": clearing5, "lines118": lines118}
 
 
-def own_engine(problem: Problem, batch: int, dtype: str) -> tuple[Engine, Any]:
+def own_engine(problem: Problem, batch: int, dtype: str, solver: str = "adaptive") -> tuple[Engine, Any]:
     factors = prepare_dc_opf(problem.case, rows=problem.rows, rate_mva=problem.rate, dtype=dtype)
     load = jnp.asarray(problem.load[:batch], dtype)
     begin = time.perf_counter()
-    compiled = jax.jit(jax.vmap(dc_opf, in_axes=(None, 0))).lower(factors, load).compile()
+    solve = jax.jit(jax.vmap(lambda factors, load: dc_opf(factors, load, solver=solver), in_axes=(None, 0)))
+    compiled = solve.lower(factors, load).compile()
     compile_s = time.perf_counter() - begin
     out = jax.tree.map(np.asarray, compiled(factors, load))
     run = lambda: jax.block_until_ready(compiled(factors, load))  # noqa: E731
-    name = f"powerzoo_jax ({(out.status == 0).mean():.2%} optimal)"
+    form = "" if solver == "adaptive" else f" {solver} steps"
+    name = f"powerzoo_jax{form} ({(out.status == 0).mean():.2%} optimal)"
     return Engine(name, dtype, batch, run, compile_s, float(out.iterations.mean())), out
 
 
@@ -194,7 +197,9 @@ def qpax_engine(given: list[Qp]) -> list[Engine]:
 
 def measure(problem: Problem, rounds: int) -> list[tuple[str, ...]]:
     own = [own_engine(problem, batch, "float32") for batch in BATCHES]
+    own.append(own_engine(problem, BATCHES[-1], "float32", "fixed"))
     with jax.enable_x64(True):
+        own.append(own_engine(problem, BATCHES[-1], "float64", "fixed"))
         own += [own_engine(problem, batch, "float64") for batch in BATCHES]
         given = programmes(problem)
         peers = highs_engine(given) + osqp_engine(given) + qpax_engine(given)
