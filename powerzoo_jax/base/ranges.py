@@ -142,6 +142,15 @@ def checks_ranges(owner: str) -> Callable[[Callable[P, R]], Callable[P, R]]:
     return decorate
 
 
+def plain(value: Any) -> Any:
+    """A NumPy or JAX scalar as a Python number, an array as a tuple of such: specs hold hashable values alone."""
+
+    def fixed(x: Any) -> Any:
+        return tuple(map(fixed, x)) if isinstance(x, list) else x
+
+    return fixed(value.tolist()) if isinstance(value, np.generic | np.ndarray | Array) else value
+
+
 def fitted(label: str, value: Any, kind: Any, default: Any = None) -> Any:
     """A value as its declared type has it: an int as float, a list as tuple, a NumPy scalar as a Python number.
 

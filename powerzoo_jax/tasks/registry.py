@@ -6,7 +6,7 @@ import importlib
 from typing import Any
 
 from powerzoo_jax.base.errors import unknown
-from powerzoo_jax.base.ranges import check_fields
+from powerzoo_jax.base.ranges import check_fields, plain
 from powerzoo_jax.base.types import Dims, TaskSpec
 from powerzoo_jax.cases import list_cases
 from powerzoo_jax.envs.core import Sim
@@ -89,7 +89,8 @@ def make(
     spec, build = _entry(task_id)
     module, function = build.split(":")
     builder = getattr(importlib.import_module(module), function)
-    return builder(spec, split=spec.split if split is None else split, dims=dims, dtype=dtype, **overrides)
+    keywords = {name: plain(value) for name, value in overrides.items()}
+    return builder(spec, split=spec.split if split is None else split, dims=dims, dtype=dtype, **keywords)
 
 
 for _spec, _build in CATALOG:

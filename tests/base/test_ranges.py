@@ -269,6 +269,12 @@ def test_resolved_values_are_plain_and_the_settings_stay_hashable():
     assert type(cfg.lanes) is int and type(cfg.start[0]) is float
 
 
+def test_keywords_of_numpy_types_make_the_task_of_plain_ones():
+    plain = make("battery_arbitrage", v_max=1.05, battery_bus_ids=(6, 18), max_steps=24)
+    given = dict(v_max=np.float64(1.05), battery_bus_ids=np.array([6, 18]), max_steps=np.int64(24))
+    assert make("battery_arbitrage", **given).spec == plain.spec and hash(make("battery_arbitrage", **given).spec)
+
+
 def test_a_task_refuses_at_make_before_anything_compiles(no_compiler):
     with pytest.raises(SettingsError, match=r"dso: load_scale = nan must be positive and finite; the default is 1\.0"):
         make("dso", load_scale=math.nan)
