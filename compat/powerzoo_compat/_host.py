@@ -134,7 +134,7 @@ class Host:
             wide = np.ones(sim.env.dims.act, np.float32)
             bounds = ((-wide, wide) for _ in self.surface.low)  # type: ignore[assignment]
         self.boxes = tuple(gymnasium.spaces.Box(low, high) for low, high in bounds)
-        self._pad = pad
+        self._pad, self._dtype = pad, sim.spaces()[1].low.dtype
         self.seen = np.zeros((sim.env.dims.agent, sim.env.dims.obs), np.float32)
         self._key: Array | None = None
         self._choice: Choice | None = None
@@ -159,7 +159,7 @@ class Host:
     def kernel_action(self, given: Mapping[int, Any]) -> np.ndarray:
         """Actions by agent -> (A, U) in [-1, 1]; absent agents and padding are NaN, which leaves their units alone."""
         dims = self.sim.env.dims
-        action = np.full((dims.agent, dims.act), np.nan, np.float32)
+        action = np.full((dims.agent, dims.act), np.nan, self._dtype)
         for agent, value in given.items():
             scaled = checked_action(value, self.boxes[agent])
             action[agent, : scaled.size] = scaled
@@ -265,19 +265,29 @@ class Host:
 
 
 def checked_action(action: Any, box: gymnasium.spaces.Box) -> np.ndarray:
-    """Action clipped into its box and scaled to [-1, 1].
+    """Action clipped into its box and scaled to [-1, 1]; errors are those of `checked_values`."""
+    return to_unit(checked_values(action, box.shape), box)
 
-    Raises TypeError for what is no array of numbers, ValueError for a wrong shape (naming both) or a NaN.
+
+def checked_values(action: Any, shape: tuple[int, ...]) -> np.ndarray:
+    """Action as float32: NumPy and JAX arrays of any real numbers, NumPy scalars, and lists of them.
+
+    Raises TypeError for what is no array of real numbers (text, booleans, complex), ValueError for a wrong shape
+    (naming both) or a NaN.
     """
     try:
-        values = np.asarray(action, np.float32)
-    except (TypeError, ValueError) as err:
-        raise TypeError(f"action must be an array of shape {box.shape}, got {type(action).__name__}.") from err
-    if values.shape != box.shape:
-        raise ValueError(f"action has the wrong shape: expected {box.shape}, got {values.shape}.")
+        values = np.asarray(action)
+    except (TypeError, ValueError) as err:  # lists of different lengths
+        raise TypeError(f"action must be an array of shape {shape}, got {type(action).__name__}.") from err
+    if not (jnp.issubdtype(values.dtype, jnp.floating) or jnp.issubdtype(values.dtype, jnp.integer)):
+        raise TypeError(f"action must be an array of real numbers, got {type(action).__name__} of {values.dtype}.")
+    if values.shape != shape:
+        raise ValueError(f"action has the wrong shape: expected {shape}, got {values.shape}.")
+    with np.errstate(over="ignore"):  # what is beyond float32 is clipped as infinity is
+        values = values.astype(np.float32)
     if np.isnan(values).any():
         raise ValueError(f"action {values.tolist()} holds NaN. Check the policy that produced it; 0 means idle.")
-    return to_unit(values, box)
+    return values
 
 
 def to_unit(values: np.ndarray, box: gymnasium.spaces.Box) -> np.ndarray:

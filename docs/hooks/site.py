@@ -51,6 +51,7 @@ API = {
             "powerzoo_jax.envs",
             "powerzoo_jax.base",
             "powerzoo_jax.base.errors",
+            "powerzoo_jax.base.ranges",
             "powerzoo_jax.base.spaces",
             "powerzoo_jax.base.tree",
         ),

@@ -31,6 +31,10 @@ class RunError(PowerZooError, ValueError):
     """The folder of a training run cannot be used: a file in it is broken, or another process writes there."""
 
 
+class CheckpointError(DataError, RunError):
+    """The checkpoint of a training run is damaged, incomplete, or of a format that this version does not read."""
+
+
 class SolverError(PowerZooError, ValueError):
     """A solver was prepared for something that it cannot solve exactly."""
 

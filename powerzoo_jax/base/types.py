@@ -7,11 +7,13 @@ N bus, L branch, G unit, A agent, O observation field, U action, M discrete choi
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from typing import Annotated, Any, NamedTuple
 
 import jax.numpy as jnp
 from flax import struct
 from jax import Array
+
+from powerzoo_jax.base.ranges import Budget, Count, Finite, Range, Whole
 
 
 @dataclass(frozen=True)
@@ -117,15 +119,15 @@ class TaskSpec:
     """
 
     id: str
-    version: int
+    version: Whole
     family: str
     case: str
-    horizon: int
-    dt_hours: float
+    horizon: Count
+    dt_hours: Annotated[float, Range(0, 24, open_low=True)]
     split: str = field(compare=False)
     agents: tuple[str, ...]
     cost_names: tuple[str, ...]
-    cost_budget: tuple[float, ...]
+    cost_budget: tuple[Budget, ...]
     term_names: tuple[str, ...]
-    term_weights: tuple[float, ...]
+    term_weights: tuple[Finite, ...]
     overrides: tuple[tuple[str, Any], ...] = ()

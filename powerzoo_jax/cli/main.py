@@ -8,13 +8,22 @@ import os
 import sys
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Annotated
 
 from powerzoo_jax.base.errors import PowerZooError
+from powerzoo_jax.base.ranges import Count, NotNegative, Positive, Range, Whole, fitted
 
 OK, FAILED, BAD_INPUT, INTERRUPTED = 0, 1, 2, 130
 USER_ERRORS = (PowerZooError, ValueError, TypeError, KeyError, OSError, ImportError)
 DEBUG = "POWERZOO_DEBUG"
 STUDY_ROWS = 40
+OPTIONS = {
+    **dict.fromkeys(("seeds", "episodes", "processes"), Count),
+    **dict.fromkeys(("seed", "process"), Whole),
+    "lanes": Annotated[int, Range(1, 2**24)],
+    "every": NotNegative,
+    "seconds": Positive,
+}  # ranges of the numbers that commands take
 LEARNERS = "ppo, ippo, mappo, ppo_lagrangian, ippo_lagrangian, sac, apg, apg_lagrangian"
 
 
@@ -24,6 +33,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     use_compilation_cache()
     module, function = options.run.split(":")
     try:
+        check_options(options)
         return int(getattr(importlib.import_module(module), function)(options))
     except KeyboardInterrupt:
         print("\npowerzoo-jax: interrupted", file=sys.stderr)
@@ -37,6 +47,13 @@ def main(argv: Sequence[str] | None = None) -> int:
             raise
         print(f"powerzoo-jax: {explain_error(err)}", file=sys.stderr)
         return BAD_INPUT
+
+
+def check_options(options: argparse.Namespace) -> None:
+    """Check of the numbers of a command line by their declared ranges. Raises SettingsError naming the option."""
+    for name, kind in OPTIONS.items():
+        if getattr(options, name, None) is not None:
+            setattr(options, name, fitted(f"--{name}", getattr(options, name), kind))
 
 
 def explain_error(err: BaseException) -> str:

@@ -4,27 +4,40 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Any
+from typing import Annotated, Any
 
 import jax.numpy as jnp
 import numpy as np
 from flax import struct
 from jax import Array
 
+from powerzoo_jax.base.ranges import Count, PositiveShare, Range, check_settings, checks_ranges
 from powerzoo_jax.devices import jobs
 from powerzoo_jax.devices.jobs import JobParams
-from powerzoo_jax.devices.protocol import Rating, columns, not_negative, positive, share
+from powerzoo_jax.devices.protocol import (
+    EfficiencyRating,
+    PositiveRating,
+    Rating,
+    SignlessRating,
+    TemperatureRating,
+    columns,
+)
+
+Minutes = Annotated[float, Range(0, 1e6, open_low=True)]
 
 
 @dataclass(frozen=True)
 class JobClass:
     """One class of jobs: (low, high) ranges and rates; the defaults of `TRAIN` and `FINETUNE` are those of spec 03."""
 
-    rate_per_h: float
-    gpus: tuple[int, int]
-    duration_min: tuple[float, float]
-    deadline_factor: float
-    eta: float
+    rate_per_h: Annotated[float, Range(0, 1e6)]
+    gpus: tuple[Count, Count]
+    duration_min: tuple[Minutes, Minutes]
+    deadline_factor: Annotated[float, Range(1)]
+    eta: PositiveShare
+
+    def __post_init__(self) -> None:
+        check_settings("job class: ", self)
 
 
 TRAIN = JobClass(1.5, (50, 200), (50.0, 250.0), 2.0, 0.90)
@@ -87,32 +100,33 @@ class DataCenterParams:
 PADDING = {"n_gpus": 1.0, "active_w": 1.0, "cop": 1.0, "heat_kwh_per_c": 1.0, "ua_kw_per_c": 1.0, "set_high_c": 1.0}
 
 
+@checks_ranges("data centre")
 def datacenter_params(
-    n_unit: int,
+    n_unit: Count,
     dtype: Any,
     *,
     train: JobClass = TRAIN,
     finetune: JobClass = FINETUNE,
-    n_gpus: Rating = 1000,
-    infer_gpu_peak: Rating = 400,
-    idle_w: Rating = 55.0,
-    active_w: Rating = 1100.0,
-    infer_eta: Rating = 0.5,
-    base_mw: Rating = 0.5,
-    cool_min_mw: Rating = 0.05,
-    aux_share: Rating = 0.05,
-    air_share: Rating = 1.0,
-    cop: Rating = 5.0,
-    cop_decay_per_c: Rating = 0.04,
-    cop_ref_c: Rating = 20.0,
-    ua_kw_per_c: Rating = 200.0,
-    wall_kw_per_c: Rating = 5.0,
-    heat_kwh_per_c: Rating = 500.0,
-    set_low_c: Rating = 18.0,
-    set_high_c: Rating = 27.0,
-    t_critical_c: Rating = 35.0,
-    t_initial_c: Rating = 22.0,
-    slack_factor: Rating = 1.0,
+    n_gpus: PositiveRating = 1000,
+    infer_gpu_peak: SignlessRating = 400,
+    idle_w: SignlessRating = 55.0,
+    active_w: PositiveRating = 1100.0,
+    infer_eta: EfficiencyRating = 0.5,
+    base_mw: SignlessRating = 0.5,
+    cool_min_mw: SignlessRating = 0.05,
+    aux_share: SignlessRating = 0.05,
+    air_share: EfficiencyRating = 1.0,
+    cop: PositiveRating = 5.0,
+    cop_decay_per_c: SignlessRating = 0.04,
+    cop_ref_c: TemperatureRating = 20.0,
+    ua_kw_per_c: PositiveRating = 200.0,
+    wall_kw_per_c: SignlessRating = 5.0,
+    heat_kwh_per_c: PositiveRating = 500.0,
+    set_low_c: TemperatureRating = 18.0,
+    set_high_c: TemperatureRating = 27.0,
+    t_critical_c: TemperatureRating = 35.0,
+    t_initial_c: TemperatureRating = 22.0,
+    slack_factor: SignlessRating = 1.0,
 ) -> DataCenterParams:
     """Parameters of `n_unit` data centres; each rating is one value for all, or one per unit.
 
@@ -123,9 +137,6 @@ def datacenter_params(
     signless = {"infer_gpu_peak": infer_gpu_peak, "idle_w": idle_w, "base_mw": base_mw, "cool_min_mw": cool_min_mw}
     signless |= {"aux_share": aux_share, "wall_kw_per_c": wall_kw_per_c, "cop_decay_per_c": cop_decay_per_c}
     signless["slack_factor"] = slack_factor
-    positive("data centre", **ratings)
-    not_negative("data centre", **signless)
-    share("data centre", infer_eta=infer_eta, air_share=air_share)
     for low, high, names in (
         (idle_w, active_w, "idle_w < active_w"),
         (set_low_c, set_high_c, "set_low_c < set_high_c"),
@@ -149,10 +160,8 @@ def _job_params(name: str, kind: JobClass, n_unit: int, dtype: Any, n_gpus: Rati
     gpus, duration = kind.gpus, kind.duration_min
     if not 1 <= gpus[0] <= gpus[1] <= np.min(np.asarray(n_gpus)):
         raise ValueError(f"data centre {name} jobs take {gpus} GPUs: need 1 <= low <= high <= n_gpus = {n_gpus}.")
-    if not 0 < duration[0] <= duration[1]:
+    if not duration[0] <= duration[1]:
         raise ValueError(f"data centre {name} jobs last {duration} min: need 0 < low <= high.")
-    if not (kind.deadline_factor >= 1 and kind.rate_per_h >= 0 and 0 < kind.eta <= 1):
-        raise ValueError(f"data centre {name} jobs: need deadline_factor >= 1, rate_per_h >= 0 and eta in (0, 1].")
     made = columns(
         n_unit,
         dtype,

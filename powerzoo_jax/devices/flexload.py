@@ -9,18 +9,18 @@ from flax import struct
 from jax import Array
 
 from powerzoo_jax.base.numerics import safe_divide
+from powerzoo_jax.base.ranges import Count, checks_ranges
 from powerzoo_jax.base.spaces import Field
 from powerzoo_jax.devices.protocol import (
     TIME,
     DeviceKind,
     EpisodeStart,
     Exogenous,
-    Rating,
+    PositiveRating,
     SeenUnits,
+    SignlessRating,
     UnitAccount,
     columns,
-    not_negative,
-    positive,
 )
 
 PRICE_REF = 100.0  # [$/MWh] that a flexible load compares prices with
@@ -78,27 +78,26 @@ ACTIONS = (("curtail", 0.0, 1.0), ("defer", 0.0, 1.0))
 IDLE = (0.0, 0.0)
 
 
+@checks_ranges("flexible load")
 def flexload_params(
-    n_unit: int,
+    n_unit: Count,
     dtype: Any,
     *,
-    curtail_cap_mw: Rating = 10.0,
-    shift_cap_mw: Rating = 10.0,
-    curtail_usd_per_mwh: Rating = 50.0,
-    shift_usd_per_mwh: Rating = 10.0,
-    both_usd_per_mwh: Rating = 0.0,
+    curtail_cap_mw: PositiveRating = 10.0,
+    shift_cap_mw: PositiveRating = 10.0,
+    curtail_usd_per_mwh: SignlessRating = 50.0,
+    shift_usd_per_mwh: SignlessRating = 10.0,
+    both_usd_per_mwh: SignlessRating = 0.0,
 ) -> FlexLoadParams:
     """Parameters of `n_unit` flexible loads; each is one value for all, or one per unit.
 
     Raises ValueError for non-positive caps or negative prices.
     """
-    positive("flexible load", curtail_cap_mw=curtail_cap_mw, shift_cap_mw=shift_cap_mw)
     prices = {
         "curtail_usd_per_mwh": curtail_usd_per_mwh,
         "shift_usd_per_mwh": shift_usd_per_mwh,
         "both_usd_per_mwh": both_usd_per_mwh,
     }
-    not_negative("flexible load", **prices)
     made = columns(n_unit, dtype, curtail_cap_mw=curtail_cap_mw, shift_cap_mw=shift_cap_mw, **prices)
     return FlexLoadParams(**made, mask=jnp.ones(n_unit, bool))
 

@@ -6,8 +6,8 @@ A device type is a module of pure functions over a unit axis G: parameters and s
 a step takes what was commanded and returns what was delivered. Rows with `mask` False deliver nothing and cost
 nothing. Commands are finite; `fleet.ActionTable` turns what is not into a no-op before it gets here.
 
-Ratings are checked on the host and become one column per name. An inverter keeps P^2 + Q^2 <= S^2; active power has
-priority.
+Ratings are checked on the host, by the range declared beside each, and become one column per name. An inverter keeps
+P^2 + Q^2 <= S^2; active power has priority.
 
 What tasks, fleets, observations and rewards need to know of a kind stands in its `DeviceKind`, at the end of its
 module; `registry.KINDS` lists them.
@@ -17,12 +17,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple, Protocol
+from typing import Annotated, Any, NamedTuple, Protocol
 
 import jax.numpy as jnp
 import numpy as np
 from jax import Array
 
+from powerzoo_jax.base.ranges import FINITE, NOT_NEGATIVE, POSITIVE, POSITIVE_SHARE, SHARE, fitted
 from powerzoo_jax.base.spaces import Field, Observed
 from powerzoo_jax.data.bank import LOAD_FIELDS
 
@@ -45,26 +46,29 @@ def reactive(s_mva: Array, p_mw: Array, command_mvar: Array) -> Array:
 
 Rating = float | Sequence[float] | np.ndarray  # one value for the whole fleet, or one per unit
 
+PositiveRating = Annotated[Rating, POSITIVE]
+SignlessRating = Annotated[Rating, NOT_NEGATIVE]
+ShareRating = Annotated[Rating, SHARE]
+EfficiencyRating = Annotated[Rating, POSITIVE_SHARE]
+TemperatureRating = Annotated[Rating, FINITE]  # [degC]
+
 
 def positive(device: str, **values: Rating) -> None:
-    """Raise ValueError for a rating that is not positive."""
+    """Raise SettingsError for a rating that is not positive; the same as `PositiveRating` beside a parameter."""
     for name, value in values.items():
-        if not (np.asarray(value) > 0).all():
-            raise ValueError(f"{device} {name} = {value} must be positive.")
+        fitted(f"{device} {name}", value, PositiveRating)
 
 
 def not_negative(device: str, **values: Rating) -> None:
-    """Raise ValueError for a rating below zero."""
+    """Raise SettingsError for a rating below zero; the same as `SignlessRating` beside a parameter."""
     for name, value in values.items():
-        if not (np.asarray(value) >= 0).all():
-            raise ValueError(f"{device} {name} = {value} must not be negative.")
+        fitted(f"{device} {name}", value, SignlessRating)
 
 
 def share(device: str, **values: Rating) -> None:
-    """Raise ValueError for an efficiency or share outside (0, 1]."""
+    """Raise SettingsError for an efficiency outside (0, 1]; the same as `EfficiencyRating` beside a parameter."""
     for name, value in values.items():
-        if not ((np.asarray(value) > 0) & (np.asarray(value) <= 1)).all():
-            raise ValueError(f"{device} {name} = {value} must lie in (0, 1].")
+        fitted(f"{device} {name}", value, EfficiencyRating)
 
 
 def inverter(device: str, s_mva: Rating, power_mw: Rating, rating: str) -> None:

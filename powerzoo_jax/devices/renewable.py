@@ -8,18 +8,18 @@ import jax.numpy as jnp
 from flax import struct
 from jax import Array
 
+from powerzoo_jax.base.ranges import Count, checks_ranges
 from powerzoo_jax.base.spaces import Field
 from powerzoo_jax.devices.protocol import (
     TIME,
     DeviceKind,
     EpisodeStart,
     Exogenous,
-    Rating,
+    PositiveRating,
     SeenUnits,
+    SignlessRating,
     columns,
     inverter,
-    not_negative,
-    positive,
     reactive,
 )
 
@@ -72,13 +72,14 @@ ACTIONS = (("curtailment", -1.0, 1.0), ("q_control", -1.0, 1.0))  # +1 curtails 
 IDLE = (1.0, 0.0)
 
 
+@checks_ranges("renewable")
 def renewable_params(
-    n_unit: int,
+    n_unit: Count,
     dtype: Any,
     *,
-    capacity_mw: Rating = 50.0,
-    s_mva: Rating | None = None,
-    curtail_usd_per_mwh: Rating = 0.0,
+    capacity_mw: PositiveRating = 50.0,
+    s_mva: PositiveRating | None = None,
+    curtail_usd_per_mwh: SignlessRating = 0.0,
 ) -> RenewableParams:
     """Parameters of `n_unit` plants; each rating is one value for all, or one per unit.
 
@@ -86,9 +87,7 @@ def renewable_params(
     Raises ValueError for non-positive ratings, or an inverter below the capacity.
     """
     s_mva = capacity_mw if s_mva is None else s_mva
-    positive("renewable", capacity_mw=capacity_mw)
     inverter("renewable", s_mva, capacity_mw, "capacity_mw")
-    not_negative("renewable", curtail_usd_per_mwh=curtail_usd_per_mwh)
     made = columns(n_unit, dtype, capacity_mw=capacity_mw, s_mva=s_mva, curtail_usd_per_mwh=curtail_usd_per_mwh)
     return RenewableParams(**made, mask=jnp.ones(n_unit, bool))
 

@@ -10,22 +10,24 @@ import numpy as np
 from flax import struct
 from jax import Array
 
+from powerzoo_jax.base.ranges import Count, Share, checks_ranges
 from powerzoo_jax.base.spaces import Field
 from powerzoo_jax.devices.protocol import (
     TIME,
     Delivery,
     DeviceKind,
+    EfficiencyRating,
     EpisodeStart,
     Exogenous,
+    PositiveRating,
     Rating,
     SeenUnits,
+    ShareRating,
+    SignlessRating,
     UnitAccount,
     columns,
     inverter,
-    not_negative,
-    positive,
     reactive,
-    share,
 )
 
 
@@ -103,18 +105,19 @@ ACTIONS = (("power", -1.0, 1.0), ("q_control", -1.0, 1.0))  # of the ratings, po
 IDLE = (0.0, 0.0)
 
 
+@checks_ranges("battery")
 def storage_params(
-    n_unit: int,
+    n_unit: Count,
     dtype: Any,
     *,
-    capacity_mwh: Rating = 50.0,
-    power_mw: Rating = 20.0,
-    s_mva: Rating | None = None,
-    eta_roundtrip: Rating = 0.9025,
-    soc_min: Rating = 0.1,
-    soc_max: Rating = 0.9,
-    initial_soc: float | tuple[float, float] = 0.5,
-    degradation_per_mwh: Rating = 0.0,
+    capacity_mwh: PositiveRating = 50.0,
+    power_mw: PositiveRating = 20.0,
+    s_mva: PositiveRating | None = None,
+    eta_roundtrip: EfficiencyRating = 0.9025,
+    soc_min: ShareRating = 0.1,
+    soc_max: ShareRating = 0.9,
+    initial_soc: Share | tuple[Share, Share] = 0.5,
+    degradation_per_mwh: SignlessRating = 0.0,
 ) -> StorageParams:
     """Parameters of `n_unit` batteries; the round trip splits evenly, eta = sqrt(eta_roundtrip) each way.
 
@@ -125,10 +128,7 @@ def storage_params(
     """
     low, high = initial_soc if isinstance(initial_soc, tuple) else (initial_soc, initial_soc)
     s_mva = power_mw if s_mva is None else s_mva
-    positive("battery", capacity_mwh=capacity_mwh, power_mw=power_mw)
     inverter("battery", s_mva, power_mw, "power_mw")
-    share("battery", eta_roundtrip=eta_roundtrip)
-    not_negative("battery", degradation_per_mwh=degradation_per_mwh)
     if not _ordered(0, soc_min, soc_max, 1) or not np.all(np.asarray(soc_min) < np.asarray(soc_max)):
         raise ValueError(f"battery soc_min = {soc_min}, soc_max = {soc_max}: need 0 <= soc_min < soc_max <= 1.")
     if not _ordered(soc_min, low, high, soc_max):

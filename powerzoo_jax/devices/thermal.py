@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import Annotated, Any, NamedTuple
 
 import jax.numpy as jnp
 import numpy as np
 from flax import struct
 from jax import Array
 
-from powerzoo_jax.devices.protocol import Rating, columns, not_negative, positive
+from powerzoo_jax.base.ranges import Count, Range, checks_ranges
+from powerzoo_jax.devices.protocol import PositiveRating, Rating, ShareRating, SignlessRating, columns
 
 
 @struct.dataclass(kw_only=True)
@@ -64,22 +65,25 @@ PADDING = {"p_max_mw": 1.0}  # an observation divides by it
 ACTIONS = (("power", 0.0, 1.0),)
 IDLE = (0.0,)
 
+UNLIMITED = Range(0, open_low=True, infinite=True)
+
 NEAR = 1e-5  # of the rating: a ramp that ends this near to the minimum has reached it, in float32 too
 
 
+@checks_ranges("generator")
 def thermal_params(
-    n_unit: int,
+    n_unit: Count,
     dtype: Any,
     *,
-    p_max_mw: Rating = 0.6,
-    p_min_norm: Rating = 0.0,
-    fuel_usd_per_mwh: Rating = 300.0,
-    mc_a: Rating = 0.0,
-    mc_b: Rating = 0.0,
-    no_load_usd_per_h: Rating = 0.0,
-    start_usd: Rating = 0.0,
-    ramp_mw_per_h: Rating = np.inf,
-    carbon_kg_per_mwh: Rating = 800.0,
+    p_max_mw: PositiveRating = 0.6,
+    p_min_norm: ShareRating = 0.0,
+    fuel_usd_per_mwh: SignlessRating = 300.0,
+    mc_a: SignlessRating = 0.0,
+    mc_b: SignlessRating = 0.0,
+    no_load_usd_per_h: SignlessRating = 0.0,
+    start_usd: SignlessRating = 0.0,
+    ramp_mw_per_h: Annotated[Rating, UNLIMITED] = np.inf,
+    carbon_kg_per_mwh: SignlessRating = 800.0,
 ) -> ThermalParams:
     """Parameters of `n_unit` generators, by default diesel; each is one value for all, or one per unit.
 
@@ -87,17 +91,12 @@ def thermal_params(
     fuel_usd_per_mwh:  the constant part of the marginal cost
     Raises ValueError for non-positive ratings or ramps, negative costs, p_min_norm outside [0, 1].
     """
-    positive("generator", p_max_mw=p_max_mw, ramp_mw_per_h=ramp_mw_per_h)
     costs = {"mc_a": mc_a, "mc_b": mc_b, "no_load_usd_per_h": no_load_usd_per_h, "start_usd": start_usd}
-    not_negative("generator", fuel_usd_per_mwh=fuel_usd_per_mwh, carbon_kg_per_mwh=carbon_kg_per_mwh, **costs)
-    low = np.asarray(p_min_norm)
-    if not ((low >= 0) & (low <= 1)).all():
-        raise ValueError(f"generator p_min_norm = {p_min_norm} must lie in [0, 1].")
     made = columns(
         n_unit,
         dtype,
         p_max_mw=p_max_mw,
-        p_min_mw=low * np.asarray(p_max_mw),
+        p_min_mw=np.asarray(p_min_norm) * np.asarray(p_max_mw),
         mc_c=fuel_usd_per_mwh,
         ramp_mw_per_h=ramp_mw_per_h,
         carbon_kg_per_mwh=carbon_kg_per_mwh,

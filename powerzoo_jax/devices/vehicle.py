@@ -13,18 +13,19 @@ from jax import Array
 
 from powerzoo_jax.base import Purpose, purpose_key
 from powerzoo_jax.base.random import integers
+from powerzoo_jax.base.ranges import Share, checks_ranges
 from powerzoo_jax.base.spaces import Field
 from powerzoo_jax.devices.protocol import (
     TIME,
     DeviceKind,
+    EfficiencyRating,
     EpisodeStart,
     Exogenous,
-    Rating,
+    PositiveRating,
     SeenUnits,
+    ShareRating,
+    SignlessRating,
     columns,
-    not_negative,
-    positive,
-    share,
 )
 from powerzoo_jax.devices.storage import ENERGY_TERMS, charge, energy_bounds
 from powerzoo_jax.devices.trips import (
@@ -119,21 +120,22 @@ ACTIONS = (("power", -1.0, 1.0),)
 IDLE = (0.0,)
 
 
+@checks_ranges("vehicle")
 def vehicle_params(
     trips: Trips,
     dtype: Any,
     *,
-    capacity_kwh: Rating = 60.0,
-    charge_kw: Rating = 7.0,
-    discharge_kw: Rating = 7.0,
-    eta_charge: Rating = 0.95,
-    eta_discharge: Rating = 0.95,
-    soc_min: Rating = 0.1,
-    soc_max: Rating = 0.95,
-    initial_soc: float | tuple[float, float] = 0.8,
-    soc_departure_min: Rating = 0.8,
-    degradation_per_mwh: Rating = 0.0,
-    unmet_usd_per_mwh: Rating = 2000.0,
+    capacity_kwh: PositiveRating = 60.0,
+    charge_kw: PositiveRating = 7.0,
+    discharge_kw: PositiveRating = 7.0,
+    eta_charge: EfficiencyRating = 0.95,
+    eta_discharge: EfficiencyRating = 0.95,
+    soc_min: ShareRating = 0.1,
+    soc_max: ShareRating = 0.95,
+    initial_soc: Share | tuple[Share, Share] = 0.8,
+    soc_departure_min: ShareRating = 0.8,
+    degradation_per_mwh: SignlessRating = 0.0,
+    unmet_usd_per_mwh: SignlessRating = 2000.0,
 ) -> VehicleParams:
     """Parameters of the vehicles that drive `trips`; each rating is one value for all, or one per vehicle.
 
@@ -141,9 +143,6 @@ def vehicle_params(
     Raises ValueError for non-positive ratings, reversed limits or efficiencies outside (0, 1].
     """
     low, high = initial_soc if isinstance(initial_soc, tuple) else (initial_soc, initial_soc)
-    positive("vehicle", capacity_kwh=capacity_kwh, charge_kw=charge_kw, discharge_kw=discharge_kw)
-    share("vehicle", eta_charge=eta_charge, eta_discharge=eta_discharge)
-    not_negative("vehicle", degradation_per_mwh=degradation_per_mwh, unmet_usd_per_mwh=unmet_usd_per_mwh)
     floor, ceiling = np.asarray(soc_min), np.asarray(soc_max)
     if not ((floor >= 0) & (floor < ceiling) & (ceiling <= 1)).all():
         raise ValueError(f"vehicle soc_min = {soc_min}, soc_max = {soc_max}: need 0 <= soc_min < soc_max <= 1.")

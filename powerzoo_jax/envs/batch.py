@@ -18,7 +18,7 @@ from powerzoo_jax.base.numerics import anywhere
 from powerzoo_jax.base.random import Purpose, purpose_key
 from powerzoo_jax.base.tree import stack_leaves, where_done
 from powerzoo_jax.base.types import Step
-from powerzoo_jax.envs.core import Sim
+from powerzoo_jax.envs.core import Sim, as_array
 from powerzoo_jax.envs.feeder.env import DistributionEnv
 from powerzoo_jax.envs.feeder.padding import align_feeders
 from powerzoo_jax.envs.feeder.unbalanced import UnbalancedEnv
@@ -205,8 +205,9 @@ def vstep(sims: Sim, states: Any, actions: Array) -> tuple[Step, Any, Array]:
         states, obs = jax.jit(jax.vmap(sim.init))(jax.random.split(key, 1024))
         out, states, obs = jax.jit(powerzoo_jax.vstep)(sim, states, jnp.zeros((1024, 1, 1)))
     """
-    if jnp.ndim(actions) != 3:
-        raise ValueError(f"vstep takes a batch of actions (B, A, U), got {jnp.shape(actions)}. One lane: sim.step.")
+    actions = as_array(actions)
+    if actions.ndim != 3:
+        raise ValueError(f"vstep takes a batch of actions (B, A, U), got {actions.shape}. One lane: sim.step.")
     axes = batch_axes(sims)
     out = jax.vmap(lambda s, x, a: s.step(x, a), in_axes=(axes, 0, 0))(sims, states, actions)
     ended = _ended(out)

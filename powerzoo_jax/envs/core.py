@@ -85,12 +85,17 @@ class Sim:
     def step(self, state: Any, action: Array) -> Step:
         """Advance one step: action (A, U) -> Step(state, obs (A, O), reward (A,), cost (C,), info).
 
-        Raises TypeError for the pair that `init` returns in place of a state or for an action that is no array,
-        ValueError for another shape of action or a stacked Sim outside of `jax.vmap`.
+        An action of other real numbers, or a list of the same shape, is taken in the dtype of the simulation.
+
+        Raises TypeError for the pair that `init` returns in place of a state or for an action that is no array of
+        numbers, ValueError for another shape of action or a stacked Sim outside of `jax.vmap`.
         """
         _refuse_stacked("step", self.params)
-        _refuse_action(self.env.dims, state, action)
-        return self.env.step(state, action, self.params)
+        if type(state) is tuple:
+            raise TypeError(
+                "step takes the state alone. Write state, obs = sim.init(key), then sim.step(state, action)."
+            )
+        return self.env.step(state, _taken(self, as_array(action)), self.params)
 
     def spaces(self) -> tuple[Box, Space]:
         """Observation and action space of the kernel, agent axis in front (NumPy bounds)."""
@@ -116,18 +121,38 @@ def _refuse_key(key: Any) -> None:
         raise ValueError(f"init takes one key, got {key.shape}. Map it over the lanes: jax.vmap(sim.init)(keys).")
 
 
-def _refuse_action(dims: Dims, state: Any, action: Any) -> None:
-    """Raise before a wrong shape broadcasts into a step that looks right."""
-    if type(state) is tuple:
-        raise TypeError("step takes the state alone. Write state, obs = sim.init(key), then sim.step(state, action).")
-    if isinstance(action, list | tuple):
-        raise TypeError(f"action: expected an array, got a {type(action).__name__}. Write jnp.asarray(action).")
+def as_array(action: Any) -> Array:
+    """An action as an array: NumPy arrays and numbers, and lists of them, become one of JAX.
+
+    Raises TypeError for what is none, also for lists of different lengths.
+    """
+    try:
+        return jnp.asarray(action)
+    except (TypeError, ValueError, OverflowError) as err:
+        raise TypeError(
+            f"action: expected an array of numbers, got {type(action).__name__} {str(action)[:60]!r}. "
+            "Write jnp.asarray of rows of numbers, one row an agent."
+        ) from err
+
+
+def _taken(sim: Sim, action: Array) -> Array:
+    """The action in the dtype of the simulation; a wrong shape is refused before it broadcasts into a step."""
+    dims, space = sim.env.dims, sim.spaces()[1]
     expected = (dims.agent, dims.act)
-    if jnp.shape(action) != expected:
+    if action.shape != expected:
         raise ValueError(
-            f"action: expected (A={dims.agent}, U={dims.act}), got {jnp.shape(action)}. One row an agent; lanes are "
+            f"action: expected (A={dims.agent}, U={dims.act}), got {action.shape}. One row an agent; lanes are "
             "mapped, as in jax.vmap(sim.step) or vstep."
         )
+    whole = jnp.issubdtype(action.dtype, jnp.integer)
+    if isinstance(space, Box):
+        if not whole and not jnp.issubdtype(action.dtype, jnp.floating):
+            raise TypeError(f"action: expected {space.low.dtype} in [-1, 1], got {action.dtype}. Write real numbers.")
+        # a wider action would widen every quantity behind it, and a step would return another state than it took
+        return action.astype(space.low.dtype)
+    if not whole:
+        raise TypeError(f"action: expected whole numbers, the options that are chosen, got {action.dtype}.")
+    return action.astype(jnp.int32)
 
 
 @dataclass(frozen=True)

@@ -13,6 +13,7 @@ from jax import Array
 from powerzoo_jax.base import Dims, TaskSpec, no_padding
 from powerzoo_jax.base.errors import listing
 from powerzoo_jax.base.numerics import resolve_dtype
+from powerzoo_jax.base.ranges import Count, Label, NotNegative, Positive
 from powerzoo_jax.cases import Case, load_case
 from powerzoo_jax.data import Series
 from powerzoo_jax.envs.core import Sim
@@ -22,14 +23,13 @@ from powerzoo_jax.opf.dc.factors import prepare_dc_opf
 from powerzoo_jax.powerflow.dc.network import build_dc_network
 from powerzoo_jax.tasks.feeder.catalog import MARL_DER_ARBITRAGE
 from powerzoo_jax.tasks.feeder.storage import StorageKeywords, build_der
-from powerzoo_jax.tasks.settings import TIGHTNESS, EpisodeSettings, recorded, refuse_padding
+from powerzoo_jax.tasks.settings import TIGHTNESS, Budgets, EpisodeSettings, Voltage, recorded, refuse_padding
 from powerzoo_jax.tasks.spec import Variants
 from powerzoo_jax.tasks.transmission.catalog import MARL_OPF
 from powerzoo_jax.tasks.transmission.series import DEMAND
 from powerzoo_jax.tasks.transmission.units import (
     ACTION_MODES,
     PEAK_SHAPE,
-    Budgets,
     budget_at,
     build_transmission,
 )
@@ -60,24 +60,24 @@ class JointSettings(StorageKeywords, EpisodeSettings):
 
     trans_case: str | None = None
     dist_case: str = "case33bw"
-    feeder_bus_ids: tuple[int, ...] = (3,)
-    feeder_scale: float = 10.0
-    trans_load_ratio: float | None = None
-    dist_load_ratio: float = 0.9
+    feeder_bus_ids: tuple[Label, ...] = (3,)
+    feeder_scale: Positive = 10.0
+    trans_load_ratio: Positive | None = None
+    dist_load_ratio: Positive = 0.9
     trans_action_mode: str = "score"
-    rating_scale: float = 1.0
+    rating_scale: Positive = 1.0
     obs_mode: str = "global"
-    num_batteries: int = 3
-    battery_bus_ids: tuple[int, ...] = (6, 12, 18, 24, 30)
-    v_min: float = 0.94
-    v_max: float = 1.06
+    num_batteries: Count = 3
+    battery_bus_ids: tuple[Label, ...] = (6, 12, 18, 24, 30)
+    v_min: Voltage = 0.94
+    v_max: Voltage = 1.06
     constraint_tightness: str = "standard"
     budgets: Budgets = ()
     load_set: str | Series = "fr_2017_2019"
     reward_type: str = "shared"
-    voll: float = 10_000.0
-    surplus_price: float = 500.0
-    reward_scale: float = 1e-3
+    voll: Positive = 10_000.0
+    surplus_price: NotNegative = 500.0
+    reward_scale: Positive = 1e-3
 
 
 FEEDER = (*(f.name for f in dataclasses.fields(StorageKeywords)), "num_batteries", "v_min", "v_max")
@@ -145,7 +145,7 @@ def resolve_settings(spec: TaskSpec, overrides: dict[str, Any]) -> JointSettings
         "trans_action_mode": ACTION_MODES,
         "reward_type": ("shared",),
     }
-    settings.check(spec.id, choices=choices, positive=("feeder_scale", "reward_scale"))
+    settings.check(spec.id, choices)
     if not settings.feeder_bus_ids:
         raise ValueError(f"{spec.id}: feeder_bus_ids is empty. Name at least one bus.")
     return settings

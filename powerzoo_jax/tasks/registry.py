@@ -6,6 +6,7 @@ import importlib
 from typing import Any
 
 from powerzoo_jax.base.errors import unknown
+from powerzoo_jax.base.ranges import check_fields, plain
 from powerzoo_jax.base.types import Dims, TaskSpec
 from powerzoo_jax.cases import list_cases
 from powerzoo_jax.envs.core import Sim
@@ -18,7 +19,7 @@ _PRESETS: dict[str, tuple[TaskSpec, str]] = {spec.id: (spec, build) for spec, bu
 def register(spec: TaskSpec, build: str) -> None:
     """Add a task. `build` is "module:function", called as build(spec, split=, dims=, dtype=, **overrides) -> Sim.
 
-    Raises ValueError for a duplicate id or a malformed builder string.
+    Raises ValueError for a duplicate id, a malformed builder string or a number of the spec out of its range.
 
     Example:
         import dataclasses
@@ -30,6 +31,7 @@ def register(spec: TaskSpec, build: str) -> None:
         raise ValueError(f"task {spec.id!r} is registered already. Choose another id, or raise its version in place.")
     if build.count(":") != 1:
         raise ValueError(f"builder {build!r} is not of the form 'module:function'.")
+    check_fields(f"task {spec.id!r}: ", TaskSpec, vars(spec))
     _TASKS[spec.id] = (spec, build)
 
 
@@ -87,7 +89,8 @@ def make(
     spec, build = _entry(task_id)
     module, function = build.split(":")
     builder = getattr(importlib.import_module(module), function)
-    return builder(spec, split=spec.split if split is None else split, dims=dims, dtype=dtype, **overrides)
+    keywords = {name: plain(value) for name, value in overrides.items()}
+    return builder(spec, split=spec.split if split is None else split, dims=dims, dtype=dtype, **keywords)
 
 
 for _spec, _build in CATALOG:

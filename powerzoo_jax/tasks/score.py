@@ -19,6 +19,7 @@ import numpy as np
 from jax import Array
 
 from powerzoo_jax.base import TaskSpec
+from powerzoo_jax.base.ranges import Count, Finite, Whole, checks_ranges
 from powerzoo_jax.data import get_info, list_datasets, list_splits
 from powerzoo_jax.data.bank import STRESS_SET
 from powerzoo_jax.devices.fleet import storing
@@ -218,24 +219,24 @@ def all_starts(sim: Sim) -> Draw:
     )
 
 
-def seeded_starts(sim: Sim, n_episodes: int, seed: int = SEED) -> Draw:
+@checks_ranges("evaluate")
+def seeded_starts(sim: Sim, n_episodes: Count, seed: Whole = SEED) -> Draw:
     """Draws of `sim.init(jax.random.key(s))` for s = seed .. seed + n_episodes - 1: Draw with leading axis B."""
     _refuse_stacked(sim)
-    if n_episodes < 1:
-        raise ValueError(f"n_episodes = {n_episodes} must be at least 1; None takes every eligible start once.")
     starts, (low, high) = sim.params.starts, sim.env.soc_range(sim.params)
     return jax.vmap(lambda key: draw_episode(key, starts, low, high))(episode_keys(seed, n_episodes))
 
 
+@checks_ranges("evaluate")
 def evaluate(
     sim: Sim,
     act: Act,
     *,
-    n_episodes: int | None = None,
-    seed: int = SEED,
+    n_episodes: Count | None = None,
+    seed: Whole = SEED,
     draws: Draw | None = None,
     carry: Any = (),
-    anchors: tuple[float, float] | None = None,
+    anchors: tuple[Finite, Finite] | None = None,
 ) -> Evaluation:
     """Run a policy for whole episodes and return its record; the same arguments give the same numbers.
 

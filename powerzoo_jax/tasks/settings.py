@@ -7,23 +7,27 @@ and the caller replaces both.
 from __future__ import annotations
 
 import dataclasses
-import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any, Self
+from typing import Annotated, Any, Self
 
 from powerzoo_jax.base import Dims, TaskSpec
 from powerzoo_jax.base.errors import unexpected, unknown
+from powerzoo_jax.base.ranges import MOST, Budget, Positive, PositiveShare, Range, Share, check_fields
 from powerzoo_jax.base.solver_mode import AUTO, MODES
 from powerzoo_jax.devices import StorageParams, storage_params
 
 MINUTES_PER_HOUR, MINUTES_PER_DAY = 60, 1440
 TIGHTNESS = ("loose", "standard", "strict")
 
+Voltage = Annotated[float, Range(0, 10, open_low=True)]  # [pu]
+Celsius = Annotated[float, Range(-273.15, 1000)]
+Budgets = tuple[tuple[str, tuple[Budget, Budget, Budget]], ...]  # by channel: loose, standard, strict
+
 
 @dataclass(frozen=True, kw_only=True)
 class TaskSettings:
-    """Keywords of every task.
+    """Keywords of every task; the type of a number says its range, see `base.ranges`.
 
     start_date, end_date: ISO dates that replace the split calendar
     delta_t_minutes:      length of a step (None: the task's)
@@ -34,7 +38,7 @@ class TaskSettings:
 
     start_date: str | None = None
     end_date: str | None = None
-    delta_t_minutes: int | None = None
+    delta_t_minutes: Annotated[int, Range(1, MINUTES_PER_DAY)] | None = None
     solver: str = AUTO
 
     @classmethod
@@ -42,52 +46,30 @@ class TaskSettings:
         """Settings out of layers of keywords, later ones first in rank.
 
         owner: task that an error names
-        Raises TypeError for a keyword of the last layer, the caller's, that there is not, and ValueError for a mode of
-        the solvers that there is not, naming the nearest.
+        Raises TypeError for a keyword of the last layer, the caller's, that there is not, and SettingsError (a
+        ValueError) for a value outside its range or a mode of the solvers that there is not, naming the nearest.
         """
         known = {f.name for f in dataclasses.fields(cls)}
         for key in layers[-1]:
             if key not in known:
                 raise TypeError(unexpected(owner, key, known))
-        settings = cls(**{key: value for layer in layers for key, value in layer.items()})
-        settings.check(owner, choices={"solver": MODES})
+        values = {key: value for layer in layers for key, value in layer.items()}
+        settings = cls(**check_fields(f"{owner}: ", cls, values))
+        settings.check(owner, {"solver": MODES})
         return settings
 
     @property
     def dates(self) -> tuple[str | None, str | None]:
         return self.start_date, self.end_date
 
-    def check(
-        self,
-        owner: str,
-        *,
-        choices: Mapping[str, Iterable[str | None]] | None = None,
-        positive: Iterable[str] = (),
-        not_negative: Iterable[str] = (),
-        whole: Mapping[str, int] | None = None,
-    ) -> None:
-        """Refuse values that no task can run with; None stands for the default of a number.
+    def check(self, owner: str, choices: Mapping[str, Iterable[str | None]]) -> None:
+        """Refuse names that a keyword does not take: `choices` are those it takes.
 
-        choices: valid values of a keyword;  positive, not_negative: finite numbers;  whole: least value of an integer
-        Raises ValueError naming the task, the keyword and its value.
+        Raises ValueError naming the task, the keyword, its value and the nearest.
         """
-        for name, options in (choices or {}).items():
+        for name, options in choices.items():
             if getattr(self, name) not in tuple(options):
                 raise ValueError(f"{owner}: {unknown(name, getattr(self, name), [x for x in options if x])}")
-        for name, value in self._given(positive):
-            if not 0 < value < math.inf:
-                raise ValueError(f"{owner}: {name} = {value} must be positive and finite.")
-        for name, value in self._given(not_negative):
-            if not 0 <= value < math.inf:
-                raise ValueError(f"{owner}: {name} = {value} must be finite and not negative.")
-        least = whole or {}
-        for name, value in self._given(least):
-            if value != int(value) or value < least[name]:
-                raise ValueError(f"{owner}: {name} = {value} must be a whole number of at least {least[name]}.")
-
-    def _given(self, names: Iterable[str]) -> list[tuple[str, Any]]:
-        values = [(name, getattr(self, name)) for name in names]
-        return [(name, value) for name, value in values if value is not None]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -97,10 +79,7 @@ class EpisodeSettings(TaskSettings):
     max_steps:  horizon in steps (None: the spec's)
     """
 
-    max_steps: int | None = None
-
-
-CLOCK = {"max_steps": 1, "delta_t_minutes": 1}  # least values, for `check`
+    max_steps: Annotated[int, Range(1, MOST)] | None = None
 
 
 def step_minutes(spec: TaskSpec, settings: EpisodeSettings) -> int:
@@ -133,12 +112,12 @@ class BatteryKeywords:
     initial_soc:  a value, or (low, high) to draw from
     """
 
-    battery_capacity_mwh: float = 0.5
-    battery_power_mw: float = 0.2
-    eta_roundtrip: float = 0.95
-    soc_min: float = 0.1
-    soc_max: float = 0.9
-    initial_soc: float | tuple[float, float] = 0.5
+    battery_capacity_mwh: Positive = 0.5
+    battery_power_mw: Positive = 0.2
+    eta_roundtrip: PositiveShare = 0.95
+    soc_min: Share = 0.1
+    soc_max: Share = 0.9
+    initial_soc: Share | tuple[Share, Share] = 0.5
 
 
 def storage_stack(

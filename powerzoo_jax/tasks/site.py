@@ -10,6 +10,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from powerzoo_jax.base.ranges import Count, NotNegative, Positive, PositiveShare, Whole
 from powerzoo_jax.data import all_days, day_matrix, load_dataset
 from powerzoo_jax.data.clock import steps_per_day
 from powerzoo_jax.data.splits import month_day
@@ -17,6 +18,7 @@ from powerzoo_jax.data.synthetic_load import draw_utilisation
 from powerzoo_jax.devices import DataCenterParams, datacenter_params
 from powerzoo_jax.devices.facility import FINETUNE, TRAIN, JobClass, QueueSizes, enough_slots, sizes
 from powerzoo_jax.tasks.microgrid.series import FIRST_MONDAY, WEATHER_SET, WEEKEND, utilisation_model
+from powerzoo_jax.tasks.settings import Celsius
 
 SEED = 20261  # of the noise on the use of all days; another value is another version of the tasks
 
@@ -34,27 +36,27 @@ class SiteKeywords:
     slack_factor:           scales the slack of the jobs: 1 as the classes say, 0 start at once
     """
 
-    n_gpus: int = 1000
-    infer_gpu_peak: int = 400
-    infer_gpu_eta: float = 0.5
-    gpu_idle_w: float = 55.0
-    gpu_active_w: float = 1100.0
-    p_base_mw: float = 0.5
-    p_aux_frac: float = 0.05
-    p_cool_min_mw: float = 0.05
-    cop: float = 5.0
-    cop_decay_per_c: float = 0.04
-    cop_ref_c: float = 20.0
-    ua_kw_per_c: float = 200.0
-    wall_kw_per_c: float = 5.0
-    heat_kwh_per_c: float = 500.0
-    air_heat_fraction: float = 1.0
-    t_set_min_c: float = 18.0
-    t_set_max_c: float = 27.0
-    t_initial_c: float = 22.0
-    t_critical_c: float | None = None
-    queue: int = 64
-    slack_factor: float = 1.0
+    n_gpus: Count = 1000
+    infer_gpu_peak: Whole = 400
+    infer_gpu_eta: PositiveShare = 0.5
+    gpu_idle_w: NotNegative = 55.0
+    gpu_active_w: Positive = 1100.0
+    p_base_mw: NotNegative = 0.5
+    p_aux_frac: NotNegative = 0.05
+    p_cool_min_mw: NotNegative = 0.05
+    cop: Positive = 5.0
+    cop_decay_per_c: NotNegative = 0.04
+    cop_ref_c: Celsius = 20.0
+    ua_kw_per_c: Positive = 200.0
+    wall_kw_per_c: NotNegative = 5.0
+    heat_kwh_per_c: Positive = 500.0
+    air_heat_fraction: PositiveShare = 1.0
+    t_set_min_c: Celsius = 18.0
+    t_set_max_c: Celsius = 27.0
+    t_initial_c: Celsius = 22.0
+    t_critical_c: Celsius | None = None
+    queue: Count = 64
+    slack_factor: NotNegative = 1.0
     train_cfg: JobClass = TRAIN
     finetune_cfg: JobClass = FINETUNE
 

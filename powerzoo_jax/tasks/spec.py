@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from powerzoo_jax.base.errors import SettingsError, unknown
+from powerzoo_jax.base.ranges import check_fields
 from powerzoo_jax.base.textfile import read_toml
 from powerzoo_jax.base.types import TaskSpec as TaskSpec
 
@@ -109,4 +110,4 @@ def from_toml(path: str | Path) -> TaskSpec:
         if isinstance(value, list):
             raw[key] = tuple(value)
     raw["overrides"] = tuple(sorted(raw.get("overrides", {}).items()))
-    return TaskSpec(**raw)
+    return TaskSpec(**check_fields(f"{path}: ", TaskSpec, raw))

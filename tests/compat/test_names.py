@@ -234,7 +234,7 @@ def test_a_config_says_what_is_wrong_with_it():
         ({"algorithm": "DQN"}, "TD3"),
         ({"split": "iid"}, "price_stress"),
         ({"framework": "gym"}, "gymnasium"),
-        ({"forecast_horizon": -1}, "negative"),
+        ({"forecast_horizon": -1}, "at least 0"),
         ({"total_timesteps": 0}, "at least 1"),
         ({"reward": {"type": "safety"}}, "safety_only"),
     ):

@@ -347,12 +347,16 @@ def test_float32_and_float64_agree_over_a_day():
         ({"air_share": 1.5}, r"air_share = 1.5 must lie in \(0, 1\]"),
         ({"train": JobClass(1.5, (50, 2000), (50.0, 250.0), 2.0, 0.9)}, "train jobs take"),
         ({"finetune": JobClass(1.5, (50, 200), (50.0, 20.0), 2.0, 0.9)}, "finetune jobs last"),
-        ({"train": JobClass(1.5, (50, 200), (50.0, 250.0), 0.5, 0.9)}, "deadline_factor >= 1"),
     ],
 )
 def test_impossible_sites_are_refused_by_name(keywords, words):
     with pytest.raises(ValueError, match=words):
         datacenter_params(1, "float64", **keywords)
+
+
+def test_a_class_of_jobs_due_before_they_end_is_refused():
+    with pytest.raises(ValueError, match=r"deadline_factor = 0\.5 must be at least 1"):
+        JobClass(1.5, (50, 200), (50.0, 250.0), 0.5, 0.9)
 
 
 def test_sizes_follow_the_step_length():

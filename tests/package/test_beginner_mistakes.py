@@ -178,10 +178,10 @@ MISTAKES: dict[str, Mistake] = {
         ValueError,
         r"Unknown baseline 'orcale'\. Did you mean 'oracle'\?",
     ),
-    "gives an action as a list": (
-        lambda d, s, x: s.step(x, [[0.1]]),
+    "gives an action with rows of different lengths": (
+        lambda d, s, x: s.step(x, [[0.1], [0.1, 0.2]]),
         TypeError,
-        r"action: expected an array, got a list\. Write jnp\.asarray\(action\)",
+        r"action: expected an array of numbers, got list .*one row an agent",
     ),
     "gives one lane to vstep": (
         lambda d, s, x: pz.vstep(s, x, jnp.zeros((1, 1))),

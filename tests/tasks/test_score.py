@@ -221,7 +221,7 @@ def test_anchors_without_a_span_are_refused(random, oracle):
 
 
 def test_no_episodes_are_refused():
-    with pytest.raises(ValueError, match="n_episodes = 0 must be at least 1"):
+    with pytest.raises(ValueError, match="n_episodes = 0 must be a whole number of at least 1"):
         evaluate(sim_of(), idle_act(sim_of()), n_episodes=0)
 
 

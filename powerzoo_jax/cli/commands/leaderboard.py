@@ -62,8 +62,6 @@ def run(options: argparse.Namespace) -> int:
 
     The page keeps the other rows it has, so that it can grow entry by entry.
     """
-    if options.seeds < 1:
-        raise ValueError(f"--seeds {options.seeds} must be at least 1.")
     entries = [_entry(text, options.algorithm) for text in options.tasks or public_tasks()]
     data = options.page.with_suffix(DATA)
     rows, mine = _written(data), list[Row]()

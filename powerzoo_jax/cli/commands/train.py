@@ -224,8 +224,6 @@ def _train_and_tell(
 
 def plan(options: argparse.Namespace) -> Run:
     """Resolve the settings of a run and join the other processes; nothing is written."""
-    if options.seeds < 1:
-        raise ValueError(f"--seeds {options.seeds} must be at least 1.")
     check_sinks(options.log)
     config = resolve_config(options.what, options.algorithm, options.settings)
     grid = parse_grid(config, getattr(options, "over", ()))

@@ -6,19 +6,36 @@ import dataclasses
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, ClassVar, Self, TypeVar, get_args, get_origin, get_type_hints
+from typing import Annotated, Any, ClassVar, Self, TypeVar, get_args, get_origin, get_type_hints
 
 from powerzoo_jax.base.errors import SettingsError, unknown
+from powerzoo_jax.base.ranges import (
+    Count,
+    NotNegative,
+    Positive,
+    PositiveShare,
+    Range,
+    Share,
+    Whole,
+    check_settings,
+)
 from powerzoo_jax.base.textfile import read_toml
 
 C = TypeVar("C", bound="Config")
 
 ACTIVATIONS = ("relu", "silu", "tanh")
 
+# what no machine holds, and what an axis of an array cannot be, is refused here and not by an allocation
+Lanes = Annotated[int, Range(1, 2**24)]
+Width = Annotated[int, Range(1, 2**20)]
+Samples = Annotated[int, Range(1, 10**15)]
+
 
 @dataclass(frozen=True, kw_only=True)
 class Config:
     """Settings common to all learners; the TOML file holds `task`, `split` and `algorithm` at its top level.
+
+    The type of a number says its range, see `base.ranges`; SettingsError (a ValueError) names what lies outside.
 
     task, split:   what to train on, as in `powerzoo_jax.make(task, split=split)`
     widths:        hidden layers of every network
@@ -35,37 +52,36 @@ class Config:
 
     task: str = "battery_arbitrage"
     split: str = "train"
-    widths: tuple[int, ...] = (128, 128)
+    widths: tuple[Width, ...] = (128, 128)
     activation: str = "tanh"
-    obs_floor: float = 0.05
+    obs_floor: Positive = 0.05
     running_obs: bool = True
-    reward_scale: float = 1.0
-    cost_weights: tuple[float, ...] = ()
-    start: tuple[float, ...] = ()
+    reward_scale: Positive = 1.0
+    cost_weights: tuple[NotNegative, ...] = ()
+    start: tuple[Annotated[float, Range(-1, 1)], ...] = ()
 
     def __post_init__(self) -> None:
+        check_settings(f"{self.algorithm}: ", self)
         if self.activation not in ACTIVATIONS:
             raise ValueError(unknown("activation", self.activation, ACTIVATIONS))
-        for name, value in vars(self).items():
-            if type(value) is int and value < 1:
-                raise ValueError(f"setting {name!r} must be at least 1, got {value}.")
 
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> Self:
-        """Check names and types of plain values (as TOML or JSON gives them) and fill in the defaults."""
+        """Settings out of plain values, as TOML or JSON gives them; names are checked, the rest is the default."""
         types = _types(cls)
         for name in values:
             if name not in types:
                 raise ValueError(unknown(f"{cls.algorithm} setting", name, types))
-        return cls(**{name: _cast(name, value, types[name]) for name, value in values.items()})
+        return cls(**values)
 
     @classmethod
     def from_toml(cls, path: str | Path) -> Self:
         """Read the top level and the section of this algorithm from a TOML file; SettingsError names what is wrong."""
+        table = read_toml(path)
         try:
-            return cls.from_dict(_section(read_toml(path), cls.algorithm))
+            return cls.from_dict(_section(table, cls.algorithm))
         except ValueError as err:
-            raise err if isinstance(err, SettingsError) else SettingsError(f"settings file {path}: {err}") from err
+            raise SettingsError(f"settings file {path}: {err}") from err
 
     def to_dict(self) -> dict[str, Any]:
         """The resolved settings as plain values; `from_dict(to_dict())` without `algorithm` gives them back."""
@@ -98,25 +114,25 @@ class PPOConfig(Config):
     central_critic: ClassVar[bool] = True  # one value of the joint observation, and the reward of the team
     constrained: ClassVar[bool] = False
 
-    total_steps: int = 3_000_000
-    lanes: int = 256
-    steps: int = 48
-    epochs: int = 8
-    minibatches: int = 8
-    shards: int = 1
-    lr: float = 1e-3
-    lr_end: float = 0.0
-    gamma: float = 0.99
-    gae_lambda: float = 0.95
+    total_steps: Samples = 3_000_000
+    lanes: Lanes = 256
+    steps: Lanes = 48
+    epochs: Count = 8
+    minibatches: Count = 8
+    shards: Count = 1
+    lr: Share = 1e-3
+    lr_end: Share = 0.0
+    gamma: Share = 0.99
+    gae_lambda: Share = 0.95
     bootstrap: bool = True
-    clip: float = 0.2
-    entropy: float = 0.0
-    value_weight: float = 0.5
-    max_grad_norm: float = 0.5
-    log_std: float = -0.5
+    clip: Positive = 0.2
+    entropy: NotNegative = 0.0
+    value_weight: NotNegative = 0.5
+    max_grad_norm: Positive = 0.5
+    log_std: Annotated[float, Range(-20, 5)] = -0.5
     squash: bool = False
     normalise_reward: bool = False
-    reward_floor: float = 1e-3
+    reward_floor: Positive = 1e-3
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -176,11 +192,11 @@ class Priced(Config):
 
     constrained: ClassVar[bool] = True
 
-    price: float = 0.0
-    price_rate: float = 0.05
-    price_gain: float = 0.1
-    price_damping: float = 0.0
-    budget_share: float = 0.8
+    price: NotNegative = 0.0
+    price_rate: NotNegative = 0.05
+    price_gain: NotNegative = 0.1
+    price_damping: NotNegative = 0.0
+    budget_share: Positive = 0.8
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -222,21 +238,21 @@ class SACConfig(Config):
 
     algorithm: ClassVar[str] = "sac"
 
-    total_steps: int = 200_000
-    lanes: int = 32
-    steps: int = 8
-    gradients: int = 64
-    batch: int = 256
-    shards: int = 1
-    capacity: int = 100_000
-    warmup: int = 10_000
+    total_steps: Samples = 200_000
+    lanes: Lanes = 32
+    steps: Lanes = 8
+    gradients: Count = 64
+    batch: Count = 256
+    shards: Count = 1
+    capacity: Count = 100_000
+    warmup: Whole = 10_000
     activation: str = "relu"
-    lr: float = 1e-3
-    gamma: float = 0.99
+    lr: Share = 1e-3
+    gamma: Share = 0.99
     bootstrap: bool = True
-    tau: float = 0.005
-    temperature: float = 0.1
-    target_entropy: float = -1.0
+    tau: PositiveShare = 0.005
+    temperature: Positive = 0.1
+    target_entropy: Annotated[float, Range(-100, 100)] = -1.0
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -274,14 +290,14 @@ class APGConfig(Config):
     constrained: ClassVar[bool] = False
 
     joint: bool = True
-    updates: int = 400
-    lanes: int = 128
-    lr: float = 1e-3
-    lr_end: float = 0.0
-    weight_decay: float = 0.0
-    max_grad_norm: float = 1.0
-    obs_noise: float = 0.0
-    held: tuple[int, ...] = ()
+    updates: Count = 400
+    lanes: Lanes = 128
+    lr: Share = 1e-3
+    lr_end: Share = 0.0
+    weight_decay: NotNegative = 0.0
+    max_grad_norm: Positive = 1.0
+    obs_noise: NotNegative = 0.0
+    held: tuple[Whole, ...] = ()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -349,21 +365,7 @@ def _parse(name: str, text: str, kind: Any) -> Any:
     try:
         if kind is bool:
             return {"true": True, "false": False}[text.strip().lower()]
-        if kind is int:
-            number = float(text.replace("_", ""))  # 3e6 is a step count people type
-            return _cast(name, int(number) if number.is_integer() else number, int)
-        return kind(text)
-    except (KeyError, ValueError, OverflowError) as err:
-        raise ValueError(f"setting {name!r} must be {kind.__name__}, got {text!r}.") from err
-
-
-def _cast(name: str, value: Any, kind: Any) -> Any:
-    """Check a plain value against the type of its field; integers serve as floats, lists as tuples."""
-    if get_origin(kind) is tuple and isinstance(value, list | tuple):
-        return tuple(_cast(name, v, get_args(kind)[0]) for v in value)
-    if kind is float and isinstance(value, int | float) and not isinstance(value, bool):
-        return float(value)
-    if kind in (int, str, bool) and type(value) is kind:  # a bool is no int here
-        return value
-    label = f"a list of {get_args(kind)[0].__name__}" if get_origin(kind) is tuple else kind.__name__
-    raise ValueError(f"setting {name!r} must be {label}, got {value!r}.")
+        # 3e6 is a step count people type; whether it is whole is checked with its range
+        return float(text) if kind is int else kind(text)
+    except (KeyError, ValueError) as err:
+        raise SettingsError(f"setting {name!r} must be {kind.__name__}, got {text!r}.") from err

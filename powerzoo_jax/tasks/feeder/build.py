@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import math
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
@@ -149,9 +148,7 @@ def chosen_weights(plan: FeederTaskConfig) -> tuple[float, ...]:
 
 
 def with_shaping(spec: TaskSpec, name: str, weight: float) -> TaskSpec:
-    """The spec with one more reward term, or as it is where the weight is 0. Refuses a negative weight."""
-    if not 0 <= weight < math.inf:
-        raise ValueError(f"{spec.id}: the weight {weight} of {name} must be finite and not negative.")
+    """The spec with one more reward term, or as it is where the weight is 0."""
     if weight == 0:
         return spec
     weights = (*spec.term_weights, spec.term_weights[0] * weight)

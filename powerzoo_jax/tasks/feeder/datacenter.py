@@ -11,6 +11,7 @@ import jax.numpy as jnp
 from powerzoo_jax.base import Dims, TaskSpec
 from powerzoo_jax.base.errors import unknown
 from powerzoo_jax.base.numerics import resolve_dtype
+from powerzoo_jax.base.ranges import Label, NotNegative
 from powerzoo_jax.cases import Case
 from powerzoo_jax.data.manifest import TMY_SITES
 from powerzoo_jax.envs.core import Sim
@@ -21,6 +22,7 @@ from powerzoo_jax.tasks.feeder.catalog import VARIANTS
 from powerzoo_jax.tasks.feeder.series import Extra
 from powerzoo_jax.tasks.feeder.settings import FeederSettings, chosen_tightness, hashable, merge_settings
 from powerzoo_jax.tasks.feeder.storage import FORECAST_HOURS
+from powerzoo_jax.tasks.settings import Celsius
 from powerzoo_jax.tasks.site import SiteKeywords, Surroundings, site_sizes, site_stack
 from powerzoo_jax.tasks.spec import Variants
 
@@ -40,14 +42,14 @@ class DataCenterSettings(SiteKeywords, FeederSettings):
     constraint_tightness:   loose, standard or strict: budgets and t_critical_c
     """
 
-    bus_id: int = 6
+    bus_id: Label = 6
     workload_preset: str = "hyperscale"
     weather_site: str = TMY_SITES[0]
-    warmer_c: float = 0.0
-    power_weight: float = 1.0
-    sla_price: float = 500.0
-    pue_bonus_weight: float = 0.0
-    target_pue: float = 1.3
+    warmer_c: Celsius = 0.0
+    power_weight: NotNegative = 1.0
+    sla_price: NotNegative = 500.0
+    pue_bonus_weight: NotNegative = 0.0
+    target_pue: NotNegative = 1.3
     constraint_tightness: str = "standard"
 
 
@@ -110,9 +112,7 @@ def _weights(spec: TaskSpec, settings: DataCenterSettings) -> tuple[float, ...]:
 
 
 def _checked(spec: TaskSpec, settings: DataCenterSettings) -> DataCenterSettings:
-    """Refuse weights that turn costs into gains, and a site without weather."""
-    weights = ("power_weight", "sla_price", "pue_bonus_weight", "target_pue")
-    settings.check(spec.id, not_negative=weights, whole={"queue": 1})
+    """Refuse a site without weather."""
     if settings.weather_site not in TMY_SITES:
         raise ValueError(unknown("weather site", settings.weather_site, TMY_SITES))
     return settings

@@ -10,6 +10,7 @@ import numpy as np
 
 from powerzoo_jax.base import Dims, TaskSpec
 from powerzoo_jax.base.numerics import resolve_dtype
+from powerzoo_jax.base.ranges import Label, NotNegative, Positive
 from powerzoo_jax.cases import Case
 from powerzoo_jax.devices import renewable_params
 from powerzoo_jax.envs.core import Sim
@@ -18,7 +19,7 @@ from powerzoo_jax.envs.feeder.fields import agent_table
 from powerzoo_jax.envs.observe import FieldTable
 from powerzoo_jax.tasks.feeder.build import FeederFleet, FeederTaskConfig, build_sim, feeder_case, with_shaping
 from powerzoo_jax.tasks.feeder.catalog import VARIANTS
-from powerzoo_jax.tasks.feeder.dso import FlexKeywords, check_return, flexload_stack
+from powerzoo_jax.tasks.feeder.dso import FlexKeywords, flexload_stack
 from powerzoo_jax.tasks.feeder.series import Extra
 from powerzoo_jax.tasks.feeder.settings import AgentSettings, chosen_tightness, hashable, merge_settings
 from powerzoo_jax.tasks.feeder.storage import OFFPEAK, PEAK, StorageKeywords
@@ -39,16 +40,16 @@ class DersSettings(StorageKeywords, FlexKeywords, AgentSettings):
     voltage_penalty:               [$] per pu of voltage violation, as a reward term voltage_shaping; 0 = none
     """
 
-    battery_s_mva: float = 0.15
-    pv_bus_ids: tuple[int, ...] = ()
-    pv_capacity_mw: float = 0.20
-    pv_s_mva: float = 0.22
+    battery_s_mva: Positive = 0.15
+    pv_bus_ids: tuple[Label, ...] = ()
+    pv_capacity_mw: Positive = 0.20
+    pv_s_mva: Positive = 0.22
     pv_columns: tuple[str, ...] = ("solar.pv1_pu",)
-    flexload_bus_ids: tuple[int, ...] = ()
-    curtail_cap_mw: float = 0.10
-    shift_cap_mw: float = 0.10
-    substation_mva: float = 15.0
-    voltage_penalty: float = 0.0
+    flexload_bus_ids: tuple[Label, ...] = ()
+    curtail_cap_mw: Positive = 0.10
+    shift_cap_mw: Positive = 0.10
+    substation_mva: Positive = 15.0
+    voltage_penalty: NotNegative = 0.0
 
 
 def build_ders(spec: TaskSpec, *, split: str, dims: Dims | None = None, dtype: Any = None, **overrides: Any) -> Sim:
@@ -97,8 +98,6 @@ def _check(spec: TaskSpec, settings: DersSettings) -> None:
             raise ValueError(f"{spec.id}: {name} is empty. Name at least one.")
     if settings.rate_mva is not None:
         raise ValueError(f"{spec.id}: rate_mva and substation_mva exclude each other. Give substation_mva alone.")
-    if not settings.substation_mva > 0:
-        raise ValueError(f"{spec.id}: substation_mva = {settings.substation_mva} must be positive.")
 
 
 def _fleet(spec: TaskSpec, settings: DersSettings, plant: float, dtype: Any) -> FeederFleet:
@@ -121,5 +120,5 @@ def _fleet(spec: TaskSpec, settings: DersSettings, plant: float, dtype: Any) -> 
             "flexload": flexible,
         },
         q_control=("storage", "renewable"),
-        return_steps=check_return(spec, settings.shift_horizon),
+        return_steps=settings.shift_horizon,
     )

@@ -9,7 +9,9 @@ from typing import Any
 import numpy as np
 
 from powerzoo_jax.base import Dims, TaskSpec
+from powerzoo_jax.base.errors import listing
 from powerzoo_jax.base.numerics import resolve_dtype
+from powerzoo_jax.base.ranges import Count, Finite, Label, NotNegative, Positive
 from powerzoo_jax.cases import Case
 from powerzoo_jax.devices import FlexLoadParams, flexload_params
 from powerzoo_jax.envs.core import Sim
@@ -33,9 +35,9 @@ class FlexKeywords:
     curtail_cost_per_mwh, shift_cost_per_mwh: [$/MWh]
     """
 
-    shift_horizon: int = 4
-    curtail_cost_per_mwh: float = 50.0
-    shift_cost_per_mwh: float = 10.0
+    shift_horizon: Count = 4
+    curtail_cost_per_mwh: NotNegative = 50.0
+    shift_cost_per_mwh: NotNegative = 10.0
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -49,12 +51,12 @@ class DsoSettings(FlexKeywords, FeederSettings):
     constraint_tightness: loose, standard or strict budgets
     """
 
-    flexload_config: tuple[tuple[str, int, float, float], ...] = ()
+    flexload_config: tuple[tuple[str, Label, Positive, Positive], ...] = ()
     feeder_shapes: tuple[str, ...] = ()
-    feeder_bus_map: tuple[tuple[int, ...], ...] = ZONES
-    bus_load_scale_overrides: tuple[tuple[int, float], ...] = ()
+    feeder_bus_map: tuple[tuple[Label, ...], ...] = ZONES
+    bus_load_scale_overrides: tuple[tuple[Label, Positive], ...] = ()
     preserve_feeder_totals: bool = False
-    loss_price: float | None = None
+    loss_price: Finite | None = None
     constraint_tightness: str = "standard"
 
 
@@ -72,13 +74,6 @@ def flexload_stack(
     )
 
 
-def check_return(spec: TaskSpec, steps: int) -> int:
-    """Steps of the return buffer; ValueError below one."""
-    if steps != int(steps) or steps < 1:
-        raise ValueError(f"{spec.id}: shift_horizon = {steps} must be a whole number of at least 1.")
-    return int(steps)
-
-
 def build_dso(spec: TaskSpec, *, split: str, dims: Dims | None = None, dtype: Any = None, **overrides: Any) -> Sim:
     """Build a feeder whose operator sheds and defers load at some buses."""
     dtype = resolve_dtype(dtype)
@@ -92,7 +87,7 @@ def build_dso(spec: TaskSpec, *, split: str, dims: Dims | None = None, dtype: An
         kinds=("flexload",) * len(ids),
         bus_ids=buses,
         stacks={"flexload": flexload_stack(settings, curtail, move, dtype)},
-        return_steps=check_return(spec, settings.shift_horizon),
+        return_steps=settings.shift_horizon,
     )
 
     def fields(case: Case) -> FieldTable:
@@ -133,14 +128,14 @@ def _resolved(spec: TaskSpec, limits: dict[str, Any], overrides: dict[str, Any])
 
 
 def _scaled(case: Case, settings: DsoSettings) -> Case:
-    """The case with nominal loads scaled bus by bus; ValueError for an unknown bus or a factor that is not positive."""
+    """The case with nominal loads scaled bus by bus; ValueError for an unknown bus."""
     if not settings.bus_load_scale_overrides:
         return case
     factor = np.ones(case.n_bus)
     for bus, scale in settings.bus_load_scale_overrides:
-        if int(bus) not in case.bus_index or not scale > 0:
-            raise ValueError(f"bus_load_scale_overrides: bus {bus} with factor {scale}: need a bus and a factor > 0.")
-        factor[case.bus_index[int(bus)]] = scale
+        if bus not in case.bus_index:
+            raise ValueError(f"bus_load_scale_overrides: {case.name} has no bus {bus}. Valid: {listing(case.bus.id)}.")
+        factor[case.bus_index[bus]] = scale
     if settings.preserve_feeder_totals:
         for zone in settings.feeder_bus_map:
             at = case.positions(np.asarray(zone, np.int64))

@@ -12,6 +12,7 @@ import numpy as np
 from powerzoo_jax.base import Dims, TaskSpec, no_padding
 from powerzoo_jax.base.errors import BaseLoadError, SolverError, unknown
 from powerzoo_jax.base.numerics import resolve_dtype
+from powerzoo_jax.base.ranges import Positive
 from powerzoo_jax.cases import Case, ThreePhaseCase, load_feeder
 from powerzoo_jax.cases.threephase.case import GROUND
 from powerzoo_jax.devices import action_table
@@ -55,7 +56,7 @@ class PhaseSettings(RosterSettings):
     vuf_max:  [%] largest voltage unbalance that breaks nothing
     """
 
-    vuf_max: float = 2.0
+    vuf_max: Positive = 2.0
 
 
 def build_grid(spec: TaskSpec, *, split: str, dims: Dims | None = None, dtype: Any = None, **overrides: Any) -> Sim:
@@ -81,8 +82,6 @@ def build_unbalanced(
     """
     dtype, overrides = resolve_dtype(dtype), hashable(overrides)
     settings = merge_settings(PhaseSettings, spec, {}, overrides)
-    if not settings.vuf_max > 0:
-        raise ValueError(f"{spec.id}: vuf_max = {settings.vuf_max} must be positive [%].")
     rows = read_rows(spec, settings)
     case = _phase_case(spec, settings)
 

@@ -3,20 +3,22 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Annotated, Any
 
 import numpy as np
 
 from powerzoo_jax.base import TaskSpec
 from powerzoo_jax.base.errors import unknown
+from powerzoo_jax.base.ranges import Count, NotNegative, Range
 from powerzoo_jax.data.manifest import TMY_SITES
 from powerzoo_jax.devices.protocol import DeviceKind
 from powerzoo_jax.devices.registry import KINDS
 from powerzoo_jax.tasks.feeder.build import FeederFleet
-from powerzoo_jax.tasks.feeder.dso import check_return
 from powerzoo_jax.tasks.feeder.series import Extra
 from powerzoo_jax.tasks.feeder.settings import FeederSettings
 from powerzoo_jax.tasks.site import Surroundings
+
+Month = Annotated[int, Range(1, 12)]
 
 SHARED_RATINGS = ("initial_soc",)  # one value for all units of a kind
 
@@ -38,12 +40,12 @@ class RosterSettings(FeederSettings):
     devices: tuple[tuple[str, Any, Any], ...] = ()
     q_control: tuple[str, ...] = ()
     plant_columns: tuple[str, ...] = ("solar.pv1_pu",)
-    shift_horizon: int = 4
+    shift_horizon: Count = 4
     workload_preset: str = "hyperscale"
     weather_site: str = TMY_SITES[0]
-    sla_price: float = 500.0
-    target_pue: float = 1.3
-    months: tuple[int, ...] = ()
+    sla_price: NotNegative = 500.0
+    target_pue: NotNegative = 1.3
+    months: tuple[Month, ...] = ()
 
 
 def read_rows(spec: TaskSpec, settings: RosterSettings) -> list[tuple[str, Any, dict[str, Any]]]:
@@ -84,7 +86,7 @@ def make_fleet(
         bus_ids=tuple(row[1] for row in rows),
         stacks=stacks,
         q_control=tuple(kind for kind in settings.q_control if kind in kinds),
-        return_steps=check_return(spec, settings.shift_horizon),
+        return_steps=settings.shift_horizon,
         leaves=leaves,
         **asked,
     )

@@ -7,9 +7,10 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from powerzoo_jax.base.errors import unknown
+from powerzoo_jax.base.ranges import Count, NotNegative, Positive
 from powerzoo_jax.base.types import TaskSpec
 from powerzoo_jax.data import Series, list_datasets, load_dataset
-from powerzoo_jax.tasks.settings import CLOCK, EpisodeSettings
+from powerzoo_jax.tasks.settings import EpisodeSettings, Voltage
 from powerzoo_jax.tasks.spec import Tightness, Variants
 
 FLATTENED = "flattened"  # the one observation mode of tasks with one agent
@@ -44,17 +45,17 @@ class FeederSettings(EpisodeSettings):
     price_set: str | Path | Series = "de_smard_2018"
     price_column: str = "price.day_ahead_per_mwh"
     data_source: str | Path | Series | None = None
-    max_load_ratio: float = 0.85
-    min_load_ratio: float | None = None
-    load_scale: float = 1.0
-    v_min: float = 0.90
-    v_max: float = 1.10
-    v_slack: float | None = None
-    rate_mva: float | None = None
-    voll: float = 10_000.0
-    reward_scale: float | None = None
+    max_load_ratio: Positive = 0.85
+    min_load_ratio: NotNegative | None = None
+    load_scale: Positive = 1.0
+    v_min: Voltage = 0.90
+    v_max: Voltage = 1.10
+    v_slack: Voltage | None = None
+    rate_mva: NotNegative | None = None
+    voll: Positive = 10_000.0
+    reward_scale: Positive | None = None
     price_forecast: bool = True
-    forecast_noise_std: float = 0.0
+    forecast_noise_std: NotNegative = 0.0
     allow_static_load: bool = False
     obs_mode: str = FLATTENED
 
@@ -69,7 +70,7 @@ class AgentSettings(FeederSettings):
     """
 
     obs_mode: str = "local"
-    forecast_horizon_steps: int = 4
+    forecast_horizon_steps: Count = 4
     constraint_tightness: str = "standard"
 
 
@@ -86,9 +87,10 @@ def merge_settings(kind: type[Kind], spec: TaskSpec, limits: dict[str, Any], ove
     # a file becomes the series itself, so that it is read once
     read = {key: load_dataset(merged[key]) for key in SOURCES if merged.get(key, "") not in list_datasets()}
     settings = kind.merged(spec.id, dict(spec.overrides), limits, named | read)
-    _check_ranges(spec, settings)
-    if not 0 < settings.v_min < settings.v_max:
-        raise ValueError(f"{spec.id}: v_min = {settings.v_min}, v_max = {settings.v_max}: need 0 < v_min < v_max.")
+    if not isinstance(settings, AgentSettings) and settings.obs_mode != FLATTENED:
+        raise ValueError(f"{spec.id}: {unknown('observation mode', settings.obs_mode, (FLATTENED,))}")
+    if not settings.v_min < settings.v_max:
+        raise ValueError(f"{spec.id}: v_min = {settings.v_min}, v_max = {settings.v_max}: need v_min < v_max.")
     return settings
 
 
@@ -112,20 +114,6 @@ def _name_source(spec: TaskSpec, overrides: dict[str, Any]) -> dict[str, Any]:
         raise ValueError(f"{spec.id}: data_source and load_set name the same thing. Give one of them.")
     data = load_dataset(source)
     return {"load_column": data.meta.default} | overrides | {"load_set": data}
-
-
-def _check_ranges(spec: TaskSpec, settings: FeederSettings) -> None:
-    """Refuse numbers that no task can run with; None stands for the default."""
-    settings.check(
-        spec.id,
-        positive=("max_load_ratio", "load_scale", "voll", "v_slack", "reward_scale"),
-        not_negative=("forecast_noise_std",),
-        whole=CLOCK | ({"forecast_horizon_steps": 1} if isinstance(settings, AgentSettings) else {}),
-    )
-    if settings.rate_mva is not None and not settings.rate_mva >= 0:
-        raise ValueError(f"{spec.id}: rate_mva = {settings.rate_mva} must not be negative; 0 means unlimited.")
-    if not isinstance(settings, AgentSettings) and settings.obs_mode != FLATTENED:
-        raise ValueError(f"{spec.id}: {unknown('observation mode', settings.obs_mode, (FLATTENED,))}")
 
 
 def chosen_tightness(spec: TaskSpec, variants: Variants, overrides: dict[str, Any]) -> Tightness:

@@ -11,6 +11,7 @@ import jax.numpy as jnp
 from powerzoo_jax.base import Dims, TaskSpec
 from powerzoo_jax.base.errors import unknown
 from powerzoo_jax.base.numerics import resolve_dtype
+from powerzoo_jax.base.ranges import Count, Label, NotNegative, Positive, Share
 from powerzoo_jax.cases import Case
 from powerzoo_jax.envs.core import Sim
 from powerzoo_jax.envs.feeder.fields import agent_table, flattened_table
@@ -34,8 +35,8 @@ class StorageKeywords(BatteryKeywords):
     degradation_per_mwh:  [$/MWh] wear
     """
 
-    battery_bus_ids: tuple[int, ...] = (6,)
-    degradation_per_mwh: float = 5.0
+    battery_bus_ids: tuple[Label, ...] = (6,)
+    degradation_per_mwh: NotNegative = 5.0
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -47,9 +48,9 @@ class FeederStorageSettings(StorageKeywords, FeederSettings):
     constraint_tightness: loose, standard or strict budgets
     """
 
-    arbitrage_weight: float = 1.0
-    soc_penalty_weight: float = 0.0
-    target_soc: float = 0.5
+    arbitrage_weight: Positive = 1.0
+    soc_penalty_weight: NotNegative = 0.0
+    target_soc: Share = 0.5
     constraint_tightness: str = "standard"
 
 
@@ -58,7 +59,6 @@ def resolve_settings(spec: TaskSpec, overrides: dict[str, Any]) -> FeederStorage
     settings = merge_settings(FeederStorageSettings, spec, {}, _listed(overrides))
     if not settings.battery_bus_ids:
         raise ValueError(f"{spec.id}: battery_bus_ids is empty. Name at least one bus.")
-    settings.check(spec.id, positive=("arbitrage_weight",))
     if settings.arbitrage_weight != 1 and settings.reward_scale is not None:
         raise ValueError(f"{spec.id}: arbitrage_weight and reward_scale both scale the reward. Give one of them.")
     return settings
@@ -119,7 +119,7 @@ class DerSettings(StorageKeywords, AgentSettings):
     reward_type:    "shared" pays every agent the mean, "individual" its own profit
     """
 
-    num_batteries: int | None = None
+    num_batteries: Count | None = None
     reward_type: str = "shared"
 
 

@@ -6,7 +6,7 @@ Recorded charging sessions serve as schedules: a vehicle is plugged in during it
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Annotated, Any
 
 import jax.numpy as jnp
 import numpy as np
@@ -15,6 +15,7 @@ from jax import Array
 from powerzoo_jax.base import Dims, TaskSpec
 from powerzoo_jax.base.errors import DataError, unknown
 from powerzoo_jax.base.numerics import resolve_dtype
+from powerzoo_jax.base.ranges import Count, Label, NotNegative, Positive, Range, Share, Whole
 from powerzoo_jax.data import load_dataset
 from powerzoo_jax.data.clock import MINUTE_NS, to_local
 from powerzoo_jax.data.splits import list_splits, split_days, split_rows
@@ -83,6 +84,7 @@ def _filled_up(trips: Trips) -> Trips:
 MODES = ("local_plus_forecast", "local", "global")
 PEAK, OFFPEAK = (9, 10, 11, 17, 18, 19, 20), (23, *range(7), 12, 13, 14)  # clock hours
 RECORDED = "acn"
+Hour = Annotated[float, Range(0, 24)]
 QUANTILES = 256  # of the factor on a trip's energy; one size for all splits
 FACTOR_LIMITS = (0.5, 2.0)
 TRIPS = (
@@ -109,19 +111,19 @@ class VehicleSettings(AgentSettings):
     reward_type:        "shared" pays every agent the mean, "individual" its own profit
     """
 
-    num_evs: int | None = None
-    ev_bus_ids: tuple[int, ...] = ()
-    ev_capacity_kwh: float = 60.0
-    ev_charge_kw: float = 7.0
-    ev_discharge_kw: float = 7.0
-    soc_min: float = 0.1
-    soc_max: float = 0.95
-    initial_soc: float | tuple[float, float] = 0.6
-    soc_departure_min: float = 0.8
-    degradation_per_mwh: float = 10.0
-    unmet_price: float = 2000.0
-    jitter_steps: int = 1
-    commute_schedules: str | tuple[tuple[tuple[float, float, float], ...], ...] | None = None
+    num_evs: Count | None = None
+    ev_bus_ids: tuple[Label, ...] = ()
+    ev_capacity_kwh: Positive = 60.0
+    ev_charge_kw: Positive = 7.0
+    ev_discharge_kw: Positive = 7.0
+    soc_min: Share = 0.1
+    soc_max: Share = 0.95
+    initial_soc: Share | tuple[Share, Share] = 0.6
+    soc_departure_min: Share = 0.8
+    degradation_per_mwh: NotNegative = 10.0
+    unmet_price: NotNegative = 2000.0
+    jitter_steps: Whole = 1
+    commute_schedules: str | tuple[tuple[tuple[Hour, Hour, NotNegative], ...], ...] | None = None
     reward_type: str = "shared"
 
 
@@ -139,7 +141,7 @@ def build_vehicles(spec: TaskSpec, *, split: str, dims: Dims | None = None, dtyp
         kinds=("vehicle",) * len(buses),
         bus_ids=buses,
         stacks={"vehicle": _stack(spec, settings, split, len(buses), dtype)},
-        jitter_steps=0 if fixed else _whole(spec, settings.jitter_steps),
+        jitter_steps=0 if fixed else settings.jitter_steps,
         trip_days=PERIOD_DAYS if recorded else 1,
         leaves={"trip_factor": jnp.asarray(np.ones(QUANTILES) if fixed else trip_factors(split), dtype)},
     )
@@ -189,9 +191,3 @@ def _stack(spec: TaskSpec, settings: VehicleSettings, split: str, count: int, dt
         degradation_per_mwh=settings.degradation_per_mwh,
         unmet_usd_per_mwh=settings.unmet_price,
     )
-
-
-def _whole(spec: TaskSpec, steps: int) -> int:
-    if steps != int(steps) or steps < 0:
-        raise ValueError(f"{spec.id}: jitter_steps = {steps} must be a whole number of at least 0.")
-    return int(steps)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from dataclasses import dataclass
-from typing import Any
+from typing import Annotated, Any
 
 import jax.numpy as jnp
 import numpy as np
@@ -12,6 +12,7 @@ import numpy as np
 from powerzoo_jax.base import Dims, TaskSpec, no_padding
 from powerzoo_jax.base.errors import unknown
 from powerzoo_jax.base.numerics import resolve_dtype
+from powerzoo_jax.base.ranges import Count, NotNegative, Positive, Range
 from powerzoo_jax.cases import Case, load_case
 from powerzoo_jax.cases.grid import to_grid
 from powerzoo_jax.data import Series, list_splits
@@ -20,7 +21,6 @@ from powerzoo_jax.envs.market.bidding import HISTORY, MarketBank, MarketEnv, Mar
 from powerzoo_jax.opf.dc.factors import prepare_dc_opf
 from powerzoo_jax.opf.offers import make_cost_segments
 from powerzoo_jax.tasks.settings import (
-    CLOCK,
     MINUTES_PER_HOUR,
     TIGHTNESS,
     EpisodeSettings,
@@ -59,20 +59,20 @@ class MarketSettings(EpisodeSettings):
     """
 
     case: str | None = None
-    n_segments: int = 3
-    ramp_rate_fraction: float = 0.5
-    ramp_up_mw_per_step: float | None = None
-    ramp_down_mw_per_step: float | None = None
+    n_segments: Count = 3
+    ramp_rate_fraction: Positive = 0.5
+    ramp_up_mw_per_step: NotNegative | None = None
+    ramp_down_mw_per_step: NotNegative | None = None
     constraint_tightness: str = "standard"
-    max_markup: float | None = None
-    price_cap: float = 1000.0
-    lmp_scale: float = 100.0
-    lmp_history_len: int = HISTORY
+    max_markup: NotNegative | None = None
+    price_cap: Positive = 1000.0
+    lmp_scale: Positive = 100.0
+    lmp_history_len: Count = HISTORY
     reward_type: str = "individual"
-    load_scale: float = 1.0
-    wind_scale: float = 1.0
+    load_scale: Positive = 1.0
+    wind_scale: NotNegative = 1.0
     load_set: str | Series = "fr_2017_2019"
-    delta_t_hours: float | None = None
+    delta_t_hours: Annotated[float, Range(0, 24, open_low=True)] | None = None
 
 
 def build_market(spec: TaskSpec, *, split: str, dims: Dims | None = None, dtype: Any = None, **overrides: Any) -> Sim:
@@ -139,13 +139,7 @@ def resolve_settings(spec: TaskSpec, overrides: dict[str, Any]) -> MarketSetting
                 "differ. Give one of them."
             )
         settings = dataclasses.replace(settings, delta_t_minutes=minutes)
-    settings.check(
-        spec.id,
-        choices={"constraint_tightness": TIGHTNESS, "reward_type": ("individual",)},
-        positive=("ramp_rate_fraction", "price_cap", "lmp_scale", "load_scale"),
-        not_negative=("max_markup", "wind_scale", "ramp_up_mw_per_step", "ramp_down_mw_per_step"),
-        whole={"n_segments": 1, "lmp_history_len": 1, **CLOCK},
-    )
+    settings.check(spec.id, {"constraint_tightness": TIGHTNESS, "reward_type": ("individual",)})
     return settings
 
 

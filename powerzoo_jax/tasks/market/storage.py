@@ -12,6 +12,7 @@ import numpy as np
 from powerzoo_jax.base import Dims, TaskSpec, no_padding
 from powerzoo_jax.base.errors import listing, unknown
 from powerzoo_jax.base.numerics import resolve_dtype
+from powerzoo_jax.base.ranges import Count, Label, NotNegative, Positive, PositiveShare
 from powerzoo_jax.cases import Case, load_case
 from powerzoo_jax.cases.grid import to_grid
 from powerzoo_jax.envs.core import Sim
@@ -50,16 +51,16 @@ class StorageMarketSettings(BatteryKeywords, GridDaySettings):
     """
 
     case: str = "pz_case5"
-    battery_bus_id: int | None = 2
-    battery_capacity_mwh: float = 200.0
-    battery_power_mw: float = 50.0
-    eta_roundtrip: float = 0.9025
-    degradation_cost_per_mwh: float = 0.0
-    n_segments: int = 5
-    markup_std: float = 0.05
-    action_smooth_cost: float = 0.0
-    lmp_scale: float = 100.0
-    voll: float = 1000.0
+    battery_bus_id: Label | None = 2
+    battery_capacity_mwh: Positive = 200.0
+    battery_power_mw: Positive = 50.0
+    eta_roundtrip: PositiveShare = 0.9025
+    degradation_cost_per_mwh: NotNegative = 0.0
+    n_segments: Count = 5
+    markup_std: NotNegative = 0.05
+    action_smooth_cost: NotNegative = 0.0
+    lmp_scale: Positive = 100.0
+    voll: Positive = 1000.0
 
 
 def make_storage_market(kind: str = "cost", *, split: str = "train", dtype: Any = None, **keywords: Any) -> Sim:
@@ -120,13 +121,7 @@ def _resolved(kind: str, keywords: dict[str, Any]) -> StorageMarketSettings:
     for key in BID_ONLY:
         if kind == "cost" and key in keywords:
             raise TypeError(f"{owner}: {key} belongs to a market with offers. Choose kind 'bid'.")
-    settings.check(
-        owner,
-        choices={"difficulty": (None, *DIFFICULTIES)},
-        positive=("max_load_ratio", "lmp_scale", "voll", "load_scale"),
-        not_negative=("markup_std", "action_smooth_cost"),
-        whole={"delta_t_minutes": 1, "max_episode_steps": 1},
-    )
+    settings.check(owner, {"difficulty": (None, *DIFFICULTIES)})
     return settings
 
 

@@ -13,6 +13,7 @@ import numpy as np
 from powerzoo_jax.base import Dims, TaskSpec, no_padding
 from powerzoo_jax.base.errors import DataMissing, unknown
 from powerzoo_jax.base.numerics import resolve_dtype
+from powerzoo_jax.base.ranges import NotNegative, Positive, PositiveShare, Share
 from powerzoo_jax.data import Series, list_splits
 from powerzoo_jax.data.manifest import TMY_SITES
 from powerzoo_jax.devices import renewable_params, thermal_params
@@ -22,9 +23,9 @@ from powerzoo_jax.envs.microgrid.env import FIELDS, MicrogridBank, MicrogridEnv,
 from powerzoo_jax.envs.series import EpisodeStarts
 from powerzoo_jax.tasks.microgrid import series
 from powerzoo_jax.tasks.settings import (
-    CLOCK,
     MINUTES_PER_HOUR,
     BatteryKeywords,
+    Celsius,
     EpisodeSettings,
     horizon_steps,
     recorded,
@@ -87,33 +88,33 @@ class MicrogridSettings(SiteKeywords, BatteryKeywords, EpisodeSettings):
     shifted_workload_source: str | Path | Series | None = None
     workload_preset: str = "hyperscale"
     strict_workload: bool = True
-    cpu_profile: tuple[float, ...] | None = None
-    solar_profile: tuple[float, ...] | None = None
-    temperature_profile: tuple[float, ...] | None = None
-    gpu_active_w: float = 580.0
-    p_base_mw: float = 0.4
-    p_cool_min_mw: float = 0.0
-    battery_capacity_mwh: float = 2.0
-    battery_power_mw: float = 0.5
-    eta_roundtrip: float = 0.9025
-    degradation_per_mwh: float = 5.0
-    pv_capacity_mw: float = 0.4
-    dg_max_mw: float = 0.6
-    dg_fuel_usd_per_mwh: float = 300.0
-    dg_emission_kg_per_mwh: float = 800.0
-    dg_p_min_norm: float = 0.0
-    dg_start_usd: float = 0.0
-    w_cost: float = 1.0
-    w_carbon: float = 0.08
-    reward_scale: float = 0.01
-    voll: float = 10_000.0
-    sla_price: float = 500.0
-    backlog_price: float = 1.0
+    cpu_profile: tuple[Share, ...] | None = None
+    solar_profile: tuple[Share, ...] | None = None
+    temperature_profile: tuple[Celsius, ...] | None = None
+    gpu_active_w: Positive = 580.0
+    p_base_mw: NotNegative = 0.4
+    p_cool_min_mw: NotNegative = 0.0
+    battery_capacity_mwh: Positive = 2.0
+    battery_power_mw: Positive = 0.5
+    eta_roundtrip: PositiveShare = 0.9025
+    degradation_per_mwh: NotNegative = 5.0
+    pv_capacity_mw: Positive = 0.4
+    dg_max_mw: Positive = 0.6
+    dg_fuel_usd_per_mwh: NotNegative = 300.0
+    dg_emission_kg_per_mwh: NotNegative = 800.0
+    dg_p_min_norm: Share = 0.0
+    dg_start_usd: NotNegative = 0.0
+    w_cost: NotNegative = 1.0
+    w_carbon: NotNegative = 0.08
+    reward_scale: Positive = 0.01
+    voll: NotNegative = 10_000.0
+    sla_price: NotNegative = 500.0
+    backlog_price: NotNegative = 1.0
     price_misses: bool = True
-    dg_derating_factor: float = 1.0
-    sla_tighten_factor: float = 1.0
-    solar_factor: float = 1.0
-    warmer_c: float = 0.0
+    dg_derating_factor: NotNegative = 1.0
+    sla_tighten_factor: NotNegative = 1.0
+    solar_factor: NotNegative = 1.0
+    warmer_c: Celsius = 0.0
 
     @property
     def job_classes(self) -> tuple[JobClass, JobClass]:
@@ -167,13 +168,7 @@ def build_microgrid(
 def resolve_settings(spec: TaskSpec, overrides: dict[str, Any]) -> MicrogridSettings:
     """Merge defaults, catalog and caller; TypeError for an unknown keyword, naming the nearest."""
     settings = MicrogridSettings.merged(spec.id, dict(spec.overrides), overrides)
-    money = ("voll", "sla_price", "backlog_price", "w_cost", "w_carbon")
-    settings.check(
-        spec.id,
-        choices={"constraint_tightness": TIGHTNESS},
-        not_negative=(*money, "dg_derating_factor", "sla_tighten_factor", "solar_factor"),
-        whole={"queue": 1, **CLOCK},
-    )
+    settings.check(spec.id, {"constraint_tightness": TIGHTNESS})
     return settings
 
 

@@ -12,6 +12,7 @@ import numpy as np
 from powerzoo_jax.base import Dims, TaskSpec, no_padding
 from powerzoo_jax.base.errors import DataError, unknown
 from powerzoo_jax.base.numerics import matmul, resolve_dtype
+from powerzoo_jax.base.ranges import Count, Positive
 from powerzoo_jax.cases import Case, load_case
 from powerzoo_jax.data import load_dataset
 from powerzoo_jax.data.series import day_matrix
@@ -24,7 +25,7 @@ from powerzoo_jax.envs.transmission.operator import network_blocks
 from powerzoo_jax.envs.transmission.operator_fleet import FleetGridEnv, FleetGridParams
 from powerzoo_jax.envs.transmission.operator_types import GridBank
 from powerzoo_jax.tasks.feeder.build import FeederFleet
-from powerzoo_jax.tasks.feeder.roster import RosterSettings, make_fleet, read_rows, unit_names
+from powerzoo_jax.tasks.feeder.roster import Month, RosterSettings, make_fleet, read_rows, unit_names
 from powerzoo_jax.tasks.feeder.settings import hashable
 from powerzoo_jax.tasks.settings import (
     MINUTES_PER_DAY,
@@ -54,12 +55,12 @@ class GridFleetSettings(EpisodeSettings):
     devices: tuple[tuple[str, Any, Any], ...] = ()
     q_control: tuple[str, ...] = ()
     plant_columns: tuple[str, ...] = ("solar.available_mw",)
-    shift_horizon: int = 4
-    months: tuple[int, ...] = ()
+    shift_horizon: Count = 4
+    months: tuple[Month, ...] = ()
     load_set: str = "fr_2017_2019"
-    max_load_ratio: float = 0.85
-    rating_scale: float = 1.0
-    voll: float = 10_000.0
+    max_load_ratio: Positive = 0.85
+    rating_scale: Positive = 1.0
+    voll: Positive = 10_000.0
 
 
 def build_grid_fleet(

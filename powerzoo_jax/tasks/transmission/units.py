@@ -13,6 +13,7 @@ import numpy as np
 from powerzoo_jax.base import Dims, TaskSpec, no_padding
 from powerzoo_jax.base.errors import unknown
 from powerzoo_jax.base.numerics import resolve_dtype
+from powerzoo_jax.base.ranges import Label, NotNegative, Positive, Whole
 from powerzoo_jax.cases import Case, load_case
 from powerzoo_jax.cases.commitment import CASES as TABLED
 from powerzoo_jax.cases.commitment import commitment_table
@@ -29,9 +30,9 @@ from powerzoo_jax.opf.offers import case_offers
 from powerzoo_jax.powerflow.dc.network import DcNetwork, build_dc_network
 from powerzoo_jax.powerflow.dc.outages import bridges, outage_factors
 from powerzoo_jax.tasks.settings import (
-    CLOCK,
     MINUTES_PER_HOUR,
     TIGHTNESS,
+    Budgets,
     EpisodeSettings,
     horizon_steps,
     recorded,
@@ -48,8 +49,6 @@ ACTION_MODES = ("score", "direct")
 STRESS = ("load_stress", "line_tightening")
 ALIASES = {"iid": "test"}
 UNTABLED_START_USD, UNTABLED_STOP_USD = 500.0, 200.0  # a unit without commitment data: switched at will, at a price
-
-Budgets = tuple[tuple[str, tuple[float, float, float]], ...]  # by channel: loose, standard, strict
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -75,27 +74,27 @@ class TransmissionSettings(EpisodeSettings):
     """
 
     case: str | None = None
-    lines_out: tuple[int, ...] = ()
+    lines_out: tuple[Label, ...] = ()
     action_mode: str = "score"
     obs_mode: str = "global"
-    forecast_horizon_steps: int = 4
+    forecast_horizon_steps: Whole = 4
     commitment: bool = False
     n_minus_1: bool = False
     constraint_tightness: str = "standard"
-    load_ratios: tuple[float, float, float] = (0.70, 0.90, 0.98)
+    load_ratios: tuple[Positive, Positive, Positive] = (0.70, 0.90, 0.98)
     budgets: Budgets = ()
-    max_load_ratio: float | None = None
-    peak_mw: float | None = None
-    load_scale: float = 1.0
-    rating_scale: float = 1.0
-    stress_load: float = 1.08
-    wind_share: float = 0.0
-    sun_share: float = 0.0
+    max_load_ratio: Positive | None = None
+    peak_mw: Positive | None = None
+    load_scale: Positive = 1.0
+    rating_scale: Positive = 1.0
+    stress_load: Positive = 1.08
+    wind_share: NotNegative = 0.0
+    sun_share: NotNegative = 0.0
     load_set: str | Series = "fr_2017_2019"
     data_source: str | Series | None = None
-    voll: float = 10_000.0
-    surplus_price: float = 500.0
-    reward_scale: float = 1e-3
+    voll: Positive = 10_000.0
+    surplus_price: NotNegative = 500.0
+    reward_scale: Positive = 1e-3
 
 
 def build_transmission(
@@ -163,12 +162,8 @@ def build_transmission(
 def resolve_settings(spec: TaskSpec, overrides: dict[str, Any]) -> TransmissionSettings:
     """Merge defaults, catalog and caller; TypeError for an unknown keyword, naming the nearest."""
     settings = TransmissionSettings.merged(spec.id, dict(spec.overrides), overrides)
-    settings.check(
-        spec.id,
-        choices={"constraint_tightness": TIGHTNESS, "obs_mode": OBS_MODES, "action_mode": ACTION_MODES},
-        positive=("max_load_ratio", "peak_mw", "load_scale", "rating_scale", "stress_load", "voll", "reward_scale"),
-        whole={"forecast_horizon_steps": 0, **CLOCK},
-    )
+    choices = {"constraint_tightness": TIGHTNESS, "obs_mode": OBS_MODES, "action_mode": ACTION_MODES}
+    settings.check(spec.id, choices)
     if settings.obs_mode == "flattened" and not settings.commitment:
         raise ValueError(f"{spec.id}: obs_mode = 'flattened' needs commitment. Choose global, or a task with it.")
     return settings

@@ -172,7 +172,7 @@ def test_recorded_sessions_scale_trips_around_one_within_limits():
         (DSO, {"flexload_config": ()}, ValueError, "flexload_config is empty"),
         (DSO, {"flexload_config": (("a", 6, 0.1, 0.1), ("b", 6, 0.1, 0.1))}, ValueError, "two flexible loads share"),
         (DSO, {"feeder_bus_map": ((2, 3), (4,), (5,))}, ValueError, "belongs to no zone"),
-        (DSO, {"bus_load_scale_overrides": {99: 2.0}}, ValueError, "bus 99 with factor 2.0"),
+        (DSO, {"bus_load_scale_overrides": {99: 2.0}}, ValueError, "bus_load_scale_overrides: case33bw has no bus 99"),
         (DSO, {"shift_horizon": 0}, ValueError, "shift_horizon = 0 must be a whole number"),
         (DERS, {"pv_bus_ids": ()}, ValueError, "pv_bus_ids is empty"),
         (DERS, {"substation_mva": 0.0}, ValueError, "substation_mva = 0.0 must be positive"),

@@ -84,11 +84,15 @@ def test_shaping_is_a_term_of_its_own_and_only_when_asked_for():
 @pytest.mark.parametrize(
     ("task", "keywords", "words"),
     [
-        (BATTERY, {"soc_penalty_weight": -1.0}, "weight -1.0 of soc_shaping must be finite and not negative"),
+        (BATTERY, {"soc_penalty_weight": -1.0}, "soc_penalty_weight = -1.0 must not be negative"),
         (BATTERY, {"arbitrage_weight": 0.0}, "arbitrage_weight = 0.0 must be positive"),
         (BATTERY, {"arbitrage_weight": 2.0, "reward_scale": 2.0}, "Give one of them"),
         (BATTERY, {"obs_mode": "local"}, "Unknown observation mode 'local'"),
-        (DER, {"forecast_noise_std": -0.1}, "forecast_noise_std = -0.1 must be finite and not negative"),
+        (
+            DER,
+            {"forecast_noise_std": -0.1},
+            "forecast_noise_std = -0.1 must not be negative",
+        ),
         (EV, {"commute_schedules": "can"}, "Did you mean 'acn'"),
         (EV, {"commute_schedules": "acn", "ev_bus_ids": (6,) * 200, "num_evs": 200}, "200 vehicles are asked for"),
     ],

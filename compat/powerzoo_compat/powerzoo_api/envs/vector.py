@@ -13,7 +13,7 @@ from gymnasium.vector import AutoresetMode, VectorEnv
 from gymnasium.vector.utils import batch_space
 from jax import Array
 
-from powerzoo_compat._host import Host, seed_key, starting_at, to_unit
+from powerzoo_compat._host import Host, checked_values, seed_key, starting_at, to_unit
 from powerzoo_compat._seeds import checked_seed
 from powerzoo_compat.powerzoo_api.envs.base import fresh
 from powerzoo_compat.powerzoo_api.envs.episode import SEED_BOUND
@@ -167,12 +167,7 @@ class TaskVectorEnv(VectorEnv[np.ndarray, np.ndarray, np.ndarray]):
         return seed
 
     def _kernel(self, actions: Any) -> np.ndarray:
-        values, box = np.asarray(actions, np.float32), self.action_space
-        if values.shape != box.shape:
-            raise ValueError(f"actions have the wrong shape: expected {box.shape}, got {values.shape}.")
-        if np.isnan(values).any():
-            raise ValueError("actions hold NaN. Check the policy that produced them; 0 means idle.")
-        return to_unit(values, self._host.boxes[0])
+        return to_unit(checked_values(actions, self.action_space.shape), self._host.boxes[0])
 
 
 def _mode(given: AutoresetMode | str) -> AutoresetMode:

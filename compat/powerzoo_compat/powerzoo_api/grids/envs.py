@@ -10,6 +10,7 @@ from typing import Any, ClassVar, NamedTuple
 import gymnasium
 import numpy as np
 
+from powerzoo_compat._host import checked_values
 from powerzoo_compat.powerzoo_api.envs.base import BaseEnv, fresh
 from powerzoo_compat.powerzoo_api.envs.render import RENDER_MODES
 from powerzoo_compat.powerzoo_api.envs.resources import ResourceEnv
@@ -17,8 +18,10 @@ from powerzoo_compat.powerzoo_api.envs.single_agent import SingleAgentEnv
 from powerzoo_compat.powerzoo_api.grids.build import core_ids, feeder_sim, three_phase_sim, transgrid_sim, unit_order
 from powerzoo_compat.powerzoo_api.grids.cases import load_case
 from powerzoo_jax.base.errors import unknown
+from powerzoo_jax.base.ranges import check_settings
 from powerzoo_jax.cases import load_feeder
 from powerzoo_jax.envs.core import Sim
+from powerzoo_jax.tasks.settings import Voltage
 
 LAST_OF_GRID = "clock"  # block of an observation that ends the grid's part; what devices show of themselves follows
 UNIT_MW, UNIT_NORM = "unit_power_mw", "unit_power_norm"
@@ -28,8 +31,11 @@ UNIT_MW, UNIT_NORM = "unit_power_mw", "unit_power_norm"
 class ACConfig:
     """Voltage band of an AC grid [pu]; None takes the case's limits."""
 
-    v_min: float | None = 0.95
-    v_max: float | None = 1.05
+    v_min: Voltage | None = 0.95
+    v_max: Voltage | None = 1.05
+
+    def __post_init__(self) -> None:
+        check_settings("ACConfig: ", self)
 
 
 class Slot(NamedTuple):
@@ -356,9 +362,7 @@ class DistGridEnv(GridEnv):
 
     def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
         if action is not None and not isinstance(action, Mapping):
-            values, shape = np.asarray(action, np.float32), self.action_space.shape
-            if values.shape != shape:
-                raise ValueError(f"action has the wrong shape: expected {shape}, got {values.shape}.")
+            values = checked_values(action, self.action_space.shape)
             cuts = np.cumsum([len(slot.low) for slot in self.slots.values()])[:-1]
             action = dict(zip(self.resources, np.split(values, cuts), strict=True)) if self.resources else {}
         return super().step(action)

@@ -9,6 +9,7 @@ from typing import Any, Self
 import numpy as np
 from gymnasium.spaces import Box, Dict
 
+from powerzoo_compat._host import checked_values
 from powerzoo_compat._textfile import read_file
 from powerzoo_compat.powerzoo_api.envs.base import BaseEnv, fresh
 from powerzoo_compat.powerzoo_api.grids.config import create_grid
@@ -149,9 +150,7 @@ class FlattenWrapper(Wrapper):
         return (self._seen(obs), *rest)
 
     def _commands(self, action: Any) -> dict[str, np.ndarray]:
-        values = np.asarray(action, np.float32)
-        if values.shape != self.action_space.shape:
-            raise ValueError(f"action has the wrong shape: expected {self.action_space.shape}, got {values.shape}.")
+        values = checked_values(action, self.action_space.shape)
         values = np.clip(values, self.action_space.low, self.action_space.high)  # type: ignore[attr-defined]
         cuts = np.cumsum([len(low) for low, _, _ in self._scale.values()])[:-1]
         parts = np.split(values, cuts) if self._scale else []

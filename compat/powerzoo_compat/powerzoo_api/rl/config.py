@@ -6,7 +6,7 @@ import dataclasses
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Self
+from typing import Annotated, Any, Self
 
 from powerzoo_compat._textfile import read_file
 from powerzoo_compat.powerzoo_api.tasks.catalog import FRAMEWORKS
@@ -14,12 +14,21 @@ from powerzoo_compat.powerzoo_api.tasks.factory import get_task_class
 from powerzoo_compat.powerzoo_api.tasks.rewards import get_reward_function
 from powerzoo_compat.powerzoo_api.tasks.splits import splits_of
 from powerzoo_jax.base.errors import unknown
+from powerzoo_jax.base.ranges import Budget, Count, NotNegative, Positive, Range, Share, Whole, check_settings, fitted
+from powerzoo_jax.rl.training.config import Samples
 from powerzoo_jax.tasks import get_spec
 from powerzoo_jax.tasks import list_tasks as list_core_tasks
 
 ALGORITHMS = ("SAC", "PPO", "TD3", "PPO_LAG", "IPPO", "MAPPO")
 GRID = "grid"  # the key that makes a config one of a grid
 SECTIONS = ("task", "wrappers", "reward", "trainer")
+HYPERPARAMETERS = {
+    **dict.fromkeys(("gamma", "gae_lambda", "learning_rate"), Share),
+    **dict.fromkeys(("tau", "exploration_fraction"), Share),
+    **dict.fromkeys(("batch_size", "buffer_size", "n_steps", "n_epochs"), Count),
+    **dict.fromkeys(("clip_range", "max_grad_norm"), Positive),
+    **dict.fromkeys(("ent_coef", "vf_coef", "learning_starts"), NotNegative),
+}  # ranges of what the learners of Stable-Baselines3 are given; those of the JAX learners stand in their settings
 RENAMED = {"name": "task_name", "kwargs": "task_kwargs"}  # in section task
 
 
@@ -38,22 +47,22 @@ class RLConfig:
     task_config: dict[str, Any] | None = None
     normalize: bool = False
     flatten: bool = True
-    forecast_horizon: int = 0
+    forecast_horizon: Whole = 0
     safe_rl: bool = False
-    cost_threshold: float | None = None
+    cost_threshold: Budget | None = None
     reward: dict[str, Any] | None = None
     custom_reward_fn: Any = None
     algorithm: str = "SAC"
-    total_timesteps: int = 100_000
+    total_timesteps: Samples = 100_000
     policy: str = "MlpPolicy"
     hyperparams: dict[str, Any] = field(default_factory=dict)
-    eval_episodes: int = 10
+    eval_episodes: Count = 10
     save_path: str | None = None
     framework: str = "auto"
     split: str = "train"
     obs_mode: str | None = None
     task_kwargs: dict[str, Any] = field(default_factory=dict)
-    seed: int | None = None
+    seed: Annotated[int, Range(0, 2**63 - 1)] | None = None
 
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> Self:
@@ -100,11 +109,11 @@ class RLConfig:
         ):
             if value not in valid:
                 raise ValueError(unknown(kind, value, valid))
-        if self.forecast_horizon < 0:
-            raise ValueError(f"forecast_horizon = {self.forecast_horizon} must not be negative; 0 appends nothing.")
-        for name in ("total_timesteps", "eval_episodes"):
-            if getattr(self, name) < 1:
-                raise ValueError(f"{name} = {getattr(self, name)} must be at least 1.")
+        check_settings("", self)
+        for name, value in self.hyperparams.items():
+            # Stable-Baselines3 also takes schedules and names such as "auto"; its other parameters it checks itself
+            if name in HYPERPARAMETERS and not callable(value) and not isinstance(value, str):
+                fitted(f"hyperparams: {name}", value, HYPERPARAMETERS[name])
         if self.reward is not None:
             get_reward_function(self.reward)
 

@@ -8,6 +8,7 @@ from typing import Any, ClassVar
 import gymnasium
 import numpy as np
 
+from powerzoo_compat._host import checked_values
 from powerzoo_compat.powerzoo_api.envs.base import BaseEnv
 from powerzoo_compat.powerzoo_api.envs.multi_agent import ALL, SIDES, MultiAgentTaskEnv
 from powerzoo_compat.powerzoo_api.envs.render import RENDER_MODES
@@ -52,10 +53,7 @@ class CentralisedEnv(BaseEnv):
 
     def step(self, action: Any) -> tuple[np.ndarray, float, bool, bool, dict[str, Any]]:
         """Advance one step by the joined action; ValueError for a wrong shape."""
-        values = np.asarray(action, np.float32)
-        if values.shape != self.action_space.shape:
-            raise ValueError(f"action has the wrong shape: expected {self.action_space.shape}, got {values.shape}.")
-        parts = np.split(values, self._cuts)
+        parts = np.split(checked_values(action, self.action_space.shape), self._cuts)
         given = dict(zip(self.agents_env.possible_agents, parts, strict=True))
         _, rewards, terminations, truncations, infos = self.agents_env.step(given)
         self.time_step = self.agents_env.time_step

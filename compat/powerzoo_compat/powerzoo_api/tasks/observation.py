@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from powerzoo_jax.base.errors import unknown
+from powerzoo_jax.base.ranges import Whole, check_settings
 
 OBSERVATION_MODES = ("global", "local", "local_plus_forecast", "local_plus_voltage", "ders_local")
 FLATTENED = "flattened"  # the one mode of single-agent tasks
@@ -25,16 +26,15 @@ class ObservationConfig:
 
     mode: str = "local"
     supported: tuple[str, ...] = OBSERVATION_MODES
-    forecast_horizon_steps: int = FORECAST_STEPS
+    forecast_horizon_steps: Whole = FORECAST_STEPS
 
     def __post_init__(self) -> None:
+        check_settings("", self)
         for name in (*self.supported, self.mode):
             if name not in OBSERVATION_MODES:
                 raise ValueError(unknown("observation mode", name, OBSERVATION_MODES))
         if self.mode not in self.supported:
             raise ValueError(unknown("supported observation mode", self.mode, self.supported))
-        if self.forecast_horizon_steps < 0:
-            raise ValueError(f"forecast_horizon_steps = {self.forecast_horizon_steps} must not be negative.")
 
     @property
     def task_keywords(self) -> dict[str, Any]:
