@@ -21,6 +21,7 @@ from powerzoo_jax.cases import (
     validate,
     validate_threephase,
 )
+from powerzoo_jax.cases.readers.pandapower_file import check_net_file
 
 
 def run(options: argparse.Namespace) -> int:
@@ -62,7 +63,7 @@ def examine(what: str) -> tuple[str, Case | ThreePhaseCase | None, list[Problem]
 
 
 def _load_net(path: Path) -> Any:
-    require_file(path, "pandapower net")
+    check_net_file(require_file(path, "pandapower net"))
     try:
         import pandapower
     except ImportError as err:
