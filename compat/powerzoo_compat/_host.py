@@ -134,7 +134,7 @@ class Host:
             wide = np.ones(sim.env.dims.act, np.float32)
             bounds = ((-wide, wide) for _ in self.surface.low)  # type: ignore[assignment]
         self.boxes = tuple(gymnasium.spaces.Box(low, high) for low, high in bounds)
-        self._pad, self._dtype = pad, sim.spaces()[1].low.dtype
+        self._pad, self._dtype = pad, sim.spaces()[0].low.dtype
         self.seen = np.zeros((sim.env.dims.agent, sim.env.dims.obs), np.float32)
         self._key: Array | None = None
         self._choice: Choice | None = None
@@ -269,7 +269,7 @@ def checked_action(action: Any, box: gymnasium.spaces.Box) -> np.ndarray:
     return to_unit(checked_values(action, box.shape), box)
 
 
-def checked_values(action: Any, shape: tuple[int, ...]) -> np.ndarray:
+def checked_values(action: Any, shape: tuple[int, ...] | None) -> np.ndarray:
     """Action as float32: NumPy and JAX arrays of any real numbers, NumPy scalars, and lists of them.
 
     Raises TypeError for what is no array of real numbers (text, booleans, complex), ValueError for a wrong shape
