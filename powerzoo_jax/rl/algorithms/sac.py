@@ -126,7 +126,7 @@ def write(store: Store, new: Transition) -> Store:
 
 
 def draw(store: Store, key: Array, count: int, blocks: int) -> Transition:
-    """Transitions (count, ...) drawn with replacement, in the units of the store: an equal share of each block of lanes.
+    """Transitions (count, ...) drawn with replacement, in the units of the store, as many of each block of lanes.
 
     blocks:  divides the lanes and `count`; where the devices divide it, each draws from its own lanes alone
     """
