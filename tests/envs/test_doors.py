@@ -141,6 +141,21 @@ def test_settings_of_jax_change_nothing_in_the_program_of_a_step(task):
 
 
 @pytest.mark.parametrize("task", list_tasks())
+def test_the_types_of_a_step_are_the_same_under_x64(task):
+    """The integer sum of the transmission tasks once became int64."""
+    sim = make(task)
+
+    def types(dtype: Any) -> Any:
+        state, _ = jax.eval_shape(sim.init, jax.random.key(0))
+        action = jax.ShapeDtypeStruct((sim.env.dims.agent, sim.env.dims.act), dtype)
+        return jax.tree.map(lambda x: (x.dtype, x.shape), jax.eval_shape(sim.step, state, action))
+
+    plain = types(np.float32)
+    with jax.enable_x64(True):
+        assert types(np.float64) == plain
+
+
+@pytest.mark.parametrize("task", list_tasks())
 def test_a_rollout_under_x64_and_debug_nans_is_that_without(task):
     """Float64 actions, and x64 switched on after `make`: the same types, and the same numbers to rounding."""
     sim = make(task)

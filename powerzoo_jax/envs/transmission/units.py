@@ -315,7 +315,7 @@ class TransmissionEnv(GridEnv):
             shutdown_cost_usd=money["shutdown"],
             overload_mw=overload,
             reserve_shortfall_mw=short,
-            uc_overrides=jnp.sum(delivery.overridden.astype(jnp.int32)),
+            uc_overrides=jnp.sum(delivery.overridden, dtype=jnp.int32),
         )
         reward = self.weighted(terms)
         zero = jnp.zeros_like(overload)
