@@ -44,9 +44,20 @@ MAX_LISTED = 5  # ids or values in a message; the others are counted, so that it
 
 def listing(values: Iterable[object]) -> str:
     """Join at most five values, then a count: a message stays one screen long."""
-    items = [str(v) for v in values]
-    shown = ", ".join(items[:MAX_LISTED])
+    items = list(values)
+    shown = ", ".join(excerpt(v) for v in items[:MAX_LISTED])
     return shown if len(items) <= MAX_LISTED else f"{shown} and {len(items) - MAX_LISTED} more"
+
+
+MOST_SHOWN = 200  # characters of a value in a message: a file that is no case must not print itself back
+
+
+def excerpt(value: object, most: int = MOST_SHOWN) -> str:
+    """Text of a value, on one line and cut where it is longer than `most` characters."""
+    text = str(value)
+    if len(text) <= most:
+        return text
+    return " ".join(text[:most].split())[: most - 3] + "..."
 
 
 @dataclass(frozen=True)
@@ -95,7 +106,7 @@ def nearest(name: object, options: Iterable[str]) -> str | None:
 
 def unknown(kind: str, name: object, options: Iterable[str]) -> str:
     """Message for an unknown name: the value, the nearest valid one, the valid ones."""
-    return f"Unknown {kind} {name!r}.{_remedy(name, options)}"
+    return f"Unknown {kind} {excerpt(repr(name))}.{_remedy(name, options)}"
 
 
 def unexpected(owner: str, keyword: str, options: Iterable[str]) -> str:
@@ -108,6 +119,6 @@ def unexpected(owner: str, keyword: str, options: Iterable[str]) -> str:
 
 def _remedy(name: object, options: Iterable[str]) -> str:
     names = sorted(options)
-    close = nearest(name, names)
+    close = nearest(name, names) if len(str(name)) <= MOST_SHOWN else None
     hint = f" Did you mean {close!r}?" if close else ""
     return f"{hint} Valid: {', '.join(names) or 'none'}."

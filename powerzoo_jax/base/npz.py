@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 import io
+import lzma
+import math
+import struct
+import tokenize
 import zipfile
 import zlib
 from collections.abc import Mapping
@@ -10,10 +14,20 @@ from pathlib import Path
 
 import numpy as np
 
-from powerzoo_jax.base.errors import DataError
+from powerzoo_jax.base.errors import DataError, excerpt
+from powerzoo_jax.base.textfile import too_large
 
 EPOCH = (1980, 1, 1, 0, 0, 0)  # the oldest time a zip entry can carry; any fixed value would do
 READABLE = 0o644 << 16  # file mode of an entry, or the umask of the builder's machine would enter the bytes
+
+MAX_NPZ_MB = 512.0
+LONGEST_HEADER = 10_000  # bytes; NumPy's own limit of what it evaluates
+HEADERS = {(1, 0): np.lib.format.read_array_header_1_0, (2, 0): np.lib.format.read_array_header_2_0}
+# an encrypted entry is a RuntimeError, an unknown compression a NotImplementedError, a name that is no text an OSError
+DAMAGED = (
+    *(zipfile.BadZipFile, zlib.error, lzma.LZMAError, struct.error, tokenize.TokenError),
+    *(EOFError, OSError, ValueError, TypeError, RuntimeError, OverflowError, SyntaxError, KeyError),
+)
 
 
 def write_npz(path: str | Path, arrays: Mapping[str, np.ndarray]) -> None:
@@ -42,14 +56,43 @@ def _encode(name: str, array: np.ndarray) -> bytes:
     return buffer.getvalue()
 
 
-def read_npz(path: str | Path) -> dict[str, np.ndarray]:
-    """Read every array of an npz; pickled content is refused. Raises DataError for a file that is cut off or no npz."""
+def read_npz(path: str | Path, *, max_mb: float | None = MAX_NPZ_MB) -> dict[str, np.ndarray]:
+    """Read every array of an npz; pickled content is refused.
+
+    max_mb:  [MB] largest sum of the unpacked arrays; None = any
+
+    What an array says of its shape and type is compared with the size of its entry before memory is asked for. Raises
+    DataError for a file that is cut off, no npz, too large, or holds anything but arrays of numbers and strings.
+    """
     try:
-        with np.load(Path(path), allow_pickle=False) as archive:
-            return {name: archive[name] for name in archive.files}
-    except (zipfile.BadZipFile, zlib.error, EOFError, ValueError) as err:
+        with zipfile.ZipFile(Path(path)) as archive:
+            entries = archive.infolist()
+            size = sum(entry.file_size for entry in entries) / 1e6
+            if max_mb is not None and size > max_mb:
+                raise DataError(too_large(f"{path}, unpacked,", size, max_mb))
+            if len({entry.filename for entry in entries}) < len(entries):
+                raise ValueError("two entries have one name")
+            return {entry.filename.removesuffix(".npy"): _decode(archive, entry) for entry in entries}
+    except (DataError, FileNotFoundError):
+        raise
+    except DAMAGED as err:
         remedy = "Restore the file; those of the package come with a new installation."
-        raise DataError(f"{path} is damaged ({err}). {remedy}") from err
+        raise DataError(f"{path} is damaged ({excerpt(err) or type(err).__name__}). {remedy}") from err
+
+
+def _decode(archive: zipfile.ZipFile, entry: zipfile.ZipInfo) -> np.ndarray:
+    with archive.open(entry) as stream:
+        version = np.lib.format.read_magic(stream)
+        if version not in HEADERS:
+            raise ValueError(f"{entry.filename} has version {version} of the format")
+        shape, _, dtype = HEADERS[version](stream, max_header_size=LONGEST_HEADER)
+        stated = math.prod(shape) * dtype.itemsize
+        if dtype.hasobject or min(shape, default=0) < 0 or stream.tell() + stated != entry.file_size:
+            content = "objects that only pickle could load" if dtype.hasobject else f"{dtype} of shape {shape}"
+            raise ValueError(f"{entry.filename} of {entry.file_size} bytes claims to hold {content}")
+        stream.seek(0)
+        array: np.ndarray = np.lib.format.read_array(stream, allow_pickle=False, max_header_size=LONGEST_HEADER)
+        return array
 
 
 def compare_npz(path: str | Path, arrays: Mapping[str, np.ndarray]) -> list[str]:

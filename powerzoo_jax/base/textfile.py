@@ -7,14 +7,15 @@ from __future__ import annotations
 
 import codecs
 import json
+import math
 import tomllib
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from os import PathLike
 from pathlib import Path
 from typing import Any, TextIO
 
-from powerzoo_jax.base.errors import DataError, DataMissing, PowerZooError, SettingsError
+from powerzoo_jax.base.errors import DataError, DataMissing, PowerZooError, SettingsError, excerpt
 
 # the mark of UTF-32 begins with that of UTF-16, so it is looked for first
 MARKS = (
@@ -28,6 +29,11 @@ PACKED = (
     (b"PK\x03\x04", "a zip archive or a spreadsheet", "Unpack it, or export the sheet as CSV."),
     (b"\x1f\x8b", "compressed by gzip", "Unpack it."),
 )
+# [MB] Readers are linear in the size of a file, so a limit of size is one of time: these are read within a minute.
+MAX_MB = 32.0  # the largest published grid, of 82,000 buses, has 25
+MAX_TABLE_MB = 256.0
+MAX_SETTINGS_MB = 1.0
+LONGEST_PATH = 1000  # characters that a message shows
 HEAD = 4096  # bytes at the start that tell text from binary
 WESTERN = "cp1252"  # what files that are not UTF-8 nearly always are
 
@@ -42,21 +48,49 @@ def require_file(path: str | PathLike[str], what: str = "file", remedy: str = "C
     except OSError as err:  # a folder above it may not be entered
         raise _unreadable(path, DataError, err) from err
     if folder:
-        raise DataMissing(f"{str(path)!r} is a folder, not a {what}. Give the path of the file itself.")
-    raise DataMissing(f"There is no {what} {str(path)!r}. {remedy}")
+        raise DataMissing(f"{_shown(path)} is a folder, not a {what}. Give the path of the file itself.")
+    raise DataMissing(f"There is no {what} {_shown(path)}. {remedy}")
+
+
+def check_size(
+    paths: str | Path | Sequence[Path], max_mb: float | None, error: type[PowerZooError] = DataError
+) -> None:
+    """Refuse files that are larger together than `max_mb` [MB, 1e6 bytes]; None = any size."""
+    files = [Path(paths)] if isinstance(paths, str | Path) else list(paths)
+    try:
+        size = sum(file.stat().st_size for file in files) / 1e6
+    except OSError as err:
+        raise _unreadable(files[0], error, err) from err
+    if max_mb is not None and size > max_mb:
+        raise error(
+            too_large(str(files[0]) if len(files) == 1 else f"{files[0].parent} ({len(files)} files)", size, max_mb)
+        )
+
+
+def too_large(what: str, size_mb: float, max_mb: float) -> str:
+    """Message for what exceeds a limit of size."""
+    remedy = f"Give max_mb={math.ceil(size_mb)} if you trust its source, or None for no limit."
+    return f"{what} has {size_mb:.4g} MB, the limit is {max_mb:g}. {remedy}"
 
 
 @contextmanager
 def open_text(
-    path: str | Path, error: type[PowerZooError] = DataError, *, newline: str | None = None, legacy: str = ""
+    path: str | Path,
+    error: type[PowerZooError] = DataError,
+    *,
+    newline: str | None = None,
+    legacy: str = "",
+    max_mb: float | None = None,
 ) -> Iterator[TextIO]:
     """Open a text file in the encoding that its first bytes tell.
 
-    error:    class of what is raised for a file that is binary, of another encoding, or not to be read
+    error:    class of what is raised for a file that is binary, of another encoding, too large, or not to be read
     newline:  as in `open`
     legacy:   encoding of files that are not UTF-8 and carry no mark; "" = refuse them
+    max_mb:   [MB] largest file that is opened; None = any
     """
     path = Path(path)
+    check_size(path, max_mb, error)
     try:
         with path.open("rb") as file:
             head = file.read(HEAD)
@@ -72,27 +106,36 @@ def open_text(
         raise error(_foreign(path, encoding)) from err
 
 
-def read_text(path: str | Path, error: type[PowerZooError] = DataError, *, legacy: str = "") -> str:
+def read_text(
+    path: str | Path, error: type[PowerZooError] = DataError, *, legacy: str = "", max_mb: float | None = None
+) -> str:
     """The whole text of a file; arguments and errors are those of `open_text`."""
-    with open_text(path, error, legacy=legacy) as stream:
+    with open_text(path, error, legacy=legacy, max_mb=max_mb) as stream:
         return stream.read()
 
 
-def read_json(path: str | Path, error: type[PowerZooError], remedy: str) -> Any:
+def read_json(path: str | Path, error: type[PowerZooError], remedy: str, *, max_mb: float | None = MAX_TABLE_MB) -> Any:
     """Content of a JSON file. Raises `error` with the place of the fault and the remedy."""
-    text = read_text(path, error)
+    text = read_text(path, error, max_mb=max_mb)
     if not text.strip():
         raise error(f"{path} is empty. {remedy}")
+    return parse_json(text, str(path), error, remedy)
+
+
+def parse_json(text: str, what: str, error: type[PowerZooError], remedy: str) -> Any:
+    """Content of a JSON text; `what` names it in the message. Deep nesting is an error as any other."""
     try:
         return json.loads(text)
     except (ValueError, RecursionError) as err:
-        raise error(f"{path} is not JSON ({err}). {remedy}") from err
+        raise error(f"{what} is not JSON ({err}). {remedy}") from err
 
 
 def read_toml(path: str | Path, what: str = "settings file") -> dict[str, Any]:
     """Content of a TOML file. Raises DataMissing where there is none, SettingsError naming the line of a fault."""
     path = require_file(path, what)
     try:
+        if path.stat().st_size > 1e6 * MAX_SETTINGS_MB:
+            raise SettingsError(f"{what} {path} has more than {MAX_SETTINGS_MB:g} MB: it holds no settings. Check it.")
         return tomllib.loads(read_text(path, SettingsError))
     except (tomllib.TOMLDecodeError, RecursionError) as err:
         raise SettingsError(f"{what} {path}: {err}. Correct that line; text stands in quotes, as in configs/.") from err
@@ -134,4 +177,8 @@ def _foreign(path: Path, encoding: str) -> str:
 
 
 def _unreadable(path: Path, error: type[PowerZooError], err: OSError) -> PowerZooError:
-    return error(f"{str(path)!r} cannot be read: {err.strerror}. Check the path, its owner and its mode.")
+    return error(f"{_shown(path)} cannot be read: {err.strerror}. Check the path, its owner and its mode.")
+
+
+def _shown(path: Path) -> str:
+    return excerpt(repr(str(path)), LONGEST_PATH)

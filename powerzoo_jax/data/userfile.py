@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from datetime import datetime
 from pathlib import Path
 
 import numpy as np
 
 from powerzoo_jax.base.errors import DataError, listing, unknown
-from powerzoo_jax.base.textfile import open_text, require_file
-from powerzoo_jax.data.adapters.table import FileTable, read_table
+from powerzoo_jax.base.textfile import MAX_TABLE_MB, open_text, require_file
+from powerzoo_jax.data.adapters.table import FileTable, read_table, short_lines
 from powerzoo_jax.data.clock import YEARS, convert_stamps, has_instant, instant_ns, standard_offset
 from powerzoo_jax.data.series import Series, make_series, refuse_missing
 
@@ -30,11 +31,12 @@ COLUMNS = {
 }
 
 
-def read_csv(path: str | Path, *, zone: str = "UTC") -> Series:
+def read_csv(path: str | Path, *, zone: str = "UTC", max_mb: float | None = MAX_TABLE_MB) -> Series:
     r"""Read a CSV file with a column `time` and columns of `COLUMNS`, whose endings are their units.
 
     time:  ISO 8601 start of each interval, with an offset ("2023-01-01T00:00+01:00") or without one
     zone:  IANA zone of stamps without an offset, and of the local standard clock that days follow
+    max_mb:  [MB] largest file that is read; None = any
 
     Columns are separated by commas or tabs.  The text is UTF-8, or UTF-16 with its byte order mark.
     The steps must be equal and complete.  Raises DataMissing when there is no such file and DataError for another
@@ -46,7 +48,7 @@ def read_csv(path: str | Path, *, zone: str = "UTC") -> Series:
         load = read_csv("my_load.csv", zone="Europe/Madrid")
     """
     path = require_file(path, remedy="Check the path; the names of bundled sets carry no ending.")
-    table = read_table(path, (TIME,), _delimiter(path))
+    table = read_table(path, (TIME,), _delimiter(path), max_mb=max_mb)
     columns, units, headers = _columns(path.name, table)
     times = _instants(table, zone)
     year = np.datetime64(int(times[0]), "ns").astype("datetime64[Y]").astype(int) + 1970
@@ -69,14 +71,14 @@ def read_csv(path: str | Path, *, zone: str = "UTC") -> Series:
 def _delimiter(path: Path) -> str:
     """Delimiter of the columns; raises for semicolons, whose decimal sign is the comma, and for a column twice."""
     with open_text(path) as file:
-        header = file.readline()
+        header = next(short_lines(path, file), "")
     if ";" in header and "," not in header:
         raise DataError(
             f"{path.name} is separated by semicolons. Save it with commas between columns and points in numbers."
         )
     delimiter = "\t" if "\t" in header and "," not in header else ","
     names = [cell.strip().strip('"').lower() for cell in header.split(delimiter)]
-    twice = [name for name in dict.fromkeys(names) if names.count(name) > 1]
+    twice = [name for name, count in Counter(names).items() if count > 1]
     if twice:
         raise DataError(f"{path.name} has the column {listing(twice)} twice. Keep one of them.")
     return delimiter

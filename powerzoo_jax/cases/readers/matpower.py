@@ -2,10 +2,7 @@
 
 A statement outside the subset is a problem that names its line, never skipped: the distribution cases
 convert ohm to per unit and kW to MW below their tables, and a reader of tables alone is wrong by 1000.
-
-Split a .m file into its header comment and its statements, with line numbers.
-
-Arithmetic of the MATLAB subset that case files use, walked over a whitelisted syntax tree.
+Formulas are walked over a whitelisted syntax tree and never executed; the work is linear in the size of the file.
 """
 
 from __future__ import annotations
@@ -13,6 +10,7 @@ from __future__ import annotations
 import ast
 import math
 import re
+from collections import ChainMap
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -20,12 +18,13 @@ from typing import Any
 
 import numpy as np
 
-from powerzoo_jax.base.errors import CaseError, Problem, render_problems
-from powerzoo_jax.base.textfile import read_text, require_file
+from powerzoo_jax.base.errors import CaseError, Problem, excerpt, render_problems
+from powerzoo_jax.base.textfile import MAX_MB, read_text, require_file, too_large
 from powerzoo_jax.cases.case import Case, assemble, table_problems
 
-STRING = re.compile(r"'(?:[^'\n]|'')*'")
-MARK = re.compile(r"[\[\](){};,]")
+# Possessive (*+) where no other division of the text can match: what does not match is then told in one pass.
+STRING = re.compile(r"'[^'\n]*+(?:''[^'\n]*+)*'")
+MARK = re.compile(r"[\[\](){}]|[;,][;,\s]*+")  # a run of separators ends one statement
 BRACKET = re.compile(r"[\[\](){}]")
 ASSIGNMENT = re.compile(r"\s*[A-Za-z]\w*\.\w+\s*=")
 
@@ -83,20 +82,25 @@ def _finished(pieces: list[tuple[int, str]]) -> Iterator[Statement]:
 
 def _code_lines(text: str) -> Iterator[tuple[int, str]]:
     """Lines without comments, continued lines joined to the first."""
-    first, parts, hidden = 0, "", 0
+    first, parts, hidden = 0, list[str](), 0
     for number, raw in enumerate(text.splitlines(), 1):
         mark = raw.strip()
+        if not mark and not parts:
+            continue
         hidden += mark == "%{"
         if hidden:
             hidden -= mark == "%}"
             continue
         code, continued = _uncomment(raw)
-        first, parts = (first or number), f"{parts} {code}" if parts else code
+        if not (continued or parts or code.strip()):
+            continue
+        first = first or number
+        parts.append(code)
         if not continued:
-            yield first, parts
-            first, parts = 0, ""
+            yield first, " ".join(parts)
+            first, parts = 0, []
     if parts:
-        yield first, parts
+        yield first, " ".join(parts)
 
 
 def _uncomment(raw: str) -> tuple[str, bool]:
@@ -129,6 +133,7 @@ def header(text: str) -> str:
 
 
 LONGEST = 1000  # characters; keeps a hostile file from exhausting the parser's stack
+NUMBER = re.compile(r"\s*+[+-]?[0-9]++\.?[0-9]*+(?:[eE][+-]?[0-9]++)?\s*+", re.ASCII)
 
 CONSTANTS = {"pi": math.pi, "inf": math.inf, "nan": math.nan}  # MATLAB takes inf and Inf, nan and NaN
 FUNCTIONS: dict[str, Callable[[Any], Any]] = {
@@ -156,6 +161,8 @@ def evaluate(text: str, names: Mapping[str, Any] | None = None) -> Any:
     """
     if len(text) > LONGEST:
         raise ExpressionError(f"an expression of {len(text)} characters is too long")
+    if NUMBER.fullmatch(text):
+        return float(text)  # most expressions, and a tenth of the parser's time
     # the dotted operators get Python operators that MATLAB lacks, so that * between two arrays can be refused
     source = text.strip().replace(".*", "@").replace("./", "//").replace(".^", "^").replace("^", "**")
     try:
@@ -227,15 +234,19 @@ INDEX_LISTS: dict[str, tuple[int, ...]] = {
     "idx_gen": (*range(1, 11), 22, 23, 24, 25, *range(11, 22)),
 }
 
-PLAIN = re.compile(r"(?:[\d\s.eE+\-,;]|\b(?:Inf|NaN|inf|nan)\b)*")
+PLAIN = re.compile(r"(?:[\d\s.eE+\-,;]++|\b(?:Inf|NaN|inf|nan)\b)*+")
 REFERENCE = re.compile(r"\b([A-Za-z]\w*)\.(\w+)(?:\(([^()]*)\))?")
 NOTE = re.compile(r"^%% note: (.+)$", re.MULTILINE)  # what `to_matpower` keeps of a case's notes
 MOST_PROBLEMS = 20  # a file that is no case at all must not print itself back
+MOST_REFUSED = 1000  # lines that cannot be read; behind them the rest is not looked at
+# Far beyond any case, and read within seconds: what a file of the largest size could ask for takes hours.
+MOST_STATEMENTS = 1_000_000
+MOST_WORK = 250_000.0  # formulas; one over a table counts for each thousand of its numbers as well
 
 
 @dataclass
 class _Workspace:
-    """Tables, scalars and problems read so far."""
+    """Tables, scalars and problems read so far; `left` is the number of formulas that may still be computed."""
 
     variable: str = "mpc"
     name: str = ""
@@ -245,29 +256,51 @@ class _Workspace:
     notes: list[str] = field(default_factory=list)
     problems: list[Problem] = field(default_factory=list)
     skipping: int = 0  # depth of a branch that is not taken
+    left: float = math.inf
+
+    def spend(self, numbers: int = 0) -> None:
+        """Count a formula over so many numbers; raises CaseError beyond MOST_WORK."""
+        self.left -= 1 + numbers / 1000
+        if self.left < 0:
+            raise CaseError(
+                f"the file asks for more than {MOST_WORK:,.0f} formulas: it is no case. Write numbers into its tables, "
+                "or give max_mb=None if you trust its source."
+            )
 
 
-def read_matpower(path_or_text: str | Path, name: str | None = None) -> Case:
+def read_matpower(path_or_text: str | Path, name: str | None = None, *, max_mb: float | None = MAX_MB) -> Case:
     """Read a case file, given as a path or as its text.
+
+    max_mb:  [MB] largest file that is read; None lifts this limit and those of statements and formulas
 
     Raises DataMissing when there is no such file, CaseError with every problem found when it cannot be read.
     Rows of reactive costs and records such as dclines are not represented; `Case.notes` says so.
     """
-    title, case, problems = scan_matpower(path_or_text, name)
+    title, case, problems = scan_matpower(path_or_text, name, max_mb=max_mb)
     if problems or case is None:
         raise CaseError(render_problems(title, problems))
     return case
 
 
-def scan_matpower(path_or_text: str | Path, name: str | None = None) -> tuple[str, Case | None, list[Problem]]:
+def scan_matpower(
+    path_or_text: str | Path, name: str | None = None, *, max_mb: float | None = MAX_MB
+) -> tuple[str, Case | None, list[Problem]]:
     """Name, case and problems of a case file; the case is None when its tables cannot be read.
 
     A case beside problems is what the readable part says: fit for `validate`, not for use.
-    Raises DataMissing when there is no such file.
+    Raises DataMissing when there is no such file, CaseError when it is too large (see `read_matpower`).
     """
-    text, stem = _source(path_or_text)
-    work = _Workspace()
-    for statement in statements(text):
+    text, stem = _source(path_or_text, max_mb)
+    work, stopped = _Workspace(left=math.inf if max_mb is None else MOST_WORK), ""
+    for count, statement in enumerate(statements(text)):
+        if count == MOST_STATEMENTS and max_mb is not None:
+            raise CaseError(
+                f"the file has more than {MOST_STATEMENTS:,} statements: it is no case. Give max_mb=None if you trust "
+                "its source."
+            )
+        if len(work.problems) >= MOST_REFUSED:
+            stopped = " Behind them nothing was read."
+            break
         try:
             _execute(work, statement)
         except ExpressionError as err:
@@ -283,24 +316,25 @@ def scan_matpower(path_or_text: str | Path, name: str | None = None) -> tuple[st
     # missing tables were found last and matter most
     shown = problems[::-1][:MOST_PROBLEMS][::-1]
     if len(problems) > len(shown):
-        message = f"{len(problems) - len(shown)} further lines cannot be read."
+        message = f"{len(problems) - len(shown)} further lines cannot be read.{stopped}"
         shown.append(Problem("case", "text", (), message, ""))
     return title, case, shown
 
 
-def _source(path_or_text: str | Path) -> tuple[str, str]:
+def _source(path_or_text: str | Path, max_mb: float | None) -> tuple[str, str]:
     if isinstance(path_or_text, str):
-        named = path_or_text.lower().endswith(".m") and "\n" not in path_or_text
+        named = path_or_text[-2:].lower() == ".m" and "\n" not in path_or_text
         if not named and ("\n" in path_or_text or "=" in path_or_text or not path_or_text.strip()):
+            if max_mb is not None and len(path_or_text) > 1e6 * max_mb:
+                raise CaseError(too_large("the text", len(path_or_text) / 1e6, max_mb))
             return path_or_text, ""
     path = require_file(path_or_text, "case file", "Check the path, or see cases.list_cases().")
     # older files carry accents of authors' names in comments
-    return read_text(path, CaseError, legacy="latin-1"), path.stem
+    return read_text(path, CaseError, legacy="latin-1", max_mb=max_mb), path.stem
 
 
 def _refusal(statement: Statement, reason: str) -> Problem:
-    shown = " ".join(statement.text.split())
-    shown = shown if len(shown) <= 60 else shown[:57] + "..."
+    shown = excerpt(" ".join(statement.text[:LONGEST].split()), 60)
     remedy = "Apply what it does to the tables by hand and delete it, or delete it if it only labels things."
     return Problem("case", "text", (), f"line {statement.line}: {shown!r} is not understood: {reason}.", remedy)
 
@@ -373,13 +407,14 @@ def _field(work: _Workspace, statement: Statement, match: re.Match[str]) -> None
         if value.strip("'\"") != "2":
             raise ExpressionError("only version 2 of the format is read")
     elif name in NOTED:
-        work.notes.append(f"{name} of the source file is not represented")
+        note = f"{name} of the source file is not represented"
+        work.notes += [note] if note not in work.notes else []
     elif name not in IGNORED:
-        raise ExpressionError(f"the field {name!r} is not known")
+        raise ExpressionError(f"the field {excerpt(name)!r} is not known")
 
 
 def _indices(work: _Workspace, statement: Statement, match: re.Match[str]) -> None:
-    names = re.findall(r"\w+", match.group(1))
+    names = re.findall(r"[A-Za-z]\w*", match.group(1))
     values = INDEX_LISTS[match.group(2)]
     if len(names) > len(values):
         raise ExpressionError(f"{match.group(2)} returns {len(values)} values")
@@ -396,6 +431,7 @@ def _update(work: _Workspace, statement: Statement, match: re.Match[str]) -> Non
     index = _index(work, name, where)
     value = np.asarray(_compute(work, expression), np.float64)
     table = work.tables[name]
+    work.spend(table[index].size)
     if value.ndim and value.shape != table[index].shape:
         raise ExpressionError(f"expected shape {table[index].shape}, got {value.shape}")
     table[index] = value
@@ -405,7 +441,7 @@ Handler = Callable[[_Workspace, Statement, "re.Match[str]"], None]
 HANDLERS: tuple[tuple[re.Pattern[str], Handler], ...] = (
     (re.compile(r"function\s+(\w+)\s*=\s*(\w+)\s*(?:\(\s*\))?"), _function),
     (re.compile(r"end(?:if|function)?"), _nothing),
-    (re.compile(r"if\s+(.+)"), _condition),
+    (re.compile(r"if\s+(\S.*)"), _condition),
     (re.compile(r"([A-Za-z]\w*)\.(\w+)\s*=(?!=)\s*(.*)", re.DOTALL), _field),
     (re.compile(r"\[([\w\s,]+)\]\s*=\s*(idx_bus|idx_brch|idx_gen)"), _indices),
     (re.compile(r"([A-Za-z]\w*)\.(bus|branch|gen|gencost)\s*\(([^()]*)\)\s*=(?!=)\s*(.+)", re.DOTALL), _update),
@@ -415,7 +451,7 @@ HANDLERS: tuple[tuple[re.Pattern[str], Handler], ...] = (
 
 def _own(work: _Workspace, variable: str) -> None:
     if variable != work.variable:
-        raise ExpressionError(f"{variable!r} is not the case, which is called {work.variable!r}")
+        raise ExpressionError(f"{excerpt(variable)!r} is not the case, which is called {excerpt(work.variable)!r}")
 
 
 # ---- expressions over tables
@@ -430,19 +466,23 @@ def _number(work: _Workspace, text: str) -> float:
 
 def _compute(work: _Workspace, text: str) -> Any:
     """Evaluate an expression whose names may be parts of tables, such as mpc.bus(:, PD)."""
-    names: dict[str, Any] = dict(work.scalars)
+    if len(text) > LONGEST:
+        raise ExpressionError(f"an expression of {len(text)} characters is too long")
+    work.spend()
+    parts: dict[str, Any] = {}
 
     def bind(match: re.Match[str]) -> str:
         variable, name, where = match.groups()
         _own(work, variable)
-        key = f"part_{len(names)}"
+        key = f"_part{len(parts)}"  # names of a case file begin with a letter
         if name == "baseMVA" and where is None and work.base_mva is not None:
-            names[key] = work.base_mva
+            parts[key] = work.base_mva
         else:
-            names[key] = work.tables[name][_index(work, name, where)] if where else _whole(work, name)
+            parts[key] = work.tables[name][_index(work, name, where)] if where else _whole(work, name)
+            work.spend(np.size(parts[key]))
         return key
 
-    return evaluate(REFERENCE.sub(bind, text), names)
+    return evaluate(REFERENCE.sub(bind, text), ChainMap(parts, work.scalars))
 
 
 def _whole(work: _Workspace, name: str) -> np.ndarray:
@@ -454,10 +494,11 @@ def _whole(work: _Workspace, name: str) -> np.ndarray:
 def _index(work: _Workspace, name: str, where: str) -> tuple[Any, Any]:
     """NumPy index of `rows, columns` as the file writes it, counting from 1."""
     shape = _whole(work, name).shape
-    parts = re.fullmatch(r"\s*([^,\[\]]+?)\s*,\s*(\[[^\]]*\]|[^,\[\]]+?)\s*", where)
-    if parts is None:
-        raise ExpressionError(f"({where}) is not a pair of row and column")
-    return _axis(work, parts.group(1), shape[0]), _axis(work, parts.group(2), shape[1])
+    rows, _, columns = (part.strip() for part in where.partition(","))
+    inner = columns[1:-1] if columns[:1] == "[" and columns[-1:] == "]" else columns.replace(",", "[")
+    if len(where) > LONGEST or not rows or not columns or set("[]") & {*rows, *inner}:
+        raise ExpressionError(f"({excerpt(where)}) is not a pair of row and column")
+    return _axis(work, rows, shape[0]), _axis(work, columns, shape[1])
 
 
 def _axis(work: _Workspace, text: str, size: int) -> Any:
@@ -466,6 +507,7 @@ def _axis(work: _Workspace, text: str, size: int) -> Any:
     items = re.split(r"[\s,]+", text.strip("[] ")) if text.startswith("[") else [text]
     chosen = []
     for item in items:
+        work.spend()
         value = float(evaluate(item, work.scalars))
         if not 1 <= value <= size or value != int(value):  # NaN and infinity fail the first
             raise ExpressionError(f"index {item!r} = {value:g} is outside 1..{size}")
@@ -480,11 +522,14 @@ def _table(work: _Workspace, statement: Statement, name: str) -> np.ndarray | No
     """The rows between the brackets as (rows, columns) float64; None when a problem was found."""
     rows: list[list[float]] = []
     lines: list[int] = []
-    before = len(work.problems)
+    before, short = len(work.problems), 0
     for line, text in _rows(statement):
+        if short == MOST_REFUSED or len(work.problems) == before + MOST_REFUSED:
+            break  # it is no table, and what is wrong with it is known
         try:
             rows.append(_row(work, text))
             lines.append(line)
+            short += len(rows[-1]) < TABLES[name]
         except ExpressionError as err:
             message = f"line {line}, a row of {name!r}: {err}."
             work.problems.append(Problem("case", name, (), message, "Write a number or a formula of numbers."))
@@ -495,16 +540,15 @@ def _table(work: _Workspace, statement: Statement, name: str) -> np.ndarray | No
     return np.array(rows, np.float64).reshape(len(rows), -1 if rows else TABLES[name])
 
 
-def _rows(statement: Statement) -> list[tuple[int, str]]:
-    pieces = list(statement.pieces)
+def _rows(statement: Statement) -> Iterator[tuple[int, str]]:
+    # `mpc.bus = ...` may stand before the line of the bracket
+    start = next(k for k, (_, text) in enumerate(statement.pieces) if "[" in text)
+    pieces = list(statement.pieces[start:])
     number, first = pieces[0]
-    while "[" not in first:  # `mpc.bus = ...` and the bracket on the next line
-        pieces.pop(0)
-        number, first = pieces[0]
     pieces[0] = (number, first.partition("[")[2])  # rows may begin right behind the bracket
     number, last = pieces[-1]
     pieces[-1] = (number, last.rpartition("]")[0])
-    return [(n, part) for n, text in pieces for part in text.split(";") if part.strip()]
+    return ((n, part) for n, text in pieces for part in text.split(";") if part and not part.isspace())
 
 
 def _row(work: _Workspace, text: str) -> list[float]:
@@ -513,21 +557,27 @@ def _row(work: _Workspace, text: str) -> list[float]:
             return [float(cell) for cell in text.replace(",", " ").split()]
         except ValueError:
             pass  # 5-3 or 1 - 2: a formula after all
-    return [float(evaluate(cell, work.scalars)) for cell in _cells(text)]
+    row = []
+    for cell in _cells(text):
+        work.spend()
+        row.append(float(evaluate(cell, work.scalars)))
+    return row
 
 
 def _cells(text: str) -> list[str]:
     """Split a row as MATLAB does: `a -b` are two cells, `a - b`, `a-b` and `a * b` are one."""
-    joined = re.sub(r"\s*(\.?[*/^])\s*", r"\1", text)
-    joined = re.sub(r"\s+([+-])\s+", r"\1", joined)
-    cells, depth = [""], 0
+    joined = re.sub(r" ?(\.?[*/^]) ?", r"\1", " ".join(text.split()))
+    joined = re.sub(r" ([+-]) ", r"\1", joined)
+    signs, depth = list[str](), 0
     for sign in joined:
         depth += (sign == "(") - (sign == ")")
-        if depth <= 0 and (sign.isspace() or sign == ","):
-            cells.append("")
-        elif not sign.isspace():
-            cells[-1] += sign
-    return [cell for cell in cells if cell]
+        if sign not in " ,":
+            signs.append(sign)
+        elif depth <= 0:
+            signs.append(" ")
+        elif sign == ",":
+            signs.append(sign)
+    return "".join(signs).split()
 
 
 def _shape_problems(name: str, rows: list[list[float]], lines: list[int]) -> list[Problem]:

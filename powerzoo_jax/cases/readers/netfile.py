@@ -6,14 +6,14 @@ so the shipped tables can be rebuilt from the pinned file alone.
 
 from __future__ import annotations
 
-import json
 import math
 from typing import Any
 
 import numpy as np
 
-from powerzoo_jax.base.errors import CaseError, listing
+from powerzoo_jax.base.errors import CaseError, excerpt, listing
 from powerzoo_jax.cases.case import NO_ANGLE_LIMIT, PQ, PV, REF, Case, assemble
+from powerzoo_jax.cases.readers.pandapower_file import REMEDY, parse_net
 
 READ = frozenset({"bus", "load", "sgen", "gen", "shunt", "ext_grid", "line", "trafo", "poly_cost"})
 DIGITS = 9  # significant: the file carries 10 decimals of numbers that went through ohm, kA and percent
@@ -49,9 +49,21 @@ def read_saved_net(text: str, name: str, citation: str) -> Case:
     are negative loads. Transformers are pi models, and a negative no-load current is charging, as in the tables that
     such nets were made from (pandapower itself drops the sign). Values are rounded to 9 significant digits.
 
-    Raises CaseError for element tables outside the subset and for elements out of service.
+    Raises CaseError for a text that is no saved net, for element tables outside the subset and for elements out of
+    service.
     """
-    tables, net = _element_tables(text)
+    content = parse_net(text, name)
+    try:
+        return _convert(content, name, citation)
+    except CaseError:
+        raise
+    except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError) as err:
+        message = f"{name} cannot be read as a saved net ({type(err).__name__}: {excerpt(err)}). {REMEDY}"
+        raise CaseError(message) from err
+
+
+def _convert(content: Any, name: str, citation: str) -> Case:
+    tables, net = _element_tables(content)
     base, hertz = float(net["sn_mva"]), float(net["f_hz"])
     bus = tables["bus"]
     branch = np.vstack([_lines(tables["line"], bus, base, hertz), _trafos(tables["trafo"], bus, base)])
@@ -60,10 +72,10 @@ def read_saved_net(text: str, name: str, citation: str) -> Case:
     return assemble(name, base, citation, {key: _rounded(value) for key, value in parts.items()})
 
 
-def _element_tables(text: str) -> tuple[dict[str, _ElementTable], dict[str, Any]]:
-    net = json.loads(text)["_object"]
+def _element_tables(content: Any) -> tuple[dict[str, _ElementTable], dict[str, Any]]:
+    net = content["_object"]
     tables = {
-        key: _ElementTable(json.loads(value["_object"]))
+        key: _ElementTable(value["_object"])
         for key, value in net.items()
         if isinstance(value, dict) and value.get("_class") == "DataFrame" and not key.startswith(("res_", "_"))
     }

@@ -15,7 +15,8 @@ from typing import Any
 
 import numpy as np
 
-from powerzoo_jax.base.errors import CaseError, DataMissing
+from powerzoo_jax.base.errors import CaseError, excerpt
+from powerzoo_jax.base.textfile import MAX_MB, require_file, too_large
 from powerzoo_jax.cases.readers.opendss_file import CIRCUIT, Element, Script, parse
 from powerzoo_jax.cases.readers.opendss_lines import line_rows
 from powerzoo_jax.cases.readers.opendss_rules import ANTIFLOAT
@@ -40,29 +41,36 @@ def read_opendss(
     opened: Collection[str] = (),
     citation: str = "",
     read: Callable[[str], str] | None = None,
+    outside: bool = False,
+    max_mb: float | None = MAX_MB,
 ) -> ThreePhaseCase:
     """Read an OpenDSS feeder.
 
-    path:      master script; `Redirect` looks beside it
+    path:      master script; `Redirect` and `Compile` look beside it
     name:      of the case, None = of the circuit
     taps:      regulator transformer -> tap position in place of the one in the script; one position is 0.00625
     opened:    names of lines to open at both ends, besides those that the script opens
     citation:  kept in the case
     read:      returns the text of a file by its path from the master script; None reads the folder of `path`
+    outside:   also read files outside that folder, where `Redirect ../Codes.dss` or a link leads to one
+    max_mb:    [MB] largest sum of all files read; None = any
 
     The notes of the case list what is left out, such as ratings and time series.
     Raises DataMissing for a missing file and CaseError, naming file, line and element, for what the subset does not
     hold.
     """
     path = Path(path)
-    script = parse(path.name, read or _folder(path.parent))
+    script = parse(path.name, read or _folder(path.parent, outside, max_mb))
     if len(script.circuits) != 1:
         raise CaseError(f"{path.name} defines {len(script.circuits)} circuits. Give a master script that defines one.")
     units = [row for e in script.of("transformer") for row in _transformer(script, e)]
     if units:
         script.note(ANTIFLOAT, "transformer.ppm_antifloat")
     source = _source(script, script.elements[CIRCUIT])
-    regulators = [_regulator(script, e, units, taps or {}) for e in script.of("regcontrol")]
+    unit_rows: dict[str, list[int]] = {}
+    for k, row in enumerate(units):
+        unit_rows.setdefault(row["name"], []).append(k)
+    regulators = [_regulator(script, e, units, unit_rows, taps or {}) for e in script.of("regcontrol")]
     rows: dict[str, list[Row]] = {
         "source": source,
         "regulator": regulators,
@@ -77,20 +85,38 @@ def read_opendss(
     return case
 
 
-def _folder(folder: Path) -> Callable[[str], str]:
+def _folder(folder: Path, outside: bool, max_mb: float | None) -> Callable[[str], str]:
+    """Reader of the files of a folder by their path from it, up to a sum of their sizes."""
+    total = 0.0
+
     def read(name: str) -> str:
-        path = folder / name
-        if not path.is_file():
-            raise DataMissing(f"There is no script {str(path)!r}. Check the name that the Redirect gives.")
+        nonlocal total
+        # first by the letters, or a look at a network drive would tell its server that somebody is here
+        if not outside and (name.startswith(("/", "..")) or ":" in name[:2]):
+            raise CaseError(_outside(name, folder))
+        path = require_file(folder / name, "script", "Check the name that the Redirect gives.")
+        if not outside and not path.resolve().is_relative_to(folder.resolve()):
+            raise CaseError(_outside(name, folder))
+        total += path.stat().st_size / 1e6
+        if max_mb is not None and total > max_mb:
+            raise CaseError(too_large(f"{path} with the files read before it", total, max_mb))
         return path.read_text(encoding="latin-1")
 
     return read
 
 
+def _outside(name: str, folder: Path) -> str:
+    return (
+        f"{excerpt(name)} lies outside {str(folder)!r}, the folder of the master script. Copy the file there, or give "
+        "outside=True if you trust the script."
+    )
+
+
 def _refuse_open_ends(script: Script, case: ThreePhaseCase) -> None:
     """A line open at one end still charges the other; a line out of service does not."""
+    rows = {name: row for row, name in enumerate(case.line.name.tolist())}
     for name, terminals in script.opened.items():
-        row = int(np.flatnonzero(case.line.name == name)[0])
+        row = rows[name]
         volt = 1e3 * case.node.base_kv[case.line.from_node[row, 0]]
         var = volt**2 * 1e-6 * np.trace(case.line.b_us[row])
         if len(terminals) == 1 and var > OPEN_VAR:
@@ -214,16 +240,19 @@ def _new_windings() -> dict[str, list[Any]]:
     }
 
 
-def _regulator(script: Script, element: Element, units: list[Row], taps: Mapping[str, int]) -> Row:
+def _regulator(
+    script: Script, element: Element, units: list[Row], unit_rows: Mapping[str, list[int]], taps: Mapping[str, int]
+) -> Row:
+    """One regulator; `unit_rows` are the rows of the phases of a transformer, by its name."""
     value: dict[str, Any] = {
         **{"transformer": "", "winding": 1, "vreg": 120.0, "band": 3.0},
         **{"ptratio": 60.0, "ctprim": 300.0, "r": 0.0, "x": 0.0},
     }
     value |= {key: entry for group in script.values(element) for key, entry, _ in group}
     name = value["transformer"]
-    at = [k for k, row in enumerate(units) if row["name"] == name]
+    at = unit_rows.get(name, [])
     if not at:
-        element.fail(f"it controls transformer {name!r}, which is not defined. Check the name.")
+        element.fail(f"it controls transformer {excerpt(name)!r}, which is not defined. Check the name.")
     if value["winding"] == 1:
         element.fail("it regulates winding 1, the default. Give winding=2, and model the transformer so.")
     position = taps.get(name, (units[at[0]]["to_tap"] - 1) / STEP)

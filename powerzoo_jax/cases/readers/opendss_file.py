@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 from typing import Any, NoReturn
 
-from powerzoo_jax.base.errors import CaseError
+from powerzoo_jax.base.errors import CaseError, excerpt
 from powerzoo_jax.cases.readers.opendss_commands import COMMANDS, OPTIONS
 from powerzoo_jax.cases.readers.opendss_rules import (
     APPLIED,
@@ -21,16 +21,22 @@ from powerzoo_jax.cases.readers.opendss_rules import (
     Rules,
     resolve,
 )
-from powerzoo_jax.cases.readers.opendss_values import unquote, word
+from powerzoo_jax.cases.readers.opendss_values import LONGEST_NAME, unquote, word
 
-BLOCK = re.compile(r"/\*.*?\*/", re.DOTALL)
 COMMENT = re.compile(r"!|//")
 QUOTED = r"\([^)]*\)|\[[^\]]*\]|\{[^}]*\}|\"[^\"]*\"|'[^']*'"
-PROPERTY = re.compile(rf"(?:([\w%.]+)\s*=\s*)?({QUOTED}|[^\s,=]+)")
+# An opening mark without its partner matches last and alone, so that it can be refused at once: going on behind it, one
+# would look for the partner of every other mark as far as the end of the line.
+PROPERTY = re.compile(rf"(?:([\w%.]+)\s*=\s*)?({QUOTED}|[^\s,=(\[{{\"'][^\s,=]*|[(\[{{\"'])")
+OPENING = frozenset("([{\"'")
 EDIT = re.compile(r"(\w+)\.([^.\s]+)\.(?=[\w%]+\s*=)")
 FREQUENCY_HZ = 60.0  # OpenDSS's default base frequency
 CIRCUIT = ("vsource", "source")  # a circuit is its source
 # what `like` leaves as it is: where an element stands, and whether it is there
+MOST_FILES = 16  # one leading to the other by Redirect
+MOST_COMMANDS = 200  # for one element: every line that refers to it goes through them
+MOST_BASES = 100  # every transformer looks for the nearest
+MOST_COPIED = 1_000_000  # commands that `like` repeats
 NOT_COPIED = frozenset(["bus1", "bus", "buses", "enabled", "ppm_antifloat", "leadlag"])
 
 
@@ -75,7 +81,7 @@ class Element:
         return PROPERTIES[self.kind]
 
     def refuse(self, given: Given, why: str) -> NoReturn:
-        raise CaseError(f"{given.where}: {self}: {given.key}={given.text}: {why}")
+        raise CaseError(f"{given.where}: {self}: {given.key}={excerpt(given.text)}: {why}")
 
     def fail(self, why: str) -> NoReturn:
         raise CaseError(f"{self.where}: {self}: {why}")
@@ -134,9 +140,10 @@ def _value(given: Given, rule: Rule, what: str) -> Any:
     try:
         value = rule.parse(given.text)
     except ValueError as err:
-        raise CaseError(f"{given.where}: {what}={given.text}: {err}") from err
+        raise CaseError(f"{given.where}: {what}={excerpt(given.text)}: {excerpt(err)}") from err
     if rule.effect == REFUSED or (rule.effect == FIXED and not value):
-        raise CaseError(f"{given.where}: {what}={given.text} is not in the subset of OpenDSS read here. {rule.text}")
+        shown = excerpt(given.text)
+        raise CaseError(f"{given.where}: {what}={shown} is not in the subset of OpenDSS read here. {rule.text}")
     return value
 
 
@@ -153,12 +160,13 @@ class _Reader:
     active:  the element that a continuation (~) goes on with
     where:   file and line of the command
     order:   number of the command
+    copied:  number of commands that `like` has repeated
     """
 
     def __init__(self, read: Callable[[str], str]) -> None:
         self.read, self.script = read, Script()
         self.active: Element | None = None
-        self.where, self.order = "", 0
+        self.where, self.order, self.copied = "", 0, 0
 
     def run(self, name: str, above: tuple[str, ...]) -> None:
         """Take the commands of one file; `above` are the files whose Redirect led here."""
@@ -172,7 +180,7 @@ class _Reader:
             try:
                 command = resolve("command", verb.lower(), COMMANDS)
             except ValueError as err:
-                raise self._error(f"the command {verb!r} is unknown to OpenDSS. Remove it.") from err
+                raise self._error(f"the command {excerpt(verb)!r} is unknown to OpenDSS. Remove it.") from err
             rule = COMMANDS[command]
             if rule.effect == REFUSED:
                 raise self._error(f"the command {verb!r} is not in the subset of OpenDSS read here. {rule.text}")
@@ -197,6 +205,8 @@ class _Reader:
     def _redirect(self, name: str, target: str, above: tuple[str, ...]) -> None:
         path = posixpath.normpath(posixpath.join(posixpath.dirname(name), target.replace("\\", "/")))
         chain = (*above, name)
+        if len(chain) > MOST_FILES:
+            raise self._error(f"Redirect leads through more than {MOST_FILES} files, the last one {path}. Join them.")
         if path.lower() in [file.lower() for file in chain]:
             raise self._error(f"Redirect is circular: {' -> '.join((*chain, path))}. Remove one of them.")
         self.run(path, chain)
@@ -205,9 +215,9 @@ class _Reader:
     def _given(self, rules: Rules, what: str, owner: str, text: str) -> list[Given]:
         """Properties or options of a command with their full names."""
         found = []
-        for key, value in properties(text):
+        for key, value in self._properties(text):
             if key == "":
-                raise self._error(f"{owner}: the value {value!r} has no name. Write it as property=value.")
+                raise self._error(f"{owner}: the value {excerpt(value)!r} has no name. Write it as property=value.")
             try:
                 full = resolve(f"{what} of {owner}", key, rules)
             except ValueError as err:
@@ -215,12 +225,20 @@ class _Reader:
             found.append(Given(full, value, self.where, self.order))
         return found
 
+    def _properties(self, text: str) -> list[tuple[str, str]]:
+        try:
+            return properties(text)
+        except ValueError as err:
+            raise self._error(str(err)) from err
+
     def _new(self, text: str) -> None:
         first = PROPERTY.match(text.strip())
         key, full = ((first[1] or "").lower(), unquote(first[2])) if first else ("", "")
         kind, _, name = full.lower().partition(".")
         if first is None or key not in ("", "object") or not name:
             raise self._error(f"'New {text[:40]}' does not begin with Class.name.")
+        if len(full) > LONGEST_NAME:
+            raise self._error(f"the name {excerpt(full)!r} is longer than {LONGEST_NAME} characters. Shorten it.")
         rest = text.strip()[first.end() :]
         if kind in CLASSES:
             self.script.note(CLASSES[kind], kind)
@@ -258,10 +276,16 @@ class _Reader:
             # OpenDSS stays at the last winding after an array, and goes back to the first after a copy
             moved = [[replace(g, key="wdg", text="2") if g.key == "buses" else g for g in old] for old in model.groups]
             element.groups += [[g for g in old if g.key not in NOT_COPIED] for old in moved]
+            self.copied += len(moved)
             if element.kind == "transformer":
                 element.groups.append([replace(given, key="wdg", text="1")])
             element.model, group, self.active = given, group[1:], None
         element.groups.append(group)
+        if len(element.groups) > MOST_COMMANDS or self.copied > MOST_COPIED:
+            raise self._error(
+                f"{element}: more than {MOST_COMMANDS} commands define it, or like repeats more than {MOST_COPIED:,} "
+                "commands in all. Write its properties in one command."
+            )
 
     def _continue(self, text: str) -> None:
         if self.active is None:
@@ -275,14 +299,14 @@ class _Reader:
     def _edit(self, edit: re.Match[str], text: str) -> None:
         key = (edit[1].lower(), edit[2].lower())
         if key not in self.script.elements:
-            raise self._error(f"{edit[0]}... edits an element that is not defined. Define it before.")
+            raise self._error(f"{excerpt(edit[0])}... edits an element that is not defined. Define it before.")
         self.active = self.script.elements[key]
         self._take(self.active, text)
 
     def _switch(self, command: str, text: str) -> None:
         """Open or close a terminal of a line, all conductors of it."""
         names, found = ["object", "term", "cond"], {"object": "", "term": "1", "cond": "0"}
-        for position, (key, value) in enumerate(properties(text)):
+        for position, (key, value) in enumerate(self._properties(text)):
             slot = next((n for n in names if key and n.startswith(key[:4])), None) if key else names[min(position, 2)]
             if slot is None:
                 raise self._error(f"{command} has no {key}. Write {command} line.name terminal.")
@@ -312,6 +336,8 @@ class _Reader:
             if rule.effect == NOTED:
                 self.script.note(rule.text, f"set {key}")
             elif key == "voltagebases":
+                if len(value) > MOST_BASES:
+                    raise self._error(f"Set VoltageBases lists {len(value)} voltages. Give {MOST_BASES} at most.")
                 self.script.voltage_bases = tuple(value)
             elif key == "loadmult":
                 self.script.load_factor = value
@@ -330,13 +356,27 @@ class _Reader:
 
 def _commands(text: str) -> Iterator[tuple[int, str]]:
     """Yield (line number, command) with comments removed."""
-    blank = BLOCK.sub(lambda m: "\n" * m[0].count("\n"), text)
-    for number, raw in enumerate(blank.splitlines(), 1):
+    for number, raw in enumerate(_without_blocks(text).splitlines(), 1):
         line = COMMENT.split(raw, maxsplit=1)[0].strip().replace("\t", " ")
         if line:
             yield number, f"~ {line[1:]}" if line[0] == "~" else line
 
 
+def _without_blocks(text: str) -> str:
+    """The text with its block comments blanked, line by line; one that is never closed stays."""
+    parts, at = list[str](), 0
+    while (start := text.find("/*", at)) >= 0 and (end := text.find("*/", start + 2)) >= 0:
+        parts += [text[at:start], "\n" * text.count("\n", start, end)]
+        at = end + 2
+    return "".join([*parts, text[at:]])
+
+
 def properties(text: str) -> list[tuple[str, str]]:
-    """Pairs of name, "" where there is none, and value."""
-    return [(m[1].lower() if m[1] else "", m[2]) for m in PROPERTY.finditer(text)]
+    """Pairs of name, "" where there is none, and value; raises ValueError for a bracket or quote never closed."""
+    found = []
+    for match in PROPERTY.finditer(text):
+        value = match[2]
+        if len(value) == 1 and value in OPENING:
+            raise ValueError(f"the {value} at {excerpt(text[match.start(2) :], 40)!r} is never closed. Close it.")
+        found.append((match[1].lower() if match[1] else "", value))
+    return found

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+from bisect import bisect_left
 from collections.abc import Collection
 from typing import Any
 
@@ -76,11 +77,14 @@ class PerLength:
         return full
 
 
+Groups = list[list[tuple[str, Any, Given]]]
+
+
 def line_rows(script: Script, opened: Collection[str]) -> list[Row]:
     """One row for each line; `opened` are out of service besides those that the script opens."""
-    codes = {element.name: script.values(element) for element in script.of("linecode")}
-    for element in script.of("linecode"):
-        _code(element, codes[element.name])  # also those that no line uses are checked
+    codes = {element.name: _Code(element, script.values(element)) for element in script.of("linecode")}
+    for code in codes.values():
+        code.before(None)  # also those that no line uses are checked
     rows = [_Line(element, script, codes).row(opened) for element in script.of("line")]
     missing = set(opened) - {row["name"] for row in rows}
     if missing:
@@ -89,13 +93,25 @@ def line_rows(script: Script, opened: Collection[str]) -> list[Row]:
     return rows
 
 
-def _code(element: Element, groups: list[list[tuple[str, Any, Given]]], before: int | None = None) -> PerLength:
-    """A line code as the commands up to number `before` have defined it."""
-    code = PerLength()
-    for group in groups:
-        for key, value, given in group:
-            if before is not None and given.order >= before:
-                continue
+class _Code:
+    """A line code as the commands before a line have defined it; what many lines ask for is worked out once."""
+
+    def __init__(self, element: Element, groups: Groups) -> None:
+        self.element = element
+        self.groups = [group for group in groups if group]
+        self.orders = [group[0][2].order for group in self.groups]
+        self.known: dict[int, PerLength] = {}
+
+    def before(self, order: int | None) -> PerLength:
+        """The code as the commands up to number `order` define it, None = all of them; not to be changed."""
+        count = len(self.groups) if order is None else bisect_left(self.orders, order)
+        if count not in self.known:
+            self.known[count] = self._take(self.groups[:count])
+        return self.known[count]
+
+    def _take(self, groups: Groups) -> PerLength:
+        element, code = self.element, PerLength()
+        for key, value, given in (entry for group in groups for entry in group):
             if key == "nphases":
                 if code.matrix:
                     element.refuse(given, "it undoes the matrices before it. Give it first.")
@@ -106,10 +122,10 @@ def _code(element: Element, groups: list[list[tuple[str, Any, Given]]], before: 
                 if key in code.sequence and code.matrix:
                     element.refuse(given, "matrices stand before it. Give either them or sequence values.")
                 code.take(element, key, value, given)
-    if code.matrix:  # the others are those of its sequence values, also for a line with values of its own
-        squares = {letter: code.square(letter)[: code.phases] for letter in "rxc"}
-        code.matrix = {letter: [row[: k + 1].tolist() for k, row in enumerate(s)] for letter, s in squares.items()}
-    return code
+        if code.matrix:  # the others are those of its sequence values, also for a line with values of its own
+            squares = {letter: code.square(letter)[: code.phases] for letter in "rxc"}
+            code.matrix = {letter: [row[: k + 1].tolist() for k, row in enumerate(s)] for letter, s in squares.items()}
+        return code
 
 
 class _Line:
@@ -120,7 +136,7 @@ class _Line:
     charged:     the capacitances are given, not the defaults of OpenDSS, which are per thousand feet
     """
 
-    def __init__(self, element: Element, script: Script, codes: dict[str, list[list[tuple[str, Any, Given]]]]) -> None:
+    def __init__(self, element: Element, script: Script, codes: dict[str, _Code]) -> None:
         self.element, self.script, self.codes = element, script, codes
         self.z, self.ends, self.length = PerLength(), [Bus("", ())] * 2, 1.0
         self.unit, self.code_unit, self.conversion = "none", "none", 1.0
@@ -166,7 +182,7 @@ class _Line:
         element = self.script.elements.get(("linecode", name))
         if element is None or element.order > given.order:
             raise CaseError(f"{given.where}: {self.element}: linecode {name} is not defined. Define it before.")
-        code = _code(element, self.codes[name], given.order)
+        code = self.codes[name].before(given.order)
         self.coded, self.code_unit, self.conversion = True, code.unit, _per(code.unit, self.unit)
         derived, own = self.z.derived, self.z.sequence
         self.z = copy.deepcopy(code)

@@ -10,9 +10,10 @@ import re
 from collections.abc import Callable
 from typing import NamedTuple
 
-from powerzoo_jax.base.errors import unknown
+from powerzoo_jax.base.errors import listing, unknown
 
 MAX_PHASE = 3
+LONGEST_NAME = 200  # characters; a table holds all its names in the width of the longest
 # [m]; 0 where a length has the unit of the impedance beside it
 UNITS = {
     **{"none": 0.0, "mi": 1609.344, "kft": 304.8, "km": 1e3, "m": 1.0, "ft": 0.3048},
@@ -136,7 +137,7 @@ def matrix(text: str) -> list[list[float]]:
     full = len(rows) > 1 and all(len(row) == len(rows) for row in rows)
     if not full and any(len(row) != k for k, row in enumerate(rows, 1)):
         raise ValueError(
-            f"its rows have {', '.join(str(len(row)) for row in rows)} entries. Give the lower triangle, "
+            f"its rows have {listing(len(row) for row in rows)} entries. Give the lower triangle, "
             "(a | b c | d e f), or all columns of every row."
         )
     if full and any(rows[i][j] != rows[j][i] for i in range(len(rows)) for j in range(i)):
@@ -181,6 +182,8 @@ def bus(text: str) -> Bus:
     name, *given = word(text).split(".")
     if not name or not all(node.isdecimal() for node in given):
         raise ValueError("give a bus as name or name.node.node, such as 680.1.3.")
+    if len(name) > LONGEST_NAME:
+        raise ValueError(f"its name is longer than {LONGEST_NAME} characters. Shorten it.")
     nodes = tuple(map(int, given))
     if any(node > MAX_PHASE for node in nodes):
         raise ValueError("a node beyond 3, a neutral conductor, is not represented. Connect to nodes 0 to 3.")

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from powerzoo_jax.base.errors import CaseError, listing
-from powerzoo_jax.base.textfile import require_file
+from powerzoo_jax.base.textfile import MAX_MB, require_file
 from powerzoo_jax.cases.case import Case, assemble
 from powerzoo_jax.cases.readers.matpower import read_matpower
 from powerzoo_jax.cases.readers.pandapower_tables import (
@@ -46,15 +46,17 @@ LAYOUT = {
 }
 
 
-def from_matpower(path: str | os.PathLike[str]) -> Case:
+def from_matpower(path: str | os.PathLike[str], *, max_mb: float | None = MAX_MB) -> Case:
     """Read and validate a MATPOWER case file (format version 2, see `read_matpower` for what is understood).
+
+    max_mb:  [MB] largest file that is read; None lifts this limit and those of statements and formulas
 
     Raises DataMissing when there is no such file, CaseError with every problem of a file that cannot be read, or of
     the case that was read.
     """
     here = f"Check the path (the current folder is {str(Path.cwd())!r})"
     remedy = f"{here}, or give a shipped name, see cases.list_cases()."
-    case = read_matpower(require_file(path, "case file", remedy))
+    case = read_matpower(require_file(path, "case file", remedy), max_mb=max_mb)
     assert_valid(case)
     return case
 

@@ -43,7 +43,9 @@ def list_official() -> tuple[str, ...]:
 def read_official(source: str, path: str | Path, **options: Any) -> tuple[Series, Report]:
     """Read official files of a source at a local file or folder: (series, report).
 
-    Raises ValueError for an unknown source, DataMissing when there is no file, DataError when it cannot be used.
+    Options are those of the reader, such as fill_minutes, and max_mb [MB], the largest sum of files that it holds in
+    memory; None lifts it. Raises ValueError for an unknown source, DataMissing when there is no file, DataError when it
+    cannot be used.
 
     >>> series, report = read_official("neso", "demanddata_2023.csv")  # doctest: +SKIP
     """

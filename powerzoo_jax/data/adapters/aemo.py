@@ -14,6 +14,7 @@ from pathlib import Path
 import numpy as np
 
 from powerzoo_jax.base.errors import DataError, listing, unknown
+from powerzoo_jax.base.textfile import MAX_TABLE_MB
 from powerzoo_jax.data.adapters.regular import FILL_MINUTES, Rows, check_magnitude, common_step, to_series
 from powerzoo_jax.data.adapters.table import (
     FileTable,
@@ -39,7 +40,11 @@ EPOCH = parse_stamp("1970/01/01 00:00", STAMPS)
 
 
 def read_aemo(
-    path: str | Path, *, region: str | None = None, fill_minutes: int = FILL_MINUTES
+    path: str | Path,
+    *,
+    region: str | None = None,
+    fill_minutes: int = FILL_MINUTES,
+    max_mb: float | None = MAX_TABLE_MB,
 ) -> tuple[Series, Report]:
     """Read price and demand of one region: (series, report).
 
@@ -48,7 +53,7 @@ def read_aemo(
     Raises DataMissing without files, DataError for several regions without `region`, and for what cannot be read.
     """
     required = ("REGION", "SETTLEMENTDATE", "TOTALDEMAND", "RRP", "PERIODTYPE")
-    tables = [read_table(file, required) for file in find_files(path, "*.csv")]
+    tables = [read_table(file, required) for file in find_files(path, "*.csv", max_mb=max_mb)]
     read, traded = sum(map(len, tables)), [rows_of(t, "periodtype", "TRADE") for t in tables]
     region = choose(traded, "region", region)
     kept = [rows_of(t, "region", region) for t in traded]
@@ -141,14 +146,18 @@ LARGEST_MW = 60_000.0  # all regions together have stayed below 40,000: more is 
 
 
 def read_aemo_nemweb(
-    path: str | Path, *, region: str | None = None, fill_minutes: int = FILL_MINUTES
+    path: str | Path,
+    *,
+    region: str | None = None,
+    fill_minutes: int = FILL_MINUTES,
+    max_mb: float | None = MAX_TABLE_MB,
 ) -> tuple[Series, Report]:
     """Read NEMWEB operational demand of one region, actual or forecast: (series, report).
 
     Forecasts keep the last issue of each interval, and its age at the start of the interval as
     load.forecast_lead_min.  Demand may be negative (South Australia).
     """
-    tables = [_nemweb(file) for file in find_files(path, "*.csv")]
+    tables = [_nemweb(file) for file in find_files(path, "*.csv", max_mb=max_mb)]
     region = choose(tables, "regionid", region)
     kept = [table for table in (rows_of(t, "regionid", region) for t in tables) if len(table)]
     forecast = ["forecast_datetime" in table.columns for table in kept]

@@ -15,6 +15,7 @@ from pathlib import Path
 import numpy as np
 
 from powerzoo_jax.base.errors import DataError, listing, unknown
+from powerzoo_jax.base.textfile import MAX_TABLE_MB
 from powerzoo_jax.data.adapters.regular import FILL_MINUTES, Rows, check_magnitude, to_series
 from powerzoo_jax.data.adapters.table import FileTable, Report, find_files, parse_stamp, read_table
 from powerzoo_jax.data.clock import MINUTES_PER_DAY, check_year, civil_to_utc
@@ -32,14 +33,18 @@ LARGEST_MW = 500.0  # of one zone substation
 
 
 def read_ausgrid(
-    path: str | Path, *, stations: Sequence[str] | None = None, fill_minutes: int = FILL_MINUTES
+    path: str | Path,
+    *,
+    stations: Sequence[str] | None = None,
+    fill_minutes: int = FILL_MINUTES,
+    max_mb: float | None = MAX_TABLE_MB,
 ) -> tuple[Series, Report]:
     """Read zone substations: (series, report); load.actual_mw is the sum of the chosen ones, all by default.
 
     With several substations each is a signal too.  A sum lacks a value where one substation does.
     Raises DataMissing without files, DataError for an unknown substation and for what cannot be read.
     """
-    tables = [read_table(file, (STATION, DATE, UNIT, *LABELS)) for file in find_files(path, "*.csv")]
+    tables = [read_table(file, (STATION, DATE, UNIT, *LABELS)) for file in find_files(path, "*.csv", max_mb=max_mb)]
     read = sum(map(len, tables))
     active = [_active(table) for table in tables]
     names = _choose(active, stations)

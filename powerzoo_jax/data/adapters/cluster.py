@@ -21,7 +21,7 @@ from typing import Any
 import numpy as np
 
 from powerzoo_jax.base.errors import DataError
-from powerzoo_jax.base.textfile import read_text
+from powerzoo_jax.base.textfile import MAX_TABLE_MB, read_text
 from powerzoo_jax.data.adapters.regular import FILL_MINUTES, Rows, to_series
 from powerzoo_jax.data.adapters.table import FileTable, Report, find_files, read_cells, read_table, to_table
 from powerzoo_jax.data.clock import MINUTE_NS, instant_ns
@@ -201,7 +201,12 @@ SLACK = 1e-6  # rounding of the published shares
 
 
 def read_google(
-    path: str | Path, *, start: str = STARTS["google"], step_minutes: int = 5, fill_minutes: int = FILL_MINUTES
+    path: str | Path,
+    *,
+    start: str = STARTS["google"],
+    step_minutes: int = 5,
+    fill_minutes: int = FILL_MINUTES,
+    max_mb: float | None = MAX_TABLE_MB,
 ) -> tuple[Series, Report]:
     """Read a folder of `instance_usage*` and `machine_events*`: (series, report).
 
@@ -209,8 +214,8 @@ def read_google(
     Raises DataMissing without files, DataError for what cannot be read and for a use beyond the capacity.
     """
     step = step_minutes * MINUTE_US
-    usage_files = find_files(path, "instance_usage*.csv", "instance_usage*.json*")
-    event_files = find_files(path, "machine_events*.csv", "machine_events*.json*")
+    usage_files = find_files(path, "instance_usage*.csv", "instance_usage*.json*", max_mb=max_mb)
+    event_files = find_files(path, "machine_events*.csv", "machine_events*.json*", max_mb=max_mb)
     work: dict[int, float] = {}
     read = dropped = 0
     for table in map(_usage, usage_files):

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from powerzoo_jax.base.errors import DataError
-from powerzoo_jax.base.textfile import read_json
+from powerzoo_jax.base.textfile import MAX_TABLE_MB, read_json
 from powerzoo_jax.data.adapters.regular import FILL_MINUTES, Rows, to_series
 from powerzoo_jax.data.adapters.table import FileTable, Report, find_files, period_start, read_table, to_table
 from powerzoo_jax.data.clock import instant_ns
@@ -28,13 +28,15 @@ MAY_BE_NEGATIVE = ("ps", "int", "hydro pumped")  # pumping, exports; station loa
 STATION_LOAD_MW = -500.0
 
 
-def read_elexon_fuelhh(path: str | Path, *, fill_minutes: int = FILL_MINUTES) -> tuple[Series, Report]:
+def read_elexon_fuelhh(
+    path: str | Path, *, fill_minutes: int = FILL_MINUTES, max_mb: float | None = MAX_TABLE_MB
+) -> tuple[Series, Report]:
     """Read generation by fuel: (series, report), one signal a fuel.
 
     Of several records of one fuel and half-hour the one published last stays.  FUELHH holds no solar.
     Raises DataMissing without files, DataError for what cannot be read.
     """
-    tables = [_records(file, ("fuelType", "generation")) for file in find_files(path, "*.csv", "*.json")]
+    tables = [_records(file, ("fuelType", "generation")) for file in find_files(path, "*.csv", "*.json", max_mb=max_mb)]
     cells: dict[tuple[int, str], tuple[str, float]] = {}
     again = 0
     for table in tables:
@@ -63,14 +65,19 @@ def read_elexon_fuelhh(path: str | Path, *, fill_minutes: int = FILL_MINUTES) ->
     return _series("elexon_fuelhh", "Elexon generation by fuel, Great Britain", rows, fill_minutes)
 
 
-def read_elexon_mid(path: str | Path, *, fill_minutes: int = FILL_MINUTES) -> tuple[Series, Report]:
+def read_elexon_mid(
+    path: str | Path, *, fill_minutes: int = FILL_MINUTES, max_mb: float | None = MAX_TABLE_MB
+) -> tuple[Series, Report]:
     """Read market index prices: (series, report).
 
     price = sum(price volume) / sum(volume) over the providers with volume > 0: a provider without trades states
     0 at 0 MWh, which is no price.  Half-hours without any trade are missing.  Negative prices are legal.
     Raises DataMissing without files, DataError for what cannot be read.
     """
-    tables = [_records(file, ("dataProvider", "price", "volume")) for file in find_files(path, "*.csv", "*.json")]
+    tables = [
+        _records(file, ("dataProvider", "price", "volume"))
+        for file in find_files(path, "*.csv", "*.json", max_mb=max_mb)
+    ]
     trades: dict[int, dict[str, tuple[float, float]]] = {}
     idle = twice = 0
     for table in tables:
@@ -159,7 +166,7 @@ def _records(path: Path, required: tuple[str, ...]) -> FileTable:
     """Records of a CSV or JSON body, with lower-case column names."""
     if path.suffix.lower() == ".csv":
         return read_table(path, required)
-    body = read_json(path, DataError, "Download it again.")
+    body = read_json(path, DataError, "Download it again.", max_mb=None)  # `find_files` has looked at the size
     records = body.get("data") if isinstance(body, dict) else body
     if not isinstance(records, list) or not all(isinstance(record, dict) for record in records):
         raise DataError(f"{path.name} is neither a list of records nor {{'data': [...]}}. Save the whole body.")

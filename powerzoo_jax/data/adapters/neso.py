@@ -10,6 +10,7 @@ from pathlib import Path
 
 import numpy as np
 
+from powerzoo_jax.base.textfile import MAX_TABLE_MB
 from powerzoo_jax.data.adapters.regular import FILL_MINUTES, Rows, check_magnitude, to_series
 from powerzoo_jax.data.adapters.table import Report, find_files, join, period_start, read_table
 from powerzoo_jax.data.series import Series
@@ -34,12 +35,14 @@ FLOW = "_flow"  # interconnectors, import positive; new ones join every few year
 PLAUSIBLE_MW = (5_000.0, 100_000.0)  # national demand lies between some 13,000 and 62,000: outside is another unit
 
 
-def read_neso(path: str | Path, *, fill_minutes: int = FILL_MINUTES) -> tuple[Series, Report]:
+def read_neso(
+    path: str | Path, *, fill_minutes: int = FILL_MINUTES, max_mb: float | None = MAX_TABLE_MB
+) -> tuple[Series, Report]:
     """Read one demand file, or all of a folder: (series, report).
 
     Raises DataMissing without files, DataError for a wrong header, date, period, number or unit.
     """
-    files, times, blocks, read, forecast = find_files(path, "*.csv"), [], [], 0, 0
+    files, times, blocks, read, forecast = find_files(path, "*.csv", max_mb=max_mb), [], [], 0, 0
     for file in files:
         table = read_table(file, (DATE, PERIOD, "ND"))
         read += len(table)

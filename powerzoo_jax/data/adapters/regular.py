@@ -152,11 +152,12 @@ def fill(values: np.ndarray, longest: int, hold: bool) -> np.ndarray:
     if not bad.any() or bad.all():
         return values
     edges = np.diff(np.concatenate([[0], bad.astype(np.int8), [0]]))
-    out, good = values.copy(), np.flatnonzero(~bad)
+    out = values.copy()
     for start, stop in zip(np.flatnonzero(edges == 1), np.flatnonzero(edges == -1), strict=True):
         if start > 0 and stop < len(values) and stop - start <= longest:
             gap = np.arange(start, stop)
-            out[gap] = values[start - 1] if hold else np.interp(gap, good, values[good])
+            ends = [start - 1, stop]
+            out[gap] = values[start - 1] if hold else np.interp(gap, ends, values[ends])
     return out
 
 

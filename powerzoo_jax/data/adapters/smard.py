@@ -14,7 +14,7 @@ from pathlib import Path
 import numpy as np
 
 from powerzoo_jax.base.errors import DataError, listing, unknown
-from powerzoo_jax.base.textfile import open_text
+from powerzoo_jax.base.textfile import MAX_TABLE_MB, open_text
 from powerzoo_jax.data.adapters.regular import FILL_MINUTES, Rows, to_series
 from powerzoo_jax.data.adapters.table import FileTable, Report, find_files, parse_stamp, read_table
 from powerzoo_jax.data.clock import civil_to_utc
@@ -29,13 +29,15 @@ UNITS = ("€/mwh", "eur/mwh")
 THOUSANDS = re.compile(r"-?\d{1,3}(,\d{3})+(\.\d+)?")
 
 
-def read_smard(path: str | Path, *, zone: str | None = None, fill_minutes: int = FILL_MINUTES) -> tuple[Series, Report]:
+def read_smard(
+    path: str | Path, *, zone: str | None = None, fill_minutes: int = FILL_MINUTES, max_mb: float | None = MAX_TABLE_MB
+) -> tuple[Series, Report]:
     """Read the day-ahead price of a bidding zone: (series, report); by default Germany's, its two zones joined.
 
     Raises DataMissing without files, DataError for an unknown zone, a wrong unit, rows out of order, two prices
     at one time and for what cannot be read.
     """
-    files, times, prices = find_files(path, "*.csv"), [], []
+    files, times, prices = find_files(path, "*.csv", max_mb=max_mb), [], []
     for file in files:
         with open_text(file) as stream:
             newer = "start date" in stream.readline().lower()

@@ -11,12 +11,12 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from functools import lru_cache
 from pathlib import Path
-from typing import Any
+from typing import Any, TextIO
 
 import numpy as np
 
-from powerzoo_jax.base.errors import DataError, DataMissing, listing, nearest
-from powerzoo_jax.base.textfile import open_text
+from powerzoo_jax.base.errors import DataError, DataMissing, excerpt, listing, nearest
+from powerzoo_jax.base.textfile import check_size, open_text
 from powerzoo_jax.data.clock import settlement_periods
 
 
@@ -61,6 +61,8 @@ class Report:
         return " ".join([*parts, *self.notes])
 
 
+LONGEST_LINE = 1_000_000  # characters
+SPARSEST_TABLE = 50  # cells of a table of records for one that is given: records of one kind have the same names
 BLANKS = frozenset({"", "-", "na", "n/a", "nan", "null", "none"})
 
 
@@ -93,7 +95,9 @@ class FileTable:
         except ValueError:
             value = np.inf
         if np.isinf(value):
-            raise DataError(f"{self.at(row)}: {name} is {cell!r}, not a number. Correct the cell or leave it blank.")
+            raise DataError(
+                f"{self.at(row)}: {name} is {excerpt(repr(cell))}, not a number. Correct the cell or leave it blank."
+            )
         return value
 
     def convert(self, names: Sequence[str], to_instant: Callable[..., int]) -> np.ndarray:
@@ -120,12 +124,17 @@ class FileTable:
         return f"{self.where} line {self.lines[row]}"
 
 
-def find_files(path: str | Path, *patterns: str) -> list[Path]:
+def find_files(path: str | Path, *patterns: str, max_mb: float | None = None) -> list[Path]:
     """The file itself, or the files of a folder that match a pattern, by name. Raises DataMissing when there are none.
 
-    Patterns are matched in lower case.
+    Patterns are matched in lower case. Raises DataError for files that are larger together than `max_mb` [MB].
     """
-    path = Path(path)
+    found = _find_files(Path(path), patterns)
+    check_size(found, max_mb)
+    return found
+
+
+def _find_files(path: Path, patterns: Sequence[str]) -> list[Path]:
     if path.is_file():
         return [path]
     if not path.is_dir():
@@ -136,11 +145,12 @@ def find_files(path: str | Path, *patterns: str) -> list[Path]:
     return found
 
 
-def read_table(path: Path, required: Sequence[str], delimiter: str = ",") -> FileTable:
+def read_table(path: Path, required: Sequence[str], delimiter: str = ",", *, max_mb: float | None = None) -> FileTable:
     """Read a delimited file with a header, whatever the case and the order of its columns.
 
-    Raises DataError for an empty file, a missing column and a row of another length.
+    Raises DataError for an empty file, one larger than `max_mb` [MB], a missing column and a row of another length.
     """
+    check_size(path, max_mb)
     rows = read_cells(path, delimiter)
     header = [cell.strip().lower() for cell in next(rows)[1]]
     check_header(path.name, header, required)
@@ -173,6 +183,8 @@ def to_table(
     if not records:
         raise DataError(f"{where} holds no record. Download it again.")
     header = dict.fromkeys(str(name).lower() for record in records for name in record)
+    if len(header) * len(records) > SPARSEST_TABLE * sum(map(len, records)):
+        raise DataError(f"{where}: its {len(records)} records share hardly a name ({listing(header)}). Check the file.")
     check_header(where, list(header), required)
     lowered = [{str(name).lower(): value for name, value in record.items()} for record in records]
     columns = {n: ["" if row.get(n) is None else str(row[n]) for row in lowered] for n in header}
@@ -182,7 +194,7 @@ def to_table(
 def read_cells(path: Path, delimiter: str = ",") -> Iterator[tuple[int, list[str]]]:
     """(line number, cells) of every row that is not blank; raises DataError for an empty file and one of no text."""
     with open_text(path, newline="") as stream:
-        reader, empty = csv.reader(stream, delimiter=delimiter), True
+        reader, empty = csv.reader(short_lines(path, stream), delimiter=delimiter), True
         try:
             for cells in reader:
                 if any(cell.strip() for cell in cells):
@@ -192,6 +204,14 @@ def read_cells(path: Path, delimiter: str = ",") -> Iterator[tuple[int, list[str
             raise DataError(f"{path.name} line {reader.line_num + 1} is not a row of a table ({err}).") from err
     if empty:
         raise DataError(f"{path.name} is empty. Download it again.")
+
+
+def short_lines(path: Path, stream: TextIO) -> Iterator[str]:
+    """Lines of a file; a file without line ends would else be one row that fills the memory."""
+    while line := stream.readline(LONGEST_LINE):
+        if len(line) == LONGEST_LINE:
+            raise DataError(f"{path.name} has a line of {LONGEST_LINE:,} characters or more. Is it a table?")
+        yield line
 
 
 @lru_cache(maxsize=4096)

@@ -1,0 +1,77 @@
+"""Saved pandapower nets as plain data: looked through before anything in them is brought to life.
+
+Such a file is JSON in which an object names the Python module and class it is to become, and pandapower imports that
+module. A file could so run whatever lies beside it; here only the modules that pandapower itself writes may be named.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from powerzoo_jax.base.errors import CaseError, excerpt
+from powerzoo_jax.base.textfile import MAX_MB, parse_json, read_text
+
+REMEDY = "Save one with pandapower.to_json(net, path)."
+# first part of a module's name -> classes and functions, None = any
+MODULES: dict[str, frozenset[str] | None] = {
+    "pandapower": None,
+    "pandas": None,
+    "networkx": None,
+    "shapely": None,
+    "geopandas": None,
+    "numpy": None,
+    "builtins": frozenset({"tuple", "set", "frozenset", "complex", "bool", "int", "float", "str", "list", "dict"}),
+}
+DEEPEST = 64  # levels; a net has six
+NESTED = '"_module"'  # tables are texts of JSON within the JSON
+
+
+def check_net_file(path: str | Path, *, max_mb: float | None = MAX_MB) -> None:
+    """Look through a saved net. Raises CaseError as `parse_net`, and for a file larger than `max_mb` [MB]."""
+    parse_net(read_text(path, CaseError, max_mb=max_mb), str(path))
+
+
+def parse_net(text: str, name: str) -> Any:
+    """Content of a saved net, the tables within it decoded as well.
+
+    Raises CaseError for what is no JSON, is nested deeper than any net, or names a module that no net needs.
+    """
+    content = parse_json(text, name, CaseError, REMEDY)
+    if not isinstance(content, dict):
+        raise CaseError(f"{name} holds a {type(content).__name__}, not a net. {REMEDY}")
+    level: list[Any] = [content]
+    for _ in range(DEEPEST):
+        level = [inner for node in level for inner in _open(node, name)]
+        if not level:
+            return content
+    raise CaseError(f"{name} is nested deeper than {DEEPEST} levels. {REMEDY}")
+
+
+def _open(node: Any, name: str) -> Iterator[Any]:
+    """Objects and lists one level below a node; texts of JSON are put in their decoded form into the node."""
+    if isinstance(node, dict):
+        if "_module" in node and "_class" in node:
+            _check_class(node, name)
+            if isinstance(node.get("_object"), str) and node["_object"][:1] in ("{", "["):
+                node["_object"] = parse_json(node["_object"], name, CaseError, REMEDY)
+        items: list[tuple[Any, Any]] = list(node.items())
+    else:
+        items = list(enumerate(node))
+    for key, value in items:
+        if isinstance(value, str) and NESTED in value and value[:1] in ("{", "["):
+            node[key] = value = parse_json(value, name, CaseError, REMEDY)
+        if isinstance(value, dict | list):
+            yield value
+
+
+def _check_class(node: dict[str, Any], name: str) -> None:
+    module, kind = str(node["_module"]), str(node["_class"])
+    allowed = MODULES.get(module.partition(".")[0], frozenset())
+    # a function is named by its object, and pandapower imports the module to look for it
+    if allowed is not None and kind not in allowed:
+        raise CaseError(
+            f"{name} asks for {excerpt(module)}.{excerpt(kind)}, which is no part of a net, and is not loaded. Do not "
+            "open the file with other programs before you know where it comes from."
+        )
