@@ -32,7 +32,7 @@ COMPILERS := jax-cuda12-plugin jax-cuda12-pjrt nvidia-cuda-nvcc-cu12 libtpu
 E1_MORE := SuperSuit ethical-smart-grid pytest pytest-xdist
 
 .PHONY: help demo test test-all test-long test-compat bench bench-device accelerators accelerators-quick build-check
-.PHONY: lint types docs wheel-check clean
+.PHONY: lint types docs wheel-check soak-quick hostile sbom clean
 help:  ## list the targets
 	@grep -hE '^[a-z][a-z-]*:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 20
 
@@ -45,8 +45,20 @@ test: lint types  ## style, types and every quick test: what a contributor waits
 test-all: lint types wheel-check  ## every test but the long ones, the notebooks and the built wheel: what CI runs
 	$(BIN)/python $(PYTEST) -m "not long" $(NATIVE)
 
-test-long: lint types wheel-check  ## every test
+test-long: lint types wheel-check  ## every test, and a hundred thousand abused steps of every task
 	$(BIN)/python $(PYTEST) $(NATIVE)
+	$(BIN)/python -m tools.soak --steps 1e5
+
+soak-quick: $(VENV)/.stamp  ## two thousand abused steps of every task: nothing but finite numbers, one program each
+	$(BIN)/python -m tools.soak --steps 2e3 --jobs $(SIDE_BY_SIDE)
+
+hostile: $(VENV)/.stamp  ## files made to exhaust, escape or mislead the readers, in full size
+	@mkdir -p results
+	$(BIN)/python -m tools.hostile --out results/hostile.tsv
+
+sbom: $(VENV)/.stamp  ## software bill of materials (CycloneDX JSON) under results/
+	@mkdir -p results
+	$(BIN)/python -m tools.sbom --out results/sbom.json
 
 lint: $(VENV)/.stamp  ## style
 	$(BIN)/ruff check .

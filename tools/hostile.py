@@ -74,7 +74,7 @@ class Input(NamedTuple):
 
 
 class Outcome(NamedTuple):
-    """What became of an input: one of READ to SLOW, the message of an error, and CPU seconds."""
+    """Result of reading an input: one of READ to SLOW, the message of an error, and CPU seconds."""
 
     what: str
     message: str

@@ -5,12 +5,16 @@ from __future__ import annotations
 import json
 import os
 import re
+import shutil
 import subprocess
 import sys
+import tarfile
 import zipfile
 from pathlib import Path
 
 import pytest
+
+from tools.sbom import DATA, provenance
 
 ROOT = Path(__file__).resolve().parents[2]
 SHIPPED = (".npz", ".toml", ".md", ".typed")
@@ -100,3 +104,84 @@ def test_the_installed_drop_in_imports(run, installed):
 def test_the_installed_command_passes_its_self_test(run, installed):
     out = run(sys.executable, str(installed / "bin" / "powerzoo-jax"), "selftest")
     assert "202.677" in out and "all checks passed" in out
+
+
+# ---- licences and bytes
+
+
+def build(kind: str, root: Path, folder: Path, **changes: str) -> Path:
+    """Build a wheel or an sdist of a copy of the sources."""
+    command = [sys.executable, "-m", "hatchling", "build", "-t", kind, "-d", str(folder)]
+    subprocess.run(command, check=True, cwd=root, env={**os.environ, **changes}, capture_output=True)
+    (built,) = folder.iterdir()
+    return built
+
+
+@pytest.fixture(scope="session")
+def copy(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The sources in another folder, with other times and other modes than the checkout."""
+    target = tmp_path_factory.mktemp("copy") / "elsewhere"
+    target.mkdir()
+    for name in ("powerzoo_jax", "compat", "configs"):
+        shutil.copytree(ROOT / name, target / name, ignore=shutil.ignore_patterns("__pycache__"))
+    for name in ("pyproject.toml", "hatch_build.py", "README.md", "LICENSE", "CHANGELOG.md", ".gitignore"):
+        shutil.copyfile(ROOT / name, target / name)
+    for path in target.rglob("*"):
+        os.chmod(path, 0o700 if path.is_dir() else 0o600)
+        os.utime(path, (1e9, 1e9))
+    return target
+
+
+def test_the_same_sources_give_the_same_wheel_byte_by_byte(wheel, copy, tmp_path):
+    again = build("wheel", copy, tmp_path, TZ="Asia/Tokyo", PYTHONHASHSEED="7")
+    assert again.name == wheel.name
+    assert again.read_bytes() == wheel.read_bytes()
+
+
+def test_the_time_of_a_source_release_reaches_every_entry_of_the_wheel(copy, tmp_path):
+    built = build("wheel", copy, tmp_path, SOURCE_DATE_EPOCH="1700000000")
+    assert {entry.date_time for entry in zipfile.ZipFile(built).infolist()} == {(2023, 11, 14, 22, 13, 20)}
+
+
+@pytest.fixture(scope="session", params=["wheel", "sdist"])
+def shipped(request, wheel, copy, tmp_path_factory) -> dict[str, bytes]:
+    """Files of the wheel or the sdist by their path from the folder of the package."""
+    if request.param == "wheel":
+        archive = zipfile.ZipFile(wheel)
+        files = {name: archive.read(name) for name in archive.namelist()}
+    else:
+        with tarfile.open(build("sdist", copy, tmp_path_factory.mktemp("sdist"))) as archive:
+            members = [member for member in archive.getmembers() if member.isfile()]
+            files = {member.name.partition("/")[2]: archive.extractfile(member).read() for member in members}
+    return files
+
+
+def test_the_licence_of_every_bundled_file_is_shipped_beside_it(shipped):
+    notices = shipped["powerzoo_jax/DATA_LICENSES.md"].decode()
+    assert any(name.endswith("LICENSE") and b"MIT License" in content for name, content in shipped.items())
+    bundled = [name for name in shipped if name.endswith(".npz")]
+    assert len(bundled) == len(list((ROOT / "powerzoo_jax").rglob("*.npz"))) > 30
+    for name in bundled:
+        folder, _, file = name.rpartition("/")
+        terms = provenance(shipped[f"{folder}/PROVENANCE.md"].decode(), DATA[folder.removeprefix("powerzoo_jax/")])
+        assert terms[file], name
+        # series have a notice each; the tables of a folder have one together, and theirs where the terms differ
+        assert (file if "bundled" in folder else f"{folder.removeprefix('powerzoo_jax/')}/`") in notices, name
+
+
+def test_the_attributions_that_licences_ask_for_are_in_the_notices(shipped):
+    notices = " ".join(shipped["powerzoo_jax/DATA_LICENSES.md"].decode().split())
+    for words in (
+        "Bundesnetzagentur | SMARD.de",
+        "Contains BMRS data © Elexon Limited copyright and database right",
+        "Licence Ouverte 2.0",
+        "Open Database License (ODbL) 1.0",
+        "itself offered under the ODbL 1.0",
+        "creativecommons.org/licenses/by/4.0",
+        "NREL TMY3",
+        "DOE/NREL/ALLIANCE",
+        "BSD 3-Clause License",
+        "with permission of R. Korab",
+        "Electric Power Research Institute",
+    ):
+        assert words in notices
