@@ -58,7 +58,7 @@ def installed(names: Sequence[str]) -> dict[str, tuple[Distribution, tuple[str, 
 def licence(dist: Distribution) -> str:
     """Licence of a distribution as its metadata state it, "" where they do not."""
     meta = dist.metadata
-    stated = meta.get("License-Expression") or meta.get("License") or ""
+    stated = next((text for key in ("License-Expression", "License") for text in meta.get_all(key) or ()), "")
     if stated and len(stated) <= LONGEST_NAME and "\n" not in stated:
         return stated
     classified = [c.removeprefix(CLASSIFIER) for c in meta.get_all("Classifier") or () if c.startswith(CLASSIFIER)]
