@@ -243,7 +243,7 @@ INPUTS: tuple[Input, ...] = (
     _matpower("nested brackets", 900, lambda n: f"x = {'(' * n}1{')' * n};", readable=False),
     _matpower("more than the limit", 33 * M, lambda n: "%" * 33 * M, readable=False),
     _opendss("blank lines", 30 * M, lambda n: "\n" * n, readable=True),
-    _opendss("block comments never closed", 10 * M, lambda n: "/*" * n),
+    _opendss("block comments never closed", 10 * M, lambda n: "/* " * n),
     _opendss("brackets never closed", 15 * M, lambda n: "New Load.e bus1=a kv=1 kW=" + "( " * n),
     _opendss("one bracket never closed", 1, lambda n: "New Load.e bus1=a kv=1 kW=(100\n"),
     _opendss("quotes of all kinds", 5 * M, lambda n: "New Load.e " + "({['" * n),
