@@ -255,9 +255,11 @@ _CAUSAL: dict[str, str] = {
     "marl_der_arbitrage": "powerzoo_jax.oracle.causal.storage:plan_storage",
     "marl_der_arbitrage_5bat": "powerzoo_jax.oracle.causal.storage:plan_storage",
     "marl_der_arbitrage_7d": "powerzoo_jax.oracle.causal.storage:plan_storage",
+    "marl_ders_benchmark": "powerzoo_jax.oracle.causal.ders:plan_ders",
     "marl_ev_v2g": "powerzoo_jax.oracle.causal.vehicles:plan_vehicles",
     "marl_ev_v2g_10ev": "powerzoo_jax.oracle.causal.vehicles:plan_vehicles",
     "marl_ev_v2g_1d": "powerzoo_jax.oracle.causal.vehicles:plan_vehicles",
+    "marl_uc": "powerzoo_jax.oracle.causal.commitment:plan_units",
 }
 
 
