@@ -290,6 +290,8 @@ ORACLE_PLANS = "powerzoo_jax.oracle.foresight:OraclePlans"
 
 _PRICED: dict[str, str] = {
     "battery_arbitrage": "powerzoo_jax.oracle.storage.priced:StoragePlans",
+    "dc_microgrid": "powerzoo_jax.oracle.microgrid.priced:MicrogridPlans",
+    "dc_microgrid_safe": "powerzoo_jax.oracle.microgrid.priced:MicrogridPlans",
     "dso": FEEDER_PLANS,
     "marl_der_arbitrage": FEEDER_PLANS,
     "marl_der_arbitrage_5bat": FEEDER_PLANS,
