@@ -20,10 +20,13 @@ from powerzoo_jax.oracle.registry import OraclePlan as OraclePlan
 from powerzoo_jax.oracle.registry import Policy as Policy
 from powerzoo_jax.oracle.registry import follow as follow
 from powerzoo_jax.oracle.registry import get_baselines as get_baselines
+from powerzoo_jax.oracle.registry import get_best as get_best
 from powerzoo_jax.oracle.registry import get_causal as get_causal
+from powerzoo_jax.oracle.registry import get_priced as get_priced
 from powerzoo_jax.oracle.registry import get_reference as get_reference
 from powerzoo_jax.oracle.registry import list_baselines as list_baselines
 from powerzoo_jax.oracle.registry import list_causal as list_causal
+from powerzoo_jax.oracle.registry import list_priced as list_priced
 from powerzoo_jax.oracle.registry import plan_act as plan_act
 from powerzoo_jax.oracle.registry import register_baselines as register_baselines
 from powerzoo_jax.oracle.storage.plan import Certificate as Certificate

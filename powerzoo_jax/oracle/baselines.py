@@ -38,9 +38,14 @@ CHEAP, DEAR = 25, 75  # percentiles of the day's hourly prices
 
 def plan_carry(sim: Sim, plans_mw: np.ndarray) -> PlanCarry:
     """Carry of `plan_act` for plans (B, T, G) [MW]: power over rating as actions, leading axis B."""
-    action = plans_mw / np.asarray(sim.params.storage.power_mw, np.float64)
-    carry: PlanCarry = follow(sim, action.reshape(*plans_mw.shape[:2], *_box(sim).shape)).carry
+    carry: PlanCarry = follow(sim, plan_actions(sim, plans_mw)).carry
     return carry
+
+
+def plan_actions(sim: Sim, plans_mw: np.ndarray) -> np.ndarray:
+    """Kernel actions (B, T, A, U) of plans (B, T, G) [MW]."""
+    action = plans_mw / np.asarray(sim.params.storage.power_mw, np.float64)
+    return action.reshape(*plans_mw.shape[:2], *_box(sim).shape)
 
 
 def random_act(sim: Sim) -> Act:

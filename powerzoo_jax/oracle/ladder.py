@@ -1,7 +1,9 @@
 """Ladder of the reference policies of tasks, as tab-separated values: `python -m powerzoo_jax.oracle.ladder TASK ...`
 
-Random, the rule, the best policy that looks at nothing, the causal planner and the oracle on the same episodes: mean
-returns, and their share of the way from the rule to the oracle.
+Random, the rule, the best policy that looks at nothing, the causal planner, the oracle and the best feasible plans on
+the same episodes: mean returns, their share of the way from the rule to the oracle, and their gain, the share of the
+way from the rule to the best, of policies that keep every budget. The best has the bound that no policy within the
+budgets exceeds, and the gap (bound - best) / (best - rule).
 """
 
 from __future__ import annotations
@@ -15,17 +17,33 @@ from powerzoo_jax.base.errors import listing
 from powerzoo_jax.envs.core import Sim
 from powerzoo_jax.oracle.baselines import CAUSAL, TRIVIAL, evaluate_baseline
 from powerzoo_jax.oracle.clock_plan import load_trivial
-from powerzoo_jax.oracle.registry import get_baselines, get_reference, list_causal, load_table
-from powerzoo_jax.tasks import make
-from powerzoo_jax.tasks.score import SEED, Evaluation, all_starts, seeded_starts
+from powerzoo_jax.oracle.registry import (
+    get_baselines,
+    get_best,
+    get_reference,
+    list_causal,
+    load_best,
+    load_table,
+)
+from powerzoo_jax.tasks import get_spec, make
+from powerzoo_jax.tasks.score import SEED, Evaluation, all_starts, gain, seeded_starts
 
 SPLITS = ("val", "test")
-COLUMNS = ("task", "split", "policy", "n", "mean_return", "share_of_rule_to_oracle", "feasible", "over_budget")
+COLUMNS = (
+    *("task", "split", "policy", "n", "mean_return", "share_of_rule_to_oracle", "gain", "feasible", "over_budget"),
+    *("bound", "gap"),
+)
+BEST = "best"
 KEPT = (1.001, 1e-6)  # a mean cost of so many budgets, and so much more, is kept: float32 sums
 
 
 class Rung(NamedTuple):
-    """One policy on one split. over_budget: channels whose mean cost exceeds the budget."""
+    """One policy on one split.
+
+    gain:         None where it is not feasible, or no best is known
+    over_budget:  channels whose mean cost exceeds the budget
+    bound, gap:   of the best alone
+    """
 
     task: str
     split: str
@@ -35,13 +53,20 @@ class Rung(NamedTuple):
     share: float
     feasible: bool
     over_budget: str
+    gain: float | None = None
+    bound: float | None = None
+    gap: float | None = None
 
     def line(self) -> str:
         """The row of the table."""
-        numbers = (self.n, f"{self.mean_return:.4f}", f"{self.share:.4f}")
-        return "\t".join(
-            str(x) for x in (*self[:3], *numbers, "yes" if self.feasible else "no", self.over_budget or "-")
-        )
+        words = ("yes" if self.feasible else "no", self.over_budget or "-")
+        numbers = (f"{self.mean_return:.4f}", f"{self.share:.4f}", _shown(self.gain))
+        ends = (_shown(self.bound), _shown(self.gap))
+        return "\t".join((self.task, self.split, self.policy, str(self.n), *numbers, *words, *ends))
+
+
+def _shown(value: float | None) -> str:
+    return "-" if value is None else f"{round(value, 4) + 0.0:.4f}"
 
 
 def climb(task_id: str, split: str, *, n_episodes: int | None = None, recorded: bool = True) -> list[Rung]:
@@ -67,11 +92,25 @@ def climb(task_id: str, split: str, *, n_episodes: int | None = None, recorded: 
         money["oracle"], over["oracle"] = best.mean_reward, over_budget(best)
     else:
         money["oracle"], over["oracle"] = shipped["oracle"], "" if shipped["feasible"]["oracle"] else "recorded"
+    known = _best(task_id, split, found["rule"].episodes)
+    if known:
+        money[BEST], over[BEST] = known["best"], "" if known["feasible"]["best"] else "recorded"
     span = money["oracle"] - money["rule"]
-    return [
-        Rung(task_id, split, name, count, money[name], (money[name] - money["rule"]) / span, not over[name], over[name])
-        for name in money
-    ]
+    rungs = []
+    for name, value in money.items():
+        ends = {"bound": known["bound"], "gap": known["gap"]} if known and name == BEST else {}
+        earned = gain(value, known["rule"], known["best"], feasible=not over[name]) if known else None
+        share = (value - money["rule"]) / span
+        rungs.append(Rung(task_id, split, name, count, value, share, not over[name], over[name], earned, **ends))
+    return rungs
+
+
+def _best(task_id: str, split: str, episodes: str) -> dict[str, Any] | None:
+    """The shipped best of a task, where there is one that was measured on these episodes."""
+    if split not in load_best().get(task_id, {}).get(f"v{get_spec(task_id).version}", {}):
+        return None
+    record = get_best(task_id, split)
+    return record if record["episodes"] == episodes else None
 
 
 def over_budget(record: Evaluation) -> str:

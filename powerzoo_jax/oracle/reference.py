@@ -77,7 +77,7 @@ def _measure(sim: Sim, n_episodes: int | None, seed: int, repeats: int, date: st
     same = {name: record.episode_rewards[: len(plan.bound)] for name, record in records.items()}
     check_bounds(same, plan.bound)
     means = {name: records[name].mean_reward for name in book.names}
-    return _rounded(
+    return rounded(
         {
             **means,
             "bound": float(np.mean(plan.bound)),
@@ -143,11 +143,11 @@ def _repeated(draws: Draw, repeats: int) -> Draw:
     return tiled
 
 
-def _rounded(value: Any) -> Any:
+def rounded(value: Any, digits: int = DIGITS) -> Any:
     """Round every float: later digits differ between machines and mean nothing."""
     if isinstance(value, dict):
-        return {key: _rounded(item) for key, item in value.items()}
-    return (round(value, DIGITS) + 0.0) if isinstance(value, float) else value
+        return {key: rounded(item, digits) for key, item in value.items()}
+    return (round(value, digits) + 0.0) if isinstance(value, float) else value
 
 
 def write_table(records: dict[str, dict[str, dict[str, Any]]]) -> None:

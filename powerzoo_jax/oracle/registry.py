@@ -22,6 +22,7 @@ from powerzoo_jax.base.types import TaskSpec
 from powerzoo_jax.envs.core import Sim
 from powerzoo_jax.envs.episode import Act
 from powerzoo_jax.envs.series import Draw
+from powerzoo_jax.oracle.lagrangian import PricedPlanner
 from powerzoo_jax.tasks import get_builder, get_spec, list_tasks
 from powerzoo_jax.tasks.catalog import CATALOG
 from powerzoo_jax.tasks.score import Evaluation
@@ -29,10 +30,12 @@ from powerzoo_jax.tasks.score import Evaluation
 FILE = Path(__file__).parent / "references.json"
 COMMAND = "python -m powerzoo_jax.oracle.reference"
 FUNCTION = "powerzoo_jax.oracle.reference.reference"
+BEST_FILE = Path(__file__).parent / "best.json"
+BEST_COMMAND = "python -m powerzoo_jax.oracle.best"
 WITHDRAWN = "withdrawn"  # field of a record that was taken back: the reason, and no numbers beside it
 
 Table = dict[str, dict[str, dict[str, Any]]]
-"""task id -> "v" + version -> split -> record, see `oracle.reference.reference`"""
+"""task id -> "v" + version -> split -> record, see `oracle.reference.reference` and `oracle.best.best_record`"""
 
 
 @cache
@@ -84,6 +87,33 @@ def get_reference(task_id: str, split: str = "test") -> dict[str, Any]:
         how = f"{COMMAND} {task_id} --split {split}" if shipped else f"{FUNCTION}({task_id!r}, {split!r})"
         raise KeyError(f"{hint} Compute it: {how}")
     return dict(splits[split])
+
+
+@cache
+def load_best() -> Table:
+    """Read the shipped table of best returns once per process; do not change what it returns."""
+    table: Table = json.loads(BEST_FILE.read_text(encoding="utf-8"))
+    return table
+
+
+def get_best(task_id: str, split: str = "test") -> dict[str, Any]:
+    """Shipped record of the best feasible return of a task at its registered version, see `oracle.best.best_record`.
+
+    Raises ValueError for an unknown task and KeyError where the table has none, with the command that computes it.
+
+    Example:
+        from powerzoo_jax.tasks.score import gain
+        record = get_best("battery_arbitrage", "test")
+        share = gain(6.0, record["rule"], record["best"])
+    """
+    version = f"v{get_spec(task_id).version}"
+    record = load_best().get(task_id, {}).get(version, {}).get(split)
+    if record is None:
+        raise KeyError(
+            f"no best return is known for {task_id!r} {version}, split {split!r}. "
+            f"Compute it: {BEST_COMMAND} {task_id} --split {split} --write"
+        )
+    return dict(record)
 
 
 class Policy(NamedTuple):
@@ -225,9 +255,11 @@ _CAUSAL: dict[str, str] = {
     "marl_der_arbitrage": "powerzoo_jax.oracle.causal.storage:plan_storage",
     "marl_der_arbitrage_5bat": "powerzoo_jax.oracle.causal.storage:plan_storage",
     "marl_der_arbitrage_7d": "powerzoo_jax.oracle.causal.storage:plan_storage",
+    "marl_ders_benchmark": "powerzoo_jax.oracle.causal.ders:plan_ders",
     "marl_ev_v2g": "powerzoo_jax.oracle.causal.vehicles:plan_vehicles",
     "marl_ev_v2g_10ev": "powerzoo_jax.oracle.causal.vehicles:plan_vehicles",
     "marl_ev_v2g_1d": "powerzoo_jax.oracle.causal.vehicles:plan_vehicles",
+    "marl_uc": "powerzoo_jax.oracle.causal.commitment:plan_units",
 }
 
 
@@ -251,6 +283,40 @@ def get_causal(task_id: str) -> Choose:
 def list_causal() -> tuple[str, ...]:
     """Ids of the registered tasks that have a causal planner, sorted."""
     return tuple(task for task in list_tasks() if _where(task, _CAUSAL) is not None)
+
+
+FEEDER_PLANS = "powerzoo_jax.oracle.feeder.priced:FeederPlans"
+ORACLE_PLANS = "powerzoo_jax.oracle.foresight:OraclePlans"
+
+_PRICED: dict[str, str] = {
+    "battery_arbitrage": "powerzoo_jax.oracle.storage.priced:StoragePlans",
+    "dc_microgrid": "powerzoo_jax.oracle.microgrid.priced:MicrogridPlans",
+    "dc_microgrid_safe": "powerzoo_jax.oracle.microgrid.priced:MicrogridPlans",
+    "dso": FEEDER_PLANS,
+    "marl_der_arbitrage": FEEDER_PLANS,
+    "marl_der_arbitrage_5bat": FEEDER_PLANS,
+    "marl_der_arbitrage_7d": FEEDER_PLANS,
+    "marl_ders_benchmark": FEEDER_PLANS,
+    "marl_ev_v2g": FEEDER_PLANS,
+    "marl_ev_v2g_10ev": FEEDER_PLANS,
+    "marl_ev_v2g_1d": FEEDER_PLANS,
+}
+
+
+def get_priced(task_id: str) -> Callable[[Sim, Draw, Array], PricedPlanner]:
+    """Planner of a task with foresight at prices of its cost channels, (sim, draws, keys) -> planner of the episodes.
+
+    Found like the baselines of a task, see `get_baselines`; where none prices the channels, it is the task's oracle.
+    Raises ValueError for a task without baselines.
+    """
+    get_baselines(task_id)
+    planner: Callable[[Sim, Draw, Array], PricedPlanner] = _load(_where(task_id, _PRICED) or ORACLE_PLANS)
+    return planner
+
+
+def list_priced() -> tuple[str, ...]:
+    """Ids of the registered tasks whose planner prices cost channels, sorted."""
+    return tuple(task for task in list_tasks() if _where(task, _PRICED) is not None)
 
 
 def _load(where: str) -> Any:

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -26,6 +25,7 @@ from powerzoo_jax.envs.core import Sim
 from powerzoo_jax.envs.episode import run_episode
 from powerzoo_jax.envs.series import Draw
 from powerzoo_jax.oracle.clock_plan import COMMAND, FILE, ClockPlan, steps_per_day
+from powerzoo_jax.oracle.progress import show_progress
 from powerzoo_jax.oracle.registry import PlanCarry, plan_act
 from powerzoo_jax.tasks import get_spec, make
 from powerzoo_jax.tasks.score import SEED, all_starts, episode_keys
@@ -255,23 +255,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
         chosen.state.mkdir(parents=True, exist_ok=True)
     print("\t".join(("task", "kind", "train", "costs")))
     for task_id in chosen.task:
-        record = fit_trivial(task_id, folder=chosen.state, progress=_bar)
+        record = fit_trivial(task_id, folder=chosen.state, progress=show_progress)
         costs = listing(f"{name}={value:g}" for name, value in record["train_costs"].items())
         print("\t".join((task_id, record["kind"], f"{record['train'][record['kind']]:.4f}", costs)), flush=True)
         if chosen.write:
             write_trivial({task_id: record})
     return 0
-
-
-def _bar(kind: str, done: int, total: int) -> None:
-    """One line on a terminal; nothing where the output is read by a program."""
-    if sys.stderr.isatty():
-        filled = 30 * done // total
-        print(
-            f"\r{kind:9}[{'#' * filled}{' ' * (30 - filled)}] {done}/{total}",
-            end="\n" if done == total else "",
-            file=sys.stderr,
-        )
 
 
 if __name__ == "__main__":

@@ -139,9 +139,9 @@ class Evaluation:
     feasible: the mean of every selected channel meets its budget, see `keeps`.  ci95: bootstrap of mean_reward over
     episodes.  median_reward, iqm_reward (of the middle half of episodes), worst_decile_by_constraint (mean of the tenth
     of episodes in which a channel is highest): what a mean hides.
-    normalized_score is None where no anchors were given.  metrics: figures of the task, see `tasks.metrics`, of an
-    episode on average, with their bootstrap intervals metrics_ci95 and their values by episode (None where they have
-    none); min_voltage_pu is the lowest of all episodes.
+    normalized_score is None where no anchors were given, gain where its ends were not, or where the policy is not
+    feasible.  metrics: figures of the task, see `tasks.metrics`, of an episode on average, with their bootstrap
+    intervals metrics_ci95 and their values by episode (None where they have none); min_voltage_pu is the lowest of all.
     Rewards are those of the team; of rivals in a market their sum, and per_agent (else None) the mean of each.
     """
 
@@ -161,6 +161,7 @@ class Evaluation:
     iqm_reward: float
     ci95: list[float]
     normalized_score: float | None
+    gain: float | None
     mean_ep_length: float
     pf_failure_rate: float
     feasible: bool
@@ -185,6 +186,10 @@ class Evaluation:
         """The record as a dict that `json.dumps` accepts."""
         return dataclasses.asdict(self)
 
+    def with_gain(self, rule: float, best: float) -> Evaluation:
+        """The same record with its gain between two mean returns on its own episodes, see `gain`."""
+        return dataclasses.replace(self, gain=gain(self.mean_reward, rule, best, feasible=self.feasible))
+
 
 def normalized_score(value: float, random: float, oracle: float) -> float:
     """Normalised score (value - random) / (oracle - random): 0 for the random policy, 1 for the oracle.
@@ -198,6 +203,20 @@ def normalized_score(value: float, random: float, oracle: float) -> float:
             "Compute the references of this task and split again."
         )
     return float((value - random) / span)
+
+
+def gain(value: float, rule: float, best: float, *, feasible: bool = True) -> float | None:
+    """Share (value - rule) / (best - rule) of what foresight gains on the rule within the same budgets.
+
+    0 for the rule, 1 for the best feasible plans known; None for a policy that is not feasible.
+    Raises ValueError when the best is no better than the rule, or an end is not finite.
+    """
+    room = best - rule
+    if not np.isfinite(room) or room <= 0:
+        raise ValueError(
+            f"rule = {rule} and best = {best} leave nothing to gain. Compute the best of this task and split again."
+        )
+    return float((value - rule) / room) if feasible else None
 
 
 def all_starts(sim: Sim) -> Draw:
@@ -237,6 +256,7 @@ def evaluate(
     draws: Draw | None = None,
     carry: Any = (),
     anchors: tuple[Finite, Finite] | None = None,
+    ends: tuple[Finite, Finite] | None = None,
 ) -> Evaluation:
     """Run a policy for whole episodes and return its record; the same arguments give the same numbers.
 
@@ -244,6 +264,7 @@ def evaluate(
     draws:       episodes chosen by the caller instead, leading axis B
     carry:       initial carry of the policy, leading axis B; () where it has none
     anchors:     (random, oracle) mean rewards for the normalised score
+    ends:        (rule, best) mean rewards on the same episodes for the gain
     Raises ValueError for a stacked Sim or for n_episodes below 1.
 
     Example:
@@ -256,7 +277,8 @@ def evaluate(
     count = draws.load_row.shape[0]
     totals = run_episodes(sim, act, episode_keys(seed, count), draws, carry)
     played = episode_hash(draws, seed)
-    return _record(sim, jax.tree.map(lambda x: np.asarray(x, np.float64), totals), played, seed, anchors)
+    record = _record(sim, jax.tree.map(lambda x: np.asarray(x, np.float64), totals), played, seed, anchors)
+    return record if ends is None else record.with_gain(*ends)
 
 
 def episode_hash(draws: Draw, seed: int) -> str:
@@ -292,6 +314,7 @@ def _record(sim: Sim, totals: Totals, played: str, seed: int, anchors: tuple[flo
         n_episodes=len(reward),
         seeds=list(range(seed, seed + len(reward))),
         normalized_score=None if anchors is None else normalized_score(mean, *anchors),
+        gain=None,
         mean_ep_length=float(np.mean(totals.length)),
         pf_failure_rate=float(np.mean(np.asarray(totals.pf_failures) > 0)),
         metrics=measured.mean,

@@ -11,15 +11,23 @@ import powerzoo_jax
 from powerzoo_jax.oracle import evaluate_baseline, get_causal, list_causal
 from powerzoo_jax.oracle.ladder import COLUMNS, climb, over_budget, replace_rows
 
+ENDS = 1e-6  # of the gain of the rule
+
 
 def test_the_ladder_of_a_battery_rises_from_random_to_the_oracle():
-    rungs = {rung.policy: rung for rung in climb("battery_arbitrage", "val", n_episodes=6, recorded=False)}
-    assert list(rungs) == ["random", "rule", "trivial", "causal", "oracle"]
+    rungs = {rung.policy: rung for rung in climb("battery_arbitrage", "val", recorded=False)}
+    assert list(rungs) == ["random", "rule", "trivial", "causal", "oracle", "best"]
     money = [rungs[name].mean_return for name in ("random", "trivial", "rule", "causal", "oracle")]
     assert money == sorted(money)
     assert rungs["rule"].share == 0 and rungs["oracle"].share == 1 and rungs["causal"].share > 0.9
     assert rungs["causal"].feasible and not rungs["random"].feasible and rungs["random"].over_budget == "resource"
-    assert len(rungs["rule"].line().split("\t")) == len(COLUMNS)
+    # the best of these very episodes, with its bound and gap
+    best, rule = rungs["best"], rungs["rule"].mean_return
+    assert best.gain == 1 and abs(rungs["rule"].gain) < ENDS and rungs["random"].gain is None
+    assert rungs["causal"].gain == pytest.approx(rungs["causal"].share, abs=1e-3)
+    assert best.gap == pytest.approx((best.bound - best.mean_return) / (best.mean_return - rule), abs=ENDS)
+    assert [x == "-" for x in rungs["random"].line().split("\t")].count(True) == 3
+    assert {len(rung.line().split("\t")) for rung in rungs.values()} == {len(COLUMNS)}
 
 
 def test_a_budget_is_kept_up_to_rounding_and_unlimited_channels_do_not_count():

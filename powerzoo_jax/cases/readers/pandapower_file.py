@@ -52,8 +52,9 @@ def parse_net(text: str, name: str) -> Any:
 def _open(node: Any, name: str) -> Iterator[Any]:
     """Objects and lists one level below a node; texts of JSON are put in their decoded form into the node."""
     if isinstance(node, dict):
-        if "_module" in node and "_class" in node:
-            _check_class(node, name)
+        if "_class" in node:
+            if "_module" in node:
+                _check_class(node, name)
             if isinstance(node.get("_object"), str) and node["_object"][:1] in ("{", "["):
                 node["_object"] = parse_json(node["_object"], name, CaseError, REMEDY)
         items: list[tuple[Any, Any]] = list(node.items())

@@ -17,7 +17,14 @@ from powerzoo_jax.cli.runs import Run, is_run, open_run, policies_of_run
 from powerzoo_jax.cli.table import render
 from powerzoo_jax.envs import Sim
 from powerzoo_jax.envs.constraint import UNITS
-from powerzoo_jax.oracle import BASELINES, evaluate_baseline, get_baselines, get_reference, list_baselines
+from powerzoo_jax.oracle import (
+    BASELINES,
+    evaluate_baseline,
+    get_baselines,
+    get_best,
+    get_reference,
+    list_baselines,
+)
 from powerzoo_jax.rl.training.parallel import make_mesh, spread
 from powerzoo_jax.tasks import make
 from powerzoo_jax.tasks.score import SEED, Evaluation, evaluate
@@ -79,7 +86,7 @@ def baseline_scores(
     if anchors is None:
         return []
     arguments = _episodes(sim, n_episodes, seed)
-    return [Score(name, [evaluate_baseline(sim, name, anchors=anchors, **arguments)]) for name in names]
+    return [Score(name, [_gained(evaluate_baseline(sim, name, anchors=anchors, **arguments))]) for name in names]
 
 
 def score_policies(sim: Sim, name: str, acts: Sequence[Any], **arguments: Any) -> Score:
@@ -100,10 +107,19 @@ def score_trained(
     anchors = shipped_anchors(sim) if anchors is None else anchors
     arguments = _episodes(sim, n_episodes, seed)
     sim = spread(sim, make_mesh(jax.local_devices()))
-    records = [evaluate(sim, act, anchors=anchors, **arguments) for act in acts]
+    records = [_gained(evaluate(sim, act, anchors=anchors, **arguments)) for act in acts]
     if shipped is not None:
         require_same_episodes(shipped, records)
     return records
+
+
+def _gained(record: Evaluation) -> Evaluation:
+    """The record with its gain, where the best return on its very episodes is known."""
+    with contextlib.suppress(KeyError, ValueError):
+        best = get_best(record.task_id, record.split)
+        if best["episodes"] == record.episodes:
+            return record.with_gain(best["rule"], best["best"])
+    return record
 
 
 def require_same_episodes(reference: Mapping[str, Any], records: Sequence[Evaluation]) -> None:
@@ -126,7 +142,8 @@ def score_table(
     extra: Mapping[str, Mapping[str, str]] | None = None,
     oracle: float | None = None,
 ) -> str:
-    """One table: return a day, share of the oracle's, normalised score, every cost channel a day, budgets.
+    """One table: return a day, share of the oracle's, normalised score, every cost channel a day, budgets, and the gain
+    where a record has one.
 
     Several records of a policy show as mean +- standard deviation over its seeds.
     extra:   further columns, header -> policy name -> cell
@@ -137,7 +154,9 @@ def score_table(
         anchors = anchors_of(sim)
         oracle = np.nan if anchors is None else anchors[1]
     costs = sim.spec.cost_names
-    extra = extra or {}
+    gains = {score.name: _gain(score.records) for score in scores}
+    shown = {"gain": gains} if any(text != "-" for text in gains.values()) else {}
+    extra = {**shown, **(extra or {})}
     rows = [
         (
             score.name,
@@ -159,6 +178,12 @@ def _feasible(records: Sequence[Evaluation]) -> str:
     """Feasibility as text: yes or no; the number of feasible seeds where there are several."""
     good = sum(r.feasible for r in records)
     return f"{good} of {len(records)}" if len(records) > 1 else ("yes" if good else "no")
+
+
+def _gain(records: Sequence[Evaluation]) -> str:
+    """Gain as text; that of the feasible seeds where there are several, a dash where there is none."""
+    known = [r.gain for r in records if r.gain is not None]
+    return _spread(known, ".3f") if known else "-"
 
 
 def cost_units(sim: Sim) -> tuple[str, ...]:

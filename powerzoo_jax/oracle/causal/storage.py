@@ -83,7 +83,6 @@ class StorageSight:
     horizon: int
     per_day: int
     dt_hours: float
-    action_shape: tuple[int, int]
 
 
 def plan_storage(sim: Sim, draws: Draw, keys: Array) -> Policy:
@@ -93,21 +92,40 @@ def plan_storage(sim: Sim, draws: Draw, keys: Array) -> Policy:
     within the band at the coming load.
     """
     del keys
-    model, sight = _model(sim)
-    count, dtype = draws.load_row.shape[0], model.low.dtype
-    memory = StorageMemory(
+    limited = isfinite(sim.spec.cost_budget[sim.spec.cost_names.index("voltage_violation")])
+    model, sight = storage_model(sim, _charge_fields(sim), limited=limited)
+    shape = sim.env.dims.agent, sim.env.dims.act
+    return Policy(Partial(partial(_act, sight, shape), model), first_memory(sight, model, draws.load_row.shape[0]))
+
+
+def first_memory(sight: StorageSight, model: StorageModel, count: int) -> StorageMemory:
+    """Memory before the first step of as many episodes, leading axis B."""
+    dtype = model.low.dtype
+    return StorageMemory(
         jnp.zeros(count, jnp.int32),
         jnp.zeros((count, sight.horizon // sight.price_steps), dtype),
         jnp.zeros((count, sight.horizon), dtype),
         jnp.zeros((count, *model.capacity_mwh.shape), dtype),
     )
-    return Policy(Partial(partial(_act, sight), model), memory)
 
 
 def _act(
-    sight: StorageSight, model: StorageModel, memory: StorageMemory, obs: Array, key: Array
+    sight: StorageSight,
+    shape: tuple[int, int],
+    model: StorageModel,
+    memory: StorageMemory,
+    obs: Array,
+    key: Array,
 ) -> tuple[StorageMemory, Array]:
     del key
+    memory, power = planned_power(sight, model, memory, obs)
+    return memory, (power / model.store.power_mw).reshape(shape)
+
+
+def planned_power(
+    sight: StorageSight, model: StorageModel, memory: StorageMemory, obs: Array
+) -> tuple[StorageMemory, Array]:
+    """Memory after an observation (A, O), and the power (G,) [MW] of the coming step."""
     t = memory.t
     rows, columns = zip(*sight.soc, strict=True)
     energy = obs[jnp.asarray(rows), jnp.asarray(columns)] * model.capacity_mwh
@@ -131,8 +149,7 @@ def _act(
         return command_mw(store, energy, after, now, sight.dt_hours)
 
     power = jax.vmap(one)(model.store, energy, start)
-    action = (power / model.store.power_mw).reshape(sight.action_shape)
-    return StorageMemory(t + 1, price_seen, load_seen, start), action
+    return StorageMemory(t + 1, price_seen, load_seen, start), power
 
 
 def seen_fields(memory: Array, t: Array, obs: Array, fields: tuple[tuple[int, int], ...], steps: int) -> Array:
@@ -159,16 +176,19 @@ def _window(sight: StorageSight, t: Array, price: Array, least: Array) -> Outloo
     return Outlook(coming(price), jnp.clip(-share, 0, 1), alive.astype(price.dtype), jnp.clip(share, 0, 1))
 
 
-def _model(sim: Sim) -> tuple[StorageModel, StorageSight]:
-    """Read what does not depend on the episode: ratings, fields, and the days of training."""
-    fleet, env, params = sim.params.storage, sim.env, sim.params
+def storage_model(sim: Sim, soc: tuple[tuple[int, int], ...], *, limited: bool) -> tuple[StorageModel, StorageSight]:
+    """Read what does not depend on the episode: ratings, fields, and the days of training.
+
+    soc:      (row, column) of each battery's state of charge in an observation
+    limited:  the batteries hold the voltages in their band
+    """
+    fleet, params = sim.params.storage, sim.params
     dtype, per_day = fleet.power_mw.dtype, round(24 / sim.spec.dt_hours)
     back = int(sim.spec.horizon > per_day)
     train = train_sim(sim)
     price, steps = price_forecast(sim)
     low, span = signal_scale(sim)
     load, at, least = None, jnp.zeros(2, dtype), -jnp.ones(2, dtype)
-    limited = isfinite(sim.spec.cost_budget[sim.spec.cost_names.index("voltage_violation")])
     if limited:
         rows, joined = train_days(train, "load_row")
         load = fit_forecast(
@@ -192,17 +212,16 @@ def _model(sim: Sim) -> tuple[StorageModel, StorageSight]:
         span=jnp.asarray(span, dtype),
         at=at,
         least=least,
-        per_load=jnp.asarray(params.peak_mw / (params.load_ratio * params.load_mw), dtype),
+        per_load=jnp.asarray(params.peak_mw / (params.load_ratio * params.load_mw) if limited else 1.0, dtype),
     )
     sight = StorageSight(
-        soc=_charge_fields(sim),
+        soc=soc,
         price=price_fields(sim),
         load=load_fields(sim) if limited else (),
         price_steps=steps,
         horizon=sim.spec.horizon,
         per_day=per_day,
         dt_hours=sim.spec.dt_hours,
-        action_shape=(env.dims.agent, env.dims.act),
     )
     return model, sight
 

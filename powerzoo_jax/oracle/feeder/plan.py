@@ -37,43 +37,56 @@ from powerzoo_jax.oracle.feeder.problem import (
 from powerzoo_jax.oracle.feeder.program import FeederProgram, idle_points
 from powerzoo_jax.oracle.linear_program import LinearProgram, RowBlock, dual_bound, solve
 
-BACK_OFF_PU = 2e-5  # kept from the band, so that a plan rounded to float32 stays inside
-BACK_OFF_MVA = 1e-3  # the same for ratings
+
+class BackOff(NamedTuple):
+    """Distance that a plan keeps from the voltage band [pu] and from ratings [MVA]."""
+
+    pu: float
+    mva: float
+
+
+INSIDE = BackOff(2e-5, 1e-3)  # a plan rounded to float32 stays inside
+EXACT = BackOff(0.0, 0.0)  # for limits that have a finite price: what is broken counts, and no more
 MOST_MVA = 1e3  # of an overload: bounds have to be finite
 
 
 class TangentCuts:
     """Tangent planes collected over the rounds, as rows over the columns of a program."""
 
-    def __init__(self, program: FeederProgram, reach: Reach) -> None:
-        self.program, self.reach = program, reach
+    def __init__(self, program: FeederProgram, reach: Reach, back_off: BackOff) -> None:
+        self.program, self.reach, self.back_off = program, reach, back_off
         self.at = device_nodes(program.problem)
         self.planes = RowBlock()
         self.spare: list[np.ndarray] = []  # what a bound adds to a limit: error of the plane, and the back-off
         self.slack: dict[tuple[str, int, int], int] = {}
 
-    def add(self, out: PlanOutcome, keep_limits: bool) -> None:
-        """Tangents at a played plan: losses of every step where they are paid for, and limits that it breaks."""
+    def add(self, out: PlanOutcome, prices: ViolationPrices) -> None:
+        """Tangents at a played plan: losses of every step where they are paid for, and priced limits that it breaks."""
         problem, base = self.program.problem, self.program.problem.network.base_mva
         if (problem.loss_per_mwh > 0).any():
             step, zero = np.arange(problem.horizon), np.zeros(problem.horizon)
             tangent = Tangent(*(base * x for x in loss_tangents(problem.network, out.solved, self.reach, self.at)))
             self._rows(out, tangent, step, 1.0, self.program.column["loss"], zero, zero)
-        if not keep_limits:
+        if prices.rating:
+            self._loadings(out)
+        if prices.band:
+            self._voltages(out)
+
+    def _loadings(self, out: PlanOutcome) -> None:
+        problem, base, margin = self.program.problem, self.program.problem.network.base_mva, self.back_off.mva
+        step, node = np.nonzero(excess_mva(problem, out.solved) > -margin)
+        if not step.size:
             return
-        step, node = np.nonzero(excess_mva(problem, out.solved) > -BACK_OFF_MVA)
-        if step.size:
-            loading = loading_tangents(problem.network, out.solved, self.reach, self.at, step, node)
-            assert problem.rate_mva is not None
-            most, spare = problem.rate_mva[node] - BACK_OFF_MVA, np.full(step.size, BACK_OFF_MVA)
-            slack = self._slacks("rating", step, node, MOST_MVA, self.program.prices.rating)
-            self._rows(out, Tangent(*(base * x for x in loading)), step, 1.0, slack, most, spare)
-        self._voltages(out)
+        loading = loading_tangents(problem.network, out.solved, self.reach, self.at, step, node)
+        assert problem.rate_mva is not None
+        most, spare = problem.rate_mva[node] - margin, np.full(step.size, margin)
+        slack = self._slacks("rating", "rating", step, node, MOST_MVA)
+        self._rows(out, Tangent(*(base * x for x in loading)), step, 1.0, slack, most, spare)
 
     def _voltages(self, out: PlanOutcome) -> None:
-        problem = self.program.problem
+        problem, margin = self.program.problem, self.back_off.pu
         size = np.abs(out.solved.v)
-        low, high = problem.v_min + BACK_OFF_PU, problem.v_max - BACK_OFF_PU
+        low, high = problem.v_min + margin, problem.v_max - margin
         for side, outside, edge, name in ((-1.0, size < low, low, "low"), (1.0, size > high, high, "high")):
             step, node = np.nonzero(outside)
             if not step.size:
@@ -82,16 +95,17 @@ class TangentCuts:
             # from above the plane says nothing: a voltage is concave in the injections
             if side > 0:
                 tangent = tangent._replace(error=np.full(step.size, np.inf))
-            spare = np.full(step.size, BACK_OFF_PU)
-            slack = self._slacks(name, step, node, 1.0, self.program.prices.band)
+            spare = np.full(step.size, margin)
+            slack = self._slacks("band", name, step, node, 1.0)
             self._rows(out, tangent, step, side, slack, np.full(step.size, edge), spare)
 
-    def _slacks(self, name: str, step: np.ndarray, node: np.ndarray, most: float, price: float) -> np.ndarray:
-        """Slack columns of the limit `name`, one for each pair of step and node."""
+    def _slacks(self, price: str, name: str, step: np.ndarray, node: np.ndarray, most: float) -> np.ndarray:
+        """Slack columns of the limit `name`, one for each pair of step and node; `price` names what they cost."""
         keys = [(name, int(t), int(k)) for t, k in zip(step, node, strict=True)]
         fresh = [key for key in keys if key not in self.slack]
         if fresh:
-            columns = self.program.new(f"slack{len(self.slack)}", np.zeros(len(fresh)), most, price)
+            columns = self.program.new(f"slack{len(self.slack)}", np.zeros(len(fresh)), most, 0.0)
+            self.program.broken[price].append(columns)
             self.slack.update(zip(fresh, columns.tolist(), strict=True))
         return np.array([self.slack[key] for key in keys])
 
@@ -178,8 +192,8 @@ def plan_feeder(problem: FeederEpisode, *, rounds: int = ROUNDS) -> FeederPlan:
 
     Raises SolverError when HiGHS or the power flow of a plan fails.
     """
-    kept = _improve(problem, limit_prices(problem), rounds)
-    free = _improve(problem, FREE, rounds) if kept.limited else kept
+    kept = FeederSearch(problem, INSIDE).improve(limit_prices(problem), rounds)
+    free = FeederSearch(problem, INSIDE).improve(FREE, rounds) if kept.limited else kept
     out, scale = kept.best, problem.scale
     return FeederPlan(
         points=out.points,
@@ -194,7 +208,7 @@ def plan_feeder(problem: FeederEpisode, *, rounds: int = ROUNDS) -> FeederPlan:
     )
 
 
-class _Improved(NamedTuple):
+class Improved(NamedTuple):
     """The best plan found and a bound on every plan, money less broken limits [$]; `limited`: some limit has a row."""
 
     best: PlanOutcome
@@ -203,39 +217,45 @@ class _Improved(NamedTuple):
     limited: bool
 
 
-def _improve(problem: FeederEpisode, prices: ViolationPrices, rounds: int) -> _Improved:
-    """Solve, play, add tangents, until no plan can be much better than the best one played."""
-    reach = reach_of(problem.network, largest_injection(problem) / problem.network.base_mva)
-    most_loss = _most_loss(problem, reach)
-    windfall = problem.dt_hours * np.maximum(-problem.loss_per_mwh, 0)
-    program = FeederProgram(problem, prices=prices, most_loss=most_loss)
-    cuts, bound, best, count = TangentCuts(program, reach), np.inf, None, 0
-    free = prices == FREE
+class FeederSearch:
+    """Search for the best plan of an episode at given prices of broken limits.
 
-    def worth(out: PlanOutcome) -> float:
-        return out.money_usd - (0.0 if free else out.broken_usd)
+    Tangents hold whatever the prices are: a search that goes on at others keeps those that it has.
+    """
 
-    out, outside = run(problem, idle_points(problem)), False
-    while count < rounds:
-        count += 1
-        known = cuts.planes.count
-        cuts.add(out, keep_limits=not free)
-        if count > 1 and cuts.planes.count == known and not outside:
-            break  # the same program again
-        linear = program.program(cuts.planes)
-        found = solve(linear, feasibility=FEASIBILITY)
-        ceiling = -program.constant - dual_bound(*cuts.relaxed(linear, found.dual))
-        bound = min(bound, ceiling + float(windfall @ most_loss))
-        out, outside = run(problem, program.set_points(found.x)), program.tighten(found.x)
-        if best is None or worth(out) > worth(best):
-            best = out
-        # what the program promises is with the planner's back-off, and without what losses are paid for
-        promised = -program.constant - found.objective + windfall @ best.solved.loss_pu * problem.network.base_mva
-        if promised - worth(best) <= CLOSE * max(1.0, abs(best.money_usd)):
-            break
-    assert best is not None
-    limited = problem.vehicles is not None or bool(cuts.slack)
-    return _Improved(best, bound, count, limited)
+    def __init__(self, problem: FeederEpisode, back_off: BackOff) -> None:
+        self.problem = problem
+        reach = reach_of(problem.network, largest_injection(problem) / problem.network.base_mva)
+        self.most_loss = _most_loss(problem, reach)
+        self.program = FeederProgram(problem, most_loss=self.most_loss)
+        self.cuts = TangentCuts(self.program, reach, back_off)
+        self.last = run(problem, idle_points(problem))
+
+    def improve(self, prices: ViolationPrices, rounds: int = ROUNDS) -> Improved:
+        """Solve, play, add tangents, until no plan can be much better than the best one played."""
+        problem, program, cuts = self.problem, self.program, self.cuts
+        windfall = problem.dt_hours * np.maximum(-problem.loss_per_mwh, 0)
+        bound, best, count, outside = np.inf, None, 0, False
+        while count < rounds:
+            count += 1
+            known = cuts.planes.count
+            cuts.add(self.last, prices)
+            if count > 1 and cuts.planes.count == known and not outside:
+                break  # the same program again
+            linear = program.priced(prices, cuts.planes)
+            found = solve(linear, feasibility=FEASIBILITY)
+            ceiling = -program.constant - dual_bound(*cuts.relaxed(linear, found.dual))
+            bound = min(bound, ceiling + float(windfall @ self.most_loss))
+            self.last, outside = run(problem, program.set_points(found.x)), program.tighten(found.x)
+            if best is None or self.last.worth(prices) > best.worth(prices):
+                best = self.last
+            # what the program promises is with the planner's back-off, and without what losses are paid for
+            promised = -program.constant - found.objective + windfall @ best.solved.loss_pu * problem.network.base_mva
+            if promised - best.worth(prices) <= CLOSE * max(1.0, abs(best.money_usd)):
+                break
+        assert best is not None
+        limited = problem.vehicles is not None or bool(cuts.slack)
+        return Improved(best, bound, count, limited)
 
 
 def _most_loss(problem: FeederEpisode, reach: Reach) -> np.ndarray:

@@ -267,14 +267,26 @@ PRICES = 20.0  # a broken limit costs this many times the dearest energy that br
 
 
 class ViolationPrices(NamedTuple):
-    """Planner's penalties of broken limits: band [$/pu], rating [$/MVA], each a step, and missed energy [$/MWh]."""
+    """Prices of what an episode's cost channels add up: voltages outside the band, overloads, and missed energy.
+
+    band:       [$/pu]   and step
+    rating:     [$/MVA]  and step
+    shortfall:  [$/MWh]  below the level that drivers expect on departure
+    unmet:      [$/MWh]  driven and not in the battery, beside what the task itself pays for it
+    """
 
     band: float
     rating: float
-    need: float
+    shortfall: float
+    unmet: float
+
+    def of(self, violation_pu: float, overload_mva: float, shortfall_mwh: float, unmet_mwh: float) -> float:
+        """Price of such sums [$]."""
+        missed = self.shortfall * shortfall_mwh + self.unmet * unmet_mwh
+        return self.band * violation_pu + self.rating * overload_mva + missed
 
 
-FREE = ViolationPrices(0.0, 0.0, 0.0)
+FREE = ViolationPrices(0.0, 0.0, 0.0, 0.0)
 
 
 class PlanOutcome(NamedTuple):
@@ -283,8 +295,7 @@ class PlanOutcome(NamedTuple):
     p_pu, q_pu:    (T, M)  consumption of the nodes
     money_usd:     what the task pays
     broken_usd:    broken limits at `limit_prices`
-    violation_pu, overload_mva: sums over the episode
-    missed_mwh:    energy that drivers missed
+    violation_pu, overload_mva, shortfall_mwh, unmet_mwh: sums over the episode, as the cost channels have them
     """
 
     points: SetPoints
@@ -295,16 +306,25 @@ class PlanOutcome(NamedTuple):
     broken_usd: float
     violation_pu: float
     overload_mva: float
-    missed_mwh: float
+    shortfall_mwh: float
+    unmet_mwh: float
+
+    @property
+    def missed_mwh(self) -> float:
+        """Energy that drivers missed."""
+        return self.shortfall_mwh + self.unmet_mwh
+
+    def worth(self, prices: ViolationPrices) -> float:
+        """Money less what the plan breaks at prices [$]."""
+        return self.money_usd - prices.of(self.violation_pu, self.overload_mva, self.shortfall_mwh, self.unmet_mwh)
 
 
 def limit_prices(problem: FeederEpisode) -> ViolationPrices:
     """Prices at which breaking a limit never pays."""
     dearest = max(100.0, float(np.abs(problem.price_per_mwh).max()), float(np.abs(problem.loss_per_mwh).max()))
     # the weakest lever on a voltage that breaks the band moves it by some 0.01 pu per MW
-    return ViolationPrices(
-        100 * PRICES * dearest * problem.dt_hours, PRICES * dearest * problem.dt_hours, PRICES * dearest
-    )
+    need = PRICES * dearest
+    return ViolationPrices(100 * need * problem.dt_hours, need * problem.dt_hours, need, need)
 
 
 def run(problem: FeederEpisode, points: SetPoints) -> PlanOutcome:
@@ -317,18 +337,18 @@ def run(problem: FeederEpisode, points: SetPoints) -> PlanOutcome:
     violation = float(np.maximum(problem.v_min - size, 0).sum() + np.maximum(size - problem.v_max, 0).sum())
     overload = float(np.maximum(excess_mva(problem, solved), 0).sum())
     lost = base * problem.dt_hours * float((problem.loss_per_mwh * solved.loss_pu).sum())
-    missed = played.shortfall_mwh + played.unmet_mwh
-    prices = limit_prices(problem)
+    missed = played.shortfall_mwh, played.unmet_mwh
     return PlanOutcome(
         points=played.points,
         solved=solved,
         p_pu=p,
         q_pu=q,
         money_usd=played.money_usd - lost,
-        broken_usd=prices.band * violation + prices.rating * overload + prices.need * missed,
+        broken_usd=limit_prices(problem).of(violation, overload, *missed),
         violation_pu=violation,
         overload_mva=overload,
-        missed_mwh=missed,
+        shortfall_mwh=missed[0],
+        unmet_mwh=missed[1],
     )
 
 

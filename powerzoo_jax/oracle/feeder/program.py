@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from typing import Any
 
 import numpy as np
@@ -14,7 +15,7 @@ from powerzoo_jax.oracle.feeder.problem import (
     VehicleUnits,
     ViolationPrices,
 )
-from powerzoo_jax.oracle.linear_program import ProgramWriter, RowBlock
+from powerzoo_jax.oracle.linear_program import LinearProgram, ProgramWriter, RowBlock
 
 CIRCLE = 5  # tangents to the upper half of an inverter circle, to begin with
 OUTSIDE = 1e-6  # of the rating: how far from the circle a solution is before it gets a tangent of its own
@@ -24,12 +25,14 @@ class FeederProgram(ProgramWriter):
     """Columns, device rows and injections of an episode.
 
     inject_p, inject_q: (T M, n) sparse: device injection of every step and node [MW, MVAr]
-    loss: (T,) columns [MW];  prices of broken limits are in the cost, so `cost @ x` is minus the priced return
+    loss: (T,) columns [MW];  `cost @ x` is minus the money, and less what is broken once `priced`
+    broken: columns of what is broken, by the name of its price
     """
 
-    def __init__(self, problem: FeederEpisode, *, prices: ViolationPrices, most_loss: np.ndarray) -> None:
+    def __init__(self, problem: FeederEpisode, *, most_loss: np.ndarray) -> None:
         super().__init__()
-        self.problem, self.prices = problem, prices
+        self.problem = problem
+        self.broken: dict[str, list[np.ndarray]] = {name: [] for name in ViolationPrices._fields}
         self.constant = 0.0  # of the cost
         self._circles: list[tuple[list[tuple[np.ndarray, float]], np.ndarray, np.ndarray]] = []
         self.column: dict[str, np.ndarray] = {}
@@ -54,6 +57,15 @@ class FeederProgram(ProgramWriter):
         shape = np.broadcast_shapes(np.shape(low), np.shape(high), np.shape(cost))
         self.column[name] = self.columns(shape, cost, low, high)
         return self.column[name]
+
+    def priced(self, prices: ViolationPrices, *more: RowBlock) -> LinearProgram:
+        """The program with prices on what is broken, and further blocks of rows under it."""
+        linear = self.program(*more)
+        cost = linear.cost.copy()
+        for name, columns in self.broken.items():
+            for at in columns:
+                cost[at] += getattr(prices, name)
+        return dataclasses.replace(linear, cost=cost)
 
     def set_points(self, x: np.ndarray) -> SetPoints:
         """Set-points of the devices in a solution; simultaneous charge and discharge are netted."""
@@ -178,12 +190,14 @@ class FeederProgram(ProgramWriter):
         """Relaxed: energy may be bought en route although the battery still has some."""
         driven, size = units.driven_mwh, units.capacity_mwh
         self._cell("v_", units, units.charge_mw * units.home, units.discharge_mw * units.home)
-        bought = self.new("v_unmet", np.zeros_like(driven), driven, units.unmet_per_mwh + self.prices.need)
+        bought = self.new("v_unmet", np.zeros_like(driven), driven, units.unmet_per_mwh)
+        self.broken["unmet"].append(bought)
         right = -driven.copy()
         right[0] += units.soc_start * size
         self._balance("v_", units, right, (bought, -1.0))
         t, v = np.nonzero(units.departs)
-        short = self.new("v_short", np.zeros(t.size), units.need[v] * size[v], self.prices.need)
+        short = self.new("v_short", np.zeros(t.size), units.need[v] * size[v], 0.0)
+        self.broken["shortfall"].append(short)
         # after the arrival and before any charging of the step: what was stored, less what was driven
         before, first = self.column["v_energy"][np.maximum(t - 1, 0), v], t == 0
         expected = units.need[v] * size[v] + driven[t, v] - np.where(first, units.soc_start[v] * size[v], 0.0)

@@ -172,8 +172,14 @@ def plan_episodes(sim: Sim, draws: Draw) -> list[EpisodePlan]:
     Several ways to run the jobs by deadline are played in the environment; the best get a linear programme for
     battery, diesel and cooling with the whole episode known, and the cheapest of these is the plan.
     """
+    each = play_habits(sim, draws)
+    return [_plan(sim, take(draws, i), trails) for i, trails in enumerate(each)]
+
+
+def play_habits(sim: Sim, draws: Draw) -> list[list[PlayedRule]]:
+    """Every habit played on every drawn episode: trails of each episode."""
     trails = [_on_host(play_habit(sim, draws, habit)) for habit in HABITS]
-    return [_plan(sim, take(draws, i), [take(t, i) for t in trails]) for i in range(draws.load_row.shape[0])]
+    return [[take(trail, i) for trail in trails] for i in range(draws.load_row.shape[0])]
 
 
 def _on_host(trail: PlayedRule) -> PlayedRule:
@@ -184,15 +190,28 @@ def _plan(sim: Sim, drawn: Draw, trails: list[PlayedRule]) -> EpisodePlan:
     problem = build_microgrid_problem(sim, drawn)
     price = float(sim.params.sla_usd)
     best_value, best_action = -inf, np.zeros(0)
-    for trail in _different(sorted(trails, key=lambda t: -_judged(problem, t, price)))[:FINALISTS]:
-        program, at = dispatch_program(problem, np.asarray(trail.it_mw))
-        x = solve_site(program).x
-        value = -float(program.cost @ x) - stored_value(problem) - _job_loss(problem, trail, price)
+    for trail in finalists(problem, trails, price):
+        earned, action, _ = dispatched(problem, trail)
+        value = earned - job_loss(problem, trail, price)
         if value > best_value:
-            best_value, best_action = value, _action(problem, trail, {k: x[i] for k, i in at.items()})
+            best_value, best_action = value, action
             unpriced = (price - problem.missed_usd) * problem.weight * float(np.sum(trail.missed))
             objective = value + unpriced
     return EpisodePlan(best_action, objective, *return_bounds(problem, sim.spec.cost_budget[0]))
+
+
+def finalists(problem: MicrogridProblem, trails: list[PlayedRule], price: float) -> list[PlayedRule]:
+    """The best different trails where a miss costs `price` [$]."""
+    return _different(sorted(trails, key=lambda t: -_judged(problem, t, price)))[:FINALISTS]
+
+
+def dispatched(problem: MicrogridProblem, trail: PlayedRule) -> tuple[float, np.ndarray, float]:
+    """Best dispatch of the jobs of a trail: return but for what its jobs lose, actions, and load not served [MW]."""
+    program, at = dispatch_program(problem, np.asarray(trail.it_mw))
+    x = solve_site(program).x
+    plan = {name: x[columns] for name, columns in at.items()}
+    earned = -float(program.cost @ x) - stored_value(problem)
+    return earned, _action(problem, trail, plan), float(plan["unserved"].sum())
 
 
 def _judged(problem: MicrogridProblem, trail: PlayedRule, price: float) -> float:
@@ -200,7 +219,8 @@ def _judged(problem: MicrogridProblem, trail: PlayedRule, price: float) -> float
     return float(trail.total) - (price - problem.missed_usd) * problem.weight * float(np.sum(trail.missed))
 
 
-def _job_loss(problem: MicrogridProblem, trail: PlayedRule, price: float) -> float:
+def job_loss(problem: MicrogridProblem, trail: PlayedRule, price: float) -> float:
+    """Cost of misses at a price [$] and of the backlog, in reward."""
     backlog = problem.backlog_usd_per_gpu_h * float(trail.backlog_gpu_h)
     return problem.weight * (price * float(np.sum(trail.missed)) + backlog)
 
@@ -230,13 +250,14 @@ def return_bounds(problem: MicrogridProblem, budget: float) -> tuple[float, floa
     Where misses have no price, dropping every job pays. For policies whose mean number of misses meets the budget b,
     R <= max(R - w p misses) + w p b  holds for any price p.
     """
-    bound = _relaxed_return(problem, problem.missed_usd)
+    bound = relaxed_return(problem, problem.missed_usd)
     if problem.missed_usd > 0:
         return bound, bound
-    return bound, _relaxed_return(problem, SAFE_PRICE_USD) + problem.weight * SAFE_PRICE_USD * budget
+    return bound, relaxed_return(problem, SAFE_PRICE_USD) + problem.weight * SAFE_PRICE_USD * budget
 
 
-def _relaxed_return(problem: MicrogridProblem, missed_usd: float) -> float:
+def relaxed_return(problem: MicrogridProblem, missed_usd: float) -> float:
+    """Bound of an episode's return where a miss costs so much [$], from multipliers, recomputed by hand."""
     program = relaxed_program(problem, missed_usd)
     return -stored_value(problem) - dual_bound(program, solve_site(program).dual)
 

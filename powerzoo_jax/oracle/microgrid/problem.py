@@ -137,7 +137,8 @@ def _write_plant(
     stored = writer.rows(n, before, before, (energy, 1), *flows)
     writer.put(stored[1:], energy[:-1], -1)
     set_c, rows = write_room(writer, problem, it_mw, hottest_c, balance)
-    return {"charge": charge, "discharge": discharge, "diesel": diesel, "set": set_c}, rows
+    columns = {"charge": charge, "discharge": discharge, "diesel": diesel, "unserved": unserved, "set": set_c}
+    return columns, rows
 
 
 def relaxed_program(problem: MicrogridProblem, missed_usd: float) -> LinearProgram:

@@ -15,7 +15,8 @@ from powerzoo_jax.oracle import get_causal
 from powerzoo_jax.tasks.score import all_starts, episode_keys
 
 STOP = 14  # last step before the future changes
-TASKS = ("battery_arbitrage", "marl_der_arbitrage", "dso", "marl_ev_v2g_1d")
+TASKS = ("battery_arbitrage", "marl_der_arbitrage", "dso", "marl_ev_v2g_1d", "marl_ders_benchmark", "marl_uc")
+TABLES = {"price_rows": "price_row", "load_rows": "load_row"}  # of a bank, and where an episode begins in them
 
 
 def other_future(table, first):
@@ -32,11 +33,12 @@ def test_a_future_that_is_not_shown_changes_no_action(task):
     drawn, key = take(all_starts(here), 5), episode_keys(0, 1)[0]
     policy = get_causal(task)(here, jax.tree.map(lambda x: x[None], drawn), key[None])
     bank = here.params.bank
-    other = dataclasses.replace(
-        bank,
-        price_rows=other_future(bank.price_rows, int(drawn.price_row)),
-        load_rows=other_future(bank.load_rows, int(drawn.load_row)),
-    )
+    changed = {
+        name: other_future(getattr(bank, name), int(getattr(drawn, first)))
+        for name, first in TABLES.items()
+        if hasattr(bank, name)
+    }
+    other = dataclasses.replace(bank, **changed)
     elsewhere = here.replace(params=dataclasses.replace(here.params, bank=other))
 
     @jax.jit

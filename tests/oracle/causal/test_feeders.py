@@ -25,7 +25,7 @@ def sim(task: str, split: str = "val") -> Sim:
 
 
 @pytest.mark.parametrize("split", ["val", "test"])
-@pytest.mark.parametrize("task", ["dso", "marl_ev_v2g_1d"])
+@pytest.mark.parametrize("task", ["dso", "marl_ev_v2g_1d", "marl_ders_benchmark"])
 def test_a_planner_keeps_the_budgets_and_earns_more_than_the_rule(task, split):
     here = sim(task, split)
     causal, rule = (evaluate_baseline(here, name) for name in ("causal", "rule"))

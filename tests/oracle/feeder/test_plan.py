@@ -22,7 +22,8 @@ from powerzoo_jax.oracle.feeder.network import (
     solve_steps,
     voltage_tangents,
 )
-from powerzoo_jax.oracle.feeder.plan import plan_feeder
+from powerzoo_jax.oracle.feeder.plan import EXACT as NO_MARGIN
+from powerzoo_jax.oracle.feeder.plan import FeederSearch, plan_feeder
 from powerzoo_jax.oracle.feeder.problem import (
     FeederEpisode,
     FlexUnits,
@@ -275,6 +276,30 @@ def test_no_random_policy_earns_more_than_the_bounds():
         assert case.scale * (out.money_usd - out.broken_usd) <= plan.kept_bound - plan.broken
 
 
+def test_at_a_price_of_broken_limits_no_plan_is_worth_more_than_the_bound():
+    case, rng = feeder_with_everything(), np.random.default_rng(6)
+    # a rating at the head that the load exceeds, and a vehicle that cannot reach what its driver expects
+    rating = np.where(case.network.up < 0, 4.4, 0.0)
+    slow = dataclasses.replace(case.vehicles, charge_mw=column(0.004))
+    case = dataclasses.replace(case, rate_mva=rating, vehicles=slow)
+    search, spent, money = FeederSearch(case, NO_MARGIN), [], []
+    for scale in (0.0, 0.03, 1.0, 30.0):
+        prices = ViolationPrices(400 * scale, 60 * scale, 500 * scale, 500 * scale)
+        found = search.improve(prices)
+        fresh = FeederSearch(case, NO_MARGIN).improve(prices)
+        # tangents that were found at other prices change nothing but where a search begins
+        assert found.best.worth(prices) == pytest.approx(fresh.best.worth(prices), abs=2e-3 * abs(found.bound_usd))
+        assert found.best.worth(prices) <= found.bound_usd + EXACT
+        assert found.bound_usd - found.best.worth(prices) < 1e-2 * max(1.0, abs(found.best.money_usd))
+        for size in np.linspace(0, 1, 25):
+            assert run(case, random_points(case, rng, size)).worth(prices) <= found.bound_usd
+        out = found.best
+        spent.append([out.violation_pu, out.overload_mva, out.shortfall_mwh + out.unmet_mwh])
+        money.append(out.money_usd)
+    assert np.all(np.diff(money) < 0) and np.all(np.diff(spent, axis=0) <= EXACT)
+    assert spent[0][0] > 0.01 and spent[0][1] > 0.01 and spent[0][2] > spent[-1][2] > 0
+
+
 def test_paid_losses_enter_the_bound_with_the_most_that_can_be_lost():
     case = dataclasses.replace(feeder_with_everything(), vehicles=None, v_min=0.5)
     case = dataclasses.replace(case, loss_per_mwh=np.where(np.arange(STEPS) == 1, -30.0, case.loss_per_mwh))
@@ -285,7 +310,8 @@ def test_paid_losses_enter_the_bound_with_the_most_that_can_be_lost():
 
 def test_the_bound_needs_no_trust_in_the_multipliers():
     case = feeder_with_everything()
-    linear = FeederProgram(case, prices=ViolationPrices(1.0, 1.0, 1.0), most_loss=np.ones(STEPS)).program()
+    program = FeederProgram(case, most_loss=np.ones(STEPS))
+    linear = program.priced(ViolationPrices(1.0, 1.0, 1.0, 1.0))
     found = solve(linear)
     assert dual_bound(linear, found.dual) == pytest.approx(found.objective, abs=1e-6)
     wrong = found.dual + np.random.default_rng(3).normal(size=found.dual.shape)

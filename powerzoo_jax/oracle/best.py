@@ -1,0 +1,197 @@
+"""Best feasible returns of tasks under their mean budgets, and bounds on them: `python -m powerzoo_jax.oracle.best`.
+
+The best plans that are known with everything foreseen, under the same budgets on mean costs as learners have, executed
+in the environment on the very episodes that learners play. With the rule of the task they are the ends of the gain.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from powerzoo_jax.base.errors import SolverError
+from powerzoo_jax.base.tree import take
+from powerzoo_jax.envs.core import Sim
+from powerzoo_jax.envs.series import Draw
+from powerzoo_jax.oracle.baselines import evaluate_baseline
+from powerzoo_jax.oracle.lagrangian import (
+    PlanPool,
+    PricedPlan,
+    Progress,
+    Relaxation,
+    choose_plans,
+    search_prices,
+)
+from powerzoo_jax.oracle.progress import show_progress
+from powerzoo_jax.oracle.reference import rounded
+from powerzoo_jax.oracle.registry import BEST_COMMAND, BEST_FILE, follow, get_priced, load_table
+from powerzoo_jax.tasks import get_spec, make
+from powerzoo_jax.tasks.score import SEED, Evaluation, all_starts, episode_keys, evaluate, seeded_starts
+
+SPLITS = ("val", "test")
+DIGITS = 8  # of the record: the gains of rule and best are 0 and 1 to 1e-6 where they differ by 0.1
+TIGHTENED = 5  # choices of plans at most, each with the room that executing the one before has shown to be missing
+AROUND = (0.8, 1.25)  # of the prices searched on fewer episodes, that the others are planned at as well
+COLUMNS = ("task", "split", "n", "rule", "best", "bound", "gap", "feasible", "prices")
+
+
+def best_record(
+    task_id: str,
+    split: str = "test",
+    *,
+    n_episodes: int | None = None,
+    searched: int | None = None,
+    seed: int = SEED,
+    folder: Path | None = None,
+    progress: Progress | None = None,
+    **overrides: Any,
+) -> dict[str, Any]:
+    """Best feasible mean return of a task on a split, the bound on it, and what the rule returns on those episodes.
+
+    n_episodes:  None plays the episodes of the shipped reference, or every eligible start once; else seeds
+                 seed .. seed + n_episodes - 1
+    searched:    of these, how many the prices of the channels are searched on; None takes all
+    folder:      where the plans are kept while they are made, and found again; None keeps none
+    overrides:   task keywords, as for `make`
+
+    Returns rule, best and bound [unit of the reward]; gap = (bound - best) / (best - rule), None where the best is no
+    better than the rule; prices of the limited channels [reward per unit], mean costs and budgets of them; whether
+    best and rule are feasible; the episodes' fingerprint, n, searched, seed, data hashes and library version.
+    """
+    sim = make(task_id, split=split, **overrides)
+    draws = _episodes(sim, n_episodes, seed)
+    n = draws.load_row.shape[0]
+    rule = evaluate_baseline(sim, "rule", draws=draws, seed=seed)
+    few, first = min(searched or n, n), []
+    if few < n:
+        part = folder / f"{task_id}_{split}_{few}.npz" if folder else None
+        found, _ = _search(sim, take(draws, np.arange(few)), seed, rule.mean_reward, part, progress)
+        first = [found.price, *(scale * found.price for scale in AROUND)] if found.price.any() else []
+    whole = folder / f"{task_id}_{split}.npz" if folder else None
+    rounds = {"first": first, "rounds": 1 + len(first)} if few < n else {}
+    found, pool = _search(sim, draws, seed, rule.mean_reward, whole, progress, **rounds)
+    record = play_best(sim, draws, seed, pool)
+    return _record(sim, rule, record, found, few)
+
+
+def _episodes(sim: Sim, n_episodes: int | None, seed: int) -> Draw:
+    draws = all_starts(sim)
+    if n_episodes is None:
+        shipped = load_table().get(sim.spec.id, {}).get(f"v{sim.spec.version}", {}).get(sim.spec.split)
+        n_episodes = shipped["n"] if shipped and shipped["n"] != draws.load_row.shape[0] else None
+    return draws if n_episodes is None else seeded_starts(sim, n_episodes, seed)
+
+
+def _search(
+    sim: Sim, draws: Draw, seed: int, anchor: float, path: Path | None, progress: Progress | None, **rounds: Any
+) -> tuple[Relaxation, PlanPool]:
+    n = draws.load_row.shape[0]
+    planner = get_priced(sim.spec.id)(sim, draws, episode_keys(seed, n))
+    pool = PlanPool.load(path) if path and path.is_file() else PlanPool()
+    budget = np.asarray(sim.spec.cost_budget)
+    found = search_prices(planner, n, budget, pool=pool, anchor=anchor, path=path, progress=progress, **rounds)
+    return found, pool
+
+
+def play_best(sim: Sim, draws: Draw, seed: int, pool: PlanPool) -> Evaluation:
+    """Execute the best choice of plans that keeps the budgets.
+
+    Where rounding, or what a plan does not see, breaks a budget that the plans keep, the choice is made again with as
+    much less room. Raises SolverError where that does not help.
+    """
+    budget = np.asarray(sim.spec.cost_budget)
+    room = budget.copy()
+    for _ in range(TIGHTENED):
+        plans = choose_plans(pool, draws.load_row.shape[0], room)
+        record = execute(sim, draws, seed, plans)
+        if record.feasible:
+            return record
+        played = np.array(list(record.mean_costs_by_constraint.values()))
+        room = np.maximum(room - np.maximum(played - budget, 0.0), 0.0)
+    raise SolverError(f"{sim.spec.id}: executed, the plans break {record.mean_costs_by_constraint} of {budget}.")
+
+
+def execute(sim: Sim, draws: Draw, seed: int, plans: Sequence[PricedPlan]) -> Evaluation:
+    """Play one plan on each drawn episode."""
+    policy = follow(sim, np.stack([plan.action for plan in plans]))
+    return evaluate(sim, policy.act, draws=draws, seed=seed, carry=policy.carry)
+
+
+def _record(sim: Sim, rule: Evaluation, best: Evaluation, found: Relaxation, searched: int) -> dict[str, Any]:
+    limited = dict.fromkeys(rule.constraint_names)
+    room = best.mean_reward - rule.mean_reward
+    return rounded(
+        {
+            "rule": rule.mean_reward,
+            "best": best.mean_reward,
+            "bound": found.bound,
+            "gap": (found.bound - best.mean_reward) / room if room > 0 else None,
+            "prices": {c: float(x) for c, x in zip(sim.spec.cost_names, found.price, strict=True) if c in limited},
+            "mean_costs": {c: best.mean_costs_by_constraint[c] for c in limited},
+            "budgets": {c: best.cost_thresholds[c] for c in limited},
+            "feasible": {"rule": rule.feasible, "best": best.feasible},
+            "episodes": best.episodes,
+            "n": best.n_episodes,
+            "searched": searched,
+            "seed": best.seeds[0],
+            "dataset_hashes": best.dataset_hashes,
+            "library_version": best.library_version,
+        },
+        DIGITS,
+    )
+
+
+def write_best(task_id: str, split: str, record: dict[str, Any]) -> None:
+    """Put a record into the shipped table at the task's registered version."""
+    table = json.loads(BEST_FILE.read_text(encoding="utf-8")) if BEST_FILE.is_file() else {}
+    table.setdefault(task_id, {}).setdefault(f"v{get_spec(task_id).version}", {})[split] = record
+    BEST_FILE.write_text(json.dumps(table, indent=1, sort_keys=True) + "\n", encoding="utf-8")
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Print the best feasible returns of tasks and their bounds; with --write, store them in the shipped table."""
+    parser = argparse.ArgumentParser(prog=BEST_COMMAND, description=main.__doc__)
+    parser.add_argument("task", nargs="+", help="task ids")
+    parser.add_argument("--split", action="append", help=f"repeatable; default: {', '.join(SPLITS)}")
+    parser.add_argument("--episodes", type=int, help="seeded episodes; default: those of the references")
+    parser.add_argument(
+        "--searched", type=int, help="episodes that prices are searched on; default: all that are played"
+    )
+    parser.add_argument("--state", type=Path, help="folder that keeps the plans while they are made, to resume from")
+    parser.add_argument("--write", action="store_true", help=f"store in {BEST_FILE.name}")
+    chosen = parser.parse_args(arguments)
+    if chosen.state:
+        chosen.state.mkdir(parents=True, exist_ok=True)
+    print("\t".join(COLUMNS))
+    for task_id in chosen.task:
+        for split in chosen.split or SPLITS:
+            record = best_record(
+                task_id,
+                split,
+                n_episodes=chosen.episodes,
+                searched=chosen.searched,
+                folder=chosen.state,
+                progress=show_progress,
+            )
+            print(_line(task_id, split, record), flush=True)
+            if chosen.write:
+                write_best(task_id, split, record)
+    return 0
+
+
+def _line(task_id: str, split: str, record: dict[str, Any]) -> str:
+    """The row of a record."""
+    money = (f"{record[name]:.4f}" for name in ("rule", "best", "bound"))
+    gap = "-" if record["gap"] is None else f"{record['gap']:.4f}"
+    prices = ", ".join(f"{name}={price:g}" for name, price in record["prices"].items())
+    feasible = "yes" if record["feasible"]["best"] else "no"
+    return "\t".join((task_id, split, str(record["n"]), *money, gap, feasible, prices))
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

@@ -1,0 +1,246 @@
+"""Best plans under budgets on mean costs, by Lagrangian relaxation over the days, and a bound on all of them.
+
+With R_d the return and C_d the costs of day d, budgets b on the mean costs of n days couple the days:
+
+    max sum_d R_d   subject to   sum_d C_d <= n b
+    <=  g(lam) = sum_d max (R_d - lam' C_d) + n lam' b      for every lam >= 0
+
+The right side needs one plan a day at prices lam of the cost channels. It is convex and piecewise linear in lam, so its
+least value is found by cutting planes: a linear program over all plans seen so far, which mixes the plans of a day,
+gives the next prices. At the end one plan is chosen for each day, under the budgets.
+Source: Kelley 1960, doi:10.1137/0108053; Dantzig and Wolfe 1960, doi:10.1287/opre.8.1.101.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import NamedTuple, Protocol
+
+import numpy as np
+
+from powerzoo_jax.base.errors import SolverError
+from powerzoo_jax.base.npz import read_npz, write_npz
+from powerzoo_jax.oracle.linear_program import ProgramWriter, solve
+
+ROUNDS = 16  # prices tried at most
+CLOSE = 0.003  # of what the plans earn beyond the anchor: where bound and mixture of plans are near enough
+SAME = 1e-6  # relative change of prices that is none
+CHOICE_GAP, CHOICE_SECONDS = 1e-6, 20.0  # of the choice of one plan a day
+SAVE_S = 15.0  # between two saves of the state
+HINT = "No choice of the plans known keeps the budgets: a channel's highest price may be too low."
+
+
+class PricedPlan(NamedTuple):
+    """A plan of one episode at prices of the cost channels; returns in the unit of the reward.
+
+    action:  (T, A, U) [-]  kernel actions
+    value:   return
+    cost:    (C,) [unit of each channel]  sums over the episode
+    bound:   no policy has a larger return less priced costs on this episode
+    """
+
+    action: np.ndarray
+    value: float
+    cost: np.ndarray
+    bound: float
+
+
+class PricedPlanner(Protocol):
+    """Planner of a set of episodes, each with everything known.
+
+    most_price: (C,)  [reward per unit of each channel]  at which breaking a limit never pays; 0 where plans break none
+    """
+
+    most_price: np.ndarray
+
+    def plan(self, episode: int, price: np.ndarray) -> PricedPlan:
+        """Plan of an episode at prices (C,) of the cost channels."""
+        ...
+
+
+Progress = Callable[[str, int, int], None]
+
+
+@dataclass
+class PlanPool:
+    """Plans of n episodes, all that a search needs to go on; round r was planned at prices[r].
+
+    prices: (C,) each;  plans: (round, episode) -> plan
+    """
+
+    prices: list[np.ndarray] = field(default_factory=list)
+    plans: dict[tuple[int, int], PricedPlan] = field(default_factory=dict)
+
+    def save(self, path: Path) -> None:
+        """Write the pool to a file, whole or not at all."""
+        if not self.plans:
+            return
+        at, plans = np.array(list(self.plans)), list(self.plans.values())
+        parts = {name: np.stack([getattr(plan, name) for plan in plans]) for name in PricedPlan._fields}
+        part = path.with_suffix(".part")
+        write_npz(part, {"at": at, "prices": np.stack(self.prices), **parts})
+        part.replace(path)
+
+    @classmethod
+    def load(cls, path: Path) -> PlanPool:
+        """Read a pool as `save` left it."""
+        kept = read_npz(path)
+        plans = {
+            (int(round_), int(episode)): PricedPlan(a, float(v), c, float(b))
+            for (round_, episode), a, v, c, b in zip(*(kept[name] for name in ("at", *PricedPlan._fields)), strict=True)
+        }
+        return cls(list(kept["prices"]), plans)
+
+    def of(self, episode: int) -> list[PricedPlan]:
+        """All plans of an episode."""
+        return [plan for (_, at), plan in self.plans.items() if at == episode]
+
+
+def dual_value(price: np.ndarray, bounds: np.ndarray, budget: np.ndarray) -> float:
+    """Lagrangian dual g(lam) / n: bound on the mean return of every policy that keeps the budgets on these episodes.
+
+    price:   (C,)  lam >= 0, 0 where the budget is infinite
+    bounds:  (n,)  of max (R_d - lam' C_d)
+    budget:  (C,)  b
+    """
+    limited = np.isfinite(budget)
+    if (price < 0).any() or price[~limited].any():
+        raise ValueError("prices of cost channels must not be negative, and 0 for those without a budget.")
+    return float(np.mean(bounds) + price[limited] @ budget[limited])
+
+
+class Relaxation(NamedTuple):
+    """Result of the search over prices.
+
+    price:   (C,)  of the least bound
+    bound:   mean return that no policy within the budgets exceeds
+    mixed:   mean return of the best mixture of the plans of each episode: no choice of one a day has more
+    """
+
+    price: np.ndarray
+    bound: float
+    mixed: float
+
+
+def search_prices(
+    planner: PricedPlanner,
+    n: int,
+    budget: np.ndarray,
+    *,
+    pool: PlanPool,
+    anchor: float = 0.0,
+    first: Sequence[np.ndarray] = (),
+    rounds: int = ROUNDS,
+    path: Path | None = None,
+    progress: Progress | None = None,
+) -> Relaxation:
+    """Lower the bound over prices until the plans found come close to it, or `rounds` are done.
+
+    anchor:  mean return that closeness is measured from
+    first:   prices (C,) to begin with, after none at all
+    path:    file that the pool is kept in while plans are made
+    Raises SolverError where even the highest prices leave plans above a budget.
+    """
+    limited = np.isfinite(budget)
+    most = np.where(limited, planner.most_price, 0.0)
+    starts = [np.zeros(len(budget)), *first]
+    found: Relaxation | None = None
+    for number in range(rounds):
+        if number == len(pool.prices):
+            known = pool.prices
+            price = starts[number] if number < len(starts) else _next_price(pool, n, budget, most)
+            if any(np.allclose(price, other, rtol=SAME, atol=0.0) for other in known):
+                break
+            pool.prices.append(price)
+        _plan_round(planner, pool, number, n, path, progress)
+        found = relaxation(pool, n, budget, most)
+        enough = found.bound - found.mixed <= CLOSE * max(found.mixed - anchor, 0.0)
+        if number + 1 >= len(starts) and enough:
+            break
+        if number == 0 and within_budget(pool, n, budget):
+            break
+    assert found is not None
+    return found
+
+
+def _plan_round(
+    planner: PricedPlanner, pool: PlanPool, number: int, n: int, path: Path | None, progress: Progress | None
+) -> None:
+    """Plan every episode at the prices of a round; what the pool holds already stays."""
+    saved = time.monotonic()
+    for episode in range(n):
+        if (number, episode) not in pool.plans:
+            pool.plans[number, episode] = planner.plan(episode, pool.prices[number])
+            if path and time.monotonic() - saved > SAVE_S:
+                pool.save(path)
+                saved = time.monotonic()
+        if progress:
+            progress(f"prices {number + 1}", episode + 1, n)
+    if path:
+        pool.save(path)
+
+
+def within_budget(pool: PlanPool, n: int, budget: np.ndarray) -> bool:
+    """Whether the plans without prices keep every budget: then they are the best there are."""
+    mean = np.mean([pool.plans[0, episode].cost for episode in range(n)], axis=0)
+    return bool((mean <= budget).all())
+
+
+def relaxation(pool: PlanPool, n: int, budget: np.ndarray, most: np.ndarray) -> Relaxation:
+    """Least bound over the rounds so far, and the best mixture of their plans."""
+    values = [
+        dual_value(price, np.array([pool.plans[number, episode].bound for episode in range(n)]), budget)
+        for number, price in enumerate(pool.prices)
+    ]
+    least = int(np.argmin(values))
+    return Relaxation(pool.prices[least], values[least], _mix(pool, n, budget, most)[0])
+
+
+def _next_price(pool: PlanPool, n: int, budget: np.ndarray, most: np.ndarray) -> np.ndarray:
+    """Prices of the next round: the highest after none at all, then those of the best mixture."""
+    return most if len(pool.prices) == 1 else _mix(pool, n, budget, most)[1]
+
+
+def _mix(pool: PlanPool, n: int, budget: np.ndarray, most: np.ndarray) -> tuple[float, np.ndarray]:
+    """Mean return of the best mixture within the budgets, and the prices (C,) that support it.
+
+    A cost beyond a budget is had at the highest price, so that there is always a mixture.
+    """
+    writer, limited = ProgramWriter(), np.flatnonzero(np.isfinite(budget))
+    share, cost, _ = _shares(writer, pool, n)
+    excess = writer.columns(len(limited), most[limited], 0.0, np.inf)
+    room = writer.rows(len(limited), -np.inf, n * budget[limited], (excess, -1.0))
+    writer.put(room[:, None], share, cost[:, limited].T)
+    found = solve(writer.program())
+    price = np.zeros(len(budget))
+    price[limited] = np.maximum(-found.dual[room], 0.0)
+    return -found.objective / n, price
+
+
+def _shares(writer: ProgramWriter, pool: PlanPool, n: int, *, whole: bool = False) -> tuple[np.ndarray, ...]:
+    """Columns (K,) of how much of each plan is played, their costs (K, C), and their (episode, plan) (K, 2)."""
+    each = [(episode, k, plan) for episode in range(n) for k, plan in enumerate(pool.of(episode))]
+    share = writer.columns(len(each), [-plan.value for *_, plan in each], 0.0, 1.0, whole=whole)
+    at = np.array([(episode, k) for episode, k, _ in each])
+    one = writer.rows(n, 1.0, 1.0)
+    writer.put(one[at[:, 0]], share, 1.0)
+    return share, np.stack([plan.cost for *_, plan in each]), at
+
+
+def choose_plans(pool: PlanPool, n: int, budget: np.ndarray) -> list[PricedPlan]:
+    """One plan for each episode: the largest mean return whose mean costs keep the budgets (C,).
+
+    Raises SolverError where no choice does.
+    """
+    writer, limited = ProgramWriter(), np.flatnonzero(np.isfinite(budget))
+    share, cost, at = _shares(writer, pool, n, whole=True)
+    room = writer.rows(len(limited), -np.inf, n * budget[limited])
+    writer.put(room[:, None], share, cost[:, limited].T)
+    found = solve(writer.program(), gap=CHOICE_GAP, seconds=CHOICE_SECONDS, hint=HINT)
+    chosen = at[found.x[share] > 0.5]
+    if not np.array_equal(chosen[:, 0], np.arange(n)):
+        raise SolverError("the choice of plans does not name one for each episode.")
+    return [pool.of(episode)[k] for episode, k in chosen]

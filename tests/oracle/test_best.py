@@ -1,0 +1,122 @@
+"""Best returns under mean budgets: executed, feasible, below their bound, and the ends of the gain."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+
+import numpy as np
+import pytest
+
+import powerzoo_jax
+from powerzoo_jax.base.tree import take
+from powerzoo_jax.cli.commands.evaluate import Score, baseline_scores, score_table
+from powerzoo_jax.oracle import best, evaluate_baseline, get_best, get_priced, list_priced
+from powerzoo_jax.oracle.foresight import OraclePlans
+from powerzoo_jax.oracle.lagrangian import PlanPool, choose_plans, dual_value, search_prices
+from powerzoo_jax.oracle.registry import load_best
+from powerzoo_jax.tasks.score import SEED, all_starts, episode_keys, gain, keeps, seeded_starts
+
+ENDS = 1e-6  # of the gains of rule and best
+ROUNDED = 1e-5  # of a return, relative: plans are played in float32, bounds computed in float64
+
+
+def test_rule_and_best_are_the_ends_of_the_gain_and_what_is_infeasible_has_none():
+    assert gain(2.0, 2.0, 5.0) == 0.0 and gain(5.0, 2.0, 5.0) == 1.0 and gain(0.5, 2.0, 5.0) == -0.5
+    assert gain(5.0, 2.0, 5.0, feasible=False) is None
+    for rule, top in ((2.0, 2.0), (2.0, 1.0), (float("nan"), 1.0)):
+        with pytest.raises(ValueError, match="leave nothing to gain"):
+            gain(1.0, rule, top)
+
+
+def test_under_a_mean_budget_the_best_beats_plans_that_keep_it_every_day():
+    sim, n = powerzoo_jax.make("dso", split="val"), 6
+    draws, keys = take(all_starts(sim), slice(3, None, 8)), episode_keys(SEED, n)
+    planner, pool = get_priced("dso")(sim, draws, keys), PlanPool()
+    budget = np.array([0.08, np.inf, np.inf, np.inf])  # plans without a price spend 0.093 on these days
+    rule, oracle = (evaluate_baseline(sim, name, draws=draws) for name in ("rule", "oracle"))
+    found = search_prices(planner, n, budget, pool=pool, anchor=rule.mean_reward)
+    played = best.execute(sim, draws, SEED, choose_plans(pool, n, budget))
+    cost, kept = (np.array(list(record.mean_costs_by_constraint.values())) for record in (played, oracle))
+    assert keeps(cost, budget).all() and keeps(kept, budget).all() and found.price[0] > 0
+    assert oracle.mean_reward < played.mean_reward <= found.bound
+    # of six days one is planned for less than the budget would allow
+    assert found.bound - played.mean_reward < 0.05 * (played.mean_reward - rule.mean_reward)
+    # weak duality once more: at other prices the plans of all days bound the same thing
+    for scale in (0.5, 2.0):
+        bounds = np.array([planner.plan(day, scale * found.price).bound for day in range(n)])
+        assert dual_value(scale * found.price, bounds, budget) >= played.mean_reward
+
+
+def test_a_record_of_the_best_ends_the_gain_of_its_own_episodes():
+    record = best.best_record("battery_arbitrage", "val", n_episodes=3)
+    sim = powerzoo_jax.make("battery_arbitrage", split="val")
+    draws = seeded_starts(sim, 3, SEED)
+    ends = record["rule"], record["best"]
+    rule, oracle = (evaluate_baseline(sim, name, draws=draws, ends=ends) for name in ("rule", "oracle"))
+    # no budget binds: the oracle is the best
+    assert abs(rule.gain) < ENDS and abs(oracle.gain - 1) < ENDS and rule.episodes == record["episodes"]
+    assert evaluate_baseline(sim, "random", draws=draws, ends=ends).gain is None
+    assert -ROUNDED < record["gap"] < 1e-3 and record["feasible"] == {"rule": True, "best": True}
+    assert evaluate_baseline(sim, "rule", draws=draws).gain is None
+
+
+def test_a_search_on_few_episodes_prices_the_plans_of_the_others(tmp_path):
+    record = best.best_record("marl_ev_v2g_1d", "val", n_episodes=6, searched=3, folder=tmp_path)
+    assert record["searched"] == 3 and record["n"] == 6 and record["feasible"]["best"]
+    assert record["rule"] < record["best"] <= record["bound"] + ROUNDED
+    kept = PlanPool.load(tmp_path / "marl_ev_v2g_1d_val.npz")
+    assert len(kept.prices) <= 4 and {episode for _, episode in kept.plans} == set(range(6))
+
+
+@pytest.mark.parametrize("task", sorted(load_best()))
+def test_every_shipped_best_is_feasible_and_close_below_its_bound(task):
+    for version, splits in load_best()[task].items():
+        for split, record in splits.items():
+            where = task, version, split
+            cost, budget = (np.array(list(record[name].values())) for name in ("mean_costs", "budgets"))
+            assert keeps(cost, budget).all() and record["feasible"]["best"], where
+            assert record["rule"] < record["best"] <= record["bound"] + ROUNDED * abs(record["bound"]), where
+            expected = (record["bound"] - record["best"]) / (record["best"] - record["rule"])
+            assert record["gap"] == pytest.approx(expected, abs=1e-6) and record["gap"] <= 0.05, where
+
+
+def test_the_command_evaluate_shows_a_gain_where_the_best_is_known():
+    sim = powerzoo_jax.make("battery_arbitrage", split="val")
+    scores = baseline_scores(sim, ("rule", "oracle"))
+    rule, oracle = (score.records[0] for score in scores)
+    assert abs(rule.gain) < ENDS and abs(oracle.gain - 1) < ENDS and rule.to_dict()["gain"] == rule.gain
+    unknown = [Score("other", [dataclasses.replace(rule, gain=None)])]
+    header, _, *rows = score_table(sim, [*scores, *unknown], oracle=1.0).splitlines()
+    assert header.split()[-1] == "gain" and [row.split()[-1].lstrip("-") for row in rows] == ["0.000", "1.000", ""]
+    assert "gain" not in score_table(sim, unknown, oracle=1.0)
+
+
+def test_the_command_stores_what_it_found(tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr(best, "BEST_FILE", tmp_path / "best.json")
+    state = tmp_path / "state"
+    arguments = ["battery_arbitrage", "--split", "val", "--episodes", "2", "--state", str(state), "--write"]
+    assert best.main(arguments) == 0
+    stored = json.loads((tmp_path / "best.json").read_text())["battery_arbitrage"]["v0"]["val"]
+    line = capsys.readouterr().out.splitlines()[-1].split("\t")
+    assert line[:3] == ["battery_arbitrage", "val", "2"] and float(line[4]) == pytest.approx(stored["best"], abs=1e-4)
+    assert (state / "battery_arbitrage_val.npz").is_file() and len(line) == len(best.COLUMNS)
+
+
+def test_where_no_planner_prices_the_channels_the_oracle_is_the_planner():
+    assert get_priced("marl_uc") is OraclePlans and "marl_uc" not in list_priced()
+    sim = powerzoo_jax.make("battery_arbitrage", split="val")
+    draws, keys, pool = seeded_starts(sim, 3, SEED), episode_keys(SEED, 3), PlanPool()
+    found = search_prices(OraclePlans(sim, draws, keys), 3, np.asarray(sim.spec.cost_budget), pool=pool)
+    played, oracle = best.play_best(sim, draws, SEED, pool), evaluate_baseline(sim, "oracle", draws=draws)
+    assert len(pool.prices) == 1 and not found.price.any()
+    assert played.mean_reward == pytest.approx(oracle.mean_reward, rel=1e-6)
+    assert played.mean_reward <= found.bound + ROUNDED
+
+
+def test_what_is_not_known_is_named_with_its_remedy():
+    assert {"dso", "marl_ders_benchmark", "marl_ev_v2g_1d"} <= set(list_priced())
+    with pytest.raises(ValueError, match="Unknown task 'nothing'"):
+        get_priced("nothing")
+    with pytest.raises(KeyError, match="gencos_bidding --split test --write"):
+        get_best("gencos_bidding", "test")
