@@ -14,6 +14,7 @@ from powerzoo_jax.tasks.spec import Tightness, Variants
 
 FLATTENED = "flattened"  # the one observation mode of tasks with one agent
 SOURCES = ("load_set", "price_set")
+SWITCHES = ("settlement_price", "price_asinh")  # keywords that are True or False
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -32,6 +33,8 @@ class FeederSettings(EpisodeSettings):
     voll:                   [$/MWh]
     reward_scale:           weight of every reward term (None: the spec's)
     price_forecast:         flattened observations show the price and its next 24 hours
+    settlement_price:       observations end with the mean of the prices published so far, in the scale of the price
+                            signal: on the last day the price at which stored energy settles
     forecast_noise_std:     standard deviation of the error of every forecast shown, in the unit of its field; drawn
                             once for each row and lead
     allow_static_load:      accepted and without effect: every task has a load series
@@ -54,6 +57,7 @@ class FeederSettings(EpisodeSettings):
     voll: float = 10_000.0
     reward_scale: float | None = None
     price_forecast: bool = True
+    settlement_price: bool = False
     forecast_noise_std: float = 0.0
     allow_static_load: bool = False
     obs_mode: str = FLATTENED
@@ -124,6 +128,10 @@ def _check_ranges(spec: TaskSpec, settings: FeederSettings) -> None:
     )
     if settings.rate_mva is not None and not settings.rate_mva >= 0:
         raise ValueError(f"{spec.id}: rate_mva = {settings.rate_mva} must not be negative; 0 means unlimited.")
+    for name in SWITCHES:
+        value = getattr(settings, name, False)
+        if not isinstance(value, bool):
+            raise ValueError(f"{spec.id}: {name} = {value!r} must be True or False.")
     if not isinstance(settings, AgentSettings) and settings.obs_mode != FLATTENED:
         raise ValueError(f"{spec.id}: {unknown('observation mode', settings.obs_mode, (FLATTENED,))}")
 
