@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from math import inf
+from typing import Any
 
 from powerzoo_jax.base.types import TaskSpec
 from powerzoo_jax.tasks.feeder.catalog import FEEDER_TASKS, FEEDER_TASKS_V1, SMARD
@@ -211,7 +212,7 @@ CATALOG = (
 )
 
 
-def _settled(spec: TaskSpec, **fields: object) -> TaskSpec:
+def _settled(spec: TaskSpec, **fields: Any) -> TaskSpec:
     """Version 1 of a microgrid: the heat of the room and the carbon of what is stored settle at the end as well."""
     weights = dict(zip(spec.term_names, spec.term_weights, strict=True))
     more = {"zone_heat": weights["fuel"], "stored_carbon": weights["carbon"]}

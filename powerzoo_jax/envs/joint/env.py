@@ -470,6 +470,7 @@ class JointEnv(GridEnv):
 
     def _settled(self, state: JointState, feeder: DistributionState, params: JointParams) -> Array:
         """Value of what all batteries store against the start, due in the last step, () [USD]."""
+        assert params.stored_per_mwh is not None
         fleet = params.feeder.storage
         left = storage.settlement(
             feeder.storage.soc,

@@ -164,7 +164,8 @@ def _median(settings: VehicleSettings, dtype: Any) -> dict[str, Array]:
     """Median price of the days of training, the same on every split, as a leaf; none where nothing is shown over it."""
     if not settings.price_asinh:
         return {}
-    median = price_median(settings.price_set, load_dataset(settings.price_set).resolve(settings.price_column))
+    prices = load_dataset(settings.price_set)
+    median = price_median(prices, prices.resolve(settings.price_column))
     if not median > 0:
         raise ValueError(f"price_asinh needs a median price above 0, that of {settings.price_column} is {median:g}.")
     return {"median_per_mwh": jnp.asarray(median, dtype)}
