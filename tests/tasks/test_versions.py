@@ -62,7 +62,7 @@ def step(sim: Sim, state: Any, action: jax.Array) -> Any:
 
 
 def at_the_end(sim: Sim, state: Any) -> Any:
-    return dataclasses.replace(state, t=sim.params.horizon - 1)
+    return dataclasses.replace(state, t=jnp.full_like(state.t, sim.spec.horizon - 1))
 
 
 def term(sim: Sim, out: Any, name: str) -> float:
@@ -270,7 +270,7 @@ def test_units_that_cannot_be_are_refused(keywords, words):
 
 
 def test_what_the_feeders_store_settles_at_a_known_price():
-    """120 feeders with three batteries of 1.5 MWh, a price of 20 USD/MWh, sqrt(0.95) each way."""
+    """100 feeders with three batteries of 1 MWh, a price of 20 USD/MWh, sqrt(0.95) each way."""
     sim = make("joint_trans_dist", split="val")
     state, _ = init(sim, jax.random.key(0))
     soc = jnp.asarray([[0.3, 0.5, 0.8]])
@@ -281,7 +281,7 @@ def test_what_the_feeders_store_settles_at_a_known_price():
     last = dataclasses.replace(last, transmission=at_the_end(sim, last.transmission))
     out = step(sim, last, jnp.zeros((8, 1)))
     eta = math.sqrt(0.95)
-    assert term(sim, out, "settlement") == pytest.approx(120 * 1.5 * 20 * (-0.2 / eta + 0.3 * eta), rel=1e-4)
+    assert term(sim, out, "settlement") == pytest.approx(100 * 20 * (-0.2 / eta + 0.3 * eta), rel=1e-4)
     unsettled = powerzoo_jax.make("joint_trans_dist", version=1, split="val", stored_usd_per_mwh=None)
     assert unsettled.spec.term_names == get_spec("joint_trans_dist").term_names
     with pytest.raises(ValueError, match=r"stored_usd_per_mwh = -1\.0 must be finite and not negative"):

@@ -470,16 +470,13 @@ class JointEnv(GridEnv):
 
     def _settled(self, state: JointState, feeder: DistributionState, params: JointParams) -> Array:
         """Value of what all batteries store against the start, due in the last step, () [USD]."""
-        assert params.stored_per_mwh is not None
-        fleet = params.feeder.storage
-        left = storage.settlement(
-            feeder.storage.soc,
-            state.feeder.soc_start,
-            fleet.capacity_mwh,
-            params.stored_per_mwh,
-            fleet.eta_charge,
-            fleet.eta_discharge,
-        )
+        price, fleet = params.stored_per_mwh, params.feeder.storage
+        assert price is not None
+
+        def of_feeder(soc: Array, start: Array) -> Array:
+            return storage.settlement(soc, start, fleet.capacity_mwh, price, fleet.eta_charge, fleet.eta_discharge)
+
+        left = jax.vmap(of_feeder)(feeder.storage.soc, state.feeder.soc_start)
         return jnp.where(state.t + 1 == params.horizon, params.feeder_scale * jnp.sum(left), 0)
 
     def storage_mw(self, info: JointInfo) -> Array:

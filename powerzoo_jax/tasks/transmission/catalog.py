@@ -217,9 +217,9 @@ TRANSMISSION_V1 = (
             revised(
                 spec,
                 {
-                    "battery_capacity_mwh": 1.5,
-                    "degradation_per_mwh": 2.0,
-                    "feeder_scale": 120.0,
+                    "battery_capacity_mwh": 1.0,
+                    "degradation_per_mwh": 1.0,
+                    "feeder_scale": 100.0,
                     "stored_usd_per_mwh": 20.0,
                 },
                 term_names=(*spec.term_names, "settlement"),
