@@ -172,6 +172,14 @@ def build_bank(
     )
 
 
+def published_sums(bank: Bank) -> np.ndarray:
+    """Sum of the prices of all rows before each, (price - p05) / (p95 - p05) [1], as two floats, (R, 2)."""
+    signal = (bank.price_rows[:, 0].astype(np.float64) - bank.price_p05) / (bank.price_p95 - bank.price_p05)
+    total = np.cumsum(signal) - signal
+    high = total.astype(np.float32)
+    return np.column_stack([high, total - high])
+
+
 def _raise_floor(factor: np.ndarray, lowest: float, floor: float) -> np.ndarray:
     """Stretch load factors so that the smallest of all data becomes `floor` and 1 stays 1."""
     if not 0 <= floor < 1:

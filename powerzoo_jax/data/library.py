@@ -83,10 +83,21 @@ def price_quantiles(source: str | Series, signal: str) -> tuple[float, float]:
     return _price_quantiles(load_dataset(source), signal)
 
 
+def price_median(source: str | Series, signal: str) -> float:
+    """Median [$/MWh] of a price over the training split of its own data set, as `price_quantiles` takes it."""
+    return float(np.median(_training_prices(load_dataset(source), signal)))
+
+
 @cache
 def _price_quantiles(data: Series, signal: str) -> tuple[float, float]:
+    low, high = np.percentile(_training_prices(data, signal), PRICE_QUANTILES)
+    return float(low), float(high)
+
+
+def _training_prices(data: Series, signal: str) -> np.ndarray:
+    """Prices (R,) [$/MWh] of the training split in float64, or of all rows where that is empty."""
     train = split_rows(data, "train")
     if not train.any():
         train[:] = True
-    low, high = np.percentile(data.column(signal)[train].astype(np.float64), PRICE_QUANTILES)
-    return float(low), float(high)
+    prices: np.ndarray = data.column(signal)[train].astype(np.float64)
+    return prices

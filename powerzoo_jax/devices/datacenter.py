@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import math
 from typing import Any, NamedTuple
 
@@ -56,6 +57,8 @@ class DataCenterDelivery(NamedTuple):
 
     missed_jobs:  (G,)  [jobs]  deadlines missed in the step
     overtemp_c:   (G,)  [degC]  above the critical temperature at its end
+    dropped_gpu_h: (G,) [GPU h] work of the jobs that were refused, or left the queue without a start; None where it
+                                is not counted
     """
 
     p_mw: Array
@@ -64,6 +67,7 @@ class DataCenterDelivery(NamedTuple):
     cost_usd: Array
     missed_jobs: Array
     overtemp_c: Array
+    dropped_gpu_h: Array | None = None
 
 
 class Order(NamedTuple):
@@ -121,11 +125,13 @@ def step(
     weather: DataCenterExogenous,
     *,
     force_start: bool = False,
+    count_dropped: bool = False,
 ) -> tuple[DataCenterState, DataCenterDelivery]:
     """Queue arrivals, start what the order allows, run one step, cool the room.
 
     minute:       ()  start of the step on the episode's clock
     force_start:  also start jobs that would otherwise miss their deadline, as far as GPUs are free
+    count_dropped: report the work of jobs that never start
     P = -(P_it (1 + aux) + P_cool). A job holds its GPUs, and draws power, to the end of the step it finishes in.
     """
     dt_minutes = dt_hours * 60
@@ -143,6 +149,11 @@ def step(
     it_mw = _it_mw(params, serving, train_gpus, finetune_gpus)
     t_set = jnp.clip(order.t_set_c, params.set_low_c, params.set_high_c)
     t_zone, cool_mw = _cool(params, state.t_zone_c, t_set, it_mw, weather.t_outdoor_c, dt_hours)
+    dropped = None
+    if count_dropped:
+        refused = jobs.refused_gpu_h(state.train, arrivals[0]) + jobs.refused_gpu_h(state.finetune, arrivals[1])
+        given_up = (jobs.expiring_gpu_h(pool, minute, dt_minutes) for pool in (train, finetune))
+        dropped = jnp.where(params.mask, functools.reduce(jnp.add, given_up, refused), 0)
     train, missed_train = jobs.advance(train, minute, dt_minutes)
     finetune, missed_finetune = jobs.advance(finetune, minute, dt_minutes)
     misses = refused_train + refused_finetune + missed_train + missed_finetune
@@ -164,6 +175,7 @@ def step(
         cost_usd=nothing,
         missed_jobs=jnp.where(real, misses, 0),
         overtemp_c=jnp.where(real, jnp.maximum(t_zone - params.t_critical_c, 0), 0),
+        dropped_gpu_h=dropped,
     )
 
 
@@ -217,6 +229,15 @@ def _cool(
         rise = (warming - heat + params.wall_kw_per_c * (t_out - t_zone)) / params.heat_kwh_per_c
         t_zone = jnp.maximum(t_zone + rise * (dt_hours / count), floor)
     return t_zone, total / count
+
+
+def stored_heat_mwh(params: DataCenterParams, t_zone_c: Array, t_outdoor_c: Array) -> Array:
+    """Electricity that brings the room back to its initial temperature, (G,) [MWh]; negative where it is colder.
+
+    C (T - T_0) / (1000 COP(T_out)), what the chiller would draw for that heat in the weather of the moment
+    """
+    heat_mwh = params.heat_kwh_per_c * (t_zone_c - params.t_initial_c) / 1000
+    return jnp.where(params.mask, heat_mwh / chiller_cop(params, t_outdoor_c), 0)
 
 
 def backlog_gpu_h(params: DataCenterParams, state: DataCenterState, dt_hours: float) -> Array:
@@ -286,6 +307,13 @@ def _backlog(unit: UnitAccount) -> Array:
     return -jnp.where(unit.last, BACKLOG_USD_PER_GPU_H * left, 0)
 
 
+def _zone_heat(unit: UnitAccount) -> Array:
+    """Heat left in the room against the start at the mean price of the episode, due in its last step, (G,) [$]."""
+    outdoor = unit.met.row[unit.met.columns.at(OUTDOOR)]
+    left = stored_heat_mwh(unit.params, unit.after.t_zone_c, outdoor)
+    return -jnp.where(unit.last, unit.mean_per_mwh * left, 0)
+
+
 def _pue_bonus(unit: UnitAccount) -> Array:
     """[target - PUE]+ without a unit: the weight of the term turns it into money."""
     it_mw = unit.after.it_mw
@@ -338,6 +366,7 @@ KIND = DeviceKind(
         "site_energy": lambda unit: unit.price_per_mwh * unit.out.p_mw * unit.dt_hours,
         "job_misses": lambda unit: -unit.task.miss_usd * unit.out.missed_jobs,
         "backlog": _backlog,
+        "zone_heat": _zone_heat,
         "pue_bonus": _pue_bonus,
     },
     costs={"sla": lambda out: jnp.sum(out.missed_jobs), "overtemp": lambda out: jnp.sum(out.overtemp_c)},

@@ -158,8 +158,7 @@ def enqueue(pool: Pool, new: Jobs) -> tuple[Pool, Array]:
     """
     size, most, dtype = pool.gpus.shape[1], new.gpus.shape[1], pool.gpus.dtype
     real = new.gpus > 0
-    queued = jnp.sum(pool.gpus > 0, axis=1, dtype=jnp.int32)
-    fits = real & (queued[:, None] + running_sum(real.astype(dtype)).astype(jnp.int32) <= size)
+    fits = _fitting(pool, real)
     due = jnp.where(fits, new.deadline_min, FREE)
     order = jnp.arange(most)
     after_queued = jnp.sum(pool.deadline_min[:, None, :] > due[:, :, None], axis=2, dtype=jnp.int32)
@@ -184,6 +183,13 @@ def enqueue(pool: Pool, new: Jobs) -> tuple[Pool, Array]:
         deadline_min=moved(pool.deadline_min, new.deadline_min),
     )
     return pool, jnp.sum(real & ~fits, axis=1, dtype=jnp.int32).astype(dtype)
+
+
+def _fitting(pool: Pool, real: Array) -> Array:
+    """Arrivals (G, M), `real` bool where there is one, that find a place in the queue; bool."""
+    queued = jnp.sum(pool.gpus > 0, axis=1, dtype=jnp.int32)
+    place = queued[:, None] + running_sum(real.astype(pool.gpus.dtype)).astype(jnp.int32)
+    return real & (place <= pool.gpus.shape[1])
 
 
 def waiting(pool: Pool) -> Array:
@@ -255,9 +261,8 @@ def packed(pool: Pool) -> Pool:
 
 def advance(pool: Pool, minute: Array, dt_minutes: float) -> tuple[Pool, Array]:
     """Advance to the end of the step: (pool, jobs (G,) whose deadline passed in it, dropped if queued)."""
-    until = minute.astype(pool.gpus.dtype) + dt_minutes
-    expired = (pool.gpus > 0) & (pool.deadline_min <= until)
-    misses = pool.late_jobs[:, 0] + row_sum(expired.astype(until.dtype))
+    expired = _expired(pool, minute, dt_minutes)
+    misses = pool.late_jobs[:, 0] + row_sum(expired.astype(pool.gpus.dtype))
 
     def following(calendar: Array) -> Array:
         return jnp.concatenate([calendar[:, 1:], jnp.zeros_like(calendar[:, :1])], axis=1)
@@ -269,6 +274,23 @@ def advance(pool: Pool, minute: Array, dt_minutes: float) -> tuple[Pool, Array]:
         late_jobs=following(pool.late_jobs),
     )
     return new, misses
+
+
+def _expired(pool: Pool, minute: Array, dt_minutes: float) -> Array:
+    """Queued jobs (G, Q) whose deadline passes in the step, bool."""
+    until = minute.astype(pool.gpus.dtype) + dt_minutes
+    return (pool.gpus > 0) & (pool.deadline_min <= until)
+
+
+def expiring_gpu_h(pool: Pool, minute: Array, dt_minutes: float) -> Array:
+    """Work of the queued jobs that `advance` drops at the end of the step, (G,) [GPU h]."""
+    return row_sum(jnp.where(_expired(pool, minute, dt_minutes), pool.gpus * pool.duration_min, 0)) / 60
+
+
+def refused_gpu_h(pool: Pool, new: Jobs) -> Array:
+    """Work of the arrivals (G, M) that `enqueue` finds no place for, (G,) [GPU h]."""
+    real = new.gpus > 0
+    return row_sum(jnp.where(real & ~_fitting(pool, real), new.gpus * new.duration_min, 0)) / 60
 
 
 def backlog_gpu_h(pool: Pool, dt_minutes: float) -> Array:

@@ -190,6 +190,7 @@ class UnitAccount(NamedTuple):
     soc_start:                  (G,)  state of charge at reset; (0,) for a kind without any
     price_per_mwh, mean_per_mwh: ()   of the step, and mean over the episode
     last:                       ()    bool  the step ends the episode
+    met:                        what the units met in the step
     dt_hours, task:             as in `Exogenous`
     """
 
@@ -201,6 +202,7 @@ class UnitAccount(NamedTuple):
     price_per_mwh: Array
     mean_per_mwh: Array
     last: Array
+    met: Exogenous
     dt_hours: float
     task: Any
 

@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import dataclasses
+import itertools
 from collections.abc import Sequence
 from typing import Any
 
@@ -150,20 +151,25 @@ def _same(a: Any, b: Any) -> bool:
 
 
 def _merge_banks(banks: Sequence[Any]) -> tuple[Any, list[tuple[int, ...]]]:
-    """Concatenate the tables of several banks: (bank, row offset of every lane in each table)."""
-    names = [f.name for f in dataclasses.fields(banks[0])]
+    """Concatenate the tables of several banks: (bank, row offset of every lane in each series).
+
+    Tables whose names begin alike, price_rows and price_sums, are of one series: the same row means the same step.
+    """
+    names = [f.name for f in dataclasses.fields(banks[0]) if getattr(banks[0], f.name) is not None]
     merged: dict[str, Any] = {}
     offsets: list[list[int]] = [[] for _ in banks]
-    for name in names:
-        kept: list[Any] = []
+    for _, series in itertools.groupby(names, key=lambda name: name.partition("_")[0]):
+        tables = tuple(series)
+        kept: list[tuple[Any, ...]] = []
         for lane, bank in enumerate(banks):
-            rows = getattr(bank, name)
-            known = [i for i, other in enumerate(kept) if other.shape == rows.shape and np.array_equal(other, rows)]
+            rows = tuple(getattr(bank, name) for name in tables)
+            known = [i for i, other in enumerate(kept) if _same(other, rows)]
             if not known:
                 kept.append(rows)
             position = known[0] if known else len(kept) - 1
-            offsets[lane].append(sum(len(other) for other in kept[:position]))
-        merged[name] = jnp.concatenate(kept) if len(kept) > 1 else kept[0]
+            offsets[lane].append(sum(len(other[0]) for other in kept[:position]))
+        for name, parts in zip(tables, zip(*kept, strict=True), strict=True):
+            merged[name] = jnp.concatenate(parts) if len(parts) > 1 else parts[0]
     return type(banks[0])(**merged), [tuple(o) for o in offsets]
 
 

@@ -70,6 +70,7 @@ UNITS = {
     "sla": "jobs",
     "overtemp": "degC",
     "power_deficit": "MW",
+    "dropped_gpu_h": "GPU h",
 }
 
 

@@ -172,6 +172,11 @@ def divide(obs: Array, runs: Runs) -> SharedObs:
     return SharedObs(fields_of(obs[..., 0, :], runs, True), fields_of(obs, runs, False), runs)
 
 
+def with_field(fields: FieldTable, last: FieldBlock) -> FieldTable:
+    """The table with one more block, behind all others."""
+    return fields._replace(blocks=(*fields.blocks, last))
+
+
 def observe(fields: FieldTable, scene: Any, n_agent: int | None = None) -> Any:
     """Observation of a scene: every block clipped into its bounds, side by side; (O,), or (A, O) for n_agent agents.
 

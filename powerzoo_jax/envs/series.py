@@ -74,10 +74,13 @@ class SeriesBank:
 
     load_rows:   (R_l, F_l)  one row a step; LOAD_FIELDS of `data.Bank`, then what `LoadColumns` names
     price_rows:  (R_p, F_p)  columns as in `data.Bank`
+    price_sums:  (R_p, 2)    [1] sum of the prices of all rows before, in the scale of the price signal but not
+                             clipped, in two parts; None where no observation shows a mean of them
     """
 
     load_rows: Array
     price_rows: Array
+    price_sums: Array | None = None
 
 
 class LoadColumns(NamedTuple):

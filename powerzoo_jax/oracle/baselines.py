@@ -133,7 +133,7 @@ def evaluate_baseline(
     Example:
         record = evaluate_baseline(powerzoo_jax.make("battery_arbitrage", split="test"), "oracle")
     """
-    book = get_baselines(sim.spec.id)
+    book = get_baselines(sim.spec.id, sim.spec.version)
     known = (*book.names, CAUSAL, TRIVIAL)
     if name not in known:
         raise ValueError(unknown("baseline", name, known))

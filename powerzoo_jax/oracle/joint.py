@@ -71,12 +71,13 @@ def units_alone(sim: Sim) -> Sim:
 
 
 def _batteries(sim: Sim, soc: np.ndarray, price: np.ndarray, may_charge: np.ndarray | None = None) -> StorageEpisode:
-    """The batteries of one feeder, paid a price (T,) [USD/MWh]; what is left in store has no value."""
+    """The batteries of one feeder, paid a price (T,) [USD/MWh]; what is left in store settles as in the task."""
+    stored = sim.params.stored_per_mwh
     fleet = {name: np.asarray(value) for name, value in vars(sim.params.feeder.storage).items()}
     wide = {name: value.astype(np.float64) for name, value in fleet.items() if value.dtype.kind == "f"}
     return StorageEpisode(
         price_per_mwh=price,
-        mean_price_per_mwh=0.0,
+        mean_price_per_mwh=0.0 if stored is None else float(stored),
         dt_hours=sim.env.dt_hours,
         soc_start=np.clip(soc, wide["soc_min"], wide["soc_max"]),
         soc_min=wide["soc_min"],
@@ -87,7 +88,7 @@ def _batteries(sim: Sim, soc: np.ndarray, price: np.ndarray, may_charge: np.ndar
         eta_discharge=wide["eta_discharge"],
         degradation_per_mwh=wide["degradation_per_mwh"],
         mask=fleet["mask"],
-        weight_settlement=0.0,
+        weight_settlement=0.0 if stored is None else 1.0,
         may_charge=may_charge,
     )
 
@@ -167,16 +168,17 @@ def _priced(sim: Sim, system: DispatchSystem, loads_mw: np.ndarray) -> BoundaryP
 def _plans(
     sim: Sim, soc: np.ndarray, price: np.ndarray, may_charge: np.ndarray | None = None
 ) -> tuple[np.ndarray, float, float]:
-    """Best plan (T, F S) [MW] at prices (K, T), its wear and the most that all batteries can earn, [USD]."""
+    """Best plan (T, F S) [MW] at prices (K, T), its wear less what settles, and the most that all can earn, [USD]."""
     hung, scale = np.asarray(sim.params.feeder_bus), float(sim.params.feeder_scale)
     fleets = zip(soc.reshape(len(hung), -1), hung, strict=True)
     problems = [_batteries(sim, own, price[k], may_charge) for own, k in fleets]
     solved = [solve_storage(problem) for problem in problems]
-    wear = sum(
-        problem.dt_hours * float(problem.degradation_per_mwh @ np.abs(found.plan_mw).sum(0))
-        for problem, found in zip(problems, solved, strict=True)
-    )
-    return np.hstack([x.plan_mw for x in solved]), scale * wear, scale * sum(x.bound for x in solved)
+    spent = 0.0
+    for problem, found in zip(problems, solved, strict=True):
+        settled = problem.settled_mwh(play(problem, found.plan_mw).soc[-1]).sum()
+        spent += problem.dt_hours * float(problem.degradation_per_mwh @ np.abs(found.plan_mw).sum(0))
+        spent -= problem.weight_settlement * problem.mean_price_per_mwh * float(settled)
+    return np.hstack([x.plan_mw for x in solved]), scale * spent, scale * sum(x.bound for x in solved)
 
 
 def _normed(sim: Sim, plan_mw: np.ndarray) -> np.ndarray:
@@ -210,7 +212,8 @@ def _merit_order(sim: Sim, draws: Draw, keys: Array) -> Policy:
 
 def _secure_merit_order(sim: Sim, draws: Draw, keys: Array) -> Policy:
     """Merit order that heeds the lines; batteries charge in the quarter of a day with the least load, as the voltage
-    allows, and discharge in the quarter with the most, but keep what they have for steps below the voltage band.
+    allows, and discharge in the quarter with the most, but keep what they have for steps below the voltage band. Where
+    stored energy settles they sell no more than they bought.
     """
     del keys
     upper, n_feeder, below = units_alone(sim), sim.env.n_feeder, []
@@ -224,6 +227,8 @@ def _secure_merit_order(sim: Sim, draws: Draw, keys: Array) -> Policy:
             signal[: low[-1]] = np.minimum(signal[: low[-1]], 0.0)
             signal[low] = np.minimum(-room[low] / DEEP_PU, 1.0)
         problems = [_batteries(sim, own, load) for own in soc.reshape(n_feeder, -1)]
+        if sim.params.stored_per_mwh is not None and not low.size:
+            problems = [replace(p, soc_min=p.soc_start) for p in problems]
         below.append(_normed(sim, np.hstack([play(p, signal[:, None] * p.power_mw).p_mw for p in problems])))
     return _by_rule(sim, draws, "rule", np.stack(below), KEPT)
 
@@ -235,9 +240,8 @@ def _foresee(sim: Sim, draws: Draw, keys: Array) -> OraclePlan:
     are best on their own.
     """
     del keys
-    upper, of_bus = units_alone(sim), np.asarray(sim.params.factors.of_bus, np.float64)
+    upper = units_alone(sim)
     system, dt = host_system(upper), sim.env.dt_hours
-    on, scores = np.asarray(upper.params.rules.available), not sim.env.transmission.schedule
     soc = np.asarray(draws.soc, np.float64)
     loads = [episode_load(upper, take(draws, i)) for i in range(len(soc))]
     prices = [_priced(sim, system, load) for load in loads]
@@ -246,18 +250,43 @@ def _foresee(sim: Sim, draws: Draw, keys: Array) -> OraclePlan:
         wanted = price.reached + SUPPORT_USD * np.maximum(-room, 0)
         plans.append(_plans(sim, own, wanted, _charging(room)))
     below = np.stack([_normed(sim, plan) for plan, _, _ in plans])
-    actions, money = [], []
-    for i, met in enumerate(_meet(sim, draws, below, loads)):
+    actions, costs = _optimal_units(sim, draws, below, loads)
+    money = []
+    for i, (price, (_, spent, _)) in enumerate(zip(prices, plans, strict=True)):
+        supports = ((price.free, price.free_usd), (price.rated, price.rated_usd))
+        free, rated = (dt * usd.sum() - _plans(sim, soc[i], at)[2] for at, usd in supports)
+        money.append([costs[i] + spent, free, max(rated, free)])
+    objective, bound, kept_bound = -sim.spec.term_weights[0] * np.array(money).T
+    return OraclePlan(follow(sim, actions), objective, bound, kept_bound)
+
+
+def _optimal_units(
+    sim: Sim, draws: Draw, below: np.ndarray, loads: Sequence[np.ndarray]
+) -> tuple[np.ndarray, list[float]]:
+    """Actions (B, T, A, 1) of the cheapest dispatch that scores reach under battery actions (B, T, F S), and its cost.
+
+    loads:  (T,) [MW] as scheduled;  cost: [USD] of each episode
+    """
+    upper, of_bus = units_alone(sim), np.asarray(sim.params.factors.of_bus, np.float64)
+    system, on = host_system(upper), np.asarray(upper.params.rules.available)
+    scores = not sim.env.transmission.schedule
+    actions, costs = [], []
+    for own, met in zip(below, _meet(sim, draws, below, loads), strict=True):
         there = [where_drawn(system, of_bus, beyond) for beyond in met.beyond_mw]
         steps = [reachable(s, on, met.load_mw[t : t + 1], scores=scores) for t, s in enumerate(there)]
         p, level = np.stack([x.p_mw[0] for x in steps]), np.array([x.level_mw[0] for x in steps])
-        actions.append(_joined(dispatch_actions(upper, system, level, p), below[i]))
-        price, wear = prices[i], plans[i][1]
-        supports = ((price.free, price.free_usd), (price.rated, price.rated_usd))
-        free, rated = (dt * usd.sum() - _plans(sim, soc[i], at)[2] for at, usd in supports)
-        money.append([dt * system.cost(on, p, met.load_mw).sum() + wear, free, max(rated, free)])
-    objective, bound, kept_bound = -sim.spec.term_weights[0] * np.array(money).T
-    return OraclePlan(follow(sim, np.stack(actions)), objective, bound, kept_bound)
+        actions.append(_joined(dispatch_actions(upper, system, level, p), own))
+        costs.append(sim.env.dt_hours * float(system.cost(on, p, met.load_mw).sum()))
+    return np.stack(actions), costs
+
+
+def _idle_batteries(sim: Sim, draws: Draw, keys: Array) -> Policy:
+    """The units of the oracle with idle batteries: what it earns less is what the batteries are worth."""
+    del keys
+    upper = units_alone(sim)
+    loads = [episode_load(upper, take(draws, i)) for i in range(draws.load_row.shape[0])]
+    n_battery = sim.env.dims.agent - sim.env.transmission.dims.agent
+    return follow(sim, _optimal_units(sim, draws, np.zeros((len(loads), sim.spec.horizon, n_battery)), loads)[0])
 
 
 JOINT = Baselines(
@@ -265,3 +294,6 @@ JOINT = Baselines(
     foresee=_foresee,
     violating="merit",
 )
+
+JOINT_V1 = replace(JOINT, rules={**JOINT.rules, "idle_batteries": _idle_batteries})
+"""Version 1: what the batteries are worth is part of its acceptance."""

@@ -153,6 +153,7 @@ class Baselines:
     violating:  policy that must break a budget, or the constraint would be idle
     safe:       rule that must keep every budget with a margin
     idle:       why no policy whatsoever can break a budget; empty where `violating` must
+    headline:   named split that is shown beside val and test; empty where none is
     facts:      what the record of the references holds beside, from the evaluation of every policy
     """
 
@@ -162,6 +163,7 @@ class Baselines:
     violating: str = "random"
     safe: str = "rule"
     idle: str = ""
+    headline: str = ""
     facts: Callable[[Mapping[str, Evaluation]], dict[str, Any]] | None = None
 
     @property
@@ -238,6 +240,23 @@ _BOOKS: dict[str, str] = {
     "dc_microgrid_safe": "powerzoo_jax.oracle.microgrid.policies:MICROGRID",
 }
 
+
+_BOOKS_V1 = {
+    "comparison_tso_centralized": "powerzoo_jax.oracle.commitment.policies:OPERATOR_V1",
+    "dc_microgrid": "powerzoo_jax.oracle.microgrid.policies:MICROGRID_V1",
+    "dc_microgrid_safe": "powerzoo_jax.oracle.microgrid.policies:MICROGRID_V1",
+    "joint_trans_dist": "powerzoo_jax.oracle.joint:JOINT_V1",
+    "joint_trans_dist_7d": "powerzoo_jax.oracle.joint:JOINT_V1",
+    "marl_uc": "powerzoo_jax.oracle.commitment.policies:COMMITMENT_V1",
+    **dict.fromkeys(
+        ("marl_ev_v2g", "marl_ev_v2g_10ev", "marl_ev_v2g_1d"), "powerzoo_jax.oracle.feeder.policies:VEHICLES_V1"
+    ),
+    **dict.fromkeys(
+        ("marl_opf", "marl_opf_118", "marl_opf_7d", "opf_118", "opf_118_7d"),
+        "powerzoo_jax.oracle.transmission.policies:DISPATCH_V1",
+    ),
+}
+"""Baselines that version 1 of a task replaces."""
 
 _SHIPPED = tuple(_BOOKS)
 
@@ -325,9 +344,10 @@ def _load(where: str) -> Any:
     return getattr(importlib.import_module(module), name)
 
 
-def get_baselines(task_id: str) -> Baselines:
+def get_baselines(task_id: str, version: int | None = None) -> Baselines:
     """Baselines of a task: its own, or that of the tasks it is a variant of, see `register`.
 
+    version:  of the task; None takes that of `make`
     Raises ValueError for an unknown task, naming the nearest, and for one that no baselines are known for.
 
     Example:
@@ -337,6 +357,8 @@ def get_baselines(task_id: str) -> Baselines:
         names = get_baselines("my_battery").names
     """
     where = _where(task_id, _BOOKS)
+    if where is not None and get_spec(task_id, version).version == 1 and where == _BOOKS.get(task_id):
+        where = _BOOKS_V1.get(task_id, where)
     if where is None:
         raise ValueError(
             f"no reference policies are known for {task_id!r}, a task of family {get_spec(task_id).family!r} built by "

@@ -7,11 +7,12 @@ from __future__ import annotations
 
 from dataclasses import replace
 from math import inf
+from typing import Any
 
 from powerzoo_jax.base.types import TaskSpec
-from powerzoo_jax.tasks.feeder.catalog import FEEDER_TASKS, SMARD
-from powerzoo_jax.tasks.spec import day_task
-from powerzoo_jax.tasks.transmission.catalog import TRANSMISSION
+from powerzoo_jax.tasks.feeder.catalog import FEEDER_TASKS, FEEDER_TASKS_V1, SMARD
+from powerzoo_jax.tasks.spec import day_task, revised
+from powerzoo_jax.tasks.transmission.catalog import TRANSMISSION, TRANSMISSION_V1
 
 SAFETY_WEIGHT = 10.0  # of a unit of any channel
 
@@ -200,10 +201,35 @@ DC_MICROGRID_SAFE = replace(
 
 MICROGRID = "powerzoo_jax.tasks.microgrid.build:build_microgrid"
 
+BATTERY = "powerzoo_jax.tasks.feeder.storage:build_feeder_storage"
+
 CATALOG = (
-    (BATTERY_ARBITRAGE, "powerzoo_jax.tasks.feeder.storage:build_feeder_storage"),
+    (BATTERY_ARBITRAGE, BATTERY),
     *FEEDER_TASKS,
     (DC_MICROGRID, MICROGRID),
     (DC_MICROGRID_SAFE, MICROGRID),
     *TRANSMISSION,
+)
+
+
+def _settled(spec: TaskSpec, **fields: Any) -> TaskSpec:
+    """Version 1 of a microgrid: the heat of the room and the carbon of what is stored settle at the end as well."""
+    weights = dict(zip(spec.term_names, spec.term_weights, strict=True))
+    more = {"zone_heat": weights["fuel"], "stored_carbon": weights["carbon"]}
+    return revised(spec, term_names=(*weights, *more), term_weights=(*weights.values(), *more.values()), **fields)
+
+
+CATALOG_V1 = (
+    (revised(BATTERY_ARBITRAGE, {"settlement_price": True}), BATTERY),
+    *FEEDER_TASKS_V1,
+    (_settled(DC_MICROGRID), MICROGRID),
+    (
+        _settled(
+            DC_MICROGRID_SAFE,
+            cost_names=(*DC_MICROGRID_SAFE.cost_names, "dropped_gpu_h"),
+            cost_budget=(*DC_MICROGRID_SAFE.cost_budget, 60.0),
+        ),
+        MICROGRID,
+    ),
+    *TRANSMISSION_V1,
 )

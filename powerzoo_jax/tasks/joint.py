@@ -17,7 +17,7 @@ from powerzoo_jax.base.ranges import Count, Label, NotNegative, Positive
 from powerzoo_jax.cases import Case, load_case
 from powerzoo_jax.data import Series
 from powerzoo_jax.envs.core import Sim
-from powerzoo_jax.envs.joint.env import JointEnv, JointFactors, JointParams, joint_fields
+from powerzoo_jax.envs.joint.env import SETTLEMENT, TERMS, JointEnv, JointFactors, JointParams, joint_fields
 from powerzoo_jax.envs.series import SeriesBank
 from powerzoo_jax.opf.dc.factors import prepare_dc_opf
 from powerzoo_jax.powerflow.dc.network import build_dc_network
@@ -56,6 +56,8 @@ class JointSettings(StorageKeywords, EpisodeSettings):
     load_set:                series with demand in MW
     reward_type:             "shared", there is no other
     voll, surplus_price:     [USD/MWh];  reward_scale: of the money of a step
+    stored_usd_per_mwh:      [USD/MWh] price, known to all, at which stored energy settles at the end, as a reward term
+                             settlement; None settles nothing
     """
 
     trans_case: str | None = None
@@ -78,6 +80,7 @@ class JointSettings(StorageKeywords, EpisodeSettings):
     voll: Positive = 10_000.0
     surplus_price: NotNegative = 500.0
     reward_scale: Positive = 1e-3
+    stored_usd_per_mwh: NotNegative | None = None
 
 
 FEEDER = (*(f.name for f in dataclasses.fields(StorageKeywords)), "num_batteries", "v_min", "v_max")
@@ -94,6 +97,8 @@ def build_joint(spec: TaskSpec, *, split: str, dims: Dims | None = None, dtype: 
     dtype = resolve_dtype(dtype)
     overrides = {key: tuple(value) if isinstance(value, list) else value for key, value in overrides.items()}
     settings = resolve_settings(spec, overrides)
+    settled = () if settings.stored_usd_per_mwh is None else (SETTLEMENT,)
+    spec = dataclasses.replace(spec, term_names=(*TERMS, *settled))
     Variants().shift(split)
     upper, lower = _upper(spec, settings, split, dtype), _lower(spec, settings, split, dtype)
     n_feeder, n_battery = len(settings.feeder_bus_ids), lower.env.dims.unit
@@ -116,6 +121,7 @@ def build_joint(spec: TaskSpec, *, split: str, dims: Dims | None = None, dtype: 
         transmission=upper.env,
         feeder=dataclasses.replace(lower.env, pooling="sum"),
         n_feeder=n_feeder,
+        term_names=spec.term_names,
         solver=settings.solver,
     )
     case = load_case(spec.case if settings.trans_case is None else settings.trans_case)
@@ -231,6 +237,7 @@ def _params(case: Case, settings: JointSettings, upper: Any, lower: Any, env: Jo
         agent_bus=jnp.asarray(agent_bus, jnp.int32),
         voll=upper.voll,
         price_scale=door(PRICE_SCALE),
+        stored_per_mwh=None if settings.stored_usd_per_mwh is None else door(settings.stored_usd_per_mwh),
         starts=upper.starts,
     )
 

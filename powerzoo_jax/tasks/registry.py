@@ -10,16 +10,21 @@ from powerzoo_jax.base.ranges import check_fields, plain
 from powerzoo_jax.base.types import Dims, TaskSpec
 from powerzoo_jax.cases import list_cases
 from powerzoo_jax.envs.core import Sim
-from powerzoo_jax.tasks.catalog import CATALOG, PRESETS
+from powerzoo_jax.tasks.catalog import CATALOG, CATALOG_V1, PRESETS
 
-_TASKS: dict[str, tuple[TaskSpec, str]] = {}
-_PRESETS: dict[str, tuple[TaskSpec, str]] = {spec.id: (spec, build) for spec, build in PRESETS}
+DEFAULT_VERSION = 0  # of a task, where the caller names none
+_TASKS: dict[str, dict[int, tuple[TaskSpec, str]]] = {}
+_PRESETS: dict[str, dict[int, tuple[TaskSpec, str]]] = {
+    spec.id: {spec.version: (spec, build)} for spec, build in PRESETS
+}
 
 
 def register(spec: TaskSpec, build: str) -> None:
-    """Add a task. `build` is "module:function", called as build(spec, split=, dims=, dtype=, **overrides) -> Sim.
+    """Add a task, or another version of one.
 
-    Raises ValueError for a duplicate id, a malformed builder string or a number of the spec out of its range.
+    build:  "module:function", called as build(spec, split=, dims=, dtype=, **overrides) -> Sim
+    Raises ValueError for a duplicate id and version, the id of a preset, a malformed builder string, or a number of the
+    spec out of its range.
 
     Example:
         import dataclasses
@@ -27,12 +32,12 @@ def register(spec: TaskSpec, build: str) -> None:
         register(mine, "powerzoo_jax.tasks.feeder.storage:build_feeder_storage")
         sim = make("battery_on_69_buses")
     """
-    if spec.id in _TASKS or spec.id in _PRESETS:
+    if spec.id in _PRESETS or spec.version in _TASKS.get(spec.id, ()):
         raise ValueError(f"task {spec.id!r} is registered already. Choose another id, or raise its version in place.")
     if build.count(":") != 1:
         raise ValueError(f"builder {build!r} is not of the form 'module:function'.")
     check_fields(f"task {spec.id!r}: ", TaskSpec, vars(spec))
-    _TASKS[spec.id] = (spec, build)
+    _TASKS[spec.id] = _TASKS.get(spec.id, {}) | {spec.version: (spec, build)}
 
 
 def list_tasks() -> tuple[str, ...]:
@@ -49,17 +54,34 @@ def list_presets() -> tuple[str, ...]:
     return tuple(sorted(_PRESETS))
 
 
-def get_spec(task_id: str) -> TaskSpec:
-    """Return the spec of a task or preset. Raises ValueError naming the nearest id."""
-    return _entry(task_id)[0]
+def list_versions(task_id: str) -> tuple[int, ...]:
+    """Return the versions of a task or preset that `make` builds, in order. Raises ValueError naming the nearest id."""
+    return tuple(sorted(_versions(task_id)))
 
 
-def get_builder(task_id: str) -> str:
-    """Return the builder of a task or preset, "module:function". Raises ValueError naming the nearest id."""
-    return _entry(task_id)[1]
+def get_spec(task_id: str, version: int | None = None) -> TaskSpec:
+    """Return the spec of a task or preset. Raises ValueError naming the nearest id, or the versions there are.
+
+    version:  None takes DEFAULT_VERSION, or the latest where the task does not have that
+    """
+    return _entry(task_id, version)[0]
 
 
-def _entry(task_id: str) -> tuple[TaskSpec, str]:
+def get_builder(task_id: str, version: int | None = None) -> str:
+    """Return the builder of a task or preset, "module:function"; arguments and errors as in `get_spec`."""
+    return _entry(task_id, version)[1]
+
+
+def _entry(task_id: str, version: int | None = None) -> tuple[TaskSpec, str]:
+    known = _versions(task_id)
+    if version is None:
+        version = DEFAULT_VERSION if DEFAULT_VERSION in known else max(known)
+    if version not in known:
+        raise ValueError(f"task {task_id!r} has no version {version!r}. Valid: {', '.join(map(str, sorted(known)))}.")
+    return known[version]
+
+
+def _versions(task_id: str) -> dict[int, tuple[TaskSpec, str]]:
     if task_id in _PRESETS:
         return _PRESETS[task_id]
     if task_id not in _TASKS:
@@ -70,28 +92,36 @@ def _entry(task_id: str) -> tuple[TaskSpec, str]:
 
 
 def make(
-    task_id: str, *, split: str | None = None, dims: Dims | None = None, dtype: Any = None, **overrides: Any
+    task_id: str,
+    *,
+    version: int | None = None,
+    split: str | None = None,
+    dims: Dims | None = None,
+    dtype: Any = None,
+    **overrides: Any,
 ) -> Sim:
     """Build a task into a Sim.
 
     task_id:    see `list_tasks` and `list_presets`
+    version:    of the task, see `list_versions`; None takes the one that scores are published for
     split:      train, val, test or a named OOD split; None takes the task's default
     dims:       pad to these sizes (they must be at least the task's own); None pads nothing
     dtype:      float32 (None) or float64, which needs x64 mode
     overrides:  task keywords, listed by `powerzoo-jax show TASK`
 
-    Raises ValueError for an unknown task or split, TypeError for an unknown keyword; each names the nearest valid one.
+    Raises ValueError for an unknown task, version or split, TypeError for an unknown keyword; each names the nearest
+    valid one.
 
     Example:
         sim = make("battery_arbitrage", split="test")
         state, obs = sim.init(jax.random.key(0))
     """
-    spec, build = _entry(task_id)
+    spec, build = _entry(task_id, version)
     module, function = build.split(":")
     builder = getattr(importlib.import_module(module), function)
     keywords = {name: plain(value) for name, value in overrides.items()}
     return builder(spec, split=spec.split if split is None else split, dims=dims, dtype=dtype, **keywords)
 
 
-for _spec, _build in CATALOG:
+for _spec, _build in (*CATALOG, *CATALOG_V1):
     register(_spec, _build)

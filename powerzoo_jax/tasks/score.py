@@ -304,6 +304,8 @@ def _record(sim: Sim, totals: Totals, played: str, seed: int, anchors: tuple[flo
     mean = float(reward.mean())
     if anchors is not None and SALES in spec.term_names and anchors[1] > 0:
         measured.mean["share_of_oracle_profit"] = mean / anchors[1]
+    if anchors is not None and spec.family == TRANSMISSION and anchors[1] < 0:
+        measured.mean["percent_above_oracle_cost"] = 100 * (mean / anchors[1] - 1)
     return Evaluation(
         task_id=spec.id,
         task_version=spec.version,

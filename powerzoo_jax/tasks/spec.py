@@ -5,7 +5,9 @@ Variants are shifted splits, and budgets with limits by tightness.
 
 from __future__ import annotations
 
-from dataclasses import MISSING, dataclass, fields
+import math
+from collections.abc import Mapping
+from dataclasses import MISSING, dataclass, fields, replace
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +25,12 @@ def day_task(id: str, **fields: Any) -> TaskSpec:
     return TaskSpec(id=id, **(default | fields))
 
 
+def revised(spec: TaskSpec, keywords: Mapping[str, Any] | None = None, **fields: Any) -> TaskSpec:
+    """Spec of the next version of a task: the same but for some keywords and some fields."""
+    overrides = tuple(sorted((dict(spec.overrides) | dict(keywords or {})).items()))
+    return replace(spec, version=spec.version + 1, overrides=overrides, **fields)
+
+
 @dataclass(frozen=True)
 class Shift:
     """A named split that differs from training on purpose; it plays days of `base`.
@@ -30,6 +38,7 @@ class Shift:
     load:     factor on all loads
     plant:    factor on the capacity of all plants
     months:   months that an episode may start in, empty = all
+    highest_price: (above, up to) [$/MWh] of the highest price of an episode
     changes:  keywords that the shift replaces, unless the caller gives them
     """
 
@@ -37,6 +46,7 @@ class Shift:
     load: float = 1.0
     plant: float = 1.0
     months: tuple[int, ...] = ()
+    highest_price: tuple[float, float] = (-math.inf, math.inf)
     changes: tuple[tuple[str, Any], ...] = ()
 
 
@@ -52,7 +62,7 @@ class Tightness:
 class Variants:
     """Variants that a task offers beside its spec.
 
-    shifts:     named splits beside train, val and test
+    shifts:     named splits beside train, val and test, and those of these that play not all of their days
     tightness:  loose, standard, strict
     modes:      observation modes, the default first
     """
@@ -61,13 +71,18 @@ class Variants:
     tightness: tuple[tuple[str, Tightness], ...] = ()
     modes: tuple[str, ...] = ("flattened",)
 
+    @property
+    def splits(self) -> tuple[str, ...]:
+        """Names of all splits: train, val and test first."""
+        return tuple(dict.fromkeys((*CALENDAR, *dict(self.shifts))))
+
     def shift(self, split: str) -> Shift:
         """The shift of a split; plain splits are their own base. Raises ValueError naming the nearest split."""
-        if split in CALENDAR:
-            return Shift(base=split)
         named = dict(self.shifts)
+        if split in CALENDAR and split not in named:
+            return Shift(base=split)
         if split not in named:
-            raise ValueError(unknown("split", split, (*CALENDAR, *named)))
+            raise ValueError(unknown("split", split, self.splits))
         return named[split]
 
     def tight(self, name: str) -> Tightness:

@@ -38,7 +38,7 @@ def batch(*rows: tuple[float, float, float]) -> Jobs:
     return Jobs(*(jnp.asarray(column)[None] for column in zip(*rows, strict=True)))
 
 
-KERNEL = jax.jit(datacenter.step, static_argnames=("dt_hours", "force_start"))
+KERNEL = jax.jit(datacenter.step, static_argnames=("dt_hours", "force_start", "count_dropped"))
 
 
 def run_step(params, state, order, minute=0.0, train=None, finetune=None, util=0.0, t_out=20.0, dt=0.5):
@@ -67,6 +67,25 @@ def test_the_chiller_needs_a_third_of_the_heat_of_five_hundred_kw_at_thirty_degr
 
 def test_the_cop_keeps_two_fifths_of_its_value_on_the_hottest_day():
     assert datacenter.chiller_cop(site(), one(60.0))[0] == pytest.approx(2.0, abs=ROUNDING)
+
+
+def test_the_heat_of_a_room_is_worth_what_the_chiller_would_draw_for_it():
+    """500 kWh/degC, two degrees above the start, COP 3 at 30 degC: a third of 1 MWh; colder rooms have it in store."""
+    params = site()
+    for t_zone, worth in ((24.0, 1 / 3), (22.0, 0.0), (19.0, -0.5)):
+        found = datacenter.stored_heat_mwh(params, one(t_zone), one(30.0))[0]
+        assert float(found) == pytest.approx(worth, abs=ROUNDING)
+
+
+def test_cooling_later_costs_what_the_heat_left_over_costs():
+    """Without walls and least fans, electricity drawn and electricity owed for heat do not depend on the set-point."""
+    params = site(wall_kw_per_c=0.0, cool_min_mw=0.0)
+    both = []
+    for t_set in (18.0, 21.0, 27.0):
+        state, out = run_step(params, start_state(params), idle_order(t_set), t_out=31.0)
+        drawn = -float(out.p_mw[0]) * 0.5
+        both.append(drawn + float(datacenter.stored_heat_mwh(params, state.t_zone_c, one(31.0))[0]))
+    assert both[0] == pytest.approx(both[1], abs=1e-9) and both[0] == pytest.approx(both[2], abs=1e-9)
 
 
 def test_power_adds_idle_serving_and_training_gpus_base_load_auxiliaries_and_fans():
@@ -209,7 +228,7 @@ def test_the_kernel_equals_the_reference_job_by_job(dt_minutes, queue, force):
     )
     bins = sizes(dt_minutes).bins
     state = datacenter.init(params, QueueSizes(queue=queue, arrivals=(3, 4), bins=bins))
-    totals = np.zeros(2)
+    totals = np.zeros(3)
     for t in range(steps):
         now = float(t * dt_minutes)
         new = [random_jobs(rng, n_site, kind, now, dt_minutes) for kind in range(2)]
@@ -224,6 +243,7 @@ def test_the_kernel_equals_the_reference_job_by_job(dt_minutes, queue, force):
             tuple(Jobs(*(jnp.asarray(x) for x in columns)) for columns in new),
             DataCenterExogenous(jnp.asarray(util), jnp.asarray(t_out)),
             force_start=force,
+            count_dropped=True,
         )
         left = np.asarray(datacenter.backlog_gpu_h(params, state, dt_minutes / 60))
         for g in range(n_site):
@@ -234,7 +254,8 @@ def test_the_kernel_equals_the_reference_job_by_job(dt_minutes, queue, force):
             assert float(out.p_mw[g]) == pytest.approx(want.p_mw, abs=ROUNDING)
             assert float(state.t_zone_c[g]) == pytest.approx(want.t_zone, abs=1e-10)
             assert left[g] == pytest.approx(want.backlog_gpu_h, abs=1e-9)
-            totals += want.misses, want.job_gpus
+            assert float(out.dropped_gpu_h[g]) == pytest.approx(want.dropped_gpu_h, abs=1e-9)
+            totals += want.misses, want.job_gpus, want.dropped_gpu_h
     assert (totals > 0).all()
 
 

@@ -23,6 +23,7 @@ class Step:
     p_mw: float
     t_zone: float
     backlog_gpu_h: float
+    dropped_gpu_h: float
 
 
 class DataCenter:
@@ -33,17 +34,19 @@ class DataCenter:
         self.queues: list[list[Job]] = [[], []]
         self.running: list[list[Job]] = [[], []]
         self.t_zone = 22.0
+        self.dropped: list[Job] = []
 
     def step(
         self, now: float, arrivals: list[list[Job]], shares: list[float], t_set: float, util: float, t_out: float
     ) -> Step:
-        misses = 0
+        misses, self.dropped = 0, []
         for queue, new in zip(self.queues, arrivals, strict=True):
             for job in new:
                 if len(queue) < self.size:
                     queue.append(job)
                 else:
                     misses += 1
+                    self.dropped.append(job)
             queue.sort(key=lambda job: job.deadline)
         held = sum(job.gpus for jobs in self.running for job in jobs)
         serving = min(round(400 * util), self.n_gpus - held)
@@ -54,7 +57,9 @@ class DataCenter:
         p_it = self._it_mw(serving, in_use)
         cool = self._cool(p_it, t_set, t_out)
         misses += self._finish(now + self.dt)
-        return Step(misses, sum(in_use), serving, -(1.05 * p_it + cool), self.t_zone, self._backlog(now + self.dt))
+        dropped = sum(job.gpus * job.duration for job in self.dropped) / 60
+        power, left = -(1.05 * p_it + cool), self._backlog(now + self.dt)
+        return Step(misses, sum(in_use), serving, power, self.t_zone, left, dropped)
 
     def _start(self, kind: int, budget: float, free: float, now: float) -> float:
         taken = 0.0
@@ -96,6 +101,7 @@ class DataCenter:
             expired = [job for job in self.queues[kind] if job.deadline <= until]
             self.queues[kind] = [job for job in self.queues[kind] if job.deadline > until]
             misses += len(expired)
+            self.dropped += expired
             for job in self.running[kind]:
                 assert job.started is not None
                 if not job.counted and job.deadline <= until and job.started + job.duration > job.deadline:

@@ -36,6 +36,8 @@ MEANING = {
     "generation_cost": "-cost of output dt",
     "fuel": "-fuel price P_diesel dt",
     "carbon": "-emission [kg]",
+    "zone_heat": "in the last step: -price of the electricity that would bring the room back to its first temperature",
+    "stored_carbon": "in the last step: -emission of the diesel energy that room and battery lack [kg]",
 }
 
 

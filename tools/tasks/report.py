@@ -15,7 +15,8 @@ from powerzoo_jax.base.types import TaskSpec
 from powerzoo_jax.envs.constraint import UNITS
 from powerzoo_jax.envs.core import Sim
 from powerzoo_jax.oracle.registry import load_table
-from powerzoo_jax.tasks import get_spec, list_tasks, make
+from powerzoo_jax.tasks import get_spec, list_tasks, list_versions, make
+from powerzoo_jax.tasks.feeder.catalog import variants_of
 from tools.builder import run_page
 from tools.tasks.cards import cards
 
@@ -66,7 +67,7 @@ episode where the task constrains them.
 def page() -> str:
     """The whole page."""
     sims = {task: make(task) for task in list_tasks()}
-    parts = (_overview(sims), _channels(sims), _references(), cards(sims, ABOUT))
+    parts = (_overview(sims), _channels(sims), _references(), _next_versions(sims), cards(sims, ABOUT))
     return HEAD + "\n\n".join("\n".join(part) for part in parts) + "\n"
 
 
@@ -107,6 +108,54 @@ def _references() -> Iterator[str]:
         for split, record in sorted(versions.get(f"v{get_spec(task).version}", {}).items()):
             numbers = " | ".join(_number(record.get(name)) for name in POLICIES)
             yield f"| `{task}` | {split} | {numbers} | {record['n']} | {record['date']} |"
+
+
+def _next_versions(sims: dict[str, Sim]) -> Iterator[str]:
+    """Changes that the latest version of each task makes, read from both of them."""
+    yield "## Next versions"
+    yield ""
+    yield "`make(task, version=1)` builds what scores will be published for next. How far its rules stay below budgets"
+    yield "stands in `benchmarks/results/margins.tsv`, by `python -m tools.tasks.margins`. Fields that an observation"
+    yield "gains stand last; a budget is that of a channel, None where it has none."
+    yield ""
+    yield "| task | version | what changes |"
+    yield "|---|---:|---|"
+    for task, sim in sims.items():
+        latest = list_versions(task)[-1]
+        if latest > sim.spec.version:
+            yield f"| `{task}` | {latest} | {'; '.join(_changes(sim, make(task, version=latest))) or 'the number'} |"
+
+
+def _changes(old: Sim, new: Sim) -> Iterator[str]:
+    """Differences of two versions of a task: fields, reward terms, channels, budgets, keywords and splits."""
+    shown = [f"`{name}`" for name in new.env.fields.names if name not in old.env.fields.names]
+    if shown:
+        yield f"field {', '.join(shown)}"
+    paid = [f"`{name}`" for name in new.spec.term_names if name not in old.spec.term_names]
+    if paid:
+        yield f"reward term {', '.join(paid)}"
+    budgets = [_budgets(sim.spec) for sim in (old, new)]
+    for name, budget in budgets[1].items():
+        if budgets[0].get(name) != budget:
+            yield f"budget of {name} {_plain(budgets[0].get(name))} -> {_plain(budget)} {UNITS[name]}"
+    keywords = [dict(sim.spec.overrides) for sim in (old, new)]
+    for name in sorted(keywords[1].keys() - {"budgets"}):
+        before, after = (words.get(name, "default") for words in keywords)
+        if before != after:
+            yield f"`{name}` {before} -> {after}"
+    splits = [variants_of(sim.spec).splits for sim in (old, new)]
+    more = [f"`{name}`" for name in splits[1] if name not in splits[0]]
+    if more:
+        yield f"split {', '.join(more)}, whose weeks leave val and test"
+
+
+def _budgets(spec: TaskSpec) -> dict[str, float | None]:
+    limits = zip(spec.cost_names, spec.cost_budget, strict=True)
+    return {name: None if math.isinf(budget) else budget for name, budget in limits}
+
+
+def _plain(budget: float | None) -> str:
+    return "None" if budget is None else f"{budget:g}"
 
 
 def _minutes(spec: TaskSpec) -> int:

@@ -113,9 +113,11 @@ class DistributionEnv(GridEnv):
         self, state: DistributionState, command: dict[str, Array], params: DistributionParams
     ) -> tuple[dict[str, Any], FleetResult]:
         """Deliver what stores, availability, schedules and queues allow."""
+        return stacks.deliver(state, command, self._met(state, params))
+
+    def _met(self, state: DistributionState, params: DistributionParams) -> Exogenous:
         row = params.bank.load_rows[self._load_row(state, params)]
-        met = Exogenous(row, self.columns, state.t, state.key, self.dt_hours, self.layout, params)
-        return stacks.deliver(state, command, met)
+        return Exogenous(row, self.columns, state.t, state.key, self.dt_hours, self.layout, params)
 
     def dispatch(
         self, state: DistributionState, delivery: FleetResult, params: DistributionParams
@@ -374,6 +376,7 @@ class DistributionEnv(GridEnv):
     ) -> dict[str, UnitAccount]:
         """Account of every kind, in the order of the registry, in which `soc_start` lists those that store energy."""
         found: dict[str, UnitAccount] = {}
+        met = self._met(state, params)
         first = 0
         for kind in (kind for kind in KINDS if kind in devices):
             last = first + devices[kind].soc.shape[0] if KINDS[kind].stores else first
@@ -386,6 +389,7 @@ class DistributionEnv(GridEnv):
                 price_per_mwh=price,
                 mean_per_mwh=params.bank.price_rows[state.price_row, MEAN_AHEAD],
                 last=state.t + 1 == params.horizon,
+                met=met,
                 dt_hours=self.dt_hours,
                 task=params,
             )

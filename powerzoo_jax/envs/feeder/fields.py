@@ -20,7 +20,7 @@ from powerzoo_jax.devices.fleet import Layout, joined, power
 from powerzoo_jax.devices.protocol import COS, SIN, SeenUnits
 from powerzoo_jax.devices.registry import KINDS
 from powerzoo_jax.envs.observe import FieldBlock, FieldTable, Scene, block, table, unit_block
-from powerzoo_jax.envs.series import SIGNAL, LoadColumns
+from powerzoo_jax.envs.series import PRICE, SIGNAL, LoadColumns
 
 TARGET_SOC = 0.5  # where a battery that no task asks more of would rest
 PHASES = "abc"
@@ -131,6 +131,23 @@ def _home_forecast(scene: FleetScene) -> Array:
     return jnp.stack([vehicle.home(scene.units["vehicle"], k) for k in range(1, horizon + 1)], -1)
 
 
+def _settlement_price(scene: FleetScene) -> Array:
+    """Mean of the prices published so far, those of the episode's days up to the present one, (1,).
+
+    On the last day it is the mean over the episode, at which stored energy settles.
+    """
+    state, params = scene.state, scene.params
+    per_day = round(24 / scene.dt_hours)
+    now = jnp.minimum(state.t, params.horizon - 1)
+    known = jnp.minimum((now // per_day + 1) * per_day, params.horizon)
+    here, end = (params.bank.price_sums[state.price_row + k] for k in (0, known))
+    return (((end[0] - here[0]) + (end[1] - here[1])) / known.astype(end.dtype))[None]
+
+
+def _price_asinh(scene: FleetScene) -> Array:
+    return jnp.arcsinh(scene.price[PRICE : PRICE + 1] / scene.params.median_per_mwh)
+
+
 def _column(name: str) -> Callable[[FleetScene], Array]:
     return lambda scene: scene.row[scene.columns.at(name)][None]
 
@@ -146,6 +163,9 @@ HOUR = block("hour_norm", "day", 0, 1, _column("hour_norm"))
 PRICE_SIGNAL = block("price_signal", "1", -1, 3, lambda scene: scene.price[SIGNAL : SIGNAL + 1])
 IS_PEAK = block("is_peak", "1", 0, 1, _column("is_peak"))
 IS_OFFPEAK = block("is_offpeak", "1", 0, 1, _column("is_offpeak"))
+SETTLEMENT = block("settlement_price", "1", -1, 3, _settlement_price)
+ASINH_BOUND = 10.0  # of asinh(price / median): 11,000 times the median
+PRICE_ASINH = block("price_asinh", "1", -ASINH_BOUND, ASINH_BOUND, _price_asinh)
 CLOCK, MARKET = (TIME_OF_DAY, HOUR), (PRICE_SIGNAL, IS_PEAK, IS_OFFPEAK)
 GRID = (
     block("total_load_norm", "1", 0, 2, _total_load),

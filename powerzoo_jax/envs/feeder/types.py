@@ -55,6 +55,7 @@ class DistributionParams(EnvParams, OfKinds):
     miss_usd:      ()      [$]  of a job that misses its deadline; None without data centres
     target_pue:    ()      [-]  below which the bonus on the power usage effectiveness starts; None without data centres
     target_soc:    ()      [-]  state of charge that shaping asks for; None without shaping
+    median_per_mwh: ()     [$/MWh]  median price of the days of training; None where no observation is relative to it
     """
 
     place_bus: Array
@@ -76,6 +77,7 @@ class DistributionParams(EnvParams, OfKinds):
     miss_usd: Array | None = None
     target_pue: Array | None = None
     target_soc: Array | None = None
+    median_per_mwh: Array | None = None
 
 
 @struct.dataclass(kw_only=True)

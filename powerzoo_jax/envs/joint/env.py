@@ -22,7 +22,7 @@ from powerzoo_jax.base import EnvState, Info
 from powerzoo_jax.base.numerics import matmul
 from powerzoo_jax.base.spaces import Field
 from powerzoo_jax.base.tree import where_done
-from powerzoo_jax.devices import at_devices
+from powerzoo_jax.devices import at_devices, storage
 from powerzoo_jax.devices import fleet as stacks
 from powerzoo_jax.devices.fleet import FleetResult
 from powerzoo_jax.envs.core import EnvParams, GridEnv, end_flags, unless_settled
@@ -78,6 +78,7 @@ class JointParams(EnvParams):
     agent_bus:      (A,)  int32   bus whose price an agent sees
     voll, price_scale: () [USD/MWh]
     starts:         Starts
+    stored_per_mwh: ()    [USD/MWh]  price at which stored energy settles; None where it does not
     """
 
     transmission: TransmissionParams
@@ -90,6 +91,7 @@ class JointParams(EnvParams):
     voll: Array
     price_scale: Array
     starts: EpisodeStarts
+    stored_per_mwh: Array | None = None
 
 
 @struct.dataclass(kw_only=True)
@@ -157,6 +159,7 @@ class JointInfo(Info):
 
 COSTS = ("thermal_overload", "voltage_violation", "unserved_energy", "resource")
 TERMS = ("generation", "surplus", "unserved_energy", "degradation")
+SETTLEMENT = "settlement"  # reward term that a task may have behind TERMS
 
 
 @dataclass(frozen=True, eq=False)
@@ -310,7 +313,8 @@ class JointEnv(GridEnv):
 
     Observation: the blocks of `fields`; a unit reads 0 in the fields of batteries, and the other way round.
     Action (G + F S, 1) in [-1, 1]: units as in `TransmissionEnv`, then the batteries feeder by feeder (+ discharge).
-    Reward terms [USD]: generation, surplus, unserved_energy, degradation; what feeders use is in the generation.
+    Reward terms [USD]: generation, surplus, unserved_energy, degradation; what feeders use is in the generation. Where
+    `term_names` has it, settlement in the last step: what batteries store against the start, at a fixed price.
     Cost channels: thermal_overload [MW], unserved_energy [MWh]; voltage_violation [pu], resource [MW] of all feeders.
     Termination: the power flow of a feeder fails; the load of both levels to the horizon then is unserved.
     Load that cannot be served is taken from the buses in proportion to what has no feeder, so the exchange stays.
@@ -324,6 +328,7 @@ class JointEnv(GridEnv):
     transmission: TransmissionEnv
     feeder: DistributionEnv
     n_feeder: int
+    term_names: tuple[str, ...] = TERMS
 
     def soc_range(self, params: JointParams) -> tuple[Array, Array]:
         """Ranges (F S,), (F S,) that initial states of charge are drawn from."""
@@ -417,7 +422,10 @@ class JointEnv(GridEnv):
         failed = jnp.any(feeder.failed)
         blackout = jnp.where(failed & ~state.failed, self._remaining_mwh(state, params), 0)
         wear = params.feeder_scale * jnp.sum(told.terms[:, 0, self.feeder.term_names.index("degradation")])
-        terms = jnp.where(failed, 0, jnp.append(above.terms[0], wear))
+        money = jnp.append(above.terms[0], wear)
+        if SETTLEMENT in self.term_names:
+            money = jnp.append(money, self._settled(state, feeder, params))
+        terms = jnp.where(failed, 0, money)
         terms = terms.at[TERMS.index("unserved_energy")].add(-params.voll * blackout)
         by_name = {name: jnp.sum(local[:, k]) for k, name in enumerate(self.feeder.cost_names)}
         overload = wide[self.transmission.cost_names.index("thermal_overload")]
@@ -439,7 +447,7 @@ class JointEnv(GridEnv):
             pf_status=jnp.max(flow.feeders.status),
             pf_residual=jnp.max(flow.feeders.residual),
             legal=jnp.ones((n_agent, 0), bool),
-            terms=jnp.broadcast_to(terms[None], (n_agent, len(TERMS))),
+            terms=jnp.broadcast_to(terms[None], (n_agent, len(self.term_names))),
             unit_power_mw=above.unit_power_mw,
             line_flow_mw=above.line_flow_mw,
             lmp=new.seen.lmp,
@@ -459,6 +467,17 @@ class JointEnv(GridEnv):
             opf_status=flow.prices.status,
         )
         return new, jnp.broadcast_to(reward, n_agent), cost, info
+
+    def _settled(self, state: JointState, feeder: DistributionState, params: JointParams) -> Array:
+        """Value of what all batteries store against the start, due in the last step, () [USD]."""
+        price, fleet = params.stored_per_mwh, params.feeder.storage
+        assert price is not None
+
+        def of_feeder(soc: Array, start: Array) -> Array:
+            return storage.settlement(soc, start, fleet.capacity_mwh, price, fleet.eta_charge, fleet.eta_discharge)
+
+        left = jax.vmap(of_feeder)(feeder.storage.soc, state.feeder.soc_start)
+        return jnp.where(state.t + 1 == params.horizon, params.feeder_scale * jnp.sum(left), 0)
 
     def storage_mw(self, info: JointInfo) -> Array:
         """Terminal power of all batteries in a step, both directions, () [MW]."""

@@ -143,7 +143,9 @@ ACTIONS = (
 )
 COSTS = ("sla", "overtemp", "power_deficit")
 TERMS = ("fuel", "degradation", "unserved_energy", "missed_jobs", "backlog", "settlement", "carbon")
-MISSED, CARBON = TERMS.index("missed_jobs"), TERMS.index("carbon")
+DROPPED = "dropped_gpu_h"  # cost channel that a task may have beside COSTS
+SETTLED = ("zone_heat", "stored_carbon")  # reward terms that a task may have beside TERMS
+CARBON_TERMS = ("carbon", "stored_carbon")  # in kg, all others in $
 ZONE_C, OUTDOOR_C = (15.0, 30.0), (-10.0, 50.0)  # (value observed as 0, span to 1)
 ZONE_UNIT, OUTDOOR_UNIT = (f"{span:g} degC" for _, span in (ZONE_C, OUTDOOR_C))
 COP_RANGE = (0.4, 0.8)  # of the chiller's factor, likewise
@@ -250,8 +252,11 @@ class MicrogridEnv(GridEnv):
 
     Observation (18): FIELDS. Action (1, 5) in [-1, 1]: shares of the free GPUs for training and fine-tuning, cooling
     set-point (-1 lowest, 1 highest), battery (positive = discharge), diesel, each of its rating.
-    Reward terms: TERMS; all in $ but carbon in kg. Backlog and settlement fall due in the last step.
-    Cost channels: sla [jobs], overtemp [degC], power_deficit [MW]. The episode ends at the horizon only.
+    Reward terms: TERMS, and those of SETTLED that `term_names` has; all in $ but CARBON_TERMS in kg. Backlog,
+    settlement and SETTLED fall due in the last step: zone_heat pays for the diesel energy that would bring the room
+    back to its initial temperature, stored_carbon for the carbon of that energy and of what the battery lacks.
+    Cost channels: sla [jobs], overtemp [degC], power_deficit [MW], and where `cost_names` has it dropped_gpu_h
+    [GPU h]: the work of jobs that never start. The episode ends at the horizon only.
 
     Example:
         sim = powerzoo_jax.make("dc_microgrid")
@@ -261,6 +266,8 @@ class MicrogridEnv(GridEnv):
 
     sizes: QueueSizes
     price_misses: bool = True
+    term_names: tuple[str, ...] = TERMS
+    cost_names: tuple[str, ...] = COSTS
 
     def begin(self, key: Array, drawn: Draw, params: MicrogridParams) -> tuple[MicrogridState, Array]:
         """Start a given episode; `init` with the draw chosen by the caller."""
@@ -346,7 +353,10 @@ class MicrogridEnv(GridEnv):
         )
         backlog = jnp.sum(datacenter.backlog_gpu_h(params.site, new.site, self.dt_hours))
         terms = self._terms(state, new, delivery, flow, backlog, params)
-        cost = jnp.stack([missed, jnp.sum(delivery.site.overtemp_c), flow.deficit_mw])
+        found = {"sla": missed, "overtemp": jnp.sum(delivery.site.overtemp_c), "power_deficit": flow.deficit_mw}
+        if delivery.site.dropped_gpu_h is not None:
+            found[DROPPED] = jnp.sum(delivery.site.dropped_gpu_h)
+        cost = jnp.stack([found[name] for name in self.cost_names])
         return new, self.weighted(terms).reshape(1), cost, self._info(new, delivery, flow, backlog, terms, params)
 
     def _weather(self, state: MicrogridState, params: MicrogridParams) -> Array:
@@ -360,7 +370,14 @@ class MicrogridEnv(GridEnv):
         minute = state.t.astype(row.dtype) * (self.dt_hours * 60)
         weather = DataCenterExogenous(row[CURVE, None] + work[:1], row[OUTDOOR, None])
         return datacenter.step(
-            params.site, state.site, order, self.dt_hours, minute, self._arrivals(work, minute, params), weather
+            params.site,
+            state.site,
+            order,
+            self.dt_hours,
+            minute,
+            self._arrivals(work, minute, params),
+            weather,
+            count_dropped=DROPPED in self.cost_names,
         )
 
     def _arrivals(self, work: Array, minute: Array, params: MicrogridParams) -> tuple[Jobs, Jobs]:
@@ -383,24 +400,39 @@ class MicrogridEnv(GridEnv):
         backlog: Array,
         params: MicrogridParams,
     ) -> Array:
-        """(K,) in the order of TERMS."""
+        """(K,) in the order of `term_names`."""
         last = state.t + 1 == params.horizon
         fleet = params.storage
         left = objective.replacement(
             new.storage.soc, state.soc_start, fleet.capacity_mwh, params.diesel.mc_c, fleet.eta_discharge
         )
         missed = jnp.sum(delivery.site.missed_jobs)
-        return jnp.stack(
-            [
-                -jnp.sum(delivery.fuel_usd),
-                -jnp.sum(delivery.wear_usd),
-                objective.unserved(params.voll, flow.deficit_mw * self.dt_hours),
-                -params.sla_usd * missed,
-                jnp.where(last, -params.backlog_usd_per_gpu_h * backlog, 0),
-                jnp.where(last, jnp.sum(left), 0),
-                -jnp.sum(delivery.carbon_kg),
-            ]
-        )
+        terms = {
+            "fuel": -jnp.sum(delivery.fuel_usd),
+            "degradation": -jnp.sum(delivery.wear_usd),
+            "unserved_energy": objective.unserved(params.voll, flow.deficit_mw * self.dt_hours),
+            "missed_jobs": -params.sla_usd * missed,
+            "backlog": jnp.where(last, -params.backlog_usd_per_gpu_h * backlog, 0),
+            "settlement": jnp.where(last, jnp.sum(left), 0),
+            "carbon": -jnp.sum(delivery.carbon_kg),
+        }
+        if set(SETTLED) & set(self.term_names):
+            terms |= self._settled(state, new, last, params)
+        return jnp.stack([terms[name] for name in self.term_names])
+
+    def _settled(
+        self, state: MicrogridState, new: MicrogridState, last: Array, params: MicrogridParams
+    ) -> dict[str, Array]:
+        """Terms of SETTLED: diesel energy, and its carbon, for what room and battery lack against the start."""
+        fleet, one = params.storage, jnp.ones_like(params.diesel.mc_c)
+        heat = datacenter.stored_heat_mwh(params.site, new.site.t_zone_c, self._weather(state, params)[OUTDOOR, None])
+        stored = objective.replacement(new.storage.soc, state.soc_start, fleet.capacity_mwh, one, fleet.eta_discharge)
+        lacking_mwh = jnp.sum(heat) - jnp.sum(stored)
+        due = {
+            "zone_heat": -params.diesel.mc_c[0] * jnp.sum(heat),
+            "stored_carbon": -params.diesel.carbon_kg_per_mwh[0] * lacking_mwh,
+        }
+        return {name: jnp.where(last, value, 0) for name, value in due.items()}
 
     def _info(
         self,
@@ -413,9 +445,12 @@ class MicrogridEnv(GridEnv):
     ) -> MicrogridInfo:
         row = self._weather(dataclasses.replace(new, t=new.t - 1), params)
         load = -jnp.sum(delivery.site.p_mw)
-        paid = jnp.asarray([k != CARBON and (k != MISSED or self.price_misses) for k in range(len(TERMS))])
-        money = jnp.sum(jnp.where(paid, terms, 0))
+        unpaid = CARBON_TERMS if self.price_misses else (*CARBON_TERMS, "missed_jobs")
+        money = jnp.sum(jnp.where(jnp.asarray([name not in unpaid for name in self.term_names]), terms, 0))
         carbon = jnp.sum(delivery.carbon_kg)
+        emitted = -carbon
+        if "stored_carbon" in self.term_names:
+            emitted = emitted + terms[self.term_names.index("stored_carbon")]
         return MicrogridInfo(
             terminated=jnp.zeros((), bool),
             truncated=new.t >= params.horizon,
@@ -443,7 +478,7 @@ class MicrogridEnv(GridEnv):
             sla_violations=new.missed_jobs,
             step_sla_violations=jnp.sum(delivery.site.missed_jobs),
             backlog_gpu_h=backlog,
-            reward_vector=jnp.stack([-load * self.dt_hours, money, -carbon]),
+            reward_vector=jnp.stack([-load * self.dt_hours, money, emitted]),
         )
 
     def _fields(self, state: MicrogridState, params: MicrogridParams) -> Array:

@@ -18,6 +18,7 @@ from powerzoo_jax.envs.series import Draw, current_row
 from powerzoo_jax.envs.transmission.units_types import TransmissionInfo, TransmissionParams, TransmissionState
 from powerzoo_jax.opf.allocate import Allocation, allocate_by_weight, balance_by_slack, score_weights
 from powerzoo_jax.opf.commit import (
+    RESERVE_SHARE,
     CommitmentRules,
     CommitmentState,
     advance_commitment,
@@ -175,6 +176,11 @@ def proportional_output(rules: CommitmentRules, load_mw: Array) -> Array:
     return low + (high - low) * jnp.clip((load_mw - jnp.sum(low)) / jnp.where(room > 0, room, 1), 0, 1)
 
 
+def reserve_share(params: TransmissionParams) -> float | Array:
+    """Share of the load [-] that running units must be able to deliver beyond it."""
+    return RESERVE_SHARE if params.reserve_share is None else params.reserve_share
+
+
 class DispatchOutcome(NamedTuple):
     """Step of the network: allocation, load () and flows (L,) [MW], and what the rules overrode."""
 
@@ -294,7 +300,7 @@ class TransmissionEnv(GridEnv):
         names = TERMS + SWITCHING_TERMS if self.commitment else TERMS
         terms = -jnp.stack([money[name] for name in names])
         overload = self._overload(flow.line_flow_mw, params)
-        short = reserve_shortfall(rules, on, flow.load_mw)
+        short = reserve_shortfall(rules, on, flow.load_mw, reserve_share(params))
         shape = (self.dims.agent, len(names))
         info = TransmissionInfo(
             terminated=jnp.zeros((), bool),

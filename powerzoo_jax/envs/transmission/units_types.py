@@ -53,6 +53,7 @@ class TransmissionParams(EnvParams):
     adjacent:       (G, L)  [-]    1 where a line touches the unit's bus
     voll, surplus_price: () [USD/MWh]
     starts:         Starts
+    reserve_share:  ()      [-]    of the load that running units keep as reserve; None is opf.commit.RESERVE_SHARE
     """
 
     rate_mw: Array
@@ -67,6 +68,7 @@ class TransmissionParams(EnvParams):
     voll: Array
     surplus_price: Array
     starts: EpisodeStarts
+    reserve_share: Array | None = None
 
 
 @struct.dataclass(kw_only=True)

@@ -9,6 +9,7 @@ Unit commitment of a few units that may be switched at will: exact, by dynamic p
 from __future__ import annotations
 
 import itertools
+from dataclasses import replace
 from functools import partial
 
 import jax.numpy as jnp
@@ -18,6 +19,7 @@ from jax import Array
 from powerzoo_jax.base.tree import take
 from powerzoo_jax.envs.core import Sim
 from powerzoo_jax.envs.series import Draw
+from powerzoo_jax.envs.transmission.units import reserve_share
 from powerzoo_jax.opf.commit import RESERVE_SHARE, CommitmentRules
 from powerzoo_jax.oracle.commitment.lagrangian import priority_list, relax_commitment
 from powerzoo_jax.oracle.commitment.problem import CommitmentDay, host_rules
@@ -70,6 +72,7 @@ def cheapest_path(stage: np.ndarray, switching: np.ndarray, first: int) -> tuple
 
 
 GRID = 49  # loads at which a combination of units is planned
+WIDE_MARGIN = 0.12  # the same beside a reserve of a tenth
 MARGIN, TSO_MARGIN = 0.10, RESERVE_SHARE  # [-] of the load, that a priority list commits beyond it
 KEPT_MW = 1e-3  # overload that counts as none
 SHORTFALL_USD = 10_000.0  # [USD/MWh] of missing reserve, in the oracle's choice among combinations
@@ -175,7 +178,7 @@ def _foresee_few(sim: Sim, draws: Draw, keys: Array) -> OraclePlan:
     floors = {c: rated_floor(system, sets[c], grid) for c in able}
     plans, money = [], []
     for load in loads:
-        short = np.maximum((1 + RESERVE_SHARE) * (load - system.shunt_mw) - capacity[:, None], 0)
+        short = np.maximum((1 + float(reserve_share(sim.params))) * (load - system.shunt_mw) - capacity[:, None], 0)
         free = free_floor(system, sets, load) + idle[:, None]
         spent, kept = np.full((2, *free.shape), np.inf)
         for c in able:
@@ -225,7 +228,7 @@ def _foresee_many(sim: Sim, draws: Draw, keys: Array) -> OraclePlan:
     for i in range(draws.load_row.shape[0]):
         drawn = take(draws, i)
         free = relax_commitment(commitment_problem(sim, drawn)).bound_usd
-        plan = plan_day(system, commitment_problem(sim, drawn, RESERVE_SHARE))
+        plan = plan_day(system, commitment_problem(sim, drawn, float(reserve_share(sim.params))))
         actions.append(join(sim, plan.scores, plan.on))
         money.append([plan.cost_usd, free, max(plan.bound_usd, free)])
     objective, bound, kept_bound = -sim.spec.term_weights[0] * np.array(money).T
@@ -276,3 +279,26 @@ OPERATOR = Baselines(
     violating="cheapest",
     safe="secure",
 )
+
+COMMITMENT_V1 = replace(
+    COMMITMENT,
+    rules={
+        "no_control": _all_on,
+        "cheapest": partial(_merit_list, margin=0.0),
+        "rule": partial(_operator_list, margin=WIDE_MARGIN, secure=True),
+    },
+    foresee=_foresee_many,
+)
+"""Version 1, whose units have minimum times and ramps: the rule and the plan of the operator."""
+
+OPERATOR_V1 = replace(
+    OPERATOR,
+    rules={
+        "no_control": _all_on,
+        "cheapest": partial(_merit_list, margin=0.0),
+        "rule": partial(_operator_list, margin=MARGIN, secure=True),
+        "merit_list": partial(_operator_list, margin=TSO_MARGIN, secure=False),
+    },
+    safe="rule",
+)
+"""Version 1: the rule is the one that keeps the lines."""

@@ -19,8 +19,8 @@ from powerzoo_jax.devices import datacenter, jobs
 from powerzoo_jax.devices.datacenter import BACKLOG_USD_PER_GPU_H, DataCenterExogenous, Order
 from powerzoo_jax.devices.jobs import Jobs
 from powerzoo_jax.envs.core import Sim
-from powerzoo_jax.envs.series import INFER, OUTDOOR, PRICE, Draw
-from powerzoo_jax.oracle.datacenter.problem import SiteProblem, list_jobs, refuse_cold, site_facts
+from powerzoo_jax.envs.series import INFER, MEAN_AHEAD, OUTDOOR, PRICE, Draw
+from powerzoo_jax.oracle.datacenter.problem import SiteProblem, end_heat, list_jobs, refuse_cold, site_facts
 from powerzoo_jax.oracle.datacenter.program import (
     TOO_HOT_C,
     SiteRows,
@@ -66,12 +66,13 @@ class PlayedJobs(NamedTuple):
 
 
 class Episode(NamedTuple):
-    """Inputs of an episode: jobs (T, 1, M) of both classes, use and temperature and price (T,)."""
+    """Inputs of an episode: jobs (T, 1, M) of both classes; use, temperature, price and its mean, (T,) each."""
 
     arrivals: tuple[Jobs, Jobs]
     infer_util: Array
     t_outdoor_c: Array
     price_per_mwh: Array
+    mean_per_mwh: Array
 
 
 @jax.jit
@@ -93,6 +94,7 @@ def read_episodes(sim: Sim, keys: Array, load_row: Array, price_row: Array) -> E
             infer_util=rows[:, env.columns.at(INFER)],
             t_outdoor_c=rows[:, env.columns.at(OUTDOOR)],
             price_per_mwh=params.bank.price_rows[price + t, PRICE],
+            mean_per_mwh=jnp.broadcast_to(params.bank.price_rows[price, MEAN_AHEAD], t.shape),
         )
 
     return jax.vmap(one)(keys, load_row, price_row)
@@ -170,6 +172,8 @@ def build_site_problems(sim: Sim, episodes: Episode) -> list[FeederSiteProblem]:
     problems = []
     for b in range(len(serving)):
         arrivals = [(kind.gpus[b, :, 0], kind.duration_min[b, :, 0]) for kind in host.arrivals]
+        facts = site_facts(site, host.t_outdoor_c[b])
+        mean = host.mean_per_mwh[b, 0] * weights.get("zone_heat", 0.0) / scale
         problem = FeederSiteProblem(
             dt_hours=sim.spec.dt_hours,
             serving=serving[b],
@@ -179,7 +183,8 @@ def build_site_problems(sim: Sim, episodes: Episode) -> list[FeederSiteProblem]:
             backlog_usd_per_gpu_h=BACKLOG_USD_PER_GPU_H * weights["backlog"] / scale,
             usd_per_mwh=host.price_per_mwh[b] * weights["site_energy"] / scale,
             slots=sim.env.layout.sizes.queue,
-            **site_facts(site, host.t_outdoor_c[b]),
+            end_heat_usd_per_c=end_heat(facts, float(mean)),
+            **facts,
         )
         refuse_cold(problem)
         problems.append(problem)
@@ -230,7 +235,7 @@ def _write_site(
 def return_bound(problem: FeederSiteProblem) -> float:
     """Upper bound of any return, from the multipliers of the relaxation, recomputed by hand (weak duality)."""
     program = relaxed_program(problem)
-    return -dual_bound(program, solve_site(program).dual)
+    return problem.initial_heat - dual_bound(program, solve_site(program).dual)
 
 
 def plan_episodes(sim: Sim, draws: Draw, keys: Array) -> list[EpisodePlan]:
@@ -252,7 +257,7 @@ def _plan(problem: FeederSiteProblem, trail: PlayedJobs) -> EpisodePlan:
     v, action = problem.values, np.array(trail.action, np.float64)
     action[:, 2] = 2 * (x[set_c] - v["set_low_c"]) / (v["set_high_c"] - v["set_low_c"]) - 1
     lost = problem.missed_usd * float(trail.missed) + problem.backlog_usd_per_gpu_h * float(trail.backlog_gpu_h)
-    objective = -float(program.cost @ x) - problem.weight * lost
+    objective = problem.initial_heat - float(program.cost @ x) - problem.weight * lost
     bound = return_bound(problem)
     return EpisodePlan(np.clip(action, -1, 1)[:, None], objective, bound, bound)
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -49,6 +49,7 @@ class SiteProblem:
     weight:       reward per $
     missed_usd:   what a miss costs (0 where it is not priced)
     values:       ratings by name, floats
+    end_heat_usd_per_c: [$/degC] of the room above its initial temperature at the end; 0 where heat does not settle
     """
 
     dt_hours: float
@@ -61,6 +62,12 @@ class SiteProblem:
     values: dict[str, float]
     chiller_cop: np.ndarray
     job_mw_per_gpu: tuple[float, float]
+    end_heat_usd_per_c: float = 0.0
+
+    @property
+    def initial_heat(self) -> float:
+        """Reward that the programs leave out: of the heat that the room has at the start."""
+        return self.weight * self.end_heat_usd_per_c * self.values["t_initial_c"]
 
     @property
     def horizon(self) -> int:
@@ -83,6 +90,11 @@ def site_facts(site: DataCenterParams, t_outdoor_c: np.ndarray) -> dict[str, Any
         "chiller_cop": values["cop"] * np.clip(1 - values["cop_decay_per_c"] * warm, 0.4, 1.2),
         "job_mw_per_gpu": (span * float(site.train.eta[0]) / 1e6, span * float(site.finetune.eta[0]) / 1e6),
     }
+
+
+def end_heat(facts: Mapping[str, Any], usd_per_mwh: float) -> float:
+    """Cost of a degree of the room at the end, [$/degC], its electricity in the last weather at this price."""
+    return float(usd_per_mwh * facts["values"]["heat_kwh_per_c"] / 1000 / facts["chiller_cop"][-1])
 
 
 def list_jobs(arrivals: Sequence[tuple[np.ndarray, np.ndarray]], site: DataCenterParams, dt_hours: float) -> JobList:

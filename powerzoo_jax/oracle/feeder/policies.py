@@ -246,3 +246,6 @@ VEHICLES = Baselines(
     splits=("train", "val", "test", "price_stress"),
     violating="no_control",
 )
+
+VEHICLES_V1 = dataclasses.replace(VEHICLES, splits=(*VEHICLES.splits, "spike_weeks"), headline="spike_weeks")
+"""Version 1: the weeks with spikes are a split of their own."""

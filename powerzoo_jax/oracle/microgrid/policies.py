@@ -5,6 +5,7 @@ Rules that run a data-centre microgrid step by step, seeing the load of the step
 
 from __future__ import annotations
 
+from dataclasses import replace
 from math import inf
 from typing import Any, NamedTuple
 
@@ -263,10 +264,10 @@ def relaxed_return(problem: MicrogridProblem, missed_usd: float) -> float:
 
 
 def stored_value(problem: MicrogridProblem) -> float:
-    """Settlement deducted for the energy at the start, in reward; the programmes leave it out."""
+    """Settlement deducted for energy and heat at the start, in reward; the programmes leave it out."""
     v = problem.values
     start_mwh = v["soc_start"] * v["capacity_mwh"]
-    return problem.weight * problem.fuel_usd_per_mwh * start_mwh / v["eta_discharge"]
+    return problem.weight * problem.stored_usd_per_mwh * start_mwh / v["eta_discharge"] - problem.initial_heat
 
 
 def _idle(sim: Sim, draws: Draw, keys: Array) -> Policy:
@@ -296,3 +297,11 @@ MICROGRID = Baselines(
     violating="no_control",
     safe="safe_rule",
 )
+
+MICROGRID_V1 = replace(
+    MICROGRID,
+    rules={"no_control": _idle, "rule": _safe_rule, "eager": _rule},
+    safe="rule",
+    headline="dg_derating",
+)
+"""Version 1: the rule is the one that keeps the budgets, and what is not learnt for is half the diesel set."""

@@ -14,7 +14,7 @@ from powerzoo_jax.base.errors import SolverError
 from powerzoo_jax.envs.core import Sim
 from powerzoo_jax.envs.microgrid.env import CURVE, OUTDOOR, SUN, MicrogridEnv
 from powerzoo_jax.envs.series import Draw
-from powerzoo_jax.oracle.datacenter.problem import SiteProblem, list_jobs, refuse_cold, site_facts
+from powerzoo_jax.oracle.datacenter.problem import SiteProblem, end_heat, list_jobs, refuse_cold, site_facts
 from powerzoo_jax.oracle.datacenter.program import (
     TOO_HOT_C,
     SiteRows,
@@ -32,12 +32,12 @@ class MicrogridProblem(SiteProblem):
 
     sun_mw:       offered sun, (T,)
     usd_per_mwh:  diesel energy with its carbon at the weight of the reward
-    fuel_usd_per_mwh: alone settles the battery
+    stored_usd_per_mwh: what settles the battery: the fuel, with its carbon where that settles too
     """
 
     sun_mw: np.ndarray
     usd_per_mwh: float
-    fuel_usd_per_mwh: float
+    stored_usd_per_mwh: float
 
 
 def build_microgrid_problem(sim: Sim, drawn: Draw) -> MicrogridProblem:
@@ -57,13 +57,15 @@ def build_microgrid_problem(sim: Sim, drawn: Draw) -> MicrogridProblem:
     values["soc_start"] = float(np.clip(drawn.soc[0], values["soc_min"], values["soc_max"]))
     weights = dict(zip(sim.spec.term_names, sim.spec.term_weights, strict=True))
     money = weights["fuel"]
+    stored = values["fuel"] + weights.get("stored_carbon", 0.0) / money * values["carbon_kg_per_mwh"]
     problem = MicrogridProblem(
         dt_hours=sim.spec.dt_hours,
         sun_mw=np.clip(weather[:, SUN], 0, 1) * values["pv_mw"],
         serving=_asked_gpus(sim, first, work_first),
         jobs=list_jobs(_arrivals(sim, work), params.site, sim.spec.dt_hours),
         usd_per_mwh=values["fuel"] + weights["carbon"] / money * values["carbon_kg_per_mwh"],
-        fuel_usd_per_mwh=values["fuel"],
+        stored_usd_per_mwh=stored,
+        end_heat_usd_per_c=end_heat(facts, stored) if "zone_heat" in weights else 0.0,
         weight=money,
         missed_usd=float(params.sla_usd) * weights["missed_jobs"] / money,
         backlog_usd_per_gpu_h=float(params.backlog_usd_per_gpu_h),
@@ -120,7 +122,7 @@ def _write_plant(
     wear = money * v["degradation_per_mwh"] * dt
     least, most, start = (v["capacity_mwh"] * v[k] for k in ("soc_min", "soc_max", "soc_start"))
     settle = np.zeros(n)
-    settle[-1] = -money * problem.fuel_usd_per_mwh / v["eta_discharge"]
+    settle[-1] = -money * problem.stored_usd_per_mwh / v["eta_discharge"]
     largest = 10 * (it_mw.max() + most_heat_kw(problem, hottest_c) / 1000)
     charge = writer.columns(n, wear, 0, v["power_mw"])
     discharge = writer.columns(n, wear, 0, v["power_mw"])

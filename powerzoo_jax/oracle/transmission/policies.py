@@ -7,6 +7,7 @@ Scores that follow a dispatch as nearly as the sharing of the load allows, step 
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import jax
@@ -26,6 +27,7 @@ from powerzoo_jax.oracle.registry import Baselines, OraclePlan, Policy, follow, 
 from powerzoo_jax.oracle.transmission.dispatch import (
     LEAST,
     MOST,
+    DispatchCurve,
     DispatchSystem,
     free_floor,
     host_system,
@@ -39,6 +41,7 @@ LEVELS = 24  # that the rules try, see `_windows`
 GRID = 129  # loads at which the oracle plans, see `dispatchcurve`
 OVERLOAD_USD = 1_000.0  # [USD/MWh] of excess, where the rule chooses among levels
 LEAST_LEVEL_MW = 1e-6
+KEPT_MW = 1e-3  # overload that counts as none
 
 
 def _windows(sim: Sim, low: np.ndarray, high: np.ndarray, loads_mw: np.ndarray) -> tuple[np.ndarray, ...]:
@@ -147,12 +150,16 @@ def equal_scores(sim: Sim, draws: Draw, keys: Array) -> Policy:
     return repeat_action(sim, draws, np.zeros((sim.env.dims.agent, 1)))
 
 
-def _by_rule(sim: Sim, name: str, draws: Draw) -> Policy:
+def _by_rule(sim: Sim, name: str, draws: Draw, safest: DispatchCurve | None = None) -> Policy:
+    """Play a rule of `RULES`; in steps in which it overloads a line, the dispatch of `safest`."""
     system = host_system(sim)
     plans = []
     for loads in each_load(sim, draws):
         low, high = (np.tile(x, (len(loads), 1)) for x in (system.low_mw, system.high_mw))
         level, p, _ = best_level(sim, name, loads, low, high)
+        if safest is not None:
+            over = system.overload(p, loads) > KEPT_MW
+            p[over], level[over] = safest.at(loads[over])
         plans.append(dispatch_actions(sim, system, level, p))
     return follow(sim, np.stack(plans))
 
@@ -165,6 +172,13 @@ def _merit_order(sim: Sim, draws: Draw, keys: Array) -> Policy:
 def _secure_merit_order(sim: Sim, draws: Draw, keys: Array) -> Policy:
     del keys
     return _by_rule(sim, "rule", draws)
+
+
+def _mended_merit_order(sim: Sim, draws: Draw, keys: Array) -> Policy:
+    """Security-aware merit order, and the optimal dispatch of the step where pairs of units mend no overload."""
+    del keys
+    grid, on = load_grid(each_load(sim, draws), GRID), np.asarray(sim.params.rules.available)
+    return _by_rule(sim, "rule", draws, reachable(host_system(sim), on, grid, scores=not sim.env.schedule))
 
 
 def _foresee(sim: Sim, draws: Draw, keys: Array) -> OraclePlan:
@@ -192,6 +206,9 @@ DISPATCH = Baselines(
     splits=("train", "val", "test", "load_stress", "line_tightening"),
     violating="merit",
 )
+
+DISPATCH_V1 = replace(DISPATCH, rules={**DISPATCH.rules, "rule": _mended_merit_order})
+"""Version 1: the rule keeps the lines."""
 
 
 TRACKING_LEVELS = 32  # that a step tries

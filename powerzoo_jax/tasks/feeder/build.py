@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
@@ -18,14 +19,16 @@ from powerzoo_jax.cases.case import without_idle_branches
 from powerzoo_jax.cases.grid import Grid, to_grid
 from powerzoo_jax.cases.topology import branch_positions
 from powerzoo_jax.data import Bank
+from powerzoo_jax.data.bank import published_sums
 from powerzoo_jax.devices import action_table, placement
 from powerzoo_jax.devices.facility import QueueSizes
 from powerzoo_jax.devices.fleet import Layout
 from powerzoo_jax.envs.core import Sim
 from powerzoo_jax.envs.feeder.env import DistributionEnv, SeriesBank
+from powerzoo_jax.envs.feeder.fields import SETTLEMENT
 from powerzoo_jax.envs.feeder.padding import pad_feeder_env
 from powerzoo_jax.envs.feeder.types import DistributionParams
-from powerzoo_jax.envs.observe import FieldTable
+from powerzoo_jax.envs.observe import FieldTable, with_field
 from powerzoo_jax.envs.series import EpisodeStarts
 from powerzoo_jax.powerflow import FeederFactors, nominal_injection, prepare_feeder
 from powerzoo_jax.tasks.feeder.series import Extra, build_series
@@ -96,13 +99,14 @@ def build_sim(plan: FeederTaskConfig, case: Case, dims: Dims | None, dtype: np.d
     settings, spec = plan.settings, plan.spec
     minutes, horizon = step_minutes(spec, settings), horizon_steps(spec, settings)
     bank, columns, rows = build_series(settings, plan.shift, minutes, horizon, plan.extra)
+    starts = kept_starts(bank, plan.shift, horizon)
     _refuse_slack_devices(case, plan.fleet)
     table = action_table(plan.fleet.kinds, plan.fleet.q_control)
     fleet = plan.fleet
     layout = Layout(table, plan.per_device, fleet.return_steps, fleet.jitter_steps, fleet.sizes, fleet.trip_days)
-    fields = plan.fields(case)
+    fields = shown_fields(plan, case)
     sizes = _dims(case, plan, layout, fields)
-    params = _params(plan, case, bank, rows, sizes, horizon, dtype)
+    params = _params(plan, case, bank, rows, starts, sizes, horizon, dtype)
     weights = chosen_weights(plan)
     env = DistributionEnv(
         dims=sizes,
@@ -124,6 +128,21 @@ def build_sim(plan: FeederTaskConfig, case: Case, dims: Dims | None, dtype: np.d
         return Sim(params=params, env=env, spec=spec)
     env, params = pad_feeder_env(env, params, dims)
     return Sim(params=params, env=env, spec=spec)
+
+
+def shown_fields(plan: FeederTaskConfig, case: Any) -> FieldTable:
+    """The fields of a task on a case, with the settlement price last where it is shown."""
+    fields = plan.fields(case)
+    return with_field(fields, SETTLEMENT) if plan.settings.settlement_price else fields
+
+
+def series_bank(plan: FeederTaskConfig, bank: Bank, rows: np.ndarray, dtype: np.dtype) -> SeriesBank:
+    """The tables that an environment reads: the load table (R, F), prices, and sums of these where a mean is shown."""
+    return SeriesBank(
+        load_rows=jnp.asarray(rows, dtype),
+        price_rows=jnp.asarray(bank.price_rows, dtype),
+        price_sums=jnp.asarray(published_sums(bank), dtype) if plan.settings.settlement_price else None,
+    )
 
 
 def built_spec(plan: FeederTaskConfig, case: str, bank: Bank, weights: tuple[float, ...]) -> TaskSpec:
@@ -195,7 +214,14 @@ def _factors(case: Case, settings: FeederSettings, bus_ids: tuple[int, ...], dty
 
 
 def _params(
-    plan: FeederTaskConfig, case: Case, bank: Bank, rows: np.ndarray, dims: Dims, horizon: int, dtype: np.dtype
+    plan: FeederTaskConfig,
+    case: Case,
+    bank: Bank,
+    rows: np.ndarray,
+    starts: EpisodeStarts,
+    dims: Dims,
+    horizon: int,
+    dtype: np.dtype,
 ) -> DistributionParams:
     settings, fleet = plan.settings, plan.fleet
     ratio = settings.max_load_ratio * settings.load_scale
@@ -208,7 +234,7 @@ def _params(
         factors=factors,
         masks=no_padding(dims),
         horizon=jnp.asarray(horizon, jnp.int32),
-        bank=SeriesBank(load_rows=jnp.asarray(rows, dtype), price_rows=jnp.asarray(bank.price_rows, dtype)),
+        bank=series_bank(plan, bank, rows, dtype),
         place_bus=place,
         place_active=place[:, active],
         p_load=jnp.asarray(load.real, dtype),
@@ -217,7 +243,7 @@ def _params(
         load_mw=jnp.asarray(case.p_load_mw.sum(), dtype),
         peak_mw=jnp.asarray(ratio * case.p_load_mw.sum(), dtype),
         voll=jnp.asarray(settings.voll, dtype),
-        starts=kept_starts(bank, plan.shift),
+        starts=starts,
         **fleet.stacks,
         **fleet.leaves,
         **_shape_leaves(plan, case, active, dtype),
@@ -229,18 +255,37 @@ def _int32(values: np.ndarray) -> Array:
     return jnp.asarray(values, jnp.int32)
 
 
-def kept_starts(bank: Bank, shift: Shift) -> EpisodeStarts:
-    """Start days of episodes: the eligible starts that the shift keeps."""
+def kept_starts(bank: Bank, shift: Shift, horizon: int) -> EpisodeStarts:
+    """Start days of episodes of `horizon` steps: the eligible starts and price days that the shift keeps."""
     month = np.array([int(day[5:7]) for day in bank.start_day])
     kept = np.flatnonzero(np.isin(month, shift.months)) if shift.months else np.arange(bank.n_start)
     if not len(kept):
         raise DataError(f"no episode of {bank.split!r} starts in month {listing(shift.months)}. Widen the window.")
+    price_row, count = _kept_prices(bank, shift.highest_price, horizon)
+    kept = kept[count[kept] > 0]
+    if not len(kept):
+        above, most = shift.highest_price
+        raise DataError(
+            f"no episode of {bank.split!r} has its highest price above {above:g} and up to {most:g} per MWh. "
+            "Choose another split or price_set."
+        )
     return EpisodeStarts(
         load_row=_int32(_refilled(bank.start_load_row, kept)),
         n_start=jnp.asarray(len(kept), jnp.int32),
-        price_row=_int32(_refilled(bank.pair_price_row, kept)),
-        pair_count=_int32(_refilled(bank.pair_count, kept)),
+        price_row=_int32(_refilled(price_row, kept)),
+        pair_count=_int32(_refilled(count, kept)),
     )
+
+
+def _kept_prices(bank: Bank, limits: tuple[float, float], horizon: int) -> tuple[np.ndarray, np.ndarray]:
+    """Candidate price rows (S, K) of each start, first those whose highest price is within limits, and their number."""
+    if limits == (-math.inf, math.inf):
+        return bank.pair_price_row, bank.pair_count
+    rows = bank.pair_price_row
+    highest = np.array([bank.price_rows[row : row + horizon, 0].max() for row in rows.ravel()]).reshape(rows.shape)
+    ours = (np.arange(rows.shape[1]) < bank.pair_count[:, None]) & (highest > limits[0]) & (highest <= limits[1])
+    order = np.argsort(~ours, axis=1, kind="stable")
+    return np.take_along_axis(rows, order, axis=1), ours.sum(axis=1)
 
 
 def _refilled(table: np.ndarray, kept: np.ndarray) -> np.ndarray:

@@ -5,9 +5,11 @@ from __future__ import annotations
 from dataclasses import replace
 from math import inf
 
-from powerzoo_jax.tasks.spec import Shift, Tightness, Variants, day_task
+from powerzoo_jax.base.types import TaskSpec
+from powerzoo_jax.tasks.spec import Shift, Tightness, Variants, day_task, revised
 
 SMARD = (("price_column", "price.day_ahead_per_mwh"), ("price_set", "de_smard_2018"))
+Limits = tuple[tuple[str, Tightness], ...]
 STORM = ("price_stress", Shift(base="price_stress"))
 HEAT = ("cooling_stress", Shift(changes=(("warmer_c", 8.0),)))
 
@@ -55,9 +57,11 @@ MARL_DER_ARBITRAGE_5BAT = replace(
 )
 
 
-def _der_tightness(days: int) -> tuple[tuple[str, Tightness], ...]:
+DER_ROWS = (("loose", 0.008, 2.0, 0.05, 0.9), ("standard", 0.005, 1.0, 0.10, 0.9), ("strict", 0.0025, 0.5, 0.15, 1.0))
+
+
+def _der_tightness(days: int, rows: tuple[tuple[str, float, float, float, float], ...] = DER_ROWS) -> Limits:
     """Budgets of as many days, state-of-charge band and load ratio."""
-    rows = (("loose", 0.008, 2.0, 0.05, 0.9), ("standard", 0.005, 1.0, 0.10, 0.9), ("strict", 0.0025, 0.5, 0.15, 1.0))
     return tuple(
         (
             name,
@@ -244,7 +248,7 @@ DC_SCHEDULING_7D = replace(
 )
 
 
-def _site_tightness(days: int) -> tuple[tuple[str, Tightness], ...]:
+def _site_tightness(days: int) -> Limits:
     """Budgets of as many days, and the critical temperature."""
     rows = (("loose", 10.0, 1.0, 32.0), ("standard", 5.0, 0.5, 30.0), ("strict", 2.0, 0.2, 28.0))
     return tuple(
@@ -253,7 +257,7 @@ def _site_tightness(days: int) -> tuple[tuple[str, Tightness], ...]:
     )
 
 
-def _ev_tightness(share: float) -> tuple[tuple[str, Tightness], ...]:
+def _ev_tightness(share: float) -> Limits:
     """Budgets of that share of five vehicles and a week, and the level expected on departure."""
     rows = (("loose", 0.05, 0.01, 0.6), ("standard", 0.02, 0.005, 0.8), ("strict", 0.01, 0.002, 0.9))
     return tuple(
@@ -324,3 +328,64 @@ FEEDER_TASKS = (
     (MARL_EV_V2G_1D, VEHICLES),
     (MARL_EV_V2G_10EV, VEHICLES),
 )
+
+
+# Version 1. Batteries show the price at which they settle, and the voltage limit of the tasks with several of them
+# binds on a quarter of the days; the thermal limit of the distributed resources, which nothing reached, has no budget;
+# vehicles show a price that does not saturate, and weeks with spikes are a split of their own; a data centre pays for
+# the heat that it leaves in its room.
+DER_RATIO_V1 = 1.0
+DER_ROWS_V1 = (
+    ("loose", 0.06, 2.0, 0.05, DER_RATIO_V1),
+    ("standard", 0.045, 1.0, 0.10, DER_RATIO_V1),
+    ("strict", 0.02, 0.5, 0.15, DER_RATIO_V1),
+)
+SPIKE_PER_MWH = 1000.0
+SPIKE_WEEKS = (
+    ("val", Shift(base="val", highest_price=(-inf, SPIKE_PER_MWH))),
+    ("test", Shift(base="test", highest_price=(-inf, SPIKE_PER_MWH))),
+    ("spike_weeks", Shift(base="test", highest_price=(SPIKE_PER_MWH, inf))),
+)
+
+
+def _revised_der(spec: TaskSpec, days: int) -> TaskSpec:
+    standard = dict(_der_tightness(days, DER_ROWS_V1))["standard"]
+    keywords = {"max_load_ratio": DER_RATIO_V1, "settlement_price": True}
+    return revised(spec, keywords, cost_budget=standard.cost_budget)
+
+
+def _revised_site(spec: TaskSpec) -> TaskSpec:
+    names = (*spec.term_names, "zone_heat")
+    return revised(spec, {"settlement_price": True}, term_names=names, term_weights=(*spec.term_weights, 0.01))
+
+
+FEEDER_TASKS_V1 = (
+    *((_revised_der(spec, days), DER) for spec, days in ((MARL_DER_ARBITRAGE, 1), (MARL_DER_ARBITRAGE_7D, 7))),
+    (_revised_der(MARL_DER_ARBITRAGE_5BAT, 1), DER),
+    *((_revised_site(spec), SITE) for spec in (DC_SCHEDULING, DC_SCHEDULING_7D)),
+    (revised(DSO), "powerzoo_jax.tasks.feeder.dso:build_dso"),
+    (revised(MARL_DERS_BENCHMARK, cost_budget=(0.03, inf, 0.125, inf)), "powerzoo_jax.tasks.feeder.ders:build_ders"),
+    *((revised(spec, {"price_asinh": True}), VEHICLES) for spec in (MARL_EV_V2G, MARL_EV_V2G_1D, MARL_EV_V2G_10EV)),
+)
+
+VARIANTS_V1: dict[str, Variants] = VARIANTS | {
+    "marl_der_arbitrage": Variants(DER_SHIFTS, _der_tightness(1, DER_ROWS_V1)),
+    "marl_der_arbitrage_7d": Variants(DER_SHIFTS, _der_tightness(7, DER_ROWS_V1)),
+    "marl_der_arbitrage_5bat": Variants(DER_SHIFTS, _der_tightness(1, DER_ROWS_V1)),
+    "marl_ders_benchmark": Variants(
+        VARIANTS["marl_ders_benchmark"].shifts,
+        (
+            ("loose", Tightness((0.05, inf, 0.25, inf))),
+            ("standard", Tightness((0.03, inf, 0.125, inf))),
+            ("strict", Tightness((0.015, inf, 0.06, inf))),
+        ),
+    ),
+    "marl_ev_v2g": Variants((*SPIKE_WEEKS, STORM), _ev_tightness(1.0)),
+    "marl_ev_v2g_1d": Variants((*SPIKE_WEEKS, STORM), _ev_tightness(1 / 7)),
+    "marl_ev_v2g_10ev": Variants((*SPIKE_WEEKS, STORM), _ev_tightness(2.0)),
+}
+
+
+def variants_of(spec: TaskSpec) -> Variants:
+    """Named splits, tightness and modes of a task in its version; none of a task that is not in this catalog."""
+    return (VARIANTS_V1 if spec.version == 1 else VARIANTS).get(spec.id, Variants())

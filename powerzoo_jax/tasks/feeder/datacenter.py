@@ -18,13 +18,12 @@ from powerzoo_jax.envs.core import Sim
 from powerzoo_jax.envs.feeder.fields import flattened_table
 from powerzoo_jax.envs.observe import FieldTable
 from powerzoo_jax.tasks.feeder.build import FeederFleet, FeederTaskConfig, build_sim, feeder_case, step_minutes
-from powerzoo_jax.tasks.feeder.catalog import VARIANTS
+from powerzoo_jax.tasks.feeder.catalog import variants_of
 from powerzoo_jax.tasks.feeder.series import Extra
 from powerzoo_jax.tasks.feeder.settings import FeederSettings, chosen_tightness, hashable, merge_settings
 from powerzoo_jax.tasks.feeder.storage import FORECAST_HOURS
 from powerzoo_jax.tasks.settings import Celsius
 from powerzoo_jax.tasks.site import SiteKeywords, Surroundings, site_sizes, site_stack
-from powerzoo_jax.tasks.spec import Variants
 
 HOTTEST_C = 35.0  # critical temperature of a task that no tightness gives one
 
@@ -59,7 +58,7 @@ def build_datacenter(
     """Build a feeder whose one agent runs a data centre at one of its buses."""
     dtype = resolve_dtype(dtype)
     overrides = hashable(_one_name(spec, overrides))
-    variants = VARIANTS.get(spec.id, Variants())
+    variants = variants_of(spec)
     shift = variants.shift(split)
     tight = chosen_tightness(spec, variants, overrides)
     limits = dict(tight.limits)

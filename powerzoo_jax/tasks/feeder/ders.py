@@ -18,13 +18,12 @@ from powerzoo_jax.envs.feeder.env import VOLTAGE
 from powerzoo_jax.envs.feeder.fields import agent_table
 from powerzoo_jax.envs.observe import FieldTable
 from powerzoo_jax.tasks.feeder.build import FeederFleet, FeederTaskConfig, build_sim, feeder_case, with_shaping
-from powerzoo_jax.tasks.feeder.catalog import VARIANTS
+from powerzoo_jax.tasks.feeder.catalog import variants_of
 from powerzoo_jax.tasks.feeder.dso import FlexKeywords, flexload_stack
 from powerzoo_jax.tasks.feeder.series import Extra
 from powerzoo_jax.tasks.feeder.settings import AgentSettings, chosen_tightness, hashable, merge_settings
 from powerzoo_jax.tasks.feeder.storage import OFFPEAK, PEAK, StorageKeywords
 from powerzoo_jax.tasks.settings import storage_stack
-from powerzoo_jax.tasks.spec import Variants
 
 MODES = ("ders_local", "local", "local_plus_voltage", "global")
 
@@ -56,7 +55,7 @@ def build_ders(spec: TaskSpec, *, split: str, dims: Dims | None = None, dtype: A
     """Build a feeder with batteries, plants and flexible loads, each with an agent of its own."""
     dtype = resolve_dtype(dtype)
     overrides = hashable(overrides)
-    variants = VARIANTS.get(spec.id, Variants())
+    variants = variants_of(spec)
     shift = variants.shift(split)
     tight = chosen_tightness(spec, variants, overrides)
     settings = merge_settings(DersSettings, spec, dict(tight.limits) | dict(shift.changes), overrides)

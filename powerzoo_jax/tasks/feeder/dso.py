@@ -18,11 +18,10 @@ from powerzoo_jax.envs.core import Sim
 from powerzoo_jax.envs.feeder.fields import flattened_table
 from powerzoo_jax.envs.observe import FieldTable
 from powerzoo_jax.tasks.feeder.build import FeederFleet, FeederTaskConfig, build_sim, feeder_case
-from powerzoo_jax.tasks.feeder.catalog import VARIANTS
+from powerzoo_jax.tasks.feeder.catalog import variants_of
 from powerzoo_jax.tasks.feeder.series import Extra
 from powerzoo_jax.tasks.feeder.settings import FeederSettings, chosen_tightness, hashable, merge_settings
 from powerzoo_jax.tasks.feeder.storage import FORECAST_HOURS
-from powerzoo_jax.tasks.spec import Variants
 
 ZONES = (tuple(range(2, 19)), tuple(range(19, 23)), tuple(range(23, 34)))
 
@@ -78,7 +77,7 @@ def build_dso(spec: TaskSpec, *, split: str, dims: Dims | None = None, dtype: An
     """Build a feeder whose operator sheds and defers load at some buses."""
     dtype = resolve_dtype(dtype)
     overrides = hashable(overrides)
-    variants = VARIANTS.get(spec.id, Variants())
+    variants = variants_of(spec)
     shift = variants.shift(split)
     tight = chosen_tightness(spec, variants, overrides)
     settings = _resolved(spec, dict(tight.limits) | dict(shift.changes), overrides)

@@ -18,7 +18,6 @@ from powerzoo_jax.cases.threephase.case import GROUND
 from powerzoo_jax.devices import action_table
 from powerzoo_jax.devices.fleet import Layout
 from powerzoo_jax.envs.core import Sim
-from powerzoo_jax.envs.feeder.env import SeriesBank
 from powerzoo_jax.envs.feeder.fields import PHASES, fleet_table, grid_blocks, phase_blocks
 from powerzoo_jax.envs.feeder.types import DistributionParams
 from powerzoo_jax.envs.feeder.unbalanced import PhaseGrid, UnbalancedEnv
@@ -34,6 +33,8 @@ from powerzoo_jax.tasks.feeder.build import (
     feeder_case,
     horizon_steps,
     kept_starts,
+    series_bank,
+    shown_fields,
     step_minutes,
 )
 from powerzoo_jax.tasks.feeder.roster import RosterSettings, applicable, extra_series, make_fleet, read_rows, unit_names
@@ -90,6 +91,7 @@ def build_unbalanced(
 
     plan = _plan(spec, settings, overrides, split, rows, dtype, fields)
     minutes, horizon = step_minutes(spec, settings), horizon_steps(spec, settings)
+    shown = shown_fields(plan, None)
     bank, columns, table = build_series(settings, plan.shift, minutes, horizon, plan.extra)
     layout = Layout(
         action_table(plan.fleet.kinds, plan.fleet.q_control), False, plan.fleet.return_steps, 0, plan.fleet.sizes
@@ -99,7 +101,7 @@ def build_unbalanced(
         branch=3 * len(case.line),
         unit=len(rows),
         agent=1,
-        obs=fields(None).size,
+        obs=shown.size,
         act=layout.table.width,
         choice=0,
         cost=len(plan.spec.cost_names),
@@ -111,7 +113,7 @@ def build_unbalanced(
         dims=own,
         dt_hours=minutes / MINUTES_PER_HOUR,
         term_weights=chosen_weights(plan),
-        fields=fields(None),
+        fields=shown,
         layout=layout,
         columns=columns,
         cost_names=plan.spec.cost_names,
@@ -122,8 +124,8 @@ def build_unbalanced(
     params = DistributionParams(
         masks=no_padding(own),
         horizon=jnp.asarray(horizon, jnp.int32),
-        bank=SeriesBank(load_rows=jnp.asarray(table, dtype), price_rows=jnp.asarray(bank.price_rows, dtype)),
-        starts=kept_starts(bank, plan.shift),
+        bank=series_bank(plan, bank, table, dtype),
+        starts=kept_starts(bank, plan.shift, horizon),
         **plan.fleet.stacks,
         **plan.fleet.leaves,
         **_network(case, settings, rows, dtype),

@@ -33,6 +33,8 @@ class FeederSettings(EpisodeSettings):
     voll:                   [$/MWh]
     reward_scale:           weight of every reward term (None: the spec's)
     price_forecast:         flattened observations show the price and its next 24 hours
+    settlement_price:       observations end with the mean of the prices published so far, in the scale of the price
+                            signal: on the last day the price at which stored energy settles
     forecast_noise_std:     standard deviation of the error of every forecast shown, in the unit of its field; drawn
                             once for each row and lead
     allow_static_load:      accepted and without effect: every task has a load series
@@ -55,6 +57,7 @@ class FeederSettings(EpisodeSettings):
     voll: Positive = 10_000.0
     reward_scale: Positive | None = None
     price_forecast: bool = True
+    settlement_price: bool = False
     forecast_noise_std: NotNegative = 0.0
     allow_static_load: bool = False
     obs_mode: str = FLATTENED

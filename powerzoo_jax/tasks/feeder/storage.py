@@ -17,12 +17,12 @@ from powerzoo_jax.envs.core import Sim
 from powerzoo_jax.envs.feeder.fields import agent_table, flattened_table
 from powerzoo_jax.envs.observe import FieldTable
 from powerzoo_jax.tasks.feeder.build import FeederFleet, FeederTaskConfig, build_sim, feeder_case, with_shaping
-from powerzoo_jax.tasks.feeder.catalog import VARIANTS
+from powerzoo_jax.tasks.feeder.catalog import variants_of
 from powerzoo_jax.tasks.feeder.series import Extra
 from powerzoo_jax.tasks.feeder.settings import AgentSettings, FeederSettings, chosen_tightness, hashable, merge_settings
 from powerzoo_jax.tasks.settings import MINUTES_PER_HOUR as MINUTES_PER_HOUR
 from powerzoo_jax.tasks.settings import BatteryKeywords, storage_stack
-from powerzoo_jax.tasks.spec import Shift, Tightness, Variants
+from powerzoo_jax.tasks.spec import Shift, Tightness
 
 FORECAST_HOURS = 24
 
@@ -77,7 +77,7 @@ def build_feeder_storage(
     dtype = resolve_dtype(dtype)
     overrides = hashable(overrides)
     settings = resolve_settings(spec, overrides)
-    tight = chosen_tightness(spec, VARIANTS.get(spec.id, Variants()), overrides)
+    tight = chosen_tightness(spec, variants_of(spec), overrides)
     count = len(settings.battery_bus_ids)
     fleet = FeederFleet(
         kinds=("storage",) * count,
@@ -185,7 +185,7 @@ def build_der(spec: TaskSpec, *, split: str, dims: Dims | None = None, dtype: An
     """Build a feeder with a battery and an agent at each of some buses."""
     dtype = resolve_dtype(dtype)
     overrides = hashable(overrides)
-    variants = VARIANTS.get(spec.id, Variants())
+    variants = variants_of(spec)
     shift = variants.shift(split)
     tight = chosen_tightness(spec, variants, overrides)
     settings = merge_settings(DerSettings, spec, dict(tight.limits) | dict(shift.changes), overrides)

@@ -5,6 +5,7 @@ Recorded charging sessions serve as schedules: a vehicle is plugged in during it
 
 from __future__ import annotations
 
+import dataclasses
 from dataclasses import dataclass
 from typing import Annotated, Any
 
@@ -18,15 +19,17 @@ from powerzoo_jax.base.numerics import resolve_dtype
 from powerzoo_jax.base.ranges import Count, Label, NotNegative, Positive, Range, Share, Whole
 from powerzoo_jax.data import load_dataset
 from powerzoo_jax.data.clock import MINUTE_NS, to_local
+from powerzoo_jax.data.library import price_median
 from powerzoo_jax.data.splits import list_splits, split_days, split_rows
 from powerzoo_jax.devices import CommuteTrip, Session, VehicleParams, daily_trips, session_trips, vehicle_params
 from powerzoo_jax.devices.trips import DAY_MIN, Trips
 from powerzoo_jax.envs.core import Sim
+from powerzoo_jax.envs.feeder.fields import PRICE_ASINH
+from powerzoo_jax.envs.observe import with_field
 from powerzoo_jax.tasks.feeder.build import FeederFleet, build_sim, feeder_case, step_minutes
-from powerzoo_jax.tasks.feeder.catalog import VARIANTS
+from powerzoo_jax.tasks.feeder.catalog import variants_of
 from powerzoo_jax.tasks.feeder.settings import AgentSettings, chosen_tightness, hashable, merge_settings
 from powerzoo_jax.tasks.feeder.storage import StorageTaskConfig, chosen_buses, plan_of_units
-from powerzoo_jax.tasks.spec import Variants
 
 SESSIONS, ENERGY = "acn_sessions", "ev.delivered_kwh"
 STATION, STAY = "ev.station_code", "ev.stay_min"
@@ -109,6 +112,7 @@ class VehicleSettings(AgentSettings):
                         charging sessions of the split, away outside them, from a day drawn for the episode (None:
                         the task's own trips, moved by jitter_steps and scaled by recorded charging sessions)
     reward_type:        "shared" pays every agent the mean, "individual" its own profit
+    price_asinh:        observations end with asinh(price / median), the median [$/MWh] that of the training days
     """
 
     num_evs: Count | None = None
@@ -125,13 +129,14 @@ class VehicleSettings(AgentSettings):
     jitter_steps: Whole = 1
     commute_schedules: str | tuple[tuple[tuple[Hour, Hour, NotNegative], ...], ...] | None = None
     reward_type: str = "shared"
+    price_asinh: bool = False
 
 
 def build_vehicles(spec: TaskSpec, *, split: str, dims: Dims | None = None, dtype: Any = None, **overrides: Any) -> Sim:
     """Build a feeder with a vehicle and an agent at each of some buses."""
     dtype = resolve_dtype(dtype)
     overrides = hashable(overrides)
-    variants = VARIANTS.get(spec.id, Variants())
+    variants = variants_of(spec)
     shift = variants.shift(split)
     tight = chosen_tightness(spec, variants, overrides)
     settings = merge_settings(VehicleSettings, spec, dict(tight.limits) | dict(shift.changes), overrides)
@@ -143,12 +148,29 @@ def build_vehicles(spec: TaskSpec, *, split: str, dims: Dims | None = None, dtyp
         stacks={"vehicle": _stack(spec, settings, split, len(buses), dtype)},
         jitter_steps=0 if fixed else settings.jitter_steps,
         trip_days=PERIOD_DAYS if recorded else 1,
-        leaves={"trip_factor": jnp.asarray(np.ones(QUANTILES) if fixed else trip_factors(split), dtype)},
+        leaves={
+            "trip_factor": jnp.asarray(np.ones(QUANTILES) if fixed else trip_factors(split), dtype),
+            **_median(settings, dtype),
+        },
     )
     plan = plan_of_units(
         StorageTaskConfig(spec, settings, overrides, split, shift, tight), fleet, "ev", MODES, (PEAK, OFFPEAK)
     )
+    if settings.price_asinh:
+        plain = plan.fields
+        plan = dataclasses.replace(plan, fields=lambda case: with_field(plain(case), PRICE_ASINH))
     return build_sim(plan, feeder_case(spec, settings), dims, dtype)
+
+
+def _median(settings: VehicleSettings, dtype: Any) -> dict[str, Array]:
+    """Median price of the days of training, the same on every split, as a leaf; none where nothing is shown over it."""
+    if not settings.price_asinh:
+        return {}
+    prices = load_dataset(settings.price_set)
+    median = price_median(prices, prices.resolve(settings.price_column))
+    if not median > 0:
+        raise ValueError(f"price_asinh needs a median price above 0, that of {settings.price_column} is {median:g}.")
+    return {"median_per_mwh": jnp.asarray(median, dtype)}
 
 
 def trip_factors(split: str) -> np.ndarray:

@@ -19,7 +19,17 @@ from powerzoo_jax.data.manifest import TMY_SITES
 from powerzoo_jax.devices import renewable_params, thermal_params
 from powerzoo_jax.devices.facility import JobClass, QueueSizes
 from powerzoo_jax.envs.core import Sim
-from powerzoo_jax.envs.microgrid.env import FIELDS, MicrogridBank, MicrogridEnv, MicrogridParams
+from powerzoo_jax.envs.microgrid.env import (
+    CARBON_TERMS,
+    COSTS,
+    DROPPED,
+    FIELDS,
+    SETTLED,
+    TERMS,
+    MicrogridBank,
+    MicrogridEnv,
+    MicrogridParams,
+)
 from powerzoo_jax.envs.series import EpisodeStarts
 from powerzoo_jax.tasks.microgrid import series
 from powerzoo_jax.tasks.settings import (
@@ -38,16 +48,16 @@ from powerzoo_jax.tasks.site import SiteKeywords, site_sizes, site_stack
 
 @dataclass(frozen=True)
 class MicrogridTightness:
-    """Tightness of the constraints: budgets a day (sla jobs, overtemp degC, deficit MW) and critical temperature."""
+    """Tightness of the constraints: budgets a day by channel, in the unit of each, and critical temperature."""
 
-    budget: tuple[float, float, float]
+    budget: dict[str, float]
     t_critical_c: float
 
 
 TIGHTNESS = {
-    "loose": MicrogridTightness((5.0, 1.0, 0.5), 32.0),
-    "standard": MicrogridTightness((2.0, 0.5, 0.15), 30.0),
-    "strict": MicrogridTightness((1.0, 0.2, 0.05), 28.0),
+    "loose": MicrogridTightness({"sla": 5.0, "overtemp": 1.0, "power_deficit": 0.5, DROPPED: 150.0}, 32.0),
+    "standard": MicrogridTightness({"sla": 2.0, "overtemp": 0.5, "power_deficit": 0.15, DROPPED: 60.0}, 30.0),
+    "strict": MicrogridTightness({"sla": 1.0, "overtemp": 0.2, "power_deficit": 0.05, DROPPED: 30.0}, 28.0),
 }
 STRESS: dict[str, dict[str, Any]] = {
     "renewable_drought": {"solar_factor": 0.2},
@@ -137,20 +147,21 @@ def build_microgrid(
     settings = resolve_settings(spec, overrides)
     split, settings = _under_stress(spec, split, settings)
     minutes, horizon = step_minutes(spec, settings), horizon_steps(spec, settings)
-    own = Dims(bus=1, branch=0, unit=1, agent=1, obs=FIELDS.size, act=5, choice=0, cost=3, term=7)
+    _check_names(spec)
+    n_cost, n_term = len(spec.cost_names), len(spec.term_names)
+    own = Dims(bus=1, branch=0, unit=1, agent=1, obs=FIELDS.size, act=5, choice=0, cost=n_cost, term=n_term)
     refuse_padding(spec.id, dims, own)
     static = site_sizes(settings, minutes)
     starts = series.find_starts(_days_of(split), horizon, minutes, settings.dates)
-    money = settings.reward_scale * settings.w_cost
-    weights = dict.fromkeys(spec.term_names, money) | {"carbon": settings.reward_scale * settings.w_carbon}
-    weights["missed_jobs"] = money if settings.price_misses else 0.0
     env = MicrogridEnv(
         dims=own,
         dt_hours=minutes / MINUTES_PER_HOUR,
-        term_weights=tuple(weights.values()),
+        term_weights=_weights(spec, settings),
         fields=FIELDS,
         sizes=static,
         price_misses=settings.price_misses,
+        term_names=spec.term_names,
+        cost_names=spec.cost_names,
         solver=settings.solver,
     )
     spec = dataclasses.replace(
@@ -211,8 +222,26 @@ def _under_stress(spec: TaskSpec, split: str, settings: MicrogridSettings) -> tu
 
 def _budget(spec: TaskSpec, settings: MicrogridSettings) -> tuple[float, ...]:
     """The catalog holds the standard budgets; other tightness replaces them."""
-    standard = settings.constraint_tightness == "standard"
-    return spec.cost_budget if standard else TIGHTNESS[settings.constraint_tightness].budget
+    if settings.constraint_tightness == "standard":
+        return spec.cost_budget
+    return tuple(TIGHTNESS[settings.constraint_tightness].budget[name] for name in spec.cost_names)
+
+
+def _check_names(spec: TaskSpec) -> None:
+    """Refuse reward terms and cost channels that the environment does not know."""
+    for name in spec.term_names:
+        if name not in (*TERMS, *SETTLED):
+            raise ValueError(f"{spec.id}: {unknown('reward term', name, (*TERMS, *SETTLED))}")
+    for name in spec.cost_names:
+        if name not in (*COSTS, DROPPED):
+            raise ValueError(f"{spec.id}: {unknown('cost channel', name, (*COSTS, DROPPED))}")
+
+
+def _weights(spec: TaskSpec, settings: MicrogridSettings) -> tuple[float, ...]:
+    """Weights of the reward terms: one for all money, one for carbon, 0 for misses that have no price."""
+    money, carbon = (settings.reward_scale * weight for weight in (settings.w_cost, settings.w_carbon))
+    own = dict.fromkeys(CARBON_TERMS, carbon) | ({} if settings.price_misses else {"missed_jobs": 0.0})
+    return tuple(own.get(name, money) for name in spec.term_names)
 
 
 def _bank(

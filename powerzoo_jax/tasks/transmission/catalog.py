@@ -5,7 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 from math import inf
 
-from powerzoo_jax.tasks.spec import day_task
+from powerzoo_jax.base.types import TaskSpec
+from powerzoo_jax.tasks.spec import day_task, revised
 
 MARL_OPF = day_task(
     "marl_opf",
@@ -171,9 +172,61 @@ JOINT_TRANS_DIST_7D = replace(
 
 BUILD = "powerzoo_jax.tasks.transmission.units:build_transmission"
 JOINT = "powerzoo_jax.tasks.joint:build_joint"
+BIDDING = "powerzoo_jax.tasks.market.bidding:build_market"
 TRANSMISSION = (
     *((spec, BUILD) for spec in (MARL_OPF, MARL_OPF_7D, MARL_OPF_118, MARL_UC, OPF_118, OPF_118_7D, COMPARISON_TSO)),
-    (GENCOS_BIDDING, "powerzoo_jax.tasks.market.bidding:build_market"),
+    (GENCOS_BIDDING, BIDDING),
     (JOINT_TRANS_DIST, JOINT),
     (JOINT_TRANS_DIST_7D, JOINT),
+)
+
+
+def _with_budgets(spec: TaskSpec, budgets: dict[str, tuple[float, float, float]], **keywords: object) -> TaskSpec:
+    """Version 1 of a task with other budgets: loose, standard and strict of each channel that is named."""
+    table = dict(dict(spec.overrides)["budgets"]) | budgets
+    standard = tuple(table[name][1] if name in table else inf for name in spec.cost_names)
+    return revised(spec, {"budgets": tuple(sorted(table.items())), **keywords}, cost_budget=standard)
+
+
+def _secure(spec: TaskSpec, strict: float) -> TaskSpec:
+    """Version 1 of a dispatch task: the lines are kept, but for the rounding of flows that lie at a rating."""
+    return _with_budgets(spec, {"thermal_overload": (30.0 * strict, 5.0 * strict, strict)})
+
+
+# Version 1. Dispatch tasks keep their lines; commitment takes units with minimum times, ramps and costs of running, and
+# more reserve; an operator serves all load; the joint task has so much storage that idle batteries cost.
+UNITS_UC = ("peak", "peak", "base", "peak", "base")
+TRANSMISSION_V1 = (
+    (_secure(MARL_OPF, 0.1), BUILD),
+    (_secure(MARL_OPF_7D, 0.7), BUILD),
+    *((_secure(spec, 0.4), BUILD) for spec in (MARL_OPF_118, OPF_118)),
+    (_secure(OPF_118_7D, 2.8), BUILD),
+    (
+        _with_budgets(
+            MARL_UC,
+            {"reserve_shortfall": (3.0, 0.5, 0.1), "thermal_overload": (3.0, 0.5, 0.1)},
+            reserve_share=0.10,
+            unit_technologies=UNITS_UC,
+        ),
+        BUILD,
+    ),
+    (_with_budgets(COMPARISON_TSO, {"unserved_energy": (5.0, 1.0, 0.1)}), BUILD),
+    (revised(GENCOS_BIDDING), BIDDING),
+    *(
+        (
+            revised(
+                spec,
+                {
+                    "battery_capacity_mwh": 1.0,
+                    "degradation_per_mwh": 1.0,
+                    "feeder_scale": 100.0,
+                    "stored_usd_per_mwh": 20.0,
+                },
+                term_names=(*spec.term_names, "settlement"),
+                term_weights=(1e-3,) * 5,
+            ),
+            JOINT,
+        )
+        for spec in (JOINT_TRANS_DIST, JOINT_TRANS_DIST_7D)
+    ),
 )

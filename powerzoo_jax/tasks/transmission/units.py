@@ -16,7 +16,7 @@ from powerzoo_jax.base.numerics import resolve_dtype
 from powerzoo_jax.base.ranges import Label, NotNegative, Positive, Whole
 from powerzoo_jax.cases import Case, load_case
 from powerzoo_jax.cases.commitment import CASES as TABLED
-from powerzoo_jax.cases.commitment import commitment_table
+from powerzoo_jax.cases.commitment import TECHNOLOGIES, commitment_table, from_technologies
 from powerzoo_jax.cases.grid import to_grid
 from powerzoo_jax.cases.topology import branch_positions
 from powerzoo_jax.data import Series, list_splits
@@ -25,7 +25,7 @@ from powerzoo_jax.envs.core import Sim
 from powerzoo_jax.envs.observe import FieldTable
 from powerzoo_jax.envs.transmission.units import TransmissionEnv, unit_fields
 from powerzoo_jax.envs.transmission.units_types import TransmissionBank, TransmissionFlow, TransmissionParams
-from powerzoo_jax.opf.commit import CommitmentRules, commitment_rules, table_rules
+from powerzoo_jax.opf.commit import RESERVE_SHARE, CommitmentRules, commitment_rules, table_rules
 from powerzoo_jax.opf.offers import case_offers
 from powerzoo_jax.powerflow.dc.network import DcNetwork, build_dc_network
 from powerzoo_jax.powerflow.dc.outages import bridges, outage_factors
@@ -61,6 +61,9 @@ class TransmissionSettings(EpisodeSettings):
     obs_mode:               global, local, local_plus_forecast; flattened is one agent for all units
     forecast_horizon_steps: steps ahead that local_plus_forecast shows
     commitment:             units are switched on and off
+    unit_technologies:      of `cases.commitment.TECHNOLOGIES`, one name a unit: their minimum times, ramps, least
+                            outputs and costs of starting and running; empty takes the table of the case, if it has one
+    reserve_share:          [-] of the load that running units must be able to deliver beyond it
     n_minus_1:              report a cost channel of that name, see `envs.security`
     constraint_tightness:   loose, standard or strict: budgets, and max_load_ratio where that is None
     max_load_ratio:         load = max_load_ratio * load_scale * peak * D(t) / D_ref
@@ -79,6 +82,8 @@ class TransmissionSettings(EpisodeSettings):
     obs_mode: str = "global"
     forecast_horizon_steps: Whole = 4
     commitment: bool = False
+    unit_technologies: tuple[str, ...] = ()
+    reserve_share: NotNegative = RESERVE_SHARE
     n_minus_1: bool = False
     constraint_tightness: str = "standard"
     load_ratios: tuple[Positive, Positive, Positive] = (0.70, 0.90, 0.98)
@@ -164,6 +169,8 @@ def resolve_settings(spec: TaskSpec, overrides: dict[str, Any]) -> TransmissionS
     settings = TransmissionSettings.merged(spec.id, dict(spec.overrides), overrides)
     choices = {"constraint_tightness": TIGHTNESS, "obs_mode": OBS_MODES, "action_mode": ACTION_MODES}
     settings.check(spec.id, choices)
+    if not settings.commitment and (settings.unit_technologies or settings.reserve_share != RESERVE_SHARE):
+        raise ValueError(f"{spec.id}: unit_technologies and reserve_share need commitment. Leave them out.")
     if settings.obs_mode == "flattened" and not settings.commitment:
         raise ValueError(f"{spec.id}: obs_mode = 'flattened' needs commitment. Choose global, or a task with it.")
     return settings
@@ -227,12 +234,29 @@ def _dims(case: Case, settings: TransmissionSettings, fields: FieldTable, spec: 
 
 def _rules(case: Case, settings: TransmissionSettings, dt_hours: float, dtype: np.dtype) -> CommitmentRules:
     unit = case.unit
+    if settings.unit_technologies:
+        table = from_technologies(_classes(case, settings.unit_technologies), unit.p_max_mw)
+        return table_rules(table, dt_hours, available=unit.in_service, dtype=dtype)
     if settings.commitment and case.name in TABLED:
         return table_rules(commitment_table(case), dt_hours, available=unit.in_service, dtype=dtype)
     start, stop = (UNTABLED_START_USD, UNTABLED_STOP_USD) if settings.commitment else (0.0, 0.0)
     return commitment_rules(
         unit.p_min_mw, unit.p_max_mw, startup_usd=start, shutdown_usd=stop, available=unit.in_service, dtype=dtype
     )
+
+
+def _classes(case: Case, names: tuple[str, ...]) -> np.ndarray:
+    """Index into TECHNOLOGIES of every unit, (G,); ValueError for an unknown name, or too few or many of them."""
+    known = [technology.name for technology in TECHNOLOGIES]
+    if len(names) != case.n_unit:
+        raise ValueError(
+            f"{case.name}: unit_technologies names {len(names)} of {case.n_unit} units. Give one for each, of "
+            f"{', '.join(known)}."
+        )
+    for name in names:
+        if name not in known:
+            raise ValueError(f"{case.name}: {unknown('technology', name, known)}")
+    return np.array([known.index(name) for name in names], np.int64)
 
 
 def _params(
@@ -279,5 +303,6 @@ def _params(
         adjacent=door(touches),
         voll=door(settings.voll),
         surplus_price=door(settings.surplus_price),
+        reserve_share=None if settings.reserve_share == RESERVE_SHARE else door(settings.reserve_share),
         starts=series.starts(),
     )

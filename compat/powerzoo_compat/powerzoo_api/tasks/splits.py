@@ -7,7 +7,7 @@ from typing import Any
 
 from powerzoo_jax.base.types import TaskSpec
 from powerzoo_jax.data import list_splits, split_days
-from powerzoo_jax.tasks.feeder.catalog import VARIANTS
+from powerzoo_jax.tasks.feeder.catalog import VARIANTS, variants_of
 from powerzoo_jax.tasks.market import bidding as build_market
 from powerzoo_jax.tasks.microgrid import build as build_microgrid
 from powerzoo_jax.tasks.microgrid.series import WEATHER_SET
@@ -29,7 +29,7 @@ SHIFTS_OF_TASK = {
 def splits_of(spec: TaskSpec) -> tuple[str, ...]:
     """train, val and test, then the named ones, which play days of test."""
     if spec.id in VARIANTS:
-        return (*CALENDAR, *(name for name, _ in VARIANTS[spec.id].shifts))
+        return variants_of(spec).splits
     return (*CALENDAR, *SHIFTS_OF_TASK.get(spec.id, SHIFTS.get(spec.family, ())))
 
 
