@@ -66,7 +66,7 @@ class Rung(NamedTuple):
 
 
 def _shown(value: float | None) -> str:
-    return "-" if value is None else f"{value:.4f}"
+    return "-" if value is None else f"{round(value, 4) + 0.0:.4f}"
 
 
 def climb(task_id: str, split: str, *, n_episodes: int | None = None, recorded: bool = True) -> list[Rung]:
