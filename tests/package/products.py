@@ -18,7 +18,7 @@ PRODUCTS = ("dot_general", "ragged_dot_general", "conv_general_dilated")
 PROGRAMS = Jaxpr | ClosedJaxpr
 # calls whose rules ran when the program was traced, and what holds the function called
 CALLS = {"custom_jvp_call": "call_jaxpr", "custom_vjp_call": "call_jaxpr", "custom_vmap_call": "call"}
-Mode = Literal["tf32", "bf16"]
+Mode = Literal["tf32", "bf16", "pairs"]
 
 
 def equations(jaxpr: Any) -> Iterator[Any]:
@@ -64,6 +64,7 @@ def rounded(function: Callable[..., Any], mode: Mode) -> Callable[..., Any]:
     """The function with the operands of float32 products that are not pinned rounded as an accelerator rounds them.
 
     tf32 keeps 10 bits of mantissa (GPUs since Ampere), bf16 7 (TPUs); products and sums stay in float32, as there.
+    pairs leaves these alone and keeps of every float64 what two float32 hold, 48 bits and their range, as XLA for TPUs.
     """
 
     def run(*arguments: Any) -> Any:
@@ -86,14 +87,15 @@ def _run(program: Any, mode: Mode, arguments: list[Any]) -> list[Any]:
 
     for eqn in program.jaxpr.eqns:
         given = [read(v) for v in eqn.invars]
-        if eqn.primitive.name in PRODUCTS and not is_pinned(eqn):
+        if eqn.primitive.name in PRODUCTS and not is_pinned(eqn) and mode != "pairs":
             given[:2] = (_round(x, mode) for x in given[:2])
         if eqn.primitive.name in CALLS:
             out = _run(eqn.params[CALLS[eqn.primitive.name]], mode, given)
         else:
             params = jax.tree.map(lambda x: _rewritten(x, mode), eqn.params, is_leaf=lambda x: isinstance(x, PROGRAMS))
             out = eqn.primitive.bind(*given, **params)
-        values |= zip(eqn.outvars, out if eqn.primitive.multiple_results else [out], strict=True)
+        out = out if eqn.primitive.multiple_results else [out]
+        values |= zip(eqn.outvars, map(_narrowed, out) if mode == "pairs" else out, strict=True)
     return [read(v) for v in program.jaxpr.outvars]
 
 
@@ -114,3 +116,8 @@ def _round(x: Array, mode: Mode) -> Array:
         return x.astype(jnp.bfloat16).astype(jnp.float32)
     bits = lax.bitcast_convert_type(x, jnp.uint32)
     return lax.bitcast_convert_type((bits + jnp.uint32(0x1000)) & jnp.uint32(0xFFFFE000), jnp.float32)
+
+
+def _narrowed(x: Any) -> Any:
+    """A float64 rounded to 48 bits, beyond the range of float32 to 0 or infinity."""
+    return lax.reduce_precision(x, 8, 47) if getattr(x, "dtype", None) == jnp.float64 else x

@@ -157,6 +157,16 @@ def test_the_emulation_rounds_what_is_not_pinned_and_nothing_else(mode: Mode, bi
     assert jnp.max(jnp.abs(rounded(everywhere, mode)(a, many) - everywhere(a, many))) > 1e-6
 
 
+def test_the_emulation_of_float64_keeps_48_bits_and_the_range_of_float32() -> None:
+    with jax.enable_x64(True):
+        x = jnp.asarray([2.0**-47, 2.0**-49, 1e-300])
+        one = lambda x: 1 + lax.while_loop(lambda c: c[0] < 1, lambda c: (c[0] + 1, 1 * c[1]), (0, x))[1]  # noqa: E731
+        assert np.asarray(rounded(one, "pairs")(x)).tolist() == [1 + 2.0**-47, 1.0, 1.0]
+        assert np.asarray(rounded(lambda x: x * 1.0, "pairs")(x)).tolist() == [2.0**-47, 2.0**-49, 0.0]
+        single = jnp.float32([1 + 2.0**-23])
+        assert rounded(lambda x: x @ x[:, None], "pairs")(single) == single @ single[:, None]
+
+
 def _dispatch() -> DcOpfResult:
     """Results of a function made anew: what an earlier trace decided is not looked up."""
     case = load_case("case5")

@@ -36,7 +36,7 @@ TURN = 0.5  # [rad] reach of an angle in that certificate
 SHORTEST = 1e-8  # a lane whose steps fall below this is stuck
 FIRST_SLACK = 1.0  # least slack at the start
 SENSITIVE = 1e8  # stiffness at which an optimum is differentiated
-TINY = 1e-300  # keeps the ratio of two zeros finite
+TINY = 1e-30  # keeps the ratio of two zeros finite, also where float64 is emulated with the range of float32
 REFINED = 3  # refinements of each solve of the Newton system: its blocks are inverted without pivoting
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -16,6 +16,7 @@ from powerzoo_jax.base.npz import read_npz
 from powerzoo_jax.cases import Case
 from powerzoo_jax.cases.library import load_case
 from powerzoo_jax.opf import AcOpfResult, OpfStatus, ac_opf, prepare_ac_opf
+from tests.package.products import rounded
 from tests.recorders.record_opf_ac import DRAWS, ac_states
 from tests.recorders.record_pglib import PUBLISHED as PGLIB
 from tests.recorders.record_pglib import kept_case
@@ -159,3 +160,16 @@ def test_great_britain_is_optimal_in_a_wider_band_and_never_called_so_in_its_own
     assert max(got.balance, got.limits) <= tolerance("opf_violation_pu", "float64")
     assert max(got.stationarity, got.signs) <= tolerance("opf_ac_stationarity", "float64")
     assert 1.03 < result.objective[0] / 1_851_891.45 < 1.05  # its DC optimum, which has neither losses nor voltages
+
+
+@pytest.mark.parametrize("name", ["case9", "pz_case14"])
+def test_a_float32_program_costs_the_published_optimum_with_the_float64_that_a_tpu_emulates(name: str) -> None:
+    """XLA for TPUs keeps two float32 in place of a float64: 48 bits, and the range of float32."""
+    case, cost = load_case(name), next(row[3] for row in PUBLISHED if row[0] == name)
+    factors, lanes = prepare_ac_opf(case), (1, 1)
+    load = (jnp.asarray(np.tile(x, lanes), jnp.float32) for x in (case.p_load_mw, case.q_load_mvar))
+    solve = jax.vmap(partial(ac_opf, shedding=False), in_axes=(None, 0, 0))
+    out = jax.jit(rounded(solve, "pairs"))(factors, *load)
+    assert (np.asarray(out.status) == OpfStatus.OPTIMAL).all()
+    assert abs(float(out.objective[0]) / cost - 1) <= tolerance("opf_ac_cost_relative", "float32")
+    assert float(out.primal_residual[0]) <= 1e-6
