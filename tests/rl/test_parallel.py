@@ -121,8 +121,8 @@ def test_a_replay_buffer_of_many_devices_learns_what_that_of_one_learns(local):
 
 
 def test_every_device_keeps_the_transitions_of_its_lanes_and_sends_none(local):
-    """16 lanes, 16 steps of each. A batch of 64 transitions is 104 kB; what is sent are gradients, means, variances with
-    means of their own, and a few numbers.
+    """16 lanes, 16 steps of each. A batch of 64 transitions is 104 kB; what is sent are gradients, means, variances
+    with means of their own, and a few numbers.
     """
     assert read(local, 1)["part"].tolist() == [16, 16, 1, OBSERVED]
     assert read(local, COUNT)["part"].tolist() == [2, 16, 1, OBSERVED]
