@@ -46,6 +46,7 @@ from powerzoo_jax.cli.runs import (
 from powerzoo_jax.cli.table import ProgressBar, render_pairs
 from powerzoo_jax.envs import Sim
 from powerzoo_jax.rl.training.parallel import agree, compile_on, everywhere, make_mesh, place, spread, whole
+from powerzoo_jax.rl.training.processes import join, watch
 from powerzoo_jax.tasks import make
 
 INTERRUPTED = 130  # exit status after Ctrl-C, 128 + SIGINT, as shells have it
@@ -207,7 +208,8 @@ def _train_and_tell(
     if speaks:
         print(render_pairs(describe(run.config)))
     sim = make(run.config.task, split=run.config.split)
-    with StopRequest() as stop:
+    remedy = f"Start all processes again: {shlex.join(resume_command(run, options))}"
+    with StopRequest() as stop, watch(remedy=remedy):
         trained = train(run, sim, resume=resume, every=options.every, stop=stop, sinks=options.log)
     if trained.done < run.config.updates:
         if speaks:
@@ -258,11 +260,11 @@ def _join(options: argparse.Namespace) -> None:
     """Make one of several processes, before anything asks for a device."""
     given = (options.coordinator, options.processes, options.process)
     if options.cluster:
-        jax.distributed.initialize()
+        join()
     elif any(x is not None for x in given):
         if any(x is None for x in given):
             raise ValueError("Give --coordinator, --processes and --process together, or --cluster alone.")
-        jax.distributed.initialize(*given)
+        join(*given)
 
 
 def _stopped(run: Run, options: argparse.Namespace, trained: Trained) -> str:
