@@ -186,7 +186,9 @@ def test_learners_play_the_episodes_of_the_references(task, whole, monkeypatch):
 
     def play(sim, act, **asked):
         played.append(asked)
-        return SimpleNamespace(episodes=record["episodes"])
+        return SimpleNamespace(
+            episodes=record["episodes"], task_id=sim.spec.id, split=sim.spec.split, mean_reward=0.0, feasible=True
+        )
 
     monkeypatch.setattr("powerzoo_jax.cli.commands.evaluate.evaluate", play)
     score_trained(sim, [None])

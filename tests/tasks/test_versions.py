@@ -187,7 +187,7 @@ def test_weeks_with_spikes_are_apart(task):
 
 @pytest.mark.parametrize("keyword", [{"settlement_price": 1.5}, {"price_asinh": "yes"}])
 def test_a_switch_is_true_or_false(keyword):
-    with pytest.raises(ValueError, match=next(iter(keyword)) + " = .* must be True or False"):
+    with pytest.raises(ValueError, match=next(iter(keyword)) + " = .* must be true or false"):
         make("marl_ev_v2g", **keyword)
 
 
@@ -260,7 +260,7 @@ def test_units_of_a_technology_have_its_times_ramps_and_costs_and_more_reserve_i
     [
         ({"unit_technologies": ("peak",)}, "unit_technologies names 1 of 5 units"),
         ({"unit_technologies": ("peak", "peak", "bas", "peak", "base")}, "Unknown technology 'bas'"),
-        ({"reserve_share": -0.1}, "reserve_share = -0.1 must be finite and not negative"),
+        ({"reserve_share": -0.1}, "reserve_share = -0.1 must not be negative"),
         ({"commitment": False}, "unit_technologies and reserve_share need commitment"),
     ],
 )
@@ -284,7 +284,7 @@ def test_what_the_feeders_store_settles_at_a_known_price():
     assert term(sim, out, "settlement") == pytest.approx(100 * 20 * (-0.2 / eta + 0.3 * eta), rel=1e-4)
     unsettled = powerzoo_jax.make("joint_trans_dist", version=1, split="val", stored_usd_per_mwh=None)
     assert unsettled.spec.term_names == get_spec("joint_trans_dist").term_names
-    with pytest.raises(ValueError, match=r"stored_usd_per_mwh = -1\.0 must be finite and not negative"):
+    with pytest.raises(ValueError, match=r"stored_usd_per_mwh = -1\.0 must not be negative"):
         powerzoo_jax.make("joint_trans_dist", version=1, stored_usd_per_mwh=-1.0)
 
 
