@@ -330,7 +330,7 @@ def test_a_padded_site_draws_no_power_and_misses_nothing():
         DataCenterExogenous(jnp.ones(2), jnp.full(2, 40.0)),
     )
     _, out = datacenter.step(params, state, order, 0.5, jnp.asarray(0.0), (new, new), weather)
-    assert all(float(column[1]) == 0.0 for column in out)
+    assert all(float(column[1]) == 0.0 for column in jax.tree.leaves(out))
     assert out.missed_jobs[0] == 4 and out.p_mw[0] < 0
 
 
