@@ -40,7 +40,7 @@ import jax.numpy as jnp
 from powerzoo_jax.rl import checkpoint
 from powerzoo_jax.rl.training.config import PPOConfig
 for updates in range(1, 10_000):
-    checkpoint.save(sys.argv[1], {"w": jnp.full(9, updates)}, PPOConfig(lr=updates), updates=updates)
+    checkpoint.save(sys.argv[1], {"w": jnp.full(9, updates)}, PPOConfig(lr=1 / updates), updates=updates)
 """
 
 
@@ -114,7 +114,7 @@ def test_a_checkpoint_can_be_read_while_it_is_replaced(tmp_path):
             assert child.poll() is None and time.monotonic() < deadline
             (weight,) = set(checkpoint.restore(folder, {"w": jnp.zeros(9, jnp.int32)})["w"].tolist())
             config, updates = checkpoint.load_config(folder)
-            assert config == PPOConfig(lr=updates) and weight <= updates
+            assert config == PPOConfig(lr=1 / updates) and weight <= updates
             seen.add(updates)
     finally:
         kill(child)

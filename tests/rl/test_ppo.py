@@ -102,9 +102,9 @@ def test_the_ratio_is_one_before_the_first_gradient_step(sim):
 
 @pytest.mark.parametrize("bootstrap", [True, False])
 def test_the_value_behind_a_time_limit_is_that_of_the_true_last_observation(sim, bootstrap):
-    """With gamma = lambda = 1 and no reward every target of an episode is V(o_T): replayed here without restarts."""
+    """With gamma = lambda = 1 and rewards lost in rounding each target is V(o_T): replayed here without restarts."""
     cfg = dataclasses.replace(
-        TINY, epochs=1, minibatches=1, gamma=1.0, gae_lambda=1.0, reward_scale=0.0, bootstrap=bootstrap
+        TINY, epochs=1, minibatches=1, gamma=1.0, gae_lambda=1.0, reward_scale=1e-20, bootstrap=bootstrap
     )
     init, update = ppo.make_update(cfg, sim)
     state = jax.jit(init)(jax.random.key(0), sim)
