@@ -95,6 +95,17 @@ def render_problems(name: str, problems: Sequence[Problem]) -> str:
     return f"{name} has {len(problems)} problem(s):\n" + "\n".join(lines)
 
 
+def missing_extra(what: str, library: str, extra: str) -> str:
+    """Message for an optional library that is not installed: two commands, for an installed package and a checkout.
+
+    what:  what needs it, as the subject of the sentence in the singular, such as "A plot"
+    """
+    return (
+        f"{what} needs {library}, which is not installed: pip install 'powerzoo-jax[{extra}]', "
+        f"or pip install -e '.[{extra}]' in a checkout."
+    )
+
+
 def nearest(name: object, options: Iterable[str]) -> str | None:
     """Return the valid name closest to what the user typed, or None."""
     names = list(options)

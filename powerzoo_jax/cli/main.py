@@ -12,11 +12,13 @@ from typing import Annotated
 
 from powerzoo_jax.base.errors import PowerZooError
 from powerzoo_jax.base.ranges import Count, NotNegative, Positive, Range, Whole, fitted
+from powerzoo_jax.cli.table import STDOUT, set_quiet
 
 OK, FAILED, BAD_INPUT, INTERRUPTED = 0, 1, 2, 130
 USER_ERRORS = (PowerZooError, ValueError, TypeError, KeyError, OSError, ImportError)
 DEBUG = "POWERZOO_DEBUG"
 STUDY_ROWS = 40
+SHELLS = ("bash", "zsh", "tcsh")
 OPTIONS = {
     **dict.fromkeys(("seeds", "episodes", "processes"), Count),
     **dict.fromkeys(("seed", "process"), Whole),
@@ -32,6 +34,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     options = build_parser().parse_args(argv)
     use_compilation_cache()
     module, function = options.run.split(":")
+    set_quiet(options.quiet)
     try:
         check_options(options)
         return int(getattr(importlib.import_module(module), function)(options))
@@ -85,30 +88,38 @@ def build_parser() -> argparse.ArgumentParser:
     _add_train(commands)
     _add_evaluate(commands)
     _add_measuring(commands)
+    shells = _command(commands, "completion", "completion:run", "Print a script that completes commands in a shell.")
+    shells.add_argument("shell", choices=SHELLS, help="your shell")
     return parser
 
 
 def _command(commands: argparse._SubParsersAction, name: str, run: str, text: str) -> argparse.ArgumentParser:
     parser: argparse.ArgumentParser = commands.add_parser(name, help=text, description=text)
     parser.set_defaults(run=f"powerzoo_jax.cli.commands.{run}")
+    parser.add_argument("--quiet", action="store_true", help="no progress bar and no sign of life, even on a terminal")
     return parser
+
+
+def _json(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--json", action="store_true", help="print JSON instead of tables")
 
 
 def _add_looking(commands: argparse._SubParsersAction) -> None:
     show_list = _command(commands, "list", "show:run_list", "List tasks, cases and data sets.")
-    show_list.add_argument("--json", action="store_true", help="print JSON")
+    _json(show_list)
     show = _command(commands, "show", "show:run_show", "Describe a task: spec, sizes, keywords, observation.")
     show.add_argument("task", help="task id, see `powerzoo-jax list`")
     show.add_argument("--split", help="train, val, test or a named split (default: the task's)")
-    show.add_argument("--json", action="store_true", help="print JSON")
+    _json(show)
     check = _command(commands, "check", "check:run", "Check a grid file and list all its problems at once.")
     check.add_argument("case", help="a .m file, a pandapower .json file, or the name of a shipped case")
+    _json(check)
     flow = _command(commands, "pf", "power_flow:run", "Print the power flow of a grid file by bus and branch.")
     flow.add_argument("case", help="a .m file, a pandapower .json file, or the name of a shipped case")
     flow.add_argument("--opf", action="store_true", help="dispatch at least cost within all limits (AC)")
     flow.add_argument("--n-1", action="store_true", help="repeat it without each branch")
     flow.add_argument("--all", action="store_true", help=f"print every row, not {STUDY_ROWS} of each table")
-    flow.add_argument("--json", action="store_true", help="print JSON")
+    _json(flow)
 
 
 def _add_train(commands: argparse._SubParsersAction) -> None:
@@ -124,8 +135,9 @@ def _add_train(commands: argparse._SubParsersAction) -> None:
         commands, "leaderboard", "leaderboard:run", "Train and score on many tasks; write a Markdown page."
     )
     board.add_argument(
-        "tasks", nargs="*", metavar="TASK[:ALGORITHM]", help="what to train (default: every task with references)"
+        "tasks", nargs="*", metavar="TASK[:ALGORITHM]", help="what to train; --all for every task with references"
     )
+    board.add_argument("--all", action="store_true", help="every task with references, which takes hours")
     board.add_argument("--algorithm", help=f"learner of all of them: {LEARNERS} (default: that of the settings)")
     board.add_argument(
         "--set", dest="settings", action="append", default=[], metavar="KEY=VALUE", help="replace a setting everywhere"
@@ -170,7 +182,14 @@ def _add_evaluate(commands: argparse._SubParsersAction) -> None:
     evaluate.add_argument("--split", default="test", help="split to play (default: test)")
     evaluate.add_argument("--episodes", type=int, help="number of seeded episodes (default: those of the references)")
     evaluate.add_argument("--seed", type=int, default=42, help="first seed of --episodes")
-    evaluate.add_argument("--json", type=Path, metavar="FILE", help="write the full records")
+    evaluate.add_argument(
+        "--json",
+        type=Path,
+        nargs="?",
+        const=STDOUT,
+        metavar="FILE",
+        help="print the full records as JSON instead of tables; with FILE, write them there beside the table",
+    )
     reference = _command(
         commands, "reference", "evaluate:run_reference", "Print the reference returns of a task as JSON."
     )
@@ -184,6 +203,7 @@ def _add_measuring(commands: argparse._SubParsersAction) -> None:
     bench.add_argument("--task", default="battery_arbitrage", help="task to step")
     bench.add_argument("--lanes", type=int, default=1024, help="parallel environments")
     bench.add_argument("--seconds", type=float, default=3.0, help="time for each measurement")
+    _json(bench)
     _command(commands, "selftest", "selftest:run", "Check this installation: names, views, data, physics, tasks.")
     demo = _command(commands, "demo", "demo:run", "Train on battery_arbitrage, compare five policies, plot a day.")
     demo.add_argument("--out", type=Path, default=Path("results"), help="folder of results (default: results)")

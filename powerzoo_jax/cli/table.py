@@ -1,23 +1,43 @@
-"""Plain-text tables and a progress bar."""
+"""Tables, a progress bar and a sign of life: drawn by rich on a terminal, plain where another program reads."""
 
 from __future__ import annotations
 
+import contextlib
+import json
 import sys
-import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from pathlib import Path
 from typing import Any, TextIO
 
-WIDTH = 28
 NUMERIC = ("-", "+", ".", "n", "")  # signs, and what stands for a missing number: "-", "nan"
-REFRESH_S = 0.1  # faster than the eye, slow enough to cost nothing
+UNBOUNDED = 10_000  # columns of a line that nothing breaks
+STDOUT = Path("-")  # value of --json without a file
+
+_quiet = False
+
+
+def set_quiet(quiet: bool) -> None:
+    """Choice of the running command: no bar and no sign of life, even on a terminal."""
+    global _quiet
+    _quiet = quiet
+
+
+def is_shown(stream: TextIO) -> bool:
+    """True where something may move: on a terminal, unless the command was told to be quiet."""
+    return stream.isatty() and not _quiet
 
 
 def render(header: Sequence[str], rows: Sequence[Sequence[Any]]) -> str:
-    """Lay out rows under a header; columns of numbers are right-aligned."""
+    """Table of rows under a header, as text; columns of numbers are right-aligned.
+
+    On a terminal that is wide enough the header stands out; elsewhere the text is plain.
+    """
     cells = [[str(c) for c in row] for row in (header, *rows)]
     columns = list(zip(*cells, strict=True))
     widths = [max(map(len, column)) for column in columns]
     right = [all(c[:1].isdigit() or c[:1] in NUMERIC for c in column[1:]) for column in columns]
+    if sys.stdout.isatty() and (drawn := _drawn(cells, right)) is not None:
+        return drawn
 
     def line(row: Sequence[str]) -> str:
         fit = (c.rjust(w) if r else c.ljust(w) for c, w, r in zip(row, widths, right, strict=True))
@@ -27,36 +47,86 @@ def render(header: Sequence[str], rows: Sequence[Sequence[Any]]) -> str:
     return "\n".join([line(cells[0]), rule, *(line(row) for row in cells[1:])])
 
 
+def _drawn(cells: Sequence[Sequence[str]], right: Sequence[bool]) -> str | None:
+    """The table as rich draws it; None where a row would not fit into a line of the terminal."""
+    from rich import box
+    from rich.console import Console
+    from rich.table import Table
+    from rich.text import Text
+
+    console = Console(file=sys.stdout)
+    table = Table(box=box.SIMPLE_HEAD, show_edge=False, pad_edge=False)
+    for name, is_number in zip(cells[0], right, strict=True):
+        table.add_column(Text(name), justify="right" if is_number else "left", no_wrap=True)
+    for row in cells[1:]:
+        table.add_row(*map(Text, row))
+    if console.measure(table, options=console.options.update(max_width=UNBOUNDED)).maximum > console.width:
+        return None
+    with console.capture() as drawn:
+        console.print(table)
+    return drawn.get().rstrip("\n")
+
+
 def render_pairs(pairs: Sequence[tuple[str, Any]]) -> str:
     """One `name  value` line a pair."""
     width = max(len(name) for name, _ in pairs)
     return "\n".join(f"{name.ljust(width)}  {value}" for name, value in pairs)
 
 
+def write_json(content: Any, target: Path) -> None:
+    """JSON on standard output, or in a file whose folder is made."""
+    text = json.dumps(content, indent=1)
+    if target == STDOUT:
+        print(text)
+        return
+    target.parent.mkdir(parents=True, exist_ok=True)
+    target.write_text(text + "\n", encoding="utf-8")
+
+
 class ProgressBar:
     """A bar on standard error; silent where that is no terminal, so that logs hold no control characters."""
 
     def __init__(self, label: str, total: int, done: int = 0, stream: TextIO | None = None) -> None:
-        self.label, self.total, self.first = label, max(total, 1), done
-        self.stream = sys.stderr if stream is None else stream
-        self.started, self.shown = time.monotonic(), 0.0
-        self.visible = self.stream.isatty()
+        stream = sys.stderr if stream is None else stream
+        self.visible = is_shown(stream)
+        if not self.visible:
+            return
+        from rich.console import Console
+        from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeRemainingColumn
+
+        columns = (
+            TextColumn("{task.description}", markup=False),
+            BarColumn(),
+            TaskProgressColumn(),
+            TextColumn("{task.fields[note]}", markup=False),
+            TimeRemainingColumn(),
+        )
+        self._progress = Progress(*columns, console=Console(file=stream), transient=True)
+        self._task = self._progress.add_task(label, total=max(total, 1), completed=done, note="")
+        self._progress.start()
 
     def show(self, done: int, note: str = "") -> None:
-        """Redraw with `done` of `total` finished."""
-        now = time.monotonic()
-        if not self.visible or (now - self.shown < REFRESH_S and done < self.total):
-            return
-        self.shown = now
-        share = done / self.total
-        spent, fresh = now - self.started, done - self.first
-        left = f"{spent / fresh * (self.total - done):.0f} s left" if fresh > 0 else ""
-        bar = "#" * round(WIDTH * share)
-        self.stream.write(f"\r\033[K{self.label}  [{bar:.<{WIDTH}}] {share:4.0%}  {note}  {left}")
-        self.stream.flush()
+        """Redraw with `done` of the total finished."""
+        if self.visible:
+            self._progress.update(self._task, completed=done, note=note)
 
     def close(self) -> None:
         """Clear the bar: what follows starts on an empty line."""
         if self.visible:
-            self.stream.write("\r\033[K")
-            self.stream.flush()
+            self._progress.stop()
+
+
+@contextlib.contextmanager
+def working(what: str, stream: TextIO | None = None) -> Iterator[None]:
+    """Sign of life on standard error while something takes its time, such as the compiler; gone when it has ended.
+
+    what:  what is being done, such as "compiling ppo"
+    """
+    stream = sys.stderr if stream is None else stream
+    if not is_shown(stream):
+        yield
+        return
+    from rich.console import Console
+
+    with Console(file=stream).status(what):
+        yield

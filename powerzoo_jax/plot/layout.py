@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from powerzoo_jax.base.errors import missing_extra
 from powerzoo_jax.cases import Case
 from powerzoo_jax.cases.topology import RadialOrder, branch_positions, is_radial, radial_order
 
@@ -30,7 +31,7 @@ def new_figure(width: float, height: float) -> Any:
     try:
         from matplotlib.figure import Figure
     except ImportError as err:
-        raise ImportError("plots need matplotlib: pip install 'powerzoo-jax[viz]'") from err
+        raise ImportError(missing_extra("A picture", "matplotlib", "viz")) from err
     return Figure(figsize=(width, height), layout="constrained")
 
 

@@ -8,6 +8,8 @@ from typing import Any
 
 import numpy as np
 
+from powerzoo_jax.base.errors import missing_extra
+
 DIGITS = {"pu": 4, "deg": 3, "MW": 3, "Mvar": 3, "%": 1, "USD/MWh": 3}
 
 
@@ -39,8 +41,7 @@ class StudyTable:
         try:
             import pandas
         except ImportError as err:
-            message = "A data frame needs pandas, which is not installed: pip install 'powerzoo-jax[frames]'."
-            raise ImportError(message) from err
+            raise ImportError(missing_extra("A data frame", "pandas", "frames")) from err
         return pandas.DataFrame({**self.columns, "violation": list(self.violation)})
 
     def records(self) -> list[dict[str, Any]]:

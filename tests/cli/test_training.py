@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 import json
 import os
 import signal
@@ -14,7 +13,6 @@ from pathlib import Path
 import pytest
 
 from powerzoo_jax.cli import main
-from powerzoo_jax.cli.table import ProgressBar, render
 
 TINY = {"lanes": 4, "minibatches": 2, "epochs": 1, "widths": "8", "total_steps": 4 * 48 * 6}
 SETTINGS = [word for key, value in TINY.items() for word in ("--set", f"{key}={value}")]
@@ -113,23 +111,3 @@ def _wait_for_log(process: subprocess.Popen[str], path: Path) -> None:
     while not (path.is_file() and path.read_text().count("\n") > 3) and process.poll() is None:
         assert time.monotonic() < deadline
         time.sleep(0.02)
-
-
-def test_the_bar_is_silent_where_no_terminal_is():
-    stream = io.StringIO()
-    bar = ProgressBar("ppo", 10, stream=stream)
-    bar.show(10)
-    bar.close()
-    assert stream.getvalue() == ""
-
-
-def test_the_bar_redraws_one_line_on_a_terminal(monkeypatch):
-    stream = io.StringIO()
-    monkeypatch.setattr(stream, "isatty", lambda: True, raising=False)
-    bar = ProgressBar("ppo", 4, stream=stream)
-    bar.show(4, "return +1.00 $")
-    assert "100%" in stream.getvalue() and "\n" not in stream.getvalue()
-
-
-def test_columns_of_numbers_are_right_aligned():
-    assert render(("name", "x"), [("a", "1.0"), ("b", "-10.0")]).splitlines()[-2:] == ["a       1.0", "b     -10.0"]

@@ -16,6 +16,7 @@ import numpy as np
 from powerzoo_jax.base.numerics import resolve_dtype
 from powerzoo_jax.base.spaces import sample
 from powerzoo_jax.cases import load_case
+from powerzoo_jax.cli.table import STDOUT, working, write_json
 from powerzoo_jax.envs import vstep
 from powerzoo_jax.powerflow import nominal_injection, prepare_feeder, solve_feeder
 from powerzoo_jax.tasks import make
@@ -26,13 +27,19 @@ SPAN = (0.8, 1.2)  # loads of the power flows, as a share of nominal: no two sce
 
 def run(options: argparse.Namespace) -> int:
     """Measure at batch 1 and at the batch asked for; compile time apart."""
-    device = jax.devices()[0]
-    print("\t".join(HEADER))
+    device, rows = jax.devices()[0], list[dict[str, Any]]()
+    if not options.json:
+        print("\t".join(HEADER))
     for batch in sorted({1, options.lanes}):
         for name, measure in (("power flow, case33bw", _power_flow), (f"env step, {options.task}", _env_step)):
-            compile_s, rate = measure(options.task, batch, options.seconds)
-            row = (name, batch, f"{compile_s:.2f}", f"{rate:.0f}", device.device_kind, jax.__version__)
-            print("\t".join(map(str, row)), flush=True)
+            with working(f"measuring {name}, batch {batch}"):
+                compile_s, rate = measure(options.task, batch, options.seconds)
+            row = (name, batch, round(compile_s, 2), round(rate), device.device_kind, jax.__version__)
+            rows.append(dict(zip(HEADER, row, strict=True)))
+            if not options.json:
+                print("\t".join(map(str, row)), flush=True)
+    if options.json:
+        write_json(rows, STDOUT)
     return 0
 
 

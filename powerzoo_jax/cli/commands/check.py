@@ -3,23 +3,29 @@
 from __future__ import annotations
 
 import argparse
+import dataclasses
 
 import numpy as np
 
 from powerzoo_jax.base.errors import render_problems
 from powerzoo_jax.cases import Case, ThreePhaseCase, scan_grid
+from powerzoo_jax.cli.table import STDOUT, write_json
 
 
 def run(options: argparse.Namespace) -> int:
     """Print every problem of a case; 1 when there is an error among them."""
     name, case, problems = scan_grid(options.case)
+    errors = sum(p.severity == "error" for p in problems)
+    if options.json:
+        found = [dataclasses.asdict(problem) for problem in problems]
+        write_json({"case": name, "usable": not errors, "problems": found}, STDOUT)
+        return int(errors > 0)
     if case is not None:
         print(_summary(case))
     if not problems:
         print("no problems found")
         return 0
     print(render_problems(name, problems))
-    errors = sum(p.severity == "error" for p in problems)
     verdict = "cannot be used as it is" if errors else "can be used"
     print(f"{_count(errors, 'error')}, {_count(len(problems) - errors, 'warning')}: {name} {verdict}")
     return int(errors > 0)

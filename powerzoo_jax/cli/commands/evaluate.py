@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import contextlib
-import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -14,7 +13,7 @@ import numpy as np
 
 from powerzoo_jax.base.errors import DataMissing, SettingsError, unknown
 from powerzoo_jax.cli.runs import Run, is_run, open_run, policies_of_run
-from powerzoo_jax.cli.table import render
+from powerzoo_jax.cli.table import STDOUT, render, working, write_json
 from powerzoo_jax.envs import Sim
 from powerzoo_jax.envs.constraint import UNITS
 from powerzoo_jax.oracle import (
@@ -204,6 +203,21 @@ def _spread(values: Sequence[float], form: str) -> str:
 
 def run(options: argparse.Namespace) -> int:
     """Score a task's baselines, or a trained run beside them."""
+    with working(f"playing {options.what}, split {options.split}"):
+        sim, scores, oracle = _play(options)
+    if options.json == STDOUT:
+        write_json(_content(scores), STDOUT)
+        return 0
+    print(f"{sim.spec.id}, split {sim.spec.split}, {scores[0].records[0].n_episodes} episodes\n")
+    print(score_table(sim, scores, oracle=oracle))
+    if options.json is not None:
+        write_records(options.json, scores)
+        print(f"\nrecords in {options.json}")
+    return 0
+
+
+def _play(options: argparse.Namespace) -> tuple[Sim, list[Score], float | None]:
+    """Task, scores of the policies asked for, and the oracle's mean return on their episodes."""
     path = Path(options.what)
     arguments = {"n_episodes": options.episodes, "seed": options.seed}
     if is_run(path):
@@ -214,16 +228,10 @@ def run(options: argparse.Namespace) -> int:
     else:
         _refuse_folder(path)
         sim = make(options.what, split=options.split)
-        scores = baseline_scores(
-            sim, (options.policy,) if options.policy else get_baselines(sim.spec.id).names, **arguments
-        )
-    print(f"{sim.spec.id}, split {sim.spec.split}, {scores[0].records[0].n_episodes} episodes\n")
+        names = (options.policy,) if options.policy else get_baselines(sim.spec.id).names
+        scores = baseline_scores(sim, names, **arguments)
     anchors = anchors_of(sim, **arguments)
-    print(score_table(sim, scores, oracle=None if anchors is None else anchors[1]))
-    if options.json is not None:
-        write_records(options.json, scores)
-        print(f"\nrecords in {options.json}")
-    return 0
+    return sim, scores, None if anchors is None else anchors[1]
 
 
 def _beside(run: Run, policy: str | None) -> Sequence[str]:
@@ -254,12 +262,14 @@ def run_reference(options: argparse.Namespace) -> int:
         record = reference(options.task, options.split)
     else:
         record = get_reference(options.task, options.split)
-    print(json.dumps(record, indent=2))
+    write_json(record, STDOUT)
     return 0
 
 
 def write_records(target: Path, scores: Sequence[Score]) -> None:
     """Write the full records as JSON: policy -> list of records, one a seed."""
-    target.parent.mkdir(parents=True, exist_ok=True)
-    content = {s.name: [r.to_dict() for r in s.records] for s in scores}
-    target.write_text(json.dumps(content, indent=1) + "\n", encoding="utf-8")
+    write_json(_content(scores), target)
+
+
+def _content(scores: Sequence[Score]) -> dict[str, list[dict[str, Any]]]:
+    return {s.name: [r.to_dict() for r in s.records] for s in scores}

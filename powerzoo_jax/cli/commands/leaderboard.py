@@ -62,7 +62,7 @@ def run(options: argparse.Namespace) -> int:
 
     The page keeps the other rows it has, so that it can grow entry by entry.
     """
-    entries = [_entry(text, options.algorithm) for text in options.tasks or public_tasks()]
+    entries = [_entry(text, options.algorithm) for text in _chosen(options)]
     data = options.page.with_suffix(DATA)
     rows, mine = _written(data), list[Row]()
     with StopRequest() as stop:
@@ -81,6 +81,20 @@ def run(options: argparse.Namespace) -> int:
             replace_text(options.page, page(rows))
     print(f"written: {options.page}")
     return 0
+
+
+def _chosen(options: argparse.Namespace) -> list[str]:
+    """Entries asked for. Raises ValueError where neither tasks nor --all are given: all of them take hours."""
+    if options.tasks and options.all:
+        raise ValueError("Give tasks or --all, not both.")
+    if options.all:
+        return public_tasks()
+    if not options.tasks:
+        raise ValueError(
+            f"leaderboard: no task is named. Give some (such as battery_arbitrage dso:apg), or --all to train "
+            f"{len(public_tasks())} tasks with {options.seeds} seeds each, which takes hours."
+        )
+    return list(options.tasks)
 
 
 def public_tasks() -> list[str]:

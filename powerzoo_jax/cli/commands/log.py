@@ -10,7 +10,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from powerzoo_jax.base.errors import RunError, unknown
+from powerzoo_jax.base.errors import RunError, missing_extra, unknown
 from powerzoo_jax.base.textfile import read_text
 from powerzoo_jax.envs import Sim
 from powerzoo_jax.tasks.score import normalized_score
@@ -117,8 +117,7 @@ def _package(name: str) -> Any:
     try:
         return importlib.import_module(name)
     except ImportError as err:
-        message = f"This log needs {name}, which is not installed: pip install 'powerzoo-jax[log]'."
-        raise ImportError(message) from err
+        raise ImportError(missing_extra("This log", name, "log")) from err
 
 
 class TensorBoard:

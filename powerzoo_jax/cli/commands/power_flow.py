@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import argparse
-import json
 
 from powerzoo_jax.cli.main import STUDY_ROWS
-from powerzoo_jax.cli.table import ProgressBar, render
+from powerzoo_jax.cli.table import STDOUT, ProgressBar, render, write_json
 from powerzoo_jax.study import NetworkStudy, run_power_flow
 
 
@@ -22,7 +21,10 @@ def run(options: argparse.Namespace) -> int:
     study = run_power_flow(options.case, opf=options.opf, n_minus_1=options.n_1, progress=progress)
     if bar is not None:
         bar.close()
-    print(json.dumps(_plain(study), indent=2) if options.json else _text(study, everything=options.all))
+    if options.json:
+        write_json(_plain(study), STDOUT)
+    else:
+        print(_text(study, everything=options.all))
     return 0
 
 

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import argparse
 import dataclasses
-import json
 import math
 from typing import Any
 
 from powerzoo_jax.cases import list_cases
-from powerzoo_jax.cli.table import render, render_pairs
+from powerzoo_jax.cli.table import STDOUT, render, render_pairs, write_json
 from powerzoo_jax.data import get_info, list_datasets
 from powerzoo_jax.envs.observe import FieldBlock
 from powerzoo_jax.tasks import list_tasks, make
@@ -21,7 +20,7 @@ def run_list(options: argparse.Namespace) -> int:
     tasks = [get_spec(name) for name in list_tasks()]
     if options.json:
         content = {"tasks": list(list_tasks()), "cases": list(list_cases()), "datasets": list(list_datasets())}
-        print(json.dumps(content, indent=2))
+        write_json(content, STDOUT)
         return 0
     rows = [(f"{s.id}-v{s.version}", s.family, s.case, len(s.agents), s.horizon, f"{s.dt_hours:g}") for s in tasks]
     print(render(("task", "family", "case", "agents", "steps", "step [h]"), rows))
@@ -40,7 +39,7 @@ def run_show(options: argparse.Namespace) -> int:
     sim = make(options.task, split=options.split)
     spec, dims = dataclasses.asdict(sim.spec), dataclasses.asdict(sim.env.dims)
     if options.json:
-        print(json.dumps({"spec": _plain(spec), "dims": dims, "fields": list(sim.env.fields.names)}, indent=2))
+        write_json({"spec": _plain(spec), "dims": dims, "fields": list(sim.env.fields.names)}, STDOUT)
         return 0
     print(render_pairs([(k, _text(v)) for k, v in spec.items() if k != "overrides"]))
     print("\nkeywords of `make`")

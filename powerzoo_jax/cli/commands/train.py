@@ -43,7 +43,7 @@ from powerzoo_jax.cli.runs import (
     resolve_config,
     save_state,
 )
-from powerzoo_jax.cli.table import ProgressBar, render_pairs
+from powerzoo_jax.cli.table import ProgressBar, render_pairs, working
 from powerzoo_jax.envs import Sim
 from powerzoo_jax.rl.training.parallel import agree, compile_on, everywhere, make_mesh, place, spread, whole
 from powerzoo_jax.rl.training.processes import join, watch
@@ -155,17 +155,18 @@ def train(
     init, update = run.programs(spread_sim)
     # arrays go in as arguments: closed over, they would become text of the program
     varied, shared = everywhere((run.varied(sim), spread_sim), mesh)
-    if resume and has_checkpoint(run):
-        state, done = load_state(run, sim, whole(mesh))
-        state = place(state, mesh, ROWS)
-    else:
-        if jax.process_index() == 0:
-            drop_checkpoint(run)
-        keys = everywhere(run.keys, mesh)
-        state, done = compile_on(mesh, init, keys, varied, shared, lead=ROWS)(keys, varied, shared), 0
-    # the state before an update is read no more once the next one is there: it takes its memory
-    step = compile_on(mesh, update, state, varied, shared, donate=(0,), lead=ROWS)
-    jax.block_until_ready(state)
+    with working(f"compiling {run.config.algorithm} on {run.config.task}"):
+        if resume and has_checkpoint(run):
+            state, done = load_state(run, sim, whole(mesh))
+            state = place(state, mesh, ROWS)
+        else:
+            if jax.process_index() == 0:
+                drop_checkpoint(run)
+            keys = everywhere(run.keys, mesh)
+            state, done = compile_on(mesh, init, keys, varied, shared, lead=ROWS)(keys, varied, shared), 0
+        # the state before an update is read no more once the next one is there: it takes its memory
+        step = compile_on(mesh, update, state, varied, shared, donate=(0,), lead=ROWS)
+        jax.block_until_ready(state)
     compile_s = time.perf_counter() - clock
 
     report, saved, clock, finish = Reporter(run, sim, done, sinks), done, time.perf_counter(), False
