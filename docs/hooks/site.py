@@ -9,6 +9,7 @@ from __future__ import annotations
 import ast
 import json
 import re
+import tomllib
 from pathlib import Path, PurePosixPath
 from posixpath import normpath, relpath
 from typing import Any
@@ -101,12 +102,35 @@ SOURCE_OF = {page: source for source, page in ELSEWHERE.items()}
 LINK = re.compile(r"(?<=\]\()([^)\s#]+)")
 
 
+def on_config(config: Any) -> Any:
+    """Links that need a public address: to the repository, to edit a page, and those of the sitemap."""
+    for name, value in addresses(project_urls()).items():
+        config[name] = value
+    return config
+
+
+def project_urls() -> dict[str, str]:
+    """The one place that knows the public addresses: `project.urls` of pyproject.toml; empty as long as it has none."""
+    with (ROOT / "pyproject.toml").open("rb") as file:
+        return dict(tomllib.load(file)["project"].get("urls", {}))
+
+
+def addresses(urls: dict[str, str]) -> dict[str, str]:
+    """Settings of the site that follow from the addresses of the repository and of the documentation."""
+    found = {}
+    if repository := urls.get("Repository", "").rstrip("/"):
+        found |= {"repo_url": repository, "edit_uri": "edit/HEAD/docs/"}
+    if site := urls.get("Documentation", "").rstrip("/"):
+        found |= {"site_url": f"{site}/"}
+    return found
+
+
 def on_files(files: Any, config: Any) -> Any:
     """Add what lives elsewhere in the repository."""
     for source, page in ELSEWHERE.items():
         text = (ROOT / source).read_text(encoding="utf-8")
         if source in NOTEBOOKS:
-            text = notebook_page(json.loads(text))
+            text = notebook_page(source, json.loads(text), project_urls().get("Repository", ""))
         elif source in RESULTS:
             text = table_page(source, text)
         files.append(File.generated(config, page, content=text))
@@ -154,9 +178,15 @@ def public_names(module: str) -> list[str]:
     return names
 
 
-def notebook_page(book: dict[str, Any]) -> str:
-    """A notebook as Markdown: its text, and its code fenced."""
+COLAB = "https://colab.research.google.com/github/"
+
+
+def notebook_page(source: str, book: dict[str, Any], repository: str) -> str:
+    """A notebook as Markdown: its text, its code fenced, and where the repository is known, a link that runs it."""
     parts = []
+    if "github.com/" in repository:
+        owner_name = repository.partition("github.com/")[2].strip("/")
+        parts.append(f"[Run it in Colab]({COLAB}{owner_name}/blob/HEAD/{source})")
     for cell in book["cells"]:
         body = "".join(cell["source"])
         parts.append(body if cell["cell_type"] == "markdown" else f"```python\n{body}\n```")

@@ -51,6 +51,20 @@ def test_formulas_are_drawn_and_amounts_of_money_are_not(built):
     assert [path for path in drawn if "$$" not in sources.get(path, "") and path.stem != "reinforcement_learning"] == []
 
 
+def test_every_link_that_needs_an_address_follows_from_those_of_the_project():
+    """Without addresses there is none; with them the repository, its edit links, the sitemap and Colab are linked."""
+    site, book = hook("site"), {"cells": [{"cell_type": "markdown", "source": ["text"]}]}
+    assert site.addresses({}) == {} and site.notebook_page("notebooks/a.ipynb", book, "") == "text\n"
+    urls = {"Repository": "https://github.com/owner/name/", "Documentation": "https://owner.example/docs"}
+    assert site.addresses(urls) == {
+        "repo_url": "https://github.com/owner/name",
+        "edit_uri": "edit/HEAD/docs/",
+        "site_url": "https://owner.example/docs/",
+    }
+    page = site.notebook_page("notebooks/a.ipynb", book, urls["Repository"])
+    assert "https://colab.research.google.com/github/owner/name/blob/HEAD/notebooks/a.ipynb" in page
+
+
 def test_a_drawing_stays_inside_its_box_and_keeps_the_text():
     """The tail of y and the bar over z lie in the box too; an unknown command stops the build."""
     svg = hook("formulas").drawn(r"y_j = \overline{z} < 1", alone=False)
