@@ -36,7 +36,10 @@ def main(argv: Sequence[str] | None = None) -> int:
     module, function = options.run.split(":")
     set_quiet(options.quiet)
     try:
+        from powerzoo_jax.cli.own import load_modules
+
         check_options(options)
+        options.module = load_modules(getattr(options, "module", ()))
         return int(getattr(importlib.import_module(module), function)(options))
     except KeyboardInterrupt:
         print("\npowerzoo-jax: interrupted", file=sys.stderr)
@@ -100,6 +103,21 @@ def _command(commands: argparse._SubParsersAction, name: str, run: str, text: st
     return parser
 
 
+def _own(parser: argparse.ArgumentParser, *, keywords: bool = True) -> None:
+    parser.add_argument(
+        "--module", action="append", default=[], metavar="FILE", help="Python file that registers own tasks; repeatable"
+    )
+    if keywords:
+        parser.add_argument(
+            "--keyword",
+            dest="keywords",
+            action="append",
+            default=[],
+            metavar="NAME=VALUE",
+            help="keyword of `make`, such as case=my_grid.m; repeatable",
+        )
+
+
 def _json(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--json", action="store_true", help="print JSON instead of tables")
 
@@ -109,6 +127,7 @@ def _add_looking(commands: argparse._SubParsersAction) -> None:
     _json(show_list)
     show = _command(commands, "show", "show:run_show", "Describe a task: spec, sizes, keywords, observation.")
     show.add_argument("task", help="task id, see `powerzoo-jax list`")
+    _own(show)
     show.add_argument("--split", help="train, val, test or a named split (default: the task's)")
     _json(show)
     check = _command(commands, "check", "check:run", "Check a grid file and list all its problems at once.")
@@ -137,6 +156,7 @@ def _add_train(commands: argparse._SubParsersAction) -> None:
     board.add_argument(
         "tasks", nargs="*", metavar="TASK[:ALGORITHM]", help="what to train; --all for every task with references"
     )
+    _own(board, keywords=False)
     board.add_argument("--all", action="store_true", help="every task with references, which takes hours")
     board.add_argument("--algorithm", help=f"learner of all of them: {LEARNERS} (default: that of the settings)")
     board.add_argument(
@@ -151,6 +171,7 @@ def _add_train(commands: argparse._SubParsersAction) -> None:
 def _add_run(command: argparse.ArgumentParser, folder: str) -> None:
     """Arguments of training, at one point or at many."""
     command.add_argument("what", metavar="CONFIG|TASK", help="a TOML file of settings, or a task id for the defaults")
+    _own(command)
     command.add_argument("--algorithm", help=f"learner: {LEARNERS} (default: that of the settings, else ppo)")
     command.add_argument(
         "--set", dest="settings", action="append", default=[], metavar="KEY=VALUE", help="replace a setting; repeatable"
@@ -173,6 +194,7 @@ def _add_run(command: argparse.ArgumentParser, folder: str) -> None:
 def _add_evaluate(commands: argparse._SubParsersAction) -> None:
     evaluate = _command(commands, "evaluate", "evaluate:run", "Score a baseline or a trained run.")
     evaluate.add_argument("what", metavar="TASK|RUN", help="a task id, or the folder of a trained run")
+    _own(evaluate)
     evaluate.add_argument(
         "--policy",
         metavar="NAME",
@@ -194,6 +216,7 @@ def _add_evaluate(commands: argparse._SubParsersAction) -> None:
         commands, "reference", "evaluate:run_reference", "Print the reference returns of a task as JSON."
     )
     reference.add_argument("task", help="task id")
+    _own(reference)
     reference.add_argument("--split", default="test", help="split (default: test)")
     reference.add_argument("--compute", action="store_true", help="compute them instead of reading the shipped record")
 

@@ -19,6 +19,7 @@ from jax.tree_util import Partial
 from powerzoo_jax.base.errors import DataMissing, RunError, unknown
 from powerzoo_jax.base.textfile import read_json, require_file
 from powerzoo_jax.cli.commands.log import replace_text
+from powerzoo_jax.cli.own import load_modules, parse_keywords
 from powerzoo_jax.envs import Sim
 from powerzoo_jax.rl.training import checkpoint
 from powerzoo_jax.rl.training.config import ALGORITHMS, Config, load, override
@@ -37,7 +38,8 @@ CONFIG_FOLDERS = (PACKAGE / "configs", PACKAGE.parent / "configs")  # inside the
 class Run:
     """A run: where it lives, its resolved settings, its seeds, and the settings it varies.
 
-    grid:  (name, values) of each float setting varied; every combination is a point, trained with every seed
+    grid:      (name, values) of each float setting varied; every combination is a point, trained with every seed
+    keywords:  NAME=VALUE of `make`, see `cli.own`;  modules: Python files that register the task
     """
 
     folder: Path
@@ -45,6 +47,12 @@ class Run:
     seeds: int = 1
     seed: int = 0
     grid: tuple[tuple[str, tuple[float, ...]], ...] = ()
+    keywords: tuple[str, ...] = ()
+    modules: tuple[str, ...] = ()
+
+    def make(self, split: str | None = None) -> Sim:
+        """The task with the run's keywords; None takes the split that is trained on."""
+        return make(self.config.task, split=split or self.config.split, **parse_keywords(self.keywords))
 
     @property
     def learner(self) -> Learner:
@@ -98,7 +106,9 @@ class Run:
     def to_dict(self) -> dict[str, Any]:
         """Content of `run.json`."""
         plain = {"config": self.config.to_dict(), "seeds": self.seeds, "seed": self.seed}
-        return {**plain, "grid": {name: list(values) for name, values in self.grid}} if self.grid else plain
+        grid = {name: list(values) for name, values in self.grid}
+        more = {"grid": grid, "keywords": list(self.keywords), "modules": list(self.modules)}
+        return plain | {name: value for name, value in more.items() if value}
 
     def write(self) -> None:
         """Create the folder and store the resolved settings."""
@@ -126,6 +136,7 @@ def open_run(folder: Path) -> Run:
 
 def _run_of(folder: Path, stored: Mapping[str, Any]) -> Run:
     """The run that `to_dict` has told."""
+    modules = load_modules(stored.get("modules", ()))
     values = dict(stored["config"])
     algorithm = values.pop("algorithm")
     if algorithm not in ALGORITHMS:
@@ -134,7 +145,8 @@ def _run_of(folder: Path, stored: Mapping[str, Any]) -> Run:
         if type(stored[key]) is not int:
             raise ValueError(f"{key} = {stored[key]!r} is no whole number")
     grid = tuple((name, tuple(map(float, points))) for name, points in stored.get("grid", {}).items())
-    return Run(folder, ALGORITHMS[algorithm].from_dict(values), stored["seeds"], stored["seed"], grid)
+    config, keywords = ALGORITHMS[algorithm].from_dict(values), tuple(map(str, stored.get("keywords", ())))
+    return Run(folder, config, stored["seeds"], stored["seed"], grid, keywords, modules)
 
 
 def resolve_config(what: str, algorithm: str | None, settings: Iterable[str]) -> Config:
@@ -213,7 +225,7 @@ def load_state(run: Run, sim: Sim, sharding: Sharding | None = None) -> tuple[An
 
 def policies_of_run(run: Run) -> list[Partial]:
     """The trained policies of a run, one a row."""
-    sim = make(run.config.task, split=run.config.split)
+    sim = run.make()
     return policies(run, sim, load_state(run, sim)[0])
 
 

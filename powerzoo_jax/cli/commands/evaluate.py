@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import dataclasses
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -12,6 +13,7 @@ import jax
 import numpy as np
 
 from powerzoo_jax.base.errors import DataMissing, SettingsError, unknown
+from powerzoo_jax.cli.own import parse_keywords
 from powerzoo_jax.cli.runs import Run, is_run, open_run, policies_of_run
 from powerzoo_jax.cli.table import STDOUT, render, working, write_json
 from powerzoo_jax.envs import Sim
@@ -26,6 +28,7 @@ from powerzoo_jax.oracle import (
 )
 from powerzoo_jax.rl.training.parallel import make_mesh, spread
 from powerzoo_jax.tasks import make
+from powerzoo_jax.tasks.registry import get_spec
 from powerzoo_jax.tasks.score import SEED, Evaluation, evaluate
 
 ROUNDING = 1e-6  # of float32: costs that small are printed as 0
@@ -53,9 +56,10 @@ def anchors_of(sim: Sim, *, n_episodes: int | None = None, seed: int = SEED) -> 
 
 
 def _shipped(sim: Sim) -> dict[str, Any] | None:
-    """Record of the shipped table; None where it has none, as for a task that is not registered."""
+    """Record of the shipped table; None where it has none, as for a task of one's own or with keywords changed."""
     with contextlib.suppress(KeyError, ValueError):
-        return get_reference(sim.spec.id, sim.spec.split)
+        if dataclasses.replace(get_spec(sim.spec.id), split=sim.spec.split) == sim.spec:
+            return get_reference(sim.spec.id, sim.spec.split)
     return None
 
 
@@ -85,7 +89,7 @@ def baseline_scores(
     if anchors is None:
         return []
     arguments = _episodes(sim, n_episodes, seed)
-    return [Score(name, [_gained(evaluate_baseline(sim, name, anchors=anchors, **arguments))]) for name in names]
+    return [Score(name, [_gained(sim, evaluate_baseline(sim, name, anchors=anchors, **arguments))]) for name in names]
 
 
 def score_policies(sim: Sim, name: str, acts: Sequence[Any], **arguments: Any) -> Score:
@@ -106,17 +110,17 @@ def score_trained(
     anchors = shipped_anchors(sim) if anchors is None else anchors
     arguments = _episodes(sim, n_episodes, seed)
     sim = spread(sim, make_mesh(jax.local_devices()))
-    records = [_gained(evaluate(sim, act, anchors=anchors, **arguments)) for act in acts]
+    records = [_gained(sim, evaluate(sim, act, anchors=anchors, **arguments)) for act in acts]
     if shipped is not None:
         require_same_episodes(shipped, records)
     return records
 
 
-def _gained(record: Evaluation) -> Evaluation:
+def _gained(sim: Sim, record: Evaluation) -> Evaluation:
     """The record with its gain, where the best return on its very episodes is known."""
     with contextlib.suppress(KeyError, ValueError):
         best = get_best(record.task_id, record.split)
-        if best["episodes"] == record.episodes:
+        if best["episodes"] == record.episodes and _shipped(sim) is not None:
             return record.with_gain(best["rule"], best["best"])
     return record
 
@@ -221,13 +225,15 @@ def _play(options: argparse.Namespace) -> tuple[Sim, list[Score], float | None]:
     path = Path(options.what)
     arguments = {"n_episodes": options.episodes, "seed": options.seed}
     if is_run(path):
+        if options.keywords:
+            raise SettingsError(f"--keyword: the run {path} keeps the keywords that it was trained with.")
         run = open_run(path)
-        sim = make(run.config.task, split=options.split)
+        sim = run.make(options.split)
         scores = baseline_scores(sim, _beside(run, options.policy), **arguments)
         scores.append(score_policies(sim, run.config.algorithm, policies_of_run(run), **arguments))
     else:
         _refuse_folder(path)
-        sim = make(options.what, split=options.split)
+        sim = make(options.what, split=options.split, **parse_keywords(options.keywords))
         names = (options.policy,) if options.policy else get_baselines(sim.spec.id).names
         scores = baseline_scores(sim, names, **arguments)
     anchors = anchors_of(sim, **arguments)
@@ -259,7 +265,9 @@ def run_reference(options: argparse.Namespace) -> int:
     if options.compute:
         from powerzoo_jax.oracle.reference import reference
 
-        record = reference(options.task, options.split)
+        record = reference(options.task, options.split, **parse_keywords(options.keywords))
+    elif options.keywords:
+        raise SettingsError("--keyword: the shipped record is of the task without keywords; add --compute.")
     else:
         record = get_reference(options.task, options.split)
     write_json(record, STDOUT)

@@ -25,12 +25,15 @@ from powerzoo_jax.cli.commands.log import replace_text
 from powerzoo_jax.cli.commands.train import INTERRUPTED, StopRequest, train
 from powerzoo_jax.cli.lock import clear, hold
 from powerzoo_jax.cli.runs import Run, has_checkpoint, is_run, open_run, policies, resolve_config
-from powerzoo_jax.oracle import get_reference
-from powerzoo_jax.tasks import list_tasks, make
+from powerzoo_jax.oracle import get_reference, list_baselines
+from powerzoo_jax.oracle.reference import reference
+from powerzoo_jax.tasks import list_tasks
+from powerzoo_jax.tasks.catalog import CATALOG
 from powerzoo_jax.tasks.registry import get_spec
 from powerzoo_jax.tasks.score import Evaluation, normalized_score
 
 ROW, DATA = "row.json", ".json"
+REFERENCE = ("n", "random", "rule", "oracle", "bound", "mean_costs")  # what a row keeps of the record
 SPLITS = ("val", "test")
 RESAMPLES = 2000  # of the bootstrap: 50 of them lie beyond either end of a 95 % interval
 SAME = 1e-6  # roundings of float32 are no violation
@@ -116,8 +119,17 @@ def _key(row: Row) -> tuple[str, str]:
 def _written(data: Path) -> list[Row]:
     """Rows of an earlier page that are of today's tasks, beside today's references where these are of its episodes."""
     rows: list[Row] = read_json(data, RunError, "Restore the file, or remove it.") if data.is_file() else []
-    today = [row for row in rows if "run" in row and row["version"] == get_spec(row["task"]).version]
-    return [_anchored(row) or row for row in today]
+    kept = [
+        row
+        for row in rows
+        if "run" in row and (_is_own(row["task"]) or row["version"] == get_spec(row["task"]).version)
+    ]
+    return [_anchored(row) or row for row in kept]
+
+
+def _is_own(task: str) -> bool:
+    """True for a task that a user's module registers; this process knows it only if it was given the module."""
+    return all(task != spec.id for spec, _ in CATALOG)
 
 
 def _row(
@@ -126,7 +138,7 @@ def _row(
     """Train and score one entry, or read what is there; None where training was stopped."""
     try:
         config = resolve_config(task, algorithm, options.settings)
-        run = Run(options.runs / f"{task}_{config.algorithm}", config, options.seeds)
+        run = Run(options.runs / f"{task}_{config.algorithm}", config, options.seeds, modules=options.module)
         with hold(run.folder, "powerzoo-jax leaderboard"):
             stored = _stored(run, known)
             return stored if stored is not None else _fresh(run, options.every, stop)
@@ -153,6 +165,8 @@ def _in_folder(run: Run) -> Row:
 
 def _anchored(row: Row) -> Row | None:
     """The row beside today's references; None where these are of other episodes, which the run has to play then."""
+    if _is_own(row["task"]):  # its references were computed with the row
+        return row
     known = _reference(row["task"])
     if known == row["known"]:
         return row
@@ -169,17 +183,22 @@ def _fresh(run: Run, every: float, stop: StopRequest) -> Row | None:
     if not begun:
         clear(run.folder)
         run.write()
-    sim = make(run.config.task, split=run.config.split)
+    sim = run.make()
     clock, cpu = time.perf_counter(), time.process_time()
     trained = train(run, sim, resume=begun, every=every, stop=stop)
     if trained.done < run.config.updates:
         return None
     acts = policies(run, sim, trained.state)
-    played = {split: score_trained(make(run.config.task, split=split), acts) for split in SPLITS}
+    played = {split: score_trained(run.make(split), acts) for split in SPLITS}
+    known = _own_reference(run.config.task) if _is_own(run.config.task) else _reference(run.config.task)
     row = {
         "task": run.config.task,
         "version": sim.spec.version,
-        "known": _reference(run.config.task),
+        "known": known,
+        "budgets": {
+            name: None if math.isinf(budget) else budget
+            for name, budget in zip(sim.spec.cost_names, sim.spec.cost_budget, strict=True)
+        },
         "run": run.to_dict(),
         "steps": trained.done * run.learner.batch_steps(run.config, sim),
         "seconds": [trained.compile_s, trained.train_s, time.perf_counter() - clock],
@@ -187,7 +206,7 @@ def _fresh(run: Run, every: float, stop: StopRequest) -> Row | None:
         "date": datetime.now(UTC).date().isoformat(),
         "where": f"{jax.device_count()} x {device_name()}, jax {jax.__version__}, powerzoo_jax {__version__}",
         "episodes": played["test"][0].n_episodes,
-        "seeds": [_seed(*records) for records in zip(*(played[split] for split in SPLITS), strict=True)],
+        "seeds": [_seed(val, test, known) for val, test in zip(played["val"], played["test"], strict=True)],
     }
     if begun:  # only the last part was timed here; a run that is only played again knows the whole
         row |= {key: _in_folder(run).get(key) for key in ("seconds", "cpu_s")}
@@ -195,10 +214,13 @@ def _fresh(run: Run, every: float, stop: StopRequest) -> Row | None:
     return row
 
 
-def _seed(val: Evaluation, test: Evaluation) -> Row:
+def _seed(val: Evaluation, test: Evaluation, known: Row | None) -> Row:
+    score = test.normalized_score
+    if score is None and known is not None:
+        score = normalized_score(test.mean_reward, known["random"], known["oracle"])
     return {
         "return": test.mean_reward,
-        "score": test.normalized_score,
+        "score": score,
         "costs": test.mean_costs_by_constraint,
         "kept": [val.feasible, test.feasible],
     }
@@ -210,7 +232,15 @@ def _reference(task: str) -> Row | None:
         record = get_reference(task, "test")
     except KeyError:
         return None
-    return {key: record[key] for key in ("n", "random", "rule", "oracle", "bound", "mean_costs")}
+    return {key: record[key] for key in REFERENCE}
+
+
+def _own_reference(task: str) -> Row | None:
+    """Reference part of a row of a user's task, computed on the test split; None where no policies are known for it."""
+    if task not in list_baselines():
+        return None
+    record = reference(task, "test")
+    return {key: record[key] for key in REFERENCE}
 
 
 def _said(row: Row) -> str:
@@ -279,16 +309,23 @@ def _costs(rows: Sequence[Row]) -> str:
 
 
 def _channels(row: Row) -> list[tuple[str, ...]]:
-    spec = get_spec(row["task"])
     known = (row["known"] or {}).get("mean_costs", {})
     lines: list[tuple[str, ...]] = []
-    for name, budget in zip(spec.cost_names, spec.cost_budget, strict=True):
+    for name, budget in _budgets(row).items():
         mine = [s["costs"][name] for s in row["seeds"]]
         theirs = {k: f"{known[k][name]:.3g}" if k in known else "-" for k in ("random", "rule", "oracle")}
-        limit, kept = ("none", "-") if math.isinf(budget) else (f"{budget:g}", _within(mine, budget))
+        limit, kept = ("none", "-") if budget is None else (f"{budget:g}", _within(mine, budget))
         cells = (limit, theirs["random"], theirs["rule"], f"{np.mean(mine):.3g}", theirs["oracle"], kept)
         lines.append((f"`{row['task']}`", row["run"]["config"]["algorithm"], f"{name} [{unit_of(name)}]", *cells))
     return lines
+
+
+def _budgets(row: Row) -> dict[str, float | None]:
+    """Budget of each cost channel, None without one; rows written before they held it are of shipped tasks."""
+    if "budgets" in row:
+        return dict(row["budgets"])
+    spec = get_spec(row["task"])
+    return {n: None if math.isinf(b) else b for n, b in zip(spec.cost_names, spec.cost_budget, strict=True)}
 
 
 def _within(values: Sequence[float], budget: float) -> str:

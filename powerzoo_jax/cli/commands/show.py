@@ -8,6 +8,7 @@ import math
 from typing import Any
 
 from powerzoo_jax.cases import list_cases
+from powerzoo_jax.cli.own import parse_keywords
 from powerzoo_jax.cli.table import STDOUT, render, render_pairs, write_json
 from powerzoo_jax.data import get_info, list_datasets
 from powerzoo_jax.envs.observe import FieldBlock
@@ -36,7 +37,7 @@ def _dataset_row(name: str) -> tuple[str, str, str]:
 
 def run_show(options: argparse.Namespace) -> int:
     """Print everything that defines a task."""
-    sim = make(options.task, split=options.split)
+    sim = make(options.task, split=options.split, **parse_keywords(options.keywords))
     spec, dims = dataclasses.asdict(sim.spec), dataclasses.asdict(sim.env.dims)
     if options.json:
         write_json({"spec": _plain(spec), "dims": dims, "fields": list(sim.env.fields.names)}, STDOUT)

@@ -8,7 +8,6 @@ from powerzoo_jax.cli.commands.evaluate import Score, anchors_of, score_policies
 from powerzoo_jax.cli.commands.train import Trained, train_and_tell
 from powerzoo_jax.cli.runs import LOG, SCORES, Run, policies
 from powerzoo_jax.envs import Sim
-from powerzoo_jax.tasks import make
 
 
 def run(options: argparse.Namespace) -> int:
@@ -17,7 +16,7 @@ def run(options: argparse.Namespace) -> int:
 
 
 def _tabulate(run: Run, sim: Sim, trained: Trained, split: str) -> None:
-    scored = make(run.config.task, split=split)
+    scored = run.make(split)
     played = score_policies(scored, run.config.algorithm, policies(run, sim, trained.state)).records
     groups = [played[i : i + run.seeds] for i in range(0, run.rows, run.seeds)]
     scores = [Score(label, records) for label, records in zip(run.labels, groups, strict=True)]

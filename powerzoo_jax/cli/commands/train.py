@@ -47,7 +47,6 @@ from powerzoo_jax.cli.table import ProgressBar, render_pairs, working
 from powerzoo_jax.envs import Sim
 from powerzoo_jax.rl.training.parallel import agree, compile_on, everywhere, make_mesh, place, spread, whole
 from powerzoo_jax.rl.training.processes import join, watch
-from powerzoo_jax.tasks import make
 
 INTERRUPTED = 130  # exit status after Ctrl-C, 128 + SIGINT, as shells have it
 ROWS = 1  # leading axes of a run's state: policies trained side by side
@@ -208,7 +207,7 @@ def _train_and_tell(
     speaks = jax.process_index() == 0
     if speaks:
         print(render_pairs(describe(run.config)))
-    sim = make(run.config.task, split=run.config.split)
+    sim = run.make()
     remedy = f"Start all processes again: {shlex.join(resume_command(run, options))}"
     with StopRequest() as stop, watch(remedy=remedy):
         trained = train(run, sim, resume=resume, every=options.every, stop=stop, sinks=options.log)
@@ -230,7 +229,8 @@ def plan(options: argparse.Namespace) -> Run:
     check_sinks(options.log)
     config = resolve_config(options.what, options.algorithm, options.settings)
     grid = parse_grid(config, getattr(options, "over", ()))
-    run = Run(options.out or default_folder(config, bool(grid)), config, options.seeds, options.seed, grid)
+    folder = options.out or default_folder(config, bool(grid))
+    run = Run(folder, config, options.seeds, options.seed, grid, tuple(options.keywords), options.module)
     _join(options)
     return run
 
@@ -240,7 +240,7 @@ def claim(run: Run, options: argparse.Namespace) -> bool:
     if options.resume:
         stored = open_run(run.folder)
         changed = differing(stored.config, run.config)
-        changed += [k for k in ("seeds", "seed", "grid") if getattr(stored, k) != getattr(run, k)]
+        changed += [k for k in ("seeds", "seed", "grid", "keywords") if getattr(stored, k) != getattr(run, k)]
         if changed:
             raise DataError(
                 f"{run.folder} was trained with other settings: {', '.join(changed)}. "
@@ -279,6 +279,8 @@ def resume_command(run: Run, options: argparse.Namespace) -> list[str]:
     words += [w for s in options.settings for w in ("--set", s)]
     words += [w for name, values in run.grid for w in ("--over", f"{name}={','.join(map(str, values))}")]
     words += [w for name in options.log for w in ("--log", name)]
+    words += [w for text in run.keywords for w in ("--keyword", text)]
+    words += [w for path in run.modules for w in ("--module", path)]
     words += ["--cluster"] if options.cluster else []
     for name in CARRIED:
         value = getattr(options, name, None)
@@ -287,7 +289,7 @@ def resume_command(run: Run, options: argparse.Namespace) -> list[str]:
 
 
 def _score(run: Run, sim: Sim, trained: Trained) -> None:
-    test = make(run.config.task, split="test")
+    test = run.make("test")
     scores = baseline_scores(test)
     acts = policies(run, sim, trained.state)
     scores.append(score_policies(test, run.config.algorithm, acts))
