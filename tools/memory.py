@@ -1,6 +1,6 @@
-"""Resident memory over many makes and runs of a task, and over a long training, in growth where there is a leak.
+"""Resident memory over many makes and runs of a task, and over a long training.
 
-`python -m tools.memory` makes and runs a task 200 times, trains on it again and again for ten minutes, prints a row of
+`python -m tools.memory` makes and runs a task 200 times, trains on it for ten minutes by the command, prints a row of
 each every few samples, and exits with 1 where the memory in use keeps growing.
 """
 
@@ -9,7 +9,9 @@ from __future__ import annotations
 import argparse
 import gc
 import os
+import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -21,27 +23,28 @@ from jax import Array
 
 import powerzoo_jax as pz
 from powerzoo_jax.base.spaces import sample
+from powerzoo_jax.cli.runs import LOG
 from powerzoo_jax.envs.core import Sim
-from powerzoo_jax.rl.algorithms import ppo
-from powerzoo_jax.rl.training.config import PPOConfig
 
 CYCLES, MINUTES = 200, 10.0
+EVERY_S = 5.0  # between checkpoints, more than a run would write
+STEPS = 10**9  # of the training, more than it gets to
 FLAT_MB = 40.0  # growth over the second half of the cycles, or of the training, that is no leak
 ROWS = 20  # of each series that are printed
 COLUMNS = ("what", "repeats", "seconds", "MB")
 
 
 class Sample(NamedTuple):
-    """Resident memory [MB] after so many cycles or trainings, and so many seconds."""
+    """Resident memory [MB] after so many cycles or updates, and so many seconds."""
 
     repeats: int
     seconds: float
     mb: float
 
 
-def resident_mb() -> float:
-    """Memory of this process that is in use now."""
-    pages = int(Path("/proc/self/statm").read_text(encoding="ascii").split()[1])
+def resident_mb(process: int | str = "self") -> float:
+    """Memory of a process that is in use now."""
+    pages = int(Path(f"/proc/{process}/statm").read_text(encoding="ascii").split()[1])
     return pages * os.sysconf("SC_PAGE_SIZE") / 1e6
 
 
@@ -63,15 +66,24 @@ def cycles(task: str, count: int) -> Iterator[Sample]:
 
 
 def training(task: str, minutes: float) -> Iterator[Sample]:
-    """Memory after each of the trainings that fit into so many minutes, one compiled program for all."""
-    sim = pz.make(task, split="train")
-    cfg = PPOConfig(lanes=8, total_steps=8 * sim.spec.horizon * 4, epochs=1, minibatches=2, widths=(16,))
-    train, start = jax.jit(ppo.make_train(cfg, sim)), time.monotonic()
-    for k in range(sys.maxsize):
-        jax.block_until_ready(train(jax.random.key(k), sim))
-        yield Sample(k + 1, time.monotonic() - start, resident_mb())
-        if time.monotonic() > start + 60 * minutes:
-            return
+    """Memory each second of `powerzoo-jax train TASK` with its log and checkpoints, stopped after so many minutes."""
+    with tempfile.TemporaryDirectory() as place:
+        folder = Path(place) / "run"
+        words = ["train", task, "--out", str(folder), "--every", str(EVERY_S), "--set", f"total_steps={STEPS}"]
+        process = subprocess.Popen([sys.executable, "-m", "powerzoo_jax", *words], stdout=subprocess.DEVNULL)
+        start = time.monotonic()
+        try:
+            while time.monotonic() < start + 60 * minutes:
+                time.sleep(1.0)
+                if process.poll() is not None:
+                    raise RuntimeError(f"training of {task} ended with status {process.returncode}. Run it alone.")
+                log = folder / LOG
+                updates = log.read_bytes().count(b"\n") - 1 if log.exists() else 0
+                if updates > 0:  # compiled by now
+                    yield Sample(updates, time.monotonic() - start, resident_mb(process.pid))
+        finally:
+            process.kill()
+            process.wait()
 
 
 def growth(samples: Sequence[float]) -> float:
@@ -92,7 +104,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     print(lines[0], flush=True)
     for what, series in (
         ("cycles", cycles(options.task, options.cycles)),
-        ("training", training(options.task, options.minutes)),
+        ("updates", training(options.task, options.minutes)),
     ):
         found = list(series)
         step = max(len(found) // ROWS, 1)
@@ -101,7 +113,7 @@ def main(argv: Sequence[str] | None = None) -> int:
             print(lines[-1], flush=True)
         more = growth([x.mb for x in found])
         grown = max(grown, more)
-        head.append(f"{len(found)} {what} in {found[-1].seconds:.0f} s, {more:+.1f} MB over the second half")
+        head.append(f"{found[-1].repeats} {what} in {found[-1].seconds:.0f} s, {more:+.1f} MB over the second half")
     head = [f"# {options.task}: {'; '.join(head)}"]
     print(*head, flush=True)
     if options.out:

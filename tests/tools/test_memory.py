@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import sys
+
 import pytest
 
 from tools import memory
@@ -21,8 +23,8 @@ def test_the_command_fails_where_either_grows_and_writes_what_it_saw(step, monke
     out = tmp_path / "memory.tsv"
     assert memory.main(["dso", "--out", str(out)]) == int(step > 0)
     head, columns, *rows = out.read_text().splitlines()
-    assert head in capsys.readouterr().out and head.startswith("# dso: 100 cycles in 99 s, +0.0 MB")
-    assert columns == "what\trepeats\tseconds\tMB" and rows[-1] == f"training\t99\t99.0\t{300.0 + step * 99:.1f}"
+    assert head in capsys.readouterr().out and head.startswith("# dso: 99 cycles in 99 s, +0.0 MB")
+    assert columns == "what\trepeats\tseconds\tMB" and rows[-1] == f"updates\t99\t99.0\t{300.0 + step * 99:.1f}"
 
 
 def test_resident_memory_counts_what_is_allocated():
@@ -30,3 +32,9 @@ def test_resident_memory_counts_what_is_allocated():
     block = bytearray(b"x") * 50_000_000
     assert memory.resident_mb() > before + 40
     del block
+
+
+def test_a_training_that_ends_by_itself_is_no_measurement(monkeypatch):
+    monkeypatch.setattr(sys, "executable", "false")
+    with pytest.raises(RuntimeError, match="training of dso ended with status 1"):
+        next(memory.training("dso", 1.0))
