@@ -32,7 +32,7 @@ COMPILERS := jax-cuda12-plugin jax-cuda12-pjrt nvidia-cuda-nvcc-cu12 libtpu
 E1_MORE := SuperSuit ethical-smart-grid pytest pytest-xdist
 
 .PHONY: help demo test test-all test-long test-compat bench bench-device accelerators accelerators-quick build-check
-.PHONY: lint types docs wheel-check soak-quick hostile sbom clean
+.PHONY: lint types docs wheel-check soak-quick memory hostile sbom clean
 help:  ## list the targets
 	@grep -hE '^[a-z][a-z-]*:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 20
 
@@ -49,8 +49,12 @@ test-long: lint types wheel-check  ## every test, and a hundred thousand abused 
 	$(BIN)/python $(PYTEST) $(NATIVE)
 	$(BIN)/python -m tools.soak --steps 1e5
 
-soak-quick: $(VENV)/.stamp  ## two thousand abused steps of every task: nothing but finite numbers, one program each
-	$(BIN)/python -m tools.soak --steps 2e3 --jobs $(SIDE_BY_SIDE)
+soak-quick: $(VENV)/.stamp  ## two thousand abused steps of every task and preset: only finite numbers, one program each
+	$(BIN)/python -m tools.soak --quick --steps 2e3 --jobs $(SIDE_BY_SIDE)
+
+memory: $(VENV)/.stamp  ## memory in use over 200 makes and runs of a task and ten minutes of training: fails where it grows
+	@mkdir -p results
+	$(BIN)/python -m tools.memory --out results/memory.tsv
 
 hostile: $(VENV)/.stamp  ## files made to exhaust, escape or mislead the readers, in full size
 	@mkdir -p results

@@ -1,21 +1,23 @@
-"""Soak test: every task played for long with random, extreme, invalid and adversarial actions, and what came of it.
+"""Soak test: every task and preset played for long with random, extreme, invalid and adversarial actions.
 
-`python -m tools.soak --steps 2000` plays so many steps of each task and prints one row for each: whatever was not
-finite, out of its bounds, or not the sum that it must be, the outcomes of the solvers, and the number of programs
-compiled. It exits with 1 where a count of faults is not zero or a task compiled more than one program.
-`--memory TASK` makes and runs a task 200 times, and then trains on it for `--minutes`, and prints the memory in use.
+`python -m tools.soak --steps 2000` plays so many steps of every version of each task and prints one row for each:
+whatever was not finite, out of its bounds, or not the sum that it must be, the outcomes of the solvers, and the number
+of programs compiled. It exits with 1 where a count of faults is not zero or a task compiled more than one program.
+Tasks of one builder and grid that differ in numbers alone share a program; `--quick` takes the version that
+`make` takes, and a compiler that does not optimise.
 """
 
 from __future__ import annotations
 
 import argparse
+import dataclasses
 import functools
-import gc
-import os
-import subprocess
+import itertools
+import multiprocessing
 import sys
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -26,9 +28,11 @@ from jax import Array, lax
 
 import powerzoo_jax as pz
 from powerzoo_jax.base.spaces import Box, MultiDiscrete, Space, sample
+from powerzoo_jax.base.tree import where_done
 from powerzoo_jax.base.types import Step
 from powerzoo_jax.envs.core import Sim
 from powerzoo_jax.powerflow import Status
+from powerzoo_jax.tasks.registry import get_builder, get_spec, list_presets, list_versions
 
 # One lane each, and behind them the lanes of the adversary: they stand in one state, each tries a random action, and
 # all go on from where the worst of these actions led.
@@ -42,9 +46,8 @@ RESIDUAL_PU = 1e-3  # largest mismatch of a flow that says it has converged; flo
 # statuses and one more column for anything that is none
 OUTCOMES = (*(status.name.lower() for status in Status), "unknown")
 FAULTS = ("obs", "reward", "cost", "info", "state", "outside", "negative", "unequal", "mismatch")
-HEADER = "task\tsteps\tseconds\tprograms\tepisodes\tfaults\toutcomes"
-CYCLES = 200
-FLAT_MB = 40.0  # growth over the second half of the cycles, or of the training, that is no leak
+COLUMNS = ("task", "version", "steps", "seconds", "programs", "episodes", "faults", "outcomes")
+LEVEL, QUICK_LEVEL = 3, 0  # of XLA's optimisation: without it a program compiles in about half the time
 
 
 class Tally(NamedTuple):
@@ -63,9 +66,13 @@ class Tally(NamedTuple):
 
 
 class Result(NamedTuple):
-    """Counts of the play of one task."""
+    """Counts of the play of one task.
+
+    programs:  compiled for it; 0 where a task before it had the same
+    """
 
     task: str
+    version: int
     steps: int
     seconds: float
     programs: int
@@ -75,7 +82,7 @@ class Result(NamedTuple):
 
     @property
     def good(self) -> bool:
-        return self.programs == 1 and not any(self.faults.values())
+        return self.programs <= 1 and not any(self.faults.values())
 
 
 def act(space: Space, key: Array, t: Array) -> Array:
@@ -131,160 +138,139 @@ def _not_finite(tree: Any) -> Array:
     return functools.reduce(jnp.logical_or, (_any(~jnp.isfinite(x)) for x in leaves), jnp.zeros(LANES, bool))
 
 
-def program(sim: Sim) -> Any:
-    """Compiled play of LENGTH steps: (sim, states, key) -> (states, Tally)."""
+@jax.jit
+def _begin(sim: Sim, keys: Array) -> Any:
+    return jax.vmap(sim.init)(keys)[0]
+
+
+def _play(sim: Sim, weights: Array, states: Any, ended: Array, key: Array) -> tuple[Any, Array, Tally]:
+    """LENGTH steps, each begun afresh in the lanes that have ended: (states, ended, Tally)."""
     observation, action = sim.spaces()
-    weights = np.asarray(sim.spec.term_weights, np.float32)
-
-    def play(sim: Sim, states: Any, key: Array) -> tuple[Any, Tally]:
-        def step(states: Any, draw: tuple[Array, Array]) -> tuple[Any, Tally]:
-            key, t = draw
-            out, states, _ = pz.vstep(sim, states, act(action, key, t))
-            harm = out.cost.sum(axis=1) - out.reward.sum(axis=1)
-            worst = len(KINDS) + jnp.argmax(harm[len(KINDS) :])
-            follow = jnp.where(jnp.arange(LANES) < len(KINDS), jnp.arange(LANES), worst)
-            return jax.tree.map(lambda x: x[follow], states), judge(out, observation, jnp.asarray(weights))
-
-        draws = (jax.random.split(key, LENGTH), jnp.arange(LENGTH))
-        states, tallies = lax.scan(step, states, draws)
-        return states, jax.tree.map(lambda x: x.sum(axis=0), tallies)
-
-    return jax.jit(play)
-
-
-def soak(sim: Sim, steps: int, seed: int = 0) -> Result:
-    """Play a task for so many steps, counted over all lanes."""
-    start = time.perf_counter()
-    key = jax.random.key(seed)
     # the adversary's lanes begin as one
-    lane = jnp.minimum(jnp.arange(LANES), len(KINDS))
-    keys = jax.vmap(lambda k: jax.random.fold_in(key, k))(lane)
-    states, _ = jax.jit(jax.vmap(sim.init))(keys)
-    play, calls = program(sim), -(-steps // (LANES * LENGTH))
-    faults, outcomes, ended = np.zeros(len(FAULTS), np.int64), np.zeros(len(OUTCOMES), np.int64), 0
+    lane, trial = jnp.minimum(jnp.arange(LANES), len(KINDS)), jnp.arange(LANES) >= len(KINDS)
+
+    def step(carry: tuple[Any, Array], draw: tuple[Array, Array]) -> tuple[Any, Tally]:
+        (states, ended), (key, t) = carry, draw
+        keys = jax.vmap(functools.partial(jax.random.fold_in, key))(lane)
+        states = lax.cond(ended.any(), lambda x: where_done(ended, _begin(sim, keys), x), lambda x: x, states)
+        out = jax.vmap(sim.step)(states, act(action, key, t))
+        harm = out.cost.sum(axis=1) - out.reward.sum(axis=1)
+        worst = jnp.argmax(jnp.where(trial, harm, -jnp.inf))
+        follow = jnp.where(trial, worst, jnp.arange(LANES))
+        ended = (out.info.terminated | out.info.truncated)[follow]
+        return (jax.tree.map(lambda x: x[follow], out.state), ended), judge(out, observation, weights)
+
+    draws = (jax.random.split(key, LENGTH), jnp.arange(LENGTH))
+    (states, ended), tallies = lax.scan(step, (states, ended), draws)
+    return states, ended, jax.tree.map(lambda x: x.sum(axis=0), tallies)
+
+
+@functools.cache
+def player(level: int) -> Any:
+    """Compiled `_play` of all tasks, at a level of optimisation."""
+    return jax.jit(_play, compiler_options={"xla_backend_optimization_level": level})
+
+
+def soak(sim: Sim, steps: int, seed: int = 0, level: int = LEVEL) -> Result:
+    """Play a task for so many steps, counted over all lanes."""
+    start, spec, weights = time.perf_counter(), sim.spec, jnp.asarray(sim.spec.term_weights, jnp.float32)
+    # a label, but static: under one label tasks that differ in numbers alone share a program
+    sim = dataclasses.replace(sim, spec=get_spec("battery_arbitrage"))
+    key, play, calls = jax.random.key(seed), player(level), -(-steps // (LANES * LENGTH))
+    before, ended = play._cache_size(), jnp.ones(LANES, bool)
+    states = jax.tree.map(
+        lambda x: jnp.empty(x.shape, x.dtype), jax.eval_shape(_begin, sim, jax.random.split(key, LANES))
+    )
+    faults, outcomes, episodes = np.zeros(len(FAULTS), np.int64), np.zeros(len(OUTCOMES), np.int64), 0
     for call in range(calls):
-        states, tally = play(sim, states, jax.random.fold_in(key, LANES + call))
-        faults, outcomes, ended = faults + tally.faults, outcomes + tally.outcomes, ended + int(tally.ended)
+        states, ended, tally = play(sim, weights, states, ended, jax.random.fold_in(key, call))
+        faults, outcomes, episodes = faults + tally.faults, outcomes + tally.outcomes, episodes + int(tally.ended)
     return Result(
-        task=sim.spec.id,
+        task=spec.id,
+        version=spec.version,
         steps=calls * LANES * LENGTH,
         seconds=time.perf_counter() - start,
-        programs=play._cache_size(),
+        programs=play._cache_size() - before,
         faults=dict(zip(FAULTS, map(int, faults), strict=True)),
         outcomes=dict(zip(OUTCOMES, map(int, outcomes), strict=True)),
-        ended=ended,
+        ended=episodes,
     )
-
-
-# ---- memory
-
-
-def resident_mb() -> float:
-    """Memory of this process that is in use now."""
-    pages = int(Path("/proc/self/statm").read_text().split()[1])
-    return pages * os.sysconf("SC_PAGE_SIZE") / 1e6
-
-
-@jax.jit
-def _episode(sim: Sim, key: Array) -> Array:
-    state, _ = sim.init(key)
-    return sim.step(state, sample(sim.spaces()[1], key)).reward.sum()
-
-
-def cycles(task: str, count: int) -> Iterator[float]:
-    """Memory [MB] after each of so many times that a task is made and run."""
-    for k in range(count):
-        sim = pz.make(task, split="train")
-        _episode(sim, jax.random.key(k)).block_until_ready()
-        del sim
-        gc.collect()
-        yield resident_mb()
-
-
-def training(task: str, minutes: float) -> Iterator[float]:
-    """Memory [MB] while a learner is trained again and again for so long."""
-    from powerzoo_jax.rl.algorithms import ppo
-    from powerzoo_jax.rl.training.config import PPOConfig
-
-    sim = pz.make(task, split="train")
-    cfg = PPOConfig(lanes=8, total_steps=8 * sim.spec.horizon * 4, epochs=1, minibatches=2, widths=(16,))
-    train, stop = jax.jit(ppo.make_train(cfg, sim)), time.monotonic() + 60 * minutes
-    for k in range(sys.maxsize):
-        jax.block_until_ready(train(jax.random.key(k), sim))
-        yield resident_mb()
-        if time.monotonic() > stop:
-            return
-
-
-def growth(samples: Sequence[float]) -> float:
-    """Growth [MB] of memory over the second half: the first half fills caches."""
-    half = np.asarray(samples[len(samples) // 2 :])
-    return float(half[-len(half) // 4 :].mean() - half[: max(len(half) // 4, 1)].mean())
 
 
 # ---- command
 
 
-def _row(result: Result) -> str:
+def groups(names: Iterable[str], *, quick: bool) -> list[list[tuple[str, int]]]:
+    """Tasks and versions, those together that may share a program: of one builder and grid; large groups first."""
+    found: dict[tuple[str, str], list[tuple[str, int]]] = {}
+    for name in names:
+        for version in (get_spec(name).version,) if quick else list_versions(name):
+            place = get_builder(name, version), get_spec(name, version).case
+            found.setdefault(place, []).append((name, version))
+    return sorted(found.values(), key=len, reverse=True)
+
+
+def soak_group(members: Sequence[tuple[str, int]], steps: int, seed: int, level: int) -> list[Result]:
+    """Play tasks one after the other in one process, and forget their programs."""
+    results = [soak(pz.make(task, version=version, split="train"), steps, seed, level) for task, version in members]
+    jax.clear_caches()
+    return results
+
+
+def play_all(
+    work: Sequence[Sequence[tuple[str, int]]], jobs: int, steps: int, seed: int, level: int
+) -> Iterator[Result]:
+    """Results of all groups, in order of the groups; several processes take one group after the other."""
+    play = functools.partial(soak_group, steps=steps, seed=seed, level=level)
+    if jobs == 1:
+        yield from itertools.chain.from_iterable(map(play, work))
+        return
+    with ProcessPoolExecutor(jobs, multiprocessing.get_context("spawn")) as pool:
+        yield from itertools.chain.from_iterable(pool.map(play, work))
+
+
+def row_of(result: Result) -> tuple[str, ...]:
+    """Entries of COLUMNS."""
     bad = ", ".join(f"{count} {name}" for name, count in result.faults.items() if count) or "none"
     outcomes = ", ".join(f"{count} {name}" for name, count in result.outcomes.items() if count)
-    numbers = f"{result.task}\t{result.steps}\t{result.seconds:.1f}\t{result.programs}\t{result.ended}"
-    return f"{numbers}\t{bad}\t{outcomes}"
+    numbers = result.version, result.steps, f"{result.seconds:.1f}", result.programs, result.ended
+    return result.task, *map(str, numbers), bad, outcomes
 
 
-def _memory(task: str, count: int, minutes: float) -> bool:
-    flat = True
-    for what, samples in (("cycles of make and run", cycles(task, count)), ("trainings", training(task, minutes))):
-        found = list(samples)
-        more = growth(found)
-        flat &= more < FLAT_MB
-        print(
-            f"{task}\t{len(found)} {what}\t{found[0]:.0f} MB first\t{found[-1]:.0f} MB last\t{more:+.1f} MB over half"
-        )
-    return flat
+def write_rows(path: Path, rows: Iterable[tuple[str, ...]]) -> None:
+    """Put rows into a TSV by task and version; others that stand there stay."""
+    lines = path.read_text(encoding="utf-8").splitlines()[2:] if path.exists() else []
+    known = {row[:2]: row for row in (*(tuple(line.split("\t")) for line in lines), *rows)}
+    kept = [known[key] for key in sorted(known)]
+    bad = sum(row[6] != "none" for row in kept)
+    total, programs = (sum(int(row[k]) for row in kept) for k in (2, 4))
+    head = f"# {len(kept)} tasks, presets and versions, {total} steps, {programs} programs, {bad} with faults"
+    path.write_text("\n".join((head, *map("\t".join, (COLUMNS, *kept)), "")), encoding="utf-8")
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Print the rows; 1 for any fault, a second program of a task, or memory that grows."""
+    """Print the rows; 1 for any fault or a second program of a task."""
     parser = argparse.ArgumentParser(prog="python -m tools.soak", description=__doc__)
-    parser.add_argument("tasks", nargs="*", help="tasks; all by default")
+    parser.add_argument("tasks", nargs="*", help="tasks and presets; all by default")
     parser.add_argument("--steps", type=float, default=2e3, help="steps a task, over all lanes")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--jobs", type=int, default=1, help="processes side by side")
-    parser.add_argument("--out", type=Path, help="write the rows to this TSV file as well")
-    parser.add_argument("--memory", metavar="TASK", help="look at the memory instead")
-    parser.add_argument("--cycles", type=int, default=CYCLES)
-    parser.add_argument("--minutes", type=float, default=10.0, help="of training, with --memory")
+    parser.add_argument("--quick", action="store_true", help="one version of each task, compiled without optimisation")
+    parser.add_argument("--out", type=Path, help="put the rows into this TSV file as well")
     options = parser.parse_args(argv)
-    if options.memory:
-        return int(not _memory(options.memory, options.cycles, options.minutes))
-    tasks, lines, good = options.tasks or pz.list_tasks(), [HEADER], True
-    print(HEADER, flush=True)
-    if options.jobs > 1:
-        more = ["--steps", str(options.steps), "--seed", str(options.seed)]
-        shares = [
-            subprocess.Popen(
-                [sys.executable, "-m", "tools.soak", *tasks[k :: options.jobs], *more],
-                stdout=subprocess.PIPE,
-                text=True,
-            )
-            for k in range(options.jobs)
-        ]
-        for share in shares:
-            rows = share.communicate()[0].splitlines()[1:]
-            print(*rows, sep="\n", flush=True)
-            lines += rows
-        good = not any(share.returncode for share in shares)
-        tasks = ()
-    for task in tasks:
-        result = soak(pz.make(task, split="train"), int(options.steps), options.seed)
-        good &= result.good
-        lines.append(_row(result))
-        print(lines[-1], flush=True)
-        jax.clear_caches()
-    if options.out:
-        options.out.write_text("\n".join(lines) + "\n", encoding="utf-8")
-    return int(not good)
+    start, results = time.perf_counter(), []
+    work = groups(options.tasks or (*pz.list_tasks(), *list_presets()), quick=options.quick)
+    level = QUICK_LEVEL if options.quick else LEVEL
+    print(*COLUMNS, sep="\t", flush=True)
+    for result in play_all(work, options.jobs, int(options.steps), options.seed, level):
+        results.append(result)
+        print(*row_of(result), sep="\t", flush=True)
+        if options.out:
+            write_rows(options.out, [row_of(result)])  # at once: a run takes minutes and may be stopped
+    good = [result.good for result in results]
+    steps, programs = sum(result.steps for result in results), sum(result.programs for result in results)
+    print(f"# {steps} steps, {programs} programs, {time.perf_counter() - start:.0f} s, {good.count(False)} with faults")
+    return int(not all(good))
 
 
 if __name__ == "__main__":

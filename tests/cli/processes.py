@@ -18,7 +18,7 @@ from powerzoo_jax.rl.training.config import PPOConfig
 from powerzoo_jax.rl.training.processes import join, watch
 from tests.rl.toy_battery import STEPS, toy_sim
 
-UPDATES = 60
+UPDATES = 20
 TIMEOUT_S = 5.0
 CFG = PPOConfig(lanes=4, total_steps=4 * STEPS * UPDATES, epochs=1, minibatches=1, shards=4, widths=(8,))
 

@@ -14,8 +14,9 @@ import powerzoo_jax as pz
 from powerzoo_jax.base.spaces import Box, MultiDiscrete
 from powerzoo_jax.base.types import Step
 from powerzoo_jax.powerflow import Status
+from powerzoo_jax.tasks.registry import list_presets, list_versions
 from tools import soak
-from tools.soak import FAULTS, KINDS, LANES, OUTCOMES, Result, act, judge
+from tools.soak import FAULTS, KINDS, LANES, OUTCOMES, Result, act, groups, judge
 
 BOX = Box(np.full((1, 2), -1.0, np.float32), np.full((1, 2), 1.0, np.float32))
 WEIGHTS = jnp.array([1.0, -2.0])
@@ -104,23 +105,31 @@ def test_the_actions_of_a_discrete_space_leave_its_range_where_they_are_invalid(
     assert np.all((invalid < 0) | (invalid >= 4))
 
 
-def test_a_task_survives_and_compiles_once():
-    found = soak.soak(pz.make("battery_arbitrage", split="train"), 3 * LANES * soak.LENGTH)
-    assert found.good and found.programs == 1 and found.steps == 3 * LANES * soak.LENGTH
-    assert sum(found.outcomes.values()) == found.steps and found.ended == LANES  # a day has 48 steps, 75 are played
+def test_tasks_of_one_form_survive_and_share_a_program():
+    steps = 3 * LANES * soak.LENGTH
+    found = soak.soak_group([("marl_opf", 0), ("marl_opf_7d", 0)], steps, 0, soak.QUICK_LEVEL)
+    assert [x.programs for x in found] == [1, 0] and all(x.good and x.steps == steps for x in found)
+    assert all(sum(x.outcomes.values()) == steps for x in found)
+    assert [x.ended for x in found] == [LANES, 0]  # a day has 48 steps, 75 are played
 
 
-@pytest.mark.parametrize(("programs", "faults", "status"), [(1, 0, 0), (2, 0, 1), (1, 3, 1)])
+def test_groups_hold_every_task_once_and_those_of_one_grid_together():
+    names = (*pz.list_tasks(), *list_presets())
+    members = [member for group in groups(names, quick=False) for member in group]
+    assert sorted(members) == sorted((name, k) for name in names for k in list_versions(name))
+    quick = groups(names, quick=True)
+    assert sorted(name for group in quick for name, _ in group) == sorted(names)
+    assert any({("opf_118", 0), ("marl_opf_118", 0), ("opf_118_7d", 0)} <= set(group) for group in quick)
+
+
+@pytest.mark.parametrize(("programs", "faults", "status"), [(1, 0, 0), (0, 0, 0), (2, 0, 1), (1, 3, 1)])
 def test_the_command_fails_on_a_fault_and_on_a_second_program(programs, faults, status, monkeypatch, capsys, tmp_path):
-    result = Result("some", 400, 1.0, programs, {"obs": faults}, {"converged": 400}, 16)
+    result = Result("battery_arbitrage", 0, 400, 1.0, programs, {"obs": faults}, {"converged": 400}, 16)
     monkeypatch.setattr(soak, "soak", lambda *_: result)
-    assert soak.main(["battery_arbitrage", "--out", str(tmp_path / "rows.tsv")]) == status
-    row = capsys.readouterr().out.splitlines()[-1]
-    assert row == (tmp_path / "rows.tsv").read_text().splitlines()[-1]
+    out = tmp_path / "rows.tsv"
+    soak.write_rows(out, [("another", "1", "400", "1.0", "1", "16", "none", "400 converged")])
+    assert soak.main(["battery_arbitrage", "--quick", "--out", str(out)]) == status
+    row = capsys.readouterr().out.splitlines()[-2]
+    head, _, other, last = out.read_text().splitlines()
+    assert row == last and other.startswith("another\t") and head.startswith("# 2 tasks, presets and versions, 800 ste")
     assert ("3 obs" in row) == bool(faults) and "400 converged" in row
-
-
-@pytest.mark.parametrize(("step", "flat"), [(0.0, True), (2.0, False)])
-def test_memory_that_grows_is_told_from_caches_that_fill(step, flat):
-    samples = [100.0] * 5 + [500.0 + step * k for k in range(95)]
-    assert (soak.growth(samples) < soak.FLAT_MB) == flat
