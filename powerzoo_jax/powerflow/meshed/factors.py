@@ -18,6 +18,7 @@ from flax import struct
 from jax import Array, lax
 
 from powerzoo_jax.base.errors import SolverError, listing
+from powerzoo_jax.base.host import on_host
 from powerzoo_jax.base.numerics import FLOAT, resolve_dtype
 from powerzoo_jax.cases import Case, assert_valid
 from powerzoo_jax.cases.topology import branch_positions, live_buses
@@ -227,6 +228,7 @@ class MeshedFactors:
         return self.v_base.shape[-2]
 
 
+@on_host
 def prepare_meshed(case: Case, *, load_factor: float = 1.0, dtype: Any = None) -> MeshedFactors:
     """Factor a network for `solve_meshed`.
 
