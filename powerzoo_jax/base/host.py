@@ -32,7 +32,8 @@ def on_host(prepare: Callable[P, T]) -> Callable[P, T]:
     @functools.wraps(prepare)
     def prepared(*args: P.args, **kwargs: P.kwargs) -> T:
         host = processor()
-        if host is None or host == (jax.config.jax_default_device or jax.local_devices()[0]):
+        default = jax.config.jax_default_device or jax.local_devices()[0]  # type: ignore[attr-defined]
+        if host is None or host == default:
             return prepare(*args, **kwargs)
         with jax.default_device(host):
             found = prepare(*args, **kwargs)
