@@ -10,17 +10,21 @@ import jax
 import numpy as np
 import pytest
 
+from powerzoo_jax import opf
 from powerzoo_jax import powerflow as pf
 from powerzoo_jax.base.host import on_host
 from powerzoo_jax.cases import load_case
 
 pytestmark = pytest.mark.program
 
+DECORATED = on_host(lambda: None).__code__  # type: ignore[attr-defined]  # of whatever `on_host` decorates
+
 # Two processors, of which the second plays the accelerator: programs compiled for it would show among its executables.
 PROGRAM = """
 import jax
 import jax.numpy as jnp
 import numpy as np
+from powerzoo_jax import opf
 from powerzoo_jax import powerflow as pf
 from powerzoo_jax.cases import load_case, load_feeder
 
@@ -31,6 +35,7 @@ def there():
     return [x for x in accelerator.client.live_executables() if accelerator in x.local_devices()]
 
 case, feeder, phases = load_case("case14"), load_case("case33bw"), load_feeder(13)
+market = load_case("pz_case5")
 meshed = pf.prepare_meshed(case)
 prepared = [
     meshed,
@@ -43,6 +48,8 @@ prepared = [
     pf.prepare_dc_outages(case),
     pf.prepare_threephase(phases),
     pf.prepare_regulators(phases),
+    opf.prepare_dc_opf(market),
+    opf.prepare_ac_opf(market),
 ]
 jax.block_until_ready(prepared)
 assert not there(), [x.hlo_modules()[0].name for x in there()]
@@ -60,6 +67,14 @@ def test_prepare_functions_run_nothing_on_the_default_device() -> None:
     environment = os.environ | {"XLA_FLAGS": flags.strip(), "JAX_PLATFORMS": "cpu"}
     done = subprocess.run([sys.executable, "-c", PROGRAM], env=environment, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
+
+
+def test_every_preparation_is_done_on_the_host() -> None:
+    public = {name: getattr(module, name) for module in (pf, opf) for name in dir(module)}
+    prepare = [found for name, found in public.items() if name.startswith("prepare_")]
+    assert len(prepare) >= 13
+    own = [found for found in (*prepare, opf.binding_rows) if getattr(found, "__code__", None) is not DECORATED]
+    assert own == []
 
 
 def test_results_keep_their_bits_and_types_on_the_way_to_the_device(monkeypatch: pytest.MonkeyPatch) -> None:

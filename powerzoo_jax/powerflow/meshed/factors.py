@@ -342,7 +342,7 @@ def _(primals: tuple[Any, ...], tangents: tuple[Any, ...]) -> tuple[Any, Any]:
 
 
 def _branch_numbers(layout: MeshedLayout, v: Array, branch: BranchData) -> dict[str, Array]:
-    """What each branch contributes to the network at base voltages v (N,), as in `derive`, and its flow."""
+    """Contribution of each branch to the network at base voltages v (N,), as in `derive`, and its flow."""
     branch = _supplied(layout, branch)
     y, at_f, at_t = stamps(branch), v[layout.f], v[layout.t]
     there, back = at_f * jnp.conj(y.ft * at_t), at_t * jnp.conj(y.tf * at_f)
