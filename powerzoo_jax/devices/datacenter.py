@@ -135,16 +135,24 @@ def step(
     P = -(P_it (1 + aux) + P_cool). A job holds its GPUs, and draws power, to the end of the step it finishes in.
     """
     dt_minutes = dt_hours * 60
-    train, refused_train = jobs.enqueue(state.train, arrivals[0])
-    finetune, refused_finetune = jobs.enqueue(state.finetune, arrivals[1])
+    queued = jobs.enqueue((state.train, state.finetune), arrivals)
+    (train, refused_train), (finetune, refused_finetune) = queued
+    upto = jobs.queued_gpus((train, finetune))
     running = jobs.row_sum(train.held_gpus) + jobs.row_sum(finetune.held_gpus)
     # running jobs are not pre-empted: inference that exceeds what they leave is not served
     serving = jnp.minimum(
         jnp.round(params.infer_gpu_peak * jnp.clip(weather.infer_util, 0, 1)), params.n_gpus - running
     )
     free = params.n_gpus - serving - running
-    train, taken = _start(train, order.train_share, free, minute, dt_minutes, force_start)
-    finetune, _ = _start(finetune, order.finetune_share, free - taken, minute, dt_minutes, force_start)
+    late = (minute, dt_minutes) if force_start else None
+    from_train, taken = _chosen(train, upto[0], order.train_share, free, late)
+    from_finetune, _ = _chosen(finetune, upto[1], order.finetune_share, free - taken, late)
+
+    def begin(pool: Pool, started: Array) -> Pool:
+        pool = jobs.start(pool, started, minute, dt_minutes)
+        return jobs.packed(pool) if force_start else pool
+
+    train, finetune = begin(train, from_train), begin(finetune, from_finetune)
     train_gpus, finetune_gpus = jobs.row_sum(train.held_gpus), jobs.row_sum(finetune.held_gpus)
     it_mw = _it_mw(params, serving, train_gpus, finetune_gpus)
     t_set = jnp.clip(order.t_set_c, params.set_low_c, params.set_high_c)
@@ -179,15 +187,18 @@ def step(
     )
 
 
-def _start(pool: Pool, share: Array, free: Array, minute: Array, dt_minutes: float, force: bool) -> tuple[Pool, Array]:
-    """Start jobs within a share of the free GPUs: (pool, GPUs taken (G,))."""
-    started = jobs.choose(pool, jnp.clip(share, 0, 1) * free)
-    if force:
+def _chosen(
+    pool: Pool, upto: Array, share: Array, free: Array, late: tuple[Array, float] | None
+) -> tuple[Array, Array]:
+    """Jobs (G, Q) to start within a share of the free GPUs, and the GPUs (G,) that they take.
+
+    late:  () start of the step and its length, to also start what would miss its deadline; None leaves it
+    """
+    started = jobs.choose(pool, upto, jnp.clip(share, 0, 1) * free)
+    if late is not None:
         room = free - jobs.row_sum(jnp.where(started, pool.gpus, 0))
-        started = started | jobs.overdue(pool, started, room, minute, dt_minutes)
-    taken = jobs.row_sum(jnp.where(started, pool.gpus, 0))
-    pool = jobs.start(pool, started, minute, dt_minutes)
-    return (jobs.packed(pool) if force else pool), taken
+        started = started | jobs.overdue(pool, started, room, *late)
+    return started, jobs.row_sum(jnp.where(started, pool.gpus, 0))
 
 
 def _it_mw(params: DataCenterParams, serving: Array, train_gpus: Array, finetune_gpus: Array) -> Array:

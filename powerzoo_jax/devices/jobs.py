@@ -3,13 +3,17 @@
 The queue is packed to the right: free slots (no GPUs, deadline FREE) come first, then jobs by deadline. Starting a
 prefix and dropping expired jobs then moves nothing, and an arrival shifts what is due earlier by one slot to the left.
 Jobs are never pre-empted, so a running one is known by when it ends: only sums per end step are kept.
+
+Sums are of whole numbers, hence exact in any order: a core takes products and scattered additions, accelerators take
+sums of what a comparison chooses, which join the kernels around them.
 """
 
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import replace
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -19,6 +23,8 @@ from jax import Array
 
 from powerzoo_jax.base.numerics import FLOAT, matmul
 from powerzoo_jax.base.random import uniform
+from powerzoo_jax.base.solver_mode import AUTO, by_mode
+from powerzoo_jax.base.tree import pad_axis
 
 FREE = -1.0  # deadline of a free slot: before every job's
 CLOCK_MIN = 0.01  # the clock's grain: ten times what float32 resolves of a week, so that 90 min are three half hours
@@ -140,10 +146,19 @@ def due(params: JobParams, gpus: Array, duration_min: Array, minute: Array, slac
 
 
 def running_sum(x: Array) -> Array:
-    """Sum up to and including each entry of the last axis. A product: a batch is one GEMM, exact for whole numbers."""
+    """Sum up to and including each entry of the last axis; exact for whole numbers."""
     size = x.shape[-1]
-    upto = (jnp.arange(size)[:, None] <= jnp.arange(size)[None, :]).astype(x.dtype)
-    return matmul(x, upto)
+    upto = jnp.arange(size)[:, None] <= jnp.arange(size)[None, :]
+
+    def product(x: Array) -> Array:
+        return matmul(x, upto.astype(x.dtype))
+
+    def chosen(x: Array) -> Array:
+        table = upto.reshape((1,) * (x.ndim - 1) + upto.shape)
+        return jnp.sum(jnp.where(table, x[..., :, None], 0), axis=-2)
+
+    found: Array = by_mode(AUTO, product, chosen, x)
+    return found
 
 
 def row_sum(x: Array) -> Array:
@@ -151,22 +166,32 @@ def row_sum(x: Array) -> Array:
     return matmul(x, jnp.ones(x.shape[-1], x.dtype))
 
 
-def enqueue(pool: Pool, new: Jobs) -> tuple[Pool, Array]:
-    """Insert arrivals in deadline order, behind equal deadlines: (pool, arrivals refused by a full queue (G,)).
+def enqueue(pools: tuple[Pool, ...], new: tuple[Jobs, ...]) -> tuple[tuple[Pool, Array], ...]:
+    """Insert arrivals of every class in deadline order, behind equal deadlines, into queues of one length.
+
+    Returns the pool of each class and how many arrivals (G,) a full queue refuses.
+    """
+    queues = tuple(Jobs(pool.gpus, pool.duration_min, pool.deadline_min) for pool in pools)
+    found = for_classes(_insert, queues, new)
+    return tuple((replace(pool, **queue._asdict()), no) for pool, (queue, no) in zip(pools, found, strict=True))
+
+
+def _insert(queue: Jobs, new: Jobs) -> tuple[Jobs, Array]:
+    """Queue (G, Q) with arrivals (G, M), and how many (G,) a full queue refuses.
 
     Where each slot's content comes from follows from comparisons alone; one gather then moves everything at once.
     """
-    size, most, dtype = pool.gpus.shape[1], new.gpus.shape[1], pool.gpus.dtype
+    size, most, dtype = queue.gpus.shape[1], new.gpus.shape[1], queue.gpus.dtype
     real = new.gpus > 0
-    fits = _fitting(pool, real)
+    fits = _fitting(queue.gpus, real)
     due = jnp.where(fits, new.deadline_min, FREE)
     order = jnp.arange(most)
-    after_queued = jnp.sum(pool.deadline_min[:, None, :] > due[:, :, None], axis=2, dtype=jnp.int32)
+    after_queued = jnp.sum(queue.deadline_min[:, None, :] > due[:, :, None], axis=2, dtype=jnp.int32)
     ties = (due[:, None, :] == due[:, :, None]) & (order[None, None, :] > order[None, :, None])
     after_new = jnp.sum((due[:, None, :] > due[:, :, None]) | ties, axis=2, dtype=jnp.int32)
     place = jnp.where(fits, size - 1 - after_queued - after_new, -1)
     slot = jnp.arange(size, dtype=jnp.int32)[None, :]
-    source = jnp.broadcast_to(slot, pool.gpus.shape)
+    source = jnp.broadcast_to(slot, queue.gpus.shape)
     for k in range(most):  # what is due before an arrival moves one slot to the left
         source = source + (place[:, k, None] > slot).astype(jnp.int32)
     for k in range(most):
@@ -176,20 +201,15 @@ def enqueue(pool: Pool, new: Jobs) -> tuple[Pool, Array]:
         both = jnp.concatenate([column, arriving], axis=1)
         return jnp.take_along_axis(both, source, axis=1, mode="promise_in_bounds")
 
-    pool = replace(
-        pool,
-        gpus=moved(pool.gpus, new.gpus),
-        duration_min=moved(pool.duration_min, new.duration_min),
-        deadline_min=moved(pool.deadline_min, new.deadline_min),
-    )
-    return pool, jnp.sum(real & ~fits, axis=1, dtype=jnp.int32).astype(dtype)
+    inserted = Jobs(*(moved(column, arriving) for column, arriving in zip(queue, new, strict=True)))
+    return inserted, jnp.sum(real & ~fits, axis=1, dtype=jnp.int32).astype(dtype)
 
 
-def _fitting(pool: Pool, real: Array) -> Array:
-    """Arrivals (G, M), `real` bool where there is one, that find a place in the queue; bool."""
-    queued = jnp.sum(pool.gpus > 0, axis=1, dtype=jnp.int32)
-    place = queued[:, None] + running_sum(real.astype(pool.gpus.dtype)).astype(jnp.int32)
-    return real & (place <= pool.gpus.shape[1])
+def _fitting(gpus: Array, real: Array) -> Array:
+    """Arrivals (G, M), `real` bool where there is one, that find a place in the queue of `gpus` (G, Q); bool."""
+    queued = jnp.sum(gpus > 0, axis=1, dtype=jnp.int32)
+    place = queued[:, None] + running_sum(real.astype(gpus.dtype)).astype(jnp.int32)
+    return real & (place <= gpus.shape[1])
 
 
 def waiting(pool: Pool) -> Array:
@@ -197,9 +217,14 @@ def waiting(pool: Pool) -> Array:
     return row_sum((pool.gpus > 0).astype(pool.gpus.dtype))
 
 
-def choose(pool: Pool, budget: Array) -> Array:
-    """The longest prefix of the queue, by deadline, whose GPUs fit the budget (G,); (G, Q) bool."""
-    return (pool.gpus > 0) & (running_sum(pool.gpus) <= budget[:, None])
+def queued_gpus(pools: tuple[Pool, ...]) -> tuple[Array, ...]:
+    """GPUs that the queue of every class asks for up to and including each slot, (G, Q)."""
+    return for_classes(running_sum, tuple(pool.gpus for pool in pools))
+
+
+def choose(pool: Pool, upto: Array, budget: Array) -> Array:
+    """The longest prefix of the queue, by deadline, whose GPUs `upto` (G, Q) fit the budget (G,); (G, Q) bool."""
+    return (pool.gpus > 0) & (upto <= budget[:, None])
 
 
 def overdue(pool: Pool, started: Array, room: Array, minute: Array, dt_minutes: float) -> Array:
@@ -236,8 +261,19 @@ def _entered(calendar: Array, step: Array, amount: Array) -> Array:
 
     The sums are whole numbers of GPUs, jobs or GRAIN, so they are exact and do not depend on the order of adding.
     """
-    at = step.astype(jnp.int32) - 1
-    return jax.vmap(lambda row, b, x: row.at[b].add(x, mode="drop", wrap_negative_indices=False))(calendar, at, amount)
+
+    def scattered(calendar: Array, at: Array, amount: Array) -> Array:
+        def add(row: Array, b: Array, x: Array) -> Array:
+            return row.at[b].add(x, mode="drop", wrap_negative_indices=False)
+
+        return jax.vmap(add)(calendar, at, amount)
+
+    def chosen(calendar: Array, at: Array, amount: Array) -> Array:
+        bins = jnp.arange(calendar.shape[1], dtype=jnp.int32)[None, None]
+        return calendar + jnp.sum(jnp.where(at[:, :, None] == bins, amount[:, :, None], 0), axis=1)
+
+    found: Array = by_mode(AUTO, scattered, chosen, calendar, step.astype(jnp.int32) - 1, amount)
+    return found
 
 
 def vacate(pool: Pool, gone: Array) -> Pool:
@@ -290,7 +326,29 @@ def expiring_gpu_h(pool: Pool, minute: Array, dt_minutes: float) -> Array:
 def refused_gpu_h(pool: Pool, new: Jobs) -> Array:
     """Work of the arrivals (G, M) that `enqueue` finds no place for, (G,) [GPU h]."""
     real = new.gpus > 0
-    return row_sum(jnp.where(real & ~_fitting(pool, real), new.gpus * new.duration_min, 0)) / 60
+    return row_sum(jnp.where(real & ~_fitting(pool.gpus, real), new.gpus * new.duration_min, 0)) / 60
+
+
+def for_classes(act: Callable[..., Any], *given: tuple[Any, ...]) -> tuple[Any, ...]:
+    """`act(*x)` of every class, with x its member of each of `given`, trees of (G, n). On accelerators in one, with
+    the classes as further units, to launch fewer kernels; arrays of different lengths are then filled up with zeros.
+    """
+
+    def apart(*given: tuple[Any, ...]) -> tuple[Any, ...]:
+        return tuple(act(*x) for x in zip(*given, strict=True))
+
+    def joined(*leaves: Array) -> Array:
+        longest = max(x.shape[1] for x in leaves)
+        return jnp.concatenate([pad_axis(x, longest, 1) for x in leaves])
+
+    def together(*given: tuple[Any, ...]) -> tuple[Any, ...]:
+        found = act(*(jax.tree.map(joined, *parts) for parts in given))
+        n_unit = jax.tree.leaves(given[0][0])[0].shape[0]
+        starts = range(0, len(given[0]) * n_unit, n_unit)
+        return tuple(jax.tree.map(lambda x, at=at: x[at : at + n_unit], found) for at in starts)
+
+    found: tuple[Any, ...] = by_mode(AUTO, apart, together, *given)
+    return found
 
 
 def backlog_gpu_h(pool: Pool, dt_minutes: float) -> Array:

@@ -19,6 +19,7 @@ from flax import struct
 from jax import Array, lax
 
 from powerzoo_jax.base.errors import SolverError, listing
+from powerzoo_jax.base.host import on_host
 from powerzoo_jax.base.numerics import FLOAT
 from powerzoo_jax.cases import Case
 from powerzoo_jax.cases.case import ISOLATED
@@ -88,6 +89,7 @@ def closed_status(case: Case, switches: np.ndarray) -> np.ndarray:
     return on
 
 
+@on_host
 def prepare_loops(case: Case, *, switches: Sequence[int] | None = None) -> SwitchLoops:
     """Find the loops of a network with all its switches closed (host).
 

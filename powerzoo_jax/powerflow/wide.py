@@ -32,6 +32,9 @@ class Wide:
     def __rsub__(self, other: Any) -> Wide:
         return Wide(ds.subtract(self._like(other), self.pair))
 
+    def __neg__(self) -> Wide:
+        return Wide(ds.negative(self.pair))
+
     def __mul__(self, other: Any) -> Wide:
         return Wide(ds.multiply(self.pair, self._like(other)))
 

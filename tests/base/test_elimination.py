@@ -36,6 +36,17 @@ def test_solutions_are_those_of_lapack(n, dtype):
         assert np.abs(x - expected).max() <= allowed
 
 
+@pytest.mark.parametrize("n", [1, 7, 64])
+def test_inverses_are_those_of_lapack(n):
+    matrix = systems(n)[0]
+    with jax.enable_x64(True):
+        found = np.asarray(jax.jit(elimination.inverse)(matrix))
+    for a, x in zip(matrix, found, strict=True):
+        expected, condition = np.linalg.inv(a), np.linalg.cond(a / np.abs(a).max(1, keepdims=True))
+        allowed = GROWTH * UNIT["float64"] * condition * np.abs(expected).max(0)
+        assert (np.abs(x - expected) <= allowed).all()
+
+
 def test_a_singular_system_gives_no_finite_answer_and_spoils_no_neighbour():
     matrix, right = (x.astype(np.float32) for x in systems(7))
     alone = np.asarray(jax.jit(elimination.solve)(matrix, right))

@@ -35,6 +35,7 @@ COLUMNS = (
     *("wide", "unpinned", "state_bytes", "obs_bytes", "temp_mb", "temp_mb_65536", "compile_s", "source"),
 )
 REASONS = ("UNIMPLEMENTED: .*", "RESOURCE_EXHAUSTED: .*", "Check failed: .*", r"\w+(?:Error|Exception): .*")
+LATE = "not compiled within"
 Key = tuple[str, str]
 Rows = dict[Key, dict[str, str]]
 
@@ -78,7 +79,7 @@ def compile_program(program: str, platform: str, lanes: list[int], seconds: floa
         printed, failed = done.stdout, "" if done.returncode == 0 else reason(done.stderr, done.returncode)
     except subprocess.TimeoutExpired as err:
         printed = err.stdout.decode() if isinstance(err.stdout, bytes) else err.stdout or ""
-        failed = f"not compiled within {seconds:.0f} s"
+        failed = f"{LATE} {seconds:.0f} s"
     found = [json.loads(line) for line in printed.splitlines() if line.startswith("{")]
     row = dict.fromkeys(COLUMNS, "-") | {"program": program, "platform": platform, "lanes": str(lanes[0])}
     row |= {"source": source, "outcome": "ok" if found else failed or "no figures"}

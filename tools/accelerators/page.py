@@ -9,7 +9,7 @@ import re
 from collections.abc import Callable, Iterable
 from pathlib import Path
 
-from tools.accelerators.__main__ import ROOT, Rows, read_rows
+from tools.accelerators.__main__ import LATE, ROOT, Rows, read_rows
 
 PAGE = ROOT / "docs" / "howto" / "accelerators.md"
 RESULTS = ROOT / "benchmarks" / "results" / "accelerators.tsv"
@@ -44,7 +44,8 @@ def compiled(rows: Rows) -> str:
         if row is None:
             return ["-"] * len(names)
         if row["outcome"] != "ok":
-            return ["does not compile", *[""] * (len(names) - 1)]
+            late = row["outcome"].startswith(LATE)
+            return [row["outcome"] if late else "does not compile", *[""] * (len(names) - 1)]
         return [_thousands(row[name]) for name in names]
 
     most = ("kernels", "questions", "rare", "library", "wide")

@@ -106,6 +106,16 @@ def _meshed(**options: Any) -> Parts:
     return lambda f, p, q: powerflow.solve_meshed(f, p, q, **options), factors, (case.n_bus, case.n_bus)
 
 
+def _own_branches() -> Parts:
+    """A grid of its own for each lane, inverted on the device."""
+    case = load_case("case14")
+
+    def solve(factors: Any, in_service: Array, p: Array, q: Array) -> Any:
+        return powerflow.solve_meshed(powerflow.with_branches(factors, in_service=in_service), p, q)
+
+    return solve, powerflow.prepare_meshed(case), (case.n_branch, case.n_bus, case.n_bus)
+
+
 def _reactive() -> Parts:
     case = load_case("case118")
     factors = powerflow.prepare_meshed(case)
@@ -177,6 +187,7 @@ SOLVERS: dict[str, Callable[[], Parts]] = {
     "feeder_gradient": _feeder_gradient,
     "meshed": _meshed,
     "meshed_fixed": lambda: _meshed(fixed_steps=4),
+    "own_branches": _own_branches,
     "reactive_limits": _reactive,
     "threephase": _threephase,
     "outages": _outages,

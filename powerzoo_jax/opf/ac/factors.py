@@ -11,6 +11,7 @@ from flax import struct
 from jax import Array
 
 from powerzoo_jax.base.errors import CaseError
+from powerzoo_jax.base.host import on_host
 from powerzoo_jax.base.numerics import resolve_dtype
 from powerzoo_jax.cases import Case, assert_valid
 from powerzoo_jax.cases.case import ISOLATED
@@ -112,6 +113,7 @@ def _joined(main: Array, rest: Array) -> Array:
     return main.astype(jnp.float64) + rest.astype(jnp.float64)
 
 
+@on_host
 def prepare_ac_opf(case: Case, *, rate_mva: np.ndarray | None = None, dtype: Any = None) -> AcOpfFactors:
     """Prepare a network for `ac_opf`.
 

@@ -11,6 +11,7 @@ from flax import struct
 from jax import Array
 
 from powerzoo_jax.base.errors import CaseError
+from powerzoo_jax.base.host import on_host
 from powerzoo_jax.base.numerics import resolve_dtype
 from powerzoo_jax.cases import Case
 from powerzoo_jax.opf.offers import Offers, to_offers, unit_costs
@@ -53,6 +54,7 @@ class DcOpfFactors:
         return self.shunt_mw.shape[-1]
 
 
+@on_host
 def prepare_dc_opf(
     case: Case,
     *,

@@ -10,7 +10,6 @@ Outages that split the network have no such row; `SecureFactors.outages.islandin
 
 from __future__ import annotations
 
-from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
 from functools import cache
 from typing import Any
@@ -22,6 +21,7 @@ from flax import struct
 from jax import Array
 
 from powerzoo_jax.base.errors import SolverError
+from powerzoo_jax.base.host import on_host
 from powerzoo_jax.base.numerics import resolve_dtype
 from powerzoo_jax.cases import Case
 from powerzoo_jax.opf.dc.factors import DcOpfFactors, prepare_dc_opf
@@ -35,6 +35,7 @@ SCREENING_ROUNDS = 12
 STRIDE = 8  # rows are rounded up to a multiple of this with the most loaded branches: fewer sizes to compile for
 
 
+@on_host
 def binding_rows(
     case: Case,
     loads_mw: np.ndarray,
@@ -54,7 +55,7 @@ def binding_rows(
     Raises SolverError when a load is not solved; errors of `prepare_dc_opf`.
     """
     rows = np.zeros(0, np.int64)
-    with jax.enable_x64(True), _on_host():
+    with jax.enable_x64(True):
         factors = prepare_dc_opf(case, convention=convention, rate_mva=rate_mva, rows=rows, dtype="float64")
         rate = np.asarray(factors.rate_mva) * rating_scale
         factors = replace(factors, rate_mva=jnp.asarray(rate))
@@ -129,6 +130,7 @@ class SecureResult:
     status: Array
 
 
+@on_host
 def prepare_secure_dc_opf(
     case: Case,
     loads_mw: np.ndarray,
@@ -156,7 +158,7 @@ def prepare_secure_dc_opf(
     dtype = resolve_dtype(dtype)
     rows: np.ndarray = np.zeros(0, np.int64)
     pairs: np.ndarray = np.zeros((0, 2), np.int64)
-    with jax.enable_x64(True), _on_host():
+    with jax.enable_x64(True):
         plain = prepare_dc_opf(case, convention=convention, rate_mva=rate_mva, rows=rows, dtype="float64")
         outages = prepare_dc_outages(case, convention=convention, dtype="float64")
         for _ in range(ROUNDS):
@@ -172,17 +174,8 @@ def prepare_secure_dc_opf(
             rows, pairs = np.union1d(rows, new_rows).astype(np.int64), np.concatenate([pairs, new_pairs])
         else:
             raise SolverError(f"{case.name}: rows still came up after {ROUNDS} rounds. Give fewer loads at a time.")
-    # only what is found goes to the device that will use it
-    host = jax.tree.map(np.asarray, secure)
-    return jax.tree.map(lambda x: jnp.asarray(x, dtype if x.dtype.kind == "f" else x.dtype), host)
-
-
-def _on_host() -> AbstractContextManager[Any]:
-    """Context in which programs run on the CPU: what is sought once, in float64, needs no accelerator."""
-    try:
-        return jax.default_device(jax.local_devices(backend="cpu")[0])
-    except RuntimeError:  # JAX was told to know no CPU
-        return nullcontext()
+    found = jax.tree.map(np.asarray, secure)
+    return jax.tree.map(lambda x: jnp.asarray(x, dtype if x.dtype.kind == "f" else x.dtype), found)
 
 
 def secure_dc_opf(

@@ -28,6 +28,7 @@ from flax import struct
 from jax import Array
 
 from powerzoo_jax.base.errors import BaseLoadError, SolverError, listing
+from powerzoo_jax.base.host import on_host
 from powerzoo_jax.base.numerics import FLOAT, resolve_dtype
 from powerzoo_jax.cases import Case
 from powerzoo_jax.cases.topology import branch_positions
@@ -148,6 +149,7 @@ class OutageFactors:
         return self.bus.shape[-1]
 
 
+@on_host
 def prepare_outages(
     case: Case,
     *,

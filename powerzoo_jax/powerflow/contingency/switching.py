@@ -18,6 +18,7 @@ from flax import struct
 from jax import Array, lax
 
 from powerzoo_jax.base import elimination
+from powerzoo_jax.base.host import on_host
 from powerzoo_jax.base.numerics import einsum, resolve_dtype
 from powerzoo_jax.base.solver_mode import AUTO, by_mode, check_mode
 from powerzoo_jax.cases import Case
@@ -96,6 +97,7 @@ class SwitchedResult(PowerFlowResult):
     q_to: Array
 
 
+@on_host
 def prepare_switching(
     case: Case, *, switches: Sequence[int] | None = None, load_factor: float = 1.0, dtype: Any = None
 ) -> SwitchFactors:

@@ -25,6 +25,7 @@ import numpy as np
 from flax import struct
 from jax import Array, lax
 
+from powerzoo_jax.base import double_single as ds
 from powerzoo_jax.base.numerics import FLOAT
 from powerzoo_jax.cases import Case
 from powerzoo_jax.cases.topology import branch_positions
@@ -34,27 +35,29 @@ from powerzoo_jax.powerflow.meshed import chord
 from powerzoo_jax.powerflow.meshed import equations as eqs
 from powerzoo_jax.powerflow.meshed.base_case import BaseState
 from powerzoo_jax.powerflow.meshed.chord import ChordIteration, Shared, System
+from powerzoo_jax.powerflow.meshed.exact import gained
 from powerzoo_jax.powerflow.meshed.factors import MeshedCore, MeshedLayout, MeshedNetwork
 from powerzoo_jax.powerflow.meshed.fixed import (
     FARTHEST,
+    MOVE,
     bicgstab,
     choose,
     chord_steps,
     constant_inverse,
     newton_lanes,
     newton_status,
+    rotation,
 )
 from powerzoo_jax.powerflow.meshed.newton import LONGEST, newton
 from powerzoo_jax.powerflow.meshed.solve import GROUP, NEWTON_GROUP
-from powerzoo_jax.powerflow.newton import damping
+from powerzoo_jax.powerflow.newton import NEWTON_LEFT, damping
 from powerzoo_jax.powerflow.result import Status
+from powerzoo_jax.powerflow.wide import Wide
 
-Parts = tuple[Array, Array]  # real and imaginary
+Parts = tuple[Any, Any]  # real and imaginary: arrays, or pairs of floats
 Inverse = Callable[[Array], Array]  # (N, 2, B) -> (N, 2, B)
 RANK = 3  # of one branch: the angle across it and the magnitudes of its ends
 REST = 32  # a batch goes on together while more than one lane in 32 is unfinished
-STOP = {"float32": 4e-7, "float64": 1e-10}  # [pu, rad] move at which Newton stops in the precision of the lanes
-LEFT = 1e-4  # [pu] mismatch that it may leave: e is rounded, times the admittance of stiff branches
 
 
 @struct.dataclass(kw_only=True)
@@ -322,7 +325,7 @@ def settle_fixed(
     if not rest:
         return found
     todo = (found.status == Status.OUT_OF_STEPS) & jnp.all(jnp.isfinite(begin), (0, 1))
-    solve = functools.partial(_newton_krylov, system, rows)
+    solve = functools.partial(_newton_krylov, shared, change, target, system, rows)
     solved: OutageProgress = lax.cond(jnp.any(todo), solve, lambda *given: given[-1], begin, todo, found)
     return solved
 
@@ -337,30 +340,82 @@ def _rows(shared: Shared, change: Change | None, like: Array) -> Array:
     return grouped.at[bus, 1, jnp.arange(lost.shape[0])].max(lost[:, None]).reshape(like.shape)
 
 
-def _newton_krylov(system: System, rows: Array, begin: Array, todo: Array, found: OutageProgress) -> OutageProgress:
-    """Lanes with those `todo` solved by an inexact Newton method in the precision of the lanes; products only."""
-    dtype = found.e.dtype
+class _ExactState(NamedTuple):
+    """Deviation of lanes from the base voltage, e + d (N, 2, B) [pu]: rounded, and what is left of it."""
 
-    def step(e: Array) -> tuple[Array, Array]:
+    e: Array
+    d: Array
+
+
+def _newton_krylov(
+    shared: Shared,
+    change: Change | None,
+    target: Array,
+    system: System,
+    rows: Array,
+    begin: Array,
+    todo: Array,
+    found: OutageProgress,
+) -> OutageProgress:
+    """Lanes with those `todo` solved by an inexact Newton method with a residual in pairs of floats; products only."""
+    stop = MOVE[found.e.dtype.name]
+
+    def exact(at: _ExactState) -> Array:
+        return jnp.where(rows, _exact_mismatch(shared, change, target, at), 0)
+
+    def step(at: _ExactState) -> tuple[_ExactState, Array]:
         def product(x: Array) -> Array:
-            change = eqs.turn(e, jnp.where(rows, x, 0))
-            return jnp.where(rows, -jax.jvp(system.unserved, (e,), (change,))[1], 0)
+            turned = eqs.turn(at.e, jnp.where(rows, x, 0))
+            return jnp.where(rows, -jax.jvp(system.unserved, (at.e,), (turned,))[1], 0)
 
         def inverse(left: Array) -> Array:
             return jnp.where(rows, system.correction(left), 0)
 
-        zeta = bicgstab(product, inverse, jnp.where(rows, system.unserved(e), 0))
+        zeta = bicgstab(product, inverse, exact(at))
         longest = eqs.largest(zeta)
-        return eqs.rotate(e, zeta * damping(longest, LONGEST)[None, None]), longest
+        short = damping(longest, LONGEST)[None, None]
+        return _ExactState(*ds.two_sum(at.e, at.d + rotation(at.e + at.d, zeta * short))), longest
 
-    stop = STOP[dtype.name]
-    end = newton_lanes(step, begin, todo, found.steps, stop)
-    left = system.unserved(end.lanes)
-    residual = eqs.largest(jnp.where(rows, left, 0))
-    solved = (end.size >= 0) & (end.size <= stop) & (residual < LEFT)
-    status = newton_status(end.size, solved, jnp.ones_like(solved))
-    new = OutageProgress(end.lanes, left, residual, end.steps, found.stopped, status)
+    end = newton_lanes(step, _ExactState(begin, jnp.zeros_like(begin)), todo, found.steps, stop)
+    residual = eqs.largest(exact(end.lanes))
+    solved = (end.size >= 0) & (end.size <= stop) & (residual < NEWTON_LEFT)
+    e = end.lanes.e + end.lanes.d
+    new = OutageProgress(
+        e=e,
+        left=system.unserved(e),
+        # the state goes out rounded: a smaller mismatch would be a claim that it cannot keep
+        residual=jnp.maximum(residual, float(jnp.finfo(e.dtype).eps)),
+        steps=end.steps,
+        stopped=found.stopped,
+        status=newton_status(end.size, solved, jnp.ones_like(solved)),
+    )
     return OutageProgress(*(choose(todo, a, b) for a, b in zip(new, found, strict=True)))
+
+
+def _exact_mismatch(shared: Shared, change: Change | None, target: Array, at: _ExactState) -> Array:
+    """`mismatch` at e + d in pairs of floats; in float64 one float has digits enough."""
+    e, d = at
+    if e.dtype == jnp.float64:
+        return mismatch(shared, change, target, e + d)
+    left = ds.subtract(ds.pair(target), gained(shared, e, d))
+    if change is None:
+        return ds.value(left)
+    groups = change.f.shape[1]
+    every = jnp.arange(groups)
+    left = ds.Pair(*(x.reshape(*x.shape[:2], groups, -1) for x in left))
+    (near, far), (near_d, far_d) = _ends(e, change), _ends(d, change)
+
+    def parts(x: Array, rest: Array) -> tuple[Wide, Wide]:
+        return Wide(ds.two_sum(x[:, :, 0], rest[:, :, 0])), Wide(ds.two_sum(x[:, :, 1], rest[:, :, 1]))
+
+    (a, b), (c, f) = parts(near, near_d), parts(far, far_d)
+    flows = branch_power((1 + a, b), (1 + c, f), (c - a, f - b), change.terms)
+    for end, flow in zip((change.f, change.t), flows, strict=True):
+        for k in range(end.shape[0]):  # one after the other: a scattered sum would round
+            part = ds.Pair(*(jnp.stack([re[k], im[k]]) for re, im in zip(*(x.pair for x in flow), strict=True)))
+            placed = (jnp.zeros_like(left.high).at[end[k], :, every].set(jnp.moveaxis(x, 0, 1)) for x in part)
+            left = ds.subtract(left, ds.Pair(*placed))
+    return ds.value(left).reshape(e.shape)
 
 
 def _group(change: Change, batch: int) -> Array:

@@ -18,6 +18,7 @@ from flax import struct
 from jax import Array
 
 from powerzoo_jax.base.errors import SolverError
+from powerzoo_jax.base.host import on_host
 from powerzoo_jax.base.numerics import resolve_dtype
 from powerzoo_jax.cases import Case
 from powerzoo_jax.cases.case import PV
@@ -88,6 +89,7 @@ class DcOutages:
     p_unit: Array
 
 
+@on_host
 def prepare_dc_outages(
     case: Case,
     *,

@@ -17,6 +17,7 @@ import numpy as np
 from flax import struct
 from jax import Array
 
+from powerzoo_jax.base.host import on_host
 from powerzoo_jax.base.numerics import matvec, resolve_dtype
 from powerzoo_jax.base.tree import pad_axis
 from powerzoo_jax.cases import Case
@@ -90,6 +91,7 @@ class DcResult:
         return self.status == Status.CONVERGED
 
 
+@on_host
 def prepare_dc(
     case: Case,
     *,

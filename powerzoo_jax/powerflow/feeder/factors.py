@@ -11,6 +11,7 @@ from flax import struct
 from jax import Array
 
 from powerzoo_jax.base.errors import BaseLoadError, SolverError, listing
+from powerzoo_jax.base.host import on_host
 from powerzoo_jax.base.numerics import resolve_dtype
 from powerzoo_jax.cases import Case, assert_valid
 from powerzoo_jax.cases.case import ISOLATED, PV
@@ -64,6 +65,7 @@ class FeederFactors:
         return self.active.shape[-1]
 
 
+@on_host
 def prepare_feeder(
     case: Case,
     *,

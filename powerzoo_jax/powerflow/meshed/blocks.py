@@ -27,7 +27,9 @@ from flax import struct
 from jax import Array
 from scipy.sparse.csgraph import connected_components, maximum_bipartite_matching
 
+from powerzoo_jax.base import elimination
 from powerzoo_jax.base.numerics import einsum, matmul
+from powerzoo_jax.base.solver_mode import AUTO, by_mode
 
 SMALL = 64  # buses up to which the spectrum comes from the dense matrix
 BALANCE = (0.4, 0.6)  # share of the weight on either side of a cut: unequal blocks are padded to the largest
@@ -302,11 +304,16 @@ def _schur(plan: BlockPlan, matrix: Bordered, eliminated: Array) -> Array:
 def invert(plan: BlockPlan, matrix: Bordered) -> Blocks:
     """Invert a bordered matrix block by block, in the dtype of its entries (float64 is meant)."""
     real = plan.real[:, :, None] & plan.real[:, None, :]
-    inverse = jnp.where(real, jnp.linalg.inv(matrix.diagonal), 0)
+    inverse = jnp.where(real, _inverse(matrix.diagonal), 0)
     outer = matmul(inverse, matrix.up)
     inner = jnp.concatenate([inverse, -matmul(matrix.down, inverse)], axis=1)
     core = _schur(plan, matrix, outer)
-    return Blocks(inner=inner, outer=outer, core=jnp.linalg.inv(core) if core.size else core)
+    return Blocks(inner=inner, outer=outer, core=_inverse(core) if core.size else core)
+
+
+def _inverse(matrix: Array) -> Array:
+    found: Array = by_mode(AUTO, jnp.linalg.inv, elimination.inverse, matrix)
+    return found
 
 
 def solve_bordered(plan: BlockPlan, matrix: Bordered, y: Array) -> Array:

@@ -66,7 +66,7 @@ def exact_mismatch(shared: Shared, aim: ExactAim, e: Array, d: Array, power: Pai
             return ExactMismatch(left, power)
         left = eqs.distribute_slack(left, aim.share, power.high)
     else:
-        left = ds.value(ds.subtract(_given_out(aim, power), _gained(shared, e, d)))
+        left = ds.value(ds.subtract(_given_out(aim, power), gained(shared, e, d)))
         if aim.share is None:
             return ExactMismatch(left, power)
     more = eqs.shared_power(layout, left)
@@ -114,7 +114,7 @@ def _given_out(aim: ExactAim, power: Pair) -> Pair:
     return ds.add(aim.target, Pair(both(part.high, none), both(part.low, none)))
 
 
-def _gained(shared: Shared, e: Array, d: Array) -> Pair:
+def gained(shared: Shared, e: Array, d: Array) -> Pair:
     """Injections at e + d less those of the base state, (N, 2, B)."""
     core = shared.core
     a, b = _around(shared, e, d)

@@ -9,6 +9,7 @@ Inside the solver buses stand by falling number of neighbours, so that neighbour
 from __future__ import annotations
 
 import dataclasses
+import functools
 from typing import Any, NamedTuple
 
 import jax
@@ -16,8 +17,10 @@ import jax.numpy as jnp
 import numpy as np
 from flax import struct
 from jax import Array, lax
+from jax.custom_derivatives import SymbolicZero
 
 from powerzoo_jax.base.errors import SolverError, listing
+from powerzoo_jax.base.host import on_host
 from powerzoo_jax.base.numerics import FLOAT, resolve_dtype
 from powerzoo_jax.cases import Case, assert_valid
 from powerzoo_jax.cases.topology import branch_positions, live_buses
@@ -227,6 +230,7 @@ class MeshedFactors:
         return self.v_base.shape[-2]
 
 
+@on_host
 def prepare_meshed(case: Case, *, load_factor: float = 1.0, dtype: Any = None) -> MeshedFactors:
     """Factor a network for `solve_meshed`.
 
@@ -289,17 +293,92 @@ def with_branches(factors: MeshedFactors, **changes: Array) -> MeshedFactors:
 
     The base voltage stays: the deviation form is exact around any voltage, so a change costs iterations, not accuracy.
     An outage that islands a bus leaves its lane without a solution, and its status says so. A branch at an isolated
-    bus stays out of service.
+    bus stays out of service. Differentiable forward and reverse in the parameters and shunts.
     """
     dtype = factors.v_base.dtype
     with jax.enable_x64(True):
-        branch = dataclasses.replace(factors.branch, **changes)
-        branch, shunt, v_base = jax.tree.map(
-            lambda x: jnp.asarray(x).astype(jnp.float64), (branch, factors.shunt, factors.v_base)
-        )
-        network, blocks, flow = derive(factors.layout, branch, shunt, v_base)
-        core = _core(network, blocks, dtype)
-        return _outer_floats(dataclasses.replace(factors, core=core, flow=flow, branch=branch), dtype)
+        branch = jax.tree.map(jnp.asarray, dataclasses.replace(factors.branch, **changes))
+        # statuses may come as whole numbers or flags
+        branch = jax.tree.map(lambda x: x if jnp.issubdtype(x.dtype, jnp.floating) else x.astype(dtype), branch)
+        core, flow = _derived(factors.layout, branch, factors.shunt, factors.v_base)
+    return dataclasses.replace(factors, core=core, flow=flow, branch=_floats(branch, dtype))
+
+
+@jax.custom_jvp
+def _derived(layout: MeshedLayout, branch: BranchData, shunt: Array, v_base: Array) -> tuple[MeshedCore, BranchFlow]:
+    """Numbers of `derive`, found in float64 and stored in the dtype of v_base.
+
+    With a derivative of its own: reverse mode runs outside of the context that float64 needs. So coefficients are found
+    in float64, and tangents are multiplied by them and added up in the dtype of the program.
+    """
+    with jax.enable_x64(True):
+        wide = jax.tree.map(lambda x: x.astype(jnp.float64), (branch, shunt, v_base))
+        network, blocks, flow = derive(layout, *wide)
+        return _core(network, blocks, v_base.dtype), _flow_in(flow, v_base.dtype)
+
+
+@functools.partial(_derived.defjvp, symbolic_zeros=True)
+def _(primals: tuple[Any, ...], tangents: tuple[Any, ...]) -> tuple[Any, Any]:
+    """Tangents of network and flows; the inverse only steers the iteration, and the base voltage is a constant."""
+    layout, branch, shunt, v_base = primals
+    out = core, flow = _derived(*primals)
+    dtype = v_base.dtype
+    with jax.enable_x64(True):
+        wide = _floats(branch, jnp.float64)
+        v = _complex(v_base.astype(jnp.float64))[layout.inward]
+        numbers = functools.partial(_branch_numbers, layout, v)
+        still = jax.tree.map(jnp.zeros_like, wide)
+        varied = {f.name: getattr(tangents[1], f.name) for f in dataclasses.fields(BranchData)}
+        varied = {name: t for name, t in varied.items() if not isinstance(t, SymbolicZero)}
+        moved = jax.tree.map(lambda x: jnp.zeros(x.shape, dtype), jax.eval_shape(numbers, wide))
+        # a branch moves no numbers but its own: one product with ones finds the coefficients of a field
+        ones = {name: dataclasses.replace(still, **{name: jnp.ones_like(still.r_pu)}) for name in varied}
+        slopes = _floats({name: jax.jvp(numbers, (wide,), (one,))[1] for name, one in ones.items()}, dtype)
+    for name, tangent in varied.items():
+        by = tangent.astype(dtype)
+        moved = jax.tree.map(lambda x, y, by=by: x + y * (by[:, None] if y.ndim == 2 else by), moved, slopes[name])
+    d_shunt = jnp.zeros_like(shunt) if isinstance(tangents[2], SymbolicZero) else tangents[2]
+    return out, (_core_tangent(layout, core, moved, d_shunt), _flow_tangent(flow, moved))
+
+
+def _branch_numbers(layout: MeshedLayout, v: Array, branch: BranchData) -> dict[str, Array]:
+    """Contribution of each branch to the network at base voltages v (N,), as in `derive`, and its flow."""
+    branch = _supplied(layout, branch)
+    y, at_f, at_t = stamps(branch), v[layout.f], v[layout.t]
+    there, back = at_f * jnp.conj(y.ft * at_t), at_t * jnp.conj(y.tf * at_f)
+    own_f, own_t = (jnp.conj(a) * (x * jnp.conj(x)) for a, x in ((y.ff, at_f), (y.tt, at_t)))
+    parts = dict(there=there, back=back, own_f=own_f, own_t=own_t, s_f=own_f + there, s_t=own_t + back)
+    flow = _branch_flow(layout, branch, v)
+    kept = {name: getattr(flow, name) for name in ("i_base", "slope", "ratio", "half_charging", "r", "x")}
+    return {name: _pair(z) for name, z in parts.items()} | kept
+
+
+def _core_tangent(layout: MeshedLayout, core: MeshedCore, moved: dict[str, Array], d_shunt: Array) -> MeshedCore:
+    count = layout.back_cell.shape[0]
+
+    def at_buses(near: Array, far: Array) -> Array:
+        magnitude = jnp.square(core.main.v_mag)[:, None]
+        shunts = d_shunt[layout.inward] * jnp.asarray([[1, -1]], d_shunt.dtype) * magnitude
+        return shunts.at[layout.f].add(near).at[layout.t].add(far)
+
+    cells = jnp.zeros((count + 1, 2), d_shunt.dtype)
+    cells = cells.at[layout.from_cell].add(moved["there"]).at[layout.to_cell].add(moved["back"]).at[count].set(0)
+    main = dataclasses.replace(
+        core.main,
+        s_base=at_buses(moved["s_f"], moved["s_t"]),
+        own=at_buses(moved["own_f"], moved["own_t"]),
+        v_mag=jnp.zeros_like(core.main.v_mag),
+        tables=tuple(table for table, _ in _tables(layout, _complex(cells))),
+    )
+    rest, blocks = jax.tree.map(jnp.zeros_like, (core.rest, core.blocks))
+    return dataclasses.replace(core, main=main, rest=rest, blocks=blocks)
+
+
+def _flow_tangent(flow: BranchFlow, moved: dict[str, Array]) -> BranchFlow:
+    whole = {name: np.zeros(getattr(flow, name).shape, jax.dtypes.float0) for name in ("f", "t")}
+    rest = {name: jnp.zeros_like(getattr(flow, name)) for name in ("i_rest", "slope_rest")}
+    kept = {name: moved[name] for name in ("i_base", "slope", "ratio", "half_charging", "r", "x")}
+    return BranchFlow(**kept, **rest, **whole)  # type: ignore[arg-type]
 
 
 def _floats(tree: Any, dtype: Any) -> Any:
@@ -317,12 +396,16 @@ def _rounded_away(tree: Any, dtype: Any) -> Any:
     return jax.tree.map(lambda x: (x - x.astype(dtype).astype(x.dtype)).astype(dtype), tree)
 
 
+def _flow_in(flow: BranchFlow, dtype: Any) -> BranchFlow:
+    """Branch flows in `dtype`, with what it rounds away of currents beside them."""
+    i_rest, slope_rest = _rounded_away((flow.i_base, flow.slope), dtype)
+    return dataclasses.replace(_floats(flow, dtype), i_rest=i_rest, slope_rest=slope_rest)
+
+
 def _outer_floats(factors: MeshedFactors, dtype: Any) -> MeshedFactors:
     """Everything outside the core in `dtype`."""
-    outer = {name: _floats(getattr(factors, name), dtype) for name in ("flow", "v_base", "shunt", "branch")}
-    i_rest, slope_rest = _rounded_away((factors.flow.i_base, factors.flow.slope), dtype)
-    outer["flow"] = dataclasses.replace(outer["flow"], i_rest=i_rest, slope_rest=slope_rest)
-    return dataclasses.replace(factors, **outer)
+    outer = {name: _floats(getattr(factors, name), dtype) for name in ("v_base", "shunt", "branch")}
+    return dataclasses.replace(factors, flow=_flow_in(factors.flow, dtype), **outer)
 
 
 def _layout(case: Case) -> MeshedLayout:
@@ -425,9 +508,7 @@ def derive(
     """Numbers derived from parameters and a base voltage, in float64."""
     count = layout.back_cell.shape[0]
     f, t = layout.f, layout.t
-    # a bus that is not supplied has no equations: what it were connected with it would hold like a second slack
-    live = layout.free[:, 0].at[layout.slack].set(True)
-    branch = dataclasses.replace(branch, in_service=jnp.where(live[f] & live[t], branch.in_service, 0))
+    branch = _supplied(layout, branch)
     y = stamps(branch)
     v = _complex(v_base)[layout.inward]
     g = _complex(shunt)[layout.inward]
@@ -435,17 +516,31 @@ def derive(
     cells = cells.at[layout.from_cell].add(v[f] * jnp.conj(y.ft * v[t]))
     cells = cells.at[layout.to_cell].add(v[t] * jnp.conj(y.tf * v[f])).at[count].set(0)
     own = jnp.conj(g).at[f].add(jnp.conj(y.ff)).at[t].add(jnp.conj(y.tt)) * (v * jnp.conj(v))
-    tables, sums, begin = [], [], 0
+    tables = _tables(layout, cells)
+    power = own + jnp.concatenate([out.sum(1) for _, out in tables])
+    matrix = border(layout.plan, jacobian_entries(cells[:count], own, power))
+    network = MeshedNetwork(s_base=_pair(power), own=_pair(own), v_mag=jnp.abs(v), tables=tuple(x for x, _ in tables))
+    return network, invert(layout.plan, matrix), _branch_flow(layout, branch, v)
+
+
+def _supplied(layout: MeshedLayout, branch: BranchData) -> BranchData:
+    """Branches with those out of service that end at a bus without supply."""
+    # such a bus has no equations: what it were connected with it would hold like a second slack
+    live = layout.free[:, 0].at[layout.slack].set(True)
+    on = jnp.where(live[layout.f] & live[layout.t], branch.in_service, 0)
+    return dataclasses.replace(branch, in_service=on)
+
+
+def _tables(layout: MeshedLayout, cells: Array) -> list[tuple[NeighbourTable, Array]]:
+    """Table of every run of buses from complex cells (C + 1,), and its cells (n, m) as they were."""
+    found, begin = [], 0
     for nodes in layout.neighbours:
         out = cells[begin : begin + nodes.size].reshape(nodes.shape)
         back = cells[layout.back_cell[begin : begin + nodes.size]].reshape(nodes.shape)
-        tables.append(NeighbourTable(out_re=out.real, out_im=out.imag, back_re=back.real, back_im=back.imag))
-        sums.append(out.sum(1))
+        table = NeighbourTable(out_re=out.real, out_im=out.imag, back_re=back.real, back_im=back.imag)
+        found.append((table, out))
         begin += nodes.size
-    power = own + jnp.concatenate(sums)
-    matrix = border(layout.plan, jacobian_entries(cells[:count], own, power))
-    network = MeshedNetwork(s_base=_pair(power), own=_pair(own), v_mag=jnp.abs(v), tables=tuple(tables))
-    return network, invert(layout.plan, matrix), _branch_flow(layout, branch, v)
+    return found
 
 
 def _branch_flow(layout: MeshedLayout, branch: BranchData, v: Array) -> BranchFlow:

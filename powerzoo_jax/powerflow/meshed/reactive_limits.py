@@ -26,6 +26,7 @@ from jax.custom_derivatives import SymbolicZero
 
 from powerzoo_jax.base import elimination
 from powerzoo_jax.base.errors import SolverError
+from powerzoo_jax.base.host import on_host
 from powerzoo_jax.base.numerics import anywhere, matmul
 from powerzoo_jax.base.solver_mode import ADAPTIVE, AUTO, FIXED, by_mode, check_mode
 from powerzoo_jax.cases import Case
@@ -82,6 +83,7 @@ class ReactiveResult(NamedTuple):
     rounds: Array
 
 
+@on_host
 def prepare_reactive(case: Case, factors: MeshedFactors) -> ReactiveLimits:
     """Collect what `solve_within_reactive_limits` needs: limits and sensitivities of the PV buses.
 

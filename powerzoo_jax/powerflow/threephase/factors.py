@@ -20,6 +20,7 @@ from flax import struct
 from jax import Array
 
 from powerzoo_jax.base.errors import BaseLoadError, SolverError
+from powerzoo_jax.base.host import on_host
 from powerzoo_jax.base.numerics import resolve_dtype
 from powerzoo_jax.cases.threephase.case import GROUND, PhaseLoadTable, ThreePhaseCase
 from powerzoo_jax.powerflow.rows import (
@@ -179,6 +180,7 @@ class ThreePhaseFactors:
         return self.core.x_base.shape[-1] // 2 - self.moved.shape[-1]
 
 
+@on_host
 def prepare_threephase(
     case: ThreePhaseCase,
     *,
@@ -207,17 +209,9 @@ def prepare_threephase(
     law = _law(case, ports, moving.size)
     s = np.zeros(network.at_rows[0].size, complex)
     s[: len(case.load)] = load_factor * nominal_phase_load(case)
-    with jax.enable_x64(True), jax.default_device(_host()):
+    with jax.enable_x64(True):
         core = _base_state(network, law, s)
     return _assemble(case, network, law, core, regulator, s, dtype)
-
-
-def _host() -> Any:
-    """The processor, where a base state is found whatever device results go to; None where JAX hides it."""
-    try:
-        return jax.local_devices(backend="cpu")[0]
-    except RuntimeError:
-        return None
 
 
 def nominal_phase_load(case: ThreePhaseCase) -> np.ndarray:

@@ -17,6 +17,7 @@ from flax import struct
 from jax import Array, lax
 
 from powerzoo_jax.base.errors import SolverError
+from powerzoo_jax.base.host import on_host
 from powerzoo_jax.base.numerics import resolve_dtype
 from powerzoo_jax.base.solver_mode import AUTO
 from powerzoo_jax.cases.threephase.case import GROUND, ThreePhaseCase
@@ -77,6 +78,7 @@ class RegulatedResult(NamedTuple):
     rounds: Array
 
 
+@on_host
 def prepare_regulators(case: ThreePhaseCase, *, dtype: Any = None) -> RegulatorControl:
     """Collect the settings that `solve_regulated` needs; dtype as in `prepare_threephase`.
 

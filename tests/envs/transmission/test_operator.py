@@ -291,3 +291,23 @@ def test_sizes_are_those_of_the_specification():
 def test_mistakes_are_refused_with_the_remedy(keywords, error, words):
     with pytest.raises(error, match=words):
         make_transgrid(**keywords)
+
+
+@pytest.mark.parametrize("limits", [False, True], ids=["magnitudes held", "reactive limits"])
+def test_a_flow_that_is_out_of_its_fixed_steps_fails_the_step_and_says_so(limits):
+    sim = make_transgrid("pz_case14", physics="ac", solver_mode="pf", enforce_q_lim=limits, solver="fixed")
+    state, _ = jax.jit(sim.init)(jax.random.key(0))
+    step = jax.jit(lambda sim, state: sim.step(state, jnp.zeros((1, sim.env.dims.act))))
+    kept = step(sim, state)
+    assert kept.info.pf_status == Status.CONVERGED and not kept.info.terminated and not kept.state.failed
+    meshed = sim.params.factors.meshed
+    short = dataclasses.replace(meshed, counts=meshed.counts._replace(chord=1))
+    factors = dataclasses.replace(sim.params.factors, meshed=short)
+    lost = step(dataclasses.replace(sim, params=dataclasses.replace(sim.params, factors=factors)), state)
+    assert lost.info.pf_status == Status.OUT_OF_STEPS
+    assert lost.info.terminated and lost.state.failed
+    # as after any failure: the load to the horizon is unserved, and the last network that was solved is observed
+    energy = sim.spec.cost_names.index("unserved_energy")
+    assert lost.cost[energy] > kept.cost[energy] and lost.reward < kept.reward
+    np.testing.assert_array_equal(lost.state.seen.line_use, state.seen.line_use)
+    assert all(np.isfinite(x).all() for x in (lost.obs, lost.reward, lost.cost))

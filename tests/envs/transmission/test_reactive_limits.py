@@ -85,7 +85,7 @@ def first_state(sim: Sim) -> TransGridState:
 
 
 @cache
-def stepped(dtype: str) -> Stepped:
+def stepped(dtype: str, mode: str) -> Stepped:
     def step(sim: Sim, level: Any, action: Any) -> Any:
         params = sim.params
         rows = params.bank.load_rows.at[:, 0].set(level)
@@ -95,16 +95,20 @@ def stepped(dtype: str) -> Stepped:
 
     states = reference().states
     with jax.enable_x64(dtype == "float64"):
-        sim = make_transgrid(CASE, physics="ac", solver_mode="pf", dtype=dtype)
+        sim = make_transgrid(CASE, physics="ac", solver_mode="pf", dtype=dtype, solver=mode)
         level = states.load_mw / float(sim.params.full_load_mw)
         given = (jnp.asarray(x, dtype) for x in (level, states.place))
         cost, info = jax.tree.map(np.asarray, jax.jit(jax.vmap(step, in_axes=(None, 0, 0)))(sim, *given))
     return Stepped(sim, cost, info, dtype)
 
 
-@pytest.fixture(params=["float32", "float64"])
+# float type and mode of the solver: adaptive in both types, and the fixed form in the type of accelerators
+FORMS = {"float32": ("float32", "adaptive"), "float64": ("float64", "adaptive"), "fixed": ("float32", "fixed")}
+
+
+@pytest.fixture(params=FORMS.values(), ids=FORMS)
 def run(request: pytest.FixtureRequest) -> Stepped:
-    return stepped(request.param)
+    return stepped(*request.param)
 
 
 def voltages(info: TransGridInfo) -> np.ndarray:

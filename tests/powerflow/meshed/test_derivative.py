@@ -91,12 +91,20 @@ def moved(given: Given, by: Given, h: float) -> Given:
     return jax.tree.map(lambda x, u: x + h * u, given, by)
 
 
-# 33bw also by branch parameters, 118 and 300 by injections and set-points
-CASES = {"33bw": True, "118": False, "300": False}
+# 33bw also by branch parameters, 118 and 300 by injections and set-points; the fixed form has sweeps of its own
+CASES = {
+    "33bw": ("33bw", True, "adaptive"),
+    "118": ("118", False, "adaptive"),
+    "300": ("300", False, "adaptive"),
+    "33bw-fixed": ("33bw", True, "fixed"),
+    "118-fixed": ("118", False, "fixed"),
+}
 
 
-@pytest.mark.parametrize(("name", "branches"), CASES.items(), ids=list(CASES))
-def test_forward_and_reverse_derivatives_match_central_differences_under_vmap(name: str, branches: bool) -> None:
+@pytest.mark.parametrize(("name", "branches", "mode"), CASES.values(), ids=list(CASES))
+def test_forward_and_reverse_derivatives_match_central_differences_under_vmap(
+    name: str, branches: bool, mode: str
+) -> None:
     known = meshed_case(name, 0)
     case, b = known.case, known.case.branch
     rng = np.random.default_rng(8)
@@ -112,7 +120,7 @@ def test_forward_and_reverse_derivatives_match_central_differences_under_vmap(na
 
         def quantities(given: Given) -> Array:
             own = with_branches(factors, **given.branch) if branches else factors
-            return of_result(solve_meshed(own, given.p, given.q, given.v_set))
+            return of_result(solve_meshed(own, given.p, given.q, given.v_set, solver=mode))
 
         def derivatives(given: Given, along: Given) -> tuple[Array, Array, Given]:
             value, slope = jax.jvp(quantities, (given,), (along,))
@@ -136,3 +144,34 @@ def test_forward_and_reverse_derivatives_match_central_differences_under_vmap(na
         assert np.abs(reverse - numeric).max() <= limit
         middle = of_reference(network_of(case, given.branch), given, known.v_base)
         np.testing.assert_allclose(value[k], middle, rtol=0, atol=1e-6 * np.abs(middle).max())
+
+
+@pytest.mark.parametrize("mode", ["adaptive", "fixed"])
+def test_a_float32_program_has_the_gradient_by_branch_parameters_in_both_modes(mode: str) -> None:
+    """Factors are made in float64 inside, which reverse mode of a float32 program never enters."""
+    known = meshed_case("14", 0)
+    case, b, states = known.case, known.case.branch, known.states
+    table = dict(zip(BRANCH_FIELDS, (b.r_pu, b.x_pu, b.b_pu, b.tap, np.deg2rad(b.shift_deg)), strict=True))
+    along = direction(case, np.random.default_rng(5), branches=True)
+    given = Given(states.s[0].real, states.s[0].imag, states.v_set[0], table)
+    factors = factors_of("14", "float32")
+    p, q, v_set = (jnp.asarray(x, jnp.float32) for x in given[:3])
+
+    def loss(branch: dict[str, Array]) -> Array:
+        return of_result(solve_meshed(with_branches(factors, **branch), p, q, v_set, solver=mode))[0]
+
+    values, tangents = (
+        {key: jnp.asarray(x, jnp.float32) for key, x in table.items()} for table in (given.branch, along.branch)
+    )
+    found = jax.jit(lambda x, u: (jax.grad(loss)(x), jax.jvp(loss, (x,), (u,))[1]))(values, tangents)
+    gradient, forward = jax.tree.map(lambda x: np.asarray(x, float), found)
+    still = along._replace(p=0 * along.p, q=0 * along.q, v_set=0 * along.v_set)
+    up, down = (
+        of_reference(network_of(case, x.branch), x, known.v_base)[0]
+        for x in (moved(given, still, STEP), moved(given, still, -STEP))
+    )
+    numeric = (up - down) / (2 * STEP)
+    reverse = sum(np.sum(gradient[key] * along.branch[key]) for key in gradient)
+    # float32 knows the solution, and what branches carry there, to some 1e-6
+    assert abs(reverse - numeric) <= tolerance("gradient_relative", "float32") * abs(numeric)
+    assert abs(forward - numeric) <= tolerance("gradient_relative", "float32") * abs(numeric)

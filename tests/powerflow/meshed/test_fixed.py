@@ -15,7 +15,8 @@ import numpy as np
 import pytest
 
 from powerzoo_jax.cases import load_case
-from powerzoo_jax.powerflow import Status, check_meshed, prepare_meshed, slack_share, solve_meshed
+from powerzoo_jax.powerflow import Status, check_meshed, prepare_meshed, slack_share, solve_meshed, with_branches
+from powerzoo_jax.powerflow.meshed import blocks
 from powerzoo_jax.powerflow.meshed import solve as forms
 from tests.references.meshed_cases import Accuracy, accuracy, factors_of, meshed_case
 from tests.tolerances import tolerance
@@ -123,6 +124,25 @@ def test_accelerators_get_no_factorisation_and_no_wide_type(platform: str, mode:
     text = lowered(platform, mode)
     assert "f64" not in text
     assert not LIBRARY.search(text)
+
+
+@pytest.mark.parametrize("platform", ["tpu", "cuda"])
+def test_changed_branches_need_no_factorisation_of_a_library(platform: str) -> None:
+    factors = factors_of("14", "float32")
+    program = jax.jit(jax.vmap(lambda on: with_branches(factors, in_service=on)))
+    given = jax.ShapeDtypeStruct((4, factors.branch.r_pu.shape[0]), jnp.float32)
+    assert not LIBRARY.search(program.trace(given).lower(lowering_platforms=(platform,)).as_text())
+
+
+def test_changed_branches_have_the_inverse_of_lapack_on_accelerators(monkeypatch: pytest.MonkeyPatch) -> None:
+    factors = factors_of("30", "float32")  # in several blocks, with a core between them
+    on = jnp.ones_like(factors.branch.r_pu).at[4].set(0)
+    here = with_branches(factors, in_service=on).core.blocks
+    monkeypatch.setattr(blocks, "by_mode", lambda mode, core, elsewhere, *given: elsewhere(*given))
+    there = with_branches(factors, in_service=on).core.blocks
+    assert here.core.size > 0
+    for a, b in zip(jax.tree.leaves(here), jax.tree.leaves(there), strict=True):
+        np.testing.assert_allclose(b, a, rtol=0, atol=2.0**-23 * float(np.abs(a).max()))
 
 
 def test_a_cpu_gets_the_adaptive_form_of_auto() -> None:

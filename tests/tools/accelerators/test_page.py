@@ -25,6 +25,12 @@ def test_a_program_is_shown_on_both_platforms_with_what_failed():
     assert len(lines) == 3 and lines[0].count("|") == lines[1].count("|") == lines[2].count("|")
 
 
+def test_a_program_that_took_too_long_is_not_one_that_does_not_compile():
+    late = row("solve/outages", "h200", outcome="not compiled within 300 s")
+    last = page.compiled({("solve/outages", "h200"): late}).splitlines()[-1]
+    assert last == "| `solve/outages` | not compiled within 300 s |  |  |  |  | - | - | - |"
+
+
 def test_lanes_are_what_three_quarters_of_the_memory_hold():
     """By hand: 2 x 100 + 1,000 + 800 = 2,000 bytes a lane, in 105.75 GB and in 12 GB."""
     temp_mb = str((page.LIBRARY_BYTES + 4096 * 800) / 1e6)

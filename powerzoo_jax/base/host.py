@@ -1,0 +1,50 @@
+"""Preparation on the host: what depends on the network alone is computed by the processor, whatever device solves."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from typing import Any, ParamSpec, TypeVar
+
+import jax
+import numpy as np
+from jax import Array
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+
+def processor() -> Any:
+    """The first CPU device, or None where JAX was told to know none."""
+    try:
+        return jax.local_devices(backend="cpu")[0]
+    except RuntimeError:
+        return None
+
+
+def on_host(prepare: Callable[P, T]) -> Callable[P, T]:
+    """Decorator of a function from tables to arrays: its programs run on the processor, its results go to the device.
+
+    An accelerator would compile dozens of programs that run once, some of them factorisations in float64, which a TPU
+    lacks. Where the processor is JAX's default device, nothing changes.
+    """
+
+    @functools.wraps(prepare)
+    def prepared(*args: P.args, **kwargs: P.kwargs) -> T:
+        host = processor()
+        default = jax.config.jax_default_device or jax.local_devices()[0]  # type: ignore[attr-defined]
+        if host is None or host == default:
+            return prepare(*args, **kwargs)
+        with jax.default_device(host):
+            found = prepare(*args, **kwargs)
+        # by way of the host's own arrays, which are bound to no device
+        return jax.tree.map(_placed, found)  # type: ignore[no-any-return]
+
+    return prepared
+
+
+def _placed(leaf: Any) -> Any:
+    if not isinstance(leaf, Array):
+        return leaf
+    with jax.enable_x64(True):  # float64 stays float64
+        return jax.device_put(np.asarray(leaf))
