@@ -266,11 +266,11 @@ class Host:
 
 def checked_action(action: Any, box: gymnasium.spaces.Box) -> np.ndarray:
     """Action clipped into its box and scaled to [-1, 1]; errors are those of `checked_values`."""
-    return to_unit(checked_values(action, box.shape), box)
+    return to_unit(checked_values(action, box), box)
 
 
-def checked_values(action: Any, shape: tuple[int, ...] | None) -> np.ndarray:
-    """Action as float32: NumPy and JAX arrays of any real numbers, NumPy scalars, and lists of them.
+def checked_values(action: Any, space: gymnasium.Space[Any]) -> np.ndarray:
+    """Action of the shape of a space as float32: arrays of any real numbers, NumPy scalars, and lists of them.
 
     Raises TypeError for what is no array of real numbers (text, booleans, complex), ValueError for a wrong shape
     (naming both) or a NaN.
@@ -278,11 +278,11 @@ def checked_values(action: Any, shape: tuple[int, ...] | None) -> np.ndarray:
     try:
         values = np.asarray(action)
     except (TypeError, ValueError) as err:  # lists of different lengths
-        raise TypeError(f"action must be an array of shape {shape}, got {type(action).__name__}.") from err
+        raise TypeError(f"action must be an array of shape {space.shape}, got {type(action).__name__}.") from err
     if not (jnp.issubdtype(values.dtype, jnp.floating) or jnp.issubdtype(values.dtype, jnp.integer)):
         raise TypeError(f"action must be an array of real numbers, got {type(action).__name__} of {values.dtype}.")
-    if values.shape != shape:
-        raise ValueError(f"action has the wrong shape: expected {shape}, got {values.shape}.")
+    if values.shape != space.shape:
+        raise ValueError(f"action has the wrong shape: expected {space.shape}, got {values.shape}.")
     with np.errstate(over="ignore"):  # what is beyond float32 is clipped as infinity is
         values = values.astype(np.float32)
     if np.isnan(values).any():

@@ -167,7 +167,7 @@ class TaskVectorEnv(VectorEnv[np.ndarray, np.ndarray, np.ndarray]):
         return seed
 
     def _kernel(self, actions: Any) -> np.ndarray:
-        return to_unit(checked_values(actions, self.action_space.shape), self._host.boxes[0])
+        return to_unit(checked_values(actions, self.action_space), self._host.boxes[0])
 
 
 def _mode(given: AutoresetMode | str) -> AutoresetMode:

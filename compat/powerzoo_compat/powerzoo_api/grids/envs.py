@@ -362,7 +362,7 @@ class DistGridEnv(GridEnv):
 
     def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
         if action is not None and not isinstance(action, Mapping):
-            values = checked_values(action, self.action_space.shape)
+            values = checked_values(action, self.action_space)
             cuts = np.cumsum([len(slot.low) for slot in self.slots.values()])[:-1]
             action = dict(zip(self.resources, np.split(values, cuts), strict=True)) if self.resources else {}
         return super().step(action)

@@ -53,7 +53,7 @@ class CentralisedEnv(BaseEnv):
 
     def step(self, action: Any) -> tuple[np.ndarray, float, bool, bool, dict[str, Any]]:
         """Advance one step by the joined action; ValueError for a wrong shape."""
-        parts = np.split(checked_values(action, self.action_space.shape), self._cuts)
+        parts = np.split(checked_values(action, self.action_space), self._cuts)
         given = dict(zip(self.agents_env.possible_agents, parts, strict=True))
         _, rewards, terminations, truncations, infos = self.agents_env.step(given)
         self.time_step = self.agents_env.time_step
