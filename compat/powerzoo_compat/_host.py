@@ -17,6 +17,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import Array
 
+from powerzoo_compat._apart import on_device, refuse_forked
 from powerzoo_compat._packed import pack, unpack
 from powerzoo_compat._seeds import checked_seed
 from powerzoo_compat._surface import surface_of
@@ -108,7 +109,8 @@ def _days_of(dataset: Any, column: str, minutes: int) -> tuple[str, ...]:
 class Host:
     """One task, stepped from the host.
 
-    sim:            the task
+    sim:            the task, whose leaves may be of NumPy
+    live:           the same with its leaves on the device, which starts JAX
     surface:        boxes of its agents, its calendar and its stores
     minutes:        length of a step
     steps_per_day:  steps in a day
@@ -139,6 +141,11 @@ class Host:
         self._key: Array | None = None
         self._choice: Choice | None = None
         self._state: Any = None
+
+    @functools.cached_property
+    def live(self) -> Sim:
+        """The task with its leaves on the device."""
+        return on_device(self.sim)
 
     @property
     def started(self) -> bool:
@@ -176,15 +183,16 @@ class Host:
     def reset(self, seed: int | None, choice: Choice) -> tuple[Reading, int]:
         """Begin an episode: (its opening, first load row). Without a seed the stream of keys goes on.
 
-        Raises RuntimeError when the first reset has no seed: the view draws one.
+        Raises RuntimeError when the first reset has no seed, which the view draws, or JAX ran before a fork.
         """
+        refuse_forked()
         if seed is not None:
             key = seed_key(seed)
         elif self._key is not None:
             key = purpose_key(self._key, Purpose.NEXT_EPISODE)
         else:
             raise RuntimeError("the first reset of a host needs a seed.")
-        env, params = self.sim.env, self.sim.params
+        env, params = self.sim.env, self.live.params
         state, out = open_episode(env, params, key, np.int32(choice.day), choice.soc_low, choice.soc_high)
         (obs, cost, info), row = unpack(out)
         self._key, self._state, self._choice, self.seen = key, state, choice, obs
@@ -192,7 +200,8 @@ class Host:
 
     def step(self, action: np.ndarray) -> Reading:
         """Advance by a checked action (A, U) in [-1, 1]; one transfer from the device."""
-        self._state, out = advance(self.sim.env, self.sim.params, self._state, action)
+        refuse_forked()
+        self._state, out = advance(self.sim.env, self.live.params, self._state, action)
         reading = Reading(*unpack(out))
         self.seen = reading.obs
         return reading
@@ -204,7 +213,7 @@ class Host:
         """
         if self._key is None or self._choice is None:
             raise RuntimeError("no episode has begun. Reset the environment before its policy.")
-        starts = starting_at(self.sim.params.starts, jnp.int32(self._choice.day))
+        starts = starting_at(self.live.params.starts, jnp.int32(self._choice.day))
         draw = draw_episode(self._key, starts, *map(jnp.asarray, self._choice[1:]))
         return jax.tree.map(lambda x: x[None], draw), self._key[None]
 

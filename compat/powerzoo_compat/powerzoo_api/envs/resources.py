@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, ClassVar
 
+import jax
 import numpy as np
 
 from powerzoo_compat.powerzoo_api.envs.base import BaseEnv
@@ -75,7 +76,7 @@ class ResourceEnv(BaseEnv):
         given = self._renamed(ratings)
         self.enable_q_control = bool(given.pop("enable_q_control", False))
         self.ratings = self.DEFAULTS | given
-        self.check()
+        jax.eval_shape(self.check)  # ratings are checked in NumPy; no array is made, which would start JAX
         if parent is not None:
             parent.register_resource(self, bus_id)
 

@@ -10,6 +10,7 @@ from typing import Any, ClassVar, NamedTuple
 import gymnasium
 import numpy as np
 
+from powerzoo_compat._apart import built_apart
 from powerzoo_compat._host import checked_values
 from powerzoo_compat.powerzoo_api.envs.base import BaseEnv, fresh
 from powerzoo_compat.powerzoo_api.envs.render import RENDER_MODES
@@ -77,7 +78,7 @@ class GridEnv(BaseEnv):
     def _env(self) -> SingleAgentEnv:
         """Environment that simulates the grid; built anew once devices have changed."""
         if self._prepared is None:
-            self._prepared = SingleAgentEnv(self.build(), render_mode=self._mode)
+            self._prepared = SingleAgentEnv(built_apart(self.build), render_mode=self._mode)
         return self._prepared
 
     @property

@@ -6,6 +6,7 @@ import math
 import sys
 from typing import Any, ClassVar
 
+from powerzoo_compat._apart import make, on_device
 from powerzoo_compat.powerzoo_api.envs.constraint import ConstraintSpec
 from powerzoo_compat.powerzoo_api.envs.multi_agent import MultiAgentTaskEnv
 from powerzoo_compat.powerzoo_api.envs.single_agent import SingleAgentEnv, with_spec
@@ -16,7 +17,6 @@ from powerzoo_compat.powerzoo_api.tasks.splits import split_dates, splits_of
 from powerzoo_jax.base.errors import unknown
 from powerzoo_jax.base.types import TaskSpec
 from powerzoo_jax.envs.core import Sim
-from powerzoo_jax.tasks import make
 from powerzoo_jax.tasks.score import SEED
 
 RLLIB = "ray.rllib"
@@ -66,7 +66,7 @@ class Task:
         self.obs_mode, self.render_mode, self.keywords = mode, render_mode, kwargs
         self.given = {"split": split, **kwargs} | ({} if mode is None else {"obs_mode": mode})
         self.given |= {} if render_mode is None else {"render_mode": render_mode}
-        self.sim = self.build(split, **self._with_mode(mode, kwargs))
+        self._built = self.build(split, **self._with_mode(mode, kwargs))
 
     def _with_mode(self, mode: str | None, kwargs: dict[str, Any]) -> dict[str, Any]:
         return kwargs if mode is None else {**kwargs, "obs_mode": mode}
@@ -76,9 +76,14 @@ class Task:
         return make(self.name, split=split, **kwargs)
 
     @property
+    def sim(self) -> Sim:
+        """Simulation of the core; the first use of it starts JAX."""
+        return on_device(self._built)
+
+    @property
     def spec(self) -> TaskSpec:
         """Specification of the task, which a paper must quote."""
-        return self.sim.spec
+        return self._built.spec
 
     @property
     def version(self) -> int:
@@ -137,7 +142,7 @@ class Task:
 
     def get_observation_config(self) -> dict[str, Any]:
         """Mode and fields."""
-        return {"mode": self.obs_mode, "fields": list(self.sim.env.fields.names)}
+        return {"mode": self.obs_mode, "fields": list(self._built.env.fields.names)}
 
     def get_config(self) -> dict[str, Any]:
         """All of the above, and the keywords in force."""
@@ -189,7 +194,7 @@ class SingleAgentTask(Task):
 
     def create_single_agent_env(self) -> SingleAgentEnv:
         """The Gymnasium environment."""
-        env = SingleAgentEnv(self.sim, render_mode=self.render_mode)
+        env = SingleAgentEnv(self._built, render_mode=self.render_mode)
         return with_spec(env, gym_id(DROP_IN, self.name), self.given) if self.name in GYM_NAMES else env
 
 
@@ -214,12 +219,12 @@ class MultiAgentTask(Task):
         if framework == "rllib" or RLLIB in sys.modules:
             from powerzoo_compat.powerzoo_api.envs.rllib import RLlibTaskEnv
 
-            return RLlibTaskEnv(self.sim, render_mode=self.render_mode)
+            return RLlibTaskEnv(self._built, render_mode=self.render_mode)
         return self.create_multi_agent_env()
 
     def create_multi_agent_env(self) -> MultiAgentTaskEnv:
         """The adapter that every framework shares."""
-        return MultiAgentTaskEnv(self.sim, render_mode=self.render_mode)
+        return MultiAgentTaskEnv(self._built, render_mode=self.render_mode)
 
 
 def eval_protocol(spec: TaskSpec) -> dict[str, Any]:

@@ -49,7 +49,7 @@ def card_of(cls: Any) -> dict[str, Any]:
 @functools.lru_cache(maxsize=CARDS)  # bounded: configs make a class at every call
 def _card(cls: Any) -> dict[str, Any]:
     task = cls()
-    spec, host, chosen = task.spec, Host(task.sim), task.constraint_spec()
+    spec, host, chosen = task.spec, Host(task._built), task.constraint_spec()
     multi = cls.agent_mode == MULTI
     modes = _modes(spec) if multi else (FLATTENED,)
     return {

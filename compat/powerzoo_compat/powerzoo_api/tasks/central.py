@@ -8,12 +8,12 @@ from typing import Any, ClassVar
 import gymnasium
 import numpy as np
 
+from powerzoo_compat._apart import make
 from powerzoo_compat._host import checked_values
 from powerzoo_compat.powerzoo_api.envs.base import BaseEnv
 from powerzoo_compat.powerzoo_api.envs.multi_agent import ALL, SIDES, MultiAgentTaskEnv
 from powerzoo_compat.powerzoo_api.envs.render import RENDER_MODES
 from powerzoo_jax.base.errors import unknown
-from powerzoo_jax.tasks import make
 
 SUM, MEAN = "sum", "mean"
 POOLING: dict[str, Callable[..., Any]] = {SUM: np.sum, MEAN: np.mean}
