@@ -106,6 +106,17 @@ def _days_of(dataset: Any, column: str, minutes: int) -> tuple[str, ...]:
     return iso_dates(day_matrix(load_dataset(dataset), column, minutes)[0])
 
 
+class NamedBox(gymnasium.spaces.Box):
+    """A Box of named entries.
+
+    names:  of its entries, in order
+    """
+
+    def __init__(self, low: np.ndarray, high: np.ndarray, names: tuple[str, ...]) -> None:
+        super().__init__(low, high, dtype=np.float32)
+        self.names = names
+
+
 class Host:
     """One task, stepped from the host.
 
@@ -157,11 +168,18 @@ class Host:
         """State of the running episode, on the device; None before the first reset."""
         return self._state
 
-    def observation_box(self, agent: int = 0) -> gymnasium.spaces.Box:
-        """Flat observation space of an agent, float32."""
+    def observation_box(self, agent: int = 0) -> NamedBox:
+        """Flat observation space of an agent, float32, with the names of its entries."""
         box = self.sim.spaces()[0]
         low, high = (box.low.min(axis=0), box.high.max(axis=0)) if self._pad else (box.low[agent], box.high[agent])
-        return gymnasium.spaces.Box(low.astype(np.float32), high.astype(np.float32))
+        return NamedBox(low.astype(np.float32), high.astype(np.float32), self.sim.env.fields.names)
+
+    @property
+    def summary(self) -> str:
+        """The task in a line, as the representation of every view shows it."""
+        spec = self.sim.spec
+        agents = f"{len(spec.agents)} agent{'s' * (len(spec.agents) > 1)}"
+        return f"{spec.id!r}, split={spec.split!r}, {agents}, {spec.horizon} steps of {self.minutes} min"
 
     def kernel_action(self, given: Mapping[int, Any]) -> np.ndarray:
         """Actions by agent -> (A, U) in [-1, 1]; absent agents and padding are NaN, which leaves their units alone."""

@@ -77,6 +77,9 @@ class GymnaxEnv(Environment):  # type: ignore[misc]
         dims = self.env.dims
         return int(dims.act if self.agents == "shared" else dims.agent * dims.act)
 
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({self.name}, api={self.api!r}, agents={self.agents!r})"
+
     def reset_env(self, key: Array, params: GymnaxParams) -> tuple[Array, GymnaxState]:
         """Begin an episode: (obs, state)."""
         inner, obs = self.env.init(key, params.task)

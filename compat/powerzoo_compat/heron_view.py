@@ -89,6 +89,14 @@ class HeronTaskEnv(BaseEnv):
             ended[ALL] = self._every(ended[agent] for agent in self.possible_agents)
         return obs, rewards, *flags, infos  # type: ignore[return-value]
 
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({self._task._host.summary})"
+
+    @property
+    def unwrapped(self) -> HeronTaskEnv:
+        """This environment: nothing is wrapped here."""
+        return self
+
     def get_agent(self, agent_id: str) -> HeronAgent | None:
         """An agent by its name, None for an unknown one."""
         return HeronAgent(self, agent_id) if agent_id in self.possible_agents else None
@@ -149,6 +157,9 @@ class SingleAgentWrapper(gymnasium.Env[Any, Any]):
         self._last = self._seen.get(self.agent_id, self._last)
         ends = bool(terminated.get(self.agent_id, False)), bool(truncated.get(self.agent_id, left))
         return self._last, float(rewards.get(self.agent_id, 0.0)), *ends, infos.get(self.agent_id, {})
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({self.agent_id!r} of {self.env!r})"
 
     def render(self) -> Any:
         """Picture of the multi-agent environment."""

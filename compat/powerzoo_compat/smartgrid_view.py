@@ -139,6 +139,9 @@ class SmartGrid(SpacesByAgent, ParallelEnv[str, Any, Any]):
     def close(self) -> None:
         """Nothing to release."""
 
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({self._task._host.summary})"
+
     def __str__(self) -> str:
         return type(self).__name__
 
@@ -188,6 +191,9 @@ class RewardAggregator(ABC, SmartGrid):
         if own or any(name in vars(kind) for kind in _above_smartgrid(type(self))):
             return object.__getattribute__(self, name)
         return getattr(object.__getattribute__(self, "env"), name)
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({self.env!r})"
 
     def __str__(self) -> str:
         return f"{type(self).__name__}<{self.env}>"

@@ -80,6 +80,10 @@ class ResourceEnv(BaseEnv):
         if parent is not None:
             parent.register_resource(self, bus_id)
 
+    def __repr__(self) -> str:
+        rated = ", ".join(f"{name}={value!r}" for name, value in self.ratings.items())
+        return f"{type(self).__name__}({rated}, bus_id={self.bus_id!r})"
+
     def _renamed(self, ratings: Mapping[str, Any]) -> dict[str, Any]:
         """Ratings under the core's names."""
         known = {**self.KEYWORDS, **{alias: self.KEYWORDS[name] for alias, name in self.ALIASES.items()}}

@@ -148,6 +148,9 @@ class TaskVectorEnv(VectorEnv[np.ndarray, np.ndarray, np.ndarray]):
         self._ended = ended
         return obs, reward, np.array(terminated), np.array(truncated), infos
 
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({self._host.summary}, {self.num_envs} lanes)"
+
     def _restart(self, ended: np.ndarray, obs: np.ndarray) -> np.ndarray:
         """Begin the next episode where `ended`; returns the observations of all lanes."""
         choice = self._host.choice(None)

@@ -44,7 +44,7 @@ class PowerEnv(BaseEnv):
         self._names = names
         self.observation_space = Dict(
             {
-                "grid": grid.observation_space,
+                "grid": grid.obs_space,
                 "resources": Dict({name: _part(box, rows) for name, rows in self._own.items()}),
                 "time": _part(box, self._time),
             }

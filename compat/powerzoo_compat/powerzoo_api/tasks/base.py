@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import sys
 from typing import Any, ClassVar
 
@@ -10,23 +9,19 @@ from powerzoo_compat._apart import make, on_device
 from powerzoo_compat.powerzoo_api.envs.constraint import ConstraintSpec
 from powerzoo_compat.powerzoo_api.envs.multi_agent import MultiAgentTaskEnv
 from powerzoo_compat.powerzoo_api.envs.single_agent import SingleAgentEnv, with_spec
-from powerzoo_compat.powerzoo_api.tasks.cards import card_of
+from powerzoo_compat.powerzoo_api.tasks.cards import budgets_of, card_of, eval_protocol
 from powerzoo_compat.powerzoo_api.tasks.catalog import DROP_IN, FRAMEWORKS, GYM_NAMES, MULTI, SINGLE, gym_id
 from powerzoo_compat.powerzoo_api.tasks.observation import FLATTENED
 from powerzoo_compat.powerzoo_api.tasks.splits import split_dates, splits_of
 from powerzoo_jax.base.errors import unknown
 from powerzoo_jax.base.types import TaskSpec
 from powerzoo_jax.envs.core import Sim
-from powerzoo_jax.tasks.score import SEED
 
 RLLIB = "ray.rllib"
 MULTI_ONLY = ("pettingzoo", "rllib")
 CORE_ONLY = ("dims", "dtype")  # keywords of powerzoo_jax.make that a host view has no use for
 MDP_OR_CMDP = "cmdp_env_plus_mdp_fallback"
 SAFE = "cmdp_env_plus_scalar_safe_projection"
-EVALUATED = "test"  # split of the evaluation protocol
-EPISODES, FEWER = 100, 50  # of the evaluation protocol; the second for large or long tasks
-LARGE_STEPS, LARGE_AGENTS = 336, 54
 
 
 class Task:
@@ -112,10 +107,7 @@ class Task:
 
     def constraint_spec(self) -> ConstraintSpec:
         """Channels with a budget."""
-        chosen = [(n, float(b)) for n, b in zip(self.spec.cost_names, self.spec.cost_budget, strict=True)]
-        finite = [(name, budget) for name, budget in chosen if math.isfinite(budget)]
-        names, budgets = (tuple(x) for x in zip(*finite, strict=True)) if finite else ((), ())
-        return ConstraintSpec(names, budgets, fallback_weights(self.spec, len(names)))
+        return budgets_of(self.spec)
 
     @property
     def effective_cost_thresholds(self) -> tuple[float, ...]:
@@ -225,14 +217,3 @@ class MultiAgentTask(Task):
     def create_multi_agent_env(self) -> MultiAgentTaskEnv:
         """The adapter that every framework shares."""
         return MultiAgentTaskEnv(self._built, render_mode=self.render_mode)
-
-
-def eval_protocol(spec: TaskSpec) -> dict[str, Any]:
-    """Split, first seed and number of episodes of a comparable evaluation."""
-    large = spec.horizon >= LARGE_STEPS or len(spec.agents) >= LARGE_AGENTS
-    return {"split": EVALUATED, "seed_start": SEED, "n_episodes": FEWER if large else EPISODES}
-
-
-def fallback_weights(spec: TaskSpec, count: int) -> tuple[float, ...]:
-    """Prices of the selected channels in a reward without constraints."""
-    return (4.0, 1.0, 1.0) if spec.id == "marl_ders_benchmark" else (1.0,) * count
