@@ -128,6 +128,7 @@ class Host:
     start_days:     ISO dates an episode may start on, in the order of `day_id`
     boxes:          action space of each agent, in the units of the contract, in [-1, 1] with `unit_actions`
     seen:           (A, O)  last observations
+    legal:          (A, M)  legality of the next discrete actions
     pad:            the same spaces for all agents: actions in [-1, 1], the widest bounds of observations
     """
 
@@ -149,6 +150,7 @@ class Host:
         self.boxes = tuple(gymnasium.spaces.Box(low, high) for low, high in bounds)
         self._pad, self._dtype = pad, sim.spaces()[0].low.dtype
         self.seen = np.zeros((sim.env.dims.agent, sim.env.dims.obs), np.float32)
+        self.legal = np.ones((sim.env.dims.agent, sim.env.dims.choice), bool)
         self._key: Array | None = None
         self._choice: Choice | None = None
         self._state: Any = None
@@ -213,7 +215,7 @@ class Host:
         env, params = self.sim.env, self.live.params
         state, out = open_episode(env, params, key, np.int32(choice.day), choice.soc_low, choice.soc_high)
         (obs, cost, info), row = unpack(out)
-        self._key, self._state, self._choice, self.seen = key, state, choice, obs
+        self._key, self._state, self._choice, self.seen, self.legal = key, state, choice, obs, info.legal
         return Reading(obs, np.zeros(len(obs), obs.dtype), cost, info), int(row)
 
     def step(self, action: np.ndarray) -> Reading:
@@ -221,7 +223,7 @@ class Host:
         refuse_forked()
         self._state, out = advance(self.sim.env, self.live.params, self._state, action)
         reading = Reading(*unpack(out))
-        self.seen = reading.obs
+        self.seen, self.legal = reading.obs, reading.info.legal
         return reading
 
     def drawn(self) -> tuple[Draw, Array]:
