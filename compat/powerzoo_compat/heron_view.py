@@ -61,12 +61,13 @@ class BaseEnv(SpacesByAgent, ABC):
 
 
 @functools.cache
-def _for_rllib(kind: type[Any]) -> type[Any]:
+def _for_rllib(kind: type[Any]) -> Any:
     from ray.rllib.env.multi_agent_env import MultiAgentEnv
 
     if issubclass(kind, MultiAgentEnv):
         return kind
-    return type(kind)(kind.__name__, (kind, MultiAgentEnv), {"__module__": kind.__module__, "__doc__": kind.__doc__})
+    meta: Any = type(kind)
+    return meta(kind.__name__, (kind, MultiAgentEnv), {"__module__": kind.__module__, "__doc__": kind.__doc__})
 
 
 class HeronAgent:
