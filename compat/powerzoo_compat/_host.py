@@ -17,6 +17,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import Array
 
+from powerzoo_compat._apart import on_device, refuse_forked
 from powerzoo_compat._packed import pack, unpack
 from powerzoo_compat._seeds import checked_seed
 from powerzoo_compat._surface import surface_of
@@ -105,16 +106,29 @@ def _days_of(dataset: Any, column: str, minutes: int) -> tuple[str, ...]:
     return iso_dates(day_matrix(load_dataset(dataset), column, minutes)[0])
 
 
+class NamedBox(gymnasium.spaces.Box):
+    """A Box of named entries.
+
+    names:  of its entries, in order
+    """
+
+    def __init__(self, low: np.ndarray, high: np.ndarray, names: tuple[str, ...]) -> None:
+        super().__init__(low, high, dtype=np.float32)
+        self.names = names
+
+
 class Host:
     """One task, stepped from the host.
 
-    sim:            the task
+    sim:            the task, whose leaves may be of NumPy
+    live:           the same with its leaves on the device, which starts JAX
     surface:        boxes of its agents, its calendar and its stores
     minutes:        length of a step
     steps_per_day:  steps in a day
     start_days:     ISO dates an episode may start on, in the order of `day_id`
     boxes:          action space of each agent, in the units of the contract, in [-1, 1] with `unit_actions`
     seen:           (A, O)  last observations
+    legal:          (A, M)  legality of the next discrete actions
     pad:            the same spaces for all agents: actions in [-1, 1], the widest bounds of observations
     """
 
@@ -136,9 +150,15 @@ class Host:
         self.boxes = tuple(gymnasium.spaces.Box(low, high) for low, high in bounds)
         self._pad, self._dtype = pad, sim.spaces()[0].low.dtype
         self.seen = np.zeros((sim.env.dims.agent, sim.env.dims.obs), np.float32)
+        self.legal = np.ones((sim.env.dims.agent, sim.env.dims.choice), bool)
         self._key: Array | None = None
         self._choice: Choice | None = None
         self._state: Any = None
+
+    @functools.cached_property
+    def live(self) -> Sim:
+        """The task with its leaves on the device."""
+        return on_device(self.sim)
 
     @property
     def started(self) -> bool:
@@ -150,11 +170,18 @@ class Host:
         """State of the running episode, on the device; None before the first reset."""
         return self._state
 
-    def observation_box(self, agent: int = 0) -> gymnasium.spaces.Box:
-        """Flat observation space of an agent, float32."""
+    def observation_box(self, agent: int = 0) -> NamedBox:
+        """Flat observation space of an agent, float32, with the names of its entries."""
         box = self.sim.spaces()[0]
         low, high = (box.low.min(axis=0), box.high.max(axis=0)) if self._pad else (box.low[agent], box.high[agent])
-        return gymnasium.spaces.Box(low.astype(np.float32), high.astype(np.float32))
+        return NamedBox(low.astype(np.float32), high.astype(np.float32), self.sim.env.fields.names)
+
+    @property
+    def summary(self) -> str:
+        """The task in a line, as the representation of every view shows it."""
+        spec = self.sim.spec
+        agents = f"{len(spec.agents)} agent{'s' * (len(spec.agents) > 1)}"
+        return f"{spec.id!r}, split={spec.split!r}, {agents}, {spec.horizon} steps of {self.minutes} min"
 
     def kernel_action(self, given: Mapping[int, Any]) -> np.ndarray:
         """Actions by agent -> (A, U) in [-1, 1]; absent agents and padding are NaN, which leaves their units alone."""
@@ -176,25 +203,27 @@ class Host:
     def reset(self, seed: int | None, choice: Choice) -> tuple[Reading, int]:
         """Begin an episode: (its opening, first load row). Without a seed the stream of keys goes on.
 
-        Raises RuntimeError when the first reset has no seed: the view draws one.
+        Raises RuntimeError when the first reset has no seed, which the view draws, or JAX ran before a fork.
         """
+        refuse_forked()
         if seed is not None:
             key = seed_key(seed)
         elif self._key is not None:
             key = purpose_key(self._key, Purpose.NEXT_EPISODE)
         else:
             raise RuntimeError("the first reset of a host needs a seed.")
-        env, params = self.sim.env, self.sim.params
+        env, params = self.sim.env, self.live.params
         state, out = open_episode(env, params, key, np.int32(choice.day), choice.soc_low, choice.soc_high)
         (obs, cost, info), row = unpack(out)
-        self._key, self._state, self._choice, self.seen = key, state, choice, obs
+        self._key, self._state, self._choice, self.seen, self.legal = key, state, choice, obs, info.legal
         return Reading(obs, np.zeros(len(obs), obs.dtype), cost, info), int(row)
 
     def step(self, action: np.ndarray) -> Reading:
         """Advance by a checked action (A, U) in [-1, 1]; one transfer from the device."""
-        self._state, out = advance(self.sim.env, self.sim.params, self._state, action)
+        refuse_forked()
+        self._state, out = advance(self.sim.env, self.live.params, self._state, action)
         reading = Reading(*unpack(out))
-        self.seen = reading.obs
+        self.seen, self.legal = reading.obs, reading.info.legal
         return reading
 
     def drawn(self) -> tuple[Draw, Array]:
@@ -204,7 +233,7 @@ class Host:
         """
         if self._key is None or self._choice is None:
             raise RuntimeError("no episode has begun. Reset the environment before its policy.")
-        starts = starting_at(self.sim.params.starts, jnp.int32(self._choice.day))
+        starts = starting_at(self.live.params.starts, jnp.int32(self._choice.day))
         draw = draw_episode(self._key, starts, *map(jnp.asarray, self._choice[1:]))
         return jax.tree.map(lambda x: x[None], draw), self._key[None]
 
@@ -266,11 +295,11 @@ class Host:
 
 def checked_action(action: Any, box: gymnasium.spaces.Box) -> np.ndarray:
     """Action clipped into its box and scaled to [-1, 1]; errors are those of `checked_values`."""
-    return to_unit(checked_values(action, box.shape), box)
+    return to_unit(checked_values(action, box), box)
 
 
-def checked_values(action: Any, shape: tuple[int, ...] | None) -> np.ndarray:
-    """Action as float32: NumPy and JAX arrays of any real numbers, NumPy scalars, and lists of them.
+def checked_values(action: Any, space: gymnasium.Space[Any]) -> np.ndarray:
+    """Action of the shape of a space as float32: arrays of any real numbers, NumPy scalars, and lists of them.
 
     Raises TypeError for what is no array of real numbers (text, booleans, complex), ValueError for a wrong shape
     (naming both) or a NaN.
@@ -278,11 +307,11 @@ def checked_values(action: Any, shape: tuple[int, ...] | None) -> np.ndarray:
     try:
         values = np.asarray(action)
     except (TypeError, ValueError) as err:  # lists of different lengths
-        raise TypeError(f"action must be an array of shape {shape}, got {type(action).__name__}.") from err
+        raise TypeError(f"action must be an array of shape {space.shape}, got {type(action).__name__}.") from err
     if not (jnp.issubdtype(values.dtype, jnp.floating) or jnp.issubdtype(values.dtype, jnp.integer)):
         raise TypeError(f"action must be an array of real numbers, got {type(action).__name__} of {values.dtype}.")
-    if values.shape != shape:
-        raise ValueError(f"action has the wrong shape: expected {shape}, got {values.shape}.")
+    if values.shape != space.shape:
+        raise ValueError(f"action has the wrong shape: expected {space.shape}, got {values.shape}.")
     with np.errstate(over="ignore"):  # what is beyond float32 is clipped as infinity is
         values = values.astype(np.float32)
     if np.isnan(values).any():

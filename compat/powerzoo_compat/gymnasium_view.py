@@ -10,10 +10,10 @@ from __future__ import annotations
 
 from typing import Any
 
+from powerzoo_compat._apart import make
 from powerzoo_compat.powerzoo_api.envs.single_agent import SingleAgentEnv, with_spec
 from powerzoo_compat.powerzoo_api.tasks.catalog import GYM_NAMES, gym_id
 from powerzoo_compat.powerzoo_api.tasks.registration import register_ids
-from powerzoo_jax.tasks import make
 
 NAMESPACE = "PowerZooJax"
 

@@ -20,7 +20,7 @@ from jax import Array
 
 try:
     from gymnax.environments.environment import Environment
-    from gymnax.environments.spaces import Box
+    from gymnax.environments.spaces import Box, Discrete
 except ImportError as err:
     raise ImportError("gymnax is not installed. Run `pip install 'powerzoo-jax[gymnax]'`.") from err
 
@@ -54,11 +54,18 @@ class GymnaxEnv(Environment):  # type: ignore[misc]
     `api` "six" returns terminated and truncated apart, "five" one flag for learners of the former interface.
     `agents` "flat" puts the observations, and the actions, of all agents in one vector, with the team mean as reward;
     "shared" keeps the agents as a leading axis, also of rewards and flags, for one policy that all agents share.
+    `levels` takes one of as many values from -1 to 1 as the action of an agent with one entry.
     An ended lane starts anew in the same step; infos hold "final_observation", "cost" (C,) and "truncated".
     """
 
-    def __init__(self, sim: Sim, api: Literal["six", "five"], agents: Literal["flat", "shared"] = "flat") -> None:
-        self.env, self.spec, self.api, self.agents = sim.env, sim.spec, api, agents
+    def __init__(
+        self,
+        sim: Sim,
+        api: Literal["six", "five"],
+        agents: Literal["flat", "shared"] = "flat",
+        levels: int | None = None,
+    ) -> None:
+        self.env, self.spec, self.api, self.agents, self.levels = sim.env, sim.spec, api, agents, levels
         self._params = GymnaxParams(task=sim.params, max_steps_in_episode=int(sim.params.horizon))
 
     @property
@@ -73,9 +80,14 @@ class GymnaxEnv(Environment):  # type: ignore[misc]
 
     @property
     def num_actions(self) -> int:
-        """Entries of an action, of one agent's where agents share a policy."""
+        """Levels, or entries of an action; of one agent's where agents share a policy."""
+        if self.levels is not None:
+            return self.levels
         dims = self.env.dims
         return int(dims.act if self.agents == "shared" else dims.agent * dims.act)
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({self.name}, api={self.api!r}, agents={self.agents!r})"
 
     def reset_env(self, key: Array, params: GymnaxParams) -> tuple[Array, GymnaxState]:
         """Begin an episode: (obs, state)."""
@@ -88,6 +100,8 @@ class GymnaxEnv(Environment):  # type: ignore[misc]
         """One step without restart or time limit: (obs, state, reward, terminated, info)."""
         dims = self.env.dims
         inner = dataclasses.replace(state.task, key=key)
+        if self.levels is not None:
+            action = 2 * jnp.asarray(action) / (self.levels - 1) - 1
         out = self.env.step(inner, jnp.reshape(action, (dims.agent, dims.act)), params.task)
         info = {"cost": out.cost, "discount": jnp.where(out.info.terminated, 0.0, 1.0)}
         new = GymnaxState(task=out.state, time=state.time + 1)
@@ -109,8 +123,10 @@ class GymnaxEnv(Environment):  # type: ignore[misc]
             return obs, new, reward, done, info
         return obs, new, reward, terminated, truncated, info
 
-    def action_space(self, params: GymnaxParams | None = None) -> Box:
-        """[-1, 1] for every entry."""
+    def action_space(self, params: GymnaxParams | None = None) -> Box | Discrete:
+        """[-1, 1] for every entry, or the levels of one agent."""
+        if self.levels is not None:
+            return Discrete(self.levels)
         dims = self.env.dims
         return Box(-1.0, 1.0, (dims.agent, dims.act) if self.agents == "shared" else (self.num_actions,))
 
@@ -125,18 +141,32 @@ class GymnaxEnv(Environment):  # type: ignore[misc]
 
 
 def to_gymnax(
-    sim: Sim, *, api: Literal["six", "five"] = "six", agents: Literal["flat", "shared"] = "flat"
+    sim: Sim,
+    *,
+    api: Literal["six", "five"] = "six",
+    agents: Literal["flat", "shared"] = "flat",
+    levels: int | None = None,
 ) -> tuple[GymnaxEnv, GymnaxParams]:
     """A task as a gymnax environment, with its parameters.
 
     sim:     from `powerzoo_jax.make`
     api:     "six" values a step as gymnax 1.0 has them, or "five" for learners written for earlier versions
     agents:  "flat" puts all agents into one vector, "shared" keeps them as a leading axis
-    Raises ValueError for another api or arrangement.
+    levels:  discrete actions, as many values from -1 to 1 in the place of a policy's one entry; None keeps it real
+    Raises ValueError for another api or arrangement, fewer than two levels, or levels where a policy has many entries.
     """
     if api not in APIS:
         raise ValueError(unknown("api", api, APIS))
     if agents not in AGENTS:
         raise ValueError(unknown("agents", agents, AGENTS))
-    env = GymnaxEnv(sim, api, agents)
+    if levels is not None:
+        entries = sim.env.dims.act * (1 if agents == "shared" else sim.env.dims.agent)
+        if levels < 2:
+            raise ValueError(f"levels = {levels} must be at least 2.")
+        if entries != 1:
+            raise ValueError(
+                f"levels: a policy of {sim.spec.id} has {entries} entries and gymnax one discrete action. Leave levels "
+                "out, or take powerzoo_compat.discrete_view."
+            )
+    env = GymnaxEnv(sim, api, agents, levels)
     return env, env.default_params

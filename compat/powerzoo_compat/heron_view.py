@@ -7,10 +7,16 @@ Example:
     env = heron_view.SingleAgentWrapper(heron_view.parallel_env("marl_opf"), "unit_0")
     obs, info = env.reset(seed=0)
     obs, reward, terminated, truncated, info = env.step(env.action_space.sample())
+
+A creator for RLlib returns the multi-agent environment itself:
+
+    from ray.tune.registry import register_env
+    register_env("my_heron_env", lambda config: heron_view.parallel_env("marl_opf", **config))
 """
 
 from __future__ import annotations
 
+import functools
 import sys
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
@@ -27,6 +33,7 @@ from powerzoo_jax.base.errors import unknown
 
 SEMANTICS = {"all": all, "any": any}
 SEED_BOUND = 2**31
+RLLIB = "ray.rllib"
 Policy = Callable[[Any], Any]
 
 
@@ -40,6 +47,10 @@ class BaseEnv(SpacesByAgent, ABC):
     possible_agents: list[str]
     agents: list[str]
 
+    def __new__(cls, *args: Any, **kwargs: Any) -> Any:
+        """In a process that runs RLlib, also an instance of its `MultiAgentEnv`: `register_env` takes no other."""
+        return super().__new__(_for_rllib(cls) if RLLIB in sys.modules else cls)
+
     @abstractmethod
     def reset(self, seed: int | None = None, options: dict[str, Any] | None = None, **ignored: Any) -> Any:
         """Begin an episode: (observations, infos)."""
@@ -47,6 +58,16 @@ class BaseEnv(SpacesByAgent, ABC):
     @abstractmethod
     def step(self, actions: Mapping[str, Any]) -> Any:
         """Advance one step: (observations, rewards, terminateds, truncateds, infos)."""
+
+
+@functools.cache
+def _for_rllib(kind: type[Any]) -> Any:
+    from ray.rllib.env.multi_agent_env import MultiAgentEnv
+
+    if issubclass(kind, MultiAgentEnv):
+        return kind
+    meta: Any = type(kind)
+    return meta(kind.__name__, (kind, MultiAgentEnv), {"__module__": kind.__module__, "__doc__": kind.__doc__})
 
 
 class HeronAgent:
@@ -74,7 +95,11 @@ class HeronTaskEnv(BaseEnv):
         # by attribute or by call, whichever a caller uses
         self.observation_space: CallableDict = env.observation_space  # type: ignore[assignment]
         self.action_space: CallableDict = env.action_space  # type: ignore[assignment]
-        self.observation_spaces, self.action_spaces = self.observation_space, self.action_space
+        # Gymnasium's Dict sorts unit_10 before unit_2; RLlib is given the agents' own order
+        self.observation_spaces, self.action_spaces = (
+            {agent: spaces[agent] for agent in self.possible_agents}
+            for spaces in (env.observation_space, env.action_space)
+        )
 
     def reset(
         self, seed: int | None = None, options: dict[str, Any] | None = None, **ignored: Any
@@ -88,6 +113,14 @@ class HeronTaskEnv(BaseEnv):
         for ended in flags:
             ended[ALL] = self._every(ended[agent] for agent in self.possible_agents)
         return obs, rewards, *flags, infos  # type: ignore[return-value]
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({self._task._host.summary})"
+
+    @property
+    def unwrapped(self) -> HeronTaskEnv:
+        """This environment: nothing is wrapped here."""
+        return self
 
     def get_agent(self, agent_id: str) -> HeronAgent | None:
         """An agent by its name, None for an unknown one."""
@@ -149,6 +182,9 @@ class SingleAgentWrapper(gymnasium.Env[Any, Any]):
         self._last = self._seen.get(self.agent_id, self._last)
         ends = bool(terminated.get(self.agent_id, False)), bool(truncated.get(self.agent_id, left))
         return self._last, float(rewards.get(self.agent_id, 0.0)), *ends, infos.get(self.agent_id, {})
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({self.agent_id!r} of {self.env!r})"
 
     def render(self) -> Any:
         """Picture of the multi-agent environment."""

@@ -81,6 +81,9 @@ class TaskJaxMARLEnv(MultiAgentEnv):  # type: ignore[misc]
         """Id and version of the task."""
         return f"{self.sim.spec.id}-v{self.sim.spec.version}"
 
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({self.name}, {len(self.agents)} agents)"
+
     @property
     def agent_classes(self) -> dict[str, list[str]]:
         """Agents by the word before their number."""

@@ -41,6 +41,9 @@ class TaskAECEnv(AECEnv[str, Any, Any]):
         """The same object at every call."""
         return self._env.action_space(agent)
 
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({self._env!r})"
+
     def reset(self, seed: int | None = None, options: dict[str, Any] | None = None) -> None:
         """Begin an episode."""
         self._observations, self.infos = self._env.reset(seed=seed, options=options)

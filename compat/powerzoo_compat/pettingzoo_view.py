@@ -28,11 +28,11 @@ try:
 except ImportError as err:
     raise ImportError("PettingZoo is not installed. Run `pip install 'powerzoo-jax[pettingzoo]'`.") from err
 
+from powerzoo_compat._apart import make
 from powerzoo_compat.pettingzoo_aec import TaskAECEnv
 from powerzoo_compat.powerzoo_api.envs.multi_agent import MultiAgentTaskEnv
 from powerzoo_compat.powerzoo_api.envs.parallel import LevelledTask
 from powerzoo_compat.powerzoo_api.envs.parallel import TaskPettingZooWrapper as TaskPettingZooWrapper
-from powerzoo_jax.tasks import make
 
 
 def parallel_env(

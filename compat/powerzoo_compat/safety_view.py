@@ -14,8 +14,8 @@ from typing import Any
 import gymnasium
 import numpy as np
 
+from powerzoo_compat._apart import make
 from powerzoo_compat.powerzoo_api.envs.single_agent import SingleAgentEnv
-from powerzoo_jax.tasks import make
 
 
 class SafeEnv(gymnasium.Wrapper[Any, Any, Any, Any]):

@@ -69,6 +69,9 @@ class TaskVecEnv(VecEnv):
         self._next_seed = None if seed is None else checked_seed(seed)
         return [None if seed is None else seed + lane for lane in range(self.num_envs)]
 
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({self.envs!r})"
+
     def close(self) -> None:
         """Nothing to release."""
 

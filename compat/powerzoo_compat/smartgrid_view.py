@@ -35,6 +35,8 @@ from powerzoo_compat.smartgrid_world import term_reward as term_reward
 from powerzoo_jax.base.errors import unknown
 
 ENDINGS = ("clear", "keep")
+# what EthicalSmartGrid documents of its environments beside what is public; an aggregator has them too
+SHARED = ("_get_info", "_get_obs", "_get_reward", "_np_random")
 MINUTES_PER_HOUR = 60
 Rewards = dict[str, dict[str, float]]
 Observations = dict[str, AgentObservation]
@@ -84,6 +86,8 @@ class SmartGrid(SpacesByAgent, ParallelEnv[str, Any, Any]):
             [Agent(a, k, self.observation_spaces[a], self.action_spaces[a]) for k, a in enumerate(self.possible_agents)]
         )
         self._np_random = np.random.default_rng()
+        self._seen: dict[str, np.ndarray] = {}
+        self._told: Infos = {name: {} for name in self.possible_agents}
 
     def reset(self, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Observations, Infos]:
         """Begin: (observations, one empty dict an agent). Options are those of `MultiAgentTaskEnv.reset`."""
@@ -93,7 +97,8 @@ class SmartGrid(SpacesByAgent, ParallelEnv[str, Any, Any]):
         obs, _ = self._task.reset(seed=seed, options=known)
         self.world.begin()
         self.agents = list(self.possible_agents)
-        return self._observed(obs), {name: {} for name in self.possible_agents}
+        self._seen, self._told = obs, {name: {} for name in self.possible_agents}
+        return self._get_obs(), {name: {} for name in self.possible_agents}
 
     def step(self, actions: Mapping[str, Any]) -> tuple[Observations, Any, dict[str, bool], dict[str, bool], Infos]:  # type: ignore[override]
         """Advance one step: observations, rewards by function, terminations (never), truncations and infos.
@@ -114,13 +119,13 @@ class SmartGrid(SpacesByAgent, ParallelEnv[str, Any, Any]):
         world.advance(infos, self._task.delta_t_minutes / MINUTES_PER_HOUR, ending)
         if ending:
             obs, _ = self._task.reset()
-        rewards = self.reward_calculator.compute(world)
+        self._seen, self._told = obs, infos
+        rewards = self._get_reward()
         over = self.max_step is not None and world.current_step >= self.max_step - 1
         if over and self._after_done == "clear":
             self.agents = []
-        told = {name: {**infos[name], "reward": rewards[name]} for name in self.possible_agents}
         flags = (dict.fromkeys(self.possible_agents, flag) for flag in (False, over))
-        return self._observed(obs), rewards, *flags, told  # type: ignore[return-value]
+        return self._get_obs(), rewards, *flags, self._get_info(rewards)  # type: ignore[return-value]
 
     def get_agent(self, agent_name: str) -> Agent:
         """An agent by its name. KeyError for an unknown one."""
@@ -139,6 +144,9 @@ class SmartGrid(SpacesByAgent, ParallelEnv[str, Any, Any]):
     def close(self) -> None:
         """Nothing to release."""
 
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({self._task._host.summary})"
+
     def __str__(self) -> str:
         return type(self).__name__
 
@@ -149,8 +157,17 @@ class SmartGrid(SpacesByAgent, ParallelEnv[str, Any, Any]):
             raise ValueError(unknown("reward term", given, self.reward_weights))
         return term_reward(given)
 
-    def _observed(self, obs: dict[str, np.ndarray]) -> Observations:
-        return {name: self.observation_manager.observe(vector) for name, vector in obs.items()}
+    def _get_obs(self) -> Observations:
+        """Observations of all agents at the current step; none before the first reset."""
+        return {name: self.observation_manager.observe(vector) for name, vector in self._seen.items()}
+
+    def _get_reward(self) -> Rewards:
+        """Rewards of the last step, by agent and by function."""
+        return self.reward_calculator.compute(self.world)
+
+    def _get_info(self, rewards: Rewards) -> Infos:
+        """Infos of the last step, by agent, with its rewards as "reward"."""
+        return {name: {**self._told[name], "reward": own} for name, own in rewards.items()}
 
 
 def _double(box: gymnasium.spaces.Box) -> gymnasium.spaces.Box:
@@ -184,10 +201,13 @@ class RewardAggregator(ABC, SmartGrid):
 
     def __getattribute__(self, name: str) -> Any:
         # what SmartGrid defines must not run on an aggregator, which has none of its state
-        own = name.startswith("_") or name in object.__getattribute__(self, "__dict__")
+        own = (name.startswith("_") and name not in SHARED) or name in object.__getattribute__(self, "__dict__")
         if own or any(name in vars(kind) for kind in _above_smartgrid(type(self))):
             return object.__getattribute__(self, name)
         return getattr(object.__getattribute__(self, "env"), name)
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({self.env!r})"
 
     def __str__(self) -> str:
         return f"{type(self).__name__}<{self.env}>"

@@ -239,3 +239,20 @@ def test_levels_are_for_commitment_and_padding_makes_spaces_alike():
         assert env.action_space(agent) == env.action_space(first)
         assert env.observation_space(agent) == env.observation_space(first)
     assert env.action_space(first).low.tolist() == [-1.0, -1.0]
+
+
+def test_masks_bind_in_a_version_of_the_task_that_ships():
+    """marl_uc in version 1 has minimum times: PettingZoo's wrapper ends it at the first illegal choice."""
+    env = pz.TerminateIllegalWrapper(pz.env("marl_uc", version=1, levels=2, split="test"), ILLEGAL)
+    env.reset(seed=0)
+    rng, ends = np.random.default_rng(0), []
+    for _ in env.agent_iter():
+        *_, terminated, truncated, info = env.last()
+        if terminated or truncated:
+            ends.append((terminated, truncated))
+            env.step(None)
+            continue
+        forbidden = np.flatnonzero(info["action_mask"] == 0)
+        choice = int(forbidden[0]) if forbidden.size else int(rng.integers(3))
+        logged(lambda choice=choice: env.step(choice))
+    assert ends == [(True, True)] * 5 and env.unwrapped._env._env.time_step < 12

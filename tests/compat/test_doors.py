@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated, get_origin
 
+import gymnasium
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -18,6 +19,7 @@ from powerzoo_compat.powerzoo_api.tasks.observation import ObservationConfig
 from powerzoo_jax.base.ranges import declared
 from tests.base.test_ranges import numbers
 
+TWO = gymnasium.spaces.Box(-1, 1, (2,))
 TAKEN = {
     "list": [0.5, -1.0],
     "tuple": (0.5, -1),
@@ -43,7 +45,7 @@ REFUSED = {
 @pytest.mark.parametrize("name", TAKEN)
 def test_real_numbers_of_any_type_become_the_same_action(name, x64):
     with jax.enable_x64(x64):
-        values = checked_values(TAKEN[name], (2,))
+        values = checked_values(TAKEN[name], TWO)
     assert values.dtype == np.float32 and values.tolist() == [0.5, -1.0]
 
 
@@ -51,11 +53,11 @@ def test_real_numbers_of_any_type_become_the_same_action(name, x64):
 def test_what_is_no_action_is_refused_at_once(name):
     value, error, words = REFUSED[name]
     with pytest.raises(error, match=f"action .*{words}"):
-        checked_values(value, (2,))
+        checked_values(value, TWO)
 
 
 def test_numbers_beyond_float32_are_clipped_as_infinity_is():
-    assert checked_values([1e300, -np.inf], (2,)).tolist() == [np.inf, -np.inf]
+    assert checked_values([1e300, -np.inf], TWO).tolist() == [np.inf, -np.inf]
 
 
 def test_a_gymnasium_environment_steps_alike_with_x64_switched_on_after_it_was_made():

@@ -73,7 +73,7 @@ def test_the_classes_of_the_contract_are_base_envs():
 
 def test_a_transmission_grid_follows_a_schedule_in_mw_or_finds_its_own(trans):
     # sizes of the specification: Case5 shows 18 entries, a DC optimum runs the cheap unit up to its lines
-    assert trans.observation_space.shape == (18,) and len(trans.obs_names) == 18 and trans.delta_t_minutes == 60
+    assert trans.obs_space.shape == (18,) and len(trans.obs_names) == 18 and trans.delta_t_minutes == 60
     state, _ = trans.reset(seed=0)
     assert {key: x.size for key, x in state.items()} == {"line_flow": 6, "load": 5, "unit": 5, "clock": 2}
     np.testing.assert_array_equal(trans.obs(state), trans.obs())

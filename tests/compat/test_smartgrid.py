@@ -231,3 +231,19 @@ def test_gradients_of_every_function_are_finite():
     for function in (*ON_THE_HOST, aggregation.maximum, aggregation.geometric_mean, aggregation.gini_welfare):
         slope = jax.grad(lambda x, f=function: jnp.sum(f(x, PRESENT)))(jnp.asarray(VALUES))
         assert np.isfinite(slope).all() and not np.asarray(slope)[~PRESENT].any(), function.__name__
+
+
+def test_private_names_of_the_documentation_mean_what_it_says(endless):
+    env = sg.MinRewardAggregator(sg.WeightedSumRewardAggregator(endless))
+    obs, _ = env.reset(seed=4)
+    for view in (endless, env):
+        assert view._get_obs() == obs and view._np_random is endless._np_random
+    obs, _, _, _, infos = endless.step({"bat_0": np.array([0.1], np.float32)})
+    rewards = env._get_reward()
+    assert env._get_obs() == obs and rewards == {agent: told["reward"] for agent, told in infos.items()}
+    assert list(rewards["bat_0"]) == ["energy_sales", "degradation", "unserved_energy"]
+    told = env._get_info({"bat_1": {"calm": 2.0}})
+    assert list(told) == ["bat_1"] and told["bat_1"]["reward"] == {"calm": 2.0}
+    drawn = np.random.default_rng(4).random(3)
+    endless.reset(seed=4)
+    np.testing.assert_array_equal(env._np_random.random(3), drawn)

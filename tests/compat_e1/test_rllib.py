@@ -96,3 +96,32 @@ def test_ppo_trains_for_an_iteration():
         ray.shutdown()
     assert result["env_runners"]["num_env_steps_sampled"] >= 96
     assert any(not np.array_equal(before[k], after[k]) for k in before)
+
+
+class MyHeronEnv(heron_view.BaseEnv):
+    """A user's class after HERON's page: its own constructor, the rest from the task."""
+
+    def __init__(self, config):
+        self.inner = heron_view.parallel_env(TASK, **config)
+        self.possible_agents, self.agents = self.inner.possible_agents, self.inner.agents
+        self.observation_spaces, self.action_spaces = self.inner.observation_spaces, self.inner.action_spaces
+
+    def reset(self, seed=None, options=None, **ignored):
+        return self.inner.reset(seed=seed, options=options)
+
+    def step(self, actions):
+        return self.inner.step(actions)
+
+
+@pytest.mark.parametrize("creator", [MyHeronEnv, lambda config: heron_view.parallel_env(TASK, **config)])
+def test_the_recipe_of_herons_page_samples(creator):
+    def env_creator(config):
+        env = creator(config)
+        return env
+
+    register_env("my_heron_env", env_creator)
+    runner = MultiAgentEnvRunner(config=config("my_heron_env", split="test"))
+    (episode,) = runner.sample(num_episodes=1, random_actions=True)
+    assert len(episode) == 48 and set(episode.agent_ids) == {f"unit_{k}" for k in range(5)}
+    with pytest.raises(TypeError, match="abstract"):
+        heron_view.BaseEnv()

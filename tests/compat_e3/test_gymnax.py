@@ -99,3 +99,21 @@ def test_agents_that_share_a_policy_keep_their_axis():
     np.testing.assert_allclose(one[2].mean(), two[2], rtol=1e-6)
     with pytest.raises(ValueError, match="shared"):
         to_gymnax(sim, agents="share")
+
+
+def test_levels_are_values_of_the_box():
+    one = powerzoo_jax.make("battery_arbitrage", split="test", max_steps=SHORT)
+    (env, params), (real, _) = to_gymnax(one, levels=5), to_gymnax(one)
+    assert isinstance(env.action_space(params), spaces.Discrete) and env.num_actions == 5
+    for level, value in enumerate((-1.0, -0.5, 0.0, 0.5, 1.0)):
+        rewards = []
+        for view, action in ((env, jnp.int32(level)), (real, jnp.array([value]))):
+            _, state = view.reset(jax.random.key(1), params)
+            rewards.append(float(view.step(jax.random.key(2), state, action, params)[2]))
+        assert rewards[0] == pytest.approx(rewards[1], rel=1e-6)
+    shared, _ = to_gymnax(powerzoo_jax.make("marl_der_arbitrage"), agents="shared", levels=3)
+    assert shared.action_space().n == 3
+    with pytest.raises(ValueError, match="3 entries"):
+        to_gymnax(powerzoo_jax.make("marl_der_arbitrage"), levels=3)
+    with pytest.raises(ValueError, match="at least 2"):
+        to_gymnax(one, levels=1)

@@ -4,4 +4,5 @@ from powerzoo_compat.powerzoo_api.benchmarks.datasets import DataLoader as DataL
 from powerzoo_compat.powerzoo_api.benchmarks.datasets import DatasetManifest as DatasetManifest
 from powerzoo_compat.powerzoo_api.benchmarks.datasets import DatasetRegistry as DatasetRegistry
 from powerzoo_compat.powerzoo_api.benchmarks.datasets import TimeAligner as TimeAligner
-from powerzoo_compat.powerzoo_api.benchmarks.datasets import signals as signals
+
+from powerzoo.data import signals as signals

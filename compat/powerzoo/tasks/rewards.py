@@ -15,3 +15,5 @@ from powerzoo_compat.powerzoo_api.tasks.rewards import UnitCommitmentReward as U
 from powerzoo_compat.powerzoo_api.tasks.rewards import ZeroReward as ZeroReward
 from powerzoo_compat.powerzoo_api.tasks.rewards import get_reward_function as get_reward_function
 from powerzoo_compat.powerzoo_api.tasks.rewards import list_reward_types as list_reward_types
+
+__path__: list[str] = []  # PowerZooPy has a package here, whose `base` is an alias

@@ -7,5 +7,5 @@ tasks:       task classes, registry, cards, rewards, splits, Gymnasium ids
 benchmarks:  policies, evaluation, scores, data sets, contract checks
 rl:          settings, training, descriptions
 
-`lazy` and `guard` stand beside them, for the package `powerzoo` alone.
+`lazy`, `aliases` and `guard` stand beside them, for the package `powerzoo` alone.
 """

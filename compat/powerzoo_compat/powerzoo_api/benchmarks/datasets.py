@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import numpy as np
@@ -114,3 +115,19 @@ def signals(region: str | None = None) -> dict[str, tuple[str, ...]]:
     names = {signal.name for dataset in list_datasets() for signal in get_info(dataset).signals}
     found = {name: find_sources(name, region) for name in sorted(names)}
     return {name: sources for name, sources in found.items() if sources}
+
+
+class SignalModule(ModuleType):
+    """A module whose attributes are the signals by constant: dots as underscores, in capitals.
+
+    Called, it is the function `signals`.
+    """
+
+    def __call__(self, region: str | None = None) -> dict[str, tuple[str, ...]]:
+        return signals(region)
+
+    def __getattr__(self, name: str) -> str:
+        known = {signal.replace(".", "_").upper(): signal for signal in signals()} if name.isupper() else {}
+        if name not in known:
+            raise AttributeError(f"module {self.__name__!r} has no attribute {name!r}")
+        return known[name]

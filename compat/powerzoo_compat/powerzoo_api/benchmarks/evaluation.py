@@ -13,7 +13,7 @@ import numpy as np
 from powerzoo_compat.powerzoo_api.benchmarks.scores import normalized_score
 from powerzoo_compat.powerzoo_api.envs.info import SUMMARY
 from powerzoo_compat.powerzoo_api.envs.multi_agent import ALL
-from powerzoo_compat.powerzoo_api.tasks.base import EVALUATED
+from powerzoo_compat.powerzoo_api.tasks.cards import EVALUATED
 from powerzoo_compat.powerzoo_api.tasks.central import COMPETITIVE
 from powerzoo_compat.powerzoo_api.tasks.factory import get_task_class, make_task
 from powerzoo_jax.tasks import get_spec

@@ -82,7 +82,7 @@ class ActPolicy(BasePolicy):
         """Make the policy of the running episode: a planner sees all of it."""
         host = self._inner._host
         draws, keys = host.drawn()
-        policy = self._choose(host.sim, draws, keys)
+        policy = self._choose(host.live, draws, keys)
         self._act = policy.act if isinstance(policy.act, Partial) else Partial(policy.act)
         self._carry = jax.tree.map(lambda x: x[0], policy.carry)
         self._key = keys[0]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import dataclasses
 import math
 from typing import Any, ClassVar
 
@@ -27,6 +28,7 @@ class BaseEnv(gymnasium.Env[Any, Any]):
     """
 
     metadata: ClassVar[dict[str, Any]] = {"render_modes": [], "render_fps": 2}  # type: ignore[misc]
+    _spec: Any = None
 
     def __init__(self, delta_t_minutes: int = DEFAULT_DELTA_T_MINUTES, render_mode: str | None = None) -> None:
         steps_per_day(delta_t_minutes)
@@ -34,6 +36,25 @@ class BaseEnv(gymnasium.Env[Any, Any]):
         self.delta_t_minutes = delta_t_minutes
         self.render_mode = render_mode
         self.time_step = 0
+
+    @property
+    def spec(self) -> Any:  # type: ignore[override]
+        """Registration that made this environment, None for one made otherwise; it tells the length of an episode.
+
+        The environment truncates by itself, so that the registration holds no limit, which would bind `max_steps`.
+        """
+        return self._spec
+
+    @spec.setter
+    def spec(self, given: Any) -> None:
+        limit = self.episode_limit()
+        if given is not None and given.max_episode_steps is None and limit is not None:
+            given = dataclasses.replace(given, max_episode_steps=limit)
+        self._spec = given
+
+    def episode_limit(self) -> int | None:
+        """Steps of an episode; None where it does not end by itself."""
+        return None
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
         """Begin an episode; subclasses call this first, then return (observation, info).

@@ -39,6 +39,9 @@ class EpisodeOwner:
         self._episode, info = self._infos.opening(reading, start_row)
         return reading, info
 
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({self._host.summary})"
+
     def render(self) -> str | np.ndarray | None:
         """Show the episode: a line of text ("ansi"), an image ("rgb_array"), a printed line ("human").
 

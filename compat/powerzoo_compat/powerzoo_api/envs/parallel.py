@@ -74,6 +74,9 @@ class TaskPettingZooWrapper(SpacesByAgent, ParallelEnv[str, np.ndarray, np.ndarr
             self.agents = []
         return obs, rewards, terminations, truncations, _without_sampling_masks(infos)
 
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({self._env._host.summary})"
+
     def state(self) -> np.ndarray:
         """Joint observation of all agents."""
         return self._env.state()

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, ClassVar
 
+import jax
 import numpy as np
 
 from powerzoo_compat.powerzoo_api.envs.base import BaseEnv
@@ -75,9 +76,13 @@ class ResourceEnv(BaseEnv):
         given = self._renamed(ratings)
         self.enable_q_control = bool(given.pop("enable_q_control", False))
         self.ratings = self.DEFAULTS | given
-        self.check()
+        jax.eval_shape(self.check)  # ratings are checked in NumPy; no array is made, which would start JAX
         if parent is not None:
             parent.register_resource(self, bus_id)
+
+    def __repr__(self) -> str:
+        rated = ", ".join(f"{name}={value!r}" for name, value in self.ratings.items())
+        return f"{type(self).__name__}({rated}, bus_id={self.bus_id!r})"
 
     def _renamed(self, ratings: Mapping[str, Any]) -> dict[str, Any]:
         """Ratings under the core's names."""

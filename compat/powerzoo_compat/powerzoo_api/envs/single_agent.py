@@ -69,6 +69,10 @@ class SingleAgentEnv(EpisodeOwner, BaseEnv):
         ends = bool(reading.info.terminated), bool(reading.info.truncated)
         return fresh(reading.obs[0]), reward, *ends, info
 
+    def episode_limit(self) -> int:
+        """Steps of an episode."""
+        return self._host.sim.spec.horizon
+
     def obs(self) -> np.ndarray:
         """Last observation, as a copy."""
         self._running("obs")

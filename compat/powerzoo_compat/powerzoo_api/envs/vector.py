@@ -13,6 +13,7 @@ from gymnasium.vector import AutoresetMode, VectorEnv
 from gymnasium.vector.utils import batch_space
 from jax import Array
 
+from powerzoo_compat._apart import make, refuse_forked
 from powerzoo_compat._host import Host, checked_values, seed_key, starting_at, to_unit
 from powerzoo_compat._seeds import checked_seed
 from powerzoo_compat.powerzoo_api.envs.base import fresh
@@ -22,7 +23,6 @@ from powerzoo_jax.base.errors import unknown
 from powerzoo_jax.base.tree import where_done
 from powerzoo_jax.envs.core import Sim
 from powerzoo_jax.envs.series import draw_episode
-from powerzoo_jax.tasks import make
 
 MODES = (AutoresetMode.NEXT_STEP, AutoresetMode.SAME_STEP, AutoresetMode.DISABLED)
 
@@ -108,13 +108,14 @@ class TaskVectorEnv(VectorEnv[np.ndarray, np.ndarray, np.ndarray]):
         options:  as those of the single environment, for all lanes
         Raises ValueError for a negative seed or another number of seeds than lanes, TypeError for no integer.
         """
+        refuse_forked()
         choice = self._host.choice(options)
         if seed is None and self._keys is not None:
             self._keys = jax.vmap(lambda key: purpose_key(key, Purpose.NEXT_EPISODE))(self._keys)
         else:
             self._keys = jnp.stack([seed_key(s) for s in self._seeds(seed)])
         super().reset(seed=seed if isinstance(seed, int) else None)
-        env, params = self._host.sim.env, self._host.sim.params
+        env, params = self._host.sim.env, self._host.live.params
         self._states, obs = open_lanes(env, params, self._keys, np.int32(choice.day), choice.soc_low, choice.soc_high)
         self._ended = np.zeros(self.num_envs, bool)
         return fresh(jax.device_get(obs)[:, 0]), {}
@@ -126,7 +127,7 @@ class TaskVectorEnv(VectorEnv[np.ndarray, np.ndarray, np.ndarray]):
         """
         if self._states is None:
             raise RuntimeError("step() was called before reset(). Call envs.reset(seed=...) first.")
-        env, params = self._host.sim.env, self._host.sim.params
+        env, params = self._host.sim.env, self._host.live.params
         lately = self._ended
         self._states, out = step_lanes(env, params, self._states, self._kernel(actions)[:, None])
         obs, reward, cost, terminated, truncated = jax.device_get(out)
@@ -147,10 +148,13 @@ class TaskVectorEnv(VectorEnv[np.ndarray, np.ndarray, np.ndarray]):
         self._ended = ended
         return obs, reward, np.array(terminated), np.array(truncated), infos
 
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({self._host.summary}, {self.num_envs} lanes)"
+
     def _restart(self, ended: np.ndarray, obs: np.ndarray) -> np.ndarray:
         """Begin the next episode where `ended`; returns the observations of all lanes."""
         choice = self._host.choice(None)
-        env, params = self._host.sim.env, self._host.sim.params
+        env, params = self._host.sim.env, self._host.live.params
         self._keys, self._states, obs = restart_lanes(
             env, params, self._keys, ended, self._states, obs[:, None], choice.soc_low, choice.soc_high
         )
@@ -167,7 +171,7 @@ class TaskVectorEnv(VectorEnv[np.ndarray, np.ndarray, np.ndarray]):
         return seed
 
     def _kernel(self, actions: Any) -> np.ndarray:
-        return to_unit(checked_values(actions, self.action_space.shape), self._host.boxes[0])
+        return to_unit(checked_values(actions, self.action_space), self._host.boxes[0])
 
 
 def _mode(given: AutoresetMode | str) -> AutoresetMode:

@@ -10,7 +10,8 @@ from typing import Any, ClassVar, NamedTuple
 import gymnasium
 import numpy as np
 
-from powerzoo_compat._host import checked_values
+from powerzoo_compat._apart import built_apart
+from powerzoo_compat._host import NamedBox, checked_values
 from powerzoo_compat.powerzoo_api.envs.base import BaseEnv, fresh
 from powerzoo_compat.powerzoo_api.envs.render import RENDER_MODES
 from powerzoo_compat.powerzoo_api.envs.resources import ResourceEnv
@@ -77,7 +78,7 @@ class GridEnv(BaseEnv):
     def _env(self) -> SingleAgentEnv:
         """Environment that simulates the grid; built anew once devices have changed."""
         if self._prepared is None:
-            self._prepared = SingleAgentEnv(self.build(), render_mode=self._mode)
+            self._prepared = SingleAgentEnv(built_apart(self.build), render_mode=self._mode)
         return self._prepared
 
     @property
@@ -89,6 +90,13 @@ class GridEnv(BaseEnv):
     def grid(self) -> GridEnv:
         """This grid."""
         return self
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({self.case_id!r}, split={self.split!r}, devices={list(self.resources)})"
+
+    def episode_limit(self) -> int:
+        """Steps of an episode."""
+        return self._env.episode_limit()
 
     @property
     def started(self) -> bool:
@@ -111,10 +119,16 @@ class GridEnv(BaseEnv):
         return self.network.branch
 
     @property
-    def observation_space(self) -> gymnasium.spaces.Box:  # type: ignore[override]
+    def observation_space(self) -> gymnasium.spaces.Dict:  # type: ignore[override]
+        """Arrays by name, as `reset` and `step` return them; `obs_space` is the box of `obs()`."""
+        low, high = (self.state_of(side) for side in (self.obs_space.low, self.obs_space.high))
+        return gymnasium.spaces.Dict({name: gymnasium.spaces.Box(low[name], high[name]) for name in low})
+
+    @property
+    def obs_space(self) -> NamedBox:
         """Box of `obs()`."""
-        box, size = self._env._host.observation_box(), self.obs_size
-        return gymnasium.spaces.Box(box.low[:size], box.high[:size])
+        box, names = self._env._host.observation_box(), self.get_observation_fields()
+        return NamedBox(box.low[: len(names)], box.high[: len(names)], names)
 
     @property
     def action_space(self) -> gymnasium.spaces.Box:  # type: ignore[override]
@@ -362,7 +376,7 @@ class DistGridEnv(GridEnv):
 
     def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
         if action is not None and not isinstance(action, Mapping):
-            values = checked_values(action, self.action_space.shape)
+            values = checked_values(action, self.action_space)
             cuts = np.cumsum([len(slot.low) for slot in self.slots.values()])[:-1]
             action = dict(zip(self.resources, np.split(values, cuts), strict=True)) if self.resources else {}
         return super().step(action)

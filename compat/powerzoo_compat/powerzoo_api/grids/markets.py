@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
+from powerzoo_compat._apart import built_apart, make
 from powerzoo_compat.powerzoo_api.envs.multi_agent import MultiAgentTaskEnv
 from powerzoo_compat.powerzoo_api.envs.single_agent import SingleAgentEnv
 from powerzoo_compat.powerzoo_api.grids.cases import core_name
-from powerzoo_jax.tasks import make
 from powerzoo_jax.tasks.market.storage import make_storage_market
 
 GENCOS, MICROGRID = "gencos_bidding", "dc_microgrid"
@@ -25,7 +25,7 @@ class MarketEnv(SingleAgentEnv):
     def __init__(
         self, case: Any = "Case5", *, split: str = "train", render_mode: str | None = None, **keywords: Any
     ) -> None:
-        sim = make_storage_market(self.kind, split=split, case=core_name(case), **keywords)
+        sim = built_apart(lambda: make_storage_market(self.kind, split=split, case=core_name(case), **keywords))
         super().__init__(sim, render_mode=render_mode)
 
 

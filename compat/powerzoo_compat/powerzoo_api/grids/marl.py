@@ -33,7 +33,7 @@ class MARLWrapper(SpacesByAgent, ParallelEnv[str, np.ndarray, np.ndarray]):
         self.grid, self.render_mode = grid, grid.render_mode
         self.metadata = {**grid.metadata, "name": grid.grid_type, "is_parallelizable": True}
         self.agents: list[str] = []
-        box = grid.observation_space
+        box = grid.obs_space
         if agent_type == GENERATORS:
             if not isinstance(grid, TransGridEnv):
                 raise ValueError("a feeder has no generators. Choose agent_type='resources'.")

@@ -44,7 +44,7 @@ class PowerEnv(BaseEnv):
         self._names = names
         self.observation_space = Dict(
             {
-                "grid": grid.observation_space,
+                "grid": grid.obs_space,
                 "resources": Dict({name: _part(box, rows) for name, rows in self._own.items()}),
                 "time": _part(box, self._time),
             }
@@ -150,7 +150,7 @@ class FlattenWrapper(Wrapper):
         return (self._seen(obs), *rest)
 
     def _commands(self, action: Any) -> dict[str, np.ndarray]:
-        values = checked_values(action, self.action_space.shape)
+        values = checked_values(action, self.action_space)
         values = np.clip(values, self.action_space.low, self.action_space.high)  # type: ignore[attr-defined]
         cuts = np.cumsum([len(low) for low, _, _ in self._scale.values()])[:-1]
         parts = np.split(values, cuts) if self._scale else []

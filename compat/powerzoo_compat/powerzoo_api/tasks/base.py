@@ -2,31 +2,26 @@
 
 from __future__ import annotations
 
-import math
 import sys
 from typing import Any, ClassVar
 
+from powerzoo_compat._apart import make, on_device
 from powerzoo_compat.powerzoo_api.envs.constraint import ConstraintSpec
 from powerzoo_compat.powerzoo_api.envs.multi_agent import MultiAgentTaskEnv
 from powerzoo_compat.powerzoo_api.envs.single_agent import SingleAgentEnv, with_spec
-from powerzoo_compat.powerzoo_api.tasks.cards import card_of
+from powerzoo_compat.powerzoo_api.tasks.cards import budgets_of, card_of, eval_protocol
 from powerzoo_compat.powerzoo_api.tasks.catalog import DROP_IN, FRAMEWORKS, GYM_NAMES, MULTI, SINGLE, gym_id
 from powerzoo_compat.powerzoo_api.tasks.observation import FLATTENED
 from powerzoo_compat.powerzoo_api.tasks.splits import split_dates, splits_of
 from powerzoo_jax.base.errors import unknown
 from powerzoo_jax.base.types import TaskSpec
 from powerzoo_jax.envs.core import Sim
-from powerzoo_jax.tasks import make
-from powerzoo_jax.tasks.score import SEED
 
 RLLIB = "ray.rllib"
 MULTI_ONLY = ("pettingzoo", "rllib")
 CORE_ONLY = ("dims", "dtype")  # keywords of powerzoo_jax.make that a host view has no use for
 MDP_OR_CMDP = "cmdp_env_plus_mdp_fallback"
 SAFE = "cmdp_env_plus_scalar_safe_projection"
-EVALUATED = "test"  # split of the evaluation protocol
-EPISODES, FEWER = 100, 50  # of the evaluation protocol; the second for large or long tasks
-LARGE_STEPS, LARGE_AGENTS = 336, 54
 
 
 class Task:
@@ -66,7 +61,7 @@ class Task:
         self.obs_mode, self.render_mode, self.keywords = mode, render_mode, kwargs
         self.given = {"split": split, **kwargs} | ({} if mode is None else {"obs_mode": mode})
         self.given |= {} if render_mode is None else {"render_mode": render_mode}
-        self.sim = self.build(split, **self._with_mode(mode, kwargs))
+        self._built = self.build(split, **self._with_mode(mode, kwargs))
 
     def _with_mode(self, mode: str | None, kwargs: dict[str, Any]) -> dict[str, Any]:
         return kwargs if mode is None else {**kwargs, "obs_mode": mode}
@@ -76,9 +71,14 @@ class Task:
         return make(self.name, split=split, **kwargs)
 
     @property
+    def sim(self) -> Sim:
+        """Simulation of the core; the first use of it starts JAX."""
+        return on_device(self._built)
+
+    @property
     def spec(self) -> TaskSpec:
         """Specification of the task, which a paper must quote."""
-        return self.sim.spec
+        return self._built.spec
 
     @property
     def version(self) -> int:
@@ -107,10 +107,7 @@ class Task:
 
     def constraint_spec(self) -> ConstraintSpec:
         """Channels with a budget."""
-        chosen = [(n, float(b)) for n, b in zip(self.spec.cost_names, self.spec.cost_budget, strict=True)]
-        finite = [(name, budget) for name, budget in chosen if math.isfinite(budget)]
-        names, budgets = (tuple(x) for x in zip(*finite, strict=True)) if finite else ((), ())
-        return ConstraintSpec(names, budgets, fallback_weights(self.spec, len(names)))
+        return budgets_of(self.spec)
 
     @property
     def effective_cost_thresholds(self) -> tuple[float, ...]:
@@ -137,7 +134,7 @@ class Task:
 
     def get_observation_config(self) -> dict[str, Any]:
         """Mode and fields."""
-        return {"mode": self.obs_mode, "fields": list(self.sim.env.fields.names)}
+        return {"mode": self.obs_mode, "fields": list(self._built.env.fields.names)}
 
     def get_config(self) -> dict[str, Any]:
         """All of the above, and the keywords in force."""
@@ -189,7 +186,7 @@ class SingleAgentTask(Task):
 
     def create_single_agent_env(self) -> SingleAgentEnv:
         """The Gymnasium environment."""
-        env = SingleAgentEnv(self.sim, render_mode=self.render_mode)
+        env = SingleAgentEnv(self._built, render_mode=self.render_mode)
         return with_spec(env, gym_id(DROP_IN, self.name), self.given) if self.name in GYM_NAMES else env
 
 
@@ -214,20 +211,9 @@ class MultiAgentTask(Task):
         if framework == "rllib" or RLLIB in sys.modules:
             from powerzoo_compat.powerzoo_api.envs.rllib import RLlibTaskEnv
 
-            return RLlibTaskEnv(self.sim, render_mode=self.render_mode)
+            return RLlibTaskEnv(self._built, render_mode=self.render_mode)
         return self.create_multi_agent_env()
 
     def create_multi_agent_env(self) -> MultiAgentTaskEnv:
         """The adapter that every framework shares."""
-        return MultiAgentTaskEnv(self.sim, render_mode=self.render_mode)
-
-
-def eval_protocol(spec: TaskSpec) -> dict[str, Any]:
-    """Split, first seed and number of episodes of a comparable evaluation."""
-    large = spec.horizon >= LARGE_STEPS or len(spec.agents) >= LARGE_AGENTS
-    return {"split": EVALUATED, "seed_start": SEED, "n_episodes": FEWER if large else EPISODES}
-
-
-def fallback_weights(spec: TaskSpec, count: int) -> tuple[float, ...]:
-    """Prices of the selected channels in a reward without constraints."""
-    return (4.0, 1.0, 1.0) if spec.id == "marl_ders_benchmark" else (1.0,) * count
+        return MultiAgentTaskEnv(self._built, render_mode=self.render_mode)

@@ -3,12 +3,18 @@
 from __future__ import annotations
 
 import copy
+import dataclasses
 import functools
+import json
+import math
+from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from powerzoo_compat._host import Host
+from powerzoo_compat.powerzoo_api.envs.constraint import ConstraintSpec
 from powerzoo_compat.powerzoo_api.tasks.catalog import DROP_IN, GYM_NAMES, MULTI, PUBLIC_TASKS, gym_id
 from powerzoo_compat.powerzoo_api.tasks.observation import FLATTENED
 from powerzoo_compat.powerzoo_api.tasks.splits import primary_set, split_dates, splits_of
@@ -16,12 +22,18 @@ from powerzoo_jax.base.types import TaskSpec
 from powerzoo_jax.data import get_info
 from powerzoo_jax.envs.constraint import UNITS
 from powerzoo_jax.oracle import get_baselines, get_reference, list_baselines
+from powerzoo_jax.tasks import get_spec
 from powerzoo_jax.tasks.feeder import ders as build_ders
 from powerzoo_jax.tasks.feeder import storage as build_der
 from powerzoo_jax.tasks.feeder import vehicles as build_vehicles
+from powerzoo_jax.tasks.score import SEED
 from powerzoo_jax.tasks.transmission import units as build_transmission
 
+FACTS = Path(__file__).with_name("facts.json")  # written by `python -m tools.tasks.card_facts`
 CARDS = 256
+EVALUATED = "test"  # split of the evaluation protocol
+EPISODES, FEWER = 100, 50  # of the evaluation protocol; the second for large or long tasks
+LARGE_STEPS, LARGE_AGENTS = 336, 54
 NO_GRID = "none"
 DC_FAMILIES = ("market", "transmission")
 GRID_TYPES = {"market": "transmission", "microgrid": NO_GRID}
@@ -41,6 +53,24 @@ COST_CONTRACT = (
 )
 
 
+@dataclass(frozen=True)
+class Facts:
+    """Entries of a card that come from the simulation, so that a shipped task need not be built for its card.
+
+    spec:       after the task's keywords
+    minutes:    length of a step
+    seen, done: entries of the observation and of the action of each agent
+    low, high:  least and most that an action holds
+    """
+
+    spec: TaskSpec
+    minutes: int
+    seen: tuple[int, ...]
+    done: tuple[int, ...]
+    low: float
+    high: float
+
+
 def card_of(cls: Any) -> dict[str, Any]:
     """Card of a task class with its default keywords; a fresh copy that `json.dumps` takes."""
     return copy.deepcopy(_card(cls))
@@ -48,8 +78,58 @@ def card_of(cls: Any) -> dict[str, Any]:
 
 @functools.lru_cache(maxsize=CARDS)  # bounded: configs make a class at every call
 def _card(cls: Any) -> dict[str, Any]:
-    task = cls()
-    spec, host, chosen = task.spec, Host(task.sim), task.constraint_spec()
+    facts = shipped_facts(cls)
+    return card_from(cls, built_facts(cls) if facts is None else facts)
+
+
+def built_facts(cls: Any) -> Facts:
+    """Facts of a task class from its simulation."""
+    host = Host(cls()._built)
+    agents = range(len(host.boxes))
+    return Facts(
+        spec=host.sim.spec,
+        minutes=host.minutes,
+        seen=tuple(host.observation_box(a).low.size for a in agents),
+        done=tuple(box.low.size for box in host.boxes),
+        low=min(float(np.min(box.low)) for box in host.boxes),
+        high=max(float(np.max(box.high)) for box in host.boxes),
+    )
+
+
+def shipped_facts(cls: Any) -> Facts | None:
+    """Facts of a task class from the table; None for a class that builds a simulation of its own."""
+    base, told = getattr(cls, "name", None), _shipped_table()
+    if base not in told or cls.build.__qualname__ != "Task.build":
+        return None
+    row = dict(told[base])
+    spec = get_spec(base)
+    if row.pop("version") != spec.version:
+        return None
+    spec = dataclasses.replace(spec, **_as_tuple(row.pop("spec")))
+    return Facts(spec=spec, **{name: _as_tuple(value) for name, value in row.items()})
+
+
+def facts_row(facts: Facts) -> dict[str, Any]:
+    """Facts as a row of the table: of the spec, what the builder changes."""
+    base, told = get_spec(facts.spec.id), dict(vars(facts))
+    told["spec"] = {key: value for key, value in vars(facts.spec).items() if value != getattr(base, key)}
+    return {"version": base.version, **told}
+
+
+@functools.cache
+def _shipped_table() -> dict[str, Any]:
+    return dict(json.loads(FACTS.read_text(encoding="utf-8")))
+
+
+def _as_tuple(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {key: _as_tuple(inner) for key, inner in value.items()}
+    return tuple(_as_tuple(inner) for inner in value) if isinstance(value, list) else value
+
+
+def card_from(cls: Any, facts: Facts) -> dict[str, Any]:
+    """Card of a task class out of facts."""
+    spec, chosen = facts.spec, budgets_of(facts.spec)
     multi = cls.agent_mode == MULTI
     modes = _modes(spec) if multi else (FLATTENED,)
     return {
@@ -65,21 +145,21 @@ def _card(cls: Any) -> dict[str, Any]:
         "frameworks": ["auto", "pettingzoo", "rllib"] if multi else ["auto", "gymnasium"],
         "grid_type": GRID_TYPES.get(spec.family, spec.family),
         "grid_case": spec.case,
-        "delta_t_minutes": host.minutes,
+        "delta_t_minutes": facts.minutes,
         "default_episode_horizon_steps": spec.horizon,
         "default_observation_mode": dict(spec.overrides).get("obs_mode", FLATTENED) if multi else FLATTENED,
         "supported_observation_modes": list(modes),
-        **_shapes(host, multi),
+        **_shapes(facts, multi),
         "has_splits": True,
         "splits": list(splits_of(spec)),
         "split_dates": split_dates(spec),
-        "eval_protocol": task.eval_protocol,
+        "eval_protocol": eval_protocol(spec),
         "constraint_names": list(spec.cost_names),
         "constraint_units": _units(spec),
         "cost_thresholds": dict(zip(chosen.selected_names, chosen.thresholds, strict=True)),
-        "cost_threshold": task.effective_cost_threshold,
+        "cost_threshold": float(sum(chosen.thresholds)),
         "fallback_weights": list(chosen.fallback_weights),
-        **_contracts(spec, host),
+        **_contracts(facts),
         "training_contract": cls.training_contract,
         "benchmark_family": spec.family,
         "data_sources": _sources(spec),
@@ -94,27 +174,44 @@ def _modes(spec: TaskSpec) -> tuple[str, ...]:
     return next(variants, (dict(spec.overrides).get("obs_mode", FLATTENED),))
 
 
-def _shapes(host: Host, multi: bool) -> dict[str, Any]:
-    agents = host.sim.spec.agents
-    seen = {name: list(host.observation_box(a).shape) for a, name in enumerate(agents)}
-    done = {name: list(host.boxes[a].shape) for a, name in enumerate(agents)}
+def _shapes(facts: Facts, multi: bool) -> dict[str, Any]:
+    agents = facts.spec.agents
+    seen, done = ({name: [n] for name, n in zip(agents, sizes, strict=True)} for sizes in (facts.seen, facts.done))
     if not multi:
         return {"observation_shape": seen[agents[0]], "action_shape": done[agents[0]]}
     return {"observation_shape": seen, "action_shape": done}
 
 
-def _contracts(spec: TaskSpec, host: Host) -> dict[str, Any]:
+def _contracts(facts: Facts) -> dict[str, Any]:
+    spec = facts.spec
     scale = float(spec.term_weights[0])
     terms = ", ".join(f"{w:g} x {n}" for n, w in zip(spec.term_names, spec.term_weights, strict=True))
-    low = [float(np.min(box.low)) for box in host.boxes]
-    high = [float(np.max(box.high)) for box in host.boxes]
     return {
         "reward_scale": scale,
         "reward_unit": "$" if scale == 1 else f"{scale:g} $",
         "reward_contract": f"Sum of terms: {terms}.",
         "cost_contract": COST_CONTRACT,
-        "action_contract": f"Boxes within [{min(low):g}, {max(high):g}], clipped; NaN and wrong shapes are refused.",
+        "action_contract": f"Boxes within [{facts.low:g}, {facts.high:g}], clipped; NaN and wrong shapes are refused.",
     }
+
+
+def budgets_of(spec: TaskSpec) -> ConstraintSpec:
+    """Channels with a budget."""
+    chosen = [(n, float(b)) for n, b in zip(spec.cost_names, spec.cost_budget, strict=True)]
+    finite = [(name, budget) for name, budget in chosen if math.isfinite(budget)]
+    names, budgets = (tuple(x) for x in zip(*finite, strict=True)) if finite else ((), ())
+    return ConstraintSpec(names, budgets, fallback_weights(spec, len(names)))
+
+
+def eval_protocol(spec: TaskSpec) -> dict[str, Any]:
+    """Split, first seed and number of episodes of a comparable evaluation."""
+    large = spec.horizon >= LARGE_STEPS or len(spec.agents) >= LARGE_AGENTS
+    return {"split": EVALUATED, "seed_start": SEED, "n_episodes": FEWER if large else EPISODES}
+
+
+def fallback_weights(spec: TaskSpec, count: int) -> tuple[float, ...]:
+    """Prices of the selected channels in a reward without constraints."""
+    return (4.0, 1.0, 1.0) if spec.id == "marl_ders_benchmark" else (1.0,) * count
 
 
 def _units(spec: TaskSpec) -> dict[str, str]:

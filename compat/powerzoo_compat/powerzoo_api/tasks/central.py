@@ -8,12 +8,12 @@ from typing import Any, ClassVar
 import gymnasium
 import numpy as np
 
-from powerzoo_compat._host import checked_values
+from powerzoo_compat._apart import make
+from powerzoo_compat._host import NamedBox, checked_values
 from powerzoo_compat.powerzoo_api.envs.base import BaseEnv
 from powerzoo_compat.powerzoo_api.envs.multi_agent import ALL, SIDES, MultiAgentTaskEnv
 from powerzoo_compat.powerzoo_api.envs.render import RENDER_MODES
 from powerzoo_jax.base.errors import unknown
-from powerzoo_jax.tasks import make
 
 SUM, MEAN = "sum", "mean"
 POOLING: dict[str, Callable[..., Any]] = {SUM: np.sum, MEAN: np.mean}
@@ -37,7 +37,8 @@ class CentralisedEnv(BaseEnv):
         super().__init__(env.delta_t_minutes, env.render_mode)
         self.agents_env, self._pool = env, POOLING[pooling]
         self.cost_thresholds, self.cost_threshold = env.cost_thresholds, env.cost_threshold
-        self.observation_space = env.state_space
+        state = env.state_space
+        self.observation_space = NamedBox(state.low, state.high, self.get_observation_fields())
         boxes = [env.action_spaces[agent] for agent in env.possible_agents]
         low, high = (np.concatenate([getattr(box, side) for box in boxes]) for side in SIDES)
         self.action_space = gymnasium.spaces.Box(low, high)
@@ -53,12 +54,19 @@ class CentralisedEnv(BaseEnv):
 
     def step(self, action: Any) -> tuple[np.ndarray, float, bool, bool, dict[str, Any]]:
         """Advance one step by the joined action; ValueError for a wrong shape."""
-        parts = np.split(checked_values(action, self.action_space.shape), self._cuts)
+        parts = np.split(checked_values(action, self.action_space), self._cuts)
         given = dict(zip(self.agents_env.possible_agents, parts, strict=True))
         _, rewards, terminations, truncations, infos = self.agents_env.step(given)
         self.time_step = self.agents_env.time_step
         pooled = float(self._pool(list(rewards.values())))
         return self.agents_env.state(), pooled, terminations[ALL], truncations[ALL], self._told(infos)
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({self.agents_env!r})"
+
+    def episode_limit(self) -> int | None:
+        """Steps of an episode."""
+        return self.agents_env._host.sim.spec.horizon
 
     def obs(self) -> np.ndarray:
         """Last observation."""

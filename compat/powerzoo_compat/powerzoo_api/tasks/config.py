@@ -7,6 +7,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
+from powerzoo_compat._apart import built_apart
 from powerzoo_compat.powerzoo_api.envs.constraint import ConstraintSpec
 from powerzoo_compat.powerzoo_api.envs.multi_agent import Dicts, MultiAgentTaskEnv
 from powerzoo_compat.powerzoo_api.grids.config import DEFAULT_NAME, build_sim, has_many_agents
@@ -40,7 +41,7 @@ class Configured(Task):
     config: ClassVar[Mapping[str, Any]] = {}
 
     def build(self, split: str, **kwargs: Any) -> Sim:
-        return build_sim(self.config, split, **kwargs)
+        return built_apart(lambda: build_sim(self.config, split, **kwargs))
 
     def reward_function(self) -> RewardFn:
         """Reward function of the config."""
@@ -76,7 +77,7 @@ class ConfigMultiAgentTask(Configured, MultiAgentTask):
         return super().create_env(framework) if framework == "pettingzoo" else self.create_multi_agent_env()
 
     def create_multi_agent_env(self) -> MultiAgentTaskEnv:
-        return RewardedAgents(self.sim, self.reward_function(), render_mode=self.render_mode)
+        return RewardedAgents(self._built, self.reward_function(), render_mode=self.render_mode)
 
 
 class RewardedAgents(MultiAgentTaskEnv):

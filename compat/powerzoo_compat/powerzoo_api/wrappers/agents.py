@@ -24,6 +24,9 @@ class AgentsWrapper:
             raise AttributeError(f"accessing private attribute {name!r} is prohibited")
         return getattr(self.env, name)
 
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({self.env!r})"
+
     @property
     def unwrapped(self) -> Any:
         """The innermost environment."""

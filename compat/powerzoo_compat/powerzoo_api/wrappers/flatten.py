@@ -53,6 +53,7 @@ class GymnasiumWrapper(Wrapper):
         if not callable(getattr(env, "obs", None)):
             raise TypeError(f"{type(env).__name__} has no method obs(state). Wrap a TransGridEnv or a DistGridEnv.")
         super().__init__(env)
+        self.observation_space = env.obs_space
 
     def _seen(self, obs: Any) -> Any:
         return self.env.obs(obs)  # type: ignore[attr-defined]

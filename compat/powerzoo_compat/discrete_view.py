@@ -1,0 +1,113 @@
+"""Gymnasium with discrete actions and masks of those that the devices or the rules of commitment allow.
+
+Example:
+    from powerzoo_compat.discrete_view import make_discrete_env
+    env = make_discrete_env("battery_arbitrage", levels=5)
+    obs, info = env.reset(seed=0)
+    obs, reward, terminated, truncated, info = env.step(env.action_space.sample(env.action_masks().astype("int8")))
+
+`action_masks()` is what MaskablePPO of sb3-contrib asks for. Masks of units bind where minimum times do, for instance
+in make_discrete_env("marl_uc", version=1).
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import gymnasium
+import numpy as np
+from gymnasium.spaces import Discrete, MultiDiscrete
+
+from powerzoo_compat._apart import make
+from powerzoo_compat.powerzoo_api.envs.multi_agent import MultiAgentTaskEnv
+from powerzoo_compat.powerzoo_api.envs.single_agent import SingleAgentEnv
+from powerzoo_compat.powerzoo_api.tasks.central import COMPETITIVE, MEAN, SUM, CentralisedEnv
+
+LEAST_LEVELS = 2
+ROUNDING = 1e-5  # of a device's rating: what it can follow is told in float32
+OFF_AND_ON = 2  # entries of a unit's commitment in an action and in its mask
+
+
+class DiscreteEnv(gymnasium.ActionWrapper[Any, Any, Any]):
+    """A task whose actions are levels, with one agent for all entries.
+
+    env:     the task; several agents are joined, in their order
+    levels:  of every entry, evenly from its least to its greatest value; of a unit with commitment, 0 is off and
+             k = 1 ... levels is on with score k / levels
+
+    The space is Discrete for one entry and MultiDiscrete for several.
+    Raises ValueError for fewer than two levels, or one of a unit with commitment.
+    """
+
+    def __init__(self, env: SingleAgentEnv | CentralisedEnv, levels: int) -> None:
+        super().__init__(env)
+        host = env._host if isinstance(env, SingleAgentEnv) else env.agents_env._host
+        self._host, self._joined = host, isinstance(env, CentralisedEnv)
+        self._commits = bool(getattr(host.sim.env, "commitment", False))
+        if levels < LEAST_LEVELS - self._commits:
+            raise ValueError(f"levels = {levels} must be at least {LEAST_LEVELS - self._commits}.")
+        self.levels = levels
+        entries = env.action_space.shape[0] // (OFF_AND_ON if self._commits else 1)  # type: ignore[index]
+        self._options = levels + self._commits
+        several = entries > 1
+        self.action_space = MultiDiscrete([self._options] * entries) if several else Discrete(self._options)
+        self._values = np.linspace(env.action_space.low, env.action_space.high, levels, axis=-1)  # type: ignore[attr-defined]
+        self._info: dict[str, Any] | None = None
+
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
+        """Begin an episode: (observation, info)."""
+        obs, self._info = self.env.reset(seed=seed, options=options)
+        return obs, self._info
+
+    def step(self, action: Any) -> tuple[Any, Any, bool, bool, dict[str, Any]]:
+        """Advance one step by levels; ValueError for what the space does not contain."""
+        *told, self._info = super().step(action)
+        return *told, self._info  # type: ignore[return-value]
+
+    def action(self, action: Any) -> np.ndarray:
+        """Levels as the task's action, float32."""
+        given = np.asarray(action)
+        if not self.action_space.contains(given.astype(np.int64) if given.dtype.kind in "iu" else action):
+            raise ValueError(f"action {action!r} is not in {self.action_space}. Give whole numbers from 0.")
+        chosen = np.atleast_1d(given)
+        if not self._commits:
+            return np.take_along_axis(self._values, chosen[:, None], axis=-1)[:, 0].astype(np.float32)
+        score, on = chosen / self.levels, (chosen > 0).astype(float)
+        if self._joined:
+            return np.stack([score, on], axis=-1).reshape(-1).astype(np.float32)
+        # one operator: first the commitment of all units, then their scores, both from -1 to 1
+        return (2 * np.concatenate([on, score]) - 1).astype(np.float32)
+
+    def action_masks(self) -> np.ndarray:
+        """Levels that can be followed next, one entry's after another's, bool; no entry has none.
+
+        A level of a battery is masked where its charge does not allow it, one of a unit where its minimum times
+        forbid it; other entries follow every level. Raises RuntimeError before the first reset.
+        """
+        if self._info is None:
+            raise RuntimeError("action_masks() was called before reset(). Call env.reset(seed=...) first.")
+        if self._commits:
+            legal = np.asarray(self._host.legal).reshape(-1, OFF_AND_ON)
+            return np.concatenate([legal[:, :1], np.repeat(legal[:, 1:], self.levels, axis=1)], axis=1).reshape(-1)
+        allowed = np.ones(self._values.shape, bool)
+        batteries = self._info.get("resources", {})
+        if len(batteries) == len(allowed):  # every entry is a battery's power
+            for row, value, told in zip(allowed, self._values, batteries.values(), strict=True):
+                slack = ROUNDING * np.abs(value).max()
+                row[:] = (value >= told["p_min_feasible_mw"] - slack) & (value <= told["p_max_feasible_mw"] + slack)
+                row[np.argmin(np.abs(value))] = True  # the nearest to idle, or a policy would have nothing to choose
+        return allowed.reshape(-1)
+
+
+def make_discrete_env(
+    name: str, *, levels: int = 5, split: str | None = None, render_mode: str | None = None, **kwargs: Any
+) -> DiscreteEnv:
+    """Build a task with discrete actions; errors are those of `DiscreteEnv` and `powerzoo_jax.make`.
+
+    kwargs:  task keywords, and `version`
+    """
+    sim = make(name, split=split, **kwargs)
+    if len(sim.spec.agents) == 1:
+        return DiscreteEnv(SingleAgentEnv(sim, render_mode=render_mode), levels)
+    agents = MultiAgentTaskEnv(sim, render_mode=render_mode)
+    return DiscreteEnv(CentralisedEnv(agents, SUM if name in COMPETITIVE else MEAN), levels)

@@ -1,0 +1,143 @@
+"""What a user asks of an environment before its first step: its length, its names, its line of text, its card."""
+
+import re
+import time
+
+import gymnasium
+import numpy as np
+import powerzoo
+import pytest
+from powerzoo import tasks, wrappers
+from powerzoo_compat import (
+    gymnasium_view,
+    heron_view,
+    momaland_view,
+    pettingzoo_view,
+    safety_view,
+    smartgrid_view,
+    vector_view,
+)
+from powerzoo_compat.powerzoo_api.tasks import cards
+from powerzoo_compat.powerzoo_api.tasks.factory import get_task_class
+
+import powerzoo_jax
+from tools.tasks.card_facts import table
+
+SINGLE, MULTI = "battery_arbitrage", "marl_uc"
+VIEWS = {
+    "drop-in": lambda: powerzoo.make_task_env(SINGLE),
+    "agents": lambda: powerzoo.make_task_env(MULTI),
+    "parallel": lambda: pettingzoo_view.parallel_env(MULTI),
+    "levels": lambda: pettingzoo_view.parallel_env(MULTI, levels=2),
+    "turns": lambda: pettingzoo_view.raw_env(MULTI),
+    "lanes": lambda: vector_view.make_vec_env(SINGLE, 2),
+    "safe": lambda: safety_view.make_safe_env(SINGLE),
+    "joined": lambda: gymnasium.make("PowerZoo/MARL-UC-v0").unwrapped,
+    "smartgrid": lambda: smartgrid_view.parallel_env(MULTI),
+    "aggregated": lambda: smartgrid_view.MinRewardAggregator(smartgrid_view.parallel_env(MULTI)),
+    "objectives": lambda: momaland_view.parallel_env(MULTI),
+    "heron": lambda: heron_view.parallel_env(MULTI),
+    "one agent": lambda: heron_view.SingleAgentWrapper(heron_view.parallel_env(MULTI), "unit_0"),
+}
+
+
+@pytest.mark.parametrize("view", VIEWS)
+def test_a_view_shows_its_task_and_no_address(view):
+    env = VIEWS[view]()
+    task = SINGLE if SINGLE in repr(env.unwrapped) else MULTI
+    assert re.search(rf"{task}'.*48 steps of 30 min", repr(env.unwrapped)) and " at 0x" not in repr(env)
+    assert type(env.unwrapped).__name__ in repr(env.unwrapped)
+
+
+def test_grids_and_devices_show_what_they_are():
+    grid, battery = powerzoo.DistGridEnv(), powerzoo.BatteryEnv(power_mw=0.4)
+    grid.register_resource(battery, 6)
+    assert repr(grid) == "DistGridEnv('Case33bw', split='train', devices=['battery_0'])"
+    assert repr(battery).startswith("BatteryEnv(") and "power_mw=0.4" in repr(battery) and "bus_id=6" in repr(battery)
+
+
+def test_a_registration_tells_the_length_of_the_episode_and_limits_nothing():
+    for given, steps in (({}, 48), ({"max_steps": 60}, 60)):
+        env = gymnasium.make("PowerZoo/BatteryArbitrage-v0", **given)
+        assert env.spec.max_episode_steps == steps == env.unwrapped.spec.max_episode_steps
+        env.reset(seed=0)
+        ends = [env.step(env.action_space.sample())[3] for _ in range(steps)]
+        assert ends == [False] * (steps - 1) + [True]
+    assert gymnasium.spec("PowerZoo/BatteryArbitrage-v0").max_episode_steps is None
+    assert powerzoo.make_task_env(SINGLE, max_steps=12).spec.max_episode_steps == 12
+    assert gymnasium.make("PowerZoo/MARL-UC-v0").spec.max_episode_steps == 48
+    unit = gymnasium.make(f"{gymnasium_view.NAMESPACE}/BatteryArbitrage-v0", max_steps=60)
+    again = gymnasium.make(unit.spec)
+    assert again.spec.max_episode_steps == 60 == again.unwrapped._host.sim.spec.horizon
+    assert powerzoo.BatteryEnv().spec is None
+
+
+def test_a_box_names_its_entries():
+    env = gymnasium.make("PowerZoo/BatteryArbitrage-v0")
+    names = env.observation_space.names
+    assert names == env.unwrapped.get_observation_fields() and len(names) == env.observation_space.shape[0]
+    assert env.observation_space == gymnasium.spaces.Box(env.observation_space.low, env.observation_space.high)
+    joined = gymnasium.make("PowerZoo/MARL-UC-v0").observation_space
+    assert joined.names[0].startswith("unit_0/") and len(joined.names) == joined.shape[0]
+    obs, info = env.reset(seed=0)
+    assert obs[names.index("battery_0_soc")] == pytest.approx(info["soc"])
+
+
+@pytest.mark.parametrize("view", ["drop-in", "agents", "parallel", "levels", "safe", "joined", "aggregated"])
+def test_what_lies_under_wrappers_returns_what_its_spaces_say(view):
+    env = VIEWS[view]().unwrapped
+    obs, _ = env.reset(seed=0)
+    if not hasattr(env, "possible_agents"):
+        assert env.observation_space.contains(obs)
+        obs, *_ = env.step(env.action_space.sample())
+        assert env.observation_space.contains(obs)
+        return
+    as_array = np.asarray if view != "aggregated" else lambda seen: np.array(seen)
+    for agent in env.possible_agents:
+        assert env.observation_space(agent).contains(as_array(obs[agent])), agent
+
+
+def test_a_grid_returns_what_its_space_says_wrapped_or_not():
+    grid = powerzoo.DistGridEnv(max_episode_steps=3)
+    for env in (grid, wrappers.GymnasiumWrapper(grid)):
+        obs, _ = env.reset(seed=0)
+        assert env.observation_space.contains(obs)
+        obs, *_ = env.step(env.action_space.sample())
+        assert env.observation_space.contains(obs)
+    assert grid.spec is None and wrappers.GymnasiumWrapper(grid).observation_space.names == grid.obs_names
+
+
+def test_a_card_of_a_shipped_task_is_that_of_the_built_one():
+    for name in (SINGLE, MULTI, "dc_microgrid_safe"):
+        cls = get_task_class(name)
+        assert cards.shipped_facts(cls) == cards.built_facts(cls)
+        assert tasks.get_task_info(name) == cards.card_from(cls, cards.built_facts(cls))
+
+
+def test_the_shipped_facts_are_those_of_all_built_tasks():
+    """Where a task has changed: python -m tools.tasks.card_facts"""
+    assert cards.FACTS.read_text(encoding="utf-8") == table()
+
+
+def test_the_catalog_builds_no_task(monkeypatch):
+    def refused(*args, **kwargs):
+        raise AssertionError("a task was built")
+
+    cards._card.cache_clear()
+    monkeypatch.setattr(cards, "built_facts", refused)
+    began = time.process_time()
+    catalog = tasks.get_public_task_catalog()
+    assert time.process_time() - began < 0.2
+    assert [card["task_id"] for card in catalog] == list(tasks.PUBLIC_TASKS)
+
+
+def test_a_task_of_ones_own_tells_what_it_builds(monkeypatch):
+    class Small(tasks.SingleAgentTask):
+        name = SINGLE
+        description = "A battery whose day has twelve steps."
+
+        def build(self, split, **kwargs):
+            return powerzoo_jax.make(SINGLE, split=split, max_steps=12, **kwargs)
+
+    assert cards.shipped_facts(Small) is None
+    assert cards.card_of(Small)["default_episode_horizon_steps"] == 12
