@@ -82,7 +82,7 @@ pandapower {version} (BSD-3-Clause) returns, MATPOWER's columns only; `.lookup`:
 complex bus voltages [pu] of `runpp` to {tolerance} MVA without voltage-dependent loads, in the order of `.bus`.
 `.seen`, bytes of a JSON text: what our reader looks at in the tables of the net, and in which rows the kinds of
 branches stand. The nets are `{converted}`
-of `pandapower.networks`.
+of `pandapower.networks`; `ucte` is the file of `tests/references/ucte_network.py`, read by pandapower.
 
 `nets`, bytes of a JSON text: the same of the nets of `tests/references/pandapower_nets.py`, one for every element
 table, which `tables` lists, and every kind of switch; `results` are columns of the tables of `runpp` for some of them.
@@ -166,11 +166,12 @@ def record() -> Arrays:
     import pandapower.networks as networks
 
     from tests.references.pandapower_nets import ADDED, table_net, tables
+    from tests.references.ucte_network import ucte_net
 
     arrays: Arrays = {}
-    for name in CONVERTED:
+    for name in (*CONVERTED, "ucte"):
         random.seed(0)  # kerber's lengths are drawn
-        net = getattr(networks, name)()
+        net = ucte_net() if name == "ucte" else getattr(networks, name)()
         parts, parts_seen = convert(net)
         parts |= {"v": solve(net, "t"), "seen": _text(parts_seen)}
         arrays |= {f"{name}.{key}": value for key, value in parts.items()}

@@ -41,7 +41,7 @@ def test_tables_are_those_of_an_independent_newton(name):
 
 
 @pytest.mark.reference
-@pytest.mark.parametrize("name", ["example_multivoltage", "create_cigre_network_mv"])
+@pytest.mark.parametrize("name", ["example_multivoltage", "create_cigre_network_mv", "ucte"])
 def test_voltages_of_a_pandapower_net_are_those_it_has_there(name, monkeypatch):
     study = pz.run_power_flow(converter(monkeypatch)(name))
     known = voltages(name)

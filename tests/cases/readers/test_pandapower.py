@@ -33,6 +33,7 @@ NETS = (
     "create_kerber_landnetz_kabel_1",
     "example_simple",
     "create_synthetic_voltage_control_lv_network",
+    "ucte",
 )
 DEVICES = ("svc", "ssc", "tcsc", "vsc", "vsc_stacked", "vsc_bipolar")
 REFUSED = (*DEVICES, "impedance by direction")
