@@ -11,7 +11,7 @@ import numpy as np
 from powerzoo_jax.base.errors import CaseError, unknown
 from powerzoo_jax.base.npz import read_npz
 from powerzoo_jax.cases.case import BranchTable, BusTable, Case, LoadTable, UnitTable, flatten, rebuild
-from powerzoo_jax.cases.readers.pandapower import from_matpower
+from powerzoo_jax.cases.readers.matpower_exchange import from_matpower
 from powerzoo_jax.cases.threephase.library import list_feeders
 
 FOLDER = Path(__file__).parent / "tables"

@@ -62,6 +62,15 @@ def reachable_from_slack(case: Case) -> np.ndarray:
     return np.isin(label, label[case.slack_bus])
 
 
+def shared_references(case: Case) -> np.ndarray:
+    """Positions of reference buses that stand in one island with another, (K,) int64."""
+    f, t = branch_positions(case)
+    known = (f >= 0) & (t >= 0)
+    label = islands(case.n_bus, f[known], t[known], case.branch.in_service[known])[case.slack_bus]
+    island, count = np.unique(label, return_counts=True)
+    return case.slack_bus[np.isin(label, island[count > 1])]
+
+
 def live_buses(case: Case) -> np.ndarray:
     """Buses that are supplied, (N,) bool: connected with a reference bus and not isolated (kind 4)."""
     return reachable_from_slack(case) & (case.bus.kind != ISOLATED)

@@ -21,7 +21,7 @@ from powerzoo_jax.cases.plausibility import (
     bus_ids_at,
     row_numbers,
 )
-from powerzoo_jax.cases.topology import branch_positions, islands, reachable_from_slack
+from powerzoo_jax.cases.topology import reachable_from_slack, shared_references
 
 MAY_BE_INFINITE = frozenset({"p_max_mw", "p_min_mw", "q_max_mvar", "q_min_mvar", "angle_min_deg", "angle_max_deg"})
 
@@ -78,16 +78,15 @@ def bus_kinds(case: Case) -> Findings:
 
 
 def references(case: Case) -> Findings:
-    """No two reference buses are connected."""
-    f, t = branch_positions(case)
-    known = (f >= 0) & (t >= 0)
-    label = islands(case.n_bus, f[known], t[known], case.branch.in_service[known])[case.slack_bus]
-    island, count = np.unique(label, return_counts=True)
-    several = case.slack_bus[np.isin(label, island[count > 1])]
+    """One reference bus is all that there is."""
+    several = shared_references(case)
     if several.size:
         message = f"buses {listing(case.bus.id[several])} are references of one island."
-        remedy = "Keep one reference per island; make the others PV (kind 2)."
-        yield Problem("bus", "kind", bus_ids_at(case, several), message, remedy)
+        remedy = (
+            "run_power_flow holds the voltage of each; other solvers take one reference an island: make the others PV "
+            "(kind 2) for them."
+        )
+        yield Problem("bus", "kind", bus_ids_at(case, several), message, remedy, "warning")
     elif case.slack_bus.size > 1:
         message = "several islands have a reference each."
         remedy = "Some solvers take one island only: close a tie switch, or keep one island."

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -16,35 +16,17 @@ from powerzoo_jax.base.errors import BaseLoadError, CaseError, SolverError, list
 from powerzoo_jax.cases import Case, ThreePhaseCase, assert_valid
 from powerzoo_jax.cases.case import ISOLATED
 from powerzoo_jax.cases.readers.files import read_grid
+from powerzoo_jax.cases.readers.pandapower.convert import NetRows, convert_with_rows
 from powerzoo_jax.cases.topology import branch_positions, isolate_unsupplied, live_buses
 from powerzoo_jax.opf import ac_opf, prepare_ac_opf
 from powerzoo_jax.opf.result import EXPLAIN_OPF, OpfStatus
 from powerzoo_jax.powerflow.diagnosis import likely_causes
 from powerzoo_jax.powerflow.feeder.factors import nominal_injection
 from powerzoo_jax.powerflow.meshed.base_case import admittance, held_buses, solve_base, voltage_setpoints
+from powerzoo_jax.study.elements import BranchFlows, Dispatch, element_tables
 from powerzoo_jax.study.table import StudyTable
 
 KEPT = 1e-6  # [pu] and share of a rating: what a limit may be passed by before it counts as violated
-
-
-class BranchFlows(NamedTuple):
-    """Powers entering both ends of every branch, (L,) complex [MVA]; 0 where it is out of service."""
-
-    s_from: np.ndarray
-    s_to: np.ndarray
-
-
-class Dispatch(NamedTuple):
-    """Operating point: bus voltages v (N,) complex [pu], output of every unit (G,), prices (N,) and cost.
-
-    lmp and cost_usd_per_h are NaN where the point was not optimised.
-    """
-
-    v: np.ndarray
-    p_mw: np.ndarray
-    q_mvar: np.ndarray
-    lmp: np.ndarray
-    cost_usd_per_h: float
 
 
 @dataclass(frozen=True, eq=False)
@@ -59,6 +41,7 @@ class NetworkStudy:
     v:               (N,) complex [pu], 0 at buses that are not supplied
     p_loss_mw:       losses of all branches
     cost_usd_per_h:  cost of the dispatch, NaN unless it was optimised
+    elements:        of a pandapower net: its own elements by index, `res_bus`, `res_line`, `res_trafo`, ...
     """
 
     case: Case
@@ -69,6 +52,7 @@ class NetworkStudy:
     v: np.ndarray
     p_loss_mw: float
     cost_usd_per_h: float
+    elements: Mapping[str, StudyTable] = field(default_factory=dict)
 
     @property
     def tables(self) -> dict[str, StudyTable]:
@@ -87,10 +71,11 @@ class NetworkStudy:
         )
 
     def to_frame(self, table: str = "bus") -> Any:
-        """One of the tables as a data frame; needs pandas."""
-        if table not in self.tables:
-            raise ValueError(f"There is no table {table!r}; this study has {', '.join(self.tables)}.")
-        return self.tables[table].to_frame()
+        """One of the tables, or of those of a net's elements, as a data frame; needs pandas."""
+        tables = {**self.tables, **self.elements}
+        if table not in tables:
+            raise ValueError(f"There is no table {table!r}; this study has {', '.join(tables)}.")
+        return tables[table].to_frame()
 
     def summary(self) -> str:
         """Totals in one line each."""
@@ -111,7 +96,7 @@ class NetworkStudy:
 
 
 def run_power_flow(
-    case: Case | str | Path,
+    case: Any,
     *,
     opf: bool = False,
     n_minus_1: bool = False,
@@ -119,12 +104,13 @@ def run_power_flow(
 ) -> NetworkStudy:
     """Power flow of a network at the loads, outputs and set-points of its tables.
 
-    case:       a case, a grid file (.m, pandapower .json) or the name of a shipped case
+    case:       a case, a grid file (.m, pandapower .json), the name of a shipped case or a pandapower net
     opf:        dispatch units at least cost within all limits (AC optimal power flow) instead of as given
     n_minus_1:  repeat it without each branch in service
     progress:   called with the number of outages solved and that of all
 
-    Newton's method on the sparse admittance matrix, in float64: the mismatch ends below 1e-11 pu. Units share what
+    Newton's method on the sparse admittance matrix, in float64: the mismatch ends below 1e-11 pu. Every reference bus
+    keeps the magnitude and the angle of its table, several in one island too. Units share what
     their bus delivers: at the slack bus the first in service takes what is left of the active power, and reactive power
     is divided in proportion to the range of each. Reactive limits mark a violation, they do not release the voltage.
 
@@ -135,7 +121,7 @@ def run_power_flow(
         study = run_power_flow("case14", n_minus_1=True)
         print(study, study.violations)
     """
-    grid = _grid(case)
+    grid, rows = _grid(case)
     dispatch = _optimal(grid) if opf else _as_given(grid)
     flows = branch_flows(grid, dispatch.v)
     return NetworkStudy(
@@ -147,12 +133,17 @@ def run_power_flow(
         v=dispatch.v,
         p_loss_mw=float((flows.s_from + flows.s_to).real.sum()),
         cost_usd_per_h=dispatch.cost_usd_per_h,
+        elements={} if rows is None else element_tables(grid, rows, flows, dispatch),
     )
 
 
-def _grid(case: Case | str | Path) -> Case:
-    """Balanced network that was asked for, valid."""
-    grid = read_grid(case) if isinstance(case, str | Path) else case
+def _grid(case: Any) -> tuple[Case, NetRows | None]:
+    """Balanced network that was asked for, valid, and where the elements of a net stand in it."""
+    grid, rows = case, None
+    if isinstance(case, str | Path):
+        grid = read_grid(case)
+    elif isinstance(case, Mapping) and "bus" in case and "ext_grid" in case:
+        grid, rows = convert_with_rows(case)
     if isinstance(grid, ThreePhaseCase):
         raise CaseError(
             f"{grid.name} is an unbalanced feeder, this study is of balanced networks. "
@@ -161,7 +152,7 @@ def _grid(case: Case | str | Path) -> Case:
     if not isinstance(grid, Case):
         raise CaseError(f"A study takes a Case, a grid file or a name, not {type(grid).__name__}. Use load_case.")
     assert_valid(grid)
-    return grid
+    return grid, rows
 
 
 def _as_given(case: Case) -> Dispatch:

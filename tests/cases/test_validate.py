@@ -49,9 +49,9 @@ ERRORS = [
     ("load", "bus_id", 0, 77, "unknown bus 77"),
     ("load", "p_mw", 0, np.inf, "p_mw is not a finite number"),
     ("load", "q_mvar", slice(None), np.nan, "q_mvar is not a finite number in 3 row(s)"),
-    ("bus", "kind", 0, 3, "buses 1, 4 are references of one island"),
 ]
 WARNINGS = [
+    ("bus", "kind", 0, 3, "buses 1, 4 are references of one island"),
     ("bus", "base_kv", 0, 0.0, "base_kv = 0.0 kV"),
     ("bus", "base_kv", 0, 230e3, "not in V"),
     ("bus", "v_max_pu", 0, 110.0, "v_max = 110.0 pu"),

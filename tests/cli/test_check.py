@@ -60,10 +60,10 @@ def test_mistakes_of_format_and_of_content_come_in_one_list(tmp_path, check):
     assert status == 1 and err == ""
     for words in ALL:
         assert words in out
-    assert "8 errors, 4 warnings: broken cannot be used as it is" in out
+    assert "7 errors, 5 warnings: broken cannot be used as it is" in out
     listed = [line for line in out.splitlines() if line[:1].isdigit() and ". [" in line]
     assert len(listed) == 12 and all(line.endswith(".") for line in listed)
-    assert ["[error]" in line for line in listed] == [True] * 8 + [False] * 4
+    assert ["[error]" in line for line in listed] == [True] * 7 + [False] * 5
 
 
 def test_a_file_of_nonsense_is_a_list_too(tmp_path, check):

@@ -149,9 +149,9 @@ MISTAKES: dict[str, Mistake] = {
         r"branch 1: r = x = 0 pu.*Give a small reactance.*or merge the two buses",
     ),
     "names two reference buses": (
-        lambda d, s, x: from_matpower(grid(d, kind=3)),
+        lambda d, s, x: prepare_feeder(from_matpower(grid(d, kind=3))),
         ValueError,
-        r"buses 1, 2 are references of one island\. Keep one reference",
+        r"the reference buses 1, 2; a feeder has one\. Give the others kind 1",
     ),
     "leaves the unit out of a column's name": (
         lambda d, s, x: read_csv(csv(d, "time,load", *(f"{t},1" for t in HOURS))),

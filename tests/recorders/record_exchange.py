@@ -20,7 +20,8 @@ import numpy as np
 ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT))
 
-from powerzoo_jax.cases.readers.pandapower_tables import make_ready  # noqa: E402
+from powerzoo_jax.cases import load_case, to_pandapower  # noqa: E402
+from powerzoo_jax.cases.readers.pandapower.tables import make_ready  # noqa: E402
 from tests.recorders.recording import Arrays, keep  # noqa: E402
 
 DATA = ROOT / "tests" / "recorded" / "exchange"
@@ -49,6 +50,28 @@ READ = {
     key: "in_service bus scaling p_a_mw p_b_mw p_c_mw q_a_mvar q_b_mvar q_c_mvar"
     for key in ("asymmetric_load", "asymmetric_sgen")
 }
+RESULTS = ("line", "trafo", "trafo3w", "impedance", "ext_grid several", "ext_grid islands", "gen", "gen slack")
+RESULT_COLUMNS = {
+    "res_bus": "vm_pu va_degree",
+    "res_line": "p_from_mw q_from_mvar p_to_mw q_to_mvar",
+    "res_impedance": "p_from_mw q_from_mvar p_to_mw q_to_mvar",
+    "res_trafo": "p_hv_mw q_hv_mvar p_lv_mw q_lv_mvar",
+    "res_trafo3w": "p_hv_mw q_hv_mvar p_mv_mw q_mv_mvar p_lv_mw q_lv_mvar",
+    "res_ext_grid": "p_mw q_mvar",
+    "res_gen": "p_mw q_mvar",
+}
+WRITTEN = ("case14", "case24_ieee_rts")
+# columns of the nets that `to_pandapower` writes
+WRITTEN_COLUMNS = {
+    "bus": "vn_kv in_service max_vm_pu min_vm_pu",
+    "load": "bus p_mw q_mvar",
+    "shunt": "bus p_mw q_mvar vn_kv",
+    "line": "from_bus to_bus length_km r_ohm_per_km x_ohm_per_km c_nf_per_km max_i_ka max_loading_percent in_service",
+    "trafo": "hv_bus lv_bus sn_mva vn_hv_kv vn_lv_kv vkr_percent vk_percent shift_degree max_loading_percent",
+    "ext_grid": "bus vm_pu va_degree max_p_mw min_p_mw max_q_mvar min_q_mvar",
+    "gen": "bus p_mw vm_pu sn_mva max_p_mw min_p_mw max_q_mvar min_q_mvar in_service",
+    "poly_cost": "element et cp0_eur cp1_eur_per_mw cp2_eur_per_mw2",
+}
 SAVED = {"case29gb": "GBreducednetwork", "case2224gb": "GBnetwork"}
 EXTRA = ("branch_g", "branch_g_asym", "branch_b_asym", "branch_r_asym", "branch_x_asym")
 TOLERANCE_MVA = 1e-9
@@ -59,10 +82,13 @@ pandapower {version} (BSD-3-Clause) returns, MATPOWER's columns only; `.lookup`:
 complex bus voltages [pu] of `runpp` to {tolerance} MVA without voltage-dependent loads, in the order of `.bus`.
 `.seen`, bytes of a JSON text: what our reader looks at in the tables of the net, and in which rows the kinds of
 branches stand. The nets are `{converted}`
-of `pandapower.networks`.
+of `pandapower.networks`; `ucte` is the file of `tests/references/ucte_network.py`, read by pandapower.
 
 `nets`, bytes of a JSON text: the same of the nets of `tests/references/pandapower_nets.py`, one for every element
-table, which `tables` lists, and every kind of switch.
+table, which `tables` lists, and every kind of switch; `results` are columns of the tables of `runpp` for some of them.
+
+`written`, bytes of a JSON text: tables of the nets that `to_pandapower` makes of `{written}`; `written_<case>.*`: what
+`to_ppc` makes of them, and the voltages of `runpp`.
 
 `case29gb.v`, `case2224gb.v`: voltages of `runpp` of `GBreducednetwork` and `GBnetwork`, transformers as pi models
 without no-load current (pandapower drops its sign, which the shipped cases keep).
@@ -95,7 +121,9 @@ def convert(net: Any) -> tuple[Arrays, dict[str, Any]]:
     lookups = ready["_pd2ppc_lookups"]
     parts |= {"lookup": lookups["bus"], "baseMVA": ppc["baseMVA"]}
     arrays = {key: np.array(value) for key, value in parts.items()}
-    return arrays, seen(net) | {"branch_is": ppc["internal"]["branch_is"].tolist(), "branch": lookups["branch"]}
+    rows = {key: ppc["internal"][key].tolist() for key in ("branch_is", "gen_is")}
+    rows |= {key: lookups[key] for key in ("branch", "ext_grid", "gen")}
+    return arrays, seen(net) | rows
 
 
 def seen(net: Any) -> dict[str, Any]:
@@ -109,20 +137,41 @@ def seen(net: Any) -> dict[str, Any]:
     return {"tables": tables}
 
 
+def results(net: Any) -> dict[str, Any]:
+    """Columns of the result tables of a net that `runpp` solves."""
+    solve(net, "t")
+    return {
+        table: {name: net[table][name].tolist() for name in names.split()}
+        for table, names in RESULT_COLUMNS.items()
+        if len(net[table])
+    }
+
+
+def written(net: Any) -> dict[str, Any]:
+    """Tables of a net as `to_pandapower` wrote them."""
+    return {
+        table: {"index": net[table].index.tolist()}
+        | {name: net[table][name].tolist() for name in names.split() if name in net[table]}
+        for table, names in WRITTEN_COLUMNS.items()
+        if len(net[table])
+    }
+
+
 def _text(content: Any) -> np.ndarray:
     """Content as the bytes of a JSON text: hundreds of small arrays would each cost an entry of the archive."""
-    return np.frombuffer(json.dumps(content, default=lambda x: x.item()).encode(), np.uint8)
+    return np.frombuffer(json.dumps(content, default=lambda x: x.tolist()).encode(), np.uint8)
 
 
 def record() -> Arrays:
     import pandapower.networks as networks
 
     from tests.references.pandapower_nets import ADDED, table_net, tables
+    from tests.references.ucte_network import ucte_net
 
     arrays: Arrays = {}
-    for name in CONVERTED:
+    for name in (*CONVERTED, "ucte"):
         random.seed(0)  # kerber's lengths are drawn
-        net = getattr(networks, name)()
+        net = ucte_net() if name == "ucte" else getattr(networks, name)()
         parts, parts_seen = convert(net)
         parts |= {"v": solve(net, "t"), "seen": _text(parts_seen)}
         arrays |= {f"{name}.{key}": value for key, value in parts.items()}
@@ -132,7 +181,17 @@ def record() -> Arrays:
         if name not in (*DEVICES, "source_dc"):  # pandapower does not solve a DC source without a converter
             v = solve(table_net(name), "t")
             parts["v"] = np.stack([v.real, v.imag])
+        if name in RESULTS:
+            parts_seen["results"] = results(table_net(name))
         small[name] = {key: value.tolist() for key, value in parts.items()} | {"seen": parts_seen}
+    tables_written = {}
+    for name in WRITTEN:
+        net = to_pandapower(load_case(name))
+        tables_written[name] = written(net)
+        parts, parts_seen = convert(net)
+        parts |= {"v": solve(net, "t"), "seen": _text(parts_seen)}
+        arrays |= {f"written_{name}.{key}": value for key, value in parts.items()}
+    arrays["written"] = _text(tables_written)
     arrays["nets"] = _text({"tables": tables(), "nets": small})
     for name, function in SAVED.items():
         net = getattr(networks, function)()
@@ -142,4 +201,12 @@ def record() -> Arrays:
 
 
 if __name__ == "__main__":
-    keep(__doc__, DATA, README, record, tolerance=TOLERANCE_MVA, converted="`, `".join(CONVERTED))
+    keep(
+        __doc__,
+        DATA,
+        README,
+        record,
+        tolerance=TOLERANCE_MVA,
+        converted="`, `".join(CONVERTED),
+        written="`, `".join(WRITTEN),
+    )

@@ -92,6 +92,26 @@ def _dead_island(net: Any) -> None:
     pp.create_load(net, b, 0.7)
 
 
+def _several_references(net: Any) -> None:
+    """Two more external grids in the island, each with its own angle; the transformer turns 150 degrees."""
+    pp.create_ext_grid(net, 2, vm_pu=1.0, va_degree=-152.0)
+    pp.create_ext_grid(net, 5, vm_pu=1.01, va_degree=-150.5)
+
+
+def _two_islands(net: Any) -> None:
+    """A second island with a reference of its own, far from the angles of the first."""
+    a, b = pp.create_bus(net, 20.0), pp.create_bus(net, 20.0)
+    pp.create_ext_grid(net, a, vm_pu=1.03, va_degree=30.0)
+    pp.create_line(net, a, b, 3.0, "NA2XS2Y 1x240 RM/25 12/20 kV")
+    pp.create_load(net, b, 1.0, 0.2)
+
+
+def _slack_generator(net: Any) -> None:
+    """A generator that is a reference beside the external grid."""
+    net.gen.loc[0, "slack"] = True
+    pp.create_ext_grid(net, 1, vm_pu=1.02, va_degree=-150.0)
+
+
 def _controller(net: Any) -> None:
     pp.control.DiscreteTapControl(net, 0, 0.99, 1.01)
 
@@ -115,6 +135,9 @@ ADDED: dict[str, Callable[[Any], Any]] = {
     "bus dead island": _dead_island,
     "bus out of service": lambda net: pp.create_bus(net, 20.0, in_service=False),
     "ext_grid": lambda net: pp.create_ext_grid(net, 0, vm_pu=1.02, in_service=False),
+    "ext_grid several": _several_references,
+    "ext_grid islands": _two_islands,
+    "gen slack": _slack_generator,
     "gen": lambda net: pp.create_gen(net, 5, 0.5, vm_pu=1.0, scaling=0.5),
     "load": _curve,
     "sgen": _clipped,

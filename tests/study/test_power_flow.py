@@ -17,7 +17,7 @@ from powerzoo_jax.cases import load_case, load_feeder, read_grid, to_matpower
 from powerzoo_jax.cases.topology import branch_positions
 from powerzoo_jax.cli import main
 from tests.references.meshed import branch_flows, build_meshed, solve_base_state
-from tests.references.recorded_nets import converter, voltages
+from tests.references.recorded_nets import SMALL, converter, voltages
 
 MW = 1e-6
 LOADED = ("case14", "case24_ieee_rts", "case118", "case33bw")  # taps, shifts, several units a bus, a feeder
@@ -41,13 +41,42 @@ def test_tables_are_those_of_an_independent_newton(name):
 
 
 @pytest.mark.reference
-@pytest.mark.parametrize("name", ["example_multivoltage", "create_cigre_network_mv"])
+@pytest.mark.parametrize("name", ["example_multivoltage", "create_cigre_network_mv", "ucte"])
 def test_voltages_of_a_pandapower_net_are_those_it_has_there(name, monkeypatch):
     study = pz.run_power_flow(converter(monkeypatch)(name))
     known = voltages(name)
     live = ~np.isnan(known) & (study.v != 0)
     assert live.any()
     np.testing.assert_allclose(study.v[live], known[live], atol=1e-8)
+
+
+@pytest.mark.reference
+@pytest.mark.parametrize("name", ["ext_grid several", "ext_grid islands", "gen slack"])
+def test_every_reference_keeps_its_voltage_and_angle(name, monkeypatch):
+    """Three in one island; two in islands of their own, 180 degrees apart; a generator beside an external grid."""
+    study = pz.run_power_flow(converter(monkeypatch)(name))
+    at = study.case.slack_bus
+    assert len(at) == {"ext_grid several": 3, "ext_grid islands": 2, "gen slack": 3}[name]
+    np.testing.assert_allclose(np.rad2deg(np.angle(study.v[at])), study.case.bus.angle_init_deg[at], atol=1e-9)
+    np.testing.assert_allclose(study.v, voltages(name), atol=1e-9)
+
+
+@pytest.mark.reference
+@pytest.mark.parametrize("name", [name for name, parts in SMALL["nets"].items() if "results" in parts["seen"]])
+def test_elements_of_a_net_have_the_results_that_pandapower_gives_them(name, monkeypatch):
+    """By index of the element; powers to 1e-6 MVA, where pandapower stops at 1e-9 MVA of mismatch."""
+    study = converter(monkeypatch, pz.run_power_flow)(name)
+    known = SMALL["nets"][name]["seen"]["results"]
+    assert known.keys() == study.elements.keys()
+    for table, columns in known.items():
+        ours = study.elements[table]
+        for column, values in columns.items():
+            mine = {"vm_pu": "v_pu", "va_degree": "angle_deg"}.get(column, column)
+            expected = np.array(values, float)
+            if column.startswith(("p_", "q_")):  # what takes no part has no power there, and no number here
+                expected = np.where(np.isnan(ours[mine]) & (expected == 0), np.nan, expected)
+            np.testing.assert_allclose(ours[mine], expected, atol=MW, err_msg=f"{table} {column}")
+    assert study.elements["res_line"]["line"].tolist() == SMALL["nets"][name]["seen"]["tables"]["line"]["index"]
 
 
 @pytest.mark.parametrize("name", LOADED)

@@ -12,7 +12,7 @@ from powerzoo_jax.cases.library import list_cases, load_case
 from powerzoo_jax.cases.readers.matpower import read_matpower, scan_matpower
 from powerzoo_jax.cases.readers.opendss import read_opendss
 from powerzoo_jax.cases.readers.pandapower import convert_pandapower
-from powerzoo_jax.cases.readers.pandapower_file import check_net_file
+from powerzoo_jax.cases.readers.pandapower.saved import check_net_file
 from powerzoo_jax.cases.threephase.case import ThreePhaseCase
 from powerzoo_jax.cases.threephase.validate import validate_threephase
 from powerzoo_jax.cases.validate import assert_valid, validate

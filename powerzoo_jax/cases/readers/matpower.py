@@ -478,7 +478,7 @@ def _compute(work: _Workspace, text: str) -> Any:
         if name == "baseMVA" and where is None and work.base_mva is not None:
             parts[key] = work.base_mva
         else:
-            parts[key] = work.tables[name][_index(work, name, where)] if where else _whole(work, name)
+            parts[key] = _whole(work, name)[_index(work, name, where)] if where else _whole(work, name)
             work.spend(np.size(parts[key]))
         return key
 

@@ -13,7 +13,7 @@ import numpy as np
 
 from powerzoo_jax.base.errors import CaseError, excerpt, listing
 from powerzoo_jax.cases.case import NO_ANGLE_LIMIT, PQ, PV, REF, Case, assemble
-from powerzoo_jax.cases.readers.pandapower_file import REMEDY, parse_net
+from powerzoo_jax.cases.readers.pandapower.saved import REMEDY, parse_net
 
 READ = frozenset({"bus", "load", "sgen", "gen", "shunt", "ext_grid", "line", "trafo", "poly_cost"})
 DIGITS = 9  # significant: the file carries 10 decimals of numbers that went through ohm, kA and percent

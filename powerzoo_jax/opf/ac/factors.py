@@ -10,12 +10,12 @@ import numpy as np
 from flax import struct
 from jax import Array
 
-from powerzoo_jax.base.errors import CaseError
+from powerzoo_jax.base.errors import CaseError, listing
 from powerzoo_jax.base.host import on_host
 from powerzoo_jax.base.numerics import resolve_dtype
 from powerzoo_jax.cases import Case, assert_valid
 from powerzoo_jax.cases.case import ISOLATED
-from powerzoo_jax.cases.topology import branch_positions
+from powerzoo_jax.cases.topology import branch_positions, shared_references
 from powerzoo_jax.opf.ac.elimination import EliminationPlan, plan_elimination
 from powerzoo_jax.opf.dc.factors import branch_ratings
 from powerzoo_jax.opf.offers import Offers, to_offers, unit_costs
@@ -122,11 +122,13 @@ def prepare_ac_opf(case: Case, *, rate_mva: np.ndarray | None = None, dtype: Any
     rate_mva:  (L,) [MVA] ratings instead of the case's own, 0 = unlimited
     dtype:     of loads and results, float32 (None) or float64
 
-    Raises CaseError for an invalid case, a cost that is not convex quadratic or piecewise linear (naming the unit), an
-    infinite active limit, a voltage limit of zero, ratings of a wrong shape or below zero.
+    Raises CaseError for an invalid case, several references in one island, a cost that is not convex quadratic or
+    piecewise linear (naming the unit), an infinite active limit, a voltage limit of zero, ratings of a wrong shape or
+    below zero.
     """
     dtype = resolve_dtype(dtype)
     assert_valid(case)
+    _refuse_shared_references(case)
     costs = unit_costs(case)
     layout, ends = _layout(case)
     network = _network(case, layout, ends)
@@ -226,6 +228,15 @@ def _network(case: Case, layout: AcLayout, turned: np.ndarray) -> AcNetwork:
         angle_0=np.where(reference, start, flat)[order],
     )
     return AcNetwork(**host)
+
+
+def _refuse_shared_references(case: Case) -> None:
+    several = shared_references(case)
+    if several.size:
+        raise CaseError(
+            f"{case.name}: buses {listing(case.bus.id[several])} are references of one island, which would fix the "
+            "angle between them. Keep one and make the others PV (kind 2)."
+        )
 
 
 def _refuse_no_voltage(case: Case) -> None:

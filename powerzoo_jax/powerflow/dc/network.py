@@ -9,7 +9,7 @@ import numpy as np
 from powerzoo_jax.base.errors import CaseError, listing
 from powerzoo_jax.cases import Case, assert_valid
 from powerzoo_jax.cases.case import ISOLATED
-from powerzoo_jax.cases.topology import branch_positions, incidence, islands
+from powerzoo_jax.cases.topology import branch_positions, incidence, islands, shared_references
 
 MAX_RESIDUAL = 1e-8  # [pu] mismatch that injections of up to 1 pu may leave; a well-posed network leaves 1e-11
 PROBES = 4
@@ -99,9 +99,9 @@ def _islands(case: Case, f: np.ndarray, t: np.ndarray, live: np.ndarray) -> tupl
     label = islands(case.n_bus, f, t, case.branch.in_service)
     reference = np.zeros(case.n_bus, bool)
     reference[case.slack_bus] = True
-    several = np.flatnonzero(np.bincount(label[reference], minlength=label.max() + 1) > 1)
+    several = shared_references(case)
     if several.size:
-        ids = listing(case.bus.id[reference & np.isin(label, several)])
+        ids = listing(case.bus.id[several])
         raise CaseError(
             f"{case.name}: buses {ids} are references of one island. Keep one and make the others PV (kind 2); "
             "to let several buses balance, give slack_share."

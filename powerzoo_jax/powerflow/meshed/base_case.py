@@ -60,6 +60,7 @@ def held_buses(case: Case) -> np.ndarray:
 def solve_base(case: Case, s: np.ndarray, v_set: np.ndarray) -> np.ndarray:
     """Voltages (N,) complex [pu] at injections s (N,), held buses at v_set; 1 at buses that are not supplied.
 
+    Every reference keeps its magnitude and the angle of the case, several in one island too.
     Starts flat at the set-points, then from the voltages of the case file, then without load. The last comes first
     where transformers turn the network: a flat start is half a turn away from what they do. A state with a bus below
     0.5 pu is taken only where no start leads to a better one.
@@ -69,7 +70,9 @@ def solve_base(case: Case, s: np.ndarray, v_set: np.ndarray) -> np.ndarray:
     held, slack, live = held_buses(case), case.slack_bus, live_buses(case)
     angle = np.deg2rad(case.bus.angle_init_deg)
     turned = angle[slack[0]] + no_load_angles(case)
-    flat = np.where(held, v_set, 1.0) * np.exp(1j * angle[slack[0]])
+    level = np.full(case.n_bus, angle[slack[0]])
+    level[slack] = angle[slack]
+    flat = np.where(held, v_set, 1.0) * np.exp(1j * level)
     given = np.where(held, v_set, case.bus.v_init_pu) * np.exp(1j * angle)
     no_load = np.where(held, v_set, 1.0) * np.exp(1j * turned)
     starts = (flat, given, no_load)
@@ -99,16 +102,18 @@ def unknown_rows(case: Case) -> tuple[np.ndarray, np.ndarray]:
 
 
 def no_load_angles(case: Case) -> np.ndarray:
-    """Angles (N,) [rad] from the slack that phase shifts alone put there; 0 at buses that are not supplied.
+    """Angles (N,) [rad] from the first slack that phase shifts and references put there; 0 at buses not supplied.
 
     Least squares of theta_f - theta_t = shift over the branches in service, weighted by 1 / |z|: exact where the shifts
-    around every loop cancel, and the DC power flow without load where lines have no resistance.
+    around every loop cancel, and the DC power flow without load where lines have no resistance. Every reference keeps
+    its own angle.
     """
     f, t = branch_positions(case)
     b, live = case.branch, live_buses(case)
     on = b.in_service & live[f] & live[t]
-    angle = np.zeros(case.n_bus)
-    if not b.shift_deg[on].any():
+    angle, slack = np.zeros(case.n_bus), case.slack_bus
+    angle[slack] = np.deg2rad(case.bus.angle_init_deg[slack] - case.bus.angle_init_deg[slack[0]])
+    if not b.shift_deg[on].any() and not angle.any():
         return angle
     f, t = f[on], t[on]
     weight, shift = 1 / np.hypot(b.r_pu[on], b.x_pu[on]), np.deg2rad(b.shift_deg[on])
@@ -116,7 +121,7 @@ def no_load_angles(case: Case) -> np.ndarray:
     at = (np.r_[f, t, f, t], np.r_[f, t, t, f])
     matrix = sp.csr_matrix((np.r_[weight, weight, -weight, -weight], at), (case.n_bus, case.n_bus))
     right = np.bincount(f, weight * shift, case.n_bus) - np.bincount(t, weight * shift, case.n_bus)
-    angle[rows] = spl.splu(matrix[rows][:, rows].tocsc()).solve(right[rows])
+    angle[rows] = spl.splu(matrix[rows][:, rows].tocsc()).solve((right - matrix @ angle)[rows])
     return angle
 
 

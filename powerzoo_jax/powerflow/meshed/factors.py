@@ -93,6 +93,7 @@ def inverse_ratio(branch: BranchData) -> Array:
 
 
 TABLE_FILL = 0.6  # share of a neighbour table that must be real: fewer tables against wasted places
+MOST_GB = 4.0  # [1e9 bytes] arrays of the inverse in float64; making them takes some three times as much
 MIX_ABOVE = 0.08  # share of the error that a chord step leaves, above which mixing pays for itself
 DENSE = 300  # buses up to which one product with the whole inverse costs an accelerator less than many small ones
 
@@ -239,8 +240,8 @@ def prepare_meshed(case: Case, *, load_factor: float = 1.0, dtype: Any = None) -
     load_factor:  base point as a multiple of the nominal injections; choose the middle of the range you will solve
     dtype:        float32 (None) or float64
 
-    Raises CaseError for an invalid case, SolverError for several slack buses, BaseLoadError when the base load has no
-    solution.
+    Raises CaseError for an invalid case, SolverError for several slack buses and for a network whose blocked inverse
+    would not fit into memory, BaseLoadError when the base load has no solution.
     """
     dtype = resolve_dtype(dtype)
     assert_valid(case)
@@ -255,7 +256,9 @@ def prepare_meshed(case: Case, *, load_factor: float = 1.0, dtype: Any = None) -
         consumed = np.stack([case.bus.gs_mw, case.bus.bs_mvar], 1) / case.base_mva
         shunt = jnp.asarray(np.where(live_buses(case)[:, None], consumed, 0.0))
         v_base = jnp.asarray(np.stack([v.real, v.imag], 1))
-        network, blocks, flow = jax.jit(derive)(layout, branch, shunt, v_base)
+        derived = jax.jit(derive)
+        _refuse_large(case, jax.eval_shape(derived, layout, branch, shunt, v_base))
+        network, blocks, flow = derived(layout, branch, shunt, v_base)
         core = _core(network, blocks, dtype)
         if case.n_bus <= DENSE:
             core = dataclasses.replace(
@@ -275,6 +278,16 @@ def prepare_meshed(case: Case, *, load_factor: float = 1.0, dtype: Any = None) -
             counts=count_steps(case, s, v, VOLTAGE_TOL[dtype.name], SWEEP_TOL[dtype.name], mixed=mix),
         )
         return _outer_floats(factors, dtype)
+
+
+def _refuse_large(case: Case, derived: Any) -> None:
+    """SolverError where the arrays of the inverse are too large to be made; they are known before they are."""
+    size_gb = sum(x.size * x.dtype.itemsize for x in jax.tree.leaves(derived)) / 1e9
+    if size_gb > MOST_GB:
+        raise SolverError(
+            f"{case.name}: the blocked inverse of {case.n_bus} buses has {size_gb:.3g} GB, the limit is {MOST_GB:g}. "
+            "Solve one state at a time by run_power_flow, whose factors are sparse, or study a part of the network."
+        )
 
 
 def branch_data(case: Case) -> BranchData:

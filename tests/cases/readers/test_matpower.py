@@ -188,3 +188,9 @@ def test_spaces_separate_cells_as_matlab_does():
     assert case.load.q_mvar.tolist() == [-5.0]
     assert case.bus.gs_mw.tolist() == [0.0] and case.bus.bs_mvar.tolist() == [5.0]
     assert case.bus.base_kv.tolist() == [20.0]
+
+
+def test_a_formula_over_a_table_that_comes_later_is_refused_by_its_line():
+    text = "mpc.version = '2';\nmpc.baseMVA = 1;\nmpc.bus = [1 3 0 0 0 0 1 1 0 20 1 1.1 0.9];\n"
+    with pytest.raises(CaseError, match=r"line 4: .* is not understood: 'gen' is not defined at this point"):
+        read_matpower(text + "mpc.bus(:, 3) = mpc.gen(:, 2) * 2;\nmpc.gen = [];\nmpc.branch = [];\n")

@@ -10,10 +10,19 @@ import numpy as np
 import pytest
 
 from powerzoo_jax.base.errors import CaseError, DataMissing
-from powerzoo_jax.cases import Case, from_matpower, from_pandapower, list_cases, load_case, to_matpower, validate
+from powerzoo_jax.cases import (
+    Case,
+    from_matpower,
+    from_pandapower,
+    list_cases,
+    load_case,
+    to_matpower,
+    to_pandapower,
+    validate,
+)
 from powerzoo_jax.cases.library import to_arrays
-from powerzoo_jax.cases.readers.pandapower_tables import make_ready
-from tests.references.recorded_nets import SMALL, Frame, converter, voltages
+from powerzoo_jax.cases.readers.pandapower.tables import make_ready
+from tests.references.recorded_nets import SMALL, WRITTEN, Frame, PandapowerWriter, converter, voltages
 
 NETS = (
     "case14",
@@ -24,6 +33,7 @@ NETS = (
     "create_kerber_landnetz_kabel_1",
     "example_simple",
     "create_synthetic_voltage_control_lv_network",
+    "ucte",
 )
 DEVICES = ("svc", "ssc", "tcsc", "vsc", "vsc_stacked", "vsc_bipolar")
 REFUSED = (*DEVICES, "impedance by direction")
@@ -37,6 +47,11 @@ TWIN_PU = 1e-12  # relative to the largest admittance: per unit to ohm and back
 @pytest.fixture
 def convert(monkeypatch):
     return converter(monkeypatch)
+
+
+@pytest.fixture
+def writer(monkeypatch):
+    monkeypatch.setitem(sys.modules, "pandapower", PandapowerWriter())
 
 
 def admittances(case: Case) -> np.ndarray:
@@ -253,3 +268,88 @@ def test_the_british_cases_balance_at_the_voltages_pandapower_found(name):
     idle[lines:] = 0.0  # recorded without the no-load currents of transformers
     case = dataclasses.replace(case, branch=dataclasses.replace(case.branch, b_pu=idle))
     assert max(mismatch_mva(case, voltages(name))) < POWER_MVA
+
+
+@pytest.mark.parametrize("name", WRITTEN)
+def test_a_written_net_has_the_tables_that_pandapower_was_recorded_with(name, writer):
+    net = to_pandapower(load_case(name))
+    for table, columns in WRITTEN[name].items():
+        for column, values in columns.items():
+            ours = net[table].index if column == "index" else net[table][column]
+            expected = np.array([np.nan if value is None else value for value in values])
+            np.testing.assert_array_equal(ours, expected, err_msg=f"{table} {column}")
+    assert set(WRITTEN[name]) == {key for key, table in net.items() if isinstance(table, Frame)}
+
+
+@pytest.mark.reference
+@pytest.mark.parametrize("name", WRITTEN)
+def test_a_written_net_is_the_network_that_it_was_made_from(name, convert):
+    """As pandapower converts and solves it, which goes through ohm and percent."""
+    case, back = load_case(name), convert(f"written_{name}")
+    y = admittances(case)
+    assert np.abs(admittances(back) - y).max() < TWIN_PU * np.abs(y).max()
+    assert max(mismatch_mva(case, voltages(f"written_{name}"))) < POWER_MVA
+    for part, columns in {
+        "bus": ("id", "kind", "base_kv", "v_max_pu", "v_min_pu"),
+        "load": ("bus_id", "p_mw", "q_mvar"),
+    }.items():
+        for column in columns:
+            ours, theirs = (getattr(getattr(c, part), column) for c in (case, back))
+            if column != "base_kv" or ours.all():
+                # pandapower adds loads up over all buses and takes differences
+                np.testing.assert_allclose(ours, theirs, rtol=1e-12, err_msg=column)
+    rank = [np.lexsort((c.unit.cost[:, 0], c.unit.p_max_mw, c.unit.bus_id)) for c in (case, back)]
+    for column in ("bus_id", "p_max_mw", "p_min_mw", "q_max_mvar", "q_min_mvar", "v_set_pu", "cost"):
+        ours, theirs = (getattr(c.unit, column)[at] for c, at in zip((case, back), rank, strict=True))
+        np.testing.assert_allclose(ours, theirs, rtol=1e-12, err_msg=column)
+
+
+@pytest.mark.parametrize("name", ["case5", "case14", "case24_ieee_rts", "case33bw", "case300", "case_rts_gmlc"])
+def test_a_net_that_nobody_has_changed_gives_its_case_back_number_by_number(name, writer):
+    case = load_case(name)
+    net = to_pandapower(case)
+    ours, back = to_arrays(case), to_arrays(from_pandapower(net))
+    assert ours.keys() == back.keys()
+    for key, value in ours.items():
+        assert back[key].dtype == value.dtype and np.array_equal(back[key], value), key
+    assert from_pandapower(net, "mine").name == "mine"
+
+
+@pytest.mark.parametrize("change", ["load", "line", "base", "table"])
+def test_a_net_that_was_changed_is_converted_anew(change, writer):
+    net = to_pandapower(load_case("case14"))
+    if change == "load":
+        net["load"]["p_mw"][0] += 1e-9
+    elif change == "line":
+        net["line"]["in_service"][3] = False
+    elif change == "base":
+        net["sn_mva"] = 1.0
+    else:
+        net["storage"] = Frame({"index": [0], "bus": [2]})
+    with pytest.raises(ModuleNotFoundError, match="pandapower"):  # it is asked for its conversion
+        try:
+            from_pandapower(net)
+        except ImportError as err:
+            raise err.__cause__ from None
+
+
+def test_what_a_net_cannot_hold_is_refused_by_name(writer):
+    case = load_case("case5")
+    zero = dataclasses.replace(case, bus=dataclasses.replace(case.bus, id=case.bus.id - 1))
+    low = {
+        table: dataclasses.replace(getattr(case, table), **{c: getattr(getattr(case, table), c) - 1 for c in columns})
+        for table, columns in (("branch", ("from_id", "to_id")), ("unit", ("bus_id",)), ("load", ("bus_id",)))
+    }
+    with pytest.raises(CaseError, match=r"bus id 0 cannot be written: pandapower's index is the id less 1"):
+        to_pandapower(dataclasses.replace(zero, **low))
+    cubic = np.zeros((5, 4))
+    cubic[1, 0] = 1e-3
+    unit = dataclasses.replace(case.unit, cost=cubic, cost_model=np.full(5, 2), cost_terms=np.full(5, 4))
+    with pytest.raises(CaseError, match=r"unit 2 has a cost of more than 3 terms"):
+        to_pandapower(dataclasses.replace(case, unit=unit))
+
+
+def test_writing_without_pandapower_names_the_extra(monkeypatch):
+    monkeypatch.setitem(sys.modules, "pandapower", None)
+    with pytest.raises(ImportError, match=r"to_pandapower.*powerzoo-jax\[pandapower\]"):
+        to_pandapower(load_case("case5"))

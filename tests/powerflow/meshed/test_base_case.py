@@ -13,6 +13,7 @@ from powerzoo_jax.base.errors import BaseLoadError, CaseError, SolverError
 from powerzoo_jax.cases import Case, assert_valid, isolate_unsupplied, load_case, validate
 from powerzoo_jax.powerflow import nominal_injection, prepare_meshed
 from powerzoo_jax.powerflow.meshed import base_case as base_state
+from powerzoo_jax.powerflow.meshed import factors
 from tests.references.recorded_nets import converter, voltages
 
 V_PU = 1e-9  # the recorded voltages stop at 1e-9 MVA
@@ -127,3 +128,11 @@ def test_no_error_of_scipy_reaches_a_user():
         prepare_meshed(singular)
     with pytest.raises(SolverError, match=r"case14: the Jacobian at the base state is singular.*load_factor"):
         base_state.factored(case, sp.csc_matrix((2, 2)))
+
+
+def test_a_network_whose_inverse_would_not_fit_is_refused_before_it_is_made(monkeypatch):
+    case = load_case("case14")
+    monkeypatch.setattr(factors, "_core", lambda *_: pytest.fail("made"))
+    monkeypatch.setattr(factors, "MOST_GB", 1e-6)
+    with pytest.raises(SolverError, match=r"inverse of 14 buses has \d.*GB, the limit is 1e-06\. .*run_power_flow"):
+        prepare_meshed(case)

@@ -1,21 +1,18 @@
-"""Cases from and to the formats of other programs: MATPOWER files and pandapower nets."""
+"""Cases of pandapower nets, and the rows in which their elements stand."""
 
 from __future__ import annotations
 
 import copy
-import os
-import re
 from collections.abc import Mapping
-from pathlib import Path
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 
 from powerzoo_jax.base.errors import CaseError, listing
-from powerzoo_jax.base.textfile import MAX_MB, require_file
 from powerzoo_jax.cases.case import Case, assemble
-from powerzoo_jax.cases.readers.matpower import read_matpower
-from powerzoo_jax.cases.readers.pandapower_tables import (
+from powerzoo_jax.cases.readers.pandapower.origin import unchanged_case
+from powerzoo_jax.cases.readers.pandapower.tables import (
     add_asymmetric,
     branch_ratings,
     dc_line_units,
@@ -26,90 +23,37 @@ from powerzoo_jax.cases.readers.pandapower_tables import (
 )
 from powerzoo_jax.cases.validate import assert_valid
 
+BRANCHES = ("line", "trafo", "trafo3w", "impedance")
+WINDINGS = ("trafo3w_hv", "trafo3w_mv", "trafo3w_lv")  # each a branch: from its bus to the star point, or from there
 NO_LIMIT = 1e9  # [MW], [Mvar] what pandapower writes where a unit has no limit
 
-# MATPOWER's columns: its header, and the column of our table (a number where we have none)
-LAYOUT = {
-    "bus": (
-        "bus_i type Pd Qd Gs Bs area Vm Va baseKV zone Vmax Vmin",
-        "id kind p_load_mw q_load_mvar gs_mw bs_mvar 1 v_init_pu angle_init_deg base_kv 1 v_max_pu v_min_pu",
-    ),
-    "gen": (
-        "bus Pg Qg Qmax Qmin Vg mBase status Pmax Pmin Pc1 Pc2 Qc1min Qc1max Qc2min Qc2max agc r10 r30 rq apf",
-        "bus_id p_mw q_mvar q_max_mvar q_min_mvar v_set_pu base_mva in_service p_max_mw p_min_mw" + 11 * " 0",
-    ),
-    "branch": (
-        "fbus tbus r x b rateA rateB rateC ratio angle status angmin angmax",
-        "from_id to_id r_pu x_pu b_pu rate_a_mva 0 0 tap shift_deg in_service angle_min_deg angle_max_deg",
-    ),
-    "gencost": ("model startup shutdown n values", ""),
-}
 
+@dataclass(frozen=True, eq=False)
+class NetRows:
+    """Rows of a case in which the elements of its net stand: pairs of element indices and rows, row -1 = not there.
 
-def from_matpower(path: str | os.PathLike[str], *, max_mb: float | None = MAX_MB) -> Case:
-    """Read and validate a MATPOWER case file (format version 2, see `read_matpower` for what is understood).
-
-    max_mb:  [MB] largest file that is read; None lifts this limit and those of statements and formulas
-
-    Raises DataMissing when there is no such file, CaseError with every problem of a file that cannot be read, or of
-    the case that was read.
+    bus:           buses; those that switches join share a row
+    branch:        by table: line, trafo, impedance, and a transformer of three windings as WINDINGS
+    unit:          by table: ext_grid, gen
+    y_from, y_to:  (L,) complex [pu] part of the shunts at its ends that belongs to a branch: iron losses
     """
-    here = f"Check the path (the current folder is {str(Path.cwd())!r})"
-    remedy = f"{here}, or give a shipped name, see cases.list_cases()."
-    case = read_matpower(require_file(path, "case file", remedy), max_mb=max_mb)
-    assert_valid(case)
-    return case
 
-
-def to_matpower(case: Case, path: str | os.PathLike[str]) -> None:
-    """Write a case as a MATPOWER file; `from_matpower` then gives the same case back, number by number.
-
-    Not kept: the order of several loads at one bus (a file has their sum) and a missing cost beside given ones (it
-    becomes the cost 0). A bus number below 1 raises CaseError, as MATPOWER cannot use it.
-    """
-    low = case.bus.id[case.bus.id < 1]
-    if low.size:
-        raise CaseError(f"bus id {int(low[0])} cannot be written: MATPOWER counts from 1. Renumber the buses.")
-    name = re.sub(r"\W", "_", case.name)
-    name = name if name[:1].isalpha() else f"case_{name}"
-    text = [f"function mpc = {name}", *(f"%   {line}".rstrip() for line in case.citation.splitlines()), ""]
-    text += ["%% MATPOWER Case Format : Version 2", *(f"%% note: {note}" for note in case.notes)]
-    text += ["mpc.version = '2';", f"mpc.baseMVA = {case.base_mva!r};"]
-    for table, rows in _matpower_tables(case).items():
-        text += ["", "%\t" + LAYOUT[table][0].replace(" ", "\t"), f"mpc.{table} = ["]
-        text += ["\t" + "\t".join(map(_number, row)) + ";" for row in rows.tolist()]
-        text += ["];"]
-    Path(path).write_text("\n".join(text) + "\n", encoding="utf-8")
-
-
-def _number(value: float) -> str:
-    if np.isinf(value):
-        return "Inf" if value > 0 else "-Inf"
-    return str(int(value)) if value == int(value) and abs(value) < 1e15 and str(value) != "-0.0" else repr(value)
-
-
-def _matpower_tables(case: Case) -> dict[str, np.ndarray]:
-    loads = {"p_load_mw": case.p_load_mw, "q_load_mvar": case.q_load_mvar}
-    tables = {}
-    for key, part in (("bus", case.bus), ("gen", case.unit), ("branch", case.branch)):
-        names = LAYOUT[key][1].split()
-        columns = (np.full(len(part), n) if n.isdigit() else loads.get(n, getattr(part, n, None)) for n in names)
-        tables[key] = np.stack([np.asarray(column, np.float64) for column in columns], axis=1)
-    unit = case.unit
-    if unit.cost_model.any():
-        none = unit.cost_model == 0
-        model, terms = np.where(none, 2, unit.cost_model), np.where(none, 1, unit.cost_terms)
-        tables["gencost"] = np.column_stack([model, unit.startup_usd, unit.shutdown_usd, terms, unit.cost])
-    return tables
+    bus: tuple[np.ndarray, np.ndarray]
+    branch: Mapping[str, tuple[np.ndarray, np.ndarray]]
+    unit: Mapping[str, tuple[np.ndarray, np.ndarray]]
+    y_from: np.ndarray
+    y_to: np.ndarray
 
 
 def from_pandapower(net: Any, name: str | None = None) -> Case:
     """Convert and validate a pandapower net, by pandapower's own `to_ppc`, transformers as `runpp` models them.
 
     Elements out of service are left out, buses joined by closed switches become one, and bus id = index + 1 (the
-    lowest index of joined buses; inner buses of three-winding transformers and open lines get new ids). Costs come
-    along when the net has any. Iron losses become shunts at both ends of their branch, a DC line two units of fixed
-    power that hold the voltages of its ends. `notes` says what of the net the case does not hold.
+    lowest index of joined buses; inner buses of three-winding transformers and open lines get new ids). Every external
+    grid keeps its voltage and angle, several in one island too. Costs come along when the net has any. Iron losses
+    become shunts at both ends of their branch, a DC line two units of fixed power that hold the voltages of its ends.
+    `notes` says what of the net the case does not hold. A net of `to_pandapower` that nobody has changed gives the case
+    that it was made from, number by number.
 
     Raises ImportError that names the extra when pandapower is missing, CaseError naming what has no counterpart (static
     var and series compensators, converters, impedances that differ by direction) and every problem of the case.
@@ -121,6 +65,20 @@ def from_pandapower(net: Any, name: str | None = None) -> Case:
 
 def convert_pandapower(net: Any, name: str | None = None) -> Case:
     """Convert as `from_pandapower` does, without the rules, so that `validate` can report on the result."""
+    kept = unchanged_case(net)
+    if kept is not None:
+        return kept if name is None else replace(kept, name=name)
+    return _from_ppc(*_converted(net, name))
+
+
+def convert_with_rows(net: Any, name: str | None = None) -> tuple[Case, NetRows]:
+    """Case of a net as pandapower converts it, and where the elements of the net stand in it."""
+    ppc, workings, title, notes = _converted(net, name)
+    return _from_ppc(ppc, workings, title, notes), _net_rows(ppc, workings)
+
+
+def _converted(net: Any, name: str | None) -> tuple[Mapping[str, Any], Any, str, tuple[str, ...]]:
+    """Tables in MATPOWER's columns, the copy of the net that they were made from, its name and its notes."""
     try:
         from pandapower.converter.pypower.to_ppc import to_ppc
     except ImportError as err:
@@ -131,11 +89,46 @@ def convert_pandapower(net: Any, name: str | None = None) -> Case:
     notes = screen(net, title)
     make_ready(net)
     try:
-        ppc = to_ppc(net, init="flat", calculate_voltage_angles=True)
+        return to_ppc(net, init="flat", calculate_voltage_angles=True), net, title, notes
     except Exception as err:  # a net that lacks what an optimum needs fails in many ways
         remedy = "Try pandapower.diagnostic(net); a net with costs needs limits for all its units."
         raise CaseError(f"pandapower cannot convert {title!r}: {err}. {remedy}") from err
-    return _from_ppc(ppc, net, title, notes)
+
+
+def _net_rows(ppc: Mapping[str, Any], net: Any) -> NetRows:
+    lookups, internal = net["_pd2ppc_lookups"], ppc["internal"]
+
+    def row_of(mask: Any) -> np.ndarray:
+        """Row of the case for what pandapower counts with elements out of service."""
+        on = np.asarray(mask, bool)
+        return np.where(on, np.cumsum(on) - 1, -1)
+
+    index = np.asarray(net["bus"].index)
+    at = np.asarray(lookups["bus"])[index]
+    branch: dict[str, tuple[np.ndarray, np.ndarray]] = {}
+    row = row_of(internal["branch_is"])
+    for table, (begin, end) in lookups["branch"].items():
+        if table in BRANCHES and end > begin:
+            names = WINDINGS if table == "trafo3w" else (table,)
+            parts = np.split(row[begin:end], len(names))  # of three windings, all of the high-voltage side come first
+            branch |= {name: (np.asarray(net[table].index), rows) for name, rows in zip(names, parts, strict=True)}
+    unit, row = dict[str, tuple[np.ndarray, np.ndarray]](), row_of(internal["gen_is"])
+    for table in ("ext_grid", "gen"):
+        elements = np.asarray(net[table].index) if table in net else np.zeros(0, int)
+        lookup = lookups.get(table)
+        if elements.size and lookup is not None:
+            known = np.where(elements < len(lookup), np.asarray(lookup)[np.minimum(elements, len(lookup) - 1)], -1)
+            unit[table] = elements, np.where(known >= 0, row[known], -1)
+    y_from, y_to = _iron(ppc)
+    return NetRows((index, np.where((at >= 0) & (at < len(ppc["bus"])), at, -1)), branch, unit, y_from, y_to)
+
+
+def _iron(ppc: Mapping[str, Any]) -> tuple[np.ndarray, np.ndarray]:
+    """Admittances (L,) complex [pu] at both ends of every branch that MATPOWER's columns do not hold."""
+    tap = np.asarray(ppc["branch"])[:, 8].real
+    conductance = _extra(ppc, "branch_g") / 2
+    far = conductance + _extra(ppc, "branch_g_asym") / 2 + 0.5j * _extra(ppc, "branch_b_asym")
+    return conductance / np.where(tap == 0, 1.0, tap) ** 2 + 0j, far
 
 
 def _from_ppc(ppc: Mapping[str, Any], net: Any, name: str, notes: tuple[str, ...]) -> Case:
@@ -143,11 +136,9 @@ def _from_ppc(ppc: Mapping[str, Any], net: Any, name: str, notes: tuple[str, ...
     bus, branch, gen = (np.array(ppc[key][:, :13].real) for key in ("bus", "branch", "gen"))
     branch[:, 5] = branch_ratings(branch[:, 5], ppc, net)
     f, t = branch[:, 0].astype(int), branch[:, 1].astype(int)
-    tap = np.where(branch[:, 8] == 0, 1.0, branch[:, 8])
-    conductance = _extra(ppc, "branch_g") / 2
-    np.add.at(bus[:, 4], f, base * conductance / tap**2)
-    np.add.at(bus[:, 4], t, base * (conductance + _extra(ppc, "branch_g_asym") / 2))
-    np.add.at(bus[:, 5], t, base * _extra(ppc, "branch_b_asym") / 2)
+    for at, y in zip((f, t), _iron(ppc), strict=True):
+        np.add.at(bus[:, 4], at, base * y.real)
+        np.add.at(bus[:, 5], at, base * y.imag)
     gencost = np.array(ppc.get("gencost", np.zeros((0, 5)))).real
     if len(gencost):
         add_asymmetric(bus, net)
