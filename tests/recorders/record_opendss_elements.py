@@ -22,7 +22,7 @@ ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT))
 
 from powerzoo_jax.base.npz import compare_npz, read_npz, write_npz  # noqa: E402
-from powerzoo_jax.cases.readers.opendss_rules import FIXED, PROPERTIES  # noqa: E402
+from powerzoo_jax.cases.readers.opendss.rules import FIXED, PROPERTIES  # noqa: E402
 from tests.references.opendss_feeders import feeders  # noqa: E402
 
 DATA = ROOT / "tests" / "recorded" / "opendss"

@@ -6,7 +6,7 @@ reader applies or notes, so a walk over the properties of the engine finds a fee
 
 from __future__ import annotations
 
-from powerzoo_jax.cases.readers.opendss_rules import NOTED, PROPERTIES
+from powerzoo_jax.cases.readers.opendss.rules import NOTED, PROPERTIES
 
 BASE = {
     "options": "Set DefaultBaseFrequency=60",

@@ -10,8 +10,8 @@ import pytest
 
 from powerzoo_jax.base.errors import CaseError
 from powerzoo_jax.cases.readers.opendss import read_opendss
-from powerzoo_jax.cases.readers.opendss_commands import COMMANDS, OPTIONS
-from powerzoo_jax.cases.readers.opendss_rules import APPLIED, CLASSES, FIXED, IDLE, NOTED, PROPERTIES, REFUSED, Rule
+from powerzoo_jax.cases.readers.opendss.commands import COMMANDS, OPTIONS
+from powerzoo_jax.cases.readers.opendss.rules import APPLIED, CLASSES, FIXED, IDLE, NOTED, PROPERTIES, REFUSED, Rule
 from powerzoo_jax.cases.threephase.case import ThreePhaseCase, to_arrays
 from tests.recorders.record_opendss_elements import DATA, recorded
 from tests.references import opendss_feeders as feeders

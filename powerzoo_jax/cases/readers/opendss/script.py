@@ -9,8 +9,8 @@ from dataclasses import dataclass, field, replace
 from typing import Any, NoReturn
 
 from powerzoo_jax.base.errors import CaseError, excerpt
-from powerzoo_jax.cases.readers.opendss_commands import COMMANDS, OPTIONS
-from powerzoo_jax.cases.readers.opendss_rules import (
+from powerzoo_jax.cases.readers.opendss.commands import COMMANDS, OPTIONS
+from powerzoo_jax.cases.readers.opendss.rules import (
     APPLIED,
     CLASSES,
     FIXED,
@@ -21,7 +21,7 @@ from powerzoo_jax.cases.readers.opendss_rules import (
     Rules,
     resolve,
 )
-from powerzoo_jax.cases.readers.opendss_values import LONGEST_NAME, unquote, word
+from powerzoo_jax.cases.readers.opendss.values import LONGEST_NAME, unquote, word
 
 COMMENT = re.compile(r"!|//")
 QUOTED = r"\([^)]*\)|\[[^\]]*\]|\{[^}]*\}|\"[^\"]*\"|'[^']*'"

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from powerzoo_jax.cases.readers.opendss_file import Element
-from powerzoo_jax.cases.readers.opendss_values import MAX_PHASE, Bus
+from powerzoo_jax.cases.readers.opendss.script import Element
+from powerzoo_jax.cases.readers.opendss.values import MAX_PHASE, Bus
 
 End = str | None
 

@@ -6,8 +6,8 @@ does not depend on it.
 
 from __future__ import annotations
 
-from powerzoo_jax.cases.readers import opendss_values as v
-from powerzoo_jax.cases.readers.opendss_rules import (
+from powerzoo_jax.cases.readers.opendss import values as v
+from powerzoo_jax.cases.readers.opendss.rules import (
     IDLE,
     NO,
     SERIES,

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from powerzoo_jax.base.errors import unknown
-from powerzoo_jax.cases.readers import opendss_values as v
+from powerzoo_jax.cases.readers.opendss import values as v
 
 APPLIED, NOTED, FIXED, REFUSED, IDLE = "applied", "noted", "fixed", "refused", "idle"
 

@@ -17,11 +17,11 @@ import numpy as np
 
 from powerzoo_jax.base.errors import CaseError, excerpt
 from powerzoo_jax.base.textfile import MAX_MB, require_file, too_large
-from powerzoo_jax.cases.readers.opendss_file import CIRCUIT, Element, Script, parse
-from powerzoo_jax.cases.readers.opendss_lines import line_rows
-from powerzoo_jax.cases.readers.opendss_rules import ANTIFLOAT
-from powerzoo_jax.cases.readers.opendss_terminal import winding
-from powerzoo_jax.cases.readers.opendss_values import Bus
+from powerzoo_jax.cases.readers.opendss.script import CIRCUIT, Element, Script, parse
+from powerzoo_jax.cases.readers.opendss.lines import line_rows
+from powerzoo_jax.cases.readers.opendss.rules import ANTIFLOAT
+from powerzoo_jax.cases.readers.opendss.terminal import winding
+from powerzoo_jax.cases.readers.opendss.values import Bus
 from powerzoo_jax.cases.threephase.case import Row, ThreePhaseCase, assemble
 
 # Values of properties that a script leaves out are the defaults of OpenDSS: 115 kV and 2,000 MVA for a source, 12.47 kV

@@ -10,9 +10,9 @@ from typing import Any
 import numpy as np
 
 from powerzoo_jax.base.errors import CaseError
-from powerzoo_jax.cases.readers.opendss_file import Element, Given, Script
-from powerzoo_jax.cases.readers.opendss_terminal import terminal
-from powerzoo_jax.cases.readers.opendss_values import MAX_PHASE, UNITS, Bus
+from powerzoo_jax.cases.readers.opendss.script import Element, Given, Script
+from powerzoo_jax.cases.readers.opendss.terminal import terminal
+from powerzoo_jax.cases.readers.opendss.values import MAX_PHASE, UNITS, Bus
 from powerzoo_jax.cases.threephase.case import Row
 
 # What OpenDSS itself gives a line with switch=yes, and below, in PerLength, one without impedances.
