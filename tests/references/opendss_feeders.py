@@ -487,6 +487,7 @@ CONSTRUCTS: dict[str, Change] = {
         "New Reactor.g bus1=mid.4 phases=1 r=1 x=0\nNew Reactor.h bus1=far4.4 phases=1 r=5 x=0\n"
         "New Load.n bus1=far4.2.4 phases=1 kv=7.2 kw=200",
     },
+    "disabled line to a node of its own": parallel("bus1=mid bus2=nowhere enabled=no"),
     "two-phase load": {"load": "New Load.d bus1=low.1.3 phases=2 kv=0.48 kw=60"},
     "three windings of three phases": beside(
         "New Transformer.w windings=3 buses=[mid w2 w3] kvs=[12.47 4.16 0.48] conns=[delta wye delta] "

@@ -303,6 +303,12 @@ class ThreePhaseCase:
         return 1.0 + self.regulator.step * self.regulator.tap
 
 
+def grounded_neutrals(case: ThreePhaseCase) -> np.ndarray:
+    """Positions of neutral nodes that a shunt joins with the ground: the earth leads them back to the source."""
+    at = case.shunt.node[case.shunt.end == GROUND]
+    return np.asarray(at[case.node.phase[at] > 3])
+
+
 TABLES: dict[str, type[_NamedTable]] = {
     "node": NodeTable,
     "source": SourceTable,
@@ -363,7 +369,10 @@ def assemble(
 
     Raises CaseError naming the buses that neither line nor transformer joins with the source.
     """
-    base_kv, used = _bases(rows, voltage_bases), {key for table in rows.values() for row in table for key in _keys(row)}
+    base_kv, used = (
+        _bases(rows, voltage_bases),
+        {key for table in rows.values() for row in table for key in nodes_of(row)},
+    )
     lost = sorted({_bus(key) for key in used} - base_kv.keys())
     if lost:
         raise CaseError(f"{name}: the source does not reach bus {listing(lost)}. Add a line, or remove what is there.")
@@ -401,7 +410,8 @@ def _bus(node: str) -> str:
     return node.rpartition(".")[0]
 
 
-def _keys(row: Row) -> Iterator[str]:
+def nodes_of(row: Row) -> Iterator[str]:
+    """Nodes that a row names."""
     for column in AT_NODES & row.keys():
         value = row[column]
         yield from (key for key in (value if isinstance(value, list) else [value]) if key is not None)

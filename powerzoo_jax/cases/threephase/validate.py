@@ -8,7 +8,7 @@ from dataclasses import fields
 import numpy as np
 
 from powerzoo_jax.base.errors import CaseError, Problem, listing, render_problems
-from powerzoo_jax.cases.threephase.case import GROUND, ThreePhaseCase
+from powerzoo_jax.cases.threephase.case import GROUND, ThreePhaseCase, grounded_neutrals
 from powerzoo_jax.cases.topology import islands
 
 Findings = Iterator[Problem]
@@ -169,8 +169,10 @@ def supplied(case: ThreePhaseCase) -> Findings:
     on = (line.from_node >= 0) & (line.to_node >= 0) & line.in_service[:, None]
     pairs = [np.stack([line.from_node[on], line.to_node[on]])]
     shunts = (case.shunt.node, case.shunt.end)
+    grounded = grounded_neutrals(case)
+    earth = (grounded, np.full(grounded.size, case.source.node[0]))
     across = (np.where(t.from_node >= 0, t.from_node, t.from_end), np.where(t.to_node >= 0, t.to_node, t.to_end))
-    for ends in ((t.from_node, t.from_end), (t.to_node, t.to_end), across, shunts):
+    for ends in ((t.from_node, t.from_end), (t.to_node, t.to_end), across, shunts, earth):
         pairs.append(np.stack(ends)[:, (ends[0] != GROUND) & (ends[1] != GROUND)])
     f, to = np.concatenate(pairs, axis=1)
     label = islands(case.n_node, f, to, np.ones(f.size, bool))

@@ -15,7 +15,7 @@ import scipy.sparse as sp
 import scipy.sparse.linalg as spl
 
 from powerzoo_jax.base.errors import SolverError, listing
-from powerzoo_jax.cases.threephase.case import GROUND, ThreePhaseCase
+from powerzoo_jax.cases.threephase.case import GROUND, ThreePhaseCase, grounded_neutrals
 from powerzoo_jax.cases.topology import islands
 
 Pair = tuple[int, int]
@@ -114,6 +114,16 @@ def build_network(case: ThreePhaseCase, ports: Sequence[Pair], moving: np.ndarra
         in_units=quantity(at.unit),
         from_source=quantity(at.source),
     )
+
+
+def sparse_equations(case: ThreePhaseCase) -> tuple[sp.csc_array, np.ndarray]:
+    """Matrix and right side of the network without loads; the first unknowns are the node voltages [pu].
+
+    Raises SolverError naming the nodes that the source does not reach.
+    """
+    _refuse_islands(case)
+    system, source = _equations(case, _UnknownLayout(case))
+    return system.sparse(), source
 
 
 def _scales(seen: np.ndarray, n_port: int) -> tuple[np.ndarray, np.ndarray]:
@@ -284,8 +294,10 @@ def _refuse_islands(case: ThreePhaseCase) -> None:
     on = (line.from_node >= 0) & line.in_service[:, None]
     pairs = [np.stack([line.from_node[on], line.to_node[on]])]
     shunts = (case.shunt.node, case.shunt.end)
+    grounded = grounded_neutrals(case)
+    earth = (grounded, np.full(grounded.size, case.source.node[0]))
     across = (np.where(t.from_node >= 0, t.from_node, t.from_end), np.where(t.to_node >= 0, t.to_node, t.to_end))
-    for ends in ((t.from_node, t.from_end), (t.to_node, t.to_end), across, shunts):
+    for ends in ((t.from_node, t.from_end), (t.to_node, t.to_end), across, shunts, earth):
         pairs.append(np.stack(ends)[:, (ends[0] != GROUND) & (ends[1] != GROUND)])
     f, to = np.concatenate(pairs, axis=1)
     label = islands(case.n_node, f, to, np.ones(f.size, bool))

@@ -278,6 +278,7 @@ class _Line:
             "b_us": z.square("c") * scale * 2e-3 * np.pi * self.script.frequency_hz,
             "in_service": self.enabled and name not in opened and not self.script.opened.get(name),
             "switch": self.switch,
+            "disabled": not self.enabled,
         }
 
 

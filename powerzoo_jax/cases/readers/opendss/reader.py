@@ -20,7 +20,7 @@ from powerzoo_jax.cases.readers.opendss.script import CIRCUIT, Script, parse
 from powerzoo_jax.cases.readers.opendss.shunts import capacitor_rows, reactor_rows
 from powerzoo_jax.cases.readers.opendss.source import source_rows
 from powerzoo_jax.cases.readers.opendss.transformers import regulator_row, transformer_rows, windings_of
-from powerzoo_jax.cases.threephase.case import Row, ThreePhaseCase, assemble
+from powerzoo_jax.cases.threephase.case import Row, ThreePhaseCase, assemble, nodes_of
 
 KINDS = ("source", "regulator", "transformer", "line", "capacitor", "load", "shunt")
 OPEN_VAR = 1.0  # charging [var] of a line open at one end beyond which it changes voltages
@@ -95,7 +95,17 @@ def _rows(script: Script, opened: Collection[str], taps: Mapping[str, int]) -> d
         for element in script.of(kind):
             with script.collecting():
                 rows[kind] += make(script, element)
+    rows["line"] = _without_loose(script, rows)
     return rows
+
+
+def _without_loose(script: Script, rows: dict[str, list[Row]]) -> list[Row]:
+    """Lines, without the disabled ones that lead to nodes of no other element: OpenDSS has no such nodes."""
+    used = {node for table in rows.values() for row in table if not row.get("disabled") for node in nodes_of(row)}
+    kept = [row for row in rows["line"] if not row.get("disabled") or used.issuperset(nodes_of(row))]
+    if len(kept) < len(rows["line"]):
+        script.note("disabled lines to nodes of no other element are left out", "line.enabled")
+    return kept
 
 
 def _folder(folder: Path, outside: bool, max_mb: float | None) -> Callable[[str], str]:

@@ -224,7 +224,7 @@ PROPERTIES: dict[str, Rules] = {
         (RATING, "vminnorm vminemerg"),
         (POSITIVE, "xfkva allocationfactor kva"),
         (CUSTOMERS, "%mean %stddev"),
-        (NONNEGATIVE, "cvrwatts cvrvars"),
+        (applied(v.one_of(0, 1, 2)), "cvrwatts cvrvars"),
         (refused("Give kW and kvar."), "kwh kwhdays cfactor"),
         (SERIES, "cvrcurve"),
         (CUSTOMERS, "numcust"),
