@@ -62,7 +62,7 @@ class Entry:
     """One row of the table.
 
     feeder, master:  what it is, and the last two parts of the path
-    sha256, bytes:   of all files read, in the order in which the master leads to them
+    sha256, size_bytes: of all files read, in the order in which the master leads to them
     nodes, lines, loads: of the case; -1 where it is refused
     outcome:         "read" or "refused"
     error_pu:        largest difference of a node voltage to OpenDSS, on the node's base; nan without a comparison
@@ -73,7 +73,7 @@ class Entry:
     feeder: str
     master: str
     sha256: str = ""
-    bytes: int = 0
+    size_bytes: int = 0
     nodes: int = -1
     lines: int = -1
     loads: int = -1
@@ -122,7 +122,7 @@ def entry(feeder: str, path: Path) -> Entry:
             row.error_pu = largest_error(case, volts, expected)
     except PowerZooError as err:
         row.remark = excerpt(" ".join(str(err).splitlines()[:2]), 160).replace(str(path.parent), "")
-    row.bytes = sum(map(len, row.texts))
+    row.size_bytes = sum(map(len, row.texts))
     row.sha256 = hashlib.sha256(b"".join(row.texts)).hexdigest()
     return row
 
