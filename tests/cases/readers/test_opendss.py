@@ -362,6 +362,15 @@ def test_a_fuse_that_is_open_is_refused_and_a_closed_one_noted():
     assert any("protection" in note for note in case.notes)
 
 
+def test_a_load_of_a_shape_that_holds_kw_is_refused_because_the_engine_takes_its_maximum():
+    shape = "New Loadshape.s npts=2 interval=1 mult=(3 5) UseActual=yes\n"
+    for change in ("", "Loadshape.s.useactual=y\n"):
+        with pytest.raises(CaseError, match=r"load\.s: daily=s: OpenDSS gives the load the maximum of the shape"):
+            read(old="New Load.s ", new=f"{shape}{change}New Load.s daily=s ")
+    for change in ("BatchEdit LoadShape..* useactual=no\n", "Edit Loadshape.s useactual=no\n"):
+        assert read(old="New Load.s ", new=f"{shape}{change}New Load.s daily=s ").load.p_kw[0] == 30
+
+
 def test_coordinates_go_into_the_case_and_a_wrong_row_names_its_line():
     files = FILES | {
         "master.dss": MASTER + "BusCoords xy.csv\n",

@@ -33,6 +33,7 @@ PROPERTY = re.compile(rf"(?:([\w%.]+)\s*=\s*)?({QUOTED}|[^\s,=(\[{{\"'][^\s,=]*|
 OPENING = frozenset("([{\"'")
 # the state of a fuse, relay, recloser or switch control, abbreviated or not, in which a conductor is open
 OPENS = re.compile(r"\b(?:act|nor|sta)\w*\s*=\s*[(\[{\"']?[^=]*?\b(?:o|open|trip)\b", re.IGNORECASE)
+ACTUAL = re.compile(r"\buse\w*\s*=\s*[\"'(\[]?(\w)", re.IGNORECASE)
 AT_LINE = re.compile(r"\bline\.([^\s,)\]]+)", re.IGNORECASE)
 EDIT = re.compile(r"(\w+)\.([^.\s]+)\.(?=[\w%]+\s*=)")
 FREQUENCY_HZ = 60.0  # OpenDSS's default base frequency
@@ -116,6 +117,7 @@ class Script:
     opened:         line -> terminals that `Open` disconnects and `Close` has not closed again, with the last command
     places:         bus -> coordinates
     lost:           elements whose definition is a problem: what refers to them is none of its own
+    actual:         load shapes that hold kW, not multiples
     built:          line geometry -> model of the earth return for which OpenDSS works it out, once
     notes:          reason -> what is left out for it
     problems:       messages, each once
@@ -130,6 +132,7 @@ class Script:
     opened: dict[str, dict[int, str]] = field(default_factory=dict)
     places: dict[str, tuple[float, float]] = field(default_factory=dict)
     lost: set[tuple[str, str]] = field(default_factory=set)
+    actual: set[str] = field(default_factory=set)
     built: dict[str, str] = field(default_factory=dict)
     notes: dict[str, dict[str, None]] = field(default_factory=dict)
     problems: dict[str, None] = field(default_factory=dict)
@@ -365,6 +368,9 @@ class _Reader:
             if element.kind == "transformer":
                 element.groups.append([replace(given, key="wdg", text="1")])
             element.model, group, self.active = given, group[1:], None
+        for given in group if element.kind == "load" else ():
+            if given.key in ("yearly", "daily", "duty") and word(given.text) in self.script.actual:
+                element.refuse(given, "OpenDSS gives the load the maximum of the shape (UseActual). Write kW instead.")
         element.groups.append(group)
         if len(element.groups) > MOST_COMMANDS or self.copied > MOST_COPIED:
             raise self._error(
@@ -384,7 +390,12 @@ class _Reader:
             self._leave_out(self.active, text)
 
     def _leave_out(self, element: Element, text: str) -> None:
-        """Pass over the properties of a class that is left out; refuse a protection that opens what it guards."""
+        """Pass over the properties of a class that is left out; refuse a protection that opens what it guards.
+
+        Of load shapes is kept which hold kW themselves, because OpenDSS gives a load their maximum.
+        """
+        if element.kind == "loadshape" and (actual := ACTUAL.search(text)):
+            (self.script.actual.add if actual[1].lower() in "yt" else self.script.actual.discard)(element.name)
         if element.kind in SWITCHING and OPENS.search(text):
             at = AT_LINE.search(text)
             line = f"line.{at[1].lower()}" if at else "what it guards"
@@ -408,6 +419,8 @@ class _Reader:
         """Edit all elements of a class; of what is left out, a pattern may name some."""
         kind, _, pattern = full.lower().partition(".")
         if kind in CLASSES:
+            for name in list(self.script.actual) if kind == "loadshape" and pattern == ".*" else ():
+                self._leave_out(Element(kind, name, self.where, self.order), text)
             return
         if pattern != ".*" or kind not in PROPERTIES:
             raise self._error(f"BatchEdit {excerpt(full)}: only all elements of a class that is read, such as load..*.")
