@@ -371,6 +371,10 @@ def test_a_load_of_a_shape_that_holds_kw_is_refused_because_the_engine_takes_its
         assert read(old="New Load.s ", new=f"{shape}{change}New Load.s daily=s ").load.p_kw[0] == 30
 
 
+def test_a_nul_in_a_script_is_no_part_of_a_value():
+    assert read(old="units=ft", new="units=ft\0").line.r_ohm.tolist() == read().line.r_ohm.tolist()
+
+
 def test_coordinates_go_into_the_case_and_a_wrong_row_names_its_line():
     files = FILES | {
         "master.dss": MASTER + "BusCoords xy.csv\n",

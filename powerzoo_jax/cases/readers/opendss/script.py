@@ -513,7 +513,8 @@ def _beside(name: str, target: str) -> str:
 def _commands(text: str) -> Iterator[tuple[int, str]]:
     """Yield (line number, command) with comments removed."""
     for number, raw in enumerate(_without_blocks(text).splitlines(), 1):
-        line = COMMENT.split(raw, maxsplit=1)[0].strip().replace("\t", " ")
+        # published files have a NUL here and there
+        line = COMMENT.split(raw.replace("\0", ""), maxsplit=1)[0].strip().replace("\t", " ")
         if line:
             yield number, f"~ {line[1:]}" if line[0] == "~" else line
 
