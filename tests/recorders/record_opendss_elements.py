@@ -22,11 +22,18 @@ ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT))
 
 from powerzoo_jax.base.npz import compare_npz, read_npz, write_npz  # noqa: E402
-from powerzoo_jax.cases.readers.opendss_rules import FIXED, PROPERTIES  # noqa: E402
+from powerzoo_jax.cases.readers.opendss.rules import FIXED, PROPERTIES  # noqa: E402
 from tests.references.opendss_feeders import feeders  # noqa: E402
 
 DATA = ROOT / "tests" / "recorded" / "opendss"
-KINDS = ("vsource", "line", "linecode", "load", "transformer", "regcontrol", "capacitor")
+# class -> what its example needs for the engine to take it
+KINDS = {
+    "vsource": "", "line": "", "linecode": "", "load": "", "transformer": "",
+    "regcontrol": "transformer=x winding=2", "capacitor": "", "xfmrcode": "",
+    "wiredata": "rac=1 gmrac=1 diam=1 runits=mi gmrunits=ft radunits=in", "cndata": "",
+    "linespacing": "nconds=1 nphases=1 x=[0] h=[10]",
+    "linegeometry": "nconds=1 nphases=1 cond=1 wire=x x=0 h=10 units=ft", "reactor": "",
+}  # fmt: skip
 SOLVE = ("set controlmode=off", "set tolerance=1e-12", "set maxiterations=500")
 
 
@@ -83,11 +90,9 @@ def names(folder: Path) -> dict[str, Any]:
     dss.Text.Command("new circuit.c")
     properties, defaults = {}, {}
     fixed = {kind: [key for key, rule in rules.items() if rule.effect == FIXED] for kind, rules in PROPERTIES.items()}
-    for kind in KINDS:
-        if kind == "regcontrol":
-            dss.Text.Command("new regcontrol.x transformer=x winding=2")
-        elif kind != "vsource":
-            dss.Text.Command(f"new {kind}.x")
+    for kind, needed in KINDS.items():
+        if kind != "vsource":
+            dss.Text.Command(f"new {kind}.x {needed}")
         element = f"{kind}.{'source' if kind == 'vsource' else 'x'}"
         dss.Text.Command(f"? {element}.like")
         properties[kind] = [name.lower() for name in dss.Element.AllPropertyNames()]

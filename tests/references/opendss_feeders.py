@@ -6,7 +6,9 @@ reader applies or notes, so a walk over the properties of the engine finds a fee
 
 from __future__ import annotations
 
-from powerzoo_jax.cases.readers.opendss_rules import NOTED, PROPERTIES
+from collections.abc import Callable
+
+from powerzoo_jax.cases.readers.opendss.rules import NOTED, PROPERTIES
 
 BASE = {
     "options": "Set DefaultBaseFrequency=60",
@@ -44,10 +46,47 @@ def beside(text: str) -> Change:
     return {"more": f"{BASE['more']}\n{text}"}
 
 
+UNEQUAL = {"load": "New Load.d bus1=low.2.4 phases=1 kv=0.277 kw=60 kvar=20"}
 SINGLE = "New Transformer.s phases=1 xhl=3 "
 OWN_CODE = "New Linecode.k nphases=3 units=mi "
 LOW = "New Load.d bus1=low phases=3 kv=0.48 "
 TRIANGLE = "(0.4 | 0.1 0.5 | 0.12 0.15 0.6)"
+
+
+def strung(geometry: str = "", wire: str = "", cable: str = "", spacing: str = "", line: str = "") -> Change:
+    """A line on poles and a cable in the ground beside the base feeder, with more properties of their parts."""
+    return beside(
+        f"New Wiredata.w Rac=0.306 Runits=mi GMRac=0.0244 GMRunits=ft Diam=0.721 Radunits=in {wire}\n"
+        "New Wiredata.n Rac=0.592 Runits=mi GMRac=0.00814 GMRunits=ft Diam=0.563 Radunits=in\n"
+        "New CNData.c k=13 DiaStrand=0.0641 GmrStrand=0.00208 Rstrand=14.8722 EpsR=2.3 InsLayer=0.22 DiaIns=1.06\n"
+        f"~ DiaCable=1.16 Rac=0.41 Runits=mi GMRac=0.0171 GMRunits=ft Diam=0.567 Radunits=in {cable}\n"
+        f"New LineSpacing.s nconds=3 nphases=3 units=in x=[-6 0 6] h=[-48 -48 -48] {spacing}\n"
+        "New LineGeometry.g nconds=4 nphases=3 reduce=yes\n~ cond=1 wire=w units=ft x=-4 h=28\n"
+        f"~ cond=2 wire=w x=-1.5 h=28\n~ cond=3 wire=w x=3 h=28\n~ cond=4 wire=n x=0 h=24 {geometry}\n"
+        "New LineGeometry.u nconds=3 nphases=3 spacing=s cncables=[c c c]\n"
+        f"New Line.p bus1=mid bus2=pole geometry=g length=2000 units=ft {line}\n"
+        "New Line.q bus1=pole bus2=deep geometry=u length=1 units=mi\n"
+        "New Load.p bus1=deep.1 phases=1 kv=7.2 kw=200 kvar=90"
+    )
+
+
+CODE = (
+    "New Transformer.x xfmrcode=k buses=[mid.1 split.1.0 split.0.2]\nNew Load.x bus1=split.1.2 phases=2 kv=0.208 kw=9"
+)
+
+
+def centred(code: str = "", transformer: str = CODE) -> Change:
+    """A centre-tapped transformer of a code beside the base feeder."""
+    return beside(
+        "New XfmrCode.k phases=1 windings=3 kvs=[7.2 0.12 0.12] kvas=[25 25 25] %imag=0.5 %Rs=[0.6 1.2 1.2] "
+        f"%noloadloss=0.2 xhl=2.04 xht=2.04 xlt=1.36 {code}\n{transformer}"
+    )
+
+
+def choked(text: str) -> Change:
+    """A reactor beside the base feeder."""
+    return beside(f"New Reactor.r bus1=end {text}")
+
 
 # class -> property -> the feeder that gives it another value than the base does
 APPLIED: dict[str, dict[str, Change]] = {
@@ -58,6 +97,10 @@ APPLIED: dict[str, dict[str, Change]] = {
         "angle": {"vsource": "+angle=-25"},
         "mvasc3": {"vsource": "New Circuit.small basekv=12.47 bus1=head pu=1.02 mvasc3=3000"},
         "mvasc1": {"vsource": "New Circuit.small basekv=12.47 bus1=head pu=1.02 mvasc3=100 mvasc1=90"},
+        "isc3": {"vsource": "New Circuit.small basekv=12.47 bus1=head isc3=9000"},
+        "isc1": {"vsource": "New Circuit.small basekv=12.47 bus1=head isc3=9000 isc1=8000"},
+        "x1r1": {"vsource": "New Circuit.small basekv=12.47 bus1=head mvasc3=100 mvasc1=90 x1r1=2"},
+        "x0r0": {"vsource": "New Circuit.small basekv=12.47 bus1=head mvasc3=100 mvasc1=90 x0r0=1.5"},
         "r1": {"vsource": "+r1=0.3"},
         "x1": {"vsource": "+x1=0.8"},
         "r0": {"vsource": "+r0=0.5"},
@@ -81,6 +124,107 @@ APPLIED: dict[str, dict[str, Change]] = {
         "switch": {"line": "+switch=yes"},
         "units": {"line": "New Line.b bus1=mid bus2=end linecode=k length=2 units=kft"},
         "enabled": parallel("bus1=mid bus2=end enabled=no"),
+        "geometry": strung(),
+        "spacing": strung(line="\nNew Line.x bus1=pole bus2=deep spacing=s cncables=[c c c] length=900 units=ft"),
+        "cncables": strung(line="\nNew Line.x bus1=pole bus2=deep spacing=s cncables=[c c c] length=900 units=m"),
+        "wires": strung(line="\nNew LineSpacing.a nconds=4 nphases=3 units=ft x=[-4 0 3 0] h=[28 28 28 24]\n"
+                        "New Line.x bus1=pole bus2=deep spacing=a wires=[w w w n] length=900 units=ft"),
+        "earthmodel": strung(line="earthmodel=carson"),
+    },
+    "linegeometry": {
+        "nconds": strung(geometry="\n~ nconds=4 cond=1 wire=w units=m x=-1 h=9 cond=2 wire=w x=0 h=9 cond=3 "
+                             "wire=w x=1 h=9 cond=4 wire=n x=0 h=8"),
+        "nphases": strung(geometry="nphases=3"),
+        "cond": strung(geometry="cond=2 x=-1"),
+        "wire": strung(geometry="wire=w"),
+        "x": strung(geometry="x=1"),
+        "h": strung(geometry="h=23"),
+        "units": strung(geometry="units=m x=0 h=8"),
+        "reduce": strung(geometry="reduce=yes"),
+        "spacing": strung(),
+        "wires": strung(geometry="wires=[n n w n]"),
+        "cncable": strung(line="\nNew LineGeometry.v nconds=1 nphases=1 cond=1 cncable=c units=in x=0 h=-40\n"
+                          "New Line.x bus1=pole.1 bus2=deep.1 geometry=v length=900 units=ft"),
+        "cncables": strung(cable="k=15"),
+    },
+    "linespacing": {
+        "nconds": strung(spacing="nconds=3 x=[-7 0 7] h=[-50 -50 -50]"),
+        "nphases": strung(spacing="nphases=3"),
+        "x": strung(spacing="x=[-8 0 8]"),
+        "h": strung(spacing="h=[-40 -40 -44]"),
+        "units": strung(spacing="units=cm"),
+    },
+    "wiredata": {
+        "rdc": strung(wire="rdc=0.31"),
+        "rac": strung(wire="rac=0.4", line="earthmodel=carson"),
+        "runits": strung(wire="runits=km"),
+        "gmrac": strung(wire="gmrac=0.02"),
+        "gmrunits": strung(wire="gmrac=0.7 gmrunits=cm"),
+        "radius": strung(wire="radius=0.4"),
+        "radunits": strung(wire="radunits=cm"),
+        "diam": strung(wire="diam=0.9 capradius=0.45"),
+        "capradius": strung(wire="capradius=4"),
+    },
+    "cndata": {
+        "k": strung(cable="k=15"),
+        "diastrand": strung(cable="diastrand=0.09"),
+        "gmrstrand": strung(cable="gmrstrand=0.004"),
+        "rstrand": strung(cable="rstrand=10"),
+        "epsr": strung(cable="epsr=3.1"),
+        "inslayer": strung(cable="inslayer=0.3"),
+        "diains": strung(cable="diains=1.09"),
+        "diacable": strung(cable="diacable=1.3"),
+        "rdc": strung(cable="rdc=0.5"),
+        "rac": strung(cable="rac=0.6 rdc=0.5"),
+        "runits": strung(cable="runits=km"),
+        "gmrac": strung(cable="gmrac=0.016"),
+        "gmrunits": strung(cable="gmrac=0.4 gmrstrand=0.06 gmrunits=cm"),
+        "radius": strung(cable="radius=0.3"),
+        "radunits": strung(cable="diastrand=0.16 inslayer=0.6 diains=2.7 diacable=2.9 diam=1.4 radunits=cm"),
+        "diam": strung(cable="diam=0.6"),
+        "capradius": strung(cable="capradius=0.3"),
+    },
+    "reactor": {
+        "bus1": choked("x=400 bus1=mid"),
+        "bus2": choked("r=0.4 x=2 bus2=mid"),
+        "phases": choked("phases=1 bus1=end.2 x=300"),
+        "kvar": choked("kvar=150"),
+        "kv": choked("kvar=150 kv=13"),
+        "conn": choked("conn=delta kvar=200"),
+        "r": choked("r=300 x=400"),
+        "x": choked("x=400"),
+        "rp": choked("x=400 rp=900"),
+    },
+    "xfmrcode": {
+        "phases": centred(),
+        "windings": centred("windings=3 kvs=[7.2 0.12 0.12] kvas=[25 25 25]"),
+        "wdg": centred("wdg=2 tap=1.02"),
+        "conn": centred("wdg=1 conn=delta", "New Transformer.x xfmrcode=k buses=[mid.1.2 split.1.0 split.0.2]\n"
+                        "New Load.x bus1=split.1.2 phases=2 kv=0.208 kw=9"),
+        "kv": centred("wdg=3 kv=0.125"),
+        "kva": centred("wdg=1 kva=50"),
+        "tap": centred("wdg=3 tap=0.97"),
+        "%r": centred("wdg=2 %r=2"),
+        "rneut": centred("wdg=1 rneut=5", "New Transformer.x xfmrcode=k buses=[mid.1.4 split.1.0 split.0.2]\n"
+                         "New Load.x bus1=split.1.2 phases=2 kv=0.208 kw=9"),
+        "xneut": centred("wdg=1 rneut=5 xneut=7", "New Transformer.x xfmrcode=k buses=[mid.1.4 split.1.0 split.0.2]\n"
+                         "New Load.x bus1=split.1.2 phases=2 kv=0.208 kw=9"),
+        "conns": centred("conns=[wye wye delta]", "New Transformer.x xfmrcode=k buses=[mid.1 split.1.0 split.0.2]\n"
+                         "New Load.x bus1=split.1 phases=1 kv=0.12 kw=9"),
+        "kvs": centred("kvs=[7.3 0.12 0.12]"),
+        "kvas": centred("kvas=[20 25 25]"),
+        "taps": centred("taps=[1 1.01 1.02]"),
+        "xhl": centred("xhl=2.5"),
+        "xht": centred("xht=2.5"),
+        "xlt": centred("xlt=1.1"),
+        "%loadloss": centred("%loadloss=3"),
+        "%noloadloss": centred("%noloadloss=1.5"),
+        "%imag": centred("%imag=4"),
+        "ppm_antifloat": centred("ppm_antifloat=900"),
+        "%rs": centred("%rs=[0.9 1 1.3]"),
+        "x12": centred("x12=2.2"),
+        "x13": centred("x13=2.2"),
+        "x23": centred("x23=1.5"),
     },
     "linecode": {
         "nphases": {
@@ -107,6 +251,9 @@ APPLIED: dict[str, dict[str, Change]] = {
         "model": {"load": "+model=2"},
         "conn": {"load": "+conn=delta model=5"},
         "kvar": {"load": "+kvar=60"},
+        "kva": {"load": "New Load.d bus1=low kv=0.48 kva=120 pf=0.9"},
+        "xfkva": {"load": "New Load.d bus1=low kv=0.48 xfkva=200 pf=0.93"},
+        "allocationfactor": {"load": "New Load.d bus1=low kv=0.48 xfkva=200 allocationfactor=0.7 pf=-0.93"},
         "status": {"load": "+status=fixed", "end": f"Set LoadMult=1.5\n{BASE['end']}"},
         "vminpu": {"load": "+kw=500 vminpu=1.1"},
         "vmaxpu": {"load": "+vminpu=0.5 vmaxpu=0.9"},
@@ -137,6 +284,16 @@ APPLIED: dict[str, dict[str, Change]] = {
         "%loadloss": {"transformer": "+%loadloss=3"},
         "%rs": {"transformer": "+%rs=[1 1.2]"},
         "x12": {"transformer": "+x12=8"},
+        "rneut": {"transformer": "+wdg=2 bus=low.1.2.3.4 rneut=0.3", **UNEQUAL},
+        "xneut": {"transformer": "+wdg=2 bus=low.1.2.3.4 rneut=0.3 xneut=0.2", **UNEQUAL},
+        "%noloadloss": {"transformer": "+%noloadloss=2"},
+        "%imag": {"transformer": "+%imag=3"},
+        "ppm_antifloat": {"transformer": "+ppm_antifloat=500"},
+        "xfmrcode": {"transformer": "New XfmrCode.k kvs=[12.47 0.48] conns=[delta wye] kvas=[500 500] xhl=5\n"
+                     "New Transformer.t xfmrcode=k buses=[mid low]"},
+        **{key: beside("New Transformer.y windings=3 phases=1 buses=[mid.2 y.1 z.1] kvs=[7.2 0.48 0.24] "
+                       f"kvas=[50 50 50] xhl=3 xht=5 xlt=4 {key}=6\nNew Load.y bus1=y.1 phases=1 kv=0.48 kw=20\n"
+                       "New Load.z bus1=z.1 phases=1 kv=0.24 kw=15") for key in ("xht", "xlt", "x13", "x23")},
         "like": beside("New Transformer.t2 like=t buses=[end low2] kva=300\nNew Load.g bus1=low2 kv=0.48 kw=100"),
     },
     "capacitor": {
@@ -173,9 +330,25 @@ SAMPLE = {
 }  # fmt: skip
 
 
+# classes that the base feeder has no element of: one of theirs, and a feeder in which it has more properties
+EXTRA: dict[str, tuple[str, Callable[[str], Change]]] = {
+    "xfmrcode": ("xfmrcode.k", centred),
+    "wiredata": ("wiredata.w", lambda text: strung(wire=text)),
+    "cndata": ("cndata.c", lambda text: strung(cable=text)),
+    "linegeometry": ("linegeometry.g", lambda text: strung(geometry=text)),
+    "linespacing": ("linespacing.s", lambda text: strung(spacing=text)),
+    "reactor": ("reactor.r", lambda text: choked(f"x=400 {text}")),
+}
+
+
+def given(kind: str, text: str) -> Change:
+    """The base feeder, or the one that has an element of the class, with more properties of that element."""
+    return EXTRA[kind][1](text) if kind in EXTRA else {kind: f"+{text}"}
+
+
 def noted(kind: str, key: str) -> Change:
-    """The base feeder with a property that the reader notes."""
-    return {kind: f"+{key}={SAMPLE.get(key, '3')}"}
+    """A feeder with a property that the reader notes."""
+    return given(kind, f"{key}={SAMPLE.get(key, '3')}")
 
 
 # what goes beyond single properties: their order, what is not given, copies, edits, options, switching
@@ -282,10 +455,56 @@ CONSTRUCTS: dict[str, Change] = {
         "end": "Set controlm=off voltageb=[12.47 0.48]\nCalcV\nSol",
     },
     "formulas": {"line": "+length=(2 3 * 4 /) r1=(0.1 2 ^)"},
+    "values without names": {
+        "vsource": "New Circuit.small 12.47 1.02 bus1=head\n~ r1=0.1 0.4 0.2 0.9",
+        "load": "New Load.d 3 low 0.48 90 0.9",
+    },
+    "edited by Edit and BatchEdit": {
+        "end": f"Edit Load.d kw=70\n~ kvar=10\nBatchEdit Load..* vminpu=0.9\n{BASE['end']}"
+    },
+    "ungrounded delta secondary": {
+        "transformer": "New Transformer.t buses=[mid low] kvs=[12.47 0.48] kvas=[600 600] conns=[wye delta] xhl=4",
+        "load": "New Load.d bus1=low.1.2 phases=1 conn=delta kv=0.48 kw=60",
+    },
+    "delta on both sides": {
+        "transformer": "New Transformer.t buses=[mid low] kvs=[12.47 0.48] kvas=[600 600] conns=[delta delta] xhl=4",
+        "load": "New Load.d bus1=low.1.2 phases=1 conn=delta kv=0.48 kw=60",
+    },
+    "open wye, open delta": beside(
+        "New Transformer.o1 phases=1 buses=[mid.1.0 open.1.2] kvs=[7.2 0.48] conns=[wye delta] kvas=[50 50] xhl=4\n"
+        "New Transformer.o2 phases=1 buses=[mid.2.0 open.2.3] kvs=[7.2 0.48] conns=[wye delta] kvas=[50 50] xhl=4\n"
+        "New Load.o bus1=open phases=3 conn=delta kv=0.48 kw=40 vminpu=0.7"
+    ),
+    "floating neutral of a wye": {
+        "transformer": "New Transformer.t buses=[mid.1.2.3.4 low] kvs=[12.47 0.48] kvas=[600 600] conns=[wye delta] "
+        "xhl=4",
+        "load": "+conn=delta",
+    },
+    "windings of different ratings": {"transformer": "+kvas=[600 400]"},
+    "line of four conductors": {
+        "linecode": f"{BASE['linecode']}\nNew Linecode.four nphases=4 r1=0.3 x1=0.6 r0=0.8 x0=1.7 c1=9 c0=4",
+        "more": f"{BASE['more']}\nNew Line.n bus1=mid.1.2.3.4 bus2=far4.1.2.3.4 linecode=four length=2\n"
+        "New Reactor.g bus1=mid.4 phases=1 r=1 x=0\nNew Reactor.h bus1=far4.4 phases=1 r=5 x=0\n"
+        "New Load.n bus1=far4.2.4 phases=1 kv=7.2 kw=200",
+    },
+    "disabled line to a node of its own": parallel("bus1=mid bus2=nowhere enabled=no"),
+    "two-phase load": {"load": "New Load.d bus1=low.1.3 phases=2 kv=0.48 kw=60"},
+    "three windings of three phases": beside(
+        "New Transformer.w windings=3 buses=[mid w2 w3] kvs=[12.47 4.16 0.48] conns=[delta wye delta] "
+        "kvas=[900 900 300] xhl=6 xht=9 xlt=4 %Rs=[0.4 0.5 0.8] %imag=1\n"
+        "New Capacitor.w3 bus1=w3 kv=0.48 kvar=20\nNew Load.w2 bus1=w2.2 phases=1 kv=2.4 kw=200\n"
+        "New Load.w3 bus1=w3 conn=delta kv=0.48 kw=90"
+    ),
+    "Carson's first term": {"vsource": f"{BASE['vsource']}\nSet EarthModel=Carson", **strung()},
+    "Carson's series": {"vsource": f"{BASE['vsource']}\nSet EarthModel=FullCarson", **strung()},
+    "geometry at 50 Hz": {"options": "Set DefaultBaseFrequency=50", **strung()},
+    "spacing with a grounded neutral": strung(line="\nNew LineSpacing.f nconds=2 nphases=1 units=ft x=[0 0] h=[28 24]\n"
+                           "New Line.f bus1=pole.2 bus2=deep.2 spacing=f wires=[w n] length=0.5 units=mi"),
     "classes that are left out": {
         "more": f"{BASE['more']}\nNew Energymeter.m element=line.a terminal=1\nNew Monitor.n element=line.a mode=0\n"
         "New Growthshape.g npts=1 year=1 mult=1.1\n~ npts=1\nNew Spectrum.s numharm=1 harmonic=1 %mag=100 angle=0\n"
-        "New TCC_Curve.t npts=1 c_array=(1) t_array=(1)"
+        "New TCC_Curve.t npts=1 c_array=(1) t_array=(1)\n"
+        "New Fuse.f line.a 1\nNew CapControl.c element=line.a capacitor=c"
     },
     "options that are left out": {
         "end": f"Set year=1 mode=snap number=1 %growth=3 genmult=2 normvminpu=0.96\n{BASE['end']}"

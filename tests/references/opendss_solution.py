@@ -9,7 +9,8 @@ import numpy as np
 
 from powerzoo_jax.cases.threephase.case import ThreePhaseCase
 
-STEPS, STOP_KV = 400, 1e-12
+# a floating winding is held by a millionth of its rating: rounding moves it by 1e-10 kV
+STEPS, STOP_KV = 400, 1e-9
 
 
 def node_volts(case: ThreePhaseCase) -> np.ndarray:
@@ -21,6 +22,9 @@ def node_volts(case: ThreePhaseCase) -> np.ndarray:
     for k in range(len(case.capacitor)):
         c = case.capacitor
         _between(y, c.node[k], c.end[k], 1j * c.q_kvar[k] * 1e-3 / c.kv[k] ** 2)
+    for k in range(len(case.shunt)):
+        s = case.shunt
+        _between(y, s.node[k], s.end[k], 1e-6 * (s.g_us[k] + 1j * s.b_us[k]))
     inner = np.linalg.inv(source.r_ohm + 1j * source.x_ohm)
     y[np.ix_(source.node, source.node)] += inner
     kv = source.v_pu * case.node.base_kv[source.node] * np.exp(1j * np.deg2rad(source.angle_deg))

@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 
 from powerzoo_jax.cases.readers.opendss import read_opendss
-from powerzoo_jax.cases.threephase.case import ThreePhaseCase, to_arrays
+from powerzoo_jax.cases.threephase.case import PlaceTable, ShuntTable, ThreePhaseCase, empty_table, to_arrays
 from powerzoo_jax.cases.threephase.library import FEEDERS
 from tools.builder import run_builder
 from tools.pins import Pin, fetch, read_member
@@ -93,7 +93,8 @@ def _read(wheel: Path, name: str, master: Master) -> ThreePhaseCase:
 
     citation = CITATION.format(buses=master.buses)
     case = read_opendss(master.script, name=name, taps=master.taps, opened=master.opened, citation=citation, read=read)
-    return replace(case, notes=())  # PROVENANCE.md has them for all feeders
+    # PROVENANCE.md has the notes for all feeders, and says that shunts and coordinates are not kept
+    return replace(case, notes=(), shunt=empty_table(ShuntTable), place=empty_table(PlaceTable))
 
 
 def provenance() -> str:

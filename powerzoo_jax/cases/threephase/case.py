@@ -6,8 +6,8 @@ From rows of elements that name their nodes to the tables of a `ThreePhaseCase`:
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, fields, replace
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, fields, replace
 from functools import cached_property
 from typing import Any, ClassVar
 
@@ -34,7 +34,7 @@ class NodeTable(_NamedTable):
     """Nodes.
 
     bus:      (N,)  str    bus name, lower case
-    phase:    (N,)  int64  1, 2, 3
+    phase:    (N,)  int64  1, 2, 3; neutral and other conductors from 4 on
     base_kv:  (N,)  [kV]   base voltage, line to neutral
     """
 
@@ -67,12 +67,14 @@ class SourceTable(_NamedTable):
 
 @dataclass(frozen=True, eq=False)
 class LineTable(_NamedTable):
-    """Lines, cables and switches as pi models of up to three coupled conductors; absent conductors are -1 and zero.
+    """Lines, cables and switches as pi models of coupled conductors; absent conductors are -1 and zero.
+
+    The width W is three, or the number of conductors of the widest line where neutrals are modelled.
 
     name:                (L,)       str
-    from_node, to_node:  (L, 3)     int64  positions of the nodes that each conductor joins
-    r_ohm, x_ohm:        (L, 3, 3)  [ohm]  series impedance
-    b_us:                (L, 3, 3)  [uS]   total charging, half of it at each end
+    from_node, to_node:  (L, W)     int64  positions of the nodes that each conductor joins
+    r_ohm, x_ohm:        (L, W, W)  [ohm]  series impedance
+    b_us:                (L, W, W)  [uS]   total charging, half of it at each end
     in_service:          (L,)       bool
     switch:              (L,)       bool   can be opened and closed
     """
@@ -170,6 +172,44 @@ class CapacitorTable(_NamedTable):
 
 
 @dataclass(frozen=True, eq=False)
+class ShuntTable(_NamedTable):
+    """Constant admittances between two nodes, or a node and the ground: reactors, no-load losses, neutral grounding.
+
+    name:        (S,)  str    element that they belong to
+    node, end:   (S,)  int64  nodes between which it lies, -1 = ground
+    g_us, b_us:  (S,)  [uS]   conductance and susceptance, negative for a reactor
+    """
+
+    INTEGER = frozenset({"node", "end"})
+
+    name: np.ndarray
+    node: np.ndarray
+    end: np.ndarray
+    g_us: np.ndarray
+    b_us: np.ndarray
+
+
+@dataclass(frozen=True, eq=False)
+class PlaceTable(_NamedTable):
+    """Positions of buses on a map.
+
+    bus:   (B,)  str  bus name, lower case
+    x, y:  (B,)  [-]  coordinates in the unit of their source
+    """
+
+    TEXT = frozenset({"bus"})
+
+    bus: np.ndarray
+    x: np.ndarray
+    y: np.ndarray
+
+
+def empty_table(kind: type[_NamedTable]) -> Any:
+    """A table without rows, of columns that hold one number or name each."""
+    return kind(**{column.name: np.zeros(0) for column in fields(kind)})  # type: ignore[arg-type]
+
+
+@dataclass(frozen=True, eq=False)
 class PhaseLoadTable(_NamedTable):
     """Single-phase loads between two nodes; with u = |v| / rated voltage they draw
 
@@ -211,6 +251,7 @@ class ThreePhaseCase:
     base_mva:  [MVA] three-phase power base of the per-unit values; one phase has a third of it
     citation:  where the numbers come from
     notes:     records of the source that the tables cannot express
+    shunt, place: may be empty
     """
 
     name: str
@@ -224,6 +265,8 @@ class ThreePhaseCase:
     capacitor: CapacitorTable
     load: PhaseLoadTable
     notes: tuple[str, ...] = ()
+    shunt: ShuntTable = field(default_factory=lambda: empty_table(ShuntTable))
+    place: PlaceTable = field(default_factory=lambda: empty_table(PlaceTable))
 
     @property
     def n_node(self) -> int:
@@ -260,6 +303,12 @@ class ThreePhaseCase:
         return 1.0 + self.regulator.step * self.regulator.tap
 
 
+def grounded_neutrals(case: ThreePhaseCase) -> np.ndarray:
+    """Positions of neutral nodes that a shunt joins with the ground: the earth leads them back to the source."""
+    at = case.shunt.node[case.shunt.end == GROUND]
+    return np.asarray(at[case.node.phase[at] > 3])
+
+
 TABLES: dict[str, type[_NamedTable]] = {
     "node": NodeTable,
     "source": SourceTable,
@@ -269,16 +318,18 @@ TABLES: dict[str, type[_NamedTable]] = {
     "capacitor": CapacitorTable,
     "load": PhaseLoadTable,
 }
+OPTIONAL: dict[str, type[_NamedTable]] = {"shunt": ShuntTable, "place": PlaceTable}  # not in a file where empty
 
 
 def to_arrays(case: ThreePhaseCase) -> dict[str, np.ndarray]:
     """Flatten a feeder into named arrays, the content of its npz: `node.bus`, `line.r_ohm`, `name`, ..."""
-    return flatten(case, TABLES)
+    return flatten(case, TABLES | {name: kind for name, kind in OPTIONAL.items() if len(getattr(case, name))})
 
 
 def from_arrays(arrays: dict[str, np.ndarray]) -> ThreePhaseCase:
     """Rebuild a feeder from `to_arrays`."""
-    return ThreePhaseCase(**rebuild(arrays, TABLES))
+    given = {name: kind for name, kind in OPTIONAL.items() if any(key.startswith(f"{name}.") for key in arrays)}
+    return ThreePhaseCase(**rebuild(arrays, TABLES | given))
 
 
 def stripped(case: ThreePhaseCase, v_source_pu: float = 1.05) -> ThreePhaseCase:
@@ -288,7 +339,7 @@ def stripped(case: ThreePhaseCase, v_source_pu: float = 1.05) -> ThreePhaseCase:
         case,
         name=f"{case.name}_stripped",
         source=replace(case.source, v_pu=np.full(3, v_source_pu)),
-        capacitor=CapacitorTable(**{f.name: getattr(case.capacitor, f.name)[:0] for f in fields(CapacitorTable)}),
+        capacitor=empty_table(CapacitorTable),
         regulator=replace(case.regulator, tap=np.zeros(len(case.regulator))),
         # beyond its voltage range a load becomes an impedance: a range this wide keeps the power constant
         load=replace(load, z_p=zero, i_p=zero, z_q=zero, i_q=zero, v_min_pu=zero + 0.5, v_max_pu=zero + 1.5),
@@ -307,37 +358,60 @@ def assemble(
     rows: dict[str, list[Row]],
     voltage_bases: Sequence[float],
     notes: tuple[str, ...] = (),
+    places: Mapping[str, tuple[float, float]] | None = None,
 ) -> ThreePhaseCase:
     """Build a feeder from rows per table, in which nodes are "bus.phase" and None is the ground.
 
     A source row holds `kv` and `line_kv`, a transformer row the rated line voltages of its sides as `line_kv`.
     voltage_bases: [kV] line to line; a part of the network takes the one nearest to its ratings
-    notes: what the rows leave out
+    notes:  what the rows leave out
+    places: bus -> coordinates; those of other buses are dropped
 
     Raises CaseError naming the buses that neither line nor transformer joins with the source.
     """
-    base_kv, used = _bases(rows, voltage_bases), {key for table in rows.values() for row in table for key in _keys(row)}
+    base_kv, used = (
+        _bases(rows, voltage_bases),
+        {key for table in rows.values() for row in table for key in nodes_of(row)},
+    )
     lost = sorted({_bus(key) for key in used} - base_kv.keys())
     if lost:
         raise CaseError(f"{name}: the source does not reach bus {listing(lost)}. Add a line, or remove what is there.")
-    nodes = [(bus, phase) for bus in base_kv for phase in (1, 2, 3) if f"{bus}.{phase}" in used]
+    there: dict[str, list[int]] = {}
+    for key in used:
+        there.setdefault(_bus(key), []).append(int(key.rpartition(".")[2]))
+    nodes = [(bus, phase) for bus in base_kv for phase in sorted(there.get(bus, ()))]
     node = NodeTable(
         bus=np.array([bus for bus, _ in nodes]),
         phase=np.array([phase for _, phase in nodes]),
         base_kv=np.array([base_kv[bus] for bus, _ in nodes]),
     )
+    _widen(rows["line"])
     for row in rows["source"]:
         row["v_pu"] = row["kv"] / base_kv[_bus(row["node"])]
     index = {f"{bus}.{phase}": k for k, (bus, phase) in enumerate(nodes)}
-    tables = {kind: _table(kind, rows[kind], index) for kind in TABLES if kind != "node"}
+    tables = {kind: _table(TABLES[kind], rows[kind], index) for kind in TABLES if kind != "node"}
+    tables["shunt"] = _table(ShuntTable, rows.get("shunt", []), index)
+    known = {bus: at for bus, at in (places or {}).items() if bus in there}
+    x, y = np.array(list(known.values()), float).reshape(-1, 2).T
+    tables["place"] = PlaceTable(bus=np.array(list(known), np.str_), x=x, y=y)
     return ThreePhaseCase(name=name, base_mva=BASE_MVA, citation=citation, node=node, notes=notes, **tables)
+
+
+def _widen(rows: list[Row]) -> None:
+    """Give all lines as many conductors as the widest has, three at least, by absent ones."""
+    width = max([3, *(len(row["from_node"]) for row in rows)])
+    for row in rows:
+        more = width - len(row["from_node"])
+        row |= {key: [*row[key], *[None] * more] for key in ("from_node", "to_node")}
+        row |= {key: np.pad(row[key], (0, more)) for key in ("r_ohm", "x_ohm", "b_us")}
 
 
 def _bus(node: str) -> str:
     return node.rpartition(".")[0]
 
 
-def _keys(row: Row) -> Iterator[str]:
+def nodes_of(row: Row) -> Iterator[str]:
+    """Nodes that a row names."""
     for column in AT_NODES & row.keys():
         value = row[column]
         yield from (key for key in (value if isinstance(value, list) else [value]) if key is not None)
@@ -355,7 +429,7 @@ def _bases(rows: dict[str, list[Row]], voltage_bases: Sequence[float]) -> dict[s
         joined.setdefault(a, []).append((b, None))
         joined.setdefault(b, []).append((a, None))
     for row in rows["transformer"]:
-        a, b = _bus(row["from_node"]), _bus(row["to_node"])
+        a, b = (_bus(row[f"{side}_node"] or row[f"{side}_end"]) for side in ("from", "to"))
         joined.setdefault(a, []).append((b, row["line_kv"][1]))
         joined.setdefault(b, []).append((a, row["line_kv"][0]))
     start = rows["source"][0]
@@ -370,7 +444,7 @@ def _bases(rows: dict[str, list[Row]], voltage_bases: Sequence[float]) -> dict[s
     return base
 
 
-def _table(kind: str, rows: list[Row], index: dict[str, int]) -> Any:
+def _table(kind: type[_NamedTable], rows: list[Row], index: dict[str, int]) -> Any:
     def at(key: str | None) -> int:
         return GROUND if key is None else index[key]
 
@@ -380,5 +454,5 @@ def _table(kind: str, rows: list[Row], index: dict[str, int]) -> Any:
             return value
         return [at(key) for key in value] if isinstance(value, list) else at(value)
 
-    names = [f.name for f in fields(TABLES[kind])]  # type: ignore[arg-type]
-    return TABLES[kind](**{column: np.array([cell(column, row) for row in rows]) for column in names})
+    names = [f.name for f in fields(kind)]  # type: ignore[arg-type]
+    return kind(**{column: np.array([cell(column, row) for row in rows]) for column in names})

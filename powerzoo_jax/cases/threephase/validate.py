@@ -8,16 +8,17 @@ from dataclasses import fields
 import numpy as np
 
 from powerzoo_jax.base.errors import CaseError, Problem, listing, render_problems
-from powerzoo_jax.cases.threephase.case import GROUND, ThreePhaseCase
+from powerzoo_jax.cases.threephase.case import GROUND, ThreePhaseCase, grounded_neutrals
 from powerzoo_jax.cases.topology import islands
 
 Findings = Iterator[Problem]
-TABLES = ("node", "source", "line", "transformer", "regulator", "capacitor", "load")
+TABLES = ("node", "source", "line", "transformer", "regulator", "capacitor", "load", "shunt")
 ENDS = {
     "line": ("from_node", "to_node"),
     "transformer": ("from_node", "from_end", "to_node", "to_end"),
     "capacitor": ("node", "end"),
     "load": ("node", "end"),
+    "shunt": ("node", "end"),
 }
 POSITIVE = {
     "node": ("base_kv",),
@@ -67,11 +68,11 @@ def base_power(case: ThreePhaseCase) -> Findings:
 
 
 def nodes(case: ThreePhaseCase) -> Findings:
-    """Nodes have a phase of 1 to 3 and occur once."""
-    bad = np.flatnonzero(~np.isin(case.node.phase, (1, 2, 3)))
+    """Nodes have a number from 1 on and occur once."""
+    bad = np.flatnonzero(case.node.phase < 1)
     if bad.size:
         message = f"the phase is {listing(case.node.phase[bad])}."
-        yield Problem("node", "phase", _names(case, "node", bad), message, "Use 1, 2 or 3.")
+        yield Problem("node", "phase", _names(case, "node", bad), message, "Use 1, 2 or 3, and 4 for a neutral.")
     names, count = np.unique(np.array(case.node_names, str), return_counts=True)
     if (count > 1).any():
         twice = tuple(map(str, names[count > 1]))
@@ -115,6 +116,7 @@ def two_ends(case: ThreePhaseCase) -> Findings:
         ("transformer", case.transformer.to_node, case.transformer.to_end),
         ("capacitor", case.capacitor.node, case.capacitor.end),
         ("load", case.load.node, case.load.end),
+        ("shunt", case.shunt.node, case.shunt.end),
     )
     for component, first, second in pairs:
         at = np.flatnonzero(first == second)
@@ -166,7 +168,11 @@ def supplied(case: ThreePhaseCase) -> Findings:
     line, t = case.line, case.transformer
     on = (line.from_node >= 0) & (line.to_node >= 0) & line.in_service[:, None]
     pairs = [np.stack([line.from_node[on], line.to_node[on]])]
-    for ends in ((t.from_node, t.from_end), (t.to_node, t.to_end), (t.from_node, t.to_node)):
+    shunts = (case.shunt.node, case.shunt.end)
+    grounded = grounded_neutrals(case)
+    earth = (grounded, np.full(grounded.size, case.source.node[0]))
+    across = (np.where(t.from_node >= 0, t.from_node, t.from_end), np.where(t.to_node >= 0, t.to_node, t.to_end))
+    for ends in ((t.from_node, t.from_end), (t.to_node, t.to_end), across, shunts, earth):
         pairs.append(np.stack(ends)[:, (ends[0] != GROUND) & (ends[1] != GROUND)])
     f, to = np.concatenate(pairs, axis=1)
     label = islands(case.n_node, f, to, np.ones(f.size, bool))

@@ -8,14 +8,18 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
+import scipy.sparse as sp
+import scipy.sparse.linalg as spl
 
 from powerzoo_jax.base.errors import SolverError, listing
-from powerzoo_jax.cases.threephase.case import GROUND, ThreePhaseCase
+from powerzoo_jax.cases.threephase.case import GROUND, ThreePhaseCase, grounded_neutrals
 from powerzoo_jax.cases.topology import islands
 
 Pair = tuple[int, int]
+DENSE = 2000  # unknowns up to which a dense factorisation is the faster one
 
 
 @dataclass(frozen=True)
@@ -72,29 +76,24 @@ def build_network(case: ThreePhaseCase, ports: Sequence[Pair], moving: np.ndarra
     _refuse_islands(case)
     at = _UnknownLayout(case)
     system, source = _equations(case, at)
-    a, n = len(ports) + 2 * moving.size, case.n_node
-    inject, measure = np.zeros((at.size, a)), np.zeros((a, at.size))
+    a = len(ports) + 2 * moving.size
+    inject, measure = _Entries(at.size, a), _Entries(a, at.size)
     for k, (node, end) in enumerate(ports):
         for position, sign in ((node, 1.0), (end, -1.0)):
             if position != GROUND:
-                inject[position, k], measure[k, position] = sign, sign
+                inject.add(position, k, sign)
+                measure.add(k, position, sign)
     for k, unit in enumerate(moving.tolist()):
         voltage, current = len(ports) + 2 * k, len(ports) + 2 * k + 1
         turns = 1 / _turns(case)[1][unit]
-        inject[at.unit[unit], voltage] = 1.0
-        measure[current, at.unit[unit]] = turns
+        inject.add(at.unit[unit], voltage, 1.0)
+        measure.add(current, at.unit[unit], turns)
         for position, sign in ((case.transformer.to_node[unit], 1.0), (case.transformer.to_end[unit], -1.0)):
             if position != GROUND:
-                measure[voltage, position] = sign * turns
-                inject[position, current] = sign
-    try:
-        response = np.linalg.solve(system, np.column_stack([source, inject]))
-    except np.linalg.LinAlgError as err:
-        raise SolverError(
-            f"{case.name}: the network equations are singular. Look for a part that only deltas join with the rest."
-        ) from err
-
-    seen = measure @ response
+                measure.add(voltage, position, sign * turns)
+                inject.add(position, current, sign)
+    response = _solve(case, system, np.column_stack([source, inject.dense().real]))
+    seen = measure.sparse() @ response if at.size > DENSE else measure.dense().real @ response
     measured, injected = _scales(seen, len(ports))
     response[:, 1:] /= injected
     seen[:, 1:] /= injected
@@ -104,7 +103,7 @@ def build_network(case: ThreePhaseCase, ports: Sequence[Pair], moving: np.ndarra
         padded = np.vstack([response, np.zeros((1, a + 1))])[rows]  # -1 reads the zeros
         return padded[..., 0], padded[..., 1:]
 
-    series, v = quantity(at.line), quantity(np.arange(n))
+    series, v = quantity(at.line), quantity(np.arange(case.n_node))
     charging = [_charging(case, part) for part in v]
     return Network(
         moved=(injected / measured)[len(ports) :],
@@ -115,6 +114,16 @@ def build_network(case: ThreePhaseCase, ports: Sequence[Pair], moving: np.ndarra
         in_units=quantity(at.unit),
         from_source=quantity(at.source),
     )
+
+
+def sparse_equations(case: ThreePhaseCase) -> tuple[sp.csc_array, np.ndarray]:
+    """Matrix and right side of the network without loads; the first unknowns are the node voltages [pu].
+
+    Raises SolverError naming the nodes that the source does not reach.
+    """
+    _refuse_islands(case)
+    system, source = _equations(case, _UnknownLayout(case))
+    return system.sparse(), source
 
 
 def _scales(seen: np.ndarray, n_port: int) -> tuple[np.ndarray, np.ndarray]:
@@ -143,9 +152,55 @@ class _UnknownLayout:
         self.size = begin + len(case.transformer) + 3
 
 
-def _equations(case: ThreePhaseCase, at: _UnknownLayout) -> tuple[np.ndarray, np.ndarray]:
+class _Entries:
+    """A matrix (rows, columns) to which entries are added in groups that hit every place once."""
+
+    def __init__(self, rows: int, columns: int) -> None:
+        self.shape = (rows, columns)
+        self.parts: list[tuple[Any, Any, Any]] = []
+
+    def add(self, rows: Any, columns: Any, values: Any) -> None:
+        """Add values to places; the three broadcast."""
+        self.parts.append((rows, columns, values))
+
+    def add_block(self, rows: np.ndarray, columns: np.ndarray, values: Any) -> None:
+        """Add a matrix of values to every row and column."""
+        self.add(rows[:, None], columns[None, :], values)
+
+    def dense(self) -> np.ndarray:
+        """Sum in the order in which the entries came."""
+        found = np.zeros(self.shape, complex)
+        for rows, columns, values in self.parts:
+            found[rows, columns] += values
+        return found
+
+    def sparse(self) -> sp.csc_array:
+        """The same without the zeros."""
+        parts = [np.broadcast_arrays(*part) for part in self.parts]
+        rows, columns, values = (np.concatenate([part[k].ravel() for part in parts]) for k in range(3))
+        return sp.coo_array((values.astype(complex), (rows, columns)), shape=self.shape).tocsc()
+
+
+def _solve(case: ThreePhaseCase, system: _Entries, right: np.ndarray) -> np.ndarray:
+    """Unknowns for several right sides; large systems are factored sparsely, column by column of right sides."""
+    problem = (
+        f"{case.name}: the network equations are singular. Look for a part that only deltas join with the rest, and "
+        "give it a capacitor, or a transformer its shunt against floating."
+    )
+    try:
+        if system.shape[0] <= DENSE:
+            return np.linalg.solve(system.dense(), right)
+        found = np.asarray(spl.splu(system.sparse()).solve(right))
+    except (np.linalg.LinAlgError, RuntimeError) as err:
+        raise SolverError(problem) from err
+    if not np.isfinite(found).all():
+        raise SolverError(problem)
+    return found
+
+
+def _equations(case: ThreePhaseCase, at: _UnknownLayout) -> tuple[_Entries, np.ndarray]:
     """Kirchhoff's current law of every node, then the voltage law of every series element."""
-    a = np.zeros((at.size, at.size), complex)
+    a = _Entries(at.size, at.size)
     b = np.zeros(at.size, complex)
     ohm = base_ohm(case)
     line = case.line
@@ -154,20 +209,21 @@ def _equations(case: ThreePhaseCase, at: _UnknownLayout) -> tuple[np.ndarray, np
         if not on.any():
             continue
         f, t, own, pick = line.from_node[k, on], line.to_node[k, on], at.line[k, on], np.ix_(on, on)
-        a[f, own] += 1
-        a[t, own] -= 1
-        a[own, f] += 1
-        a[own, t] -= 1
-        a[np.ix_(own, own)] -= (line.r_ohm[k][pick] + 1j * line.x_ohm[k][pick]) / ohm[f[0]]
+        a.add(f, own, 1)
+        a.add(t, own, -1)
+        a.add(own, f, 1)
+        a.add(own, t, -1)
+        a.add_block(own, own, -(line.r_ohm[k][pick] + 1j * line.x_ohm[k][pick]) / ohm[f[0]])
         half = 0.5j * line.b_us[k][pick] * 1e-6 * ohm[f[0]]
-        a[np.ix_(f, f)] += half
-        a[np.ix_(t, t)] += half
+        a.add_block(f, f, half)
+        a.add_block(t, t, half)
     _add_units(case, at, a)
     _add_capacitors(case, a)
+    _add_shunts(case, a)
     s = case.source
-    a[s.node, at.source] -= 1
-    a[at.source, s.node] += 1
-    a[np.ix_(at.source, at.source)] += (s.r_ohm + 1j * s.x_ohm) / ohm[s.node][:, None]
+    a.add(s.node, at.source, -1)
+    a.add(at.source, s.node, 1)
+    a.add_block(at.source, at.source, (s.r_ohm + 1j * s.x_ohm) / ohm[s.node][:, None])
     b[at.source] = s.v_pu * np.exp(1j * np.deg2rad(s.angle_deg))
     return a, b
 
@@ -185,13 +241,13 @@ def secondary_turns(case: ThreePhaseCase) -> np.ndarray:
     return _turns(case)[1]
 
 
-def _add_units(case: ThreePhaseCase, at: _UnknownLayout, a: np.ndarray) -> None:
+def _add_units(case: ThreePhaseCase, at: _UnknownLayout, a: _Entries) -> None:
     t = case.transformer
     z = (t.r_pu + 1j * t.x_pu) * phase_base_mva(case) * 1e3 / t.rating_kva
     from_turns, to_turns = _turns(case)
     to_turns = to_turns * unit_ratios(case)
     for k, own in enumerate(at.unit.tolist()):
-        a[own, own] -= z[k]
+        a.add(own, own, -z[k])
         for position, turns in (
             (t.from_node[k], from_turns[k]),
             (t.from_end[k], -from_turns[k]),
@@ -199,17 +255,30 @@ def _add_units(case: ThreePhaseCase, at: _UnknownLayout, a: np.ndarray) -> None:
             (t.to_end[k], to_turns[k]),
         ):
             if position != GROUND:
-                a[position, own] += 1 / turns
-                a[own, position] += 1 / turns
+                a.add(position, own, 1 / turns)
+                a.add(own, position, 1 / turns)
 
 
-def _add_capacitors(case: ThreePhaseCase, a: np.ndarray) -> None:
+def _add_capacitors(case: ThreePhaseCase, a: _Entries) -> None:
     c = case.capacitor
     for node, end, q_kvar, kv in zip(c.node.tolist(), c.end.tolist(), c.q_kvar, c.kv, strict=True):
-        place = np.array([p for p in (node, end) if p != GROUND])
-        sign = np.array([s for p, s in ((node, 1.0), (end, -1.0)) if p != GROUND])
+        place, signs = _ends(node, end)
         y = 1j * q_kvar / 1e3 / phase_base_mva(case) * (case.node.base_kv[place[0]] / kv) ** 2
-        a[np.ix_(place, place)] += y * np.outer(sign, sign)
+        a.add_block(place, place, y * signs)
+
+
+def _add_shunts(case: ThreePhaseCase, a: _Entries) -> None:
+    shunt, ohm = case.shunt, base_ohm(case)
+    for node, end, y_us in zip(shunt.node.tolist(), shunt.end.tolist(), shunt.g_us + 1j * shunt.b_us, strict=True):
+        place, signs = _ends(node, end)
+        a.add_block(place, place, y_us * 1e-6 * ohm[place[0]] * signs)
+
+
+def _ends(node: int, end: int) -> tuple[np.ndarray, np.ndarray]:
+    """Positions of the ends that are no ground, and the signs with which an admittance between them enters."""
+    place = np.array([p for p in (node, end) if p != GROUND])
+    sign = np.array([s for p, s in ((node, 1.0), (end, -1.0)) if p != GROUND])
+    return place, np.outer(sign, sign)
 
 
 def _charging(case: ThreePhaseCase, v: np.ndarray) -> np.ndarray:
@@ -224,7 +293,11 @@ def _refuse_islands(case: ThreePhaseCase) -> None:
     line, t = case.line, case.transformer
     on = (line.from_node >= 0) & line.in_service[:, None]
     pairs = [np.stack([line.from_node[on], line.to_node[on]])]
-    for ends in ((t.from_node, t.from_end), (t.to_node, t.to_end), (t.from_node, t.to_node)):
+    shunts = (case.shunt.node, case.shunt.end)
+    grounded = grounded_neutrals(case)
+    earth = (grounded, np.full(grounded.size, case.source.node[0]))
+    across = (np.where(t.from_node >= 0, t.from_node, t.from_end), np.where(t.to_node >= 0, t.to_node, t.to_end))
+    for ends in ((t.from_node, t.from_end), (t.to_node, t.to_end), across, shunts, earth):
         pairs.append(np.stack(ends)[:, (ends[0] != GROUND) & (ends[1] != GROUND)])
     f, to = np.concatenate(pairs, axis=1)
     label = islands(case.n_node, f, to, np.ones(f.size, bool))

@@ -8,7 +8,8 @@ import pytest
 from powerzoo_jax.base.errors import CaseError, DataError
 from powerzoo_jax.base.npz import read_npz
 from powerzoo_jax.cases import from_matpower, read_matpower, read_opendss
-from powerzoo_jax.cases.readers import matpower, opendss_file
+from powerzoo_jax.cases.readers import matpower
+from powerzoo_jax.cases.readers.opendss import script as opendss_script
 from powerzoo_jax.cli import main
 from powerzoo_jax.data import read_csv
 from powerzoo_jax.data.adapters import read_official
@@ -101,9 +102,9 @@ def test_a_file_in_a_folder_below_may_lead_back_up(tmp_path):
 
 def test_files_that_lead_to_one_another_are_limited(tmp_path):
     path = _written(tmp_path / "f0.dss", "Redirect f1.dss\n")
-    for k in range(1, opendss_file.MOST_FILES):
+    for k in range(1, opendss_script.MOST_FILES):
         _written(tmp_path / f"f{k}.dss", f"Redirect f{k + 1}.dss\n")
-    _written(tmp_path / f"f{opendss_file.MOST_FILES}.dss", FEEDER)
+    _written(tmp_path / f"f{opendss_script.MOST_FILES}.dss", FEEDER)
     assert read_opendss(path).load.p_kw.sum() == pytest.approx(7.0)
     path.rename(tmp_path / "f1b.dss")
     with pytest.raises(CaseError, match="more than 16 files"):

@@ -11,7 +11,7 @@ import pytest
 from powerzoo_jax.base.errors import CaseError, DataMissing
 from powerzoo_jax.base.npz import read_npz
 from powerzoo_jax.cases.library import load_case
-from powerzoo_jax.cases.readers.opendss import read_opendss
+from powerzoo_jax.cases.readers.opendss import read_opendss, script
 from powerzoo_jax.cases.threephase.case import ThreePhaseCase, from_arrays, stripped, to_arrays
 from powerzoo_jax.cases.threephase.library import list_feeders, load_feeder
 from powerzoo_jax.cases.threephase.validate import validate_threephase
@@ -169,19 +169,20 @@ def test_the_source_impedance_comes_from_sequence_values_or_short_circuit_powers
     ("old", "new", "words"),
     [
         ("model=5", "model=7", "load.s: model=7"),
-        ("conn=wye model=5", "conn=wye xfkva=20", "load.s: xfkva=20"),
+        ("conn=wye model=5", "conn=wye kwh=20", "load.s: kwh=20"),
         ("LineCode=three", "LineCode=four", "linecode four is not defined"),
-        ("LineCode=three", "geometry=g", "geometry=g is not in the subset"),
-        ("windings=2", "windings=3", "windings=3"),
+        ("LineCode=three", "geometry=g", "linegeometry g is not defined"),
+        ("windings=2", "windings=3", "three windings need xhl, xht and xlt"),
+        ("windings=2", "windings=4", "windings=4: give one of 2, 3"),
         ("taps=[1.0 1.0125]", "taps=[1.0 1.011]", "transformer.rega: the tap 1.76 is no position"),
         ("transformer=rega", "transformer=regb", "'regb', which is not defined"),
         ("Open Line.tie", "Open Line.tied", "line.tied is to be opened"),
-        ("New Capacitor.c1", "New Reactor.c1", "defines reactor"),
+        ("New Capacitor.c1", "New Fault.c1", "defines fault"),
         ("Solve", "Relocate x", "command 'Relocate'"),
         ("like=t", "like=w", "like=w names no load"),
         ("Load.t.vminpu", "Load.w.vminpu", "edits an element that is not defined"),
         ("Bus1=reg.1 phases=1", "Bus1=moon.1 phases=1", "does not reach bus moon"),
-        ("New Load.s Bus1=low", "New Load.s low", "the value 'low' has no name"),
+        ("New Load.s Bus1=low", "New Load.s low", "load.s: phases=low: 'low' is not a number"),
     ],
 )
 def test_what_the_subset_does_not_hold_is_refused_by_name(old: str, new: str, words: str):
@@ -203,15 +204,14 @@ def test_what_the_subset_does_not_hold_is_refused_by_name(old: str, new: str, wo
         ("Bus2=far r1=1e-4", "Bus2=far r1=-0.1", 0, "line.sw: r1=-0.1: give a number >= 0"),
         ("basekv=12.47", "basekv=0", 0, "vsource.source: basekv=0: give a number > 0"),
         ("pu=1.02", "pu=0", 0, "pu=0: give a number > 0"),
-        ("~ wdg=1 bus=mid", "~ wdg=0 bus=mid", 0, "transformer.step: wdg=0: give one of 1, 2."),
+        ("~ wdg=1 bus=mid", "~ wdg=0 bus=mid", 0, "transformer.step: wdg=0: give one of 1, 2, 3."),
         ("conn=delta kv=12.47 kva", "conn=star kv=12.47 kva", 0, "conn=star: give wye or delta"),
         ("XHL=(8 4 /)", "XHL=0", 0, "xhl=0: give a number > 0"),  # the engine takes 700 % for none
-        ("kVAs=[500 500]", "kVAs=[500]", 0, "it has 1 values. Give one for each of the two windings"),
-        ("kVAs=[500 500]", "kVAs=[500 400]", 0, "the windings have different ratings"),
+        ("kVAs=[500 500]", "kVAs=[500 500 500]", 0, "it has 3 values for 2 windings. Give windings first"),
         ("Switch=y", "Switch=perhaps", 0, "switch=perhaps: give yes or no"),
-        ("phases=1 Bus1=far.1", "phases=4 Bus1=far.1", 0, "phases=4: give one of 1, 2, 3"),
+        ("phases=1 Bus1=far.1", "phases=99 Bus1=far.1", 0, "phases=99: give a whole number from 1 to 24"),
         # nodes
-        ("Bus2=far r1", "Bus2=far.1.2.4 r1", 0, "a node beyond 3"),
+        ("Bus2=far r1", "Bus2=far.1.2.400 r1", 0, "a node is beyond 99"),
         ("Bus2=far r1", "Bus2=far.x r1", 0, "give a bus as name or name.node.node"),
         ("Bus2=far r1", "Bus2=far.2 r1", 0, "bus2 names 1 node(s) of bus far for 3 phases"),
         ("Bus2=far r1", "Bus2=far.1.1.2 r1", 0, "two to one node of bus far"),
@@ -319,6 +319,74 @@ def test_what_is_left_out_is_in_the_notes_and_validation_repeats_them():
     assert len(found) == len(case.notes) and "line.normamps" in " ".join(found)
     assert from_arrays(to_arrays(case)).notes == case.notes
     assert not load_feeder(13).notes
+
+
+def test_all_problems_of_a_script_come_together_with_their_lines():
+    broken = {
+        "master.dss": MASTER.replace("kW=90", "kW=ninety")
+        .replace("XHL=1 ", "XHL=0 colour=red ")
+        .replace("Solve", "Sing"),
+        "Codes.dss": CODES.replace("New linecode.two", "New gadget.g\nNew linecode.two kron=yes"),
+    }
+    with pytest.raises(CaseError) as caught:
+        read_opendss("master.dss", read=broken.__getitem__)
+    found = str(caught.value).splitlines()
+    assert found[0] == "6 problems:"
+    places = ["Codes.dss, line 5", *(f"master.dss, line {k}" for k in (14, 26, 14, 17))]
+    for place, words in zip(
+        [*places, "Codes.dss, line 6"],
+        ["gadget.g", "colour", "'Sing'", "xhl=0", "kw=ninety", "kron=yes"],
+        strict=True,
+    ):
+        assert sum(line.startswith(f"{place}: ") and words in line for line in found) == 1, (place, words, found)
+
+
+def test_what_refers_to_a_lost_element_is_no_problem_of_its_own():
+    for old, new in (("New linecode.three", "New linecode.three kron=("), ("New Load.t ", "New Load.t kW=( ")):
+        with pytest.raises(CaseError) as caught:
+            read(old=old, new=new)
+        assert "is never closed" in str(caught.value) and "problems:" not in str(caught.value)
+
+
+def test_a_file_of_another_kind_lists_so_many_problems_and_no_more():
+    with pytest.raises(CaseError) as caught:
+        read_opendss("letter.txt", read=lambda _: "Dear engineer,\n" * 100_000)
+    assert len(str(caught.value).splitlines()) == script.MOST_PROBLEMS + 1
+
+
+def test_a_fuse_that_is_open_is_refused_and_a_closed_one_noted():
+    for text in ("action=open", "normal=closed state=(open open open)", "nor=[closed, o, closed]"):
+        with pytest.raises(CaseError, match=r"fuse\.f: it opens line\.a.* Open line\.a 1"):
+            read(old="\nSolve", new=f"\nNew Fuse.f line.a 1 {text}")
+    case = read(old="\nSolve", new="\nNew Fuse.f line.a 1 state=closed")
+    assert any("protection" in note for note in case.notes)
+
+
+def test_a_load_of_a_shape_that_holds_kw_is_refused_because_the_engine_takes_its_maximum():
+    shape = "New Loadshape.s npts=2 interval=1 mult=(3 5) UseActual=yes\n"
+    for change in ("", "Loadshape.s.useactual=y\n"):
+        with pytest.raises(CaseError, match=r"load\.s: daily=s: OpenDSS gives the load the maximum of the shape"):
+            read(old="New Load.s ", new=f"{shape}{change}New Load.s daily=s ")
+    for change in ("BatchEdit LoadShape..* useactual=no\n", "Edit Loadshape.s useactual=no\n"):
+        assert read(old="New Load.s ", new=f"{shape}{change}New Load.s daily=s ").load.p_kw[0] == 30
+
+
+def test_a_nul_in_a_script_is_no_part_of_a_value():
+    assert read(old="units=ft", new="units=ft\0").line.r_ohm.tolist() == read().line.r_ohm.tolist()
+
+
+def test_coordinates_go_into_the_case_and_a_wrong_row_names_its_line():
+    files = FILES | {
+        "master.dss": MASTER + "BusCoords xy.csv\n",
+        "xy.csv": "Head, 1, 2.5\n! none\n\nmid\t3 4\nmoon 5 6\n",
+    }
+    place = read_opendss("master.dss", read=files.__getitem__).place
+    assert (place.bus.tolist(), place.x.tolist(), place.y.tolist()) == (["head", "mid"], [1, 3], [2.5, 4])
+    case = read_opendss("master.dss", read=files.__getitem__)
+    assert from_arrays(to_arrays(case)).place.x.tolist() == [1, 3]
+    for row_, words in (("head 1", "line 1: 'head 1' is no row"), ("head x 1", "line 1: 'head x 1' is no row")):
+        with pytest.raises(CaseError, match=words):
+            read_opendss("master.dss", read=(files | {"xy.csv": row_}).__getitem__)
 
 
 def test_a_missing_script_is_named(tmp_path: Path):

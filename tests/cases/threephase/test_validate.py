@@ -40,7 +40,7 @@ def test_every_shipped_feeder_is_free_of_errors(name: str) -> None:
 
 MISTAKES = {
     "nan": (("load", dict(p_kw=np.nan)), "p_kw is not a finite number"),
-    "phase": (("node", dict(phase=4)), "the phase is 4"),
+    "phase": (("node", dict(phase=0)), "the phase is 0"),
     "twice": (("node", dict(bus=load_feeder("ieee123").node.bus[1], phase=2)), "more than once"),
     "far-node": (("load", dict(node=9999)), "node names a node that does not exist"),
     "unit": (("regulator", dict(unit=[99, -1, -1])), "moves a transformer unit that does not exist"),

@@ -6,8 +6,8 @@ does not depend on it.
 
 from __future__ import annotations
 
-from powerzoo_jax.cases.readers import opendss_values as v
-from powerzoo_jax.cases.readers.opendss_rules import (
+from powerzoo_jax.cases.readers.opendss import values as v
+from powerzoo_jax.cases.readers.opendss.rules import (
     IDLE,
     NO,
     SERIES,
@@ -21,13 +21,12 @@ from powerzoo_jax.cases.readers.opendss_rules import (
 )
 
 APPLY, PASS = applied(v.unquote), Rule(IDLE)
-PLACES = noted("coordinates of buses are not represented")
+PLACES = noted("coordinates of single buses and of maps are not represented, BusCoords is")
 LOOSE = refused("Remove it if the network does not depend on it, or write the elements as they are after it.")
 
 COMMANDS: Rules = table(
     (APPLY, "new"),
-    (LOOSE, "edit"),
-    (APPLY, "more m ~"),
+    (APPLY, "edit more m ~"),
     (LOOSE, "select"),
     (PASS, "save show solve"),
     (LOOSE, "enable disable"),
@@ -50,7 +49,7 @@ COMMANDS: Rules = table(
     (PASS, "phaselosses cktlosses"),
     (LOOSE, "allocateloads formedit"),
     (PASS, "totals capacity classes userclasses zsc zsc10 zscrefresh ysc puvoltages varvalues varnames"),
-    (PLACES, "buscoords"),
+    (APPLY, "buscoords"),
     (PASS, "makebuslist"),
     (LOOSE, "makeposseq reduce"),
     (PASS, "interpolate alignfile top"),
@@ -68,8 +67,7 @@ COMMANDS: Rules = table(
     (LOOSE, "rephase"),
     (PLACES, "setbusxy"),
     (LOOSE, "updatestorage obfuscate"),
-    (PLACES, "latlongcoords"),
-    (LOOSE, "batchedit"),
+    (APPLY, "latlongcoords batchedit"),
     (PASS, "pstcalc"),
     (LOOSE, "variable reprocessbuses"),
     (PASS, "clearbusmarkers relcalc"),
@@ -126,7 +124,7 @@ OPTIONS: Rules = table(
     (PASS, "controlmode tracecontrol"),
     (noted("it serves generators alone, which are refused"), "genmult"),
     (SERIES, "defaultdaily defaultyearly"),
-    (refused("Give kW and kvar of the loads."), "allocationfactors"),
+    (refused("Give it to the loads."), "allocationfactors"),
     (fixed("multiphase", "m", remedy="Write a three-phase feeder."), "cktmodel"),
     (PLANNING, "pricesignal pricecurve"),
     (CHOICE, "terminal"),
@@ -144,7 +142,7 @@ OPTIONS: Rules = table(
     (BASE_HZ, "defaultbasefrequency"),
     (PASS, "markswitches switchmarkercode daisysize marktransformers transmarkercode transmarkersize"),
     (SERIES, "loadshapeclass"),
-    (noted("the earth model serves geometries alone, which are refused"), "earthmodel"),
+    (applied(v.earth_model), "earthmodel"),
     (PASS, f"querylog {MARKERS}"),
     (fixed(*NO, remedy="Remove it."), "neglectloady"),
     (PASS, PROTECTION),

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from powerzoo_jax.base.errors import unknown
-from powerzoo_jax.cases.readers import opendss_values as v
+from powerzoo_jax.cases.readers.opendss import values as v
 
 APPLIED, NOTED, FIXED, REFUSED, IDLE = "applied", "noted", "fixed", "refused", "idle"
 
@@ -81,22 +81,25 @@ def _default(defaults: tuple[str, ...]) -> Callable[[str], bool]:
 
 RATING = noted("ratings are not represented")
 RELIABILITY = noted("failure rates are not represented")
+CONTROLS = "controls are not represented, devices stay as the script sets them"
 HARMONIC = noted("what acts beyond the base frequency is not represented")
 SERIES = noted("time series and growth are not represented, the case is the snapshot")
 CUSTOMERS = noted("classes, statistics and weights of customers are not represented")
 THERMAL = noted("thermal and magnetic models of transformers are not represented")
 LABEL = noted("labels are not represented")
 TIMING = noted("delays and logs of controls are not represented")
-THIRD = noted("reactances of a third winding are not used by two")
-ANTIFLOAT = "the shunt against floating windings, a millionth of the rating of a transformer, is not represented"
+MOST_WINDINGS = 3
+MOST_CONDUCTORS = 24
 LIKE = applied(v.word)  # the parser of scripts replaces it by what it copies
 ON = fixed("y", "yes", "t", "true", remedy="Remove the element from the script.")
 NO = ("n", "no", "f", "false")
 ZERO = fixed("0", remedy="Remove the property: it is not represented.")
-GEOMETRY = refused("Give the line code, matrices or sequence values that it amounts to.")
+SHIELD = refused("Tape shields are not represented: give the matrices that the cable amounts to.")
 REVERSE = "Remove it: the control of reverse power is not represented."
 ANY = applied(v.number)
 POSITIVE, NONNEGATIVE = applied(v.positive), applied(v.nonnegative)
+CONDUCTORS = applied(v.count(MOST_CONDUCTORS))
+NAMES = applied(v.names)
 PHASES = applied(v.one_of(1, 2, 3))
 SINGLE_OR_THREE = applied(v.one_of(1, 3))
 BASEFREQ = applied(v.positive)
@@ -107,6 +110,40 @@ SUSCEPTANCE = refused("Give c1 and c0 [nF].")
 PD_TAIL = ((RATING, "normamps emergamps"), (RELIABILITY, "faultrate pctperm repair"), (BASEFREQ, "basefreq"))
 SOURCE_OHM = refused("Give r1, x1, r0 and x0 [ohm], or mvasc3 and mvasc1.")
 
+
+def array(parse: Callable[[str], object]) -> Rule:
+    return applied(v.array(parse, MOST_WINDINGS))
+
+
+WINDINGS = ((applied(v.one_of(2, 3)), "windings"), (applied(v.one_of(1, 2, 3)), "wdg"))
+WINDING = (
+    (DELTA, "conn"),
+    (POSITIVE, "kv kva tap"),
+    (NONNEGATIVE, "%r"),
+    (applied(v.open_or_ohm), "rneut"),
+    (ANY, "xneut"),
+)
+ARRAYS = ((array(v.is_delta), "conns"), (array(v.positive), "kvs kvas taps"))
+REACTANCES = ((POSITIVE, "xhl xht xlt"), (refused("Give xhl, xht and xlt."), "xscarray"))
+TAPS = (
+    (fixed("1.1", remedy="Remove it: taps reach from 0.9 to 1.1."), "maxtap"),
+    (fixed("0.9", remedy="Remove it: taps reach from 0.9 to 1.1."), "mintap"),
+    (fixed("32", remedy="Remove it: 32 steps are represented."), "numtaps"),
+)
+CONDUCTOR = (
+    (POSITIVE, "rdc rac"),
+    (UNIT, "runits"),
+    (POSITIVE, "gmrac"),
+    (UNIT, "gmrunits"),
+    (POSITIVE, "radius"),
+    (UNIT, "radunits"),
+    (RATING, "normamps emergamps"),
+    (POSITIVE, "diam"),
+    (RATING, "seasons ratings"),
+    (POSITIVE, "capradius"),
+    (refused("Write the conductor out."), "like"),
+)
+
 PROPERTIES: dict[str, Rules] = {
     "vsource": table(
         (BUS, "bus1"),
@@ -115,7 +152,7 @@ PROPERTIES: dict[str, Rules] = {
         (BASEFREQ, "frequency"),
         (fixed("3", remedy="Model a three-phase source."), "phases"),
         (POSITIVE, "mvasc3 mvasc1"),
-        (SOURCE_OHM, "x1r1 x0r0 isc3 isc1"),
+        (POSITIVE, "x1r1 x0r0 isc3 isc1"),
         *SEQUENCES[:4],
         (HARMONIC, "scantype"),
         (fixed("pos", "positive", remedy="Exchange the nodes of bus1."), "sequence"),
@@ -133,16 +170,19 @@ PROPERTIES: dict[str, Rules] = {
         (BUS, "bus1 bus2"),
         (WORD, "linecode"),
         (POSITIVE, "length"),
-        (PHASES, "phases"),
+        (CONDUCTORS, "phases"),
         *SEQUENCES,
         *MATRICES,
         (TRUTH, "switch"),
-        (HARMONIC, "rg xg rho"),
-        (GEOMETRY, "geometry"),
+        (HARMONIC, "rg xg"),
+        (fixed("100", remedy="Remove it: the earth has 100 ohm m."), "rho"),
+        (WORD, "geometry"),
         (UNIT, "units"),
-        (GEOMETRY, "spacing wires"),
-        (noted("the earth model serves geometries alone"), "earthmodel"),
-        (GEOMETRY, "cncables tscables"),
+        (WORD, "spacing"),
+        (NAMES, "wires"),
+        (applied(v.earth_model), "earthmodel"),
+        (NAMES, "cncables"),
+        (SHIELD, "tscables"),
         (SUSCEPTANCE, "b1 b0"),
         (RATING, "seasons ratings"),
         (LABEL, "linetype"),
@@ -151,7 +191,7 @@ PROPERTIES: dict[str, Rules] = {
         (refused("OpenDSS copies neither unit nor sequence values: write the line out, or use a linecode."), "like"),
     ),
     "linecode": table(
-        (PHASES, "nphases"),
+        (CONDUCTORS, "nphases"),
         *SEQUENCES,
         (UNIT, "units"),
         *MATRICES,
@@ -167,7 +207,7 @@ PROPERTIES: dict[str, Rules] = {
         (refused("Write the line code out."), "like"),
     ),
     "load": table(
-        (SINGLE_OR_THREE, "phases"),
+        (PHASES, "phases"),
         (BUS, "bus1"),
         (POSITIVE, "kv"),
         (ANY, "kw"),
@@ -182,7 +222,7 @@ PROPERTIES: dict[str, Rules] = {
         (CUSTOMERS, "class"),
         (POSITIVE, "vminpu vmaxpu"),
         (RATING, "vminnorm vminemerg"),
-        (refused("Give kW and kvar."), "xfkva allocationfactor kva"),
+        (POSITIVE, "xfkva allocationfactor kva"),
         (CUSTOMERS, "%mean %stddev"),
         (applied(v.one_of(0, 1, 2)), "cvrwatts cvrvars"),
         (refused("Give kW and kvar."), "kwh kwhdays cfactor"),
@@ -199,37 +239,24 @@ PROPERTIES: dict[str, Rules] = {
     ),
     "transformer": table(
         (SINGLE_OR_THREE, "phases"),
-        (applied(v.one_of(2)), "windings"),
-        (applied(v.one_of(1, 2)), "wdg"),
+        *WINDINGS,
         (BUS, "bus"),
-        (DELTA, "conn"),
-        (POSITIVE, "kv kva tap"),
-        (NONNEGATIVE, "%r"),
-        (fixed("-1", remedy="Remove it: neutrals are grounded at their node."), "rneut"),
-        (ZERO, "xneut"),
-        (applied(v.pair(v.bus)), "buses"),
-        (applied(v.pair(v.is_delta)), "conns"),
-        (applied(v.pair(v.positive)), "kvs kvas taps"),
-        (POSITIVE, "xhl"),
-        (THIRD, "xht xlt"),
-        (refused("Give xhl."), "xscarray"),
+        *WINDING,
+        (array(v.bus), "buses"),
+        *ARRAYS,
+        *REACTANCES,
         (THERMAL, "thermal n m flrise hsrise"),
-        (NONNEGATIVE, "%loadloss"),
-        (ZERO, "%noloadloss"),
+        (NONNEGATIVE, "%loadloss %noloadloss"),
         (RATING, "normhkva emerghkva"),
         (LABEL, "sub"),
-        (fixed("1.1", remedy="Remove it: taps reach from 0.9 to 1.1."), "maxtap"),
-        (fixed("0.9", remedy="Remove it: taps reach from 0.9 to 1.1."), "mintap"),
-        (fixed("32", remedy="Remove it: 32 steps are represented."), "numtaps"),
+        *TAPS,
         (LABEL, "subname"),
-        (ZERO, "%imag"),
-        (noted(ANTIFLOAT, v.within(0.0, 1.0)), "ppm_antifloat"),
-        (applied(v.pair(v.nonnegative)), "%rs"),
+        (NONNEGATIVE, "%imag ppm_antifloat"),
+        (array(v.nonnegative), "%rs"),
         (LABEL, "bank"),
-        (refused("Write the properties of the code out."), "xfmrcode"),
+        (WORD, "xfmrcode"),
         (HARMONIC, "xrconst"),
-        (POSITIVE, "x12"),
-        (THIRD, "x13 x23"),
+        (POSITIVE, "x12 x13 x23"),
         (fixed("lag", "ansi", remedy="Exchange the nodes of the delta winding."), "leadlag"),
         (refused("It is a result: remove it."), "wdgcurrents"),
         (THERMAL, "core rdcohms"),
@@ -237,6 +264,69 @@ PROPERTIES: dict[str, Rules] = {
         *PD_TAIL,
         (ON, "enabled"),
         (LIKE, "like"),
+    ),
+    "xfmrcode": table(
+        (SINGLE_OR_THREE, "phases"),
+        *WINDINGS,
+        *WINDING,
+        *ARRAYS,
+        *REACTANCES,
+        (THERMAL, "thermal n m flrise hsrise"),
+        (NONNEGATIVE, "%loadloss %noloadloss"),
+        (RATING, "normhkva emerghkva"),
+        *TAPS,
+        (NONNEGATIVE, "%imag ppm_antifloat"),
+        (array(v.nonnegative), "%rs"),
+        (POSITIVE, "x12 x13 x23"),
+        (THERMAL, "rdcohms"),
+        (RATING, "seasons ratings"),
+        (refused("Write the transformer code out."), "like"),
+    ),
+    "wiredata": table(*CONDUCTOR),
+    "cndata": table(
+        (applied(v.number), "k"),
+        (POSITIVE, "diastrand gmrstrand rstrand epsr inslayer diains diacable"),
+        *CONDUCTOR,
+    ),
+    "linegeometry": table(
+        (CONDUCTORS, "nconds nphases cond"),
+        (WORD, "wire"),
+        (ANY, "x h"),
+        (UNIT, "units"),
+        (RATING, "normamps emergamps"),
+        (TRUTH, "reduce"),
+        (WORD, "spacing"),
+        (NAMES, "wires"),
+        (WORD, "cncable"),
+        (SHIELD, "tscable"),
+        (NAMES, "cncables"),
+        (SHIELD, "tscables"),
+        (RATING, "seasons ratings"),
+        (LABEL, "linetype"),
+        (refused("Write the geometry out."), "like"),
+    ),
+    "linespacing": table(
+        (CONDUCTORS, "nconds nphases"),
+        (applied(v.numbers), "x h"),
+        (UNIT, "units"),
+        (refused("Write the spacing out."), "like"),
+    ),
+    "reactor": table(
+        (BUS, "bus1 bus2"),
+        (PHASES, "phases"),
+        (POSITIVE, "kvar kv"),
+        (DELTA, "conn"),
+        (refused("Give r and x."), "rmatrix xmatrix"),
+        (fixed(*NO, remedy="Give r, x and rp."), "parallel"),
+        (NONNEGATIVE, "r"),
+        (ANY, "x"),
+        (POSITIVE, "rp"),
+        (refused("Give r and x."), "z1 z2 z0 z"),
+        (refused("Remove it: resistance and inductance are those of the base frequency."), "rcurve lcurve"),
+        (refused("Give x."), "lmh"),
+        *PD_TAIL,
+        (ON, "enabled"),
+        (refused("Write the reactor out."), "like"),
     ),
     "regcontrol": table(
         (WORD, "transformer"),
@@ -282,9 +372,12 @@ PROPERTIES: dict[str, Rules] = {
     ),
 }
 
+SWITCHING = ("fuse", "relay", "recloser", "swtcontrol")
 # classes that are read and left out, all of their properties with them
 CLASSES: dict[str, str] = {
-    **dict.fromkeys(["energymeter", "monitor"], "meters are not represented"),
+    **dict.fromkeys(["energymeter", "monitor", "sensor"], "meters are not represented"),
+    **dict.fromkeys(SWITCHING, "protection is not represented, switches stay as they are"),
+    **dict.fromkeys(["capcontrol", "invcontrol", "storagecontroller", "expcontrol"], CONTROLS),
     **dict.fromkeys(["loadshape", "growthshape"], SERIES.text),
     "spectrum": HARMONIC.text,
     "tcc_curve": "protection is not represented",

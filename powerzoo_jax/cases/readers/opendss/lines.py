@@ -5,14 +5,15 @@ from __future__ import annotations
 import copy
 from bisect import bisect_left
 from collections.abc import Collection
-from typing import Any
+from typing import Any, NoReturn
 
 import numpy as np
 
 from powerzoo_jax.base.errors import CaseError
-from powerzoo_jax.cases.readers.opendss_file import Element, Given, Script
-from powerzoo_jax.cases.readers.opendss_terminal import terminal
-from powerzoo_jax.cases.readers.opendss_values import MAX_PHASE, UNITS, Bus
+from powerzoo_jax.cases.readers.opendss.conductors import KIND, Geometry, geometry_of, metres
+from powerzoo_jax.cases.readers.opendss.script import Element, FollowUp, Given, Script, ScriptProblem
+from powerzoo_jax.cases.readers.opendss.terminal import terminal
+from powerzoo_jax.cases.readers.opendss.values import UNITS, Bus
 from powerzoo_jax.cases.threephase.case import Row
 
 # What OpenDSS itself gives a line with switch=yes, and below, in PerLength, one without impedances.
@@ -34,7 +35,7 @@ class PerLength:
         self.sequence = {"r1": 0.058, "x1": 0.1206, "r0": 0.1784, "x0": 0.4047, "c1": 3.4, "c0": 1.6}
         self.matrix: dict[str, list[list[float]]] = {}
         self.unit = "none"
-        self.phases = MAX_PHASE
+        self.phases = 3
         self.derived = False
 
     def take(self, element: Element, key: str, value: Any, given: Given) -> bool:
@@ -65,16 +66,16 @@ class PerLength:
             self.sequence |= {f"{letter}0": self.sequence[f"{letter}1"] for letter in "rxc"}
 
     def square(self, letter: str) -> np.ndarray:
-        """r, x [ohm] or c [nF] per length, (3, 3), zero beyond the phases."""
-        n, full = self.phases, np.zeros((MAX_PHASE, MAX_PHASE))
+        """r, x [ohm] or c [nF] per length, (phases, phases)."""
+        n = self.phases
         if letter in self.matrix:
+            full = np.zeros((n, n))
             for i, row in enumerate(self.matrix[letter]):
                 full[i, : len(row)] = row
                 full[: len(row), i] = row
             return full
         one, zero = self.sequence[f"{letter}1"], self.sequence[f"{letter}0"]
-        full[:n, :n] = (zero - one) / 3 + np.eye(n) * one
-        return full
+        return (zero - one) / 3 + np.eye(n) * one
 
 
 Groups = list[list[tuple[str, Any, Given]]]
@@ -84,9 +85,13 @@ def line_rows(script: Script, opened: Collection[str]) -> list[Row]:
     """One row for each line; `opened` are out of service besides those that the script opens."""
     codes = {element.name: _Code(element, script.values(element)) for element in script.of("linecode")}
     for code in codes.values():
-        code.before(None)  # also those that no line uses are checked
-    rows = [_Line(element, script, codes).row(opened) for element in script.of("line")]
-    missing = set(opened) - {row["name"] for row in rows}
+        with script.collecting():
+            code.before(None)  # also those that no line uses are checked
+    rows = list[Row]()
+    for element in script.of("line"):
+        with script.collecting():
+            rows.append(_Line(element, script, codes).row(opened))
+    missing = set(opened) - {element.name for element in script.of("line")}
     if missing:
         names = ", ".join(f"line.{name}" for name in sorted(missing))
         raise CaseError(f"{names} is to be opened and not defined. Check the name of the line.")
@@ -133,6 +138,10 @@ class _Line:
 
     conversion:  units of the length in one unit of the impedance
     coded:       the impedance is that of a line code
+    built:       the impedance is that of a geometry, or of a spacing with wires, per metre
+    strung:      its conductors in their places
+    named:       name of the geometry
+    spacing:     the spacing and its wires while they are collected
     charged:     the capacitances are given, not the defaults of OpenDSS, which are per thousand feet
     """
 
@@ -140,8 +149,12 @@ class _Line:
         self.element, self.script, self.codes = element, script, codes
         self.z, self.ends, self.length = PerLength(), [Bus("", ())] * 2, 1.0
         self.unit, self.code_unit, self.conversion = "none", "none", 1.0
-        self.coded = self.charged = self.switch = False
-        self.enabled = True
+        self.coded = self.charged = self.switch = self.built = False
+        self.enabled, self.earth = True, element.earth
+        self.strung: tuple[Geometry, Given] | None = None
+        self.named = ""
+        self.spacing: tuple[str, Given] | None = None
+        self.wires: list[tuple[str, list[str], Given]] = []
         for group in script.values(element):
             for key, value, given in group:
                 self._take(key, value, given)
@@ -153,11 +166,23 @@ class _Line:
             self._fetch(value, given)
         elif key == "phases":
             changes = value != self.z.phases
+            if changes and self.built:
+                self.element.refuse(given, f"the geometry has {self.z.phases} phases. Leave it out.")
             self.z.set_phases(self.element, value, given)
             if changes:
                 self.z.work_out()
         elif key == "length":
             self.length = value
+        elif key == "earthmodel":
+            self.earth = value
+            if self.built and self.strung:
+                self._build(*self.strung)
+        elif key == "geometry":
+            self._build(self._geometry(value, given), given)
+        elif key == "spacing":
+            self.spacing, self.wires = (value, given), []
+        elif key in ("wires", "cncables"):
+            self._string(key, value, given)
         elif key == "units":
             before = self.code_unit if self.coded else self.unit
             self.conversion = (1.0 if self.coded else self.conversion) * _per(before, value)
@@ -176,14 +201,55 @@ class _Line:
 
     def _own_unit(self) -> None:
         """Impedance per unit of length in the line's own unit, whatever unit was given before."""
-        self.coded, self.unit, self.conversion = False, "none", 1.0
+        self.coded, self.built, self.unit, self.conversion = False, False, "none", 1.0
+
+    def _geometry(self, name: str, given: Given) -> Geometry:
+        element = self.script.elements.get(("linegeometry", name))
+        if element is None or element.order > given.order:
+            self._undefined("linegeometry", name, given)
+        self.named = name
+        return geometry_of(self.script, element, given.order)
+
+    def _string(self, key: str, names: list[str], given: Given) -> None:
+        """Take wires of a spacing; with the last of them the line has its impedance."""
+        if self.spacing is None:
+            self.element.refuse(given, "no spacing stands before it. Give spacing first.")
+        self.named = ""
+        self.wires.append((KIND[key], names, given))
+        spacing, found = self.script.elements.get(("linespacing", self.spacing[0])), Geometry()
+        if spacing is None or spacing.order > given.order:
+            self._undefined("linespacing", self.spacing[0], given)
+        counts = [entry for group in self.script.values(spacing) for key, entry, _ in group if key == "nconds"]
+        found.resize(counts[-1] if counts else 3)
+        found.phases = found.place(self.script, self.element, *self.spacing)
+        found.reduce = len(found.names) > found.phases
+        for kind, wires, source in self.wires:
+            found.place_wires(self.element, kind, wires, source)
+        if None not in found.names:
+            self._build(found, given)
+
+    def _build(self, geometry: Geometry, given: Given) -> None:
+        """Take the impedance of conductors in their places, whatever was given before."""
+        z, c = geometry.constants(self.script, self.element, given, self.earth)
+        self.z = PerLength()
+        self.z.phases, self.charged = len(z), True
+        for letter, square in (("r", z.real), ("x", z.imag), ("c", c)):
+            self.z.matrix[letter] = [row[: k + 1].tolist() for k, row in enumerate(square)]
+        self.built, self.coded, self.strung = True, False, (geometry, given)
+
+    def _undefined(self, kind: str, name: str, given: Given) -> NoReturn:
+        """Refuse what is not defined; what the definition's own problem has lost is none of its own."""
+        if (kind, name) in self.script.lost:
+            raise FollowUp(kind)
+        raise ScriptProblem(f"{given.where}: {self.element}: {kind} {name} is not defined. Define it before.")
 
     def _fetch(self, name: str, given: Given) -> None:
         element = self.script.elements.get(("linecode", name))
         if element is None or element.order > given.order:
-            raise CaseError(f"{given.where}: {self.element}: linecode {name} is not defined. Define it before.")
+            self._undefined("linecode", name, given)
         code = self.codes[name].before(given.order)
         self.coded, self.code_unit, self.conversion = True, code.unit, _per(code.unit, self.unit)
+        self.built = False
         derived, own = self.z.derived, self.z.sequence
         self.z = copy.deepcopy(code)
         if code.matrix:
@@ -193,23 +259,26 @@ class _Line:
 
     def row(self, opened: Collection[str]) -> Row:
         name, z = self.element.name, self.z
+        if self.built and self.named and self.script.built.setdefault(self.named, self.earth) != self.earth:
+            other = self.script.built[self.named]
+            self.element.fail(f"OpenDSS works geometry {self.named} out once, here for {other}. Define it twice.")
         if z.derived and not self.charged:
             per = _per("kft", self.unit)
             z.sequence |= {key: z.sequence[key] / per for key in ("c1", "c0")}
         if z.derived:
             z.work_out()
-        scale = self.length / self.conversion
+        scale = self.length * metres(self.unit) if self.built else self.length / self.conversion
         nodes = [terminal(self.element, f"bus{k}", end, z.phases, z.phases) for k, end in enumerate(self.ends, 1)]
-        pad: list[str | None] = [None] * (MAX_PHASE - z.phases)
         return {
             "name": name,
-            "from_node": nodes[0] + pad,
-            "to_node": nodes[1] + pad,
+            "from_node": nodes[0],
+            "to_node": nodes[1],
             "r_ohm": z.square("r") * scale,
             "x_ohm": z.square("x") * scale,
             "b_us": z.square("c") * scale * 2e-3 * np.pi * self.script.frequency_hz,
             "in_service": self.enabled and name not in opened and not self.script.opened.get(name),
             "switch": self.switch,
+            "disabled": not self.enabled,
         }
 
 

@@ -12,20 +12,30 @@ from typing import NamedTuple
 
 from powerzoo_jax.base.errors import listing, unknown
 
-MAX_PHASE = 3
+MAX_NODE = 99  # neutral and other conductors beyond the phases have the numbers from 4 on
 LONGEST_NAME = 200  # characters; a table holds all its names in the width of the longest
 # [m]; 0 where a length has the unit of the impedance beside it
 UNITS = {
     **{"none": 0.0, "mi": 1609.344, "kft": 304.8, "km": 1e3, "m": 1.0, "ft": 0.3048},
     **{"in": 0.0254, "cm": 0.01, "mm": 0.001},
 }
-WYE, DELTA = frozenset(["wye", "y", "ln"]), frozenset(["delta", "d", "ll"])
 BINARY: dict[str, Callable[[float, float], float]] = {
     "+": lambda a, b: a + b,
     "-": lambda a, b: a - b,
     "*": lambda a, b: a * b,
     "/": lambda a, b: a / b,
     "^": lambda a, b: a**b,
+}
+UNARY: dict[str, Callable[[float], float]] = {
+    "sqr": lambda a: a * a,
+    "sqrt": math.sqrt,
+    "inv": lambda a: 1 / a,
+    "ln": math.log,
+    "log10": math.log10,
+    "exp": math.exp,
+    "sin": lambda a: math.sin(math.radians(a)),
+    "cos": lambda a: math.cos(math.radians(a)),
+    "tan": lambda a: math.tan(math.radians(a)),
 }
 
 
@@ -58,14 +68,19 @@ def number(text: str) -> float:
         if entry in BINARY and len(stack) > 1:
             b, a = stack.pop(), stack.pop()
             stack.append(_operate(entry, a, b))
+        elif entry.lower() in UNARY and stack:
+            stack.append(_operate(entry.lower(), stack.pop()))
+        elif entry.lower() == "pi":
+            stack.append(math.pi)
         else:
-            stack.append(_decimal(entry))
+            stack.append(decimal(entry))
     if len(stack) != 1:
         raise ValueError("it is not one number.")
     return stack[0]
 
 
-def _decimal(text: str) -> float:
+def decimal(text: str) -> float:
+    """A finite number written with digits."""
     try:
         value = float(text)
     except ValueError as err:
@@ -75,13 +90,15 @@ def _decimal(text: str) -> float:
     return value
 
 
-def _operate(operator: str, a: float, b: float) -> float:
+def _operate(operator: str, *values: float) -> float:
+    shown = " ".join(f"{value:g}" for value in values)
+    function: Callable[..., float] = UNARY[operator] if len(values) == 1 else BINARY[operator]
     try:
-        value = BINARY[operator](a, b)
-    except (ArithmeticError, TypeError) as err:
-        raise ValueError(f"{a:g} {b:g} {operator} has no value.") from err
+        value = function(*values)
+    except (ArithmeticError, TypeError, ValueError) as err:
+        raise ValueError(f"{shown} {operator} has no value.") from err
     if not isinstance(value, float) or not math.isfinite(value):
-        raise ValueError(f"{a:g} {b:g} {operator} is not a finite number.")
+        raise ValueError(f"{shown} {operator} is not a finite number.")
     return value
 
 
@@ -114,26 +131,49 @@ def one_of(*allowed: int) -> Callable[[str], int]:
     return parse
 
 
-def pair(parse: Callable[[str], object]) -> Callable[[str], list[object]]:
-    """Parser of an array with one value for each of two windings."""
+def count(most: int) -> Callable[[str], int]:
+    """Parser of a whole number from 1 to `most`."""
+
+    def parse(text: str) -> int:
+        value = number(text)
+        if value != int(value) or not 1 <= value <= most:
+            raise ValueError(f"give a whole number from 1 to {most}.")
+        return int(value)
+
+    return parse
+
+
+def array(parse: Callable[[str], object], most: int) -> Callable[[str], list[object]]:
+    """Parser of an array of up to `most` values."""
 
     def parse_all(text: str) -> list[object]:
-        found = [parse(w) for w in words(text)]
-        if len(found) != 2:
-            raise ValueError(f"it has {len(found)} values. Give one for each of the two windings.")
-        return found
+        found = words(text)
+        if not 1 <= len(found) <= most:
+            raise ValueError(f"it has {len(found)} values. Give one for each, {most} at most.")
+        return [parse(w) for w in found]
 
     return parse_all
 
 
+def open_or_ohm(text: str) -> float:
+    """Resistance of a neutral to the ground; a negative number leaves it open."""
+    value = number(text)
+    return value if value >= 0 else -1.0
+
+
+def names(text: str) -> list[str]:
+    """Names of an array value, in lower case."""
+    return [w.lower() for w in words(text)]
+
+
 def numbers(text: str) -> list[float]:
     """Numbers of an array value."""
-    return [_decimal(w) for w in words(text)]
+    return [decimal(w) for w in words(text)]
 
 
 def matrix(text: str) -> list[list[float]]:
     """Rows of a symmetric matrix, "a | b c | d e f" or with all columns; returns its lower triangle."""
-    rows = [[_decimal(w) for w in row.replace(",", " ").split()] for row in unquote(text).split("|")]
+    rows = [[decimal(w) for w in row.replace(",", " ").split()] for row in unquote(text).split("|")]
     full = len(rows) > 1 and all(len(row) == len(rows) for row in rows)
     if not full and any(len(row) != k for k, row in enumerate(rows, 1)):
         raise ValueError(
@@ -162,11 +202,13 @@ def truth(text: str) -> bool:
 
 
 def is_delta(text: str) -> bool:
-    """Connection of a winding: delta or wye."""
+    """Connection of a winding: delta or wye, known by their first letters."""
     value = word(text)
-    if value not in WYE | DELTA:
-        raise ValueError("give wye or delta.")
-    return value in DELTA
+    if value[:1] == "d" or value == "ll":
+        return True
+    if value[:1] in ("y", "w") or value == "ln":
+        return False
+    raise ValueError("give wye or delta.")
 
 
 def unit(text: str) -> str:
@@ -177,6 +219,15 @@ def unit(text: str) -> str:
     return value
 
 
+def earth_model(text: str) -> str:
+    """Model of the earth return: Carson's first term, Carson's series or the complex depth of Deri and others."""
+    value = word(text)
+    for model in ("carson", "fullcarson", "deri"):
+        if value and model.startswith(value):
+            return model
+    raise ValueError("give Carson, FullCarson or Deri.")
+
+
 def bus(text: str) -> Bus:
     """A bus with the nodes of a terminal: 680, 680.1.3 or 680.2.0."""
     name, *given = word(text).split(".")
@@ -185,8 +236,8 @@ def bus(text: str) -> Bus:
     if len(name) > LONGEST_NAME:
         raise ValueError(f"its name is longer than {LONGEST_NAME} characters. Shorten it.")
     nodes = tuple(map(int, given))
-    if any(node > MAX_PHASE for node in nodes):
-        raise ValueError("a node beyond 3, a neutral conductor, is not represented. Connect to nodes 0 to 3.")
+    if any(node > MAX_NODE for node in nodes):
+        raise ValueError(f"a node is beyond {MAX_NODE}. Number the conductors of a bus from 1.")
     return Bus(name, nodes)
 
 

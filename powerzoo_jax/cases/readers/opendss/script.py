@@ -5,23 +5,25 @@ from __future__ import annotations
 import posixpath
 import re
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from typing import Any, NoReturn
 
-from powerzoo_jax.base.errors import CaseError, excerpt
-from powerzoo_jax.cases.readers.opendss_commands import COMMANDS, OPTIONS
-from powerzoo_jax.cases.readers.opendss_rules import (
+from powerzoo_jax.base.errors import CaseError, DataMissing, excerpt
+from powerzoo_jax.cases.readers.opendss.commands import COMMANDS, OPTIONS
+from powerzoo_jax.cases.readers.opendss.rules import (
     APPLIED,
     CLASSES,
     FIXED,
     NOTED,
     PROPERTIES,
     REFUSED,
+    SWITCHING,
     Rule,
     Rules,
     resolve,
 )
-from powerzoo_jax.cases.readers.opendss_values import LONGEST_NAME, unquote, word
+from powerzoo_jax.cases.readers.opendss.values import LONGEST_NAME, decimal, unquote, word
 
 COMMENT = re.compile(r"!|//")
 QUOTED = r"\([^)]*\)|\[[^\]]*\]|\{[^}]*\}|\"[^\"]*\"|'[^']*'"
@@ -29,6 +31,10 @@ QUOTED = r"\([^)]*\)|\[[^\]]*\]|\{[^}]*\}|\"[^\"]*\"|'[^']*'"
 # would look for the partner of every other mark as far as the end of the line.
 PROPERTY = re.compile(rf"(?:([\w%.]+)\s*=\s*)?({QUOTED}|[^\s,=(\[{{\"'][^\s,=]*|[(\[{{\"'])")
 OPENING = frozenset("([{\"'")
+# the state of a fuse, relay, recloser or switch control, abbreviated or not, in which a conductor is open
+OPENS = re.compile(r"\b(?:act|nor|sta)\w*\s*=\s*[(\[{\"']?[^=]*?\b(?:o|open|trip)\b", re.IGNORECASE)
+ACTUAL = re.compile(r"\buse\w*\s*=\s*[\"'(\[]?(\w)", re.IGNORECASE)
+AT_LINE = re.compile(r"\bline\.([^\s,)\]]+)", re.IGNORECASE)
 EDIT = re.compile(r"(\w+)\.([^.\s]+)\.(?=[\w%]+\s*=)")
 FREQUENCY_HZ = 60.0  # OpenDSS's default base frequency
 CIRCUIT = ("vsource", "source")  # a circuit is its source
@@ -37,7 +43,16 @@ MOST_FILES = 16  # one leading to the other by Redirect
 MOST_COMMANDS = 200  # for one element: every line that refers to it goes through them
 MOST_BASES = 100  # every transformer looks for the nearest
 MOST_COPIED = 1_000_000  # commands that `like` repeats
+MOST_PROBLEMS = 50  # a file of another kind must not list each of its lines
 NOT_COPIED = frozenset(["bus1", "bus", "buses", "enabled", "ppm_antifloat", "leadlag"])
+
+
+class ScriptProblem(CaseError):
+    """One problem of a script: reading goes on to find the others."""
+
+
+class FollowUp(ScriptProblem):
+    """A problem that follows from one that is known already."""
 
 
 @dataclass(frozen=True)
@@ -62,6 +77,7 @@ class Element:
 
     where:   where it is defined
     order:   number of the command that does
+    earth:   model of the earth return that holds when it is defined
     groups:  one list of properties for each command; OpenDSS works out what follows from them after each
     model:   what `like` has copied
     """
@@ -70,6 +86,7 @@ class Element:
     name: str
     where: str
     order: int
+    earth: str = "deri"
     groups: list[list[Given]] = field(default_factory=list)
     model: Given | None = None
 
@@ -81,10 +98,10 @@ class Element:
         return PROPERTIES[self.kind]
 
     def refuse(self, given: Given, why: str) -> NoReturn:
-        raise CaseError(f"{given.where}: {self}: {given.key}={excerpt(given.text)}: {why}")
+        raise ScriptProblem(f"{given.where}: {self}: {given.key}={excerpt(given.text)}: {why}")
 
     def fail(self, why: str) -> NoReturn:
-        raise CaseError(f"{self.where}: {self}: {why}")
+        raise ScriptProblem(f"{self.where}: {self}: {why}")
 
 
 @dataclass
@@ -96,8 +113,14 @@ class Script:
     voltage_bases:  [kV] line to line, as `Set VoltageBases` lists them
     load_factor:    `Set LoadMult`
     frequency_hz:   base frequency of what is defined
+    earth:          `Set EarthModel`
     opened:         line -> terminals that `Open` disconnects and `Close` has not closed again, with the last command
+    places:         bus -> coordinates
+    lost:           elements whose definition is a problem: what refers to them is none of its own
+    actual:         load shapes that hold kW, not multiples
+    built:          line geometry -> model of the earth return for which OpenDSS works it out, once
     notes:          reason -> what is left out for it
+    problems:       messages, each once
     """
 
     elements: dict[tuple[str, str], Element] = field(default_factory=dict)
@@ -105,14 +128,41 @@ class Script:
     voltage_bases: tuple[float, ...] = ()
     load_factor: float = 1.0
     frequency_hz: float = FREQUENCY_HZ
+    earth: str = "deri"
     opened: dict[str, dict[int, str]] = field(default_factory=dict)
+    places: dict[str, tuple[float, float]] = field(default_factory=dict)
+    lost: set[tuple[str, str]] = field(default_factory=set)
+    actual: set[str] = field(default_factory=set)
+    built: dict[str, str] = field(default_factory=dict)
     notes: dict[str, dict[str, None]] = field(default_factory=dict)
+    problems: dict[str, None] = field(default_factory=dict)
 
     def of(self, kind: str) -> list[Element]:
         return [e for e in self.elements.values() if e.kind == kind]
 
     def note(self, reason: str, what: str) -> None:
         self.notes.setdefault(reason, {})[what] = None
+
+    @contextmanager
+    def collecting(self) -> Iterator[None]:
+        """Keep a problem that the body raises; from so many on, raise all of them."""
+        try:
+            yield
+        except FollowUp:
+            pass
+        except ScriptProblem as err:
+            self.problems[str(err)] = None
+            if len(self.problems) >= MOST_PROBLEMS:
+                self.refuse()
+
+    def refuse(self) -> None:
+        """Raise one CaseError with all problems, if there are any."""
+        found = list(self.problems)
+        if len(found) == 1:
+            raise CaseError(found[0])
+        if found:
+            more = " at least" if len(found) >= MOST_PROBLEMS else ""
+            raise CaseError("\n".join([f"{len(found)} problems{more}:", *found]))
 
     def values(self, element: Element) -> list[list[tuple[str, Any, Given]]]:
         """Name, value and origin of every property that is applied, one list for each command.
@@ -123,16 +173,20 @@ class Script:
         for group in element.groups:
             found.append([])
             for given in group:
-                rule = element.rules[given.key]
-                value = _value(given, rule, f"{element}: {given.key}")
-                if rule.effect == NOTED:
-                    self.note(rule.text, f"{element.kind}.{given.key}")
-                if rule.effect != APPLIED:
-                    continue
-                if given.key in ("basefreq", "frequency") and value != self.frequency_hz:
-                    element.refuse(given, f"the circuit has {self.frequency_hz:g} Hz. Convert it to that frequency.")
-                found[-1].append((given.key, value, given))
+                with self.collecting():
+                    self._take(element, given, found[-1])
         return found
+
+    def _take(self, element: Element, given: Given, found: list[tuple[str, Any, Given]]) -> None:
+        rule = element.rules[given.key]
+        value = _value(given, rule, f"{element}: {given.key}")
+        if rule.effect == NOTED:
+            self.note(rule.text, f"{element.kind}.{given.key}")
+        if rule.effect != APPLIED:
+            return
+        if given.key in ("basefreq", "frequency") and value != self.frequency_hz:
+            element.refuse(given, f"the circuit has {self.frequency_hz:g} Hz. Convert it to that frequency.")
+        found.append((given.key, value, given))
 
 
 def _value(given: Given, rule: Rule, what: str) -> Any:
@@ -140,10 +194,10 @@ def _value(given: Given, rule: Rule, what: str) -> Any:
     try:
         value = rule.parse(given.text)
     except ValueError as err:
-        raise CaseError(f"{given.where}: {what}={excerpt(given.text)}: {excerpt(err)}") from err
+        raise ScriptProblem(f"{given.where}: {what}={excerpt(given.text)}: {excerpt(err)}") from err
     if rule.effect == REFUSED or (rule.effect == FIXED and not value):
         shown = excerpt(given.text)
-        raise CaseError(f"{given.where}: {what}={shown} is not in the subset of OpenDSS read here. {rule.text}")
+        raise ScriptProblem(f"{given.where}: {what}={shown} is not in the subset of OpenDSS read here. {rule.text}")
     return value
 
 
@@ -173,37 +227,47 @@ class _Reader:
         self.active = None
         for line, text in _commands(self.read(name)):
             self.where, self.order = f"{name}, line {line}", self.order + 1
-            verb, _, rest = text.partition(" ")
-            if edit := EDIT.match(text):
-                self._edit(edit, text[edit.end() :])
-                continue
-            try:
-                command = resolve("command", verb.lower(), COMMANDS)
-            except ValueError as err:
-                raise self._error(f"the command {excerpt(verb)!r} is unknown to OpenDSS. Remove it.") from err
-            rule = COMMANDS[command]
-            if rule.effect == REFUSED:
-                raise self._error(f"the command {verb!r} is not in the subset of OpenDSS read here. {rule.text}")
-            if rule.effect == NOTED:
-                self.script.note(rule.text, command)
-            elif command in ("redirect", "compile"):
-                self._redirect(name, unquote(rest.strip()), above)
-            elif command in ("clear", "clearall"):
-                self.script, self.active = Script(frequency_hz=self.script.frequency_hz), None
-            elif command == "new":
-                self._new(rest)
-            elif command in ("more", "m", "~"):
-                self._continue(rest)
-            elif command in ("open", "close"):
-                self._switch(command, rest)
-            elif command in ("set", "solve"):  # the solution takes options as well
-                self._set(rest)
+            with self.script.collecting():
+                self._command(name, text, above)
 
-    def _error(self, text: str) -> CaseError:
-        return CaseError(f"{self.where}: {text}")
+    def _command(self, name: str, text: str, above: tuple[str, ...]) -> None:
+        verb, _, rest = text.partition(" ")
+        if edit := EDIT.match(text):
+            self._edit(f"{edit[1]}.{edit[2]}", text[edit.end() :])
+            return
+        try:
+            command = resolve("command", verb.lower(), COMMANDS)
+        except ValueError as err:
+            raise self._error(f"the command {excerpt(verb)!r} is unknown to OpenDSS. Remove it.") from err
+        rule = COMMANDS[command]
+        if rule.effect == REFUSED:
+            raise self._error(f"the command {verb!r} is not in the subset of OpenDSS read here. {rule.text}")
+        if rule.effect == NOTED:
+            self.script.note(rule.text, command)
+        elif command in ("redirect", "compile"):
+            self._redirect(name, unquote(rest.strip()), above)
+        elif command in ("clear", "clearall"):
+            self.script, self.active = Script(frequency_hz=self.script.frequency_hz, earth=self.script.earth), None
+        elif command == "new":
+            self._new(rest)
+        elif command == "edit":
+            self._edit(*self._named(rest, "Edit"))
+        elif command == "batchedit":
+            self._edit_all(*self._named(rest, "BatchEdit"))
+        elif command in ("buscoords", "latlongcoords"):
+            self._take_places(name, unquote(rest.strip()), command == "latlongcoords")
+        elif command in ("more", "m", "~"):
+            self._continue(rest)
+        elif command in ("open", "close"):
+            self._switch(command, rest)
+        elif command in ("set", "solve"):  # the solution takes options as well
+            self._set(rest)
+
+    def _error(self, text: str) -> ScriptProblem:
+        return ScriptProblem(f"{self.where}: {text}")
 
     def _redirect(self, name: str, target: str, above: tuple[str, ...]) -> None:
-        path = posixpath.normpath(posixpath.join(posixpath.dirname(name), target.replace("\\", "/")))
+        path = _beside(name, target)
         chain = (*above, name)
         if len(chain) > MOST_FILES:
             raise self._error(f"Redirect leads through more than {MOST_FILES} files, the last one {path}. Join them.")
@@ -212,17 +276,26 @@ class _Reader:
         self.run(path, chain)
         self.active = None
 
-    def _given(self, rules: Rules, what: str, owner: str, text: str) -> list[Given]:
-        """Properties or options of a command with their full names."""
-        found = []
+    def _given(self, rules: Rules, what: str, owner: str, text: str, *, in_order: bool = False) -> list[Given]:
+        """Properties or options of a command with their full names.
+
+        in_order: a value without a name is that of the property after the one before it
+        """
+        found, names, at = list[Given](), list(rules), -1
         for key, value in self._properties(text):
-            if key == "":
-                raise self._error(f"{owner}: the value {excerpt(value)!r} has no name. Write it as property=value.")
-            try:
-                full = resolve(f"{what} of {owner}", key, rules)
-            except ValueError as err:
-                raise self._error(str(err)) from err
-            found.append(Given(full, value, self.where, self.order))
+            with self.script.collecting():
+                if key:
+                    try:
+                        at = names.index(resolve(f"{what} of {owner}", key, rules))
+                    except ValueError as err:
+                        raise self._error(str(err)) from err
+                elif not in_order:
+                    raise self._error(f"{owner}: the value {excerpt(value)!r} has no name. Write it as property=value.")
+                elif (at := at + 1) >= len(names):
+                    raise self._error(
+                        f"{owner}: the value {excerpt(value)!r} comes after the last property. Remove it."
+                    )
+                found.append(Given(names[at], value, self.where, self.order))
         return found
 
     def _properties(self, text: str) -> list[tuple[str, str]]:
@@ -231,25 +304,33 @@ class _Reader:
         except ValueError as err:
             raise self._error(str(err)) from err
 
-    def _new(self, text: str) -> None:
+    def _named(self, text: str, command: str) -> tuple[str, str]:
+        """Class.name at the beginning of a command, and what follows."""
         first = PROPERTY.match(text.strip())
         key, full = ((first[1] or "").lower(), unquote(first[2])) if first else ("", "")
-        kind, _, name = full.lower().partition(".")
-        if first is None or key not in ("", "object") or not name:
-            raise self._error(f"'New {text[:40]}' does not begin with Class.name.")
+        if first is None or key not in ("", "object") or not full.partition(".")[2]:
+            self.active = Element("", "", self.where, self.order)  # takes the continuations of what is lost
+            raise self._error(f"{f'{command} {text}'[:40]!r} does not begin with Class.name.")
         if len(full) > LONGEST_NAME:
             raise self._error(f"the name {excerpt(full)!r} is longer than {LONGEST_NAME} characters. Shorten it.")
-        rest = text.strip()[first.end() :]
+        return full, text.strip()[first.end() :]
+
+    def _new(self, text: str) -> None:
+        full, rest = self._named(text, "New")
+        kind, _, name = full.lower().partition(".")
+        self.active = Element(kind, name, self.where, self.order)
         if kind in CLASSES:
             self.script.note(CLASSES[kind], kind)
-            self.active = Element(kind, name, self.where, self.order)
+            self._leave_out(self.active, rest)
             return
         if kind == "circuit":
             self.script.circuits.append(name)
             kind, name = CIRCUIT
+            rest = f" bus1=sourcebus {rest}"  # values without names follow it
         if kind not in PROPERTIES:
+            self.script.lost.add((kind, name))
             raise self._error(f"it defines {kind}.{name}, and this reader does not know the class {kind}. Remove it.")
-        element = Element(kind, name, self.where, self.order)
+        element = Element(kind, name, self.where, self.order, self.script.earth)
         if (kind, name) in self.script.elements and len(self.script.circuits) < 2:
             before = self.script.elements[kind, name].where
             raise self._error(
@@ -259,16 +340,23 @@ class _Reader:
         if kind == CIRCUIT[0] and name != CIRCUIT[1]:
             raise self._error(f"{element} is a second source. Model a feeder with one source, that of its circuit.")
         self.active = element
-        self._take(element, rest)
+        try:
+            self._take(element, rest)
+        except ScriptProblem:
+            self.script.lost.add((kind, name))
+            raise
         self.script.elements[kind, name] = element
 
     def _take(self, element: Element, text: str) -> None:
         """Append the properties of one command to an element, what it copies by `like` first."""
-        group = self._given(element.rules, "property", str(element), text)
+        group = self._given(element.rules, "property", str(element), text, in_order=True)
         for position, given in enumerate(group):
             if given.key != "like" or element.rules["like"].effect == REFUSED:
                 continue
             model = self.script.elements.get((element.kind, word(given.text)))
+            if model is None and (element.kind, word(given.text)) in self.script.lost:
+                self.script.lost.add((element.kind, element.name))
+                raise FollowUp(given.text)
             if model is None:
                 raise self._error(f"{element}: like={given.text} names no {element.kind} defined before. Check it.")
             if position or element.groups:
@@ -280,6 +368,9 @@ class _Reader:
             if element.kind == "transformer":
                 element.groups.append([replace(given, key="wdg", text="1")])
             element.model, group, self.active = given, group[1:], None
+        for given in group if element.kind == "load" else ():
+            if given.key in ("yearly", "daily", "duty") and word(given.text) in self.script.actual:
+                element.refuse(given, "OpenDSS gives the load the maximum of the shape (UseActual). Write kW instead.")
         element.groups.append(group)
         if len(element.groups) > MOST_COMMANDS or self.copied > MOST_COPIED:
             raise self._error(
@@ -293,15 +384,67 @@ class _Reader:
                 "a continuation (~) follows no element of this file, or one with like=, after which OpenDSS goes on "
                 "with the element that it copied. Begin with New Class.name, and put what follows like= beside it."
             )
-        if self.active.kind not in CLASSES:
+        if self.active.kind in PROPERTIES:
             self._take(self.active, text)
+        elif self.active.kind in CLASSES:
+            self._leave_out(self.active, text)
 
-    def _edit(self, edit: re.Match[str], text: str) -> None:
-        key = (edit[1].lower(), edit[2].lower())
-        if key not in self.script.elements:
-            raise self._error(f"{excerpt(edit[0])}... edits an element that is not defined. Define it before.")
-        self.active = self.script.elements[key]
+    def _leave_out(self, element: Element, text: str) -> None:
+        """Pass over the properties of a class that is left out; refuse a protection that opens what it guards.
+
+        Of load shapes is kept which hold kW themselves, because OpenDSS gives a load their maximum.
+        """
+        if element.kind == "loadshape" and (actual := ACTUAL.search(text)):
+            (self.script.actual.add if actual[1].lower() in "yt" else self.script.actual.discard)(element.name)
+        if element.kind in SWITCHING and OPENS.search(text):
+            at = AT_LINE.search(text)
+            line = f"line.{at[1].lower()}" if at else "what it guards"
+            raise self._error(
+                f"{element}: it opens {line}, and protection is not represented. Write Open {line} 1 in its place."
+            )
+
+    def _edit(self, full: str, text: str) -> None:
+        kind, _, name = full.lower().partition(".")
+        if kind in CLASSES or (kind, name) in self.script.lost:
+            self.active = Element(kind, name, self.where, self.order)
+            if kind in CLASSES:
+                self._leave_out(self.active, text)
+            return
+        if (kind, name) not in self.script.elements:
+            raise self._error(f"{excerpt(full)}. edits an element that is not defined. Define it before.")
+        self.active = self.script.elements[kind, name]
         self._take(self.active, text)
+
+    def _edit_all(self, full: str, text: str) -> None:
+        """Edit all elements of a class; of what is left out, a pattern may name some."""
+        kind, _, pattern = full.lower().partition(".")
+        if kind in CLASSES:
+            for name in list(self.script.actual) if kind == "loadshape" and pattern == ".*" else ():
+                self._leave_out(Element(kind, name, self.where, self.order), text)
+            return
+        if pattern != ".*" or kind not in PROPERTIES:
+            raise self._error(f"BatchEdit {excerpt(full)}: only all elements of a class that is read, such as load..*.")
+        for element in self.script.of(kind):
+            self._take(element, text)
+
+    def _take_places(self, name: str, target: str, turned: bool) -> None:
+        """Coordinates of buses from a file of rows bus, x, y; `turned`: latitude and longitude."""
+        try:
+            text = self.read(_beside(name, target))
+        except DataMissing:
+            self.script.note("the file of coordinates is missing", target)
+            return
+        for number, raw in enumerate(text.splitlines(), 1):
+            fields = [unquote(f) for f in re.split(r"[,\s]+", COMMENT.split(raw, maxsplit=1)[0].strip()) if f]
+            if not fields:
+                continue
+            try:
+                first, second = (decimal(fields[k]) for k in (1, 2))
+            except (ValueError, IndexError) as err:
+                raise self._error(
+                    f"{target}, line {number}: {excerpt(raw.strip(), 40)!r} is no row of bus, x and y. Correct it."
+                ) from err
+            self.script.places[fields[0].lower()] = (second, first) if turned else (first, second)
 
     def _switch(self, command: str, text: str) -> None:
         """Open or close a terminal of a line, all conductors of it."""
@@ -314,6 +457,8 @@ class _Reader:
         kind, _, name = found["object"].partition(".")
         if kind != "line":
             raise self._error(f"{command} {found['object']}: only lines are switched. Use enabled=no, or remove it.")
+        if (kind, name) in self.script.lost:
+            return
         if (kind, name) not in self.script.elements:
             raise self._error(f"line.{name} is to be {command}{'e' * (command == 'open')}d and not defined. Define it.")
         if found["cond"] != "0":
@@ -331,18 +476,24 @@ class _Reader:
 
     def _set(self, text: str) -> None:
         for given in self._given(OPTIONS, "option", "Set", text):
-            key, rule = given.key, OPTIONS[given.key]
-            value = _value(given, rule, f"Set {key}")
-            if rule.effect == NOTED:
-                self.script.note(rule.text, f"set {key}")
-            elif key == "voltagebases":
-                if len(value) > MOST_BASES:
-                    raise self._error(f"Set VoltageBases lists {len(value)} voltages. Give {MOST_BASES} at most.")
-                self.script.voltage_bases = tuple(value)
-            elif key == "loadmult":
-                self.script.load_factor = value
-            elif rule.effect == APPLIED:
-                self._set_frequency(given, value)
+            with self.script.collecting():
+                self._set_option(given)
+
+    def _set_option(self, given: Given) -> None:
+        key, rule = given.key, OPTIONS[given.key]
+        value = _value(given, rule, f"Set {key}")
+        if rule.effect == NOTED:
+            self.script.note(rule.text, f"set {key}")
+        elif key == "voltagebases":
+            if len(value) > MOST_BASES:
+                raise self._error(f"Set VoltageBases lists {len(value)} voltages. Give {MOST_BASES} at most.")
+            self.script.voltage_bases = tuple(value)
+        elif key == "loadmult":
+            self.script.load_factor = value
+        elif key == "earthmodel":
+            self.script.earth = value
+        elif rule.effect == APPLIED:
+            self._set_frequency(given, value)
 
     def _set_frequency(self, given: Given, value: float) -> None:
         if given.key == "defaultbasefrequency" and not self.script.elements:
@@ -354,10 +505,16 @@ class _Reader:
             )
 
 
+def _beside(name: str, target: str) -> str:
+    """Path of a file that another one names, from the master."""
+    return posixpath.normpath(posixpath.join(posixpath.dirname(name), target.replace("\\", "/")))
+
+
 def _commands(text: str) -> Iterator[tuple[int, str]]:
     """Yield (line number, command) with comments removed."""
     for number, raw in enumerate(_without_blocks(text).splitlines(), 1):
-        line = COMMENT.split(raw, maxsplit=1)[0].strip().replace("\t", " ")
+        # published files have a NUL here and there
+        line = COMMENT.split(raw.replace("\0", ""), maxsplit=1)[0].strip().replace("\t", " ")
         if line:
             yield number, f"~ {line[1:]}" if line[0] == "~" else line
 
