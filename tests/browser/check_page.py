@@ -28,7 +28,7 @@ addEventListener("error", e => caught.push(String(e.message)));
 addEventListener("unhandledrejection", e => caught.push(String(e.reason)));
 for (const level of ["error", "warn"]) console[level] = (...words) => caught.push(words.join(" "));
 </script>"""
-DRIVEN = """<script>
+DRIVEN = """<script>{ // names of its own beside those of the page
 const found = {};
 const press = key => dispatchEvent(new KeyboardEvent("keydown", { key, bubbles: true }));
 const fills = () => [...document.querySelectorAll(".bus")].map(dot => dot.getAttribute("fill")).join();
@@ -49,7 +49,7 @@ found.tip = tip.textContent;
 tip.hidden = true;
 found.maps = document.querySelectorAll("svg.map").length;
 found.charts = document.querySelectorAll("#charts path").length;
-found.broken = document.documentElement.outerHTML.includes("NaN");
+found.broken = document.querySelector("main").innerHTML.includes("NaN");
 found.wide = document.documentElement.scrollWidth > innerWidth;
 found.loaded = performance.getEntriesByType("resource").map(entry => entry.name);
 const shown = document.createElement("script");
@@ -58,7 +58,7 @@ const write = () => { found.caught = caught; found.played = now(); shown.textCon
 document.body.append(shown);
 press(" ");
 setTimeout(write, 1500);
-</script>"""
+}</script>"""
 
 
 @pytest.fixture(scope="module")
