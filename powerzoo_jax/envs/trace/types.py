@@ -60,6 +60,7 @@ class TracedNetwork:
     device_bus: np.ndarray
 
 
+ORDER = "traces"  # array of a file that lists its traces
 NETWORK_ARRAYS = ("from_bus", "to_bus", "in_service", "v_min_pu", "v_max_pu", "rate_mva", "device_bus")
 
 
@@ -139,10 +140,10 @@ class Trace:
 def save_traces(path: str | Path, traces: Mapping[str, Trace]) -> Path:
     """Write traces as one compressed npz file, and return its path.
 
-    Arrays of a trace called NAME: "NAME/table/TABLE" (T, n), beside it the texts ".ids" and ".units"; networks at
-    "NAME/network/...", and the rest as JSON text at "NAME/about".
+    "traces" lists their names. Arrays of a trace called NAME: "NAME/table/TABLE" (T, n), beside it the texts ".ids" and
+    ".units"; networks at "NAME/network/...", and the rest as JSON text at "NAME/about".
     """
-    arrays: dict[str, np.ndarray] = {}
+    arrays = {ORDER: np.array(list(traces))}
     for name, trace in traces.items():
         for table, one in trace.tables.items():
             at = f"{name}/table/{table}"
@@ -168,11 +169,10 @@ def load_traces(path: str | Path) -> dict[str, Trace]:
     Raises DataError for a file that holds none.
     """
     arrays = read_npz(path)
-    names = [key.removesuffix("/about") for key in arrays if key.endswith("/about")]
-    if not names:
+    if ORDER not in arrays:
         raise DataError(f"{path} holds no trace. Write one: powerzoo-jax evaluate TASK --trace {path}")
     try:
-        return {name: _read_trace(name, arrays) for name in names}
+        return {name: _read_trace(name, arrays) for name in arrays[ORDER].tolist()}
     except (KeyError, TypeError, ValueError) as err:
         raise DataError(f"{path} does not hold whole traces ({err}). Write it again with save_traces.") from err
 

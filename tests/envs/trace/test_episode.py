@@ -97,7 +97,8 @@ def test_every_bus_of_a_market_is_balanced_and_every_unit_paid_its_price(market)
 
 
 def test_a_file_keeps_names_units_and_networks(feeder, tmp_path):
-    path = save_traces(tmp_path / "new" / "traces.npz", {"rule": feeder.trace})
+    path = save_traces(tmp_path / "new" / "traces.npz", {"rule": feeder.trace, "again": feeder.trace})
+    assert list(load_traces(path)) == ["rule", "again"]
     again = load_traces(path)["rule"]
     assert again.tables.keys() == feeder.trace.tables.keys()
     for name, table in feeder.trace.tables.items():
