@@ -141,7 +141,12 @@ def evaluate_baseline(
 
 
 def baseline_policy(sim: Sim, name: str, draws: Draw, keys: Array) -> Policy:
-    """Baseline of a task for drawn episodes (B,) with their keys (B,); names and errors as in `evaluate_baseline`."""
+    """Baseline of a task for drawn episodes: an Act, and its carry with leading axis B.
+
+    name:   as in `evaluate_baseline`, which plays the policy; errors likewise
+    draws:  Draw with leading axis B
+    keys:   (B,) one PRNG key an episode
+    """
     book = _require_baseline(sim, name)
     if name == "random":
         return Policy(random_act(sim))

@@ -78,7 +78,10 @@ def trace_episode(
 ) -> Trace:
     """Trace of one whole episode from a chosen start; steps behind its end are left out.
 
-    act, key, drawn, carry:  of one episode, as `envs.episode.run_episode` takes them
+    act:             (carry, obs (A, O), PRNG key) -> (carry, action (A, U) in [-1, 1])
+    key:             () PRNG key of the episode
+    drawn:           which episode, as `tasks.score.all_starts` lists them
+    carry:           initial carry of the policy
     policy, episode:         labels of the trace
 
     Example:

@@ -78,6 +78,7 @@ class Trace:
 
     Example:
         from powerzoo_jax.base.tree import take
+        from powerzoo_jax.envs import trace_episode
         from powerzoo_jax.oracle import idle_act
         from powerzoo_jax.tasks.score import all_starts
         trace = trace_episode(sim, idle_act(sim), key, take(all_starts(sim), 0), policy="idle")
