@@ -31,8 +31,8 @@ E1_EXTRAS := sb3$(,)pettingzoo$(,)rllib$(,)mo$(,)smartgrid$(,)torchrl
 COMPILERS := jax-cuda12-plugin jax-cuda12-pjrt nvidia-cuda-nvcc-cu12 libtpu
 E1_MORE := SuperSuit ethical-smart-grid pytest pytest-xdist
 
-.PHONY: help demo test test-all test-long test-compat bench bench-device accelerators accelerators-quick build-check
-.PHONY: lint types docs wheel-check soak-quick memory hostile sbom clean
+.PHONY: help demo test test-all test-long test-compat test-browser bench bench-device accelerators accelerators-quick
+.PHONY: build-check lint types docs wheel-check soak-quick memory hostile sbom clean
 help:  ## list the targets
 	@grep -hE '^[a-z][a-z-]*:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 20
 
@@ -48,6 +48,9 @@ test-all: lint types wheel-check  ## every test but the long ones, the notebooks
 test-long: lint types wheel-check  ## every test, and a hundred thousand abused steps of every task
 	$(BIN)/python $(PYTEST) $(NATIVE)
 	$(BIN)/python -m tools.soak --steps 1e5
+
+test-browser: $(VENV)/.stamp  ## pages of episodes in headless Chromium (Debian package chromium)
+	$(BIN)/python -m pytest -q tests/browser/check_page.py
 
 soak-quick: $(VENV)/.stamp  ## two thousand abused steps of every task and preset: only finite numbers, one program each
 	$(BIN)/python -m tools.soak --quick --steps 2e3 --jobs $(SIDE_BY_SIDE)

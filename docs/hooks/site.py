@@ -136,7 +136,16 @@ def on_files(files: Any, config: Any) -> Any:
         files.append(File.generated(config, page, content=text))
     for name, (title, modules) in API.items():
         files.append(File.generated(config, f"api/{name}.md", content=api_page(title, modules)))
+    files.append(File.generated(config, "episode.html", content=episode_page()))
     return files
+
+
+def episode_page() -> str:
+    """The page of an episode, from the traces that docs/episode.py writes."""
+    from powerzoo_jax.envs import load_traces
+    from powerzoo_jax.plot import episode_html
+
+    return episode_html(list(load_traces(ROOT / "docs" / "episode.npz").values()))
 
 
 def on_page_markdown(markdown: str, page: Any, **_: Any) -> str:

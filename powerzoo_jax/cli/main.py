@@ -20,7 +20,7 @@ DEBUG = "POWERZOO_DEBUG"
 STUDY_ROWS = 40
 SHELLS = ("bash", "zsh", "tcsh")
 OPTIONS = {
-    **dict.fromkeys(("seeds", "episodes", "processes"), Count),
+    **dict.fromkeys(("seeds", "episodes", "episode", "processes"), Count),
     **dict.fromkeys(("seed", "process"), Whole),
     "lanes": Annotated[int, Range(1, 2**24)],
     "every": NotNegative,
@@ -212,6 +212,26 @@ def _add_evaluate(commands: argparse._SubParsersAction) -> None:
         metavar="FILE",
         help="print the full records as JSON instead of tables; with FILE, write them there beside the table",
     )
+    evaluate.add_argument(
+        "--trace",
+        type=Path,
+        metavar="FILE",
+        help="write every step as compressed arrays (.npz) with names and units: of the episodes of --episodes, else "
+        "of the first; of a run's first seed",
+    )
+    view = _command(commands, "view", "view:run", "Write an episode as a page for a browser: network, prices, costs.")
+    view.add_argument("what", metavar="TASK|RUN|FILE", help="a task id, the folder of a trained run, a file of traces")
+    _own(view)
+    view.add_argument(
+        "--policy",
+        action="append",
+        metavar="NAME",
+        help="random, no_control, rule, oracle or another of the task; repeatable, shown side by side (default: rule, "
+        "beside a run's own)",
+    )
+    view.add_argument("--split", default="test", help="split of the episode (default: test)")
+    view.add_argument("--episode", type=int, default=1, help="number of the episode in its split (default: 1)")
+    view.add_argument("--out", type=Path, metavar="FILE", help="page to write (default: results/TASK_episode.html)")
     reference = _command(
         commands, "reference", "evaluate:run_reference", "Print the reference returns of a task as JSON."
     )

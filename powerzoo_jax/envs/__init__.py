@@ -11,3 +11,8 @@ from powerzoo_jax.envs.core import EnvParams as EnvParams
 from powerzoo_jax.envs.core import Sim as Sim
 from powerzoo_jax.envs.feeder.env import DistributionEnv as DistributionEnv
 from powerzoo_jax.envs.observe import SharedObs as SharedObs
+from powerzoo_jax.envs.trace.episode import build_trace as build_trace
+from powerzoo_jax.envs.trace.episode import trace_episode as trace_episode
+from powerzoo_jax.envs.trace.types import Trace as Trace
+from powerzoo_jax.envs.trace.types import load_traces as load_traces
+from powerzoo_jax.envs.trace.types import save_traces as save_traces

@@ -2,6 +2,7 @@
 
 from powerzoo_jax.base.renamed import former as _former
 from powerzoo_jax.oracle.baselines import BASELINES as BASELINES
+from powerzoo_jax.oracle.baselines import baseline_policy as baseline_policy
 from powerzoo_jax.oracle.baselines import evaluate_baseline as evaluate_baseline
 from powerzoo_jax.oracle.baselines import evaluate_plans as evaluate_plans
 from powerzoo_jax.oracle.baselines import idle_act as idle_act

@@ -133,24 +133,39 @@ def evaluate_baseline(
     Example:
         record = evaluate_baseline(powerzoo_jax.make("battery_arbitrage", split="test"), "oracle")
     """
+    _require_baseline(sim, name)
+    if draws is None:
+        draws = all_starts(sim) if n_episodes is None else seeded_starts(sim, n_episodes, seed)
+    policy = baseline_policy(sim, name, draws, episode_keys(seed, draws.load_row.shape[0]))
+    return evaluate(sim, policy.act, draws=draws, seed=seed, carry=policy.carry, **arguments)
+
+
+def baseline_policy(sim: Sim, name: str, draws: Draw, keys: Array) -> Policy:
+    """Baseline of a task for drawn episodes: an Act, and its carry with leading axis B.
+
+    name:   as in `evaluate_baseline`, which plays the policy; errors likewise
+    draws:  Draw with leading axis B
+    keys:   (B,) one PRNG key an episode
+    """
+    book = _require_baseline(sim, name)
+    if name == "random":
+        return Policy(random_act(sim))
+    if name == "oracle":
+        return book.foresee(sim, draws, keys).policy
+    if name == CAUSAL:
+        return get_causal(sim.spec.id)(sim, draws, keys)
+    if name == TRIVIAL:
+        return trivial_policy(sim, draws)
+    return book.rules[name](sim, draws, keys)
+
+
+def _require_baseline(sim: Sim, name: str) -> Baselines:
+    """Baselines of a task, where one of them has the name."""
     book = get_baselines(sim.spec.id, sim.spec.version)
     known = (*book.names, CAUSAL, TRIVIAL)
     if name not in known:
         raise ValueError(unknown("baseline", name, known))
-    if draws is None:
-        draws = all_starts(sim) if n_episodes is None else seeded_starts(sim, n_episodes, seed)
-    keys = episode_keys(seed, draws.load_row.shape[0])
-    if name == "random":
-        policy = Policy(random_act(sim))
-    elif name == "oracle":
-        policy = book.foresee(sim, draws, keys).policy
-    elif name == CAUSAL:
-        policy = get_causal(sim.spec.id)(sim, draws, keys)
-    elif name == TRIVIAL:
-        policy = trivial_policy(sim, draws)
-    else:
-        policy = book.rules[name](sim, draws, keys)
-    return evaluate(sim, policy.act, draws=draws, seed=seed, carry=policy.carry, **arguments)
+    return book
 
 
 def _idle_plans(sim: Sim, draws: Draw, keys: Array) -> Policy:

@@ -14,5 +14,6 @@ from powerzoo_jax.plot.layout import save_figure as save_figure
 from powerzoo_jax.plot.network import branch_loading as branch_loading
 from powerzoo_jax.plot.network import over_rating as over_rating
 from powerzoo_jax.plot.network import plot_network as plot_network
+from powerzoo_jax.plot.page import episode_html as episode_html
 from powerzoo_jax.plot.profile import plot_branch_loading as plot_branch_loading
 from powerzoo_jax.plot.profile import plot_voltage_profile as plot_voltage_profile

@@ -12,7 +12,7 @@ import numpy as np
 
 from powerzoo_jax.base.errors import missing_extra
 from powerzoo_jax.cases import Case
-from powerzoo_jax.cases.topology import RadialOrder, branch_positions, is_radial, radial_order
+from powerzoo_jax.cases.topology import RadialOrder, branch_positions, is_radial, islands, radial_order
 
 # Okabe and Ito's palette: told apart with any colour vision; line styles repeat the distinction in grey print.
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#F0E442", "#000000")
@@ -62,6 +62,26 @@ def locate_buses(case: Case) -> np.ndarray:
         return tree_layout(order)
     on = case.branch.in_service
     return spring_layout(case.n_bus, f[on], t[on])
+
+
+def locate_parts(n_bus: int, f: np.ndarray, t: np.ndarray, on: np.ndarray, root: int) -> np.ndarray:
+    """Coordinates (N, 2) [-] of a network of any number of parts, below each other: a tree where a part is one.
+
+    f, t: (L,) positions of the ends of the branches;  on: (L,) bool in service;  root: bus that the first tree hangs on
+    """
+    part, xy, floor = islands(n_bus, f, t, on), np.zeros((n_bus, 2)), 0.0
+    for label in dict.fromkeys([int(part[root]), *part.tolist()]):
+        at = np.flatnonzero(part == label)
+        own = on & (part[f] == label)
+        a, b = np.searchsorted(at, f[own]), np.searchsorted(at, t[own])
+        if len(a) == len(at) - 1:
+            first = int(np.searchsorted(at, root)) if part[root] == label else 0
+            here = tree_layout(radial_order(len(at), a, b, np.ones(len(a), bool), first))
+        else:
+            here = spring_layout(len(at), a, b)
+        xy[at] = here + np.array([0.0, floor - here[:, 1].max()])
+        floor = xy[at, 1].min() - 1
+    return xy
 
 
 def tree_layout(tree: RadialOrder) -> np.ndarray:

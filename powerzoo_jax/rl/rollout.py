@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Literal, overload
 
 import jax
 import jax.numpy as jnp
@@ -13,14 +13,31 @@ from powerzoo_jax.base import Step
 from powerzoo_jax.envs.batch import autoreset
 from powerzoo_jax.envs.core import Sim
 from powerzoo_jax.envs.episode import Act
+from powerzoo_jax.envs.trace.readings import TracedSteps, read_step
 
 
-def rollout(sim: Sim, act: Act, carry: Any, key: Array, length: int, *, reset: bool = True) -> tuple[Any, Step]:
+@overload
+def rollout(
+    sim: Sim, act: Act, carry: Any, key: Array, length: int, *, reset: bool = True, trace: Literal[False] = False
+) -> tuple[Any, Step]: ...
+
+
+@overload
+def rollout(
+    sim: Sim, act: Act, carry: Any, key: Array, length: int, *, reset: bool = True, trace: Literal[True]
+) -> tuple[Any, TracedSteps]: ...
+
+
+def rollout(
+    sim: Sim, act: Act, carry: Any, key: Array, length: int, *, reset: bool = True, trace: bool = False
+) -> tuple[Any, Step | TracedSteps]:
     """Run one lane for `length` steps from a fresh episode: (carry, Step with a leading time axis).
 
     act:    (carry, obs (A, O), key) -> (carry, action (A, U) in [-1, 1])
     key:    () PRNG key of the episodes and of the policy
     reset:  begin a new episode after each one that ends; False runs on past the end, which the kernel defines.
+    trace:  return TracedSteps(steps, readings) instead: beside every step its voltages, flows, powers and action, which
+            `envs.build_trace` gives names and units; False computes none of them
     `Step.obs` is always the true observation after the step, also where an episode ends. vmap over keys for lanes.
 
     Example:
@@ -30,12 +47,13 @@ def rollout(sim: Sim, act: Act, carry: Any, key: Array, length: int, *, reset: b
     key, start = jax.random.split(key)
     state, obs = sim.init(start)
 
-    def advance(loop: tuple[Any, Any, Array], key: Array) -> tuple[tuple[Any, Any, Array], Step]:
+    def advance(loop: tuple[Any, Any, Array], key: Array) -> tuple[tuple[Any, Any, Array], Step | TracedSteps]:
         state, carry, obs = loop
         carry, action = act(carry, obs, key)
         out = sim.step(state, action)
+        told = TracedSteps(out, read_step(sim, state, action, out)) if trace else out
         state, obs = autoreset(sim, out) if reset else (out.state, out.obs)
-        return (state, carry, obs), out
+        return (state, carry, obs), told
 
     (_, carry, _), steps = lax.scan(advance, (state, carry, obs), jax.random.split(key, length))
     return carry, steps

@@ -17,7 +17,7 @@ import pytest
 from tools.sbom import DATA, provenance
 
 ROOT = Path(__file__).resolve().parents[2]
-SHIPPED = (".npz", ".toml", ".md", ".typed")
+SHIPPED = (".npz", ".toml", ".md", ".html", ".typed")
 
 STEP = """
 import json

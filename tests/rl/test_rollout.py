@@ -44,6 +44,40 @@ def test_a_batch_equals_its_lanes(sim):
     np.testing.assert_array_equal(batch.obs[2], alone.obs)
 
 
+def test_a_trace_adds_the_action_and_changes_no_step(sim):
+    key = jax.random.key(5)
+    plain = rollout(sim, random_act(sim), (), key, STEPS)[1]
+    traced = rollout(sim, random_act(sim), (), key, STEPS, trace=True)[1]
+    jax.tree.map(np.testing.assert_array_equal, plain._replace(state=None), traced.steps._replace(state=None))
+    np.testing.assert_array_equal(traced.readings["cost"], plain.cost)
+    assert traced.readings["action"].shape == (STEPS, 1, 1)
+
+
+def test_without_a_trace_nothing_of_it_is_computed(sim):
+    """The program of a plain rollout is that of the scan of its steps, equation by equation."""
+    key = jax.random.key(6)
+
+    def by_hand(sim, key):
+        key, start = jax.random.split(key)
+        state, obs = sim.init(start)
+
+        def advance(loop, key):
+            state, carry, obs = loop
+            carry, action = discharge(carry, obs, key)
+            out = sim.step(state, action)
+            return (out.state, carry, out.obs), out
+
+        (_, carry, _), steps = jax.lax.scan(
+            advance, (state, jnp.zeros((), jnp.int32), obs), jax.random.split(key, STEPS)
+        )
+        return carry, steps
+
+    def plain(sim, key):
+        return rollout(sim, discharge, jnp.zeros((), jnp.int32), key, STEPS, reset=False)
+
+    assert str(jax.make_jaxpr(plain)(sim, key)) == str(jax.make_jaxpr(by_hand)(sim, key))
+
+
 def test_totals_are_sums_over_the_episode(sim):
     keys = jax.random.split(jax.random.key(2), 4)
     steps = batch_rollout(sim, random_act(sim), (), keys, STEPS)[1]

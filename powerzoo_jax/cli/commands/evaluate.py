@@ -16,6 +16,7 @@ from powerzoo_jax.base.errors import DataMissing, SettingsError, unknown
 from powerzoo_jax.cli.own import parse_keywords
 from powerzoo_jax.cli.runs import Run, is_run, open_run, policies_of_run
 from powerzoo_jax.cli.table import STDOUT, render, working, write_json
+from powerzoo_jax.cli.traces import chosen_starts, trace_policies, write_traces
 from powerzoo_jax.envs import Sim
 from powerzoo_jax.envs.constraint import UNITS
 from powerzoo_jax.oracle import (
@@ -209,6 +210,8 @@ def run(options: argparse.Namespace) -> int:
     """Score a task's baselines, or a trained run beside them."""
     with working(f"playing {options.what}, split {options.split}"):
         sim, scores, oracle = _play(options)
+        if options.trace is not None:
+            _write_steps(options, sim, [score.name for score in scores])
     if options.json == STDOUT:
         write_json(_content(scores), STDOUT)
         return 0
@@ -217,7 +220,20 @@ def run(options: argparse.Namespace) -> int:
     if options.json is not None:
         write_records(options.json, scores)
         print(f"\nrecords in {options.json}")
+    if options.trace is not None:
+        print(f"\nevery step in {options.trace}")
     return 0
+
+
+def _write_steps(options: argparse.Namespace, sim: Sim, names: Sequence[str]) -> None:
+    """Write the traces of the policies that were scored; of a trained one, the first seed."""
+    trained = {}
+    if is_run(Path(options.what)):
+        run = open_run(Path(options.what))
+        trained = {run.config.algorithm: policies_of_run(run)[0]}
+    draws = chosen_starts(sim, options.episodes, options.seed)
+    baselines = [name for name in names if name not in trained]
+    write_traces(options.trace, trace_policies(sim, baselines, trained, draws, options.seed))
 
 
 def _play(options: argparse.Namespace) -> tuple[Sim, list[Score], float | None]:
@@ -232,7 +248,7 @@ def _play(options: argparse.Namespace) -> tuple[Sim, list[Score], float | None]:
         scores = baseline_scores(sim, _beside(run, options.policy), **arguments)
         scores.append(score_policies(sim, run.config.algorithm, policies_of_run(run), **arguments))
     else:
-        _refuse_folder(path)
+        refuse_folder(path)
         sim = make(options.what, split=options.split, **parse_keywords(options.keywords))
         names = (options.policy,) if options.policy else get_baselines(sim.spec.id).names
         scores = baseline_scores(sim, names, **arguments)
@@ -253,7 +269,7 @@ def _beside(run: Run, policy: str | None) -> Sequence[str]:
     return (policy,) if policy in known else ()
 
 
-def _refuse_folder(path: Path) -> None:
+def refuse_folder(path: Path) -> None:
     """Refuse the path of a folder that holds no run."""
     if path.is_dir() or len(path.parts) > 1:
         what = "holds no run" if path.is_dir() else "does not exist"

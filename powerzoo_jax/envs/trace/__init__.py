@@ -1,0 +1,1 @@
+"""Traces of episodes: every quantity of every step by name, id and unit."""

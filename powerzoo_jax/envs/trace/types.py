@@ -1,0 +1,197 @@
+"""Trace of an episode: tables by step and id, the networks they belong to, and their file."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from powerzoo_jax.base.errors import DataError, unknown
+from powerzoo_jax.base.npz import read_npz, write_npz
+
+
+@dataclass(frozen=True, eq=False)
+class TraceTable:
+    """Values of one quantity by step and id.
+
+    values:  (T, n)  in the unit of the column
+    ids:     (n,)    bus, branch, agent, channel, ...
+    units:   (n,)    unit of each column, "-" without one
+    """
+
+    values: np.ndarray
+    ids: tuple[str, ...]
+    units: tuple[str, ...]
+
+    def __getitem__(self, name: str) -> np.ndarray:
+        if name not in self.ids:
+            raise KeyError(unknown("column", name, self.ids))
+        column: np.ndarray = self.values[:, self.ids.index(name)]
+        return column
+
+
+@dataclass(frozen=True, eq=False)
+class TracedNetwork:
+    """Network of a trace; the positions of buses are the columns of its tables.
+
+    bus_ids:           (N,)         of the case, or 1 to N where the case cannot be read
+    from_bus, to_bus:  (L,)  int    positions
+    in_service:        (L,)  bool
+    v_min_pu, v_max_pu: (N,) [pu]   voltage band
+    rate_mva:          (L,)  [MVA]  0 = unlimited
+    root:              ()    int    position of the reference bus
+    device_ids, device_bus: (G,)    what the policy or the market commands, and the position of its bus
+    """
+
+    bus_ids: tuple[str, ...]
+    from_bus: np.ndarray
+    to_bus: np.ndarray
+    in_service: np.ndarray
+    v_min_pu: np.ndarray
+    v_max_pu: np.ndarray
+    rate_mva: np.ndarray
+    root: int
+    device_ids: tuple[str, ...]
+    device_bus: np.ndarray
+
+
+ORDER = "traces"  # array of a file that lists its traces
+NETWORK_ARRAYS = ("from_bus", "to_bus", "in_service", "v_min_pu", "v_max_pu", "rate_mva", "device_bus")
+
+
+@dataclass(frozen=True, eq=False)
+class Trace:
+    """One episode of a policy, step by step.
+
+    tables:    by name, see `TraceTable`: action, reward, reward_term, cost and info of every task; of networks
+               bus_voltage_pu, bus_price_per_mwh, bus_injection_mw (on a feeder loads and devices, what the substation
+               gives is p_slack_mw of info), branch_flow_mw (entering at the from end), branch_loading_percent (NaN
+               without a rating); unit_power_mw, device_power_mw, soc (after the step), price_per_mwh
+    networks:  by name; "" where the task has one, whose tables have no prefix, else tables are "name.table"
+    budgets:   (C,) of the cost channels of an episode, inf = reported only
+    money:     the reward of a step is in dollars
+
+    Example:
+        from powerzoo_jax.base.tree import take
+        from powerzoo_jax.envs import trace_episode
+        from powerzoo_jax.oracle import idle_act
+        from powerzoo_jax.tasks.score import all_starts
+        trace = trace_episode(sim, idle_act(sim), key, take(all_starts(sim), 0), policy="idle")
+        lowest = trace["bus_voltage_pu"].values.min(axis=1)
+    """
+
+    task: str
+    version: int
+    family: str
+    split: str
+    policy: str
+    episode: int
+    dt_hours: float
+    agents: tuple[str, ...]
+    budgets: tuple[float, ...]
+    money: bool
+    tables: Mapping[str, TraceTable]
+    networks: Mapping[str, TracedNetwork]
+
+    def __len__(self) -> int:
+        return len(self.tables["reward"].values)
+
+    def __getitem__(self, name: str) -> TraceTable:
+        if name not in self.tables:
+            raise KeyError(unknown("table", name, self.tables))
+        return self.tables[name]
+
+    @property
+    def time_h(self) -> np.ndarray:
+        """Beginning of every step since that of the episode, (T,) [h]."""
+        return self.dt_hours * np.arange(len(self))
+
+    def to_frame(self, table: str | None = None) -> Any:
+        """Data frame of one table, a row a step, with a column for the time and for each id; or of all, a row a value.
+
+        Raises KeyError for an unknown table, ImportError, naming the extra, without pandas.
+        """
+        try:
+            import pandas
+        except ImportError as err:
+            message = "A data frame needs pandas, which is not installed: pip install 'powerzoo-jax[frames]'."
+            raise ImportError(message) from err
+        if table is not None:
+            one = self[table]
+            return pandas.DataFrame({"time_h": self.time_h, **dict(zip(one.ids, one.values.T, strict=True))})
+        tables, count = self.tables.values(), len(self)
+        width = [len(one.ids) for one in tables]
+        step = np.concatenate([np.repeat(np.arange(count), n) for n in width])
+        columns = {
+            "step": step,
+            "time_h": self.time_h[step],
+            "table": np.repeat(np.array(list(self.tables), object), [count * n for n in width]),
+            "id": np.concatenate([np.tile(np.array(one.ids, object), count) for one in tables]),
+            "unit": np.concatenate([np.tile(np.array(one.units, object), count) for one in tables]),
+            "value": np.concatenate([one.values.ravel() for one in tables]),
+        }
+        return pandas.DataFrame(columns)
+
+
+def save_traces(path: str | Path, traces: Mapping[str, Trace]) -> Path:
+    """Write traces as one compressed npz file, and return its path.
+
+    "traces" lists their names. Arrays of a trace called NAME: "NAME/table/TABLE" (T, n), beside it the texts ".ids" and
+    ".units"; networks at "NAME/network/...", and the rest as JSON text at "NAME/about".
+    """
+    arrays = {ORDER: np.array(list(traces))}
+    for name, trace in traces.items():
+        for table, one in trace.tables.items():
+            at = f"{name}/table/{table}"
+            arrays |= {at: one.values, f"{at}.ids": np.array(one.ids)}
+            arrays[f"{at}.units"] = np.array(one.units)
+        for label, network in trace.networks.items():
+            arrays |= {f"{name}/network/{label}/{part}": getattr(network, part) for part in NETWORK_ARRAYS}
+        plain = {f.name: getattr(trace, f.name) for f in dataclasses.fields(trace)}
+        del plain["tables"], plain["networks"]
+        labels = {
+            label: {"bus_ids": network.bus_ids, "root": network.root, "device_ids": network.device_ids}
+            for label, network in trace.networks.items()
+        }
+        arrays[f"{name}/about"] = np.array(json.dumps({**plain, "networks": labels}))
+    target = Path(path)
+    write_npz(target, arrays)
+    return target
+
+
+def load_traces(path: str | Path) -> dict[str, Trace]:
+    """Read the traces of a file that `save_traces` wrote, by name.
+
+    Raises DataError for a file that holds none.
+    """
+    arrays = read_npz(path)
+    if ORDER not in arrays:
+        raise DataError(f"{path} holds no trace. Write one: powerzoo-jax evaluate TASK --trace {path}")
+    try:
+        return {name: _read_trace(name, arrays) for name in arrays[ORDER].tolist()}
+    except (KeyError, TypeError, ValueError) as err:
+        raise DataError(f"{path} does not hold whole traces ({err}). Write it again with save_traces.") from err
+
+
+def _read_trace(name: str, arrays: Mapping[str, np.ndarray]) -> Trace:
+    about = json.loads(str(arrays[f"{name}/about"]))
+    networks = {}
+    for label, plain in about.pop("networks").items():
+        parts: dict[str, Any] = {part: arrays[f"{name}/network/{label}/{part}"] for part in NETWORK_ARRAYS}
+        parts |= {part: tuple(plain[part]) for part in ("bus_ids", "device_ids")}
+        networks[label] = TracedNetwork(root=plain["root"], **parts)
+    start = f"{name}/table/"
+    tables = {
+        key.removeprefix(start): TraceTable(
+            arrays[key], tuple(arrays[f"{key}.ids"].tolist()), tuple(arrays[f"{key}.units"].tolist())
+        )
+        for key in arrays
+        if key.startswith(start) and not key.endswith((".ids", ".units"))
+    }
+    about |= {part: tuple(about[part]) for part in ("agents", "budgets")}
+    return Trace(tables=tables, networks=networks, **about)
