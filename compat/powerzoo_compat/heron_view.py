@@ -18,6 +18,7 @@ from __future__ import annotations
 
 import functools
 import sys
+import types
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from typing import Any, Literal
@@ -61,13 +62,16 @@ class BaseEnv(SpacesByAgent, ABC):
 
 
 @functools.cache
-def _for_rllib(kind: type[Any]) -> Any:
+def _for_rllib(kind: type[Any]) -> type[Any]:
     from ray.rllib.env.multi_agent_env import MultiAgentEnv
 
     if issubclass(kind, MultiAgentEnv):
         return kind
-    meta: Any = type(kind)
-    return meta(kind.__name__, (kind, MultiAgentEnv), {"__module__": kind.__module__, "__doc__": kind.__doc__})
+    return types.new_class(
+        kind.__name__,
+        (kind, MultiAgentEnv),
+        exec_body=lambda body: body.update(__module__=kind.__module__, __doc__=kind.__doc__),
+    )
 
 
 class HeronAgent:

@@ -145,7 +145,7 @@ def baseline_policy(sim: Sim, name: str, draws: Draw, keys: Array) -> Policy:
 
     name:   as in `evaluate_baseline`, which plays the policy; errors likewise
     draws:  Draw with leading axis B
-    keys:   (B,) one PRNG key an episode
+    keys:   (B,) one PRNG key an episode [-]
     """
     book = _require_baseline(sim, name)
     if name == "random":

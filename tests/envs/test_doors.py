@@ -132,6 +132,7 @@ def test_settings_of_jax_change_nothing_in_the_program_of_a_step(task):
     actions = jax.ShapeDtypeStruct((LANES, sim.env.dims.agent, sim.env.dims.act), np.float32)
 
     def text() -> str:
+        jax.clear_caches()  # which inner functions share a name depends on what was traced before, not on the setting
         return jax.jit(lambda sim, states, x: vstep(sim, states, x)).lower(sim, states, actions).as_text()
 
     plain = text()

@@ -82,7 +82,9 @@ def trace_episode(
     key:             () PRNG key of the episode
     drawn:           which episode, as `tasks.score.all_starts` lists them
     carry:           initial carry of the policy
-    policy, episode:         labels of the trace
+    policy, episode: labels of the trace
+
+    Returns tables (T, n) of the steps until the end, with ids and units.
 
     Example:
         from powerzoo_jax.base.tree import take
