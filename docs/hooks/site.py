@@ -30,6 +30,8 @@ PAGES = {
 NOTEBOOKS = {f"notebooks/{p.name}": f"notebooks/{p.stem}.md" for p in sorted((ROOT / "notebooks").glob("*.ipynb"))}
 RESULTS = {f"benchmarks/results/{p.name}/{f.name}": f"results/{p.name}_{f.stem}.md"
            for p in sorted((ROOT / "benchmarks" / "results").iterdir()) for f in sorted(p.glob("*.tsv"))}  # fmt: skip
+RESULTS |= {f"benchmarks/results/{p.name}": f"results/{p.stem}.md"
+            for p in sorted((ROOT / "benchmarks" / "results").glob("*.tsv"))}  # fmt: skip
 RESULTS |= {p.relative_to(ROOT).as_posix(): f"results/tested_{p.parent.name}_{p.stem}.md"
             for p in sorted((ROOT / "tests" / "recorded").rglob("*.tsv"))}  # fmt: skip
 VIEWS = tuple(f"powerzoo_compat.{p.stem}" for p in sorted((ROOT / "compat" / "powerzoo_compat").glob("[a-z]*.py")))

@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from powerzoo_jax.cli import main
+from powerzoo_jax.envs import load_traces
 
 TINY = {"lanes": 4, "minibatches": 2, "epochs": 1, "widths": "8", "total_steps": 4 * 48 * 6}
 SETTINGS = [word for key, value in TINY.items() for word in ("--set", f"{key}={value}")]
@@ -53,6 +54,16 @@ def policies_shown(capsys, *words: str) -> list[str]:
 def test_a_run_is_shown_beside_the_policy_asked_for(finished, capsys):
     assert policies_shown(capsys, str(finished), "--policy", "rule") == ["rule", "ppo"]
     assert policies_shown(capsys, str(finished), "--policy", "ppo") == ["ppo"]
+
+
+def test_a_trained_run_is_traced_and_shown(finished, tmp_path):
+    """Both show the first seed of the run, on the same episodes as its score."""
+    file, page = tmp_path / "run.npz", tmp_path / "run.html"
+    assert main(["evaluate", str(finished), "--policy", "ppo", "--episodes", "1", "--trace", str(file)]) == 0
+    (trace,) = load_traces(file).values()
+    assert (trace.policy, trace["action"].values.shape) == ("ppo", (48, 1))
+    assert main(["view", str(finished), "--policy", "ppo", "--out", str(page)]) == 0
+    assert '"name":"ppo"' in page.read_text(encoding="utf-8")
 
 
 def test_a_policy_that_the_task_does_not_have_is_refused_by_name(finished, capsys):

@@ -50,6 +50,22 @@ def blackout():
     return rollout(powerzoo.make_task_env("battery_arbitrage", max_load_ratio=7.0), lambda _: np.zeros(1), seed=3)
 
 
+def form(value):
+    """Keys, lengths, types and shapes of an info dict, without its numbers."""
+    if isinstance(value, dict):
+        return {key: form(inner) for key, inner in value.items()}
+    if isinstance(value, tuple | list):
+        return type(value), [form(inner) for inner in value]
+    return (value.dtype, value.shape) if isinstance(value, np.ndarray) else type(value)
+
+
+@pytest.mark.parametrize("days", ["steps", "blackout"])
+def test_the_form_of_the_info_never_changes_from_reset_to_the_last_step(days, request):
+    """Recorders of data sets stack the infos of an episode leaf by leaf."""
+    first, *others = [form(step[4]) for step in request.getfixturevalue(days)]
+    assert all(other == first for other in others)
+
+
 def leaves(value):
     if isinstance(value, dict):
         for inner in value.values():

@@ -1,5 +1,7 @@
-"""Nets of pandapower as cases, and cases as nets."""
+"""Nets of pandapower read into cases, and cases written to nets."""
 
-from powerzoo_jax.cases.readers.pandapower.convert import convert_pandapower as convert_pandapower
-from powerzoo_jax.cases.readers.pandapower.convert import from_pandapower as from_pandapower
-from powerzoo_jax.cases.readers.pandapower.writer import to_pandapower as to_pandapower
+from powerzoo_jax.cases.readers.pandapower.convert import convert_pandapower, from_pandapower
+from powerzoo_jax.cases.readers.pandapower.writer import to_pandapower
+
+# in the reference: powerzoo_jax.cases
+__all__ = ["convert_pandapower", "from_pandapower", "to_pandapower"]
