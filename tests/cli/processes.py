@@ -5,11 +5,9 @@ With 1 process nothing is joined. Every update is followed by a checkpoint, and 
 
 from __future__ import annotations
 
-import os
 import sys
 from pathlib import Path
 
-os.environ["XLA_FLAGS"] = "--xla_force_host_platform_device_count=1 --xla_cpu_multi_thread_eigen=false"
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
 from powerzoo_jax.cli.commands.train import train

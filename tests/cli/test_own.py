@@ -11,7 +11,7 @@ from powerzoo_jax.base.errors import DataMissing, SettingsError
 from powerzoo_jax.cli import main
 from powerzoo_jax.cli.commands.evaluate import shipped_anchors
 from powerzoo_jax.cli.own import load_modules, parse_keywords
-from powerzoo_jax.tasks import list_tasks, make
+from powerzoo_jax.tasks import list_tasks, make, registry
 
 MODULE = """
 import dataclasses
@@ -26,6 +26,12 @@ SMALL = [
     for text in ("total_steps=192", "lanes=2", "steps=48", "minibatches=1", "widths=8,8")
     for word in ("--set", text)
 ]
+
+
+@pytest.fixture(autouse=True)
+def forgotten(monkeypatch):
+    """Whatever a test registers is gone after it."""
+    monkeypatch.setattr(registry, "_TASKS", dict(registry._TASKS))
 
 
 @pytest.fixture

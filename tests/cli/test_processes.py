@@ -9,6 +9,7 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -21,6 +22,7 @@ from tests.cli.processes import TIMEOUT_S, UPDATES
 SCRIPT = Path(__file__).parent / "processes.py"
 END_S = 30.0  # until all others have ended: TIMEOUT_S, a few beats, and what a busy machine needs
 KILLED_AT = 5  # updates
+FLAGS = "--xla_force_host_platform_device_count=1 --xla_cpu_multi_thread_eigen=false"
 ROUNDING = 1e-4  # of the metrics of a run whose sums are taken in another order
 
 
@@ -29,7 +31,8 @@ def launch(folder: Path, count: int) -> list[subprocess.Popen[str]]:
         free.bind(("127.0.0.1", 0))
         address = f"127.0.0.1:{free.getsockname()[1]}"
     words = [[sys.executable, str(SCRIPT), str(folder), address, str(count), str(k)] for k in range(count)]
-    return [subprocess.Popen(w, stderr=subprocess.PIPE, stdout=subprocess.DEVNULL, text=True) for w in words]
+    quiet: dict[str, Any] = {"stderr": subprocess.PIPE, "stdout": subprocess.DEVNULL, "text": True}
+    return [subprocess.Popen(w, env=os.environ | {"XLA_FLAGS": FLAGS}, **quiet) for w in words]
 
 
 def finish(processes: list[subprocess.Popen[str]]) -> None:
