@@ -29,6 +29,7 @@ def prepare_process(platform: str) -> None:
         os.environ["XLA_FLAGS"] = flags.strip()
     else:
         os.environ["TPU_SKIP_MDS_QUERY"] = "1"  # there is no cloud to ask
+        os.environ["ALLOW_MULTIPLE_LIBTPU_LOAD"] = "1"  # no device to share: several processes may compile at once
         os.environ["TPU_LIBRARY_PATH"] = str(packages / "libtpu" / "libtpu.so")
         os.environ["TPU_ACCELERATOR_TYPE"] = "v5litepod-4"
         os.environ["TPU_WORKER_HOSTNAMES"] = "localhost"
