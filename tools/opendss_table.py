@@ -154,7 +154,10 @@ def engine_volts(path: Path) -> tuple[dict[str, complex], dict[str, int]]:
         more = dss.RegControls.Next()
     more = dss.Capacitors.First()
     while more:
-        dss.Capacitors.States([1] * dss.Capacitors.NumSteps())
+        # a capacitor control opens its conductors as well, and the engine builds no admittances for the states alone
+        steps = " ".join(["1"] * dss.Capacitors.NumSteps())
+        for command in ("capacitor.{}.states=[{}]", "close capacitor.{} 1"):
+            dss.Text.Command(command.format(dss.Capacitors.Name(), steps))
         more = dss.Capacitors.Next()
     for command in TIGHT:
         dss.Text.Command(command)

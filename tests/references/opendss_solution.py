@@ -75,17 +75,22 @@ def _load_current(case: ThreePhaseCase, v: np.ndarray) -> np.ndarray:
     across = padded[load.node] - padded[load.end]
     u = np.abs(across) / load.kv
 
-    def power(nominal: np.ndarray, z: np.ndarray, i: np.ndarray) -> np.ndarray:
+    exponents = np.zeros((2, len(load)))
+    exponents[:, case.exponent.load] = [case.exponent.p_exponent, case.exponent.q_exponent]
+
+    def power(nominal: np.ndarray, z: np.ndarray, i: np.ndarray, a: np.ndarray) -> np.ndarray:
         def law(x: np.ndarray) -> np.ndarray:
             return z * x * x + i * x + 1 - z - i
 
         least, low, most = load.v_min_pu, load.v_low_pu, load.v_max_pu
         span = np.where(least > low, least - low, 1.0)
         current = low + (law(least) / least - low) * (u - low) / span  # linear in u between low and least
-        value = np.where(u < low, u * u, np.where(u < least, u * current, law(u)))
+        inside = z * u * u + i * u + (1 - z - i) * u**a
+        value = np.where(u < low, u * u, np.where(u < least, u * current, inside))
         return nominal * np.where(u > most, law(most) * (u / most) ** 2, value)
 
-    s = power(load.p_kw, load.z_p, load.i_p) + 1j * power(load.q_kvar, load.z_q, load.i_q)
+    p = power(load.p_kw, load.z_p, load.i_p, exponents[0])
+    s = p + 1j * power(load.q_kvar, load.z_q, load.i_q, exponents[1])
     current = np.conj(1e-3 * s / across)
     taken = np.zeros(len(v) + 1, complex)
     np.add.at(taken, load.node, current)

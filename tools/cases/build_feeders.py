@@ -9,8 +9,16 @@ from pathlib import Path
 
 import numpy as np
 
+from powerzoo_jax.base.errors import CaseError
 from powerzoo_jax.cases.readers.opendss import read_opendss
-from powerzoo_jax.cases.threephase.case import PlaceTable, ShuntTable, ThreePhaseCase, empty_table, to_arrays
+from powerzoo_jax.cases.threephase.case import (
+    ExponentTable,
+    PlaceTable,
+    ShuntTable,
+    ThreePhaseCase,
+    empty_table,
+    to_arrays,
+)
 from powerzoo_jax.cases.threephase.library import FEEDERS
 from tools.builder import run_builder
 from tools.pins import Pin, fetch, read_member
@@ -75,6 +83,8 @@ Every npz here is derived by `python -m tools.cases.build_feeders --write` and h
 three-phase loads and capacitors split into single-phase rows, base voltages propagated from the source.
 Not kept: the millionth of its rating that OpenDSS adds to every transformer as a shunt against floating windings,
 ratings, coordinates, and what the scripts say about time series, harmonics, delays of controls and failure rates.
+Loads of model 4 (`case34` has two) are kept by shares of constant current and impedance, with which they differ from
+OpenDSS beyond vminpu and vmaxpu.
 
 | table | package | version | SHA-256 | member | licence / citation | further transform |
 |---|---|---|---|---|---|---|
@@ -94,7 +104,22 @@ def _read(wheel: Path, name: str, master: Master) -> ThreePhaseCase:
     citation = CITATION.format(buses=master.buses)
     case = read_opendss(master.script, name=name, taps=master.taps, opened=master.opened, citation=citation, read=read)
     # PROVENANCE.md has the notes for all feeders, and says that shunts and coordinates are not kept
-    return replace(case, notes=(), shunt=empty_table(ShuntTable), place=empty_table(PlaceTable))
+    return replace(_with_shares(case), notes=(), shunt=empty_table(ShuntTable), place=empty_table(PlaceTable))
+
+
+def _with_shares(case: ThreePhaseCase) -> ThreePhaseCase:
+    """The case with its exponents of 1 and 2 as shares of constant current and impedance."""
+    law, rows = case.exponent, case.exponent.load
+    if not (np.all(law.p_exponent == 1) and np.all(law.q_exponent == 2)):
+        raise CaseError(f"{case.name}: exponents {law.p_exponent} and {law.q_exponent} are no shares. Keep the table.")
+    load = replace(case.load, i_p=_put(case.load.i_p, rows), z_q=_put(case.load.z_q, rows))
+    return replace(case, load=load, exponent=empty_table(ExponentTable))
+
+
+def _put(column: np.ndarray, rows: np.ndarray) -> np.ndarray:
+    column = column.copy()
+    column[rows] = 1.0
+    return column
 
 
 def provenance() -> str:

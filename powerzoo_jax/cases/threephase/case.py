@@ -244,6 +244,26 @@ class PhaseLoadTable(_NamedTable):
 
 
 @dataclass(frozen=True, eq=False)
+class ExponentTable(_NamedTable):
+    """Loads whose share of constant power is a power of the voltage: for v_min_pu <= u <= v_max_pu they draw
+
+    P = p_kw (z_p u^2 + i_p u + (1 - z_p - i_p) u^p_exponent)  and Q likewise.
+
+    Outside of that range the exponents are 0, as in OpenDSS: the power jumps where the range ends.
+
+    load:                    (E,)  int64  rows of the table of loads
+    p_exponent, q_exponent:  (E,)  [-]
+    """
+
+    TEXT = frozenset()
+    INTEGER = frozenset({"load"})
+
+    load: np.ndarray
+    p_exponent: np.ndarray
+    q_exponent: np.ndarray
+
+
+@dataclass(frozen=True, eq=False)
 class ThreePhaseCase:
     """An unbalanced feeder on the host: picklable, read-only; change it with `dataclasses.replace`.
 
@@ -251,7 +271,7 @@ class ThreePhaseCase:
     base_mva:  [MVA] three-phase power base of the per-unit values; one phase has a third of it
     citation:  where the numbers come from
     notes:     records of the source that the tables cannot express
-    shunt, place: may be empty
+    shunt, place, exponent: may be empty
     """
 
     name: str
@@ -267,6 +287,7 @@ class ThreePhaseCase:
     notes: tuple[str, ...] = ()
     shunt: ShuntTable = field(default_factory=lambda: empty_table(ShuntTable))
     place: PlaceTable = field(default_factory=lambda: empty_table(PlaceTable))
+    exponent: ExponentTable = field(default_factory=lambda: empty_table(ExponentTable))
 
     @property
     def n_node(self) -> int:
@@ -318,7 +339,8 @@ TABLES: dict[str, type[_NamedTable]] = {
     "capacitor": CapacitorTable,
     "load": PhaseLoadTable,
 }
-OPTIONAL: dict[str, type[_NamedTable]] = {"shunt": ShuntTable, "place": PlaceTable}  # not in a file where empty
+# not in a file where empty
+OPTIONAL: dict[str, type[_NamedTable]] = {"shunt": ShuntTable, "place": PlaceTable, "exponent": ExponentTable}
 
 
 def to_arrays(case: ThreePhaseCase) -> dict[str, np.ndarray]:
@@ -343,6 +365,7 @@ def stripped(case: ThreePhaseCase, v_source_pu: float = 1.05) -> ThreePhaseCase:
         regulator=replace(case.regulator, tap=np.zeros(len(case.regulator))),
         # beyond its voltage range a load becomes an impedance: a range this wide keeps the power constant
         load=replace(load, z_p=zero, i_p=zero, z_q=zero, i_q=zero, v_min_pu=zero + 0.5, v_max_pu=zero + 1.5),
+        exponent=empty_table(ExponentTable),
     )
 
 
@@ -362,7 +385,8 @@ def assemble(
 ) -> ThreePhaseCase:
     """Build a feeder from rows per table, in which nodes are "bus.phase" and None is the ground.
 
-    A source row holds `kv` and `line_kv`, a transformer row the rated line voltages of its sides as `line_kv`.
+    A source row holds `kv` and `line_kv`, a transformer row the rated line voltages of its sides as `line_kv`, and a
+    load row may hold `p_exponent` and `q_exponent`.
     voltage_bases: [kV] line to line; a part of the network takes the one nearest to its ratings
     notes:  what the rows leave out
     places: bus -> coordinates; those of other buses are dropped
@@ -391,6 +415,9 @@ def assemble(
     index = {f"{bus}.{phase}": k for k, (bus, phase) in enumerate(nodes)}
     tables = {kind: _table(TABLES[kind], rows[kind], index) for kind in TABLES if kind != "node"}
     tables["shunt"] = _table(ShuntTable, rows.get("shunt", []), index)
+    tables["exponent"] = _table(
+        ExponentTable, [{"load": k} | row for k, row in enumerate(rows["load"]) if "p_exponent" in row], index
+    )
     known = {bus: at for bus, at in (places or {}).items() if bus in there}
     x, y = np.array(list(known.values()), float).reshape(-1, 2).T
     tables["place"] = PlaceTable(bus=np.array(list(known), np.str_), x=x, y=y)

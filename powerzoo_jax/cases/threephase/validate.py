@@ -12,7 +12,7 @@ from powerzoo_jax.cases.threephase.case import GROUND, ThreePhaseCase, grounded_
 from powerzoo_jax.cases.topology import islands
 
 Findings = Iterator[Problem]
-TABLES = ("node", "source", "line", "transformer", "regulator", "capacitor", "load", "shunt")
+TABLES = ("node", "source", "line", "transformer", "regulator", "capacitor", "load", "shunt", "exponent")
 ENDS = {
     "line": ("from_node", "to_node"),
     "transformer": ("from_node", "from_end", "to_node", "to_end"),
@@ -96,6 +96,10 @@ def positions(case: ThreePhaseCase) -> Findings:
     if bad.size:
         message = "it moves a transformer unit that does not exist."
         yield Problem("regulator", "unit", _names(case, "regulator", bad), message, "Name its transformer.")
+    rows = case.exponent.load
+    if ((rows < 0) | (rows >= len(case.load))).any() or len(np.unique(rows)) < len(rows):
+        message = f"load = {listing(rows)}: each is a row of the {len(case.load)} loads, once."
+        yield Problem("exponent", "load", (), message, "Correct the rows, or drop the table.")
 
 
 def positive(case: ThreePhaseCase) -> Findings:
@@ -245,6 +249,9 @@ def _names(case: ThreePhaseCase, component: str, at: np.ndarray) -> tuple[object
         return tuple(case.node_names[k] for k in at)
     if component == "source":
         return ()
+    if component == "exponent":
+        rows = case.exponent.load[at]
+        return _names(case, "load", rows[(rows >= 0) & (rows < len(case.load))])
     return tuple(dict.fromkeys(map(str, getattr(case, component).name[at])))
 
 

@@ -6,6 +6,7 @@ The rows are ZIP loads, generators, and taps away from their base position; the 
 
 with h the admittance per unit of power: with s = |v|^2,
 h = P0 / s + I0 / |v| + Z0 where the ZIP law holds, I1 / |v| + Z1 below that range, and constant outside of both.
+A load with a voltage exponent a has P0 (|v| / rated)^a instead of P0 where the ZIP law holds.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ from jax import Array
 from powerzoo_jax.base.errors import BaseLoadError, SolverError
 from powerzoo_jax.base.host import on_host
 from powerzoo_jax.base.numerics import resolve_dtype
-from powerzoo_jax.cases.threephase.case import GROUND, PhaseLoadTable, ThreePhaseCase
+from powerzoo_jax.cases.threephase.case import GROUND, ExponentTable, PhaseLoadTable, ThreePhaseCase
 from powerzoo_jax.powerflow.rows import (
     ChordCore,
     calibrated,
@@ -48,6 +49,8 @@ class RowLaw:
     power, current, impedance:    (2, a)  P0, I0, Z0
     low_current, low_impedance:   (2, a)  I1, Z1
     s_low, s_min, s_max:          (a,)    [pu] squares of the voltages where the pieces meet
+    half_exponent:                (2, a)  [-]  half of the voltage exponents; None where no row has one, at no cost
+    s_rated:                      (a,)    [pu] square of the rated voltage, likewise
     """
 
     power: Array
@@ -58,6 +61,8 @@ class RowLaw:
     s_low: Array
     s_min: Array
     s_max: Array
+    half_exponent: Array | None = None
+    s_rated: Array | None = None
 
 
 class ZipLaw:
@@ -68,14 +73,18 @@ class ZipLaw:
 
     def current(self, law: RowLaw, e: Any, f: Any, p: Any, q: Any) -> tuple[Any, Any]:
         """Real and imaginary part of the injected current, shaped as e, f, p and q (..., a)."""
-        s = clip(e * e + f * f, law.s_low, law.s_max)
+        square = e * e + f * f
+        s = clip(square, law.s_low, law.s_max)
         root = inverse_root(s)
         inverse = root * root
         below = s < law.s_min
 
         def admittance(k: int) -> Any:
             low = law.low_current[k] * root + law.low_impedance[k]
-            return where(below, low, law.power[k] * inverse + law.current[k] * root + law.impedance[k])
+            held = law.power[k]
+            if law.half_exponent is not None:
+                held = held * where(square > law.s_max, 1.0, (s / law.s_rated) ** law.half_exponent[k])
+            return where(below, low, held * inverse + law.current[k] * root + law.impedance[k])
 
         g, b = p * admittance(0), q * admittance(1)
         return g * e + b * f, g * f - b * e
@@ -106,6 +115,19 @@ def load_law(load: PhaseLoadTable, v_rated: np.ndarray) -> dict[str, Any]:
         "s_min": least**2,
         "s_max": most**2,
     }
+
+
+def exponent_law(exponent: ExponentTable, v_rated: np.ndarray, rows: int) -> dict[str, Any]:
+    """Fields of the `RowLaw` of loads with voltage exponents: none without such loads.
+
+    v_rated:  (D,) [pu] of the loads        rows:  of the law, the loads first
+    """
+    if len(exponent) == 0:
+        return {}
+    half, square = np.zeros((2, rows)), np.ones(rows)
+    half[:, exponent.load] = 0.5 * np.stack([exponent.p_exponent, exponent.q_exponent])
+    square[: v_rated.size] = v_rated**2
+    return {"half_exponent": half, "s_rated": square}
 
 
 def generator_law(v_rated: np.ndarray) -> dict[str, Any]:
@@ -238,12 +260,14 @@ def _law(case: ThreePhaseCase, ports: list[tuple[int, int]], moving: int) -> dic
     ends = np.array(ports)
     base = np.array([kv[max(pair)] for pair in ports])
     between = (ends != GROUND).all(axis=1)
+    v_rated = case.load.kv / base[:load]
     parts = [
-        load_law(case.load, case.load.kv / base[:load]),
+        load_law(case.load, v_rated),
         generator_law(np.where(between, np.sqrt(3), 1.0)[load:]),
         proportional_law(2 * moving),
     ]
-    return {name: np.concatenate([part[name] for part in parts], axis=-1) for name in parts[0]}
+    law = {name: np.concatenate([part[name] for part in parts], axis=-1) for name in parts[0]}
+    return law | exponent_law(case.exponent, v_rated, law["s_max"].size)
 
 
 def _split(z: np.ndarray) -> np.ndarray:

@@ -10,7 +10,7 @@ import scipy.sparse.linalg as spl
 
 from powerzoo_jax.base.errors import SolverError
 from powerzoo_jax.cases.threephase.case import GROUND, ThreePhaseCase
-from powerzoo_jax.powerflow.threephase.factors import ZIP, RowLaw, load_law, nominal_phase_load
+from powerzoo_jax.powerflow.threephase.factors import ZIP, RowLaw, exponent_law, load_law, nominal_phase_load
 from powerzoo_jax.powerflow.threephase.network import sparse_equations
 
 
@@ -36,7 +36,8 @@ def solve_threephase_on_host(
     load, n = case.load, case.n_node
     node, end = (np.where(at == GROUND, n, at) for at in (load.node, load.end))
     base_kv = case.node.base_kv[np.maximum(load.node, load.end)]
-    law = RowLaw(**load_law(load, load.kv / base_kv))
+    v_rated = load.kv / base_kv
+    law = RowLaw(**load_law(load, v_rated), **exponent_law(case.exponent, v_rated, len(load)))
     s = load_factor * nominal_phase_load(case)
     x, change = factors.solve(source), np.zeros(1)
     for _ in range(max_steps):

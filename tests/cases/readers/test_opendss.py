@@ -138,7 +138,8 @@ def test_loads_are_split_into_phases_with_their_law():
     assert [case.node_names[k] for k in (d.node[delta[0]], d.end[delta[0]])] == ["mid.2", "mid.3"]
     assert d.z_p[delta] == 1 and d.kv[delta] == 12.47
     assert [case.node_names[k] for k in d.end[cvr]] == ["far.2", "far.3", "far.1"]
-    assert (d.i_p[cvr] == 1).all() and (d.z_q[cvr] == 1).all()  # exponents 1 and 2
+    assert case.exponent.load.tolist() == cvr.tolist() and not d.z_q[cvr].any()
+    assert (case.exponent.p_exponent == 1).all() and (case.exponent.q_exponent == 2).all()
 
 
 def test_like_copies_and_edits_change_what_was_defined_before():

@@ -44,7 +44,7 @@ def expected() -> dict[str, dict[str, complex]]:
 
 def same_tables(case: ThreePhaseCase, kind: str = "") -> bool:
     ours, other = to_arrays(case), to_arrays(base(kind))
-    return all(np.array_equal(ours[key], other[key]) for key in other if key != "notes")
+    return ours.keys() == other.keys() and all(np.array_equal(ours[key], other[key]) for key in other if key != "notes")
 
 
 def rules(effect: str) -> list[tuple[str, str]]:

@@ -10,6 +10,7 @@ import pytest
 
 from powerzoo_jax.base.errors import CaseError
 from powerzoo_jax.cases import ThreePhaseCase, assert_valid_feeder, list_feeders, load_feeder, validate_threephase
+from powerzoo_jax.cases.threephase.case import ExponentTable
 from powerzoo_jax.cli import main
 
 SCRIPT = """clear
@@ -55,6 +56,13 @@ MISTAKES = {
     "kv": (("load", dict(kv=4160.0)), "rated at"),
     "watts": (("load", dict(p_kw=4e6)), "kW, not W"),
 }
+
+
+@pytest.mark.parametrize("rows", [[0, 9999], [3, 3], [-1]])
+def test_exponents_belong_to_one_load_each(rows: list[int]) -> None:
+    table = ExponentTable(load=np.array(rows), p_exponent=np.ones(len(rows)), q_exponent=np.ones(len(rows)))
+    with pytest.raises(CaseError, match=r"each is a row of the \d+ loads, once"):
+        assert_valid_feeder(dataclasses.replace(load_feeder("ieee123"), exponent=table))
 
 
 @pytest.mark.parametrize("mistake", MISTAKES)

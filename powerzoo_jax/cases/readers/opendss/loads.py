@@ -11,35 +11,28 @@ from powerzoo_jax.cases.readers.opendss.shunts import phase_rows
 from powerzoo_jax.cases.readers.opendss.values import Bus
 from powerzoo_jax.cases.threephase.case import Row
 
-SHARES = {1: [0.0, 0.0, 0.0, 0.0], 2: [1.0, 0.0, 1.0, 0.0], 5: [0.0, 1.0, 0.0, 1.0]}  # z_p, i_p, z_q, i_q
-EXPONENT = {0: [0.0, 0.0], 1: [0.0, 1.0], 2: [1.0, 0.0]}  # of the voltage in model 4 -> shares z, i
+# model -> shares z_p, i_p, z_q, i_q; model 4 has exponents
+SHARES = {1: [0.0] * 4, 2: [1.0, 0.0, 1.0, 0.0], 4: [0.0] * 4, 5: [0.0, 1.0, 0.0, 1.0]}
 
 
 def load_rows(script: Script, element: Element) -> list[Row]:
     groups = script.values(element)
     value: dict[str, Any] = {"bus1": Bus("", ()), "conn": False, "phases": 3, "kv": 12.47, "model": 1, "zipv": None}
-    value |= {"vminpu": 0.95, "vmaxpu": 1.05, "vlowpu": 0.5, "cvrwatts": 1, "cvrvars": 2, "status": "variable"}
+    value |= {"vminpu": 0.95, "vmaxpu": 1.05, "vlowpu": 0.5, "cvrwatts": 1.0, "cvrvars": 2.0, "status": "variable"}
     value |= {key: entry for group in groups for key, entry, _ in group}
     shares = value["zipv"] if value["model"] == 8 else SHARES.get(value["model"])
-    if value["model"] == 4:
-        script.note(
-            "the power that OpenDSS gives CVR loads beyond vminpu and vmaxpu is not represented", "load.model=4"
-        )
-        shares = _cvr_shares(element, value)
     if element.model and value["conn"] and value["phases"] == 3:
         element.refuse(element.model, "OpenDSS copies a three-phase delta load wrongly. Write the load out.")
     if shares is None:
         element.fail("model=8 without zipv. Give the ZIP coefficients.")
     law = dict(zip(("z_p", "i_p", "z_q", "i_q"), shares, strict=True))
+    if value["model"] == 4:
+        law |= {"p_exponent": value["cvrwatts"], "q_exponent": value["cvrvars"]}
     law |= {"v_min_pu": value["vminpu"], "v_max_pu": value["vmaxpu"], "v_low_pu": value["vlowpu"]}
     rows, (kw, kvar) = phase_rows(element, value), _demand(element, groups)
     factor = script.load_factor if value["status"] == "variable" else 1.0
     each = {"p_kw": kw * factor / len(rows), "q_kvar": kvar * factor / len(rows)}
     return [row | each | law for row in rows]
-
-
-def _cvr_shares(element: Element, value: dict[str, Any]) -> list[float]:
-    return [share for key in ("cvrwatts", "cvrvars") for share in EXPONENT[value[key]]]
 
 
 def _demand(element: Element, groups: list[list[tuple[str, Any, Any]]]) -> tuple[float, float]:

@@ -90,6 +90,7 @@ LABEL = noted("labels are not represented")
 TIMING = noted("delays and logs of controls are not represented")
 MOST_WINDINGS = 3
 MOST_CONDUCTORS = 24
+MOST_EXPONENT = 20.0  # of a voltage: loads have exponents up to 7, and any file must solve in finite numbers
 LIKE = applied(v.word)  # the parser of scripts replaces it by what it copies
 ON = fixed("y", "yes", "t", "true", remedy="Remove the element from the script.")
 NO = ("n", "no", "f", "false")
@@ -224,7 +225,7 @@ PROPERTIES: dict[str, Rules] = {
         (RATING, "vminnorm vminemerg"),
         (POSITIVE, "xfkva allocationfactor kva"),
         (CUSTOMERS, "%mean %stddev"),
-        (applied(v.one_of(0, 1, 2)), "cvrwatts cvrvars"),
+        (applied(v.within(-MOST_EXPONENT, MOST_EXPONENT)), "cvrwatts cvrvars"),
         (refused("Give kW and kvar."), "kwh kwhdays cfactor"),
         (SERIES, "cvrcurve"),
         (CUSTOMERS, "numcust"),
