@@ -29,7 +29,7 @@ DATA = ROOT / "tests" / "recorded" / "opendss"
 # class -> what its example needs for the engine to take it
 KINDS = {
     "vsource": "", "line": "", "linecode": "", "load": "", "transformer": "",
-    "regcontrol": "transformer=x winding=2", "capacitor": "", "xfmrcode": "",
+    "regcontrol": "transformer=x winding=2", "capacitor": "", "xfmrcode": "", "generator": "", "pvsystem": "",
     "wiredata": "rac=1 gmrac=1 diam=1 runits=mi gmrunits=ft radunits=in", "cndata": "",
     "linespacing": "nconds=1 nphases=1 x=[0] h=[10]",
     "linegeometry": "nconds=1 nphases=1 cond=1 wire=x x=0 h=10 units=ft", "reactor": "",

@@ -88,6 +88,19 @@ def choked(text: str) -> Change:
     return beside(f"New Reactor.r bus1=end {text}")
 
 
+def generating(text: str, given: str = "kw=90 kvar=30") -> Change:
+    """A generator beside the base feeder."""
+    return beside(f"New Generator.g bus1=end kv=12.47 {given} {text}")
+
+
+def shining(text: str) -> Change:
+    """A photovoltaic system beside the base feeder."""
+    return beside(
+        "New TShape.warm npts=1 interval=1 temp=[25]\n"
+        f"New PVSystem.p bus1=low kv=0.48 kva=60 pmpp=50 irradiance=0.8 {text}"
+    )
+
+
 # class -> property -> the feeder that gives it another value than the base does
 APPLIED: dict[str, dict[str, Change]] = {
     "vsource": {
@@ -194,6 +207,36 @@ APPLIED: dict[str, dict[str, Change]] = {
         "r": choked("r=300 x=400"),
         "x": choked("x=400"),
         "rp": choked("x=400 rp=900"),
+    },
+    "generator": {
+        "phases": generating("phases=1 bus1=end.2 kv=7.2"),
+        "bus1": generating("bus1=mid.1.2.3"),
+        "kv": generating("kv=11 vmaxpu=1.05"),
+        "kw": generating("kw=300"),
+        "pf": generating("pf=-0.95"),
+        "kvar": generating("kvar=200"),
+        "vminpu": generating("kw=900 vminpu=1.06"),
+        "vmaxpu": generating("kw=900 vmaxpu=0.94"),
+        "conn": generating("conn=delta"),
+        "status": generating("status=fixed\nSet GenMult=2"),
+    },
+    "pvsystem": {
+        "phases": shining("phases=1 bus1=low.2 kv=0.277"),
+        "bus1": shining("bus1=low.2.3.1"),
+        "kv": shining("kv=0.4 vmaxpu=1.02"),
+        "irradiance": shining("irradiance=0.3"),
+        "pmpp": shining("pmpp=58"),
+        "%pmpp": shining("%pmpp=40"),
+        "pf": shining("kvar=9 pf=-0.9"),
+        "conn": shining("conn=delta"),
+        "kvar": shining("pf=0.9 kvar=-20"),
+        "kva": shining("kva=30"),
+        "%cutin": shining("irradiance=0.1\n~ irradiance=0.4 %cutin=50"),
+        "%cutout": shining("%cutin=80 %cutout=80 kvar=10"),
+        "vminpu": shining("vminpu=1.08"),
+        "vmaxpu": shining("vmaxpu=0.92"),
+        "varfollowinverter": shining("irradiance=0.1 kvar=10 varfollowinverter=yes"),
+        "wattpriority": shining("kva=45 kvar=-30 wattpriority=yes"),
     },
     "xfmrcode": {
         "phases": centred(),
@@ -326,7 +369,8 @@ SAMPLE = {
     "scantype": "zero", "linetype": "ug", "earthmodel": "carson", "ratings": "[300]", "seasons": "1", "neutral": "2",
     "cvrcurve": "default", "sub": "yes", "subname": "s", "bank": "b", "xrconst": "yes", "core": "5-leg",
     "ppm_antifloat": "0.5", "debugtrace": "no", "inversetime": "yes", "eventlog": "yes", "rho": "90",
-    "basefreq": "50", "pctperm": "50",
+    "basefreq": "50", "pctperm": "50", "forceon": "yes", "refuel": "no", "safemode": "no",
+    **dict.fromkeys(("tyearly", "tdaily", "tduty"), "warm"),
 }  # fmt: skip
 
 
@@ -337,6 +381,8 @@ EXTRA: dict[str, tuple[str, Callable[[str], Change]]] = {
     "cndata": ("cndata.c", lambda text: strung(cable=text)),
     "linegeometry": ("linegeometry.g", lambda text: strung(geometry=text)),
     "linespacing": ("linespacing.s", lambda text: strung(spacing=text)),
+    "generator": ("generator.g", generating),
+    "pvsystem": ("pvsystem.p", shining),
     "reactor": ("reactor.r", lambda text: choked(f"x=400 {text}")),
 }
 
@@ -402,6 +448,18 @@ CONSTRUCTS: dict[str, Change] = {
     "impedance above its range": {"load": "+model=2 vminpu=0.5 vmaxpu=0.9"},
     "ZIP load above its range": {"load": "+model=8 zipv=(0.2 0.3 0.5 0.1 0.6 0.3 0) vminpu=0.5 vmaxpu=0.9"},
     "ZIP load below its range": {"load": "+model=8 zipv=(0.2 0.3 0.5 0.1 0.6 0.3 0) vminpu=1.1 vmaxpu=1.2"},
+    "generator with nothing": generating("", ""),
+    "generator by kvar and kw": generating("\n~ kvar=50\n~ kw=400", "kw=200 pf=0.9"),
+    "generator of negative kvar": generating("kvar=-80 kw=300"),
+    "generator that consumes": generating("kw=-200 pf=0.8"),
+    "generator in a wye between two nodes": generating("phases=1 bus1=end.2.3 kv=12.47"),
+    "generator in delta beyond its range": generating("kw=600 conn=delta vminpu=1.06 vmaxpu=1.3"),
+    "generator in two phases": generating("phases=2 bus1=end.3.1 kv=12.47 kw=300 kvar=-50"),
+    "generation multiplier": {**generating("kw=300"), "end": f"Set GenMult=0.5 LoadMult=1.2\n{BASE['end']}"},
+    "PV system of a rating below its power": shining("kva=45 pf=0.8"),
+    "PV system of a rating below its kvar": shining("kva=30 kvar=-40"),
+    "PV system below its cut-out": shining("irradiance=0.1 kvar=10"),
+    "PV system with nothing": beside("New PVSystem.p bus1=end kv=12.47"),
     "delta load between two nodes": {"load": "New Load.d bus1=low.3.1 phases=1 conn=delta kv=0.48 kw=60"},
     "wye load between two nodes": {"load": "New Load.d bus1=low.3.1 phases=1 kv=0.48 kw=60"},
     "load with its neutral at the ground": {"load": "+bus1=low.2.1.3.0"},
@@ -517,7 +575,7 @@ CONSTRUCTS: dict[str, Change] = {
         "New Fuse.f line.a 1\nNew CapControl.c element=line.a capacitor=c"
     },
     "options that are left out": {
-        "end": f"Set year=1 mode=snap number=1 %growth=3 genmult=2 normvminpu=0.96\n{BASE['end']}"
+        "end": f"Set year=1 mode=snap number=1 %growth=3 normvminpu=0.96\n{BASE['end']}"
     },
 }  # fmt: skip
 

@@ -165,10 +165,39 @@ def test_every_option_of_set_is_applied_idle_noted_or_refused_with_its_line() ->
             assert same_tables(case) and (f"set {option}" in " ".join(case.notes)) == (rule.effect == NOTED)
     applied = {option for option, rule in OPTIONS.items() if rule.effect == APPLIED}
     assert applied == {
-        *("loadmult", "voltagebases", "frequency", "basefrequency", "defaultbasefrequency", "earthmodel"),
+        *("loadmult", "genmult", "voltagebases", "frequency", "basefrequency", "defaultbasefrequency", "earthmodel"),
     }
     for option in ("frequency", "basefrequency", "defaultbasefrequency"):
         assert same_tables(read(feeders.script({}) + f"Set {option}=60\n"))
         assert f"line {last}: Set {option}=50: what is defined before has 60 Hz" in refusal(
             feeders.script({}) + f"Set {option}=50\n"
         )
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("New Generator.g bus1=end kw=5", "generator.g: kv is not given. Give it"),
+        ("New Generator.g bus1=end.1 kv=7.2 phases=1", "generator.g: kv stands before phases"),
+        ("New Generator.g bus1=end.1.2 phases=1 kv=12.47 conn=delta", "generator.g: OpenDSS takes a third of a delta"),
+        ("New Generator.g bus1=end kv=12.47 pf=0", "generator.g: pf=0: kvar follows from a power factor of 0"),
+        ("New Generator.g bus1=end kv=12.47 model=3", "generator.g: model=3 is not in the subset"),
+        ("New PVSystem.p bus1=end kv=12.47 pf=0", "pvsystem.p: pf=0: kvar follows from a power factor of 0"),
+        ("New PVSystem.p bus1=end kv=12.47 %cutin=5", "pvsystem.p: %cutin is below %cutout"),
+        ("New Storage.s bus1=end", "does not know the class storage. Write its power at the snapshot as a generator"),
+        ("New Fault.f bus1=end", "does not know the class fault. Write it as a reactor"),
+    ],
+)
+def test_generation_that_cannot_be_represented_is_refused_with_a_remedy(text: str, message: str) -> None:
+    where = f"feeder.dss, line {line_of('load') + 3}: "
+    assert refusal(feeders.script(feeders.beside(text))).startswith(where), refusal(
+        feeders.script(feeders.beside(text))
+    )
+    assert message in refusal(feeders.script(feeders.beside(text)))
+
+
+def test_generation_is_load_of_negative_power_that_the_multiplier_of_loads_leaves_alone() -> None:
+    case = read(FEEDERS["generation multiplier"])
+    rows = case.load.name == "generator.g"
+    np.testing.assert_allclose(case.load.p_kw[rows], -50.0)
+    assert "their power is that of a load, negative, and scales with the loads (generator)" in case.notes

@@ -122,7 +122,7 @@ OPTIONS: Rules = table(
     (PASS, "algorithm trapezoidal"),
     (PLANNING, "autobuslist"),
     (PASS, "controlmode tracecontrol"),
-    (noted("it serves generators alone, which are refused"), "genmult"),
+    (applied(v.number), "genmult"),
     (SERIES, "defaultdaily defaultyearly"),
     (refused("Give it to the loads."), "allocationfactors"),
     (fixed("multiphase", "m", remedy="Write a three-phase feeder."), "cktmodel"),

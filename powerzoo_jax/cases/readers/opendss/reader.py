@@ -14,6 +14,7 @@ import numpy as np
 
 from powerzoo_jax.base.errors import CaseError, excerpt
 from powerzoo_jax.base.textfile import MAX_MB, require_file, too_large
+from powerzoo_jax.cases.readers.opendss.generation import generator_rows, pv_rows
 from powerzoo_jax.cases.readers.opendss.lines import line_rows
 from powerzoo_jax.cases.readers.opendss.loads import load_rows
 from powerzoo_jax.cases.readers.opendss.script import CIRCUIT, Script, parse
@@ -23,6 +24,7 @@ from powerzoo_jax.cases.readers.opendss.transformers import regulator_row, trans
 from powerzoo_jax.cases.threephase.case import Row, ThreePhaseCase, assemble, nodes_of
 
 KINDS = ("source", "regulator", "transformer", "line", "capacitor", "load", "shunt")
+ONE_PORTS = {"capacitor": capacitor_rows, "load": load_rows, "generator": generator_rows, "pvsystem": pv_rows}
 OPEN_VAR = 1.0  # charging [var] of a line open at one end beyond which it changes voltages
 
 
@@ -91,10 +93,10 @@ def _rows(script: Script, opened: Collection[str], taps: Mapping[str, int]) -> d
             lines, shunts = reactor_rows(script, element)
             rows["line"] += lines
             rows["shunt"] += shunts
-    for kind, make in (("capacitor", capacitor_rows), ("load", load_rows)):
+    for kind, make in ONE_PORTS.items():
         for element in script.of(kind):
             with script.collecting():
-                rows[kind] += make(script, element)
+                rows["capacitor" if kind == "capacitor" else "load"] += make(script, element)
     rows["line"] = _without_loose(script, rows)
     return rows
 

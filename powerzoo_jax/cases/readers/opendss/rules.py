@@ -86,6 +86,8 @@ HARMONIC = noted("what acts beyond the base frequency is not represented")
 SERIES = noted("time series and growth are not represented, the case is the snapshot")
 CUSTOMERS = noted("classes, statistics and weights of customers are not represented")
 THERMAL = noted("thermal and magnetic models of transformers are not represented")
+MACHINE = noted("dynamics of machines and inverters are not represented")
+USER_MODEL = refused("Remove it: the power is constant.")
 LABEL = noted("labels are not represented")
 TIMING = noted("delays and logs of controls are not represented")
 MOST_WINDINGS = 3
@@ -96,6 +98,7 @@ ON = fixed("y", "yes", "t", "true", remedy="Remove the element from the script."
 NO = ("n", "no", "f", "false")
 ZERO = fixed("0", remedy="Remove the property: it is not represented.")
 SHIELD = refused("Tape shields are not represented: give the matrices that the cable amounts to.")
+UNBALANCED = "Remove it: every phase follows its own voltage."
 REVERSE = "Remove it: the control of reverse power is not represented."
 ANY = applied(v.number)
 POSITIVE, NONNEGATIVE = applied(v.positive), applied(v.nonnegative)
@@ -356,6 +359,79 @@ PROPERTIES: dict[str, Rules] = {
         (ON, "enabled"),
         (LIKE, "like"),
     ),
+    "generator": table(
+        (PHASES, "phases"),
+        (BUS, "bus1"),
+        (POSITIVE, "kv"),
+        (ANY, "kw"),
+        (applied(v.within(-1.0, 1.0)), "pf"),
+        (ANY, "kvar"),
+        (fixed("1", remedy="Give model=1: constant power."), "model"),
+        (POSITIVE, "vminpu vmaxpu"),
+        (SERIES, "yearly daily duty"),
+        (fixed("default", remedy="Remove it: the generator runs. Remove the generator where it does not."), "dispmode"),
+        (noted("a generator in its default mode of dispatch runs"), "dispvalue"),
+        (DELTA, "conn"),
+        (applied(v.fixed_or_variable), "status"),
+        (CUSTOMERS, "class"),
+        (noted("generators of constant power control no voltage"), "vpu maxkvar minkvar pvfactor"),
+        (noted("a generator in its default mode of dispatch runs"), "forceon"),
+        (MACHINE, "kva mva xd xdp xdpp h d"),
+        (USER_MODEL, "usermodel userdata shaftmodel shaftdata"),
+        (SERIES, "dutystart"),
+        (TIMING, "debugtrace"),
+        (fixed(*NO, remedy=UNBALANCED), "balanced"),
+        (MACHINE, "xrdp"),
+        (fixed(*NO, remedy="Remove it: fuel is not represented."), "usefuel"),
+        (noted("fuel is not represented"), "fuelkwh %fuel %reserve refuel"),
+        (USER_MODEL, "dynamiceq dynout"),
+        (HARMONIC, "spectrum"),
+        (noted("constant power is the same at every base frequency"), "basefreq"),
+        (ON, "enabled"),
+        (refused("Write the generator out."), "like"),
+    ),
+    "pvsystem": table(
+        (PHASES, "phases"),
+        (BUS, "bus1"),
+        (POSITIVE, "kv"),
+        (NONNEGATIVE, "irradiance"),
+        (POSITIVE, "pmpp"),
+        (NONNEGATIVE, "%pmpp"),
+        (noted("the temperature serves a curve alone"), "temperature"),
+        (applied(v.within(-1.0, 1.0)), "pf"),
+        (DELTA, "conn"),
+        (ANY, "kvar"),
+        (POSITIVE, "kva"),
+        (NONNEGATIVE, "%cutin %cutout"),
+        (
+            refused("Remove it, and give pmpp and irradiance so that their product is the power at the grid."),
+            "effcurve",
+        ),
+        (refused("Remove it, and give pmpp at the temperature of the panels."), "p-tcurve"),
+        (MACHINE, "%r %x"),
+        (fixed("1", remedy="Give model=1: constant power."), "model"),
+        (POSITIVE, "vminpu vmaxpu"),
+        (fixed(*NO, remedy=UNBALANCED), "balanced"),
+        (fixed(*NO, remedy="Remove it: currents are not limited."), "limitcurrent"),
+        (SERIES, "yearly daily duty tyearly tdaily tduty"),
+        (CUSTOMERS, "class"),
+        (USER_MODEL, "usermodel userdata"),
+        (TIMING, "debugtrace"),
+        (TRUTH, "varfollowinverter"),
+        (SERIES, "dutystart"),
+        (TRUTH, "wattpriority"),
+        (fixed(*NO, remedy="Remove it: give kvar, or wattpriority."), "pfpriority"),
+        (fixed("0", remedy="Remove it: give the kvar of the snapshot."), "%pminnovars %pminkvarmax"),
+        (refused("Remove it: give the kvar of the snapshot."), "kvarmax kvarmaxabs"),
+        (MACHINE, "kvdc kp pitol safevoltage safemode"),
+        (USER_MODEL, "dynamiceq dynout"),
+        (fixed("gfl", remedy="Remove it: inverters follow the grid."), "controlmode"),
+        (MACHINE, "amplimit amplimitgain"),
+        (HARMONIC, "spectrum"),
+        (noted("constant power is the same at every base frequency"), "basefreq"),
+        (ON, "enabled"),
+        (refused("Write the system out."), "like"),
+    ),
     "capacitor": table(
         (BUS, "bus1"),
         (refused("A capacitor lies between its nodes and the ground, or in delta."), "bus2"),
@@ -379,7 +455,13 @@ CLASSES: dict[str, str] = {
     **dict.fromkeys(["energymeter", "monitor", "sensor"], "meters are not represented"),
     **dict.fromkeys(SWITCHING, "protection is not represented, switches stay as they are"),
     **dict.fromkeys(["capcontrol", "invcontrol", "storagecontroller", "expcontrol"], CONTROLS),
-    **dict.fromkeys(["loadshape", "growthshape"], SERIES.text),
+    **dict.fromkeys(["loadshape", "growthshape", "tshape"], SERIES.text),
+    "xycurve": "curves of controls and inverters are not represented",
     "spectrum": HARMONIC.text,
     "tcc_curve": "protection is not represented",
+}
+# classes that are refused, with what to do beside removing them
+REMEDIES: dict[str, str] = {
+    "storage": "Write its power at the snapshot as a generator, with kW < 0 while it charges.",
+    "fault": "Write it as a reactor of phases=1 with r and x=0.",
 }

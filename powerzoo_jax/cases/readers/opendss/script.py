@@ -18,6 +18,7 @@ from powerzoo_jax.cases.readers.opendss.rules import (
     NOTED,
     PROPERTIES,
     REFUSED,
+    REMEDIES,
     SWITCHING,
     Rule,
     Rules,
@@ -29,7 +30,7 @@ COMMENT = re.compile(r"!|//")
 QUOTED = r"\([^)]*\)|\[[^\]]*\]|\{[^}]*\}|\"[^\"]*\"|'[^']*'"
 # An opening mark without its partner matches last and alone, so that it can be refused at once: going on behind it, one
 # would look for the partner of every other mark as far as the end of the line.
-PROPERTY = re.compile(rf"(?:([\w%.]+)\s*=\s*)?({QUOTED}|[^\s,=(\[{{\"'][^\s,=]*|[(\[{{\"'])")
+PROPERTY = re.compile(rf"(?:([\w%.-]+)\s*=\s*)?({QUOTED}|[^\s,=(\[{{\"'][^\s,=]*|[(\[{{\"'])")
 OPENING = frozenset("([{\"'")
 # the state of a fuse, relay, recloser or switch control, abbreviated or not, in which a conductor is open
 OPENS = re.compile(r"\b(?:act|nor|sta)\w*\s*=\s*[(\[{\"']?[^=]*?\b(?:o|open|trip)\b", re.IGNORECASE)
@@ -112,6 +113,7 @@ class Script:
     circuits:       names of the circuits
     voltage_bases:  [kV] line to line, as `Set VoltageBases` lists them
     load_factor:    `Set LoadMult`
+    generation_factor: `Set GenMult`
     frequency_hz:   base frequency of what is defined
     earth:          `Set EarthModel`
     opened:         line -> terminals that `Open` disconnects and `Close` has not closed again, with the last command
@@ -127,6 +129,7 @@ class Script:
     circuits: list[str] = field(default_factory=list)
     voltage_bases: tuple[float, ...] = ()
     load_factor: float = 1.0
+    generation_factor: float = 1.0
     frequency_hz: float = FREQUENCY_HZ
     earth: str = "deri"
     opened: dict[str, dict[int, str]] = field(default_factory=dict)
@@ -329,7 +332,8 @@ class _Reader:
             rest = f" bus1=sourcebus {rest}"  # values without names follow it
         if kind not in PROPERTIES:
             self.script.lost.add((kind, name))
-            raise self._error(f"it defines {kind}.{name}, and this reader does not know the class {kind}. Remove it.")
+            remedy = REMEDIES.get(kind, "Remove it.")
+            raise self._error(f"it defines {kind}.{name}, and this reader does not know the class {kind}. {remedy}")
         element = Element(kind, name, self.where, self.order, self.script.earth)
         if (kind, name) in self.script.elements and len(self.script.circuits) < 2:
             before = self.script.elements[kind, name].where
@@ -368,9 +372,11 @@ class _Reader:
             if element.kind == "transformer":
                 element.groups.append([replace(given, key="wdg", text="1")])
             element.model, group, self.active = given, group[1:], None
-        for given in group if element.kind == "load" else ():
+        for given in group if element.kind in ("load", "generator") else ():
             if given.key in ("yearly", "daily", "duty") and word(given.text) in self.script.actual:
-                element.refuse(given, "OpenDSS gives the load the maximum of the shape (UseActual). Write kW instead.")
+                element.refuse(
+                    given, f"OpenDSS gives the {element.kind} the maximum of the shape (UseActual). Write kW instead."
+                )
         element.groups.append(group)
         if len(element.groups) > MOST_COMMANDS or self.copied > MOST_COPIED:
             raise self._error(
@@ -490,6 +496,8 @@ class _Reader:
             self.script.voltage_bases = tuple(value)
         elif key == "loadmult":
             self.script.load_factor = value
+        elif key == "genmult":
+            self.script.generation_factor = value
         elif key == "earthmodel":
             self.script.earth = value
         elif rule.effect == APPLIED:

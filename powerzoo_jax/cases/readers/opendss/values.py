@@ -250,6 +250,14 @@ def load_status(text: str) -> str:
     raise ValueError("give variable, fixed or exempt.")
 
 
+def fixed_or_variable(text: str) -> str:
+    """Generator status: variable where the multiplier of generation acts on it."""
+    value = word(text)
+    if value[:1] not in ("f", "v"):
+        raise ValueError("give variable or fixed.")
+    return "fixed" if value[0] == "f" else "variable"
+
+
 def zip_shares(text: str) -> list[float]:
     """Shares of impedance and current [z_p, i_p, z_q, i_q] of seven ZIP coefficients."""
     given = numbers(text)
