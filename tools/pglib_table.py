@@ -68,7 +68,7 @@ def compare(folder: Path, row: Published) -> dict[str, str]:
             found = jax.block_until_ready(solve(factors, *load))
     except (PowerZooError, OSError) as err:
         return out | {"outcome": "refused", "notes": " ".join(str(err).split())}
-    out["seconds"] = f"{time.perf_counter() - begin:.2f}"
+    out["seconds"] = f"{time.perf_counter() - begin:.3f}"
     out |= {"steps": str(int(found.iterations)), "violation_pu": f"{float(found.primal_residual):.1e}"}
     if not found.optimal:
         return out | {"outcome": "missed", "here": OpfStatus(int(found.status)).name}
