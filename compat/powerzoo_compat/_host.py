@@ -21,6 +21,7 @@ from powerzoo_compat._apart import on_device, refuse_forked
 from powerzoo_compat._packed import pack, unpack
 from powerzoo_compat._seeds import checked_seed
 from powerzoo_compat._surface import surface_of
+from powerzoo_compat._tape import EpisodeTape
 from powerzoo_jax.base import Purpose, purpose_key
 from powerzoo_jax.base.errors import listing, unknown
 from powerzoo_jax.data import day_matrix, load_dataset
@@ -130,6 +131,7 @@ class Host:
     seen:           (A, O)  last observations
     legal:          (A, M)  legality of the next discrete actions
     pad:            the same spaces for all agents: actions in [-1, 1], the widest bounds of observations
+    tape:           start and actions of the running episode
     """
 
     def __init__(self, sim: Sim, *, unit_actions: bool = False, pad: bool = False) -> None:
@@ -154,6 +156,7 @@ class Host:
         self._key: Array | None = None
         self._choice: Choice | None = None
         self._state: Any = None
+        self.tape = EpisodeTape(sim.spec.horizon)
 
     @functools.cached_property
     def live(self) -> Sim:
@@ -216,6 +219,7 @@ class Host:
         state, out = open_episode(env, params, key, np.int32(choice.day), choice.soc_low, choice.soc_high)
         (obs, cost, info), row = unpack(out)
         self._key, self._state, self._choice, self.seen, self.legal = key, state, choice, obs, info.legal
+        self.tape.begin(key, choice)
         return Reading(obs, np.zeros(len(obs), obs.dtype), cost, info), int(row)
 
     def step(self, action: np.ndarray) -> Reading:
@@ -224,6 +228,7 @@ class Host:
         self._state, out = advance(self.sim.env, self.live.params, self._state, action)
         reading = Reading(*unpack(out))
         self.seen, self.legal = reading.obs, reading.info.legal
+        self.tape.keep(action)
         return reading
 
     def drawn(self) -> tuple[Draw, Array]:
