@@ -63,7 +63,7 @@ class ShowsEpisode:
         return target
 
     def _taped(self) -> tuple[Host, Take | None]:
-        """What runs the task, and the episode to show."""
+        """Host that runs the task, and the episode to show."""
         below = getattr(self, self._runs_on)
         if isinstance(below, Host):
             return below, below.tape.shown()
