@@ -124,6 +124,7 @@ class Host:
     sim:            the task, whose leaves may be of NumPy
     live:           the same with its leaves on the device, which starts JAX
     surface:        boxes of its agents, its calendar and its stores
+    tape:           start and actions of the running episode
     minutes:        length of a step
     steps_per_day:  steps in a day
     start_days:     ISO dates an episode may start on, in the order of `day_id`
@@ -131,12 +132,12 @@ class Host:
     seen:           (A, O)  last observations
     legal:          (A, M)  legality of the next discrete actions
     pad:            the same spaces for all agents: actions in [-1, 1], the widest bounds of observations
-    tape:           start and actions of the running episode
     """
 
     def __init__(self, sim: Sim, *, unit_actions: bool = False, pad: bool = False) -> None:
         self.sim = sim
         self.surface = surface_of(sim)
+        self.tape = EpisodeTape(sim.spec.horizon)
         self.minutes = round(sim.spec.dt_hours * MINUTES_PER_HOUR)
         self.steps_per_day = MINUTES_PER_DAY // self.minutes
         self._days = _days_of(*self.surface.series, self.minutes)
@@ -156,7 +157,6 @@ class Host:
         self._key: Array | None = None
         self._choice: Choice | None = None
         self._state: Any = None
-        self.tape = EpisodeTape(sim.spec.horizon)
 
     @functools.cached_property
     def live(self) -> Sim:
@@ -215,20 +215,20 @@ class Host:
             key = purpose_key(self._key, Purpose.NEXT_EPISODE)
         else:
             raise RuntimeError("the first reset of a host needs a seed.")
+        self.tape.begin(key, choice)
         env, params = self.sim.env, self.live.params
         state, out = open_episode(env, params, key, np.int32(choice.day), choice.soc_low, choice.soc_high)
         (obs, cost, info), row = unpack(out)
         self._key, self._state, self._choice, self.seen, self.legal = key, state, choice, obs, info.legal
-        self.tape.begin(key, choice)
         return Reading(obs, np.zeros(len(obs), obs.dtype), cost, info), int(row)
 
     def step(self, action: np.ndarray) -> Reading:
         """Advance by a checked action (A, U) in [-1, 1]; one transfer from the device."""
+        self.tape.keep(action)
         refuse_forked()
         self._state, out = advance(self.sim.env, self.live.params, self._state, action)
         reading = Reading(*unpack(out))
         self.seen, self.legal = reading.obs, reading.info.legal
-        self.tape.keep(action)
         return reading
 
     def drawn(self) -> tuple[Draw, Array]:
