@@ -49,7 +49,7 @@ def loading() -> Any:
     """Loadings of the branches of a meshed case."""
     case = load_case("pz_case14")
     share = np.linspace(1.1, 0.1, case.n_branch)
-    return plot_branch_loading(case, share, most=10, title="ten branches, one beyond its rating (made-up flows)")
+    return plot_branch_loading(case, share, most=10, title="hatched: beyond the rating (made-up flows)")
 
 
 def feeder() -> Any:
@@ -72,7 +72,7 @@ def scores() -> Any:
     named = {f"{run['task']} ({run['run']['config']['algorithm']})": run["seeds"] for run in runs}
     kept = {name: all(all(seed["kept"]) for seed in seeds) for name, seeds in named.items()}
     values = {name: [seed["score"] for seed in seeds] for name, seeds in named.items()}
-    return plot_leaderboard(values, feasible=kept, title="0 = random, 1 = oracle")
+    return plot_leaderboard(values, feasible=kept, title="0 = random, 1 = oracle; hatched where a seed breaks a budget")
 
 
 def gains() -> Any:
