@@ -27,7 +27,7 @@ CHECKED := powerzoo_jax tools $(wildcard compat/powerzoo compat/powerzoo_compat)
 E1_TESTS := tests/compat_e1
 E3_TESTS := tests/compat_e3
 NATIVE := --ignore=$(E1_TESTS) --ignore=$(E3_TESTS) --ignore=tests/packaging tests
-E1_EXTRAS := sb3$(,)pettingzoo$(,)rllib$(,)mo$(,)smartgrid$(,)torchrl
+E1_EXTRAS := sb3$(,)pettingzoo$(,)rllib$(,)mo$(,)smartgrid$(,)torchrl$(,)minari
 COMPILERS := jax-cuda12-plugin jax-cuda12-pjrt nvidia-cuda-nvcc-cu12 libtpu
 E1_MORE := SuperSuit ethical-smart-grid pytest pytest-xdist
 

@@ -21,6 +21,7 @@ from powerzoo_compat._apart import on_device, refuse_forked
 from powerzoo_compat._packed import pack, unpack
 from powerzoo_compat._seeds import checked_seed
 from powerzoo_compat._surface import surface_of
+from powerzoo_compat._tape import EpisodeTape
 from powerzoo_jax.base import Purpose, purpose_key
 from powerzoo_jax.base.errors import listing, unknown
 from powerzoo_jax.data import day_matrix, load_dataset
@@ -123,6 +124,7 @@ class Host:
     sim:            the task, whose leaves may be of NumPy
     live:           the same with its leaves on the device, which starts JAX
     surface:        boxes of its agents, its calendar and its stores
+    tape:           start and actions of the running episode
     minutes:        length of a step
     steps_per_day:  steps in a day
     start_days:     ISO dates an episode may start on, in the order of `day_id`
@@ -135,6 +137,7 @@ class Host:
     def __init__(self, sim: Sim, *, unit_actions: bool = False, pad: bool = False) -> None:
         self.sim = sim
         self.surface = surface_of(sim)
+        self.tape = EpisodeTape(sim.spec.horizon)
         self.minutes = round(sim.spec.dt_hours * MINUTES_PER_HOUR)
         self.steps_per_day = MINUTES_PER_DAY // self.minutes
         self._days = _days_of(*self.surface.series, self.minutes)
@@ -212,6 +215,7 @@ class Host:
             key = purpose_key(self._key, Purpose.NEXT_EPISODE)
         else:
             raise RuntimeError("the first reset of a host needs a seed.")
+        self.tape.begin(key, choice)
         env, params = self.sim.env, self.live.params
         state, out = open_episode(env, params, key, np.int32(choice.day), choice.soc_low, choice.soc_high)
         (obs, cost, info), row = unpack(out)
@@ -220,6 +224,7 @@ class Host:
 
     def step(self, action: np.ndarray) -> Reading:
         """Advance by a checked action (A, U) in [-1, 1]; one transfer from the device."""
+        self.tape.keep(action)
         refuse_forked()
         self._state, out = advance(self.sim.env, self.live.params, self._state, action)
         reading = Reading(*unpack(out))

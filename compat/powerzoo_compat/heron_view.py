@@ -27,6 +27,7 @@ import cloudpickle
 import gymnasium
 import numpy as np
 
+from powerzoo_compat._replay import ShowsEpisode
 from powerzoo_compat._seeds import checked_seed
 from powerzoo_compat.powerzoo_api.envs.multi_agent import ALL, CallableDict, Dicts, MultiAgentTaskEnv, SpacesByAgent
 from powerzoo_compat.powerzoo_api.tasks.adapters import task_agents
@@ -82,12 +83,14 @@ class HeronAgent:
         self.observation_space, self.action_space = env.observation_space(agent_id), env.action_space(agent_id)
 
 
-class HeronTaskEnv(BaseEnv):
+class HeronTaskEnv(ShowsEpisode, BaseEnv):
     """A multi-agent task as a `BaseEnv`; `agents` is the same list from beginning to end.
 
     env:            the adapter behind framework 'auto'
     all_semantics:  whether "__all__" tells that all agents have ended, or any
     """
+
+    _runs_on = "_task"
 
     def __init__(self, env: MultiAgentTaskEnv, all_semantics: Literal["all", "any"] = "all") -> None:
         if all_semantics not in SEMANTICS:
@@ -142,7 +145,7 @@ class HeronTaskEnv(BaseEnv):
         """Nothing to release."""
 
 
-class SingleAgentWrapper(gymnasium.Env[Any, Any]):
+class SingleAgentWrapper(ShowsEpisode, gymnasium.Env[Any, Any]):
     """One agent of a multi-agent environment as a Gymnasium environment.
 
     multi_env:       a `BaseEnv`, or whatever has its methods
@@ -152,6 +155,8 @@ class SingleAgentWrapper(gymnasium.Env[Any, Any]):
     When the agent has left before the episode ends, the last observation comes again and the episode is truncated.
     Raises KeyError for an unknown agent.
     """
+
+    _runs_on = "env"
 
     def __init__(self, multi_env: Any, agent_id: str, other_policies: Mapping[str, Policy] | None = None) -> None:
         self._policies = dict(other_policies or {})

@@ -9,6 +9,7 @@ import gymnasium
 import numpy as np
 from pettingzoo import AECEnv
 
+from powerzoo_compat._replay import ShowsEpisode
 from powerzoo_compat._seeds import checked_seed
 from powerzoo_jax.base.errors import unknown
 
@@ -16,7 +17,7 @@ CENTRAL = "central_observation"
 REWARDS: dict[str, Callable[..., Any]] = {"sum": np.sum, "mean": np.mean, "average": np.mean}
 
 
-class CentraliseAgent(gymnasium.Env[Any, Any]):
+class CentraliseAgent(ShowsEpisode, gymnasium.Env[Any, Any]):
     """A multi-agent environment, parallel or AEC, as one Gymnasium environment.
 
     action_mapping:  for discrete actions, one number stands for a combination of all agents' actions
@@ -27,6 +28,8 @@ class CentraliseAgent(gymnasium.Env[Any, Any]):
     agent ends the episode. Infos are the agents', by name. The wrapped environment is not changed.
     Raises ValueError for another reward_type, or for action_mapping with actions that are not discrete.
     """
+
+    _runs_on = "env"
 
     def __init__(self, env: Any, action_mapping: bool = False, reward_type: str = "sum") -> None:
         if reward_type not in REWARDS:

@@ -6,12 +6,16 @@ from typing import Any
 
 from pettingzoo import AECEnv, ParallelEnv
 
+from powerzoo_compat._replay import ShowsEpisode
 
-class TaskAECEnv(AECEnv[str, Any, Any]):
+
+class TaskAECEnv(ShowsEpisode, AECEnv[str, Any, Any]):
     """Agent-environment cycle over a ParallelEnv: agents act in its order, the step follows the last live one.
 
     env:  the task; agents may end before the others
     """
+
+    _runs_on = "_env"
 
     def __init__(self, env: ParallelEnv[str, Any, Any]) -> None:
         super().__init__()

@@ -19,11 +19,12 @@ try:
 except ImportError as err:
     raise ImportError("Stable-Baselines3 is not installed. Run `pip install 'powerzoo-jax[sb3]'`.") from err
 
+from powerzoo_compat._replay import ShowsEpisode
 from powerzoo_compat._seeds import checked_seed
 from powerzoo_compat.vector_view import TaskVectorEnv, make_vec_env
 
 
-class TaskVecEnv(VecEnv):
+class TaskVecEnv(ShowsEpisode, VecEnv):
     """A batch of a single-agent task as Stable-Baselines3 takes it: actions in [-1, 1], ends followed by a fresh start.
 
     envs:  lanes that restart in the step of their end (autoreset_mode SAME_STEP)
@@ -31,6 +32,8 @@ class TaskVecEnv(VecEnv):
     infos[i] holds "cost" and "constraint_costs"; where an episode ended also "terminal_observation" and
     "TimeLimit.truncated".
     """
+
+    _runs_on = "envs"
 
     def __init__(self, envs: TaskVectorEnv) -> None:
         self.envs = envs

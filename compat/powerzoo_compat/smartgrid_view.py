@@ -25,6 +25,7 @@ except ImportError as err:
     raise ImportError("PettingZoo is not installed. Run `pip install 'powerzoo-jax[smartgrid]'`.") from err
 
 from powerzoo_compat import aggregation
+from powerzoo_compat._replay import ShowsEpisode
 from powerzoo_compat._seeds import checked_seed
 from powerzoo_compat.powerzoo_api.envs.multi_agent import ALL, MultiAgentTaskEnv, SpacesByAgent
 from powerzoo_compat.powerzoo_api.envs.parallel import CHECKERS_OPTION
@@ -43,7 +44,7 @@ Observations = dict[str, AgentObservation]
 Infos = dict[str, dict[str, Any]]
 
 
-class SmartGrid(SpacesByAgent, ParallelEnv[str, Any, Any]):
+class SmartGrid(ShowsEpisode, SpacesByAgent, ParallelEnv[str, Any, Any]):
     """Multi-agent task without end: after an episode of the task comes the next one of its stream.
 
     env:                the adapter behind framework 'auto'
@@ -55,6 +56,8 @@ class SmartGrid(SpacesByAgent, ParallelEnv[str, Any, Any]):
     Rewards are {agent: {function: value}}; `infos[agent]` holds the same dict as "reward" beside what every view tells.
     Raises AssertionError without a reward function, ValueError for an unknown term or ending.
     """
+
+    _runs_on = "_task"
 
     def __init__(
         self,

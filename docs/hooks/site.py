@@ -7,6 +7,7 @@ and links, written as they stand in the repository, are turned towards the pages
 from __future__ import annotations
 
 import ast
+import importlib.util
 import json
 import re
 import tomllib
@@ -139,7 +140,19 @@ def on_files(files: Any, config: Any) -> Any:
     for name, (title, modules) in API.items():
         files.append(File.generated(config, f"api/{name}.md", content=api_page(title, modules)))
     files.append(File.generated(config, "episode.html", content=episode_page()))
+    for name, text in gallery().items():
+        files.append(File.generated(config, f"gallery/{name}.svg", content=text))
     return files
+
+
+def gallery() -> dict[str, str]:
+    """The pictures of docs/gallery.py, as SVG text."""
+    found = importlib.util.spec_from_file_location("gallery", ROOT / "docs" / "gallery.py")
+    assert found is not None and found.loader is not None  # a file with the ending .py has a loader
+    module = importlib.util.module_from_spec(found)
+    found.loader.exec_module(module)
+    pictures: dict[str, str] = module.pictures()
+    return pictures
 
 
 def episode_page() -> str:

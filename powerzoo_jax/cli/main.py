@@ -232,6 +232,21 @@ def _add_evaluate(commands: argparse._SubParsersAction) -> None:
     view.add_argument("--split", default="test", help="split of the episode (default: test)")
     view.add_argument("--episode", type=int, default=1, help="number of the episode in its split (default: 1)")
     view.add_argument("--out", type=Path, metavar="FILE", help="page to write (default: results/TASK_episode.html)")
+    data = _command(commands, "dataset", "dataset:run", "Record episodes of a policy as data for offline learning.")
+    data.add_argument("what", metavar="TASK|RUN", help="a task id, or the folder of a trained run, which then acts")
+    _own(data)
+    data.add_argument(
+        "--policy", metavar="NAME|RUN", help="random, rule, oracle or another of the task, or a run (default: rule)"
+    )
+    data.add_argument("--split", default="train", help="split to play (default: train)")
+    data.add_argument("--episodes", type=int, help="number of seeded episodes (default: every start of the split once)")
+    data.add_argument("--seed", type=int, default=42, help="first seed (default: 42)")
+    data.add_argument("--out", type=Path, metavar="FILE", help="arrays to write (default: results/TASK_POLICY.npz)")
+    data.add_argument(
+        "--minari",
+        metavar="ID",
+        help="write them into the local store of Minari instead, as powerzoo/TASK/POLICY-v0 (extra `minari`)",
+    )
     reference = _command(
         commands, "reference", "evaluate:run_reference", "Print the reference returns of a task as JSON."
     )

@@ -13,6 +13,7 @@ from powerzoo_jax.plot.layout import COLOURS, LIMIT_LINE, look, new_figure
 RESAMPLES = 2000  # of the bootstrap: 50 of them lie beyond either end of the interval
 LEVEL = 0.95
 TRIMMED = 0.25  # share cut off at either end
+LABEL_GAP = 0.055  # of the height of the axes, a line of their small type
 
 
 def interquartile_mean(values: ArrayLike, axis: int = 0) -> np.ndarray:
@@ -50,7 +51,7 @@ def plot_learning_curves(
 
     curves:      by name, (S, U) one row a seed, or (U,) of one; in the unit that `label` names
     steps:       (U,) [-] environment steps at each point, the same for all or by name
-    references:  returns of other policies as horizontal lines, such as random, rule and oracle
+    references:  returns of other policies as horizontal lines, such as random, rule and oracle, named beside the axes
     Raises ValueError where lengths differ, ImportError without matplotlib (extra `viz`).
 
     Example:
@@ -68,13 +69,79 @@ def plot_learning_curves(
         axes.plot(x, interquartile_mean(runs), label=f"{name}, {count}", **look(k))
         if len(runs) > 1:
             axes.fill_between(x, *interval(runs), color=COLOURS[k % len(COLOURS)], alpha=0.2, linewidth=0)
-    for name, value in (references or {}).items():
-        axes.axhline(value, **LIMIT_LINE)
-        axes.annotate(name, (1, value), xycoords=("axes fraction", "data"), xytext=(-4, 3), textcoords="offset points",
-                      ha="right", fontsize="small")  # fmt: skip
+    _draw_references(axes, references or {})
     axes.set(xlabel="environment steps [-]", ylabel=label, title=title)
     axes.grid(alpha=0.3)
     axes.legend(fontsize="small", frameon=False)
+    return figure
+
+
+def _draw_references(axes: Any, references: Mapping[str, float]) -> None:
+    """Horizontal lines whose names stand beside the axes, where no band of a curve covers them and none another."""
+    for value in references.values():
+        axes.axhline(value, **LIMIT_LINE)
+    low, high = axes.get_ylim()
+    axes.set_ylim(low, high)  # the names are placed by it
+    at = (np.array(list(references.values()), float) - low) / (high - low)
+    for name, value, place in zip(references, at, spread_labels(at, LABEL_GAP), strict=True):
+        axes.annotate(
+            name, (1, value), xycoords="axes fraction", xytext=(1.03, place), textcoords="axes fraction", va="center",
+            fontsize="small", annotation_clip=False, arrowprops={"arrowstyle": "-", "linewidth": 0.6, "shrinkB": 0},
+        )  # fmt: skip
+
+
+def spread_labels(at: ArrayLike, gap: float) -> np.ndarray:
+    """Positions (n,) that are at least `gap` apart, in the order of `at` (n,), and nearest to it in least squares.
+
+    With the gaps taken off this is isotonic regression: neighbours that are too close are pooled to their mean.
+    """
+    values = np.asarray(at, float)
+    order = np.argsort(values, kind="stable")
+    pools: list[list[float]] = []  # sum and count of each
+    for k, value in enumerate(values[order]):
+        pools.append([value - k * gap, 1.0])
+        while len(pools) > 1 and pools[-2][0] / pools[-2][1] > pools[-1][0] / pools[-1][1]:
+            total, count = pools.pop()
+            pools[-1][0] += total
+            pools[-1][1] += count
+    means = np.repeat([total / count for total, count in pools], [int(count) for _, count in pools])
+    placed = np.empty(len(values))
+    placed[order] = means + gap * np.arange(len(values))
+    return placed
+
+
+def plot_gains(
+    gains: Mapping[str, ArrayLike | None], *, label: str = "gain: 0 = rule, 1 = best known [-]", title: str = ""
+) -> Any:
+    """Draw what policies gain on the rule within the same budgets, best first: a matplotlib Figure.
+
+    gains:  by name, (S,) [-] one a seed, as `tasks.score.gain` has them; None for a policy that breaks a budget, which
+            gets a row without a bar
+    Raises ValueError without a policy, ImportError without matplotlib (extra `viz`).
+
+    Example:
+        plot_gains({"PPO": [0.61, 0.66, 0.58], "causal": 0.4, "random": None})
+    """
+    if not gains:
+        raise ValueError("no gain was given. Pass name -> gains of its seeds.")
+    values = {name: None if x is None else np.atleast_1d(np.asarray(x, float)) for name, x in gains.items()}
+    middle = {name: np.nan if x is None else float(interquartile_mean(x)) for name, x in values.items()}
+    names = sorted(values, key=lambda name: (values[name] is None, -np.nan_to_num(middle[name])))
+    figure = new_figure(7.0, 1.4 + 0.4 * len(names))
+    axes = figure.subplots()
+    axes.set_axisbelow(True)
+    for k, name in enumerate(names):
+        runs = values[name]
+        if runs is None:
+            axes.annotate("over a budget", (0, k), xytext=(4, 0), textcoords="offset points", va="center")
+            continue
+        ends = np.abs(interval(runs) - middle[name])[:, None]
+        axes.barh(k, middle[name], xerr=ends, color=COLOURS[0], capsize=3)
+    for value in (0.0, 1.0):
+        axes.axvline(value, **LIMIT_LINE)
+    axes.set_yticks(np.arange(len(names)), names)
+    axes.set_ylim(len(names) - 0.5, -0.5)
+    axes.set(xlabel=label, title=title)
     return figure
 
 

@@ -20,6 +20,8 @@ STYLES = ("-", "--", "-.", ":", (0, (5, 1)), (0, (3, 1, 1, 1)), (0, (1, 1)), (0,
 HATCHES = ("", "//", "..", "\\\\", "xx", "--", "++", "oo")
 LIMIT = "#000000"
 ALARM = "#D55E00"
+FOR_PAPERS: dict[Any, Any] = {"pdf.fonttype": 42, "ps.fonttype": 42, "svg.hashsalt": "powerzoo_jax"}
+UNDATED: dict[str, dict[str, Any]] = {"svg": {"Date": None}, "pdf": {"CreationDate": None}}
 LIMIT_LINE = {"color": LIMIT, "linestyle": (0, (1, 2)), "linewidth": 1.0}
 
 
@@ -36,10 +38,24 @@ def new_figure(width: float, height: float) -> Any:
 
 
 def save_figure(figure: Any, path: str | Path, dpi: int = 120) -> Path:
-    """Write a figure to a file, whose ending is the format, in a folder that is made if need be; returns the path."""
+    """Write a figure to a file, whose ending is the format, in a folder that is made if need be; returns the path.
+
+    .svg and .pdf are for papers: lines and letters, type that publishers accept (TrueType), and no date, so that the
+    same figure is the same file. Raises ValueError for another ending than matplotlib writes.
+
+    Example:
+        save_figure(new_figure(3.5, 2.0), "results/figure.pdf")
+    """
+    import matplotlib
+
     target = Path(path)
+    kind = target.suffix.removeprefix(".").lower()
+    known = sorted(figure.canvas.get_supported_filetypes())
+    if kind not in known:
+        raise ValueError(f"{target}: no picture is written as {target.suffix!r}. Choose {', '.join(known)}.")
     target.parent.mkdir(parents=True, exist_ok=True)
-    figure.savefig(target, dpi=dpi)
+    with matplotlib.rc_context(FOR_PAPERS):
+        figure.savefig(target, dpi=dpi, metadata=UNDATED.get(kind))
     return target
 
 

@@ -9,6 +9,7 @@ import re
 import subprocess
 import sys
 from pathlib import Path
+from xml.etree import ElementTree
 
 import pytest
 
@@ -40,6 +41,15 @@ def test_the_strict_build_has_no_warning_and_holds_readme_notebooks_and_cards(bu
     assert (built / "notebooks" / "07_oracle_gap.html").is_file()
     assert '"name":"oracle"' in (built / "episode.html").read_text(encoding="utf-8")  # a page of its own, in no frame
     assert 'id="battery_arbitrage"' in (built / "tasks.html").read_text(encoding="utf-8")
+
+
+def test_the_gallery_shows_pictures_that_the_build_has_drawn(built):
+    shown = re.findall(r'<img src="(gallery/[^"]+)" alt="([^"]+)"', (built / "gallery.html").read_text("utf-8"))
+    drawn = {path.relative_to(built).as_posix() for path in (built / "gallery").glob("*.svg")}
+    assert len(shown) == len(drawn) >= 5 and {path for path, _ in shown} == drawn
+    for path in drawn:
+        root = ElementTree.parse(built / path).getroot()
+        assert root.tag.endswith("svg") and len(list(root.iter())) > 50
 
 
 def test_formulas_are_drawn_and_amounts_of_money_are_not(built):

@@ -2,11 +2,24 @@
 
 from __future__ import annotations
 
+import itertools
+
 import numpy as np
 import pytest
+from matplotlib.text import Text
+from scipy.optimize import LinearConstraint, minimize
 from scipy.stats import trim_mean
 
-from powerzoo_jax.plot import interquartile_mean, interval, plot_comparison, plot_leaderboard, plot_learning_curves
+from powerzoo_jax.plot import (
+    interquartile_mean,
+    interval,
+    plot_comparison,
+    plot_gains,
+    plot_leaderboard,
+    plot_learning_curves,
+    save_figure,
+)
+from powerzoo_jax.plot.curves import spread_labels
 
 
 def record(mean: float, cost: float, feasible: bool) -> dict:
@@ -73,3 +86,50 @@ def test_a_comparison_shows_returns_with_intervals_and_costs_over_budgets():
 def test_nothing_to_draw_is_refused(draw):
     with pytest.raises(ValueError, match="was given"):
         draw({})
+
+
+def test_names_of_references_stand_beside_the_axes_and_apart():
+    curves = np.random.default_rng(0).normal(size=(8, 5)).cumsum(axis=1)
+    references = {"rule": 3.9, "oracle": 4.0, "causal": 3.95, "random": -2.0}
+    figure = plot_learning_curves({"ppo": curves}, np.arange(5), references=references)
+    figure.draw_without_rendering()
+    axes = figure.axes[0]
+    names = {text.get_text(): Text.get_window_extent(text) for text in axes.texts}  # without the lines that lead there
+    assert set(names) == set(references)
+    assert all(box.x0 > axes.get_window_extent().x1 for box in names.values())
+    boxes = sorted(names.values(), key=lambda box: box.y0)
+    assert all(below.y1 <= above.y0 for below, above in itertools.pairwise(boxes))
+    assert names["rule"].y0 < names["causal"].y0 < names["oracle"].y0
+
+
+def test_labels_are_spread_as_little_as_least_squares_asks():
+    assert spread_labels([0.9, 0.1], 0.05) == pytest.approx([0.9, 0.1])
+    assert spread_labels([0.5, 0.5, 0.5], 0.1) == pytest.approx([0.4, 0.5, 0.6])
+    at, gap = np.random.default_rng(0).uniform(size=9), 0.08
+    order = np.argsort(at)
+    rows = LinearConstraint(-np.eye(9)[order][:-1] + np.eye(9)[order][1:], gap, np.inf)
+    best = minimize(lambda x: np.sum((x - at) ** 2), at, constraints=[rows], method="SLSQP", tol=1e-12)
+    assert spread_labels(at, gap) == pytest.approx(best.x, abs=1e-5)
+
+
+def test_gains_are_ranked_and_a_broken_budget_has_no_bar():
+    axes = plot_gains({"random": None, "causal": 0.4, "ppo": [0.5, 0.7]}).axes[0]
+    assert [label.get_text() for label in axes.get_yticklabels()] == ["ppo", "causal", "random"]
+    assert [bar.get_width() for bar in axes.patches] == pytest.approx([0.6, 0.4])
+    assert [text.get_text() for text in axes.texts] == ["over a budget"]
+    with pytest.raises(ValueError, match="no gain was given"):
+        plot_gains({})
+
+
+@pytest.mark.parametrize("ending", ["svg", "pdf"])
+def test_the_same_figure_is_the_same_file_with_letters_in_it(ending, tmp_path):
+    written = [save_figure(plot_leaderboard({"ppo": 0.9}), tmp_path / f"{k}.{ending}").read_bytes() for k in range(2)]
+    assert written[0] == written[1]
+    if ending == "pdf":  # fonts as TrueType, which matplotlib does not embed by default
+        assert b"/Type0" in written[0] and b"/Type3" not in written[0]
+
+
+def test_an_unknown_ending_lists_the_known_ones(tmp_path):
+    with pytest.raises(ValueError, match=r"'\.doc'.*pdf.*svg"):
+        save_figure(plot_leaderboard({"ppo": 0.9}), tmp_path / "new" / "a.doc")
+    assert not (tmp_path / "new").exists()

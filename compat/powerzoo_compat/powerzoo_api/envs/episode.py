@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from powerzoo_compat._host import Choice, Host, Reading
+from powerzoo_compat._replay import ShowsEpisode
 from powerzoo_compat.powerzoo_api.envs.info import InfoBuilder
 from powerzoo_compat.powerzoo_api.envs.render import render_episode
 from powerzoo_compat.powerzoo_api.envs.reports import Episode
@@ -15,7 +16,7 @@ from powerzoo_compat.powerzoo_api.envs.reports import Episode
 SEED_BOUND = 2**32
 
 
-class EpisodeOwner:
+class EpisodeOwner(ShowsEpisode):
     """A task on the host, its running episode and its budgets; subclasses add an interface.
 
     cost_thresholds, cost_threshold:  budgets of the selected channels, and their sum

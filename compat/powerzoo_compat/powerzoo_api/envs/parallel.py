@@ -15,6 +15,7 @@ except ImportError as err:
         "PettingZoo is not installed. Run `pip install 'powerzoo-jax[pettingzoo]'`, or use framework='auto'."
     ) from err
 
+from powerzoo_compat._replay import ShowsEpisode
 from powerzoo_compat.powerzoo_api.envs.multi_agent import ALL, MultiAgentTaskEnv, SpacesByAgent
 
 MASK, LEGAL = "action_mask", "legal_commitment"
@@ -23,12 +24,14 @@ ON = 1.0  # second entry of the action of a unit with commitment
 SCORE_AND_ON = 2
 
 
-class TaskPettingZooWrapper(SpacesByAgent, ParallelEnv[str, np.ndarray, np.ndarray]):
+class TaskPettingZooWrapper(ShowsEpisode, SpacesByAgent, ParallelEnv[str, np.ndarray, np.ndarray]):
     """A multi-agent task as a PettingZoo ParallelEnv: no "__all__", agents empty once the episode has ended.
 
     env:         the adapter behind framework 'auto'
     max_cycles:  end episodes after so many steps (None: the task's horizon)
     """
+
+    _runs_on = "_env"
 
     def __init__(self, env: MultiAgentTaskEnv, max_cycles: int | None = None) -> None:
         self._env = env

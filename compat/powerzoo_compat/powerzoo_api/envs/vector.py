@@ -15,7 +15,9 @@ from jax import Array
 
 from powerzoo_compat._apart import make, refuse_forked
 from powerzoo_compat._host import Host, checked_values, seed_key, starting_at, to_unit
+from powerzoo_compat._replay import ShowsEpisode
 from powerzoo_compat._seeds import checked_seed
+from powerzoo_compat._tape import EpisodeTape, Take
 from powerzoo_compat.powerzoo_api.envs.base import fresh
 from powerzoo_compat.powerzoo_api.envs.episode import SEED_BOUND
 from powerzoo_jax.base import Purpose, purpose_key
@@ -57,7 +59,7 @@ def step_lanes(env: Any, params: Any, states: Any, actions: Array) -> Any:
     return out.state, (out.obs, out.reward, out.cost, out.info.terminated, out.info.truncated)
 
 
-class TaskVectorEnv(VectorEnv[np.ndarray, np.ndarray, np.ndarray]):
+class TaskVectorEnv(ShowsEpisode, VectorEnv[np.ndarray, np.ndarray, np.ndarray]):
     """Vector environment of a single-agent task, whose lanes share one program.
 
     sim:             the task, from `powerzoo_jax.make`
@@ -98,6 +100,7 @@ class TaskVectorEnv(VectorEnv[np.ndarray, np.ndarray, np.ndarray]):
         self._keys: Array | None = None
         self._states: Any = None
         self._ended = np.zeros(num_envs, bool)
+        self._tape = EpisodeTape(sim.spec.horizon)
 
     def reset(
         self, *, seed: int | Sequence[int] | None = None, options: dict[str, Any] | None = None
@@ -118,6 +121,7 @@ class TaskVectorEnv(VectorEnv[np.ndarray, np.ndarray, np.ndarray]):
         env, params = self._host.sim.env, self._host.live.params
         self._states, obs = open_lanes(env, params, self._keys, np.int32(choice.day), choice.soc_low, choice.soc_high)
         self._ended = np.zeros(self.num_envs, bool)
+        self._tape.begin(self._keys, choice)
         return fresh(jax.device_get(obs)[:, 0]), {}
 
     def step(self, actions: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray, dict[str, Any]]:
@@ -129,7 +133,9 @@ class TaskVectorEnv(VectorEnv[np.ndarray, np.ndarray, np.ndarray]):
             raise RuntimeError("step() was called before reset(). Call envs.reset(seed=...) first.")
         env, params = self._host.sim.env, self._host.live.params
         lately = self._ended
-        self._states, out = step_lanes(env, params, self._states, self._kernel(actions)[:, None])
+        kernel = self._kernel(actions)
+        self._tape.keep(kernel[:1].copy())
+        self._states, out = step_lanes(env, params, self._states, kernel[:, None])
         obs, reward, cost, terminated, truncated = jax.device_get(out)
         infos: dict[str, Any] = {"cost": fresh(cost[:, self._selected].sum(1)), "constraint_costs": fresh(cost)}
         ended = terminated | truncated
@@ -158,7 +164,14 @@ class TaskVectorEnv(VectorEnv[np.ndarray, np.ndarray, np.ndarray]):
         self._keys, self._states, obs = restart_lanes(
             env, params, self._keys, ended, self._states, obs[:, None], choice.soc_low, choice.soc_high
         )
+        if ended[0]:
+            self._tape.begin(self._keys, choice)
         return fresh(jax.device_get(obs)[:, 0])
+
+    def _taped(self) -> tuple[Host, Take | None]:
+        """The first lane stands for the batch."""
+        take = self._tape.shown()
+        return self._host, None if take is None else take._replace(key=take.key[0])
 
     def _seeds(self, seed: int | Sequence[int] | None) -> Sequence[int]:
         if seed is None:

@@ -12,6 +12,7 @@ import numpy as np
 
 from powerzoo_compat._apart import built_apart
 from powerzoo_compat._host import NamedBox, checked_values
+from powerzoo_compat._replay import ShowsEpisode
 from powerzoo_compat.powerzoo_api.envs.base import BaseEnv, fresh
 from powerzoo_compat.powerzoo_api.envs.render import RENDER_MODES
 from powerzoo_compat.powerzoo_api.envs.resources import ResourceEnv
@@ -47,7 +48,7 @@ class Slot(NamedTuple):
     high: np.ndarray
 
 
-class GridEnv(BaseEnv):
+class GridEnv(ShowsEpisode, BaseEnv):
     """A grid: five values a step whose first is a dict of named arrays; `obs(state)` makes a vector of it.
 
     case:      number, name or path of a MATPOWER file
@@ -58,6 +59,7 @@ class GridEnv(BaseEnv):
     """
 
     metadata: ClassVar[dict[str, Any]] = {"render_modes": list(RENDER_MODES), "render_fps": 2}  # type: ignore[misc]
+    _runs_on = "_env"
     grid_type: ClassVar[str]
     default_case: ClassVar[str]
 

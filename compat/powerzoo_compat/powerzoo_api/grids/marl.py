@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 from gymnasium.spaces import Box
 
+from powerzoo_compat._replay import ShowsEpisode
 from powerzoo_compat.powerzoo_api.envs.multi_agent import SpacesByAgent
 from powerzoo_compat.powerzoo_api.envs.parallel import CHECKERS_OPTION, ParallelEnv
 from powerzoo_compat.powerzoo_api.grids.envs import UNIT_MW, DistGridEnv, GridEnv, TransGridEnv
@@ -18,12 +19,14 @@ OWN_FIELDS = ("p", "p_min", "share_of_capacity", "room_up", "room_down", "first_
 PRICE_USD_PER_MWH = 100.0  # that the observed price is relative to
 
 
-class MARLWrapper(SpacesByAgent, ParallelEnv[str, np.ndarray, np.ndarray]):
+class MARLWrapper(ShowsEpisode, SpacesByAgent, ParallelEnv[str, np.ndarray, np.ndarray]):
     """A grid whose units ("generators", actions in MW) or devices ("resources", in their own space) are agents.
 
     Agents see the grid: units see flows, loads, time and six figures of their own. All are paid the grid's reward.
     Raises TypeError for what is no grid, ValueError for another agent_type or a grid without such agents.
     """
+
+    _runs_on = "grid"
 
     def __init__(self, grid: GridEnv, agent_type: str = GENERATORS) -> None:
         if not isinstance(grid, GridEnv):

@@ -10,6 +10,7 @@ import numpy as np
 from gymnasium.spaces import Box, Dict
 
 from powerzoo_compat._host import checked_values
+from powerzoo_compat._replay import ShowsEpisode
 from powerzoo_compat._textfile import read_file
 from powerzoo_compat.powerzoo_api.envs.base import BaseEnv, fresh
 from powerzoo_compat.powerzoo_api.grids.config import create_grid
@@ -21,13 +22,15 @@ CLOCK = ("time_sin", "time_cos")
 PARTS = ("grid", "resources", "time")
 
 
-class PowerEnv(BaseEnv):
+class PowerEnv(ShowsEpisode, BaseEnv):
     """A grid with devices: observations {grid, resources, time}, actions by device id.
 
     grid:  devices registered; a transmission grid takes the action `unit_power_mw` [MW]
 
     An array for a device is in the device's own space, a dict in physical units; who is left out idles.
     """
+
+    _runs_on = "grid"
 
     def __init__(self, grid: GridEnv) -> None:
         if not isinstance(grid, GridEnv):

@@ -10,6 +10,7 @@ import numpy as np
 
 from powerzoo_compat._apart import make
 from powerzoo_compat._host import NamedBox, checked_values
+from powerzoo_compat._replay import ShowsEpisode
 from powerzoo_compat.powerzoo_api.envs.base import BaseEnv
 from powerzoo_compat.powerzoo_api.envs.multi_agent import ALL, SIDES, MultiAgentTaskEnv
 from powerzoo_compat.powerzoo_api.envs.render import RENDER_MODES
@@ -20,7 +21,7 @@ POOLING: dict[str, Callable[..., Any]] = {SUM: np.sum, MEAN: np.mean}
 COMPETITIVE = ("gencos_bidding",)  # profits of rivals add up; elsewhere all get what the team earns
 
 
-class CentralisedEnv(BaseEnv):
+class CentralisedEnv(ShowsEpisode, BaseEnv):
     """All agents of a task as one: observations and actions joined in agent order.
 
     env:      the task
@@ -30,6 +31,7 @@ class CentralisedEnv(BaseEnv):
     """
 
     metadata: ClassVar[dict[str, Any]] = {"render_modes": list(RENDER_MODES), "render_fps": 2}  # type: ignore[misc]
+    _runs_on = "agents_env"
 
     def __init__(self, env: MultiAgentTaskEnv, pooling: str = MEAN) -> None:
         if pooling not in POOLING:
