@@ -139,7 +139,8 @@ class HeronTaskEnv(BaseEnv):
         return self._task.render()
 
     def close(self) -> None:
-        """Nothing to release."""
+        """Close the window of the episode, if there is one."""
+        self._task.close()
 
 
 class SingleAgentWrapper(gymnasium.Env[Any, Any]):

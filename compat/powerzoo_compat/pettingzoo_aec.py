@@ -89,5 +89,5 @@ class TaskAECEnv(AECEnv[str, Any, Any]):
         return self._env.render()
 
     def close(self) -> None:
-        """Nothing to release."""
+        """Close the parallel environment."""
         self._env.close()
