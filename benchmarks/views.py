@@ -4,8 +4,9 @@ Usage: python benchmarks/views.py [--task NAME ...] [--lanes 256] [--rounds 15] 
 
   single_per_s   steps a second of make_task_env(task), infos and all
   step_us        microseconds of such a step;  device_us: of them, the compiled program and the transfer
-  cpu_us         processor time of such a step, which a busy machine leaves alone
+  cpu_us         processor time of such a step, which a busy machine leaves alone; per_cpu_s: steps a second of it
   reset_ms       a reset by seed
+  frame_ms       processor time of a frame of render_mode="rgb_array", the first one left out
   first_s        seconds from the first call of make_task_env to the end of the first step, compile included;
                  first_cpu_s: the same by processor time
   vector_per_s   steps a second, all lanes together, of the native VectorEnv (single-agent tasks)
@@ -36,9 +37,10 @@ from powerzoo_compat.powerzoo_api.tasks.factory import list_tasks, make_task_env
 import powerzoo_jax
 
 STEPS = 48
-TASKS = ("dso", "battery_arbitrage", "marl_der_arbitrage")
+TASKS = ("dso", "dc_microgrid", "battery_arbitrage", "marl_der_arbitrage")
 COLUMNS = [
-    *("task", "single_per_s", "step_us", "cpu_us", "device_us", "reset_ms", "first_s", "first_cpu_s"),
+    *("task", "single_per_s", "step_us", "cpu_us", "device_us", "per_cpu_s", "reset_ms", "first_s", "first_cpu_s"),
+    "frame_ms",
     *("vector_per_s", "vector_per_cpu_s"),
 ]
 
@@ -80,9 +82,25 @@ def measure(task: str, lanes: int, rounds: int) -> list[Any]:
     step, inner = seconds(play, rounds) / STEPS, seconds(device, rounds) / STEPS
     cpu = seconds(play, rounds, time.process_time) / STEPS
     micros = (f"{1e6 * x:.0f}" for x in (step, cpu, inner))
-    row = [task, f"{1 / step:.0f}", *micros, f"{1e3 * reset:.2f}", f"{first:.1f}", f"{used:.1f}"]
+    row = [task, f"{1 / step:.0f}", *micros, f"{1 / cpu:.0f}", f"{1e3 * reset:.2f}", f"{first:.1f}", f"{used:.1f}"]
+    row.append(f"{1e3 * frame_seconds(task):.0f}")
     rates = ("-", "-") if multi else (f"{rate:.0f}" for rate in vector_rates(task, lanes, rounds))
     return [*row, *rates]
+
+
+def frame_seconds(task: str) -> float:
+    """Median processor time of the frames of the first 24 steps, in which the scales still grow."""
+    env = make_task_env(task, render_mode="rgb_array")
+    action = (env.action_spaces if hasattr(env, "action_spaces") else env.action_space).sample()
+    env.reset(seed=0)
+    env.render()
+    times = []
+    for _ in range(STEPS // 2):
+        env.step(action)
+        begin = time.process_time()
+        env.render()
+        times.append(time.process_time() - begin)
+    return float(np.median(times))
 
 
 def vector_rates(task: str, lanes: int, rounds: int) -> list[float]:

@@ -18,7 +18,7 @@ import numpy as np
 from jax import Array
 
 from powerzoo_compat._apart import on_device, refuse_forked
-from powerzoo_compat._packed import pack, unpack
+from powerzoo_compat._packed import LARGEST, Packed, opened, opened_apart, pack, packed_apart, unpack
 from powerzoo_compat._seeds import checked_seed
 from powerzoo_compat._surface import surface_of
 from powerzoo_compat._tape import EpisodeTape
@@ -28,12 +28,14 @@ from powerzoo_jax.data import day_matrix, load_dataset
 from powerzoo_jax.data.clock import MINUTES_PER_DAY, iso_dates
 from powerzoo_jax.envs.core import Sim
 from powerzoo_jax.envs.series import Draw, EpisodeStarts, draw_episode
+from powerzoo_jax.envs.trace.readings import read_step
 
 RESET_OPTIONS = ("day", "day_id", "soc", "randomize_soc")
 RANDOM_SOC = (0.3, 0.7)
 ANY_DAY = -1  # an integer in place of None, so that a chosen day and a drawn one share one program
 WORD = 32  # bits of a seed that one key takes
 MINUTES_PER_HOUR = 60
+NETWORK_TABLES = ("bus_", "branch_")
 
 
 class Choice(NamedTuple):
@@ -81,25 +83,37 @@ def starting_at(starts: EpisodeStarts, day: Array) -> EpisodeStarts:
 
 @functools.partial(jax.jit, static_argnums=0)
 def open_episode(env: Any, params: Any, key: Array, day: Array, soc_low: Array, soc_high: Array) -> Any:
-    """Start an episode: (state, packed ((obs, cost, info), first load row)).
+    """Start an episode: (packed state, packed ((obs, cost, info), first load row)).
 
     A family without a network has nothing to solve before the first step: its report is blank, all actions legal.
     """
     drawn = draw_episode(key, starting_at(params.starts, day), soc_low, soc_high)
     state, obs = env.begin(key, drawn, params)
     if hasattr(env, "opening"):
-        return state, pack((env.opening(state, params), drawn.load_row))
+        return pack(state, LARGEST), pack((env.opening(state, params), drawn.load_row))
     idle = jnp.zeros((env.dims.agent, env.dims.act), obs.dtype)
     blank = jax.tree.map(lambda x: jnp.zeros(x.shape, x.dtype), jax.eval_shape(env.step, state, idle, params))
     info = dataclasses.replace(blank.info, legal=jnp.ones_like(blank.info.legal))
-    return state, pack(((obs, blank.cost, info), drawn.load_row))
+    return pack(state, LARGEST), pack(((obs, blank.cost, info), drawn.load_row))
 
 
 @functools.partial(jax.jit, static_argnums=0)
-def advance(env: Any, params: Any, state: Any, action: Array) -> Any:
-    """One step: (state, packed (obs, reward, cost, info))."""
-    out = env.step(state, action, params)
-    return out.state, pack((out.obs, out.reward, out.cost, out.info))
+def advance(env: Any, params: Packed, state: Packed, action: Array) -> Any:
+    """One step: (packed state, packed (obs, reward, cost, info)).
+
+    Parameters and state have a hundred leaves, which as arguments of their own cost ten times the arithmetic.
+    """
+    out = env.step(opened(state), action, opened(params))
+    return pack(out.state, LARGEST), pack((out.obs, out.reward, out.cost, out.info))
+
+
+@functools.partial(jax.jit, static_argnums=(0, 1))
+def measure(env: Any, spec: Any, packed_params: Packed, packed_state: Packed, action: Array) -> Any:
+    """Packed measurements of the networks in one step, which are those of a trace."""
+    params, state = opened(packed_params), opened(packed_state)
+    sim = Sim(params=params, env=env, spec=spec)
+    found = read_step(sim, state, action, env.step(state, action, params))
+    return pack({name: value for name, value in found.items() if name.rpartition(".")[2].startswith(NETWORK_TABLES)})
 
 
 @functools.lru_cache(maxsize=32)
@@ -129,6 +143,7 @@ class Host:
     steps_per_day:  steps in a day
     start_days:     ISO dates an episode may start on, in the order of `day_id`
     boxes:          action space of each agent, in the units of the contract, in [-1, 1] with `unit_actions`
+    reading:        what the last step or reset told; None before the first reset
     seen:           (A, O)  last observations
     legal:          (A, M)  legality of the next discrete actions
     pad:            the same spaces for all agents: actions in [-1, 1], the widest bounds of observations
@@ -157,11 +172,17 @@ class Host:
         self._key: Array | None = None
         self._choice: Choice | None = None
         self._state: Any = None
+        self._before: Any = None  # state and action of the last step, for its measurements
+        self.reading: Any = None
 
     @functools.cached_property
     def live(self) -> Sim:
         """The task with its leaves on the device."""
         return on_device(self.sim)
+
+    @functools.cached_property
+    def _params(self) -> Packed:
+        return packed_apart(self.live.params)
 
     @property
     def started(self) -> bool:
@@ -171,7 +192,7 @@ class Host:
     @property
     def state(self) -> Any:
         """State of the running episode, on the device; None before the first reset."""
-        return self._state
+        return None if self._state is None else opened_apart(self._state)
 
     def observation_box(self, agent: int = 0) -> NamedBox:
         """Flat observation space of an agent, float32, with the names of its entries."""
@@ -220,16 +241,31 @@ class Host:
         state, out = open_episode(env, params, key, np.int32(choice.day), choice.soc_low, choice.soc_high)
         (obs, cost, info), row = unpack(out)
         self._key, self._state, self._choice, self.seen, self.legal = key, state, choice, obs, info.legal
-        return Reading(obs, np.zeros(len(obs), obs.dtype), cost, info), int(row)
+        # nobody acts before the first step: what a picture shows then is the network at rest
+        self._before = state, self.kernel_action({})
+        self.reading = Reading(obs, np.zeros(len(obs), obs.dtype), cost, info)
+        return self.reading, int(row)
 
     def step(self, action: np.ndarray) -> Reading:
         """Advance by a checked action (A, U) in [-1, 1]; one transfer from the device."""
         self.tape.keep(action)
         refuse_forked()
-        self._state, out = advance(self.sim.env, self.live.params, self._state, action)
-        reading = Reading(*unpack(out))
+        self._before = self._state, action
+        self._state, out = advance(self.sim.env, self._params, self._state, action)
+        self.reading = reading = Reading(*unpack(out))
         self.seen, self.legal = reading.obs, reading.info.legal
         return reading
+
+    def network_readings(self) -> dict[str, np.ndarray]:
+        """Voltages, prices, injections and flows of the networks in the last step, by the names of a trace's tables.
+
+        After a reset they are those of a first step in which nobody acts.
+        Raises RuntimeError before the first reset.
+        """
+        if self._before is None:
+            raise RuntimeError("no episode has begun. Reset the environment before its networks are measured.")
+        found: dict[str, np.ndarray] = unpack(measure(self.sim.env, self.sim.spec, self._params, *self._before))
+        return found
 
     def drawn(self) -> tuple[Draw, Array]:
         """Draw of the running episode and its key, with a leading axis of 1, as input to a planner with foresight.
@@ -313,12 +349,13 @@ def checked_values(action: Any, space: gymnasium.Space[Any]) -> np.ndarray:
         values = np.asarray(action)
     except (TypeError, ValueError) as err:  # lists of different lengths
         raise TypeError(f"action must be an array of shape {space.shape}, got {type(action).__name__}.") from err
-    if not (jnp.issubdtype(values.dtype, jnp.floating) or jnp.issubdtype(values.dtype, jnp.integer)):
+    if values.dtype.kind not in "fiu" and not jnp.issubdtype(values.dtype, jnp.floating):  # bfloat16 has another kind
         raise TypeError(f"action must be an array of real numbers, got {type(action).__name__} of {values.dtype}.")
     if values.shape != space.shape:
         raise ValueError(f"action has the wrong shape: expected {space.shape}, got {values.shape}.")
-    with np.errstate(over="ignore"):  # what is beyond float32 is clipped as infinity is
-        values = values.astype(np.float32)
+    if values.dtype != np.float32:
+        with np.errstate(over="ignore"):  # what is beyond float32 is clipped as infinity is
+            values = values.astype(np.float32)
     if np.isnan(values).any():
         raise ValueError(f"action {values.tolist()} holds NaN. Check the policy that produced it; 0 means idle.")
     return values
@@ -326,5 +363,6 @@ def checked_values(action: Any, space: gymnasium.Space[Any]) -> np.ndarray:
 
 def to_unit(values: np.ndarray, box: gymnasium.spaces.Box) -> np.ndarray:
     """Values clipped into a box and scaled to [-1, 1]."""
-    middle, half = (box.high + box.low) / 2, (box.high - box.low) / 2
-    return (np.clip(values, box.low, box.high) - middle) / half
+    low, high = box.low, box.high
+    # half the time of np.clip, for values that are no NaN
+    return (np.minimum(np.maximum(values, low), high) - (high + low) / 2) / ((high - low) / 2)

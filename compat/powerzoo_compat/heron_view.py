@@ -142,7 +142,8 @@ class HeronTaskEnv(ShowsEpisode, BaseEnv):
         return self._task.render()
 
     def close(self) -> None:
-        """Nothing to release."""
+        """Close the window of the episode, if there is one."""
+        self._task.close()
 
 
 class SingleAgentWrapper(ShowsEpisode, gymnasium.Env[Any, Any]):

@@ -93,5 +93,5 @@ class TaskAECEnv(ShowsEpisode, AECEnv[str, Any, Any]):
         return self._env.render()
 
     def close(self) -> None:
-        """Nothing to release."""
+        """Close the parallel environment."""
         self._env.close()

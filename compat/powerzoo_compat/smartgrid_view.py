@@ -145,7 +145,8 @@ class SmartGrid(ShowsEpisode, SpacesByAgent, ParallelEnv[str, Any, Any]):
         return self._task.render()
 
     def close(self) -> None:
-        """Nothing to release."""
+        """Close the window of the episode, if there is one."""
+        self._task.close()
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self._task._host.summary})"

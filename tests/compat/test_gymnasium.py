@@ -144,25 +144,6 @@ def test_ansi_rendering_is_a_line_of_text():
     assert "step 1/48" in env.render()
 
 
-def test_image_rendering_is_red_only_outside_the_band():
-    red = []
-    for v_min in (0.9, 0.99):
-        env = powerzoo.make_task_env(TASK, render_mode="rgb_array", v_min=v_min)
-        env.reset(seed=0)
-        image = env.render()
-        assert (image.dtype, image.ndim, image.shape[2]) == (np.uint8, 3, 3)
-        red.append(int(np.all(image == (200, 60, 50), axis=-1).sum()))
-    assert red[0] == 0 < red[1]
-
-
-def test_human_rendering_prints_a_line_a_step(capsys):
-    env = powerzoo.make_task_env(TASK, render_mode="human")
-    env.reset(seed=0)
-    env.step(np.zeros(1, np.float32))
-    assert len(capsys.readouterr().out.splitlines()) == 2
-    assert env.render() is None
-
-
 def test_the_contract_namespace_offers_its_versions():
     assert (powerzoo.__version__, powerzoo.__license__) == ("0.2.0", "MIT")
 

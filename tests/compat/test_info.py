@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import json
 import math
 
@@ -9,7 +10,10 @@ import jax
 import numpy as np
 import powerzoo
 import pytest
-from powerzoo_compat._host import Host
+from powerzoo.tasks import PUBLIC_TASKS, get_task_class
+from powerzoo_compat import _host
+from powerzoo_compat._host import Host, Reading
+from powerzoo_compat._packed import packed_apart, unpack
 from powerzoo_compat.powerzoo_api.envs.info import InfoBuilder
 
 import powerzoo_jax
@@ -64,6 +68,42 @@ def test_the_form_of_the_info_never_changes_from_reset_to_the_last_step(days, re
     """Recorders of data sets stack the infos of an episode leaf by leaf."""
     first, *others = [form(step[4]) for step in request.getfixturevalue(days)]
     assert all(other == first for other in others)
+
+
+def readings_of(host, count):
+    """An opening and steps of the shapes and dtypes of a task, filled with any numbers: nothing is compiled."""
+    env, (day, *soc) = host.sim.env, host.choice(None)
+    program = functools.partial(_host.open_episode, env)
+    state, opening = jax.eval_shape(program, host.sim.params, _host.seed_key(0), np.int32(day), *soc)
+    params = jax.eval_shape(packed_apart, host.sim.params)
+    step = jax.eval_shape(functools.partial(_host.advance, env), params, state, host.kernel_action({}))[1]
+    rng = np.random.default_rng(0)
+
+    def filled(packed):
+        return unpack(jax.tree.map(lambda x: rng.integers(0, 2, x.shape).astype(x.dtype), packed))
+
+    (obs, cost, info), _ = filled(opening)
+    return [Reading(obs, np.zeros(len(obs), obs.dtype), cost, info), *(Reading(*filled(step)) for _ in range(count))]
+
+
+@pytest.mark.parametrize("task", PUBLIC_TASKS)
+def test_the_form_of_the_info_of_a_task_is_one_in_every_view(task, monkeypatch):
+    """What a value is follows from the shapes and dtypes of a step, so that a step of any numbers tells it."""
+    multi = get_task_class(task).agent_mode != "single"
+    for framework in ("auto", "pettingzoo") if multi else ("gymnasium",):
+        env = powerzoo.make_task_env(task, framework=framework)
+        host = env.unwrapped._env._host if framework == "pettingzoo" else env.unwrapped._host
+        first, *others = readings_of(host, 3)
+        queue = iter(others)
+        opening = first, int(host._start_rows[0])
+        monkeypatch.setattr(host, "reset", lambda seed, choice, opening=opening: opening)
+        monkeypatch.setattr(host, "step", lambda action, queue=queue: next(queue))
+        told = [env.reset(seed=0)[1]]
+        while len(told) < 4 and not (multi and not env.agents):
+            action = {a: env.action_space(a).sample() for a in env.agents} if multi else env.action_space.sample()
+            told.append(env.step(action)[-1])
+        assert len(told) > 1 and all(form(info) == form(told[0]) for info in told)
+        assert len({jax.tree.structure(info) for info in told}) == 1
 
 
 def leaves(value):

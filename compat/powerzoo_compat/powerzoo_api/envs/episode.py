@@ -10,7 +10,7 @@ import numpy as np
 from powerzoo_compat._host import Choice, Host, Reading
 from powerzoo_compat._replay import ShowsEpisode
 from powerzoo_compat.powerzoo_api.envs.info import InfoBuilder
-from powerzoo_compat.powerzoo_api.envs.render import render_episode
+from powerzoo_compat.powerzoo_api.envs.render import HUMAN, EpisodeViewer
 from powerzoo_compat.powerzoo_api.envs.reports import Episode
 
 SEED_BOUND = 2**32
@@ -29,6 +29,7 @@ class EpisodeOwner(ShowsEpisode):
         self.cost_thresholds = tuple(self._infos.thresholds.values())
         self.cost_threshold = float(sum(self.cost_thresholds))
         self._episode: Episode | None = None
+        self._viewer: EpisodeViewer | None = None
 
     def _begin(
         self, seed: int | None, choice: Choice, generator: Callable[[], np.random.Generator]
@@ -38,19 +39,26 @@ class EpisodeOwner(ShowsEpisode):
             seed = int(generator().integers(SEED_BOUND))
         reading, start_row = self._host.reset(seed, choice)
         self._episode, info = self._infos.opening(reading, start_row)
+        if self.render_mode is not None:
+            self._watch(self.render_mode).begin()
         return reading, info
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self._host.summary})"
 
     def render(self) -> str | np.ndarray | None:
-        """Show the episode: a line of text ("ansi"), an image ("rgb_array"), a printed line ("human").
+        """Show the episode: a line of text ("ansi"), an image ("rgb_array"), a printed line and a window ("human").
 
-        Raises RuntimeError before the first reset.
+        Raises RuntimeError before the first reset; see `EpisodeViewer.render` for the rest.
         """
         if self.render_mode is None:
             return None
-        return render_episode(self._host, self._running("render"), self.render_mode)
+        return self._watch(self.render_mode).render(self._running("render"))
+
+    def close(self) -> None:
+        """Close the window of the episode, if there is one; may be called twice."""
+        if self._viewer is not None:
+            self._viewer.close()
 
     def constraint_names(self) -> tuple[str, ...]:
         """Names of all cost channels, in the order of info["constraint_costs"]."""
@@ -60,10 +68,19 @@ class EpisodeOwner(ShowsEpisode):
         """Names of the channels that have a budget, in the order of `cost_thresholds`."""
         return self._infos.selected
 
-    def _show(self) -> None:
-        # "human" shows itself, as Gymnasium asks
-        if self.render_mode == "human":
+    def _show(self, executed: Reading | None = None) -> None:
+        """Keep an executed step for the picture; "human" shows itself, as Gymnasium asks."""
+        if self.render_mode is None:
+            return
+        if executed is not None:
+            self._watch(self.render_mode).record(executed)
+        if self.render_mode == HUMAN:
             self.render()
+
+    def _watch(self, render_mode: str) -> EpisodeViewer:
+        if self._viewer is None:
+            self._viewer = EpisodeViewer(self._host, render_mode)
+        return self._viewer
 
     def _running(self, method: str) -> Episode:
         if self._episode is None:

@@ -55,7 +55,8 @@ class InfoBuilder:
     def opening(self, reading: Reading, start_row: int) -> tuple[Episode, dict[str, Any]]:
         """Start the record of an episode: (record, info of the state it starts from)."""
         terms = dict.fromkeys(self.host.sim.spec.term_names, 0.0)
-        episode = Episode(start_row, np.zeros(len(self.names)), np.zeros(self.host.sim.env.dims.unit), dict(terms))
+        day = self.host.day_id(start_row)
+        episode = Episode(start_row, day, np.zeros(len(self.names)), np.zeros(self.host.sim.env.dims.unit), dict(terms))
         return episode, self._build(episode, reading, terms)
 
     def step(self, episode: Episode, reading: Reading) -> dict[str, Any]:
@@ -142,7 +143,7 @@ class InfoBuilder:
             "episode_step": episode.steps,
             "episode_day": host.date_at(episode.start_row, executed),
             "step_within_day": within,
-            "start_day_id": host.day_id(episode.start_row),
+            "start_day_id": episode.day_id,
             "delta_t_minutes": host.minutes,
             "split": host.sim.spec.split,
             "hour": hour,

@@ -48,7 +48,8 @@ class MultiAgentTaskEnv(EpisodeOwner):
     sim:           the task, from `powerzoo_jax.make`
     unit_actions:  take actions in [-1, 1] instead of the boxes of the contract
     pad:           give all agents the same spaces, with actions in [-1, 1]
-    render_mode:   None, "human" (prints a line a step), "ansi" or "rgb_array"
+    render_mode:   None, "human" (prints a line a step and fills a window where there is a display), "ansi" or
+                   "rgb_array" (extra `viz`)
 
     possible_agents never changes; `agents` holds those that still act. An agent missing from an action dict leaves its
     unit alone. Horizon ends are truncations; a failed power flow terminates everyone. The env never resets itself.
@@ -123,7 +124,7 @@ class MultiAgentTaskEnv(EpisodeOwner):
         everyone = self.possible_agents
         if terminated or truncated:
             self.agents = []
-        self._show()
+        self._show(reading)
         return (
             self._seen(reading),
             {name: float(reading.reward[a]) for a, name in enumerate(everyone)},
@@ -136,9 +137,6 @@ class MultiAgentTaskEnv(EpisodeOwner):
         """Joint observation of all agents, inside `state_space`."""
         self._running("state")
         return fresh(self._host.seen.reshape(-1))
-
-    def close(self) -> None:
-        """Nothing to release; may be called twice."""
 
     def get_agent_ids(self) -> set[str]:
         """Names of all agents."""

@@ -89,7 +89,8 @@ class TaskPettingZooWrapper(ShowsEpisode, SpacesByAgent, ParallelEnv[str, np.nda
         return self._env.render()
 
     def close(self) -> None:
-        """Nothing to release."""
+        """Close the window of the episode, if there is one."""
+        self._env.close()
 
     def get_observation_fields(self, agent: str | None = None) -> tuple[str, ...]:
         """Names of an observation's entries, in order."""

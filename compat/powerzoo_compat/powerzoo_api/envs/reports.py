@@ -6,6 +6,7 @@ import math
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
+import jax
 import numpy as np
 
 from powerzoo_compat._host import Host, Reading
@@ -18,6 +19,7 @@ class Episode:
     """Running totals of one episode; a reset replaces them all.
 
     start_row:       first row of the load table
+    day_id:          position of the first day among those that an episode may start on
     steps:           steps executed
     reward:          sum of rewards
     costs:           (C,) sums of the cost channels
@@ -29,6 +31,7 @@ class Episode:
     """
 
     start_row: int
+    day_id: int
     costs: np.ndarray
     throughput_mwh: np.ndarray
     terms: dict[str, float]
@@ -65,7 +68,8 @@ class FeederReport:
     def __init__(self, host: Host) -> None:
         self.host = host
         params, env = host.sim.params, host.sim.env
-        self.storage = params.storage
+        # of NumPy: every entry of an array on the device that a report reads would be a program of its own
+        self.storage = jax.tree.map(np.asarray, params.storage)
         self.flat_storage = not env.layout.per_device and env.layout.kinds == ("storage",)
         if self.flat_storage:
             ids, fields = host.surface.stores.ids, env.fields.names
@@ -137,7 +141,7 @@ class FeederReport:
         out = {"profit_usd": episode.profit_usd, "min_voltage_pu": episode.v_min}
         if self.flat_storage:
             # a cycle is one full charge and discharge of the capacity
-            out["cycles"] = float((episode.throughput_mwh / (2 * np.asarray(self.storage.capacity_mwh))).mean())
+            out["cycles"] = float((episode.throughput_mwh / (2 * self.storage.capacity_mwh)).mean())
         return out
 
 
@@ -146,13 +150,16 @@ class FieldReport:
 
     def __init__(self, host: Host, base: frozenset[str], units: tuple[str, ...] = ()) -> None:
         self.host, self.base, self.units = host, base, units
+        self.names: tuple[str, ...] | None = None
 
     def electrical(self, info: Any) -> dict[str, float]:
         return {"p_slack_MW": 0.0, "q_slack_MVAr": 0.0}
 
     def devices(self, episode: Episode, reading: Reading) -> dict[str, Any]:
         info = reading.info
-        return {name: _plain(getattr(info, name)) for name in info.__dataclass_fields__ if name not in self.base}
+        if self.names is None:
+            self.names = tuple(name for name in info.__dataclass_fields__ if name not in self.base)
+        return {name: _plain(getattr(info, name)) for name in self.names}
 
     def of_agent(self, info: Any, agent: int) -> dict[str, Any]:
         per_agent = self.host.sim.env.dims.agent == self.host.sim.env.dims.unit > 1
@@ -232,7 +239,8 @@ def _each(values: np.ndarray) -> float | np.ndarray:
 
 def _plain(value: Any) -> Any:
     """A Python scalar, or a fresh array."""
-    array = np.asarray(value)
+    array = value if isinstance(value, np.ndarray) else np.asarray(value)
+    kind = array.dtype.kind
     if array.ndim:
-        return array.copy() if array.dtype.kind in "bi" else fresh(array)
-    return {"b": bool, "i": int}.get(array.dtype.kind, finite)(array)
+        return array.copy() if kind in "bi" else fresh(array)
+    return array.item() if kind in "bi" else finite(array)

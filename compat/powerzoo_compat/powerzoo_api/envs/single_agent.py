@@ -19,7 +19,8 @@ class SingleAgentEnv(EpisodeOwner, BaseEnv):
 
     sim:           the task, from `powerzoo_jax.make`
     unit_actions:  take actions in [-1, 1] instead of MW
-    render_mode:   None, "human" (prints a line a step), "ansi" or "rgb_array"
+    render_mode:   None, "human" (prints a line a step and fills a window where there is a display), "ansi" or
+                   "rgb_array" (extra `viz`)
 
     Horizon ends are `truncated`; `terminated` tells that the power flow failed. The env never resets itself.
     """
@@ -65,7 +66,7 @@ class SingleAgentEnv(EpisodeOwner, BaseEnv):
         self.time_step = episode.steps
         reward = float(reading.reward[0])
         self._last = fresh(reading.obs[0]), reward, info["cost"]
-        self._show()
+        self._show(reading)
         ends = bool(reading.info.terminated), bool(reading.info.truncated)
         return fresh(reading.obs[0]), reward, *ends, info
 

@@ -234,6 +234,11 @@ class GridEnv(ShowsEpisode, BaseEnv):
         """See `SingleAgentEnv.render`."""
         return self._env.render()
 
+    def close(self) -> None:
+        """See `SingleAgentEnv.close`."""
+        if self._prepared is not None:
+            self._prepared.close()
+
     def register_resource(self, resource: ResourceEnv, bus_id: Any, name: str | None = None) -> str:
         """Put a device at a bus; returns its id, by default `<type>_<k>`. Raises ValueError where it cannot stand."""
         raise ValueError(f"a {self.grid_type} grid takes no devices. Use DistGridEnv, or CostBasedMarketEnv.")

@@ -85,7 +85,8 @@ class MARLWrapper(ShowsEpisode, SpacesByAgent, ParallelEnv[str, np.ndarray, np.n
         return self.grid.render()
 
     def close(self) -> None:
-        """Nothing to release."""
+        """Close the grid."""
+        self.grid.close()
 
     def _joined(self, actions: Mapping[str, Any]) -> dict[str, Any]:
         if self._type == RESOURCES:

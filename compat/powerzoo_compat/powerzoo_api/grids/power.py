@@ -102,6 +102,10 @@ class PowerEnv(ShowsEpisode, BaseEnv):
         """See `GridEnv.render`."""
         return self.grid.render()
 
+    def close(self) -> None:
+        """See `GridEnv.close`."""
+        self.grid.close()
+
     def get_observation_fields(self) -> tuple[str, ...]:
         """Names of the entries of grid, devices and time, in this order."""
         rows = [row for part in self._own.values() for row in part]

@@ -78,6 +78,10 @@ class CentralisedEnv(ShowsEpisode, BaseEnv):
         """See `MultiAgentTaskEnv.render`."""
         return self.agents_env.render()
 
+    def close(self) -> None:
+        """Close the multi-agent environment."""
+        self.agents_env.close()
+
     def constraint_names(self) -> tuple[str, ...]:
         """Names of all cost channels."""
         return self.agents_env.constraint_names()
