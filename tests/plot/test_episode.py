@@ -102,7 +102,8 @@ def test_a_batch_is_refused(day):
         plot_dispatch(day.sim, many)
 
 
-def test_the_picture_is_written_and_no_window_is_opened(day, tmp_path):
+def test_the_picture_is_written_and_no_window_is_opened(day, tmp_path, monkeypatch):
+    monkeypatch.delitem(sys.modules, "matplotlib.pyplot", raising=False)  # another test may have opened a window
     path = save_figure(plot_episode(day.sim, {"idle": day.idle}, "a day"), tmp_path / "new" / "day.png")
     assert path.read_bytes().startswith(b"\x89PNG")
     assert "matplotlib.pyplot" not in sys.modules
