@@ -21,7 +21,8 @@ export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
 , := ,
 BIN := $(VENV)/bin
-PYTEST := -m pytest -q -n $(WORKERS) --dist loadfile
+# Files in the order of their names: by size, the few long ones would come last and leave a worker idle.
+PYTEST := -m pytest -q -n $(WORKERS) --dist loadfile --no-loadscope-reorder
 CHECKED := powerzoo_jax tools $(wildcard compat/powerzoo compat/powerzoo_compat)
 # Folders that need learners of other projects; everything else runs without torch and gymnax.
 E1_TESTS := tests/compat_e1
@@ -42,7 +43,8 @@ demo: $(VENV)/.stamp  ## train on battery_arbitrage, print scores beside random,
 test: lint types  ## style, types and every quick test: what a contributor waits for
 	$(BIN)/python $(PYTEST) -m "not full and not long" $(NATIVE)
 
-test-all: lint types wheel-check  ## every test but the long ones, the notebooks and the built wheel: what CI runs
+test-all: $(VENV)/.stamp  ## every test but the long ones, the notebooks and the built wheel: what CI runs
+	@$(MAKE) --no-print-directory -j $(SIDE_BY_SIDE) lint types wheel-check
 	$(BIN)/python $(PYTEST) -m "not long" $(NATIVE)
 
 test-long: lint types wheel-check  ## every test, and a hundred thousand abused steps of every task
