@@ -117,6 +117,7 @@ def within(low: float, high: float = math.inf, *, strict: bool = False) -> Calla
 
 
 positive, nonnegative = within(0.0, strict=True), within(0.0)
+hertz = within(1.0, 1000.0)  # beyond, reactances of a feeder would leave the numbers that a solution can hold
 
 
 def one_of(*allowed: int) -> Callable[[str], int]:
@@ -256,6 +257,32 @@ def fixed_or_variable(text: str) -> str:
     if value[:1] not in ("f", "v"):
         raise ValueError("give variable or fixed.")
     return "fixed" if value[0] == "f" else "variable"
+
+
+def storage_state(text: str) -> int:
+    """State of a storage: 1 discharging, 0 idling, -1 charging."""
+    value = word(text)
+    for state, name in ((1, "discharging"), (0, "idling"), (-1, "charging")):
+        if value and name.startswith(value):
+            return state
+    raise ValueError("give charging, idling or discharging.")
+
+
+def shape_action(text: str) -> bool:
+    """Action on a load shape: True where it is divided by its largest value."""
+    value = word(text)
+    for action in ("normalize", "dblsave", "sngsave"):
+        if value and action.startswith(value):
+            return action == "normalize"
+    raise ValueError("give normalize, or remove it.")
+
+
+def shape_edge(text: str) -> bool:
+    """Interpolation of a load shape: True where a value holds from its hour on, False where around it."""
+    value = word(text)
+    if value[:1] not in ("a", "e"):
+        raise ValueError("give avg or edge.")
+    return value[0] == "e"
 
 
 def zip_shares(text: str) -> list[float]:
