@@ -8,6 +8,7 @@ from datetime import datetime
 from pathlib import Path
 
 import numpy as np
+from numpy.typing import ArrayLike
 
 from powerzoo_jax.base.errors import DataError, listing, unknown
 from powerzoo_jax.base.textfile import MAX_TABLE_MB, open_text, require_file
@@ -71,7 +72,7 @@ def read_csv(path: str | Path, *, zone: str = "UTC", max_mb: float | None = MAX_
 
 def series_from_arrays(
     name: str,
-    columns: Mapping[str, np.ndarray],
+    columns: Mapping[str, ArrayLike],
     *,
     start: str,
     step_minutes: int,
@@ -88,7 +89,7 @@ def series_from_arrays(
     `make_series` refuses.
 
     Example:
-        load = series_from_arrays("mine", {"load_mw": load_mw}, start="2023-01-01", step_minutes=60)
+        load = series_from_arrays("mine", {"load_mw": [1.2, 1.1]}, start="2023-01-01", step_minutes=60)
     """
     if step_minutes < 1 or step_minutes != int(step_minutes):
         raise DataError(f"{name}: step_minutes = {step_minutes} is no whole number of minutes. Resample the arrays.")

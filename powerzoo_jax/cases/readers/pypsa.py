@@ -120,7 +120,8 @@ def read_pypsa_series(network: Any, name: str | None = None) -> NetworkSeries:
 
     def total(kind: str, chosen: np.ndarray, *factors: str) -> np.ndarray:
         here = chosen & (_at(part, kind, "bus", position) >= 0)
-        return np.prod([part.over_time(kind, factor)[:, here] for factor in factors], axis=0).sum(axis=1)
+        with np.errstate(over="ignore", invalid="ignore"):  # refused below
+            return np.prod([part.over_time(kind, factor)[:, here] for factor in factors], axis=0).sum(axis=1)
 
     loads = np.ones(len(part.table("loads").index), bool)
     columns = {"load_mw": -total("loads", loads, "sign", "p_set")}
@@ -129,6 +130,9 @@ def read_pypsa_series(network: Any, name: str | None = None) -> NetworkSeries:
         chosen = np.array([source in carrier for carrier in carriers], bool)
         if chosen.any():
             columns[f"{source}_mw"] = total("generators", chosen, "p_nom", "p_max_pu")
+    for column, values in columns.items():
+        if not np.isfinite(values).all():
+            raise CaseError(f"{title!r}: {column} is not finite at some snapshot. Check the powers of the network.")
     return NetworkSeries(title, int(steps[0] // MINUTE_NS), str(stamps[0].astype("datetime64[m]")), columns)
 
 

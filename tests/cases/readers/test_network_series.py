@@ -68,8 +68,8 @@ def test_the_length_is_that_of_the_longest_shape_and_the_mode_that_of_the_loads(
         ),
         (SHAPE + "~ useactual=y\n" + LINES + loads("daily=a"), "OpenDSS gives the load the maximum of the shape"),
         (SHAPE + "~ sinterval=30\n" + LINES + loads("daily=a"), "a step of 0.5 min. Give whole minutes"),
-        (SHAPE + "~ interval=1e-300\n" + LINES + loads("daily=a"), "loadshape.a: its interval is 1e-300 h"),
-        (SHAPE + LINES + loads("kw=1e308 daily=a", "kw=1e308 daily=a"), "too large for a number"),
+        (SHAPE + "~ interval=1e-300\n" + LINES + loads("daily=a"), "1e-300 is beyond the numbers"),
+        (SHAPE + "~ interval=1e-5\n" + LINES + loads("daily=a"), "loadshape.a: its interval is 1e-05 h"),
         (SHAPE + LINES + loads("daily=a useless=1"), "line 4: Unknown property of load.d0 'useless'"),
         (
             "New LoadShape.a 1 mult=(0.5)\n" + LINES + loads("daily=a"),

@@ -198,6 +198,8 @@ def test_what_the_subset_does_not_hold_is_refused_by_name(old: str, new: str, wo
         # names and numbers
         ("Length=2000", "Length=abc", 0, "line.a: length=abc: 'abc' is not a number."),
         ("Length=2000", "Length=inf", 0, "'inf' is not a finite number"),
+        ("Length=2000", "Length=1e-200", 0, "1e-200 is beyond the numbers of a network, 1e-50 to 1e+50"),
+        ("Length=2000", "Length=(1e30 1e30 *)", 0, "1e+30 1e+30 * is beyond the numbers of a network"),
         ("Length=2000", "Length=-1", 0, "give a number > 0"),
         ("Length=(3 2 *)", "Length=(3 0 /)", 0, "length=(3 0 /): 3 0 / has no value"),
         ("Length=(3 2 *)", "Length=(3 +)", 0, "'+' is not a number"),

@@ -13,6 +13,7 @@ from typing import NamedTuple
 from powerzoo_jax.base.errors import listing, unknown
 
 MAX_NODE = 99  # neutral and other conductors beyond the phases have the numbers from 4 on
+LARGEST = 1e50  # of a number, in whatever unit
 LONGEST_NAME = 200  # characters; a table holds all its names in the width of the longest
 # [m]; 0 where a length has the unit of the impedance beside it
 UNITS = {
@@ -87,6 +88,13 @@ def decimal(text: str) -> float:
         raise ValueError(f"{text!r} is not a number.") from err
     if not math.isfinite(value):
         raise ValueError(f"{text!r} is not a finite number.")
+    return _sized(value, text)
+
+
+def _sized(value: float, shown: str) -> float:
+    """The number itself; beyond these sizes products and squares of a few of them have no number."""
+    if value and not 1 / LARGEST <= abs(value) <= LARGEST:
+        raise ValueError(f"{shown} is beyond the numbers of a network, {1 / LARGEST:g} to {LARGEST:g}.")
     return value
 
 
@@ -99,7 +107,7 @@ def _operate(operator: str, *values: float) -> float:
         raise ValueError(f"{shown} {operator} has no value.") from err
     if not isinstance(value, float) or not math.isfinite(value):
         raise ValueError(f"{shown} {operator} is not a finite number.")
-    return value
+    return _sized(value, f"{shown} {operator}")
 
 
 def within(low: float, high: float = math.inf, *, strict: bool = False) -> Callable[[str], float]:
