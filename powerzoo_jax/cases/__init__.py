@@ -12,10 +12,13 @@ from powerzoo_jax.cases.readers.matpower import scan_matpower as scan_matpower
 from powerzoo_jax.cases.readers.matpower_exchange import from_matpower as from_matpower
 from powerzoo_jax.cases.readers.matpower_exchange import to_matpower as to_matpower
 from powerzoo_jax.cases.readers.opendss import read_opendss as read_opendss
+from powerzoo_jax.cases.readers.opendss import read_opendss_series as read_opendss_series
 from powerzoo_jax.cases.readers.pandapower import convert_pandapower as convert_pandapower
 from powerzoo_jax.cases.readers.pandapower import from_pandapower as from_pandapower
 from powerzoo_jax.cases.readers.pandapower import to_pandapower as to_pandapower
 from powerzoo_jax.cases.readers.pypsa import from_pypsa as from_pypsa
+from powerzoo_jax.cases.readers.pypsa import read_pypsa_series as read_pypsa_series
+from powerzoo_jax.cases.readers.series import NetworkSeries as NetworkSeries
 from powerzoo_jax.cases.threephase.balanced import to_threephase as to_threephase
 from powerzoo_jax.cases.threephase.case import ThreePhaseCase as ThreePhaseCase
 from powerzoo_jax.cases.threephase.library import list_feeders as list_feeders

@@ -161,7 +161,7 @@ def taps_and_ratings(case: Case) -> Findings:
 
 
 def ordered_limits(case: Case) -> Findings:
-    """No lower limit lies above its upper limit."""
+    """No lower limit lies above its upper limit; those of a unit out of service bind nobody."""
     bus, branch, unit = case.bus, case.branch, case.unit
     pairs = (
         ("bus", "v_min_pu", "v_max_pu", bus.v_min_pu, bus.v_max_pu),
@@ -170,7 +170,7 @@ def ordered_limits(case: Case) -> Findings:
         ("unit", "q_min_mvar", "q_max_mvar", unit.q_min_mvar, unit.q_max_mvar),
     )
     for component, low_name, high_name, low, high in pairs:
-        at = np.flatnonzero(low > high)
+        at = np.flatnonzero((low > high) & (unit.in_service if component == "unit" else True))
         if at.size:
             found = listing(f"{low[i]:g} > {high[i]:g}" for i in at)
             ids = tuple(map(int, bus.id[at])) if component == "bus" else row_numbers(at)

@@ -25,3 +25,4 @@ from powerzoo_jax.data.splits import split_days as split_days
 from powerzoo_jax.data.splits import split_rows as split_rows
 from powerzoo_jax.data.splits import window_days as window_days
 from powerzoo_jax.data.userfile import read_csv as read_csv
+from powerzoo_jax.data.userfile import series_from_arrays as series_from_arrays

@@ -1,18 +1,20 @@
-"""A user's own series: CSV file in, `Series` out, or an error that names line, value and remedy."""
+"""A user's own series: CSV file or arrays in, `Series` out, or an error that names line, value and remedy."""
 
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Mapping
 from datetime import datetime
 from pathlib import Path
 
 import numpy as np
+from numpy.typing import ArrayLike
 
 from powerzoo_jax.base.errors import DataError, listing, unknown
 from powerzoo_jax.base.textfile import MAX_TABLE_MB, open_text, require_file
 from powerzoo_jax.data.adapters.table import FileTable, read_table, short_lines
-from powerzoo_jax.data.clock import YEARS, convert_stamps, has_instant, instant_ns, standard_offset
-from powerzoo_jax.data.series import Series, make_series, refuse_missing
+from powerzoo_jax.data.clock import MINUTE_NS, YEARS, convert_stamps, has_instant, instant_ns, standard_offset
+from powerzoo_jax.data.series import UNITS, Series, make_series, refuse_missing
 
 TIME = "time"
 # header -> canonical signal, unit, factor to that unit
@@ -66,6 +68,65 @@ def read_csv(path: str | Path, *, zone: str = "UTC", max_mb: float | None = MAX_
     )
     refuse_missing(series, columns)
     return series
+
+
+def series_from_arrays(
+    name: str,
+    columns: Mapping[str, ArrayLike],
+    *,
+    start: str,
+    step_minutes: int,
+    zone: str = "UTC",
+) -> Series:
+    """Make a series of arrays, such as those that a reader of networks gives beside the case.
+
+    columns:       name -> (T,) values; a name of `COLUMNS`, or one that says its unit, such as "load.homes_pu"
+    start:         ISO 8601 start of the first interval, on the clock of `zone` where it has no offset
+    step_minutes:  of all columns; whole days of 24 hours are what tasks draw from
+    zone:          IANA zone of the local standard clock that days follow
+
+    The first column is the default signal. Raises DataError for an unknown name, a bad stamp or step, and what
+    `make_series` refuses.
+
+    Example:
+        load = series_from_arrays("mine", {"load_mw": [1.2, 1.1]}, start="2023-01-01", step_minutes=60)
+    """
+    if step_minutes < 1 or step_minutes != int(step_minutes):
+        raise DataError(f"{name}: step_minutes = {step_minutes} is no whole number of minutes. Resample the arrays.")
+    values: dict[str, np.ndarray] = {}
+    units: dict[str, str] = {}
+    for column, given in columns.items():
+        signal, unit, factor = COLUMNS.get(column) or _named(name, column)
+        if signal in values:
+            raise DataError(f"{name} gives {signal} twice. Keep one of its columns.")
+        values[signal], units[signal] = np.asarray(given, np.float64) * factor, unit
+    rows = len(next(iter(values.values()))) if values else 0
+    try:
+        first = datetime.fromisoformat(start)
+        begin = int(convert_stamps([first], zone)[0]) if first.tzinfo is None else instant_ns(first)
+    except ValueError as err:
+        raise DataError(f"{name}: start = {start!r}: {err} Give it as 2023-01-01T00:00 (+01:00).") from err
+    series = make_series(
+        name,
+        begin + int(step_minutes) * MINUTE_NS * np.arange(rows, dtype=np.int64),
+        values,
+        units,
+        headers={COLUMNS[column][0]: column for column in columns if column in COLUMNS},
+        offset_minutes=standard_offset(zone, first.year),
+        title=f"user's arrays {name}",
+        licence="the user's",
+        civil_zone=zone,
+    )
+    refuse_missing(series, values)
+    return series
+
+
+def _named(name: str, column: str) -> tuple[str, str, float]:
+    """Signal, unit and factor of a column that is named as the bundled ones are, `<kind>.<what>_<unit>`."""
+    endings = [ending for ending in UNITS if column.endswith(ending)]
+    if "." not in column or not endings:
+        raise DataError(f"{name}: {unknown('column', column, COLUMNS)} Or name it as load.homes_pu, with its unit.")
+    return column, UNITS[max(endings, key=len)][-1], 1.0
 
 
 def _delimiter(path: Path) -> str:

@@ -83,7 +83,7 @@ def unit_costs(case: Case) -> UnitCosts:
     base_cost = np.zeros(case.n_unit)
     quadratic, linear, constant = _polynomial(case)
     for g in range(case.n_unit):
-        low, high = unit.p_min_mw[g], unit.p_max_mw[g]
+        low, high = _range(case, g)
         if unit.cost_model[g] == PIECEWISE:
             base_cost[g], width[g], price[g] = _segments(case, g, blocks)
         else:
@@ -99,6 +99,12 @@ def cost_of(offers: Offers, p_mw: Array) -> Array:
     room = jnp.where(last[None, :], jnp.inf, offers.width_mw)
     filled = jnp.clip((p_mw - offers.base_mw)[:, None] - start, 0, room)
     return offers.base_cost + jnp.sum((offers.price + 0.5 * offers.slope * filled) * filled, axis=1)
+
+
+def _range(case: Case, g: int) -> tuple[float, float]:
+    """Pmin and Pmax of a unit; published cases have units out of service with Pmin above Pmax."""
+    low = float(case.unit.p_min_mw[g])
+    return low, max(low, float(case.unit.p_max_mw[g]))
 
 
 def _refuse_unbounded(case: Case) -> None:
@@ -133,7 +139,7 @@ def _segments(case: Case, g: int, blocks: int) -> tuple[float, np.ndarray, np.nd
     """Cost at Pmin, widths and prices (blocks,) of one piecewise linear unit, cut to [Pmin, Pmax]."""
     unit = case.unit
     points = unit.cost[g, : 2 * int(unit.cost_terms[g])].reshape(-1, 2)
-    low, high = unit.p_min_mw[g], unit.p_max_mw[g]
+    low, high = _range(case, g)
     rise = np.diff(points[:, 1]) / np.diff(points[:, 0]) if len(points) > 1 else np.zeros(0)
     if rise.size == 0 or not np.isfinite(rise).all() or (np.diff(points[:, 0]) <= 0).any():
         raise CaseError(f"{case.name}: {_names(case, [g])} whose cost points do not rise in MW. Sort them.")

@@ -80,6 +80,13 @@ def test_an_impossible_value_is_refused(table, column, row, value, words):
     assert words in str(caught.value)
 
 
+@pytest.mark.parametrize("column", ["p_min_mw", "q_min_mvar"])
+def test_limits_of_a_unit_out_of_service_are_not_judged(column):
+    """Case 200_activ of PGLib's API has such a unit."""
+    case = changed(changed(load_case("case5"), "unit", column, 0, 900.0), "unit", "in_service", 0, False)
+    assert_valid(case)
+
+
 @pytest.mark.parametrize(("table", "column", "row", "value", "words"), WARNINGS)
 def test_a_suspicious_value_is_a_warning(table, column, row, value, words):
     case = load_case("case5")

@@ -22,18 +22,21 @@ ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT))
 
 from powerzoo_jax.base.npz import compare_npz, read_npz, write_npz  # noqa: E402
-from powerzoo_jax.cases.readers.opendss.rules import FIXED, PROPERTIES  # noqa: E402
+from powerzoo_jax.cases.readers.opendss.rules import FIXED, LOADSHAPE, PROPERTIES  # noqa: E402
 from tests.references.opendss_feeders import feeders  # noqa: E402
+from tests.references.opendss_shapes import FILES, SHAPES, STEPS  # noqa: E402
 
 DATA = ROOT / "tests" / "recorded" / "opendss"
 # class -> what its example needs for the engine to take it
 KINDS = {
     "vsource": "", "line": "", "linecode": "", "load": "", "transformer": "",
     "regcontrol": "transformer=x winding=2", "capacitor": "", "xfmrcode": "", "generator": "", "pvsystem": "",
+    "storage": "", "loadshape": "",
     "wiredata": "rac=1 gmrac=1 diam=1 runits=mi gmrunits=ft radunits=in", "cndata": "",
     "linespacing": "nconds=1 nphases=1 x=[0] h=[10]",
     "linegeometry": "nconds=1 nphases=1 cond=1 wire=x x=0 h=10 units=ft", "reactor": "",
 }  # fmt: skip
+TABLES = {**PROPERTIES, "loadshape": LOADSHAPE}
 SOLVE = ("set controlmode=off", "set tolerance=1e-12", "set maxiterations=500")
 
 
@@ -59,6 +62,30 @@ def solve(text: str, folder: Path) -> tuple[list[str], np.ndarray]:
         raise RuntimeError("OpenDSS does not converge")
     volts = np.array(dss.Circuit.AllBusVolts()).reshape(-1, 2)
     return list(dss.Circuit.AllNodeNames()), volts[:, 0] + 1j * volts[:, 1]
+
+
+def load_powers(text: str, mode: str, hours: float, folder: Path) -> np.ndarray:
+    """Active power [kW] of all loads over the steps of a solution in time."""
+    for name, content in FILES.items():
+        (folder / name).parent.mkdir(exist_ok=True)
+        (folder / name).write_text(content)
+    dss = start()
+    (folder / "feeder.dss").write_text(text)
+    dss.Text.Command(f'redirect "{folder / "feeder.dss"}"')
+    for command in (*SOLVE, f"set mode={mode} stepsize={hours}h number=1"):
+        dss.Text.Command(command)
+    total = np.zeros(STEPS)
+    for k in range(STEPS):
+        dss.Solution.Solve()
+        for load in dss.Loads.AllNames():
+            dss.Circuit.SetActiveElement(f"load.{load}")
+            total[k] += sum(dss.CktElement.Powers()[::2])
+    return total
+
+
+def series(folder: Path) -> dict[str, np.ndarray]:
+    """Active power [kW] of all loads over the steps of every feeder of `opendss_shapes`, by name."""
+    return {name: load_powers(text, mode, hours, folder) for name, (text, mode, hours) in SHAPES.items()}
 
 
 def pack(solved: dict[str, tuple[list[str], np.ndarray]]) -> dict[str, np.ndarray]:
@@ -89,7 +116,7 @@ def names(folder: Path) -> dict[str, Any]:
     dss = start()
     dss.Text.Command("new circuit.c")
     properties, defaults = {}, {}
-    fixed = {kind: [key for key, rule in rules.items() if rule.effect == FIXED] for kind, rules in PROPERTIES.items()}
+    fixed = {kind: [key for key, rule in rules.items() if rule.effect == FIXED] for kind, rules in TABLES.items()}
     for kind, needed in KINDS.items():
         if kind != "vsource":
             dss.Text.Command(f"new {kind}.x {needed}")
@@ -116,7 +143,8 @@ README = """# opendss: how OpenDSS solves small feeders
 their nodes, the names of these, and their voltages in volt (complex) as OpenDSS (opendssdirect.py {version}, BSD
 3-clause) finds them, its controls off. `names.json` has the names of the engine's properties of the classes that are
 read, in its order, the defaults of those that are read at their default alone, and the names of its commands, options
-and classes. The feeders are our own.
+and classes. `series.npz` has the active power [kW] of all loads of the feeders of
+`tests/references/opendss_shapes.py` at the first steps of a solution in time. The feeders are our own.
 
 Recorded by `tests/recorders/record_opendss_elements.py --write`; without the flag it prints what would change.
 """
@@ -134,13 +162,17 @@ def main() -> int:
             except Exception as err:
                 raise RuntimeError(f"{name}: {err}") from err
         found = json.dumps(names(Path(scratch)), indent=1) + "\n"
+        powers = series(Path(scratch))
     arrays = pack(solved)
     for line in compare_npz(DATA / "expected.npz", arrays) or [f"{len(solved)} feeders: unchanged"]:
+        print(line)
+    for line in compare_npz(DATA / "series.npz", powers) or [f"{len(powers)} series: unchanged"]:
         print(line)
     path = DATA / "names.json"
     print("names: unchanged" if path.is_file() and path.read_text() == found else "names: differ")
     if args.write:
         write_npz(DATA / "expected.npz", arrays)
+        write_npz(DATA / "series.npz", powers)
         path.write_text(found)
         (DATA / "README.md").write_text(README.format(version=metadata.version("opendssdirect.py")))
     return 0

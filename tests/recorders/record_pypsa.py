@@ -32,13 +32,15 @@ READ = {
     "storage_units": "active bus sign p_set q_set",
     "stores": "active bus sign p_set q_set",
     "links": "active bus0 bus1 p_set efficiency",
-    "generators": "active bus sign control p_set q_set p_nom p_max_pu p_min_pu marginal_cost marginal_cost_quadratic",
+    "generators": "active bus carrier sign control p_set q_set p_nom p_max_pu p_min_pu marginal_cost "
+    "marginal_cost_quadratic",
 }
 README = """# Networks of our own solved by PyPSA
 
 `networks`, bytes of a JSON text: of each network of `tests/references/pypsa_networks.py` the tables that our reader
 looks at, as PyPSA {pypsa} (MIT) holds them after `calculate_dependent_values`, and real and imaginary parts of the bus
-voltages [pu] of `network.pf(x_tol=1e-12)` at every snapshot.
+voltages [pu] of `network.pf(x_tol=1e-12)` at every snapshot; `available`: the load that it has served at AC buses, and
+what plants of sun and wind could give there [MW].
 
 Recorded by `tests/recorders/record_pypsa.py --write`; without the flag it prints what would change.
 """
@@ -64,10 +66,13 @@ def one(network: Any) -> dict[str, Any]:
         }
         columns = {name: component.static[name].tolist() for name in names.split() if name in component.static}
         tables[kind] = {"static": {"index": list(component.static.index), **columns}, "dynamic": dynamic}
+    from tests.references.pypsa_networks import available
+
     network.pf(x_tol=1e-12)
     size, angle = (network.c.buses.dynamic[key].values for key in ("v_mag_pu", "v_ang"))
     v = size * np.exp(1j * angle)
-    kept = {"name": network.name, "snapshots": list(network.snapshots), "tables": tables}
+    kept = {"name": network.name, "snapshots": [s if isinstance(s, int) else str(s) for s in network.snapshots]}
+    kept |= {"tables": tables, "available": available(network)}
     return kept | {"v": [v.real.tolist(), v.imag.tolist()], "buses": list(network.c.buses.dynamic["v_mag_pu"].columns)}
 
 

@@ -9,42 +9,9 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from powerzoo_jax.cases.readers.opendss.rules import NOTED, PROPERTIES
-
-BASE = {
-    "options": "Set DefaultBaseFrequency=60",
-    "vsource": "New Circuit.small basekv=12.47 bus1=head pu=1.02 angle=10 r1=0.1 x1=0.4 r0=0.2 x0=0.9",
-    "linecode": "New Linecode.k nphases=3 units=mi r1=0.3 x1=0.6 r0=0.7 x0=1.9 c1=12 c0=6",
-    "coded": "New Line.a bus1=head bus2=mid linecode=k length=1.5 units=km",
-    "line": "New Line.b bus1=mid bus2=end r1=0.2 x1=0.5 r0=0.5 x0=1.4 c1=10 c0=5 length=2",
-    "transformer": "New Transformer.t phases=3 windings=2 xhl=4 wdg=1 bus=mid conn=delta kv=12.47 kva=600 %r=0.5 "
-    "wdg=2 bus=low conn=wye kv=0.48 %r=0.25",
-    "regulator": "New Transformer.reg phases=1 windings=2 xhl=1 buses=[end.1 far.1] kvs=[7.2 7.2] kvas=[500 500] "
-    "taps=[1 1.0125]",
-    "regcontrol": "New Regcontrol.c transformer=reg winding=2 vreg=122 band=2 ptratio=60",
-    "capacitor": "New Capacitor.c bus1=end kvar=300 kv=12.47",
-    "load": "New Load.d bus1=low phases=3 kv=0.48 kw=90 kvar=30",
-    "more": "New Load.e bus1=far.1 phases=1 kv=7.2 kw=100 kvar=40\n"
-    "New Load.f bus1=end.2.3 phases=1 conn=delta kv=12.47 kw=80 kvar=20 model=5",
-    "end": "Set ControlMode=off VoltageBases=[12.47 0.48]\nCalcVoltageBases\nSolve",
-}
-Change = dict[str, str]
-
-
-def script(change: Change) -> str:
-    """The base feeder with some of its commands replaced; a text that begins with "+" is appended to the command."""
-    parts = {slot: change.get(slot, text) for slot, text in BASE.items()}
-    return "\n".join(f"{BASE[s]} {t[1:]}" if t.startswith("+") else t for s, t in parts.items()) + "\n"
-
-
-def parallel(text: str) -> Change:
-    """A second line between two buses of the base feeder."""
-    return {"more": f"{BASE['more']}\nNew Line.x {text}"}
-
-
-def beside(text: str) -> Change:
-    """More elements."""
-    return {"more": f"{BASE['more']}\n{text}"}
-
+from tests.references import opendss_generation
+from tests.references.opendss_generation import generating, shining, storing
+from tests.references.opendss_script import BASE, Change, beside, parallel, script
 
 UNEQUAL = {"load": "New Load.d bus1=low.2.4 phases=1 kv=0.277 kw=60 kvar=20"}
 SINGLE = "New Transformer.s phases=1 xhl=3 "
@@ -88,19 +55,6 @@ def choked(text: str) -> Change:
     return beside(f"New Reactor.r bus1=end {text}")
 
 
-def generating(text: str, given: str = "kw=90 kvar=30") -> Change:
-    """A generator beside the base feeder."""
-    return beside(f"New Generator.g bus1=end kv=12.47 {given} {text}")
-
-
-def shining(text: str) -> Change:
-    """A photovoltaic system beside the base feeder."""
-    return beside(
-        "New TShape.warm npts=1 interval=1 temp=[25]\n"
-        f"New PVSystem.p bus1=low kv=0.48 kva=60 pmpp=50 irradiance=0.8 {text}"
-    )
-
-
 # class -> property -> the feeder that gives it another value than the base does
 APPLIED: dict[str, dict[str, Change]] = {
     "vsource": {
@@ -118,6 +72,7 @@ APPLIED: dict[str, dict[str, Change]] = {
         "x1": {"vsource": "+x1=0.8"},
         "r0": {"vsource": "+r0=0.5"},
         "x0": {"vsource": "+x0=1.9"},
+        "basefreq": {"vsource": "+basefreq=50"},
     },
     "line": {
         "bus1": {"line": "+bus1=mid.2.3.1"},
@@ -143,6 +98,9 @@ APPLIED: dict[str, dict[str, Change]] = {
         "wires": strung(line="\nNew LineSpacing.a nconds=4 nphases=3 units=ft x=[-4 0 3 0] h=[28 28 28 24]\n"
                         "New Line.x bus1=pole bus2=deep spacing=a wires=[w w w n] length=900 units=ft"),
         "earthmodel": strung(line="earthmodel=carson"),
+        "basefreq": {"line": "+basefreq=50"},
+        "rg": {"line": "+basefreq=50 rg=0.06"},
+        "xg": {"line": "+basefreq=50 xg=0.4"},
     },
     "linegeometry": {
         "nconds": strung(geometry="\n~ nconds=4 cond=1 wire=w units=m x=-1 h=9 cond=2 wire=w x=0 h=9 cond=3 "
@@ -207,36 +165,7 @@ APPLIED: dict[str, dict[str, Change]] = {
         "r": choked("r=300 x=400"),
         "x": choked("x=400"),
         "rp": choked("x=400 rp=900"),
-    },
-    "generator": {
-        "phases": generating("phases=1 bus1=end.2 kv=7.2"),
-        "bus1": generating("bus1=mid.1.2.3"),
-        "kv": generating("kv=11 vmaxpu=1.05"),
-        "kw": generating("kw=300"),
-        "pf": generating("pf=-0.95"),
-        "kvar": generating("kvar=200"),
-        "vminpu": generating("kw=900 vminpu=1.06"),
-        "vmaxpu": generating("kw=900 vmaxpu=0.94"),
-        "conn": generating("conn=delta"),
-        "status": generating("status=fixed\nSet GenMult=2"),
-    },
-    "pvsystem": {
-        "phases": shining("phases=1 bus1=low.2 kv=0.277"),
-        "bus1": shining("bus1=low.2.3.1"),
-        "kv": shining("kv=0.4 vmaxpu=1.02"),
-        "irradiance": shining("irradiance=0.3"),
-        "pmpp": shining("pmpp=58"),
-        "%pmpp": shining("%pmpp=40"),
-        "pf": shining("kvar=9 pf=-0.9"),
-        "conn": shining("conn=delta"),
-        "kvar": shining("pf=0.9 kvar=-20"),
-        "kva": shining("kva=30"),
-        "%cutin": shining("irradiance=0.1\n~ irradiance=0.4 %cutin=50"),
-        "%cutout": shining("%cutin=80 %cutout=80 kvar=10"),
-        "vminpu": shining("vminpu=1.08"),
-        "vmaxpu": shining("vmaxpu=0.92"),
-        "varfollowinverter": shining("irradiance=0.1 kvar=10 varfollowinverter=yes"),
-        "wattpriority": shining("kva=45 kvar=-30 wattpriority=yes"),
+        "basefreq": choked("r=100 x=400 rp=900 basefreq=50"),
     },
     "xfmrcode": {
         "phases": centred(),
@@ -284,6 +213,10 @@ APPLIED: dict[str, dict[str, Change]] = {
         "rmatrix": {"linecode": f"{OWN_CODE}rmatrix={TRIANGLE}"},
         "xmatrix": {"linecode": f"{OWN_CODE}xmatrix={TRIANGLE}"},
         "cmatrix": {"linecode": f"{OWN_CODE}cmatrix=(400 | -90 500 | -70 -60 450)"},
+        "basefreq": {"linecode": "+basefreq=50"},
+        "rg": {"linecode": "+basefreq=50 rg=0.06"},
+        "xg": {"linecode": "+basefreq=50 xg=0.4"},
+        "rho": {"linecode": "+basefreq=50 rho=5"},
     },
     "load": {
         "phases": {"load": "New Load.d bus1=low.2 phases=1 kv=0.277 kw=60 kvar=20"},
@@ -338,6 +271,8 @@ APPLIED: dict[str, dict[str, Change]] = {
                        f"kvas=[50 50 50] xhl=3 xht=5 xlt=4 {key}=6\nNew Load.y bus1=y.1 phases=1 kv=0.48 kw=20\n"
                        "New Load.z bus1=z.1 phases=1 kv=0.24 kw=15") for key in ("xht", "xlt", "x13", "x23")},
         "like": beside("New Transformer.t2 like=t buses=[end low2] kva=300\nNew Load.g bus1=low2 kv=0.48 kw=100"),
+        "basefreq": {"transformer": "+basefreq=50 %imag=3"},
+        "xrconst": {"transformer": "+basefreq=50 xrconst=yes"},
     },
     "capacitor": {
         "bus1": {"capacitor": "+bus1=mid"},
@@ -346,6 +281,7 @@ APPLIED: dict[str, dict[str, Change]] = {
         "kv": {"capacitor": "+kv=13.8"},
         "conn": {"capacitor": "New Capacitor.c bus1=end.1.2 phases=1 conn=delta kvar=100 kv=12.47"},
         "like": beside("New Capacitor.c2 like=c bus1=mid kvar=200"),
+        "basefreq": {"capacitor": "+basefreq=50"},
     },
     "regcontrol": {  # they are off in the comparison: the tables of the case show them
         "transformer": beside("New Transformer.reg2 like=reg buses=[mid.2 far.2] taps=[1 1.025]\n"
@@ -363,11 +299,13 @@ APPLIED: dict[str, dict[str, Change]] = {
     },
 }  # fmt: skip
 
+APPLIED |= opendss_generation.APPLIED
+
 # values of noted properties that are not the number 3
 SAMPLE = {
     "yearly": "default", "daily": "default", "duty": "default", "growth": "default", "spectrum": "default",
     "scantype": "zero", "linetype": "ug", "earthmodel": "carson", "ratings": "[300]", "seasons": "1", "neutral": "2",
-    "cvrcurve": "default", "sub": "yes", "subname": "s", "bank": "b", "xrconst": "yes", "core": "5-leg",
+    "cvrcurve": "default", "sub": "yes", "subname": "s", "bank": "b", "core": "5-leg",
     "ppm_antifloat": "0.5", "debugtrace": "no", "inversetime": "yes", "eventlog": "yes", "rho": "90",
     "basefreq": "50", "pctperm": "50", "forceon": "yes", "refuel": "no", "safemode": "no",
     **dict.fromkeys(("tyearly", "tdaily", "tduty"), "warm"),
@@ -383,6 +321,7 @@ EXTRA: dict[str, tuple[str, Callable[[str], Change]]] = {
     "linespacing": ("linespacing.s", lambda text: strung(spacing=text)),
     "generator": ("generator.g", generating),
     "pvsystem": ("pvsystem.p", shining),
+    "storage": ("storage.s", storing),
     "reactor": ("reactor.r", lambda text: choked(f"x=400 {text}")),
 }
 
@@ -411,6 +350,58 @@ CONSTRUCTS: dict[str, Change] = {
     "50 Hz written out": {
         "options": "Set DefaultBaseFrequency=50", "linecode": "+basefreq=50", "line": "+basefreq=50",
         "vsource": "+frequency=50 basefreq=50", "capacitor": "+basefreq=50",
+    },
+    "line code of another frequency, then the line's own": {
+        "linecode": "+basefreq=50 rg=0.1 xg=0.3 rho=20",
+        "line": "New Line.b bus1=mid bus2=end linecode=k length=2 basefreq=40 c1=500 r1=0.2",
+    },
+    "line of another frequency, then a line code": {
+        "line": "New Line.b bus1=mid bus2=end basefreq=40 rg=0.2 xg=0.2 linecode=k length=2",
+    },
+    "line code, then another frequency": {
+        "linecode": "+c1=900 c0=500",
+        "line": "New Line.b bus1=mid bus2=end linecode=k length=2 units=km basefreq=50\n~ xg=0.3 rg=-0.1",
+    },
+    "capacitances before the frequency": {
+        "line": "New Line.b bus1=mid bus2=end length=2 cmatrix=(900 | 0 900 | 0 0 900) basefreq=50",
+    },
+    "capacitances after the frequency": {
+        "line": "New Line.b bus1=mid bus2=end length=2 basefreq=50 cmatrix=(900 | 0 900 | 0 0 900)",
+    },
+    "default line of another frequency": {"line": "New Line.b bus1=mid bus2=end basefreq=50 length=90"},
+    "phases after the frequency": parallel("bus1=mid.1.2 bus2=end.1.2 basefreq=50 phases=2 length=90 units=km"),
+    "matrices of a line code after the frequency": {
+        "linecode": f"New Linecode.k units=mi basefreq=50 rmatrix={TRIANGLE}",
+    },
+    "matrices of a line code in the command after the frequency": {
+        "linecode": f"New Linecode.k units=mi basefreq=50\n~ xmatrix={TRIANGLE}",
+    },
+    "capacitances of a line code before the frequency": {
+        "linecode": f"New Linecode.k units=mi xmatrix={TRIANGLE} cmatrix=(900 | 0 900 | 0 0 900)\n~ basefreq=50",
+    },
+    "switch of another frequency": {"line": "New Line.b bus1=mid bus2=end switch=y basefreq=50"},
+    "no reactance of the earth": {"line": "+basefreq=50 xg=0"},
+    "geometry of another frequency": strung(line="basefreq=50"),
+    "geometry of another frequency, then own values": strung(
+        line="basefreq=50\n~ r1=0.1 x1=0.3 r0=0.3 x0=0.8 c1=9 c0=4 length=1"
+    ),
+    "transformer of another frequency with a neutral": {
+        "transformer": "+wdg=2 bus=low.1.2.3.4 rneut=0.3 xneut=0.2 basefreq=50 xrconst=yes %noloadloss=2 %imag=4",
+        **UNEQUAL,
+    },
+    "three windings of another frequency": beside(
+        "New Transformer.w windings=3 buses=[mid w2 w3] kvs=[12.47 4.16 0.48] conns=[delta wye delta] basefreq=50 "
+        "kvas=[900 900 300] xhl=6 xht=9 xlt=4 %Rs=[0.4 0.5 0.8] %imag=1\nNew Load.w2 bus1=w2.2 phases=1 kv=2.4 kw=200"
+    ),
+    "copies of another frequency": beside(
+        "New Capacitor.c1 bus1=mid kvar=200 basefreq=50\nNew Capacitor.c2 like=c1 bus1=end\n"
+        "New Transformer.t1 like=t basefreq=50 xrconst=yes buses=[mid low]\nNew Transformer.t2 like=t1 buses=[mid low]"
+    ),
+    "reactor between two buses of another frequency": choked("r=0.4 x=2 bus2=mid basefreq=50"),
+    "reactor by kvar of another frequency": choked("kvar=150 kv=13\n~ basefreq=50"),
+    "elements of 60 Hz in a circuit of 50 Hz": {
+        "options": "Set DefaultBaseFrequency=50", "linecode": "+basefreq=60", "line": "+basefreq=60 c1=500",
+        "transformer": "+basefreq=60 %imag=2", "capacitor": "+basefreq=60", "vsource": "+basefreq=60 frequency=50",
     },
     "opened at both ends": {
         **parallel("bus1=head bus2=end c1=800 c0=500"),
@@ -448,18 +439,6 @@ CONSTRUCTS: dict[str, Change] = {
     "impedance above its range": {"load": "+model=2 vminpu=0.5 vmaxpu=0.9"},
     "ZIP load above its range": {"load": "+model=8 zipv=(0.2 0.3 0.5 0.1 0.6 0.3 0) vminpu=0.5 vmaxpu=0.9"},
     "ZIP load below its range": {"load": "+model=8 zipv=(0.2 0.3 0.5 0.1 0.6 0.3 0) vminpu=1.1 vmaxpu=1.2"},
-    "generator with nothing": generating("", ""),
-    "generator by kvar and kw": generating("\n~ kvar=50\n~ kw=400", "kw=200 pf=0.9"),
-    "generator of negative kvar": generating("kvar=-80 kw=300"),
-    "generator that consumes": generating("kw=-200 pf=0.8"),
-    "generator in a wye between two nodes": generating("phases=1 bus1=end.2.3 kv=12.47"),
-    "generator in delta beyond its range": generating("kw=600 conn=delta vminpu=1.06 vmaxpu=1.3"),
-    "generator in two phases": generating("phases=2 bus1=end.3.1 kv=12.47 kw=300 kvar=-50"),
-    "generation multiplier": {**generating("kw=300"), "end": f"Set GenMult=0.5 LoadMult=1.2\n{BASE['end']}"},
-    "PV system of a rating below its power": shining("kva=45 pf=0.8"),
-    "PV system of a rating below its kvar": shining("kva=30 kvar=-40"),
-    "PV system below its cut-out": shining("irradiance=0.1 kvar=10"),
-    "PV system with nothing": beside("New PVSystem.p bus1=end kv=12.47"),
     "delta load between two nodes": {"load": "New Load.d bus1=low.3.1 phases=1 conn=delta kv=0.48 kw=60"},
     "wye load between two nodes": {"load": "New Load.d bus1=low.3.1 phases=1 kv=0.48 kw=60"},
     "load with its neutral at the ground": {"load": "+bus1=low.2.1.3.0"},
@@ -582,7 +561,7 @@ CONSTRUCTS: dict[str, Change] = {
 
 def feeders() -> dict[str, str]:
     """Every feeder by name; those of noted properties are made from the rules of the reader."""
-    changes = dict(CONSTRUCTS)
+    changes = CONSTRUCTS | opendss_generation.CONSTRUCTS
     changes |= {f"{kind}.{key}": change for kind, keys in APPLIED.items() for key, change in keys.items()}
     changes |= {
         f"{kind}.{key}": noted(kind, key)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import pandas as pd
 import pypsa
 
 
@@ -57,4 +58,39 @@ def with_links() -> Any:
     return n
 
 
-NETWORKS = {"ring": ring, "links": with_links}
+def morning() -> Any:
+    """Three half-hours of dates: loads that vary or not, plants of sun and wind, some out of use or elsewhere."""
+    n = pypsa.Network(name="morning")
+    n.set_snapshots(pd.date_range("2023-07-01 06:00", periods=3, freq="30min"))
+    for label in "ab":
+        n.add("Bus", label, v_nom=20.0, carrier="AC")
+    n.add("Bus", "heat", carrier="heat")
+    n.add("Line", "ab", bus0="a", bus1="b", r=0.4, x=0.8, s_nom=20.0)
+    n.add("Generator", "grid", bus="a", control="Slack", p_nom=50.0, carrier="gas")
+    n.add("Generator", "roof", bus="b", control="PQ", p_nom=3.0, p_max_pu=[0.1, 0.3, 0.5], carrier="solar rooftop")
+    n.add("Generator", "field", bus="a", control="PQ", p_nom=5.0, p_max_pu=[0.2, 0.4, 0.5], carrier="solar")
+    n.add("Generator", "hill", bus="b", control="PQ", p_nom=4.0, p_max_pu=0.7, carrier="onwind")
+    n.add("Generator", "lost", bus="b", control="PQ", p_nom=9.0, carrier="onwind", active=False)
+    n.add("Generator", "collector", bus="heat", p_nom=2.0, carrier="solar thermal")
+    n.add("Load", "town", bus="b", p_set=[4.0, 5.0, 6.5], q_set=1.0)
+    n.add("Load", "mill", bus="a", p_set=2.0)
+    n.add("Load", "shut", bus="a", p_set=7.0, active=False)
+    n.add("Load", "warm", bus="heat", p_set=1.0)
+    return n
+
+
+def available(network: Any) -> dict[str, list[float]]:
+    """Load that the power flow has served at AC buses, and p_nom p_max_pu there, at every snapshot [MW]."""
+    kept = network.c.buses.static.index[network.c.buses.static.carrier == "AC"]
+    loads, plants = (network.c[kind].static for kind in ("loads", "generators"))
+    served = loads.index[loads.bus.isin(kept) & loads.active]
+    found = {"load": network.c.loads.dynamic["p"][served].sum(axis=1).tolist()}
+    dense = network.get_switchable_as_dense("Generator", "p_max_pu") * plants.p_nom
+    for source in ("solar", "wind"):
+        chosen = plants.index[plants.bus.isin(kept) & plants.active & plants.carrier.str.contains(source)]
+        if len(chosen):
+            found[source] = dense[chosen].sum(axis=1).tolist()
+    return found
+
+
+NETWORKS = {"ring": ring, "links": with_links, "morning": morning}

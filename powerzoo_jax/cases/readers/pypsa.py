@@ -1,4 +1,4 @@
-"""Cases of PyPSA networks: one snapshot of the alternating-current part, as its own power flow models it."""
+"""Cases of PyPSA networks: one snapshot of the alternating-current part, as its own power flow has it; and series."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ import numpy as np
 
 from powerzoo_jax.base.errors import CaseError, listing
 from powerzoo_jax.cases.case import NO_ANGLE_LIMIT, PQ, PV, REF, Case, assemble
+from powerzoo_jax.cases.readers.series import NetworkSeries
 from powerzoo_jax.cases.topology import islands
 from powerzoo_jax.cases.validate import assert_valid
 
@@ -16,6 +17,7 @@ BASE_MVA = 100.0
 NO_VOLTAGE_LIMIT = 2.0  # [pu]
 AC = "AC"
 ONE_PORTS = ("loads", "storage_units", "stores")
+MINUTE_NS = 60 * 10**9
 BUS = re.compile(r"bus(\d+)")
 
 
@@ -32,12 +34,18 @@ class _Components:
 
     def numbers(self, kind: str, column: str) -> np.ndarray:
         """A column (n,) at the snapshot, 0 where it has no number."""
+        return self.over_time(kind, column, slice(self._row, self._row + 1))[0]
+
+    def over_time(self, kind: str, column: str, rows: slice = slice(None)) -> np.ndarray:
+        """A column at snapshots (T, n), 0 where it has no number."""
         table = self.table(kind)
-        values = np.array(table[column], np.float64) if column in table.columns else np.zeros(len(table.index))
+        fixed = np.array(table[column], np.float64) if column in table.columns else np.zeros(len(table.index))
+        values = np.tile(fixed, (len(range(*rows.indices(len(self._network.snapshots)))), 1))
         series = self._network.c[kind].dynamic.get(column)
         if series is not None and len(series.columns):
-            now = dict(zip(series.columns, np.asarray(series)[self._row], strict=True))
-            values = np.array([now.get(name, value) for name, value in zip(table.index, values, strict=True)])
+            position = {name: k for k, name in enumerate(series.columns)}
+            varying = [k for k, name in enumerate(table.index) if name in position]
+            values[:, varying] = np.asarray(series)[rows][:, [position[table.index[k]] for k in varying]]
         return np.where(np.isnan(values), 0.0, values)
 
 
@@ -84,6 +92,48 @@ def from_pypsa(network: Any, snapshot: Any = None, name: str | None = None) -> C
     case = assemble(title, BASE_MVA, f"Converted from a PyPSA network ({title}), {moment}.", tables, tuple(notes))
     assert_valid(case)
     return case
+
+
+def read_pypsa_series(network: Any, name: str | None = None) -> NetworkSeries:
+    """Load, solar and wind power of a PyPSA network over its snapshots.
+
+    load_mw is `p_set` of the loads at AC buses; solar_mw and wind_mw are p_nom p_max_pu of the generators there whose
+    carrier has that word in its name, where there are any. The snapshots begin their intervals.
+
+    Raises CaseError for a network with fewer than two snapshots, and for snapshots that are no dates or not evenly
+    spaced in whole minutes.
+    """
+    title = name or str(network.name or "") or "network"
+    try:
+        stamps = np.asarray(list(network.snapshots), "datetime64[ns]")
+    except (TypeError, ValueError):
+        stamps = np.zeros(0, "datetime64[ns]")
+    steps = np.diff(stamps.astype(np.int64))
+    if not steps.size or steps[0] <= 0 or (steps != steps[0]).any() or steps[0] % MINUTE_NS:
+        raise CaseError(
+            f"{title!r} has the snapshots {listing(network.snapshots)}. Give at least two dates, evenly spaced in "
+            "whole minutes: network.set_snapshots(pandas.date_range(...))."
+        )
+    part = _Components(network, 0)
+    buses = part.table("buses")
+    position = {label: 0 for label, carrier in zip(buses.index, buses["carrier"], strict=True) if carrier == AC}
+
+    def total(kind: str, chosen: np.ndarray, *factors: str) -> np.ndarray:
+        here = chosen & (_at(part, kind, "bus", position) >= 0)
+        with np.errstate(over="ignore", invalid="ignore"):  # refused below
+            return np.prod([part.over_time(kind, factor)[:, here] for factor in factors], axis=0).sum(axis=1)
+
+    loads = np.ones(len(part.table("loads").index), bool)
+    columns = {"load_mw": -total("loads", loads, "sign", "p_set")}
+    carriers = [str(word).lower() for word in part.table("generators")["carrier"]]
+    for source in ("solar", "wind"):
+        chosen = np.array([source in carrier for carrier in carriers], bool)
+        if chosen.any():
+            columns[f"{source}_mw"] = total("generators", chosen, "p_nom", "p_max_pu")
+    for column, values in columns.items():
+        if not np.isfinite(values).all():
+            raise CaseError(f"{title!r}: {column} is not finite at some snapshot. Check the powers of the network.")
+    return NetworkSeries(title, int(steps[0] // MINUTE_NS), str(stamps[0].astype("datetime64[m]")), columns)
 
 
 def _at(part: _Components, kind: str, column: str, position: dict[str, int]) -> np.ndarray:

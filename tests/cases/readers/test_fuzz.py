@@ -14,7 +14,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from powerzoo_jax.base.errors import PowerZooError
-from powerzoo_jax.cases import Case, assert_valid, from_pypsa, read_matpower, scan_matpower
+from powerzoo_jax.cases import Case, assert_valid, from_pypsa, read_matpower, read_pypsa_series, scan_matpower
 from powerzoo_jax.cases.readers.netfile import read_saved_net
 from tests.cases.readers.test_pypsa import RECORDED, RecordedNetwork
 from tests.references.recorded_nets import SMALL, converter
@@ -217,5 +217,10 @@ def test_pypsa_networks(amount):
                 values = static[numeric[column % len(numeric)]]
                 values[row % len(values)] = value
         reads_or_refuses(lambda: from_pypsa(RecordedNetwork(content)))
+        try:
+            series = read_pypsa_series(RecordedNetwork(content))
+            assert all(np.isfinite(values).all() for values in series.columns.values())
+        except PowerZooError as err:
+            assert len(str(err)) > 20
 
     run(amount, PYPSA_CHANGES, check)

@@ -10,11 +10,12 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from powerzoo_jax.base.errors import PowerZooError
-from powerzoo_jax.cases import read_opendss, validate_threephase
+from powerzoo_jax.cases import read_opendss, read_opendss_series, validate_threephase
 from powerzoo_jax.cases.readers.opendss.commands import COMMANDS, OPTIONS
-from powerzoo_jax.cases.readers.opendss.rules import CLASSES, PROPERTIES
+from powerzoo_jax.cases.readers.opendss.rules import CLASSES, LOADSHAPE, PROPERTIES
 from powerzoo_jax.cases.threephase.case import OPTIONAL, TABLES
 from tests.references import opendss_feeders as feeders
+from tests.references.opendss_shapes import SHAPES
 
 pytestmark = pytest.mark.property
 AMOUNTS = (300, 5000)  # inputs, in the full and in the long tier
@@ -56,12 +57,13 @@ LISTS = st.lists(st.one_of(NUMBERS, BUSES, WORDS), max_size=5).map(lambda found:
 MATRICES = st.lists(st.lists(NUMBERS, max_size=3).map(" ".join), max_size=4).map(lambda rows: f"({' | '.join(rows)})")
 VALUES = st.one_of(NUMBERS, BUSES, WORDS, LISTS, MATRICES, st.text(max_size=8))
 KINDS = st.sampled_from([*PROPERTIES, *CLASSES, "circuit", "gadget"])
+TABLES_OF = {**PROPERTIES, "loadshape": LOADSHAPE}
 NAMES = st.sampled_from(["a", "b", "k", "t", "d", "e", "reg", "c", "x", "source"])
 
 
 def properties(kind: str) -> st.SearchStrategy[str]:
     """A few properties of a class, some without their name, some with a value out of place."""
-    keys = st.sampled_from([*PROPERTIES.get(kind, ["phases"]), "", "gadget"])
+    keys = st.sampled_from([*TABLES_OF.get(kind, ["phases"]), "", "gadget"])
     one = st.builds(lambda key, value: f"{key}={value}" if key else value, keys, VALUES)
     return st.lists(one, max_size=5).map(" ".join)
 
@@ -80,15 +82,17 @@ STATEMENTS = st.one_of(
     ELEMENTS,
     COMMAND,
     st.builds("Set {}={}".format, st.sampled_from([*OPTIONS, "gadget"]), VALUES),
-    st.sampled_from(list(PROPERTIES)).flatmap(properties).map("~ {}".format),
+    st.sampled_from(list(TABLES_OF)).flatmap(properties).map("~ {}".format),
     st.text(max_size=30),
 )
 # what is done to a readable script: at a line, in place of some lines, comes a statement
 CHANGES = st.tuples(
-    st.sampled_from(["base", "xfmrcode.kv", "line.geometry", "line of four conductors", "reactor.rp"]),
+    st.sampled_from(
+        ["base", "xfmrcode.kv", "line.geometry", "line of four conductors", "reactor.rp", "storage.kw", "shapes"]
+    ),
     st.lists(st.tuples(st.integers(0, 25), st.integers(0, 2), STATEMENTS), min_size=1, max_size=4),
 )
-SCRIPTS = feeders.feeders()
+SCRIPTS = feeders.feeders() | {"shapes": SHAPES["copied load"][0]}
 
 
 @pytest.mark.parametrize("amount", AMOUNTS)
@@ -117,6 +121,11 @@ def reads_or_refuses(text: str) -> None:
     except PowerZooError as err:
         assert len(str(err)) > 20 and "Traceback" not in str(err)
         return
+    try:
+        series = read_opendss_series("feeder.dss", read=lambda _: text)
+        assert all(np.isfinite(values).all() for values in series.columns.values())
+    except PowerZooError as err:
+        assert len(str(err)) > 20 and "Traceback" not in str(err)
     for table in (*TABLES, *OPTIONAL):
         rows = getattr(case, table)
         for column in dataclasses.fields(rows):

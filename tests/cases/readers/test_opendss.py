@@ -198,6 +198,8 @@ def test_what_the_subset_does_not_hold_is_refused_by_name(old: str, new: str, wo
         # names and numbers
         ("Length=2000", "Length=abc", 0, "line.a: length=abc: 'abc' is not a number."),
         ("Length=2000", "Length=inf", 0, "'inf' is not a finite number"),
+        ("Length=2000", "Length=1e-200", 0, "1e-200 is beyond the numbers of a network, 1e-50 to 1e+50"),
+        ("Length=2000", "Length=(1e30 1e30 *)", 0, "1e+30 1e+30 * is beyond the numbers of a network"),
         ("Length=2000", "Length=-1", 0, "give a number > 0"),
         ("Length=(3 2 *)", "Length=(3 0 /)", 0, "length=(3 0 /): 3 0 / has no value"),
         ("Length=(3 2 *)", "Length=(3 +)", 0, "'+' is not a number"),
@@ -265,7 +267,7 @@ def test_a_refusal_names_file_line_element_and_remedy(old: str, new: str, below:
         ("(1 | .2 1) cm", "(1 .3 | .2 1) cm", "line 6: linecode.two: xmatrix=(1 .3 | .2 1): it is not symmetric"),
         ("rmatrix=(1 | .2 1) xm", "r1=1 rmatrix=(1 | .2 1) xm", "sequence values or switch=yes stand beside it"),
         ("cmatrix=(10 | -2 12)", "c1=3", "linecode.two: c1=3: matrices stand before it"),
-        ("BaseFreq=60", "BaseFreq=50", "Codes.dss, line 1: linecode.three: basefreq=50: the circuit has 60 Hz"),
+        ("BaseFreq=60", "BaseFreq=0", "Codes.dss, line 1: linecode.three: basefreq=0: give a number >= 1 and <= 1000"),
         ("New linecode.three", "~ r1=1\nNew linecode.three", "Codes.dss, line 1: a continuation (~) follows no"),
         ("New linecode.three", "redirect master.dss\nNew linecode.three", "Codes.dss, line 1: Redirect is circular: "
          "master.dss -> Codes.dss -> master.dss."),

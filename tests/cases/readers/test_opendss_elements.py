@@ -11,7 +11,16 @@ import pytest
 from powerzoo_jax.base.errors import CaseError
 from powerzoo_jax.cases.readers.opendss import read_opendss
 from powerzoo_jax.cases.readers.opendss.commands import COMMANDS, OPTIONS
-from powerzoo_jax.cases.readers.opendss.rules import APPLIED, CLASSES, FIXED, IDLE, NOTED, PROPERTIES, REFUSED, Rule
+from powerzoo_jax.cases.readers.opendss.rules import (
+    APPLIED,
+    CLASSES,
+    FIXED,
+    IDLE,
+    LOADSHAPE,
+    NOTED,
+    PROPERTIES,
+    REFUSED,
+)
 from powerzoo_jax.cases.threephase.case import ThreePhaseCase, to_arrays
 from tests.recorders.record_opendss_elements import DATA, recorded
 from tests.references import opendss_feeders as feeders
@@ -22,7 +31,6 @@ pytestmark = pytest.mark.reference
 
 NAMES = json.loads((DATA / "names.json").read_text())
 FEEDERS = feeders.feeders()
-FREQUENCIES = ("basefreq", "frequency")  # applied, and taken at the frequency of the circuit alone
 ELEMENT = {kind: text.split()[1].lower() for kind, text in feeders.BASE.items() if text.startswith("New ")}
 ELEMENT |= {"vsource": "vsource.source"} | {kind: name for kind, (name, _) in feeders.EXTRA.items()}
 
@@ -76,14 +84,15 @@ def test_node_voltages_are_those_of_the_engine(name: str) -> None:
 
 
 def test_the_tables_of_rules_hold_every_name_of_the_engine_in_its_order() -> None:
-    assert {kind: list(table) for kind, table in PROPERTIES.items()} == NAMES["properties"]
+    tables = {**PROPERTIES, "loadshape": LOADSHAPE}
+    assert {kind: list(table) for kind, table in tables.items()} == NAMES["properties"]
     assert list(COMMANDS) == NAMES["commands"] and list(OPTIONS) == NAMES["options"]
     assert CLASSES.keys() | PROPERTIES.keys() <= set(NAMES["classes"])
 
 
 def test_every_applied_property_has_a_feeder_and_changes_the_case() -> None:
     walked = {(kind, key) for kind, keys in feeders.APPLIED.items() for key in keys}
-    assert walked == {(kind, key) for kind, key in rules(APPLIED) if key not in FREQUENCIES}
+    assert walked == set(rules(APPLIED)) - {("vsource", "frequency")}  # it is taken at that of the circuit alone
     swallowed = [f"{kind}.{key}" for kind, key in walked if same_tables(read(FEEDERS[f"{kind}.{key}"]))]
     assert not swallowed
 
@@ -110,11 +119,15 @@ def test_every_fixed_property_is_read_at_the_default_of_the_engine() -> None:
 
 
 @pytest.mark.parametrize("kind", PROPERTIES)
-def test_another_base_frequency_than_that_of_the_circuit_is_refused(kind: str) -> None:
-    for key in FREQUENCIES:
-        if PROPERTIES[kind].get(key, Rule(NOTED)).effect == APPLIED:
-            assert same_tables(read(feeders.script(feeders.given(kind, f"{key}=60"))), kind)
-            assert f"{key}=50: the circuit has 60 Hz" in refusal(feeders.script(feeders.given(kind, f"{key}=50")))
+def test_the_base_frequency_of_the_circuit_changes_nothing(kind: str) -> None:
+    if "basefreq" in PROPERTIES[kind]:
+        assert same_tables(read(feeders.script(feeders.given(kind, "basefreq=60"))), kind)
+
+
+def test_a_source_of_another_frequency_than_the_circuit_has_no_voltage_and_is_refused() -> None:
+    assert same_tables(read(feeders.script({"vsource": "+frequency=60"})))
+    message = refusal(feeders.script({"vsource": "+frequency=50"}))
+    assert "frequency=50: the circuit has 60 Hz: the source would have no voltage" in message
 
 
 @pytest.mark.parametrize("kind", PROPERTIES)
@@ -184,7 +197,17 @@ def test_every_option_of_set_is_applied_idle_noted_or_refused_with_its_line() ->
         ("New Generator.g bus1=end kv=12.47 model=3", "generator.g: model=3 is not in the subset"),
         ("New PVSystem.p bus1=end kv=12.47 pf=0", "pvsystem.p: pf=0: kvar follows from a power factor of 0"),
         ("New PVSystem.p bus1=end kv=12.47 %cutin=5", "pvsystem.p: %cutin is below %cutout"),
-        ("New Storage.s bus1=end", "does not know the class storage. Write its power at the snapshot as a generator"),
+        ("New Storage.s bus1=end kw=5", "storage.s: kv is not given. Give it"),
+        ("New Storage.s bus1=end.1 kv=7.2 phases=1", "storage.s: kv stands before phases"),
+        ("New Storage.s bus1=end kv=12.47 pf=0", "storage.s: pf=0: kvar follows from a power factor of 0"),
+        ("New Storage.s bus1=end kv=12.47 %cutout=5", "storage.s: %cutin is below %cutout"),
+        ("New Storage.s bus1=end kv=12.47 kwrated=900 pf=0.05", "its idling losses ask for more kvar than its rating"),
+        (
+            "New Storage.s bus1=end kv=12.47 kva=9 kwrated=80 kwhstored=5 kw=-50 wattpriority=y",
+            "storage.s: OpenDSS has no power",
+        ),
+        ("New Storage.s bus1=end kv=12.47 dispmode=follow", "storage.s: dispmode=follow is not in the subset"),
+        ("New StorageController.c", "does not know the class storagecontroller. It sets %charge, %discharge"),
         ("New Fault.f bus1=end", "does not know the class fault. Write it as a reactor"),
     ],
 )

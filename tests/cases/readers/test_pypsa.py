@@ -13,7 +13,8 @@ import pytest
 import powerzoo_jax as pz
 from powerzoo_jax.base.errors import CaseError
 from powerzoo_jax.base.npz import read_npz
-from powerzoo_jax.cases import from_pypsa
+from powerzoo_jax.cases import from_pypsa, read_pypsa_series
+from powerzoo_jax.data import series_from_arrays
 from tests.references.recorded_nets import Frame
 
 RECORDED = json.loads(read_npz(Path(__file__).parents[2] / "recorded" / "pypsa" / "expected.npz")["networks"].tobytes())
@@ -102,3 +103,27 @@ def test_what_has_no_counterpart_is_refused_by_name():
     several.has_scenarios = True  # type: ignore[attr-defined]
     with pytest.raises(CaseError, match=r"several scenarios"):
         from_pypsa(several)
+
+
+@pytest.mark.reference
+def test_series_are_what_pypsa_serves_and_what_its_plants_can_give():
+    content = RECORDED["morning"]
+    found = read_pypsa_series(RecordedNetwork(content))
+    assert (found.name, found.start, found.step_minutes) == ("morning", "2023-07-01T06:00", 30)
+    assert found.columns.keys() == {"load_mw", "solar_mw", "wind_mw"}
+    for key, values in content["available"].items():
+        np.testing.assert_allclose(found.columns[f"{key}_mw"], values, rtol=1e-12)
+    series = series_from_arrays(found.name, found.columns, start=found.start, step_minutes=found.step_minutes)
+    assert (
+        series.meta.default == "load.actual_mw" and str(series.time_utc[1].astype("datetime64[ns]"))[11:16] == "06:30"
+    )
+
+
+@pytest.mark.parametrize(
+    "snapshots", [[0, 1], ["now"], ["2023-01-01"], ["2023-01-01", "2023-01-02", "2023-01-04"], [("2030", "2023-01-01")]]
+)
+def test_snapshots_that_are_no_series_are_refused(snapshots):
+    content = copy.deepcopy(RECORDED["ring"])
+    content["snapshots"] = snapshots
+    with pytest.raises(CaseError, match=r"'ring' has the snapshots .* evenly spaced in whole minutes"):
+        read_pypsa_series(RecordedNetwork(content))

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 from powerzoo_jax.base.npz import read_npz
-from powerzoo_jax.cases import Case
+from powerzoo_jax.cases import Case, assert_valid
 from powerzoo_jax.cases.library import load_case
 from powerzoo_jax.opf import AcOpfResult, OpfStatus, ac_opf, prepare_ac_opf
 from tests.package.products import rounded
@@ -158,6 +158,24 @@ def test_a_lane_that_is_stuck_starts_again_and_costs_what_pglib_publishes(name: 
     got = audit(case, *(x[0] for x in states), jax.tree.map(lambda x: x[0], result))
     assert max(got.balance, got.limits) <= tolerance("opf_violation_pu", "float64")
     assert max(got.stationarity, got.signs) <= tolerance("opf_ac_stationarity", "float64")
+
+
+def test_limits_of_a_unit_out_of_service_change_nothing() -> None:
+    found = solved("case9")
+    last = np.arange(found.case.n_unit) == found.case.n_unit - 1
+    off = replace(found.case.unit, in_service=found.case.unit.in_service & ~last)
+    turned = replace(
+        off,
+        p_min_mw=np.where(last, off.p_max_mw + 5.4, off.p_min_mw),
+        q_min_mvar=np.where(last, off.q_max_mvar + 1.0, off.q_min_mvar),
+    )
+    cases = [replace(found.case, unit=unit) for unit in (off, turned)]
+    assert_valid(cases[1])
+    plain, other = (solve(case, found.p_load, found.q_load, found.rate) for case in cases)
+    assert plain.optimal[0] and other.optimal[0]
+    np.testing.assert_allclose(other.objective[0], plain.objective[0], rtol=1e-9)
+    np.testing.assert_allclose(other.unit_power_mw[0], plain.unit_power_mw[0], atol=1e-4)
+    assert other.unit_power_mw[0, -1] == 0 and other.unit_reactive_mvar[0, -1] == 0
 
 
 def test_great_britain_is_optimal_in_a_wider_band_and_never_called_so_in_its_own() -> None:

@@ -88,7 +88,7 @@ CHOICE = refused("Remove it: elements are named where they are edited.")
 PLANNING = noted("settings of planning and reliability are not represented")
 LIMITS = noted("limits of voltages are not represented")
 STATISTICS = noted("random loads are not represented")
-BASE_HZ = applied(v.positive)
+BASE_HZ = applied(v.hertz)
 MARKERS = (
     "markcapacitors markregulators markpvsystems markstorage capmarkercode regmarkercode pvmarkercode storemarkercode "
     "capmarkersize regmarkersize pvmarkersize storemarkersize"

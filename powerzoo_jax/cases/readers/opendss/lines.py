@@ -21,6 +21,49 @@ SWITCH = {"r1": 1.0, "x1": 1.0, "r0": 1.0, "x0": 1.0, "c1": 1.1, "c0": 1.0}
 SWITCH_LENGTH = 0.001
 
 
+class FrequencyLaw:
+    """Impedance per length at another frequency f than the one for which it is given, with m = f / hz.
+
+    R = r + rg (m - 1),   X = m (x - k ln(m) / 2),   B = m 2 pi charged_hz C,   k = xg / ln(658.5 sqrt(rho / hz))
+
+    hz:          [Hz] base frequency
+    charged_hz:  [Hz] at which the susceptances have been worked out, before `hz` was changed
+    rg, xg:      resistance and reactance of the earth's return per length, of whatever unit: Carson's first terms
+    rho:         [ohm m] of the earth
+    k:           as above, at the `hz` that held when xg or rho were given
+    """
+
+    def __init__(self, hz: float) -> None:
+        self.hz = self.charged_hz = hz
+        self.rg, self.xg, self.rho = 0.01805, 0.155081, 100.0
+        self.renew()
+
+    def renew(self) -> None:
+        self.k = self.xg / float(np.log(658.5 * np.sqrt(self.rho / self.hz)))
+
+    def take(self, key: str, value: float) -> bool:
+        """Apply one property; False when it is none of these."""
+        if key == "basefreq":
+            self.hz = value
+        elif key in ("rg", "xg", "rho"):
+            setattr(self, key, value)
+            if key != "rg":
+                self.renew()
+        else:
+            return False
+        return True
+
+    def at(self, hz: float, z: PerLength, scale: float) -> dict[str, np.ndarray]:
+        """Resistance, reactance [ohm] and susceptance [uS] of so many units of length."""
+        times = hz / self.hz
+        turned = 0.5 * self.k * float(np.log(times)) if self.xg else 0.0
+        return {
+            "r_ohm": z.square("r") * scale + self.rg * (times - 1) * scale,
+            "x_ohm": (z.square("x") * scale - turned * scale) * times,
+            "b_us": z.square("c") * scale * 2e-3 * np.pi * self.charged_hz * times,
+        }
+
+
 class PerLength:
     """Impedance per length.
 
@@ -29,9 +72,11 @@ class PerLength:
     unit:      of the length
     derived:   the sequence values have changed since the matrices were worked out from them: they then take the place
                of matrices that the script gives
+    law:       of other frequencies
     """
 
-    def __init__(self) -> None:
+    def __init__(self, law: FrequencyLaw) -> None:
+        self.law = law
         self.sequence = {"r1": 0.058, "x1": 0.1206, "r0": 0.1784, "x0": 0.4047, "c1": 3.4, "c0": 1.6}
         self.matrix: dict[str, list[list[float]]] = {}
         self.unit = "none"
@@ -49,6 +94,8 @@ class PerLength:
             if len(value) != self.phases:
                 element.refuse(given, f"it has {len(value)} rows for {self.phases} phases. Give one for each phase.")
             self.matrix[key[0]] = value
+            if key == "cmatrix":
+                self.law.charged_hz = self.law.hz
         else:
             return False
         return True
@@ -62,6 +109,7 @@ class PerLength:
         """Derive the matrices of a line from the sequence values; one phase has no zero sequence of its own."""
         self.derived = False
         self.matrix.clear()
+        self.law.charged_hz = self.law.hz
         if self.phases == 1:
             self.sequence |= {f"{letter}0": self.sequence[f"{letter}1"] for letter in "rxc"}
 
@@ -83,7 +131,8 @@ Groups = list[list[tuple[str, Any, Given]]]
 
 def line_rows(script: Script, opened: Collection[str]) -> list[Row]:
     """One row for each line; `opened` are out of service besides those that the script opens."""
-    codes = {element.name: _Code(element, script.values(element)) for element in script.of("linecode")}
+    hz = script.frequency_hz
+    codes = {element.name: _Code(element, script.values(element), hz) for element in script.of("linecode")}
     for code in codes.values():
         with script.collecting():
             code.before(None)  # also those that no line uses are checked
@@ -101,8 +150,8 @@ def line_rows(script: Script, opened: Collection[str]) -> list[Row]:
 class _Code:
     """A line code as the commands before a line have defined it; what many lines ask for is worked out once."""
 
-    def __init__(self, element: Element, groups: Groups) -> None:
-        self.element = element
+    def __init__(self, element: Element, groups: Groups, hz: float) -> None:
+        self.element, self.hz = element, hz
         self.groups = [group for group in groups if group]
         self.orders = [group[0][2].order for group in self.groups]
         self.known: dict[int, PerLength] = {}
@@ -115,22 +164,30 @@ class _Code:
         return self.known[count]
 
     def _take(self, groups: Groups) -> PerLength:
-        element, code = self.element, PerLength()
-        for key, value, given in (entry for group in groups for entry in group):
-            if key == "nphases":
-                if code.matrix:
-                    element.refuse(given, "it undoes the matrices before it. Give it first.")
-                code.set_phases(element, value, given)
-            elif key == "units":
-                code.unit = value
-            else:
-                if key in code.sequence and code.matrix:
-                    element.refuse(given, "matrices stand before it. Give either them or sequence values.")
-                code.take(element, key, value, given)
+        code = PerLength(FrequencyLaw(self.hz))
+        for group in groups:
+            for key, value, given in group:
+                self._take_one(code, key, value, given)
+            if not code.matrix:  # OpenDSS works the matrices out after each command
+                code.law.charged_hz = code.law.hz
         if code.matrix:  # the others are those of its sequence values, also for a line with values of its own
             squares = {letter: code.square(letter)[: code.phases] for letter in "rxc"}
             code.matrix = {letter: [row[: k + 1].tolist() for k, row in enumerate(s)] for letter, s in squares.items()}
         return code
+
+    def _take_one(self, code: PerLength, key: str, value: Any, given: Given) -> None:
+        if key == "nphases":
+            if code.matrix:
+                self.element.refuse(given, "it undoes the matrices before it. Give it first.")
+            if value != code.phases:
+                code.law.charged_hz = code.law.hz
+            code.set_phases(self.element, value, given)
+        elif key == "units":
+            code.unit = value
+        elif not code.law.take(key, value):
+            if key in code.sequence and code.matrix:
+                self.element.refuse(given, "matrices stand before it. Give either them or sequence values.")
+            code.take(self.element, key, value, given)
 
 
 class _Line:
@@ -147,7 +204,8 @@ class _Line:
 
     def __init__(self, element: Element, script: Script, codes: dict[str, _Code]) -> None:
         self.element, self.script, self.codes = element, script, codes
-        self.z, self.ends, self.length = PerLength(), [Bus("", ())] * 2, 1.0
+        self.z = PerLength(FrequencyLaw(script.frequency_hz))
+        self.ends, self.length = [Bus("", ())] * 2, 1.0
         self.unit, self.code_unit, self.conversion = "none", "none", 1.0
         self.coded = self.charged = self.switch = self.built = False
         self.enabled, self.earth = True, element.earth
@@ -195,7 +253,7 @@ class _Line:
                 self._own_unit()
         elif key == "enabled":
             self.enabled = value
-        elif self.z.take(self.element, key, value, given):
+        elif not self.z.law.take(key, value) and self.z.take(self.element, key, value, given):
             self.charged |= key[0] == "c"
             self._own_unit()
 
@@ -231,7 +289,7 @@ class _Line:
     def _build(self, geometry: Geometry, given: Given) -> None:
         """Take the impedance of conductors in their places, whatever was given before."""
         z, c = geometry.constants(self.script, self.element, given, self.earth)
-        self.z = PerLength()
+        self.z = PerLength(self.z.law)
         self.z.phases, self.charged = len(z), True
         for letter, square in (("r", z.real), ("x", z.imag), ("c", c)):
             self.z.matrix[letter] = [row[: k + 1].tolist() for k, row in enumerate(square)]
@@ -252,6 +310,7 @@ class _Line:
         self.built = False
         derived, own = self.z.derived, self.z.sequence
         self.z = copy.deepcopy(code)
+        self.z.law.renew()
         if code.matrix:
             self.z.sequence, self.z.derived = own, derived
         else:
@@ -269,13 +328,13 @@ class _Line:
             z.work_out()
         scale = self.length * metres(self.unit) if self.built else self.length / self.conversion
         nodes = [terminal(self.element, f"bus{k}", end, z.phases, z.phases) for k, end in enumerate(self.ends, 1)]
+        # conductors in their places have their impedance at the frequency of the circuit
+        law = FrequencyLaw(self.script.frequency_hz) if self.built else z.law
         return {
             "name": name,
             "from_node": nodes[0],
             "to_node": nodes[1],
-            "r_ohm": z.square("r") * scale,
-            "x_ohm": z.square("x") * scale,
-            "b_us": z.square("c") * scale * 2e-3 * np.pi * self.script.frequency_hz,
+            **law.at(self.script.frequency_hz, z, scale),
             "in_service": self.enabled and name not in opened and not self.script.opened.get(name),
             "switch": self.switch,
             "disabled": not self.enabled,

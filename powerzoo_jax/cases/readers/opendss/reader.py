@@ -12,19 +12,26 @@ from pathlib import Path
 
 import numpy as np
 
-from powerzoo_jax.base.errors import CaseError, excerpt
+from powerzoo_jax.base.errors import CaseError, excerpt, unknown
 from powerzoo_jax.base.textfile import MAX_MB, require_file, too_large
-from powerzoo_jax.cases.readers.opendss.generation import generator_rows, pv_rows
+from powerzoo_jax.cases.readers.opendss.generation import generator_rows, pv_rows, storage_rows
 from powerzoo_jax.cases.readers.opendss.lines import line_rows
-from powerzoo_jax.cases.readers.opendss.loads import load_rows
+from powerzoo_jax.cases.readers.opendss.loads import MODES, load_rows, load_series
 from powerzoo_jax.cases.readers.opendss.script import CIRCUIT, Script, parse
 from powerzoo_jax.cases.readers.opendss.shunts import capacitor_rows, reactor_rows
 from powerzoo_jax.cases.readers.opendss.source import source_rows
 from powerzoo_jax.cases.readers.opendss.transformers import regulator_row, transformer_rows, windings_of
+from powerzoo_jax.cases.readers.series import NetworkSeries
 from powerzoo_jax.cases.threephase.case import Row, ThreePhaseCase, assemble, nodes_of
 
 KINDS = ("source", "regulator", "transformer", "line", "capacitor", "load", "shunt")
-ONE_PORTS = {"capacitor": capacitor_rows, "load": load_rows, "generator": generator_rows, "pvsystem": pv_rows}
+ONE_PORTS = {
+    "capacitor": capacitor_rows,
+    "load": load_rows,
+    "generator": generator_rows,
+    "pvsystem": pv_rows,
+    "storage": storage_rows,
+}
 OPEN_VAR = 1.0  # charging [var] of a line open at one end beyond which it changes voltages
 
 
@@ -65,6 +72,43 @@ def read_opendss(
     case = assemble(name or script.circuits[0], citation, rows, script.voltage_bases, notes, script.places)
     _refuse_open_ends(script, case)
     return case
+
+
+def read_opendss_series(
+    path: str | os.PathLike[str],
+    *,
+    mode: str | None = None,
+    hours: float | None = None,
+    read: Callable[[str], str] | None = None,
+    outside: bool = False,
+    max_mb: float | None = MAX_MB,
+) -> NetworkSeries:
+    """Read the load shapes of an OpenDSS feeder as the loads follow them.
+
+    mode:   of the solution: "yearly", "daily" or "duty", which falls back to daily shapes; None = the one whose shapes
+            the loads name
+    hours:  length of the series; shapes repeat, as in OpenDSS. None = the longest shape
+    path, read, outside, max_mb:  as in `read_opendss`
+
+    The first interval ends at hour 0 plus one step, where OpenDSS takes the first value of a shape. Growth, CVR curves
+    and the shapes of generators are left out.
+
+    Raises DataMissing for a missing file and CaseError for loads that name no shape, for shapes that are not defined,
+    of binary files, of hours apart or of kW, for steps that are no whole minutes, and for the problems of the script.
+    """
+    if mode not in (None, *MODES):
+        raise CaseError(unknown("mode", mode, MODES))
+    path = Path(path)
+    read = read or _folder(path.parent, outside, max_mb)
+    script = parse(path.name, read)
+    script.refuse()
+    step, columns = load_series(script, read, mode, hours)
+    minutes = round(60 * step)
+    if minutes < 1 or abs(60 * step - minutes) > 1e-6:
+        raise CaseError(f"the load shapes of {path.name} have a step of {60 * step:g} min. Give whole minutes.")
+    left_out = {reason: [w for w in what if w.startswith("loadshape.")] for reason, what in script.notes.items()}
+    notes = tuple(f"{reason} ({', '.join(what)})" for reason, what in left_out.items() if what)
+    return NetworkSeries(path.stem, minutes, "", columns, notes)
 
 
 def _rows(script: Script, opened: Collection[str], taps: Mapping[str, int]) -> dict[str, list[Row]]:

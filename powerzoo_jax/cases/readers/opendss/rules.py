@@ -106,7 +106,7 @@ CONDUCTORS = applied(v.count(MOST_CONDUCTORS))
 NAMES = applied(v.names)
 PHASES = applied(v.one_of(1, 2, 3))
 SINGLE_OR_THREE = applied(v.one_of(1, 3))
-BASEFREQ = applied(v.positive)
+BASEFREQ = applied(v.hertz)
 BUS, WORD, TRUTH, DELTA, UNIT = (applied(p) for p in (v.bus, v.word, v.truth, v.is_delta, v.unit))
 MATRICES = ((applied(v.resistances), "rmatrix"), (applied(v.matrix), "xmatrix cmatrix"))
 SEQUENCES = ((NONNEGATIVE, "r1"), (ANY, "x1"), (NONNEGATIVE, "r0"), (ANY, "x0"), (NONNEGATIVE, "c1 c0"))
@@ -178,7 +178,7 @@ PROPERTIES: dict[str, Rules] = {
         *SEQUENCES,
         *MATRICES,
         (TRUTH, "switch"),
-        (HARMONIC, "rg xg"),
+        (ANY, "rg xg"),
         (fixed("100", remedy="Remove it: the earth has 100 ohm m."), "rho"),
         (WORD, "geometry"),
         (UNIT, "units"),
@@ -203,7 +203,8 @@ PROPERTIES: dict[str, Rules] = {
         (RATING, "normamps emergamps"),
         (RELIABILITY, "faultrate pctperm repair"),
         (fixed(*NO, remedy="Give the matrices after the reduction."), "kron"),
-        (HARMONIC, "rg xg rho"),
+        (ANY, "rg xg"),
+        (applied(v.within(0.01)), "rho"),
         (noted("the neutral of a line code serves its reduction alone"), "neutral"),
         (SUSCEPTANCE, "b1 b0"),
         (RATING, "seasons ratings"),
@@ -259,7 +260,7 @@ PROPERTIES: dict[str, Rules] = {
         (array(v.nonnegative), "%rs"),
         (LABEL, "bank"),
         (WORD, "xfmrcode"),
-        (HARMONIC, "xrconst"),
+        (TRUTH, "xrconst"),
         (POSITIVE, "x12 x13 x23"),
         (fixed("lag", "ansi", remedy="Exchange the nodes of the delta winding."), "leadlag"),
         (refused("It is a result: remove it."), "wdgcurrents"),
@@ -432,6 +433,51 @@ PROPERTIES: dict[str, Rules] = {
         (ON, "enabled"),
         (refused("Write the system out."), "like"),
     ),
+    "storage": table(
+        (PHASES, "phases"),
+        (BUS, "bus1"),
+        (POSITIVE, "kv"),
+        (DELTA, "conn"),
+        (ANY, "kw kvar"),
+        (applied(v.within(-1.0, 1.0)), "pf"),
+        (POSITIVE, "kva"),
+        (NONNEGATIVE, "%cutin %cutout"),
+        (refused("Remove it, and give the kW at the grid."), "effcurve"),
+        (TRUTH, "varfollowinverter"),
+        (refused("Remove it: give the kvar of the snapshot."), "kvarmax kvarmaxabs"),
+        (TRUTH, "wattpriority"),
+        (fixed(*NO, remedy="Remove it: give kvar, or wattpriority."), "pfpriority"),
+        (fixed("0", remedy="Remove it: give the kvar of the snapshot."), "%pminnovars %pminkvarmax"),
+        (POSITIVE, "kwrated %kwrated kwhrated"),
+        (NONNEGATIVE, "kwhstored %stored %reserve"),
+        (applied(v.storage_state), "state"),
+        (NONNEGATIVE, "%discharge %charge"),
+        (noted("efficiencies act on the energy stored, not on the snapshot"), "%effcharge %effdischarge"),
+        (NONNEGATIVE, "%idlingkw"),
+        (refused("Remove it: OpenDSS has not read it since 2020."), "%idlingkvar"),
+        (MACHINE, "%r %x"),
+        (fixed("1", remedy="Give model=1: constant power."), "model"),
+        (POSITIVE, "vminpu vmaxpu"),
+        (fixed(*NO, remedy=UNBALANCED), "balanced"),
+        (fixed(*NO, remedy="Remove it: currents are not limited."), "limitcurrent"),
+        (SERIES, "yearly daily duty"),
+        (
+            fixed("default", "external", remedy="Remove it, and give the kW of the snapshot: no dispatch acts on it."),
+            "dispmode",
+        ),
+        (SERIES, "dischargetrigger chargetrigger timechargetrig"),
+        (CUSTOMERS, "class"),
+        (USER_MODEL, "dynadll dynadata usermodel userdata"),
+        (TIMING, "debugtrace"),
+        (MACHINE, "kvdc kp pitol safevoltage safemode"),
+        (USER_MODEL, "dynamiceq dynout"),
+        (fixed("gfl", remedy="Remove it: inverters follow the grid."), "controlmode"),
+        (MACHINE, "amplimit amplimitgain"),
+        (HARMONIC, "spectrum"),
+        (noted("constant power is the same at every base frequency"), "basefreq"),
+        (ON, "enabled"),
+        (refused("Write the storage out."), "like"),
+    ),
     "capacitor": table(
         (BUS, "bus1"),
         (refused("A capacitor lies between its nodes and the ground, or in delta."), "bus2"),
@@ -449,12 +495,36 @@ PROPERTIES: dict[str, Rules] = {
     ),
 }
 
+MOST_POINTS = 1_000_000  # of a load shape
+BINARY = refused("Save the numbers as text, one row each, and name the file in csvfile.")
+NORMALIZED = refused("Write the multipliers as they are meant.")
+TEXT = applied(v.unquote)
+# load shapes are read as series, beside the case
+LOADSHAPE: Rules = table(
+    (applied(v.count(MOST_POINTS)), "npts"),
+    (POSITIVE, "interval"),
+    (TEXT, "mult"),
+    (refused("Give interval, and one value for each."), "hour"),
+    (noted("statistics of load shapes are not represented"), "mean stddev"),
+    (TEXT, "csvfile"),
+    (BINARY, "sngfile dblfile"),
+    (applied(v.shape_action), "action"),
+    (noted("reactive power follows the active power"), "qmult"),
+    (TRUTH, "useactual"),
+    (noted("statistics of load shapes are not represented"), "pmax qmax"),
+    (POSITIVE, "sinterval minterval"),
+    (NORMALIZED, "pbase qbase"),
+    (TEXT, "pmult pqcsvfile"),
+    (noted("how the engine holds a shape is not represented"), "memorymapping"),
+    (applied(v.shape_edge), "interpolation"),
+    (refused("Write the shape out."), "like"),
+)
 SWITCHING = ("fuse", "relay", "recloser", "swtcontrol")
 # classes that are read and left out, all of their properties with them
 CLASSES: dict[str, str] = {
     **dict.fromkeys(["energymeter", "monitor", "sensor"], "meters are not represented"),
     **dict.fromkeys(SWITCHING, "protection is not represented, switches stay as they are"),
-    **dict.fromkeys(["capcontrol", "invcontrol", "storagecontroller", "expcontrol"], CONTROLS),
+    **dict.fromkeys(["capcontrol", "invcontrol", "expcontrol"], CONTROLS),
     **dict.fromkeys(["loadshape", "growthshape", "tshape"], SERIES.text),
     "xycurve": "curves of controls and inverters are not represented",
     "spectrum": HARMONIC.text,
@@ -462,6 +532,6 @@ CLASSES: dict[str, str] = {
 }
 # classes that are refused, with what to do beside removing them
 REMEDIES: dict[str, str] = {
-    "storage": "Write its power at the snapshot as a generator, with kW < 0 while it charges.",
+    "storagecontroller": "It sets %charge, %discharge and %reserve of its storage: give these, and remove it.",
     "fault": "Write it as a reactor of phases=1 with r and x=0.",
 }

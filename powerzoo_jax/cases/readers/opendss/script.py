@@ -15,6 +15,7 @@ from powerzoo_jax.cases.readers.opendss.rules import (
     APPLIED,
     CLASSES,
     FIXED,
+    LOADSHAPE,
     NOTED,
     PROPERTIES,
     REFUSED,
@@ -34,7 +35,6 @@ PROPERTY = re.compile(rf"(?:([\w%.-]+)\s*=\s*)?({QUOTED}|[^\s,=(\[{{\"'][^\s,=]*
 OPENING = frozenset("([{\"'")
 # the state of a fuse, relay, recloser or switch control, abbreviated or not, in which a conductor is open
 OPENS = re.compile(r"\b(?:act|nor|sta)\w*\s*=\s*[(\[{\"']?[^=]*?\b(?:o|open|trip)\b", re.IGNORECASE)
-ACTUAL = re.compile(r"\buse\w*\s*=\s*[\"'(\[]?(\w)", re.IGNORECASE)
 AT_LINE = re.compile(r"\bline\.([^\s,)\]]+)", re.IGNORECASE)
 EDIT = re.compile(r"(\w+)\.([^.\s]+)\.(?=[\w%]+\s*=)")
 FREQUENCY_HZ = 60.0  # OpenDSS's default base frequency
@@ -96,7 +96,7 @@ class Element:
 
     @property
     def rules(self) -> Rules:
-        return PROPERTIES[self.kind]
+        return LOADSHAPE if self.kind == "loadshape" else PROPERTIES[self.kind]
 
     def refuse(self, given: Given, why: str) -> NoReturn:
         raise ScriptProblem(f"{given.where}: {self}: {given.key}={excerpt(given.text)}: {why}")
@@ -119,7 +119,8 @@ class Script:
     opened:         line -> terminals that `Open` disconnects and `Close` has not closed again, with the last command
     places:         bus -> coordinates
     lost:           elements whose definition is a problem: what refers to them is none of its own
-    actual:         load shapes that hold kW, not multiples
+    shapes:         load shapes by name
+    actual:         those of them that hold kW, not multiples
     built:          line geometry -> model of the earth return for which OpenDSS works it out, once
     notes:          reason -> what is left out for it
     problems:       messages, each once
@@ -135,6 +136,7 @@ class Script:
     opened: dict[str, dict[int, str]] = field(default_factory=dict)
     places: dict[str, tuple[float, float]] = field(default_factory=dict)
     lost: set[tuple[str, str]] = field(default_factory=set)
+    shapes: dict[str, Element] = field(default_factory=dict)
     actual: set[str] = field(default_factory=set)
     built: dict[str, str] = field(default_factory=dict)
     notes: dict[str, dict[str, None]] = field(default_factory=dict)
@@ -187,8 +189,8 @@ class Script:
             self.note(rule.text, f"{element.kind}.{given.key}")
         if rule.effect != APPLIED:
             return
-        if given.key in ("basefreq", "frequency") and value != self.frequency_hz:
-            element.refuse(given, f"the circuit has {self.frequency_hz:g} Hz. Convert it to that frequency.")
+        if given.key == "frequency" and value != self.frequency_hz:
+            element.refuse(given, f"the circuit has {self.frequency_hz:g} Hz: the source would have no voltage.")
         found.append((given.key, value, given))
 
 
@@ -270,7 +272,7 @@ class _Reader:
         return ScriptProblem(f"{self.where}: {text}")
 
     def _redirect(self, name: str, target: str, above: tuple[str, ...]) -> None:
-        path = _beside(name, target)
+        path = beside(name, target)
         chain = (*above, name)
         if len(chain) > MOST_FILES:
             raise self._error(f"Redirect leads through more than {MOST_FILES} files, the last one {path}. Join them.")
@@ -398,10 +400,15 @@ class _Reader:
     def _leave_out(self, element: Element, text: str) -> None:
         """Pass over the properties of a class that is left out; refuse a protection that opens what it guards.
 
-        Of load shapes is kept which hold kW themselves, because OpenDSS gives a load their maximum.
+        Load shapes are kept for the series. A load of one that holds kW itself takes its maximum in OpenDSS.
         """
-        if element.kind == "loadshape" and (actual := ACTUAL.search(text)):
-            (self.script.actual.add if actual[1].lower() in "yt" else self.script.actual.discard)(element.name)
+        if element.kind == "loadshape":
+            shape = self.script.shapes.setdefault(element.name, element)
+            shape.groups.append(self._given(LOADSHAPE, "property", str(element), text, in_order=True))
+            for given in shape.groups[-1]:
+                if given.key == "useactual":
+                    actual = word(given.text)[:1] in ("y", "t")
+                    (self.script.actual.add if actual else self.script.actual.discard)(element.name)
         if element.kind in SWITCHING and OPENS.search(text):
             at = AT_LINE.search(text)
             line = f"line.{at[1].lower()}" if at else "what it guards"
@@ -425,7 +432,7 @@ class _Reader:
         """Edit all elements of a class; of what is left out, a pattern may name some."""
         kind, _, pattern = full.lower().partition(".")
         if kind in CLASSES:
-            for name in list(self.script.actual) if kind == "loadshape" and pattern == ".*" else ():
+            for name in list(self.script.shapes) if kind == "loadshape" and pattern == ".*" else ():
                 self._leave_out(Element(kind, name, self.where, self.order), text)
             return
         if pattern != ".*" or kind not in PROPERTIES:
@@ -436,7 +443,7 @@ class _Reader:
     def _take_places(self, name: str, target: str, turned: bool) -> None:
         """Coordinates of buses from a file of rows bus, x, y; `turned`: latitude and longitude."""
         try:
-            text = self.read(_beside(name, target))
+            text = self.read(beside(name, target))
         except DataMissing:
             self.script.note("the file of coordinates is missing", target)
             return
@@ -513,7 +520,7 @@ class _Reader:
             )
 
 
-def _beside(name: str, target: str) -> str:
+def beside(name: str, target: str) -> str:
     """Path of a file that another one names, from the master."""
     return posixpath.normpath(posixpath.join(posixpath.dirname(name), target.replace("\\", "/")))
 

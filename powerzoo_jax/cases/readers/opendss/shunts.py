@@ -25,21 +25,23 @@ def phase_rows(element: Element, value: Mapping[str, Any]) -> list[Row]:
 
 def capacitor_rows(script: Script, element: Element) -> list[Row]:
     value: dict[str, Any] = {"bus1": Bus("", ()), "conn": False, "phases": 3, "kvar": 1200.0, "kv": 12.47}
+    value["basefreq"] = script.frequency_hz
     value |= {key: entry for group in script.values(element) for key, entry, _ in group}
     if element.model and value["conn"] and value["phases"] == 1:
         element.refuse(element.model, "OpenDSS copies a delta capacitor of one phase wrongly. Write it out.")
     rows = phase_rows(element, value)
     ground = {} if value["conn"] else {"end": None}  # whatever node follows those of the phases
-    return [row | ground | {"q_kvar": value["kvar"] / len(rows)} for row in rows]
+    kvar = value["kvar"] * script.frequency_hz / value["basefreq"]
+    return [row | ground | {"q_kvar": kvar / len(rows)} for row in rows]
 
 
 def reactor_rows(script: Script, element: Element) -> tuple[list[Row], list[Row]]:
     """A reactor between two buses as one line, any other as a shunt for each phase; returns lines and shunts.
 
-    Series r + jx, with rp beside them; x follows from kvar and kV where it is not given.
+    Series r + jx, with rp beside them; x follows from kvar and kV where it is not given, and is that of `basefreq`.
     """
     value: dict[str, Any] = {"bus1": Bus("", ()), "conn": False, "phases": 3, "kvar": 100.0, "kv": 12.47}
-    value |= {"r": 0.0, "x": None, "rp": None}
+    value |= {"r": 0.0, "x": None, "rp": None, "basefreq": script.frequency_hz}
     for key, entry, _ in (entry for group in script.values(element) for entry in group):
         value[key] = entry
         if key == "kvar":
@@ -47,7 +49,7 @@ def reactor_rows(script: Script, element: Element) -> tuple[list[Row], list[Row]
     phases, delta = value["phases"], value["conn"]
     kv = value["kv"] / (np.sqrt(3) if phases > 1 and not delta else 1.0)
     x = value["x"] if value["x"] is not None else 1e3 * kv * kv * phases / value["kvar"]
-    z = complex(value["r"], x)
+    z = complex(value["r"], x * script.frequency_hz / value["basefreq"])
     if z == 0:
         element.fail("r and x are both 0. Give one of them, or join the buses by a line.")
     y = 1 / z + (1 / value["rp"] if value["rp"] else 0.0)

@@ -23,7 +23,7 @@ def source_rows(script: Script, element: Element) -> list[Row]:
     value |= _currents(value) | {"x1r1": 4.0, "x0r0": 3.0}
     z1, z0 = _short_circuit(element, value)
     ohm = {"r1": z1.real, "x1": z1.imag, "r0": z0.real, "x0": z0.imag}
-    bus, given_as = Bus("sourcebus", ()), ""
+    bus, given_as, base_hz = Bus("sourcebus", ()), "", script.frequency_hz
     for group in script.values(element):
         for key, entry, given in group:
             specified = next((kind for kind, keys in SPECIFIED.items() if key in keys), "")
@@ -32,6 +32,8 @@ def source_rows(script: Script, element: Element) -> list[Row]:
             given_as = specified or given_as
             if key == "bus1":
                 bus = entry
+            elif key == "basefreq":
+                base_hz = entry
             elif key in value:
                 value[key] = entry
             elif key in ohm:
@@ -44,7 +46,8 @@ def source_rows(script: Script, element: Element) -> list[Row]:
         if given_as != "ohm":
             z1, z0 = _short_circuit(element, value)
             ohm = {"r1": z1.real, "x1": z1.imag, "r0": z0.real, "x0": z0.imag}
-    z1, z0 = complex(ohm["r1"], ohm["x1"]), complex(ohm["r0"], ohm["x0"])
+    times = script.frequency_hz / base_hz
+    z1, z0 = complex(ohm["r1"], ohm["x1"] * times), complex(ohm["r0"], ohm["x0"] * times)
     z = np.full((3, 3), (z0 - z1) / 3) + np.eye(3) * z1
     nodes = [node for node, _ in winding(element, "bus1", bus, 3, delta=False)]
     kv = value["pu"] * value["basekv"] / np.sqrt(3)

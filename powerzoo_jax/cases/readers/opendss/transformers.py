@@ -33,10 +33,14 @@ class Windings:
     each:  by property, one value for each winding
     all:   of the transformer: reactances, losses and magnetizing current [%], ppm of the shunt against floating
     at:    the winding that properties without an array concern
+    hz:    frequency of the reactances, None = that of the circuit
+    x_r_constant: resistances follow the frequency as well
     """
 
     def __init__(self, windings: int = 2) -> None:
         self.phases, self.at = 3, 0
+        self.hz: float | None = None
+        self.x_r_constant = False
         self.all: dict[str, float] = {"%noloadloss": 0.0, "%imag": 0.0, "ppm_antifloat": 1.0}
         self.x: dict[str, float] = {"xhl": 7.0}
         self.bus = [Bus("", ())] * windings
@@ -77,8 +81,20 @@ class Windings:
             self.all[key] = value
         elif key == "phases":
             self.phases = value
+        elif key == "basefreq":
+            self.hz = value
+        elif key == "xrconst":
+            self.x_r_constant = value
         elif key == "xfmrcode":
             self._take_code(script, element, value, given)
+
+    def move_to(self, hz: float) -> None:
+        """Scale the reactances to another frequency; the magnetizing current is that of a reactance."""
+        times = hz / (self.hz or hz)
+        self.x = {key: value * times for key, value in self.x.items()}
+        self.all["%imag"] /= times
+        for key in ("xneut", "%r") if self.x_r_constant else ("xneut",):
+            self.each[key] = [value * times for value in self.each[key]]
 
     def _take_array(self, element: Element, key: str, value: list[Any], given: Given) -> None:
         if len(value) > self.count:
@@ -118,6 +134,7 @@ def transformer_rows(script: Script, element: Element) -> tuple[list[Row], list[
     A three-phase delta on the high-voltage side leads by its turn of the phases.
     """
     w = windings_of(script, element)
+    w.move_to(script.frequency_hz)
     conn, kv, phases = w.each["conn"], w.each["kv"], w.phases
     if w.count == 3 and len(w.x) < 3:
         element.fail("three windings need xhl, xht and xlt. Give them.")

@@ -13,6 +13,7 @@ from typing import NamedTuple
 from powerzoo_jax.base.errors import listing, unknown
 
 MAX_NODE = 99  # neutral and other conductors beyond the phases have the numbers from 4 on
+LARGEST = 1e50  # of a number, in whatever unit
 LONGEST_NAME = 200  # characters; a table holds all its names in the width of the longest
 # [m]; 0 where a length has the unit of the impedance beside it
 UNITS = {
@@ -87,6 +88,13 @@ def decimal(text: str) -> float:
         raise ValueError(f"{text!r} is not a number.") from err
     if not math.isfinite(value):
         raise ValueError(f"{text!r} is not a finite number.")
+    return _sized(value, text)
+
+
+def _sized(value: float, shown: str) -> float:
+    """The number itself; beyond these sizes products and squares of a few of them have no number."""
+    if value and not 1 / LARGEST <= abs(value) <= LARGEST:
+        raise ValueError(f"{shown} is beyond the numbers of a network, {1 / LARGEST:g} to {LARGEST:g}.")
     return value
 
 
@@ -99,7 +107,7 @@ def _operate(operator: str, *values: float) -> float:
         raise ValueError(f"{shown} {operator} has no value.") from err
     if not isinstance(value, float) or not math.isfinite(value):
         raise ValueError(f"{shown} {operator} is not a finite number.")
-    return value
+    return _sized(value, f"{shown} {operator}")
 
 
 def within(low: float, high: float = math.inf, *, strict: bool = False) -> Callable[[str], float]:
@@ -117,6 +125,7 @@ def within(low: float, high: float = math.inf, *, strict: bool = False) -> Calla
 
 
 positive, nonnegative = within(0.0, strict=True), within(0.0)
+hertz = within(1.0, 1000.0)  # beyond, reactances of a feeder would leave the numbers that a solution can hold
 
 
 def one_of(*allowed: int) -> Callable[[str], int]:
@@ -256,6 +265,32 @@ def fixed_or_variable(text: str) -> str:
     if value[:1] not in ("f", "v"):
         raise ValueError("give variable or fixed.")
     return "fixed" if value[0] == "f" else "variable"
+
+
+def storage_state(text: str) -> int:
+    """State of a storage: 1 discharging, 0 idling, -1 charging."""
+    value = word(text)
+    for state, name in ((1, "discharging"), (0, "idling"), (-1, "charging")):
+        if value and name.startswith(value):
+            return state
+    raise ValueError("give charging, idling or discharging.")
+
+
+def shape_action(text: str) -> bool:
+    """Action on a load shape: True where it is divided by its largest value."""
+    value = word(text)
+    for action in ("normalize", "dblsave", "sngsave"):
+        if value and action.startswith(value):
+            return action == "normalize"
+    raise ValueError("give normalize, or remove it.")
+
+
+def shape_edge(text: str) -> bool:
+    """Interpolation of a load shape: True where a value holds from its hour on, False where around it."""
+    value = word(text)
+    if value[:1] not in ("a", "e"):
+        raise ValueError("give avg or edge.")
+    return value[0] == "e"
 
 
 def zip_shares(text: str) -> list[float]:
