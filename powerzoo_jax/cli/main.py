@@ -166,6 +166,13 @@ def _add_train(commands: argparse._SubParsersAction) -> None:
     board.add_argument("--every", type=float, default=30.0, metavar="S", help="seconds between checkpoints")
     board.add_argument("--runs", type=Path, default=Path("results/leaderboard"), help="folder of the runs")
     board.add_argument("--page", type=Path, default=Path("docs/leaderboard.md"), help="page to write")
+    board.add_argument(
+        "--split",
+        action="append",
+        metavar="NAME",
+        help="further split to score on; repeatable (default: every named split of the task with shipped references)",
+    )
+    board.add_argument("--latex", type=Path, metavar="FILE", help="write the page as a LaTeX table (booktabs)")
 
 
 def _add_run(command: argparse.ArgumentParser, folder: str) -> None:
@@ -232,6 +239,20 @@ def _add_evaluate(commands: argparse._SubParsersAction) -> None:
     view.add_argument("--split", default="test", help="split of the episode (default: test)")
     view.add_argument("--episode", type=int, default=1, help="number of the episode in its split (default: 1)")
     view.add_argument("--out", type=Path, metavar="FILE", help="page to write (default: results/TASK_episode.html)")
+    plot = _command(commands, "plot", "plot:run", "Draw learning curves of runs, or the scores of a leaderboard.")
+    plot.add_argument(
+        "what",
+        nargs="+",
+        type=Path,
+        metavar="RUN|BOARD",
+        help="folders of runs, or the .json of a leaderboard",
+    )
+    _own(plot, keywords=False)
+    plot.add_argument("--split", help="with BOARD: scores on a named split (default: test)")
+    plot.add_argument(
+        "--out", type=Path, metavar="FILE", help="picture; its ending is the format (default: results/curves.svg)"
+    )
+    plot.add_argument("--title", default="", help="title of the picture")
     data = _command(commands, "dataset", "dataset:run", "Record episodes of a policy as data for offline learning.")
     data.add_argument("what", metavar="TASK|RUN", help="a task id, or the folder of a trained run, which then acts")
     _own(data)

@@ -18,7 +18,7 @@ from jax.tree_util import Partial
 
 from powerzoo_jax.base.errors import DataMissing, RunError, unknown
 from powerzoo_jax.base.textfile import read_json, require_file
-from powerzoo_jax.cli.commands.log import replace_text
+from powerzoo_jax.cli.log import replace_text
 from powerzoo_jax.cli.own import load_modules, parse_keywords
 from powerzoo_jax.envs import Sim
 from powerzoo_jax.rl.training import checkpoint

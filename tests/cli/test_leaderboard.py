@@ -78,6 +78,54 @@ def test_the_page_puts_the_learner_between_rule_and_oracle(board):
     assert cells[9].startswith("0.300 [") and cells[10] == "3 of 5" and cells[11:13] == ["1", "2"]
 
 
+def shifted(text, split):
+    """Cells of the first line that a page has for a named split."""
+    body = text.partition("## Named splits")[2].partition("## Costs")[0]
+    return next(line.strip("|").split("|") for line in body.splitlines() if f"|{split}|" in line)
+
+
+def test_a_named_split_stands_beside_the_test_split(board):
+    text, _ = board(TASK)
+    cells = shifted(text, "price_stress")
+    known = get_reference(TASK, "price_stress")
+    assert cells[3:5] == [f"{known['random']:.4g}", f"{known['rule']:.4g}"] and cells[6] == f"{known['oracle']:.4g}"
+    assert cells[5].startswith("3 [") and cells[8].startswith("0.300 [") and cells[9] == "3 of 5"
+
+
+def test_a_recorded_row_without_a_named_split_waits_for_its_run_to_be_scored_there(board, tmp_path):
+    board(TASK)
+    for path in (tmp_path / "docs" / "board.json", tmp_path / "runs" / f"{TASK}_ppo" / leaderboard.ROW):
+        content = json.loads(path.read_text())
+        for row in content if isinstance(content, list) else [content]:
+            del row["named"]
+        path.write_text(json.dumps(content))
+    text, trained = board(TASK)
+    cells = shifted(text, "price_stress")
+    assert (cells[5], cells[7], cells[9]) == ("-", "-", "-") and cells[8].startswith("0.300 [")
+    assert trained == [TASK]
+    text, trained = board(TASK, "--split", "price_stress")
+    assert shifted(text, "price_stress")[5].startswith("3 [") and trained == [TASK, TASK]
+
+
+def test_a_wrong_split_is_refused_before_anything_is_trained(board):
+    text, trained = board(TASK, "--split", "price_stres")
+    assert "price_stress" in text.partition("## Not trained")[2] and trained == []
+
+
+def test_the_table_for_a_paper_holds_references_learners_and_splits(board, tmp_path):
+    board(TASK, f"{TASK}:apg", "--latex", str(tmp_path / "tables" / "board.tex"))
+    text = (tmp_path / "tables" / "board.tex").read_text()
+    lines = [line.removesuffix(r" \\").split(" & ") for line in text.splitlines() if " & " in line]
+    assert {len(line) for line in lines} == {6} and text.count(r"\midrule") == 2
+    policies = ["random", "rule", "ppo", "apg", "oracle"]
+    assert [line[2] for line in lines] == ["policy", *policies, *policies]
+    assert (lines[1][:2], lines[6][:2]) == (
+        [r"battery\_arbitrage", "test"],
+        [r"battery\_arbitrage", r"price\_stress"],
+    )
+    assert lines[3][3].startswith("3.00 [") and lines[3][5] == "3 of 5" and lines[5][4] == "1.000"
+
+
 def test_every_cost_channel_stands_beside_its_budget(board):
     text, _ = board(TASK)
     spec = get_spec(TASK)
@@ -90,7 +138,7 @@ def test_every_cost_channel_stands_beside_its_budget(board):
 
 
 def test_a_task_without_references_is_listed_without_score(board, monkeypatch):
-    monkeypatch.setattr(leaderboard, "_reference", lambda task: None)
+    monkeypatch.setattr(leaderboard, "_reference", lambda *asked: None)
     text, _ = board(ALONE, "--set", "total_steps=1")
     cells = next(line for line in text.splitlines() if line.startswith(f"|`{ALONE}-v")).strip("|").split("|")
     assert cells[4:6] == ["-", "-"] and cells[6].startswith("3 [") and cells[9] == "-"
@@ -165,7 +213,7 @@ def test_settings_that_quote_the_leaderboard_quote_the_score_that_stands_there()
 def test_new_references_move_scores_and_train_nothing(board, monkeypatch):
     known = leaderboard._reference(TASK)
     board(TASK)
-    monkeypatch.setattr(leaderboard, "_reference", lambda task: {**known, "random": 0.0, "oracle": 6.0})
+    monkeypatch.setattr(leaderboard, "_reference", lambda *asked: {**known, "random": 0.0, "oracle": 6.0})
     text, trained = board(TASK)
     cells = next(line for line in text.splitlines() if line.startswith(f"|`{TASK}-v")).strip("|").split("|")
     assert cells[9].startswith("0.500 [") and trained == [TASK]
@@ -174,7 +222,7 @@ def test_new_references_move_scores_and_train_nothing(board, monkeypatch):
 def test_references_of_other_episodes_have_the_run_played_again(board, monkeypatch):
     known = leaderboard._reference(TASK)
     board(TASK)
-    monkeypatch.setattr(leaderboard, "_reference", lambda task: {**known, "n": known["n"] + 1})
+    monkeypatch.setattr(leaderboard, "_reference", lambda *asked: {**known, "n": known["n"] + 1})
     _, trained = board(TASK)
     assert trained == [TASK, TASK]
 

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from powerzoo_jax.cli import main
-from powerzoo_jax.cli.commands.log import Log, check_sinks, headline, open_sink, row_of
+from powerzoo_jax.cli.log import Log, check_sinks, headline, open_sink, row_of
 from tests.rl.toy_battery import toy_sim
 
 SIM = toy_sim()
@@ -27,6 +27,7 @@ def test_numbers_are_named_by_channel_and_term_and_averaged_over_seeds():
     row = row_of(metrics, SIM)
     assert list(row)[:2] == ["return", "return_sd"] and row["return"] == 2.5
     assert row["return_sd"] == pytest.approx(np.std([1.0, 4.0], ddof=1))
+    assert (row["return.0"], row["return.1"]) == (1.0, 4.0)  # what the interval of a curve is made of
     assert [row[f"cost.{name}"] for name in COSTS] == [0, 0, 0, 2.0]
     assert [row[f"price.{name}"] for name in COSTS] == [1, 2, 3, 4]
     assert row["terms.degradation"] == 2.0 and row["spread.1"] == 8.0
@@ -35,6 +36,7 @@ def test_numbers_are_named_by_channel_and_term_and_averaged_over_seeds():
 def test_points_of_a_sweep_stand_side_by_side():
     row = row_of({"return": [1.0, 3.0, 10.0, 30.0]}, SIM, ["lr=1", "lr=2"])
     assert row["lr=1 return"] == 2.0 and row["lr=2 return"] == 20.0 and "lr=2 return_sd" in row
+    assert row["lr=2 return.1"] == 30.0
 
 
 def test_the_bar_shows_return_score_violations_and_speed():

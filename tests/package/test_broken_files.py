@@ -18,7 +18,7 @@ from powerzoo_jax.base.npz import read_npz
 from powerzoo_jax.cases import from_matpower
 from powerzoo_jax.cli import main
 from powerzoo_jax.cli.commands.leaderboard import _in_folder
-from powerzoo_jax.cli.commands.log import Log
+from powerzoo_jax.cli.log import Log
 from powerzoo_jax.cli.runs import Run, open_run
 from powerzoo_jax.data import read_csv
 from powerzoo_jax.data.adapters import read_official

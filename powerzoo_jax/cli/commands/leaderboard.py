@@ -21,24 +21,32 @@ from powerzoo_jax.base.errors import RunError
 from powerzoo_jax.base.textfile import read_json
 from powerzoo_jax.cli.commands.bench import device_name
 from powerzoo_jax.cli.commands.evaluate import score_trained, unit_of
-from powerzoo_jax.cli.commands.log import replace_text
 from powerzoo_jax.cli.commands.train import INTERRUPTED, StopRequest, train
 from powerzoo_jax.cli.lock import clear, hold
+from powerzoo_jax.cli.log import replace_text
 from powerzoo_jax.cli.runs import Run, has_checkpoint, is_run, open_run, policies, resolve_config
-from powerzoo_jax.oracle import get_reference, list_baselines
+from powerzoo_jax.oracle import get_baselines, get_reference, list_baselines
 from powerzoo_jax.oracle.reference import reference
 from powerzoo_jax.tasks import list_tasks
 from powerzoo_jax.tasks.catalog import CATALOG
 from powerzoo_jax.tasks.registry import get_spec
 from powerzoo_jax.tasks.score import Evaluation, normalized_score
+from powerzoo_jax.tasks.spec import CALENDAR
 
 ROW, DATA = "row.json", ".json"
 REFERENCE = ("n", "random", "rule", "oracle", "bound", "mean_costs")  # what a row keeps of the record
-SPLITS = ("val", "test")
+TEST, SPLITS = "test", ("val", "test")
 RESAMPLES = 2000  # of the bootstrap: 50 of them lie beyond either end of a 95 % interval
 SAME = 1e-6  # roundings of float32 are no violation
 
 Row = dict[str, Any]
+
+
+class Result(NamedTuple):
+    """Results of a row on one split: the references there, None without any, and those of every seed."""
+
+    known: Row | None
+    seeds: Sequence[Row]
 
 
 class Interval(NamedTuple):
@@ -82,6 +90,9 @@ def run(options: argparse.Namespace) -> int:
             options.page.parent.mkdir(parents=True, exist_ok=True)
             replace_text(data, json.dumps(rows, indent=1) + "\n")
             replace_text(options.page, page(rows))
+    if options.latex is not None:
+        options.latex.parent.mkdir(parents=True, exist_ok=True)
+        replace_text(options.latex, latex(rows))
     print(f"written: {options.page}")
     return 0
 
@@ -133,15 +144,23 @@ def _is_own(task: str) -> bool:
 
 
 def _row(
-    options: argparse.Namespace, task: str, algorithm: str | None, known: Sequence[Row], stop: StopRequest
+    options: argparse.Namespace, task: str, algorithm: str | None, rows: Sequence[Row], stop: StopRequest
 ) -> Row | None:
     """Train and score one entry, or read what is there; None where training was stopped."""
     try:
         config = resolve_config(task, algorithm, options.settings)
         run = Run(options.runs / f"{task}_{config.algorithm}", config, options.seeds, modules=options.module)
         with hold(run.folder, "powerzoo-jax leaderboard"):
-            stored = _stored(run, known)
-            return stored if stored is not None else _fresh(run, options.every, stop)
+            splits = named_splits(task) if options.split is None else tuple(options.split)
+            stored = _stored(run, rows)
+            if stored is None:
+                return _fresh(run, splits, options.every, stop)
+            known = tuple(stored.get("named", {}))
+            missing = set(splits) - set(known)
+            # what was not asked for by name is worth a replay of the checkpoint, and no training
+            if missing and (options.split is not None or has_checkpoint(run)):
+                return _fresh(run, (*known, *missing), options.every, stop)
+            return stored
     except RunError:  # a broken folder, or one in use, says nothing of the learner
         raise
     except ValueError as err:  # a learner that cannot act there says so; the other tasks go on
@@ -164,21 +183,41 @@ def _in_folder(run: Run) -> Row:
 
 
 def _anchored(row: Row) -> Row | None:
-    """The row beside today's references; None where these are of other episodes, which the run has to play then."""
+    """The row beside today's references; None where these are of other episodes, which the run has to play then.
+
+    A named split whose references are of other episodes is left out, and played again where the run is still there.
+    """
     if _is_own(row["task"]):  # its references were computed with the row
         return row
     known = _reference(row["task"])
-    if known == row["known"]:
+    if known != row["known"]:
+        if known is None or known["n"] != row["episodes"]:
+            return None
+        row = {**row, "known": known, "seeds": _rescored(row["seeds"], known)}
+    if "named" not in row:
         return row
-    if known is None or known["n"] != row["episodes"]:
-        return None
+    named = {}
+    for split, result in row["named"].items():
+        today = _reference(row["task"], split)
+        if today == result["known"]:
+            named[split] = result
+        elif today is not None and today["n"] == result["episodes"]:
+            named[split] = {**result, "known": today, "seeds": _rescored(result["seeds"], today)}
+    return {**row, "named": named}
+
+
+def _rescored(seeds: Sequence[Row], known: Row) -> list[Row]:
+    """The seeds with their scores beside other references."""
     anchors = known["random"], known["oracle"]
-    seeds = [{**seed, "score": normalized_score(seed["return"], *anchors)} for seed in row["seeds"]]
-    return {**row, "known": known, "seeds": seeds}
+    return [{**seed, "score": normalized_score(seed["return"], *anchors)} for seed in seeds]
 
 
-def _fresh(run: Run, every: float, stop: StopRequest) -> Row | None:
-    """Train, going on where the same run was stopped or has ended, and score every seed on the splits."""
+def _fresh(run: Run, named: Sequence[str], every: float, stop: StopRequest) -> Row | None:
+    """Train, going on where the same run was stopped or has ended, and score every seed on the splits.
+
+    named:  splits beside val and test
+    """
+    scored = {split: run.make(split) for split in (*SPLITS, *named)}  # first: a wrong name costs no training
     begun = is_run(run.folder) and open_run(run.folder).to_dict() == run.to_dict() and has_checkpoint(run)
     if not begun:
         clear(run.folder)
@@ -189,8 +228,9 @@ def _fresh(run: Run, every: float, stop: StopRequest) -> Row | None:
     if trained.done < run.config.updates:
         return None
     acts = policies(run, sim, trained.state)
-    played = {split: score_trained(run.make(split), acts) for split in SPLITS}
-    known = _own_reference(run.config.task) if _is_own(run.config.task) else _reference(run.config.task)
+    played = {split: score_trained(task, acts) for split, task in scored.items()}
+    reference_on = _own_reference if _is_own(run.config.task) else _reference
+    known = reference_on(run.config.task)
     row = {
         "task": run.config.task,
         "version": sim.spec.version,
@@ -206,7 +246,8 @@ def _fresh(run: Run, every: float, stop: StopRequest) -> Row | None:
         "date": datetime.now(UTC).date().isoformat(),
         "where": f"{jax.device_count()} x {device_name()}, jax {jax.__version__}, powerzoo_jax {__version__}",
         "episodes": played["test"][0].n_episodes,
-        "seeds": [_seed(val, test, known) for val, test in zip(played["val"], played["test"], strict=True)],
+        "seeds": [_seed(test, known, val) for val, test in zip(played["val"], played["test"], strict=True)],
+        "named": {split: _named(played[split], reference_on(run.config.task, split)) for split in named},
     }
     if begun:  # only the last part was timed here; a run that is only played again knows the whole
         row |= {key: _in_folder(run).get(key) for key in ("seconds", "cpu_s")}
@@ -214,7 +255,8 @@ def _fresh(run: Run, every: float, stop: StopRequest) -> Row | None:
     return row
 
 
-def _seed(val: Evaluation, test: Evaluation, known: Row | None) -> Row:
+def _seed(test: Evaluation, known: Row | None, *others: Evaluation) -> Row:
+    """Result of a seed on one split; others: splits whose budgets it must keep as well."""
     score = test.normalized_score
     if score is None and known is not None:
         score = normalized_score(test.mean_reward, known["random"], known["oracle"])
@@ -222,24 +264,45 @@ def _seed(val: Evaluation, test: Evaluation, known: Row | None) -> Row:
         "return": test.mean_reward,
         "score": score,
         "costs": test.mean_costs_by_constraint,
-        "kept": [val.feasible, test.feasible],
+        "kept": [record.feasible for record in (*others, test)],
     }
 
 
-def _reference(task: str) -> Row | None:
-    """Reference part of a row, from the shipped record of the test split; it stays in the row, whose score uses it."""
+def _named(played: Sequence[Evaluation], known: Row | None) -> Row:
+    """Part of a row for one named split: its references, episodes and seeds."""
+    return {"known": known, "episodes": played[0].n_episodes, "seeds": [_seed(record, known) for record in played]}
+
+
+def result_on(row: Row, split: str) -> Result | None:
+    """Results of a row on a split; None where it was not scored there."""
+    if split == TEST:
+        return Result(row["known"], row["seeds"])
+    found = row.get("named", {}).get(split)
+    return None if found is None else Result(found["known"], found["seeds"])
+
+
+def named_splits(task: str) -> tuple[str, ...]:
+    """Named splits of a task that the shipped table has references for; none for a user's task."""
+    if _is_own(task) or task not in list_baselines():
+        return ()
+    named = (split for split in get_baselines(task).splits if split not in CALENDAR)
+    return tuple(split for split in named if _reference(task, split) is not None)
+
+
+def _reference(task: str, split: str = TEST) -> Row | None:
+    """Reference part of a row, from the shipped record of a split; it stays in the row, whose score uses it."""
     try:
-        record = get_reference(task, "test")
+        record = get_reference(task, split)
     except KeyError:
         return None
     return {key: record[key] for key in REFERENCE}
 
 
-def _own_reference(task: str) -> Row | None:
-    """Reference part of a row of a user's task, computed on the test split; None where no policies are known for it."""
+def _own_reference(task: str, split: str = TEST) -> Row | None:
+    """Reference part of a row of a user's task, computed on a split; None where no policies are known for it."""
     if task not in list_baselines():
         return None
-    record = reference(task, "test")
+    record = reference(task, split)
     return {key: record[key] for key in REFERENCE}
 
 
@@ -251,10 +314,10 @@ def _said(row: Row) -> str:
 
 
 def page(rows: Sequence[Row]) -> str:
-    """The Markdown page: conditions, one line a task, one line a cost channel, what could not be trained."""
+    """The Markdown page: conditions, a line for each task, named split and cost channel, what could not be trained."""
     done = sorted((row for row in rows if "error" not in row), key=_key)
     left = [row for row in rows if "error" in row]
-    parts = [HEAD, _conditions(done), _returns(done), COSTS, _costs(done)]
+    parts = [HEAD, _conditions(done), _returns(done), NAMED, _shifted(done), COSTS, _costs(done)]
     if left:
         parts += ["## Not trained\n", *(f"- `{row['task']}-v{row['version']}`: {row['error']}" for row in left)]
     return "\n".join(parts) + "\n"
@@ -270,6 +333,13 @@ are interquartile means over seeds with the 95 % interval of their bootstrap (Ag
 costs meet every budget on val and on test. Times are those of the clock and cover all seeds together; CPU counts
 compiling, training and scoring, and tells more where the machine was shared. A task without shipped references has no
 score.
+"""
+NAMED = """
+## Named splits
+
+The same policies where days differ from training on purpose, beside their score on the test split; the references play
+the same days. A dash in the learner's columns: the recorded run was not scored there. New runs are scored on every
+named split of their task; `powerzoo-jax leaderboard TASK --split NAME` trains a recorded one again and fills its line.
 """
 COSTS = """
 ## Costs
@@ -293,14 +363,73 @@ def _returns(rows: Sequence[Row]) -> str:
 def _line(row: Row) -> tuple[str, ...]:
     known, seeds = row["known"], row["seeds"]
     numbers = ("-",) * 4 if known is None else tuple(f"{known[k]:.4g}" for k in ("random", "rule", "oracle", "bound"))
-    score = "-" if known is None else _spell(interquartile_mean([s["score"] for s in seeds]), ".3f")
+    score = _score(Result(known, seeds))
     kept = sum(all(s["kept"]) for s in seeds)
     known_times = row["seconds"] is not None
     times = tuple(f"{x:.0f}" for x in (*row["seconds"][:2], row["cpu_s"])) if known_times else ("-",) * 3
     name, steps = f"`{row['task']}-v{row['version']}`", f"{row['steps']:,}"
-    mine = _spell(interquartile_mean([s["return"] for s in seeds]), ".4g")
+    mine = _return(Result(known, seeds))
     head = (name, row["run"]["config"]["algorithm"], str(len(seeds)), steps)
     return (*head, *numbers[:2], mine, *numbers[2:], score, f"{kept} of {len(seeds)}", *times)
+
+
+def _shifted(rows: Sequence[Row]) -> str:
+    header = ("task", "learner", "split", "random", "rule", "learner's return", "oracle", "score", "score on test")
+    return _markdown((*header, "budgets kept"), [line for row in rows for line in _shifts(row)])
+
+
+def _shifts(row: Row) -> list[tuple[str, ...]]:
+    lines: list[tuple[str, ...]] = []
+    for split in dict.fromkeys((*named_splits(row["task"]), *row.get("named", {}))):
+        result = result_on(row, split) or Result(_reference(row["task"], split), ())
+        random, rule, oracle = (
+            "-" if result.known is None else f"{result.known[name]:.4g}" for name in ("random", "rule", "oracle")
+        )
+        mine, score = _return(result), _score(result)
+        kept = f"{sum(all(s['kept']) for s in result.seeds)} of {len(result.seeds)}" if result.seeds else "-"
+        cells = (random, rule, mine, oracle, score, _score(Result(row["known"], row["seeds"])), kept)
+        lines.append((f"`{row['task']}`", row["run"]["config"]["algorithm"], split, *cells))
+    return lines
+
+
+def _return(result: Result, form: str = ".4g") -> str:
+    return _spell(interquartile_mean([s["return"] for s in result.seeds]), form) if result.seeds else "-"
+
+
+def _score(result: Result) -> str:
+    known = result.seeds and result.known is not None
+    return _spell(interquartile_mean([s["score"] for s in result.seeds]), ".3f") if known else "-"
+
+
+def latex(rows: Sequence[Row]) -> str:
+    """The results as a LaTeX table: learners between the references of their task, split by split; needs booktabs."""
+    lines = []
+    done = [row for row in rows if "error" not in row]
+    for task in dict.fromkeys(row["task"] for row in done):
+        mine = [row for row in done if row["task"] == task]
+        for split in dict.fromkeys((TEST, *(split for row in mine for split in row.get("named", {})))):
+            lines += [r"\midrule", *_latex_block(mine, task, split)]
+    head = ("task", "split", "policy", "return", "score", "budgets kept")
+    body = [r"\begin{tabular}{lllrrr}", r"\toprule", _latex_line(head), *lines, r"\bottomrule", r"\end{tabular}"]
+    return "\n".join(body) + "\n"
+
+
+def _latex_block(rows: Sequence[Row], task: str, split: str) -> list[str]:
+    """Lines of one task on one split: random and rule, the learners, the oracle."""
+    results = {row["run"]["config"]["algorithm"]: found for row in rows if (found := result_on(row, split)) is not None}
+    known = next((result.known for result in results.values()), None)
+    anchors = {} if known is None else {name: known[name] for name in ("random", "rule", "oracle")}
+    scores = {k: normalized_score(x, anchors["random"], anchors["oracle"]) for k, x in anchors.items()}
+    lines = {name: (name, f"{x:.2f}", f"{scores[name]:.3f}", "") for name, x in anchors.items()}
+    for name, result in results.items():
+        kept = f"{sum(all(s['kept']) for s in result.seeds)} of {len(result.seeds)}"
+        lines[name] = (name, _return(result, ".2f"), _score(result), kept)
+    order = [name for name in ("random", "rule", *results, "oracle") if name in lines]
+    return [_latex_line((*((task, split) if k == 0 else ("", "")), *lines[name])) for k, name in enumerate(order)]
+
+
+def _latex_line(cells: Sequence[str]) -> str:
+    return " & ".join(cell.replace("_", r"\_") for cell in cells) + r" \\"
 
 
 def _costs(rows: Sequence[Row]) -> str:

@@ -24,8 +24,8 @@ from powerzoo_jax.cli.commands.evaluate import (
     shipped_anchors,
     write_records,
 )
-from powerzoo_jax.cli.commands.log import Log, Sink, check_sinks, headline, open_sink, row_of
 from powerzoo_jax.cli.lock import hold
+from powerzoo_jax.cli.log import Log, Sink, check_sinks, headline, open_sink, row_of
 from powerzoo_jax.cli.runs import (
     LOG,
     SCORES,

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from powerzoo_jax.base.errors import DataError, unknown
+from powerzoo_jax.base.errors import DataError, missing_extra, unknown
 from powerzoo_jax.base.npz import read_npz, write_npz
 
 
@@ -119,8 +119,7 @@ class Trace:
         try:
             import pandas
         except ImportError as err:
-            message = "A data frame needs pandas, which is not installed: pip install 'powerzoo-jax[frames]'."
-            raise ImportError(message) from err
+            raise ImportError(missing_extra("A data frame", "pandas", "frames")) from err
         if table is not None:
             one = self[table]
             return pandas.DataFrame({"time_h": self.time_h, **dict(zip(one.ids, one.values.T, strict=True))})

@@ -63,6 +63,8 @@ def replace_text(path: Path, text: str) -> None:
 def row_of(metrics: Mapping[str, Any], sim: Sim, labels: Sequence[str] = ("",)) -> Row:
     """Name every number of an update's metrics, means over the seeds of each point; the return comes first.
 
+    Of several seeds each has its return too: "return.0", "return.1", ...
+
     metrics:  arrays (points * seeds, ...), as `Run.programs` returns them
     labels:   one for each point of a sweep, in front of the names
     """
@@ -77,6 +79,7 @@ def row_of(metrics: Mapping[str, Any], sim: Sim, labels: Sequence[str] = ("",)) 
             row |= dict(zip(names, part.mean(axis=0).tolist(), strict=True))
             if key == "return" and len(part) > 1:
                 row[f"{front}return_sd"] = float(part.std(ddof=1))
+                row |= {f"{front}return.{k}": value for k, value in enumerate(part[:, 0].tolist())}
     return row
 
 

@@ -1,0 +1,107 @@
+"""Pictures from the command line: what is read from runs and leaderboards, and what is refused; nothing is trained."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from powerzoo_jax.cli import main
+from powerzoo_jax.cli.commands import plot
+from powerzoo_jax.cli.runs import Run, resolve_config
+
+BOARD = Path(__file__).parents[2] / "docs" / "leaderboard.json"
+TASK = "battery_arbitrage"
+
+
+def stored(folder: Path, task: str = TASK, algorithm: str = "ppo", grid=(), header="return\treturn_sd") -> Path:
+    """A run of two seeds with three updates, of which the first ended no episode."""
+    Run(folder, resolve_config(task, algorithm, ()), seeds=2, grid=grid).write()
+    rows = ["nan\tnan\tnan\tnan", "1\t2\t0\t2", "3\t0\t3\t3"]
+    columns = "\t".join(("update", "env_steps", header))
+    (folder / "log.tsv").write_text(
+        "\n".join([columns, *(f"{k + 1}\t{200 * (k + 1)}\t{r}" for k, r in enumerate(rows))])
+    )
+    return folder
+
+
+@pytest.fixture
+def drawn(monkeypatch):
+    """What the last picture was asked to show."""
+    seen = {}
+
+    def curves(curves, steps, **asked):
+        seen.update(curves=curves, steps=steps, **asked)
+        return real(curves, steps, **asked)
+
+    real = plot.plot_learning_curves
+    monkeypatch.setattr(plot, "plot_learning_curves", curves)
+    return seen
+
+
+def test_a_curve_has_every_seed_its_own_steps_and_the_references_of_its_run(drawn, tmp_path):
+    run = stored(tmp_path / "run", header="return\treturn_sd\treturn.0\treturn.1")
+    scores = {name: [{"mean_reward": value}] for name, value in (("random", -9.0), ("rule", 4.0), ("oracle", 7.0))}
+    (run / "scores.json").write_text(json.dumps(scores))
+    target = tmp_path / "figures" / "curves.svg"
+    assert main(["plot", str(run), "--out", str(target)]) == 0
+    assert drawn["curves"]["ppo"].tolist() == [[0, 3], [2, 3]] and drawn["steps"]["ppo"].tolist() == [200, 300]
+    assert drawn["references"] == {"rule": 4.0, "oracle": 7.0} and "[$]" in drawn["label"]
+    assert target.read_text().startswith("<?xml")
+
+
+def test_learners_stand_under_their_names_and_two_of_a_kind_under_their_folders(drawn, tmp_path):
+    header = "return\treturn_sd\treturn.0\treturn.1"
+    first, second = (stored(tmp_path / name, algorithm=name, header=header) for name in ("ppo", "apg"))
+    third = stored(tmp_path / "again", header=header)
+    assert main(["plot", str(first), str(second), "--out", str(tmp_path / "a.png")]) == 0
+    assert list(drawn["curves"]) == ["ppo", "apg"] and drawn["references"] == {}
+    assert main(["plot", str(first), str(third), "--out", str(tmp_path / "a.png")]) == 0
+    assert list(drawn["curves"]) == ["ppo", "again"]
+
+
+def test_points_of_a_sweep_are_curves_of_their_own(drawn, tmp_path):
+    grid = (("lr", (1e-3, 3e-3)),)
+    run = stored(tmp_path / "sweep", grid=grid, header="lr=0.001 return\tx\tlr=0.003 return\ty")
+    assert main(["plot", str(run), "--out", str(tmp_path / "a.png")]) == 0
+    assert list(drawn["curves"]) == ["ppo lr=0.001", "ppo lr=0.003"]
+    assert drawn["curves"]["ppo lr=0.001"].tolist() == [[1, 3]]  # an older log holds the mean alone
+    assert drawn["steps"]["ppo lr=0.001"].tolist() == [100, 150]
+
+
+def test_scores_of_a_leaderboard_are_its_rows(tmp_path, monkeypatch, capsys):
+    seen = {}
+    monkeypatch.setattr(plot, "plot_leaderboard", lambda scores, **asked: seen.update(scores=scores, **asked))
+    monkeypatch.setattr(plot, "save_figure", lambda figure, target: target)
+    assert main(["plot", str(BOARD)]) == 0
+    rows = json.loads(BOARD.read_text())
+    assert len(seen["scores"]) == len(rows) and "results/scores.svg" in capsys.readouterr().out
+    names = [f"{row['task']} ({row['run']['config']['algorithm']})" for row in rows]
+    assert list(seen["scores"]) == names
+    kept = [all(np.all(seed["kept"]) for seed in row["seeds"]) for row in rows]
+    assert list(seen["feasible"].values()) == kept and False in kept
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["nowhere"], "nowhere holds no run"),
+        (["nowhere.json"], "`powerzoo-jax leaderboard` writes it"),
+        ([str(BOARD), "nowhere"], "one leaderboard, or runs"),
+        ([str(BOARD), "--split", "storm"], "holds no score on the split 'storm'"),
+        (["{run}", "--split", "val"], "Leave it out"),
+        (["{run}", "{other}"], "battery_arbitrage and dso: their returns do not compare"),
+        (["{untrained}"], "stopped before its first update"),
+        (["{broken}"], "is not the log of a run"),
+    ],
+)
+def test_what_cannot_be_drawn_is_refused_with_its_remedy(words, message, tmp_path, capsys):
+    for name, task in (("run", TASK), ("other", "dso"), ("untrained", TASK), ("broken", TASK)):
+        stored(tmp_path / name, task)
+    (tmp_path / "untrained" / "log.tsv").unlink()
+    (tmp_path / "broken" / "log.tsv").write_text("update\tenv_steps\treturn\n1\t2\n")
+    paths = {name: str(tmp_path / name) for name in ("run", "other", "untrained", "broken")}
+    assert main(["plot", *(word.format(**paths) for word in words), "--out", str(tmp_path / "a.svg")]) == 2
+    assert message in capsys.readouterr().err
