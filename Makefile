@@ -28,9 +28,9 @@ CHECKED := powerzoo_jax tools $(wildcard compat/powerzoo compat/powerzoo_compat)
 E1_TESTS := tests/compat_e1
 E3_TESTS := tests/compat_e3
 NATIVE := --ignore=$(E1_TESTS) --ignore=$(E3_TESTS) --ignore=tests/packaging tests
-E1_EXTRAS := sb3$(,)pettingzoo$(,)rllib$(,)mo$(,)smartgrid$(,)torchrl$(,)minari
+E1_EXTRAS := sb3$(,)pettingzoo$(,)rllib$(,)mo$(,)smartgrid$(,)torchrl$(,)minari$(,)viz
 COMPILERS := jax-cuda12-plugin jax-cuda12-pjrt nvidia-cuda-nvcc-cu12 libtpu
-E1_MORE := SuperSuit ethical-smart-grid pytest pytest-xdist
+E1_MORE := sb3-contrib SuperSuit ethical-smart-grid moviepy pytest pytest-xdist
 
 .PHONY: help demo test test-all test-long test-compat test-browser bench bench-device accelerators accelerators-quick
 .PHONY: build-check lint types docs wheel-check soak-quick memory hostile sbom clean

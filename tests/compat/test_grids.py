@@ -100,10 +100,14 @@ def test_an_ac_grid_lists_the_buses_that_gave_up_their_voltage(enforced):
     """In a light load the condenser of bus 3, which cannot take in reactive power, does not hold 1.010 pu."""
     keywords = {} if enforced else {"enforce_q_lim": False}
     grid = TransGridEnv("Case14", physics="ac", solver_mode="pf", max_load_ratio=0.3, max_episode_steps=1, **keywords)
-    grid.reset(seed=0)
+    _, opened = grid.reset(seed=0)
     *_, info = grid.step(None)
-    limited, v = info["q_limited_bus_ids"], dict(zip(grid.nodes.id.tolist(), info["vm_pu"], strict=True))
-    assert (3 in limited) == enforced and set(limited) <= {2, 3, 6, 8}
+    ids = grid.nodes.id.tolist()
+    told, v = info["q_limited_bus_ids"], dict(zip(ids, info["vm_pu"], strict=True))
+    assert all(bus in (where, -1) for bus, where in zip(told.tolist(), ids, strict=True))
+    assert (told.dtype, told.shape) == (opened["q_limited_bus_ids"].dtype, opened["q_limited_bus_ids"].shape)
+    limited = set(told[told >= 0].tolist())
+    assert (3 in limited) == enforced and limited <= {2, 3, 6, 8}
     held = {2: 1.045, 3: 1.010, 6: 1.070, 8: 1.090}
     assert all((v[bus] == pytest.approx(held[bus], abs=1e-6)) == (bus not in limited) for bus in held)
     assert ("cost_reactive_shortfall" in info) == enforced

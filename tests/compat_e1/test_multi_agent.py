@@ -1,4 +1,4 @@
-"""Every public task of many agents before the checkers of RLlib, MOMAland, TorchRL and SuperSuit."""
+"""Every public task of many agents before checkers of RLlib, MOMAland, TorchRL and SuperSuit; warnings are errors."""
 
 from __future__ import annotations
 
@@ -31,7 +31,9 @@ def task(request):
 def test_rllibs_own_check_passes_and_flags_speak_for_all(task):
     env = rllib_view.parallel_env(task, split="test")
     assert isinstance(env, MultiAgentEnv) and env.possible_agents == env.agents == list(env.observation_spaces)
-    check_multiagent_environments(env)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        check_multiagent_environments(env)
     env.reset(seed=0)
     for _ in range(2):
         *_, terminateds, truncateds, _ = env.step({a: env.get_action_space(a).sample() for a in env.agents})
@@ -48,7 +50,9 @@ def test_momalands_checker_finds_nothing(task):
 
 def test_torchrls_checker_finds_nothing_and_groups_agents_by_kind(task):
     env = make_torchrl_env(task, split="test")
-    check_env_specs(env)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        check_env_specs(env)
     assert [a for agents in env.group_map.values() for a in agents] == env._env.possible_agents
     assert all(agent.startswith(group) for group, agents in env.group_map.items() for agent in agents)
 

@@ -13,6 +13,8 @@ from powerzoo_compat._host import Host, Reading
 from powerzoo_compat.powerzoo_api.envs.base import finite, fresh
 from powerzoo_jax.base import Info
 
+NO_BUS = -1  # in the place of a bus that holds its voltage: a list of ids would change its length from step to step
+
 
 @dataclass
 class Episode:
@@ -203,9 +205,10 @@ class GridReport(FieldReport):
 
     def devices(self, episode: Episode, reading: Reading) -> dict[str, Any]:
         env, info = self.host.sim.env, reading.info
-        limited = np.asarray(self.host.sim.params.bus_id)[np.flatnonzero(info.at_q_limit)]
+        limits = np.asarray(info.at_q_limit)  # of no bus in DC
+        ids = np.asarray(self.host.sim.params.bus_id)[: len(limits)]
         return super().devices(episode, reading) | {
-            "q_limited_bus_ids": limited.tolist(),
+            "q_limited_bus_ids": np.where(limits == 0, NO_BUS, ids),
             "physics": env.physics,
             "solver_mode": env.solver_mode,
             "total_load_mw": finite(info.load_mw),

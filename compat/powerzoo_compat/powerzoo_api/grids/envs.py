@@ -251,7 +251,8 @@ class TransGridEnv(GridEnv):
                enforce_q_lim, ...), `ac_config` and `data_source`
     Action: place of each unit in its range [-1, 1]; as a dict `unit_power_mw` [MW] or `unit_power_norm`. None leaves
     the dispatch to the optimum (solver_mode "opf"), or puts all units at the same place ("pf").
-    info["q_limited_bus_ids"] lists the buses that gave up their voltage at a reactive limit (AC power flow).
+    info["q_limited_bus_ids"] holds an entry a bus: its id if it gave up its voltage at a reactive limit, else -1 (AC
+    power flow; in DC it is empty).
     """
 
     grid_type, default_case = "transmission", "Case5"
