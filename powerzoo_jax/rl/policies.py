@@ -30,6 +30,7 @@ from powerzoo_jax.oracle.baselines import idle_action
 from powerzoo_jax.oracle.baselines import random_act as random_act
 from powerzoo_jax.rl.networks.body import (
     Actor,
+    ActorCritic,
     Deterministic,
     Scale,
     SquashedActor,
@@ -204,7 +205,7 @@ def apg_crew(cfg: APGConfig, sim: Sim) -> AgentGroups:
     return crew
 
 
-def distribution(crew: AgentGroups, actor: Actor, params: Any, x: Any) -> Dist:
+def distribution(crew: AgentGroups, actor: Actor | ActorCritic, params: Any, x: Any) -> Dist:
     """Action distribution of the agents, given x (..., N, F) [-], standardised."""
 
     def outputs(params: Any, x: Any) -> tuple[Array, Array]:
@@ -213,6 +214,17 @@ def distribution(crew: AgentGroups, actor: Actor, params: Any, x: Any) -> Dist:
         return out, jnp.broadcast_to(log_std, (x.shape[-2], log_std.size))
 
     return crew.head.dist(*by_kind(crew, outputs, params, x))
+
+
+def distribution_and_values(crew: AgentGroups, actor: ActorCritic, params: Any, x: Any) -> tuple[Dist, Array]:
+    """Action distribution and values (..., N, S) of agents whose policy and critic share hidden layers."""
+
+    def outputs(params: Any, x: Any) -> tuple[Array, Array, Array]:
+        out, log_std, values = actor.apply(params, x, valued=True)  # type: ignore[misc]
+        return out, jnp.broadcast_to(log_std, (x.shape[-2], log_std.size)), values
+
+    out, log_std, values = by_kind(crew, outputs, params, x)
+    return crew.head.dist(out, log_std), values
 
 
 def ppo_act(cfg: PPOConfig, sim: Sim, policy: ActorPolicy, *, greedy: bool = True) -> Act:
@@ -273,9 +285,13 @@ def _tanh(head: _Head, policy: ActorPolicy, carry: Any, obs: Array, key: Array) 
     return carry, by_kind(head.crew, head.network.apply, policy.actor, x).reshape(head.crew.shape)
 
 
-def make_actor(cfg: PPOConfig, crew: AgentGroups) -> Actor:
-    """The stochastic policy network of the first kind of agent; the others differ in `start` alone."""
-    return Actor(crew.start[0], len(crew.head.free), cfg.widths, cfg.activation, cfg.log_std, crew.dtype)
+def make_actor(cfg: PPOConfig, crew: AgentGroups, streams: int = 1) -> Actor | ActorCritic:
+    """The stochastic policy network of the first kind of agent; the others differ in `start` alone.
+
+    streams:  values of a critic that shares its hidden layers, if settings say so; acting needs none of them
+    """
+    shape = crew.start[0], len(crew.head.free), cfg.widths, cfg.activation, cfg.log_std, crew.dtype
+    return ActorCritic(*shape, streams) if cfg.shared_torso else Actor(*shape)
 
 
 def make_squashed(cfg: SACConfig, crew: AgentGroups) -> SquashedActor:

@@ -98,6 +98,11 @@ class PPOConfig(Config):
     epochs, minibatches:  passes over an update's samples, and gradient steps per pass
     shards:         blocks of lanes that samples are shuffled within, each giving every minibatch an equal share; at
                     least one a device, so that no sample travels. One device with 8 repeats what eight devices do
+    by_lanes:       a minibatch is all steps of neighbouring lanes, which are cut out faster than single samples are
+                    gathered, and are less alike where `stagger` is set
+    stagger:        lanes start at different steps of their first episodes, so that every update sees all of a day
+    kl_limit:       divergence from the acting policy after which the rest of an update is left out; 0 = none
+    shared_torso:   the critic reads the hidden layers of the policy and adds one layer, instead of layers of its own
     lr, lr_end:     Adam's step at the start, and at the end as a share of it (linear)
     gae_lambda:     0 = one-step, 1 = Monte-Carlo advantages
     bootstrap:      value the true last observation at a time limit; False takes the limit for the end of the task,
@@ -120,6 +125,10 @@ class PPOConfig(Config):
     epochs: Count = 8
     minibatches: Count = 8
     shards: Count = 1
+    by_lanes: bool = False
+    stagger: bool = False
+    kl_limit: NotNegative = 0.0
+    shared_torso: bool = False
     lr: Share = 1e-3
     lr_end: Share = 0.0
     gamma: Share = 0.99
@@ -145,6 +154,11 @@ class PPOConfig(Config):
             raise ValueError(
                 f"shards = {self.shards} must divide lanes = {self.lanes} into blocks of at least minibatches = "
                 f"{self.minibatches} samples each ({self.steps} a lane). Choose another number."
+            )
+        if self.by_lanes and self.lanes // self.shards % self.minibatches:
+            raise ValueError(
+                f"minibatches = {self.minibatches} must divide the {self.lanes // self.shards} lanes of a block (lanes "
+                f"= {self.lanes} over shards = {self.shards}) where by_lanes is set. Choose another number."
             )
 
     @property
