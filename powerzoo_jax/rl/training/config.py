@@ -296,6 +296,8 @@ class APGConfig(Config):
     lanes:          episodes per gradient step
     lr, lr_end:     Adam's step at the start, and at the end as a share of it (cosine)
     weight_decay:   share of the weights that a gradient step of size 1 takes away (Loshchilov and Hutter 2019)
+    lane_grad_norm: limit on the norm of the gradient of each episode by itself, before the mean over them; one that is
+                    not finite counts nothing. 0 = no limit: one product for all episodes, which takes less memory
     obs_noise:      standard deviations by which training blurs observations, so that days are not learnt by heart
     held:           columns of an agent's action that stay at `start`, because what they do has no slope
     """
@@ -310,6 +312,7 @@ class APGConfig(Config):
     lr_end: Share = 0.0
     weight_decay: NotNegative = 0.0
     max_grad_norm: Positive = 1.0
+    lane_grad_norm: NotNegative = 0.0
     obs_noise: NotNegative = 0.0
     held: tuple[Whole, ...] = ()
 
