@@ -14,7 +14,8 @@ import numpy as np
 
 from powerzoo_jax.base.errors import DataMissing, SettingsError, unknown
 from powerzoo_jax.cli.own import parse_keywords
-from powerzoo_jax.cli.runs import Run, is_run, open_run, policies_of_run
+from powerzoo_jax.cli.runs import Run, is_run, open_run
+from powerzoo_jax.cli.selection import policies_of_run
 from powerzoo_jax.cli.table import STDOUT, render, working, write_json
 from powerzoo_jax.cli.traces import chosen_starts, trace_policies, write_traces
 from powerzoo_jax.envs import Sim

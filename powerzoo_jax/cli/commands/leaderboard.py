@@ -24,7 +24,8 @@ from powerzoo_jax.cli.commands.evaluate import score_trained, unit_of
 from powerzoo_jax.cli.commands.train import INTERRUPTED, StopRequest, train
 from powerzoo_jax.cli.lock import clear, hold
 from powerzoo_jax.cli.log import replace_text
-from powerzoo_jax.cli.runs import Run, has_checkpoint, is_run, open_run, policies, resolve_config
+from powerzoo_jax.cli.runs import Run, has_checkpoint, is_run, open_run, resolve_config
+from powerzoo_jax.cli.selection import chosen_policies
 from powerzoo_jax.oracle import get_baselines, get_reference, list_baselines
 from powerzoo_jax.oracle.reference import reference
 from powerzoo_jax.tasks import list_tasks
@@ -227,7 +228,7 @@ def _fresh(run: Run, named: Sequence[str], every: float, stop: StopRequest) -> R
     trained = train(run, sim, resume=begun, every=every, stop=stop)
     if trained.done < run.config.updates:
         return None
-    acts = policies(run, sim, trained.state)
+    acts = chosen_policies(run, sim, trained.state)
     played = {split: score_trained(task, acts) for split, task in scored.items()}
     reference_on = _own_reference if _is_own(run.config.task) else _reference
     known = reference_on(run.config.task)

@@ -46,6 +46,7 @@ class Config:
     reward_scale:  factor on the reward the learner sees; metrics stay in the units of the task
     cost_weights:  price of each cost channel in the learner's reward [reward/unit]; () = costs are only reported
     start:         action of an agent that policies start at, in [-1, 1], one number a column; () = the idle action
+    select_every:  updates between looks at split val, the best policy of which is kept and scored; 0 = the last one is
     """
 
     algorithm: ClassVar[str]
@@ -59,6 +60,7 @@ class Config:
     reward_scale: Positive = 1.0
     cost_weights: tuple[NotNegative, ...] = ()
     start: tuple[Annotated[float, Range(-1, 1)], ...] = ()
+    select_every: Whole = 0
 
     def __post_init__(self) -> None:
         check_settings(f"{self.algorithm}: ", self)
