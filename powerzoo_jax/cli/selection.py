@@ -12,7 +12,6 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 from flax import struct
 from jax import Array
 from jax.tree_util import Partial
@@ -59,8 +58,8 @@ def candidate(policy: Any, records: Sequence[Evaluation], update: int) -> Select
     count = len(records)
     return Selection(
         policy=policy,
-        total=jnp.asarray(np.array([record.mean_reward for record in records], np.float32)),
-        excess=jnp.asarray(np.array([excess_of(record) for record in records], np.float32)),
+        total=jnp.asarray([record.mean_reward for record in records]),
+        excess=jnp.asarray([excess_of(record) for record in records]),
         update=jnp.full(count, update, jnp.int32),
     )
 
@@ -104,11 +103,14 @@ def stored_selection(run: Run, sim: Sim) -> tuple[Selection | None, int]:
     folder = run.folder / SELECTED
     if not checkpoint.exists(folder):
         return None, 0
-    state = jax.eval_shape(run.programs(sim)[0], run.keys, run.varied(sim), sim)
-    row = jax.ShapeDtypeStruct((run.rows,), jnp.float32)
-    update = jax.ShapeDtypeStruct((run.rows,), jnp.int32)
-    policy = jax.eval_shape(run.learner.policy_of, state)
-    like = Selection(policy=policy, total=row, excess=row, update=update)
+    init = run.programs(sim)[0]
+
+    def blank() -> Selection:
+        row = jnp.zeros(run.rows)
+        policy = run.learner.policy_of(init(run.keys, run.varied(sim), sim))
+        return Selection(policy=policy, total=row, excess=row, update=jnp.zeros(run.rows, jnp.int32))
+
+    like = jax.eval_shape(blank)
     return checkpoint.restore(folder, like), checkpoint.load_config(folder)[1]
 
 
