@@ -58,7 +58,7 @@ def test_a_trained_run_is_exported_with_a_card(finished, tmp_path, capsys):
         *card["action"][1:],
     )
     assert str(target) in capsys.readouterr().out
-    assert main(["export", str(finished), "--row", "2"]) == 1
+    assert main(["export", str(finished), "--row", "2"]) == 2
     assert "--row 2: the run has rows 0 to 1" in capsys.readouterr().err
 
 

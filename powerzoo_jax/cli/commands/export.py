@@ -6,6 +6,8 @@ import argparse
 import json
 from importlib import metadata
 
+import jax
+
 from powerzoo_jax.base.errors import SettingsError
 from powerzoo_jax.cli.log import replace_text
 from powerzoo_jax.cli.runs import open_run
@@ -23,18 +25,20 @@ def run(options: argparse.Namespace) -> int:
         raise SettingsError(f"--row {options.row}: the run has rows 0 to {run.rows - 1}, one a seed. Give one of them.")
     sim = run.make()
     with working(f"lowering the policy for {', '.join(PLATFORMS)}"):
-        program = export_policy(sim, policies_of_run(run)[options.row])
+        act = policies_of_run(run)[options.row]
+        program = export_policy(sim, act)
     target = options.out or run.folder / NAME
     target.parent.mkdir(parents=True, exist_ok=True)
     target.write_bytes(program)
-    observation, action = sim.spaces()
+    seen = jax.eval_shape(sim.init, jax.random.key(0))[1]
+    action = jax.eval_shape(lambda obs: act((), obs, jax.random.key(0))[1], seen)
     card = {
         "task": sim.spec.id,
         "version": sim.spec.version,
         "algorithm": run.config.algorithm,
         "agents": list(sim.spec.agents),
-        "observation": ["lanes", *observation.low.shape],
-        "dtype": str(observation.low.dtype),
+        "observation": ["lanes", *seen.shape],
+        "dtype": str(seen.dtype),
         "action": ["lanes", *action.shape],
         "platforms": list(PLATFORMS),
         "jax": metadata.version("jax"),
