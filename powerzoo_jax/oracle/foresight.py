@@ -20,7 +20,7 @@ class OraclePlans:
     """Priced planner of drawn episodes that plays the oracle of the task, see `lagrangian.PricedPlanner`."""
 
     def __init__(self, sim: Sim, draws: Draw, keys: Array) -> None:
-        plan = get_baselines(sim.spec.id).foresee(sim, draws, keys)
+        plan = get_baselines(sim.spec.id, sim.spec.version).foresee(sim, draws, keys)
         totals = run_episodes(sim, plan.policy.act, keys, draws, plan.policy.carry)
         self.actions, self.bounds = np.asarray(plan.policy.carry.action), plan.bound
         self.values, self.costs = (np.asarray(x, np.float64) for x in (totals.total, totals.cost))
