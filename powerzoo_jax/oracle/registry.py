@@ -317,6 +317,7 @@ def list_causal() -> tuple[str, ...]:
 
 
 FEEDER_PLANS = "powerzoo_jax.oracle.feeder.priced:FeederPlans"
+DISPATCH_PLANS = "powerzoo_jax.oracle.transmission.priced:DispatchPlans"
 ORACLE_PLANS = "powerzoo_jax.oracle.foresight:OraclePlans"
 
 _PRICED: dict[str, str] = {
@@ -331,6 +332,7 @@ _PRICED: dict[str, str] = {
     "marl_ev_v2g": FEEDER_PLANS,
     "marl_ev_v2g_10ev": FEEDER_PLANS,
     "marl_ev_v2g_1d": FEEDER_PLANS,
+    **dict.fromkeys(("marl_opf", "marl_opf_118", "marl_opf_7d", "opf_118", "opf_118_7d"), DISPATCH_PLANS),
 }
 
 

@@ -100,17 +100,25 @@ def host_system(sim: Sim) -> DispatchSystem:
     )
 
 
-def reachable(system: DispatchSystem, on: np.ndarray, loads_mw: np.ndarray, *, scores: bool) -> DispatchCurve:
+def reachable(
+    system: DispatchSystem,
+    on: np.ndarray,
+    loads_mw: np.ndarray,
+    *,
+    scores: bool,
+    overload_usd: float | None = None,
+) -> DispatchCurve:
     """Least-cost dispatch of the units `on` (G,) bool that keeps the ratings, at loads (K,) [MW], rising.
 
-    scores:  p - low = min(room, level * weight) with weights between LEAST and MOST; False allows every dispatch
+    scores:        p - low = min(room, level * weight) with weights between LEAST and MOST; False allows every dispatch
+    overload_usd:  [USD/MWh] at which each branch may exceed its rating; None keeps them all
 
     Levels beyond the one at which the first unit is full whatever its score are left out: they narrow the choice.
     Where the ratings cannot be kept the largest excess is least. Raises SolverError when HiGHS stops without a plan.
     """
     plans, levels, watched = [], [], _none(system)
     for load in loads_mw:
-        found = _solve(system, on, float(load), watched, scores=scores, soft=True)
+        found = _solve(system, on, float(load), watched, scores=scores, soft=True, overload_usd=overload_usd)
         plans.append(found.p_mw)
         levels.append(found.level_mw if scores else 1.0)
         watched = found.watched
@@ -129,12 +137,23 @@ class Floor:
         return (self.base + self.slope * np.asarray(load_mw)[..., None]).max(-1)
 
 
-def rated_floor(system: DispatchSystem, on: np.ndarray, loads_mw: np.ndarray) -> Floor:
-    """Lower bounds of the cost of units `on` under the ratings, for any dispatch; touched at the loads (K,) [MW]."""
+def rated_floor(
+    system: DispatchSystem, on: np.ndarray, loads_mw: np.ndarray, overload_usd: float | None = None
+) -> Floor:
+    """Lower bounds of the cost of units `on` under the ratings, for any dispatch; touched at the loads (K,) [MW].
+
+    overload_usd:  [USD/MWh] paid for what each branch carries beyond its rating; None for dispatches that keep them all
+
+    At a price pi the excess adds (pi - a - b) excess to the Lagrangian, a and b the multipliers of both sides of a
+    rating: it is left out where a + b <= pi, which multipliers that are larger by rounding are scaled down to.
+    """
     straight, watched = [], _none(system)
     for load in loads_mw:
-        found = _solve(system, on, float(load), watched, scores=False, soft=False)
-        straight.append(_line_of(system, on, found.price, found.upper, found.lower))
+        found = _solve(system, on, float(load), watched, scores=False, soft=False, overload_usd=overload_usd)
+        both = found.upper + found.lower
+        over = (overload_usd is not None) & (both > (overload_usd or 0.0))
+        fits = np.where(over, (overload_usd or 0.0) / np.where(over, both, 1.0), 1.0)
+        straight.append(_line_of(system, on, found.price, fits * found.upper, fits * found.lower))
         watched = found.watched
     return Floor(*(np.array(part) for part in zip(*straight, strict=True)))
 
@@ -188,7 +207,14 @@ class SolvedLoad(NamedTuple):
 
 
 def _solve(
-    system: DispatchSystem, on: np.ndarray, load: float, watched: np.ndarray, *, scores: bool, soft: bool
+    system: DispatchSystem,
+    on: np.ndarray,
+    load: float,
+    watched: np.ndarray,
+    *,
+    scores: bool,
+    soft: bool,
+    overload_usd: float | None,
 ) -> SolvedLoad:
     """Least-cost dispatch of a load; raises SolverError where HiGHS finds none.
 
@@ -196,7 +222,7 @@ def _solve(
     """
     low = np.where(on, system.low_mw, 0.0)
     while True:
-        program, at = _program(system, on, load, watched, scores, soft)
+        program, at = _program(system, on, load, watched, scores, soft, overload_usd)
         found = solve(program, method="highs-ds", hint=f"The load was {load:.1f} MW.")
         p = low + found.x[at.piece].sum(1)
         shed, _, excess, level = found.x[at.rest]
@@ -225,9 +251,20 @@ class _Places(NamedTuple):
 
 
 def _program(
-    system: DispatchSystem, on: np.ndarray, load: float, watched: np.ndarray, scores: bool, soft: bool
+    system: DispatchSystem,
+    on: np.ndarray,
+    load: float,
+    watched: np.ndarray,
+    scores: bool,
+    soft: bool,
+    overload_usd: float | None,
 ) -> tuple[LinearProgram, _Places]:
-    """Linear program of a load, and where things stand in it."""
+    """Linear program of a load, and where things stand in it.
+
+    soft:          no more is shed or spilled than must be, and where the ratings cannot be kept the largest excess is
+                   least; False allows what bounds need
+    overload_usd:  as in `reachable`; given, every branch pays for its own excess
+    """
     low, high = (np.where(on, x, 0.0) for x in (system.low_mw, system.high_mw))
     room = high - low
     count = PIECES if system.costs.slope.any() or system.costs.width_mw.shape[1] > 1 else 1
@@ -238,7 +275,11 @@ def _program(
     served, least_room = load - system.shunt_mw, room[room > 0].min(initial=np.inf)
     # the rules of the environment shed and spill only what no output can mend
     most = (max(load - high.sum(), 0.0), max(low.sum() - load, 0.0)) if soft else (max(served, 0.0), low.sum())
-    excess_and_level = (np.inf if soft else 0.0, least_room / LEAST if scores and np.isfinite(least_room) else 0.0)
+    priced = overload_usd is not None
+    excess_and_level = (
+        np.inf if soft and not priced else 0.0,
+        least_room / LEAST if scores and np.isfinite(least_room) else 0.0,
+    )
     writer = ProgramWriter()
     piece = writer.columns(price.shape, price, 0.0, step[:, None])
     rest_usd = system.voll, system.surplus_price, OVERLOAD_USD, 0.0
@@ -246,9 +287,11 @@ def _program(
     shed, spill, excess, level = rest
     flow = (system.of_unit @ low - system.of_load * served + system.fixed_mw)[watched]
     of_unit, of_load, rate = system.of_unit[watched], system.of_load[watched], system.rate_mw[watched]
+    own = writer.columns(len(rate), overload_usd or 0.0, 0.0, np.inf if priced else 0.0)
     sides = np.zeros((2, len(rate)), np.int64)
     for k, sign in enumerate((1.0, -1.0)):
-        sides[k] = writer.rows(len(rate), -np.inf, rate - sign * flow, (shed, sign * of_load), (excess, -1.0))
+        terms = (shed, sign * of_load), (excess, -1.0), (own, -1.0)
+        sides[k] = writer.rows(len(rate), -np.inf, rate - sign * flow, *terms)
         writer.put(sides[k][:, None, None], piece, sign * of_unit[..., None])
     if scores:
         # least weight * level <= output above the lower limit <= most weight * level
