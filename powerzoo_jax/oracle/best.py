@@ -35,7 +35,7 @@ from powerzoo_jax.oracle.registry import (
     BEST_FILE,
     follow,
     get_priced,
-    list_causal,
+    has_causal,
     load_table,
     version_key,
 )
@@ -95,7 +95,7 @@ def best_record(
 def blind_policies(sim: Sim) -> tuple[str, ...]:
     """Policies without foresight that are shown beside rule and best, of those that the task has."""
     trivial = version_key(sim.spec.id, sim.spec.version) in load_trivial().get(sim.spec.id, {})
-    causal = sim.spec.id in list_causal()
+    causal = has_causal(sim.spec.id, sim.spec.version)
     return (*((TRIVIAL,) if trivial else ()), *((CAUSAL,) if causal else ()))
 
 

@@ -280,6 +280,8 @@ def register_baselines(task_id: str, where: str) -> None:
     _BOOKS[task_id] = where
 
 
+CAUSAL_DISPATCH = "powerzoo_jax.oracle.causal.dispatch:plan_dispatch"
+
 _CAUSAL: dict[str, str] = {
     "battery_arbitrage": "powerzoo_jax.oracle.causal.storage:plan_storage",
     "dso": "powerzoo_jax.oracle.causal.flexibility:plan_flexibility",
@@ -291,12 +293,17 @@ _CAUSAL: dict[str, str] = {
     "marl_ev_v2g_10ev": "powerzoo_jax.oracle.causal.vehicles:plan_vehicles",
     "marl_ev_v2g_1d": "powerzoo_jax.oracle.causal.vehicles:plan_vehicles",
     "marl_uc": "powerzoo_jax.oracle.causal.commitment:plan_units",
+    **dict.fromkeys(("marl_opf", "marl_opf_7d", "opf_118", "opf_118_7d"), CAUSAL_DISPATCH),
 }
 
+_LAST_CAUSAL = {"marl_uc": 0}
+"""Last version of a task that its causal planner holds for: later units have minimum times."""
 
-def get_causal(task_id: str) -> Choose:
+
+def get_causal(task_id: str, version: int | None = None) -> Choose:
     """Causal planner of a task, (sim, draws, keys) -> policy: a rolling horizon on what has been observed so far.
 
+    version:  of the task; None takes that of `make`
     Its forecasts come from the days of training alone. Not one of the rules: no score is measured against it.
     Found like the baselines of a task, see `get_baselines`. Raises ValueError where no planner is known.
 
@@ -304,16 +311,29 @@ def get_causal(task_id: str) -> Choose:
         from powerzoo_jax.oracle import evaluate_baseline
         record = evaluate_baseline(powerzoo_jax.make("battery_arbitrage", split="test"), "causal", n_episodes=2)
     """
-    where = _where(task_id, _CAUSAL)
+    where = _causal(task_id, version)
     if where is None:
-        raise ValueError(f"no causal planner is known for {task_id!r}; there is one for {listing(list_causal())}.")
+        key = version_key(task_id, version)
+        raise ValueError(
+            f"no causal planner is known for {task_id!r} {key}; there is one for {listing(list_causal())}."
+        )
     planner: Choose = _load(where)
     return planner
 
 
 def list_causal() -> tuple[str, ...]:
-    """Ids of the registered tasks that have a causal planner, sorted."""
-    return tuple(task for task in list_tasks() if _where(task, _CAUSAL) is not None)
+    """Ids of the registered tasks that have a causal planner in the version of `make`, sorted."""
+    return tuple(task for task in list_tasks() if has_causal(task))
+
+
+def has_causal(task_id: str, version: int | None = None) -> bool:
+    """Whether a task has a causal planner; arguments and errors as in `get_causal`."""
+    return _causal(task_id, version) is not None
+
+
+def _causal(task_id: str, version: int | None) -> str | None:
+    known = get_spec(task_id, version).version
+    return None if known > _LAST_CAUSAL.get(task_id, known) else _where(task_id, _CAUSAL)
 
 
 FEEDER_PLANS = "powerzoo_jax.oracle.feeder.priced:FeederPlans"
