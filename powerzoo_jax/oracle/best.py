@@ -23,9 +23,12 @@ from powerzoo_jax.oracle.clock_plan import load_trivial
 from powerzoo_jax.oracle.lagrangian import (
     PlanPool,
     PricedPlan,
+    PricedPlanner,
     Progress,
+    ReachPlanner,
     Relaxation,
     choose_plans,
+    dual_value,
     search_prices,
 )
 from powerzoo_jax.oracle.progress import show_progress
@@ -71,7 +74,8 @@ def best_record(
     overrides:   task keywords, as for `make`
 
     Returns rule, best and bound [unit of the reward], and trivial and causal where the task has such a policy; gap =
-    (bound - best) / (best - rule), None where the best is no better than the rule; prices of the limited channels
+    (bound - best) / (best - rule), None where the best is no better than the rule; bound_of_actions, a bound of what
+    the actions of the task can reach, where the other is of more; prices of the limited channels
     [reward per unit], mean costs and budgets of them; which of the policies are feasible; the episodes' fingerprint, n,
     searched, seed, data hashes and library version.
     """
@@ -84,12 +88,17 @@ def best_record(
     few, first = min(searched or n, n), []
     if few < n:
         part = folder / f"{stem}_{few}.npz" if folder else None
-        found, _ = _search(sim, take(draws, np.arange(few)), seed, anchor, part, progress)
+        _, found, _ = _search(sim, take(draws, np.arange(few)), seed, anchor, part, progress)
         first = [found.price, *(scale * found.price for scale in AROUND)] if found.price.any() else []
     whole = folder / f"{stem}.npz" if folder else None
     rounds = {"first": first, "rounds": 1 + len(first)} if few < n else {}
-    found, pool = _search(sim, draws, seed, anchor, whole, progress, **rounds)
-    return _record(sim, played | {"best": play_best(sim, draws, seed, pool)}, found, few)
+    planner, found, pool = _search(sim, draws, seed, anchor, whole, progress, **rounds)
+    record = _record(sim, played | {"best": play_best(sim, draws, seed, pool)}, found, few)
+    if not isinstance(planner, ReachPlanner):
+        return record
+    each = np.array([planner.reached_bound(episode, found.price) for episode in range(n)])
+    reached = dual_value(found.price, each, np.asarray(sim.spec.cost_budget))
+    return record | rounded({"bound_of_actions": reached}, DIGITS)
 
 
 def blind_policies(sim: Sim) -> tuple[str, ...]:
@@ -109,13 +118,13 @@ def _episodes(sim: Sim, n_episodes: int | None, seed: int) -> Draw:
 
 def _search(
     sim: Sim, draws: Draw, seed: int, anchor: float, path: Path | None, progress: Progress | None, **rounds: Any
-) -> tuple[Relaxation, PlanPool]:
+) -> tuple[PricedPlanner, Relaxation, PlanPool]:
     n = draws.load_row.shape[0]
     planner = get_priced(sim.spec.id)(sim, draws, episode_keys(seed, n))
     pool = PlanPool.load(path) if path and path.is_file() else PlanPool()
     budget = np.asarray(sim.spec.cost_budget)
     found = search_prices(planner, n, budget, pool=pool, anchor=anchor, path=path, progress=progress, **rounds)
-    return found, pool
+    return planner, found, pool
 
 
 def play_best(sim: Sim, draws: Draw, seed: int, pool: PlanPool) -> Evaluation:

@@ -8,7 +8,8 @@ fixed multipliers they are straight lines over the load, and the highest line co
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from itertools import pairwise
 from math import exp
 from typing import NamedTuple
 
@@ -23,6 +24,8 @@ from powerzoo_jax.oracle.linear_program import LinearProgram, ProgramWriter, sol
 LEAST, MOST = exp(SHARPNESS * LEAST_SCORE), exp(SHARPNESS)  # weights that scores can give
 PIECES = 16  # linear pieces of a unit whose marginal cost rises
 ROUNDED_MW = 1e-6  # excess over a rating that HiGHS's own tolerance explains
+LEVEL_STEP = 1.1  # from one level of scores to the next, where bounds of what they reach are told apart by it
+LEAST_STEP_MW = 1e-3  # of a load above the lower limits, for the lowest of these levels
 OVERLOAD_USD = 10_000.0  # [USD/MWh] of the largest excess over a rating, where no dispatch keeps them all
 BISECTIONS = 60  # of a price between -surplus_price and voll
 
@@ -156,6 +159,66 @@ def rated_floor(
         straight.append(_line_of(system, on, found.price, fits * found.upper, fits * found.lower))
         watched = found.watched
     return Floor(*(np.array(part) for part in zip(*straight, strict=True)))
+
+
+@dataclass(frozen=True, eq=False)
+class ReachedFloor:
+    """Lower bounds of the cost of dispatches that scores reach: one `Floor` for each interval of their level.
+
+    least_mw, most_mw: (I,)  [MW]  output of all units at the lower and at the upper limits of an interval
+    """
+
+    floors: tuple[Floor, ...]
+    least_mw: np.ndarray
+    most_mw: np.ndarray
+
+    def at(self, load_mw: np.ndarray) -> np.ndarray:
+        """The lowest over the intervals that can serve loads (T,), (T,) [USD/h]; -inf where none can."""
+        able = (self.least_mw <= load_mw[:, None] + ROUNDED_MW) & (load_mw[:, None] - ROUNDED_MW <= self.most_mw)
+        each = np.stack([floor.at(load_mw) for floor in self.floors], axis=1)
+        return np.where(able.any(1), np.where(able, each, np.inf).min(1), -np.inf)
+
+
+def reached_floor(system: DispatchSystem, on: np.ndarray, loads_mw: np.ndarray, overload_usd: float) -> ReachedFloor:
+    """Lower bounds of the cost of what scores reach, p - low = min(room, level * weight), at loads (K,) [MW], rising.
+
+    overload_usd:  [USD/MWh] paid for what each branch carries beyond its rating
+
+    Where the level lies between two values, outputs lie between the smallest weight of the lower one and the largest
+    of the upper one: a box, whose bounds are those of free dispatch. The intervals cover all levels.
+    """
+    low = np.where(on, system.low_mw, 0.0)
+    room = np.where(on, system.high_mw, 0.0) - low
+    first = max(loads_mw[0] - low.sum(), LEAST_STEP_MW) / MOST / max(int((room > 0).sum()), 1)
+    count = 2 + int(np.ceil(np.log(max(room.max() / LEAST / first, 1.0)) / np.log(LEVEL_STEP)))
+    edges = np.concatenate([[0.0], first * LEVEL_STEP ** np.arange(count), [np.inf]])
+    floors, least, most = [], [], []
+    for lower, upper in pairwise(edges):
+        box = low + np.minimum(room, LEAST * lower), low + np.minimum(room, MOST * upper)
+        lightest, heaviest = np.clip([box[0].sum(), box[1].sum()], loads_mw[0], loads_mw[-1])
+        if lightest > box[1].sum() or heaviest < box[0].sum():
+            continue
+        touched = loads_mw[(lightest <= loads_mw) & (loads_mw <= heaviest)]
+        touched = touched if touched.size else np.array([(lightest + heaviest) / 2])
+        floors.append(rated_floor(_within(system, *box), on, touched, overload_usd))
+        least.append(box[0].sum())
+        most.append(box[1].sum())
+    return ReachedFloor(tuple(floors), np.array(least), np.array(most))
+
+
+def _within(system: DispatchSystem, low_mw: np.ndarray, high_mw: np.ndarray) -> DispatchSystem:
+    """The system with narrower limits (G,) [MW] of its units; what they cost at the lower one is paid as a whole."""
+    costs = system.costs
+    start = costs.base_mw[:, None] + np.cumsum(costs.width_mw, 1) - costs.width_mw
+    since, until = (np.clip(x[:, None] - start, 0, costs.width_mw) for x in (low_mw, high_mw))
+    narrowed = UnitCosts(
+        base_mw=low_mw,
+        base_cost=running_cost(costs, low_mw),
+        width_mw=until - since,
+        price=costs.price + costs.slope * since,
+        slope=costs.slope,
+    )
+    return replace(system, low_mw=low_mw, high_mw=high_mw, costs=narrowed)
 
 
 def free_floor(system: DispatchSystem, on: np.ndarray, loads_mw: np.ndarray) -> np.ndarray:

@@ -12,14 +12,17 @@ from powerzoo_jax.oracle.transmission.dispatch import (
     OVERLOAD_USD,
     DispatchCurve,
     Floor,
+    ReachedFloor,
     free_floor,
     host_system,
     rated_floor,
     reachable,
+    reached_floor,
 )
 from powerzoo_jax.oracle.transmission.policies import GRID, dispatch_actions, each_load, load_grid
 
 OVERLOAD = "thermal_overload"
+REACHED_LOADS = 8  # every so many loads of the grid touch the bound of what scores reach, which takes most programs
 
 
 class DispatchPlans:
@@ -27,8 +30,8 @@ class DispatchPlans:
 
     A dispatch depends on the load of the step alone, so that a price takes two programs for each load of a grid,
     whatever the number of episodes. Plans are what the actions of the task can reach; bounds are of every dispatch
-    within the limits of the units, reachable or not. No price changes how much load is served: the rules of the
-    environment shed only what the units cannot serve.
+    within the limits of the units, reachable or not, and `reached_bound` is of the reachable ones. No price changes
+    how much load is served: the rules of the environment shed only what the units cannot serve.
     """
 
     def __init__(self, sim: Sim, draws: Draw, keys: Array) -> None:
@@ -39,11 +42,25 @@ class DispatchPlans:
         self.channels = sim.spec.cost_names
         self.most_price = np.array([self.money * OVERLOAD_USD if name == OVERLOAD else 0.0 for name in self.channels])
         self.known: dict[float, tuple[DispatchCurve, Floor]] = {}
+        self.reached: dict[float, ReachedFloor] = {}
+
+    def reached_bound(self, episode: int, price: np.ndarray) -> float:
+        """Bound of an episode at prices (C,), as that of `plan`, of what the actions of the task can reach."""
+        overload_usd, load = self._usd(price), self.loads[episode]
+        bound = self.plan(episode, price).bound
+        if self.sim.env.schedule:
+            return bound
+        if overload_usd not in self.reached:
+            grid = self.grid[::REACHED_LOADS]
+            self.reached[overload_usd] = reached_floor(self.system, self.on, grid, overload_usd)
+        _, floor = self._solved(overload_usd)
+        least = np.maximum(self.reached[overload_usd].at(load), floor.at(load))
+        return min(bound, -self.money * float(least.sum()))
 
     def plan(self, episode: int, price: np.ndarray) -> PricedPlan:
         """Plan of an episode at prices (C,) [reward per unit of the channel]."""
         load = self.loads[episode]
-        curve, floor = self._solved(float(price[self.channels.index(OVERLOAD)]) / self.money)
+        curve, floor = self._solved(self._usd(price))
         p, level = curve.at(load)
         missing = load - p.sum(-1)
         broken = {
@@ -59,6 +76,10 @@ class DispatchPlans:
             cost=np.array([broken.get(channel, 0.0) for channel in self.channels]),
             bound=-self.money * float(least.sum()),
         )
+
+    def _usd(self, price: np.ndarray) -> float:
+        """Price of overload [USD/MWh] among prices (C,)."""
+        return float(price[self.channels.index(OVERLOAD)]) / self.money
 
     def _solved(self, overload_usd: float) -> tuple[DispatchCurve, Floor]:
         """Dispatches and bounds over the loads at a price of overload [USD/MWh]."""
