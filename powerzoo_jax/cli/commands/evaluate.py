@@ -60,8 +60,8 @@ def anchors_of(sim: Sim, *, n_episodes: int | None = None, seed: int = SEED) -> 
 def _shipped(sim: Sim) -> dict[str, Any] | None:
     """Record of the shipped table; None where it has none, as for a task of one's own or with keywords changed."""
     with contextlib.suppress(KeyError, ValueError):
-        if dataclasses.replace(get_spec(sim.spec.id), split=sim.spec.split) == sim.spec:
-            return get_reference(sim.spec.id, sim.spec.split)
+        if dataclasses.replace(get_spec(sim.spec.id, sim.spec.version), split=sim.spec.split) == sim.spec:
+            return get_reference(sim.spec.id, sim.spec.split, version=sim.spec.version)
     return None
 
 
@@ -121,7 +121,7 @@ def score_trained(
 def _gained(sim: Sim, record: Evaluation) -> Evaluation:
     """The record with its gain, where the best return on its very episodes is known."""
     with contextlib.suppress(KeyError, ValueError):
-        best = get_best(record.task_id, record.split)
+        best = get_best(record.task_id, record.split, version=record.task_version)
         if best["episodes"] == record.episodes and _shipped(sim) is not None:
             return record.with_gain(best["rule"], best["best"])
     return record
@@ -251,7 +251,7 @@ def _play(options: argparse.Namespace) -> tuple[Sim, list[Score], float | None]:
     else:
         refuse_folder(path)
         sim = make(options.what, split=options.split, **parse_keywords(options.keywords))
-        names = (options.policy,) if options.policy else get_baselines(sim.spec.id).names
+        names = (options.policy,) if options.policy else get_baselines(sim.spec.id, sim.spec.version).names
         scores = baseline_scores(sim, names, **arguments)
     anchors = anchors_of(sim, **arguments)
     return sim, scores, None if anchors is None else anchors[1]
