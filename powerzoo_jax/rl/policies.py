@@ -217,7 +217,10 @@ def distribution(crew: AgentGroups, actor: Actor | ActorCritic, params: Any, x: 
 
 
 def distribution_and_values(crew: AgentGroups, actor: ActorCritic, params: Any, x: Any) -> tuple[Dist, Array]:
-    """Action distribution and values (..., N, S) of agents whose policy and critic share hidden layers."""
+    """Action distribution and values (..., N, S) [-] of agents whose policy and critic share hidden layers.
+
+    x:  (..., N, F) [-], standardised observations
+    """
 
     def outputs(params: Any, x: Any) -> tuple[Array, Array, Array]:
         out, log_std, values = actor.apply(params, x, valued=True)  # type: ignore[misc]

@@ -7,7 +7,7 @@ import json
 import math
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -28,6 +28,7 @@ from powerzoo_jax.cli.runs import Run, has_checkpoint, is_run, open_run, resolve
 from powerzoo_jax.cli.selection import chosen_policies
 from powerzoo_jax.oracle import get_baselines, get_reference, list_baselines
 from powerzoo_jax.oracle.reference import reference
+from powerzoo_jax.rl.training.config import ALGORITHMS
 from powerzoo_jax.tasks import list_tasks
 from powerzoo_jax.tasks.catalog import CATALOG
 from powerzoo_jax.tasks.registry import get_spec
@@ -173,8 +174,18 @@ def _stored(run: Run, known: Sequence[Row]) -> Row | None:
     """The row of the same settings, in the run's folder or on the page."""
     here = [row] if (row := _in_folder(run)) else []
     now = run.to_dict(), get_spec(run.config.task).version
-    same = (row for row in (*here, *known) if (row.get("run"), row["version"]) == now)
+    same = (row for row in (*here, *known) if "run" in row and (completed(row["run"]), row["version"]) == now)
     return next((today for old in same if (today := _anchored(old)) is not None), None)
+
+
+def completed(run: Mapping[str, Any]) -> dict[str, Any]:
+    """The record of a run with the settings that it does not name because they came later, at their defaults."""
+    settings = dict(run["config"])
+    algorithm = settings.pop("algorithm")
+    try:
+        return {**run, "config": ALGORITHMS[algorithm].from_dict(settings).to_dict()}
+    except (KeyError, ValueError):  # of a learner or a setting that is no more: the run of no settings of today
+        return dict(run)
 
 
 def _in_folder(run: Run) -> Row:
