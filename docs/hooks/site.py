@@ -1,14 +1,14 @@
 """Pages of the documentation site beside `docs/`: files of the repository that stay where readers look for them.
 
-The README is the home page, the notebooks become pages without outputs, the API pages list what each folder re-exports,
-and links, written as they stand in the repository, are turned towards the pages of the site.
+The README is the home page, the notebooks become pages with their outputs, the API pages list what each folder
+re-exports, and links, written as they stand in the repository, are turned towards the pages of the site.
 """
 
 from __future__ import annotations
 
 import ast
+import base64
 import importlib.util
-import json
 import re
 import tomllib
 from pathlib import Path, PurePosixPath
@@ -16,6 +16,10 @@ from posixpath import normpath, relpath
 from typing import Any
 
 from mkdocs.structure.files import File
+
+from tools import episodes
+from tools.notebooks import NOTEBOOKS as BOOKS
+from tools.notebooks import executed
 
 ROOT = Path(__file__).resolve().parents[2]
 # path in the repository -> page of the site
@@ -28,7 +32,7 @@ PAGES = {
     "powerzoo_jax/cases/tables/PROVENANCE.md": "provenance_cases.md",
     "powerzoo_jax/data/bundled/PROVENANCE.md": "provenance_series.md",
 }
-NOTEBOOKS = {f"notebooks/{p.name}": f"notebooks/{p.stem}.md" for p in sorted((ROOT / "notebooks").glob("*.ipynb"))}
+NOTEBOOKS = {f"notebooks/{p.name}": f"notebooks/{p.stem}.md" for p in BOOKS}
 RESULTS = {f"benchmarks/results/{p.name}/{f.name}": f"results/{p.name}_{f.stem}.md"
            for p in sorted((ROOT / "benchmarks" / "results").iterdir()) for f in sorted(p.glob("*.tsv"))}  # fmt: skip
 RESULTS |= {f"benchmarks/results/{p.name}": f"results/{p.stem}.md"
@@ -131,15 +135,20 @@ def addresses(urls: dict[str, str]) -> dict[str, str]:
 def on_files(files: Any, config: Any) -> Any:
     """Add what lives elsewhere in the repository."""
     for source, page in ELSEWHERE.items():
-        text = (ROOT / source).read_text(encoding="utf-8")
         if source in NOTEBOOKS:
-            text = notebook_page(source, json.loads(text), project_urls().get("Repository", ""))
-        elif source in RESULTS:
-            text = table_page(source, text)
+            text, figures = notebook_page(source, executed(ROOT / source), project_urls().get("Repository", ""))
+            for name, image in figures.items():
+                files.append(File.generated(config, f"notebooks/{name}", content=image))
+        else:
+            text = (ROOT / source).read_text(encoding="utf-8")
+            if source in RESULTS:
+                text = table_page(source, text)
         files.append(File.generated(config, page, content=text))
     for name, (title, modules) in API.items():
         files.append(File.generated(config, f"api/{name}.md", content=api_page(title, modules)))
     files.append(File.generated(config, "episode.html", content=episode_page()))
+    for task in played_tasks(config):
+        files.append(File.generated(config, f"episodes/{task}.html", content=episodes.episode(task)))
     for name, text in gallery().items():
         files.append(File.generated(config, f"gallery/{name}.svg", content=text))
     return files
@@ -155,6 +164,20 @@ def gallery() -> dict[str, str]:
     return pictures
 
 
+def played_tasks(config: Any) -> tuple[str, ...]:
+    """Tasks with an episode on the site: every public one, or those that the environment variable EPISODES lists."""
+    listed: str = config["extra"]["episodes"]
+    return episodes.TASKS if listed == "all" else tuple(listed.split())
+
+
+def with_episodes(markdown: str, tasks: tuple[str, ...]) -> str:
+    """The page of the tasks with a link to the episode below the heading of each."""
+    for task in tasks:
+        link = f"[Play an episode under the {episodes.POLICY}](episodes/{task}.html)"
+        markdown = markdown.replace(f"\n### {task}\n", f"\n### {task}\n\n{link}\n")
+    return markdown
+
+
 def episode_page() -> str:
     """The page of an episode, from the traces that docs/episode.py writes."""
     from powerzoo_jax.envs import load_traces
@@ -163,9 +186,11 @@ def episode_page() -> str:
     return episode_html(list(load_traces(ROOT / "docs" / "episode.npz").values()))
 
 
-def on_page_markdown(markdown: str, page: Any, **_: Any) -> str:
-    """Turn links between files of the repository into links between pages."""
+def on_page_markdown(markdown: str, page: Any, config: Any, **_: Any) -> str:
+    """Turn links between files of the repository into links between pages, and link the episodes of tasks."""
     here = page.file.src_uri
+    if here == "tasks.md":
+        markdown = with_episodes(markdown, played_tasks(config))
     folder = PurePosixPath(SOURCE_OF.get(here, f"docs/{here}")).parent
 
     def turned(match: re.Match[str]) -> str:
@@ -205,16 +230,30 @@ def public_names(module: str) -> list[str]:
 COLAB = "https://colab.research.google.com/github/"
 
 
-def notebook_page(source: str, book: dict[str, Any], repository: str) -> str:
-    """A notebook as Markdown: its text, its code fenced, and where the repository is known, a link that runs it."""
-    parts = []
+def notebook_page(source: str, book: dict[str, Any], repository: str) -> tuple[str, dict[str, bytes]]:
+    """A notebook as Markdown, and its figures by file name.
+
+    Text stands as it is, code and what it prints fenced; where the repository is known, a link runs the notebook.
+    """
+    parts: list[str] = []
+    figures: dict[str, bytes] = {}
     if "github.com/" in repository:
         owner_name = repository.partition("github.com/")[2].strip("/")
         parts.append(f"[Run it in Colab]({COLAB}{owner_name}/blob/HEAD/{source})")
     for cell in book["cells"]:
         body = "".join(cell["source"])
         parts.append(body if cell["cell_type"] == "markdown" else f"```python\n{body}\n```")
-    return "\n\n".join(parts) + "\n"
+        for output in cell.get("outputs", ()):
+            data = output.get("data", {})
+            # what goes to stderr are notes of the libraries about the machine
+            text = output.get("text", "") if output.get("name") == "stdout" else data.get("text/plain", "")
+            if "image/png" in data:
+                name = f"{PurePosixPath(source).stem}_{len(figures) + 1}.png"
+                figures[name] = base64.b64decode(data["image/png"])
+                parts.append(f"![Figure {len(figures)} of this notebook]({name})")
+            elif shown := "".join(text).rstrip():
+                parts.append(f"```{{ .text .output }}\n{shown}\n```")
+    return "\n\n".join(parts) + "\n", figures
 
 
 def table_page(source: str, text: str) -> str:

@@ -160,7 +160,12 @@ def _add_train(commands: argparse._SubParsersAction) -> None:
     board.add_argument("--all", action="store_true", help="every task with references, which takes hours")
     board.add_argument("--algorithm", help=f"learner of all of them: {LEARNERS} (default: that of the settings)")
     board.add_argument(
-        "--set", dest="settings", action="append", default=[], metavar="KEY=VALUE", help="replace a setting everywhere"
+        "--set",
+        dest="settings",
+        action="append",
+        default=[],
+        metavar="[ALGORITHM.]KEY=VALUE",
+        help="replace a setting everywhere, or of one learner; repeatable",
     )
     board.add_argument("--seeds", type=int, default=5, help="independent runs of a task, trained side by side")
     board.add_argument("--every", type=float, default=30.0, metavar="S", help="seconds between checkpoints")

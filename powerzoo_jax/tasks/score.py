@@ -20,7 +20,7 @@ from jax import Array
 
 from powerzoo_jax.base import TaskSpec
 from powerzoo_jax.base.ranges import Count, Finite, Whole, checks_ranges
-from powerzoo_jax.data import get_info, list_datasets, list_splits
+from powerzoo_jax.data import Series, get_info, list_datasets, list_splits, load_dataset
 from powerzoo_jax.data.bank import STRESS_SET
 from powerzoo_jax.devices.fleet import storing
 from powerzoo_jax.envs.batch import is_stacked
@@ -388,18 +388,25 @@ def summary(
 
 
 def dataset_hashes(spec: TaskSpec) -> dict[str, str]:
-    """Content hashes of the data sets that a task names in its keywords."""
+    """Content hashes of the data sets that a task names in its keywords, the user's own by the name of their file."""
     keywords = dict(spec.overrides)
-    names = [keywords[key] for key in ("load_set", "price_set") if key in keywords]
-    if "price_set" in keywords and spec.split == "price_stress" and spec.split not in list_splits(names[-1]):
-        names[-1] = STRESS_SET
+    sources = [keywords[key] for key in ("load_set", "price_set") if key in keywords]
+    stressed = spec.split == "price_stress" and "price_set" in keywords
+    if stressed and spec.split not in list_splits(_bundled(sources[-1])):
+        sources[-1] = STRESS_SET
     if keywords.get("weather") in list_datasets():
-        names.append(keywords["weather"])
+        sources.append(keywords["weather"])
     elif "weather_site" in keywords and "weather" not in keywords:
-        names.append(WEATHER_SET)
+        sources.append(WEATHER_SET)
     if "ev_bus_ids" in keywords:
-        names.append(SESSIONS)
-    return {name: get_info(name).sha256 for name in names}
+        sources.append(SESSIONS)
+    found = (source.meta if isinstance(source, Series) else get_info(source) for source in map(_bundled, sources))
+    return {info.name: info.sha256 for info in found}
+
+
+def _bundled(source: Any) -> str | Series:
+    """Name of a bundled set as it is; a user's file read."""
+    return source if source in list_datasets() else load_dataset(source)
 
 
 def episode_keys(seed: int, count: int) -> Array:

@@ -167,6 +167,31 @@ def test_the_row_keeps_the_resolved_settings(board, tmp_path):
     assert row["run"]["config"]["lr"] == 0.25 and row["run"]["seeds"] == 5
 
 
+def test_a_setting_may_be_of_one_learner(board, tmp_path):
+    board(TASK, f"{TASK}:apg", "--set", "apg.lr=0.25", "--set", "obs_floor=0.5")
+    configs = [
+        json.loads((tmp_path / "runs" / f"{TASK}_{name}" / leaderboard.ROW).read_text())["run"]["config"]
+        for name in ("ppo", "apg")
+    ]
+    assert [config["lr"] == 0.25 for config in configs] == [False, True]
+    assert [config["obs_floor"] for config in configs] == [0.5, 0.5]
+    text, _ = board(TASK, "--set", "ppoo.lr=0.25")
+    assert "Did you mean 'ppo'?" in text.partition("## Not trained")[2]
+
+
+def test_learners_of_an_own_task_share_its_references(board, monkeypatch):
+    asked: list[str] = []
+
+    def reference(task, split):
+        asked.append(f"{task} {split}")
+        return {"n": 66, "random": -1.0, "rule": 1.0, "oracle": 5.0, "bound": 5.0, "mean_costs": {}}
+
+    monkeypatch.setattr(leaderboard, "_own_reference", reference)
+    monkeypatch.setattr(leaderboard, "_is_own", lambda task: True)
+    board(TASK, f"{TASK}:apg", "--split", "price_stress")
+    assert asked == [f"{TASK} test", f"{TASK} price_stress"]
+
+
 def test_an_entry_may_name_its_learner(board):
     text, trained = board(TASK, f"{TASK}:apg")
     lines = [line.split("|")[2] for line in text.splitlines() if line.startswith(f"|`{TASK}-v")]

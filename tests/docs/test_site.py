@@ -12,11 +12,13 @@ from pathlib import Path
 from xml.etree import ElementTree
 
 import pytest
+from powerzoo.tasks import PUBLIC_TASKS
 
 import powerzoo_jax.powerflow
 
 ROOT = Path(__file__).resolve().parents[2]
 HOOKS = ROOT / "docs" / "hooks"
+EPISODES = ("battery_arbitrage", "dc_microgrid", "marl_opf")  # a feeder, an island, a meshed grid; `make docs` has all
 
 
 def hook(name: str):
@@ -29,7 +31,7 @@ def hook(name: str):
 @pytest.fixture(scope="module")
 def built(tmp_path_factory):
     target = tmp_path_factory.mktemp("site")
-    env = {**os.environ, "NO_MKDOCS_2_WARNING": "1"}
+    env = {**os.environ, "NO_MKDOCS_2_WARNING": "1", "EPISODES": " ".join(EPISODES)}
     command = [sys.executable, "-m", "mkdocs", "build", "--strict", "--site-dir", str(target)]
     done = subprocess.run(command, cwd=ROOT, env=env, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
@@ -38,9 +40,48 @@ def built(tmp_path_factory):
 
 def test_the_strict_build_has_no_warning_and_holds_readme_notebooks_and_cards(built):
     assert "vectorises and differentiates" in (built / "index.html").read_text(encoding="utf-8")
-    assert (built / "notebooks" / "07_oracle_gap.html").is_file()
     assert '"name":"oracle"' in (built / "episode.html").read_text(encoding="utf-8")  # a page of its own, in no frame
     assert 'id="battery_arbitrage"' in (built / "tasks.html").read_text(encoding="utf-8")
+
+
+def test_the_card_of_a_task_links_to_an_episode_that_loads_nothing(built):
+    cards = (built / "tasks.html").read_text(encoding="utf-8")
+    assert re.findall(r'href="episodes/(\w+)\.html"', cards) == list(EPISODES)
+    for task in EPISODES:
+        page = (built / "episodes" / f"{task}.html").read_text(encoding="utf-8")
+        assert '"name":"rule"' in page and len(page) < 1_000_000
+        assert re.findall(r'(?:src|href)="', page) == []
+
+
+def test_every_public_task_has_an_episode_and_a_card():
+    site = hook("site")
+    tasks = site.played_tasks({"extra": {"episodes": "all"}})
+    linked = site.with_episodes((ROOT / "docs" / "tasks.md").read_text(encoding="utf-8"), tasks)
+    assert set(PUBLIC_TASKS) < set(tasks) and all(linked.count(f"(episodes/{task}.html)") == 1 for task in tasks)
+
+
+def test_a_notebook_stands_on_the_site_with_what_it_prints_and_draws(built):
+    for stem in hook("site").NOTEBOOKS.values():
+        page = (built / stem).with_suffix(".html").read_text(encoding="utf-8")
+        figures = re.findall(r'<img [^>]*src="(\w+\.png)"', page)
+        assert 'class="output' in page, f"{stem} shows nothing that was printed"
+        assert all((built / "notebooks" / name).read_bytes().startswith(b"\x89PNG") for name in figures)
+    drawn = {path.stem.rpartition("_")[0] for path in (built / "notebooks").glob("*.png")}
+    assert drawn == {"01_quickstart", "04_safe_rl", "07_oracle_gap", "08_markets"}
+
+
+def test_outputs_follow_their_cell_and_notes_of_libraries_stay_out():
+    image = {"image/png": "aGVsbG8=", "text/plain": "<Image>"}
+    outputs = [
+        {"output_type": "stream", "name": "stdout", "text": "42 MW\n"},
+        {"output_type": "stream", "name": "stderr", "text": "no accelerator found\n"},
+        {"output_type": "execute_result", "data": {"text/plain": "Case(14)"}},
+        {"output_type": "display_data", "data": image},
+    ]
+    book = {"cells": [{"cell_type": "code", "source": ["show()"], "outputs": outputs}]}
+    page, figures = hook("site").notebook_page("notebooks/a.ipynb", book, "")
+    assert re.findall(r"42 MW|Case\(14\)|no accelerator|a_1\.png", page) == ["42 MW", "Case(14)", "a_1.png"]
+    assert page.index("show()") < page.index("42 MW") and figures == {"a_1.png": b"hello"}
 
 
 def test_the_gallery_shows_pictures_that_the_build_has_drawn(built):
@@ -65,14 +106,14 @@ def test_formulas_are_drawn_and_amounts_of_money_are_not(built):
 def test_every_link_that_needs_an_address_follows_from_those_of_the_project():
     """Without addresses there is none; with them the repository, its edit links, the sitemap and Colab are linked."""
     site, book = hook("site"), {"cells": [{"cell_type": "markdown", "source": ["text"]}]}
-    assert site.addresses({}) == {} and site.notebook_page("notebooks/a.ipynb", book, "") == "text\n"
+    assert site.addresses({}) == {} and site.notebook_page("notebooks/a.ipynb", book, "") == ("text\n", {})
     urls = {"Repository": "https://github.com/owner/name/", "Documentation": "https://owner.example/docs"}
     assert site.addresses(urls) == {
         "repo_url": "https://github.com/owner/name",
         "edit_uri": "edit/HEAD/docs/",
         "site_url": "https://owner.example/docs/",
     }
-    page = site.notebook_page("notebooks/a.ipynb", book, urls["Repository"])
+    page, _ = site.notebook_page("notebooks/a.ipynb", book, urls["Repository"])
     assert "https://colab.research.google.com/github/owner/name/blob/HEAD/notebooks/a.ipynb" in page
 
 
@@ -136,5 +177,6 @@ def test_links_of_the_repository_become_links_of_the_site():
         class file:
             src_uri = "howto/train_safely.md"
 
-    turned = site.on_page_markdown("[a](../../compat/README.md) [b](../data.md#sets) [c](https://x.org/y)", Page)
+    text = "[a](../../compat/README.md) [b](../data.md#sets) [c](https://x.org/y)"
+    turned = site.on_page_markdown(text, Page, config={})
     assert turned == "[a](../views.md) [b](../data.md#sets) [c](https://x.org/y)"

@@ -1,18 +1,18 @@
-"""Every notebook runs from top to bottom in an empty folder, and is committed without outputs."""
+"""Every notebook runs from top to bottom in an empty folder, once for the tests and the site, and is committed bare."""
 
 from __future__ import annotations
 
-import os
+import re
 from pathlib import Path
 
 import nbformat
 import pytest
-from nbclient import NotebookClient
+from nbclient.exceptions import CellExecutionError
 
-ROOT = Path(__file__).resolve().parents[2]
-NOTEBOOKS = sorted((ROOT / "notebooks").glob("*.ipynb"))
-SECONDS_PER_CELL = 600
-MOST_CODE_CELLS = 10
+from tools import kept
+from tools.notebooks import NOTEBOOKS, executed
+
+MOST_CODE_CELLS = 11
 
 
 def read(path: Path) -> nbformat.NotebookNode:
@@ -48,9 +48,23 @@ def test_a_notebook_ends_by_checking_what_it_advertises(path):
 
 
 @pytest.mark.parametrize("path", NOTEBOOKS, ids=name)
-def test_a_notebook_runs(path, tmp_path, monkeypatch):
-    # the kernel inherits the environment; the sources stand in front of any installed copy
-    monkeypatch.setenv("PYTHONPATH", os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")]))
-    book = read(path)
-    client = NotebookClient(book, timeout=SECONDS_PER_CELL, resources={"metadata": {"path": str(tmp_path)}})
-    client.execute()
+def test_a_notebook_begins_by_installing_what_is_missing(path):
+    """Without an address of an index, and without a change where the package is there."""
+    first = code_cells(path)[0].source
+    assert re.search(r'find_spec\("powerzoo_jax"\) is None:\n +%pip install -q "powerzoo-jax(\[\w+\])?"', first)
+    assert "://" not in first
+
+
+@pytest.mark.parametrize("path", NOTEBOOKS, ids=name)
+def test_a_notebook_runs(path):
+    counts = [cell.execution_count for cell in executed(path).cells if cell.cell_type == "code"]
+    assert counts == list(range(1, len(counts) + 1))
+
+
+def test_a_cell_that_fails_is_told_and_not_kept(tmp_path, monkeypatch):
+    monkeypatch.setattr(kept, "BUILD", tmp_path / "build")
+    path = tmp_path / "small.ipynb"
+    nbformat.write(nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell("assert 1 > 2", id="cell")]), path)
+    with pytest.raises(CellExecutionError, match="assert 1 > 2"):
+        executed(path)
+    assert list((tmp_path / "build" / "notebooks").glob("*.ipynb")) == []

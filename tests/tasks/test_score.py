@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 from functools import cache
 
@@ -15,6 +16,7 @@ from scipy.stats import trim_mean
 import powerzoo_jax
 from powerzoo_jax.base import Purpose, purpose_key
 from powerzoo_jax.base.tree import take
+from powerzoo_jax.data import read_csv
 from powerzoo_jax.envs import episode
 from powerzoo_jax.envs.episode import run_episodes
 from powerzoo_jax.oracle import idle_act, random_act
@@ -134,6 +136,15 @@ def test_the_record_names_task_data_and_version():
 )
 def test_a_record_names_the_data_that_keywords_imply(task, sets):
     assert set(dataset_hashes(get_spec(task))) == sets
+
+
+def test_a_record_names_ones_own_data_by_its_content(tmp_path):
+    """As a registered task gives them, by path or as a series; both signals may stand in one file."""
+    spec, path = get_spec("battery_arbitrage"), tmp_path / "mine.csv"
+    path.write_text("time,load_mw,price_usd_per_mwh\n2023-01-01T00:00Z,1.2,40\n2023-01-01T00:30Z,1.1,45\n")
+    for source in (str(path), path, read_csv(path)):
+        own = tuple((dict(spec.overrides) | {"load_set": source, "price_set": source}).items())
+        assert dataset_hashes(dataclasses.replace(spec, overrides=own)) == {"mine.csv": read_csv(path).meta.sha256}
 
 
 def test_an_idle_battery_earns_nothing_and_is_feasible():

@@ -7,8 +7,9 @@ import json
 import math
 import sys
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime
+from functools import cache
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -17,7 +18,7 @@ import numpy as np
 from scipy.stats import trim_mean
 
 from powerzoo_jax import __version__
-from powerzoo_jax.base.errors import RunError
+from powerzoo_jax.base.errors import RunError, unknown
 from powerzoo_jax.base.textfile import read_json
 from powerzoo_jax.cli.commands.bench import device_name
 from powerzoo_jax.cli.commands.evaluate import score_trained, unit_of
@@ -78,9 +79,10 @@ def run(options: argparse.Namespace) -> int:
     entries = [_entry(text, options.algorithm) for text in _chosen(options)]
     data = options.page.with_suffix(DATA)
     rows, mine = _written(data), list[Row]()
+    own = cache(_own_reference)  # learners of one task share its references, which take longer than some trainings
     with StopRequest() as stop:
         for task, algorithm in entries:
-            row = _row(options, task, algorithm, rows, stop)
+            row = _row(options, task, algorithm, rows, own, stop)
             if row is None:
                 print("stopped; the same command goes on from here", file=sys.stderr)
                 return INTERRUPTED
@@ -145,23 +147,47 @@ def _is_own(task: str) -> bool:
     return all(task != spec.id for spec, _ in CATALOG)
 
 
+def settings_of(texts: Sequence[str], algorithm: str) -> list[str]:
+    """Settings KEY=VALUE of one learner: those of all learners, and its own, written ALGORITHM.KEY=VALUE.
+
+    Raises ValueError for a prefix that is no algorithm.
+    """
+    found = []
+    for text in texts:
+        learner = text.partition("=")[0].rpartition(".")[0]
+        if learner not in ("", *ALGORITHMS):
+            raise ValueError(unknown("algorithm", learner, ALGORITHMS))
+        if learner in ("", algorithm):
+            found.append(text.removeprefix(f"{learner}."))
+    return found
+
+
 def _row(
-    options: argparse.Namespace, task: str, algorithm: str | None, rows: Sequence[Row], stop: StopRequest
+    options: argparse.Namespace,
+    task: str,
+    algorithm: str | None,
+    rows: Sequence[Row],
+    own: Callable[..., Row | None],
+    stop: StopRequest,
 ) -> Row | None:
-    """Train and score one entry, or read what is there; None where training was stopped."""
+    """Train and score one entry, or read what is there; None where training was stopped.
+
+    own:  references of a user's task, (task, split) -> part of a row
+    """
     try:
-        config = resolve_config(task, algorithm, options.settings)
+        learner = algorithm or resolve_config(task, None, ()).algorithm
+        config = resolve_config(task, learner, settings_of(options.settings, learner))
         run = Run(options.runs / f"{task}_{config.algorithm}", config, options.seeds, modules=options.module)
         with hold(run.folder, "powerzoo-jax leaderboard"):
             splits = named_splits(task) if options.split is None else tuple(options.split)
             stored = _stored(run, rows)
             if stored is None:
-                return _fresh(run, splits, options.every, stop)
+                return _fresh(run, splits, options.every, own, stop)
             known = tuple(stored.get("named", {}))
             missing = set(splits) - set(known)
             # what was not asked for by name is worth a replay of the checkpoint, and no training
             if missing and (options.split is not None or has_checkpoint(run)):
-                return _fresh(run, (*known, *missing), options.every, stop)
+                return _fresh(run, (*known, *missing), options.every, own, stop)
             return stored
     except RunError:  # a broken folder, or one in use, says nothing of the learner
         raise
@@ -224,10 +250,13 @@ def _rescored(seeds: Sequence[Row], known: Row) -> list[Row]:
     return [{**seed, "score": normalized_score(seed["return"], *anchors)} for seed in seeds]
 
 
-def _fresh(run: Run, named: Sequence[str], every: float, stop: StopRequest) -> Row | None:
+def _fresh(
+    run: Run, named: Sequence[str], every: float, own: Callable[..., Row | None], stop: StopRequest
+) -> Row | None:
     """Train, going on where the same run was stopped or has ended, and score every seed on the splits.
 
     named:  splits beside val and test
+    own:    references of a user's task, (task, split) -> part of a row
     """
     scored = {split: run.make(split) for split in (*SPLITS, *named)}  # first: a wrong name costs no training
     begun = is_run(run.folder) and open_run(run.folder).to_dict() == run.to_dict() and has_checkpoint(run)
@@ -241,8 +270,8 @@ def _fresh(run: Run, named: Sequence[str], every: float, stop: StopRequest) -> R
         return None
     acts = chosen_policies(run, sim, trained.state)
     played = {split: score_trained(task, acts) for split, task in scored.items()}
-    reference_on = _own_reference if _is_own(run.config.task) else _reference
-    known = reference_on(run.config.task)
+    reference_on = own if _is_own(run.config.task) else _reference
+    known = reference_on(run.config.task, TEST)
     row = {
         "task": run.config.task,
         "version": sim.spec.version,
@@ -310,7 +339,7 @@ def _reference(task: str, split: str = TEST) -> Row | None:
     return {key: record[key] for key in REFERENCE}
 
 
-def _own_reference(task: str, split: str = TEST) -> Row | None:
+def _own_reference(task: str, split: str) -> Row | None:
     """Reference part of a row of a user's task, computed on a split; None where no policies are known for it."""
     if task not in list_baselines():
         return None

@@ -1,0 +1,49 @@
+"""Notebooks with their outputs, run once for the tests and the documentation site alike: `python -m tools.notebooks`.
+
+They are committed without outputs; `tools.kept` keeps the executed ones under build/notebooks.
+"""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from pathlib import Path
+from typing import Any
+
+from tools.kept import ROOT, digest_with, kept
+
+NOTEBOOKS = sorted((ROOT / "notebooks").glob("*.ipynb"))
+SECONDS_PER_CELL = 600
+
+
+def executed(path: Path) -> Any:
+    """Notebook with the outputs of all its cells.
+
+    path:  a notebook of the repository
+    Raises nbclient's CellExecutionError, with the traceback of the cell, where a cell fails.
+    """
+    import nbformat
+
+    source = path.read_text(encoding="utf-8")
+    text = kept("notebooks", path.stem, "ipynb", digest_with(source), lambda: _run(source))
+    return nbformat.reads(text, as_version=4)
+
+
+def _run(source: str) -> str:
+    """Text of a notebook after every cell has run, in an empty folder and on the sources beside this file."""
+    import nbformat
+    from nbclient import NotebookClient
+
+    # the sources stand in front of any installed copy
+    paths = [str(ROOT), str(ROOT / "compat"), *filter(None, [os.environ.get("PYTHONPATH")])]
+    book = nbformat.reads(source, as_version=4)
+    with tempfile.TemporaryDirectory() as folder:
+        client = NotebookClient(book, timeout=SECONDS_PER_CELL, resources={"metadata": {"path": folder}})
+        client.execute(env={**os.environ, "PYTHONPATH": os.pathsep.join(paths)})
+    return str(nbformat.writes(book))
+
+
+if __name__ == "__main__":
+    for notebook in NOTEBOOKS:
+        executed(notebook)
+        print(notebook.name, flush=True)
