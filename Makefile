@@ -24,7 +24,7 @@ BIN := $(VENV)/bin
 # Files in the order of their names: by size, the few long ones would come last and leave a worker idle.
 PYTEST := -m pytest -q -n $(WORKERS) --dist loadfile --no-loadscope-reorder
 CHECKED := powerzoo_jax tools $(wildcard compat/powerzoo compat/powerzoo_compat)
-# One seed of every script and 40 s for it; empty: three seeds.
+# One seed of every script and 90 s for it; empty: three seeds.
 FOREIGN ?= --quick
 # Folders that need learners of other projects; everything else runs without torch and gymnax.
 E1_TESTS := tests/compat_e1
