@@ -66,8 +66,8 @@ class InfoBuilder:
         """Record one executed step: its info."""
         spec = self.host.sim.spec
         # agents that share a reward share its terms; elsewhere the team's money is their sum
-        shared = reading.info.terms.sum(axis=0) if self.individual else reading.info.terms[0]
-        terms = dict(zip(spec.term_names, shared.tolist(), strict=True))
+        shared = reading.info.terms if self.individual else reading.info.terms[:1]
+        terms = dict(zip(spec.term_names, shared.sum(axis=0).tolist(), strict=True))
         episode.steps += 1
         reward = reading.reward
         episode.reward += float(reward[0] if len(reward) == 1 else reward.mean())
