@@ -18,6 +18,7 @@ PAGES = {
     if path.stem in {"start", "concepts", "power_systems", "reinforcement_learning"} or path.parent.name == "howto"
 }
 ADD_DEVICE = "howto/add_device.md"  # run by test_add_device_page, in a copy of the package
+SCRIPTS = {"howto/paths.md"}  # run with its commands by test_paths
 COMMANDS_ONLY = {"howto/processes.md", "howto/reliability.md"}  # show no Python
 LINK = re.compile(r"\]\(([^)\s#]+)")
 COMMAND = re.compile(r"^\s*(powerzoo-jax [^#\n]+)", re.MULTILINE)
@@ -30,7 +31,7 @@ def commands(text: str) -> list[str]:
 
 def test_every_page_of_the_site_that_shows_python_is_run(run_snippet, snippets_of):
     elsewhere = snippets_of((ROOT / "compat" / "README.md").read_text(encoding="utf-8"))  # run by test_compat_page
-    here = {page: text for page, text in PAGES.items() if page not in COMMANDS_ONLY | {ADD_DEVICE}}
+    here = {page: text for page, text in PAGES.items() if page not in COMMANDS_ONLY | SCRIPTS | {ADD_DEVICE}}
     bodies = ["\n".join(b for b in snippets_of(text) if b not in elsewhere) for text in here.values()]
     shown = [body for body in bodies if body]
     assert len(shown) == len(here)  # each shows some

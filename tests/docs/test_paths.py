@@ -1,0 +1,55 @@
+"""The three ways to begin run as docs/howto/paths.md prints them, and give what it says."""
+
+from __future__ import annotations
+
+import ast
+import json
+import re
+from pathlib import Path
+
+import pytest
+
+from tests.docs.scripts import blocks
+
+ROOT = Path(__file__).resolve().parents[2]
+PAGE = (ROOT / "docs" / "howto" / "paths.md").read_text(encoding="utf-8")
+PATHS = dict(re.findall(r"^## (.+?)\n(.*?)(?=^## |\Z)", PAGE, re.MULTILINE | re.DOTALL))
+
+
+@pytest.fixture
+def play(run_snippet):
+    """Run the script of a section in an empty folder; returns what it prints."""
+
+    def run(section: str) -> str:
+        script = [tuple(block) for block in blocks(PATHS[section])]
+        assert script
+        return run_snippet(f"from tests.docs.scripts import play\nplay({script!r})\n")
+
+    return run
+
+
+def test_a_learner_takes_ten_lines_and_earns_on_days_it_has_not_seen(play):
+    ((_, _, body),) = blocks(PATHS["A learner in ten lines"])
+    assert sum(bool(line) for line in body.splitlines()) == len(ast.parse(body).body) == 10
+    printed = play("A learner in ten lines")
+    (first, *_), (unseen,) = (re.findall(r"-?[\d.]+", part) for part in printed.split("on days not seen:"))
+    assert float(first) < 0 < float(unseen)
+
+
+def test_a_grid_file_becomes_flows_dispatch_and_outages(play, tmp_path):
+    printed = play("Flows, dispatch and outages of a grid file")
+    assert "overloaded" in printed.partition("limits broken:")[2]
+    prices = re.search(r"prices \[USD/MWh\] \[([^\]]+)\]", printed)[1].split()
+    assert len(prices) == 4 and all(20 < float(price) < 60 for price in prices)
+    assert (tmp_path / "my_grid.m").is_file()
+
+
+def test_an_own_task_goes_to_a_row_of_a_leaderboard_and_a_page(play, tmp_path):
+    play("A task of your own, on a leaderboard and in a browser")
+    (row,) = json.loads((tmp_path / "results" / "board.json").read_text())
+    known = row["known"]
+    assert row["task"] == "far_battery" and known["random"] < known["rule"] < known["oracle"] <= known["bound"]
+    assert known["random"] < row["seeds"][0]["return"] <= known["bound"]
+    page = (tmp_path / "results" / "far_battery.html").read_text(encoding="utf-8")
+    assert '"name":"rule"' in page and '"name":"ppo"' in page and len(page) < 1_000_000
+    assert (tmp_path / "results" / "scores.svg").read_text().startswith("<?xml")
