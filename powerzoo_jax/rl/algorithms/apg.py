@@ -69,7 +69,7 @@ def make_update(cfg: APGConfig, sim: Sim | None = None) -> tuple[Init, Update]:
     network = make_deterministic(cfg, crew)
     schedule = optax.cosine_decay_schedule(cfg.lr, cfg.updates, cfg.lr_end)
     descent = optax.adamw(schedule, weight_decay=cfg.weight_decay)
-    optimiser = optax.apply_if_finite(optax.chain(optax.clip_by_global_norm(cfg.max_grad_norm), descent), cfg.updates)
+    optimiser = optax.chain(optax.clip_by_global_norm(cfg.max_grad_norm), descent)
     start_scale = start_scales(crew, home, cfg.obs_floor)
     limited = cfg if isinstance(cfg, APGLagrangianConfig) else None
     channels = jnp.asarray(lagrangian.constrained(home) if limited else (), int)
@@ -112,19 +112,22 @@ def make_update(cfg: APGConfig, sim: Sim | None = None) -> tuple[Init, Update]:
         key, draw = jax.random.split(state.key)
         keys = jax.random.split(draw, cfg.lanes)
         (value, steps), grads = (limited_slope if by_lane else slope)(state.actor, state, keys, sim)
-        change, opt = optimiser.update(grads, state.opt, state.actor)
+        norm = jnp.sqrt(sum(jnp.vdot(g, g) for g in jax.tree.leaves(grads)))
+        change, after = optimiser.update(grads, state.opt, state.actor)
+        moved_on = optax.apply_updates(state.actor, change), after
+        # a choice by number and not by branch, which would ask the host
+        actor, opt = jax.tree.map(partial(jnp.where, jnp.isfinite(norm)), moved_on, (state.actor, state.opt))
         moved = map_kinds(crew, observe_batch, crew.view(steps.obs), state.scale)
         done = summarise(steps)
         means = {"return": done.total, "cost": done.cost, "terms": jnp.mean(done.terms, axis=1), "length": done.length}
         metrics = {k: jnp.mean(v, axis=0, dtype=value.dtype) for k, v in means.items()}
-        norm = jnp.sqrt(sum(jnp.vdot(g, g) for g in jax.tree.leaves(grads)))
         metrics |= {"loss": value, "grad_norm": norm}
         prices = state.multipliers
         if limited:
             prices = lagrangian.adjust(limited, prices, metrics["cost"][channels], budget, jnp.asarray(cfg.lanes))
             metrics |= lagrangian.named_prices(prices, home)
         after = APGState(
-            actor=optax.apply_updates(state.actor, change),
+            actor=actor,
             opt=opt,
             scale=moved if cfg.running_obs else state.scale,
             multipliers=prices,
