@@ -39,7 +39,7 @@ class Layout:
 
     @functools.cached_property
     def reads(self) -> tuple[tuple[str, slice, Any, Any], ...]:
-        """How each leaf is read on the host: vector, place, and shape and dtype where they are not the vector's own."""
+        """Vector and place of each leaf on the host, with shape and dtype where they are not the vector's own."""
         return tuple(
             (
                 piece.vector,
