@@ -328,9 +328,8 @@ class Host:
     def public_action(self, action: np.ndarray) -> list[np.ndarray]:
         """(A, U) in [-1, 1] -> each agent's action in its box."""
         out = []
-        for box, row in zip(self.boxes, np.asarray(action, np.float32), strict=True):
-            _, _, middle, half = range_of(box)
-            out.append(np.clip(middle + half * row[: box.shape[0]], box.low, box.high))
+        for (low, high, middle, half), row in zip(self._ranges, np.asarray(action, np.float32), strict=True):
+            out.append(np.clip(middle + half * row[: low.shape[0]], low, high))
         return out
 
     def choice(self, options: Mapping[str, Any] | None) -> Choice:

@@ -16,13 +16,14 @@ from flax import struct
 from jax import Array
 from jax.tree_util import Partial
 
+from powerzoo_jax.base.tree import where_done
 from powerzoo_jax.cli.runs import SELECTED, Run, as_acts, load_state
 from powerzoo_jax.envs import Sim
+from powerzoo_jax.rl.algorithms.lagrangian import LEAST_BUDGET
 from powerzoo_jax.rl.training import checkpoint
 from powerzoo_jax.tasks.score import Evaluation
 
 SPLIT = "val"
-LEAST_BUDGET = 1e-3  # divisor of the excess over a budget of zero, in the unit of its channel
 
 
 @struct.dataclass(kw_only=True)
@@ -67,11 +68,7 @@ def candidate(policy: Any, records: Sequence[Evaluation], update: int) -> Select
 def better_of(old: Selection, new: Selection) -> Selection:
     """Row by row the better one: the smaller excess, then the higher return; the older one of two alike."""
     wins = (new.excess < old.excess) | ((new.excess == old.excess) & (new.total > old.total))
-
-    def pick(a: Array, b: Array) -> Array:
-        return jnp.where(wins.reshape(wins.shape + (1,) * (b.ndim - 1)), a, b)
-
-    best: Selection = jax.tree.map(pick, new, old)
+    best: Selection = where_done(wins, new, old)
     return best
 
 

@@ -30,7 +30,6 @@ from powerzoo_jax.oracle.baselines import idle_action
 from powerzoo_jax.oracle.baselines import random_act as random_act
 from powerzoo_jax.rl.networks.body import (
     Actor,
-    ActorCritic,
     Deterministic,
     Scale,
     SquashedActor,
@@ -205,7 +204,7 @@ def apg_crew(cfg: APGConfig, sim: Sim) -> AgentGroups:
     return crew
 
 
-def distribution(crew: AgentGroups, actor: Actor | ActorCritic, params: Any, x: Any) -> Dist:
+def distribution(crew: AgentGroups, actor: Actor, params: Any, x: Any) -> Dist:
     """Action distribution of the agents, given x (..., N, F) [-], standardised."""
 
     def outputs(params: Any, x: Any) -> tuple[Array, Array]:
@@ -216,7 +215,7 @@ def distribution(crew: AgentGroups, actor: Actor | ActorCritic, params: Any, x: 
     return crew.head.dist(*by_kind(crew, outputs, params, x))
 
 
-def distribution_and_values(crew: AgentGroups, actor: ActorCritic, params: Any, x: Any) -> tuple[Dist, Array]:
+def distribution_and_values(crew: AgentGroups, actor: Actor, params: Any, x: Any) -> tuple[Dist, Array]:
     """Action distribution and values (..., N, S) [-] of agents whose policy and critic share hidden layers.
 
     x:  (..., N, F) [-], standardised observations
@@ -288,13 +287,12 @@ def _tanh(head: _Head, policy: ActorPolicy, carry: Any, obs: Array, key: Array) 
     return carry, by_kind(head.crew, head.network.apply, policy.actor, x).reshape(head.crew.shape)
 
 
-def make_actor(cfg: PPOConfig, crew: AgentGroups, streams: int = 1) -> Actor | ActorCritic:
+def make_actor(cfg: PPOConfig, crew: AgentGroups, streams: int = 1) -> Actor:
     """The stochastic policy network of the first kind of agent; the others differ in `start` alone.
 
     streams:  values of a critic that shares its hidden layers, if settings say so; acting needs none of them
     """
-    shape = crew.start[0], len(crew.head.free), cfg.widths, cfg.activation, cfg.log_std, crew.dtype
-    return ActorCritic(*shape, streams) if cfg.shared_torso else Actor(*shape)
+    return Actor(crew.start[0], len(crew.head.free), cfg.widths, cfg.activation, cfg.log_std, crew.dtype, streams)
 
 
 def make_squashed(cfg: SACConfig, crew: AgentGroups) -> SquashedActor:

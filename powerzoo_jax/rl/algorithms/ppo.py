@@ -50,7 +50,7 @@ from powerzoo_jax.rl.algorithms.onpolicy import (
     run_epochs,
     start_tally,
 )
-from powerzoo_jax.rl.networks.body import ActorCritic, Critic, Scale, normalise, spread
+from powerzoo_jax.rl.networks.body import Critic, Scale, normalise, spread
 from powerzoo_jax.rl.networks.heads import Dist
 from powerzoo_jax.rl.networks.split import SplitInput
 from powerzoo_jax.rl.policies import (
@@ -185,7 +185,7 @@ def make_update(cfg: PPOConfig, sim: Sim | None = None) -> tuple[Init, Update]:
 
     def judge(params: Any, x: Any) -> tuple[Dist, Array]:
         """Distribution of the actions and values of x (..., N, F), (..., n, S): one of all, or each agent's own."""
-        if isinstance(actor, ActorCritic):
+        if cfg.shared_torso:
             return distribution_and_values(crew, actor, params["actor"], x)
         dist = distribution(crew, actor, params["actor"], x)
         if central:

@@ -82,26 +82,9 @@ class Actor(nn.Module):
     """Policy network before a head: x (..., F) -> outputs (..., n), log_std (free,) of the continuous ones among them.
 
     The small last layer starts every mean at `start`, the idle action, and every choice at even odds.
-    """
 
-    start: tuple[float, ...]
-    free: int
-    widths: tuple[int, ...]
-    activation: str
-    log_std: float
-    dtype: Any
-
-    @nn.compact
-    def __call__(self, x: Array) -> tuple[Array, Array]:
-        x = Torso(self.widths, self.activation, self.dtype)(x)
-        out = _last_layer(self.start, self.dtype)(x)
-        return out, self.param("log_std", nn.initializers.constant(self.log_std), (self.free,), self.dtype)
-
-
-class ActorCritic(nn.Module):
-    """Policy and value on the same hidden layers: x (..., F) -> as `Actor`, and values (..., streams) if asked for.
-
-    valued:  compute the values too; acting needs none
+    streams:  values of a critic on the same hidden layers
+    valued:   give them too, (..., streams), as a third result; acting needs none
     """
 
     start: tuple[float, ...]
