@@ -70,7 +70,7 @@ class Torso(nn.Module):
 
 
 def as_rows(x: Array) -> Array:
-    """Samples as the rows of one matrix: (..., F) -> (R, F), of which a processor's product takes a sixth less time.
+    """Samples as the rows of one matrix: (..., F) -> (R, F), whose products a processor computes faster.
 
     On several devices only the last two axes are merged, because lanes that are merged with steps would have to travel.
     """
