@@ -9,7 +9,7 @@ import pytest
 from powerzoo_jax.cli.runs import LOG
 from tests.cli.killed import GAP_S, UPDATES, assert_same_state, kill_once, live
 
-KILLS = 2  # `python tests/cli/killed.py FOLDER 400 10` tries ten
+KILLS = 1  # `python tests/cli/killed.py FOLDER 400 10` tries ten
 
 
 @pytest.fixture(scope="module")

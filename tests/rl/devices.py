@@ -1,6 +1,6 @@
 """Run one update and some episodes on a mesh and write what came out: one process of one or of several.
 
-Usage: python devices.py FILE DEVICES [HOST:PORT PROCESSES PROCESS]
+Usage: python devices.py FILE DEVICES updates|replay [HOST:PORT PROCESSES PROCESS]
 With an address, each process brings its share of the devices; the first one writes the file.
 """
 
@@ -13,8 +13,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-FILE, DEVICES = Path(sys.argv[1]), int(sys.argv[2])
-ADDRESS = sys.argv[3:]
+FILE, DEVICES, PART = Path(sys.argv[1]), int(sys.argv[2]), sys.argv[3]
+ADDRESS = sys.argv[4:]
 HERE = DEVICES // int(ADDRESS[1]) if ADDRESS else DEVICES
 
 # before jax starts: simulated devices, one thread each
@@ -117,9 +117,8 @@ def main() -> None:
     """One process measures one device and all of them; several measure all of them together."""
     if ADDRESS:
         jax.distributed.initialize(ADDRESS[0], int(ADDRESS[1]), int(ADDRESS[2]))
-    found = {count: measure(count) for count in ((DEVICES,) if ADDRESS else (1, DEVICES))}
-    if not ADDRESS:
-        found = {count: row | replay(count) for count, row in found.items()}
+    part = {"updates": measure, "replay": replay}[PART]
+    found = {count: part(count) for count in ((DEVICES,) if ADDRESS else (1, DEVICES))}
     if jax.process_index() == 0:
         np.savez(FILE, **{f"{count} {key}": value for count, row in found.items() for key, value in row.items()})
 

@@ -45,7 +45,14 @@ def read(path: Path, count: int) -> dict[str, np.ndarray]:
 @pytest.fixture(scope="module")
 def local(tmp_path_factory: pytest.TempPathFactory) -> Path:
     path = tmp_path_factory.mktemp("devices") / "local.npz"
-    wait(launch(path, COUNT))
+    wait(launch(path, COUNT, "updates"))
+    return path
+
+
+@pytest.fixture(scope="module")
+def replay(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("devices") / "replay.npz"
+    wait(launch(path, COUNT, "replay"))
     return path
 
 
@@ -55,7 +62,7 @@ def processes(tmp_path_factory: pytest.TempPathFactory) -> Path:
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
-    wait(*(launch(path, COUNT, f"127.0.0.1:{port}", 2, i) for i in range(2)))
+    wait(*(launch(path, COUNT, "updates", f"127.0.0.1:{port}", 2, i) for i in range(2)))
     return path
 
 
@@ -110,8 +117,8 @@ def test_an_update_sends_gradients_and_moments_whatever_the_lanes_and_steps(loca
     assert weights < sum(size for _, size in sent) < weights + moments + 200
 
 
-def test_a_replay_buffer_of_many_devices_learns_what_that_of_one_learns(local):
-    one, many = read(local, 1), read(local, COUNT)
+def test_a_replay_buffer_of_many_devices_learns_what_that_of_one_learns(replay):
+    one, many = read(replay, 1), read(replay, COUNT)
     stored, learnt = ([key for key in one if kind in key] for kind in ("stored", "learnt"))
     assert len(stored) == 5 and len(learnt) == 11
     for key in stored:
@@ -120,16 +127,16 @@ def test_a_replay_buffer_of_many_devices_learns_what_that_of_one_learns(local):
         np.testing.assert_allclose(many[key], one[key], rtol=0, atol=UPDATE)
 
 
-def test_every_device_keeps_the_transitions_of_its_lanes_and_sends_none(local):
+def test_every_device_keeps_the_transitions_of_its_lanes_and_sends_none(replay):
     """16 lanes, 16 steps of each. A batch of 64 transitions is 104 kB; what is sent are gradients, means, variances
     with means of their own, and a few numbers.
     """
-    assert read(local, 1)["part"].tolist() == [16, 16, 1, OBSERVED]
-    assert read(local, COUNT)["part"].tolist() == [2, 16, 1, OBSERVED]
-    sent = transfers(local, COUNT, "replay")
+    assert read(replay, 1)["part"].tolist() == [16, 16, 1, OBSERVED]
+    assert read(replay, COUNT)["part"].tolist() == [2, 16, 1, OBSERVED]
+    sent = transfers(replay, COUNT, "replay")
     assert {kind for kind, _ in sent} == {"all-reduce"}
-    assert read(local, COUNT)["replay"].tolist() == read(local, COUNT)["longer"].tolist()
-    weights = sum(x.nbytes for key, x in read(local, COUNT).items() if "learnt" in key)
+    assert read(replay, COUNT)["replay"].tolist() == read(replay, COUNT)["longer"].tolist()
+    weights = sum(x.nbytes for key, x in read(replay, COUNT).items() if "learnt" in key)
     assert weights < sum(size for _, size in sent) < weights + 3 * 4 * OBSERVED + 200
 
 

@@ -120,8 +120,9 @@ def reachable(
     Where the ratings cannot be kept the largest excess is least. Raises SolverError when HiGHS stops without a plan.
     """
     plans, levels, watched = [], [], _none(system)
+    rules = DispatchRules(scores=scores, soft=True, overload_usd=overload_usd)
     for load in loads_mw:
-        found = _solve(system, on, float(load), watched, scores=scores, soft=True, overload_usd=overload_usd)
+        found = _solve(system, on, float(load), watched, rules)
         plans.append(found.p_mw)
         levels.append(found.level_mw if scores else 1.0)
         watched = found.watched
@@ -151,8 +152,9 @@ def rated_floor(
     rating: it is left out where a + b <= pi, which multipliers that are larger by rounding are scaled down to.
     """
     straight, watched = [], _none(system)
+    rules = DispatchRules(scores=False, soft=False, overload_usd=overload_usd)
     for load in loads_mw:
-        found = _solve(system, on, float(load), watched, scores=False, soft=False, overload_usd=overload_usd)
+        found = _solve(system, on, float(load), watched, rules)
         both = found.upper + found.lower
         over = (overload_usd is not None) & (both > (overload_usd or 0.0))
         fits = np.where(over, (overload_usd or 0.0) / np.where(over, both, 1.0), 1.0)
@@ -269,15 +271,22 @@ class SolvedLoad(NamedTuple):
     watched: np.ndarray
 
 
+class DispatchRules(NamedTuple):
+    """What a dispatch may do.
+
+    scores:        as in `reachable`
+    soft:          no more is shed or spilled than must be, and where the ratings cannot be kept the largest excess is
+                   least; False allows what bounds need
+    overload_usd:  as in `reachable`; given, every branch pays for its own excess
+    """
+
+    scores: bool
+    soft: bool
+    overload_usd: float | None
+
+
 def _solve(
-    system: DispatchSystem,
-    on: np.ndarray,
-    load: float,
-    watched: np.ndarray,
-    *,
-    scores: bool,
-    soft: bool,
-    overload_usd: float | None,
+    system: DispatchSystem, on: np.ndarray, load: float, watched: np.ndarray, rules: DispatchRules
 ) -> SolvedLoad:
     """Least-cost dispatch of a load; raises SolverError where HiGHS finds none.
 
@@ -285,7 +294,7 @@ def _solve(
     """
     low = np.where(on, system.low_mw, 0.0)
     while True:
-        program, at = _program(system, on, load, watched, scores, soft, overload_usd)
+        program, at = _program(system, on, load, watched, rules)
         found = solve(program, method="highs-ds", hint=f"The load was {load:.1f} MW.")
         p = low + found.x[at.piece].sum(1)
         shed, _, excess, level = found.x[at.rest]
@@ -314,20 +323,9 @@ class _Places(NamedTuple):
 
 
 def _program(
-    system: DispatchSystem,
-    on: np.ndarray,
-    load: float,
-    watched: np.ndarray,
-    scores: bool,
-    soft: bool,
-    overload_usd: float | None,
+    system: DispatchSystem, on: np.ndarray, load: float, watched: np.ndarray, rules: DispatchRules
 ) -> tuple[LinearProgram, _Places]:
-    """Linear program of a load, and where things stand in it.
-
-    soft:          no more is shed or spilled than must be, and where the ratings cannot be kept the largest excess is
-                   least; False allows what bounds need
-    overload_usd:  as in `reachable`; given, every branch pays for its own excess
-    """
+    """Linear program of a load, and where things stand in it."""
     low, high = (np.where(on, x, 0.0) for x in (system.low_mw, system.high_mw))
     room = high - low
     count = PIECES if system.costs.slope.any() or system.costs.width_mw.shape[1] > 1 else 1
@@ -337,11 +335,11 @@ def _program(
     price = np.where(step[:, None] > 0, rise / np.where(step > 0, step, 1)[:, None], 0.0)
     served, least_room = load - system.shunt_mw, room[room > 0].min(initial=np.inf)
     # the rules of the environment shed and spill only what no output can mend
-    most = (max(load - high.sum(), 0.0), max(low.sum() - load, 0.0)) if soft else (max(served, 0.0), low.sum())
-    priced = overload_usd is not None
+    most = (max(load - high.sum(), 0.0), max(low.sum() - load, 0.0)) if rules.soft else (max(served, 0.0), low.sum())
+    priced = rules.overload_usd is not None
     excess_and_level = (
-        np.inf if soft and not priced else 0.0,
-        least_room / LEAST if scores and np.isfinite(least_room) else 0.0,
+        np.inf if rules.soft and not priced else 0.0,
+        least_room / LEAST if rules.scores and np.isfinite(least_room) else 0.0,
     )
     writer = ProgramWriter()
     piece = writer.columns(price.shape, price, 0.0, step[:, None])
@@ -350,13 +348,13 @@ def _program(
     shed, spill, excess, level = rest
     flow = (system.of_unit @ low - system.of_load * served + system.fixed_mw)[watched]
     of_unit, of_load, rate = system.of_unit[watched], system.of_load[watched], system.rate_mw[watched]
-    own = writer.columns(len(rate), overload_usd or 0.0, 0.0, np.inf if priced else 0.0)
+    own = writer.columns(len(rate), rules.overload_usd or 0.0, 0.0, np.inf if priced else 0.0)
     sides = np.zeros((2, len(rate)), np.int64)
     for k, sign in enumerate((1.0, -1.0)):
         terms = (shed, sign * of_load), (excess, -1.0), (own, -1.0)
         sides[k] = writer.rows(len(rate), -np.inf, rate - sign * flow, *terms)
         writer.put(sides[k][:, None, None], piece, sign * of_unit[..., None])
-    if scores:
+    if rules.scores:
         # least weight * level <= output above the lower limit <= most weight * level
         for sign, weight in ((1.0, -MOST), (-1.0, LEAST)):
             shared = writer.rows(int((room > 0).sum()), -np.inf, 0.0, (level, weight))
