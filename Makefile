@@ -24,6 +24,8 @@ BIN := $(VENV)/bin
 # Files in the order of their names: by size, the few long ones would come last and leave a worker idle.
 PYTEST := -m pytest -q -n $(WORKERS) --dist loadfile --no-loadscope-reorder
 CHECKED := powerzoo_jax tools $(wildcard compat/powerzoo compat/powerzoo_compat)
+# One seed of every script and 90 s for it; empty: three seeds.
+FOREIGN ?= --quick
 # Folders that need learners of other projects; everything else runs without torch and gymnax.
 E1_TESTS := tests/compat_e1
 E3_TESTS := tests/compat_e3
@@ -32,7 +34,7 @@ E1_EXTRAS := sb3$(,)pettingzoo$(,)rllib$(,)mo$(,)smartgrid$(,)torchrl$(,)minari$
 COMPILERS := jax-cuda12-plugin jax-cuda12-pjrt nvidia-cuda-nvcc-cu12 libtpu
 E1_MORE := sb3-contrib SuperSuit ethical-smart-grid moviepy pytest pytest-xdist
 
-.PHONY: help demo test test-all test-long test-compat test-browser bench bench-device accelerators accelerators-quick
+.PHONY: help demo test test-all test-long test-compat test-foreign test-browser bench bench-device accelerators accelerators-quick
 .PHONY: build-check lint types docs wheel-check soak-quick memory hostile sbom clean
 help:  ## list the targets
 	@grep -hE '^[a-z][a-z-]*:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 20
@@ -50,6 +52,7 @@ test-all: $(VENV)/.stamp  ## every test but the long ones, the notebooks and the
 test-long: lint types wheel-check  ## every test, and a hundred thousand abused steps of every task
 	$(BIN)/python $(PYTEST) $(NATIVE)
 	$(BIN)/python -m tools.soak --steps 1e5
+	@$(MAKE) --no-print-directory test-foreign FOREIGN=
 
 test-browser: $(VENV)/.stamp  ## pages of episodes in headless Chromium (Debian package chromium)
 	$(BIN)/python -m pytest -q tests/browser/check_page.py
@@ -81,6 +84,9 @@ wheel-check: $(VENV)/.stamp  ## build the wheel, look inside, use it from a temp
 test-compat: $(VENV_E1)/.stamp $(VENV_E3)/.stamp  ## the views against learners of other projects, in environments of their own
 	$(VENV_E1)/bin/python $(PYTEST) $(E1_TESTS)
 	$(VENV_E3)/bin/python $(PYTEST) $(E3_TESTS)
+
+test-foreign: $(VENV_E1)/.stamp $(VENV_E3)/.stamp  ## learners of other projects must beat random and idle play
+	VENV_E1=$(VENV_E1) VENV_E3=$(VENV_E3) $(VENV_E1)/bin/python -m tests.foreign $(FOREIGN) --jobs $(SIDE_BY_SIDE)
 
 docs: $(VENV)/.stamp  ## build the documentation under build/site; a warning is an error
 	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict -q

@@ -23,7 +23,8 @@ import numpy as np  # noqa: E402
 
 import powerzoo_jax  # noqa: E402
 from powerzoo_jax.cli.commands.evaluate import score_trained  # noqa: E402
-from powerzoo_jax.cli.runs import Run, policies, resolve_config  # noqa: E402
+from powerzoo_jax.cli.runs import Run, resolve_config  # noqa: E402
+from powerzoo_jax.cli.selection import chosen_policies  # noqa: E402
 
 COLUMNS = ("task", "algorithm", "updates", "env_steps", "wall_s", "cpu_s", "score", "within", "costs")
 
@@ -42,7 +43,7 @@ def measure(args: argparse.Namespace) -> None:
             continue
         jax.block_until_ready(state)
         clocks = time.perf_counter(), time.process_time()
-        records = score_trained(test, policies(run, sim, state))
+        records = score_trained(test, chosen_policies(run, sim, state))
         score, within = np.mean([r.normalized_score for r in records]), sum(r.feasible for r in records)
         steps = done * run.learner.batch_steps(run.config, sim)
         used = (f"{now - begin:.1f}" for now, begin in zip(clocks, spent, strict=True))

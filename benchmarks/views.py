@@ -1,6 +1,10 @@
 """Speed of the host views: a single environment step by step, and the VectorEnv, on one pinned core.
 
 Usage: python benchmarks/views.py [--task NAME ...] [--lanes 256] [--rounds 15] [--out FILE]
+       python benchmarks/views.py --beside PYTHON CHECKOUT [--task NAME ...] [--out FILE]
+
+With --beside: steps per second of processor time of ours and of PowerZooPy in turn, PYTHON an interpreter with its
+requirements, CHECKOUT its sources; the medians of five turns each (`host_steps.py`). Otherwise:
 
   single_per_s   steps a second of make_task_env(task), infos and all
   step_us        microseconds of such a step;  device_us: of them, the compiled program and the transfer
@@ -21,9 +25,12 @@ import one_core  # noqa: F401  pins the process before jax starts
 # isort: on
 
 import argparse
+import itertools
+import os
+import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from importlib import metadata
 from pathlib import Path
 from typing import Any
@@ -37,6 +44,7 @@ from powerzoo_compat.powerzoo_api.tasks.factory import list_tasks, make_task_env
 import powerzoo_jax
 
 STEPS = 48
+TURNS = 5  # of each package
 TASKS = ("dso", "dc_microgrid", "battery_arbitrage", "marl_der_arbitrage")
 COLUMNS = [
     *("task", "single_per_s", "step_us", "cpu_us", "device_us", "per_cpu_s", "reset_ms", "first_s", "first_cpu_s"),
@@ -118,19 +126,52 @@ def vector_rates(task: str, lanes: int, rounds: int) -> list[float]:
     return [lanes * STEPS / seconds(play, rounds, clock) for clock in (time.perf_counter, time.process_time)]
 
 
+def alone(tasks: list[str], lanes: int, rounds: int) -> Iterator[str]:
+    """Rows of our package alone."""
+    yield "\t".join(COLUMNS)
+    for task in tasks:
+        yield "\t".join(str(x) for x in measure(task, lanes, rounds))
+
+
+def beside(tasks: list[str], python: str, checkout: str) -> Iterator[str]:
+    """Rows of both packages, each task measured five times in turn."""
+    root = Path(__file__).resolve().parents[1]
+    script = str(Path(__file__).with_name("host_steps.py"))
+    ours = (sys.executable, f"{root}{os.pathsep}{root / 'compat'}")
+    yield "\t".join(("task", "ours_per_cpu_s", "powerzoopy_per_cpu_s"))
+    for task in tasks:
+        found: list[list[str]] = [[], []]
+        for _ in range(TURNS):
+            for k, (program, path) in enumerate((ours, (python, checkout))):
+                command = [program, script, task]
+                environment = os.environ | {"PYTHONPATH": path}
+                out = subprocess.run(command, env=environment, capture_output=True, text=True, check=True).stdout
+                found[k].append(out.splitlines()[-1].split("\t")[2])
+        yield "\t".join((task, *map(middle, found)))
+
+
+def middle(told: list[str]) -> str:
+    """Median of what turns told, or the error of the first one that could not run."""
+    failed = [x for x in told if not x.isdigit()]
+    return failed[0] if failed else f"{np.median([int(x) for x in told]):.0f}"
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--task", nargs="+", default=TASKS, choices=list_tasks(), metavar="NAME")
     parser.add_argument("--lanes", type=int, default=256)
     parser.add_argument("--rounds", type=int, default=15)
     parser.add_argument("--out", type=Path, help="write the table to this file as well")
+    parser.add_argument("--beside", nargs=2, metavar=("PYTHON", "CHECKOUT"), help="PowerZooPy, measured in turn")
     args = parser.parse_args()
-    device = f"{jax.devices()[0].device_kind}, one core, {args.lanes} lanes"
-    lines = [f"# {device}, jax {metadata.version('jax')}, powerzoo_jax {powerzoo_jax.__version__}", "\t".join(COLUMNS)]
-    print("\n".join(lines), flush=True)
-    for task in args.task:
-        lines.append("\t".join(str(x) for x in measure(task, args.lanes, args.rounds)))
-        print(lines[-1], flush=True)
+    lanes = "" if args.beside else f", {args.lanes} lanes"
+    device = f"{jax.devices()[0].device_kind}, one core{lanes}"
+    rows = beside(args.task, *args.beside) if args.beside else alone(args.task, args.lanes, args.rounds)
+    lines = []
+    head = f"# {device}, jax {metadata.version('jax')}, powerzoo_jax {powerzoo_jax.__version__}"
+    for line in itertools.chain([head], rows):
+        lines.append(line)
+        print(line, flush=True)
     if args.out:
         args.out.parent.mkdir(parents=True, exist_ok=True)
         args.out.write_text("\n".join(lines) + "\n")

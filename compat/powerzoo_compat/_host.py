@@ -97,14 +97,43 @@ def open_episode(env: Any, params: Any, key: Array, day: Array, soc_low: Array, 
     return pack(state, LARGEST), pack(((obs, blank.cost, info), drawn.load_row))
 
 
-@functools.partial(jax.jit, static_argnums=0)
-def advance(env: Any, params: Packed, state: Packed, action: Array) -> Any:
-    """One step: (packed state, packed (obs, reward, cost, info)).
+def advance(env: Any, params: Packed, state: Packed, action: Array) -> tuple[Packed, Packed]:
+    """One step, inside a program: (packed state, packed (obs, reward, cost, info)).
 
     Parameters and state have a hundred leaves, which as arguments of their own cost ten times the arithmetic.
     """
     out = env.step(opened(state), action, opened(params))
     return pack(out.state, LARGEST), pack((out.obs, out.reward, out.cost, out.info))
+
+
+class StepProgram:
+    """One step of an environment from arrays to arrays: a call that looks at no structure takes a fifth less time.
+
+    env:            as it is, a part of the program
+    params, state:  structures of the packed parameters and state, whose arrays the program takes
+    """
+
+    def __init__(self, env: Any, params: Any, state: Any) -> None:
+        self._env, self._params, self._state = env, params, state
+        self._told: Any = None  # structure of what a step tells, known once it is traced
+        self._run = jax.jit(self._step)
+
+    def __call__(
+        self, params: tuple[Array, ...], state: tuple[Array, ...], action: np.ndarray
+    ) -> tuple[tuple[Array, ...], Packed]:
+        """(Arrays of the next state, packed (obs, reward, cost, info))."""
+        state, told = self._run(params, state, action)
+        return state, jax.tree.unflatten(self._told, told)
+
+    def _step(self, params: tuple[Array, ...], state: tuple[Array, ...], action: Array) -> Any:
+        packed = (jax.tree.unflatten(self._params, params), jax.tree.unflatten(self._state, state))
+        following, told = advance(self._env, *packed, action)
+        leaves, self._told = jax.tree.flatten(told)
+        return tuple(jax.tree.leaves(following)), tuple(leaves)
+
+
+# one program an environment value, which all its views share
+step_program = functools.lru_cache(maxsize=128)(StepProgram)
 
 
 @functools.partial(jax.jit, static_argnums=(0, 1))
@@ -166,12 +195,15 @@ class Host:
             wide = np.ones(sim.env.dims.act, np.float32)
             bounds = ((-wide, wide) for _ in self.surface.low)  # type: ignore[assignment]
         self.boxes = tuple(gymnasium.spaces.Box(low, high) for low, high in bounds)
+        self._ranges = tuple(range_of(box) for box in self.boxes)
         self._pad, self._dtype = pad, sim.spaces()[0].low.dtype
         self.seen = np.zeros((sim.env.dims.agent, sim.env.dims.obs), np.float32)
         self.legal = np.ones((sim.env.dims.agent, sim.env.dims.choice), bool)
         self._key: Array | None = None
         self._choice: Choice | None = None
-        self._state: Any = None
+        self._state: tuple[Array, ...] | None = None  # arrays of the packed state
+        self._structure: Any = None  # of the packed state
+        self._advance: StepProgram | None = None
         self._before: Any = None  # state and action of the last step, for its measurements
         self.reading: Any = None
 
@@ -184,6 +216,15 @@ class Host:
     def _params(self) -> Packed:
         return packed_apart(self.live.params)
 
+    @functools.cached_property
+    def _given(self) -> tuple[Array, ...]:
+        """Arrays of the packed parameters."""
+        return tuple(jax.tree.leaves(self._params))
+
+    def _packed(self, arrays: tuple[Array, ...]) -> Packed:
+        packed: Packed = jax.tree.unflatten(self._structure, arrays)
+        return packed
+
     @property
     def started(self) -> bool:
         """True once an episode has begun."""
@@ -192,7 +233,7 @@ class Host:
     @property
     def state(self) -> Any:
         """State of the running episode, on the device; None before the first reset."""
-        return None if self._state is None else opened_apart(self._state)
+        return None if self._state is None else opened_apart(self._packed(self._state))
 
     def observation_box(self, agent: int = 0) -> NamedBox:
         """Flat observation space of an agent, float32, with the names of its entries."""
@@ -212,8 +253,8 @@ class Host:
         dims = self.sim.env.dims
         action = np.full((dims.agent, dims.act), np.nan, self._dtype)
         for agent, value in given.items():
-            scaled = checked_action(value, self.boxes[agent])
-            action[agent, : scaled.size] = scaled
+            values = checked_values(value, self.boxes[agent])
+            action[agent, : values.size] = scaled(values, *self._ranges[agent])
         return action
 
     def date_at(self, start_row: int, step: int) -> str:
@@ -240,9 +281,12 @@ class Host:
         env, params = self.sim.env, self.live.params
         state, out = open_episode(env, params, key, np.int32(choice.day), choice.soc_low, choice.soc_high)
         (obs, cost, info), row = unpack(out)
-        self._key, self._state, self._choice, self.seen, self.legal = key, state, choice, obs, info.legal
+        arrays, self._structure = jax.tree.flatten(state)
+        if self._advance is None:
+            self._advance = step_program(env, jax.tree.structure(self._params), self._structure)
+        self._key, self._state, self._choice, self.seen, self.legal = key, tuple(arrays), choice, obs, info.legal
         # nobody acts before the first step: what a picture shows then is the network at rest
-        self._before = state, self.kernel_action({})
+        self._before = self._state, self.kernel_action({})
         self.reading = Reading(obs, np.zeros(len(obs), obs.dtype), cost, info)
         return self.reading, int(row)
 
@@ -251,7 +295,8 @@ class Host:
         self.tape.keep(action)
         refuse_forked()
         self._before = self._state, action
-        self._state, out = advance(self.sim.env, self._params, self._state, action)
+        assert self._advance is not None and self._state is not None  # as for the tape
+        self._state, out = self._advance(self._given, self._state, action)
         self.reading = reading = Reading(*unpack(out))
         self.seen, self.legal = reading.obs, reading.info.legal
         return reading
@@ -264,7 +309,9 @@ class Host:
         """
         if self._before is None:
             raise RuntimeError("no episode has begun. Reset the environment before its networks are measured.")
-        found: dict[str, np.ndarray] = unpack(measure(self.sim.env, self.sim.spec, self._params, *self._before))
+        state, action = self._before
+        packed = measure(self.sim.env, self.sim.spec, self._params, self._packed(state), action)
+        found: dict[str, np.ndarray] = unpack(packed)
         return found
 
     def drawn(self) -> tuple[Draw, Array]:
@@ -281,9 +328,8 @@ class Host:
     def public_action(self, action: np.ndarray) -> list[np.ndarray]:
         """(A, U) in [-1, 1] -> each agent's action in its box."""
         out = []
-        for box, row in zip(self.boxes, np.asarray(action, np.float32), strict=True):
-            middle, half = (box.high + box.low) / 2, (box.high - box.low) / 2
-            out.append(np.clip(middle + half * row[: box.shape[0]], box.low, box.high))
+        for (low, high, middle, half), row in zip(self._ranges, np.asarray(action, np.float32), strict=True):
+            out.append(np.clip(middle + half * row[: low.shape[0]], low, high))
         return out
 
     def choice(self, options: Mapping[str, Any] | None) -> Choice:
@@ -334,11 +380,6 @@ class Host:
         return low, high
 
 
-def checked_action(action: Any, box: gymnasium.spaces.Box) -> np.ndarray:
-    """Action clipped into its box and scaled to [-1, 1]; errors are those of `checked_values`."""
-    return to_unit(checked_values(action, box), box)
-
-
 def checked_values(action: Any, space: gymnasium.Space[Any]) -> np.ndarray:
     """Action of the shape of a space as float32: arrays of any real numbers, NumPy scalars, and lists of them.
 
@@ -363,6 +404,15 @@ def checked_values(action: Any, space: gymnasium.Space[Any]) -> np.ndarray:
 
 def to_unit(values: np.ndarray, box: gymnasium.spaces.Box) -> np.ndarray:
     """Values clipped into a box and scaled to [-1, 1]."""
-    low, high = box.low, box.high
+    return scaled(values, *range_of(box))
+
+
+def range_of(box: gymnasium.spaces.Box) -> tuple[np.ndarray, ...]:
+    """Low, high, middle and half width of a box."""
+    return box.low, box.high, (box.high + box.low) / 2, (box.high - box.low) / 2
+
+
+def scaled(values: np.ndarray, low: np.ndarray, high: np.ndarray, middle: np.ndarray, half: np.ndarray) -> np.ndarray:
+    """Values clipped into a range and scaled to [-1, 1]."""
     # half the time of np.clip, for values that are no NaN
-    return (np.minimum(np.maximum(values, low), high) - (high + low) / 2) / ((high - low) / 2)
+    return (np.minimum(np.maximum(values, low), high) - middle) / half

@@ -20,13 +20,14 @@ LARGEST = 2**15  # entries of a leaf that is worth a copy; one array more costs 
 
 
 class Piece(NamedTuple):
-    """One leaf: the vector that holds it, its offset, shape and dtype."""
+    """One leaf: its vector, offset, shape and dtype. Of a random key the vector holds the bits; `key` is its kind."""
 
     vector: str
     first: int
     last: int
     shape: tuple[int, ...]
     dtype: Any
+    key: Any = None
 
 
 @dataclass(frozen=True)
@@ -35,6 +36,19 @@ class Layout:
 
     structure: Any
     pieces: tuple[Piece, ...]
+
+    @functools.cached_property
+    def reads(self) -> tuple[tuple[str, slice, Any, Any], ...]:
+        """Vector and place of each leaf on the host, with shape and dtype where they are not the vector's own."""
+        return tuple(
+            (
+                piece.vector,
+                slice(piece.first, piece.last),
+                None if len(piece.shape) == 1 else piece.shape,
+                None if piece.dtype == np.dtype(piece.vector) else piece.dtype,
+            )
+            for piece in self.pieces
+        )
 
 
 @functools.lru_cache(maxsize=1024)
@@ -48,7 +62,7 @@ class Packed:
     """A pytree as a few vectors.
 
     vectors:  leaves of one dtype after another, by its name; flags and integers of 32 bits together in int32
-    apart:    leaves that are too large to copy, and random keys
+    apart:    leaves that are too large to copy
     layout:   where each leaf lies; part of the program's output structure, so that no call computes it
     """
 
@@ -68,15 +82,19 @@ def pack(tree: Any, largest: int | None = None) -> Packed:
     apart: list[Array] = []
     pieces: list[Piece] = []
     for leaf in leaves:
-        if jnp.issubdtype(leaf.dtype, jax.dtypes.prng_key) or (largest is not None and leaf.size > largest):
-            pieces.append(Piece(APART, len(apart), len(apart) + 1, leaf.shape, leaf.dtype))
+        key = None
+        if jnp.issubdtype(leaf.dtype, jax.dtypes.prng_key):
+            # a typed key among its arguments or results takes a program off JAX's fast path
+            key, leaf = jax.random.key_impl(leaf), jax.random.key_data(leaf)
+        if largest is not None and leaf.size > largest:
+            pieces.append(Piece(APART, len(apart), len(apart) + 1, leaf.shape, np.dtype(leaf.dtype), key))
             apart.append(leaf)
             continue
         vector = WHOLE if leaf.dtype in TOGETHER else leaf.dtype.name
         first = sizes[vector]
         sizes[vector] += leaf.size
         parts[vector].append(_as_vector(leaf, vector))
-        pieces.append(Piece(vector, first, first + leaf.size, leaf.shape, np.dtype(leaf.dtype)))
+        pieces.append(Piece(vector, first, first + leaf.size, leaf.shape, np.dtype(leaf.dtype), key))
     vectors = {name: jnp.concatenate(part) for name, part in parts.items()}
     return Packed(vectors, tuple(apart), _one(Layout(structure, tuple(pieces))))
 
@@ -91,6 +109,10 @@ def opened(packed: Packed) -> Any:
     """The pytree again, inside a program."""
 
     def leaf(piece: Piece) -> Array:
+        part = bits(piece)
+        return part if piece.key is None else jax.random.wrap_key_data(part, impl=piece.key)
+
+    def bits(piece: Piece) -> Array:
         if piece.vector == APART:
             return packed.apart[piece.first]
         part = lax.slice(packed.vectors[piece.vector], (piece.first,), (piece.last,)).reshape(piece.shape)
@@ -111,10 +133,10 @@ opened_apart = jax.jit(opened)
 def unpack(packed: Packed) -> Any:
     """The pytree with NumPy leaves, which share memory with nothing outside this call's result; no leaf is a key."""
     vectors = {name: np.array(vector) for name, vector in packed.vectors.items()}
-    leaves = [_leaf(vectors[piece.vector], piece) for piece in packed.layout.pieces]
+    leaves = []
+    for name, place, shape, dtype in packed.layout.reads:
+        part = vectors[name][place]
+        if shape is not None:
+            part = part.reshape(shape)
+        leaves.append(part if dtype is None else part.astype(dtype))
     return jax.tree.unflatten(packed.layout.structure, leaves)
-
-
-def _leaf(vector: np.ndarray, piece: Piece) -> np.ndarray:
-    part = vector[piece.first : piece.last].reshape(piece.shape)
-    return part if part.dtype == piece.dtype else part.astype(piece.dtype)

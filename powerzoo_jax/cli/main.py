@@ -130,10 +130,10 @@ def _add_looking(commands: argparse._SubParsersAction) -> None:
     _own(show)
     show.add_argument("--split", help="train, val, test or a named split (default: the task's)")
     _json(show)
-    check = _command(commands, "check", "check:run", "Check a grid file and list all its problems at once.")
+    check = _command(commands, "check", "grid_file:run_check", "Check a grid file and list all its problems at once.")
     check.add_argument("case", help="a .m file, a pandapower .json file, or the name of a shipped case")
     _json(check)
-    flow = _command(commands, "pf", "power_flow:run", "Print the power flow of a grid file by bus and branch.")
+    flow = _command(commands, "pf", "grid_file:run_pf", "Print the power flow of a grid file by bus and branch.")
     flow.add_argument("case", help="a .m file, a pandapower .json file, or the name of a shipped case")
     flow.add_argument("--opf", action="store_true", help="dispatch at least cost within all limits (AC)")
     flow.add_argument("--n-1", action="store_true", help="repeat it without each branch")
@@ -273,6 +273,10 @@ def _add_evaluate(commands: argparse._SubParsersAction) -> None:
         metavar="ID",
         help="write them into the local store of Minari instead, as powerzoo/TASK/POLICY-v0 (extra `minari`)",
     )
+    export = _command(commands, "export", "export:run", "Write a trained policy as a program that needs JAX alone.")
+    export.add_argument("run_folder", metavar="RUN", type=Path, help="folder of a trained run")
+    export.add_argument("--row", type=int, default=0, help="which seed of the run, from 0 (default: 0, the first)")
+    export.add_argument("--out", type=Path, metavar="FILE", help="program to write (default: RUN/policy.stablehlo)")
     reference = _command(
         commands, "reference", "evaluate:run_reference", "Print the reference returns of a task as JSON."
     )

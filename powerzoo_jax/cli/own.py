@@ -39,7 +39,7 @@ def _load(file: Path) -> None:
     name = file.stem
     if file.suffix != ".py" or not name.isidentifier():
         raise SettingsError(f"--module {file}: not a Python file whose name can be imported. Name it like my_tasks.py.")
-    if name in sys.modules or importlib.util.find_spec(name) is not None:
+    if name in sys.modules or not _is_free(name, file):
         raise SettingsError(f"--module {file}: there is another module {name!r}. Give the file another name.")
     spec = importlib.util.spec_from_file_location(name, file)
     assert spec is not None and spec.loader is not None  # a file with the ending .py has a loader
@@ -50,6 +50,12 @@ def _load(file: Path) -> None:
     except Exception as err:
         del sys.modules[name]
         raise SettingsError(f"--module {file}, line {_line_of(err, file)}: {type(err).__name__}: {err}") from err
+
+
+def _is_free(name: str, file: Path) -> bool:
+    """Whether an import of this name finds nothing, or the file itself, as in a program started beside it."""
+    there = importlib.util.find_spec(name)
+    return there is None or (there.origin is not None and Path(there.origin).resolve() == file)
 
 
 def _line_of(err: BaseException, file: Path) -> int:

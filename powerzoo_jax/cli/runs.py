@@ -1,4 +1,4 @@
-"""A training run as a folder: `run.json` (resolved settings), `checkpoint/`, `log.tsv`, `scores.json`."""
+"""A training run as a folder: `run.json` (resolved settings), `checkpoint/`, `selected/`, `log.tsv`, `scores.json`."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from powerzoo_jax.rl.training.learners import LEARNERS, Learner
 from powerzoo_jax.tasks import make
 from powerzoo_jax.tasks.registry import get_spec
 
-RUN_FILE, CHECKPOINT, LOG, SCORES = "run.json", "checkpoint", "log.tsv", "scores.json"
+RUN_FILE, CHECKPOINT, SELECTED, LOG, SCORES = "run.json", "checkpoint", "selected", "log.tsv", "scores.json"
 REPAIR = "Restore the file, train with --overwrite, or choose another folder."
 PACKAGE = Path(__file__).resolve().parents[1]
 PREFERRED = ("ppo", "apg_lagrangian")  # whose settings a task's name alone stands for, if there are any
@@ -205,8 +205,9 @@ def has_checkpoint(run: Run) -> bool:
 
 
 def drop_checkpoint(run: Run) -> None:
-    """Delete the checkpoint of the folder."""
-    shutil.rmtree(run.folder / CHECKPOINT, ignore_errors=True)
+    """Delete the checkpoint of the folder, and what was selected before it."""
+    for name in (CHECKPOINT, SELECTED):
+        shutil.rmtree(run.folder / name, ignore_errors=True)
 
 
 def save_state(run: Run, state: Any, done: int) -> None:
@@ -223,15 +224,8 @@ def load_state(run: Run, sim: Sim, sharding: Sharding | None = None) -> tuple[An
     return state, checkpoint.load_config(run.folder / CHECKPOINT)[1]
 
 
-def policies_of_run(run: Run) -> list[Partial]:
-    """The trained policies of a run, one a row."""
-    sim = run.make()
-    return policies(run, sim, load_state(run, sim)[0])
-
-
-def policies(run: Run, sim: Sim, state: Any) -> list[Partial]:
-    """Policies out of a state with a leading row axis; one compile serves them all."""
-    trained = jax.device_get(run.learner.policy_of(state))
+def as_acts(run: Run, sim: Sim, trained: Any) -> list[Partial]:
+    """Acts out of the policies of a learner with a leading row axis; one compile serves them all."""
 
     def act(policy: Any, carry: Any, obs: Array, key: Array) -> Any:
         return run.learner.act(run.config, sim, policy)(carry, obs, key)

@@ -138,7 +138,8 @@ def step(
     queued = jobs.enqueue((state.train, state.finetune), arrivals)
     (train, refused_train), (finetune, refused_finetune) = queued
     upto = jobs.queued_gpus((train, finetune))
-    running = jobs.row_sum(train.held_gpus) + jobs.row_sum(finetune.held_gpus)
+    train_gpus, finetune_gpus = jobs.row_sum(train.held_gpus), jobs.row_sum(finetune.held_gpus)
+    running = train_gpus + finetune_gpus
     # running jobs are not pre-empted: inference that exceeds what they leave is not served
     serving = jnp.minimum(
         jnp.round(params.infer_gpu_peak * jnp.clip(weather.infer_util, 0, 1)), params.n_gpus - running
@@ -146,24 +147,19 @@ def step(
     free = params.n_gpus - serving - running
     late = (minute, dt_minutes) if force_start else None
     from_train, taken = _chosen(train, upto[0], order.train_share, free, late)
-    from_finetune, _ = _chosen(finetune, upto[1], order.finetune_share, free - taken, late)
-
-    def begin(pool: Pool, started: Array) -> Pool:
-        pool = jobs.start(pool, started, minute, dt_minutes)
-        return jobs.packed(pool) if force_start else pool
-
-    train, finetune = begin(train, from_train), begin(finetune, from_finetune)
-    train_gpus, finetune_gpus = jobs.row_sum(train.held_gpus), jobs.row_sum(finetune.held_gpus)
+    from_finetune, taken_too = _chosen(finetune, upto[1], order.finetune_share, free - taken, late)
+    train_gpus, finetune_gpus = train_gpus + taken, finetune_gpus + taken_too
     it_mw = _it_mw(params, serving, train_gpus, finetune_gpus)
     t_set = jnp.clip(order.t_set_c, params.set_low_c, params.set_high_c)
     t_zone, cool_mw = _cool(params, state.t_zone_c, t_set, it_mw, weather.t_outdoor_c, dt_hours)
     dropped = None
     if count_dropped:
         refused = jobs.refused_gpu_h(state.train, arrivals[0]) + jobs.refused_gpu_h(state.finetune, arrivals[1])
-        given_up = (jobs.expiring_gpu_h(pool, minute, dt_minutes) for pool in (train, finetune))
+        left = jobs.vacate(train, from_train), jobs.vacate(finetune, from_finetune)
+        given_up = (jobs.expiring_gpu_h(pool, minute, dt_minutes) for pool in left)
         dropped = jnp.where(params.mask, functools.reduce(jnp.add, given_up, refused), 0)
-    train, missed_train = jobs.advance(train, minute, dt_minutes)
-    finetune, missed_finetune = jobs.advance(finetune, minute, dt_minutes)
+    train, missed_train = jobs.advance(train, from_train, minute, dt_minutes, repack=force_start)
+    finetune, missed_finetune = jobs.advance(finetune, from_finetune, minute, dt_minutes, repack=force_start)
     misses = refused_train + refused_finetune + missed_train + missed_finetune
     new = DataCenterState(
         train=train,

@@ -234,8 +234,16 @@ def overdue(pool: Pool, started: Array, room: Array, minute: Array, dt_minutes: 
     return urgent & (running_sum(jnp.where(urgent, pool.gpus, 0)) <= room[:, None])
 
 
-def start(pool: Pool, started: Array, minute: Array, dt_minutes: float) -> Pool:
-    """Move the jobs `started` (G, Q) from the queue to the calendars."""
+def advance(
+    pool: Pool, started: Array, minute: Array, dt_minutes: float, *, repack: bool = False
+) -> tuple[Pool, Array]:
+    """Move the jobs `started` (G, Q) from the queue to the calendars, and go on to the end of the step.
+
+    repack:  started jobs are no prefix of the queue: pack it again
+
+    Returns the pool and the jobs (G,) whose deadline passes in the step, dropped if queued. The calendars go on first
+    and a job enters one step earlier than it ends: moving on what a sum has found would take kernels of their own.
+    """
     now = minute.astype(pool.gpus.dtype)
     steps = _steps(pool.duration_min, dt_minutes)
     tail = pool.gpus * (pool.duration_min - (steps - 1) * dt_minutes)
@@ -243,12 +251,20 @@ def start(pool: Pool, started: Array, minute: Array, dt_minutes: float) -> Pool:
     late = started & (pool.duration_min > left + CLOCK_MIN)
     ends = jnp.where(started, steps, 0)
     passes = jnp.where(late, _steps(left, dt_minutes), 0)
-    return replace(
-        vacate(pool, started),
-        held_gpus=_entered(pool.held_gpus, ends, pool.gpus),
-        tail_gpu_min=_entered(pool.tail_gpu_min, ends, tail),
-        late_jobs=_entered(pool.late_jobs, passes, jnp.ones_like(tail)),
+    left_over = vacate(pool, started)
+    expired = _expired(left_over, minute, dt_minutes)
+    queue = vacate(left_over, expired)
+
+    def following(calendar: Array) -> Array:
+        return jnp.concatenate([calendar[:, 1:], jnp.zeros_like(calendar[:, :1])], axis=1)
+
+    new = replace(
+        _packed(queue) if repack else queue,
+        held_gpus=_entered(following(pool.held_gpus), ends - 1, pool.gpus),
+        tail_gpu_min=_entered(following(pool.tail_gpu_min), ends - 1, tail),
+        late_jobs=_entered(following(pool.late_jobs), passes - 1, jnp.ones_like(tail)),
     )
+    return new, pool.late_jobs[:, 0] + row_sum(((passes == 1) | expired).astype(tail.dtype))
 
 
 def _steps(minutes: Array, dt_minutes: float) -> Array:
@@ -257,7 +273,7 @@ def _steps(minutes: Array, dt_minutes: float) -> Array:
 
 
 def _entered(calendar: Array, step: Array, amount: Array) -> Array:
-    """Add amounts (G, Q) to the steps (G, Q) of a calendar (G, B), counted from 1; step 0 is none.
+    """Add amounts (G, Q) to the steps (G, Q) of a calendar (G, B), counted from 1; 0 and less are none.
 
     The sums are whole numbers of GPUs, jobs or GRAIN, so they are exact and do not depend on the order of adding.
     """
@@ -270,7 +286,10 @@ def _entered(calendar: Array, step: Array, amount: Array) -> Array:
 
     def chosen(calendar: Array, at: Array, amount: Array) -> Array:
         bins = jnp.arange(calendar.shape[1], dtype=jnp.int32)[None, None]
-        return calendar + jnp.sum(jnp.where(at[:, :, None] == bins, amount[:, :, None], 0), axis=1)
+        begun = jnp.where(at[:, :, None] == bins, amount[:, :, None], 0)
+        # what was there goes with the first slot: added behind the sum, it would take a kernel of its own
+        first = jnp.arange(at.shape[1])[None, :, None] == 0
+        return jnp.sum(begun + jnp.where(first, calendar[:, None, :], 0), axis=1)
 
     found: Array = by_mode(AUTO, scattered, chosen, calendar, step.astype(jnp.int32) - 1, amount)
     return found
@@ -286,30 +305,13 @@ def vacate(pool: Pool, gone: Array) -> Pool:
     )
 
 
-def packed(pool: Pool) -> Pool:
+def _packed(pool: Pool) -> Pool:
     """Queue packed to the right again, after jobs have left from its middle."""
     order = jnp.argsort(pool.deadline_min, axis=1, stable=True)
     gpus, duration, deadline = (
         jnp.take_along_axis(x, order, axis=1) for x in (pool.gpus, pool.duration_min, pool.deadline_min)
     )
     return replace(pool, gpus=gpus, duration_min=duration, deadline_min=deadline)
-
-
-def advance(pool: Pool, minute: Array, dt_minutes: float) -> tuple[Pool, Array]:
-    """Advance to the end of the step: (pool, jobs (G,) whose deadline passed in it, dropped if queued)."""
-    expired = _expired(pool, minute, dt_minutes)
-    misses = pool.late_jobs[:, 0] + row_sum(expired.astype(pool.gpus.dtype))
-
-    def following(calendar: Array) -> Array:
-        return jnp.concatenate([calendar[:, 1:], jnp.zeros_like(calendar[:, :1])], axis=1)
-
-    new = replace(
-        vacate(pool, expired),
-        held_gpus=following(pool.held_gpus),
-        tail_gpu_min=following(pool.tail_gpu_min),
-        late_jobs=following(pool.late_jobs),
-    )
-    return new, misses
 
 
 def _expired(pool: Pool, minute: Array, dt_minutes: float) -> Array:
@@ -319,7 +321,7 @@ def _expired(pool: Pool, minute: Array, dt_minutes: float) -> Array:
 
 
 def expiring_gpu_h(pool: Pool, minute: Array, dt_minutes: float) -> Array:
-    """Work of the queued jobs that `advance` drops at the end of the step, (G,) [GPU h]."""
+    """Work of the queued jobs that `advance` drops at the end of a step that starts none, (G,) [GPU h]."""
     return row_sum(jnp.where(_expired(pool, minute, dt_minutes), pool.gpus * pool.duration_min, 0)) / 60
 
 

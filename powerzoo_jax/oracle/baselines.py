@@ -153,7 +153,7 @@ def baseline_policy(sim: Sim, name: str, draws: Draw, keys: Array) -> Policy:
     if name == "oracle":
         return book.foresee(sim, draws, keys).policy
     if name == CAUSAL:
-        return get_causal(sim.spec.id)(sim, draws, keys)
+        return get_causal(sim.spec.id, sim.spec.version)(sim, draws, keys)
     if name == TRIVIAL:
         return trivial_policy(sim, draws)
     return book.rules[name](sim, draws, keys)

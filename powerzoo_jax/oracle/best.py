@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import argparse
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -18,19 +18,31 @@ from powerzoo_jax.base.errors import SolverError
 from powerzoo_jax.base.tree import take
 from powerzoo_jax.envs.core import Sim
 from powerzoo_jax.envs.series import Draw
-from powerzoo_jax.oracle.baselines import evaluate_baseline
+from powerzoo_jax.oracle.baselines import CAUSAL, TRIVIAL, evaluate_baseline
+from powerzoo_jax.oracle.clock_plan import load_trivial
 from powerzoo_jax.oracle.lagrangian import (
     PlanPool,
     PricedPlan,
+    PricedPlanner,
     Progress,
+    ReachPlanner,
     Relaxation,
     choose_plans,
+    dual_value,
     search_prices,
 )
 from powerzoo_jax.oracle.progress import show_progress
 from powerzoo_jax.oracle.reference import rounded
-from powerzoo_jax.oracle.registry import BEST_COMMAND, BEST_FILE, follow, get_priced, load_table
-from powerzoo_jax.tasks import get_spec, make
+from powerzoo_jax.oracle.registry import (
+    BEST_COMMAND,
+    BEST_FILE,
+    follow,
+    get_priced,
+    has_causal,
+    load_table,
+    version_key,
+)
+from powerzoo_jax.tasks import make
 from powerzoo_jax.tasks.score import SEED, Evaluation, all_starts, episode_keys, evaluate, seeded_starts
 
 SPLITS = ("val", "test")
@@ -44,6 +56,7 @@ def best_record(
     task_id: str,
     split: str = "test",
     *,
+    version: int | None = None,
     n_episodes: int | None = None,
     searched: int | None = None,
     seed: int = SEED,
@@ -53,30 +66,46 @@ def best_record(
 ) -> dict[str, Any]:
     """Best feasible mean return of a task on a split, the bound on it, and what the rule returns on those episodes.
 
+    version:     of the task; None takes that of `make`
     n_episodes:  None plays the episodes of the shipped reference, or every eligible start once; else seeds
                  seed .. seed + n_episodes - 1
     searched:    of these, how many the prices of the channels are searched on; None takes all
     folder:      where the plans are kept while they are made, and found again; None keeps none
     overrides:   task keywords, as for `make`
 
-    Returns rule, best and bound [unit of the reward]; gap = (bound - best) / (best - rule), None where the best is no
-    better than the rule; prices of the limited channels [reward per unit], mean costs and budgets of them; whether
-    best and rule are feasible; the episodes' fingerprint, n, searched, seed, data hashes and library version.
+    Returns rule, best and bound [unit of the reward], and trivial and causal where the task has such a policy; gap =
+    (bound - best) / (best - rule), None where the best is no better than the rule; bound_of_actions, a bound of what
+    the actions of the task can reach, where the other is of more; prices of the limited channels
+    [reward per unit], mean costs and budgets of them; which of the policies are feasible; the episodes' fingerprint, n,
+    searched, seed, data hashes and library version.
     """
-    sim = make(task_id, split=split, **overrides)
+    sim = make(task_id, version=version, split=split, **overrides)
     draws = _episodes(sim, n_episodes, seed)
     n = draws.load_row.shape[0]
-    rule = evaluate_baseline(sim, "rule", draws=draws, seed=seed)
+    played = {name: evaluate_baseline(sim, name, draws=draws, seed=seed) for name in ("rule", *blind_policies(sim))}
+    anchor = played["rule"].mean_reward
+    stem = f"{task_id}_v{sim.spec.version}_{split}"
     few, first = min(searched or n, n), []
     if few < n:
-        part = folder / f"{task_id}_{split}_{few}.npz" if folder else None
-        found, _ = _search(sim, take(draws, np.arange(few)), seed, rule.mean_reward, part, progress)
+        part = folder / f"{stem}_{few}.npz" if folder else None
+        _, found, _ = _search(sim, take(draws, np.arange(few)), seed, anchor, part, progress)
         first = [found.price, *(scale * found.price for scale in AROUND)] if found.price.any() else []
-    whole = folder / f"{task_id}_{split}.npz" if folder else None
+    whole = folder / f"{stem}.npz" if folder else None
     rounds = {"first": first, "rounds": 1 + len(first)} if few < n else {}
-    found, pool = _search(sim, draws, seed, rule.mean_reward, whole, progress, **rounds)
-    record = play_best(sim, draws, seed, pool)
-    return _record(sim, rule, record, found, few)
+    planner, found, pool = _search(sim, draws, seed, anchor, whole, progress, **rounds)
+    record = _record(sim, played | {"best": play_best(sim, draws, seed, pool)}, found, few)
+    if not isinstance(planner, ReachPlanner):
+        return record
+    each = np.array([planner.reached_bound(episode, found.price) for episode in range(n)])
+    reached = dual_value(found.price, each, np.asarray(sim.spec.cost_budget))
+    return record | rounded({"bound_of_actions": reached}, DIGITS)
+
+
+def blind_policies(sim: Sim) -> tuple[str, ...]:
+    """Policies without foresight that are shown beside rule and best, of those that the task has."""
+    trivial = version_key(sim.spec.id, sim.spec.version) in load_trivial().get(sim.spec.id, {})
+    causal = has_causal(sim.spec.id, sim.spec.version)
+    return (*((TRIVIAL,) if trivial else ()), *((CAUSAL,) if causal else ()))
 
 
 def _episodes(sim: Sim, n_episodes: int | None, seed: int) -> Draw:
@@ -89,13 +118,13 @@ def _episodes(sim: Sim, n_episodes: int | None, seed: int) -> Draw:
 
 def _search(
     sim: Sim, draws: Draw, seed: int, anchor: float, path: Path | None, progress: Progress | None, **rounds: Any
-) -> tuple[Relaxation, PlanPool]:
+) -> tuple[PricedPlanner, Relaxation, PlanPool]:
     n = draws.load_row.shape[0]
     planner = get_priced(sim.spec.id)(sim, draws, episode_keys(seed, n))
     pool = PlanPool.load(path) if path and path.is_file() else PlanPool()
     budget = np.asarray(sim.spec.cost_budget)
     found = search_prices(planner, n, budget, pool=pool, anchor=anchor, path=path, progress=progress, **rounds)
-    return found, pool
+    return planner, found, pool
 
 
 def play_best(sim: Sim, draws: Draw, seed: int, pool: PlanPool) -> Evaluation:
@@ -122,19 +151,19 @@ def execute(sim: Sim, draws: Draw, seed: int, plans: Sequence[PricedPlan]) -> Ev
     return evaluate(sim, policy.act, draws=draws, seed=seed, carry=policy.carry)
 
 
-def _record(sim: Sim, rule: Evaluation, best: Evaluation, found: Relaxation, searched: int) -> dict[str, Any]:
+def _record(sim: Sim, played: Mapping[str, Evaluation], found: Relaxation, searched: int) -> dict[str, Any]:
+    rule, best = played["rule"], played["best"]
     limited = dict.fromkeys(rule.constraint_names)
     room = best.mean_reward - rule.mean_reward
     return rounded(
         {
-            "rule": rule.mean_reward,
-            "best": best.mean_reward,
+            **{name: record.mean_reward for name, record in played.items()},
             "bound": found.bound,
             "gap": (found.bound - best.mean_reward) / room if room > 0 else None,
             "prices": {c: float(x) for c, x in zip(sim.spec.cost_names, found.price, strict=True) if c in limited},
             "mean_costs": {c: best.mean_costs_by_constraint[c] for c in limited},
             "budgets": {c: best.cost_thresholds[c] for c in limited},
-            "feasible": {"rule": rule.feasible, "best": best.feasible},
+            "feasible": {name: record.feasible for name, record in played.items()},
             "episodes": best.episodes,
             "n": best.n_episodes,
             "searched": searched,
@@ -146,10 +175,10 @@ def _record(sim: Sim, rule: Evaluation, best: Evaluation, found: Relaxation, sea
     )
 
 
-def write_best(task_id: str, split: str, record: dict[str, Any]) -> None:
-    """Put a record into the shipped table at the task's registered version."""
+def write_best(task_id: str, split: str, record: dict[str, Any], version: int | None = None) -> None:
+    """Put a record into the shipped table at a version of the task; None takes that of `make`."""
     table = json.loads(BEST_FILE.read_text(encoding="utf-8")) if BEST_FILE.is_file() else {}
-    table.setdefault(task_id, {}).setdefault(f"v{get_spec(task_id).version}", {})[split] = record
+    table.setdefault(task_id, {}).setdefault(version_key(task_id, version), {})[split] = record
     BEST_FILE.write_text(json.dumps(table, indent=1, sort_keys=True) + "\n", encoding="utf-8")
 
 
@@ -157,13 +186,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Print the best feasible returns of tasks and their bounds; with --write, store them in the shipped table."""
     parser = argparse.ArgumentParser(prog=BEST_COMMAND, description=main.__doc__)
     parser.add_argument("task", nargs="+", help="task ids")
+    parser.add_argument("--version", type=int, help="of the tasks; default: that of make")
     parser.add_argument("--split", action="append", help=f"repeatable; default: {', '.join(SPLITS)}")
     parser.add_argument("--episodes", type=int, help="seeded episodes; default: those of the references")
     parser.add_argument(
         "--searched", type=int, help="episodes that prices are searched on; default: all that are played"
     )
     parser.add_argument("--state", type=Path, help="folder that keeps the plans while they are made, to resume from")
-    parser.add_argument("--write", action="store_true", help=f"store in {BEST_FILE.name}")
+    parser.add_argument("--write", action="store_true", help=f"store each record in {BEST_FILE.name} as it comes")
     chosen = parser.parse_args(arguments)
     if chosen.state:
         chosen.state.mkdir(parents=True, exist_ok=True)
@@ -173,6 +203,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             record = best_record(
                 task_id,
                 split,
+                version=chosen.version,
                 n_episodes=chosen.episodes,
                 searched=chosen.searched,
                 folder=chosen.state,
@@ -180,7 +211,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             )
             print(_line(task_id, split, record), flush=True)
             if chosen.write:
-                write_best(task_id, split, record)
+                write_best(task_id, split, record, chosen.version)
     return 0
 
 

@@ -17,8 +17,7 @@ from jax import Array
 
 from powerzoo_jax.envs.core import Sim
 from powerzoo_jax.envs.series import Draw
-from powerzoo_jax.oracle.registry import Policy, follow
-from powerzoo_jax.tasks import get_spec
+from powerzoo_jax.oracle.registry import Policy, follow, version_key
 
 FILE = Path(__file__).parent / "trivial.json"
 COMMAND = "python -m powerzoo_jax.oracle.trivial"
@@ -54,14 +53,18 @@ def load_trivial() -> dict[str, Any]:
     return table
 
 
-def get_trivial(task_id: str) -> dict[str, Any]:
-    """Shipped record of a task at its registered version: kind, values, group, and what it returned on train days.
+def get_trivial(task_id: str, *, version: int | None = None) -> dict[str, Any]:
+    """Shipped record of a task: kind, values, group, and what it returned on train days.
 
+    version:  of the task; None takes that of `make`
     Raises KeyError where the file has none, with the command that makes it.
     """
-    record = load_trivial().get(task_id, {}).get(f"v{get_spec(task_id).version}")
+    key = version_key(task_id, version)
+    record = load_trivial().get(task_id, {}).get(key)
     if record is None:
-        raise KeyError(f"no trivial policy is stored for {task_id!r} as it is now. Fit it: {COMMAND} {task_id} --write")
+        option = "" if version is None else f" --version {version}"
+        how = f"{COMMAND} {task_id}{option} --write"
+        raise KeyError(f"no trivial policy is stored for {task_id!r} {key}. Fit it: {how}")
     return dict(record)
 
 
@@ -70,7 +73,7 @@ def trivial_policy(sim: Sim, draws: Draw) -> Policy:
 
     Raises KeyError where none is stored, ValueError where the Sim has other actions than the task as registered.
     """
-    record = get_trivial(sim.spec.id)
+    record = get_trivial(sim.spec.id, version=sim.spec.version)
     group = tuple(tuple(row) for row in record["group"])
     expected = (sim.env.dims.agent, sim.env.dims.act)
     if np.shape(group) != expected:

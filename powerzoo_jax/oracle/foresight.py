@@ -1,10 +1,13 @@
-"""Oracles of tasks as planners that prices of cost channels do not change, for the search under mean budgets.
+"""Oracles of tasks as planners that prices of cost channels hardly change, for the search under mean budgets.
 
-Such an oracle keeps the budgets day by day. Its plans and its bound on every policy whatsoever hold at all prices,
-since costs are not negative: where a budget of the mean would let better plans pass, the gap to the bound shows it.
+Such an oracle keeps the budgets day by day where it can. Its plans and its bound on every policy whatsoever hold at all
+prices, since costs are not negative: where a budget of the mean would let better plans pass, the gap to the bound shows
+it. Where its plans break a budget of the mean, the rule of the task stands in on days on which that pays.
 """
 
 from __future__ import annotations
+
+from typing import NamedTuple
 
 import numpy as np
 from jax import Array
@@ -13,21 +16,49 @@ from powerzoo_jax.envs.core import Sim
 from powerzoo_jax.envs.episode import run_episodes
 from powerzoo_jax.envs.series import Draw
 from powerzoo_jax.oracle.lagrangian import PricedPlan
-from powerzoo_jax.oracle.registry import get_baselines
+from powerzoo_jax.oracle.registry import PlanCarry, Policy, get_baselines
+from powerzoo_jax.tasks.score import keeps
+
+DEAR = 10.0  # times what the oracle earns beyond the rule, that a budget costs once more at the highest price
+LEAST_BUDGET = 1e-3  # that this price is for, where a budget is zero
+
+
+class PlayedPlans(NamedTuple):
+    """Plans played: actions (B, T, A, U) [-], returns (B,), costs (B, C)."""
+
+    action: np.ndarray
+    value: np.ndarray
+    cost: np.ndarray
 
 
 class OraclePlans:
     """Priced planner of drawn episodes that plays the oracle of the task, see `lagrangian.PricedPlanner`."""
 
     def __init__(self, sim: Sim, draws: Draw, keys: Array) -> None:
-        plan = get_baselines(sim.spec.id).foresee(sim, draws, keys)
-        totals = run_episodes(sim, plan.policy.act, keys, draws, plan.policy.carry)
-        self.actions, self.bounds = np.asarray(plan.policy.carry.action), plan.bound
-        self.values, self.costs = (np.asarray(x, np.float64) for x in (totals.total, totals.cost))
-        self.most_price = np.zeros(len(sim.spec.cost_names))
+        book = get_baselines(sim.spec.id, sim.spec.version)
+        plan = book.foresee(sim, draws, keys)
+        self.bounds = plan.bound
+        self.played = [_play(sim, draws, keys, plan.policy)]
+        budget = np.asarray(sim.spec.cost_budget)
+        limited, earned = np.isfinite(budget), self.played[0].value
+        self.most_price = np.zeros(len(budget))
+        if keeps(self.played[0].cost.mean(axis=0)[limited], budget[limited]).all():
+            return
+        rule = book.rules[book.safe](sim, draws, keys)
+        if isinstance(rule.carry, PlanCarry):
+            self.played.append(_play(sim, draws, keys, rule))
+            worth = DEAR * float(np.abs(earned - self.played[1].value).mean())
+            self.most_price = np.where(limited, worth / np.maximum(budget, LEAST_BUDGET), 0.0)
 
     def plan(self, episode: int, price: np.ndarray) -> PricedPlan:
-        """The oracle's plan of an episode, the same at all prices."""
-        del price
-        value, bound = float(self.values[episode]), float(self.bounds[episode])
-        return PricedPlan(self.actions[episode], value, self.costs[episode], bound)
+        """The better plan of an episode at prices (C,) [reward per unit of the channel]."""
+        worth = [float(plans.value[episode] - price @ plans.cost[episode]) for plans in self.played]
+        best = self.played[int(np.argmax(worth))]
+        bound = float(self.bounds[episode])
+        return PricedPlan(best.action[episode], float(best.value[episode]), best.cost[episode], bound)
+
+
+def _play(sim: Sim, draws: Draw, keys: Array, policy: Policy) -> PlayedPlans:
+    totals = run_episodes(sim, policy.act, keys, draws, policy.carry)
+    value, cost = (np.asarray(x, np.float64) for x in (totals.total, totals.cost))
+    return PlayedPlans(np.asarray(policy.carry.action), value, cost)

@@ -15,17 +15,10 @@ from typing import Any, NamedTuple
 
 from powerzoo_jax.base.errors import listing
 from powerzoo_jax.envs.core import Sim
-from powerzoo_jax.oracle.baselines import CAUSAL, TRIVIAL, evaluate_baseline
-from powerzoo_jax.oracle.clock_plan import load_trivial
-from powerzoo_jax.oracle.registry import (
-    get_baselines,
-    get_best,
-    get_reference,
-    list_causal,
-    load_best,
-    load_table,
-)
-from powerzoo_jax.tasks import get_spec, make
+from powerzoo_jax.oracle.baselines import evaluate_baseline
+from powerzoo_jax.oracle.best import blind_policies
+from powerzoo_jax.oracle.registry import get_baselines, load_best, load_table, version_key
+from powerzoo_jax.tasks import make
 from powerzoo_jax.tasks.score import SEED, Evaluation, all_starts, gain, seeded_starts
 
 SPLITS = ("val", "test")
@@ -69,15 +62,19 @@ def _shown(value: float | None) -> str:
     return "-" if value is None else f"{round(value, 4) + 0.0:.4f}"
 
 
-def climb(task_id: str, split: str, *, n_episodes: int | None = None, recorded: bool = True) -> list[Rung]:
+def climb(
+    task_id: str, split: str, *, version: int | None = None, n_episodes: int | None = None, recorded: bool = True
+) -> list[Rung]:
     """Evaluate the policies of a task on one set of episodes.
 
+    version:     of the task; None takes that of `make`
     n_episodes:  None plays the episodes of the shipped reference, or every start once; else as many seeded ones
     recorded:    take the oracle's return from that reference, for its plans are dear. It is computed in float64, where
                  keys draw other trips and jobs. False plans and plays it here, on the very episodes of the others
     """
-    sim = make(task_id, split=split)
-    shipped = _shipped(task_id, split) if recorded and n_episodes is None else None
+    sim = make(task_id, version=version, split=split)
+    table = load_table().get(task_id, {}).get(version_key(task_id, version), {})
+    shipped = table.get(split) if recorded and n_episodes is None else None
     draws = all_starts(sim)
     if n_episodes is None and shipped and shipped["n"] != draws.load_row.shape[0]:
         n_episodes = shipped["n"]  # a record of seeded episodes
@@ -92,7 +89,7 @@ def climb(task_id: str, split: str, *, n_episodes: int | None = None, recorded: 
         money["oracle"], over["oracle"] = best.mean_reward, over_budget(best)
     else:
         money["oracle"], over["oracle"] = shipped["oracle"], "" if shipped["feasible"]["oracle"] else "recorded"
-    known = _best(task_id, split, found["rule"].episodes)
+    known = _best(sim, found["rule"].episodes)
     if known:
         money[BEST], over[BEST] = known["best"], "" if known["feasible"]["best"] else "recorded"
     span = money["oracle"] - money["rule"]
@@ -105,12 +102,11 @@ def climb(task_id: str, split: str, *, n_episodes: int | None = None, recorded: 
     return rungs
 
 
-def _best(task_id: str, split: str, episodes: str) -> dict[str, Any] | None:
+def _best(sim: Sim, episodes: str) -> dict[str, Any] | None:
     """The shipped best of a task, where there is one that was measured on these episodes."""
-    if split not in load_best().get(task_id, {}).get(f"v{get_spec(task_id).version}", {}):
-        return None
-    record = get_best(task_id, split)
-    return record if record["episodes"] == episodes else None
+    key = version_key(sim.spec.id, sim.spec.version)
+    record = load_best().get(sim.spec.id, {}).get(key, {}).get(sim.spec.split)
+    return record if record and record["episodes"] == episodes else None
 
 
 def over_budget(record: Evaluation) -> str:
@@ -123,25 +119,17 @@ def over_budget(record: Evaluation) -> str:
 def _names(sim: Sim) -> Iterator[str]:
     yield "random"
     yield "rule"
-    safe = get_baselines(sim.spec.id).safe
+    safe = get_baselines(sim.spec.id, sim.spec.version).safe
     if safe != "rule":
         yield safe
-    if sim.spec.id in load_trivial():
-        yield TRIVIAL
-    if sim.spec.id in list_causal():
-        yield CAUSAL
-
-
-def _shipped(task_id: str, split: str) -> dict[str, Any] | None:
-    """The shipped record of a task, if there is one."""
-    recorded = any(split in splits for splits in load_table().get(task_id, {}).values())
-    return get_reference(task_id, split) if recorded else None
+    yield from blind_policies(sim)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Print the ladder of tasks; with --out, write it to a file as well."""
     parser = argparse.ArgumentParser(prog="python -m powerzoo_jax.oracle.ladder", description=main.__doc__)
     parser.add_argument("task", nargs="+", help="task ids")
+    parser.add_argument("--version", type=int, help="of the tasks; default: that of make")
     parser.add_argument("--split", action="append", help=f"repeatable; default: {', '.join(SPLITS)}")
     parser.add_argument("--episodes", type=int, help="seeded episodes; default: every start of the split once")
     parser.add_argument("--live", action="store_true", help="plan the oracle here rather than read its record")
@@ -150,9 +138,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     print("\t".join(COLUMNS))
     for task_id in chosen.task:
         for split in chosen.split or SPLITS:
-            lines = [
-                rung.line() for rung in climb(task_id, split, n_episodes=chosen.episodes, recorded=not chosen.live)
-            ]
+            rungs = climb(task_id, split, version=chosen.version, n_episodes=chosen.episodes, recorded=not chosen.live)
+            lines = [rung.line() for rung in rungs]
             print("\n".join(lines), flush=True)
             if chosen.out:
                 replace_rows(chosen.out, task_id, split, lines)

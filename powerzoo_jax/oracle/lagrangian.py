@@ -17,7 +17,7 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import NamedTuple, Protocol
+from typing import NamedTuple, Protocol, runtime_checkable
 
 import numpy as np
 
@@ -58,6 +58,15 @@ class PricedPlanner(Protocol):
 
     def plan(self, episode: int, price: np.ndarray) -> PricedPlan:
         """Plan of an episode at prices (C,) of the cost channels."""
+        ...
+
+
+@runtime_checkable
+class ReachPlanner(PricedPlanner, Protocol):
+    """Planner whose bounds hold for more than the actions of the task can reach, and that has a bound of these."""
+
+    def reached_bound(self, episode: int, price: np.ndarray) -> float:
+        """Bound of an episode at prices (C,) of the cost channels, as that of a plan."""
         ...
 
 

@@ -16,8 +16,8 @@ from powerzoo_jax.base.errors import SolverError
 from powerzoo_jax.envs.core import Sim
 from powerzoo_jax.envs.series import Draw
 from powerzoo_jax.oracle.baselines import BASELINES, evaluate_baseline
-from powerzoo_jax.oracle.registry import FILE, get_baselines, list_baselines
-from powerzoo_jax.tasks import get_spec, make
+from powerzoo_jax.oracle.registry import FILE, get_baselines, list_baselines, version_key
+from powerzoo_jax.tasks import make
 from powerzoo_jax.tasks.score import (
     SEED,
     Evaluation,
@@ -38,6 +38,7 @@ def reference(
     task_id: str,
     split: str = "test",
     *,
+    version: int | None = None,
     n_episodes: int | None = None,
     seed: int = SEED,
     repeats: int = REPEATS,
@@ -46,6 +47,7 @@ def reference(
 ) -> dict[str, Any]:
     """Mean returns of the reference policies on a split, all executed in the environment, in float64.
 
+    version:     of the task; None takes that of `make`
     n_episodes:  None plays every eligible start once; else seeds seed .. seed + n_episodes - 1
     repeats:     plays of the random policy on each of these episodes
     date:        ISO date of the record; None takes today
@@ -62,13 +64,13 @@ def reference(
     """
     # in float32 the oracle could round above its own bound, and later digits would differ between machines
     with jax.enable_x64(True):
-        sim = make(task_id, split=split, dtype="float64", **overrides)
+        sim = make(task_id, version=version, split=split, dtype="float64", **overrides)
         return _measure(sim, n_episodes, seed, repeats, date)
 
 
 def _measure(sim: Sim, n_episodes: int | None, seed: int, repeats: int, date: str | None) -> dict[str, Any]:
     draws = all_starts(sim) if n_episodes is None else seeded_starts(sim, n_episodes, seed)
-    book, keys = get_baselines(sim.spec.id), episode_keys(seed, draws.load_row.shape[0])
+    book, keys = get_baselines(sim.spec.id, sim.spec.version), episode_keys(seed, draws.load_row.shape[0])
     plan = book.foresee(sim, draws, keys)
     records = {name: evaluate_baseline(sim, name, draws=draws, seed=seed) for name in book.rules}
     records["random"] = evaluate_baseline(sim, "random", draws=_repeated(draws, repeats), seed=seed)
@@ -150,11 +152,11 @@ def rounded(value: Any, digits: int = DIGITS) -> Any:
     return (round(value, digits) + 0.0) if isinstance(value, float) else value
 
 
-def write_table(records: dict[str, dict[str, dict[str, Any]]]) -> None:
-    """Merge task -> split -> record into the shipped table at each task's registered version."""
+def write_table(records: dict[str, dict[str, dict[str, Any]]], version: int | None = None) -> None:
+    """Merge task -> split -> record into the shipped table at a version of the tasks; None takes that of `make`."""
     table = json.loads(FILE.read_text(encoding="utf-8")) if FILE.is_file() else {}
     for task_id, splits in records.items():
-        table.setdefault(task_id, {}).setdefault(f"v{get_spec(task_id).version}", {}).update(splits)
+        table.setdefault(task_id, {}).setdefault(version_key(task_id, version), {}).update(splits)
     FILE.write_text(json.dumps(table, indent=1, sort_keys=True) + "\n", encoding="utf-8")
 
 
@@ -164,18 +166,16 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("task", nargs="*", default=list(list_baselines()), help="task ids (default: all)")
     parser.add_argument("--split", action="append", help="repeatable; default: all of the task")
     parser.add_argument("--episodes", type=int, help="seeded episodes; default: every start of the split once")
-    parser.add_argument("--write", action="store_true", help=f"store in {FILE.name}")
+    parser.add_argument("--write", action="store_true", help=f"store each record in {FILE.name} as it comes")
+    parser.add_argument("--version", type=int, help="of the tasks; default: that of make")
     chosen = parser.parse_args(arguments)
-    records: dict[str, dict[str, dict[str, Any]]] = {}
     print("\t".join(("task", "split", "n", *COLUMNS)))
     for task_id in chosen.task:
-        for split in chosen.split or get_baselines(task_id).splits:
-            record = reference(task_id, split, n_episodes=chosen.episodes)
-            records.setdefault(task_id, {})[split] = record
+        for split in chosen.split or get_baselines(task_id, chosen.version).splits:
+            record = reference(task_id, split, version=chosen.version, n_episodes=chosen.episodes)
             print("\t".join((task_id, split, str(record["n"]), *(f"{record[key]:.4f}" for key in COLUMNS))), flush=True)
-    if chosen.write:
-        write_table(records)
-        print(f"wrote {FILE.name}")
+            if chosen.write:
+                write_table({task_id: {split: record}}, chosen.version)
     return 0
 
 

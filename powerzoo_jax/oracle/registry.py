@@ -50,9 +50,14 @@ def load_table() -> Table:
     }
 
 
-def withdrawn(task_id: str, split: str = "test") -> str | None:
-    """Why the record of a task at its registered version was taken back; None where it was not."""
-    record = _read().get(task_id, {}).get(f"v{get_spec(task_id).version}", {}).get(split, {})
+def version_key(task_id: str, version: int | None = None) -> str:
+    """Name of a task's version in the shipped tables, "v1"; None takes that of `make`. Errors as in `get_spec`."""
+    return f"v{get_spec(task_id, version).version}"
+
+
+def withdrawn(task_id: str, split: str = "test", *, version: int | None = None) -> str | None:
+    """Why the record of a task was taken back; None where it was not. version: None takes that of `make`."""
+    record = _read().get(task_id, {}).get(version_key(task_id, version), {}).get(split, {})
     return record.get(WITHDRAWN)
 
 
@@ -62,8 +67,10 @@ def _read() -> Table:
     return table
 
 
-def get_reference(task_id: str, split: str = "test") -> dict[str, Any]:
-    """Shipped record of a task at its registered version; mean returns in the unit of the reward.
+def get_reference(task_id: str, split: str = "test", *, version: int | None = None) -> dict[str, Any]:
+    """Shipped record of a task; mean returns in the unit of the reward.
+
+    version:  of the task; None takes that of `make`
 
     Valid for the task as registered: with keywords changed, or for a task of your own, compute your own by
     `oracle.reference.reference`.
@@ -75,16 +82,19 @@ def get_reference(task_id: str, split: str = "test") -> dict[str, Any]:
         record = get_reference("battery_arbitrage", "test")
         score = normalized_score(5.59, record["random"], record["oracle"])
     """
-    version = f"v{get_spec(task_id).version}"
-    splits = load_table().get(task_id, {}).get(version, {})
+    key = version_key(task_id, version)
+    splits = load_table().get(task_id, {}).get(key, {})
     if split not in splits:
-        hint = withdrawn(task_id, split)
-        hint = hint or (
-            unknown("split", split, splits) if splits else f"The table holds nothing for {task_id!r} {version}."
-        )
+        nothing = unknown("split", split, splits) if splits else f"The table holds nothing for {task_id!r} {key}."
+        hint = withdrawn(task_id, split, version=version) or nothing
         # another process knows no task that this one has registered
         shipped = any(task_id == spec.id for spec, _ in CATALOG)
-        how = f"{COMMAND} {task_id} --split {split}" if shipped else f"{FUNCTION}({task_id!r}, {split!r})"
+        option, argument = ("", "") if version is None else (f" --version {version}", f", version={version}")
+        how = (
+            f"{COMMAND} {task_id}{option} --split {split}"
+            if shipped
+            else f"{FUNCTION}({task_id!r}, {split!r}{argument})"
+        )
         raise KeyError(f"{hint} Compute it: {how}")
     return dict(splits[split])
 
@@ -96,9 +106,10 @@ def load_best() -> Table:
     return table
 
 
-def get_best(task_id: str, split: str = "test") -> dict[str, Any]:
-    """Shipped record of the best feasible return of a task at its registered version, see `oracle.best.best_record`.
+def get_best(task_id: str, split: str = "test", *, version: int | None = None) -> dict[str, Any]:
+    """Shipped record of the best feasible return of a task, see `oracle.best.best_record`.
 
+    version:  of the task; None takes that of `make`
     Raises ValueError for an unknown task and KeyError where the table has none, with the command that computes it.
 
     Example:
@@ -106,12 +117,13 @@ def get_best(task_id: str, split: str = "test") -> dict[str, Any]:
         record = get_best("battery_arbitrage", "test")
         share = gain(6.0, record["rule"], record["best"])
     """
-    version = f"v{get_spec(task_id).version}"
-    record = load_best().get(task_id, {}).get(version, {}).get(split)
+    key = version_key(task_id, version)
+    record = load_best().get(task_id, {}).get(key, {}).get(split)
     if record is None:
+        option = "" if version is None else f" --version {version}"
         raise KeyError(
-            f"no best return is known for {task_id!r} {version}, split {split!r}. "
-            f"Compute it: {BEST_COMMAND} {task_id} --split {split} --write"
+            f"no best return is known for {task_id!r} {key}, split {split!r}. "
+            f"Compute it: {BEST_COMMAND} {task_id}{option} --split {split} --write"
         )
     return dict(record)
 
@@ -268,6 +280,8 @@ def register_baselines(task_id: str, where: str) -> None:
     _BOOKS[task_id] = where
 
 
+CAUSAL_DISPATCH = "powerzoo_jax.oracle.causal.dispatch:plan_dispatch"
+
 _CAUSAL: dict[str, str] = {
     "battery_arbitrage": "powerzoo_jax.oracle.causal.storage:plan_storage",
     "dso": "powerzoo_jax.oracle.causal.flexibility:plan_flexibility",
@@ -279,12 +293,17 @@ _CAUSAL: dict[str, str] = {
     "marl_ev_v2g_10ev": "powerzoo_jax.oracle.causal.vehicles:plan_vehicles",
     "marl_ev_v2g_1d": "powerzoo_jax.oracle.causal.vehicles:plan_vehicles",
     "marl_uc": "powerzoo_jax.oracle.causal.commitment:plan_units",
+    **dict.fromkeys(("marl_opf", "marl_opf_7d", "opf_118", "opf_118_7d"), CAUSAL_DISPATCH),
 }
 
+_LAST_CAUSAL = {"marl_uc": 0}
+"""Last version of a task that its causal planner holds for: later units have minimum times."""
 
-def get_causal(task_id: str) -> Choose:
+
+def get_causal(task_id: str, version: int | None = None) -> Choose:
     """Causal planner of a task, (sim, draws, keys) -> policy: a rolling horizon on what has been observed so far.
 
+    version:  of the task; None takes that of `make`
     Its forecasts come from the days of training alone. Not one of the rules: no score is measured against it.
     Found like the baselines of a task, see `get_baselines`. Raises ValueError where no planner is known.
 
@@ -292,19 +311,33 @@ def get_causal(task_id: str) -> Choose:
         from powerzoo_jax.oracle import evaluate_baseline
         record = evaluate_baseline(powerzoo_jax.make("battery_arbitrage", split="test"), "causal", n_episodes=2)
     """
-    where = _where(task_id, _CAUSAL)
+    where = _causal(task_id, version)
     if where is None:
-        raise ValueError(f"no causal planner is known for {task_id!r}; there is one for {listing(list_causal())}.")
+        key = version_key(task_id, version)
+        raise ValueError(
+            f"no causal planner is known for {task_id!r} {key}; there is one for {listing(list_causal())}."
+        )
     planner: Choose = _load(where)
     return planner
 
 
 def list_causal() -> tuple[str, ...]:
-    """Ids of the registered tasks that have a causal planner, sorted."""
-    return tuple(task for task in list_tasks() if _where(task, _CAUSAL) is not None)
+    """Ids of the registered tasks that have a causal planner in the version of `make`, sorted."""
+    return tuple(task for task in list_tasks() if has_causal(task))
+
+
+def has_causal(task_id: str, version: int | None = None) -> bool:
+    """Whether a task has a causal planner; arguments and errors as in `get_causal`."""
+    return _causal(task_id, version) is not None
+
+
+def _causal(task_id: str, version: int | None) -> str | None:
+    known = get_spec(task_id, version).version
+    return None if known > _LAST_CAUSAL.get(task_id, known) else _where(task_id, _CAUSAL)
 
 
 FEEDER_PLANS = "powerzoo_jax.oracle.feeder.priced:FeederPlans"
+DISPATCH_PLANS = "powerzoo_jax.oracle.transmission.priced:DispatchPlans"
 ORACLE_PLANS = "powerzoo_jax.oracle.foresight:OraclePlans"
 
 _PRICED: dict[str, str] = {
@@ -319,6 +352,7 @@ _PRICED: dict[str, str] = {
     "marl_ev_v2g": FEEDER_PLANS,
     "marl_ev_v2g_10ev": FEEDER_PLANS,
     "marl_ev_v2g_1d": FEEDER_PLANS,
+    **dict.fromkeys(("marl_opf", "marl_opf_118", "marl_opf_7d", "opf_118", "opf_118_7d"), DISPATCH_PLANS),
 }
 
 

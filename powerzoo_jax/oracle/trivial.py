@@ -26,8 +26,8 @@ from powerzoo_jax.envs.episode import run_episode
 from powerzoo_jax.envs.series import Draw
 from powerzoo_jax.oracle.clock_plan import COMMAND, FILE, ClockPlan, steps_per_day
 from powerzoo_jax.oracle.progress import show_progress
-from powerzoo_jax.oracle.registry import PlanCarry, plan_act
-from powerzoo_jax.tasks import get_spec, make
+from powerzoo_jax.oracle.registry import PlanCarry, plan_act, version_key
+from powerzoo_jax.tasks import make
 from powerzoo_jax.tasks.score import SEED, all_starts, episode_keys
 
 MOST_OWN = 16  # entries of the actions of several agents that each have a plan of their own
@@ -166,16 +166,18 @@ def advance(
 def fit_trivial(
     task_id: str,
     *,
+    version: int | None = None,
     seed: int = SEED,
     folder: Path | None = None,
     progress: Callable[[str, int, int], None] | None = None,
 ) -> dict[str, Any]:
     """Search for the best constant and the best plan by the clock of a task, on its days of training.
 
+    version:   of the task; None takes that of `make`
     folder:    where the state of the search is kept after each generation, and found again; None keeps none
     progress:  called with the kind of plan, generations done, and all of them
     """
-    sim = make(task_id, split="train")
+    sim = make(task_id, version=version, split="train")
     budget = np.asarray(sim.spec.cost_budget)
     days = min(max(STEPS // sim.spec.horizon, LEAST_DAYS), MOST_DAYS)
     draws = spread_starts(sim, days)
@@ -192,7 +194,7 @@ def fit_trivial(
         def more_days(some: np.ndarray, shape: ClockPlan = shape) -> Played:
             return play_candidates(sim, shape, some, more, more_keys)
 
-        state = folder / f"{task_id}_{kind}.json" if folder else None
+        state = folder / f"{task_id}_v{sim.spec.version}_{kind}.json" if folder else None
         constant = finals[0][2] if finals else None
         search = load_search(state) if state and state.is_file() else start_search(kind, shape.size, constant)
         total = GENERATIONS[kind] + REFINED
@@ -226,11 +228,11 @@ def fit_trivial(
     }
 
 
-def write_trivial(records: dict[str, dict[str, Any]]) -> None:
-    """Merge task -> record into the shipped file at each task's registered version."""
+def write_trivial(records: dict[str, dict[str, Any]], version: int | None = None) -> None:
+    """Merge task -> record into the shipped file at a version of the tasks; None takes that of `make`."""
     table = json.loads(FILE.read_text(encoding="utf-8")) if FILE.is_file() else {}
     for task_id, record in records.items():
-        table[task_id] = {f"v{get_spec(task_id).version}": record}
+        table.setdefault(task_id, {})[version_key(task_id, version)] = record
     FILE.write_text(_readable(table), encoding="utf-8")
 
 
@@ -238,9 +240,11 @@ def _readable(table: dict[str, Any]) -> str:
     """JSON with a line for each entry of a record, so that a change shows as one line."""
     parts = []
     for task, versions in sorted(table.items()):
-        for version, record in versions.items():
+        records = []
+        for version, record in sorted(versions.items()):
             lines = ",\n".join(f"   {json.dumps(name)}: {json.dumps(record[name])}" for name in sorted(record))
-            parts.append(f" {json.dumps(task)}: {{\n  {json.dumps(version)}: {{\n{lines}\n  }}\n }}")
+            records.append(f"  {json.dumps(version)}: {{\n{lines}\n  }}")
+        parts.append(f" {json.dumps(task)}: {{\n" + ",\n".join(records) + "\n }")
     return "{\n" + ",\n".join(parts) + "\n}\n"
 
 
@@ -248,6 +252,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Fit the trivial policies of tasks; with --write, store them in the shipped file."""
     parser = argparse.ArgumentParser(prog=COMMAND, description=main.__doc__)
     parser.add_argument("task", nargs="+", help="task ids")
+    parser.add_argument("--version", type=int, help="of the tasks; default: that of make")
     parser.add_argument("--write", action="store_true", help=f"store in {FILE.name}")
     parser.add_argument("--state", type=Path, help="folder that keeps the search after each generation, to resume from")
     chosen = parser.parse_args(arguments)
@@ -255,11 +260,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
         chosen.state.mkdir(parents=True, exist_ok=True)
     print("\t".join(("task", "kind", "train", "costs")))
     for task_id in chosen.task:
-        record = fit_trivial(task_id, folder=chosen.state, progress=show_progress)
+        record = fit_trivial(task_id, version=chosen.version, folder=chosen.state, progress=show_progress)
         costs = listing(f"{name}={value:g}" for name, value in record["train_costs"].items())
         print("\t".join((task_id, record["kind"], f"{record['train'][record['kind']]:.4f}", costs)), flush=True)
         if chosen.write:
-            write_trivial({task_id: record})
+            write_trivial({task_id: record}, chosen.version)
     return 0
 
 

@@ -12,12 +12,12 @@ from powerzoo_jax.cases.case import ISOLATED
 from powerzoo_jax.cases.plausibility import PLAUSIBILITY
 from powerzoo_jax.cases.topology import branch_positions, reachable_from_slack
 from powerzoo_jax.powerflow.feeder.factors import nominal_injection
-from powerzoo_jax.powerflow.meshed.base_case import solve_base, voltage_setpoints
+from powerzoo_jax.powerflow.meshed.base_case import LEAST_Z_PU, solve_base, voltage_setpoints
 from powerzoo_jax.powerflow.result import PowerFlowResult, Status, explain
 
 # rules about what no power flow reads
 NOT_READ = {"base_voltages", "costs", "ratings", "repeated_branches", "unit_magnitudes", "voltage_bands"}
-NEAR_ZERO_Z = 1e-6  # [pu] below, a branch is a bus-bar: |y| of a million swamps its neighbours
+NEAR_ZERO_Z = max(LEAST_Z_PU.values())  # [pu] below, a branch is a bus-bar: |y| of a million swamps its neighbours
 FAR_TAP = (0.8, 1.25)  # [-] beyond, a ratio is no tap position of a transformer in use
 HALVINGS = 10  # tells the largest solvable load to 0.1 % of the given
 SHOWN = 3  # buses and branches named

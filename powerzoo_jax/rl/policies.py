@@ -215,6 +215,20 @@ def distribution(crew: AgentGroups, actor: Actor, params: Any, x: Any) -> Dist:
     return crew.head.dist(*by_kind(crew, outputs, params, x))
 
 
+def distribution_and_values(crew: AgentGroups, actor: Actor, params: Any, x: Any) -> tuple[Dist, Array]:
+    """Action distribution and values (..., N, S) [-] of agents whose policy and critic share hidden layers.
+
+    x:  (..., N, F) [-], standardised observations
+    """
+
+    def outputs(params: Any, x: Any) -> tuple[Array, Array, Array]:
+        out, log_std, values = actor.apply(params, x, valued=True)  # type: ignore[misc]
+        return out, jnp.broadcast_to(log_std, (x.shape[-2], log_std.size)), values
+
+    out, log_std, values = by_kind(crew, outputs, params, x)
+    return crew.head.dist(out, log_std), values
+
+
 def ppo_act(cfg: PPOConfig, sim: Sim, policy: ActorPolicy, *, greedy: bool = True) -> Act:
     """Act with a policy that PPO or a relative has trained: its most likely action when greedy, else a sample.
 
@@ -273,9 +287,12 @@ def _tanh(head: _Head, policy: ActorPolicy, carry: Any, obs: Array, key: Array) 
     return carry, by_kind(head.crew, head.network.apply, policy.actor, x).reshape(head.crew.shape)
 
 
-def make_actor(cfg: PPOConfig, crew: AgentGroups) -> Actor:
-    """The stochastic policy network of the first kind of agent; the others differ in `start` alone."""
-    return Actor(crew.start[0], len(crew.head.free), cfg.widths, cfg.activation, cfg.log_std, crew.dtype)
+def make_actor(cfg: PPOConfig, crew: AgentGroups, streams: int = 1) -> Actor:
+    """The stochastic policy network of the first kind of agent; the others differ in `start` alone.
+
+    streams:  values of a critic that shares its hidden layers, if settings say so; acting needs none of them
+    """
+    return Actor(crew.start[0], len(crew.head.free), cfg.widths, cfg.activation, cfg.log_std, crew.dtype, streams)
 
 
 def make_squashed(cfg: SACConfig, crew: AgentGroups) -> SquashedActor:

@@ -46,7 +46,7 @@ def board(tmp_path, monkeypatch):
         return [record(sim, value, value / 10 if known else None) for value in (1.0, 2.0, 3.0, 4.0, 100.0)]
 
     monkeypatch.setattr(leaderboard, "train", train)
-    monkeypatch.setattr(leaderboard, "policies", lambda run, sim, state: [None] * run.rows)
+    monkeypatch.setattr(leaderboard, "chosen_policies", lambda run, sim, state: [None] * run.rows)
     monkeypatch.setattr(leaderboard, "score_trained", score)
 
     def call(*words: str) -> tuple[str, list[str]]:
@@ -221,7 +221,7 @@ def test_the_shipped_page_is_that_of_its_rows_and_of_todays_tasks_and_settings()
     rows = json.loads(PAGE.with_suffix(leaderboard.DATA).read_text())
     assert PAGE.read_text() == leaderboard.page(rows)
     for row in rows:
-        config = dict(row["run"]["config"])
+        config = leaderboard.completed(row["run"])["config"]
         assert row["version"] == get_spec(row["task"]).version
         assert resolve_config(row["task"], config["algorithm"], ()).to_dict() == config
 
@@ -260,7 +260,12 @@ def test_learners_play_the_episodes_of_the_references(task, whole, monkeypatch):
     def play(sim, act, **asked):
         played.append(asked)
         return SimpleNamespace(
-            episodes=record["episodes"], task_id=sim.spec.id, split=sim.spec.split, mean_reward=0.0, feasible=True
+            episodes=record["episodes"],
+            task_id=sim.spec.id,
+            task_version=sim.spec.version,
+            split=sim.spec.split,
+            mean_reward=0.0,
+            feasible=True,
         )
 
     monkeypatch.setattr("powerzoo_jax.cli.commands.evaluate.evaluate", play)

@@ -49,6 +49,14 @@ def test_a_module_registers_its_task_once(module):
     assert task in list_tasks() and make(task).spec.case == "case69"
 
 
+def test_a_module_beside_the_program_is_the_one_that_its_name_means(module, monkeypatch):
+    """As `python -m powerzoo_jax` finds it in the current folder."""
+    task, path = module
+    monkeypatch.syspath_prepend(path.parent)
+    load_modules([path])
+    assert task in list_tasks()
+
+
 @pytest.mark.parametrize(
     ("name", "text", "message"),
     [

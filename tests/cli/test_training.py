@@ -10,6 +10,8 @@ import sys
 import time
 from pathlib import Path
 
+import jax
+import numpy as np
 import pytest
 
 from powerzoo_jax.cli import main
@@ -43,6 +45,21 @@ def test_a_trained_run_can_be_scored_later_with_the_same_result(finished, tmp_pa
     first = json.loads((finished / "scores.json").read_text())["ppo"]
     again = json.loads((tmp_path / "again.json").read_text())["ppo"]
     assert [r["episode_rewards"] for r in first] == [r["episode_rewards"] for r in again]
+
+
+def test_a_trained_run_is_exported_with_a_card(finished, tmp_path, capsys):
+    target = tmp_path / "deep" / "agent.stablehlo"
+    assert main(["export", str(finished), "--row", "1", "--out", str(target)]) == 0
+    card = json.loads(target.with_suffix(".json").read_text())
+    program = jax.export.deserialize(bytearray(target.read_bytes()))
+    lanes, *observation = card["observation"]
+    assert lanes == "lanes" and program.call(np.zeros((3, *observation), card["dtype"])).shape == (
+        3,
+        *card["action"][1:],
+    )
+    assert str(target) in capsys.readouterr().out
+    assert main(["export", str(finished), "--row", "2"]) == 2
+    assert "--row 2: the run has rows 0 to 1" in capsys.readouterr().err
 
 
 def policies_shown(capsys, *words: str) -> list[str]:

@@ -120,14 +120,15 @@ def test_a_random_charge_stays_in_its_range(env):
 def test_instances_and_splits_share_one_program():
     envs = [powerzoo.make_task_env(TASK, split=s) for s in ("train", "test")] + [gymnasium.make(UNIT).unwrapped]
     _host.open_episode.clear_cache()
-    _host.advance.clear_cache()
+    _host.step_program.cache_clear()
     for one in envs:
         for options in ({}, {"day_id": 1, "soc": 0.3}):
             one.reset(seed=0, options=options)
             one.step(one.action_space.sample())
         one.reset()
         one.step(one.action_space.sample())
-    assert (_host.open_episode._cache_size(), _host.advance._cache_size()) == (1, 1)
+    (program,) = {one._host._advance for one in envs}
+    assert (_host.open_episode._cache_size(), program._run._cache_size()) == (1, 1)
 
 
 def test_metadata_belongs_to_the_instance(env):

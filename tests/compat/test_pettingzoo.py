@@ -165,8 +165,9 @@ def test_the_wrapper_is_one_class_under_all_its_names():
 def test_splits_of_a_task_share_one_program():
     envs = [powerzoo.make_task_env("marl_der_arbitrage", split=s) for s in ("train", "val", "test")]
     _host.open_episode.clear_cache()
-    _host.advance.clear_cache()
+    _host.step_program.cache_clear()
     for each in envs:
         each.reset(seed=0)
         each.step({})
-    assert (_host.open_episode._cache_size(), _host.advance._cache_size()) == (1, 1)
+    (program,) = {one._host._advance for one in envs}
+    assert (_host.open_episode._cache_size(), program._run._cache_size()) == (1, 1)

@@ -193,9 +193,11 @@ def test_a_job_of_whole_steps_holds_its_gpus_for_exactly_those(dtype):
         pool = jobs.empty(1, 8, 9, dtype).replace(
             gpus=jnp.ones_like(minutes), duration_min=minutes, deadline_min=minutes + 1000
         )
-        begun = jobs.start(pool, pool.gpus > 0, jnp.zeros((), dtype), 30.0)
-    np.testing.assert_array_equal(begun.held_gpus, [[1] * 8 + [0]])
-    np.testing.assert_array_equal(begun.tail_gpu_min, [[30] * 8 + [0]])
+        after, missed = jobs.advance(pool, pool.gpus > 0, jnp.zeros((), dtype), 30.0)
+    # one step later: that of 30 min has ended
+    np.testing.assert_array_equal(after.held_gpus, [[1] * 7 + [0, 0]])
+    np.testing.assert_array_equal(after.tail_gpu_min, [[30] * 7 + [0, 0]])
+    assert missed == 0
 
 
 def test_inference_takes_only_what_running_jobs_leave():

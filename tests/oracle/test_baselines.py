@@ -207,12 +207,13 @@ def test_a_reference_is_measured_on_the_episodes_asked_for():
 
 def test_the_command_prints_a_row_and_merges_it_into_the_table(tmp_path, monkeypatch, capsys):
     record = get_reference("battery_arbitrage", "val")
-    monkeypatch.setattr(reference, "reference", lambda task, split, n_episodes: record)
+    monkeypatch.setattr(reference, "reference", lambda task, split, version, n_episodes: record)
     monkeypatch.setattr(reference, "FILE", tmp_path / "table.json")
     for split in ("val", "test"):
         assert reference.main(["battery_arbitrage", "--split", split, "--write"]) == 0
+    assert reference.main(["battery_arbitrage", "--version", "1", "--split", "val", "--write"]) == 0
     assert f"battery_arbitrage\tval\t{record['n']}\t" in capsys.readouterr().out
     version = f"v{get_spec('battery_arbitrage').version}"
     stored = json.loads((tmp_path / "table.json").read_text(encoding="utf-8"))
-    assert stored == {"battery_arbitrage": {version: {"val": record, "test": record}}}
+    assert stored == {"battery_arbitrage": {version: {"val": record, "test": record}, "v1": {"val": record}}}
     assert table.FILE.is_file()

@@ -51,5 +51,7 @@ def test_rows_of_a_task_and_split_replace_the_former_ones(tmp_path):
 def test_every_causal_planner_is_found_and_a_task_without_one_is_named():
     assert {"battery_arbitrage", "dso", "marl_ev_v2g_10ev", "marl_der_arbitrage_7d"} <= set(list_causal())
     assert all(callable(get_causal(task)) for task in list_causal())
-    with pytest.raises(ValueError, match="no causal planner is known for 'gencos_bidding'"):
+    with pytest.raises(ValueError, match="no causal planner is known for 'gencos_bidding' v0"):
         get_causal("gencos_bidding")
+    with pytest.raises(ValueError, match="no causal planner is known for 'marl_uc' v1"):
+        get_causal("marl_uc", 1)

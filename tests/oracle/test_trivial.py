@@ -87,13 +87,14 @@ def test_candidates_are_played_as_evaluate_plays_them():
 
 @pytest.mark.parametrize("task", sorted(load_trivial()))
 def test_a_stored_policy_fits_its_task(task):
-    record, spec = get_trivial(task), get_spec(task)
-    shape = ClockPlan(tuple(tuple(row) for row in record["group"]), record["blocks"])
-    assert shape.size == len(record["values"]) and np.abs(record["values"]).max() <= 1
-    assert record["evaluations"] >= 20_000
-    assert (record["kind"] == "constant") == (record["blocks"] == 1)
-    assert list(record["train_costs"]) == list(spec.cost_names)
-    assert record["train"].keys() == {"constant", "clock"}
+    for version in (int(key[1:]) for key in load_trivial()[task]):
+        record, spec = get_trivial(task, version=version), get_spec(task, version)
+        shape = ClockPlan(tuple(tuple(row) for row in record["group"]), record["blocks"])
+        assert shape.size == len(record["values"]) and np.abs(record["values"]).max() <= 1
+        assert record["evaluations"] >= 20_000
+        assert (record["kind"] == "constant") == (record["blocks"] == 1)
+        assert list(record["train_costs"]) == list(spec.cost_names)
+        assert record["train"].keys() == {"constant", "clock"}
 
 
 def test_the_stored_policy_returns_on_train_days_what_the_file_says():
@@ -124,11 +125,14 @@ def test_the_command_stores_what_it_found(tmp_path, monkeypatch, capsys):
     monkeypatch.setattr(trivial, "GENERATIONS", {"constant": 1, "clock": 1})
     monkeypatch.setattr(trivial, "REFINED", 1)
     monkeypatch.setattr(trivial, "POPULATION", 80)
-    assert trivial.main(["battery_arbitrage", "--write", "--state", str(tmp_path)]) == 0
-    stored = json.loads((tmp_path / "trivial.json").read_text())["battery_arbitrage"]["v0"]
-    assert stored["kind"] in capsys.readouterr().out
+    former = {"v0": {"kind": "constant"}}
+    (tmp_path / "trivial.json").write_text(json.dumps({"battery_arbitrage": former}))
+    assert trivial.main(["battery_arbitrage", "--version", "1", "--write", "--state", str(tmp_path)]) == 0
+    versions = json.loads((tmp_path / "trivial.json").read_text())["battery_arbitrage"]
+    stored = versions["v1"]
+    assert versions["v0"] == former["v0"] and stored["kind"] in capsys.readouterr().out
     assert sorted(path.name for path in tmp_path.glob("battery*")) == [
-        "battery_arbitrage_clock.json",
-        "battery_arbitrage_constant.json",
+        "battery_arbitrage_v1_clock.json",
+        "battery_arbitrage_v1_constant.json",
     ]
     assert jax.tree.leaves(stored["values"])

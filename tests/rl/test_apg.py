@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from powerzoo_jax.rl.algorithms import apg
-from powerzoo_jax.rl.algorithms.apg import blurred
+from powerzoo_jax.rl.algorithms.apg import blurred, held_to_norm
 from powerzoo_jax.rl.networks.body import Scale
 from powerzoo_jax.rl.policies import apg_act, apg_crew
 from powerzoo_jax.rl.rollout import evaluate_policy
@@ -93,6 +93,35 @@ def test_noise_on_observations_is_a_share_of_what_each_field_varies_by():
     _, seen = jax.vmap(lambda key: echo((), jnp.zeros((3, 2)), key))(jax.random.split(jax.random.key(0), 4000))
     expected = 0.1 * np.array([SPREADS["bat"], SPREADS["pv"], SPREADS["bat"]])
     np.testing.assert_allclose(seen.std(axis=0), expected, rtol=0.05)
+
+
+def test_gradients_by_lane_are_held_to_a_norm_and_those_that_are_not_finite_left_out():
+    """Norms 5, 0.5, infinity, NaN and 1e30, whose square is no float32, at a limit of 1."""
+    rows = np.array([[3.0, 4.0], [0.3, 0.4], [np.inf, 0.0], [np.nan, 1.0], [1e30, 0.0]], np.float32)
+    held = held_to_norm({"a": jnp.asarray(rows[:, :1]), "b": jnp.asarray(rows[:, 1:])}, 1.0)
+    found = np.concatenate([held["a"], held["b"]], axis=1)
+    np.testing.assert_allclose(found, [[0.6, 0.8], [0.3, 0.4], [0, 0], [0, 0], [0, 0]], rtol=1e-6)
+
+
+def test_with_a_limit_that_none_reaches_the_gradient_is_that_of_the_mean(sim, small):
+    cfg, state, update = small
+    alone = jax.jit(apg.make_update(replace(cfg, lane_grad_norm=1e6), sim)[1])
+    (plain, told), (limited, same) = update(state, sim), alone(state, sim)
+    np.testing.assert_allclose(same["grad_norm"], told["grad_norm"], rtol=1e-4)
+    np.testing.assert_allclose(same["return"], told["return"], rtol=1e-5)
+    for a, b in zip(jax.tree.leaves(plain.actor), jax.tree.leaves(limited.actor), strict=True):
+        np.testing.assert_allclose(a, b, atol=1e-5)  # of steps of 1e-4
+
+
+def test_a_step_whose_gradient_is_not_finite_changes_no_weight(sim, small):
+    """A reward of NaN dollars: the weights stay, and the next finite gradient moves them."""
+    _, state, update = small
+    broken = replace(sim, params=sim.params.replace(price=sim.params.price * jnp.nan))
+    after, _ = update(state, broken)
+    for a, b in zip(jax.tree.leaves(state.actor), jax.tree.leaves(after.actor), strict=True):
+        np.testing.assert_array_equal(a, b)
+    moved, _ = update(after.replace(scale=state.scale), sim)
+    assert any((a != b).any() for a, b in zip(*map(jax.tree.leaves, (moved.actor, state.actor)), strict=True))
 
 
 def test_a_task_that_switches_units_is_refused():

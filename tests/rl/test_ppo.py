@@ -14,7 +14,7 @@ import pytest
 from powerzoo_jax.rl.algorithms import ppo
 from powerzoo_jax.rl.algorithms.onpolicy import clipped_surrogate, gae, learner_reward
 from powerzoo_jax.rl.networks.body import Critic, denormalise, log_prob, normalise, observe_batch, scale_from_bounds
-from powerzoo_jax.rl.policies import crew_of, make_actor, ppo_act
+from powerzoo_jax.rl.policies import crew_of, distribution, make_actor, ppo_act
 from powerzoo_jax.rl.rollout import evaluate_policy
 from powerzoo_jax.rl.training.config import PPOConfig
 from tests.rl.programs import primitives
@@ -76,7 +76,10 @@ def test_where_nothing_is_to_be_gained_the_loss_is_minus_the_weighted_entropy(si
     x, legal = jnp.zeros((5, *crew.view(sim.spaces()[0].low).shape)), jnp.ones((5, 1, 0), bool)
     action, same = jnp.zeros((5, 1, 1)), jnp.ones((5, 1))
     batch = ppo.Samples(x, legal, action, jnp.zeros((5, 1)), same, jnp.zeros((5, 1, 1)))
-    loss = ppo.make_loss(cfg, crew, make_actor(cfg, crew), lambda params, x: jnp.zeros((5, 1, 1)))
+    actor = make_actor(cfg, crew)
+    loss = ppo.make_loss(
+        cfg, crew, lambda params, x: (distribution(crew, actor, params["actor"], x), jnp.zeros((5, 1, 1)))
+    )
     assert float(loss(params, batch)[0]) == pytest.approx(-0.3 * 0.5 * np.log(2 * np.pi * np.e), rel=1e-5)
 
 
@@ -100,16 +103,16 @@ def test_the_ratio_is_one_before_the_first_gradient_step(sim):
     assert float(metrics["ratio_error"].max()) < ROUNDING
 
 
-@pytest.mark.parametrize("bootstrap", [True, False])
-def test_the_value_behind_a_time_limit_is_that_of_the_true_last_observation(sim, bootstrap):
+@pytest.mark.parametrize(("bootstrap", "steps", "valued"), [(True, 48, 1), (False, 48, 0), (False, 24, 1)])
+def test_the_value_behind_the_last_step_is_that_of_the_true_last_observation(sim, bootstrap, steps, valued):
     """With gamma = lambda = 1 and rewards lost in rounding each target is V(o_T): replayed here without restarts."""
     cfg = dataclasses.replace(
-        TINY, epochs=1, minibatches=1, gamma=1.0, gae_lambda=1.0, reward_scale=1e-20, bootstrap=bootstrap
+        TINY, epochs=1, minibatches=1, gamma=1.0, gae_lambda=1.0, reward_scale=1e-20, bootstrap=bootstrap, steps=steps
     )
     init, update = ppo.make_update(cfg, sim)
     state = jax.jit(init)(jax.random.key(0), sim)
     values = np.asarray(jax.jit(values_of_an_episode, static_argnums=0)(cfg, state, sim))
-    expected = float(0.5 * np.mean((bootstrap * values[-1] - values[:-1]) ** 2))
+    expected = float(0.5 * np.mean((valued * values[-1] - values[:-1]) ** 2))
     assert float(jax.jit(update)(state, sim)[1]["loss_value"]) == pytest.approx(expected, rel=1e-4)
 
 

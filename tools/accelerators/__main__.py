@@ -4,8 +4,9 @@ Usage: python -m tools.accelerators [--quick] [--only PART ...] [--platform h200
        python -m tools.accelerators --tighten      lower the limits to what was measured, add missing ones
 
 One row a program and platform, written as it comes; rows that are there already for the same sources are kept, so that
-an interrupted run goes on where it stopped. A compilation that fails or does not end is a row with the reason. Exit
-status 1 where a limit of `limits.tsv` is broken.
+an interrupted run goes on where it stopped. Where sources have changed, a program is lowered, and compiled only if what
+is lowered has changed. A compilation that fails or does not end is a row with the reason. Exit status 1 where a limit
+of `limits.tsv` is broken.
 """
 
 from __future__ import annotations
@@ -24,15 +25,15 @@ from pathlib import Path
 from typing import Any
 
 from tools.accelerators import limits
+from tools.accelerators.compile_one import PINS
 from tools.accelerators.targets import PLATFORMS
 
 ROOT = Path(__file__).parents[2]
-PINS = ROOT / "constraints-accelerators.txt"
 LANES = 4096
 LARGE = 65_536  # of which only the memory is asked
 COLUMNS = (
     *("program", "platform", "lanes", "outcome", "kernels", "questions", "loops", "branches", "rare", "library"),
-    *("wide", "unpinned", "state_bytes", "obs_bytes", "temp_mb", "temp_mb_65536", "compile_s", "source"),
+    *("wide", "unpinned", "state_bytes", "obs_bytes", "temp_mb", "temp_mb_65536", "compile_s", "source", "lowered"),
 )
 REASONS = ("UNIMPLEMENTED: .*", "RESOURCE_EXHAUSTED: .*", "Check failed: .*", r"\w+(?:Error|Exception): .*")
 LATE = "not compiled within"
@@ -71,9 +72,15 @@ def write_rows(path: Path, rows: Rows, order: list[Key]) -> None:
     part.replace(path)
 
 
-def compile_program(program: str, platform: str, lanes: list[int], seconds: float, source: str) -> dict[str, str]:
-    """One row: figures of the first number of lanes, the memory of the second."""
-    command = [sys.executable, "-m", "tools.accelerators.compile_one", program, platform, *map(str, lanes)]
+def compile_program(
+    program: str, platform: str, lanes: list[int], seconds: float, source: str, before: dict[str, str] | None = None
+) -> dict[str, str]:
+    """One row: figures of the first number of lanes, the memory of the second.
+
+    before:  the whole row of an earlier run, which stands if the lowered program is still the same
+    """
+    known = before["lowered"] if before else "-"
+    command = [sys.executable, "-m", "tools.accelerators.compile_one", program, platform, known, *map(str, lanes)]
     try:
         done = subprocess.run(command, capture_output=True, text=True, timeout=seconds, cwd=ROOT, check=False)
         printed, failed = done.stdout, "" if done.returncode == 0 else reason(done.stderr, done.returncode)
@@ -81,6 +88,8 @@ def compile_program(program: str, platform: str, lanes: list[int], seconds: floa
         printed = err.stdout.decode() if isinstance(err.stdout, bytes) else err.stdout or ""
         failed = f"{LATE} {seconds:.0f} s"
     found = [json.loads(line) for line in printed.splitlines() if line.startswith("{")]
+    if before and found and found[0]["known"]:
+        return before | {"source": source}
     row = dict.fromkeys(COLUMNS, "-") | {"program": program, "platform": platform, "lanes": str(lanes[0])}
     row |= {"source": source, "outcome": "ok" if found else failed or "no figures"}
     if found:
@@ -142,15 +151,20 @@ def main() -> int:
     def lanes(program: str) -> list[int]:
         return [LANES, args.large] if args.large and not args.quick and program.startswith("task/") else [LANES]
 
+    def whole(key: Key) -> dict[str, str] | None:
+        """The row of a program, if it has all figures that are asked for."""
+        row = rows.get(key)
+        return row if row and (len(lanes(key[0])) == 1 or row["temp_mb_65536"] != "-") else None
+
     def there(key: Key) -> bool:
         row = rows.get(key)
-        whole = row is not None and (len(lanes(key[0])) == 1 or row["temp_mb_65536"] != "-" or row["outcome"] != "ok")
-        return row is not None and row["source"] == source and whole
+        return row is not None and row["source"] == source and (row["outcome"] != "ok" or whole(key) is not None)
 
-    missing = [key for key in wanted if not there(key)]
+    # programs that have no row come first: an interrupted run then leaves as few gaps as it can
+    missing = sorted((key for key in wanted if not there(key)), key=lambda key: key in rows)
     begin = time.monotonic()
     with ThreadPoolExecutor(args.jobs) as pool:
-        jobs = [pool.submit(compile_program, *key, lanes(key[0]), args.seconds, source) for key in missing]
+        jobs = [pool.submit(compile_program, *key, lanes(key[0]), args.seconds, source, whole(key)) for key in missing]
         for number, job in enumerate(as_completed(jobs), 1):
             row = job.result()
             rows[row["program"], row["platform"]] = row

@@ -10,13 +10,16 @@ import math
 import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
+from typing import Any
 
 from powerzoo_jax.base.types import TaskSpec
 from powerzoo_jax.envs.constraint import UNITS
 from powerzoo_jax.envs.core import Sim
-from powerzoo_jax.oracle.registry import load_table
+from powerzoo_jax.oracle.baselines import CAUSAL, TRIVIAL
+from powerzoo_jax.oracle.registry import load_best, load_table, version_key
 from powerzoo_jax.tasks import get_spec, list_tasks, list_versions, make
 from powerzoo_jax.tasks.feeder.catalog import variants_of
+from powerzoo_jax.tasks.score import gain
 from tools.builder import run_page
 from tools.tasks.cards import cards
 
@@ -63,11 +66,19 @@ episode where the task constrains them.
 
 """
 
+ENDS = """\
+Mean returns on the same episodes, as far as recorded, by `python -m powerzoo_jax.oracle.best TASK --version 1`. The
+best plans known have foresight and the budgets that learners have; no policy within the budgets returns more than the
+bound, and the gap is (bound - best) / (best - rule). The gain is 0 for the rule and 1 for the best. A return in
+brackets breaks a budget and has no gain. Where scores share a load, the bound is of every dispatch, and the gap is not
+one that plans could close.
+"""
+
 
 def page() -> str:
     """The whole page."""
     sims = {task: make(task) for task in list_tasks()}
-    parts = (_overview(sims), _channels(sims), _references(), _next_versions(sims), cards(sims, ABOUT))
+    parts = (_overview(sims), _channels(sims), _references(), _next_versions(sims), _ends(), cards(sims, ABOUT))
     return HEAD + "\n\n".join("\n".join(part) for part in parts) + "\n"
 
 
@@ -124,6 +135,35 @@ def _next_versions(sims: dict[str, Sim]) -> Iterator[str]:
         latest = list_versions(task)[-1]
         if latest > sim.spec.version:
             yield f"| `{task}` | {latest} | {'; '.join(_changes(sim, make(task, version=latest))) or 'the number'} |"
+
+
+def _ends() -> Iterator[str]:
+    """Ends of the gain in the versions that scores will be published for next, and the policies between them."""
+    yield "## References of the next versions"
+    yield ""
+    yield from ENDS.splitlines()
+    yield ""
+    policies = (TRIVIAL, "rule", CAUSAL, "best")
+    yield f"| task | split | episodes | {' | '.join(policies)} | bound | gap | gain of trivial | gain of causal |"
+    yield f"|---|---|{'---:|' * (len(policies) + 5)}"
+    for task, versions in sorted(load_best().items()):
+        for version in list_versions(task):
+            recorded = versions.get(version_key(task, version), {}) if version > get_spec(task).version else {}
+            for split, record in sorted(recorded.items()):
+                yield f"| `{task}` | {split} | {record['n']} | {' | '.join(_between(record, policies))} |"
+
+
+def _between(record: dict[str, Any], policies: Sequence[str]) -> Iterator[str]:
+    """Cells of a record: returns of policies, bound and gap, gains of those that look at nothing and at the past."""
+    for name in policies:
+        shown = _number(record.get(name))
+        yield shown if record["feasible"].get(name, True) else f"({shown})"
+    yield _number(record["bound"])
+    yield f"{round(100 * record['gap'], 2) + 0.0:.2f} %"
+    for name in (TRIVIAL, CAUSAL):
+        known = name in record
+        share = gain(record[name], record["rule"], record["best"], feasible=record["feasible"][name]) if known else None
+        yield _number(share)
 
 
 def _changes(old: Sim, new: Sim) -> Iterator[str]:

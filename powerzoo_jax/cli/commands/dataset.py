@@ -10,7 +10,8 @@ from typing import Any, NamedTuple
 from powerzoo_jax.base.errors import SettingsError, missing_extra
 from powerzoo_jax.cli.commands.evaluate import refuse_folder
 from powerzoo_jax.cli.own import parse_keywords
-from powerzoo_jax.cli.runs import Run, is_run, open_run, policies_of_run
+from powerzoo_jax.cli.runs import Run, is_run, open_run
+from powerzoo_jax.cli.selection import policies_of_run
 from powerzoo_jax.cli.table import working
 from powerzoo_jax.envs import Sim
 from powerzoo_jax.oracle import Policy, baseline_policy

@@ -24,7 +24,8 @@ from powerzoo_jax.cli.commands.evaluate import (
 )
 from powerzoo_jax.cli.commands.train import INTERRUPTED, StopRequest, Trained, train
 from powerzoo_jax.cli.lock import clear, hold
-from powerzoo_jax.cli.runs import Run, has_checkpoint, is_run, load_state, open_run, policies, resolve_config
+from powerzoo_jax.cli.runs import Run, has_checkpoint, is_run, load_state, open_run, resolve_config
+from powerzoo_jax.cli.selection import chosen_policies
 from powerzoo_jax.envs import Sim
 from powerzoo_jax.oracle import evaluate_baseline, plan_act, plan_carry, rule_plan
 from powerzoo_jax.oracle.storage.plan import solve_storage
@@ -67,7 +68,7 @@ def _run_held(options: argparse.Namespace) -> int:
                 return INTERRUPTED
     print(f"\nscoring every day of the test split ({int(test.params.starts.n_start)} days that no learner has seen)\n")
     scores = baseline_scores(test, BASELINES)
-    acts = {name: policies(run, sim, done.state) for name, (run, done) in trained.items()}
+    acts = {name: chosen_policies(run, sim, done.state) for name, (run, done) in trained.items()}
     scores[-1:-1] = [score_policies(test, NAMES[n], act) for n, act in acts.items()]
     print(score_table(test, scores, _speeds(trained)))
     write_records(options.out / f"{TASK}.json", scores)

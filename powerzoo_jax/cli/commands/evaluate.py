@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import contextlib
 import dataclasses
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -14,7 +14,8 @@ import numpy as np
 
 from powerzoo_jax.base.errors import DataMissing, SettingsError, unknown
 from powerzoo_jax.cli.own import parse_keywords
-from powerzoo_jax.cli.runs import Run, is_run, open_run, policies_of_run
+from powerzoo_jax.cli.runs import Run, is_run, open_run
+from powerzoo_jax.cli.selection import policies_of_run
 from powerzoo_jax.cli.table import STDOUT, render, working, write_json
 from powerzoo_jax.cli.traces import chosen_starts, trace_policies, write_traces
 from powerzoo_jax.envs import Sim
@@ -45,22 +46,34 @@ class Score(NamedTuple):
 def anchors_of(sim: Sim, *, n_episodes: int | None = None, seed: int = SEED) -> tuple[float, float] | None:
     """(random, oracle) mean returns: the shipped ones of a split, else played on the same episodes.
 
-    None for a task without reference policies.
+    None for a task without reference policies, and where the record of the best is all that is shipped: the gain that
+    it is for takes no others.
     """
     if sim.spec.id not in list_baselines():
         return None
     shipped = shipped_anchors(sim) if n_episodes is None else None
     if shipped is not None:
         return shipped
+    if n_episodes is None and _shipped_best(sim) is not None:
+        return None
     random, oracle = (evaluate_baseline(sim, n, n_episodes=n_episodes, seed=seed) for n in ("random", "oracle"))
     return random.mean_reward, oracle.mean_reward
 
 
 def _shipped(sim: Sim) -> dict[str, Any] | None:
     """Record of the shipped table; None where it has none, as for a task of one's own or with keywords changed."""
+    return _recorded(sim, get_reference)
+
+
+def _shipped_best(sim: Sim) -> dict[str, Any] | None:
+    """Record of the best returns, None likewise."""
+    return _recorded(sim, get_best)
+
+
+def _recorded(sim: Sim, read: Callable[..., dict[str, Any]]) -> dict[str, Any] | None:
     with contextlib.suppress(KeyError, ValueError):
-        if dataclasses.replace(get_spec(sim.spec.id), split=sim.spec.split) == sim.spec:
-            return get_reference(sim.spec.id, sim.spec.split)
+        if dataclasses.replace(get_spec(sim.spec.id, sim.spec.version), split=sim.spec.split) == sim.spec:
+            return read(sim.spec.id, sim.spec.split, version=sim.spec.version)
     return None
 
 
@@ -75,7 +88,7 @@ def _episodes(sim: Sim, n_episodes: int | None, seed: int) -> dict[str, Any]:
 
     A record of dear plans holds seeded episodes instead of every start of the split.
     """
-    record = _shipped(sim) if n_episodes is None else None
+    record = (_shipped(sim) or _shipped_best(sim)) if n_episodes is None else None
     if record is None:
         return {"n_episodes": n_episodes, "seed": seed}
     every = record["n"] == int(sim.params.starts.n_start)
@@ -86,9 +99,9 @@ def baseline_scores(
     sim: Sim, names: Sequence[str] = BASELINES, *, n_episodes: int | None = None, seed: int = SEED
 ) -> list[Score]:
     """Records of the baselines named; none for a task without reference policies."""
-    anchors = anchors_of(sim, n_episodes=n_episodes, seed=seed)
-    if anchors is None:
+    if sim.spec.id not in list_baselines():
         return []
+    anchors = anchors_of(sim, n_episodes=n_episodes, seed=seed)
     arguments = _episodes(sim, n_episodes, seed)
     return [Score(name, [_gained(sim, evaluate_baseline(sim, name, anchors=anchors, **arguments))]) for name in names]
 
@@ -119,11 +132,8 @@ def score_trained(
 
 def _gained(sim: Sim, record: Evaluation) -> Evaluation:
     """The record with its gain, where the best return on its very episodes is known."""
-    with contextlib.suppress(KeyError, ValueError):
-        best = get_best(record.task_id, record.split)
-        if best["episodes"] == record.episodes and _shipped(sim) is not None:
-            return record.with_gain(best["rule"], best["best"])
-    return record
+    best = _shipped_best(sim)
+    return record.with_gain(best["rule"], best["best"]) if best and best["episodes"] == record.episodes else record
 
 
 def require_same_episodes(reference: Mapping[str, Any], records: Sequence[Evaluation]) -> None:
@@ -201,6 +211,8 @@ def unit_of(channel: str) -> str:
 
 
 def _spread(values: Sequence[float], form: str) -> str:
+    if not np.isfinite(values).all():
+        return "-"
     # roundings of float32 are no cost
     mean = format(float(np.mean(values)) if np.max(np.abs(values)) > ROUNDING else 0.0, form)
     return mean if len(values) == 1 else f"{mean} +- {format(float(np.std(values, ddof=1)), form.lstrip('+'))}"
@@ -250,7 +262,7 @@ def _play(options: argparse.Namespace) -> tuple[Sim, list[Score], float | None]:
     else:
         refuse_folder(path)
         sim = make(options.what, split=options.split, **parse_keywords(options.keywords))
-        names = (options.policy,) if options.policy else get_baselines(sim.spec.id).names
+        names = (options.policy,) if options.policy else get_baselines(sim.spec.id, sim.spec.version).names
         scores = baseline_scores(sim, names, **arguments)
     anchors = anchors_of(sim, **arguments)
     return sim, scores, None if anchors is None else anchors[1]

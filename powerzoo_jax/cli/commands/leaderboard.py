@@ -7,7 +7,7 @@ import json
 import math
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime
 from functools import cache
 from pathlib import Path
@@ -25,7 +25,8 @@ from powerzoo_jax.cli.commands.evaluate import score_trained, unit_of
 from powerzoo_jax.cli.commands.train import INTERRUPTED, StopRequest, train
 from powerzoo_jax.cli.lock import clear, hold
 from powerzoo_jax.cli.log import replace_text
-from powerzoo_jax.cli.runs import Run, has_checkpoint, is_run, open_run, policies, resolve_config
+from powerzoo_jax.cli.runs import Run, has_checkpoint, is_run, open_run, resolve_config
+from powerzoo_jax.cli.selection import chosen_policies
 from powerzoo_jax.oracle import get_baselines, get_reference, list_baselines
 from powerzoo_jax.oracle.reference import reference
 from powerzoo_jax.rl.training.config import ALGORITHMS
@@ -199,8 +200,18 @@ def _stored(run: Run, known: Sequence[Row]) -> Row | None:
     """The row of the same settings, in the run's folder or on the page."""
     here = [row] if (row := _in_folder(run)) else []
     now = run.to_dict(), get_spec(run.config.task).version
-    same = (row for row in (*here, *known) if (row.get("run"), row["version"]) == now)
+    same = (row for row in (*here, *known) if "run" in row and (completed(row["run"]), row["version"]) == now)
     return next((today for old in same if (today := _anchored(old)) is not None), None)
+
+
+def completed(run: Mapping[str, Any]) -> dict[str, Any]:
+    """The record of a run with the settings that it does not name because they came later, at their defaults."""
+    settings = dict(run["config"])
+    algorithm = settings.pop("algorithm")
+    try:
+        return {**run, "config": ALGORITHMS[algorithm].from_dict(settings).to_dict()}
+    except (KeyError, ValueError):  # of a learner or a setting that is no more: the run of no settings of today
+        return dict(run)
 
 
 def _in_folder(run: Run) -> Row:
@@ -257,7 +268,7 @@ def _fresh(
     trained = train(run, sim, resume=begun, every=every, stop=stop)
     if trained.done < run.config.updates:
         return None
-    acts = policies(run, sim, trained.state)
+    acts = chosen_policies(run, sim, trained.state)
     played = {split: score_trained(task, acts) for split, task in scored.items()}
     reference_on = own if _is_own(run.config.task) else _reference
     known = reference_on(run.config.task, TEST)

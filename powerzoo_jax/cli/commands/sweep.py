@@ -6,23 +6,32 @@ import argparse
 
 from powerzoo_jax.cli.commands.evaluate import Score, anchors_of, score_policies, score_table, write_records
 from powerzoo_jax.cli.commands.train import Trained, train_and_tell
-from powerzoo_jax.cli.runs import LOG, SCORES, Run, policies
+from powerzoo_jax.cli.runs import LOG, SCORES, Run
+from powerzoo_jax.cli.selection import chosen_policies
 from powerzoo_jax.envs import Sim
 
 
 def run(options: argparse.Namespace) -> int:
-    """Train every point with every seed at once, then score all of them, best first."""
+    """Train every point with every seed at once, then score all of them, feasible ones first."""
     return train_and_tell(options, "sweep", lambda run, sim, done: _tabulate(run, sim, done, options.split))
 
 
 def _tabulate(run: Run, sim: Sim, trained: Trained, split: str) -> None:
     scored = run.make(split)
-    played = score_policies(scored, run.config.algorithm, policies(run, sim, trained.state)).records
+    played = score_policies(scored, run.config.algorithm, chosen_policies(run, sim, trained.state)).records
     groups = [played[i : i + run.seeds] for i in range(0, run.rows, run.seeds)]
     scores = [Score(label, records) for label, records in zip(run.labels, groups, strict=True)]
-    scores.sort(key=lambda score: -sum(r.mean_reward for r in score.records))
+    scores.sort(key=_place)
     anchors = anchors_of(scored)
-    print(f"{scored.spec.id}, split {split}, {played[0].n_episodes} episodes, {run.seeds} seed(s) a row, best first\n")
+    print(
+        f"{scored.spec.id}, split {split}, {played[0].n_episodes} episodes, {run.seeds} seed(s) a row, most feasible "
+        "seeds first, then the highest return\n"
+    )
     print(score_table(scored, scores, oracle=None if anchors is None else anchors[1]))
     write_records(run.folder / SCORES, scores)
     print(f"\nrecords in {run.folder / SCORES}, updates in {run.folder / LOG}")
+
+
+def _place(score: Score) -> tuple[int, float]:
+    """Sorting key: seeds that break a budget, then the negative return of all."""
+    return sum(not r.feasible for r in score.records), -sum(r.mean_reward for r in score.records)

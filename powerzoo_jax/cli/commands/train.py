@@ -21,6 +21,7 @@ from powerzoo_jax.cli.commands.evaluate import (
     baseline_scores,
     score_policies,
     score_table,
+    score_trained,
     shipped_anchors,
     write_records,
 )
@@ -39,10 +40,10 @@ from powerzoo_jax.cli.runs import (
     load_state,
     open_run,
     parse_grid,
-    policies,
     resolve_config,
     save_state,
 )
+from powerzoo_jax.cli.selection import Selector, chosen_policies
 from powerzoo_jax.cli.table import ProgressBar, render_pairs, working
 from powerzoo_jax.envs import Sim
 from powerzoo_jax.rl.training.parallel import agree, compile_on, everywhere, make_mesh, place, spread, whole
@@ -168,6 +169,7 @@ def train(
         jax.block_until_ready(state)
     compile_s = time.perf_counter() - clock
 
+    selector = Selector(run, sim, score_trained)
     report, saved, clock, finish = Reporter(run, sim, done, sinks), done, time.perf_counter(), False
     last = clock
     try:
@@ -175,6 +177,7 @@ def train(
             state, metrics = step(state, varied, shared)
             report.tell(jax.device_get(metrics))  # waits for the update, so that bar and times are true
             done += 1
+            selector.look(state, done)
             due, finish = agree(time.perf_counter() - last >= every, bool(stop and stop.raised))
             if due:
                 save_state(run, state, done)
@@ -291,7 +294,7 @@ def resume_command(run: Run, options: argparse.Namespace) -> list[str]:
 def _score(run: Run, sim: Sim, trained: Trained) -> None:
     test = run.make("test")
     scores = baseline_scores(test)
-    acts = policies(run, sim, trained.state)
+    acts = chosen_policies(run, sim, trained.state)
     scores.append(score_policies(test, run.config.algorithm, acts))
     print(f"{test.spec.id}, split test, {scores[0].records[0].n_episodes} episodes\n")
     print(score_table(test, scores))

@@ -10,7 +10,8 @@ from powerzoo_jax.base.errors import SettingsError
 from powerzoo_jax.base.tree import take
 from powerzoo_jax.cli.commands.evaluate import refuse_folder
 from powerzoo_jax.cli.own import parse_keywords
-from powerzoo_jax.cli.runs import is_run, open_run, policies_of_run
+from powerzoo_jax.cli.runs import is_run, open_run
+from powerzoo_jax.cli.selection import policies_of_run
 from powerzoo_jax.cli.table import working
 from powerzoo_jax.cli.traces import trace_policies
 from powerzoo_jax.envs import Trace, load_traces

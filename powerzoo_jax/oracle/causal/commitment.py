@@ -21,19 +21,15 @@ from jax.tree_util import Partial
 
 from powerzoo_jax.envs.core import Sim
 from powerzoo_jax.envs.series import Draw
-from powerzoo_jax.opf.allocate import SHARPNESS
 from powerzoo_jax.opf.commit import RESERVE_SHARE
-from powerzoo_jax.oracle.causal.forecast import DailyForecast, day_values, fit_forecast, train_days, train_sim
+from powerzoo_jax.oracle.causal.dispatch import LOAD, load_range, scores_at, train_loads
+from powerzoo_jax.oracle.causal.forecast import DailyForecast, fit_forecast, train_sim
 from powerzoo_jax.oracle.commitment.policies import SHORTFALL_USD, combinations, switching_costs
 from powerzoo_jax.oracle.commitment.problem import host_rules
 from powerzoo_jax.oracle.registry import Policy
-from powerzoo_jax.oracle.transmission.dispatch import LEAST, MOST, host_system, reachable
-from powerzoo_jax.oracle.transmission.policies import LEAST_LEVEL_MW
+from powerzoo_jax.oracle.transmission.dispatch import host_system, reachable
 
 GRID = 49  # loads of the tables
-BEYOND = 0.1  # of the largest load of the days of training, by which the tables reach further at both ends
-FULL_MW = 1e-3  # from its limit: a unit so near takes the highest score, or rounding would hold it back
-LOAD = "total_load_norm"
 
 
 class UnitsMemory(NamedTuple):
@@ -54,7 +50,7 @@ class UnitsModel:
     on:        (C, G)      bool
     low_mw, high_mw: (G,)  limits
     switching: (C, C)      [USD] from one combination to another
-    per_load:  ()          [MW] at a load factor of 1;  shunt_mw: ()
+    per_load:  ()          [MW] at a load that is observed as 1;  shunt_mw: ()
     forecast:  DailyForecast of the load factor
     """
 
@@ -120,15 +116,10 @@ def _act(
 def _action(sight: UnitsSight, model: UnitsModel, chosen: Array, load_mw: Array) -> Array:
     """Kernel action that runs a combination and dispatches it."""
     on = model.on[chosen]
-    p = jax.vmap(lambda column: jnp.interp(load_mw, model.load_mw, column))(model.p_mw[chosen].T)
-    low, high = (jnp.where(on, x, 0) for x in (model.low_mw, model.high_mw))
-    if sight.schedule:
-        score = 2 * (p - low) / jnp.where(high > low, high - low, 1) - 1
-    else:
-        level = jnp.maximum(jnp.interp(load_mw, model.load_mw, model.level_mw[chosen]), LEAST_LEVEL_MW)
-        weight = jnp.where(p >= high - FULL_MW, MOST, jnp.clip((p - low) / level, LEAST, MOST))
-        score = 2 * jnp.log(weight) / SHARPNESS - 1
-    score, intent = jnp.clip(score, -1, 1), jnp.where(on, 1, -1).astype(p.dtype)
+    limits = (jnp.where(on, x, 0) for x in (model.low_mw, model.high_mw))
+    table = model.load_mw, model.p_mw[chosen], model.level_mw[chosen]
+    score = scores_at(load_mw, *table, *limits, schedule=sight.schedule)
+    intent = jnp.where(on, 1, -1).astype(score.dtype)
     return jnp.concatenate([intent, score])[None] if sight.single_agent else jnp.stack([score, intent], axis=-1)
 
 
@@ -136,12 +127,8 @@ def _model(sim: Sim) -> tuple[UnitsModel, UnitsSight]:
     params, dt = sim.params, sim.env.dt_hours
     system, rules, dtype = host_system(sim), host_rules(params.rules), params.voll.dtype
     sets = combinations(params.rules)
-    train = train_sim(sim)
-    rows, joined = train_days(train, "load_row")
-    days = day_values(train.params.bank.load_rows[:, 0], rows, round(24 / dt))
-    per_load, shunt = float(params.full_load_mw), float(params.shunt_mw)
-    margin = BEYOND * days.max()
-    grid = per_load * np.linspace(max(days.min() - margin, 0.0), days.max() + margin, GRID) + shunt
+    days, joined = train_loads(train_sim(sim))
+    grid = load_range(sim, days, GRID)
     # as in the oracle: a combination that cannot carry the least load of all is never a plan
     able = (sets @ system.high_mw >= grid[0]) & sets.any(axis=1)
     sets = sets[able]
@@ -166,8 +153,8 @@ def _model(sim: Sim) -> tuple[UnitsModel, UnitsSight]:
         low_mw=real(system.low_mw),
         high_mw=real(system.high_mw),
         switching=real(switching_costs(params.rules, sets)),
-        per_load=real(per_load),
-        shunt_mw=real(shunt),
+        per_load=real(params.peak_load_mw),
+        shunt_mw=real(params.shunt_mw),
         forecast=fit_forecast(days, joined, 0, 0, dtype),
     )
     return model, UnitsSight(sim.env.fields.names.index(LOAD), sim.env.schedule, sim.env.single_agent)

@@ -96,13 +96,13 @@ def remember(seen: Array, t: Array, values: Sequence[Array] | Array, leads: Sequ
 
 def train_sim(sim: Sim) -> Sim:
     """The same task on the days of training."""
-    return _train_sim(sim.spec.id, sim.spec.overrides, str(sim.spaces()[1].low.dtype))  # type: ignore[union-attr]
+    return _train_sim(sim.spec.id, sim.spec.version, sim.spec.overrides, str(sim.spaces()[1].low.dtype))  # type: ignore[union-attr]
 
 
 @lru_cache(maxsize=4)
-def _train_sim(task_id: str, overrides: tuple[tuple[str, object], ...], dtype: str) -> Sim:
+def _train_sim(task_id: str, version: int, overrides: tuple[tuple[str, object], ...], dtype: str) -> Sim:
     keywords = {name: value for name, value in overrides if name not in WINDOW}
-    return make(task_id, split="train", dtype=dtype, **keywords)  # type: ignore[arg-type]
+    return make(task_id, version=version, split="train", dtype=dtype, **keywords)  # type: ignore[arg-type]
 
 
 def train_days(sim: Sim, table: str) -> tuple[np.ndarray, np.ndarray]:

@@ -86,17 +86,23 @@ def pace(problem: SiteProblem) -> float:
     return problem.dt_hours / problem.substeps / problem.values["heat_kwh_per_c"]
 
 
-def write_jobs(writer: ProgramWriter, problem: SiteProblem, missed_usd: float, rows: SiteRows) -> None:
+def write_jobs(
+    writer: ProgramWriter, problem: SiteProblem, missed_usd: float, rows: SiteRows, dropped_usd: float = 0.0
+) -> None:
     """Write jobs that may be split, pre-empted and run in part.
 
-    missed_usd:  price of a miss [$]
+    missed_usd:   price of a miss [$]
+    dropped_usd:  price of the work of a job with a deadline that is not started by then [$/GPU h]
 
     A run of a job is a point of it: x_jt in [0, 1] is the share of its GPUs that work in step t. Inference that
     running jobs push aside is bounded by the line under min(asked, GPUs left), which is what the step serves.
+    Where dropping has a price, a job may also run after its deadline: it is missed, but not dropped.
     """
     jobs, n = problem.jobs, problem.horizon
     v, count = problem.values, len(problem.jobs.gpus)
-    width = np.maximum(jobs.last - jobs.arrival + 1, 0)
+    late = jobs.priced & (dropped_usd > 0)
+    until = np.where(late, np.minimum(jobs.last + jobs.steps.astype(int) - 1, n - 1), jobs.last)
+    width = np.maximum(until - jobs.arrival + 1, 0)
     of = np.repeat(np.arange(count), width)
     step = jobs.arrival[of] + np.arange(len(of)) - np.repeat(np.cumsum(width) - width, width)
     most = most_running(problem, int(jobs.steps.max(initial=1)))
@@ -113,7 +119,14 @@ def write_jobs(writer: ProgramWriter, problem: SiteProblem, missed_usd: float, r
     price = np.where(jobs.priced, missed_usd, problem.backlog_usd_per_gpu_h * hours)
     undone = writer.columns(count, problem.weight * price, 0, 1)
     done = writer.rows(count, need, need, (undone, need))
-    writer.put(done[of], share, 1)
+    in_time = step <= jobs.last[of]
+    writer.put(done[of[in_time]], share[in_time], 1)
+    if late.any():
+        # one started in its last step still runs this long
+        started = np.minimum(jobs.steps, n - jobs.last)
+        dropped = writer.columns(count, np.where(late, problem.weight * dropped_usd * hours, 0.0), 0, 1)
+        kept = writer.rows(count, started, np.inf, (dropped, started))
+        writer.put(kept[of], share, 1)
 
 
 def most_running(problem: SiteProblem, longest: int) -> np.ndarray:

@@ -5,6 +5,7 @@ Rules that run a data-centre microgrid step by step, seeing the load of the step
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from math import inf
 from typing import Any, NamedTuple
@@ -19,7 +20,7 @@ from powerzoo_jax.base.tree import take
 from powerzoo_jax.devices import DataCenterState, datacenter
 from powerzoo_jax.devices.jobs import Pool
 from powerzoo_jax.envs.core import Sim
-from powerzoo_jax.envs.microgrid.env import ACTIONS, OUTDOOR, SUN, MicrogridState
+from powerzoo_jax.envs.microgrid.env import ACTIONS, DROPPED, OUTDOOR, SUN, MicrogridState
 from powerzoo_jax.envs.series import Draw
 from powerzoo_jax.oracle.datacenter.program import solve_site
 from powerzoo_jax.oracle.linear_program import dual_bound
@@ -64,13 +65,16 @@ SAFE_RULE = Habit(reserve_mw=0.05, urgent_train_min=60.0, urgent_fine_min=60.0)
 
 
 class PlayedRule(NamedTuple):
-    """A rule played: actions (B, T, A, U); per step it_mw, missed jobs; per episode the return and the backlog."""
+    """A rule played: actions (B, T, A, U); per step it_mw, missed jobs; per episode the return, the backlog, and the
+    work dropped, 0 where the task does not count it.
+    """
 
     action: Array
     it_mw: Array
     missed: Array
     total: Array
     backlog_gpu_h: Array
+    dropped_gpu_h: Array
 
 
 def play_habit(sim: Sim, draws: Draw, habit: Habit) -> PlayedRule:
@@ -94,11 +98,14 @@ def _episode(sim: Sim, drawn: Draw, habit: Habit) -> PlayedRule:
         action = _act(sim, state, habit)
         out = sim.step(state, action)
         info = out.info
-        seen = action, jnp.sum(out.state.site.it_mw), info.step_sla_violations, out.reward[0], info.backlog_gpu_h
-        return out.state, seen
+        dropped = out.cost[names.index(DROPPED)] if DROPPED in names else jnp.zeros_like(out.reward[0])
+        jobs = info.step_sla_violations, info.backlog_gpu_h, dropped
+        return out.state, (action, jnp.sum(out.state.site.it_mw), out.reward[0], *jobs)
 
-    _, (action, it_mw, missed, reward, backlog) = lax.scan(advance, state, None, length=sim.spec.horizon)
-    return PlayedRule(action, it_mw, missed, jnp.sum(reward), backlog[-1])
+    names = sim.spec.cost_names
+    _, seen = lax.scan(advance, state, None, length=sim.spec.horizon)
+    action, it_mw, reward, missed, backlog, dropped = seen
+    return PlayedRule(action, it_mw, missed, jnp.sum(reward), backlog[-1], jnp.sum(dropped))
 
 
 def _act(sim: Sim, state: MicrogridState, habit: Habit) -> Array:
@@ -177,9 +184,9 @@ def plan_episodes(sim: Sim, draws: Draw) -> list[EpisodePlan]:
     return [_plan(sim, take(draws, i), trails) for i, trails in enumerate(each)]
 
 
-def play_habits(sim: Sim, draws: Draw) -> list[list[PlayedRule]]:
+def play_habits(sim: Sim, draws: Draw, habits: Sequence[Habit] = HABITS) -> list[list[PlayedRule]]:
     """Every habit played on every drawn episode: trails of each episode."""
-    trails = [_on_host(play_habit(sim, draws, habit)) for habit in HABITS]
+    trails = [_on_host(play_habit(sim, draws, habit)) for habit in habits]
     return [[take(trail, i) for trail in trails] for i in range(draws.load_row.shape[0])]
 
 
@@ -201,9 +208,11 @@ def _plan(sim: Sim, drawn: Draw, trails: list[PlayedRule]) -> EpisodePlan:
     return EpisodePlan(best_action, objective, *return_bounds(problem, sim.spec.cost_budget[0]))
 
 
-def finalists(problem: MicrogridProblem, trails: list[PlayedRule], price: float) -> list[PlayedRule]:
-    """The best different trails where a miss costs `price` [$]."""
-    return _different(sorted(trails, key=lambda t: -_judged(problem, t, price)))[:FINALISTS]
+def finalists(
+    problem: MicrogridProblem, trails: list[PlayedRule], price: float, dropped_usd: float = 0.0
+) -> list[PlayedRule]:
+    """The best different trails where a miss costs `price` [$], and work dropped so much more [$/GPU h]."""
+    return _different(sorted(trails, key=lambda t: -_judged(problem, t, price, dropped_usd)))[:FINALISTS]
 
 
 def dispatched(problem: MicrogridProblem, trail: PlayedRule) -> tuple[float, np.ndarray, float]:
@@ -215,9 +224,10 @@ def dispatched(problem: MicrogridProblem, trail: PlayedRule) -> tuple[float, np.
     return earned, _action(problem, trail, plan), float(plan["unserved"].sum())
 
 
-def _judged(problem: MicrogridProblem, trail: PlayedRule, price: float) -> float:
-    """Return of a trail with misses priced, whether or not the task does."""
-    return float(trail.total) - (price - problem.missed_usd) * problem.weight * float(np.sum(trail.missed))
+def _judged(problem: MicrogridProblem, trail: PlayedRule, price: float, dropped_usd: float) -> float:
+    """Return of a trail with misses and dropped work priced, whether or not the task does."""
+    more = (price - problem.missed_usd) * float(np.sum(trail.missed)) + dropped_usd * float(trail.dropped_gpu_h)
+    return float(trail.total) - problem.weight * more
 
 
 def job_loss(problem: MicrogridProblem, trail: PlayedRule, price: float) -> float:
@@ -257,9 +267,9 @@ def return_bounds(problem: MicrogridProblem, budget: float) -> tuple[float, floa
     return bound, relaxed_return(problem, SAFE_PRICE_USD) + problem.weight * SAFE_PRICE_USD * budget
 
 
-def relaxed_return(problem: MicrogridProblem, missed_usd: float) -> float:
-    """Bound of an episode's return where a miss costs so much [$], from multipliers, recomputed by hand."""
-    program = relaxed_program(problem, missed_usd)
+def relaxed_return(problem: MicrogridProblem, missed_usd: float, dropped_usd: float = 0.0) -> float:
+    """Bound of an episode's return, from multipliers, recomputed by hand; prices as in `relaxed_program`."""
+    program = relaxed_program(problem, missed_usd, dropped_usd)
     return -stored_value(problem) - dual_bound(program, solve_site(program).dual)
 
 

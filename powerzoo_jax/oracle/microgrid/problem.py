@@ -143,12 +143,13 @@ def _write_plant(
     return columns, rows
 
 
-def relaxed_program(problem: MicrogridProblem, missed_usd: float) -> LinearProgram:
+def relaxed_program(problem: MicrogridProblem, missed_usd: float, dropped_usd: float = 0.0) -> LinearProgram:
     """Relaxed program that bounds every policy: jobs as `write_jobs` has them, and the room may heat up.
 
-    missed_usd:  price of a miss [$]
+    missed_usd:   price of a miss [$]
+    dropped_usd:  price of the work of a job that leaves the queue without a start [$/GPU h]
     """
     writer = ProgramWriter()
     _, rows = _write_plant(writer, problem, idle_it_mw(problem), TOO_HOT_C)
-    write_jobs(writer, problem, missed_usd, rows)
+    write_jobs(writer, problem, missed_usd, rows, dropped_usd)
     return writer.program()

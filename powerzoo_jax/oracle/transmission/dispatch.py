@@ -8,7 +8,8 @@ fixed multipliers they are straight lines over the load, and the highest line co
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from itertools import pairwise
 from math import exp
 from typing import NamedTuple
 
@@ -23,6 +24,8 @@ from powerzoo_jax.oracle.linear_program import LinearProgram, ProgramWriter, sol
 LEAST, MOST = exp(SHARPNESS * LEAST_SCORE), exp(SHARPNESS)  # weights that scores can give
 PIECES = 16  # linear pieces of a unit whose marginal cost rises
 ROUNDED_MW = 1e-6  # excess over a rating that HiGHS's own tolerance explains
+LEVEL_STEP = 1.1  # from one level of scores to the next, where bounds of what they reach are told apart by it
+LEAST_STEP_MW = 1e-3  # of a load above the lower limits, for the lowest of these levels
 OVERLOAD_USD = 10_000.0  # [USD/MWh] of the largest excess over a rating, where no dispatch keeps them all
 BISECTIONS = 60  # of a price between -surplus_price and voll
 
@@ -100,17 +103,25 @@ def host_system(sim: Sim) -> DispatchSystem:
     )
 
 
-def reachable(system: DispatchSystem, on: np.ndarray, loads_mw: np.ndarray, *, scores: bool) -> DispatchCurve:
+def reachable(
+    system: DispatchSystem,
+    on: np.ndarray,
+    loads_mw: np.ndarray,
+    *,
+    scores: bool,
+    overload_usd: float | None = None,
+) -> DispatchCurve:
     """Least-cost dispatch of the units `on` (G,) bool that keeps the ratings, at loads (K,) [MW], rising.
 
-    scores:  p - low = min(room, level * weight) with weights between LEAST and MOST; False allows every dispatch
+    scores:        p - low = min(room, level * weight) with weights between LEAST and MOST; False allows every dispatch
+    overload_usd:  [USD/MWh] at which each branch may exceed its rating; None keeps them all
 
     Levels beyond the one at which the first unit is full whatever its score are left out: they narrow the choice.
     Where the ratings cannot be kept the largest excess is least. Raises SolverError when HiGHS stops without a plan.
     """
     plans, levels, watched = [], [], _none(system)
     for load in loads_mw:
-        found = _solve(system, on, float(load), watched, scores=scores, soft=True)
+        found = _solve(system, on, float(load), watched, scores=scores, soft=True, overload_usd=overload_usd)
         plans.append(found.p_mw)
         levels.append(found.level_mw if scores else 1.0)
         watched = found.watched
@@ -129,14 +140,85 @@ class Floor:
         return (self.base + self.slope * np.asarray(load_mw)[..., None]).max(-1)
 
 
-def rated_floor(system: DispatchSystem, on: np.ndarray, loads_mw: np.ndarray) -> Floor:
-    """Lower bounds of the cost of units `on` under the ratings, for any dispatch; touched at the loads (K,) [MW]."""
+def rated_floor(
+    system: DispatchSystem, on: np.ndarray, loads_mw: np.ndarray, overload_usd: float | None = None
+) -> Floor:
+    """Lower bounds of the cost of units `on` under the ratings, for any dispatch; touched at the loads (K,) [MW].
+
+    overload_usd:  [USD/MWh] paid for what each branch carries beyond its rating; None for dispatches that keep them all
+
+    At a price pi the excess adds (pi - a - b) excess to the Lagrangian, a and b the multipliers of both sides of a
+    rating: it is left out where a + b <= pi, which multipliers that are larger by rounding are scaled down to.
+    """
     straight, watched = [], _none(system)
     for load in loads_mw:
-        found = _solve(system, on, float(load), watched, scores=False, soft=False)
-        straight.append(_line_of(system, on, found.price, found.upper, found.lower))
+        found = _solve(system, on, float(load), watched, scores=False, soft=False, overload_usd=overload_usd)
+        both = found.upper + found.lower
+        over = (overload_usd is not None) & (both > (overload_usd or 0.0))
+        fits = np.where(over, (overload_usd or 0.0) / np.where(over, both, 1.0), 1.0)
+        straight.append(_line_of(system, on, found.price, fits * found.upper, fits * found.lower))
         watched = found.watched
     return Floor(*(np.array(part) for part in zip(*straight, strict=True)))
+
+
+@dataclass(frozen=True, eq=False)
+class ReachedFloor:
+    """Lower bounds of the cost of dispatches that scores reach: one `Floor` for each interval of their level.
+
+    least_mw, most_mw: (I,)  [MW]  output of all units at the lower and at the upper limits of an interval
+    """
+
+    floors: tuple[Floor, ...]
+    least_mw: np.ndarray
+    most_mw: np.ndarray
+
+    def at(self, load_mw: np.ndarray) -> np.ndarray:
+        """The lowest over the intervals that can serve loads (T,), (T,) [USD/h]; -inf where none can."""
+        able = (self.least_mw <= load_mw[:, None] + ROUNDED_MW) & (load_mw[:, None] - ROUNDED_MW <= self.most_mw)
+        each = np.stack([floor.at(load_mw) for floor in self.floors], axis=1)
+        return np.where(able.any(1), np.where(able, each, np.inf).min(1), -np.inf)
+
+
+def reached_floor(system: DispatchSystem, on: np.ndarray, loads_mw: np.ndarray, overload_usd: float) -> ReachedFloor:
+    """Lower bounds of the cost of what scores reach, p - low = min(room, level * weight), at loads (K,) [MW], rising.
+
+    overload_usd:  [USD/MWh] paid for what each branch carries beyond its rating
+
+    Where the level lies between two values, outputs lie between the smallest weight of the lower one and the largest
+    of the upper one: a box, whose bounds are those of free dispatch. The intervals cover all levels.
+    """
+    low = np.where(on, system.low_mw, 0.0)
+    room = np.where(on, system.high_mw, 0.0) - low
+    first = max(loads_mw[0] - low.sum(), LEAST_STEP_MW) / MOST / max(int((room > 0).sum()), 1)
+    count = 2 + int(np.ceil(np.log(max(room.max() / LEAST / first, 1.0)) / np.log(LEVEL_STEP)))
+    edges = np.concatenate([[0.0], first * LEVEL_STEP ** np.arange(count), [np.inf]])
+    floors, least, most = [], [], []
+    for lower, upper in pairwise(edges):
+        box = low + np.minimum(room, LEAST * lower), low + np.minimum(room, MOST * upper)
+        lightest, heaviest = np.clip([box[0].sum(), box[1].sum()], loads_mw[0], loads_mw[-1])
+        if lightest > box[1].sum() or heaviest < box[0].sum():
+            continue
+        touched = loads_mw[(lightest <= loads_mw) & (loads_mw <= heaviest)]
+        touched = touched if touched.size else np.array([(lightest + heaviest) / 2])
+        floors.append(rated_floor(_within(system, *box), on, touched, overload_usd))
+        least.append(box[0].sum())
+        most.append(box[1].sum())
+    return ReachedFloor(tuple(floors), np.array(least), np.array(most))
+
+
+def _within(system: DispatchSystem, low_mw: np.ndarray, high_mw: np.ndarray) -> DispatchSystem:
+    """The system with narrower limits (G,) [MW] of its units; what they cost at the lower one is paid as a whole."""
+    costs = system.costs
+    start = costs.base_mw[:, None] + np.cumsum(costs.width_mw, 1) - costs.width_mw
+    since, until = (np.clip(x[:, None] - start, 0, costs.width_mw) for x in (low_mw, high_mw))
+    narrowed = UnitCosts(
+        base_mw=low_mw,
+        base_cost=running_cost(costs, low_mw),
+        width_mw=until - since,
+        price=costs.price + costs.slope * since,
+        slope=costs.slope,
+    )
+    return replace(system, low_mw=low_mw, high_mw=high_mw, costs=narrowed)
 
 
 def free_floor(system: DispatchSystem, on: np.ndarray, loads_mw: np.ndarray) -> np.ndarray:
@@ -188,7 +270,14 @@ class SolvedLoad(NamedTuple):
 
 
 def _solve(
-    system: DispatchSystem, on: np.ndarray, load: float, watched: np.ndarray, *, scores: bool, soft: bool
+    system: DispatchSystem,
+    on: np.ndarray,
+    load: float,
+    watched: np.ndarray,
+    *,
+    scores: bool,
+    soft: bool,
+    overload_usd: float | None,
 ) -> SolvedLoad:
     """Least-cost dispatch of a load; raises SolverError where HiGHS finds none.
 
@@ -196,7 +285,7 @@ def _solve(
     """
     low = np.where(on, system.low_mw, 0.0)
     while True:
-        program, at = _program(system, on, load, watched, scores, soft)
+        program, at = _program(system, on, load, watched, scores, soft, overload_usd)
         found = solve(program, method="highs-ds", hint=f"The load was {load:.1f} MW.")
         p = low + found.x[at.piece].sum(1)
         shed, _, excess, level = found.x[at.rest]
@@ -225,9 +314,20 @@ class _Places(NamedTuple):
 
 
 def _program(
-    system: DispatchSystem, on: np.ndarray, load: float, watched: np.ndarray, scores: bool, soft: bool
+    system: DispatchSystem,
+    on: np.ndarray,
+    load: float,
+    watched: np.ndarray,
+    scores: bool,
+    soft: bool,
+    overload_usd: float | None,
 ) -> tuple[LinearProgram, _Places]:
-    """Linear program of a load, and where things stand in it."""
+    """Linear program of a load, and where things stand in it.
+
+    soft:          no more is shed or spilled than must be, and where the ratings cannot be kept the largest excess is
+                   least; False allows what bounds need
+    overload_usd:  as in `reachable`; given, every branch pays for its own excess
+    """
     low, high = (np.where(on, x, 0.0) for x in (system.low_mw, system.high_mw))
     room = high - low
     count = PIECES if system.costs.slope.any() or system.costs.width_mw.shape[1] > 1 else 1
@@ -238,7 +338,11 @@ def _program(
     served, least_room = load - system.shunt_mw, room[room > 0].min(initial=np.inf)
     # the rules of the environment shed and spill only what no output can mend
     most = (max(load - high.sum(), 0.0), max(low.sum() - load, 0.0)) if soft else (max(served, 0.0), low.sum())
-    excess_and_level = (np.inf if soft else 0.0, least_room / LEAST if scores and np.isfinite(least_room) else 0.0)
+    priced = overload_usd is not None
+    excess_and_level = (
+        np.inf if soft and not priced else 0.0,
+        least_room / LEAST if scores and np.isfinite(least_room) else 0.0,
+    )
     writer = ProgramWriter()
     piece = writer.columns(price.shape, price, 0.0, step[:, None])
     rest_usd = system.voll, system.surplus_price, OVERLOAD_USD, 0.0
@@ -246,9 +350,11 @@ def _program(
     shed, spill, excess, level = rest
     flow = (system.of_unit @ low - system.of_load * served + system.fixed_mw)[watched]
     of_unit, of_load, rate = system.of_unit[watched], system.of_load[watched], system.rate_mw[watched]
+    own = writer.columns(len(rate), overload_usd or 0.0, 0.0, np.inf if priced else 0.0)
     sides = np.zeros((2, len(rate)), np.int64)
     for k, sign in enumerate((1.0, -1.0)):
-        sides[k] = writer.rows(len(rate), -np.inf, rate - sign * flow, (shed, sign * of_load), (excess, -1.0))
+        terms = (shed, sign * of_load), (excess, -1.0), (own, -1.0)
+        sides[k] = writer.rows(len(rate), -np.inf, rate - sign * flow, *terms)
         writer.put(sides[k][:, None, None], piece, sign * of_unit[..., None])
     if scores:
         # least weight * level <= output above the lower limit <= most weight * level

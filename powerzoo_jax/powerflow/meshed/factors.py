@@ -33,6 +33,7 @@ from powerzoo_jax.powerflow.meshed.base_case import (
     count_steps,
     dense_inverse,
     held_buses,
+    refuse_busbars,
     solve_base,
     unknown_rows,
     voltage_setpoints,
@@ -240,11 +241,13 @@ def prepare_meshed(case: Case, *, load_factor: float = 1.0, dtype: Any = None) -
     load_factor:  base point as a multiple of the nominal injections; choose the middle of the range you will solve
     dtype:        float32 (None) or float64
 
-    Raises CaseError for an invalid case, SolverError for several slack buses and for a network whose blocked inverse
-    would not fit into memory, BaseLoadError when the base load has no solution.
+    Raises CaseError for an invalid case, SolverError for several slack buses, for branches in service with |z| below
+    1e-6 pu (float32) or 1e-7 pu (float64), and for a network whose blocked inverse would not fit into memory,
+    BaseLoadError when the base load has no solution.
     """
     dtype = resolve_dtype(dtype)
     assert_valid(case)
+    refuse_busbars(case, dtype)
     if len(case.slack_bus) != 1:
         ids = listing(case.bus.id[case.slack_bus])
         raise SolverError(f"{case.name} has the reference buses {ids}; the solver takes one. Give the others kind 2.")
@@ -306,7 +309,8 @@ def with_branches(factors: MeshedFactors, **changes: Array) -> MeshedFactors:
 
     The base voltage stays: the deviation form is exact around any voltage, so a change costs iterations, not accuracy.
     An outage that islands a bus leaves its lane without a solution, and its status says so. A branch at an isolated
-    bus stays out of service. Differentiable forward and reverse in the parameters and shunts.
+    bus stays out of service. Impedances are not checked: below those that `prepare_meshed` takes, derivatives lose
+    their digits. Differentiable forward and reverse in the parameters and shunts.
     """
     dtype = factors.v_base.dtype
     with jax.enable_x64(True):

@@ -3,11 +3,15 @@
 maximise over theta  E[ sum_t r(s_t, pi_theta(o_t)) ],  s_{t+1} = f(s_t, pi_theta(o_t)),  by backpropagation through f.
 
 With budgets (`apg_lagrangian`) the return is less sum_c lambda_c cost_c / budget_c, at prices that follow them.
+
+A long chain of steps can make a gradient huge or not finite (Metz et al. 2021, arXiv:2111.05803): a step that is not
+finite is left out, and `lane_grad_norm` keeps one episode from speaking louder than all others.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import jax
@@ -16,6 +20,7 @@ import optax
 from flax import struct
 from jax import Array
 
+from powerzoo_jax.base.numerics import TINY
 from powerzoo_jax.envs.core import Sim
 from powerzoo_jax.envs.episode import Act
 from powerzoo_jax.rl.algorithms import lagrangian
@@ -69,7 +74,9 @@ def make_update(cfg: APGConfig, sim: Sim | None = None) -> tuple[Init, Update]:
     limited = cfg if isinstance(cfg, APGLagrangianConfig) else None
     channels = jnp.asarray(lagrangian.constrained(home) if limited else (), int)
     budget = lagrangian.budgets_of(limited, home) if limited else jnp.zeros(0, crew.dtype)
-    noisy = not isinstance(cfg.obs_noise, float) or cfg.obs_noise > 0  # a sweep makes it an array
+    # a sweep makes them arrays
+    noisy = not isinstance(cfg.obs_noise, float) or cfg.obs_noise > 0
+    by_lane = not isinstance(cfg.lane_grad_norm, float) or cfg.lane_grad_norm > 0
 
     def init(key: Array, sim: Sim) -> APGState:
         key, weights = jax.random.split(key)
@@ -92,23 +99,35 @@ def make_update(cfg: APGConfig, sim: Sim | None = None) -> tuple[Init, Update]:
             value = value - state.multipliers.price @ (jnp.mean(summarise(steps).cost, axis=0)[channels] / budget)
         return -value, steps
 
+    slope = jax.value_and_grad(loss, has_aux=True)
+
+    def limited_slope(actor: Any, state: APGState, keys: Array, sim: Sim) -> tuple[tuple[Array, Any], Any]:
+        """As `slope`, each episode's gradient held to a norm of `lane_grad_norm`."""
+        each = jax.vmap(slope, (None, None, 0, None))
+        (values, steps), grads = each(actor, state, keys[:, None], sim)
+        mean = jax.tree.map(partial(jnp.mean, axis=0), held_to_norm(grads, cfg.lane_grad_norm))
+        return (jnp.mean(values), jax.tree.map(lambda x: x[:, 0], steps)), mean
+
     def update(state: APGState, sim: Sim) -> tuple[APGState, Metrics]:
         key, draw = jax.random.split(state.key)
         keys = jax.random.split(draw, cfg.lanes)
-        (value, steps), grads = jax.value_and_grad(loss, has_aux=True)(state.actor, state, keys, sim)
-        change, opt = optimiser.update(grads, state.opt, state.actor)
+        (value, steps), grads = (limited_slope if by_lane else slope)(state.actor, state, keys, sim)
+        norm = jnp.sqrt(sum(jnp.vdot(g, g) for g in jax.tree.leaves(grads)))
+        change, after = optimiser.update(grads, state.opt, state.actor)
+        moved_on = optax.apply_updates(state.actor, change), after
+        # a choice by number and not by branch, which would ask the host
+        actor, opt = jax.tree.map(partial(jnp.where, jnp.isfinite(norm)), moved_on, (state.actor, state.opt))
         moved = map_kinds(crew, observe_batch, crew.view(steps.obs), state.scale)
         done = summarise(steps)
         means = {"return": done.total, "cost": done.cost, "terms": jnp.mean(done.terms, axis=1), "length": done.length}
         metrics = {k: jnp.mean(v, axis=0, dtype=value.dtype) for k, v in means.items()}
-        norm = jnp.sqrt(sum(jnp.vdot(g, g) for g in jax.tree.leaves(grads)))
         metrics |= {"loss": value, "grad_norm": norm}
         prices = state.multipliers
         if limited:
             prices = lagrangian.adjust(limited, prices, metrics["cost"][channels], budget, jnp.asarray(cfg.lanes))
             metrics |= lagrangian.named_prices(prices, home)
         after = APGState(
-            actor=optax.apply_updates(state.actor, change),
+            actor=actor,
             opt=opt,
             scale=moved if cfg.running_obs else state.scale,
             multipliers=prices,
@@ -117,6 +136,18 @@ def make_update(cfg: APGConfig, sim: Sim | None = None) -> tuple[Init, Update]:
         return after, metrics
 
     return init, update
+
+
+def held_to_norm(grads: Any, limit: float) -> Any:
+    """Gradients by lane, leaves (B, ...), each scaled to a norm of at most `limit`; 0 for one that is not finite."""
+    size = jnp.sqrt(sum(jnp.sum(g**2, axis=tuple(range(1, g.ndim))) for g in jax.tree.leaves(grads)))
+    share = jnp.minimum(1.0, limit / jnp.maximum(size, TINY))
+
+    def scale(g: Array) -> Array:
+        column = (slice(None), *(None,) * (g.ndim - 1))
+        return jnp.where(jnp.isfinite(size)[column], g * share[column], jnp.zeros_like(g))
+
+    return jax.tree.map(scale, grads)
 
 
 def blurred(crew: AgentGroups, act: Act, scale: dict[str, Scale], noise: float) -> Act:

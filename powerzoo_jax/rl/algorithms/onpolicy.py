@@ -191,8 +191,9 @@ def make_optimiser(cfg: PPOConfig) -> optax.GradientTransformation:
 def lane_blocks(cfg: PPOConfig) -> int:
     """Number of blocks that lanes are shuffled within: a multiple of the devices where lanes and samples allow it."""
     count = math.lcm(cfg.shards, devices_in_force())
-    fits = cfg.lanes % count == 0 and cfg.lanes // count * cfg.steps >= cfg.minibatches
-    return count if fits else cfg.shards
+    width = cfg.lanes // count
+    enough = width % cfg.minibatches == 0 if cfg.by_lanes else width * cfg.steps >= cfg.minibatches
+    return count if cfg.lanes % count == 0 and width and enough else cfg.shards
 
 
 def by_block(samples: Any, blocks: int) -> Any:
@@ -219,6 +220,16 @@ def shuffled(samples: Any, bits: Array, minibatches: int) -> Any:
     return take(jax.tree.map(lambda x: x.reshape(blocks * size, *x.shape[2:]), samples), rows)
 
 
+def next_lanes(parts: Any, begin: Array, share: int) -> Any:
+    """Minibatch (blocks T share, ...): lanes `begin` to `begin` + share of every block (blocks, T, L, ...)."""
+
+    def cut(x: Array) -> Array:
+        some = lax.dynamic_slice_in_dim(x, begin, share, axis=2)
+        return some.reshape(math.prod(some.shape[:3]), *some.shape[3:])
+
+    return jax.tree.map(cut, parts)
+
+
 def run_epochs(
     cfg: PPOConfig,
     loss: Callable[[Any, Any], tuple[Array, Metrics]],
@@ -227,30 +238,52 @@ def run_epochs(
     samples: Any,
     key: Array,
 ) -> tuple[tuple[Any, Any], Metrics]:
-    """Several passes over samples (T, B, ...) in shuffled minibatches: (params, opt) and the mean metrics.
+    """Several passes over samples (T, B, ...) in minibatches: (params, opt) and the mean metrics.
 
     Samples are shuffled once a pass, within blocks of lanes that live on one device: only gradients and moments of
-    advantages are summed over devices, whatever the number of lanes and steps.
+    advantages are summed over devices, whatever the number of lanes and steps. With `by_lanes` minibatches are cut
+    from the lanes of every block, in every pass at another place, and nothing is gathered row by row.
+    With `kl_limit` the weights stay as they are after a minibatch on which the policy had moved further.
     """
     blocks = lane_blocks(cfg)
-    parts = by_block(over_devices(samples, axis=1), blocks)
-    shuffle = partial(shuffled, minibatches=cfg.minibatches)
+    stops = not isinstance(cfg.kl_limit, float) or cfg.kl_limit > 0  # a sweep makes it an array
+    samples, minibatches = over_devices(samples, axis=1), cfg.minibatches
 
-    def descend(carry: tuple[Any, Any], batch: Any) -> tuple[tuple[Any, Any], Array]:
-        params, opt = carry
+    def descend(carry: tuple[Any, Array], batch: Any) -> tuple[tuple[Any, Array], Array]:
+        (params, opt), goes_on = carry
         grads, metrics = jax.grad(loss, has_aux=True)(params, over_devices(batch))
-        change, opt = optimiser.update(grads, opt, params)
+        change, after = optimiser.update(grads, opt, params)
+        learned = optax.apply_updates(params, change), after
+        if stops:
+            goes_on = goes_on & (metrics["kl"] <= cfg.kl_limit)
+            learned = jax.tree.map(partial(jnp.where, goes_on), learned, (params, opt))
         # one row of all metrics: stored one by one, each would be a launch of its own
-        return (optax.apply_updates(params, change), opt), jnp.stack([metrics[name] for name in METRICS])
+        return (learned, goes_on), jnp.stack([metrics[name] for name in METRICS])
 
-    def epoch(carry: tuple[Any, Any], key: Array) -> tuple[tuple[Any, Any], Array]:
+    def pass_over_samples(carry: tuple[Any, Array], key: Array) -> tuple[tuple[Any, Array], Array]:
         bits = jax.random.bits(key, (blocks, cfg.lanes // blocks * cfg.steps))
         return lax.scan(descend, carry, on_each_device(shuffle, parts, bits, axis=1))
 
-    learned, rows = lax.scan(epoch, learned, jax.random.split(key, cfg.epochs))
+    def pass_over_lanes(carry: tuple[Any, Array], key: Array) -> tuple[tuple[Any, Array], Array]:
+        begins = (jax.random.randint(key, (), 0, width) + share * jnp.arange(minibatches)) % width
+        return lax.scan(lambda carry, begin: descend(carry, next_lanes(parts, begin, share)), carry, begins)
+
+    if cfg.by_lanes:
+        width, share = cfg.lanes // blocks, cfg.lanes // blocks // minibatches
+        parts = jax.tree.map(lambda x: round_the_end(x.reshape(len(x), blocks, width, *x.shape[2:]), share), samples)
+        epoch = pass_over_lanes
+    else:
+        parts, shuffle = by_block(samples, blocks), partial(shuffled, minibatches=minibatches)
+        epoch = pass_over_samples
+    (learned, _), rows = lax.scan(epoch, (learned, jnp.ones((), bool)), jax.random.split(key, cfg.epochs))
     means = dict(zip(METRICS, jnp.mean(rows, axis=(0, 1)), strict=True))
     # of the first minibatch: 0 up to rounding, or the stored log-probability is wrong
     return learned, {**means, "ratio_error": rows[0, 0, METRICS.index("ratio_error")]}
+
+
+def round_the_end(x: Array, share: int) -> Array:
+    """Lanes (T, blocks, L, ...) by block with the first ones once more behind the last: (blocks, T, L + share, ...)."""
+    return jnp.moveaxis(jnp.concatenate([x, x[:, :, :share]], axis=2), 1, 0)
 
 
 def repeat_updates(

@@ -27,7 +27,7 @@ from jax import Array, lax
 
 from powerzoo_jax.base import Step
 from powerzoo_jax.base.numerics import TINY
-from powerzoo_jax.base.tree import take
+from powerzoo_jax.base.tree import take, where_done
 from powerzoo_jax.envs.batch import split_observations, vstep
 from powerzoo_jax.envs.core import Sim
 from powerzoo_jax.rl.algorithms import lagrangian
@@ -51,6 +51,7 @@ from powerzoo_jax.rl.algorithms.onpolicy import (
     start_tally,
 )
 from powerzoo_jax.rl.networks.body import Critic, Scale, normalise, spread
+from powerzoo_jax.rl.networks.heads import Dist
 from powerzoo_jax.rl.networks.split import SplitInput
 from powerzoo_jax.rl.policies import (
     ALL,
@@ -60,6 +61,7 @@ from powerzoo_jax.rl.policies import (
     by_kind,
     crew_of,
     distribution,
+    distribution_and_values,
     divisible,
     keys_by_kind,
     make_actor,
@@ -74,7 +76,8 @@ from powerzoo_jax.rl.training.config import PPOConfig, PPOLagrangianConfig
 class PPOState:
     """State of a training run; saved and restored, the run continues as if never interrupted.
 
-    params:       {"actor", "critic"}   weights of separate networks, each a dict by kind of agent
+    params:       {"actor", "critic"}   weights of separate networks, each a dict by kind of agent; "actor" alone holds
+                                        both where they share hidden layers
     opt:          pytree                state of the optimiser
     scale:        dict of Scale         running moments of the observations, by kind
     gauge:        ReturnNormalizer      sizes of the returns; () where rewards are taken as they are
@@ -122,7 +125,8 @@ class Collected(NamedTuple):
     """Recorded step of all lanes under the policy; leading axes (T, B) after the scan.
 
     x, next_x (N, F) standardised, legal (N, M) bool, action (N, U) as drawn, log_prob (N,), reward (n, S),
-    terminated, truncated () bool.
+    terminated, truncated () bool. next_x is what is seen after the step, before a fresh episode begins; () where no
+    value of it is needed, because a time limit ends the task.
     N agents, n critics, S streams: reward, then constrained costs.
     """
 
@@ -141,15 +145,18 @@ Update = Callable[[PPOState, Sim], tuple[PPOState, Metrics]]
 
 
 def make_loss(
-    cfg: PPOConfig, crew: AgentGroups, actor: Any, value_of: Any
+    cfg: PPOConfig, crew: AgentGroups, judge: Callable[[Any, Any], tuple[Dist, Array]]
 ) -> Callable[[Any, Samples], tuple[Array, Metrics]]:
-    """Clipped surrogate, squared value error and entropy bonus, on one minibatch."""
+    """Clipped surrogate, squared value error and entropy bonus, on one minibatch.
+
+    judge:  (params, x (..., N, F)) -> distribution of the actions, values (..., n, S)
+    """
 
     def loss(params: Any, batch: Samples) -> tuple[Array, Metrics]:
-        dist = distribution(crew, actor, params["actor"], batch.x)
+        dist, values = judge(params, batch.x)
         log_ratio = crew.head.log_prob(dist, batch.action, batch.legal) - batch.log_prob
         policy, watched = clipped_surrogate(log_ratio, batch.advantage, cfg.clip)
-        value = 0.5 * jnp.mean((value_of(params["critic"], batch.x) - batch.target) ** 2)
+        value = 0.5 * jnp.mean((values - batch.target) ** 2)
         bonus = jnp.mean(crew.head.entropy(dist, batch.legal))
         total = policy + cfg.value_weight * value - cfg.entropy * bonus
         return total, {"loss": total, "loss_policy": policy, "loss_value": value, "entropy": bonus, **watched}
@@ -164,19 +171,28 @@ def make_update(cfg: PPOConfig, sim: Sim | None = None) -> tuple[Init, Update]:
     """
     home = resolve(cfg.task, cfg.split, sim)
     crew, optimiser = crew_of(cfg, home), make_optimiser(cfg)
-    actor = make_actor(cfg, crew)
     limited = cfg if isinstance(cfg, PPOLagrangianConfig) else None
     channels = lagrangian.constrained(home) if limited else ()
     budget = lagrangian.budgets_of(limited, home) if limited else jnp.zeros(0, crew.dtype)
     critic = Critic(cfg.widths, cfg.activation, crew.dtype, 1 + len(channels))
+    actor = make_actor(cfg, crew, 1 + len(channels))
     central, divided = cfg.central_critic, divisible(crew, home)
-    loss = make_loss(cfg, crew, actor, lambda params, x: value_of(params, x))
+    if cfg.shared_torso and central and crew.size > 1:
+        raise ValueError(
+            f"{cfg.algorithm}: shared_torso = true, but its critic sees what all {crew.size} agents see and a policy "
+            "what its own agent sees. Train with ippo or ppo, or set shared_torso=false."
+        )
 
-    def value_of(params: Any, x: Any) -> Array:
-        """(..., N, F) -> (..., n, S): one value of all that is seen, or each agent's of its own."""
+    def judge(params: Any, x: Any) -> tuple[Dist, Array]:
+        """Distribution of the actions and values of x (..., N, F), (..., n, S): one of all, or each agent's own."""
+        if cfg.shared_torso:
+            return distribution_and_values(crew, actor, params["actor"], x)
+        dist = distribution(crew, actor, params["actor"], x)
         if central:
-            return critic.apply(params[ALL], all_of(x))  # type: ignore[return-value]
-        return by_kind(crew, critic.apply, params, x)  # type: ignore[no-any-return]
+            return dist, critic.apply(params["critic"][ALL], all_of(x))  # type: ignore[return-value]
+        return dist, by_kind(crew, critic.apply, params["critic"], x)
+
+    loss = make_loss(cfg, crew, judge)
 
     def rewards(out: Step) -> Array:
         """(B, n, S)"""
@@ -198,15 +214,18 @@ def make_update(cfg: PPOConfig, sim: Sim | None = None) -> tuple[Init, Update]:
         scale = start_scales(crew, home, cfg.obs_floor)
         x = by_kind(crew, normalise, scale, crew.view(take(obs, 0)))
         keys = keys_by_kind(crew, actor_key)
-        whole = {ALL: critic.init(critic_key, all_of(x))} if central else None
-        params = {
+        # a network with values is asked for them, or it would start without the weights of its last layer
+        valued: dict[str, Any] = {"valued": True} if cfg.shared_torso else {}
+        params: dict[str, Any] = {
             "actor": {
-                name: actor.clone(start=start).init(keys[name], agents_of(x, agents))
+                name: actor.clone(start=start).init(keys[name], agents_of(x, agents), **valued)
                 for (name, agents), start in zip(crew.kinds, crew.start, strict=True)
-            },
-            "critic": whole or map_kinds(crew, critic.init, x, keys_by_kind(crew, critic_key)),
+            }
         }
-        return PPOState(
+        if not cfg.shared_torso:
+            whole = {ALL: critic.init(critic_key, all_of(x))} if central else None
+            params["critic"] = whole or map_kinds(crew, critic.init, x, keys_by_kind(crew, critic_key))
+        state = PPOState(
             params=params,
             opt=optimiser.init(params),
             scale=scale,
@@ -218,38 +237,59 @@ def make_update(cfg: PPOConfig, sim: Sim | None = None) -> tuple[Init, Update]:
             tally=start_tally(home, cfg.lanes, crew.dtype),
             key=key,
         )
+        return staggered(state, sim, jax.random.fold_in(env_key, 0)) if cfg.stagger else state
+
+    def staggered(state: PPOState, sim: Sim, key: Array) -> PPOState:
+        """The lanes at steps drawn from a whole episode, which the first policy has played until there."""
+        draw, key = jax.random.split(key)
+        ages = jax.random.randint(draw, (cfg.lanes,), 0, home.spec.horizon, jnp.int32)
+
+        def age(state: PPOState, now: tuple[Array, Array]) -> tuple[PPOState, None]:
+            step, key = now
+            older = advance(state, seen_by(sim), key)[0]
+            moved = {k: where_done(step < ages, getattr(older, k), getattr(state, k)) for k in PPOState.BY_LANE}
+            return state.replace(**moved), None  # type: ignore[attr-defined]
+
+        steps = home.spec.horizon - 1
+        return lax.scan(age, state, (jnp.arange(steps), jax.random.split(key, steps)))[0]
+
+    def advance(state: PPOState, sim: Sim, key: Array) -> tuple[PPOState, tuple[Collected, tuple[EpisodeStats, Array]]]:
+        """Play one step of all lanes: (state, what is recorded, totals of the episodes and which of them ended)."""
+        x = by_kind(crew, normalise, state.scale, crew.view(state.obs))
+        legal = crew.view(state.legal)
+        dist = distribution(crew, actor, state.params["actor"], x)
+        raw = crew.head.sample(key, dist, legal)
+        out, env, obs = vstep(sim, state.env, crew.action(raw))
+        tally, (totals, ended) = add_step(state.tally, out)
+        lived = Collected(
+            x=x,
+            legal=legal,
+            action=raw,
+            log_prob=crew.head.log_prob(dist, raw, legal),
+            next_x=by_kind(crew, normalise, state.scale, crew.view(out.obs)) if cfg.bootstrap else (),
+            reward=rewards(out),
+            terminated=ends_value(out, cfg.bootstrap),
+            truncated=out.info.truncated,
+        )
+        # nothing says what is legal in a fresh episode; the environment overrides an illegal first choice
+        legal = out.info.legal | ended[:, None, None]
+        after = state.replace(env=env, obs=obs, legal=legal, tally=tally)  # type: ignore[attr-defined]
+        return after, (lived, (totals, ended))
 
     def collect(state: PPOState, sim: Sim, key: Array) -> tuple[PPOState, Collected, Metrics]:
         sim = seen_by(sim)
-
-        def advance(state: PPOState, key: Array) -> tuple[PPOState, tuple[Collected, tuple[EpisodeStats, Array]]]:
-            x = by_kind(crew, normalise, state.scale, crew.view(state.obs))
-            legal = crew.view(state.legal)
-            dist = distribution(crew, actor, state.params["actor"], x)
-            raw = crew.head.sample(key, dist, legal)
-            out, env, obs = vstep(sim, state.env, crew.action(raw))
-            tally, (totals, ended) = add_step(state.tally, out)
-            lived = Collected(
-                x=x,
-                legal=legal,
-                action=raw,
-                log_prob=crew.head.log_prob(dist, raw, legal),
-                next_x=by_kind(crew, normalise, state.scale, crew.view(out.obs)),
-                reward=rewards(out),
-                terminated=ends_value(out, cfg.bootstrap),
-                truncated=out.info.truncated,
-            )
-            # nothing says what is legal in a fresh episode; the environment overrides an illegal first choice
-            legal = out.info.legal | ended[:, None, None]
-            after = state.replace(env=env, obs=obs, legal=legal, tally=tally)  # type: ignore[attr-defined]
-            return after, (lived, (totals, ended))
-
-        state, (lived, (totals, ended)) = lax.scan(advance, state, jax.random.split(key, cfg.steps))
+        keys = jax.random.split(key, cfg.steps)
+        state, (lived, (totals, ended)) = lax.scan(lambda state, key: advance(state, sim, key), state, keys)
         return state, lived, episode_metrics(totals, ended)
 
     def assess(state: PPOState, lived: Collected) -> tuple[Samples, Metrics]:
-        critics = state.params["critic"]
-        value, next_value = value_of(critics, lived.x), value_of(critics, lived.next_x)
+        value = judge(state.params, lived.x)[1]
+        if cfg.bootstrap:
+            next_value = judge(state.params, lived.next_x)[1]
+        else:
+            # every end has the value 0: any other step is followed by the next one, the last by what is seen now
+            last = judge(state.params, by_kind(crew, normalise, state.scale, crew.view(state.obs)))[1]
+            next_value = jnp.concatenate([value[1:], last[None]])
         size = sizes(cfg, state.gauge, value.shape[-1])
         reward = lived.reward if size is None else lived.reward / size
         advantage = gae(reward, value, next_value, lived.terminated, lived.truncated, cfg.gamma, cfg.gae_lambda)

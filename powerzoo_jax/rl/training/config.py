@@ -46,6 +46,7 @@ class Config:
     reward_scale:  factor on the reward the learner sees; metrics stay in the units of the task
     cost_weights:  price of each cost channel in the learner's reward [reward/unit]; () = costs are only reported
     start:         action of an agent that policies start at, in [-1, 1], one number a column; () = the idle action
+    select_every:  updates between looks at split val, the best policy of which is kept and scored; 0 = the last one is
     """
 
     algorithm: ClassVar[str]
@@ -59,6 +60,7 @@ class Config:
     reward_scale: Positive = 1.0
     cost_weights: tuple[NotNegative, ...] = ()
     start: tuple[Annotated[float, Range(-1, 1)], ...] = ()
+    select_every: Whole = 0
 
     def __post_init__(self) -> None:
         check_settings(f"{self.algorithm}: ", self)
@@ -98,6 +100,11 @@ class PPOConfig(Config):
     epochs, minibatches:  passes over an update's samples, and gradient steps per pass
     shards:         blocks of lanes that samples are shuffled within, each giving every minibatch an equal share; at
                     least one a device, so that no sample travels. One device with 8 repeats what eight devices do
+    by_lanes:       a minibatch is all steps of neighbouring lanes, which are cut out faster than single samples are
+                    gathered, and are less alike where `stagger` is set
+    stagger:        lanes start at different steps of their first episodes, so that every update sees all of a day
+    kl_limit:       divergence from the acting policy after which the rest of an update is left out; 0 = none
+    shared_torso:   the critic reads the hidden layers of the policy and adds one layer, instead of layers of its own
     lr, lr_end:     Adam's step at the start, and at the end as a share of it (linear)
     gae_lambda:     0 = one-step, 1 = Monte-Carlo advantages
     bootstrap:      value the true last observation at a time limit; False takes the limit for the end of the task,
@@ -120,6 +127,10 @@ class PPOConfig(Config):
     epochs: Count = 8
     minibatches: Count = 8
     shards: Count = 1
+    by_lanes: bool = False
+    stagger: bool = False
+    kl_limit: NotNegative = 0.0
+    shared_torso: bool = False
     lr: Share = 1e-3
     lr_end: Share = 0.0
     gamma: Share = 0.99
@@ -145,6 +156,11 @@ class PPOConfig(Config):
             raise ValueError(
                 f"shards = {self.shards} must divide lanes = {self.lanes} into blocks of at least minibatches = "
                 f"{self.minibatches} samples each ({self.steps} a lane). Choose another number."
+            )
+        if self.by_lanes and self.lanes // self.shards % self.minibatches:
+            raise ValueError(
+                f"minibatches = {self.minibatches} must divide the {self.lanes // self.shards} lanes of a block (lanes "
+                f"= {self.lanes} over shards = {self.shards}) where by_lanes is set. Choose another number."
             )
 
     @property
@@ -282,6 +298,8 @@ class APGConfig(Config):
     lanes:          episodes per gradient step
     lr, lr_end:     Adam's step at the start, and at the end as a share of it (cosine)
     weight_decay:   share of the weights that a gradient step of size 1 takes away (Loshchilov and Hutter 2019)
+    lane_grad_norm: limit on the norm of the gradient of each episode by itself, before the mean over them; one that is
+                    not finite counts nothing. 0 = no limit: one product for all episodes, which takes less memory
     obs_noise:      standard deviations by which training blurs observations, so that days are not learnt by heart
     held:           columns of an agent's action that stay at `start`, because what they do has no slope
     """
@@ -296,6 +314,7 @@ class APGConfig(Config):
     lr_end: Share = 0.0
     weight_decay: NotNegative = 0.0
     max_grad_norm: Positive = 1.0
+    lane_grad_norm: NotNegative = 0.0
     obs_noise: NotNegative = 0.0
     held: tuple[Whole, ...] = ()
 

@@ -15,7 +15,15 @@ from powerzoo_jax.oracle import get_causal
 from powerzoo_jax.tasks.score import all_starts, episode_keys
 
 STOP = 14  # last step before the future changes
-TASKS = ("battery_arbitrage", "marl_der_arbitrage", "dso", "marl_ev_v2g_1d", "marl_ders_benchmark", "marl_uc")
+TASKS = (
+    "battery_arbitrage",
+    "marl_der_arbitrage",
+    "dso",
+    "marl_ev_v2g_1d",
+    "marl_ders_benchmark",
+    "marl_uc",
+    "marl_opf",
+)
 TABLES = {"price_rows": "price_row", "load_rows": "load_row"}  # of a bank, and where an episode begins in them
 
 

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from itertools import product
+
 import jax
 import numpy as np
 import pytest
@@ -9,15 +12,17 @@ import pytest
 import powerzoo_jax
 from powerzoo_jax.base.tree import take
 from powerzoo_jax.devices.facility import FINETUNE, TRAIN, JobClass
-from powerzoo_jax.oracle.datacenter.program import solve_site
+from powerzoo_jax.oracle.datacenter.problem import JobList
+from powerzoo_jax.oracle.datacenter.program import idle_it_mw, solve_site
 from powerzoo_jax.oracle.linear_program import dual_bound
-from powerzoo_jax.oracle.microgrid.policies import MICROGRID, plan_episodes, stored_value
-from powerzoo_jax.oracle.microgrid.problem import build_microgrid_problem, relaxed_program
+from powerzoo_jax.oracle.microgrid.policies import MICROGRID, plan_episodes, relaxed_return, stored_value
+from powerzoo_jax.oracle.microgrid.problem import build_microgrid_problem, dispatch_program, relaxed_program
 from powerzoo_jax.tasks.score import all_starts, episode_keys, evaluate
 
 pytestmark = pytest.mark.reference
 
 EXACT = 1e-6  # a programme solved to 1e-9 and executed in float64 over 288 steps
+GAP = 0.05  # of the bound of two jobs that it may split and start late in part
 DAYS = np.array([0, 20, 40])
 
 
@@ -83,3 +88,42 @@ def test_the_bound_holds_for_any_multipliers_and_is_that_of_the_solver(played):
     assert -stored_value(problem) - dual_bound(program, dual) == pytest.approx(plan.bound[1], abs=EXACT)
     wrong = dual + 0.01 * np.random.default_rng(0).normal(size=dual.shape)
     assert -stored_value(problem) - dual_bound(program, wrong) > plan.bound[1]
+
+
+def test_no_plan_of_two_jobs_beats_the_bound_at_a_price_of_dropped_work():
+    """An hour in which a job of 64 GPUs and one of 128 start in any step or never, each way priced exactly."""
+    sim = powerzoo_jax.make("dc_microgrid_safe", version=1, split="test", max_steps=12)
+    jobs = JobList(
+        kind=np.array([0, 1]),
+        arrival=np.array([0, 2]),
+        last=np.array([5, 7]),
+        gpus=np.array([64.0, 128.0]),
+        duration_min=np.array([20.0, 15.0]),
+        steps=np.array([4.0, 3.0]),
+        priced=np.array([True, True]),
+        due_min=np.array([30.0, 40.0]),
+    )
+    problem = replace(build_microgrid_problem(sim, take(all_starts(sim), 30)), jobs=jobs)
+    ways = [[*range(first, last + 1), None] for first, last in zip(jobs.arrival, jobs.last, strict=True)]
+    earned, missed, dropped = [], [], []
+    for starts in product(*ways):
+        it_mw, late, gone = idle_it_mw(problem), 0, 0.0
+        for k, start in enumerate(starts):
+            if start is None:
+                late, gone = late + 1, gone + jobs.gpus[k] * jobs.duration_min[k] / 60
+            else:
+                it_mw[start : start + int(jobs.steps[k])] += jobs.gpus[k] * problem.job_mw_per_gpu[k]
+                late += 5 * start + jobs.duration_min[k] > jobs.due_min[k]
+        program, _ = dispatch_program(problem, it_mw)
+        earned.append(-solve_site(program).objective - stored_value(problem))
+        missed.append(late)
+        dropped.append(gone)
+    assert problem.missed_usd == 0 and max(dropped) == pytest.approx(64 / 3 + 128 / 4)
+    bounds = []
+    for missed_usd, dropped_usd in ((0.0, 0.0), (0.0, 0.02), (0.0, 20.0), (5.0, 0.0), (5.0, 20.0)):
+        paid = problem.weight * (missed_usd * np.array(missed) + dropped_usd * np.array(dropped))
+        best = (np.array(earned) - paid).max()
+        bounds.append(relaxed_return(problem, missed_usd, dropped_usd))
+        assert best - EXACT <= bounds[-1] <= best + GAP * abs(best)
+    # nothing is worth running until dropping it costs; then it runs, if late
+    assert bounds[0] > bounds[1] > bounds[2] > bounds[4] and bounds[3] > bounds[4]

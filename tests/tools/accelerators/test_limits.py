@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import json
 import subprocess
 
 import pytest
 
 from tools.accelerators import __main__ as run
-from tools.accelerators import limits
+from tools.accelerators import compile_one, limits
 
 ROW = {
     **dict.fromkeys(run.COLUMNS, "-"),
@@ -107,3 +108,40 @@ def test_every_program_of_a_task_has_limits_and_a_quick_platform():
     for task in pz.list_tasks():
         rows = [table[f"task/{task}", platform] for platform in run.PLATFORMS]
         assert sum(row["quick"] == "yes" for row in rows) == 1, task
+
+
+def printed(monkeypatch, *objects):
+    """Let the compiling process print these objects; returns the commands it was started with."""
+    commands: list[list[str]] = []
+
+    def answer(command, **options):
+        commands.append(command)
+        return subprocess.CompletedProcess(command, 0, "\n".join(map(json.dumps, objects)), "")
+
+    monkeypatch.setattr(run.subprocess, "run", answer)
+    return commands
+
+
+def test_figures_of_a_program_that_is_lowered_as_before_are_kept(monkeypatch):
+    before = {**ROW, "source": "old", "lowered": "abc"}
+    commands = printed(monkeypatch, {"lanes": 8, "lowered": "abc", "known": True})
+    assert run.compile_program("task/a", "h200", [8], 1, "new", before) == {**before, "source": "new"}
+    assert commands[0][-4:] == ["task/a", "h200", "abc", "8"]
+
+
+def test_figures_of_a_program_that_has_changed_are_taken_anew(monkeypatch):
+    before = {**ROW, "source": "old", "lowered": "abc"}
+    counts = {"kernels": 7, "loops": 1, "branches": 1, "temp_bytes": 2e6}
+    printed(monkeypatch, {"lanes": 8, "lowered": "def", "known": False, **counts})
+    row = run.compile_program("task/a", "h200", [8], 1, "new", before)
+    assert (row["lowered"], row["source"], row["kernels"], row["temp_mb"]) == ("def", "new", "7", "2.0")
+
+
+def test_a_fingerprint_tells_programs_and_what_reads_them_apart(monkeypatch, tmp_path):
+    told = compile_one.fingerprint("h200", "program")
+    assert told == compile_one.fingerprint("h200", "program")
+    assert len({told, compile_one.fingerprint("v5e", "program"), compile_one.fingerprint("h200p", "rogram")}) == 3
+    changed = tmp_path / "hlo.py"
+    changed.write_text(compile_one.READERS[0].read_text() + "\n")
+    monkeypatch.setattr(compile_one, "READERS", (changed, *compile_one.READERS[1:]))
+    assert compile_one.fingerprint("h200", "program") != told

@@ -68,8 +68,10 @@ def evaluate(
     task = task_id or spec.id
     # anchors are those of the task as registered: with keywords changed they measure nothing
     same = task_id is not None or spec == get_spec(spec.id)
+    gains = spec.version == 0 or record["feasible"]
     return record | {
-        "normalized_score": _score(task, record["mean_reward"], spec.split) if same else None,
+        # from version 1 on the score is a gain, and what breaks a budget has none
+        "normalized_score": _score(task, record["mean_reward"], spec.split) if same and gains else None,
         "steps_per_second": sum(p.length for p in played) / seconds,
         "task_id": task,
         "task_version": spec.version,

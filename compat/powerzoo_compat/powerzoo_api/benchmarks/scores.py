@@ -10,10 +10,11 @@ from typing import Any
 from powerzoo_compat.powerzoo_api.tasks.factory import get_task_class, list_tasks
 from powerzoo_jax.base.errors import SettingsError
 from powerzoo_jax.base.textfile import read_json
-from powerzoo_jax.oracle import get_reference
-from powerzoo_jax.oracle.registry import load_table
+from powerzoo_jax.oracle import get_best, get_reference
+from powerzoo_jax.oracle.registry import load_best, load_table
 from powerzoo_jax.tasks import get_spec
 from powerzoo_jax.tasks import list_tasks as list_core_tasks
+from powerzoo_jax.tasks.score import gain
 from powerzoo_jax.tasks.score import normalized_score as _share
 
 TEST = "test"
@@ -28,16 +29,29 @@ def _folder() -> Path:
 
 
 def normalized_score(task: str, ret: float, split: str = TEST) -> float:
-    """(ret - random) / (oracle - random) of a mean return.
+    """(ret - random) / (oracle - random) of a mean return; from version 1 of a task on, its gain over the rule,
+    (ret - rule) / (best - rule), with the oracle of `register_baseline` in the part of the best.
 
-    Raises KeyError where no anchors are known, naming the command that computes them, ValueError for equal ones.
+    Raises KeyError where no anchors are known, naming the command that computes them, ValueError for equal ones, and
+    for registered ones without the rule that a gain is measured from.
     """
     anchors = get_baseline(task, split)
-    return _share(ret, anchors["random"], anchors["oracle"])
+    name = get_task_class(task).name
+    if _version(name) == 0:
+        return _share(ret, anchors["random"], anchors["oracle"])
+    if "rule" not in anchors:
+        raise ValueError(
+            f"a gain on {name!r} is measured from its rule, and none is registered. Give it: "
+            f"register_baseline({name!r}, random, oracle, rule=...)."
+        )
+    share = gain(ret, anchors["rule"], anchors["best"] if "best" in anchors else anchors["oracle"])
+    assert share is not None  # only what breaks a budget has no gain, and a return alone tells of none
+    return share
 
 
 def get_baseline(task: str, split: str = TEST) -> dict[str, Any]:
-    """Reference returns of a task: those given to `register_baseline`, else the shipped record.
+    """Reference returns of a task: those given to `register_baseline`, else the shipped record, from version 1 of a
+    task on that of `oracle.get_best`.
 
     Raises KeyError where neither exists.
     """
@@ -47,7 +61,7 @@ def get_baseline(task: str, split: str = TEST) -> dict[str, Any]:
         return dict(own[_key(name)])
     if name not in list_core_tasks():
         raise KeyError(f"no anchors are known for {name!r}. Give them: register_baseline({name!r}, random, oracle).")
-    return get_reference(name, split)
+    return get_reference(name, split) if _version(name) == 0 else get_best(name, split)
 
 
 def register_baseline(
@@ -55,6 +69,7 @@ def register_baseline(
 ) -> dict[str, float]:
     """Anchor the score of a task's test split at its registered version; `save` keeps it in the user's cache folder.
 
+    From version 1 of a task on the score is a gain, which takes the rule.
     Raises ValueError for equal anchors.
     """
     name = get_task_class(task).name
@@ -70,11 +85,12 @@ def register_baseline(
 
 def list_baselines() -> list[str]:
     """Ids of the tasks that have anchors on their test split, sorted."""
-    table = load_table()
+    tables = load_table(), load_best()
     own = {**_saved(), **_registered}
-    return [
-        name for name in list_tasks() if _key(name) in own or TEST in table.get(name, {}).get(f"v{_version(name)}", {})
-    ]
+    shipped = {
+        name for name in list_tasks() if TEST in tables[_version(name) > 0].get(name, {}).get(f"v{_version(name)}", {})
+    }
+    return [name for name in list_tasks() if _key(name) in own or name in shipped]
 
 
 def _key(name: str) -> str:

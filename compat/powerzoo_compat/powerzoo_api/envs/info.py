@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import operator
 from typing import Any
 
 import numpy as np
@@ -22,6 +23,9 @@ MARKET = "market"  # the family whose agents each earn their own profit
 TOLERANCE = 1e-6  # every unit other than power
 POWER_TOLERANCE = 1e-3  # [MW, MVA] at least
 POWER_TOLERANCE_OF_BASE = {4: 2e-4, 8: 1e-5}  # of the base power, by bytes of the dtype
+# as plain integers: an enum's names and comparisons are slow in every step
+CONVERGED, OUT_OF_STEPS = int(Status.CONVERGED), int(Status.OUT_OF_STEPS)
+REFUSED = (int(Status.SINGULAR), int(Status.BAD_INPUT))
 PEAK_HOURS = range(9, 21)  # of the contract's `is_peak`
 MINUTES_PER_HOUR = 60
 
@@ -40,7 +44,8 @@ class InfoBuilder:
         self.report = report_of(host)
         self.absent = {f"cost_{name}": 0.0 for name in OF_EVERY_TASK if name not in spec.cost_names}
         self.individual = spec.family == MARKET or getattr(host.sim.env, "pooling", None) == "individual"
-        self.names = spec.cost_names
+        self.names = tuple(spec.cost_names)
+        self.keys = tuple(f"cost_{name}" for name in self.names)
         budgets = zip(spec.cost_names, spec.cost_budget, strict=True)
         self.thresholds = {name: float(budget) for name, budget in budgets if math.isfinite(budget)}
         self.selected = tuple(self.thresholds)
@@ -48,9 +53,7 @@ class InfoBuilder:
         base_mva, width = float(getattr(params.grid, "base_mva", 1.0)), host.sim.spaces()[0].low.dtype.itemsize
         power = max(POWER_TOLERANCE, POWER_TOLERANCE_OF_BASE[width] * base_mva)
         tolerances = [power if UNITS[n] in ("MW", "MVA") else TOLERANCE for n in self.names]
-        self.allowed = np.array(
-            [math.inf if n == NOT_A_LIMIT else x for n, x in zip(self.names, tolerances, strict=True)]
-        )
+        self.allowed = [math.inf if n == NOT_A_LIMIT else x for n, x in zip(self.names, tolerances, strict=True)]
 
     def opening(self, reading: Reading, start_row: int) -> tuple[Episode, dict[str, Any]]:
         """Start the record of an episode: (record, info of the state it starts from)."""
@@ -66,7 +69,8 @@ class InfoBuilder:
         shared = reading.info.terms if self.individual else reading.info.terms[:1]
         terms = dict(zip(spec.term_names, shared.sum(axis=0).tolist(), strict=True))
         episode.steps += 1
-        episode.reward += float(reading.reward.mean())
+        reward = reading.reward
+        episode.reward += float(reward[0] if len(reward) == 1 else reward.mean())
         episode.costs += reading.cost
         episode.profit_usd += _profit(terms)
         episode.terms = {name: episode.terms[name] + x for name, x in terms.items()}
@@ -98,13 +102,13 @@ class InfoBuilder:
 
     def _safety(self, reading: Reading) -> dict[str, Any]:
         info, status = reading.info, int(reading.info.pf_status)
-        within = (reading.cost <= self.allowed).all()
-        converged, collapsed = status == Status.CONVERGED, bool(getattr(info, "collapsed", False))
+        within = all(map(operator.le, reading.cost.tolist(), self.allowed))
+        converged, collapsed = status == CONVERGED, bool(getattr(info, "collapsed", False))
         return {
-            "is_safe": bool(converged and not collapsed and within),
+            "is_safe": converged and not collapsed and within,
             "pf_converged": converged,
-            "cost_exception": status in (Status.SINGULAR, Status.BAD_INPUT),
-            "is_diverged": status == Status.OUT_OF_STEPS,
+            "cost_exception": status in REFUSED,
+            "is_diverged": status == OUT_OF_STEPS,
             "voltage_collapse": collapsed,
             "pf_residual": finite(info.pf_residual),
             "pf_iterations": int(getattr(info, "pf_iterations", 0)),
@@ -112,18 +116,20 @@ class InfoBuilder:
 
     def costs(self, cost: np.ndarray) -> dict[str, Any]:
         """Entries of the cost channels (C,) and of their sums; what every task reports is 0 where this one lacks it."""
-        by_name = dict(zip(self.names, cost.tolist(), strict=True))
+        values = cost.tolist()
+        by_name = dict(zip(self.names, values, strict=True))
         chosen = {name: by_name[name] for name in self.selected}
+        total = float(sum(chosen.values()))
         return {
-            "constraint_names": tuple(self.names),
+            "constraint_names": self.names,
             "constraint_costs": fresh(cost),
-            **{f"cost_{name}": x for name, x in by_name.items()},
+            **dict(zip(self.keys, values, strict=True)),
             **self.absent,
-            "cost_sum": sum(by_name.values()),
+            "cost_sum": sum(values),
             "selected_constraint_names": self.selected,
             "selected_constraint_costs": fresh(list(chosen.values())),
-            "selected_cost_sum": float(sum(chosen.values())),
-            "cost": float(sum(chosen.values())),
+            "selected_cost_sum": total,
+            "cost": total,
             "costs": chosen,
         }
 
@@ -155,7 +161,7 @@ class InfoBuilder:
         return {
             "r": episode.reward,
             "l": episode.steps,
-            "costs": {name: float(x) for name, x in zip(self.names, episode.costs, strict=True)},
+            "costs": dict(zip(self.names, episode.costs.tolist(), strict=True)),
             "metrics": self.report.metrics(episode),
         }
 

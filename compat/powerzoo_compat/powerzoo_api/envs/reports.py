@@ -243,7 +243,7 @@ def _each(values: np.ndarray) -> float | np.ndarray:
 def _plain(value: Any) -> Any:
     """A Python scalar, or a fresh array."""
     array = value if isinstance(value, np.ndarray) else np.asarray(value)
-    kind = array.dtype.kind
     if array.ndim:
-        return array.copy() if kind in "bi" else fresh(array)
-    return array.item() if kind in "bi" else finite(array)
+        return array.copy() if array.dtype.kind in "bi" else fresh(array)
+    number = array.item()
+    return finite(array) if isinstance(number, float) and not math.isfinite(number) else number

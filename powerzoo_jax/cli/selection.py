@@ -1,0 +1,123 @@
+"""Selection of policies: of all that a run has passed through, the one that did best on the validation split.
+
+Every `select_every` updates each policy of the run plays the fixed episodes of split val. One that keeps the budgets
+goes before one that does not; among those that keep them the higher mean return wins, among the others the smaller
+excess. The winner is kept beside the checkpoint of the last state, and is what the run is scored with.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from flax import struct
+from jax import Array
+from jax.tree_util import Partial
+
+from powerzoo_jax.base.tree import where_done
+from powerzoo_jax.cli.runs import SELECTED, Run, as_acts, load_state
+from powerzoo_jax.envs import Sim
+from powerzoo_jax.rl.algorithms.lagrangian import LEAST_BUDGET
+from powerzoo_jax.rl.training import checkpoint
+from powerzoo_jax.tasks.score import Evaluation
+
+SPLIT = "val"
+
+
+@struct.dataclass(kw_only=True)
+class Selection:
+    """Best policies so far, one a row (R).
+
+    policy:  pytree, leading axis R      weights and scaling
+    total:   (R,) [unit of the reward]   mean return on val
+    excess:  (R,) [-]                    largest mean cost above its budget, as a share of it; 0 where all are kept
+    update:  (R,)                        after which update it was met
+    """
+
+    policy: Any
+    total: Array
+    excess: Array
+    update: Array
+
+
+def excess_of(record: Evaluation) -> float:
+    """Largest mean cost above its budget as a share of that budget [-]; 0 for a feasible policy."""
+    if record.feasible:
+        return 0.0
+    over = (
+        (record.mean_costs_by_constraint[name] - budget) / max(budget, LEAST_BUDGET)
+        for name, budget in record.cost_thresholds.items()
+        if budget is not None
+    )
+    return max(over)
+
+
+def candidate(policy: Any, records: Sequence[Evaluation], update: int) -> Selection:
+    """Selection of the policies of one update with their records on val."""
+    count = len(records)
+    return Selection(
+        policy=policy,
+        total=jnp.asarray([record.mean_reward for record in records]),
+        excess=jnp.asarray([excess_of(record) for record in records]),
+        update=jnp.full(count, update, jnp.int32),
+    )
+
+
+def better_of(old: Selection, new: Selection) -> Selection:
+    """Row by row the better one: the smaller excess, then the higher return; the older one of two alike."""
+    wins = (new.excess < old.excess) | ((new.excess == old.excess) & (new.total > old.total))
+    best: Selection = where_done(wins, new, old)
+    return best
+
+
+class Selector:
+    """Keeps the selection of a run up to date in its folder; a resumed run goes on with what is there.
+
+    judge:  (task on val, policies) -> the record of each, on the fixed episodes of the split
+    """
+
+    def __init__(self, run: Run, sim: Sim, judge: Callable[[Sim, Sequence[Partial]], list[Evaluation]]) -> None:
+        """Sim is that of training, whose spaces the policies have."""
+        self.run, self.sim, self.judge = run, sim, judge
+        self.every, self.total = run.config.select_every, run.config.updates
+        self.val = run.make(SPLIT) if self.every else None
+        self.best, self.done = stored_selection(run, sim) if self.every else (None, 0)
+
+    def look(self, state: Any, done: int) -> None:
+        """Judge the policies after `done` updates, if it is time; what was judged before a stop is not played again."""
+        if self.val is None or done <= self.done or (done % self.every and done < self.total):
+            return
+        policy = jax.device_get(self.run.learner.policy_of(state))
+        new = candidate(policy, self.judge(self.val, as_acts(self.run, self.sim, policy)), done)
+        self.best, self.done = new if self.best is None else better_of(self.best, new), done
+        checkpoint.save(self.run.folder / SELECTED, self.best, self.run.config, updates=done)
+
+
+def stored_selection(run: Run, sim: Sim) -> tuple[Selection | None, int]:
+    """Selection in the folder of a run and the updates judged for it; (None, 0) where there is none."""
+    folder = run.folder / SELECTED
+    if not checkpoint.exists(folder):
+        return None, 0
+    init = run.programs(sim)[0]
+
+    def blank() -> Selection:
+        row = jnp.zeros(run.rows)
+        policy = run.learner.policy_of(init(run.keys, run.varied(sim), sim))
+        return Selection(policy=policy, total=row, excess=row, update=jnp.zeros(run.rows, jnp.int32))
+
+    like = jax.eval_shape(blank)
+    return checkpoint.restore(folder, like), checkpoint.load_config(folder)[1]
+
+
+def chosen_policies(run: Run, sim: Sim, state: Any) -> list[Partial]:
+    """Policies that a run stands for, one a row: those selected on val where settings say so, else the last ones."""
+    best = stored_selection(run, sim)[0] if run.config.select_every else None
+    return as_acts(run, sim, jax.device_get(run.learner.policy_of(state) if best is None else best.policy))
+
+
+def policies_of_run(run: Run) -> list[Partial]:
+    """The trained policies of a run in its folder, one a row."""
+    sim = run.make()
+    return chosen_policies(run, sim, load_state(run, sim)[0])
