@@ -358,9 +358,7 @@ def page(rows: Sequence[Row]) -> str:
     """The Markdown page: conditions, a line for each task, named split and cost channel, what could not be trained."""
     done = sorted((row for row in rows if "error" not in row), key=_key)
     left = [row for row in rows if "error" in row]
-    shifts = [line for row in done for line in _shifts(row)]
-    named = [NAMED, _markdown(SHIFTED, shifts)] if shifts else []
-    parts = [HEAD, _conditions(done), _returns(done), *named, COSTS, _costs(done)]
+    parts = [HEAD, _conditions(done), _returns(done), *_shifted(done), COSTS, _costs(done)]
     if left:
         parts += ["## Not trained\n", *(f"- `{row['task']}-v{row['version']}`: {row['error']}" for row in left)]
     return "\n".join(parts) + "\n"
@@ -384,7 +382,6 @@ The same policies where days differ from training on purpose, beside their score
 the same days. A dash in the learner's columns: the recorded run was not scored there. New runs are scored on every
 named split of their task; `powerzoo-jax leaderboard TASK --split NAME` trains a recorded one again and fills its line.
 """
-SHIFTED = "task|learner|split|random|rule|learner's return|oracle|score|score on test|budgets kept".split("|")
 COSTS = """
 ## Costs
 
@@ -415,6 +412,13 @@ def _line(row: Row) -> tuple[str, ...]:
     mine = _return(Result(known, seeds))
     head = (name, row["run"]["config"]["algorithm"], str(len(seeds)), steps)
     return (*head, *numbers[:2], mine, *numbers[2:], score, f"{kept} of {len(seeds)}", *times)
+
+
+def _shifted(rows: Sequence[Row]) -> list[str]:
+    """The section of named splits; nothing where no task has any."""
+    header = ("task", "learner", "split", "random", "rule", "learner's return", "oracle", "score", "score on test")
+    lines = [line for row in rows for line in _shifts(row)]
+    return [NAMED, _markdown((*header, "budgets kept"), lines)] if lines else []
 
 
 def _shifts(row: Row) -> list[tuple[str, ...]]:
