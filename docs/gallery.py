@@ -26,6 +26,7 @@ from powerzoo_jax.plot import (
     plot_voltage_profile,
     save_figure,
 )
+from powerzoo_jax.tasks.score import normalized_score
 
 HERE = Path(__file__).parent
 CASE, EVENING = "case33bw", 38  # network of the traces, and the step of the day that is shown
@@ -72,7 +73,9 @@ def scores() -> Any:
     named = {f"{run['task']} ({run['run']['config']['algorithm']})": run["seeds"] for run in runs}
     kept = {name: all(all(seed["kept"]) for seed in seeds) for name, seeds in named.items()}
     values = {name: [seed["score"] for seed in seeds] for name, seeds in named.items()}
-    return plot_leaderboard(values, feasible=kept, title="0 = random, 1 = oracle; hatched where a seed breaks a budget")
+    known = {name: run["known"] for name, run in zip(named, runs, strict=True)}
+    rule = {name: normalized_score(x["rule"], x["random"], x["oracle"]) for name, x in known.items()}
+    return plot_leaderboard(values, feasible=kept, rule=rule, title="0 = random, 1 = oracle")
 
 
 def gains() -> Any:

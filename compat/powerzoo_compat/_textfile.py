@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from powerzoo_jax.base.errors import SettingsError, unknown
+from powerzoo_jax.base.errors import SettingsError, missing_extra, unknown
 from powerzoo_jax.base.textfile import read_text, read_toml, require_file
 
 YAML, TOML = (".yaml", ".yml"), ".toml"
@@ -25,9 +25,7 @@ def read_file(path: str | Path) -> dict[str, Any]:
     try:
         import yaml
     except ImportError as err:
-        raise ImportError(
-            "PyYAML is not installed. Run `pip install 'powerzoo-jax[dropin]'`, or write the settings as TOML."
-        ) from err
+        raise ImportError(f"{missing_extra('A YAML file', 'PyYAML', 'dropin')} TOML needs nothing more.") from err
     try:
         content = yaml.safe_load(read_text(require_file(path, "settings file"), SettingsError))
     except yaml.YAMLError as err:

@@ -18,13 +18,14 @@ import jax.numpy as jnp
 from flax import struct
 from jax import Array
 
+from powerzoo_jax.base.errors import missing_extra, unknown
+
 try:
     from gymnax.environments.environment import Environment
     from gymnax.environments.spaces import Box, Discrete
 except ImportError as err:
-    raise ImportError("gymnax is not installed. Run `pip install 'powerzoo-jax[gymnax]'`.") from err
+    raise ImportError(missing_extra("The view for gymnax", "gymnax", "gymnax")) from err
 
-from powerzoo_jax.base.errors import unknown
 from powerzoo_jax.base.tree import where_done
 from powerzoo_jax.envs.core import Sim
 

@@ -22,11 +22,13 @@ import numpy as np
 from flax import struct
 from jax import Array
 
+from powerzoo_jax.base.errors import missing_extra
+
 try:
     from jaxmarl.environments.multi_agent_env import MultiAgentEnv
     from jaxmarl.environments.spaces import Box
 except ImportError as err:
-    raise ImportError("JaxMARL is not installed. Run `pip install 'powerzoo-jax[jaxmarl]'`.") from err
+    raise ImportError(missing_extra("The view for JaxMARL", "jaxmarl", "jaxmarl")) from err
 
 from powerzoo_jax.base.tree import where_done
 from powerzoo_jax.envs.core import Sim

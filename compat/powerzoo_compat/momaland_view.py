@@ -21,10 +21,12 @@ from typing import Any
 import gymnasium
 import numpy as np
 
+from powerzoo_jax.base.errors import missing_extra, unknown
+
 try:
     from pettingzoo import ParallelEnv
 except ImportError as err:
-    raise ImportError("PettingZoo is not installed. Run `pip install 'powerzoo-jax[mo]'`.") from err
+    raise ImportError(missing_extra("The view for MOMAland", "pettingzoo", "mo")) from err
 
 from powerzoo_compat.momaland_central import CentraliseAgent as CentraliseAgent
 from powerzoo_compat.momaland_wrappers import LinearizeReward as LinearizeReward
@@ -37,7 +39,6 @@ from powerzoo_compat.powerzoo_api.envs.single_agent import SingleAgentEnv
 from powerzoo_compat.powerzoo_api.tasks.adapters import task_agents
 from powerzoo_compat.powerzoo_api.tasks.factory import make_task_env
 from powerzoo_jax.base import TaskSpec
-from powerzoo_jax.base.errors import unknown
 
 try:
     from momaland.utils.env import MOParallelEnv
@@ -157,7 +158,7 @@ def env(task: str, **kwargs: Any) -> Any:
     try:
         from momaland.utils.conversions import mo_parallel_to_aec
     except ImportError as err:
-        raise ImportError("MOMAland is not installed. Run `pip install 'powerzoo-jax[mo]'`.") from err
+        raise ImportError(missing_extra("An AEC environment of MOMAland", "momaland", "mo")) from err
     return mo_parallel_to_aec(parallel_env(task, **kwargs))
 
 

@@ -13,6 +13,8 @@ from __future__ import annotations
 
 from typing import Any
 
+from powerzoo_jax.base.errors import missing_extra
+
 try:
     from pettingzoo import AECEnv
     from pettingzoo import ParallelEnv as ParallelEnv
@@ -26,7 +28,7 @@ try:
     from pettingzoo.utils.wrappers import OrderEnforcingWrapper as OrderEnforcingWrapper
     from pettingzoo.utils.wrappers import TerminateIllegalWrapper as TerminateIllegalWrapper
 except ImportError as err:
-    raise ImportError("PettingZoo is not installed. Run `pip install 'powerzoo-jax[pettingzoo]'`.") from err
+    raise ImportError(missing_extra("The view for PettingZoo", "pettingzoo", "pettingzoo")) from err
 
 from powerzoo_compat._apart import make
 from powerzoo_compat.pettingzoo_aec import TaskAECEnv

@@ -13,10 +13,12 @@ import functools
 from collections.abc import Mapping
 from typing import Any
 
+from powerzoo_jax.base.errors import missing_extra
+
 try:
     from ray.tune.registry import register_env
 except ImportError as err:
-    raise ImportError("RLlib is not installed. Run `pip install 'powerzoo-jax[rllib]'`.") from err
+    raise ImportError(missing_extra("The view for RLlib", "ray", "rllib")) from err
 
 from powerzoo_compat.powerzoo_api.envs.rllib import RLlibTaskEnv as RLlibTaskEnv
 from powerzoo_compat.powerzoo_api.tasks.adapters import task_agents

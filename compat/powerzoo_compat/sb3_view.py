@@ -14,10 +14,12 @@ from typing import Any
 import numpy as np
 from gymnasium.vector import AutoresetMode
 
+from powerzoo_jax.base.errors import missing_extra
+
 try:
     from stable_baselines3.common.vec_env import VecEnv
 except ImportError as err:
-    raise ImportError("Stable-Baselines3 is not installed. Run `pip install 'powerzoo-jax[sb3]'`.") from err
+    raise ImportError(missing_extra("The view for Stable-Baselines3", "stable-baselines3", "sb3")) from err
 
 from powerzoo_compat._replay import ShowsEpisode
 from powerzoo_compat._seeds import checked_seed

@@ -19,10 +19,12 @@ import gymnasium
 import numpy as np
 from jax import Array
 
+from powerzoo_jax.base.errors import missing_extra, unknown
+
 try:
     from pettingzoo import ParallelEnv
 except ImportError as err:
-    raise ImportError("PettingZoo is not installed. Run `pip install 'powerzoo-jax[smartgrid]'`.") from err
+    raise ImportError(missing_extra("The view of smart grids", "pettingzoo", "smartgrid")) from err
 
 from powerzoo_compat import aggregation
 from powerzoo_compat._replay import ShowsEpisode
@@ -33,7 +35,6 @@ from powerzoo_compat.powerzoo_api.tasks.adapters import task_agents
 from powerzoo_compat.smartgrid_world import Agent, AgentObservation, ObservationManager, RewardCollection, World
 from powerzoo_compat.smartgrid_world import NamedReward as RewardFunction
 from powerzoo_compat.smartgrid_world import term_reward as term_reward
-from powerzoo_jax.base.errors import unknown
 
 ENDINGS = ("clear", "keep")
 # what EthicalSmartGrid documents of its environments beside what is public; an aggregator has them too

@@ -16,6 +16,7 @@ import numpy as np
 
 from powerzoo_compat import pettingzoo_view
 from powerzoo_compat.pettingzoo_view import BaseParallelWrapper
+from powerzoo_jax.base.errors import missing_extra
 
 TOLD = ("is_safe", "cost", "cost_sum", "constraint_costs")
 
@@ -56,5 +57,5 @@ def make_torchrl_env(task: str, **kwargs: Any) -> Any:
     try:
         from torchrl.envs.libs.pettingzoo import PettingZooWrapper
     except ImportError as err:
-        raise ImportError("TorchRL is not installed. Run `pip install 'powerzoo-jax[torchrl]'`.") from err
+        raise ImportError(missing_extra("The view for TorchRL", "torchrl", "torchrl")) from err
     return PettingZooWrapper(parallel_env(task, **kwargs), use_mask=True)

@@ -149,6 +149,7 @@ def plot_leaderboard(
     scores: Mapping[str, ArrayLike],
     *,
     feasible: Mapping[str, bool] | None = None,
+    rule: Mapping[str, float] | None = None,
     label: str = "normalised score [-]",
     title: str = "",
 ) -> Any:
@@ -156,10 +157,11 @@ def plot_leaderboard(
 
     scores:    by name, (S,) [-] one a seed; the bar is the interquartile mean, the whisker its 95 % bootstrap interval
     feasible:  by name; the bar of a policy that breaks a budget is hatched; a name that is missing counts as feasible
+    rule:      by name, [-] score of the task's rule as a diamond on the bar, for the names that it is given for
     Raises ValueError without a score, ImportError without matplotlib (extra `viz`).
 
     Example:
-        plot_leaderboard({"PPO": [0.90, 0.91], "random": [0.03]}, feasible={"random": False})
+        plot_leaderboard({"PPO": [0.90, 0.91], "random": [0.03]}, feasible={"random": False}, rule={"PPO": 0.84})
     """
     if not scores:
         raise ValueError("no score was given. Pass name -> scores of its seeds.")
@@ -171,6 +173,9 @@ def plot_leaderboard(
     middle = np.array([float(interquartile_mean(values[name])) for name in names])
     ends = np.array([interval(values[name]) for name in names]).T
     bars = axes.barh(np.arange(len(names)), middle, xerr=np.abs(ends - middle), color=COLOURS[0], capsize=3)
+    marks = [(rule[name], k) for k, name in enumerate(names) if name in rule] if rule else []
+    if marks:
+        axes.plot(*zip(*marks, strict=True), "D", color="white", markeredgecolor="black", label="rule")
     _mark_infeasible(axes, bars, [not keeps[name] for name in names])
     axes.set_yticks(np.arange(len(names)), names)
     axes.invert_yaxis()
@@ -232,10 +237,14 @@ def _draw_costs(axes: Any, plain: Mapping[str, Mapping[str, Any]], channels: lis
 
 
 def _mark_infeasible(axes: Any, bars: Any, broken: list[bool], legend: bool = True) -> None:
+    """Hatch bars that break a budget; the legend, below the axes where it covers none, explains it and other labels."""
+    from matplotlib.patches import Patch
+
     for bar, over in zip(bars, broken, strict=True):
         bar.set(hatch="//" if over else "", edgecolor="white")
-    if legend and any(broken):
-        from matplotlib.patches import Patch
-
-        mark = Patch(facecolor="0.6", hatch="//", edgecolor="white", label="breaks a budget")
-        axes.legend(handles=[mark], fontsize="small", frameon=False)
+    shown, _ = axes.get_legend_handles_labels()
+    if any(broken):
+        shown.append(Patch(facecolor="0.6", hatch="//", edgecolor="white", label="breaks a budget"))
+    if legend and shown:
+        place = {"loc": "outside lower center", "ncols": len(shown)}
+        axes.figure.legend(handles=shown, fontsize="small", frameon=False, **place)

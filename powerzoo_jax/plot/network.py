@@ -14,6 +14,7 @@ from powerzoo_jax.plot.layout import ALARM, LIMIT, locate_buses, new_figure
 
 LABELLED = 60  # buses that still have room for their numbers
 ROUNDING = 1e-6  # [pu] of float32: a held voltage is no violation
+TITLE_PAD = 16  # [points] between the axes and their title: room for the number of the topmost bus
 BAND_PU = 0.1  # colours of voltages reach that far from 1 pu, farther where a voltage does
 
 
@@ -142,13 +143,14 @@ def _draw_voltages(figure: Any, axes: Any, case: Case, place: np.ndarray, v_pu: 
     bar.set_label("voltage [pu]")
     for limit in voltage_band(case):
         bar.ax.axhline(limit, color=LIMIT, linewidth=1.5)
-    axes.set_title(f"lowest {np.nanmin(v_pu):.3f} pu, highest {np.nanmax(v_pu):.3f} pu", fontsize="medium")
+    title = f"lowest {np.nanmin(v_pu):.3f} pu, highest {np.nanmax(v_pu):.3f} pu"
+    axes.set_title(title, fontsize="medium", pad=TITLE_PAD)
 
 
 def _draw_prices(figure: Any, axes: Any, case: Case, place: np.ndarray, lmp: np.ndarray) -> None:
     points = _draw_buses(axes, case, place, c=lmp, cmap="viridis", edgecolors="0.2", linewidths=0.8)
     figure.colorbar(points, ax=axes, shrink=0.8, pad=0.02).set_label("price of energy at the bus [$/MWh]")
-    axes.set_title(f"{np.nanmin(lmp):.2f} to {np.nanmax(lmp):.2f} $/MWh", fontsize="medium")
+    axes.set_title(f"{np.nanmin(lmp):.2f} to {np.nanmax(lmp):.2f} $/MWh", fontsize="medium", pad=TITLE_PAD)
 
 
 def _draw_buses(axes: Any, case: Case, place: np.ndarray, **shown: Any) -> Any:

@@ -192,6 +192,13 @@ def test_learners_of_an_own_task_share_its_references(board, monkeypatch):
     assert asked == [f"{TASK} test", f"{TASK} price_stress"]
 
 
+def test_a_page_without_a_named_split_has_no_table_of_them(board, monkeypatch):
+    monkeypatch.setattr(leaderboard, "_own_reference", lambda task, split: None)
+    monkeypatch.setattr(leaderboard, "_is_own", lambda task: True)
+    text, _ = board(TASK)
+    assert re.findall(r"^## (.+)", text, re.MULTILINE) == ["Costs"]
+
+
 def test_an_entry_may_name_its_learner(board):
     text, trained = board(TASK, f"{TASK}:apg")
     lines = [line.split("|")[2] for line in text.splitlines() if line.startswith(f"|`{TASK}-v")]

@@ -52,6 +52,14 @@ def test_a_curve_has_every_seed_its_own_steps_and_the_references_of_its_run(draw
     assert target.read_text().startswith("<?xml")
 
 
+def test_an_update_without_the_end_of_an_episode_has_no_return(drawn, tmp_path):
+    run = stored(tmp_path / "run", header="return\tepisodes")
+    rows = ["1\t100\t0\t0", "2\t200\t-8\t16", "3\t300\t0\t16"]
+    (run / "log.tsv").write_text("\n".join(["update\tenv_steps\treturn\tepisodes", *rows]))
+    assert main(["plot", str(run), "--out", str(tmp_path / "a.png")]) == 0
+    assert drawn["curves"]["ppo"].tolist() == [[-8, 0]] and drawn["steps"]["ppo"].tolist() == [100, 150]
+
+
 def test_learners_stand_under_their_names_and_two_of_a_kind_under_their_folders(drawn, tmp_path):
     header = "return\treturn_sd\treturn.0\treturn.1"
     first, second = (stored(tmp_path / name, algorithm=name, header=header) for name in ("ppo", "apg"))
@@ -82,6 +90,9 @@ def test_scores_of_a_leaderboard_are_its_rows(tmp_path, monkeypatch, capsys):
     assert list(seen["scores"]) == names
     kept = [all(np.all(seed["kept"]) for seed in row["seeds"]) for row in rows]
     assert list(seen["feasible"].values()) == kept and False in kept
+    table = [line.split("|") for line in BOARD.with_suffix(".md").read_text().splitlines() if "-v" in line]
+    random, rule, oracle = (float(next(x for x in table if f"`{TASK}-v0`" in x[1])[k]) for k in (5, 6, 8))
+    assert seen["rule"][names[0]] == pytest.approx((rule - random) / (oracle - random), rel=1e-3)
 
 
 @pytest.mark.parametrize(

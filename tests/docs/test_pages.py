@@ -18,7 +18,7 @@ PAGES = {
     if path.stem in {"start", "concepts", "power_systems", "reinforcement_learning"} or path.parent.name == "howto"
 }
 ADD_DEVICE = "howto/add_device.md"  # run by test_add_device_page, in a copy of the package
-SCRIPTS = {"howto/paths.md"}  # run with its commands by test_paths
+SCRIPTS = {"howto/paths.md", "howto/paper.md"}  # run with their commands by test_paths and test_paper_page
 COMMANDS_ONLY = {"howto/processes.md", "howto/reliability.md"}  # show no Python
 LINK = re.compile(r"\]\(([^)\s#]+)")
 COMMAND = re.compile(r"^\s*(powerzoo-jax [^#\n]+)", re.MULTILINE)

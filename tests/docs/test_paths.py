@@ -1,8 +1,7 @@
-"""The three ways to begin run as docs/howto/paths.md prints them, and give what it says."""
+"""Two of the three ways to begin run as docs/howto/paths.md prints them; tests/compat_e3 has the first, for gymnax."""
 
 from __future__ import annotations
 
-import ast
 import json
 import re
 from pathlib import Path
@@ -26,14 +25,6 @@ def play(run_snippet):
         return run_snippet(f"from tests.docs.scripts import play\nplay({script!r})\n")
 
     return run
-
-
-def test_a_learner_takes_ten_lines_and_earns_on_days_it_has_not_seen(play):
-    ((_, _, body),) = blocks(PATHS["A learner in ten lines"])
-    assert sum(bool(line) for line in body.splitlines()) == len(ast.parse(body).body) == 10
-    printed = play("A learner in ten lines")
-    (first, *_), (unseen,) = (re.findall(r"-?[\d.]+", part) for part in printed.split("on days not seen:"))
-    assert float(first) < 0 < float(unseen)
 
 
 def test_a_grid_file_becomes_flows_dispatch_and_outages(play, tmp_path):

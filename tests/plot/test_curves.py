@@ -64,11 +64,18 @@ def test_a_curve_of_another_length_is_refused():
 
 def test_the_leaderboard_ranks_feasible_policies_first():
     scores = {"bold": [0.95, 0.97], "rule": 0.8, "oracle": [1.0]}
-    axes = plot_leaderboard(scores, feasible={"bold": False}).axes[0]
+    figure = plot_leaderboard(scores, feasible={"bold": False}, rule={"bold": 0.7, "elsewhere": 0.1})
+    (axes,) = figure.axes
     assert [label.get_text() for label in axes.get_yticklabels()] == ["oracle", "rule", "bold"]
     bars = axes.patches  # and nothing else: what explains the hatching is in the legend alone
     assert [bar.get_width() for bar in bars] == pytest.approx([1.0, 0.8, 0.96])
     assert [bool(bar.get_hatch()) for bar in bars] == [False, False, True]
+    (diamonds,) = (line for line in axes.lines if line.get_label() == "rule")
+    assert diamonds.get_xydata().tolist() == [[0.7, 2.0]]
+    (legend,) = figure.legends
+    assert [text.get_text() for text in legend.texts] == ["rule", "breaks a budget"]
+    figure.draw_without_rendering()
+    assert legend.get_window_extent().y1 < axes.get_window_extent().y0
 
 
 def test_a_comparison_shows_returns_with_intervals_and_costs_over_budgets():

@@ -79,6 +79,14 @@ def test_a_diagram_holds_voltages_loadings_and_prices(meshed):
     assert labels == {"voltage [pu]", "price of energy at the bus [$/MWh]", "branch loading, share of rating [%]"}
 
 
+def test_the_title_stands_above_the_number_of_the_topmost_bus(feeder):
+    figure = plot_network(feeder, v_pu=np.ones(feeder.n_bus))
+    figure.draw_without_rendering()
+    axes = figure.axes[0]
+    numbers = [text.get_window_extent().y1 for text in axes.texts]
+    assert len(numbers) == feeder.n_bus and max(numbers) < axes.title.get_window_extent().y0
+
+
 def test_voltages_outside_the_band_have_a_thick_rim(meshed):
     v_pu = np.ones(meshed.n_bus)
     v_pu[4] = 0.8

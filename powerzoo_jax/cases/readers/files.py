@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from powerzoo_jax.base.errors import CaseError, Problem, unknown
+from powerzoo_jax.base.errors import CaseError, Problem, missing_extra, unknown
 from powerzoo_jax.base.textfile import require_file
 from powerzoo_jax.cases.case import Case
 from powerzoo_jax.cases.library import list_cases, load_case
@@ -64,10 +64,7 @@ def _load_net(path: Path) -> Any:
     try:
         import pandapower
     except ImportError as err:
-        message = (
-            "Reading a .json net needs pandapower, which is not installed: pip install 'powerzoo-jax[pandapower]'."
-        )
-        raise ImportError(message) from err
+        raise ImportError(missing_extra("Reading a .json net", "pandapower", "pandapower")) from err
     try:
         net = pandapower.from_json(str(path))
     except Exception as err:  # a file that is no net fails in as many ways as JSON has shapes

@@ -358,7 +358,7 @@ def page(rows: Sequence[Row]) -> str:
     """The Markdown page: conditions, a line for each task, named split and cost channel, what could not be trained."""
     done = sorted((row for row in rows if "error" not in row), key=_key)
     left = [row for row in rows if "error" in row]
-    parts = [HEAD, _conditions(done), _returns(done), NAMED, _shifted(done), COSTS, _costs(done)]
+    parts = [HEAD, _conditions(done), _returns(done), *_shifted(done), COSTS, _costs(done)]
     if left:
         parts += ["## Not trained\n", *(f"- `{row['task']}-v{row['version']}`: {row['error']}" for row in left)]
     return "\n".join(parts) + "\n"
@@ -414,9 +414,11 @@ def _line(row: Row) -> tuple[str, ...]:
     return (*head, *numbers[:2], mine, *numbers[2:], score, f"{kept} of {len(seeds)}", *times)
 
 
-def _shifted(rows: Sequence[Row]) -> str:
+def _shifted(rows: Sequence[Row]) -> list[str]:
+    """The section of named splits; nothing where no task has any."""
     header = ("task", "learner", "split", "random", "rule", "learner's return", "oracle", "score", "score on test")
-    return _markdown((*header, "budgets kept"), [line for row in rows for line in _shifts(row)])
+    lines = [line for row in rows for line in _shifts(row)]
+    return [NAMED, _markdown((*header, "budgets kept"), lines)] if lines else []
 
 
 def _shifts(row: Row) -> list[tuple[str, ...]]:

@@ -16,6 +16,7 @@ from powerzoo_jax.cli.commands.leaderboard import DATA, ROW, TEST, result_on
 from powerzoo_jax.cli.runs import LOG, REPAIR, SCORES, Run, open_run
 from powerzoo_jax.plot import plot_leaderboard, plot_learning_curves, save_figure
 from powerzoo_jax.tasks import get_spec
+from powerzoo_jax.tasks.score import normalized_score
 
 SHOWN = ("rule", "oracle")  # references beside a curve: random is often so low that the curves become flat
 RETURN = re.compile(r"^(?:(?P<point>.+) )?return(?:\.(?P<seed>\d+))?$")  # columns of a log
@@ -51,7 +52,7 @@ def _scores(board: Path, split: str, title: str) -> Any:
         raise DataMissing(f"{board} does not exist. `powerzoo-jax leaderboard` writes it beside its page.")
     rows = [row for row in read_json(board, RunError, "Write the page again.") if "run" in row]
     tasks = {row["task"] for row in rows}
-    scores, kept = {}, {}
+    scores, kept, rule = {}, {}, {}
     for row in rows:
         result = result_on(row, split)
         if result is None or result.known is None:
@@ -60,9 +61,10 @@ def _scores(board: Path, split: str, title: str) -> Any:
         name = learner if len(tasks) == 1 else f"{row['task']} ({learner})"
         scores[name] = [seed["score"] for seed in result.seeds]
         kept[name] = all(all(seed["kept"]) for seed in result.seeds)
+        rule[name] = normalized_score(*(result.known[which] for which in ("rule", "random", "oracle")))
     if not scores:
         raise ValueError(f"{board} holds no score on the split {split!r}. Train with `leaderboard --split {split}`.")
-    return plot_leaderboard(scores, feasible=kept, title=title)
+    return plot_leaderboard(scores, feasible=kept, rule=rule, title=title)
 
 
 def _curves(folders: Sequence[Path], title: str) -> Any:
@@ -106,7 +108,8 @@ def _read_log(run: Run) -> dict[str, Curve]:
     for point, seeds in found.items():
         mean = seeds.pop("")
         returns = np.stack(list(seeds.values())) if seeds else mean[None]
-        ended = np.isfinite(returns).all(axis=0)
+        episodes = columns.get(" ".join(filter(None, (point, "episodes"))), np.inf)  # learners on whole days count none
+        ended = np.isfinite(returns).all(axis=0) & (episodes > 0)
         curves[point] = Curve(returns[:, ended], steps[ended])
     if not curves:
         raise RunError(unknown("column", "return", columns) + f" {path} is not the log of a run. {REPAIR}")

@@ -8,12 +8,13 @@ from typing import Any
 import numpy as np
 from gymnasium.spaces import Discrete
 
+from powerzoo_jax.base.errors import missing_extra
+
 try:
     from pettingzoo import ParallelEnv as ParallelEnv
 except ImportError as err:
-    raise ImportError(
-        "PettingZoo is not installed. Run `pip install 'powerzoo-jax[pettingzoo]'`, or use framework='auto'."
-    ) from err
+    told = missing_extra("framework='pettingzoo'", "pettingzoo", "pettingzoo")
+    raise ImportError(f"{told} framework='auto' needs nothing more.") from err
 
 from powerzoo_compat._replay import ShowsEpisode
 from powerzoo_compat.powerzoo_api.envs.multi_agent import ALL, MultiAgentTaskEnv, SpacesByAgent

@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from powerzoo_jax.base.errors import missing_extra
+
 try:
     from ray.rllib.env.multi_agent_env import MultiAgentEnv
 except ImportError as err:
-    raise ImportError(
-        "RLlib is not installed. Run `pip install 'powerzoo-jax[rllib]'`, or use framework='auto'."
-    ) from err
+    told = missing_extra("framework='rllib'", "ray", "rllib")
+    raise ImportError(f"{told} framework='auto' needs nothing more.") from err
 
 from powerzoo_compat.powerzoo_api.envs.multi_agent import Dicts, MultiAgentTaskEnv
 from powerzoo_jax.envs.core import Sim

@@ -14,7 +14,7 @@ from powerzoo_compat.powerzoo_api.rl.config import RLConfig
 from powerzoo_compat.powerzoo_api.rl.front import make_env, resolve
 from powerzoo_compat.powerzoo_api.tasks.catalog import SINGLE
 from powerzoo_compat.powerzoo_api.tasks.factory import get_task_class, make_task, make_task_env
-from powerzoo_jax.base.errors import unknown
+from powerzoo_jax.base.errors import missing_extra, unknown
 from powerzoo_jax.rl.training import checkpoint
 from powerzoo_jax.rl.training.config import ALGORITHMS as CONFIGS
 from powerzoo_jax.rl.training.config import Config
@@ -153,5 +153,5 @@ class Trainer:
         try:
             import stable_baselines3
         except ImportError as err:
-            raise ImportError("Stable-Baselines3 is not installed. Run `pip install 'powerzoo-jax[sb3]'`.") from err
+            raise ImportError(missing_extra("backend='sb3'", "stable-baselines3", "sb3")) from err
         return getattr(stable_baselines3, self.config.algorithm)

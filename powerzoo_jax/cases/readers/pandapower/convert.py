@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from powerzoo_jax.base.errors import CaseError, listing
+from powerzoo_jax.base.errors import CaseError, listing, missing_extra
 from powerzoo_jax.cases.case import Case, assemble
 from powerzoo_jax.cases.readers.pandapower.origin import unchanged_case
 from powerzoo_jax.cases.readers.pandapower.tables import (
@@ -82,8 +82,7 @@ def _converted(net: Any, name: str | None) -> tuple[Mapping[str, Any], Any, str,
     try:
         from pandapower.converter.pypower.to_ppc import to_ppc
     except ImportError as err:
-        message = "from_pandapower needs pandapower, which is not installed: pip install 'powerzoo-jax[pandapower]'."
-        raise ImportError(message) from err
+        raise ImportError(missing_extra("from_pandapower", "pandapower", "pandapower")) from err
     net = copy.deepcopy(net)  # the conversion leaves its workings in the net
     title = name or str(net.get("name") or "") or "net"
     notes = screen(net, title)

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from powerzoo_jax.base.errors import CaseError, listing
+from powerzoo_jax.base.errors import CaseError, listing, missing_extra
 from powerzoo_jax.cases.case import ISOLATED, PV, REF, Case
 from powerzoo_jax.cases.readers.pandapower.origin import keep_case
 from powerzoo_jax.cases.topology import branch_positions
@@ -35,8 +35,7 @@ def to_pandapower(case: Case) -> Any:
     try:
         import pandapower
     except ImportError as err:
-        message = "to_pandapower needs pandapower, which is not installed: pip install 'powerzoo-jax[pandapower]'."
-        raise ImportError(message) from err
+        raise ImportError(missing_extra("to_pandapower", "pandapower", "pandapower")) from err
     assert_valid(case)
     _refuse_unsupported(case)
     net = pandapower.create_empty_network(case.name, HERTZ, case.base_mva, add_stdtypes=False)

@@ -1,0 +1,92 @@
+"""Seconds from `pip install` of the wheel to a first picture, as a new user meets them.
+
+`python -m tools.first_picture` builds the wheel, makes an environment with nothing in it, installs the wheel there
+without pip's cache, and writes the page of an episode in an empty folder with no compiled program at hand. It prints
+the seconds of each part and of what a user waits for: the installation and the picture.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Sequence
+from pathlib import Path
+
+from powerzoo_jax.cli.commands.bench import device_name
+
+ROOT = Path(__file__).resolve().parents[1]
+PICTURE = ("view", "battery_arbitrage", "--policy", "rule", "--out", "picture.html")
+WAITED = ("pip install", "powerzoo-jax view")  # the wheel is there, and an environment often is
+COLUMNS = ("part", "seconds")
+# of this process alone: they would lend the new environment sources, programs and settings that a user lacks
+OURS = ("PYTHONPATH", "PYTHONDONTWRITEBYTECODE", "XLA_FLAGS", "JAX_COMPILATION_CACHE_DIR")
+VERSIONS = """
+import platform
+from importlib.metadata import version
+print(f"Python {platform.python_version()}", *(f"{name} {version(name)}" for name in ("powerzoo-jax", "jax")), sep=", ")
+"""
+
+
+def parts(python: str, folder: Path) -> tuple[dict[str, float], str]:
+    """Seconds of each part by its name, in order, and the versions of the new environment.
+
+    python:  interpreter that the environment is made with
+    folder:  empty folder, which takes the wheel, the environment and the picture
+    Raises RuntimeError with the last words of a command that fails.
+    """
+    scripts = folder / "venv" / ("Scripts" if os.name == "nt" else "bin")
+    environment = {name: value for name, value in os.environ.items() if name not in OURS}
+    environment["XDG_CACHE_HOME"] = str(folder / "cache")
+    seconds = {}
+
+    def run(*command: object) -> str:
+        words = [str(word) for word in command]
+        done = subprocess.run(words, cwd=folder, env=environment, capture_output=True, text=True, check=False)
+        if done.returncode:
+            raise RuntimeError(f"{' '.join(words)} ended with status {done.returncode}: {done.stderr[-2000:]}")
+        return done.stdout
+
+    def timed(part: str, *command: object) -> None:
+        start = time.monotonic()
+        run(*command)
+        seconds[part] = time.monotonic() - start
+
+    # built here, where the back end is installed, as the tests of the wheel do
+    built = ("pip", "wheel", "-q", "--no-deps", "--no-build-isolation", "-w", folder, ROOT)
+    timed("pip wheel", sys.executable, "-m", *built)
+    (wheel,) = folder.glob("*.whl")
+    timed("python -m venv", python, "-m", "venv", scripts.parent)
+    timed("pip install", scripts / "python", "-m", "pip", "install", "-q", "--no-cache-dir", wheel)
+    timed("powerzoo-jax view", scripts / "powerzoo-jax", *PICTURE)
+    versions = run(scripts / "python", "-c", VERSIONS).strip()
+    return seconds, versions
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Print the parts, and what a user waits for."""
+    parser = argparse.ArgumentParser(prog="python -m tools.first_picture", description=__doc__)
+    parser.add_argument("--python", default=sys.executable, help="interpreter of the new environment (default: this)")
+    parser.add_argument("--out", type=Path, help="write the rows to this TSV file as well")
+    options = parser.parse_args(argv)
+    with tempfile.TemporaryDirectory() as place:
+        seconds, versions = parts(options.python, Path(place))
+        size_kb = (Path(place) / PICTURE[-1]).stat().st_size / 1e3
+    waited = sum(seconds[part] for part in WAITED)
+    lines = [
+        f"# {device_name()}, {os.cpu_count()} cores; {versions}; {' '.join(PICTURE[:-2])}: {size_kb:.0f} kB",
+        "\t".join(COLUMNS),
+        *(f"{part}\t{spent:.1f}" for part, spent in seconds.items()),
+        f"{' and '.join(WAITED)}\t{waited:.1f}",
+    ]
+    print(*lines, sep="\n")
+    if options.out:
+        options.out.write_text("\n".join((*lines, "")), encoding="utf-8")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
