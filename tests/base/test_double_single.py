@@ -64,3 +64,33 @@ def test_product_of_a_matrix_where_terms_cancel(n):
 def test_rounding_to_a_float_is_that_of_float64():
     a, parts = wide_pair(6, 1000)
     np.testing.assert_array_equal(ds.value(parts), a.astype(np.float32))
+
+
+def whole(x: ds.Pair) -> np.ndarray:
+    return np.asarray(x.high, np.float64) + np.asarray(x.low, np.float64)
+
+
+def test_product_of_matrices_where_terms_cancel():
+    (a, left), (b, right) = wide_pair(7, 2, 3, 9), wide_pair(8, 2, 9, 4)
+    found = whole(jax.jit(ds.matmul)(left, right))
+    assert np.max(np.abs(found - a @ b) / (np.abs(a) @ np.abs(b))) < UNIT
+
+
+@pytest.mark.parametrize("n", [1, 600])
+def test_sums_by_place_keep_the_digits_of_their_largest_entry_in_any_order(n):
+    value, parts = wide_pair(9, n)
+    place = np.random.default_rng(10).integers(0, 8, n)
+    total = jax.jit(lambda place, x: ds.total_at(place, x, 7))  # place 7 is past the end
+    found, order = total(place, parts), np.random.default_rng(11).permutation(n)
+    for k in range(7):
+        entries = value[place == k]
+        assert abs(whole(found)[k] - entries.sum()) <= UNIT * np.abs(entries).max(initial=0)
+    again = total(place[order], ds.Pair(*(x[order] for x in parts)))
+    assert exact(again) == exact(found)
+
+
+def test_cosine_and_sine_of_a_few_turns():
+    angle = np.linspace(-7, 7, 2001, dtype=np.float32)
+    found = whole(jax.jit(ds.cosine_sine)(angle))
+    expected = np.stack([np.cos(angle.astype(float)), np.sin(angle.astype(float))], -1)
+    np.testing.assert_allclose(found, expected, rtol=0, atol=UNIT)

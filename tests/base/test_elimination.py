@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from powerzoo_jax.base import double_single as ds
 from powerzoo_jax.base import elimination
 
-UNIT = {"float32": 2.0**-24, "float64": 2.0**-53}
+UNIT = {"float32": 2.0**-24, "pairs": 2.0**-48, "float64": 2.0**-53}
 GROWTH = 64  # times the rounding unit and the condition number that a solution may be off, for systems of this size
 
 
@@ -45,6 +47,16 @@ def test_inverses_are_those_of_lapack(n):
         expected, condition = np.linalg.inv(a), np.linalg.cond(a / np.abs(a).max(1, keepdims=True))
         allowed = GROWTH * UNIT["float64"] * condition * np.abs(expected).max(0)
         assert (np.abs(x - expected) <= allowed).all()
+
+
+def test_inverses_in_pairs_of_floats_have_twice_their_digits():
+    parts = ds.Pair(*map(jnp.asarray, ds.split_constant(systems(7)[0])))
+    found = jax.jit(elimination.inverse_pairs)(parts)
+    for a, b, *x in zip(*parts, *found, strict=True):
+        matrix = np.float64(a) + np.float64(b)
+        expected, condition = np.linalg.inv(matrix), np.linalg.cond(matrix / np.abs(matrix).max(1, keepdims=True))
+        allowed = GROWTH * UNIT["pairs"] * condition * np.abs(expected).max(0)
+        assert (np.abs(np.float64(x[0]) + np.float64(x[1]) - expected) <= allowed).all()
 
 
 def test_a_singular_system_gives_no_finite_answer_and_spoils_no_neighbour():

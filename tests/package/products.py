@@ -16,8 +16,13 @@ from jax.extend.core import ClosedJaxpr, Jaxpr
 # triangular_solve) take no precision: their libraries work in the type of their operands.
 PRODUCTS = ("dot_general", "ragged_dot_general", "conv_general_dilated")
 PROGRAMS = Jaxpr | ClosedJaxpr
-# calls whose rules ran when the program was traced, and what holds the function called
-CALLS = {"custom_jvp_call": "call_jaxpr", "custom_vjp_call": "call_jaxpr", "custom_vmap_call": "call"}
+# calls whose rules ran when the program was traced, and those that matter to derivatives only: what holds the function
+CALLS = {
+    "custom_jvp_call": "call_jaxpr",
+    "custom_vjp_call": "call_jaxpr",
+    "custom_vmap_call": "call",
+    "remat2": "jaxpr",
+}
 Mode = Literal["tf32", "bf16", "pairs"]
 
 
@@ -90,7 +95,8 @@ def _run(program: Any, mode: Mode, arguments: list[Any]) -> list[Any]:
         if eqn.primitive.name in PRODUCTS and not is_pinned(eqn) and mode != "pairs":
             given[:2] = (_round(x, mode) for x in given[:2])
         if eqn.primitive.name in CALLS:
-            out = _run(eqn.params[CALLS[eqn.primitive.name]], mode, given)
+            called = eqn.params[CALLS[eqn.primitive.name]]
+            out = _run(called if isinstance(called, ClosedJaxpr) else ClosedJaxpr(called, ()), mode, given)
         else:
             params = jax.tree.map(lambda x: _rewritten(x, mode), eqn.params, is_leaf=lambda x: isinstance(x, PROGRAMS))
             out = eqn.primitive.bind(*given, **params)

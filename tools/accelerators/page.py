@@ -5,14 +5,16 @@ Each stands between a comment with its name and a closing one, and is replaced w
 
 from __future__ import annotations
 
+import csv
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from pathlib import Path
 
 from tools.accelerators.__main__ import LATE, ROOT, Rows, read_rows
 
 PAGE = ROOT / "docs" / "howto" / "accelerators.md"
 RESULTS = ROOT / "benchmarks" / "results" / "accelerators.tsv"
+MODES = ROOT / "benchmarks" / "results" / "solver_modes.tsv"
 LIBRARY_BYTES = 33.6e6  # of the working memory on a GPU: workspace of the library of products, whatever the lanes
 SHARE = 0.75  # of the memory that lanes may take
 MEMORIES = (141e9, 16e9)  # of an H200 and of a v5e
@@ -69,25 +71,53 @@ def memory(rows: Rows) -> str:
     return _table((*head, "lanes on 141 GB", "lanes on 16 GB"), body)
 
 
-TABLES: dict[str, Callable[[Rows], str]] = {"compiled": compiled, "memory": memory}
+def training(rows: Rows) -> str:
+    """Working memory of learners, and products that they leave to the device."""
+    body = []
+    for program in _programs(rows):
+        found = [rows.get((program, platform)) for platform in ("h200", "v5e")]
+        if program.startswith("train/"):
+            there = [row if row and row["outcome"] == "ok" else None for row in found]
+            memories = [f"{float(row['temp_mb']) / 1e3:.1f} GB" if row else "-" for row in there]
+            body.append([_short(program), *memories, *(row["unpinned"] if row else "-" for row in there)])
+    return _table(("program", "H200 memory", "v5e memory", "H200 `unpinned`", "v5e `unpinned`"), body)
 
 
-def written(page: str, rows: Rows) -> str:
+def steps(modes: Iterable[dict[str, str]]) -> str:
+    """Lane-steps that a fixed number of iterations left, from the rows of `benchmarks/solver_modes.py`."""
+    body = []
+    for row in modes:
+        if row["solver"] == "fixed":
+            most = max(int(share.split(":")[0]) for share in row["taken"].split())
+            counts = (row["lane_steps"], row["fixed_steps"], str(most), row["left"], row["out_of_steps"])
+            body.append([f"`{row['task']}`", *map(_thousands, counts)])
+    head = ("what was solved", "lane-steps", "fixed steps", "most that a lane took", "left after the fixed steps")
+    return _table((*head, "`OUT_OF_STEPS`"), body)
+
+
+def tables(results: Path = RESULTS, modes: Path = MODES) -> dict[str, str]:
+    """Every table of the page by its name."""
+    rows = read_rows(results)
+    with modes.open(encoding="utf-8", newline="") as file:
+        found = {"steps": steps(csv.DictReader(file, delimiter="\t"))}
+    return found | {make.__name__: make(rows) for make in (compiled, memory, training)}
+
+
+def written(page: str, new: dict[str, str]) -> str:
     """Text of the page with every table made anew. Raises ValueError for a page without a place for one."""
-    for name, make in TABLES.items():
+    for name, table in new.items():
         place = re.compile(rf"(<!-- table {name} -->\n\n).*?(\n\n<!-- end -->)", re.DOTALL)
         if not place.search(page):
             raise ValueError(
                 f"no place for table {name!r}: add '<!-- table {name} -->' and '<!-- end -->' to the page."
             )
-        table = make(rows)
         page = place.sub(lambda found, table=table: found[1] + table + found[2], page)  # type: ignore[misc]
     return page
 
 
-def main(page: Path = PAGE, results: Path = RESULTS) -> None:
+def main() -> None:
     """Write the page."""
-    page.write_text(written(page.read_text(encoding="utf-8"), read_rows(results)), encoding="utf-8")
+    PAGE.write_text(written(PAGE.read_text(encoding="utf-8"), tables()), encoding="utf-8")
 
 
 if __name__ == "__main__":

@@ -16,6 +16,7 @@ from powerzoo_jax import opf, powerflow
 from powerzoo_jax.cases import load_case, load_feeder
 from powerzoo_jax.rl.training import config
 from powerzoo_jax.rl.training.learners import make_train
+from powerzoo_jax.tasks import list_presets
 from tools.accelerators.targets import needs_float64
 
 STEPS = 48  # of a rollout: the horizon of most tasks
@@ -40,8 +41,8 @@ Parts = tuple[Callable[..., Any], Any, tuple[int, ...]]  # solve, factors, width
 
 
 def names() -> tuple[str, ...]:
-    """Names of all programs: `task/NAME`, `solve/NAME` and `train/NAME`."""
-    tasks = (f"task/{name}" for name in pz.list_tasks())
+    """Names of all programs: `task/NAME` of tasks and presets, `solve/NAME` and `train/NAME`."""
+    tasks = (f"task/{name}" for name in (*pz.list_tasks(), *list_presets()))
     return (*tasks, *(f"solve/{name}" for name in SOLVERS), *(f"train/{name}" for name in TRAINED))
 
 

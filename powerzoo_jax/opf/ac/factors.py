@@ -19,7 +19,7 @@ from powerzoo_jax.cases.topology import branch_positions, shared_references
 from powerzoo_jax.opf.ac.elimination import EliminationPlan, plan_elimination
 from powerzoo_jax.opf.dc.factors import branch_ratings
 from powerzoo_jax.opf.offers import Offers, to_offers, unit_costs
-from powerzoo_jax.powerflow.meshed.factors import BranchData, stamps
+from powerzoo_jax.powerflow.admittances import BranchData, stamps
 
 NO_ANGLE = 360.0  # [deg] an angle limit this wide is none
 

@@ -27,7 +27,9 @@ from flax import struct
 from jax import Array
 from scipy.sparse.csgraph import connected_components, maximum_bipartite_matching
 
+from powerzoo_jax.base import double_single as ds
 from powerzoo_jax.base import elimination
+from powerzoo_jax.base.double_single import Pair
 from powerzoo_jax.base.numerics import einsum, matmul
 from powerzoo_jax.base.solver_mode import AUTO, by_mode
 
@@ -280,8 +282,8 @@ def _slots(
     return slots
 
 
-def border(plan: BlockPlan, entries: Array) -> Bordered:
-    """Put matrix entries (E,) into bordered form; padding gets a unit diagonal."""
+def border(plan: BlockPlan, entries: Array, padding: float = 1.0) -> Bordered:
+    """Put matrix entries (E,) into bordered form; the diagonal of padding gets a number of its own."""
     k, u = plan.rows.shape
     r, s = plan.near.shape[1], plan.sep_rows.shape[0]
     sizes = (k * u * u, k * u * r, k * r * u, s * s)
@@ -289,9 +291,9 @@ def border(plan: BlockPlan, entries: Array) -> Bordered:
     a, b, c, d = jnp.split(flat, np.cumsum(sizes)[:-1].tolist())
     diagonal = a.reshape(k, u, u)
     at = jnp.arange(u)
-    diagonal = diagonal.at[:, at, at].add(jnp.where(plan.real, 0, 1).astype(entries.dtype))
+    diagonal = diagonal.at[:, at, at].add(jnp.where(plan.real, 0, padding).astype(entries.dtype))
     empty = plan.sep_rows >= plan.place.shape[0]
-    corner = d.reshape(s, s) + jnp.diag(empty.astype(entries.dtype))
+    corner = d.reshape(s, s) + jnp.diag(jnp.where(empty, padding, 0).astype(entries.dtype))
     return Bordered(diagonal, b.reshape(k, u, r), c.reshape(k, r, u), corner)
 
 
@@ -309,6 +311,28 @@ def invert(plan: BlockPlan, matrix: Bordered) -> Blocks:
     inner = jnp.concatenate([inverse, -matmul(matrix.down, inverse)], axis=1)
     core = _schur(plan, matrix, outer)
     return Blocks(inner=inner, outer=outer, core=_inverse(core) if core.size else core)
+
+
+def invert_pairs(plan: BlockPlan, entries: Pair) -> Blocks:
+    """Inverse of matrix entries (E,) in pairs of floats, rounded to floats; products and elimination in arrays only."""
+    parts = border(plan, entries.high), border(plan, entries.low, padding=0.0)
+    diagonal, up, down, corner = (Pair(a, b) for a, b in zip(*parts, strict=True))
+    real = plan.real[:, :, None] & plan.real[:, None, :]
+    inverse = Pair(*(jnp.where(real, x, 0) for x in elimination.inverse_pairs(diagonal)))
+    outer, below = ds.matmul(inverse, up), ds.matmul(down, inverse)
+    s = plan.sep_rows.shape[0]
+    update = ds.negative(ds.matmul(down, outer))
+    inside = plan.near < s
+    at = plan.near[:, :, None] * s + plan.near[:, None]
+    at = jnp.where(inside[:, :, None] & inside[:, None], at, s * s)
+    place = jnp.concatenate([jnp.arange(s * s, dtype=at.dtype), at.reshape(-1)])
+    terms = Pair(*(jnp.concatenate([x.reshape(-1), y.reshape(-1)]) for x, y in zip(corner, update, strict=True)))
+    core = Pair(*(x.reshape(s, s) for x in ds.total_at(place, terms, s * s)))
+    return Blocks(
+        inner=jnp.concatenate([ds.value(inverse), -ds.value(below)], axis=1),
+        outer=ds.value(outer),
+        core=ds.value(elimination.inverse_pairs(core)),
+    )
 
 
 def _inverse(matrix: Array) -> Array:

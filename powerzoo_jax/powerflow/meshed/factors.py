@@ -3,14 +3,14 @@
 Textbook symbols: V = Vb (1 + e), A_ij = Vb_i conj(Y_ij Vb_j), S_b = sum_j A_ij the injection at the base state.
 Unknown 2 i is the angle of bus i, 2 i + 1 the logarithm of its magnitude; row 2 i is active, 2 i + 1 reactive power.
 Inside the solver buses stand by falling number of neighbours, so that neighbours come in a few dense tables.
-`stamps` gives what a pi-model branch adds to the bus admittance matrix.
+Admittances of the branches are those of `powerflow.admittances`.
 """
 
 from __future__ import annotations
 
 import dataclasses
 import functools
-from typing import Any, NamedTuple
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -19,11 +19,24 @@ from flax import struct
 from jax import Array, lax
 from jax.custom_derivatives import SymbolicZero
 
+from powerzoo_jax.base import double_single as ds
+from powerzoo_jax.base.double_single import Pair
 from powerzoo_jax.base.errors import SolverError, listing
 from powerzoo_jax.base.host import on_host
 from powerzoo_jax.base.numerics import FLOAT, resolve_dtype
+from powerzoo_jax.base.solver_mode import ADAPTIVE, AUTO, by_mode
 from powerzoo_jax.cases import Case, assert_valid
 from powerzoo_jax.cases.topology import branch_positions, live_buses
+from powerzoo_jax.powerflow.admittances import (
+    BranchData,
+    branch_parts,
+    entries_of,
+    inverse_ratio,
+    jacobian_entries,
+    real_pairs,
+    series_admittance,
+    stamps,
+)
 from powerzoo_jax.powerflow.feeder.factors import nominal_injection
 from powerzoo_jax.powerflow.implicit import SWEEP_TOL
 from powerzoo_jax.powerflow.meshed.base_case import (
@@ -38,60 +51,7 @@ from powerzoo_jax.powerflow.meshed.base_case import (
     unknown_rows,
     voltage_setpoints,
 )
-from powerzoo_jax.powerflow.meshed.blocks import BlockPlan, Blocks, border, dissect, invert, plan_blocks
-
-
-@struct.dataclass(kw_only=True)
-class BranchData:
-    """Raw branch parameters: what studies vary, and what admittances are derived from.
-
-    r_pu, x_pu, b_pu: (L,)  [pu]   series resistance, series reactance, total charging
-    tap:              (L,)  [-]    off-nominal ratio at the from end
-    shift_rad:        (L,)  [rad]  phase shift, positive delays the to end
-    in_service:       (L,)         1 in service, 0 out
-    """
-
-    r_pu: Array
-    x_pu: Array
-    b_pu: Array
-    tap: Array
-    shift_rad: Array
-    in_service: Array
-
-
-class Stamps(NamedTuple):
-    """Complex admittances (L,) [pu]: i_from = ff v_from + ft v_to, i_to = tf v_from + tt v_to."""
-
-    ff: Array
-    ft: Array
-    tf: Array
-    tt: Array
-
-
-def stamps(branch: BranchData) -> Stamps:
-    """Admittances of pi branches with an ideal transformer a = tap exp(j shift) at the from end.
-
-    ff = (y + j b/2) / |a|^2,  ft = -y / conj(a),  tf = -y / a,  tt = y + j b/2,  y = 1 / (r + j x)
-
-    Source: Zimmerman et al. 2011, MATPOWER, doi:10.1109/TPWRS.2010.2051168, eq. 1.
-    """
-    y, turn = series_admittance(branch), inverse_ratio(branch)
-    half = 0.5 * branch.in_service * branch.b_pu
-    charging = y + lax.complex(jnp.zeros_like(half), half)
-    return Stamps(charging * turn * jnp.conj(turn), -y * jnp.conj(turn), -y * turn, charging)
-
-
-def series_admittance(branch: BranchData) -> Array:
-    """1 / (r + j x), (L,) complex [pu]; 0 out of service."""
-    on = branch.in_service
-    r, x = jnp.where(on > 0, branch.r_pu, 1), jnp.where(on > 0, branch.x_pu, 0)
-    return lax.complex(on, jnp.zeros_like(on)) / lax.complex(r, x)
-
-
-def inverse_ratio(branch: BranchData) -> Array:
-    """1 / (tap exp(j shift)), (L,) complex [-]."""
-    return lax.complex(jnp.cos(branch.shift_rad) / branch.tap, -jnp.sin(branch.shift_rad) / branch.tap)
-
+from powerzoo_jax.powerflow.meshed.blocks import BlockPlan, Blocks, border, dissect, invert, invert_pairs, plan_blocks
 
 TABLE_FILL = 0.6  # share of a neighbour table that must be real: fewer tables against wasted places
 MOST_GB = 4.0  # [1e9 bytes] arrays of the inverse in float64; making them takes some three times as much
@@ -323,15 +283,28 @@ def with_branches(factors: MeshedFactors, **changes: Array) -> MeshedFactors:
 
 @jax.custom_jvp
 def _derived(layout: MeshedLayout, branch: BranchData, shunt: Array, v_base: Array) -> tuple[MeshedCore, BranchFlow]:
-    """Numbers of `derive`, found in float64 and stored in the dtype of v_base.
+    """Numbers of `derive`, found in twice the digits of float32 and stored in the dtype of v_base.
 
     With a derivative of its own: reverse mode runs outside of the context that float64 needs. So coefficients are found
-    in float64, and tangents are multiplied by them and added up in the dtype of the program.
+    first, and tangents are multiplied by them and added up in the dtype of the program.
     """
-    with jax.enable_x64(True):
-        wide = jax.tree.map(lambda x: x.astype(jnp.float64), (branch, shunt, v_base))
-        network, blocks, flow = derive(layout, *wide)
-        return _core(network, blocks, v_base.dtype), _flow_in(flow, v_base.dtype)
+
+    def wide(layout: MeshedLayout, *given: Any) -> tuple[MeshedCore, BranchFlow]:
+        with jax.enable_x64(True):
+            network, blocks, flow = derive(layout, *_floats(given, jnp.float64))
+            return _core(network, blocks, v_base.dtype), _flow_in(flow, v_base.dtype)
+
+    def pairs(*given: Any) -> tuple[MeshedCore, BranchFlow]:
+        with jax.enable_x64(False):
+            return _derive_pairs(*_floats(given, v_base.dtype))
+
+    found: tuple[MeshedCore, BranchFlow] = by_mode(_width(v_base), wide, pairs, layout, branch, shunt, v_base)
+    return found
+
+
+def _width(x: Array) -> str:
+    """Mode of float64 arithmetic: a float32 program takes it on a CPU only."""
+    return AUTO if x.dtype == FLOAT else ADAPTIVE
 
 
 @functools.partial(_derived.defjvp, symbolic_zeros=True)
@@ -340,22 +313,32 @@ def _(primals: tuple[Any, ...], tangents: tuple[Any, ...]) -> tuple[Any, Any]:
     layout, branch, shunt, v_base = primals
     out = core, flow = _derived(*primals)
     dtype = v_base.dtype
-    with jax.enable_x64(True):
-        wide = _floats(branch, jnp.float64)
-        v = _complex(v_base.astype(jnp.float64))[layout.inward]
-        numbers = functools.partial(_branch_numbers, layout, v)
-        still = jax.tree.map(jnp.zeros_like, wide)
-        varied = {f.name: getattr(tangents[1], f.name) for f in dataclasses.fields(BranchData)}
-        varied = {name: t for name, t in varied.items() if not isinstance(t, SymbolicZero)}
-        moved = jax.tree.map(lambda x: jnp.zeros(x.shape, dtype), jax.eval_shape(numbers, wide))
-        # a branch moves no numbers but its own: one product with ones finds the coefficients of a field
-        ones = {name: dataclasses.replace(still, **{name: jnp.ones_like(still.r_pu)}) for name in varied}
-        slopes = _floats({name: jax.jvp(numbers, (wide,), (one,))[1] for name, one in ones.items()}, dtype)
+    varied = {f.name: getattr(tangents[1], f.name) for f in dataclasses.fields(BranchData)}
+    varied = {name: t for name, t in varied.items() if not isinstance(t, SymbolicZero)}
+
+    def slopes_in(width: Any, *given: Any) -> Any:
+        with jax.enable_x64(True):
+            return _floats(_slopes(tuple(varied), *_floats(given, width)), dtype)
+
+    forms = (functools.partial(slopes_in, width) for width in (jnp.float64, dtype))
+    slopes = by_mode(_width(v_base), *forms, layout, branch, v_base)
+    numbers = jax.eval_shape(_branch_numbers, layout, _complex(v_base[layout.inward]), branch)
+    moved = jax.tree.map(lambda x: jnp.zeros(x.shape, dtype), numbers)
     for name, tangent in varied.items():
         by = tangent.astype(dtype)
         moved = jax.tree.map(lambda x, y, by=by: x + y * (by[:, None] if y.ndim == 2 else by), moved, slopes[name])
     d_shunt = jnp.zeros_like(shunt) if isinstance(tangents[2], SymbolicZero) else tangents[2]
     return out, (_core_tangent(layout, core, moved, d_shunt), _flow_tangent(flow, moved))
+
+
+def _slopes(
+    names: tuple[str, ...], layout: MeshedLayout, branch: BranchData, v_base: Array
+) -> dict[str, dict[str, Array]]:
+    """Derivatives of `_branch_numbers` by fields: a branch moves no numbers but its own, so a product with ones."""
+    numbers = functools.partial(_branch_numbers, layout, _complex(v_base)[layout.inward])
+    still = jax.tree.map(jnp.zeros_like, branch)
+    ones = {name: dataclasses.replace(still, **{name: jnp.ones_like(still.r_pu)}) for name in names}
+    return {name: jax.jvp(numbers, (branch,), (one,))[1] for name, one in ones.items()}
 
 
 def _branch_numbers(layout: MeshedLayout, v: Array, branch: BranchData) -> dict[str, Array]:
@@ -364,10 +347,14 @@ def _branch_numbers(layout: MeshedLayout, v: Array, branch: BranchData) -> dict[
     y, at_f, at_t = stamps(branch), v[layout.f], v[layout.t]
     there, back = at_f * jnp.conj(y.ft * at_t), at_t * jnp.conj(y.tf * at_f)
     own_f, own_t = (jnp.conj(a) * (x * jnp.conj(x)) for a, x in ((y.ff, at_f), (y.tt, at_t)))
-    parts = dict(there=there, back=back, own_f=own_f, own_t=own_t, s_f=own_f + there, s_t=own_t + back)
     flow = _branch_flow(layout, branch, v)
+    # not own_f + there: a small difference of large numbers
+    i, u = _complex(flow.i_base), _complex(flow.ratio) * at_f
+    half = lax.complex(jnp.zeros_like(flow.half_charging), flow.half_charging)
+    s_f, s_t = u * jnp.conj(i + half * u), at_t * jnp.conj(half * at_t - i)
+    parts = dict(there=there, back=back, own_f=own_f, own_t=own_t, s_f=s_f, s_t=s_t)
     kept = {name: getattr(flow, name) for name in ("i_base", "slope", "ratio", "half_charging", "r", "x")}
-    return {name: _pair(z) for name, z in parts.items()} | kept
+    return {name: real_pairs(z) for name, z in parts.items()} | kept
 
 
 def _core_tangent(layout: MeshedLayout, core: MeshedCore, moved: dict[str, Array], d_shunt: Array) -> MeshedCore:
@@ -506,19 +493,6 @@ def _plan(pairs: np.ndarray, cells: np.ndarray, count: int, free: np.ndarray) ->
     return plan_blocks([unknowns(p) for p in cut.parts], unknowns(cut.separator), rows, columns, 2 * n)
 
 
-def jacobian_entries(cells: Array, own: Array, power: Array) -> Array:
-    """Entries of the polar Jacobian in the order of `MeshedLayout.plan`, (4 (C + N),).
-
-    dS_i/dtheta_j = -j a_ij,  dS_i/dln|V_j| = a_ij,  and at j = i  j (S_i - a_ii),  S_i + a_ii,
-    with a_ij = V_i conj(Y_ij V_j)
-
-    cells: (C,) complex a_ij of the table cells     own: (N,) complex a_ii     power: (N,) complex S_i
-    """
-    angle = jnp.concatenate([-1j * cells, 1j * (power - own)])
-    size = jnp.concatenate([cells, power + own])
-    return jnp.concatenate([angle.real, angle.imag, size.real, size.imag])
-
-
 def derive(
     layout: MeshedLayout, branch: BranchData, shunt: Array, v_base: Array
 ) -> tuple[MeshedNetwork, Blocks, BranchFlow]:
@@ -536,8 +510,43 @@ def derive(
     tables = _tables(layout, cells)
     power = own + jnp.concatenate([out.sum(1) for _, out in tables])
     matrix = border(layout.plan, jacobian_entries(cells[:count], own, power))
-    network = MeshedNetwork(s_base=_pair(power), own=_pair(own), v_mag=jnp.abs(v), tables=tuple(x for x, _ in tables))
+    network = MeshedNetwork(
+        s_base=real_pairs(power), own=real_pairs(own), v_mag=jnp.abs(v), tables=tuple(x for x, _ in tables)
+    )
     return network, invert(layout.plan, matrix), _branch_flow(layout, branch, v)
+
+
+def _derive_pairs(
+    layout: MeshedLayout, branch: BranchData, shunt: Array, v_base: Array
+) -> tuple[MeshedCore, BranchFlow]:
+    """Numbers of `derive` in pairs of floats: main and rest of the network are the two parts."""
+    branch = _supplied(layout, branch)
+    count, n = layout.back_cell.shape[0], layout.inward.shape[0]
+    f, t, v, g = layout.f, layout.t, v_base[layout.inward], shunt[layout.inward]
+    part = branch_parts(branch, v[f], v[t])
+    square = ds.total(ds.two_product(v, v))
+    own = ds.multiply(ds.pair(g), Pair(*(jnp.stack([x, -x], 1) for x in square)))
+    terms = zip(part.there, part.back, part.own_f, part.own_t, own, strict=True)
+    of_buses = (count + 1 + at for at in (f, t, jnp.arange(n, dtype=f.dtype)))
+    places = jnp.concatenate([layout.from_cell, layout.to_cell, *of_buses])
+    sums = ds.total_at(places, Pair(*map(jnp.concatenate, terms)), count + 1 + n)
+    cells = Pair(*(x[: count + 1].at[count].set(0) for x in sums))
+    own = Pair(*(x[count + 1 :] for x in sums))
+    tables = [_tables(layout, _complex(x)) for x in cells]
+    parts = zip(*([real_pairs(out) for _, out in table] for table in tables), strict=True)
+    around = [ds.total(Pair(*run), axis=1) for run in parts]
+    gathered = Pair(*map(jnp.concatenate, zip(*around, strict=True)))
+    power = ds.add(own, gathered)
+    # of S - a at the diagonal is left what flows to the neighbours
+    entries = entries_of(Pair(*(x[:count] for x in cells)), gathered, ds.add(power, own))
+    v_mag = jnp.sqrt(ds.value(square))
+    left = ds.value(ds.subtract(square, ds.two_product(v_mag, v_mag)))
+    numbers = zip(power, own, (v_mag, 0.5 * left / v_mag), tables, strict=True)
+    main, rest = (MeshedNetwork(s_base=s, own=o, v_mag=m, tables=tuple(x for x, _ in z)) for s, o, m, z in numbers)
+    (i, i_rest), (slope, slope_rest) = part.i_base, part.slope
+    found = dict(i_base=i, i_rest=i_rest, slope=slope, slope_rest=slope_rest, ratio=part.ratio.high)
+    flow = dataclasses.replace(_branch_flow(layout, branch, _complex(v)), **found)
+    return MeshedCore(main=main, rest=rest, blocks=invert_pairs(layout.plan, entries)), flow
 
 
 def _supplied(layout: MeshedLayout, branch: BranchData) -> BranchData:
@@ -565,7 +574,7 @@ def _branch_flow(layout: MeshedLayout, branch: BranchData, v: Array) -> BranchFl
     ratio = lax.complex(on, jnp.zeros_like(on)) * inverse_ratio(branch)
     series = series_admittance(branch)
     u = ratio * v[layout.f]
-    i_base, slope = _pair(series * (u - v[layout.t])), _pair(series * u)
+    i_base, slope = real_pairs(series * (u - v[layout.t])), real_pairs(series * u)
     return BranchFlow(
         f=layout.inward[layout.f],
         t=layout.inward[layout.t],
@@ -573,7 +582,7 @@ def _branch_flow(layout: MeshedLayout, branch: BranchData, v: Array) -> BranchFl
         slope=slope,
         i_rest=jnp.zeros_like(i_base),
         slope_rest=jnp.zeros_like(slope),
-        ratio=_pair(ratio),
+        ratio=real_pairs(ratio),
         half_charging=0.5 * on * branch.b_pu,
         r=on * branch.r_pu,
         x=on * branch.x_pu,
@@ -582,7 +591,3 @@ def _branch_flow(layout: MeshedLayout, branch: BranchData, v: Array) -> BranchFl
 
 def _complex(x: Array) -> Array:
     return lax.complex(x[..., 0], x[..., 1])
-
-
-def _pair(z: Array) -> Array:
-    return jnp.stack([z.real, z.imag], -1)

@@ -12,10 +12,10 @@ import numpy as np
 from jax import Array
 
 from powerzoo_jax.base.errors import SolverError
+from powerzoo_jax.powerflow.admittances import BranchData
 from powerzoo_jax.powerflow.meshed.base_case import StepCounts
 from powerzoo_jax.powerflow.meshed.blocks import BlockPlan, Blocks
 from powerzoo_jax.powerflow.meshed.factors import (
-    BranchData,
     BranchFlow,
     MeshedCore,
     MeshedFactors,

@@ -5,6 +5,8 @@ The form for accelerators runs on a CPU too: "fixed" by name, "auto" where the c
 
 from __future__ import annotations
 
+import dataclasses
+import functools
 import re
 from collections.abc import Iterator
 from typing import Any
@@ -17,6 +19,7 @@ import pytest
 from powerzoo_jax.cases import load_case
 from powerzoo_jax.powerflow import Status, check_meshed, prepare_meshed, slack_share, solve_meshed, with_branches
 from powerzoo_jax.powerflow.meshed import blocks
+from powerzoo_jax.powerflow.meshed import factors as numbers
 from powerzoo_jax.powerflow.meshed import solve as forms
 from tests.references.meshed_cases import Accuracy, accuracy, factors_of, meshed_case
 from tests.tolerances import tolerance
@@ -127,22 +130,66 @@ def test_accelerators_get_no_factorisation_and_no_wide_type(platform: str, mode:
 
 
 @pytest.mark.parametrize("platform", ["tpu", "cuda"])
-def test_changed_branches_need_no_factorisation_of_a_library(platform: str) -> None:
+def test_changed_branches_need_no_factorisation_and_no_wide_type(platform: str) -> None:
     factors = factors_of("14", "float32")
-    program = jax.jit(jax.vmap(lambda on: with_branches(factors, in_service=on)))
+
+    def resistance(r: jax.Array) -> jax.Array:
+        own = with_branches(factors, r_pu=r)
+        return jnp.sum(own.core.main.s_base) + jnp.sum(own.core.blocks.inner)
+
+    program = jax.jit(jax.vmap(jax.value_and_grad(resistance)))
     given = jax.ShapeDtypeStruct((4, factors.branch.r_pu.shape[0]), jnp.float32)
-    assert not LIBRARY.search(program.trace(given).lower(lowering_platforms=(platform,)).as_text())
+    text = program.trace(given).lower(lowering_platforms=(platform,)).as_text()
+    assert "f64" not in text
+    assert not LIBRARY.search(text)
 
 
-def test_changed_branches_have_the_inverse_of_lapack_on_accelerators(monkeypatch: pytest.MonkeyPatch) -> None:
-    factors = factors_of("30", "float32")  # in several blocks, with a core between them
-    on = jnp.ones_like(factors.branch.r_pu).at[4].set(0)
-    here = with_branches(factors, in_service=on).core.blocks
-    monkeypatch.setattr(blocks, "by_mode", lambda mode, core, elsewhere, *given: elsewhere(*given))
-    there = with_branches(factors, in_service=on).core.blocks
-    assert here.core.size > 0
-    for a, b in zip(jax.tree.leaves(here), jax.tree.leaves(there), strict=True):
-        np.testing.assert_allclose(b, a, rtol=0, atol=2.0**-23 * float(np.abs(a).max()))
+@pytest.mark.parametrize(("dtype", "where"), [("float32", numbers), ("float64", blocks)])
+def test_changed_branches_are_those_of_float64_and_lapack_on_accelerators(
+    dtype: str, where: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With taps, shifts and an outage."""
+    factors = factors_of("30", dtype)  # in several blocks, with a core between them
+    count = factors.branch.r_pu.shape[0]
+    changes = {
+        "in_service": jnp.ones(count).at[4].set(0),
+        "tap": jnp.linspace(0.93, 1.07, count),
+        "shift_rad": jnp.linspace(-2.0, 2.0, count),
+    }
+
+    def found() -> tuple[Any, Any]:
+        own = jax.jit(lambda changes: with_branches(factors, **changes))(changes)
+        flow = own.flow
+        parts = (own.core.main, flow.i_base, flow.slope), (own.core.rest, flow.i_rest, flow.slope_rest)
+        whole = jax.tree.map(lambda a, b: np.float64(a) + np.float64(b), *parts)
+        return whole, (own.core.blocks, flow.ratio, flow.half_charging, flow.r, flow.x)
+
+    with jax.enable_x64(dtype == "float64"):
+        here = found()
+        monkeypatch.setattr(where, "by_mode", lambda mode, core, elsewhere, *given: elsewhere(*given))
+        there = found()
+    assert here[1][0].core.size > 0
+    # injections and currents are small differences of admittances, the largest numbers there are
+    largest = max(float(np.abs(x).max()) for x in jax.tree.leaves(here[0]))
+    for x, y in zip(jax.tree.leaves(here[0]), jax.tree.leaves(there[0]), strict=True):
+        np.testing.assert_allclose(y, x, rtol=0, atol=2.0**-44 * largest)
+    for x, y in zip(jax.tree.leaves(here[1]), jax.tree.leaves(there[1]), strict=True):
+        np.testing.assert_allclose(y, x, rtol=0, atol=2.0**-23 * float(np.abs(x).max()))
+
+
+def test_derivatives_by_changed_branches_lose_little_in_float32() -> None:
+    """Accelerators find them in float32; the largest of each kind is the measure."""
+    factors = factors_of("30", "float32")
+    names = tuple(field.name for field in dataclasses.fields(factors.branch))
+    slopes = jax.jit(functools.partial(numbers._slopes, names))
+    given = factors.branch, factors.v_base
+    narrow = slopes(factors.layout, *given)
+    with jax.enable_x64(True):
+        wide = slopes(factors.layout, *jax.tree.map(lambda x: x.astype("float64"), given))
+        wide = jax.tree.map(np.asarray, wide)
+    for x, y in zip(jax.tree.leaves(wide), jax.tree.leaves(narrow), strict=True):
+        assert y.dtype == np.float32
+        np.testing.assert_allclose(y, x, rtol=0, atol=1e-6 * np.abs(x).max())
 
 
 def test_a_cpu_gets_the_adaptive_form_of_auto() -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tools.accelerators import page
-from tools.accelerators.__main__ import COLUMNS, read_rows
+from tools.accelerators.__main__ import COLUMNS
 
 
 def row(program: str, platform: str, **cells: str) -> dict[str, str]:
@@ -14,7 +14,7 @@ def row(program: str, platform: str, **cells: str) -> dict[str, str]:
 
 def test_the_shipped_page_is_that_of_the_shipped_results():
     text = page.PAGE.read_text(encoding="utf-8")
-    assert page.written(text, read_rows(page.RESULTS)) == text
+    assert page.written(text, page.tables()) == text
 
 
 def test_a_program_is_shown_on_both_platforms_with_what_failed():
@@ -39,6 +39,20 @@ def test_lanes_are_what_three_quarters_of_the_memory_hold():
     assert last == "| `dso` | 100 B | 1,000 B | 800 B | 53,000,000 | 6,000,000 |"
 
 
+def test_memory_of_a_learner_is_told_where_it_compiles():
+    here = row("train/ppo", "h200", temp_mb="568.2", unpinned="16")
+    late = row("train/ppo", "v5e", outcome="not compiled within 300 s")
+    last = page.training({(r["program"], r["platform"]): r for r in (here, late)}).splitlines()[-1]
+    assert last == "| `train/ppo` | 0.6 GB | - | 16 | - |"
+
+
+def test_lanes_that_a_fixed_number_of_steps_leaves_are_told():
+    told = {"lane_steps": "1003520", "fixed_steps": "16", "taken": "3:0.5 17:0.4 4:0.1", "left": "1234"}
+    rows = [{"task": "solve/a", "solver": mode, "out_of_steps": "7", **told} for mode in ("adaptive", "fixed")]
+    lines = page.steps(rows).splitlines()
+    assert lines[2:] == ["| `solve/a` | 1,003,520 | 16 | 17 | 1,234 | 7 |"]
+
+
 def test_a_page_without_a_place_for_a_table_is_refused():
     with pytest.raises(ValueError, match="no place for table 'compiled'"):
-        page.written("# Accelerators\n", {})
+        page.written("# Accelerators\n", {"compiled": ""})
