@@ -12,6 +12,7 @@ from pathlib import Path
 import numpy as np
 
 from powerzoo_jax.base.errors import DataError, unknown
+from powerzoo_jax.data.augment import AS_RECORDED, DAYS_PER_YEAR, NONE, Augmentation, made_row, made_years
 from powerzoo_jax.data.clock import iso_dates, steps_per_day
 from powerzoo_jax.data.library import load_dataset, price_quantiles
 from powerzoo_jax.data.series import Series, day_matrix
@@ -111,11 +112,13 @@ def build_bank(
     end_date: str | None = None,
     load_floor: float | None = None,
     forecast_steps: int | None = None,
+    augmentation: Augmentation = AS_RECORDED,
 ) -> Bank:
     """Build the bank of a task that has one load and one price: bundled sets by name, CSV files, or series.
 
     load_floor maps the smallest value of all load data to this share of the reference (None: as it is).
     forecast_steps shows load and price that many single steps ahead, in the place of forecast_hours of prices.
+    augmentation adds price days that were never recorded, behind the others of the price table and of every start.
     Dates replace the split calendar.  A split that the load set does not have ("price_stress") starts on its
     test days; one that the price set does not have takes the prices of the ERCOT storm.
     Raises ValueError for an unknown name or an unusable window (DataError), KeyError for an unknown signal.
@@ -129,6 +132,7 @@ def build_bank(
         choice = _choose_split(split, load, price, price_column, horizon_days)
     else:
         choice = _choose_window(start_date, end_date, load, price, price_column, horizon_days)
+    augmentation.refuse(choice.split)
     price = choice.price
     load_days, profile = day_matrix(load, load_column, step_minutes)
     days, values, labels = _price_days(price, choice, step_minutes)
@@ -150,6 +154,13 @@ def build_bank(
     by_hour = np.arange(1, forecast_hours + 1) * spd // HOURS_PER_DAY
     lead = by_hour if forecast_steps is None else np.arange(1, forecast_steps + 1)
     fields, rows = _price_table(values, _run_ends(days, labels), horizon_steps, lead, (low, high))
+    rows = _pad(rows, TABLE_DAYS * spd + 1, edge=-1)
+    if augmentation.kind != NONE:
+        made = made_years(days[ours], values[ours], augmentation)
+        last = np.repeat(np.arange(1, augmentation.years + 1) * DAYS_PER_YEAR - 1, DAYS_PER_YEAR)
+        own = np.stack([made_row(starts, horizon_days, year) for year in range(augmentation.years)], axis=1) * spd
+        pair_price_row, pair_count = _paired_too(pair_price_row, pair_count, len(rows) + own)
+        rows = np.concatenate([rows, _price_table(made, last, horizon_steps, lead, (low, high))[1]])
     shown = lead[:0] if forecast_steps is None else lead
     load_fields, load_rows = _load_table(factor, _run_ends(load_days, choice.load_labels), shown)
     return Bank(
@@ -272,7 +283,7 @@ def _steps_ahead(run_end: np.ndarray, spd: int, lead: np.ndarray) -> np.ndarray:
 def _price_table(
     values: np.ndarray, run_end: np.ndarray, horizon: int, lead: np.ndarray, quantiles: tuple[float, float]
 ) -> tuple[tuple[str, ...], np.ndarray]:
-    """Field names and rows (366 * steps + 1, F) from prices (D, steps)."""
+    """Field names and rows (D * steps, F) from prices (D, steps)."""
     spd, flat = values.shape[1], values.reshape(-1)
     low, high = quantiles
     signal = np.clip((flat - low) / (high - low), *SIGNAL_LIMITS)
@@ -283,7 +294,15 @@ def _price_table(
     table = np.column_stack([flat, signal, forecast, mean_ahead])
     names = tuple(f"price_forecast_{k}" for k in range(1, len(lead) + 1))
     fields = ("price_per_mwh", "price_signal", *names, "mean_price_ahead")
-    return fields, _pad(table, TABLE_DAYS * spd + 1, edge=-1).astype(np.float32)
+    return fields, table.astype(np.float32)
+
+
+def _paired_too(pair: np.ndarray, count: np.ndarray, more: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Candidates (n, K + k) of each start and their numbers (n,): k more behind those there are, padded as before."""
+    wide = np.concatenate([pair, np.repeat(pair[:, :1], more.shape[1], axis=1)], axis=1)
+    place = count[:, None] + np.arange(more.shape[1])
+    wide[np.arange(len(pair))[:, None], place] = more
+    return wide, count + more.shape[1]
 
 
 def _pad(rows: np.ndarray, size: int, edge: int = 0) -> np.ndarray:

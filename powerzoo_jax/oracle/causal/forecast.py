@@ -21,7 +21,8 @@ from powerzoo_jax.envs.core import Sim
 from powerzoo_jax.tasks import make
 
 RIDGE = 0.02  # of the mean variance of a period; 0.005 and 0.08 forecast the prices of the val days no better
-WINDOW = ("start_date", "end_date")  # keywords that replace the calendar of the splits
+# keywords that replace the calendar of the splits, or add days that nobody has recorded
+WINDOW = ("start_date", "end_date", "augment")
 
 
 @struct.dataclass(kw_only=True)

@@ -61,6 +61,7 @@ def build_series(
             end_date=settings.end_date,
             load_floor=None if floor is None else floor / settings.max_load_ratio,
             forecast_steps=extra.forecast_steps,
+            augmentation=settings.augmentation,
         )
 
     first = bank(settings.load_column)

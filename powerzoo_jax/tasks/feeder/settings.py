@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Annotated, Any, TypeVar
 
 from powerzoo_jax.base.errors import unknown
-from powerzoo_jax.base.ranges import Count, NotNegative, Positive
+from powerzoo_jax.base.ranges import Count, NotNegative, Positive, Range
 from powerzoo_jax.base.types import TaskSpec
 from powerzoo_jax.data import Series, list_datasets, load_dataset
+from powerzoo_jax.data.augment import KINDS, NONE, Augmentation
 from powerzoo_jax.tasks.settings import EpisodeSettings, Voltage
 from powerzoo_jax.tasks.spec import Tightness, Variants
 
@@ -37,6 +38,10 @@ class FeederSettings(EpisodeSettings):
                             signal: on the last day the price at which stored energy settles
     forecast_noise_std:     standard deviation of the error of every forecast shown, in the unit of its field; drawn
                             once for each row and lead
+    augment:                "none"; "blocks" of recorded days put together anew, or "synthetic" ones, as further prices
+                            of split train, see `data.augment`; refused on every other split
+    augment_years:          years of them; a start draws evenly among its recorded days of prices and one of each year
+    augment_block_hours:    length of a block
     allow_static_load:      accepted and without effect: every task has a load series
     obs_mode:               "flattened" for one agent
     """
@@ -59,8 +64,16 @@ class FeederSettings(EpisodeSettings):
     price_forecast: bool = True
     settlement_price: bool = False
     forecast_noise_std: NotNegative = 0.0
+    augment: str = NONE
+    augment_years: Annotated[int, Range(1, 100)] = 4
+    augment_block_hours: Annotated[int, Range(1, 24)] = 6
     allow_static_load: bool = False
     obs_mode: str = FLATTENED
+
+    @property
+    def augmentation(self) -> Augmentation:
+        """Days added to those of training."""
+        return Augmentation(self.augment, self.augment_years, self.augment_block_hours)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -90,6 +103,7 @@ def merge_settings(kind: type[Kind], spec: TaskSpec, limits: dict[str, Any], ove
     # a file becomes the series itself, so that it is read once
     read = {key: load_dataset(merged[key]) for key in SOURCES if merged.get(key, "") not in list_datasets()}
     settings = kind.merged(spec.id, dict(spec.overrides), limits, named | read)
+    settings.check(spec.id, {"augment": KINDS})
     if not isinstance(settings, AgentSettings) and settings.obs_mode != FLATTENED:
         raise ValueError(f"{spec.id}: {unknown('observation mode', settings.obs_mode, (FLATTENED,))}")
     if not settings.v_min < settings.v_max:
