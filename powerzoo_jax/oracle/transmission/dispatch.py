@@ -272,7 +272,7 @@ class SolvedLoad(NamedTuple):
 
 
 class DispatchRules(NamedTuple):
-    """What a dispatch may do.
+    """Rules of a dispatch: what it may do.
 
     scores:        as in `reachable`
     soft:          no more is shed or spilled than must be, and where the ratings cannot be kept the largest excess is
