@@ -2,7 +2,8 @@
 
 `python -m tools.first_picture` builds the wheel, makes an environment with nothing in it, installs the wheel there
 without pip's cache, and writes the page of an episode in an empty folder with no compiled program at hand. It prints
-the seconds of each part and of what a user waits for: the installation and the picture.
+the seconds of each part, of the clock and of the processor, and of what a user waits for: installation and picture. On
+a busy machine the processor tells more.
 """
 
 from __future__ import annotations
@@ -15,13 +16,14 @@ import tempfile
 import time
 from collections.abc import Sequence
 from pathlib import Path
+from typing import NamedTuple
 
 from powerzoo_jax.cli.commands.bench import device_name
 
 ROOT = Path(__file__).resolve().parents[1]
 PICTURE = ("view", "battery_arbitrage", "--policy", "rule", "--out", "picture.html")
 WAITED = ("pip install", "powerzoo-jax view")  # the wheel is there, and an environment often is
-COLUMNS = ("part", "seconds")
+COLUMNS = ("part", "seconds", "CPU seconds")
 # of this process alone: they would lend the new environment sources, programs and settings that a user lacks
 OURS = ("PYTHONPATH", "PYTHONDONTWRITEBYTECODE", "XLA_FLAGS", "JAX_COMPILATION_CACHE_DIR")
 VERSIONS = """
@@ -31,8 +33,21 @@ print(f"Python {platform.python_version()}", *(f"{name} {version(name)}" for nam
 """
 
 
-def parts(python: str, folder: Path) -> tuple[dict[str, float], str]:
-    """Seconds of each part by its name, in order, and the versions of the new environment.
+class Spent(NamedTuple):
+    """Time [s] that has passed, and that processes have used."""
+
+    seconds: float
+    cpu: float
+
+
+def now() -> Spent:
+    """Reading of the clock, and of the processor time of the commands that have ended."""
+    used = os.times()
+    return Spent(time.monotonic(), used.children_user + used.children_system)
+
+
+def parts(python: str, folder: Path) -> tuple[dict[str, Spent], str]:
+    """Time of each part by its name, in order, and the versions of the new environment.
 
     python:  interpreter that the environment is made with
     folder:  empty folder, which takes the wheel, the environment and the picture
@@ -41,7 +56,7 @@ def parts(python: str, folder: Path) -> tuple[dict[str, float], str]:
     scripts = folder / "venv" / ("Scripts" if os.name == "nt" else "bin")
     environment = {name: value for name, value in os.environ.items() if name not in OURS}
     environment["XDG_CACHE_HOME"] = str(folder / "cache")
-    seconds = {}
+    spent = {}
 
     def run(*command: object) -> str:
         words = [str(word) for word in command]
@@ -51,9 +66,9 @@ def parts(python: str, folder: Path) -> tuple[dict[str, float], str]:
         return done.stdout
 
     def timed(part: str, *command: object) -> None:
-        start = time.monotonic()
+        start = now()
         run(*command)
-        seconds[part] = time.monotonic() - start
+        spent[part] = Spent(*(b - a for a, b in zip(start, now(), strict=True)))
 
     # built here, where the back end is installed, as the tests of the wheel do
     built = ("pip", "wheel", "-q", "--no-deps", "--no-build-isolation", "-w", folder, ROOT)
@@ -63,7 +78,7 @@ def parts(python: str, folder: Path) -> tuple[dict[str, float], str]:
     timed("pip install", scripts / "python", "-m", "pip", "install", "-q", "--no-cache-dir", wheel)
     timed("powerzoo-jax view", scripts / "powerzoo-jax", *PICTURE)
     versions = run(scripts / "python", "-c", VERSIONS).strip()
-    return seconds, versions
+    return spent, versions
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -73,14 +88,13 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--out", type=Path, help="write the rows to this TSV file as well")
     options = parser.parse_args(argv)
     with tempfile.TemporaryDirectory() as place:
-        seconds, versions = parts(options.python, Path(place))
+        spent, versions = parts(options.python, Path(place))
         size_kb = (Path(place) / PICTURE[-1]).stat().st_size / 1e3
-    waited = sum(seconds[part] for part in WAITED)
+    spent[" and ".join(WAITED)] = Spent(*map(sum, zip(*(spent[part] for part in WAITED), strict=True)))
     lines = [
         f"# {device_name()}, {os.cpu_count()} cores; {versions}; {' '.join(PICTURE[:-2])}: {size_kb:.0f} kB",
         "\t".join(COLUMNS),
-        *(f"{part}\t{spent:.1f}" for part, spent in seconds.items()),
-        f"{' and '.join(WAITED)}\t{waited:.1f}",
+        *("\t".join((part, *(f"{x:.1f}" for x in both))) for part, both in spent.items()),
     ]
     print(*lines, sep="\n")
     if options.out:

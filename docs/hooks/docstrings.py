@@ -8,7 +8,7 @@ from typing import Any
 
 import griffe
 
-ROW = re.compile(r"[A-Za-z_][\w, *]*:\s+\S")
+ROW = re.compile(r"[A-Za-z_*]\w*(?:, \*{0,2}\w+)*:\s+\S")  # names, and no words of a sentence before its colon
 EXAMPLE = "Example:\n"
 
 

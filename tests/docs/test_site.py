@@ -167,6 +167,8 @@ def test_examples_and_tables_of_a_docstring_keep_their_lines():
     assert fenced("p_mw:  (G,)  [MW]\nsoc:   (G,)  [-]") == "```text\np_mw:  (G,)  [MW]\nsoc:   (G,)  [-]\n```"
     assert fenced("Raises ValueError: never.") == "Raises ValueError: never."
     assert fenced("Nothing raises.") == "Nothing raises."
+    assert fenced("p, **kwargs: passed on").startswith("```text\n")
+    assert fenced("Results of a solve: the state, a status.") == "Results of a solve: the state, a status."
     assert fenced("an entry a[0][1], or `a[0][1]`") == "an entry a[0]\\[1], or `a[0][1]`"
 
 

@@ -13,7 +13,10 @@ from tools import first_picture
 
 @pytest.fixture
 def walked(monkeypatch):
-    """Every command of the way, none of them run; one second each. `walked.fail` names a word that makes one fail."""
+    """Every command of the way, none of them run: one second each, half of it of the processor.
+
+    `walked.fail` names a word that makes a command fail.
+    """
 
     class Walked(list):
         fail = ""
@@ -30,7 +33,7 @@ def walked(monkeypatch):
         return subprocess.CompletedProcess(command, int(failed), "Python 3, jax 0\n", "no room left on the disk")
 
     monkeypatch.setattr(first_picture.subprocess, "run", run)
-    monkeypatch.setattr(first_picture.time, "monotonic", lambda: float(next(clock)))
+    monkeypatch.setattr(first_picture, "now", lambda: first_picture.Spent(next(clock), len(walked) / 2))
     return walked
 
 
@@ -39,9 +42,10 @@ def test_the_parts_are_timed_and_a_user_waits_for_two_of_them(walked, tmp_path, 
     assert first_picture.main(["--python", "python3.13", "--out", str(out)]) == 0
     head, columns, *rows = out.read_text().splitlines()
     assert capsys.readouterr().out == out.read_text()
-    assert "; Python 3, jax 0; view battery_arbitrage --policy rule: 50 kB" in head and columns == "part\tseconds"
+    assert "; Python 3, jax 0; view battery_arbitrage --policy rule: 50 kB" in head
+    assert columns == "part\tseconds\tCPU seconds"
     parts = ["pip wheel", "python -m venv", "pip install", "powerzoo-jax view"]
-    assert rows == [*(f"{part}\t1.0" for part in parts), "pip install and powerzoo-jax view\t2.0"]
+    assert rows == [*(f"{part}\t1.0\t0.5" for part in parts), "pip install and powerzoo-jax view\t2.0\t1.0"]
     assert walked[1][0][0] == "python3.13" and walked[0][0][0] == sys.executable
 
 
