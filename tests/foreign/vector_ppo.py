@@ -1,0 +1,49 @@
+"""PPO in the shape of CleanRL's files on Gymnasium's own vectors, in this process or one process an environment.
+
+Words: sync or async
+"""
+
+from __future__ import annotations
+
+import gymnasium
+import numpy as np
+import powerzoo_compat.gymnasium_view  # noqa: F401  # ours
+import torch
+from gymnasium.wrappers.vector import NormalizeObservation, NormalizeReward, TransformObservation
+
+from tests.compat_e1 import cleanrl_loop
+from tests.foreign.scoring import BATTERY, Days, final_ends, run
+
+LANES = {"sync": 8, "async": 3}
+GAMMA = 0.999
+
+
+def clipped(obs: np.ndarray) -> np.ndarray:
+    """Observations without the extremes that few steps' statistics make."""
+    return np.clip(obs, -10, 10)
+
+
+def train(days: Days, seed: int, mode: str) -> tuple[float, float]:
+    """Returns of the mean action before and after."""
+    name = "PowerZooJax/BatteryArbitrage-v0"  # ours
+    envs = gymnasium.make_vec(name, LANES[mode], vectorization_mode=mode, wrappers=[final_ends])  # ours
+    seen = NormalizeObservation(envs)
+    envs = NormalizeReward(TransformObservation(seen, clipped), gamma=GAMMA)
+
+    def score(agent):
+        @torch.no_grad()
+        def act(obs):
+            normal = (obs - seen.obs_rms.mean) / np.sqrt(seen.obs_rms.var + seen.epsilon)
+            return agent.actor(torch.as_tensor(clipped(normal), dtype=torch.float32)).numpy()
+
+        return days.mean_return(act)
+
+    settings = {"steps": 96, "epochs": 8, "seed": seed, "gamma": GAMMA, "log_std": -1.0}
+    before = score(cleanrl_loop.train(envs, 0, **settings))
+    after = score(cleanrl_loop.train(envs, 19_200 // (96 * LANES[mode]), **settings))
+    envs.close()
+    return before, after
+
+
+if __name__ == "__main__":
+    run("gymnasium", train, BATTERY)
