@@ -2,15 +2,18 @@
 
 Usage: python benchmarks/views.py [--task NAME ...] [--lanes 256] [--rounds 15] [--out FILE]
        python benchmarks/views.py --beside PYTHON CHECKOUT [--task NAME ...] [--out FILE]
+       python benchmarks/views.py --frames [--task NAME ...] [--out FILE]
 
 With --beside: steps per second of processor time of ours and of PowerZooPy in turn, PYTHON an interpreter with its
-requirements, CHECKOUT its sources; the medians of five turns each (`host_steps.py`). Otherwise:
+requirements, CHECKOUT its sources; the medians of five turns each (`host_steps.py`).
+With --frames: processor time of pictures of render_mode="rgb_array", 800 x 600 pixels, in the first 24 steps, in which
+the scales still grow: of the first one, the median and the largest of the others [ms]. Otherwise:
 
   single_per_s   steps a second of make_task_env(task), infos and all
   step_us        microseconds of such a step;  device_us: of them, the compiled program and the transfer
   cpu_us         processor time of such a step, which a busy machine leaves alone; per_cpu_s: steps a second of it
   reset_ms       a reset by seed
-  frame_ms       processor time of a frame of render_mode="rgb_array", the first one left out
+  frame_ms       the median of --frames
   first_s        seconds from the first call of make_task_env to the end of the first step, compile included;
                  first_cpu_s: the same by processor time
   vector_per_s   steps a second, all lanes together, of the native VectorEnv (single-agent tasks)
@@ -91,24 +94,24 @@ def measure(task: str, lanes: int, rounds: int) -> list[Any]:
     cpu = seconds(play, rounds, time.process_time) / STEPS
     micros = (f"{1e6 * x:.0f}" for x in (step, cpu, inner))
     row = [task, f"{1 / step:.0f}", *micros, f"{1 / cpu:.0f}", f"{1e3 * reset:.2f}", f"{first:.1f}", f"{used:.1f}"]
-    row.append(f"{1e3 * frame_seconds(task):.0f}")
+    row.append(f"{np.median(frame_ms(task)[1:]):.0f}")
     rates = ("-", "-") if multi else (f"{rate:.0f}" for rate in vector_rates(task, lanes, rounds))
     return [*row, *rates]
 
 
-def frame_seconds(task: str) -> float:
-    """Median processor time of the frames of the first 24 steps, in which the scales still grow."""
+def frame_ms(task: str) -> list[float]:
+    """Processor time of the frames of the first 24 steps, that of the reset before them, in ms."""
     env = make_task_env(task, render_mode="rgb_array")
     action = (env.action_spaces if hasattr(env, "action_spaces") else env.action_space).sample()
     env.reset(seed=0)
-    env.render()
     times = []
-    for _ in range(STEPS // 2):
-        env.step(action)
+    for step in range(STEPS // 2 + 1):
+        if step:
+            env.step(action)
         begin = time.process_time()
         env.render()
-        times.append(time.process_time() - begin)
-    return float(np.median(times))
+        times.append(1e3 * (time.process_time() - begin))
+    return times
 
 
 def vector_rates(task: str, lanes: int, rounds: int) -> list[float]:
@@ -131,6 +134,14 @@ def alone(tasks: list[str], lanes: int, rounds: int) -> Iterator[str]:
     yield "\t".join(COLUMNS)
     for task in tasks:
         yield "\t".join(str(x) for x in measure(task, lanes, rounds))
+
+
+def frames(tasks: list[str]) -> Iterator[str]:
+    """Rows of the pictures."""
+    yield "\t".join(("task", "first_ms", "median_ms", "largest_ms"))
+    for task in tasks:
+        first, *others = frame_ms(task)
+        yield "\t".join((task, *(f"{x:.0f}" for x in (first, np.median(others), max(others)))))
 
 
 def beside(tasks: list[str], python: str, checkout: str) -> Iterator[str]:
@@ -163,11 +174,17 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=15)
     parser.add_argument("--out", type=Path, help="write the table to this file as well")
     parser.add_argument("--beside", nargs=2, metavar=("PYTHON", "CHECKOUT"), help="PowerZooPy, measured in turn")
+    parser.add_argument("--frames", action="store_true", help="pictures alone")
     args = parser.parse_args()
-    lanes = "" if args.beside else f", {args.lanes} lanes"
+    lanes = "" if args.beside or args.frames else f", {args.lanes} lanes"
     device = f"{jax.devices()[0].device_kind}, one core{lanes}"
-    rows = beside(args.task, *args.beside) if args.beside else alone(args.task, args.lanes, args.rounds)
-    lines = []
+    if args.frames:
+        rows = frames(args.task)
+    elif args.beside:
+        rows = beside(args.task, *args.beside)
+    else:
+        rows = alone(args.task, args.lanes, args.rounds)
+    lines: list[str] = []
     head = f"# {device}, jax {metadata.version('jax')}, powerzoo_jax {powerzoo_jax.__version__}"
     for line in itertools.chain([head], rows):
         lines.append(line)

@@ -16,17 +16,20 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import Array
+from jax.experimental.xla_metadata import set_xla_metadata
 
 from powerzoo_compat._apart import on_device, refuse_forked
-from powerzoo_compat._packed import LARGEST, Packed, opened, opened_apart, pack, packed_apart, unpack
+from powerzoo_compat._packed import LARGEST, Layout, Packed, leaves_of, opened, opened_apart, pack, packed_apart, unpack
 from powerzoo_compat._seeds import checked_seed
 from powerzoo_compat._surface import surface_of
 from powerzoo_compat._tape import EpisodeTape
 from powerzoo_jax.base import Purpose, purpose_key
 from powerzoo_jax.base.errors import listing, unknown
+from powerzoo_jax.base.solver_mode import FIXED, auto_is
 from powerzoo_jax.data import day_matrix, load_dataset
 from powerzoo_jax.data.clock import MINUTES_PER_DAY, iso_dates
 from powerzoo_jax.envs.core import Sim
+from powerzoo_jax.envs.microgrid.env import MicrogridEnv
 from powerzoo_jax.envs.series import Draw, EpisodeStarts, draw_episode
 from powerzoo_jax.envs.trace.readings import read_step
 
@@ -36,6 +39,9 @@ ANY_DAY = -1  # an integer in place of None, so that a chosen day and a drawn on
 WORD = 32  # bits of a seed that one key takes
 MINUTES_PER_HOUR = 60
 NETWORK_TABLES = ("bus_", "branch_")
+ONE_KERNEL = (MicrogridEnv,)  # families whose step is a hundred small operations that a core runs as one kernel
+# names of XLA: a call that stays one, and is compiled as a single function of a core
+KEPT_CALL = {"inlineable": "false", "xla_cpu_small_call": "true"}
 
 
 class Choice(NamedTuple):
@@ -53,6 +59,20 @@ class Reading(NamedTuple):
     reward: np.ndarray
     cost: np.ndarray
     info: Any
+
+
+class FlatInfo(NamedTuple):
+    """An info whose fields are leaves, those of a reading from `first` on."""
+
+    kind: type[Any]
+    names: tuple[str, ...]
+    first: int
+
+    def made(self, leaves: tuple[Any, ...]) -> Any:
+        """The info, without its constructor, which sets one field after another and takes five times as long."""
+        info = object.__new__(self.kind)
+        vars(info).update(zip(self.names, leaves[self.first :], strict=True))
+        return info
 
 
 def seed_key(seed: int) -> Array:
@@ -106,30 +126,58 @@ def advance(env: Any, params: Packed, state: Packed, action: Array) -> tuple[Pac
     return pack(out.state, LARGEST), pack((out.obs, out.reward, out.cost, out.info))
 
 
+def flat_info(told: Layout) -> FlatInfo | None:
+    """The info of (obs, reward, cost, info) where all of these are leaves, else None."""
+    count = len(told.pieces)
+    *arrays, info = jax.tree.unflatten(told.structure, range(count))
+    if [*arrays, *vars(info).values()] != list(range(count)):
+        return None
+    return FlatInfo(type(info), tuple(vars(info)), len(arrays))
+
+
 class StepProgram:
     """One step of an environment from arrays to arrays: a call that looks at no structure takes a fifth less time.
 
     env:            as it is, a part of the program
     params, state:  structures of the packed parameters and state, whose arrays the program takes
+    told:           layout of what a step tells, known once it is traced
     """
+
+    told: Layout
 
     def __init__(self, env: Any, params: Any, state: Any) -> None:
         self._env, self._params, self._state = env, params, state
-        self._told: Any = None  # structure of what a step tells, known once it is traced
-        self._run = jax.jit(self._step)
+        self._flat: FlatInfo | None = None
+        single = jax.default_backend() == "cpu" and isinstance(env, ONE_KERNEL)
+        self._run = jax.jit(self._as_one if single else self._step)
 
     def __call__(
         self, params: tuple[Array, ...], state: tuple[Array, ...], action: np.ndarray
-    ) -> tuple[tuple[Array, ...], Packed]:
-        """(Arrays of the next state, packed (obs, reward, cost, info))."""
-        state, told = self._run(params, state, action)
-        return state, jax.tree.unflatten(self._told, told)
+    ) -> tuple[tuple[Array, ...], Array]:
+        """(Arrays of the next state, words of (obs, reward, cost, info))."""
+        found: tuple[tuple[Array, ...], Array] = self._run(params, state, action)
+        return found
 
     def _step(self, params: tuple[Array, ...], state: tuple[Array, ...], action: Array) -> Any:
         packed = (jax.tree.unflatten(self._params, params), jax.tree.unflatten(self._state, state))
         following, told = advance(self._env, *packed, action)
-        leaves, self._told = jax.tree.flatten(told)
-        return tuple(jax.tree.leaves(following)), tuple(leaves)
+        self.told = told.layout
+        self._flat = flat_info(told.layout)
+        return tuple(jax.tree.leaves(following)), told.words
+
+    def read(self, words: Array) -> Reading:
+        """What a step has told."""
+        leaves = leaves_of(words, self.told)
+        if self._flat is None:
+            return Reading(*jax.tree.unflatten(self.told.structure, leaves))
+        obs, reward, cost = leaves[: self._flat.first]
+        return Reading(obs, reward, cost, self._flat.made(leaves))
+
+    def _as_one(self, *arguments: Any) -> Any:
+        """The step as one kernel: launching a hundred takes a core longer than their arithmetic."""
+        # such a kernel takes no scattered additions, which only the adaptive form has
+        with auto_is(FIXED), set_xla_metadata(**KEPT_CALL):
+            return jax.jit(self._step)(*arguments)
 
 
 # one program an environment value, which all its views share
@@ -251,6 +299,11 @@ class Host:
     def kernel_action(self, given: Mapping[int, Any]) -> np.ndarray:
         """Actions by agent -> (A, U) in [-1, 1]; absent agents and padding are NaN, which leaves their units alone."""
         dims = self.sim.env.dims
+        if dims.agent == len(given) == 1:
+            ((agent, value),) = given.items()
+            values = scaled(checked_values(value, self.boxes[agent]), *self._ranges[agent])
+            if values.size == dims.act:
+                return values.astype(self._dtype, copy=False)[None]
         action = np.full((dims.agent, dims.act), np.nan, self._dtype)
         for agent, value in given.items():
             values = checked_values(value, self.boxes[agent])
@@ -280,7 +333,7 @@ class Host:
         self.tape.begin(key, choice)
         env, params = self.sim.env, self.live.params
         state, out = open_episode(env, params, key, np.int32(choice.day), choice.soc_low, choice.soc_high)
-        (obs, cost, info), row = unpack(out)
+        (obs, cost, info), row = unpack(out.words, out.layout)
         arrays, self._structure = jax.tree.flatten(state)
         if self._advance is None:
             self._advance = step_program(env, jax.tree.structure(self._params), self._structure)
@@ -296,8 +349,8 @@ class Host:
         refuse_forked()
         self._before = self._state, action
         assert self._advance is not None and self._state is not None  # as for the tape
-        self._state, out = self._advance(self._given, self._state, action)
-        self.reading = reading = Reading(*unpack(out))
+        self._state, words = self._advance(self._given, self._state, action)
+        self.reading = reading = self._advance.read(words)
         self.seen, self.legal = reading.obs, reading.info.legal
         return reading
 
@@ -311,7 +364,7 @@ class Host:
             raise RuntimeError("no episode has begun. Reset the environment before its networks are measured.")
         state, action = self._before
         packed = measure(self.sim.env, self.sim.spec, self._params, self._packed(state), action)
-        found: dict[str, np.ndarray] = unpack(packed)
+        found: dict[str, np.ndarray] = unpack(packed.words, packed.layout)
         return found
 
     def drawn(self) -> tuple[Draw, Array]:

@@ -6,7 +6,9 @@ as its lanes have converged. Both forms of a solver meet the same tolerance.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
 from typing import Any
 
 from jax import lax
@@ -16,6 +18,8 @@ from powerzoo_jax.base.errors import unknown
 AUTO, ADAPTIVE, FIXED = "auto", "adaptive", "fixed"
 MODES = (AUTO, ADAPTIVE, FIXED)
 
+_of_auto: ContextVar[str] = ContextVar("_of_auto", default=AUTO)
+
 
 def check_mode(mode: str) -> str:
     """The mode as given. Raises ValueError for one that there is not, naming the nearest."""
@@ -24,12 +28,24 @@ def check_mode(mode: str) -> str:
     return mode
 
 
+@contextmanager
+def auto_is(mode: str) -> Iterator[None]:
+    """Context in which programs are traced with "auto" as another mode, for a caller that knows the program's use."""
+    token = _of_auto.set(check_mode(mode))
+    try:
+        yield
+    finally:
+        _of_auto.reset(token)
+
+
 def by_mode(mode: str, adaptive: Callable[..., Any], fixed: Callable[..., Any], *arguments: Any) -> Any:
     """Result of one of two forms of a solver, which return trees of the same shapes and types.
 
     "auto" takes the adaptive form on a CPU and the fixed one elsewhere. That is decided when the program is lowered for
     a device, not when it is traced: one traced program serves every device, and only its own form is compiled.
     """
+    if mode == AUTO:
+        mode = _of_auto.get()
     if mode == ADAPTIVE:
         return adaptive(*arguments)
     if mode == FIXED:

@@ -4,7 +4,7 @@ import jax
 import jax.numpy as jnp
 import pytest
 
-from powerzoo_jax.base.solver_mode import MODES, by_mode, check_mode
+from powerzoo_jax.base.solver_mode import MODES, auto_is, by_mode, check_mode
 
 FORMS = {"adaptive": jnp.sin, "fixed": jnp.cos}
 OTHER_PLATFORMS = ("cuda", "tpu", "rocm")
@@ -32,3 +32,15 @@ def test_unknown_mode_names_the_nearest():
     with pytest.raises(ValueError, match=r"'fixt'.*fixed"):
         check_mode("fixt")
     assert [check_mode(mode) for mode in MODES] == list(MODES)
+
+
+def test_a_caller_may_say_what_auto_is_for_the_programs_it_traces():
+    with auto_is("fixed"):
+        text = lowered("auto", "cpu")
+        assert "stablehlo.cosine" in text and "stablehlo.sine" not in text
+        assert "stablehlo.sine" in lowered("adaptive", "cpu")
+        with auto_is("auto"):
+            assert "stablehlo.sine" in lowered("auto", "cpu")
+    assert "stablehlo.sine" in lowered("auto", "cpu")
+    with pytest.raises(ValueError, match=r"'fixt'.*fixed"), auto_is("fixt"):
+        raise AssertionError("a mode that there is not was taken")

@@ -80,7 +80,8 @@ def readings_of(host, count):
     rng = np.random.default_rng(0)
 
     def filled(packed):
-        return unpack(jax.tree.map(lambda x: rng.integers(0, 2, x.shape).astype(x.dtype), packed))
+        made = jax.tree.map(lambda x: rng.integers(0, 2, x.shape).astype(x.dtype), packed)
+        return unpack(made.words, made.layout)
 
     (obs, cost, info), _ = filled(opening)
     return [Reading(obs, np.zeros(len(obs), obs.dtype), cost, info), *(Reading(*filled(step)) for _ in range(count))]
@@ -224,7 +225,7 @@ def test_every_task_reports_the_channels_of_the_contract(task):
     """A channel that a task lacks stands at 0 beside those that it has, which pass their values on."""
     builder = InfoBuilder(Host(powerzoo_jax.make(task)))
     cost = np.arange(1.0, 1 + len(builder.names))
-    told = builder.costs(cost)
+    told = builder.costs(cost.tolist())
     for name in ("thermal_overload", "voltage_violation", "resource"):
         expected = cost[builder.names.index(name)] if name in builder.names else 0.0
         assert type(told[f"cost_{name}"]) is float and told[f"cost_{name}"] == expected

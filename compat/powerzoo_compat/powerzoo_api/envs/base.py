@@ -96,9 +96,9 @@ def fresh(values: Any) -> np.ndarray:
 
 
 def finite(x: Any) -> float:
-    """A float that is never NaN or infinite: the largest number of its dtype stands for an overflow."""
+    """A float that is never NaN or infinite: the largest number of its dtype, else of float32, stands for those."""
     value = float(x)
     if math.isfinite(value):
         return value
-    largest = float(np.finfo(np.asarray(x).dtype).max)
+    largest = float(np.finfo(getattr(x, "dtype", np.float32)).max)
     return -largest if value < 0 else largest

@@ -59,24 +59,32 @@ class InfoBuilder:
         """Start the record of an episode: (record, info of the state it starts from)."""
         terms = dict.fromkeys(self.host.sim.spec.term_names, 0.0)
         day = self.host.day_id(start_row)
-        episode = Episode(start_row, day, np.zeros(len(self.names)), np.zeros(self.host.sim.env.dims.unit), dict(terms))
-        return episode, self._build(episode, reading, terms)
+        episode = Episode(start_row, day, [0.0] * len(self.names), np.zeros(self.host.sim.env.dims.unit), dict(terms))
+        return episode, self._build(episode, reading, terms, reading.cost.tolist())
 
     def step(self, episode: Episode, reading: Reading) -> dict[str, Any]:
         """Record one executed step: its info."""
         spec = self.host.sim.spec
         # agents that share a reward share its terms; elsewhere the team's money is their sum
-        shared = reading.info.terms if self.individual else reading.info.terms[:1]
-        terms = dict(zip(spec.term_names, shared.sum(axis=0).tolist(), strict=True))
+        terms = dict(zip(spec.term_names, self._team(reading.info.terms), strict=True))
         episode.steps += 1
         reward = reading.reward
-        episode.reward += float(reward[0] if len(reward) == 1 else reward.mean())
-        episode.costs += reading.cost
+        episode.reward += reward.item() if len(reward) == 1 else float(reward.mean())
+        costs = reading.cost.tolist()
+        episode.costs = list(map(operator.add, episode.costs, costs))
         episode.profit_usd += _profit(terms)
         episode.terms = {name: episode.terms[name] + x for name, x in terms.items()}
         if hasattr(reading.info, "p_mw"):
             episode.throughput_mwh += np.abs(reading.info.p_mw) * spec.dt_hours
-        return self._build(episode, reading, terms)
+        return self._build(episode, reading, terms, costs)
+
+    def _team(self, terms: np.ndarray) -> list[float]:
+        """Reward terms (A, K) of all agents together."""
+        if self.individual:
+            total: list[float] = terms.sum(axis=0).tolist()
+            return total
+        # a sum of one number has no negative zero
+        return [x + 0.0 for x in terms[0].tolist()]
 
     def of_agent(self, info: dict[str, Any], reading: Reading, agent: int) -> dict[str, Any]:
         """Info of an agent: a copy of the shared info, its own reward terms before weighting, its own fields."""
@@ -84,15 +92,15 @@ class InfoBuilder:
         own = {"reward_terms": dict(zip(names, reading.info.terms[agent].tolist(), strict=True))}
         return {**copied(info), **own, **self.report.of_agent(reading.info, agent)}
 
-    def _build(self, episode: Episode, reading: Reading, terms: dict[str, float]) -> dict[str, Any]:
-        safety = self._safety(reading)
+    def _build(self, episode: Episode, reading: Reading, terms: dict[str, float], costs: list[float]) -> dict[str, Any]:
+        safety = self._safety(reading.info, costs)
         if (safety["pf_converged"] and not safety["voltage_collapse"]) or not episode.electrical:
             # after a failed solve the flows of the last valid state stand
             episode.electrical = self.report.electrical(reading.info)
             episode.v_min = min(episode.v_min, episode.electrical.get("v_min_actual", math.inf))
         return {
             **safety,
-            **self.costs(reading.cost),
+            **self.costs(costs),
             **episode.electrical,
             **self._money(terms),
             **self._clock(episode),
@@ -100,9 +108,8 @@ class InfoBuilder:
             SUMMARY: self._summary(episode),
         }
 
-    def _safety(self, reading: Reading) -> dict[str, Any]:
-        info, status = reading.info, int(reading.info.pf_status)
-        within = all(map(operator.le, reading.cost.tolist(), self.allowed))
+    def _safety(self, info: Any, costs: list[float]) -> dict[str, Any]:
+        status, within = int(info.pf_status), all(map(operator.le, costs, self.allowed))
         converged, collapsed = status == CONVERGED, bool(getattr(info, "collapsed", False))
         return {
             "is_safe": converged and not collapsed and within,
@@ -114,15 +121,14 @@ class InfoBuilder:
             "pf_iterations": int(getattr(info, "pf_iterations", 0)),
         }
 
-    def costs(self, cost: np.ndarray) -> dict[str, Any]:
-        """Entries of the cost channels (C,) and of their sums; what every task reports is 0 where this one lacks it."""
-        values = cost.tolist()
+    def costs(self, values: list[float]) -> dict[str, Any]:
+        """Entries of the cost channels and of their sums; what every task reports is 0 where this one lacks it."""
         by_name = dict(zip(self.names, values, strict=True))
         chosen = {name: by_name[name] for name in self.selected}
         total = float(sum(chosen.values()))
         return {
             "constraint_names": self.names,
-            "constraint_costs": fresh(cost),
+            "constraint_costs": fresh(values),
             **dict(zip(self.keys, values, strict=True)),
             **self.absent,
             "cost_sum": sum(values),
@@ -161,7 +167,7 @@ class InfoBuilder:
         return {
             "r": episode.reward,
             "l": episode.steps,
-            "costs": dict(zip(self.names, episode.costs.tolist(), strict=True)),
+            "costs": dict(zip(self.names, episode.costs, strict=True)),
             "metrics": self.report.metrics(episode),
         }
 

@@ -16,6 +16,7 @@ from powerzoo_jax.plot.layout import ALARM, COLOURS, LIMIT, locate_parts
 WIDE_PX, HIGH_PX, DPI = 800, 600, 100
 SMALL = 7  # points of the text beside the heading
 CALM = tuple(colour for colour in COLOURS if colour != ALARM)
+NUMBERS = 0.09  # room beside an axis for its numbers, of the figure
 LABELLED = 40  # buses that still have room for their numbers
 VOLTAGE_REACH_PU = (0.03, 0.1)  # colours reach as far as the limits do, within these bounds
 ROUNDING_PU = 1e-6  # of float32: a held voltage is no violation
@@ -26,6 +27,9 @@ BUS_SCALES = {
     PRICE: ("bus: price of energy [$/MWh]", "viridis"),
     INJECTION: ("bus: power into the network [MW]", "PuOr"),
 }  # table of a network -> label and colours, the first one that a network has counts
+
+
+Room = tuple[float, float, float, float]  # left, bottom, width and height of a part, as shares of the figure
 
 
 class Curve(NamedTuple):
@@ -84,8 +88,8 @@ class EpisodePicture:
     sim:     the task
     curves:  of the panels
 
-    Everything is made once: `update` moves what changes, and only that is painted over a kept background, until a
-    scale has to grow.
+    Everything is made once: `update` moves what changes, and only that is painted over a kept background. Where a scale
+    has to grow, its axes alone are drawn anew: texts take nearly all the time of a whole figure.
     """
 
     def __init__(self, figure: Any, sim: Sim, curves: Sequence[Curve]) -> None:
@@ -101,6 +105,7 @@ class EpisodePicture:
         self.panels = _panels(figure, 0.63 if networks else 0.08, curves, hours)
         self._parts: list[_NetworkMap | _Panel] = [*self.maps.values(), *self.panels]
         self._moving = [self.heading, self.remark, *(artist for part in self._parts for artist in part.moving)]
+        self._still: list[Any] = []  # what lies below the scale of each part
         self._background: Any = None
         # also where a window asks for all of the figure, as after a change of its size
         figure.canvas.mpl_connect("draw_event", self._keep)
@@ -125,10 +130,12 @@ class EpisodePicture:
         for panel, (hours, values) in zip(self.panels, curves, strict=True):
             panel.update(hours, values)
         canvas = self.figure.canvas
-        if self._background is None or any(part.rescaled for part in self._parts):
+        if self._background is None:
             canvas.draw()
         else:
             canvas.restore_region(self._background)
+            if any(part.rescaled for part in self._parts):
+                self._draw_scales()
             self._paint()
         canvas.blit(self.figure.bbox)
 
@@ -138,12 +145,23 @@ class EpisodePicture:
             part.forget()
 
     def _keep(self, event: Any) -> None:
-        """Keep what has just been drawn, all but the moving parts, and paint those over it."""
+        """Keep what has just been drawn, all but the scales and the moving parts, and paint those over it."""
         del event
+        self._still = [self.figure.canvas.copy_from_bbox(_pixels(self.figure, part.room)) for part in self._parts]
         for part in self._parts:
-            part.rescaled = False
-        self._background = self.figure.canvas.copy_from_bbox(self.figure.bbox)
+            part.rescaled = True
+        self._draw_scales()
         self._paint()
+
+    def _draw_scales(self) -> None:
+        """Draw the scales that have changed in the place of what they were, and keep all but the moving parts."""
+        canvas = self.figure.canvas
+        for part, still in zip(self._parts, self._still, strict=True):
+            if part.rescaled:
+                canvas.restore_region(still)
+                self.figure.draw_artist(part.scale)
+                part.rescaled = False
+        self._background = canvas.copy_from_bbox(self.figure.bbox)
 
     def _paint(self) -> None:
         for artist in self._moving:
@@ -153,8 +171,15 @@ class EpisodePicture:
 TABLES = (*BUS_SCALES, "branch_flow_mw", "branch_loading_mva")
 
 
-def _boxes(count: int) -> list[tuple[float, float, float, float]]:
-    """Places (left, bottom, width, height) of the maps in the figure: the first above, the others in a row below it."""
+def _pixels(figure: Any, room: Room) -> Any:
+    """Part of a figure in pixels."""
+    from matplotlib.transforms import Bbox
+
+    return Bbox.from_bounds(*room).transformed(figure.transFigure)
+
+
+def _boxes(count: int) -> list[Room]:
+    """Places of the maps in the figure: the first above, the others in a row below it."""
     low, high, left, wide = 0.10, 0.79, 0.02, 0.54
     if count < 2:
         return [(left, low, wide, high)][:count]
@@ -176,19 +201,29 @@ def _panels(figure: Any, left: float, curves: Sequence[Curve], hours: float) -> 
         axes.set_xlim(0, hours)
         axes.locator_params(nbins=3)
         axes.grid(alpha=0.3, axis="y")
-        panels.append(_Panel(axes, CALM[k % len(CALM)], curve.bounds))
+        # numbers on the left and below, the title above; the lowest one has the axis of time
+        below = 0.35 * gap if k < len(curves) - 1 else bottom
+        room = (max(left - NUMBERS, 0), bottom - below, 1 - max(left - NUMBERS, 0), each + below + 0.65 * gap)
+        panels.append(_Panel(axes, CALM[k % len(CALM)], curve.bounds, room))
     panels[-1].axes.set_xlabel("hours since the start of the episode", fontsize=SMALL)
     return panels
 
 
 class _Panel:
-    """A quantity over the hours of an episode."""
+    """A quantity over the hours of an episode.
+
+    scale:     axes that are drawn anew after a change of the scale
+    room:      that they and their texts take
+    rescaled:  whether the scale has changed since it was drawn
+    """
 
     low: float
     high: float
 
-    def __init__(self, axes: Any, colour: str, bounds: tuple[float, float]) -> None:
-        self.axes, self.bounds = axes, bounds
+    def __init__(self, axes: Any, colour: str, bounds: tuple[float, float], room: Room) -> None:
+        self.axes = self.scale = axes
+        self.bounds, self.room = bounds, room
+        axes.set_animated(True)
         (self.line,) = axes.plot([], [], color=colour, linewidth=1.4, animated=True)
         self.moving = (self.line,)
         self.forget()
@@ -211,9 +246,12 @@ class _Panel:
 
 
 class _NetworkMap:
-    """Map of a network: buses coloured by voltage, price or injection, branches by loading, arrows with the flow."""
+    """Map of a network: buses coloured by voltage, price or injection, branches by loading, arrows with the flow.
 
-    def __init__(self, figure: Any, box: tuple[float, float, float, float], name: str, network: TracedNetwork) -> None:
+    scale, room, rescaled:  of the colours, as those of a panel
+    """
+
+    def __init__(self, figure: Any, box: Room, name: str, network: TracedNetwork) -> None:
         from matplotlib.collections import LineCollection
         from matplotlib.colors import LinearSegmentedColormap
 
@@ -246,9 +284,12 @@ class _NetworkMap:
         )  # fmt: skip
         self.buses = axes.scatter(*place.T, s=self.area, c=np.ones(len(place)), edgecolors="0.2", animated=True)
         self._mark(place)
-        scale = figure.add_axes((left + 0.15 * wide, bottom + 0.045 * high, 0.7 * wide, 0.018 * high))
-        self.scale = figure.colorbar(self.buses, cax=scale, orientation="horizontal")
-        scale.tick_params(labelsize=SMALL - 1, length=2)
+        low, flat = bottom + 0.045 * high, 0.018 * high
+        self.scale = figure.add_axes((left + 0.15 * wide, low, 0.7 * wide, flat))
+        self.colours = figure.colorbar(self.buses, cax=self.scale, orientation="horizontal")
+        self.scale.tick_params(labelsize=SMALL - 1, length=2)
+        self.scale.set_animated(True)
+        self.room = (left, low - NUMBERS, wide, NUMBERS + flat + 0.01)
         self.quantity = ""
         self.note = axes.text(0.0, 0.0, "", fontsize=SMALL, color="0.3", va="bottom", animated=True)
         self.moving = (self.lines, self.arrows, self.buses, self.note)
@@ -288,7 +329,7 @@ class _NetworkMap:
             label, colours = BUS_SCALES[quantity]
             self.quantity, self.rescaled = quantity, True
             self.buses.set_cmap(colours)
-            self.scale.set_label(label, fontsize=SMALL, labelpad=1)
+            self.colours.set_label(label, fontsize=SMALL, labelpad=1)
         low, high = self._reach(values)
         if (low, high) != (self.low, self.high):
             self.low, self.high, self.rescaled = low, high, True

@@ -24,7 +24,7 @@ class Episode:
     day_id:          position of the first day among those that an episode may start on
     steps:           steps executed
     reward:          sum of rewards
-    costs:           (C,) sums of the cost channels
+    costs:           sums of the cost channels
     profit_usd:      money earned, without outages
     terms:           $ (or the term's own unit) of each reward term
     throughput_mwh:  (G,) energy through each device of a feeder
@@ -34,7 +34,7 @@ class Episode:
 
     start_row: int
     day_id: int
-    costs: np.ndarray
+    costs: list[float]
     throughput_mwh: np.ndarray
     terms: dict[str, float]
     steps: int = 0
@@ -153,6 +153,7 @@ class FieldReport:
     def __init__(self, host: Host, base: frozenset[str], units: tuple[str, ...] = ()) -> None:
         self.host, self.base, self.units = host, base, units
         self.names: tuple[str, ...] | None = None
+        self.totals = tuple(f"total_{name}" for name in host.sim.spec.term_names)
 
     def electrical(self, info: Any) -> dict[str, float]:
         return {"p_slack_MW": 0.0, "q_slack_MVAr": 0.0}
@@ -169,7 +170,7 @@ class FieldReport:
         return own | ({"action_mask": np.array(info.legal[agent], np.int8)} if info.legal.shape[1] else {})
 
     def metrics(self, episode: Episode) -> dict[str, float]:
-        return {f"total_{name}": x for name, x in episode.terms.items()}
+        return dict(zip(self.totals, episode.terms.values(), strict=True))
 
 
 class TransmissionReport(FieldReport):
@@ -242,8 +243,10 @@ def _each(values: np.ndarray) -> float | np.ndarray:
 
 def _plain(value: Any) -> Any:
     """A Python scalar, or a fresh array."""
-    array = value if isinstance(value, np.ndarray) else np.asarray(value)
-    if array.ndim:
-        return array.copy() if array.dtype.kind in "bi" else fresh(array)
-    number = array.item()
-    return finite(array) if isinstance(number, float) and not math.isfinite(number) else number
+    if isinstance(value, float):
+        return value if math.isfinite(value) else finite(value)
+    if isinstance(value, np.ndarray):
+        if value.ndim:
+            return value.copy() if value.dtype.kind in "bi" else fresh(value)
+        return finite(value) if value.dtype.kind == "f" else value.item()
+    return value
