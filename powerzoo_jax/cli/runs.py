@@ -21,6 +21,7 @@ from powerzoo_jax.base.textfile import read_json, require_file
 from powerzoo_jax.cli.log import replace_text
 from powerzoo_jax.cli.own import load_modules, parse_keywords
 from powerzoo_jax.envs import Sim
+from powerzoo_jax.envs.episode import MEMORY, first_carry
 from powerzoo_jax.rl.training import checkpoint
 from powerzoo_jax.rl.training.config import ALGORITHMS, Config, load, override
 from powerzoo_jax.rl.training.learners import LEARNERS, Learner
@@ -51,8 +52,9 @@ class Run:
     modules: tuple[str, ...] = ()
 
     def make(self, split: str | None = None) -> Sim:
-        """The task with the run's keywords; None takes the split that is trained on."""
-        return make(self.config.task, split=split or self.config.split, **parse_keywords(self.keywords))
+        """The task with the run's keywords; None takes what is trained on, with the days that settings add to it."""
+        added = self.config.keywords if split is None else {}
+        return make(self.config.task, split=split or self.config.split, **parse_keywords(self.keywords) | added)
 
     @property
     def learner(self) -> Learner:
@@ -227,10 +229,15 @@ def load_state(run: Run, sim: Sim, sharding: Sharding | None = None) -> tuple[An
 def as_acts(run: Run, sim: Sim, trained: Any) -> list[Partial]:
     """Acts out of the policies of a learner with a leading row axis; one compile serves them all."""
 
-    def act(policy: Any, carry: Any, obs: Array, key: Array) -> Any:
+    def act(policy: Any, carry: Any, obs: Array, key: Array, **memory: Any) -> Any:
+        del memory  # for whoever plays the act, see `first_carry`
         return run.learner.act(run.config, sim, policy)(carry, obs, key)
 
-    return [Partial(act, jax.tree.map(lambda x, i=i: x[i], trained)) for i in range(run.rows)]
+    def one(policy: Any) -> Partial:
+        memory = first_carry(run.learner.act(run.config, sim, policy), ())
+        return Partial(act, policy, **({MEMORY: memory} if jax.tree.leaves(memory) else {}))
+
+    return [one(jax.tree.map(lambda x, i=i: x[i], trained)) for i in range(run.rows)]
 
 
 def default_folder(config: Config, sweep: bool = False) -> Path:

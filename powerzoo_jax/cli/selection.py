@@ -8,19 +8,23 @@ excess. The winner is kept beside the checkpoint of the last state, and is what 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import Any
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from flax import struct
 from jax import Array
 from jax.tree_util import Partial
 
 from powerzoo_jax.base.tree import where_done
-from powerzoo_jax.cli.runs import SELECTED, Run, as_acts, load_state
+from powerzoo_jax.cli.runs import SELECTED, Run, as_acts, load_state, open_run
 from powerzoo_jax.envs import Sim
 from powerzoo_jax.rl.algorithms.lagrangian import LEAST_BUDGET
 from powerzoo_jax.rl.training import checkpoint
+from powerzoo_jax.rl.training.config import CloneConfig, Config
+from powerzoo_jax.rl.training.warmstart import start_at
 from powerzoo_jax.tasks.score import Evaluation
 
 SPLIT = "val"
@@ -111,10 +115,37 @@ def stored_selection(run: Run, sim: Sim) -> tuple[Selection | None, int]:
     return checkpoint.restore(folder, like), checkpoint.load_config(folder)[1]
 
 
+def chosen_weights(run: Run, sim: Sim, state: Any) -> Any:
+    """Policies that a run stands for as arrays, leading axis one a row: see `chosen_policies`."""
+    best = stored_selection(run, sim)[0] if run.config.select_every else None
+    return jax.device_get(run.learner.policy_of(state) if best is None else best.policy)
+
+
 def chosen_policies(run: Run, sim: Sim, state: Any) -> list[Partial]:
     """Policies that a run stands for, one a row: those selected on val where settings say so, else the last ones."""
-    best = stored_selection(run, sim)[0] if run.config.select_every else None
-    return as_acts(run, sim, jax.device_get(run.learner.policy_of(state) if best is None else best.policy))
+    return as_acts(run, sim, chosen_weights(run, sim, state))
+
+
+def begun_state(run: Run, state: Any) -> Any:
+    """First state of a run, with the policies of the run that its settings start from, if any.
+
+    Row i takes the policy of row i there, from the beginning again where there are fewer. Raises DataMissing or
+    RunError where that run cannot be read, SettingsError where its policies have other weights.
+    """
+    if not run.config.start_from:
+        return state
+    source = open_run(Path(run.config.start_from))
+    sim = source.make()
+    found = chosen_weights(source, sim, load_state(source, sim)[0])
+    rows = np.arange(run.rows) % source.rows
+    return start_at(state, jax.tree.map(lambda x: x[rows], found))
+
+
+def planner_seen(config: Config) -> str:
+    """Planner that a policy has learnt from, itself or by the run that it started from; "" where none."""
+    if isinstance(config, CloneConfig):
+        return config.teacher
+    return planner_seen(open_run(Path(config.start_from)).config) if config.start_from else ""
 
 
 def policies_of_run(run: Run) -> list[Partial]:

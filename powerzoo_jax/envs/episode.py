@@ -115,7 +115,22 @@ RULES: dict[type, Callable[[Any, Step, Any, float], Tally]] = {
 
 
 Act = Callable[[Any, Array, Array], tuple[Any, Array]]
-"""(carry, obs (A, O), key) -> (carry, action (A, U))"""
+"""(carry, obs (A, O), key) -> (carry, action (A, U))
+
+One that remembers may bring its carry before an episode, as the keyword MEMORY of a `jax.tree_util.Partial`.
+"""
+MEMORY = "memory"
+
+
+def first_carry(act: Act, carry: Any, episodes: int | None = None) -> Any:
+    """Carry of a policy before an episode: the one given, or where it is () the one that the policy brings.
+
+    episodes:  how many run side by side, each with a row of the carry; None = one, without such an axis
+    """
+    if jax.tree.leaves(carry):
+        return carry
+    own = act.keywords.get(MEMORY, ()) if isinstance(act, Partial) else ()
+    return own if episodes is None else jax.tree.map(lambda x: jnp.broadcast_to(x, (episodes, *jnp.shape(x))), own)
 
 
 @struct.dataclass(kw_only=True)
@@ -183,8 +198,9 @@ def run_episodes(sim: Sim, act: Act, keys: Array, draws: Draw, carry: Any = ()) 
             policies that differ in weights alone share one compile
     keys:   (B,)  one key an episode
     draws:  Draw with leading axis B
-    carry:  initial carry of the policy with leading axis B; () where it has none
+    carry:  initial carry of the policy with leading axis B; () where it has none, or brings its own
     """
+    carry = first_carry(act, carry, keys.shape[0])
     return _run_batch(sim, act if isinstance(act, Partial) else Partial(act), carry, keys, draws)
 
 

@@ -22,7 +22,7 @@ from powerzoo_jax.base.npz import read_npz, write_npz
 from powerzoo_jax.base.ranges import Count, Whole, checks_ranges
 from powerzoo_jax.envs.constraint import UNITS
 from powerzoo_jax.envs.core import Sim
-from powerzoo_jax.envs.episode import Act
+from powerzoo_jax.envs.episode import Act, first_carry
 from powerzoo_jax.envs.series import Draw
 from powerzoo_jax.envs.trace.names import action_ids
 from powerzoo_jax.tasks.score import (
@@ -143,7 +143,7 @@ def record_offline(
     act:         (carry, obs (A, O), key) -> (carry, action (A, U) in [-1, 1])
     n_episodes:  None plays every eligible start once; else seeds seed .. seed + n_episodes - 1
     draws:       episodes chosen by the caller instead, leading axis B
-    carry:       initial carry of the policy, leading axis B; () where it has none
+    carry:       initial carry of the policy, leading axis B; () where it has none, or brings its own
     policy:      its name, kept beside the numbers
     Raises ValueError for a stacked Sim or for n_episodes below 1.
 
@@ -156,7 +156,7 @@ def record_offline(
     if draws is None:
         draws = all_starts(sim) if n_episodes is None else seeded_starts(sim, n_episodes, seed)
     count = draws.load_row.shape[0]
-    keys = episode_keys(seed, count)
+    keys, carry = episode_keys(seed, count), first_carry(act, carry, count)
     act = act if isinstance(act, Partial) else Partial(act)
     parts = []
     for first in range(0, count, SIDE_BY_SIDE):

@@ -28,6 +28,7 @@ from powerzoo_jax.envs.observe import SharedObs
 from powerzoo_jax.oracle.baselines import idle_act as idle_act
 from powerzoo_jax.oracle.baselines import idle_action
 from powerzoo_jax.oracle.baselines import random_act as random_act
+from powerzoo_jax.rl.history import with_window
 from powerzoo_jax.rl.networks.body import (
     Actor,
     Deterministic,
@@ -39,8 +40,9 @@ from powerzoo_jax.rl.networks.body import (
     scale_from_bounds,
 )
 from powerzoo_jax.rl.networks.heads import Dist, Head, head_of
+from powerzoo_jax.rl.networks.recurrent import GruActor, GruDeterministic, beside
 from powerzoo_jax.rl.networks.split import SplitInput, split_input, worth_splitting
-from powerzoo_jax.rl.training.config import APGConfig, PPOConfig, SACConfig
+from powerzoo_jax.rl.training.config import APGConfig, CloneConfig, PPOConfig, PPOGRUConfig, SACConfig
 
 ALL = "all"
 
@@ -190,7 +192,7 @@ def action_box(sim: Sim) -> Box:
     return space
 
 
-def crew_of(cfg: PPOConfig, sim: Sim) -> AgentGroups:
+def crew_of(cfg: PPOConfig | CloneConfig, sim: Sim) -> AgentGroups:
     """Agents under the settings of a learner: one joint agent, or one per agent of the task."""
     return make_crew(sim, joint=cfg.joint, share=getattr(cfg, "share", True), squash=cfg.squash, start=cfg.start)
 
@@ -229,7 +231,8 @@ def distribution_and_values(crew: AgentGroups, actor: Actor, params: Any, x: Any
     return crew.head.dist(out, log_std), values
 
 
-def ppo_act(cfg: PPOConfig, sim: Sim, policy: ActorPolicy, *, greedy: bool = True) -> Act:
+@with_window
+def ppo_act(cfg: PPOConfig | CloneConfig, sim: Sim, policy: ActorPolicy, *, greedy: bool = True) -> Act:
     """Act with a policy that PPO or a relative has trained: its most likely action when greedy, else a sample.
 
     An `Act` sees no legality: the environment overrides an illegal choice, by the one that the mask would have left.
@@ -238,16 +241,33 @@ def ppo_act(cfg: PPOConfig, sim: Sim, policy: ActorPolicy, *, greedy: bool = Tru
     return Partial(_draw, _Head(make_actor(cfg, crew), crew, greedy), policy)
 
 
+@with_window
 def sac_act(cfg: SACConfig, sim: Sim, policy: ActorPolicy, *, greedy: bool = True) -> Act:
     """Act with a policy that SAC has trained."""
     crew = make_crew(sim, joint=True, squash=True, start=cfg.start)
     return Partial(_draw_squashed, _Head(make_squashed(cfg, crew), crew, greedy), policy)
 
 
+@with_window
 def apg_act(cfg: APGConfig, sim: Sim, policy: ActorPolicy) -> Act:
     """Act with a trained deterministic policy."""
     crew = apg_crew(cfg, sim)
-    return Partial(_tanh, _Head(make_deterministic(cfg, crew), crew), policy)
+    head = _Head(make_deterministic(cfg, crew), crew)
+    if cfg.memory:
+        return Partial(_recurrent_tanh, head, policy, memory=no_memory(cfg, crew))
+    return Partial(_tanh, head, policy)
+
+
+def clone_act(cfg: CloneConfig, sim: Sim, policy: ActorPolicy, *, greedy: bool = True) -> Act:
+    """Act with a policy that has learnt from a planner."""
+    return (gru_act if cfg.memory else ppo_act)(cfg, sim, policy, greedy=greedy)
+
+
+@with_window
+def gru_act(cfg: PPOGRUConfig | CloneConfig, sim: Sim, policy: ActorPolicy, *, greedy: bool = True) -> Act:
+    """Act with a policy that recurrent PPO has trained."""
+    crew = crew_of(cfg, sim)
+    return Partial(_recurrent_draw, _Head(make_gru(cfg, crew), crew, greedy), policy, memory=no_memory(cfg, crew))
 
 
 @partial(jax.tree_util.register_dataclass, data_fields=[], meta_fields=["network", "crew", "greedy"])
@@ -287,7 +307,54 @@ def _tanh(head: _Head, policy: ActorPolicy, carry: Any, obs: Array, key: Array) 
     return carry, by_kind(head.crew, head.network.apply, policy.actor, x).reshape(head.crew.shape)
 
 
-def make_actor(cfg: PPOConfig, crew: AgentGroups, streams: int = 1) -> Actor:
+def _recurrent_tanh(
+    head: _Head, policy: ActorPolicy, carry: Array, obs: Array, key: Array, *, memory: Array
+) -> tuple[Array, Array]:
+    del key, memory  # the latter is the carry before an episode
+    x = by_kind(head.crew, normalise, policy.scale, head.crew.view(obs))
+    both = by_kind(head.crew, head.network.apply, policy.actor, beside(x, carry))
+    size = carry.shape[-1]
+    return both[..., -size:], both[..., :-size].reshape(head.crew.shape)
+
+
+def _recurrent_draw(
+    head: _Head, policy: ActorPolicy, carry: Array, obs: Array, key: Array, *, memory: Array
+) -> tuple[Array, Array]:
+    del memory
+    crew = head.crew
+    x = by_kind(crew, normalise, policy.scale, crew.view(obs))
+    dist, _, carry = remembering(crew, head.network, policy.actor, x, carry)
+    anything = jnp.ones((crew.size, 0), bool)
+    raw = crew.head.mode(dist, anything) if head.greedy else crew.head.sample(key, dist, anything)
+    return carry, _within(crew, raw)
+
+
+def remembering(crew: AgentGroups, network: Actor, params: Any, x: Array, memory: Array) -> tuple[Dist, Array, Array]:
+    """Action distribution, values (..., N, S) [-] and memory (..., N, M) of a recurrent network.
+
+    x:  (..., N, F) [-], standardised observations
+    """
+
+    def outputs(params: Any, both: Array) -> tuple[Array, ...]:
+        out, log_std, values, after = network.apply(params, both)  # type: ignore[misc]
+        return out, jnp.broadcast_to(log_std, (both.shape[-2], log_std.size)), values, after
+
+    out, log_std, values, after = by_kind(crew, outputs, params, beside(x, memory))
+    return crew.head.dist(out, log_std), values, after
+
+
+def no_memory(cfg: APGConfig | PPOGRUConfig | CloneConfig, crew: AgentGroups) -> Array:
+    """Memory (N, M) of the agents before an episode: zeros."""
+    return jnp.zeros((crew.size, cfg.memory), crew.dtype)
+
+
+def make_gru(cfg: PPOGRUConfig | CloneConfig, crew: AgentGroups) -> GruActor:
+    """The recurrent policy and value network of the first kind of agent; the others differ in `start` alone."""
+    free = len(crew.head.free)
+    return GruActor(crew.start[0], free, cfg.widths, cfg.activation, cfg.log_std, crew.dtype, memory=cfg.memory)
+
+
+def make_actor(cfg: PPOConfig | CloneConfig, crew: AgentGroups, streams: int = 1) -> Actor:
     """The stochastic policy network of the first kind of agent; the others differ in `start` alone.
 
     streams:  values of a critic that shares its hidden layers, if settings say so; acting needs none of them
@@ -304,4 +371,5 @@ def make_deterministic(cfg: APGConfig, crew: AgentGroups) -> Deterministic:
     """The deterministic policy network of the first kind of agent; the others differ in `start` alone."""
     width = crew.shape[-1]
     held = tuple(i for i in range(len(crew.start[0])) if i % width in cfg.held)
-    return Deterministic(crew.start[0], cfg.widths, cfg.activation, crew.dtype, held)
+    settings = (crew.start[0], cfg.widths, cfg.activation, crew.dtype, held)
+    return GruDeterministic(*settings, memory=cfg.memory) if cfg.memory else Deterministic(*settings)

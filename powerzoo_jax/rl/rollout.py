@@ -12,7 +12,7 @@ from jax import Array, lax
 from powerzoo_jax.base import Step
 from powerzoo_jax.envs.batch import autoreset
 from powerzoo_jax.envs.core import Sim
-from powerzoo_jax.envs.episode import Act
+from powerzoo_jax.envs.episode import Act, first_carry
 from powerzoo_jax.envs.trace.readings import TracedSteps, read_step
 
 
@@ -34,6 +34,7 @@ def rollout(
     """Run one lane for `length` steps from a fresh episode: (carry, Step with a leading time axis).
 
     act:    (carry, obs (A, O), key) -> (carry, action (A, U) in [-1, 1])
+    carry:  of the policy before the first step; () where it has none, or brings its own
     key:    () PRNG key of the episodes and of the policy
     reset:  begin a new episode after each one that ends; False runs on past the end, which the kernel defines.
     trace:  return TracedSteps(steps, readings) instead: beside every step its voltages, flows, powers and action, which
@@ -44,6 +45,7 @@ def rollout(
         from powerzoo_jax.oracle import random_act
         carry, steps = jax.jit(lambda sim: rollout(sim, random_act(sim), (), key, 48))(sim)
     """
+    carry = first_carry(act, carry)
     key, start = jax.random.split(key)
     state, obs = sim.init(start)
 

@@ -262,7 +262,7 @@ def evaluate(
 
     n_episodes:  None plays every eligible start once (`all_starts`); else seeds seed .. seed + n_episodes - 1
     draws:       episodes chosen by the caller instead, leading axis B
-    carry:       initial carry of the policy, leading axis B; () where it has none
+    carry:       initial carry of the policy, leading axis B; () where it has none, or brings its own
     anchors:     (random, oracle) mean rewards for the normalised score
     ends:        (rule, best) mean rewards on the same episodes for the gain
     Raises ValueError for a stacked Sim or for n_episodes below 1.

@@ -19,7 +19,7 @@ PAGES = {
 }
 ADD_DEVICE = "howto/add_device.md"  # run by test_add_device_page, in a copy of the package
 SCRIPTS = {"howto/paths.md", "howto/paper.md"}  # run with their commands by test_paths and test_paper_page
-COMMANDS_ONLY = {"howto/processes.md", "howto/reliability.md"}  # show no Python
+COMMANDS_ONLY = {"howto/learn_from_a_planner.md", "howto/processes.md", "howto/reliability.md"}  # show no Python
 LINK = re.compile(r"\]\(([^)\s#]+)")
 COMMAND = re.compile(r"^\s*(powerzoo-jax [^#\n]+)", re.MULTILINE)
 

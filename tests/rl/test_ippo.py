@@ -9,7 +9,8 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from powerzoo_jax.rl.algorithms import ppo
+from powerzoo_jax.oracle import random_act
+from powerzoo_jax.rl.algorithms import imitation, ppo
 from powerzoo_jax.rl.policies import by_kind, kinds_of, make_actor, make_crew, ppo_act
 from powerzoo_jax.rl.rollout import batch_rollout
 from powerzoo_jax.rl.training import learners
@@ -143,11 +144,12 @@ def test_evaluation_standardises_as_training_did(sim, trained):
 
 
 @pytest.mark.parametrize("algorithm", ALGORITHMS)
-def test_seeds_and_settings_side_by_side_are_one_program_that_never_leaves_the_device(algorithm):
+def test_seeds_and_settings_side_by_side_are_one_program_that_never_leaves_the_device(algorithm, monkeypatch):
     """A restart stays a branch under two seeds and two learning rates, and nothing calls back to the host."""
     home = toy_team(0.5)
-    settings = {"lanes": 2, "widths": (4,), **({"capacity": 64, "gradients": 2} if algorithm == "sac" else {})}
-    cfg = ALGORITHMS[algorithm](**settings)
+    monkeypatch.setattr(imitation, "teacher_of", lambda cfg, sim: imitation.Teacher(random_act(sim)))
+    few = {"sac": {"capacity": 64, "gradients": 2}, "ppo_gru": {"minibatches": 2}}
+    cfg = ALGORITHMS[algorithm](**{"lanes": 2, "widths": (4,)} | few.get(algorithm, {}))
 
     def train(key, lr, sim):
         return learners.make_train(dataclasses.replace(cfg, lr=lr), home)(key, sim)
@@ -155,6 +157,6 @@ def test_seeds_and_settings_side_by_side_are_one_program_that_never_leaves_the_d
     keys, rates = jax.random.split(jax.random.key(0), 2), jnp.array([1e-3, 1e-2])
     one = primitives(jax.make_jaxpr(train)(keys[0], rates[0], home).jaxpr)
     both = primitives(jax.make_jaxpr(jax.vmap(train, (0, 0, None)))(keys, rates, home).jaxpr)
-    # the analytic gradient plays whole episodes: it never restarts one
-    assert both["cond"] == one["cond"] and (one["cond"] > 0) == (not algorithm.startswith("apg"))
+    # the analytic gradient and imitation play whole episodes: they never restart one
+    assert both["cond"] == one["cond"] and (one["cond"] > 0) == (not algorithm.startswith(("apg", "clone", "dagger")))
     assert not {name for name in both if name in CALLBACKS or "callback" in name}

@@ -8,12 +8,16 @@ from typing import Any
 import jax
 import pytest
 
+from powerzoo_jax.oracle import random_act
+from powerzoo_jax.rl.algorithms import imitation
+from powerzoo_jax.rl.algorithms.imitation import Teacher
 from powerzoo_jax.rl.training.config import ALGORITHMS
 from powerzoo_jax.rl.training.learners import LEARNERS
 from tests.rl.toy_battery import toy_sim
 
 HOST = ("callback", "debug", "infeed", "outfeed")
 TINY = {"widths": (8,), "lanes": 2}
+FEW = {"ppo_gru": {"minibatches": 2}}  # sequences: no more than there are lanes
 
 
 def primitives(jaxpr: Any) -> Iterator[str]:
@@ -34,9 +38,10 @@ def calls(function: Any, *arguments: Any) -> list[str]:
 
 
 @pytest.mark.parametrize("algorithm", ALGORITHMS)
-def test_training_never_asks_the_host(algorithm):
+def test_training_never_asks_the_host(algorithm, monkeypatch):
     sim = toy_sim()
-    train = LEARNERS[algorithm].make_train(ALGORITHMS[algorithm](**TINY), sim)
+    monkeypatch.setattr(imitation, "teacher_of", lambda cfg, sim: Teacher(random_act(sim)))
+    train = LEARNERS[algorithm].make_train(ALGORITHMS[algorithm](**TINY | FEW.get(algorithm, {})), sim)
     assert calls(train, jax.random.key(0), sim) == []
 
 

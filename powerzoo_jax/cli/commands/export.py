@@ -13,7 +13,8 @@ from powerzoo_jax.cli.log import replace_text
 from powerzoo_jax.cli.runs import open_run
 from powerzoo_jax.cli.selection import policies_of_run
 from powerzoo_jax.cli.table import working
-from powerzoo_jax.rl.export import PLATFORMS, export_policy
+from powerzoo_jax.envs.episode import first_carry
+from powerzoo_jax.rl.export import PLATFORMS, export_policy, memory_of
 
 NAME = "policy.stablehlo"
 
@@ -31,7 +32,7 @@ def run(options: argparse.Namespace) -> int:
     target.parent.mkdir(parents=True, exist_ok=True)
     target.write_bytes(program)
     seen = jax.eval_shape(sim.init, jax.random.key(0))[1]
-    action = jax.eval_shape(lambda obs: act((), obs, jax.random.key(0))[1], seen)
+    action = jax.eval_shape(lambda obs: act(first_carry(act, ()), obs, jax.random.key(0))[1], seen)
     card = {
         "task": sim.spec.id,
         "version": sim.spec.version,
@@ -39,6 +40,7 @@ def run(options: argparse.Namespace) -> int:
         "agents": list(sim.spec.agents),
         "observation": ["lanes", *seen.shape],
         "dtype": str(seen.dtype),
+        "memory": [["lanes", *x.shape] for x in memory_of(act)],
         "action": ["lanes", *action.shape],
         "platforms": list(PLATFORMS),
         "jax": metadata.version("jax"),

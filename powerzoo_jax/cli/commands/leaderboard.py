@@ -26,7 +26,7 @@ from powerzoo_jax.cli.commands.train import INTERRUPTED, StopRequest, train
 from powerzoo_jax.cli.lock import clear, hold
 from powerzoo_jax.cli.log import replace_text
 from powerzoo_jax.cli.runs import Run, has_checkpoint, is_run, open_run, resolve_config
-from powerzoo_jax.cli.selection import chosen_policies
+from powerzoo_jax.cli.selection import chosen_policies, planner_seen
 from powerzoo_jax.oracle import get_baselines, get_reference, list_baselines
 from powerzoo_jax.oracle.reference import reference
 from powerzoo_jax.rl.training.config import ALGORITHMS
@@ -281,6 +281,7 @@ def _fresh(
             for name, budget in zip(sim.spec.cost_names, sim.spec.cost_budget, strict=True)
         },
         "run": run.to_dict(),
+        "planner": planner_seen(run.config),
         "steps": trained.done * run.learner.batch_steps(run.config, sim),
         "seconds": [trained.compile_s, trained.train_s, time.perf_counter() - clock],
         "cpu_s": time.process_time() - cpu,
@@ -371,7 +372,8 @@ settings in `configs/`, and plays the episodes of the references: every start of
 seeded, where plans are dear (`n` in docs/tasks.md). Returns are those of an episode; learner columns
 are interquartile means over seeds with the 95 % interval of their bootstrap (Agarwal et al. 2021). Score is
 (return - random) / (oracle - random). The bound is a return that no policy exceeds. Budgets kept: seeds whose mean
-costs meet every budget on val and on test. Times are those of the clock and cover all seeds together; CPU counts
+costs meet every budget on val and on test. Planner seen: whose plans the policy was trained on, itself or before, where
+the others have learnt from the reward alone. Times are those of the clock and cover all seeds together; CPU counts
 compiling, training and scoring, and tells more where the machine was shared. A task without shipped references has no
 score.
 """
@@ -396,7 +398,7 @@ def _conditions(rows: Sequence[Row]) -> str:
 
 
 def _returns(rows: Sequence[Row]) -> str:
-    who = ("task", "learner", "seeds", "steps a seed")
+    who = ("task", "learner", "planner seen", "seeds", "steps a seed")
     numbers = ("random", "rule", "learner's return", "oracle", "bound", "score", "budgets kept")
     return _markdown((*who, *numbers, "compile [s]", "training [s]", "CPU [s]"), [_line(row) for row in rows])
 
@@ -410,7 +412,7 @@ def _line(row: Row) -> tuple[str, ...]:
     times = tuple(f"{x:.0f}" for x in (*row["seconds"][:2], row["cpu_s"])) if known_times else ("-",) * 3
     name, steps = f"`{row['task']}-v{row['version']}`", f"{row['steps']:,}"
     mine = _return(Result(known, seeds))
-    head = (name, row["run"]["config"]["algorithm"], str(len(seeds)), steps)
+    head = (name, row["run"]["config"]["algorithm"], row.get("planner") or "-", str(len(seeds)), steps)
     return (*head, *numbers[:2], mine, *numbers[2:], score, f"{kept} of {len(seeds)}", *times)
 
 

@@ -43,7 +43,7 @@ from powerzoo_jax.cli.runs import (
     resolve_config,
     save_state,
 )
-from powerzoo_jax.cli.selection import Selector, chosen_policies
+from powerzoo_jax.cli.selection import Selector, begun_state, chosen_policies
 from powerzoo_jax.cli.table import ProgressBar, render_pairs, working
 from powerzoo_jax.envs import Sim
 from powerzoo_jax.rl.training.parallel import agree, compile_on, everywhere, make_mesh, place, spread, whole
@@ -164,6 +164,8 @@ def train(
                 drop_checkpoint(run)
             keys = everywhere(run.keys, mesh)
             state, done = compile_on(mesh, init, keys, varied, shared, lead=ROWS)(keys, varied, shared), 0
+            if run.config.start_from:
+                state = place(everywhere(begun_state(run, state), mesh), mesh, ROWS)
         # the state before an update is read no more once the next one is there: it takes its memory
         step = compile_on(mesh, update, state, varied, shared, donate=(0,), lead=ROWS)
         jax.block_until_ready(state)

@@ -11,7 +11,7 @@ from jax.tree_util import Partial
 
 from powerzoo_jax.base import Purpose, purpose_key
 from powerzoo_jax.envs.core import Sim
-from powerzoo_jax.envs.episode import Act
+from powerzoo_jax.envs.episode import Act, first_carry
 from powerzoo_jax.envs.series import Draw
 from powerzoo_jax.envs.trace.names import columns_of, networks_of
 from powerzoo_jax.envs.trace.readings import TracedSteps, read_step
@@ -81,7 +81,7 @@ def trace_episode(
     act:             (carry, obs (A, O), PRNG key) -> (carry, action (A, U) in [-1, 1])
     key:             () PRNG key of the episode
     drawn:           which episode, as `tasks.score.all_starts` lists them
-    carry:           initial carry of the policy
+    carry:           initial carry of the policy; () where it has none, or brings its own
     policy, episode: labels of the trace
 
     Returns tables (T, n) of the steps until the end, with ids and units.
@@ -93,6 +93,7 @@ def trace_episode(
         trace = trace_episode(sim, idle_act(sim), key, take(all_starts(sim), 0))
         spent = dict(zip(trace["cost"].ids, trace["cost"].values.sum(axis=0)))
     """
+    carry = first_carry(act, carry)
     traced = run_traced(sim, act if isinstance(act, Partial) else Partial(act), carry, key, drawn)
     info = traced.steps.info
     over = np.flatnonzero(np.asarray(info.terminated | info.truncated))

@@ -22,10 +22,12 @@ from jax import Array
 
 from powerzoo_jax.base.numerics import TINY
 from powerzoo_jax.envs.core import Sim
-from powerzoo_jax.envs.episode import Act
+from powerzoo_jax.envs.episode import Act, first_carry
 from powerzoo_jax.rl.algorithms import lagrangian
 from powerzoo_jax.rl.algorithms.onpolicy import Metrics, TrainResult, learner_reward, repeat_updates, resolve
+from powerzoo_jax.rl.history import on_history
 from powerzoo_jax.rl.networks.body import Scale, normalise, observe_batch, spread
+from powerzoo_jax.rl.networks.recurrent import beside
 from powerzoo_jax.rl.policies import (
     ActorPolicy,
     AgentGroups,
@@ -35,6 +37,7 @@ from powerzoo_jax.rl.policies import (
     keys_by_kind,
     make_deterministic,
     map_kinds,
+    no_memory,
     start_scales,
 )
 from powerzoo_jax.rl.rollout import batch_rollout, summarise
@@ -62,9 +65,10 @@ Init = Callable[[Array, Sim], APGState]
 Update = Callable[[APGState, Sim], tuple[APGState, Metrics]]
 
 
+@on_history
 def make_update(cfg: APGConfig, sim: Sim | None = None) -> tuple[Init, Update]:
     """Build (init, update): `init(key, sim)` starts a run, `update(state, sim)` is one gradient step."""
-    home = resolve(cfg.task, cfg.split, sim)
+    home = resolve(cfg.task, cfg.split, sim, cfg.keywords)
     crew = apg_crew(cfg, home)
     network = make_deterministic(cfg, crew)
     schedule = optax.cosine_decay_schedule(cfg.lr, cfg.updates, cfg.lr_end)
@@ -81,6 +85,7 @@ def make_update(cfg: APGConfig, sim: Sim | None = None) -> tuple[Init, Update]:
     def init(key: Array, sim: Sim) -> APGState:
         key, weights = jax.random.split(key)
         x, keys = by_kind(crew, normalise, start_scale, crew.view(sim.init(key)[1])), keys_by_kind(crew, weights)
+        x = beside(x, no_memory(cfg, crew)) if cfg.memory else x
         actor = {
             name: network.clone(start=start).init(keys[name], x[..., list(agents), :])
             for (name, agents), start in zip(crew.kinds, crew.start, strict=True)
@@ -90,8 +95,9 @@ def make_update(cfg: APGConfig, sim: Sim | None = None) -> tuple[Init, Update]:
 
     def loss(actor: Any, state: APGState, keys: Array, sim: Sim) -> tuple[Array, Any]:
         act = apg_act(cfg, home, ActorPolicy(actor=actor, scale=state.scale))
+        memory = first_carry(act, ())
         act = blurred(crew, act, state.scale, cfg.obs_noise) if noisy else act
-        _, steps = batch_rollout(sim, act, (), keys, home.spec.horizon)
+        _, steps = batch_rollout(sim, act, memory, keys, home.spec.horizon)
         ends = jnp.cumsum(steps.info.terminated, axis=1) - steps.info.terminated > 0
         reward = learner_reward(steps, cfg.reward_scale, cfg.cost_weights)
         value = jnp.mean(jnp.sum(jnp.where(ends, jnp.zeros_like(reward), reward), axis=1))
@@ -164,7 +170,7 @@ def blurred(crew: AgentGroups, act: Act, scale: dict[str, Scale], noise: float) 
 
 def make_train(cfg: APGConfig, sim: Sim | None = None) -> Callable[..., TrainResult]:
     """Build `train(key, sim=...) -> TrainResult`: the whole run as one program; jit it, vmap it over keys."""
-    home = resolve(cfg.task, cfg.split, sim)
+    home = resolve(cfg.task, cfg.split, sim, cfg.keywords)
     return repeat_updates(*make_update(cfg, home), cfg.updates, home)
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any, ClassVar, NamedTuple
 
@@ -52,13 +52,13 @@ class EpisodeStats:
     length: Array
 
 
-def resolve(task: str, split: str, sim: Sim | None) -> Sim:
-    """The simulation given, or the one the settings name."""
+def resolve(task: str, split: str, sim: Sim | None, keywords: Mapping[str, Any] | None = None) -> Sim:
+    """The simulation given, or the one the settings name, with keywords of `make`."""
     if sim is not None:
         return sim
     from powerzoo_jax.tasks import make
 
-    return make(task, split=split)
+    return make(task, split=split, **(keywords or {}))
 
 
 def start_tally(sim: Sim, lanes: int, dtype: Any) -> EpisodeStats:

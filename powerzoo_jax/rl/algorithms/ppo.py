@@ -50,6 +50,7 @@ from powerzoo_jax.rl.algorithms.onpolicy import (
     run_epochs,
     start_tally,
 )
+from powerzoo_jax.rl.history import on_history
 from powerzoo_jax.rl.networks.body import Critic, Scale, normalise, spread
 from powerzoo_jax.rl.networks.heads import Dist
 from powerzoo_jax.rl.networks.split import SplitInput
@@ -164,12 +165,13 @@ def make_loss(
     return loss
 
 
+@on_history
 def make_update(cfg: PPOConfig, sim: Sim | None = None) -> tuple[Init, Update]:
     """Build (init, update): `init(key, sim)` starts a run, `update(state, sim)` does one collect-and-learn round.
 
     Both take the simulation as an argument, so that its arrays are inputs of the compiled program, not constants.
     """
-    home = resolve(cfg.task, cfg.split, sim)
+    home = resolve(cfg.task, cfg.split, sim, cfg.keywords)
     crew, optimiser = crew_of(cfg, home), make_optimiser(cfg)
     limited = cfg if isinstance(cfg, PPOLagrangianConfig) else None
     channels = lagrangian.constrained(home) if limited else ()
@@ -355,7 +357,7 @@ def make_train(cfg: PPOConfig, sim: Sim | None = None) -> Callable[..., TrainRes
     jit it, and pass the simulation as an argument to keep its arrays out of the program text; vmap over keys trains
     several seeds at once, and episodes still restart under one branch for all of them.
     """
-    home = resolve(cfg.task, cfg.split, sim)
+    home = resolve(cfg.task, cfg.split, sim, cfg.keywords)
     return repeat_updates(*make_update(cfg, home), cfg.updates, home)
 
 

@@ -41,6 +41,7 @@ from powerzoo_jax.rl.algorithms.onpolicy import (
     resolve,
     start_tally,
 )
+from powerzoo_jax.rl.history import on_history
 from powerzoo_jax.rl.networks.body import Critic, Scale, log_prob, normalise, observe_batch
 from powerzoo_jax.rl.policies import ActorPolicy, action_box, by_kind, make_crew, make_squashed, map_kinds, start_scales
 from powerzoo_jax.rl.training.config import SACConfig
@@ -144,9 +145,10 @@ def draw(store: Store, key: Array, count: int, blocks: int) -> Transition:
     return drawn
 
 
+@on_history
 def make_update(cfg: SACConfig, sim: Sim | None = None) -> tuple[Init, Update]:
     """Build (init, update): `init(key, sim)` starts a run, `update(state, sim)` collects a round and learns from it."""
-    home = resolve(cfg.task, cfg.split, sim)
+    home = resolve(cfg.task, cfg.split, sim, cfg.keywords)
     size, shape = action_box(home).low.size, action_box(home).shape
     crew = make_crew(home, joint=True, squash=True, start=cfg.start)
     actor = make_squashed(cfg, crew)
@@ -274,7 +276,7 @@ def make_losses(cfg: SACConfig, actor: Any, critic: Any, size: int) -> Callable[
 
 def make_train(cfg: SACConfig, sim: Sim | None = None) -> Callable[..., TrainResult]:
     """Build `train(key, sim=...) -> TrainResult`: the whole run as one program; jit it, vmap it over keys."""
-    home = resolve(cfg.task, cfg.split, sim)
+    home = resolve(cfg.task, cfg.split, sim, cfg.keywords)
     return repeat_updates(*make_update(cfg, home), cfg.updates, home)
 
 

@@ -46,7 +46,8 @@ def orthogonal(gain: float) -> Callable[..., Array]:
     return init
 
 
-def _last_layer(start: tuple[float, ...], dtype: Any) -> nn.Dense:
+def last_layer(start: tuple[float, ...], dtype: Any) -> nn.Dense:
+    """Last layer of a policy, whose outputs are about `start` at first."""
     small = orthogonal(0.01)  # a new policy then acts as `start` says, whatever it sees
     return nn.Dense(len(start), kernel_init=small, bias_init=lambda *_: jnp.asarray(start, dtype), param_dtype=dtype)
 
@@ -98,7 +99,7 @@ class Actor(nn.Module):
     @nn.compact
     def __call__(self, x: Array, valued: bool = False) -> tuple[Array, ...]:
         x = Torso(self.widths, self.activation, self.dtype)(x)
-        out = _last_layer(self.start, self.dtype)(x)
+        out = last_layer(self.start, self.dtype)(x)
         log_std = self.param("log_std", nn.initializers.constant(self.log_std), (self.free,), self.dtype)
         if not valued:
             return out, log_std
@@ -119,7 +120,7 @@ class SquashedActor(nn.Module):
         x = Torso(self.widths, self.activation, self.dtype)(x)
         low, high = LOG_STD_RANGE
         width = nn.Dense(len(self.start), kernel_init=orthogonal(0.01), param_dtype=self.dtype)(x)
-        return _last_layer(self.start, self.dtype)(x), low + 0.5 * (high - low) * (1.0 + nn.tanh(width))
+        return last_layer(self.start, self.dtype)(x), low + 0.5 * (high - low) * (1.0 + nn.tanh(width))
 
 
 class Critic(nn.Module):
@@ -150,7 +151,10 @@ class Deterministic(nn.Module):
 
     @nn.compact
     def __call__(self, x: Array) -> Array:
-        out = _last_layer(self.start, self.dtype)(Torso(self.widths, self.activation, self.dtype)(x))
+        return self.moved(last_layer(self.start, self.dtype)(Torso(self.widths, self.activation, self.dtype)(x)))
+
+    def moved(self, out: Array) -> Array:
+        """Actions of outputs before the tanh; held columns at `start`."""
         if self.held:
             moves = ~np.isin(np.arange(len(self.start)), self.held)
             out = jnp.where(moves, out, jnp.asarray(self.start, self.dtype))

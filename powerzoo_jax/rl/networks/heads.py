@@ -20,6 +20,7 @@ from powerzoo_jax.envs.core import Sim
 from powerzoo_jax.rl.networks.body import entropy, log_prob
 
 SUREST = 0.98  # of a choice at its start: one in a hundred goes the other way, or nothing would be explored
+AT_BOUND = 1 - 1e-3  # of an action that a rounding keeps from its bound
 REFUSED = -1e9  # logit of an illegal option: its probability is exactly 0 in either precision
 
 
@@ -92,6 +93,27 @@ class Head:
             return spread
         logp = jax.nn.log_softmax(self._logits(dist, legal))
         return spread - jnp.sum(jnp.exp(logp) * logp, axis=(-2, -1))
+
+    def distance(self, dist: Dist, action: Array) -> Array:
+        """Distance of the policy from actions (..., U) as `emit` sends them, (...): to be made small by imitation.
+
+        Half the squared error of the continuous columns, as the environment takes them, and the cross-entropy of the
+        choices. A mean beyond the bound that an action lies at is no error: the environment clips it to that action.
+        """
+        wanted = _columns(action, self.free)
+        mean = jnp.tanh(dist.mean) if self.squash else dist.mean
+        error = mean - wanted
+        beyond = (jnp.abs(wanted) >= AT_BOUND) & (error * wanted > 0)
+        far = 0.5 * jnp.sum(jnp.where(beyond, 0.0, error) ** 2, axis=-1)
+        if not self.picks:
+            return far
+        chosen = _columns(action, self.picks)
+        if not self.whole:
+            last = np.array([self.options[i] - 1 for i in self.picks], action.dtype)
+            chosen = jnp.round(0.5 * (chosen + 1.0) * last)
+        logp = jax.nn.log_softmax(self._logits(dist, jnp.ones((*action.shape[:-1], 0), bool)))
+        picked = jnp.take_along_axis(logp, chosen.astype(jnp.int32)[..., None], axis=-1)
+        return far - jnp.sum(picked[..., 0], axis=-1)
 
     def emit(self, raw: Array) -> Array:
         """Actions sent to the environment for raw actions (..., U)."""

@@ -20,6 +20,7 @@ from powerzoo_jax.base.ranges import (
     check_settings,
 )
 from powerzoo_jax.base.textfile import read_toml
+from powerzoo_jax.data.augment import KINDS, NONE
 
 C = TypeVar("C", bound="Config")
 
@@ -47,6 +48,10 @@ class Config:
     cost_weights:  price of each cost channel in the learner's reward [reward/unit]; () = costs are only reported
     start:         action of an agent that policies start at, in [-1, 1], one number a column; () = the idle action
     select_every:  updates between looks at split val, the best policy of which is kept and scored; 0 = the last one is
+    start_from:    folder of a run whose policies this one begins with, seed by seed, in place of random ones
+    augment:       "blocks" or "synthetic" prices beside the recorded ones, as in `data.augment`: in training alone, of
+                   tasks that take the keyword; "none" = recorded ones only
+    history:       observations that a policy sees side by side, the last ones, the present one included
     """
 
     algorithm: ClassVar[str]
@@ -61,11 +66,20 @@ class Config:
     cost_weights: tuple[NotNegative, ...] = ()
     start: tuple[Annotated[float, Range(-1, 1)], ...] = ()
     select_every: Whole = 0
+    start_from: str = ""
+    augment: str = NONE
+    history: Annotated[int, Range(1, 2**10)] = 1
 
     def __post_init__(self) -> None:
         check_settings(f"{self.algorithm}: ", self)
-        if self.activation not in ACTIVATIONS:
-            raise ValueError(unknown("activation", self.activation, ACTIVATIONS))
+        for name, known in (("activation", ACTIVATIONS), ("augment", KINDS)):
+            if getattr(self, name) not in known:
+                raise ValueError(unknown(name, getattr(self, name), known))
+
+    @property
+    def keywords(self) -> dict[str, Any]:
+        """Keywords of the task that is trained on, and of no other split."""
+        return {} if self.augment == NONE else {"augment": self.augment}
 
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> Self:
@@ -197,6 +211,32 @@ class MAPPOConfig(IPPOConfig):
 
 
 @dataclass(frozen=True, kw_only=True)
+class PPOGRUConfig(PPOConfig):
+    """PPO with a policy and a value that remember what an episode has shown, by one gated recurrent unit.
+
+    memory:  width of the unit
+    Minibatches are whole steps of some lanes, through which gradients go back in time; policy and value share all but
+    their last layers. `stagger` is not for it.
+    """
+
+    algorithm: ClassVar[str] = "ppo_gru"
+
+    memory: Annotated[int, Range(1, 2**16)] = 64
+    minibatches: Count = 4
+    shared_torso: bool = True
+    by_lanes: bool = True
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        for name, value in (("shared_torso", True), ("by_lanes", True), ("stagger", False)):
+            if getattr(self, name) is not value:
+                raise ValueError(
+                    f"{self.algorithm}: {name} = {str(not value).lower()}, but a policy that remembers learns whole "
+                    f"sequences with one network from lanes that start together. Leave {name} out."
+                )
+
+
+@dataclass(frozen=True, kw_only=True)
 class Priced(Config):
     """Settings of a learner that keeps the finite cost budgets of a task; see `rl.algorithms.lagrangian`.
 
@@ -302,6 +342,7 @@ class APGConfig(Config):
                     not finite counts nothing. 0 = no limit: one product for all episodes, which takes less memory
     obs_noise:      standard deviations by which training blurs observations, so that days are not learnt by heart
     held:           columns of an agent's action that stay at `start`, because what they do has no slope
+    memory:         width of a gated recurrent unit behind the hidden layers, by which a policy remembers; 0 = none
     """
 
     algorithm: ClassVar[str] = "apg"
@@ -317,6 +358,7 @@ class APGConfig(Config):
     lane_grad_norm: NotNegative = 0.0
     obs_noise: NotNegative = 0.0
     held: tuple[Whole, ...] = ()
+    memory: Annotated[int, Range(0, 2**16)] = 0
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -326,17 +368,73 @@ class APGLagrangianConfig(Priced, APGConfig):
     algorithm: ClassVar[str] = "apg_lagrangian"
 
 
+@dataclass(frozen=True, kw_only=True)
+class CloneConfig(Config):
+    """Behaviour cloning: the policy answers what a planner answers, in the states that the planner comes to.
+
+    joint:          one policy that sees and does everything; False: a policy a kind of agent, on its own observation
+    share:          as in IPPO
+    teacher:        planner that is imitated: causal, oracle, or another baseline of the task
+    plans:          episodes that a teacher with foresight plans, by seed; 0 = every start of the split once
+    updates:        rounds of playing and learning of a whole run
+    lanes:          episodes played in a round
+    rounds:         last rounds whose samples are kept to learn from, the present one included
+    gradients:      gradient steps of a round, each on `batch` samples
+    lr, lr_end:     Adam's step at the start, and at the end as a share of it (cosine)
+    weight_decay:   as in the analytic policy gradient
+    log_std, squash:  of the policy, as in PPO; with squash the analytic policy gradient can go on from it
+    memory:         width of a gated recurrent unit, as in the analytic policy gradient; a batch is then whole episodes
+    """
+
+    algorithm: ClassVar[str] = "clone"
+    constrained: ClassVar[bool] = False
+
+    joint: bool = True
+    share: bool = True
+    teacher: str = "causal"
+    plans: Whole = 0
+    updates: Count = 100
+    lanes: Lanes = 32
+    rounds: Count = 1
+    gradients: Count = 32
+    batch: Count = 256
+    lr: Share = 1e-3
+    lr_end: Share = 0.0
+    weight_decay: NotNegative = 0.0
+    max_grad_norm: Positive = 1.0
+    log_std: Annotated[float, Range(-20, 5)] = -0.5
+    squash: bool = False
+    memory: Annotated[int, Range(0, 2**16)] = 0
+
+
+@dataclass(frozen=True, kw_only=True)
+class DAggerConfig(CloneConfig):
+    """DAgger: the planner says what it would do in the states that the policy comes to (Ross et al. 2011).
+
+    teacher_share:  share of the episodes that the teacher leads in the second round, squared in the third, and so on;
+                    the first one is all its own
+    """
+
+    algorithm: ClassVar[str] = "dagger"
+
+    rounds: Count = 20
+    teacher_share: Share = 0.5
+
+
 ALGORITHMS: dict[str, type[Config]] = {
     c.algorithm: c
     for c in (
         PPOConfig,
         IPPOConfig,
         MAPPOConfig,
+        PPOGRUConfig,
         PPOLagrangianConfig,
         IPPOLagrangianConfig,
         SACConfig,
         APGConfig,
         APGLagrangianConfig,
+        CloneConfig,
+        DAggerConfig,
     )
 }
 

@@ -11,6 +11,7 @@ from jax.tree_util import Partial
 
 from powerzoo_compat.powerzoo_api.tasks.central import CentralisedEnv
 from powerzoo_jax.base.errors import unknown
+from powerzoo_jax.envs.episode import first_carry
 from powerzoo_jax.oracle import get_baselines
 from powerzoo_jax.oracle.registry import Choose, Policy
 
@@ -84,7 +85,7 @@ class ActPolicy(BasePolicy):
         draws, keys = host.drawn()
         policy = self._choose(host.live, draws, keys)
         self._act = policy.act if isinstance(policy.act, Partial) else Partial(policy.act)
-        self._carry = jax.tree.map(lambda x: x[0], policy.carry)
+        self._carry = first_carry(self._act, jax.tree.map(lambda x: x[0], policy.carry))
         self._key = keys[0]
 
     def act(self, obs: Any, info: Any = None) -> Any:
