@@ -13,13 +13,14 @@ import pytest
 from powerzoo_jax.base.errors import CheckpointError, DataError, DataMissing, RunError
 from powerzoo_jax.rl.algorithms import apg, ppo
 from powerzoo_jax.rl.training import checkpoint
-from powerzoo_jax.rl.training.config import APGConfig, PPOConfig
+from powerzoo_jax.rl.training.config import APGConfig, FOCOPSConfig, PPOConfig
 from powerzoo_jax.rl.training.digests import DIGESTS, OWN, _digest_of
 from tests.rl.toy_battery import toy_sim
 
 CASES = {
     "ppo": (ppo, PPOConfig(lanes=4, total_steps=4 * 48 * 4, epochs=1, minibatches=2, widths=(8,))),
     "apg": (apg, APGConfig(lanes=4, updates=4, widths=(8,))),
+    "focops": (ppo, FOCOPSConfig(lanes=4, total_steps=768, epochs=1, minibatches=2, widths=(8,), greedy_episodes=2)),
 }
 
 

@@ -114,6 +114,8 @@ class PPOConfig(Config):
     log_std:        initial log standard deviation of the actions
     squash:         pass continuous actions through tanh; else the environment clips them
     normalise_reward:  divide the learner's reward by the running size of its discounted return, at least reward_floor
+    rescale_values:    when the sizes of the returns move, change the critic's last layer so that its values, in the
+                       units of the rewards, stay exactly what they were
     """
 
     algorithm: ClassVar[str] = "ppo"
@@ -144,6 +146,7 @@ class PPOConfig(Config):
     squash: bool = False
     normalise_reward: bool = False
     reward_floor: Positive = 1e-3
+    rescale_values: bool = False
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -161,6 +164,11 @@ class PPOConfig(Config):
             raise ValueError(
                 f"minibatches = {self.minibatches} must divide the {self.lanes // self.shards} lanes of a block (lanes "
                 f"= {self.lanes} over shards = {self.shards}) where by_lanes is set. Choose another number."
+            )
+        if self.rescale_values and not self.gauged:
+            raise ValueError(
+                f"{self.algorithm}: rescale_values = true, but rewards are not divided by the size of their returns. "
+                "Set normalise_reward=true too, or rescale_values=false."
             )
 
     @property
@@ -217,9 +225,16 @@ class Priced(Config):
 
 @dataclass(frozen=True, kw_only=True)
 class PPOLagrangianConfig(Priced, PPOConfig):
-    """PPO within the finite cost budgets of the task."""
+    """PPO within the finite cost budgets of the task.
+
+    greedy_episodes:  whole episodes that the greedy policy, which is the one that is scored, plays in every update to
+                      measure its costs by, beside the `total_steps` of training. 0 = prices follow the costs of the
+                      noisy policy that learns, in updates that end an episode
+    """
 
     algorithm: ClassVar[str] = "ppo_lagrangian"
+
+    greedy_episodes: Annotated[int, Range(0, 2**24)] = 0
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -234,6 +249,21 @@ class IPPOLagrangianConfig(PPOLagrangianConfig):
     central_critic: ClassVar[bool] = False
 
     share: bool = True
+
+
+@dataclass(frozen=True, kw_only=True)
+class FOCOPSConfig(PPOLagrangianConfig):
+    """PPO's loop with a trust region around each state, within the budgets; see `rl.algorithms.focops`.
+
+    kl_weight:  price of the divergence from the acting policy; a large one keeps the policy close (lambda)
+    kl_trust:   divergence [nat] of a state beyond which its sample counts no more in this update (delta)
+    There is no clip of the probability ratio: `clip` has no effect.
+    """
+
+    algorithm: ClassVar[str] = "focops"
+
+    kl_weight: Positive = 1.5
+    kl_trust: Positive = 0.02
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -334,6 +364,7 @@ ALGORITHMS: dict[str, type[Config]] = {
         MAPPOConfig,
         PPOLagrangianConfig,
         IPPOLagrangianConfig,
+        FOCOPSConfig,
         SACConfig,
         APGConfig,
         APGLagrangianConfig,

@@ -32,8 +32,7 @@ class Learner:
 
 
 def _steps(cfg: Any, sim: Sim) -> int:
-    del sim
-    return int(cfg.lanes * cfg.steps)
+    return int(cfg.lanes * cfg.steps + getattr(cfg, "greedy_episodes", 0) * sim.spec.horizon)
 
 
 PPO = Learner(ppo.make_update, ppo.make_train, ppo.policy_of, ppo_act, _steps)
