@@ -157,7 +157,7 @@ def _add_train(commands: argparse._SubParsersAction) -> None:
         "tasks",
         nargs="*",
         metavar="TASK[:ALGORITHM]",
-        help="what to train; --all for every task with references",
+        help="what to train; --all for every task with references; TASK:causal scores the causal planner, which is not",
     )
     _own(board, keywords=False)
     board.add_argument("--all", action="store_true", help="every task with references, which takes hours")
