@@ -26,7 +26,7 @@ OPTIONS = {
     "every": NotNegative,
     "seconds": Positive,
 }  # ranges of the numbers that commands take
-LEARNERS = "ppo, ippo, mappo, ppo_lagrangian, ippo_lagrangian, focops, sac, apg, apg_lagrangian"
+LEARNERS = "ppo, ippo, mappo, ppo_lagrangian, ippo_lagrangian, focops, sac, apg, apg_lagrangian, shac, shac_lagrangian"
 
 
 def main(argv: Sequence[str] | None = None) -> int:

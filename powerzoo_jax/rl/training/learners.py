@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from powerzoo_jax.envs.core import Sim
-from powerzoo_jax.rl.algorithms import apg, ppo, sac
+from powerzoo_jax.rl.algorithms import apg, ppo, sac, shac
 from powerzoo_jax.rl.algorithms.onpolicy import TrainResult
 from powerzoo_jax.rl.policies import apg_act, ppo_act, sac_act
 from powerzoo_jax.rl.training.config import ALGORITHMS, Config
@@ -37,8 +37,9 @@ def _steps(cfg: Any, sim: Sim) -> int:
 
 PPO = Learner(ppo.make_update, ppo.make_train, ppo.policy_of, ppo_act, _steps)
 APG = Learner(apg.make_update, apg.make_train, apg.policy_of, apg_act, lambda cfg, sim: cfg.lanes * sim.spec.horizon)
+SHAC = Learner(shac.make_update, shac.make_train, shac.policy_of, apg_act, _steps)
 SAC = Learner(sac.make_update, sac.make_train, sac.policy_of, sac_act, _steps)
-OTHERS = {"sac": SAC, "apg": APG, "apg_lagrangian": APG}
+OTHERS = {"sac": SAC, "apg": APG, "apg_lagrangian": APG, "shac": SHAC, "shac_lagrangian": SHAC}
 LEARNERS = {name: OTHERS.get(name, PPO) for name in ALGORITHMS}
 
 
