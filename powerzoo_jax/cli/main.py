@@ -26,7 +26,10 @@ OPTIONS = {
     "every": NotNegative,
     "seconds": Positive,
 }  # ranges of the numbers that commands take
-LEARNERS = "ppo, ippo, mappo, ppo_lagrangian, ippo_lagrangian, sac, apg, apg_lagrangian, clone, dagger, ppo_gru"
+LEARNERS = (
+    "ppo, ippo, mappo, ppo_gru, ppo_lagrangian, ippo_lagrangian, focops, sac, apg, apg_lagrangian, shac, "
+    "shac_lagrangian, clone, dagger"
+)
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -154,7 +157,10 @@ def _add_train(commands: argparse._SubParsersAction) -> None:
         commands, "leaderboard", "leaderboard:run", "Train and score on many tasks; write a Markdown page."
     )
     board.add_argument(
-        "tasks", nargs="*", metavar="TASK[:ALGORITHM]", help="what to train; --all for every task with references"
+        "tasks",
+        nargs="*",
+        metavar="TASK[:ALGORITHM]",
+        help="what to train; --all for every task with references; TASK:causal scores the causal planner, which is not",
     )
     _own(board, keywords=False)
     board.add_argument("--all", action="store_true", help="every task with references, which takes hours")

@@ -280,3 +280,18 @@ def test_learners_play_the_episodes_of_the_references(task, whole, monkeypatch):
     asked = {"n_episodes": None if whole else record["n"], "seed": record["seed"]}
     assert played == [asked | {"anchors": (record["random"], record["oracle"])}]
     assert whole == (record["n"] == sim.params.starts.n_start)
+
+
+def test_a_causal_planner_stands_beside_the_learners_and_nothing_is_trained_for_it(board, monkeypatch):
+    def scores(sim, names):
+        return [SimpleNamespace(name=names[0], records=[record(sim, 3.0, 0.3)])]
+
+    monkeypatch.setattr(leaderboard, "baseline_scores", scores)
+    text, trained = board(f"{TASK}:causal", TASK, "gencos_bidding:causal")
+    body = text.partition("## Named splits")[0]
+    lines = [line.strip("|").split("|") for line in body.splitlines() if line.startswith(f"|`{TASK}-v")]
+    assert [cells[1] for cells in lines] == ["causal", "ppo"] and trained == [TASK]
+    assert lines[0][2:4] == ["1", "0"] and lines[0][6] == "3" and lines[0][9:] == ["0.300", "1 of 1", "-", "-", "-"]
+    assert shifted(text, "price_stress")[1] == "causal"
+    assert "no causal planner is known for 'gencos_bidding'" in text.partition("## Not trained")[2]
+    assert f"|`{TASK}-v0`|causal|" in board(ALONE)[0]  # the page keeps it

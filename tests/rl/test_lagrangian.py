@@ -57,6 +57,26 @@ def test_budgets_are_those_of_the_task_and_zero_means_nearly_zero():
     assert start_multipliers(CFG, toy_team(0.5)).price.shape == (1,)  # the unlimited channel has none
 
 
+QUIET = IPPOLagrangianConfig(
+    lanes=8, steps=STEPS, total_steps=8 * STEPS, epochs=1, minibatches=1, widths=(8,), price=1.0
+)
+
+
+@pytest.mark.parametrize("episodes", [0, 4])
+def test_prices_follow_the_policy_that_the_settings_name(episodes):
+    """A fresh policy is silent but for its noise, which breaks a budget of 0.3 that the greedy policy keeps."""
+    home = toy_team(0.3)
+    cfg = dataclasses.replace(QUIET, greedy_episodes=episodes)
+    init, update = ppo.make_update(cfg, home)
+    _, told = jax.jit(lambda key, sim: update(init(key, sim), sim))(jax.random.key(0), home)
+    assert float(told["cost"][0]) > 1.0
+    seen = told["greedy_cost"] if episodes else told["cost"]
+    budget, channels = budgets_of(cfg, home), jnp.arange(1)
+    expected = adjust(cfg, start_multipliers(cfg, home), seen[channels], budget, MANY).price
+    np.testing.assert_allclose(told["price_loudness"], expected[0], rtol=1e-6)
+    assert (float(told["price_loudness"]) < 1.0) == bool(episodes)
+
+
 def test_a_task_without_budgets_is_refused():
     with pytest.raises(ValueError, match="no finite cost budget"):
         ppo.make_update(CFG, toy_team())

@@ -12,9 +12,10 @@ import pytest
 
 from powerzoo_jax.rl.algorithms import ppo
 from powerzoo_jax.rl.algorithms.onpolicy import next_lanes, round_the_end
-from powerzoo_jax.rl.policies import ppo_act
+from powerzoo_jax.rl.networks.body import Critic
+from powerzoo_jax.rl.policies import by_kind, crew_of, distribution, distribution_and_values, make_actor, ppo_act
 from powerzoo_jax.rl.rollout import evaluate_policy
-from powerzoo_jax.rl.training.config import IPPOConfig, MAPPOConfig, PPOConfig
+from powerzoo_jax.rl.training.config import IPPOConfig, IPPOLagrangianConfig, MAPPOConfig, PPOConfig
 from tests.rl.toy_battery import STEPS, toy_sim
 from tests.rl.toy_team import toy_team
 
@@ -94,6 +95,52 @@ def test_shared_hidden_layers_learn_to_trade(sim):
     act = ppo_act(cfg, sim, ppo.policy_of(state))
     totals = evaluate_policy(sim, act, jax.random.split(jax.random.key(1), 64))
     assert float(totals.total.mean()) > 6.0  # an idle battery earns 0
+
+
+SIZED = {"lanes": 4, "steps": 6, "minibatches": 2, "epochs": 1, "widths": (8,), "lr": 0.0, "rescale_values": True}
+CHOICES = [
+    PPOConfig(normalise_reward=True, shared_torso=True, **SIZED),
+    MAPPOConfig(normalise_reward=True, **SIZED),
+    IPPOLagrangianConfig(**SIZED),
+]
+
+
+@pytest.mark.parametrize("cfg", CHOICES, ids=lambda cfg: cfg.algorithm)
+def test_values_in_units_of_the_reward_outlast_a_change_of_their_sizes(cfg):
+    """At a learning rate of zero an update moves nothing but the sizes, by more than a tenth here."""
+    home = toy_team(0.5)
+    init, update = ppo.make_update(cfg, home)
+    start, after = jax.jit(lambda key, sim: (state := init(key, sim), update(state, sim)[0]))(jax.random.key(0), home)
+    crew, streams = crew_of(cfg, home), 1 + cfg.constrained
+    x = jax.random.normal(jax.random.key(1), (5, crew.size, 6 // crew.size))
+    sizes = [ppo.sizes(cfg, state.gauge, streams) for state in (start, after)]
+    before, now = (values_of(cfg, crew, s.params, x) * size for s, size in zip((start, after), sizes, strict=True))
+    moved = sizes[1] / sizes[0]
+    assert before.shape[-1] == streams and (abs(np.log(moved[1:] if cfg.constrained else moved)) > 0.1).all()
+    np.testing.assert_allclose(now, before, rtol=1e-5)
+    for a, b in zip(*(jax.tree.leaves(actions_of(cfg, crew, s.params, x)) for s in (start, after)), strict=True):
+        np.testing.assert_array_equal(a, b)
+
+
+def values_of(cfg, crew, params, x):
+    """Values (..., n, S) [-] in sizes of the returns."""
+    streams = 1 + cfg.constrained
+    if cfg.shared_torso:
+        return distribution_and_values(crew, make_actor(cfg, crew, streams), params["actor"], x)[1]
+    critic = Critic(cfg.widths, cfg.activation, crew.dtype, streams)
+    if cfg.central_critic:
+        return critic.apply(params["critic"]["all"], ppo.all_of(x))
+    return by_kind(crew, critic.apply, params["critic"], x)
+
+
+def actions_of(cfg, crew, params, x):
+    """Distribution of the actions."""
+    return distribution(crew, make_actor(cfg, crew), params["actor"], x)
+
+
+def test_values_without_sizes_cannot_be_rescaled():
+    with pytest.raises(ValueError, match="Set normalise_reward=true too"):
+        PPOConfig(rescale_values=True)
 
 
 def test_a_critic_that_sees_more_than_the_policy_cannot_share_its_layers():

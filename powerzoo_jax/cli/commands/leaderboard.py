@@ -21,20 +21,21 @@ from powerzoo_jax import __version__
 from powerzoo_jax.base.errors import RunError, unknown
 from powerzoo_jax.base.textfile import read_json
 from powerzoo_jax.cli.commands.bench import device_name
-from powerzoo_jax.cli.commands.evaluate import score_trained, unit_of
+from powerzoo_jax.cli.commands.evaluate import baseline_scores, score_trained, unit_of
 from powerzoo_jax.cli.commands.train import INTERRUPTED, StopRequest, train
 from powerzoo_jax.cli.lock import clear, hold
 from powerzoo_jax.cli.log import replace_text
 from powerzoo_jax.cli.runs import Run, has_checkpoint, is_run, open_run, resolve_config
 from powerzoo_jax.cli.selection import chosen_policies, planner_seen
-from powerzoo_jax.oracle import get_baselines, get_reference, list_baselines
+from powerzoo_jax.oracle import get_baselines, get_causal, get_reference, list_baselines
+from powerzoo_jax.oracle.baselines import CAUSAL
 from powerzoo_jax.oracle.reference import reference
 from powerzoo_jax.rl.training.config import ALGORITHMS
-from powerzoo_jax.tasks import list_tasks
+from powerzoo_jax.tasks import list_tasks, make
 from powerzoo_jax.tasks.catalog import CATALOG
 from powerzoo_jax.tasks.registry import get_spec
 from powerzoo_jax.tasks.score import Evaluation, normalized_score
-from powerzoo_jax.tasks.spec import CALENDAR
+from powerzoo_jax.tasks.spec import CALENDAR, TaskSpec
 
 ROW, DATA = "row.json", ".json"
 REFERENCE = ("n", "random", "rule", "oracle", "bound", "mean_costs")  # what a row keeps of the record
@@ -175,6 +176,8 @@ def _row(
     own:  references of a user's task, (task, split) -> part of a row
     """
     try:
+        if algorithm == CAUSAL:
+            return _planned(task, named_splits(task) if options.split is None else tuple(options.split))
         learner = algorithm or resolve_config(task, None, ()).algorithm
         config = resolve_config(task, learner, settings_of(options.settings, learner))
         run = Run(options.runs / f"{task}_{config.algorithm}", config, options.seeds, modules=options.module)
@@ -271,30 +274,51 @@ def _fresh(
     acts = chosen_policies(run, sim, trained.state)
     played = {split: score_trained(task, acts) for split, task in scored.items()}
     reference_on = own if _is_own(run.config.task) else _reference
-    known = reference_on(run.config.task, TEST)
     row = {
-        "task": run.config.task,
-        "version": sim.spec.version,
-        "known": known,
-        "budgets": {
-            name: None if math.isinf(budget) else budget
-            for name, budget in zip(sim.spec.cost_names, sim.spec.cost_budget, strict=True)
-        },
         "run": run.to_dict(),
         "planner": planner_seen(run.config),
         "steps": trained.done * run.learner.batch_steps(run.config, sim),
         "seconds": [trained.compile_s, trained.train_s, time.perf_counter() - clock],
         "cpu_s": time.process_time() - cpu,
-        "date": datetime.now(UTC).date().isoformat(),
-        "where": f"{jax.device_count()} x {device_name()}, jax {jax.__version__}, powerzoo_jax {__version__}",
-        "episodes": played["test"][0].n_episodes,
-        "seeds": [_seed(test, known, val) for val, test in zip(played["val"], played["test"], strict=True)],
-        "named": {split: _named(played[split], reference_on(run.config.task, split)) for split in named},
+        **_results(sim.spec, played, reference_on),
     }
     if begun:  # only the last part was timed here; a run that is only played again knows the whole
         row |= {key: _in_folder(run).get(key) for key in ("seconds", "cpu_s")}
     replace_text(run.folder / ROW, json.dumps(row, indent=1) + "\n")
     return row
+
+
+def _planned(task: str, named: Sequence[str]) -> Row:
+    """Row of the causal planner of a task; raises ValueError where there is none.
+
+    Nothing is trained and no seed drawn: its forecasts come from the days of training.
+    """
+    get_causal(task)
+    sims = {split: make(task, split=split) for split in (*SPLITS, *named)}
+    played = {split: baseline_scores(sim, (CAUSAL,))[0].records for split, sim in sims.items()}
+    run = {"config": {"algorithm": CAUSAL, "task": task}, "seeds": 1}
+    return {"run": run, "steps": 0, "seconds": None, "cpu_s": None, **_results(sims[TEST].spec, played, _reference)}
+
+
+def _results(spec: TaskSpec, played: Mapping[str, Sequence[Evaluation]], known: Callable[..., Row | None]) -> Row:
+    """Part of a row that scores fill: played holds the records of every seed by split, known gives their references."""
+    here = known(spec.id, TEST)
+    return {
+        "task": spec.id,
+        "version": spec.version,
+        "known": here,
+        "budgets": {
+            name: None if math.isinf(budget) else budget
+            for name, budget in zip(spec.cost_names, spec.cost_budget, strict=True)
+        },
+        "date": datetime.now(UTC).date().isoformat(),
+        "where": f"{jax.device_count()} x {device_name()}, jax {jax.__version__}, powerzoo_jax {__version__}",
+        "episodes": played[TEST][0].n_episodes,
+        "seeds": [_seed(test, here, val) for val, test in zip(played["val"], played[TEST], strict=True)],
+        "named": {
+            split: _named(records, known(spec.id, split)) for split, records in played.items() if split not in SPLITS
+        },
+    }
 
 
 def _seed(test: Evaluation, known: Row | None, *others: Evaluation) -> Row:
@@ -375,7 +399,7 @@ are interquartile means over seeds with the 95 % interval of their bootstrap (Ag
 costs meet every budget on val and on test. Planner seen: whose plans the policy was trained on, itself or before, where
 the others have learnt from the reward alone. Times are those of the clock and cover all seeds together; CPU counts
 compiling, training and scoring, and tells more where the machine was shared. A task without shipped references has no
-score.
+score. The learner `causal` is the planner of a task that knows no more than a learner may; nothing is trained for it.
 """
 NAMED = """
 ## Named splits

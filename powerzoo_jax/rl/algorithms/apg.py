@@ -71,16 +71,12 @@ def make_update(cfg: APGConfig, sim: Sim | None = None) -> tuple[Init, Update]:
     home = resolve(cfg.task, cfg.split, sim, cfg.keywords)
     crew = apg_crew(cfg, home)
     network = make_deterministic(cfg, crew)
-    schedule = optax.cosine_decay_schedule(cfg.lr, cfg.updates, cfg.lr_end)
-    descent = optax.adamw(schedule, weight_decay=cfg.weight_decay)
-    optimiser = optax.chain(optax.clip_by_global_norm(cfg.max_grad_norm), descent)
+    optimiser = make_descent(cfg)
     start_scale = start_scales(crew, home, cfg.obs_floor)
     limited = cfg if isinstance(cfg, APGLagrangianConfig) else None
     channels = jnp.asarray(lagrangian.constrained(home) if limited else (), int)
     budget = lagrangian.budgets_of(limited, home) if limited else jnp.zeros(0, crew.dtype)
-    # a sweep makes them arrays
-    noisy = not isinstance(cfg.obs_noise, float) or cfg.obs_noise > 0
-    by_lane = not isinstance(cfg.lane_grad_norm, float) or cfg.lane_grad_norm > 0
+    noisy, by_lane = in_use(cfg.obs_noise), in_use(cfg.lane_grad_norm)
 
     def init(key: Array, sim: Sim) -> APGState:
         key, weights = jax.random.split(key)
@@ -118,11 +114,7 @@ def make_update(cfg: APGConfig, sim: Sim | None = None) -> tuple[Init, Update]:
         key, draw = jax.random.split(state.key)
         keys = jax.random.split(draw, cfg.lanes)
         (value, steps), grads = (limited_slope if by_lane else slope)(state.actor, state, keys, sim)
-        norm = jnp.sqrt(sum(jnp.vdot(g, g) for g in jax.tree.leaves(grads)))
-        change, after = optimiser.update(grads, state.opt, state.actor)
-        moved_on = optax.apply_updates(state.actor, change), after
-        # a choice by number and not by branch, which would ask the host
-        actor, opt = jax.tree.map(partial(jnp.where, jnp.isfinite(norm)), moved_on, (state.actor, state.opt))
+        (actor, opt), norm = guarded_step(optimiser, grads, state.actor, state.opt)
         moved = map_kinds(crew, observe_batch, crew.view(steps.obs), state.scale)
         done = summarise(steps)
         means = {"return": done.total, "cost": done.cost, "terms": jnp.mean(done.terms, axis=1), "length": done.length}
@@ -142,6 +134,27 @@ def make_update(cfg: APGConfig, sim: Sim | None = None) -> tuple[Init, Update]:
         return after, metrics
 
     return init, update
+
+
+def make_descent(cfg: APGConfig) -> optax.GradientTransformation:
+    """Adam with weight decay and a cosine schedule over the whole run, behind a clip of the gradient's norm."""
+    schedule = optax.cosine_decay_schedule(cfg.lr, cfg.updates, cfg.lr_end)
+    descent = optax.adamw(schedule, weight_decay=cfg.weight_decay)
+    return optax.chain(optax.clip_by_global_norm(cfg.max_grad_norm), descent)
+
+
+def guarded_step(optimiser: optax.GradientTransformation, grads: Any, params: Any, opt: Any) -> tuple[Any, Array]:
+    """(weights, state of the optimiser) after a step, or those before it where it is not finite; gradient's norm."""
+    norm = jnp.sqrt(sum(jnp.vdot(g, g) for g in jax.tree.leaves(grads)))
+    change, after = optimiser.update(grads, opt, params)
+    moved_on = optax.apply_updates(params, change), after
+    # a choice by number and not by branch, which would ask the host
+    return jax.tree.map(partial(jnp.where, jnp.isfinite(norm)), moved_on, (params, opt)), norm
+
+
+def in_use(setting: Any) -> bool:
+    """Whether an option whose 0 means none has effect: any number above 0, and one that a sweep has made an array."""
+    return not isinstance(setting, float) or setting > 0
 
 
 def held_to_norm(grads: Any, limit: float) -> Any:

@@ -15,7 +15,7 @@ from jax import Array, lax
 
 from powerzoo_jax.base import Step
 from powerzoo_jax.base.numerics import TINY, safe_divide
-from powerzoo_jax.base.tree import take
+from powerzoo_jax.base.tree import take, where_done
 from powerzoo_jax.envs.core import Sim
 from powerzoo_jax.rl.networks.body import Scale, observe_batch
 from powerzoo_jax.rl.training.config import PPOConfig
@@ -89,6 +89,24 @@ def add_step(tally: EpisodeStats, out: Step) -> tuple[EpisodeStats, tuple[Episod
     return jax.tree.map(restart, now), (now, ended)
 
 
+def staggered(advance: Callable[[Any, Array], Any], state: Any, lanes: int, home: Sim, key: Array) -> Any:
+    """State with its lanes at steps drawn from a whole episode, which the first policy has played until there.
+
+    advance:  (state, key) -> the state one step of all lanes later
+    """
+    draw, key = jax.random.split(key)
+    ages = jax.random.randint(draw, (lanes,), 0, home.spec.horizon, jnp.int32)
+
+    def age(state: Any, now: tuple[Array, Array]) -> tuple[Any, None]:
+        step, key = now
+        older = advance(state, key)
+        moved = {k: where_done(step < ages, getattr(older, k), getattr(state, k)) for k in state.BY_LANE}
+        return state.replace(**moved), None
+
+    steps = home.spec.horizon - 1
+    return lax.scan(age, state, (jnp.arange(steps), jax.random.split(key, steps)))[0]
+
+
 def episode_metrics(totals: EpisodeStats, ended: Array) -> Metrics:
     """Mean totals of the episodes that ended within an update; 0 where none did."""
     count = jnp.sum(ended)
@@ -144,10 +162,15 @@ def gae(
     return lax.scan(back, jnp.zeros_like(delta[0]), (delta, terminated | truncated), reverse=True)[1]
 
 
+def standardise(x: Array) -> Array:
+    """Values with mean 0 and standard deviation 1, which make a step as long whatever the size of rewards."""
+    return (x - jnp.mean(x)) / (jnp.std(x) + TINY)
+
+
 def clipped_surrogate(log_ratio: Array, advantage: Array, clip: float) -> tuple[Array, Metrics]:
     """PPO's policy loss on standardised advantages, and diagnostics: divergence, share of clipped ratios."""
     ratio = jnp.exp(log_ratio)
-    adv = (advantage - jnp.mean(advantage)) / (jnp.std(advantage) + TINY)
+    adv = standardise(advantage)
     loss = -jnp.mean(jnp.minimum(ratio * adv, jnp.clip(ratio, 1.0 - clip, 1.0 + clip) * adv))
     return loss, {
         "kl": jnp.mean(ratio - 1.0 - log_ratio),  # Schulman's low-variance estimate, never negative
@@ -180,6 +203,22 @@ def read_gauge(gauge: ReturnNormalizer, reward: Array, ended: Array, gamma: floa
 
     running, returns = lax.scan(advance, gauge.running, (reward, ended))
     return ReturnNormalizer(running=running, scale=observe_batch(gauge.scale, returns))
+
+
+def rescale_last_layer(networks: Any, layer: str, ratio: Array) -> Any:
+    """Weights of networks, a dict by kind, with the outputs of a last layer multiplied by `ratio` (S,).
+
+    Values are learnt in sizes of the returns. When these move, every value moves with them though nothing about the
+    task has changed; with the ratio of the old sizes to the new ones here, values in units of the rewards stay what
+    they were, as in PopArt (van Hasselt et al. 2016), whose shift by the mean these sizes do not have.
+    """
+
+    def scale(network: Any) -> Any:
+        weights = network["params"]
+        last = {name: x * ratio for name, x in weights[layer].items()}  # kernel (W, S), bias (S,)
+        return {**network, "params": {**weights, layer: last}}
+
+    return {kind: scale(network) for kind, network in networks.items()}
 
 
 def make_optimiser(cfg: PPOConfig) -> optax.GradientTransformation:

@@ -7,6 +7,7 @@ ippo              a policy for each kind of agent on its own observation, and a 
 mappo             such policies, with one value of the joint observation and the reward of the team (Yu et al. 2022)
 ppo_lagrangian,
 ippo_lagrangian   a critic of every budgeted cost beside that of the reward, at prices that follow the budgets
+focops            ppo_lagrangian with a trust region in place of the clip (Zhang, Vuong and Ross 2020)
 
 The program is pure: jit it, vmap it over keys for seeds, and over any setting that is a float.
 
@@ -27,10 +28,11 @@ from jax import Array, lax
 
 from powerzoo_jax.base import Step
 from powerzoo_jax.base.numerics import TINY
-from powerzoo_jax.base.tree import take, where_done
+from powerzoo_jax.base.tree import take
 from powerzoo_jax.envs.batch import split_observations, vstep
 from powerzoo_jax.envs.core import Sim
 from powerzoo_jax.rl.algorithms import lagrangian
+from powerzoo_jax.rl.algorithms.focops import trust_region_surrogate
 from powerzoo_jax.rl.algorithms.onpolicy import (
     EpisodeStats,
     Metrics,
@@ -46,8 +48,10 @@ from powerzoo_jax.rl.algorithms.onpolicy import (
     make_optimiser,
     read_gauge,
     repeat_updates,
+    rescale_last_layer,
     resolve,
     run_epochs,
+    staggered,
     start_tally,
 )
 from powerzoo_jax.rl.history import on_history
@@ -68,9 +72,11 @@ from powerzoo_jax.rl.policies import (
     make_actor,
     map_kinds,
     move_scales,
+    ppo_act,
     start_scales,
 )
-from powerzoo_jax.rl.training.config import PPOConfig, PPOLagrangianConfig
+from powerzoo_jax.rl.rollout import evaluate_policy
+from powerzoo_jax.rl.training.config import FOCOPSConfig, PPOConfig, PPOLagrangianConfig
 
 
 @struct.dataclass(kw_only=True)
@@ -112,6 +118,7 @@ class Samples(NamedTuple):
     log_prob:   (N,)    [-]   of the action under the policy that drew it
     advantage:  (n,)    [-]   of reward less priced costs
     target:     (n, S)  [-]   of the critics, in sizes of the returns
+    acting:     Dist          of the policy that drew it, where the loss compares whole distributions; else ()
     """
 
     x: Any
@@ -120,6 +127,7 @@ class Samples(NamedTuple):
     log_prob: Array
     advantage: Array
     target: Array
+    acting: Any = ()
 
 
 class Collected(NamedTuple):
@@ -141,6 +149,8 @@ class Collected(NamedTuple):
     truncated: Array
 
 
+KEYS = 3  # that an update splits its key into; the next one folded in is as good as a fourth
+
 Init = Callable[[Array, Sim], PPOState]
 Update = Callable[[PPOState, Sim], tuple[PPOState, Metrics]]
 
@@ -148,7 +158,7 @@ Update = Callable[[PPOState, Sim], tuple[PPOState, Metrics]]
 def make_loss(
     cfg: PPOConfig, crew: AgentGroups, judge: Callable[[Any, Any], tuple[Dist, Array]]
 ) -> Callable[[Any, Samples], tuple[Array, Metrics]]:
-    """Clipped surrogate, squared value error and entropy bonus, on one minibatch.
+    """Surrogate of the policy, squared value error and entropy bonus, on one minibatch.
 
     judge:  (params, x (..., N, F)) -> distribution of the actions, values (..., n, S)
     """
@@ -156,7 +166,11 @@ def make_loss(
     def loss(params: Any, batch: Samples) -> tuple[Array, Metrics]:
         dist, values = judge(params, batch.x)
         log_ratio = crew.head.log_prob(dist, batch.action, batch.legal) - batch.log_prob
-        policy, watched = clipped_surrogate(log_ratio, batch.advantage, cfg.clip)
+        if isinstance(cfg, FOCOPSConfig):
+            apart = crew.head.divergence(dist, batch.acting, batch.legal)
+            policy, watched = trust_region_surrogate(log_ratio, apart, batch.advantage, cfg.kl_weight, cfg.kl_trust)
+        else:
+            policy, watched = clipped_surrogate(log_ratio, batch.advantage, cfg.clip)
         value = 0.5 * jnp.mean((values - batch.target) ** 2)
         bonus = jnp.mean(crew.head.entropy(dist, batch.legal))
         total = policy + cfg.value_weight * value - cfg.entropy * bonus
@@ -239,21 +253,10 @@ def make_update(cfg: PPOConfig, sim: Sim | None = None) -> tuple[Init, Update]:
             tally=start_tally(home, cfg.lanes, crew.dtype),
             key=key,
         )
-        return staggered(state, sim, jax.random.fold_in(env_key, 0)) if cfg.stagger else state
-
-    def staggered(state: PPOState, sim: Sim, key: Array) -> PPOState:
-        """The lanes at steps drawn from a whole episode, which the first policy has played until there."""
-        draw, key = jax.random.split(key)
-        ages = jax.random.randint(draw, (cfg.lanes,), 0, home.spec.horizon, jnp.int32)
-
-        def age(state: PPOState, now: tuple[Array, Array]) -> tuple[PPOState, None]:
-            step, key = now
-            older = advance(state, seen_by(sim), key)[0]
-            moved = {k: where_done(step < ages, getattr(older, k), getattr(state, k)) for k in PPOState.BY_LANE}
-            return state.replace(**moved), None  # type: ignore[attr-defined]
-
-        steps = home.spec.horizon - 1
-        return lax.scan(age, state, (jnp.arange(steps), jax.random.split(key, steps)))[0]
+        if not cfg.stagger:
+            return state
+        key = jax.random.fold_in(env_key, 0)
+        return staggered(lambda state, key: advance(state, seen_by(sim), key)[0], state, cfg.lanes, home, key)
 
     def advance(state: PPOState, sim: Sim, key: Array) -> tuple[PPOState, tuple[Collected, tuple[EpisodeStats, Array]]]:
         """Play one step of all lanes: (state, what is recorded, totals of the episodes and which of them ended)."""
@@ -284,35 +287,52 @@ def make_update(cfg: PPOConfig, sim: Sim | None = None) -> tuple[Init, Update]:
         state, (lived, (totals, ended)) = lax.scan(lambda state, key: advance(state, sim, key), state, keys)
         return state, lived, episode_metrics(totals, ended)
 
+    def play_greedily(state: PPOState, sim: Sim, count: int) -> Metrics:
+        """Mean return () and costs (C,) of whole episodes of the policy without its noise, as evaluation plays it."""
+        keys = jax.random.split(jax.random.fold_in(state.key, KEYS), count)
+        totals = evaluate_policy(sim, ppo_act(cfg, home, policy_of(state)), keys)
+        return {"greedy_return": jnp.mean(totals.total), "greedy_cost": jnp.mean(totals.cost, axis=0)}
+
     def assess(state: PPOState, lived: Collected) -> tuple[Samples, Metrics]:
-        value = judge(state.params, lived.x)[1]
+        dist, value = judge(state.params, lived.x)
         if cfg.bootstrap:
             next_value = judge(state.params, lived.next_x)[1]
         else:
             # every end has the value 0: any other step is followed by the next one, the last by what is seen now
             last = judge(state.params, by_kind(crew, normalise, state.scale, crew.view(state.obs)))[1]
             next_value = jnp.concatenate([value[1:], last[None]])
-        size = sizes(cfg, state.gauge, value.shape[-1])
-        reward = lived.reward if size is None else lived.reward / size
+        reward = lived.reward / sizes(cfg, state.gauge, value.shape[-1]) if cfg.gauged else lived.reward
         advantage = gae(reward, value, next_value, lived.terminated, lived.truncated, cfg.gamma, cfg.gae_lambda)
         target = advantage + value
         explained = 1.0 - jnp.var(advantage[..., 0]) / (jnp.var(target[..., 0]) + TINY)
         worth = advantage[..., 0]
         if channels:
             worth = worth - advantage[..., 1:] @ state.multipliers.price
-        samples = Samples(lived.x, lived.legal, lived.action, lived.log_prob, worth, target)
+        acting: Any = ()
+        if isinstance(cfg, FOCOPSConfig):  # the width of a Gaussian is the same in all samples
+            acting = dist._replace(log_std=jnp.broadcast_to(dist.log_std, dist.mean.shape))
+        samples = Samples(lived.x, lived.legal, lived.action, lived.log_prob, worth, target, acting)
         return samples, {"explained_variance": explained}
 
     def update(state: PPOState, sim: Sim) -> tuple[PPOState, Metrics]:
-        key, collect_key, learn_key = jax.random.split(state.key, 3)
+        key, collect_key, learn_key = jax.random.split(state.key, KEYS)
         seen, lived, episodes = collect(state, sim, collect_key)
         prices: Metrics = {}
         if cfg.gauged:
             ended = lived.terminated | lived.truncated
-            seen = seen.replace(gauge=read_gauge(seen.gauge, lived.reward, ended, cfg.gamma))  # type: ignore[attr-defined]
+            gauge = read_gauge(seen.gauge, lived.reward, ended, cfg.gamma)
+            if cfg.rescale_values:
+                streams = 1 + len(channels)
+                ratio = sizes(cfg, seen.gauge, streams) / sizes(cfg, gauge, streams)
+                seen = seen.replace(params=rescaled(cfg, seen.params, ratio))  # type: ignore[attr-defined]
+            seen = seen.replace(gauge=gauge)  # type: ignore[attr-defined]
         if limited:
-            cost = episodes["cost"][jnp.asarray(channels)]
-            after = lagrangian.adjust(limited, seen.multipliers, cost, budget, episodes["episodes"])
+            cost, count = episodes["cost"], episodes["episodes"]
+            if limited.greedy_episodes:
+                greedy = play_greedily(state, sim, limited.greedy_episodes)
+                cost, count = greedy["greedy_cost"], jnp.asarray(limited.greedy_episodes)
+                episodes |= greedy
+            after = lagrangian.adjust(limited, seen.multipliers, cost[jnp.asarray(channels)], budget, count)
             seen = seen.replace(multipliers=after)  # type: ignore[attr-defined]
             prices = lagrangian.named_prices(after, home)
         samples, fit = assess(seen, lived)
@@ -343,12 +363,16 @@ def start_gauge(cfg: PPOConfig, critics: int, budget: Array, dtype: Any) -> Any:
     return ReturnNormalizer(running=jnp.zeros((cfg.lanes, critics, floor.size), dtype), scale=scale)
 
 
-def sizes(cfg: PPOConfig, gauge: Any, streams: int) -> Array | None:
+def sizes(cfg: PPOConfig, gauge: ReturnNormalizer, streams: int) -> Array:
     """Divisors of the streams of reward, (S,) in the units of each: costs always, the reward if settings say so."""
-    if not cfg.gauged:
-        return None
     size = spread(gauge.scale)
     return size if cfg.normalise_reward else jnp.where(jnp.arange(streams) == 0, jnp.ones_like(size), size)
+
+
+def rescaled(cfg: PPOConfig, params: dict[str, Any], ratio: Array) -> dict[str, Any]:
+    """Weights whose values are multiplied by `ratio` (S,), one number a stream; the policy stays as it is."""
+    name, layer = ("actor", "values") if cfg.shared_torso else ("critic", "Dense_0")
+    return {**params, name: rescale_last_layer(params[name], layer, ratio)}
 
 
 def make_train(cfg: PPOConfig, sim: Sim | None = None) -> Callable[..., TrainResult]:

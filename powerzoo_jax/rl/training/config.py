@@ -128,6 +128,8 @@ class PPOConfig(Config):
     log_std:        initial log standard deviation of the actions
     squash:         pass continuous actions through tanh; else the environment clips them
     normalise_reward:  divide the learner's reward by the running size of its discounted return, at least reward_floor
+    rescale_values:    when the sizes of the returns move, change the critic's last layer so that its values, in the
+                       units of the rewards, stay exactly what they were
     """
 
     algorithm: ClassVar[str] = "ppo"
@@ -158,6 +160,7 @@ class PPOConfig(Config):
     squash: bool = False
     normalise_reward: bool = False
     reward_floor: Positive = 1e-3
+    rescale_values: bool = False
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -175,6 +178,11 @@ class PPOConfig(Config):
             raise ValueError(
                 f"minibatches = {self.minibatches} must divide the {self.lanes // self.shards} lanes of a block (lanes "
                 f"= {self.lanes} over shards = {self.shards}) where by_lanes is set. Choose another number."
+            )
+        if self.rescale_values and not self.gauged:
+            raise ValueError(
+                f"{self.algorithm}: rescale_values = true, but rewards are not divided by the size of their returns. "
+                "Set normalise_reward=true too, or rescale_values=false."
             )
 
     @property
@@ -257,9 +265,16 @@ class Priced(Config):
 
 @dataclass(frozen=True, kw_only=True)
 class PPOLagrangianConfig(Priced, PPOConfig):
-    """PPO within the finite cost budgets of the task."""
+    """PPO within the finite cost budgets of the task.
+
+    greedy_episodes:  whole episodes that the greedy policy, which is the one that is scored, plays in every update to
+                      measure its costs by, beside the `total_steps` of training. 0 = prices follow the costs of the
+                      noisy policy that learns, in updates that end an episode
+    """
 
     algorithm: ClassVar[str] = "ppo_lagrangian"
+
+    greedy_episodes: Annotated[int, Range(0, 2**24)] = 0
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -274,6 +289,21 @@ class IPPOLagrangianConfig(PPOLagrangianConfig):
     central_critic: ClassVar[bool] = False
 
     share: bool = True
+
+
+@dataclass(frozen=True, kw_only=True)
+class FOCOPSConfig(PPOLagrangianConfig):
+    """PPO's loop with a trust region around each state, within the budgets; see `rl.algorithms.focops`.
+
+    kl_weight:  price of the divergence from the acting policy; a large one keeps the policy close (lambda)
+    kl_trust:   divergence [nat] of a state beyond which its sample counts no more in this update (delta)
+    There is no clip of the probability ratio: `clip` has no effect.
+    """
+
+    algorithm: ClassVar[str] = "focops"
+
+    kl_weight: Positive = 1.5
+    kl_trust: Positive = 0.02
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -421,6 +451,49 @@ class DAggerConfig(CloneConfig):
     teacher_share: Share = 0.5
 
 
+@dataclass(frozen=True, kw_only=True)
+class SHACConfig(APGConfig):
+    """Short-horizon actor-critic (Xu et al. 2022): the gradient of a few steps, and a value of what comes after.
+
+    updates:        gradient steps of the policy in a whole training run
+    lanes, steps:   parallel environments, and steps of each that a gradient goes back through
+    stagger:        as in PPO
+    gae_lambda:     of the returns that the value is fitted to: 0 = one step, 1 = all steps of the window
+    bootstrap:      as in PPO
+    critic_lr:      Adam's step for the value
+    epochs, minibatches:  passes over the samples of a window for the value, and its gradient steps per pass
+    tau:            share of the value that its slow copy, which the gradient goes through, takes over at each update
+    """
+
+    algorithm: ClassVar[str] = "shac"
+
+    updates: Count = 1000
+    steps: Lanes = 16
+    stagger: bool = True
+    gamma: Share = 0.99
+    gae_lambda: Share = 0.95
+    bootstrap: bool = True
+    critic_lr: Share = 1e-3
+    epochs: Count = 4
+    minibatches: Count = 4
+    tau: PositiveShare = 0.5
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.minibatches > self.lanes * self.steps:
+            raise ValueError(
+                f"minibatches = {self.minibatches} exceeds the {self.lanes * self.steps} samples of a window "
+                f"(lanes = {self.lanes} times steps = {self.steps}). Raise lanes or steps."
+            )
+
+
+@dataclass(frozen=True, kw_only=True)
+class SHACLagrangianConfig(Priced, SHACConfig):
+    """The short-horizon actor-critic within the finite cost budgets of the task."""
+
+    algorithm: ClassVar[str] = "shac_lagrangian"
+
+
 ALGORITHMS: dict[str, type[Config]] = {
     c.algorithm: c
     for c in (
@@ -430,9 +503,12 @@ ALGORITHMS: dict[str, type[Config]] = {
         PPOGRUConfig,
         PPOLagrangianConfig,
         IPPOLagrangianConfig,
+        FOCOPSConfig,
         SACConfig,
         APGConfig,
         APGLagrangianConfig,
+        SHACConfig,
+        SHACLagrangianConfig,
         CloneConfig,
         DAggerConfig,
     )

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from powerzoo_jax.envs.core import Sim
-from powerzoo_jax.rl.algorithms import apg, imitation, ppo, recurrent, sac
+from powerzoo_jax.rl.algorithms import apg, imitation, ppo, recurrent, sac, shac
 from powerzoo_jax.rl.algorithms.onpolicy import TrainResult
 from powerzoo_jax.rl.policies import apg_act, clone_act, gru_act, ppo_act, sac_act
 from powerzoo_jax.rl.training.config import ALGORITHMS, Config
@@ -32,12 +32,12 @@ class Learner:
 
 
 def _steps(cfg: Any, sim: Sim) -> int:
-    del sim
-    return int(cfg.lanes * cfg.steps)
+    return int(cfg.lanes * cfg.steps + getattr(cfg, "greedy_episodes", 0) * sim.spec.horizon)
 
 
 PPO = Learner(ppo.make_update, ppo.make_train, ppo.policy_of, ppo_act, _steps)
 APG = Learner(apg.make_update, apg.make_train, apg.policy_of, apg_act, lambda cfg, sim: cfg.lanes * sim.spec.horizon)
+SHAC = Learner(shac.make_update, shac.make_train, shac.policy_of, apg_act, _steps)
 SAC = Learner(sac.make_update, sac.make_train, sac.policy_of, sac_act, _steps)
 CLONE = Learner(
     imitation.make_update,
@@ -47,7 +47,16 @@ CLONE = Learner(
     lambda cfg, sim: cfg.lanes * sim.spec.horizon,
 )
 GRU = Learner(recurrent.make_update, recurrent.make_train, recurrent.policy_of, gru_act, _steps)
-OTHERS = {"sac": SAC, "ppo_gru": GRU, "apg": APG, "apg_lagrangian": APG, "clone": CLONE, "dagger": CLONE}
+OTHERS = {
+    "ppo_gru": GRU,
+    "sac": SAC,
+    "apg": APG,
+    "apg_lagrangian": APG,
+    "shac": SHAC,
+    "shac_lagrangian": SHAC,
+    "clone": CLONE,
+    "dagger": CLONE,
+}
 LEARNERS = {name: OTHERS.get(name, PPO) for name in ALGORITHMS}
 
 
