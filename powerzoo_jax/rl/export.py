@@ -61,5 +61,5 @@ def export_policy(sim: Sim, act: Act, *, platforms: Sequence[str] = PLATFORMS) -
 
 
 def memory_of(act: Act) -> tuple[Array, ...]:
-    """What a policy remembers of one lane, zeros before an episode; empty for one that remembers nothing."""
+    """Memory of a policy for one lane, zeros before an episode; empty for one that remembers nothing."""
     return tuple(jax.tree.leaves(first_carry(act, ())))

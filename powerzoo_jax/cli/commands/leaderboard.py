@@ -297,7 +297,8 @@ def _planned(task: str, named: Sequence[str]) -> Row:
     sims = {split: make(task, split=split) for split in (*SPLITS, *named)}
     played = {split: baseline_scores(sim, (CAUSAL,))[0].records for split, sim in sims.items()}
     run = {"config": {"algorithm": CAUSAL, "task": task}, "seeds": 1}
-    return {"run": run, "steps": 0, "seconds": None, "cpu_s": None, **_results(sims[TEST].spec, played, _reference)}
+    cost = {"steps": 0, "seconds": None, "cpu_s": None}
+    return {"run": run, "planner": CAUSAL, **cost, **_results(sims[TEST].spec, played, _reference)}
 
 
 def _results(spec: TaskSpec, played: Mapping[str, Sequence[Evaluation]], known: Callable[..., Row | None]) -> Row:
@@ -422,9 +423,10 @@ def _conditions(rows: Sequence[Row]) -> str:
 
 
 def _returns(rows: Sequence[Row]) -> str:
-    who = ("task", "learner", "planner seen", "seeds", "steps a seed")
+    who = ("task", "learner", "seeds", "steps a seed")
     numbers = ("random", "rule", "learner's return", "oracle", "bound", "score", "budgets kept")
-    return _markdown((*who, *numbers, "compile [s]", "training [s]", "CPU [s]"), [_line(row) for row in rows])
+    times = ("compile [s]", "training [s]", "CPU [s]")
+    return _markdown((*who, *numbers, *times, "planner seen"), [_line(row) for row in rows])
 
 
 def _line(row: Row) -> tuple[str, ...]:
@@ -436,8 +438,9 @@ def _line(row: Row) -> tuple[str, ...]:
     times = tuple(f"{x:.0f}" for x in (*row["seconds"][:2], row["cpu_s"])) if known_times else ("-",) * 3
     name, steps = f"`{row['task']}-v{row['version']}`", f"{row['steps']:,}"
     mine = _return(Result(known, seeds))
-    head = (name, row["run"]["config"]["algorithm"], row.get("planner") or "-", str(len(seeds)), steps)
-    return (*head, *numbers[:2], mine, *numbers[2:], score, f"{kept} of {len(seeds)}", *times)
+    head = (name, row["run"]["config"]["algorithm"], str(len(seeds)), steps)
+    rest = f"{kept} of {len(seeds)}", *times, row.get("planner") or "-"
+    return (*head, *numbers[:2], mine, *numbers[2:], score, *rest)
 
 
 def _shifted(rows: Sequence[Row]) -> list[str]:

@@ -200,8 +200,7 @@ def make_update(cfg: PPOGRUConfig, sim: Sim | None = None) -> tuple[Init, Update
 
     def sequences(state: RecurrentState, lived: RecurrentStep) -> tuple[LaneSequence, Metrics]:
         """Sequences (1, B) of an update that began with the memories of `state`."""
-        size = sizes(cfg, state.gauge, 1)
-        reward = lived.reward if size is None else lived.reward / size
+        reward = lived.reward / sizes(cfg, state.gauge, 1) if cfg.gauged else lived.reward
         ends = lived.terminated, lived.truncated
         advantage = gae(reward, lived.value, lived.next_value, *ends, cfg.gamma, cfg.gae_lambda)
         target = advantage + lived.value

@@ -224,7 +224,7 @@ class PPOGRUConfig(PPOConfig):
 
     memory:  width of the unit
     Minibatches are whole steps of some lanes, through which gradients go back in time; policy and value share all but
-    their last layers. `stagger` is not for it.
+    their last layers. `stagger` and `rescale_values` are not for it.
     """
 
     algorithm: ClassVar[str] = "ppo_gru"
@@ -242,6 +242,11 @@ class PPOGRUConfig(PPOConfig):
                     f"{self.algorithm}: {name} = {str(not value).lower()}, but a policy that remembers learns whole "
                     f"sequences with one network from lanes that start together. Leave {name} out."
                 )
+        if self.rescale_values:
+            raise ValueError(
+                f"{self.algorithm}: rescale_values = true, but the last layer of its value is not rescaled. "
+                "Leave rescale_values out."
+            )
 
 
 @dataclass(frozen=True, kw_only=True)
