@@ -26,7 +26,9 @@ OPTIONS = {
     "every": NotNegative,
     "seconds": Positive,
 }  # ranges of the numbers that commands take
-LEARNERS = "ppo, ippo, mappo, ppo_lagrangian, ippo_lagrangian, focops, sac, apg, apg_lagrangian, shac, shac_lagrangian"
+LEARNERS = (
+    "ppo, ippo, mappo, ppo_lagrangian, ippo_lagrangian, focops, sac, apg, apg_lagrangian, shac, shac_lagrangian, es"
+)
 
 
 def main(argv: Sequence[str] | None = None) -> int:

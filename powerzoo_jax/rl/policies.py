@@ -40,7 +40,7 @@ from powerzoo_jax.rl.networks.body import (
 )
 from powerzoo_jax.rl.networks.heads import Dist, Head, head_of
 from powerzoo_jax.rl.networks.split import SplitInput, split_input, worth_splitting
-from powerzoo_jax.rl.training.config import APGConfig, PPOConfig, SACConfig
+from powerzoo_jax.rl.training.config import APGConfig, ESConfig, PPOConfig, SACConfig
 
 ALL = "all"
 
@@ -190,7 +190,7 @@ def action_box(sim: Sim) -> Box:
     return space
 
 
-def crew_of(cfg: PPOConfig, sim: Sim) -> AgentGroups:
+def crew_of(cfg: PPOConfig | ESConfig, sim: Sim) -> AgentGroups:
     """Agents under the settings of a learner: one joint agent, or one per agent of the task."""
     return make_crew(sim, joint=cfg.joint, share=getattr(cfg, "share", True), squash=cfg.squash, start=cfg.start)
 
@@ -229,7 +229,7 @@ def distribution_and_values(crew: AgentGroups, actor: Actor, params: Any, x: Any
     return crew.head.dist(out, log_std), values
 
 
-def ppo_act(cfg: PPOConfig, sim: Sim, policy: ActorPolicy, *, greedy: bool = True) -> Act:
+def ppo_act(cfg: PPOConfig | ESConfig, sim: Sim, policy: ActorPolicy, *, greedy: bool = True) -> Act:
     """Act with a policy that PPO or a relative has trained: its most likely action when greedy, else a sample.
 
     An `Act` sees no legality: the environment overrides an illegal choice, by the one that the mask would have left.
@@ -287,7 +287,7 @@ def _tanh(head: _Head, policy: ActorPolicy, carry: Any, obs: Array, key: Array) 
     return carry, by_kind(head.crew, head.network.apply, policy.actor, x).reshape(head.crew.shape)
 
 
-def make_actor(cfg: PPOConfig, crew: AgentGroups, streams: int = 1) -> Actor:
+def make_actor(cfg: PPOConfig | ESConfig, crew: AgentGroups, streams: int = 1) -> Actor:
     """The stochastic policy network of the first kind of agent; the others differ in `start` alone.
 
     streams:  values of a critic that shares its hidden layers, if settings say so; acting needs none of them
