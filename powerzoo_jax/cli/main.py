@@ -28,7 +28,7 @@ OPTIONS = {
 }  # ranges of the numbers that commands take
 LEARNERS = (
     "ppo, ippo, mappo, ppo_gru, ppo_lagrangian, ippo_lagrangian, focops, sac, apg, apg_lagrangian, shac, "
-    "shac_lagrangian, clone, dagger"
+    "shac_lagrangian, es, clone, dagger"
 )
 
 

@@ -42,7 +42,7 @@ from powerzoo_jax.rl.networks.body import (
 from powerzoo_jax.rl.networks.heads import Dist, Head, head_of
 from powerzoo_jax.rl.networks.recurrent import GruActor, GruDeterministic, beside
 from powerzoo_jax.rl.networks.split import SplitInput, split_input, worth_splitting
-from powerzoo_jax.rl.training.config import APGConfig, CloneConfig, PPOConfig, PPOGRUConfig, SACConfig
+from powerzoo_jax.rl.training.config import APGConfig, CloneConfig, ESConfig, PPOConfig, PPOGRUConfig, SACConfig
 
 ALL = "all"
 
@@ -192,7 +192,7 @@ def action_box(sim: Sim) -> Box:
     return space
 
 
-def crew_of(cfg: PPOConfig | CloneConfig, sim: Sim) -> AgentGroups:
+def crew_of(cfg: PPOConfig | CloneConfig | ESConfig, sim: Sim) -> AgentGroups:
     """Agents under the settings of a learner: one joint agent, or one per agent of the task."""
     return make_crew(sim, joint=cfg.joint, share=getattr(cfg, "share", True), squash=cfg.squash, start=cfg.start)
 
@@ -232,7 +232,7 @@ def distribution_and_values(crew: AgentGroups, actor: Actor, params: Any, x: Any
 
 
 @with_window
-def ppo_act(cfg: PPOConfig | CloneConfig, sim: Sim, policy: ActorPolicy, *, greedy: bool = True) -> Act:
+def ppo_act(cfg: PPOConfig | CloneConfig | ESConfig, sim: Sim, policy: ActorPolicy, *, greedy: bool = True) -> Act:
     """Act with a policy that PPO or a relative has trained: its most likely action when greedy, else a sample.
 
     An `Act` sees no legality: the environment overrides an illegal choice, by the one that the mask would have left.
@@ -354,7 +354,7 @@ def make_gru(cfg: PPOGRUConfig | CloneConfig, crew: AgentGroups) -> GruActor:
     return GruActor(crew.start[0], free, cfg.widths, cfg.activation, cfg.log_std, crew.dtype, memory=cfg.memory)
 
 
-def make_actor(cfg: PPOConfig | CloneConfig, crew: AgentGroups, streams: int = 1) -> Actor:
+def make_actor(cfg: PPOConfig | CloneConfig | ESConfig, crew: AgentGroups, streams: int = 1) -> Actor:
     """The stochastic policy network of the first kind of agent; the others differ in `start` alone.
 
     streams:  values of a critic that shares its hidden layers, if settings say so; acting needs none of them

@@ -49,6 +49,7 @@ from powerzoo_jax.rl.algorithms.onpolicy import (
     staggered,
     start_tally,
 )
+from powerzoo_jax.rl.history import on_history
 from powerzoo_jax.rl.networks.body import Critic, Scale, normalise, observe_batch
 from powerzoo_jax.rl.policies import (
     ALL,
@@ -181,7 +182,7 @@ def make_parts(cfg: SHACConfig, home: Sim) -> _Parts:
         lanes, lived = lax.scan(lambda at, key: advance(actor, state.scale, at, key, sim), lanes, keys)
         last = jnp.arange(cfg.steps)[:, None] == cfg.steps - 1
         closing = (lived.ended | last) & ~lived.valueless
-        ahead = size_of(state.returns) * critic.apply(state.target[ALL], x_of(state, lived.next_obs))
+        ahead = size_of(state.returns) * values_of(critic, state.target, x_of(state, lived.next_obs))
         gained = lived.reward + cfg.gamma * jnp.where(closing[..., None], ahead, jnp.zeros_like(ahead))
         if budget is not None:
             prices = jnp.concatenate([jnp.ones(1, budget.dtype), -state.multipliers.price])
@@ -190,6 +191,11 @@ def make_parts(cfg: SHACConfig, home: Sim) -> _Parts:
         return -jnp.mean(value), (lanes, lived)
 
     return _Parts(window, advance, x_of, critic)
+
+
+def values_of(critic: Critic, params: dict[str, Any], x: Array) -> Array:
+    """Values (..., S) [-] in sizes of the returns, of standardised observations (..., F)."""
+    return critic.apply(params[ALL], x)  # type: ignore[return-value]
 
 
 def discounts(ended: Array, gamma: float, dtype: Any) -> Array:
@@ -206,6 +212,7 @@ def size_of(returns: Scale) -> Array:
     return jnp.maximum(jnp.sqrt(returns.var + returns.mean**2), returns.floor)
 
 
+@on_history
 def make_update(cfg: SHACConfig, sim: Sim | None = None) -> tuple[Init, Update]:
     """Build (init, update): `init(key, sim)` starts a run, `update(state, sim)` plays and learns from one window."""
     home = resolve(cfg.task, cfg.split, sim)
@@ -265,7 +272,7 @@ def make_update(cfg: SHACConfig, sim: Sim | None = None) -> tuple[Init, Update]:
         """The value after a few passes over a window, and its target a part of the way behind it."""
         x, ahead = parts.x_of(state, lived.obs), parts.x_of(state, lived.next_obs)
         size = size_of(state.returns)
-        value, after = (size * critic.apply(state.target[ALL], seen) for seen in (x, ahead))
+        value, after = (size * values_of(critic, state.target, seen) for seen in (x, ahead))
         advantage = gae(lived.reward, value, after, lived.valueless, lived.ended, cfg.gamma, cfg.gae_lambda)
         goal = advantage + value
         returns = observe_batch(state.returns, goal)
@@ -275,7 +282,7 @@ def make_update(cfg: SHACConfig, sim: Sim | None = None) -> tuple[Init, Update]:
 
         def error(params: Any, batch: tuple[Array, Array]) -> Array:
             x, goal = batch
-            return 0.5 * jnp.mean((critic.apply(params[ALL], x) - goal) ** 2)
+            return 0.5 * jnp.mean((values_of(critic, params, x) - goal) ** 2)
 
         def descend(learned: tuple[Any, Any], batch: tuple[Array, Array]) -> tuple[tuple[Any, Any], Array]:
             loss, grads = jax.value_and_grad(error)(learned[0], batch)

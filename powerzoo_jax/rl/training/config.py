@@ -25,6 +25,7 @@ from powerzoo_jax.data.augment import KINDS, NONE
 C = TypeVar("C", bound="Config")
 
 ACTIVATIONS = ("relu", "silu", "tanh")
+OPENAI = "openai"  # the evolution strategy that needs no other package
 
 # what no machine holds, and what an axis of an array cannot be, is refused here and not by an allocation
 Lanes = Annotated[int, Range(1, 2**24)]
@@ -485,6 +486,11 @@ class SHACConfig(APGConfig):
 
     def __post_init__(self) -> None:
         super().__post_init__()
+        if self.memory:
+            raise ValueError(
+                f"{self.algorithm}: memory = {self.memory}, but the gradient of a window ends where the window begins "
+                "and teaches nothing to remember before. Leave memory out, or use apg."
+            )
         if self.minibatches > self.lanes * self.steps:
             raise ValueError(
                 f"minibatches = {self.minibatches} exceeds the {self.lanes * self.steps} samples of a window "
@@ -497,6 +503,44 @@ class SHACLagrangianConfig(Priced, SHACConfig):
     """The short-horizon actor-critic within the finite cost budgets of the task."""
 
     algorithm: ClassVar[str] = "shac_lagrangian"
+
+
+@dataclass(frozen=True, kw_only=True)
+class ESConfig(Config):
+    """Evolution strategies (Salimans et al. 2017): whole episodes of many weights, and no gradients.
+
+    joint, share:  as in IPPO: one policy that sees and does everything, or one a kind of agent
+    updates:       generations of a whole training run
+    population:    candidates of a generation, an even number
+    lanes:         episodes that each of them plays, the same for all
+    sigma:         standard deviation of the candidates around the policy, weight by weight. A wide one keeps the policy
+                   well within a budget, so that its candidates keep it too
+    lr:            Adam's step
+    squash:        as in PPO
+    budget_share:  share of each finite budget; candidates that keep all of them go before those that do not
+    strategy:      openai, or a search of evosax that has a mean (extra `evosax`), such as Sep_CMA_ES or SNES, which
+                   starts at the width `sigma` and has steps of its own: `lr` is not for it
+    """
+
+    algorithm: ClassVar[str] = "es"
+    constrained: ClassVar[bool] = False
+    log_std: ClassVar[float] = 0.0  # of a noise that nobody draws: policies act by their mode
+
+    joint: bool = True
+    share: bool = True
+    updates: Count = 300
+    population: Count = 64
+    lanes: Lanes = 8
+    sigma: Positive = 0.05
+    lr: Share = 0.02
+    squash: bool = True
+    budget_share: Positive = 0.8
+    strategy: str = OPENAI
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.population % 2:
+            raise ValueError(f"population = {self.population} must be even: candidates come in pairs.")
 
 
 ALGORITHMS: dict[str, type[Config]] = {
@@ -514,6 +558,7 @@ ALGORITHMS: dict[str, type[Config]] = {
         APGLagrangianConfig,
         SHACConfig,
         SHACLagrangianConfig,
+        ESConfig,
         CloneConfig,
         DAggerConfig,
     )

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from powerzoo_jax.envs.core import Sim
-from powerzoo_jax.rl.algorithms import apg, imitation, ppo, recurrent, sac, shac
+from powerzoo_jax.rl.algorithms import apg, es, imitation, ppo, recurrent, sac, shac
 from powerzoo_jax.rl.algorithms.onpolicy import TrainResult
 from powerzoo_jax.rl.policies import apg_act, clone_act, gru_act, ppo_act, sac_act
 from powerzoo_jax.rl.training.config import ALGORITHMS, Config
@@ -35,6 +35,10 @@ def _steps(cfg: Any, sim: Sim) -> int:
     return int(cfg.lanes * cfg.steps + getattr(cfg, "greedy_episodes", 0) * sim.spec.horizon)
 
 
+def _generation(cfg: Any, sim: Sim) -> int:
+    return int((cfg.population + 1) * cfg.lanes * sim.spec.horizon)  # the policy itself plays them too
+
+
 PPO = Learner(ppo.make_update, ppo.make_train, ppo.policy_of, ppo_act, _steps)
 APG = Learner(apg.make_update, apg.make_train, apg.policy_of, apg_act, lambda cfg, sim: cfg.lanes * sim.spec.horizon)
 SHAC = Learner(shac.make_update, shac.make_train, shac.policy_of, apg_act, _steps)
@@ -47,6 +51,7 @@ CLONE = Learner(
     lambda cfg, sim: cfg.lanes * sim.spec.horizon,
 )
 GRU = Learner(recurrent.make_update, recurrent.make_train, recurrent.policy_of, gru_act, _steps)
+ES = Learner(es.make_update, es.make_train, es.policy_of, ppo_act, _generation)
 OTHERS = {
     "ppo_gru": GRU,
     "sac": SAC,
@@ -54,6 +59,7 @@ OTHERS = {
     "apg_lagrangian": APG,
     "shac": SHAC,
     "shac_lagrangian": SHAC,
+    "es": ES,
     "clone": CLONE,
     "dagger": CLONE,
 }
