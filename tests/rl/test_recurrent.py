@@ -95,3 +95,5 @@ def test_settings_that_cut_sequences_apart_are_refused():
             PPOGRUConfig(**{name: False})
     with pytest.raises(ValueError, match="stagger = true"):
         PPOGRUConfig(stagger=True)
+    with pytest.raises(ValueError, match="Leave rescale_values out"):
+        PPOGRUConfig(rescale_values=True, normalise_reward=True)

@@ -101,3 +101,8 @@ def test_a_budget_that_binds_is_kept():
 def test_fewer_samples_than_minibatches_are_refused():
     with pytest.raises(ValueError, match="minibatches = 9 exceeds the 8 samples of a window"):
         SHACConfig(lanes=2, steps=4, minibatches=9)
+
+
+def test_a_window_teaches_nothing_to_remember():
+    with pytest.raises(ValueError, match="memory = 8, but the gradient of a window"):
+        SHACConfig(memory=8)

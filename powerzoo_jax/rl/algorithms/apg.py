@@ -144,7 +144,10 @@ def make_descent(cfg: APGConfig) -> optax.GradientTransformation:
 
 
 def guarded_step(optimiser: optax.GradientTransformation, grads: Any, params: Any, opt: Any) -> tuple[Any, Array]:
-    """(weights, state of the optimiser) after a step, or those before it where it is not finite; gradient's norm."""
+    """Weights and state of the optimiser after a step, or those before it where the gradient is not finite; its norm.
+
+    The norm () [-] is that over all weights.
+    """
     norm = jnp.sqrt(sum(jnp.vdot(g, g) for g in jax.tree.leaves(grads)))
     change, after = optimiser.update(grads, opt, params)
     moved_on = optax.apply_updates(params, change), after

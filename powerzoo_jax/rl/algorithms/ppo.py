@@ -370,7 +370,7 @@ def sizes(cfg: PPOConfig, gauge: ReturnNormalizer, streams: int) -> Array:
 
 
 def rescaled(cfg: PPOConfig, params: dict[str, Any], ratio: Array) -> dict[str, Any]:
-    """Weights whose values are multiplied by `ratio` (S,), one number a stream; the policy stays as it is."""
+    """Weights whose values are multiplied by `ratio` (S,) [-], one number a stream; the policy stays as it is."""
     name, layer = ("actor", "values") if cfg.shared_torso else ("critic", "Dense_0")
     return {**params, name: rescale_last_layer(params[name], layer, ratio)}
 

@@ -6,7 +6,7 @@ import dataclasses
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any, ClassVar, Self, TypeVar, get_args, get_origin, get_type_hints
+from typing import Annotated, Any, ClassVar, TypeVar, get_args, get_origin
 
 from powerzoo_jax.base.errors import SettingsError, unknown
 from powerzoo_jax.base.ranges import (
@@ -17,93 +17,17 @@ from powerzoo_jax.base.ranges import (
     Range,
     Share,
     Whole,
-    check_settings,
 )
 from powerzoo_jax.base.textfile import read_toml
-from powerzoo_jax.data.augment import KINDS, NONE
+from powerzoo_jax.rl.training.common import Config, types_of
 
 C = TypeVar("C", bound="Config")
 
-ACTIVATIONS = ("relu", "silu", "tanh")
 OPENAI = "openai"  # the evolution strategy that needs no other package
 
 # what no machine holds, and what an axis of an array cannot be, is refused here and not by an allocation
 Lanes = Annotated[int, Range(1, 2**24)]
-Width = Annotated[int, Range(1, 2**20)]
 Samples = Annotated[int, Range(1, 10**15)]
-
-
-@dataclass(frozen=True, kw_only=True)
-class Config:
-    """Settings common to all learners; the TOML file holds `task`, `split` and `algorithm` at its top level.
-
-    The type of a number says its range, see `base.ranges`; SettingsError (a ValueError) names what lies outside.
-
-    task, split:   what to train on, as in `powerzoo_jax.make(task, split=split)`
-    widths:        hidden layers of every network
-    activation:    relu, silu or tanh, after every hidden layer
-    obs_floor:     least standard deviation of an observation field, as a share of its declared half range
-    running_obs:   standardise observations by the moments seen in training, which the policy keeps and evaluation
-                   uses; False scales by the declared bounds throughout
-    reward_scale:  factor on the reward the learner sees; metrics stay in the units of the task
-    cost_weights:  price of each cost channel in the learner's reward [reward/unit]; () = costs are only reported
-    start:         action of an agent that policies start at, in [-1, 1], one number a column; () = the idle action
-    select_every:  updates between looks at split val, the best policy of which is kept and scored; 0 = the last one is
-    start_from:    folder of a run whose policies this one begins with, seed by seed, in place of random ones
-    augment:       "blocks" or "synthetic" prices beside the recorded ones, as in `data.augment`: in training alone, of
-                   tasks that take the keyword; "none" = recorded ones only
-    history:       observations that a policy sees side by side, the last ones, the present one included
-    """
-
-    algorithm: ClassVar[str]
-
-    task: str = "battery_arbitrage"
-    split: str = "train"
-    widths: tuple[Width, ...] = (128, 128)
-    activation: str = "tanh"
-    obs_floor: Positive = 0.05
-    running_obs: bool = True
-    reward_scale: Positive = 1.0
-    cost_weights: tuple[NotNegative, ...] = ()
-    start: tuple[Annotated[float, Range(-1, 1)], ...] = ()
-    select_every: Whole = 0
-    start_from: str = ""
-    augment: str = NONE
-    history: Annotated[int, Range(1, 2**10)] = 1
-
-    def __post_init__(self) -> None:
-        check_settings(f"{self.algorithm}: ", self)
-        for name, known in (("activation", ACTIVATIONS), ("augment", KINDS)):
-            if getattr(self, name) not in known:
-                raise ValueError(unknown(name, getattr(self, name), known))
-
-    @property
-    def keywords(self) -> dict[str, Any]:
-        """Keywords of the task that is trained on, and of no other split."""
-        return {} if self.augment == NONE else {"augment": self.augment}
-
-    @classmethod
-    def from_dict(cls, values: Mapping[str, Any]) -> Self:
-        """Settings out of plain values, as TOML or JSON gives them; names are checked, the rest is the default."""
-        types = _types(cls)
-        for name in values:
-            if name not in types:
-                raise ValueError(unknown(f"{cls.algorithm} setting", name, types))
-        return cls(**values)
-
-    @classmethod
-    def from_toml(cls, path: str | Path) -> Self:
-        """Read the top level and the section of this algorithm from a TOML file; SettingsError names what is wrong."""
-        table = read_toml(path)
-        try:
-            return cls.from_dict(_section(table, cls.algorithm))
-        except ValueError as err:
-            raise SettingsError(f"settings file {path}: {err}") from err
-
-    def to_dict(self) -> dict[str, Any]:
-        """The resolved settings as plain values; `from_dict(to_dict())` without `algorithm` gives them back."""
-        plain = {k: list(v) if isinstance(v, tuple) else v for k, v in dataclasses.asdict(self).items()}
-        return {"algorithm": self.algorithm, **plain}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -579,25 +503,11 @@ def override(cfg: C, settings: Mapping[str, str]) -> C:
     Example:
         override(PPOConfig(), {"lr": "1e-3", "widths": "64,64"})
     """
-    types = _types(type(cfg))
+    types = types_of(type(cfg))
     for name in settings:
         if name not in types:
             raise ValueError(unknown(f"{cfg.algorithm} setting", name, types))
     return dataclasses.replace(cfg, **{k: _parse(k, text, types[k]) for k, text in settings.items()})
-
-
-def _types(cls: type[Config]) -> dict[str, Any]:
-    hints = get_type_hints(cls)
-    return {f.name: hints[f.name] for f in dataclasses.fields(cls)}
-
-
-def _section(table: Mapping[str, Any], algorithm: str) -> dict[str, Any]:
-    """Merge the top level and one section; names the other sections may hold are not checked here."""
-    top = {k: v for k, v in table.items() if k not in ALGORITHMS and k != "algorithm"}
-    own = table.get(algorithm, {})
-    if not isinstance(own, dict):
-        raise ValueError(f"{algorithm} = {own!r} must be a section: write [{algorithm}] and its settings below.")
-    return {**top, **own}
 
 
 def _parse(name: str, text: str, kind: Any) -> Any:
