@@ -14,6 +14,8 @@ from tools.kept import ROOT, digest_with, kept
 
 NOTEBOOKS = sorted((ROOT / "notebooks").glob("*.ipynb"))
 SECONDS_PER_CELL = 600
+# compiling is most of their time and takes half as long without optimisation; none of them tells a speed
+QUICK = {"JAX_DISABLE_MOST_OPTIMIZATIONS": "1"}
 
 
 def executed(path: Path) -> Any:
@@ -36,10 +38,11 @@ def _run(source: str) -> str:
 
     # the sources stand in front of any installed copy
     paths = [str(ROOT), str(ROOT / "compat"), *filter(None, [os.environ.get("PYTHONPATH")])]
+    environment = {"PYTHONPATH": os.pathsep.join(paths), **QUICK}
     book = nbformat.reads(source, as_version=4)
     with tempfile.TemporaryDirectory() as folder:
         client = NotebookClient(book, timeout=SECONDS_PER_CELL, resources={"metadata": {"path": folder}})
-        client.execute(env={**os.environ, "PYTHONPATH": os.pathsep.join(paths)})
+        client.execute(env=os.environ | environment)
     return str(nbformat.writes(book))
 
 
