@@ -166,7 +166,7 @@ class StepProgram:
         return tuple(jax.tree.leaves(following)), told.words
 
     def read(self, words: Array) -> Reading:
-        """Observation, reward, cost and info that a step has told."""
+        """The reading that the words of a step hold."""
         leaves = leaves_of(words, self.told)
         if self._flat is None:
             return Reading(*jax.tree.unflatten(self.told.structure, leaves))

@@ -152,17 +152,26 @@ class FieldReport:
 
     def __init__(self, host: Host, base: frozenset[str], units: tuple[str, ...] = ()) -> None:
         self.host, self.base, self.units = host, base, units
-        self.names: tuple[str, ...] | None = None
+        self.names: tuple[str, ...] = ()
+        self.numbers: tuple[str, ...] = ()  # those of the names that are plain numbers; the rest are arrays
+        self.arrays: tuple[str, ...] = ()
         self.totals = tuple(f"total_{name}" for name in host.sim.spec.term_names)
 
     def electrical(self, info: Any) -> dict[str, float]:
         return {"p_slack_MW": 0.0, "q_slack_MVAr": 0.0}
 
     def devices(self, episode: Episode, reading: Reading) -> dict[str, Any]:
-        info = reading.info
-        if self.names is None:
-            self.names = tuple(name for name in info.__dataclass_fields__ if name not in self.base)
-        return {name: _plain(getattr(info, name)) for name in self.names}
+        found = vars(reading.info)
+        if not self.names:
+            self.names = tuple(name for name in found if name not in self.base)
+            self.numbers = tuple(name for name in self.names if isinstance(found[name], int | float))
+            self.arrays = tuple(name for name in self.names if name not in self.numbers)
+        out = dict(zip(self.names, map(found.__getitem__, self.names), strict=True))
+        # one look at all numbers: where none of them is infinite, neither is their sum
+        known = math.isfinite(sum(map(found.__getitem__, self.numbers)))
+        for name in self.arrays if known else self.names:
+            out[name] = _plain(out[name])
+        return out
 
     def of_agent(self, info: Any, agent: int) -> dict[str, Any]:
         per_agent = self.host.sim.env.dims.agent == self.host.sim.env.dims.unit > 1
