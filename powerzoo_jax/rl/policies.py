@@ -344,7 +344,7 @@ def remembering(crew: AgentGroups, network: Actor, params: Any, x: Array, memory
 
 
 def no_memory(cfg: APGConfig | PPOGRUConfig | CloneConfig, crew: AgentGroups) -> Array:
-    """Memory (N, M) of the agents before an episode: zeros."""
+    """Memory (N, M) [-] of the agents before an episode: zeros."""
     return jnp.zeros((crew.size, cfg.memory), crew.dtype)
 
 
