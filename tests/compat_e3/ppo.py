@@ -10,14 +10,14 @@ GAMMA, LAMBDA, CLIP = 0.99, 0.95, 0.2
 OPTIMISER = optax.chain(optax.clip_by_global_norm(0.5), optax.adam(3e-3))
 
 
-def first_weights(key, n_obs, n_act, width=16):
+def first_weights(key, n_obs, n_act, width=16, log_std=-0.5):
     keys = jax.random.split(key, 3)
     shapes = {"body": (n_obs, width), "mean": (width, n_act), "value": (width, 1)}
     weights = {
         name: jax.random.normal(k, shape) / jnp.sqrt(shape[0])
         for (name, shape), k in zip(shapes.items(), keys, strict=True)
     }
-    return weights | {"log_std": jnp.full(n_act, -0.5)}
+    return weights | {"log_std": jnp.full(n_act, log_std)}
 
 
 def forward(weights, obs):
@@ -38,14 +38,14 @@ def act(weights, obs, key):
     return action, log_prob(weights, mean, action), value
 
 
-def advantages(rewards, values, dones, last_value):
+def advantages(rewards, values, dones, last_value, gamma=GAMMA):
     """Generalised advantages (T, B)."""
 
     def back(carry, step):
         gain, following = carry
         reward, value, done = step
-        delta = reward + GAMMA * following * (1 - done) - value
-        gain = delta + GAMMA * LAMBDA * (1 - done) * gain
+        delta = reward + gamma * following * (1 - done) - value
+        gain = delta + gamma * LAMBDA * (1 - done) * gain
         return (gain, value), gain
 
     _, gains = jax.lax.scan(back, (jnp.zeros_like(last_value), last_value), (rewards, values, dones), reverse=True)
@@ -61,12 +61,15 @@ def loss(weights, batch, gains, targets):
     return -jnp.mean(jnp.minimum(ratio * gains, clipped * gains)) + 0.5 * jnp.mean((value - targets) ** 2)
 
 
-def improve(weights, moments, batch, last_value):
-    """Two passes over a batch of (T, B) transitions: (weights, moments)."""
-    gains = advantages(batch[4], batch[3], batch[5], last_value)
+def improve(weights, moments, batch, last_value, gamma=GAMMA, passes=2):
+    """Passes over a batch of (T, B) transitions: (weights, moments)."""
+    gains = advantages(batch[4], batch[3], batch[5], last_value, gamma)
     targets = gains + batch[3]
-    for _ in range(2):
+
+    def once(carry, _):
+        weights, moments = carry
         slope = jax.grad(loss)(weights, batch, gains, targets)
         change, moments = OPTIMISER.update(slope, moments)
-        weights = optax.apply_updates(weights, change)
-    return weights, moments
+        return (optax.apply_updates(weights, change), moments), None
+
+    return jax.lax.scan(once, (weights, moments), None, passes)[0]

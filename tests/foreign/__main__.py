@@ -1,7 +1,7 @@
 """Scripts for learners of other projects, each run in its environment and scored against random and idle play.
 
 Usage: python -m tests.foreign [--names NAME ...] [--seeds N ...] [--checkout NAME PATH] [--record]
-       python -m tests.foreign --quick     one seed, at most 90 s a script, two of the slow ones in turn
+       python -m tests.foreign --quick     one seed, at most 90 s of a processor a script, two of the slow ones in turn
        python -m tests.foreign --page      the table of docs/measurements/foreign.md, from the record
 
 A script fails where its returns, less two standard errors over the seeds, are not above random and idle play (with one
@@ -14,6 +14,7 @@ import argparse
 import datetime
 import json
 import os
+import signal
 import subprocess
 import sys
 import time
@@ -22,7 +23,8 @@ from typing import Any
 
 from tests.foreign.record import RECORD, ROOT, beats, merge, read_scripts, write_page
 
-QUICK_S, LIMIT_S, SLOW_AT_ONCE = 90, 3600, 2  # compiling for the first time takes half of the 90 s
+QUICK_S, LIMIT_S, SLOW_AT_ONCE = 90, 900, 2  # of processor time; compiling for the first time takes half of the 90
+HANGING = 20  # longer than its processor time by this factor
 ONE_THREAD = {
     "XLA_FLAGS": "--xla_cpu_multi_thread_eigen=false intra_op_parallelism_threads=1",
     "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0.1",
@@ -32,20 +34,23 @@ ONE_THREAD = {
 
 
 def run_script(
-    name: str, script: dict[str, Any], seeds: list[int], limit_s: float, words: list[str]
+    name: str, script: dict[str, Any], seeds: list[int], limit_s: int, words: list[str]
 ) -> list[dict[str, Any]]:
     """Records of a script's seeds; a single one with the key "error" where it failed."""
     python = os.environ.get(f"VENV_{script['env'].upper()}", f".venv-{script['env']}") + "/bin/python"
     module = f"tests.foreign.{script.get('file', name)}"
-    command = [python, "-m", module, *script.get("args", []), *words, "--seeds", *map(str, seeds)]
+    limited = ["sh", "-c", f'ulimit -S -t {limit_s}; exec "$@"', name]
+    command = [*limited, python, "-m", module, *script.get("args", []), *words, "--seeds", *map(str, seeds)]
     env = {**os.environ, **ONE_THREAD, "PYTHONPATH": os.pathsep.join((str(ROOT), os.environ.get("PYTHONPATH", "")))}
+    if not (ROOT / python).exists():
+        return [{"script": name, "error": f"{python} is missing. Run `make test-foreign`."}]
     begun = time.monotonic()
     try:
-        done = subprocess.run(command, cwd=ROOT, env=env, capture_output=True, text=True, timeout=limit_s)
+        done = subprocess.run(command, cwd=ROOT, env=env, capture_output=True, text=True, timeout=HANGING * limit_s)
     except subprocess.TimeoutExpired:
-        return [{"script": name, "error": f"not done after {limit_s:.0f} s"}]
-    except FileNotFoundError:
-        return [{"script": name, "error": f"{python} is missing. Run `make test-foreign`."}]
+        return [{"script": name, "error": f"hangs: not done after {HANGING * limit_s} s"}]
+    if done.returncode == -signal.SIGXCPU:
+        return [{"script": name, "error": f"not done after {limit_s} s of processor time"}]
     if done.returncode:
         last = (done.stderr.strip() or "no message").splitlines()[-1]
         return [{"script": name, "error": last, "stderr": done.stderr}]
