@@ -40,11 +40,11 @@ from typing import Any
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "compat"))
 
-import jax
 import numpy as np
 from powerzoo_compat.powerzoo_api.tasks.factory import list_tasks, make_task_env, make_task_vec_env
 
 import powerzoo_jax
+from powerzoo_jax.cli.commands.bench import device_name
 
 STEPS = 48
 TURNS = 5  # of each package
@@ -177,7 +177,7 @@ def main() -> None:
     parser.add_argument("--frames", action="store_true", help="pictures alone")
     args = parser.parse_args()
     lanes = "" if args.beside or args.frames else f", {args.lanes} lanes"
-    device = f"{jax.devices()[0].device_kind}, one core{lanes}"
+    device = f"{device_name()}, one core{lanes}"
     if args.frames:
         rows = frames(args.task)
     elif args.beside:

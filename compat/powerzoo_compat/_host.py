@@ -148,14 +148,22 @@ class StepProgram:
     def __init__(self, env: Any, params: Any, state: Any) -> None:
         self._env, self._params, self._state = env, params, state
         self._flat: FlatInfo | None = None
-        single = jax.default_backend() == "cpu" and isinstance(env, ONE_KERNEL)
-        self._run = jax.jit(self._as_one if single else self._step)
+        self._single = jax.default_backend() == "cpu" and isinstance(env, ONE_KERNEL)
+        self._run = jax.jit(self._as_one if self._single else self._step)
 
     def __call__(
         self, params: tuple[Array, ...], state: tuple[Array, ...], action: np.ndarray
     ) -> tuple[tuple[Array, ...], Array]:
         """(Arrays of the next state, words of (obs, reward, cost, info))."""
-        found: tuple[tuple[Array, ...], Array] = self._run(params, state, action)
+        found: tuple[tuple[Array, ...], Array]
+        try:
+            found = self._run(params, state, action)
+        except jax.errors.JaxRuntimeError:
+            if not self._single:
+                raise
+            # not every operation of XLA can stand in a single kernel
+            self._single, self._run = False, jax.jit(self._step)
+            found = self._run(params, state, action)
         return found
 
     def _step(self, params: tuple[Array, ...], state: tuple[Array, ...], action: Array) -> Any:

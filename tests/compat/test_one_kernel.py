@@ -4,6 +4,7 @@ import jax
 import numpy as np
 import powerzoo
 import pytest
+from powerzoo_compat._host import StepProgram
 
 
 @pytest.fixture(scope="module")
@@ -23,3 +24,19 @@ def test_the_step_is_a_single_call_that_xla_compiles_as_one_function(host):
     one, many = (host._advance.read(run(*given)[1]) for run in (host._advance._run, jax.jit(host._advance._step)))
     for x, y in zip(jax.tree.leaves(one), jax.tree.leaves(many), strict=True):
         np.testing.assert_allclose(x, y, rtol=1e-6, atol=1e-6)
+
+
+def test_what_xla_refuses_as_one_kernel_runs_as_many(host):
+    program = StepProgram(host.sim.env, jax.tree.structure(host._params), host._structure)
+    given = host._given, host._state, host.kernel_action({0: np.zeros(5, np.float32)})
+    program._run = refused
+    _, words = program(*given)
+    for x, y in zip(jax.tree.leaves(program.read(words)), jax.tree.leaves(host._advance.read(words)), strict=True):
+        np.testing.assert_array_equal(x, y)
+    program._run = refused
+    with pytest.raises(jax.errors.JaxRuntimeError, match="scatter"):
+        program(*given)
+
+
+def refused(*given):
+    raise jax.errors.JaxRuntimeError("UNIMPLEMENTED: Unhandled opcode for elemental IR emission: scatter")
