@@ -10,7 +10,7 @@ import pkgutil
 import types
 from collections.abc import Iterator
 from functools import partial
-from typing import Annotated, Any, Union, get_args, get_origin
+from typing import Annotated, Any, ClassVar, Union, get_args, get_origin
 
 import jax
 import numpy as np
@@ -86,7 +86,7 @@ def numbers(kind: Any) -> Iterator[Any]:
     origin = get_origin(kind)
     if origin is Annotated or kind in (int, float):
         yield kind
-    elif origin is not None:
+    elif origin is not None and origin is not ClassVar:  # what all instances share is no setting
         for part in get_args(kind):
             yield from numbers(part)
 
