@@ -29,7 +29,7 @@ def on_history(make_update: Callable[..., Programs]) -> Callable[..., Programs]:
     def made(cfg: Any, sim: Sim | None = None, *more: Any, **options: Any) -> Programs:
         if cfg.history == 1:
             return make_update(cfg, sim, *more, **options)
-        home = resolve(cfg.task, cfg.split, sim, cfg.keywords)
+        home = resolve(cfg, sim)
         init, update = make_update(cfg, with_history(home, cfg.history), *more, **options)
 
         def wide_init(key: Array, sim: Sim) -> Any:

@@ -164,6 +164,18 @@ def keys_by_kind(crew: AgentGroups, key: Array) -> dict[str, Array]:
     return {names[0]: key} if len(names) == 1 else dict(zip(names, jax.random.split(key, len(names)), strict=True))
 
 
+def start_actor(crew: AgentGroups, network: Any, key: Array, x: Any, **options: Any) -> dict[str, Any]:
+    """Weights of a policy network by kind of agent, each kind with its own draw and its own first action.
+
+    x:  (..., N, F) [-], standardised observations
+    """
+    keys = keys_by_kind(crew, key)
+    return {
+        name: network.clone(start=start).init(keys[name], agents_of(x, agents), **options)
+        for (name, agents), start in zip(crew.kinds, crew.start, strict=True)
+    }
+
+
 def start_scales(crew: AgentGroups, sim: Sim, floor: float) -> dict[str, Scale]:
     """Moments of observations from the declared bounds, those of the first agent of each kind."""
     space = sim.spaces()[0]

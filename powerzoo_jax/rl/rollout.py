@@ -102,6 +102,12 @@ def summarise(steps: Step) -> Episodes:
     )
 
 
+def mean_metrics(episodes: Episodes, dtype: Any) -> dict[str, Array]:
+    """Means over episodes: return () and length (), cost (C,), terms (K,) as the mean over agents."""
+    team = {"return": episodes.total, "cost": episodes.cost, "terms": jnp.mean(episodes.terms, axis=1)}
+    return {k: jnp.mean(v, axis=0, dtype=dtype) for k, v in {**team, "length": episodes.length}.items()}
+
+
 def evaluate_policy(sim: Sim, act: Act, keys: Array, carry: Any = ()) -> Episodes:
     """Run one whole episode per PRNG key (B,) in parallel and return its totals, (B,) each.
 

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from powerzoo_jax.rl.training.config import ALGORITHMS, APGConfig, PPOConfig, load, override
+from powerzoo_jax.rl.training.learners import LEARNERS
 from powerzoo_jax.tasks.registry import get_spec
 
 SHIPPED = Path(__file__).parents[2] / "configs" / "battery_arbitrage_ppo.toml"
@@ -95,3 +96,19 @@ def test_a_shipped_file_is_named_after_its_task_and_algorithm(path):
     cfg = load(path)
     assert path.stem == f"{cfg.task}_{cfg.algorithm}"
     assert get_spec(cfg.task).id == cfg.task
+
+
+@pytest.mark.parametrize("history", [1, 2])
+@pytest.mark.parametrize("algorithm", sorted(ALGORITHMS))
+def test_every_learner_trains_on_the_prices_that_its_settings_ask_for(algorithm, history, monkeypatch):
+    asked = []
+
+    def make(task, **keywords):
+        asked.append((task, keywords))
+        raise LookupError
+
+    monkeypatch.setattr("powerzoo_jax.tasks.make", make)
+    cfg = ALGORITHMS[algorithm](task="dso", augment="synthetic", history=history)
+    with pytest.raises(LookupError):
+        LEARNERS[algorithm].make_update(cfg)
+    assert asked == [("dso", {"split": "train", "augment": "synthetic"})]

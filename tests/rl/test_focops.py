@@ -1,4 +1,4 @@
-"""The trust region of FOCOPS: its optimum in closed form, and states outside of it."""
+"""The trust region of FOCOPS: its optimum in closed form, states outside of it, and a budget that binds."""
 
 from __future__ import annotations
 
@@ -8,8 +8,13 @@ import numpy as np
 import pytest
 from scipy.stats import norm
 
+from powerzoo_jax.rl.algorithms import ppo
 from powerzoo_jax.rl.algorithms.focops import trust_region_surrogate
 from powerzoo_jax.rl.networks.heads import Dist, Head
+from powerzoo_jax.rl.policies import ppo_act
+from powerzoo_jax.rl.rollout import evaluate_policy
+from powerzoo_jax.rl.training.config import FOCOPSConfig
+from tests.rl.toy_team import STEPS, toy_team
 
 HEAD, ALL = Head((0,)), jnp.ones((1, 0), bool)
 MEAN, SIGMA, WEIGHT, WIDE = 0.3, 0.5, 1.6, 1e9
@@ -65,3 +70,17 @@ def test_the_divergence_is_the_mean_of_the_difference_of_log_probabilities():
     expected = jnp.sum(jnp.exp(logp) * (logp - before)) * (grid[1] - grid[0])
     assert float(head.divergence(new, old, legal)[0]) == pytest.approx(float(expected), rel=1e-4)
     assert float(head.divergence(new, new, legal)[0]) == pytest.approx(0.0, abs=1e-6)
+
+
+def test_a_budget_that_binds_is_kept_and_used():
+    """Who repeats what is heard spends 1.5 and earns 0; silence above zero spends 0 and earns -1 in the mean."""
+    home = toy_team(0.3)
+    cfg = FOCOPSConfig(
+        lanes=64, steps=STEPS, total_steps=64 * STEPS * 150, epochs=4, minibatches=2, widths=(16,), lr=1e-2, gamma=0.0,
+        gae_lambda=0.0, price_rate=0.1, greedy_episodes=64,
+    )  # fmt: skip
+    state, metrics = jax.jit(ppo.make_train(cfg, home))(jax.random.key(0), home)
+    totals = evaluate_policy(home, ppo_act(cfg, home, ppo.policy_of(state)), jax.random.split(jax.random.key(1), 256))
+    assert 0.1 < float(totals.cost[:, 0].mean()) < 0.3
+    assert -1.1 < float(totals.total.mean()) < 0.0
+    assert float(metrics["kl"].max()) < 10 * cfg.kl_trust

@@ -77,6 +77,22 @@ def test_prices_follow_the_policy_that_the_settings_name(episodes):
     assert (float(told["price_loudness"]) < 1.0) == bool(episodes)
 
 
+def test_a_policy_priced_by_its_mode_spends_what_the_budget_allows():
+    """Priced by its noise, it must be quieter than it need be, and earns less when it is scored without noise."""
+    home = toy_team(0.3)
+    cfg = dataclasses.replace(QUIET, lanes=64, total_steps=64 * STEPS * 150, epochs=4, minibatches=2, widths=(16,))
+    cfg = dataclasses.replace(cfg, lr=1e-2, gamma=0.0, gae_lambda=0.0, price_rate=0.1, budget_share=0.8)
+    scores = []
+    for episodes in (0, 64):
+        mine = dataclasses.replace(cfg, greedy_episodes=episodes)
+        state, _ = jax.jit(ppo.make_train(mine, home))(jax.random.key(0), home)
+        act = ppo_act(mine, home, ppo.policy_of(state))
+        scores.append(evaluate_policy(home, act, jax.random.split(jax.random.key(1), 256)))
+    noisy, greedy = scores
+    assert float(noisy.cost[:, 0].mean()) < float(greedy.cost[:, 0].mean()) < 0.3
+    assert float(greedy.total.mean()) > float(noisy.total.mean())
+
+
 def test_a_task_without_budgets_is_refused():
     with pytest.raises(ValueError, match="no finite cost budget"):
         ppo.make_update(CFG, toy_team())

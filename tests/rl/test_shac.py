@@ -84,6 +84,18 @@ def test_a_limit_by_lane_that_none_reaches_changes_nothing(sim):
         np.testing.assert_allclose(a, b, atol=1e-5)
 
 
+def test_windows_of_a_quarter_of_a_day_learn_to_trade(sim):
+    """What is charged at night is sold in the evening, beyond the window: only the value knows."""
+    cfg = SHACConfig(
+        lanes=32, steps=12, updates=200, widths=(32, 32), lr=5e-3, critic_lr=3e-3, activation="relu", gamma=1.0,
+        bootstrap=False, cost_weights=(0.0, 0.0, 0.0, 0.5),
+    )  # fmt: skip
+    state, metrics = jax.jit(shac.make_train(cfg, sim))(jax.random.key(0), sim)
+    totals = evaluate_policy(sim, apg_act(cfg, sim, shac.policy_of(state)), jax.random.split(jax.random.key(1), 64))
+    assert int(metrics["episodes"].min()) > 0  # lanes are all over the day
+    assert float(totals.total.mean()) > 6.0  # an idle battery earns 0
+
+
 def test_a_budget_that_binds_is_kept():
     """Who repeats what is heard spends 1.5 and earns 0; silence above zero spends 0 and earns -1 in the mean."""
     sim = toy_team(0.3)

@@ -34,13 +34,13 @@ from powerzoo_jax.rl.policies import (
     apg_act,
     apg_crew,
     by_kind,
-    keys_by_kind,
     make_deterministic,
     map_kinds,
     no_memory,
+    start_actor,
     start_scales,
 )
-from powerzoo_jax.rl.rollout import batch_rollout, summarise
+from powerzoo_jax.rl.rollout import batch_rollout, mean_metrics, summarise
 from powerzoo_jax.rl.training.config import APGConfig, APGLagrangianConfig
 
 
@@ -68,7 +68,7 @@ Update = Callable[[APGState, Sim], tuple[APGState, Metrics]]
 @on_history
 def make_update(cfg: APGConfig, sim: Sim | None = None) -> tuple[Init, Update]:
     """Build (init, update): `init(key, sim)` starts a run, `update(state, sim)` is one gradient step."""
-    home = resolve(cfg.task, cfg.split, sim, cfg.keywords)
+    home = resolve(cfg, sim)
     crew = apg_crew(cfg, home)
     network = make_deterministic(cfg, crew)
     optimiser = make_descent(cfg)
@@ -80,12 +80,9 @@ def make_update(cfg: APGConfig, sim: Sim | None = None) -> tuple[Init, Update]:
 
     def init(key: Array, sim: Sim) -> APGState:
         key, weights = jax.random.split(key)
-        x, keys = by_kind(crew, normalise, start_scale, crew.view(sim.init(key)[1])), keys_by_kind(crew, weights)
+        x = by_kind(crew, normalise, start_scale, crew.view(sim.init(key)[1]))
         x = beside(x, no_memory(cfg, crew)) if cfg.memory else x
-        actor = {
-            name: network.clone(start=start).init(keys[name], x[..., list(agents), :])
-            for (name, agents), start in zip(crew.kinds, crew.start, strict=True)
-        }
+        actor = start_actor(crew, network, weights, x)
         prices = lagrangian.start_multipliers(limited, home) if limited else ()
         return APGState(actor=actor, opt=optimiser.init(actor), scale=start_scale, multipliers=prices, key=key)
 
@@ -117,9 +114,7 @@ def make_update(cfg: APGConfig, sim: Sim | None = None) -> tuple[Init, Update]:
         (actor, opt), norm = guarded_step(optimiser, grads, state.actor, state.opt)
         moved = map_kinds(crew, observe_batch, crew.view(steps.obs), state.scale)
         done = summarise(steps)
-        means = {"return": done.total, "cost": done.cost, "terms": jnp.mean(done.terms, axis=1), "length": done.length}
-        metrics = {k: jnp.mean(v, axis=0, dtype=value.dtype) for k, v in means.items()}
-        metrics |= {"loss": value, "grad_norm": norm}
+        metrics = mean_metrics(done, value.dtype) | {"loss": value, "grad_norm": norm}
         prices = state.multipliers
         if limited:
             prices = lagrangian.adjust(limited, prices, metrics["cost"][channels], budget, jnp.asarray(cfg.lanes))
@@ -186,7 +181,7 @@ def blurred(crew: AgentGroups, act: Act, scale: dict[str, Scale], noise: float) 
 
 def make_train(cfg: APGConfig, sim: Sim | None = None) -> Callable[..., TrainResult]:
     """Build `train(key, sim=...) -> TrainResult`: the whole run as one program; jit it, vmap it over keys."""
-    home = resolve(cfg.task, cfg.split, sim, cfg.keywords)
+    home = resolve(cfg, sim)
     return repeat_updates(*make_update(cfg, home), cfg.updates, home)
 
 

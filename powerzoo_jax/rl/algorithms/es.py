@@ -35,13 +35,13 @@ from powerzoo_jax.rl.policies import (
     ActorPolicy,
     by_kind,
     crew_of,
-    keys_by_kind,
     make_actor,
     map_kinds,
     ppo_act,
+    start_actor,
     start_scales,
 )
-from powerzoo_jax.rl.rollout import Episodes, batch_rollout, evaluate_policy, summarise
+from powerzoo_jax.rl.rollout import Episodes, batch_rollout, evaluate_policy, mean_metrics, summarise
 from powerzoo_jax.rl.training.config import OPENAI, ESConfig
 
 
@@ -176,7 +176,7 @@ def excess_over(cost: Array, budget: Array) -> Array:
 @on_history
 def make_update(cfg: ESConfig, sim: Sim | None = None) -> tuple[Init, Update]:
     """Build (init, update): `init(key, sim)` starts a run, `update(state, sim)` plays and ranks one generation."""
-    home = resolve(cfg.task, cfg.split, sim)
+    home = resolve(cfg, sim)
     crew = crew_of(cfg, home)
     network = make_actor(cfg, crew)
     start_scale = start_scales(crew, home, cfg.obs_floor)
@@ -184,11 +184,7 @@ def make_update(cfg: ESConfig, sim: Sim | None = None) -> tuple[Init, Update]:
     budget = jnp.where(given > 0, cfg.budget_share * given, LEAST_BUDGET)
 
     def first(key: Array, obs: Array) -> dict[str, Any]:
-        x, keys = by_kind(crew, normalise, start_scale, crew.view(obs)), keys_by_kind(crew, key)
-        return {
-            name: network.clone(start=start).init(keys[name], x[..., list(agents), :])
-            for (name, agents), start in zip(crew.kinds, crew.start, strict=True)
-        }
+        return start_actor(crew, network, key, by_kind(crew, normalise, start_scale, crew.view(obs)))
 
     low = home.spaces()[0].low
     blank = jax.eval_shape(first, jax.random.key(0), jax.ShapeDtypeStruct(low.shape, low.dtype))
@@ -215,9 +211,7 @@ def make_update(cfg: ESConfig, sim: Sim | None = None) -> tuple[Init, Update]:
         # what the search stood for when it asked: the policy whose costs and return the log shows
         policy = ActorPolicy(actor=state.actor, scale=state.scale)
         _, steps = batch_rollout(sim, ppo_act(cfg, home, policy), (), keys, home.spec.horizon)
-        done = summarise(steps)
-        means = {"return": done.total, "cost": done.cost, "terms": jnp.mean(done.terms, axis=1), "length": done.length}
-        metrics = {k: jnp.mean(v, axis=0, dtype=worth.dtype) for k, v in means.items()}
+        metrics = mean_metrics(summarise(steps), worth.dtype)
         metrics |= {"candidates_return": jnp.mean(total), "candidates_spread": jnp.std(worth)}
         moved = map_kinds(crew, observe_batch, crew.view(steps.obs), state.scale) if cfg.running_obs else state.scale
         return ESState(search=search, scale=moved, key=key, actor=unravel(strategy.mean(search))), metrics
@@ -227,7 +221,7 @@ def make_update(cfg: ESConfig, sim: Sim | None = None) -> tuple[Init, Update]:
 
 def make_train(cfg: ESConfig, sim: Sim | None = None) -> Callable[..., TrainResult]:
     """Build `train(key, sim=...) -> TrainResult`: the whole run as one program; jit it, vmap it over keys."""
-    home = resolve(cfg.task, cfg.split, sim)
+    home = resolve(cfg, sim)
     return repeat_updates(*make_update(cfg, home), cfg.updates, home)
 
 

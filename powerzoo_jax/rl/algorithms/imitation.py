@@ -45,20 +45,19 @@ from powerzoo_jax.rl.networks.heads import Dist
 from powerzoo_jax.rl.networks.recurrent import beside
 from powerzoo_jax.rl.policies import (
     ActorPolicy,
-    agents_of,
     by_kind,
     clone_act,
     crew_of,
     distribution,
-    keys_by_kind,
     make_actor,
     make_gru,
     map_kinds,
     no_memory,
     remembering,
+    start_actor,
     start_scales,
 )
-from powerzoo_jax.rl.rollout import summarise
+from powerzoo_jax.rl.rollout import mean_metrics, summarise
 from powerzoo_jax.rl.training.config import CloneConfig, DAggerConfig
 from powerzoo_jax.rl.training.parallel import over_devices
 from powerzoo_jax.tasks import make
@@ -163,7 +162,7 @@ def make_update(cfg: CloneConfig, sim: Sim | None = None, teacher: Teacher | Non
 
     teacher:  one of your own; None takes the planner that settings name
     """
-    home = resolve(cfg.task, cfg.split, sim, cfg.keywords)
+    home = resolve(cfg, sim)
     crew, own = crew_of(cfg, home), without_history(home).env.dims.obs
     network, horizon = make_gru(cfg, crew) if cfg.memory else make_actor(cfg, crew), home.spec.horizon
     schedule = optax.cosine_decay_schedule(cfg.lr, cfg.updates * cfg.gradients, cfg.lr_end)
@@ -177,14 +176,11 @@ def make_update(cfg: CloneConfig, sim: Sim | None = None, teacher: Teacher | Non
 
     def init(key: Array, sim: Sim) -> ImitationState:
         key, weights = jax.random.split(key)
-        scale, keys = start_scales(crew, home, cfg.obs_floor), keys_by_kind(crew, weights)
+        scale = start_scales(crew, home, cfg.obs_floor)
         seen = crew.view(sim.init(key)[1])
         x = by_kind(crew, normalise, scale, seen)
         x = beside(x, no_memory(cfg, crew)) if cfg.memory else x
-        actor = {
-            name: network.clone(start=start).init(keys[name], agents_of(x, agents))
-            for (name, agents), start in zip(crew.kinds, crew.start, strict=True)
-        }
+        actor = start_actor(crew, network, weights, x)
         store: Any = ()
         if cfg.rounds > 1:
             rows = (cfg.rounds, *shape)
@@ -278,17 +274,15 @@ def make_update(cfg: CloneConfig, sim: Sim | None = None, teacher: Teacher | Non
             count = jnp.minimum(state.done + 1, cfg.rounds) * shape[0]
             lessons = jax.tree.map(lambda x: x.reshape(cfg.rounds * shape[0], *x.shape[2:]), store)
         state, value = learn(state, lessons, count, learn_key)
-        means = {"return": totals.total, "cost": totals.cost, "terms": jnp.mean(totals.terms, axis=1)}
-        means["length"] = totals.length
-        metrics = {k: jnp.mean(v, axis=0, dtype=value.dtype) for k, v in means.items()}
-        return state.replace(done=state.done + 1, key=key), metrics | {"loss": value}  # type: ignore[attr-defined]
+        metrics = mean_metrics(totals, value.dtype) | {"loss": value}
+        return state.replace(done=state.done + 1, key=key), metrics  # type: ignore[attr-defined]
 
     return init, update
 
 
 def make_train(cfg: CloneConfig, sim: Sim | None = None, teacher: Teacher | None = None) -> Callable[..., TrainResult]:
     """Build `train(key, sim=...) -> TrainResult`: the whole run as one program; jit it, vmap it over keys."""
-    home = resolve(cfg.task, cfg.split, sim, cfg.keywords)
+    home = resolve(cfg, sim)
     return repeat_updates(*make_update(cfg, home, teacher=teacher), cfg.updates, home)
 
 

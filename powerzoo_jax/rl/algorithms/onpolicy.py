@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from functools import partial
 from typing import Any, ClassVar, NamedTuple
 
@@ -18,6 +18,7 @@ from powerzoo_jax.base.numerics import TINY, safe_divide
 from powerzoo_jax.base.tree import take, where_done
 from powerzoo_jax.envs.core import Sim
 from powerzoo_jax.rl.networks.body import Scale, observe_batch
+from powerzoo_jax.rl.training.common import Config
 from powerzoo_jax.rl.training.config import PPOConfig
 from powerzoo_jax.rl.training.parallel import devices_in_force, on_each_device, over_devices
 
@@ -52,13 +53,13 @@ class EpisodeStats:
     length: Array
 
 
-def resolve(task: str, split: str, sim: Sim | None, keywords: Mapping[str, Any] | None = None) -> Sim:
-    """The simulation given, or the one the settings name, with keywords of `make`."""
+def resolve(cfg: Config, sim: Sim | None) -> Sim:
+    """The simulation given, or the one the settings name, with their keywords of `make`."""
     if sim is not None:
         return sim
     from powerzoo_jax.tasks import make
 
-    return make(task, split=split, **(keywords or {}))
+    return make(cfg.task, split=cfg.split, **cfg.keywords)
 
 
 def start_tally(sim: Sim, lanes: int, dtype: Any) -> EpisodeStats:

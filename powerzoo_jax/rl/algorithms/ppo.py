@@ -62,7 +62,6 @@ from powerzoo_jax.rl.policies import (
     ALL,
     ActorPolicy,
     AgentGroups,
-    agents_of,
     by_kind,
     crew_of,
     distribution,
@@ -73,6 +72,7 @@ from powerzoo_jax.rl.policies import (
     map_kinds,
     move_scales,
     ppo_act,
+    start_actor,
     start_scales,
 )
 from powerzoo_jax.rl.rollout import evaluate_policy
@@ -185,7 +185,7 @@ def make_update(cfg: PPOConfig, sim: Sim | None = None) -> tuple[Init, Update]:
 
     Both take the simulation as an argument, so that its arrays are inputs of the compiled program, not constants.
     """
-    home = resolve(cfg.task, cfg.split, sim, cfg.keywords)
+    home = resolve(cfg, sim)
     crew, optimiser = crew_of(cfg, home), make_optimiser(cfg)
     limited = cfg if isinstance(cfg, PPOLagrangianConfig) else None
     channels = lagrangian.constrained(home) if limited else ()
@@ -229,15 +229,9 @@ def make_update(cfg: PPOConfig, sim: Sim | None = None) -> tuple[Init, Update]:
         env, obs = jax.vmap(seen_by(sim).init)(jax.random.split(env_key, cfg.lanes))
         scale = start_scales(crew, home, cfg.obs_floor)
         x = by_kind(crew, normalise, scale, crew.view(take(obs, 0)))
-        keys = keys_by_kind(crew, actor_key)
         # a network with values is asked for them, or it would start without the weights of its last layer
         valued: dict[str, Any] = {"valued": True} if cfg.shared_torso else {}
-        params: dict[str, Any] = {
-            "actor": {
-                name: actor.clone(start=start).init(keys[name], agents_of(x, agents), **valued)
-                for (name, agents), start in zip(crew.kinds, crew.start, strict=True)
-            }
-        }
+        params: dict[str, Any] = {"actor": start_actor(crew, actor, actor_key, x, **valued)}
         if not cfg.shared_torso:
             whole = {ALL: critic.init(critic_key, all_of(x))} if central else None
             params["critic"] = whole or map_kinds(crew, critic.init, x, keys_by_kind(crew, critic_key))
@@ -381,7 +375,7 @@ def make_train(cfg: PPOConfig, sim: Sim | None = None) -> Callable[..., TrainRes
     jit it, and pass the simulation as an argument to keep its arrays out of the program text; vmap over keys trains
     several seeds at once, and episodes still restart under one branch for all of them.
     """
-    home = resolve(cfg.task, cfg.split, sim, cfg.keywords)
+    home = resolve(cfg, sim)
     return repeat_updates(*make_update(cfg, home), cfg.updates, home)
 
 

@@ -115,7 +115,7 @@ Update = Callable[[RecurrentState, Sim], tuple[RecurrentState, Metrics]]
 @on_history
 def make_update(cfg: PPOGRUConfig, sim: Sim | None = None) -> tuple[Init, Update]:
     """Build (init, update): `init(key, sim)` starts a run, `update(state, sim)` does one collect-and-learn round."""
-    home = resolve(cfg.task, cfg.split, sim, cfg.keywords)
+    home = resolve(cfg, sim)
     crew, optimiser = crew_of(cfg, home), make_optimiser(cfg)
     network, blank = make_gru(cfg, crew), no_memory(cfg, crew)
     # a lane's sequence is one sample
@@ -226,5 +226,5 @@ def make_update(cfg: PPOGRUConfig, sim: Sim | None = None) -> tuple[Init, Update
 
 def make_train(cfg: PPOGRUConfig, sim: Sim | None = None) -> Callable[..., TrainResult]:
     """Build `train(key, sim=...) -> TrainResult`: the whole run as one program; jit it, vmap it over keys."""
-    home = resolve(cfg.task, cfg.split, sim, cfg.keywords)
+    home = resolve(cfg, sim)
     return repeat_updates(*make_update(cfg, home), cfg.updates, home)

@@ -148,7 +148,7 @@ def draw(store: Store, key: Array, count: int, blocks: int) -> Transition:
 @on_history
 def make_update(cfg: SACConfig, sim: Sim | None = None) -> tuple[Init, Update]:
     """Build (init, update): `init(key, sim)` starts a run, `update(state, sim)` collects a round and learns from it."""
-    home = resolve(cfg.task, cfg.split, sim, cfg.keywords)
+    home = resolve(cfg, sim)
     size, shape = action_box(home).low.size, action_box(home).shape
     crew = make_crew(home, joint=True, squash=True, start=cfg.start)
     actor = make_squashed(cfg, crew)
@@ -276,7 +276,7 @@ def make_losses(cfg: SACConfig, actor: Any, critic: Any, size: int) -> Callable[
 
 def make_train(cfg: SACConfig, sim: Sim | None = None) -> Callable[..., TrainResult]:
     """Build `train(key, sim=...) -> TrainResult`: the whole run as one program; jit it, vmap it over keys."""
-    home = resolve(cfg.task, cfg.split, sim, cfg.keywords)
+    home = resolve(cfg, sim)
     return repeat_updates(*make_update(cfg, home), cfg.updates, home)
 
 

@@ -57,9 +57,9 @@ from powerzoo_jax.rl.policies import (
     apg_act,
     apg_crew,
     by_kind,
-    keys_by_kind,
     make_deterministic,
     map_kinds,
+    start_actor,
     start_scales,
 )
 from powerzoo_jax.rl.training.config import SHACConfig, SHACLagrangianConfig
@@ -215,7 +215,7 @@ def size_of(returns: Scale) -> Array:
 @on_history
 def make_update(cfg: SHACConfig, sim: Sim | None = None) -> tuple[Init, Update]:
     """Build (init, update): `init(key, sim)` starts a run, `update(state, sim)` plays and learns from one window."""
-    home = resolve(cfg.task, cfg.split, sim)
+    home = resolve(cfg, sim)
     crew, parts = apg_crew(cfg, home), make_parts(cfg, home)
     network, critic = make_deterministic(cfg, crew), parts.critic
     optimiser, fitter = make_descent(cfg), optax.adam(cfg.critic_lr)
@@ -228,11 +228,8 @@ def make_update(cfg: SHACConfig, sim: Sim | None = None) -> tuple[Init, Update]:
         key, env_key, actor_key, critic_key = jax.random.split(key, 4)
         env, obs = jax.vmap(sim.init)(jax.random.split(env_key, cfg.lanes))
         scale = start_scales(crew, home, cfg.obs_floor)
-        x, keys = by_kind(crew, normalise, scale, crew.view(obs[0])), keys_by_kind(crew, actor_key)
-        actor = {
-            name: network.clone(start=start).init(keys[name], x[..., list(agents), :])
-            for (name, agents), start in zip(crew.kinds, crew.start, strict=True)
-        }
+        x = by_kind(crew, normalise, scale, crew.view(obs[0]))
+        actor = start_actor(crew, network, actor_key, x)
         value = {ALL: critic.init(critic_key, x.reshape(-1))}
         zero = jnp.zeros(critic.streams, obs.dtype)
         state = SHACState(
@@ -321,7 +318,7 @@ def make_update(cfg: SHACConfig, sim: Sim | None = None) -> tuple[Init, Update]:
 
 def make_train(cfg: SHACConfig, sim: Sim | None = None) -> Callable[..., TrainResult]:
     """Build `train(key, sim=...) -> TrainResult`: the whole run as one program; jit it, vmap it over keys."""
-    home = resolve(cfg.task, cfg.split, sim)
+    home = resolve(cfg, sim)
     return repeat_updates(*make_update(cfg, home), cfg.updates, home)
 
 
