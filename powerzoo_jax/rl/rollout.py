@@ -103,7 +103,10 @@ def summarise(steps: Step) -> Episodes:
 
 
 def mean_metrics(episodes: Episodes, dtype: Any) -> dict[str, Array]:
-    """Means over episodes: return () and length (), cost (C,), terms (K,) as the mean over agents."""
+    """Means over episodes: return (), cost (C,), terms (K,), a mean over agents too, and length () [steps].
+
+    All but the length are in the units of the task.
+    """
     team = {"return": episodes.total, "cost": episodes.cost, "terms": jnp.mean(episodes.terms, axis=1)}
     return {k: jnp.mean(v, axis=0, dtype=dtype) for k, v in {**team, "length": episodes.length}.items()}
 
