@@ -50,7 +50,7 @@ test-all: $(VENV)/.stamp  ## every test but the long ones, the notebooks and the
 	$(BIN)/python $(PYTEST) -m "not long" $(NATIVE)
 
 test-long: lint types wheel-check  ## every test, and a hundred thousand abused steps of every task
-	$(BIN)/python $(PYTEST) $(NATIVE)
+	POWERZOO_TESTS_OPTIMISED=1 $(BIN)/python $(PYTEST) $(NATIVE)
 	$(BIN)/python -m tools.soak --steps 1e5
 	@$(MAKE) --no-print-directory test-foreign FOREIGN=
 

@@ -32,6 +32,12 @@ STANDARD_FOLDERS = frozenset(
     {"rl", "cli", "plot", "compat", "compat_e1", "compat_e3", "docs", "notebooks", "packaging"}
 )
 
+# What these test does not hang on how a program is optimised, and compiling is most of what they take: their programs
+# are compiled without optimisation, in half the time. `make test-long` compiles them as users do.
+PLAIN_FOLDERS = frozenset({"cli", "compat", "compat_e1", "compat_e3", "docs", "plot", "rl", "study", "tasks"})
+UNOPTIMISED = "JAX_DISABLE_MOST_OPTIMIZATIONS"
+OPTIMISED = "POWERZOO_TESTS_OPTIMISED"
+
 # again for a plugin that imported jax before this file was read
 jax.config.update("jax_compilation_cache_dir", os.environ["JAX_COMPILATION_CACHE_DIR"])
 jax.config.update(
@@ -74,6 +80,20 @@ def forget_programs() -> Iterator[None]:
     """Drop a module's compiled programs when it ends: thousands of them exhaust a process's memory maps."""
     yield
     jax.clear_caches()
+
+
+@pytest.fixture(autouse=True, scope="module")
+def plain_programs(request: pytest.FixtureRequest) -> Iterator[None]:
+    """Compile without optimisation what the tests of some folders run, here and in processes that they start."""
+    if request.path.relative_to(TESTS).parts[0] not in PLAIN_FOLDERS or os.environ.get(OPTIMISED):
+        yield
+        return
+    before = jax.config.read(UNOPTIMISED.lower())
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv(UNOPTIMISED, "1")
+        jax.config.update(UNOPTIMISED.lower(), True)
+        yield
+        jax.config.update(UNOPTIMISED.lower(), before)
 
 
 @pytest.fixture(scope="session")

@@ -8,8 +8,6 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 BLOCK = re.compile(r'^```(python|bash)(?: title="([^"]+)")?\n(.*?)^```$', re.MULTILINE | re.DOTALL)
-# compiling is nearly all that a small study takes, and takes half as long like this
-UNOPTIMISED = {"JAX_DISABLE_MOST_OPTIMIZATIONS": "1"}
 # stands in for the program: it writes down how many words a command has, and the words as the shell expands them
 RECORDED = """powerzoo-jax() { printf '%s\\n' "$#" "$@"; }\n"""
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-from tests.docs.scripts import UNOPTIMISED, blocks, spoken
+from tests.docs.scripts import blocks, spoken
 
 PAGE = (Path(__file__).resolve().parents[2] / "docs" / "howto" / "paper.md").read_text(encoding="utf-8")
 SMALL = {"SEEDS": "2", "PPO_STEPS": "768", "APG_UPDATES": "2", "SAC_STEPS": "1024"}
@@ -14,7 +14,7 @@ LEARNERS = ("ppo", "apg", "sac")
 
 def test_the_study_runs_in_small_sizes(run_snippet, tmp_path, monkeypatch):
     assert " ".join(f"{name}={size}" for name, size in SMALL.items()) in PAGE  # a reader can do the same
-    for name, value in (SMALL | UNOPTIMISED).items():
+    for name, value in SMALL.items():
         monkeypatch.setenv(name, value)
     run_snippet(f"from tests.docs.scripts import play\nplay({[tuple(block) for block in blocks(PAGE)]!r})\n")
     rows = json.loads((tmp_path / "village.json").read_text())

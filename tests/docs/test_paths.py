@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.docs.scripts import UNOPTIMISED, blocks
+from tests.docs.scripts import blocks
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGE = (ROOT / "docs" / "howto" / "paths.md").read_text(encoding="utf-8")
@@ -16,10 +16,8 @@ PATHS = dict(re.findall(r"^## (.+?)\n(.*?)(?=^## |\Z)", PAGE, re.MULTILINE | re.
 
 
 @pytest.fixture
-def play(run_snippet, monkeypatch):
+def play(run_snippet):
     """Run the script of a section in an empty folder; returns what it prints."""
-    for name, value in UNOPTIMISED.items():
-        monkeypatch.setenv(name, value)
 
     def run(section: str) -> str:
         script = [tuple(block) for block in blocks(PATHS[section])]
