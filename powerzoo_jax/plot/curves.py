@@ -136,14 +136,16 @@ def plot_gains(
         if runs is None:
             axes.annotate("over a budget", (0, k), xytext=(4, 0), textcoords="offset points", va="center")
             continue
-        ends = np.abs(interval(runs) - middle[name])[:, None]
-        axes.barh(k, middle[name], xerr=ends, color=COLOURS[0], capsize=3)
         if middle[name] < FAR_BELOW:
+            axes.barh(k, FAR_BELOW, color=COLOURS[0])
             place = {"xytext": (4, 0), "textcoords": "offset points", "va": "center"}
             axes.annotate(f"{middle[name]:.3g}", (FAR_BELOW, k), color="white", **place)
-    axes.set_xlim(left=max(axes.get_xlim()[0], FAR_BELOW))
+            continue
+        ends = np.abs(interval(runs) - middle[name])[:, None]
+        axes.barh(k, middle[name], xerr=ends, color=COLOURS[0], capsize=3)
     for value in (0.0, 1.0):
         axes.axvline(value, **LIMIT_LINE)
+    axes.set_xlim(left=max(axes.get_xlim()[0], FAR_BELOW))
     axes.set_yticks(np.arange(len(names)), names)
     axes.set_ylim(len(names) - 0.5, -0.5)
     axes.set(xlabel=label, title=title)
