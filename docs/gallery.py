@@ -5,7 +5,6 @@ They show what the repository holds: the traces of docs/episode.npz, the scores 
 
 from __future__ import annotations
 
-import json
 import sys
 import tempfile
 from collections.abc import Callable
@@ -15,20 +14,20 @@ from typing import Any
 import numpy as np
 
 from powerzoo_jax.cases import load_case, load_feeder
+from powerzoo_jax.cli.commands.leaderboard import TEST
+from powerzoo_jax.cli.commands.plot import draw_gains, draw_scores
 from powerzoo_jax.envs import load_traces
 from powerzoo_jax.plot import (
     plot_branch_loading,
     plot_feeder,
-    plot_gains,
-    plot_leaderboard,
     plot_learning_curves,
     plot_network,
     plot_voltage_profile,
     save_figure,
 )
-from powerzoo_jax.tasks.score import normalized_score
 
 HERE = Path(__file__).parent
+BOARD = HERE / "leaderboard.json"
 CASE, EVENING = "case33bw", 38  # network of the traces, and the step of the day that is shown
 
 
@@ -69,18 +68,12 @@ def curves() -> Any:
 
 def scores() -> Any:
     """Scores of the leaderboard, one bar a run."""
-    runs = json.loads((HERE / "leaderboard.json").read_text(encoding="utf-8"))
-    named = {f"{run['task']} ({run['run']['config']['algorithm']})": run["seeds"] for run in runs}
-    kept = {name: all(all(seed["kept"]) for seed in seeds) for name, seeds in named.items()}
-    values = {name: [seed["score"] for seed in seeds] for name, seeds in named.items()}
-    known = {name: run["known"] for name, run in zip(named, runs, strict=True)}
-    rule = {name: normalized_score(x["rule"], x["random"], x["oracle"]) for name, x in known.items()}
-    return plot_leaderboard(values, feasible=kept, rule=rule, title="0 = random, 1 = oracle")
+    return draw_scores(BOARD, TEST, "0 = random, 1 = oracle")
 
 
 def gains() -> Any:
-    """What policies gain on the rule."""
-    return plot_gains({"a learner": [0.61, 0.66, 0.58, 0.7], "causal": 0.4, "random": None}, title="made-up gains")
+    """What the runs of the leaderboard gain on the rule."""
+    return draw_gains(BOARD, TEST, "test split")
 
 
 PICTURES: dict[str, Callable[[], Any]] = {

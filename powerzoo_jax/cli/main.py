@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
 import importlib
 import os
 import sys
@@ -12,12 +13,13 @@ from typing import Annotated
 
 from powerzoo_jax.base.errors import PowerZooError
 from powerzoo_jax.base.ranges import Count, NotNegative, Positive, Range, Whole, fitted
-from powerzoo_jax.cli.table import STDOUT, set_quiet
+from powerzoo_jax.cli.table import STDOUT, document_alone, set_quiet
 
 OK, FAILED, BAD_INPUT, INTERRUPTED = 0, 1, 2, 130
 USER_ERRORS = (PowerZooError, ValueError, TypeError, KeyError, OSError, ImportError)
 DEBUG = "POWERZOO_DEBUG"
 STUDY_ROWS = 40
+JSON = "print one JSON document on standard output and nothing else there"
 SHELLS = ("bash", "zsh", "tcsh")
 OPTIONS = {
     **dict.fromkeys(("seeds", "episodes", "episode", "processes"), Count),
@@ -42,8 +44,9 @@ def main(argv: Sequence[str] | None = None) -> int:
         from powerzoo_jax.cli.own import load_modules
 
         check_options(options)
-        options.module = load_modules(getattr(options, "module", ()))
-        return int(getattr(importlib.import_module(module), function)(options))
+        with document_alone() if is_json(options) else contextlib.nullcontext():
+            options.module = load_modules(getattr(options, "module", ()))
+            return int(getattr(importlib.import_module(module), function)(options))
     except KeyboardInterrupt:
         print("\npowerzoo-jax: interrupted", file=sys.stderr)
         return INTERRUPTED
@@ -56,6 +59,11 @@ def main(argv: Sequence[str] | None = None) -> int:
             raise
         print(f"powerzoo-jax: {explain_error(err)}", file=sys.stderr)
         return BAD_INPUT
+
+
+def is_json(options: argparse.Namespace) -> bool:
+    """True where standard output is for a JSON document; `evaluate --json FILE` writes it elsewhere."""
+    return getattr(options, "json", False) in (True, STDOUT)
 
 
 def check_options(options: argparse.Namespace) -> None:
@@ -94,15 +102,21 @@ def build_parser() -> argparse.ArgumentParser:
     _add_train(commands)
     _add_evaluate(commands)
     _add_measuring(commands)
-    shells = _command(commands, "completion", "completion:run", "Print a script that completes commands in a shell.")
+    about = "Print a script that completes commands in a shell."
+    shells = _command(commands, "completion", "completion:run", about, json=False)
     shells.add_argument("shell", choices=SHELLS, help="your shell")
     return parser
 
 
-def _command(commands: argparse._SubParsersAction, name: str, run: str, text: str) -> argparse.ArgumentParser:
+def _command(
+    commands: argparse._SubParsersAction, name: str, run: str, text: str, *, json: bool = True
+) -> argparse.ArgumentParser:
+    """Parser of a command with what all of them take; json: False where it prints no results, or says it itself."""
     parser: argparse.ArgumentParser = commands.add_parser(name, help=text, description=text)
     parser.set_defaults(run=f"powerzoo_jax.cli.commands.{run}")
     parser.add_argument("--quiet", action="store_true", help="no progress bar and no sign of life, even on a terminal")
+    if json:
+        parser.add_argument("--json", action="store_true", help=JSON)
     return parser
 
 
@@ -121,27 +135,19 @@ def _own(parser: argparse.ArgumentParser, *, keywords: bool = True) -> None:
         )
 
 
-def _json(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--json", action="store_true", help="print JSON instead of tables")
-
-
 def _add_looking(commands: argparse._SubParsersAction) -> None:
-    show_list = _command(commands, "list", "show:run_list", "List tasks, cases and data sets.")
-    _json(show_list)
+    _command(commands, "list", "show:run_list", "List tasks, cases and data sets.")
     show = _command(commands, "show", "show:run_show", "Describe a task: spec, sizes, keywords, observation.")
     show.add_argument("task", help="task id, see `powerzoo-jax list`")
     _own(show)
     show.add_argument("--split", help="train, val, test or a named split (default: the task's)")
-    _json(show)
     check = _command(commands, "check", "grid_file:run_check", "Check a grid file and list all its problems at once.")
     check.add_argument("case", help="a .m file, a pandapower .json file, or the name of a shipped case")
-    _json(check)
     flow = _command(commands, "pf", "grid_file:run_pf", "Print the power flow of a grid file by bus and branch.")
     flow.add_argument("case", help="a .m file, a pandapower .json file, or the name of a shipped case")
     flow.add_argument("--opf", action="store_true", help="dispatch at least cost within all limits (AC)")
     flow.add_argument("--n-1", action="store_true", help="repeat it without each branch")
     flow.add_argument("--all", action="store_true", help=f"print every row, not {STUDY_ROWS} of each table")
-    _json(flow)
 
 
 def _add_train(commands: argparse._SubParsersAction) -> None:
@@ -210,7 +216,7 @@ def _add_run(command: argparse.ArgumentParser, folder: str) -> None:
 
 
 def _add_evaluate(commands: argparse._SubParsersAction) -> None:
-    evaluate = _command(commands, "evaluate", "evaluate:run", "Score a baseline or a trained run.")
+    evaluate = _command(commands, "evaluate", "evaluate:run", "Score a baseline or a trained run.", json=False)
     evaluate.add_argument("what", metavar="TASK|RUN", help="a task id, or the folder of a trained run")
     _own(evaluate)
     evaluate.add_argument(
@@ -228,7 +234,7 @@ def _add_evaluate(commands: argparse._SubParsersAction) -> None:
         nargs="?",
         const=STDOUT,
         metavar="FILE",
-        help="print the full records as JSON instead of tables; with FILE, write them there beside the table",
+        help=f"{JSON}, the full records; with FILE, write them there and print the table",
     )
     evaluate.add_argument(
         "--trace",
@@ -250,7 +256,9 @@ def _add_evaluate(commands: argparse._SubParsersAction) -> None:
     view.add_argument("--split", default="test", help="split of the episode (default: test)")
     view.add_argument("--episode", type=int, default=1, help="number of the episode in its split (default: 1)")
     view.add_argument("--out", type=Path, metavar="FILE", help="page to write (default: results/TASK_episode.html)")
-    plot = _command(commands, "plot", "plot:run", "Draw learning curves of runs, or the scores of a leaderboard.")
+    plot = _command(
+        commands, "plot", "plot:run", "Draw learning curves of runs, or the scores or gains of a leaderboard."
+    )
     plot.add_argument(
         "what",
         nargs="+",
@@ -261,7 +269,15 @@ def _add_evaluate(commands: argparse._SubParsersAction) -> None:
     _own(plot, keywords=False)
     plot.add_argument("--split", help="with BOARD: scores on a named split (default: test)")
     plot.add_argument(
-        "--out", type=Path, metavar="FILE", help="picture; its ending is the format (default: results/curves.svg)"
+        "--gains",
+        action="store_true",
+        help="with BOARD: shares of the way from the task's rule to the best returns known, in place of scores",
+    )
+    plot.add_argument(
+        "--out",
+        type=Path,
+        metavar="FILE",
+        help="picture; its ending, such as .svg, .pdf or .png, is the format (default: results/curves.svg)",
     )
     plot.add_argument("--title", default="", help="title of the picture")
     data = _command(commands, "dataset", "dataset:run", "Record episodes of a policy as data for offline learning.")
@@ -297,7 +313,6 @@ def _add_measuring(commands: argparse._SubParsersAction) -> None:
     bench.add_argument("--task", default="battery_arbitrage", help="task to step")
     bench.add_argument("--lanes", type=int, default=1024, help="parallel environments")
     bench.add_argument("--seconds", type=float, default=3.0, help="time for each measurement")
-    _json(bench)
     _command(commands, "selftest", "selftest:run", "Check this installation: names, views, data, physics, tasks.")
     demo = _command(commands, "demo", "demo:run", "Train on battery_arbitrage, compare five policies, plot a day.")
     demo.add_argument("--out", type=Path, default=Path("results"), help="folder of results (default: results)")

@@ -14,6 +14,7 @@ UNBOUNDED = 10_000  # columns of a line that nothing breaks
 STDOUT = Path("-")  # value of --json without a file
 
 _quiet = False
+_document: TextIO | None = None  # where the JSON document goes while everything else is kept off standard output
 
 
 def set_quiet(quiet: bool) -> None:
@@ -73,11 +74,23 @@ def render_pairs(pairs: Sequence[tuple[str, Any]]) -> str:
     return "\n".join(f"{name.ljust(width)}  {value}" for name, value in pairs)
 
 
+@contextlib.contextmanager
+def document_alone() -> Iterator[None]:
+    """Keep standard output for the document of `write_json`: whatever else is printed goes to standard error."""
+    global _document
+    _document = sys.stdout
+    try:
+        with contextlib.redirect_stdout(sys.stderr):
+            yield
+    finally:
+        _document = None
+
+
 def write_json(content: Any, target: Path) -> None:
     """JSON on standard output, or in a file whose folder is made."""
     text = json.dumps(content, indent=1)
     if target == STDOUT:
-        print(text)
+        print(text, file=_document or sys.stdout)
         return
     target.parent.mkdir(parents=True, exist_ok=True)
     target.write_text(text + "\n", encoding="utf-8")

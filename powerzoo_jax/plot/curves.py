@@ -13,6 +13,7 @@ from powerzoo_jax.plot.layout import COLOURS, LIMIT_LINE, look, new_figure
 RESAMPLES = 2000  # of the bootstrap: 50 of them lie beyond either end of the interval
 LEVEL = 0.95
 TRIMMED = 0.25  # share cut off at either end
+FAR_BELOW = -1.0  # gain at which a bar is cut: one policy far below its rule would hide what the others gain
 LABEL_GAP = 0.055  # of the height of the axes, a line of their small type
 
 
@@ -116,7 +117,7 @@ def plot_gains(
     """Draw what policies gain on the rule within the same budgets, best first: a matplotlib Figure.
 
     gains:  by name, (S,) [-] one a seed, as `tasks.score.gain` has them; None for a policy that breaks a budget, which
-            gets a row without a bar
+            gets a row without a bar; a bar that reaches below -1 is cut there, with its value written on it
     Raises ValueError without a policy, ImportError without matplotlib (extra `viz`).
 
     Example:
@@ -135,10 +136,16 @@ def plot_gains(
         if runs is None:
             axes.annotate("over a budget", (0, k), xytext=(4, 0), textcoords="offset points", va="center")
             continue
+        if middle[name] < FAR_BELOW:
+            axes.barh(k, FAR_BELOW, color=COLOURS[0])
+            place = {"xytext": (4, 0), "textcoords": "offset points", "va": "center"}
+            axes.annotate(f"{middle[name]:.3g}", (FAR_BELOW, k), color="white", **place)
+            continue
         ends = np.abs(interval(runs) - middle[name])[:, None]
         axes.barh(k, middle[name], xerr=ends, color=COLOURS[0], capsize=3)
     for value in (0.0, 1.0):
         axes.axvline(value, **LIMIT_LINE)
+    axes.set_xlim(left=max(axes.get_xlim()[0], FAR_BELOW))
     axes.set_yticks(np.arange(len(names)), names)
     axes.set_ylim(len(names) - 0.5, -0.5)
     axes.set(xlabel=label, title=title)

@@ -230,6 +230,8 @@ def test_the_shipped_page_is_that_of_its_rows_and_of_todays_tasks_and_settings()
     for row in rows:
         config = leaderboard.completed(row["run"])["config"]
         assert row["version"] == get_spec(row["task"]).version
+        if config["algorithm"] == leaderboard.CAUSAL:  # a planner has no settings
+            continue
         assert resolve_config(row["task"], config["algorithm"], ()).to_dict() == config
 
 

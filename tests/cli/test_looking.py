@@ -32,11 +32,6 @@ def test_list_names_every_task_case_and_data_set(capsys):
     assert "case33bw" in out and "simbench_2016" in out
 
 
-def test_list_speaks_json(capsys):
-    assert main(["list", "--json"]) == 0
-    assert json.loads(capsys.readouterr().out)["tasks"] == list(list_tasks())
-
-
 def test_show_gives_units_bounds_and_keywords(capsys):
     assert main(["show", "battery_arbitrage"]) == 0
     out = capsys.readouterr().out

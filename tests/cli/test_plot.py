@@ -11,6 +11,8 @@ import pytest
 from powerzoo_jax.cli import main
 from powerzoo_jax.cli.commands import plot
 from powerzoo_jax.cli.runs import Run, resolve_config
+from powerzoo_jax.oracle import get_best
+from powerzoo_jax.oracle.baselines import CAUSAL
 
 BOARD = Path(__file__).parents[2] / "docs" / "leaderboard.json"
 TASK = "battery_arbitrage"
@@ -95,6 +97,48 @@ def test_scores_of_a_leaderboard_are_its_rows(tmp_path, monkeypatch, capsys):
     assert seen["rule"][names[0]] == pytest.approx((rule - random) / (oracle - random), rel=1e-3)
 
 
+def recorded(task: str) -> dict:
+    """Row of a task's learner on the leaderboard."""
+    rows = json.loads(BOARD.read_text())
+    return next(row for row in rows if row["task"] == task and row["run"]["config"]["algorithm"] != CAUSAL)
+
+
+def test_gains_lie_between_the_rule_and_the_best_known_and_are_of_the_seeds_within_budgets(tmp_path, monkeypatch):
+    seen = {}
+    monkeypatch.setattr(plot, "plot_gains", lambda gains, **asked: seen.update(gains))
+    monkeypatch.setattr(plot, "save_figure", lambda figure, target: target)
+    row = recorded("dso")
+    row["seeds"] = [{**row["seeds"][0], "return": x, "kept": [True, x < -8]} for x in (-9.0, -10.0, -7.0)]
+    board = tmp_path / "board.json"
+    board.write_text(json.dumps([row]))
+    assert main(["plot", str(board), "--gains"]) == 0
+    best, rule = get_best("dso", "test")["best"], row["known"]["rule"]
+    assert best > row["known"]["oracle"]  # which keeps the budget day by day
+    assert seen == {"apg_lagrangian, 2 of 3 seeds": pytest.approx([(x - rule) / (best - rule) for x in (-9.0, -10.0)])}
+    row["known"] = {**row["known"], "n": 2}  # of other episodes: the oracle is the best that is known on them
+    row["seeds"] = [{**seed, "kept": [True, True]} for seed in row["seeds"]]
+    board.write_text(json.dumps([row]))
+    seen.clear()
+    assert main(["plot", str(board), "--gains"]) == 0
+    best = row["known"]["oracle"]
+    assert seen == {"apg_lagrangian": pytest.approx([(x - rule) / (best - rule) for x in (-9.0, -10.0, -7.0)])}
+
+
+def test_a_learner_over_its_budgets_has_no_gain_and_a_rule_over_them_no_scale(tmp_path, monkeypatch, capsys):
+    seen = {}
+    monkeypatch.setattr(plot, "plot_gains", lambda gains, **asked: seen.update(gains))
+    monkeypatch.setattr(plot, "save_figure", lambda figure, target: target)
+    over, lawless = recorded("dso"), recorded("comparison_tso_centralized")
+    over["seeds"] = [{**seed, "kept": [True, False]} for seed in over["seeds"]]
+    board = tmp_path / "board.json"
+    board.write_text(json.dumps([over, lawless]))
+    assert main(["plot", str(board), "--gains"]) == 0 and seen == {"dso (apg_lagrangian)": None}
+    board.write_text(json.dumps([lawless]))
+    assert main(["plot", str(board), "--gains"]) == 2
+    err = capsys.readouterr().err
+    assert "whose rule breaks a budget on the split 'test'" in err and "Draw the scores" in err
+
+
 @pytest.mark.parametrize(
     ("words", "message"),
     [
@@ -103,6 +147,7 @@ def test_scores_of_a_leaderboard_are_its_rows(tmp_path, monkeypatch, capsys):
         ([str(BOARD), "nowhere"], "one leaderboard, or runs"),
         ([str(BOARD), "--split", "storm"], "holds no score on the split 'storm'"),
         (["{run}", "--split", "val"], "Leave it out"),
+        (["{run}", "--gains"], "gains are those of a leaderboard"),
         (["{run}", "{other}"], "battery_arbitrage and dso: their returns do not compare"),
         (["{untrained}"], "stopped before its first update"),
         (["{broken}"], "is not the log of a run"),

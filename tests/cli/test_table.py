@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import io
-import json
 import subprocess
 import sys
-from types import SimpleNamespace
 
 import pytest
 
@@ -72,20 +70,6 @@ def test_a_table_is_drawn_on_a_terminal_that_it_fits_into(columns, is_drawn, ter
     assert all(cell in text for cell in (*header, *row))
 
 
-def test_every_command_that_has_json_prints_nothing_else(capsys):
-    for words in (["list"], ["show", "marl_uc"], ["check", "case14"], ["reference", "marl_uc"]):
-        assert main([*words, *(["--json"] if words[0] != "reference" else [])]) == 0
-        assert json.loads(capsys.readouterr().out)
-
-
-def test_a_problem_of_a_grid_file_is_told_as_json_too(tmp_path, capsys):
-    path = tmp_path / "broken.m"
-    path.write_text("function mpc = broken\nmpc.version = '2';\nmpc.baseMVA = -1;\n")
-    assert main(["check", str(path), "--json"]) == 1
-    content = json.loads(capsys.readouterr().out)
-    assert not content["usable"] and all(p["message"] and p["remedy"] for p in content["problems"])
-
-
 def test_a_leaderboard_of_every_task_is_not_begun_unasked(capsys):
     assert main(["leaderboard"]) == 2 and "--all" in capsys.readouterr().err
     assert main(["leaderboard", "dso", "--all"]) == 2 and "not both" in capsys.readouterr().err
@@ -105,12 +89,3 @@ def test_completion_without_its_library_names_the_extra(monkeypatch, capsys):
     monkeypatch.setitem(sys.modules, "shtab", None)
     assert main(["completion", "zsh"]) == 2
     assert "powerzoo-jax[completion]" in capsys.readouterr().err
-
-
-def test_evaluate_prints_its_records_alone(monkeypatch, capsys):
-    from powerzoo_jax.cli.commands import evaluate
-
-    record = SimpleNamespace(to_dict=lambda: {"mean_reward": 1.5})
-    monkeypatch.setattr(evaluate, "_play", lambda options: (None, [evaluate.Score("rule", [record])], None))
-    assert main(["evaluate", "dso", "--json"]) == 0
-    assert json.loads(capsys.readouterr().out) == {"rule": [{"mean_reward": 1.5}]}

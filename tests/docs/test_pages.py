@@ -19,7 +19,8 @@ PAGES = {
 }
 ADD_DEVICE = "howto/add_device.md"  # run by test_add_device_page, in a copy of the package
 SCRIPTS = {"howto/paths.md", "howto/paper.md"}  # run with their commands by test_paths and test_paper_page
-COMMANDS_ONLY = {"howto/learn_from_a_planner.md", "howto/processes.md", "howto/reliability.md"}  # show no Python
+WITHOUT_PYTHON = ("json", "learn_from_a_planner", "processes", "reliability")
+COMMANDS_ONLY = {f"howto/{name}.md" for name in WITHOUT_PYTHON}
 LINK = re.compile(r"\]\(([^)\s#]+)")
 COMMAND = re.compile(r"^\s*(powerzoo-jax [^#\n]+)", re.MULTILINE)
 

@@ -128,6 +128,11 @@ def test_gains_are_ranked_and_a_broken_budget_has_no_bar():
         plot_gains({})
 
 
+def test_a_gain_far_below_the_rule_does_not_hide_the_others():
+    axes = plot_gains({"ppo": 0.5, "lost": [-17.0, -18.0]}).axes[0]
+    assert axes.get_xlim()[0] == -1.0 and [text.get_text() for text in axes.texts] == ["-17.5"]
+
+
 @pytest.mark.parametrize("ending", ["svg", "pdf"])
 def test_the_same_figure_is_the_same_file_with_letters_in_it(ending, tmp_path):
     written = [save_figure(plot_leaderboard({"ppo": 0.9}), tmp_path / f"{k}.{ending}").read_bytes() for k in range(2)]

@@ -42,8 +42,9 @@ Time is UTC inside. A day is a day of the local standard clock of its set, so it
 clock change, of 23 and 25 hours, exist only in the civil stamps of the sources. Coarser steps are means; finer ones
 hold prices and interpolate everything else.
 
-A task has one primary data set. A secondary one lends the same month and day of its own split; where it has no such
-day, a day of the same month of that split, or of the nearest month, drawn with the seed of the episode.
+A task has one primary data set, whose days it plays. Each secondary set supplies the same month and day, from the same
+split of its own calendar. Where it has no such day, the seed of the episode draws one of that month, or of the nearest
+month that has any.
 
 ## Your own series
 
@@ -94,7 +95,7 @@ def _no_overlap(sets: dict[str, Series]) -> Iterator[str]:
     yield "## No day is in two splits\n"
     yield (
         "Days of each split, days that two splits share, days that no split uses, and the seasons of each split, "
-        "recounted from the calendars. Single-year sets use whole ISO weeks for episodes over four days.\n"
+        "recounted\nfrom the calendars. Single-year sets use whole ISO weeks for episodes over four days.\n"
     )
     yield "| set | horizon [days] | days by split | shared | unused | seasons |"
     yield "|---|---|---|---|---|---|"
@@ -126,7 +127,7 @@ def _scaling(sets: dict[str, Series]) -> Iterator[str]:
     yield "## Scaling constants\n"
     yield (
         "One constant for each signal, whatever the window or the split: load = max_load_ratio * load_scale * peak * "
-        "D(t) / D_ref. `min_load_ratio` maps D_min to that ratio.\n"
+        "D(t)\n/ D_ref. `min_load_ratio` maps D_min to that ratio.\n"
     )
     yield "| set | signal | unit | D_ref | D_min |"
     yield "|---|---|---|---|---|"

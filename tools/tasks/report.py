@@ -70,8 +70,8 @@ ENDS = """\
 Mean returns on the same episodes, as far as recorded, by `python -m powerzoo_jax.oracle.best TASK --version 1`. The
 best plans known have foresight and the budgets that learners have; no policy within the budgets returns more than the
 bound, and the gap is (bound - best) / (best - rule). The gain is 0 for the rule and 1 for the best. A return in
-brackets breaks a budget and has no gain. Where scores share a load, the bound is of every dispatch, and the gap is not
-one that plans could close.
+brackets breaks a budget and has no gain. Where units share the load by their scores, the bound holds for every
+dispatch, also for those that no scores lead to, so that plans cannot close the whole gap.
 """
 
 
@@ -126,8 +126,8 @@ def _next_versions(sims: dict[str, Sim]) -> Iterator[str]:
     yield "## Next versions"
     yield ""
     yield "`make(task, version=1)` builds what scores will be published for next. How far its rules stay below budgets"
-    yield "stands in `benchmarks/results/margins.tsv`, by `python -m tools.tasks.margins`. Fields that an observation"
-    yield "gains stand last; a budget is that of a channel, None where it has none."
+    yield "stands in `benchmarks/results/margins.tsv`, by `python -m tools.tasks.margins`. New fields stand at the end"
+    yield "of an observation. A budget is that of a cost channel; None means that the channel has none."
     yield ""
     yield "| task | version | what changes |"
     yield "|---|---:|---|"

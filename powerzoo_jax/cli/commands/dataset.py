@@ -12,7 +12,7 @@ from powerzoo_jax.cli.commands.evaluate import refuse_folder
 from powerzoo_jax.cli.own import parse_keywords
 from powerzoo_jax.cli.runs import Run, is_run, open_run
 from powerzoo_jax.cli.selection import policies_of_run
-from powerzoo_jax.cli.table import working
+from powerzoo_jax.cli.table import STDOUT, working, write_json
 from powerzoo_jax.envs import Sim
 from powerzoo_jax.oracle import Policy, baseline_policy
 from powerzoo_jax.rl import OfflineData, record_offline, save_offline, to_minari
@@ -46,12 +46,28 @@ def run(options: argparse.Namespace) -> int:
         )
     size = f"{len(data.lengths)} episodes, {len(data.rewards)} steps, mean return {data.returns.mean():.4g}"
     if options.minari is not None:
-        made = to_minari(data, options.minari, env=_environment(data, keywords))
-        print(f"{size}: minari.load_dataset({options.minari!r}), in {made.storage.data_path}")
-        return 0
-    target = save_offline(options.out or Path("results") / f"{sim.spec.id}_{name}.npz", data)
-    print(f"{size}: {target}, {target.stat().st_size / 1e6:.1f} MB. Read it with powerzoo_jax.rl.load_offline.")
+        target = to_minari(data, options.minari, env=_environment(data, keywords)).storage.data_path
+        told = f"minari.load_dataset({options.minari!r}), in {target}"
+    else:
+        target = save_offline(options.out or Path("results") / f"{sim.spec.id}_{name}.npz", data)
+        told = f"{target}, {target.stat().st_size / 1e6:.1f} MB. Read it with powerzoo_jax.rl.load_offline."
+    if options.json:
+        write_json(_document(sim, data, name, str(target)), STDOUT)
+    else:
+        print(f"{size}: {told}")
     return 0
+
+
+def _document(sim: Sim, data: OfflineData, policy: str, file: str) -> dict[str, Any]:
+    return {
+        "task": sim.spec.id,
+        "split": sim.spec.split,
+        "policy": policy,
+        "episodes": len(data.lengths),
+        "steps": len(data.rewards),
+        "mean_return": float(data.returns.mean()),
+        "file": file,
+    }
 
 
 def _require_minari(options: argparse.Namespace) -> None:

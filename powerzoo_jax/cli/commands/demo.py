@@ -18,6 +18,7 @@ from powerzoo_jax.cli.commands.evaluate import (
     Score,
     anchors_of,
     baseline_scores,
+    records_of,
     score_policies,
     score_table,
     write_records,
@@ -26,6 +27,7 @@ from powerzoo_jax.cli.commands.train import INTERRUPTED, StopRequest, Trained, t
 from powerzoo_jax.cli.lock import clear, hold
 from powerzoo_jax.cli.runs import Run, has_checkpoint, is_run, load_state, open_run, resolve_config
 from powerzoo_jax.cli.selection import chosen_policies
+from powerzoo_jax.cli.table import STDOUT, write_json
 from powerzoo_jax.envs import Sim
 from powerzoo_jax.oracle import evaluate_baseline, plan_act, plan_carry, rule_plan
 from powerzoo_jax.oracle.storage.plan import solve_storage
@@ -74,13 +76,17 @@ def _run_held(options: argparse.Namespace) -> int:
     write_records(options.out / f"{TASK}.json", scores)
     picture = _picture(test, scores, {NAMES[n]: act[0] for n, act in acts.items()}, options.out)
     print(f"\npicture of a test day in {picture}, records in {options.out / f'{TASK}.json'}")
-    _feeder_task(options)
-    print(f"{time.perf_counter() - clock:.0f} s in all")
+    scores_by_task = {TASK: scores, FEEDER_TASK: _feeder_task(options)}
+    took = time.perf_counter() - clock
+    print(f"{took:.0f} s in all")
+    if options.json:
+        records = {task: records_of(found) for task, found in scores_by_task.items()}
+        write_json({"scores": records, "picture": str(picture), "seconds": took}, STDOUT)
     return 0
 
 
-def _feeder_task(options: argparse.Namespace) -> None:
-    """Three batteries under a binding voltage band: no control, rule and oracle."""
+def _feeder_task(options: argparse.Namespace) -> list[Score]:
+    """Scores of three batteries under a binding voltage band: no control, rule and oracle."""
     sim = make(FEEDER_TASK, split="test")
     draws = all_starts(sim)
     if options.quick:
@@ -93,6 +99,7 @@ def _feeder_task(options: argparse.Namespace) -> None:
     )
     print(score_table(sim, scores, oracle=scores[-1].records[0].mean_reward))
     write_records(options.out / f"{FEEDER_TASK}.json", scores)
+    return scores
 
 
 def _run(options: argparse.Namespace, algorithm: str) -> Run:

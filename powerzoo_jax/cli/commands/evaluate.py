@@ -225,7 +225,7 @@ def run(options: argparse.Namespace) -> int:
         if options.trace is not None:
             _write_steps(options, sim, [score.name for score in scores])
     if options.json == STDOUT:
-        write_json(_content(scores), STDOUT)
+        write_json(records_of(scores), STDOUT)
         return 0
     print(f"{sim.spec.id}, split {sim.spec.split}, {scores[0].records[0].n_episodes} episodes\n")
     print(score_table(sim, scores, oracle=oracle))
@@ -303,9 +303,10 @@ def run_reference(options: argparse.Namespace) -> int:
 
 
 def write_records(target: Path, scores: Sequence[Score]) -> None:
-    """Write the full records as JSON: policy -> list of records, one a seed."""
-    write_json(_content(scores), target)
+    """Write `records_of` the scores as JSON."""
+    write_json(records_of(scores), target)
 
 
-def _content(scores: Sequence[Score]) -> dict[str, list[dict[str, Any]]]:
+def records_of(scores: Sequence[Score]) -> dict[str, list[dict[str, Any]]]:
+    """Full records as JSON holds them: policy -> list of records, one a seed."""
     return {s.name: [r.to_dict() for r in s.records] for s in scores}

@@ -12,7 +12,7 @@ from powerzoo_jax.base.errors import SettingsError
 from powerzoo_jax.cli.log import replace_text
 from powerzoo_jax.cli.runs import open_run
 from powerzoo_jax.cli.selection import policies_of_run
-from powerzoo_jax.cli.table import working
+from powerzoo_jax.cli.table import STDOUT, working, write_json
 from powerzoo_jax.envs.episode import first_carry
 from powerzoo_jax.rl.export import PLATFORMS, export_policy, memory_of
 
@@ -47,5 +47,8 @@ def run(options: argparse.Namespace) -> int:
     }
     beside = target.with_suffix(".json")
     replace_text(beside, json.dumps(card, indent=2) + "\n")
-    print(f"{target}: {len(program) / 1e3:.0f} kB for {', '.join(PLATFORMS)}; what goes in and out is in {beside}")
+    if options.json:
+        write_json({"file": str(target), "card": card}, STDOUT)
+    else:
+        print(f"{target}: {len(program) / 1e3:.0f} kB for {', '.join(PLATFORMS)}; what goes in and out is in {beside}")
     return 0

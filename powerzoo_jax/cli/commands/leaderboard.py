@@ -27,6 +27,7 @@ from powerzoo_jax.cli.lock import clear, hold
 from powerzoo_jax.cli.log import replace_text
 from powerzoo_jax.cli.runs import Run, has_checkpoint, is_run, open_run, resolve_config
 from powerzoo_jax.cli.selection import chosen_policies, planner_seen
+from powerzoo_jax.cli.table import STDOUT, write_json
 from powerzoo_jax.oracle import get_baselines, get_causal, get_reference, list_baselines
 from powerzoo_jax.oracle.baselines import CAUSAL
 from powerzoo_jax.oracle.reference import reference
@@ -98,7 +99,10 @@ def run(options: argparse.Namespace) -> int:
     if options.latex is not None:
         options.latex.parent.mkdir(parents=True, exist_ok=True)
         replace_text(options.latex, latex(rows))
-    print(f"written: {options.page}")
+    if options.json:
+        write_json({"page": str(options.page), "rows": mine}, STDOUT)
+    else:
+        print(f"written: {options.page}")
     return 0
 
 
@@ -397,10 +401,11 @@ settings in `configs/`, and plays the episodes of the references: every start of
 seeded, where plans are dear (`n` in docs/tasks.md). Returns are those of an episode; learner columns
 are interquartile means over seeds with the 95 % interval of their bootstrap (Agarwal et al. 2021). Score is
 (return - random) / (oracle - random). The bound is a return that no policy exceeds. Budgets kept: seeds whose mean
-costs meet every budget on val and on test. Planner seen: whose plans the policy was trained on, itself or before, where
-the others have learnt from the reward alone. Times are those of the clock and cover all seeds together; CPU counts
-compiling, training and scoring, and tells more where the machine was shared. A task without shipped references has no
-score. The learner `causal` is the planner of a task that knows no more than a learner may; nothing is trained for it.
+costs meet every budget on val and on test. Planner seen: the planner whose plans the policy, or the run that it began
+with, was trained on; a dash: it has learnt from the reward alone. Times are those of the clock and cover all seeds
+together; CPU counts compiling, training and scoring, and tells more where the machine was shared. A task without
+shipped references has no score. `causal` stands among the learners and is none: it is a planner that knows no more than
+they do, and nothing is trained for it.
 """
 NAMED = """
 ## Named splits
@@ -512,7 +517,7 @@ def _costs(rows: Sequence[Row]) -> str:
 def _channels(row: Row) -> list[tuple[str, ...]]:
     known = (row["known"] or {}).get("mean_costs", {})
     lines: list[tuple[str, ...]] = []
-    for name, budget in _budgets(row).items():
+    for name, budget in budgets_of(row).items():
         mine = [s["costs"][name] for s in row["seeds"]]
         theirs = {k: f"{known[k][name]:.3g}" if k in known else "-" for k in ("random", "rule", "oracle")}
         limit, kept = ("none", "-") if budget is None else (f"{budget:g}", _within(mine, budget))
@@ -521,7 +526,7 @@ def _channels(row: Row) -> list[tuple[str, ...]]:
     return lines
 
 
-def _budgets(row: Row) -> dict[str, float | None]:
+def budgets_of(row: Row) -> dict[str, float | None]:
     """Budget of each cost channel, None without one; rows written before they held it are of shipped tasks."""
     if "budgets" in row:
         return dict(row["budgets"])

@@ -19,7 +19,7 @@ from powerzoo_jax.base import Step
 from powerzoo_jax.base.errors import DataError, PowerZooError
 from powerzoo_jax.base.numerics import resolve_dtype
 from powerzoo_jax.cases import Case, list_cases, load_case, validate
-from powerzoo_jax.cli.table import render_pairs
+from powerzoo_jax.cli.table import STDOUT, render_pairs, write_json
 from powerzoo_jax.data import list_datasets, load_dataset
 from powerzoo_jax.envs import Sim
 from powerzoo_jax.opf import dc_opf, prepare_dc_opf
@@ -48,18 +48,20 @@ REPAIR = "Run `pip uninstall powerzoo`, then `pip install --force-reinstall powe
 
 def run(options: argparse.Namespace) -> int:
     """Run every check, print one line each; 1 when one fails."""
-    del options
-    print(render_pairs(_environment()))
-    failures = 0
+    here = _environment()
+    print(render_pairs(here))
+    done: list[dict[str, Any]] = []
     for title, check in CHECKS:
         try:
-            note = check()
+            note, passed = check(), True
         except (PowerZooError, ValueError, OSError, ArithmeticError) as err:
-            failures += 1
-            print(f"FAIL  {title}: {err}")
-        else:
-            print(f"ok    {title}: {note}")
+            note, passed = str(err), False
+        print(f"{'ok   ' if passed else 'FAIL '} {title}: {note}", flush=True)
+        done.append({"check": title, "passed": passed, "note": note})
+    failures = sum(not each["passed"] for each in done)
     print("all checks passed" if not failures else f"{failures} check(s) failed")
+    if options.json:
+        write_json({"passed": not failures, "checks": done, "environment": dict(here)}, STDOUT)
     return int(failures > 0)
 
 

@@ -4,32 +4,27 @@ from __future__ import annotations
 
 import argparse
 
-from powerzoo_jax.cli.commands.evaluate import Score, anchors_of, score_policies, score_table, write_records
-from powerzoo_jax.cli.commands.train import Trained, train_and_tell
-from powerzoo_jax.cli.runs import LOG, SCORES, Run
+from powerzoo_jax.cli.commands.evaluate import Score, score_policies
+from powerzoo_jax.cli.commands.train import RunScores, Trained, train_and_tell
+from powerzoo_jax.cli.runs import Run
 from powerzoo_jax.cli.selection import chosen_policies
 from powerzoo_jax.envs import Sim
 
 
 def run(options: argparse.Namespace) -> int:
     """Train every point with every seed at once, then score all of them, feasible ones first."""
-    return train_and_tell(options, "sweep", lambda run, sim, done: _tabulate(run, sim, done, options.split))
+    return train_and_tell(options, "sweep", lambda run, sim, done: _score(run, sim, done, options.split))
 
 
-def _tabulate(run: Run, sim: Sim, trained: Trained, split: str) -> None:
+def _score(run: Run, sim: Sim, trained: Trained, split: str) -> RunScores:
+    """Scores of every point, most feasible seeds first, then the highest return."""
     scored = run.make(split)
     played = score_policies(scored, run.config.algorithm, chosen_policies(run, sim, trained.state)).records
     groups = [played[i : i + run.seeds] for i in range(0, run.rows, run.seeds)]
     scores = [Score(label, records) for label, records in zip(run.labels, groups, strict=True)]
     scores.sort(key=_place)
-    anchors = anchors_of(scored)
-    print(
-        f"{scored.spec.id}, split {split}, {played[0].n_episodes} episodes, {run.seeds} seed(s) a row, most feasible "
-        "seeds first, then the highest return\n"
-    )
-    print(score_table(scored, scores, oracle=None if anchors is None else anchors[1]))
-    write_records(run.folder / SCORES, scores)
-    print(f"\nrecords in {run.folder / SCORES}, updates in {run.folder / LOG}")
+    about = f", {run.seeds} seed(s) a row, most feasible seeds first, then the highest return"
+    return RunScores(scored, scores, about)
 
 
 def _place(score: Score) -> tuple[int, float]:

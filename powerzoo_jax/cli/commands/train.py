@@ -11,14 +11,16 @@ from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from types import FrameType
-from typing import Any, Self
+from typing import Any, NamedTuple, Self
 
 import jax
 from jax.sharding import Mesh
 
 from powerzoo_jax.base.errors import DataError
 from powerzoo_jax.cli.commands.evaluate import (
+    Score,
     baseline_scores,
+    records_of,
     score_policies,
     score_table,
     score_trained,
@@ -44,7 +46,7 @@ from powerzoo_jax.cli.runs import (
     save_state,
 )
 from powerzoo_jax.cli.selection import Selector, begun_state, chosen_policies
-from powerzoo_jax.cli.table import ProgressBar, render_pairs, working
+from powerzoo_jax.cli.table import STDOUT, ProgressBar, render_pairs, working, write_json
 from powerzoo_jax.envs import Sim
 from powerzoo_jax.rl.training.parallel import agree, compile_on, everywhere, make_mesh, place, spread, whole
 from powerzoo_jax.rl.training.processes import join, watch
@@ -69,6 +71,18 @@ class Trained:
     compile_s: float
     train_s: float
     steps_per_s: float
+
+
+class RunScores(NamedTuple):
+    """Scores of what was trained.
+
+    sim:    the task on the split that was played
+    about:  how many seeds a row has and in which order they stand, "" for the usual ones
+    """
+
+    sim: Sim
+    scores: Sequence[Score]
+    about: str = ""
 
 
 class StopRequest:
@@ -197,17 +211,17 @@ def run(options: argparse.Namespace) -> int:
     return train_and_tell(options, "train", _score)
 
 
-def train_and_tell(options: argparse.Namespace, command: str, tell: Callable[[Run, Sim, Trained], None]) -> int:
+def train_and_tell(options: argparse.Namespace, command: str, score: Callable[[Run, Sim, Trained], RunScores]) -> int:
     """Train a run and report on it, or say how to go on with one that was stopped; nobody else writes meanwhile."""
     run = plan(options)
     with ExitStack() as held:
         if jax.process_index() == 0:
             held.enter_context(hold(run.folder, f"powerzoo-jax {command}"))
-        return _train_and_tell(run, claim(run, options), options, tell)
+        return _train_and_tell(run, claim(run, options), options, score)
 
 
 def _train_and_tell(
-    run: Run, resume: bool, options: argparse.Namespace, tell: Callable[[Run, Sim, Trained], None]
+    run: Run, resume: bool, options: argparse.Namespace, score: Callable[[Run, Sim, Trained], RunScores]
 ) -> int:
     speaks = jax.process_index() == 0
     if speaks:
@@ -225,8 +239,33 @@ def _train_and_tell(
             f"\n{trained.done} updates, compile {trained.compile_s:.1f} s, training {trained.train_s:.1f} s, "
             f"{trained.steps_per_s:,.0f} env steps/s over {run.rows} run(s) on {jax.device_count()} device(s)\n"
         )
-        tell(run, sim, trained)
+        report = score(run, sim, trained)
+        write_records(run.folder / SCORES, report.scores)
+        if options.json:
+            write_json(_document(run, trained, report), STDOUT)
+        else:
+            _tell(run, report)
     return 0
+
+
+def _tell(run: Run, report: RunScores) -> None:
+    spec, episodes = report.sim.spec, report.scores[0].records[0].n_episodes
+    print(f"{spec.id}, split {spec.split}, {episodes} episodes{report.about}\n")
+    print(score_table(report.sim, report.scores))
+    print(f"\nrecords in {run.folder / SCORES}, updates in {run.folder / LOG}")
+
+
+def _document(run: Run, trained: Trained, report: RunScores) -> dict[str, Any]:
+    return {
+        "run": str(run.folder),
+        "task": report.sim.spec.id,
+        "split": report.sim.spec.split,
+        "updates": trained.done,
+        "compile_s": trained.compile_s,
+        "train_s": trained.train_s,
+        "steps_per_s": trained.steps_per_s,
+        "scores": records_of(report.scores),
+    }
 
 
 def plan(options: argparse.Namespace) -> Run:
@@ -293,12 +332,9 @@ def resume_command(run: Run, options: argparse.Namespace) -> list[str]:
     return words
 
 
-def _score(run: Run, sim: Sim, trained: Trained) -> None:
+def _score(run: Run, sim: Sim, trained: Trained) -> RunScores:
+    """Scores on the test split beside the baselines."""
     test = run.make("test")
     scores = baseline_scores(test)
     acts = chosen_policies(run, sim, trained.state)
-    scores.append(score_policies(test, run.config.algorithm, acts))
-    print(f"{test.spec.id}, split test, {scores[0].records[0].n_episodes} episodes\n")
-    print(score_table(test, scores))
-    write_records(run.folder / SCORES, scores)
-    print(f"\nrecords in {run.folder / SCORES}, updates in {run.folder / LOG}")
+    return RunScores(test, [*scores, score_policies(test, run.config.algorithm, acts)])

@@ -12,7 +12,7 @@ from powerzoo_jax.cli.commands.evaluate import refuse_folder
 from powerzoo_jax.cli.own import parse_keywords
 from powerzoo_jax.cli.runs import is_run, open_run
 from powerzoo_jax.cli.selection import policies_of_run
-from powerzoo_jax.cli.table import working
+from powerzoo_jax.cli.table import STDOUT, working, write_json
 from powerzoo_jax.cli.traces import trace_policies
 from powerzoo_jax.envs import Trace, load_traces
 from powerzoo_jax.oracle import list_baselines
@@ -34,7 +34,13 @@ def run(options: argparse.Namespace) -> int:
     target.parent.mkdir(parents=True, exist_ok=True)
     page = episode_html(traces)
     target.write_text(page, encoding="utf-8")
-    print(f"{', '.join(trace.policy for trace in traces)}: {target}, {len(page) / 1e3:.0f} kB. Open it in a browser.")
+    policies = [trace.policy for trace in traces]
+    if options.json:
+        first = traces[0]
+        where = {"task": first.task, "split": first.split, "episode": first.episode + 1}
+        write_json({**where, "policies": policies, "file": str(target)}, STDOUT)
+    else:
+        print(f"{', '.join(policies)}: {target}, {len(page) / 1e3:.0f} kB. Open it in a browser.")
     return 0
 
 
