@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import functools
 import json
 from collections.abc import Callable
 from importlib import metadata
@@ -27,24 +28,30 @@ class Days:
     """
 
     def __init__(self, task: str) -> None:
-        sim = powerzoo_jax.make(task, split="test")
-        self._begin, self._step = jax.jit(jax.vmap(sim.init)), jax.jit(jax.vmap(sim.step))
-        self._steps = sim.spec.horizon
+        self._task = task
+
+    @functools.cached_property
+    def _programs(self) -> tuple[Callable[..., Any], Callable[..., Any], int]:
+        """Beginning and step of all days, and the steps of one; made late, since workers are forked before JAX runs."""
+        sim = powerzoo_jax.make(self._task, split="test")
+        return jax.jit(jax.vmap(sim.init)), jax.jit(jax.vmap(sim.step)), sim.spec.horizon
 
     def mean_return(self, act: Act) -> float:
         """Return of a day [$], mean over days and agents.
 
         act:  observations (R, O) of R agents -> actions (R, U), clipped to [-1, 1]
         """
-        state, obs = self._begin(jax.random.split(jax.random.key(KEY), DAYS))
+        begin, step, steps = self._programs
+        state, obs = begin(jax.random.split(jax.random.key(KEY), DAYS))
         total = 0.0
-        for _ in range(self._steps):
+        for _ in range(steps):
             rows = np.asarray(obs).reshape(-1, obs.shape[-1])
             actions = np.clip(np.asarray(act(rows), np.float32), -1, 1)
-            out = self._step(state, actions.reshape(*obs.shape[:2], -1))
+            out = step(state, actions.reshape(*obs.shape[:2], -1))
             state, obs, total = out.state, out.obs, total + float(np.mean(out.reward))
         return round(total, DIGITS)
 
+    @functools.cached_property
     def references(self) -> dict[str, float]:
         """Returns of play by chance and of none [$]."""
         rng = np.random.default_rng(0)
@@ -85,10 +92,10 @@ def run(package: str, train: Callable[..., Any], task: str | dict[str, str]) -> 
     given = parser.parse_args()
     name = task if isinstance(task, str) else task[given.words[0]]
     days = Days(name)
-    known = {"task": name, "package": f"{package} {metadata.version(package)}", **days.references()}
+    known = {"task": name, "package": f"{package} {metadata.version(package)}"}
     for seed in given.seeds:
         before, after, *more = train(days, seed, *given.words)
-        told = {"seed": seed, **known, "before": before, "after": after}
+        told = {"seed": seed, **known, **days.references, "before": before, "after": after}
         for entry in more:
             told |= entry
         print(RECORD + json.dumps(told), flush=True)
