@@ -9,6 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from powerzoo_jax.base.solver_mode import FIXED, auto_is
 from powerzoo_jax.devices import datacenter, jobs
 from powerzoo_jax.devices.datacenter import DataCenterExogenous, Order
 from powerzoo_jax.devices.facility import QueueSizes, datacenter_params, sizes
@@ -43,9 +44,23 @@ def episode(*, force_start: bool) -> Any:
 def test_the_form_for_accelerators_has_the_same_bits(force_start: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     here = episode(force_start=force_start)
     monkeypatch.setattr(jobs, "by_mode", lambda mode, core, elsewhere, *given: elsewhere(*given))
+    monkeypatch.setattr(jobs.lax, "platform_dependent", lambda *given, cpu, default: default(*given))
     there = episode(force_start=force_start)
     state, out = here
     assert (state.train.gpus[..., 0] > 0).any() and (out.missed_jobs > 0).any() and (state.job_gpus > 0).any()
     for a, b in zip(jax.tree.leaves(here), jax.tree.leaves(there), strict=True):
         assert a.dtype == b.dtype
         np.testing.assert_array_equal(a, b)
+
+
+def test_what_enters_a_calendar_has_the_same_bits_in_a_single_kernel_of_a_core() -> None:
+    """Whole GPUs and grains, at steps before, within and behind the calendar."""
+    rng = np.random.default_rng(0)
+    calendar = rng.integers(0, 500, (UNITS, 20)).astype(np.float32)
+    steps = rng.integers(-1, 24, (UNITS, 30)).astype(np.float32)
+    amount = rng.integers(0, 5000, (UNITS, 30)).astype(np.float32) / jobs.GRAIN
+    many = jax.jit(lambda *given: jobs._entered(*given))(calendar, steps, amount)
+    with auto_is(FIXED):
+        single = jax.jit(lambda *given: jobs._entered(*given))(calendar, steps, amount)
+    assert not np.array_equal(many, calendar)
+    np.testing.assert_array_equal(many, single)

@@ -46,6 +46,7 @@ class InfoBuilder:
         self.individual = spec.family == MARKET or getattr(host.sim.env, "pooling", None) == "individual"
         self.names = tuple(spec.cost_names)
         self.keys = tuple(f"cost_{name}" for name in self.names)
+        self.paid = None if OUTAGE not in spec.term_names else [k for k, n in enumerate(spec.term_names) if n != OUTAGE]
         budgets = zip(spec.cost_names, spec.cost_budget, strict=True)
         self.thresholds = {name: float(budget) for name, budget in budgets if math.isfinite(budget)}
         self.selected = tuple(self.thresholds)
@@ -60,23 +61,25 @@ class InfoBuilder:
         terms = dict.fromkeys(self.host.sim.spec.term_names, 0.0)
         day = self.host.day_id(start_row)
         episode = Episode(start_row, day, [0.0] * len(self.names), np.zeros(self.host.sim.env.dims.unit), dict(terms))
-        return episode, self._build(episode, reading, terms, reading.cost.tolist())
+        return episode, self._build(episode, reading, terms, reading.cost.tolist(), 0.0)
 
     def step(self, episode: Episode, reading: Reading) -> dict[str, Any]:
         """Record one executed step: its info."""
         spec = self.host.sim.spec
         # agents that share a reward share its terms; elsewhere the team's money is their sum
-        terms = dict(zip(spec.term_names, self._team(reading.info.terms), strict=True))
+        values = self._team(reading.info.terms)
+        terms = dict(zip(spec.term_names, values, strict=True))
+        profit_usd = sum(values if self.paid is None else [values[k] for k in self.paid])
         episode.steps += 1
         reward = reading.reward
         episode.reward += reward.item() if len(reward) == 1 else float(reward.mean())
         costs = reading.cost.tolist()
         episode.costs = list(map(operator.add, episode.costs, costs))
-        episode.profit_usd += _profit(terms)
-        episode.terms = {name: episode.terms[name] + x for name, x in terms.items()}
+        episode.profit_usd += profit_usd
+        episode.terms = dict(zip(spec.term_names, map(operator.add, episode.terms.values(), values), strict=True))
         if hasattr(reading.info, "p_mw"):
             episode.throughput_mwh += np.abs(reading.info.p_mw) * spec.dt_hours
-        return self._build(episode, reading, terms, costs)
+        return self._build(episode, reading, terms, costs, profit_usd)
 
     def _team(self, terms: np.ndarray) -> list[float]:
         """Reward terms (A, K) of all agents together."""
@@ -92,7 +95,9 @@ class InfoBuilder:
         own = {"reward_terms": dict(zip(names, reading.info.terms[agent].tolist(), strict=True))}
         return {**copied(info), **own, **self.report.of_agent(reading.info, agent)}
 
-    def _build(self, episode: Episode, reading: Reading, terms: dict[str, float], costs: list[float]) -> dict[str, Any]:
+    def _build(
+        self, episode: Episode, reading: Reading, terms: dict[str, float], costs: list[float], profit_usd: float
+    ) -> dict[str, Any]:
         safety = self._safety(reading.info, costs)
         if (safety["pf_converged"] and not safety["voltage_collapse"]) or not episode.electrical:
             # after a failed solve the flows of the last valid state stand
@@ -102,7 +107,10 @@ class InfoBuilder:
             **safety,
             **self.costs(costs),
             **episode.electrical,
-            **self._money(terms),
+            "reward_usd": sum(terms.values()),
+            "reward_scale": self.reward_scale,
+            "reward_components": terms,
+            "profit_usd": profit_usd,
             **self._clock(episode),
             **self.report.devices(episode, reading),
             SUMMARY: self._summary(episode),
@@ -139,14 +147,6 @@ class InfoBuilder:
             "costs": chosen,
         }
 
-    def _money(self, terms: dict[str, float]) -> dict[str, Any]:
-        return {
-            "reward_usd": sum(terms.values()),
-            "reward_scale": self.reward_scale,
-            "reward_components": dict(terms),
-            "profit_usd": _profit(terms),
-        }
-
     def _clock(self, episode: Episode) -> dict[str, Any]:
         host, executed = self.host, max(episode.steps - 1, 0)
         within = (episode.start_row + executed) % host.steps_per_day
@@ -177,7 +177,3 @@ def copied(value: Any) -> Any:
     if isinstance(value, dict):
         return {key: copied(inner) for key, inner in value.items()}
     return value.copy() if isinstance(value, np.ndarray) else value
-
-
-def _profit(terms: dict[str, float]) -> float:
-    return sum(x for name, x in terms.items() if name != OUTAGE)

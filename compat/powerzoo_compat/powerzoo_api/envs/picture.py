@@ -17,6 +17,7 @@ WIDE_PX, HIGH_PX, DPI = 800, 600, 100
 SMALL = 7  # points of the text beside the heading
 CALM = tuple(colour for colour in COLOURS if colour != ALARM)
 NUMBERS = 0.09  # room beside an axis for its numbers, of the figure
+SHADES = 256  # of a bar of colours
 LABELLED = 40  # buses that still have room for their numbers
 VOLTAGE_REACH_PU = (0.03, 0.1)  # colours reach as far as the limits do, within these bounds
 ROUNDING_PU = 1e-6  # of float32: a held voltage is no violation
@@ -89,7 +90,7 @@ class EpisodePicture:
     curves:  of the panels
 
     Everything is made once: `update` moves what changes, and only that is painted over a kept background. Where a scale
-    has to grow, its axes alone are drawn anew: texts take nearly all the time of a whole figure.
+    has to grow, its axis alone is drawn anew: texts take nearly all the time of a whole figure.
     """
 
     def __init__(self, figure: Any, sim: Sim, curves: Sequence[Curve]) -> None:
@@ -159,7 +160,8 @@ class EpisodePicture:
         for part, still in zip(self._parts, self._still, strict=True):
             if part.rescaled:
                 canvas.restore_region(still)
-                self.figure.draw_artist(part.scale)
+                for artist in part.scale:
+                    self.figure.draw_artist(artist)
                 part.rescaled = False
         self._background = canvas.copy_from_bbox(self.figure.bbox)
 
@@ -200,6 +202,8 @@ def _panels(figure: Any, left: float, curves: Sequence[Curve], hours: float) -> 
         axes.tick_params(labelsize=SMALL - 1, labelbottom=k == len(curves) - 1, length=2)
         axes.set_xlim(0, hours)
         axes.locator_params(nbins=3)
+        # a common offset of the numbers would push the title aside, which is drawn once
+        axes.ticklabel_format(axis="y", style="plain", useOffset=False)
         axes.grid(alpha=0.3, axis="y")
         # numbers on the left and below, the title above; the lowest one has the axis of time
         below = 0.35 * gap if k < len(curves) - 1 else bottom
@@ -212,8 +216,8 @@ def _panels(figure: Any, left: float, curves: Sequence[Curve], hours: float) -> 
 class _Panel:
     """A quantity over the hours of an episode.
 
-    scale:     axes that are drawn anew after a change of the scale
-    room:      that they and their texts take
+    scale:     what is drawn anew after a change of the scale: the axis
+    room:      that it and its numbers take
     rescaled:  whether the scale has changed since it was drawn
     """
 
@@ -221,9 +225,9 @@ class _Panel:
     high: float
 
     def __init__(self, axes: Any, colour: str, bounds: tuple[float, float], room: Room) -> None:
-        self.axes = self.scale = axes
+        self.axes, self.scale = axes, (axes.yaxis,)
         self.bounds, self.room = bounds, room
-        axes.set_animated(True)
+        axes.yaxis.set_animated(True)
         (self.line,) = axes.plot([], [], color=colour, linewidth=1.4, animated=True)
         self.moving = (self.line,)
         self.forget()
@@ -248,7 +252,7 @@ class _Panel:
 class _NetworkMap:
     """Map of a network: buses coloured by voltage, price or injection, branches by loading, arrows with the flow.
 
-    scale, room, rescaled:  of the colours, as those of a panel
+    scale, room, rescaled:  of the bar of colours, as those of a panel
     """
 
     def __init__(self, figure: Any, box: Room, name: str, network: TracedNetwork) -> None:
@@ -285,10 +289,14 @@ class _NetworkMap:
         self.buses = axes.scatter(*place.T, s=self.area, c=np.ones(len(place)), edgecolors="0.2", animated=True)
         self._mark(place)
         low, flat = bottom + 0.045 * high, 0.018 * high
-        self.scale = figure.add_axes((left + 0.15 * wide, low, 0.7 * wide, flat))
-        self.colours = figure.colorbar(self.buses, cax=self.scale, orientation="horizontal")
-        self.scale.tick_params(labelsize=SMALL - 1, length=2)
-        self.scale.set_animated(True)
+        self.bar = figure.add_axes((left + 0.15 * wide, low, 0.7 * wide, flat), yticks=())
+        # a colorbar of matplotlib's own is built anew whenever the ends of the colours move
+        shades = np.linspace(0, 1, SHADES)[None]
+        whole = {"extent": (0, 1, 0, 1), "transform": self.bar.transAxes, "aspect": "auto"}
+        self.colours = self.bar.imshow(shades, **whole, animated=True)
+        self.bar.tick_params(labelsize=SMALL - 1, length=2)
+        self.bar.xaxis.set_animated(True)
+        self.scale = (self.colours, self.bar.xaxis)
         self.room = (left, low - NUMBERS, wide, NUMBERS + flat + 0.01)
         self.quantity = ""
         self.note = axes.text(0.0, 0.0, "", fontsize=SMALL, color="0.3", va="bottom", animated=True)
@@ -329,11 +337,13 @@ class _NetworkMap:
             label, colours = BUS_SCALES[quantity]
             self.quantity, self.rescaled = quantity, True
             self.buses.set_cmap(colours)
-            self.colours.set_label(label, fontsize=SMALL, labelpad=1)
+            self.colours.set_cmap(colours)
+            self.bar.set_xlabel(label, fontsize=SMALL, labelpad=1)
         low, high = self._reach(values)
         if (low, high) != (self.low, self.high):
             self.low, self.high, self.rescaled = low, high, True
             self.buses.set_clim(low, high)
+            self.bar.set_xlim(low, high)
         self.buses.set_array(values)
         if quantity == VOLTAGE:
             outside = (values < self.network.v_min_pu - ROUNDING_PU) | (values > self.network.v_max_pu + ROUNDING_PU)

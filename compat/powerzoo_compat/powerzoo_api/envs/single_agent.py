@@ -46,7 +46,7 @@ class SingleAgentEnv(EpisodeOwner, BaseEnv):
         choice = self._host.choice(options)
         super().reset(seed=seed)
         reading, info = self._begin(seed, choice, lambda: self.np_random)
-        self._last = fresh(reading.obs[0]), 0.0, info["cost"]
+        self._last = reading.obs[0], 0.0, info["cost"]
         self._show()
         return fresh(reading.obs[0]), info
 
@@ -65,7 +65,7 @@ class SingleAgentEnv(EpisodeOwner, BaseEnv):
         info = self._infos.step(episode, reading)
         self.time_step = episode.steps
         reward = float(reading.reward[0])
-        self._last = fresh(reading.obs[0]), reward, info["cost"]
+        self._last = reading.obs[0], reward, info["cost"]
         self._show(reading)
         ends = bool(reading.info.terminated), bool(reading.info.truncated)
         return fresh(reading.obs[0]), reward, *ends, info
@@ -78,7 +78,7 @@ class SingleAgentEnv(EpisodeOwner, BaseEnv):
         """Last observation, as a copy."""
         self._running("obs")
         assert self._last is not None
-        return self._last[0].copy()
+        return fresh(self._last[0])
 
     def reward(self) -> float:
         """Reward of the last step, 0.0 after a reset."""
