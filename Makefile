@@ -39,7 +39,7 @@ E1_MORE := sb3-contrib SuperSuit ethical-smart-grid moviepy pytest pytest-xdist
 help:  ## list the targets
 	@grep -hE '^[a-z][a-z-]*:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 20
 
-demo: $(VENV)/.stamp  ## train on battery_arbitrage, print scores beside random, rule and oracle, write a plot
+demo: $(VENV)/.stamp  ## train on battery_arbitrage, print scores beside rule, causal planner and oracle, write a plot
 	$(BIN)/python -m powerzoo_jax demo
 
 test: lint types  ## style, types and every quick test: what a contributor waits for

@@ -314,6 +314,6 @@ def _add_measuring(commands: argparse._SubParsersAction) -> None:
     bench.add_argument("--lanes", type=int, default=1024, help="parallel environments")
     bench.add_argument("--seconds", type=float, default=3.0, help="time for each measurement")
     _command(commands, "selftest", "selftest:run", "Check this installation: names, views, data, physics, tasks.")
-    demo = _command(commands, "demo", "demo:run", "Train on battery_arbitrage, compare five policies, plot a day.")
+    demo = _command(commands, "demo", "demo:run", "Train on battery_arbitrage, compare six policies, plot a day.")
     demo.add_argument("--out", type=Path, default=Path("results"), help="folder of results (default: results)")
     demo.add_argument("--quick", action="store_true", help="a few updates only: shows that everything runs")

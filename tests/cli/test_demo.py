@@ -8,7 +8,7 @@ import pytest
 
 from powerzoo_jax.cli import main
 
-POLICIES = ("random", "rule", "PPO", "analytic gradient", "oracle")
+POLICIES = ("random", "rule", "PPO", "analytic gradient", "causal", "oracle")
 
 
 @pytest.fixture(scope="module")

@@ -1,4 +1,4 @@
-"""`demo`: train two learners on real prices and loads, put them beside random, rule and oracle, plot a day."""
+"""`demo`: train two learners on real prices, score them beside rule, causal planner and oracle, plot a day."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ COMMAND = "powerzoo-jax demo"
 TASK = "battery_arbitrage"
 NAMES = {"ppo": "PPO", "apg": "analytic gradient"}
 QUICK = {"ppo": {"total_steps": 50_000}, "apg": {"updates": 5}}
-BASELINES = ("random", "rule", "oracle")
+BASELINES = ("random", "rule", "causal", "oracle")
 FEEDER_TASK = "marl_der_arbitrage"
 FEEDER_BASELINES = ("no_control", "rule", "oracle")
 FEW_DAYS = 6  # of the feeder task in a quick demo
@@ -71,7 +71,8 @@ def _run_held(options: argparse.Namespace) -> int:
     print(f"\nscoring every day of the test split ({int(test.params.starts.n_start)} days that no learner has seen)\n")
     scores = baseline_scores(test, BASELINES)
     acts = {name: chosen_policies(run, sim, done.state) for name, (run, done) in trained.items()}
-    scores[-1:-1] = [score_policies(test, NAMES[n], act) for n, act in acts.items()]
+    planned = BASELINES.index("causal")
+    scores[planned:planned] = [score_policies(test, NAMES[n], act) for n, act in acts.items()]
     print(score_table(test, scores, _speeds(trained)))
     write_records(options.out / f"{TASK}.json", scores)
     picture = _picture(test, scores, {NAMES[n]: act[0] for n, act in acts.items()}, options.out)
