@@ -25,7 +25,7 @@ from tests.foreign.scoring import BATTERIES, BATTERY, Days, final_ends, run
 
 SHARED = "shared"
 BATCH, ROWS = 480, 160
-ITERATIONS = {"single": 30, "multi": 16, "heron": 16}
+ITERATIONS = {"single": 45, "multi": 16, "heron": 16}
 LANES = {"single": 8, "multi": 4, "heron": 4}
 
 
