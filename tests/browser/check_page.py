@@ -18,7 +18,7 @@ import pytest
 from matplotlib.image import imread
 
 from powerzoo_jax.plot import episode_html
-from tests.plot.test_page import made_up
+from tests.plot.test_page import made_up, table
 
 NAMES = ("chromium", "chromium-browser", "google-chrome")
 REMEDY = "chromium is not installed. On Debian: apt-get update && apt-get install -y chromium"
@@ -49,6 +49,8 @@ found.tip = tip.textContent;
 tip.hidden = true;
 found.maps = document.querySelectorAll("svg.map").length;
 found.charts = document.querySelectorAll("#charts path").length;
+const labels = svg => [...svg.querySelectorAll("text[x='40']")].map(text => text.textContent); // of the upright axis
+found.labels = [...document.querySelectorAll("#charts svg")].map(labels);
 found.broken = document.querySelector("main").innerHTML.includes("NaN");
 found.wide = document.documentElement.scrollWidth > innerWidth;
 found.loaded = performance.getEntriesByType("resource").map(entry => entry.name);
@@ -121,3 +123,12 @@ def test_a_page_works_and_shows_what_it_says(browse, width, height, dark):
 def test_an_island_without_a_network_has_charts_and_no_map(browse):
     report, _ = browse(episode_html(dataclasses.replace(made_up(), networks={})), 1400, 1300, False)
     assert report["caught"] == [] and report["maps"] == 0 and report["charts"] >= 4
+
+
+def test_roundings_of_a_constant_are_no_curve(browse):
+    """A market price that is 32.8925 but for its last digit had an axis of three lines, all called 32.89."""
+    trace = made_up()
+    price = 32.8924 + 2e-4 * np.random.default_rng(0).integers(2, size=(len(trace), 1))
+    tables = {**trace.tables, "price_per_mwh": table(price, ("price",), "USD/MWh")}
+    report, _ = browse(episode_html(dataclasses.replace(trace, tables=tables)), 1400, 1300, False)
+    assert report["labels"] and all(len(set(axis)) == len(axis) > 1 for axis in report["labels"])

@@ -134,9 +134,11 @@ def test_settings_of_a_training_are_shown_beside_its_document(trained, tmp_path,
 
 def test_leaderboard_prints_the_rows_asked_for(trained, tmp_path, capsys):
     page = tmp_path / "board.md"
-    page.with_suffix(".json").write_text((DOCS / "leaderboard.json").read_text())
+    other = json.loads((DOCS / "leaderboard.json").read_text())[0]
+    page.with_suffix(".json").write_text(json.dumps([other]))
     content = document(capsys, "leaderboard", TASK, "--runs", str(tmp_path / "runs"), "--page", str(page))
-    assert [row["task"] for row in content["rows"]] == [TASK] and content["page"] == str(page)
+    assert [row["run"]["config"]["algorithm"] for row in content["rows"]] == ["ppo"] and content["page"] == str(page)
+    assert len(json.loads(page.with_suffix(".json").read_text())) == 2
 
 
 def test_demo_prints_the_scores_of_both_tasks(trained, monkeypatch, tmp_path, capsys):

@@ -398,14 +398,19 @@ HEAD = """# Leaderboard
 
 Written by `powerzoo-jax leaderboard`. Each task trains its default learner with several seeds in one program, by the
 settings in `configs/`, and plays the episodes of the references: every start of the test split once, or some of them,
-seeded, where plans are dear (`n` in docs/tasks.md). Returns are those of an episode; learner columns
-are interquartile means over seeds with the 95 % interval of their bootstrap (Agarwal et al. 2021). Score is
-(return - random) / (oracle - random). The bound is a return that no policy exceeds. Budgets kept: seeds whose mean
-costs meet every budget on val and on test. Planner seen: the planner whose plans the policy, or the run that it began
-with, was trained on; a dash: it has learnt from the reward alone. Times are those of the clock and cover all seeds
-together; CPU counts compiling, training and scoring, and tells more where the machine was shared. A task without
-shipped references has no score. `causal` stands among the learners and is none: it is a planner that knows no more than
-they do, and nothing is trained for it.
+drawn with a seed, where plans take long (`n` in docs/tasks.md).
+
+- **Returns** are those of an episode. The learner's columns are interquartile means over seeds, with the 95 % interval
+  of their bootstrap (Agarwal et al. 2021).
+- **Score** is (return - random) / (oracle - random); a task without shipped references has none. The **bound** is a
+  return that no policy exceeds.
+- **Budgets kept**: seeds whose mean costs meet every budget on val and on test.
+- **Planner seen**: the planner whose plans the policy, or the run that it began with, was trained on. A dash: it has
+  learnt from the reward alone.
+- **Times** are those of the clock, of all seeds together. CPU counts compiling, training and scoring, and tells more
+  where the machine was shared.
+- `causal` stands among the learners and is none: it is a planner that knows no more than they do, and nothing is
+  trained for it.
 """
 NAMED = """
 ## Named splits
