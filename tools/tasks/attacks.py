@@ -55,9 +55,10 @@ class Attack(NamedTuple):
         return self.gain is None or self.gain <= 1 + ALLOWED
 
     def line(self) -> str:
-        """The row of the table."""
+        """The row of the table; an attack without a plan that keeps the budgets shows nothing."""
         shown = ("-" if x is None else f"{x:.4f}" for x in (self.value, self.gain))
-        return "\t".join((*map(str, self[:7]), *shown, "yes" if self.held else "no"))
+        held = "-" if self.gain is None else "yes" if self.held else "no"
+        return "\t".join((*map(str, self[:7]), *shown, held))
 
 
 def recorded_starts(sim: Sim, record: dict[str, object]) -> Draw:
