@@ -10,7 +10,7 @@ from __future__ import annotations
 import argparse
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 import jax
 import numpy as np
@@ -111,13 +111,28 @@ def main(arguments: Sequence[str] | None = None) -> int:
     return int(failed)
 
 
-def replace_rows(path: Path, rows: Sequence[Margin]) -> None:
+class Row(Protocol):
+    """Row of a table whose first columns are task, version and split."""
+
+    @property
+    def task(self) -> str: ...
+
+    @property
+    def version(self) -> int: ...
+
+    @property
+    def split(self) -> str: ...
+
+    def line(self) -> str: ...
+
+
+def replace_rows(path: Path, rows: Sequence[Row], columns: Sequence[str] = COLUMNS) -> None:
     """Put rows in the place of former ones of the same task, version and split, in the order of these."""
     former = path.read_text(encoding="utf-8").splitlines()[1:] if path.is_file() else []
     ours = {(row.task, str(row.version), row.split) for row in rows}
     kept = [line for line in former if tuple(line.split("\t")[:3]) not in ours]
     lines = sorted([*kept, *(row.line() for row in rows)], key=lambda line: line.split("\t")[:3])
-    path.write_text("\n".join(["\t".join(COLUMNS), *lines]) + "\n", encoding="utf-8")
+    path.write_text("\n".join(["\t".join(columns), *lines]) + "\n", encoding="utf-8")
 
 
 if __name__ == "__main__":

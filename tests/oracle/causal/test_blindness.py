@@ -17,6 +17,7 @@ from powerzoo_jax.tasks.score import all_starts, episode_keys
 STOP = 14  # last step before the future changes
 TASKS = (
     "battery_arbitrage",
+    "dc_scheduling",
     "marl_der_arbitrage",
     "dso",
     "marl_ev_v2g_1d",

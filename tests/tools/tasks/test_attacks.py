@@ -1,0 +1,61 @@
+"""Attacks on the best returns: they climb, count only what keeps the budgets, and play the episodes of the record."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import powerzoo_jax
+from powerzoo_jax.oracle import get_best
+from powerzoo_jax.oracle.clock_plan import ClockPlan
+from powerzoo_jax.oracle.trivial import Played
+from tools.tasks import attacks
+
+SHAPE = ClockPlan(((0, 1),), 4)
+GOAL = np.linspace(-0.6, 0.6, SHAPE.size)
+BUDGET = np.array([0.5, np.inf])
+
+
+def hill(values: np.ndarray) -> Played:
+    """Money falls with the distance from GOAL; a first value above 0.5 breaks the budget."""
+    cost = np.stack([values[:, 0], np.full(len(values), 9.0)], axis=1)
+    return Played(-((values - GOAL) ** 2).sum(axis=1), cost)
+
+
+@pytest.mark.parametrize("search", [attacks.nearby, attacks.cross_entropy])
+def test_a_search_climbs(search):
+    found = [part.money.max() for part in search(SHAPE, hill, BUDGET, 1000, 3)]
+    assert len(found) == 1000 // attacks.BATCH and max(found) > -0.1
+    blind = [part.money.max() for part in attacks.constants(SHAPE, hill, BUDGET, 1000, 3)]
+    assert max(blind) < max(found)
+
+
+def test_a_plan_counts_where_it_keeps_the_budgets_and_a_return_above_the_best_is_told(monkeypatch, tmp_path, capsys):
+    record = get_best("battery_arbitrage", "val", version=1)
+    earned = [record["rule"], 2 * record["best"]]  # of plans that keep the budget, and of those that break it
+
+    def played(sim, shape, values, draws, keys):
+        assert draws.load_row.shape[0] == len(keys) == record["n"]
+        broken = values[:, 0] > 0
+        limited = np.isfinite(sim.spec.cost_budget)
+        return Played(np.where(broken, earned[1], earned[0]), 9.0 * (broken[:, None] & limited))
+
+    monkeypatch.setattr(attacks, "play_candidates", played)
+    rows = list(attacks.attack("battery_arbitrage", version=1, plans=100))
+    assert [row.attack for row in rows] == list(attacks.ATTACKS) and all(row.held for row in rows)
+    assert {row.plans for row in rows} == {100} and 0 < rows[0].feasible < 100
+    assert rows[0].gain == 0.0 and rows[0].value == record["rule"]
+    earned[0] = record["best"] + 0.02 * (record["best"] - record["rule"])
+    out = tmp_path / "attacks.tsv"
+    assert attacks.main(["battery_arbitrage", "--version", "1", "--plans", "50", "--out", str(out)]) == 1
+    shown = [line.split("\t") for line in capsys.readouterr().out.splitlines()]
+    assert shown[0] == list(attacks.COLUMNS) and [row[-2:] for row in shown[1:]] == [["1.0200", "no"]] * 4
+    assert out.read_text().splitlines() == ["\t".join(row) for row in shown]
+
+
+def test_a_record_of_other_episodes_is_refused():
+    sim = powerzoo_jax.make("battery_arbitrage", version=1, split="val")
+    record = get_best("battery_arbitrage", "val", version=1)
+    assert attacks.recorded_starts(sim, record).load_row.shape[0] == record["n"]
+    with pytest.raises(ValueError, match="record of 'val' is of other episodes"):
+        attacks.recorded_starts(sim, record | {"episodes": "0"})
