@@ -5,6 +5,8 @@ Words: sync or async
 
 from __future__ import annotations
 
+import functools
+
 import gymnasium
 import numpy as np
 import powerzoo_compat.gymnasium_view  # noqa: F401  # ours
@@ -16,6 +18,7 @@ from tests.foreign.scoring import BATTERY, Days, final_ends, run
 
 LANES = {"sync": 8, "async": 3}
 GAMMA = 0.999
+KEPT: list[gymnasium.vector.VectorEnv] = []  # Gymnasium closes a vector when any wrapper of it is collected
 
 
 def clipped(obs: np.ndarray) -> np.ndarray:
@@ -23,12 +26,18 @@ def clipped(obs: np.ndarray) -> np.ndarray:
     return np.clip(obs, -10, 10)
 
 
+@functools.cache
+def lanes_of(mode: str) -> gymnasium.vector.VectorEnv:
+    """The vector that all seeds share: its workers can be forked only before JAX has run here."""
+    name = "PowerZooJax/BatteryArbitrage-v0"  # ours
+    return gymnasium.make_vec(name, LANES[mode], vectorization_mode=mode, wrappers=[final_ends])  # ours
+
+
 def train(days: Days, seed: int, mode: str) -> tuple[float, float]:
     """Returns of the mean action before and after."""
-    name = "PowerZooJax/BatteryArbitrage-v0"  # ours
-    envs = gymnasium.make_vec(name, LANES[mode], vectorization_mode=mode, wrappers=[final_ends])  # ours
-    seen = NormalizeObservation(envs)
+    seen = NormalizeObservation(lanes_of(mode))
     envs = NormalizeReward(TransformObservation(seen, clipped), gamma=GAMMA)
+    KEPT.append(envs)
 
     def score(agent):
         @torch.no_grad()
@@ -41,7 +50,6 @@ def train(days: Days, seed: int, mode: str) -> tuple[float, float]:
     settings = {"steps": 96, "epochs": 8, "seed": seed, "gamma": GAMMA, "log_std": -1.0}
     before = score(cleanrl_loop.train(envs, 0, **settings))
     after = score(cleanrl_loop.train(envs, 19_200 // (96 * LANES[mode]), **settings))
-    envs.close()
     return before, after
 
 
