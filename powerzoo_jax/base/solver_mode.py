@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from contextvars import ContextVar
 from typing import Any
 
+import jax
 from jax import lax
 
 from powerzoo_jax.base.errors import unknown
@@ -18,7 +18,8 @@ from powerzoo_jax.base.errors import unknown
 AUTO, ADAPTIVE, FIXED = "auto", "adaptive", "fixed"
 MODES = (AUTO, ADAPTIVE, FIXED)
 
-_of_auto: ContextVar[str] = ContextVar("_of_auto", default=AUTO)
+# a context that jit knows of: a program traced under one mode is not reused under another
+_of_auto = jax.make_user_context(default_value=AUTO)
 
 
 def check_mode(mode: str) -> str:
@@ -31,11 +32,8 @@ def check_mode(mode: str) -> str:
 @contextmanager
 def auto_is(mode: str) -> Iterator[None]:
     """Context in which programs are traced with "auto" as another mode, for a caller that knows the program's use."""
-    token = _of_auto.set(check_mode(mode))
-    try:
+    with _of_auto(check_mode(mode)):
         yield
-    finally:
-        _of_auto.reset(token)
 
 
 def by_mode(mode: str, adaptive: Callable[..., Any], fixed: Callable[..., Any], *arguments: Any) -> Any:
@@ -45,7 +43,7 @@ def by_mode(mode: str, adaptive: Callable[..., Any], fixed: Callable[..., Any], 
     a device, not when it is traced: one traced program serves every device, and only its own form is compiled.
     """
     if mode == AUTO:
-        mode = _of_auto.get()
+        mode = _of_auto.value
     if mode == ADAPTIVE:
         return adaptive(*arguments)
     if mode == FIXED:

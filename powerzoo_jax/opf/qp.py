@@ -189,12 +189,18 @@ def _status(loop: QpProgress, dtype: str) -> Array:
     return jnp.where(measure.infeasible, int(OpfStatus.INFEASIBLE), status).astype(jnp.int32)
 
 
+# traced once for each shape: a program clears many markets of one shape; `inline` leaves the compiled program as it was
+_traced_once = partial(jax.jit, static_argnames=("max_steps", "shared_rows"), inline=True)
+
+
+@_traced_once
 def _adaptive(box: BoxedQp, *, max_steps: int, shared_rows: bool) -> tuple[QpProgress, Array, Array]:
     """Last point, and v and lam with their dependence on the programme."""
     loop = iterate(jax.tree.map(lax.stop_gradient, box), max_steps, shared_rows)
     return loop, *_differentiable(box, loop.point, shared_rows, factored)
 
 
+@_traced_once
 def _fixed(box: BoxedQp, *, max_steps: int, shared_rows: bool) -> tuple[QpProgress, Array, Array]:
     """The same from a fixed number of steps, and without calls of a library."""
     loop = iterate_lanes(jax.tree.map(lax.stop_gradient, box), max_steps)

@@ -25,10 +25,13 @@ def batched_shell(core: Core, own_core: Core | None = None) -> Core:
     inside stay of rank two. Mapped factors (a grid per lane) go to `own_core(factors (B, ...), *arrays)`, or map the
     core instead: right, but what one lane needs all lanes then do.
     """
+    # A program calls a solver many times, under several transformations: it is traced once for each shape. `inline`
+    # leaves the compiled program as it was.
+    traced = jax.jit(core, inline=True)
 
     @custom_vmap
     def shared(factors: Any, *arrays: Array) -> Any:
-        return core(factors, *arrays)
+        return traced(factors, *arrays)
 
     @shared.def_vmap
     def _(size: int, batched: list[Any], factors: Any, *arrays: Array) -> tuple[Any, Any]:
