@@ -10,11 +10,13 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 import pytest
+from jax.flatten_util import ravel_pytree
 
 from powerzoo_jax.rl.algorithms import es
 from powerzoo_jax.rl.policies import ppo_act
 from powerzoo_jax.rl.rollout import evaluate_policy
 from powerzoo_jax.rl.training.config import ESConfig
+from powerzoo_jax.rl.training.warmstart import start_at
 from tests.rl.toy_team import toy_team
 
 
@@ -57,6 +59,17 @@ def test_a_team_learns_from_scores_and_keeps_a_budget_that_binds(quiet):
     assert 0.05 < float(totals.cost[:, 0].mean()) < 0.3
     assert float(metrics["return"][0]) < -1.8  # silence
     assert -1.1 < float(totals.total.mean()) < 0.0
+
+
+def test_a_search_goes_on_from_the_policy_that_it_is_given(quiet):
+    """A step of Adam moves no weight by more than lr; the weights of two seeds differ by more."""
+    cfg, sim = quiet
+    init, update = es.make_update(cfg, sim)
+    mine, other = (init(jax.random.key(seed), sim) for seed in (0, 1))
+    moved, _ = jax.jit(update)(start_at(mine, es.policy_of(other)), sim)
+    theirs, found = (ravel_pytree(state.actor)[0] for state in (other, moved))
+    np.testing.assert_allclose(found, theirs, atol=1.01 * cfg.lr)
+    assert np.abs(ravel_pytree(mine.actor)[0] - theirs).max() > 2 * cfg.lr
 
 
 def test_a_search_of_evosax_needs_its_extra(quiet, monkeypatch):

@@ -76,6 +76,8 @@ class Strategy(Protocol):
 
     def mean(self, state: Any) -> Array: ...
 
+    def at(self, state: Any, mean: Array) -> Any: ...
+
 
 @dataclass(frozen=True)
 class OpenAI:
@@ -111,6 +113,10 @@ class OpenAI:
         """Weights (D,) that stand for the search."""
         return state[0]
 
+    def at(self, state: tuple[Array, Any], mean: Array) -> tuple[Array, Any]:
+        """The search around other weights (D,)."""
+        return mean, state[1]
+
 
 @dataclass(frozen=True)
 class Evosax:
@@ -136,6 +142,10 @@ class Evosax:
         """Weights (D,) that stand for the search."""
         mean: Array = self.search.get_mean(state)
         return mean
+
+    def at(self, state: Any, mean: Array) -> Any:
+        """The search around other weights (D,)."""
+        return state.replace(mean=mean)
 
 
 def strong(tree: Any) -> Any:
@@ -202,7 +212,9 @@ def make_update(cfg: ESConfig, sim: Sim | None = None) -> tuple[Init, Update]:
     def update(state: ESState, sim: Sim) -> tuple[ESState, Metrics]:
         key, ask, tell, draw = jax.random.split(state.key, 4)
         keys = jax.random.split(draw, cfg.lanes)
-        candidates, search = strategy.ask(ask, state.search)
+        # a run that goes on from another policy has its weights in `actor`, elsewhere the two are the same
+        around = strategy.at(state.search, ravel_pytree(state.actor)[0])
+        candidates, search = strategy.ask(ask, around)
         scores = jax.vmap(play, (0, None, None, None))(candidates, state.scale, keys, sim)
         total, cost = jnp.mean(scores.total, axis=1), jnp.mean(scores.cost, axis=1)
         worth = total - cost @ jnp.asarray(cfg.cost_weights, cost.dtype) if cfg.cost_weights else total
