@@ -37,13 +37,22 @@ from powerzoo_jax.oracle.registry import (
     BEST_COMMAND,
     BEST_FILE,
     follow,
+    get_best,
     get_priced,
     has_causal,
     load_table,
     version_key,
 )
 from powerzoo_jax.tasks import make
-from powerzoo_jax.tasks.score import SEED, Evaluation, all_starts, episode_keys, evaluate, seeded_starts
+from powerzoo_jax.tasks.score import (
+    SEED,
+    Evaluation,
+    all_starts,
+    episode_hash,
+    episode_keys,
+    evaluate,
+    seeded_starts,
+)
 
 SPLITS = ("val", "test")
 DIGITS = 8  # of the record: the gains of rule and best are 0 and 1 to 1e-6 where they differ by 0.1
@@ -82,7 +91,7 @@ def best_record(
     sim = make(task_id, version=version, split=split, **overrides)
     draws = _episodes(sim, n_episodes, seed)
     n = draws.load_row.shape[0]
-    played = {name: evaluate_baseline(sim, name, draws=draws, seed=seed) for name in ("rule", *blind_policies(sim))}
+    played = {name: evaluate_baseline(sim, name, draws=draws, seed=seed) for name in _shown(sim)}
     anchor = played["rule"].mean_reward
     stem = f"{task_id}_v{sim.spec.version}_{split}"
     few, first = min(searched or n, n), []
@@ -99,6 +108,43 @@ def best_record(
     each = np.array([planner.reached_bound(episode, found.price) for episode in range(n)])
     reached = dual_value(found.price, each, np.asarray(sim.spec.cost_budget))
     return record | rounded({"bound_of_actions": reached}, DIGITS)
+
+
+def replayed_record(task_id: str, split: str = "test", *, version: int | None = None) -> dict[str, Any]:
+    """The shipped record of a task with the policies without foresight played anew; plans and bound stay.
+
+    For policies that came, or changed, after the plans were made. Arguments and errors as in `registry.get_best`;
+    ValueError too where the episodes are no longer those of the record, or the rule returns something else on them.
+    """
+    record = get_best(task_id, split, version=version)
+    sim = make(task_id, version=version, split=split)
+    draws = recorded_starts(sim, record)
+    played = {name: evaluate_baseline(sim, name, draws=draws, seed=record["seed"]) for name in _shown(sim)}
+    returned = rounded(played["rule"].mean_reward, DIGITS)
+    if not np.isclose(returned, record["rule"], rtol=1e-5, atol=1e-6):
+        raise ValueError(f"{task_id}: the rule returns {returned}, not {record['rule']} as recorded. Record it anew.")
+    blind = {name: found for name, found in played.items() if name != "rule"}
+    kept = {name: record["feasible"][name] for name in ("rule", "best")}
+    return record | rounded(
+        {
+            **{name: found.mean_reward for name, found in blind.items()},
+            "feasible": {name: found.feasible for name, found in blind.items()} | kept,
+        },
+        DIGITS,
+    )
+
+
+def recorded_starts(sim: Sim, record: Mapping[str, Any]) -> Draw:
+    """Episodes of a record of the best return. Raises ValueError where neither all starts nor seeded ones are these."""
+    n, seed = int(record["n"]), int(record["seed"])
+    for draws in (all_starts(sim), seeded_starts(sim, n, seed)):
+        if draws.load_row.shape[0] == n and episode_hash(draws, seed) == record["episodes"]:
+            return draws
+    raise ValueError(f"{sim.spec.id}: the record of {sim.spec.split!r} is of other episodes. Compute it anew.")
+
+
+def _shown(sim: Sim) -> tuple[str, ...]:
+    return ("rule", *blind_policies(sim))
 
 
 def blind_policies(sim: Sim) -> tuple[str, ...]:
@@ -193,6 +239,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
         "--searched", type=int, help="episodes that prices are searched on; default: all that are played"
     )
     parser.add_argument("--state", type=Path, help="folder that keeps the plans while they are made, to resume from")
+    parser.add_argument(
+        "--policies", action="store_true", help="of a stored record, only play the policies without foresight anew"
+    )
     parser.add_argument("--write", action="store_true", help=f"store each record in {BEST_FILE.name} as it comes")
     chosen = parser.parse_args(arguments)
     if chosen.state:
@@ -200,14 +249,18 @@ def main(arguments: Sequence[str] | None = None) -> int:
     print("\t".join(COLUMNS))
     for task_id in chosen.task:
         for split in chosen.split or SPLITS:
-            record = best_record(
-                task_id,
-                split,
-                version=chosen.version,
-                n_episodes=chosen.episodes,
-                searched=chosen.searched,
-                folder=chosen.state,
-                progress=show_progress,
+            record = (
+                replayed_record(task_id, split, version=chosen.version)
+                if chosen.policies
+                else best_record(
+                    task_id,
+                    split,
+                    version=chosen.version,
+                    n_episodes=chosen.episodes,
+                    searched=chosen.searched,
+                    folder=chosen.state,
+                    progress=show_progress,
+                )
             )
             print(_line(task_id, split, record), flush=True)
             if chosen.write:

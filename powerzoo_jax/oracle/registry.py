@@ -284,6 +284,8 @@ CAUSAL_DISPATCH = "powerzoo_jax.oracle.causal.dispatch:plan_dispatch"
 
 _CAUSAL: dict[str, str] = {
     "battery_arbitrage": "powerzoo_jax.oracle.causal.storage:plan_storage",
+    "dc_microgrid": "powerzoo_jax.oracle.causal.microgrid:plan_island",
+    "dc_microgrid_safe": "powerzoo_jax.oracle.causal.microgrid:plan_island",
     "dc_scheduling": "powerzoo_jax.oracle.causal.scheduling:plan_site",
     "dc_scheduling_7d": "powerzoo_jax.oracle.causal.scheduling:plan_site",
     "dso": "powerzoo_jax.oracle.causal.flexibility:plan_flexibility",

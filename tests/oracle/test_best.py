@@ -63,6 +63,21 @@ def test_a_record_of_the_best_ends_the_gain_of_its_own_episodes():
     assert evaluate_baseline(sim, "rule", draws=draws).gain is None
 
 
+def test_policies_are_played_anew_on_the_episodes_of_a_record(monkeypatch):
+    task = "battery_arbitrage", "val"
+    record = get_best(*task, version=1)
+    again = best.replayed_record(*task, version=1)
+    assert again.keys() == record.keys() and again["feasible"] == record["feasible"]
+    for name in ("causal", "trivial"):
+        assert again[name] == pytest.approx(record[name], rel=ROUNDED)
+    assert {name: again[name] for name in ("best", "bound", "rule")} == {
+        k: record[k] for k in ("best", "bound", "rule")
+    }
+    monkeypatch.setattr(best, "get_best", lambda *_, **__: record | {"rule": record["rule"] + 0.1})
+    with pytest.raises(ValueError, match=r"not .* as recorded\. Record it anew"):
+        best.replayed_record(*task, version=1)
+
+
 def test_a_search_on_few_episodes_prices_the_plans_of_the_others(tmp_path):
     record = best.best_record("marl_ev_v2g_1d", "val", n_episodes=6, searched=3, folder=tmp_path)
     assert record["searched"] == 3 and record["n"] == 6 and record["feasible"]["best"]

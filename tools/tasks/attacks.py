@@ -15,13 +15,12 @@ from typing import NamedTuple
 
 import numpy as np
 
-from powerzoo_jax.envs.core import Sim
-from powerzoo_jax.envs.series import Draw
+from powerzoo_jax.oracle.best import recorded_starts
 from powerzoo_jax.oracle.clock_plan import ClockPlan
 from powerzoo_jax.oracle.registry import get_best
 from powerzoo_jax.oracle.trivial import Played, advance, play_candidates, shapes, start_search
 from powerzoo_jax.tasks import make
-from powerzoo_jax.tasks.score import all_starts, episode_hash, episode_keys, gain, keeps, seeded_starts
+from powerzoo_jax.tasks.score import episode_keys, gain, keeps
 from tools.tasks.margins import replace_rows
 
 SPLIT = "val"
@@ -59,15 +58,6 @@ class Attack(NamedTuple):
         shown = ("-" if x is None else f"{x:.4f}" for x in (self.value, self.gain))
         held = "-" if self.gain is None else "yes" if self.held else "no"
         return "\t".join((*map(str, self[:7]), *shown, held))
-
-
-def recorded_starts(sim: Sim, record: dict[str, object]) -> Draw:
-    """Episodes of a record of the best return. Raises ValueError where neither all starts nor seeded ones are these."""
-    n, seed = int(str(record["n"])), int(str(record["seed"]))
-    for draws in (all_starts(sim), seeded_starts(sim, n, seed)):
-        if draws.load_row.shape[0] == n and episode_hash(draws, seed) == record["episodes"]:
-            return draws
-    raise ValueError(f"{sim.spec.id}: the record of {sim.spec.split!r} is of other episodes. Compute it anew.")
 
 
 def constants(shape: ClockPlan, play: Play, budget: np.ndarray, plans: int, seed: int) -> Iterator[Played]:

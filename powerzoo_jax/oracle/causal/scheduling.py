@@ -226,7 +226,7 @@ def _model(sim: Sim, heat_weight: float) -> tuple[SiteModel, SiteSight]:
 
     price, steps = price_forecast(sim)
     low, span = signal_scale(sim)
-    rate, gpus, hours, eta = np.array([_usual(job) for job in (site.train, site.finetune)]).T
+    rate, gpus, hours, eta = usual_jobs(site)
     held = np.maximum(rate, TINY) * gpus * hours
 
     def real(value: float) -> Array:
@@ -263,6 +263,14 @@ def _model(sim: Sim, heat_weight: float) -> tuple[SiteModel, SiteSight]:
         substeps=math.ceil(60 * sim.spec.dt_hours / SUBSTEP_MIN),
     )
     return model, sight
+
+
+def usual_jobs(site: DataCenterParams) -> np.ndarray:
+    """Arrivals [1/h], mean GPUs and hours of jobs, and their share of the span from idle to active power: (4, 2).
+
+    Columns: training and fine-tuning.
+    """
+    return np.array([_usual(job) for job in (site.train, site.finetune)]).T
 
 
 def _usual(job: JobParams) -> tuple[float, float, float, float]:

@@ -50,6 +50,7 @@ class SiteProblem:
     missed_usd:   what a miss costs (0 where it is not priced)
     values:       ratings by name, floats
     end_heat_usd_per_c: [$/degC] of the room above its initial temperature at the end; 0 where heat does not settle
+    dropped_usd_per_gpu_h: of the work of a job that never starts, beside its miss
     """
 
     dt_hours: float
@@ -63,6 +64,7 @@ class SiteProblem:
     chiller_cop: np.ndarray
     job_mw_per_gpu: tuple[float, float]
     end_heat_usd_per_c: float = 0.0
+    dropped_usd_per_gpu_h: float = 0.0
 
     @property
     def initial_heat(self) -> float:

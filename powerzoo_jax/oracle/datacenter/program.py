@@ -258,8 +258,9 @@ def start_cost(problem: SiteProblem, job: np.ndarray, step: np.ndarray) -> np.nd
 def undone_usd(problem: SiteProblem) -> np.ndarray:
     """Cost of a job that is never started, (J,) [$]."""
     jobs = problem.jobs
-    backlog = problem.backlog_usd_per_gpu_h * jobs.gpus * jobs.duration_min / 60
-    return np.where(jobs.priced, problem.missed_usd, backlog)
+    work = jobs.gpus * jobs.duration_min / 60
+    dropped = problem.missed_usd + problem.dropped_usd_per_gpu_h * work
+    return np.where(jobs.priced, dropped, problem.backlog_usd_per_gpu_h * work)
 
 
 def _write_order(writer: ProgramWriter, problem: SiteProblem, starts: JobStarts, x: np.ndarray) -> None:

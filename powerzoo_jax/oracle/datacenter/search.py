@@ -175,17 +175,20 @@ DROP_AT = (0.5, 1.0, 2.0)  # of the prices at which a job is not worth its energ
 SEED = 7
 
 
-def search(work: Work, sizes: SearchSizes, first: np.ndarray, days: int) -> np.ndarray:
+def search(
+    work: Work, sizes: SearchSizes, first: np.ndarray, days: int, rounds: int = ROUNDS, lanes: int = LANES
+) -> np.ndarray:
     """GPUs (T, 2) that training and fine-tuning jobs take in each step of the best plan found.
 
     first:  (K, T, 2) plans to start from;  days: length of the episode, by which rounds are counted
+    rounds: at most, for a day;  lanes: plans of a round
     """
     rng = np.random.default_rng(SEED)
-    nothing = jnp.zeros((sizes.jobs + 1, LANES), FLOAT)
-    plans = first[np.resize(np.arange(len(first)), LANES)]
+    nothing = jnp.zeros((sizes.jobs + 1, lanes), FLOAT)
+    plans = first[np.resize(np.arange(len(first)), lanes)]
     kept, gpus, cost = plans[:0], np.zeros(plans[:0].shape, FLOAT), np.zeros(0, FLOAT)
     least, idle = np.inf, 0
-    for _ in range(ROUNDS * days):
+    for _ in range(rounds * days):
         found, taken = play_plans(work, jnp.asarray(plans.transpose(1, 2, 0)), nothing)
         pool = np.concatenate([cost, np.asarray(found)])
         top = _distinct(pool)[:KEPT]
@@ -196,7 +199,7 @@ def search(work: Work, sizes: SearchSizes, first: np.ndarray, days: int) -> np.n
         least = cost[0]
         if idle >= PATIENCE * days:
             break
-        plans = _varied(rng, kept)
+        plans = _varied(rng, kept, lanes)
     best: np.ndarray = gpus[0]
     return best
 
@@ -224,18 +227,18 @@ def simple_plans(usd_per_mwh: np.ndarray, worth_per_mwh: tuple[float, float]) ->
     return np.array(rows, np.int8)
 
 
-def _varied(rng: np.random.Generator, kept: np.ndarray) -> np.ndarray:
-    """LANES variations (K, T, 2) of the plans kept: the end of another, and runs of steps of a class in one mode."""
+def _varied(rng: np.random.Generator, kept: np.ndarray, lanes: int) -> np.ndarray:
+    """As many variations (K, T, 2) of the plans kept: the end of another, and runs of steps of a class in one mode."""
     horizon = kept.shape[1]
     t = np.arange(horizon)
-    plans, ends = kept[rng.integers(0, len(kept), (2, LANES))]
-    since = np.where(rng.random(LANES) < CROSSED, rng.integers(0, horizon, LANES), horizon)
+    plans, ends = kept[rng.integers(0, len(kept), (2, lanes))]
+    since = np.where(rng.random(lanes) < CROSSED, rng.integers(0, horizon, lanes), horizon)
     plans = np.where((t >= since[:, None])[..., None], ends, plans)
     for _ in range(SWITCHES):
-        first, length = rng.integers(0, horizon, LANES), rng.integers(1, LONGEST + 1, LANES)
-        length = np.where(rng.random(LANES) < SWITCHED, length, 0)
+        first, length = rng.integers(0, horizon, lanes), rng.integers(1, LONGEST + 1, lanes)
+        length = np.where(rng.random(lanes) < SWITCHED, length, 0)
         run = (t >= first[:, None]) & (t < (first + length)[:, None])
-        of = rng.integers(0, 2, LANES)[:, None, None] == np.arange(2)
-        mode = rng.integers(0, len(MODES), LANES)[:, None, None]
+        of = rng.integers(0, 2, lanes)[:, None, None] == np.arange(2)
+        mode = rng.integers(0, len(MODES), lanes)[:, None, None]
         plans = np.where(run[..., None] & of, mode, plans)
     return plans.astype(np.int8)

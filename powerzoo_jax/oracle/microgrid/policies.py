@@ -5,7 +5,7 @@ Rules that run a data-centre microgrid step by step, seeing the load of the step
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from math import inf
 from typing import Any, NamedTuple
@@ -22,6 +22,7 @@ from powerzoo_jax.devices.jobs import Pool
 from powerzoo_jax.envs.core import Sim
 from powerzoo_jax.envs.microgrid.env import ACTIONS, DROPPED, OUTDOOR, SUN, MicrogridState
 from powerzoo_jax.envs.series import Draw
+from powerzoo_jax.oracle.datacenter.policies import HALF_GPU
 from powerzoo_jax.oracle.datacenter.program import solve_site
 from powerzoo_jax.oracle.linear_program import dual_bound
 from powerzoo_jax.oracle.microgrid.problem import (
@@ -91,11 +92,31 @@ def _play(sim: Sim, draws: Draw, habit: Habit) -> PlayedRule:
 
 
 def _episode(sim: Sim, drawn: Draw, habit: Habit) -> PlayedRule:
+    return _trail(sim, drawn, lambda state, _: _act(sim, state, habit), None)
+
+
+@jax.jit
+def play_starts(sim: Sim, drawn: Draw, gpus: Array) -> PlayedRule:
+    """Play one drawn episode with as many GPUs (T, 2) for training and fine-tuning jobs as start in each step."""
+
+    def act(state: MicrogridState, some: Array) -> Array:
+        order = jnp.zeros(5, gpus.dtype).at[2].set(RULE.cooling)
+        idle = _probe(sim, state, order)[0]
+        free = jnp.maximum(sim.params.site.n_gpus[0] - idle.infer_gpus[0] - idle.job_gpus[0], 0)
+        room = jnp.maximum(jnp.stack([free, free - some[0]]), 1)
+        order = order.at[:2].set(jnp.clip((some + HALF_GPU) / room, 0, 1))
+        return _powered(sim, state, order)
+
+    return _trail(sim, drawn, act, gpus)
+
+
+def _trail(sim: Sim, drawn: Draw, act: Callable[[MicrogridState, Any], Array], rows: Any) -> PlayedRule:
+    """Play one drawn episode: act(state, row of the step) -> action."""
     # nothing random is left once an episode is drawn
     state, _ = sim.env.begin(jax.random.key(0), drawn, sim.params)
 
-    def advance(state: MicrogridState, _: None) -> tuple[MicrogridState, Any]:
-        action = _act(sim, state, habit)
+    def advance(state: MicrogridState, row: Any) -> tuple[MicrogridState, Any]:
+        action = act(state, row)
         out = sim.step(state, action)
         info = out.info
         dropped = out.cost[names.index(DROPPED)] if DROPPED in names else jnp.zeros_like(out.reward[0])
@@ -103,7 +124,7 @@ def _episode(sim: Sim, drawn: Draw, habit: Habit) -> PlayedRule:
         return out.state, (action, jnp.sum(out.state.site.it_mw), out.reward[0], *jobs)
 
     names = sim.spec.cost_names
-    _, seen = lax.scan(advance, state, None, length=sim.spec.horizon)
+    _, seen = lax.scan(advance, state, rows, length=sim.spec.horizon)
     action, it_mw, reward, missed, backlog, dropped = seen
     return PlayedRule(action, it_mw, missed, jnp.sum(reward), backlog[-1], jnp.sum(dropped))
 
@@ -112,7 +133,7 @@ def _act(sim: Sim, state: MicrogridState, habit: Habit) -> Array:
     """One action (1, 5): jobs by what the plant can carry, then power by the load that these give."""
     params, site = sim.params, sim.params.site
     row = params.bank.weather_rows[state.weather_row + jnp.minimum(state.t, params.horizon - 1)]
-    sun = row[SUN] * params.pv.capacity_mw[0]
+    sun = _sun_mw(sim, state)
     # what a megawatt of servers draws in the long run, with auxiliaries and the cooling that follows it
     per_it = 1 + site.aux_share[0] + site.air_share[0] / datacenter.chiller_cop(site, row[OUTDOOR, None])[0]
     span = (site.active_w[0] - site.idle_w[0]) / 1e6 * per_it
@@ -127,11 +148,23 @@ def _act(sim: Sim, state: MicrogridState, habit: Habit) -> Array:
     urgent = _slack(begun.finetune, state, sim) < habit.urgent_fine_min
     fine = _share(room_mw, span * site.finetune.eta[0], free - taken, urgent)
     fine = jnp.where(_slack(begun.train, state, sim) < habit.hold_min, 0, fine)
-    order = order.at[0].set(train).at[1].set(fine)
+    return _powered(sim, state, order.at[0].set(train).at[1].set(fine))
+
+
+def _powered(sim: Sim, state: MicrogridState, order: Array) -> Array:
+    """Action (1, 5) of jobs and cooling (5,) with the battery at what sun and diesel lack, or have to spare."""
+    params = sim.params
+    sun = _sun_mw(sim, state)
     load_mw = _probe(sim, state, order)[1]
     lacking = (load_mw - sun - params.diesel.p_max_mw[0]) / params.storage.power_mw[0]
     order = order.at[3].set(jnp.clip(lacking, -1, 1)).at[4].set(1)
     return jnp.where(jnp.arange(5) == BATTERY, order, 2 * order - 1)[None]
+
+
+def _sun_mw(sim: Sim, state: MicrogridState) -> Array:
+    params = sim.params
+    row = params.bank.weather_rows[state.weather_row + jnp.minimum(state.t, params.horizon - 1)]
+    return row[SUN] * params.pv.capacity_mw[0]
 
 
 def _probe(sim: Sim, state: MicrogridState, order: Array) -> tuple[DataCenterState, Array]:
@@ -186,11 +219,11 @@ def plan_episodes(sim: Sim, draws: Draw) -> list[EpisodePlan]:
 
 def play_habits(sim: Sim, draws: Draw, habits: Sequence[Habit] = HABITS) -> list[list[PlayedRule]]:
     """Every habit played on every drawn episode: trails of each episode."""
-    trails = [_on_host(play_habit(sim, draws, habit)) for habit in habits]
+    trails = [on_host(play_habit(sim, draws, habit)) for habit in habits]
     return [[take(trail, i) for trail in trails] for i in range(draws.load_row.shape[0])]
 
 
-def _on_host(trail: PlayedRule) -> PlayedRule:
+def on_host(trail: PlayedRule) -> PlayedRule:
     return PlayedRule(*(np.asarray(x, np.float64) for x in trail))  # type: ignore[arg-type]
 
 

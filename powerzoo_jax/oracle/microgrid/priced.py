@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
+import jax.numpy as jnp
 import numpy as np
 from jax import Array
 
@@ -9,6 +12,7 @@ from powerzoo_jax.base.tree import take
 from powerzoo_jax.envs.core import Sim
 from powerzoo_jax.envs.microgrid.env import DROPPED
 from powerzoo_jax.envs.series import Draw
+from powerzoo_jax.oracle.datacenter.search import common_sizes, read_work, search, simple_plans
 from powerzoo_jax.oracle.lagrangian import PricedPlan
 from powerzoo_jax.oracle.microgrid.policies import (
     HABITS,
@@ -18,20 +22,26 @@ from powerzoo_jax.oracle.microgrid.policies import (
     dispatched,
     finalists,
     job_loss,
+    on_host,
     play_habits,
+    play_starts,
     relaxed_return,
 )
-from powerzoo_jax.oracle.microgrid.problem import build_microgrid_problem
+from powerzoo_jax.oracle.microgrid.problem import build_microgrid_problem, power_prices
 
 MISSES, DEFICIT = "sla", "power_deficit"
 DROPPED_USD_PER_GPU_H = 20.0  # more than the energy of any work, at the price of load that is not served
+SEARCHES = 3  # for job starts: at the price of diesel, then at what power is worth beside the jobs found before
+ROUNDS, LANES = 60, 256  # of a search: a second or two for a day
+WORTH_PER_MWH = (1360.0, 16_300.0)  # of the energy of a job whose miss costs 500 $, see `datacenter.policies`
 
 
 class MicrogridPlans:
     """Priced planner of drawn microgrid episodes, see `lagrangian.PricedPlanner`.
 
-    The ways to run the jobs are those of the oracle and of the safe rule; which of them is best depends on the prices
-    of a miss and of work that is dropped. Plans keep the room below its critical limit, so that only these have one.
+    The ways to run the jobs are those of the oracle and of the safe rule, and starts that a search finds; which of them
+    is best depends on the prices of a miss and of work that is dropped. Plans keep the room below its critical limit,
+    so that only these have one.
     """
 
     def __init__(self, sim: Sim, draws: Draw, keys: Array) -> None:
@@ -39,6 +49,8 @@ class MicrogridPlans:
         self.channels = sim.spec.cost_names
         self.trails = play_habits(sim, draws, (*HABITS, SAFE_RULE))
         self.problems = [build_microgrid_problem(sim, take(draws, i)) for i in range(draws.load_row.shape[0])]
+        self.sim, self.draws = sim, draws
+        self.sizes = common_sizes(self.problems)
         self.known: dict[tuple[int, bytes], tuple[float, np.ndarray, float]] = {}
         most = {MISSES: SAFE_PRICE_USD, DROPPED: DROPPED_USD_PER_GPU_H}
         self.most_price = self.problems[0].weight * np.array([most.get(channel, 0.0) for channel in self.channels])
@@ -49,7 +61,8 @@ class MicrogridPlans:
         usd = dict(zip(self.channels, price / problem.weight, strict=True))
         missed_usd, dropped_usd = problem.missed_usd + float(usd[MISSES]), float(usd.get(DROPPED, 0.0))
         best, worth = None, -np.inf
-        for trail in finalists(problem, self.trails[episode], missed_usd, dropped_usd):
+        known = finalists(problem, self.trails[episode], missed_usd, dropped_usd)
+        for trail in (*known, *self._searched(episode, missed_usd, dropped_usd)):
             earned, action, unserved_mw = self._dispatched(episode, trail)
             value = earned - job_loss(problem, trail, problem.missed_usd)
             jobs = {MISSES: float(np.sum(trail.missed)), DROPPED: float(trail.dropped_gpu_h)}
@@ -59,6 +72,19 @@ class MicrogridPlans:
                 worth, best = value - float(price @ cost), (action, value, cost)
         assert best is not None
         return PricedPlan(*best, bound=relaxed_return(problem, missed_usd, dropped_usd))
+
+    def _searched(self, episode: int, missed_usd: float, dropped_usd: float) -> list[PlayedRule]:
+        """Trails of job starts that are cheap where power costs what it costs beside the jobs found before."""
+        problem = replace(self.problems[episode], missed_usd=missed_usd, dropped_usd_per_gpu_h=dropped_usd)
+        drawn, found = take(self.draws, episode), []
+        usd = np.full(problem.horizon, problem.usd_per_mwh)
+        for _ in range(SEARCHES):
+            work = read_work(problem, usd, self.sizes)
+            gpus = search(work, self.sizes, simple_plans(usd, WORTH_PER_MWH), days=1, rounds=ROUNDS, lanes=LANES)
+            trail = on_host(play_starts(self.sim, drawn, jnp.asarray(gpus, self.sim.params.voll.dtype)))
+            found.append(trail)
+            usd = power_prices(problem, np.asarray(trail.it_mw))
+        return found
 
     def _dispatched(self, episode: int, trail: PlayedRule) -> tuple[float, np.ndarray, float]:
         """Dispatch of a trail, which prices of channels do not change."""

@@ -20,6 +20,7 @@ from powerzoo_jax.oracle.datacenter.program import (
     SiteRows,
     idle_it_mw,
     most_heat_kw,
+    solve_site,
     write_jobs,
     write_room,
 )
@@ -111,6 +112,14 @@ def dispatch_program(problem: MicrogridProblem, it_mw: np.ndarray) -> tuple[Line
     writer = ProgramWriter()
     columns, _ = _write_plant(writer, problem, it_mw, problem.values["t_critical_c"])
     return writer.program(), columns
+
+
+def power_prices(problem: MicrogridProblem, it_mw: np.ndarray) -> np.ndarray:
+    """What a further megawatt of load would cost in each step, (T,) [$/MWh], beside servers that draw it_mw (T,)."""
+    writer = ProgramWriter()
+    _, rows = _write_plant(writer, problem, it_mw, problem.values["t_critical_c"])
+    marginal = solve_site(writer.program()).dual[rows.balance] / (problem.weight * problem.dt_hours)
+    return np.clip(marginal, 0.0, problem.values["voll"])
 
 
 def _write_plant(

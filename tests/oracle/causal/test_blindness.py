@@ -17,6 +17,7 @@ from powerzoo_jax.tasks.score import all_starts, episode_keys
 STOP = 14  # last step before the future changes
 TASKS = (
     "battery_arbitrage",
+    "dc_microgrid",
     "dc_scheduling",
     "marl_der_arbitrage",
     "dso",
@@ -25,7 +26,13 @@ TASKS = (
     "marl_uc",
     "marl_opf",
 )
-TABLES = {"price_rows": "price_row", "load_rows": "load_row"}  # of a bank, and where an episode begins in them
+# of a bank, and where an episode begins in them
+TABLES = {
+    "price_rows": "price_row",
+    "load_rows": "load_row",
+    "weather_rows": "load_row",
+    "work_rows": "price_row",
+}
 
 
 def other_future(table, first):

@@ -7,6 +7,7 @@ import pytest
 
 import powerzoo_jax
 from powerzoo_jax.oracle import get_best
+from powerzoo_jax.oracle.best import recorded_starts
 from powerzoo_jax.oracle.clock_plan import ClockPlan
 from powerzoo_jax.oracle.trivial import Played
 from tools.tasks import attacks
@@ -56,6 +57,6 @@ def test_a_plan_counts_where_it_keeps_the_budgets_and_a_return_above_the_best_is
 def test_a_record_of_other_episodes_is_refused():
     sim = powerzoo_jax.make("battery_arbitrage", version=1, split="val")
     record = get_best("battery_arbitrage", "val", version=1)
-    assert attacks.recorded_starts(sim, record).load_row.shape[0] == record["n"]
+    assert recorded_starts(sim, record).load_row.shape[0] == record["n"]
     with pytest.raises(ValueError, match="record of 'val' is of other episodes"):
-        attacks.recorded_starts(sim, record | {"episodes": "0"})
+        recorded_starts(sim, record | {"episodes": "0"})

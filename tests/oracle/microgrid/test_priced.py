@@ -1,0 +1,30 @@
+"""Priced plans of a microgrid: what is searched is executed as planned, no worse than the habits, and bounded."""
+
+from __future__ import annotations
+
+import numpy as np
+
+import powerzoo_jax
+from powerzoo_jax.oracle.best import execute
+from powerzoo_jax.oracle.microgrid.policies import finalists, job_loss
+from powerzoo_jax.oracle.microgrid.priced import MicrogridPlans
+from powerzoo_jax.tasks.score import SEED, episode_keys, seeded_starts
+
+ROUNDED = 2e-3  # of a return near 80, played in float32 over 288 steps
+EPISODE = 5  # of the seeded ones, where jobs compete for power
+
+
+def test_a_searched_plan_returns_what_it_says_and_beats_the_habits():
+    sim = powerzoo_jax.make("dc_microgrid", version=1, split="val")
+    draws = seeded_starts(sim, EPISODE + 1, SEED)
+    draws = type(draws)(*(x[EPISODE:] for x in draws))
+    planner = MicrogridPlans(sim, draws, episode_keys(SEED, 1))
+    plan = planner.plan(0, np.zeros(len(sim.spec.cost_names)))
+    played = execute(sim, draws, SEED, [plan])
+    assert abs(played.mean_reward - plan.value) < ROUNDED and plan.value <= plan.bound
+    problem = planner.problems[0]
+    habits = [
+        planner._dispatched(0, trail)[0] - job_loss(problem, trail, problem.missed_usd)
+        for trail in finalists(problem, planner.trails[0], problem.missed_usd)
+    ]
+    assert plan.value > max(habits)
