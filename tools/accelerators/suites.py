@@ -2,11 +2,10 @@
 
 Usage: python -m tools.accelerators.suites [--only PART ...] [--out FILE]
 
-One row a folder or file of tests, written as it comes; `--out` keeps the rows that are not run again. Tests that are
-marked `reference` compare with another engine, a published figure or an independent solver; those of float64 are left
-out. What is taken as fixed is `auto`, the default of all solvers; a test that asks for the adaptive form gets it.
-The AC-OPF has one form and is left out.
-Exit status 1 where a test failed.
+One row a folder of tests, or a file of a large one, written as it comes; `--out` keeps the rows that are not run again.
+Tests that are marked `reference` compare with another engine, a published figure or an independent solver; those of
+float64 are left out. What is taken as fixed is `auto`, the default of all solvers; a test that asks for the adaptive
+form gets it. The AC-OPF has one form and is left out. Exit status 1 where a test failed.
 """
 
 from __future__ import annotations
@@ -23,7 +22,10 @@ ROOT = Path(__file__).parents[2]
 RESULTS = ROOT / "benchmarks" / "results" / "fixed_mode.tsv"
 COLUMNS = ("suite", "passed", "failed", "skipped", "seconds")
 SUITES = (
-    *(f"tests/powerflow/{name}" for name in ("feeder", "meshed", "threephase", "dc", "contingency")),
+    *(f"tests/powerflow/feeder/test_{name}.py" for name in ("collapse", "solve")),
+    *(f"tests/powerflow/meshed/test_{name}.py" for name in ("fixed", "slack", "solve", "reactive_limits")),
+    "tests/powerflow/meshed/test_pandapower_networks.py",
+    *(f"tests/powerflow/{name}" for name in ("threephase", "dc", "contingency")),
     *(f"tests/powerflow/test_{name}.py" for name in ("golden", "topology")),
     "tests/opf/dc",
 )
