@@ -26,6 +26,8 @@ for variable in ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS"):
 import jax  # noqa: E402  XLA reads its flags once, on import
 import pytest  # noqa: E402
 
+from powerzoo_jax.base.solver_mode import AUTO, MODES, auto_is  # noqa: E402
+
 TESTS = Path(__file__).parent
 # optax, gymnax and plotting need standard promotion; everything else runs under the strict one
 STANDARD_FOLDERS = frozenset(
@@ -43,6 +45,11 @@ jax.config.update("jax_compilation_cache_dir", os.environ["JAX_COMPILATION_CACHE
 jax.config.update(
     "jax_persistent_cache_min_compile_time_secs", float(os.environ["JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS"])
 )
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """Let a whole run solve as accelerators do: `python -m tools.accelerators.suites` runs the references so."""
+    parser.addoption("--auto-is", default=AUTO, choices=MODES, help="what solvers and tasks take for solver='auto'")
 
 
 def tier_of(nodeid: str, tiers: dict[str, str]) -> str:
@@ -72,6 +79,13 @@ def strict_promotion(request: pytest.FixtureRequest) -> Iterator[None]:
         yield
         return
     with jax.numpy_dtype_promotion("strict"), jax.numpy_rank_promotion("raise"):
+        yield
+
+
+@pytest.fixture(autouse=True, scope="session")
+def mode_of_auto(pytestconfig: pytest.Config) -> Iterator[None]:
+    """Trace every program of the run with another mode for "auto"."""
+    with auto_is(pytestconfig.getoption("auto_is")):
         yield
 
 

@@ -105,8 +105,9 @@ def draw_arrivals(
 ) -> tuple[Jobs, Jobs]:
     """Draw the jobs (train, fine-tune) that arrive at the start of the step at `minute` () of the episode."""
     keys = jax.random.split(key)
-    train = jobs.draw(keys[0], params.train, sizes.arrivals[0], dt_hours, minute, params.slack_factor)
-    return train, jobs.draw(keys[1], params.finetune, sizes.arrivals[1], dt_hours, minute, params.slack_factor)
+    kinds = (params.train, params.finetune)
+    train, finetune = jobs.draw((keys[0], keys[1]), kinds, sizes.arrivals, dt_hours, minute, params.slack_factor)
+    return train, finetune
 
 
 def command(params: DataCenterParams, action: Array) -> Order:

@@ -108,34 +108,79 @@ def empty(n_unit: int, queue: int, bins: int, dtype: np.dtype) -> Pool:
     )
 
 
-def draw(key: Array, params: JobParams, most: int, dt_hours: float, minute: Array, slack_factor: Array) -> Jobs:
-    """Draw the arrivals of a step, at most `most` (static) of each unit.
+def draw(
+    keys: tuple[Array, ...],
+    kinds: tuple[JobParams, ...],
+    most: tuple[int, ...],
+    dt_hours: float,
+    minute: Array,
+    slack_factor: Array,
+) -> tuple[Jobs, ...]:
+    """Draw the arrivals of a step of every class, at most `most` (static) of each unit.
 
+    keys:          ()    one a class
     minute:        ()    start of the step on the episode's clock
     slack_factor:  (G,)  f turns the deadline factor k into 1 + f (k - 1)
     """
     # in float32 whatever the dtype: counts, whole GPUs and whole grains are rounded, and what float64 holds more of a
     # duration would now and then round it to the next grain, so that references met other jobs than learners
-    drawn = jax.tree.map(lambda x: x.astype(FLOAT), params)
-    rate = drawn.rate_per_h
-    u = uniform(key, (rate.shape[0], 1 + 2 * most), FLOAT)
-    term = cumulative = jnp.exp(-rate * dt_hours)
-    count = jnp.zeros_like(rate)
-    for k in range(1, most + 1):
-        count = count + (u[:, 0] >= cumulative).astype(rate.dtype)
-        term = term * (rate * dt_hours) / k
-        cumulative = cumulative + term
+    drawn = tuple(jax.tree.map(lambda x: x.astype(FLOAT), kind) for kind in kinds)
+    n_unit = slack_factor.shape[0]
+    u = tuple(uniform(key, (n_unit, 1 + 2 * m), FLOAT) for key, m in zip(keys, most, strict=True))
+    rates = tuple(kind.rate_per_h[:, None] for kind in drawn)
+    real = _arrived(tuple(x[:, :1] for x in u), rates, most, dt_hours)
+    found = []
+    for kind, params, x, m, there in zip(kinds, drawn, u, most, real, strict=True):
+        sizes = _sizes(params, x[:, 1 : 1 + m], x[:, 1 + m :])
+        gpus, duration = (jnp.where(there, x, 0).astype(kind.rate_per_h.dtype) for x in sizes)
+        found.append(due(kind, gpus, duration, minute, slack_factor))
+    return tuple(found)
+
+
+def _arrived(
+    u: tuple[Array, ...], rates: tuple[Array, ...], most: tuple[int, ...], dt_hours: float
+) -> tuple[Array, ...]:
+    """Which of the first, second, ... of Poisson arrivals of every class are there, (G, M) bool.
+
+    u, rates:  (G, 1)  uniform draws, and arrivals [1/h]
+    """
+
+    def counted(u: tuple[Array, ...], rates: tuple[Array, ...]) -> tuple[Array, ...]:
+        found = []
+        for x, rate, m in zip(u, rates, most, strict=True):
+            count = sum(((x >= upto).astype(x.dtype) for upto in _no_more(rate * dt_hours, m)), start=jnp.zeros_like(x))
+            found.append(jnp.arange(m, dtype=x.dtype)[None, :] < count)
+        return tuple(found)
+
+    def compared(u: tuple[Array, ...], rates: tuple[Array, ...]) -> tuple[Array, ...]:
+        # one table for all classes and lanes; behind the barrier it stays one kernel
+        columns = _no_more(jnp.concatenate(rates) * dt_hours, max(most))
+        table = jnp.split(lax.optimization_barrier(jnp.concatenate(columns, axis=1)), len(most))
+        return tuple(x >= upto[:, :m] for x, upto, m in zip(u, table, most, strict=True))
+
+    found: tuple[Array, ...] = lax.platform_dependent(u, rates, cpu=counted, default=compared)
+    return found
+
+
+def _no_more(mean: Array, most: int) -> list[Array]:
+    """Probabilities of no more than 0, 1, ... Poisson arrivals, `most` of them, of the shape of their mean."""
+    term = jnp.exp(-mean)
+    found = [term]
+    for k in range(1, most):
+        term = term * mean / k
+        found.append(found[-1] + term)
+    return found
+
+
+def _sizes(params: JobParams, u_gpus: Array, u_duration: Array) -> tuple[Array, Array]:
+    """GPUs and durations [min] of arrivals from uniform draws, (G, M) each."""
 
     def between(low: Array, high: Array, at: Array) -> Array:
         return low[:, None] + at * (high - low)[:, None]
 
-    gpus = jnp.floor(between(drawn.gpus_low, drawn.gpus_high + 1, u[:, 1 : 1 + most]))
-    gpus = jnp.minimum(gpus, drawn.gpus_high[:, None])
-    duration = between(drawn.duration_low_min, drawn.duration_high_min, u[:, 1 + most :])
-    duration = jnp.round(duration * GRAIN) / GRAIN
-    real = jnp.arange(most, dtype=rate.dtype)[None, :] < count[:, None]
-    arriving, lasting = (jnp.where(real, x, 0).astype(params.rate_per_h.dtype) for x in (gpus, duration))
-    return due(params, arriving, lasting, minute, slack_factor)
+    gpus = jnp.floor(between(params.gpus_low, params.gpus_high + 1, u_gpus))
+    duration = between(params.duration_low_min, params.duration_high_min, u_duration)
+    return jnp.minimum(gpus, params.gpus_high[:, None]), jnp.round(duration * GRAIN) / GRAIN
 
 
 def due(params: JobParams, gpus: Array, duration_min: Array, minute: Array, slack_factor: Array) -> Jobs:
@@ -186,10 +231,20 @@ def _insert(queue: Jobs, new: Jobs) -> tuple[Jobs, Array]:
     fits = _fitting(queue.gpus, real)
     due = jnp.where(fits, new.deadline_min, FREE)
     order = jnp.arange(most)
-    after_queued = jnp.sum(queue.deadline_min[:, None, :] > due[:, :, None], axis=2, dtype=jnp.int32)
-    ties = (due[:, None, :] == due[:, :, None]) & (order[None, None, :] > order[None, :, None])
-    after_new = jnp.sum((due[:, None, :] > due[:, :, None]) | ties, axis=2, dtype=jnp.int32)
-    place = jnp.where(fits, size - 1 - after_queued - after_new, -1)
+
+    def apart(queued: Array, due: Array) -> Array:
+        after_queued = jnp.sum(queued[:, None, :] > due[:, :, None], axis=2, dtype=jnp.int32)
+        ties = (due[:, None, :] == due[:, :, None]) & (order[None, None, :] > order[None, :, None])
+        return after_queued + jnp.sum((due[:, None, :] > due[:, :, None]) | ties, axis=2, dtype=jnp.int32)
+
+    def together(queued: Array, due: Array) -> Array:
+        every, turn = jnp.concatenate([queued, due], axis=1), jnp.arange(-size, most)
+        ties = (every[:, None, :] == due[:, :, None]) & (turn[None, None, :] > order[None, :, None])
+        return jnp.sum((every[:, None, :] > due[:, :, None]) | ties, axis=2, dtype=jnp.int32)
+
+    # on accelerators each of two sums would be a kernel
+    behind = lax.platform_dependent(queue.deadline_min, due, cpu=apart, default=together)
+    place = jnp.where(fits, size - 1 - behind, -1)
     slot = jnp.arange(size, dtype=jnp.int32)[None, :]
     source = jnp.broadcast_to(slot, queue.gpus.shape)
     for k in range(most):  # what is due before an arrival moves one slot to the left

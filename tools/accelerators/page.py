@@ -15,6 +15,8 @@ from tools.accelerators.__main__ import LATE, ROOT, Rows, read_rows
 PAGE = ROOT / "docs" / "howto" / "accelerators.md"
 RESULTS = ROOT / "benchmarks" / "results" / "accelerators.tsv"
 MODES = ROOT / "benchmarks" / "results" / "solver_modes.tsv"
+SUITES = ROOT / "benchmarks" / "results" / "fixed_mode.tsv"
+CHECKOUTS = ROOT / "benchmarks" / "results" / "checkouts.tsv"
 LIBRARY_BYTES = 33.6e6  # of the working memory on a GPU: workspace of the library of products, whatever the lanes
 SHARE = 0.75  # of the memory that lanes may take
 MEMORIES = (141e9, 16e9)  # of an H200 and of a v5e
@@ -95,12 +97,33 @@ def steps(modes: Iterable[dict[str, str]]) -> str:
     return _table((*head, "`OUT_OF_STEPS`"), body)
 
 
-def tables(results: Path = RESULTS, modes: Path = MODES) -> dict[str, str]:
+def suites(rows: Iterable[dict[str, str]]) -> str:
+    """Tests of references in the fixed form, from the rows of `tools.accelerators.suites`."""
+    body = [[f"`{row['suite']}`", row["passed"], row["failed"]] for row in rows]
+    return _table(("reference suite", "passed", "failed"), body)
+
+
+def checkouts(rows: Iterable[dict[str, str]]) -> str:
+    """Times of a step on a core in two checkouts, from the rows of `benchmarks/checkouts.py`."""
+    names = ("base_ns", "ns", "ratio", "low", "high")
+    body = [[f"`{row['task']}`", *(_thousands(row[name]) for name in names)] for row in rows]
+    return _table(("task", "before [ns]", "now [ns]", "ratio", "lower quartile", "upper quartile"), body)
+
+
+def _read(path: Path) -> list[dict[str, str]]:
+    with path.open(encoding="utf-8", newline="") as file:
+        return list(csv.DictReader((line for line in file if not line.startswith("#")), delimiter="\t"))
+
+
+def tables() -> dict[str, str]:
     """Every table of the page by its name."""
-    rows = read_rows(results)
-    with modes.open(encoding="utf-8", newline="") as file:
-        found = {"steps": steps(csv.DictReader(file, delimiter="\t"))}
-    return found | {make.__name__: make(rows) for make in (compiled, memory, training)}
+    rows = read_rows(RESULTS)
+    found = {make.__name__: make(rows) for make in (compiled, memory, training)}
+    return found | {
+        "steps": steps(_read(MODES)),
+        "suites": suites(_read(SUITES)),
+        "checkouts": checkouts(_read(CHECKOUTS)),
+    }
 
 
 def written(page: str, new: dict[str, str]) -> str:

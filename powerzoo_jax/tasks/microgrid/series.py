@@ -180,8 +180,9 @@ def _draw_jobs(
         def arrivals(keys: jax.Array) -> list[jax.Array]:
             parts = []
             for stream, (kind, most) in enumerate(zip((site.train, site.finetune), sizes.arrivals, strict=True)):
-                drawn = jax.vmap(
-                    lambda key: jobs.draw(key, kind, most, minutes / 60, jnp.zeros((), FLOAT), site.slack_factor)  # noqa: B023
+                step = jnp.zeros((), FLOAT)
+                (drawn,) = jax.vmap(
+                    lambda key: jobs.draw((key,), (kind,), (most,), minutes / 60, step, site.slack_factor)  # noqa: B023
                 )(keys[stream])
                 parts += [drawn.gpus[:, 0], drawn.duration_min[:, 0]]
             return parts

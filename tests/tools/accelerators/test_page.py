@@ -53,6 +53,14 @@ def test_lanes_that_a_fixed_number_of_steps_leaves_are_told():
     assert lines[2:] == ["| `solve/a` | 1,003,520 | 16 | 17 | 1,234 | 7 |"]
 
 
+def test_what_suites_and_checkouts_found_is_told():
+    passed = {"suite": "tests/opf/dc", "passed": "40", "failed": "0", "skipped": "0", "seconds": "9"}
+    assert page.suites([passed]).splitlines()[2:] == ["| `tests/opf/dc` | 40 | 0 |"]
+    times = {"task": "dso", "lanes": "256", "base_ns": "1234", "ns": "617", "ratio": "0.500"}
+    found = page.checkouts([times | {"low": "0.490", "high": "0.510"}]).splitlines()[2:]
+    assert found == ["| `dso` | 1,234 | 617 | 0.500 | 0.490 | 0.510 |"]
+
+
 def test_a_page_without_a_place_for_a_table_is_refused():
     with pytest.raises(ValueError, match="no place for table 'compiled'"):
         page.written("# Accelerators\n", {"compiled": ""})
