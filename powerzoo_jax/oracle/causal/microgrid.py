@@ -41,9 +41,9 @@ TRIED_GPUS = 1.0  # by which the room must grow before jobs that did not fit are
 class IslandTuning(NamedTuple):
     """The constants above as they enter a plan."""
 
-    cover_h: float = COVER_H
-    spare_mw: float = SPARE_MW
-    scarce: float = SCARCE
+    cover_h: Array | float = COVER_H
+    spare_mw: Array | float = SPARE_MW
+    scarce: Array | float = SCARCE
 
 
 class IslandMemory(NamedTuple):

@@ -10,6 +10,7 @@ from typing import NamedTuple
 import numpy as np
 import pytest
 
+from powerzoo_jax.base.solver_mode import FIXED
 from powerzoo_jax.powerflow import Status
 from tests.references.meshed import MeshedStates, base_state, solve_states
 from tests.references.meshed_cases import (
@@ -104,7 +105,8 @@ def test_the_committed_table_is_measured_again(measured: tuple[str, Accuracy], r
     row = read_table().get(key)
     if row and SUITE[key] == int(row["states"]):  # of case300 the suite draws fewer, which are others
         assert [str(x) for x in found[:5]] == [row[column] for column in Accuracy._fields[:5]]
-        assert abs(found.steps[0] - float(row["mean_steps"])) <= 0.1
+        if request.config.getoption("auto_is") != FIXED:  # the table counts what the adaptive form takes
+            assert abs(found.steps[0] - float(row["mean_steps"])) <= 0.1
         for column in ("mag", "angle", "loss", "flow"):
             assert getattr(found, column) <= 2 * float(row[column]), column
 
