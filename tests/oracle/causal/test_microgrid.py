@@ -47,7 +47,7 @@ def test_a_room_that_may_wait_draws_no_more_than_is_left_and_a_hot_one_is_cooled
 
 @pytest.mark.parametrize("split", ["val", "test"])
 def test_the_planner_keeps_the_budgets_and_earns_more_than_the_rule(split):
-    """On a few days; records of the best say so for whole splits."""
+    """On a few days of each split."""
     sim = powerzoo_jax.make("dc_microgrid", version=1, split=split)
     draws = take(all_starts(sim), slice(1, None, 12))
     causal, rule = (evaluate_baseline(sim, name, draws=draws) for name in ("causal", "rule"))
