@@ -13,7 +13,7 @@ from powerzoo_jax.base import Purpose, Step, purpose_key
 from powerzoo_jax.base.tree import stack_leaves
 from powerzoo_jax.envs import Sim
 from powerzoo_jax.envs.constraint import UNITS
-from powerzoo_jax.envs.episode import Act
+from powerzoo_jax.envs.episode import Act, first_carry
 from powerzoo_jax.envs.series import Draw
 from powerzoo_jax.plot.layout import LIMIT, LIMIT_LINE, look, new_figure
 
@@ -29,7 +29,7 @@ def record_episode(sim: Sim, act: Act, key: Array, drawn: Draw, carry: Any = ())
     The loop runs on the host, so that one compiled step serves every policy.
     """
     state, obs = _begin(sim, key, drawn)
-    steps = []
+    carry, steps = first_carry(act, carry), []
     for policy_key in jax.random.split(purpose_key(key, Purpose.POLICY), sim.spec.horizon):
         carry, action = act(carry, obs, policy_key)
         out = _step(sim, state, action)

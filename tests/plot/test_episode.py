@@ -8,6 +8,7 @@ from types import SimpleNamespace
 import jax
 import numpy as np
 import pytest
+from jax.tree_util import Partial
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 
 import powerzoo_jax as pz
@@ -38,6 +39,17 @@ def panel(figure, words):
 def test_a_recorded_day_earns_what_the_score_says(day):
     record = evaluate_plans(day.sim, day.plan, day.draws)
     assert float(day.steps.reward.sum()) == pytest.approx(record.mean_reward, rel=1e-5)
+
+
+def test_a_policy_that_remembers_is_recorded_from_the_memory_it_brings(day):
+    def act(carry, obs, key, memory=()):
+        return carry, carry * np.ones((1, 1), np.float32)
+
+    key, drawn, half = jax.random.key(0), take(day.draws, 0), np.float32(0.5)
+    own = record_episode(day.sim, Partial(act, memory=half), key, drawn)
+    given = record_episode(day.sim, act, key, drawn, half)
+    np.testing.assert_array_equal(own.reward, given.reward)
+    assert (np.asarray(own.reward) != np.asarray(day.idle.reward)).any()
 
 
 def test_every_panel_shows_what_its_axis_says(day):
