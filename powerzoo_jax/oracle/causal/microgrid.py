@@ -31,8 +31,8 @@ from powerzoo_jax.oracle.registry import Policy
 
 AHEAD_H, STAGE_H = 8.0, 0.5  # of the plan of the room, and a stage of it
 LAG_H = 1.0  # over which the persistence of weather and use is fitted
-# Least cost on 40 days of training within the budgets, of the values in brackets. Some others were tried on earlier forms
-# of the planner alone.
+# Least cost on 40 days of training within the budgets, of the values in brackets. Some others were tried on earlier
+# forms of the planner alone.
 COVER_H = 0.3  # for which the battery must carry what jobs draw beyond sun and diesel (0.3, 1)
 SPARE_MW = 0.01  # of load that the coming step may add unseen
 SCARCE = 4.0  # of the price of diesel, that energy is worth where sun and diesel are not expected to do (1, 2, 4)
