@@ -140,7 +140,7 @@ def draw(
 def _arrived(
     u: tuple[Array, ...], rates: tuple[Array, ...], most: tuple[int, ...], dt_hours: float
 ) -> tuple[Array, ...]:
-    """Which of the first, second, ... of Poisson arrivals of every class are there, (G, M) bool.
+    """Flags (G, M) of the first, second, ... Poisson arrival of every class: true for those that are there.
 
     u, rates:  (G, 1)  uniform draws, and arrivals [1/h]
     """

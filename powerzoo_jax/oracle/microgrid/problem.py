@@ -115,7 +115,7 @@ def dispatch_program(problem: MicrogridProblem, it_mw: np.ndarray) -> tuple[Line
 
 
 def power_prices(problem: MicrogridProblem, it_mw: np.ndarray) -> np.ndarray:
-    """What a further megawatt of load would cost in each step, (T,) [$/MWh], beside servers that draw it_mw (T,)."""
+    """Marginal cost of load in each step, (T,) [$/MWh], beside servers that draw it_mw (T,)."""
     writer = ProgramWriter()
     _, rows = _write_plant(writer, problem, it_mw, problem.values["t_critical_c"])
     marginal = solve_site(writer.program()).dual[rows.balance] / (problem.weight * problem.dt_hours)
