@@ -6,7 +6,7 @@ One row a folder of tests, or a file of a large one, written as it comes; `--out
 Tests that are marked `reference` compare with another engine, a published figure or an independent solver; those of
 float64 are left out. What is taken as fixed is `auto`, the default of all solvers; a test that asks for the adaptive
 form gets it. The AC-OPF has one form and is left out, and so is the DC-OPF of grids with thousands of buses, whose
-dense systems take a CPU more than ten minutes each. Exit status 1 where a test failed.
+systems are dense in this form. Exit status 1 where a test failed.
 """
 
 from __future__ import annotations
