@@ -7,12 +7,11 @@ from __future__ import annotations
 
 from dataclasses import replace
 from math import inf
-from typing import Any
 
 from powerzoo_jax.base.types import TaskSpec
-from powerzoo_jax.tasks.feeder.catalog import FEEDER_TASKS, FEEDER_TASKS_V1, SMARD
-from powerzoo_jax.tasks.spec import day_task, revised
-from powerzoo_jax.tasks.transmission.catalog import TRANSMISSION, TRANSMISSION_V1
+from powerzoo_jax.tasks.feeder.catalog import FEEDER_TASKS, SMARD
+from powerzoo_jax.tasks.spec import day_task
+from powerzoo_jax.tasks.transmission.catalog import TRANSMISSION
 
 SAFETY_WEIGHT = 10.0  # of a unit of any channel
 
@@ -161,6 +160,7 @@ BATTERY_ARBITRAGE = day_task(
         ("max_load_ratio", 0.85),
         ("price_column", "price.day_ahead_per_mwh"),
         ("price_set", "de_smard_2018"),
+        ("settlement_price", True),
         ("soc_max", 0.9),
         ("soc_min", 0.1),
         ("v_max", 1.10),
@@ -177,8 +177,11 @@ DC_MICROGRID = day_task(
     agents=("datacenter_0",),
     cost_names=("sla", "overtemp", "power_deficit"),
     cost_budget=(2.0, 0.5, 0.15),
-    term_names=("fuel", "degradation", "unserved_energy", "missed_jobs", "backlog", "settlement", "carbon"),
-    term_weights=(0.01, 0.01, 0.01, 0.01, 0.01, 0.01, 0.0008),
+    term_names=(
+        *("fuel", "degradation", "unserved_energy", "missed_jobs", "backlog", "settlement", "carbon"),
+        *("zone_heat", "stored_carbon"),  # settled at the end, like the energy that is stored
+    ),
+    term_weights=(0.01, 0.01, 0.01, 0.01, 0.01, 0.01, 0.0008, 0.01, 0.0008),
     overrides=(
         ("battery_capacity_mwh", 2.0),
         ("battery_power_mw", 0.5),
@@ -195,7 +198,9 @@ DC_MICROGRID = day_task(
 DC_MICROGRID_SAFE = replace(
     DC_MICROGRID,
     id="dc_microgrid_safe",
-    term_weights=(0.01, 0.01, 0.01, 0.0, 0.01, 0.01, 0.0008),
+    cost_names=(*DC_MICROGRID.cost_names, "dropped_gpu_h"),
+    cost_budget=(*DC_MICROGRID.cost_budget, 60.0),
+    term_weights=(0.01, 0.01, 0.01, 0.0, 0.01, 0.01, 0.0008, 0.01, 0.0008),
     overrides=(*DC_MICROGRID.overrides, ("price_misses", False)),
 )
 
@@ -209,27 +214,4 @@ CATALOG = (
     (DC_MICROGRID, MICROGRID),
     (DC_MICROGRID_SAFE, MICROGRID),
     *TRANSMISSION,
-)
-
-
-def _settled(spec: TaskSpec, **fields: Any) -> TaskSpec:
-    """Version 1 of a microgrid: the heat of the room and the carbon of what is stored settle at the end as well."""
-    weights = dict(zip(spec.term_names, spec.term_weights, strict=True))
-    more = {"zone_heat": weights["fuel"], "stored_carbon": weights["carbon"]}
-    return revised(spec, term_names=(*weights, *more), term_weights=(*weights.values(), *more.values()), **fields)
-
-
-CATALOG_V1 = (
-    (revised(BATTERY_ARBITRAGE, {"settlement_price": True}), BATTERY),
-    *FEEDER_TASKS_V1,
-    (_settled(DC_MICROGRID), MICROGRID),
-    (
-        _settled(
-            DC_MICROGRID_SAFE,
-            cost_names=(*DC_MICROGRID_SAFE.cost_names, "dropped_gpu_h"),
-            cost_budget=(*DC_MICROGRID_SAFE.cost_budget, 60.0),
-        ),
-        MICROGRID,
-    ),
-    *TRANSMISSION_V1,
 )

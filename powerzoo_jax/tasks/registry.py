@@ -10,9 +10,9 @@ from powerzoo_jax.base.ranges import check_fields, plain
 from powerzoo_jax.base.types import Dims, TaskSpec
 from powerzoo_jax.cases import list_cases
 from powerzoo_jax.envs.core import Sim
-from powerzoo_jax.tasks.catalog import CATALOG, CATALOG_V1, PRESETS
+from powerzoo_jax.tasks.catalog import CATALOG, PRESETS
 
-DEFAULT_VERSION = 0  # of a task, where the caller names none
+LAST_OF_VERSION_0 = "8c665c5"  # commit
 _TASKS: dict[str, dict[int, tuple[TaskSpec, str]]] = {}
 _PRESETS: dict[str, dict[int, tuple[TaskSpec, str]]] = {
     spec.id: {spec.version: (spec, build)} for spec, build in PRESETS
@@ -62,7 +62,7 @@ def list_versions(task_id: str) -> tuple[int, ...]:
 def get_spec(task_id: str, version: int | None = None) -> TaskSpec:
     """Return the spec of a task or preset. Raises ValueError naming the nearest id, or the versions there are.
 
-    version:  None takes DEFAULT_VERSION, or the latest where the task does not have that
+    version:  None takes the latest
     """
     return _entry(task_id, version)[0]
 
@@ -75,8 +75,14 @@ def get_builder(task_id: str, version: int | None = None) -> str:
 def _entry(task_id: str, version: int | None = None) -> tuple[TaskSpec, str]:
     known = _versions(task_id)
     if version is None:
-        version = DEFAULT_VERSION if DEFAULT_VERSION in known else max(known)
+        version = max(known)
     if version not in known:
+        if version == 0 and task_id in _SHIPPED:
+            raise ValueError(
+                f"task {task_id!r} is no longer built in version 0, whose scores were anchored at a random policy and "
+                "whose references had played other days. Leave `version` out; to reproduce old numbers, install the "
+                f"last sources that had it: git checkout {LAST_OF_VERSION_0} && pip install ."
+            )
         raise ValueError(f"task {task_id!r} has no version {version!r}. Valid: {', '.join(map(str, sorted(known)))}.")
     return known[version]
 
@@ -103,7 +109,7 @@ def make(
     """Build a task into a Sim.
 
     task_id:    see `list_tasks` and `list_presets`
-    version:    of the task, see `list_versions`; None takes the one that scores are published for
+    version:    of the task, see `list_versions`; None takes the latest, which scores are published for
     split:      train, val, test or a named OOD split; None takes the task's default
     dims:       pad to these sizes (they must be at least the task's own); None pads nothing
     dtype:      float32 (None) or float64, which needs x64 mode
@@ -123,5 +129,6 @@ def make(
     return builder(spec, split=spec.split if split is None else split, dims=dims, dtype=dtype, **keywords)
 
 
-for _spec, _build in (*CATALOG, *CATALOG_V1):
+for _spec, _build in CATALOG:
     register(_spec, _build)
+_SHIPPED = tuple(_TASKS)

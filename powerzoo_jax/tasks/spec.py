@@ -6,8 +6,7 @@ Variants are shifted splits, and budgets with limits by tightness.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
-from dataclasses import MISSING, dataclass, fields, replace
+from dataclasses import MISSING, dataclass, fields
 from pathlib import Path
 from typing import Any
 
@@ -20,15 +19,9 @@ CALENDAR = ("train", "val", "test")
 
 
 def day_task(id: str, **fields: Any) -> TaskSpec:
-    """Spec of a new task: version 0, a day of half hours on the training days, unless `fields` say otherwise."""
-    default: dict[str, Any] = {"version": 0, "horizon": 48, "dt_hours": 0.5, "split": "train"}
+    """Spec of a task: version 1, a day of half hours on the training days, unless `fields` say otherwise."""
+    default: dict[str, Any] = {"version": 1, "horizon": 48, "dt_hours": 0.5, "split": "train"}
     return TaskSpec(id=id, **(default | fields))
-
-
-def revised(spec: TaskSpec, keywords: Mapping[str, Any] | None = None, **fields: Any) -> TaskSpec:
-    """Spec of the next version of a task: the same but for some keywords and some fields."""
-    overrides = tuple(sorted((dict(spec.overrides) | dict(keywords or {})).items()))
-    return replace(spec, version=spec.version + 1, overrides=overrides, **fields)
 
 
 @dataclass(frozen=True)

@@ -6,7 +6,7 @@ from dataclasses import replace
 from math import inf
 
 from powerzoo_jax.base.types import TaskSpec
-from powerzoo_jax.tasks.spec import Shift, Tightness, Variants, day_task, revised
+from powerzoo_jax.tasks.spec import Shift, Tightness, Variants, day_task
 
 SMARD = (("price_column", "price.day_ahead_per_mwh"), ("price_set", "de_smard_2018"))
 Limits = tuple[tuple[str, Tightness], ...]
@@ -19,7 +19,7 @@ MARL_DER_ARBITRAGE = day_task(
     case="case33bw",
     agents=("bat_0", "bat_1", "bat_2"),
     cost_names=("voltage_violation", "thermal_overload", "unserved_energy", "resource"),
-    cost_budget=(0.005, inf, inf, 1.0),
+    cost_budget=(0.045, inf, inf, 1.0),
     term_names=("energy_sales", "degradation", "settlement", "unserved_energy"),
     term_weights=(1.0, 1.0, 1.0, 1.0),
     overrides=(
@@ -33,11 +33,12 @@ MARL_DER_ARBITRAGE = day_task(
         ("initial_soc", 0.5),
         ("load_column", "mv_semiurb"),
         ("load_set", "simbench_2016"),
-        ("max_load_ratio", 0.9),
+        ("max_load_ratio", 1.0),  # at which the voltage limit binds on a quarter of the days
         ("num_batteries", 3),
         ("obs_mode", "local_plus_forecast"),
         *SMARD,
         ("reward_type", "shared"),
+        ("settlement_price", True),
         ("soc_max", 0.9),
         ("soc_min", 0.1),
         ("v_max", 1.06),
@@ -46,7 +47,7 @@ MARL_DER_ARBITRAGE = day_task(
 )
 
 MARL_DER_ARBITRAGE_7D = replace(
-    MARL_DER_ARBITRAGE, id="marl_der_arbitrage_7d", horizon=336, cost_budget=(0.035, inf, inf, 7.0)
+    MARL_DER_ARBITRAGE, id="marl_der_arbitrage_7d", horizon=336, cost_budget=(0.315, inf, inf, 7.0)
 )
 
 MARL_DER_ARBITRAGE_5BAT = replace(
@@ -57,20 +58,17 @@ MARL_DER_ARBITRAGE_5BAT = replace(
 )
 
 
-DER_ROWS = (("loose", 0.008, 2.0, 0.05, 0.9), ("standard", 0.005, 1.0, 0.10, 0.9), ("strict", 0.0025, 0.5, 0.15, 1.0))
+DER_ROWS = (("loose", 0.06, 2.0, 0.05), ("standard", 0.045, 1.0, 0.10), ("strict", 0.02, 0.5, 0.15))
 
 
-def _der_tightness(days: int, rows: tuple[tuple[str, float, float, float, float], ...] = DER_ROWS) -> Limits:
-    """Budgets of as many days, state-of-charge band and load ratio."""
+def _der_tightness(days: int) -> Limits:
+    """Budgets of as many days, and the state-of-charge band."""
     return tuple(
         (
             name,
-            Tightness(
-                (days * volt, inf, inf, days * power),
-                (("soc_min", band), ("soc_max", round(1 - band, 2)), ("max_load_ratio", ratio)),
-            ),
+            Tightness((days * volt, inf, inf, days * power), (("soc_min", band), ("soc_max", round(1 - band, 2)))),
         )
-        for name, volt, power, band, ratio in rows
+        for name, volt, power, band in DER_ROWS
     )
 
 
@@ -116,7 +114,7 @@ MARL_DERS_BENCHMARK = day_task(
     case="case141",
     agents=tuple(f"{kind}_{k}" for kind in ("bat", "pv", "fl") for k in range(4)),
     cost_names=("voltage_violation", "thermal_overload", "resource", "unserved_energy"),
-    cost_budget=(0.03, 0.5, 0.125, inf),
+    cost_budget=(0.03, inf, 0.125, inf),
     term_names=(
         "energy_sales",
         "settlement",
@@ -194,6 +192,7 @@ MARL_EV_V2G = day_task(
         ("max_load_ratio", 0.9),
         ("num_evs", 5),
         ("obs_mode", "local_plus_forecast"),
+        ("price_asinh", True),
         ("price_column", "HB_HOUSTON"),
         ("price_set", "ercot_dam_2021_2022"),
         ("reward_type", "shared"),
@@ -226,8 +225,8 @@ DC_SCHEDULING = day_task(
     agents=("datacenter_0",),
     cost_names=("voltage_violation", "thermal_overload", "unserved_energy", "resource", "sla", "overtemp"),
     cost_budget=(inf, inf, inf, inf, 5.0, 0.5),
-    term_names=("site_energy", "job_misses", "backlog", "pue_bonus", "unserved_energy"),
-    term_weights=(0.01, 0.01, 0.01, 0.0, 0.01),
+    term_names=("site_energy", "job_misses", "backlog", "pue_bonus", "unserved_energy", "zone_heat"),
+    term_weights=(0.01, 0.01, 0.01, 0.0, 0.01, 0.01),
     overrides=(
         ("bus_id", 6),
         ("constraint_tightness", "standard"),
@@ -235,6 +234,7 @@ DC_SCHEDULING = day_task(
         ("load_set", "simbench_2016"),
         ("max_load_ratio", 0.9),
         *SMARD,
+        ("settlement_price", True),
         ("sla_price", 500.0),
         ("v_max", 1.10),
         ("v_min", 0.90),
@@ -267,6 +267,12 @@ def _ev_tightness(share: float) -> Limits:
 
 
 DER_SHIFTS = (STORM,)
+SPIKE_PER_MWH = 1000.0
+SPIKE_WEEKS = (  # a few weeks of spikes would outweigh all others
+    ("val", Shift(base="val", highest_price=(-inf, SPIKE_PER_MWH))),
+    ("test", Shift(base="test", highest_price=(-inf, SPIKE_PER_MWH))),
+    ("spike_weeks", Shift(base="test", highest_price=(SPIKE_PER_MWH, inf))),
+)
 ZONES_APART = ("mv_rural", "lv_rural1", "lv_urban6")  # load shapes that no other split uses
 
 VARIANTS: dict[str, Variants] = {
@@ -300,16 +306,16 @@ VARIANTS: dict[str, Variants] = {
             ("voltage_tightening", Shift(changes=(("v_max", 1.04), ("v_min", 0.96)))),
         ),
         (
-            ("loose", Tightness((0.05, 1.0, 0.25, inf))),
-            ("standard", Tightness((0.03, 0.5, 0.125, inf))),
-            ("strict", Tightness((0.015, 0.25, 0.06, inf))),
+            ("loose", Tightness((0.05, inf, 0.25, inf))),
+            ("standard", Tightness((0.03, inf, 0.125, inf))),
+            ("strict", Tightness((0.015, inf, 0.06, inf))),
         ),
     ),
     "dc_scheduling": Variants((STORM, HEAT), _site_tightness(1)),
     "dc_scheduling_7d": Variants((STORM, HEAT), _site_tightness(7)),
-    "marl_ev_v2g": Variants((STORM,), _ev_tightness(1.0)),
-    "marl_ev_v2g_1d": Variants((STORM,), _ev_tightness(1 / 7)),
-    "marl_ev_v2g_10ev": Variants((STORM,), _ev_tightness(2.0)),
+    "marl_ev_v2g": Variants((*SPIKE_WEEKS, STORM), _ev_tightness(1.0)),
+    "marl_ev_v2g_1d": Variants((*SPIKE_WEEKS, STORM), _ev_tightness(1 / 7)),
+    "marl_ev_v2g_10ev": Variants((*SPIKE_WEEKS, STORM), _ev_tightness(2.0)),
 }
 
 DER = "powerzoo_jax.tasks.feeder.storage:build_der"
@@ -329,63 +335,6 @@ FEEDER_TASKS = (
     (MARL_EV_V2G_10EV, VEHICLES),
 )
 
-
-# Version 1. Batteries show the price at which they settle, and the voltage limit of the tasks with several of them
-# binds on a quarter of the days; the thermal limit of the distributed resources, which nothing reached, has no budget;
-# vehicles show a price that does not saturate, and weeks with spikes are a split of their own; a data centre pays for
-# the heat that it leaves in its room.
-DER_RATIO_V1 = 1.0
-DER_ROWS_V1 = (
-    ("loose", 0.06, 2.0, 0.05, DER_RATIO_V1),
-    ("standard", 0.045, 1.0, 0.10, DER_RATIO_V1),
-    ("strict", 0.02, 0.5, 0.15, DER_RATIO_V1),
-)
-SPIKE_PER_MWH = 1000.0
-SPIKE_WEEKS = (
-    ("val", Shift(base="val", highest_price=(-inf, SPIKE_PER_MWH))),
-    ("test", Shift(base="test", highest_price=(-inf, SPIKE_PER_MWH))),
-    ("spike_weeks", Shift(base="test", highest_price=(SPIKE_PER_MWH, inf))),
-)
-
-
-def _revised_der(spec: TaskSpec, days: int) -> TaskSpec:
-    standard = dict(_der_tightness(days, DER_ROWS_V1))["standard"]
-    keywords = {"max_load_ratio": DER_RATIO_V1, "settlement_price": True}
-    return revised(spec, keywords, cost_budget=standard.cost_budget)
-
-
-def _revised_site(spec: TaskSpec) -> TaskSpec:
-    names = (*spec.term_names, "zone_heat")
-    return revised(spec, {"settlement_price": True}, term_names=names, term_weights=(*spec.term_weights, 0.01))
-
-
-FEEDER_TASKS_V1 = (
-    *((_revised_der(spec, days), DER) for spec, days in ((MARL_DER_ARBITRAGE, 1), (MARL_DER_ARBITRAGE_7D, 7))),
-    (_revised_der(MARL_DER_ARBITRAGE_5BAT, 1), DER),
-    *((_revised_site(spec), SITE) for spec in (DC_SCHEDULING, DC_SCHEDULING_7D)),
-    (revised(DSO), "powerzoo_jax.tasks.feeder.dso:build_dso"),
-    (revised(MARL_DERS_BENCHMARK, cost_budget=(0.03, inf, 0.125, inf)), "powerzoo_jax.tasks.feeder.ders:build_ders"),
-    *((revised(spec, {"price_asinh": True}), VEHICLES) for spec in (MARL_EV_V2G, MARL_EV_V2G_1D, MARL_EV_V2G_10EV)),
-)
-
-VARIANTS_V1: dict[str, Variants] = VARIANTS | {
-    "marl_der_arbitrage": Variants(DER_SHIFTS, _der_tightness(1, DER_ROWS_V1)),
-    "marl_der_arbitrage_7d": Variants(DER_SHIFTS, _der_tightness(7, DER_ROWS_V1)),
-    "marl_der_arbitrage_5bat": Variants(DER_SHIFTS, _der_tightness(1, DER_ROWS_V1)),
-    "marl_ders_benchmark": Variants(
-        VARIANTS["marl_ders_benchmark"].shifts,
-        (
-            ("loose", Tightness((0.05, inf, 0.25, inf))),
-            ("standard", Tightness((0.03, inf, 0.125, inf))),
-            ("strict", Tightness((0.015, inf, 0.06, inf))),
-        ),
-    ),
-    "marl_ev_v2g": Variants((*SPIKE_WEEKS, STORM), _ev_tightness(1.0)),
-    "marl_ev_v2g_1d": Variants((*SPIKE_WEEKS, STORM), _ev_tightness(1 / 7)),
-    "marl_ev_v2g_10ev": Variants((*SPIKE_WEEKS, STORM), _ev_tightness(2.0)),
-}
-
-
 def variants_of(spec: TaskSpec) -> Variants:
-    """Named splits, tightness and modes of a task in its version; none of a task that is not in this catalog."""
-    return (VARIANTS_V1 if spec.version == 1 else VARIANTS).get(spec.id, Variants())
+    """Named splits, tightness and modes of a task; none of a task that is not in this catalog."""
+    return VARIANTS.get(spec.id, Variants())

@@ -6,19 +6,20 @@ from dataclasses import replace
 from math import inf
 
 from powerzoo_jax.base.types import TaskSpec
-from powerzoo_jax.tasks.spec import day_task, revised
+from powerzoo_jax.tasks.spec import day_task
 
+# Dispatch tasks keep their lines, but for the rounding of flows that lie at a rating.
 MARL_OPF = day_task(
     "marl_opf",
     family="transmission",
     case="pz_case5",
     agents=tuple(f"unit_{i}" for i in range(5)),
     cost_names=("thermal_overload", "voltage_violation", "power_balance", "unserved_energy", "resource"),
-    cost_budget=(10.0, inf, inf, 0.0, inf),
+    cost_budget=(0.5, inf, inf, 0.0, inf),
     term_names=("generation", "surplus", "unserved_energy"),
     term_weights=(1e-3, 1e-3, 1e-3),
     overrides=(
-        ("budgets", (("thermal_overload", (30.0, 10.0, 3.0)), ("unserved_energy", (0.0, 0.0, 0.0)))),
+        ("budgets", (("thermal_overload", (3.0, 0.5, 0.1)), ("unserved_energy", (0.0, 0.0, 0.0)))),
         ("constraint_tightness", "standard"),
         ("load_ratios", (0.70, 0.90, 0.98)),
         ("load_set", "fr_2017_2019"),
@@ -27,24 +28,28 @@ MARL_OPF = day_task(
     ),
 )
 
+UNITS_UC = ("peak", "peak", "base", "peak", "base")  # with minimum times, ramps and costs of running
+
 MARL_UC = replace(
     MARL_OPF,
     id="marl_uc",
     cost_names=(*MARL_OPF.cost_names, "reserve_shortfall"),
-    cost_budget=(*MARL_OPF.cost_budget, 20.0),
+    cost_budget=(*MARL_OPF.cost_budget, 0.5),
     term_names=(*MARL_OPF.term_names, "no_load", "startup", "shutdown"),
     term_weights=(1e-3,) * 6,
     overrides=(
         (
             "budgets",
             (
-                ("reserve_shortfall", (50.0, 20.0, 5.0)),
-                ("thermal_overload", (30.0, 10.0, 3.0)),
+                ("reserve_shortfall", (3.0, 0.5, 0.1)),
+                ("thermal_overload", (3.0, 0.5, 0.1)),
                 ("unserved_energy", (0.0, 0.0, 0.0)),
             ),
         ),
         ("commitment", True),
         *MARL_OPF.overrides[1:],
+        ("reserve_share", 0.10),
+        ("unit_technologies", UNITS_UC),
     ),
 )
 
@@ -53,9 +58,9 @@ OPF_118 = replace(
     id="opf_118",
     case="pz_case118",
     agents=tuple(f"unit_{i}" for i in range(54)),
-    cost_budget=(50.0, inf, inf, 0.0, inf),
+    cost_budget=(2.0, inf, inf, 0.0, inf),
     overrides=(
-        ("budgets", (("thermal_overload", (150.0, 50.0, 15.0)), ("unserved_energy", (0.0, 0.0, 0.0)))),
+        ("budgets", (("thermal_overload", (12.0, 2.0, 0.4)), ("unserved_energy", (0.0, 0.0, 0.0)))),
         ("constraint_tightness", "standard"),
         ("load_ratios", (0.70, 0.85, 0.95)),
         ("load_set", "fr_2017_2019"),
@@ -68,9 +73,9 @@ OPF_118_7D = replace(
     OPF_118,
     id="opf_118_7d",
     horizon=336,
-    cost_budget=(350.0, inf, inf, 0.0, inf),
+    cost_budget=(14.0, inf, inf, 0.0, inf),
     overrides=(
-        ("budgets", (("thermal_overload", (1050.0, 350.0, 105.0)), ("unserved_energy", (0.0, 0.0, 0.0)))),
+        ("budgets", (("thermal_overload", (84.0, 14.0, 2.8)), ("unserved_energy", (0.0, 0.0, 0.0)))),
         *OPF_118.overrides[1:],
     ),
 )
@@ -81,10 +86,17 @@ COMPARISON_TSO = replace(
     case="pz_case118",
     agents=("tso_0",),
     cost_names=("thermal_overload", "reserve_shortfall", "power_balance", "unserved_energy"),
-    cost_budget=(10.0, 5.0, inf, inf),
+    cost_budget=(10.0, 5.0, inf, 1.0),
     term_weights=(1e-4,) * 6,
     overrides=(
-        ("budgets", (("reserve_shortfall", (20.0, 5.0, 1.0)), ("thermal_overload", (30.0, 10.0, 3.0)))),
+        (
+            "budgets",
+            (
+                ("reserve_shortfall", (20.0, 5.0, 1.0)),
+                ("thermal_overload", (30.0, 10.0, 3.0)),
+                ("unserved_energy", (5.0, 1.0, 0.1)),
+            ),
+        ),
         ("commitment", True),
         ("constraint_tightness", "standard"),
         ("load_set", "fr_2017_2019"),
@@ -120,14 +132,21 @@ MARL_OPF_7D = replace(
     MARL_OPF,
     id="marl_opf_7d",
     horizon=336,
-    cost_budget=(70.0, inf, inf, 0.0, inf),
+    cost_budget=(3.5, inf, inf, 0.0, inf),
     overrides=(
-        ("budgets", (("thermal_overload", (210.0, 70.0, 21.0)), ("unserved_energy", (0.0, 0.0, 0.0)))),
+        ("budgets", (("thermal_overload", (21.0, 3.5, 0.7)), ("unserved_energy", (0.0, 0.0, 0.0)))),
         *MARL_OPF.overrides[1:],
     ),
 )
 
-MARL_OPF_118 = replace(MARL_OPF, id="marl_opf_118", case="pz_case118", agents=tuple(f"unit_{i}" for i in range(54)))
+MARL_OPF_118 = replace(
+    MARL_OPF,
+    id="marl_opf_118",
+    case="pz_case118",
+    agents=OPF_118.agents,
+    cost_budget=OPF_118.cost_budget,
+    overrides=(OPF_118.overrides[0], *MARL_OPF.overrides[1:]),
+)
 
 
 def _joint_budgets(days: float) -> tuple[tuple[str, tuple[float, float, float]], ...]:
@@ -147,18 +166,21 @@ JOINT_TRANS_DIST = day_task(
     agents=(*(f"unit_{i}" for i in range(5)), *(f"bat_{k}" for k in range(3))),
     cost_names=("thermal_overload", "voltage_violation", "unserved_energy", "resource"),
     cost_budget=(15.0, 0.02, 0.0, 1.0),
-    term_names=("generation", "surplus", "unserved_energy", "degradation"),
-    term_weights=(1e-3,) * 4,
+    term_names=("generation", "surplus", "unserved_energy", "degradation", "settlement"),
+    term_weights=(1e-3,) * 5,
     overrides=(
+        ("battery_capacity_mwh", 1.0),
         ("budgets", _joint_budgets(1)),
         ("constraint_tightness", "standard"),
+        ("degradation_per_mwh", 1.0),
         ("dist_case", "case33bw"),
         ("dist_load_ratio", 0.9),
         ("feeder_bus_ids", (3,)),
-        ("feeder_scale", 10.0),
+        ("feeder_scale", 100.0),  # so much storage that idle batteries cost
         ("load_set", "fr_2017_2019"),
         ("num_batteries", 3),
         ("obs_mode", "global"),
+        ("stored_usd_per_mwh", 20.0),
     ),
 )
 
@@ -167,7 +189,7 @@ JOINT_TRANS_DIST_7D = replace(
     id="joint_trans_dist_7d",
     horizon=336,
     cost_budget=(105.0, 0.14, 0.0, 7.0),
-    overrides=(("budgets", _joint_budgets(7)), *JOINT_TRANS_DIST.overrides[1:]),
+    overrides=tuple(sorted((dict(JOINT_TRANS_DIST.overrides) | {"budgets": _joint_budgets(7)}).items())),
 )
 
 BUILD = "powerzoo_jax.tasks.transmission.units:build_transmission"
@@ -178,55 +200,4 @@ TRANSMISSION = (
     (GENCOS_BIDDING, BIDDING),
     (JOINT_TRANS_DIST, JOINT),
     (JOINT_TRANS_DIST_7D, JOINT),
-)
-
-
-def _with_budgets(spec: TaskSpec, budgets: dict[str, tuple[float, float, float]], **keywords: object) -> TaskSpec:
-    """Version 1 of a task with other budgets: loose, standard and strict of each channel that is named."""
-    table = dict(dict(spec.overrides)["budgets"]) | budgets
-    standard = tuple(table[name][1] if name in table else inf for name in spec.cost_names)
-    return revised(spec, {"budgets": tuple(sorted(table.items())), **keywords}, cost_budget=standard)
-
-
-def _secure(spec: TaskSpec, strict: float) -> TaskSpec:
-    """Version 1 of a dispatch task: the lines are kept, but for the rounding of flows that lie at a rating."""
-    return _with_budgets(spec, {"thermal_overload": (30.0 * strict, 5.0 * strict, strict)})
-
-
-# Version 1. Dispatch tasks keep their lines; commitment takes units with minimum times, ramps and costs of running, and
-# more reserve; an operator serves all load; the joint task has so much storage that idle batteries cost.
-UNITS_UC = ("peak", "peak", "base", "peak", "base")
-TRANSMISSION_V1 = (
-    (_secure(MARL_OPF, 0.1), BUILD),
-    (_secure(MARL_OPF_7D, 0.7), BUILD),
-    *((_secure(spec, 0.4), BUILD) for spec in (MARL_OPF_118, OPF_118)),
-    (_secure(OPF_118_7D, 2.8), BUILD),
-    (
-        _with_budgets(
-            MARL_UC,
-            {"reserve_shortfall": (3.0, 0.5, 0.1), "thermal_overload": (3.0, 0.5, 0.1)},
-            reserve_share=0.10,
-            unit_technologies=UNITS_UC,
-        ),
-        BUILD,
-    ),
-    (_with_budgets(COMPARISON_TSO, {"unserved_energy": (5.0, 1.0, 0.1)}), BUILD),
-    (revised(GENCOS_BIDDING), BIDDING),
-    *(
-        (
-            revised(
-                spec,
-                {
-                    "battery_capacity_mwh": 1.0,
-                    "degradation_per_mwh": 1.0,
-                    "feeder_scale": 100.0,
-                    "stored_usd_per_mwh": 20.0,
-                },
-                term_names=(*spec.term_names, "settlement"),
-                term_weights=(1e-3,) * 5,
-            ),
-            JOINT,
-        )
-        for spec in (JOINT_TRANS_DIST, JOINT_TRANS_DIST_7D)
-    ),
 )
