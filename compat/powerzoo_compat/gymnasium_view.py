@@ -3,7 +3,7 @@
 Example:
     import gymnasium
     import powerzoo_compat.gymnasium_view
-    env = gymnasium.make("PowerZooJax/BatteryArbitrage-v0", split="train")
+    env = gymnasium.make("PowerZooJax/BatteryArbitrage-v1", split="train")
 """
 
 from __future__ import annotations

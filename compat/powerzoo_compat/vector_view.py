@@ -3,7 +3,7 @@
 Example:
     import gymnasium
     import powerzoo_compat.gymnasium_view
-    envs = gymnasium.make_vec("PowerZooJax/BatteryArbitrage-v0", num_envs=1024)
+    envs = gymnasium.make_vec("PowerZooJax/BatteryArbitrage-v1", num_envs=1024)
     obs, infos = envs.reset(seed=0)
     obs, rewards, terminations, truncations, infos = envs.step(envs.action_space.sample())
 """

@@ -32,7 +32,7 @@ MODULES = {
     "powerzoo_jax.data.synthetic_fit": "tools.data.synthetic_fit",
     "powerzoo_jax.envs.transgrid": "powerzoo_jax.envs.transmission.operator",
     "powerzoo_jax.oracle.bounds": "powerzoo_jax.oracle.storage.plan",
-    "powerzoo_jax.oracle.calibrate": "tools.tasks.calibrate",
+    "powerzoo_jax.oracle.calibrate": "tools.tasks.margins",
     "powerzoo_jax.oracle.report": "tools.tasks.report",
     "powerzoo_jax.rl.apg": "powerzoo_jax.rl.algorithms.apg",
     "powerzoo_jax.rl.checkpoint": "powerzoo_jax.rl.training.checkpoint",

@@ -13,7 +13,7 @@ import numpy as np
 from powerzoo_jax.base.errors import RunError, missing_extra, unknown
 from powerzoo_jax.base.textfile import read_text
 from powerzoo_jax.envs import Sim
-from powerzoo_jax.tasks.score import normalized_score
+from powerzoo_jax.tasks.score import gain
 
 Row = dict[str, float]
 
@@ -92,12 +92,13 @@ def _columns(key: str, size: int, sim: Sim) -> list[str]:
     return [key] if size == 1 else [f"{key}.{i}" for i in range(size)]
 
 
-def headline(row: Row, sim: Sim, anchors: tuple[float, float] | None, steps_per_s: float) -> str:
-    """Headline of the bar: return, score, budgets overrun and speed; means of the exploring policy, over its seeds."""
+def headline(row: Row, sim: Sim, ends: tuple[float, float] | None, steps_per_s: float) -> str:
+    """Headline of the bar: return, gain, budgets overrun and speed; means of the exploring policy, over its seeds."""
     words = [f"return {row['return']:+.2f}"]
-    if anchors is not None:
-        words.append(f"score {normalized_score(row['return'], *anchors):.2f}")
     over = sum(row[f"cost.{n}"] > b for n, b in zip(sim.spec.cost_names, sim.spec.cost_budget, strict=True))
+    # one that breaks a budget gains nothing
+    share = gain(row["return"], *ends, feasible=not over) if ends is not None else None
+    words += [] if share is None else [f"gain {share:.2f}"]
     words.append(f"{over} of {len(sim.spec.cost_names)} budgets violated")
     words.append(f"{steps_per_s:,.0f} steps/s")
     return ", ".join(words)

@@ -256,9 +256,7 @@ def _add_evaluate(commands: argparse._SubParsersAction) -> None:
     view.add_argument("--split", default="test", help="split of the episode (default: test)")
     view.add_argument("--episode", type=int, default=1, help="number of the episode in its split (default: 1)")
     view.add_argument("--out", type=Path, metavar="FILE", help="page to write (default: results/TASK_episode.html)")
-    plot = _command(
-        commands, "plot", "plot:run", "Draw learning curves of runs, or the scores or gains of a leaderboard."
-    )
+    plot = _command(commands, "plot", "plot:run", "Draw learning curves of runs, or the gains of a leaderboard.")
     plot.add_argument(
         "what",
         nargs="+",
@@ -267,12 +265,7 @@ def _add_evaluate(commands: argparse._SubParsersAction) -> None:
         help="folders of runs, or the .json of a leaderboard",
     )
     _own(plot, keywords=False)
-    plot.add_argument("--split", help="with BOARD: scores on a named split (default: test)")
-    plot.add_argument(
-        "--gains",
-        action="store_true",
-        help="with BOARD: shares of the way from the task's rule to the best returns known, in place of scores",
-    )
+    plot.add_argument("--split", help="with BOARD: gains on a named split (default: test)")
     plot.add_argument(
         "--out",
         type=Path,

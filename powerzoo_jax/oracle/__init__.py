@@ -21,7 +21,6 @@ from powerzoo_jax.oracle.registry import OraclePlan as OraclePlan
 from powerzoo_jax.oracle.registry import Policy as Policy
 from powerzoo_jax.oracle.registry import follow as follow
 from powerzoo_jax.oracle.registry import get_baselines as get_baselines
-from powerzoo_jax.oracle.registry import get_best as get_best
 from powerzoo_jax.oracle.registry import get_causal as get_causal
 from powerzoo_jax.oracle.registry import get_priced as get_priced
 from powerzoo_jax.oracle.registry import get_reference as get_reference

@@ -30,8 +30,8 @@ from powerzoo_jax.oracle.storage.plan import Solution, solve_storage
 from powerzoo_jax.oracle.storage.problem import StorageEpisode, build_problems, play
 from powerzoo_jax.tasks.score import SEED, Evaluation, all_starts, episode_keys, evaluate, seeded_starts
 
-BASELINES = ("random", "no_control", "rule", "oracle")
-CAUSAL, TRIVIAL = "causal", "trivial"
+RANDOM, RULE, CAUSAL, TRIVIAL = "random", "rule", "causal", "trivial"
+BASELINES = (RANDOM, "no_control", RULE, "oracle")
 HOURS_PER_DAY = 24
 CHEAP, DEAR = 25, 75  # percentiles of the day's hourly prices
 
@@ -153,7 +153,7 @@ def baseline_policy(sim: Sim, name: str, draws: Draw, keys: Array) -> Policy:
     if name == "oracle":
         return book.foresee(sim, draws, keys).policy
     if name == CAUSAL:
-        return get_causal(sim.spec.id, sim.spec.version)(sim, draws, keys)
+        return get_causal(sim.spec.id)(sim, draws, keys)
     if name == TRIVIAL:
         return trivial_policy(sim, draws)
     return book.rules[name](sim, draws, keys)
@@ -161,7 +161,7 @@ def baseline_policy(sim: Sim, name: str, draws: Draw, keys: Array) -> Policy:
 
 def _require_baseline(sim: Sim, name: str) -> Baselines:
     """Baselines of a task, where one of them has the name."""
-    book = get_baselines(sim.spec.id, sim.spec.version)
+    book = get_baselines(sim.spec.id)
     known = (*book.names, CAUSAL, TRIVIAL)
     if name not in known:
         raise ValueError(unknown("baseline", name, known))

@@ -35,7 +35,7 @@ class OraclePlans:
     """Priced planner of drawn episodes that plays the oracle of the task, see `lagrangian.PricedPlanner`."""
 
     def __init__(self, sim: Sim, draws: Draw, keys: Array) -> None:
-        book = get_baselines(sim.spec.id, sim.spec.version)
+        book = get_baselines(sim.spec.id)
         plan = book.foresee(sim, draws, keys)
         self.bounds = plan.bound
         self.played = [_play(sim, draws, keys, plan.policy)]
@@ -44,7 +44,7 @@ class OraclePlans:
         self.most_price = np.zeros(len(budget))
         if keeps(self.played[0].cost.mean(axis=0)[limited], budget[limited]).all():
             return
-        rule = book.rules[book.safe](sim, draws, keys)
+        rule = book.rules["rule"](sim, draws, keys)
         if isinstance(rule.carry, PlanCarry):
             self.played.append(_play(sim, draws, keys, rule))
             worth = DEAR * float(np.abs(earned - self.played[1].value).mean())

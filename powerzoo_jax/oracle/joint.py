@@ -290,10 +290,12 @@ def _idle_batteries(sim: Sim, draws: Draw, keys: Array) -> Policy:
 
 
 JOINT = Baselines(
-    rules={"no_control": equal_scores, "merit": _merit_order, "rule": _secure_merit_order},
+    rules={
+        "no_control": equal_scores,
+        "merit": _merit_order,
+        "rule": _secure_merit_order,
+        "idle_batteries": _idle_batteries,
+    },
     foresee=_foresee,
     violating="merit",
 )
-
-JOINT_V1 = replace(JOINT, rules={**JOINT.rules, "idle_batteries": _idle_batteries})
-"""Version 1: what the batteries are worth is part of its acceptance."""

@@ -1,37 +1,64 @@
-"""Compute the reference returns of a task, and keep the shipped table: `python -m powerzoo_jax.oracle.reference`."""
+"""Reference returns of tasks, best feasible plans and bounds: `python -m powerzoo_jax.oracle.reference`.
+
+The best is what plans return that foresee everything and keep the same budgets on mean costs as learners have,
+executed in the environment on the very episodes that learners play. With the rule of the task it ends the gain.
+"""
 
 from __future__ import annotations
 
 import argparse
-import datetime
 import json
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
-import jax
-import jax.numpy as jnp
 import numpy as np
 
 from powerzoo_jax.base.errors import SolverError
+from powerzoo_jax.base.tree import take
 from powerzoo_jax.envs.core import Sim
 from powerzoo_jax.envs.series import Draw
-from powerzoo_jax.oracle.baselines import BASELINES, evaluate_baseline
-from powerzoo_jax.oracle.registry import FILE, get_baselines, list_baselines, version_key
+from powerzoo_jax.oracle.baselines import CAUSAL, RANDOM, RULE, TRIVIAL, evaluate_baseline
+from powerzoo_jax.oracle.clock_plan import load_trivial
+from powerzoo_jax.oracle.lagrangian import (
+    PlanPool,
+    PricedPlan,
+    PricedPlanner,
+    Progress,
+    ReachPlanner,
+    Relaxation,
+    choose_plans,
+    dual_value,
+    search_prices,
+)
+from powerzoo_jax.oracle.progress import show_progress
+from powerzoo_jax.oracle.registry import (
+    COMMAND,
+    FILE,
+    follow,
+    get_priced,
+    get_reference,
+    has_causal,
+    load_table,
+    version_key,
+)
 from powerzoo_jax.tasks import make
 from powerzoo_jax.tasks.score import (
     SEED,
     Evaluation,
     all_starts,
+    episode_hash,
     episode_keys,
     evaluate,
-    normalized_score,
     seeded_starts,
 )
 
-REPEATS = 20  # of the random policy: the standard error of its mean is then below 1 % of the span to the oracle
-DIGITS = 6  # of the record
-EXACT = 1e-9  # of a bound in float64: what two orders of the same sums may differ by
-COLUMNS = (*BASELINES, "bound", "gap", "score_of_rule")
+SPLITS = ("val", "test")
+BEST = "best"
+DIGITS = 8  # of the record: the gains of rule and best are 0 and 1 to 1e-6 where they differ by 0.1
+TIGHTENED = 5  # choices of plans at most, each with the room that executing the one before has shown to be missing
+AROUND = (0.8, 1.25)  # of the prices searched on fewer episodes, that the others are planned at as well
+COLUMNS = ("task", "split", "n", "rule", "best", "bound", "gap", "feasible", "prices")
 
 
 def reference(
@@ -40,143 +67,227 @@ def reference(
     *,
     version: int | None = None,
     n_episodes: int | None = None,
+    searched: int | None = None,
     seed: int = SEED,
-    repeats: int = REPEATS,
-    date: str | None = None,
+    folder: Path | None = None,
+    progress: Progress | None = None,
     **overrides: Any,
 ) -> dict[str, Any]:
-    """Mean returns of the reference policies on a split, all executed in the environment, in float64.
+    """Mean returns of the best feasible plans of a task, its rule and others on a split, and the bound on them.
 
     version:     of the task; None takes that of `make`
-    n_episodes:  None plays every eligible start once; else seeds seed .. seed + n_episodes - 1
-    repeats:     plays of the random policy on each of these episodes
-    date:        ISO date of the record; None takes today
+    n_episodes:  None plays the episodes of the shipped record, or every eligible start once; else seeds
+                 seed .. seed + n_episodes - 1
+    searched:    of these, how many the prices of the channels are searched on; None takes all
+    folder:      where the plans are kept while they are made, and found again; None keeps none
     overrides:   task keywords, as for `make`
 
-    Returns random, oracle and every rule of the task [unit of the reward]; bound (no policy returns more),
-    kept_bound (no policy that breaks limits as little as the oracle returns more), gap (kept_bound less the planned
-    return);
-    score_of_rule, rule_share_of_oracle; standard errors of the paired differences, and the share of episodes in which
-    they are positive (a return with a heavy tail has no use for a standard error); per-channel mean costs and
-    violation rates; feasible; episodes, their fingerprint; n, repeats, seeds, date, data hashes and library version.
+    Returns random, rule, best and bound [unit of the reward], and trivial and causal where the task has such a policy;
+    gap = (bound - best) / (best - rule), None where the best is no better than the rule; bound_of_actions, a bound of
+    what the actions of the task can reach, where the other is of more; prices of the limited channels
+    [reward per unit], budgets of them and mean costs of every policy; which of the policies are feasible; the episodes'
+    fingerprint, n, searched, seed, data hashes and library version.
 
-    Raises SolverError when a policy returns more than the bound on any episode: the bound would be wrong.
+    Example:
+        record = reference("battery_arbitrage", "val", n_episodes=2)
     """
-    # in float32 the oracle could round above its own bound, and later digits would differ between machines
-    with jax.enable_x64(True):
-        sim = make(task_id, version=version, split=split, dtype="float64", **overrides)
-        return _measure(sim, n_episodes, seed, repeats, date)
+    sim = make(task_id, version=version, split=split, **overrides)
+    draws = _episodes(sim, n_episodes, seed)
+    n = draws.load_row.shape[0]
+    played = {name: evaluate_baseline(sim, name, draws=draws, seed=seed) for name in _shown(sim)}
+    anchor = played[RULE].mean_reward
+    stem = f"{task_id}_v{sim.spec.version}_{split}"
+    few, first = min(searched or n, n), []
+    if few < n:
+        part = folder / f"{stem}_{few}.npz" if folder else None
+        _, found, _ = _search(sim, take(draws, np.arange(few)), seed, anchor, part, progress)
+        first = [found.price, *(scale * found.price for scale in AROUND)] if found.price.any() else []
+    whole = folder / f"{stem}.npz" if folder else None
+    rounds = {"first": first, "rounds": 1 + len(first)} if few < n else {}
+    planner, found, pool = _search(sim, draws, seed, anchor, whole, progress, **rounds)
+    record = _record(sim, played | {BEST: play_best(sim, draws, seed, pool)}, found, few)
+    if not isinstance(planner, ReachPlanner):
+        return record
+    each = np.array([planner.reached_bound(episode, found.price) for episode in range(n)])
+    reached = dual_value(found.price, each, np.asarray(sim.spec.cost_budget))
+    return record | rounded({"bound_of_actions": reached}, DIGITS)
 
 
-def _measure(sim: Sim, n_episodes: int | None, seed: int, repeats: int, date: str | None) -> dict[str, Any]:
-    draws = all_starts(sim) if n_episodes is None else seeded_starts(sim, n_episodes, seed)
-    book, keys = get_baselines(sim.spec.id, sim.spec.version), episode_keys(seed, draws.load_row.shape[0])
-    plan = book.foresee(sim, draws, keys)
-    records = {name: evaluate_baseline(sim, name, draws=draws, seed=seed) for name in book.rules}
-    records["random"] = evaluate_baseline(sim, "random", draws=_repeated(draws, repeats), seed=seed)
-    records["oracle"] = evaluate(sim, plan.policy.act, draws=draws, seed=seed, carry=plan.policy.carry)
-    # later plays of the random policy have keys of their own, which draw other jobs and trips
-    same = {name: record.episode_rewards[: len(plan.bound)] for name, record in records.items()}
-    check_bounds(same, plan.bound)
-    means = {name: records[name].mean_reward for name in book.names}
+def replayed(task_id: str, split: str = "test", *, version: int | None = None) -> dict[str, Any]:
+    """The shipped record of a task with the policies without foresight played anew; plans and bound stay.
+
+    For policies that came, or changed, after the plans were made. Arguments and errors as in `get_reference`;
+    ValueError too where the episodes are no longer those of the record, or the rule returns something else on them.
+    """
+    record = get_reference(task_id, split, version=version)
+    sim = make(task_id, version=version, split=split)
+    draws = recorded_starts(sim, record)
+    played = {name: evaluate_baseline(sim, name, draws=draws, seed=record["seed"]) for name in _shown(sim)}
+    returned = rounded(played[RULE].mean_reward, DIGITS)
+    if not np.isclose(returned, record[RULE], rtol=1e-5, atol=1e-6):
+        raise ValueError(f"{task_id}: the rule returns {returned}, not {record[RULE]} as recorded. Record it anew.")
+    blind = {name: found.mean_reward for name, found in played.items() if name != RULE}
+    kept = {name: {BEST: record[name][BEST]} for name in ("feasible", "mean_costs")}
+    told = {
+        "feasible": kept["feasible"] | {name: found.feasible for name, found in played.items()},
+        "mean_costs": kept["mean_costs"] | {name: _limited_costs(found) for name, found in played.items()},
+    }
+    return record | rounded({**blind, **told}, DIGITS)
+
+
+def recorded_starts(sim: Sim, record: Mapping[str, Any]) -> Draw:
+    """Episodes of a record. Raises ValueError where neither all starts nor seeded ones are these."""
+    n, seed = int(record["n"]), int(record["seed"])
+    for draws in (all_starts(sim), seeded_starts(sim, n, seed)):
+        if draws.load_row.shape[0] == n and episode_hash(draws, seed) == record["episodes"]:
+            return draws
+    raise ValueError(f"{sim.spec.id}: the record of {sim.spec.split!r} is of other episodes. Compute it anew.")
+
+
+def _shown(sim: Sim) -> tuple[str, ...]:
+    return (RANDOM, RULE, *blind_policies(sim))
+
+
+def blind_policies(sim: Sim) -> tuple[str, ...]:
+    """Policies without foresight that are shown beside rule and best, of those that the task has."""
+    trivial = version_key(sim.spec.id, sim.spec.version) in load_trivial().get(sim.spec.id, {})
+    causal = has_causal(sim.spec.id)
+    return (*((TRIVIAL,) if trivial else ()), *((CAUSAL,) if causal else ()))
+
+
+def _episodes(sim: Sim, n_episodes: int | None, seed: int) -> Draw:
+    draws = all_starts(sim)
+    if n_episodes is None:
+        shipped = load_table().get(sim.spec.id, {}).get(f"v{sim.spec.version}", {}).get(sim.spec.split)
+        n_episodes = shipped["n"] if shipped and shipped["n"] != draws.load_row.shape[0] else None
+    return draws if n_episodes is None else seeded_starts(sim, n_episodes, seed)
+
+
+def _search(
+    sim: Sim, draws: Draw, seed: int, anchor: float, path: Path | None, progress: Progress | None, **rounds: Any
+) -> tuple[PricedPlanner, Relaxation, PlanPool]:
+    n = draws.load_row.shape[0]
+    planner = get_priced(sim.spec.id)(sim, draws, episode_keys(seed, n))
+    pool = PlanPool.load(path) if path and path.is_file() else PlanPool()
+    budget = np.asarray(sim.spec.cost_budget)
+    found = search_prices(planner, n, budget, pool=pool, anchor=anchor, path=path, progress=progress, **rounds)
+    return planner, found, pool
+
+
+def play_best(sim: Sim, draws: Draw, seed: int, pool: PlanPool) -> Evaluation:
+    """Execute the best choice of plans that keeps the budgets.
+
+    Where rounding, or what a plan does not see, breaks a budget that the plans keep, the choice is made again with as
+    much less room. Raises SolverError where that does not help.
+    """
+    budget = np.asarray(sim.spec.cost_budget)
+    room = budget.copy()
+    for _ in range(TIGHTENED):
+        plans = choose_plans(pool, draws.load_row.shape[0], room)
+        record = execute(sim, draws, seed, plans)
+        if record.feasible:
+            return record
+        played = np.array(list(record.mean_costs_by_constraint.values()))
+        room = np.maximum(room - np.maximum(played - budget, 0.0), 0.0)
+    raise SolverError(f"{sim.spec.id}: executed, the plans break {record.mean_costs_by_constraint} of {budget}.")
+
+
+def execute(sim: Sim, draws: Draw, seed: int, plans: Sequence[PricedPlan]) -> Evaluation:
+    """Play one plan on each drawn episode."""
+    policy = follow(sim, np.stack([plan.action for plan in plans]))
+    return evaluate(sim, policy.act, draws=draws, seed=seed, carry=policy.carry)
+
+
+def _record(sim: Sim, played: Mapping[str, Evaluation], found: Relaxation, searched: int) -> dict[str, Any]:
+    rule, best = played[RULE], played[BEST]
+    limited = dict.fromkeys(rule.constraint_names)
+    room = best.mean_reward - rule.mean_reward
     return rounded(
         {
-            **means,
-            "bound": float(np.mean(plan.bound)),
-            "kept_bound": float(np.mean(plan.kept_bound)),
-            "gap": float(np.mean(plan.kept_bound - plan.objective)),
-            "score_of_rule": normalized_score(means["rule"], means["random"], means["oracle"]),
-            "rule_share_of_oracle": means["rule"] / means["oracle"] if means["oracle"] else None,
-            **_differences(records, repeats),
-            **_facts(sim, records),
-            **(book.facts(records) if book.facts else {}),
-            "episodes": records["rule"].episodes,
-            "n": len(plan.objective),
-            "repeats": repeats,
-            "seed": seed,
-            "date": date or datetime.date.today().isoformat(),
-        }
+            **{name: record.mean_reward for name, record in played.items()},
+            "bound": found.bound,
+            "gap": (found.bound - best.mean_reward) / room if room > 0 else None,
+            "prices": {c: float(x) for c, x in zip(sim.spec.cost_names, found.price, strict=True) if c in limited},
+            "mean_costs": {name: _limited_costs(record) for name, record in played.items()},
+            "budgets": {c: best.cost_thresholds[c] for c in limited},
+            "feasible": {name: record.feasible for name, record in played.items()},
+            "episodes": best.episodes,
+            "n": best.n_episodes,
+            "searched": searched,
+            "seed": best.seeds[0],
+            "dataset_hashes": best.dataset_hashes,
+            "library_version": best.library_version,
+        },
+        DIGITS,
     )
 
 
-def check_bounds(returns: Mapping[str, Sequence[float]], bound: np.ndarray) -> None:
-    """Hold the returns of every policy against the bound (E,) of each episode; episodes repeat in order.
-
-    Raises SolverError naming the policy and the episode that return more.
-    """
-    for name, values in returns.items():
-        held = np.asarray(values, float).reshape(-1, len(bound))
-        above = np.argwhere(held > bound + EXACT * np.maximum(np.abs(bound), 1))
-        if above.size:
-            play, episode = above[0]
-            raise SolverError(
-                f"{name} returns {held[play, episode]:.9g} on episode {episode}, above its bound {bound[episode]:.9g}. "
-                "The bound is wrong: check the programme against the environment."
-            )
-
-
-def _differences(records: dict[str, Evaluation], repeats: int) -> dict[str, dict[str, float]]:
-    """Between policies on the same episodes: standard errors of the means, and how often they are positive."""
-    by_day = {name: np.asarray(record.episode_rewards) for name, record in records.items()}
-    by_day["random"] = by_day["random"].reshape(repeats, -1).mean(axis=0)
-    pairs = {"rule_over_random": ("rule", "random"), "oracle_over_rule": ("oracle", "rule")}
-    gains = {name: by_day[high] - by_day[low] for name, (high, low) in pairs.items()}
-    errors = {k: float(x.std(ddof=1) / np.sqrt(x.size)) if x.size > 1 else 0.0 for k, x in gains.items()}
-    return {"standard_error": errors, "share_of_episodes": {k: float((x > 0).mean()) for k, x in gains.items()}}
-
-
-def _facts(sim: Sim, records: dict[str, Evaluation]) -> dict[str, Any]:
-    oracle = records["oracle"]
-    return {
-        "unit": "$ per episode" if set(sim.spec.term_weights) == {1.0} else "reward per episode",
-        "horizon_hours": sim.spec.horizon * sim.spec.dt_hours,
-        "mean_costs": {name: record.mean_costs_by_constraint for name, record in records.items()},
-        "violation_rate": {name: record.cost_violation_rate_by_constraint for name, record in records.items()},
-        "feasible": {name: record.feasible for name, record in records.items()},
-        "min_voltage_pu": {name: record.metrics["min_voltage_pu"] for name, record in records.items()},
-        "cycles": {name: record.metrics["cycles"] for name, record in records.items()},
-        "dataset_hashes": oracle.dataset_hashes,
-        "library_version": oracle.library_version,
-    }
-
-
-def _repeated(draws: Draw, repeats: int) -> Draw:
-    tiled: Draw = jax.tree.map(lambda x: jnp.concatenate([x] * repeats), draws)
-    return tiled
+def _limited_costs(record: Evaluation) -> dict[str, float]:
+    """Mean costs of the channels that have a budget."""
+    return {name: record.mean_costs_by_constraint[name] for name in record.constraint_names}
 
 
 def rounded(value: Any, digits: int = DIGITS) -> Any:
     """Round every float: later digits differ between machines and mean nothing."""
     if isinstance(value, dict):
-        return {key: rounded(item, digits) for key, item in value.items()}
+        return {k: rounded(v, digits) for k, v in value.items()}
     return (round(value, digits) + 0.0) if isinstance(value, float) else value
 
 
-def write_table(records: dict[str, dict[str, dict[str, Any]]], version: int | None = None) -> None:
-    """Merge task -> split -> record into the shipped table at a version of the tasks; None takes that of `make`."""
+def write_record(task_id: str, split: str, record: dict[str, Any], version: int | None = None) -> None:
+    """Put a record into the shipped table at a version of the task; None takes that of `make`."""
     table = json.loads(FILE.read_text(encoding="utf-8")) if FILE.is_file() else {}
-    for task_id, splits in records.items():
-        table.setdefault(task_id, {}).setdefault(version_key(task_id, version), {}).update(splits)
+    table.setdefault(task_id, {}).setdefault(version_key(task_id, version), {})[split] = record
     FILE.write_text(json.dumps(table, indent=1, sort_keys=True) + "\n", encoding="utf-8")
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Print the reference returns of tasks and splits; with --write, store them in the shipped table."""
-    parser = argparse.ArgumentParser(prog="python -m powerzoo_jax.oracle.reference", description=main.__doc__)
-    parser.add_argument("task", nargs="*", default=list(list_baselines()), help="task ids (default: all)")
-    parser.add_argument("--split", action="append", help="repeatable; default: all of the task")
-    parser.add_argument("--episodes", type=int, help="seeded episodes; default: every start of the split once")
-    parser.add_argument("--write", action="store_true", help=f"store each record in {FILE.name} as it comes")
+    """Print the best feasible returns of tasks and their bounds; with --write, store them in the shipped table."""
+    parser = argparse.ArgumentParser(prog=COMMAND, description=main.__doc__)
+    parser.add_argument("task", nargs="+", help="task ids")
     parser.add_argument("--version", type=int, help="of the tasks; default: that of make")
+    parser.add_argument("--split", action="append", help=f"repeatable; default: {', '.join(SPLITS)}")
+    parser.add_argument("--episodes", type=int, help="seeded episodes; default: those of the shipped record")
+    parser.add_argument(
+        "--searched", type=int, help="episodes that prices are searched on; default: all that are played"
+    )
+    parser.add_argument("--state", type=Path, help="folder that keeps the plans while they are made, to resume from")
+    parser.add_argument(
+        "--policies", action="store_true", help="of a stored record, only play the policies without foresight anew"
+    )
+    parser.add_argument("--write", action="store_true", help=f"store each record in {FILE.name} as it comes")
     chosen = parser.parse_args(arguments)
-    print("\t".join(("task", "split", "n", *COLUMNS)))
+    if chosen.state:
+        chosen.state.mkdir(parents=True, exist_ok=True)
+    print("\t".join(COLUMNS))
     for task_id in chosen.task:
-        for split in chosen.split or get_baselines(task_id, chosen.version).splits:
-            record = reference(task_id, split, version=chosen.version, n_episodes=chosen.episodes)
-            print("\t".join((task_id, split, str(record["n"]), *(f"{record[key]:.4f}" for key in COLUMNS))), flush=True)
+        for split in chosen.split or SPLITS:
+            record = (
+                replayed(task_id, split, version=chosen.version)
+                if chosen.policies
+                else reference(
+                    task_id,
+                    split,
+                    version=chosen.version,
+                    n_episodes=chosen.episodes,
+                    searched=chosen.searched,
+                    folder=chosen.state,
+                    progress=show_progress,
+                )
+            )
+            print(_line(task_id, split, record), flush=True)
             if chosen.write:
-                write_table({task_id: {split: record}}, chosen.version)
+                write_record(task_id, split, record, chosen.version)
     return 0
+
+
+def _line(task_id: str, split: str, record: dict[str, Any]) -> str:
+    """The row of a record."""
+    money = (f"{record[name]:.4f}" for name in (RULE, BEST, "bound"))
+    gap = "-" if record["gap"] is None else f"{record['gap']:.4f}"
+    prices = ", ".join(f"{name}={price:g}" for name, price in record["prices"].items())
+    feasible = "yes" if record["feasible"]["best"] else "no"
+    return "\t".join((task_id, split, str(record["n"]), *money, gap, feasible, prices))
 
 
 if __name__ == "__main__":

@@ -30,24 +30,16 @@ from powerzoo_jax.tasks.score import Evaluation
 FILE = Path(__file__).parent / "references.json"
 COMMAND = "python -m powerzoo_jax.oracle.reference"
 FUNCTION = "powerzoo_jax.oracle.reference.reference"
-BEST_FILE = Path(__file__).parent / "best.json"
-BEST_COMMAND = "python -m powerzoo_jax.oracle.best"
-WITHDRAWN = "withdrawn"  # field of a record that was taken back: the reason, and no numbers beside it
 
 Table = dict[str, dict[str, dict[str, Any]]]
-"""task id -> "v" + version -> split -> record, see `oracle.reference.reference` and `oracle.best.best_record`"""
+"""task id -> "v" + version -> split -> record, see `oracle.reference.reference`"""
 
 
 @cache
 def load_table() -> Table:
-    """Read the shipped table, withdrawn records left out, once per process; do not change what it returns."""
-    return {
-        task: {
-            version: {split: record for split, record in splits.items() if WITHDRAWN not in record}
-            for version, splits in versions.items()
-        }
-        for task, versions in _read().items()
-    }
+    """Read the shipped table once per process; do not change what it returns."""
+    table: Table = json.loads(FILE.read_text(encoding="utf-8"))
+    return table
 
 
 def version_key(task_id: str, version: int | None = None) -> str:
@@ -55,38 +47,24 @@ def version_key(task_id: str, version: int | None = None) -> str:
     return f"v{get_spec(task_id, version).version}"
 
 
-def withdrawn(task_id: str, split: str = "test", *, version: int | None = None) -> str | None:
-    """Why the record of a task was taken back; None where it was not. version: None takes that of `make`."""
-    record = _read().get(task_id, {}).get(version_key(task_id, version), {}).get(split, {})
-    return record.get(WITHDRAWN)
-
-
-@cache
-def _read() -> Table:
-    table: Table = json.loads(FILE.read_text(encoding="utf-8"))
-    return table
-
-
 def get_reference(task_id: str, split: str = "test", *, version: int | None = None) -> dict[str, Any]:
-    """Shipped record of a task; mean returns in the unit of the reward.
+    """Shipped record of a task: what its rule, its best feasible plans and others return on fixed episodes.
 
     version:  of the task; None takes that of `make`
 
     Valid for the task as registered: with keywords changed, or for a task of your own, compute your own by
-    `oracle.reference.reference`.
-    Raises ValueError for an unknown task and KeyError where the table has no such version or split, or where its record
-    was withdrawn, saying why.
+    `oracle.reference.reference`, which says what a record holds.
+    Raises ValueError for an unknown task and KeyError where the table has no such version or split.
 
     Example:
-        from powerzoo_jax.tasks.score import normalized_score
+        from powerzoo_jax.tasks.score import gain
         record = get_reference("battery_arbitrage", "test")
-        score = normalized_score(5.59, record["random"], record["oracle"])
+        share = gain(6.0, record["rule"], record["best"])
     """
     key = version_key(task_id, version)
     splits = load_table().get(task_id, {}).get(key, {})
     if split not in splits:
         nothing = unknown("split", split, splits) if splits else f"The table holds nothing for {task_id!r} {key}."
-        hint = withdrawn(task_id, split, version=version) or nothing
         # another process knows no task that this one has registered
         shipped = any(task_id == spec.id for spec, _ in CATALOG)
         option, argument = ("", "") if version is None else (f" --version {version}", f", version={version}")
@@ -95,37 +73,8 @@ def get_reference(task_id: str, split: str = "test", *, version: int | None = No
             if shipped
             else f"{FUNCTION}({task_id!r}, {split!r}{argument})"
         )
-        raise KeyError(f"{hint} Compute it: {how}")
+        raise KeyError(f"{nothing} Compute it: {how}")
     return dict(splits[split])
-
-
-@cache
-def load_best() -> Table:
-    """Read the shipped table of best returns once per process; do not change what it returns."""
-    table: Table = json.loads(BEST_FILE.read_text(encoding="utf-8"))
-    return table
-
-
-def get_best(task_id: str, split: str = "test", *, version: int | None = None) -> dict[str, Any]:
-    """Shipped record of the best feasible return of a task, see `oracle.best.best_record`.
-
-    version:  of the task; None takes that of `make`
-    Raises ValueError for an unknown task and KeyError where the table has none, with the command that computes it.
-
-    Example:
-        from powerzoo_jax.tasks.score import gain
-        record = get_best("battery_arbitrage", "test")
-        share = gain(6.0, record["rule"], record["best"])
-    """
-    key = version_key(task_id, version)
-    record = load_best().get(task_id, {}).get(key, {}).get(split)
-    if record is None:
-        option = "" if version is None else f" --version {version}"
-        raise KeyError(
-            f"no best return is known for {task_id!r} {key}, split {split!r}. "
-            f"Compute it: {BEST_COMMAND} {task_id}{option} --split {split} --write"
-        )
-    return dict(record)
 
 
 class Policy(NamedTuple):
@@ -159,11 +108,11 @@ Choose = Callable[[Sim, Draw, Array], Policy]
 class Baselines:
     """Reference policies of a task.
 
-    rules:      by name; "no_control" and "rule" (the one that scores are compared with) are always among them
+    rules:      by name; "no_control" and "rule" are always among them; the rule keeps every budget with a margin, and
+                gains are measured from it
     foresee:    the oracle
     splits:     that the shipped table covers
     violating:  policy that must break a budget, or the constraint would be idle
-    safe:       rule that must keep every budget with a margin
     idle:       why no policy whatsoever can break a budget; empty where `violating` must
     headline:   named split that is shown beside val and test; empty where none is
     facts:      what the record of the references holds beside, from the evaluation of every policy
@@ -173,7 +122,6 @@ class Baselines:
     foresee: Callable[[Sim, Draw, Array], OraclePlan]
     splits: tuple[str, ...] = ("train", "val", "test")
     violating: str = "random"
-    safe: str = "rule"
     idle: str = ""
     headline: str = ""
     facts: Callable[[Mapping[str, Evaluation]], dict[str, Any]] | None = None
@@ -253,23 +201,6 @@ _BOOKS: dict[str, str] = {
 }
 
 
-_BOOKS_V1 = {
-    "comparison_tso_centralized": "powerzoo_jax.oracle.commitment.policies:OPERATOR_V1",
-    "dc_microgrid": "powerzoo_jax.oracle.microgrid.policies:MICROGRID_V1",
-    "dc_microgrid_safe": "powerzoo_jax.oracle.microgrid.policies:MICROGRID_V1",
-    "joint_trans_dist": "powerzoo_jax.oracle.joint:JOINT_V1",
-    "joint_trans_dist_7d": "powerzoo_jax.oracle.joint:JOINT_V1",
-    "marl_uc": "powerzoo_jax.oracle.commitment.policies:COMMITMENT_V1",
-    **dict.fromkeys(
-        ("marl_ev_v2g", "marl_ev_v2g_10ev", "marl_ev_v2g_1d"), "powerzoo_jax.oracle.feeder.policies:VEHICLES_V1"
-    ),
-    **dict.fromkeys(
-        ("marl_opf", "marl_opf_118", "marl_opf_7d", "opf_118", "opf_118_7d"),
-        "powerzoo_jax.oracle.transmission.policies:DISPATCH_V1",
-    ),
-}
-"""Baselines that version 1 of a task replaces."""
-
 _SHIPPED = tuple(_BOOKS)
 
 
@@ -296,18 +227,13 @@ _CAUSAL: dict[str, str] = {
     "marl_ev_v2g": "powerzoo_jax.oracle.causal.vehicles:plan_vehicles",
     "marl_ev_v2g_10ev": "powerzoo_jax.oracle.causal.vehicles:plan_vehicles",
     "marl_ev_v2g_1d": "powerzoo_jax.oracle.causal.vehicles:plan_vehicles",
-    "marl_uc": "powerzoo_jax.oracle.causal.commitment:plan_units",
     **dict.fromkeys(("marl_opf", "marl_opf_7d", "opf_118", "opf_118_7d"), CAUSAL_DISPATCH),
 }
 
-_LAST_CAUSAL = {"marl_uc": 0}
-"""Last version of a task that its causal planner holds for: later units have minimum times."""
 
-
-def get_causal(task_id: str, version: int | None = None) -> Choose:
+def get_causal(task_id: str) -> Choose:
     """Causal planner of a task, (sim, draws, keys) -> policy: a rolling horizon on what has been observed so far.
 
-    version:  of the task; None takes that of `make`
     Its forecasts come from the days of training alone. Not one of the rules: no score is measured against it.
     Found like the baselines of a task, see `get_baselines`. Raises ValueError where no planner is known.
 
@@ -315,29 +241,21 @@ def get_causal(task_id: str, version: int | None = None) -> Choose:
         from powerzoo_jax.oracle import evaluate_baseline
         record = evaluate_baseline(powerzoo_jax.make("battery_arbitrage", split="test"), "causal", n_episodes=2)
     """
-    where = _causal(task_id, version)
+    where = _where(task_id, _CAUSAL)
     if where is None:
-        key = version_key(task_id, version)
-        raise ValueError(
-            f"no causal planner is known for {task_id!r} {key}; there is one for {listing(list_causal())}."
-        )
+        raise ValueError(f"no causal planner is known for {task_id!r}; there is one for {listing(list_causal())}.")
     planner: Choose = _load(where)
     return planner
 
 
 def list_causal() -> tuple[str, ...]:
-    """Ids of the registered tasks that have a causal planner in the version of `make`, sorted."""
+    """Ids of the registered tasks that have a causal planner, sorted."""
     return tuple(task for task in list_tasks() if has_causal(task))
 
 
-def has_causal(task_id: str, version: int | None = None) -> bool:
-    """Whether a task has a causal planner; arguments and errors as in `get_causal`."""
-    return _causal(task_id, version) is not None
-
-
-def _causal(task_id: str, version: int | None) -> str | None:
-    known = get_spec(task_id, version).version
-    return None if known > _LAST_CAUSAL.get(task_id, known) else _where(task_id, _CAUSAL)
+def has_causal(task_id: str) -> bool:
+    """Whether a task has a causal planner; errors as in `get_baselines`."""
+    return _where(task_id, _CAUSAL) is not None
 
 
 FEEDER_PLANS = "powerzoo_jax.oracle.feeder.priced:FeederPlans"
@@ -382,10 +300,9 @@ def _load(where: str) -> Any:
     return getattr(importlib.import_module(module), name)
 
 
-def get_baselines(task_id: str, version: int | None = None) -> Baselines:
+def get_baselines(task_id: str) -> Baselines:
     """Baselines of a task: its own, or that of the tasks it is a variant of, see `register`.
 
-    version:  of the task; None takes that of `make`
     Raises ValueError for an unknown task, naming the nearest, and for one that no baselines are known for.
 
     Example:
@@ -395,8 +312,6 @@ def get_baselines(task_id: str, version: int | None = None) -> Baselines:
         names = get_baselines("my_battery").names
     """
     where = _where(task_id, _BOOKS)
-    if where is not None and get_spec(task_id, version).version == 1 and where == _BOOKS.get(task_id):
-        where = _BOOKS_V1.get(task_id, where)
     if where is None:
         raise ValueError(
             f"no reference policies are known for {task_id!r}, a task of family {get_spec(task_id).family!r} built by "

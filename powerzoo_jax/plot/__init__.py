@@ -4,7 +4,6 @@ from powerzoo_jax.plot.curves import interquartile_mean as interquartile_mean
 from powerzoo_jax.plot.curves import interval as interval
 from powerzoo_jax.plot.curves import plot_comparison as plot_comparison
 from powerzoo_jax.plot.curves import plot_gains as plot_gains
-from powerzoo_jax.plot.curves import plot_leaderboard as plot_leaderboard
 from powerzoo_jax.plot.curves import plot_learning_curves as plot_learning_curves
 from powerzoo_jax.plot.dispatch import dispatch_of as dispatch_of
 from powerzoo_jax.plot.dispatch import plot_dispatch as plot_dispatch

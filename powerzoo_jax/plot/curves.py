@@ -152,45 +152,6 @@ def plot_gains(
     return figure
 
 
-def plot_leaderboard(
-    scores: Mapping[str, ArrayLike],
-    *,
-    feasible: Mapping[str, bool] | None = None,
-    rule: Mapping[str, float] | None = None,
-    label: str = "normalised score [-]",
-    title: str = "",
-) -> Any:
-    """Draw scores as bars, best first, those within their budgets before the others: a matplotlib Figure.
-
-    scores:    by name, (S,) [-] one a seed; the bar is the interquartile mean, the whisker its 95 % bootstrap interval
-    feasible:  by name; the bar of a policy that breaks a budget is hatched; a name that is missing counts as feasible
-    rule:      by name, [-] score of the task's rule as a diamond on the bar, for the names that it is given for
-    Raises ValueError without a score, ImportError without matplotlib (extra `viz`).
-
-    Example:
-        plot_leaderboard({"PPO": [0.90, 0.91], "random": [0.03]}, feasible={"random": False}, rule={"PPO": 0.84})
-    """
-    if not scores:
-        raise ValueError("no score was given. Pass name -> scores of its seeds.")
-    keeps = {name: feasible is None or feasible.get(name, True) for name in scores}
-    values = {name: np.atleast_1d(np.asarray(x, float)) for name, x in scores.items()}
-    names = sorted(values, key=lambda name: (not keeps[name], -float(interquartile_mean(values[name]))))
-    figure = new_figure(7.0, 1.4 + 0.4 * len(names))
-    axes = figure.subplots()
-    middle = np.array([float(interquartile_mean(values[name])) for name in names])
-    ends = np.array([interval(values[name]) for name in names]).T
-    bars = axes.barh(np.arange(len(names)), middle, xerr=np.abs(ends - middle), color=COLOURS[0], capsize=3)
-    marks = [(rule[name], k) for k, name in enumerate(names) if name in rule] if rule else []
-    if marks:
-        axes.plot(*zip(*marks, strict=True), "D", color="white", markeredgecolor="black", label="rule")
-    _mark_infeasible(axes, bars, [not keeps[name] for name in names])
-    axes.set_yticks(np.arange(len(names)), names)
-    axes.invert_yaxis()
-    axes.axvline(0, color="black", linewidth=0.8)
-    axes.set(xlabel=label, title=title)
-    return figure
-
-
 def plot_comparison(records: Mapping[str, Any], *, label: str = "return of an episode [$]", title: str = "") -> Any:
     """Draw evaluation records side by side, returns above and costs over budgets below: a matplotlib Figure.
 

@@ -139,9 +139,9 @@ class Evaluation:
     feasible: the mean of every selected channel meets its budget, see `keeps`.  ci95: bootstrap of mean_reward over
     episodes.  median_reward, iqm_reward (of the middle half of episodes), worst_decile_by_constraint (mean of the tenth
     of episodes in which a channel is highest): what a mean hides.
-    normalized_score is None where no anchors were given, gain where its ends were not, or where the policy is not
-    feasible.  metrics: figures of the task, see `tasks.metrics`, of an episode on average, with their bootstrap
-    intervals metrics_ci95 and their values by episode (None where they have none); min_voltage_pu is the lowest of all.
+    gain is None where its ends were not given, or where the policy is not feasible.
+    metrics: figures of the task, see `tasks.metrics`, of an episode on average, with their bootstrap intervals
+    metrics_ci95 and their values by episode (None where they have none); min_voltage_pu is the lowest of all.
     Rewards are those of the team; of rivals in a market their sum, and per_agent (else None) the mean of each.
     """
 
@@ -160,7 +160,6 @@ class Evaluation:
     median_reward: float
     iqm_reward: float
     ci95: list[float]
-    normalized_score: float | None
     gain: float | None
     mean_ep_length: float
     pf_failure_rate: float
@@ -191,20 +190,6 @@ class Evaluation:
         return dataclasses.replace(self, gain=gain(self.mean_reward, rule, best, feasible=self.feasible))
 
 
-def normalized_score(value: float, random: float, oracle: float) -> float:
-    """Normalised score (value - random) / (oracle - random): 0 for the random policy, 1 for the oracle.
-
-    Raises ValueError when the anchors are equal or not finite.
-    """
-    span = oracle - random
-    if not np.isfinite(span) or span == 0:
-        raise ValueError(
-            f"anchors random = {random} and oracle = {oracle} do not span a scale. "
-            "Compute the references of this task and split again."
-        )
-    return float((value - random) / span)
-
-
 def gain(value: float, rule: float, best: float, *, feasible: bool = True) -> float | None:
     """Share (value - rule) / (best - rule) of what foresight gains on the rule within the same budgets.
 
@@ -214,7 +199,8 @@ def gain(value: float, rule: float, best: float, *, feasible: bool = True) -> fl
     room = best - rule
     if not np.isfinite(room) or room <= 0:
         raise ValueError(
-            f"rule = {rule} and best = {best} leave nothing to gain. Compute the best of this task and split again."
+            f"rule = {rule} and best = {best} leave nothing to gain. "
+            "Compute the references of this task and split again."
         )
     return float((value - rule) / room) if feasible else None
 
@@ -255,7 +241,6 @@ def evaluate(
     seed: Whole = SEED,
     draws: Draw | None = None,
     carry: Any = (),
-    anchors: tuple[Finite, Finite] | None = None,
     ends: tuple[Finite, Finite] | None = None,
 ) -> Evaluation:
     """Run a policy for whole episodes and return its record; the same arguments give the same numbers.
@@ -263,8 +248,7 @@ def evaluate(
     n_episodes:  None plays every eligible start once (`all_starts`); else seeds seed .. seed + n_episodes - 1
     draws:       episodes chosen by the caller instead, leading axis B
     carry:       initial carry of the policy, leading axis B; () where it has none, or brings its own
-    anchors:     (random, oracle) mean rewards for the normalised score
-    ends:        (rule, best) mean rewards on the same episodes for the gain
+    ends:        (rule, best) mean rewards on the same episodes, for the gain and figures relative to the best
     Raises ValueError for a stacked Sim or for n_episodes below 1.
 
     Example:
@@ -277,8 +261,7 @@ def evaluate(
     count = draws.load_row.shape[0]
     totals = run_episodes(sim, act, episode_keys(seed, count), draws, carry)
     played = episode_hash(draws, seed)
-    record = _record(sim, jax.tree.map(lambda x: np.asarray(x, np.float64), totals), played, seed, anchors)
-    return record if ends is None else record.with_gain(*ends)
+    return _record(sim, jax.tree.map(lambda x: np.asarray(x, np.float64), totals), played, seed, ends)
 
 
 def episode_hash(draws: Draw, seed: int) -> str:
@@ -292,7 +275,7 @@ def episode_hash(draws: Draw, seed: int) -> str:
     return digest.hexdigest()[:16]
 
 
-def _record(sim: Sim, totals: Totals, played: str, seed: int, anchors: tuple[float, float] | None) -> Evaluation:
+def _record(sim: Sim, totals: Totals, played: str, seed: int, ends: tuple[float, float] | None) -> Evaluation:
     spec, reward = sim.spec, np.asarray(totals.total)
     per_agent = None
     if spec.family == MARKET:
@@ -301,11 +284,11 @@ def _record(sim: Sim, totals: Totals, played: str, seed: int, anchors: tuple[flo
         per_agent = {agent: float(x) for agent, x in zip(spec.agents, own.mean(axis=0), strict=True)}
     cost = np.asarray(totals.cost)
     measured = measure(sim, totals, seed)
-    mean = float(reward.mean())
-    if anchors is not None and SALES in spec.term_names and anchors[1] > 0:
-        measured.mean["share_of_oracle_profit"] = mean / anchors[1]
-    if anchors is not None and spec.family == TRANSMISSION and anchors[1] < 0:
-        measured.mean["percent_above_oracle_cost"] = 100 * (mean / anchors[1] - 1)
+    mean, told = float(reward.mean()), summary(reward, cost, spec.cost_names, spec.cost_budget, seed=seed)
+    if ends is not None and SALES in spec.term_names and ends[1] > 0:
+        measured.mean["share_of_oracle_profit"] = mean / ends[1]
+    if ends is not None and spec.family == TRANSMISSION and ends[1] < 0:
+        measured.mean["percent_above_oracle_cost"] = 100 * (mean / ends[1] - 1)
     return Evaluation(
         task_id=spec.id,
         task_version=spec.version,
@@ -315,15 +298,14 @@ def _record(sim: Sim, totals: Totals, played: str, seed: int, anchors: tuple[flo
         episodes=played,
         n_episodes=len(reward),
         seeds=list(range(seed, seed + len(reward))),
-        normalized_score=None if anchors is None else normalized_score(mean, *anchors),
-        gain=None,
+        gain=None if ends is None else gain(mean, *ends, feasible=told["feasible"]),
         mean_ep_length=float(np.mean(totals.length)),
         pf_failure_rate=float(np.mean(np.asarray(totals.pf_failures) > 0)),
         metrics=measured.mean,
         metrics_ci95=measured.ci95,
         episode_metrics=measured.by_episode,
         per_agent=per_agent,
-        **summary(reward, cost, spec.cost_names, spec.cost_budget, seed=seed),
+        **told,
     )
 
 

@@ -21,7 +21,7 @@ STEPS = 5
 
 @pytest.fixture(scope="module")
 def battery():
-    return gymnasium.make("PowerZooJax/BatteryArbitrage-v0", split="test")
+    return gymnasium.make("PowerZooJax/BatteryArbitrage-v1", split="test")
 
 
 def stepped(env, seed=0):

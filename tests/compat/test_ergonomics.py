@@ -32,7 +32,7 @@ VIEWS = {
     "turns": lambda: pettingzoo_view.raw_env(MULTI),
     "lanes": lambda: vector_view.make_vec_env(SINGLE, 2),
     "safe": lambda: safety_view.make_safe_env(SINGLE),
-    "joined": lambda: gymnasium.make("PowerZoo/MARL-UC-v0").unwrapped,
+    "joined": lambda: gymnasium.make("PowerZoo/MARL-UC-v1").unwrapped,
     "smartgrid": lambda: smartgrid_view.parallel_env(MULTI),
     "aggregated": lambda: smartgrid_view.MinRewardAggregator(smartgrid_view.parallel_env(MULTI)),
     "objectives": lambda: momaland_view.parallel_env(MULTI),
@@ -58,26 +58,26 @@ def test_grids_and_devices_show_what_they_are():
 
 def test_a_registration_tells_the_length_of_the_episode_and_limits_nothing():
     for given, steps in (({}, 48), ({"max_steps": 60}, 60)):
-        env = gymnasium.make("PowerZoo/BatteryArbitrage-v0", **given)
+        env = gymnasium.make("PowerZoo/BatteryArbitrage-v1", **given)
         assert env.spec.max_episode_steps == steps == env.unwrapped.spec.max_episode_steps
         env.reset(seed=0)
         ends = [env.step(env.action_space.sample())[3] for _ in range(steps)]
         assert ends == [False] * (steps - 1) + [True]
-    assert gymnasium.spec("PowerZoo/BatteryArbitrage-v0").max_episode_steps is None
+    assert gymnasium.spec("PowerZoo/BatteryArbitrage-v1").max_episode_steps is None
     assert powerzoo.make_task_env(SINGLE, max_steps=12).spec.max_episode_steps == 12
-    assert gymnasium.make("PowerZoo/MARL-UC-v0").spec.max_episode_steps == 48
-    unit = gymnasium.make(f"{gymnasium_view.NAMESPACE}/BatteryArbitrage-v0", max_steps=60)
+    assert gymnasium.make("PowerZoo/MARL-UC-v1").spec.max_episode_steps == 48
+    unit = gymnasium.make(f"{gymnasium_view.NAMESPACE}/BatteryArbitrage-v1", max_steps=60)
     again = gymnasium.make(unit.spec)
     assert again.spec.max_episode_steps == 60 == again.unwrapped._host.sim.spec.horizon
     assert powerzoo.BatteryEnv().spec is None
 
 
 def test_a_box_names_its_entries():
-    env = gymnasium.make("PowerZoo/BatteryArbitrage-v0")
+    env = gymnasium.make("PowerZoo/BatteryArbitrage-v1")
     names = env.observation_space.names
     assert names == env.unwrapped.get_observation_fields() and len(names) == env.observation_space.shape[0]
     assert env.observation_space == gymnasium.spaces.Box(env.observation_space.low, env.observation_space.high)
-    joined = gymnasium.make("PowerZoo/MARL-UC-v0").observation_space
+    joined = gymnasium.make("PowerZoo/MARL-UC-v1").observation_space
     assert joined.names[0].startswith("unit_0/") and len(joined.names) == joined.shape[0]
     obs, info = env.reset(seed=0)
     assert obs[names.index("battery_0_soc")] == pytest.approx(info["soc"])

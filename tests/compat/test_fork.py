@@ -14,7 +14,7 @@ import multiprocessing, time
 import gymnasium, numpy as np, powerzoo
 from powerzoo_compat import _apart
 
-ID, LANES = "PowerZoo/BatteryArbitrage-v0", 2
+ID, LANES = "PowerZoo/BatteryArbitrage-v1", 2
 
 def main():
     grid = powerzoo.DistGridEnv()

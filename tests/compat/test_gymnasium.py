@@ -16,7 +16,7 @@ from powerzoo_compat import _host
 import powerzoo_jax
 
 TASK = "battery_arbitrage"
-PHYSICAL, UNIT = "PowerZoo/BatteryArbitrage-v0", "PowerZooJax/BatteryArbitrage-v0"
+PHYSICAL, UNIT = "PowerZoo/BatteryArbitrage-v1", "PowerZooJax/BatteryArbitrage-v1"
 
 
 @pytest.fixture(scope="module")

@@ -66,7 +66,7 @@ def test_a_task_object_knows_its_budgets_and_builds_its_env():
         ("sla", "overtemp", "power_deficit"), (1.0, 0.2, 0.05), (1.0,) * 3
     )
     assert task.effective_cost_threshold == pytest.approx(1.25) == task.constraint_spec().scalar_threshold
-    assert task.create_env().spec.id == "PowerZoo/DCMicrogrid-v0" and "workload_shock" in task.SPLITS
+    assert task.create_env().spec.id == "PowerZoo/DCMicrogrid-v1" and "workload_shock" in task.SPLITS
     assert task.eval_protocol == {"split": "test", "seed_start": 42, "n_episodes": 100}
     with pytest.raises(ValueError, match="2, 1, 0"):
         tasks.ConstraintSpec(("a", "b"), (1.0,), ())

@@ -127,7 +127,7 @@ def test_arrows_turn_with_the_flow_and_an_overload_is_orange():
 
 def test_gymnasiums_collection_of_frames_holds_one_for_every_step():
     """RecordVideo writes such a list with moviepy: arrays of one size, at the rate of the metadata."""
-    env = RenderCollection(gymnasium.make("PowerZooJax/BatteryArbitrage-v0", render_mode="rgb_array"))
+    env = RenderCollection(gymnasium.make("PowerZooJax/BatteryArbitrage-v1", render_mode="rgb_array"))
     env.reset(seed=0)
     for _ in range(2):
         env.step(IDLE)

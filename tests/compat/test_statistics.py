@@ -17,7 +17,7 @@ from powerzoo_compat import momaland_view as mo
 from powerzoo_compat.powerzoo_api.tasks.central import CentralisedEnv
 
 TASK, CROWD = "battery_arbitrage", "marl_der_arbitrage"
-UNIT = "PowerZooJax/BatteryArbitrage-v0"
+UNIT = "PowerZooJax/BatteryArbitrage-v1"
 STEPS, LANES = 3, 2
 TOTALS = {"r", "l", "costs", "metrics"}
 

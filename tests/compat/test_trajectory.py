@@ -23,7 +23,7 @@ def runs(request):
     actions = np.random.default_rng(3).uniform(-1, 1, (48, 1)).astype(np.float32)
     return {
         "kernel": _kernel(request.param, actions),
-        "gymnasium": _view(gymnasium.make("PowerZooJax/BatteryArbitrage-v0", split=request.param), actions),
+        "gymnasium": _view(gymnasium.make("PowerZooJax/BatteryArbitrage-v1", split=request.param), actions),
         "powerzoo": _view(powerzoo.make_task_env(TASK, split=request.param), actions * np.float32(0.2)),
     }
 

@@ -10,7 +10,7 @@ import pytest
 from gymnasium.vector import AutoresetMode
 from powerzoo_compat import vector_view
 
-UNIT, PHYSICAL = "PowerZooJax/BatteryArbitrage-v0", "PowerZoo/BatteryArbitrage-v0"
+UNIT, PHYSICAL = "PowerZooJax/BatteryArbitrage-v1", "PowerZoo/BatteryArbitrage-v1"
 LANES, SHORT = 3, 5
 SAME = 1e-6  # programs of different batch sizes round differently
 SEEN = 10 * SAME  # observations show deviations of voltages ten times enlarged

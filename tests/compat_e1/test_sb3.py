@@ -19,12 +19,12 @@ from stable_baselines3.common.env_checker import check_env
 
 from tests.compat_e1 import cleanrl_loop
 
-PHYSICAL, UNIT = "PowerZoo/BatteryArbitrage-v0", "PowerZooJax/BatteryArbitrage-v0"
+PHYSICAL, UNIT = "PowerZoo/BatteryArbitrage-v1", "PowerZooJax/BatteryArbitrage-v1"
 DAY, LANES, UPDATES, GYMNASIUM_STEPS = 48, 32, 20, 4800
 SINGLE = {"n_steps": 480, "batch_size": 96, "n_epochs": 6}
 BATCH = {"n_steps": DAY, "batch_size": 384, "n_epochs": 4}
 MARGIN = 3.0  # $ a day; idle play earns nothing, random play loses 13
-UNITS = (UNIT, "PowerZooJax/DSO-v0", "PowerZooJax/DCMicrogrid-v0", "PowerZooJax/ComparisonTSOCentralized-v0")
+UNITS = (UNIT, "PowerZooJax/DSO-v1", "PowerZooJax/DCMicrogrid-v1", "PowerZooJax/ComparisonTSOCentralized-v1")
 # the contract's boxes are in MW, so this one recommendation cannot be followed there
 RECOMMENDATION = (
     "We recommend you to use a symmetric and normalized Box action space (range=[-1, 1]) "

@@ -35,6 +35,6 @@ def test_an_id_passes_torchrls_checker_and_plays_gymnasiums_episode(env_id):
 
 
 def test_frames_are_skipped_by_torchrl():
-    env = GymEnv("PowerZooJax/BatteryArbitrage-v0", frame_skip=2)
+    env = GymEnv("PowerZooJax/BatteryArbitrage-v1", frame_skip=2)
     env.step(env.rand_action(env.reset()))
     assert env._env.unwrapped.time_step == 2

@@ -26,7 +26,7 @@ NEW = (
 )
 CHANGES = {"env = gym.make(env_id)\n": NEW}
 SETTINGS = {
-    "env-id": "PowerZooJax/BatteryArbitrage-v0",
+    "env-id": "PowerZooJax/BatteryArbitrage-v1",
     "num-envs": 4,
     "num-steps": 240,
     "num-minibatches": 5,

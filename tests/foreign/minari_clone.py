@@ -27,7 +27,7 @@ def rule(prices: np.ndarray) -> np.ndarray:
 
 def collect(seed: int) -> tuple[np.ndarray, np.ndarray]:
     """Observations (R, O) and actions (R, 1) of a dataset that Minari has stored and read."""
-    env = minari.DataCollector(gymnasium.make("PowerZooJax/BatteryArbitrage-v0"), record_infos=True)  # ours
+    env = minari.DataCollector(gymnasium.make("PowerZooJax/BatteryArbitrage-v1"), record_infos=True)  # ours
     names = env.unwrapped.get_observation_fields()  # ours
     prices = [k for k, name in enumerate(names) if name.startswith("price_")]
     for episode in range(EPISODES):

@@ -48,7 +48,7 @@ def created(mode: str) -> PPOConfig:
         model_config=DefaultModelConfig(fcnet_hiddens=[64, 64], vf_share_layers=False, free_log_std=True),
     )
     if mode == "single":
-        name = "PowerZooJax/BatteryArbitrage-v0"  # ours: single
+        name = "PowerZooJax/BatteryArbitrage-v1"  # ours: single
         register_env("day", lambda config: final_ends(gymnasium.make(name)))  # ours: single
         return config.environment("day").rl_module(rl_module_spec=module)
     if mode == "multi":

@@ -28,7 +28,7 @@ def train(days: Days, seed: int) -> tuple[float, float]:
     """Returns of the most likely action before and after."""
     torch.manual_seed(seed)
     env = TransformedEnv(
-        GymEnv("PowerZooJax/BatteryArbitrage-v0"),  # ours
+        GymEnv("PowerZooJax/BatteryArbitrage-v1"),  # ours
         ObservationNorm(in_keys=["observation"], standard_normal=True),
     )
     env.set_seed(seed)

@@ -29,7 +29,7 @@ def clipped(obs: np.ndarray) -> np.ndarray:
 @functools.cache
 def lanes_of(mode: str) -> gymnasium.vector.VectorEnv:
     """The vector that all seeds share: its workers can be forked only before JAX has run here."""
-    name = "PowerZooJax/BatteryArbitrage-v0"  # ours
+    name = "PowerZooJax/BatteryArbitrage-v1"  # ours
     return gymnasium.make_vec(name, LANES[mode], vectorization_mode=mode, wrappers=[final_ends])  # ours
 
 

@@ -15,9 +15,9 @@ from typing import NamedTuple
 
 import numpy as np
 
-from powerzoo_jax.oracle.best import recorded_starts
 from powerzoo_jax.oracle.clock_plan import ClockPlan
-from powerzoo_jax.oracle.registry import get_best
+from powerzoo_jax.oracle.reference import recorded_starts
+from powerzoo_jax.oracle.registry import get_reference
 from powerzoo_jax.oracle.trivial import Played, advance, play_candidates, shapes, start_search
 from powerzoo_jax.tasks import make
 from powerzoo_jax.tasks.score import episode_keys, gain, keeps
@@ -109,7 +109,7 @@ def attack(
     plans:    of each attack, in whole batches
     Raises KeyError where no best return is known, with the command that computes it.
     """
-    record = get_best(task_id, split, version=version)
+    record = get_reference(task_id, split, version=version)
     sim = make(task_id, version=version, split=split)
     draws, budget = recorded_starts(sim, record), np.asarray(sim.spec.cost_budget)
     keys = episode_keys(int(record["seed"]), record["n"])

@@ -16,16 +16,15 @@ from powerzoo_jax.base.types import TaskSpec
 from powerzoo_jax.envs.constraint import UNITS
 from powerzoo_jax.envs.core import Sim
 from powerzoo_jax.oracle.baselines import CAUSAL, TRIVIAL
-from powerzoo_jax.oracle.registry import load_best, load_table, version_key
-from powerzoo_jax.tasks import get_spec, list_tasks, list_versions, make
-from powerzoo_jax.tasks.feeder.catalog import variants_of
+from powerzoo_jax.oracle.registry import load_table, version_key
+from powerzoo_jax.tasks import list_tasks, make
 from powerzoo_jax.tasks.score import gain
 from tools.builder import run_page
 from tools.tasks.cards import cards
 
 PAGE = Path("docs") / "tasks.md"
 COMMAND = "python -m tools.tasks.report --write"
-POLICIES = ("random", "no_control", "rule", "oracle", "bound")
+POLICIES = ("random", TRIVIAL, "rule", CAUSAL, "best")
 
 ABOUT = {
     "battery_arbitrage": "One battery earns on day-ahead prices within the limits of its feeder.",
@@ -66,19 +65,21 @@ episode where the task constrains them.
 
 """
 
-ENDS = """\
-Mean returns on the same episodes, as far as recorded, by `python -m powerzoo_jax.oracle.best TASK --version 1`. The
+REFERENCES = """\
+Mean returns of an episode in the unit of the reward, all on the same episodes, by `powerzoo-jax reference TASK`. The
 best plans known have foresight and the budgets that learners have; no policy within the budgets returns more than the
 bound, and the gap is (bound - best) / (best - rule). The gain is 0 for the rule and 1 for the best. A return in
-brackets breaks a budget and has no gain. Where units share the load by their scores, the bound holds for every
-dispatch, also for those that no scores lead to, so that plans cannot close the whole gap.
+brackets breaks a budget and has no gain. Trivial is the better of the best constant action and the best clock plan,
+causal a planner that knows no more than learners do. Where units share the load by their scores, the bound holds for
+every dispatch, also for those that no scores lead to, so that plans cannot close the whole gap. How far rules stay
+below budgets stands in `benchmarks/results/margins.tsv`, by `python -m tools.tasks.margins`.
 """
 
 
 def page() -> str:
     """The whole page."""
     sims = {task: make(task) for task in list_tasks()}
-    parts = (_overview(sims), _channels(sims), _references(), _next_versions(sims), _ends(), cards(sims, ABOUT))
+    parts = (_overview(sims), _channels(sims), _references(), cards(sims, ABOUT))
     return HEAD + "\n\n".join("\n".join(part) for part in parts) + "\n"
 
 
@@ -110,92 +111,26 @@ def _channels(sims: dict[str, Sim]) -> Iterator[str]:
 def _references() -> Iterator[str]:
     yield "## Reference returns"
     yield ""
-    yield "Mean return of an episode in the unit of the reward, by `powerzoo-jax reference TASK`. The oracle is a plan"
-    yield "made with perfect foresight and executed in the environment; no policy can exceed the bound."
+    yield from REFERENCES.splitlines()
     yield ""
-    yield f"| task | split | {' | '.join(POLICIES)} | episodes | date |"
-    yield f"|---|---|{'---:|' * (len(POLICIES) + 1)}---|"
+    yield f"| task | split | episodes | {' | '.join(POLICIES)} | bound | gap | gain of trivial | gain of causal |"
+    yield f"|---|---|{'---:|' * (len(POLICIES) + 5)}"
     for task, versions in sorted(load_table().items()):
-        for split, record in sorted(versions.get(f"v{get_spec(task).version}", {}).items()):
-            numbers = " | ".join(_number(record.get(name)) for name in POLICIES)
-            yield f"| `{task}` | {split} | {numbers} | {record['n']} | {record['date']} |"
+        for split, record in sorted(versions.get(version_key(task), {}).items()):
+            yield f"| `{task}` | {split} | {record['n']} | {' | '.join(_between(record))} |"
 
 
-def _next_versions(sims: dict[str, Sim]) -> Iterator[str]:
-    """Changes that the latest version of each task makes, read from both of them."""
-    yield "## Next versions"
-    yield ""
-    yield "`make(task, version=1)` builds what scores will be published for next. How far its rules stay below budgets"
-    yield "stands in `benchmarks/results/margins.tsv`, by `python -m tools.tasks.margins`. New fields stand at the end"
-    yield "of an observation. A budget is that of a cost channel; None means that the channel has none."
-    yield ""
-    yield "| task | version | what changes |"
-    yield "|---|---:|---|"
-    for task, sim in sims.items():
-        latest = list_versions(task)[-1]
-        if latest > sim.spec.version:
-            yield f"| `{task}` | {latest} | {'; '.join(_changes(sim, make(task, version=latest))) or 'the number'} |"
-
-
-def _ends() -> Iterator[str]:
-    """Ends of the gain in the versions that scores will be published for next, and the policies between them."""
-    yield "## References of the next versions"
-    yield ""
-    yield from ENDS.splitlines()
-    yield ""
-    policies = (TRIVIAL, "rule", CAUSAL, "best")
-    yield f"| task | split | episodes | {' | '.join(policies)} | bound | gap | gain of trivial | gain of causal |"
-    yield f"|---|---|{'---:|' * (len(policies) + 5)}"
-    for task, versions in sorted(load_best().items()):
-        for version in list_versions(task):
-            recorded = versions.get(version_key(task, version), {}) if version > get_spec(task).version else {}
-            for split, record in sorted(recorded.items()):
-                yield f"| `{task}` | {split} | {record['n']} | {' | '.join(_between(record, policies))} |"
-
-
-def _between(record: dict[str, Any], policies: Sequence[str]) -> Iterator[str]:
+def _between(record: dict[str, Any]) -> Iterator[str]:
     """Cells of a record: returns of policies, bound and gap, gains of those that look at nothing and at the past."""
-    for name in policies:
+    for name in POLICIES:
         shown = _number(record.get(name))
         yield shown if record["feasible"].get(name, True) else f"({shown})"
     yield _number(record["bound"])
-    yield f"{round(100 * record['gap'], 2) + 0.0:.2f} %"
+    yield "-" if record["gap"] is None else f"{round(100 * record['gap'], 2) + 0.0:.2f} %"
     for name in (TRIVIAL, CAUSAL):
-        known = name in record
+        known = name in record and record["feasible"]["rule"]
         share = gain(record[name], record["rule"], record["best"], feasible=record["feasible"][name]) if known else None
         yield _number(share)
-
-
-def _changes(old: Sim, new: Sim) -> Iterator[str]:
-    """Differences of two versions of a task: fields, reward terms, channels, budgets, keywords and splits."""
-    shown = [f"`{name}`" for name in new.env.fields.names if name not in old.env.fields.names]
-    if shown:
-        yield f"field {', '.join(shown)}"
-    paid = [f"`{name}`" for name in new.spec.term_names if name not in old.spec.term_names]
-    if paid:
-        yield f"reward term {', '.join(paid)}"
-    budgets = [_budgets(sim.spec) for sim in (old, new)]
-    for name, budget in budgets[1].items():
-        if budgets[0].get(name) != budget:
-            yield f"budget of {name} {_plain(budgets[0].get(name))} -> {_plain(budget)} {UNITS[name]}"
-    keywords = [dict(sim.spec.overrides) for sim in (old, new)]
-    for name in sorted(keywords[1].keys() - {"budgets"}):
-        before, after = (words.get(name, "default") for words in keywords)
-        if before != after:
-            yield f"`{name}` {before} -> {after}"
-    splits = [variants_of(sim.spec).splits for sim in (old, new)]
-    more = [f"`{name}`" for name in splits[1] if name not in splits[0]]
-    if more:
-        yield f"split {', '.join(more)}, whose weeks leave val and test"
-
-
-def _budgets(spec: TaskSpec) -> dict[str, float | None]:
-    limits = zip(spec.cost_names, spec.cost_budget, strict=True)
-    return {name: None if math.isinf(budget) else budget for name, budget in limits}
-
-
-def _plain(budget: float | None) -> str:
-    return "None" if budget is None else f"{budget:g}"
 
 
 def _minutes(spec: TaskSpec) -> int:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import contextlib
 import dataclasses
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -24,7 +24,6 @@ from powerzoo_jax.oracle import (
     BASELINES,
     evaluate_baseline,
     get_baselines,
-    get_best,
     get_reference,
     list_baselines,
 )
@@ -43,52 +42,47 @@ class Score(NamedTuple):
     records: Sequence[Evaluation]
 
 
-def anchors_of(sim: Sim, *, n_episodes: int | None = None, seed: int = SEED) -> tuple[float, float] | None:
-    """(random, oracle) mean returns: the shipped ones of a split, else played on the same episodes.
+def ends_of(sim: Sim, *, n_episodes: int | None = None, seed: int = SEED) -> tuple[float, float] | None:
+    """(rule, best) mean returns that a gain is measured between: the shipped ones of a split, else those of the rule
+    and the oracle, which keeps every limit of each episode, played on the same episodes.
 
-    None for a task without reference policies, and where the record of the best is all that is shipped: the gain that
-    it is for takes no others.
+    None for a task without reference policies, and where the rule breaks a budget or nothing is better than it.
     """
     if sim.spec.id not in list_baselines():
         return None
-    shipped = shipped_anchors(sim) if n_episodes is None else None
-    if shipped is not None:
-        return shipped
-    if n_episodes is None and _shipped_best(sim) is not None:
-        return None
-    random, oracle = (evaluate_baseline(sim, n, n_episodes=n_episodes, seed=seed) for n in ("random", "oracle"))
-    return random.mean_reward, oracle.mean_reward
+    record = _shipped(sim) if n_episodes is None else None
+    if record is not None:
+        return _ends(record)
+    rule, oracle = (evaluate_baseline(sim, n, n_episodes=n_episodes, seed=seed) for n in ("rule", "oracle"))
+    played = {"rule": rule.mean_reward, "best": oracle.mean_reward, "feasible": {"rule": rule.feasible}}
+    return _ends(played)
+
+
+def _ends(record: Mapping[str, Any]) -> tuple[float, float] | None:
+    fine = record["feasible"]["rule"] and record["best"] > record["rule"]
+    return (record["rule"], record["best"]) if fine else None
 
 
 def _shipped(sim: Sim) -> dict[str, Any] | None:
     """Record of the shipped table; None where it has none, as for a task of one's own or with keywords changed."""
-    return _recorded(sim, get_reference)
-
-
-def _shipped_best(sim: Sim) -> dict[str, Any] | None:
-    """Record of the best returns, None likewise."""
-    return _recorded(sim, get_best)
-
-
-def _recorded(sim: Sim, read: Callable[..., dict[str, Any]]) -> dict[str, Any] | None:
     with contextlib.suppress(KeyError, ValueError):
         if dataclasses.replace(get_spec(sim.spec.id, sim.spec.version), split=sim.spec.split) == sim.spec:
-            return read(sim.spec.id, sim.spec.split, version=sim.spec.version)
+            return get_reference(sim.spec.id, sim.spec.split, version=sim.spec.version)
     return None
 
 
-def shipped_anchors(sim: Sim) -> tuple[float, float] | None:
-    """(random, oracle) mean returns of the shipped table for a split; None where it has none."""
+def shipped_ends(sim: Sim) -> tuple[float, float] | None:
+    """(rule, best) mean returns of the shipped table for a split; None where it has none, see `ends_of`."""
     record = _shipped(sim)
-    return None if record is None else (record["random"], record["oracle"])
+    return None if record is None else _ends(record)
 
 
 def _episodes(sim: Sim, n_episodes: int | None, seed: int) -> dict[str, Any]:
-    """Episodes to play: those asked for, else those of the shipped record, which a score compares with.
+    """Episodes to play: those asked for, else those of the shipped record, which a gain compares with.
 
     A record of dear plans holds seeded episodes instead of every start of the split.
     """
-    record = (_shipped(sim) or _shipped_best(sim)) if n_episodes is None else None
+    record = _shipped(sim) if n_episodes is None else None
     if record is None:
         return {"n_episodes": n_episodes, "seed": seed}
     every = record["n"] == int(sim.params.starts.n_start)
@@ -101,39 +95,33 @@ def baseline_scores(
     """Records of the baselines named; none for a task without reference policies."""
     if sim.spec.id not in list_baselines():
         return []
-    anchors = anchors_of(sim, n_episodes=n_episodes, seed=seed)
+    ends = ends_of(sim, n_episodes=n_episodes, seed=seed)
     arguments = _episodes(sim, n_episodes, seed)
-    return [Score(name, [_gained(sim, evaluate_baseline(sim, name, anchors=anchors, **arguments))]) for name in names]
+    return [Score(name, [evaluate_baseline(sim, name, ends=ends, **arguments)]) for name in names]
 
 
 def score_policies(sim: Sim, name: str, acts: Sequence[Any], **arguments: Any) -> Score:
     """Records of one policy trained with several seeds; the arguments are those of `baseline_scores`."""
-    return Score(name, score_trained(sim, acts, anchors=anchors_of(sim, **arguments), **arguments))
+    return Score(name, score_trained(sim, acts, ends=ends_of(sim, **arguments), **arguments))
 
 
 def score_trained(
     sim: Sim,
     acts: Sequence[Any],
     *,
-    anchors: tuple[float, float] | None = None,
+    ends: tuple[float, float] | None = None,
     n_episodes: int | None = None,
     seed: int = SEED,
 ) -> list[Evaluation]:
-    """Records of trained policies, their episodes spread over this process's devices; anchors as shipped by default."""
+    """Records of trained policies, their episodes spread over this process's devices; ends as shipped by default."""
     shipped = _shipped(sim) if n_episodes is None else None
-    anchors = shipped_anchors(sim) if anchors is None else anchors
+    ends = shipped_ends(sim) if ends is None else ends
     arguments = _episodes(sim, n_episodes, seed)
     sim = spread(sim, make_mesh(jax.local_devices()))
-    records = [_gained(sim, evaluate(sim, act, anchors=anchors, **arguments)) for act in acts]
+    records = [evaluate(sim, act, ends=ends, **arguments) for act in acts]
     if shipped is not None:
         require_same_episodes(shipped, records)
     return records
-
-
-def _gained(sim: Sim, record: Evaluation) -> Evaluation:
-    """The record with its gain, where the best return on its very episodes is known."""
-    best = _shipped_best(sim)
-    return record.with_gain(best["rule"], best["best"]) if best and best["episodes"] == record.episodes else record
 
 
 def require_same_episodes(reference: Mapping[str, Any], records: Sequence[Evaluation]) -> None:
@@ -154,29 +142,25 @@ def score_table(
     sim: Sim,
     scores: Sequence[Score],
     extra: Mapping[str, Mapping[str, str]] | None = None,
-    oracle: float | None = None,
+    best: float | None = None,
 ) -> str:
-    """One table: return a day, share of the oracle's, normalised score, every cost channel a day, budgets, and the gain
-    where a record has one.
+    """One table: return a day, its share of the best, gain, every cost channel a day, budgets.
 
-    Several records of a policy show as mean +- standard deviation over its seeds.
-    extra:   further columns, header -> policy name -> cell
-    oracle:  the oracle's mean return on the same episodes; None takes that of the whole split
+    Several records of a policy show as mean +- standard deviation over its seeds, the gain over the feasible ones.
+    extra:  further columns, header -> policy name -> cell
+    best:   best mean return known on the same episodes; None takes that of the whole split
     """
     per_day = 24.0 / (sim.spec.horizon * sim.spec.dt_hours)
-    if oracle is None:
-        anchors = anchors_of(sim)
-        oracle = np.nan if anchors is None else anchors[1]
-    costs = sim.spec.cost_names
-    gains = {score.name: _gain(score.records) for score in scores}
-    shown = {"gain": gains} if any(text != "-" for text in gains.values()) else {}
-    extra = {**shown, **(extra or {})}
+    if best is None:
+        ends = ends_of(sim)
+        best = np.nan if ends is None else ends[1]
+    costs, extra = sim.spec.cost_names, extra or {}
     rows = [
         (
             score.name,
             _spread([r.mean_reward * per_day for r in score.records], "+.2f"),
-            _spread([100.0 * r.mean_reward / oracle for r in score.records], ".1f"),
-            _spread([np.nan if r.normalized_score is None else r.normalized_score for r in score.records], ".3f"),
+            _spread([100.0 * r.mean_reward / best for r in score.records], ".1f"),
+            _gain(score.records),
             *(_spread([r.mean_costs_by_constraint[c] * per_day for r in score.records], ".3g") for c in costs),
             _feasible(score.records),
             *(column.get(score.name, "-") for column in extra.values()),
@@ -185,7 +169,7 @@ def score_table(
     ]
     units = (f"{name} [{unit}]" for name, unit in zip(costs, cost_units(sim), strict=True))
     money = "money/day [$]" if set(sim.spec.term_weights) == {1.0} else "return/day"
-    return render(("policy", money, "of oracle [%]", "score", *units, "in budget", *extra), rows)
+    return render(("policy", money, "of best [%]", "gain", *units, "in budget", *extra), rows)
 
 
 def _feasible(records: Sequence[Evaluation]) -> str:
@@ -221,14 +205,14 @@ def _spread(values: Sequence[float], form: str) -> str:
 def run(options: argparse.Namespace) -> int:
     """Score a task's baselines, or a trained run beside them."""
     with working(f"playing {options.what}, split {options.split}"):
-        sim, scores, oracle = _play(options)
+        sim, scores, best = _play(options)
         if options.trace is not None:
             _write_steps(options, sim, [score.name for score in scores])
     if options.json == STDOUT:
         write_json(records_of(scores), STDOUT)
         return 0
     print(f"{sim.spec.id}, split {sim.spec.split}, {scores[0].records[0].n_episodes} episodes\n")
-    print(score_table(sim, scores, oracle=oracle))
+    print(score_table(sim, scores, best=best))
     if options.json is not None:
         write_records(options.json, scores)
         print(f"\nrecords in {options.json}")
@@ -249,7 +233,7 @@ def _write_steps(options: argparse.Namespace, sim: Sim, names: Sequence[str]) ->
 
 
 def _play(options: argparse.Namespace) -> tuple[Sim, list[Score], float | None]:
-    """Task, scores of the policies asked for, and the oracle's mean return on their episodes."""
+    """Task, scores of the policies asked for, and the best mean return on their episodes."""
     path = Path(options.what)
     arguments = {"n_episodes": options.episodes, "seed": options.seed}
     if is_run(path):
@@ -262,10 +246,10 @@ def _play(options: argparse.Namespace) -> tuple[Sim, list[Score], float | None]:
     else:
         refuse_folder(path)
         sim = make(options.what, split=options.split, **parse_keywords(options.keywords))
-        names = (options.policy,) if options.policy else get_baselines(sim.spec.id, sim.spec.version).names
+        names = (options.policy,) if options.policy else get_baselines(sim.spec.id).names
         scores = baseline_scores(sim, names, **arguments)
-    anchors = anchors_of(sim, **arguments)
-    return sim, scores, None if anchors is None else anchors[1]
+    ends = ends_of(sim, **arguments)
+    return sim, scores, None if ends is None else ends[1]
 
 
 def _beside(run: Run, policy: str | None) -> Sequence[str]:

@@ -35,14 +35,16 @@ from powerzoo_jax.rl.training.config import ALGORITHMS
 from powerzoo_jax.tasks import list_tasks, make
 from powerzoo_jax.tasks.catalog import CATALOG
 from powerzoo_jax.tasks.registry import get_spec
-from powerzoo_jax.tasks.score import Evaluation, normalized_score
+from powerzoo_jax.tasks.score import Evaluation, gain, keeps
 from powerzoo_jax.tasks.spec import CALENDAR, TaskSpec
 
 ROW, DATA = "row.json", ".json"
-REFERENCE = ("n", "random", "rule", "oracle", "bound", "mean_costs")  # what a row keeps of the record
+REFERENCE = (  # what a row keeps of the record, where it has it
+    *("n", "episodes", "random", "rule", "trivial", "causal", "best", "bound", "mean_costs", "feasible"),
+)
+ANCHORS = ("random", "trivial", "rule", "causal", "best")  # from the least to the most that is usually earned
 TEST, SPLITS = "test", ("val", "test")
 RESAMPLES = 2000  # of the bootstrap: 50 of them lie beyond either end of a 95 % interval
-SAME = 1e-6  # roundings of float32 are no violation
 
 Row = dict[str, Any]
 
@@ -236,7 +238,7 @@ def _anchored(row: Row) -> Row | None:
         return row
     known = _reference(row["task"])
     if known != row["known"]:
-        if known is None or known["n"] != row["episodes"]:
+        if known is None or known["episodes"] != row["episodes"]:
             return None
         row = {**row, "known": known, "seeds": _rescored(row["seeds"], known)}
     if "named" not in row:
@@ -246,15 +248,21 @@ def _anchored(row: Row) -> Row | None:
         today = _reference(row["task"], split)
         if today == result["known"]:
             named[split] = result
-        elif today is not None and today["n"] == result["episodes"]:
+        elif today is not None and today["episodes"] == result["episodes"]:
             named[split] = {**result, "known": today, "seeds": _rescored(result["seeds"], today)}
     return {**row, "named": named}
 
 
 def _rescored(seeds: Sequence[Row], known: Row) -> list[Row]:
-    """The seeds with their scores beside other references."""
-    anchors = known["random"], known["oracle"]
-    return [{**seed, "score": normalized_score(seed["return"], *anchors)} for seed in seeds]
+    """The seeds with their gains beside other references."""
+    return [{**seed, "gain": _gain(seed["return"], seed["kept"][-1], known)} for seed in seeds]
+
+
+def _gain(value: float, feasible: bool, known: Row | None) -> float | None:
+    """Gain of a mean return; None where it breaks a budget, and where the rule does or nothing is better than it."""
+    if known is None or not known["feasible"]["rule"] or known["best"] <= known["rule"]:
+        return None
+    return gain(value, known["rule"], known["best"], feasible=feasible)
 
 
 def _fresh(
@@ -318,7 +326,7 @@ def _results(spec: TaskSpec, played: Mapping[str, Sequence[Evaluation]], known: 
         },
         "date": datetime.now(UTC).date().isoformat(),
         "where": f"{jax.device_count()} x {device_name()}, jax {jax.__version__}, powerzoo_jax {__version__}",
-        "episodes": played[TEST][0].n_episodes,
+        "episodes": played[TEST][0].episodes,
         "seeds": [_seed(test, here, val) for val, test in zip(played["val"], played[TEST], strict=True)],
         "named": {
             split: _named(records, known(spec.id, split)) for split, records in played.items() if split not in SPLITS
@@ -328,12 +336,9 @@ def _results(spec: TaskSpec, played: Mapping[str, Sequence[Evaluation]], known: 
 
 def _seed(test: Evaluation, known: Row | None, *others: Evaluation) -> Row:
     """Result of a seed on one split; others: splits whose budgets it must keep as well."""
-    score = test.normalized_score
-    if score is None and known is not None:
-        score = normalized_score(test.mean_reward, known["random"], known["oracle"])
     return {
         "return": test.mean_reward,
-        "score": score,
+        "gain": _gain(test.mean_reward, test.feasible, known),
         "costs": test.mean_costs_by_constraint,
         "kept": [record.feasible for record in (*others, test)],
     }
@@ -341,7 +346,7 @@ def _seed(test: Evaluation, known: Row | None, *others: Evaluation) -> Row:
 
 def _named(played: Sequence[Evaluation], known: Row | None) -> Row:
     """Part of a row for one named split: its references, episodes and seeds."""
-    return {"known": known, "episodes": played[0].n_episodes, "seeds": [_seed(record, known) for record in played]}
+    return {"known": known, "episodes": played[0].episodes, "seeds": [_seed(record, known) for record in played]}
 
 
 def result_on(row: Row, split: str) -> Result | None:
@@ -361,12 +366,12 @@ def named_splits(task: str) -> tuple[str, ...]:
 
 
 def _reference(task: str, split: str = TEST) -> Row | None:
-    """Reference part of a row, from the shipped record of a split; it stays in the row, whose score uses it."""
+    """Reference part of a row, from the shipped record of a split; it stays in the row, whose gain uses it."""
     try:
         record = get_reference(task, split)
     except KeyError:
         return None
-    return {key: record[key] for key in REFERENCE}
+    return {key: record[key] for key in REFERENCE if key in record}
 
 
 def _own_reference(task: str, split: str) -> Row | None:
@@ -374,19 +379,18 @@ def _own_reference(task: str, split: str) -> Row | None:
     if task not in list_baselines():
         return None
     record = reference(task, split)
-    return {key: record[key] for key in REFERENCE}
+    return {key: record[key] for key in REFERENCE if key in record}
 
 
 def _said(row: Row) -> str:
     if "error" in row:
         return f"not trained: {row['error']}"
-    scores = [s["score"] for s in row["seeds"]]
-    return "trained, no reference" if scores[0] is None else f"score {_spell(interquartile_mean(scores), '.3f')}"
+    return f"gain {_gains(row['seeds'])}, budgets kept by {_kept(row['seeds'])}"
 
 
 def page(rows: Sequence[Row]) -> str:
     """The Markdown page: conditions, a line for each task, named split and cost channel, what could not be trained."""
-    done = sorted((row for row in rows if "error" not in row), key=_key)
+    done = sorted((row for row in rows if "error" not in row), key=_rank)
     left = [row for row in rows if "error" in row]
     parts = [HEAD, _conditions(done), _returns(done), *_shifted(done), COSTS, _costs(done)]
     if left:
@@ -400,29 +404,33 @@ Written by `powerzoo-jax leaderboard`. Each task trains its default learner with
 settings in `configs/`, and plays the episodes of the references: every start of the test split once, or some of them,
 drawn with a seed, where plans take long (`n` in docs/tasks.md).
 
-- **Returns** are those of an episode. The learner's columns are interquartile means over seeds, with the 95 % interval
-  of their bootstrap (Agarwal et al. 2021).
-- **Score** is (return - random) / (oracle - random); a task without shipped references has none. The **bound** is a
-  return that no policy exceeds.
-- **Budgets kept**: seeds whose mean costs meet every budget on val and on test.
+- **Gain** is (return - rule) / (best - rule): 0 is the operator's rule, 1 the best plans known that foresee everything
+  and keep the same budgets. It is that of the seeds that keep every budget on the split; a learner none of whose seeds
+  does is listed last, without a gain.
+- **Returns** are those of an episode, in the unit of the task's reward. The learner's columns are interquartile means
+  over seeds, with the 95 % interval of their bootstrap (Agarwal et al. 2021).
+- **trivial** is the better of the best constant action and the best clock plan, **causal** a planner that knows no more
+  than learners do, **best** the best feasible plans known, and the **bound** is a return that no policy within the
+  budgets exceeds. A star: that policy breaks a budget. All play the same episodes.
+- **Budgets kept**: seeds whose mean costs meet every budget on val and on test, and the channels that others break.
 - **Planner seen**: the planner whose plans the policy, or the run that it began with, was trained on. A dash: it has
   learnt from the reward alone.
 - **Times** are those of the clock, of all seeds together. CPU counts compiling, training and scoring, and tells more
   where the machine was shared.
-- `causal` stands among the learners and is none: it is a planner that knows no more than they do, and nothing is
-  trained for it.
+- A learner `causal` is none: nothing is trained for it.
 """
 NAMED = """
 ## Named splits
 
-The same policies where days differ from training on purpose, beside their score on the test split; the references play
-the same days. A dash in the learner's columns: the recorded run was not scored there. New runs are scored on every
-named split of their task; `powerzoo-jax leaderboard TASK --split NAME` trains a recorded one again and fills its line.
+The same policies where days differ from training on purpose, beside their gain on the test split; the references play
+the same days. A gain is a dash where the learner breaks a budget there, or the rule does (a star). A dash in the
+learner's columns: the recorded run was not played there. New runs play every named split of their task;
+`powerzoo-jax leaderboard TASK --split NAME` trains a recorded one again and fills its line.
 """
 COSTS = """
 ## Costs
 
-Mean of each channel over the episodes of the test split, beside its budget; the learner's as mean over seeds, and how
+Mean of each channel that has a budget over the episodes of the test split; the learner's as mean over seeds, and how
 many seeds keep the budget.
 """
 
@@ -432,30 +440,71 @@ def _conditions(rows: Sequence[Row]) -> str:
     return "Conditions:\n\n" + "\n".join(where) + "\n"
 
 
+def _rank(row: Row) -> tuple[Any, ...]:
+    """Order on the page: by task, then by gain, those without any last."""
+    known = [s["gain"] for s in row["seeds"] if s["gain"] is not None]
+    return row["task"], not known, -interquartile_mean(known).mean if known else 0.0, _key(row)
+
+
 def _returns(rows: Sequence[Row]) -> str:
     who = ("task", "learner", "seeds", "steps a seed")
-    numbers = ("random", "rule", "learner's return", "oracle", "bound", "score", "budgets kept")
+    numbers = ("gain", "learner's return", *ANCHORS, "bound", "unit", "budgets kept")
     times = ("compile [s]", "training [s]", "CPU [s]")
     return _markdown((*who, *numbers, *times, "planner seen"), [_line(row) for row in rows])
 
 
 def _line(row: Row) -> tuple[str, ...]:
     known, seeds = row["known"], row["seeds"]
-    numbers = ("-",) * 4 if known is None else tuple(f"{known[k]:.4g}" for k in ("random", "rule", "oracle", "bound"))
-    score = _score(Result(known, seeds))
-    kept = sum(all(s["kept"]) for s in seeds)
     known_times = row["seconds"] is not None
     times = tuple(f"{x:.0f}" for x in (*row["seconds"][:2], row["cpu_s"])) if known_times else ("-",) * 3
-    name, steps = f"`{row['task']}-v{row['version']}`", f"{row['steps']:,}"
-    mine = _return(Result(known, seeds))
-    head = (name, row["run"]["config"]["algorithm"], str(len(seeds)), steps)
-    rest = f"{kept} of {len(seeds)}", *times, row.get("planner") or "-"
-    return (*head, *numbers[:2], mine, *numbers[2:], score, *rest)
+    head = (
+        f"`{row['task']}-v{row['version']}`",
+        row["run"]["config"]["algorithm"],
+        str(len(seeds)),
+        f"{row['steps']:,}",
+    )
+    earned = (_gains(seeds), _return(Result(known, seeds)))
+    anchors = tuple(_anchor(known, name) for name in (*ANCHORS, "bound"))
+    kept = ", ".join((_kept(seeds), *_broken(row)))
+    return (*head, *earned, *anchors, _unit(row["task"]), kept, *times, row.get("planner") or "-")
+
+
+def _unit(task: str) -> str:
+    """Unit of a return; a dash for a task that this process does not know."""
+    try:
+        return "$" if set(get_spec(task).term_weights) == {1.0} else "reward"
+    except ValueError:
+        return "-"
+
+
+def _anchor(known: Row | None, name: str) -> str:
+    """Return of a reference; starred where it breaks a budget."""
+    if known is None or name not in known:
+        return "-"
+    return f"{known[name]:.4g}{'' if known['feasible'].get(name, True) else '*'}"
+
+
+def _kept(seeds: Sequence[Row]) -> str:
+    return f"{sum(all(s['kept']) for s in seeds)} of {len(seeds)}"
+
+
+def _broken(row: Row) -> list[str]:
+    """Channels whose budget some seed breaks on the test split."""
+    limits = {name: budget for name, budget in budgets_of(row).items() if budget is not None}
+    return [
+        n for n, b in limits.items() if not all(keeps(np.asarray(s["costs"][n]), np.asarray(b)) for s in row["seeds"])
+    ]
+
+
+def _gains(seeds: Sequence[Row]) -> str:
+    """Gain of the seeds that have one, as text."""
+    known = [s["gain"] for s in seeds if s["gain"] is not None]
+    return _spell(interquartile_mean(known), ".3f") if known else "-"
 
 
 def _shifted(rows: Sequence[Row]) -> list[str]:
     """The section of named splits; nothing where no task has any."""
-    header = ("task", "learner", "split", "random", "rule", "learner's return", "oracle", "score", "score on test")
+    header = ("task", "learner", "split", "gain", "gain on test", "learner's return", *ANCHORS, "bound")
     lines = [line for row in rows for line in _shifts(row)]
     return [NAMED, _markdown((*header, "budgets kept"), lines)] if lines else []
 
@@ -464,23 +513,15 @@ def _shifts(row: Row) -> list[tuple[str, ...]]:
     lines: list[tuple[str, ...]] = []
     for split in dict.fromkeys((*named_splits(row["task"]), *row.get("named", {}))):
         result = result_on(row, split) or Result(_reference(row["task"], split), ())
-        random, rule, oracle = (
-            "-" if result.known is None else f"{result.known[name]:.4g}" for name in ("random", "rule", "oracle")
-        )
-        mine, score = _return(result), _score(result)
-        kept = f"{sum(all(s['kept']) for s in result.seeds)} of {len(result.seeds)}" if result.seeds else "-"
-        cells = (random, rule, mine, oracle, score, _score(Result(row["known"], row["seeds"])), kept)
+        anchors = (_anchor(result.known, name) for name in (*ANCHORS, "bound"))
+        kept = _kept(result.seeds) if result.seeds else "-"
+        cells = (_gains(result.seeds), _gains(row["seeds"]), _return(result), *anchors, kept)
         lines.append((f"`{row['task']}`", row["run"]["config"]["algorithm"], split, *cells))
     return lines
 
 
 def _return(result: Result, form: str = ".4g") -> str:
     return _spell(interquartile_mean([s["return"] for s in result.seeds]), form) if result.seeds else "-"
-
-
-def _score(result: Result) -> str:
-    known = result.seeds and result.known is not None
-    return _spell(interquartile_mean([s["score"] for s in result.seeds]), ".3f") if known else "-"
 
 
 def latex(rows: Sequence[Row]) -> str:
@@ -491,22 +532,23 @@ def latex(rows: Sequence[Row]) -> str:
         mine = [row for row in done if row["task"] == task]
         for split in dict.fromkeys((TEST, *(split for row in mine for split in row.get("named", {})))):
             lines += [r"\midrule", *_latex_block(mine, task, split)]
-    head = ("task", "split", "policy", "return", "score", "budgets kept")
+    head = ("task", "split", "policy", "return", "gain", "budgets kept")
     body = [r"\begin{tabular}{lllrrr}", r"\toprule", _latex_line(head), *lines, r"\bottomrule", r"\end{tabular}"]
     return "\n".join(body) + "\n"
 
 
 def _latex_block(rows: Sequence[Row], task: str, split: str) -> list[str]:
-    """Lines of one task on one split: random and rule, the learners, the oracle."""
+    """Lines of one task on one split: the references without foresight, the learners, the best."""
     results = {row["run"]["config"]["algorithm"]: found for row in rows if (found := result_on(row, split)) is not None}
     known = next((result.known for result in results.values()), None)
-    anchors = {} if known is None else {name: known[name] for name in ("random", "rule", "oracle")}
-    scores = {k: normalized_score(x, anchors["random"], anchors["oracle"]) for k, x in anchors.items()}
-    lines = {name: (name, f"{x:.2f}", f"{scores[name]:.3f}", "") for name, x in anchors.items()}
+    anchors = {} if known is None else {name: known[name] for name in ANCHORS if name in known}
+    lines = {}
+    for name, value in anchors.items():
+        share = _gain(value, known["feasible"].get(name, False), known) if known is not None else None
+        lines[name] = (name, f"{value:.2f}", "-" if share is None else f"{share:.3f}", "")
     for name, result in results.items():
-        kept = f"{sum(all(s['kept']) for s in result.seeds)} of {len(result.seeds)}"
-        lines[name] = (name, _return(result, ".2f"), _score(result), kept)
-    order = [name for name in ("random", "rule", *results, "oracle") if name in lines]
+        lines[name] = (name, _return(result, ".2f"), _gains(result.seeds), _kept(result.seeds))
+    order = [name for name in dict.fromkeys((*ANCHORS[:-1], *results, ANCHORS[-1])) if name in lines]
     return [_latex_line((*((task, split) if k == 0 else ("", "")), *lines[name])) for k, name in enumerate(order)]
 
 
@@ -515,7 +557,7 @@ def _latex_line(cells: Sequence[str]) -> str:
 
 
 def _costs(rows: Sequence[Row]) -> str:
-    header = ("task", "learner", "channel", "budget", "random", "rule", "learner", "oracle", "seeds within")
+    header = ("task", "learner", "channel", "budget", "random", "rule", "learner", "best", "seeds within")
     return _markdown(header, [line for row in rows for line in _channels(row)])
 
 
@@ -523,10 +565,12 @@ def _channels(row: Row) -> list[tuple[str, ...]]:
     known = (row["known"] or {}).get("mean_costs", {})
     lines: list[tuple[str, ...]] = []
     for name, budget in budgets_of(row).items():
+        if budget is None:
+            continue
         mine = [s["costs"][name] for s in row["seeds"]]
-        theirs = {k: f"{known[k][name]:.3g}" if k in known else "-" for k in ("random", "rule", "oracle")}
-        limit, kept = ("none", "-") if budget is None else (f"{budget:g}", _within(mine, budget))
-        cells = (limit, theirs["random"], theirs["rule"], f"{np.mean(mine):.3g}", theirs["oracle"], kept)
+        theirs = {k: f"{known[k][name]:.3g}" if name in known.get(k, ()) else "-" for k in ("random", "rule", "best")}
+        within = f"{sum(bool(keeps(np.asarray(x), np.asarray(budget))) for x in mine)} of {len(mine)}"
+        cells = (f"{budget:g}", theirs["random"], theirs["rule"], f"{np.mean(mine):.3g}", theirs["best"], within)
         lines.append((f"`{row['task']}`", row["run"]["config"]["algorithm"], f"{name} [{unit_of(name)}]", *cells))
     return lines
 
@@ -537,10 +581,6 @@ def budgets_of(row: Row) -> dict[str, float | None]:
         return dict(row["budgets"])
     spec = get_spec(row["task"])
     return {n: None if math.isinf(b) else b for n, b in zip(spec.cost_names, spec.cost_budget, strict=True)}
-
-
-def _within(values: Sequence[float], budget: float) -> str:
-    return f"{sum(x <= budget + SAME for x in values)} of {len(values)}"
 
 
 def _spell(x: Interval, form: str) -> str:

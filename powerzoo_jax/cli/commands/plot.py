@@ -1,9 +1,8 @@
-"""`plot`: learning curves of runs, or the scores or gains of a leaderboard, as a picture for a page or a paper."""
+"""`plot`: learning curves of runs, or the gains of a leaderboard, as a picture for a page or a paper."""
 
 from __future__ import annotations
 
 import argparse
-import contextlib
 import re
 import sys
 from collections.abc import Sequence
@@ -14,15 +13,14 @@ import numpy as np
 
 from powerzoo_jax.base.errors import DataMissing, RunError, unknown
 from powerzoo_jax.base.textfile import read_json, read_text
-from powerzoo_jax.cli.commands.leaderboard import DATA, ROW, TEST, budgets_of, result_on
+from powerzoo_jax.cli.commands.leaderboard import DATA, ROW, TEST, result_on
 from powerzoo_jax.cli.runs import LOG, REPAIR, SCORES, Run, open_run
 from powerzoo_jax.cli.table import STDOUT, write_json
-from powerzoo_jax.oracle import get_best, get_reference
-from powerzoo_jax.plot import plot_gains, plot_leaderboard, plot_learning_curves, save_figure
+from powerzoo_jax.plot import plot_gains, plot_learning_curves, save_figure
 from powerzoo_jax.tasks import get_spec
-from powerzoo_jax.tasks.score import keeps, normalized_score
+from powerzoo_jax.tasks.score import gain
 
-SHOWN = ("rule", "oracle")  # references beside a curve: random is often so low that the curves become flat
+SHOWN, PLAYED = ("rule", "best"), ("rule", "oracle")  # references beside a curve: shipped, or played with the run
 RETURN = re.compile(r"^(?:(?P<point>.+) )?return(?:\.(?P<seed>\d+))?$")  # columns of a log
 FOLDER = Path("results")
 
@@ -50,11 +48,8 @@ def run(options: argparse.Namespace) -> int:
         raise ValueError("plot draws one leaderboard, or runs. Give either.")
     if options.split is not None and not boards:
         raise ValueError("--split: a run shows how its return grew on the days that it was trained on. Leave it out.")
-    if options.gains and not boards:
-        raise ValueError("--gains: gains are those of a leaderboard. Give its .json, or leave the option out.")
     if boards:
-        name, draw = ("gains", draw_gains) if options.gains else ("scores", draw_scores)
-        figure = draw(boards[0], options.split or TEST, options.title)
+        figure, name = draw_gains(boards[0], options.split or TEST, options.title), "gains"
     else:
         figure, name = _curves(options.what, options.title), "curves"
     target = save_figure(figure, options.out or FOLDER / f"{name}.svg")
@@ -65,19 +60,6 @@ def run(options: argparse.Namespace) -> int:
     return 0
 
 
-def draw_scores(board: Path, split: str, title: str) -> Any:
-    """Scores of every row of a leaderboard that was scored on the split, with the rule's as a mark."""
-    rows = _scored(board, split)
-    return plot_leaderboard(
-        {each.name: [seed["score"] for seed in each.seeds] for each in rows},
-        feasible={each.name: all(_is_kept(seed) for seed in each.seeds) for each in rows},
-        rule={
-            each.name: normalized_score(*(each.known[which] for which in ("rule", "random", "oracle"))) for each in rows
-        },
-        title=title,
-    )
-
-
 def draw_gains(board: Path, split: str, title: str) -> Any:
     """Gains on the rule of every row of a leaderboard that was scored on the split; of the seeds that keep the budgets.
 
@@ -85,21 +67,21 @@ def draw_gains(board: Path, split: str, title: str) -> Any:
     """
     gains: dict[str, list[float] | None] = {}
     for each in _scored(board, split):
-        rule, best = each.known["rule"], _best_known(each, split)
-        if not _rule_keeps(each) or best <= rule:
+        rule, best = each.known["rule"], each.known["best"]
+        if not each.known["feasible"]["rule"] or best <= rule:
             why = "leaves nothing to gain" if best <= rule else "breaks a budget"
             print(f"left out: {each.name}, whose rule {why} on the split {split!r}", file=sys.stderr)
             continue
-        kept = [seed["return"] for seed in each.seeds if _is_kept(seed)]
+        kept = [gain(seed["return"], rule, best) for seed in each.seeds if all(seed["kept"])]
         some = f", {len(kept)} of {len(each.seeds)} seeds" if 0 < len(kept) < len(each.seeds) else ""
-        gains[each.name + some] = [(value - rule) / (best - rule) for value in kept] or None
+        gains[each.name + some] = [value for value in kept if value is not None] or None
     if not gains:
-        raise ValueError(f"{board} holds no gain on the split {split!r}: no rule there is a zero. Draw the scores.")
+        raise ValueError(f"{board} holds no gain on the split {split!r}: no rule there is a zero.")
     return plot_gains(gains, title=title)
 
 
 def _scored(board: Path, split: str) -> list[Scored]:
-    """Rows of a leaderboard that were scored on the split beside references. Raises ValueError without any."""
+    """Rows of a leaderboard that were played on the split beside references. Raises ValueError without any."""
     if not board.is_file():
         raise DataMissing(f"{board} does not exist. `powerzoo-jax leaderboard` writes it beside its page.")
     rows = [row for row in read_json(board, RunError, "Write the page again.") if "run" in row]
@@ -115,27 +97,6 @@ def _scored(board: Path, split: str) -> list[Scored]:
     if not found:
         raise ValueError(f"{board} holds no score on the split {split!r}. Train with `leaderboard --split {split}`.")
     return found
-
-
-def _is_kept(seed: dict[str, Any]) -> bool:
-    return all(seed["kept"])
-
-
-def _rule_keeps(scored: Scored) -> bool:
-    """Whether the rule's mean costs meet the budgets on the split."""
-    costs = scored.known["mean_costs"].get("rule", {})
-    limits = {name: budget for name, budget in budgets_of(scored.row).items() if budget is not None and name in costs}
-    return bool(np.all(keeps(np.array([costs[name] for name in limits]), np.array([*limits.values()]))))
-
-
-def _best_known(scored: Scored, split: str) -> float:
-    """Best return within the budgets that is known on the row's episodes: the shipped one, else the oracle's."""
-    task, version = scored.row["task"], scored.row["version"]
-    with contextlib.suppress(KeyError, ValueError):  # of a task of one's own, or without such a record
-        best, reference = (read(task, split, version=version) for read in (get_best, get_reference))
-        if best["episodes"] == reference["episodes"] and reference["n"] == scored.known["n"]:
-            return float(best["best"])
-    return float(scored.known["oracle"])
 
 
 def _curves(folders: Sequence[Path], title: str) -> Any:
@@ -188,13 +149,13 @@ def _read_log(run: Run) -> dict[str, Curve]:
 
 
 def _references(runs: Sequence[Run]) -> dict[str, float]:
-    """Test returns of the rule and the oracle, as the first run that knows them has stored them."""
+    """Test returns of the rule and of the best, or the oracle, as the first run that knows them has stored them."""
     for run in runs:
         row, scores = run.folder / ROW, run.folder / SCORES
         if row.is_file() and (known := read_json(row, RunError, REPAIR)["known"]) is not None:
             return {name: known[name] for name in SHOWN}
         if scores.is_file():
             records = read_json(scores, RunError, REPAIR)
-            if all(name in records for name in SHOWN):
-                return {name: records[name][0]["mean_reward"] for name in SHOWN}
+            if all(name in records for name in PLAYED):
+                return {name: records[name][0]["mean_reward"] for name in PLAYED}
     return {}

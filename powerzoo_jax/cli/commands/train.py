@@ -24,7 +24,7 @@ from powerzoo_jax.cli.commands.evaluate import (
     score_policies,
     score_table,
     score_trained,
-    shipped_anchors,
+    shipped_ends,
     write_records,
 )
 from powerzoo_jax.cli.lock import hold
@@ -115,7 +115,7 @@ class Reporter:
         self.bar = ProgressBar(run.config.algorithm, run.config.updates, done)
         self.log: Log | None = None
         self.sinks: list[Sink] = []
-        self.anchors, self.started, self.first = shipped_anchors(sim), time.perf_counter(), done
+        self.ends, self.started, self.first = shipped_ends(sim), time.perf_counter(), done
         if self.speaks:
             self.sinks = [open_sink(name, run.folder, run.to_dict()["config"], done) for name in sinks]
             self.log = Log(run.folder / LOG, done)
@@ -131,7 +131,7 @@ class Reporter:
             sink.write(self.done, row)
         if self.bar.visible:
             whole = row if len(self.run.labels) == 1 else row_of(metrics, self.sim)
-            self.bar.show(self.done, headline(whole, self.sim, self.anchors, self.steps_per_s))
+            self.bar.show(self.done, headline(whole, self.sim, self.ends, self.steps_per_s))
 
     @property
     def steps_per_s(self) -> float:

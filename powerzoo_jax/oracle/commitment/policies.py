@@ -1,15 +1,12 @@
 """Reference policies of the tasks with commitment: priority lists, and plans made with the whole day known.
 
-Five units that may be switched at will are planned exactly, over every combination of them. Fifty-four with minimum
-times and ramps are planned by `operatorplan`.
-
-Unit commitment of a few units that may be switched at will: exact, by dynamic programming over who runs.
+Units with minimum times or ramps, and many of them, are planned by `secure.plan_day`; a few that may be switched at
+will exactly, by dynamic programming over who runs.
 """
 
 from __future__ import annotations
 
 import itertools
-from dataclasses import replace
 from functools import partial
 
 import jax.numpy as jnp
@@ -27,9 +24,18 @@ from powerzoo_jax.oracle.commitment.secure import Wanted, by_list, operate, plan
 from powerzoo_jax.oracle.registry import Baselines, OraclePlan, Policy, follow
 from powerzoo_jax.oracle.transmission.dispatch import DispatchSystem, free_floor, host_system, rated_floor, reachable
 from powerzoo_jax.oracle.transmission.episode import commitment_problem
-from powerzoo_jax.oracle.transmission.policies import RULES, best_level, each_load, load_grid, shared_scores
+from powerzoo_jax.oracle.transmission.policies import RULES, each_load, load_grid, shared_scores
 
 MOST_UNITS = 8  # 2^8 combinations, and as many squared to switch between
+
+
+def few_at_will(rules: CommitmentRules) -> bool:
+    """Whether every combination of the units can be tried: at most eight, without minimum times and ramps."""
+    wide = host_rules(rules)
+    on = wide["available"]
+    held = np.maximum(wide["min_up"], wide["min_down"]) > 1
+    ramped = np.minimum(wide["ramp_mw"], wide["start_mw"]) < wide["p_max_mw"]
+    return bool(on.sum() <= MOST_UNITS and not (on & (held | ramped | np.isfinite(wide["stop_mw"]))).any())
 
 
 def combinations(rules: CommitmentRules) -> np.ndarray:
@@ -37,11 +43,8 @@ def combinations(rules: CommitmentRules) -> np.ndarray:
 
     Raises ValueError for more than eight units, and for rules under which a step depends on more than who ran before.
     """
-    wide = host_rules(rules)
-    on = wide["available"]
-    held = np.maximum(wide["min_up"], wide["min_down"]) > 1
-    ramped = np.minimum(wide["ramp_mw"], wide["start_mw"]) < wide["p_max_mw"]
-    if on.sum() > MOST_UNITS or (on & (held | ramped | np.isfinite(wide["stop_mw"]))).any():
+    on = host_rules(rules)["available"]
+    if not few_at_will(rules):
         raise ValueError(
             f"{int(on.sum())} units, or units with minimum times or ramps, are too much for paths. "
             "Use solve_commitment or relax_commitment."
@@ -123,46 +126,6 @@ def _merit_list(sim: Sim, draws: Draw, keys: Array, *, margin: float) -> Policy:
     return follow(sim, np.stack(plans))
 
 
-def _merit_all_on(sim: Sim, draws: Draw, keys: Array) -> Policy:
-    """All units committed, and those that a priority list needs come first."""
-    del keys
-    plans = []
-    for i in range(draws.load_row.shape[0]):
-        problem = commitment_problem(sim, take(draws, i))
-        prefixes, needed = _listed(problem, 0.0)
-        plans.append(join(sim, np.where(prefixes[needed], 1.0, -1.0), np.ones(prefixes[needed].shape, bool)))
-    return follow(sim, np.stack(plans))
-
-
-def _secure_list(sim: Sim, draws: Draw, keys: Array) -> Policy:
-    """The shortest prefix with the margin that security-aware merit order dispatches without an overload."""
-    del keys
-    system = host_system(sim)
-    plans = []
-    for i in range(draws.load_row.shape[0]):
-        problem = commitment_problem(sim, take(draws, i))
-        prefixes, shortest = _listed(problem, MARGIN)
-        plans.append(_secure_day(sim, system, problem.load_mw, prefixes, shortest))
-    return follow(sim, np.stack(plans))
-
-
-def _secure_day(
-    sim: Sim, system: DispatchSystem, loads: np.ndarray, prefixes: np.ndarray, shortest: np.ndarray
-) -> np.ndarray:
-    scores, on = np.zeros((len(loads), len(prefixes))), np.tile(prefixes[-1], (len(loads), 1))
-    least = np.full(len(loads), np.inf)
-    for k, running in enumerate(prefixes):
-        low, high = (np.tile(np.where(running, x, 0.0), (len(loads), 1)) for x in (system.low_mw, system.high_mw))
-        level, p, _ = best_level(sim, "rule", loads, low, high)
-        excess = np.maximum(system.overload(p, loads), KEPT_MW)
-        # a longer prefix only where it mends an overload
-        better = (excess < least) & (k >= shortest)
-        least = np.where(better, excess, least)
-        scores[better] = _places(sim, level, p, low, high)[better]
-        on[better] = running
-    return join(sim, scores, on)
-
-
 def _foresee_few(sim: Sim, draws: Draw, keys: Array) -> OraclePlan:
     """The cheapest path through the combinations of a few units, dispatched as scores allow; bounds likewise."""
     del keys
@@ -221,7 +184,7 @@ def _path_cost(
 
 
 def _foresee_many(sim: Sim, draws: Draw, keys: Array) -> OraclePlan:
-    """The plan of `operatorplan`; bounds of the priced relaxation, and of the linear one with reserve and ratings."""
+    """The plan of `secure.plan_day`; bounds of the priced relaxation, and of the linear one with all limits."""
     del keys
     system = host_system(sim)
     actions, money = [], []
@@ -235,8 +198,13 @@ def _foresee_many(sim: Sim, draws: Draw, keys: Array) -> OraclePlan:
     return OraclePlan(follow(sim, np.stack(actions)), objective, bound, kept_bound)
 
 
+def _foresee(sim: Sim, draws: Draw, keys: Array) -> OraclePlan:
+    """The exact plan where every combination of the units can be tried, else that of the operator."""
+    return (_foresee_few if few_at_will(sim.params.rules) else _foresee_many)(sim, draws, keys)
+
+
 def _operator_list(sim: Sim, draws: Draw, keys: Array, *, margin: float, secure: bool) -> Policy:
-    """The priority list of `operatorrule`, in merit order or in security-aware merit order."""
+    """The priority list of `secure.operate`, in merit order or in security-aware merit order."""
     del keys
     plans = []
     for i in range(draws.load_row.shape[0]):
@@ -260,8 +228,12 @@ def _relieved_output(sim: Sim) -> Wanted:
 
 
 COMMITMENT = Baselines(
-    rules={"no_control": _all_on, "cheapest": partial(_merit_list, margin=0.0), "rule": _secure_list},
-    foresee=_foresee_few,
+    rules={
+        "no_control": _all_on,
+        "cheapest": partial(_merit_list, margin=0.0),
+        "rule": partial(_operator_list, margin=WIDE_MARGIN, secure=True),
+    },
+    foresee=_foresee,
     splits=("train", "val", "test", "load_stress", "line_tightening"),
     violating="cheapest",
 )
@@ -269,36 +241,11 @@ COMMITMENT = Baselines(
 OPERATOR = Baselines(
     rules={
         "no_control": _all_on,
-        "all_on": _merit_all_on,
-        "cheapest": partial(_merit_list, margin=0.0),
-        "secure": partial(_operator_list, margin=MARGIN, secure=True),
-        "rule": partial(_operator_list, margin=TSO_MARGIN, secure=False),
-    },
-    foresee=_foresee_many,
-    splits=("val", "test", "load_stress", "line_tightening"),
-    violating="cheapest",
-    safe="secure",
-)
-
-COMMITMENT_V1 = replace(
-    COMMITMENT,
-    rules={
-        "no_control": _all_on,
-        "cheapest": partial(_merit_list, margin=0.0),
-        "rule": partial(_operator_list, margin=WIDE_MARGIN, secure=True),
-    },
-    foresee=_foresee_many,
-)
-"""Version 1, whose units have minimum times and ramps: the rule and the plan of the operator."""
-
-OPERATOR_V1 = replace(
-    OPERATOR,
-    rules={
-        "no_control": _all_on,
         "cheapest": partial(_merit_list, margin=0.0),
         "rule": partial(_operator_list, margin=MARGIN, secure=True),
         "merit_list": partial(_operator_list, margin=TSO_MARGIN, secure=False),
     },
-    safe="rule",
+    foresee=_foresee_many,
+    splits=("val", "test", "load_stress", "line_tightening"),
+    violating="cheapest",
 )
-"""Version 1: the rule is the one that keeps the lines."""

@@ -278,7 +278,7 @@ def _idle(sim: Sim, draws: Draw, keys: Array) -> Policy:
     return repeat_action(sim, draws, np.array([NO_CONTROL]))
 
 
-def _rule(sim: Sim, draws: Draw, keys: Array) -> Policy:
+def _eager(sim: Sim, draws: Draw, keys: Array) -> Policy:
     """Whatever fits by deadline, unless its energy costs more than its miss."""
     dear = _too_dear(read_episodes(sim, keys, draws.load_row, draws.price_row))
     actions = np.tile(RULE, (len(draws.load_row), sim.spec.horizon, 1, 1))
@@ -286,8 +286,8 @@ def _rule(sim: Sim, draws: Draw, keys: Array) -> Policy:
     return follow(sim, actions)
 
 
-def _safe_rule(sim: Sim, draws: Draw, keys: Array) -> Policy:
-    """The rule with small jobs first: training leaves room for the fine-tuning that waits."""
+def _rule(sim: Sim, draws: Draw, keys: Array) -> Policy:
+    """The same with small jobs first: training leaves room for the fine-tuning that waits."""
     episodes = read_episodes(sim, keys, draws.load_row, draws.price_row)
     problems, modes = build_site_problems(sim, episodes), np.where(_too_dear(episodes), NONE, [LEAVE, ALL])
     sizes = common_sizes(problems)
@@ -305,9 +305,8 @@ def _foresee(sim: Sim, draws: Draw, keys: Array) -> OraclePlan:
 
 
 SCHEDULING = Baselines(
-    rules={"no_control": _idle, "rule": _rule, "safe_rule": _safe_rule},
+    rules={"no_control": _idle, "rule": _rule, "eager": _eager},
     foresee=_foresee,
     splits=("train", "val", "test", "price_stress", "cooling_stress"),
     violating="no_control",
-    safe="safe_rule",
 )

@@ -243,9 +243,7 @@ DERS = Baselines(
 VEHICLES = Baselines(
     rules={"no_control": no_control, "rule": charge_at_once, "price_aware": price_aware},
     foresee=foresee,
-    splits=("train", "val", "test", "price_stress"),
+    splits=("train", "val", "test", "price_stress", "spike_weeks"),
     violating="no_control",
+    headline="spike_weeks",
 )
-
-VEHICLES_V1 = dataclasses.replace(VEHICLES, splits=(*VEHICLES.splits, "spike_weeks"), headline="spike_weeks")
-"""Version 1: the weeks with spikes are a split of their own."""

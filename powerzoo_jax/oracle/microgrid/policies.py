@@ -6,7 +6,6 @@ Rules that run a data-centre microgrid step by step, seeing the load of the step
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 from math import inf
 from typing import Any, NamedTuple
 
@@ -318,12 +317,12 @@ def _idle(sim: Sim, draws: Draw, keys: Array) -> Policy:
     return repeat_action(sim, draws, np.array([NO_CONTROL]))
 
 
-def _rule(sim: Sim, draws: Draw, keys: Array) -> Policy:
+def _eager(sim: Sim, draws: Draw, keys: Array) -> Policy:
     del keys
     return follow(sim, np.asarray(play_habit(sim, draws, RULE).action))
 
 
-def _safe_rule(sim: Sim, draws: Draw, keys: Array) -> Policy:
+def _rule(sim: Sim, draws: Draw, keys: Array) -> Policy:
     del keys
     return follow(sim, np.asarray(play_habit(sim, draws, SAFE_RULE).action))
 
@@ -334,17 +333,9 @@ def _foresee(sim: Sim, draws: Draw, keys: Array) -> OraclePlan:
 
 
 MICROGRID = Baselines(
-    rules={"no_control": _idle, "rule": _rule, "safe_rule": _safe_rule},
+    rules={"no_control": _idle, "rule": _rule, "eager": _eager},
     foresee=_foresee,
     splits=("train", "val", "test", *STRESS),
     violating="no_control",
-    safe="safe_rule",
-)
-
-MICROGRID_V1 = replace(
-    MICROGRID,
-    rules={"no_control": _idle, "rule": _safe_rule, "eager": _rule},
-    safe="rule",
     headline="dg_derating",
 )
-"""Version 1: the rule is the one that keeps the budgets, and what is not learnt for is half the diesel set."""

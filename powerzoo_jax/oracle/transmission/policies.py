@@ -7,7 +7,6 @@ Scores that follow a dispatch as nearly as the sharing of the load allows, step 
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Any
 
 import jax
@@ -169,11 +168,6 @@ def _merit_order(sim: Sim, draws: Draw, keys: Array) -> Policy:
     return _by_rule(sim, "merit", draws)
 
 
-def _secure_merit_order(sim: Sim, draws: Draw, keys: Array) -> Policy:
-    del keys
-    return _by_rule(sim, "rule", draws)
-
-
 def _mended_merit_order(sim: Sim, draws: Draw, keys: Array) -> Policy:
     """Security-aware merit order, and the optimal dispatch of the step where pairs of units mend no overload."""
     del keys
@@ -201,15 +195,11 @@ def _foresee(sim: Sim, draws: Draw, keys: Array) -> OraclePlan:
 
 
 DISPATCH = Baselines(
-    rules={"no_control": equal_scores, "merit": _merit_order, "rule": _secure_merit_order},
+    rules={"no_control": equal_scores, "merit": _merit_order, "rule": _mended_merit_order},
     foresee=_foresee,
     splits=("train", "val", "test", "load_stress", "line_tightening"),
     violating="merit",
 )
-
-DISPATCH_V1 = replace(DISPATCH, rules={**DISPATCH.rules, "rule": _mended_merit_order})
-"""Version 1: the rule keeps the lines."""
-
 
 TRACKING_LEVELS = 32  # that a step tries
 BISECTIONS = 40

@@ -335,6 +335,7 @@ FEEDER_TASKS = (
     (MARL_EV_V2G_10EV, VEHICLES),
 )
 
+
 def variants_of(spec: TaskSpec) -> Variants:
     """Named splits, tightness and modes of a task; none of a task that is not in this catalog."""
     return VARIANTS.get(spec.id, Variants())

@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import replace
 from math import inf
 
-from powerzoo_jax.base.types import TaskSpec
 from powerzoo_jax.tasks.spec import day_task
 
 # Dispatch tasks keep their lines, but for the rounding of flows that lie at a rating.

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import pytest
+from powerzoo_jax.oracle.ladder import over_budget
 
 import powerzoo_jax
 from powerzoo_jax.oracle import evaluate_baseline
 from powerzoo_jax.oracle.causal.commitment import plan_units
-from powerzoo_jax.oracle.ladder import over_budget
 from powerzoo_jax.tasks.score import episode_keys, seeded_starts
 
 EPISODES = 12

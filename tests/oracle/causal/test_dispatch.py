@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import pytest
+from powerzoo_jax.oracle.ladder import over_budget
 
 import powerzoo_jax
 from powerzoo_jax.oracle import evaluate_baseline
 from powerzoo_jax.oracle.causal.dispatch import plan_dispatch
-from powerzoo_jax.oracle.ladder import over_budget
 from powerzoo_jax.tasks.score import episode_keys, seeded_starts
 
 CLOSE = 1e-3  # relative: tables over 65 loads of all days of training, and over 129 of these

@@ -7,6 +7,7 @@ from typing import NamedTuple
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from powerzoo_jax.oracle.ladder import over_budget
 
 import powerzoo_jax
 from powerzoo_jax.base.errors import SolverError
@@ -17,7 +18,6 @@ from powerzoo_jax.devices.facility import QueueSizes
 from powerzoo_jax.devices.jobs import Jobs
 from powerzoo_jax.oracle import evaluate_baseline, get_causal
 from powerzoo_jax.oracle.causal.scheduling import Ahead, room_step, set_point_place
-from powerzoo_jax.oracle.ladder import over_budget
 from powerzoo_jax.tasks.score import all_starts, episode_keys, seeded_starts
 
 HALF_HOUR, SUBSTEPS = 0.5, 6

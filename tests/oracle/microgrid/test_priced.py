@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import numpy as np
+from powerzoo_jax.oracle.best import execute
 
 import powerzoo_jax
-from powerzoo_jax.oracle.best import execute
 from powerzoo_jax.oracle.microgrid.policies import finalists, job_loss
 from powerzoo_jax.oracle.microgrid.priced import MicrogridPlans
 from powerzoo_jax.tasks.score import SEED, episode_keys, seeded_starts

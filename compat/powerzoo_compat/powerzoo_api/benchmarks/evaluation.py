@@ -68,10 +68,9 @@ def evaluate(
     task = task_id or spec.id
     # anchors are those of the task as registered: with keywords changed they measure nothing
     same = task_id is not None or spec == get_spec(spec.id)
-    gains = spec.version == 0 or record["feasible"]
     return record | {
-        # from version 1 on the score is a gain, and what breaks a budget has none
-        "normalized_score": _score(task, record["mean_reward"], spec.split) if same and gains else None,
+        # the score is a gain, and what breaks a budget has none
+        "normalized_score": _score(task, record["mean_reward"], spec.split) if same and record["feasible"] else None,
         "steps_per_second": sum(p.length for p in played) / seconds,
         "task_id": task,
         "task_version": spec.version,
@@ -152,7 +151,7 @@ def _record(
 def _score(task: str, mean: float, split: str) -> float | None:
     try:
         return normalized_score(task, mean, split)
-    except KeyError:  # no anchors are shipped for this task or split
+    except (KeyError, ValueError):  # no anchors are shipped for this task or split, or they leave nothing to gain
         return None
 
 

@@ -1,8 +1,9 @@
-"""Anchors of the normalised score: the shipped references, and those a user registers."""
+"""Anchors of the normalised score, the gain over the rule: the shipped references, and those a user registers."""
 
 from __future__ import annotations
 
 import json
+import math
 import os
 from pathlib import Path
 from typing import Any
@@ -10,12 +11,11 @@ from typing import Any
 from powerzoo_compat.powerzoo_api.tasks.factory import get_task_class, list_tasks
 from powerzoo_jax.base.errors import SettingsError
 from powerzoo_jax.base.textfile import read_json
-from powerzoo_jax.oracle import get_best, get_reference
-from powerzoo_jax.oracle.registry import load_best, load_table
+from powerzoo_jax.oracle import get_reference
+from powerzoo_jax.oracle.registry import load_table
 from powerzoo_jax.tasks import get_spec
 from powerzoo_jax.tasks import list_tasks as list_core_tasks
 from powerzoo_jax.tasks.score import gain
-from powerzoo_jax.tasks.score import normalized_score as _share
 
 TEST = "test"
 FILE = "baselines.json"
@@ -29,29 +29,30 @@ def _folder() -> Path:
 
 
 def normalized_score(task: str, ret: float, split: str = TEST) -> float:
-    """(ret - random) / (oracle - random) of a mean return; from version 1 of a task on, its gain over the rule,
-    (ret - rule) / (best - rule), with the oracle of `register_baseline` in the part of the best.
+    """Gain (ret - rule) / (best - rule) of a mean return, with the oracle of `register_baseline` in the part of the
+    best.
 
-    Raises KeyError where no anchors are known, naming the command that computes them, ValueError for equal ones, and
-    for registered ones without the rule that a gain is measured from.
+    Raises KeyError where no anchors are known, naming the command that computes them, ValueError for registered ones
+    without the rule that a gain is measured from, where the rule breaks a budget on the split, and for a best that is
+    no better than it.
     """
     anchors = get_baseline(task, split)
     name = get_task_class(task).name
-    if _version(name) == 0:
-        return _share(ret, anchors["random"], anchors["oracle"])
     if "rule" not in anchors:
         raise ValueError(
             f"a gain on {name!r} is measured from its rule, and none is registered. Give it: "
             f"register_baseline({name!r}, random, oracle, rule=...)."
         )
+    if not anchors.get("feasible", {"rule": True})["rule"]:
+        raise ValueError(f"the rule of {name!r} breaks a budget on the split {split!r}: no gain is measured from it.")
     share = gain(ret, anchors["rule"], anchors["best"] if "best" in anchors else anchors["oracle"])
     assert share is not None  # only what breaks a budget has no gain, and a return alone tells of none
     return share
 
 
 def get_baseline(task: str, split: str = TEST) -> dict[str, Any]:
-    """Reference returns of a task: those given to `register_baseline`, else the shipped record, from version 1 of a
-    task on that of `oracle.get_best`.
+    """Reference returns of a task: those given to `register_baseline`, else the shipped record, see
+    `oracle.get_reference`.
 
     Raises KeyError where neither exists.
     """
@@ -61,7 +62,7 @@ def get_baseline(task: str, split: str = TEST) -> dict[str, Any]:
         return dict(own[_key(name)])
     if name not in list_core_tasks():
         raise KeyError(f"no anchors are known for {name!r}. Give them: register_baseline({name!r}, random, oracle).")
-    return get_reference(name, split) if _version(name) == 0 else get_best(name, split)
+    return get_reference(name, split)
 
 
 def register_baseline(
@@ -69,11 +70,12 @@ def register_baseline(
 ) -> dict[str, float]:
     """Anchor the score of a task's test split at its registered version; `save` keeps it in the user's cache folder.
 
-    From version 1 of a task on the score is a gain, which takes the rule.
-    Raises ValueError for equal anchors.
+    A score is a gain, which takes the rule.
+    Raises ValueError where random and oracle are equal, or one is not finite.
     """
     name = get_task_class(task).name
-    _share(random, random, oracle)
+    if not math.isfinite(oracle - random) or oracle == random:
+        raise ValueError(f"anchors random = {random} and oracle = {oracle} do not span a scale. Give two that differ.")
     record = {"random": float(random), "oracle": float(oracle)} | ({} if rule is None else {"rule": float(rule)})
     _registered[_key(name)] = record
     if save:
@@ -85,11 +87,8 @@ def register_baseline(
 
 def list_baselines() -> list[str]:
     """Ids of the tasks that have anchors on their test split, sorted."""
-    tables = load_table(), load_best()
     own = {**_saved(), **_registered}
-    shipped = {
-        name for name in list_tasks() if TEST in tables[_version(name) > 0].get(name, {}).get(f"v{_version(name)}", {})
-    }
+    shipped = {name for name in list_tasks() if TEST in load_table().get(name, {}).get(f"v{_version(name)}", {})}
     return [name for name in list_tasks() if _key(name) in own or name in shipped]
 
 

@@ -38,7 +38,7 @@ NO_GRID = "none"
 DC_FAMILIES = ("market", "transmission")
 GRID_TYPES = {"market": "transmission", "microgrid": NO_GRID}
 DOLLAR_NOTE = "All money is $."
-ANCHORS = ("random", "rule", "oracle", "bound")
+ANCHORS = ("random", "trivial", "rule", "causal", "best", "bound")
 MODES_OF_TASK = {
     "marl_der_arbitrage": build_der.MODES,
     "marl_ders_benchmark": build_ders.MODES,

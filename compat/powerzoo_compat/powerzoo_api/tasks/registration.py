@@ -1,4 +1,7 @@
-"""Registration of tasks and grids with Gymnasium; a second call of a function changes nothing."""
+"""Registration of tasks and grids with Gymnasium; a second call of a function changes nothing.
+
+The ids of version 0 stay as other names of version 1: Gymnasium itself warns of an id that has a later version.
+"""
 
 from __future__ import annotations
 
@@ -16,13 +19,13 @@ DIFFICULTIES = ("easy", "medium", "hard")
 def register_ids(namespace: str, entry_point: str, vector_entry_point: str) -> None:
     """Register every single-agent task that has a Gymnasium name."""
     for task in sorted(set(GYM_NAMES) & set(list_tasks())):
-        _register(gym_id(namespace, task), entry_point, vector_entry_point=vector_entry_point, kwargs={"name": task})
+        _register_task(namespace, task, entry_point, vector_entry_point=vector_entry_point)
 
 
 def register_central_ids(entry_point: str) -> None:
     """Register the centralised view of every multi-agent task that has a Gymnasium name."""
     for task in sorted(set(CENTRAL_NAMES) & set(list_tasks())):
-        _register(gym_id(DROP_IN, task), entry_point, kwargs={"name": task})
+        _register_task(DROP_IN, task, entry_point)
 
 
 def register_grid_ids() -> None:
@@ -40,6 +43,12 @@ def make_grid(grid: str, **keywords: Any) -> Any:
     from powerzoo_compat.powerzoo_api.wrappers.flatten import GymnasiumWrapper
 
     return GymnasiumWrapper(getattr(grids, GRIDS[grid])(**keywords))
+
+
+def _register_task(namespace: str, task: str, entry_point: str, **given: Any) -> None:
+    env_id = gym_id(namespace, task)
+    for name in (f"{env_id.rpartition('-v')[0]}-v0", env_id):
+        _register(name, entry_point, kwargs={"name": task}, **given)
 
 
 def _register(env_id: str, entry_point: str, **given: Any) -> None:
