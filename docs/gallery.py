@@ -15,7 +15,7 @@ import numpy as np
 
 from powerzoo_jax.cases import load_case, load_feeder
 from powerzoo_jax.cli.commands.leaderboard import TEST
-from powerzoo_jax.cli.commands.plot import draw_gains, draw_scores
+from powerzoo_jax.cli.commands.plot import draw_gains
 from powerzoo_jax.envs import load_traces
 from powerzoo_jax.plot import (
     plot_branch_loading,
@@ -66,11 +66,6 @@ def curves() -> Any:
     return plot_learning_curves({"a learner": returns}, steps, references=references, title="made-up returns")
 
 
-def scores() -> Any:
-    """Scores of the leaderboard, one bar a run."""
-    return draw_scores(BOARD, TEST, "0 = random, 1 = oracle")
-
-
 def gains() -> Any:
     """What the runs of the leaderboard gain on the rule."""
     return draw_gains(BOARD, TEST, "test split")
@@ -82,7 +77,6 @@ PICTURES: dict[str, Callable[[], Any]] = {
     "loading": loading,
     "feeder": feeder,
     "curves": curves,
-    "scores": scores,
     "gains": gains,
 }
 

@@ -7,7 +7,7 @@ Example:
     obs, reward, terminated, truncated, info = env.step(env.action_space.sample(env.action_masks().astype("int8")))
 
 `action_masks()` is what MaskablePPO of sb3-contrib asks for. Masks of units bind where minimum times do, for instance
-in make_discrete_env("marl_uc", version=1).
+in make_discrete_env("marl_uc").
 """
 
 from __future__ import annotations

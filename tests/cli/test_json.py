@@ -61,7 +61,6 @@ def record(value: float = 1.5) -> SimpleNamespace:
     costs = dict.fromkeys(make(TASK).spec.cost_names, 0.0)
     return SimpleNamespace(
         mean_reward=value,
-        normalized_score=None,
         gain=None,
         mean_costs_by_constraint=costs,
         feasible=True,
@@ -159,10 +158,9 @@ def test_view_names_its_page(tmp_path, capsys):
     assert content["file"] == str(target) and target.is_file() and content["policies"] == ["rule"]
 
 
-@pytest.mark.parametrize("gains", [[], ["--gains"]])
-def test_plot_names_its_picture(gains, tmp_path, capsys):
-    content = document(capsys, "plot", str(DOCS / "leaderboard.json"), *gains, "--out", str(tmp_path / "a.png"))
-    assert content == {"picture": "gains" if gains else "scores", "file": str(tmp_path / "a.png")}
+def test_plot_names_its_picture(tmp_path, capsys):
+    content = document(capsys, "plot", str(DOCS / "leaderboard.json"), "--out", str(tmp_path / "a.png"))
+    assert content == {"picture": "gains", "file": str(tmp_path / "a.png")}
 
 
 def test_dataset_names_its_file(monkeypatch, tmp_path, capsys):

@@ -243,7 +243,7 @@ def test_levels_are_for_commitment_and_padding_makes_spaces_alike():
 
 def test_masks_bind_in_a_version_of_the_task_that_ships():
     """marl_uc in version 1 has minimum times: PettingZoo's wrapper ends it at the first illegal choice."""
-    env = pz.TerminateIllegalWrapper(pz.env("marl_uc", version=1, levels=2, split="test"), ILLEGAL)
+    env = pz.TerminateIllegalWrapper(pz.env("marl_uc", levels=2, split="test"), ILLEGAL)
     env.reset(seed=0)
     rng, ends = np.random.default_rng(0), []
     for _ in env.agent_iter():

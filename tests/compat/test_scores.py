@@ -1,39 +1,38 @@
-"""Scores of the drop-in: shares of the way from random to the oracle, and gains from version 1 of a task on."""
+"""Scores of the drop-in: gains over the rule, with shipped anchors and with registered ones."""
 
 from __future__ import annotations
 
 import pytest
 from powerzoo import benchmarks
 
-from powerzoo_jax.oracle import get_best
-from powerzoo_jax.tasks import registry
+from powerzoo_jax.oracle import get_reference, registry
 
-TASK = "battery_arbitrage"
-LATER = "gencos_bidding"  # a task of version 1 whose best return is not recorded
+TASK, OTHER = "battery_arbitrage", "marl_uc"
 
 
-@pytest.fixture
-def next_versions(monkeypatch, tmp_path):
+def test_the_score_is_the_gain_over_the_rule(monkeypatch, tmp_path):
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    monkeypatch.setattr(registry, "DEFAULT_VERSION", 1)
-
-
-@pytest.mark.usefixtures("next_versions")
-def test_from_version_1_on_the_score_is_the_gain_over_the_rule():
-    record = get_best(TASK, "test", version=1)
+    record = get_reference(TASK, "test")
     assert benchmarks.get_baseline(TASK) == record and TASK in benchmarks.list_baselines()
     ends = [benchmarks.normalized_score(TASK, record[name]) for name in ("rule", "best")]
     assert ends == [0.0, 1.0] and benchmarks.normalized_score(TASK, record["trivial"]) < 0
     assert 0.9 < benchmarks.normalized_score(TASK, record["causal"]) < 1
 
 
-@pytest.mark.usefixtures("next_versions")
-def test_a_gain_takes_a_rule_among_registered_anchors():
-    assert LATER not in benchmarks.list_baselines()
-    with pytest.raises(KeyError, match="no best return is known for 'gencos_bidding' v1"):
-        benchmarks.normalized_score(LATER, 1.0)
-    benchmarks.register_baseline(LATER, random=0.0, oracle=10.0, save=False)
-    with pytest.raises(ValueError, match=r"register_baseline\('gencos_bidding', random, oracle, rule=\.\.\.\)"):
-        benchmarks.normalized_score(LATER, 6.0)
-    benchmarks.register_baseline(LATER, random=0.0, oracle=10.0, rule=5.0, save=False)
-    assert benchmarks.normalized_score(LATER, 6.0) == pytest.approx(0.2) and LATER in benchmarks.list_baselines()
+def test_a_gain_takes_a_rule_among_registered_anchors(monkeypatch, tmp_path):
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    monkeypatch.setattr(registry, "load_table", lambda: {})  # nothing is shipped
+    with pytest.raises(KeyError, match="holds nothing for 'marl_uc' v1"):
+        benchmarks.normalized_score(OTHER, 1.0)
+    benchmarks.register_baseline(OTHER, random=0.0, oracle=10.0, save=False)
+    with pytest.raises(ValueError, match=r"register_baseline\('marl_uc', random, oracle, rule=\.\.\.\)"):
+        benchmarks.normalized_score(OTHER, 6.0)
+    benchmarks.register_baseline(OTHER, random=0.0, oracle=10.0, rule=5.0, save=False)
+    assert benchmarks.normalized_score(OTHER, 6.0) == pytest.approx(0.2) and OTHER in benchmarks.list_baselines()
+
+
+def test_where_the_rule_breaks_a_budget_no_gain_is_measured(monkeypatch):
+    infeasible = {"rule": 1.0, "best": 2.0, "feasible": {"rule": False, "best": True}}
+    monkeypatch.setattr(registry, "load_table", lambda: {TASK: {"v1": {"test": infeasible}}})
+    with pytest.raises(ValueError, match="the rule of 'battery_arbitrage' breaks a budget on the split 'test'"):
+        benchmarks.normalized_score(TASK, 1.5)

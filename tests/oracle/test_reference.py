@@ -1,4 +1,4 @@
-"""Best returns under mean budgets: executed, feasible, below their bound, and the ends of the gain."""
+"""Shipped references: executed, feasible, below their bound, on the learners' episodes, and the ends of the gain."""
 
 from __future__ import annotations
 
@@ -9,13 +9,14 @@ import numpy as np
 import pytest
 
 import powerzoo_jax
+from powerzoo_jax.base import SettingsError
 from powerzoo_jax.base.tree import take
-from powerzoo_jax.cli.commands.evaluate import Score, baseline_scores, score_table
-from powerzoo_jax.oracle import best, evaluate_baseline, get_best, get_priced, get_reference, list_priced
+from powerzoo_jax.cli.commands.evaluate import Score, baseline_scores, require_same_episodes, score_table
+from powerzoo_jax.oracle import evaluate_baseline, get_priced, get_reference, idle_act, list_priced, reference
 from powerzoo_jax.oracle.foresight import OraclePlans
 from powerzoo_jax.oracle.lagrangian import PlanPool, choose_plans, dual_value, search_prices
-from powerzoo_jax.oracle.registry import load_best
-from powerzoo_jax.tasks.score import SEED, all_starts, episode_keys, gain, keeps, seeded_starts
+from powerzoo_jax.oracle.registry import load_table
+from powerzoo_jax.tasks.score import SEED, all_starts, episode_hash, episode_keys, evaluate, gain, keeps, seeded_starts
 
 ENDS = 1e-6  # of the gains of rule and best
 # tasks whose actions share out the load by scores, or commit units: bounds are of more than actions can reach
@@ -46,7 +47,7 @@ def test_under_a_mean_budget_the_best_beats_plans_that_keep_it_every_day():
     budget = np.array([0.08, np.inf, np.inf, np.inf])  # plans without a price spend 0.093 on these days
     rule, oracle = (evaluate_baseline(sim, name, draws=draws) for name in ("rule", "oracle"))
     found = search_prices(planner, n, budget, pool=pool, anchor=rule.mean_reward)
-    played = best.execute(sim, draws, SEED, choose_plans(pool, n, budget))
+    played = reference.execute(sim, draws, SEED, choose_plans(pool, n, budget))
     cost, kept = (np.array(list(record.mean_costs_by_constraint.values())) for record in (played, oracle))
     assert keeps(cost, budget).all() and keeps(kept, budget).all() and found.price[0] > 0
     assert oracle.mean_reward < played.mean_reward <= found.bound
@@ -59,7 +60,7 @@ def test_under_a_mean_budget_the_best_beats_plans_that_keep_it_every_day():
 
 
 def test_a_record_of_the_best_ends_the_gain_of_its_own_episodes():
-    record = best.best_record("battery_arbitrage", "val", n_episodes=3)
+    record = reference.reference("battery_arbitrage", "val", n_episodes=3)
     sim = powerzoo_jax.make("battery_arbitrage", split="val")
     draws = seeded_starts(sim, 3, SEED)
     ends = record["rule"], record["best"]
@@ -68,39 +69,39 @@ def test_a_record_of_the_best_ends_the_gain_of_its_own_episodes():
     assert abs(rule.gain) < ENDS and abs(oracle.gain - 1) < ENDS and rule.episodes == record["episodes"]
     assert evaluate_baseline(sim, "random", draws=draws, ends=ends).gain is None
     assert -ROUNDED < record["gap"] < 1e-3
-    assert record["feasible"] == dict.fromkeys(("rule", "trivial", "causal", "best"), True)
+    assert record["feasible"] == {"random": False} | dict.fromkeys(("rule", "trivial", "causal", "best"), True)
     assert evaluate_baseline(sim, "rule", draws=draws).gain is None
 
 
 def test_policies_are_played_anew_on_the_episodes_of_a_record(monkeypatch):
     task = "battery_arbitrage", "val"
-    record = get_best(*task, version=1)
-    again = best.replayed_record(*task, version=1)
+    record = get_reference(*task)
+    again = reference.replayed(*task)
     assert again.keys() == record.keys() and again["feasible"] == record["feasible"]
     for name in ("causal", "trivial"):
         assert again[name] == pytest.approx(record[name], rel=ROUNDED)
     assert {name: again[name] for name in ("best", "bound", "rule")} == {
         k: record[k] for k in ("best", "bound", "rule")
     }
-    monkeypatch.setattr(best, "get_best", lambda *_, **__: record | {"rule": record["rule"] + 0.1})
+    monkeypatch.setattr(reference, "get_reference", lambda *_, **__: record | {"rule": record["rule"] + 0.1})
     with pytest.raises(ValueError, match=r"not .* as recorded\. Record it anew"):
-        best.replayed_record(*task, version=1)
+        reference.replayed(*task)
 
 
 def test_a_search_on_few_episodes_prices_the_plans_of_the_others(tmp_path):
-    record = best.best_record("marl_ev_v2g_1d", "val", n_episodes=6, searched=3, folder=tmp_path)
+    record = reference.reference("marl_ev_v2g_1d", "val", n_episodes=6, searched=3, folder=tmp_path)
     assert record["searched"] == 3 and record["n"] == 6 and record["feasible"]["best"]
     assert record["rule"] < record["best"] <= record["bound"] + ROUNDED
-    kept = PlanPool.load(tmp_path / "marl_ev_v2g_1d_v0_val.npz")
+    kept = PlanPool.load(tmp_path / "marl_ev_v2g_1d_v1_val.npz")
     assert len(kept.prices) <= 4 and {episode for _, episode in kept.plans} == set(range(6))
 
 
-@pytest.mark.parametrize("task", sorted(load_best()))
+@pytest.mark.parametrize("task", sorted(load_table()))
 def test_every_shipped_best_is_feasible_and_close_below_its_bound(task):
-    for version, splits in load_best()[task].items():
+    for version, splits in load_table()[task].items():
         for split, record in splits.items():
             where = task, version, split
-            cost, budget = (np.array(list(record[name].values())) for name in ("mean_costs", "budgets"))
+            cost, budget = (np.array(list(x.values())) for x in (record["mean_costs"]["best"], record["budgets"]))
             assert keeps(cost, budget).all() and record["feasible"]["best"], where
             assert record["rule"] < record["best"] <= record["bound"] + ROUNDED * abs(record["bound"]), where
             expected = (record["bound"] - record["best"]) / (record["best"] - record["rule"])
@@ -114,32 +115,31 @@ def test_every_shipped_best_is_feasible_and_close_below_its_bound(task):
 
 
 def test_the_command_evaluate_shows_a_gain_where_the_best_is_known():
-    sim = powerzoo_jax.make("battery_arbitrage", version=1, split="val")
+    sim = powerzoo_jax.make("battery_arbitrage", split="val")
     scores = baseline_scores(sim, ("rule", "oracle"))
     rule, oracle = (score.records[0] for score in scores)
-    assert rule.normalized_score is None  # the record of the best is all that this version has
     assert abs(rule.gain) < ENDS and abs(oracle.gain - 1) < ENDS and rule.to_dict()["gain"] == rule.gain
     unknown = [Score("other", [dataclasses.replace(rule, gain=None)])]
     header, _, *rows = score_table(sim, [*scores, *unknown]).splitlines()
-    assert header.split()[-1] == "gain" and [row.split()[-1].lstrip("-") for row in rows] == ["0.000", "1.000", ""]
-    assert "gain" not in score_table(sim, unknown, oracle=1.0)
+    assert "gain" in header
+    assert [row.split()[3] for row in rows] == ["0.000", "1.000", "-"]
 
 
 def test_the_command_stores_what_it_found(tmp_path, monkeypatch, capsys):
-    monkeypatch.setattr(best, "BEST_FILE", tmp_path / "best.json")
-    monkeypatch.setattr(best, "blind_policies", lambda sim: ("trivial",))  # the causal planner is dear to compile
+    monkeypatch.setattr(reference, "FILE", tmp_path / "table.json")
+    monkeypatch.setattr(reference, "blind_policies", lambda sim: ("trivial",))  # the causal planner is dear to compile
     state = tmp_path / "state"
     arguments = ["battery_arbitrage", "--split", "val", "--episodes", "2", "--state", str(state), "--write"]
     former = {"battery_arbitrage": {"v0": {"val": {"best": 1.0}}}}
-    (tmp_path / "best.json").write_text(json.dumps(former))
-    assert best.main([*arguments, "--version", "1"]) == 0
-    versions = json.loads((tmp_path / "best.json").read_text())["battery_arbitrage"]
+    (tmp_path / "table.json").write_text(json.dumps(former))
+    assert reference.main([*arguments, "--version", "1"]) == 0
+    versions = json.loads((tmp_path / "table.json").read_text())["battery_arbitrage"]
     assert versions["v0"] == former["battery_arbitrage"]["v0"]
     stored = versions["v1"]["val"]
     assert max(stored["rule"], stored["trivial"]) < stored["best"]
     line = capsys.readouterr().out.splitlines()[-1].split("\t")
     assert line[:3] == ["battery_arbitrage", "val", "2"] and float(line[4]) == pytest.approx(stored["best"], abs=1e-4)
-    assert (state / "battery_arbitrage_v1_val.npz").is_file() and len(line) == len(best.COLUMNS)
+    assert (state / "battery_arbitrage_v1_val.npz").is_file() and len(line) == len(reference.COLUMNS)
 
 
 def test_where_no_planner_prices_the_channels_the_oracle_is_the_planner():
@@ -147,7 +147,7 @@ def test_where_no_planner_prices_the_channels_the_oracle_is_the_planner():
     sim = powerzoo_jax.make("battery_arbitrage", split="val")
     draws, keys, pool = seeded_starts(sim, 3, SEED), episode_keys(SEED, 3), PlanPool()
     found = search_prices(OraclePlans(sim, draws, keys), 3, np.asarray(sim.spec.cost_budget), pool=pool)
-    played, oracle = best.play_best(sim, draws, SEED, pool), evaluate_baseline(sim, "oracle", draws=draws)
+    played, oracle = reference.play_best(sim, draws, SEED, pool), evaluate_baseline(sim, "oracle", draws=draws)
     assert len(pool.prices) == 1 and not found.price.any()
     assert played.mean_reward == pytest.approx(oracle.mean_reward, rel=1e-6)
     assert played.mean_reward <= found.bound + ROUNDED
@@ -157,10 +157,21 @@ def test_what_is_not_known_is_named_with_its_remedy():
     assert {"dso", "marl_ders_benchmark", "marl_ev_v2g_1d"} <= set(list_priced())
     with pytest.raises(ValueError, match="Unknown task 'nothing'"):
         get_priced("nothing")
-    with pytest.raises(KeyError, match="gencos_bidding --split test --write"):
-        get_best("gencos_bidding", "test")
-    with pytest.raises(KeyError, match="gencos_bidding --version 1 --split test --write"):
-        get_best("gencos_bidding", "test", version=1)
-    nothing = r"holds nothing for 'gencos_bidding' v1.*gencos_bidding --version 1 --split test"
-    with pytest.raises(KeyError, match=nothing):
-        get_reference("gencos_bidding", "test", version=1)
+    with pytest.raises(KeyError, match=r"Did you mean 'test'.*python -m powerzoo_jax\.oracle\.reference"):
+        get_reference("battery_arbitrage", "tset")
+    with pytest.raises(ValueError, match="Did you mean 'battery_arbitrage'"):
+        get_reference("battery_arbitage")
+
+
+@pytest.mark.parametrize("task", sorted(load_table()))
+def test_a_record_names_the_episodes_that_learners_play(task):
+    for split, record in load_table()[task]["v1"].items():
+        sim = powerzoo_jax.make(task, split=split)
+        assert record["episodes"] == episode_hash(reference.recorded_starts(sim, record), record["seed"])
+
+
+def test_a_gain_on_other_episodes_than_those_of_the_reference_is_refused():
+    sim = powerzoo_jax.make("battery_arbitrage", split="test")
+    record = evaluate(sim, idle_act(sim), n_episodes=2)
+    with pytest.raises(SettingsError, match=rf"{record.episodes}.*'battery_arbitrage'.*{'0' * 16}"):
+        require_same_episodes({"episodes": "0" * 16}, [record])

@@ -18,7 +18,7 @@ from powerzoo_jax.cases import from_matpower
 from powerzoo_jax.cli import main
 from powerzoo_jax.data import read_csv
 from powerzoo_jax.oracle import evaluate_baseline
-from powerzoo_jax.plot import plot_leaderboard
+from powerzoo_jax.plot import plot_gains
 from powerzoo_jax.powerflow import prepare_feeder, solve_feeder
 
 TASK = "battery_arbitrage"
@@ -274,7 +274,7 @@ def test_a_command_that_cannot_be_obeyed(command, capsys, monkeypatch, tmp_path)
 def test_a_picture_without_matplotlib_names_the_extra(monkeypatch):
     monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
     with pytest.raises(ImportError, match=r"pip install 'powerzoo-jax\[viz\]'"):
-        plot_leaderboard({"rule": 1.0})
+        plot_gains({"rule": 1.0})
 
 
 def test_a_static_sim_is_refused_without_printing_its_arrays(sim, state):

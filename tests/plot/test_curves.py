@@ -15,7 +15,6 @@ from powerzoo_jax.plot import (
     interval,
     plot_comparison,
     plot_gains,
-    plot_leaderboard,
     plot_learning_curves,
     save_figure,
 )
@@ -62,22 +61,6 @@ def test_a_curve_of_another_length_is_refused():
         plot_learning_curves({"ppo": np.zeros((2, 5))}, np.arange(4))
 
 
-def test_the_leaderboard_ranks_feasible_policies_first():
-    scores = {"bold": [0.95, 0.97], "rule": 0.8, "oracle": [1.0]}
-    figure = plot_leaderboard(scores, feasible={"bold": False}, rule={"bold": 0.7, "elsewhere": 0.1})
-    (axes,) = figure.axes
-    assert [label.get_text() for label in axes.get_yticklabels()] == ["oracle", "rule", "bold"]
-    bars = axes.patches  # and nothing else: what explains the hatching is in the legend alone
-    assert [bar.get_width() for bar in bars] == pytest.approx([1.0, 0.8, 0.96])
-    assert [bool(bar.get_hatch()) for bar in bars] == [False, False, True]
-    (diamonds,) = (line for line in axes.lines if line.get_label() == "rule")
-    assert diamonds.get_xydata().tolist() == [[0.7, 2.0]]
-    (legend,) = figure.legends
-    assert [text.get_text() for text in legend.texts] == ["rule", "breaks a budget"]
-    figure.draw_without_rendering()
-    assert legend.get_window_extent().y1 < axes.get_window_extent().y0
-
-
 def test_a_comparison_shows_returns_with_intervals_and_costs_over_budgets():
     figure = plot_comparison({"rule": record(3.0, 0.1, True), "bold": record(5.0, 0.3, False)})
     upper, lower = figure.axes
@@ -89,7 +72,7 @@ def test_a_comparison_shows_returns_with_intervals_and_costs_over_budgets():
     assert [label.get_text() for label in lower.get_xticklabels()] == ["voltage violation"]
 
 
-@pytest.mark.parametrize("draw", [plot_leaderboard, plot_comparison])
+@pytest.mark.parametrize("draw", [plot_gains, plot_comparison])
 def test_nothing_to_draw_is_refused(draw):
     with pytest.raises(ValueError, match="was given"):
         draw({})
@@ -135,7 +118,7 @@ def test_a_gain_far_below_the_rule_does_not_hide_the_others():
 
 @pytest.mark.parametrize("ending", ["svg", "pdf"])
 def test_the_same_figure_is_the_same_file_with_letters_in_it(ending, tmp_path):
-    written = [save_figure(plot_leaderboard({"ppo": 0.9}), tmp_path / f"{k}.{ending}").read_bytes() for k in range(2)]
+    written = [save_figure(plot_gains({"ppo": 0.9}), tmp_path / f"{k}.{ending}").read_bytes() for k in range(2)]
     assert written[0] == written[1]
     if ending == "pdf":  # fonts as TrueType, which matplotlib does not embed by default
         assert b"/Type0" in written[0] and b"/Type3" not in written[0]
@@ -143,5 +126,5 @@ def test_the_same_figure_is_the_same_file_with_letters_in_it(ending, tmp_path):
 
 def test_an_unknown_ending_lists_the_known_ones(tmp_path):
     with pytest.raises(ValueError, match=r"'\.doc'.*pdf.*svg"):
-        save_figure(plot_leaderboard({"ppo": 0.9}), tmp_path / "new" / "a.doc")
+        save_figure(plot_gains({"ppo": 0.9}), tmp_path / "new" / "a.doc")
     assert not (tmp_path / "new").exists()

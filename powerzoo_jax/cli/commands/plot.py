@@ -95,7 +95,7 @@ def _scored(board: Path, split: str) -> list[Scored]:
         name = f"{row['task']} ({learner})" if several else learner
         found.append(Scored(name, row, result.known, result.seeds))
     if not found:
-        raise ValueError(f"{board} holds no score on the split {split!r}. Train with `leaderboard --split {split}`.")
+        raise ValueError(f"{board} holds no gain on the split {split!r}. Train with `leaderboard --split {split}`.")
     return found
 
 

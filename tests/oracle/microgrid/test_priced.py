@@ -15,7 +15,7 @@ EPISODE = 5  # of the seeded ones, where jobs compete for power
 
 
 def test_a_searched_plan_returns_what_it_says_and_beats_the_habits():
-    sim = powerzoo_jax.make("dc_microgrid", version=1, split="val")
+    sim = powerzoo_jax.make("dc_microgrid", split="val")
     draws = seeded_starts(sim, EPISODE + 1, SEED)
     draws = type(draws)(*(x[EPISODE:] for x in draws))
     planner = MicrogridPlans(sim, draws, episode_keys(SEED, 1))

@@ -92,7 +92,7 @@ def test_the_bound_holds_for_any_multipliers_and_is_that_of_the_solver(played):
 
 def test_no_plan_of_two_jobs_beats_the_bound_at_a_price_of_dropped_work():
     """An hour in which a job of 64 GPUs and one of 128 start in any step or never, each way priced exactly."""
-    sim = powerzoo_jax.make("dc_microgrid_safe", version=1, split="test", max_steps=12)
+    sim = powerzoo_jax.make("dc_microgrid_safe", split="test", max_steps=12)
     jobs = JobList(
         kind=np.array([0, 1]),
         arrival=np.array([0, 2]),

@@ -10,7 +10,6 @@ import numpy as np
 import pytest
 
 import powerzoo_jax
-from powerzoo_jax.base.errors import SolverError
 from powerzoo_jax.base.tree import take
 from powerzoo_jax.oracle import (
     StorageEpisode,
@@ -25,7 +24,6 @@ from powerzoo_jax.oracle import (
     solve_storage,
 )
 from powerzoo_jax.oracle.linear_program import dual_bound
-from powerzoo_jax.oracle.reference import check_bounds
 from powerzoo_jax.oracle.storage.problem import branches, storage_program
 from powerzoo_jax.tasks.score import all_starts, episode_keys
 
@@ -259,14 +257,6 @@ def test_random_is_below_rule_is_below_oracle_and_the_rule_earns_what_a_rule_sho
     assert (rule - random) / (oracle - random) == pytest.approx(0.85, abs=0.03)
 
 
-def test_a_return_above_the_bound_of_its_episode_is_refused_by_name():
-    """Means may stand in order where an episode does not: every episode is held against its own bound."""
-    bound = np.array([10.0, -5.0, 0.0])
-    check_bounds({"rule": [9.0, -5.0, 0.0], "random": [1.0, -9, -1, 2, -8, -1]}, bound)
-    with pytest.raises(SolverError, match="random returns -4 on episode 1, above its bound -5"):
-        check_bounds({"random": [1.0, -9, -1, 2, -4, -1]}, bound)
-
-
 def test_no_policy_beats_the_bound_on_any_test_day():
     """Rules, the oracle and random play of every day, each against the bound of the day itself."""
     with jax.enable_x64(True):
@@ -274,6 +264,5 @@ def test_no_policy_beats_the_bound_on_any_test_day():
         draws, book = all_starts(sim), get_baselines("battery_arbitrage")
         foresight = book.foresee(sim, draws, episode_keys(42, draws.load_row.shape[0]))
         returns = {name: evaluate_baseline(sim, name, draws=draws).episode_rewards for name in ("random", "rule")}
-        check_bounds({**returns, "oracle": foresight.objective}, foresight.bound)
-        with pytest.raises(SolverError, match="oracle"):
-            check_bounds({"oracle": foresight.objective + 1e-3}, foresight.bound)
+    assert all((np.asarray(earned) <= foresight.bound + EXACT).all() for earned in returns.values())
+    assert (foresight.objective <= foresight.bound + EXACT).all()

@@ -30,7 +30,7 @@ FLOAT32 = 1e-5  # relative, of returns
 
 @pytest.fixture(scope="module")
 def sim():
-    return powerzoo_jax.make("marl_opf", version=1, split="val")
+    return powerzoo_jax.make("marl_opf", split="val")
 
 
 @pytest.fixture(scope="module")

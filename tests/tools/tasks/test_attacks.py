@@ -7,7 +7,7 @@ import pytest
 from powerzoo_jax.oracle.best import recorded_starts
 
 import powerzoo_jax
-from powerzoo_jax.oracle import get_best
+from powerzoo_jax.oracle import get_reference
 from powerzoo_jax.oracle.clock_plan import ClockPlan
 from powerzoo_jax.oracle.trivial import Played
 from tools.tasks import attacks
@@ -32,7 +32,7 @@ def test_a_search_climbs(search):
 
 
 def test_a_plan_counts_where_it_keeps_the_budgets_and_a_return_above_the_best_is_told(monkeypatch, tmp_path, capsys):
-    record = get_best("battery_arbitrage", "val", version=1)
+    record = get_reference("battery_arbitrage", "val")
     earned = [record["rule"], 2 * record["best"]]  # of plans that keep the budget, and of those that break it
 
     def played(sim, shape, values, draws, keys):
@@ -42,7 +42,7 @@ def test_a_plan_counts_where_it_keeps_the_budgets_and_a_return_above_the_best_is
         return Played(np.where(broken, earned[1], earned[0]), 9.0 * (broken[:, None] & limited))
 
     monkeypatch.setattr(attacks, "play_candidates", played)
-    rows = list(attacks.attack("battery_arbitrage", version=1, plans=100))
+    rows = list(attacks.attack("battery_arbitrage", plans=100))
     assert [row.attack for row in rows] == list(attacks.ATTACKS) and all(row.held for row in rows)
     assert {row.plans for row in rows} == {100} and 0 < rows[0].feasible < 100
     assert rows[0].gain == 0.0 and rows[0].value == record["rule"]
@@ -55,8 +55,8 @@ def test_a_plan_counts_where_it_keeps_the_budgets_and_a_return_above_the_best_is
 
 
 def test_a_record_of_other_episodes_is_refused():
-    sim = powerzoo_jax.make("battery_arbitrage", version=1, split="val")
-    record = get_best("battery_arbitrage", "val", version=1)
+    sim = powerzoo_jax.make("battery_arbitrage", split="val")
+    record = get_reference("battery_arbitrage", "val")
     assert recorded_starts(sim, record).load_row.shape[0] == record["n"]
     with pytest.raises(ValueError, match="record of 'val' is of other episodes"):
         recorded_starts(sim, record | {"episodes": "0"})

@@ -27,7 +27,7 @@ def test_rows_of_a_split_take_the_place_of_former_ones(tmp_path):
 
 
 def test_the_rule_and_the_violating_policy_play_the_same_days():
-    sim = powerzoo_jax.make("marl_der_arbitrage", version=1, split="val")
+    sim = powerzoo_jax.make("marl_der_arbitrage", split="val")
     draws = some_starts(sim, 3)
     every = all_starts(sim).load_row
     assert [int(x) for x in draws.load_row] == [int(every[k]) for k in (0, 24, 47)]

@@ -1,4 +1,4 @@
-"""Plans for version 1 of the tasks: they price what settles, so they return in the environment what they expect."""
+"""Plans of tasks that settle at the end: they price it, so they return in the environment what they expect."""
 
 from __future__ import annotations
 
@@ -7,7 +7,6 @@ import pytest
 
 import powerzoo_jax
 from powerzoo_jax.oracle import evaluate_baseline, get_baselines
-from powerzoo_jax.tasks import list_tasks
 from powerzoo_jax.tasks.score import all_starts, episode_keys, evaluate
 
 FLOAT32 = 2e-4  # relative: 288 rewards added up, and plans that the environment rounds
@@ -15,9 +14,9 @@ FLOAT32 = 2e-4  # relative: 288 rewards added up, and plans that the environment
 
 @pytest.mark.parametrize("task", ["dc_scheduling", "dc_microgrid", "joint_trans_dist"])
 def test_a_plan_returns_what_it_expects_and_no_more_than_its_bound(task):
-    sim = powerzoo_jax.make(task, version=1, split="val")
+    sim = powerzoo_jax.make(task, split="val")
     draws = jax.tree.map(lambda x: x[:1], all_starts(sim))
-    plan = get_baselines(task, 1).foresee(sim, draws, episode_keys(42, 1))
+    plan = get_baselines(task).foresee(sim, draws, episode_keys(42, 1))
     played = evaluate(sim, plan.policy.act, draws=draws, carry=plan.policy.carry)
     settled = {"zone_heat", "settlement"} & set(sim.spec.term_names)
     assert settled and all(played.metrics[name] for name in settled)
@@ -25,13 +24,3 @@ def test_a_plan_returns_what_it_expects_and_no_more_than_its_bound(task):
     assert float(plan.bound[0]) >= played.mean_reward * (1 + FLOAT32)
     rule = evaluate_baseline(sim, "rule", draws=draws)
     assert rule.mean_reward < played.mean_reward
-
-
-def test_rules_of_version_1_are_found_by_version_alone():
-    for task in list_tasks():
-        assert get_baselines(task) is get_baselines(task, 0)
-    assert get_baselines("dc_microgrid", 1).headline == "dg_derating"
-    assert get_baselines("marl_ev_v2g", 1).headline == "spike_weeks"
-    assert get_baselines("comparison_tso_centralized", 1).safe == "rule"
-    with pytest.raises(ValueError, match="has no version 5"):
-        get_baselines("dso", 5)
