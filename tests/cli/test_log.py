@@ -39,12 +39,13 @@ def test_points_of_a_sweep_stand_side_by_side():
     assert row["lr=2 return.1"] == 30.0
 
 
-def test_the_bar_shows_return_score_violations_and_speed():
+def test_the_bar_shows_return_gain_violations_and_speed():
     row = {"return": 5.0, **dict.fromkeys((f"cost.{name}" for name in COSTS), 0.0), "cost.resource": 0.75}
-    assert headline(row, SIM, (0.0, 10.0), 81234.0) == (
-        "return +5.00, score 0.50, 1 of 4 budgets violated, 81,234 steps/s"
-    )
-    assert "score" not in headline(row, SIM, None, 1.0)
+    over = "return +5.00, 1 of 4 budgets violated, 81,234 steps/s"
+    assert headline(row, SIM, (0.0, 10.0), 81234.0) == over  # what breaks a budget gains nothing
+    row["cost.resource"] = 0.25
+    assert headline(row, SIM, (0.0, 10.0), 81234.0).startswith("return +5.00, gain 0.50, 0 of 4 budgets violated")
+    assert "gain" not in headline(row, SIM, None, 1.0)
 
 
 def test_a_log_opened_again_forgets_what_the_checkpoint_does_not_know(tmp_path):

@@ -106,7 +106,7 @@ def test_evaluate_writes_the_full_record(tmp_path, capsys):
 def test_reference_prints_the_shipped_record(capsys):
     assert main(["reference", "battery_arbitrage"]) == 0
     record = json.loads(capsys.readouterr().out)
-    assert record["random"] < record["rule"] < record["oracle"]
+    assert record["random"] < record["rule"] < record["best"]
 
 
 def test_the_self_test_names_a_foreign_package_and_the_fix(monkeypatch):

@@ -9,7 +9,7 @@ import pytest
 
 from powerzoo_jax.base.errors import DataMissing, SettingsError
 from powerzoo_jax.cli import main
-from powerzoo_jax.cli.commands.evaluate import shipped_anchors
+from powerzoo_jax.cli.commands.evaluate import shipped_ends
 from powerzoo_jax.cli.own import load_modules, parse_keywords
 from powerzoo_jax.tasks import list_tasks, make, registry
 
@@ -106,10 +106,10 @@ def test_an_unknown_keyword_is_named_with_the_nearest(capsys):
     assert "v_min" in capsys.readouterr().err
 
 
-def test_anchors_of_the_shipped_table_are_for_the_task_as_it_is_shipped():
+def test_ends_of_the_shipped_table_are_for_the_task_as_it_is_shipped():
     """With half the power the oracle earns less: its score must not be measured against the shipped one."""
-    assert shipped_anchors(make("battery_arbitrage", split="test")) is not None
-    assert shipped_anchors(make("battery_arbitrage", split="test", battery_power_mw=0.1)) is None
+    assert shipped_ends(make("battery_arbitrage", split="test")) is not None
+    assert shipped_ends(make("battery_arbitrage", split="test", battery_power_mw=0.1)) is None
 
 
 def test_an_own_task_goes_from_training_to_the_leaderboard(module, tmp_path, capsys):

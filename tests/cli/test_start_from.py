@@ -55,9 +55,9 @@ def test_a_policy_has_seen_the_planner_of_the_run_that_it_started_from(tmp_path)
 
 def test_the_leaderboard_says_who_has_seen_a_planner():
     row = {
-        "task": "battery_arbitrage", "version": 0, "planner": "causal", "known": None, "budgets": {}, "steps": 1,
+        "task": "battery_arbitrage", "version": 1, "planner": "causal", "known": None, "budgets": {}, "steps": 1,
         "run": {"config": {"algorithm": "apg"}}, "seconds": None, "cpu_s": None, "date": "", "where": "",
-        "seeds": [{"return": 1.0, "score": None, "costs": {}, "kept": [True]}], "named": {},
+        "seeds": [{"return": 1.0, "gain": None, "costs": {}, "kept": [True]}], "named": {},
     }  # fmt: skip
     assert "|-|causal|\n" in page([row]) and "|-|-|\n" in page([{**row, "planner": ""}])
     assert "|planner seen|" in PAGE.read_text()

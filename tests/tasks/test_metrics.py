@@ -98,7 +98,7 @@ def vehicles():
     sim = powerzoo_jax.make("marl_ev_v2g_1d", split="test", soc_departure_min=0.599)
     draws = take(all_starts(sim), np.array([0, 1, 0, 1]))
     orders = jnp.zeros((4, 5, 1)).at[SELL].set(1.0)
-    return evaluate(sim, lambda order, obs, key: (order, order), draws=draws, carry=orders, anchors=(-10.0, 2.0))
+    return evaluate(sim, lambda order, obs, key: (order, order), draws=draws, carry=orders, ends=(-10.0, 2.0))
 
 
 def of_day(name, days):

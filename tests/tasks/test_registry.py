@@ -196,7 +196,7 @@ def test_a_disconnected_bus_of_a_user_is_named(tmp_path):
         ("bus", 32, "smaller than the task's 33"),
         ("branch", 31, "smaller than the task's 32"),
         ("unit", 0, "smaller than the task's 1"),
-        ("obs", 100, "smaller than the task's 202"),
+        ("obs", 100, "smaller than the task's 203"),
         ("agent", 2, "cannot be padded"),
         ("cost", 9, "cannot be padded"),
     ],

@@ -26,7 +26,7 @@ from powerzoo_jax.tasks.score import (
     dataset_hashes,
     episode_hash,
     evaluate,
-    normalized_score,
+    gain,
     seeded_starts,
     summary,
 )
@@ -167,13 +167,14 @@ def test_a_command_beyond_the_store_breaks_the_resource_budget():
     assert record.metrics["cycles"] == pytest.approx(emptied / (2 * 0.5), rel=SUM)
 
 
-def test_the_interval_covers_the_mean_and_the_score_needs_anchors():
+def test_the_interval_covers_the_mean_and_the_gain_needs_its_ends():
     sim = sim_of()
-    record = evaluate(sim, random_act(sim), n_episodes=FEW, anchors=(-10.0, 10.0))
+    record = evaluate(sim, idle_act(sim), n_episodes=FEW, ends=(-10.0, 10.0))
     low, high = record.ci95
     assert record.min_reward <= low <= record.mean_reward <= high <= record.max_reward
-    assert record.normalized_score == pytest.approx((record.mean_reward + 10) / 20)
-    assert evaluate(sim, random_act(sim), n_episodes=FEW).normalized_score is None
+    assert record.gain == pytest.approx((record.mean_reward + 10) / 20)
+    assert evaluate(sim, idle_act(sim), n_episodes=FEW).gain is None
+    assert evaluate(sim, random_act(sim), n_episodes=FEW, ends=(-10.0, 10.0)).gain is None  # it breaks a budget
 
 
 def test_a_record_tells_what_its_mean_hides():
@@ -219,16 +220,15 @@ def test_weights_in_a_partial_share_one_compile():
     assert episode._run_batch._cache_size() == before
 
 
-def test_the_score_is_zero_at_random_and_one_at_the_oracle():
-    assert normalized_score(-12.0, -12.0, 8.0) == 0.0
-    assert normalized_score(8.0, -12.0, 8.0) == 1.0
-    assert normalized_score(4.0, -12.0, 8.0) == pytest.approx(0.8)
+def test_the_gain_is_zero_at_the_rule_and_one_at_the_best():
+    assert gain(-12.0, -12.0, 8.0) == 0.0 and gain(8.0, -12.0, 8.0) == 1.0
+    assert gain(4.0, -12.0, 8.0) == pytest.approx(0.8) and gain(4.0, -12.0, 8.0, feasible=False) is None
 
 
-@pytest.mark.parametrize(("random", "oracle"), [(1.0, 1.0), (float("nan"), 1.0), (0.0, float("inf"))])
-def test_anchors_without_a_span_are_refused(random, oracle):
-    with pytest.raises(ValueError, match="do not span a scale"):
-        normalized_score(0.5, random, oracle)
+@pytest.mark.parametrize(("rule", "best"), [(1.0, 1.0), (2.0, 1.0), (float("nan"), 1.0), (0.0, float("inf"))])
+def test_ends_without_a_span_are_refused(rule, best):
+    with pytest.raises(ValueError, match="leave nothing to gain"):
+        gain(0.5, rule, best)
 
 
 def test_no_episodes_are_refused():

@@ -1,4 +1,4 @@
-"""Versions of the tasks: which there are, that version 0 stands as it was, and what version 1 settles and shows."""
+"""Versions of the tasks: which there are, and what version 1 settles and shows beyond version 0."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from powerzoo_jax.data.splits import split_rows
 from powerzoo_jax.envs import Sim
 from powerzoo_jax.envs.microgrid.env import OUTDOOR, SUN
 from powerzoo_jax.oracle import get_baselines, idle_act
-from powerzoo_jax.tasks import get_builder, get_spec, list_tasks, list_versions, registry
+from powerzoo_jax.tasks import get_builder, get_spec, list_presets, list_tasks, list_versions, registry
 from powerzoo_jax.tasks.feeder.catalog import SPIKE_PER_MWH, variants_of
 from powerzoo_jax.tasks.microgrid.build import build_microgrid
 from powerzoo_jax.tasks.score import evaluate
@@ -43,7 +43,7 @@ OBS = {  # fields of an observation in version 1: those of version 0, and what s
 
 @cache
 def make(task: str, **keywords: Any) -> Sim:
-    return powerzoo_jax.make(task, version=1, **keywords)
+    return powerzoo_jax.make(task, **keywords)
 
 
 @jax.jit
@@ -69,17 +69,20 @@ def term(sim: Sim, out: Any, name: str) -> float:
     return float(out.info.terms[0, sim.spec.term_names.index(name)])
 
 
-def test_every_task_has_both_versions_and_the_first_is_made_unasked():
-    assert registry.DEFAULT_VERSION == 0
+def test_every_task_is_built_in_version_1_and_no_other():
     for task in list_tasks():
-        assert list_versions(task) == (0, 1)
-        assert get_spec(task) is get_spec(task, 0) and get_spec(task).version == 0
-        assert get_spec(task, 1).version == 1 and get_builder(task, 1) == get_builder(task)
-    assert powerzoo_jax.make("marl_opf").spec.version == 0
+        assert list_versions(task) == (1,) and get_spec(task) is get_spec(task, 1) and get_spec(task).version == 1
+    for task in list_presets():
+        assert list_versions(task) == (1,)
+
+
+def test_version_0_says_how_to_reproduce_old_numbers():
+    with pytest.raises(ValueError, match=r"'marl_opf' is no longer built in version 0.*git checkout [0-9a-f]{7} && pip"):
+        powerzoo_jax.make("marl_opf", version=0)
 
 
 def test_an_unknown_version_names_those_there_are():
-    with pytest.raises(ValueError, match=r"task 'marl_opf' has no version 7\. Valid: 0, 1"):
+    with pytest.raises(ValueError, match=r"task 'marl_opf' has no version 7\. Valid: 1"):
         powerzoo_jax.make("marl_opf", version=7)
 
 
@@ -94,17 +97,15 @@ def test_a_task_of_ones_own_is_made_in_the_version_that_it_has(monkeypatch):
 
 @pytest.mark.parametrize("task", list_tasks())
 def test_version_1_is_built_as_its_row_says(task):
-    sim, row = make(task, split="val"), get_spec(task, 1)
+    sim, row = make(task, split="val"), get_spec(task)
     for name in ("version", "agents", "cost_names", "cost_budget", "term_names", "term_weights", "horizon", "case"):
         assert getattr(sim.spec, name) == getattr(row, name), name
-    assert sim.env.dims.obs == OBS.get(task, powerzoo_jax.make(task, split="val").env.dims.obs)
-    assert {"rule", "no_control"} <= set(get_baselines(task, 1).rules)
+    assert sim.env.dims.obs == OBS.get(task, sim.env.dims.obs)
+    assert {"rule", "no_control"} <= set(get_baselines(task).rules)
 
 
-def test_the_named_splits_of_a_version_are_its_own():
-    vehicles = variants_of(get_spec("marl_ev_v2g", 1))
-    assert vehicles.splits == ("train", "val", "test", "spike_weeks", "price_stress")
-    assert variants_of(get_spec("marl_ev_v2g")).splits == ("train", "val", "test", "price_stress")
+def test_weeks_of_spikes_are_a_split_of_their_own():
+    assert variants_of(get_spec("marl_ev_v2g")).splits == ("train", "val", "test", "spike_weeks", "price_stress")
     with pytest.raises(ValueError, match=r"Unknown split 'spike_week'\. Did you mean 'spike_weeks'"):
         make("marl_ev_v2g", split="spike_week")
 
@@ -282,15 +283,15 @@ def test_what_the_feeders_store_settles_at_a_known_price():
     out = step(sim, last, jnp.zeros((8, 1)))
     eta = math.sqrt(0.95)
     assert term(sim, out, "settlement") == pytest.approx(100 * 20 * (-0.2 / eta + 0.3 * eta), rel=1e-4)
-    unsettled = powerzoo_jax.make("joint_trans_dist", version=1, split="val", stored_usd_per_mwh=None)
-    assert unsettled.spec.term_names == get_spec("joint_trans_dist").term_names
+    unsettled = powerzoo_jax.make("joint_trans_dist", split="val", stored_usd_per_mwh=None)
+    assert unsettled.spec.term_names == get_spec("joint_trans_dist").term_names[:-1]
     with pytest.raises(ValueError, match=r"stored_usd_per_mwh = -1\.0 must not be negative"):
-        powerzoo_jax.make("joint_trans_dist", version=1, stored_usd_per_mwh=-1.0)
+        powerzoo_jax.make("joint_trans_dist", stored_usd_per_mwh=-1.0)
 
 
 def test_the_cost_of_a_dispatch_is_told_against_the_optimal_one():
     sim = make("marl_opf", split="val")
-    record = evaluate(sim, idle_act(sim), n_episodes=2, anchors=(-500.0, -250.0))
+    record = evaluate(sim, idle_act(sim), n_episodes=2, ends=(-500.0, -250.0))
     optimal_usd = 250.0 / 1e-3
     expected = 100 * (record.metrics["total_cost_usd"] - optimal_usd) / optimal_usd
     assert expected > 10 and record.metrics["percent_above_oracle_cost"] == pytest.approx(expected, rel=1e-4)

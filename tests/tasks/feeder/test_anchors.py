@@ -18,7 +18,7 @@ pytestmark = pytest.mark.reference
 SPECIFIED = {
     "dso": ({}, 0.401, 0.73, 1.257),
     "marl_ders_benchmark": ({"max_load_ratio": 1.1}, 0.060, 0.14, 3.14),
-    "marl_der_arbitrage": ({}, 0.010, 0.11, None),
+    "marl_der_arbitrage": ({"max_load_ratio": 0.9}, 0.010, 0.11, None),
 }
 
 

