@@ -192,6 +192,7 @@ def _lower(spec: TaskSpec, settings: JointSettings, split: str, dtype: np.dtype)
         max_load_ratio=settings.dist_load_ratio,
         load_column=DEMAND,
         obs_mode="local",
+        settlement_price=False,
         **given,
     )
 

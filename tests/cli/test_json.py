@@ -65,6 +65,7 @@ def record(value: float = 1.5) -> SimpleNamespace:
         mean_costs_by_constraint=costs,
         feasible=True,
         n_episodes=2,
+        episodes="0" * 16,
         to_dict=lambda: {"mean_reward": value},
     )
 

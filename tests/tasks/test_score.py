@@ -119,7 +119,7 @@ def test_the_record_survives_strict_json():
 
 def test_the_record_names_task_data_and_version():
     record = evaluate(sim_of(), idle_act(sim_of()), draws=few(sim_of()))
-    assert (record.task_id, record.task_version, record.split) == ("battery_arbitrage", 0, "test")
+    assert (record.task_id, record.task_version, record.split) == ("battery_arbitrage", 1, "test")
     assert record.library_version == powerzoo_jax.__version__
     assert set(record.dataset_hashes) == {"simbench_2016", "de_smard_2018"}
     stress = evaluate(sim_of("price_stress"), idle_act(sim_of()), draws=few(sim_of("price_stress")))

@@ -107,7 +107,7 @@ def test_the_actions_of_a_discrete_space_leave_its_range_where_they_are_invalid(
 
 def test_tasks_of_one_form_survive_and_share_a_program():
     steps = 3 * LANES * soak.LENGTH
-    found = soak.soak_group([("marl_opf", 0), ("marl_opf_7d", 0)], steps, 0, soak.QUICK_LEVEL)
+    found = soak.soak_group([("marl_opf", 1), ("marl_opf_7d", 1)], steps, 0, soak.QUICK_LEVEL)
     assert [x.programs for x in found] == [1, 0] and all(x.good and x.steps == steps for x in found)
     assert all(sum(x.outcomes.values()) == steps for x in found)
     assert [x.ended for x in found] == [LANES, 0]  # a day has 48 steps, 75 are played
@@ -119,7 +119,7 @@ def test_groups_hold_every_task_once_and_those_of_one_grid_together():
     assert sorted(members) == sorted((name, k) for name in names for k in list_versions(name))
     quick = groups(names, quick=True)
     assert sorted(name for group in quick for name, _ in group) == sorted(names)
-    assert any({("opf_118", 0), ("marl_opf_118", 0), ("opf_118_7d", 0)} <= set(group) for group in quick)
+    assert any({("opf_118", 1), ("marl_opf_118", 1), ("opf_118_7d", 1)} <= set(group) for group in quick)
 
 
 @pytest.mark.parametrize(("programs", "faults", "status"), [(1, 0, 0), (0, 0, 0), (2, 0, 1), (1, 3, 1)])

@@ -25,7 +25,7 @@ from powerzoo_jax.cli.commands.evaluate import baseline_scores, score_trained, u
 from powerzoo_jax.cli.commands.train import INTERRUPTED, StopRequest, train
 from powerzoo_jax.cli.lock import clear, hold
 from powerzoo_jax.cli.log import replace_text
-from powerzoo_jax.cli.runs import Run, has_checkpoint, is_run, open_run, resolve_config
+from powerzoo_jax.cli.runs import Run, has_checkpoint, is_run, open_run, resolve_config, shipped_config
 from powerzoo_jax.cli.selection import chosen_policies, planner_seen
 from powerzoo_jax.cli.table import STDOUT, write_json
 from powerzoo_jax.oracle import get_baselines, get_causal, get_reference, list_baselines
@@ -123,8 +123,8 @@ def _chosen(options: argparse.Namespace) -> list[str]:
 
 
 def public_tasks() -> list[str]:
-    """Tasks with references on the test split."""
-    return [task for task in list_tasks() if _reference(task) is not None]
+    """Tasks with references on the test split and settings of their own."""
+    return [task for task in list_tasks() if _reference(task) is not None and shipped_config(task) is not None]
 
 
 def _entry(text: str, algorithm: str | None) -> tuple[str, str | None]:

@@ -46,8 +46,9 @@ MARL_UC = replace(
             ),
         ),
         ("commitment", True),
-        *MARL_OPF.overrides[1:],
+        *MARL_OPF.overrides[1:-1],
         ("reserve_share", 0.10),
+        MARL_OPF.overrides[-1],
         ("unit_technologies", UNITS_UC),
     ),
 )

@@ -61,7 +61,9 @@ def played():
 
 
 def test_an_hour_without_jobs_warms_the_room_and_pays_for_servers_and_fans():
-    """22 degC at first and 1.3 K in the hour: nothing to cool below 27 degC, so the fans' 50 kW are all of it."""
+    """The fans' 50 kW remove 250 kW at a coefficient of 5, of the servers' 555, so that more would cost more than the
+    heat that is left; what the room has warmed by then is paid as the electricity that would cool it.
+    """
     with jax.enable_x64(True):
         sim = powerzoo_jax.make(
             TASK,
@@ -75,9 +77,14 @@ def test_an_hour_without_jobs_warms_the_room_and_pays_for_servers_and_fans():
         draws = take(all_starts(sim), slice(0, 1))
         (plan,) = plan_episodes(sim, draws, episode_keys(0, 1))
         price = np.asarray(sim.params.bank.price_rows)[int(draws.price_row[0]) + np.arange(2), 0]
-    by_hand = -0.01 * 0.5 * price.sum() * (1.05 * (0.5 + 1000 * 55 / 1e6) + 0.05)
-    assert (price > 0).all()
-    assert plan.objective == pytest.approx(by_hand, abs=EXACT) and plan.bound == pytest.approx(by_hand, abs=EXACT)
+    warm_c, outdoor_c = 0.0, 8.0
+    for _ in range(12):  # explicit steps of 5 min: 500 kWh and walls of 5 kW a degree
+        warm_c += (555 - 250 - 5 * (22 + warm_c - outdoor_c)) / 500 / 12
+    heat_mwh = 500 * warm_c / 1000 / 5
+    by_hand = -0.01 * (0.5 * price.sum() * (1.05 * 0.555 + 0.05) + price.mean() * heat_mwh)
+    assert (price > 0).all() and plan.bound == pytest.approx(by_hand, abs=EXACT)
+    # one set-point for half an hour removes a little less than 250 kW at its end
+    assert by_hand - 1e-5 < plan.objective < by_hand
 
 
 def test_executed_the_plan_returns_what_the_programme_says_in_a_room_that_is_never_too_warm(played):
@@ -107,9 +114,10 @@ def test_the_bound_holds_for_any_multipliers_and_is_that_of_the_solver(played):
     plan, _, problems, *_ = played
     program = relaxed_program(problems[1])
     dual = solve_site(program).dual
-    assert -dual_bound(program, dual) == pytest.approx(plan.bound[1], abs=EXACT)
+    start = problems[1].initial_heat  # what the room holds at first is a constant beside the programme
+    assert start - dual_bound(program, dual) == pytest.approx(plan.bound[1], abs=EXACT)
     wrong = dual + 0.01 * np.random.default_rng(0).normal(size=dual.shape)
-    assert -dual_bound(program, wrong) > plan.bound[1]
+    assert start - dual_bound(program, wrong) > plan.bound[1]
 
 
 def test_by_hand_a_job_runs_no_more_than_the_one_ahead_of_it(played):
@@ -129,7 +137,8 @@ def test_by_hand_a_job_runs_no_more_than_the_one_ahead_of_it(played):
         due_min=np.array([80.0, 85.0]),
     )
     calm = np.zeros(48)
-    problem = dataclasses.replace(played[2][0], jobs=jobs, serving=calm + 400, usd_per_mwh=calm)
+    free = {"usd_per_mwh": calm, "end_heat_usd_per_c": 0.0}
+    problem = dataclasses.replace(played[2][0], jobs=jobs, serving=calm + 400, **free)
     assert return_bound(problem) == pytest.approx(-2 * 5 / 4, abs=EXACT)
     # a queue with one place refuses the second job, which then waits for none
     unordered = dataclasses.replace(problem, slots=1)
