@@ -1,13 +1,13 @@
-"""Time to quality: score of a learner on the test split against the seconds since its process began.
+"""Time to quality: gain of a learner on the test split against the seconds since its process began.
 
 Usage: python benchmarks/quality.py TASK [--algorithm A] [--set key=value] [--seeds 1] [--every 30] [--until 0.9]
 
-Trains with the shipped settings and scores the greedy policy after every so many updates, one row each:
+Trains with the shipped settings and plays the greedy policy after every so many updates, one row each:
   wall_s     seconds since the process began, imports and compiling included, scoring left out
   cpu_s      CPU seconds of the same; tells more where the machine is shared
   env_steps  of one seed
-  score      mean over seeds of (return - random) / (oracle - random);  within: seeds that keep every budget on test
-Ends at the first row whose score reaches --until within the budgets of most seeds. Columns are tab-separated.
+  gain       mean over the seeds that keep every budget on test, see `tasks.score.gain`;  within: how many do
+Ends at the first row whose gain reaches --until within the budgets of most seeds. Columns are tab-separated.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from powerzoo_jax.cli.commands.evaluate import score_trained  # noqa: E402
 from powerzoo_jax.cli.runs import Run, resolve_config  # noqa: E402
 from powerzoo_jax.cli.selection import chosen_policies  # noqa: E402
 
-COLUMNS = ("task", "algorithm", "updates", "env_steps", "wall_s", "cpu_s", "score", "within", "costs")
+COLUMNS = ("task", "algorithm", "updates", "env_steps", "wall_s", "cpu_s", "gain", "within", "costs")
 
 
 def measure(args: argparse.Namespace) -> None:
@@ -44,13 +44,14 @@ def measure(args: argparse.Namespace) -> None:
         jax.block_until_ready(state)
         clocks = time.perf_counter(), time.process_time()
         records = score_trained(test, chosen_policies(run, sim, state))
-        score, within = np.mean([r.normalized_score for r in records]), sum(r.feasible for r in records)
+        known, within = [r.gain for r in records if r.gain is not None], sum(r.feasible for r in records)
+        share = float(np.mean(known)) if known else np.nan
         steps = done * run.learner.batch_steps(run.config, sim)
         used = (f"{now - begin:.1f}" for now, begin in zip(clocks, spent, strict=True))
         costs = np.mean([list(r.mean_costs_by_constraint.values()) for r in records], axis=0)
-        row = (run.config.task, run.config.algorithm, done, steps, *used, f"{score:.3f}", f"{within}/{args.seeds}")
+        row = (run.config.task, run.config.algorithm, done, steps, *used, f"{share:.3f}", f"{within}/{args.seeds}")
         print("\t".join(map(str, (*row, " ".join(f"{c:.3g}" for c in costs)))), flush=True)
-        if score >= args.until and 2 * within > args.seeds:
+        if share >= args.until and 2 * within > args.seeds:
             return
         after = time.perf_counter(), time.process_time()
         spent = [begin + b - a for begin, a, b in zip(spent, clocks, after, strict=True)]

@@ -1,21 +1,19 @@
 """Reference policies of the bidding task: all bid the truth, the middle or the most, or the best joint bids.
 
 The oracle is the set of markups, one for each block of each unit, that earns most together on the day, as far as a
-climb from the best markup bid alike by all finds it: the score measures collusion. What it costs consumers stands
-beside it as `competition_index`. So the order of the policies is another than elsewhere: the rule, who bids the truth,
+climb from the best markup bid alike by all finds it: the gain measures collusion. What it costs consumers tells
+`competition_index`. So the order of the policies is another than elsewhere: the rule, who bids the truth,
 competes and earns least, below random markups; the oracle earns most and is bounded.
 
 The budgets bind nobody. Load goes unserved only where no unit can deliver: offers end far below the price of unserved
 load. With ramps of half of a unit's range in a step, whatever was bid before leaves at least 80 MW more than the
-steepest rise of load asks for, under the ratings (`tests/oracle/test_reference_table_grid.py` proves it).
+steepest rise of load asks for, under the ratings (`tests/oracle/test_market.py` proves it).
 """
 
 from __future__ import annotations
 
 import itertools
-from collections.abc import Mapping
 from functools import partial
-from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -25,7 +23,7 @@ from jax import Array
 from powerzoo_jax.envs.core import Sim
 from powerzoo_jax.envs.series import AHEAD_HI, AHEAD_LO, Draw
 from powerzoo_jax.oracle.registry import Baselines, OraclePlan, Policy, follow, repeat_action
-from powerzoo_jax.tasks.score import Evaluation, evaluate
+from powerzoo_jax.tasks.score import evaluate
 
 MARKUPS = 11  # bids of the grid, from -1 (the truth) to 1
 TRUTH, MIDDLE, MOST = -1.0, 0.0, 1.0
@@ -89,17 +87,6 @@ def competition_index(consumer_usd: float, truthful_usd: float, oracle_usd: floa
     return (consumer_usd - truthful_usd) / span if span else None
 
 
-def _facts(records: Mapping[str, Evaluation]) -> dict[str, Any]:
-    """Facts in a market's record beside returns and costs."""
-    paid = {name: float(record.metrics["consumer_cost_usd"] or 0.0) for name, record in records.items()}
-    return {
-        "competition_index": {name: competition_index(x, paid["rule"], paid["oracle"]) for name, x in paid.items()},
-        "consumer_cost_usd": paid,
-        "mean_lmp_per_mwh": {name: record.metrics["mean_lmp_per_mwh"] for name, record in records.items()},
-        "per_agent": {name: record.per_agent for name, record in records.items()},
-    }
-
-
 BIDDING = Baselines(
     rules={
         "no_control": partial(_alike, bid=MIDDLE),
@@ -110,5 +97,4 @@ BIDDING = Baselines(
     splits=("train", "val", "test", "demand_shift", "renewable_shock"),
     violating="max_markup",
     idle="ramps of half a range in a step and offers below the price cap: no bids leave load unserved",
-    facts=_facts,
 )

@@ -25,7 +25,6 @@ from powerzoo_jax.envs.series import Draw
 from powerzoo_jax.oracle.lagrangian import PricedPlanner
 from powerzoo_jax.tasks import get_builder, get_spec, list_tasks
 from powerzoo_jax.tasks.catalog import CATALOG
-from powerzoo_jax.tasks.score import Evaluation
 
 FILE = Path(__file__).parent / "references.json"
 COMMAND = "python -m powerzoo_jax.oracle.reference"
@@ -115,7 +114,6 @@ class Baselines:
     violating:  policy that must break a budget, or the constraint would be idle
     idle:       why no policy whatsoever can break a budget; empty where `violating` must
     headline:   named split that is shown beside val and test; empty where none is
-    facts:      what the record of the references holds beside, from the evaluation of every policy
     """
 
     rules: Mapping[str, Choose]
@@ -124,7 +122,6 @@ class Baselines:
     violating: str = "random"
     idle: str = ""
     headline: str = ""
-    facts: Callable[[Mapping[str, Evaluation]], dict[str, Any]] | None = None
 
     @property
     def names(self) -> tuple[str, ...]:

@@ -77,9 +77,7 @@ def test_every_task_is_built_in_version_1_and_no_other():
 
 
 def test_version_0_says_how_to_reproduce_old_numbers():
-    with pytest.raises(
-        ValueError, match=r"no longer built in version 0.*git checkout [0-9a-f]{7} && pip"
-    ):
+    with pytest.raises(ValueError, match=r"no longer built in version 0.*git checkout [0-9a-f]{7} && pip"):
         powerzoo_jax.make("marl_opf", version=0)
 
 
