@@ -118,4 +118,4 @@ def test_an_unknown_filter_is_refused(kind):
 
 def test_equal_spellings_of_the_mode_are_accepted():
     env = powerzoo.make_task_env(TASK, obs_mode="flattened", observation_mode="flattened")
-    assert env.observation_space.shape == (202,)
+    assert env.observation_space.shape == (203,)

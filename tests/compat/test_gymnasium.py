@@ -70,7 +70,7 @@ def test_an_unknown_keyword_is_refused_in_words_that_learners_look_for(env_id):
 
 def test_a_learner_that_tries_keywords_out_gets_its_environment():
     env = made_by_trial(UNIT, frameskip=1, render_mode="rgb_array")
-    assert env.render_mode == "rgb_array" and env.reset(seed=0)[0].shape == (202,)
+    assert env.render_mode == "rgb_array" and env.reset(seed=0)[0].shape == (203,)
 
 
 def test_the_version_of_an_id_is_that_of_the_task():
@@ -78,11 +78,21 @@ def test_the_version_of_an_id_is_that_of_the_task():
     assert {gymnasium.spec(PHYSICAL).version, gymnasium.spec(UNIT).version} == {version}
 
 
+@pytest.mark.parametrize("env_id", [PHYSICAL, UNIT])
+def test_the_id_of_version_0_is_another_name_on_which_gymnasium_warns(env_id):
+    old = env_id.replace("-v1", "-v0")
+    words = rf"The environment {old} is out of date. You should consider upgrading to version `v1`."
+    with pytest.warns(DeprecationWarning, match=words) as told:
+        env = gymnasium.make(old, split="test")
+    assert len([w for w in told if issubclass(w.category, DeprecationWarning)]) == 1
+    assert env.unwrapped.observation_space == gymnasium.make(env_id, split="test").unwrapped.observation_space
+
+
 def test_the_action_spaces_are_those_of_the_contract(env):
     assert env.action_space == gymnasium.spaces.Box(-0.2, 0.2, (1,), np.float32)
     assert gymnasium.make(UNIT).action_space == gymnasium.spaces.Box(-1, 1, (1,), np.float32)
-    assert env.observation_space.shape == (202,)
-    assert len(env.get_observation_fields()) == 202
+    assert env.observation_space.shape == (203,)
+    assert len(env.get_observation_fields()) == 203
 
 
 def test_a_seed_fixes_the_stream_of_episodes(env):

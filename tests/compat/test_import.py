@@ -64,8 +64,9 @@ def test_envs_import_without_tasks():
 def test_importing_powerzoo_registers_its_ids_only():
     code = "import gymnasium as g; a = set(g.registry); import powerzoo; print(sorted(set(g.registry) - a))"
     names = [name for task, name in IDS.items() if task in powerzoo_jax.list_tasks()]
-    names += [f"{grid}-{level}" for grid in ("TransGrid", "DistGrid") for level in ("easy", "medium", "hard")]
-    assert run(code).stdout.strip() == str(sorted(f"PowerZoo/{name}-v0" for name in names))
+    ids = [f"PowerZoo/{name}-v{version}" for name in names for version in (0, 1)]  # the former as other names
+    ids += [f"PowerZoo/{grid}-{level}-v0" for grid in ("TransGrid", "DistGrid") for level in ("easy", "medium", "hard")]
+    assert run(code).stdout.strip() == str(sorted(ids))
 
 
 def test_a_rival_distribution_is_refused_with_the_fix(tmp_path):

@@ -49,7 +49,7 @@ def idle(env):
 def test_a_card_has_every_key_and_says_what_the_environment_is(env):
     card = tasks.get_public_task_info(TASK)
     assert card.keys() >= CARD_KEYS and json.loads(json.dumps(card)) == card
-    assert (card["observation_shape"], card["action_shape"]) == ([202], [1])
+    assert (card["observation_shape"], card["action_shape"]) == ([203], [1])
     assert card["cost_thresholds"] == {"resource": 0.5} and card["delta_t_minutes"] == 30
     # the calendar of the specification: days 26 to the end of every month are for testing
     assert card["split_dates"]["test"] == {"first": "2016-01-26", "last": "2016-12-31", "days": 66}
@@ -185,7 +185,7 @@ def test_a_perfect_forecast_is_what_the_feeder_then_draws(env):
         seen.append(obs[load])
     np.testing.assert_allclose(told / told[0], np.array(seen) / seen[0], rtol=1e-5)
     assert (
-        ahead.observation_space.shape == (206,)
+        ahead.observation_space.shape == (207,)
         and not wrappers.ForecastWrapper(env, 2, "none").reset(seed=2)[0][-2:].any()
     )
     noisy = wrappers.ForecastWrapper(env, 2, "noisy")
@@ -255,7 +255,7 @@ def test_a_config_says_what_is_wrong_with_it():
 
 def test_info_and_describe_know_the_real_spaces():
     told = json.loads(powerzoo.info(TASK, format="json"))
-    assert told["observation_space"]["shape"] == [202] and told["config_template"]["task_name"] == TASK
+    assert told["observation_space"]["shape"] == [203] and told["config_template"]["task_name"] == TASK
     assert "resource 0.5 MW" in powerzoo.describe(TASK)
     assert rl.info("marl_der_arbitrage")["action_space"]["bat_0"]["shape"] == [1]
 
@@ -283,17 +283,15 @@ def test_random_play_repeats_itself_and_breaks_its_budget(env):
     tight = benchmarks.evaluate(lambda obs: idle(env), env, 1, cost_threshold=0.0)
     assert tight["feasible"] and tight["episode_costs"] == [0.0]
     short = benchmarks.evaluate_task(benchmarks.RandomPolicy(env.action_space, 0), TASK, override_n_episodes=1)
-    assert (short["seeds"], short["split"], short["task_version"]) == ([42], "test", 0)
+    assert (short["seeds"], short["split"], short["task_version"]) == ([42], "test", 1)
 
 
 def test_anchors_may_be_registered(monkeypatch, tmp_path):
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    assert TASK in benchmarks.list_baselines() and benchmarks.get_baseline(TASK)["oracle"] == pytest.approx(7.614506)
-    assert benchmarks.normalized_score(TASK, benchmarks.get_baseline(TASK)["random"]) == 0.0
-    with pytest.raises(KeyError, match="Compute it"):
-        benchmarks.normalized_score("marl_ev_v2g_10ev", 1.0)
-    benchmarks.register_baseline("marl_ev_v2g_10ev", random=-2.0, oracle=2.0)
-    assert benchmarks.normalized_score("marl_ev_v2g_10ev", 1.0) == 0.75
+    assert TASK in benchmarks.list_baselines() and benchmarks.get_baseline(TASK)["best"] == pytest.approx(7.614506)
+    assert benchmarks.normalized_score(TASK, benchmarks.get_baseline(TASK)["rule"]) == 0.0
+    benchmarks.register_baseline("marl_ev_v2g_10ev", random=-2.0, oracle=2.0, rule=-1.0)
+    assert benchmarks.normalized_score("marl_ev_v2g_10ev", 1.25) == 0.75
     assert "marl_ev_v2g_10ev" in benchmarks.list_baselines()
     with pytest.raises(ValueError, match="scale"):
         benchmarks.register_baseline("marl_ev_v2g_10ev", random=1.0, oracle=1.0)
@@ -303,7 +301,7 @@ def test_an_offline_data_set_keeps_the_last_observations(tmp_path):
     env = powerzoo.make_task_env(TASK, split="test", max_steps=5)
     path = benchmarks.DatasetGenerator(env).collect(3, tmp_path / "played", seed=7)
     stored = benchmarks.DatasetLoader(path).get_dataset(load_infos=True)
-    assert stored["observations"].shape == (15, 202) and stored["infos/cost_sum"].shape == (15,)
+    assert stored["observations"].shape == (15, 203) and stored["infos/cost_sum"].shape == (15,)
     assert stored["timeouts"].nonzero()[0].tolist() == [4, 9, 14] and not stored["terminals"].any()
     np.testing.assert_array_equal(stored["next_observations"][:4], stored["observations"][1:5])
     assert (stored["next_observations"][4] != stored["observations"][5]).any()

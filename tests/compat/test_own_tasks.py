@@ -25,7 +25,7 @@ def test_a_registered_task_is_made_and_scored_between_its_anchors(monkeypatch, t
     assert powerzoo.make_task_env(MINE).action_space == powerzoo.make_task_env(BASE).action_space
     with pytest.raises(KeyError, match=MINE):
         normalized_score(MINE, 0.0)
-    register_baseline(MINE, random=-10.0, oracle=30.0)
+    register_baseline(MINE, random=-20.0, oracle=30.0, rule=-10.0)
     record = evaluate_task(lambda obs: np.zeros(1, np.float32), MINE, override_n_episodes=1)
     assert record["mean_reward"] == 0.0  # who does not trade earns nothing
     assert record["normalized_score"] == 0.25 and record["task_id"] == MINE

@@ -110,7 +110,7 @@ def test_an_absent_agent_is_idle_and_an_unknown_one_is_refused():
 def test_the_modes_of_a_task_change_the_observation_alone():
     sizes = {mode: powerzoo.make_task_env("marl_der_arbitrage", obs_mode=mode) for mode in ("local", "global")}
     shapes = {mode: each.observation_space["bat_0"].shape for mode, each in sizes.items()}
-    assert shapes == {"local": (11,), "global": (14,)}
+    assert shapes == {"local": (12,), "global": (15,)}
     with pytest.raises(ValueError, match="local_plus_voltage"):
         powerzoo.make_task_env("marl_der_arbitrage", obs_mode="local_plus_voltages")
 
@@ -132,7 +132,8 @@ def test_a_grid_task_reports_load_and_money_by_the_names_of_the_contract():
     p = np.array([infos[agent]["unit_power_mw"] for agent in env.possible_agents]).ravel()
     money = 0.5 * np.array([14.0, 15, 30, 40, 10]) @ p
     assert info["total_load_mw"] == pytest.approx(p.sum(), rel=1e-5) and info["allocation_mode"] == "score"
-    assert info["gen_cost"] == info["operating_cost"] == pytest.approx(money, rel=1e-5)
+    assert info["gen_cost"] == pytest.approx(money, rel=1e-5) and info["no_load_cost"] > 0
+    assert info["operating_cost"] == pytest.approx(money + info["no_load_cost"], rel=1e-5)
     assert info["cost_per_mwh"] == pytest.approx(2 * money / p.sum(), rel=1e-5)
     assert info["startup_cost"] == info["shutdown_cost"] == info["reserve_shortfall"] == 0
 

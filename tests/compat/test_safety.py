@@ -25,5 +25,5 @@ def test_the_cost_is_what_the_info_says(vector_cost):
 
 def test_thresholds_follow_the_names():
     env = make_safe_env("dc_microgrid_safe")
-    assert env.cost_names == ("sla", "overtemp", "power_deficit") and len(env.cost_thresholds) == 3
+    assert env.cost_names == ("sla", "overtemp", "power_deficit", "dropped_gpu_h") and len(env.cost_thresholds) == 4
     assert env.cost_threshold == pytest.approx(sum(env.cost_thresholds))

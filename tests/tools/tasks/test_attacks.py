@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from powerzoo_jax.oracle.best import recorded_starts
 
 import powerzoo_jax
 from powerzoo_jax.oracle import get_reference
 from powerzoo_jax.oracle.clock_plan import ClockPlan
+from powerzoo_jax.oracle.reference import recorded_starts
 from powerzoo_jax.oracle.trivial import Played
 from tools.tasks import attacks
 

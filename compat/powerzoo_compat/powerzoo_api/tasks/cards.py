@@ -7,6 +7,7 @@ import dataclasses
 import functools
 import json
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -200,7 +201,7 @@ def budgets_of(spec: TaskSpec) -> ConstraintSpec:
     chosen = [(n, float(b)) for n, b in zip(spec.cost_names, spec.cost_budget, strict=True)]
     finite = [(name, budget) for name, budget in chosen if math.isfinite(budget)]
     names, budgets = (tuple(x) for x in zip(*finite, strict=True)) if finite else ((), ())
-    return ConstraintSpec(names, budgets, fallback_weights(spec, len(names)))
+    return ConstraintSpec(names, budgets, fallback_weights(spec, names))
 
 
 def eval_protocol(spec: TaskSpec) -> dict[str, Any]:
@@ -209,9 +210,10 @@ def eval_protocol(spec: TaskSpec) -> dict[str, Any]:
     return {"split": EVALUATED, "seed_start": SEED, "n_episodes": FEWER if large else EPISODES}
 
 
-def fallback_weights(spec: TaskSpec, count: int) -> tuple[float, ...]:
+def fallback_weights(spec: TaskSpec, names: Sequence[str]) -> tuple[float, ...]:
     """Prices of the selected channels in a reward without constraints."""
-    return (4.0, 1.0, 1.0) if spec.id == "marl_ders_benchmark" else (1.0,) * count
+    dear = "voltage_violation" if spec.id == "marl_ders_benchmark" else None
+    return tuple(4.0 if name == dear else 1.0 for name in names)
 
 
 def _units(spec: TaskSpec) -> dict[str, str]:
