@@ -7,6 +7,7 @@ from pathlib import Path
 
 from tests.docs.scripts import blocks, spoken
 
+CENT = 0.01  # [$] by which a return of float32 may exceed a bound of float64
 PAGE = (Path(__file__).resolve().parents[2] / "docs" / "howto" / "paper.md").read_text(encoding="utf-8")
 SMALL = {"SEEDS": "2", "PPO_STEPS": "768", "APG_UPDATES": "2", "SAC_STEPS": "1024"}
 LEARNERS = ("ppo", "apg", "sac")
@@ -21,10 +22,10 @@ def test_the_study_runs_in_small_sizes(run_snippet, tmp_path, monkeypatch):
     assert sorted(row["run"]["config"]["algorithm"] for row in rows) == sorted(LEARNERS)
     for row in rows:
         known = row["known"]
-        assert len(row["seeds"]) == 2 and known["random"] < known["rule"] < known["oracle"] <= known["bound"]
+        assert len(row["seeds"]) == 2 and known["random"] < known["rule"] < known["best"] <= known["bound"] + CENT
         assert all(seed["return"] <= known["bound"] for seed in row["seeds"])
     table = (tmp_path / "table.tex").read_text()
-    assert all(f"& {name} &" in table for name in ("random", "rule", *LEARNERS, "oracle")) and r"\toprule" in table
+    assert all(f"& {name} &" in table for name in ("random", "rule", *LEARNERS, "best")) and r"\toprule" in table
     for name in ("curves", "scores", "feeder"):
         assert (tmp_path / f"{name}.pdf").read_bytes().startswith(b"%PDF")
         assert (tmp_path / f"{name}.svg").read_text().startswith("<?xml")

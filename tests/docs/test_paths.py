@@ -11,6 +11,7 @@ import pytest
 from tests.docs.scripts import blocks
 
 ROOT = Path(__file__).resolve().parents[2]
+CENT = 0.01  # [$] by which a return of float32 may exceed a bound of float64
 PAGE = (ROOT / "docs" / "howto" / "paths.md").read_text(encoding="utf-8")
 PATHS = dict(re.findall(r"^## (.+?)\n(.*?)(?=^## |\Z)", PAGE, re.MULTILINE | re.DOTALL))
 
@@ -39,8 +40,8 @@ def test_an_own_task_goes_to_a_row_of_a_leaderboard_and_a_page(play, tmp_path):
     play("A task of your own, on a leaderboard and in a browser")
     (row,) = json.loads((tmp_path / "results" / "board.json").read_text())
     known = row["known"]
-    assert row["task"] == "far_battery" and known["random"] < known["rule"] < known["oracle"] <= known["bound"]
-    assert known["random"] < row["seeds"][0]["return"] <= known["bound"]
+    assert row["task"] == "far_battery" and known["random"] < known["rule"] < known["best"] <= known["bound"] + CENT
+    assert known["random"] < row["seeds"][0]["return"] <= known["bound"] + CENT
     page = (tmp_path / "results" / "far_battery.html").read_text(encoding="utf-8")
     assert '"name":"rule"' in page and '"name":"ppo"' in page and len(page) < 1_000_000
     assert (tmp_path / "results" / "scores.svg").read_text().startswith("<?xml")
