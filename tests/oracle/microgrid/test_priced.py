@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import numpy as np
-from powerzoo_jax.oracle.best import execute
 
 import powerzoo_jax
 from powerzoo_jax.oracle.microgrid.policies import finalists, job_loss
 from powerzoo_jax.oracle.microgrid.priced import MicrogridPlans
+from powerzoo_jax.oracle.reference import execute
 from powerzoo_jax.tasks.score import SEED, episode_keys, seeded_starts
 
 ROUNDED = 2e-3  # of a return near 80, played in float32 over 288 steps

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import powerzoo_jax
-from powerzoo_jax.oracle import OraclePlan, best, evaluate_baseline, foresight, get_baselines, get_priced
+from powerzoo_jax.oracle import OraclePlan, evaluate_baseline, foresight, get_baselines, get_priced, reference
 from powerzoo_jax.oracle.lagrangian import PlanPool, choose_plans, dual_value, search_prices
 from powerzoo_jax.oracle.transmission import priced
 from powerzoo_jax.oracle.transmission.dispatch import (
@@ -97,7 +97,7 @@ def test_executed_the_plans_keep_the_budget_below_a_bound_that_holds_at_other_pr
     budget = np.asarray(budget)
     rule = evaluate_baseline(sim, "rule", draws=draws)
     found = search_prices(planner, n, budget, pool=pool, anchor=rule.mean_reward)
-    played = best.execute(sim, draws, SEED, choose_plans(pool, n, budget))
+    played = reference.execute(sim, draws, SEED, choose_plans(pool, n, budget))
     assert keeps(np.array(list(played.mean_costs_by_constraint.values())), budget).all() and found.price[0] > 0
     assert rule.feasible and rule.mean_reward < played.mean_reward < found.bound
     reached = [planner.reached_bound(day, found.price) for day in range(n)]
@@ -118,5 +118,5 @@ def test_where_plans_break_a_budget_of_the_mean_the_rule_stands_in(sim, monkeypa
     merit, rule = planner.played
     assert merit.cost[:, 0].mean() > budget[0] > rule.cost[:, 0].mean() and planner.most_price[0] > 0
     search_prices(planner, n, budget, pool=pool)
-    played = best.play_best(sim, draws, SEED, pool)
+    played = reference.play_best(sim, draws, SEED, pool)
     assert played.feasible and rule.value.mean() <= played.mean_reward * (1 - FLOAT32) < merit.value.mean()
