@@ -244,7 +244,7 @@ def test_the_shipped_page_is_that_of_its_rows_and_of_todays_tasks_and_settings()
 def test_settings_that_quote_the_leaderboard_quote_the_gain_that_stands_there():
     rows = re.findall(r"^\|`(\w+)-v\d+`\|(\w+)\|\d+\|[\d,]+\|(-?[\d.]+) \[", PAGE.read_text(), re.MULTILINE)
     gains = {f"{task}_{learner}": float(gain) for task, learner, gain in rows}
-    assert len(gains) > 8
+    assert len(gains) > 5
     for path in sorted((PAGE.parents[1] / "configs").glob("*.toml")):
         for quoted in re.findall(r"on the leaderboard[^\n]*?gain (-?[\d.]+\d)", path.read_text()):
             assert round(gains[path.stem], len(quoted.partition(".")[2])) == float(quoted)

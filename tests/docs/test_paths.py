@@ -44,4 +44,4 @@ def test_an_own_task_goes_to_a_row_of_a_leaderboard_and_a_page(play, tmp_path):
     assert known["random"] < row["seeds"][0]["return"] <= known["bound"] + CENT
     page = (tmp_path / "results" / "far_battery.html").read_text(encoding="utf-8")
     assert '"name":"rule"' in page and '"name":"ppo"' in page and len(page) < 1_000_000
-    assert (tmp_path / "results" / "scores.svg").read_text().startswith("<?xml")
+    assert (tmp_path / "results" / "gains.svg").read_text().startswith("<?xml")
