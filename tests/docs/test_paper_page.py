@@ -26,7 +26,7 @@ def test_the_study_runs_in_small_sizes(run_snippet, tmp_path, monkeypatch):
         assert all(seed["return"] <= known["bound"] for seed in row["seeds"])
     table = (tmp_path / "table.tex").read_text()
     assert all(f"& {name} &" in table for name in ("random", "rule", *LEARNERS, "best")) and r"\toprule" in table
-    for name in ("curves", "scores", "feeder"):
+    for name in ("curves", "gains", "feeder"):
         assert (tmp_path / f"{name}.pdf").read_bytes().startswith(b"%PDF")
         assert (tmp_path / f"{name}.svg").read_text().startswith("<?xml")
     page = (tmp_path / "day.html").read_text(encoding="utf-8")
