@@ -19,6 +19,7 @@ import jax.numpy as jnp
 from flax import struct
 from jax import Array, lax
 
+from powerzoo_jax.base.refusal import refuse
 from powerzoo_jax.base.solver_mode import AUTO, by_mode
 from powerzoo_jax.opf.ac import equations as eqs
 from powerzoo_jax.opf.ac import interior_point as interior
@@ -289,6 +290,10 @@ def _linear_both_ways(follow: Callable[[Any], Any], change: Any, like: Any) -> A
     return out
 
 
+NO_TPU = (
+    "ac_opf computes in float64, which a TPU does not have: emulated, its program was not compiled within minutes. "
+    'Run it on a CPU or a GPU, such as under jax.default_device(jax.devices("cpu")[0]), or take dc_opf.'
+)
 MAX_STEPS = 100
 
 
@@ -376,12 +381,14 @@ def ac_opf(
     shedding:           False leaves out unserved load: what cannot be served is INFEASIBLE
     max_steps:          interior point steps at most
 
-    Every arithmetic of the solver runs in float64, also in a float32 program. Returns an AcOpfResult; nothing raises
-    and nothing is NaN. Differentiable once, forward and reverse, in loads, offers, limits and ratings (implicit
+    Every arithmetic of the solver runs in float64, also in a float32 program; a TPU has none, and a program that is
+    lowered for one raises NotImplementedError. Returns an AcOpfResult; nothing else raises and nothing is NaN.
+    Differentiable once, forward and reverse, in loads, offers, limits and ratings (implicit
     function theorem). INFEASIBLE is a statement about the neighbourhood of the last point: multipliers that no move
     within reach can satisfy.
     """
     limits = (commitment, p_min_mw, p_max_mw)
+    p_load_mw = refuse(jnp.asarray(p_load_mw), "tpu", NO_TPU)
     options = offers, limits, rate_mva, jnp.asarray(voll, p_load_mw.dtype)
     fine, p_load, q_load, options = _cleaned(p_load_mw, q_load_mvar, options)
     plan = _plan(factors, p_load, q_load, *options)
