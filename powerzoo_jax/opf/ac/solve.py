@@ -19,7 +19,7 @@ import jax.numpy as jnp
 from flax import struct
 from jax import Array, lax
 
-from powerzoo_jax.base.refusal import refuse
+from powerzoo_jax.opf.ac.refusal import refuse
 from powerzoo_jax.base.solver_mode import AUTO, by_mode
 from powerzoo_jax.opf.ac import equations as eqs
 from powerzoo_jax.opf.ac import interior_point as interior

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 import powerzoo_jax
+from powerzoo_jax.devices.datacenter import OUTDOOR
 from powerzoo_jax.envs import Sim
 from powerzoo_jax.oracle.datacenter.policies import NO_CONTROL, RULE
 from tests.envs.feeder.fleet_episodes import Played, host, lane_actions, play
@@ -72,13 +73,20 @@ def test_the_data_centre_draws_what_servers_auxiliaries_and_cooling_draw():
     assert (state.it_mw[..., 0] >= 0.555 * (1 - TOL)).all() and (state.it_mw[..., 0] <= full * (1 + TOL)).all()
 
 
-def test_the_reward_is_the_bill_the_misses_and_the_backlog():
-    """Spec 05: -0.01 (price P dt + 500 misses), and 1 $ for every GPU hour left at the horizon."""
+def test_the_reward_is_the_bill_the_misses_the_backlog_and_the_heat_left():
+    """Spec 05: -0.01 (price P dt + 500 misses), and at the horizon 1 $ for every GPU hour left and the heat of the room.
+
+    Heat costs what the chiller would draw for it: 0.5 MWh/degC over a COP of 5 (1 - 0.04 per degC above 20), at the
+    mean price of the episode.
+    """
     played = run()
     bill = played.price * -played.info.p_mw[..., 0] * 0.5
     expected = -0.01 * (bill + 500 * played.channel("sla"))
     assert np.abs(played.reward[..., 0] - expected)[:, :-1].max() <= MONEY * np.abs(expected).max()
-    backlog = 100 * (expected - played.reward[..., 0])[:, -1]
+    outdoor = played.column(OUTDOOR)[:, -1]
+    cop = 5 * np.clip(1 - 0.04 * np.maximum(outdoor - 20, 0), 0.4, 1.2)
+    heat = played.price.mean(1) * 0.5 * (played.states.datacenter.t_zone_c[:, -1, 0] - 22) / cop
+    backlog = 100 * (expected - played.reward[..., 0])[:, -1] - heat
     site = played.states.datacenter
     queued = sum((pool.gpus * pool.duration_min)[:, -1].sum(axis=(-2, -1)) for pool in (site.train, site.finetune))
     running = sum(

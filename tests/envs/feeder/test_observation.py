@@ -39,17 +39,17 @@ def test_fields_stand_in_the_order_of_the_contract():
     expected += [f"battery_0_{name}" for name in ("soc", "p_dis_max", "p_chg_max", "p_norm")]
     expected += ["time_sin", "time_cos", *(f"battery_0/{name}" for name in device)]
     expected += ["time/time_sin", "time/time_cos", "price_signal", *(f"price_forecast_{k}" for k in range(1, 25))]
-    assert make().env.fields.names == tuple(expected)
+    assert make().env.fields.names == (*expected, "settlement_price")
 
 
-def test_the_observation_has_202_fields():
-    assert make().env.dims.obs == 202 and played("train").obs0.shape == (8, 1, 202)
+def test_the_observation_has_203_fields():
+    assert make().env.dims.obs == 203 and played("train").obs0.shape == (8, 1, 203)
 
 
-def test_without_price_forecast_the_observation_has_177_fields():
+def test_without_price_forecast_the_observation_has_178_fields():
     sim = make(price_forecast=False)
-    assert sim.env.fields.names == make().env.fields.names[:177]
-    assert jax.eval_shape(sim.init, jax.random.key(0))[1].shape == (1, 177)
+    assert sim.env.fields.names == (*make().env.fields.names[:177], "settlement_price")
+    assert jax.eval_shape(sim.init, jax.random.key(0))[1].shape == (1, 178)
 
 
 def true_signals(split: str) -> tuple[np.ndarray, np.ndarray]:

@@ -22,7 +22,7 @@ pytestmark = pytest.mark.property
 STEPS, LANES = 48, 2_100  # 100,800 steps
 BUSES, SCALE = (3, 4, 3), 4.0
 MISMATCH_PU = 1e-6
-BASE_MVA, BATTERY_MWH = 100.0, 0.5
+BASE_MVA, BATTERY_MWH = 100.0, 1.0
 PEAK_SHARE = np.array([0, 500, 600, 400, 0.0]) / 1500
 UNIT_BUS, PRICE = np.array([0, 0, 2, 3, 4]), np.array([14.0, 15, 30, 40, 10])
 LOW, HIGH = np.array([5.0, 10, 20, 10, 20]), np.array([40.0, 170, 520, 200, 600])
@@ -132,7 +132,10 @@ def test_the_planner_sees_the_lines_as_they_are(played):
 
 def test_money_is_generation_wear_and_what_is_not_served(played):
     money = 0.5 * (played.p @ PRICE + 10_000 * played.unserved + 500 * played.surplus)
-    money += SCALE * 5.0 * 0.5 * np.abs(played.battery).sum((-1, -2))
+    money += SCALE * 1.0 * 0.5 * np.abs(played.battery).sum((-1, -2))
+    left = BATTERY_MWH * (played.soc[:, -1] - 0.5)
+    delivered = np.where(left > 0, left * np.sqrt(0.95), left / np.sqrt(0.95))  # at the terminals
+    money[:, -1] -= SCALE * 20.0 * delivered.sum((-1, -2))
     np.testing.assert_allclose(-1e3 * played.reward, money, rtol=tolerance("money_relative", "float64"))
 
 

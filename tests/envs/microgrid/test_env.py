@@ -111,7 +111,7 @@ def test_shedding_load_is_never_cheaper_than_serving_it():
 
 def test_reward_costs_and_ends_are_what_the_task_says():
     x = played()
-    weights = np.array([0.01, 0.01, 0.01, 0.01, 0.01, 0.01, 0.0008])
+    weights = np.array([0.01, 0.01, 0.01, 0.01, 0.01, 0.01, 0.0008, 0.01, 0.0008])
     np.testing.assert_allclose(x["reward"], x["terms"] @ weights, rtol=1e-4, atol=1e-4)
     assert all(np.isfinite(v).all() for v in x.values()) and x["cost"].min() >= 0
     assert not x["terminated"].any() and x["truncated"].sum() == LANES and x["truncated"][:, -1].all()

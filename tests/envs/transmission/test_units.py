@@ -12,7 +12,7 @@ import pytest
 
 import powerzoo_jax
 from powerzoo_jax.cases import Case, load_case
-from powerzoo_jax.cases.commitment import commitment_table
+from powerzoo_jax.cases.commitment import CommitmentTable, commitment_table, from_technologies
 from powerzoo_jax.envs import Sim
 from tests.tolerances import tolerance
 
@@ -28,6 +28,7 @@ TASKS = {
     "tso": ("comparison_tso_centralized", {}),
 }
 LARGE = ("opf_118", "tso")
+COMMITTED = ("marl_uc", "tso")
 every_task = pytest.mark.parametrize("name", TASKS)
 
 
@@ -97,11 +98,17 @@ def case_of(name: str) -> Case:
     return load_case("pz_case118" if name in LARGE else "pz_case5")
 
 
+def table_of(name: str) -> CommitmentTable:
+    """Minimum times, ramps and costs of running: on Case5 of peak, peak, base, peak and base units."""
+    if name == "tso":
+        return commitment_table(load_case("pz_case118"))
+    return from_technologies(np.array([2, 2, 0, 2, 0]), np.array([40.0, 170, 520, 200, 600]))
+
+
 def limits(name: str) -> tuple[np.ndarray, np.ndarray]:
     """Lower and upper limits of running units from the case and its table, not from the environment."""
-    if name == "tso":
-        table = commitment_table(load_case("pz_case118"))
-        return table.p_min_mw, table.p_max_mw
+    if name in COMMITTED:
+        return table_of(name).p_min_mw, table_of(name).p_max_mw
     if name == "opf_118":
         return case_of(name).unit.p_min_mw, case_of(name).unit.p_max_mw
     return np.array([5.0, 10, 20, 10, 20]), np.array([40.0, 170, 520, 200, 600])
@@ -150,13 +157,9 @@ def test_money_equals_that_of_the_dispatch(name):
     p, on = e.p.astype(float), e.on
     money = 0.5 * (on * ((cost[:, 0] * p + cost[:, 1]) * p + cost[:, 2])).sum(-1)
     money += 0.5 * (500.0 * e.surplus + 10_000.0 * e.unserved)
-    if name in ("marl_uc", "tso"):
-        was = np.concatenate([np.ones_like(on[:, :1]), on[:, :-1]], axis=1)
-        if name == "tso":
-            table = commitment_table(case)
-            money += 0.5 * on @ table.no_load_usd_per_hour + (on & ~was) @ table.startup_usd
-        else:
-            money += 500.0 * (on & ~was).sum(-1) + 200.0 * (was & ~on).sum(-1)
+    if name in COMMITTED:
+        was, table = np.concatenate([np.ones_like(on[:, :1]), on[:, :-1]], axis=1), table_of(name)
+        money += 0.5 * on @ table.no_load_usd_per_hour + (on & ~was) @ table.startup_usd
     scale = 1e-4 if name == "tso" else 1e-3
     # the balance is rounded before it is priced at up to 10,000 USD/MWh
     rounding = 0.5 * 10_000 * within(name, "balance_relative") * e.load * (e.unserved > 0)
@@ -203,22 +206,19 @@ def test_no_way_of_playing_unit_commitment_costs_less_than_the_merit_order():
     assert (paid >= least * (1 - within("marl_uc", "money_relative"))).all()
     off, on, flicker, equal = (kind == k for k in (1, 2, 3, 5))
     # who never runs pays for every MWh; who always does never saves a start, and serves what the units can
-    np.testing.assert_allclose(paid[off], 5_000 * e.load[off] + (1_000.0 * (np.arange(STEPS) == 0)), rtol=1e-5)
+    np.testing.assert_allclose(paid[off], 5_000 * e.load[off], rtol=1e-5)
     assert (e.unserved[off] > 0).all() and (e.cost[off, :, -1] > 0).all()
     for running in (on, equal):
         assert e.on[running].all() and (e.unserved[running] <= np.maximum(e.load[running] - 1530, 0) + 0.01).all()
     assert paid[flicker].sum(1).min() > max(paid[on].sum(1).max(), paid[equal].sum(1).max())
 
 
-@pytest.mark.parametrize("name", ["marl_uc", "tso"])
+@pytest.mark.parametrize("name", COMMITTED)
 def test_minimum_times_and_ramps_hold_in_every_history(name):
     e = played(name)
-    if name == "tso":
-        table = commitment_table(load_case("pz_case118"))
-        up, down = (np.ceil(x / 0.5) for x in (table.min_up_hours, table.min_down_hours))
-        ramp = table.ramp_mw_per_hour * 0.5
-    else:
-        up, down, ramp = np.ones(5), np.ones(5), np.full(5, np.inf)
+    table = table_of(name)
+    up, down = (np.ceil(x / 0.5) for x in (table.min_up_hours, table.min_down_hours))
+    ramp = table.ramp_mw_per_hour * 0.5
     since = np.maximum(np.full(e.on.shape[2], 100.0), 0) * np.ones((LANES, 1))
     was = np.ones(e.on[:, 0].shape, bool)
     switches = 0
