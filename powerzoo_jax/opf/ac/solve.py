@@ -19,13 +19,13 @@ import jax.numpy as jnp
 from flax import struct
 from jax import Array, lax
 
-from powerzoo_jax.opf.ac.refusal import refuse
 from powerzoo_jax.base.solver_mode import AUTO, by_mode
 from powerzoo_jax.opf.ac import equations as eqs
 from powerzoo_jax.opf.ac import interior_point as interior
 from powerzoo_jax.opf.ac.equations import ConstraintMultipliers, Lane, Unknowns
 from powerzoo_jax.opf.ac.factors import AcOpfFactors
 from powerzoo_jax.opf.ac.interior_point import Measure, PrimalDualPoint, SharedNetwork
+from powerzoo_jax.opf.ac.refusal import refuse
 from powerzoo_jax.opf.dc.solve import VOLL, DispatchVariables, Running, running_units, unit_columns
 from powerzoo_jax.opf.offers import Offers
 from powerzoo_jax.opf.result import OpfStatus

@@ -74,7 +74,7 @@ def test_the_data_centre_draws_what_servers_auxiliaries_and_cooling_draw():
 
 
 def test_the_reward_is_the_bill_the_misses_the_backlog_and_the_heat_left():
-    """Spec 05: -0.01 (price P dt + 500 misses), and at the horizon 1 $ for every GPU hour left and the heat of the room.
+    """Spec 05: -0.01 (price P dt + 500 misses); at the horizon 1 $ for every GPU hour left, and the heat of the room.
 
     Heat costs what the chiller would draw for it: 0.5 MWh/degC over a COP of 5 (1 - 0.04 per degC above 20), at the
     mean price of the episode.

@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 from powerzoo_jax import opf
-from powerzoo_jax.opf.ac.refusal import refuse
 from powerzoo_jax.cases import load_case
+from powerzoo_jax.opf.ac.refusal import refuse
 
 WHY = "it has no such numbers. Run it on a CPU."
 
