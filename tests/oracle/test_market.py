@@ -4,13 +4,18 @@ from __future__ import annotations
 
 import itertools
 
+import jax
 import numpy as np
 import pytest
 
 import powerzoo_jax
 from powerzoo_jax.cases import load_case
+from powerzoo_jax.envs.episode import run_episodes
 from powerzoo_jax.oracle import get_baselines, get_reference
+from powerzoo_jax.oracle.equilibrium import equilibrium_score, exploitability
+from powerzoo_jax.oracle.registry import Policy, follow, plan_act
 from powerzoo_jax.powerflow.dc.network import build_dc_network
+from powerzoo_jax.tasks.score import SEED, episode_keys, evaluate, seeded_starts
 
 MARKET = "gencos_bidding"
 
@@ -74,3 +79,53 @@ def most_served(limits):
         bounds=[*zip(*limits, strict=True), (0, None)],
     )
     return found.x[-1]
+
+
+@pytest.fixture(scope="module")
+def truth():
+    """The rule on two days, and what leaving it gains."""
+    sim = powerzoo_jax.make(MARKET, split="val")
+    days = seeded_starts(sim, 2)
+    rule = get_baselines(MARKET).rules["rule"](sim, days, episode_keys(SEED, 2))
+    return sim, days, rule, exploitability(sim, rule, days, seed=SEED)
+
+
+def test_best_responses_earn_what_playing_them_earns(truth):
+    """Bids of one agent put into the plan of all by hand, and played as any policy is."""
+    sim, days, rule, found = truth
+    stays = list(evaluate(sim, rule.act, draws=days, carry=rule.carry).per_agent.values())
+    np.testing.assert_allclose(found.own, stays, rtol=1e-5)
+    for agent, bids in enumerate(found.bids):
+        plan = np.full((2, sim.spec.horizon, 5, 3), -1.0)
+        plan[:, :, agent] = bids
+        policy = follow(sim, plan)
+        earned = list(evaluate(sim, policy.act, draws=days, carry=policy.carry).per_agent.values())[agent]
+        assert found.best[agent] == pytest.approx(earned, rel=1e-5)
+    assert found.nash_conv == pytest.approx(sum(found.best - found.own)) and found.nash_conv > 1000
+
+
+def test_the_climb_finds_the_best_constant_bids_of_a_coarse_grid(truth):
+    """Every combination of five bids of the three blocks of each unit."""
+    sim, days, _, found = truth
+    grid = np.array(list(itertools.product(np.linspace(-1, 1, 5), repeat=3)))
+    for agent in range(5):
+        plan = np.full((2, len(grid), sim.spec.horizon, 5, 3), -1.0)
+        plan[:, :, :, agent] = grid[:, None]
+        policy = follow(sim, plan.reshape(-1, sim.spec.horizon, 5, 3))
+        many = jax.tree.map(lambda x: np.repeat(x, len(grid), axis=0), days)
+        terms = run_episodes(sim, policy.act, episode_keys(SEED, 2 * len(grid)), many, policy.carry).terms
+        profit = np.asarray(terms)[:, agent].sum(-1).reshape(2, len(grid)).mean(0)
+        assert found.best[agent] >= profit.max() - 0.02 * (profit.max() - found.own[agent]) - 1.0  # of thousands of $
+
+
+@pytest.mark.parametrize("split", ["val", "test"])
+def test_neither_the_truth_nor_the_best_joint_bids_are_an_equilibrium(split):
+    told = get_reference(MARKET, split)["nash_conv"]
+    assert told["rule"] > told["best"] > 0.1 * told["rule"]
+    assert equilibrium_score(told["rule"], told["rule"]) == 0 and equilibrium_score(0.0, told["rule"]) == 1
+
+
+def test_agents_who_earn_together_have_no_responses_of_their_own():
+    sim = powerzoo_jax.make("marl_opf", split="val")
+    with pytest.raises(ValueError, match=r"marl_opf.*gencos_bidding"):
+        exploitability(sim, Policy(plan_act), seeded_starts(sim, 1), seed=SEED)
