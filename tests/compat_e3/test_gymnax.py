@@ -90,7 +90,7 @@ def test_agents_that_share_a_policy_keep_their_axis():
     env, params = to_gymnax(sim, agents="shared")
     flat, _ = to_gymnax(sim)
     (obs, state), (_, other) = (e.reset(jax.random.key(3), params) for e in (env, flat))
-    assert obs.shape == env.observation_space(params).shape == (3, 19) and env.num_actions == 1
+    assert obs.shape == env.observation_space(params).shape == (3, 20) and env.num_actions == 1
     action = env.action_space(params).sample(jax.random.key(0))
     one = env.step(jax.random.key(1), state, action, params)
     two = flat.step(jax.random.key(1), other, action.reshape(-1), params)

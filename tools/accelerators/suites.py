@@ -28,7 +28,7 @@ SUITES = (
     "tests/powerflow/meshed/test_pandapower_networks.py",
     *(f"tests/powerflow/{name}" for name in ("threephase", "dc", "contingency")),
     *(f"tests/powerflow/test_{name}.py" for name in ("golden", "topology")),
-    "tests/opf/dc",
+    *(f"tests/opf/dc/test_{name}.py" for name in ("security", "solve")),
 )
 CHOSEN = ("-m", "reference", "-k", "not float64 and not large_grid", "--auto-is", "fixed")
 NOTHING_CHOSEN = 5  # status of pytest

@@ -170,16 +170,19 @@ class StepCounts(NamedTuple):
     sweeps: int
 
 
-def count_steps(case: Case, s: np.ndarray, v: np.ndarray, tol: float, sweep_tol: float, *, mixed: bool) -> StepCounts:
+def count_steps(
+    case: Case, s: np.ndarray, v: np.ndarray, tol: float, sweep_tol: float, *, mixed: bool, schedules: bool
+) -> StepCounts:
     """Steps that states around the base state v (N,) at injections s (N,) need.
 
     tol:        [pu] voltage error          sweep_tol: share of the solution that a linear system may leave
     mixed:      whether each step is combined with the last (Anderson)
+    schedules:  whether every unit also runs anywhere in its range; else units other than the slack's stay as they are
 
     Every load is drawn from half to one and a half of its size, set-points within 0.02 pu; one state is half the base
     load, one 1.2 times that. States that a chord does not solve are not counted: no number of steps would do.
     """
-    plain = _chord_sizes(case, s, v, mixed=False)
+    plain = _chord_sizes(case, s, v, mixed=False, schedules=schedules)
     solved = plain[-1] < tol
     # the last steps above rounding tell the pace that all later ones have
     last = np.maximum((plain > ROUNDED).sum(0) - 1, PACE_STEPS)
@@ -187,7 +190,7 @@ def count_steps(case: Case, s: np.ndarray, v: np.ndarray, tol: float, sweep_tol:
     near = np.take_along_axis(plain, last[None] - PACE_STEPS, 0)[0]
     pace = (far / np.where(near > 0, near, 1)) ** (1 / PACE_STEPS)
     slowest = float(np.clip(np.max(pace[solved], initial=0), *PACES))
-    sizes = _chord_sizes(case, s, v, mixed=True) if mixed else plain
+    sizes = _chord_sizes(case, s, v, mixed=True, schedules=schedules) if mixed else plain
     rate = sizes[1:] / np.where(sizes[:-1] > 0, sizes[:-1], 1)
     slow = np.clip(np.maximum(rate[1:], rate[:-1]), 0.5 if mixed else PACES[0], 0.9)
     done = sizes[2:] * slow / (1 - slow) <= tol
@@ -205,13 +208,15 @@ PACE_STEPS = 3  # over which the pace is averaged
 PACES = (0.05, 0.7)  # believed at least and at most
 
 
-def _chord_sizes(case: Case, s: np.ndarray, v: np.ndarray, *, mixed: bool) -> np.ndarray:
+def _chord_sizes(case: Case, s: np.ndarray, v: np.ndarray, *, mixed: bool, schedules: bool) -> np.ndarray:
     """Largest entry of every chord step (steps, K) of the states of `count_steps`."""
     y, (p_rows, q_rows) = admittance(case), unknown_rows(case)
     factor = factored(case, power_slope(y, v, p_rows, q_rows)[0])
     load = (case.p_load_mw + 1j * case.q_load_mvar) / case.base_mva
     rng = np.random.default_rng(0)
     wanted = np.concatenate([s - load * (rng.uniform(*SPAN, (STATES, case.n_bus)) - 1), s * np.array([[0.5], [1.2]])])
+    if schedules:
+        wanted[:STATES] += _schedules(case, rng) / case.base_mva
     moved = rng.uniform(-WINDOW, WINDOW, wanted.shape) * held_buses(case)
     moved[STATES:] = 0
     x = (v * (1 + moved)).T
@@ -232,6 +237,14 @@ def _chord_sizes(case: Case, s: np.ndarray, v: np.ndarray, *, mixed: bool) -> np
             x = x * np.exp(turned)
             sizes.append(np.abs(new).max(0, initial=0.0))
     return np.nan_to_num(np.array(sizes), nan=np.inf)
+
+
+def _schedules(case: Case, rng: np.random.Generator) -> np.ndarray:
+    """Changes of injection (STATES, N) [MW] where every unit in service runs anywhere in its range."""
+    unit, runs = case.unit, np.flatnonzero(case.unit.in_service)
+    p_mw = rng.uniform(unit.p_min_mw[runs], unit.p_max_mw[runs], (STATES, len(runs)))
+    at_bus: np.ndarray = np.eye(case.n_bus)[case.positions(unit.bus_id[runs])]
+    return (p_mw - unit.p_mw[runs]) @ at_bus
 
 
 def dense_inverse(case: Case, v: np.ndarray, place: np.ndarray) -> np.ndarray:

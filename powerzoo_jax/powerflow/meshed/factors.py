@@ -193,12 +193,15 @@ class MeshedFactors:
 
 
 @on_host
-def prepare_meshed(case: Case, *, load_factor: float = 1.0, dtype: Any = None) -> MeshedFactors:
+def prepare_meshed(
+    case: Case, *, load_factor: float = 1.0, schedules: bool = False, dtype: Any = None
+) -> MeshedFactors:
     """Factor a network for `solve_meshed`.
 
     case:         one slack bus; PV buses, loops, taps, phase shifts, charging, shunts, several units per bus. An
                   isolated bus (kind 4) takes no part; its voltage is the set-point given for it, or 1 pu, at angle 0
     load_factor:  base point as a multiple of the nominal injections; choose the middle of the range you will solve
+    schedules:    units will run anywhere in their range, so that a fixed number of steps is one for such states
     dtype:        float32 (None) or float64
 
     Raises CaseError for an invalid case, SolverError for several slack buses, for branches in service with |z| below
@@ -238,7 +241,9 @@ def prepare_meshed(case: Case, *, load_factor: float = 1.0, dtype: Any = None) -
             held=jnp.asarray(held_buses(case)),
             branch=branch,
             mix=mix,
-            counts=count_steps(case, s, v, VOLTAGE_TOL[dtype.name], SWEEP_TOL[dtype.name], mixed=mix),
+            counts=count_steps(
+                case, s, v, VOLTAGE_TOL[dtype.name], SWEEP_TOL[dtype.name], mixed=mix, schedules=schedules
+            ),
         )
         return _outer_floats(factors, dtype)
 

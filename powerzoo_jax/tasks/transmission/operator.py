@@ -227,9 +227,9 @@ def _at_load(case: Case, load_mw: float) -> Case:
 def _meshed(case: Case, full_load_mw: float, dtype: np.dtype) -> MeshedFactors:
     """Meshed factors at the middle of the demand range, or at the state of the tables where that has no power flow."""
     try:
-        return prepare_meshed(_at_load(case, MIDDLE * full_load_mw), dtype=dtype)
+        return prepare_meshed(_at_load(case, MIDDLE * full_load_mw), schedules=True, dtype=dtype)
     except BaseLoadError:
-        return prepare_meshed(case, dtype=dtype)
+        return prepare_meshed(case, schedules=True, dtype=dtype)
 
 
 def _reactive_ranges(case: Case, meshed: MeshedFactors, dtype: np.dtype) -> ReactiveRanges:

@@ -311,3 +311,18 @@ def test_a_flow_that_is_out_of_its_fixed_steps_fails_the_step_and_says_so(limits
     assert lost.cost[energy] > kept.cost[energy] and lost.reward < kept.reward
     np.testing.assert_array_equal(lost.state.seen.line_use, state.seen.line_use)
     assert all(np.isfinite(x).all() for x in (lost.obs, lost.reward, lost.cost))
+
+
+def test_a_fixed_number_of_steps_solves_schedules_anywhere_in_the_ranges_of_units():
+    """Steps counted on states in which loads alone vary solved none of them."""
+    found = {}
+    for solver in ("fixed", "adaptive"):
+        sim = make_transgrid("case118", physics="ac", solver_mode="pf", enforce_q_lim=False, solver=solver)
+        states, _ = jax.jit(jax.vmap(sim.init))(jax.random.split(jax.random.key(5), 32))
+        shape = (32, sim.env.dims.agent, sim.env.dims.act)
+        wish = jax.random.uniform(jax.random.key(6), shape, minval=-1.0)
+        found[solver] = jax.jit(jax.vmap(sim.step))(states, wish).info
+    for info in found.values():
+        assert (np.asarray(info.pf_status) == Status.CONVERGED).all()
+        assert np.asarray(info.pf_residual).max() < 1e-4
+    np.testing.assert_allclose(found["fixed"].vm_pu, found["adaptive"].vm_pu, atol=2e-5)
