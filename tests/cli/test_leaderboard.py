@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 
 from powerzoo_jax.cli import main
+from powerzoo_jax.cli.board import gain_on, interquartile_mean
 from powerzoo_jax.cli.commands import leaderboard
 from powerzoo_jax.cli.commands.evaluate import score_trained
 from powerzoo_jax.cli.runs import resolve_config
@@ -63,14 +64,14 @@ def board(tmp_path, monkeypatch):
 
 
 def test_the_interquartile_mean_leaves_out_a_quarter_at_each_end():
-    assert leaderboard.interquartile_mean([100.0, 3.0, 1.0, 2.0, -50.0]).mean == 2.0
-    assert leaderboard.interquartile_mean([1.0, 2.0, 3.0, 6.0]).mean == 2.5
+    assert interquartile_mean([100.0, 3.0, 1.0, 2.0, -50.0]).mean == 2.0
+    assert interquartile_mean([1.0, 2.0, 3.0, 6.0]).mean == 2.5
 
 
 def test_the_interval_holds_the_mean_and_one_seed_has_none():
-    x = leaderboard.interquartile_mean([1.0, 2.0, 3.0, 4.0, 5.0])
+    x = interquartile_mean([1.0, 2.0, 3.0, 4.0, 5.0])
     assert 1.0 <= x.low < x.mean < x.high <= 5.0
-    assert leaderboard.interquartile_mean([7.0]) == (7.0, None, None)
+    assert interquartile_mean([7.0]) == (7.0, None, None)
 
 
 def test_the_page_puts_the_learner_between_rule_and_best(board):
@@ -261,9 +262,9 @@ def test_new_references_move_gains_and_train_nothing(board, monkeypatch):
 
 def test_a_learner_that_breaks_a_budget_and_one_beside_a_rule_that_does_have_no_gain():
     known = {"rule": 1.0, "best": 5.0, "feasible": {"rule": True}}
-    assert leaderboard._gain(4.0, True, known) == 0.75 and leaderboard._gain(4.0, False, known) is None
-    assert leaderboard._gain(4.0, True, {**known, "feasible": {"rule": False}}) is None
-    assert leaderboard._gain(4.0, True, {**known, "best": 1.0}) is None and leaderboard._gain(4.0, True, None) is None
+    assert gain_on(4.0, True, known) == 0.75 and gain_on(4.0, False, known) is None
+    assert gain_on(4.0, True, {**known, "feasible": {"rule": False}}) is None
+    assert gain_on(4.0, True, {**known, "best": 1.0}) is None and gain_on(4.0, True, None) is None
 
 
 def test_references_of_other_episodes_have_the_run_played_again(board, monkeypatch):

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import pytest
-from powerzoo import benchmarks
+from powerzoo import RandomPolicy, benchmarks, make_task_env
 
 from powerzoo_jax.oracle import get_reference, registry
 
-TASK, OTHER = "battery_arbitrage", "marl_uc"
+TASK, OTHER, MARKET = "battery_arbitrage", "marl_uc", "gencos_bidding"
 
 
 def test_the_score_is_the_gain_over_the_rule(monkeypatch, tmp_path):
@@ -36,3 +36,21 @@ def test_where_the_rule_breaks_a_budget_no_gain_is_measured(monkeypatch):
     monkeypatch.setattr(registry, "load_table", lambda: {TASK: {"v1": {"test": infeasible}}})
     with pytest.raises(ValueError, match="the rule of 'battery_arbitrage' breaks a budget on the split 'test'"):
         benchmarks.normalized_score(TASK, 1.5)
+
+
+def test_the_score_of_a_market_is_its_nearness_to_an_equilibrium():
+    record = get_reference(MARKET, "test")
+    conv = record["nash_conv"]
+    assert benchmarks.normalized_score(MARKET, conv["rule"]) == 0.0 and benchmarks.normalized_score(MARKET, 0.0) == 1.0
+    assert benchmarks.normalized_score(MARKET, conv["best"]) == pytest.approx(1 - conv["best"] / conv["rule"])
+    with pytest.raises(ValueError, match=r"-5\.0 is no NashConv of 'gencos_bidding'"):
+        benchmarks.normalized_score(MARKET, -5.0)
+
+
+@pytest.mark.full
+def test_a_record_of_rivals_tells_their_joint_gain_and_no_score():
+    env = make_task_env(MARKET, split="test")
+    record = benchmarks.evaluate(RandomPolicy(None, 0).bind(env), env, n_episodes=1, seed_start=42)
+    known = get_reference(MARKET, "test")
+    expected = (record["mean_reward"] - known["rule"]) / (known["best"] - known["rule"])
+    assert record["normalized_score"] is None and record["joint_gain"] == pytest.approx(expected)

@@ -11,68 +11,42 @@ from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime
 from functools import cache
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import jax
-import numpy as np
-from scipy.stats import trim_mean
 
 from powerzoo_jax import __version__
 from powerzoo_jax.base.errors import RunError, unknown
 from powerzoo_jax.base.textfile import read_json
+from powerzoo_jax.cli.board import TEST, Row, gain_on, gains_of, kept_of, key_of, latex, write_page
 from powerzoo_jax.cli.commands.bench import device_name
-from powerzoo_jax.cli.commands.evaluate import baseline_scores, score_trained, unit_of
+from powerzoo_jax.cli.commands.evaluate import baseline_scores, score_trained
 from powerzoo_jax.cli.commands.train import INTERRUPTED, StopRequest, train
 from powerzoo_jax.cli.lock import clear, hold
 from powerzoo_jax.cli.log import replace_text
 from powerzoo_jax.cli.runs import Run, has_checkpoint, is_run, open_run, resolve_config, shipped_config
 from powerzoo_jax.cli.selection import chosen_policies, planner_seen
 from powerzoo_jax.cli.table import STDOUT, write_json
+from powerzoo_jax.envs.core import Sim
+from powerzoo_jax.envs.episode import Act
 from powerzoo_jax.oracle import get_baselines, get_causal, get_reference, list_baselines
 from powerzoo_jax.oracle.baselines import CAUSAL
-from powerzoo_jax.oracle.reference import reference
+from powerzoo_jax.oracle.equilibrium import exploitability
+from powerzoo_jax.oracle.reference import recorded_starts, reference
+from powerzoo_jax.oracle.registry import Policy
 from powerzoo_jax.rl.training.config import ALGORITHMS
 from powerzoo_jax.tasks import list_tasks, make
 from powerzoo_jax.tasks.catalog import CATALOG
 from powerzoo_jax.tasks.registry import get_spec
-from powerzoo_jax.tasks.score import Evaluation, gain, keeps
+from powerzoo_jax.tasks.score import Evaluation
 from powerzoo_jax.tasks.spec import CALENDAR, TaskSpec
 
 ROW, DATA = "row.json", ".json"
 REFERENCE = (  # what a row keeps of the record, where it has it
     *("n", "episodes", "random", "rule", "trivial", "causal", "best", "bound", "mean_costs", "feasible"),
+    "nash_conv",
 )
-ANCHORS = ("random", "trivial", "rule", "causal", "best")  # from the least to the most that is usually earned
-TEST, SPLITS = "test", ("val", "test")
-RESAMPLES = 2000  # of the bootstrap: 50 of them lie beyond either end of a 95 % interval
-
-Row = dict[str, Any]
-
-
-class Result(NamedTuple):
-    """Results of a row on one split: the references there, None without any, and those of every seed."""
-
-    known: Row | None
-    seeds: Sequence[Row]
-
-
-class Interval(NamedTuple):
-    """Interquartile mean over seeds, and its 95 % bootstrap interval; None with a single seed."""
-
-    mean: float
-    low: float | None
-    high: float | None
-
-
-def interquartile_mean(values: Sequence[float]) -> Interval:
-    """Mean of the middle half of the seeds, resampled over seeds (Agarwal et al. 2021)."""
-    x = np.asarray(values, np.float64)
-    mean = float(trim_mean(x, 0.25))
-    if len(x) == 1:
-        return Interval(mean, None, None)
-    draws = np.random.default_rng(0).integers(0, len(x), (RESAMPLES, len(x)))
-    low, high = np.quantile(trim_mean(x[draws], 0.25, axis=1), [0.025, 0.975])
-    return Interval(mean, float(low), float(high))
+SPLITS = ("val", TEST)
 
 
 def run(options: argparse.Namespace) -> int:
@@ -91,9 +65,9 @@ def run(options: argparse.Namespace) -> int:
                 print("stopped; the same command goes on from here", file=sys.stderr)
                 return INTERRUPTED
             mine.append(row)
-            fresh = set(map(_key, mine))
+            fresh = set(map(key_of, mine))
             # read again: another process may have added its rows to the page
-            rows = [*(other for other in _written(data) if _key(other) not in fresh), *mine]
+            rows = [*(other for other in _written(data) if key_of(other) not in fresh), *mine]
             print(f"{task}: {_said(row)}", flush=True)
             options.page.parent.mkdir(parents=True, exist_ok=True)
             replace_text(data, json.dumps(rows, indent=1) + "\n")
@@ -131,11 +105,6 @@ def _entry(text: str, algorithm: str | None) -> tuple[str, str | None]:
     """Task and learner of TASK or TASK:ALGORITHM."""
     task, _, own = text.partition(":")
     return get_spec(task).id, own or algorithm
-
-
-def _key(row: Row) -> tuple[str, str]:
-    """Identity of a row on the page."""
-    return row["task"], row["run"]["config"]["algorithm"] if "run" in row else ""
 
 
 def _written(data: Path) -> list[Row]:
@@ -255,14 +224,7 @@ def _anchored(row: Row) -> Row | None:
 
 def _rescored(seeds: Sequence[Row], known: Row) -> list[Row]:
     """The seeds with their gains beside other references."""
-    return [{**seed, "gain": _gain(seed["return"], seed["kept"][-1], known)} for seed in seeds]
-
-
-def _gain(value: float, feasible: bool, known: Row | None) -> float | None:
-    """Gain of a mean return; None where it breaks a budget, and where the rule does or nothing is better than it."""
-    if known is None or not known["feasible"]["rule"] or known["best"] <= known["rule"]:
-        return None
-    return gain(value, known["rule"], known["best"], feasible=feasible)
+    return [{**seed, "gain": gain_on(seed["return"], seed["kept"][-1], known)} for seed in seeds]
 
 
 def _fresh(
@@ -294,10 +256,19 @@ def _fresh(
         "cpu_s": time.process_time() - cpu,
         **_results(sim.spec, played, reference_on),
     }
+    if (row["known"] or {}).get("nash_conv"):
+        for seed, act in zip(row["seeds"], acts, strict=True):
+            seed["nash_conv"] = _nash_conv(scored[TEST], act)
     if begun:  # only the last part was timed here; a run that is only played again knows the whole
         row |= {key: _in_folder(run).get(key) for key in ("seconds", "cpu_s")}
     replace_text(run.folder / ROW, json.dumps(row, indent=1) + "\n")
     return row
+
+
+def _nash_conv(sim: Sim, act: Act) -> float:
+    """What the agents of a market could gain by leaving a joint policy, on the episodes of the shipped record [$]."""
+    record = get_reference(sim.spec.id, sim.spec.split)
+    return exploitability(sim, Policy(act), recorded_starts(sim, record), seed=record["seed"]).nash_conv
 
 
 def _planned(task: str, named: Sequence[str]) -> Row:
@@ -338,7 +309,7 @@ def _seed(test: Evaluation, known: Row | None, *others: Evaluation) -> Row:
     """Result of a seed on one split; others: splits whose budgets it must keep as well."""
     return {
         "return": test.mean_reward,
-        "gain": _gain(test.mean_reward, test.feasible, known),
+        "gain": gain_on(test.mean_reward, test.feasible, known),
         "costs": test.mean_costs_by_constraint,
         "kept": [record.feasible for record in (*others, test)],
     }
@@ -347,14 +318,6 @@ def _seed(test: Evaluation, known: Row | None, *others: Evaluation) -> Row:
 def _named(played: Sequence[Evaluation], known: Row | None) -> Row:
     """Part of a row for one named split: its references, episodes and seeds."""
     return {"known": known, "episodes": played[0].episodes, "seeds": [_seed(record, known) for record in played]}
-
-
-def result_on(row: Row, split: str) -> Result | None:
-    """Results of a row on a split; None where it was not scored there."""
-    if split == TEST:
-        return Result(row["known"], row["seeds"])
-    found = row.get("named", {}).get(split)
-    return None if found is None else Result(found["known"], found["seeds"])
 
 
 def named_splits(task: str) -> tuple[str, ...]:
@@ -385,210 +348,18 @@ def _own_reference(task: str, split: str) -> Row | None:
 def _said(row: Row) -> str:
     if "error" in row:
         return f"not trained: {row['error']}"
-    return f"gain {_gains(row['seeds'])}, budgets kept by {_kept(row['seeds'])}"
+    return f"gain {gains_of(row['seeds'])}, budgets kept by {kept_of(row['seeds'])}"
 
 
 def page(rows: Sequence[Row]) -> str:
-    """The Markdown page: conditions, a line for each task, named split and cost channel, what could not be trained."""
-    done = sorted((row for row in rows if "error" not in row), key=_rank)
-    left = [row for row in rows if "error" in row]
-    parts = [HEAD, _conditions(done), _returns(done), *_shifted(done), COSTS, _costs(done)]
-    if left:
-        parts += ["## Not trained\n", *(f"- `{row['task']}-v{row['version']}`: {row['error']}" for row in left)]
-    return "\n".join(parts) + "\n"
+    """The Markdown page of rows, which also names the splits that a row was not played on."""
+    return write_page([row if "error" in row else _with_every_split(row) for row in rows])
 
 
-HEAD = """# Leaderboard
-
-Written by `powerzoo-jax leaderboard`. Each task trains its default learner with several seeds in one program, by the
-settings in `configs/`, and plays the episodes of the references: every start of the test split once, or some of them,
-drawn with a seed, where plans take long (`n` in docs/tasks.md).
-
-- **Gain** is (return - rule) / (best - rule): 0 is the operator's rule, 1 the best plans known that foresee everything
-  and keep the same budgets. It is that of the seeds that keep every budget on the split; a learner none of whose seeds
-  does is listed last, without a gain.
-- **Returns** are those of an episode, in the unit of the task's reward. The learner's columns are interquartile means
-  over seeds, with the 95 % interval of their bootstrap (Agarwal et al. 2021).
-- **trivial** is the better of the best constant action and the best clock plan, **causal** a planner that knows no more
-  than learners do, **best** the best feasible plans known, and the **bound** is a return that no policy within the
-  budgets exceeds. A star: that policy breaks a budget. All play the same episodes.
-- **Budgets kept**: seeds whose mean costs meet every budget on val and on test, and the channels that others break.
-- **Planner seen**: the planner whose plans the policy, or the run that it began with, was trained on. A dash: it has
-  learnt from the reward alone.
-- **Times** are those of the clock, of all seeds together. CPU counts compiling, training and scoring, and tells more
-  where the machine was shared.
-- A learner `causal` is none: nothing is trained for it.
-"""
-NAMED = """
-## Named splits
-
-The same policies where days differ from training on purpose, beside their gain on the test split; the references play
-the same days. A gain is a dash where the learner breaks a budget there, or the rule does (a star). A dash in the
-learner's columns: the recorded run was not played there. New runs play every named split of their task;
-`powerzoo-jax leaderboard TASK --split NAME` trains a recorded one again and fills its line.
-"""
-COSTS = """
-## Costs
-
-Mean of each channel that has a budget over the episodes of the test split; the learner's as mean over seeds, and how
-many seeds keep the budget.
-"""
-
-
-def _conditions(rows: Sequence[Row]) -> str:
-    where = sorted({f"- {row['where']}, {row['date']}" for row in rows})
-    return "Conditions:\n\n" + "\n".join(where) + "\n"
-
-
-def _rank(row: Row) -> tuple[Any, ...]:
-    """Order on the page: by task, then by gain, those without any last."""
-    known = [s["gain"] for s in row["seeds"] if s["gain"] is not None]
-    return row["task"], not known, -interquartile_mean(known).mean if known else 0.0, _key(row)
-
-
-def _returns(rows: Sequence[Row]) -> str:
-    who = ("task", "learner", "seeds", "steps a seed")
-    numbers = ("gain", "learner's return", *ANCHORS, "bound", "unit", "budgets kept")
-    times = ("compile [s]", "training [s]", "CPU [s]")
-    return _markdown((*who, *numbers, *times, "planner seen"), [_line(row) for row in rows])
-
-
-def _line(row: Row) -> tuple[str, ...]:
-    known, seeds = row["known"], row["seeds"]
-    known_times = row["seconds"] is not None
-    times = tuple(f"{x:.0f}" for x in (*row["seconds"][:2], row["cpu_s"])) if known_times else ("-",) * 3
-    head = (
-        f"`{row['task']}-v{row['version']}`",
-        row["run"]["config"]["algorithm"],
-        str(len(seeds)),
-        f"{row['steps']:,}",
-    )
-    earned = (_gains(seeds), _return(Result(known, seeds)))
-    anchors = tuple(_anchor(known, name) for name in (*ANCHORS, "bound"))
-    kept = ", ".join((_kept(seeds), *_broken(row)))
-    return (*head, *earned, *anchors, _unit(row["task"]), kept, *times, row.get("planner") or "-")
-
-
-def _unit(task: str) -> str:
-    """Unit of a return; a dash for a task that this process does not know."""
-    try:
-        return "$" if set(get_spec(task).term_weights) == {1.0} else "reward"
-    except ValueError:
-        return "-"
-
-
-def _anchor(known: Row | None, name: str) -> str:
-    """Return of a reference; starred where it breaks a budget."""
-    if known is None or name not in known:
-        return "-"
-    return f"{known[name]:.4g}{'' if known['feasible'].get(name, True) else '*'}"
-
-
-def _kept(seeds: Sequence[Row]) -> str:
-    return f"{sum(all(s['kept']) for s in seeds)} of {len(seeds)}"
-
-
-def _broken(row: Row) -> list[str]:
-    """Channels whose budget some seed breaks on the test split."""
-    limits = {name: budget for name, budget in budgets_of(row).items() if budget is not None}
-    return [
-        n for n, b in limits.items() if not all(keeps(np.asarray(s["costs"][n]), np.asarray(b)) for s in row["seeds"])
-    ]
-
-
-def _gains(seeds: Sequence[Row]) -> str:
-    """Gain of the seeds that have one, as text."""
-    known = [s["gain"] for s in seeds if s["gain"] is not None]
-    return _spell(interquartile_mean(known), ".3f") if known else "-"
-
-
-def _shifted(rows: Sequence[Row]) -> list[str]:
-    """The section of named splits; nothing where no task has any."""
-    header = ("task", "learner", "split", "gain", "gain on test", "learner's return", *ANCHORS, "bound")
-    lines = [line for row in rows for line in _shifts(row)]
-    return [NAMED, _markdown((*header, "budgets kept"), lines)] if lines else []
-
-
-def _shifts(row: Row) -> list[tuple[str, ...]]:
-    lines: list[tuple[str, ...]] = []
-    for split in dict.fromkeys((*named_splits(row["task"]), *row.get("named", {}))):
-        result = result_on(row, split) or Result(_reference(row["task"], split), ())
-        anchors = (_anchor(result.known, name) for name in (*ANCHORS, "bound"))
-        kept = _kept(result.seeds) if result.seeds else "-"
-        cells = (_gains(result.seeds), _gains(row["seeds"]), _return(result), *anchors, kept)
-        lines.append((f"`{row['task']}`", row["run"]["config"]["algorithm"], split, *cells))
-    return lines
-
-
-def _return(result: Result, form: str = ".4g") -> str:
-    return _spell(interquartile_mean([s["return"] for s in result.seeds]), form) if result.seeds else "-"
-
-
-def latex(rows: Sequence[Row]) -> str:
-    """The results as a LaTeX table: learners between the references of their task, split by split; needs booktabs."""
-    lines = []
-    done = [row for row in rows if "error" not in row]
-    for task in dict.fromkeys(row["task"] for row in done):
-        mine = [row for row in done if row["task"] == task]
-        for split in dict.fromkeys((TEST, *(split for row in mine for split in row.get("named", {})))):
-            lines += [r"\midrule", *_latex_block(mine, task, split)]
-    head = ("task", "split", "policy", "return", "gain", "budgets kept")
-    body = [r"\begin{tabular}{lllrrr}", r"\toprule", _latex_line(head), *lines, r"\bottomrule", r"\end{tabular}"]
-    return "\n".join(body) + "\n"
-
-
-def _latex_block(rows: Sequence[Row], task: str, split: str) -> list[str]:
-    """Lines of one task on one split: the references without foresight, the learners, the best."""
-    results = {row["run"]["config"]["algorithm"]: found for row in rows if (found := result_on(row, split)) is not None}
-    known = next((result.known for result in results.values()), None)
-    anchors = {} if known is None else {name: known[name] for name in ANCHORS if name in known}
-    lines = {}
-    for name, value in anchors.items():
-        share = _gain(value, known["feasible"].get(name, False), known) if known is not None else None
-        lines[name] = (name, f"{value:.2f}", "-" if share is None else f"{share:.3f}", "")
-    for name, result in results.items():
-        lines[name] = (name, _return(result, ".2f"), _gains(result.seeds), _kept(result.seeds))
-    order = [name for name in dict.fromkeys((*ANCHORS[:-1], *results, ANCHORS[-1])) if name in lines]
-    return [_latex_line((*((task, split) if k == 0 else ("", "")), *lines[name])) for k, name in enumerate(order)]
-
-
-def _latex_line(cells: Sequence[str]) -> str:
-    return " & ".join(cell.replace("_", r"\_") for cell in cells) + r" \\"
-
-
-def _costs(rows: Sequence[Row]) -> str:
-    header = ("task", "learner", "channel", "budget", "random", "rule", "learner", "best", "seeds within")
-    return _markdown(header, [line for row in rows for line in _channels(row)])
-
-
-def _channels(row: Row) -> list[tuple[str, ...]]:
-    known = (row["known"] or {}).get("mean_costs", {})
-    lines: list[tuple[str, ...]] = []
-    for name, budget in budgets_of(row).items():
-        if budget is None:
-            continue
-        mine = [s["costs"][name] for s in row["seeds"]]
-        theirs = {k: f"{known[k][name]:.3g}" if name in known.get(k, ()) else "-" for k in ("random", "rule", "best")}
-        within = f"{sum(bool(keeps(np.asarray(x), np.asarray(budget))) for x in mine)} of {len(mine)}"
-        cells = (f"{budget:g}", theirs["random"], theirs["rule"], f"{np.mean(mine):.3g}", theirs["best"], within)
-        lines.append((f"`{row['task']}`", row["run"]["config"]["algorithm"], f"{name} [{unit_of(name)}]", *cells))
-    return lines
-
-
-def budgets_of(row: Row) -> dict[str, float | None]:
-    """Budget of each cost channel, None without one; rows written before they held it are of shipped tasks."""
-    if "budgets" in row:
-        return dict(row["budgets"])
-    spec = get_spec(row["task"])
-    return {n: None if math.isinf(b) else b for n, b in zip(spec.cost_names, spec.cost_budget, strict=True)}
-
-
-def _spell(x: Interval, form: str) -> str:
-    return (
-        f"{x.mean:{form}}" if x.low is None or x.high is None else f"{x.mean:{form}} [{x.low:{form}}, {x.high:{form}}]"
-    )
-
-
-def _markdown(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    lines = [header, ["-"] * len(header), *rows]
-    return "\n".join("|" + "|".join(line) + "|" for line in lines)
+def _with_every_split(row: Row) -> Row:
+    """The row with the references of named splits that it was not played on, in the order of the task's splits."""
+    played = row.get("named", {})
+    missing = (split for split in named_splits(row["task"]) if split not in played)
+    named: dict[str, Row] = {split: {"known": _reference(row["task"], split), "seeds": []} for split in missing}
+    order = dict.fromkeys((*named_splits(row["task"]), *played))
+    return {**row, "named": {split: (played | named)[split] for split in order}}

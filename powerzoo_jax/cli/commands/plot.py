@@ -13,7 +13,8 @@ import numpy as np
 
 from powerzoo_jax.base.errors import DataMissing, RunError, unknown
 from powerzoo_jax.base.textfile import read_json, read_text
-from powerzoo_jax.cli.commands.leaderboard import DATA, ROW, TEST, result_on
+from powerzoo_jax.cli.board import TEST, result_on
+from powerzoo_jax.cli.commands.leaderboard import DATA, ROW
 from powerzoo_jax.cli.runs import LOG, REPAIR, SCORES, Run, open_run
 from powerzoo_jax.cli.table import STDOUT, write_json
 from powerzoo_jax.plot import plot_gains, plot_learning_curves, save_figure

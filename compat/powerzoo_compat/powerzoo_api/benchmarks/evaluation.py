@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from powerzoo_compat.powerzoo_api.benchmarks.scores import normalized_score
+from powerzoo_compat.powerzoo_api.benchmarks.scores import joint_gain
 from powerzoo_compat.powerzoo_api.envs.info import SUMMARY
 from powerzoo_compat.powerzoo_api.envs.multi_agent import ALL
 from powerzoo_compat.powerzoo_api.tasks.cards import EVALUATED
@@ -50,6 +50,8 @@ def evaluate(
     task_id:          names the task whose anchors give the normalised score; None takes the environment's own
     cost_threshold:   budget of the summed selected channels; None takes those of the channels alone
     cost_thresholds:  budgets of the selected channels; None takes the environment's
+    On a market normalized_score is None and joint_gain the gain of all agents together; see
+    `scores.normalized_score` for the score from their NashConv.
     Raises ValueError for less than one episode.
     """
     if n_episodes < 1:
@@ -68,9 +70,12 @@ def evaluate(
     task = task_id or spec.id
     # anchors are those of the task as registered: with keywords changed they measure nothing
     same = task_id is not None or spec == get_spec(spec.id)
+    # a gain, and what breaks a budget has none
+    share = _gain(task, record["mean_reward"], spec.split) if same and record["feasible"] else None
+    # the score of rivals is how near they are to an equilibrium, which their returns do not tell
+    score = {"normalized_score": None, "joint_gain": share} if task in COMPETITIVE else {"normalized_score": share}
     return record | {
-        # the score is a gain, and what breaks a budget has none
-        "normalized_score": _score(task, record["mean_reward"], spec.split) if same and record["feasible"] else None,
+        **score,
         "steps_per_second": sum(p.length for p in played) / seconds,
         "task_id": task,
         "task_version": spec.version,
@@ -148,9 +153,9 @@ def _record(
     }
 
 
-def _score(task: str, mean: float, split: str) -> float | None:
+def _gain(task: str, mean: float, split: str) -> float | None:
     try:
-        return normalized_score(task, mean, split)
+        return joint_gain(task, mean, split)
     except (KeyError, ValueError):  # no anchors are shipped for this task or split, or they leave nothing to gain
         return None
 

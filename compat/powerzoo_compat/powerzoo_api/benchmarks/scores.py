@@ -1,4 +1,4 @@
-"""Anchors of the normalised score, the gain over the rule: the shipped references, and those a user registers."""
+"""Anchors of the normalised score: the shipped references, and those that a user registers."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from powerzoo_compat.powerzoo_api.tasks.factory import get_task_class, list_task
 from powerzoo_jax.base.errors import SettingsError
 from powerzoo_jax.base.textfile import read_json
 from powerzoo_jax.oracle import get_reference
+from powerzoo_jax.oracle.equilibrium import equilibrium_score
 from powerzoo_jax.oracle.registry import load_table
 from powerzoo_jax.tasks import get_spec
 from powerzoo_jax.tasks import list_tasks as list_core_tasks
@@ -30,14 +31,35 @@ def _folder() -> Path:
 
 def normalized_score(task: str, ret: float, split: str = TEST) -> float:
     """Gain (ret - rule) / (best - rule) of a mean return, with the oracle of `register_baseline` in the part of the
-    best.
+    best; on a market, whose agents earn for themselves, the equilibrium score 1 - NashConv / NashConv(rule).
 
+    ret:  mean return of an episode [unit of the reward]; on a market with a shipped record the NashConv of the joint
+          policy [$], `oracle.equilibrium.exploitability(...).nash_conv`
     Raises KeyError where no anchors are known, naming the command that computes them, ValueError for registered ones
-    without the rule that a gain is measured from, where the rule breaks a budget on the split, and for a best that is
-    no better than it.
+    without the rule that a gain is measured from, where the rule breaks a budget on the split, for a best that is no
+    better than it, and for a NashConv below zero.
     """
     anchors = get_baseline(task, split)
     name = get_task_class(task).name
+    if "nash_conv" in anchors:
+        if ret < 0:
+            raise ValueError(
+                f"{ret} is no NashConv of {name!r}, which is never negative. Agents of a market earn for themselves: "
+                "give what they gain by leaving, oracle.equilibrium.exploitability(...).nash_conv, and no return."
+            )
+        return equilibrium_score(ret, anchors["nash_conv"]["rule"])
+    return _gain(name, ret, anchors, split)
+
+
+def joint_gain(task: str, ret: float, split: str = TEST) -> float:
+    """Gain of a mean return of all agents together, also on a market, where it measures collusion.
+
+    Arguments and errors as in `normalized_score`.
+    """
+    return _gain(get_task_class(task).name, ret, get_baseline(task, split), split)
+
+
+def _gain(name: str, ret: float, anchors: dict[str, Any], split: str) -> float:
     if "rule" not in anchors:
         raise ValueError(
             f"a gain on {name!r} is measured from its rule, and none is registered. Give it: "
