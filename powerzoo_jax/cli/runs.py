@@ -31,7 +31,7 @@ from powerzoo_jax.tasks.registry import get_spec
 RUN_FILE, CHECKPOINT, SELECTED, LOG, SCORES = "run.json", "checkpoint", "selected", "log.tsv", "scores.json"
 REPAIR = "Restore the file, train with --overwrite, or choose another folder."
 PACKAGE = Path(__file__).resolve().parents[1]
-PREFERRED = ("ppo", "apg_lagrangian")  # whose settings a task's name alone stands for, if there are any
+PREFERRED = ("ppo", "dagger", "clone", "apg_lagrangian")  # whose settings a task's name alone stands for
 CONFIG_FOLDERS = (PACKAGE / "configs", PACKAGE.parent / "configs")  # inside the wheel, and beside the sources
 
 

@@ -224,7 +224,8 @@ _CAUSAL: dict[str, str] = {
     "marl_ev_v2g": "powerzoo_jax.oracle.causal.vehicles:plan_vehicles",
     "marl_ev_v2g_10ev": "powerzoo_jax.oracle.causal.vehicles:plan_vehicles",
     "marl_ev_v2g_1d": "powerzoo_jax.oracle.causal.vehicles:plan_vehicles",
-    **dict.fromkeys(("marl_opf", "marl_opf_7d", "opf_118", "opf_118_7d"), CAUSAL_DISPATCH),
+    "marl_uc": "powerzoo_jax.oracle.causal.commitment:plan_units",
+    **dict.fromkeys(("marl_opf", "marl_opf_118", "marl_opf_7d", "opf_118", "opf_118_7d"), CAUSAL_DISPATCH),
 }
 
 

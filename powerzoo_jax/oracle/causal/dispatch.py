@@ -24,11 +24,10 @@ from powerzoo_jax.opf.allocate import SHARPNESS
 from powerzoo_jax.oracle.causal.forecast import day_values, train_days, train_sim
 from powerzoo_jax.oracle.registry import Policy
 from powerzoo_jax.oracle.transmission.dispatch import LEAST, MOST, host_system, reachable
-from powerzoo_jax.oracle.transmission.policies import LEAST_LEVEL_MW
+from powerzoo_jax.oracle.transmission.policies import FULL_MW, LEAST_LEVEL_MW
 
 GRID = 65  # loads of the table
 BEYOND = 0.1  # of the largest load of the days of training, by which tables reach further at both ends
-FULL_MW = 1e-3  # from its limit: a unit so near takes the highest score, or rounding would hold it back
 LOAD = "total_load_norm"  # field of the coming load over the peak
 
 

@@ -7,6 +7,7 @@ Scores that follow a dispatch as nearly as the sharing of the load allows, step 
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 import jax
@@ -40,6 +41,7 @@ LEVELS = 24  # that the rules try, see `_windows`
 GRID = 129  # loads at which the oracle plans, see `dispatchcurve`
 OVERLOAD_USD = 1_000.0  # [USD/MWh] of excess, where the rule chooses among levels
 LEAST_LEVEL_MW = 1e-6
+FULL_MW = 1e-3  # from its limit: a unit so near takes the highest score, or rounding would hold it back
 KEPT_MW = 1e-3  # overload that counts as none
 
 
@@ -131,6 +133,27 @@ def best_level(
     p, cost = RULES[name](sim.params, *(jnp.asarray(x, dtype) for x in (loads_mw, *box)))
     best, steps = np.asarray(cost).argmin(axis=0), np.arange(len(loads_mw))
     return level[best, steps], np.asarray(p, np.float64)[best, steps], np.asarray(cost, np.float64)[best, steps]
+
+
+def within_limits(
+    params: TransmissionParams, load_mw: Array, low: Array, high: Array, *, schedule: bool
+) -> tuple[Array, Array]:
+    """Security-aware merit order of one step in the graph, within limits (G,) [MW]: scores in [-1, 1], outputs (G,).
+
+    As `best_level`; for a schedule the scores are places between the limits.
+    """
+    room = high - low
+    if schedule:
+        p, _ = _relieved(params, load_mw, low, high)
+        return jnp.clip(2 * (p - low) / jnp.where(room > 0, room, 1) - 1, -1, 1), p
+    each = jnp.maximum(load_mw - jnp.sum(low), 1) / jnp.maximum(jnp.sum(room > 0, dtype=load_mw.dtype), 1)
+    level = each * jnp.asarray(np.geomspace(1 / MOST, 4 / LEAST, LEVELS), load_mw.dtype)
+    least, most = (low[None] + jnp.minimum(room[None], weight * level[:, None]) for weight in (LEAST, MOST))
+    outputs, cost = jax.vmap(partial(_relieved, params, load_mw))(least, most)
+    best = jnp.argmin(cost)
+    p, at = outputs[best], jnp.maximum(level[best], LEAST_LEVEL_MW)
+    weight = jnp.where(p >= high - FULL_MW, MOST, jnp.clip((p - low) / at, LEAST, MOST))
+    return jnp.clip(2 * jnp.log(weight) / SHARPNESS - 1, -1, 1), p
 
 
 def each_load(sim: Sim, draws: Draw) -> list[np.ndarray]:
