@@ -242,7 +242,7 @@ def make_update(cfg: CloneConfig, sim: Sim | None = None, teacher: Teacher | Non
 
     def loss(actor: Any, scale: dict[str, Scale], batch: Lesson) -> Array:
         dist = answers(actor, by_kind(crew, normalise, scale, batch.x))
-        far = jnp.mean(crew.head.distance(dist, batch.action), axis=-1)
+        far = jnp.mean(crew.head.distance(dist, batch.action, cfg.lean), axis=-1)
         return jnp.sum(batch.weight * far) / jnp.maximum(jnp.sum(batch.weight), 1.0)
 
     def learn(state: ImitationState, lessons: Lesson, count: Array, key: Array) -> tuple[ImitationState, Array]:
