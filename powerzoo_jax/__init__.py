@@ -11,6 +11,7 @@ from powerzoo_jax.envs import lanes as lanes
 from powerzoo_jax.envs import stack as stack
 from powerzoo_jax.envs import vstep as vstep
 from powerzoo_jax.rl.rollout import rollout as rollout
+from powerzoo_jax.rl.zoo import load_policy as load_policy
 from powerzoo_jax.study import run_power_flow as run_power_flow
 from powerzoo_jax.tasks import list_tasks as list_tasks
 from powerzoo_jax.tasks import make as make

@@ -20,6 +20,7 @@ USER_ERRORS = (PowerZooError, ValueError, TypeError, KeyError, OSError, ImportEr
 DEBUG = "POWERZOO_DEBUG"
 STUDY_ROWS = 40
 JSON = "print one JSON document on standard output and nothing else there"
+FORMATS = ("stablehlo", "onnx", "zoo")  # of an exported policy
 SHELLS = ("bash", "zsh", "tcsh")
 OPTIONS = {
     **dict.fromkeys(("seeds", "episodes", "episode", "processes"), Count),
@@ -222,8 +223,8 @@ def _add_evaluate(commands: argparse._SubParsersAction) -> None:
     evaluate.add_argument(
         "--policy",
         metavar="NAME",
-        help="random, no_control, rule, oracle or another of the task, beside a run if RUN is given (default: all); "
-        "a run's own algorithm shows the run alone",
+        help="random, no_control, rule, oracle or another of the task, or zoo, the trained one that is shipped; beside "
+        "a run if RUN is given (default: all but zoo); a run's own algorithm shows the run alone",
     )
     evaluate.add_argument("--split", default="test", help="split to play (default: test)")
     evaluate.add_argument("--episodes", type=int, help="number of seeded episodes (default: those of the references)")
@@ -250,8 +251,8 @@ def _add_evaluate(commands: argparse._SubParsersAction) -> None:
         "--policy",
         action="append",
         metavar="NAME",
-        help="random, no_control, rule, oracle or another of the task; repeatable, shown side by side (default: rule, "
-        "beside a run's own)",
+        help="random, no_control, rule, oracle or another of the task, or zoo; repeatable, shown side by side "
+        "(default: rule, beside a run's own)",
     )
     view.add_argument("--split", default="test", help="split of the episode (default: test)")
     view.add_argument("--episode", type=int, default=1, help="number of the episode in its split (default: 1)")
@@ -277,7 +278,9 @@ def _add_evaluate(commands: argparse._SubParsersAction) -> None:
     data.add_argument("what", metavar="TASK|RUN", help="a task id, or the folder of a trained run, which then acts")
     _own(data)
     data.add_argument(
-        "--policy", metavar="NAME|RUN", help="random, rule, oracle or another of the task, or a run (default: rule)"
+        "--policy",
+        metavar="NAME|RUN",
+        help="random, rule, oracle or another of the task, zoo, or a run (default: rule)",
     )
     data.add_argument("--split", default="train", help="split to play (default: train)")
     data.add_argument("--episodes", type=int, help="number of seeded episodes (default: every start of the split once)")
@@ -288,10 +291,20 @@ def _add_evaluate(commands: argparse._SubParsersAction) -> None:
         metavar="ID",
         help="write them into the local store of Minari instead, as powerzoo/TASK/POLICY-v0 (extra `minari`)",
     )
-    export = _command(commands, "export", "export:run", "Write a trained policy as a program that needs JAX alone.")
+    about = "Write a trained policy as a program that needs JAX or an ONNX runtime alone, or as a file of the zoo."
+    export = _command(commands, "export", "export:run", about)
     export.add_argument("run_folder", metavar="RUN", type=Path, help="folder of a trained run")
     export.add_argument("--row", type=int, default=0, help="which seed of the run, from 0 (default: 0, the first)")
-    export.add_argument("--out", type=Path, metavar="FILE", help="program to write (default: RUN/policy.stablehlo)")
+    export.add_argument(
+        "--format",
+        choices=FORMATS,
+        default=FORMATS[0],
+        help="stablehlo; onnx (extra `onnx`); zoo: float16 weights for `load_policy`, scored on val and test",
+    )
+    export.add_argument("--note", action="append", default=[], help="with zoo: a sentence for its card; repeatable")
+    export.add_argument(
+        "--out", type=Path, metavar="FILE", help="file to write (default: RUN/policy.FORMAT, or RUN/TASK.npz)"
+    )
     reference = _command(
         commands, "reference", "evaluate:run_reference", "Print the reference returns of a task as JSON."
     )

@@ -23,16 +23,14 @@ from powerzoo_jax.cli.own import load_modules, parse_keywords
 from powerzoo_jax.envs import Sim
 from powerzoo_jax.envs.episode import MEMORY, first_carry
 from powerzoo_jax.rl.training import checkpoint
-from powerzoo_jax.rl.training.config import ALGORITHMS, Config, load, override
+from powerzoo_jax.rl.training.config import ALGORITHMS, CONFIG_FOLDERS, Config, load, override
 from powerzoo_jax.rl.training.learners import LEARNERS, Learner
 from powerzoo_jax.tasks import make
 from powerzoo_jax.tasks.registry import get_spec
 
 RUN_FILE, CHECKPOINT, SELECTED, LOG, SCORES = "run.json", "checkpoint", "selected", "log.tsv", "scores.json"
 REPAIR = "Restore the file, train with --overwrite, or choose another folder."
-PACKAGE = Path(__file__).resolve().parents[1]
 PREFERRED = ("ppo", "dagger", "clone", "apg_lagrangian")  # whose settings a task's name alone stands for
-CONFIG_FOLDERS = (PACKAGE / "configs", PACKAGE.parent / "configs")  # inside the wheel, and beside the sources
 
 
 @dataclass(frozen=True)

@@ -12,7 +12,7 @@ Example, where only JAX is installed:
 from __future__ import annotations
 
 import importlib.util
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import jax
@@ -38,7 +38,20 @@ def export_policy(sim: Sim, act: Act, *, platforms: Sequence[str] = PLATFORMS) -
         raise ImportError(missing_extra("The export of a policy", "flatbuffers", "export"))
     low = sim.spaces()[0].low
 
-    memory, form = memory_of(act), jax.tree.structure(first_carry(act, ()))
+    memory = memory_of(act)
+    (lanes,) = jax_export.symbolic_shape("lanes")
+
+    def shape(x: Any) -> jax.ShapeDtypeStruct:
+        return jax.ShapeDtypeStruct((lanes, *x.shape), x.dtype)
+
+    arguments = (tuple(map(shape, memory)), shape(low)) if memory else (shape(low),)
+    chosen = jax.jit(program_of(act))
+    return bytes(jax_export.export(chosen, platforms=tuple(platforms))(*arguments).serialize())
+
+
+def program_of(act: Act) -> Callable[..., Any]:
+    """Pure function of a policy over lanes: obs -> action, or (memory, obs) -> (memory, action) where it remembers."""
+    form = jax.tree.structure(first_carry(act, ()))
 
     def program(obs: Array) -> Array:
         return jax.vmap(lambda seen: act((), seen, jax.random.key(0))[1])(obs)
@@ -50,14 +63,7 @@ def export_policy(sim: Sim, act: Act, *, platforms: Sequence[str] = PLATFORMS) -
 
         return jax.vmap(one)(memory, obs)
 
-    (lanes,) = jax_export.symbolic_shape("lanes")
-
-    def shape(x: Any) -> jax.ShapeDtypeStruct:
-        return jax.ShapeDtypeStruct((lanes, *x.shape), x.dtype)
-
-    arguments = (tuple(map(shape, memory)), shape(low)) if memory else (shape(low),)
-    chosen = jax.jit(remembering if memory else program)
-    return bytes(jax_export.export(chosen, platforms=tuple(platforms))(*arguments).serialize())
+    return remembering if memory_of(act) else program
 
 
 def memory_of(act: Act) -> tuple[Array, ...]:

@@ -16,6 +16,7 @@ from powerzoo_jax.cli.table import STDOUT, working, write_json
 from powerzoo_jax.envs import Sim
 from powerzoo_jax.oracle import Policy, baseline_policy
 from powerzoo_jax.rl import OfflineData, record_offline, save_offline, to_minari
+from powerzoo_jax.rl.zoo import ZOO, load_policy
 from powerzoo_jax.tasks import make
 from powerzoo_jax.tasks.score import all_starts, episode_keys, seeded_starts
 
@@ -98,6 +99,8 @@ def _chosen(options: argparse.Namespace) -> Recorded:
         return _of_run(options, trained)
     keywords = parse_keywords(options.keywords)
     sim = make(options.what, split=options.split, **keywords)
+    if name == ZOO:
+        return Recorded(sim, name, Policy(load_policy(sim.spec.id, sim)), keywords)
     count = options.episodes
     draws = all_starts(sim) if count is None else seeded_starts(sim, count, options.seed)
     policy = baseline_policy(sim, name, draws, episode_keys(options.seed, draws.load_row.shape[0]))

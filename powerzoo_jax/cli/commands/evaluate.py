@@ -20,6 +20,7 @@ from powerzoo_jax.cli.table import STDOUT, render, working, write_json
 from powerzoo_jax.cli.traces import chosen_starts, trace_policies, write_traces
 from powerzoo_jax.envs import Sim
 from powerzoo_jax.envs.constraint import UNITS
+from powerzoo_jax.envs.episode import Act
 from powerzoo_jax.oracle import (
     BASELINES,
     evaluate_baseline,
@@ -28,6 +29,7 @@ from powerzoo_jax.oracle import (
     list_baselines,
 )
 from powerzoo_jax.rl.training.parallel import make_mesh, spread
+from powerzoo_jax.rl.zoo import ZOO, load_policy
 from powerzoo_jax.tasks import make
 from powerzoo_jax.tasks.registry import get_spec
 from powerzoo_jax.tasks.score import SEED, Evaluation, evaluate
@@ -92,12 +94,18 @@ def _episodes(sim: Sim, n_episodes: int | None, seed: int) -> dict[str, Any]:
 def baseline_scores(
     sim: Sim, names: Sequence[str] = BASELINES, *, n_episodes: int | None = None, seed: int = SEED
 ) -> list[Score]:
-    """Records of the baselines named; none for a task without reference policies."""
+    """Records of the baselines named, and of the zoo's policy; none for a task without reference policies."""
     if sim.spec.id not in list_baselines():
         return []
     ends = ends_of(sim, n_episodes=n_episodes, seed=seed)
     arguments = _episodes(sim, n_episodes, seed)
-    return [Score(name, [evaluate_baseline(sim, name, ends=ends, **arguments)]) for name in names]
+
+    def record(name: str) -> Evaluation:
+        if name == ZOO:
+            return evaluate(sim, load_policy(sim.spec.id, sim), ends=ends, **arguments)
+        return evaluate_baseline(sim, name, ends=ends, **arguments)
+
+    return [Score(name, [record(name)]) for name in names]
 
 
 def score_policies(sim: Sim, name: str, acts: Sequence[Any], **arguments: Any) -> Score:
@@ -223,10 +231,10 @@ def run(options: argparse.Namespace) -> int:
 
 def _write_steps(options: argparse.Namespace, sim: Sim, names: Sequence[str]) -> None:
     """Write the traces of the policies that were scored; of a trained one, the first seed."""
-    trained = {}
+    trained: dict[str, Act] = {ZOO: load_policy(sim.spec.id, sim)} if ZOO in names else {}
     if is_run(Path(options.what)):
         run = open_run(Path(options.what))
-        trained = {run.config.algorithm: policies_of_run(run)[0]}
+        trained |= {run.config.algorithm: policies_of_run(run)[0]}
     draws = chosen_starts(sim, options.episodes, options.seed)
     baselines = [name for name in names if name not in trained]
     write_traces(options.trace, trace_policies(sim, baselines, trained, draws, options.seed))
@@ -259,7 +267,7 @@ def _beside(run: Run, policy: str | None) -> Sequence[str]:
     """
     if policy is None:
         return BASELINES
-    known = get_baselines(run.config.task).names if run.config.task in list_baselines() else ()
+    known = (*get_baselines(run.config.task).names, ZOO) if run.config.task in list_baselines() else ()
     if policy not in (*known, run.config.algorithm):
         raise ValueError(unknown("policy", policy, (*known, run.config.algorithm)))
     return (policy,) if policy in known else ()

@@ -15,8 +15,10 @@ from powerzoo_jax.cli.selection import policies_of_run
 from powerzoo_jax.cli.table import STDOUT, working, write_json
 from powerzoo_jax.cli.traces import trace_policies
 from powerzoo_jax.envs import Trace, load_traces
+from powerzoo_jax.envs.episode import Act
 from powerzoo_jax.oracle import list_baselines
 from powerzoo_jax.plot import episode_html
+from powerzoo_jax.rl.zoo import ZOO, load_policy
 from powerzoo_jax.tasks import make
 from powerzoo_jax.tasks.score import SEED, all_starts
 
@@ -58,7 +60,8 @@ def _read(options: argparse.Namespace) -> Sequence[Trace]:
 
 def _played(options: argparse.Namespace) -> Sequence[Trace]:
     """Traces of a task's baselines, or of a trained run beside them."""
-    path, trained = Path(options.what), {}
+    path = Path(options.what)
+    trained: dict[str, Act] = {}
     if is_run(path):
         if options.keywords:
             raise SettingsError(f"--keyword: the run {path} keeps the keywords that it was trained with.")
@@ -74,7 +77,10 @@ def _played(options: argparse.Namespace) -> Sequence[Trace]:
     count, place = starts.load_row.shape[0], options.episode - 1
     if place >= count:
         raise ValueError(f"--episode {options.episode}: split {sim.spec.split!r} has {count}. Choose 1 to {count}.")
+    asked = options.policy or default
+    if ZOO in asked:
+        trained |= {ZOO: load_policy(sim.spec.id, sim)}
     # an algorithm's own name shows the run alone, as in `evaluate`
-    names = [name for name in options.policy or default if name not in trained]
+    names = [name for name in asked if name not in trained]
     traces = trace_policies(sim, names, trained, take(starts, slice(place, place + 1)), SEED, place)
     return [rows[0] for rows in traces.values()]

@@ -23,6 +23,8 @@ from powerzoo_jax.rl.training.common import Config, types_of
 
 C = TypeVar("C", bound="Config")
 
+PACKAGE = Path(__file__).resolve().parents[2]
+CONFIG_FOLDERS = (PACKAGE / "configs", PACKAGE.parent / "configs")  # inside the wheel, and beside the sources
 OPENAI = "openai"  # the evolution strategy that needs no other package
 
 # what no machine holds, and what an axis of an array cannot be, is refused here and not by an allocation

@@ -1,0 +1,284 @@
+"""Zoo of trained policies: the weights of a task's learner in one small file, with a card that says what they are.
+
+A file is an npz archive. `high` and `low` are the two bytes of every weight in float16, side by side because deflate
+packs them better so; `moments` (K, 3, F) and `counts` (K,) are those of observations by kind of agent, in float32;
+`about` is JSON text, the content of the card beside it.
+
+Example, where only NumPy is installed:
+    file = numpy.load("dso.npz")
+    about = json.loads(str(file["about"]))  # about["weights"]: name and shape of each array, in order
+    weights = numpy.stack([file["low"], file["high"]], axis=1).view("<f2")[:, 0]
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from powerzoo_jax.base.errors import DataError, SettingsError, listing, nearest
+from powerzoo_jax.base.npz import read_npz, write_npz
+from powerzoo_jax.base.textfile import require_file
+from powerzoo_jax.base.types import TaskSpec
+from powerzoo_jax.envs.core import Sim
+from powerzoo_jax.envs.episode import Act
+from powerzoo_jax.rl.training.config import ALGORITHMS, CONFIG_FOLDERS
+from powerzoo_jax.tasks import get_spec, make
+
+ZOO = "zoo"  # name of its policies among those of a task, and of its folder
+FORMAT = 1
+SUFFIX, CARD = ".npz", ".md"
+ABOUT, HIGH, LOW, MOMENTS, COUNTS = "about", "high", "low", "moments", "counts"
+LIMIT_KB = 100.0  # of a shipped file
+FIRST = 4  # seeded episodes of split test whose returns and costs a card lists one by one
+FOLDERS = tuple(folder / ZOO for folder in CONFIG_FOLDERS)
+
+
+def load_policy(what: str | Path, sim: Sim | None = None) -> Act:
+    """Trained policy of a task, (carry, obs (A, O), key) -> (carry, action (A, U) in [-1, 1]); it acts without noise.
+
+    what:  task id of the zoo, see `list_policies`, or a file that `powerzoo-jax export RUN --format zoo` has written
+    sim:   what it is to play, which is compared with what it was trained for; None = the task as registered
+    One that remembers brings its carry before an episode, so that `evaluate` and `rollout` take () like any other's.
+
+    Raises ValueError for an unknown task or one that the zoo lacks, SettingsError (a ValueError) where version,
+    keywords, agents, or spaces are not those that it was trained for, DataMissing without the file, and DataError for a
+    damaged one.
+
+    Example:
+        from powerzoo_jax.tasks.score import evaluate
+        record = evaluate(sim, load_policy("battery_arbitrage"), n_episodes=2)
+    """
+    # learners import flax.linen, optax and Orbax, which `import powerzoo_jax` must not pay for
+    from powerzoo_jax.rl.training.learners import LEARNERS
+
+    path = find_policy(what)
+    arrays, about = _read(path)
+    known = get_spec(about["task"])
+    if known.version != about["version"]:
+        raise SettingsError(
+            f"{path} was trained on {about['task']!r} version {about['version']}, and this package has version "
+            f"{known.version}, where observations or money may differ. Train again: {about['commands'][0]}"
+        )
+    if sim is None:
+        sim = make(about["task"])
+    _require_same_task(path, about, sim)
+    values = dict(about["settings"])
+    algorithm = values.pop("algorithm")
+    try:
+        config = ALGORITHMS[algorithm].from_dict({k: tuple(v) if isinstance(v, list) else v for k, v in values.items()})
+    except (KeyError, ValueError) as err:
+        raise DataError(
+            f"{path}: its settings are not those of a learner of this version ({err}); powerzoo_jax "
+            f"{about['library_version']} wrote them. Train again: {about['commands'][0]}"
+        ) from err
+    return LEARNERS[algorithm].act(config, sim, _unpack(path, arrays, about, sim.spaces()[0].low.dtype))
+
+
+def list_policies() -> tuple[str, ...]:
+    """Ids of the tasks that the zoo has a policy of, sorted."""
+    return tuple(sorted({path.stem for folder in FOLDERS for path in folder.glob(f"*{SUFFIX}")}))
+
+
+def read_card(what: str | Path) -> dict[str, Any]:
+    """What a card says, as plain numbers, lists and strings; arguments and errors as in `load_policy`.
+
+    task, version, keywords, agents, observation, action:  what it plays, and the shapes of both
+    settings, seed, steps, planner, data:  how it was trained; data: hash of each series by name
+    scores:    split -> mean return, gain, (rule, best) it is measured between, mean costs and budgets of an episode
+    first:     returns and costs of the first seeded episodes of split test, one by one
+    commands:  that made it
+
+    Example:
+        share = read_card("battery_arbitrage")["scores"]["test"]["gain"]
+    """
+    return _read(find_policy(what))[1]
+
+
+def find_policy(what: str | Path) -> Path:
+    """File of a policy: that of a task in the zoo, or the one given; errors as in `load_policy`."""
+    if str(what).endswith(SUFFIX):
+        return require_file(Path(what), "policy", "Write one: powerzoo-jax export RUN --format zoo")
+    found = [folder / f"{what}{SUFFIX}" for folder in FOLDERS]
+    for path in found:
+        if path.is_file():
+            return path
+    get_spec(str(what))
+    close = nearest(what, list_policies())
+    hint = f" Did you mean {close!r}?" if close else ""
+    raise ValueError(
+        f"the zoo has no policy for {str(what)!r}.{hint} It has those of {', '.join(list_policies()) or 'no task'}. "
+        f"Train one: powerzoo-jax train {what} --out RUN && powerzoo-jax export RUN --format zoo"
+    )
+
+
+def spec_of(sim: Sim) -> dict[str, Any]:
+    """Part of a card that says what a policy plays: task, version, keywords, agents and both shapes."""
+    space, action = sim.spaces()
+    keywords: dict[str, Any] = json.loads(json.dumps(_keywords(sim.spec), default=str))
+    return {
+        "task": sim.spec.id,
+        "version": sim.spec.version,
+        "keywords": keywords,
+        "agents": list(sim.spec.agents),
+        "observation": list(space.low.shape),
+        "action": list(getattr(action, "shape", getattr(getattr(action, "nvec", None), "shape", ()))),
+    }
+
+
+def _keywords(spec: TaskSpec) -> dict[str, Any]:
+    return dict(spec.overrides) | {"case": spec.case}
+
+
+def save_policy(path: Path, policy: Any, about: Mapping[str, Any]) -> None:
+    """Write a policy, rounded to float16, and the card beside it.
+
+    policy:  `rl.policies.ActorPolicy`
+    about:   content of the card, see `read_card`
+    Raises DataError for a weight that float16 does not hold.
+    """
+    arrays, weights = _pack(policy)
+    told = {"format": FORMAT, **about, "kinds": list(policy.scale), "weights": weights}
+    write_npz(path, arrays | {ABOUT: np.array(json.dumps(told))})
+    path.with_suffix(CARD).write_text(card_text(told, path.stat().st_size), encoding="utf-8")
+
+
+def rounded(policy: Any) -> Any:
+    """The policy as a file gives it back: weights rounded to float16, moments to float32, in the dtype they had."""
+    arrays, weights = _pack(policy)
+    about = {"kinds": list(policy.scale), "weights": weights}
+    return _unpack(Path(), arrays, about, next(iter(policy.scale.values())).mean.dtype)
+
+
+def _pack(policy: Any) -> tuple[dict[str, np.ndarray], list[Any]]:
+    """Arrays of a file but `about`, and name and shape of each weight."""
+    from flax.traverse_util import flatten_dict
+
+    leaves = {name: np.asarray(x) for name, x in flatten_dict(policy.actor, sep="/").items()}
+    for name, x in leaves.items():
+        if not np.isfinite(x.astype("<f2")).all():
+            raise DataError(f"weight {name} of the policy has {np.abs(x).max():.3g}, beyond float16. Train it again.")
+    half = np.concatenate([x.astype("<f2").ravel() for x in leaves.values()])
+    low, high = half.view(np.uint8).reshape(-1, 2).T
+    moments = np.stack([np.stack([s.mean, s.var, s.floor]) for s in policy.scale.values()]).astype("<f4")
+    counts = np.stack([s.count for s in policy.scale.values()]).astype("<f4")
+    return {HIGH: high, LOW: low, MOMENTS: moments, COUNTS: counts}, [[k, list(x.shape)] for k, x in leaves.items()]
+
+
+def _unpack(path: Path, arrays: Mapping[str, np.ndarray], about: Mapping[str, Any], dtype: Any) -> Any:
+    """`rl.policies.ActorPolicy` of a file, in the float type of a task."""
+    import jax.numpy as jnp
+    from flax.traverse_util import unflatten_dict
+
+    from powerzoo_jax.rl.networks.body import Scale
+    from powerzoo_jax.rl.policies import ActorPolicy
+
+    sizes = [int(np.prod(shape)) for _, shape in about["weights"]]
+    if not len(arrays[HIGH]) == len(arrays[LOW]) == sum(sizes) or len(arrays[MOMENTS]) != len(about["kinds"]):
+        raise DataError(f"{path} is damaged (its arrays are not of the sizes that it states). Restore the file.")
+    half = np.stack([arrays[LOW], arrays[HIGH]], axis=1).view("<f2")[:, 0]
+    parts = np.split(half, np.cumsum(sizes)[:-1])
+    leaves = {
+        name: jnp.asarray(part.reshape(shape), dtype)
+        for (name, shape), part in zip(about["weights"], parts, strict=True)
+    }
+    scale = {
+        kind: Scale(**{k: jnp.asarray(x, dtype) for k, x in zip(("mean", "var", "floor"), rows, strict=True)}, count=n)
+        for kind, rows, n in zip(about["kinds"], arrays[MOMENTS], jnp.asarray(arrays[COUNTS], dtype), strict=True)
+    }
+    return ActorPolicy(actor=unflatten_dict(leaves, sep="/"), scale=scale)
+
+
+def _read(path: Path) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
+    """Arrays of a file and the content of its card. Raises DataError where it holds no policy of this format."""
+    arrays = read_npz(path)
+    missing = [name for name in (ABOUT, HIGH, LOW, MOMENTS, COUNTS) if name not in arrays]
+    if missing:
+        raise DataError(f"{path} holds no policy: {missing[0]} is missing. Write one: powerzoo-jax export --format zoo")
+    about: dict[str, Any] = json.loads(str(arrays[ABOUT]))
+    if about["format"] != FORMAT:
+        raise DataError(
+            f"{path} has format {about['format']}, and this version reads {FORMAT}. Use the powerzoo_jax that wrote "
+            f"it: {about.get('library_version')}."
+        )
+    return arrays, about
+
+
+def _require_same_task(path: Path, about: Mapping[str, Any], sim: Sim) -> None:
+    """Refuse a Sim that a policy was not trained for. Raises SettingsError naming what differs."""
+    now = spec_of(sim)
+    if now["task"] != about["task"]:
+        raise SettingsError(f"{path} was trained on {about['task']!r} and cannot play {now['task']!r}: load its own.")
+    names = now["keywords"].keys() | about["keywords"].keys()
+    changed = sorted(k for k in names if now["keywords"].get(k) != about["keywords"].get(k))
+    if changed:
+        told = (f"{k} = {now['keywords'].get(k)!r} (trained with {about['keywords'].get(k)!r})" for k in changed)
+        raise SettingsError(
+            f"{path}: keywords of {about['task']!r} differ: {listing(told)}. Leave them out, train on the changed "
+            "task, or, to see how far the policy carries, load it without the sim and play that one."
+        )
+    for name in ("version", "agents", "observation", "action"):
+        if now[name] != about[name]:
+            raise SettingsError(
+                f"{path}: {name} of {about['task']!r} is {now[name]}, and the policy was trained for {about[name]}. "
+                "Build the task without `dims`, or train again."
+            )
+
+
+def card_text(about: Mapping[str, Any], size: int) -> str:
+    """The card of a policy in Markdown: what was trained, how, and what it earns.
+
+    size:  [B] of its file
+    """
+    settings = about["settings"]
+    count = sum(int(np.prod(shape)) for _, shape in about["weights"])
+    series = ", ".join(f"{name} ({digest[:12]})" for name, digest in about["data"].items()) or "made by the task"
+    augment = settings.get("augment", "none")
+    added = "" if augment == "none" else f", with made days (`augment = {augment}`)"
+    rows = {
+        "task": f"`{about['task']}`, version {about['version']}",
+        "algorithm": f"`{settings['algorithm']}`",
+        "networks": f"widths {settings['widths']}, {settings['activation']}, memory {settings.get('memory', 0)}",
+        "trained on": f"split {settings['split']}{added}: {series}",
+        "seed": about["seed"],
+        "steps": f"{about['steps']:,} of the environment",
+        "planner seen": about["planner"] or "none: it has learnt from the reward alone",
+        "file": f"{count:,} weights in float16, {size / 1e3:.1f} kB",
+        "written by": f"powerzoo_jax {about['library_version']}, jax {about['jax']}",
+    }
+    lines = [f"# {about['task']}", "", f'`powerzoo_jax.load_policy("{about["task"]}")`', "", "| | |", "|-|-|"]
+    lines += [f"|{name}|{value}|" for name, value in rows.items()]
+    lines += ["", "The figures below are those of this file, not of the float32 weights that it was rounded from.", ""]
+    lines += _score_table(about)
+    lines += ["", "```", *about["commands"], "```"]
+    lines += [f"\n{note}" for note in about["notes"]]
+    lines += [
+        "",
+        f"The first {len(about['first']['returns'])} seeded episodes of split test, as `evaluate` plays them with "
+        f"`n_episodes={len(about['first']['returns'])}`; a test plays them again:",
+        "",
+        *("```json", json.dumps(about["first"], indent=2), "```"),
+    ]
+    return "\n".join(lines) + "\n"
+
+
+def _score_table(about: Mapping[str, Any]) -> list[str]:
+    """Return, gain, ends and mean cost of each channel with its budget, one row a split."""
+    channels = list(next(iter(about["scores"].values()))["costs"])
+    head = ["split", "episodes", "return", "gain", "rule", "best", "budgets kept", *(f"{c} (budget)" for c in channels)]
+    lines = [f"|{'|'.join(head)}|", f"|{'-|' * len(head)}"]
+    for split, score in about["scores"].items():
+        rule, best = score["ends"] or (None, None)
+        budgets = score["budgets"]
+        costs = (f"{x:.4g} ({'-' if budgets[c] is None else f'{budgets[c]:.4g}'})" for c, x in score["costs"].items())
+        values = (_figure(x) for x in (score["return"], score["gain"], rule, best))
+        kept = "yes" if score["feasible"] else "no"
+        lines.append(f"|{'|'.join([split, str(score['episodes']), *values, kept, *costs])}|")
+    return lines
+
+
+def _figure(value: float | None) -> str:
+    return "-" if value is None else f"{value:.4g}"
