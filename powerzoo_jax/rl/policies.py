@@ -381,7 +381,12 @@ def make_squashed(cfg: SACConfig, crew: AgentGroups) -> SquashedActor:
 
 def make_deterministic(cfg: APGConfig, crew: AgentGroups) -> Deterministic:
     """The deterministic policy network of the first kind of agent; the others differ in `start` alone."""
-    width = crew.shape[-1]
-    held = tuple(i for i in range(len(crew.start[0])) if i % width in cfg.held)
+    held = () if cfg.keeps_held else held_outputs(cfg, crew)
     settings = (crew.start[0], cfg.widths, cfg.activation, crew.dtype, held)
     return GruDeterministic(*settings, memory=cfg.memory) if cfg.memory else Deterministic(*settings)
+
+
+def held_outputs(cfg: APGConfig, crew: AgentGroups) -> tuple[int, ...]:
+    """Outputs of the deterministic network that are held columns of some agent."""
+    width = crew.shape[-1]
+    return tuple(i for i in range(len(crew.start[0])) if i % width in cfg.held)

@@ -9,6 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from powerzoo_jax.envs.episode import first_carry
 from powerzoo_jax.rl.algorithms import apg
 from powerzoo_jax.rl.algorithms.apg import blurred, held_to_norm
 from powerzoo_jax.rl.networks.body import Scale
@@ -127,3 +128,21 @@ def test_a_step_whose_gradient_is_not_finite_changes_no_weight(sim, small):
 def test_a_task_that_switches_units_is_refused():
     with pytest.raises(ValueError, match="no gradient"):
         apg.make_update(APGConfig(), make("marl_uc"))
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("memory", [0, 4])
+def test_a_held_column_of_another_policy_stays_what_it_does_there_while_the_others_learn(memory):
+    """Shares of jobs stay those of the policy before, though cooling, battery and diesel learn beside them."""
+    sim = make("dc_microgrid", split="train", max_steps=4)
+    cfg = replace(
+        CFG, task="dc_microgrid", updates=2, lanes=2, widths=(8,), held=(0, 1), memory=memory, lr=0.05, cost_weights=()
+    )
+    init, update = apg.make_update(replace(cfg, start_from="elsewhere"), sim)
+    begun = init(jax.random.key(0), sim)
+    state, _ = jax.jit(update)(begun, sim)
+    obs = jax.random.uniform(jax.random.key(1), sim.init(jax.random.key(1))[1].shape)
+    play = [apg_act(replace(cfg, start_from="elsewhere"), sim, apg.policy_of(x)) for x in (begun, state)]
+    before, after = (np.asarray(act(first_carry(act, ()), obs, jax.random.key(2))[1]) for act in play)
+    np.testing.assert_array_equal(before[:, :2], after[:, :2])
+    assert (before[:, 2:] != after[:, 2:]).all()

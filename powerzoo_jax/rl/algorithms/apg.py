@@ -16,6 +16,7 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 import optax
 from flax import struct
 from jax import Array
@@ -26,7 +27,7 @@ from powerzoo_jax.envs.episode import Act, first_carry
 from powerzoo_jax.rl.algorithms import lagrangian
 from powerzoo_jax.rl.algorithms.onpolicy import Metrics, TrainResult, learner_reward, repeat_updates, resolve
 from powerzoo_jax.rl.history import on_history
-from powerzoo_jax.rl.networks.body import Scale, normalise, observe_batch, spread
+from powerzoo_jax.rl.networks.body import LAST_LAYER, Scale, normalise, observe_batch, spread
 from powerzoo_jax.rl.networks.recurrent import beside
 from powerzoo_jax.rl.policies import (
     ActorPolicy,
@@ -34,6 +35,7 @@ from powerzoo_jax.rl.policies import (
     apg_act,
     apg_crew,
     by_kind,
+    held_outputs,
     make_deterministic,
     map_kinds,
     no_memory,
@@ -71,7 +73,7 @@ def make_update(cfg: APGConfig, sim: Sim | None = None) -> tuple[Init, Update]:
     home = resolve(cfg, sim)
     crew = apg_crew(cfg, home)
     network = make_deterministic(cfg, crew)
-    optimiser = make_descent(cfg)
+    optimiser = make_descent(cfg, crew)
     start_scale = start_scales(crew, home, cfg.obs_floor)
     limited = cfg if isinstance(cfg, APGLagrangianConfig) else None
     channels = jnp.asarray(lagrangian.constrained(home) if limited else (), int)
@@ -122,7 +124,7 @@ def make_update(cfg: APGConfig, sim: Sim | None = None) -> tuple[Init, Update]:
         after = APGState(
             actor=actor,
             opt=opt,
-            scale=moved if cfg.running_obs else state.scale,
+            scale=moved if cfg.running_obs and not cfg.keeps_held else state.scale,
             multipliers=prices,
             key=key,
         )
@@ -131,11 +133,32 @@ def make_update(cfg: APGConfig, sim: Sim | None = None) -> tuple[Init, Update]:
     return init, update
 
 
-def make_descent(cfg: APGConfig) -> optax.GradientTransformation:
-    """Adam with weight decay and a cosine schedule over the whole run, behind a clip of the gradient's norm."""
+def make_descent(cfg: APGConfig, crew: AgentGroups) -> optax.GradientTransformation:
+    """Adam with weight decay and a cosine schedule over the whole run, behind a clip of the gradient's norm.
+
+    Where held columns are those of another policy, nothing moves but the last layer's weights of the others.
+    """
     schedule = optax.cosine_decay_schedule(cfg.lr, cfg.updates, cfg.lr_end)
     descent = optax.adamw(schedule, weight_decay=cfg.weight_decay)
-    return optax.chain(optax.clip_by_global_norm(cfg.max_grad_norm), descent)
+    parts = [optax.clip_by_global_norm(cfg.max_grad_norm), descent]
+    if cfg.keeps_held:
+        parts.append(optax.stateless(lambda change, _: last_layer_alone(change, held_outputs(cfg, crew))))
+    return optax.chain(*parts)
+
+
+def last_layer_alone(change: dict[str, Any], held: tuple[int, ...]) -> dict[str, Any]:
+    """Change of weights by kind of agent, 0 but for those of the last layer that lead to outputs not held.
+
+    Adam takes full steps along the smallest gradient: without this, held columns would drift with the hidden layers.
+    """
+
+    def kept(path: tuple[Any, ...], x: Array) -> Array:
+        if [part.key for part in path[-3:-1]] != ["params", LAST_LAYER]:
+            return jnp.zeros_like(x)
+        return jnp.where(np.isin(np.arange(x.shape[-1]), held), jnp.zeros_like(x), x)
+
+    found: dict[str, Any] = jax.tree_util.tree_map_with_path(kept, change)
+    return found
 
 
 def guarded_step(optimiser: optax.GradientTransformation, grads: Any, params: Any, opt: Any) -> tuple[Any, Array]:

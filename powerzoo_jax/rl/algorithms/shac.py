@@ -218,7 +218,7 @@ def make_update(cfg: SHACConfig, sim: Sim | None = None) -> tuple[Init, Update]:
     home = resolve(cfg, sim)
     crew, parts = apg_crew(cfg, home), make_parts(cfg, home)
     network, critic = make_deterministic(cfg, crew), parts.critic
-    optimiser, fitter = make_descent(cfg), optax.adam(cfg.critic_lr)
+    optimiser, fitter = make_descent(cfg, crew), optax.adam(cfg.critic_lr)
     limited = cfg if isinstance(cfg, SHACLagrangianConfig) else None
     channels = jnp.asarray(lagrangian.constrained(home) if limited else (), int)
     slope = jax.value_and_grad(parts.window, has_aux=True)
@@ -304,7 +304,7 @@ def make_update(cfg: SHACConfig, sim: Sim | None = None) -> tuple[Init, Update]:
         done, told = fit(state, lived, learn)
         metrics = episode_metrics(lived.totals, lived.ended) | {"loss": loss, "grad_norm": norm} | told
         scale, prices = state.scale, state.multipliers
-        if cfg.running_obs:
+        if cfg.running_obs and not cfg.keeps_held:
             scale = map_kinds(crew, observe_batch, crew.view(lived.next_obs), scale)
         if limited:
             budget = lagrangian.budgets_of(limited, home)

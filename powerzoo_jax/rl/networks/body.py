@@ -19,6 +19,7 @@ from powerzoo_jax.rl.training.parallel import devices_in_force
 
 CLIP_OBS = 10.0  # standard deviations; a field far outside what training saw must not saturate every unit
 PRIOR_COUNT = 1.0  # weight of the declared bounds against the samples seen
+LAST_LAYER = "Dense_0"  # of a policy, as Flax names it
 LOG_STD_RANGE = (-5.0, 2.0)  # a width outside either freezes the policy or leaves the tanh no slope
 
 

@@ -303,7 +303,8 @@ class APGConfig(Config):
     lane_grad_norm: limit on the norm of the gradient of each episode by itself, before the mean over them; one that is
                     not finite counts nothing. 0 = no limit: one product for all episodes, which takes less memory
     obs_noise:      standard deviations by which training blurs observations, so that days are not learnt by heart
-    held:           columns of an agent's action that stay at `start`, because what they do has no slope
+    held:           columns of an agent's action that stay at `start`, because what they do has no slope; with
+                    `start_from` they stay what that policy does, and only the last layer of the others learns
     memory:         width of a gated recurrent unit behind the hidden layers, by which a policy remembers; 0 = none
     """
 
@@ -321,6 +322,11 @@ class APGConfig(Config):
     obs_noise: NotNegative = 0.0
     held: tuple[Whole, ...] = ()
     memory: Annotated[int, Range(0, 2**16)] = 0
+
+    @property
+    def keeps_held(self) -> bool:
+        """True where held columns are those of another policy, whose features and scaling must then not move."""
+        return bool(self.held and self.start_from)
 
 
 @dataclass(frozen=True, kw_only=True)
