@@ -27,8 +27,13 @@ class SiteRows(NamedTuple):
 def idle_it_mw(problem: SiteProblem) -> np.ndarray:
     """Power of servers that run no job, (T,) [MW]."""
     v = problem.values
-    serving = problem.serving * (v["active_w"] * v["infer_eta"] - v["idle_w"])
-    return (v["n_gpus"] * v["idle_w"] + serving) / 1e6 + v["base_mw"]
+    return v["n_gpus"] * v["idle_w"] / 1e6 + problem.serving * infer_mw_per_gpu(problem) + v["base_mw"]
+
+
+def infer_mw_per_gpu(problem: SiteProblem) -> float:
+    """Power of a GPU that serves inference beyond that of an idle one [MW]."""
+    v = problem.values
+    return (v["active_w"] * v["infer_eta"] - v["idle_w"]) / 1e6
 
 
 def most_heat_kw(problem: SiteProblem, hottest_c: float) -> float:
@@ -107,10 +112,11 @@ def write_jobs(
     step = jobs.arrival[of] + np.arange(len(of)) - np.repeat(np.cumsum(width) - width, width)
     most = most_running(problem, int(jobs.steps.max(initial=1)))
     displaced = np.maximum(problem.serving + most - v["n_gpus"], 0) / most
-    infer_mw = (v["active_w"] * v["infer_eta"] - v["idle_w"]) / 1e6
-    power = jobs.gpus[of] * (np.asarray(problem.job_mw_per_gpu)[jobs.kind[of]] - displaced[step] * infer_mw)
+    power = jobs.gpus[of] * (
+        np.asarray(problem.job_mw_per_gpu)[jobs.kind[of]] - displaced[step] * infer_mw_per_gpu(problem)
+    )
     share = writer.columns(len(of), 0, 0, 1)
-    _enter(writer, problem, rows, step, share, power)
+    enter_power(writer, problem, rows, step, share, power)
     left = writer.columns(n, 0, 0, most)
     gpus = writer.rows(n, most, most, (left, 1))
     writer.put(gpus[step], share, jobs.gpus[of])
@@ -184,7 +190,9 @@ def leaving_step(problem: SiteProblem) -> np.ndarray:
 
 
 def _pairs(jobs: JobList, leaves: np.ndarray, ours: np.ndarray, slots: int) -> list[tuple[int, int, int, int]]:
-    """(ahead, behind, since, until) of one class, one row for every step up to which both may wait."""
+    """(ahead, behind, since, until) of one class, one row for every step up to which both may wait, but for those
+    that follow from others: no share of a start changes when they are left out.
+    """
     ids = np.flatnonzero(ours)
     steps = np.arange(leaves.max(initial=0) + 1)
     waiting = (jobs.arrival[ids, None] <= steps) & (steps <= leaves[ids, None])
@@ -195,8 +203,13 @@ def _pairs(jobs: JobList, leaves: np.ndarray, ours: np.ndarray, slots: int) -> l
     for k, ahead in enumerate(order):
         since = np.maximum(jobs.arrival[ahead], jobs.arrival[order[k + 1 :]])
         until = np.minimum(leaves[ahead], jobs.last[order[k + 1 :]])
-        for behind, low, high in zip(order[k + 1 :], since, until, strict=True):
-            found += [(ahead, behind, low, t) for t in range(low, high + 1)]
+        came = jobs.arrival[order[k + 1 :]]
+        for place, (behind, low, high) in enumerate(zip(order[k + 1 :], since, until, strict=True)):
+            # a third job that came after the one ahead, and waits between the two up to that step, hands its row on
+            between = slice(0, place)
+            links = (came[between] >= jobs.arrival[ahead]) & (came[between] <= low)
+            met = until[between][links].max(initial=-1)
+            found += [(ahead, behind, low, t) for t in range(max(low, met + 1), high + 1)]
     return found
 
 
@@ -216,23 +229,22 @@ def write_starts(writer: ProgramWriter, problem: SiteProblem, starts: JobStarts,
     step = starts.step[at] + np.arange(len(at)) - np.repeat(np.cumsum(runs) - runs, runs)
     of = starts.job[at]
     power = jobs.gpus[of] * np.asarray(problem.job_mw_per_gpu)[jobs.kind[of]]
-    _enter(writer, problem, rows, step, x[at], power)
+    enter_power(writer, problem, rows, step, x[at], power)
     most = most_running(problem, int(jobs.steps.max(initial=1)))
     left = writer.columns(n, 0, 0, most)
     gpus = writer.rows(n, most, most, (left, 1))
     writer.put(gpus[step], x[at], jobs.gpus[of])
     aside_most = np.maximum(problem.serving + most - v["n_gpus"], 0)
     aside, spare = writer.columns(n, 0, 0, aside_most), writer.columns(n, 0, 0, aside_most)
-    infer_mw = (v["active_w"] * v["infer_eta"] - v["idle_w"]) / 1e6
-    _enter(writer, problem, rows, np.arange(n), aside, np.full(n, -infer_mw))
+    enter_power(writer, problem, rows, np.arange(n), aside, np.full(n, -infer_mw_per_gpu(problem)))
     writer.rows(n, aside_most, aside_most, (aside, 1), (spare, 1), (left, aside_most / most))
     undone = writer.columns(len(starts.first), problem.weight * undone_usd(problem), 0, 1)
     one = writer.rows(len(undone), 1, 1, (undone, 1))
     writer.put(one[starts.job], x, 1)
-    _write_order(writer, problem, starts, x)
+    write_order(writer, problem, starts, x)
 
 
-def _enter(
+def enter_power(
     writer: ProgramWriter, problem: SiteProblem, rows: SiteRows, step: np.ndarray, column: np.ndarray, mw: np.ndarray
 ) -> None:
     """Let power of servers enter the balance and warm the room."""
@@ -263,7 +275,7 @@ def undone_usd(problem: SiteProblem) -> np.ndarray:
     return np.where(jobs.priced, dropped, problem.backlog_usd_per_gpu_h * work)
 
 
-def _write_order(writer: ProgramWriter, problem: SiteProblem, starts: JobStarts, x: np.ndarray) -> None:
+def write_order(writer: ProgramWriter, problem: SiteProblem, starts: JobStarts, x: np.ndarray) -> None:
     """Write the order of the queues."""
     arrival = problem.jobs.arrival
     count = len(starts.ahead)
