@@ -91,50 +91,6 @@ def pace(problem: SiteProblem) -> float:
     return problem.dt_hours / problem.substeps / problem.values["heat_kwh_per_c"]
 
 
-def write_jobs(
-    writer: ProgramWriter, problem: SiteProblem, missed_usd: float, rows: SiteRows, dropped_usd: float = 0.0
-) -> None:
-    """Write jobs that may be split, pre-empted and run in part.
-
-    missed_usd:   price of a miss [$]
-    dropped_usd:  price of the work of a job with a deadline that is not started by then [$/GPU h]
-
-    A run of a job is a point of it: x_jt in [0, 1] is the share of its GPUs that work in step t. Inference that
-    running jobs push aside is bounded by the line under min(asked, GPUs left), which is what the step serves.
-    Where dropping has a price, a job may also run after its deadline: it is missed, but not dropped.
-    """
-    jobs, n = problem.jobs, problem.horizon
-    v, count = problem.values, len(problem.jobs.gpus)
-    late = jobs.priced & (dropped_usd > 0)
-    until = np.where(late, np.minimum(jobs.last + jobs.steps.astype(int) - 1, n - 1), jobs.last)
-    width = np.maximum(until - jobs.arrival + 1, 0)
-    of = np.repeat(np.arange(count), width)
-    step = jobs.arrival[of] + np.arange(len(of)) - np.repeat(np.cumsum(width) - width, width)
-    most = most_running(problem, int(jobs.steps.max(initial=1)))
-    displaced = np.maximum(problem.serving + most - v["n_gpus"], 0) / most
-    power = jobs.gpus[of] * (
-        np.asarray(problem.job_mw_per_gpu)[jobs.kind[of]] - displaced[step] * infer_mw_per_gpu(problem)
-    )
-    share = writer.columns(len(of), 0, 0, 1)
-    enter_power(writer, problem, rows, step, share, power)
-    left = writer.columns(n, 0, 0, most)
-    gpus = writer.rows(n, most, most, (left, 1))
-    writer.put(gpus[step], share, jobs.gpus[of])
-    need = np.where(jobs.priced, jobs.steps, jobs.duration_min / (60 * problem.dt_hours))
-    hours = jobs.gpus * jobs.duration_min / 60
-    price = np.where(jobs.priced, missed_usd, problem.backlog_usd_per_gpu_h * hours)
-    undone = writer.columns(count, problem.weight * price, 0, 1)
-    done = writer.rows(count, need, need, (undone, need))
-    in_time = step <= jobs.last[of]
-    writer.put(done[of[in_time]], share[in_time], 1)
-    if late.any():
-        # one started in its last step still runs this long
-        started = np.minimum(jobs.steps, n - jobs.last)
-        dropped = writer.columns(count, np.where(late, problem.weight * dropped_usd * hours, 0.0), 0, 1)
-        kept = writer.rows(count, started, np.inf, (dropped, started))
-        writer.put(kept[of], share, 1)
-
-
 def most_running(problem: SiteProblem, longest: int) -> np.ndarray:
     """GPUs that jobs can hold, (T,): a job started within its longest run ago, beside the inference of that step."""
     asked = problem.serving
@@ -170,7 +126,7 @@ def list_starts(problem: SiteProblem, slots: int) -> JobStarts:
     """Starts of every job while it is queued.
 
     slots:  places of a queue; where more jobs than that could wait the order of the queue is left out, for a job that
-            finds no place stands in nobody's way
+            finds no place stands in nobody's way; 0 leaves it out in any case
     """
     jobs = problem.jobs
     width = np.maximum(jobs.last - jobs.arrival + 1, 0).astype(int)
@@ -218,22 +174,26 @@ def write_starts(writer: ProgramWriter, problem: SiteProblem, starts: JobStarts,
 
     A run of whole jobs is a point of it:
         sum_s x_js + undone_j = 1                         one start, or none
-        running_t = sum of GPUs over starts that still run in t, at most what inference left free when they started
+        running_t = running_(t-1) + GPUs that start in t - GPUs that end before t, by class
+        sum of running_t                                  at most what inference left free when they started
         sum_(since <= s <= until) x_behind,s <= sum_(s <= until) x_ahead,s
     Inference that running jobs push aside is at most the chord of asked - min(asked, GPUs left).
     """
     jobs, n, v = problem.jobs, problem.horizon, problem.values
     x = writer.columns(len(starts.job), start_cost(problem, starts.job, starts.step), 0, 1)
-    runs = np.minimum(jobs.steps[starts.job], n - starts.step).astype(int)
-    at = np.repeat(np.arange(len(runs)), runs)
-    step = starts.step[at] + np.arange(len(at)) - np.repeat(np.cumsum(runs) - runs, runs)
-    of = starts.job[at]
-    power = jobs.gpus[of] * np.asarray(problem.job_mw_per_gpu)[jobs.kind[of]]
-    enter_power(writer, problem, rows, step, x[at], power)
     most = most_running(problem, int(jobs.steps.max(initial=1)))
+    running = writer.columns((2, n), 0, 0, np.stack([most, most]))
+    change = writer.rows((2, n), 0, 0, (running, 1))
+    writer.put(change[:, 1:], running[:, :-1], -1)
+    kind, gpus = jobs.kind[starts.job], jobs.gpus[starts.job]
+    writer.put(change[kind, starts.step], x, -gpus)
+    end = starts.step + jobs.steps[starts.job].astype(int)
+    inside = end < n
+    writer.put(change[kind[inside], end[inside]], x[inside], gpus[inside])
+    for columns, power_mw in zip(running, problem.job_mw_per_gpu, strict=True):
+        enter_power(writer, problem, rows, np.arange(n), columns, np.full(n, power_mw))
     left = writer.columns(n, 0, 0, most)
-    gpus = writer.rows(n, most, most, (left, 1))
-    writer.put(gpus[step], x[at], jobs.gpus[of])
+    writer.rows(n, most, most, (left, 1), (running[0], 1), (running[1], 1))
     aside_most = np.maximum(problem.serving + most - v["n_gpus"], 0)
     aside, spare = writer.columns(n, 0, 0, aside_most), writer.columns(n, 0, 0, aside_most)
     enter_power(writer, problem, rows, np.arange(n), aside, np.full(n, -infer_mw_per_gpu(problem)))
