@@ -70,6 +70,15 @@ class ReachPlanner(PricedPlanner, Protocol):
         ...
 
 
+@runtime_checkable
+class BoundPlanner(PricedPlanner, Protocol):
+    """Planner that bounds an episode without planning it."""
+
+    def bound(self, episode: int, price: np.ndarray) -> float:
+        """Bound of an episode at prices (C,) of the cost channels, as that of a plan."""
+        ...
+
+
 Progress = Callable[[str, int, int], None]
 
 

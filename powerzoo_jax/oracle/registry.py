@@ -264,6 +264,8 @@ _PRICED: dict[str, str] = {
     "battery_arbitrage": "powerzoo_jax.oracle.storage.priced:StoragePlans",
     "dc_microgrid": "powerzoo_jax.oracle.microgrid.priced:MicrogridPlans",
     "dc_microgrid_safe": "powerzoo_jax.oracle.microgrid.priced:MicrogridPlans",
+    "dc_scheduling": "powerzoo_jax.oracle.datacenter.priced:SitePlans",
+    "dc_scheduling_7d": "powerzoo_jax.oracle.datacenter.priced:SitePlans",
     "dso": FEEDER_PLANS,
     "marl_der_arbitrage": FEEDER_PLANS,
     "marl_der_arbitrage_5bat": FEEDER_PLANS,

@@ -93,6 +93,26 @@ def test_policies_are_played_anew_on_the_episodes_of_a_record(monkeypatch):
         reference.replayed(*task)
 
 
+def test_a_bound_is_computed_anew_at_the_prices_of_a_record(monkeypatch):
+    sim = powerzoo_jax.make("dc_microgrid_safe", split="val")
+    draws = seeded_starts(sim, 2, SEED)
+    record = get_reference("dc_microgrid_safe", "val")
+    short = record | {"n": 2, "episodes": episode_hash(draws, SEED)}
+    monkeypatch.setattr(reference, "get_reference", lambda *_, **__: short)
+    again = reference.rebounded("dc_microgrid_safe", "val")
+    planner = get_priced("dc_microgrid_safe")(sim, draws, episode_keys(SEED, 2))
+    price = np.array([record["prices"][name] for name in sim.spec.cost_names])
+    each = np.array([planner.bound(episode, price) for episode in range(2)])
+    assert again["bound"] == pytest.approx(each.mean() + price @ np.array(sim.spec.cost_budget), abs=1e-6)
+    assert again["gap"] == pytest.approx((again["bound"] - again["best"]) / (again["best"] - again["rule"]), abs=1e-6)
+    assert {name: again[name] for name in again if name not in ("bound", "gap")} == {
+        name: short[name] for name in short if name not in ("bound", "gap")
+    }
+    monkeypatch.setattr(reference, "get_reference", get_reference)
+    with pytest.raises(ValueError, match=r"bounds what it plans only\. Record it anew"):
+        reference.rebounded("battery_arbitrage", "val")
+
+
 def test_a_search_on_few_episodes_prices_the_plans_of_the_others(tmp_path):
     record = reference.reference("marl_ev_v2g_1d", "val", n_episodes=6, searched=3, folder=tmp_path)
     assert record["searched"] == 3 and record["n"] == 6 and record["feasible"]["best"]

@@ -206,11 +206,17 @@ def cooling_program(problem: FeederSiteProblem, it_mw: np.ndarray) -> tuple[Line
 def relaxed_program(problem: FeederSiteProblem) -> LinearProgram:
     """Relaxation that bounds every policy: jobs as `write_starts` has them, set-points that change within a step,
     and a room that may heat up."""
+    writer, rows = relaxed_plant(problem)
+    write_starts(writer, problem, list_starts(problem, problem.slots), rows)
+    return writer.program()
+
+
+def relaxed_plant(problem: FeederSiteProblem) -> tuple[ProgramWriter, SiteRows]:
+    """The same beside idle servers, without jobs."""
     writer = ProgramWriter()
     spare = np.where(problem.usd_per_mwh < 0, problem.values["cool_min_mw"], np.inf)
     _, rows = _write_site(writer, problem, idle_it_mw(problem), TOO_HOT_C, spare, held_set=False)
-    write_starts(writer, problem, list_starts(problem, problem.slots), rows)
-    return writer.program()
+    return writer, rows
 
 
 def _write_site(
@@ -247,27 +253,33 @@ def plan_episodes(sim: Sim, draws: Draw, keys: Array) -> list[EpisodePlan]:
     episodes = read_episodes(sim, keys, draws.load_row, draws.price_row)
     problems = build_site_problems(sim, episodes)
     sizes, days = common_sizes(problems), max(1, round(sim.spec.horizon * sim.spec.dt_hours / 24))
-    trail = _execute(sim, episodes, [_search(problem, sizes, days) for problem in problems])
-    return [_plan(problem, jax.tree.map(lambda x, b=b: x[b], trail)) for b, problem in enumerate(problems)]
+    trail = execute_starts(sim, episodes, [search_starts(problem, sizes, days) for problem in problems])
+    plans = []
+    for b, problem in enumerate(problems):
+        action, objective = cooled_plan(problem, jax.tree.map(lambda x, b=b: x[b], trail))
+        bound = return_bound(problem)
+        plans.append(EpisodePlan(action, objective, bound, bound))
+    return plans
 
 
-def _plan(problem: FeederSiteProblem, trail: PlayedJobs) -> EpisodePlan:
+def cooled_plan(problem: FeederSiteProblem, trail: PlayedJobs) -> tuple[np.ndarray, float]:
+    """Actions (T, 1, 3) with the cheapest set-points beside the jobs of a trail, and the return."""
     program, set_c = cooling_program(problem, np.asarray(trail.it_mw, np.float64))
     x = solve_site(program).x
     v, action = problem.values, np.array(trail.action, np.float64)
     action[:, 2] = 2 * (x[set_c] - v["set_low_c"]) / (v["set_high_c"] - v["set_low_c"]) - 1
     lost = problem.missed_usd * float(trail.missed) + problem.backlog_usd_per_gpu_h * float(trail.backlog_gpu_h)
     objective = problem.initial_heat - float(program.cost @ x) - problem.weight * lost
-    bound = return_bound(problem)
-    return EpisodePlan(np.clip(action, -1, 1)[:, None], objective, bound, bound)
+    return np.clip(action, -1, 1)[:, None], objective
 
 
-def _search(problem: FeederSiteProblem, sizes: SearchSizes, days: int) -> np.ndarray:
+def search_starts(problem: FeederSiteProblem, sizes: SearchSizes, days: int) -> np.ndarray:
+    """GPUs (T, 2) of the job starts that the evolutionary search finds."""
     usd = problem.usd_per_mwh
     return search(read_work(problem, usd, sizes), sizes, simple_plans(usd, WORTH_PER_MWH), days)
 
 
-def _execute(sim: Sim, episodes: Episode, gpus: list[np.ndarray]) -> PlayedJobs:
+def execute_starts(sim: Sim, episodes: Episode, gpus: list[np.ndarray]) -> PlayedJobs:
     """Play the starts of each episode, GPUs (T, 2), at one set-point."""
     dtype = sim.params.load_ratio.dtype
     return play_starts(sim, episodes, jnp.asarray(np.stack(gpus), dtype), jnp.asarray(COOLING, dtype))
@@ -292,7 +304,7 @@ def _rule(sim: Sim, draws: Draw, keys: Array) -> Policy:
     problems, modes = build_site_problems(sim, episodes), np.where(_too_dear(episodes), NONE, [LEAVE, ALL])
     sizes = common_sizes(problems)
     gpus = [play_plan(read_work(p, p.usd_per_mwh, sizes), sizes, plan) for p, plan in zip(problems, modes, strict=True)]
-    return follow(sim, np.asarray(_execute(sim, episodes, gpus).action)[:, :, None])
+    return follow(sim, np.asarray(execute_starts(sim, episodes, gpus).action)[:, :, None])
 
 
 def _too_dear(episodes: Episode) -> np.ndarray:

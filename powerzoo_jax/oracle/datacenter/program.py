@@ -27,8 +27,13 @@ class SiteRows(NamedTuple):
 def idle_it_mw(problem: SiteProblem) -> np.ndarray:
     """Power of servers that run no job, (T,) [MW]."""
     v = problem.values
-    serving = problem.serving * (v["active_w"] * v["infer_eta"] - v["idle_w"])
-    return (v["n_gpus"] * v["idle_w"] + serving) / 1e6 + v["base_mw"]
+    return v["n_gpus"] * v["idle_w"] / 1e6 + problem.serving * infer_mw_per_gpu(problem) + v["base_mw"]
+
+
+def infer_mw_per_gpu(problem: SiteProblem) -> float:
+    """Power of a GPU that serves inference beyond that of an idle one [MW]."""
+    v = problem.values
+    return (v["active_w"] * v["infer_eta"] - v["idle_w"]) / 1e6
 
 
 def most_heat_kw(problem: SiteProblem, hottest_c: float) -> float:
@@ -86,49 +91,6 @@ def pace(problem: SiteProblem) -> float:
     return problem.dt_hours / problem.substeps / problem.values["heat_kwh_per_c"]
 
 
-def write_jobs(
-    writer: ProgramWriter, problem: SiteProblem, missed_usd: float, rows: SiteRows, dropped_usd: float = 0.0
-) -> None:
-    """Write jobs that may be split, pre-empted and run in part.
-
-    missed_usd:   price of a miss [$]
-    dropped_usd:  price of the work of a job with a deadline that is not started by then [$/GPU h]
-
-    A run of a job is a point of it: x_jt in [0, 1] is the share of its GPUs that work in step t. Inference that
-    running jobs push aside is bounded by the line under min(asked, GPUs left), which is what the step serves.
-    Where dropping has a price, a job may also run after its deadline: it is missed, but not dropped.
-    """
-    jobs, n = problem.jobs, problem.horizon
-    v, count = problem.values, len(problem.jobs.gpus)
-    late = jobs.priced & (dropped_usd > 0)
-    until = np.where(late, np.minimum(jobs.last + jobs.steps.astype(int) - 1, n - 1), jobs.last)
-    width = np.maximum(until - jobs.arrival + 1, 0)
-    of = np.repeat(np.arange(count), width)
-    step = jobs.arrival[of] + np.arange(len(of)) - np.repeat(np.cumsum(width) - width, width)
-    most = most_running(problem, int(jobs.steps.max(initial=1)))
-    displaced = np.maximum(problem.serving + most - v["n_gpus"], 0) / most
-    infer_mw = (v["active_w"] * v["infer_eta"] - v["idle_w"]) / 1e6
-    power = jobs.gpus[of] * (np.asarray(problem.job_mw_per_gpu)[jobs.kind[of]] - displaced[step] * infer_mw)
-    share = writer.columns(len(of), 0, 0, 1)
-    _enter(writer, problem, rows, step, share, power)
-    left = writer.columns(n, 0, 0, most)
-    gpus = writer.rows(n, most, most, (left, 1))
-    writer.put(gpus[step], share, jobs.gpus[of])
-    need = np.where(jobs.priced, jobs.steps, jobs.duration_min / (60 * problem.dt_hours))
-    hours = jobs.gpus * jobs.duration_min / 60
-    price = np.where(jobs.priced, missed_usd, problem.backlog_usd_per_gpu_h * hours)
-    undone = writer.columns(count, problem.weight * price, 0, 1)
-    done = writer.rows(count, need, need, (undone, need))
-    in_time = step <= jobs.last[of]
-    writer.put(done[of[in_time]], share[in_time], 1)
-    if late.any():
-        # one started in its last step still runs this long
-        started = np.minimum(jobs.steps, n - jobs.last)
-        dropped = writer.columns(count, np.where(late, problem.weight * dropped_usd * hours, 0.0), 0, 1)
-        kept = writer.rows(count, started, np.inf, (dropped, started))
-        writer.put(kept[of], share, 1)
-
-
 def most_running(problem: SiteProblem, longest: int) -> np.ndarray:
     """GPUs that jobs can hold, (T,): a job started within its longest run ago, beside the inference of that step."""
     asked = problem.serving
@@ -164,7 +126,7 @@ def list_starts(problem: SiteProblem, slots: int) -> JobStarts:
     """Starts of every job while it is queued.
 
     slots:  places of a queue; where more jobs than that could wait the order of the queue is left out, for a job that
-            finds no place stands in nobody's way
+            finds no place stands in nobody's way; 0 leaves it out in any case
     """
     jobs = problem.jobs
     width = np.maximum(jobs.last - jobs.arrival + 1, 0).astype(int)
@@ -184,7 +146,9 @@ def leaving_step(problem: SiteProblem) -> np.ndarray:
 
 
 def _pairs(jobs: JobList, leaves: np.ndarray, ours: np.ndarray, slots: int) -> list[tuple[int, int, int, int]]:
-    """(ahead, behind, since, until) of one class, one row for every step up to which both may wait."""
+    """(ahead, behind, since, until) of one class, one row for every step up to which both may wait, but for those
+    that follow from others: no share of a start changes when they are left out.
+    """
     ids = np.flatnonzero(ours)
     steps = np.arange(leaves.max(initial=0) + 1)
     waiting = (jobs.arrival[ids, None] <= steps) & (steps <= leaves[ids, None])
@@ -195,8 +159,13 @@ def _pairs(jobs: JobList, leaves: np.ndarray, ours: np.ndarray, slots: int) -> l
     for k, ahead in enumerate(order):
         since = np.maximum(jobs.arrival[ahead], jobs.arrival[order[k + 1 :]])
         until = np.minimum(leaves[ahead], jobs.last[order[k + 1 :]])
-        for behind, low, high in zip(order[k + 1 :], since, until, strict=True):
-            found += [(ahead, behind, low, t) for t in range(low, high + 1)]
+        came = jobs.arrival[order[k + 1 :]]
+        for place, (behind, low, high) in enumerate(zip(order[k + 1 :], since, until, strict=True)):
+            # a third job that came after the one ahead, and waits between the two up to that step, hands its row on
+            between = slice(0, place)
+            links = (came[between] >= jobs.arrival[ahead]) & (came[between] <= low)
+            met = until[between][links].max(initial=-1)
+            found += [(ahead, behind, low, t) for t in range(max(low, met + 1), high + 1)]
     return found
 
 
@@ -205,34 +174,37 @@ def write_starts(writer: ProgramWriter, problem: SiteProblem, starts: JobStarts,
 
     A run of whole jobs is a point of it:
         sum_s x_js + undone_j = 1                         one start, or none
-        running_t = sum of GPUs over starts that still run in t, at most what inference left free when they started
+        running_t = running_(t-1) + GPUs that start in t - GPUs that end before t, by class
+        sum of running_t                                  at most what inference left free when they started
         sum_(since <= s <= until) x_behind,s <= sum_(s <= until) x_ahead,s
     Inference that running jobs push aside is at most the chord of asked - min(asked, GPUs left).
     """
     jobs, n, v = problem.jobs, problem.horizon, problem.values
     x = writer.columns(len(starts.job), start_cost(problem, starts.job, starts.step), 0, 1)
-    runs = np.minimum(jobs.steps[starts.job], n - starts.step).astype(int)
-    at = np.repeat(np.arange(len(runs)), runs)
-    step = starts.step[at] + np.arange(len(at)) - np.repeat(np.cumsum(runs) - runs, runs)
-    of = starts.job[at]
-    power = jobs.gpus[of] * np.asarray(problem.job_mw_per_gpu)[jobs.kind[of]]
-    _enter(writer, problem, rows, step, x[at], power)
     most = most_running(problem, int(jobs.steps.max(initial=1)))
+    running = writer.columns((2, n), 0, 0, np.stack([most, most]))
+    change = writer.rows((2, n), 0, 0, (running, 1))
+    writer.put(change[:, 1:], running[:, :-1], -1)
+    kind, gpus = jobs.kind[starts.job], jobs.gpus[starts.job]
+    writer.put(change[kind, starts.step], x, -gpus)
+    end = starts.step + jobs.steps[starts.job].astype(int)
+    inside = end < n
+    writer.put(change[kind[inside], end[inside]], x[inside], gpus[inside])
+    for columns, power_mw in zip(running, problem.job_mw_per_gpu, strict=True):
+        enter_power(writer, problem, rows, np.arange(n), columns, np.full(n, power_mw))
     left = writer.columns(n, 0, 0, most)
-    gpus = writer.rows(n, most, most, (left, 1))
-    writer.put(gpus[step], x[at], jobs.gpus[of])
+    writer.rows(n, most, most, (left, 1), (running[0], 1), (running[1], 1))
     aside_most = np.maximum(problem.serving + most - v["n_gpus"], 0)
     aside, spare = writer.columns(n, 0, 0, aside_most), writer.columns(n, 0, 0, aside_most)
-    infer_mw = (v["active_w"] * v["infer_eta"] - v["idle_w"]) / 1e6
-    _enter(writer, problem, rows, np.arange(n), aside, np.full(n, -infer_mw))
+    enter_power(writer, problem, rows, np.arange(n), aside, np.full(n, -infer_mw_per_gpu(problem)))
     writer.rows(n, aside_most, aside_most, (aside, 1), (spare, 1), (left, aside_most / most))
     undone = writer.columns(len(starts.first), problem.weight * undone_usd(problem), 0, 1)
     one = writer.rows(len(undone), 1, 1, (undone, 1))
     writer.put(one[starts.job], x, 1)
-    _write_order(writer, problem, starts, x)
+    write_order(writer, problem, starts, x)
 
 
-def _enter(
+def enter_power(
     writer: ProgramWriter, problem: SiteProblem, rows: SiteRows, step: np.ndarray, column: np.ndarray, mw: np.ndarray
 ) -> None:
     """Let power of servers enter the balance and warm the room."""
@@ -263,7 +235,7 @@ def undone_usd(problem: SiteProblem) -> np.ndarray:
     return np.where(jobs.priced, dropped, problem.backlog_usd_per_gpu_h * work)
 
 
-def _write_order(writer: ProgramWriter, problem: SiteProblem, starts: JobStarts, x: np.ndarray) -> None:
+def write_order(writer: ProgramWriter, problem: SiteProblem, starts: JobStarts, x: np.ndarray) -> None:
     """Write the order of the queues."""
     arrival = problem.jobs.arrival
     count = len(starts.ahead)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import cached_property
 
 import jax.numpy as jnp
 import numpy as np
@@ -47,7 +48,6 @@ class MicrogridPlans:
     def __init__(self, sim: Sim, draws: Draw, keys: Array) -> None:
         del keys
         self.channels = sim.spec.cost_names
-        self.trails = play_habits(sim, draws, (*HABITS, SAFE_RULE))
         self.problems = [build_microgrid_problem(sim, take(draws, i)) for i in range(draws.load_row.shape[0])]
         self.sim, self.draws = sim, draws
         self.sizes = common_sizes(self.problems)
@@ -55,11 +55,25 @@ class MicrogridPlans:
         most = {MISSES: SAFE_PRICE_USD, DROPPED: DROPPED_USD_PER_GPU_H}
         self.most_price = self.problems[0].weight * np.array([most.get(channel, 0.0) for channel in self.channels])
 
+    @cached_property
+    def trails(self) -> list[list[PlayedRule]]:
+        """Every habit played on every episode: trails of each."""
+        return play_habits(self.sim, self.draws, (*HABITS, SAFE_RULE))
+
+    def bound(self, episode: int, price: np.ndarray) -> float:
+        """Bound of an episode at prices (C,) [reward per unit of the channel]."""
+        return relaxed_return(self.problems[episode], *self._job_prices(episode, price))
+
+    def _job_prices(self, episode: int, price: np.ndarray) -> tuple[float, float]:
+        """What a miss costs [$], and work that is dropped [$/GPU h], with the prices of their channels."""
+        problem = self.problems[episode]
+        usd = dict(zip(self.channels, price / problem.weight, strict=True))
+        return problem.missed_usd + float(usd[MISSES]), float(usd.get(DROPPED, 0.0))
+
     def plan(self, episode: int, price: np.ndarray) -> PricedPlan:
         """Plan of an episode at prices (C,) [reward per unit of the channel]."""
         problem = self.problems[episode]
-        usd = dict(zip(self.channels, price / problem.weight, strict=True))
-        missed_usd, dropped_usd = problem.missed_usd + float(usd[MISSES]), float(usd.get(DROPPED, 0.0))
+        missed_usd, dropped_usd = self._job_prices(episode, price)
         best, worth = None, -np.inf
         known = finalists(problem, self.trails[episode], missed_usd, dropped_usd)
         for trail in (*known, *self._searched(episode, missed_usd, dropped_usd)):
@@ -71,7 +85,7 @@ class MicrogridPlans:
             if value - float(price @ cost) > worth:
                 worth, best = value - float(price @ cost), (action, value, cost)
         assert best is not None
-        return PricedPlan(*best, bound=relaxed_return(problem, missed_usd, dropped_usd))
+        return PricedPlan(*best, bound=self.bound(episode, price))
 
     def _searched(self, episode: int, missed_usd: float, dropped_usd: float) -> list[PlayedRule]:
         """Trails of job starts that are cheap where power costs what it costs beside the jobs found before."""

@@ -5,7 +5,7 @@ Linear programs of the microgrid: dispatch and cooling for given jobs, and a rel
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -19,10 +19,11 @@ from powerzoo_jax.oracle.datacenter.program import (
     TOO_HOT_C,
     SiteRows,
     idle_it_mw,
+    list_starts,
     most_heat_kw,
     solve_site,
-    write_jobs,
     write_room,
+    write_starts,
 )
 from powerzoo_jax.oracle.linear_program import LinearProgram, ProgramWriter
 
@@ -153,12 +154,14 @@ def _write_plant(
 
 
 def relaxed_program(problem: MicrogridProblem, missed_usd: float, dropped_usd: float = 0.0) -> LinearProgram:
-    """Relaxed program that bounds every policy: jobs as `write_jobs` has them, and the room may heat up.
+    """Relaxed program that bounds every policy: jobs as `write_starts` has them, and the room may heat up.
 
     missed_usd:   price of a miss [$]
     dropped_usd:  price of the work of a job that leaves the queue without a start [$/GPU h]
     """
+    priced = replace(problem, missed_usd=missed_usd, dropped_usd_per_gpu_h=dropped_usd)
     writer = ProgramWriter()
-    _, rows = _write_plant(writer, problem, idle_it_mw(problem), TOO_HOT_C)
-    write_jobs(writer, problem, missed_usd, rows, dropped_usd)
+    _, rows = _write_plant(writer, priced, idle_it_mw(priced), TOO_HOT_C)
+    # the order of the queues would be a row for every step of five minutes and pair of jobs
+    write_starts(writer, priced, list_starts(priced, slots=0), rows)
     return writer.program()
