@@ -67,5 +67,5 @@ def program_of(act: Act) -> Callable[..., Any]:
 
 
 def memory_of(act: Act) -> tuple[Array, ...]:
-    """Memory of a policy for one lane, zeros before an episode; empty for one that remembers nothing."""
+    """Arrays (...) [-] that a policy remembers in one lane, zeros before an episode; none for one without memory."""
     return tuple(jax.tree.leaves(first_carry(act, ())))

@@ -131,7 +131,7 @@ class _Graph:
         return name
 
     def value(self, var: Any) -> Any:
-        """What a variable or a literal is: an array where no input reaches it, else the name of a node's output."""
+        """Array that a variable or a literal stands for where no input reaches it, else the name of a node's output."""
         return np.asarray(var.val) if isinstance(var, core.Literal) else self.known[var]
 
     def name(self, var: Any) -> str:
