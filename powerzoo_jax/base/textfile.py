@@ -182,3 +182,28 @@ def _unreadable(path: Path, error: type[PowerZooError], err: OSError) -> PowerZo
 
 def _shown(path: Path) -> str:
     return excerpt(repr(str(path)), LONGEST_PATH)
+
+
+def parse_assignments(texts: Sequence[str], what: str) -> dict[str, Any]:
+    """Values by name out of NAME=VALUE: numbers, true, false, null and [lists] as in JSON, all else as text.
+
+    what:  name of the setting or option that holds the texts
+    Raises SettingsError for a text of another form or a name that is given twice.
+    """
+    found: dict[str, Any] = {}
+    for text in texts:
+        name, sign, value = text.partition("=")
+        if not (name.isidentifier() and sign and value):
+            raise SettingsError(f"{what} {text!r} is not of the form NAME=VALUE, such as case=case69.")
+        if name in found:
+            raise SettingsError(f"{what} {name} is given twice.")
+        found[name] = _value(value)
+    return found
+
+
+def _value(text: str) -> Any:
+    try:
+        value = json.loads(text)
+    except json.JSONDecodeError:
+        return text
+    return tuple(value) if isinstance(value, list) else value

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import importlib.util
-import json
 import sys
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
 from powerzoo_jax.base.errors import SettingsError
-from powerzoo_jax.base.textfile import require_file
+from powerzoo_jax.base.textfile import parse_assignments, require_file
 
 _loaded: set[Path] = set()
 
@@ -75,20 +74,4 @@ def parse_keywords(texts: Sequence[str]) -> dict[str, Any]:
 
     Raises SettingsError for a text of another form or a name that is given twice.
     """
-    keywords: dict[str, Any] = {}
-    for text in texts:
-        name, sign, value = text.partition("=")
-        if not (name.isidentifier() and sign and value):
-            raise SettingsError(f"--keyword {text!r} is not of the form NAME=VALUE, such as case=case69.")
-        if name in keywords:
-            raise SettingsError(f"--keyword {name} is given twice.")
-        keywords[name] = _value(value)
-    return keywords
-
-
-def _value(text: str) -> Any:
-    try:
-        value = json.loads(text)
-    except json.JSONDecodeError:
-        return text
-    return tuple(value) if isinstance(value, list) else value
+    return parse_assignments(texts, "--keyword")

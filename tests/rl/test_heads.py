@@ -20,6 +20,16 @@ def mixed() -> tuple[Dist, jax.Array]:
     return dist, jnp.array([LEGAL])
 
 
+def test_a_leaning_distance_weighs_choices_of_the_last_option_alone():
+    head = Head((0, 2))
+    dist = head.dist(jnp.array([0.3, 0.4, -1.0]), jnp.array([-0.5]))
+    off, on = np.array([0.4, -1.0]) - np.log(np.exp(0.4) + np.exp(-1.0))
+    error = 0.5 * (0.3 - 0.1) ** 2
+    for action, plain, leaning in (([0.1, -1.0], -off, -off), ([0.1, 1.0], -on, -5.0 * on)):
+        assert float(head.distance(dist, jnp.array(action))) == pytest.approx(error + plain, rel=1e-5)
+        assert float(head.distance(dist, jnp.array(action), lean=5.0)) == pytest.approx(error + leaning, rel=1e-5)
+
+
 def test_the_log_probability_of_a_mixed_action_is_the_sum_of_its_columns():
     dist, legal = mixed()
     raw = jnp.array([[1.1, 2.0, 1.0]])

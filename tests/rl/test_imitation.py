@@ -227,6 +227,20 @@ def test_teachers_are_the_planners_of_the_task():
         teacher_of(CloneConfig(teacher="casual"), sim)
 
 
+def test_a_teacher_may_plan_for_another_variant_of_the_task():
+    """A battery of another power is planned otherwise; a name that the task does not know is refused."""
+    sim = make("battery_arbitrage", split="train")
+    altered = CloneConfig(teacher="oracle", plans=2, teacher_keywords=("battery_power_mw=5",))
+    own = teacher_of(CloneConfig(teacher="oracle", plans=2), sim)
+    other = teacher_of(altered, sim)
+    np.testing.assert_array_equal(own.draws.price_row, other.draws.price_row)
+    assert (np.asarray(own.carry.action) != np.asarray(other.carry.action)).any()
+    with pytest.raises(SettingsError, match=r"teacher_keywords 'rating' is not of the form NAME=VALUE"):
+        teacher_of(CloneConfig(teacher_keywords=("rating",)), sim)
+    with pytest.raises(TypeError, match="no_such_keyword"):
+        teacher_of(CloneConfig(teacher_keywords=("no_such_keyword=1",)), sim)
+
+
 def test_a_teacher_is_found_while_a_program_is_traced():
     """Learners are built inside the trace of their program, where NumPy cannot read what JAX computes."""
     sim = make("battery_arbitrage", split="train")

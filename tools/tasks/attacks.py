@@ -3,7 +3,8 @@
 Plans that look at no observation are searched for on the very episodes of the record, with seeds that are fixed. Where
 one that keeps the budgets earned more than the best plan known, that plan would not be the best, or the task would pay
 for what it should not. Attacks, each with the same number of plans: random constants, random plans by the clock, random
-search around the best plan found so far, and the cross-entropy method.
+search around the best plan found so far, and the cross-entropy method. The latter two begin at devices left alone and
+at the task's trivial policy: where few plans keep the budgets, a search from nowhere would find none, and try nothing.
 """
 
 from __future__ import annotations
@@ -15,9 +16,11 @@ from typing import NamedTuple
 
 import numpy as np
 
-from powerzoo_jax.oracle.clock_plan import ClockPlan
+from powerzoo_jax.envs.core import Sim
+from powerzoo_jax.oracle.baselines import idle_action
+from powerzoo_jax.oracle.clock_plan import ClockPlan, load_trivial
 from powerzoo_jax.oracle.reference import recorded_starts
-from powerzoo_jax.oracle.registry import get_reference
+from powerzoo_jax.oracle.registry import get_reference, version_key
 from powerzoo_jax.oracle.trivial import Played, advance, play_candidates, shapes, start_search
 from powerzoo_jax.tasks import make
 from powerzoo_jax.tasks.score import episode_keys, gain, keeps
@@ -25,7 +28,7 @@ from tools.tasks.margins import replace_rows
 
 SPLIT = "val"
 PLANS, BATCH = 500, 50  # of an attack, and played at once
-FIRST_STEP, LEAST_STEP = 0.5, 0.05  # of the random search, in actions: from the first batch to the last
+FIRST_STEP, LEAST_STEP = 0.5, 0.02  # of the random search, in actions: from the first batch to the last
 ALLOWED = 0.01  # gain beyond that of the best, which is 1
 SEED = 42
 COLUMNS = ("task", "version", "split", "attack", "n", "plans", "feasible", "best_return", "gain", "held")
@@ -60,28 +63,48 @@ class Attack(NamedTuple):
         return "\t".join((*map(str, self[:7]), *shown, held))
 
 
-def constants(shape: ClockPlan, play: Play, budget: np.ndarray, plans: int, seed: int) -> Iterator[Played]:
+def starting_plans(sim: Sim, shape: ClockPlan) -> np.ndarray:
+    """Values (S, size) of the plans that searches begin at: devices left alone, and the trivial policy if it fits."""
+    group, idle = np.asarray(shape.group), idle_action(sim)
+    alone = [idle[group == number].mean() for number in range(group.max() + 1)]
+    starts = [np.tile(alone, shape.blocks)]
+    trivial = load_trivial().get(sim.spec.id, {}).get(version_key(sim.spec.id, sim.spec.version))
+    if trivial and np.array_equal(trivial["group"], group) and shape.blocks % trivial["blocks"] == 0:
+        values = np.reshape(trivial["values"], (trivial["blocks"], -1))
+        starts.append(np.repeat(values, shape.blocks // trivial["blocks"], axis=0).ravel())
+    return np.stack(starts)
+
+
+def constants(
+    shape: ClockPlan, play: Play, budget: np.ndarray, plans: int, seed: int, starts: np.ndarray
+) -> Iterator[Played]:
     """Actions that never change, drawn evenly; so are plans by the clock."""
     random = np.random.default_rng(seed)
     for _ in range(plans // BATCH):
         yield play(random.uniform(-1, 1, (BATCH, shape.size)))
 
 
-def nearby(shape: ClockPlan, play: Play, budget: np.ndarray, plans: int, seed: int) -> Iterator[Played]:
+def nearby(
+    shape: ClockPlan, play: Play, budget: np.ndarray, plans: int, seed: int, starts: np.ndarray
+) -> Iterator[Played]:
     """Random search: each batch lies around the best plan so far, ever closer."""
     random, rounds = np.random.default_rng(seed), plans // BATCH
-    best, known = np.zeros(shape.size), None
+    best, kept = starts[0], starts
     for spread in np.geomspace(FIRST_STEP, LEAST_STEP, rounds):
         drawn = np.clip(best + spread * random.standard_normal((BATCH, shape.size)), -1, 1)
-        drawn[0] = best
+        drawn[: len(kept)] = kept
         known = play(drawn)
         best = drawn[known.order(budget)[0]]
+        kept = best[None]
         yield known
 
 
-def cross_entropy(shape: ClockPlan, play: Play, budget: np.ndarray, plans: int, seed: int) -> Iterator[Played]:
+def cross_entropy(
+    shape: ClockPlan, play: Play, budget: np.ndarray, plans: int, seed: int, starts: np.ndarray
+) -> Iterator[Played]:
     """Cross-entropy method, as the trivial policies are fitted, here on the episodes themselves."""
-    search, seen = start_search("clock", shape.size), []
+    search, seen = start_search("clock", shape.size, starts[0]), []
+    search.best[0] = starts[-1]
 
     def watched(values: np.ndarray) -> Played:
         seen.append(play(values))
@@ -119,7 +142,7 @@ def attack(
         def play(values: np.ndarray, shape: ClockPlan = shape) -> Played:
             return play_candidates(sim, shape, values, draws, keys)
 
-        found = list(search(shape, play, budget, plans, seed))
+        found = list(search(shape, play, budget, plans, seed, starting_plans(sim, shape)))
         money = np.concatenate([part.money for part in found])
         cost = np.concatenate([part.cost for part in found])
         kept = keeps(cost, budget).all(axis=1)

@@ -150,8 +150,9 @@ def within_limits(
     level = each * jnp.asarray(np.geomspace(1 / MOST, 4 / LEAST, LEVELS), load_mw.dtype)
     least, most = (low[None] + jnp.minimum(room[None], weight * level[:, None]) for weight in (LEAST, MOST))
     outputs, cost = jax.vmap(partial(_relieved, params, load_mw))(least, most)
-    best = jnp.argmin(cost)
-    p, at = outputs[best], jnp.maximum(level[best], LEAST_LEVEL_MW)
+    p = outputs[jnp.argmin(cost)]
+    # of all levels that give this dispatch the lowest one: neighbouring loads then have neighbouring scores
+    at = jnp.maximum(jnp.max(p - low) / MOST, LEAST_LEVEL_MW)
     weight = jnp.where(p >= high - FULL_MW, MOST, jnp.clip((p - low) / at, LEAST, MOST))
     return jnp.clip(2 * jnp.log(weight) / SHARPNESS - 1, -1, 1), p
 

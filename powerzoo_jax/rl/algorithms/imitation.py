@@ -32,6 +32,7 @@ from jax import Array, lax
 
 from powerzoo_jax.base import Step
 from powerzoo_jax.base.errors import SettingsError
+from powerzoo_jax.base.textfile import parse_assignments
 from powerzoo_jax.base.tree import take
 from powerzoo_jax.envs.core import Sim
 from powerzoo_jax.envs.episode import Act, first_carry
@@ -124,11 +125,12 @@ def teacher_of(cfg: CloneConfig, sim: Sim) -> Teacher:
     Raises ValueError for a name that the task does not have, SettingsError where a plan would have to answer to states
     that it was not made for.
     """
-    spec = sim.spec
+    spec, keywords = sim.spec, parse_assignments(cfg.teacher_keywords, "teacher_keywords")
+    overrides = tuple((dict(sim.spec.overrides) | keywords).items())
     dtype = str(sim.spaces()[0].low.dtype)
     # learners are built while programs are traced, and a planner is NumPy on the host
     with jax.ensure_compile_time_eval():
-        teacher = _teacher(spec.id, spec.version, spec.split, spec.overrides, dtype, cfg.teacher, cfg.plans)
+        teacher = _teacher(spec.id, spec.version, spec.split, overrides, dtype, cfg.teacher, cfg.plans)
     if teacher.plans and isinstance(cfg, DAggerConfig):
         raise SettingsError(
             f"dagger: teacher = {cfg.teacher!r} plans a whole episode of {spec.id!r} before it begins and cannot say "
@@ -240,7 +242,7 @@ def make_update(cfg: CloneConfig, sim: Sim | None = None, teacher: Teacher | Non
 
     def loss(actor: Any, scale: dict[str, Scale], batch: Lesson) -> Array:
         dist = answers(actor, by_kind(crew, normalise, scale, batch.x))
-        far = jnp.mean(crew.head.distance(dist, batch.action), axis=-1)
+        far = jnp.mean(crew.head.distance(dist, batch.action, cfg.lean), axis=-1)
         return jnp.sum(batch.weight * far) / jnp.maximum(jnp.sum(batch.weight), 1.0)
 
     def learn(state: ImitationState, lessons: Lesson, count: Array, key: Array) -> tuple[ImitationState, Array]:

@@ -94,11 +94,13 @@ class Head:
         logp = jax.nn.log_softmax(self._logits(dist, legal))
         return spread - jnp.sum(jnp.exp(logp) * logp, axis=(-2, -1))
 
-    def distance(self, dist: Dist, action: Array) -> Array:
+    def distance(self, dist: Dist, action: Array, lean: float | Array = 1.0) -> Array:
         """Distance of the policy from actions (..., U) as `emit` sends them, (...): to be made small by imitation.
 
         Half the squared error of the continuous columns, as the environment takes them, and the cross-entropy of the
         choices. A mean beyond the bound that an action lies at is no error: the environment clips it to that action.
+
+        lean:  weight of a choice of the last option, beside 1 for any other; above 1 a policy in doubt takes it
         """
         wanted = _columns(action, self.free)
         mean = jnp.tanh(dist.mean) if self.squash else dist.mean
@@ -108,12 +110,14 @@ class Head:
         if not self.picks:
             return far
         chosen = _columns(action, self.picks)
+        last = np.array([self.options[i] - 1 for i in self.picks], np.int32)
         if not self.whole:
-            last = np.array([self.options[i] - 1 for i in self.picks], action.dtype)
-            chosen = jnp.round(0.5 * (chosen + 1.0) * last)
+            chosen = jnp.round(0.5 * (chosen + 1.0) * last.astype(action.dtype))
+        chosen = chosen.astype(jnp.int32)
+        weight = jnp.where(chosen == last, jnp.asarray(lean, far.dtype), jnp.ones((), far.dtype))
         logp = jax.nn.log_softmax(self._logits(dist, jnp.ones((*action.shape[:-1], 0), bool)))
-        picked = jnp.take_along_axis(logp, chosen.astype(jnp.int32)[..., None], axis=-1)
-        return far - jnp.sum(picked[..., 0], axis=-1)
+        picked = jnp.take_along_axis(logp, chosen[..., None], axis=-1)
+        return far - jnp.sum(weight * picked[..., 0], axis=-1)
 
     def divergence(self, new: Dist, old: Dist, legal: Array) -> Array:
         """Kullback-Leibler divergence of two distributions of the raw action, of `new` from `old`: (...) [nat]."""

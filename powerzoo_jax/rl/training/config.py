@@ -335,6 +335,10 @@ class CloneConfig(Config):
     joint:          one policy that sees and does everything; False: a policy a kind of agent, on its own observation
     share:          as in IPPO
     teacher:        planner that is imitated: causal, oracle, or another baseline of the task
+    teacher_keywords:  NAME=VALUE of `make` for the copy of the task that the teacher plans for: ratings a little lower
+                    or a larger reserve than the task's leave room for the errors of who imitates it
+    lean:           weight of the teacher's choices of the last option, a unit that runs, beside 1 for any other; above
+                    1 a policy in doubt leaves units on
     plans:          episodes that a teacher with foresight plans, by seed; 0 = every start of the split once
     updates:        rounds of playing and learning of a whole run
     lanes:          episodes played in a round
@@ -352,6 +356,8 @@ class CloneConfig(Config):
     joint: bool = True
     share: bool = True
     teacher: str = "causal"
+    teacher_keywords: tuple[str, ...] = ()
+    lean: Positive = 1.0
     plans: Whole = 0
     updates: Count = 100
     lanes: Lanes = 32

@@ -7,14 +7,15 @@ import pytest
 
 import powerzoo_jax
 from powerzoo_jax.oracle import get_reference
-from powerzoo_jax.oracle.clock_plan import ClockPlan
+from powerzoo_jax.oracle.clock_plan import ClockPlan, get_trivial
 from powerzoo_jax.oracle.reference import recorded_starts
-from powerzoo_jax.oracle.trivial import Played
+from powerzoo_jax.oracle.trivial import Played, shapes
 from tools.tasks import attacks
 
 SHAPE = ClockPlan(((0, 1),), 4)
 GOAL = np.linspace(-0.6, 0.6, SHAPE.size)
 BUDGET = np.array([0.5, np.inf])
+START = np.zeros((1, SHAPE.size))
 
 
 def hill(values: np.ndarray) -> Played:
@@ -25,10 +26,34 @@ def hill(values: np.ndarray) -> Played:
 
 @pytest.mark.parametrize("search", [attacks.nearby, attacks.cross_entropy])
 def test_a_search_climbs(search):
-    found = [part.money.max() for part in search(SHAPE, hill, BUDGET, 1000, 3)]
+    found = [part.money.max() for part in search(SHAPE, hill, BUDGET, 1000, 3, START)]
     assert len(found) == 1000 // attacks.BATCH and max(found) > -0.1
-    blind = [part.money.max() for part in attacks.constants(SHAPE, hill, BUDGET, 1000, 3)]
+    blind = [part.money.max() for part in attacks.constants(SHAPE, hill, BUDGET, 1000, 3, START)]
     assert max(blind) < max(found)
+
+
+@pytest.mark.parametrize("search", [attacks.nearby, attacks.cross_entropy])
+def test_a_search_goes_on_from_the_only_plan_that_keeps_a_tight_budget(search):
+    known = np.full((2, SHAPE.size), 0.3)
+    known[0] = 0.9  # breaks it
+
+    def narrow(values):
+        return Played(-((values - GOAL) ** 2).sum(axis=1), np.abs(values - 0.3).max(axis=1)[:, None])
+
+    def kept(starts):
+        found = search(SHAPE, narrow, np.array([0.1]), 500, 3, starts)
+        return sum(int((part.cost[:, 0] <= 0.1).sum()) for part in found)
+
+    assert kept(known) >= 500 // attacks.BATCH and kept(known[:1]) == 0
+
+
+def test_searches_begin_at_devices_left_alone_and_at_the_trivial_policy():
+    sim = powerzoo_jax.make("battery_arbitrage", split="val")
+    shape = shapes(sim)["clock"]
+    alone, trivial = attacks.starting_plans(sim, shape)
+    stored = get_trivial("battery_arbitrage")
+    assert not alone.any() and len(trivial) == shape.size
+    assert np.array_equal(trivial[:: shape.blocks // stored["blocks"]], stored["values"])
 
 
 def test_a_plan_counts_where_it_keeps_the_budgets_and_a_return_above_the_best_is_told(monkeypatch, tmp_path, capsys):
