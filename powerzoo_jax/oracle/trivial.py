@@ -24,6 +24,7 @@ from powerzoo_jax.base.tree import take
 from powerzoo_jax.envs.core import Sim
 from powerzoo_jax.envs.episode import run_episode
 from powerzoo_jax.envs.series import Draw
+from powerzoo_jax.envs.transmission.units_types import TransmissionParams
 from powerzoo_jax.oracle.clock_plan import COMMAND, FILE, ClockPlan, steps_per_day
 from powerzoo_jax.oracle.progress import show_progress
 from powerzoo_jax.oracle.registry import PlanCarry, plan_act, version_key
@@ -45,9 +46,13 @@ DIGITS = 3
 
 
 def groups(sim: Sim) -> tuple[tuple[int, ...], ...]:
-    """Group of each entry of an action: its own, or with many agents one for each kind of unit and column."""
+    """Group of each entry of an action: its own, or with many agents one for each kind of unit and column.
+
+    Units that share a load by their scores are told apart however many they are: equal scores are the same for all.
+    """
     agent, width = sim.env.dims.agent, sim.env.dims.act
-    if agent == 1 or agent * width <= MOST_OWN:
+    shared = isinstance(sim.params, TransmissionParams)
+    if agent == 1 or agent * width <= (MOST_VALUES if shared else MOST_OWN):
         return tuple(tuple(range(a * width, (a + 1) * width)) for a in range(agent))
     kind = np.zeros((agent, width), int)
     layout = getattr(sim.env, "layout", None)

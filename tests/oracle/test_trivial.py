@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 import powerzoo_jax
-from powerzoo_jax.oracle import evaluate_baseline, get_trivial, trivial
+from powerzoo_jax.oracle import clock_plan, evaluate_baseline, get_trivial, trivial
 from powerzoo_jax.oracle.clock_plan import ClockPlan, load_trivial
 from powerzoo_jax.oracle.registry import follow
 from powerzoo_jax.tasks import get_spec
@@ -112,9 +112,18 @@ def test_a_trivial_policy_earns_less_than_the_rule():
     assert 0 < money["trivial"] < money["rule"]
 
 
-def test_another_task_and_other_actions_are_refused_by_name():
-    with pytest.raises(KeyError, match="no trivial policy is stored for 'opf_118_7d'"):
-        get_trivial("opf_118_7d")
+def test_units_that_share_a_load_are_told_apart_and_kinds_of_many_devices_are_not():
+    """Equal scores of all units give one and the same dispatch, whatever they are."""
+    many = trivial.groups(sim("opf_118"))
+    assert np.shape(many) == (54, 1) and len(np.unique(many)) == 54
+    assert len(np.unique(trivial.groups(sim("marl_ders_benchmark")))) == 6
+
+
+def test_another_task_and_other_actions_are_refused_by_name(monkeypatch):
+    with monkeypatch.context() as context:
+        context.setattr(clock_plan, "load_trivial", dict)
+        with pytest.raises(KeyError, match="no trivial policy is stored for 'opf_118_7d'"):
+            get_trivial("opf_118_7d")
     wider = powerzoo_jax.make("battery_arbitrage", split="val", battery_bus_ids=(6, 12))
     with pytest.raises(ValueError, match=r"\(1, 1\).*\(1, 2\)"):
         evaluate_baseline(wider, "trivial", n_episodes=1)

@@ -22,7 +22,8 @@ from powerzoo_jax.oracle.commitment.problem import running_cost
 from powerzoo_jax.oracle.linear_program import LinearProgram, ProgramWriter, solve
 
 LEAST, MOST = exp(SHARPNESS * LEAST_SCORE), exp(SHARPNESS)  # weights that scores can give
-PIECES = 16  # linear pieces of a unit whose marginal cost rises
+PIECES = 16  # linear pieces of a unit whose marginal cost rises, even: the output that is refined stays an edge
+REFINED = 2  # times that they are laid anew around the outputs found, each time an eighth as wide
 ROUNDED_MW = 1e-6  # excess over a rating that HiGHS's own tolerance explains
 LEVEL_STEP = 1.1  # from one level of scores to the next, where bounds of what they reach are told apart by it
 LEAST_STEP_MW = 1e-3  # of a load above the lower limits, for the lowest of these levels
@@ -290,21 +291,33 @@ def _solve(
 ) -> SolvedLoad:
     """Least-cost dispatch of a load; raises SolverError where HiGHS finds none.
 
-    Few ratings bind: those of `watched` enter at once, others when a solution breaks them.
+    Few ratings bind: those of `watched` enter at once, others when a solution breaks them. Where marginal costs rise
+    the pieces are refined around the solution, which never costs more for it: outputs found remain edges of pieces.
     """
-    low = np.where(on, system.low_mw, 0.0)
+    low, high = (np.where(on, x, 0.0) for x in (system.low_mw, system.high_mw))
+    curved = system.costs.slope.any() or system.costs.width_mw.shape[1] > 1
+    edges, width = np.linspace(low, high, 1 + (PIECES if curved else 1), axis=1), (high - low) / PIECES
+    refined = REFINED if curved else 0
     while True:
-        program, at = _program(system, on, load, watched, rules)
+        program, at = _program(system, on, load, edges, watched, rules)
         found = solve(program, method="highs-ds", hint=f"The load was {load:.1f} MW.")
         p = low + found.x[at.piece].sum(1)
         shed, _, excess, level = found.x[at.rest]
         flow = system.of_unit @ p - system.of_load * (load - system.shunt_mw - shed) + system.fixed_mw
         broken = (system.rate_mw > 0) & (np.abs(flow) > system.rate_mw + excess + ROUNDED_MW) & ~watched
-        if not broken.any():
+        if not broken.any() and refined:
+            edges, width, refined = _edges_around(p, width, low, high), 2 * width / PIECES, refined - 1
+        elif not broken.any():
             upper, lower = np.zeros((2, len(watched)))
             upper[watched], lower[watched] = np.maximum(-found.dual[at.sides], 0.0)
             return SolvedLoad(p, float(level), float(found.dual[at.balance]), upper, lower, watched)
         watched = watched | broken
+
+
+def _edges_around(p_mw: np.ndarray, reach_mw: np.ndarray, low_mw: np.ndarray, high_mw: np.ndarray) -> np.ndarray:
+    """Edges (G, PIECES + 3) [MW]: narrow pieces within a reach (G,) of outputs (G,), a wide one on each side."""
+    near = p_mw[:, None] + reach_mw[:, None] * np.linspace(-1, 1, PIECES + 1)
+    return np.clip(np.column_stack([low_mw, near, high_mw]), low_mw[:, None], high_mw[:, None])
 
 
 class _Places(NamedTuple):
@@ -323,16 +336,14 @@ class _Places(NamedTuple):
 
 
 def _program(
-    system: DispatchSystem, on: np.ndarray, load: float, watched: np.ndarray, rules: DispatchRules
+    system: DispatchSystem, on: np.ndarray, load: float, edges: np.ndarray, watched: np.ndarray, rules: DispatchRules
 ) -> tuple[LinearProgram, _Places]:
-    """Linear program of a load, and where things stand in it."""
+    """Linear program of a load with costs straight between edges (G, S + 1) [MW], and where things stand in it."""
     low, high = (np.where(on, x, 0.0) for x in (system.low_mw, system.high_mw))
     room = high - low
-    count = PIECES if system.costs.slope.any() or system.costs.width_mw.shape[1] > 1 else 1
-    edges = low[:, None] + room[:, None] * np.linspace(0, 1, count + 1)
-    step = room / count
+    step = np.diff(edges, axis=1)
     rise = np.diff(np.stack([running_cost(system.costs, p) for p in edges.T], axis=1), axis=1)
-    price = np.where(step[:, None] > 0, rise / np.where(step > 0, step, 1)[:, None], 0.0)
+    price = np.where(step > 0, rise / np.where(step > 0, step, 1), 0.0)
     served, least_room = load - system.shunt_mw, room[room > 0].min(initial=np.inf)
     # the rules of the environment shed and spill only what no output can mend
     most = (max(load - high.sum(), 0.0), max(low.sum() - load, 0.0)) if rules.soft else (max(served, 0.0), low.sum())
@@ -342,7 +353,7 @@ def _program(
         least_room / LEAST if rules.scores and np.isfinite(least_room) else 0.0,
     )
     writer = ProgramWriter()
-    piece = writer.columns(price.shape, price, 0.0, step[:, None])
+    piece = writer.columns(price.shape, price, 0.0, step)
     rest_usd = system.voll, system.surplus_price, OVERLOAD_USD, 0.0
     rest = writer.columns(4, rest_usd, 0.0, (*most, *excess_and_level))
     shed, spill, excess, level = rest

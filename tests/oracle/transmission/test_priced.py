@@ -24,6 +24,7 @@ from powerzoo_jax.tasks.score import SEED, episode_keys, keeps, seeded_starts
 
 LOADS = 9
 CLOSE = 2e-3  # relative: costs of units in 16 straight pieces, and a grid of nine loads
+REFINED = 1e-6  # relative: the pieces of the last refinement
 ROUNDED = 1e-9  # relative, of sums in float64
 FLOAT32 = 1e-5  # relative, of returns
 
@@ -68,6 +69,20 @@ def test_prices_lead_from_no_ratings_to_kept_ones(narrow):
     np.testing.assert_allclose(rated_floor(system, on, grid, 0.0).at(grid), free_floor(system, on[None], grid)[0])
     kept = rated_floor(system, on, grid).at(grid)
     np.testing.assert_allclose(rated_floor(system, on, grid, 1e4).at(grid), kept, rtol=ROUNDED)
+
+
+@pytest.mark.parametrize("scores", [False, True])
+def test_where_costs_rise_more_loads_make_plans_cheaper_and_close_to_their_floor(scores):
+    """Plans at the corners of few wide pieces cost less where two of them are mixed: a coarser grid then wins."""
+    system = host_system(powerzoo_jax.make("opf_118", split="val"))
+    on, finer = np.ones(len(system.high_mw), bool), np.linspace(0.5, 0.8, LOADS) * system.high_mw.sum()
+    load = np.linspace(finer[0], finer[-1], 200)
+    plans = [reachable(system, on, grid, scores=scores).at(load)[0] for grid in (finer, finer[::2])]
+    fine, coarse = (system.cost(on, p, load) for p in plans)
+    assert system.costs.slope.any() and (fine <= coarse * (1 + REFINED)).all() and fine.sum() < coarse.sum()
+    if not scores:
+        p = reachable(system, on, finer, scores=False).p_mw
+        np.testing.assert_allclose(system.cost(on, p, finer), rated_floor(system, on, finer).at(finer), rtol=REFINED)
 
 
 def test_scores_reach_nothing_below_their_own_floor_which_lies_above_that_of_free_dispatch(narrow):
