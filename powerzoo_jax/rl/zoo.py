@@ -61,7 +61,7 @@ def load_policy(what: str | Path, sim: Sim | None = None) -> Act:
     if known.version != about["version"]:
         raise SettingsError(
             f"{path} was trained on {about['task']!r} version {about['version']}, and this package has version "
-            f"{known.version}, where observations or money may differ. Train again: {about['commands'][0]}"
+            f"{known.version}, where observations or money may differ. Train again: powerzoo-jax train {about['task']}"
         )
     if sim is None:
         sim = make(about["task"])
@@ -73,7 +73,7 @@ def load_policy(what: str | Path, sim: Sim | None = None) -> Act:
     except (KeyError, ValueError) as err:
         raise DataError(
             f"{path}: its settings are not those of a learner of this version ({err}); powerzoo_jax "
-            f"{about['library_version']} wrote them. Train again: {about['commands'][0]}"
+            f"{about['library_version']} wrote them. Train again: powerzoo-jax train {about['task']}"
         ) from err
     return LEARNERS[algorithm].act(config, sim, _unpack(path, arrays, about, sim.spaces()[0].low.dtype))
 
@@ -254,6 +254,7 @@ def card_text(about: Mapping[str, Any], size: int) -> str:
     lines += [f"|{name}|{value}|" for name, value in rows.items()]
     lines += ["", "The figures below are those of this file, not of the float32 weights that it was rounded from.", ""]
     lines += _score_table(about)
+    lines += ["", "`SETTINGS.toml` of the command that made it:", "", "```toml", *settings_text(settings), "```"]
     lines += ["", "```", *about["commands"], "```"]
     lines += [f"\n{note}" for note in about["notes"]]
     lines += [
@@ -264,6 +265,11 @@ def card_text(about: Mapping[str, Any], size: int) -> str:
         *("```json", json.dumps(about["first"], indent=2), "```"),
     ]
     return "\n".join(lines) + "\n"
+
+
+def settings_text(settings: Mapping[str, Any]) -> list[str]:
+    """Lines of a TOML file of resolved settings; numbers, texts and lists are written in JSON as in TOML."""
+    return [f"{name} = {json.dumps(value)}" for name, value in settings.items()]
 
 
 def _score_table(about: Mapping[str, Any]) -> list[str]:

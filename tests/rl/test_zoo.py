@@ -17,7 +17,7 @@ from powerzoo_jax.base.npz import read_npz, write_npz
 from powerzoo_jax.envs.episode import first_carry
 from powerzoo_jax.rl.algorithms import apg
 from powerzoo_jax.rl.policies import ActorPolicy, apg_act
-from powerzoo_jax.rl.training.config import APGConfig
+from powerzoo_jax.rl.training.config import APGConfig, load
 from powerzoo_jax.rl.zoo import (
     LIMIT_KB,
     card_text,
@@ -69,14 +69,13 @@ def test_a_file_is_small_and_its_card_says_what_it_holds(task):
 
 
 @pytest.mark.parametrize("task", ENTRIES)
-def test_a_card_begins_with_a_command_that_trains_such_a_policy(task):
-    from powerzoo_jax.cli.main import build_parser
-    from powerzoo_jax.cli.runs import resolve_config
-
+def test_a_card_holds_the_settings_that_its_command_takes(task, tmp_path):
     about = read_card(task)
-    options = build_parser().parse_args(about["commands"][0].split()[1:])
-    assert resolve_config(options.what, options.algorithm, options.settings).to_dict() == about["settings"]
-    assert options.seed == about["seed"]
+    text = find_policy(task).with_suffix(".md").read_text(encoding="utf-8")
+    (settings,) = re.findall(r"^```toml\n(.*?)^```$", text, re.MULTILINE | re.DOTALL)
+    (tmp_path / "SETTINGS.toml").write_text(settings, encoding="utf-8")
+    assert load(tmp_path / "SETTINGS.toml").to_dict() == about["settings"]
+    assert f"train SETTINGS.toml --seed {about['seed']} " in about["commands"][0]
 
 
 def test_an_unknown_task_names_the_nearest():

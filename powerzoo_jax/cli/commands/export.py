@@ -15,7 +15,7 @@ import jax
 from powerzoo_jax.base.errors import SettingsError
 from powerzoo_jax.cli.commands.evaluate import score_trained, shipped_ends
 from powerzoo_jax.cli.log import replace_text
-from powerzoo_jax.cli.runs import Run, as_acts, differing, load_state, open_run, resolve_config
+from powerzoo_jax.cli.runs import Run, as_acts, load_state, open_run
 from powerzoo_jax.cli.selection import chosen_weights, planner_seen
 from powerzoo_jax.cli.table import STDOUT, working, write_json
 from powerzoo_jax.envs import Sim
@@ -161,21 +161,11 @@ def _point(run: Run, row: int) -> tuple[Any, int]:
 
 
 def _commands(run: Run, config: Config, seed: int) -> list[str]:
-    """Command lines that make the entry again, out of the settings shipped for the task and what differs from them."""
-    words = ["powerzoo-jax", "train", config.task, "--algorithm", config.algorithm, "--seed", str(seed)]
-    values = config.to_dict()
-    for name in differing(config, resolve_config(config.task, config.algorithm, ())):
-        words += ["--set", f"{name}={_text(values[name])}"]
+    """Command lines that make the entry again, from the settings on the card: those shipped for a task may change."""
+    words = ["powerzoo-jax", "train", "SETTINGS.toml", "--seed", str(seed)]
     words += [w for text in run.keywords for w in ("--keyword", text)]
     words += [w for path in run.modules for w in ("--module", path)]
     # an entry of the package is made in a checkout, from which a path is the same for everyone
     folder = FOLDERS[-1].relative_to(FOLDERS[-1].parents[1])
     out = ["powerzoo-jax", "export", "RUN", "--format", ZOO, "--out", str(Path(folder, config.task + SUFFIX))]
     return [shlex.join([*words, "--out", "RUN"]), shlex.join(out)]
-
-
-def _text(value: Any) -> str:
-    """A setting as `--set` reads it."""
-    if isinstance(value, bool):
-        return str(value).lower()
-    return ",".join(map(str, value)) if isinstance(value, list) else str(value)
