@@ -7,16 +7,19 @@ it. Where its plans break a budget of the mean, the rule of the task stands in o
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
+import jax
 import numpy as np
-from jax import Array
+from jax import Array, lax
+from jax.tree_util import Partial
 
+from powerzoo_jax.base import Purpose, purpose_key
 from powerzoo_jax.envs.core import Sim
-from powerzoo_jax.envs.episode import run_episodes
+from powerzoo_jax.envs.episode import first_carry, run_episodes
 from powerzoo_jax.envs.series import Draw
-from powerzoo_jax.oracle.lagrangian import PricedPlan
-from powerzoo_jax.oracle.registry import PlanCarry, Policy, get_baselines
+from powerzoo_jax.oracle.lagrangian import PlanPool, PricedPlan
+from powerzoo_jax.oracle.registry import PlanCarry, Policy, follow, get_baselines
 from powerzoo_jax.tasks.score import keeps
 
 DEAR = 10.0  # times what the oracle earns beyond the rule, that a budget costs once more at the highest price
@@ -62,3 +65,33 @@ def _play(sim: Sim, draws: Draw, keys: Array, policy: Policy) -> PlayedPlans:
     totals = run_episodes(sim, policy.act, keys, draws, policy.carry)
     value, cost = (np.asarray(x, np.float64) for x in (totals.total, totals.cost))
     return PlayedPlans(np.asarray(policy.carry.action), value, cost)
+
+
+def learn_plans(pool: PlanPool, sim: Sim, draws: Draw, keys: Array, policy: Policy) -> None:
+    """Add to a pool what a policy plays on each episode, as plans; they have no bound, and take no part in one."""
+    act = policy.act if isinstance(policy.act, Partial) else Partial(policy.act)
+    carry = first_carry(act, policy.carry, keys.shape[0])
+    played = _play(sim, draws, keys, follow(sim, np.asarray(_watch(sim, act, carry, keys, draws))))
+    number = min((0, *(known for known, _ in pool.plans))) - 1  # rounds that prices were searched in count from 0
+    for episode, (action, value, cost) in enumerate(zip(*played, strict=True)):
+        pool.plans[number, episode] = PricedPlan(action, float(value), cost, np.inf)
+
+
+@jax.jit
+def _watch(sim: Sim, act: Partial, carry: Any, keys: Array, draws: Draw) -> Array:
+    """Actions (B, T, A, U) of a policy, which sees what it does."""
+
+    def one(carry: Any, key: Array, drawn: Draw) -> Array:
+        state, obs = sim.env.begin(key, drawn, sim.params)
+
+        def advance(loop: tuple[Any, ...], key: Array) -> tuple[tuple[Any, ...], Array]:
+            state, obs, carry = loop
+            carry, action = act(carry, obs, key)
+            out = sim.step(state, action)
+            return (out.state, out.obs, carry), action
+
+        steps = jax.random.split(purpose_key(key, Purpose.POLICY), sim.spec.horizon)
+        actions: Array = lax.scan(advance, (state, obs, carry), steps)[1]
+        return actions
+
+    return jax.vmap(one)(carry, keys, draws)

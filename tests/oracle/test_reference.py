@@ -14,7 +14,7 @@ from powerzoo_jax.base.tree import take
 from powerzoo_jax.cli.commands.evaluate import Score, baseline_scores, require_same_episodes, score_table
 from powerzoo_jax.oracle import evaluate_baseline, get_priced, get_reference, idle_act, list_priced, reference
 from powerzoo_jax.oracle.foresight import OraclePlans
-from powerzoo_jax.oracle.lagrangian import PlanPool, choose_plans, dual_value, search_prices
+from powerzoo_jax.oracle.lagrangian import PlanPool, PricedPlan, choose_plans, dual_value, search_prices
 from powerzoo_jax.oracle.registry import load_table
 from powerzoo_jax.tasks.score import SEED, all_starts, episode_hash, episode_keys, evaluate, gain, keeps, seeded_starts
 
@@ -111,6 +111,26 @@ def test_a_bound_is_computed_anew_at_the_prices_of_a_record(monkeypatch):
     monkeypatch.setattr(reference, "get_reference", get_reference)
     with pytest.raises(ValueError, match=r"bounds what it plans only\. Record it anew"):
         reference.rebounded("battery_arbitrage", "val")
+
+
+def test_the_best_is_no_less_than_what_a_feasible_policy_without_foresight_earns(monkeypatch):
+    class Idle:
+        """Plans that leave the battery alone, below a bound that is far away."""
+
+        most_price = np.zeros(4)
+
+        def __init__(self, sim, draws, keys):
+            self.action = np.zeros((sim.spec.horizon, sim.env.dims.agent, sim.env.dims.act))
+
+        def plan(self, episode, price):
+            return PricedPlan(self.action, 0.0, np.zeros(4), 1e3)
+
+    monkeypatch.setattr(reference, "get_priced", lambda task: Idle)
+    monkeypatch.setattr(reference, "blind_policies", lambda sim: ())
+    idle = reference.reference("battery_arbitrage", "val", n_episodes=5)
+    monkeypatch.setattr(reference, "blind_policies", lambda sim: ("trivial",))
+    record = reference.reference("battery_arbitrage", "val", n_episodes=5)
+    assert idle["best"] < record["trivial"] <= record["best"] < record["bound"] == idle["bound"]
 
 
 def test_a_search_on_few_episodes_prices_the_plans_of_the_others(tmp_path):
