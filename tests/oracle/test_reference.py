@@ -32,8 +32,8 @@ NOT_ONTO = (
 )
 UNGATED = ("gencos_bidding",)  # bounded by what all loads would pay at the price cap
 CLOSE = 0.05  # of best - rule, that a bound may lie above the best
-# Islands reach no less, where 0.15 is aimed at: their bound lets jobs be split and pre-empted, and whole jobs wait.
-REACHED = {"dc_microgrid": 0.20, "dc_microgrid_safe": 0.60}
+# Islands reach no less, where 0.15 is aimed at: shares of a job start in their bound, and plans are those of a search.
+REACHED = {"dc_microgrid": 0.20, "dc_microgrid_safe": 0.28}
 ROUNDED = 1e-5  # of a return, relative: plans are played in float32, bounds computed in float64
 
 
