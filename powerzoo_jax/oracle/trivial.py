@@ -100,12 +100,13 @@ class Played:
 def play_candidates(sim: Sim, shape: ClockPlan, values: np.ndarray, draws: Draw, keys: Array) -> Played:
     """Play each candidate (N, size) on every drawn episode."""
     dtype = sim.spaces()[1].low.dtype  # type: ignore[union-attr]
-    money, cost = _play(sim, shape, jnp.asarray(np.asarray(values, dtype)), draws, keys)
+    money, cost = mean_of_days(sim, shape, jnp.asarray(np.asarray(values, dtype)), draws, keys)
     return Played(np.asarray(money, np.float64), np.asarray(cost, np.float64))
 
 
 @jax.jit(static_argnums=1)
-def _play(sim: Sim, shape: ClockPlan, values: Array, draws: Draw, keys: Array) -> tuple[Array, Array]:
+def mean_of_days(sim: Sim, shape: ClockPlan, values: Array, draws: Draw, keys: Array) -> tuple[Array, Array]:
+    """Mean money (N,) and costs (N, C) of candidates (N, size) over drawn episodes (B,); gradients flow through it."""
     per_day = steps_per_day(sim)
 
     def one(candidate: Array, drawn: Draw, key: Array) -> tuple[Array, Array]:

@@ -3,8 +3,9 @@
 Plans that look at no observation are searched for on the very episodes of the record, with seeds that are fixed. Where
 one that keeps the budgets earned more than the best plan known, that plan would not be the best, or the task would pay
 for what it should not. Attacks, each with the same number of plans: random constants, random plans by the clock, random
-search around the best plan found so far, and the cross-entropy method. The latter two begin at devices left alone and
-at the task's trivial policy: where few plans keep the budgets, a search from nowhere would find none, and try nothing.
+search around the best plan found so far, the cross-entropy method, and ascent along the gradient of the environment
+(`--gradient`, of tasks whose physics are smooth). The latter three begin at devices left alone and at the task's
+trivial policy: where few plans keep the budgets, a search from nowhere would find none, and try nothing.
 """
 
 from __future__ import annotations
@@ -14,14 +15,18 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
+import jax
+import jax.numpy as jnp
 import numpy as np
+from jax import Array
 
 from powerzoo_jax.envs.core import Sim
+from powerzoo_jax.envs.series import Draw
 from powerzoo_jax.oracle.baselines import idle_action
 from powerzoo_jax.oracle.clock_plan import ClockPlan, load_trivial
 from powerzoo_jax.oracle.reference import recorded_starts
 from powerzoo_jax.oracle.registry import get_reference, version_key
-from powerzoo_jax.oracle.trivial import Played, advance, play_candidates, shapes, start_search
+from powerzoo_jax.oracle.trivial import MARGIN, Played, advance, mean_of_days, play_candidates, shapes, start_search
 from powerzoo_jax.tasks import make
 from powerzoo_jax.tasks.score import episode_keys, gain, keeps
 from tools.tasks.margins import replace_rows
@@ -29,12 +34,19 @@ from tools.tasks.margins import replace_rows
 SPLIT = "val"
 PLANS, BATCH = 500, 50  # of an attack, and played at once
 FIRST_STEP, LEAST_STEP = 0.5, 0.02  # of the random search, in actions: from the first batch to the last
+CLIMBERS = 5  # plans that climb side by side
+RATE, LEAST_RATE = 0.05, 0.005  # of their steps, in actions
+DECAY, TINY = (0.9, 0.999), 1e-12  # of the running moments of the gradient, and what keeps a division finite
+APART = 0.1  # standard deviation [-] of where they begin
+LEAST_ROOM = 1e-3  # of a budget of zero, in the unit of its channel
 ALLOWED = 0.01  # gain beyond that of the best, which is 1
 SEED = 42
 COLUMNS = ("task", "version", "split", "attack", "n", "plans", "feasible", "best_return", "gain", "held")
 RESULTS = Path("benchmarks/results/attacks.tsv")
 
 Play = Callable[[np.ndarray], Played]
+Slope = Callable[[np.ndarray], tuple[Played, np.ndarray]]
+"""Values (N, size) -> what they play, and the direction (N, size) in which they are worth more"""
 
 
 class Attack(NamedTuple):
@@ -115,6 +127,45 @@ def cross_entropy(
         yield seen[-1]
 
 
+def ascent(slope: Slope, plans: int, seed: int, starts: np.ndarray) -> Iterator[Played]:
+    """Ascent by Adam from plans around the first ones, in ever shorter steps; without a finite gradient a plan stays.
+
+    Source: Kingma and Ba 2015, arXiv:1412.6980, algorithm 1.
+    """
+    random, size = np.random.default_rng(seed), starts.shape[1]
+    noise = APART * random.standard_normal((CLIMBERS, size))
+    noise[: len(starts)] = 0
+    values = np.clip(starts[np.arange(CLIMBERS) % len(starts)] + noise, -1, 1)
+    mean, square = np.zeros_like(values), np.zeros_like(values)
+    for t, rate in enumerate(np.geomspace(RATE, LEAST_RATE, plans // CLIMBERS), start=1):
+        played, upwards = slope(values)
+        yield played
+        upwards = np.where(np.isfinite(upwards).all(axis=1, keepdims=True), upwards, 0.0)
+        mean = DECAY[0] * mean + (1 - DECAY[0]) * upwards
+        square = DECAY[1] * square + (1 - DECAY[1]) * upwards**2
+        height = np.sqrt(square / (1 - DECAY[1] ** t)) + TINY
+        values = np.clip(values + rate * mean / (1 - DECAY[0] ** t) / height, -1, 1)
+
+
+@jax.jit(static_argnums=1)
+def slope_of(
+    sim: Sim, shape: ClockPlan, values: Array, draws: Draw, keys: Array, room: Array, worth: Array
+) -> tuple[tuple[Array, Array], Array]:
+    """Money (N,) and costs (N, C) of values (N, size), and the gradient of money less what breaks the budgets.
+
+    room:   (C,)  of each channel, inf without a budget
+    worth:  ()    money that exceeding a budget once more costs
+    """
+
+    def valued(values: Array) -> tuple[Array, tuple[Array, Array]]:
+        money, cost = mean_of_days(sim, shape, values, draws, keys)
+        broken = jnp.sum(jnp.maximum(cost / room[None] - 1, 0), axis=1)
+        return jnp.sum(money - worth * broken), (money, cost)
+
+    upwards, played = jax.grad(valued, has_aux=True)(values)
+    return played, upwards
+
+
 ATTACKS = {
     "constant": ("constant", constants),
     "clock": ("clock", constants),
@@ -123,32 +174,55 @@ ATTACKS = {
 }
 
 
-def attack(
-    task_id: str, *, version: int | None = None, split: str = SPLIT, plans: int = PLANS, seed: int = SEED
-) -> Iterator[Attack]:
-    """Attack the best return known of a task: one result for each of ATTACKS.
+GRADIENT = "gradient"
 
-    version:  of the task; None takes that of `make`
-    plans:    of each attack, in whole batches
+
+def attack(
+    task_id: str,
+    *,
+    version: int | None = None,
+    split: str = SPLIT,
+    plans: int = PLANS,
+    seed: int = SEED,
+    gradient: bool = False,
+) -> Iterator[Attack]:
+    """Attack the best return known of a task: one result for each of ATTACKS, and of the ascent along the gradient.
+
+    version:   of the task; None takes that of `make`
+    plans:     of each attack, in whole batches
+    gradient:  whether to climb along the gradient too
     Raises KeyError where no best return is known, with the command that computes it.
     """
     record = get_reference(task_id, split, version=version)
     sim = make(task_id, version=version, split=split)
     draws, budget = recorded_starts(sim, record), np.asarray(sim.spec.cost_budget)
     keys = episode_keys(int(record["seed"]), record["n"])
+
+    def judged(name: str, found: Sequence[Played]) -> Attack:
+        money = np.concatenate([part.money for part in found])
+        cost = np.concatenate([part.cost for part in found])
+        kept = keeps(cost, budget).all(axis=1)
+        value = float(money[kept].max()) if kept.any() else None
+        share = None if value is None else gain(value, record["rule"], record["best"])
+        return Attack(task_id, sim.spec.version, split, name, record["n"], len(money), int(kept.sum()), value, share)
+
     for name, (kind, search) in ATTACKS.items():
         shape = shapes(sim)[kind]
 
         def play(values: np.ndarray, shape: ClockPlan = shape) -> Played:
             return play_candidates(sim, shape, values, draws, keys)
 
-        found = list(search(shape, play, budget, plans, seed, starting_plans(sim, shape)))
-        money = np.concatenate([part.money for part in found])
-        cost = np.concatenate([part.cost for part in found])
-        kept = keeps(cost, budget).all(axis=1)
-        value = float(money[kept].max()) if kept.any() else None
-        share = None if value is None else gain(value, record["rule"], record["best"])
-        yield Attack(task_id, sim.spec.version, split, name, record["n"], len(money), int(kept.sum()), value, share)
+        yield judged(name, list(search(shape, play, budget, plans, seed, starting_plans(sim, shape))))
+    if gradient:
+        clock, dtype = shapes(sim)["clock"], sim.spaces()[1].low.dtype  # type: ignore[union-attr]
+        room = jnp.asarray(np.maximum(MARGIN * budget, LEAST_ROOM), dtype)
+        worth = jnp.asarray(record["best"] - record["rule"], dtype)
+
+        def slope(values: np.ndarray) -> tuple[Played, np.ndarray]:
+            found, upwards = slope_of(sim, clock, jnp.asarray(values, dtype), draws, keys, room, worth)
+            return Played(*(np.asarray(part, np.float64) for part in found)), np.asarray(upwards, np.float64)
+
+        yield judged(GRADIENT, list(ascent(slope, plans, seed, starting_plans(sim, clock))))
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -158,13 +232,16 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--version", type=int, help="of the tasks; default: that of make")
     parser.add_argument("--split", default=SPLIT, help=f"default: {SPLIT}")
     parser.add_argument("--plans", type=int, default=PLANS, help=f"of each attack; default: {PLANS}")
+    parser.add_argument("--gradient", action="store_true", help="climb along the gradient of the environment too")
     parser.add_argument("--out", type=Path, help=f"file that the rows of these tasks are replaced in, as {RESULTS}")
     chosen = parser.parse_args(arguments)
     print("\t".join(COLUMNS))
     held = True
     for task_id in chosen.task:
         rows = []
-        for row in attack(task_id, version=chosen.version, split=chosen.split, plans=chosen.plans):
+        for row in attack(
+            task_id, version=chosen.version, split=chosen.split, plans=chosen.plans, gradient=chosen.gradient
+        ):
             print(row.line(), flush=True)
             rows.append(row)
         held &= all(row.held for row in rows)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
 
@@ -9,7 +11,8 @@ import powerzoo_jax
 from powerzoo_jax.oracle import get_reference
 from powerzoo_jax.oracle.clock_plan import ClockPlan, get_trivial
 from powerzoo_jax.oracle.reference import recorded_starts
-from powerzoo_jax.oracle.trivial import Played, shapes
+from powerzoo_jax.oracle.trivial import Played, play_candidates, shapes
+from powerzoo_jax.tasks.score import SEED, episode_keys, seeded_starts
 from tools.tasks import attacks
 
 SHAPE = ClockPlan(((0, 1),), 4)
@@ -45,6 +48,36 @@ def test_a_search_goes_on_from_the_only_plan_that_keeps_a_tight_budget(search):
         return sum(int((part.cost[:, 0] <= 0.1).sum()) for part in found)
 
     assert kept(known) >= 500 // attacks.BATCH and kept(known[:1]) == 0
+
+
+def test_ascent_follows_the_slope_from_every_start_and_stays_where_there_is_none():
+    known = np.zeros((2, SHAPE.size))
+    known[1] = 0.9
+
+    def slope(values):
+        upwards = -2 * (values - GOAL)
+        upwards[1] = np.nan
+        return hill(values), upwards
+
+    found = [part.money for part in attacks.ascent(slope, 200, 3, known)]
+    assert sum(map(len, found)) == 200 and found[0][0] == pytest.approx(hill(known).money[0])
+    assert found[-1][0] > -0.01 and found[-1][1] == pytest.approx(hill(known).money[1])
+
+
+def test_the_gradient_of_the_environment_is_that_of_differences():
+    with jax.enable_x64(True):
+        sim = powerzoo_jax.make("battery_arbitrage", split="val", dtype="float64")
+        draws, keys, shape = seeded_starts(sim, 2), episode_keys(SEED, 2), shapes(sim)["clock"]
+        values = np.random.default_rng(0).uniform(-0.1, 0.1, (1, shape.size))
+        room = np.where(np.isfinite(sim.spec.cost_budget), 1e-3, np.inf)
+
+        def money(values):
+            played = play_candidates(sim, shape, values, draws, keys)
+            return played.money[0] - 2.0 * np.maximum(played.cost[0] / room - 1, 0).sum()
+
+        _, upwards = attacks.slope_of(sim, shape, jnp.asarray(values), draws, keys, jnp.asarray(room), jnp.asarray(2.0))
+        step = 1e-5 * np.eye(shape.size)[5]
+        assert upwards[0, 5] == pytest.approx((money(values + step) - money(values - step)) / 2e-5, rel=1e-4)
 
 
 def test_searches_begin_at_devices_left_alone_and_at_the_trivial_policy():
