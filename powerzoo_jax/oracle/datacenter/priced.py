@@ -8,6 +8,7 @@ import jax
 import numpy as np
 from jax import Array
 
+from powerzoo_jax.base.errors import SolverError
 from powerzoo_jax.envs.core import Sim
 from powerzoo_jax.envs.series import Draw
 from powerzoo_jax.oracle.datacenter.policies import (
@@ -58,10 +59,14 @@ class SitePlans:
         bound, power_price = relaxed_bound(priced, starts)
         found = [searched]
         if self.days == 1:
-            whole = plan_whole_jobs(priced, starts, power_price, searched, SECONDS)
-            apart = plant_bound(*relaxed_plant(priced), priced, power_price) + whole.bound
-            bound = min(bound, problem.initial_heat - apart)
-            found.append(whole.gpus)
+            try:
+                whole = plan_whole_jobs(priced, starts, power_price, searched, SECONDS)
+            except SolverError:  # no starts in that time: those of the search, and the bound of the relaxation, stand
+                pass
+            else:
+                apart = plant_bound(*relaxed_plant(priced), priced, power_price) + whole.bound
+                bound = min(bound, problem.initial_heat - apart)
+                found.append(whole.gpus)
         best, worth = None, -np.inf
         for gpus in found:
             trail = self._played(episode, gpus)
