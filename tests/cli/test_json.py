@@ -177,7 +177,8 @@ def test_dataset_names_its_file(monkeypatch, tmp_path, capsys):
 
 def test_export_prints_the_card(monkeypatch, tmp_path, capsys):
     Run(tmp_path, resolve_config(TASK, "ppo", ())).write()
-    monkeypatch.setattr(export, "policies_of_run", lambda run: [idle_act(run.make())])
+    monkeypatch.setattr(export, "_policy_of", lambda run, sim, row: ())
+    monkeypatch.setattr(export, "_act_of", lambda run, sim, policy: idle_act(sim))
     monkeypatch.setattr(export, "export_policy", lambda sim, act: b"")
     content = document(capsys, "export", str(tmp_path))
     assert content["card"] == json.loads((tmp_path / "policy.json").read_text())
