@@ -149,7 +149,7 @@ def test_every_channel_with_a_budget_stands_beside_it(board):
 
 def test_a_task_without_references_is_listed_without_a_gain(board, monkeypatch):
     monkeypatch.setattr(leaderboard, "_reference", lambda *asked: None)
-    text, _ = board(ALONE, "--set", "total_steps=1")
+    text, _ = board(f"{ALONE}:ippo_lagrangian", "--set", "total_steps=1")
     cells = next(line for line in text.splitlines() if line.startswith(f"|`{ALONE}-v")).strip("|").split("|")
     assert cells[4] == "-" and cells[5].startswith("3 [") and cells[6:12] == ["-"] * 6
 

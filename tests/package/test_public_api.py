@@ -18,6 +18,7 @@ PUBLIC = {
     "lanes",
     "list_tasks",
     "load_case",
+    "load_policy",
     "make",
     "register",
     "rollout",

@@ -266,7 +266,7 @@ def _fresh(
 
 
 def _nash_conv(sim: Sim, act: Act) -> float:
-    """What the agents of a market could gain by leaving a joint policy, on the episodes of the shipped record [$]."""
+    """Gain of the agents of a market by leaving a joint policy, on the episodes of the shipped record [$]."""
     record = get_reference(sim.spec.id, sim.spec.split)
     return exploitability(sim, Policy(act), recorded_starts(sim, record), seed=record["seed"]).nash_conv
 

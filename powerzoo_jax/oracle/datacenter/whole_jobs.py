@@ -119,7 +119,7 @@ def plan_whole_jobs(
 
 
 def _begun(problem: SiteProblem, starts: JobStarts, gpus: np.ndarray) -> np.ndarray:
-    """Which of the starts (S,) the queues make of GPUs (T, 2): in each step the first jobs by deadline."""
+    """Starts (S,), true for those that the queues make of GPUs (T, 2): in each step the first jobs by deadline."""
     jobs, leaves = problem.jobs, leaving_step(problem)
     begun = np.zeros(len(starts.job), bool)
     waiting = np.ones(len(jobs.gpus), bool)

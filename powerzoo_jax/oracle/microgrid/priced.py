@@ -65,7 +65,7 @@ class MicrogridPlans:
         return relaxed_return(self.problems[episode], *self._job_prices(episode, price))
 
     def _job_prices(self, episode: int, price: np.ndarray) -> tuple[float, float]:
-        """What a miss costs [$], and work that is dropped [$/GPU h], with the prices of their channels."""
+        """Cost of a miss [$] and of work that is dropped [$/GPU h], with the prices of their channels."""
         problem = self.problems[episode]
         usd = dict(zip(self.channels, price / problem.weight, strict=True))
         return problem.missed_usd + float(usd[MISSES]), float(usd.get(DROPPED, 0.0))
