@@ -109,7 +109,7 @@ def _exchanges(sim: Sim, draws: Draw, below: Array) -> tuple[Array, Array, Array
     return load, drawn, lowest
 
 
-def _meet(sim: Sim, draws: Draw, below: np.ndarray, loads: Sequence[np.ndarray]) -> list[BoundaryDemand]:
+def boundary_demand(sim: Sim, draws: Draw, below: np.ndarray, loads: Sequence[np.ndarray]) -> list[BoundaryDemand]:
     """Play the feeders under battery actions (B, T, F S); loads (T,) [MW] as scheduled, shunts included."""
     params, dtype = sim.params, sim.params.voll.dtype
     load, drawn, lowest = (np.asarray(x, np.float64) for x in _exchanges(sim, draws, jnp.asarray(below, dtype)))
@@ -120,14 +120,14 @@ def _meet(sim: Sim, draws: Draw, below: np.ndarray, loads: Sequence[np.ndarray])
     return [BoundaryDemand(a + shunt, b - c, v) for a, b, c, v in zip(load, drawn, planned, lowest, strict=True)]
 
 
-def _voltage_room(sim: Sim, draws: Draw, loads: Sequence[np.ndarray]) -> list[np.ndarray]:
+def voltage_room(sim: Sim, draws: Draw, loads: Sequence[np.ndarray]) -> list[np.ndarray]:
     """Margin of the lowest voltage of each episode above the lower limit while batteries are idle, (T,) [pu]."""
     n_battery = sim.env.dims.agent - sim.env.transmission.dims.agent
-    idle = _meet(sim, draws, np.zeros((len(loads), sim.spec.horizon, n_battery)), loads)
+    idle = boundary_demand(sim, draws, np.zeros((len(loads), sim.spec.horizon, n_battery)), loads)
     return [met.v_min_pu - float(np.max(sim.params.feeder.grid.v_min)) for met in idle]
 
 
-def _charging(room_pu: np.ndarray) -> np.ndarray:
+def charging_share(room_pu: np.ndarray) -> np.ndarray:
     """Share (T,) of the rating at which charging leaves the voltage inside the band."""
     return np.clip(room_pu / GUARD_PU, 0.0, 1.0)
 
@@ -143,7 +143,7 @@ def where_drawn(system: DispatchSystem, of_bus: np.ndarray, beyond_mw: np.ndarra
     return replace(system, fixed_mw=system.fixed_mw + system.of_load * beyond_mw.sum() - of_bus @ beyond_mw)
 
 
-def _priced(sim: Sim, system: DispatchSystem, loads_mw: np.ndarray) -> BoundaryPrices:
+def boundary_prices(sim: Sim, system: DispatchSystem, loads_mw: np.ndarray) -> BoundaryPrices:
     on, of_bus = np.asarray(sim.params.transmission.rules.available), np.asarray(sim.params.factors.of_bus, np.float64)
     scores = not sim.env.transmission.schedule
     around = loads_mw + STEP_MW * np.array([[-1.0], [1.0]])
@@ -196,7 +196,7 @@ def _by_rule(sim: Sim, draws: Draw, name: str, below: np.ndarray, kept: float) -
     upper = replace(upper, params=replace(upper.params, rate_mw=kept * upper.params.rate_mw))
     system, plans = host_system(upper), []
     loads = [episode_load(upper, take(draws, i)) for i in range(len(below))]
-    for own, met in zip(below, _meet(sim, draws, below, loads), strict=True):
+    for own, met in zip(below, boundary_demand(sim, draws, below, loads), strict=True):
         low, high = (np.tile(x, (len(met.load_mw), 1)) for x in (system.low_mw, system.high_mw))
         level, p, _ = best_level(upper, name, met.load_mw, low, high)
         plans.append(_joined(dispatch_actions(upper, system, level, p), own))
@@ -218,10 +218,10 @@ def _secure_merit_order(sim: Sim, draws: Draw, keys: Array) -> Policy:
     del keys
     upper, n_feeder, below = units_alone(sim), sim.env.n_feeder, []
     loads = [episode_load(upper, take(draws, i)) for i in range(draws.load_row.shape[0])]
-    rooms = _voltage_room(sim, draws, loads)
+    rooms = voltage_room(sim, draws, loads)
     for soc, load, room in zip(np.asarray(draws.soc, np.float64), loads, rooms, strict=True):
         signal = quantile_signal(load, sim.env.dt_hours)
-        signal = np.where(signal < 0, signal * _charging(room), signal)
+        signal = np.where(signal < 0, signal * charging_share(room), signal)
         low = np.flatnonzero(room < 0)
         if low.size:
             signal[: low[-1]] = np.minimum(signal[: low[-1]], 0.0)
@@ -244,11 +244,11 @@ def _foresee(sim: Sim, draws: Draw, keys: Array) -> OraclePlan:
     system, dt = host_system(upper), sim.env.dt_hours
     soc = np.asarray(draws.soc, np.float64)
     loads = [episode_load(upper, take(draws, i)) for i in range(len(soc))]
-    prices = [_priced(sim, system, load) for load in loads]
+    prices = [boundary_prices(sim, system, load) for load in loads]
     plans = []
-    for own, price, room in zip(soc, prices, _voltage_room(sim, draws, loads), strict=True):
+    for own, price, room in zip(soc, prices, voltage_room(sim, draws, loads), strict=True):
         wanted = price.reached + SUPPORT_USD * np.maximum(-room, 0)
-        plans.append(_plans(sim, own, wanted, _charging(room)))
+        plans.append(_plans(sim, own, wanted, charging_share(room)))
     below = np.stack([_normed(sim, plan) for plan, _, _ in plans])
     actions, costs = _optimal_units(sim, draws, below, loads)
     money = []
@@ -271,7 +271,7 @@ def _optimal_units(
     system, on = host_system(upper), np.asarray(upper.params.rules.available)
     scores = not sim.env.transmission.schedule
     actions, costs = [], []
-    for own, met in zip(below, _meet(sim, draws, below, loads), strict=True):
+    for own, met in zip(below, boundary_demand(sim, draws, below, loads), strict=True):
         there = [where_drawn(system, of_bus, beyond) for beyond in met.beyond_mw]
         steps = [reachable(s, on, met.load_mw[t : t + 1], scores=scores) for t, s in enumerate(there)]
         p, level = np.stack([x.p_mw[0] for x in steps]), np.array([x.level_mw[0] for x in steps])

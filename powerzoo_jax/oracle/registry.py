@@ -217,6 +217,8 @@ _CAUSAL: dict[str, str] = {
     "dc_scheduling": "powerzoo_jax.oracle.causal.scheduling:plan_site",
     "dc_scheduling_7d": "powerzoo_jax.oracle.causal.scheduling:plan_site",
     "dso": "powerzoo_jax.oracle.causal.flexibility:plan_flexibility",
+    "joint_trans_dist": "powerzoo_jax.oracle.causal.joint:plan_joint",
+    "joint_trans_dist_7d": "powerzoo_jax.oracle.causal.joint:plan_joint",
     "marl_der_arbitrage": "powerzoo_jax.oracle.causal.storage:plan_storage",
     "marl_der_arbitrage_5bat": "powerzoo_jax.oracle.causal.storage:plan_storage",
     "marl_der_arbitrage_7d": "powerzoo_jax.oracle.causal.storage:plan_storage",
