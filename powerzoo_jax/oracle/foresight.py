@@ -41,7 +41,7 @@ class OraclePlans:
         book = get_baselines(sim.spec.id)
         plan = book.foresee(sim, draws, keys)
         self.bounds = plan.bound
-        self.played = [_play(sim, draws, keys, plan.policy)]
+        self.played = [play_plans(sim, draws, keys, plan.policy)]
         budget = np.asarray(sim.spec.cost_budget)
         limited, earned = np.isfinite(budget), self.played[0].value
         self.most_price = np.zeros(len(budget))
@@ -49,7 +49,7 @@ class OraclePlans:
             return
         rule = book.rules["rule"](sim, draws, keys)
         if isinstance(rule.carry, PlanCarry):
-            self.played.append(_play(sim, draws, keys, rule))
+            self.played.append(play_plans(sim, draws, keys, rule))
             worth = DEAR * float(np.abs(earned - self.played[1].value).mean())
             self.most_price = np.where(limited, worth / np.maximum(budget, LEAST_BUDGET), 0.0)
 
@@ -61,7 +61,7 @@ class OraclePlans:
         return PricedPlan(best.action[episode], float(best.value[episode]), best.cost[episode], bound)
 
 
-def _play(sim: Sim, draws: Draw, keys: Array, policy: Policy) -> PlayedPlans:
+def play_plans(sim: Sim, draws: Draw, keys: Array, policy: Policy) -> PlayedPlans:
     totals = run_episodes(sim, policy.act, keys, draws, policy.carry)
     value, cost = (np.asarray(x, np.float64) for x in (totals.total, totals.cost))
     return PlayedPlans(np.asarray(policy.carry.action), value, cost)
@@ -71,7 +71,7 @@ def learn_plans(pool: PlanPool, sim: Sim, draws: Draw, keys: Array, policy: Poli
     """Add to a pool what a policy plays on each episode, as plans; they have no bound, and take no part in one."""
     act = policy.act if isinstance(policy.act, Partial) else Partial(policy.act)
     carry = first_carry(act, policy.carry, keys.shape[0])
-    played = _play(sim, draws, keys, follow(sim, np.asarray(_watch(sim, act, carry, keys, draws))))
+    played = play_plans(sim, draws, keys, follow(sim, np.asarray(_watch(sim, act, carry, keys, draws))))
     number = min((0, *(known for known, _ in pool.plans))) - 1  # rounds that prices were searched in count from 0
     for episode, (action, value, cost) in enumerate(zip(*played, strict=True)):
         pool.plans[number, episode] = PricedPlan(action, float(value), cost, np.inf)

@@ -264,6 +264,7 @@ ORACLE_PLANS = "powerzoo_jax.oracle.foresight:OraclePlans"
 
 _PRICED: dict[str, str] = {
     "battery_arbitrage": "powerzoo_jax.oracle.storage.priced:StoragePlans",
+    "comparison_tso_centralized": "powerzoo_jax.oracle.commitment.priced:CommitmentPlans",
     "dc_microgrid": "powerzoo_jax.oracle.microgrid.priced:MicrogridPlans",
     "dc_microgrid_safe": "powerzoo_jax.oracle.microgrid.priced:MicrogridPlans",
     "dc_scheduling": "powerzoo_jax.oracle.datacenter.priced:SitePlans",

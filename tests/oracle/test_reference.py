@@ -21,6 +21,7 @@ from powerzoo_jax.tasks.score import SEED, all_starts, episode_hash, episode_key
 ENDS = 1e-6  # of the gains of rule and best
 # tasks whose actions share out the load by scores, or commit units: bounds are of more than actions can reach
 NOT_ONTO = (
+    "comparison_tso_centralized",
     "joint_trans_dist",
     "joint_trans_dist_7d",
     "marl_opf",

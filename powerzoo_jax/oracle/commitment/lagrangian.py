@@ -2,8 +2,9 @@
 
     max over prices of  sum lam_t D_t + sum mu_t (D_t + reserve_t) + sum_i min (cost_i - lam p_i - mu p_max_i u_i)
 
-True for every price. A unit's own plan is a dynamic programme over the steps at which it starts and stops; ramps are
-left out, which can only lower the bound. Source: Merlin and Sandrin 1983, doi:10.1109/TPAS.1983.318063.
+True for every price; where missing reserve has a price itself, for every mu up to that. A unit's own plan is a dynamic
+programme over the steps at which it starts and stops; ramps are left out, which can only lower the bound.
+Source: Merlin and Sandrin 1983, doi:10.1109/TPAS.1983.318063.
 """
 
 from __future__ import annotations
@@ -51,10 +52,12 @@ def relax_commitment(problem: CommitmentDay, rounds: int = ROUNDS) -> Relaxed:
             on_sum += on
         short = problem.dt_hours * (problem.load_mw - p.sum(1))
         bare = np.where(reserved, need - on @ rules["p_max_mw"], 0.0)
-        bare = np.where((worth <= 0) & (bare < 0), 0.0, bare)
+        # where a price stands at its limit, the part of the direction that leads beyond counts for nothing
+        held = ((worth <= 0) & (bare < 0)) | ((worth >= problem.reserve_usd) & (bare > 0))
+        bare = np.where(held, 0.0, bare)
         length = (best * (1 + rise) - bound) / max(float(short @ short + bare @ bare), 1e-9)
         price = np.clip(price + length * short, -problem.surplus_price, problem.voll)
-        worth = np.maximum(worth + length * bare, 0.0)
+        worth = np.clip(worth + length * bare, 0.0, problem.reserve_usd)
     return Relaxed(best, on_sum / max(on_sum.max(), 1.0))
 
 
@@ -75,15 +78,22 @@ def priority_list(problem: CommitmentDay) -> tuple[np.ndarray, np.ndarray]:
     return np.argsort(average, kind="stable"), np.where(np.isfinite(average), average, problem.voll)
 
 
+def output_at(problem: CommitmentDay, rules: dict[str, np.ndarray], price: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Output (..., G) [MW] of running units that minimises cost less price (..., G) times output, and that minimum."""
+    p, _ = cheapest_output(problem.costs, price)
+    p = np.clip(p, rules["p_min_mw"], rules["p_max_mw"])  # costs are convex: the limit next to the free choice is best
+    return p, running_cost(problem.costs, p) - price * p
+
+
 def _priced(
     problem: CommitmentDay, rules: dict[str, np.ndarray], price: np.ndarray, worth: np.ndarray
 ) -> tuple[float, np.ndarray, np.ndarray]:
     """Bound without the term of the reserve, and the units' own plans: on (T, G), output (T, G) [MW]."""
     dt = problem.dt_hours
-    p, least = cheapest_output(problem.costs, price[:, None])
+    p, least = output_at(problem, rules, np.broadcast_to(price[:, None], (len(price), len(rules["p_min_mw"]))))
     run = dt * (least + rules["no_load_usd_per_hour"]) - worth[:, None] * rules["p_max_mw"]
-    values, stop, start = _plan_alone(run, rules)
-    on, first = _follow(problem, rules, stop, start)
+    values, stop, start = plan_alone(run, rules)
+    on, first = follow_alone(problem, rules, stop, start)
     held = np.arange(len(price))[:, None] < first
     total = np.sum(np.where(held & on, run, 0.0)) + values[first, np.asarray(problem.state.on).astype(int)].sum()
     return float(total + dt * price @ problem.load_mw), on, np.where(on, p, 0.0)
@@ -101,7 +111,7 @@ class _Values:
         return out
 
 
-def _plan_alone(run: np.ndarray, rules: dict[str, np.ndarray]) -> tuple[_Values, np.ndarray, np.ndarray]:
+def plan_alone(run: np.ndarray, rules: dict[str, np.ndarray]) -> tuple[_Values, np.ndarray, np.ndarray]:
     """Costs to go, and whether to stop and whether to start at each step (T, G), of what running costs (T, G)."""
     n_step, n_unit = run.shape
     values, unit = _Values(n_step, n_unit), np.arange(n_unit)
@@ -119,7 +129,7 @@ def _plan_alone(run: np.ndarray, rules: dict[str, np.ndarray]) -> tuple[_Values,
     return values, stop, start
 
 
-def _follow(
+def follow_alone(
     problem: CommitmentDay, rules: dict[str, np.ndarray], stop: np.ndarray, start: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray]:
     """Commitment (T, G) by the units' own plans, and the step (G,) from which each unit is free to switch."""

@@ -209,13 +209,13 @@ def _operator_list(sim: Sim, draws: Draw, keys: Array, *, margin: float, secure:
     plans = []
     for i in range(draws.load_row.shape[0]):
         problem = commitment_problem(sim, take(draws, i))
-        wanted = _relieved_output(sim) if secure else by_list(problem)
+        wanted = relieved_output(sim) if secure else by_list(problem)
         on, scores = operate(problem, margin, wanted, host_system(sim) if secure else None)
         plans.append(join(sim, scores, on))
     return follow(sim, np.stack(plans))
 
 
-def _relieved_output(sim: Sim) -> Wanted:
+def relieved_output(sim: Sim) -> Wanted:
     """Merit order, then output moved between units until no line is overloaded."""
     dtype = sim.params.voll.dtype
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from math import inf
 from typing import NamedTuple
 
 import numpy as np
@@ -40,6 +41,7 @@ class CommitmentDay:
     voll, surplus_price: [USD/MWh]
     most_pieces:       linear pieces of a quadratic block at most
     cuts:              Cuts; what a plan cannot keep of them costs voll
+    reserve_usd:       [USD/MW]  of reserve missing in a step, in `relax_commitment`; infinite: it must be kept
     """
 
     rules: CommitmentRules
@@ -54,6 +56,7 @@ class CommitmentDay:
     surplus_price: float = SURPLUS_PRICE
     most_pieces: int = 64
     cuts: NetworkCuts | None = None
+    reserve_usd: float = inf
 
 
 @dataclass(frozen=True, eq=False)

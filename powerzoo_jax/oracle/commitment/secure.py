@@ -34,13 +34,22 @@ Wanted = Callable[[float, np.ndarray, np.ndarray], np.ndarray]
 
 
 def operate(
-    problem: CommitmentDay, margin: float, wanted: Wanted, system: DispatchSystem | None = None
+    problem: CommitmentDay,
+    margin: float,
+    wanted: Wanted,
+    system: DispatchSystem | None = None,
+    planned: np.ndarray | None = None,
 ) -> tuple[np.ndarray, np.ndarray]:
     """Commit by the list with a margin [-] over the load, step after step: units on and scores in [-1, 1], (T, G) each.
 
-    system:  at most MORE units are started beyond the list while lines are overloaded; None ignores the network
+    system:   at most MORE units are started beyond the list while lines are overloaded; None ignores the network
+    planned:  (T, G)  units that run wherever they may; the list adds to them, those that may soonest stop again first
     """
     rules, (order, _) = host_rules(problem.rules), priority_list(problem)
+    added = np.ones(len(order), bool)
+    if planned is not None:
+        order = order[np.argsort(rules["min_up"][order], kind="stable")]
+        added = rules["min_up"] == rules["min_up"].min()
     on, p = np.asarray(problem.state.on), np.asarray(problem.state.p_mw, np.float64)
     steps = np.asarray(problem.state.steps).astype(np.int64)
     path, scores = np.zeros((len(problem.load_mw), len(on)), bool), np.zeros((len(problem.load_mw), len(on)))
@@ -48,6 +57,8 @@ def operate(
         may = (on | (steps >= rules["min_down"])) & rules["available"]
         _, reach = output_limits(rules, on, p, may)
         run = on & (steps < rules["min_up"])
+        if planned is not None:
+            run |= planned[t] & may
         for g in order[may[order] & ~run[order]]:
             if rules["p_max_mw"][run].sum() >= (1 + margin) * load and reach[run].sum() >= (1 + RAMP_MARGIN) * load:
                 break
@@ -59,7 +70,7 @@ def operate(
             excess = float(system.overload(output, load)) if system else 0.0
             if excess < least:
                 least, chosen = excess, (wider.copy(), level, output, low, high)
-            spare = np.flatnonzero(may & ~wider)
+            spare = np.flatnonzero(may & ~wider & added)
             if excess < KEPT_MW or system is None or not len(spare):
                 break
             _, startable = output_limits(rules, on, p, may)
