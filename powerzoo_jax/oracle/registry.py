@@ -212,6 +212,7 @@ CAUSAL_DISPATCH = "powerzoo_jax.oracle.causal.dispatch:plan_dispatch"
 
 _CAUSAL: dict[str, str] = {
     "battery_arbitrage": "powerzoo_jax.oracle.causal.storage:plan_storage",
+    "comparison_tso_centralized": "powerzoo_jax.oracle.causal.operator:plan_operator",
     "dc_microgrid": "powerzoo_jax.oracle.causal.microgrid:plan_island",
     "dc_microgrid_safe": "powerzoo_jax.oracle.causal.microgrid:plan_island",
     "dc_scheduling": "powerzoo_jax.oracle.causal.scheduling:plan_site",

@@ -139,7 +139,8 @@ def _act(
     factor = model.forecast.path(seen, t + 1)
     load = params.peak_load_mw * factor + params.shunt_mw
     before = load[jnp.maximum(t - 1, 0)]
-    units = _units_now(sight, model, memory.units, obs[0], before, first=t == 0)
+    columns = obs[0, sight.committed], obs[0, sight.flow]
+    units = units_now(params, model.find, memory.units, *columns, before, first=t == 0)
     chosen = _next_set(sight, model, units, load, t)
     on = model.on[chosen]
     low, high = output_window(params.rules, units, on)
@@ -149,24 +150,32 @@ def _act(
     return UnitsMemory(t + 1, seen, CommitmentState(on=units.on, steps=units.steps, p_mw=jnp.where(on, p, 0))), action
 
 
-def _units_now(
-    sight: UnitsSight, model: UnitsModel, told: CommitmentState, obs: Array, load_mw: Array, *, first: Array
+def units_now(
+    params: TransmissionParams,
+    find: Array,
+    told: CommitmentState,
+    committed: Array,
+    line_use: Array,
+    load_mw: Array,
+    *,
+    first: Array,
 ) -> CommitmentState:
     """State of the units before the coming step: who runs is seen, outputs are those planned, mended by the flows.
 
-    told:     state of the step before, with the outputs planned for it
-    load_mw:  () of the step that the flows belong to, shunts included
+    find:       (L, G) as in `UnitsModel`
+    told:       state of the step before, with the outputs planned for it
+    committed:  (G,) and line_use (L,) as observed
+    load_mw:    () of the step that the flows belong to, shunts included
     """
-    params = model.params
-    on = obs[sight.committed] > 0.5
+    on = committed > 0.5
     rules, factors = params.rules, params.factors
     low, high = (jnp.where(rules.available, x, 0) for x in (rules.p_min_mw, rules.p_max_mw))
     running = rules.available.astype(load_mw.dtype)
     at_first = economic_dispatch(params.offers, load_mw, low, high, commitment=running).unit_power_mw
     planned = jnp.where(first, at_first, told.p_mw)
-    flow = obs[sight.flow] * jnp.where(params.rate_mw > 0, params.rate_mw, params.peak_load_mw)
+    flow = line_use * jnp.where(params.rate_mw > 0, params.rate_mw, params.peak_load_mw)
     expected = matmul(factors.of_unit, planned) - factors.of_load * (load_mw - params.shunt_mw) + factors.fixed
-    p = jnp.where(on, jnp.clip(planned + matmul(flow - expected, model.find), low, high), 0)
+    p = jnp.where(on, jnp.clip(planned + matmul(flow - expected, find), low, high), 0)
     steps = jnp.where(first, told.steps, jnp.where(on == told.on, told.steps + 1, 1))
     return CommitmentState(on=on, steps=steps, p_mw=p)
 

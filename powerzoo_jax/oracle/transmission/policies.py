@@ -83,7 +83,7 @@ def _merit(params: TransmissionParams, load_mw: Array, low: Array, high: Array) 
     return share.p_mw, jnp.sum(cost_of(offers, share.p_mw)) + missing
 
 
-def _relieved(params: TransmissionParams, load_mw: Array, low: Array, high: Array) -> tuple[Array, Array]:
+def relieved(params: TransmissionParams, load_mw: Array, low: Array, high: Array) -> tuple[Array, Array]:
     """Merit order, then output moved between two units until no line is overloaded; as `_merit`, overloads priced.
 
     The worst line is relieved by the pair of units that costs least for each MW of relief.
@@ -96,7 +96,8 @@ def _relieved(params: TransmissionParams, load_mw: Array, low: Array, high: Arra
         flow = matmul(factors.of_unit, p) - factors.of_load * (load_mw - params.shunt_mw) + factors.fixed
         return flow, jnp.where(rated, jnp.abs(flow) - params.rate_mw, -1)
 
-    def relieve(_: int, p: Array) -> Array:
+    def relieve(loop: tuple[Array, Array, Array]) -> tuple[Array, Array, Array]:
+        count, p, _ = loop
         flow, excess = excess_of(p)
         line = jnp.argmax(excess)
         push = factors.of_unit[line] * jnp.sign(flow[line])
@@ -109,9 +110,14 @@ def _relieved(params: TransmissionParams, load_mw: Array, low: Array, high: Arra
         i, j = best // p.shape[0], best % p.shape[0]
         amount = jnp.minimum(room[i, j], excess[line] / jnp.where(usable[i, j], relief[i, j], 1))
         amount = jnp.where(usable[i, j] & (excess[line] > 0), amount, 0)
-        return p.at[i].add(-amount).at[j].add(amount)
+        return count + 1, p.at[i].add(-amount).at[j].add(amount), amount
 
-    p = lax.fori_loop(0, SHIFTS, relieve, first)
+    def moving(loop: tuple[Array, Array, Array]) -> Array:
+        count, _, amount = loop
+        return (count < SHIFTS) & (amount > 0)
+
+    start = jnp.zeros((), jnp.int32), first, jnp.ones((), first.dtype)
+    _, p, _ = lax.while_loop(moving, relieve, start)
     moved = jnp.sum(cost_of(offers, p)) - jnp.sum(cost_of(offers, first))
     return p, cost + moved + OVERLOAD_USD * jnp.sum(jnp.maximum(excess_of(p)[1], 0))
 
@@ -121,7 +127,7 @@ def _over_levels(rule: Any) -> Any:
     return jax.jit(jax.vmap(jax.vmap(rule, in_axes=(None, 0, 0, 0)), in_axes=(None, None, 0, 0)))
 
 
-RULES = {"merit": _over_levels(_merit), "rule": _over_levels(_relieved)}
+RULES = {"merit": _over_levels(_merit), "rule": _over_levels(relieved)}
 
 
 def best_level(
@@ -144,12 +150,12 @@ def within_limits(
     """
     room = high - low
     if schedule:
-        p, _ = _relieved(params, load_mw, low, high)
+        p, _ = relieved(params, load_mw, low, high)
         return jnp.clip(2 * (p - low) / jnp.where(room > 0, room, 1) - 1, -1, 1), p
     each = jnp.maximum(load_mw - jnp.sum(low), 1) / jnp.maximum(jnp.sum(room > 0, dtype=load_mw.dtype), 1)
     level = each * jnp.asarray(np.geomspace(1 / MOST, 4 / LEAST, LEVELS), load_mw.dtype)
     least, most = (low[None] + jnp.minimum(room[None], weight * level[:, None]) for weight in (LEAST, MOST))
-    outputs, cost = jax.vmap(partial(_relieved, params, load_mw))(least, most)
+    outputs, cost = jax.vmap(partial(relieved, params, load_mw))(least, most)
     p = outputs[jnp.argmin(cost)]
     # of all levels that give this dispatch the lowest one: neighbouring loads then have neighbouring scores
     at = jnp.maximum(jnp.max(p - low) / MOST, LEAST_LEVEL_MW)

@@ -25,6 +25,7 @@ TASKS = (
     "marl_ders_benchmark",
     "marl_uc",
     "marl_opf",
+    "comparison_tso_centralized",
 )
 # of a bank, and where an episode begins in them
 TABLES = {
