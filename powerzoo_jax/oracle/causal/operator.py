@@ -297,8 +297,8 @@ def _fill(
     return on.at[order].set(on[order] | added)
 
 
-class Shared(NamedTuple):
-    """How scores share a load. score, p: (G,);  excess: () [MW] over all ratings;  flow: (L,) [MW]"""
+class LoadSharing(NamedTuple):
+    """Load shared by scores. score, p: (G,);  excess: () [MW] over all ratings;  flow: (L,) [MW]"""
 
     score: Array
     p: Array
@@ -306,7 +306,7 @@ class Shared(NamedTuple):
     flow: Array
 
 
-def _share(params: TransmissionParams, units: CommitmentState, on: Array, load_mw: Array) -> Shared:
+def _share(params: TransmissionParams, units: CommitmentState, on: Array, load_mw: Array) -> LoadSharing:
     """Security-aware merit order as nearly as scores allow."""
     low, high = output_window(params.rules, units, on)
     first, _ = relieved(params, load_mw, low, high)
@@ -322,7 +322,7 @@ def _share(params: TransmissionParams, units: CommitmentState, on: Array, load_m
     served = jnp.minimum(load_mw, jnp.sum(p)) - params.shunt_mw
     flow = matmul(factors.of_unit, p) - factors.of_load * served + factors.fixed
     excess = jnp.where(params.rate_mw > 0, jnp.maximum(jnp.abs(flow) - params.rate_mw, 0), 0)
-    return Shared(score, p, jnp.sum(excess), flow)
+    return LoadSharing(score, p, jnp.sum(excess), flow)
 
 
 def _least_level(p_mw: Array, low_mw: Array) -> Array:
