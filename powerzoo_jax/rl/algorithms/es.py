@@ -159,7 +159,8 @@ def make_strategy(cfg: ESConfig, mean: Array) -> Strategy:
     Raises ImportError without the extra `evosax` for any but the built-in one, ValueError for a name it does not have.
     """
     if cfg.strategy == OPENAI:
-        return OpenAI(cfg.population, cfg.sigma, optax.adam(cfg.lr))
+        steps = optax.cosine_decay_schedule(cfg.lr, cfg.updates, cfg.lr_end) if cfg.lr_end < 1 else cfg.lr
+        return OpenAI(cfg.population, cfg.sigma, optax.adam(steps))
     try:
         from evosax.algorithms import distribution_based_algorithms as searches
     except ImportError as err:

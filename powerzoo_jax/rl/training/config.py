@@ -453,11 +453,11 @@ class ESConfig(Config):
     lanes:         episodes that each of them plays, the same for all
     sigma:         standard deviation of the candidates around the policy, weight by weight. A wide one keeps the policy
                    well within a budget, so that its candidates keep it too
-    lr:            Adam's step
+    lr, lr_end:    Adam's step at the start, and at the end as a share of it (cosine)
     squash:        as in PPO
     budget_share:  share of each finite budget; candidates that keep all of them go before those that do not
     strategy:      openai, or a search of evosax that has a mean (extra `evosax`), such as Sep_CMA_ES or SNES, which
-                   starts at the width `sigma` and has steps of its own: `lr` is not for it
+                   starts at the width `sigma` and has steps of its own: `lr` and `lr_end` are not for it
     """
 
     algorithm: ClassVar[str] = "es"
@@ -471,6 +471,7 @@ class ESConfig(Config):
     lanes: Lanes = 8
     sigma: Positive = 0.05
     lr: Share = 0.02
+    lr_end: Share = 1.0
     squash: bool = True
     budget_share: Positive = 0.8
     strategy: str = OPENAI
