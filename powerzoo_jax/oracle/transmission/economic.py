@@ -35,7 +35,7 @@ from powerzoo_jax.oracle.transmission.policies import (
     relieve_lines,
 )
 
-MOVED_MW, MOVES = 20.0, 150  # between two units, of a step: whole overloads at once leave four times the cost
+MOVED_MW, MOVES = 20.0, 150  # between two units, of a step: whole overloads at once cost four times as much more
 BISECTIONS = 40  # of the incremental cost: its range of some 1e2 USD/MWh is then below the rounding of float32
 
 

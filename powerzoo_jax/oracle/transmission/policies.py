@@ -141,7 +141,10 @@ def relieve_lines(
 
 
 def over_levels(rule: Any) -> Any:
-    """A rule of one step, as `relieved`, for levels and steps: (params, (T,), (Q, T, G), (Q, T, G)) -> (Q, T, G), (Q, T)."""
+    """A rule of one step, such as `relieved`, for levels and steps.
+
+    (params, (T,), (Q, T, G), (Q, T, G)) -> (Q, T, G), (Q, T)
+    """
     return jax.jit(jax.vmap(jax.vmap(rule, in_axes=(None, 0, 0, 0)), in_axes=(None, None, 0, 0)))
 
 
