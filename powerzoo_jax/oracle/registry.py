@@ -188,11 +188,11 @@ _BOOKS: dict[str, str] = {
     "joint_trans_dist": "powerzoo_jax.oracle.joint:JOINT",
     "joint_trans_dist_7d": "powerzoo_jax.oracle.joint:JOINT",
     "marl_opf": "powerzoo_jax.oracle.transmission.policies:DISPATCH",
-    "marl_opf_118": "powerzoo_jax.oracle.transmission.policies:DISPATCH",
+    "marl_opf_118": "powerzoo_jax.oracle.transmission.economic:ECONOMIC",
     "marl_opf_7d": "powerzoo_jax.oracle.transmission.policies:DISPATCH",
     "marl_uc": "powerzoo_jax.oracle.commitment.policies:COMMITMENT",
-    "opf_118": "powerzoo_jax.oracle.transmission.policies:DISPATCH",
-    "opf_118_7d": "powerzoo_jax.oracle.transmission.policies:DISPATCH",
+    "opf_118": "powerzoo_jax.oracle.transmission.economic:ECONOMIC",
+    "opf_118_7d": "powerzoo_jax.oracle.transmission.economic:ECONOMIC",
     "dc_microgrid": "powerzoo_jax.oracle.microgrid.policies:MICROGRID",
     "dc_microgrid_safe": "powerzoo_jax.oracle.microgrid.policies:MICROGRID",
 }
@@ -335,7 +335,7 @@ def _where(task_id: str, table: Mapping[str, str]) -> str | None:
     its family.
 
     Where these have several, they are those of the tasks which pay for the same and, like it, have one agent or
-    several; None where that leaves more than one, or none.
+    several, and then those on the same grid; None where that leaves more than one, or none.
     """
     if task_id in table:
         return table[task_id]
@@ -343,8 +343,9 @@ def _where(task_id: str, table: Mapping[str, str]) -> str | None:
     known = [get_spec(other) for other in _SHIPPED]
     alike = [other for other in known if get_builder(other.id) == builder]
     alike = alike or [other for other in known if other.family == spec.family]
-    if len({table.get(other.id) for other in alike}) > 1:
-        alike = [other for other in alike if _kind(other) == _kind(spec)]
+    for same in (lambda other: _kind(other) == _kind(spec), lambda other: other.case == spec.case):
+        if len({table.get(other.id) for other in alike}) > 1:
+            alike = [other for other in alike if same(other)]
     found = {table.get(other.id) for other in alike}
     return found.pop() if len(found) == 1 else None
 

@@ -8,6 +8,7 @@ Scores that follow a dispatch as nearly as the sharing of the load allows, step 
 from __future__ import annotations
 
 from functools import partial
+from math import inf
 from typing import Any
 
 import jax
@@ -84,13 +85,30 @@ def _merit(params: TransmissionParams, load_mw: Array, low: Array, high: Array) 
 
 
 def relieved(params: TransmissionParams, load_mw: Array, low: Array, high: Array) -> tuple[Array, Array]:
-    """Merit order, then output moved between two units until no line is overloaded; as `_merit`, overloads priced.
+    """Merit order, then output moved between two units until no line is overloaded; as `_merit`, overloads priced."""
+    return relieve_lines(params, load_mw, low, high, _merit(params, load_mw, low, high))
 
-    The worst line is relieved by the pair of units that costs least for each MW of relief.
+
+def relieve_lines(
+    params: TransmissionParams,
+    load_mw: Array,
+    low: Array,
+    high: Array,
+    blind: tuple[Array, Array],
+    *,
+    most_mw: float = inf,
+    shifts: int = SHIFTS,
+) -> tuple[Array, Array]:
+    """Output moved between two units, from a dispatch blind to the network and its cost, until no line is overloaded.
+
+    most_mw:  of a move
+    shifts:   moves at most
+
+    The worst line is relieved by the pair of units that costs least for each MW of relief. Excess left is priced.
     """
     offers, factors = params.offers, params.factors
     rated = params.rate_mw > 0
-    first, cost = _merit(params, load_mw, low, high)
+    first, cost = blind
 
     def excess_of(p: Array) -> tuple[Array, Array]:
         flow = matmul(factors.of_unit, p) - factors.of_load * (load_mw - params.shunt_mw) + factors.fixed
@@ -103,7 +121,7 @@ def relieved(params: TransmissionParams, load_mw: Array, low: Array, high: Array
         push = factors.of_unit[line] * jnp.sign(flow[line])
         relief = push[:, None] - push[None, :]  # less flow for a MW moved from unit i to unit j
         marginal = offers.price[:, 0] + offers.slope[:, 0] * (p - offers.base_mw)
-        room = jnp.minimum((p - low)[:, None], (high - p)[None, :])
+        room = jnp.minimum(jnp.minimum((p - low)[:, None], (high - p)[None, :]), most_mw)
         usable = (relief > 1e-3) & (room > 1e-3)
         dearer = marginal[None, :] - marginal[:, None]
         best = jnp.argmin(jnp.where(usable, dearer / jnp.where(usable, relief, 1), jnp.inf))
@@ -114,7 +132,7 @@ def relieved(params: TransmissionParams, load_mw: Array, low: Array, high: Array
 
     def moving(loop: tuple[Array, Array, Array]) -> Array:
         count, _, amount = loop
-        return (count < SHIFTS) & (amount > 0)
+        return (count < shifts) & (amount > 0)
 
     start = jnp.zeros((), jnp.int32), first, jnp.ones((), first.dtype)
     _, p, _ = lax.while_loop(moving, relieve, start)
@@ -122,21 +140,31 @@ def relieved(params: TransmissionParams, load_mw: Array, low: Array, high: Array
     return p, cost + moved + OVERLOAD_USD * jnp.sum(jnp.maximum(excess_of(p)[1], 0))
 
 
-def _over_levels(rule: Any) -> Any:
-    """A rule of one step for levels and steps: (params, (T,), (Q, T, G), (Q, T, G)) -> (Q, T, G), (Q, T)."""
+def over_levels(rule: Any) -> Any:
+    """A rule of one step, such as `relieved`, for levels and steps.
+
+    (params, (T,), (Q, T, G), (Q, T, G)) -> (Q, T, G), (Q, T)
+    """
     return jax.jit(jax.vmap(jax.vmap(rule, in_axes=(None, 0, 0, 0)), in_axes=(None, None, 0, 0)))
 
 
-RULES = {"merit": _over_levels(_merit), "rule": _over_levels(relieved)}
+RULES = {"merit": over_levels(_merit), "rule": over_levels(relieved)}
 
 
 def best_level(
     sim: Sim, name: str, loads_mw: np.ndarray, low: np.ndarray, high: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Play a rule of `RULES` within limits (T, G): level (T,), dispatch (T, G) [MW] and its cost (T,) [USD/h]."""
+    return cheapest_level(sim, RULES[name], loads_mw, low, high)
+
+
+def cheapest_level(
+    sim: Sim, rule: Any, loads_mw: np.ndarray, low: np.ndarray, high: np.ndarray
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Play a rule as `over_levels` makes it; as `best_level`."""
     level, *box = _windows(sim, low, high, loads_mw)
     dtype = sim.params.voll.dtype
-    p, cost = RULES[name](sim.params, *(jnp.asarray(x, dtype) for x in (loads_mw, *box)))
+    p, cost = rule(sim.params, *(jnp.asarray(x, dtype) for x in (loads_mw, *box)))
     best, steps = np.asarray(cost).argmin(axis=0), np.arange(len(loads_mw))
     return level[best, steps], np.asarray(p, np.float64)[best, steps], np.asarray(cost, np.float64)[best, steps]
 

@@ -27,6 +27,8 @@ MARL_OPF = day_task(
     ),
 )
 
+RATINGS_118 = 0.7  # of the lines of the case: at its own ratings a plan by the clock overloads none, whatever it sees
+
 UNITS_UC = ("peak", "peak", "base", "peak", "base")  # with minimum times, ramps and costs of running
 
 MARL_UC = replace(
@@ -65,6 +67,7 @@ OPF_118 = replace(
         ("load_ratios", (0.70, 0.85, 0.95)),
         ("load_set", "fr_2017_2019"),
         ("obs_mode", "global"),
+        ("rating_scale", RATINGS_118),
         ("stress_load", 1.08),
     ),
 )
@@ -145,7 +148,12 @@ MARL_OPF_118 = replace(
     case="pz_case118",
     agents=OPF_118.agents,
     cost_budget=OPF_118.cost_budget,
-    overrides=(OPF_118.overrides[0], *MARL_OPF.overrides[1:]),
+    overrides=(
+        OPF_118.overrides[0],
+        *MARL_OPF.overrides[1:-1],
+        ("rating_scale", RATINGS_118),
+        MARL_OPF.overrides[-1],
+    ),
 )
 
 

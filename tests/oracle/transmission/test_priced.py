@@ -74,7 +74,8 @@ def test_prices_lead_from_no_ratings_to_kept_ones(narrow):
 @pytest.mark.parametrize("scores", [False, True])
 def test_where_costs_rise_more_loads_make_plans_cheaper_and_close_to_their_floor(scores):
     """Plans at the corners of few wide pieces cost less where two of them are mixed: a coarser grid then wins."""
-    system = host_system(powerzoo_jax.make("opf_118", split="val"))
+    # the ratings of the case: at those of the task nothing serves the highest of these loads
+    system = host_system(powerzoo_jax.make("opf_118", split="val", rating_scale=1.0))
     on, finer = np.ones(len(system.high_mw), bool), np.linspace(0.5, 0.8, LOADS) * system.high_mw.sum()
     load = np.linspace(finer[0], finer[-1], 200)
     plans = [reachable(system, on, grid, scores=scores).at(load)[0] for grid in (finer, finer[::2])]
