@@ -335,7 +335,7 @@ def _where(task_id: str, table: Mapping[str, str]) -> str | None:
     its family.
 
     Where these have several, they are those of the tasks which pay for the same and, like it, have one agent or
-    several, and then those on the same grid; None where that leaves more than one, or none.
+    several, and then those on the same grid, or else of the first such task; None where that leaves none.
     """
     if task_id in table:
         return table[task_id]
@@ -343,9 +343,10 @@ def _where(task_id: str, table: Mapping[str, str]) -> str | None:
     known = [get_spec(other) for other in _SHIPPED]
     alike = [other for other in known if get_builder(other.id) == builder]
     alike = alike or [other for other in known if other.family == spec.family]
-    for same in (lambda other: _kind(other) == _kind(spec), lambda other: other.case == spec.case):
-        if len({table.get(other.id) for other in alike}) > 1:
-            alike = [other for other in alike if same(other)]
+    if len({table.get(other.id) for other in alike}) > 1:
+        alike = [other for other in alike if _kind(other) == _kind(spec)]
+    if len({table.get(other.id) for other in alike}) > 1:
+        alike = [other for other in alike if other.case == spec.case] or alike[:1]
     found = {table.get(other.id) for other in alike}
     return found.pop() if len(found) == 1 else None
 

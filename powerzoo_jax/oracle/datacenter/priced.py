@@ -29,13 +29,13 @@ from powerzoo_jax.oracle.linear_program import dual_bound
 
 MISSES = "sla"
 MISS_USD = 500.0  # highest price of a miss: as much again as the task itself charges
-SECONDS = 6.0  # of the search over all whole starts of a day, and of that over its parts
+SECONDS = 300.0  # of a search over all whole starts of a day; one day in ten takes more than a minute
 
 
 class SitePlans:
     """Priced planner of drawn episodes of a data centre on a feeder, see `lagrangian.PricedPlanner`.
 
-    Starts come from the evolutionary search of the oracle and, for a day, from an integer program at the prices of
+    Starts come from the evolutionary search of the oracle and, for a day, from constraint programming at the prices of
     power that the relaxation finds; the better, with set-points from a linear program, is the plan. The bound is that
     of plant and whole jobs apart. Plans keep the room below its critical limit, so that only a miss has a price.
     """

@@ -219,12 +219,19 @@ def start_cost(problem: SiteProblem, job: np.ndarray, step: np.ndarray) -> np.nd
     """Cost of starts (S,) beside their energy: the miss if one comes too late, and work left at the horizon."""
     jobs, minutes = problem.jobs, 60 * problem.dt_hours
     until_end = (problem.horizon - step) * minutes
-    late = step * minutes + jobs.duration_min[job] > jobs.due_min[job] + CLOCK_MIN
+    late = starts_late(problem, job, step)
     unfinished = jobs.steps[job] * minutes > until_end
     left_min = np.where(unfinished, np.maximum(jobs.duration_min[job] - until_end, 0), 0)
     backlog = problem.backlog_usd_per_gpu_h * jobs.gpus[job] * left_min / 60
-    cost: np.ndarray = problem.weight * (problem.missed_usd * (late & jobs.priced[job]) + backlog)
+    cost: np.ndarray = problem.weight * (problem.missed_usd * late + backlog)
     return cost
+
+
+def starts_late(problem: SiteProblem, job: np.ndarray, step: np.ndarray) -> np.ndarray:
+    """Starts (S,), true for those that end after their deadline and are counted as misses."""
+    jobs, minutes = problem.jobs, 60 * problem.dt_hours
+    late: np.ndarray = step * minutes + jobs.duration_min[job] > jobs.due_min[job] + CLOCK_MIN
+    return late & jobs.priced[job]
 
 
 def undone_usd(problem: SiteProblem) -> np.ndarray:

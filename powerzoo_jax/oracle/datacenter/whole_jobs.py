@@ -1,22 +1,24 @@
-"""Integer program of whole jobs at prices of power, and a bound of plant and jobs apart (Lagrangian decomposition).
+"""Whole jobs at prices of power by constraint programming, and a bound of plant and jobs apart (Lagrangian decomposition).
 
 Power of servers is all that ties jobs to the plant. With prices p_t of it [reward/MW]
 
     min over both (plant(power) + jobs(power))  >=  min (plant(power) - p' power)  +  min (jobs + p' power)
 
-for every p: the plant is bounded by weak duality, the jobs by branch and bound over whole starts. At the multipliers of
-the relaxation of both together the sum is no less than its optimum.
-Source: Guignard and Kim 1987, doi:10.1007/BF02592954.
+for every p: the plant is bounded by weak duality, the jobs by CP-SAT over whole starts. At the multipliers of the
+relaxation of both together the sum is no less than its optimum. Where more work arrives than fits, jobs are told apart
+by what fits beside what: rows of a linear program do not see that, the cumulative constraint does.
+Source: Guignard and Kim 1987, doi:10.1007/BF02592954; Aggoun and Beldiceanu 1993, doi:10.1016/0895-7177(93)90068-A.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
-from typing import NamedTuple
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, NamedTuple
 
 import numpy as np
 
-from powerzoo_jax.base.errors import SolverError
+from powerzoo_jax.base.errors import SolverError, missing_extra
 from powerzoo_jax.oracle.datacenter.problem import SiteProblem
 from powerzoo_jax.oracle.datacenter.program import (
     JobStarts,
@@ -28,15 +30,17 @@ from powerzoo_jax.oracle.datacenter.program import (
     pace,
     solve_site,
     start_cost,
+    starts_late,
     undone_usd,
-    write_order,
 )
-from powerzoo_jax.oracle.linear_program import LinearProgram, ProgramWriter, dual_bound, solve
+from powerzoo_jax.oracle.linear_program import ProgramWriter, dual_bound
 
-WINDOW, STRIDE = 14, 7  # steps whose starts are chosen anew together, and between two such windows
-PASSES = 1  # over all windows
 HALF_GPU = 0.5  # sums of GPUs are whole numbers
-ENOUGH = 0.002  # of a search: relative gap at which it ends
+ENOUGH = 0.005  # of a search: relative gap at which it ends
+GRAIN = 1e-5  # [reward] of costs: those of CP-SAT are whole numbers
+SAME = 1e-6  # of whole numbers in floats
+SEED = 0
+WORKERS = 1  # the same starts from run to run
 
 
 class WholeJobs(NamedTuple):
@@ -79,43 +83,75 @@ def _aside_most(problem: SiteProblem, most: np.ndarray) -> np.ndarray:
 
 
 @dataclass(frozen=True, eq=False)
-class _Starts:
-    """Integer program of an episode; columns of the starts (S,) and of jobs never started (J,)."""
+class _Choice:
+    """What a choice among the starts of an episode costs [reward]: each start (S,), and each job left undone (J,).
 
-    program: LinearProgram
+    Running jobs push inference aside and save at most the chord of its power, as in `program.write_starts`; that is
+    linear in what runs, and part of the cost of a start.
+    """
+
+    problem: SiteProblem
     starts: JobStarts
-    x: np.ndarray
-    undone: np.ndarray
+    price: np.ndarray
+
+    @cached_property
+    def most(self) -> np.ndarray:
+        """GPUs that jobs can hold, (T,)."""
+        return most_running(self.problem, int(self.problem.jobs.steps.max(initial=1)))
+
+    @cached_property
+    def runs(self) -> np.ndarray:
+        """Steps within the horizon that a start runs for, (S,)."""
+        steps = self.problem.jobs.steps[self.starts.job]
+        return np.minimum(steps, self.problem.horizon - self.starts.step).astype(int)
+
+    @cached_property
+    def start(self) -> np.ndarray:
+        problem, job, step = self.problem, self.starts.job, self.starts.step
+        jobs = problem.jobs
+        saved = infer_mw_per_gpu(problem) * np.maximum(self.price, 0) * _aside_most(problem, self.most) / self.most
+        mw = np.asarray(problem.job_mw_per_gpu)[jobs.kind]
+        paid = mw[:, None] * np.append(0, np.cumsum(self.price)) - np.append(0, np.cumsum(saved))
+        run = paid[job, step + self.runs] - paid[job, step]
+        cost: np.ndarray = start_cost(problem, job, step) + jobs.gpus[job] * run
+        return cost
+
+    @cached_property
+    def late(self) -> np.ndarray:
+        """Starts (S,) whose job is a miss."""
+        return starts_late(self.problem, self.starts.job, self.starts.step)
+
+    @cached_property
+    def undone(self) -> np.ndarray:
+        return self.problem.weight * undone_usd(self.problem)
+
+    def left(self, begun: np.ndarray) -> np.ndarray:
+        """Jobs (J,) without a start among those begun (S,)."""
+        left = np.ones(len(self.undone), bool)
+        left[self.starts.job[begun]] = False
+        return left
 
     def cost(self, begun: np.ndarray) -> float:
         """Cost of starts (S,) bool, and of the jobs that they leave out."""
-        left = np.ones(len(self.undone), bool)
-        left[self.starts.job[begun]] = False
-        cost = self.program.cost
-        return float(cost[self.x[begun]].sum() + cost[self.undone[left]].sum())
+        return float(self.start[begun].sum() + self.undone[self.left(begun)].sum())
 
 
 def plan_whole_jobs(
     problem: SiteProblem, starts: JobStarts, price: np.ndarray, gpus: np.ndarray, seconds: float
 ) -> WholeJobs:
-    """Cheap whole starts where power of servers costs price (T,) [reward/MW], in the order of the queues.
+    """Cheapest whole starts where power of servers costs price (T,) [reward/MW], in the order of the queues.
 
-    gpus:     (T, 2)  of starts known, as `WholeJobs` has them, which windows of a search over few steps better
-    seconds:  of the search over all starts, which gives the bound, and of all windows in a pass
+    gpus:     (T, 2)  of starts known, as `WholeJobs` has them, which the search begins at
+    seconds:  of each of two searches; the bound holds whenever they end
 
-    Raises SolverError where HiGHS finds no starts in that time.
+    Raises ImportError without the extra `ortools`, SolverError where CP-SAT finds no starts in that time.
     """
-    written = _write(problem, starts, price)
-    found = solve(written.program, gap=ENOUGH, seconds=seconds)
-    begun = np.round(found.x[written.x]) > 0
-    if found.objective - found.bound > ENOUGH * abs(found.objective):
-        known = _begun(problem, starts, gpus)
-        begun = min((begun, known), key=lambda x: written.cost(x))
-        begun = _bettered(problem, written, begun, seconds)
+    choice = _Choice(problem, starts, price)
+    begun, bound = _search(choice, _begun(problem, starts, gpus), seconds)
     taken = np.zeros((problem.horizon, 2))
     jobs, of = problem.jobs, starts.job[begun]
     np.add.at(taken, (starts.step[begun], jobs.kind[of]), jobs.gpus[of])
-    return WholeJobs(taken, written.cost(begun), found.bound)
+    return WholeJobs(taken, choice.cost(begun), bound)
 
 
 def _begun(problem: SiteProblem, starts: JobStarts, gpus: np.ndarray) -> np.ndarray:
@@ -134,61 +170,97 @@ def _begun(problem: SiteProblem, starts: JobStarts, gpus: np.ndarray) -> np.ndar
     return begun
 
 
-def _bettered(problem: SiteProblem, written: _Starts, begun: np.ndarray, seconds: float) -> np.ndarray:
-    """Starts (S,) after windows of them were chosen anew, the others held: a large neighbourhood search."""
-    jobs, starts = problem.jobs, written.starts
-    firsts = range(0, max(problem.horizon - WINDOW, 0) + STRIDE, STRIDE)
-    for _ in range(PASSES):
-        before = written.cost(begun)
-        for first in firsts:
-            at = np.full(len(jobs.gpus), -1)
-            at[starts.job[begun]] = starts.step[begun]
-            inside = (first <= at) & (at < first + WINDOW)
-            free = inside | ((at < 0) & (jobs.arrival < first + WINDOW) & (jobs.last >= first))
-            kept = ~free[starts.job]
-            low, high = written.program.low.copy(), written.program.high.copy()
-            low[written.x[kept]] = high[written.x[kept]] = begun[kept]
-            try:
-                part = replace(written.program, low=low, high=high)
-                found = solve(part, gap=ENOUGH / 10, seconds=seconds / len(firsts))
-            except SolverError:  # no starts in that time
-                continue
-            new = np.round(found.x[written.x]) > 0
-            if written.cost(new) < written.cost(begun):
-                begun = new
-        if written.cost(begun) == before:
-            break
-    return begun
+def _search(choice: _Choice, known: np.ndarray, seconds: float) -> tuple[np.ndarray, float]:
+    """Starts (S,) bool that CP-SAT finds, and a cost that none is below.
 
-
-def _write(problem: SiteProblem, starts: JobStarts, price: np.ndarray) -> _Starts:
-    """Write starts, whole or none, with the room that inference leaves where one starts.
-
-    running_t <= n - asked_t where a job starts in t, which y_t in {0, 1} tells; else what could be started before. What
-    running jobs then push aside saves at most the chord of its power, as in `write_starts`.
+    How many jobs miss their deadline at least is asked first: a few large terms of the cost, which a search among all
+    of them at once bounds badly.
     """
-    jobs, n, v = problem.jobs, problem.horizon, problem.values
-    writer, power = ProgramWriter(), jobs.gpus * np.asarray(problem.job_mw_per_gpu)[jobs.kind]
-    runs = np.minimum(jobs.steps[starts.job], n - starts.step).astype(int)
-    upto = np.append(0, np.cumsum(price))
-    paid = power[starts.job] * (upto[starts.step + runs] - upto[starts.step])
-    x = writer.columns(len(starts.job), start_cost(problem, starts.job, starts.step) + paid, 0, 1, whole=True)
-    most = most_running(problem, int(jobs.steps.max(initial=1)))
-    aside_most = _aside_most(problem, most)
-    left = writer.columns(n, 0, 0, most)
-    gpus = writer.rows(n, most, most, (left, 1))
-    at = np.repeat(np.arange(len(runs)), runs)
-    step = starts.step[at] + np.arange(len(at)) - np.repeat(np.cumsum(runs) - runs, runs)
-    writer.put(gpus[step], x[at], jobs.gpus[starts.job[at]])
-    saved = infer_mw_per_gpu(problem) * np.maximum(price, 0)
-    aside = writer.columns(n, -saved, 0, aside_most)
-    writer.rows(n, -np.inf, aside_most, (aside, 1), (left, aside_most / most))
-    starting = writer.columns(n, 0, 0, 1, whole=True)
-    writer.rows(n, 0, np.inf, (left, 1), (starting, -aside_most))
-    begun = writer.rows(n, -np.inf, 0, (starting, -(v["n_gpus"] - problem.serving)))
-    writer.put(begun[starts.step], x, jobs.gpus[starts.job])
-    undone = writer.columns(len(starts.first), problem.weight * undone_usd(problem), 0, 1, whole=True)
-    one = writer.rows(len(undone), 1, 1, (undone, 1))
-    writer.put(one[starts.job], x, 1)
-    write_order(writer, problem, starts, x)
-    return _Starts(writer.program(), starts, x, undone)
+    try:
+        from ortools.sat.python import cp_model
+    except ImportError as err:
+        raise ImportError(missing_extra("A plan of whole jobs", "ortools", "ortools")) from err
+    model, x, undone = _model(cp_model, choice)
+    columns = [*x, *undone]
+    for column, value in zip(columns, np.concatenate([known, choice.left(known)]).tolist(), strict=True):
+        model.add_hint(column, value)
+    solver = cp_model.CpSolver()
+    solver.parameters.max_time_in_seconds, solver.parameters.relative_gap_limit = seconds, ENOUGH
+    solver.parameters.num_workers, solver.parameters.random_seed = WORKERS, SEED
+
+    def least(worth: np.ndarray) -> float:
+        """Bound on the sum of whole numbers (S + J,) of what is chosen, after a search for the least."""
+        model.minimize(cp_model.LinearExpr.weighted_sum(columns, worth.tolist()))
+        status = solver.solve(model)
+        if status not in (cp_model.OPTIMAL, cp_model.FEASIBLE):
+            raise SolverError(
+                f"CP-SAT ended with status {solver.status_name(status)} after {seconds:g} s. Give it more seconds."
+            )
+        return float(solver.best_objective_bound)
+
+    missed = np.concatenate([choice.late, choice.problem.jobs.priced]).astype(int)
+    if missed[: len(x)][known].any() or missed[len(x) :][choice.left(known)].any():
+        fewest = int(np.ceil(least(missed) - SAME))
+        model.add(cp_model.LinearExpr.weighted_sum(columns, missed.tolist()) >= fewest)
+    # costs are rounded down, and so is the bound
+    bound = GRAIN * least(np.floor(np.concatenate([choice.start, choice.undone]) / GRAIN).astype(int))
+    return np.array([solver.boolean_value(column) for column in x], bool), bound
+
+
+def _model(cp_model: Any, choice: _Choice) -> tuple[Any, list[Any], list[Any]]:
+    """Whole starts as a model of CP-SAT: the model, and variables of the starts (S,) and of jobs never started (J,).
+
+        sum_s x_js + undone_j = 1                                        one start, or none
+        running_t = running_(t-1) + GPUs that start in t - GPUs that end before t
+        running_t <= n - asked_t  where a job starts in t, else what could be started before
+        sum_(since <= s <= until) x_behind,s <= sum_(s <= until) x_ahead,s  the order of the queues
+
+    and running_t once more as a cumulative constraint over the runs.
+    """
+    problem, starts = choice.problem, choice.starts
+    jobs, n, gpus = problem.jobs, problem.horizon, np.round(problem.jobs.gpus).astype(int).tolist()
+    most = np.floor(choice.most + HALF_GPU).astype(int).tolist()
+    free = np.floor(problem.values["n_gpus"] - problem.serving + HALF_GPU).astype(int).tolist()
+    model = cp_model.CpModel()
+    x = [model.new_bool_var("") for _ in starts.job]
+    undone = [model.new_bool_var("") for _ in gpus]
+    ways: list[list[int]] = [[] for _ in gpus]
+    begin: list[list[int]] = [[] for _ in range(n)]
+    end: list[list[int]] = [[] for _ in range(n + 1)]
+    for s, (job, step, run) in enumerate(zip(starts.job.tolist(), starts.step.tolist(), choice.runs, strict=True)):
+        ways[job].append(s)
+        begin[step].append(s)
+        end[step + run].append(s)
+    runs, held = [], []
+    for job, own in enumerate(ways):
+        model.add_exactly_one([*(x[s] for s in own), undone[job]])
+        if not own:
+            continue
+        steps = [int(starts.step[s]) for s in own]
+        at, length = model.new_int_var_from_domain(cp_model.Domain.from_values(steps), ""), int(jobs.steps[job])
+        for s, step in zip(own, steps, strict=True):
+            model.add(at == step).only_enforce_if(x[s])
+        runs.append(model.new_optional_interval_var(at, length, at + length, ~undone[job], ""))
+        held.append(gpus[job])
+    largest = max(most)
+    for t in range(n):
+        if most[t] < largest:
+            runs.append(model.new_fixed_size_interval_var(t, 1, ""))
+            held.append(largest - most[t])
+    model.add_cumulative(runs, held, largest)
+    before: Any = 0
+    for t in range(n):
+        running = model.new_int_var(0, most[t], "")
+        added = sum(gpus[starts.job[s]] * x[s] for s in begin[t]) - sum(gpus[starts.job[s]] * x[s] for s in end[t])
+        model.add(running == before + added)
+        if begin[t]:
+            starting = model.new_bool_var("")
+            for s in begin[t]:
+                model.add_implication(x[s], starting)
+            model.add(running <= free[t]).only_enforce_if(starting)
+        before = running
+    for ahead, behind, since, until in zip(starts.ahead, starts.behind, starts.since, starts.until, strict=True):
+        late = [x[s] for s in ways[behind] if since <= starts.step[s] <= until]
+        if late:
+            model.add(sum(late) <= sum(x[s] for s in ways[ahead] if starts.step[s] <= until))
+    return model, x, undone
