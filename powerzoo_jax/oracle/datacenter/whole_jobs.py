@@ -1,6 +1,6 @@
-"""Whole jobs at prices of power by constraint programming, and a bound of plant and jobs apart (Lagrangian decomposition).
+"""Whole jobs at prices of power by constraint programming, and a bound of plant and jobs apart.
 
-Power of servers is all that ties jobs to the plant. With prices p_t of it [reward/MW]
+Power of servers is all that ties jobs to the plant. With prices p_t of it [reward/MW] (Lagrangian decomposition)
 
     min over both (plant(power) + jobs(power))  >=  min (plant(power) - p' power)  +  min (jobs + p' power)
 
@@ -37,7 +37,7 @@ from powerzoo_jax.oracle.linear_program import ProgramWriter, dual_bound
 
 HALF_GPU = 0.5  # sums of GPUs are whole numbers
 ENOUGH = 0.005  # of a search: relative gap at which it ends
-GRAIN = 1e-5  # [reward] of costs: those of CP-SAT are whole numbers
+GRAIN = 1e-6  # [reward] of costs: those of CP-SAT are whole numbers
 SAME = 1e-6  # of whole numbers in floats
 SEED = 0
 WORKERS = 1  # the same starts from run to run

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from dataclasses import replace
 from itertools import product
 
@@ -9,6 +10,7 @@ import numpy as np
 import pytest
 
 import powerzoo_jax
+from powerzoo_jax.base.errors import SolverError
 from powerzoo_jax.base.tree import take
 from powerzoo_jax.oracle.datacenter.policies import (
     build_site_problems,
@@ -18,7 +20,14 @@ from powerzoo_jax.oracle.datacenter.policies import (
 )
 from powerzoo_jax.oracle.datacenter.priced import MISS_USD, SitePlans, relaxed_bound
 from powerzoo_jax.oracle.datacenter.problem import JobList
-from powerzoo_jax.oracle.datacenter.program import idle_it_mw, list_starts, solve_site, start_cost, undone_usd
+from powerzoo_jax.oracle.datacenter.program import (
+    idle_it_mw,
+    list_starts,
+    solve_site,
+    start_cost,
+    starts_late,
+    undone_usd,
+)
 from powerzoo_jax.oracle.datacenter.whole_jobs import plan_whole_jobs, plant_bound
 from powerzoo_jax.oracle.reference import execute
 from powerzoo_jax.tasks.score import SEED, all_starts, episode_keys
@@ -93,6 +102,39 @@ def test_no_way_to_start_three_jobs_beats_the_bound_at_any_prices_of_power(three
     gpus = plan_whole_jobs(problem, starts, price, nothing, SECONDS).gpus
     own = [ways[way] for way in ways if np.array_equal(gpus, as_gpus(problem, way))]
     assert own and best - own[0] <= bounds[0] - best + EXACT
+
+
+def test_jobs_that_cannot_all_be_in_time_miss_as_few_deadlines_as_any_way_to_start_them(three_jobs):
+    # the small jobs last as long as the large one, and no two of the three fit beside each other
+    jobs = three_jobs.jobs._replace(gpus=np.array([500.0, 300.0, 350.0]), steps=np.array([4.0, 4.0, 4.0]))
+    jobs = jobs._replace(
+        duration_min=np.full(3, 110.0), last=np.array([4, 4, 5]), due_min=np.array([150.0, 145.0, 190.0])
+    )
+    problem = replace(three_jobs, jobs=jobs, missed_usd=500.0)
+    fewest = min(
+        sum(
+            step is None or bool(starts_late(problem, np.array([k]), np.array([step]))[0]) for k, step in enumerate(way)
+        )
+        for way in every_way(problem)
+    )
+    starts = list_starts(problem, problem.slots)
+    whole = plan_whole_jobs(problem, starts, relaxed_bound(problem, starts)[1], np.zeros((STEPS, 2)), SECONDS)
+    assert fewest > 0 and whole.bound <= whole.cost
+    # what a miss costs is most of the bound: the relaxation alone shares a start out among steps
+    assert whole.bound > fewest * problem.weight * problem.missed_usd
+
+
+def test_without_the_library_a_plan_of_whole_jobs_names_its_extra(three_jobs, monkeypatch):
+    monkeypatch.setitem(sys.modules, "ortools.sat.python", None)
+    starts = list_starts(three_jobs, three_jobs.slots)
+    with pytest.raises(ImportError, match=r"plan of whole jobs needs ortools.*powerzoo-jax\[ortools\]"):
+        plan_whole_jobs(three_jobs, starts, np.ones(STEPS), np.zeros((STEPS, 2)), SECONDS)
+
+
+def test_a_search_without_time_says_what_to_give_it(three_jobs):
+    starts = list_starts(three_jobs, three_jobs.slots)
+    with pytest.raises(SolverError, match=r"CP-SAT ended with status UNKNOWN after 0 s. Give it more seconds"):
+        plan_whole_jobs(three_jobs, starts, np.ones(STEPS), np.zeros((STEPS, 2)), 0.0)
 
 
 def as_gpus(problem, way):
