@@ -83,8 +83,8 @@ def _aside_most(problem: SiteProblem, most: np.ndarray) -> np.ndarray:
 
 
 @dataclass(frozen=True, eq=False)
-class _Choice:
-    """What a choice among the starts of an episode costs [reward]: each start (S,), and each job left undone (J,).
+class _StartCosts:
+    """Cost of a choice among the starts of an episode [reward]: of each start (S,), and of each job left undone (J,).
 
     Running jobs push inference aside and save at most the chord of its power, as in `program.write_starts`; that is
     linear in what runs, and part of the cost of a start.
@@ -146,12 +146,12 @@ def plan_whole_jobs(
 
     Raises ImportError without the extra `ortools`, SolverError where CP-SAT finds no starts in that time.
     """
-    choice = _Choice(problem, starts, price)
-    begun, bound = _search(choice, _begun(problem, starts, gpus), seconds)
+    costs = _StartCosts(problem, starts, price)
+    begun, bound = _search(costs, _begun(problem, starts, gpus), seconds)
     taken = np.zeros((problem.horizon, 2))
     jobs, of = problem.jobs, starts.job[begun]
     np.add.at(taken, (starts.step[begun], jobs.kind[of]), jobs.gpus[of])
-    return WholeJobs(taken, choice.cost(begun), bound)
+    return WholeJobs(taken, costs.cost(begun), bound)
 
 
 def _begun(problem: SiteProblem, starts: JobStarts, gpus: np.ndarray) -> np.ndarray:
@@ -170,7 +170,7 @@ def _begun(problem: SiteProblem, starts: JobStarts, gpus: np.ndarray) -> np.ndar
     return begun
 
 
-def _search(choice: _Choice, known: np.ndarray, seconds: float) -> tuple[np.ndarray, float]:
+def _search(costs: _StartCosts, known: np.ndarray, seconds: float) -> tuple[np.ndarray, float]:
     """Starts (S,) bool that CP-SAT finds, and a cost that none is below.
 
     How many jobs miss their deadline at least is asked first: a few large terms of the cost, which a search among all
@@ -180,9 +180,9 @@ def _search(choice: _Choice, known: np.ndarray, seconds: float) -> tuple[np.ndar
         from ortools.sat.python import cp_model
     except ImportError as err:
         raise ImportError(missing_extra("A plan of whole jobs", "ortools", "ortools")) from err
-    model, x, undone = _model(cp_model, choice)
+    model, x, undone = _model(cp_model, costs)
     columns = [*x, *undone]
-    for column, value in zip(columns, np.concatenate([known, choice.left(known)]).tolist(), strict=True):
+    for column, value in zip(columns, np.concatenate([known, costs.left(known)]).tolist(), strict=True):
         model.add_hint(column, value)
     solver = cp_model.CpSolver()
     solver.parameters.max_time_in_seconds, solver.parameters.relative_gap_limit = seconds, ENOUGH
@@ -198,16 +198,16 @@ def _search(choice: _Choice, known: np.ndarray, seconds: float) -> tuple[np.ndar
             )
         return float(solver.best_objective_bound)
 
-    missed = np.concatenate([choice.late, choice.problem.jobs.priced]).astype(int)
-    if missed[: len(x)][known].any() or missed[len(x) :][choice.left(known)].any():
+    missed = np.concatenate([costs.late, costs.problem.jobs.priced]).astype(int)
+    if missed[: len(x)][known].any() or missed[len(x) :][costs.left(known)].any():
         fewest = int(np.ceil(least(missed) - SAME))
         model.add(cp_model.LinearExpr.weighted_sum(columns, missed.tolist()) >= fewest)
     # costs are rounded down, and so is the bound
-    bound = GRAIN * least(np.floor(np.concatenate([choice.start, choice.undone]) / GRAIN).astype(int))
+    bound = GRAIN * least(np.floor(np.concatenate([costs.start, costs.undone]) / GRAIN).astype(int))
     return np.array([solver.boolean_value(column) for column in x], bool), bound
 
 
-def _model(cp_model: Any, choice: _Choice) -> tuple[Any, list[Any], list[Any]]:
+def _model(cp_model: Any, costs: _StartCosts) -> tuple[Any, list[Any], list[Any]]:
     """Whole starts as a model of CP-SAT: the model, and variables of the starts (S,) and of jobs never started (J,).
 
         sum_s x_js + undone_j = 1                                        one start, or none
@@ -217,9 +217,9 @@ def _model(cp_model: Any, choice: _Choice) -> tuple[Any, list[Any], list[Any]]:
 
     and running_t once more as a cumulative constraint over the runs.
     """
-    problem, starts = choice.problem, choice.starts
+    problem, starts = costs.problem, costs.starts
     jobs, n, gpus = problem.jobs, problem.horizon, np.round(problem.jobs.gpus).astype(int).tolist()
-    most = np.floor(choice.most + HALF_GPU).astype(int).tolist()
+    most = np.floor(costs.most + HALF_GPU).astype(int).tolist()
     free = np.floor(problem.values["n_gpus"] - problem.serving + HALF_GPU).astype(int).tolist()
     model = cp_model.CpModel()
     x = [model.new_bool_var("") for _ in starts.job]
@@ -227,7 +227,7 @@ def _model(cp_model: Any, choice: _Choice) -> tuple[Any, list[Any], list[Any]]:
     ways: list[list[int]] = [[] for _ in gpus]
     begin: list[list[int]] = [[] for _ in range(n)]
     end: list[list[int]] = [[] for _ in range(n + 1)]
-    for s, (job, step, run) in enumerate(zip(starts.job.tolist(), starts.step.tolist(), choice.runs, strict=True)):
+    for s, (job, step, run) in enumerate(zip(starts.job.tolist(), starts.step.tolist(), costs.runs, strict=True)):
         ways[job].append(s)
         begin[step].append(s)
         end[step + run].append(s)
