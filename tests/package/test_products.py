@@ -182,11 +182,12 @@ def test_dc_opf_is_the_same_where_float32_products_are_rounded(monkeypatch: pyte
     assert (plain.status == OpfStatus.OPTIMAL).all()
     for one, other in zip(jax.tree.leaves(plain), jax.tree.leaves(emulated), strict=True):
         np.testing.assert_array_equal(one, other)
-    # and without the precision that the products name, the same emulation ruins it
+    # and without the precision that the products name, the same emulation moves every price and leaves loads unsolved
     monkeypatch.setattr(numerics, "EXACT", None)
     unpinned, ruined = _dispatch()
     np.testing.assert_array_equal(unpinned.lmp, plain.lmp)  # a CPU does not care
-    assert (ruined.status == OpfStatus.OPTIMAL).sum() < STATES / 2
+    assert (ruined.lmp != plain.lmp).reshape(STATES, -1).any(axis=1).all()
+    assert (ruined.status != OpfStatus.OPTIMAL).sum() > STATES / 4
 
 
 @pytest.mark.parametrize("mode", ["tf32", "bf16"])
