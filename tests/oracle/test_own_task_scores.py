@@ -47,6 +47,12 @@ def test_a_builder_of_ones_own_gets_the_baselines_of_its_family_and_terms():
     assert get_baselines("my_dso") is get_baselines("dso") and get_baselines("my_uc") is get_baselines("marl_uc")
 
 
+def test_a_dispatch_task_takes_the_rules_of_its_grid_and_on_another_grid_those_of_the_first():
+    for base, case, like in (("opf_118", "case118", "marl_opf"), ("marl_opf", "pz_case118", "opf_118")):
+        powerzoo_jax.register(dataclasses.replace(get_spec(base), id=f"my_{case}", case=case), "mine.builders:build")
+        assert get_baselines(f"my_{case}") is get_baselines(like)
+
+
 def test_a_task_that_pays_for_something_else_says_how_to_give_it_baselines():
     spec = dataclasses.replace(get_spec("dso"), id="my_dso", term_names=("beauty",), term_weights=(1.0,))
     powerzoo_jax.register(spec, "mine.builders:build")
