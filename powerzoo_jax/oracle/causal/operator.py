@@ -194,8 +194,6 @@ def _act(
     paths = jnp.maximum(load[None] + away, 0)
     plan = mend_plan(sight, model, units, paths, memory.plan, t)
     on, score, p = operate_step(model, units, plan[t], load[t])
-    # the score of an idle unit does not matter; who copies the plan and leaves one on lets it do little then
-    score = jnp.where(on, score, -1)
     action = jnp.concatenate([jnp.where(on, 1, -1).astype(score.dtype), score])[None]
     return OperatorMemory(t + 1, seen, plan, CommitmentState(on=units.on, steps=units.steps, p_mw=p)), action
 
