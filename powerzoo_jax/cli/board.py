@@ -93,8 +93,8 @@ drawn with a seed, where plans take long (`n` in docs/tasks.md).
   than learners do, **best** the best feasible plans known, and the **bound** is a return that no policy within the
   budgets exceeds. A star: that policy breaks a budget. All play the same episodes.
 - **Budgets kept**: seeds whose mean costs meet every budget on val and on test, and the channels that others break.
-- **Planner seen**: the planner whose plans the policy, or the run that it began with, was trained on. A dash: it has
-  learnt from the reward alone.
+- **Planner seen**: the planner whose plans the policy, or the run that it began with, was trained on, and the rule
+  where it gives some columns of the action. A dash: it has learnt from the reward alone.
 - **Times** are those of the clock, of all seeds together. CPU counts compiling, training and scoring, and tells more
   where the machine was shared.
 - A learner `causal` is none: nothing is trained for it.

@@ -21,6 +21,7 @@ from jax.tree_util import Partial
 from powerzoo_jax.base.tree import where_done
 from powerzoo_jax.cli.runs import SELECTED, Run, as_acts, load_state, open_run
 from powerzoo_jax.envs import Sim
+from powerzoo_jax.oracle.baselines import RULE
 from powerzoo_jax.rl.algorithms.lagrangian import LEAST_BUDGET
 from powerzoo_jax.rl.training import checkpoint
 from powerzoo_jax.rl.training.config import CloneConfig, Config
@@ -142,7 +143,12 @@ def begun_state(run: Run, state: Any) -> Any:
 
 
 def planner_seen(config: Config) -> str:
-    """Planner that a policy has learnt from, itself or by the run that it started from; "" where none."""
+    """Planner that a policy has learnt from, itself or by the run that it started from; "" where none.
+
+    That of a policy with columns that a rule of the operator gives is the rule.
+    """
+    if getattr(config, "column_rule", ""):
+        return RULE
     if isinstance(config, CloneConfig):
         return config.teacher
     return planner_seen(open_run(Path(config.start_from)).config) if config.start_from else ""

@@ -8,7 +8,7 @@ from __future__ import annotations
 import importlib
 import json
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -104,6 +104,18 @@ Choose = Callable[[Sim, Draw, Array], Policy]
 
 
 @dataclass(frozen=True)
+class ColumnRule:
+    """Rule that gives some columns of an action and reads the observation alone, beside a learner of the others.
+
+    columns:  of an agent's action
+    of:       sim -> function of observations (A, O), which gives actions (A, U) in [-1, 1]; only `columns` count
+    """
+
+    columns: tuple[int, ...]
+    of: Callable[[Sim], Callable[[Array], Array]]
+
+
+@dataclass(frozen=True)
 class Baselines:
     """Reference policies of a task.
 
@@ -114,6 +126,7 @@ class Baselines:
     violating:  policy that must break a budget, or the constraint would be idle
     idle:       why no policy whatsoever can break a budget; empty where `violating` must
     headline:   named split that is shown beside val and test; empty where none is
+    columns:    rules of some columns, by name, that learners may leave to them
     """
 
     rules: Mapping[str, Choose]
@@ -122,6 +135,7 @@ class Baselines:
     violating: str = "random"
     idle: str = ""
     headline: str = ""
+    columns: Mapping[str, ColumnRule] = field(default_factory=dict)
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -323,6 +337,14 @@ def get_baselines(task_id: str) -> Baselines:
         )
     book: Baselines = _load(where)
     return book
+
+
+def get_column_rule(task_id: str, name: str) -> ColumnRule:
+    """Rule of some columns of a task's actions, by name; errors as in `get_baselines`, ValueError for another name."""
+    known = get_baselines(task_id).columns
+    if name not in known:
+        raise ValueError(unknown(f"rule of columns of {task_id!r}", name, known))
+    return known[name]
 
 
 def list_baselines() -> tuple[str, ...]:

@@ -11,7 +11,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from functools import partial
+from functools import partial, wraps
 from typing import Any
 
 import jax
@@ -28,6 +28,7 @@ from powerzoo_jax.envs.observe import SharedObs
 from powerzoo_jax.oracle.baselines import idle_act as idle_act
 from powerzoo_jax.oracle.baselines import idle_action
 from powerzoo_jax.oracle.baselines import random_act as random_act
+from powerzoo_jax.oracle.registry import get_column_rule
 from powerzoo_jax.rl.history import with_window
 from powerzoo_jax.rl.networks.body import (
     Actor,
@@ -260,6 +261,30 @@ def sac_act(cfg: SACConfig, sim: Sim, policy: ActorPolicy, *, greedy: bool = Tru
     return Partial(_draw_squashed, _Head(make_squashed(cfg, crew), crew, greedy), policy)
 
 
+def beside_rule(make_act: Callable[..., Act]) -> Callable[..., Act]:
+    """`make_act(cfg, sim, policy)` whose columns of `cfg.column_rule` are those of the task's rule."""
+
+    @wraps(make_act)
+    def made(cfg: APGConfig, sim: Sim, policy: ActorPolicy) -> Act:
+        act = make_act(cfg, sim, policy)
+        if not cfg.column_rule:
+            return act
+        rule = get_column_rule(sim.spec.id, cfg.column_rule)
+        ruled = np.isin(np.arange(action_box(sim).shape[-1]), rule.columns)
+        return Partial(_by_rule, act, rule.of(sim), ruled, **getattr(act, "keywords", {}))
+
+    return made
+
+
+def _by_rule(
+    act: Act, rule: Callable[[Array], Array], ruled: np.ndarray, carry: Any, obs: Array, key: Array, **memory: Any
+) -> tuple[Any, Array]:
+    del memory  # the carry before an episode, see `envs.episode.first_carry`
+    carry, action = act(carry, obs, key)
+    return carry, jnp.where(ruled, jax.lax.stop_gradient(rule(obs)), action)
+
+
+@beside_rule
 @with_window
 def apg_act(cfg: APGConfig, sim: Sim, policy: ActorPolicy) -> Act:
     """Act with a trained deterministic policy."""

@@ -49,6 +49,7 @@ def test_a_policy_has_seen_the_planner_of_the_run_that_it_started_from(tmp_path)
     Run(Path(tuned), APGConfig(start_from=taught)).write()
     assert planner_seen(PPOConfig(start_from=tuned)) == "oracle"
     assert planner_seen(PPOConfig()) == ""
+    assert planner_seen(APGConfig(task="dc_microgrid", column_rule="starts")) == "rule"
     with pytest.raises(DataMissing, match="holds no run"):
         planner_seen(PPOConfig(start_from=str(tmp_path / "nowhere")))
 

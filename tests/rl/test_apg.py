@@ -9,7 +9,9 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from powerzoo_jax.base.errors import SettingsError
 from powerzoo_jax.envs.episode import first_carry
+from powerzoo_jax.oracle.registry import get_column_rule
 from powerzoo_jax.rl.algorithms import apg
 from powerzoo_jax.rl.algorithms.apg import blurred, held_to_norm
 from powerzoo_jax.rl.networks.body import Scale
@@ -82,6 +84,30 @@ def test_a_held_column_stays_at_its_start_and_the_others_learn(sim):
     state, _ = update(init(jax.random.key(0), sim), sim)
     _, action = apg_act(cfg, sim, apg.policy_of(state))((), jax.jit(sim.init)(jax.random.key(1))[1], jax.random.key(2))
     np.testing.assert_allclose(action, 0.5, rtol=1e-6)
+
+
+@pytest.mark.parametrize("memory", [0, 4])
+def test_columns_of_a_rule_are_its_own_and_the_others_learn_beside_them(memory):
+    """Jobs of the microgrid start as its rule says, whatever the policy; nothing of the network leads to them."""
+    sim = make("dc_microgrid", split="train", max_steps=4)
+    cfg = replace(CFG, task="dc_microgrid", updates=2, lanes=2, widths=(8,), memory=memory, column_rule="starts")
+    init, update = apg.make_update(replace(cfg, cost_weights=()), sim)
+    begun = init(jax.random.key(0), sim)
+    state, metrics = jax.jit(update)(begun, sim)
+    assert np.isfinite(metrics["loss"])
+    obs = jax.random.uniform(jax.random.key(1), sim.init(jax.random.key(1))[1].shape)
+    rule = get_column_rule("dc_microgrid", "starts").of(sim)
+    before, after = (policy_action(cfg, sim, apg.policy_of(x), obs) for x in (begun, state))
+    for action in (before, after):
+        np.testing.assert_array_equal(action[:, :2], rule(obs)[:, :2])
+    assert (before[:, 2:] != after[:, 2:]).all()
+    with pytest.raises(SettingsError, match="column_rule = 'starts' reads one observation, and history = 2"):
+        replace(cfg, history=2)
+
+
+def policy_action(cfg: APGConfig, sim, policy, obs) -> np.ndarray:
+    act = apg_act(cfg, sim, policy)
+    return np.asarray(act(first_carry(act, ()), obs, jax.random.key(2))[1])
 
 
 def test_noise_on_observations_is_a_share_of_what_each_field_varies_by():

@@ -30,6 +30,7 @@ from powerzoo_jax.oracle.microgrid.problem import (
     dispatch_program,
     relaxed_program,
 )
+from powerzoo_jax.oracle.microgrid.starts import JOB_STARTS
 from powerzoo_jax.oracle.registry import (
     Baselines,
     EpisodePlan,
@@ -338,4 +339,5 @@ MICROGRID = Baselines(
     splits=("train", "val", "test", *STRESS),
     violating="no_control",
     headline="dg_derating",
+    columns={"starts": JOB_STARTS},
 )

@@ -305,6 +305,8 @@ class APGConfig(Config):
     obs_noise:      standard deviations by which training blurs observations, so that days are not learnt by heart
     held:           columns of an agent's action that stay at `start`, because what they do has no slope; with
                     `start_from` they stay what that policy does, and only the last layer of the others learns
+    column_rule:    rule of the task that gives some columns by what is observed, see `oracle.registry.ColumnRule`; ""
+                    = every column is learnt. For columns whose effect has no slope and depends on the hour
     memory:         width of a gated recurrent unit behind the hidden layers, by which a policy remembers; 0 = none
     """
 
@@ -321,7 +323,16 @@ class APGConfig(Config):
     lane_grad_norm: NotNegative = 0.0
     obs_noise: NotNegative = 0.0
     held: tuple[Whole, ...] = ()
+    column_rule: str = ""
     memory: Annotated[int, Range(0, 2**16)] = 0
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.column_rule and self.history > 1:
+            raise SettingsError(
+                f"{self.algorithm}: column_rule = {self.column_rule!r} reads one observation, and history = "
+                f"{self.history} gives a policy {self.history}. Set history = 1, or take memory."
+            )
 
     @property
     def keeps_held(self) -> bool:
