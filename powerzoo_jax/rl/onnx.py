@@ -49,6 +49,7 @@ SAME = {
     "not": "Not",
     "or": "Or",
     "sqrt": "Sqrt",
+    "stop_gradient": "Identity",
     "sub": "Sub",
     "tanh": "Tanh",
 }  # operation of JAX -> operator of ONNX with the same meaning

@@ -26,6 +26,7 @@ from powerzoo_jax.rl.training.config import (
     SACConfig,
 )
 from powerzoo_jax.rl.training.learners import LEARNERS
+from powerzoo_jax.tasks import make
 from tests.rl.toy_battery import toy_sim
 from tests.rl.toy_team import toy_team
 
@@ -38,6 +39,10 @@ POLICIES = {
     "several observations": (toy_sim, PPOConfig(**ROLLED, activation="silu", history=3)),
     "memory": (toy_sim, APGConfig(**SMALL, activation="relu", memory=4)),
     "memory and several observations": (toy_sim, PPOGRUConfig(**ROLLED, memory=4, history=2)),
+    "columns of a rule": (
+        partial(make, "dc_microgrid", max_steps=4),
+        APGConfig(**SMALL, task="dc_microgrid", column_rule="starts"),
+    ),
     "kinds of agents": (toy_team, IPPOConfig(**ROLLED)),
     "agents of their own": (toy_team, IPPOConfig(**ROLLED, share=False)),
     "choices": (partial(toy_team, choice=True), IPPOConfig(**ROLLED)),
@@ -58,8 +63,8 @@ def noisy(sim: Sim, cfg: Config) -> Any:
 @pytest.fixture(scope="module", params=POLICIES)
 def exported(request):
     """(session, policy over lanes, draw of inputs by name)."""
-    make, cfg = POLICIES[request.param]
-    sim = make()
+    build, cfg = POLICIES[request.param]
+    sim = build()
     act = noisy(sim, cfg)
     (low, high), memory, rng = sim.spaces()[0], memory_of(act), np.random.default_rng(0)
 
