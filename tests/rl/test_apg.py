@@ -86,6 +86,7 @@ def test_a_held_column_stays_at_its_start_and_the_others_learn(sim):
     np.testing.assert_allclose(action, 0.5, rtol=1e-6)
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("memory", [0, 4])
 def test_columns_of_a_rule_are_its_own_and_the_others_learn_beside_them(memory):
     """Jobs of the microgrid start as its rule says, whatever the policy; nothing of the network leads to them."""
