@@ -91,8 +91,9 @@ def test_a_held_column_stays_at_its_start_and_the_others_learn(sim):
 def test_columns_of_a_rule_are_its_own_and_the_others_learn_beside_them(memory):
     """Jobs of the microgrid start as its rule says, whatever the policy; nothing of the network leads to them."""
     sim = make("dc_microgrid", split="train", max_steps=4)
-    cfg = replace(CFG, task="dc_microgrid", updates=2, lanes=2, widths=(8,), memory=memory, column_rule="starts")
-    init, update = apg.make_update(replace(cfg, cost_weights=()), sim)
+    settings = {"updates": 2, "lanes": 2, "widths": (8,), "memory": memory, "cost_weights": ()}
+    cfg = replace(CFG, task="dc_microgrid", column_rule="starts", **settings)
+    init, update = apg.make_update(cfg, sim)
     begun = init(jax.random.key(0), sim)
     state, metrics = jax.jit(update)(begun, sim)
     assert np.isfinite(metrics["loss"])

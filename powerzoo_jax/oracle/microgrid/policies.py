@@ -14,7 +14,6 @@ import jax.numpy as jnp
 import numpy as np
 from jax import Array, lax
 
-from powerzoo_jax.base.numerics import TINY
 from powerzoo_jax.base.tree import take
 from powerzoo_jax.devices import DataCenterState, datacenter
 from powerzoo_jax.devices.jobs import Pool
@@ -30,7 +29,7 @@ from powerzoo_jax.oracle.microgrid.problem import (
     dispatch_program,
     relaxed_program,
 )
-from powerzoo_jax.oracle.microgrid.starts import JOB_STARTS
+from powerzoo_jax.oracle.microgrid.starts import JOB_STARTS, RESERVE_MW, load_per_it, share_that_fits
 from powerzoo_jax.oracle.registry import (
     Baselines,
     EpisodePlan,
@@ -62,7 +61,7 @@ class Habit(NamedTuple):
 
 
 RULE = Habit()
-SAFE_RULE = Habit(reserve_mw=0.05, urgent_train_min=60.0, urgent_fine_min=60.0)
+SAFE_RULE = Habit(reserve_mw=RESERVE_MW, urgent_train_min=60.0, urgent_fine_min=60.0)
 
 
 class PlayedRule(NamedTuple):
@@ -134,19 +133,20 @@ def _act(sim: Sim, state: MicrogridState, habit: Habit) -> Array:
     params, site = sim.params, sim.params.site
     row = params.bank.weather_rows[state.weather_row + jnp.minimum(state.t, params.horizon - 1)]
     sun = _sun_mw(sim, state)
-    # what a megawatt of servers draws in the long run, with auxiliaries and the cooling that follows it
-    per_it = 1 + site.aux_share[0] + site.air_share[0] / datacenter.chiller_cop(site, row[OUTDOOR, None])[0]
+    per_it = load_per_it(site.aux_share[0], site.air_share[0], datacenter.chiller_cop(site, row[OUTDOOR, None])[0])
     span = (site.active_w[0] - site.idle_w[0]) / 1e6 * per_it
     order = jnp.zeros(5, state.soc_start.dtype).at[2].set(habit.cooling)
     idle = _probe(sim, state, order)[0]
     room_mw = params.diesel.p_max_mw[0] + sun + habit.reserve_mw - idle.it_mw[0] * per_it
     free = site.n_gpus[0] - idle.infer_gpus[0] - idle.job_gpus[0]
-    train = _share(room_mw, span * site.train.eta[0], free, _slack(idle.train, state, sim) < habit.urgent_train_min)
+    train = share_that_fits(
+        room_mw, span * site.train.eta[0], free, _slack(idle.train, state, sim) < habit.urgent_train_min
+    )
     begun = _probe(sim, state, order.at[0].set(train))[0]
     taken = begun.job_gpus[0] - idle.job_gpus[0]
     room_mw = room_mw - taken * span * site.train.eta[0]
     urgent = _slack(begun.finetune, state, sim) < habit.urgent_fine_min
-    fine = _share(room_mw, span * site.finetune.eta[0], free - taken, urgent)
+    fine = share_that_fits(room_mw, span * site.finetune.eta[0], free - taken, urgent)
     fine = jnp.where(_slack(begun.train, state, sim) < habit.hold_min, 0, fine)
     return _powered(sim, state, order.at[0].set(train).at[1].set(fine))
 
@@ -172,12 +172,6 @@ def _probe(sim: Sim, state: MicrogridState, order: Array) -> tuple[DataCenterSta
     command = sim.env.decode(2 * order[None] - 1, sim.params)
     plant, delivered = sim.env.limit(state, command, sim.params)
     return plant.site, -jnp.sum(delivered.site.p_mw)
-
-
-def _share(room_mw: Array, mw_per_gpu: Array, free: Array, urgent: Array) -> Array:
-    """Share of the free GPUs whose power fits, () in [0, 1]; all of them when a job cannot wait."""
-    fits = jnp.clip(room_mw / jnp.maximum(mw_per_gpu * free, TINY), 0, 1)
-    return jnp.where(urgent, jnp.ones_like(fits), fits)
 
 
 def _slack(pool: Pool, state: MicrogridState, sim: Sim) -> Array:

@@ -25,6 +25,17 @@ URGENT = 1.5  # slack of the most urgent job over its duration, below which all 
 FIELD = {name: i for i, name in enumerate(FIELDS.names)}
 
 
+def load_per_it(aux_share: Array, air_share: Array, cop: Array) -> Array:
+    """Load of a megawatt of servers in the long run, () [-]: with auxiliaries and the cooling that follows it."""
+    return 1 + aux_share + air_share / cop
+
+
+def share_that_fits(room_mw: Array, mw_per_gpu: Array, free: Array, urgent: Array) -> Array:
+    """Share of the free GPUs whose power fits, () in [0, 1]; all of them when a job cannot wait."""
+    fits = jnp.clip(room_mw / jnp.maximum(mw_per_gpu * free, TINY), 0, 1)
+    return jnp.where(urgent, jnp.ones_like(fits), fits)
+
+
 class StartFacts(NamedTuple):
     """Ratings that the rule knows, () each: GPUs, load of the servers without jobs and what a GPU adds [MW], shares of
     auxiliaries and of heat in the air, rated COP of the chiller, sun and diesel set [MW].
@@ -60,13 +71,11 @@ def start_rule(sim: Sim) -> Partial:
 def _start(facts: StartFacts, obs: Array) -> Array:
     seen = {name: obs[0, i] for name, i in FIELD.items()}
     cop = facts.cop * (COP_RANGE[0] + COP_RANGE[1] * seen["cop_ratio"])
-    # what a megawatt of servers draws in the long run, with auxiliaries and the cooling that follows it
-    per_it = 1 + facts.aux_share + facts.air_share / cop
+    per_it = load_per_it(facts.aux_share, facts.air_share, cop)
     load_mw = (facts.base_mw + facts.n_gpus * facts.mw_per_gpu * seen["gpu_util"]) * per_it
     room_mw = facts.sun_mw * seen["solar_cf"] + facts.diesel_mw + RESERVE_MW - load_mw
     free = jnp.maximum(facts.n_gpus * (1 - seen["gpu_util"]), 1)
-    share = jnp.clip(room_mw / jnp.maximum(per_it * facts.mw_per_gpu * free, TINY), 0, 1)
-    share = jnp.where(seen["queue_urgency"] < URGENT / URGENCY_SPAN, jnp.ones_like(share), share)
+    share = share_that_fits(room_mw, per_it * facts.mw_per_gpu, free, seen["queue_urgency"] < URGENT / URGENCY_SPAN)
     return jnp.broadcast_to(2 * share - 1, (1, len(ACTIONS)))
 
 
