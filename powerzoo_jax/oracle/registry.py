@@ -115,6 +115,21 @@ class ColumnRule:
     of: Callable[[Sim], Callable[[Array], Array]]
 
 
+Correct = Callable[[Any, Array, Array], tuple[Any, Array]]
+"""(memory, obs (A, O), action (A, U)) -> (memory, the action that is played)"""
+
+
+@dataclass(frozen=True)
+class SafetyFilter:
+    """Rule of the operator between a policy and a task: what it does not allow, it mends.
+
+    of:  sim -> (memory before an episode, all zeros; function that mends an action by what is observed;
+         (A, U) bool, the columns of an action that it looks at)
+    """
+
+    of: Callable[[Sim], tuple[Any, Correct, np.ndarray]]
+
+
 @dataclass(frozen=True)
 class Baselines:
     """Reference policies of a task.
@@ -127,6 +142,7 @@ class Baselines:
     idle:       why no policy whatsoever can break a budget; empty where `violating` must
     headline:   named split that is shown beside val and test; empty where none is
     columns:    rules of some columns, by name, that learners may leave to them
+    filters:    safety filters, by name, that policies may act through
     """
 
     rules: Mapping[str, Choose]
@@ -136,6 +152,7 @@ class Baselines:
     idle: str = ""
     headline: str = ""
     columns: Mapping[str, ColumnRule] = field(default_factory=dict)
+    filters: Mapping[str, SafetyFilter] = field(default_factory=dict)
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -344,6 +361,14 @@ def get_column_rule(task_id: str, name: str) -> ColumnRule:
     known = get_baselines(task_id).columns
     if name not in known:
         raise ValueError(unknown(f"rule of columns of {task_id!r}", name, known))
+    return known[name]
+
+
+def get_safety_filter(task_id: str, name: str) -> SafetyFilter:
+    """Safety filter of a task by name; errors as in `get_column_rule`."""
+    known = get_baselines(task_id).filters
+    if name not in known:
+        raise ValueError(unknown(f"safety filter of {task_id!r}", name, known))
     return known[name]
 
 

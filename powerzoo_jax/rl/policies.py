@@ -23,12 +23,12 @@ from jax.tree_util import Partial
 
 from powerzoo_jax.base import Box
 from powerzoo_jax.envs.core import Sim
-from powerzoo_jax.envs.episode import Act
+from powerzoo_jax.envs.episode import MEMORY, Act
 from powerzoo_jax.envs.observe import SharedObs
 from powerzoo_jax.oracle.baselines import idle_act as idle_act
 from powerzoo_jax.oracle.baselines import idle_action
 from powerzoo_jax.oracle.baselines import random_act as random_act
-from powerzoo_jax.oracle.registry import get_column_rule
+from powerzoo_jax.oracle.registry import Correct, get_column_rule, get_safety_filter
 from powerzoo_jax.rl.history import with_window
 from powerzoo_jax.rl.networks.body import (
     Actor,
@@ -244,6 +244,39 @@ def distribution_and_values(crew: AgentGroups, actor: Actor, params: Any, x: Any
     return crew.head.dist(out, log_std), values
 
 
+def filter_of(cfg: Any, sim: Sim) -> tuple[Any, Correct, np.ndarray] | None:
+    """Safety filter that settings name, as `oracle.registry.SafetyFilter.of` gives it; None where they name none."""
+    name = getattr(cfg, "safety_filter", "")
+    if not name:
+        return None
+    # acts are made while programs are traced, and a filter reads the task on the host
+    with jax.ensure_compile_time_eval():
+        return get_safety_filter(sim.spec.id, name).of(sim)
+
+
+def through_filter(make_act: Callable[..., Act]) -> Callable[..., Act]:
+    """`make_act(cfg, sim, policy)` whose actions go through the safety filter `cfg.safety_filter` of the task."""
+
+    @wraps(make_act)
+    def made(cfg: Any, sim: Sim, policy: ActorPolicy, **options: Any) -> Act:
+        act, found = make_act(cfg, sim, policy, **options), filter_of(cfg, sim)
+        if found is None:
+            return act
+        blank, correct, _ = found
+        return Partial(_filtered, act, correct, memory=(getattr(act, "keywords", {}).get(MEMORY, ()), blank))
+
+    return made
+
+
+def _filtered(act: Act, correct: Correct, carry: Any, obs: Array, key: Array, *, memory: Any) -> tuple[Any, Array]:
+    del memory  # the carry before an episode, see `envs.episode.first_carry`
+    own, seen = carry
+    own, action = act(own, obs, key)
+    seen, action = correct(seen, obs, action)
+    return (own, seen), action
+
+
+@through_filter
 @with_window
 def ppo_act(cfg: PPOConfig | CloneConfig | ESConfig, sim: Sim, policy: ActorPolicy, *, greedy: bool = True) -> Act:
     """Act with a policy that PPO or a relative has trained: its most likely action when greedy, else a sample.
@@ -300,6 +333,7 @@ def clone_act(cfg: CloneConfig, sim: Sim, policy: ActorPolicy, *, greedy: bool =
     return (gru_act if cfg.memory else ppo_act)(cfg, sim, policy, greedy=greedy)
 
 
+@through_filter
 @with_window
 def gru_act(cfg: PPOGRUConfig | CloneConfig, sim: Sim, policy: ActorPolicy, *, greedy: bool = True) -> Act:
     """Act with a policy that recurrent PPO has trained."""

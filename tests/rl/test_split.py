@@ -13,12 +13,14 @@ import pytest
 import powerzoo_jax as pz
 from powerzoo_jax.base.errors import RunError
 from powerzoo_jax.envs import SharedObs
+from powerzoo_jax.envs.batch import split_observations
 from powerzoo_jax.rl.algorithms import ppo
 from powerzoo_jax.rl.networks import split
 from powerzoo_jax.rl.networks.body import Torso, denormalise, normalise, observe_batch, scale_from_bounds
-from powerzoo_jax.rl.networks.split import SplitDense, split_input
+from powerzoo_jax.rl.networks.split import SplitDense, split_input, summed_repetitions
+from powerzoo_jax.rl.policies import make_actor, make_crew
 from powerzoo_jax.rl.training import checkpoint
-from powerzoo_jax.rl.training.config import ALGORITHMS, PPOConfig
+from powerzoo_jax.rl.training.config import ALGORITHMS, DAggerConfig, PPOConfig
 
 RUNS = ((True, 2), (False, 3), (True, 1))
 AGENTS, SAMPLES = 4, 8
@@ -115,3 +117,23 @@ def test_states_saved_with_whole_observations_are_read(tmp_path):
             checkpoint.save(tmp_path, found, PPOConfig(), updates=2)
     with pytest.raises(RunError, match="obs"):
         checkpoint.restore(tmp_path, {**other, "obs": obs.expand()})
+
+
+def test_summed_repetitions_are_the_same_policy_with_most_weights_zero():
+    sim = pz.make("opf_118")
+    crew = make_crew(sim, joint=True)
+    network = make_actor(DAggerConfig(task="opf_118", widths=(4,)), crew)
+    obs = split_observations(sim).init(jax.random.key(0))[1]
+    seen = crew.view(obs)
+    weights = {"all": network.init(jax.random.key(1), seen)}
+    # the last layer starts near zero, and the test would see little
+    weights = jax.tree.map(lambda x: x + 0.1 * jnp.cos(jnp.arange(x.size)).reshape(x.shape), weights)
+    summed = summed_repetitions(sim, weights)
+    kernels = [w["all"]["params"]["Torso_0"]["Dense_0"]["kernel"] for w in (weights, summed)]
+    assert np.mean(kernels[0] == 0) < 0.01 and np.mean(kernels[1] == 0) > 0.9
+    outs = [network.apply(w["all"], seen)[0] for w in (weights, summed)]
+    np.testing.assert_allclose(outs[1], outs[0], atol=1e-6)
+    # the whole observation, as the task shows it, is read alike
+    np.testing.assert_allclose(network.apply(summed["all"], obs.expand().reshape(1, -1))[0], outs[0], atol=1e-6)
+    alone = pz.make("battery_arbitrage")
+    assert summed_repetitions(alone, weights) is weights

@@ -21,6 +21,7 @@ from powerzoo_jax.cli.table import STDOUT, working, write_json
 from powerzoo_jax.envs import Sim
 from powerzoo_jax.envs.episode import Act, first_carry
 from powerzoo_jax.rl.export import PLATFORMS, export_policy, memory_of
+from powerzoo_jax.rl.networks.split import summed_repetitions
 from powerzoo_jax.rl.onnx import OPSET, onnx_policy
 from powerzoo_jax.rl.training.config import Config
 from powerzoo_jax.rl.zoo import CARD, FIRST, FOLDERS, SUFFIX, ZOO, read_card, rounded, save_policy, spec_of
@@ -90,7 +91,8 @@ def _write_program(options: argparse.Namespace, run: Run) -> int:
 def _write_entry(options: argparse.Namespace, run: Run) -> int:
     """Write a policy as a file of the zoo: float16 weights, and a card with the scores of just these."""
     sim = run.make()
-    policy = rounded(_policy_of(run, sim, options.row))
+    policy = _policy_of(run, sim, options.row)
+    policy = rounded(policy.replace(actor=summed_repetitions(sim, policy.actor)))
     act, target = _act_of(run, sim, policy), options.out or run.folder / f"{run.config.task}{SUFFIX}"
     if target.suffix != SUFFIX:
         raise SettingsError(f"--out {target}: a file of the zoo ends in {SUFFIX}. Give it that ending.")

@@ -23,17 +23,16 @@ from flax import struct
 from jax import Array, lax
 from jax.tree_util import Partial
 
-from powerzoo_jax.base.numerics import matmul
 from powerzoo_jax.envs.core import Sim
 from powerzoo_jax.envs.series import Draw
 from powerzoo_jax.envs.transmission.units import reserve_share
 from powerzoo_jax.envs.transmission.units_types import TransmissionParams
 from powerzoo_jax.opf.commit import CommitmentState, legal_commitment, output_window
-from powerzoo_jax.opf.dispatch import economic_dispatch
 from powerzoo_jax.oracle.causal.dispatch import LOAD, load_range, train_loads
 from powerzoo_jax.oracle.causal.forecast import DailyForecast, fit_forecast, train_sim
 from powerzoo_jax.oracle.commitment.policies import switching_costs
 from powerzoo_jax.oracle.commitment.problem import host_rules
+from powerzoo_jax.oracle.commitment.secure_step import units_now
 from powerzoo_jax.oracle.registry import Policy
 from powerzoo_jax.oracle.transmission.dispatch import host_system, reachable
 from powerzoo_jax.oracle.transmission.policies import within_limits
@@ -148,36 +147,6 @@ def _act(
     intent = jnp.where(on, 1, -1).astype(score.dtype)
     action = jnp.concatenate([intent, score])[None] if sight.single_agent else jnp.stack([score, intent], axis=-1)
     return UnitsMemory(t + 1, seen, CommitmentState(on=units.on, steps=units.steps, p_mw=jnp.where(on, p, 0))), action
-
-
-def units_now(
-    params: TransmissionParams,
-    find: Array,
-    told: CommitmentState,
-    committed: Array,
-    line_use: Array,
-    load_mw: Array,
-    *,
-    first: Array,
-) -> CommitmentState:
-    """State of the units before the coming step: who runs is seen, outputs are those planned, mended by the flows.
-
-    find:       (L, G) as in `UnitsModel`
-    told:       state of the step before, with the outputs planned for it
-    committed:  (G,) and line_use (L,) as observed
-    load_mw:    () of the step that the flows belong to, shunts included
-    """
-    on = committed > 0.5
-    rules, factors = params.rules, params.factors
-    low, high = (jnp.where(rules.available, x, 0) for x in (rules.p_min_mw, rules.p_max_mw))
-    running = rules.available.astype(load_mw.dtype)
-    at_first = economic_dispatch(params.offers, load_mw, low, high, commitment=running).unit_power_mw
-    planned = jnp.where(first, at_first, told.p_mw)
-    flow = line_use * jnp.where(params.rate_mw > 0, params.rate_mw, params.peak_load_mw)
-    expected = matmul(factors.of_unit, planned) - factors.of_load * (load_mw - params.shunt_mw) + factors.fixed
-    p = jnp.where(on, jnp.clip(planned + matmul(flow - expected, find), low, high), 0)
-    steps = jnp.where(first, told.steps, jnp.where(on == told.on, told.steps + 1, 1))
-    return CommitmentState(on=on, steps=steps, p_mw=p)
 
 
 def _next_set(sight: UnitsSight, model: UnitsModel, units: CommitmentState, load_mw: Array, t: Array) -> Array:

@@ -26,17 +26,21 @@ from jax.tree_util import Partial
 from powerzoo_jax.base.numerics import matmul
 from powerzoo_jax.envs.core import Sim
 from powerzoo_jax.envs.series import Draw
-from powerzoo_jax.envs.transmission.units import reserve_share
-from powerzoo_jax.envs.transmission.units_types import TransmissionParams
-from powerzoo_jax.opf.allocate import SHARPNESS, allocate_by_weight, score_weights
-from powerzoo_jax.opf.commit import CommitmentRules, CommitmentState, legal_commitment, output_window
-from powerzoo_jax.oracle.causal.commitment import units_now
-from powerzoo_jax.oracle.causal.dispatch import LOAD, train_loads
+from powerzoo_jax.opf.commit import CommitmentRules, CommitmentState
+from powerzoo_jax.oracle.causal.dispatch import train_loads
 from powerzoo_jax.oracle.causal.forecast import DailyForecast, fit_forecast, train_sim
 from powerzoo_jax.oracle.commitment.problem import host_rules, running_cost
+from powerzoo_jax.oracle.commitment.secure_step import (
+    SecureModel,
+    UnitColumns,
+    average_cost,
+    secure_action,
+    secure_model,
+    units_at_first,
+    units_now,
+)
 from powerzoo_jax.oracle.registry import Policy
-from powerzoo_jax.oracle.transmission.dispatch import LEAST, MOST, cheapest_output, host_system
-from powerzoo_jax.oracle.transmission.policies import FULL_MW, LEAST_LEVEL_MW, relieved
+from powerzoo_jax.oracle.transmission.dispatch import cheapest_output, host_system
 
 PRICES = 24  # of energy, at which the cost of a step is bounded from below
 # over the slow units, in the first step and in every other; on val 4 and 1 gain 0.66 where 8 and 3 gain 0.75
@@ -45,12 +49,6 @@ FIRST_SWEEPS, SWEEPS = 8, 4
 SPREADS = (-1.2, 0.0, 1.2)
 SHARES = (0.25, 0.5, 0.25)  # weights of the paths; on val more or less on the middle one gains less
 QUICK_STEPS = 6  # that a quick unit is thought to run for after a start
-MOST_STARTS = 20  # units started beyond the list against an overload
-# of the least level of scores that gives the merit order, levels within whose reach it is sought anew: on val, with 4
-# and 1 sweeps, 0.52 is gained without them and 0.66 with them
-NEST = (0.6, 0.8, 1.0, 1.3)
-RAMP_MARGIN = 0.02  # [-] of the load, that the outputs reachable in the coming step must exceed it by
-KEPT_MW = 1e-2  # overload that counts as none
 
 
 class OperatorMemory(NamedTuple):
@@ -66,10 +64,7 @@ class OperatorMemory(NamedTuple):
 class OperatorModel:
     """Constants of a planner.
 
-    params:    TransmissionParams of the task, without its series
-    order:     (G,) int  units that may soonest stop again first, those by average cost at full load
-    slow:      (G,) bool  units with minimum times beyond the shortest
-    find:      (L, G)  [-]  outputs that explain flows by as little change as can be
+    secure:    SecureModel of the coming step
     dearest:   (S,) int  slow units by falling average cost at full load
     price:     (M,)  [USD/MWh]  of energy
     worth:     (G, M)  [USD/h]  least cost less sales of a slow unit that runs, 0 for the others
@@ -78,10 +73,7 @@ class OperatorModel:
     spread:    (T + 1, T)  [-]  standard deviation of its errors, by how many periods are known
     """
 
-    params: TransmissionParams
-    order: Array
-    slow: Array
-    find: Array
+    secure: SecureModel
     dearest: Array
     price: Array
     worth: Array
@@ -92,11 +84,9 @@ class OperatorModel:
 
 @dataclass(frozen=True)
 class OperatorSight:
-    """Columns of an observation, and the length of a step; static."""
+    """Columns of an observation, steps of an episode and the length of one; static."""
 
-    load: int
-    flow: slice
-    committed: slice
+    columns: UnitColumns
     horizon: int
     dt_hours: float
 
@@ -107,15 +97,10 @@ def plan_operator(sim: Sim, draws: Draw, keys: Array) -> Policy:
     Raises ValueError for a task of several agents or in direct mode, and for observations without the whole load.
     """
     del keys
-    names = sim.env.fields.names
-    if not sim.env.single_agent or sim.env.schedule or LOAD not in names:
-        raise ValueError(f"{sim.spec.id!r} is no task of one operator who sees {LOAD!r} and shares the load by scores.")
-    params, dtype, system = sim.params, sim.params.voll.dtype, host_system(sim)
+    secure, columns = secure_model(sim)
+    dtype = sim.params.voll.dtype
     days, joined = train_loads(train_sim(sim))
-    rules = host_rules(params.rules)
-    full = np.maximum(system.high_mw, 1e-3)
-    average = (running_cost(system.costs, full) + rules["no_load_usd_per_hour"]) / full
-    slow = rules["available"] & (rules["min_up"] > rules["min_up"][rules["available"]].min())
+    average, slow = average_cost(sim), np.asarray(secure.slow)
     forecast = fit_forecast(days, joined, 0, 0, dtype)
     price, worth, quick = energy_prices(sim, slow, average)
     dearest = np.flatnonzero(slow)[np.argsort(-average[slow], kind="stable")]
@@ -124,10 +109,7 @@ def plan_operator(sim: Sim, draws: Draw, keys: Array) -> Policy:
         return jnp.asarray(np.asarray(values, np.float64), dtype)
 
     model = OperatorModel(
-        params=params.replace(bank=(), starts=()),
-        order=jnp.asarray(np.lexsort((average, rules["min_up"])), jnp.int32),
-        slow=jnp.asarray(slow),
-        find=real(np.linalg.pinv(system.of_unit).T),
+        secure=secure,
         dearest=jnp.asarray(dearest, jnp.int32),
         price=real(price),
         worth=real(worth),
@@ -135,20 +117,9 @@ def plan_operator(sim: Sim, draws: Draw, keys: Array) -> Policy:
         forecast=forecast,
         spread=real(forecast_spread(forecast, days)),
     )
-    first_line, first_unit = names.index("line_flow_util_0"), names.index("commitment_0")
-    sight = OperatorSight(
-        load=names.index(LOAD),
-        flow=slice(first_line, first_line + len(system.rate_mw)),
-        committed=slice(first_unit, first_unit + sim.env.dims.unit),
-        horizon=sim.spec.horizon,
-        dt_hours=sim.env.dt_hours,
-    )
-    units = CommitmentState(
-        on=params.rules.available,
-        steps=jnp.maximum(params.rules.min_up, params.rules.min_down),
-        p_mw=jnp.zeros_like(params.rules.p_min_mw),
-    )
-    plan = jnp.broadcast_to(units.on & model.slow, (sim.spec.horizon, sim.env.dims.unit))
+    sight = OperatorSight(columns, sim.spec.horizon, sim.env.dt_hours)
+    units = units_at_first(sim.params.rules)
+    plan = jnp.broadcast_to(units.on & secure.slow, (sim.spec.horizon, sim.env.dims.unit))
     memory = OperatorMemory(jnp.zeros((), jnp.int32), jnp.zeros(sim.spec.horizon, dtype), plan, units)
     count = draws.load_row.shape[0]
     return Policy(
@@ -184,18 +155,18 @@ def _act(
     sight: OperatorSight, model: OperatorModel, memory: OperatorMemory, obs: Array, key: Array
 ) -> tuple[OperatorMemory, Array]:
     del key
-    t, params = memory.t, model.params
-    seen = memory.load.at[t].set(obs[0, sight.load])
+    t, secure, at = memory.t, model.secure, sight.columns
+    params = secure.params
+    seen = memory.load.at[t].set(obs[0, at.load])
     factor = model.forecast.path(seen, t + 1)
     load = params.peak_load_mw * factor + params.shunt_mw
-    columns, before = (obs[0, sight.committed], obs[0, sight.flow]), load[jnp.maximum(t - 1, 0)]
-    units = units_now(params, model.find, memory.units, *columns, before, first=t == 0)
+    shown, before = (obs[0, at.committed], obs[0, at.flow]), load[jnp.maximum(t - 1, 0)]
+    units = units_now(params, secure.find, memory.units, *shown, before, first=t == 0)
     away = params.peak_load_mw * jnp.outer(jnp.asarray(SPREADS, load.dtype), model.spread[t + 1])
     paths = jnp.maximum(load[None] + away, 0)
     plan = mend_plan(sight, model, units, paths, memory.plan, t)
-    on, score, p = operate_step(model, units, plan[t], load[t])
-    action = jnp.concatenate([jnp.where(on, 1, -1).astype(score.dtype), score])[None]
-    return OperatorMemory(t + 1, seen, plan, CommitmentState(on=units.on, steps=units.steps, p_mw=p)), action
+    action, p = secure_action(secure, units, plan[t], load[t])
+    return OperatorMemory(t + 1, seen, plan, units.replace(p_mw=p)), action
 
 
 def mend_plan(
@@ -215,7 +186,7 @@ def mend_plan(
         without = sales + (matmul(others, model.worth) + model.quick[None])[None]
         more = jnp.max(without + model.worth[g][None, None], axis=-1) - jnp.max(without, axis=-1)
         run = jnp.where(ahead, sight.dt_hours * (shares @ more), 0)
-        return plan.at[:, g].set(best_path(model.params.rules, units, g, run, t))
+        return plan.at[:, g].set(best_path(model.secure.params.rules, units, g, run, t))
 
     sweeps = jnp.where(t == 0, FIRST_SWEEPS, SWEEPS)
     return lax.fori_loop(0, sweeps * len(model.dearest), mend, plan)
@@ -243,88 +214,3 @@ def best_path(rules: CommitmentRules, units: CommitmentState, unit: Array, run_u
     a, b = chosen // (steps + 1), chosen % (steps + 1)
     at = jnp.arange(steps)
     return jnp.where((at >= a) & (at < b), ~on, on)
-
-
-def operate_step(
-    model: OperatorModel, units: CommitmentState, wish: Array, load_mw: Array
-) -> tuple[Array, Array, Array]:
-    """Coming step of the units: on (G,), scores (G,) in [-1, 1] and outputs (G,) [MW].
-
-    wish:  (G,) bool  units that are to run whatever the list says, wherever they may
-    """
-    params, rules = model.params, model.params.rules
-    legal = legal_commitment(rules, units)
-    may = legal[:, 1]
-    on = ~legal[:, 0] | (wish & may)
-    on = _fill(model, rules, units, on, may, load_mw)
-    first = _share(params, units, on, load_mw)
-
-    def overloaded(loop: tuple[Any, ...]) -> Array:
-        count, _, last, _, _ = loop
-        return (count < MOST_STARTS) & (last.excess > KEPT_MW)
-
-    def start_one(loop: tuple[Any, ...]) -> tuple[Any, ...]:
-        count, on, last, best_on, best = loop
-        low, _ = output_window(rules, units, on)
-        _, high = output_window(rules, units, may)
-        worst = jnp.argmax(jnp.where(params.rate_mw > 0, jnp.abs(last.flow) - params.rate_mw, -jnp.inf))
-        push = jnp.sign(last.flow[worst]) * params.factors.of_unit[worst]
-        room = last.p - low
-        relief = (jnp.sum(push * room) / jnp.maximum(jnp.sum(room), 1e-6) - push) * high
-        able = may & ~on & ~model.slow
-        chosen = jnp.argmax(jnp.where(able, relief, -jnp.inf))
-        wider = on.at[chosen].set(on[chosen] | able[chosen])
-        found = _share(params, units, wider, load_mw)
-        better = found.excess < best.excess
-        kept = jax.tree.map(lambda a, b: jnp.where(better, a, b), (wider, found), (best_on, best))
-        return jnp.where(jnp.any(able), count + 1, MOST_STARTS), wider, found, *kept
-
-    _, _, _, on, shared = lax.while_loop(overloaded, start_one, (jnp.zeros((), jnp.int32), on, first, on, first))
-    return on, shared.score, shared.p
-
-
-def _fill(
-    model: OperatorModel, rules: CommitmentRules, units: CommitmentState, on: Array, may: Array, load_mw: Array
-) -> Array:
-    """The units `on` (G,) and as many of the list as reserve and reach of the coming step ask for."""
-    params, order = model.params, model.order
-    _, reach = output_window(rules, units, may | on)
-    need = (1 + reserve_share(params)) * (load_mw - params.shunt_mw) - jnp.sum(jnp.where(on, rules.p_max_mw, 0))
-    short = (1 + RAMP_MARGIN) * load_mw - jnp.sum(jnp.where(on, reach, 0))
-    spare = (may & ~on)[order]
-    capacity, climb = (jnp.where(spare, x[order], 0) for x in (rules.p_max_mw, reach))
-    added = spare & ((jnp.cumsum(capacity) - capacity < need) | (jnp.cumsum(climb) - climb < short))
-    return on.at[order].set(on[order] | added)
-
-
-class LoadSharing(NamedTuple):
-    """Load shared by scores. score, p: (G,);  excess: () [MW] over all ratings;  flow: (L,) [MW]"""
-
-    score: Array
-    p: Array
-    excess: Array
-    flow: Array
-
-
-def _share(params: TransmissionParams, units: CommitmentState, on: Array, load_mw: Array) -> LoadSharing:
-    """Security-aware merit order as nearly as scores allow."""
-    low, high = output_window(params.rules, units, on)
-    first, _ = relieved(params, load_mw, low, high)
-    levels = _least_level(first, low) * jnp.asarray(NEST, load_mw.dtype)
-    least, most = (low[None] + jnp.minimum((high - low)[None], x * levels[:, None]) for x in (LEAST, MOST))
-    outputs, cost = jax.vmap(partial(relieved, params, load_mw))(least, most)
-    wanted = outputs[jnp.argmin(cost)]
-    level = _least_level(wanted, low)
-    weight = jnp.where(wanted >= high - FULL_MW, MOST, jnp.clip((wanted - low) / level, LEAST, MOST))
-    score = jnp.clip(2 * jnp.log(weight) / SHARPNESS - 1, -1, 1)
-    p = allocate_by_weight(score_weights(0.5 * (score + 1)), low, high, load_mw).p_mw
-    factors = params.factors
-    served = jnp.minimum(load_mw, jnp.sum(p)) - params.shunt_mw
-    flow = matmul(factors.of_unit, p) - factors.of_load * served + factors.fixed
-    excess = jnp.where(params.rate_mw > 0, jnp.maximum(jnp.abs(flow) - params.rate_mw, 0), 0)
-    return LoadSharing(score, p, jnp.sum(excess), flow)
-
-
-def _least_level(p_mw: Array, low_mw: Array) -> Array:
-    """Least level () [MW] of scores that lead to outputs (G,) [MW]."""
-    return jnp.maximum(jnp.max(p_mw - low_mw) / MOST, LEAST_LEVEL_MW)

@@ -21,6 +21,7 @@ from powerzoo_jax.opf.commit import RESERVE_SHARE, CommitmentRules
 from powerzoo_jax.oracle.commitment.lagrangian import priority_list, relax_commitment
 from powerzoo_jax.oracle.commitment.problem import CommitmentDay, host_rules
 from powerzoo_jax.oracle.commitment.secure import Wanted, by_list, operate, plan_day
+from powerzoo_jax.oracle.commitment.secure_step import SECURITY
 from powerzoo_jax.oracle.registry import Baselines, OraclePlan, Policy, follow
 from powerzoo_jax.oracle.transmission.dispatch import DispatchSystem, free_floor, host_system, rated_floor, reachable
 from powerzoo_jax.oracle.transmission.episode import commitment_problem
@@ -248,4 +249,5 @@ OPERATOR = Baselines(
     foresee=_foresee_many,
     splits=("val", "test", "load_stress", "line_tightening"),
     violating="cheapest",
+    filters={"security": SECURITY},
 )

@@ -50,6 +50,7 @@ from powerzoo_jax.rl.policies import (
     clone_act,
     crew_of,
     distribution,
+    filter_of,
     make_actor,
     make_gru,
     map_kinds,
@@ -171,6 +172,8 @@ def make_update(cfg: CloneConfig, sim: Sim | None = None, teacher: Teacher | Non
     optimiser = optax.chain(
         optax.clip_by_global_norm(cfg.max_grad_norm), optax.adamw(schedule, weight_decay=cfg.weight_decay)
     )
+    sifted = filter_of(cfg, home)
+    counts = None if sifted is None else sifted[-1].reshape(crew.size, -1)
     fading = cfg if isinstance(cfg, DAggerConfig) else None
     # a policy that remembers learns whole episodes, any other one single steps
     shape = (cfg.lanes, horizon) if cfg.memory else (cfg.lanes * horizon,)
@@ -242,7 +245,7 @@ def make_update(cfg: CloneConfig, sim: Sim | None = None, teacher: Teacher | Non
 
     def loss(actor: Any, scale: dict[str, Scale], batch: Lesson) -> Array:
         dist = answers(actor, by_kind(crew, normalise, scale, batch.x))
-        far = jnp.mean(crew.head.distance(dist, batch.action, cfg.lean), axis=-1)
+        far = jnp.mean(crew.head.distance(dist, batch.action, cfg.lean, counts), axis=-1)
         return jnp.sum(batch.weight * far) / jnp.maximum(jnp.sum(batch.weight), 1.0)
 
     def learn(state: ImitationState, lessons: Lesson, count: Array, key: Array) -> tuple[ImitationState, Array]:

@@ -94,19 +94,22 @@ class Head:
         logp = jax.nn.log_softmax(self._logits(dist, legal))
         return spread - jnp.sum(jnp.exp(logp) * logp, axis=(-2, -1))
 
-    def distance(self, dist: Dist, action: Array, lean: float | Array = 1.0) -> Array:
+    def distance(self, dist: Dist, action: Array, lean: float | Array = 1.0, counts: np.ndarray | None = None) -> Array:
         """Distance of the policy from actions (..., U) as `emit` sends them, (...): to be made small by imitation.
 
         Half the squared error of the continuous columns, as the environment takes them, and the cross-entropy of the
         choices. A mean beyond the bound that an action lies at is no error: the environment clips it to that action.
 
-        lean:  weight of a choice of the last option, beside 1 for any other; above 1 a policy in doubt takes it
+        lean:    weight of a choice of the last option, beside 1 for any other; above 1 a policy in doubt takes it
+        counts:  (..., U) bool, the columns that matter; None: all
         """
+        every = np.ones(len(self.options), bool) if counts is None else counts
         wanted = _columns(action, self.free)
         mean = jnp.tanh(dist.mean) if self.squash else dist.mean
         error = mean - wanted
         beyond = (jnp.abs(wanted) >= AT_BOUND) & (error * wanted > 0)
-        far = 0.5 * jnp.sum(jnp.where(beyond, 0.0, error) ** 2, axis=-1)
+        heard = ~beyond & _columns(every, self.free)
+        far = 0.5 * jnp.sum(jnp.where(heard, error, 0.0) ** 2, axis=-1)
         if not self.picks:
             return far
         chosen = _columns(action, self.picks)
@@ -115,6 +118,7 @@ class Head:
             chosen = jnp.round(0.5 * (chosen + 1.0) * last.astype(action.dtype))
         chosen = chosen.astype(jnp.int32)
         weight = jnp.where(chosen == last, jnp.asarray(lean, far.dtype), jnp.ones((), far.dtype))
+        weight = jnp.where(_columns(every, self.picks), weight, 0)
         logp = jax.nn.log_softmax(self._logits(dist, jnp.ones((*action.shape[:-1], 0), bool)))
         picked = jnp.take_along_axis(logp, chosen[..., None], axis=-1)
         return far - jnp.sum(weight * picked[..., 0], axis=-1)

@@ -13,6 +13,7 @@ from typing import Any
 import flax.linen as nn
 import jax
 import jax.numpy as jnp
+import numpy as np
 from flax import struct
 from jax import Array
 
@@ -109,6 +110,28 @@ def worth_splitting(sim: Sim) -> bool:
         return False
     parts = jax.eval_shape(split.init, jax.random.key(0))[1]
     return isinstance(parts, SharedObs) and 2 * (parts.shared.size + parts.own.size) <= dims.agent * dims.obs
+
+
+def summed_repetitions(sim: Sim, weights: Any) -> Any:
+    """Weights of the same policy whose first layer reads a repeated field once: files pack the zeros elsewhere.
+
+    weights:  of a network of one agent that sees the observations of all; others come back as they are
+    """
+    seen = jax.eval_shape(split_observations(sim).init, jax.random.key(0))[1]
+    if not isinstance(seen, SharedObs):
+        return weights
+    agents, width = sim.env.dims.agent, sim.env.dims.obs
+    repeated = np.repeat([shared for shared, _ in seen.runs], [length for _, length in seen.runs])[None, :, None]
+    first = (np.arange(agents) == 0)[:, None, None]
+
+    def fold(name: tuple[Any, ...], x: Array) -> Array:
+        if [getattr(part, "key", None) for part in name[-2:]] != ["Dense_0", "kernel"] or len(x) != agents * width:
+            return x
+        each = x.reshape(agents, width, -1)
+        once = jnp.where(first, jnp.sum(each, axis=0), 0)
+        return jnp.where(repeated, once, each).reshape(x.shape)
+
+    return jax.tree_util.tree_map_with_path(fold, weights)
 
 
 def undivided(tree: Any) -> Any:

@@ -328,11 +328,7 @@ class APGConfig(Config):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if self.column_rule and self.history > 1:
-            raise SettingsError(
-                f"{self.algorithm}: column_rule = {self.column_rule!r} reads one observation, and history = "
-                f"{self.history} gives a policy {self.history}. Set history = 1, or take memory."
-            )
+        _one_observation(self, "column_rule", instead=", or take memory")
 
     @property
     def keeps_held(self) -> bool:
@@ -367,6 +363,7 @@ class CloneConfig(Config):
     weight_decay:   as in the analytic policy gradient
     log_std, squash:  of the policy, as in PPO; with squash the analytic policy gradient can go on from it
     memory:         width of a gated recurrent unit, as in the analytic policy gradient; a batch is then whole episodes
+    safety_filter:  rule of the task that actions go through, see `oracle.registry.SafetyFilter`; "" for none
     """
 
     algorithm: ClassVar[str] = "clone"
@@ -390,6 +387,11 @@ class CloneConfig(Config):
     log_std: Annotated[float, Range(-20, 5)] = -0.5
     squash: bool = False
     memory: Annotated[int, Range(0, 2**16)] = 0
+    safety_filter: str = ""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        _one_observation(self, "safety_filter")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -467,6 +469,7 @@ class ESConfig(Config):
     lr, lr_end:    Adam's step at the start, and at the end as a share of it (cosine)
     squash:        as in PPO
     budget_share:  share of each finite budget; candidates that keep all of them go before those that do not
+    safety_filter:  rule of the task that actions go through, as in behaviour cloning
     strategy:      openai, or a search of evosax that has a mean (extra `evosax`), such as Sep_CMA_ES or SNES, which
                    starts at the width `sigma` and has steps of its own: `lr` and `lr_end` are not for it
     """
@@ -485,12 +488,23 @@ class ESConfig(Config):
     lr_end: Share = 1.0
     squash: bool = True
     budget_share: Positive = 0.8
+    safety_filter: str = ""
     strategy: str = OPENAI
 
     def __post_init__(self) -> None:
         super().__post_init__()
+        _one_observation(self, "safety_filter")
         if self.population % 2:
             raise ValueError(f"population = {self.population} must be even: candidates come in pairs.")
+
+
+def _one_observation(cfg: Config, name: str, *, instead: str = "") -> None:
+    """Raise SettingsError where a rule of the task, which reads one observation, is set beside `history`."""
+    if getattr(cfg, name) and cfg.history > 1:
+        raise SettingsError(
+            f"{cfg.algorithm}: {name} = {getattr(cfg, name)!r} reads one observation, and history = {cfg.history} "
+            f"gives a policy {cfg.history}. Set history = 1{instead}."
+        )
 
 
 ALGORITHMS: dict[str, type[Config]] = {
