@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import itertools
 from functools import partial
+from typing import Any
 
 import jax.numpy as jnp
 import numpy as np
@@ -210,19 +211,19 @@ def _operator_list(sim: Sim, draws: Draw, keys: Array, *, margin: float, secure:
     plans = []
     for i in range(draws.load_row.shape[0]):
         problem = commitment_problem(sim, take(draws, i))
-        wanted = relieved_output(sim) if secure else by_list(problem)
+        wanted = secure_output(sim) if secure else by_list(problem)
         on, scores = operate(problem, margin, wanted, host_system(sim) if secure else None)
         plans.append(join(sim, scores, on))
     return follow(sim, np.stack(plans))
 
 
-def relieved_output(sim: Sim) -> Wanted:
-    """Merit order, then output moved between units until no line is overloaded."""
+def secure_output(sim: Sim, rule: Any = RULES["rule"]) -> Wanted:
+    """Outputs of a rule of one step without overloads, as `over_levels` makes it: in merit order, unless given."""
     dtype = sim.params.voll.dtype
 
-    def wanted(load: float, low: np.ndarray, high: np.ndarray) -> np.ndarray:
+    def wanted(_: int, load: float, low: np.ndarray, high: np.ndarray) -> np.ndarray:
         box = (jnp.asarray(x, dtype)[None, None] for x in (low, high))
-        p, _ = RULES["rule"](sim.params, jnp.asarray([load], dtype), *box)
+        p, _ = rule(sim.params, jnp.asarray([load], dtype), *box)
         return np.asarray(p, np.float64)[0, 0]
 
     return wanted

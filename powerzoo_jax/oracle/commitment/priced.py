@@ -13,13 +13,14 @@ from powerzoo_jax.envs.series import Draw
 from powerzoo_jax.envs.transmission.units import RESERVE, reserve_share
 from powerzoo_jax.oracle.commitment.descent import dearest_first, descend
 from powerzoo_jax.oracle.commitment.lagrangian import relax_commitment
-from powerzoo_jax.oracle.commitment.policies import MARGIN, join, relieved_output
+from powerzoo_jax.oracle.commitment.policies import MARGIN, join, secure_output
 from powerzoo_jax.oracle.commitment.problem import CommitmentDay
 from powerzoo_jax.oracle.commitment.secure import operate
 from powerzoo_jax.oracle.foresight import PlayedPlans, play_plans
 from powerzoo_jax.oracle.lagrangian import PricedPlan
 from powerzoo_jax.oracle.registry import follow
 from powerzoo_jax.oracle.transmission.dispatch import host_system
+from powerzoo_jax.oracle.transmission.economic import STEPS
 from powerzoo_jax.oracle.transmission.episode import commitment_problem
 
 MOST_RESERVE_USD = 200.0  # [USD/MW] of missing reserve in a step: a unit for peaks runs for half of that
@@ -35,7 +36,7 @@ class CommitmentPlans:
 
     def __init__(self, sim: Sim, draws: Draw, keys: Array) -> None:
         self.sim, self.draws, self.keys = sim, draws, keys
-        self.system, self.wanted = host_system(sim), relieved_output(sim)
+        self.system, self.wanted = host_system(sim), secure_output(sim, STEPS["rule"])
         self.money = sim.spec.term_weights[0]
         self.reserve = sim.spec.cost_names.index(RESERVE)
         self.most_price = np.zeros(len(sim.spec.cost_names))

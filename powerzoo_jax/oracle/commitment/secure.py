@@ -29,8 +29,8 @@ from powerzoo_jax.oracle.transmission.policies import nearest, output_limits, sh
 MORE = 20  # units started beyond the list against an overload
 RAMP_MARGIN = 0.02  # [-] of the load, that the outputs reachable in a step must exceed it by
 
-Wanted = Callable[[float, np.ndarray, np.ndarray], np.ndarray]
-"""(load, lower, upper limits (G,)) -> outputs (G,) [MW] that the rule would like"""
+Wanted = Callable[[int, float, np.ndarray, np.ndarray], np.ndarray]
+"""(step, load, lower, upper limits (G,)) -> outputs (G,) [MW] that the rule would like"""
 
 
 def operate(
@@ -66,7 +66,7 @@ def operate(
         wider, least = run.copy(), np.inf
         for _ in range(MORE + 1):
             low, high = output_limits(rules, on, p, wider)
-            level, output = nearest(wanted(float(load), low, high), low, high, float(load))
+            level, output = nearest(wanted(t, float(load), low, high), low, high, float(load))
             excess = float(system.overload(output, load)) if system else 0.0
             if excess < least:
                 least, chosen = excess, (wider.copy(), level, output, low, high)
@@ -99,7 +99,7 @@ def by_list(problem: CommitmentDay) -> Wanted:
     """Merit order: the units of the list are filled one after the other, blind to the network."""
     order, _ = priority_list(problem)
 
-    def wanted(load: float, low: np.ndarray, high: np.ndarray) -> np.ndarray:
+    def wanted(_: int, load: float, low: np.ndarray, high: np.ndarray) -> np.ndarray:
         room = (high - low)[order]
         taken = np.clip(load - low.sum() - (np.cumsum(room) - room), 0, room)
         out = low.copy()

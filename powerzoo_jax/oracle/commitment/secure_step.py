@@ -30,7 +30,8 @@ from powerzoo_jax.oracle.causal.dispatch import LOAD
 from powerzoo_jax.oracle.commitment.problem import host_rules, running_cost
 from powerzoo_jax.oracle.registry import SafetyFilter
 from powerzoo_jax.oracle.transmission.dispatch import LEAST, MOST, host_system
-from powerzoo_jax.oracle.transmission.policies import FULL_MW, LEAST_LEVEL_MW, relieved
+from powerzoo_jax.oracle.transmission.economic import economic
+from powerzoo_jax.oracle.transmission.policies import FULL_MW, LEAST_LEVEL_MW
 
 MOST_STARTS = 20  # units started beyond the list against an overload
 # of the least level of scores that gives the merit order, levels within whose reach it is sought anew: on val, with 4
@@ -127,7 +128,7 @@ def _keep_secure(
     told = jax.tree.map(lambda a, b: jnp.where(first, a, b), units_at_first(params.rules), memory.units)
     before = jnp.where(first, load_mw, memory.load_mw)
     units = units_now(params, model.find, told, obs[0, columns.committed], obs[0, columns.flow], before, first=first)
-    wish = without_surplus(model, units, model.slow & (action[0, : len(model.slow)] > 0), load_mw)
+    wish = model.slow & (action[0, : len(model.slow)] > 0)
     action, p = secure_action(model, units, wish, load_mw)
     return FilterMemory(memory.t + 1, load_mw, units.replace(p_mw=p)), action
 
@@ -189,7 +190,7 @@ def operate_step(model: SecureModel, units: CommitmentState, wish: Array, load_m
     params, rules = model.params, model.params.rules
     legal = legal_commitment(rules, units)
     may = legal[:, 1]
-    on = ~legal[:, 0] | (wish & may)
+    on = ~legal[:, 0] | (without_surplus(model, units, wish, load_mw) & may)
     on = _fill(model, rules, units, on, may, load_mw)
     first = _share(params, units, on, load_mw)
 
@@ -243,10 +244,10 @@ class LoadSharing(NamedTuple):
 def _share(params: TransmissionParams, units: CommitmentState, on: Array, load_mw: Array) -> LoadSharing:
     """Security-aware merit order as nearly as scores allow."""
     low, high = output_window(params.rules, units, on)
-    first, _ = relieved(params, load_mw, low, high)
+    first, _ = economic(params, load_mw, low, high)
     levels = _least_level(first, low) * jnp.asarray(NEST, load_mw.dtype)
     least, most = (low[None] + jnp.minimum((high - low)[None], x * levels[:, None]) for x in (LEAST, MOST))
-    outputs, cost = jax.vmap(partial(relieved, params, load_mw))(least, most)
+    outputs, cost = jax.vmap(partial(economic, params, load_mw))(least, most)
     wanted = outputs[jnp.argmin(cost)]
     level = _least_level(wanted, low)
     weight = jnp.where(wanted >= high - FULL_MW, MOST, jnp.clip((wanted - low) / level, LEAST, MOST))
