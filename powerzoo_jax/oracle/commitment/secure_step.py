@@ -192,7 +192,7 @@ def operate_step(model: SecureModel, units: CommitmentState, wish: Array, load_m
     may = legal[:, 1]
     on = ~legal[:, 0] | (without_surplus(model, units, wish, load_mw) & may)
     on = _fill(model, rules, units, on, may, load_mw)
-    first = _share(params, units, on, load_mw)
+    first, listed = _share(params, units, on, load_mw), on
 
     def overloaded(loop: tuple[Any, ...]) -> Array:
         count, _, last, _, _ = loop
@@ -214,7 +214,24 @@ def operate_step(model: SecureModel, units: CommitmentState, wish: Array, load_m
         kept = jax.tree.map(lambda a, b: jnp.where(better, a, b), (wider, found), (best_on, best))
         return jnp.where(jnp.any(able), count + 1, MOST_STARTS), wider, found, *kept
 
-    _, _, _, on, shared = lax.while_loop(overloaded, start_one, (jnp.zeros((), jnp.int32), on, first, on, first))
+    none = jnp.zeros((), jnp.int32)
+    _, _, _, on, shared = lax.while_loop(overloaded, start_one, (none, on, first, on, first))
+
+    def spare(loop: tuple[Any, ...]) -> Array:
+        left, _, _ = loop
+        return jnp.any(left)
+
+    def leave_one(loop: tuple[Any, ...]) -> tuple[Any, ...]:
+        left, on, shared = loop
+        chosen = jnp.argmax(left)
+        fewer = on.at[chosen].set(False)
+        found = _share(params, units, fewer, load_mw)
+        kept = found.excess <= jnp.maximum(shared.excess, KEPT_MW)
+        on, shared = jax.tree.map(lambda a, b: jnp.where(kept, a, b), (fewer, found), (on, shared))
+        return left.at[chosen].set(False), on, shared
+
+    # the search started whatever relieved the worst line of the moment: who is not needed in the end stays off
+    _, on, shared = lax.while_loop(spare, leave_one, (on & ~listed, on, shared))
     return on, shared.score, shared.p
 
 
