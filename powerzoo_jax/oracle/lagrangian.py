@@ -79,6 +79,16 @@ class BoundPlanner(PricedPlanner, Protocol):
         ...
 
 
+@runtime_checkable
+class StartedPlanner(PricedPlanner, Protocol):
+    """Planner whose plans keep the budgets without prices, but whose bounds do not know that.
+
+    first_prices: (C,) each  [reward per unit of each channel]  that are tried in any case
+    """
+
+    first_prices: Sequence[np.ndarray]
+
+
 Progress = Callable[[str, int, int], None]
 
 
@@ -150,7 +160,6 @@ def search_prices(
     *,
     pool: PlanPool,
     anchor: float = 0.0,
-    first: Sequence[np.ndarray] = (),
     rounds: int = ROUNDS,
     path: Path | None = None,
     progress: Progress | None = None,
@@ -158,13 +167,12 @@ def search_prices(
     """Lower the bound over prices until the plans found come close to it, or `rounds` are done.
 
     anchor:  mean return that closeness is measured from
-    first:   prices (C,) to begin with, after none at all
     path:    file that the pool is kept in while plans are made
     Raises SolverError where even the highest prices leave plans above a budget.
     """
     limited = np.isfinite(budget)
     most = np.where(limited, planner.most_price, 0.0)
-    starts = [np.zeros(len(budget)), *first]
+    starts = [np.zeros(len(budget)), *(planner.first_prices if isinstance(planner, StartedPlanner) else ())]
     found: Relaxation | None = None
     for number in range(rounds):
         if number == len(pool.prices):
@@ -176,9 +184,7 @@ def search_prices(
         _plan_round(planner, pool, number, n, path, progress)
         found = relaxation(pool, n, budget, most)
         enough = found.bound - found.mixed <= CLOSE * max(found.mixed - anchor, 0.0)
-        if number + 1 >= len(starts) and enough:
-            break
-        if number == 0 and within_budget(pool, n, budget):
+        if number + 1 >= len(starts) and (enough or (number == 0 and within_budget(pool, n, budget))):
             break
     assert found is not None
     return found

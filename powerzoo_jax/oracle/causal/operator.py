@@ -166,7 +166,7 @@ def _act(
     paths = jnp.maximum(load[None] + away, 0)
     plan = mend_plan(sight, model, units, paths, memory.plan, t)
     action, p = secure_action(secure, units, plan[t], load[t])
-    return OperatorMemory(t + 1, seen, plan, units.replace(p_mw=p)), action
+    return OperatorMemory(t + 1, seen, plan, CommitmentState(on=units.on, steps=units.steps, p_mw=p)), action
 
 
 def mend_plan(

@@ -12,6 +12,7 @@ from powerzoo_jax.envs.core import Sim
 from powerzoo_jax.envs.series import Draw
 from powerzoo_jax.envs.transmission.units import RESERVE, reserve_share
 from powerzoo_jax.oracle.commitment.descent import dearest_first, descend
+from powerzoo_jax.oracle.commitment.fleets import FleetPlan, plan_fleets
 from powerzoo_jax.oracle.commitment.lagrangian import relax_commitment
 from powerzoo_jax.oracle.commitment.policies import MARGIN, join, secure_output
 from powerzoo_jax.oracle.commitment.problem import CommitmentDay
@@ -22,47 +23,71 @@ from powerzoo_jax.oracle.registry import follow
 from powerzoo_jax.oracle.transmission.dispatch import host_system
 from powerzoo_jax.oracle.transmission.economic import STEPS
 from powerzoo_jax.oracle.transmission.episode import commitment_problem
+from powerzoo_jax.oracle.transmission.priced import OVERLOAD
 
-MOST_RESERVE_USD = 200.0  # [USD/MW] of missing reserve in a step: a unit for peaks runs for half of that
+# of missing reserve [USD/MW] and of overload [USD/MVA] in a step: at these prices no plan has any. A price bounds what
+# the budgets are worth, here 0.15 % of a day's cost
+RESERVE_USD, OVERLOAD_USD = 100.0, 100.0
 
 
 class CommitmentPlans:
     """Priced planner of drawn episodes with commitment, see `lagrangian.PricedPlanner`.
 
     An episode has a handful of plans, which are executed once: unit decommitment from all units and from the list of
-    the rule, with a reserve and without, each operated within ramps and ratings, and the rule. A price chooses among
-    them. Bounds are of the priced relaxation, in which ramps and ratings are left out: overloads have no price.
+    the rule, with a reserve and without, and at prices the program with fleets, each operated within ramps and ratings,
+    and the rule. A price chooses among them. Without prices bounds are of the relaxation that prices load and reserve,
+    in which ramps and ratings are left out; with prices those of the program as well.
+
+    first_prices:  that the search begins with after none: plans keep the budgets anyway, bounds need a price for that
     """
 
     def __init__(self, sim: Sim, draws: Draw, keys: Array) -> None:
         self.sim, self.draws, self.keys = sim, draws, keys
         self.system, self.wanted = host_system(sim), secure_output(sim, STEPS["rule"])
         self.money = sim.spec.term_weights[0]
-        self.reserve = sim.spec.cost_names.index(RESERVE)
+        self.reserve, self.overload = (sim.spec.cost_names.index(name) for name in (RESERVE, OVERLOAD))
         self.most_price = np.zeros(len(sim.spec.cost_names))
-        self.most_price[self.reserve] = self.money * MOST_RESERVE_USD
+        self.most_price[[self.reserve, self.overload]] = self.money * np.array([RESERVE_USD, OVERLOAD_USD])
+        self.first_prices = (self.most_price,)
         self.known: dict[int, PlayedPlans] = {}
+        self.solved: dict[tuple[int, bytes], FleetPlan] = {}
 
     def plan(self, episode: int, price: np.ndarray) -> PricedPlan:
         """Plan of an episode at prices (C,) [reward per unit of the channel]."""
         if episode not in self.known:
-            self.known[episode] = self._played(episode)
+            self._learn(episode, self._simple(episode))
+        if price.any() and (episode, price.tobytes()) not in self.solved:
+            on = self._fleets(episode, price).on
+            self._learn(episode, [self._operated(episode, on), self._operated(episode, on, ramp_margin=0.0)])
         plans = self.known[episode]
         best = int(np.argmax(plans.value - plans.cost @ price))
         return PricedPlan(plans.action[best], float(plans.value[best]), plans.cost[best], self.bound(episode, price))
 
     def bound(self, episode: int, price: np.ndarray) -> float:
         """Bound of an episode at prices (C,), as that of a plan."""
-        worth = float(price[self.reserve]) / self.money
+        least = relax_commitment(self._priced(episode, price)).bound_usd
+        if price.any():
+            least = max(least, self._fleets(episode, price).bound_usd)
+        return -self.money * least
+
+    def _fleets(self, episode: int, price: np.ndarray) -> FleetPlan:
+        at = episode, price.tobytes()
+        if at not in self.solved:
+            overload_usd = float(price[self.overload]) / self.money
+            self.solved[at] = plan_fleets(self.system, self._priced(episode, price), overload_usd)
+        return self.solved[at]
+
+    def _priced(self, episode: int, price: np.ndarray) -> CommitmentDay:
         day = self._day(episode, float(reserve_share(self.sim.params)))
-        return -self.money * relax_commitment(replace(day, reserve_usd=worth)).bound_usd
+        return replace(day, reserve_usd=float(price[self.reserve]) / self.money)
 
     def _day(self, episode: int, share: float | None) -> CommitmentDay:
         day = commitment_problem(self.sim, take(self.draws, episode), share)
         # the environment asks for a reserve beyond the load without shunts
         return day if share is None else replace(day, reserve_mw=day.reserve_mw - (1 + share) * self.system.shunt_mw)
 
-    def _played(self, episode: int) -> PlayedPlans:
+    def _simple(self, episode: int) -> list[np.ndarray]:
+        """Actions (T, A, U) of the rule and of unit decommitment."""
         share, bare = float(reserve_share(self.sim.params)), self._day(episode, None)
         path, scores = operate(bare, MARGIN, self.wanted, self.system)
         actions, free = [join(self.sim, scores, path)], np.zeros(path.shape)
@@ -70,9 +95,19 @@ class CommitmentPlans:
             day = self._day(episode, reserve)
             dear = dearest_first(day)
             for start, order in ((np.ones_like(path), dear), (path, dear[::-1])):
-                plan = descend(day, start, free, order)
-                on, scores = operate(bare, 0.0, self.wanted, self.system, plan)
-                actions.append(join(self.sim, scores, on))
+                actions.append(self._operated(episode, descend(day, start, free, order)))
+        return actions
+
+    def _operated(self, episode: int, on: np.ndarray, **margins: float) -> np.ndarray:
+        """Actions (T, A, U) that run units (T, G) wherever they may."""
+        on, scores = operate(self._day(episode, None), 0.0, self.wanted, self.system, on, **margins)
+        return join(self.sim, scores, on)
+
+    def _learn(self, episode: int, actions: list[np.ndarray]) -> None:
+        """Execute plans, and keep them with those known."""
         again = np.full(len(actions), episode)
-        policy = follow(self.sim, np.stack(actions))
-        return play_plans(self.sim, take(self.draws, again), self.keys[again], policy)
+        played = play_plans(self.sim, take(self.draws, again), self.keys[again], follow(self.sim, np.stack(actions)))
+        if episode in self.known:
+            both = zip(self.known[episode], played, strict=True)
+            played = PlayedPlans(*(np.concatenate(pair) for pair in both))
+        self.known[episode] = played

@@ -41,7 +41,8 @@ class CommitmentDay:
     voll, surplus_price: [USD/MWh]
     most_pieces:       linear pieces of a quadratic block at most
     cuts:              Cuts; what a plan cannot keep of them costs voll
-    reserve_usd:       [USD/MW]  of reserve missing in a step, in `relax_commitment`; infinite: it must be kept
+    reserve_usd:       [USD/MW]  of reserve missing in a step; infinite: it must be kept
+    count:             (G,) int  units, all alike, that each row stands for, in programs alone; None: one each
     """
 
     rules: CommitmentRules
@@ -57,6 +58,12 @@ class CommitmentDay:
     most_pieces: int = 64
     cuts: NetworkCuts | None = None
     reserve_usd: float = inf
+    count: np.ndarray | None = None
+
+    @property
+    def units(self) -> np.ndarray:
+        """Units that each row stands for, (G,)."""
+        return np.ones(len(self.costs.base_mw)) if self.count is None else self.count
 
 
 @dataclass(frozen=True, eq=False)

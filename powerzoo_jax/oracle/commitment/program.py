@@ -5,7 +5,8 @@ Binary u tells who is on; v and w, starts and stops, follow from it and need not
     u_t - u_(t-1) = v_t - w_t,   sum of the last min_up starts <= u_t,   sum of the last min_down stops <= 1 - u_t
 
 A quadratic block becomes equal segments priced by their chords, which overstate a cost by at most slope h^2 / 8 for
-segments of h MW. Sources: Rajan and Takriti 2005, IBM RC23628; Carrion and Arroyo 2006, doi:10.1109/TPWRS.2006.876672.
+segments of h MW. A row may stand for several units alike: u, v and w count them, and they share its output.
+Sources: Rajan and Takriti 2005, IBM RC23628; Carrion and Arroyo 2006, doi:10.1109/TPWRS.2006.876672.
 """
 
 from __future__ import annotations
@@ -36,7 +37,10 @@ class Segments(NamedTuple):
 
 
 class CommitmentColumns(NamedTuple):
-    """Positions of the columns: (G, T) for u, v, w and hot (0, T where starts cost alike), (S, T) segments, (T,)."""
+    """Positions of the columns: (G, T) for u, v, w and hot (0, T where starts cost alike), (S, T) segments, (T,).
+
+    missing: reserve that is not kept, at its price
+    """
 
     u: np.ndarray
     v: np.ndarray
@@ -46,6 +50,7 @@ class CommitmentColumns(NamedTuple):
     shed: np.ndarray
     spill: np.ndarray
     excess: np.ndarray
+    missing: np.ndarray
 
 
 class CommitmentProgram(NamedTuple):
@@ -90,17 +95,26 @@ def _cheapest(problem: CommitmentDay) -> float:
 
 def commitment_program(problem: CommitmentDay, commitment: np.ndarray | None = None) -> CommitmentProgram:
     """The program of a day; `commitment` (T, G) fixes units on (1) or off (0), and leaves what is negative."""
-    rules, segments, writer = host_rules(problem.rules), linear_segments(problem), ProgramWriter()
+    writer = ProgramWriter()
+    at, segments, pieces = write_commitment(writer, problem, commitment)
+    _write_cuts(writer, at, problem, segments)
+    piece_rows = np.zeros(writer.count, bool)
+    piece_rows[pieces] = True
+    return CommitmentProgram(writer.program(), segments, at, piece_rows)
+
+
+def write_commitment(
+    writer: ProgramWriter, problem: CommitmentDay, commitment: np.ndarray | None = None
+) -> tuple[CommitmentColumns, Segments, np.ndarray]:
+    """Columns and rows of a day but its cuts: where columns stand, the segments, and positions of their rows."""
+    rules, segments = host_rules(problem.rules), linear_segments(problem)
     at = _write_columns(writer, problem, rules, segments, commitment)
     piece_rows: list[np.ndarray] = []
     for g in range(len(at.u)):
         _write_switching(writer, at, problem, rules, g)
         piece_rows += _write_output(writer, at, problem, rules, np.flatnonzero(segments.unit == g), segments, g)
     _write_system(writer, at, problem, rules)
-    _write_cuts(writer, at, problem, segments)
-    pieces = np.zeros(writer.count, bool)
-    pieces[np.concatenate([np.zeros(0, np.int64), *piece_rows])] = True
-    return CommitmentProgram(writer.program(), segments, at, pieces)
+    return at, segments, np.concatenate([np.zeros(0, np.int64), *piece_rows])
 
 
 def read_plan(problem: CommitmentDay, program: CommitmentProgram, x: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -122,17 +136,21 @@ def _write_columns(
     each, pieces = (n_unit, n_step), (len(segments.unit), n_step)
     start = rules["startup_usd"] if cold is None else cold
     saved = np.zeros(0) if cold is None else rules["startup_usd"] - cold  # by a start of a unit that is still warm
-    running = dt * (problem.costs.base_cost + rules["no_load_usd_per_hour"])
-    spilled = rules["p_max_mw"].sum() + np.maximum(-problem.load_mw, 0)
+    running, many = dt * (problem.costs.base_cost + rules["no_load_usd_per_hour"]), problem.units[:, None]
+    spilled = problem.units @ rules["p_max_mw"] + np.maximum(-problem.load_mw, 0)
+    bare = 0.0 if np.isinf(problem.reserve_usd) else problem.units @ rules["p_max_mw"] + spilled
     return CommitmentColumns(
         u=writer.columns(each, running[:, None], *_running_box(problem, rules, commitment), whole=True),
-        v=writer.columns(each, start[:, None], 0.0, 1.0),
-        w=writer.columns(each, rules["shutdown_usd"][:, None], 0.0, 1.0),
-        hot=writer.columns((len(saved), n_step), saved[:, None], 0.0, 1.0),
-        segment=writer.columns(pieces, dt * segments.price[:, None], 0.0, segments.width[:, None]),
+        v=writer.columns(each, start[:, None], 0.0, many),
+        w=writer.columns(each, rules["shutdown_usd"][:, None], 0.0, many),
+        hot=writer.columns((len(saved), n_step), saved[:, None], 0.0, many[: len(saved)]),
+        segment=writer.columns(
+            pieces, dt * segments.price[:, None], 0.0, (segments.width * problem.units[segments.unit])[:, None]
+        ),
         shed=writer.columns(n_step, dt * problem.voll, 0.0, np.maximum(problem.load_mw, 0)),
         spill=writer.columns(n_step, dt * problem.surplus_price, 0.0, spilled),
         excess=writer.columns(n_step, dt * problem.voll, 0.0, 0.0 if problem.cuts is None else spilled.max()),
+        missing=writer.columns(n_step, 0.0 if np.isinf(problem.reserve_usd) else problem.reserve_usd, 0.0, bare),
     )
 
 
@@ -153,22 +171,22 @@ def _running_box(
         # an illegal wish leaves nothing between the bounds, and the solver says so
         wish = np.asarray(commitment, np.int64).T
         low, high = np.where(wish > 0, 1.0, low), np.where(wish == 0, 0.0, high)
-    return low, high
+    return low * problem.units[:, None], high * problem.units[:, None]
 
 
 def _write_switching(
     writer: ProgramWriter, at: CommitmentColumns, problem: CommitmentDay, rules: dict[str, np.ndarray], g: int
 ) -> None:
     u, v, w = at.u[g], at.v[g], at.w[g]
-    n_step = len(u)
-    was = float(np.asarray(problem.state.on)[g])
+    n_step, many = len(u), float(problem.units[g])
+    was = many * float(np.asarray(problem.state.on)[g])
     writer.rows(1, was, was, (u[:1], 1.0), (v[:1], -1.0), (w[:1], 1.0))
     writer.rows(n_step - 1, 0.0, 0.0, (u[1:], 1.0), (u[:-1], -1.0), (v[1:], -1.0), (w[1:], 1.0))
     for t in range(n_step):
         since_up = v[max(t - int(rules["min_up"][g]) + 1, 0) : t + 1]
         since_down = w[max(t - int(rules["min_down"][g]) + 1, 0) : t + 1]
         writer.rows(1, -np.inf, 0.0, (since_up[:, None], 1.0), (u[t : t + 1], -1.0))
-        writer.rows(1, -np.inf, 1.0, (since_down[:, None], 1.0), (u[t : t + 1], 1.0))
+        writer.rows(1, -np.inf, many, (since_down[:, None], 1.0), (u[t : t + 1], 1.0))
     if problem.cold_startup_usd is None or problem.cold_after is None:
         return
     hot = at.hot[g]
@@ -177,7 +195,7 @@ def _write_switching(
     for t in range(n_step):
         first = t - int(problem.cold_after[g])
         recent = w[max(first, 0) : t]
-        still_warm = 1.0 if off_since is not None and off_since >= first else 0.0
+        still_warm = many if off_since is not None and off_since >= first else 0.0
         writer.rows(1, -np.inf, still_warm, (hot[t : t + 1], 1.0), (recent[:, None], -1.0))
 
 
@@ -193,9 +211,10 @@ def _write_output(
     """Limits and ramps of a unit; returns the rows of its pieces."""
     u, v, w, above = at.u[g], at.v[g], at.w[g], at.segment[mine]
     n_step = len(u)
-    base, before = problem.costs.base_mw[g], float(np.asarray(problem.state.p_mw)[g])
+    base, many = problem.costs.base_mw[g], float(problem.units[g])
+    before = many * float(np.asarray(problem.state.p_mw)[g])
     high, ramp, start = rules["p_max_mw"][g], rules["ramp_mw"][g], min(rules["start_mw"][g], rules["p_max_mw"][g])
-    stop = min(rules["stop_mw"][g], high)
+    stop, was = min(rules["stop_mw"][g], high), many * float(np.asarray(problem.state.on)[g])
     pieces = [
         writer.rows(n_step, -np.inf, 0.0, (column, 1.0), (u, -width))
         for column, width in zip(above, segments.width[mine], strict=True)
@@ -203,16 +222,15 @@ def _write_output(
     writer.rows(n_step, 0.0, np.inf, (above, 1.0), (u, base - rules["p_min_mw"][g]))
     writer.rows(n_step, -np.inf, 0.0, (above, 1.0), (u, base - high), (v, high - start))
     writer.rows(n_step - 1, -np.inf, 0.0, (above[:, :-1], 1.0), (u[:-1], base - high), (w[1:], high - stop))
-    writer.rows(1, -np.inf, 0.0, (w[:1], before - stop))
+    writer.rows(1, -np.inf, 0.0, (w[:1], before / many - stop))
     if ramp >= high:
         return pieces
     rise = [(above[:, 1:], 1.0), (u[1:], base), (above[:, :-1], -1.0), (u[:-1], -base)]
     fall = [(columns, -coefficient) for columns, coefficient in rise]
     writer.rows(n_step - 1, -np.inf, 0.0, *rise, (u[:-1], -ramp), (v[1:], -start))
     writer.rows(n_step - 1, -np.inf, 0.0, *fall, (u[1:], -ramp), (w[1:], -stop))
-    was = float(np.asarray(problem.state.on)[g])
     writer.rows(1, -np.inf, before + ramp * was, (above[:, :1], 1.0), (u[:1], base), (v[:1], -start))
-    writer.rows(1, -np.inf, -before, (above[:, :1], -1.0), (u[:1], -base - ramp), (w[:1], -max(stop, before)))
+    writer.rows(1, -np.inf, -before, (above[:, :1], -1.0), (u[:1], -base - ramp), (w[:1], -max(stop, before / many)))
     return pieces
 
 
@@ -221,7 +239,7 @@ def _write_system(
 ) -> None:
     load, base = problem.load_mw, problem.costs.base_mw[:, None]
     writer.rows(len(load), load, load, (at.segment, 1.0), (at.u, base), (at.shed, 1.0), (at.spill, -1.0))
-    writer.rows(len(load), load + problem.reserve_mw, np.inf, (at.u, rules["p_max_mw"][:, None]))
+    writer.rows(len(load), load + problem.reserve_mw, np.inf, (at.u, rules["p_max_mw"][:, None]), (at.missing, 1.0))
 
 
 def _write_cuts(writer: ProgramWriter, at: CommitmentColumns, problem: CommitmentDay, segments: Segments) -> None:

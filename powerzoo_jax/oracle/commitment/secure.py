@@ -27,10 +27,20 @@ from powerzoo_jax.oracle.transmission.dispatch import DispatchSystem
 from powerzoo_jax.oracle.transmission.policies import nearest, output_limits, shared_scores, track
 
 MORE = 20  # units started beyond the list against an overload
-RAMP_MARGIN = 0.02  # [-] of the load, that the outputs reachable in a step must exceed it by
+RAMP_MARGIN = 0.02
 
 Wanted = Callable[[int, float, np.ndarray, np.ndarray], np.ndarray]
 """(step, load, lower, upper limits (G,)) -> outputs (G,) [MW] that the rule would like"""
+
+
+class _Shared(NamedTuple):
+    """A load shared by scores: level [MW], outputs and their limits (G,) [MW], excess over ratings [MW]."""
+
+    level: float
+    p: np.ndarray
+    low: np.ndarray
+    high: np.ndarray
+    excess: float
 
 
 def operate(
@@ -39,11 +49,14 @@ def operate(
     wanted: Wanted,
     system: DispatchSystem | None = None,
     planned: np.ndarray | None = None,
+    ramp_margin: float = RAMP_MARGIN,
 ) -> tuple[np.ndarray, np.ndarray]:
     """Commit by the list with a margin [-] over the load, step after step: units on and scores in [-1, 1], (T, G) each.
 
-    system:   at most MORE units are started beyond the list while lines are overloaded; None ignores the network
-    planned:  (T, G)  units that run wherever they may; the list adds to them, those that may soonest stop again first
+    system:       at most MORE units are started beyond the list while lines are overloaded; None ignores the network
+    planned:      (T, G)  units that run wherever they may; the list adds to them, those that may soonest stop again
+                  first, and of those started against an overload the ones that are not needed in the end stay off
+    ramp_margin:  [-] of the load, that the outputs reachable in a step must exceed it by
     """
     rules, (order, _) = host_rules(problem.rules), priority_list(problem)
     added = np.ones(len(order), bool)
@@ -53,6 +66,12 @@ def operate(
     on, p = np.asarray(problem.state.on), np.asarray(problem.state.p_mw, np.float64)
     steps = np.asarray(problem.state.steps).astype(np.int64)
     path, scores = np.zeros((len(problem.load_mw), len(on)), bool), np.zeros((len(problem.load_mw), len(on)))
+
+    def shared(t: int, load: float, on: np.ndarray, p: np.ndarray, run: np.ndarray) -> _Shared:
+        low, high = output_limits(rules, on, p, run)
+        level, output = nearest(wanted(t, load, low, high), low, high, load)
+        return _Shared(level, output, low, high, float(system.overload(output, np.asarray(load))) if system else 0.0)
+
     for t, load in enumerate(problem.load_mw):
         may = (on | (steps >= rules["min_down"])) & rules["available"]
         _, reach = output_limits(rules, on, p, may)
@@ -60,23 +79,31 @@ def operate(
         if planned is not None:
             run |= planned[t] & may
         for g in order[may[order] & ~run[order]]:
-            if rules["p_max_mw"][run].sum() >= (1 + margin) * load and reach[run].sum() >= (1 + RAMP_MARGIN) * load:
+            if rules["p_max_mw"][run].sum() >= (1 + margin) * load and reach[run].sum() >= (1 + ramp_margin) * load:
                 break
             run[g] = True
-        wider, least = run.copy(), np.inf
+        listed, wider, least = run, run.copy(), np.inf
         for _ in range(MORE + 1):
-            low, high = output_limits(rules, on, p, wider)
-            level, output = nearest(wanted(t, float(load), low, high), low, high, float(load))
-            excess = float(system.overload(output, load)) if system else 0.0
+            tried = shared(t, float(load), on, p, wider)
+            excess, output, low = tried.excess, tried.p, tried.low
             if excess < least:
-                least, chosen = excess, (wider.copy(), level, output, low, high)
+                least, chosen = excess, (wider.copy(), tried)
             spare = np.flatnonzero(may & ~wider & added)
             if excess < KEPT_MW or system is None or not len(spare):
                 break
             _, startable = output_limits(rules, on, p, may)
             wider[spare[relief(system, output - low, output, float(load), startable)[spare].argmax()]] = True
-        run, level, p, low, high = chosen
-        scores[t] = shared_scores(np.array([level]), p[None], low, high)[0]
+        run, taken = chosen
+        if planned is not None:
+            # the search started whatever relieved the worst line of the moment: who is not needed stays off
+            for g in np.flatnonzero(run & ~listed):
+                fewer = run.copy()
+                fewer[g] = False
+                tried = shared(t, float(load), on, p, fewer)
+                if tried.excess <= max(taken.excess, KEPT_MW):
+                    run, taken = fewer, tried
+        p = taken.p
+        scores[t] = shared_scores(np.array([taken.level]), p[None], taken.low, taken.high)[0]
         steps, on = np.where(run == on, steps + 1, 1), run
         path[t] = run
     return path, scores

@@ -130,7 +130,7 @@ def _keep_secure(
     units = units_now(params, model.find, told, obs[0, columns.committed], obs[0, columns.flow], before, first=first)
     wish = model.slow & (action[0, : len(model.slow)] > 0)
     action, p = secure_action(model, units, wish, load_mw)
-    return FilterMemory(memory.t + 1, load_mw, units.replace(p_mw=p)), action
+    return FilterMemory(memory.t + 1, load_mw, CommitmentState(on=units.on, steps=units.steps, p_mw=p)), action
 
 
 def without_surplus(model: SecureModel, units: CommitmentState, wish: Array, load_mw: Array) -> Array:

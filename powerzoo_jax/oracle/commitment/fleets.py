@@ -1,0 +1,162 @@
+"""Unit commitment of a day with units that are alike counted and not told apart, under line ratings, by HiGHS.
+
+Dozens of equal units make a search try the same plan under many names. A fleet of them has one whole number a step, how
+many run; where in the network they produce stays continuous, within their limits. Segments understate costs here, by
+at most slope h^2 / 8 for each unit that runs and segments of h MW. Both can only lower the cost, so that the bound of
+the search holds for every plan. Few ratings bind, and those that a pass breaks become rows of the next.
+Source: Knueven, Ostrowski and Watson 2018, doi:10.1109/TPWRS.2017.2783850.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import replace
+from typing import Any, NamedTuple
+
+import jax
+import numpy as np
+
+from powerzoo_jax.oracle.commitment.problem import CommitmentDay, host_rules
+from powerzoo_jax.oracle.commitment.program import CommitmentColumns, Segments, linear_segments, write_commitment
+from powerzoo_jax.oracle.linear_program import Optimum, ProgramWriter, solve
+from powerzoo_jax.oracle.transmission.dispatch import DispatchSystem
+
+PIECES = 6  # of a unit's cost
+RELAXATIONS, SEARCHES = 6, 2  # passes at most, each with the ratings that the one before broke
+GAP, SECONDS = 1e-3, 30.0  # relative, and of one search
+KEPT_MW = 1e-2  # excess over a rating that counts as none
+
+Rating = tuple[int, int, float]
+"""(step, line, sign of its flow) of a rating that a dispatch broke."""
+
+
+class FleetPlan(NamedTuple):
+    """Plan of a day.
+
+    on:         (T, G)  bool  units that no other is like; False for all others
+    running:    (T, F)  [-]   units of each row that run
+    bound_usd:  [USD]   no plan costs less, excess over ratings priced, by the word of HiGHS
+    """
+
+    on: np.ndarray
+    running: np.ndarray
+    bound_usd: float
+
+
+def fleet_rows(problem: CommitmentDay) -> tuple[CommitmentDay, np.ndarray]:
+    """The day with a row for each fleet, and the row (G,) of each unit: rules, costs and state say who is alike."""
+    rules, state = host_rules(problem.rules), problem.state
+    told = [*rules.values(), *(getattr(problem.costs, k).T for k in problem.costs._fields), state.on, state.steps]
+    facts = np.concatenate([np.atleast_2d(np.asarray(x, np.float64)) for x in told]).T
+    _, first, row = np.unique(facts, axis=0, return_index=True, return_inverse=True)
+    row = np.asarray(row).reshape(-1)
+    count = np.bincount(row).astype(np.float64)
+    before = np.bincount(row, np.asarray(state.p_mw, np.float64)) / count
+
+    def pick(x: Any) -> np.ndarray:
+        return np.asarray(x)[first]
+
+    day = replace(
+        problem,
+        rules=jax.tree.map(pick, problem.rules),
+        state=jax.tree.map(pick, state).replace(p_mw=before),
+        costs=type(problem.costs)(*(pick(x) for x in problem.costs)),
+        count=count,
+        most_pieces=PIECES,
+    )
+    # a chord overstates a cost by its error at most: without it, it understates
+    understated = day.costs._replace(base_cost=day.costs.base_cost - linear_segments(day).error)
+    return replace(day, costs=understated), row
+
+
+def plan_fleets(system: DispatchSystem, problem: CommitmentDay, excess_usd: float) -> FleetPlan:
+    """Plan a day; excess over ratings costs `excess_usd` [USD/MW] in each step, missing reserve as the problem says.
+
+    Raises SolverError where HiGHS finds nothing.
+    """
+    day, row = fleet_rows(problem)
+    broken: dict[Rating, None] = {}
+    for _ in range(RELAXATIONS):
+        found, _, output = _solved(system, day, row, excess_usd, broken, whole=False)
+        more = _excesses(system, day, output)
+        if broken.keys() >= more:
+            break
+        broken |= dict.fromkeys(sorted(more))
+    for _ in range(SEARCHES):
+        found, count, output = _solved(system, day, row, excess_usd, broken, whole=True)
+        more = _excesses(system, day, output)
+        if broken.keys() >= more:
+            break
+        broken |= dict.fromkeys(sorted(more))
+    alone = day.units[row] == 1
+    return FleetPlan((count[:, row] > 0.5) & alone, count, found.bound)
+
+
+def _solved(
+    system: DispatchSystem,
+    day: CommitmentDay,
+    row: np.ndarray,
+    excess_usd: float,
+    broken: Iterable[Rating],
+    *,
+    whole: bool,
+) -> tuple[Optimum, np.ndarray, np.ndarray]:
+    """Optimum with some ratings, units of each row that run (T, F) and output of each unit (T, G) [MW]."""
+    writer = ProgramWriter()
+    at, segments, _ = write_commitment(writer, day)
+    places, high = np.flatnonzero(day.units[row] > 1), host_rules(day.rules)["p_max_mw"]
+    n_step = len(day.load_mw)
+    place = writer.columns((len(places), n_step), 0.0, 0.0, high[row[places], None])
+    for g in np.unique(row[places]):
+        pieces = at.segment[segments.unit == g]
+        total = writer.rows(n_step, 0.0, 0.0, (place[row[places] == g], 1.0), (at.u[g], -day.costs.base_mw[g]))
+        writer.put(total, pieces, -1.0)
+    excess = writer.columns(n_step, excess_usd, 0.0, np.inf)
+    for rating in broken:
+        _write_rating(writer, system, day, row, at, segments, place, excess, rating)
+    program = writer.program()
+    found = solve(program, gap=GAP, seconds=SECONDS) if whole else solve(program.relaxed())
+    count, output = found.x[at.u].T, np.zeros((n_step, len(row)))
+    alone = np.flatnonzero(day.units[row] == 1)
+    above = np.zeros(at.u.shape)
+    np.add.at(above, segments.unit, found.x[at.segment])
+    output[:, alone] = (count.T * day.costs.base_mw[:, None] + above)[row[alone]].T
+    output[:, places] = found.x[place].T
+    return found, count, output
+
+
+def _write_rating(
+    writer: ProgramWriter,
+    system: DispatchSystem,
+    day: CommitmentDay,
+    row: np.ndarray,
+    at: CommitmentColumns,
+    segments: Segments,
+    place: np.ndarray,
+    excess: np.ndarray,
+    rating: Rating,
+) -> None:
+    """Row of one rating: sign * flow <= rating + excess."""
+    t, line, sign = rating
+    push = sign * system.of_unit[line]
+    alone, places = (np.flatnonzero(x) for x in (day.units[row] == 1, day.units[row] > 1))
+    of_row = np.zeros(len(day.units))
+    of_row[row[alone]] = push[alone]
+    served = sign * system.of_load[line]
+    most = system.rate_mw[line] + served * (day.load_mw[t] - system.shunt_mw) - sign * system.fixed_mw[line]
+    writer.rows(
+        1,
+        -np.inf,
+        most,
+        (at.u[:, [t]], (of_row * day.costs.base_mw)[:, None]),
+        (at.segment[:, [t]], of_row[segments.unit, None]),
+        (place[:, [t]], push[places, None]),
+        (at.shed[[t]], served),
+        (excess[[t]], -1.0),
+    )
+
+
+def _excesses(system: DispatchSystem, day: CommitmentDay, output_mw: np.ndarray) -> set[Rating]:
+    flow = system.flow(output_mw, day.load_mw)
+    step, line = np.nonzero((system.rate_mw > 0) & (np.abs(flow) > system.rate_mw + KEPT_MW))
+    return {(int(t), int(k), float(np.sign(flow[t, k]))) for t, k in zip(step, line, strict=True)}
