@@ -145,12 +145,15 @@ def begun_state(run: Run, state: Any) -> Any:
 def planner_seen(config: Config) -> str:
     """Planner that a policy has learnt from, itself or by the run that it started from; "" where none.
 
-    That of a policy with columns that a rule of the operator gives is the rule.
+    That of a policy with columns that a rule of the operator gives is the rule, and so it is of one that acts through a
+    safety filter and has learnt from nobody.
     """
     if getattr(config, "column_rule", ""):
         return RULE
     if isinstance(config, CloneConfig):
         return config.teacher
+    if getattr(config, "safety_filter", "") and not config.start_from:
+        return RULE
     return planner_seen(open_run(Path(config.start_from)).config) if config.start_from else ""
 
 

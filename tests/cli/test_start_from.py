@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import jax
@@ -15,7 +16,7 @@ from powerzoo_jax.cli.commands.leaderboard import page
 from powerzoo_jax.cli.runs import Run
 from powerzoo_jax.cli.selection import begun_state, planner_seen
 from powerzoo_jax.rl.algorithms import apg
-from powerzoo_jax.rl.training.config import APGConfig, DAggerConfig, PPOConfig
+from powerzoo_jax.rl.training.config import APGConfig, DAggerConfig, ESConfig, PPOConfig
 from tests.cli.test_leaderboard import PAGE
 from tests.rl.toy_cue import toy_cue
 
@@ -50,6 +51,8 @@ def test_a_policy_has_seen_the_planner_of_the_run_that_it_started_from(tmp_path)
     assert planner_seen(PPOConfig(start_from=tuned)) == "oracle"
     assert planner_seen(PPOConfig()) == ""
     assert planner_seen(APGConfig(task="dc_microgrid", column_rule="starts")) == "rule"
+    alone = ESConfig(task="comparison_tso_centralized", safety_filter="security")
+    assert planner_seen(alone) == "rule" and planner_seen(replace(alone, start_from=tuned)) == "oracle"
     with pytest.raises(DataMissing, match="holds no run"):
         planner_seen(PPOConfig(start_from=str(tmp_path / "nowhere")))
 

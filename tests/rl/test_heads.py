@@ -28,6 +28,9 @@ def test_a_leaning_distance_weighs_choices_of_the_last_option_alone():
     for action, plain, leaning in (([0.1, -1.0], -off, -off), ([0.1, 1.0], -on, -5.0 * on)):
         assert float(head.distance(dist, jnp.array(action))) == pytest.approx(error + plain, rel=1e-5)
         assert float(head.distance(dist, jnp.array(action), lean=5.0)) == pytest.approx(error + leaning, rel=1e-5)
+        for counts, left in (([True, False], error), ([False, True], plain), ([False, False], 0.0)):
+            heard = head.distance(dist, jnp.array(action), counts=np.array(counts))
+            assert float(heard) == pytest.approx(left, rel=1e-5)
 
 
 def test_the_log_probability_of_a_mixed_action_is_the_sum_of_its_columns():

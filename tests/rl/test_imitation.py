@@ -10,13 +10,16 @@ import numpy as np
 import pytest
 
 from powerzoo_jax.base.errors import SettingsError
-from powerzoo_jax.oracle.registry import PlanCarry, plan_act
+from powerzoo_jax.envs.episode import first_carry
+from powerzoo_jax.oracle.registry import PlanCarry, SafetyFilter, get_safety_filter, plan_act
+from powerzoo_jax.rl import policies
 from powerzoo_jax.rl.algorithms import apg, imitation, ppo
 from powerzoo_jax.rl.algorithms.imitation import Teacher, teacher_of
+from powerzoo_jax.rl.export import memory_of, program_of
 from powerzoo_jax.rl.policies import apg_act, clone_act, ppo_act
 from powerzoo_jax.rl.rollout import batch_rollout, evaluate_policy
 from powerzoo_jax.rl.training import checkpoint
-from powerzoo_jax.rl.training.config import APGConfig, CloneConfig, DAggerConfig, IPPOConfig
+from powerzoo_jax.rl.training.config import APGConfig, CloneConfig, DAggerConfig, ESConfig, IPPOConfig
 from powerzoo_jax.rl.training.warmstart import start_at
 from powerzoo_jax.tasks import make
 from tests.rl.test_checkpoint import words
@@ -248,3 +251,57 @@ def test_a_teacher_is_found_while_a_program_is_traced():
     init, update = imitation.make_update(cfg, sim)
     after = jax.eval_shape(lambda key: update(init(key, sim), sim)[0], jax.random.key(0))
     assert after.done.shape == ()
+
+
+def halve_the_first(memory, obs, action):
+    """Half of what is wished for in the first step, and all of it later."""
+    del obs
+    return memory + 1, jnp.where(memory == 0, 0.5, 1.0) * action
+
+
+def filtered(monkeypatch, sees: bool):
+    """A toy team whose filter looks at every action, or at none of them."""
+    sim = toy_team()
+    seen = np.full((3, 1), sees)
+    of = SafetyFilter(of=lambda sim: (jnp.zeros(()), halve_the_first, seen))
+    monkeypatch.setattr(policies, "get_safety_filter", lambda task, name: {"half": of}[name])
+    return sim
+
+
+@pytest.mark.parametrize(("kind", "memory"), [(CloneConfig, 0), (CloneConfig, 3), (ESConfig, 0)])
+def test_actions_go_through_the_filter_that_settings_name(kind, memory, monkeypatch):
+    sim = filtered(monkeypatch, True)
+    clone = CloneConfig(widths=(4,), joint=False, memory=memory, updates=1)
+    cfg = clone if kind is CloneConfig else ESConfig(widths=(4,), joint=False, squash=False)
+    init, _ = imitation.make_update(clone, sim, Teacher(repeat_heard))
+    policy = imitation.policy_of(init(jax.random.key(0), sim))
+    policy = policy.replace(actor=jax.tree.map(lambda x: x + 0.1, policy.actor))
+    make_act = clone_act if kind is CloneConfig else ppo_act
+    bare, through = make_act(cfg, sim, policy), make_act(replace(cfg, safety_filter="half"), sim, policy)
+    obs, key = sim.init(jax.random.key(1))[1], jax.random.key(0)
+    plain, mended = first_carry(bare, ()), first_carry(through, ())
+    for share in (0.5, 1.0, 1.0):
+        plain, wanted = bare(plain, obs, key)
+        mended, played = through(mended, obs, key)
+        assert np.abs(wanted).min() > 0
+        np.testing.assert_allclose(played, share * wanted, rtol=1e-6)
+    assert not any(leaf.any() for leaf in memory_of(through))
+    lanes, action = program_of(through)(tuple(x[None] for x in memory_of(through)), obs[None])
+    np.testing.assert_allclose(action[0], 0.5 * bare(first_carry(bare, ()), obs, key)[1], rtol=1e-6)
+    assert float(lanes[-1][0]) == 1
+
+
+@pytest.mark.parametrize("sees", [True, False])
+def test_only_what_the_filter_looks_at_is_learnt(sees, monkeypatch):
+    sim = filtered(monkeypatch, sees)
+    cfg = replace(SMALL, joint=False, updates=1, rounds=1, safety_filter="half")
+    init, update = imitation.make_update(cfg, sim, Teacher(repeat_heard))
+    _, metrics = jax.jit(update)(init(jax.random.key(0), sim), sim)
+    assert (float(metrics["loss"]) > 0) == sees
+
+
+def test_a_filter_is_named_and_reads_one_observation():
+    with pytest.raises(SettingsError, match="safety_filter = 'security' reads one observation, and history = 3"):
+        DAggerConfig(task="comparison_tso_centralized", safety_filter="security", history=3)
+    with pytest.raises(ValueError, match=r"safety filter of 'comparison_tso_centralized'.*'secure'.*security"):
+        get_safety_filter("comparison_tso_centralized", "secure")

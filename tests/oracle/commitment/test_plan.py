@@ -136,17 +136,17 @@ def brute_force(problem: CommitmentDay) -> float:
         np.asarray(x, float)
         for x in (problem.rules.startup_usd, problem.rules.shutdown_usd, problem.rules.no_load_usd_per_hour)
     )
-    steps = {}
-    for on in itertools.product([False, True], repeat=3):
+    steps, n = {}, len(price)
+    for on in itertools.product([False, True], repeat=n):
         for t, load in enumerate(problem.load_mw):
             p, left = np.where(on, low, 0), load - low[list(on)].sum()
             for g in np.argsort(price):
                 give = min(max(left, 0), high[g] - low[g]) if on[g] else 0.0
-                p, left = p + give * (np.arange(3) == g), left - give
+                p, left = p + give * (np.arange(n) == g), left - give
             money = price @ p + idle @ np.array(on)
             steps[on, t] = 0.5 * (money + 500.0 * max(left, 0) + 300.0 * max(-left, 0))
     best = np.inf
-    for plan in itertools.product(itertools.product([False, True], repeat=3), repeat=4):
+    for plan in itertools.product(itertools.product([False, True], repeat=n), repeat=len(problem.load_mw)):
         was, since, cost = np.asarray(problem.state.on), np.asarray(problem.state.steps), 0.0
         for t, now in enumerate(plan):
             on = np.array(now)
