@@ -1,8 +1,8 @@
 """Coming step of many units within the limits of the system, whoever wishes which of them to run, in the kernel.
 
 Units that must run on and those that are wished run wherever they may. Units with the shortest minimum times are
-started beyond that by a list, as far as load, reserve, ramps and line ratings ask for, and the load is shared in
-security-aware merit order. The causal planner of the operator ends in it, and so may a learner: a safety filter in the
+started beyond that by a list, as far as load, reserve, ramps and line ratings ask for, and the load is shared at equal
+incremental cost within the ratings. The causal planner of the operator ends in it, and so may a learner: a safety filter in the
 sense of Wabersich and Zeilinger 2021, doi:10.1016/j.automatica.2021.109597, whose backup is the operator's list.
 """
 
@@ -34,7 +34,7 @@ from powerzoo_jax.oracle.transmission.economic import economic
 from powerzoo_jax.oracle.transmission.policies import FULL_MW, LEAST_LEVEL_MW
 
 MOST_STARTS = 20  # units started beyond the list against an overload
-# of the least level of scores that gives the merit order, levels within whose reach it is sought anew: on val, with 4
+# of the least level of scores that gives the economic dispatch, levels within whose reach it is sought anew: on val, with 4
 # and 1 sweeps, 0.52 is gained without them and 0.66 with them
 NEST = (0.6, 0.8, 1.0, 1.3)
 RAMP_MARGIN = 0.02  # [-] of the load, that the outputs reachable in the coming step must exceed it by
@@ -134,16 +134,16 @@ def _keep_secure(
 
 
 def without_surplus(model: SecureModel, units: CommitmentState, wish: Array, load_mw: Array) -> Array:
-    """The wish (G,) bool without its dearest units, as long as the least outputs of those that run exceed the load."""
+    """The wish (G,) bool without the last of the list, as long as the least outputs of who runs exceed the load."""
     rules = model.params.rules
     legal = legal_commitment(rules, units)
     must, may = ~legal[:, 0], legal[:, 1]
     low, _ = output_window(rules, units, must | (wish & may))
-    dearest = model.order[::-1]
-    free = jnp.where(wish & may & ~must, low, 0)[dearest]
-    # as many as leave the others at or below the load, from the dearest on
+    last = model.order[::-1]
+    free = jnp.where(wish & may & ~must, low, 0)[last]
+    # as many as leave the others at or below the load
     dropped = jnp.cumsum(free) - free < jnp.sum(low) - load_mw
-    return wish.at[dearest].set(wish[dearest] & ~(dropped & (free > 0)))
+    return wish.at[last].set(wish[last] & ~(dropped & (free > 0)))
 
 
 def secure_action(model: SecureModel, units: CommitmentState, wish: Array, load_mw: Array) -> tuple[Array, Array]:
@@ -259,7 +259,7 @@ class LoadSharing(NamedTuple):
 
 
 def _share(params: TransmissionParams, units: CommitmentState, on: Array, load_mw: Array) -> LoadSharing:
-    """Security-aware merit order as nearly as scores allow."""
+    """Security-aware economic dispatch as nearly as scores allow."""
     low, high = output_window(params.rules, units, on)
     first, _ = economic(params, load_mw, low, high)
     levels = _least_level(first, low) * jnp.asarray(NEST, load_mw.dtype)

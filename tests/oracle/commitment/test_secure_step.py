@@ -91,7 +91,7 @@ def units(model, on: np.ndarray, p_mw: np.ndarray) -> CommitmentState:
     return CommitmentState(on=jnp.asarray(on), steps=jnp.full(54, 99), p_mw=jnp.asarray(p_mw, jnp.float32))
 
 
-def test_wishes_beyond_the_load_are_dropped_from_the_dearest_on(model):
+def test_wishes_beyond_the_load_are_dropped_from_the_last_of_the_list_on(model):
     rules, slow = model.params.rules, np.asarray(model.slow)
     now = units(model, slow, np.where(slow, np.asarray(rules.p_min_mw), 0.0))
     low = np.asarray(output_window(rules, now, jnp.asarray(slow))[0], np.float64)
