@@ -2,8 +2,9 @@
 
 Units that must run on and those that are wished run wherever they may. Units with the shortest minimum times are
 started beyond that by a list, as far as load, reserve, ramps and line ratings ask for, and the load is shared at equal
-incremental cost within the ratings. The causal planner of the operator ends in it, and so may a learner: a safety filter in the
-sense of Wabersich and Zeilinger 2021, doi:10.1016/j.automatica.2021.109597, whose backup is the operator's list.
+incremental cost within the ratings. The causal planner of the operator ends in it, and so may a learner: a safety
+filter in the sense of Wabersich and Zeilinger 2021, doi:10.1016/j.automatica.2021.109597, whose backup is the
+operator's list.
 """
 
 from __future__ import annotations
@@ -35,8 +36,8 @@ from powerzoo_jax.oracle.transmission.economic import economic
 from powerzoo_jax.oracle.transmission.policies import FULL_MW, LEAST_LEVEL_MW
 
 MOST_STARTS = 20  # units started beyond the list against an overload
-# of the least level of scores that gives the economic dispatch, levels within whose reach it is sought anew: on val, with 4
-# and 1 sweeps, 0.52 is gained without them and 0.66 with them
+# of the least level of scores that gives the economic dispatch, levels within whose reach it is sought anew: on val,
+# with 4 and 1 sweeps, 0.52 is gained without them and 0.66 with them
 NEST = (0.6, 0.8, 1.0, 1.3)
 RAMP_MARGIN = 0.02  # [-] of the load, that the outputs reachable in the coming step must exceed it by
 KEPT_MW = 1e-2  # overload that counts as none
