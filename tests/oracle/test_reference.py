@@ -21,7 +21,6 @@ from powerzoo_jax.tasks.score import SEED, all_starts, episode_hash, episode_key
 ENDS = 1e-6  # of the gains of rule and best
 # tasks whose actions share out the load by scores, or commit units: bounds are of more than actions can reach
 NOT_ONTO = (
-    "comparison_tso_centralized",
     "joint_trans_dist",
     "joint_trans_dist_7d",
     "marl_opf",
@@ -34,8 +33,8 @@ NOT_ONTO = (
 UNGATED = ("gencos_bidding",)  # bounded by what all loads would pay at the price cap
 CLOSE = 0.05  # of best - rule, that a bound may lie above the best
 # Islands reach no less, where 0.15 is aimed at: shares of a job start in their bound, and plans are those of a search.
-# On a feeder one day with more jobs than the site can run holds most of the gap.
-REACHED = {"dc_microgrid": 0.20, "dc_microgrid_safe": 0.28, "dc_scheduling": 0.15}
+# On a feeder one day with more jobs than the site can run holds most of the gap. One operator's units: 0.15 is aimed at.
+REACHED = {"comparison_tso_centralized": 0.15, "dc_microgrid": 0.20, "dc_microgrid_safe": 0.28, "dc_scheduling": 0.15}
 ROUNDED = 1e-5  # of a return, relative: plans are played in float32, bounds computed in float64
 
 
