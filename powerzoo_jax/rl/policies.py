@@ -245,7 +245,10 @@ def distribution_and_values(crew: AgentGroups, actor: Actor, params: Any, x: Any
 
 
 def filter_of(cfg: Any, sim: Sim) -> tuple[Any, Correct, np.ndarray] | None:
-    """Safety filter that settings name, as `oracle.registry.SafetyFilter.of` gives it; None where they name none."""
+    """Safety filter that settings name, as `oracle.registry.SafetyFilter.of` gives it; None where they name none.
+
+    The columns of an action that it looks at are (A, U) bool [-].
+    """
     name = getattr(cfg, "safety_filter", "")
     if not name:
         return None
