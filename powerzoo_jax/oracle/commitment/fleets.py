@@ -9,37 +9,31 @@ Source: Knueven, Ostrowski and Watson 2018, doi:10.1109/TPWRS.2017.2783850.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from dataclasses import replace
 from typing import Any, NamedTuple
 
 import jax
 import numpy as np
 
-from powerzoo_jax.oracle.commitment.problem import CommitmentDay, host_rules
-from powerzoo_jax.oracle.commitment.program import CommitmentColumns, Segments, linear_segments, write_commitment
+from powerzoo_jax.oracle.commitment.problem import CommitmentDay, NetworkCuts, host_rules
+from powerzoo_jax.oracle.commitment.program import linear_segments, read_plan, write_commitment
+from powerzoo_jax.oracle.commitment.secure import broken_ratings
 from powerzoo_jax.oracle.linear_program import Optimum, ProgramWriter, solve
 from powerzoo_jax.oracle.transmission.dispatch import DispatchSystem
 
 PIECES = 6  # of a unit's cost
 RELAXATIONS, SEARCHES = 6, 2  # passes at most, each with the ratings that the one before broke
 GAP, SECONDS = 1e-3, 30.0  # relative, and of one search
-KEPT_MW = 1e-2  # excess over a rating that counts as none
-
-Rating = tuple[int, int, float]
-"""(step, line, sign of its flow) of a rating that a dispatch broke."""
 
 
 class FleetPlan(NamedTuple):
     """Plan of a day.
 
     on:         (T, G)  bool  units that no other is like; False for all others
-    running:    (T, F)  [-]   units of each row that run
     bound_usd:  [USD]   no plan costs less, excess over ratings priced, by the word of HiGHS
     """
 
     on: np.ndarray
-    running: np.ndarray
     bound_usd: float
 
 
@@ -75,21 +69,16 @@ def plan_fleets(system: DispatchSystem, problem: CommitmentDay, excess_usd: floa
     Raises SolverError where HiGHS finds nothing.
     """
     day, row = fleet_rows(problem)
-    broken: dict[Rating, None] = {}
-    for _ in range(RELAXATIONS):
-        found, _, output = _solved(system, day, row, excess_usd, broken, whole=False)
-        more = _excesses(system, day, output)
-        if broken.keys() >= more:
-            break
-        broken |= dict.fromkeys(sorted(more))
-    for _ in range(SEARCHES):
-        found, count, output = _solved(system, day, row, excess_usd, broken, whole=True)
-        more = _excesses(system, day, output)
-        if broken.keys() >= more:
-            break
-        broken |= dict.fromkeys(sorted(more))
+    cuts = None
+    for whole, passes in ((False, RELAXATIONS), (True, SEARCHES)):
+        for _ in range(passes):
+            found, running, output = _solved(system, day, row, excess_usd, cuts, whole=whole)
+            more = broken_ratings(system, day, output, cuts)
+            if more is None:
+                break
+            cuts = more
     alone = day.units[row] == 1
-    return FleetPlan((count[:, row] > 0.5) & alone, count, found.bound)
+    return FleetPlan((running[:, row] > 0.5) & alone, found.bound)
 
 
 def _solved(
@@ -97,7 +86,7 @@ def _solved(
     day: CommitmentDay,
     row: np.ndarray,
     excess_usd: float,
-    broken: Iterable[Rating],
+    cuts: NetworkCuts | None,
     *,
     whole: bool,
 ) -> tuple[Optimum, np.ndarray, np.ndarray]:
@@ -112,51 +101,23 @@ def _solved(
         total = writer.rows(n_step, 0.0, 0.0, (place[row[places] == g], 1.0), (at.u[g], -day.costs.base_mw[g]))
         writer.put(total, pieces, -1.0)
     excess = writer.columns(n_step, excess_usd, 0.0, np.inf)
-    for rating in broken:
-        _write_rating(writer, system, day, row, at, segments, place, excess, rating)
+    alone = day.units[row] == 1
+    for t, push, of_shed, most in () if cuts is None else zip(*cuts, strict=True):
+        of_row = np.zeros(len(day.units))
+        of_row[row[alone]] = push[alone]
+        writer.rows(
+            1,
+            -np.inf,
+            most,
+            (at.u[:, [t]], (of_row * day.costs.base_mw)[:, None]),
+            (at.segment[:, [t]], of_row[segments.unit, None]),
+            (place[:, [t]], push[places, None]),
+            (at.shed[[t]], of_shed),
+            (excess[[t]], -1.0),
+        )
     program = writer.program()
     found = solve(program, gap=GAP, seconds=SECONDS) if whole else solve(program.relaxed())
-    count, output = found.x[at.u].T, np.zeros((n_step, len(row)))
-    alone = np.flatnonzero(day.units[row] == 1)
-    above = np.zeros(at.u.shape)
-    np.add.at(above, segments.unit, found.x[at.segment])
-    output[:, alone] = (count.T * day.costs.base_mw[:, None] + above)[row[alone]].T
+    running, of_rows = read_plan(day, at, segments, found.x)
+    output = of_rows[:, row]
     output[:, places] = found.x[place].T
-    return found, count, output
-
-
-def _write_rating(
-    writer: ProgramWriter,
-    system: DispatchSystem,
-    day: CommitmentDay,
-    row: np.ndarray,
-    at: CommitmentColumns,
-    segments: Segments,
-    place: np.ndarray,
-    excess: np.ndarray,
-    rating: Rating,
-) -> None:
-    """Row of one rating: sign * flow <= rating + excess."""
-    t, line, sign = rating
-    push = sign * system.of_unit[line]
-    alone, places = (np.flatnonzero(x) for x in (day.units[row] == 1, day.units[row] > 1))
-    of_row = np.zeros(len(day.units))
-    of_row[row[alone]] = push[alone]
-    served = sign * system.of_load[line]
-    most = system.rate_mw[line] + served * (day.load_mw[t] - system.shunt_mw) - sign * system.fixed_mw[line]
-    writer.rows(
-        1,
-        -np.inf,
-        most,
-        (at.u[:, [t]], (of_row * day.costs.base_mw)[:, None]),
-        (at.segment[:, [t]], of_row[segments.unit, None]),
-        (place[:, [t]], push[places, None]),
-        (at.shed[[t]], served),
-        (excess[[t]], -1.0),
-    )
-
-
-def _excesses(system: DispatchSystem, day: CommitmentDay, output_mw: np.ndarray) -> set[Rating]:
-    flow = system.flow(output_mw, day.load_mw)
-    step, line = np.nonzero((system.rate_mw > 0) & (np.abs(flow) > system.rate_mw + KEPT_MW))
-    return {(int(t), int(k), float(np.sign(flow[t, k]))) for t, k in zip(step, line, strict=True)}
+    return found, running, output

@@ -71,7 +71,7 @@ def solve_commitment(
     found = solve(program.linear, gap=gap, seconds=seconds, hint=INFEASIBLE)
     x = found.x.copy()
     x[program.at.u] = x[program.at.u] > 0.5  # whole up to the tolerance of HiGHS
-    running, output = read_plan(problem, program, x)
+    running, output = read_plan(problem, program.at, program.segments, x)
     on = running > 0
     p_mw = np.where(on, output, 0.0)
     played = play_commitment(problem, on, p_mw)

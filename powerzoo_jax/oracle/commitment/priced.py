@@ -51,14 +51,16 @@ class CommitmentPlans:
         self.first_prices = (self.most_price,)
         self.known: dict[int, PlayedPlans] = {}
         self.solved: dict[tuple[int, bytes], FleetPlan] = {}
+        self.planned: set[tuple[int, bytes]] = set()
 
     def plan(self, episode: int, price: np.ndarray) -> PricedPlan:
         """Plan of an episode at prices (C,) [reward per unit of the channel]."""
         if episode not in self.known:
             self._learn(episode, self._simple(episode))
-        if price.any() and (episode, price.tobytes()) not in self.solved:
+        if price.any() and (episode, price.tobytes()) not in self.planned:
             on = self._fleets(episode, price).on
             self._learn(episode, [self._operated(episode, on), self._operated(episode, on, ramp_margin=0.0)])
+            self.planned.add((episode, price.tobytes()))
         plans = self.known[episode]
         best = int(np.argmax(plans.value - plans.cost @ price))
         return PricedPlan(plans.action[best], float(plans.value[best]), plans.cost[best], self.bound(episode, price))

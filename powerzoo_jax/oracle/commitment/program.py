@@ -117,11 +117,15 @@ def write_commitment(
     return at, segments, np.concatenate([np.zeros(0, np.int64), *piece_rows])
 
 
-def read_plan(problem: CommitmentDay, program: CommitmentProgram, x: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Share of each unit that runs (T, G) [-] and output (T, G) [MW] of a solution, relaxed or not."""
-    on = x[program.at.u]
+def read_plan(
+    problem: CommitmentDay, at: CommitmentColumns, segments: Segments, x: np.ndarray
+) -> tuple[np.ndarray, np.ndarray]:
+    """Share of each unit that runs (T, G) [-] and output (T, G) [MW] of a solution, relaxed or not; of a row that
+    stands for several units their number and sum.
+    """
+    on = x[at.u]
     above = np.zeros(on.shape)
-    np.add.at(above, program.segments.unit, x[program.at.segment])
+    np.add.at(above, segments.unit, x[at.segment])
     return on.T, (on * problem.costs.base_mw[:, None] + above).T
 
 

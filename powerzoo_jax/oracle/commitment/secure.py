@@ -186,8 +186,8 @@ def _relaxed(system: DispatchSystem, problem: CommitmentDay) -> tuple[float, np.
         program = commitment_program(replace(problem, cuts=cuts))
         found = solve_relaxation(program)
         bound = max(bound, quadratic_bound(problem, program, found.dual))
-        on, p = read_plan(problem, program, found.x)
-        more = _broken(system, problem, p, cuts)
+        on, p = read_plan(problem, program.at, program.segments, found.x)
+        more = broken_ratings(system, problem, p, cuts)
         if more is None:
             break
         cuts = more
@@ -201,14 +201,14 @@ def _searched(
 ) -> CommitmentPlan:
     for _ in range(SEARCHES):
         plan = solve_commitment(replace(problem, cuts=cuts), commitment=wish, gap=GAP, seconds=SECONDS)
-        more = _broken(system, problem, plan.p_mw, cuts)
+        more = broken_ratings(system, problem, plan.p_mw, cuts)
         if more is None:
             break
         cuts = more
     return plan
 
 
-def _broken(
+def broken_ratings(
     system: DispatchSystem, problem: CommitmentDay, p_mw: np.ndarray, known: NetworkCuts | None
 ) -> NetworkCuts | None:
     """The known cuts and those that a dispatch (T, G) breaks; None where it breaks no new one."""
