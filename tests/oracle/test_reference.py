@@ -33,7 +33,7 @@ NOT_ONTO = (
 UNGATED = ("gencos_bidding",)  # bounded by what all loads would pay at the price cap
 CLOSE = 0.05  # of best - rule, that a bound may lie above the best
 # Islands reach no less, where 0.15 is aimed at: shares of a job start in their bound, and plans are those of a search.
-# On a feeder one day with more jobs than the site can run holds most of the gap. One operator's units: 0.15 is aimed at.
+# On a feeder one day with more jobs than the site can run holds most of the gap. 0.15 is aimed at for units too.
 REACHED = {"comparison_tso_centralized": 0.15, "dc_microgrid": 0.20, "dc_microgrid_safe": 0.28, "dc_scheduling": 0.15}
 ROUNDED = 1e-5  # of a return, relative: plans are played in float32, bounds computed in float64
 
