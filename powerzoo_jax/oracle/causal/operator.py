@@ -43,6 +43,7 @@ from powerzoo_jax.oracle.registry import Policy
 from powerzoo_jax.oracle.transmission.dispatch import cheapest_output, host_system
 
 PRICES = 24  # of energy, at which the cost of a step is bounded from below
+# gains named here are of merit order, beside the plans of then
 # over the slow units, in the first step and in every other; on val 4 and 1 gain 0.66 where 8 and 3 gain 0.75
 FIRST_SWEEPS, SWEEPS = 8, 4
 # standard deviations of the forecast by which the paths differ from it: on val 1.2 gains 0.79 and 1.5 0.73

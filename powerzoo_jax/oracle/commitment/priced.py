@@ -25,8 +25,8 @@ from powerzoo_jax.oracle.transmission.economic import STEPS
 from powerzoo_jax.oracle.transmission.episode import commitment_problem
 from powerzoo_jax.oracle.transmission.priced import OVERLOAD
 
-# of missing reserve [USD/MW] and of overload [USD/MVA] in a step: at these prices no plan has any. A price bounds what
-# the budgets are worth, here 0.15 % of a day's cost
+# of missing reserve [USD/MW] and of overload [USD/MVA] in a step. The budgets, 5 MW and 10 MVA a day, then add
+# 1,500 USD to a bound, a thousandth of a day's cost
 RESERVE_USD, OVERLOAD_USD = 100.0, 100.0
 
 
