@@ -160,6 +160,7 @@ def search_prices(
     *,
     pool: PlanPool,
     anchor: float = 0.0,
+    first: Sequence[np.ndarray] = (),
     rounds: int = ROUNDS,
     path: Path | None = None,
     progress: Progress | None = None,
@@ -167,12 +168,14 @@ def search_prices(
     """Lower the bound over prices until the plans found come close to it, or `rounds` are done.
 
     anchor:  mean return that closeness is measured from
+    first:   prices (C,) to begin with, after none at all, in place of those that the planner itself begins with
     path:    file that the pool is kept in while plans are made
     Raises SolverError where even the highest prices leave plans above a budget.
     """
     limited = np.isfinite(budget)
     most = np.where(limited, planner.most_price, 0.0)
-    starts = [np.zeros(len(budget)), *(planner.first_prices if isinstance(planner, StartedPlanner) else ())]
+    own = planner.first_prices if isinstance(planner, StartedPlanner) else ()
+    starts = [np.zeros(len(budget)), *(first or own)]
     found: Relaxation | None = None
     for number in range(rounds):
         if number == len(pool.prices):
@@ -184,7 +187,9 @@ def search_prices(
         _plan_round(planner, pool, number, n, path, progress)
         found = relaxation(pool, n, budget, most)
         enough = found.bound - found.mixed <= CLOSE * max(found.mixed - anchor, 0.0)
-        if number + 1 >= len(starts) and (enough or (number == 0 and within_budget(pool, n, budget))):
+        if number + 1 >= len(starts) and enough:
+            break
+        if number == 0 and not own and within_budget(pool, n, budget):
             break
     assert found is not None
     return found

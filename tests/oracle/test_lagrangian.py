@@ -96,6 +96,24 @@ def test_budgets_that_do_not_bind_take_one_round_and_the_bound_is_what_is_earned
     assert best == pytest.approx(found.bound, abs=ROUND) and best == pytest.approx(menu.value.max(axis=1).mean())
 
 
+def test_prices_known_from_other_days_are_the_first_that_a_search_tries():
+    known = np.array([0.3, 0.0, 0.7]), np.array([0.5, 0.0, 0.2])
+    for own in ((), (np.array([0.1, 0.0, 0.1]),)):
+        menu, pool = Menu(), PlanPool()
+        if own:
+            menu.first_prices = own
+        search_prices(menu, 6, BUDGET, pool=pool, first=known, rounds=3)
+        np.testing.assert_array_equal(pool.prices, [np.zeros(3), *known])
+
+
+def test_a_planner_that_keeps_the_budgets_by_itself_is_asked_at_its_own_prices_too():
+    menu, pool = Menu(), PlanPool()
+    menu.first_prices = (np.array([0.1, 0.0, 0.1]),)
+    search_prices(menu, 6, np.array([9.0, np.inf, 9.0]), pool=pool)
+    np.testing.assert_array_equal(pool.prices[:2], [np.zeros(3), menu.first_prices[0]])
+    assert menu.asked >= 12
+
+
 def test_a_search_goes_on_from_its_file_and_plans_nothing_twice(tmp_path):
     path, menu = tmp_path / "plans.npz", Menu()
     whole = PlanPool()
