@@ -1,7 +1,7 @@
 """Speed of PPO with its updates, one pinned core: how much of it is the environment, how much the learner.
 
 Usage: python benchmarks/ppo.py [--task dso] [--lanes 256] [--steps 48] [--epochs 4 8] [--rounds 7] [--peer]
-                                [--out FILE]
+                                [--powerzoojax] [--peers-only] [--out FILE]
 
 Programs of lanes x steps environment steps run interleaved, medians of their processor time over rounds:
   update    collect with the policy, advantages, all epochs of minibatches (other settings are those of `PPOConfig`),
@@ -15,6 +15,10 @@ of a few updates with the network that its source fixes (256 x 256, tanh, apart 
 steps, epochs and minibatches, observations and rewards normalised. Its folder `purejaxrl` must be on PYTHONPATH, with
 gymnax installed. Of distrax it takes the diagonal Gaussian alone, for which a stand-in of the same three formulas is
 used: distrax itself does not import with this JAX.
+
+--powerzoojax adds PowerZooJax's own `dso`, which it trains by rejax's PPO, with 128 x 128, 128 lanes and 4 minibatches,
+made days in place of its data files, and ours beside it on our `dso`, whose observation is longer. Its checkout must be
+on PYTHONPATH, with rejax installed (`.venv-e3`). --peers-only leaves out the rows of one update.
 """
 
 from __future__ import annotations
@@ -54,6 +58,7 @@ TAIL = ("compile_s", "callbacks")
 BLOCKS, SHARED, STAGGERED = {"by_lanes": True}, {"shared_torso": True}, {"stagger": True}
 OPTIONS: tuple[dict[str, bool], ...] = ({}, BLOCKS, SHARED, STAGGERED, BLOCKS | SHARED, BLOCKS | SHARED | STAGGERED)
 PEER_WIDTHS, PEER_UPDATES = (256, 256), 4
+SMALL_WIDTHS, SMALL_LANES, SMALL_MINIBATCHES = (128, 128), 128, 4  # beside PowerZooJax
 PEER = "ppo_continuous_action"
 # what the peer imports for environments that are not played here
 PEER_ENVS = ("brax", "brax.envs", "brax.envs.wrappers", "brax.envs.wrappers.training", "navix")
@@ -164,9 +169,43 @@ def beside(sim: Sim, cfg: PPOConfig, rounds: int) -> list[list[str]]:
     given |= {"GAE_LAMBDA": cfg.gae_lambda, "CLIP_EPS": cfg.clip, "ENT_COEF": cfg.entropy, "VF_COEF": cfg.value_weight}
     given |= {"MAX_GRAD_NORM": cfg.max_grad_norm, "ACTIVATION": cfg.activation, "NORMALIZE_ENV": True, "ENV_NAME": ""}
     cfg = replace(cfg, widths=PEER_WIDTHS, total_steps=total, normalise_reward=True)
+    return whole_runs(sim, cfg, "PureJaxRL", peer.make_train(given), jax.random.PRNGKey(0), rounds)
+
+
+def beside_powerzoojax(sim: Sim, cfg: PPOConfig, rounds: int) -> list[list[str]]:
+    """Rows of whole runs: ours on our `dso`, and rejax's PPO on PowerZooJax's."""
+    import rejax
+    from powerzoojax.envs.grid.dist import DistGridEnv
+    from powerzoojax.rl.trainer import _RejaxAdapter
+    from powerzoojax.rl.wrappers import LogWrapper
+    from powerzoojax.tasks import dso
+
+    updates = PEER_UPDATES * cfg.lanes * cfg.steps
+    cfg = replace(cfg, widths=SMALL_WIDTHS, total_steps=updates)
+    params = dso.make_dso_params(feeder_shapes=dso.make_synthetic_feeder_shapes())
+    given: dict[str, Any] = {"num_envs": cfg.lanes, "num_steps": cfg.steps, "num_epochs": cfg.epochs}
+    given |= {"num_minibatches": cfg.minibatches, "learning_rate": cfg.lr, "gamma": cfg.gamma, "ent_coef": cfg.entropy}
+    given |= {"gae_lambda": cfg.gae_lambda, "clip_eps": cfg.clip, "vf_coef": cfg.value_weight}
+    given |= {"max_grad_norm": cfg.max_grad_norm, "normalize_observations": True, "total_timesteps": updates}
+    network = {"hidden_layer_sizes": cfg.widths, "activation": cfg.activation}
+    learner = rejax.PPO.create(
+        env=_RejaxAdapter(LogWrapper(DistGridEnv(), params)), env_params=None, agent_kwargs=network, **given
+    )
+
+    def train(key: Array) -> Any:
+        step = learner.train_iteration
+        return lax.fori_loop(0, PEER_UPDATES, lambda _, state: step(state), learner.init_state(key))
+
+    return whole_runs(sim, cfg, "PowerZooJax", train, jax.random.key(0), rounds)
+
+
+def whole_runs(
+    sim: Sim, cfg: PPOConfig, peer: str, train: Callable[[Array], Any], key: Array, rounds: int
+) -> list[list[str]]:
+    """Rows of our runs under the first OPTIONS, and of the peer's."""
     chosen = {"+".join(options) or "none": replace(cfg, **options) for options in OPTIONS[:3]}  # type: ignore[arg-type]
     built = {name: compiled(ppo.make_train(mine, sim), jax.random.key(0), sim) for name, mine in chosen.items()}
-    built["PureJaxRL"] = compiled(peer.make_train(given), jax.random.PRNGKey(0))
+    built[peer] = compiled(train, key)
     took = interleaved({name: run for name, (run, _) in built.items()}, rounds)
     return [
         [*head(sim, cfg, name, took[name] / PEER_UPDATES), "-", "-", f"{compile_s:.1f}", "-"]
@@ -182,6 +221,8 @@ def main() -> None:
     parser.add_argument("--epochs", type=int, nargs="+", default=[4, 8], help="passes over the samples of an update")
     parser.add_argument("--rounds", type=int, default=7)
     parser.add_argument("--peer", action="store_true", help="also train with PureJaxRL's PPO")
+    parser.add_argument("--powerzoojax", action="store_true", help="also train PowerZooJax's dso")
+    parser.add_argument("--peers-only", action="store_true", help="no rows of one update")
     parser.add_argument("--out", type=Path, help="write the table to this file as well")
     args = parser.parse_args()
     lines: list[str] = []
@@ -193,13 +234,19 @@ def main() -> None:
     tell(f"# {device_name()}, one core, jax {metadata.version('jax')}, powerzoo_jax {powerzoo_jax.__version__}")
     tell("\t".join((*COLUMNS, *TAIL)))
     sim = powerzoo_jax.make(args.task, split="train")
-    for widths, epochs in itertools.product(WIDTHS, args.epochs):
+    for widths, epochs in itertools.product(() if args.peers_only else WIDTHS, args.epochs):
         cfg = PPOConfig(task=args.task, lanes=args.lanes, steps=args.steps, epochs=epochs, widths=widths)
         for row in measure(sim, cfg, args.rounds):
             tell("\t".join(row))
     if args.peer:
         cfg = PPOConfig(task=args.task, lanes=args.lanes, steps=args.steps, epochs=args.epochs[0])
         for row in beside(sim, cfg, args.rounds):
+            tell("\t".join(row))
+    if args.powerzoojax:
+        cfg = PPOConfig(
+            task="dso", lanes=SMALL_LANES, steps=args.steps, epochs=args.epochs[0], minibatches=SMALL_MINIBATCHES
+        )
+        for row in beside_powerzoojax(powerzoo_jax.make("dso", split="train"), cfg, args.rounds):
             tell("\t".join(row))
     if args.out:
         args.out.parent.mkdir(parents=True, exist_ok=True)

@@ -116,6 +116,22 @@ def test_the_value_behind_the_last_step_is_that_of_the_true_last_observation(sim
     assert float(jax.jit(update)(state, sim)[1]["loss_value"]) == pytest.approx(expected, rel=1e-4)
 
 
+@pytest.mark.parametrize(("steps", "horizon"), [(12, 48), (48, 48), (96, 48), (20, 7), (21, 7), (1, 1)])
+def test_what_follows_a_time_limit_is_the_value_of_the_observation_there(steps, horizon):
+    lanes, rng = 5, np.random.default_rng(steps)
+    truncated = np.zeros((steps, lanes), bool)
+    for lane, begin in enumerate(rng.integers(0, horizon, lanes)):
+        truncated[begin::horizon, lane] = True
+    after = rng.normal(size=(steps, lanes, 2, 3))
+    following, worth = rng.normal(size=(steps, lanes, 1, 1)), after.sum(axis=(2, 3))[..., None, None]
+    picked = ppo.at_limits({"obs": jnp.asarray(after)}, jnp.asarray(truncated), horizon)["obs"]
+    assert picked.shape == (-(-steps // min(steps, horizon)), lanes, 2, 3)
+    beyond = jnp.sum(picked, axis=(2, 3))[..., None, None]
+    found = ppo.behind_limits(jnp.asarray(following), beyond, jnp.asarray(truncated), horizon)
+    expected = np.where(truncated[..., None, None], worth, following)
+    np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-5)
+
+
 def values_of_an_episode(cfg: PPOConfig, state: ppo.PPOState, sim: Any) -> jax.Array:
     """V(o_0) .. V(o_T) of the episodes that the first update will live: (T + 1, lanes)."""
     actor = make_actor(cfg, crew_of(cfg, sim))

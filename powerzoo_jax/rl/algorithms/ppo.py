@@ -133,9 +133,9 @@ class Samples(NamedTuple):
 class Collected(NamedTuple):
     """Recorded step of all lanes under the policy; leading axes (T, B) after the scan.
 
-    x, next_x (N, F) standardised, legal (N, M) bool, action (N, U) as drawn, log_prob (N,), reward (n, S),
-    terminated, truncated () bool. next_x is what is seen after the step, before a fresh episode begins; () where no
-    value of it is needed, because a time limit ends the task.
+    x (N, F) standardised, legal (N, M) bool, action (N, U) as drawn, log_prob (N,), reward (n, S), terminated,
+    truncated () bool. after (A, O) is observed after the step, before a fresh episode begins; () where no value of it
+    is needed, because a time limit ends the task.
     N agents, n critics, S streams: reward, then constrained costs.
     """
 
@@ -143,7 +143,7 @@ class Collected(NamedTuple):
     legal: Array
     action: Array
     log_prob: Array
-    next_x: Any
+    after: Any
     reward: Array
     terminated: Array
     truncated: Array
@@ -192,7 +192,7 @@ def make_update(cfg: PPOConfig, sim: Sim | None = None) -> tuple[Init, Update]:
     budget = lagrangian.budgets_of(limited, home) if limited else jnp.zeros(0, crew.dtype)
     critic = Critic(cfg.widths, cfg.activation, crew.dtype, 1 + len(channels))
     actor = make_actor(cfg, crew, 1 + len(channels))
-    central, divided = cfg.central_critic, divisible(crew, home)
+    central, divided, horizon = cfg.central_critic, divisible(crew, home), home.spec.horizon
     if cfg.shared_torso and central and crew.size > 1:
         raise ValueError(
             f"{cfg.algorithm}: shared_torso = true, but its critic sees what all {crew.size} agents see and a policy "
@@ -224,6 +224,10 @@ def make_update(cfg: PPOConfig, sim: Sim | None = None) -> tuple[Init, Update]:
     def seen_by(sim: Sim) -> Sim:
         return split_observations(sim) if divided else sim
 
+    def standard(state: PPOState, obs: Any) -> Any:
+        """Standardised observations (..., N, F) of kinds of agents."""
+        return by_kind(crew, normalise, state.scale, crew.view(obs))
+
     def init(key: Array, sim: Sim) -> PPOState:
         key, env_key, actor_key, critic_key = jax.random.split(key, 4)
         env, obs = jax.vmap(seen_by(sim).init)(jax.random.split(env_key, cfg.lanes))
@@ -254,7 +258,7 @@ def make_update(cfg: PPOConfig, sim: Sim | None = None) -> tuple[Init, Update]:
 
     def advance(state: PPOState, sim: Sim, key: Array) -> tuple[PPOState, tuple[Collected, tuple[EpisodeStats, Array]]]:
         """Play one step of all lanes: (state, what is recorded, totals of the episodes and which of them ended)."""
-        x = by_kind(crew, normalise, state.scale, crew.view(state.obs))
+        x = standard(state, state.obs)
         legal = crew.view(state.legal)
         dist = distribution(crew, actor, state.params["actor"], x)
         raw = crew.head.sample(key, dist, legal)
@@ -265,7 +269,7 @@ def make_update(cfg: PPOConfig, sim: Sim | None = None) -> tuple[Init, Update]:
             legal=legal,
             action=raw,
             log_prob=crew.head.log_prob(dist, raw, legal),
-            next_x=by_kind(crew, normalise, state.scale, crew.view(out.obs)) if cfg.bootstrap else (),
+            after=out.obs if cfg.bootstrap else (),
             reward=rewards(out),
             terminated=ends_value(out, cfg.bootstrap),
             truncated=out.info.truncated,
@@ -289,12 +293,12 @@ def make_update(cfg: PPOConfig, sim: Sim | None = None) -> tuple[Init, Update]:
 
     def assess(state: PPOState, lived: Collected) -> tuple[Samples, Metrics]:
         dist, value = judge(state.params, lived.x)
+        # but for the ends, a step is followed by the next one, and the last by what is seen now
+        last = judge(state.params, standard(state, state.obs))[1]
+        next_value = jnp.concatenate([value[1:], last[None]])
         if cfg.bootstrap:
-            next_value = judge(state.params, lived.next_x)[1]
-        else:
-            # every end has the value 0: any other step is followed by the next one, the last by what is seen now
-            last = judge(state.params, by_kind(crew, normalise, state.scale, crew.view(state.obs)))[1]
-            next_value = jnp.concatenate([value[1:], last[None]])
+            beyond = judge(state.params, standard(state, at_limits(lived.after, lived.truncated, horizon)))[1]
+            next_value = behind_limits(next_value, beyond, lived.truncated, horizon)
         reward = lived.reward / sizes(cfg, state.gauge, value.shape[-1]) if cfg.gauged else lived.reward
         advantage = gae(reward, value, next_value, lived.terminated, lived.truncated, cfg.gamma, cfg.gae_lambda)
         target = advantage + value
@@ -342,6 +346,35 @@ def make_update(cfg: PPOConfig, sim: Sim | None = None) -> tuple[Init, Update]:
 def all_of(x: Any) -> Any:
     """Input of one agent that sees what all see, side by side: (..., N, F) -> (..., 1, N F)."""
     return x.jointly() if isinstance(x, SplitInput) else x.reshape(*x.shape[:-2], 1, -1)
+
+
+def at_limits(after: Any, truncated: Array, horizon: int) -> Any:
+    """Observations behind time limits, leaves (T, B, ...) -> (K, B, ...), of K stretches of at most `horizon` steps.
+
+    truncated:  (T, B)  which steps end at the limit. An episode takes `horizon` steps to get there, so that no stretch
+                has two of them; where it has none, the row is of another step
+    """
+    # lane by lane: on several devices no row then travels
+    of_lanes = jax.vmap(lambda x, at: take(x, at), in_axes=1, out_axes=1)
+    picked: Any = of_lanes(after, _first_limits(truncated, horizon))
+    return picked
+
+
+def behind_limits(following: Array, beyond: Array, truncated: Array, horizon: int) -> Array:
+    """Values of what follows each step (T, B, n, S): `beyond` (K, B, n, S), of `at_limits`, where a limit ends it."""
+    steps = truncated.shape[0]
+    width = min(horizon, steps)
+    return jnp.where(truncated[:, :, None, None], jnp.repeat(beyond, width, axis=0)[:steps], following)
+
+
+def _first_limits(truncated: Array, horizon: int) -> Array:
+    """Step of the first end in each stretch (K, B), its first step where it has none; of truncated (T, B)."""
+    steps, lanes = truncated.shape
+    width = min(horizon, steps)
+    count = -(-steps // width)
+    padded = jnp.pad(truncated, ((0, count * width - steps), (0, 0)))
+    begins = width * jnp.arange(count, dtype=jnp.int32)[:, None]
+    return begins + jnp.argmax(padded.reshape(count, width, lanes), axis=1).astype(jnp.int32)
 
 
 def start_gauge(cfg: PPOConfig, critics: int, budget: Array, dtype: Any) -> Any:
