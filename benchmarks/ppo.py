@@ -1,7 +1,7 @@
 """Speed of PPO with its updates, one pinned core: how much of it is the environment, how much the learner.
 
-Usage: python benchmarks/ppo.py [--task dso] [--lanes 256] [--steps 48] [--epochs 4 8] [--rounds 7] [--peer]
-                                [--powerzoojax] [--peers-only] [--out FILE]
+Usage: python benchmarks/ppo.py [--task dso] [--lanes 256] [--steps 48] [--epochs 4 8] [--rounds 7]
+                                [--peer | --powerzoojax] [--peers-only] [--out FILE]
 
 Programs of lanes x steps environment steps run interleaved, medians of their processor time over rounds:
   update    collect with the policy, advantages, all epochs of minibatches (other settings are those of `PPOConfig`),
@@ -220,8 +220,9 @@ def main() -> None:
     parser.add_argument("--steps", type=int, default=PPOConfig.steps)
     parser.add_argument("--epochs", type=int, nargs="+", default=[4, 8], help="passes over the samples of an update")
     parser.add_argument("--rounds", type=int, default=7)
-    parser.add_argument("--peer", action="store_true", help="also train with PureJaxRL's PPO")
-    parser.add_argument("--powerzoojax", action="store_true", help="also train PowerZooJax's dso")
+    one_peer = parser.add_mutually_exclusive_group()  # the stand-in for distrax would serve both
+    one_peer.add_argument("--peer", action="store_true", help="also train with PureJaxRL's PPO")
+    one_peer.add_argument("--powerzoojax", action="store_true", help="also train PowerZooJax's dso")
     parser.add_argument("--peers-only", action="store_true", help="no rows of one update")
     parser.add_argument("--out", type=Path, help="write the table to this file as well")
     args = parser.parse_args()
