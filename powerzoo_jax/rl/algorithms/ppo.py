@@ -351,8 +351,9 @@ def all_of(x: Any) -> Any:
 def at_limits(after: Any, truncated: Array, horizon: int) -> Any:
     """Observations behind time limits, leaves (T, B, ...) -> (K, B, ...), of K stretches of at most `horizon` steps.
 
-    truncated:  (T, B)  which steps end at the limit. An episode takes `horizon` steps to get there, so that no stretch
-                has two of them; where it has none, the row is of another step
+    after:      leaves (T, B, ...) [-]  observed after each step
+    truncated:  (T, B) bool             which steps end at the limit. An episode takes `horizon` steps to get there, so
+                                        that no stretch has two of them; where it has none, the row is of another step
     """
     # lane by lane: on several devices no row then travels
     of_lanes = jax.vmap(lambda x, at: take(x, at), in_axes=1, out_axes=1)
@@ -361,7 +362,11 @@ def at_limits(after: Any, truncated: Array, horizon: int) -> Any:
 
 
 def behind_limits(following: Array, beyond: Array, truncated: Array, horizon: int) -> Array:
-    """Values of what follows each step (T, B, n, S): `beyond` (K, B, n, S), of `at_limits`, where a limit ends it."""
+    """Values of what follows each step (T, B, n, S), in sizes of the returns: `beyond` where a limit ends it.
+
+    following, beyond:  (T, B, n, S), (K, B, n, S) [-]  values of the next steps, and behind limits, see `at_limits`
+    truncated:          (T, B) bool                     which steps end at the limit
+    """
     steps = truncated.shape[0]
     width = min(horizon, steps)
     return jnp.where(truncated[:, :, None, None], jnp.repeat(beyond, width, axis=0)[:steps], following)
