@@ -38,8 +38,7 @@ from powerzoo_jax.tasks.score import all_starts
 COMMAND = "powerzoo-jax demo"
 TASK = "battery_arbitrage"
 NAMES = {"ppo": "PPO", "apg": "analytic gradient"}
-# a demo takes three minutes; all updates, of twice as many lanes, earn more
-SHORT: dict[str, dict[str, Any]] = {"apg": {"updates": 600, "lanes": 32}}
+SHORT: dict[str, dict[str, Any]] = {"apg": {"updates": 600}}  # a demo takes three minutes; all updates earn more
 QUICK = {"ppo": {"total_steps": 50_000}, "apg": {"updates": 5}}
 BASELINES = ("random", "rule", "causal", "oracle")
 FEEDER_TASK = "marl_der_arbitrage"

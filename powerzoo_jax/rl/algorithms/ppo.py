@@ -353,12 +353,16 @@ def at_limits(after: Any, truncated: Array, horizon: int) -> Any:
 
     after:      leaves (T, B, ...) [-]  observed after each step
     truncated:  (T, B) bool             which steps end at the limit. An episode takes `horizon` steps to get there, so
-                                        that no stretch has two of them; where it has none, the row is of another step
+                                        that no stretch has two of them; where it has none, the row is 0
     """
-    # lane by lane: on several devices no row then travels
-    of_lanes = jax.vmap(lambda x, at: take(x, at), in_axes=1, out_axes=1)
-    picked: Any = of_lanes(after, _first_limits(truncated, horizon))
-    return picked
+    ends = _stretches(truncated, horizon)
+
+    def pick(x: Array) -> Array:
+        # a sum of one row and zeros: a gather by lane is a loop over lanes on a TPU
+        chosen = ends.reshape(*ends.shape, *(1,) * (x.ndim - 2))
+        return jnp.sum(jnp.where(chosen, _stretches(x, horizon), jnp.zeros((), x.dtype)), axis=1)
+
+    return jax.tree.map(pick, after)
 
 
 def behind_limits(following: Array, beyond: Array, truncated: Array, horizon: int) -> Array:
@@ -372,14 +376,12 @@ def behind_limits(following: Array, beyond: Array, truncated: Array, horizon: in
     return jnp.where(truncated[:, :, None, None], jnp.repeat(beyond, width, axis=0)[:steps], following)
 
 
-def _first_limits(truncated: Array, horizon: int) -> Array:
-    """Step of the first end in each stretch (K, B), its first step where it has none; of truncated (T, B)."""
-    steps, lanes = truncated.shape
-    width = min(horizon, steps)
-    count = -(-steps // width)
-    padded = jnp.pad(truncated, ((0, count * width - steps), (0, 0)))
-    begins = width * jnp.arange(count, dtype=jnp.int32)[:, None]
-    return begins + jnp.argmax(padded.reshape(count, width, lanes), axis=1).astype(jnp.int32)
+def _stretches(x: Array, horizon: int) -> Array:
+    """Steps (T, ...) in stretches (K, W, ...) of at most `horizon`, the last one filled with zeros."""
+    width = min(horizon, len(x))
+    count = -(-len(x) // width)
+    filled = jnp.pad(x, ((0, count * width - len(x)), *((0, 0),) * (x.ndim - 1)))
+    return filled.reshape(count, width, *x.shape[1:])
 
 
 def start_gauge(cfg: PPOConfig, critics: int, budget: Array, dtype: Any) -> Any:
