@@ -180,13 +180,13 @@ def beside_powerzoojax(sim: Sim, cfg: PPOConfig, rounds: int) -> list[list[str]]
     from powerzoojax.rl.wrappers import LogWrapper
     from powerzoojax.tasks import dso
 
-    updates = PEER_UPDATES * cfg.lanes * cfg.steps
-    cfg = replace(cfg, widths=SMALL_WIDTHS, total_steps=updates)
+    total = PEER_UPDATES * cfg.lanes * cfg.steps
+    cfg = replace(cfg, widths=SMALL_WIDTHS, total_steps=total)
     params = dso.make_dso_params(feeder_shapes=dso.make_synthetic_feeder_shapes())
     given: dict[str, Any] = {"num_envs": cfg.lanes, "num_steps": cfg.steps, "num_epochs": cfg.epochs}
     given |= {"num_minibatches": cfg.minibatches, "learning_rate": cfg.lr, "gamma": cfg.gamma, "ent_coef": cfg.entropy}
     given |= {"gae_lambda": cfg.gae_lambda, "clip_eps": cfg.clip, "vf_coef": cfg.value_weight}
-    given |= {"max_grad_norm": cfg.max_grad_norm, "normalize_observations": True, "total_timesteps": updates}
+    given |= {"max_grad_norm": cfg.max_grad_norm, "normalize_observations": True, "total_timesteps": total}
     network = {"hidden_layer_sizes": cfg.widths, "activation": cfg.activation}
     learner = rejax.PPO.create(
         env=_RejaxAdapter(LogWrapper(DistGridEnv(), params)), env_params=None, agent_kwargs=network, **given

@@ -83,7 +83,7 @@ class BoundPlanner(PricedPlanner, Protocol):
 class StartedPlanner(PricedPlanner, Protocol):
     """Planner whose plans keep the budgets without prices, but whose bounds do not know that.
 
-    first_prices: (C,) each  [reward per unit of each channel]  that are tried in any case
+    first_prices: (C,) each  [reward per unit of each channel]  to try after none at all, budgets broken or not
     """
 
     first_prices: Sequence[np.ndarray]

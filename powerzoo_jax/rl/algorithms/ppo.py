@@ -358,7 +358,7 @@ def at_limits(after: Any, truncated: Array, horizon: int) -> Any:
     ends = _stretches(truncated, horizon)
 
     def pick(x: Array) -> Array:
-        # a sum of one row and zeros: a gather by lane is a loop over lanes on a TPU
+        # of one row and zeros, and so exact; no index to search for
         chosen = ends.reshape(*ends.shape, *(1,) * (x.ndim - 2))
         return jnp.sum(jnp.where(chosen, _stretches(x, horizon), jnp.zeros((), x.dtype)), axis=1)
 
