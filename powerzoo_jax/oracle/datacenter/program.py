@@ -169,8 +169,12 @@ def _pairs(jobs: JobList, leaves: np.ndarray, ours: np.ndarray, slots: int) -> l
     return found
 
 
-def write_starts(writer: ProgramWriter, problem: SiteProblem, starts: JobStarts, rows: SiteRows) -> None:
+def write_starts(
+    writer: ProgramWriter, problem: SiteProblem, starts: JobStarts, rows: SiteRows, fewest_misses: int = 0
+) -> None:
     """Write jobs of which a share x may start in any step, and then runs to its end.
+
+    fewest_misses:  known of whole jobs [-], which shares of jobs might avoid
 
     A run of whole jobs is a point of it:
         sum_s x_js + undone_j = 1                         one start, or none
@@ -201,6 +205,10 @@ def write_starts(writer: ProgramWriter, problem: SiteProblem, starts: JobStarts,
     undone = writer.columns(len(starts.first), problem.weight * undone_usd(problem), 0, 1)
     one = writer.rows(len(undone), 1, 1, (undone, 1))
     writer.put(one[starts.job], x, 1)
+    if fewest_misses:
+        late = x[starts_late(problem, starts.job, starts.step)]
+        never = undone[problem.jobs.priced]
+        writer.rows(1, fewest_misses, np.inf, (late[:, None], 1), (never[:, None], 1))
     write_order(writer, problem, starts, x)
 
 

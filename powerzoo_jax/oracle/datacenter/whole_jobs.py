@@ -6,7 +6,8 @@ Power of servers is all that ties jobs to the plant. With prices p_t of it [rewa
 
 for every p: the plant is bounded by weak duality, the jobs by CP-SAT over whole starts. At the multipliers of the
 relaxation of both together the sum is no less than its optimum. Where more work arrives than fits, jobs are told apart
-by what fits beside what: rows of a linear program do not see that, the cumulative constraint does.
+by what fits beside what: rows of a linear program do not see that, the cumulative constraint does. Beside the order of
+the queues it also shows, in seconds, that a day has misses which no starts avoid.
 Source: Guignard and Kim 1987, doi:10.1007/BF02592954; Aggoun and Beldiceanu 1993, doi:10.1016/0895-7177(93)90068-A.
 """
 
@@ -154,6 +155,46 @@ def plan_whole_jobs(
     return WholeJobs(taken, costs.cost(begun), bound)
 
 
+def fewest_misses(problem: SiteProblem, starts: JobStarts, known: int, seconds: float) -> int:
+    """Misses [-] that no whole starts of an episode avoid, of at most as many as starts known have.
+
+    starts:   in the order of the queues
+    known:    misses [-] of some starts
+    seconds:  [s]  of each search; one that ends without an answer proves nothing
+
+    Raises ImportError without the extra `ortools`.
+    """
+    cp_model = _library()
+    costs = _StartCosts(problem, starts, np.zeros(problem.horizon))
+    for fewest in range(known):
+        model, x, undone = _model(cp_model, costs)
+        model.add(cp_model.LinearExpr.weighted_sum([*x, *undone], _missed(costs).tolist()) <= fewest)
+        if _solver(cp_model, seconds).solve(model) != cp_model.INFEASIBLE:
+            return fewest
+    return known
+
+
+def _missed(costs: _StartCosts) -> np.ndarray:
+    """Misses (S + J,) of each start, and of each job left undone: 0 or 1."""
+    return np.concatenate([costs.late, costs.problem.jobs.priced]).astype(int)
+
+
+def _library() -> Any:
+    try:
+        from ortools.sat.python import cp_model
+    except ImportError as err:
+        raise ImportError(missing_extra("A plan of whole jobs", "ortools", "ortools")) from err
+    return cp_model
+
+
+def _solver(cp_model: Any, seconds: float) -> Any:
+    """Search that gives the same answer from run to run, if it ends in time."""
+    solver = cp_model.CpSolver()
+    solver.parameters.max_time_in_seconds, solver.parameters.relative_gap_limit = seconds, ENOUGH
+    solver.parameters.num_workers, solver.parameters.random_seed = WORKERS, SEED
+    return solver
+
+
 def _begun(problem: SiteProblem, starts: JobStarts, gpus: np.ndarray) -> np.ndarray:
     """Starts (S,), true for those that the queues make of GPUs (T, 2): in each step the first jobs by deadline."""
     jobs, leaves = problem.jobs, leaving_step(problem)
@@ -176,17 +217,12 @@ def _search(costs: _StartCosts, known: np.ndarray, seconds: float) -> tuple[np.n
     How many jobs miss their deadline at least is asked first: a few large terms of the cost, which a search among all
     of them at once bounds badly.
     """
-    try:
-        from ortools.sat.python import cp_model
-    except ImportError as err:
-        raise ImportError(missing_extra("A plan of whole jobs", "ortools", "ortools")) from err
+    cp_model = _library()
     model, x, undone = _model(cp_model, costs)
     columns = [*x, *undone]
     for column, value in zip(columns, np.concatenate([known, costs.left(known)]).tolist(), strict=True):
         model.add_hint(column, value)
-    solver = cp_model.CpSolver()
-    solver.parameters.max_time_in_seconds, solver.parameters.relative_gap_limit = seconds, ENOUGH
-    solver.parameters.num_workers, solver.parameters.random_seed = WORKERS, SEED
+    solver = _solver(cp_model, seconds)
 
     def least(worth: np.ndarray) -> float:
         """Bound on the sum of whole numbers (S + J,) of what is chosen, after a search for the least."""
@@ -198,7 +234,7 @@ def _search(costs: _StartCosts, known: np.ndarray, seconds: float) -> tuple[np.n
             )
         return float(solver.best_objective_bound)
 
-    missed = np.concatenate([costs.late, costs.problem.jobs.priced]).astype(int)
+    missed = _missed(costs)
     if missed[: len(x)][known].any() or missed[len(x) :][costs.left(known)].any():
         fewest = int(np.ceil(least(missed) - SAME))
         model.add(cp_model.LinearExpr.weighted_sum(columns, missed.tolist()) >= fewest)

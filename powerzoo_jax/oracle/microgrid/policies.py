@@ -294,9 +294,11 @@ def return_bounds(problem: MicrogridProblem, budget: float) -> tuple[float, floa
     return bound, relaxed_return(problem, SAFE_PRICE_USD) + problem.weight * SAFE_PRICE_USD * budget
 
 
-def relaxed_return(problem: MicrogridProblem, missed_usd: float, dropped_usd: float = 0.0) -> float:
+def relaxed_return(
+    problem: MicrogridProblem, missed_usd: float, dropped_usd: float = 0.0, fewest_misses: int = 0
+) -> float:
     """Bound of an episode's return, from multipliers, recomputed by hand; prices as in `relaxed_program`."""
-    program = relaxed_program(problem, missed_usd, dropped_usd)
+    program = relaxed_program(problem, missed_usd, dropped_usd, fewest_misses)
     return -stored_value(problem) - dual_bound(program, solve_site(program).dual)
 
 

@@ -13,7 +13,9 @@ from powerzoo_jax.base.tree import take
 from powerzoo_jax.envs.core import Sim
 from powerzoo_jax.envs.microgrid.env import DROPPED
 from powerzoo_jax.envs.series import Draw
+from powerzoo_jax.oracle.datacenter.program import list_starts
 from powerzoo_jax.oracle.datacenter.search import common_sizes, read_work, search, simple_plans
+from powerzoo_jax.oracle.datacenter.whole_jobs import fewest_misses
 from powerzoo_jax.oracle.lagrangian import PricedPlan
 from powerzoo_jax.oracle.microgrid.policies import (
     HABITS,
@@ -32,8 +34,9 @@ from powerzoo_jax.oracle.microgrid.problem import build_microgrid_problem, power
 
 MISSES, DEFICIT = "sla", "power_deficit"
 DROPPED_USD_PER_GPU_H = 20.0  # more than the energy of any work, at the price of load that is not served
-SEARCHES = 3  # for job starts: at the price of diesel, then at what power is worth beside the jobs found before
+SEARCHES = 4  # for job starts: at the price of diesel, then at what power is worth beside the jobs found before
 ROUNDS, LANES = 60, 256  # of a search: a second or two for a day
+PROOF_S = 60.0  # of a search for starts without a miss; most days that have none are told in five seconds
 WORTH_PER_MWH = (1360.0, 16_300.0)  # of the energy of a job whose miss costs 500 $, see `datacenter.policies`
 
 
@@ -52,6 +55,7 @@ class MicrogridPlans:
         self.sim, self.draws = sim, draws
         self.sizes = common_sizes(self.problems)
         self.known: dict[tuple[int, bytes], tuple[float, np.ndarray, float]] = {}
+        self.unavoidable: dict[int, int] = {}
         most = {MISSES: SAFE_PRICE_USD, DROPPED: DROPPED_USD_PER_GPU_H}
         self.most_price = self.problems[0].weight * np.array([most.get(channel, 0.0) for channel in self.channels])
 
@@ -62,7 +66,20 @@ class MicrogridPlans:
 
     def bound(self, episode: int, price: np.ndarray) -> float:
         """Bound of an episode at prices (C,) [reward per unit of the channel]."""
-        return relaxed_return(self.problems[episode], *self._job_prices(episode, price))
+        return self._bound(episode, price, self.trails[episode])
+
+    def _bound(self, episode: int, price: np.ndarray, trails: list[PlayedRule]) -> float:
+        fewest = self._fewest_misses(episode, trails)
+        return relaxed_return(self.problems[episode], *self._job_prices(episode, price), fewest)
+
+    def _fewest_misses(self, episode: int, trails: list[PlayedRule]) -> int:
+        """Misses of an episode that no plan avoids, asked for once, where all of its trails have some."""
+        if episode not in self.unavoidable:
+            problem = self.problems[episode]
+            known = min(round(float(np.sum(trail.missed))) for trail in trails)
+            starts = list_starts(problem, problem.slots) if known else None
+            self.unavoidable[episode] = fewest_misses(problem, starts, known, PROOF_S) if starts else 0
+        return self.unavoidable[episode]
 
     def _job_prices(self, episode: int, price: np.ndarray) -> tuple[float, float]:
         """Cost of a miss [$] and of work that is dropped [$/GPU h], with the prices of their channels."""
@@ -76,7 +93,8 @@ class MicrogridPlans:
         missed_usd, dropped_usd = self._job_prices(episode, price)
         best, worth = None, -np.inf
         known = finalists(problem, self.trails[episode], missed_usd, dropped_usd)
-        for trail in (*known, *self._searched(episode, missed_usd, dropped_usd)):
+        searched = self._searched(episode, missed_usd, dropped_usd)
+        for trail in (*known, *searched):
             earned, action, unserved_mw = self._dispatched(episode, trail)
             value = earned - job_loss(problem, trail, problem.missed_usd)
             jobs = {MISSES: float(np.sum(trail.missed)), DROPPED: float(trail.dropped_gpu_h)}
@@ -85,19 +103,25 @@ class MicrogridPlans:
             if value - float(price @ cost) > worth:
                 worth, best = value - float(price @ cost), (action, value, cost)
         assert best is not None
-        return PricedPlan(*best, bound=self.bound(episode, price))
+        return PricedPlan(*best, bound=self._bound(episode, price, [*self.trails[episode], *searched]))
 
     def _searched(self, episode: int, missed_usd: float, dropped_usd: float) -> list[PlayedRule]:
-        """Trails of job starts that are cheap where power costs what it costs beside the jobs found before."""
+        """Trails of job starts that are cheap where power costs its mean beside the jobs found before.
+
+        Beside the last ones alone, what was cheap is dear once jobs have moved there, and they move back.
+        """
         problem = replace(self.problems[episode], missed_usd=missed_usd, dropped_usd_per_gpu_h=dropped_usd)
-        drawn, found = take(self.draws, episode), []
+        drawn = take(self.draws, episode)
+        found: list[PlayedRule] = []
+        seen: list[np.ndarray] = []
         usd = np.full(problem.horizon, problem.usd_per_mwh)
         for _ in range(SEARCHES):
             work = read_work(problem, usd, self.sizes)
             gpus = search(work, self.sizes, simple_plans(usd, WORTH_PER_MWH), days=1, rounds=ROUNDS, lanes=LANES)
             trail = on_host(play_starts(self.sim, drawn, jnp.asarray(gpus, self.sim.params.voll.dtype)))
             found.append(trail)
-            usd = power_prices(problem, np.asarray(trail.it_mw))
+            seen.append(power_prices(problem, np.asarray(trail.it_mw)))
+            usd = np.mean(seen, axis=0)
         return found
 
     def _dispatched(self, episode: int, trail: PlayedRule) -> tuple[float, np.ndarray, float]:

@@ -35,11 +35,13 @@ class MicrogridProblem(SiteProblem):
     sun_mw:       offered sun, (T,)
     usd_per_mwh:  diesel energy with its carbon at the weight of the reward
     stored_usd_per_mwh: what settles the battery: the fuel, with its carbon where that settles too
+    slots:        places of a queue
     """
 
     sun_mw: np.ndarray
     usd_per_mwh: float
     stored_usd_per_mwh: float
+    slots: int
 
 
 def build_microgrid_problem(sim: Sim, drawn: Draw) -> MicrogridProblem:
@@ -67,6 +69,7 @@ def build_microgrid_problem(sim: Sim, drawn: Draw) -> MicrogridProblem:
         jobs=list_jobs(_arrivals(sim, work), params.site, sim.spec.dt_hours),
         usd_per_mwh=values["fuel"] + weights["carbon"] / money * values["carbon_kg_per_mwh"],
         stored_usd_per_mwh=stored,
+        slots=sim.env.sizes.queue,
         end_heat_usd_per_c=end_heat(facts, stored) if "zone_heat" in weights else 0.0,
         weight=money,
         missed_usd=float(params.sla_usd) * weights["missed_jobs"] / money,
@@ -153,15 +156,18 @@ def _write_plant(
     return columns, rows
 
 
-def relaxed_program(problem: MicrogridProblem, missed_usd: float, dropped_usd: float = 0.0) -> LinearProgram:
+def relaxed_program(
+    problem: MicrogridProblem, missed_usd: float, dropped_usd: float = 0.0, fewest_misses: int = 0
+) -> LinearProgram:
     """Relaxed program that bounds every policy: jobs as `write_starts` has them, and the room may heat up.
 
-    missed_usd:   price of a miss [$]
-    dropped_usd:  price of the work of a job that leaves the queue without a start [$/GPU h]
+    missed_usd:     price of a miss [$]
+    dropped_usd:    price of the work of a job that leaves the queue without a start [$/GPU h]
+    fewest_misses:  known of whole jobs [-]
     """
     priced = replace(problem, missed_usd=missed_usd, dropped_usd_per_gpu_h=dropped_usd)
     writer = ProgramWriter()
     _, rows = _write_plant(writer, priced, idle_it_mw(priced), TOO_HOT_C)
     # the order of the queues would be a row for every step of five minutes and pair of jobs
-    write_starts(writer, priced, list_starts(priced, slots=0), rows)
+    write_starts(writer, priced, list_starts(priced, slots=0), rows, fewest_misses)
     return writer.program()

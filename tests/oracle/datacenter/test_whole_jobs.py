@@ -28,7 +28,7 @@ from powerzoo_jax.oracle.datacenter.program import (
     starts_late,
     undone_usd,
 )
-from powerzoo_jax.oracle.datacenter.whole_jobs import plan_whole_jobs, plant_bound
+from powerzoo_jax.oracle.datacenter.whole_jobs import fewest_misses, plan_whole_jobs, plant_bound
 from powerzoo_jax.oracle.reference import execute
 from powerzoo_jax.tasks.score import SEED, all_starts, episode_keys
 
@@ -85,6 +85,15 @@ def every_way(problem):
     return found
 
 
+def least_missed(problem):
+    """Misses of the way to start the jobs that has the fewest."""
+
+    def late(job, step):
+        return step is None or bool(starts_late(problem, np.array([job]), np.array([step]))[0])
+
+    return min(sum(late(k, step) for k, step in enumerate(way)) for way in every_way(problem))
+
+
 @pytest.mark.parametrize("missed_usd", [1.0, 500.0])
 def test_no_way_to_start_three_jobs_beats_the_bound_at_any_prices_of_power(three_jobs, missed_usd):
     problem = replace(three_jobs, missed_usd=missed_usd)
@@ -111,17 +120,23 @@ def test_jobs_that_cannot_all_be_in_time_miss_as_few_deadlines_as_any_way_to_sta
         duration_min=np.full(3, 110.0), last=np.array([4, 4, 5]), due_min=np.array([150.0, 145.0, 190.0])
     )
     problem = replace(three_jobs, jobs=jobs, missed_usd=500.0)
-    fewest = min(
-        sum(
-            step is None or bool(starts_late(problem, np.array([k]), np.array([step]))[0]) for k, step in enumerate(way)
-        )
-        for way in every_way(problem)
-    )
+    fewest = least_missed(problem)
     starts = list_starts(problem, problem.slots)
     whole = plan_whole_jobs(problem, starts, relaxed_bound(problem, starts)[1], np.zeros((STEPS, 2)), SECONDS)
     assert fewest > 0 and whole.bound <= whole.cost
     # what a miss costs is most of the bound: the relaxation alone shares a start out among steps
     assert whole.bound > fewest * problem.weight * problem.missed_usd
+    # the same number, if it is asked for on its own; never more than some starts are known to have
+    assert [fewest_misses(problem, starts, known, SECONDS) for known in (0, fewest, 3)] == [0, fewest, fewest]
+
+
+@pytest.mark.parametrize("large", [200.0, 500.0])
+def test_misses_that_nobody_can_avoid_are_those_of_every_way_to_start(three_jobs, large):
+    problem = replace(three_jobs, jobs=three_jobs.jobs._replace(gpus=np.array([large, 150.0, 100.0])))
+    starts = list_starts(problem, problem.slots)
+    assert fewest_misses(problem, starts, 3, SECONDS) == least_missed(problem) == (large > 200)
+    # a search without time proves none
+    assert fewest_misses(problem, starts, 3, 0.0) == 0
 
 
 def test_without_the_library_a_plan_of_whole_jobs_names_its_extra(three_jobs, monkeypatch):

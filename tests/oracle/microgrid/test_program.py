@@ -125,5 +125,11 @@ def test_no_plan_of_two_jobs_beats_the_bound_at_a_price_of_dropped_work():
         best = (np.array(earned) - paid).max()
         bounds.append(relaxed_return(problem, missed_usd, dropped_usd))
         assert best - EXACT <= bounds[-1] <= best + GAP * abs(best)
+    # told of a miss, or of two, the bound is of the ways that have as many
+    for fewest in (1, 2):
+        best = (np.array(earned) - problem.weight * 500.0 * np.array(missed))[np.array(missed) >= fewest].max()
+        told = relaxed_return(problem, 500.0, fewest_misses=fewest)
+        assert best - EXACT <= told <= best + GAP * abs(best)
+        assert told < relaxed_return(problem, 500.0, fewest_misses=fewest - 1)
     # nothing is worth running until dropping it costs; then it runs, if late
     assert bounds[0] > bounds[1] > bounds[2] > bounds[4] and bounds[3] > bounds[4]
