@@ -32,9 +32,9 @@ NOT_ONTO = (
 )
 UNGATED = ("gencos_bidding",)  # bounded by what all loads would pay at the price cap
 CLOSE = 0.05  # of best - rule, that a bound may lie above the best
-# Islands reach no less, where 0.15 is aimed at: shares of a job start in their bound, and plans are those of a search.
-# On a feeder one day with more jobs than the site can run holds most of the gap. 0.15 is aimed at for units too.
-REACHED = {"comparison_tso_centralized": 0.15, "dc_microgrid": 0.20, "dc_microgrid_safe": 0.28, "dc_scheduling": 0.15}
+# Shares of a job start in the bounds of the islands, and plans are those of a search; where a miss costs little, as in
+# the safe one, no fewer than 0.28 is reached, where 0.15 is aimed at for whole jobs and units.
+REACHED = {"comparison_tso_centralized": 0.15, "dc_microgrid": 0.15, "dc_microgrid_safe": 0.28, "dc_scheduling": 0.15}
 ROUNDED = 1e-5  # of a return, relative: plans are played in float32, bounds computed in float64
 
 
