@@ -124,10 +124,13 @@ def test_what_follows_a_time_limit_is_the_value_of_the_observation_there(steps, 
         truncated[begin::horizon, lane] = True
     after = rng.normal(size=(steps, lanes, 2, 3))
     following, worth = rng.normal(size=(steps, lanes, 1, 1)), after.sum(axis=(2, 3))[..., None, None]
-    picked = ppo.at_limits({"obs": jnp.asarray(after)}, jnp.asarray(truncated), horizon)["obs"]
-    assert picked.shape == (-(-steps // min(steps, horizon)), lanes, 2, 3)
-    beyond = jnp.sum(picked, axis=(2, 3))[..., None, None]
-    found = ppo.behind_limits(jnp.asarray(following), beyond, jnp.asarray(truncated), horizon)
+    width = min(steps, horizon)
+    kept = {"obs": jnp.zeros((-(-steps // width), lanes, 2, 3))}
+    for t in range(steps):
+        row = {"obs": jnp.asarray(after[t])}
+        kept = ppo.kept_at_limits(kept, row, jnp.asarray(truncated[t]), jnp.asarray(t // width))
+    beyond = jnp.sum(kept["obs"], axis=(2, 3))[..., None, None]
+    found = ppo.behind_limits(jnp.asarray(following), beyond, jnp.asarray(truncated), width)
     expected = np.where(truncated[..., None, None], worth, following)
     np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-5)
 

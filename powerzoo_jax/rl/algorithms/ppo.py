@@ -134,8 +134,9 @@ class Collected(NamedTuple):
     """Recorded step of all lanes under the policy; leading axes (T, B) after the scan.
 
     x (N, F) standardised, legal (N, M) bool, action (N, U) as drawn, log_prob (N,), reward (n, S), terminated,
-    truncated () bool. after (A, O) is observed after the step, before a fresh episode begins; () where no value of it
-    is needed, because a time limit ends the task.
+    truncated () bool. after (A, O) is observed after the step, before a fresh episode begins, and of a whole scan
+    (K, B, A, O) behind time limits, see `kept_at_limits`; () where no value of it is needed, because a time limit ends
+    the task.
     N agents, n critics, S streams: reward, then constrained costs.
     """
 
@@ -192,7 +193,8 @@ def make_update(cfg: PPOConfig, sim: Sim | None = None) -> tuple[Init, Update]:
     budget = lagrangian.budgets_of(limited, home) if limited else jnp.zeros(0, crew.dtype)
     critic = Critic(cfg.widths, cfg.activation, crew.dtype, 1 + len(channels))
     actor = make_actor(cfg, crew, 1 + len(channels))
-    central, divided, horizon = cfg.central_critic, divisible(crew, home), home.spec.horizon
+    central, divided = cfg.central_critic, divisible(crew, home)
+    width = min(home.spec.horizon, cfg.steps)  # of a stretch of steps in which no lane has two time limits
     if cfg.shared_torso and central and crew.size > 1:
         raise ValueError(
             f"{cfg.algorithm}: shared_torso = true, but its critic sees what all {crew.size} agents see and a policy "
@@ -281,8 +283,19 @@ def make_update(cfg: PPOConfig, sim: Sim | None = None) -> tuple[Init, Update]:
 
     def collect(state: PPOState, sim: Sim, key: Array) -> tuple[PPOState, Collected, Metrics]:
         sim = seen_by(sim)
-        keys = jax.random.split(key, cfg.steps)
-        state, (lived, (totals, ended)) = lax.scan(lambda state, key: advance(state, sim, key), state, keys)
+
+        def play(carry: tuple[PPOState, Any], now: tuple[Array, Array]) -> tuple[tuple[PPOState, Any], Any]:
+            (state, beyond), (key, stretch) = carry, now
+            state, (lived, ended) = advance(state, sim, key)
+            beyond = kept_at_limits(beyond, lived.after, lived.truncated, stretch)
+            return (state, beyond), (lived._replace(after=()), ended)
+
+        stretch = jnp.arange(cfg.steps) // width
+        rows = -(-cfg.steps // width)
+        beyond = jax.tree.map(lambda x: jnp.zeros((rows, *x.shape), x.dtype), state.obs) if cfg.bootstrap else ()
+        start = (state, beyond), (jax.random.split(key, cfg.steps), stretch)
+        (state, beyond), (lived, (totals, ended)) = lax.scan(play, *start)
+        lived = lived._replace(after=beyond)
         return state, lived, episode_metrics(totals, ended)
 
     def play_greedily(state: PPOState, sim: Sim, count: int) -> Metrics:
@@ -297,8 +310,8 @@ def make_update(cfg: PPOConfig, sim: Sim | None = None) -> tuple[Init, Update]:
         last = judge(state.params, standard(state, state.obs))[1]
         next_value = jnp.concatenate([value[1:], last[None]])
         if cfg.bootstrap:
-            beyond = judge(state.params, standard(state, at_limits(lived.after, lived.truncated, horizon)))[1]
-            next_value = behind_limits(next_value, beyond, lived.truncated, horizon)
+            beyond = judge(state.params, standard(state, lived.after))[1]
+            next_value = behind_limits(next_value, beyond, lived.truncated, width)
         reward = lived.reward / sizes(cfg, state.gauge, value.shape[-1]) if cfg.gauged else lived.reward
         advantage = gae(reward, value, next_value, lived.terminated, lived.truncated, cfg.gamma, cfg.gae_lambda)
         target = advantage + value
@@ -348,40 +361,32 @@ def all_of(x: Any) -> Any:
     return x.jointly() if isinstance(x, SplitInput) else x.reshape(*x.shape[:-2], 1, -1)
 
 
-def at_limits(after: Any, truncated: Array, horizon: int) -> Any:
-    """Observations behind time limits, leaves (T, B, ...) -> (K, B, ...), of K stretches of at most `horizon` steps.
+def kept_at_limits(beyond: Any, after: Any, truncated: Array, stretch: Array) -> Any:
+    """Observations behind time limits after one more step, leaves (K, B, ...), a row for each stretch of steps.
 
-    after:      leaves (T, B, ...) [-]  observed after each step
-    truncated:  (T, B) bool             which steps end at the limit. An episode takes `horizon` steps to get there, so
-                                        that no stretch has two of them; where it has none, the row is 0
+    beyond:     leaves (K, B, ...) [-]  those before it, 0 where no lane has come to a limit
+    after:      leaves (B, ...) [-]     observed after the step
+    truncated:  (B,) bool               whether it ends at the limit. An episode takes its horizon to get there, so that
+                                        no stretch of as many steps has two
+    stretch:    () int                  the step's
     """
-    ends = _stretches(truncated, horizon)
 
-    def pick(x: Array) -> Array:
-        # of one row and zeros, and so exact; no index to search for
-        chosen = ends.reshape(*ends.shape, *(1,) * (x.ndim - 2))
-        return jnp.sum(jnp.where(chosen, _stretches(x, horizon), jnp.zeros((), x.dtype)), axis=1)
+    def keep(old: Array, new: Array) -> Array:
+        here = (jnp.arange(len(old)) == stretch)[:, None] & truncated
+        return jnp.where(here.reshape(*here.shape, *(1,) * (new.ndim - 1)), new, old)
 
-    return jax.tree.map(pick, after)
+    return jax.tree.map(keep, beyond, after)
 
 
-def behind_limits(following: Array, beyond: Array, truncated: Array, horizon: int) -> Array:
+def behind_limits(following: Array, beyond: Array, truncated: Array, width: int) -> Array:
     """Values of what follows each step (T, B, n, S), in sizes of the returns: `beyond` where a limit ends it.
 
-    following, beyond:  (T, B, n, S), (K, B, n, S) [-]  values of the next steps, and behind limits, see `at_limits`
+    following, beyond:  (T, B, n, S), (K, B, n, S) [-]  values of the next steps, and behind limits
     truncated:          (T, B) bool                     which steps end at the limit
+    width:              [-]                             steps of a stretch, which has one row of beyond
     """
-    steps = truncated.shape[0]
-    width = min(horizon, steps)
-    return jnp.where(truncated[:, :, None, None], jnp.repeat(beyond, width, axis=0)[:steps], following)
-
-
-def _stretches(x: Array, horizon: int) -> Array:
-    """Steps (T, ...) in stretches (K, W, ...) of at most `horizon`, the last one filled with zeros."""
-    width = min(horizon, len(x))
-    count = -(-len(x) // width)
-    filled = jnp.pad(x, ((0, count * width - len(x)), *((0, 0),) * (x.ndim - 1)))
-    return filled.reshape(count, width, *x.shape[1:])
+    here = jnp.repeat(beyond, width, axis=0)[: len(following)]
+    return jnp.where(truncated[:, :, None, None], here, following)
 
 
 def start_gauge(cfg: PPOConfig, critics: int, budget: Array, dtype: Any) -> Any:
