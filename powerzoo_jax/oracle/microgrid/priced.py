@@ -65,7 +65,10 @@ class MicrogridPlans:
         return play_habits(self.sim, self.draws, (*HABITS, SAFE_RULE))
 
     def bound(self, episode: int, price: np.ndarray) -> float:
-        """Bound of an episode at prices (C,) [reward per unit of the channel]."""
+        """Bound of an episode at prices (C,) [reward per unit of the channel].
+
+        Raises ImportError without the extra `ortools` on a day on which every habit misses a job.
+        """
         return self._bound(episode, price, self.trails[episode])
 
     def _bound(self, episode: int, price: np.ndarray, trails: list[PlayedRule]) -> float:
@@ -77,8 +80,10 @@ class MicrogridPlans:
         if episode not in self.unavoidable:
             problem = self.problems[episode]
             known = min(round(float(np.sum(trail.missed))) for trail in trails)
-            starts = list_starts(problem, problem.slots) if known else None
-            self.unavoidable[episode] = fewest_misses(problem, starts, known, PROOF_S) if starts else 0
+            self.unavoidable[episode] = 0
+            if known:
+                starts = list_starts(problem, problem.slots)
+                self.unavoidable[episode] = fewest_misses(problem, starts, known, PROOF_S)
         return self.unavoidable[episode]
 
     def _job_prices(self, episode: int, price: np.ndarray) -> tuple[float, float]:
