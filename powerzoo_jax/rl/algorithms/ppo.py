@@ -134,9 +134,8 @@ class Collected(NamedTuple):
     """Recorded step of all lanes under the policy; leading axes (T, B) after the scan.
 
     x (N, F) standardised, legal (N, M) bool, action (N, U) as drawn, log_prob (N,), reward (n, S), terminated,
-    truncated () bool. after (A, O) is observed after the step, before a fresh episode begins, and of a whole scan
-    (K, B, A, O) behind time limits, see `kept_at_limits`; () where no value of it is needed, because a time limit ends
-    the task.
+    truncated () bool. beyond (K, B, A, O) is observed behind time limits, before a fresh episode begins, see
+    `kept_at_limits`; () in a single step, and where no value of it is needed, because a time limit ends the task.
     N agents, n critics, S streams: reward, then constrained costs.
     """
 
@@ -144,7 +143,7 @@ class Collected(NamedTuple):
     legal: Array
     action: Array
     log_prob: Array
-    after: Any
+    beyond: Any
     reward: Array
     terminated: Array
     truncated: Array
@@ -258,8 +257,10 @@ def make_update(cfg: PPOConfig, sim: Sim | None = None) -> tuple[Init, Update]:
         key = jax.random.fold_in(env_key, 0)
         return staggered(lambda state, key: advance(state, seen_by(sim), key)[0], state, cfg.lanes, home, key)
 
-    def advance(state: PPOState, sim: Sim, key: Array) -> tuple[PPOState, tuple[Collected, tuple[EpisodeStats, Array]]]:
-        """Play one step of all lanes: (state, what is recorded, totals of the episodes and which of them ended)."""
+    def advance(
+        state: PPOState, sim: Sim, key: Array
+    ) -> tuple[PPOState, tuple[Collected, Any, tuple[EpisodeStats, Array]]]:
+        """One step of all lanes: state, and (what is recorded, seen after it, totals of episodes and which ended)."""
         x = standard(state, state.obs)
         legal = crew.view(state.legal)
         dist = distribution(crew, actor, state.params["actor"], x)
@@ -271,7 +272,7 @@ def make_update(cfg: PPOConfig, sim: Sim | None = None) -> tuple[Init, Update]:
             legal=legal,
             action=raw,
             log_prob=crew.head.log_prob(dist, raw, legal),
-            after=out.obs if cfg.bootstrap else (),
+            beyond=(),
             reward=rewards(out),
             terminated=ends_value(out, cfg.bootstrap),
             truncated=out.info.truncated,
@@ -279,24 +280,22 @@ def make_update(cfg: PPOConfig, sim: Sim | None = None) -> tuple[Init, Update]:
         # nothing says what is legal in a fresh episode; the environment overrides an illegal first choice
         legal = out.info.legal | ended[:, None, None]
         after = state.replace(env=env, obs=obs, legal=legal, tally=tally)  # type: ignore[attr-defined]
-        return after, (lived, (totals, ended))
+        return after, (lived, out.obs if cfg.bootstrap else (), (totals, ended))
 
     def collect(state: PPOState, sim: Sim, key: Array) -> tuple[PPOState, Collected, Metrics]:
         sim = seen_by(sim)
 
         def play(carry: tuple[PPOState, Any], now: tuple[Array, Array]) -> tuple[tuple[PPOState, Any], Any]:
             (state, beyond), (key, stretch) = carry, now
-            state, (lived, ended) = advance(state, sim, key)
-            beyond = kept_at_limits(beyond, lived.after, lived.truncated, stretch)
-            return (state, beyond), (lived._replace(after=()), ended)
+            state, (lived, after, ended) = advance(state, sim, key)
+            return (state, kept_at_limits(beyond, after, lived.truncated, stretch)), (lived, ended)
 
         stretch = jnp.arange(cfg.steps) // width
         rows = -(-cfg.steps // width)
         beyond = jax.tree.map(lambda x: jnp.zeros((rows, *x.shape), x.dtype), state.obs) if cfg.bootstrap else ()
         start = (state, beyond), (jax.random.split(key, cfg.steps), stretch)
         (state, beyond), (lived, (totals, ended)) = lax.scan(play, *start)
-        lived = lived._replace(after=beyond)
-        return state, lived, episode_metrics(totals, ended)
+        return state, lived._replace(beyond=beyond), episode_metrics(totals, ended)
 
     def play_greedily(state: PPOState, sim: Sim, count: int) -> Metrics:
         """Mean return () and costs (C,) of whole episodes of the policy without its noise, as evaluation plays it."""
@@ -310,7 +309,7 @@ def make_update(cfg: PPOConfig, sim: Sim | None = None) -> tuple[Init, Update]:
         last = judge(state.params, standard(state, state.obs))[1]
         next_value = jnp.concatenate([value[1:], last[None]])
         if cfg.bootstrap:
-            beyond = judge(state.params, standard(state, lived.after))[1]
+            beyond = judge(state.params, standard(state, lived.beyond))[1]
             next_value = behind_limits(next_value, beyond, lived.truncated, width)
         reward = lived.reward / sizes(cfg, state.gauge, value.shape[-1]) if cfg.gauged else lived.reward
         advantage = gae(reward, value, next_value, lived.terminated, lived.truncated, cfg.gamma, cfg.gae_lambda)
