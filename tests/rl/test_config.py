@@ -111,7 +111,7 @@ def test_every_learner_trains_on_the_prices_that_its_settings_ask_for(algorithm,
         raise LookupError
 
     monkeypatch.setattr("powerzoo_jax.tasks.make", make)
-    cfg = ALGORITHMS[algorithm](task="dso", augment="synthetic", history=history)
+    cfg = ALGORITHMS[algorithm](task="dso", augment="synthetic", augment_years=7, history=history)
     with pytest.raises(LookupError):
         LEARNERS[algorithm].make_update(cfg)
-    assert asked == [("dso", {"split": "train", "augment": "synthetic"})]
+    assert asked == [("dso", {"split": "train", "augment": "synthetic", "augment_years": 7})]

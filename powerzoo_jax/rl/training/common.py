@@ -11,7 +11,7 @@ from typing import Annotated, Any, ClassVar, Self, get_type_hints
 from powerzoo_jax.base.errors import SettingsError, unknown
 from powerzoo_jax.base.ranges import NotNegative, Positive, Range, Whole, check_settings
 from powerzoo_jax.base.textfile import read_toml
-from powerzoo_jax.data.augment import KINDS, NONE
+from powerzoo_jax.data.augment import AS_RECORDED, KINDS, NONE
 
 ACTIVATIONS = ("relu", "silu", "tanh")
 
@@ -38,6 +38,7 @@ class Config:
     start_from:    folder of a run whose policies this one begins with, seed by seed, in place of random ones
     augment:       "blocks" or "synthetic" prices beside the recorded ones, as in `data.augment`: in training alone, of
                    tasks that take the keyword; "none" = recorded ones only
+    augment_years: years of them; of a start's days of prices, one is of each year
     history:       observations that a policy sees side by side, the last ones, the present one included
     """
 
@@ -55,6 +56,7 @@ class Config:
     select_every: Whole = 0
     start_from: str = ""
     augment: str = NONE
+    augment_years: Annotated[int, Range(1, 100)] = AS_RECORDED.years
     history: Annotated[int, Range(1, 2**10)] = 1
 
     def __post_init__(self) -> None:
@@ -66,7 +68,8 @@ class Config:
     @property
     def keywords(self) -> dict[str, Any]:
         """Keywords of the task that is trained on, and of no other split."""
-        return {} if self.augment == NONE else {"augment": self.augment}
+        added = {"augment": self.augment, "augment_years": self.augment_years}
+        return {} if self.augment == NONE else added
 
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> Self:
