@@ -38,7 +38,7 @@ class Config:
     start_from:    folder of a run whose policies this one begins with, seed by seed, in place of random ones
     augment:       "blocks" or "synthetic" prices beside the recorded ones, as in `data.augment`: in training alone, of
                    tasks that take the keyword; "none" = recorded ones only
-    augment_years: years of them; of a start's days of prices, one is of each year
+    augment_years: years of them; a start draws evenly among its recorded days of prices and one of each year
     history:       observations that a policy sees side by side, the last ones, the present one included
     """
 
