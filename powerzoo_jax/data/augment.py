@@ -12,11 +12,12 @@ synthetic  the mean of these days, and their deviations from it weighted by Gaus
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Annotated, NamedTuple
 
 import numpy as np
 
 from powerzoo_jax.base.errors import DataError
+from powerzoo_jax.base.ranges import Range
 
 NONE, BLOCKS, SYNTHETIC = "none", "blocks", "synthetic"
 KINDS = (NONE, BLOCKS, SYNTHETIC)
@@ -25,6 +26,8 @@ SEED = 17  # of all that is drawn
 AROUND_DAYS = 21  # before and after a date: a season, and some ten weekend days of two thirds of a year
 DAYS_PER_YEAR, FRIDAY = 365, 4
 HOURS_PER_DAY = 24
+
+Years = Annotated[int, Range(1, 100)]
 
 
 class Augmentation(NamedTuple):

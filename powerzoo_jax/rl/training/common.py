@@ -11,7 +11,7 @@ from typing import Annotated, Any, ClassVar, Self, get_type_hints
 from powerzoo_jax.base.errors import SettingsError, unknown
 from powerzoo_jax.base.ranges import NotNegative, Positive, Range, Whole, check_settings
 from powerzoo_jax.base.textfile import read_toml
-from powerzoo_jax.data.augment import AS_RECORDED, KINDS, NONE
+from powerzoo_jax.data.augment import AS_RECORDED, KINDS, NONE, Years
 
 ACTIVATIONS = ("relu", "silu", "tanh")
 
@@ -56,7 +56,7 @@ class Config:
     select_every: Whole = 0
     start_from: str = ""
     augment: str = NONE
-    augment_years: Annotated[int, Range(1, 100)] = AS_RECORDED.years
+    augment_years: Years = AS_RECORDED.years
     history: Annotated[int, Range(1, 2**10)] = 1
 
     def __post_init__(self) -> None:

@@ -10,7 +10,7 @@ from powerzoo_jax.base.errors import unknown
 from powerzoo_jax.base.ranges import Count, NotNegative, Positive, Range
 from powerzoo_jax.base.types import TaskSpec
 from powerzoo_jax.data import Series, list_datasets, load_dataset
-from powerzoo_jax.data.augment import AS_RECORDED, KINDS, NONE, Augmentation
+from powerzoo_jax.data.augment import AS_RECORDED, KINDS, NONE, Augmentation, Years
 from powerzoo_jax.tasks.settings import EpisodeSettings, Voltage
 from powerzoo_jax.tasks.spec import Tightness, Variants
 
@@ -65,7 +65,7 @@ class FeederSettings(EpisodeSettings):
     settlement_price: bool = False
     forecast_noise_std: NotNegative = 0.0
     augment: str = NONE
-    augment_years: Annotated[int, Range(1, 100)] = AS_RECORDED.years
+    augment_years: Years = AS_RECORDED.years
     augment_block_hours: Annotated[int, Range(1, 24)] = AS_RECORDED.block_hours
     allow_static_load: bool = False
     obs_mode: str = FLATTENED
