@@ -72,9 +72,8 @@ def learn_plans(pool: PlanPool, sim: Sim, draws: Draw, keys: Array, policy: Poli
     act = policy.act if isinstance(policy.act, Partial) else Partial(policy.act)
     carry = first_carry(act, policy.carry, keys.shape[0])
     played = play_plans(sim, draws, keys, follow(sim, np.asarray(_watch(sim, act, carry, keys, draws))))
-    number = min((0, *(known for known, _ in pool.plans))) - 1  # rounds that prices were searched in count from 0
     for episode, (action, value, cost) in enumerate(zip(*played, strict=True)):
-        pool.plans[number, episode] = PricedPlan(action, float(value), cost, np.inf)
+        pool.add(episode, [PricedPlan(action, float(value), cost, np.inf)])
 
 
 @jax.jit

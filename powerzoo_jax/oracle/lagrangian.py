@@ -89,6 +89,25 @@ class StartedPlanner(PricedPlanner, Protocol):
     first_prices: Sequence[np.ndarray]
 
 
+@runtime_checkable
+class FlooredPlanner(PricedPlanner, Protocol):
+    """Planner whose plans leave channels alone at any price, but whose bounds know that by a price only.
+
+    least_price: (C,)  [reward per unit of each channel]  0 for other channels
+    """
+
+    least_price: np.ndarray
+
+
+@runtime_checkable
+class ManyPlanner(PricedPlanner, Protocol):
+    """Planner that looks at several plans of an episode."""
+
+    def plans(self, episode: int, price: np.ndarray) -> list[PricedPlan]:
+        """The plan of an episode at prices (C,) of the cost channels, and others, which have no bound."""
+        ...
+
+
 Progress = Callable[[str, int, int], None]
 
 
@@ -96,7 +115,7 @@ Progress = Callable[[str, int, int], None]
 class PlanPool:
     """Plans of n episodes, all that a search needs to go on; round r was planned at prices[r].
 
-    prices: (C,) each;  plans: (round, episode) -> plan
+    prices: (C,) each;  plans: (round, episode) -> plan; rounds below 0 have plans without a bound
     """
 
     prices: list[np.ndarray] = field(default_factory=list)
@@ -121,6 +140,12 @@ class PlanPool:
             for (round_, episode), a, v, c, b in zip(*(kept[name] for name in ("at", *PricedPlan._fields)), strict=True)
         }
         return cls(list(kept["prices"]), plans)
+
+    def add(self, episode: int, plans: Sequence[PricedPlan]) -> None:
+        """Add plans of an episode that have no bound, and take no part in one."""
+        number = min((0, *(known for known, at in self.plans if at == episode)))
+        for k, plan in enumerate(plans):
+            self.plans[number - 1 - k, episode] = plan
 
     def of(self, episode: int) -> list[PricedPlan]:
         """All plans of an episode."""
@@ -173,14 +198,15 @@ def search_prices(
     Raises SolverError where even the highest prices leave plans above a budget.
     """
     limited = np.isfinite(budget)
-    most = np.where(limited, planner.most_price, 0.0)
+    least = np.where(limited, planner.least_price if isinstance(planner, FlooredPlanner) else 0.0, 0.0)
+    most = np.maximum(np.where(limited, planner.most_price, 0.0), least)
     own = planner.first_prices if isinstance(planner, StartedPlanner) else ()
-    starts = [np.zeros(len(budget)), *(first or own)]
+    starts = [least, *(np.maximum(price, least) for price in first or own)]
     found: Relaxation | None = None
     for number in range(rounds):
         if number == len(pool.prices):
             known = pool.prices
-            price = starts[number] if number < len(starts) else _next_price(pool, n, budget, most)
+            price = starts[number] if number < len(starts) else np.maximum(least, _next_price(pool, n, budget, most))
             if any(np.allclose(price, other, rtol=SAME, atol=0.0) for other in known):
                 break
             pool.prices.append(price)
@@ -202,7 +228,12 @@ def _plan_round(
     saved = time.monotonic()
     for episode in range(n):
         if (number, episode) not in pool.plans:
-            pool.plans[number, episode] = planner.plan(episode, pool.prices[number])
+            price = pool.prices[number]
+            plan, *others = (
+                planner.plans(episode, price) if isinstance(planner, ManyPlanner) else [planner.plan(episode, price)]
+            )
+            pool.plans[number, episode] = plan
+            pool.add(episode, others)
             if path and time.monotonic() - saved > SAVE_S:
                 pool.save(path)
                 saved = time.monotonic()

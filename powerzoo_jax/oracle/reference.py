@@ -23,6 +23,7 @@ from powerzoo_jax.oracle.clock_plan import load_trivial
 from powerzoo_jax.oracle.foresight import learn_plans
 from powerzoo_jax.oracle.lagrangian import (
     BoundPlanner,
+    FlooredPlanner,
     PlanPool,
     PricedPlan,
     PricedPlanner,
@@ -114,6 +115,9 @@ def reference(
             keys = episode_keys(seed, n)
             learn_plans(pool, sim, draws, keys, baseline_policy(sim, name, draws, keys))
             best = play_best(sim, draws, seed, pool)
+    if isinstance(planner, BoundPlanner):
+        each = _bounds(planner, found.price, n, progress)
+        found = found._replace(bound=min(found.bound, dual_value(found.price, each, np.asarray(sim.spec.cost_budget))))
     record = _record(sim, played | {BEST: best}, found, few)
     if not isinstance(planner, ReachPlanner):
         return record
@@ -159,14 +163,24 @@ def rebounded(
     if not isinstance(planner, BoundPlanner):
         raise ValueError(f"{task_id}: its planner bounds what it plans only. Record it anew.")
     price = np.array([record["prices"].get(channel, 0.0) for channel in sim.spec.cost_names])
-    each = []
+    if isinstance(planner, FlooredPlanner):
+        price = np.maximum(price, planner.least_price)
+    bound = dual_value(price, _bounds(planner, price, n, progress), np.asarray(sim.spec.cost_budget))
+    gap = (bound - record[BEST]) / (record[BEST] - record[RULE])
+    told = {
+        channel: float(x) for channel, x in zip(sim.spec.cost_names, price, strict=True) if channel in record["prices"]
+    }
+    return record | rounded({"bound": bound, "gap": gap, "prices": told}, DIGITS)
+
+
+def _bounds(planner: BoundPlanner, price: np.ndarray, n: int, progress: Progress | None) -> np.ndarray:
+    """Bounds of n episodes at prices (C,) of the cost channels, (n,)."""
+    each = np.zeros(n)
     for episode in range(n):
-        each.append(planner.bound(episode, price))
+        each[episode] = planner.bound(episode, price)
         if progress:
             progress("bounds", episode + 1, n)
-    bound = dual_value(price, np.array(each), np.asarray(sim.spec.cost_budget))
-    gap = (bound - record[BEST]) / (record[BEST] - record[RULE])
-    return record | rounded({"bound": bound, "gap": gap}, DIGITS)
+    return each
 
 
 def recorded_starts(sim: Sim, record: Mapping[str, Any]) -> Draw:

@@ -106,6 +106,23 @@ def test_prices_known_from_other_days_are_the_first_that_a_search_tries():
         np.testing.assert_array_equal(pool.prices, [np.zeros(3), *known])
 
 
+def test_prices_do_not_fall_below_what_bounds_need():
+    menu, pool = Menu(), PlanPool()
+    menu.least_price = np.array([0.0, 9.0, 0.4])  # the second channel has no budget, hence no price
+    search_prices(menu, 6, BUDGET, pool=pool)
+    assert len(pool.prices) > 2 and (np.array(pool.prices)[:, 2] >= 0.4).all() and not np.array(pool.prices)[:, 1].any()
+
+
+def test_plans_that_are_dearer_are_chosen_from_too():
+    menu, alone, pool = Menu(), PlanPool(), PlanPool()
+    search_prices(menu, 6, BUDGET, pool=alone, rounds=2)
+    every = [PricedPlan(np.zeros((2, 1, 1)), *ways, np.inf) for ways in zip(menu.value[0], menu.cost[0], strict=True)]
+    menu.plans = lambda episode, price: [menu.plan(episode, price), *(every if episode == 0 else ())]
+    found = search_prices(menu, 6, BUDGET, pool=pool, rounds=2)
+    assert len(pool.of(0)) == 2 * (1 + len(every)) and len(pool.of(1)) == 2
+    assert found.mixed >= relaxation(alone, 6, BUDGET, menu.most_price).mixed and np.isfinite(found.bound)
+
+
 def test_a_planner_that_keeps_the_budgets_by_itself_is_asked_at_its_own_prices_too():
     menu, pool = Menu(), PlanPool()
     menu.first_prices = (np.array([0.1, 0.0, 0.1]),)

@@ -51,6 +51,7 @@ class SiteProblem:
     values:       ratings by name, floats
     end_heat_usd_per_c: [$/degC] of the room above its initial temperature at the end; 0 where heat does not settle
     dropped_usd_per_gpu_h: of the work of a job that never starts, beside its miss
+    hot_usd_per_c: [$/degC] of a room above its critical temperature, at the end of every step
     """
 
     dt_hours: float
@@ -65,6 +66,7 @@ class SiteProblem:
     job_mw_per_gpu: tuple[float, float]
     end_heat_usd_per_c: float = 0.0
     dropped_usd_per_gpu_h: float = 0.0
+    hot_usd_per_c: float = 0.0
 
     @property
     def initial_heat(self) -> float:

@@ -83,6 +83,10 @@ def write_room(
     # cooling >= heat / COP
     per_kw = -1 / (1000 * problem.chiller_cop[step])
     writer.rows(count, 0, 0, (cooling, 1), (heat, per_kw), (idle_fan, -1))
+    if problem.hot_usd_per_c and hottest_c > v["t_critical_c"]:
+        above = writer.columns(n, problem.weight * problem.hot_usd_per_c, 0, hottest_c - v["t_critical_c"])
+        ends = zone[problem.substeps - 1 :: problem.substeps]
+        writer.rows(n, -np.inf, v["t_critical_c"], (ends, 1), (above, -1))
     return set_c, SiteRows(balance, room)
 
 
@@ -91,11 +95,48 @@ def pace(problem: SiteProblem) -> float:
     return problem.dt_hours / problem.substeps / problem.values["heat_kwh_per_c"]
 
 
-def most_running(problem: SiteProblem, longest: int) -> np.ndarray:
-    """GPUs that jobs can hold, (T,): a job started within its longest run ago, beside the inference of that step."""
-    asked = problem.serving
-    least = np.array([asked[max(0, t - longest + 1) : t + 1].min() for t in range(len(asked))])
-    return problem.values["n_gpus"] - least
+class Crowding(NamedTuple):
+    """Room that running jobs can take from inference, which asks for more than it did when the last of them started.
+
+    most:   (T,)    GPUs that jobs can hold
+    share:  (T, A)  GPUs of inference that give way in a step to each GPU of a job which began A steps before, at most
+    """
+
+    most: np.ndarray
+    share: np.ndarray
+
+
+def crowding(problem: SiteProblem) -> Crowding:
+    """What running jobs push aside at most, whatever starts when.
+
+    Jobs start beside the inference of their step. So those that run in t, the last of them started in s, hold no more
+    GPUs than inference left free in s, nor than all jobs have that can have begun by s and still run in t:
+
+        h_s = min(n - asked_s, sum of these)
+
+    Going back from t, let h rise above h_0 = n - asked_t at s_1 > s_2 > ... to h_1 < h_2 < ..., and let r_k be the GPUs
+    in t of jobs begun by s_k. Then jobs that hold r > h_0 push aside
+
+        r - h_0  <=  sum_k (h_k - h_(k-1)) r_k / h_k,
+
+    for with m the first k of h_k >= r all r_k up to it are r or more, and h_(m-1) - h_0 + (h_m - h_(m-1)) r / h_m
+    exceeds r - h_0 by (1 - (h_m - h_(m-1)) / h_m) (h_m - r).
+    """
+    jobs, asked = problem.jobs, problem.serving
+    free = problem.values["n_gpus"] - asked
+    n, ages = len(asked), int(jobs.steps.max(initial=1))
+    most, share = np.zeros(n), np.zeros((n, ages))
+    for t in range(n):
+        top = free[t]
+        for age in range(min(ages, t + 1)):
+            since = t - age
+            running = np.maximum(jobs.arrival, t + 1 - jobs.steps) <= np.minimum(jobs.last, since)
+            held = min(free[since], jobs.gpus[running].sum())
+            most[t] = max(most[t], held)
+            if held > top:
+                share[t, age:] += (held - top) / held
+                top = held
+    return Crowding(most, share)
 
 
 def solve_site(program: LinearProgram) -> Optimum:
@@ -179,29 +220,30 @@ def write_starts(
     A run of whole jobs is a point of it:
         sum_s x_js + undone_j = 1                         one start, or none
         running_t = running_(t-1) + GPUs that start in t - GPUs that end before t, by class
-        sum of running_t                                  at most what inference left free when they started
+        sum of running_t <= n - asked_t + aside_t         aside_t as `crowding` has it
         sum_(since <= s <= until) x_behind,s <= sum_(s <= until) x_ahead,s
-    Inference that running jobs push aside is at most the chord of asked - min(asked, GPUs left).
     """
-    jobs, n, v = problem.jobs, problem.horizon, problem.values
+    jobs, n = problem.jobs, problem.horizon
     x = writer.columns(len(starts.job), start_cost(problem, starts.job, starts.step), 0, 1)
-    most = most_running(problem, int(jobs.steps.max(initial=1)))
-    running = writer.columns((2, n), 0, 0, np.stack([most, most]))
-    change = writer.rows((2, n), 0, 0, (running, 1))
-    writer.put(change[:, 1:], running[:, :-1], -1)
+    room = crowding(problem)
+    running = writer.columns((2, n), 0, 0, np.stack([room.most, room.most]))
+    begun = writer.columns((2, n), 0, 0, np.stack([room.most, room.most]))
     kind, gpus = jobs.kind[starts.job], jobs.gpus[starts.job]
-    writer.put(change[kind, starts.step], x, -gpus)
+    writer.put(writer.rows((2, n), 0, 0, (begun, 1))[kind, starts.step], x, -gpus)
+    change = writer.rows((2, n), 0, 0, (running, 1), (begun, -1))
+    writer.put(change[:, 1:], running[:, :-1], -1)
     end = starts.step + jobs.steps[starts.job].astype(int)
     inside = end < n
     writer.put(change[kind[inside], end[inside]], x[inside], gpus[inside])
     for columns, power_mw in zip(running, problem.job_mw_per_gpu, strict=True):
         enter_power(writer, problem, rows, np.arange(n), columns, np.full(n, power_mw))
-    left = writer.columns(n, 0, 0, most)
-    writer.rows(n, most, most, (left, 1), (running[0], 1), (running[1], 1))
-    aside_most = np.maximum(problem.serving + most - v["n_gpus"], 0)
-    aside, spare = writer.columns(n, 0, 0, aside_most), writer.columns(n, 0, 0, aside_most)
+    free = problem.values["n_gpus"] - problem.serving
+    aside = writer.columns(n, 0, 0, np.maximum(room.most - free, 0))
     enter_power(writer, problem, rows, np.arange(n), aside, np.full(n, -infer_mw_per_gpu(problem)))
-    writer.rows(n, aside_most, aside_most, (aside, 1), (spare, 1), (left, aside_most / most))
+    writer.rows(n, -np.inf, np.minimum(room.most, free), (running[0], 1), (running[1], 1), (aside, -1))
+    given = writer.rows(n, -np.inf, 0, (aside, 1))
+    for k in (0, 1):
+        _give_way(writer, given, running[k], begun[k], room.share, jobs.steps[jobs.kind == k])
     undone = writer.columns(len(starts.first), problem.weight * undone_usd(problem), 0, 1)
     one = writer.rows(len(undone), 1, 1, (undone, 1))
     writer.put(one[starts.job], x, 1)
@@ -210,6 +252,26 @@ def write_starts(
         never = undone[problem.jobs.priced]
         writer.rows(1, fewest_misses, np.inf, (late[:, None], 1), (never[:, None], 1))
     write_order(writer, problem, starts, x)
+
+
+def _give_way(
+    writer: ProgramWriter,
+    given: np.ndarray,
+    running: np.ndarray,
+    begun: np.ndarray,
+    share: np.ndarray,
+    steps: np.ndarray,
+) -> None:
+    """Let the jobs of a class, of so many steps each, push inference aside in the rows given (T,).
+
+    Those that began within the shortest run are told apart by when; all others count as the longest.
+    """
+    if not len(steps):
+        return
+    oldest = share[:, int(steps.max()) - 1]
+    writer.put(given, running, -oldest)
+    for age in range(int(steps.min())):
+        writer.put(given[age:], begun[: len(begun) - age], (oldest - share[:, age])[age:])
 
 
 def enter_power(

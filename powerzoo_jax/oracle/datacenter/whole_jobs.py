@@ -22,12 +22,13 @@ import numpy as np
 from powerzoo_jax.base.errors import SolverError, missing_extra
 from powerzoo_jax.oracle.datacenter.problem import SiteProblem
 from powerzoo_jax.oracle.datacenter.program import (
+    Crowding,
     JobStarts,
     SiteRows,
+    crowding,
     enter_power,
     infer_mw_per_gpu,
     leaving_step,
-    most_running,
     pace,
     solve_site,
     start_cost,
@@ -69,26 +70,20 @@ def plant_bound(writer: ProgramWriter, rows: SiteRows, problem: SiteProblem, pri
 
     writer, rows:  the plant beside idle servers; the columns of the power sold are added to it
     """
-    most = most_running(problem, int(problem.jobs.steps.max(initial=1)))
-    least = -infer_mw_per_gpu(problem) * _aside_most(problem, most)
+    most = crowding(problem).most
+    least = -infer_mw_per_gpu(problem) * np.maximum(problem.serving + most - problem.values["n_gpus"], 0)
     power = writer.columns(problem.horizon, -price, least, most * max(problem.job_mw_per_gpu))
     enter_power(writer, problem, rows, np.arange(problem.horizon), power, np.ones(problem.horizon))
     program = writer.program()
     return dual_bound(program, solve_site(program).dual)
 
 
-def _aside_most(problem: SiteProblem, most: np.ndarray) -> np.ndarray:
-    """GPUs (T,) of inference that running jobs can push aside at most."""
-    aside: np.ndarray = np.maximum(problem.serving + most - problem.values["n_gpus"], 0)
-    return aside
-
-
 @dataclass(frozen=True, eq=False)
 class _StartCosts:
     """Cost of a choice among the starts of an episode [reward]: of each start (S,), and of each job left undone (J,).
 
-    Running jobs push inference aside and save at most the chord of its power, as in `program.write_starts`; that is
-    linear in what runs, and part of the cost of a start.
+    Running jobs push inference aside and save its power, at most what `program.crowding` has; that is linear in what
+    runs, and part of the cost of a start.
     """
 
     problem: SiteProblem
@@ -96,9 +91,8 @@ class _StartCosts:
     price: np.ndarray
 
     @cached_property
-    def most(self) -> np.ndarray:
-        """GPUs that jobs can hold, (T,)."""
-        return most_running(self.problem, int(self.problem.jobs.steps.max(initial=1)))
+    def room(self) -> Crowding:
+        return crowding(self.problem)
 
     @cached_property
     def runs(self) -> np.ndarray:
@@ -110,10 +104,14 @@ class _StartCosts:
     def start(self) -> np.ndarray:
         problem, job, step = self.problem, self.starts.job, self.starts.step
         jobs = problem.jobs
-        saved = infer_mw_per_gpu(problem) * np.maximum(self.price, 0) * _aside_most(problem, self.most) / self.most
+        saved = infer_mw_per_gpu(problem) * np.maximum(self.price, 0)[:, None] * self.room.share
+        aged = np.zeros((problem.horizon + 1, saved.shape[1] + 1))  # of jobs of that age that begin in a step
+        for age in range(saved.shape[1]):
+            aged[: problem.horizon - age, age + 1] = saved[age:, age]
+        aged = aged.cumsum(axis=1)
         mw = np.asarray(problem.job_mw_per_gpu)[jobs.kind]
-        paid = mw[:, None] * np.append(0, np.cumsum(self.price)) - np.append(0, np.cumsum(saved))
-        run = paid[job, step + self.runs] - paid[job, step]
+        upto = np.append(0, np.cumsum(self.price))
+        run = mw[job] * (upto[step + self.runs] - upto[step]) - aged[step, self.runs]
         cost: np.ndarray = start_cost(problem, job, step) + jobs.gpus[job] * run
         return cost
 
@@ -255,7 +253,7 @@ def _model(cp_model: Any, costs: _StartCosts) -> tuple[Any, list[Any], list[Any]
     """
     problem, starts = costs.problem, costs.starts
     jobs, n, gpus = problem.jobs, problem.horizon, np.round(problem.jobs.gpus).astype(int).tolist()
-    most = np.floor(costs.most + HALF_GPU).astype(int).tolist()
+    most = np.floor(costs.room.most + HALF_GPU).astype(int).tolist()
     free = np.floor(problem.values["n_gpus"] - problem.serving + HALF_GPU).astype(int).tolist()
     model = cp_model.CpModel()
     x = [model.new_bool_var("") for _ in starts.job]

@@ -6,6 +6,7 @@ Rules that run a data-centre microgrid step by step, seeing the load of the step
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from math import inf
 from typing import Any, NamedTuple
 
@@ -288,17 +289,16 @@ def return_bounds(problem: MicrogridProblem, budget: float) -> tuple[float, floa
     Where misses have no price, dropping every job pays. For policies whose mean number of misses meets the budget b,
     R <= max(R - w p misses) + w p b  holds for any price p.
     """
-    bound = relaxed_return(problem, problem.missed_usd)
+    bound = relaxed_return(problem)
     if problem.missed_usd > 0:
         return bound, bound
-    return bound, relaxed_return(problem, SAFE_PRICE_USD) + problem.weight * SAFE_PRICE_USD * budget
+    priced = replace(problem, missed_usd=SAFE_PRICE_USD)
+    return bound, relaxed_return(priced) + problem.weight * SAFE_PRICE_USD * budget
 
 
-def relaxed_return(
-    problem: MicrogridProblem, missed_usd: float, dropped_usd: float = 0.0, fewest_misses: int = 0
-) -> float:
-    """Bound of an episode's return, from multipliers, recomputed by hand; prices as in `relaxed_program`."""
-    program = relaxed_program(problem, missed_usd, dropped_usd, fewest_misses)
+def relaxed_return(problem: MicrogridProblem, *, ordered: bool = False, fewest_misses: int = 0) -> float:
+    """Bound of an episode's return, from multipliers, recomputed by hand; arguments as in `relaxed_program`."""
+    program = relaxed_program(problem, ordered=ordered, fewest_misses=fewest_misses)
     return -stored_value(problem) - dual_bound(program, solve_site(program).dual)
 
 

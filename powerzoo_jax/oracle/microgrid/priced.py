@@ -30,11 +30,12 @@ from powerzoo_jax.oracle.microgrid.policies import (
     play_starts,
     relaxed_return,
 )
-from powerzoo_jax.oracle.microgrid.problem import build_microgrid_problem, power_prices
+from powerzoo_jax.oracle.microgrid.problem import MicrogridProblem, build_microgrid_problem, power_prices
 
-MISSES, DEFICIT = "sla", "power_deficit"
+MISSES, OVERTEMP, DEFICIT = "sla", "overtemp", "power_deficit"
 DROPPED_USD_PER_GPU_H = 20.0  # more than the energy of any work, at the price of load that is not served
 SEARCHES = 4  # for job starts: at the price of diesel, then at what power is worth beside the jobs found before
+HOT_USD_PER_C = 1.0  # in bounds: a room that stores heat above its critical limit for hours saves less than that
 ROUNDS, LANES = 60, 256  # of a search: a second or two for a day
 PROOF_S = 60.0  # of a search for starts without a miss; most days that have none are told in five seconds
 WORTH_PER_MWH = (1360.0, 16_300.0)  # of the energy of a job whose miss costs 500 $, see `datacenter.policies`
@@ -44,8 +45,8 @@ class MicrogridPlans:
     """Priced planner of drawn microgrid episodes, see `lagrangian.PricedPlanner`.
 
     The ways to run the jobs are those of the oracle and of the safe rule, and starts that a search finds; which of them
-    is best depends on the prices of a miss and of work that is dropped. Plans keep the room below its critical limit,
-    so that only these have one.
+    is best depends on the prices of a miss and of work that is dropped. Plans keep the room below its critical limit;
+    bounds need a price to know of it.
     """
 
     def __init__(self, sim: Sim, draws: Draw, keys: Array) -> None:
@@ -58,6 +59,9 @@ class MicrogridPlans:
         self.unavoidable: dict[int, int] = {}
         most = {MISSES: SAFE_PRICE_USD, DROPPED: DROPPED_USD_PER_GPU_H}
         self.most_price = self.problems[0].weight * np.array([most.get(channel, 0.0) for channel in self.channels])
+        self.least_price = np.where(
+            np.array(self.channels) == OVERTEMP, self.problems[0].weight * HOT_USD_PER_C, np.zeros(len(self.channels))
+        )
 
     @cached_property
     def trails(self) -> list[list[PlayedRule]]:
@@ -69,11 +73,8 @@ class MicrogridPlans:
 
         Raises ImportError without the extra `ortools` on a day on which every habit misses a job.
         """
-        return self._bound(episode, price, self.trails[episode])
-
-    def _bound(self, episode: int, price: np.ndarray, trails: list[PlayedRule]) -> float:
-        fewest = self._fewest_misses(episode, trails)
-        return relaxed_return(self.problems[episode], *self._job_prices(episode, price), fewest)
+        fewest = self._fewest_misses(episode, self.trails[episode])
+        return relaxed_return(self._priced(episode, price), ordered=True, fewest_misses=fewest)
 
     def _fewest_misses(self, episode: int, trails: list[PlayedRule]) -> int:
         """Misses of an episode that no plan avoids, asked for once, where all of its trails have some."""
@@ -86,36 +87,43 @@ class MicrogridPlans:
                 self.unavoidable[episode] = fewest_misses(problem, starts, known, PROOF_S)
         return self.unavoidable[episode]
 
-    def _job_prices(self, episode: int, price: np.ndarray) -> tuple[float, float]:
-        """Cost of a miss [$] and of work that is dropped [$/GPU h], with the prices of their channels."""
+    def _priced(self, episode: int, price: np.ndarray) -> MicrogridProblem:
+        """The problem of an episode with the prices of the channels in its costs."""
         problem = self.problems[episode]
-        usd = dict(zip(self.channels, price / problem.weight, strict=True))
-        return problem.missed_usd + float(usd[MISSES]), float(usd.get(DROPPED, 0.0))
+        usd = dict(zip(self.channels, (price / problem.weight).tolist(), strict=True))
+        return replace(
+            problem,
+            missed_usd=problem.missed_usd + usd[MISSES],
+            dropped_usd_per_gpu_h=usd.get(DROPPED, 0.0),
+            hot_usd_per_c=usd[OVERTEMP],
+        )
 
     def plan(self, episode: int, price: np.ndarray) -> PricedPlan:
         """Plan of an episode at prices (C,) [reward per unit of the channel]."""
-        problem = self.problems[episode]
-        missed_usd, dropped_usd = self._job_prices(episode, price)
-        best, worth = None, -np.inf
-        known = finalists(problem, self.trails[episode], missed_usd, dropped_usd)
-        searched = self._searched(episode, missed_usd, dropped_usd)
+        return self.plans(episode, price)[0]
+
+    def plans(self, episode: int, price: np.ndarray) -> list[PricedPlan]:
+        """The plan of an episode, and others that were looked at, which are dearer at these prices."""
+        problem, priced = self.problems[episode], self._priced(episode, price)
+        known = finalists(problem, self.trails[episode], priced.missed_usd, priced.dropped_usd_per_gpu_h)
+        searched = self._searched(episode, priced)
+        found = []
         for trail in (*known, *searched):
             earned, action, unserved_mw = self._dispatched(episode, trail)
             value = earned - job_loss(problem, trail, problem.missed_usd)
             jobs = {MISSES: float(np.sum(trail.missed)), DROPPED: float(trail.dropped_gpu_h)}
             broken = jobs | {DEFICIT: unserved_mw}
             cost = np.array([broken.get(channel, 0.0) for channel in self.channels])
-            if value - float(price @ cost) > worth:
-                worth, best = value - float(price @ cost), (action, value, cost)
-        assert best is not None
-        return PricedPlan(*best, bound=self._bound(episode, price, [*self.trails[episode], *searched]))
+            found.append(PricedPlan(action, value, cost, np.inf))
+        best, *others = sorted(found, key=lambda plan: float(price @ plan.cost) - plan.value)
+        fewest = self._fewest_misses(episode, [*self.trails[episode], *searched])
+        return [best._replace(bound=relaxed_return(priced, fewest_misses=fewest)), *others]
 
-    def _searched(self, episode: int, missed_usd: float, dropped_usd: float) -> list[PlayedRule]:
+    def _searched(self, episode: int, problem: MicrogridProblem) -> list[PlayedRule]:
         """Trails of job starts that are cheap where power costs its mean beside the jobs found before.
 
         Beside the last ones alone, what was cheap is dear once jobs have moved there, and they move back.
         """
-        problem = replace(self.problems[episode], missed_usd=missed_usd, dropped_usd_per_gpu_h=dropped_usd)
         drawn = take(self.draws, episode)
         found: list[PlayedRule] = []
         seen: list[np.ndarray] = []

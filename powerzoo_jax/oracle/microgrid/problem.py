@@ -5,7 +5,7 @@ Linear programs of the microgrid: dispatch and cooling for given jobs, and a rel
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -156,18 +156,14 @@ def _write_plant(
     return columns, rows
 
 
-def relaxed_program(
-    problem: MicrogridProblem, missed_usd: float, dropped_usd: float = 0.0, fewest_misses: int = 0
-) -> LinearProgram:
+def relaxed_program(problem: MicrogridProblem, *, ordered: bool = False, fewest_misses: int = 0) -> LinearProgram:
     """Relaxed program that bounds every policy: jobs as `write_starts` has them, and the room may heat up.
 
-    missed_usd:     price of a miss [$]
-    dropped_usd:    price of the work of a job that leaves the queue without a start [$/GPU h]
+    ordered:        jobs start in the order of their queues: ten times as many rows, one for every step of five minutes
+                    and pair of jobs
     fewest_misses:  known of whole jobs [-]
     """
-    priced = replace(problem, missed_usd=missed_usd, dropped_usd_per_gpu_h=dropped_usd)
     writer = ProgramWriter()
-    _, rows = _write_plant(writer, priced, idle_it_mw(priced), TOO_HOT_C)
-    # the order of the queues would be a row for every step of five minutes and pair of jobs
-    write_starts(writer, priced, list_starts(priced, slots=0), rows, fewest_misses)
+    _, rows = _write_plant(writer, problem, idle_it_mw(problem), TOO_HOT_C)
+    write_starts(writer, problem, list_starts(problem, problem.slots if ordered else 0), rows, fewest_misses)
     return writer.program()

@@ -21,6 +21,7 @@ from powerzoo_jax.oracle.datacenter.policies import (
 from powerzoo_jax.oracle.datacenter.priced import MISS_USD, SitePlans, relaxed_bound
 from powerzoo_jax.oracle.datacenter.problem import JobList
 from powerzoo_jax.oracle.datacenter.program import (
+    crowding,
     idle_it_mw,
     list_starts,
     solve_site,
@@ -111,6 +112,34 @@ def test_no_way_to_start_three_jobs_beats_the_bound_at_any_prices_of_power(three
     gpus = plan_whole_jobs(problem, starts, price, nothing, SECONDS).gpus
     own = [ways[way] for way in ways if np.array_equal(gpus, as_gpus(problem, way))]
     assert own and best - own[0] <= bounds[0] - best + EXACT
+
+
+def test_no_run_of_jobs_pushes_more_inference_aside_than_their_ages_allow(three_jobs):
+    """Forty jobs begin at random where they fit beside inference that jumps from step to step."""
+    rng, count, told, most = np.random.default_rng(3), 40, 0.0, 0.0
+    for _ in range(50):
+        arrival, steps = rng.integers(0, STEPS - 2, count), rng.integers(1, 7, count)
+        gpus, last = (
+            rng.integers(20, 300, count).astype(float),
+            np.minimum(arrival + rng.integers(0, 6, count), STEPS - 1),
+        )
+        jobs = three_jobs.jobs._replace(arrival=arrival, last=last, gpus=gpus, steps=steps.astype(float))
+        problem = replace(three_jobs, jobs=jobs, serving=rng.integers(150, 450, STEPS).astype(float))
+        room, free = crowding(problem), 1000 - problem.serving
+        held = np.zeros((STEPS, 6))  # by age
+        for step in range(STEPS):
+            begun = step == 0 or rng.random() < 0.5
+            for k in rng.permutation(np.flatnonzero((arrival <= step) & (step <= last))) if begun else ():
+                if held[step].sum() + gpus[k] <= free[step]:
+                    arrival[k] = STEPS  # begins once
+                    for age in range(min(steps[k], STEPS - step)):
+                        held[step + age, age] += gpus[k]
+        aside = np.maximum(held.sum(axis=1) - free, 0)
+        ages = room.share.shape[1]
+        assert (aside <= (room.share * held[:, :ages]).sum(axis=1) + EXACT).all()
+        assert (held.sum(axis=1) <= room.most + EXACT).all()
+        told, most = told + aside.sum(), max(most, (aside - (room.share * held[:, :ages]).sum(axis=1)).max())
+    assert told > 0 and most > -EXACT
 
 
 def test_jobs_that_cannot_all_be_in_time_miss_as_few_deadlines_as_any_way_to_start_them(three_jobs):

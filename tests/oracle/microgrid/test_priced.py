@@ -36,7 +36,7 @@ def test_a_day_that_keeps_no_deadline_of_all_is_bounded_with_a_miss():
     sim = powerzoo_jax.make("dc_microgrid", split="test")
     planner = MicrogridPlans(sim, take(all_starts(sim), slice(CROWDED, CROWDED + 1)), episode_keys(SEED, 1))
     nothing = np.zeros(len(sim.spec.cost_names))
-    without = relaxed_return(planner.problems[0], planner.problems[0].missed_usd)
+    without = relaxed_return(planner.problems[0])
     bound = planner.bound(0, nothing)
     assert planner.unavoidable == {0: 1} and bound < without - 1.0
     # no habit does better, though some miss one job only
