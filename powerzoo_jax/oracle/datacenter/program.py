@@ -107,7 +107,7 @@ class Crowding(NamedTuple):
 
 
 def crowding(problem: SiteProblem) -> Crowding:
-    """What running jobs push aside at most, whatever starts when.
+    """GPUs of inference that running jobs push aside at most, whatever starts when.
 
     Jobs start beside the inference of their step. So those that run in t, the last of them started in s, hold no more
     GPUs than inference left free in s, nor than all jobs have that can have begun by s and still run in t:
