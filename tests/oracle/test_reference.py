@@ -42,7 +42,7 @@ STRESSED = {
     ("dc_microgrid", "cooling_stress"): 0.34,
     ("dc_microgrid", "sla_tighten"): 0.29,
     ("dc_microgrid", "workload_shock"): 0.21,
-    ("dc_microgrid", "workload_swap"): 0.28,
+    ("dc_microgrid", "workload_swap"): 0.19,
 }
 ROUNDED = 1e-5  # of a return, relative: plans are played in float32, bounds computed in float64
 
