@@ -35,7 +35,7 @@ from powerzoo_jax.oracle.microgrid.problem import MicrogridProblem, build_microg
 MISSES, OVERTEMP, DEFICIT = "sla", "overtemp", "power_deficit"
 DROPPED_USD_PER_GPU_H = 20.0  # more than the energy of any work, at the price of load that is not served
 SEARCHES = 4  # for job starts: at the price of diesel, then at what power is worth beside the jobs found before
-HOT_USD_PER_C = 1.0  # in bounds: a room that stores heat above its critical limit for hours saves less than that
+HOT_USD_PER_C = 1.0  # in bounds; with a higher one they fall by less than the budget of heat is then worth
 ROUNDS, LANES = 60, 256  # of a search: a second or two for a day
 PROOF_S = 60.0  # of a search for starts without a miss; most days that have none are told in five seconds
 WORTH_PER_MWH = (1360.0, 16_300.0)  # of the energy of a job whose miss costs 500 $, see `datacenter.policies`

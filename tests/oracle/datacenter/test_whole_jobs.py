@@ -116,13 +116,11 @@ def test_no_way_to_start_three_jobs_beats_the_bound_at_any_prices_of_power(three
 
 def test_no_run_of_jobs_pushes_more_inference_aside_than_their_ages_allow(three_jobs):
     """Forty jobs begin at random where they fit beside inference that jumps from step to step."""
-    rng, count, told, most = np.random.default_rng(3), 40, 0.0, 0.0
+    rng, count, seen = np.random.default_rng(3), 40, 0.0
     for _ in range(50):
         arrival, steps = rng.integers(0, STEPS - 2, count), rng.integers(1, 7, count)
-        gpus, last = (
-            rng.integers(20, 300, count).astype(float),
-            np.minimum(arrival + rng.integers(0, 6, count), STEPS - 1),
-        )
+        gpus = rng.integers(20, 300, count).astype(float)
+        last = np.minimum(arrival + rng.integers(0, 6, count), STEPS - 1)
         jobs = three_jobs.jobs._replace(arrival=arrival, last=last, gpus=gpus, steps=steps.astype(float))
         problem = replace(three_jobs, jobs=jobs, serving=rng.integers(150, 450, STEPS).astype(float))
         room, free = crowding(problem), 1000 - problem.serving
@@ -135,11 +133,10 @@ def test_no_run_of_jobs_pushes_more_inference_aside_than_their_ages_allow(three_
                     for age in range(min(steps[k], STEPS - step)):
                         held[step + age, age] += gpus[k]
         aside = np.maximum(held.sum(axis=1) - free, 0)
-        ages = room.share.shape[1]
-        assert (aside <= (room.share * held[:, :ages]).sum(axis=1) + EXACT).all()
+        assert (aside <= (room.share * held[:, : room.share.shape[1]]).sum(axis=1) + EXACT).all()
         assert (held.sum(axis=1) <= room.most + EXACT).all()
-        told, most = told + aside.sum(), max(most, (aside - (room.share * held[:, :ages]).sum(axis=1)).max())
-    assert told > 0 and most > -EXACT
+        seen += aside.sum()
+    assert seen > 0
 
 
 def test_jobs_that_cannot_all_be_in_time_miss_as_few_deadlines_as_any_way_to_start_them(three_jobs):

@@ -24,6 +24,10 @@ def test_a_searched_plan_returns_what_it_says_and_beats_the_habits():
     plan = planner.plan(0, np.zeros(len(sim.spec.cost_names)))
     played = execute(sim, draws, SEED, [plan])
     assert abs(played.mean_reward - plan.value) < ROUNDED and plan.value <= plan.bound
+    # with the order of the queues and a price on heat the bound is closer, and still one
+    budget = dict(zip(sim.spec.cost_names, sim.spec.cost_budget, strict=True))["overtemp"]
+    closer = planner.bound(0, planner.least_price) + planner.least_price.max() * budget
+    assert plan.value <= closer < plan.bound
     problem = planner.problems[0]
     habits = [
         planner._dispatched(0, trail)[0] - job_loss(problem, trail, problem.missed_usd)
