@@ -16,6 +16,12 @@ import numpy as np
 
 from powerzoo_jax.base.errors import SolverError
 
+
+class NoPointError(SolverError):
+    """A program whose rows and bounds no point satisfies."""
+
+
+INFEASIBLE = 2  # status of SciPy's interface to HiGHS
 Term = tuple[np.ndarray, Any]
 """Columns and their coefficients."""
 
@@ -155,11 +161,11 @@ def solve(
     gap, seconds:  relative gap and time at which a search over whole columns stops
     hint:          what the caller knows about likely causes, for the message of an error
 
-    Raises SolverError where there is no point, or no optimum of a program without whole columns.
+    Raises NoPointError where there is no point, SolverError where HiGHS finds no optimum for another reason.
     """
     empty = np.flatnonzero(program.low > program.high)
     if empty.size:
-        raise SolverError(f"the bounds of column {empty[0]} leave nothing between them. {hint}")
+        raise NoPointError(f"the bounds of column {empty[0]} leave nothing between them. {hint}")
     return _search(program, gap, seconds, hint) if program.whole.any() else _optimum(program, method, feasibility, hint)
 
 
@@ -181,7 +187,7 @@ def _optimum(program: LinearProgram, method: str, feasibility: float | None, hin
         options=dict.fromkeys(names, feasibility),
     )
     if found.status != 0:
-        raise SolverError(_stopped(found, hint))
+        raise _stopped(found, hint)
     dual, n_upper = np.zeros(len(equal)), int(upper.sum())
     dual[equal] = found.eqlin.marginals
     dual[upper] += found.ineqlin.marginals[:n_upper]
@@ -200,12 +206,13 @@ def _search(program: LinearProgram, gap: float, seconds: float, hint: str) -> Op
         options={"mip_rel_gap": gap, "time_limit": seconds},
     )
     if found.x is None:
-        raise SolverError(_stopped(found, hint))
+        raise _stopped(found, hint)
     return Optimum(found.x, float(found.fun), np.full(len(program.row_low), np.nan), float(found.mip_dual_bound))
 
 
-def _stopped(found: Any, hint: str) -> str:
-    return f"HiGHS stopped with status {found.status} ({found.message}). {hint}".rstrip()
+def _stopped(found: Any, hint: str) -> SolverError:
+    kind = NoPointError if found.status == INFEASIBLE else SolverError
+    return kind(f"HiGHS stopped with status {found.status} ({found.message}). {hint}".rstrip())
 
 
 def reduced_costs(program: LinearProgram, dual: np.ndarray) -> tuple[np.ndarray, float]:

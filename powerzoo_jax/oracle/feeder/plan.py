@@ -14,6 +14,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from powerzoo_jax.oracle.feeder.en_route import Case, settle_trips
 from powerzoo_jax.oracle.feeder.network import (
     Reach,
     Tangent,
@@ -35,7 +36,7 @@ from powerzoo_jax.oracle.feeder.problem import (
     run,
 )
 from powerzoo_jax.oracle.feeder.program import FeederProgram, idle_points
-from powerzoo_jax.oracle.linear_program import LinearProgram, RowBlock, dual_bound, solve
+from powerzoo_jax.oracle.linear_program import LinearProgram, Optimum, RowBlock, dual_bound, solve
 
 
 class BackOff(NamedTuple):
@@ -242,9 +243,7 @@ class FeederSearch:
             cuts.add(self.last, prices)
             if count > 1 and cuts.planes.count == known and not outside:
                 break  # the same program again
-            linear = program.priced(prices, cuts.planes)
-            found = solve(linear, feasibility=FEASIBILITY)
-            ceiling = -program.constant - dual_bound(*cuts.relaxed(linear, found.dual))
+            found, ceiling = self._optimum(prices)
             bound = min(bound, ceiling + float(windfall @ self.most_loss))
             self.last, outside = run(problem, program.set_points(found.x)), program.tighten(found.x)
             if best is None or self.last.worth(prices) > best.worth(prices):
@@ -256,6 +255,23 @@ class FeederSearch:
         assert best is not None
         limited = problem.vehicles is not None or bool(cuts.slack)
         return Improved(best, bound, count, limited)
+
+    def _optimum(self, prices: ViolationPrices) -> tuple[Optimum, float]:
+        """Optimum of the program as far as it is known, and the most money by its multipliers [$]."""
+        program, problem, relaxed = self.program, self.problem, self.cuts.relaxed
+
+        def case(linear: LinearProgram, bound: float = np.inf) -> Case:
+            found = solve(linear, feasibility=FEASIBILITY)
+            return Case(linear, found, min(bound, -program.constant - dual_bound(*relaxed(linear, found.dual))))
+
+        def worth(x: np.ndarray) -> float:
+            return run(problem, program.set_points(x)).worth(prices)
+
+        whole = case(program.priced(prices, self.cuts.planes))
+        if program.arrivals is not None:
+            close = CLOSE * max(1.0, abs(whole.found.objective))
+            whole = settle_trips(whole, program.arrivals, case, worth, close)
+        return whole.found, whole.bound
 
 
 def _most_loss(problem: FeederEpisode, reach: Reach) -> np.ndarray:

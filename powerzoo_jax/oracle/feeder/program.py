@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -17,6 +17,17 @@ from powerzoo_jax.oracle.feeder.problem import (
 )
 from powerzoo_jax.oracle.linear_program import LinearProgram, ProgramWriter, RowBlock
 
+
+class Arrivals(NamedTuple):
+    """Arrivals of the vehicles, (K,) each: column of the energy bought en route, row of the energy that is left.
+
+    The row is at its lower limit where the battery is as empty as it may be.
+    """
+
+    bought: np.ndarray
+    left: np.ndarray
+
+
 CIRCLE = 5  # tangents to the upper half of an inverter circle, to begin with
 OUTSIDE = 1e-6  # of the rating: how far from the circle a solution is before it gets a tangent of its own
 
@@ -27,6 +38,7 @@ class FeederProgram(ProgramWriter):
     inject_p, inject_q: (T M, n) sparse: device injection of every step and node [MW, MVAr]
     loss: (T,) columns [MW];  `cost @ x` is minus the money, and less what is broken once `priced`
     broken: columns of what is broken, by the name of its price
+    arrivals: of vehicles whose trip used energy; None without any
     """
 
     def __init__(self, problem: FeederEpisode, *, most_loss: np.ndarray) -> None:
@@ -36,6 +48,7 @@ class FeederProgram(ProgramWriter):
         self.constant = 0.0  # of the cost
         self._circles: list[tuple[list[tuple[np.ndarray, float]], np.ndarray, np.ndarray]] = []
         self.column: dict[str, np.ndarray] = {}
+        self.arrivals: Arrivals | None = None
         self._injected = {"p": RowBlock(), "q": RowBlock()}
         for block in self._injected.values():
             block.rows(problem.load_p_mw.size, 0.0, 0.0)
@@ -187,7 +200,7 @@ class FeederProgram(ProgramWriter):
                 self._inject(kind, units.node, earlier, -share * ratio)
 
     def _vehicles(self, units: VehicleUnits) -> None:
-        """Relaxed: energy may be bought en route although the battery still has some."""
+        """Relaxed: energy may be bought en route although the battery still has some; `en_route` decides on that."""
         driven, size = units.driven_mwh, units.capacity_mwh
         self._cell("v_", units, units.charge_mw * units.home, units.discharge_mw * units.home)
         bought = self.new("v_unmet", np.zeros_like(driven), driven, units.unmet_per_mwh)
@@ -195,6 +208,7 @@ class FeederProgram(ProgramWriter):
         right = -driven.copy()
         right[0] += units.soc_start * size
         self._balance("v_", units, right, (bought, -1.0))
+        self._arrivals(units, bought)
         t, v = np.nonzero(units.departs)
         short = self.new("v_short", np.zeros(t.size), units.need[v] * size[v], 0.0)
         self.broken["shortfall"].append(short)
@@ -202,6 +216,18 @@ class FeederProgram(ProgramWriter):
         before, first = self.column["v_energy"][np.maximum(t - 1, 0), v], t == 0
         expected = units.need[v] * size[v] + driven[t, v] - np.where(first, units.soc_start[v] * size[v], 0.0)
         self.rows(t.size, -np.inf, -expected, (before, np.where(first, 0.0, -1.0)), (bought[t, v], -1.0), (short, -1.0))
+
+    def _arrivals(self, units: VehicleUnits, bought: np.ndarray) -> None:
+        """Energy left on arrival, before any charging, between the least and the most that is stored."""
+        t, v = np.nonzero(units.driven_mwh > 0)
+        if not t.size:
+            return
+        size, first = units.capacity_mwh[v], t == 0
+        used = units.driven_mwh[t, v] - np.where(first, units.soc_start[v] * size, 0.0)
+        least, most = units.soc_min[v] * size, units.soc_max[v] * size
+        before = self.column["v_energy"][np.maximum(t - 1, 0), v], np.where(first, 0.0, 1.0)
+        left = self.rows(t.size, least + used, most + used, before, (bought[t, v], 1.0))
+        self.arrivals = Arrivals(bought[t, v], left)
 
 
 def idle_points(problem: FeederEpisode) -> SetPoints:

@@ -245,6 +245,30 @@ def test_a_vehicle_charges_in_the_cheap_hour_before_it_leaves():
     assert plan.bound >= plan.kept_bound - EXACT >= plan.objective - 2 * EXACT
 
 
+@pytest.mark.parametrize(
+    "spike", [[50.0, 9000.0, 9000.0, 40.0, 60.0, 3000.0], [9000.0, 30.0, 20.0, 9000.0, 5.0, 9000.0]]
+)
+@pytest.mark.parametrize("shortfall", [0.0, 2500.0, 1e5])
+def test_no_vehicle_buys_en_route_what_it_sold_from_a_battery_that_is_not_empty(spike, shortfall):
+    """Energy en route costs 2,000 $/MWh: above that the linear program sells what the trip needs, as none can."""
+    vehicles = dataclasses.replace(feeder_with_everything().vehicles, driven_mwh=np.eye(STEPS)[:, [4]] * 0.03)
+    load = np.full((STEPS, 1), 0.1)
+    case = problem(line(), load, spike, vehicles=dataclasses.replace(vehicles, node=np.array([0])))
+    case = dataclasses.replace(case, mean_price_per_mwh=2500.0)
+    prices = ViolationPrices(0.0, 0.0, shortfall, 0.0)
+    found, best = FeederSearch(case, NO_MARGIN).improve(prices), -np.inf
+    at_home, levels = np.flatnonzero(vehicles.home[:, 0]), np.linspace(-0.02, 0.02, 7)
+    for p in itertools.product(levels, repeat=at_home.size):
+        asked = np.zeros((STEPS, 1))
+        asked[at_home, 0] = p
+        played = play_devices(case, dataclasses.replace(found.best.points, vehicle_mw=asked))
+        best = max(best, played.money_usd - shortfall * played.shortfall_mwh)
+    worth = found.best.worth(prices)
+    assert best <= worth + EXACT <= found.bound_usd + 2 * EXACT and found.bound_usd - worth < 1e-3 * abs(worth)
+    linear = FeederProgram(case, most_loss=np.ones(STEPS)).priced(prices)
+    assert found.bound_usd < -solve(linear).objective - 1.0  # by the trip alone
+
+
 def test_the_planner_keeps_a_band_that_idle_devices_break():
     case = feeder_with_everything()
     nothing = SetPoints(
