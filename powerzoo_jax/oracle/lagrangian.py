@@ -293,7 +293,7 @@ def _shares(writer: ProgramWriter, pool: PlanPool, n: int, *, whole: bool = Fals
 def choose_plans(pool: PlanPool, n: int, budget: np.ndarray) -> list[PricedPlan]:
     """One plan for each episode: the largest mean return whose mean costs keep the budgets (C,).
 
-    Raises SolverError where no choice does.
+    Raises NoPointError where no choice does.
     """
     writer, limited = ProgramWriter(), np.flatnonzero(np.isfinite(budget))
     share, cost, at = _shares(writer, pool, n, whole=True)
@@ -304,3 +304,21 @@ def choose_plans(pool: PlanPool, n: int, budget: np.ndarray) -> list[PricedPlan]
     if not np.array_equal(chosen[:, 0], np.arange(n)):
         raise SolverError("the choice of plans does not name one for each episode.")
     return [pool.of(episode)[k] for episode, k in chosen]
+
+
+def missing_room(pool: PlanPool, n: int, budget: np.ndarray) -> np.ndarray:
+    """Least excess of the mean costs of any choice of plans over the budgets (C,), (C,) [unit of each channel].
+
+    Least in the sum of the shares of the budgets, a budget of 0 counted as 1; zeros where a choice keeps them.
+    """
+    writer, limited = ProgramWriter(), np.flatnonzero(np.isfinite(budget))
+    share, cost, _ = _shares(writer, pool, n, whole=True)
+    unit = np.where(budget[limited] > 0, budget[limited], 1.0)
+    lacking = writer.columns(len(limited), 1.0 / unit, 0.0, np.inf)
+    room = writer.rows(len(limited), -np.inf, budget[limited], (lacking, -1.0))
+    writer.put(room[:, None], share, cost[:, limited].T / n)
+    program = writer.program()
+    program.cost[share] = 0.0
+    found = solve(program, gap=CHOICE_GAP, seconds=CHOICE_SECONDS)
+    short = np.where(found.x[lacking] > CHOICE_GAP * unit, found.x[lacking], 0.0)
+    return np.bincount(limited, short, minlength=len(budget))

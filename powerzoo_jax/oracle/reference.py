@@ -32,6 +32,7 @@ from powerzoo_jax.oracle.lagrangian import (
     Relaxation,
     choose_plans,
     dual_value,
+    missing_room,
     search_prices,
 )
 from powerzoo_jax.oracle.progress import show_progress
@@ -59,6 +60,7 @@ from powerzoo_jax.tasks.score import (
 SPLITS = ("val", "test")
 BEST = "best"
 DIGITS = 8  # of the record: the gains of rule and best are 0 and 1 to 1e-6 where they differ by 0.1
+ROUNDED_UP = 1e-6  # of what the plans lack, so that the choice that lacks it is found again
 TIGHTENED = 5  # choices of plans at most, each with the room that executing the one before has shown to be missing
 AROUND = (0.8, 1.25)  # of the prices searched on fewer episodes, that the others are planned at as well
 COLUMNS = ("task", "split", "n", "rule", "best", "bound", "gap", "feasible", "prices")
@@ -86,7 +88,8 @@ def reference(
     overrides:   task keywords, as for `make`
 
     Returns random, rule, best and bound [unit of the reward], and trivial and causal where the task has such a policy;
-    gap = (bound - best) / (best - rule), None where the best is no better than the rule; bound_of_actions, a bound of
+    gap = (bound - best) / (best - rule), None where the best is no better than the rule, or no choice of the plans
+    known keeps the budgets and best is of those that break them least; bound_of_actions, a bound of
     what the actions of the task can reach, where the other is of more; prices of the limited channels
     [reward per unit], budgets of them and mean costs of every policy; which of the policies are feasible; the episodes'
     fingerprint, n, searched, seed, data hashes and library version.
@@ -109,9 +112,10 @@ def reference(
     rounds = {"first": first, "rounds": 1 + len(first)} if few < n else {}
     planner, found, pool = _search(sim, draws, seed, anchor, whole, progress, **rounds)
     best = play_best(sim, draws, seed, pool)
-    for name in blind_policies(sim):
-        if played[name].feasible and played[name].mean_reward > best.mean_reward:
-            # plans stand on grids and pieces; what a policy plays without foresight may be better by as much
+    for name in (RULE, *blind_policies(sim)):
+        if played[name].feasible and (not best.feasible or played[name].mean_reward > best.mean_reward):
+            # plans stand on grids and pieces; a policy without foresight may be better by as much, or keep budgets that
+            # no choice of them keeps
             keys = episode_keys(seed, n)
             learn_plans(pool, sim, draws, keys, baseline_policy(sim, name, draws, keys))
             best = play_best(sim, draws, seed, pool)
@@ -223,15 +227,18 @@ def _search(
 
 
 def play_best(sim: Sim, draws: Draw, seed: int, pool: PlanPool) -> Evaluation:
-    """Execute the best choice of plans that keeps the budgets.
+    """Execute the best choice of plans that keeps the budgets; where none does, the best that breaks them least.
 
     Where rounding, or what a plan does not see, breaks a budget that the plans keep, the choice is made again with as
     much less room. Raises SolverError where that does not help.
     """
-    budget = np.asarray(sim.spec.cost_budget)
+    budget, n = np.asarray(sim.spec.cost_budget), draws.load_row.shape[0]
+    lacking = missing_room(pool, n, budget)
+    if lacking.any():
+        return execute(sim, draws, seed, choose_plans(pool, n, budget + lacking * (1 + ROUNDED_UP)))
     room = budget.copy()
     for _ in range(TIGHTENED):
-        plans = choose_plans(pool, draws.load_row.shape[0], room)
+        plans = choose_plans(pool, n, room)
         record = execute(sim, draws, seed, plans)
         if record.feasible:
             return record
@@ -254,7 +261,7 @@ def _record(sim: Sim, played: Mapping[str, Evaluation], found: Relaxation, searc
         {
             **{name: record.mean_reward for name, record in played.items()},
             "bound": found.bound,
-            "gap": (found.bound - best.mean_reward) / room if room > 0 else None,
+            "gap": (found.bound - best.mean_reward) / room if best.feasible and room > 0 else None,
             "prices": {c: float(x) for c, x in zip(sim.spec.cost_names, found.price, strict=True) if c in limited},
             "mean_costs": {name: _limited_costs(record) for name, record in played.items()},
             "budgets": {c: best.cost_thresholds[c] for c in limited},

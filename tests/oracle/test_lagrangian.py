@@ -7,15 +7,16 @@ import itertools
 import numpy as np
 import pytest
 
-from powerzoo_jax.base.errors import SolverError
 from powerzoo_jax.oracle.lagrangian import (
     PlanPool,
     PricedPlan,
     choose_plans,
     dual_value,
+    missing_room,
     relaxation,
     search_prices,
 )
+from powerzoo_jax.oracle.linear_program import NoPointError
 
 ROUND = 1e-9
 BUDGET = np.array([1.0, np.inf, 0.4])
@@ -150,5 +151,22 @@ def test_budgets_that_no_plans_keep_are_named():
     menu = Menu()
     menu.cost[:, 0] = 2.0
     search_prices(menu, 6, BUDGET, pool=pool, rounds=2)
-    with pytest.raises(SolverError, match="No choice of the plans known keeps the budgets"):
+    with pytest.raises(NoPointError, match="No choice of the plans known keeps the budgets"):
         choose_plans(pool, 6, BUDGET)
+
+
+def test_where_no_choice_keeps_the_budgets_the_least_that_they_lack_is_found():
+    pool, menu, limited = PlanPool(), Menu(), np.isfinite(BUDGET)
+    menu.cost[:, 0] = 2.0
+    search_prices(menu, 6, BUDGET, pool=pool, rounds=4)
+    excess = [
+        np.maximum(np.mean([plan.cost for plan in chosen], axis=0) - BUDGET, 0.0)[limited]
+        for chosen in itertools.product(*(pool.of(episode) for episode in range(6)))
+    ]
+    least = min((each / BUDGET[limited]).sum() for each in excess)
+    lacking = missing_room(pool, 6, BUDGET)
+    assert least > 0.1 and (lacking[limited] / BUDGET[limited]).sum() == pytest.approx(least, rel=1e-5)
+    assert not lacking[~limited].any()
+    mean = np.mean([plan.cost for plan in choose_plans(pool, 6, BUDGET + lacking * (1 + 1e-6))], axis=0)
+    assert (mean <= BUDGET + lacking * (1 + 1e-6) + ROUND).all()
+    assert not missing_room(pool, 6, np.where(limited, 9.0, np.inf)).any()

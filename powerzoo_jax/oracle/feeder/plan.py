@@ -9,6 +9,7 @@ Tangent planes of losses and voltages, collected while a plan is improved.
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -28,6 +29,7 @@ from powerzoo_jax.oracle.feeder.problem import (
     FeederEpisode,
     PlanOutcome,
     SetPoints,
+    VehicleUnits,
     ViolationPrices,
     device_nodes,
     excess_mva,
@@ -231,9 +233,12 @@ class FeederSearch:
         self.program = FeederProgram(problem, most_loss=self.most_loss)
         self.cuts = TangentCuts(self.program, reach, back_off)
         self.last = run(problem, idle_points(problem))
+        self.apart = [FeederSearch(part, back_off) for part in _single_vehicles(problem)]
 
     def improve(self, prices: ViolationPrices, rounds: int = ROUNDS) -> Improved:
         """Solve, play, add tangents, until no plan can be much better than the best one played."""
+        if self.apart and not (prices.band or prices.rating):
+            return self._joined([search.improve(prices, rounds) for search in self.apart])
         problem, program, cuts = self.problem, self.program, self.cuts
         windfall = problem.dt_hours * np.maximum(-problem.loss_per_mwh, 0)
         bound, best, count, outside = np.inf, None, 0, False
@@ -256,6 +261,12 @@ class FeederSearch:
         limited = problem.vehicles is not None or bool(cuts.slack)
         return Improved(best, bound, count, limited)
 
+    def _joined(self, found: Sequence[Improved]) -> Improved:
+        """Vehicles that meet in no limit and no loss, each planned on its own."""
+        vehicle_mw = np.hstack([each.best.points.vehicle_mw for each in found])
+        best = run(self.problem, dataclasses.replace(idle_points(self.problem), vehicle_mw=vehicle_mw))
+        return Improved(best, sum(each.bound_usd for each in found), sum(each.rounds for each in found), limited=True)
+
     def _optimum(self, prices: ViolationPrices) -> tuple[Optimum, float]:
         """Optimum of the program as far as it is known, and the most money by its multipliers [$]."""
         program, problem, relaxed = self.program, self.problem, self.cuts.relaxed
@@ -272,6 +283,21 @@ class FeederSearch:
             close = CLOSE * max(1.0, abs(whole.found.objective))
             whole = settle_trips(whole, program.arrivals, case, worth, close)
         return whole.found, whole.bound
+
+
+def _single_vehicles(problem: FeederEpisode) -> list[FeederEpisode]:
+    """The episode with one vehicle at a time; none where other devices, or paid losses, tie them together."""
+    units = problem.vehicles
+    tied = (
+        any(kind is not None for kind in (problem.storage, problem.plants, problem.flex)) or problem.loss_per_mwh.any()
+    )
+    if units is None or units.node.size < 2 or tied:
+        return []
+    fields = {field.name: getattr(units, field.name) for field in dataclasses.fields(units)}
+    return [
+        dataclasses.replace(problem, vehicles=VehicleUnits(**{name: x[..., k : k + 1] for name, x in fields.items()}))
+        for k in range(units.node.size)
+    ]
 
 
 def _most_loss(problem: FeederEpisode, reach: Reach) -> np.ndarray:

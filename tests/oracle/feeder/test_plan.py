@@ -269,6 +269,29 @@ def test_no_vehicle_buys_en_route_what_it_sold_from_a_battery_that_is_not_empty(
     assert found.bound_usd < -solve(linear).objective - 1.0  # by the trip alone
 
 
+def test_vehicles_that_meet_in_no_limit_are_planned_one_by_one_and_not_where_a_rating_is_priced():
+    one = dataclasses.replace(
+        feeder_with_everything().vehicles, node=np.array([0]), driven_mwh=np.full((STEPS, 1), 0.0)
+    )
+    driven = np.zeros((STEPS, 2))
+    driven[4] = 0.03, 0.045
+    fields = {field.name: np.repeat(getattr(one, field.name), 2, axis=-1) for field in dataclasses.fields(one)}
+    both = dataclasses.replace(one, **fields | {"driven_mwh": driven, "soc_start": np.array([0.6, 0.9])})
+    prices, load = [9000.0, 9000.0, 50.0, 40.0, 60.0, 3000.0], np.full((STEPS, 1), 0.1)
+    case = problem(line(), load, prices, vehicles=both, mean_price_per_mwh=2500.0, rate_mva=np.array([0.14]))
+    missed = ViolationPrices(0.0, 0.0, 2500.0, 0.0)
+    apart = FeederSearch(case, NO_MARGIN).improve(missed)
+    search = FeederSearch(case, NO_MARGIN)
+    assert len(search.apart) == 2
+    search.apart = []
+    together = search.improve(missed)
+    assert apart.bound_usd == pytest.approx(together.bound_usd, rel=2e-3)
+    assert apart.best.worth(missed) == pytest.approx(together.best.worth(missed), rel=2e-3)
+    # both charge at once in the cheap hours, beyond the rating: with a price on it they are planned together
+    rated = FeederSearch(case, NO_MARGIN).improve(missed._replace(rating=1e6))
+    assert apart.best.overload_mva > 1e-3 and rated.best.overload_mva < 1e-6
+
+
 def test_the_planner_keeps_a_band_that_idle_devices_break():
     case = feeder_with_everything()
     nothing = SetPoints(
