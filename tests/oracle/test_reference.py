@@ -197,6 +197,15 @@ def test_every_shipped_best_is_feasible_and_close_below_its_bound(task):
             assert all(record[name] <= record["bound"] for name in blind), where
 
 
+@pytest.mark.parametrize("task", sorted(load_table()))
+def test_every_rule_keeps_its_budgets_with_a_tenth_to_spare(task):
+    for splits in load_table()[task].values():
+        for split in reference.SPLITS:
+            costs, budgets = (splits[split]["mean_costs"]["rule"], splits[split]["budgets"])
+            for channel, budget in budgets.items():
+                assert costs[channel] <= (0.9 * budget if budget else 1e-3), (task, split, channel)
+
+
 def test_the_command_evaluate_shows_a_gain_where_the_best_is_known():
     sim = powerzoo_jax.make("battery_arbitrage", split="val")
     scores = baseline_scores(sim, ("rule", "oracle"))
