@@ -227,10 +227,9 @@ def write_starts(
     x = writer.columns(len(starts.job), start_cost(problem, starts.job, starts.step), 0, 1)
     room = crowding(problem)
     running = writer.columns((2, n), 0, 0, np.stack([room.most, room.most]))
-    begun = writer.columns((2, n), 0, 0, np.stack([room.most, room.most]))
     kind, gpus = jobs.kind[starts.job], jobs.gpus[starts.job]
-    writer.put(writer.rows((2, n), 0, 0, (begun, 1))[kind, starts.step], x, -gpus)
-    change = writer.rows((2, n), 0, 0, (running, 1), (begun, -1))
+    change = writer.rows((2, n), 0, 0, (running, 1))
+    writer.put(change[kind, starts.step], x, -gpus)
     writer.put(change[:, 1:], running[:, :-1], -1)
     end = starts.step + jobs.steps[starts.job].astype(int)
     inside = end < n
@@ -242,8 +241,7 @@ def write_starts(
     enter_power(writer, problem, rows, np.arange(n), aside, np.full(n, -infer_mw_per_gpu(problem)))
     writer.rows(n, -np.inf, np.minimum(room.most, free), (running[0], 1), (running[1], 1), (aside, -1))
     given = writer.rows(n, -np.inf, 0, (aside, 1))
-    for k in (0, 1):
-        _give_way(writer, given, running[k], begun[k], room.share, jobs.steps[jobs.kind == k])
+    _give_way(writer, problem, starts, room.share, given, x)
     undone = writer.columns(len(starts.first), problem.weight * undone_usd(problem), 0, 1)
     one = writer.rows(len(undone), 1, 1, (undone, 1))
     writer.put(one[starts.job], x, 1)
@@ -254,24 +252,22 @@ def write_starts(
     write_order(writer, problem, starts, x)
 
 
-def _give_way(
-    writer: ProgramWriter,
-    given: np.ndarray,
-    running: np.ndarray,
-    begun: np.ndarray,
-    share: np.ndarray,
-    steps: np.ndarray,
-) -> None:
-    """Let the jobs of a class, of so many steps each, push inference aside in the rows given (T,).
+def steps_within(problem: SiteProblem, starts: JobStarts) -> np.ndarray:
+    """Steps within the horizon that each start runs for, (S,)."""
+    return np.minimum(problem.jobs.steps[starts.job], problem.horizon - starts.step).astype(int)
 
-    Those that began within the shortest run are told apart by when; all others count as the longest.
-    """
-    if not len(steps):
-        return
-    oldest = share[:, int(steps.max()) - 1]
-    writer.put(given, running, -oldest)
-    for age in range(int(steps.min())):
-        writer.put(given[age:], begun[: len(begun) - age], (oldest - share[:, age])[age:])
+
+def _give_way(
+    writer: ProgramWriter, problem: SiteProblem, starts: JobStarts, share: np.ndarray, given: np.ndarray, x: np.ndarray
+) -> None:
+    """Let running jobs push inference aside in the rows given (T,), by `crowding.share` of their age; x (S,) starts."""
+    runs = steps_within(problem, starts)
+    start = np.repeat(np.arange(len(x)), runs)
+    age = np.arange(len(start)) - np.repeat(np.cumsum(runs) - runs, runs)
+    step = starts.step[start] + age
+    gpus = problem.jobs.gpus[starts.job[start]] * share[step, age]
+    some = gpus > 0
+    writer.put(given[step[some]], x[start[some]], -gpus[some])
 
 
 def enter_power(

@@ -33,6 +33,7 @@ from powerzoo_jax.oracle.datacenter.program import (
     solve_site,
     start_cost,
     starts_late,
+    steps_within,
     undone_usd,
 )
 from powerzoo_jax.oracle.linear_program import ProgramWriter, dual_bound
@@ -96,9 +97,7 @@ class _StartCosts:
 
     @cached_property
     def runs(self) -> np.ndarray:
-        """Steps within the horizon that a start runs for, (S,)."""
-        steps = self.problem.jobs.steps[self.starts.job]
-        return np.minimum(steps, self.problem.horizon - self.starts.step).astype(int)
+        return steps_within(self.problem, self.starts)
 
     @cached_property
     def start(self) -> np.ndarray:
