@@ -69,10 +69,11 @@ REFERENCES = """\
 Mean returns of an episode in the unit of the reward, all on the same episodes, by `powerzoo-jax reference TASK`. The
 best plans known have foresight and the budgets that learners have; no policy within the budgets returns more than the
 bound, and the gap is (bound - best) / (best - rule). The gain is 0 for the rule and 1 for the best. A return in
-brackets breaks a budget and has no gain. Trivial is the better of the best constant action and the best clock plan,
-causal a planner that knows no more than learners do. Where units share the load by their scores, the bound holds for
-every dispatch, also for those that no scores lead to, so that plans cannot close the whole gap. How far rules stay
-below budgets stands in `benchmarks/results/margins.tsv`, by `python -m tools.tasks.margins`.
+brackets breaks a budget and has no gain; a best in brackets is of the plans that break budgets least, where none are
+known that keep them. Trivial is the better of the best constant action and the best clock plan, causal a planner that
+knows no more than learners do. Where units share the load by their scores, the bound holds for every dispatch, also for
+those that no scores lead to, so that plans cannot close the whole gap. How far rules stay below budgets stands in
+`benchmarks/results/margins.tsv`, by `python -m tools.tasks.margins`.
 """
 
 
