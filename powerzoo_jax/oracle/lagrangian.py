@@ -250,13 +250,17 @@ def within_budget(pool: PlanPool, n: int, budget: np.ndarray) -> bool:
 
 
 def relaxation(pool: PlanPool, n: int, budget: np.ndarray, most: np.ndarray) -> Relaxation:
-    """Least bound over the rounds so far, and the best mixture of their plans."""
+    """Least bound over the rounds so far, and the best mixture of their plans.
+
+    A round that was interrupted has no bound yet.
+    """
+    whole = [k for k in range(len(pool.prices)) if all((k, episode) in pool.plans for episode in range(n))]
     values = [
-        dual_value(price, np.array([pool.plans[number, episode].bound for episode in range(n)]), budget)
-        for number, price in enumerate(pool.prices)
+        dual_value(pool.prices[k], np.array([pool.plans[k, episode].bound for episode in range(n)]), budget)
+        for k in whole
     ]
     least = int(np.argmin(values))
-    return Relaxation(pool.prices[least], values[least], _mix(pool, n, budget, most)[0])
+    return Relaxation(pool.prices[whole[least]], values[least], _mix(pool, n, budget, most)[0])
 
 
 def _next_price(pool: PlanPool, n: int, budget: np.ndarray, most: np.ndarray) -> np.ndarray:

@@ -139,6 +139,11 @@ def test_a_search_goes_on_from_its_file_and_plans_nothing_twice(tmp_path):
     asked, menu.asked = menu.asked, 0
     search_prices(menu, 6, BUDGET, pool=PlanPool(), rounds=2, path=path)
     assert menu.asked == 12
+    within = PlanPool.load(path)  # stopped in the second round
+    for episode in (4, 5):
+        del within.plans[1, episode]
+    within.save(path)
+    menu.asked -= 2
     search_prices(menu, 6, BUDGET, pool=(again := PlanPool.load(path)), path=path)
     assert menu.asked == asked
     first, second = (relaxation(pool, 6, BUDGET, menu.most_price) for pool in (whole, again))
