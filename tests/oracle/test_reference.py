@@ -33,8 +33,14 @@ NOT_ONTO = (
 UNGATED = ("gencos_bidding",)  # bounded by what all loads would pay at the price cap
 CLOSE = 0.05  # of best - rule, that a bound may lie above the best
 # Shares of a job start in the bounds of the islands, and plans are those of a search; of the safe one
-# 0.14 is reached on val and 0.19 on test, where 0.15 is aimed at.
-REACHED = {"comparison_tso_centralized": 0.15, "dc_microgrid": 0.15, "dc_microgrid_safe": 0.2, "dc_scheduling": 0.15}
+# 0.14 is reached on val and 0.17 on test, where 0.15 is aimed at. A week of jobs is bounded by shares alone.
+REACHED = {
+    "comparison_tso_centralized": 0.15,
+    "dc_microgrid": 0.15,
+    "dc_microgrid_safe": 0.17,
+    "dc_scheduling": 0.15,
+    "dc_scheduling_7d": 0.62,
+}
 # Named splits are stresses without an aim: the gap that was reached is held. In the heat, or with half the slack of the
 # jobs, plans of the island miss 1.5 of them a day, at a price of 5 each, and 1.0 under workload_shock; their bound may
 # split jobs. Under workload_swap hardly a job is missed.

@@ -60,11 +60,13 @@ def test_a_file_is_small_and_its_card_says_what_it_holds(task):
     assert path.with_suffix(".md").read_text(encoding="utf-8") == card_text(about, path.stat().st_size)
     assert about["version"] == pz.make(task).spec.version
     assert set(about["scores"]) == {"val", "test"}
-    for score in about["scores"].values():
+    for split, score in about["scores"].items():
         budgets = {name: x for name, x in score["budgets"].items() if x is not None}
         assert score["feasible"] == all(score["costs"][name] <= 1.001 * x + 1e-6 for name, x in budgets.items())
         if score["gain"] is not None:
             rule, best = score["ends"]
+            known = pz.oracle.get_reference(task, split)
+            assert [rule, best] == pytest.approx([known["rule"], known["best"]])
             assert score["gain"] == pytest.approx((score["return"] - rule) / (best - rule))
 
 

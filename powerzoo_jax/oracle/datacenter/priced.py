@@ -28,7 +28,8 @@ from powerzoo_jax.oracle.lagrangian import PricedPlan
 from powerzoo_jax.oracle.linear_program import dual_bound
 
 MISSES = "sla"
-MISS_USD = 500.0  # highest price of a miss: as much again as the task itself charges
+MISS_USD = 500.0  # highest price of a miss: as much again as the task itself charges,
+JOB_MWH = 0.5  # or the energy of a long job at the dearest hour: in a storm it would rather pay the miss
 SECONDS = 300.0  # of a search over all whole starts of a day; one day in ten takes more than a minute
 
 
@@ -47,8 +48,9 @@ class SitePlans:
         self.problems = build_site_problems(sim, self.episodes)
         self.sizes = common_sizes(self.problems)
         self.days = max(1, round(sim.spec.horizon * sim.spec.dt_hours / 24))
-        weight = self.problems[0].weight
-        self.most_price = np.array([weight * MISS_USD if name == MISSES else 0.0 for name in self.channels])
+        dearest = max(float(problem.usd_per_mwh.max()) for problem in self.problems)
+        most = self.problems[0].weight * max(MISS_USD, JOB_MWH * dearest)
+        self.most_price = np.array([most if name == MISSES else 0.0 for name in self.channels])
 
     def plan(self, episode: int, price: np.ndarray) -> PricedPlan:
         """Plan of an episode at prices (C,) [reward per unit of the channel]."""
