@@ -192,7 +192,11 @@ def test_every_shipped_best_is_feasible_and_close_below_its_bound(task):
                 assert split not in reference.SPLITS and not any(record["feasible"].values()), where
                 assert record["gap"] is None, where
                 continue
-            assert record["rule"] < record["best"] <= record["bound"] + ROUNDED * abs(record["bound"]), where
+            assert record["best"] <= record["bound"] + ROUNDED * abs(record["bound"]), where
+            if record["best"] <= record["rule"]:  # which may break budgets under a stress, and earn more by it
+                assert split not in reference.SPLITS and not record["feasible"]["rule"], where
+                assert record["gap"] is None, where
+                continue
             expected = (record["bound"] - record["best"]) / (record["best"] - record["rule"])
             assert record["gap"] == pytest.approx(expected, abs=1e-6), where
             if task not in (*NOT_ONTO, *UNGATED):
