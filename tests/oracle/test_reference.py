@@ -33,7 +33,7 @@ NOT_ONTO = (
 UNGATED = ("gencos_bidding",)  # bounded by what all loads would pay at the price cap
 CLOSE = 0.05  # of best - rule, that a bound may lie above the best
 # Shares of a job start in the bounds of the islands, and plans are those of a search; of the safe one
-# 0.14 is reached on val and 0.17 on test, where 0.15 is aimed at. A week of jobs is bounded by shares alone.
+# 0.135 is reached on val and 0.167 on test, where 0.15 is aimed at. A week of jobs is bounded by shares alone.
 REACHED = {
     "comparison_tso_centralized": 0.15,
     "dc_microgrid": 0.15,
@@ -45,7 +45,7 @@ REACHED = {
 # jobs, plans of the island miss 1.5 of them a day, at a price of 5 each, and 1.0 under workload_shock; their bound may
 # split jobs. Under workload_swap hardly a job is missed.
 STRESSED = {
-    ("dc_microgrid", "cooling_stress"): 0.34,
+    ("dc_microgrid", "cooling_stress"): 0.31,
     ("dc_microgrid", "sla_tighten"): 0.29,
     ("dc_microgrid", "workload_shock"): 0.21,
     ("dc_microgrid", "workload_swap"): 0.19,

@@ -24,7 +24,7 @@ MOST_CASES = 400
 SMALL_MWH = 1e-7  # bought, and left above the least
 
 
-class Case(NamedTuple):
+class TripCase(NamedTuple):
     """Linear program in which some trips are settled, its optimum, and the most money by its multipliers [$]."""
 
     linear: LinearProgram
@@ -33,12 +33,12 @@ class Case(NamedTuple):
 
 
 def settle_trips(
-    whole: Case,
+    whole: TripCase,
     arrivals: Arrivals,
-    solve_case: Callable[[LinearProgram, float], Case],
+    solve_case: Callable[[LinearProgram, float], TripCase],
     worth: Callable[[np.ndarray], float],
     close: float,
-) -> Case:
+) -> TripCase:
     """The case whose plan, as played, is worth most, with a bound of all cases in place of its own.
 
     whole:       no trip settled
@@ -69,7 +69,7 @@ def settle_trips(
     return best._replace(bound=max([most, *(case.bound for _, _, case in waiting)]))
 
 
-def _sold(arrivals: Arrivals, case: Case) -> int | None:
+def _sold(arrivals: Arrivals, case: TripCase) -> int | None:
     """The trip that buys most energy en route of what its battery has; None where none does."""
     bought = case.found.x[arrivals.bought]
     spare = case.linear.matrix[arrivals.left] @ case.found.x - case.linear.row_low[arrivals.left]

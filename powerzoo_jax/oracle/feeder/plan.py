@@ -15,7 +15,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from powerzoo_jax.oracle.feeder.en_route import Case, settle_trips
+from powerzoo_jax.oracle.feeder.en_route import TripCase, settle_trips
 from powerzoo_jax.oracle.feeder.network import (
     Reach,
     Tangent,
@@ -271,9 +271,9 @@ class FeederSearch:
         """Optimum of the program as far as it is known, and the most money by its multipliers [$]."""
         program, problem, relaxed = self.program, self.problem, self.cuts.relaxed
 
-        def case(linear: LinearProgram, bound: float = np.inf) -> Case:
+        def case(linear: LinearProgram, bound: float = np.inf) -> TripCase:
             found = solve(linear, feasibility=FEASIBILITY)
-            return Case(linear, found, min(bound, -program.constant - dual_bound(*relaxed(linear, found.dual))))
+            return TripCase(linear, found, min(bound, -program.constant - dual_bound(*relaxed(linear, found.dual))))
 
         def worth(x: np.ndarray) -> float:
             return run(problem, program.set_points(x)).worth(prices)
