@@ -46,6 +46,7 @@ REACHED = {
 # split jobs. Under workload_swap hardly a job is missed.
 STRESSED = {
     ("dc_microgrid", "cooling_stress"): 0.31,
+    ("dc_microgrid", "renewable_drought"): 0.37,
     ("dc_microgrid", "sla_tighten"): 0.29,
     ("dc_microgrid", "workload_shock"): 0.21,
     ("dc_microgrid", "workload_swap"): 0.19,

@@ -38,10 +38,13 @@ def test_the_observation_shows_grid_site_clock_and_prices_in_order():
     assert make().spaces()[1].shape == (1, 3) and make().spec.horizon == 48
 
 
-def test_a_week_has_the_budgets_of_seven_days():
+def test_a_week_has_the_budgets_of_seven_days_and_one_miss_more():
     day, week = make().spec, powerzoo_jax.make("dc_scheduling_7d").spec
     assert week.horizon == 7 * day.horizon and week.cost_names == day.cost_names
-    assert week.cost_budget == pytest.approx([7 * budget for budget in day.cost_budget])
+    more = [int(name == "sla") for name in day.cost_names]
+    assert week.cost_budget == pytest.approx(
+        [7 * budget + one for budget, one in zip(day.cost_budget, more, strict=True)]
+    )
 
 
 @pytest.mark.parametrize(
