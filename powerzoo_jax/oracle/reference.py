@@ -35,6 +35,7 @@ from powerzoo_jax.oracle.lagrangian import (
     missing_room,
     search_prices,
 )
+from powerzoo_jax.oracle.linear_program import NoPointError
 from powerzoo_jax.oracle.progress import show_progress
 from powerzoo_jax.oracle.registry import (
     COMMAND,
@@ -60,7 +61,7 @@ from powerzoo_jax.tasks.score import (
 SPLITS = ("val", "test")
 BEST = "best"
 DIGITS = 8  # of the record: the gains of rule and best are 0 and 1 to 1e-6 where they differ by 0.1
-ROUNDED_UP = 1e-6  # of what the plans lack, so that the choice that lacks it is found again
+ROUNDED_UP = 1e-6  # of the room that the plans need, so that the choice that needs it is found again
 TIGHTENED = 5  # choices of plans at most, each with the room that executing the one before has shown to be missing
 AROUND = (0.8, 1.25)  # of the prices searched on fewer episodes, that the others are planned at as well
 COLUMNS = ("task", "split", "n", "rule", "best", "bound", "gap", "feasible", "prices")
@@ -233,17 +234,19 @@ def play_best(sim: Sim, draws: Draw, seed: int, pool: PlanPool) -> Evaluation:
     much less room. Raises SolverError where that does not help.
     """
     budget, n = np.asarray(sim.spec.cost_budget), draws.load_row.shape[0]
-    lacking = missing_room(pool, n, budget)
-    if lacking.any():
-        return execute(sim, draws, seed, choose_plans(pool, n, budget + lacking * (1 + ROUNDED_UP)))
+    try:
+        plans = choose_plans(pool, n, budget)
+    except NoPointError:
+        enough = (budget + missing_room(pool, n, budget)) * (1 + ROUNDED_UP)
+        return execute(sim, draws, seed, choose_plans(pool, n, enough))
     room = budget.copy()
     for _ in range(TIGHTENED):
-        plans = choose_plans(pool, n, room)
         record = execute(sim, draws, seed, plans)
         if record.feasible:
             return record
         played = np.array(list(record.mean_costs_by_constraint.values()))
         room = np.maximum(room - np.maximum(played - budget, 0.0), 0.0)
+        plans = choose_plans(pool, n, room)
     raise SolverError(f"{sim.spec.id}: executed, the plans break {record.mean_costs_by_constraint} of {budget}.")
 
 

@@ -28,8 +28,8 @@ from powerzoo_jax.oracle.lagrangian import PricedPlan
 from powerzoo_jax.oracle.linear_program import dual_bound
 
 MISSES = "sla"
-MISS_USD = 500.0  # highest price of a miss: as much again as the task itself charges,
-JOB_MWH = 0.5  # or the energy of a long job at the dearest hour: in a storm it would rather pay the miss
+MISS_USD = 500.0  # highest price of a miss: as much again as the task itself charges
+JOB_MWH = 0.5  # of a long job; where its energy at the dearest hour costs more than that, it is the highest price
 SECONDS = 300.0  # of a search over all whole starts of a day; one day in ten takes more than a minute
 
 
