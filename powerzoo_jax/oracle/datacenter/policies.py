@@ -276,7 +276,7 @@ def cooled_plan(problem: FeederSiteProblem, trail: PlayedJobs) -> tuple[np.ndarr
 def search_starts(problem: FeederSiteProblem, sizes: SearchSizes, days: int) -> np.ndarray:
     """GPUs (T, 2) of the job starts that the evolutionary search finds."""
     usd = problem.usd_per_mwh
-    return search(read_work(problem, usd, sizes), sizes, simple_plans(usd, WORTH_PER_MWH), days)
+    return search(read_work(problem, usd, sizes), sizes, simple_plans(usd, WORTH_PER_MWH), days).gpus[0]
 
 
 def execute_starts(sim: Sim, episodes: Episode, gpus: list[np.ndarray]) -> PlayedJobs:

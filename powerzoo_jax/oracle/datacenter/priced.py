@@ -21,9 +21,9 @@ from powerzoo_jax.oracle.datacenter.policies import (
     relaxed_plant,
     search_starts,
 )
-from powerzoo_jax.oracle.datacenter.program import JobStarts, list_starts, solve_site, write_starts
+from powerzoo_jax.oracle.datacenter.program import JobStarts, list_starts, server_prices, solve_site, write_starts
 from powerzoo_jax.oracle.datacenter.search import common_sizes
-from powerzoo_jax.oracle.datacenter.whole_jobs import plan_whole_jobs, plant_bound, server_prices
+from powerzoo_jax.oracle.datacenter.whole_jobs import plan_whole_jobs, plant_bound
 from powerzoo_jax.oracle.lagrangian import PricedPlan
 from powerzoo_jax.oracle.linear_program import dual_bound
 

@@ -95,6 +95,14 @@ def pace(problem: SiteProblem) -> float:
     return problem.dt_hours / problem.substeps / problem.values["heat_kwh_per_c"]
 
 
+def server_prices(problem: SiteProblem, rows: SiteRows, dual: np.ndarray) -> np.ndarray:
+    """Cost of power of servers in each step, (T,) [reward/MW], by multipliers of the rows that it enters."""
+    v = problem.values
+    room = dual[rows.room].reshape(problem.horizon, problem.substeps).sum(axis=1)
+    cost: np.ndarray = (1 + v["aux_share"]) * dual[rows.balance] + pace(problem) * 1000 * v["air_share"] * room
+    return cost
+
+
 class Crowding(NamedTuple):
     """Room that running jobs can take from inference, which asks for more than it did when the last of them started.
 

@@ -50,6 +50,19 @@ class Work(NamedTuple):
     finetune: Queue
 
 
+class PlantCuts(NamedTuple):
+    """Lower bounds on what a plant costs beside the power P of jobs: max_k (base_k + slope_k' P), convex in P.
+
+    base:    (K,)    [reward]
+    slope:   (K, T)  [reward/MW]
+    mw:      (3,)    power of a GPU that trains, of one that fine-tunes, and of one that serves inference
+    """
+
+    base: np.ndarray
+    slope: np.ndarray
+    mw: np.ndarray
+
+
 class SearchSizes(NamedTuple):
     """Array sizes that hold every episode of a call: jobs of a class J, jobs queued at once W, steps of a run B."""
 
@@ -116,8 +129,8 @@ def _queue(problem: SiteProblem, kind: int, per_mw: np.ndarray, sizes: SearchSiz
 
 
 @jax.jit
-def play_plans(work: Work, modes: Array, nothing: Array) -> tuple[Array, Array]:
-    """Play K plans of an episode: cost beside that of starting nothing (K,), and GPUs that start (T, 2, K).
+def play_plans(work: Work, modes: Array, nothing: Array) -> tuple[Array, Array, Array]:
+    """Play K plans of an episode: cost beside that of starting nothing (K,), GPUs that start and that run (T, 2, K).
 
     modes:    (T, 2, K) int  of training and fine-tuning
     nothing:  (J + 1, K)  zeros
@@ -125,22 +138,31 @@ def play_plans(work: Work, modes: Array, nothing: Array) -> tuple[Array, Array]:
     the number of places in a queue.
     """
 
-    def advance(carry: Any, row: Any) -> tuple[Any, Array]:
+    def advance(carry: Any, row: Any) -> tuple[Any, tuple[Array, Array]]:
         (gone, held, cost), (now, mode) = carry, row
-        free = jnp.maximum(now.beside - held[0], 0)
+        free = jnp.maximum(now.beside - held[0, 0] - held[1, 0], 0)
         asked = matmul(now.finetune.gpus, 1 - gone[1][now.finetune.at])
         room = jnp.maximum(free - jnp.asarray(LEFT, FLOAT)[mode[0]] * asked, 0)
         train, taken = _starts(now.train, gone[0], mode[0], room)
         fine, more = _starts(now.finetune, gone[1], mode[1], free - taken)
         gone = gone[0].at[now.train.at].add(train), gone[1].at[now.finetune.at].add(fine)
-        held = held + matmul(now.train.hold, train) + matmul(now.finetune.hold, fine)
-        held = jnp.concatenate([held[1:], jnp.zeros_like(held[:1])])
+        held = held + jnp.stack([matmul(now.train.hold, train), matmul(now.finetune.hold, fine)])
+        running = held[:, 0]
+        held = jnp.concatenate([held[:, 1:], jnp.zeros_like(held[:, :1])], axis=1)
         cost = cost + matmul(now.train.cost, train) + matmul(now.finetune.cost, fine)
-        return (gone, held, cost), jnp.stack([taken, more])
+        return (gone, held, cost), (jnp.stack([taken, more]), running)
 
-    held = jnp.zeros((work.train.hold.shape[1], nothing.shape[1]), FLOAT)
-    (_, _, cost), gpus = lax.scan(advance, ((nothing, nothing), held, nothing[0]), (work, modes))
-    return cost, gpus
+    held = jnp.zeros((2, work.train.hold.shape[1], nothing.shape[1]), FLOAT)
+    (_, _, cost), (gpus, running) = lax.scan(advance, ((nothing, nothing), held, nothing[0]), (work, modes))
+    return cost, gpus, running
+
+
+@jax.jit
+def plant_costs(work: Work, plant: PlantCuts, running: Array) -> Array:
+    """Cost of a plant beside K plans whose GPUs run (T, 2, K), (K,) [reward]; inference gives way and saves power."""
+    aside = jnp.maximum(running[:, 0] + running[:, 1] - work.beside[:, None], 0)
+    power = plant.mw[0] * running[:, 0] + plant.mw[1] * running[:, 1] - plant.mw[2] * aside
+    return jnp.max(plant.base[:, None] + matmul(plant.slope, power), axis=0)
 
 
 def _starts(queue: Queue, gone: Array, mode: Array, room: Array) -> tuple[Array, Array]:
@@ -162,52 +184,91 @@ def play_plan(work: Work, sizes: SearchSizes, modes: np.ndarray) -> np.ndarray:
 
 LANES = 768  # plans of a round
 KEPT = 24  # plans that the next round varies
-ALIKE = 0.002  # plans whose costs differ by less count as one, in units of the reward
 CROSSED = 0.4  # share of plans whose end is that of a second one
 SWITCHES = 2  # runs of steps that a variation changes at most
 SWITCHED = 0.75  # share of them that it does change
-LONGEST = 12  # steps of such a run
 ROUNDS = 150  # at most, for a day; longer episodes have more
 PATIENCE = 40  # rounds without a better plan after which the search stops, likewise
 LOOK_AHEAD = (2, 4, 8)  # steps in which a lower price makes a job wait, in the plans that look at prices
 SAVING_PER_MWH = 5.0  # [$/MWh] by which a price must be lower
 DROP_AT = (0.5, 1.0, 2.0)  # of the prices at which a job is not worth its energy
 SEED = 7
+SETTLED = 0.8  # of the rounds, after which plans count as alike by the last of the limits
+
+
+class Variety(NamedTuple):
+    """How far plans are varied, and how different those are that stay.
+
+    alike:    plans whose costs differ by less count as one, in units of the reward: in the first round, and at last;
+              a coarse limit keeps ways apart that small changes of one plan would crowd out
+    longest:  steps of a run that a variation changes
+    short:    the length of a run is even on a scale of logarithms, so that most runs are short; else even
+    """
+
+    alike: tuple[float, float] = (0.002, 0.002)
+    longest: int = 12
+    short: bool = False
+
+    def alike_in(self, number: int, rounds: int) -> float:
+        """Limit of a round, which falls by the same factor from round to round."""
+        first, last = self.alike
+        return first * (last / first) ** min(number / (SETTLED * rounds), 1.0)
+
+
+CLOSE_BY = Variety()
+
+
+class Found(NamedTuple):
+    """Plans that a search keeps, cheapest first: modes (K, T, 2), GPUs that jobs take (K, T, 2), and costs (K,)."""
+
+    plans: np.ndarray
+    gpus: np.ndarray
+    cost: np.ndarray
 
 
 def search(
-    work: Work, sizes: SearchSizes, first: np.ndarray, days: int, rounds: int = ROUNDS, lanes: int = LANES
-) -> np.ndarray:
-    """GPUs (T, 2) that training and fine-tuning jobs take in each step of the best plan found.
+    work: Work,
+    sizes: SearchSizes,
+    first: np.ndarray,
+    days: int,
+    rounds: int = ROUNDS,
+    lanes: int = LANES,
+    *,
+    variety: Variety = CLOSE_BY,
+    plant: PlantCuts | None = None,
+    seed: int = SEED,
+) -> Found:
+    """Cheapest plans found.
 
     first:  (K, T, 2) plans to start from;  days: length of the episode, by which rounds are counted
     rounds: at most, for a day;  lanes: plans of a round
+    plant:  what power costs beside other plans, where the tables of the work have no price of it
     """
-    rng = np.random.default_rng(SEED)
+    rng = np.random.default_rng(seed)
     nothing = jnp.zeros((sizes.jobs + 1, lanes), FLOAT)
     plans = first[np.resize(np.arange(len(first)), lanes)]
-    kept, gpus, cost = plans[:0], np.zeros(plans[:0].shape, FLOAT), np.zeros(0, FLOAT)
+    kept = Found(plans[:0], np.zeros(plans[:0].shape, FLOAT), np.zeros(0, FLOAT))
     least, idle = np.inf, 0
-    for _ in range(rounds * days):
-        found, taken = play_plans(work, jnp.asarray(plans.transpose(1, 2, 0)), nothing)
-        pool = np.concatenate([cost, np.asarray(found)])
-        top = _distinct(pool)[:KEPT]
-        kept = np.concatenate([kept, plans])[top]
-        gpus = np.concatenate([gpus, np.asarray(taken).transpose(2, 0, 1)])[top]
-        cost = pool[top]
-        idle = 0 if cost[0] < least else idle + 1
-        least = cost[0]
+    for number in range(rounds * days):
+        cost, taken, running = play_plans(work, jnp.asarray(plans.transpose(1, 2, 0)), nothing)
+        if plant is not None:
+            cost = cost + plant_costs(work, plant, running)
+        pool = np.concatenate([kept.cost, np.asarray(cost)])
+        top = _distinct(pool, variety.alike_in(number, rounds * days))[:KEPT]
+        gpus = np.concatenate([kept.gpus, np.asarray(taken).transpose(2, 0, 1)])
+        kept = Found(np.concatenate([kept.plans, plans])[top], gpus[top], pool[top])
+        idle = 0 if kept.cost[0] < least else idle + 1
+        least = kept.cost[0]
         if idle >= PATIENCE * days:
             break
-        plans = _varied(rng, kept, lanes)
-    best: np.ndarray = gpus[0]
-    return best
+        plans = _varied(rng, kept.plans, lanes, variety)
+    return kept
 
 
-def _distinct(cost: np.ndarray) -> np.ndarray:
+def _distinct(cost: np.ndarray, alike: float) -> np.ndarray:
     """Positions of the cheapest plan of every cost that is not alike, cheapest first."""
     order = np.argsort(cost, kind="stable")
-    _, first = np.unique(np.floor(cost[order] / ALIKE), return_index=True)
+    _, first = np.unique(np.floor(cost[order] / alike), return_index=True)
     found: np.ndarray = order[first]
     return found
 
@@ -227,7 +288,7 @@ def simple_plans(usd_per_mwh: np.ndarray, worth_per_mwh: tuple[float, float]) ->
     return np.array(rows, np.int8)
 
 
-def _varied(rng: np.random.Generator, kept: np.ndarray, lanes: int) -> np.ndarray:
+def _varied(rng: np.random.Generator, kept: np.ndarray, lanes: int, variety: Variety) -> np.ndarray:
     """As many variations (K, T, 2) of the plans kept: the end of another, and runs of steps of a class in one mode."""
     horizon = kept.shape[1]
     t = np.arange(horizon)
@@ -235,7 +296,11 @@ def _varied(rng: np.random.Generator, kept: np.ndarray, lanes: int) -> np.ndarra
     since = np.where(rng.random(lanes) < CROSSED, rng.integers(0, horizon, lanes), horizon)
     plans = np.where((t >= since[:, None])[..., None], ends, plans)
     for _ in range(SWITCHES):
-        first, length = rng.integers(0, horizon, lanes), rng.integers(1, LONGEST + 1, lanes)
+        first = rng.integers(0, horizon, lanes)
+        if variety.short:
+            length = np.ceil(variety.longest ** rng.random(lanes)).astype(int)
+        else:
+            length = rng.integers(1, variety.longest + 1, lanes)
         length = np.where(rng.random(lanes) < SWITCHED, length, 0)
         run = (t >= first[:, None]) & (t < (first + length)[:, None])
         of = rng.integers(0, 2, lanes)[:, None, None] == np.arange(2)

@@ -29,7 +29,6 @@ from powerzoo_jax.oracle.datacenter.program import (
     enter_power,
     infer_mw_per_gpu,
     leaving_step,
-    pace,
     solve_site,
     start_cost,
     starts_late,
@@ -56,14 +55,6 @@ class WholeJobs(NamedTuple):
     gpus: np.ndarray
     cost: float
     bound: float
-
-
-def server_prices(problem: SiteProblem, rows: SiteRows, dual: np.ndarray) -> np.ndarray:
-    """Cost of power of servers in each step, (T,) [reward/MW], by multipliers of the rows that it enters."""
-    v = problem.values
-    room = dual[rows.room].reshape(problem.horizon, problem.substeps).sum(axis=1)
-    cost: np.ndarray = (1 + v["aux_share"]) * dual[rows.balance] + pace(problem) * 1000 * v["air_share"] * room
-    return cost
 
 
 def plant_bound(writer: ProgramWriter, rows: SiteRows, problem: SiteProblem, price: np.ndarray) -> float:

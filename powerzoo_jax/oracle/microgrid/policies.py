@@ -22,7 +22,7 @@ from powerzoo_jax.envs.core import Sim
 from powerzoo_jax.envs.microgrid.env import ACTIONS, DROPPED, OUTDOOR, SUN, MicrogridState
 from powerzoo_jax.envs.series import Draw
 from powerzoo_jax.oracle.datacenter.policies import HALF_GPU
-from powerzoo_jax.oracle.datacenter.program import solve_site
+from powerzoo_jax.oracle.datacenter.program import server_prices, solve_site
 from powerzoo_jax.oracle.linear_program import dual_bound
 from powerzoo_jax.oracle.microgrid.problem import (
     MicrogridProblem,
@@ -227,10 +227,10 @@ def _plan(sim: Sim, drawn: Draw, trails: list[PlayedRule]) -> EpisodePlan:
     price = float(sim.params.sla_usd)
     best_value, best_action = -inf, np.zeros(0)
     for trail in finalists(problem, trails, price):
-        earned, action, _ = dispatched(problem, trail)
-        value = earned - job_loss(problem, trail, price)
+        found = dispatched(problem, trail)
+        value = found.earned - job_loss(problem, trail, price)
         if value > best_value:
-            best_value, best_action = value, action
+            best_value, best_action = value, found.action
             unpriced = (price - problem.missed_usd) * problem.weight * float(np.sum(trail.missed))
             objective = value + unpriced
     return EpisodePlan(best_action, objective, *return_bounds(problem, sim.spec.cost_budget[0]))
@@ -243,13 +243,28 @@ def finalists(
     return _different(sorted(trails, key=lambda t: -_judged(problem, t, price, dropped_usd)))[:FINALISTS]
 
 
-def dispatched(problem: MicrogridProblem, trail: PlayedRule) -> tuple[float, np.ndarray, float]:
-    """Best dispatch of the jobs of a trail: return but for what its jobs lose, actions, and load not served [MW]."""
-    program, at = dispatch_program(problem, np.asarray(trail.it_mw))
-    x = solve_site(program).x
-    plan = {name: x[columns] for name, columns in at.items()}
-    earned = -float(program.cost @ x) - stored_value(problem)
-    return earned, _action(problem, trail, plan), float(plan["unserved"].sum())
+class Dispatch(NamedTuple):
+    """Best dispatch of the jobs of a trail.
+
+    earned:      return but for what its jobs lose;  action: (T, 1, 5)
+    unserved_mw: load not served, summed over the steps
+    power_price: (T,)  [reward/MW]  at which this plant gives power of servers, a subgradient of its cost
+    """
+
+    earned: float
+    action: np.ndarray
+    unserved_mw: float
+    power_price: np.ndarray
+
+
+def dispatched(problem: MicrogridProblem, trail: PlayedRule) -> Dispatch:
+    """Best dispatch of the jobs of a trail."""
+    program, at, rows = dispatch_program(problem, np.asarray(trail.it_mw))
+    best = solve_site(program)
+    plan = {name: best.x[columns] for name, columns in at.items()}
+    earned = -float(program.cost @ best.x) - stored_value(problem)
+    action = _action(problem, trail, plan)
+    return Dispatch(earned, action, float(plan["unserved"].sum()), server_prices(problem, rows, best.dual))
 
 
 def _judged(problem: MicrogridProblem, trail: PlayedRule, price: float, dropped_usd: float) -> float:

@@ -21,7 +21,6 @@ from powerzoo_jax.oracle.datacenter.program import (
     idle_it_mw,
     list_starts,
     most_heat_kw,
-    solve_site,
     write_room,
     write_starts,
 )
@@ -108,22 +107,17 @@ def _arrivals(sim: Sim, work: np.ndarray) -> list[tuple[np.ndarray, np.ndarray]]
     return parts
 
 
-def dispatch_program(problem: MicrogridProblem, it_mw: np.ndarray) -> tuple[LinearProgram, dict[str, np.ndarray]]:
+def dispatch_program(
+    problem: MicrogridProblem, it_mw: np.ndarray
+) -> tuple[LinearProgram, dict[str, np.ndarray], SiteRows]:
     """Cheapest battery, diesel and set-points for servers that draw it_mw (T,), the room below its critical limit.
 
-    Exact: a step of the environment is linear in these columns. Returns their positions by name as well.
+    Exact: a step of the environment is linear in these columns. Returns their positions by name, and the rows that the
+    power of servers enters, as well.
     """
     writer = ProgramWriter()
-    columns, _ = _write_plant(writer, problem, it_mw, problem.values["t_critical_c"])
-    return writer.program(), columns
-
-
-def power_prices(problem: MicrogridProblem, it_mw: np.ndarray) -> np.ndarray:
-    """Marginal cost of load in each step, (T,) [$/MWh], beside servers that draw it_mw (T,)."""
-    writer = ProgramWriter()
-    _, rows = _write_plant(writer, problem, it_mw, problem.values["t_critical_c"])
-    marginal = solve_site(writer.program()).dual[rows.balance] / (problem.weight * problem.dt_hours)
-    return np.clip(marginal, 0.0, problem.values["voll"])
+    columns, rows = _write_plant(writer, problem, it_mw, problem.values["t_critical_c"])
+    return writer.program(), columns, rows
 
 
 def _write_plant(

@@ -154,11 +154,11 @@ def test_the_model_of_the_queues_starts_and_loses_what_the_environment_does(play
     with jax.enable_x64(True):
         nothing = jnp.zeros((sizes.jobs + 1, 1), "float32")
         modelled = [play_plans(work, plan, nothing) for work, plan in zip(works, modes, strict=True)]
-        gpus = jnp.asarray(np.array([gpus[..., 0] for _, gpus in modelled]), "float64")
+        gpus = jnp.asarray(np.array([gpus[..., 0] for _, gpus, _ in modelled]), "float64")
         trail = jax.tree.map(np.asarray, play_starts(sim, episodes, gpus, jnp.asarray(0.6, "float64")))
     assert trail.missed.min() > 0 and trail.backlog_gpu_h.min() > 0
     rows = zip(problems, modelled, trail.missed, trail.backlog_gpu_h, strict=True)
-    for problem, (beside, _), missed, left in rows:
+    for problem, (beside, *_), missed, left in rows:
         idle = problem.weight * undone_usd(problem).sum()
         lost = problem.weight * (problem.missed_usd * missed + problem.backlog_usd_per_gpu_h * left)
         assert float(beside[0]) + idle == pytest.approx(lost, abs=len(problem.jobs.gpus) / COST_GRAIN / 2)
@@ -180,7 +180,7 @@ def test_by_hand_the_search_drops_the_job_that_would_cost_four_others(played):
     calm = np.zeros(48)
     problem = dataclasses.replace(played[2][0], jobs=jobs, serving=calm + 400, usd_per_mwh=calm)
     sizes = common_sizes([problem])
-    gpus = search(read_work(problem, calm, sizes), sizes, simple_plans(calm, (1.0, 1.0)), days=1)
+    gpus = search(read_work(problem, calm, sizes), sizes, simple_plans(calm, (1.0, 1.0)), days=1).gpus[0]
     np.testing.assert_array_equal(gpus[:4], [[0, 0], [0, 600], [0, 0], [0, 200]])
     assert gpus[4:12].sum() == 0 and gpus[12:15, 0].sum() == 100 and gpus[:, 0].sum() == 100
 

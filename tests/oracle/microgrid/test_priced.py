@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import jax.numpy as jnp
 import numpy as np
+import pytest
 
 import powerzoo_jax
 from powerzoo_jax.base.tree import take
+from powerzoo_jax.oracle.datacenter.program import idle_it_mw
+from powerzoo_jax.oracle.datacenter.search import MODES, plant_costs, play_plans, read_work
 from powerzoo_jax.oracle.microgrid.policies import finalists, job_loss, relaxed_return
-from powerzoo_jax.oracle.microgrid.priced import MicrogridPlans
+from powerzoo_jax.oracle.microgrid.priced import MicrogridPlans, _cuts
 from powerzoo_jax.oracle.reference import execute
 from powerzoo_jax.tasks.score import SEED, all_starts, episode_keys, seeded_starts
 
@@ -46,3 +50,35 @@ def test_a_day_that_keeps_no_deadline_of_all_is_bounded_with_a_miss():
     # no habit does better, though some miss one job only
     played = [trail for trail in planner.trails[0] if round(float(trail.missed.sum())) == 1]
     assert played and max(float(trail.total) for trail in played) < bound
+
+
+def test_a_dispatch_bounds_what_the_plant_costs_beside_all_other_jobs():
+    """Subgradients: the cut of a dispatch meets its own cost and lies below every other, as HiGHS finds them."""
+    sim = powerzoo_jax.make("dc_microgrid", split="val")
+    planner = MicrogridPlans(sim, take(all_starts(sim), slice(3, 4)), episode_keys(SEED, 1))
+    problem, trails = planner.problems[0], planner.trails[0]
+    known = [(trail, planner._dispatched(0, trail)) for trail in trails]
+    idle, costs = idle_it_mw(problem), np.array([-found.earned for _, found in known])
+    for k in range(len(known)):
+        cut = _cuts(problem, [known[k]])
+        below = np.array([cut.base[0] + cut.slope[0] @ (trail.it_mw - idle) for trail in trails])
+        assert below[k] == pytest.approx(costs[k], abs=1e-4) and (below <= costs + 1e-4).all()
+    assert np.ptp(costs) > 10  # the habits differ
+
+
+def test_the_model_of_the_queues_draws_the_power_that_the_environment_does():
+    """Random modes, any weights of the steps: power of jobs less the inference that gives way."""
+    sim = powerzoo_jax.make("dc_microgrid", split="val")
+    planner = MicrogridPlans(sim, take(all_starts(sim), slice(3, 4)), episode_keys(SEED, 1))
+    problem, rng = planner.problems[0], np.random.default_rng(3)
+    work = read_work(problem, np.zeros(problem.horizon), planner.sizes)
+    modes = np.repeat(rng.integers(0, len(MODES), (problem.horizon // 12, 2, 8)), 12, axis=0)
+    _, gpus, running = play_plans(work, modes, jnp.zeros((planner.sizes.jobs + 1, 8), "float32"))
+    weight = rng.uniform(0, 1, problem.horizon).astype("float32")
+    plant = _cuts(problem, [])._replace(base=np.zeros(1, "float32"), slope=weight[None])
+    modelled, idle, aside = np.asarray(plant_costs(work, plant, running)), idle_it_mw(problem), 0
+    for k in range(8):
+        it_mw = planner._played(0, np.asarray(gpus)[..., k]).it_mw
+        assert modelled[k] == pytest.approx(weight @ (it_mw - idle), rel=1e-4)
+        aside += (np.asarray(running)[..., k].sum(axis=1) > work.beside).sum()
+    assert aside > 0 and np.ptp(modelled) > 1

@@ -114,7 +114,7 @@ def test_no_plan_of_two_jobs_beats_the_bound_at_a_price_of_dropped_work():
             else:
                 it_mw[start : start + int(jobs.steps[k])] += jobs.gpus[k] * problem.job_mw_per_gpu[k]
                 late += 5 * start + jobs.duration_min[k] > jobs.due_min[k]
-        program, _ = dispatch_program(problem, it_mw)
+        program, *_ = dispatch_program(problem, it_mw)
         earned.append(-solve_site(program).objective - stored_value(problem))
         missed.append(late)
         dropped.append(gone)
