@@ -171,11 +171,13 @@ class Relaxation(NamedTuple):
     price:   (C,)  of the least bound
     bound:   mean return that no policy within the budgets exceeds
     mixed:   mean return of the best mixture of the plans of each episode: no choice of one a day has more
+    support: (C,)  prices at which no plan known is worth more than that mixture
     """
 
     price: np.ndarray
     bound: float
     mixed: float
+    support: np.ndarray
 
 
 def search_prices(
@@ -260,7 +262,7 @@ def relaxation(pool: PlanPool, n: int, budget: np.ndarray, most: np.ndarray) -> 
         for k in whole
     ]
     least = int(np.argmin(values))
-    return Relaxation(pool.prices[whole[least]], values[least], _mix(pool, n, budget, most)[0])
+    return Relaxation(pool.prices[whole[least]], values[least], *_mix(pool, n, budget, most))
 
 
 def _next_price(pool: PlanPool, n: int, budget: np.ndarray, most: np.ndarray) -> np.ndarray:

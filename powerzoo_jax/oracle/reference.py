@@ -64,6 +64,7 @@ DIGITS = 8  # of the record: the gains of rule and best are 0 and 1 to 1e-6 wher
 ROUNDED_UP = 1e-6  # of the room that the plans need, so that the choice that needs it is found again
 TIGHTENED = 5  # choices of plans at most, each with the room that executing the one before has shown to be missing
 AROUND = (0.8, 1.25)  # of the prices searched on fewer episodes, that the others are planned at as well
+ANEW = 2  # more rounds at most, at the prices of the best mixture of the plans that these give
 COLUMNS = ("task", "split", "n", "rule", "best", "bound", "gap", "feasible", "prices")
 
 
@@ -110,7 +111,7 @@ def reference(
         _, found, _ = _search(sim, take(draws, np.arange(few)), seed, anchor, part, progress)
         first = [found.price, *(scale * found.price for scale in AROUND)] if found.price.any() else []
     whole = folder / f"{stem}.npz" if folder else None
-    rounds = {"first": first, "rounds": 1 + len(first)} if few < n else {}
+    rounds = {"first": first, "rounds": 1 + len(first) + ANEW} if few < n else {}
     planner, found, pool = _search(sim, draws, seed, anchor, whole, progress, **rounds)
     best = play_best(sim, draws, seed, pool)
     for name in (RULE, *blind_policies(sim)):
@@ -121,8 +122,7 @@ def reference(
             learn_plans(pool, sim, draws, keys, baseline_policy(sim, name, draws, keys))
             best = play_best(sim, draws, seed, pool)
     if isinstance(planner, BoundPlanner):
-        each = _bounds(planner, found.price, n, progress)
-        found = found._replace(bound=min(found.bound, dual_value(found.price, each, np.asarray(sim.spec.cost_budget))))
+        found = _closest(sim, planner, found, n, progress)
     record = _record(sim, played | {BEST: best}, found, few)
     if not isinstance(planner, ReachPlanner):
         return record
@@ -176,6 +176,17 @@ def rebounded(
         channel: float(x) for channel, x in zip(sim.spec.cost_names, price, strict=True) if channel in record["prices"]
     }
     return record | rounded({"bound": bound, "gap": gap, "prices": told}, DIGITS)
+
+
+def _closest(sim: Sim, planner: BoundPlanner, found: Relaxation, n: int, progress: Progress | None) -> Relaxation:
+    """The least bound by the planner's own, at the prices of plans and of their best mixture, and half way."""
+    budget = np.asarray(sim.spec.cost_budget)
+    other = np.maximum(found.support, planner.least_price) if isinstance(planner, FlooredPlanner) else found.support
+    for price in np.unique([found.price, other, (found.price + other) / 2], axis=0):
+        bound = dual_value(price, _bounds(planner, price, n, progress), budget)
+        if bound < found.bound:
+            found = found._replace(price=price, bound=bound)
+    return found
 
 
 def _bounds(planner: BoundPlanner, price: np.ndarray, n: int, progress: Progress | None) -> np.ndarray:

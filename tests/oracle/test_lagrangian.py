@@ -62,6 +62,10 @@ def test_no_choice_of_plans_within_the_budgets_exceeds_the_bound(seed):
     assert mean >= menu.value[:, 0].mean() and mean <= found.mixed + ROUND
     assert found.bound - found.mixed <= 0.003 * found.mixed and exact - mean < 0.1 * exact
     assert found.price[1] == 0.0 and found.price[[0, 2]].max() > 0
+    # duality of the mixture: at its prices the plans known of each day are worth as much together, and no more
+    worth = [max(plan.value - plan.cost @ found.support for plan in pool.of(day)) for day in range(6)]
+    room = found.support[[0, 2]] @ BUDGET[[0, 2]]
+    assert np.mean(worth) + room == pytest.approx(found.mixed, abs=ROUND) and found.support[1] == 0.0
 
 
 def test_the_bound_is_the_dual_function_and_holds_at_any_prices():

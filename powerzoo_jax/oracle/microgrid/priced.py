@@ -141,9 +141,8 @@ class MicrogridPlans:
         The cost of the plant is convex in the power of servers, so every dispatch bounds it from below for all plans
         (Kelley's cuts): a search sees the largest of these bounds, and what it finds is dispatched in its turn.
         """
-        calm = np.zeros(problem.horizon)  # power has its cost from the cuts
-        work = read_work(problem, calm, self.sizes)
-        first = simple_plans(calm + problem.usd_per_mwh, WORTH_PER_MWH)
+        work = read_work(problem, np.zeros(problem.horizon), self.sizes)  # power has its cost from the cuts
+        first = simple_plans(np.full(problem.horizon, problem.usd_per_mwh), WORTH_PER_MWH)
         trails: dict[bytes, PlayedRule] = {}
         dispatches = {
             trail.it_mw.tobytes(): (trail, self._dispatched(episode, trail)) for trail in self.trails[episode]
