@@ -33,8 +33,8 @@ NOT_ONTO = (
 )
 UNGATED = ("gencos_bidding",)  # bounded by what all loads would pay at the price cap
 CLOSE = 0.05  # of best - rule, that a bound may lie above the best
-# Shares of a job start in the bounds of the islands, and plans are those of a search. A week of jobs is bounded by shares
-# alone.
+# Shares of a job start in the bounds of the islands, and plans are those of a search. A week of jobs is bounded by
+# shares alone.
 REACHED = {
     "comparison_tso_centralized": 0.15,
     "dc_microgrid": 0.1,
