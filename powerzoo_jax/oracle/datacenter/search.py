@@ -197,7 +197,7 @@ SETTLED = 0.8  # of the rounds, after which plans count as alike by the last of 
 
 
 class Variety(NamedTuple):
-    """How far plans are varied, and how different those are that stay.
+    """Spread of the plans of a search: how far they are varied, and how different those are that stay.
 
     alike:    plans whose costs differ by less count as one, in units of the reward: in the first round, and at last;
               a coarse limit keeps ways apart that small changes of one plan would crowd out

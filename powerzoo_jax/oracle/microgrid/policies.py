@@ -243,7 +243,7 @@ def finalists(
     return _different(sorted(trails, key=lambda t: -_judged(problem, t, price, dropped_usd)))[:FINALISTS]
 
 
-class Dispatch(NamedTuple):
+class PlantDispatch(NamedTuple):
     """Best dispatch of the jobs of a trail.
 
     earned:      return but for what its jobs lose;  action: (T, 1, 5)
@@ -257,14 +257,14 @@ class Dispatch(NamedTuple):
     power_price: np.ndarray
 
 
-def dispatched(problem: MicrogridProblem, trail: PlayedRule) -> Dispatch:
+def dispatched(problem: MicrogridProblem, trail: PlayedRule) -> PlantDispatch:
     """Best dispatch of the jobs of a trail."""
     program, at, rows = dispatch_program(problem, np.asarray(trail.it_mw))
     best = solve_site(program)
     plan = {name: best.x[columns] for name, columns in at.items()}
     earned = -float(program.cost @ best.x) - stored_value(problem)
     action = _action(problem, trail, plan)
-    return Dispatch(earned, action, float(plan["unserved"].sum()), server_prices(problem, rows, best.dual))
+    return PlantDispatch(earned, action, float(plan["unserved"].sum()), server_prices(problem, rows, best.dual))
 
 
 def _judged(problem: MicrogridProblem, trail: PlayedRule, price: float, dropped_usd: float) -> float:

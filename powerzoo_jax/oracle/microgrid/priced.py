@@ -30,7 +30,7 @@ from powerzoo_jax.oracle.microgrid.policies import (
     HABITS,
     SAFE_PRICE_USD,
     SAFE_RULE,
-    Dispatch,
+    PlantDispatch,
     PlayedRule,
     dispatched,
     finalists,
@@ -71,7 +71,7 @@ class MicrogridPlans:
         self.problems = [build_microgrid_problem(sim, take(draws, i)) for i in range(draws.load_row.shape[0])]
         self.sim, self.draws = sim, draws
         self.sizes = common_sizes(self.problems)
-        self.known: dict[tuple[int, bytes], Dispatch] = {}
+        self.known: dict[tuple[int, bytes], PlantDispatch] = {}
         self.unavoidable: dict[int, int] = {}
         most = {MISSES: SAFE_PRICE_USD, DROPPED: DROPPED_USD_PER_GPU_H}
         self.most_price = self.problems[0].weight * np.array([most.get(channel, 0.0) for channel in self.channels])
@@ -173,8 +173,8 @@ class MicrogridPlans:
         drawn = take(self.draws, episode)
         return on_host(play_starts(self.sim, drawn, jnp.asarray(gpus, self.sim.params.voll.dtype)))
 
-    def _dispatched(self, episode: int, trail: PlayedRule) -> Dispatch:
-        """Dispatch of a trail, which prices of channels do not change."""
+    def _dispatched(self, episode: int, trail: PlayedRule) -> PlantDispatch:
+        """PlantDispatch of a trail, which prices of channels do not change."""
         key = episode, np.asarray(trail.action).tobytes()
         if key not in self.known:
             self.known[key] = dispatched(self.problems[episode], trail)
@@ -190,7 +190,7 @@ def _undominated(plans: list[PricedPlan]) -> list[PricedPlan]:
     return kept
 
 
-def _cuts(problem: MicrogridProblem, known: list[tuple[PlayedRule, Dispatch]]) -> PlantCuts:
+def _cuts(problem: MicrogridProblem, known: list[tuple[PlayedRule, PlantDispatch]]) -> PlantCuts:
     """Bounds of the cost of the plant beside the power of jobs, from the last dispatches known."""
     base, slope = np.full(CUTS, NO_CUT), np.zeros((CUTS, problem.horizon))
     idle = idle_it_mw(problem)
