@@ -144,9 +144,8 @@ class MicrogridPlans:
         work = read_work(problem, np.zeros(problem.horizon), self.sizes)  # power has its cost from the cuts
         first = simple_plans(np.full(problem.horizon, problem.usd_per_mwh), WORTH_PER_MWH)
         trails: dict[bytes, PlayedRule] = {}
-        dispatches = {
-            trail.it_mw.tobytes(): (trail, self._dispatched(episode, trail)) for trail in self.trails[episode]
-        }
+        habits = self.trails[episode]
+        dispatches = {trail.it_mw.tobytes(): (trail, self._dispatched(episode, trail)) for trail in habits}
 
         def look(first: np.ndarray, rounds: int, seed: int) -> Found:
             """Search from plans (K, T, 2), and dispatch the best."""
@@ -174,7 +173,7 @@ class MicrogridPlans:
         return on_host(play_starts(self.sim, drawn, jnp.asarray(gpus, self.sim.params.voll.dtype)))
 
     def _dispatched(self, episode: int, trail: PlayedRule) -> PlantDispatch:
-        """PlantDispatch of a trail, which prices of channels do not change."""
+        """Dispatch of a trail, which prices of channels do not change."""
         key = episode, np.asarray(trail.action).tobytes()
         if key not in self.known:
             self.known[key] = dispatched(self.problems[episode], trail)
