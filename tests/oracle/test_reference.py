@@ -62,7 +62,7 @@ def test_rule_and_best_are_the_ends_of_the_gain_and_what_is_infeasible_has_none(
 
 
 class Parabola:
-    """Bounds of two days with a mean of (lam - 0.5)^2 - 1.5 lam: with a budget of 1.5 the least dual value is 0, at 0.5."""
+    """Bounds of two days, (lam - 0.5)^2 - 1.5 lam on average: beside a budget of 1.5 the least is 0, at 0.5."""
 
     def bound(self, episode, price):
         return (price[0] - 0.5) ** 2 - price[0] * (1.0 + episode)
