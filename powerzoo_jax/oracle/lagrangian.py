@@ -23,13 +23,14 @@ import numpy as np
 
 from powerzoo_jax.base.errors import SolverError
 from powerzoo_jax.base.npz import read_npz, write_npz
-from powerzoo_jax.oracle.linear_program import ProgramWriter, solve
+from powerzoo_jax.oracle.linear_program import LinearProgram, ProgramWriter, solve
 
 ROUNDS = 16  # prices tried at most
 CLOSE = 0.003  # of what the plans earn beyond the anchor: where bound and mixture of plans are near enough
 SAME = 1e-6  # relative change of prices that is none
 CHOICE_GAP, CHOICE_SECONDS = 1e-6, 20.0  # of the choice of one plan a day
 SAVE_S = 15.0  # between two saves of the state
+KEPT = np.zeros(0)  # prices of what is beyond a budget, where no budget may be exceeded
 HINT = "No choice of the plans known keeps the budgets: a channel's highest price may be too low."
 
 
@@ -275,25 +276,45 @@ def _mix(pool: PlanPool, n: int, budget: np.ndarray, most: np.ndarray) -> tuple[
 
     A cost beyond a budget is had at the highest price, so that there is always a mixture.
     """
-    writer, limited = ProgramWriter(), np.flatnonzero(np.isfinite(budget))
-    share, cost, _ = _shares(writer, pool, n)
-    excess = writer.columns(len(limited), most[limited], 0.0, np.inf)
-    room = writer.rows(len(limited), -np.inf, n * budget[limited], (excess, -1.0))
-    writer.put(room[:, None], share, cost[:, limited].T)
-    found = solve(writer.program())
+    limited = np.flatnonzero(np.isfinite(budget))
+    shares = _shares(pool, n, budget, beyond=most[limited])
+    found = solve(shares.program)
     price = np.zeros(len(budget))
-    price[limited] = np.maximum(-found.dual[room], 0.0)
+    price[limited] = np.maximum(-found.dual[shares.room], 0.0)
     return -found.objective / n, price
 
 
-def _shares(writer: ProgramWriter, pool: PlanPool, n: int, *, whole: bool = False) -> tuple[np.ndarray, ...]:
-    """Columns (K,) of how much of each plan is played, their costs (K, C), and their (episode, plan) (K, 2)."""
+class _Shares(NamedTuple):
+    """Linear program of how much of each known plan is played on its episode, within the budgets.
+
+    share:  (K,) columns;  at: (K, 2) their (episode, plan)
+    excess: (L,) columns  of the L budgets, by how much their sums are exceeded; none where they are kept
+    room:   (L,) rows of the budgets
+    """
+
+    program: LinearProgram
+    share: np.ndarray
+    at: np.ndarray
+    excess: np.ndarray
+    room: np.ndarray
+
+
+def _shares(pool: PlanPool, n: int, budget: np.ndarray, *, whole: bool = False, beyond: np.ndarray = KEPT) -> _Shares:
+    """Program of the largest return of the known plans of n episodes under budgets (C,) on mean costs.
+
+    whole:   whether an episode has one plan, not a mixture
+    beyond:  (L,)  [reward per unit]  price of what is beyond a budget; without, the budgets are kept
+    """
+    writer, limited = ProgramWriter(), np.flatnonzero(np.isfinite(budget))
     each = [(episode, k, plan) for episode in range(n) for k, plan in enumerate(pool.of(episode))]
     share = writer.columns(len(each), [-plan.value for *_, plan in each], 0.0, 1.0, whole=whole)
     at = np.array([(episode, k) for episode, k, _ in each])
-    one = writer.rows(n, 1.0, 1.0)
-    writer.put(one[at[:, 0]], share, 1.0)
-    return share, np.stack([plan.cost for *_, plan in each]), at
+    writer.put(writer.rows(n, 1.0, 1.0)[at[:, 0]], share, 1.0)
+    excess = writer.columns(len(beyond), beyond, 0.0, np.inf)
+    room = writer.rows(len(limited), -np.inf, n * budget[limited])
+    writer.put(room[: len(beyond)], excess, -1.0)
+    writer.put(room[:, None], share, np.stack([plan.cost for *_, plan in each])[:, limited].T)
+    return _Shares(writer.program(), share, at, excess, room)
 
 
 def choose_plans(pool: PlanPool, n: int, budget: np.ndarray) -> list[PricedPlan]:
@@ -301,12 +322,9 @@ def choose_plans(pool: PlanPool, n: int, budget: np.ndarray) -> list[PricedPlan]
 
     Raises NoPointError where no choice does.
     """
-    writer, limited = ProgramWriter(), np.flatnonzero(np.isfinite(budget))
-    share, cost, at = _shares(writer, pool, n, whole=True)
-    room = writer.rows(len(limited), -np.inf, n * budget[limited])
-    writer.put(room[:, None], share, cost[:, limited].T)
-    found = solve(writer.program(), gap=CHOICE_GAP, seconds=CHOICE_SECONDS, hint=HINT)
-    chosen = at[found.x[share] > 0.5]
+    shares = _shares(pool, n, budget, whole=True)
+    found = solve(shares.program, gap=CHOICE_GAP, seconds=CHOICE_SECONDS, hint=HINT)
+    chosen = shares.at[found.x[shares.share] > 0.5]
     if not np.array_equal(chosen[:, 0], np.arange(n)):
         raise SolverError("the choice of plans does not name one for each episode.")
     return [pool.of(episode)[k] for episode, k in chosen]
@@ -317,14 +335,10 @@ def missing_room(pool: PlanPool, n: int, budget: np.ndarray) -> np.ndarray:
 
     Least in the sum of the shares of the budgets, a budget of 0 counted as 1; zeros where a choice keeps them.
     """
-    writer, limited = ProgramWriter(), np.flatnonzero(np.isfinite(budget))
-    share, cost, _ = _shares(writer, pool, n, whole=True)
+    limited = np.flatnonzero(np.isfinite(budget))
     unit = np.where(budget[limited] > 0, budget[limited], 1.0)
-    lacking = writer.columns(len(limited), 1.0 / unit, 0.0, np.inf)
-    room = writer.rows(len(limited), -np.inf, budget[limited], (lacking, -1.0))
-    writer.put(room[:, None], share, cost[:, limited].T / n)
-    program = writer.program()
-    program.cost[share] = 0.0
-    found = solve(program, gap=CHOICE_GAP, seconds=CHOICE_SECONDS)
-    short = np.where(found.x[lacking] > CHOICE_GAP * unit, found.x[lacking], 0.0)
+    shares = _shares(pool, n, budget, whole=True, beyond=1.0 / unit)
+    shares.program.cost[shares.share] = 0.0
+    lacking = solve(shares.program, gap=CHOICE_GAP, seconds=CHOICE_SECONDS).x[shares.excess] / n
+    short = np.where(lacking > CHOICE_GAP * unit, lacking, 0.0)
     return np.bincount(limited, short, minlength=len(budget))
