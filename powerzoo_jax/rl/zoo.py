@@ -142,8 +142,17 @@ def save_policy(path: Path, policy: Any, about: Mapping[str, Any]) -> None:
     """
     arrays, weights = _pack(policy)
     told = {"format": FORMAT, **about, "kinds": list(policy.scale), "weights": weights}
-    write_npz(path, arrays | {ABOUT: np.array(json.dumps(told))})
-    path.with_suffix(CARD).write_text(card_text(told, path.stat().st_size), encoding="utf-8")
+    _write(path, arrays, told)
+
+
+def save_card(path: Path, about: Mapping[str, Any]) -> None:
+    """Write the card of a policy anew, in its file and beside it; its weights stay. Arguments as in `save_policy`."""
+    _write(path, _read(path)[0], about)
+
+
+def _write(path: Path, arrays: Mapping[str, np.ndarray], about: Mapping[str, Any]) -> None:
+    write_npz(path, {**arrays, ABOUT: np.array(json.dumps(about))})
+    path.with_suffix(CARD).write_text(card_text(about, path.stat().st_size), encoding="utf-8")
 
 
 def rounded(policy: Any) -> Any:
