@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from powerzoo_jax.base.errors import SolverError
+from powerzoo_jax.base.errors import SettingsError, SolverError
 from powerzoo_jax.base.tree import take
 from powerzoo_jax.envs.core import Sim
 from powerzoo_jax.envs.series import Draw
@@ -83,8 +83,8 @@ def reference(
     """Mean returns of the best feasible plans of a task, its rule and others on a split, and the bound on them.
 
     version:     of the task; None takes that of `make`
-    n_episodes:  None plays the episodes of the shipped record, or every eligible start once; else seeds
-                 seed .. seed + n_episodes - 1
+    n_episodes:  None plays as many episodes as the shipped record has, or every eligible start; as many as there are
+                 starts play each once, other numbers the seeds seed .. seed + n_episodes - 1
     searched:    of these, how many the prices of the channels are searched on; None takes all
     folder:      where the plans are kept while they are made, and found again; None keeps none
     overrides:   task keywords, as for `make`
@@ -200,12 +200,23 @@ def _bounds(planner: BoundPlanner, price: np.ndarray, n: int, progress: Progress
 
 
 def recorded_starts(sim: Sim, record: Mapping[str, Any]) -> Draw:
-    """Episodes of a record. Raises ValueError where neither all starts nor seeded ones are these."""
+    """Episodes of a record.
+
+    Raises SettingsError naming the task, the split and both fingerprints where neither all starts nor seeded ones are
+    these.
+    """
     n, seed = int(record["n"]), int(record["seed"])
+    found = ""
     for draws in (all_starts(sim), seeded_starts(sim, n, seed)):
-        if draws.load_row.shape[0] == n and episode_hash(draws, seed) == record["episodes"]:
-            return draws
-    raise ValueError(f"{sim.spec.id}: the record of {sim.spec.split!r} is of other episodes. Compute it anew.")
+        if draws.load_row.shape[0] == n:
+            found = episode_hash(draws, seed)
+            if found == record["episodes"]:
+                return draws
+    raise SettingsError(
+        f"the {n} episodes of {sim.spec.id!r}, split {sim.spec.split!r}, are {found}, and the reference was measured "
+        f"on {record['episodes']}: no score compares them. Compute the reference again: {COMMAND} {sim.spec.id} "
+        f"--split {sim.spec.split} --write"
+    )
 
 
 def _shown(sim: Sim) -> tuple[str, ...]:
@@ -223,8 +234,8 @@ def _episodes(sim: Sim, n_episodes: int | None, seed: int) -> Draw:
     draws = all_starts(sim)
     if n_episodes is None:
         shipped = load_table().get(sim.spec.id, {}).get(f"v{sim.spec.version}", {}).get(sim.spec.split)
-        n_episodes = shipped["n"] if shipped and shipped["n"] != draws.load_row.shape[0] else None
-    return draws if n_episodes is None else seeded_starts(sim, n_episodes, seed)
+        n_episodes = shipped["n"] if shipped else None
+    return draws if n_episodes in (None, draws.load_row.shape[0]) else seeded_starts(sim, n_episodes, seed)
 
 
 def _search(

@@ -15,10 +15,11 @@ import pytest
 from powerzoo_jax.cli import main
 from powerzoo_jax.cli.board import gain_on, interquartile_mean
 from powerzoo_jax.cli.commands import leaderboard
-from powerzoo_jax.cli.commands.evaluate import score_trained
+from powerzoo_jax.cli.commands.evaluate import baseline_scores, score_trained
 from powerzoo_jax.cli.runs import resolve_config
 from powerzoo_jax.oracle import get_reference
 from powerzoo_jax.tasks import get_spec, make
+from powerzoo_jax.tasks.score import episode_hash
 
 PAGE = Path(__file__).parents[2] / "docs" / "leaderboard.md"
 TASK, ALONE = "battery_arbitrage", "marl_uc"
@@ -275,27 +276,26 @@ def test_references_of_other_episodes_have_the_run_played_again(board, monkeypat
     assert trained == [TASK, TASK]
 
 
-@pytest.mark.parametrize(("task", "whole"), [("marl_uc", True), ("marl_ev_v2g", False)])
-def test_learners_play_the_episodes_of_the_references(task, whole, monkeypatch):
+@pytest.mark.parametrize(
+    ("task", "split"),
+    # every start once, some drawn with a seed, and as many drawn as there are starts
+    [("marl_uc", "test"), ("marl_ev_v2g", "test"), ("dc_scheduling_7d", "val")],
+)
+def test_learners_and_baselines_play_the_episodes_of_the_references(task, split, monkeypatch):
     """Days differ by more than policies do: a score compares returns of the same ones."""
-    sim, played, record = make(task, split="test"), [], get_reference(task, "test")
+    sim, played, record = make(task, split=split), [], get_reference(task, split)
 
-    def play(sim, act, **asked):
+    def play(sim, policy, **asked):
         played.append(asked)
-        return SimpleNamespace(
-            episodes=record["episodes"],
-            task_id=sim.spec.id,
-            task_version=sim.spec.version,
-            split=sim.spec.split,
-            mean_reward=0.0,
-            feasible=True,
-        )
 
     monkeypatch.setattr("powerzoo_jax.cli.commands.evaluate.evaluate", play)
+    monkeypatch.setattr("powerzoo_jax.cli.commands.evaluate.evaluate_baseline", play)
     score_trained(sim, [None])
-    asked = {"n_episodes": None if whole else record["n"], "seed": record["seed"]}
-    assert played == [asked | {"ends": (record["rule"], record["best"])}]
-    assert whole == (record["n"] == sim.params.starts.n_start)
+    baseline_scores(sim, ("causal",))
+    assert len(played) == 2
+    for asked in played:
+        assert asked["ends"] == (record["rule"], record["best"]) and asked.keys() == {"ends", "draws", "seed"}
+        assert episode_hash(asked["draws"], asked["seed"]) == record["episodes"]
 
 
 def test_a_causal_planner_stands_beside_the_learners_and_nothing_is_trained_for_it(board, monkeypatch):

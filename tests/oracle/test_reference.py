@@ -12,12 +12,12 @@ import pytest
 import powerzoo_jax
 from powerzoo_jax.base import SettingsError
 from powerzoo_jax.base.tree import take
-from powerzoo_jax.cli.commands.evaluate import Score, baseline_scores, require_same_episodes, score_table
-from powerzoo_jax.oracle import evaluate_baseline, get_priced, get_reference, idle_act, list_priced, reference
+from powerzoo_jax.cli.commands.evaluate import Score, baseline_scores, score_table
+from powerzoo_jax.oracle import evaluate_baseline, get_priced, get_reference, list_priced, reference
 from powerzoo_jax.oracle.foresight import OraclePlans
 from powerzoo_jax.oracle.lagrangian import PlanPool, PricedPlan, Relaxation, choose_plans, dual_value, search_prices
 from powerzoo_jax.oracle.registry import load_table
-from powerzoo_jax.tasks.score import SEED, all_starts, episode_hash, episode_keys, evaluate, gain, keeps, seeded_starts
+from powerzoo_jax.tasks.score import SEED, all_starts, episode_hash, episode_keys, gain, keeps, seeded_starts
 
 ENDS = 1e-6  # of the gains of rule and best
 # tasks whose actions share out the load by scores, or commit units: bounds are of more than actions can reach
@@ -294,6 +294,15 @@ def test_a_record_names_the_episodes_that_learners_play(task):
 
 def test_a_gain_on_other_episodes_than_those_of_the_reference_is_refused():
     sim = powerzoo_jax.make("battery_arbitrage", split="test")
-    record = evaluate(sim, idle_act(sim), n_episodes=2)
-    with pytest.raises(SettingsError, match=rf"{record.episodes}.*'battery_arbitrage'.*{'0' * 16}"):
-        require_same_episodes({"episodes": "0" * 16}, [record])
+    record = get_reference("battery_arbitrage", "test")
+    with pytest.raises(SettingsError, match=rf"'battery_arbitrage'.*measured on {'0' * 16}.*--split test"):
+        reference.recorded_starts(sim, record | {"episodes": "0" * 16})
+
+
+def test_as_many_episodes_as_there_are_starts_are_each_of_them_once():
+    sim = powerzoo_jax.make("battery_arbitrage", split="val")
+    every, n = all_starts(sim), int(sim.params.starts.n_start)
+    for draws in (reference._episodes(sim, n, SEED), reference._episodes(sim, None, SEED)):
+        assert episode_hash(draws, SEED) == episode_hash(every, SEED)
+    some = reference._episodes(sim, n - 1, SEED)
+    assert episode_hash(some, SEED) == episode_hash(seeded_starts(sim, n - 1, SEED), SEED)
