@@ -48,7 +48,8 @@ REACHED = {
 STRESSED = {
     ("dc_microgrid", "sla_tighten"): 0.29,
     ("dc_microgrid", "workload_shock"): 0.21,
-    ("dc_microgrid", "workload_swap"): 0.19,
+    ("dc_microgrid", "workload_swap"): 0.17,
+    ("dc_microgrid_safe", "workload_swap"): 0.23,
 }
 ROUNDED = 1e-5  # of a return, relative: plans are played in float32, bounds computed in float64
 
