@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import NamedTuple, Protocol, runtime_checkable
 
@@ -338,7 +338,8 @@ def missing_room(pool: PlanPool, n: int, budget: np.ndarray) -> np.ndarray:
     limited = np.flatnonzero(np.isfinite(budget))
     unit = np.where(budget[limited] > 0, budget[limited], 1.0)
     shares = _shares(pool, n, budget, whole=True, beyond=1.0 / unit)
-    shares.program.cost[shares.share] = 0.0
-    lacking = solve(shares.program, gap=CHOICE_GAP, seconds=CHOICE_SECONDS).x[shares.excess] / n
+    worth = shares.program.cost.copy()
+    worth[shares.share] = 0.0
+    lacking = solve(replace(shares.program, cost=worth), gap=CHOICE_GAP, seconds=CHOICE_SECONDS).x[shares.excess] / n
     short = np.where(lacking > CHOICE_GAP * unit, lacking, 0.0)
     return np.bincount(limited, short, minlength=len(budget))
