@@ -7,7 +7,6 @@ reference table, and the gain is computed anew. Without --write it prints what i
 from __future__ import annotations
 
 import argparse
-import copy
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -26,7 +25,7 @@ def renew_gains(path: Path, ends_of: Callable[[str, str], tuple[float, float]], 
 
     ends_of:  (task, split) -> mean returns of the rule and of the best
     """
-    about = copy.deepcopy(read_card(path))
+    about = read_card(path)
     lines = list(_changed(about, ends_of))
     if write and lines:
         save_card(path, about)
@@ -50,8 +49,8 @@ def _figure(value: float | None) -> str:
     return "-" if value is None else f"{value:.4f}"
 
 
-def shipped_ends(task: str, split: str) -> tuple[float, float]:
-    """Rule and best of the reference table."""
+def table_ends(task: str, split: str) -> tuple[float, float]:
+    """Rule and best of the reference table; the rule keeps the budgets of the splits of a card."""
     record = get_reference(task, split)
     return record["rule"], record["best"]
 
@@ -62,7 +61,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--write", action="store_true", help="write the cards that are behind")
     chosen = parser.parse_args(arguments)
     lines = [
-        line for task in list_policies() for line in renew_gains(find_policy(task), shipped_ends, write=chosen.write)
+        line for task in list_policies() for line in renew_gains(find_policy(task), table_ends, write=chosen.write)
     ]
     print("\n".join(lines) or "the gains of every card are those of the reference table")
     return int(bool(lines) and not chosen.write)
