@@ -171,6 +171,9 @@ def _add_train(commands: argparse._SubParsersAction) -> None:
     )
     _own(board, keywords=False)
     board.add_argument("--all", action="store_true", help="every task with references, which takes hours")
+    board.add_argument(
+        "--refresh", action="store_true", help="write the page's rows beside today's references; nothing is played"
+    )
     board.add_argument("--algorithm", help=f"learner of all of them: {LEARNERS} (default: that of the settings)")
     board.add_argument(
         "--set",

@@ -261,6 +261,24 @@ def test_new_references_move_gains_and_train_nothing(board, monkeypatch):
     assert cells[4].startswith(f"{(3 + 4 + 100) / 600:.3f} [") and trained == [TASK]
 
 
+def test_a_page_is_refreshed_beside_new_references_and_nothing_is_played(board, tmp_path, monkeypatch):
+    known = leaderboard._reference(TASK)
+    played, _ = board(TASK)
+    monkeypatch.setattr(leaderboard, "_fresh", None)  # nothing may call it
+    assert board("--refresh")[0] == played
+    monkeypatch.setattr(leaderboard, "_reference", lambda *asked: {**known, "rule": 0.0, "best": 200.0})
+    text, _ = board("--refresh")
+    cells = next(line for line in text.splitlines() if line.startswith(f"|`{TASK}-v")).strip("|").split("|")
+    assert cells[4].startswith(f"{(3 + 4 + 100) / 600:.3f} [")
+
+
+def test_what_can_not_be_refreshed_is_named(tmp_path, capsys):
+    nowhere = tmp_path / "none.md"
+    assert main(["leaderboard", "--refresh", "--page", str(nowhere)]) == 2
+    assert "none.json" in capsys.readouterr().err and not nowhere.exists()
+    assert main(["leaderboard", TASK, "--refresh", "--page", str(nowhere)]) == 2
+
+
 def test_a_learner_that_breaks_a_budget_and_one_beside_a_rule_that_does_have_no_gain():
     known = {"rule": 1.0, "best": 5.0, "feasible": {"rule": True}}
     assert gain_on(4.0, True, known) == 0.75 and gain_on(4.0, False, known) is None

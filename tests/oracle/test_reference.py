@@ -46,7 +46,7 @@ REACHED = {
 # are of an older search.
 STRESSED = {
     ("dc_microgrid", "sla_tighten"): 0.21,
-    ("dc_microgrid", "workload_shock"): 0.21,
+    ("dc_microgrid", "workload_shock"): 0.16,
     ("dc_microgrid", "workload_swap"): 0.17,
     ("dc_microgrid_safe", "workload_swap"): 0.23,
 }

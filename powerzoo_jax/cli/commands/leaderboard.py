@@ -69,9 +69,9 @@ def run(options: argparse.Namespace) -> int:
             # read again: another process may have added its rows to the page
             rows = [*(other for other in _written(data) if key_of(other) not in fresh), *mine]
             print(f"{task}: {_said(row)}", flush=True)
-            options.page.parent.mkdir(parents=True, exist_ok=True)
-            replace_text(data, json.dumps(rows, indent=1) + "\n")
-            replace_text(options.page, page(rows))
+            _save(options.page, rows)
+    if options.refresh:
+        _save(options.page, rows)
     if options.latex is not None:
         options.latex.parent.mkdir(parents=True, exist_ok=True)
         replace_text(options.latex, latex(rows))
@@ -82,16 +82,33 @@ def run(options: argparse.Namespace) -> int:
     return 0
 
 
+def _save(path: Path, rows: Sequence[Row]) -> None:
+    """Write the page of rows, and the rows beside it."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    replace_text(path.with_suffix(DATA), json.dumps(rows, indent=1) + "\n")
+    replace_text(path, page(rows))
+
+
 def _chosen(options: argparse.Namespace) -> list[str]:
-    """Entries asked for. Raises ValueError where neither tasks nor --all are given: all of them take hours."""
-    if options.tasks and options.all:
-        raise ValueError("Give tasks or --all, not both.")
+    """Entries asked for, none for --refresh.
+
+    Raises ValueError where neither tasks nor --all are given, for all of them take hours, and for a page to refresh
+    that is not there.
+    """
+    if bool(options.tasks) + options.all + options.refresh > 1:
+        raise ValueError("Give one of tasks, --all and --refresh.")
+    if options.refresh:
+        data = options.page.with_suffix(DATA)
+        if not data.is_file():
+            raise ValueError(f"--refresh: there are no rows at {str(data)!r}; name the page that has some with --page.")
+        return []
     if options.all:
         return public_tasks()
     if not options.tasks:
         raise ValueError(
-            f"leaderboard: no task is named. Give some (such as battery_arbitrage dso:apg), or --all to train "
-            f"{len(public_tasks())} tasks with {options.seeds} seeds each, which takes hours."
+            f"leaderboard: no task is named. Give some (such as battery_arbitrage dso:apg), --refresh to write the "
+            f"rows of the page beside today's references, or --all to train {len(public_tasks())} tasks with "
+            f"{options.seeds} seeds each, which takes hours."
         )
     return list(options.tasks)
 
