@@ -42,12 +42,13 @@ REACHED = {
     "dc_scheduling": 0.15,
     "dc_scheduling_7d": 0.62,
 }
-# Named splits are stresses without an aim: the gap that was reached is held. Plans of dc_microgrid under workload_shock
-# are of an older search.
+# Named splits are stresses without an aim: the gap that was reached is held. On the ten days of dc_microgrid_safe
+# under workload_shock the budget of misses leaves the best little above the rule, which breaks it.
 STRESSED = {
     ("dc_microgrid", "sla_tighten"): 0.21,
     ("dc_microgrid", "workload_shock"): 0.16,
     ("dc_microgrid", "workload_swap"): 0.17,
+    ("dc_microgrid_safe", "workload_shock"): 0.97,
     ("dc_microgrid_safe", "workload_swap"): 0.23,
 }
 ROUNDED = 1e-5  # of a return, relative: plans are played in float32, bounds computed in float64
