@@ -42,13 +42,14 @@ REACHED = {
     "dc_scheduling": 0.15,
     "dc_scheduling_7d": 0.62,
 }
-# Named splits are stresses without an aim: the gap that was reached is held. On the ten days of dc_microgrid_safe
-# under workload_shock the budget of misses leaves the best little above the rule, which breaks it.
+# Named splits are stresses without an aim: the gap that was reached is held. Bounds share out the jobs, and know few of
+# the misses that plans have on crowded days.
 STRESSED = {
     ("dc_microgrid", "sla_tighten"): 0.21,
     ("dc_microgrid", "workload_shock"): 0.16,
     ("dc_microgrid", "workload_swap"): 0.17,
-    ("dc_microgrid_safe", "workload_shock"): 0.97,
+    ("dc_microgrid_safe", "sla_tighten"): 0.3,
+    ("dc_microgrid_safe", "workload_shock"): 0.52,
     ("dc_microgrid_safe", "workload_swap"): 0.23,
 }
 ROUNDED = 1e-5  # of a return, relative: plans are played in float32, bounds computed in float64
