@@ -261,7 +261,7 @@ def test_new_references_move_gains_and_train_nothing(board, monkeypatch):
     assert cells[4].startswith(f"{(3 + 4 + 100) / 600:.3f} [") and trained == [TASK]
 
 
-def test_a_page_is_refreshed_beside_new_references_and_nothing_is_played(board, tmp_path, monkeypatch):
+def test_a_page_is_refreshed_beside_new_references_and_nothing_is_played(board, monkeypatch):
     known = leaderboard._reference(TASK)
     played, _ = board(TASK)
     monkeypatch.setattr(leaderboard, "_fresh", None)  # nothing may call it
