@@ -277,6 +277,7 @@ def test_what_can_not_be_refreshed_is_named(tmp_path, capsys):
     assert main(["leaderboard", "--refresh", "--page", str(nowhere)]) == 2
     assert "none.json" in capsys.readouterr().err and not nowhere.exists()
     assert main(["leaderboard", TASK, "--refresh", "--page", str(nowhere)]) == 2
+    assert "one of tasks" in capsys.readouterr().err
 
 
 def test_a_learner_that_breaks_a_budget_and_one_beside_a_rule_that_does_have_no_gain():

@@ -52,7 +52,8 @@ SPLITS = ("val", TEST)
 def run(options: argparse.Namespace) -> int:
     """Train the entries one after another; one already there with the same settings is read, not trained.
 
-    The page keeps the other rows it has, so that it can grow entry by entry.
+    The page keeps the other rows it has, so that it can grow entry by entry. With --refresh there are no entries: the
+    rows it has are written beside today's references.
     """
     entries = [_entry(text, options.algorithm) for text in _chosen(options)]
     data = options.page.with_suffix(DATA)
