@@ -2,17 +2,19 @@
 
 Fitted on days of training by the cross-entropy method, `python -m powerzoo_jax.oracle.trivial TASK --write`: what a
 task can be had for without looking. Among candidates that keep every budget the one with the larger return wins, among
-others the one that breaks less. Source: Rubinstein and Kroese, The Cross-Entropy Method, Springer 2004, chapter 4.
+others the one that breaks less. Where the rule breaks a budget on those days, candidates may reach as much. Source:
+Rubinstein and Kroese, The Cross-Entropy Method, Springer 2004, chapter 4.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -25,6 +27,7 @@ from powerzoo_jax.envs.core import Sim
 from powerzoo_jax.envs.episode import run_episode
 from powerzoo_jax.envs.series import Draw
 from powerzoo_jax.envs.transmission.units_types import TransmissionParams
+from powerzoo_jax.oracle.baselines import RULE, evaluate_baseline
 from powerzoo_jax.oracle.clock_plan import COMMAND, FILE, ClockPlan, steps_per_day
 from powerzoo_jax.oracle.progress import show_progress
 from powerzoo_jax.oracle.registry import PlanCarry, plan_act, version_key
@@ -119,6 +122,31 @@ def mean_of_days(sim: Sim, shape: ClockPlan, values: Array, draws: Draw, keys: A
     return jnp.mean(money, axis=1), jnp.mean(cost, axis=1)
 
 
+class Training(NamedTuple):
+    """Days that candidates are compared on: drawn episodes, their keys, and what each cost channel may reach (C,)."""
+
+    draws: Draw
+    keys: Array
+    room: np.ndarray
+
+
+def _training(sim: Sim, count: int, seed: int) -> Training:
+    draws = spread_starts(sim, count)
+    rule = evaluate_baseline(sim, RULE, draws=draws, seed=seed).mean_costs_by_constraint
+    keys = episode_keys(seed, draws.load_row.shape[0])
+    return Training(draws, keys, widened(np.asarray(sim.spec.cost_budget), rule, sim.spec.cost_names))
+
+
+def widened(budget: np.ndarray, rule: Mapping[str, float], names: Sequence[str]) -> np.ndarray:
+    """Budgets (C,), or what the rule reaches where it is more: days on which nothing keeps them still rank by money.
+
+    rule:   mean cost of each channel that has a budget
+    names:  of all channels (C,)
+    """
+    reached = np.array([rule.get(name, 0.0) for name in names])
+    return np.where(reached > budget, reached / MARGIN, budget)
+
+
 @dataclass
 class Search:
     """State of a cross-entropy search, all that it needs to go on.
@@ -184,21 +212,14 @@ def fit_trivial(
     progress:  called with the kind of plan, generations done, and all of them
     """
     sim = make(task_id, version=version, split="train")
-    budget = np.asarray(sim.spec.cost_budget)
     days = min(max(STEPS // sim.spec.horizon, LEAST_DAYS), MOST_DAYS)
-    draws = spread_starts(sim, days)
-    keys = episode_keys(seed, draws.load_row.shape[0])
-    more = spread_starts(sim, FEWER * days)
-    more_keys = episode_keys(seed, more.load_row.shape[0])
+    few, more = (_training(sim, count, seed) for count in (days, FEWER * days))
     finals: list[tuple[str, ClockPlan, np.ndarray]] = []
     played: list[tuple[float, np.ndarray]] = []
     for kind, shape in shapes(sim).items():
 
-        def few_days(some: np.ndarray, shape: ClockPlan = shape) -> Played:
-            return play_candidates(sim, shape, some, draws, keys)
-
-        def more_days(some: np.ndarray, shape: ClockPlan = shape) -> Played:
-            return play_candidates(sim, shape, some, more, more_keys)
+        def evaluate(some: np.ndarray, on: Training, shape: ClockPlan = shape) -> Played:
+            return play_candidates(sim, shape, some, on.draws, on.keys)
 
         state = folder / f"{task_id}_v{sim.spec.version}_{kind}.json" if folder else None
         constant = finals[0][2] if finals else None
@@ -207,17 +228,18 @@ def fit_trivial(
         while search.generation < total:
             coarse = search.generation < GENERATIONS[kind]
             count = POPULATION if coarse else POPULATION // FEWER
-            advance(search, few_days if coarse else more_days, budget, seed, count)
+            on = few if coarse else more
+            advance(search, partial(evaluate, on=on), on.room, seed, count)
             if state:
                 search.save(state)
             if progress:
                 progress(kind, search.generation, total)
         rounded = search.best.round(DIGITS)
-        found = more_days(rounded)
-        first = found.order(budget)[0]
+        found = evaluate(rounded, more)
+        first = found.order(more.room)[0]
         finals.append((kind, shape, rounded[first]))
         played.append((float(found.money[first]), found.cost[first]))
-    chosen = Played(*(np.stack(part) for part in zip(*played, strict=True))).order(budget)[0]
+    chosen = Played(*(np.stack(part) for part in zip(*played, strict=True))).order(more.room)[0]
     kind, shape, values = finals[chosen]
     return {
         "kind": kind,

@@ -62,6 +62,15 @@ def test_feasible_candidates_come_first_and_then_those_that_break_less():
     np.testing.assert_array_equal(broken.order(BUDGET), [1, 0])
 
 
+def test_days_on_which_the_rule_breaks_a_budget_allow_what_it_reaches():
+    """No plan keeps the voltage budget of these days; the cheap one that reaches what the rule does comes first."""
+    names, rule = ("thermal_overload", "voltage_violation", "sla"), {"thermal_overload": 3.0, "voltage_violation": 0.07}
+    room = trivial.widened(np.array([15.0, 0.02, np.inf]), rule, names)
+    np.testing.assert_allclose(trivial.MARGIN * room, [0.9 * 15, 0.07, np.inf])
+    played = trivial.Played(np.array([-9.0, -2.0, -1.0]), np.array([[0, 0.05, 0], [13, 0.069, 0], [0, 0.08, 0]]))
+    np.testing.assert_array_equal(played.order(room), [1, 0, 2])
+
+
 def test_a_clock_plan_repeats_every_day_and_holds_within_a_block():
     plan = ClockPlan(((0,), (1,)), 4)
     actions = np.asarray(plan.actions(np.arange(8.0), 96, 48))
