@@ -317,6 +317,18 @@ def test_learners_and_baselines_play_the_episodes_of_the_references(task, split,
         assert episode_hash(asked["draws"], asked["seed"]) == record["episodes"]
 
 
+def test_a_further_split_of_the_causal_planner_leaves_those_it_has(board, monkeypatch):
+    def scores(sim, names):
+        return [SimpleNamespace(name=names[0], records=[record(sim, 3.0)])]
+
+    monkeypatch.setattr(leaderboard, "baseline_scores", scores)
+    board("marl_opf:causal", "--split", "load_stress")
+    text, _ = board("marl_opf:causal", "--split", "line_tightening")
+    lines = [line.strip("|").split("|") for line in text.splitlines() if line.startswith("|`marl_opf`|causal|")]
+    returns = {cells[2]: cells[5] for cells in lines}
+    assert (returns["load_stress"], returns["line_tightening"]) == ("3", "3")
+
+
 def test_a_causal_planner_stands_beside_the_learners_and_nothing_is_trained_for_it(board, monkeypatch):
     def scores(sim, names):
         return [SimpleNamespace(name=names[0], records=[record(sim, 3.0)])]

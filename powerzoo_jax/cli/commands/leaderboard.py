@@ -170,7 +170,7 @@ def _row(
     """
     try:
         if algorithm == CAUSAL:
-            return _planned(task, named_splits(task) if options.split is None else tuple(options.split))
+            return _planned(task, _planned_splits(task, options.split, rows))
         learner = algorithm or resolve_config(task, None, ()).algorithm
         config = resolve_config(task, learner, settings_of(options.settings, learner))
         run = Run(options.runs / f"{task}_{config.algorithm}", config, options.seeds, modules=options.module)
@@ -287,6 +287,14 @@ def _nash_conv(sim: Sim, act: Act) -> float:
     """Gain of the agents of a market by leaving a joint policy, on the episodes of the shipped record [$]."""
     record = get_reference(sim.spec.id, sim.spec.split)
     return exploitability(sim, Policy(act), recorded_starts(sim, record), seed=record["seed"]).nash_conv
+
+
+def _planned_splits(task: str, asked: Sequence[str] | None, rows: Sequence[Row]) -> tuple[str, ...]:
+    """Named splits that the planner of a task plays: all, or those asked for and those that its row has already."""
+    if asked is None:
+        return named_splits(task)
+    before = next((row.get("named", {}) for row in rows if key_of(row) == (task, CAUSAL)), {})
+    return tuple(dict.fromkeys((*before, *asked)))
 
 
 def _planned(task: str, named: Sequence[str]) -> Row:
