@@ -293,7 +293,7 @@ def _planned_splits(task: str, asked: Sequence[str] | None, rows: Sequence[Row])
     """Named splits that the planner of a task plays: all, or those asked for and those that its row has already."""
     if asked is None:
         return named_splits(task)
-    before = next((row.get("named", {}) for row in rows if key_of(row) == (task, CAUSAL)), {})
+    before: Row = next((row.get("named", {}) for row in rows if key_of(row) == (task, CAUSAL)), {})
     return tuple(dict.fromkeys((*before, *asked)))
 
 
