@@ -217,10 +217,6 @@ def fit_trivial(
     finals: list[tuple[str, ClockPlan, np.ndarray]] = []
     played: list[tuple[float, np.ndarray]] = []
     for kind, shape in shapes(sim).items():
-
-        def evaluate(some: np.ndarray, on: Training, shape: ClockPlan = shape) -> Played:
-            return play_candidates(sim, shape, some, on.draws, on.keys)
-
         state = folder / f"{task_id}_v{sim.spec.version}_{kind}.json" if folder else None
         constant = finals[0][2] if finals else None
         search = load_search(state) if state and state.is_file() else start_search(kind, shape.size, constant)
@@ -229,13 +225,14 @@ def fit_trivial(
             coarse = search.generation < GENERATIONS[kind]
             count = POPULATION if coarse else POPULATION // FEWER
             on = few if coarse else more
-            advance(search, partial(evaluate, on=on), on.room, seed, count)
+            play = partial(play_candidates, sim, shape, draws=on.draws, keys=on.keys)
+            advance(search, play, on.room, seed, count)
             if state:
                 search.save(state)
             if progress:
                 progress(kind, search.generation, total)
         rounded = search.best.round(DIGITS)
-        found = evaluate(rounded, more)
+        found = play_candidates(sim, shape, rounded, more.draws, more.keys)
         first = found.order(more.room)[0]
         finals.append((kind, shape, rounded[first]))
         played.append((float(found.money[first]), found.cost[first]))
