@@ -37,7 +37,7 @@ with contextlib.ExitStack() as held:
 SAVE = """
 import sys
 import jax.numpy as jnp
-from powerzoo_jax.rl import checkpoint
+from powerzoo_jax.rl.training import checkpoint
 from powerzoo_jax.rl.training.config import PPOConfig
 for updates in range(1, 10_000):
     checkpoint.save(sys.argv[1], {"w": jnp.full(9, updates)}, PPOConfig(lr=1 / updates), updates=updates)

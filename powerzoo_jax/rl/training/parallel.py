@@ -6,7 +6,7 @@ device, and minibatches are shuffled within a device, so that no sample travels.
 With several processes call `jax.distributed.initialize` first; the mesh then covers the devices of all of them.
 
 Example:
-    from powerzoo_jax.rl import ppo
+    from powerzoo_jax.rl.algorithms import ppo
     from powerzoo_jax.rl.training.config import PPOConfig
     mesh = make_mesh()
     sim = spread(powerzoo_jax.make("battery_arbitrage", split="train"), mesh)
