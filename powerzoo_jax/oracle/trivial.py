@@ -160,8 +160,9 @@ class Search:
     spread: np.ndarray
     best: np.ndarray
 
-    def save(self, path: Path) -> None:
-        fields = {name: np.asarray(value).tolist() for name, value in vars(self).items()}
+    def save(self, path: Path, room: np.ndarray) -> None:
+        """Write the state, and beside which budgets (C,) its candidates were ordered."""
+        fields = {name: np.asarray(value).tolist() for name, value in (vars(self) | {"room": room}).items()}
         path.write_text(json.dumps(fields), encoding="utf-8")
 
 
@@ -173,9 +174,15 @@ def start_search(kind: str, size: int, constant: np.ndarray | None = None) -> Se
     return Search(kind, 0, mean, np.full(size, SPREAD / 2), np.tile(mean, (CHECKED, 1)))
 
 
-def load_search(path: Path) -> Search:
-    """A search as `Search.save` left it."""
+def load_search(path: Path, room: np.ndarray) -> Search:
+    """A search as `Search.save` left it; raises ValueError where it was begun beside other budgets (C,)."""
     fields = json.loads(path.read_text(encoding="utf-8"))
+    before = np.asarray(fields.get("room", ()), np.float64)
+    if before.shape != room.shape or not np.allclose(before, room, rtol=1e-5, atol=0):
+        raise ValueError(
+            f"{path} holds a search whose candidates could reach {before.tolist()} in the cost channels, which is "
+            f"{room.tolist()} now; delete the file, or name another folder, to begin the search anew"
+        )
     arrays = {name: np.asarray(fields[name]) for name in ("mean", "spread", "best")}
     return Search(fields["kind"], fields["generation"], **arrays)
 
@@ -219,7 +226,7 @@ def fit_trivial(
     for kind, shape in shapes(sim).items():
         state = folder / f"{task_id}_v{sim.spec.version}_{kind}.json" if folder else None
         constant = finals[0][2] if finals else None
-        search = load_search(state) if state and state.is_file() else start_search(kind, shape.size, constant)
+        search = load_search(state, few.room) if state and state.is_file() else start_search(kind, shape.size, constant)
         total = GENERATIONS[kind] + REFINED
         while search.generation < total:
             coarse = search.generation < GENERATIONS[kind]
@@ -228,7 +235,7 @@ def fit_trivial(
             play = partial(play_candidates, sim, shape, draws=on.draws, keys=on.keys)
             advance(search, play, on.room, seed, count)
             if state:
-                search.save(state)
+                search.save(state, few.room)
             if progress:
                 progress(kind, search.generation, total)
         rounded = search.best.round(DIGITS)

@@ -36,7 +36,7 @@ def searched(generations, start=None, path=None):
     for _ in range(generations):
         trivial.advance(search, quadratic, BUDGET, seed=1, count=250)
         if path:
-            search.save(path)
+            search.save(path, BUDGET)
     return search
 
 
@@ -50,9 +50,15 @@ def test_the_search_finds_the_best_of_the_feasible_candidates():
 def test_a_search_goes_on_from_disk_as_if_it_had_not_stopped(tmp_path):
     whole = searched(6)
     searched(3, path=tmp_path / "state.json")
-    resumed = searched(3, start=trivial.load_search(tmp_path / "state.json"))
+    resumed = searched(3, start=trivial.load_search(tmp_path / "state.json", BUDGET))
     np.testing.assert_array_equal(whole.mean, resumed.mean)
     np.testing.assert_array_equal(whole.best, resumed.best)
+
+
+def test_a_search_does_not_go_on_beside_other_budgets(tmp_path):
+    searched(1, path=tmp_path / "state.json")
+    with pytest.raises(ValueError, match=r"state\.json holds .*\[1\.0, inf\].*\[2\.0, inf\] now; delete the file"):
+        trivial.load_search(tmp_path / "state.json", 2 * BUDGET)
 
 
 def test_feasible_candidates_come_first_and_then_those_that_break_less():
