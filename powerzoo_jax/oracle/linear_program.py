@@ -113,6 +113,13 @@ class ProgramWriter(RowBlock):
         self.width += at.size
         return at
 
+    def part(self, program: LinearProgram, scale: float = 1.0) -> np.ndarray:
+        """Add columns and rows of a linear program, its cost times `scale`, and return the columns, (n,)."""
+        columns = self.columns(len(program.cost), scale * program.cost, program.low, program.high)
+        rows, entries = self.rows(len(program.row_low), program.row_low, program.row_high), program.matrix.tocoo()
+        self.put(rows[entries.row], columns[entries.col], entries.data)
+        return columns
+
     def program(self, *more: RowBlock) -> LinearProgram:
         """The program written so far, and under its rows those of further blocks."""
         from scipy import sparse

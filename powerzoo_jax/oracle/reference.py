@@ -30,6 +30,7 @@ from powerzoo_jax.oracle.lagrangian import (
     Progress,
     ReachPlanner,
     Relaxation,
+    StartedPlanner,
     choose_plans,
     dual_value,
     missing_room,
@@ -123,12 +124,7 @@ def reference(
             best = play_best(sim, draws, seed, pool)
     if isinstance(planner, BoundPlanner):
         found = _closest(sim, planner, found, n, progress)
-    record = _record(sim, played | {BEST: best}, found, few)
-    if not isinstance(planner, ReachPlanner):
-        return record
-    each = np.array([planner.reached_bound(episode, found.price) for episode in range(n)])
-    reached = dual_value(found.price, each, np.asarray(sim.spec.cost_budget))
-    return record | rounded({"bound_of_actions": reached}, DIGITS)
+    return _record(sim, played | {BEST: best}, found, few) | _of_actions(sim, planner, found.price, n)
 
 
 def replayed(task_id: str, split: str = "test", *, version: int | None = None) -> dict[str, Any]:
@@ -156,10 +152,10 @@ def replayed(task_id: str, split: str = "test", *, version: int | None = None) -
 def rebounded(
     task_id: str, split: str = "test", *, version: int | None = None, progress: Progress | None = None
 ) -> dict[str, Any]:
-    """The shipped record of a task with the bound computed anew at its prices; plans and policies stay.
+    """The shipped record of a task with the bound computed anew, at its prices or those that its planner begins with.
 
-    For bounds that became closer after the plans were made. Arguments and errors as in `replayed`; ValueError too for
-    a task whose planner has no bound but that of a plan.
+    For bounds that became closer after the plans were made; plans and policies stay. Arguments and errors as in
+    `replayed`; ValueError too for a task whose planner has no bound but that of a plan.
     """
     record = get_reference(task_id, split, version=version)
     sim = make(task_id, version=version, split=split)
@@ -170,12 +166,25 @@ def rebounded(
     price = np.array([record["prices"].get(channel, 0.0) for channel in sim.spec.cost_names])
     if isinstance(planner, FlooredPlanner):
         price = np.maximum(price, planner.least_price)
-    bound = dual_value(price, _bounds(planner, price, n, progress), np.asarray(sim.spec.cost_budget))
-    gap = (bound - record[BEST]) / (record[BEST] - record[RULE])
+    prices = [price, *(planner.first_prices if isinstance(planner, StartedPlanner) else ())]
+    budget = np.asarray(sim.spec.cost_budget)
+    bounds = [dual_value(each, _bounds(planner, each, n, progress), budget) for each in prices]
+    price, bound = prices[int(np.argmin(bounds))], min(bounds)
+    gap = None if record["gap"] is None else (bound - record[BEST]) / (record[BEST] - record[RULE])
     told = {
         channel: float(x) for channel, x in zip(sim.spec.cost_names, price, strict=True) if channel in record["prices"]
     }
-    return record | rounded({"bound": bound, "gap": gap, "prices": told}, DIGITS)
+    closer = rounded({"bound": bound, "gap": gap, "prices": told}, DIGITS)
+    return record | closer | _of_actions(sim, planner, price, n)
+
+
+def _of_actions(sim: Sim, planner: PricedPlanner, price: np.ndarray, n: int) -> dict[str, float]:
+    """Bound of what the actions of the task can reach at prices (C,), of planners that have one."""
+    if not isinstance(planner, ReachPlanner):
+        return {}
+    each = np.array([planner.reached_bound(episode, price) for episode in range(n)])
+    found: dict[str, float] = rounded({"bound_of_actions": dual_value(price, each, np.asarray(sim.spec.cost_budget))})
+    return found
 
 
 def _closest(sim: Sim, planner: BoundPlanner, found: Relaxation, n: int, progress: Progress | None) -> Relaxation:

@@ -216,8 +216,8 @@ _BOOKS: dict[str, str] = {
     "marl_ev_v2g_1d": "powerzoo_jax.oracle.feeder.policies:VEHICLES",
     "comparison_tso_centralized": "powerzoo_jax.oracle.commitment.policies:OPERATOR",
     "gencos_bidding": "powerzoo_jax.oracle.market:BIDDING",
-    "joint_trans_dist": "powerzoo_jax.oracle.joint:JOINT",
-    "joint_trans_dist_7d": "powerzoo_jax.oracle.joint:JOINT",
+    "joint_trans_dist": "powerzoo_jax.oracle.joint.policies:JOINT",
+    "joint_trans_dist_7d": "powerzoo_jax.oracle.joint.policies:JOINT",
     "marl_opf": "powerzoo_jax.oracle.transmission.policies:DISPATCH",
     "marl_opf_118": "powerzoo_jax.oracle.transmission.economic:ECONOMIC",
     "marl_opf_7d": "powerzoo_jax.oracle.transmission.policies:DISPATCH",
@@ -292,16 +292,20 @@ def has_causal(task_id: str) -> bool:
 
 FEEDER_PLANS = "powerzoo_jax.oracle.feeder.priced:FeederPlans"
 DISPATCH_PLANS = "powerzoo_jax.oracle.transmission.priced:DispatchPlans"
+JOINT_PLANS = "powerzoo_jax.oracle.joint.priced:JointPlans"
+COMMITMENT_PLANS = "powerzoo_jax.oracle.commitment.priced:CommitmentPlans"
 ORACLE_PLANS = "powerzoo_jax.oracle.foresight:OraclePlans"
 
 _PRICED: dict[str, str] = {
     "battery_arbitrage": "powerzoo_jax.oracle.storage.priced:StoragePlans",
-    "comparison_tso_centralized": "powerzoo_jax.oracle.commitment.priced:CommitmentPlans",
+    "comparison_tso_centralized": COMMITMENT_PLANS,
     "dc_microgrid": "powerzoo_jax.oracle.microgrid.priced:MicrogridPlans",
     "dc_microgrid_safe": "powerzoo_jax.oracle.microgrid.priced:MicrogridPlans",
     "dc_scheduling": "powerzoo_jax.oracle.datacenter.priced:SitePlans",
     "dc_scheduling_7d": "powerzoo_jax.oracle.datacenter.priced:SitePlans",
     "dso": FEEDER_PLANS,
+    "joint_trans_dist": JOINT_PLANS,
+    "joint_trans_dist_7d": JOINT_PLANS,
     "marl_der_arbitrage": FEEDER_PLANS,
     "marl_der_arbitrage_5bat": FEEDER_PLANS,
     "marl_der_arbitrage_7d": FEEDER_PLANS,
@@ -309,6 +313,7 @@ _PRICED: dict[str, str] = {
     "marl_ev_v2g": FEEDER_PLANS,
     "marl_ev_v2g_10ev": FEEDER_PLANS,
     "marl_ev_v2g_1d": FEEDER_PLANS,
+    "marl_uc": COMMITMENT_PLANS,
     **dict.fromkeys(("marl_opf", "marl_opf_118", "marl_opf_7d", "opf_118", "opf_118_7d"), DISPATCH_PLANS),
 }
 

@@ -267,7 +267,7 @@ def test_the_command_stores_what_it_found(tmp_path, monkeypatch, capsys):
 
 
 def test_where_no_planner_prices_the_channels_the_oracle_is_the_planner():
-    assert get_priced("marl_uc") is OraclePlans and "marl_uc" not in list_priced()
+    assert get_priced("gencos_bidding") is OraclePlans and "gencos_bidding" not in list_priced()
     sim = powerzoo_jax.make("battery_arbitrage", split="val")
     draws, keys, pool = seeded_starts(sim, 3, SEED), episode_keys(SEED, 3), PlanPool()
     found = search_prices(OraclePlans(sim, draws, keys), 3, np.asarray(sim.spec.cost_budget), pool=pool)

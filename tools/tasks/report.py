@@ -72,7 +72,8 @@ bound, and the gap is (bound - best) / (best - rule). The gain is 0 for the rule
 brackets breaks a budget and has no gain; a best in brackets is of the plans that break budgets least, where none are
 known that keep them. Trivial is the better of the best constant action and the best clock plan, causal a planner that
 knows no more than learners do. Where units share the load by their scores, the bound holds for every dispatch, also for
-those that no scores lead to, so that plans cannot close the whole gap. How far rules stay below budgets stands in
+those that no scores lead to, so that plans cannot close the whole gap; the bound of actions is that of what scores can
+reach, where one is known. How far rules stay below budgets stands in
 `benchmarks/results/margins.tsv`, by `python -m tools.tasks.margins`.
 """
 
@@ -114,19 +115,21 @@ def _references() -> Iterator[str]:
     yield ""
     yield from REFERENCES.splitlines()
     yield ""
-    yield f"| task | split | episodes | {' | '.join(POLICIES)} | bound | gap | gain of trivial | gain of causal |"
-    yield f"|---|---|{'---:|' * (len(POLICIES) + 5)}"
+    columns = ("episodes", *POLICIES, "bound", "of actions", "gap", "gain of trivial", "gain of causal")
+    yield f"| task | split | {' | '.join(columns)} |"
+    yield f"|---|---|{'---:|' * len(columns)}"
     for task, versions in sorted(load_table().items()):
         for split, record in sorted(versions.get(version_key(task), {}).items()):
             yield f"| `{task}` | {split} | {record['n']} | {' | '.join(_between(record))} |"
 
 
 def _between(record: dict[str, Any]) -> Iterator[str]:
-    """Cells of a record: returns of policies, bound and gap, gains of those that look at nothing and at the past."""
+    """Cells of a record: returns of policies, bounds and gap, gains of those that look at nothing and at the past."""
     for name in POLICIES:
         shown = _number(record.get(name))
         yield shown if record["feasible"].get(name, True) else f"({shown})"
     yield _number(record["bound"])
+    yield _number(record.get("bound_of_actions"))
     yield "-" if record["gap"] is None else f"{round(100 * record['gap'], 2) + 0.0:.2f} %"
     for name in (TRIVIAL, CAUSAL):
         known = name in record and record["feasible"]["rule"]

@@ -25,7 +25,7 @@ from powerzoo_jax.oracle.causal.dispatch import BEYOND, LOAD, scores_at, train_l
 from powerzoo_jax.oracle.causal.forecast import DailyForecast, fit_forecast, remember, train_sim
 from powerzoo_jax.oracle.causal.storage import AHEAD_DAYS, NEED_PER_MWH
 from powerzoo_jax.oracle.causal.storage_value import Outlook, TradedStore, command_mw, settled_slope, value_slope
-from powerzoo_jax.oracle.joint import (
+from powerzoo_jax.oracle.joint.policies import (
     DEEP_PU,
     boundary_demand,
     boundary_prices,

@@ -14,10 +14,10 @@ from powerzoo_jax.envs.transmission.units import RESERVE, reserve_share
 from powerzoo_jax.oracle.commitment.descent import dearest_first, descend
 from powerzoo_jax.oracle.commitment.fleets import FleetPlan, plan_fleets
 from powerzoo_jax.oracle.commitment.lagrangian import relax_commitment
-from powerzoo_jax.oracle.commitment.policies import MARGIN, join, secure_output
+from powerzoo_jax.oracle.commitment.policies import MARGIN, MOST_UNITS, join, secure_output
 from powerzoo_jax.oracle.commitment.problem import CommitmentDay
-from powerzoo_jax.oracle.commitment.secure import operate
-from powerzoo_jax.oracle.foresight import PlayedPlans, play_plans
+from powerzoo_jax.oracle.commitment.secure import operate, plan_day
+from powerzoo_jax.oracle.foresight import LEAST_BUDGET, PlayedPlans, play_plans
 from powerzoo_jax.oracle.lagrangian import PricedPlan
 from powerzoo_jax.oracle.registry import follow
 from powerzoo_jax.oracle.transmission.dispatch import host_system
@@ -25,9 +25,9 @@ from powerzoo_jax.oracle.transmission.economic import STEPS
 from powerzoo_jax.oracle.transmission.episode import commitment_problem
 from powerzoo_jax.oracle.transmission.priced import OVERLOAD
 
-# of missing reserve [USD/MW] and of overload [USD/MVA] in a step. The budgets, 5 MW and 10 MVA a day, then add
-# 1,500 USD to a bound, a thousandth of a day's cost
-RESERVE_USD, OVERLOAD_USD = 100.0, 100.0
+# of a day's whole budget of missing reserve and of overload at the highest prices: what a bound of some 1e5 to 1e6 USD
+# loses by them
+RESERVE_USD, OVERLOAD_USD = 500.0, 1000.0
 
 
 class CommitmentPlans:
@@ -35,8 +35,9 @@ class CommitmentPlans:
 
     An episode has a handful of plans, which are executed once: unit decommitment from all units and from the list of
     the rule, with a reserve and without, and at prices the program with fleets, each operated within ramps and ratings,
-    and the rule. A price chooses among them. Without prices bounds are of the relaxation that prices load and reserve,
-    in which ramps and ratings are left out; with prices those of the program as well.
+    the rule, and of few units the plan of the day that keeps all limits. A price chooses among them. Without prices
+    bounds are of the relaxation that prices load and reserve, in which ramps and ratings are left out; with prices
+    those of the program as well.
 
     first_prices:  that the search begins with after none: plans keep the budgets anyway, bounds need a price for that
     """
@@ -46,8 +47,12 @@ class CommitmentPlans:
         self.system, self.wanted = host_system(sim), secure_output(sim, STEPS["rule"])
         self.money = sim.spec.term_weights[0]
         self.reserve, self.overload = (sim.spec.cost_names.index(name) for name in (RESERVE, OVERLOAD))
-        self.most_price = np.zeros(len(sim.spec.cost_names))
-        self.most_price[[self.reserve, self.overload]] = self.money * np.array([RESERVE_USD, OVERLOAD_USD])
+        self.most_price, budget = np.zeros((2, len(sim.spec.cost_names)))
+        limited = [self.reserve, self.overload]
+        budget[limited] = np.asarray(sim.spec.cost_budget)[limited]
+        self.most_price[limited] = (
+            self.money * np.array([RESERVE_USD, OVERLOAD_USD]) / np.maximum(budget[limited], LEAST_BUDGET)
+        )
         self.first_prices = (self.most_price,)
         self.known: dict[int, PlayedPlans] = {}
         self.solved: dict[tuple[int, bytes], FleetPlan] = {}
@@ -89,7 +94,7 @@ class CommitmentPlans:
         return day if share is None else replace(day, reserve_mw=day.reserve_mw - (1 + share) * self.system.shunt_mw)
 
     def _simple(self, episode: int) -> list[np.ndarray]:
-        """Actions (T, A, U) of the rule and of unit decommitment."""
+        """Actions (T, A, U) of the rule, of unit decommitment and of the plan of a few units."""
         share, bare = float(reserve_share(self.sim.params)), self._day(episode, None)
         path, scores = operate(bare, MARGIN, self.wanted, self.system)
         actions, free = [join(self.sim, scores, path)], np.zeros(path.shape)
@@ -98,6 +103,9 @@ class CommitmentPlans:
             dear = dearest_first(day)
             for start, order in ((np.ones_like(path), dear), (path, dear[::-1])):
                 actions.append(self._operated(episode, descend(day, start, free, order)))
+        if path.shape[1] <= MOST_UNITS:
+            whole = plan_day(self.system, self._day(episode, share))
+            actions.append(join(self.sim, whole.scores, whole.on))
         return actions
 
     def _operated(self, episode: int, on: np.ndarray, **margins: float) -> np.ndarray:

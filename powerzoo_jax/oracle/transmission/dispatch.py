@@ -8,6 +8,7 @@ fixed multipliers they are straight lines over the load, and the highest line co
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from itertools import pairwise
 from math import exp
@@ -148,20 +149,31 @@ def rated_floor(
     """Lower bounds of the cost of units `on` under the ratings, for any dispatch; touched at the loads (K,) [MW].
 
     overload_usd:  [USD/MWh] paid for what each branch carries beyond its rating; None for dispatches that keep them all
+    """
+    straight, watched = [], _none(system)
+    for load in loads_mw:
+        found = support(system, on, float(load), watched, overload_usd)
+        straight.append(line_of(system, on, found))
+        watched = found.watched
+    return Floor(*(np.array(part) for part in zip(*straight, strict=True)))
+
+
+def support(
+    system: DispatchSystem, on: np.ndarray, load_mw: float, watched: np.ndarray, overload_usd: float | None
+) -> SolvedLoad:
+    """Dispatch of a load whose multipliers give the highest of all lower bounds there, see `line_of`.
+
+    watched:       (L,) bool  branches whose ratings enter at once
+    overload_usd:  as in `rated_floor`
 
     At a price pi the excess adds (pi - a - b) excess to the Lagrangian, a and b the multipliers of both sides of a
     rating: it is left out where a + b <= pi, which multipliers that are larger by rounding are scaled down to.
     """
-    straight, watched = [], _none(system)
-    rules = DispatchRules(scores=False, soft=False, overload_usd=overload_usd)
-    for load in loads_mw:
-        found = _solve(system, on, float(load), watched, rules)
-        both = found.upper + found.lower
-        over = (overload_usd is not None) & (both > (overload_usd or 0.0))
-        fits = np.where(over, (overload_usd or 0.0) / np.where(over, both, 1.0), 1.0)
-        straight.append(_line_of(system, on, found.price, fits * found.upper, fits * found.lower))
-        watched = found.watched
-    return Floor(*(np.array(part) for part in zip(*straight, strict=True)))
+    found = _solve(system, on, load_mw, watched, DispatchRules(scores=False, soft=False, overload_usd=overload_usd))
+    both = found.upper + found.lower
+    over = (overload_usd is not None) & (both > (overload_usd or 0.0))
+    fits = np.where(over, (overload_usd or 0.0) / np.where(over, both, 1.0), 1.0)
+    return found._replace(upper=fits * found.upper, lower=fits * found.lower)
 
 
 @dataclass(frozen=True, eq=False)
@@ -186,27 +198,33 @@ def reached_floor(system: DispatchSystem, on: np.ndarray, loads_mw: np.ndarray, 
     """Lower bounds of the cost of what scores reach, p - low = min(room, level * weight), at loads (K,) [MW], rising.
 
     overload_usd:  [USD/MWh] paid for what each branch carries beyond its rating
+    """
+    floors, least, most = [], [], []
+    for box in level_boxes(system, on, loads_mw[0], loads_mw[-1]):
+        lightest, heaviest = np.clip([box.low_mw.sum(), box.high_mw.sum()], loads_mw[0], loads_mw[-1])
+        touched = loads_mw[(lightest <= loads_mw) & (loads_mw <= heaviest)]
+        touched = touched if touched.size else np.array([(lightest + heaviest) / 2])
+        floors.append(rated_floor(box, on, touched, overload_usd))
+        least.append(box.low_mw.sum())
+        most.append(box.high_mw.sum())
+    return ReachedFloor(tuple(floors), np.array(least), np.array(most))
+
+
+def level_boxes(system: DispatchSystem, on: np.ndarray, least_mw: float, most_mw: float) -> Iterator[DispatchSystem]:
+    """The system once for each interval of the level of scores that can serve a load between two [MW].
 
     Where the level lies between two values, outputs lie between the smallest weight of the lower one and the largest
     of the upper one: a box, whose bounds are those of free dispatch. The intervals cover all levels.
     """
     low = np.where(on, system.low_mw, 0.0)
     room = np.where(on, system.high_mw, 0.0) - low
-    first = max(loads_mw[0] - low.sum(), LEAST_STEP_MW) / MOST / max(int((room > 0).sum()), 1)
+    first = max(least_mw - low.sum(), LEAST_STEP_MW) / MOST / max(int((room > 0).sum()), 1)
     count = 2 + int(np.ceil(np.log(max(room.max() / LEAST / first, 1.0)) / np.log(LEVEL_STEP)))
     edges = np.concatenate([[0.0], first * LEVEL_STEP ** np.arange(count), [np.inf]])
-    floors, least, most = [], [], []
     for lower, upper in pairwise(edges):
         box = low + np.minimum(room, LEAST * lower), low + np.minimum(room, MOST * upper)
-        lightest, heaviest = np.clip([box[0].sum(), box[1].sum()], loads_mw[0], loads_mw[-1])
-        if lightest > box[1].sum() or heaviest < box[0].sum():
-            continue
-        touched = loads_mw[(lightest <= loads_mw) & (loads_mw <= heaviest)]
-        touched = touched if touched.size else np.array([(lightest + heaviest) / 2])
-        floors.append(rated_floor(_within(system, *box), on, touched, overload_usd))
-        least.append(box[0].sum())
-        most.append(box[1].sum())
-    return ReachedFloor(tuple(floors), np.array(least), np.array(most))
+        if box[0].sum() <= most_mw and least_mw <= box[1].sum():
+            yield _within(system, *box)
 
 
 def _within(system: DispatchSystem, low_mw: np.ndarray, high_mw: np.ndarray) -> DispatchSystem:
@@ -375,14 +393,13 @@ def _program(
     return writer.program(), _Places(piece, rest, balance[0], sides)
 
 
-def _line_of(
-    system: DispatchSystem, on: np.ndarray, price: float, upper: np.ndarray, lower: np.ndarray
-) -> tuple[float, float]:
-    """Base [USD/h] and slope [USD/MWh] over the load of the bound that multipliers give.
+def line_of(system: DispatchSystem, on: np.ndarray, found: SolvedLoad) -> tuple[float, float]:
+    """Base [USD/h] and slope [USD/MWh] over the load of the bound that the multipliers of a dispatch give.
 
     L = sum min_p (C - (y - H' mu) p) + min (voll - y + mu h) shed + min (s + y) spill + y D
         + mu (f_0 - h (D - shunt)) - (a + b) rate,   mu = a - b, h the flow per MW of load
     """
+    price, upper, lower = found.price, found.upper, found.lower
     mu = upper - lower
     _, least = cheapest_output(system.costs, price - system.of_unit.T @ mu)
     per_load = float(mu @ system.of_load)

@@ -165,13 +165,20 @@ def boundary_prices(sim: Sim, system: DispatchSystem, loads_mw: np.ndarray) -> B
     return BoundaryPrices(reached, free, rated if usable else free, free_usd, rated_usd[0] if usable else free_usd)
 
 
-def _plans(
+def battery_fleets(
+    sim: Sim, soc: np.ndarray, price: np.ndarray, may_charge: np.ndarray | None = None
+) -> list[StorageEpisode]:
+    """The batteries of each feeder, paid the prices (K, T) [USD/MWh] of its bus."""
+    hung = np.asarray(sim.params.feeder_bus)
+    fleets = zip(soc.reshape(len(hung), -1), hung, strict=True)
+    return [_batteries(sim, own, price[k], may_charge) for own, k in fleets]
+
+
+def battery_plans(
     sim: Sim, soc: np.ndarray, price: np.ndarray, may_charge: np.ndarray | None = None
 ) -> tuple[np.ndarray, float, float]:
     """Best plan (T, F S) [MW] at prices (K, T), its wear less what settles, and the most that all can earn, [USD]."""
-    hung, scale = np.asarray(sim.params.feeder_bus), float(sim.params.feeder_scale)
-    fleets = zip(soc.reshape(len(hung), -1), hung, strict=True)
-    problems = [_batteries(sim, own, price[k], may_charge) for own, k in fleets]
+    problems, scale = battery_fleets(sim, soc, price, may_charge), float(sim.params.feeder_scale)
     solved = [solve_storage(problem) for problem in problems]
     spent = 0.0
     for problem, found in zip(problems, solved, strict=True):
@@ -248,13 +255,13 @@ def _foresee(sim: Sim, draws: Draw, keys: Array) -> OraclePlan:
     plans = []
     for own, price, room in zip(soc, prices, voltage_room(sim, draws, loads), strict=True):
         wanted = price.reached + SUPPORT_USD * np.maximum(-room, 0)
-        plans.append(_plans(sim, own, wanted, charging_share(room)))
+        plans.append(battery_plans(sim, own, wanted, charging_share(room)))
     below = np.stack([_normed(sim, plan) for plan, _, _ in plans])
     actions, costs = _optimal_units(sim, draws, below, loads)
     money = []
     for i, (price, (_, spent, _)) in enumerate(zip(prices, plans, strict=True)):
         supports = ((price.free, price.free_usd), (price.rated, price.rated_usd))
-        free, rated = (dt * usd.sum() - _plans(sim, soc[i], at)[2] for at, usd in supports)
+        free, rated = (dt * usd.sum() - battery_plans(sim, soc[i], at)[2] for at, usd in supports)
         money.append([costs[i] + spent, free, max(rated, free)])
     objective, bound, kept_bound = -sim.spec.term_weights[0] * np.array(money).T
     return OraclePlan(follow(sim, actions), objective, bound, kept_bound)
