@@ -8,12 +8,14 @@ import numpy as np
 import pytest
 
 import powerzoo_jax
-from powerzoo_jax.oracle import evaluate_baseline
+from powerzoo_jax.oracle import evaluate_baseline, get_baselines
 from powerzoo_jax.oracle.commitment.descent import MISSING_USD, dearest_first, descend, running_costs
 from powerzoo_jax.oracle.commitment.lagrangian import relax_commitment
 from powerzoo_jax.oracle.commitment.plan import solve_commitment
 from powerzoo_jax.oracle.commitment.priced import CommitmentPlans
 from powerzoo_jax.oracle.commitment.problem import play_commitment
+from powerzoo_jax.oracle.foresight import play_plans
+from powerzoo_jax.oracle.registry import follow
 from powerzoo_jax.tasks.score import SEED, episode_keys, seeded_starts
 from tests.oracle.commitment.test_plan import brute_force, small_problem
 
@@ -79,3 +81,25 @@ def test_plans_of_the_operator_keep_reserve_and_ratings_and_earn_more_than_the_r
     budget = np.asarray(sim.spec.cost_budget)
     assert (plan.cost <= budget).all() and rule < plan.value < plan.bound
     assert plan.value < planner.bound(0, 0 * planner.most_price)
+
+
+@pytest.mark.full
+def test_few_units_have_plans_close_to_a_bound_that_no_policy_exceeds():
+    sim, n = powerzoo_jax.make("marl_uc", split="val"), 2
+    draws, keys = seeded_starts(sim, n, SEED), episode_keys(SEED, n)
+    planner, rules = CommitmentPlans(sim, draws, keys), get_baselines("marl_uc").rules
+    price = 0.8 * planner.most_price
+    plans = [planner.plan(day, price) for day in range(n)]
+    free = np.array([planner.bound(day, 0 * price) for day in range(n)])
+    random = np.random.default_rng(4).uniform(-1, 1, (n, sim.spec.horizon, sim.env.dims.agent, 2))
+    policies = [follow(sim, random), *(rules[name](sim, draws, keys) for name in rules)]
+    played = [play_plans(sim, draws, keys, policy) for policy in policies]
+    worth = np.array([p.value - p.cost @ price for p in played])
+    best = np.array([plan.value - plan.cost @ price for plan in plans])
+    known = [max(planner.known[day].value - planner.known[day].cost @ price) for day in range(n)]
+    bound, rule = np.array([plan.bound for plan in plans]), worth[1 + list(rules).index("rule")]
+    assert (
+        (worth.max(axis=0) <= bound).all() and (best == known).all() and (best < bound).all() and (bound < free).all()
+    )
+    # of what lies between rule and bound, the plans reach most
+    assert (bound - best).sum() < 0.1 * (bound - rule).sum()
