@@ -11,19 +11,21 @@ SMALL = 2000
 TIMES = 8  # as many items in the larger of two sizes
 # A linear reader takes 8 times as long, a quadratic one 64 times; CPU seconds, and a part for what does not grow.
 MOST_TIMES, FIXED_S = 30, 0.1
+TRIES = 3  # a busy machine may delay one, a reader that is not linear all of them
 
 
 @pytest.mark.filterwarnings("ignore:Duplicate name")
 @pytest.mark.parametrize("item", INPUTS, ids=lambda item: f"{item.reader}: {item.name}")
 def test_a_hostile_input_is_refused_or_read_rightly_in_linear_time(item, tmp_path):
-    spent = []
-    for size in (SMALL, TIMES * SMALL):
+    def spent(size: int) -> float:
         found = try_out(item.make(tmp_path, min(size, item.full)), item.right)
         assert found.what in (READ, REFUSED), found.message
         assert found.what == REFUSED or item.right is not None
         assert len(found.message) < 6000
-        spent.append(found.seconds)
-    assert spent[1] < MOST_TIMES * spent[0] + FIXED_S
+        return found.seconds
+
+    most = MOST_TIMES * spent(SMALL) + FIXED_S
+    assert any(spent(TIMES * SMALL) < most for _ in range(TRIES))
 
 
 def test_a_foreign_traceback_and_a_wrong_result_are_counted(monkeypatch, tmp_path, capsys):

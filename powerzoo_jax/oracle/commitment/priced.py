@@ -25,8 +25,8 @@ from powerzoo_jax.oracle.transmission.economic import STEPS
 from powerzoo_jax.oracle.transmission.episode import commitment_problem
 from powerzoo_jax.oracle.transmission.priced import OVERLOAD
 
-# of a day's whole budget of missing reserve and of overload at the highest prices: what a bound of some 1e5 to 1e6 USD
-# loses by them
+# that a day's whole budget of missing reserve, and of overload, costs at the highest prices: a bound loses as much, of
+# some 1e5 to 1e6 USD
 RESERVE_USD, OVERLOAD_USD = 500.0, 1000.0
 
 

@@ -38,8 +38,11 @@ HALVINGS = 50  # of the draws among which the least bound is: below the rounding
 class BoundaryFloor(NamedTuple):
     """Lower bounds of the units' cost [USD/h], straight over the scheduled load and the draw b beyond it at one bus.
 
-    base + slope (load + b) + moved b, (K,) each: `moved` is what the lines make of load at this bus and not at all.
+    base + slope (load + b) + moved b
 
+    base:   (K,)  [USD/h]
+    slope:  (K,)  [USD/MWh]
+    moved:  (K,)  [USD/MWh]  of ratings, since b is drawn at this bus and not at all buses, as the schedule is
     least_mw, most_mw: () [MW]  of all units
     """
 
