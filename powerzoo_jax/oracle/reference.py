@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -66,7 +67,7 @@ ROUNDED_UP = 1e-6  # of the room that the plans need, so that the choice that ne
 TIGHTENED = 5  # choices of plans at most, each with the room that executing the one before has shown to be missing
 AROUND = (0.8, 1.25)  # of the prices searched on fewer episodes, that the others are planned at as well
 ANEW = 2  # more rounds at most, at the prices of the best mixture of the plans that these give
-COLUMNS = ("task", "split", "n", "rule", "best", "bound", "gap", "feasible", "prices")
+COLUMNS = ("task", "split", "n", "rule", "best", "bound", "gap", "feasible", "prices", "CPU s")
 
 
 def reference(
@@ -350,8 +351,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     print("\t".join(COLUMNS))
     for task_id in chosen.task:
         for split in chosen.split or SPLITS:
+            start = time.process_time()
             record = _made(chosen, task_id, split)
-            print(_line(task_id, split, record), flush=True)
+            print(f"{_line(task_id, split, record)}\t{time.process_time() - start:.1f}", flush=True)
             if chosen.write:
                 write_record(task_id, split, record, chosen.version)
     return 0
@@ -375,7 +377,7 @@ def _made(chosen: argparse.Namespace, task_id: str, split: str) -> dict[str, Any
 
 
 def _line(task_id: str, split: str, record: dict[str, Any]) -> str:
-    """The row of a record."""
+    """The row of a record, but for the processor time that it took."""
     money = (f"{record[name]:.4f}" for name in (RULE, BEST, "bound"))
     gap = "-" if record["gap"] is None else f"{record['gap']:.4f}"
     prices = ", ".join(f"{name}={price:g}" for name, price in record["prices"].items())

@@ -264,6 +264,7 @@ def test_the_command_stores_what_it_found(tmp_path, monkeypatch, capsys):
     line = capsys.readouterr().out.splitlines()[-1].split("\t")
     assert line[:3] == ["battery_arbitrage", "val", "2"] and float(line[4]) == pytest.approx(stored["best"], abs=1e-4)
     assert (state / "battery_arbitrage_v1_val.npz").is_file() and len(line) == len(reference.COLUMNS)
+    assert reference.COLUMNS[-1] == "CPU s" and float(line[-1]) > 0
 
 
 def test_where_no_planner_prices_the_channels_the_oracle_is_the_planner():
