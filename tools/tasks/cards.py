@@ -3,11 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from typing import Any
 
 import numpy as np
 
 from powerzoo_jax.base.types import TaskSpec
 from powerzoo_jax.envs.core import Sim
+from powerzoo_jax.oracle import get_reference
+from powerzoo_jax.oracle.baselines import CAUSAL, RULE, TRIVIAL
+from powerzoo_jax.oracle.reference import BEST
+from powerzoo_jax.tasks.score import gain
 
 SHOWN = 3  # names of a block that are spelled out
 # formulas of reward terms, all [$] but those that say otherwise; P power, E energy, dt step
@@ -68,7 +73,19 @@ def _card(task: str, sim: Sim, about: str) -> Iterator[str]:
     yield f"| observation | {_observation(sim)} |"
     for name, weight in zip(spec.term_names, spec.term_weights, strict=True):
         yield f"| reward: {name.replace('_', ' ')} | {weight:g} x ({MEANING.get(name, name.replace('_', ' '))}) |"
+    yield f"| tells apart | {_ladder(get_reference(task, 'test'))} |"
     yield f"| keywords | {_keywords(spec)} |"
+
+
+def _ladder(record: Mapping[str, Any]) -> str:
+    """Gains of what looks at nothing, of the rule, of what looks back and of what foresees, and what one is worth."""
+    kept = record["feasible"]
+    steps = (
+        f"{name} {gain(record[name], record['rule'], record['best']):.3g}" if kept[name] else f"{name} breaks a budget"
+        for name in (TRIVIAL, RULE, CAUSAL, BEST)
+        if name in record
+    )
+    return f"gains on test: {', '.join(steps)}; a gain of 1 is {record[BEST] - record[RULE]:.4g} an episode"
 
 
 def _listed(names: tuple[str, ...]) -> str:
