@@ -1,4 +1,4 @@
-"""Reference policies of a transmission grid with feeders: units as in `transmissionbook`, batteries that shift load.
+"""Reference policies of a transmission grid with feeders: units as in the dispatch tasks, batteries that shift load.
 
 What a feeder draws depends on its batteries alone. They are planned first, as takers of a price, and played; the units
 then meet the load that results, at the buses where it arises.
@@ -198,7 +198,7 @@ def _joined(units: np.ndarray, below: np.ndarray) -> np.ndarray:
 
 
 def _by_rule(sim: Sim, draws: Draw, name: str, below: np.ndarray, kept: float) -> Policy:
-    """Units by a rule of `transmissionbook`, for the load that battery actions (B, T, F S) leave."""
+    """Units by a rule of `transmission.policies.RULES`, for the load that battery actions (B, T, F S) leave."""
     upper = units_alone(sim)
     upper = replace(upper, params=replace(upper.params, rate_mw=kept * upper.params.rate_mw))
     system, plans = host_system(upper), []

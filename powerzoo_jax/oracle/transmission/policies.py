@@ -39,7 +39,7 @@ from powerzoo_jax.oracle.transmission.episode import episode_load, schedule_acti
 
 SHIFTS = 40  # of the rule in a step: one line and one pair of units each
 LEVELS = 24  # that the rules try, see `_windows`
-GRID = 129  # loads at which the oracle plans, see `dispatchcurve`
+GRID = 129  # loads at which the oracle plans, see `dispatch.DispatchCurve`
 OVERLOAD_USD = 1_000.0  # [USD/MWh] of excess, where the rule chooses among levels
 LEAST_LEVEL_MW = 1e-6
 FULL_MW = 1e-3  # from its limit: a unit so near takes the highest score, or rounding would hold it back
