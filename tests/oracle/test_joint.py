@@ -2,25 +2,25 @@
 
 from __future__ import annotations
 
-import jax
 import numpy as np
 import pytest
 
 import powerzoo_jax
-from powerzoo_jax.base.tree import take
 from powerzoo_jax.oracle import evaluate_baseline, get_baselines, get_priced
 from powerzoo_jax.oracle.foresight import play_plans
 from powerzoo_jax.oracle.joint import priced
 from powerzoo_jax.oracle.joint.policies import where_drawn
 from powerzoo_jax.oracle.registry import follow
 from powerzoo_jax.oracle.transmission.dispatch import LEAST, MOST
-from powerzoo_jax.tasks.score import SEED, all_starts, episode_keys
+from powerzoo_jax.oracle.trivial import spread_starts
+from powerzoo_jax.tasks.score import SEED, episode_keys
 
 DAYS = 5  # at equal distances in the calendar
 LEAST_SHARE = 0.1  # of what plans gain beyond the rule, that they lose where batteries idle
 ROUNDED = 1e-9  # relative, of sums in float64
 FLOAT32 = 1e-5  # relative, of returns
-USD = 100.0  # [USD/MWh] of overload
+TRIED = 1  # of the prices of overload that the planner begins with
+USD = priced.OVERLOAD_USD[TRIED]
 
 
 @pytest.fixture(scope="module")
@@ -31,8 +31,7 @@ def sim():
 @pytest.fixture(scope="module")
 def planner(sim):
     """The planner of days at equal distances in the calendar, whose bounds touch few loads."""
-    draws = all_starts(sim)
-    draws = take(draws, np.linspace(0, draws.load_row.shape[0] - 1, DAYS).round().astype(int))
+    draws = spread_starts(sim, DAYS)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(priced, "FREE_LOADS", 9)
         patch.setattr(priced, "REACHED_LOADS", 3)
@@ -42,14 +41,8 @@ def planner(sim):
     return found
 
 
-def price_of(planner) -> np.ndarray:
-    return planner.first_prices[0] / priced.OVERLOAD_USD[0] * USD
-
-
 def test_a_tenth_of_the_gain_is_lost_where_batteries_idle(sim):
-    draws = all_starts(sim)
-    chosen = np.linspace(0, draws.load_row.shape[0] - 1, DAYS).round().astype(int)
-    draws = jax.tree.map(lambda x: x[chosen], draws)
+    draws = spread_starts(sim, DAYS)
     names = ("rule", "idle_batteries", "oracle")
     rule, idle, oracle = (evaluate_baseline(sim, name, draws=draws).mean_reward for name in names)
     assert rule < oracle and oracle - idle >= LEAST_SHARE * (oracle - rule)
@@ -88,11 +81,11 @@ def test_the_least_of_a_floor_is_that_of_all_draws_tried(planner):
 
 def test_no_actions_return_more_than_the_bounds_at_a_price_of_overload(sim, planner):
     """Actions at random, the rule, and the oracle, which comes closer to the bound of what scores reach."""
-    price, draws, keys = price_of(planner), planner.draws, planner.keys
+    price, draws, keys = planner.first_prices[TRIED], planner.draws, planner.keys
     shape = DAYS, sim.spec.horizon, sim.env.dims.agent, 1
     random = np.random.default_rng(3).uniform(-1, 1, (3, *shape))
-    book = get_baselines(sim.spec.id)
-    policies = [*(follow(sim, x) for x in random), book.rules["rule"](sim, draws, keys)]
+    rule = get_baselines(sim.spec.id).rules["rule"]
+    policies = [*(follow(sim, x) for x in random), rule(sim, draws, keys)]
     played = [play_plans(sim, draws, keys, policy) for policy in policies]
     best = [planner.plan(day, price) for day in range(DAYS)]
     worth = [p.value - p.cost @ price for p in played] + [np.array([p.value - p.cost @ price for p in best])]

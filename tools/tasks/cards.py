@@ -81,7 +81,7 @@ def _ladder(record: Mapping[str, Any]) -> str:
     """Gains of what looks at nothing, of the rule, of what looks back and of what foresees, and what one is worth."""
     kept = record["feasible"]
     steps = (
-        f"{name} {gain(record[name], record['rule'], record['best']):.3g}" if kept[name] else f"{name} breaks a budget"
+        f"{name} {gain(record[name], record[RULE], record[BEST]):.3g}" if kept[name] else f"{name} breaks a budget"
         for name in (TRIVIAL, RULE, CAUSAL, BEST)
         if name in record
     )

@@ -47,12 +47,9 @@ class CommitmentPlans:
         self.system, self.wanted = host_system(sim), secure_output(sim, STEPS["rule"])
         self.money = sim.spec.term_weights[0]
         self.reserve, self.overload = (sim.spec.cost_names.index(name) for name in (RESERVE, OVERLOAD))
-        self.most_price, budget = np.zeros((2, len(sim.spec.cost_names)))
-        limited = [self.reserve, self.overload]
-        budget[limited] = np.asarray(sim.spec.cost_budget)[limited]
-        self.most_price[limited] = (
-            self.money * np.array([RESERVE_USD, OVERLOAD_USD]) / np.maximum(budget[limited], LEAST_BUDGET)
-        )
+        limited, self.most_price = [self.reserve, self.overload], np.zeros(len(sim.spec.cost_names))
+        budget = np.maximum(np.asarray(sim.spec.cost_budget)[limited], LEAST_BUDGET)
+        self.most_price[limited] = self.money * np.array([RESERVE_USD, OVERLOAD_USD]) / budget
         self.first_prices = (self.most_price,)
         self.known: dict[int, PlayedPlans] = {}
         self.solved: dict[tuple[int, bytes], FleetPlan] = {}
