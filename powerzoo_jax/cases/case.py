@@ -190,6 +190,11 @@ class LoadTable(_Columns):
     q_mvar: np.ndarray
 
 
+def note_lines(notes: tuple[str, ...]) -> list[str]:
+    """A printed line for each note on what a case or a study does not represent."""
+    return [f"note: {note}" for note in notes]
+
+
 @dataclass(frozen=True, eq=False, repr=False)
 class Case:
     """A network on the host: picklable, read-only; change it with `dataclasses.replace`.
@@ -197,7 +202,8 @@ class Case:
     name:      what `load_case` calls it
     base_mva:  [MVA] three-phase power base of the per-unit values
     citation:  where the numbers come from, to be quoted in papers
-    notes:     records of the source that the tables cannot express; `validate` repeats them as warnings
+    notes:     records of the source that the tables cannot express; `validate` repeats them as warnings,
+               `run_power_flow` hands them on
     """
 
     name: str
@@ -220,7 +226,8 @@ class Case:
                 f"branches: {self.n_branch}, {on.sum()} in service, {rated.sum()} with a rating",
                 f"units: {self.n_unit}, {supply:g} MW in service",
                 f"load: {load:g} MW and {self.q_load_mvar.sum():g} Mvar at {len(self.load)} buses",
-                f"source: {title[:TITLE]}" + (f" ({len(self.notes)} notes)" if self.notes else ""),
+                f"source: {title[:TITLE]}",
+                *note_lines(self.notes),
             ]
         )
 

@@ -14,7 +14,7 @@ import numpy as np
 
 from powerzoo_jax.base.errors import BaseLoadError, CaseError, SolverError, listing
 from powerzoo_jax.cases import Case, ThreePhaseCase, assert_valid
-from powerzoo_jax.cases.case import ISOLATED
+from powerzoo_jax.cases.case import ISOLATED, note_lines
 from powerzoo_jax.cases.readers.files import read_grid
 from powerzoo_jax.cases.readers.pandapower.convert import NetRows, convert_with_rows
 from powerzoo_jax.cases.topology import branch_positions, isolate_unsupplied, live_buses
@@ -42,6 +42,7 @@ class NetworkStudy:
     p_loss_mw:       losses of all branches
     cost_usd_per_h:  cost of the dispatch, NaN unless it was optimised
     elements:        of a pandapower net: its own elements by index, `res_bus`, `res_line`, `res_trafo`, ...
+    notes:           what of the source the study does not represent, a phrase each; those of the case come first
     """
 
     case: Case
@@ -53,6 +54,7 @@ class NetworkStudy:
     p_loss_mw: float
     cost_usd_per_h: float
     elements: Mapping[str, StudyTable] = field(default_factory=dict)
+    notes: tuple[str, ...] = ()
 
     @property
     def tables(self) -> dict[str, StudyTable]:
@@ -78,7 +80,7 @@ class NetworkStudy:
         return tables[table].to_frame()
 
     def summary(self) -> str:
-        """Totals in one line each."""
+        """Totals in one line each, and the notes."""
         load, out = complex(self.case.p_load_mw.sum(), self.case.q_load_mvar.sum()), self.unit["p_mw"].sum()
         at_low, at_high = np.argmin(np.where(self.v == 0, np.inf, np.abs(self.v))), np.argmax(np.abs(self.v))
         lines = [
@@ -89,7 +91,7 @@ class NetworkStudy:
         ]
         if np.isfinite(self.cost_usd_per_h):
             lines.append(f"cost {self.cost_usd_per_h:.2f} USD/h")
-        return "\n".join([*lines, f"violations: {len(self.violations)}"])
+        return "\n".join([*lines, f"violations: {len(self.violations)}", *note_lines(self.notes)])
 
     def __repr__(self) -> str:
         return self.summary()
@@ -134,6 +136,7 @@ def run_power_flow(
         p_loss_mw=float((flows.s_from + flows.s_to).real.sum()),
         cost_usd_per_h=dispatch.cost_usd_per_h,
         elements={} if rows is None else element_tables(grid, rows, flows, dispatch),
+        notes=grid.notes,
     )
 
 

@@ -196,6 +196,23 @@ def test_a_file_gives_the_tables_of_its_case(tmp_path, capsys):
     assert "v_pu [pu]" in out and "losses 13.393 MW" in out and "above v_max" in out
 
 
+@pytest.mark.parametrize("options", [(), ("--opf",)], ids=["pf", "opf"])
+def test_what_a_file_holds_beyond_its_case_is_told_with_the_results(options, tmp_path, capsys):
+    """The line of direct current of RTS-GMLC, here beside the nine buses."""
+    path = tmp_path / "linked.m"
+    to_matpower(load_case("case9"), path)
+    path.write_text(path.read_text() + "\nmpc.dcline = [\n4 6 1 10 9 0 0 1 1 0 20 -5 5 -5 5 0 0;\n];\n")
+    study = pz.run_power_flow(path, opf=bool(options))
+    told = ("dcline of the source file is not represented",)
+    assert study.notes == study.case.notes == told
+    for text in (str(study), study.summary(), str(study.case)):
+        assert f"note: {told[0]}" in text.splitlines()
+    assert main(["pf", str(path), *options]) == 0
+    assert f"note: {told[0]}" in capsys.readouterr().out.splitlines()
+    assert main(["pf", str(path), *options, "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["notes"] == list(told)
+
+
 def test_a_frame_has_the_columns_and_the_violations(monkeypatch):
     study = pz.run_power_flow("case14")
     monkeypatch.setitem(sys.modules, "pandas", types.SimpleNamespace(DataFrame=dict))

@@ -83,4 +83,5 @@ def _record(study: NetworkStudy) -> dict[str, object]:
     tables: dict[str, object] = {name: table.records() for name, table in study.tables.items()}
     cost = None if study.cost_usd_per_h != study.cost_usd_per_h else study.cost_usd_per_h
     totals = {"p_loss_mw": study.p_loss_mw, "cost_usd_per_h": cost, "violations": list(study.violations)}
+    totals["notes"] = list(study.notes)
     return {"case": study.case.name, **totals, **tables}
