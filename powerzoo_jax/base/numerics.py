@@ -10,6 +10,8 @@ from jax import Array, lax
 from jax.custom_batching import custom_vmap
 from jax.typing import ArrayLike
 
+from powerzoo_jax.base.errors import excerpt
+
 FLOAT = np.dtype("float32")  # the only place, with the door in cases.grid, where a width is spelled
 ROUGH = jnp.dtype("bfloat16")  # three digits, for products whose error later steps remove
 INT = np.dtype("int32")
@@ -25,9 +27,13 @@ def resolve_dtype(dtype: Any = None) -> np.dtype:
     dtype:  None (float32), or "float32" / "float64".  float64 needs JAX's x64 mode.
     Raises ValueError for another dtype, or for float64 while x64 is off (it would be truncated silently).
     """
-    chosen = FLOAT if dtype is None else np.dtype(dtype)
+    try:
+        chosen = FLOAT if dtype is None else np.dtype(dtype)
+    except (TypeError, ValueError):
+        chosen = np.dtype(object)
     if chosen not in (np.dtype("float32"), np.dtype("float64")):
-        raise ValueError(f"dtype {chosen.name!r} is not supported. Valid: float32, float64.")
+        shown = repr(chosen.name) if chosen != np.dtype(object) else excerpt(repr(dtype))
+        raise ValueError(f"dtype {shown} is not supported. Valid: float32, float64.")
     if chosen == np.dtype("float64") and jnp.asarray(0.0).dtype != chosen:
         raise ValueError(
             "dtype='float64' needs x64 mode, which is off. Set the environment variable JAX_ENABLE_X64=1, "

@@ -20,17 +20,19 @@ import math
 import types
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from pathlib import PurePath
 from typing import Annotated, Any, ParamSpec, TypeVar, Union, get_args, get_origin, get_type_hints
 
 import numpy as np
 from jax import Array
 from jax.core import Tracer
 
-from powerzoo_jax.base.errors import SettingsError
+from powerzoo_jax.base.errors import SettingsError, excerpt
 
 P = ParamSpec("P")
 R = TypeVar("R")
 
+LENIENT = (str, int, float, object, Any, np.ndarray, Array)  # classes whose values come in several forms
 MOST = 2**31 - 1  # of what is counted in int32
 
 
@@ -133,7 +135,7 @@ def checks_ranges(owner: str) -> Callable[[Callable[P, R]], Callable[P, R]]:
         def checked(*args: P.args, **kwargs: P.kwargs) -> R:
             hints = declared(function)
             for name, value in {**dict(zip(parameters, args, strict=False)), **kwargs}.items():
-                if name in hints:
+                if name in hints and (not isinstance(hints[name], type) or hints[name] in (bool, *LENIENT)):
                     fitted(f"{owner} {name}", value, hints[name], parameters[name].default)
             return function(*args, **kwargs)
 
@@ -173,9 +175,17 @@ def fitted(label: str, value: Any, kind: Any, default: Any = None) -> Any:
         value = value.item() if isinstance(value, np.bool_) else value
         if not isinstance(value, bool):
             raise SettingsError(f"{label} = {value!r} must be true or false.")
-    if kind is str and isinstance(value, bool | int | float | list | tuple | np.generic):
-        raise SettingsError(f"{label} = {value!r} must be text.")
+    # what reads a network or a series says itself what to give in place of an object of this package
+    if kind is str and not isinstance(value, str | PurePath) and not dataclasses.is_dataclass(value):
+        raise SettingsError(f"{label} = {excerpt(repr(value))} must be text.")
+    if isinstance(kind, type) and kind not in LENIENT and not isinstance(value, kind):
+        raise SettingsError(f"{label} = {excerpt(repr(value))} must be {_named(kind)}.")
     return value
+
+
+def _named(kind: Any) -> str:
+    """Words of a message for the values of a class."""
+    return "text" if kind is str else f"a {kind.__name__}"
 
 
 def _of_union(label: str, value: Any, kinds: tuple[Any, ...], default: Any) -> Any:
@@ -184,6 +194,10 @@ def _of_union(label: str, value: Any, kinds: tuple[Any, ...], default: Any) -> A
         return None
     several = isinstance(value, list | tuple) or (isinstance(value, np.ndarray) and value.ndim > 0)
     rest = [kind for kind in kinds if kind is not types.NoneType]
+    if len(rest) > 1 and all(isinstance(kind, type) and kind not in LENIENT[1:] for kind in rest):
+        if not isinstance(value, tuple(rest)):
+            raise SettingsError(f"{label} = {excerpt(repr(value))} must be {' or '.join(map(_named, rest))}.")
+        return value
     # a stable sort: sequences try the tuples first
     errors = []
     for kind in sorted(rest, key=lambda kind: (get_origin(kind) is tuple) is not several):

@@ -14,8 +14,8 @@ import numpy as np
 from powerzoo_jax.base.errors import DataError, unknown
 from powerzoo_jax.data.augment import AS_RECORDED, DAYS_PER_YEAR, NONE, Augmentation, made_row, made_years
 from powerzoo_jax.data.clock import iso_dates, steps_per_day
-from powerzoo_jax.data.library import load_dataset, price_quantiles
-from powerzoo_jax.data.series import Series, day_matrix
+from powerzoo_jax.data.library import load_dataset, signal_range
+from powerzoo_jax.data.series import Series, day_matrix, differ
 from powerzoo_jax.data.splits import (
     UNUSED,
     all_days,
@@ -47,13 +47,13 @@ class Bank:
     load_rows:       (R_l, F_l)  float32  one row a step; the last row repeats the features of the step before
                      load_factor  [1]     D(t) / d_ref
                      time_sin, time_cos   of the local standard time of day
-                     load_ahead_hi, _lo   sum of load_factor over all rows before this one, as two floats: the
-                                          sum over rows a..b-1 is (hi[b] - hi[a]) + (lo[b] - lo[a])
+                     load_ahead_hi, _lo   sum of load_factor, where it is positive, over all rows before this one, as
+                                          two floats: the sum over rows a..b-1 is (hi[b] - hi[a]) + (lo[b] - lo[a])
                      load_forecast_k [1]  load_factor k steps ahead; beyond its run the last value repeats
     price_fields:    names of the F_p columns of price_rows
     price_rows:      (R_p, F_p)  float32  one row a step, edge-padded to 366 days and one row
                      price_per_mwh        [$/MWh]
-                     price_signal         [1]  (price - p05) / (p95 - p05), clipped to [-1, 3]
+                     price_signal         [1]  (price - p05) / (p95 - p05), clipped to [-1, 3]; 0 where p95 = p05
                      price_forecast_k     [1]  the same, k hours (or steps) ahead, with the same end
                      mean_price_ahead     [$/MWh]  mean over the horizon that starts at this row
     start_day:       n_start ISO dates of the load set
@@ -63,7 +63,7 @@ class Bank:
     pair_count:      (S,)    int32  number of candidates, at least 1
     steps_per_day:   steps in a day
     d_ref:           constant that load_factor divides by, in the unit of the load signal
-    price_p05, price_p95:  [$/MWh]  normalisation of the price
+    price_p05, price_p95:  [$/MWh]  prices whose signals are 0 and 1, see `library.signal_range`
     price_mean:      [$/MWh]  mean over the price days of the split
     sources:         (data set, signal, content hash) of load and price
     """
@@ -116,7 +116,8 @@ def build_bank(
 ) -> Bank:
     """Build the bank of a task that has one load and one price: bundled sets by name, CSV files, or series.
 
-    load_floor maps the smallest value of all load data to this share of the reference (None: as it is).
+    load_floor maps the smallest value of all load data to this share of the reference (None: as it is); a flat load
+    stays at the reference.
     forecast_steps shows load and price that many single steps ahead, in the place of forecast_hours of prices.
     augmentation adds price days that were never recorded, behind the others of the price table and of every start.
     Dates replace the split calendar.  A split that the load set does not have ("price_stress") starts on its
@@ -150,7 +151,7 @@ def build_bank(
     factor = profile / d_ref
     if load_floor is not None:
         factor = _raise_floor(factor, load.d_min(load_column) / d_ref, load_floor)
-    low, high = price_quantiles(price, price.resolve(choice.price_column))
+    low, high = signal_range(price, price.resolve(choice.price_column))
     by_hour = np.arange(1, forecast_hours + 1) * spd // HOURS_PER_DAY
     lead = by_hour if forecast_steps is None else np.arange(1, forecast_steps + 1)
     fields, rows = _price_table(values, _run_ends(days, labels), horizon_steps, lead, (low, high))
@@ -185,7 +186,7 @@ def build_bank(
 
 def published_sums(bank: Bank) -> np.ndarray:
     """Sum of the prices of all rows before each, (price - p05) / (p95 - p05) [1], as two floats, (R, 2)."""
-    signal = (bank.price_rows[:, 0].astype(np.float64) - bank.price_p05) / (bank.price_p95 - bank.price_p05)
+    signal = _over_range(bank.price_rows[:, 0].astype(np.float64), bank.price_p05, bank.price_p95)
     total = np.cumsum(signal) - signal
     high = total.astype(np.float32)
     return np.column_stack([high, total - high])
@@ -195,7 +196,14 @@ def _raise_floor(factor: np.ndarray, lowest: float, floor: float) -> np.ndarray:
     """Stretch load factors so that the smallest of all data becomes `floor` and 1 stays 1."""
     if not 0 <= floor < 1:
         raise DataError(f"load_floor = {floor:g} must be at least 0 and under 1: min_load_ratio below max_load_ratio.")
+    if not differ(lowest, 1.0):
+        return np.ones_like(factor)
     return floor + (1.0 - floor) * (factor - lowest) / (1.0 - lowest)
+
+
+def _over_range(price: np.ndarray, low: float, high: float) -> np.ndarray:
+    """Prices in the scale of the price signal, not clipped; a price that does not vary tells nothing and is 0."""
+    return (price - low) / (high - low) if high > low else np.zeros_like(price)
 
 
 def _choose_split(split: str, load: Series, price: Series, price_column: str, horizon_days: int) -> _Choice:
@@ -264,7 +272,8 @@ def _load_table(factor: np.ndarray, run_end: np.ndarray, lead: np.ndarray) -> tu
     """Field names and rows (D * steps + 1, F) from load factors (D, steps)."""
     n_day, spd = factor.shape
     flat = factor.reshape(-1)
-    ahead = np.concatenate([[0.0], np.cumsum(flat)])
+    # a load that feeds back is none that can go unserved
+    ahead = np.concatenate([[0.0], np.cumsum(np.maximum(flat, 0.0))])
     high = ahead.astype(np.float32)
     angle = np.tile(2.0 * np.pi * np.arange(spd) / spd, n_day)
     features = [np.append(x, x[-1]) for x in (flat, np.sin(angle), np.cos(angle))]
@@ -286,7 +295,7 @@ def _price_table(
     """Field names and rows (D * steps, F) from prices (D, steps)."""
     spd, flat = values.shape[1], values.reshape(-1)
     low, high = quantiles
-    signal = np.clip((flat - low) / (high - low), *SIGNAL_LIMITS)
+    signal = np.clip(_over_range(flat, low, high), *SIGNAL_LIMITS)
     row = np.arange(len(flat))
     forecast = signal[_steps_ahead(run_end, spd, lead)]
     total = np.concatenate([[0.0], np.cumsum(np.append(flat, np.full(horizon, flat[-1])))])

@@ -12,12 +12,13 @@ from powerzoo_jax.base.npz import read_npz
 from powerzoo_jax.data.adapters import ADAPTERS, read_official
 from powerzoo_jax.data.clock import MINUTE_NS, SECOND_NS
 from powerzoo_jax.data.manifest import DATASETS, get_info
-from powerzoo_jax.data.series import EVENTS, DatasetInfo, Series, content_hash, freeze
+from powerzoo_jax.data.series import EVENTS, DatasetInfo, Series, content_hash, differ, freeze, refuse_missing
 from powerzoo_jax.data.splits import split_rows
 from powerzoo_jax.data.userfile import read_csv
 
 BUNDLED = Path(__file__).parent / "bundled"
 PRICE_QUANTILES = (5.0, 95.0)  # not the extremes: a few spikes would set the scale of all other hours
+LEAST_PRICE = 1e-6  # [$/MWh] below which a price is 0: nothing is divided by it
 FILE_SUFFIXES = (".csv", ".txt", ".tsv")
 
 
@@ -83,9 +84,31 @@ def price_quantiles(source: str | Series, signal: str) -> tuple[float, float]:
     return _price_quantiles(load_dataset(source), signal)
 
 
-def price_median(source: str | Series, signal: str) -> float:
-    """Median [$/MWh] of a price over the training split of its own data set, as `price_quantiles` takes it."""
-    return float(np.median(_training_prices(load_dataset(source), signal)))
+def signal_range(source: str | Series, signal: str) -> tuple[float, float]:
+    """Prices [$/MWh] at which the price signal is 0 and 1: the two percentiles of `price_quantiles`.
+
+    Where these coincide, as with one dear hour a day, they are the lowest and the highest price of the training split;
+    one price twice where all are alike, but for the rounding of float32.
+    """
+    data = load_dataset(source)
+    prices = _training_prices(data, signal)
+    for low, high in (price_quantiles(data, signal), (float(prices.min()), float(prices.max()))):
+        if differ(low, high) and high - low > LEAST_PRICE:
+            return low, high
+    return low, low
+
+
+def usual_price(source: str | Series, signal: str) -> float:
+    """Positive price [$/MWh] that others are shown over: the median of the training split of its own data set.
+
+    A median that is not positive gives way to that of the sizes of all prices other than 0, and to 1 without any.
+    """
+    prices = _training_prices(load_dataset(source), signal)
+    sizes = np.abs(prices)[np.abs(prices) > LEAST_PRICE]
+    middle = float(np.median(prices))
+    if middle > LEAST_PRICE:
+        return middle
+    return float(np.median(sizes)) if len(sizes) else 1.0
 
 
 @cache
@@ -96,6 +119,7 @@ def _price_quantiles(data: Series, signal: str) -> tuple[float, float]:
 
 def _training_prices(data: Series, signal: str) -> np.ndarray:
     """Prices (R,) [$/MWh] of the training split in float64, or of all rows where that is empty."""
+    refuse_missing(data, (signal,))
     train = split_rows(data, "train")
     if not train.any():
         train[:] = True

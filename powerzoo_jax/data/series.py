@@ -11,6 +11,9 @@ import numpy as np
 from powerzoo_jax.base.errors import DataError, listing, unknown
 from powerzoo_jax.data.clock import MINUTE_NS, local_days, steps_per_day, to_local
 
+LARGEST = 1e9  # that a value may be in its unit: sums and squares of more leave float32
+MOST_REVERSED = 10.0  # of the largest value, that a load may feed back
+ROUNDED = 8 * float(np.finfo(np.float32).eps)  # relative difference that float32 does not tell from none
 EVENTS = 0  # step_minutes of a table whose rows fall at any instant
 # The end of a canonical name fixes the units that its values may have.
 UNITS = {
@@ -106,12 +109,21 @@ class Series:
         return float(np.nanmax(self._scaling_means(name))) if reference is None else reference
 
     def divisor(self, name: str) -> float:
-        """D_ref of a signal that others are scaled by; raises DataError where no value is positive."""
+        """D_ref of a signal that others are scaled by.
+
+        Raises DataError where no value is positive, or one lies further below zero than ten times the largest.
+        """
         value = self.d_ref(name)
         if not value > 0:
             raise DataError(
                 f"{self.meta.name}: the largest value of {name} is {value:g}, so nothing can be scaled by it. "
                 "Give a signal with positive values; consumption and output are positive."
+            )
+        lowest = self.d_min(name)
+        if lowest < -MOST_REVERSED * value:
+            raise DataError(
+                f"{self.meta.name}: the lowest value of {name} is {lowest:g}, the largest {value:g}, by which all are "
+                f"divided. Check the signs, or leave out what lies below {-MOST_REVERSED * value:g}."
             )
         return value
 
@@ -150,7 +162,7 @@ def make_series(
 
     The first column is the default signal; `headers` gives the names that the file uses.
     Raises DataError for a clock that goes backwards, has duplicates or gaps, for a column of another length,
-    without any value or with infinities, and for a name whose ending does not agree with its unit.
+    without any value, with infinities or values beyond 1e9, and for a name whose ending does not agree with its unit.
     """
     time_utc = np.array(time_utc, np.int64)
     check_clock(name, time_utc)
@@ -217,6 +229,9 @@ def _check_values(name: str, column: str, values: np.ndarray, rows: int) -> None
         raise DataError(f"{name}: {column} holds no number at all. Check its header and its decimal sign.")
     if np.isinf(values).any():
         raise DataError(f"{name}: {column} holds {int(np.isinf(values).sum())} infinite value(s). Remove them.")
+    most = float(np.nanmax(np.abs(values)))
+    if most > LARGEST:
+        raise DataError(f"{name}: {column} holds {most:g}, more than {LARGEST:g}. Check its unit, or scale it.")
 
 
 def find_signal(info: DatasetInfo, name: str) -> Signal:
@@ -229,6 +244,11 @@ def find_signal(info: DatasetInfo, name: str) -> Signal:
         if name in table:
             return table[name]
     raise KeyError(unknown(f"signal of {info.name}", name, by_name))
+
+
+def differ(low: float, high: float) -> bool:
+    """Whether the difference of two values of a series, high >= low, is more than the rounding of float32."""
+    return high - low > ROUNDED * max(abs(low), abs(high))
 
 
 def is_price(signal: str) -> bool:
@@ -341,9 +361,9 @@ def refuse_events(data: Series) -> None:
 
 
 def refuse_missing(data: Series, names: Iterable[str]) -> None:
-    """Raise DataError when a signal lacks values, naming how many and where."""
+    """Raise DataError when a signal lacks finite values, naming how many and where."""
     for name in names:
-        lost = np.isnan(data.column(name))
+        lost = ~np.isfinite(data.column(name))
         if lost.any():
             where = listing(stamps(data.time_utc[lost]))
             raise DataError(

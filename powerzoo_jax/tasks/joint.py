@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import jax.numpy as jnp
@@ -75,7 +76,7 @@ class JointSettings(StorageKeywords, EpisodeSettings):
     v_max: Voltage = 1.06
     constraint_tightness: str = "standard"
     budgets: Budgets = ()
-    load_set: str | Series = "fr_2017_2019"
+    load_set: str | Path | Series = "fr_2017_2019"
     reward_type: str = "shared"
     voll: Positive = 10_000.0
     surplus_price: NotNegative = 500.0

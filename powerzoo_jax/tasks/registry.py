@@ -6,7 +6,7 @@ import importlib
 from typing import Any
 
 from powerzoo_jax.base.errors import unknown
-from powerzoo_jax.base.ranges import check_fields, plain
+from powerzoo_jax.base.ranges import Whole, check_fields, fitted, plain
 from powerzoo_jax.base.types import Dims, TaskSpec
 from powerzoo_jax.cases import list_cases
 from powerzoo_jax.envs.core import Sim
@@ -116,13 +116,18 @@ def make(
     overrides:  task keywords, listed by `powerzoo-jax show TASK`
 
     Raises ValueError for an unknown task, version or split, TypeError for an unknown keyword; each names the nearest
-    valid one.
+    valid one. A value of another kind than a keyword takes raises SettingsError (a ValueError), which names the keyword
+    and what it takes.
 
     Example:
         sim = make("battery_arbitrage", split="test")
         state, obs = sim.init(jax.random.key(0))
     """
+    fitted("task_id", task_id, str)
+    fitted(f"{task_id}: version", version, Whole | None)
     spec, build = _entry(task_id, version)
+    fitted(f"{task_id}: split", split, str | None)
+    fitted(f"{task_id}: dims", dims, Dims | None)
     module, function = build.split(":")
     builder = getattr(importlib.import_module(module), function)
     keywords = {name: plain(value) for name, value in overrides.items()}

@@ -276,7 +276,9 @@ def _train_problem(train: Sim, row: int) -> FeederEpisode:
 def _per_level(load: np.ndarray, level: np.ndarray, share: np.ndarray) -> np.ndarray:
     """Load (M,) of each node at a factor of 1, from a day of loads (T, M) and of load factors (T, Z)."""
     factor = level[: len(load)] @ share
-    found: np.ndarray = (load / factor).mean(axis=0)
+    used = factor != 0
+    each = np.where(used, load, 0) / np.where(used, factor, 1)
+    found: np.ndarray = each.sum(axis=0) / np.maximum(used.sum(axis=0), 1)
     return found
 
 

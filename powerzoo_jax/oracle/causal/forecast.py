@@ -75,7 +75,8 @@ def fit_forecast(days: np.ndarray, consecutive: np.ndarray, back: int, ahead: in
     # few runs of several days: the mean of a day is that of all days
     mean = np.tile(days.mean(axis=0), span)
     spread = (rows - mean).T @ (rows - mean) / len(rows)
-    noise = RIDGE * np.trace(spread) / spread.shape[0]
+    # a series that never varies has no spread, and its mean for a forecast
+    noise = max(RIDGE * np.trace(spread) / spread.shape[0], np.finfo(spread.dtype).tiny)
     size = span * n
     gain = np.zeros((2 if back else 1, size + 1, size, size))
     for flag in range(len(gain)):

@@ -14,6 +14,7 @@ from flax import struct
 from jax import Array, lax
 from jax.tree_util import Partial
 
+from powerzoo_jax.data.bank import SIGNAL_LIMITS
 from powerzoo_jax.envs.core import Sim
 from powerzoo_jax.envs.series import FACTOR, PRICE, SIGNAL, Draw
 from powerzoo_jax.oracle.causal.forecast import (
@@ -239,9 +240,13 @@ def price_forecast(sim: Sim) -> tuple[DailyForecast, int]:
 def signal_scale(sim: Sim) -> tuple[float, float]:
     """Price at an observed signal of 0 and rise up to one of 1 [$/MWh]: the units in which prices are shown."""
     rows = np.asarray(sim.params.bank.price_rows, np.float64)
-    lowest, highest = rows[:, SIGNAL].min(), rows[:, SIGNAL].max()
-    inside = (rows[:, SIGNAL] > lowest) & (rows[:, SIGNAL] < highest)
-    span, low = np.polyfit(rows[inside, SIGNAL], rows[inside, PRICE], 1)
+    signal, price = rows[:, SIGNAL], rows[:, PRICE]
+    inside = (signal > signal.min()) & (signal < signal.max())
+    if len(np.unique(signal[inside])) < 2:  # few prices: all of them but those cut
+        inside = (signal > SIGNAL_LIMITS[0]) & (signal < SIGNAL_LIMITS[1])
+    if len(np.unique(signal[inside])) < 2:
+        return float(price.mean()), 0.0
+    span, low = np.polyfit(signal[inside], price[inside], 1)
     return float(low), float(span)
 
 

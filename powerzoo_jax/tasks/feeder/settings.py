@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import dataclasses
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, TypeVar
 
 from powerzoo_jax.base.errors import unknown
-from powerzoo_jax.base.ranges import Count, NotNegative, Positive, Range
+from powerzoo_jax.base.ranges import Count, NotNegative, Positive, Range, declared, fitted
 from powerzoo_jax.base.types import TaskSpec
 from powerzoo_jax.data import Series, list_datasets, load_dataset
 from powerzoo_jax.data.augment import AS_RECORDED, KINDS, NONE, Augmentation, Years
@@ -99,10 +100,11 @@ def merge_settings(kind: type[Kind], spec: TaskSpec, limits: dict[str, Any], ove
     Raises TypeError for an unknown keyword, naming the nearest, ValueError for a number that no task can run with.
     """
     named = _name_source(spec, overrides)
-    merged = dict(spec.overrides) | limits | named
+    settings = kind.merged(spec.id, dict(spec.overrides), limits, named)
     # a file becomes the series itself, so that it is read once
-    read = {key: load_dataset(merged[key]) for key in SOURCES if merged.get(key, "") not in list_datasets()}
-    settings = kind.merged(spec.id, dict(spec.overrides), limits, named | read)
+    given = {key: getattr(settings, key) for key in SOURCES}
+    read: dict[str, Any] = {key: load_dataset(source) for key, source in given.items() if source not in list_datasets()}
+    settings = dataclasses.replace(settings, **read)
     settings.check(spec.id, {"augment": KINDS})
     if not isinstance(settings, AgentSettings) and settings.obs_mode != FLATTENED:
         raise ValueError(f"{spec.id}: {unknown('observation mode', settings.obs_mode, (FLATTENED,))}")
@@ -129,6 +131,7 @@ def _name_source(spec: TaskSpec, overrides: dict[str, Any]) -> dict[str, Any]:
         return overrides
     if "load_set" in overrides:
         raise ValueError(f"{spec.id}: data_source and load_set name the same thing. Give one of them.")
+    fitted(f"{spec.id}: data_source", source, declared(FeederSettings)["data_source"])
     data = load_dataset(source)
     return {"load_column": data.meta.default} | overrides | {"load_set": data}
 

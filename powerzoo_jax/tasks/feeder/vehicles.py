@@ -19,7 +19,7 @@ from powerzoo_jax.base.numerics import resolve_dtype
 from powerzoo_jax.base.ranges import Count, Label, NotNegative, Positive, Range, Share, Whole
 from powerzoo_jax.data import load_dataset
 from powerzoo_jax.data.clock import MINUTE_NS, to_local
-from powerzoo_jax.data.library import price_median
+from powerzoo_jax.data.library import usual_price
 from powerzoo_jax.data.splits import list_splits, split_days, split_rows
 from powerzoo_jax.devices import CommuteTrip, Session, VehicleParams, daily_trips, session_trips, vehicle_params
 from powerzoo_jax.devices.trips import DAY_MIN, Trips
@@ -112,7 +112,8 @@ class VehicleSettings(AgentSettings):
                         charging sessions of the split, away outside them, from a day drawn for the episode (None:
                         the task's own trips, moved by jitter_steps and scaled by recorded charging sessions)
     reward_type:        "shared" pays every agent the mean, "individual" its own profit
-    price_asinh:        observations end with asinh(price / median), the median [$/MWh] that of the training days
+    price_asinh:        observations end with asinh(price / median), the median [$/MWh] that of the training days, or
+                        that of the sizes of their prices where it is not positive
     """
 
     num_evs: Count | None = None
@@ -163,14 +164,11 @@ def build_vehicles(spec: TaskSpec, *, split: str, dims: Dims | None = None, dtyp
 
 
 def _median(settings: VehicleSettings, dtype: Any) -> dict[str, Array]:
-    """Median price of the days of training, the same on every split, as a leaf; none where nothing is shown over it."""
+    """Usual price of the days of training, the same on every split, as a leaf; none where nothing is shown over it."""
     if not settings.price_asinh:
         return {}
     prices = load_dataset(settings.price_set)
-    median = price_median(prices, prices.resolve(settings.price_column))
-    if not median > 0:
-        raise ValueError(f"price_asinh needs a median price above 0, that of {settings.price_column} is {median:g}.")
-    return {"median_per_mwh": jnp.asarray(median, dtype)}
+    return {"median_per_mwh": jnp.asarray(usual_price(prices, prices.resolve(settings.price_column)), dtype)}
 
 
 def trip_factors(split: str) -> np.ndarray:

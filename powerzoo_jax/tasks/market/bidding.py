@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Annotated, Any
 
 import jax.numpy as jnp
@@ -15,7 +16,7 @@ from powerzoo_jax.base.numerics import resolve_dtype
 from powerzoo_jax.base.ranges import Count, NotNegative, Positive, Range
 from powerzoo_jax.cases import Case, load_case
 from powerzoo_jax.cases.grid import to_grid
-from powerzoo_jax.data import Series, list_splits
+from powerzoo_jax.data import Series, list_splits, load_dataset
 from powerzoo_jax.envs.core import Sim
 from powerzoo_jax.envs.market.bidding import HISTORY, MarketBank, MarketEnv, MarketParams, market_fields
 from powerzoo_jax.opf.dc.factors import prepare_dc_opf
@@ -71,7 +72,7 @@ class MarketSettings(EpisodeSettings):
     reward_type: str = "individual"
     load_scale: Positive = 1.0
     wind_scale: NotNegative = 1.0
-    load_set: str | Series = "fr_2017_2019"
+    load_set: str | Path | Series = "fr_2017_2019"
     delta_t_hours: Annotated[float, Range(0, 24, open_low=True)] | None = None
 
 
@@ -83,7 +84,8 @@ def build_market(spec: TaskSpec, *, split: str, dims: Dims | None = None, dtype:
     dtype = resolve_dtype(dtype)
     settings = resolve_settings(spec, overrides)
     split = ALIASES.get(split, split)
-    known = (*list_splits(settings.load_set), *SHIFTS, *ALIASES)
+    data = load_dataset(settings.load_set)
+    known = (*list_splits(data), *SHIFTS, *ALIASES)
     if split not in known:
         raise ValueError(unknown("split", split, known))
     scales = {name: getattr(settings, name) * factor for name, factor in SHIFTS.get(split, {}).items()}
@@ -104,7 +106,7 @@ def build_market(spec: TaskSpec, *, split: str, dims: Dims | None = None, dtype:
     )
     refuse_padding(spec.id, dims, own)
     series = load_series(
-        settings.load_set,
+        data,
         "test" if split in SHIFTS else split,
         minutes,
         horizon,

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import math
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import jax.numpy as jnp
@@ -16,7 +17,7 @@ from powerzoo_jax.base.numerics import resolve_dtype
 from powerzoo_jax.base.ranges import Count, Label, NotNegative, Positive
 from powerzoo_jax.cases import Case, load_case
 from powerzoo_jax.cases.grid import to_grid
-from powerzoo_jax.data import Series, list_splits
+from powerzoo_jax.data import Series, list_splits, load_dataset
 from powerzoo_jax.envs.constraint import N_MINUS_1
 from powerzoo_jax.envs.core import Sim
 from powerzoo_jax.envs.transmission.operator import REACTIVE_SHORTFALL, TransGridEnv, operator_fields
@@ -57,7 +58,7 @@ class GridDaySettings(TaskSettings):
     difficulty: str | None = None
     max_load_ratio: Positive | None = None
     load_scale: Positive = 1.0
-    load_set: str | Series = "fr_2017_2019"
+    load_set: str | Path | Series = "fr_2017_2019"
     max_episode_steps: Count | None = None
 
     @property
@@ -77,10 +78,11 @@ class GridDaySettings(TaskSettings):
 
     def series(self, split: str) -> LoadSeries:
         """Loads of a split, or of the dates. Raises ValueError for an unknown split, naming the nearest."""
-        known = list_splits(self.load_set)
+        data = load_dataset(self.load_set)
+        known = list_splits(data)
         if split not in known:
             raise ValueError(unknown("split", split, known))
-        return load_series(self.load_set, split, self.minutes, self.horizon, 0, dates=self.dates)
+        return load_series(data, split, self.minutes, self.horizon, 0, dates=self.dates)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -190,7 +192,7 @@ def clock_bank(series: LoadSeries, minutes: int, dtype: np.dtype) -> np.ndarray:
     """Columns (T, n) [-] of `GridBank`; the running sum in two floats, for that of three years fills one."""
     per_day = MINUTES_PER_DAY // minutes
     factor = series.rows[:, 0]
-    ahead = np.concatenate([[0.0], np.cumsum(factor[:-1])])
+    ahead = np.concatenate([[0.0], np.cumsum(np.maximum(factor[:-1], 0.0))])  # what feeds back cannot go unserved
     high = ahead.astype(dtype).astype(np.float64)
     angle = 2 * np.pi * (np.arange(len(factor)) % per_day) / per_day
     return np.column_stack([factor, np.sin(angle), np.cos(angle), high, ahead - high])

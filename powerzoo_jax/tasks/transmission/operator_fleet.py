@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import jax.numpy as jnp
@@ -14,7 +15,7 @@ from powerzoo_jax.base.errors import DataError, unknown
 from powerzoo_jax.base.numerics import matmul, resolve_dtype
 from powerzoo_jax.base.ranges import Count, Positive
 from powerzoo_jax.cases import Case, load_case
-from powerzoo_jax.data import load_dataset
+from powerzoo_jax.data import Series, load_dataset
 from powerzoo_jax.data.series import day_matrix
 from powerzoo_jax.devices import action_table, placement
 from powerzoo_jax.devices.fleet import Layout
@@ -57,7 +58,7 @@ class GridFleetSettings(EpisodeSettings):
     plant_columns: tuple[str, ...] = ("solar.available_mw",)
     shift_horizon: Count = 4
     months: tuple[Month, ...] = ()
-    load_set: str = "fr_2017_2019"
+    load_set: str | Path | Series = "fr_2017_2019"
     max_load_ratio: Positive = 0.85
     rating_scale: Positive = 1.0
     voll: Positive = 10_000.0

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from pathlib import Path
 
 import jax.numpy as jnp
 import numpy as np
@@ -45,7 +46,7 @@ class LoadSeries:
 
 
 def load_series(
-    source: str | Series,
+    source: str | Path | Series,
     split: str,
     minutes: int,
     horizon: int,

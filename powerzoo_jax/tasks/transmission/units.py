@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import math
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import jax.numpy as jnp
@@ -19,7 +20,7 @@ from powerzoo_jax.cases.commitment import CASES as TABLED
 from powerzoo_jax.cases.commitment import TECHNOLOGIES, commitment_table, from_technologies
 from powerzoo_jax.cases.grid import to_grid
 from powerzoo_jax.cases.topology import branch_positions
-from powerzoo_jax.data import Series, list_splits
+from powerzoo_jax.data import Series, list_splits, load_dataset
 from powerzoo_jax.envs.constraint import N_MINUS_1
 from powerzoo_jax.envs.core import Sim
 from powerzoo_jax.envs.observe import FieldTable
@@ -95,8 +96,8 @@ class TransmissionSettings(EpisodeSettings):
     stress_load: Positive = 1.08
     wind_share: NotNegative = 0.0
     sun_share: NotNegative = 0.0
-    load_set: str | Series = "fr_2017_2019"
-    data_source: str | Series | None = None
+    load_set: str | Path | Series = "fr_2017_2019"
+    data_source: str | Path | Series | None = None
     voll: Positive = 10_000.0
     surplus_price: NotNegative = 500.0
     reward_scale: Positive = 1e-3
@@ -115,7 +116,7 @@ def build_transmission(
     if settings.n_minus_1:
         spec = dataclasses.replace(spec, cost_names=(*spec.cost_names, N_MINUS_1))
     split = ALIASES.get(split, split)
-    source = settings.load_set if settings.data_source is None else settings.data_source
+    source = load_dataset(settings.load_set if settings.data_source is None else settings.data_source)
     settings = _under_stress(split, settings, source)
     minutes, horizon = step_minutes(spec, settings), horizon_steps(spec, settings)
     ahead = settings.forecast_horizon_steps if settings.obs_mode == "local_plus_forecast" else 0
@@ -176,7 +177,7 @@ def resolve_settings(spec: TaskSpec, overrides: dict[str, Any]) -> TransmissionS
     return settings
 
 
-def _under_stress(split: str, settings: TransmissionSettings, source: str | Series) -> TransmissionSettings:
+def _under_stress(split: str, settings: TransmissionSettings, source: Series) -> TransmissionSettings:
     """The settings that a split changes; a stress multiplies what the caller chose."""
     known = (*list_splits(source), *STRESS, *ALIASES)
     if split not in known:
