@@ -246,7 +246,25 @@ def test_the_command_evaluate_shows_a_gain_where_the_best_is_known():
     unknown = [Score("other", [dataclasses.replace(rule, gain=None)])]
     header, _, *rows = score_table(sim, [*scores, *unknown]).splitlines()
     assert "gain" in header
-    assert [row.split()[3] for row in rows] == ["0.000", "1.000", "-"]
+    assert [row.split()[2] for row in rows] == ["0.000", "1.000", "-"]
+
+
+def test_no_column_of_a_table_ranks_a_policy_above_one_that_returns_more():
+    """Returns of dso are costs: 4.3 % worse than the best is no 104.3 % of it."""
+    sim, known = powerzoo_jax.make("dso", split="test"), get_reference("dso", "test")
+    ends = known["rule"], known["best"]
+    assert ends[1] < 0
+
+    def score(name, value):
+        costs = {"mean_costs_by_constraint": dict.fromkeys(sim.spec.cost_names, 0.0), "feasible": True}
+        return Score(name, [SimpleNamespace(mean_reward=value, gain=gain(value, *ends), **costs)])
+
+    scores = [score("best", ends[1]), score("worse", 1.043 * ends[1]), score("rule", ends[0])]
+    _, _, *rows = score_table(sim, scores).splitlines()
+    columns = list(zip(*(row.split()[1:-1] for row in rows), strict=True))
+    numbers = [[float(cell) for cell in column] for column in columns]
+    assert len(numbers) == 2 + len(sim.spec.cost_names)
+    assert all(column == sorted(column, reverse=True) for column in numbers), columns
 
 
 def test_the_command_stores_what_it_found(tmp_path, monkeypatch, capsys):

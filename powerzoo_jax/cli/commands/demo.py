@@ -99,7 +99,7 @@ def _feeder_task(options: argparse.Namespace) -> list[Score]:
         f"\n{FEEDER_TASK}: three batteries on {sim.spec.case}, whose voltages must stay above "
         f"{float(sim.params.grid.v_min.max()):.2f} pu\n"
     )
-    print(score_table(sim, scores, best=ends[1]))
+    print(score_table(sim, scores))
     write_records(options.out / f"{FEEDER_TASK}.json", scores)
     return scores
 

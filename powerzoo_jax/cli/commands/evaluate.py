@@ -132,24 +132,19 @@ def score_table(
     sim: Sim,
     scores: Sequence[Score],
     extra: Mapping[str, Mapping[str, str]] | None = None,
-    best: float | None = None,
 ) -> str:
-    """One table: return a day, its share of the best, gain, every cost channel a day, budgets.
+    """One table: return a day, gain, every cost channel a day, budgets.
 
+    No share of the best return: returns are negative in most tasks, where the worse policy has the larger share.
     Several records of a policy show as mean +- standard deviation over its seeds, the gain over the feasible ones.
     extra:  further columns, header -> policy name -> cell
-    best:   best mean return known on the same episodes; None takes that of the whole split
     """
     per_day = 24.0 / (sim.spec.horizon * sim.spec.dt_hours)
-    if best is None:
-        ends = ends_of(sim)
-        best = np.nan if ends is None else ends[1]
     costs, extra = sim.spec.cost_names, extra or {}
     rows = [
         (
             score.name,
             _spread([r.mean_reward * per_day for r in score.records], "+.2f"),
-            _spread([100.0 * r.mean_reward / best for r in score.records], ".1f"),
             _gain(score.records),
             *(_spread([r.mean_costs_by_constraint[c] * per_day for r in score.records], ".3g") for c in costs),
             _feasible(score.records),
@@ -159,7 +154,7 @@ def score_table(
     ]
     units = (f"{name} [{unit}]" for name, unit in zip(costs, cost_units(sim), strict=True))
     money = "money/day [$]" if set(sim.spec.term_weights) == {1.0} else "return/day"
-    return render(("policy", money, "of best [%]", "gain", *units, "in budget", *extra), rows)
+    return render(("policy", money, "gain", *units, "in budget", *extra), rows)
 
 
 def _feasible(records: Sequence[Evaluation]) -> str:
@@ -195,14 +190,14 @@ def _spread(values: Sequence[float], form: str) -> str:
 def run(options: argparse.Namespace) -> int:
     """Score a task's baselines, or a trained run beside them."""
     with working(f"playing {options.what}, split {options.split}"):
-        sim, scores, best = _play(options)
+        sim, scores = _play(options)
         if options.trace is not None:
             _write_steps(options, sim, [score.name for score in scores])
     if options.json == STDOUT:
         write_json(records_of(scores), STDOUT)
         return 0
     print(f"{sim.spec.id}, split {sim.spec.split}, {scores[0].records[0].n_episodes} episodes\n")
-    print(score_table(sim, scores, best=best))
+    print(score_table(sim, scores))
     if options.json is not None:
         write_records(options.json, scores)
         print(f"\nrecords in {options.json}")
@@ -222,8 +217,8 @@ def _write_steps(options: argparse.Namespace, sim: Sim, names: Sequence[str]) ->
     write_traces(options.trace, trace_policies(sim, baselines, trained, draws, options.seed))
 
 
-def _play(options: argparse.Namespace) -> tuple[Sim, list[Score], float | None]:
-    """Task, scores of the policies asked for, and the best mean return on their episodes."""
+def _play(options: argparse.Namespace) -> tuple[Sim, list[Score]]:
+    """Task, and scores of the policies asked for."""
     path = Path(options.what)
     arguments = {"n_episodes": options.episodes, "seed": options.seed}
     if is_run(path):
@@ -238,8 +233,7 @@ def _play(options: argparse.Namespace) -> tuple[Sim, list[Score], float | None]:
         sim = make(options.what, split=options.split, **parse_keywords(options.keywords))
         names = (options.policy,) if options.policy else get_baselines(sim.spec.id).names
         scores = baseline_scores(sim, names, **arguments)
-    ends = ends_of(sim, **arguments)
-    return sim, scores, None if ends is None else ends[1]
+    return sim, scores
 
 
 def _beside(run: Run, policy: str | None) -> Sequence[str]:
