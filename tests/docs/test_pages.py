@@ -22,6 +22,8 @@ SCRIPTS = {"howto/paths.md", "howto/paper.md"}  # run with their commands by tes
 WITHOUT_PYTHON = ("json", "learn_from_a_planner", "processes", "reliability")
 COMMANDS_ONLY = {f"howto/{name}.md" for name in WITHOUT_PYTHON}
 LINK = re.compile(r"\]\(([^)\s#]+)")
+# a line that prints, and behind it what: a shape, a number or an object, not words about it
+PRINTED = re.compile(r"^(print\(.*\))  # ([(\d].*|\w+\(.*)$", re.MULTILINE)
 COMMAND = re.compile(r"^\s*(powerzoo-jax [^#\n]+)", re.MULTILINE)
 
 
@@ -36,10 +38,13 @@ def test_every_page_of_the_site_that_shows_python_is_run(run_snippet, snippets_o
     bodies = ["\n".join(b for b in snippets_of(text) if b not in elsewhere) for text in here.values()]
     shown = [body for body in bodies if body]
     assert len(shown) == len(here)  # each shows some
+    told = [PRINTED.sub(lambda line: f"print('SHOWN', {line[2]!r})\n{line[1]}", body) for body in shown]
     # one process for all: they share the import and what is compiled, not their names
-    printed = run_snippet(f"for body in {shown!r}:\n    print('PAGE')\n    exec(body, {{}})\n")
+    printed = run_snippet(f"for body in {told!r}:\n    print('PAGE')\n    exec(body, {{}})\n")
     assert printed.count("PAGE") == len(shown)
     assert "nan" not in printed
+    claims = re.findall(r"^SHOWN (.*)\n(.*)$", printed, re.MULTILINE)
+    assert len(claims) > 4 and [pair for pair in claims if pair[0] != pair[1]] == []
 
 
 @pytest.mark.parametrize("page", PAGES)
