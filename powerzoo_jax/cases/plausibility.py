@@ -43,6 +43,7 @@ LARGE_TAP = 2.0
 LARGE_SHIFT_DEG = 180.0  # every angle has an equal within half a turn
 LARGE_VOLTAGE_PU = 2.0
 USUAL_BAND_PU = (0.8, 1.2)
+LOW_SET_POINT_PU = 0.7  # the lowest of the published cases hold 0.8
 LARGE_BASE_KV = 2000.0  # the highest AC voltage in use is 1150 kV
 BASE_MVA_RANGE = (1e-3, 1e5)
 PLACEHOLDERS_MVA = (9900.0, 9999.0, 99999.0, 999999.0)  # what many files write for "not known"
@@ -97,14 +98,24 @@ def voltage_bands(case: Case) -> Findings:
 
 def controlled_buses(case: Case) -> Findings:
     """Reference and PV buses have a unit in service, and units at one bus agree on its voltage."""
-    unit = case.unit
+    unit, bare = case.unit, ~case.bus_has_unit
     holding = unit.bus_id[unit.in_service]
-    bare = ~np.isin(case.bus.id, holding)
-    for kind, what, remedy in (
-        (REF, "the reference bus has no unit in service", "Put a unit there, or choose another reference (kind 3)."),
-        (PV, "no unit in service holds the voltage of a PV bus", "Put a unit there, or make it a PQ bus (kind 1)."),
+    balances = np.zeros(case.n_bus, bool)
+    balances[case.slack_bus] = True
+    moved = case.bus.id[balances & (case.bus.kind != REF)]
+    instead = f"bus {listing(moved)} balances" if moved.size else "the other references balance"
+    reference = "the reference bus has no unit in service"
+    choose = "Put a unit there, or choose another reference (kind 3)."
+    for found, what, remedy in (
+        ((case.bus.kind == REF) & balances, f"{reference}: what it delivers comes from none", choose),
+        ((case.bus.kind == REF) & ~balances, f"{reference}: {instead} in its place", choose),
+        (
+            case.bus.kind == PV,
+            "no unit in service holds the voltage of a PV bus",
+            "Put a unit there, or make it a PQ bus (kind 1).",
+        ),
     ):
-        at = np.flatnonzero(bare & (case.bus.kind == kind))
+        at = np.flatnonzero(bare & found)
         if at.size:
             yield _warn("bus", "kind", bus_ids_at(case, at), f"{what}.", remedy)
     first = {int(b): v for b, v in zip(holding[::-1], unit.v_set_pu[unit.in_service][::-1], strict=True)}
@@ -120,6 +131,17 @@ def controlled_buses(case: Case) -> Findings:
     if at.size:
         message = f"in service at isolated bus {listing(unit.bus_id[at])}."
         yield _warn("unit", "bus_id", row_numbers(at), message, "Switch the unit off, or connect the bus.")
+
+
+def low_set_points(case: Case) -> Findings:
+    """Voltages that units hold are near 1 pu."""
+    unit = case.unit
+    holds = np.isin(unit.bus_id, case.bus.id[np.isin(case.bus.kind, (PV, REF))])
+    at = np.flatnonzero(unit.in_service & holds & (unit.v_set_pu > 0) & (unit.v_set_pu < LOW_SET_POINT_PU))
+    if at.size:
+        found = listing(f"{unit.v_set_pu[i]:g} at bus {unit.bus_id[i]}" for i in at)
+        remedy = "Give it near 1: no line carries much power at such a voltage."
+        yield _warn("unit", "v_set_pu", row_numbers(at), f"the set-point is {found} pu.", remedy)
 
 
 def impedances(case: Case) -> Findings:
@@ -268,6 +290,7 @@ PLAUSIBILITY = (
     base_voltages,
     voltage_bands,
     controlled_buses,
+    low_set_points,
     impedances,
     ratios,
     ratings,

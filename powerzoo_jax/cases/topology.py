@@ -8,6 +8,7 @@ import numpy as np
 
 from powerzoo_jax.base.errors import CaseError
 from powerzoo_jax.cases.case import ISOLATED, Case
+from powerzoo_jax.cases.case import islands as islands
 
 
 @dataclass(frozen=True)
@@ -24,29 +25,6 @@ class RadialOrder:
     parent: np.ndarray
     via_branch: np.ndarray
     depth: np.ndarray
-
-
-def islands(n_bus: int, f: np.ndarray, t: np.ndarray, status: np.ndarray) -> np.ndarray:
-    """Island number of every bus, (N,) int64, numbered by their first bus.
-
-    f, t:    (L,) int  positions of the ends of every branch
-    status:  (L,) bool  in service
-
-    Every round each island hooks onto the smallest neighbouring label, then paths are halved until flat:
-    a feeder of 1000 buses in a row takes some ten rounds, not 1000.
-    """
-    on = np.asarray(status, np.bool_)
-    f, t = np.asarray(f)[on], np.asarray(t)[on]
-    label = np.arange(n_bus)
-    while np.any(label[f] != label[t]):
-        low = np.minimum(label[f], label[t])
-        np.minimum.at(label, label[f].copy(), low)
-        np.minimum.at(label, label[t].copy(), low)
-        np.minimum.at(label, f, low)
-        np.minimum.at(label, t, low)
-        while np.any(label[label] != label):
-            label = label[label]
-    return np.unique(label, return_inverse=True)[1].astype(np.int64)
 
 
 def branch_positions(case: Case) -> tuple[np.ndarray, np.ndarray]:

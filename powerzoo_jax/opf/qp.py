@@ -85,7 +85,7 @@ class QpResult:
     primal_residual: ()    largest violation of a row, absolute
     dual_residual:   ()    largest violation of stationarity, relative to the largest cost
     iterations:      ()    int32
-    status:          ()    int32 `OpfStatus`; of INFEASIBLE, row_price is the certificate (see `opf.qp`)
+    status:          ()    int32 `OpfStatus`; of INFEASIBLE, row_price is a certificate that `infeasibility` checks
     """
 
     x: Array

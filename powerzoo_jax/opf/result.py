@@ -22,8 +22,9 @@ EXPLAIN_OPF = {
         "many orders of magnitude apart, or solve in float64."
     ),
     OpfStatus.INFEASIBLE: (
-        "No point satisfies all limits; the prices hold a certificate that `certificate.infeasibility` checks. Allow "
-        "shedding, or look for a load beyond the capacity or for a rating that an injection cannot get around."
+        "No point was found that satisfies all limits. Multipliers of `dc_opf` and `secure_dc_opf` prove that there is "
+        "none, `infeasibility` checks them; those of `ac_opf` speak of the neighbourhood of its last point only. "
+        "Allow shedding, or look for a load beyond the capacity or for a rating that an injection cannot get around."
     ),
     OpfStatus.BAD_INPUT: "A load, limit or price was not finite. The solver did not cause this: check the profiles.",
     OpfStatus.ROW_MISSING: (

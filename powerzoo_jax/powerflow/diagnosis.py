@@ -9,7 +9,7 @@ import numpy as np
 from powerzoo_jax.base.errors import BaseLoadError, listing
 from powerzoo_jax.cases import Case
 from powerzoo_jax.cases.case import ISOLATED
-from powerzoo_jax.cases.plausibility import PLAUSIBILITY
+from powerzoo_jax.cases.plausibility import PLAUSIBILITY, low_set_points
 from powerzoo_jax.cases.topology import branch_positions, reachable_from_slack
 from powerzoo_jax.powerflow.feeder.factors import nominal_injection
 from powerzoo_jax.powerflow.meshed.base_case import LEAST_Z_PU, solve_base, voltage_setpoints
@@ -51,8 +51,10 @@ def likely_causes(case: Case, p_pu: np.ndarray, q_pu: np.ndarray) -> list[str]:
     """Likely causes, a sentence each, why injections (N,) [pu] of a case have no power flow; empty if none is seen."""
     islands = list(_islands(case))
     finite = list(_not_finite(case, p_pu, q_pu))
-    # bisection says nothing more about a network without a path to the slack or of numbers that are not
-    range_of_loads = [] if islands or finite else list(_load_range(case, p_pu + 1j * q_pu))
+    # bisection says nothing more about a network without a path to the slack or of numbers that are not, and would
+    # blame the load for voltages at which no line carries it
+    known = bool(islands or finite or list(low_set_points(case)))
+    range_of_loads = [] if known else list(_load_range(case, p_pu + 1j * q_pu))
     return [*islands, *finite, *range_of_loads, *_magnitudes(case), *_branches(case)]
 
 

@@ -14,7 +14,7 @@ import numpy as np
 
 from powerzoo_jax.base.errors import BaseLoadError, CaseError, SolverError, listing
 from powerzoo_jax.cases import Case, ThreePhaseCase, assert_valid
-from powerzoo_jax.cases.case import ISOLATED, note_lines
+from powerzoo_jax.cases.case import ISOLATED, PQ, REF, note_lines
 from powerzoo_jax.cases.readers.files import read_grid
 from powerzoo_jax.cases.readers.pandapower.convert import NetRows, convert_with_rows
 from powerzoo_jax.cases.topology import branch_positions, isolate_unsupplied, live_buses
@@ -22,7 +22,13 @@ from powerzoo_jax.opf import ac_opf, prepare_ac_opf
 from powerzoo_jax.opf.result import EXPLAIN_OPF, OpfStatus
 from powerzoo_jax.powerflow.diagnosis import likely_causes
 from powerzoo_jax.powerflow.feeder.factors import nominal_injection
-from powerzoo_jax.powerflow.meshed.base_case import admittance, held_buses, solve_base, voltage_setpoints
+from powerzoo_jax.powerflow.meshed.base_case import (
+    admittance,
+    held_buses,
+    least_voltage,
+    solve_base,
+    voltage_setpoints,
+)
 from powerzoo_jax.study.elements import BranchFlows, Dispatch, element_tables
 from powerzoo_jax.study.table import StudyTable
 
@@ -112,7 +118,8 @@ def run_power_flow(
     progress:   called with the number of outages solved and that of all
 
     Newton's method on the sparse admittance matrix, in float64: the mismatch ends below 1e-11 pu. Every reference bus
-    keeps the magnitude and the angle of its table, several in one island too. Units share what
+    keeps the magnitude and the angle of its table, several in one island too; one without a unit in service gives way
+    to the first PV bus of its island that has one, which the notes tell. Units share what
     their bus delivers: at the slack bus the first in service takes what is left of the active power, and reactive power
     is divided in proportion to the range of each. Reactive limits mark a violation, they do not release the voltage.
 
@@ -123,7 +130,8 @@ def run_power_flow(
         study = run_power_flow("case14", n_minus_1=True)
         print(study, study.violations)
     """
-    grid, rows = _grid(case)
+    given, rows = _grid(case)
+    grid = _balanced(given)
     dispatch = _optimal(grid) if opf else _as_given(grid)
     flows = branch_flows(grid, dispatch.v)
     return NetworkStudy(
@@ -136,7 +144,7 @@ def run_power_flow(
         p_loss_mw=float((flows.s_from + flows.s_to).real.sum()),
         cost_usd_per_h=dispatch.cost_usd_per_h,
         elements={} if rows is None else element_tables(grid, rows, flows, dispatch),
-        notes=grid.notes,
+        notes=(*grid.notes, *_notes(given, grid, dispatch)),
     )
 
 
@@ -156,6 +164,26 @@ def _grid(case: Any) -> tuple[Case, NetRows | None]:
         raise CaseError(f"A study takes a Case, a grid file or a name, not {type(grid).__name__}. Use load_case.")
     assert_valid(grid)
     return grid, rows
+
+
+def _balanced(case: Case) -> Case:
+    """The case with the buses that balance as its references, so that an outage leaves none that delivers by itself."""
+    kind = np.where(case.bus.kind == REF, PQ, case.bus.kind)
+    kind[case.slack_bus] = REF
+    return case if np.array_equal(kind, case.bus.kind) else replace(case, bus=replace(case.bus, kind=kind))
+
+
+def _notes(given: Case, case: Case, dispatch: Dispatch) -> Iterator[str]:
+    """References without a unit, with the buses that balance instead, and buses on the low-voltage branch."""
+    before, after = given.bus.kind == REF, case.bus.kind == REF
+    if (before & ~after).any():
+        moved = f", bus {listing(case.bus.id[after & ~before])} balances instead" if (after & ~before).any() else ""
+        yield f"reference bus {listing(case.bus.id[before & ~after])} has no unit in service{moved}"
+    size = np.abs(dispatch.v)
+    low = live_buses(case) & (size < least_voltage(case, voltage_setpoints(case)))
+    if low.any() and np.isnan(dispatch.cost_usd_per_h):
+        found = listing(f"{case.bus.id[k]} ({size[k]:.4f} pu)" for k in np.flatnonzero(low))
+        yield f"bus {found} stands on the low-voltage branch; no start (flat, DC, without load, as given) leads higher"
 
 
 def _as_given(case: Case) -> Dispatch:
@@ -256,6 +284,9 @@ def _bus_table(case: Case, dispatch: Dispatch) -> StudyTable:
     words[live & (size < case.bus.v_min_pu - KEPT)] = "below v_min"
     words[live & (size > case.bus.v_max_pu + KEPT)] = "above v_max"
     words[~live & (case.bus.kind != ISOLATED)] = "not supplied"
+    by_unit = case.bus_has_unit | ~np.isin(np.arange(case.n_bus), case.slack_bus)
+    for bus in np.flatnonzero(~by_unit & (np.abs(_delivered(case, v)) > KEPT * case.base_mva)):
+        words[bus] = f"{words[bus]}, supplied by no unit".lstrip(", ")
     return StudyTable("bus", columns, units, tuple(words))
 
 

@@ -64,12 +64,16 @@ class Factor(NamedTuple):
     inverse: Array
 
 
-def plan_elimination(n_bus: int, f: np.ndarray, t: np.ndarray) -> tuple[EliminationPlan, dict[tuple[int, int], int]]:
+def plan_elimination(
+    n_bus: int, f: np.ndarray, t: np.ndarray, last: np.ndarray
+) -> tuple[EliminationPlan, dict[tuple[int, int], int]]:
     """Choose the order of a network (host), and tell where the block of (row, column) is.
 
     f, t:  (L,) bus positions of the branches
+    last:  (S,) buses that leave after all others: the references. With one unknown less than balances, the block of a
+           reference whose units are off is singular by itself
     """
-    levels, later = _eliminate(n_bus, f, t)
+    levels, later = _eliminate(n_bus, f, t, set(last.tolist()))
     order = [bus for level in levels for bus in level]
     place = {bus: k for k, bus in enumerate(order)}
     below = {place[bus]: sorted(place[other] for other in later[bus]) for bus in order}
@@ -98,7 +102,9 @@ def plan_elimination(n_bus: int, f: np.ndarray, t: np.ndarray) -> tuple[Eliminat
     return plan, block_of
 
 
-def _eliminate(n_bus: int, f: np.ndarray, t: np.ndarray) -> tuple[list[list[int]], dict[int, list[int]]]:
+def _eliminate(
+    n_bus: int, f: np.ndarray, t: np.ndarray, last: set[int]
+) -> tuple[list[list[int]], dict[int, list[int]]]:
     """Levels of buses, and for each bus its neighbours when it leaves: multiple minimum degree (Liu 1985)."""
     near: list[set[int]] = [set() for _ in range(n_bus)]
     for a, b in zip(f.tolist(), t.tolist(), strict=True):
@@ -107,10 +113,11 @@ def _eliminate(n_bus: int, f: np.ndarray, t: np.ndarray) -> tuple[list[list[int]
             near[b].add(a)
     left, levels, later = set(range(n_bus)), [], {}
     while left:
-        most = SPREAD * min(len(near[bus]) for bus in left) + 1
+        may_leave = (left - last) or left
+        most = SPREAD * min(len(near[bus]) for bus in may_leave) + 1
         level: list[int] = []
         blocked: set[int] = set()
-        for bus in sorted(left, key=lambda bus: (len(near[bus]), bus)):
+        for bus in sorted(may_leave, key=lambda bus: (len(near[bus]), bus)):
             if len(near[bus]) <= most and bus not in blocked:
                 level.append(bus)
                 blocked |= near[bus]

@@ -20,6 +20,7 @@ from powerzoo_jax.opf.ac.elimination import EliminationPlan, plan_elimination
 from powerzoo_jax.opf.dc.factors import branch_ratings
 from powerzoo_jax.opf.offers import Offers, to_offers, unit_costs
 from powerzoo_jax.powerflow.admittances import BranchData, stamps
+from powerzoo_jax.powerflow.meshed.base_case import no_load_angles
 
 NO_ANGLE = 360.0  # [deg] an angle limit this wide is none
 
@@ -32,7 +33,7 @@ class AcNetwork:
     angle_min, angle_max: (L,)  [rad]  limits of theta_f - theta_t, infinite = none
     shunt:              (N, 2)  g and -b: what a shunt draws at 1 pu
     w_min, w_max:       (N,)    logarithm of the voltage limits
-    angle_0:            (N,)    [rad]  start of the angles; of a reference bus, its angle
+    angle_0:            (N,)    [rad]  start: angles without load; of a reference, its own
     """
 
     own: Array
@@ -165,7 +166,7 @@ def _layout(case: Case) -> tuple[AcLayout, np.ndarray]:
     n = case.n_bus
     f, t = branch_positions(case)
     on = case.branch.in_service & (f != t)
-    plan, block_of = plan_elimination(n, f[on], t[on])
+    plan, block_of = plan_elimination(n, f[on], t[on], last=case.slack_bus)
     place = np.asarray(plan.place)
     a, b = place[f], place[t]
     turned = a > b
@@ -214,9 +215,7 @@ def _network(case: Case, layout: AcLayout, turned: np.ndarray) -> AcNetwork:
     none = ~on | ((branch.angle_min_deg == 0) & (branch.angle_max_deg == 0))
     low, high = np.where(none, -np.inf, low), np.where(none, np.inf, high)
     v_min, v_max = (np.log(np.where(case.bus.kind == ISOLATED, 1.0, v)) for v in (case.bus.v_min_pu, case.bus.v_max_pu))
-    start = np.deg2rad(case.bus.angle_init_deg)
-    reference = case.bus.kind == 3
-    flat = start[reference][0] if reference.any() else 0.0
+    first = np.deg2rad(case.bus.angle_init_deg[case.slack_bus[0]])
     host: dict[str, Any] = dict(
         own=np.stack([own.real, own.imag], 2),
         across=np.stack([across.real, across.imag], 2),
@@ -225,7 +224,7 @@ def _network(case: Case, layout: AcLayout, turned: np.ndarray) -> AcNetwork:
         shunt=np.stack([case.bus.gs_mw, -case.bus.bs_mvar], 1)[order] / case.base_mva,
         w_min=v_min[order],
         w_max=np.maximum(v_min, v_max)[order],
-        angle_0=np.where(reference, start, flat)[order],
+        angle_0=(first + no_load_angles(case))[order],
     )
     return AcNetwork(**host)
 

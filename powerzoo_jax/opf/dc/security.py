@@ -187,7 +187,7 @@ def secure_dc_opf(
     load_mw:       (N,) [MW]
     rating_scale:  () [-] multiplies normal and emergency ratings
     options:       of `dc_opf`, without rate_mva; with shedding=False a load that cannot be served securely is
-                   INFEASIBLE, and `secure_programme` with `certificate.infeasibility` proves it
+                   INFEASIBLE, and `infeasibility` of `secure_programme` proves it
 
     Nothing raises and nothing is NaN.
     """

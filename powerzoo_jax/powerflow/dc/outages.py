@@ -63,7 +63,8 @@ def unit_roles(case: Case, participation: np.ndarray | None) -> UnitRoles:
     at_bus = np.zeros((count, case.n_bus))
     at_bus[np.arange(count), bus] = 1.0
     response = others @ at_bus / np.where(total > 0, total, 1.0)
-    return UnitRoles(bus, last & (case.bus.kind[bus] == PV), last & np.isin(bus, case.slack_bus), response)
+    balances = np.isin(bus, case.slack_bus)
+    return UnitRoles(bus, last & (case.bus.kind[bus] == PV) & ~balances, last & balances, response)
 
 
 RESONANT = 1e-9  # |1 - h_kk| below this for a branch that is no bridge: negative reactances cancel without it

@@ -14,7 +14,7 @@ from powerzoo_jax.base.errors import BaseLoadError, SolverError, listing
 from powerzoo_jax.base.host import on_host
 from powerzoo_jax.base.numerics import resolve_dtype
 from powerzoo_jax.cases import Case, assert_valid
-from powerzoo_jax.cases.case import ISOLATED, PV
+from powerzoo_jax.cases.case import ISOLATED, PV, REF
 from powerzoo_jax.cases.topology import branch_positions, incidence, is_radial, radial_order
 from powerzoo_jax.powerflow.rows import ChordCore, ConstantPower, calibrated, chord_factors, slope_matrix, stamp
 
@@ -109,8 +109,9 @@ def nominal_injection(case: Case) -> np.ndarray:
 
 def _refuse_unsupported(case: Case) -> None:
     on = case.branch.in_service
-    if len(case.slack_bus) != 1:
-        ids = listing(case.bus.id[case.slack_bus])
+    references = case.bus.id[case.bus.kind == REF]
+    if len(references) != 1:
+        ids = listing(references)
         raise SolverError(f"{case.name} has the reference buses {ids}; a feeder has one. Give the others kind 1.")
     for bad, what in (
         (case.bus.kind == PV, "holds its voltage (PV)"),

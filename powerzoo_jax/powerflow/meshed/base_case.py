@@ -10,7 +10,7 @@ import scipy.sparse.linalg as spl
 
 from powerzoo_jax.base.errors import BaseLoadError, SolverError, listing
 from powerzoo_jax.cases import Case
-from powerzoo_jax.cases.case import PV, REF
+from powerzoo_jax.cases.case import PV
 from powerzoo_jax.cases.topology import branch_positions, live_buses
 
 STEPS = 30
@@ -21,7 +21,6 @@ SPAN, WINDOW, STATES = (0.5, 1.5), 0.02, 64  # of each load; of set-points [pu];
 MARGIN = 1  # steps beyond what the slowest of these states needs
 MOST_STEPS = 20  # beyond, a state near collapse would set the number for all
 POLISH = 2e-4  # share of the last error that flows may keep
-FAR_TURN = 0.5  # [rad] of a no-load angle: from a flat start Newton may end on a low-voltage branch, or nowhere
 COLLAPSED = 0.5  # [pu] a bus below stands on the low-voltage branch, which no grid is run on
 ENOUGH = 1e-7  # [pu] accepted where rounding of a very stiff branch keeps the mismatch from falling further
 
@@ -68,45 +67,63 @@ def voltage_setpoints(case: Case) -> np.ndarray:
 
 def held_buses(case: Case) -> np.ndarray:
     """Buses that hold their magnitude, (N,) bool: PV buses with a unit in service, and the slack."""
-    with_unit = np.zeros(case.n_bus, bool)
-    with_unit[case.positions(case.unit.bus_id[case.unit.in_service])] = True
-    return ((case.bus.kind == PV) & with_unit) | (case.bus.kind == REF)
+    held = (case.bus.kind == PV) & case.bus_has_unit
+    held[case.slack_bus] = True
+    return held
 
 
 def solve_base(case: Case, s: np.ndarray, v_set: np.ndarray) -> np.ndarray:
     """Voltages (N,) complex [pu] at injections s (N,), held buses at v_set; 1 at buses that are not supplied.
 
     Every reference keeps its magnitude and the angle of the case, several in one island too.
-    Starts flat at the set-points, then from the voltages of the case file, then without load. The last comes first
-    where transformers turn the network: a flat start is half a turn away from what they do. A state with a bus below
-    0.5 pu is taken only where no start leads to a better one.
+    Starts from the voltages of `_starts` until one leads to a state with no bus below `least_voltage`; where none does
+    the highest state is taken.
     Raises BaseLoadError when no start converges.
     """
-    y = admittance(case)
-    held, slack, live = held_buses(case), case.slack_bus, live_buses(case)
-    angle = np.deg2rad(case.bus.angle_init_deg)
-    turned = angle[slack[0]] + no_load_angles(case)
-    level = np.full(case.n_bus, angle[slack[0]])
-    level[slack] = angle[slack]
-    flat = np.where(held, v_set, 1.0) * np.exp(1j * level)
-    given = np.where(held, v_set, case.bus.v_init_pu) * np.exp(1j * angle)
-    no_load = np.where(held, v_set, 1.0) * np.exp(1j * turned)
-    starts = (flat, given, no_load)
-    if np.abs(turned - angle[slack[0]])[live].max() > FAR_TURN:
-        starts = (no_load, given, flat)
-    rows, best, lowest = unknown_rows(case), None, 0.0
-    for start in starts:
+    y, live = admittance(case), live_buses(case)
+    rows, best, lowest, least = unknown_rows(case), None, 0.0, least_voltage(case, v_set)
+    for start in _starts(case, s, v_set):
         v = _newton(y, s, np.where(live, start, 1.0), *rows)
         if v is not None and np.abs(v[live]).min() > lowest:
             best, lowest = v, float(np.abs(v[live]).min())
-        if lowest > COLLAPSED:
+        if lowest > least:
             break
     if best is not None:
         return best
     raise BaseLoadError(
-        f"{case.name}: the base load has no power-flow solution near the flat start, the voltages of the case or its "
-        "state without load. Lower load_factor, or check the units and impedances."
+        f"{case.name}: the base load has no power-flow solution near the flat start, the voltages of the case, the DC "
+        "power flow or its state without load. Lower load_factor, or check the units and impedances."
     )
+
+
+def least_voltage(case: Case, v_set: np.ndarray) -> float:
+    """Magnitude [pu] below which a bus stands on the low-voltage branch: 0.5, or the lowest set-point if it is less."""
+    return float(min(COLLAPSED, v_set[held_buses(case) & live_buses(case)].min()))
+
+
+def _starts(case: Case, s: np.ndarray, v_set: np.ndarray) -> list[np.ndarray]:
+    """Voltages (N,) to start from, the likeliest first; held buses at v_set.
+
+    Those of the case, where it has any. Then the angles of its DC power flow, at magnitudes between those that are
+    held: from a flat start, the next, a large network ends on the low-voltage branch, or nowhere, as one does behind
+    transformers that turn it. The last one is the state without load.
+    """
+    held, slack, bus = held_buses(case), case.slack_bus, case.bus
+    angle = np.deg2rad(bus.angle_init_deg)
+    level = np.full(case.n_bus, angle[slack[0]])
+    level[slack] = angle[slack]
+    turn = no_load_angles(case)
+
+    def at(angles: np.ndarray, size: np.ndarray | float = 1.0) -> np.ndarray:
+        return np.where(held, v_set, size) * np.exp(1j * angles)
+
+    starts = [at(angle[slack[0]] + dc_angles(case, s.real), _between(case, v_set)), at(level)]
+    if turn.any():
+        starts.append(at(angle[slack[0]] + turn))
+    free = live_buses(case)
+    free[slack] = False
+    missing = np.all(bus.v_init_pu[free & ~held] == 1) and np.unique(bus.angle_init_deg[free]).size <= 1
+    return starts if missing else [at(angle, bus.v_init_pu), *starts]
 
 
 def unknown_rows(case: Case) -> tuple[np.ndarray, np.ndarray]:
@@ -120,25 +137,48 @@ def unknown_rows(case: Case) -> tuple[np.ndarray, np.ndarray]:
 def no_load_angles(case: Case) -> np.ndarray:
     """Angles (N,) [rad] from the first slack that phase shifts and references put there; 0 at buses not supplied.
 
-    Least squares of theta_f - theta_t = shift over the branches in service, weighted by 1 / |z|: exact where the shifts
-    around every loop cancel, and the DC power flow without load where lines have no resistance. Every reference keeps
-    its own angle.
+    Exact where the shifts around every loop cancel.
     """
+    return dc_angles(case, np.zeros(case.n_bus))
+
+
+def dc_angles(case: Case, p: np.ndarray) -> np.ndarray:
+    """Angles (N,) [rad] from the first slack at active injections p (N,) [pu]; 0 at buses not supplied.
+
+    Flows of (theta_f - theta_t - shift) / |z| balance: the DC power flow where lines have no resistance, and never
+    singular. Every reference keeps its own angle.
+    """
+    angle, slack = np.zeros(case.n_bus), case.slack_bus
+    angle[slack] = np.deg2rad(case.bus.angle_init_deg[slack] - case.bus.angle_init_deg[slack[0]])
+    f, t, weight = _conductors(case)
+    pushed = weight * np.deg2rad(case.branch.shift_deg)
+    right = p + np.bincount(f, pushed, case.n_bus) - np.bincount(t, pushed, case.n_bus)
+    return _potential(case, right, angle, unknown_rows(case)[0])
+
+
+def _between(case: Case, v_set: np.ndarray) -> np.ndarray:
+    """Magnitudes (N,) [pu] of a network of resistances |z| whose held buses are at v_set."""
+    return _potential(case, np.zeros(case.n_bus), v_set, unknown_rows(case)[1])
+
+
+def _conductors(case: Case) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Positions of both ends (L,) and 1 / |z| (L,) [pu] of all branches, 0 where one is not in service and supplied."""
     f, t = branch_positions(case)
     b, live = case.branch, live_buses(case)
     on = b.in_service & live[f] & live[t]
-    angle, slack = np.zeros(case.n_bus), case.slack_bus
-    angle[slack] = np.deg2rad(case.bus.angle_init_deg[slack] - case.bus.angle_init_deg[slack[0]])
-    if not b.shift_deg[on].any() and not angle.any():
-        return angle
-    f, t = f[on], t[on]
-    weight, shift = 1 / np.hypot(b.r_pu[on], b.x_pu[on]), np.deg2rad(b.shift_deg[on])
-    rows = unknown_rows(case)[0]
+    return f, t, np.where(on, 1 / np.where(on, np.hypot(b.r_pu, b.x_pu), 1), 0.0)
+
+
+def _potential(case: Case, right: np.ndarray, given: np.ndarray, rows: np.ndarray) -> np.ndarray:
+    """Potentials (N,) of a network of resistances |z| with injections `right` at `rows`, and as given elsewhere."""
+    f, t, weight = _conductors(case)
     at = (np.r_[f, t, f, t], np.r_[f, t, t, f])
     matrix = sp.csr_matrix((np.r_[weight, weight, -weight, -weight], at), (case.n_bus, case.n_bus))
-    right = np.bincount(f, weight * shift, case.n_bus) - np.bincount(t, weight * shift, case.n_bus)
-    angle[rows] = spl.splu(matrix[rows][:, rows].tocsc()).solve((right - matrix @ angle)[rows])
-    return angle
+    x = given.copy()
+    x[rows] = 0.0
+    if rows.size:
+        x[rows] = spl.splu(matrix[rows][:, rows].tocsc()).solve((right - matrix @ x)[rows])
+    return x
 
 
 def chord_rate(case: Case, s: np.ndarray, v: np.ndarray) -> float:

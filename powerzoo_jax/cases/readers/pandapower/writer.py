@@ -140,8 +140,8 @@ def _add_units(pandapower: Any, net: Any, case: Case) -> None:
     u, at = case.unit, case.positions(case.unit.bus_id)
     first = {bus: k for k, bus in reversed([(k, bus) for k, bus in enumerate(at.tolist()) if u.in_service[k]])}
     v_set = np.array([u.v_set_pu[first.get(bus, k)] for k, bus in enumerate(at.tolist())])
-    kind = case.bus.kind[at]
-    outer = np.array([kind[k] == REF and first.get(bus) == k for k, bus in enumerate(at.tolist())], bool)
+    balances, kind = np.isin(at, case.slack_bus), case.bus.kind[at]
+    outer = np.array([balances[k] and first.get(bus) == k for k, bus in enumerate(at.tolist())], bool)
     held = ~outer & ((kind == PV) | (kind == REF))
     limits = {
         name: np.where(np.isfinite(values), values, np.nan)
