@@ -18,21 +18,31 @@ from powerzoo_jax.base.ranges import Count, Label, NotNegative, Positive
 from powerzoo_jax.cases import Case, load_case
 from powerzoo_jax.data import Series
 from powerzoo_jax.envs.core import Sim
-from powerzoo_jax.envs.joint.env import SETTLEMENT, TERMS, JointEnv, JointFactors, JointParams, joint_fields
+from powerzoo_jax.envs.joint.env import COSTS, SETTLEMENT, TERMS, JointEnv, JointFactors, JointParams, joint_fields
 from powerzoo_jax.envs.series import SeriesBank
 from powerzoo_jax.opf.dc.factors import prepare_dc_opf
 from powerzoo_jax.powerflow.dc.network import build_dc_network
 from powerzoo_jax.tasks.feeder.catalog import MARL_DER_ARBITRAGE
 from powerzoo_jax.tasks.feeder.storage import StorageKeywords, build_der
-from powerzoo_jax.tasks.settings import TIGHTNESS, Budgets, EpisodeSettings, Voltage, recorded, refuse_padding
+from powerzoo_jax.tasks.settings import (
+    TIGHTNESS,
+    Budgets,
+    EpisodeSettings,
+    Voltage,
+    agent_names,
+    recorded,
+    refuse_names,
+    refuse_padding,
+    scaled_weights,
+)
 from powerzoo_jax.tasks.spec import Variants
 from powerzoo_jax.tasks.transmission.catalog import MARL_OPF
 from powerzoo_jax.tasks.transmission.series import DEMAND
 from powerzoo_jax.tasks.transmission.units import (
     ACTION_MODES,
     PEAK_SHAPE,
-    budget_at,
     build_transmission,
+    chosen_budget,
 )
 
 OBS_MODES = ("global", "local")
@@ -56,7 +66,8 @@ class JointSettings(StorageKeywords, EpisodeSettings):
     constraint_tightness:    loose, standard or strict: budgets, and trans_load_ratio where that is None
     load_set:                series with demand in MW
     reward_type:             "shared", there is no other
-    voll, surplus_price:     [USD/MWh];  reward_scale: of the money of a step
+    voll, surplus_price:     [USD/MWh]
+    reward_scale:            weight of the reward terms, in their proportions (None: the weights of the spec)
     stored_usd_per_mwh:      [USD/MWh] price, known to all, at which stored energy settles at the end, as a reward term
                              settlement; None settles nothing
     """
@@ -80,7 +91,7 @@ class JointSettings(StorageKeywords, EpisodeSettings):
     reward_type: str = "shared"
     voll: Positive = 10_000.0
     surplus_price: NotNegative = 500.0
-    reward_scale: Positive = 1e-3
+    reward_scale: Positive | None = None
     stored_usd_per_mwh: NotNegative | None = None
 
 
@@ -98,8 +109,8 @@ def build_joint(spec: TaskSpec, *, split: str, dims: Dims | None = None, dtype: 
     dtype = resolve_dtype(dtype)
     overrides = {key: tuple(value) if isinstance(value, list) else value for key, value in overrides.items()}
     settings = resolve_settings(spec, overrides)
-    settled = () if settings.stored_usd_per_mwh is None else (SETTLEMENT,)
-    spec = dataclasses.replace(spec, term_names=(*TERMS, *settled))
+    spec = _settling(spec, settings.stored_usd_per_mwh is not None)
+    refuse_names(spec, "cost_names", COSTS)
     Variants().shift(split)
     upper, lower = _upper(spec, settings, split, dtype), _lower(spec, settings, split, dtype)
     n_feeder, n_battery = len(settings.feeder_bus_ids), lower.env.dims.unit
@@ -117,7 +128,7 @@ def build_joint(spec: TaskSpec, *, split: str, dims: Dims | None = None, dtype: 
     env = JointEnv(
         dims=own,
         dt_hours=upper.env.dt_hours,
-        term_weights=(settings.reward_scale,) * len(spec.term_names),
+        term_weights=scaled_weights(spec.term_weights, settings.reward_scale),
         fields=fields,
         transmission=upper.env,
         feeder=dataclasses.replace(lower.env, pooling="sum"),
@@ -132,12 +143,20 @@ def build_joint(spec: TaskSpec, *, split: str, dims: Dims | None = None, dtype: 
         split=upper.spec.split,
         horizon=upper.spec.horizon,
         dt_hours=env.dt_hours,
-        agents=_agents(upper.env.dims.unit, n_feeder, n_battery),
-        cost_budget=budget_at(settings.constraint_tightness, settings.budgets, spec.cost_names),
+        agents=agent_names(spec, _agents(upper.env.dims.unit, n_feeder, n_battery)),
+        cost_budget=chosen_budget(spec, settings.constraint_tightness, settings.budgets, overrides),
         term_weights=env.term_weights,
         overrides=recorded(spec, overrides),
     )
     return Sim(params=_params(case, settings, upper.params, lower.params, env, dtype), env=env, spec=spec)
+
+
+def _settling(spec: TaskSpec, settles: bool) -> TaskSpec:
+    """The spec with the term settlement where stored energy settles, weighted as the first term unless it says how."""
+    refuse_names(spec, "term_names", (*TERMS, SETTLEMENT) if SETTLEMENT in spec.term_names else TERMS)
+    weights = (*spec.term_weights, spec.term_weights[0])
+    names = (*TERMS, SETTLEMENT) if settles else TERMS
+    return dataclasses.replace(spec, term_names=names, term_weights=weights[: len(names)])
 
 
 def resolve_settings(spec: TaskSpec, overrides: dict[str, Any]) -> JointSettings:

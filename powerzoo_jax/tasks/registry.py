@@ -37,6 +37,12 @@ def register(spec: TaskSpec, build: str) -> None:
     if build.count(":") != 1:
         raise ValueError(f"builder {build!r} is not of the form 'module:function'.")
     check_fields(f"task {spec.id!r}: ", TaskSpec, vars(spec))
+    for names, values in (("cost_names", "cost_budget"), ("term_names", "term_weights")):
+        if len(getattr(spec, names)) != len(getattr(spec, values)):
+            raise ValueError(
+                f"task {spec.id!r}: {values} has {len(getattr(spec, values))} entries, {names} names "
+                f"{len(getattr(spec, names))}. Give one for each."
+            )
     _TASKS[spec.id] = _TASKS.get(spec.id, {}) | {spec.version: (spec, build)}
 
 

@@ -7,18 +7,28 @@ and the caller replaces both.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Annotated, Any, Self
 
 from powerzoo_jax.base import Dims, TaskSpec
-from powerzoo_jax.base.errors import unexpected, unknown
-from powerzoo_jax.base.ranges import MOST, Budget, Positive, PositiveShare, Range, Share, check_fields
+from powerzoo_jax.base.errors import SettingsError, excerpt, listing, unexpected, unknown
+from powerzoo_jax.base.ranges import MOST, Budget, Positive, PositiveShare, Range, Share, check_fields, declared, fitted
 from powerzoo_jax.base.solver_mode import AUTO, MODES
+from powerzoo_jax.data.clock import steps_per_day
 from powerzoo_jax.devices import StorageParams, storage_params
 
 MINUTES_PER_HOUR, MINUTES_PER_DAY = 60, 1440
-TIGHTNESS = ("loose", "standard", "strict")
+TIGHTNESS = ("loose", STANDARD := "standard", "strict")  # standard budgets are those of a spec
+# Keywords that a task accepts though they may change nothing, and why; any other one is used or refused.
+WITHOUT_EFFECT = {
+    "allow_static_load": "every task has a load series",
+    "forecast_horizon_steps": "of observation modes with forecasts alone, in transmission tasks",
+    "queue": "slots beyond those that jobs ever wait in are left out",
+    "shifted_workload_source": "of the splits workload_swap and workload_shock alone",
+    "stress_load": "of the split load_stress alone",
+    "strict_workload": "of traces that are not there alone",
+}
 
 Voltage = Annotated[float, Range(0, 10, open_low=True)]  # [pu]
 Celsius = Annotated[float, Range(-273.15, 1000)]
@@ -30,7 +40,7 @@ class TaskSettings:
     """Keywords of every task; the type of a number says its range, see `base.ranges`.
 
     start_date, end_date: ISO dates that replace the split calendar
-    delta_t_minutes:      length of a step (None: the task's)
+    delta_t_minutes:      length of a step (None: the task's); an episode keeps its hours unless max_steps is given
     solver:               form of the iterative solvers of a step: "adaptive" stops when every lane is done, "fixed"
                           takes a known number of iterations, as accelerators prefer, "auto" is adaptive on a CPU and
                           fixed elsewhere; a family whose step iterates nothing takes the keyword and has one form only
@@ -56,7 +66,23 @@ class TaskSettings:
         values = {key: value for layer in layers for key, value in layer.items()}
         settings = cls(**check_fields(f"{owner}: ", cls, values))
         settings.check(owner, {"solver": MODES})
+        settings._refuse_idle(owner, layers)
         return settings
+
+    def idle(self) -> dict[str, str]:
+        """Keywords that change nothing beside the others, and what they need; see also `WITHOUT_EFFECT`."""
+        return {}
+
+    def _refuse_idle(self, owner: str, layers: tuple[Mapping[str, Any], ...]) -> None:
+        """Raise ValueError for a keyword of the caller that changes nothing, unless its value is the one there was."""
+        idle = self.idle()
+        for key in idle.keys() & layers[-1].keys():
+            before = [layer[key] for layer in layers[:-1] if key in layer] or [self.__dataclass_fields__[key].default]
+            if fitted(key, before[-1], declared(type(self))[key]) != getattr(self, key):
+                raise SettingsError(
+                    f"{owner}: {key} = {excerpt(repr(getattr(self, key)))} changes nothing: it needs {idle[key]}. Give "
+                    "that too, or leave it out."
+                )
 
     @property
     def dates(self) -> tuple[str | None, str | None]:
@@ -76,7 +102,7 @@ class TaskSettings:
 class EpisodeSettings(TaskSettings):
     """Keywords of a task whose spec says how long an episode and its steps are.
 
-    max_steps:  horizon in steps (None: the spec's)
+    max_steps:  horizon in steps (None: the hours of the spec's)
     """
 
     max_steps: Annotated[int, Range(1, MOST)] | None = None
@@ -89,8 +115,76 @@ def step_minutes(spec: TaskSpec, settings: EpisodeSettings) -> int:
 
 
 def horizon_steps(spec: TaskSpec, settings: EpisodeSettings) -> int:
-    """Steps of an episode."""
-    return spec.horizon if settings.max_steps is None else int(settings.max_steps)
+    """Steps of an episode: those given, else as many as the hours of the spec hold.
+
+    Raises ValueError where that is no whole number, or where the step does not divide a day.
+    """
+    if settings.max_steps is not None:
+        return int(settings.max_steps)
+    if settings.delta_t_minutes is None:
+        return spec.horizon
+    minutes, whole = settings.delta_t_minutes, round(spec.horizon * spec.dt_hours * MINUTES_PER_HOUR)
+    steps_per_day(minutes)
+    if whole % minutes:
+        raise ValueError(
+            f"{spec.id}: an episode of {whole / MINUTES_PER_HOUR:g} h is no whole number of steps of {minutes} min. "
+            "Give max_steps."
+        )
+    return whole // minutes
+
+
+def scaled_weights(weights: tuple[float, ...], scale: float | None) -> tuple[float, ...]:
+    """Weights of reward terms: those of the spec, or a scale in the place of the first that is not 0 and its equals."""
+    if scale is None:
+        return weights
+    own = next((weight for weight in weights if weight), 1.0)
+    return tuple(float(scale) * (1.0 if weight == own else weight / own) for weight in weights)
+
+
+def agent_names(spec: TaskSpec, own: tuple[str, ...]) -> tuple[str, ...]:
+    """Names of the agents: those of the spec, or the family's own where a keyword changed how many there are.
+
+    Raises ValueError for names of another number of agents that are not of the family.
+    """
+    if len(spec.agents) == len(own):
+        return spec.agents
+    kinds = {name.rpartition("_")[0] for name in own}
+    if not spec.agents or not {name.rpartition("_")[0] for name in spec.agents} <= kinds:
+        raise ValueError(f"{spec.id}: {len(spec.agents)} agents are named, there are {len(own)}. Name all of them.")
+    return own
+
+
+def refuse_names(spec: TaskSpec, field: str, known: tuple[str, ...]) -> None:
+    """Raise ValueError for names of a spec other than those that its family has, in their order."""
+    given = getattr(spec, field)
+    if given != known:
+        raise ValueError(f"{spec.id}: {field} is {listing(given)}; this family has {', '.join(known)}.")
+
+
+def resolve_source(
+    spec: TaskSpec, overrides: Mapping[str, Any], sets: Callable[[Any, Mapping[str, Any]], Mapping[str, Any]]
+) -> tuple[TaskSpec, dict[str, Any]]:
+    """Put `data_source`, of the caller or else of the spec, in the place of the sets that it stands for.
+
+    sets:  (source, keywords beside it) -> the keywords of these sets, such as load_set
+    Raises ValueError where the caller names two sources of loads.
+    """
+    given, rest = dict(spec.overrides), dict(overrides)
+    listed, named = given.pop("data_source", None), rest.pop("data_source", None)
+    if named is not None:
+        if "load_set" in rest:
+            raise ValueError(f"{spec.id}: data_source and load_set name the same thing. Give one of them.")
+        rest = _beside(sets(named, {}), rest)
+    elif listed is not None:
+        own = _beside(sets(listed, given), {key: value for key, value in rest.items() if key.endswith("_set")})
+        given |= {key: value for key, value in own.items() if key not in rest}
+    return dataclasses.replace(spec, overrides=tuple(sorted(given.items()))), rest
+
+
+def _beside(own: Mapping[str, Any], rest: Mapping[str, Any]) -> dict[str, Any]:
+    """Keywords of a source that give way to what is named beside it: a set takes its column with it."""
+    taken = {f"{key.removesuffix('_set')}_column" for key in rest if key.endswith("_set")}
+    return {key: value for key, value in own.items() if key not in taken} | dict(rest)
 
 
 def recorded(spec: TaskSpec, overrides: Mapping[str, Any]) -> tuple[tuple[str, Any], ...]:

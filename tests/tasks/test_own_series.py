@@ -16,7 +16,7 @@ from powerzoo_jax.base.errors import DataError, PowerZooError, SettingsError
 from powerzoo_jax.data import Series, build_bank, load_dataset, make_series, series_from_arrays, split_rows
 from powerzoo_jax.data.bank import published_sums
 from powerzoo_jax.data.library import usual_price
-from powerzoo_jax.oracle.baselines import idle_action
+from powerzoo_jax.oracle.baselines import evaluate_baseline, idle_action
 from powerzoo_jax.oracle.causal.storage import price_forecast, signal_scale
 from powerzoo_jax.tasks import get_spec, list_tasks, make
 
@@ -252,6 +252,25 @@ def test_every_keyword_says_what_it_takes(task):
 def test_an_array_is_no_set_of_prices():
     with pytest.raises(SettingsError, match=r"price_set = \(0.0, 0.0\) must be text or a Path or a Series\."):
         make("battery_arbitrage", price_set=np.zeros(2))
+
+
+@pytest.mark.parametrize("task", ["battery_arbitrage", "marl_ev_v2g_1d", "marl_opf"])
+def test_double_precision_reads_the_same_series(task):
+    series = [own(price=price) for price in PRICES.values()] if task in PRICED else []
+    with jax.enable_x64(True):
+        for data in (*series, *(own(load=load) for load in LOADS.values())):
+            refuse_infinite(with_series(task, data, split="train", dtype="float64"))
+
+
+@pytest.mark.parametrize("name", ["rule", "causal", "oracle"])
+@pytest.mark.parametrize(("task", "data"), [("battery_arbitrage", {"price": 50.0}), ("dso", {"load": LOADS["flat"]})])
+def test_planners_play_series_without_spread(task, data, name):
+    """One price all year: nothing is to be earned, and every return is finite."""
+    sim = with_series(task, own(**data), split="test")
+    found = evaluate_baseline(sim, name, n_episodes=1)
+    assert np.isfinite(found.mean_reward) and np.isfinite(list(found.mean_costs_by_constraint.values())).all()
+    if task == "battery_arbitrage":
+        assert found.mean_reward <= 1e-4
 
 
 PLAYED: tuple[tuple[str, dict[str, Any], dict[str, Any]], ...] = (

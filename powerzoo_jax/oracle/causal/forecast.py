@@ -22,7 +22,7 @@ from powerzoo_jax.tasks import make
 
 RIDGE = 0.02  # of the mean variance of a period; 0.005 and 0.08 forecast the prices of the val days no better
 # keywords that replace the calendar of the splits, or add days that nobody has recorded
-WINDOW = ("start_date", "end_date", "augment")
+WINDOW = ("start_date", "end_date", "augment", "augment_years", "augment_block_hours")
 
 
 @struct.dataclass(kw_only=True)

@@ -13,7 +13,7 @@ import numpy as np
 from jax import Array
 
 from powerzoo_jax.base import Dims, TaskSpec, no_padding
-from powerzoo_jax.base.errors import BaseLoadError, DataError, SolverError, listing
+from powerzoo_jax.base.errors import BaseLoadError, DataError, SolverError, listing, unknown
 from powerzoo_jax.cases import Case, load_case
 from powerzoo_jax.cases.case import without_idle_branches
 from powerzoo_jax.cases.grid import Grid, to_grid
@@ -23,8 +23,9 @@ from powerzoo_jax.data.bank import published_sums
 from powerzoo_jax.devices import action_table, placement
 from powerzoo_jax.devices.facility import QueueSizes
 from powerzoo_jax.devices.fleet import Layout
+from powerzoo_jax.devices.registry import KINDS
 from powerzoo_jax.envs.core import Sim
-from powerzoo_jax.envs.feeder.env import DistributionEnv, SeriesBank
+from powerzoo_jax.envs.feeder.env import CONSTRAINTS, COSTS, LOSS, OUTAGE, VOLTAGE, DistributionEnv, SeriesBank
 from powerzoo_jax.envs.feeder.fields import SETTLEMENT
 from powerzoo_jax.envs.feeder.padding import pad_feeder_env
 from powerzoo_jax.envs.feeder.types import DistributionParams
@@ -35,7 +36,7 @@ from powerzoo_jax.tasks.feeder.series import Extra, build_series
 from powerzoo_jax.tasks.feeder.settings import FeederSettings
 from powerzoo_jax.tasks.settings import MINUTES_PER_HOUR as MINUTES_PER_HOUR
 from powerzoo_jax.tasks.settings import horizon_steps as horizon_steps
-from powerzoo_jax.tasks.settings import recorded
+from powerzoo_jax.tasks.settings import recorded, scaled_weights
 from powerzoo_jax.tasks.settings import step_minutes as step_minutes
 from powerzoo_jax.tasks.spec import Shift
 
@@ -97,6 +98,7 @@ def feeder_case(spec: TaskSpec, settings: FeederSettings) -> Case:
 def build_sim(plan: FeederTaskConfig, case: Case, dims: Dims | None, dtype: np.dtype) -> Sim:
     """Assemble environment, parameters and spec; pad to `dims` where they are given."""
     settings, spec = plan.settings, plan.spec
+    refuse_unknown_names(spec, plan.fleet.kinds, COSTS)
     minutes, horizon = step_minutes(spec, settings), horizon_steps(spec, settings)
     bank, columns, rows = build_series(settings, plan.shift, minutes, horizon, plan.extra)
     starts = kept_starts(bank, plan.shift, horizon)
@@ -107,7 +109,7 @@ def build_sim(plan: FeederTaskConfig, case: Case, dims: Dims | None, dtype: np.d
     fields = shown_fields(plan, case)
     sizes = _dims(case, plan, layout, fields)
     params = _params(plan, case, bank, rows, starts, sizes, horizon, dtype)
-    weights = chosen_weights(plan)
+    weights = scaled_weights(spec.term_weights, settings.reward_scale)
     env = DistributionEnv(
         dims=sizes,
         dt_hours=minutes / MINUTES_PER_HOUR,
@@ -128,6 +130,20 @@ def build_sim(plan: FeederTaskConfig, case: Case, dims: Dims | None, dtype: np.d
         return Sim(params=params, env=env, spec=spec)
     env, params = pad_feeder_env(env, params, dims)
     return Sim(params=params, env=env, spec=spec)
+
+
+def refuse_unknown_names(spec: TaskSpec, kinds: tuple[str, ...], costs: tuple[str, ...]) -> None:
+    """Raise ValueError for reward terms and cost channels that neither the feeder nor its devices have.
+
+    costs:  channels of the network itself
+    """
+    own = [KINDS[kind] for kind in dict.fromkeys(kinds)]
+    terms = {LOSS, OUTAGE, CONSTRAINTS, VOLTAGE}.union(*(kind.terms for kind in own))
+    channels = set(costs).union(*(kind.costs for kind in own))
+    for what, names, known in (("reward term", spec.term_names, terms), ("cost channel", spec.cost_names, channels)):
+        for name in names:
+            if name not in known:
+                raise ValueError(f"{spec.id}: {unknown(what, name, known)}")
 
 
 def shown_fields(plan: FeederTaskConfig, case: Any) -> FieldTable:
@@ -156,14 +172,6 @@ def built_spec(plan: FeederTaskConfig, case: str, bank: Bank, weights: tuple[flo
         term_weights=weights,
         overrides=recorded(plan.spec, plan.overrides),
     )
-
-
-def chosen_weights(plan: FeederTaskConfig) -> tuple[float, ...]:
-    """Weights of the reward terms: the spec's, or a scale in the place of its own, which is that of most terms."""
-    weights, scale = plan.spec.term_weights, plan.settings.reward_scale
-    if scale is None:
-        return weights
-    return tuple(float(scale) * (1.0 if weight == weights[0] else weight / weights[0]) for weight in weights)
 
 
 def with_shaping(spec: TaskSpec, name: str, weight: float) -> TaskSpec:

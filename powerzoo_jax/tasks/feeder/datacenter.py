@@ -20,9 +20,9 @@ from powerzoo_jax.envs.observe import FieldTable
 from powerzoo_jax.tasks.feeder.build import FeederFleet, FeederTaskConfig, build_sim, feeder_case, step_minutes
 from powerzoo_jax.tasks.feeder.catalog import variants_of
 from powerzoo_jax.tasks.feeder.series import Extra
-from powerzoo_jax.tasks.feeder.settings import FeederSettings, chosen_tightness, hashable, merge_settings
+from powerzoo_jax.tasks.feeder.settings import FeederSettings, chosen_tightness, hashable, merge_settings, own_series
 from powerzoo_jax.tasks.feeder.storage import FORECAST_HOURS
-from powerzoo_jax.tasks.settings import Celsius
+from powerzoo_jax.tasks.settings import Celsius, agent_names, scaled_weights
 from powerzoo_jax.tasks.site import SiteKeywords, Surroundings, site_sizes, site_stack
 
 HOTTEST_C = 35.0  # critical temperature of a task that no tightness gives one
@@ -57,7 +57,7 @@ def build_datacenter(
 ) -> Sim:
     """Build a feeder whose one agent runs a data centre at one of its buses."""
     dtype = resolve_dtype(dtype)
-    overrides = hashable(_one_name(spec, overrides))
+    spec, overrides = own_series(spec, hashable(_one_name(spec, overrides)))
     variants = variants_of(spec)
     shift = variants.shift(split)
     tight = chosen_tightness(spec, variants, overrides)
@@ -80,7 +80,12 @@ def build_datacenter(
         return flattened_table(case.bus.id.tolist(), case.n_branch, "datacenter", ["datacenter_0"], shown)
 
     plan = FeederTaskConfig(
-        spec=dataclasses.replace(spec, cost_budget=tight.cost_budget, term_weights=_weights(spec, settings)),
+        spec=dataclasses.replace(
+            spec,
+            agents=agent_names(spec, ("datacenter_0",)),
+            cost_budget=tight.cost_budget,
+            term_weights=_weights(spec, settings),
+        ),
         settings=dataclasses.replace(settings, reward_scale=None),  # the weights hold it already
         overrides=overrides,
         split=split,
@@ -103,11 +108,12 @@ def _one_name(spec: TaskSpec, overrides: dict[str, Any]) -> dict[str, Any]:
 
 
 def _weights(spec: TaskSpec, settings: DataCenterSettings) -> tuple[float, ...]:
-    """Weights of the terms: one scale for all money, times those that the keywords give."""
-    weights = dict(zip(spec.term_names, spec.term_weights, strict=True))
-    scale = weights["unserved_energy"] if settings.reward_scale is None else float(settings.reward_scale)
-    own = {"site_energy": settings.power_weight, "pue_bonus": settings.pue_bonus_weight}
-    return tuple(scale * own.get(name, 1.0) for name in spec.term_names)
+    """Weights of the terms: the spec's or one scale, times power_weight for energy; the bonus is added in it."""
+    weights = scaled_weights(spec.term_weights, settings.reward_scale)
+    bonus = settings.pue_bonus_weight * next((weight for weight in weights if weight), 1.0)
+    own = {"site_energy": (settings.power_weight, 0.0), "pue_bonus": (1.0, bonus)}
+    pairs = (own.get(name, (1.0, 0.0)) for name in spec.term_names)
+    return tuple(weight * factor + more for weight, (factor, more) in zip(weights, pairs, strict=True))
 
 
 def _checked(spec: TaskSpec, settings: DataCenterSettings) -> DataCenterSettings:

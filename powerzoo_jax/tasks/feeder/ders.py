@@ -21,9 +21,9 @@ from powerzoo_jax.tasks.feeder.build import FeederFleet, FeederTaskConfig, build
 from powerzoo_jax.tasks.feeder.catalog import variants_of
 from powerzoo_jax.tasks.feeder.dso import FlexKeywords, flexload_stack
 from powerzoo_jax.tasks.feeder.series import Extra
-from powerzoo_jax.tasks.feeder.settings import AgentSettings, chosen_tightness, hashable, merge_settings
+from powerzoo_jax.tasks.feeder.settings import AgentSettings, chosen_tightness, hashable, merge_settings, own_series
 from powerzoo_jax.tasks.feeder.storage import OFFPEAK, PEAK, StorageKeywords
-from powerzoo_jax.tasks.settings import storage_stack
+from powerzoo_jax.tasks.settings import agent_names, storage_stack
 
 MODES = ("ders_local", "local", "local_plus_voltage", "global")
 
@@ -54,7 +54,7 @@ class DersSettings(StorageKeywords, FlexKeywords, AgentSettings):
 def build_ders(spec: TaskSpec, *, split: str, dims: Dims | None = None, dtype: Any = None, **overrides: Any) -> Sim:
     """Build a feeder with batteries, plants and flexible loads, each with an agent of its own."""
     dtype = resolve_dtype(dtype)
-    overrides = hashable(overrides)
+    spec, overrides = own_series(spec, hashable(overrides))
     variants = variants_of(spec)
     shift = variants.shift(split)
     tight = chosen_tightness(spec, variants, overrides)
@@ -69,7 +69,7 @@ def build_ders(spec: TaskSpec, *, split: str, dims: Dims | None = None, dtype: A
     plan = FeederTaskConfig(
         spec=dataclasses.replace(
             with_shaping(spec, VOLTAGE, settings.voltage_penalty),
-            agents=tuple(f"{kind}_{k}" for kind, buses in names for k in range(len(buses))),
+            agents=agent_names(spec, tuple(f"{kind}_{k}" for kind, buses in names for k in range(len(buses)))),
             cost_budget=tight.cost_budget,
         ),
         settings=settings,

@@ -13,6 +13,7 @@ from powerzoo_jax.base.errors import listing
 from powerzoo_jax.base.numerics import resolve_dtype
 from powerzoo_jax.base.ranges import Count, Finite, Label, NotNegative, Positive
 from powerzoo_jax.cases import Case
+from powerzoo_jax.data import load_dataset
 from powerzoo_jax.devices import FlexLoadParams, flexload_params
 from powerzoo_jax.envs.core import Sim
 from powerzoo_jax.envs.feeder.fields import flattened_table
@@ -20,8 +21,16 @@ from powerzoo_jax.envs.observe import FieldTable
 from powerzoo_jax.tasks.feeder.build import FeederFleet, FeederTaskConfig, build_sim, feeder_case
 from powerzoo_jax.tasks.feeder.catalog import variants_of
 from powerzoo_jax.tasks.feeder.series import Extra
-from powerzoo_jax.tasks.feeder.settings import FeederSettings, chosen_tightness, hashable, merge_settings
+from powerzoo_jax.tasks.feeder.settings import (
+    FeederSettings,
+    chosen_tightness,
+    hashable,
+    knows,
+    merge_settings,
+    own_series,
+)
 from powerzoo_jax.tasks.feeder.storage import FORECAST_HOURS
+from powerzoo_jax.tasks.settings import agent_names
 
 ZONES = (tuple(range(2, 19)), tuple(range(19, 23)), tuple(range(23, 34)))
 
@@ -44,7 +53,7 @@ class DsoSettings(FlexKeywords, FeederSettings):
     """Keywords of the operator's task.
 
     flexload_config:      (id, bus, curtail_cap_mw, shift_cap_mw) of each flexible load
-    feeder_shapes:        load signal of each zone;  feeder_bus_map: its buses
+    feeder_shapes:        load signal of each zone, or load_column for all;  feeder_bus_map: its buses
     bus_load_scale_overrides: (bus, factor) on nominal loads;  preserve_feeder_totals: scale zones back to their sum
     loss_price:           [$/MWh] of losses (None: the market's price, at least 0)
     constraint_tightness: loose, standard or strict budgets
@@ -57,6 +66,10 @@ class DsoSettings(FlexKeywords, FeederSettings):
     preserve_feeder_totals: bool = False
     loss_price: Finite | None = None
     constraint_tightness: str = "standard"
+
+    def idle(self) -> dict[str, str]:
+        needs = "bus_load_scale_overrides"
+        return super().idle() | ({} if self.bus_load_scale_overrides else {"preserve_feeder_totals": needs})
 
 
 def flexload_stack(
@@ -76,11 +89,15 @@ def flexload_stack(
 def build_dso(spec: TaskSpec, *, split: str, dims: Dims | None = None, dtype: Any = None, **overrides: Any) -> Sim:
     """Build a feeder whose operator sheds and defers load at some buses."""
     dtype = resolve_dtype(dtype)
-    overrides = hashable(overrides)
+    spec, overrides = own_series(spec, hashable(overrides))
     variants = variants_of(spec)
     shift = variants.shift(split)
     tight = chosen_tightness(spec, variants, overrides)
     settings = _resolved(spec, dict(tight.limits) | dict(shift.changes), overrides)
+    # on record are the signals of the zones, which load_column may have named
+    listed, overrides = ({k: v for k, v in x.items() if k != "load_column"} for x in (dict(spec.overrides), overrides))
+    overrides |= {"feeder_shapes": settings.feeder_shapes}
+    spec = dataclasses.replace(spec, overrides=tuple(listed.items()))
     ids, buses, curtail, move = zip(*settings.flexload_config, strict=True)
     fleet = FeederFleet(
         kinds=("flexload",) * len(ids),
@@ -94,7 +111,7 @@ def build_dso(spec: TaskSpec, *, split: str, dims: Dims | None = None, dtype: An
         return flattened_table(case.bus.id.tolist(), case.n_branch, "flexload", ids, shown)
 
     plan = FeederTaskConfig(
-        spec=dataclasses.replace(spec, cost_budget=tight.cost_budget),
+        spec=dataclasses.replace(spec, agents=agent_names(spec, ("dso_0",)), cost_budget=tight.cost_budget),
         settings=settings,
         overrides=overrides,
         split="test" if split == "iid" else split,
@@ -114,7 +131,10 @@ def _resolved(spec: TaskSpec, limits: dict[str, Any], overrides: dict[str, Any])
     """
     settings = merge_settings(DsoSettings, spec, limits, overrides)
     shapes = settings.feeder_shapes
-    if settings.data_source is not None and "feeder_shapes" not in overrides:
+    if "feeder_shapes" in overrides and "load_column" in overrides:
+        raise ValueError(f"{spec.id}: load_column is the signal of all zones, feeder_shapes of each. Give one of them.")
+    own = not all(knows(load_dataset(settings.load_set), shape) for shape in shapes)
+    if "feeder_shapes" not in overrides and ("load_column" in overrides or own):
         shapes = (settings.load_column,) * len(settings.feeder_bus_map)
     if not settings.flexload_config:
         raise ValueError(f"{spec.id}: flexload_config is empty. Give (id, bus, curtail_cap_mw, shift_cap_mw) rows.")

@@ -20,7 +20,7 @@ from powerzoo_jax.devices.fleet import Layout
 from powerzoo_jax.envs.core import Sim
 from powerzoo_jax.envs.feeder.fields import PHASES, fleet_table, grid_blocks, phase_blocks
 from powerzoo_jax.envs.feeder.types import DistributionParams
-from powerzoo_jax.envs.feeder.unbalanced import PhaseGrid, UnbalancedEnv
+from powerzoo_jax.envs.feeder.unbalanced import COSTS, PhaseGrid, UnbalancedEnv
 from powerzoo_jax.envs.observe import FieldTable
 from powerzoo_jax.powerflow import nominal_phase_load, prepare_threephase
 from powerzoo_jax.tasks.feeder.build import (
@@ -29,18 +29,19 @@ from powerzoo_jax.tasks.feeder.build import (
     FeederTaskConfig,
     build_sim,
     built_spec,
-    chosen_weights,
     feeder_case,
     horizon_steps,
     kept_starts,
+    refuse_unknown_names,
     series_bank,
     shown_fields,
     step_minutes,
 )
 from powerzoo_jax.tasks.feeder.roster import RosterSettings, applicable, extra_series, make_fleet, read_rows, unit_names
 from powerzoo_jax.tasks.feeder.series import build_series
-from powerzoo_jax.tasks.feeder.settings import hashable, merge_settings
+from powerzoo_jax.tasks.feeder.settings import hashable, merge_settings, own_series
 from powerzoo_jax.tasks.feeder.storage import FORECAST_HOURS
+from powerzoo_jax.tasks.settings import agent_names, scaled_weights
 from powerzoo_jax.tasks.spec import Variants
 
 ANY_VOLTAGE_PU = 2.0  # upper limit where a bus lacks the phase
@@ -62,7 +63,8 @@ class PhaseSettings(RosterSettings):
 
 def build_grid(spec: TaskSpec, *, split: str, dims: Dims | None = None, dtype: Any = None, **overrides: Any) -> Sim:
     """Build a balanced feeder with the devices of the keyword `devices`, see `RosterSettings`."""
-    dtype, overrides = resolve_dtype(dtype), hashable(overrides)
+    dtype = resolve_dtype(dtype)
+    spec, overrides = own_series(spec, hashable(overrides))
     settings = merge_settings(RosterSettings, spec, {}, overrides)
     rows = read_rows(spec, settings)
 
@@ -81,7 +83,8 @@ def build_unbalanced(
 
     Regulators keep the taps of the case. Raises ValueError for `dims` other than the feeder's own.
     """
-    dtype, overrides = resolve_dtype(dtype), hashable(overrides)
+    dtype = resolve_dtype(dtype)
+    spec, overrides = own_series(spec, hashable(overrides))
     settings = merge_settings(PhaseSettings, spec, {}, overrides)
     rows = read_rows(spec, settings)
     case = _phase_case(spec, settings)
@@ -90,6 +93,7 @@ def build_unbalanced(
         return fleet_table(phase_blocks(_buses(case), case.line.name.tolist()), unit_names(rows), _hours(settings))
 
     plan = _plan(spec, settings, overrides, split, rows, dtype, fields)
+    refuse_unknown_names(plan.spec, plan.fleet.kinds, COSTS)
     minutes, horizon = step_minutes(spec, settings), horizon_steps(spec, settings)
     shown = shown_fields(plan, None)
     bank, columns, table = build_series(settings, plan.shift, minutes, horizon, plan.extra)
@@ -112,7 +116,7 @@ def build_unbalanced(
     env = UnbalancedEnv(
         dims=own,
         dt_hours=minutes / MINUTES_PER_HOUR,
-        term_weights=chosen_weights(plan),
+        term_weights=scaled_weights(plan.spec.term_weights, settings.reward_scale),
         fields=shown,
         layout=layout,
         columns=columns,
@@ -146,6 +150,7 @@ def _plan(
     return FeederTaskConfig(
         spec=dataclasses.replace(
             spec,
+            agents=agent_names(spec, ("operator_0",)),
             cost_names=tuple(spec.cost_names[k] for k in costs),
             cost_budget=tuple(spec.cost_budget[k] for k in costs),
             term_names=tuple(spec.term_names[k] for k in terms),

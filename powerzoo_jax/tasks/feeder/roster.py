@@ -20,6 +20,12 @@ from powerzoo_jax.tasks.site import Surroundings
 
 Month = Annotated[int, Range(1, 12)]
 
+KEYWORDS_OF = {
+    ("storage", "renewable"): ("q_control",),
+    ("renewable",): ("plant_columns",),
+    ("flexload",): ("shift_horizon",),
+    ("datacenter",): ("workload_preset", "weather_site", "sla_price", "target_pue"),
+}
 SHARED_RATINGS = ("initial_soc",)  # one value for all units of a kind
 
 
@@ -47,6 +53,20 @@ class RosterSettings(FeederSettings):
     target_pue: NotNegative = 1.3
     months: tuple[Month, ...] = ()
 
+    def idle(self) -> dict[str, str]:
+        return super().idle() | idle_of_devices(self.devices)
+
+
+def idle_of_devices(rows: tuple[tuple[str, Any, Any], ...]) -> dict[str, str]:
+    """Keywords of devices that are not there, and the kinds that they need."""
+    kinds = {row[0] for row in rows}
+    return {
+        name: f"a device of kind {' or '.join(needed)}"
+        for needed, names in KEYWORDS_OF.items()
+        for name in names
+        if not kinds & set(needed)
+    }
+
 
 def read_rows(spec: TaskSpec, settings: RosterSettings) -> list[tuple[str, Any, dict[str, Any]]]:
     """The devices kind after kind, with their ratings by name.
@@ -70,6 +90,9 @@ def make_fleet(
 ) -> FeederFleet:
     """Stacks of all kinds; `bus_ids` are the buses of the rows."""
     kinds = tuple(row[0] for row in rows)
+    for kind in settings.q_control:
+        if kind not in kinds:
+            raise ValueError(f"{spec.id}: q_control: {unknown('kind of the devices', kind, kinds)}")
     stacks: dict[str, Any] = {}
     leaves: dict[str, Any] = {}
     asked: dict[str, Any] = {}
@@ -85,7 +108,7 @@ def make_fleet(
         kinds=kinds,
         bus_ids=tuple(row[1] for row in rows),
         stacks=stacks,
-        q_control=tuple(kind for kind in settings.q_control if kind in kinds),
+        q_control=settings.q_control,
         return_steps=settings.shift_horizon,
         leaves=leaves,
         **asked,

@@ -19,9 +19,16 @@ from powerzoo_jax.envs.observe import FieldTable
 from powerzoo_jax.tasks.feeder.build import FeederFleet, FeederTaskConfig, build_sim, feeder_case, with_shaping
 from powerzoo_jax.tasks.feeder.catalog import variants_of
 from powerzoo_jax.tasks.feeder.series import Extra
-from powerzoo_jax.tasks.feeder.settings import AgentSettings, FeederSettings, chosen_tightness, hashable, merge_settings
+from powerzoo_jax.tasks.feeder.settings import (
+    AgentSettings,
+    FeederSettings,
+    chosen_tightness,
+    hashable,
+    merge_settings,
+    own_series,
+)
 from powerzoo_jax.tasks.settings import MINUTES_PER_HOUR as MINUTES_PER_HOUR
-from powerzoo_jax.tasks.settings import BatteryKeywords, storage_stack
+from powerzoo_jax.tasks.settings import BatteryKeywords, agent_names, storage_stack
 from powerzoo_jax.tasks.spec import Shift, Tightness
 
 FORECAST_HOURS = 24
@@ -53,6 +60,9 @@ class FeederStorageSettings(StorageKeywords, FeederSettings):
     target_soc: Share = 0.5
     constraint_tightness: str = "standard"
 
+    def idle(self) -> dict[str, str]:
+        return super().idle() | ({} if self.soc_penalty_weight else {"target_soc": "soc_penalty_weight"})
+
 
 def resolve_settings(spec: TaskSpec, overrides: dict[str, Any]) -> FeederStorageSettings:
     """Merge defaults, catalog and caller; TypeError for an unknown keyword, naming the nearest."""
@@ -75,7 +85,7 @@ def build_feeder_storage(
 ) -> Sim:
     """Build a feeder with batteries at chosen buses, prices and loads from the data bank."""
     dtype = resolve_dtype(dtype)
-    overrides = hashable(overrides)
+    spec, overrides = own_series(spec, hashable(overrides))
     settings = resolve_settings(spec, overrides)
     tight = chosen_tightness(spec, variants_of(spec), overrides)
     count = len(settings.battery_bus_ids)
@@ -86,7 +96,8 @@ def build_feeder_storage(
         leaves={"target_soc": jnp.asarray(settings.target_soc, dtype)} if settings.soc_penalty_weight else {},
     )
     weights = tuple(settings.arbitrage_weight * weight for weight in spec.term_weights)
-    spec = dataclasses.replace(spec, cost_budget=tight.cost_budget, term_weights=weights)
+    agents = agent_names(spec, ("battery_0",))
+    spec = dataclasses.replace(spec, agents=agents, cost_budget=tight.cost_budget, term_weights=weights)
     case = feeder_case(spec, settings)
 
     def fields(case: Case) -> FieldTable:
@@ -166,7 +177,7 @@ def plan_of_units(
     def fields(case: Case) -> FieldTable:
         return agent_table(settings.obs_mode, fleet.kinds, modes, horizon)
 
-    agents = tuple(f"{prefix}_{k}" for k in range(len(fleet.bus_ids)))
+    agents = agent_names(given.spec, tuple(f"{prefix}_{k}" for k in range(len(fleet.bus_ids))))
     return FeederTaskConfig(
         spec=dataclasses.replace(given.spec, agents=agents, cost_budget=given.tight.cost_budget),
         settings=settings,
@@ -184,7 +195,7 @@ def plan_of_units(
 def build_der(spec: TaskSpec, *, split: str, dims: Dims | None = None, dtype: Any = None, **overrides: Any) -> Sim:
     """Build a feeder with a battery and an agent at each of some buses."""
     dtype = resolve_dtype(dtype)
-    overrides = hashable(overrides)
+    spec, overrides = own_series(spec, hashable(overrides))
     variants = variants_of(spec)
     shift = variants.shift(split)
     tight = chosen_tightness(spec, variants, overrides)

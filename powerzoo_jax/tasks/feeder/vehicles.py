@@ -28,7 +28,7 @@ from powerzoo_jax.envs.feeder.fields import PRICE_ASINH
 from powerzoo_jax.envs.observe import with_field
 from powerzoo_jax.tasks.feeder.build import FeederFleet, build_sim, feeder_case, step_minutes
 from powerzoo_jax.tasks.feeder.catalog import variants_of
-from powerzoo_jax.tasks.feeder.settings import AgentSettings, chosen_tightness, hashable, merge_settings
+from powerzoo_jax.tasks.feeder.settings import AgentSettings, chosen_tightness, hashable, merge_settings, own_series
 from powerzoo_jax.tasks.feeder.storage import StorageTaskConfig, chosen_buses, plan_of_units
 
 SESSIONS, ENERGY = "acn_sessions", "ev.delivered_kwh"
@@ -132,11 +132,15 @@ class VehicleSettings(AgentSettings):
     reward_type: str = "shared"
     price_asinh: bool = False
 
+    def idle(self) -> dict[str, str]:
+        fixed = self.commute_schedules is not None
+        return super().idle() | ({"jitter_steps": "the task's own trips, not commute_schedules"} if fixed else {})
+
 
 def build_vehicles(spec: TaskSpec, *, split: str, dims: Dims | None = None, dtype: Any = None, **overrides: Any) -> Sim:
     """Build a feeder with a vehicle and an agent at each of some buses."""
     dtype = resolve_dtype(dtype)
-    overrides = hashable(overrides)
+    spec, overrides = own_series(spec, hashable(overrides))
     variants = variants_of(spec)
     shift = variants.shift(split)
     tight = chosen_tightness(spec, variants, overrides)

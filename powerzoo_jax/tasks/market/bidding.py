@@ -18,15 +18,18 @@ from powerzoo_jax.cases import Case, load_case
 from powerzoo_jax.cases.grid import to_grid
 from powerzoo_jax.data import Series, list_splits, load_dataset
 from powerzoo_jax.envs.core import Sim
-from powerzoo_jax.envs.market.bidding import HISTORY, MarketBank, MarketEnv, MarketParams, market_fields
+from powerzoo_jax.envs.market.bidding import COSTS, HISTORY, TERMS, MarketBank, MarketEnv, MarketParams, market_fields
 from powerzoo_jax.opf.dc.factors import prepare_dc_opf
 from powerzoo_jax.opf.offers import make_cost_segments
 from powerzoo_jax.tasks.settings import (
     MINUTES_PER_HOUR,
+    STANDARD,
     TIGHTNESS,
     EpisodeSettings,
+    agent_names,
     horizon_steps,
     recorded,
+    refuse_names,
     refuse_padding,
     step_minutes,
 )
@@ -75,6 +78,10 @@ class MarketSettings(EpisodeSettings):
     load_set: str | Path | Series = "fr_2017_2019"
     delta_t_hours: Annotated[float, Range(0, 24, open_low=True)] | None = None
 
+    def idle(self) -> dict[str, str]:
+        both = self.ramp_up_mw_per_step is not None and self.ramp_down_mw_per_step is not None
+        return super().idle() | ({"ramp_rate_fraction": "a ramp that is not given in MW"} if both else {})
+
 
 def build_market(spec: TaskSpec, *, split: str, dims: Dims | None = None, dtype: Any = None, **overrides: Any) -> Sim:
     """Build a market of bidding generators.
@@ -83,6 +90,8 @@ def build_market(spec: TaskSpec, *, split: str, dims: Dims | None = None, dtype:
     """
     dtype = resolve_dtype(dtype)
     settings = resolve_settings(spec, overrides)
+    refuse_names(spec, "term_names", TERMS)
+    refuse_names(spec, "cost_names", COSTS)
     split = ALIASES.get(split, split)
     data = load_dataset(settings.load_set)
     known = (*list_splits(data), *SHIFTS, *ALIASES)
@@ -116,14 +125,16 @@ def build_market(spec: TaskSpec, *, split: str, dims: Dims | None = None, dtype:
         bounded=False,
     )
     env = MarketEnv(own, minutes / MINUTES_PER_HOUR, spec.term_weights, fields, solver=settings.solver)
-    place = TIGHTNESS.index(settings.constraint_tightness)
+    tight = settings.constraint_tightness
+    place = TIGHTNESS.index(tight)
     spec = dataclasses.replace(
         spec,
         case=case.name,
         split=split if series.split != "custom" else series.split,
         horizon=horizon,
         dt_hours=env.dt_hours,
-        cost_budget=(0.0, UNSERVED_MWH[place]),
+        agents=agent_names(spec, tuple(f"genco_{i}" for i in range(case.n_unit))),
+        cost_budget=spec.cost_budget if tight == STANDARD else (0.0, UNSERVED_MWH[place]),
         overrides=recorded(spec, overrides),
     )
     markup = MARKUPS[place] if settings.max_markup is None else settings.max_markup

@@ -37,6 +37,7 @@ from powerzoo_jax.tasks.settings import (
     BatteryKeywords,
     Celsius,
     EpisodeSettings,
+    agent_names,
     horizon_steps,
     recorded,
     refuse_padding,
@@ -67,6 +68,8 @@ STRESS: dict[str, dict[str, Any]] = {
     "workload_swap": {"workload_preset": "online_batch"},
     "workload_shock": {"workload_preset": "vm_cloud"},
 }
+ISLAND = "island"  # in the place of a case
+WEIGHTS = (1.0, 0.08, 0.01)  # of money, of carbon and of both, in the specs of the catalog
 STRESS_TRACE = {"workload_swap": "azure", "workload_shock": "alibaba"}
 
 
@@ -84,8 +87,10 @@ class MicrogridSettings(SiteKeywords, BatteryKeywords, EpisodeSettings):
                             capacity factor [0, 1], outdoor temperature [degC]
     battery_*, initial_soc: as in the feeder tasks;  pv_capacity_mw
     dg_*:                   diesel set: rating, fuel [$/MWh], emission [kg/MWh], minimum load over rating, start [$]
-    w_cost, w_carbon, reward_scale: reward = scale * (w_cost * money + w_carbon * carbon), $/kg for carbon
-    voll, sla_price [$/job], backlog_price [$/GPU h];  price_misses: False leaves misses to the sla channel alone
+    w_cost, w_carbon, reward_scale: reward = scale * (w_cost * money + w_carbon * carbon), $/kg for carbon; None keeps
+                            the weights of the spec, which are those of 1, 0.08 and 0.01
+    voll, sla_price [$/job], backlog_price [$/GPU h]
+    price_misses:           False leaves misses to the sla channel alone (None: where they weigh nothing in the spec)
     dg_derating_factor, sla_tighten_factor: scale the diesel rating, and the slack of the jobs
     start_date, end_date:   of 2018, as the year of the weather is called
     """
@@ -114,17 +119,27 @@ class MicrogridSettings(SiteKeywords, BatteryKeywords, EpisodeSettings):
     dg_emission_kg_per_mwh: NotNegative = 800.0
     dg_p_min_norm: Share = 0.0
     dg_start_usd: NotNegative = 0.0
-    w_cost: NotNegative = 1.0
-    w_carbon: NotNegative = 0.08
-    reward_scale: Positive = 0.01
+    w_cost: NotNegative | None = None
+    w_carbon: NotNegative | None = None
+    reward_scale: Positive | None = None
     voll: NotNegative = 10_000.0
     sla_price: NotNegative = 500.0
     backlog_price: NotNegative = 1.0
-    price_misses: bool = True
+    price_misses: bool | None = None
     dg_derating_factor: NotNegative = 1.0
     sla_tighten_factor: NotNegative = 1.0
     solar_factor: NotNegative = 1.0
     warmer_c: Celsius = 0.0
+
+    def idle(self) -> dict[str, str]:
+        drawn = self.workload_source == "synthetic" and self.cpu_profile is None
+        found = {} if drawn else {"workload_preset": "synthetic work without cpu_profile"}
+        both = self.solar_profile is not None and self.temperature_profile is not None
+        if both or self.weather != "tmy":
+            found["weather_site"] = "weather='tmy' and no profile of the sun or of the temperature"
+        if both:
+            found["weather"] = "a sun or a temperature without a profile"
+        return super().idle() | found
 
     @property
     def job_classes(self) -> tuple[JobClass, JobClass]:
@@ -148,6 +163,7 @@ def build_microgrid(
     split, settings = _under_stress(spec, split, settings)
     minutes, horizon = step_minutes(spec, settings), horizon_steps(spec, settings)
     _check_names(spec)
+    weights = _weights(spec, settings)
     n_cost, n_term = len(spec.cost_names), len(spec.term_names)
     own = Dims(bus=1, branch=0, unit=1, agent=1, obs=FIELDS.size, act=5, choice=0, cost=n_cost, term=n_term)
     refuse_padding(spec.id, dims, own)
@@ -156,16 +172,17 @@ def build_microgrid(
     env = MicrogridEnv(
         dims=own,
         dt_hours=minutes / MINUTES_PER_HOUR,
-        term_weights=_weights(spec, settings),
+        term_weights=weights,
         fields=FIELDS,
         sizes=static,
-        price_misses=settings.price_misses,
+        price_misses=dict(zip(spec.term_names, weights, strict=True)).get("missed_jobs") != 0,
         term_names=spec.term_names,
         cost_names=spec.cost_names,
         solver=settings.solver,
     )
     spec = dataclasses.replace(
         spec,
+        agents=agent_names(spec, ("datacenter_0",)),
         split=split if starts.split == _days_of(split) else starts.split,
         horizon=horizon,
         dt_hours=env.dt_hours,
@@ -228,7 +245,9 @@ def _budget(spec: TaskSpec, settings: MicrogridSettings) -> tuple[float, ...]:
 
 
 def _check_names(spec: TaskSpec) -> None:
-    """Refuse reward terms and cost channels that the environment does not know."""
+    """Refuse a network, and reward terms and cost channels that the environment does not know."""
+    if spec.case != ISLAND:
+        raise ValueError(f"{spec.id}: case = {spec.case!r}: a microgrid has one bus and no network. Write {ISLAND!r}.")
     for name in spec.term_names:
         if name not in (*TERMS, *SETTLED):
             raise ValueError(f"{spec.id}: {unknown('reward term', name, (*TERMS, *SETTLED))}")
@@ -238,10 +257,16 @@ def _check_names(spec: TaskSpec) -> None:
 
 
 def _weights(spec: TaskSpec, settings: MicrogridSettings) -> tuple[float, ...]:
-    """Weights of the reward terms: one for all money, one for carbon, 0 for misses that have no price."""
-    money, carbon = (settings.reward_scale * weight for weight in (settings.w_cost, settings.w_carbon))
-    own = dict.fromkeys(CARBON_TERMS, carbon) | ({} if settings.price_misses else {"missed_jobs": 0.0})
-    return tuple(own.get(name, money) for name in spec.term_names)
+    """Weights of the reward terms: the spec's, over those that stand for money and for carbon where these are given."""
+    money, carbon, scale = (
+        1.0 if value is None else value / usual
+        for value, usual in zip((settings.w_cost, settings.w_carbon, settings.reward_scale), WEIGHTS, strict=True)
+    )
+    weights = dict(zip(spec.term_names, spec.term_weights, strict=True))
+    if settings.price_misses is not None and "missed_jobs" in weights:
+        paid = weights["missed_jobs"] or weights.get("unserved_energy", 0.0)
+        weights["missed_jobs"] = paid if settings.price_misses else 0.0
+    return tuple(scale * (carbon if name in CARBON_TERMS else money) * weight for name, weight in weights.items())
 
 
 def _bank(

@@ -106,7 +106,6 @@ COMPARISON_TSO = replace(
         ("max_load_ratio", 1.0),
         ("obs_mode", "flattened"),
         ("peak_mw", 6363.0),
-        ("reward_scale", 1e-4),
         ("stress_load", 1.15),
         ("sun_share", 0.5),
         ("wind_share", 0.7),

@@ -26,7 +26,7 @@ from powerzoo_jax.envs.transmission.operator import network_blocks
 from powerzoo_jax.envs.transmission.operator_fleet import FleetGridEnv, FleetGridParams
 from powerzoo_jax.envs.transmission.operator_types import GridBank
 from powerzoo_jax.tasks.feeder.build import FeederFleet
-from powerzoo_jax.tasks.feeder.roster import Month, RosterSettings, make_fleet, read_rows, unit_names
+from powerzoo_jax.tasks.feeder.roster import Month, RosterSettings, idle_of_devices, make_fleet, read_rows, unit_names
 from powerzoo_jax.tasks.feeder.settings import hashable
 from powerzoo_jax.tasks.settings import (
     MINUTES_PER_DAY,
@@ -62,6 +62,9 @@ class GridFleetSettings(EpisodeSettings):
     max_load_ratio: Positive = 0.85
     rating_scale: Positive = 1.0
     voll: Positive = 10_000.0
+
+    def idle(self) -> dict[str, str]:
+        return super().idle() | idle_of_devices(self.devices)
 
 
 def build_grid_fleet(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -24,7 +25,7 @@ from powerzoo_jax.data import Series, list_splits, load_dataset
 from powerzoo_jax.envs.constraint import N_MINUS_1
 from powerzoo_jax.envs.core import Sim
 from powerzoo_jax.envs.observe import FieldTable
-from powerzoo_jax.envs.transmission.units import TransmissionEnv, unit_fields
+from powerzoo_jax.envs.transmission.units import SWITCHING_TERMS, TERMS, TransmissionEnv, unit_fields
 from powerzoo_jax.envs.transmission.units_types import TransmissionBank, TransmissionFlow, TransmissionParams
 from powerzoo_jax.opf.commit import RESERVE_SHARE, CommitmentRules, commitment_rules, table_rules
 from powerzoo_jax.opf.offers import case_offers
@@ -32,12 +33,17 @@ from powerzoo_jax.powerflow.dc.network import DcNetwork, build_dc_network
 from powerzoo_jax.powerflow.dc.outages import bridges, outage_factors
 from powerzoo_jax.tasks.settings import (
     MINUTES_PER_HOUR,
+    STANDARD,
     TIGHTNESS,
     Budgets,
     EpisodeSettings,
+    agent_names,
     horizon_steps,
     recorded,
+    refuse_names,
     refuse_padding,
+    resolve_source,
+    scaled_weights,
     step_minutes,
 )
 from powerzoo_jax.tasks.transmission.series import LoadSeries, load_series
@@ -74,7 +80,7 @@ class TransmissionSettings(EpisodeSettings):
     wind_share, sun_share:  shares of wind and sun that the load is less by, each over its reference
     load_set:               series with demand (and wind and sun) in MW;  data_source: the caller's, in its place
     voll, surplus_price:    [USD/MWh]
-    reward_scale:           of the money of a step
+    reward_scale:           weight of the reward terms, in their proportions (None: the weights of the spec)
     """
 
     case: str | None = None
@@ -100,7 +106,11 @@ class TransmissionSettings(EpisodeSettings):
     data_source: str | Path | Series | None = None
     voll: Positive = 10_000.0
     surplus_price: NotNegative = 500.0
-    reward_scale: Positive = 1e-3
+    reward_scale: Positive | None = None
+
+    def idle(self) -> dict[str, str]:
+        fixed = self.max_load_ratio is not None
+        return super().idle() | ({"load_ratios": "max_load_ratio=None"} if fixed else {})
 
 
 def build_transmission(
@@ -112,11 +122,15 @@ def build_transmission(
     """
     dtype = resolve_dtype(dtype)
     overrides = {key: tuple(value) if isinstance(value, list) else value for key, value in overrides.items()}
+    spec, overrides = resolve_source(spec, overrides, lambda source, _: {"load_set": source})
     settings = resolve_settings(spec, overrides)
+    refuse_names(spec, "term_names", (*TERMS, *(SWITCHING_TERMS if settings.commitment else ())))
     if settings.n_minus_1:
-        spec = dataclasses.replace(spec, cost_names=(*spec.cost_names, N_MINUS_1))
+        spec = dataclasses.replace(
+            spec, cost_names=(*spec.cost_names, N_MINUS_1), cost_budget=(*spec.cost_budget, math.inf)
+        )
     split = ALIASES.get(split, split)
-    source = load_dataset(settings.load_set if settings.data_source is None else settings.data_source)
+    source = load_dataset(settings.load_set)
     settings = _under_stress(split, settings, source)
     minutes, horizon = step_minutes(spec, settings), horizon_steps(spec, settings)
     ahead = settings.forecast_horizon_steps if settings.obs_mode == "local_plus_forecast" else 0
@@ -140,7 +154,7 @@ def build_transmission(
     )
     own = _dims(case, settings, fields, spec)
     refuse_padding(spec.id, dims, own)
-    weights = (settings.reward_scale,) * len(spec.term_names)
+    weights = scaled_weights(spec.term_weights, settings.reward_scale)
     env = TransmissionEnv(
         dims=own,
         dt_hours=minutes / MINUTES_PER_HOUR,
@@ -157,8 +171,8 @@ def build_transmission(
         split=split if series.split != "custom" else series.split,
         horizon=horizon,
         dt_hours=env.dt_hours,
-        agents=spec.agents if len(spec.agents) == own.agent else tuple(f"unit_{i}" for i in range(own.agent)),
-        cost_budget=budget_at(settings.constraint_tightness, settings.budgets, spec.cost_names),
+        agents=agent_names(spec, ("tso_0",) if own.agent == 1 else tuple(f"unit_{i}" for i in range(own.agent))),
+        cost_budget=chosen_budget(spec, settings.constraint_tightness, settings.budgets, overrides),
         term_weights=weights,
         overrides=recorded(spec, overrides),
     )
@@ -209,6 +223,22 @@ def budget_at(tightness: str, budgets: Budgets, cost_names: tuple[str, ...]) -> 
     """Budget of every channel at a tightness; a channel without one is reported only."""
     place, listed = TIGHTNESS.index(tightness), dict(budgets)
     return tuple(listed[name][place] if name in listed else math.inf for name in cost_names)
+
+
+def chosen_budget(spec: TaskSpec, tightness: str, budgets: Budgets, overrides: Mapping[str, Any]) -> tuple[float, ...]:
+    """Budgets of the caller or of a tightness; standard ones are those of the spec.
+
+    Raises ValueError where the spec gives two budgets of a channel.
+    """
+    listed = budget_at(tightness, budgets, spec.cost_names)
+    if "budgets" in overrides or not budgets:
+        return listed if budgets else spec.cost_budget
+    if budget_at(STANDARD, budgets, spec.cost_names) != spec.cost_budget:
+        raise ValueError(
+            f"{spec.id}: cost_budget and the standard budgets of the keyword budgets differ. Give the same in both, or "
+            "leave budgets out of overrides."
+        )
+    return listed
 
 
 def outage_moves(case: Case, network: DcNetwork) -> np.ndarray:
