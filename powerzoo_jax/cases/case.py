@@ -8,7 +8,7 @@ A case of any kind as named arrays, the content of its npz: `bus.id`, `line.r_oh
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, fields, replace
+from dataclasses import MISSING, dataclass, fields, replace
 from functools import cached_property
 from typing import Any, ClassVar
 
@@ -27,7 +27,7 @@ def flatten(case: Any, tables: Mapping[str, type]) -> dict[str, np.ndarray]:
     }
     for table in tables:
         rows = getattr(case, table)
-        arrays |= {f"{table}.{column.name}": getattr(rows, column.name) for column in fields(rows)}
+        arrays |= {f"{table}.{name}": getattr(rows, name) for name in rows.written()}
     return arrays
 
 
@@ -74,7 +74,10 @@ def islands(n_bus: int, f: np.ndarray, t: np.ndarray, status: np.ndarray) -> np.
 
 
 class _Columns:
-    """Columns of one length as read-only arrays of a fixed dtype: float64 unless the class says otherwise."""
+    """Columns of one length as read-only arrays of a fixed dtype: float64 unless the class says otherwise.
+
+    A column that is left out holds its default, a number or a row of numbers, in every row.
+    """
 
     INTEGER: ClassVar[frozenset[str]] = frozenset()
     BOOLEAN: ClassVar[frozenset[str]] = frozenset()
@@ -83,6 +86,8 @@ class _Columns:
         lengths = {}
         for item in fields(self):  # type: ignore[arg-type]
             array: np.ndarray = np.array(getattr(self, item.name), dtype=self._dtype(item.name))
+            if item.default is not MISSING and array.ndim == np.ndim(item.default):
+                array = np.tile(array, (len(self), *[1] * array.ndim))
             array.setflags(write=False)
             object.__setattr__(self, item.name, array)
             lengths[item.name] = array.shape[0]
@@ -98,6 +103,14 @@ class _Columns:
 
     def __len__(self) -> int:
         return len(getattr(self, fields(self)[0].name))  # type: ignore[arg-type]
+
+    def written(self) -> tuple[str, ...]:
+        """Columns that a file must hold: all but those whose every row is the default."""
+        return tuple(
+            item.name
+            for item in fields(self)  # type: ignore[arg-type]
+            if item.default is MISSING or np.any(getattr(self, item.name) != np.asarray(item.default))
+        )
 
     @classmethod
     def _dtype(cls, name: str) -> type:

@@ -22,9 +22,10 @@ def node_volts(case: ThreePhaseCase) -> np.ndarray:
     for k in range(len(case.capacitor)):
         c = case.capacitor
         _between(y, c.node[k], c.end[k], 1j * c.q_kvar[k] * 1e-3 / c.kv[k] ** 2)
+    turns = np.append(_ratios(case) * case.transformer.to_tap, 1.0)
     for k in range(len(case.shunt)):
         s = case.shunt
-        _between(y, s.node[k], s.end[k], 1e-6 * (s.g_us[k] + 1j * s.b_us[k]))
+        _between(y, s.node[k], s.end[k], 1e-6 * (s.g_us[k] + 1j * s.b_us[k]) / turns[s.unit[k]] ** 2)
     inner = np.linalg.inv(source.r_ohm + 1j * source.x_ohm)
     y[np.ix_(source.node, source.node)] += inner
     kv = source.v_pu * case.node.base_kv[source.node] * np.exp(1j * np.deg2rad(source.angle_deg))
@@ -51,10 +52,15 @@ def _add_lines(case: ThreePhaseCase, y: np.ndarray) -> None:
             y[np.ix_(a, b)] += value
 
 
-def _add_transformers(case: ThreePhaseCase, y: np.ndarray) -> None:
-    t, ratio = case.transformer, np.ones(len(case.transformer))
+def _ratios(case: ThreePhaseCase) -> np.ndarray:
+    ratio = np.ones(len(case.transformer))
     for units, tap in zip(case.regulator.unit.reshape(-1, 3), case.taps, strict=True):
         ratio[units[units >= 0]] = tap
+    return ratio
+
+
+def _add_transformers(case: ThreePhaseCase, y: np.ndarray) -> None:
+    t, ratio = case.transformer, _ratios(case)
     for k in range(len(t)):
         ends = np.array([t.from_node[k], t.from_end[k], t.to_node[k], t.to_end[k]])
         # ends at the ground are -1, the last row

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import MISSING, dataclass, field, fields, replace
 from functools import cached_property
 from typing import Any, ClassVar
 
@@ -178,15 +178,18 @@ class ShuntTable(_NamedTable):
     name:        (S,)  str    element that they belong to
     node, end:   (S,)  int64  nodes between which it lies, -1 = ground
     g_us, b_us:  (S,)  [uS]   conductance and susceptance, negative for a reactor
+    unit:        (S,)  int64  transformer unit on whose second winding it stands, -1 for none: g and b are those at the
+                              ratio 1 of that winding and go with 1 / ratio^2, fixed tap and regulator together
     """
 
-    INTEGER = frozenset({"node", "end"})
+    INTEGER = frozenset({"node", "end", "unit"})
 
     name: np.ndarray
     node: np.ndarray
     end: np.ndarray
     g_us: np.ndarray
     b_us: np.ndarray
+    unit: np.ndarray = -1  # type: ignore[assignment]
 
 
 @dataclass(frozen=True, eq=False)
@@ -475,11 +478,11 @@ def _table(kind: type[_NamedTable], rows: list[Row], index: dict[str, int]) -> A
     def at(key: str | None) -> int:
         return GROUND if key is None else index[key]
 
-    def cell(column: str, row: Row) -> Any:
-        value = row[column]
-        if column not in AT_NODES:
+    def cell(column: Any, row: Row) -> Any:
+        value = row[column.name] if column.default is MISSING else row.get(column.name, column.default)
+        if column.name not in AT_NODES:
             return value
         return [at(key) for key in value] if isinstance(value, list) else at(value)
 
-    names = [f.name for f in fields(kind)]  # type: ignore[arg-type]
-    return kind(**{column: np.array([cell(column, row) for row in rows]) for column in names})
+    columns = fields(kind)  # type: ignore[arg-type]
+    return kind(**{column.name: np.array([cell(column, row) for row in rows]) for column in columns})

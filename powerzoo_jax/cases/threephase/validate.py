@@ -96,6 +96,11 @@ def positions(case: ThreePhaseCase) -> Findings:
     if bad.size:
         message = "it moves a transformer unit that does not exist."
         yield Problem("regulator", "unit", _names(case, "regulator", bad), message, "Name its transformer.")
+    unit = case.shunt.unit
+    bad = np.flatnonzero((unit < -1) | (unit >= len(case.transformer)))
+    if bad.size:
+        message = "it stands on a transformer unit that does not exist."
+        yield Problem("shunt", "unit", _names(case, "shunt", bad), message, "Name a unit, or -1 for none.")
     rows = case.exponent.load
     if ((rows < 0) | (rows >= len(case.load))).any() or len(np.unique(rows)) < len(rows):
         message = f"load = {listing(rows)}: each is a row of the {len(case.load)} loads, once."
@@ -127,6 +132,16 @@ def two_ends(case: ThreePhaseCase) -> Findings:
         if at.size:
             message = "both ends are one node, or the ground."
             yield Problem(component, "node", _names(case, component, at), message, "Correct an end.")
+
+
+def shunts_on_units(case: ThreePhaseCase) -> Findings:
+    """A shunt on a transformer unit lies across its second winding."""
+    t, shunt, on = case.transformer, case.shunt, np.flatnonzero(case.shunt.unit >= 0)
+    own = np.sort(np.stack([t.to_node, t.to_end], 1)[shunt.unit[on]], 1)
+    at = on[(np.sort(np.stack([shunt.node, shunt.end], 1)[on], 1) != own).any(1)]
+    if at.size:
+        message = "it does not lie across the second winding of its unit."
+        yield Problem("shunt", "unit", _names(case, "shunt", at), message, "Correct its ends, or give -1 for no unit.")
 
 
 def conductors(case: ThreePhaseCase) -> Findings:
@@ -260,6 +275,7 @@ SHAPE: tuple[Rule, ...] = (finite, base_power, nodes, positions)
 RULES: tuple[Rule, ...] = (
     positive,
     two_ends,
+    shunts_on_units,
     conductors,
     impedances,
     supplied,

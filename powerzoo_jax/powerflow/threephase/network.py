@@ -83,17 +83,23 @@ def build_network(case: ThreePhaseCase, ports: Sequence[Pair], moving: np.ndarra
             if position != GROUND:
                 inject.add(position, k, sign)
                 measure.add(k, position, sign)
+    idle, through = _unit_shunts(case), np.zeros((a, a), complex)
     for k, unit in enumerate(moving.tolist()):
         voltage, current = len(ports) + 2 * k, len(ports) + 2 * k + 1
-        turns = 1 / _turns(case)[1][unit]
+        turns, ratio = 1 / _turns(case)[1][unit], unit_ratios(case)[unit]
         inject.add(at.unit[unit], voltage, 1.0)
         measure.add(current, at.unit[unit], turns)
+        # what leaves the second winding is the unit's current less that of the shunt on it, y v / ratio per turn
+        through[current, voltage] = -idle[unit] / turns
         for position, sign in ((case.transformer.to_node[unit], 1.0), (case.transformer.to_end[unit], -1.0)):
             if position != GROUND:
                 measure.add(voltage, position, sign * turns)
+                measure.add(current, position, -sign * idle[unit] / ratio)
                 inject.add(position, current, sign)
-    response = _solve(case, system, np.column_stack([source, inject.dense().real]))
-    seen = measure.sparse() @ response if at.size > DENSE else measure.dense().real @ response
+                inject.add(position, voltage, -sign * idle[unit] / (turns * ratio))
+    response = _solve(case, system, np.column_stack([source, _real_if_so(inject.dense())]))
+    seen = measure.sparse() @ response if at.size > DENSE else _real_if_so(measure.dense()) @ response
+    seen[:, 1:] += through
     measured, injected = _scales(seen, len(ports))
     response[:, 1:] /= injected
     seen[:, 1:] /= injected
@@ -124,6 +130,11 @@ def sparse_equations(case: ThreePhaseCase) -> tuple[sp.csc_array, np.ndarray]:
     _refuse_islands(case)
     system, source = _equations(case, _UnknownLayout(case))
     return system.sparse(), source
+
+
+def _real_if_so(matrix: np.ndarray) -> np.ndarray:
+    """The real part of a matrix without imaginary one: its products are cheaper."""
+    return matrix if matrix.imag.any() else matrix.real
 
 
 def _scales(seen: np.ndarray, n_port: int) -> tuple[np.ndarray, np.ndarray]:
@@ -268,10 +279,26 @@ def _add_capacitors(case: ThreePhaseCase, a: _Entries) -> None:
 
 
 def _add_shunts(case: ThreePhaseCase, a: _Entries) -> None:
-    shunt, ohm = case.shunt, base_ohm(case)
-    for node, end, y_us in zip(shunt.node.tolist(), shunt.end.tolist(), shunt.g_us + 1j * shunt.b_us, strict=True):
+    shunt = case.shunt
+    ratio = np.append(unit_ratios(case), 1.0)[shunt.unit]  # -1 reads the last
+    for node, end, y in zip(shunt.node.tolist(), shunt.end.tolist(), _shunt_pu(case) / ratio**2, strict=True):
         place, signs = _ends(node, end)
-        a.add_block(place, place, y_us * 1e-6 * ohm[place[0]] * signs)
+        a.add_block(place, place, y * signs)
+
+
+def _shunt_pu(case: ThreePhaseCase) -> np.ndarray:
+    """(S,) complex [pu] admittance of every shunt, at the ratio 1 of the regulator where it stands on a unit."""
+    shunt = case.shunt
+    place = np.where(shunt.node == GROUND, shunt.end, shunt.node)
+    fixed = np.append(case.transformer.to_tap, 1.0)[shunt.unit]  # -1 reads the last
+    return np.asarray((shunt.g_us + 1j * shunt.b_us) * 1e-6 * base_ohm(case)[place] / fixed**2)
+
+
+def _unit_shunts(case: ThreePhaseCase) -> np.ndarray:
+    """(T,) complex [pu] admittance on the second winding of every unit, at the ratio 1 of its regulator."""
+    total = np.zeros(len(case.transformer) + 1, complex)
+    np.add.at(total, case.shunt.unit, _shunt_pu(case))
+    return total[:-1]
 
 
 def _ends(node: int, end: int) -> tuple[np.ndarray, np.ndarray]:

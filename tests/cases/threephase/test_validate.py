@@ -10,7 +10,7 @@ import pytest
 
 from powerzoo_jax.base.errors import CaseError
 from powerzoo_jax.cases import ThreePhaseCase, assert_valid_feeder, list_feeders, load_feeder, validate_threephase
-from powerzoo_jax.cases.threephase.case import ExponentTable
+from powerzoo_jax.cases.threephase.case import ExponentTable, ShuntTable
 from powerzoo_jax.cli import main
 
 SCRIPT = """clear
@@ -63,6 +63,17 @@ def test_exponents_belong_to_one_load_each(rows: list[int]) -> None:
     table = ExponentTable(load=np.array(rows), p_exponent=np.ones(len(rows)), q_exponent=np.ones(len(rows)))
     with pytest.raises(CaseError, match=r"each is a row of the \d+ loads, once"):
         assert_valid_feeder(dataclasses.replace(load_feeder("ieee123"), exponent=table))
+
+
+@pytest.mark.parametrize(
+    ("unit", "words"), [(99, "unit that does not exist"), (0, "not lie across the second winding")]
+)
+def test_a_shunt_on_a_transformer_unit_lies_across_its_second_winding(unit: int, words: str) -> None:
+    case = load_feeder("ieee123")
+    place = {"node": [case.source.node[0]], "end": [-1], "g_us": [1.0], "b_us": [-1.0]}
+    table = ShuntTable(name=["s"], unit=[unit], **place)
+    with pytest.raises(CaseError, match=words):
+        assert_valid_feeder(dataclasses.replace(case, shunt=table))
 
 
 @pytest.mark.parametrize("mistake", MISTAKES)

@@ -13,6 +13,7 @@ import pytest
 
 from powerzoo_jax.base.errors import SolverError
 from powerzoo_jax.base.npz import read_npz
+from powerzoo_jax.cases import read_opendss
 from powerzoo_jax.powerflow import (
     RegulatedResult,
     Status,
@@ -20,7 +21,9 @@ from powerzoo_jax.powerflow import (
     prepare_regulators,
     prepare_threephase,
     solve_regulated,
+    solve_threephase,
 )
+from powerzoo_jax.powerflow.threephase.host import solve_threephase_on_host
 from tests.recorders.record_opendss import DATA
 from tests.references.threephase_feeders import TAPS, case_of
 from tests.tolerances import tolerance
@@ -104,3 +107,69 @@ def test_a_feeder_without_regulators_is_refused() -> None:
     rows = {field.name: getattr(case.regulator, field.name)[:0] for field in dataclasses.fields(table)}
     with pytest.raises(SolverError, match="no regulators"):
         prepare_regulators(dataclasses.replace(case, regulator=table(**rows)))
+
+
+SUBSTATION = """Clear
+New Circuit.r bus1=a basekv=69 pu=1.0 MVAsc3=800 MVAsc1=700
+{transformer} %noloadloss=0.5 %imag=1.5
+New RegControl.s transformer=s winding=2 vreg=126 band=2 ptratio=60 ctprim=600
+New Capacitor.k bus1=b phases=3 kv=12.47 kvar=600
+New Line.l bus1=b bus2=c length=2 units=km r1=0.3 x1=0.4 r0=0.6 x0=1.1 c1=0 c0=0
+New Load.l bus1=c phases=3 kv=12.47 kw=7000 pf=0.9 {load}
+Set VoltageBases=[69 12.47 4.16]
+CalcVoltageBases
+"""
+TWO = "New Transformer.s phases=3 windings=2 buses=[a b] kvs=[69 12.47] kvas=[12000 12000] %rs=[0.35 0.35] xhl=7 "
+THREE = (
+    "New Transformer.s phases=3 windings=3 buses=[a b d] conns=[delta wye wye] kvs=[69 12.47 4.16] %rs=[0.35 0.35 0.4] "
+    "kvas=[12000 12000 4000] xhl=7 xht=9 xlt=5 "
+)
+# windings -> transformer, more of the script, voltage [V] at c.1 by tap as the engine has it (dss_python 0.15.7,
+# tolerance 1e-12); the first tap is the one at which its control comes to rest
+IDLE = {
+    "wye": (
+        TWO + "conns=[delta wye]",
+        "",
+        {13: 5977.22606 - 4050.10193j, -10: 5208.00268 - 3480.17493j, 16: 6095.76184 - 4123.0527j},
+    ),
+    "delta": (
+        TWO + "conns=[wye delta]",
+        "conn=delta",
+        {-16: 5023.03832 - 3331.74169j, -10: 5208.00272 - 3480.17497j, 16: 6095.76194 - 4123.05277j},
+    ),
+    "three windings": (
+        THREE,
+        "\nNew Load.d bus1=d phases=3 kv=4.16 kw=1500 pf=0.95",
+        {13: 5909.55615 - 4083.72132j, -10: 5156.74272 - 3509.30758j, 16: 6026.99459 - 4157.39671j},
+    ),
+}
+
+
+@cache
+def _regulated() -> Any:
+    return jax.jit(solve_regulated)
+
+
+@cache
+def _at_ratio() -> Any:
+    return jax.jit(solve_threephase)
+
+
+@pytest.mark.parametrize("name", IDLE)
+def test_the_losses_of_an_idle_transformer_follow_the_tap_of_its_regulator(name: str) -> None:
+    transformer, load, volts = IDLE[name]
+    text = SUBSTATION.format(transformer=transformer, load=load)
+    case = read_opendss("feeder.dss", read=lambda _: text)
+    s, at = nominal_phase_load(case), case.position("c.1")
+    limit = tolerance("opendss_v_pu", "float64")
+    with jax.enable_x64(True):
+        factors, control = prepare_threephase(case, dtype="float64"), prepare_regulators(case, dtype="float64")
+        rest = _regulated()(factors, control, s.real, s.imag)
+    assert bool(rest.flow.converged) and rest.tap.tolist() == [next(iter(volts))]
+    for tap, volt in volts.items():
+        expected = volt / (1e3 * case.node.base_kv[at])
+        with jax.enable_x64(True):
+            flow = _at_ratio()(factors, s.real, s.imag, jnp.asarray([1 + 0.00625 * tap]))
+        assert abs(complex(flow.v_re[at], flow.v_im[at]) - expected) <= limit
+        moved = dataclasses.replace(case, regulator=dataclasses.replace(case.regulator, tap=np.array([tap])))
+        assert abs(solve_threephase_on_host(moved)[at] - expected) <= limit

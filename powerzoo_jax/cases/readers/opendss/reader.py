@@ -122,7 +122,7 @@ def _rows(script: Script, opened: Collection[str], taps: Mapping[str, int]) -> d
             windings_of(script, element)  # also those that no transformer uses are checked
     for element in script.of("transformer"):
         with script.collecting():
-            units, shunts = transformer_rows(script, element)
+            units, shunts = transformer_rows(script, element, len(rows["transformer"]))
             rows["transformer"] += units
             rows["shunt"] += shunts
     unit_rows: dict[str, list[int]] = {}

@@ -128,8 +128,10 @@ def windings_of(script: Script, element: Element, before: int | None = None) -> 
     return found
 
 
-def transformer_rows(script: Script, element: Element) -> tuple[list[Row], list[Row]]:
+def transformer_rows(script: Script, element: Element, first: int) -> tuple[list[Row], list[Row]]:
     """One unit for each phase and pair of windings, and the shunts: no-load losses, neutrals, what keeps from floating.
+
+    first:  row of its first unit in the table of units
 
     A three-phase delta on the high-voltage side leads by its turn of the phases.
     """
@@ -166,7 +168,8 @@ def transformer_rows(script: Script, element: Element) -> tuple[list[Row], list[
             base | _ends("from", sides[0][k], own[0]) | _ends("to", sides[1][k], own[1]) | of_unit
             for k in range(phases)
         ]
-    return rows, _shunts(element, w, sides, own)
+    second = first + (phases if w.count == 3 else 0)  # the units of winding 2 follow those of winding 1
+    return rows, _shunts(element, w, sides, own, second)
 
 
 def _ends(side: str, ends: tuple[End, End], kv: float) -> Row:
@@ -190,11 +193,14 @@ def _star(w: Windings, line_kv: list[float]) -> list[Row]:
     ]
 
 
-def _shunts(element: Element, w: Windings, sides: list[list[tuple[End, End]]], own: list[float]) -> list[Row]:
-    """Shunts of a transformer, those between the same nodes added up.
+def _shunts(
+    element: Element, w: Windings, sides: list[list[tuple[End, End]]], own: list[float], second: int
+) -> list[Row]:
+    """Shunts of a transformer, those between the same nodes added up; `second` is the first unit of winding 2.
 
     OpenDSS lays half a millionth of the rating of a phase, inductive, at either end of every winding, and so much again
-    at an open neutral; losses and magnetizing current without load lie across the second winding.
+    at an open neutral; losses and magnetizing current without load lie across the turns of the second winding that the
+    tap leaves, so that they fall as the tap rises.
     """
     va = 1e3 * w.each["kva"][0] / w.phases
     total: dict[tuple[End, End], complex] = {}
@@ -213,12 +219,11 @@ def _shunts(element: Element, w: Windings, sides: list[list[tuple[End, End]]], o
             neutral = ends[0][1]
             r, x = w.each["rneut"][n], w.each["xneut"][n]
             add(neutral, None, floating if r < 0 else 1e6 if r == x == 0 else 1 / complex(r, x))
-    base = va / (1e3 * own[1] * w.each["tap"][1]) ** 2 / 100
-    for pair in sides[1]:
-        add(*pair, base * complex(w.all["%noloadloss"], -w.all["%imag"]))
+    idle = va / (1e3 * own[1]) ** 2 / 100 * complex(w.all["%noloadloss"], -w.all["%imag"])
+    across = [(*(pair if pair[0] else pair[::-1]), idle, second + k) for k, pair in enumerate(sides[1]) if idle]
     return [
-        {"name": str(element), "node": node, "end": end, "g_us": 1e6 * y.real, "b_us": 1e6 * y.imag}
-        for (node, end), y in total.items()
+        {"name": str(element), "node": node, "end": end, "g_us": 1e6 * y.real, "b_us": 1e6 * y.imag, "unit": unit}
+        for node, end, y, unit in [*((*ends, y, -1) for ends, y in total.items()), *across]
     ]
 
 

@@ -7,7 +7,6 @@ gives its case back number by number instead.
 from __future__ import annotations
 
 import hashlib
-from dataclasses import fields
 from typing import Any
 
 import numpy as np
@@ -21,8 +20,8 @@ TABLES = {"bus": BusTable, "branch": BranchTable, "unit": UnitTable, "load": Loa
 def keep_case(net: Any, case: Case) -> None:
     """Put a case into the net that was made from it, with a digest of the element tables as they are now."""
     parts = {
-        table: {column.name: getattr(getattr(case, table), column.name).tolist() for column in fields(kind)}
-        for table, kind in TABLES.items()
+        table: {name: getattr(getattr(case, table), name).tolist() for name in getattr(case, table).written()}
+        for table in TABLES
     }
     head = {"name": case.name, "base_mva": case.base_mva, "citation": case.citation, "notes": list(case.notes)}
     net[KEY] = {"digest": _digest(net), **head, **parts}
