@@ -189,9 +189,13 @@ class UnitTable(_Columns):
     cost_terms:                 (G,)    int64   number of points (model 1) or coefficients (model 2)
     startup_usd, shutdown_usd:  (G,)    [USD]
     cost:                       (G, K)  x1, y1, x2, y2, ... [MW, USD/h] or highest power first, zero padded
+    capability:                 (G, 6)  Pc1, Pc2 [MW], Qc1min, Qc1max, Qc2min, Qc2max [Mvar]: the lines through two
+                                        points that limit reactive output; Pc1 = Pc2 for none
+    q_per_p:                    (G,)    [-]     ratio that an optimum keeps between reactive and active output, 0 = free
+    q_cost_model, q_cost_terms, q_cost: the same for reactive output [Mvar, USD/h]
     """
 
-    INTEGER = frozenset({"bus_id", "cost_model", "cost_terms"})
+    INTEGER = frozenset({"bus_id", "cost_model", "cost_terms", "q_cost_model", "q_cost_terms"})
     BOOLEAN = frozenset({"in_service"})
 
     bus_id: np.ndarray
@@ -209,6 +213,11 @@ class UnitTable(_Columns):
     startup_usd: np.ndarray
     shutdown_usd: np.ndarray
     cost: np.ndarray
+    capability: np.ndarray = (0.0,) * 6  # type: ignore[assignment]
+    q_per_p: np.ndarray = 0.0  # type: ignore[assignment]
+    q_cost_model: np.ndarray = 0  # type: ignore[assignment]
+    q_cost_terms: np.ndarray = 0  # type: ignore[assignment]
+    q_cost: np.ndarray = (0.0,)  # type: ignore[assignment]
 
 
 @dataclass(frozen=True, eq=False)
@@ -360,8 +369,6 @@ def assemble(
     if problems:
         raise CaseError(render_problems(name, problems))
     bus, branch, gen, cost = tables["bus"], tables["branch"], tables["gen"], tables.get("gencost", NO_COST)
-    if len(cost) > len(gen):
-        notes = (*notes, "reactive cost rows of gencost are not represented")
     has_load = (bus[:, 2] != 0) | (bus[:, 3] != 0)
     return Case(
         name=name,
@@ -373,6 +380,42 @@ def assemble(
         load=LoadTable(bus[has_load, 0], bus[has_load, 2], bus[has_load, 3]),
         notes=notes,
     )
+
+
+def with_power_factors(case: Case) -> Case:
+    """The case with MATPOWER's rule for dispatchable loads, which an optimum runs at a constant power factor.
+
+    They are units with Pmin < 0 = Pmax and one reactive limit that is 0: their ratio is the other limit over Pmin.
+    """
+    u = case.unit
+    load = (u.p_min_mw < 0) & (u.p_max_mw == 0) & ((u.q_min_mvar != 0) | (u.q_max_mvar != 0))
+    bounded = np.isfinite(u.q_min_mvar) & np.isfinite(u.q_max_mvar)
+    tied = load & bounded & ((u.q_min_mvar == 0) | (u.q_max_mvar == 0))
+    if not load.any():
+        return case
+    limit = np.where(u.q_min_mvar == 0, u.q_max_mvar, u.q_min_mvar)  # the one that is not 0
+    ratio = np.where(tied, limit, 0.0) / np.where(tied, u.p_min_mw, 1.0)
+    notes = dict.fromkeys(case.notes)
+    if (load & ~tied).any():
+        notes[
+            f"dispatchable load {unit_rows(case, load & ~tied)} has no constant power factor, as neither Qmin nor Qmax "
+            "is 0: its reactive power is free between them"
+        ] = None
+    odd = tied & (np.abs(u.q_mvar - ratio * u.p_mw) > POWER_FACTOR_MVAR)
+    if odd.any():
+        notes[
+            f"dispatchable load {unit_rows(case, odd)}: Qg is not of the power factor that its limits give; a power "
+            "flow keeps Qg, an optimal dispatch the power factor"
+        ] = None
+    return replace(case, unit=replace(u, q_per_p=ratio), notes=tuple(notes))
+
+
+def unit_rows(case: Case, chosen: np.ndarray) -> str:
+    """Units by row and bus: `2 (bus 3)`."""
+    return listing(f"{k + 1} (bus {case.unit.bus_id[k]})" for k in np.flatnonzero(chosen))
+
+
+POWER_FACTOR_MVAR = 1e-6  # what MATPOWER allows between Qg and the power factor
 
 
 def table_problems(tables: Mapping[str, np.ndarray]) -> list[Problem]:
@@ -402,20 +445,30 @@ def _branches(t: np.ndarray) -> BranchTable:
 
 def _units(t: np.ndarray, cost: np.ndarray) -> UnitTable:
     count = len(t)
-    model, terms = np.zeros(count), np.zeros(count)
-    startup, shutdown = np.zeros(count), np.zeros(count)
-    values = np.zeros((count, 1))
-    if len(cost):
-        rows = cost[:count]
-        model, startup, shutdown, terms = rows[:, 0], rows[:, 1], rows[:, 2], rows[:, 3]
-        used = np.where(model == 1, 2 * terms, terms).astype(np.int64)
-        width = max(int(used.max(initial=0)), 1)
-        # entries behind a row's own terms are filler of the table, whatever they hold
-        values = np.where(np.arange(width) < used[:, None], rows[:, 4 : 4 + width], 0.0)
+    model, terms, values, startup, shutdown = _costs(cost[:count], count)
+    q_model, q_terms, q_values, *_ = _costs(cost[count:], count)
     p, q, q_max, q_min, v_set, base = (t[:, k] for k in range(1, 7))
     return UnitTable(
-        t[:, 0], p, q, q_max, q_min, v_set, base, t[:, 7] > 0, t[:, 8], t[:, 9], model, terms, startup, shutdown, values
+        *(t[:, 0], p, q, q_max, q_min, v_set, base, t[:, 7] > 0, t[:, 8], t[:, 9]),
+        *(model, terms, startup, shutdown, values),
+        capability=t[:, 10:16] if t.shape[1] >= 16 else np.zeros((count, 6)),
+        q_cost_model=q_model,
+        q_cost_terms=q_terms,
+        q_cost=q_values,
     )
+
+
+def _costs(rows: np.ndarray, count: int) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
+    """Model, terms, values, cost of starting and of stopping of units; zeros without rows."""
+    if not len(rows):
+        none = np.zeros(count)
+        return none, none, np.zeros((count, 1)), none, none
+    model, startup, shutdown, terms = (rows[:, k] for k in range(4))
+    used = np.where(model == 1, 2 * terms, terms).astype(np.int64)
+    width = max(int(used.max(initial=0)), 1)
+    # entries behind a row's own terms are filler of the table, whatever they hold
+    values = np.where(np.arange(width) < used[:, None], rows[:, 4 : 4 + width], 0.0)
+    return model, terms, values, startup, shutdown
 
 
 def _integer_problems(bus: np.ndarray, branch: np.ndarray, gen: np.ndarray) -> list[Problem]:
@@ -443,8 +496,7 @@ def _cost_problems(cost: np.ndarray, n_unit: int) -> list[Problem]:
     if len(cost) not in (n_unit, 2 * n_unit):
         message = f"gencost has {len(cost)} rows for {n_unit} units."
         return [Problem("unit", "cost", (), message, "Give one row per unit (and optionally one more for Q).")]
-    rows = cost[:n_unit]
-    model, terms = rows[:, 0], rows[:, 3]
+    model, terms = cost[:, 0], cost[:, 3]
     whole = np.isfinite(terms) & (terms == np.round(terms)) & (terms >= 0)
     needed = np.where(model == 1, 2 * terms, terms)
     bad = np.flatnonzero(~(np.isin(model, (1, 2)) & whole & (needed <= cost.shape[1] - 4)))

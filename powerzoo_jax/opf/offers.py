@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any, NamedTuple
 
 import jax.numpy as jnp
@@ -90,6 +91,49 @@ def unit_costs(case: Case) -> UnitCosts:
             base_cost[g] = (quadratic[g] * low + linear[g]) * low + constant[g]
             width[g, 0], price[g, 0], slope[g, 0] = high - low, linear[g] + 2 * quadratic[g] * low, 2 * quadratic[g]
     return UnitCosts(unit.p_min_mw.copy(), base_cost, width, price, slope)
+
+
+class ReactiveCosts(NamedTuple):
+    """Convex costs of reactive output on the host: J blocks a unit, the first from the lower limit, the others from 0.
+
+    low, high:  (G, J)  [Mvar]  infinite where the limit is
+    price:      (G, J)  [USD/Mvarh]  at 0
+    slope:      (G, J)  [USD/Mvarh per Mvar]
+    base_cost:  (G,)    [USD/h]  while on
+    """
+
+    low: np.ndarray
+    high: np.ndarray
+    price: np.ndarray
+    slope: np.ndarray
+    base_cost: np.ndarray
+
+
+def reactive_costs(case: Case) -> ReactiveCosts | None:
+    """Costs of reactive output of a case, None where it has none. Errors as in `case_offers`."""
+    unit = case.unit
+    if not (unit.q_cost_model.any() and unit.q_cost.any()):
+        return None
+    points = np.where(unit.q_cost_model == PIECEWISE, unit.q_cost_terms, 0)
+    ends = unit.q_cost[:, : max(2 * int(points.max(initial=0)), 1) : 2]
+    far = 1 + np.abs(ends).max(initial=0)  # beyond all points, where a limit is infinite
+    seen = replace(
+        unit,
+        p_min_mw=np.where(np.isfinite(unit.q_min_mvar), unit.q_min_mvar, np.minimum(-far, unit.q_max_mvar)),
+        p_max_mw=np.where(np.isfinite(unit.q_max_mvar), unit.q_max_mvar, np.maximum(far, unit.q_min_mvar)),
+        cost_model=unit.q_cost_model,
+        cost_terms=unit.q_cost_terms,
+        cost=unit.q_cost,
+    )
+    twin = replace(case, name=f"{case.name}, reactive power", unit=seen)
+    costs = unit_costs(twin)
+    price = costs.price - np.where(np.arange(costs.price.shape[1]) == 0, costs.slope * seen.p_min_mw[:, None], 0)
+    low, high = np.zeros_like(costs.width_mw), costs.width_mw.copy()
+    low[:, 0], high[:, 0] = unit.q_min_mvar, seen.p_min_mw + costs.width_mw[:, 0]
+    last = np.where(unit.q_cost_model == PIECEWISE, points - 2, 0)
+    high[np.arange(len(unit)), last] = np.where(np.isposinf(unit.q_max_mvar), np.inf, high[np.arange(len(unit)), last])
+    first = (price[:, 0] + 0.5 * costs.slope[:, 0] * seen.p_min_mw) * seen.p_min_mw
+    return ReactiveCosts(low, high, price, costs.slope, costs.base_cost - first)
 
 
 def cost_of(offers: Offers, p_mw: Array) -> Array:

@@ -322,10 +322,20 @@ def _unit_table(case: Case, dispatch: Dispatch) -> StudyTable:
         (dispatch.p_mw > u.p_max_mw + slack, "above p_max"),
         (dispatch.q_mvar < u.q_min_mvar - slack, "below q_min"),
         (dispatch.q_mvar > u.q_max_mvar + slack, "above q_max"),
+        (_beyond_curve(case, dispatch, slack), "beyond its capability curve"),
     )
     words = tuple(", ".join(word for broken, word in marks if on[k] and broken[k]) for k in range(case.n_unit))
     columns = {"bus": u.bus_id, "in_service": on, "p_mw": dispatch.p_mw, "q_mvar": dispatch.q_mvar}
     return StudyTable("unit", columns, dict(zip(columns, ("", "", "MW", "Mvar"), strict=True)), words)
+
+
+def _beyond_curve(case: Case, dispatch: Dispatch, slack: float) -> np.ndarray:
+    """Units (G,) whose reactive output lies outside of the lines of their capability curve."""
+    p1, p2, low_1, high_1, low_2, high_2 = case.unit.capability.T
+    given = p1 != p2
+    way = (dispatch.p_mw - p1) / np.where(given, p2 - p1, 1.0)
+    low, high = low_1 + way * (low_2 - low_1), high_1 + way * (high_2 - high_1)
+    return np.asarray(given & ((dispatch.q_mvar < low - slack) | (dispatch.q_mvar > high + slack)))
 
 
 class OutageState(NamedTuple):

@@ -20,7 +20,7 @@ import numpy as np
 
 from powerzoo_jax.base.errors import CaseError, Problem, excerpt, render_problems
 from powerzoo_jax.base.textfile import MAX_MB, read_text, require_file, too_large
-from powerzoo_jax.cases.case import Case, assemble, table_problems
+from powerzoo_jax.cases.case import Case, assemble, table_problems, with_power_factors
 
 # Possessive (*+) where no other division of the text can match: what does not match is then told in one pass.
 STRING = re.compile(r"'[^'\n]*+(?:''[^'\n]*+)*'")
@@ -274,7 +274,7 @@ def read_matpower(path_or_text: str | Path, name: str | None = None, *, max_mb: 
     max_mb:  [MB] largest file that is read; None lifts this limit and those of statements and formulas
 
     Raises DataMissing when there is no such file, CaseError with every problem found when it cannot be read.
-    Rows of reactive costs and records such as dclines are not represented; `Case.notes` says so.
+    Records such as dclines are not represented; `Case.notes` says so.
     """
     title, case, problems = scan_matpower(path_or_text, name, max_mb=max_mb)
     if problems or case is None:
@@ -312,7 +312,7 @@ def scan_matpower(
         problems += table_problems(work.tables)
         if len(problems) == len(work.problems):
             notes = (*work.notes, *NOTE.findall(text))
-            case = assemble(title, work.base_mva, header(text), work.tables, notes)
+            case = with_power_factors(assemble(title, work.base_mva, header(text), work.tables, notes))
     # missing tables were found last and matter most
     shown = problems[::-1][:MOST_PROBLEMS][::-1]
     if len(problems) > len(shown):

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import os
 import re
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 
 from powerzoo_jax.base.errors import CaseError
 from powerzoo_jax.base.textfile import MAX_MB, require_file
-from powerzoo_jax.cases.case import Case
+from powerzoo_jax.cases.case import Case, unit_rows, with_power_factors
 from powerzoo_jax.cases.readers.matpower import read_matpower
 from powerzoo_jax.cases.validate import assert_valid
 
@@ -51,15 +52,29 @@ def to_matpower(case: Case, path: str | os.PathLike[str]) -> None:
     """Write a case as a MATPOWER file; `from_matpower` then gives the same case back, number by number.
 
     Not kept: the order of several loads at one bus (a file has their sum) and a missing cost beside given ones (it
-    becomes the cost 0). A bus number below 1 raises CaseError, as MATPOWER cannot use it.
+    becomes the cost 0). MATPOWER takes every unit with Pmin < 0 = Pmax and one reactive limit of 0 as a load of constant
+    power factor; a note of the file names those that are free here. A bus number below 1 and a ratio of reactive to
+    active output that no such limits express raise CaseError.
     """
     low = case.bus.id[case.bus.id < 1]
     if low.size:
         raise CaseError(f"bus id {int(low[0])} cannot be written: MATPOWER counts from 1. Renumber the buses.")
+    notes = list(case.notes)
+    read = with_power_factors(replace(case, unit=replace(case.unit, q_per_p=np.zeros(case.n_unit)))).unit.q_per_p
+    lost = case.unit.q_per_p != read
+    if (lost & (case.unit.q_per_p != 0)).any():
+        rows = unit_rows(case, lost & (case.unit.q_per_p != 0))
+        raise CaseError(
+            f"the power factor of unit {rows} cannot be written. Give it Pmin < 0 = Pmax, one reactive limit of 0 and "
+            "the other of this power factor at Pmin."
+        )
+    if lost.any():
+        rows = unit_rows(case, lost)
+        notes.append(f"unit {rows} had a free reactive output before MATPOWER's rule for dispatchable loads tied it")
     name = re.sub(r"\W", "_", case.name)
     name = name if name[:1].isalpha() else f"case_{name}"
     text = [f"function mpc = {name}", *(f"%   {line}".rstrip() for line in case.citation.splitlines()), ""]
-    text += ["%% MATPOWER Case Format : Version 2", *(f"%% note: {note}" for note in case.notes)]
+    text += ["%% MATPOWER Case Format : Version 2", *(f"%% note: {note}" for note in notes)]
     text += ["mpc.version = '2';", f"mpc.baseMVA = {case.base_mva!r};"]
     for table, rows in _matpower_tables(case).items():
         text += ["", "%\t" + LAYOUT[table][0].replace(" ", "\t"), f"mpc.{table} = ["]
@@ -82,8 +97,19 @@ def _matpower_tables(case: Case) -> dict[str, np.ndarray]:
         columns = (np.full(len(part), n) if n.isdigit() else loads.get(n, getattr(part, n, None)) for n in names)
         tables[key] = np.stack([np.asarray(column, np.float64) for column in columns], axis=1)
     unit = case.unit
-    if unit.cost_model.any():
-        none = unit.cost_model == 0
-        model, terms = np.where(none, 2, unit.cost_model), np.where(none, 1, unit.cost_terms)
-        tables["gencost"] = np.column_stack([model, unit.startup_usd, unit.shutdown_usd, terms, unit.cost])
+    tables["gen"][:, 10:16] = unit.capability
+    costs = [_cost_rows(unit.cost_model, unit.startup_usd, unit.shutdown_usd, unit.cost_terms, unit.cost)]
+    if unit.q_cost_model.any():
+        none = np.zeros(len(unit))
+        costs.append(_cost_rows(unit.q_cost_model, none, none, unit.q_cost_terms, unit.q_cost))
+    if unit.cost_model.any() or len(costs) > 1:
+        width = max(rows.shape[1] for rows in costs)
+        tables["gencost"] = np.concatenate([np.pad(rows, ((0, 0), (0, width - rows.shape[1]))) for rows in costs])
     return tables
+
+
+def _cost_rows(
+    model: np.ndarray, startup: np.ndarray, shutdown: np.ndarray, terms: np.ndarray, values: np.ndarray
+) -> np.ndarray:
+    none = model == 0
+    return np.column_stack([np.where(none, 2, model), startup, shutdown, np.where(none, 1, terms), values])

@@ -18,6 +18,7 @@ import jax.numpy as jnp
 from jax import Array
 
 from powerzoo_jax.opf.ac.factors import AcLayout, AcNetwork
+from powerzoo_jax.opf.ac.reactive import CapabilityLines, against, along, compliance, of_units, to_blocks
 
 
 class Lane(NamedTuple):
@@ -26,10 +27,13 @@ class Lane(NamedTuple):
     p_load, q_load:        (N, B)
     column_bus, column_on: (K,) int32, (K, B) bool   blocks of the units' offers; one that cannot move holds low
     low, high, price, slope: (K, B)
-    unit_on:               (G, B) bool               units whose reactive power can move; the others hold q_low
-    q_low, q_high:         (G, B)
+    q_bus, q_on:           (J,) int32, (J, B) bool   blocks of reactive output likewise, one a unit without costs of it
+    q_low, q_high:         (J, B)
     rate:                  (L, B)                    infinite = none
     shed_high, shed_price, shed_ratio: (N, B)        ratio: reactive per active load
+    q_price, q_slope:      (J, B)                    None without costs of reactive output
+    ratio:                 (G, 1)                    reactive per active output of units, None where all are free
+    lines:                 CapabilityLines           None without capability curves
     """
 
     p_load: Array
@@ -40,17 +44,22 @@ class Lane(NamedTuple):
     high: Array
     price: Array
     slope: Array
-    unit_on: Array
+    q_bus: Array
+    q_on: Array
     q_low: Array
     q_high: Array
     rate: Array
     shed_high: Array
     shed_price: Array
     shed_ratio: Array
+    q_price: Array | None = None
+    q_slope: Array | None = None
+    ratio: Array | None = None
+    lines: CapabilityLines | None = None
 
 
 class Unknowns(NamedTuple):
-    """Unknowns: theta, w (N, B); p (K, B) of blocks, q (G, B), shed (N, B). Also a direction, or a gradient."""
+    """Unknowns: theta, w (N, B); p (K, B) and q (J, B) of blocks, shed (N, B). Also a direction, or a gradient."""
 
     theta: Array
     w: Array
@@ -123,24 +132,35 @@ def balance(network: AcNetwork, layout: AcLayout, lane: Lane, x: Unknowns, flow:
     n = layout.live.shape[0]
     leaving = to_buses(layout, jnp.stack([flow.p, flow.q], 2))
     shunt = network.shunt[:, :, None] * jnp.exp(2 * x.w)[:, None]
-    p = lane.p_load - x.shed - at_bus(lane.column_bus, jnp.where(lane.column_on, x.p, lane.low), n)
-    q = lane.q_load - lane.shed_ratio * x.shed - at_bus(layout.unit_bus, jnp.where(lane.unit_on, x.q, lane.q_low), n)
+    held, held_q = jnp.where(lane.column_on, x.p, lane.low), jnp.where(lane.q_on, x.q, lane.q_low)
+    p = lane.p_load - x.shed - at_bus(lane.column_bus, held, n)
+    q = lane.q_load - lane.shed_ratio * x.shed - at_bus(lane.q_bus, held_q, n)
+    if lane.ratio is not None:
+        q = q - at_bus(lane.column_bus, to_blocks(lane.ratio, held.shape[0]) * held, n)
     return jnp.where(layout.live[:, None, None], leaving + shunt + jnp.stack([p, q], 1), 0)
 
 
 def limits(network: AcNetwork, layout: AcLayout, lane: Lane, x: Unknowns, flow: Flow) -> tuple[Array, Array]:
-    """Inequalities h <= 0 (M, B), and which of them count: boxes (upper, lower), branch ends, angles (upper, lower)."""
+    """Inequalities h <= 0 (M, B), and which of them count.
+
+    Boxes (upper, lower), capability curves, branch ends, angles (upper, lower).
+    """
     delta = x.theta[layout.f] - x.theta[layout.t]
     boxes = [
         (x.w, network.w_min[:, None], network.w_max[:, None], layout.free[:, 1:]),
         (x.p, lane.low, lane.high, lane.column_on),
-        (x.q, lane.q_low, lane.q_high, lane.unit_on),
+        (x.q, lane.q_low, lane.q_high, lane.q_on),
         (x.shed, jnp.zeros_like(x.shed), lane.shed_high, lane.shed_high > 0),
     ]
     value, counts = [], []
     for v, low, high, moves in boxes:
         value += [v - high, low - v]
         counts += [moves & jnp.isfinite(high), moves & jnp.isfinite(low)]
+    if lane.lines is not None:
+        held, held_q = jnp.where(lane.column_on, x.p, lane.low), jnp.where(lane.q_on, x.q, lane.q_low)
+        room = lane.lines.room.reshape(-1, x.w.shape[-1])
+        value += [along(lane.lines, held, held_q, layout.unit_bus.shape[0]) - jnp.where(jnp.isfinite(room), room, 0)]
+        counts += [jnp.isfinite(room)]
     square = jnp.square(flow.p) + jnp.square(flow.q)
     rated = jnp.isfinite(lane.rate) & layout.on[:, None]
     rate = jnp.where(rated, lane.rate, 1)
@@ -154,9 +174,10 @@ def limits(network: AcNetwork, layout: AcLayout, lane: Lane, x: Unknowns, flow: 
 def split(layout: AcLayout, lane: Lane, values: Array) -> list[Array]:
     """Cut (M, B) into the groups of `limits`."""
     n, ends = layout.live.shape[0], layout.f.shape[0]
-    k, g = lane.low.shape[0], lane.q_low.shape[0]
+    k, j = lane.low.shape[0], lane.q_low.shape[0]
+    lines = 0 if lane.lines is None else 2 * lane.lines.unit.shape[0]
     groups, begin = [], 0
-    for size in (n, n, k, k, g, g, n, n, ends, ends, ends, ends):
+    for size in (n, n, k, k, j, j, n, n, lines, ends, ends, ends, ends):
         groups.append(values[begin : begin + size])
         begin += size
     return groups
@@ -168,7 +189,7 @@ def pull(
     """Gradient of weights' (balance, limits) over the unknowns; 0 for what is fixed."""
     lam = jnp.where(layout.live[:, None, None], weights.balance, 0)
     w_up, w_down, p_up, p_down, q_up, q_down, shed_up, shed_down, *rest = split(layout, lane, weights.limits)
-    from_limit, to_limit, angle_up, angle_down = rest
+    lines, from_limit, to_limit, angle_up, angle_down = rest
     ends = jnp.stack([lam[layout.f], lam[layout.t]], 1)[:, :, :, None]
     per_end = ends[:, :, 0] * flow.dp + ends[:, :, 1] * flow.dq
     per_end = per_end + jnp.stack([from_limit, to_limit], 1)[:, :, None] * flow.limit_slope
@@ -179,21 +200,35 @@ def pull(
     shunt = 2 * jnp.exp(2 * x.w) * jnp.sum(network.shunt[:, :, None] * lam, 1)
     free = layout.free.astype(x.w.dtype)[:, :, None]
     zero = jnp.zeros((), x.w.dtype)
+    p, q = p_up - p_down - price_of_blocks(lane, lam), q_up - q_down - lam[lane.q_bus, 1]
+    if lane.lines is not None:
+        pulled = against(lane.lines, lines, layout.unit_bus.shape[0])
+        p, q = p + to_blocks(pulled[0], p.shape[0]), q + to_blocks(pulled[1], q.shape[0])
     return Unknowns(
         theta=free[:, 0] * bus[:, 0],
         w=free[:, 1] * (bus[:, 1] + shunt + w_up - w_down),
-        p=jnp.where(lane.column_on, p_up - p_down - lam[lane.column_bus, 0], zero),
-        q=jnp.where(lane.unit_on, q_up - q_down - lam[layout.unit_bus, 1], zero),
+        p=jnp.where(lane.column_on, p, zero),
+        q=jnp.where(lane.q_on, q, zero),
         shed=jnp.where(lane.shed_high > 0, shed_up - shed_down - lam[:, 0] - lane.shed_ratio * lam[:, 1], zero),
     )
 
 
-def push(layout: AcLayout, lane: Lane, flow: Flow, d: Unknowns) -> Array:
-    """Change of the inequalities (M, B) along a direction."""
+def price_of_blocks(lane: Lane, lam: Array) -> Array:
+    """Multiplier (K, B) that a block of active output meets at its bus, with the reactive power that it brings along."""
+    price = lam[lane.column_bus, 0]
+    if lane.ratio is None:
+        return price
+    return price + to_blocks(lane.ratio, price.shape[0]) * lam[lane.column_bus, 1]
+
+
+def push(layout: AcLayout, lane: Lane, flow: Flow, d: Unknowns, curves: Array | None) -> Array:
+    """Change of the inequalities (M, B) along a direction; that of capability curves is given."""
     at = jnp.stack([d.theta[layout.f], d.w[layout.f], d.theta[layout.t], d.w[layout.t]], 1)
     ends = jnp.sum(flow.limit_slope * at[:, None], 2)
     delta = at[:, 0] - at[:, 2]
     parts = [d.w, -d.w, d.p, -d.p, d.q, -d.q, d.shed, -d.shed, ends[:, 0], ends[:, 1], delta, -delta]
+    if curves is not None:
+        parts.insert(8, curves)
     return jnp.concatenate(parts)
 
 
@@ -205,13 +240,22 @@ class Curvature(NamedTuple):
     shed: Array
 
 
-def curvature(layout: AcLayout, lane: Lane, weight: Array, least: float) -> Curvature:
-    """Curvature of block outputs, reactive outputs and unserved load; weight (M, B) = multiplier / slack."""
+def curvature(layout: AcLayout, lane: Lane, weight: Array, least: float, on_curve: float) -> Curvature:
+    """Curvature of block outputs, reactive outputs and unserved load; weight (M, B) = multiplier / slack.
+
+    least, on_curve: bounds, the second of units with a capability curve
+    """
     _, _, p_up, p_down, q_up, q_down, shed_up, shed_down, *_ = split(layout, lane, weight)
     inf = jnp.asarray(jnp.inf, weight.dtype)
+    q = q_up + q_down if lane.q_slope is None else lane.q_slope + q_up + q_down
+    least_p: Array | float = least
+    least_q: Array | float = least
+    if lane.lines is not None:
+        of_unit = jnp.full((layout.unit_bus.shape[0], 1), least, weight.dtype).at[lane.lines.unit].set(on_curve)
+        least_p, least_q = (to_blocks(of_unit, v.shape[0]) for v in (lane.slope, q))
     return Curvature(
-        p=jnp.where(lane.column_on, jnp.maximum(lane.slope + p_up + p_down, least), inf),
-        q=jnp.where(lane.unit_on, jnp.maximum(q_up + q_down, least), inf),
+        p=jnp.where(lane.column_on, jnp.maximum(lane.slope + p_up + p_down, least_p), inf),
+        q=jnp.where(lane.q_on, jnp.maximum(q, least_q), inf),
         shed=jnp.where(lane.shed_high > 0, jnp.maximum(shed_up + shed_down, least), inf),
     )
 
@@ -291,14 +335,30 @@ def _bus_blocks(
     zero = jnp.zeros_like(x.w)
     h = free[:, 1] * (4 * jnp.sum(shunt * lam, 1) + w_up + w_down)
     slope = 2 * free[:, 1:] * shunt
-    units_p = at_bus(lane.column_bus, 1 / diagonal.p, n)
-    units_q = at_bus(layout.unit_bus, 1 / diagonal.q, n)
+    units_p, mixed, units_q = _unit_compliance(layout, lane, diagonal, barrier)
     shed, ratio = 1 / diagonal.shed, lane.shed_ratio
+    both = -ratio * shed if mixed is None else -mixed - ratio * shed
     out = jnp.where(layout.live, 0, 1).astype(x.w.dtype)[:, None]
     rows = [
         [zero + 1 - free[:, 0], zero, zero, zero],
         [zero, h + 1 - free[:, 1], slope[:, 0], slope[:, 1]],
-        [zero, slope[:, 0], -units_p - shed - out, -ratio * shed],
-        [zero, slope[:, 1], -ratio * shed, -units_q - ratio * ratio * shed - out],
+        [zero, slope[:, 0], -units_p - shed - out, both],
+        [zero, slope[:, 1], both, -units_q - ratio * ratio * shed - out],
     ]
     return jnp.stack([jnp.stack(row, 1) for row in rows], 1)
+
+
+def _unit_compliance(
+    layout: AcLayout, lane: Lane, diagonal: Curvature, barrier: Array
+) -> tuple[Array, Array | None, Array]:
+    """How far the units of a bus follow its prices, (N, B) each: active, mixed (None: not at all) and reactive."""
+    n, units = layout.live.shape[0], layout.unit_bus.shape[0]
+    if lane.ratio is None and lane.lines is None:
+        return at_bus(lane.column_bus, 1 / diagonal.p, n), None, at_bus(lane.q_bus, 1 / diagonal.q, n)
+    p, q = of_units(1 / diagonal.p, units), of_units(1 / diagonal.q, units)
+    mixed = jnp.zeros_like(p)
+    if lane.lines is not None:
+        p, mixed, q = compliance(lane.lines, split(layout, lane, barrier)[8], p, q)
+    if lane.ratio is not None:
+        mixed, q = mixed + lane.ratio * p, q + jnp.square(lane.ratio) * p
+    return at_bus(layout.unit_bus, p, n), at_bus(layout.unit_bus, mixed, n), at_bus(layout.unit_bus, q, n)

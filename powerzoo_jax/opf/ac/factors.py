@@ -17,6 +17,7 @@ from powerzoo_jax.cases import Case, assert_valid
 from powerzoo_jax.cases.case import ISOLATED
 from powerzoo_jax.cases.topology import branch_positions, shared_references
 from powerzoo_jax.opf.ac.elimination import EliminationPlan, plan_elimination
+from powerzoo_jax.opf.ac.reactive import ReactiveRules, reactive_rules
 from powerzoo_jax.opf.dc.factors import branch_ratings
 from powerzoo_jax.opf.offers import Offers, to_offers, unit_costs
 from powerzoo_jax.powerflow.admittances import BranchData, stamps
@@ -85,6 +86,7 @@ class AcOpfFactors:
     committed:       (G,)   [-]     1 in service
     offers:          Offers         true costs of the case
     base_mva:        ()     [MVA]
+    reactive:        ReactiveRules  reactive costs, constant power factors, capability curves; None without any
     """
 
     layout: AcLayout
@@ -99,6 +101,7 @@ class AcOpfFactors:
     committed: Array
     offers: Offers
     base_mva: Array
+    reactive: ReactiveRules | None = None
 
     @property
     def n_bus(self) -> int:
@@ -124,8 +127,8 @@ def prepare_ac_opf(case: Case, *, rate_mva: np.ndarray | None = None, dtype: Any
     dtype:     of loads and results, float32 (None) or float64
 
     Raises CaseError for an invalid case, several references in one island, a cost that is not convex quadratic or
-    piecewise linear (naming the unit), an infinite active limit, a voltage limit of zero, ratings of a wrong shape or
-    below zero.
+    piecewise linear (naming the unit), a capability curve that leaves nothing, an infinite active limit, a voltage limit of
+    zero, ratings of a wrong shape or below zero.
     """
     dtype = resolve_dtype(dtype)
     assert_valid(case)
@@ -153,6 +156,7 @@ def prepare_ac_opf(case: Case, *, rate_mva: np.ndarray | None = None, dtype: Any
         committed=door(case.unit.in_service),
         offers=to_offers(costs, dtype),
         base_mva=door(case.base_mva),
+        reactive=reactive_rules(case, dtype),
     )
 
 

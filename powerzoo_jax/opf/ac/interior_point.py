@@ -28,6 +28,7 @@ from powerzoo_jax.opf.ac import equations as eqs
 from powerzoo_jax.opf.ac.elimination import Factor, factorise, multiply, solve_factored
 from powerzoo_jax.opf.ac.equations import ConstraintMultipliers, Curvature, Flow, Lane, Unknowns
 from powerzoo_jax.opf.ac.factors import AcLayout, AcNetwork
+from powerzoo_jax.opf.ac.reactive import coupled, to_blocks
 
 GOAL = 1e-8  # [pu] of violation and [-] of the gap at which a lane stops
 STATIONARY = 1e-7  # the same for the gradient, relative to the largest price: mu / z magnifies the rounding of dx
@@ -35,6 +36,7 @@ ACCEPT = 1e-6  # what counts as optimal when rounding stops it before
 NEAR = 0.99995  # share of the way to the next limit
 NEAR_AGAIN = 0.99  # the same in a second start
 FLAT = 1e-9  # least curvature of a unit or of unserved load: bounds how far a flat cost lets the system degrade
+FLAT_ON_CURVE = 1e-6  # the same of a unit with a capability curve: a binding line beside 1e-9 leaves no digits
 STIFF, GIVE = 1e9, 1e6  # most that a binding branch limit adds to the Newton system; least that it may be cut to
 STIFF_AGAIN = 1e13  # STIFF of a second start: with 1e11 steps still shrink at impedances of 2e-4 pu
 SOFTER = 0.1  # what the stiffness of a lane is multiplied by where the system is too stiff to be solved
@@ -108,7 +110,7 @@ def start(grid: SharedNetwork, lane: Lane) -> PrimalDualPoint:
         theta=spread(network.angle_0),
         w=spread(jnp.log(0.5 * (jnp.exp(network.w_min) + jnp.exp(network.w_max)))),
         p=0.5 * (lane.low + lane.high),
-        q=jnp.where(lane.unit_on, 0.5 * (q_low + q_high), 0),
+        q=jnp.where(lane.q_on, 0.5 * (q_low + q_high), 0),
         shed=jnp.zeros_like(lane.shed_high),
     )
     flow = eqs.branch_flow(network, layout, lane.rate, x)
@@ -122,15 +124,26 @@ def cost_slope(lane: Lane, x: Unknowns) -> Unknowns:
     """Gradient of the scaled cost."""
     zero = jnp.zeros_like(x.w)
     p = jnp.where(lane.column_on, lane.price + lane.slope * x.p, 0)
+    q = jnp.zeros_like(x.q)
+    if lane.q_price is not None:
+        q = jnp.where(lane.q_on, lane.q_price + lane.q_slope * x.q, 0)
     shed = jnp.where(lane.shed_high > 0, lane.shed_price, 0)
-    return Unknowns(zero, zero, p, jnp.zeros_like(x.q), shed)
+    return Unknowns(zero, zero, p, q, shed)
 
 
 def cost(lane: Lane, x: Unknowns) -> Array:
     """Scaled cost of blocks and unserved load, (B,)."""
+    return block_cost(lane, x) + jnp.sum(lane.shed_price * x.shed, 0)
+
+
+def block_cost(lane: Lane, x: Unknowns) -> Array:
+    """Scaled cost of the blocks of active and of reactive output, (B,)."""
     p = jnp.where(lane.column_on, x.p, lane.low)
-    blocks = (lane.price + 0.5 * lane.slope * p) * p
-    return jnp.sum(blocks, 0) + jnp.sum(lane.shed_price * x.shed, 0)
+    total = jnp.sum((lane.price + 0.5 * lane.slope * p) * p, 0)
+    if lane.q_price is not None:
+        q = jnp.where(lane.q_on, x.q, lane.q_low)
+        total = total + jnp.sum((lane.q_price + 0.5 * lane.q_slope * q) * q, 0)
+    return total
 
 
 def worth(lane: Lane, x: Unknowns) -> Array:
@@ -171,7 +184,7 @@ def _reach_of(grid: SharedNetwork, lane: Lane, state: InteriorPointState) -> Arr
         theta=jnp.full_like(pulled.theta, TURN),
         w=jnp.broadcast_to((grid.network.w_max - grid.network.w_min)[:, None], pulled.w.shape),
         p=lane.high - lane.low,
-        q=jnp.where(lane.unit_on, jnp.minimum(lane.q_high - lane.q_low, 1 / FLAT), 0),
+        q=jnp.where(lane.q_on, jnp.minimum(lane.q_high - lane.q_low, 1 / FLAT), 0),
         shed=lane.shed_high,
     )
     return jax.tree.reduce(jnp.add, jax.tree.map(lambda a, b: jnp.sum(jnp.abs(a) * b, 0), pulled, far))
@@ -208,13 +221,15 @@ def newton_system(
     grid: SharedNetwork, lane: Lane, point: PrimalDualPoint, state: InteriorPointState, stiff: Array
 ) -> NewtonSystem:
     """Assemble and factor the system at a point; stiff (B,) bounds what a binding branch limit adds."""
-    weight = jnp.minimum(jnp.where(state.live, point.lam.limits / point.z, 0), _stiffest(grid.layout, state, stiff))
-    diagonal = eqs.curvature(grid.layout, lane, weight, FLAT)
+    weight = jnp.minimum(
+        jnp.where(state.live, point.lam.limits / point.z, 0), _stiffest(grid.layout, lane, state, stiff)
+    )
+    diagonal = eqs.curvature(grid.layout, lane, weight, FLAT, FLAT_ON_CURVE)
     matrix = eqs.newton_matrix(*grid, lane, point.x, state.flow, point.lam, weight, diagonal)
     return NewtonSystem(matrix, factorise(grid.layout.plan, matrix), diagonal, weight)
 
 
-def _stiffest(layout: AcLayout, state: InteriorPointState, stiff: Array) -> Array:
+def _stiffest(layout: AcLayout, lane: Lane, state: InteriorPointState, stiff: Array) -> Array:
     """Largest mu / z (M, B) that enters the system.
 
     A binding branch limit couples two buses by one huge direction, beside which their other rows lose their digits.
@@ -223,6 +238,8 @@ def _stiffest(layout: AcLayout, state: InteriorPointState, stiff: Array) -> Arra
     steep = jnp.maximum(jnp.max(jnp.square(state.flow.limit_slope), 2), 1)
     cap = jnp.full(state.h.shape, 1 / FLAT, state.h.dtype)
     begin = state.h.shape[0] - 4 * layout.f.shape[0]
+    if lane.lines is not None:  # likewise for both outputs of a unit
+        cap = cap.at[begin - 2 * lane.lines.unit.shape[0] : begin].set(GIVE)
     ends = like(stiff, steep) / steep
     angles = jnp.broadcast_to(stiff, ends.shape)
     return cap.at[begin:].set(jnp.concatenate([ends[:, 0], ends[:, 1], angles[:, 0], angles[:, 1]]))
@@ -230,8 +247,11 @@ def _stiffest(layout: AcLayout, state: InteriorPointState, stiff: Array) -> Arra
 
 def reduced_solve(
     grid: SharedNetwork, lane: Lane, system: NewtonSystem, right: Unknowns, short: Array
-) -> tuple[Unknowns, Array]:
-    """Solve for the direction dx and d lam (N, 2, B):  W dx + g' d lam = right,  g dx = short. Linear in both."""
+) -> tuple[Unknowns, Array, Array | None]:
+    """Solve for the direction dx and d lam (N, 2, B):  W dx + g' d lam = right,  g dx = short. Linear in both.
+
+    Also tells how far the lines of capability curves move, None where there are none.
+    """
     d = system.diagonal
     rows = _reduced_rows(grid, lane, system, right, short)
     found = lax.custom_linear_solve(
@@ -241,27 +261,41 @@ def reduced_solve(
         symmetric=True,
     )
     lam = found[:, 2:]
+    p, q = (right.p + eqs.price_of_blocks(lane, lam)) / d.p, (right.q + lam[lane.q_bus, 1]) / d.q
+    p, q, curves = _with_capability(grid, lane, system, p, q)
     dx = Unknowns(
         theta=found[:, 0],
         w=found[:, 1],
-        p=(right.p + lam[lane.column_bus, 0]) / d.p,
-        q=(right.q + lam[grid.layout.unit_bus, 1]) / d.q,
+        p=p,
+        q=q,
         shed=(right.shed + lam[:, 0] + lane.shed_ratio * lam[:, 1]) / d.shed,
     )
-    return dx, lam
+    return dx, lam, curves
 
 
 def _reduced_rows(grid: SharedNetwork, lane: Lane, system: NewtonSystem, right: Unknowns, short: Array) -> Array:
     """Right-hand side (N, 4, B) once dispatch and unserved load are eliminated."""
     layout, n = grid.layout, grid.layout.live.shape[0]
     d = system.diagonal
-    given_p = eqs.at_bus(lane.column_bus, right.p / d.p, n)
-    given_q = eqs.at_bus(layout.unit_bus, right.q / d.q, n)
+    moved_p, moved_q, _ = _with_capability(grid, lane, system, right.p / d.p, right.q / d.q)
+    given_p, given_q = eqs.at_bus(lane.column_bus, moved_p, n), eqs.at_bus(lane.q_bus, moved_q, n)
+    if lane.ratio is not None:
+        given_q = given_q + eqs.at_bus(lane.column_bus, to_blocks(lane.ratio, moved_p.shape[0]) * moved_p, n)
     given_shed = right.shed / d.shed
     p = short[:, 0] + given_p + given_shed
     q = short[:, 1] + given_q + lane.shed_ratio * given_shed
     live = layout.live[:, None]
     return jnp.stack([right.theta, right.w, jnp.where(live, p, 0), jnp.where(live, q, 0)], 1)
+
+
+def _with_capability(
+    grid: SharedNetwork, lane: Lane, system: NewtonSystem, p: Array, q: Array
+) -> tuple[Array, Array, Array | None]:
+    """Moves of blocks under capability curves, from those without, and of the lines of the curves."""
+    if lane.lines is None:
+        return p, q, None
+    d, weight = system.diagonal, eqs.split(grid.layout, lane, system.weight)[8]
+    return coupled(lane.lines, weight, p, q, 1 / d.p, 1 / d.q, grid.layout.unit_bus.shape[0])
 
 
 def _refined(grid: SharedNetwork, system: NewtonSystem, rows: Array) -> Array:
@@ -285,8 +319,8 @@ def direction(
     zero = jnp.zeros_like(point.lam.balance)
     added = eqs.pull(*grid, lane, point.x, state.flow, ConstraintMultipliers(zero, extra))
     right = jax.tree.map(lambda a, b: -(a + b), state.rest, added)
-    dx, d_lam = reduced_solve(grid, lane, system, right, -state.balance)
-    along = jnp.where(state.live, eqs.push(grid.layout, lane, state.flow, dx), 0)
+    dx, d_lam, curves = reduced_solve(grid, lane, system, right, -state.balance)
+    along = jnp.where(state.live, eqs.push(grid.layout, lane, state.flow, dx, curves), 0)
     dz = jnp.where(state.live, -state.h - point.z - along, 0)
     rows = _reduced_rows(grid, lane, system, right, -state.balance)
     found = jnp.concatenate([jnp.stack([dx.theta, dx.w], 1), d_lam], 1)
@@ -303,8 +337,8 @@ def sensitivity(
     zero = jnp.zeros_like(point.lam.balance)
     added = eqs.pull(*grid, lane, point.x, state.flow, ConstraintMultipliers(zero, extra))
     right = jax.tree.map(lambda a, b: -(a + b), change.rest, added)
-    dx, d_lam = reduced_solve(grid, lane, system, right, -change.balance)
-    along = eqs.push(grid.layout, lane, state.flow, dx)
+    dx, d_lam, curves = reduced_solve(grid, lane, system, right, -change.balance)
+    along = eqs.push(grid.layout, lane, state.flow, dx, curves)
     return PrimalDualPoint(dx, ConstraintMultipliers(d_lam, extra + system.weight * along), -along - change.h)
 
 

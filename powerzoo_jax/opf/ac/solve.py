@@ -1,7 +1,8 @@
 """AC optimal power flow: full network equations, apparent power limits, prices of active and reactive power.
 
     minimise cost   subject to   P_i(v, theta) + load_i - shed_i = units_i,   Q_i(v, theta) + ... likewise,
-    |S| <= rate at both ends of a branch, angle limits, boxes of voltages and of active and reactive output
+    |S| <= rate at both ends of a branch, angle limits, boxes of voltages and of active and reactive output,
+    capability curves and constant power factors (`ac.reactive`)
 
 Unserved load keeps the power factor of its bus. A local optimum of a non-convex programme: on the networks of the tests
 it is the published one. A batch is solved in tiles, in float64 and in the order of elimination of the buses;
@@ -10,6 +11,7 @@ derivatives follow from the implicit function theorem.
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable
 from functools import cache, partial
 from typing import Any, NamedTuple
@@ -25,6 +27,7 @@ from powerzoo_jax.opf.ac import interior_point as interior
 from powerzoo_jax.opf.ac.equations import ConstraintMultipliers, Lane, Unknowns
 from powerzoo_jax.opf.ac.factors import AcOpfFactors
 from powerzoo_jax.opf.ac.interior_point import Measure, PrimalDualPoint, SharedNetwork
+from powerzoo_jax.opf.ac.reactive import CapabilityLines, ReactiveRules, of_units, with_tied_costs
 from powerzoo_jax.opf.ac.refusal import refuse
 from powerzoo_jax.opf.dc.solve import VOLL, DispatchVariables, Running, running_units, unit_columns
 from powerzoo_jax.opf.offers import Offers
@@ -42,9 +45,10 @@ class AcOpfInputs(NamedTuple):
     must_run:             (G,)   output below the blocks
     low, high, price, slope: (K,) blocks
     unit_on:              (G,)   1 or 0
-    q_low, q_high:        (G,)
+    q_low, q_high:        (J,)   blocks of reactive output, one a unit without costs of it
     rate:                 (L,)   infinite = none
     shed_price:           ()
+    q_price, q_slope:     (J,)   None without costs of reactive output
     """
 
     p_load: Array
@@ -59,6 +63,8 @@ class AcOpfInputs(NamedTuple):
     q_high: Array
     rate: Array
     shed_price: Array
+    q_price: Array | None = None
+    q_slope: Array | None = None
 
 
 class AcOpfLane(NamedTuple):
@@ -102,7 +108,7 @@ def _differentiable(shedding: bool, max_steps: int) -> Callable[[AcOpfFactors, A
 
     @jax.custom_jvp
     def solved(factors: AcOpfFactors, given: AcOpfInputs) -> tuple[AcOpfLane, PrimalDualPoint]:
-        return shell(factors, *given)
+        return shell(factors, *(part for part in given if part is not None))
 
     @solved.defjvp
     def _(primals: Any, tangents: Any) -> Any:
@@ -140,9 +146,9 @@ def _tile(
     """Lanes together: first axis in and out, last axis inside."""
     wide = jax.tree.map(lambda x: jnp.moveaxis(x.astype(jnp.float64), 0, -1), given)
     grid = SharedNetwork(factors.wide, factors.layout)
-    lane = make_lane(grid, wide, shedding)
+    lane = make_lane(grid, wide, shedding, _rules(factors))
     found = interior.solve(grid, lane, max_steps)
-    report = make_report(grid, lane, found.point)._replace(
+    report = make_report(grid, lane, wide.must_run, found.point)._replace(
         primal=found.measure.primal,
         dual=found.measure.dual,
         gap=found.measure.gap,
@@ -157,15 +163,29 @@ def _status(found: Measure) -> Array:
     return jnp.where(interior.accepted(found), jnp.int32(OpfStatus.OPTIMAL), other)
 
 
-def make_lane(grid: SharedNetwork, given: AcOpfInputs, shedding: bool) -> Lane:
-    """Bring inputs (..., B) into the order of elimination."""
+def _rules(factors: AcOpfFactors) -> ReactiveRules | None:
+    """Rules of reactive output in per unit and float64."""
+    rules = jax.tree.map(lambda x: x if x.dtype == jnp.int32 else x.astype(jnp.float64), factors.reactive)
+    if rules is None or rules.room is None:
+        return rules
+    return dataclasses.replace(rules, room=rules.room / factors.base_mva.astype(jnp.float64))
+
+
+def make_lane(grid: SharedNetwork, given: AcOpfInputs, shedding: bool, rules: ReactiveRules | None = None) -> Lane:
+    """Bring inputs (..., B) into the order of elimination. rules: in per unit."""
     layout = grid.layout
     order = layout.plan.bus_at
     p_load, q_load = given.p_load[order], given.q_load[order]
+    units = max(layout.unit_bus.shape[0], 1)
+    per_unit, per_unit_q = given.low.shape[0] // units, given.q_low.shape[0] // units
+    q_bus = layout.unit_bus if per_unit_q == 1 else jnp.repeat(layout.unit_bus, per_unit_q)
     on = given.unit_on > 0
-    q_low, q_high = (jnp.where(on, q, 0) for q in (given.q_low, given.q_high))
-    per_unit = given.low.shape[0] // max(given.q_low.shape[0], 1)
+    q_on = on if per_unit_q == 1 else jnp.repeat(on, per_unit_q, axis=0)
+    q_low, q_high = (jnp.where(q_on, q, 0) for q in (given.q_low, given.q_high))
     loaded = (p_load > 0) & layout.live[:, None]
+    ratio = None if rules is None or rules.ratio is None else rules.ratio[:, None]
+    if ratio is not None:
+        q_load = q_load - eqs.at_bus(layout.unit_bus, ratio * given.must_run, order.shape[0])
     return Lane(
         p_load=p_load - eqs.at_bus(layout.unit_bus, given.must_run, order.shape[0]),
         q_load=q_load,
@@ -175,18 +195,32 @@ def make_lane(grid: SharedNetwork, given: AcOpfInputs, shedding: bool) -> Lane:
         high=given.high,
         price=given.price,
         slope=given.slope,
-        unit_on=on & (q_high - q_low > FIXED),
+        q_bus=q_bus,
+        q_on=q_on & (q_high - q_low > FIXED),
         q_low=q_low,
         q_high=q_high,
         rate=given.rate,
         shed_high=jnp.where(loaded, p_load, 0) if shedding else jnp.zeros_like(p_load),
         shed_price=jnp.broadcast_to(given.shed_price[None], p_load.shape),
-        shed_ratio=jnp.where(loaded, q_load / jnp.where(loaded, p_load, 1), 0),
+        shed_ratio=jnp.where(loaded, given.q_load[order] / jnp.where(loaded, p_load, 1), 0),
+        q_price=given.q_price,
+        q_slope=given.q_slope,
+        ratio=ratio,
+        lines=None if rules is None else _lines(rules, given.must_run, on),
     )
 
 
-def make_report(grid: SharedNetwork, lane: Lane, point: PrimalDualPoint) -> AcOpfLane:
-    """Everything that follows from a point, case order; what the iteration counted is left at 0."""
+def _lines(rules: ReactiveRules, must_run: Array, on: Array) -> CapabilityLines | None:
+    """Capability curves over what the blocks deliver, above the output that must run; without room where a unit is off."""
+    if rules.unit is None or rules.line is None or rules.room is None:
+        return None
+    below = rules.line[:, :, 0, None] * must_run[rules.unit][:, None]
+    room = jnp.where(on[rules.unit][:, None], rules.room[:, :, None] - below, jnp.inf)
+    return CapabilityLines(rules.unit, rules.line[..., None], room)
+
+
+def make_report(grid: SharedNetwork, lane: Lane, must_run: Array, point: PrimalDualPoint) -> AcOpfLane:
+    """Everything that follows from a point, case order; what the iteration counted is left at 0. must_run: (G, B)."""
     layout, x = grid.layout, point.x
     place = layout.plan.place
     flow = eqs.branch_flow(*grid, lane.rate, x)
@@ -197,13 +231,16 @@ def make_report(grid: SharedNetwork, lane: Lane, point: PrimalDualPoint) -> AcOp
     mu_f, mu_t = jnp.where(live_f, mu_f, 0), jnp.where(live_t, mu_t, 0)
     angle = jnp.where(live_up, up, 0) - jnp.where(live_down, down, 0)
     p = jnp.where(lane.column_on, x.p, lane.low)
+    q = of_units(jnp.where(lane.q_on, x.q, lane.q_low), layout.unit_bus.shape[0])
+    if lane.ratio is not None:
+        q = q + lane.ratio * (must_run + of_units(p, layout.unit_bus.shape[0]))
     rated = jnp.isfinite(lane.rate) & layout.on[:, None]
     loading = jnp.sqrt(jnp.maximum(jnp.square(flow.p) + jnp.square(flow.q), 1e-30))
     excess = jnp.where(rated[:, None], loading - jnp.where(rated, lane.rate, 1)[:, None], 0)
     zero = jnp.zeros_like(p[0]) if p.shape[0] else jnp.zeros(x.w.shape[1:], x.w.dtype)
     return AcOpfLane(
         p=p,
-        q=jnp.where(lane.unit_on, x.q, lane.q_low),
+        q=q,
         v=jnp.exp(x.w)[place],
         theta=x.theta[place],
         shed=x.shed[place],
@@ -217,7 +254,7 @@ def make_report(grid: SharedNetwork, lane: Lane, point: PrimalDualPoint) -> AcOp
         mu_from=jnp.where(turned, mu_t, mu_f),
         mu_to=jnp.where(turned, mu_f, mu_t),
         mu_angle=jnp.where(turned, -angle, angle),
-        cost=jnp.sum((lane.price + 0.5 * lane.slope * p) * p, 0),
+        cost=interior.block_cost(lane, x),
         shed_cost=jnp.sum(lane.shed_price * x.shed, 0),
         p_loss=jnp.sum(flow.p, (0, 1)),
         overload=jnp.max(jnp.maximum(excess, 0), (0, 1), initial=0),
@@ -242,16 +279,17 @@ def _moved(
     with jax.enable_x64(True):
         grid = SharedNetwork(factors.wide, factors.layout)
         wide = lambda tree: jax.tree.map(lambda x: x.astype(jnp.float64)[..., None], tree)  # noqa: E731
-        given_wide, at = wide(given), wide(point)
-        lane = make_lane(grid, given_wide, shedding)
+        given_wide, at, rules = wide(given), wide(point), _rules(factors)
+        lane = make_lane(grid, given_wide, shedding, rules)
         state = interior.evaluate(grid, lane, at)
 
         def residuals(given: AcOpfInputs) -> tuple[Unknowns, Array, Array]:
-            state = interior.evaluate(grid, make_lane(grid, given, shedding), at)
+            state = interior.evaluate(grid, make_lane(grid, given, shedding, rules), at)
             return state.rest, state.balance, state.h
 
         def told(given: AcOpfInputs, x: Unknowns, lam: ConstraintMultipliers) -> AcOpfLane:
-            return make_report(grid, make_lane(grid, given, shedding), PrimalDualPoint(x, lam, at.z))
+            lane = make_lane(grid, given, shedding, rules)
+            return make_report(grid, lane, given.must_run, PrimalDualPoint(x, lam, at.z))
 
         def follow(change: AcOpfInputs) -> tuple[AcOpfLane, PrimalDualPoint]:
             change_wide = wide(change)
@@ -312,7 +350,7 @@ class AcOpfResult:
     line_price_from, line_price_to: (L,) [USD/MVAh]  value of one more MVA of rating, by end, >= 0
     angle_price:       (L,)    [USD/rad h]  of theta_from - theta_to: > 0 at its upper limit, < 0 at its lower one
     p_loss_mw:         ()      [MW]         of all branches
-    generation_cost:   ()      [USD/h]      of the offers
+    generation_cost:   ()      [USD/h]      of the offers and of reactive power
     objective:         ()      [USD/h]      with unserved load
     overload_mva:      ()      [MVA]        largest excess over a rating
     primal_residual:   ()      [pu]         largest violation of a balance or limit
@@ -430,11 +468,16 @@ def _plan(
 ) -> _AcOpfPlan:
     """Scale to per unit and to costs around one."""
     base = factors.base_mva
-    offers = factors.offers if offers is None else offers
+    rules = factors.reactive
+    offers = with_tied_costs(rules, factors.offers if offers is None else offers)
     units = running_units(factors, offers, *limits)
     columns = unit_columns(factors, offers, units)
     rate = factors.rate_mva if rate_mva is None else rate_mva
     dearest = jnp.max(jnp.abs(columns.price) + columns.slope * columns.hi, initial=0)
+    q_low, q_high, q_price, q_slope = _reactive_blocks(factors)
+    if q_price is not None:
+        width = jnp.where(jnp.isfinite(q_low) & jnp.isfinite(q_high), jnp.maximum(jnp.abs(q_low), jnp.abs(q_high)), 0)
+        dearest = jnp.maximum(dearest, jnp.max(jnp.abs(q_price) + q_slope * width, initial=0))
     scale = jax.lax.stop_gradient(jnp.maximum(dearest, 1e-3) * base)
     given = AcOpfInputs(
         p_load=p_load / base,
@@ -445,12 +488,26 @@ def _plan(
         price=columns.price * base / scale,
         slope=columns.slope * base * base / scale,
         unit_on=units.on,
-        q_low=factors.q_min_mvar / base,
-        q_high=factors.q_max_mvar / base,
+        q_low=q_low / base,
+        q_high=q_high / base,
         rate=jnp.where(rate > 0, rate / base, jnp.inf),
         shed_price=voll * base / scale,
+        q_price=None if q_price is None else q_price * base / scale,
+        q_slope=None if q_slope is None else q_slope * base * base / scale,
     )
     return _AcOpfPlan(given, units, offers, columns, rate, scale)
+
+
+def _reactive_blocks(factors: AcOpfFactors) -> tuple[Array, Array, Array | None, Array | None]:
+    """Blocks of reactive output [Mvar] with their prices and slopes; 0 where it follows the active output."""
+    rules = factors.reactive
+    if rules is not None and rules.low is not None and rules.high is not None:
+        blocks = (rules.low, rules.high, rules.price, rules.slope)
+        return tuple(None if x is None else x.reshape(-1) for x in blocks)  # type: ignore[return-value]
+    low, high = factors.q_min_mvar, factors.q_max_mvar
+    if rules is not None and rules.ratio is not None:
+        low, high = (jnp.where(rules.ratio != 0, 0, q) for q in (low, high))
+    return low, high, None, None
 
 
 def _result(factors: AcOpfFactors, plan: _AcOpfPlan, report: AcOpfLane, fine: Array) -> AcOpfResult:
