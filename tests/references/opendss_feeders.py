@@ -75,6 +75,7 @@ APPLIED: dict[str, dict[str, Change]] = {
         "basefreq": {"vsource": "+basefreq=50"},
     },
     "line": {
+        "normamps": {"line": "+normamps=300"},
         "bus1": {"line": "+bus1=mid.2.3.1"},
         "bus2": {"line": "+bus2=end.3.1.2"},
         "linecode": {"line": "+linecode=k"},
@@ -103,6 +104,7 @@ APPLIED: dict[str, dict[str, Change]] = {
         "xg": {"line": "+basefreq=50 xg=0.4"},
     },
     "linegeometry": {
+        "normamps": strung(geometry="normamps=300"),
         "nconds": strung(geometry="\n~ nconds=4 cond=1 wire=w units=m x=-1 h=9 cond=2 wire=w x=0 h=9 cond=3 "
                              "wire=w x=1 h=9 cond=4 wire=n x=0 h=8"),
         "nphases": strung(geometry="nphases=3"),
@@ -135,6 +137,7 @@ APPLIED: dict[str, dict[str, Change]] = {
         "radunits": strung(wire="radunits=cm"),
         "diam": strung(wire="diam=0.9 capradius=0.45"),
         "capradius": strung(wire="capradius=4"),
+        "normamps": strung(wire="normamps=300"),
     },
     "cndata": {
         "k": strung(cable="k=15"),
@@ -154,6 +157,7 @@ APPLIED: dict[str, dict[str, Change]] = {
         "radunits": strung(cable="diastrand=0.16 inslayer=0.6 diains=2.7 diacable=2.9 diam=1.4 radunits=cm"),
         "diam": strung(cable="diam=0.6"),
         "capradius": strung(cable="capradius=0.3"),
+        "normamps": strung(cable="normamps=300"),
     },
     "reactor": {
         "bus1": choked("x=400 bus1=mid"),
@@ -199,6 +203,7 @@ APPLIED: dict[str, dict[str, Change]] = {
         "x23": centred("x23=1.5"),
     },
     "linecode": {
+        "normamps": {"linecode": "+normamps=300", "line": "+linecode=k"},
         "nphases": {
             **parallel("bus1=mid.2.3 bus2=end.2.3 linecode=k2 length=2 units=km"),
             "linecode": f"{BASE['linecode']}\nNew Linecode.k2 nphases=2 r1=0.2 x1=0.4 r0=0.5 x0=0.9",

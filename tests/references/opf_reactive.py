@@ -62,7 +62,8 @@ NETWORKS = {
         [[*LARGE, *NARROW], SECOND], [[1, 0, 0, 3, 0, 0, 60, 1200, 150, 3270], DEAR, FREE, [2, 0, 0, 3, 0.5, 0, 0]]
     ),
     "all of them": network(
-        [[*LARGE, *NARROW], SECOND, LOAD], [CHEAP, DEAR, WORTH, [2, 0, 0, 3, 0.1, 0.2, 0], POINTS, FREE]
+        [[*LARGE, *NARROW], SECOND, LOAD],
+        [CHEAP, DEAR, [2, 0, 0, 2, 25.5, 0], [2, 0, 0, 3, 0.01, 0.02, 0], POINTS, FREE],
     ),
 }
 

@@ -52,9 +52,9 @@ def to_matpower(case: Case, path: str | os.PathLike[str]) -> None:
     """Write a case as a MATPOWER file; `from_matpower` then gives the same case back, number by number.
 
     Not kept: the order of several loads at one bus (a file has their sum) and a missing cost beside given ones (it
-    becomes the cost 0). MATPOWER takes every unit with Pmin < 0 = Pmax and one reactive limit of 0 as a load of constant
-    power factor; a note of the file names those that are free here. A bus number below 1 and a ratio of reactive to
-    active output that no such limits express raise CaseError.
+    becomes the cost 0). MATPOWER takes every unit with Pmin < 0 = Pmax and one reactive limit of 0 as a load of
+    constant power factor; a note of the file names those that are free here. A bus number below 1 and a ratio of
+    reactive to active output that no such limits express raise CaseError.
     """
     low = case.bus.id[case.bus.id < 1]
     if low.size:
@@ -63,14 +63,14 @@ def to_matpower(case: Case, path: str | os.PathLike[str]) -> None:
     read = with_power_factors(replace(case, unit=replace(case.unit, q_per_p=np.zeros(case.n_unit)))).unit.q_per_p
     lost = case.unit.q_per_p != read
     if (lost & (case.unit.q_per_p != 0)).any():
-        rows = unit_rows(case, lost & (case.unit.q_per_p != 0))
+        names = unit_rows(case, lost & (case.unit.q_per_p != 0))
         raise CaseError(
-            f"the power factor of unit {rows} cannot be written. Give it Pmin < 0 = Pmax, one reactive limit of 0 and "
+            f"the power factor of unit {names} cannot be written. Give it Pmin < 0 = Pmax, one reactive limit of 0 and "
             "the other of this power factor at Pmin."
         )
     if lost.any():
-        rows = unit_rows(case, lost)
-        notes.append(f"unit {rows} had a free reactive output before MATPOWER's rule for dispatchable loads tied it")
+        names = unit_rows(case, lost)
+        notes.append(f"unit {names} had a free reactive output before MATPOWER's rule for dispatchable loads tied it")
     name = re.sub(r"\W", "_", case.name)
     name = name if name[:1].isalpha() else f"case_{name}"
     text = [f"function mpc = {name}", *(f"%   {line}".rstrip() for line in case.citation.splitlines()), ""]

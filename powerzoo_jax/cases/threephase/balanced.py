@@ -122,6 +122,7 @@ def _lines(case: Case, f: np.ndarray, t: np.ndarray, kv: np.ndarray, rows: np.nd
         b_us=diagonal(branch.b_pu[rows] / base * 1e6),
         in_service=np.ones(rows.size, bool),
         switch=np.ones(rows.size, bool),
+        rating_amp=1e3 * branch.rate_a_mva[rows] / (3 * kv[f[rows]]),
     )
 
 

@@ -77,6 +77,7 @@ class LineTable(_NamedTable):
     b_us:                (L, W, W)  [uS]   total charging, half of it at each end
     in_service:          (L,)       bool
     switch:              (L,)       bool   can be opened and closed
+    rating_amp:          (L,)       [A]    normal rating of a conductor, 0 = none
     """
 
     INTEGER = frozenset({"from_node", "to_node"})
@@ -90,6 +91,7 @@ class LineTable(_NamedTable):
     b_us: np.ndarray
     in_service: np.ndarray
     switch: np.ndarray
+    rating_amp: np.ndarray = 0.0  # type: ignore[assignment]
 
 
 @dataclass(frozen=True, eq=False)

@@ -214,7 +214,7 @@ def pull(
 
 
 def price_of_blocks(lane: Lane, lam: Array) -> Array:
-    """Multiplier (K, B) that a block of active output meets at its bus, with the reactive power that it brings along."""
+    """Multiplier (K, B) of a block of active output at its bus, with the reactive power that it brings along."""
     price = lam[lane.column_bus, 0]
     if lane.ratio is None:
         return price
@@ -328,7 +328,6 @@ def _bus_blocks(
     network: AcNetwork, layout: AcLayout, lane: Lane, x: Unknowns, lam: Array, barrier: Array, diagonal: Curvature
 ) -> Array:
     """Blocks of buses, (N, 4, 4, B): shunts, voltage limits, units, shedding, and a unit diagonal for what is fixed."""
-    n = layout.live.shape[0]
     w_up, w_down, *_ = split(layout, lane, barrier)
     shunt = jnp.exp(2 * x.w)[:, None] * network.shunt[:, :, None]
     free = layout.free.astype(x.w.dtype)[:, :, None]

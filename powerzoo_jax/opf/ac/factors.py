@@ -127,8 +127,8 @@ def prepare_ac_opf(case: Case, *, rate_mva: np.ndarray | None = None, dtype: Any
     dtype:     of loads and results, float32 (None) or float64
 
     Raises CaseError for an invalid case, several references in one island, a cost that is not convex quadratic or
-    piecewise linear (naming the unit), a capability curve that leaves nothing, an infinite active limit, a voltage limit of
-    zero, ratings of a wrong shape or below zero.
+    piecewise linear (naming the unit), a capability curve that leaves nothing, an infinite active limit, a voltage
+    limit of zero, ratings of a wrong shape or below zero.
     """
     dtype = resolve_dtype(dtype)
     assert_valid(case)

@@ -125,7 +125,7 @@ def cost_slope(lane: Lane, x: Unknowns) -> Unknowns:
     zero = jnp.zeros_like(x.w)
     p = jnp.where(lane.column_on, lane.price + lane.slope * x.p, 0)
     q = jnp.zeros_like(x.q)
-    if lane.q_price is not None:
+    if lane.q_price is not None and lane.q_slope is not None:
         q = jnp.where(lane.q_on, lane.q_price + lane.q_slope * x.q, 0)
     shed = jnp.where(lane.shed_high > 0, lane.shed_price, 0)
     return Unknowns(zero, zero, p, q, shed)
@@ -140,7 +140,7 @@ def block_cost(lane: Lane, x: Unknowns) -> Array:
     """Scaled cost of the blocks of active and of reactive output, (B,)."""
     p = jnp.where(lane.column_on, x.p, lane.low)
     total = jnp.sum((lane.price + 0.5 * lane.slope * p) * p, 0)
-    if lane.q_price is not None:
+    if lane.q_price is not None and lane.q_slope is not None:
         q = jnp.where(lane.q_on, x.q, lane.q_low)
         total = total + jnp.sum((lane.q_price + 0.5 * lane.q_slope * q) * q, 0)
     return total

@@ -215,7 +215,7 @@ def coupled(
     other = k.w[:, ::-1]
     moved = (free * (1 + other * k.own[:, ::-1]) - other * k.mixed[:, None] * free[:, ::-1]) / k.det[:, None]
     zero = jnp.zeros((units, p.shape[-1]), p.dtype)
-    u_p, u_q = (zero.at[lines.unit].set(jnp.sum(k.w * slope * moved, 1)) for slope in (k.a, k.b))
+    u_p, u_q = (zero.at[lines.unit].add(jnp.sum(k.w * slope * moved, 1)) for slope in (k.a, k.b))
     return (
         p - per_p * to_blocks(u_p, p.shape[0]),
         q - per_q * to_blocks(u_q, q.shape[0]),

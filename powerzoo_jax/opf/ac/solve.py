@@ -211,7 +211,7 @@ def make_lane(grid: SharedNetwork, given: AcOpfInputs, shedding: bool, rules: Re
 
 
 def _lines(rules: ReactiveRules, must_run: Array, on: Array) -> CapabilityLines | None:
-    """Capability curves over what the blocks deliver, above the output that must run; without room where a unit is off."""
+    """Capability curves over the output of the blocks, above what must run; infinite room where a unit is off."""
     if rules.unit is None or rules.line is None or rules.room is None:
         return None
     below = rules.line[:, :, 0, None] * must_run[rules.unit][:, None]
@@ -475,7 +475,7 @@ def _plan(
     rate = factors.rate_mva if rate_mva is None else rate_mva
     dearest = jnp.max(jnp.abs(columns.price) + columns.slope * columns.hi, initial=0)
     q_low, q_high, q_price, q_slope = _reactive_blocks(factors)
-    if q_price is not None:
+    if q_price is not None and q_slope is not None:
         width = jnp.where(jnp.isfinite(q_low) & jnp.isfinite(q_high), jnp.maximum(jnp.abs(q_low), jnp.abs(q_high)), 0)
         dearest = jnp.maximum(dearest, jnp.max(jnp.abs(q_price) + q_slope * width, initial=0))
     scale = jax.lax.stop_gradient(jnp.maximum(dearest, 1e-3) * base)

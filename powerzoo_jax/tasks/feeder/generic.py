@@ -53,7 +53,8 @@ class PhaseSettings(RosterSettings):
     """Keywords of three-phase feeders.
 
     Among those of other feeders, `case` names a shipped three-phase feeder or a .dss file, rate_mva holds for every
-    conductor of every line, and v_slack for all phases of the source.
+    conductor of every line (None: normamps of the script at the base voltage), and v_slack for all phases of the
+    source.
 
     vuf_max:  [%] largest voltage unbalance that breaks nothing
     """
@@ -122,7 +123,7 @@ def build_unbalanced(
         columns=columns,
         cost_names=plan.spec.cost_names,
         term_names=plan.spec.term_names,
-        rated=bool(settings.rate_mva),
+        rated=bool(_line_rates(case, settings).any()),
         solver=settings.solver,
     )
     params = DistributionParams(
@@ -234,12 +235,19 @@ def _network(case: ThreePhaseCase, settings: PhaseSettings, rows: Rows, dtype: n
     return {k: v if k in ("grid", "factors") else jnp.asarray(v, dtype) for k, v in leaves.items()}
 
 
+def _line_rates(case: ThreePhaseCase, settings: PhaseSettings) -> np.ndarray:
+    """Rating (L,) [MVA] of the conductors of every line, 0 = none: those of the case at the base voltage."""
+    if settings.rate_mva is not None:
+        return np.full(len(case.line), settings.rate_mva)
+    return case.line.rating_amp * case.node.base_kv[case.line.from_node.max(axis=1)] / 1e3
+
+
 def _phase_grid(
     case: ThreePhaseCase, settings: PhaseSettings, places: np.ndarray, load: np.ndarray, dtype: np.dtype
 ) -> PhaseGrid:
     there = places < case.n_node
     carried = (case.line.from_node >= 0).T.reshape(-1) & np.tile(case.line.in_service, 3)
-    rate = 0.0 if settings.rate_mva is None else settings.rate_mva / case.base_mva
+    rate = np.tile(_line_rates(case, settings), 3) / case.base_mva
     place = np.full(case.n_node + 1, 0)
     place[places[there]] = np.flatnonzero(there)
 

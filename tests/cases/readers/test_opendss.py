@@ -314,12 +314,61 @@ def test_clear_forgets_what_is_defined_but_not_the_base_frequency():
     assert case.name == "small" and case.line.name.tolist() == read().line.name.tolist()
 
 
+WIRE = "New Wiredata.w Rac=0.3 Runits=mi GMRac=0.02 GMRunits=ft Diam=0.7 Radunits=in "
+HUNG = (
+    "New LineGeometry.g nconds=3 nphases=3 cond=1 wire={first} units=ft x=-4 h=28 cond=2 wire=w x=-1 h=28 "
+    "cond=3 wire=w h=28 "
+)
+SPACED = "New LineSpacing.s nconds=3 nphases=3 units=ft x=[-4 -1 3] h=[28 28 28]\n"
+# commands -> NormAmps of line l as the engine has it (dss_python 0.15.7), where the script gives one at all
+AMPS = {
+    "line": ("New Line.l {ends} normamps=250", 250),
+    "none": ("New Line.l {ends} emergamps=250", 0),
+    "code": ("New Linecode.k nphases=3 r1=0.3 normamps=300\nNew Line.l {ends} linecode=k", 300),
+    "code behind": ("New Linecode.k nphases=3 r1=0.3 normamps=300\nNew Line.l {ends} normamps=111 linecode=k", 300),
+    "code before": ("New Linecode.k nphases=3 r1=0.3 normamps=300\nNew Line.l {ends} linecode=k normamps=111", 111),
+    "code, r1": ("New Linecode.k nphases=3 r1=0.3 normamps=300\nNew Line.l {ends} linecode=k r1=0.2", 300),
+    "code edited": (
+        "New Linecode.k nphases=3 r1=0.3 normamps=300\nNew Line.l {ends} linecode=k\nLinecode.k.normamps=222",
+        300,
+    ),
+    "switch": ("New Line.l {ends} normamps=111 switch=yes", 111),
+    "wire": (f"{WIRE} normamps=500\n{HUNG.format(first='w')}\nNew Line.l {{ends}} normamps=77 geometry=g", 500),
+    "geometry": (f"{WIRE} normamps=500\n{HUNG.format(first='w')} normamps=450\nNew Line.l {{ends}} geometry=g", 450),
+    "first wire": (
+        f"{WIRE} normamps=500\n{WIRE.replace('.w', '.v')} normamps=700\n{HUNG.format(first='v')}\n"
+        "New Line.l {ends} geometry=g",
+        700,
+    ),
+    "spacing": (
+        f"{WIRE} normamps=500\n{WIRE.replace('.w', '.v')} normamps=700\n{SPACED}"
+        "New Line.l {ends} spacing=s wires=[v w w]",
+        700,
+    ),
+}
+
+
+@pytest.mark.parametrize("name", AMPS)
+def test_the_rating_of_a_line_is_that_of_the_engine(name: str):
+    commands, amps = AMPS[name]
+    text = f"New Circuit.c bus1=a basekv=12.47\n{commands.format(ends='bus1=a bus2=b length=1')}\n"
+    case = read_opendss("c.dss", read=lambda _: f"{text}New Load.x bus1=b phases=3 kv=12.47 kw=10\n")
+    assert case.line.rating_amp.tolist() == [amps]
+
+
+def test_lines_without_a_rating_beside_others_are_named():
+    text = "New Circuit.c bus1=a basekv=12.47\nNew Line.l bus1=a bus2=b normamps=90\nNew Line.m bus1=b bus2=c\n"
+    case = read_opendss("c.dss", read=lambda _: f"{text}New Load.x bus1=c phases=3 kv=12.47 kw=10\n")
+    assert case.notes == ("lines without normamps have no rating, where OpenDSS takes 400 A (line m)",)
+    assert from_arrays(to_arrays(case)).line.rating_amp.tolist() == [90, 0]
+
+
 def test_what_is_left_out_is_in_the_notes_and_validation_repeats_them():
-    case = read(old="LineCode=three", new="normamps=300 faultrate=0.2 LineCode=three")
-    assert "ratings are not represented (line.normamps)" in case.notes
+    case = read(old="LineCode=three", new="emergamps=300 faultrate=0.2 LineCode=three")
+    assert "emergency ratings are not represented (line.emergamps)" in case.notes
     assert "failure rates are not represented (line.faultrate)" in case.notes
     found = [str(p) for p in validate_threephase(case) if p.field == "notes"]
-    assert len(found) == len(case.notes) and "line.normamps" in " ".join(found)
+    assert len(found) == len(case.notes) and "line.emergamps" in " ".join(found)
     assert from_arrays(to_arrays(case)).notes == case.notes
     assert not load_feeder(13).notes
 

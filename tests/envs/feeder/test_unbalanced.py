@@ -72,6 +72,21 @@ def test_the_observation_has_nine_fields_a_bus_and_six_a_line(feeder):
     assert obs.shape == out.obs.shape == (1, size + 2) and len(set(sim.env.fields.names)) == size + 2
 
 
+def test_ratings_of_a_script_are_those_of_its_conductors_unless_one_is_given(tmp_path):
+    path = tmp_path / "mine.dss"
+    path.write_text(
+        "New Circuit.c bus1=a basekv=12.47\nNew Line.l bus1=a bus2=b length=1 normamps=40\n"
+        "New Line.m bus1=b.2 bus2=c.2 phases=1 length=1\nNew Load.x bus1=b phases=3 kv=12.47 kw=900\n"
+        "New Load.y bus1=c.2 phases=1 kv=7.2 kw=90\nSet VoltageBases=[12.47]\nCalcVoltageBases\n"
+    )
+    sim = powerzoo_jax.make(TASK, case=path, devices=(), price_forecast=False)
+    rate = np.asarray(sim.params.grid.rate * sim.params.grid.base_mva).reshape(3, 2)
+    np.testing.assert_allclose(rate, [[0.04 * 12.47 / np.sqrt(3), 0]] * 3, rtol=1e-6)
+    assert sim.env.rated
+    plain = powerzoo_jax.make(TASK, case=path, devices=(), price_forecast=False, rate_mva=0.0)
+    assert not plain.env.rated and not np.asarray(plain.params.grid.rate).any()
+
+
 def test_idle_the_feeder_is_that_of_opendss(idle):
     flow, out, _ = idle
     expected = read_npz(DATA / "ieee13" / "expected.npz")

@@ -1,4 +1,4 @@
-"""Rules of reactive output in the AC-OPF: costs, power factors and capability curves against SLSQP and by differences."""
+"""Reactive output in the AC-OPF: costs, power factors and capability curves against SLSQP and by differences."""
 
 from __future__ import annotations
 
@@ -138,8 +138,8 @@ def test_what_a_dispatchable_load_means_is_noted_where_its_columns_disagree(name
 
 
 WRONG = {
-    "empty curve": (dict(capability=[0, 100, 10, 10, 5, 5]), "curve of unit 1 (bus 1) leaves nothing"),
-    "turned curve": (dict(capability=[100, 0, -30, 30, -10, 10]), "curve of unit 1 (bus 1) leaves nothing"),
+    "empty curve": (dict(capability=[0, 100, 10, 10, 5, 5]), "curve of unit 1 (bus 1), 2 (bus 3) leaves nothing"),
+    "turned curve": (dict(capability=[100, 0, -30, 30, -10, 10]), "curve of unit 1 (bus 1), 2 (bus 3) leaves nothing"),
     "concave cost": (dict(q_cost_model=2, q_cost_terms=3, q_cost=[-1, 0, 0]), "reactive power: unit 1 (bus 1), 2"),
     "points": (dict(q_cost_model=1, q_cost_terms=2, q_cost=[-60, 0, 60, 9]), "piecewise linear cost of reactive"),
 }

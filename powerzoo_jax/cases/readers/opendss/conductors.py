@@ -35,6 +35,7 @@ def conductor_of(script: Script, element: Element, before: int) -> Conductor:
         "gmr": value["gmrac"] * gmr_unit,
         "radius": value["radius"] * unit,
         "cap_radius": value.get("capradius", value["radius"]) * unit,
+        "amps": max(value.get("normamps", 0.0), 0.0),
     }
     if element.kind == "wiredata":
         return Conductor(**wire)
@@ -87,7 +88,7 @@ class Geometry:
     """Conductors in their places while the properties of a line geometry, or of a spacing with wires, are taken."""
 
     def __init__(self) -> None:
-        self.phases, self.at, self.reduce = 3, 0, False
+        self.phases, self.at, self.reduce, self.amps = 3, 0, False, 0.0
         self.resize(3)
 
     def resize(self, count: int) -> None:
@@ -118,6 +119,8 @@ class Geometry:
             self.units[self.at] = self.last = value
         elif key == "reduce":
             self.reduce = value
+        elif key == "normamps":
+            self.amps = max(value, 0.0)
         elif key == "spacing":
             self.place(script, element, value, given)
 
@@ -145,8 +148,13 @@ class Geometry:
             element.refuse(given, f"it has {len(self.names)} conductors. Give nconds first.")
         self.names[first : first + len(names)] = [(kind, name) for name in names]
 
-    def constants(self, script: Script, element: Element, given: Given, earth: str) -> tuple[np.ndarray, np.ndarray]:
-        """Z [ohm/m] and C [nF/m] of the conductors that are left after the reduction."""
+    def constants(
+        self, script: Script, element: Element, given: Given, earth: str
+    ) -> tuple[np.ndarray, np.ndarray, float]:
+        """Z [ohm/m] and C [nF/m] of the conductors that are left after the reduction, and the rating [A].
+
+        The rating is that of the geometry, or of its first conductor; 0 = none.
+        """
         places = [metres(unit or "none") for unit in self.units]
         x, h = self.x * places, self.h * places
         found = []
@@ -163,7 +171,8 @@ class Geometry:
         if not any(c.strands for c in found) and (h <= 0).any():
             element.fail("a wire is not above the ground. Give h > 0.")
         kept = min(self.phases, len(found)) if self.reduce else len(found)
-        return line_constants(found, x, h, kept, script.frequency_hz, earth)
+        z, c = line_constants(found, x, h, kept, script.frequency_hz, earth)
+        return z, c, self.amps or found[0].amps
 
 
 KIND = {"wire": "wiredata", "wires": "wiredata", "cncable": "cndata", "cncables": "cndata"}

@@ -42,6 +42,7 @@ class Conductor:
     strand_r:      [ohm/m]  of one strand
     insulation:    [m]      outer and inner radius of the insulation
     eps_r:         its relative permittivity
+    amps:          normal rating, 0 = not given
     """
 
     r_ac: float
@@ -55,6 +56,7 @@ class Conductor:
     strand_r: float = 0.0
     insulation: tuple[float, float] = (0.0, 0.0)
     eps_r: float = 1.0
+    amps: float = 0.0
 
 
 def line_constants(

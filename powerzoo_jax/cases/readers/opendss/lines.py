@@ -9,7 +9,7 @@ from typing import Any, NoReturn
 
 import numpy as np
 
-from powerzoo_jax.base.errors import CaseError
+from powerzoo_jax.base.errors import CaseError, listing
 from powerzoo_jax.cases.readers.opendss.conductors import KIND, Geometry, geometry_of, metres
 from powerzoo_jax.cases.readers.opendss.script import Element, FollowUp, Given, Script, ScriptProblem
 from powerzoo_jax.cases.readers.opendss.terminal import terminal
@@ -73,6 +73,7 @@ class PerLength:
     derived:   the sequence values have changed since the matrices were worked out from them: they then take the place
                of matrices that the script gives
     law:       of other frequencies
+    amps:      normal rating, 0 = not given
     """
 
     def __init__(self, law: FrequencyLaw) -> None:
@@ -82,6 +83,7 @@ class PerLength:
         self.unit = "none"
         self.phases = 3
         self.derived = False
+        self.amps = 0.0
 
     def take(self, element: Element, key: str, value: Any, given: Given) -> bool:
         """Apply one property; False when it is none of an impedance."""
@@ -140,6 +142,9 @@ def line_rows(script: Script, opened: Collection[str]) -> list[Row]:
     for element in script.of("line"):
         with script.collecting():
             rows.append(_Line(element, script, codes).row(opened))
+    bare = [row["name"] for row in rows if not row["rating_amp"] and not row["switch"]]
+    if 0 < len(bare) < len(rows) and any(row["rating_amp"] for row in rows):
+        script.note("lines without normamps have no rating, where OpenDSS takes 400 A", f"line {listing(bare)}")
     missing = set(opened) - {element.name for element in script.of("line")}
     if missing:
         names = ", ".join(f"line.{name}" for name in sorted(missing))
@@ -184,6 +189,8 @@ class _Code:
             code.set_phases(self.element, value, given)
         elif key == "units":
             code.unit = value
+        elif key == "normamps":
+            code.amps = max(value, 0.0)
         elif not code.law.take(key, value):
             if key in code.sequence and code.matrix:
                 self.element.refuse(given, "matrices stand before it. Give either them or sequence values.")
@@ -253,6 +260,8 @@ class _Line:
                 self._own_unit()
         elif key == "enabled":
             self.enabled = value
+        elif key == "normamps":
+            self.z.amps = max(value, 0.0)
         elif not self.z.law.take(key, value) and self.z.take(self.element, key, value, given):
             self.charged |= key[0] == "c"
             self._own_unit()
@@ -288,9 +297,9 @@ class _Line:
 
     def _build(self, geometry: Geometry, given: Given) -> None:
         """Take the impedance of conductors in their places, whatever was given before."""
-        z, c = geometry.constants(self.script, self.element, given, self.earth)
+        z, c, amps = geometry.constants(self.script, self.element, given, self.earth)
         self.z = PerLength(self.z.law)
-        self.z.phases, self.charged = len(z), True
+        self.z.phases, self.z.amps, self.charged = len(z), amps, True
         for letter, square in (("r", z.real), ("x", z.imag), ("c", c)):
             self.z.matrix[letter] = [row[: k + 1].tolist() for k, row in enumerate(square)]
         self.built, self.coded, self.strung = True, False, (geometry, given)
@@ -338,6 +347,7 @@ class _Line:
             "in_service": self.enabled and name not in opened and not self.script.opened.get(name),
             "switch": self.switch,
             "disabled": not self.enabled,
+            "rating_amp": z.amps,
         }
 
 

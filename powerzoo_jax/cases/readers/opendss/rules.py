@@ -80,6 +80,7 @@ def _default(defaults: tuple[str, ...]) -> Callable[[str], bool]:
 
 
 RATING = noted("ratings are not represented")
+EMERGENCY = noted("emergency ratings are not represented")
 RELIABILITY = noted("failure rates are not represented")
 CONTROLS = "controls are not represented, devices stay as the script sets them"
 HARMONIC = noted("what acts beyond the base frequency is not represented")
@@ -111,6 +112,7 @@ BUS, WORD, TRUTH, DELTA, UNIT = (applied(p) for p in (v.bus, v.word, v.truth, v.
 MATRICES = ((applied(v.resistances), "rmatrix"), (applied(v.matrix), "xmatrix cmatrix"))
 SEQUENCES = ((NONNEGATIVE, "r1"), (ANY, "x1"), (NONNEGATIVE, "r0"), (ANY, "x0"), (NONNEGATIVE, "c1 c0"))
 SUSCEPTANCE = refused("Give c1 and c0 [nF].")
+AMPS = ((ANY, "normamps"), (EMERGENCY, "emergamps"))
 PD_TAIL = ((RATING, "normamps emergamps"), (RELIABILITY, "faultrate pctperm repair"), (BASEFREQ, "basefreq"))
 SOURCE_OHM = refused("Give r1, x1, r0 and x0 [ohm], or mvasc3 and mvasc1.")
 
@@ -141,7 +143,7 @@ CONDUCTOR = (
     (UNIT, "gmrunits"),
     (POSITIVE, "radius"),
     (UNIT, "radunits"),
-    (RATING, "normamps emergamps"),
+    *AMPS,
     (POSITIVE, "diam"),
     (RATING, "seasons ratings"),
     (POSITIVE, "capradius"),
@@ -190,7 +192,8 @@ PROPERTIES: dict[str, Rules] = {
         (SUSCEPTANCE, "b1 b0"),
         (RATING, "seasons ratings"),
         (LABEL, "linetype"),
-        *PD_TAIL,
+        *AMPS,
+        *PD_TAIL[1:],
         (TRUTH, "enabled"),
         (refused("OpenDSS copies neither unit nor sequence values: write the line out, or use a linecode."), "like"),
     ),
@@ -200,7 +203,7 @@ PROPERTIES: dict[str, Rules] = {
         (UNIT, "units"),
         *MATRICES,
         (BASEFREQ, "basefreq"),
-        (RATING, "normamps emergamps"),
+        *AMPS,
         (RELIABILITY, "faultrate pctperm repair"),
         (fixed(*NO, remedy="Give the matrices after the reduction."), "kron"),
         (ANY, "rg xg"),
@@ -298,7 +301,7 @@ PROPERTIES: dict[str, Rules] = {
         (WORD, "wire"),
         (ANY, "x h"),
         (UNIT, "units"),
-        (RATING, "normamps emergamps"),
+        *AMPS,
         (TRUTH, "reduce"),
         (WORD, "spacing"),
         (NAMES, "wires"),
