@@ -27,7 +27,8 @@ def to_pandapower(case: Case) -> Any:
     a reference bus), generators at buses that hold their voltage, and static generators elsewhere; at one bus all
     hold the set-point of the first. The case itself stays in the net, so that a net whose elements nobody has changed
     gives it back number by number; after a change, or once saved as JSON (15 digits), impedances differ by rounding,
-    and limits of angles, costs of starting and the outputs of idle units are lost.
+    and limits of angles, costs of starting and of reactive power, capability curves, constant power factors and the
+    outputs of idle units are lost.
 
     Raises ImportError that names the extra when pandapower is missing, CaseError for an invalid case, a bus id below 1
     and a polynomial cost of a higher order than pandapower has.
