@@ -350,7 +350,7 @@ def _bus_blocks(
 def _unit_compliance(
     layout: AcLayout, lane: Lane, diagonal: Curvature, barrier: Array
 ) -> tuple[Array, Array | None, Array]:
-    """How far the units of a bus follow its prices, (N, B) each: active, mixed (None: not at all) and reactive."""
+    """Response of the units of a bus to its prices, (N, B) each: active, mixed (None: not at all) and reactive."""
     n, units = layout.live.shape[0], layout.unit_bus.shape[0]
     if lane.ratio is None and lane.lines is None:
         return at_bus(lane.column_bus, 1 / diagonal.p, n), None, at_bus(lane.q_bus, 1 / diagonal.q, n)
