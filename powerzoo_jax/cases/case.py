@@ -249,6 +249,7 @@ class Case:
     citation:  where the numbers come from, to be quoted in papers
     notes:     records of the source that the tables cannot express; `validate` repeats them as warnings,
                `run_power_flow` hands them on
+    held:      ids of buses whose voltage an AC optimal power flow holds at the set-point of the first unit in service
     """
 
     name: str
@@ -259,6 +260,7 @@ class Case:
     unit: UnitTable
     load: LoadTable
     notes: tuple[str, ...] = ()
+    held: tuple[int, ...] = ()
 
     def __repr__(self) -> str:
         on, rated = self.branch.in_service, self.branch.rate_a_mva > 0

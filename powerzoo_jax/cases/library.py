@@ -74,9 +74,9 @@ def _shipped(name: str) -> Case:
 
 def to_arrays(case: Case) -> dict[str, np.ndarray]:
     """Flatten a case into named arrays, the content of its npz."""
-    return flatten(case, TABLES)
+    return flatten(case, TABLES) | ({"held": np.array(case.held, np.int64)} if case.held else {})
 
 
 def from_arrays(arrays: dict[str, np.ndarray]) -> Case:
     """Rebuild a case from `to_arrays`."""
-    return Case(**rebuild(arrays, TABLES))
+    return Case(**rebuild(arrays, TABLES), held=tuple(int(bus) for bus in arrays.get("held", ())))

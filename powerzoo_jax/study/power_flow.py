@@ -130,7 +130,7 @@ def run_power_flow(
         study = run_power_flow("case14", n_minus_1=True)
         print(study, study.violations)
     """
-    given, rows = _grid(case)
+    given, rows = _grid(case, opf)
     grid = _balanced(given)
     dispatch = _optimal(grid) if opf else _as_given(grid)
     flows = branch_flows(grid, dispatch.v)
@@ -148,13 +148,13 @@ def run_power_flow(
     )
 
 
-def _grid(case: Any) -> tuple[Case, NetRows | None]:
+def _grid(case: Any, opf: bool) -> tuple[Case, NetRows | None]:
     """Balanced network that was asked for, valid, and where the elements of a net stand in it."""
     grid, rows = case, None
     if isinstance(case, str | Path):
-        grid = read_grid(case)
+        grid = read_grid(case, opf=opf)
     elif isinstance(case, Mapping) and "bus" in case and "ext_grid" in case:
-        grid, rows = convert_with_rows(case)
+        grid, rows = convert_with_rows(case, opf=opf)
     if isinstance(grid, ThreePhaseCase):
         raise CaseError(
             f"{grid.name} is an unbalanced feeder, this study is of balanced networks. "

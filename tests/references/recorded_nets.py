@@ -26,11 +26,20 @@ WRITTEN = _content(RECORDED["written"])  # tables of the nets that `to_pandapowe
 SMALL = _content(RECORDED["nets"])  # `tables` of an empty net, and `nets`: one for each
 
 
+def _column(values: Any) -> np.ndarray:
+    """Array of the values of a column, of lists where they are lists: the segments of costs."""
+    if len(values) and isinstance(values[0], list):
+        column = np.empty(len(values), object)
+        column[:] = values
+        return column
+    return np.array(values)
+
+
 class Frame(dict):
     """Columns of a pandas table, as far as the conversion reads them."""
 
     def __init__(self, columns: dict[str, Any]):
-        super().__init__({key: np.array(value) for key, value in columns.items()})
+        super().__init__({key: _column(value) for key, value in columns.items()})
         self.index = self.pop("index")
 
     @property
@@ -98,6 +107,7 @@ def converter(monkeypatch: pytest.MonkeyPatch, read: Callable[[Any], Any] = from
     """Net name -> what `read` makes of the net, a case, with pandapower's recorded answer in place of pandapower."""
 
     def call(name: str, **changes: Any) -> Any:
+        options = {key: changes.pop(key) for key in ("opf",) if key in changes}
         if name in SMALL["nets"]:
             parts = {key: np.array(x) if key != "seen" else x for key, x in SMALL["nets"][name].items()}
         else:
@@ -114,6 +124,6 @@ def converter(monkeypatch: pytest.MonkeyPatch, read: Callable[[Any], Any] = from
         for path in ("pandapower", "pandapower.converter", "pandapower.converter.pypower"):
             monkeypatch.setitem(sys.modules, path, ModuleType(path))
         monkeypatch.setitem(sys.modules, "pandapower.converter.pypower.to_ppc", module)
-        return read(net)
+        return read(net, **options)
 
     return call

@@ -18,8 +18,10 @@ from powerzoo_jax.cases.threephase.validate import validate_threephase
 from powerzoo_jax.cases.validate import assert_valid, validate
 
 
-def scan_grid(what: str | Path) -> tuple[str, Case | ThreePhaseCase | None, list[Problem]]:
+def scan_grid(what: str | Path, *, opf: bool | None = None) -> tuple[str, Case | ThreePhaseCase | None, list[Problem]]:
     """Name, case (None when no table can be read) and problems of a file or a shipped case.
+
+    opf:  of a pandapower net, what `from_pandapower` makes of it
 
     The rules run on whatever was read, so that mistakes of format and of content come together. Raises DataMissing or
     CaseError when there is nothing to read.
@@ -31,7 +33,7 @@ def scan_grid(what: str | Path) -> tuple[str, Case | ThreePhaseCase | None, list
     if path.suffix.lower() == ".m":
         name, case, problems = scan_matpower(path)
     elif path.suffix.lower() == ".json":
-        case, problems = convert_pandapower(_load_net(path), path.stem), []
+        case, problems = convert_pandapower(_load_net(path), path.stem, opf=opf), []
         name = case.name
     elif path.exists():
         raise CaseError(f"{what} is neither a .m, a .dss nor a pandapower .json file. Export it as a MATPOWER case.")
@@ -41,8 +43,10 @@ def scan_grid(what: str | Path) -> tuple[str, Case | ThreePhaseCase | None, list
     return name, case, problems + (validate(case) if case is not None else [])
 
 
-def read_grid(what: str | Path) -> Case | ThreePhaseCase:
+def read_grid(what: str | Path, *, opf: bool | None = None) -> Case | ThreePhaseCase:
     """Case of a grid file or of a shipped name, ready to be solved.
+
+    opf:  of a pandapower net, what `from_pandapower` makes of it
 
     Raises DataMissing without the file, CaseError listing every problem of a grid that cannot be used.
     """
@@ -50,7 +54,7 @@ def read_grid(what: str | Path) -> Case | ThreePhaseCase:
     if path.suffix.lower() == ".m":
         case = read_matpower(path)
     else:
-        _, found, _ = scan_grid(what)
+        _, found, _ = scan_grid(what, opf=opf)
         if isinstance(found, ThreePhaseCase):
             return found
         assert found is not None  # only the tables of a .m file can be missing

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import numpy as np
 
-from powerzoo_jax.base.errors import CaseError
+from powerzoo_jax.base.errors import CaseError, listing
 from powerzoo_jax.base.textfile import MAX_MB, require_file
 from powerzoo_jax.cases.case import Case, unit_rows, with_power_factors
 from powerzoo_jax.cases.readers.matpower import read_matpower
@@ -68,6 +68,8 @@ def to_matpower(case: Case, path: str | os.PathLike[str]) -> None:
             f"the power factor of unit {names} cannot be written. Give it Pmin < 0 = Pmax, one reactive limit of 0 and "
             "the other of this power factor at Pmin."
         )
+    if case.held:
+        notes.append(f"an optimum of the source holds the voltage of bus {listing(case.held)}")
     if lost.any():
         names = unit_rows(case, lost)
         notes.append(f"unit {names} had a free reactive output before MATPOWER's rule for dispatchable loads tied it")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import jax
@@ -133,6 +134,7 @@ def prepare_ac_opf(case: Case, *, rate_mva: np.ndarray | None = None, dtype: Any
     dtype = resolve_dtype(dtype)
     assert_valid(case)
     _refuse_shared_references(case)
+    case = _holding(case)
     costs = unit_costs(case)
     layout, ends = _layout(case)
     network = _network(case, layout, ends)
@@ -231,6 +233,17 @@ def _network(case: Case, layout: AcLayout, turned: np.ndarray) -> AcNetwork:
         angle_0=(first + no_load_angles(case))[order],
     )
     return AcNetwork(**host)
+
+
+def _holding(case: Case) -> Case:
+    """Case whose voltage limits are the set-points that it holds."""
+    at, unit = case.positions(np.array(case.held, np.int64)), case.unit
+    low, high = case.bus.v_min_pu.copy(), case.bus.v_max_pu.copy()
+    for bus, k in zip(case.held, at.tolist(), strict=True):
+        first = np.flatnonzero(unit.in_service & (unit.bus_id == bus))
+        if first.size and k >= 0:
+            low[k] = high[k] = unit.v_set_pu[first[0]]
+    return replace(case, bus=replace(case.bus, v_min_pu=low, v_max_pu=high))
 
 
 def _refuse_shared_references(case: Case) -> None:

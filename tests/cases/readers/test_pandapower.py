@@ -20,8 +20,13 @@ from powerzoo_jax.cases import (
     to_pandapower,
     validate,
 )
-from powerzoo_jax.cases.library import to_arrays
+from powerzoo_jax.cases.library import from_arrays, to_arrays
+from powerzoo_jax.cases.readers.pandapower.convert import WINDINGS, convert_with_rows
+from powerzoo_jax.cases.readers.pandapower.dispatch import take_out
 from powerzoo_jax.cases.readers.pandapower.tables import make_ready
+from powerzoo_jax.opf import prepare_ac_opf
+from powerzoo_jax.study import run_power_flow
+from powerzoo_jax.study.elements import ENDS
 from tests.references.recorded_nets import SMALL, WRITTEN, Frame, PandapowerWriter, converter, voltages
 
 NETS = (
@@ -225,22 +230,175 @@ def test_a_dc_line_sends_what_is_scheduled_and_delivers_it_less_its_losses(name,
     assert case.bus.kind[case.positions(case.unit.bus_id[-2:])].tolist() == [2, 2]
 
 
+def test_ratings_are_those_by_which_pandapower_measures_a_loading(monkeypatch):
+    """Of lines and transformers of two and three windings, in parallel, derated, with and without a limit of loading.
+
+    pandapower's loading is the current at the more loaded end; its limit scales our rating and not that loading.
+    """
+    for name in ("line", "line rated", "trafo3w"):
+        study, rows = converter(monkeypatch, lambda net: (run_power_flow(net), convert_with_rows(net, opf=False)[1]))(
+            name
+        )
+        rate, v = study.case.branch.rate_a_mva, study.elements["res_bus"]["v_pu"]
+        for table, known in SMALL["nets"][name]["seen"]["loading"].items():
+            given, flows = SMALL["nets"][name]["seen"]["tables"][table], study.elements[f"res_{table}"]
+            kinds = WINDINGS if table == "trafo3w" else (table,) * 2
+            percent = []
+            for kind, end in zip(kinds, ENDS[table], strict=True):
+                size = np.hypot(flows[f"p_{end}_mw"], flows[f"q_{end}_mvar"]) / v[given[f"{end}_bus"]]
+                percent.append(100 * size / rate[rows.branch[kind][1]])
+            limit = np.array(given.get("max_loading_percent", [np.nan] * len(known)), float) / 100
+            ours = np.nan_to_num(np.max(percent, axis=0)) * np.where(np.isnan(limit), 1.0, limit)
+            np.testing.assert_allclose(ours, known, atol=1e-6, err_msg=f"{name}: {table}")
+
+
 def test_a_rating_that_the_net_does_not_give_is_none(convert):
-    """pandapower fills in 100 MVA."""
-    assert set(convert("line").branch.rate_a_mva) == {0.0}
+    """99999 kA is what pandapower writes for none, and 100 MVA what it fills in."""
+    written = convert("written_case14", net={"powerzoo_case": None})
+    assert set(written.branch.rate_a_mva) == {0.0}
     assert convert("case39").branch.rate_a_mva.min() > 0
 
 
+def test_an_external_grid_has_the_limits_that_the_net_gives_and_no_others(convert):
+    """`to_ppc` gives it reactive limits of [0, 0] in a power flow."""
+    for name in ("line", "create_cigre_network_mv", "example_multivoltage"):
+        unit = convert(name).unit
+        for column, none in (("q_min_mvar", -np.inf), ("q_max_mvar", np.inf), ("p_min_mw", -np.inf)):
+            assert getattr(unit, column)[0] == none, (name, column)
+    unit = convert("ext_grid costs").unit
+    assert unit.q_max_mvar[:2].tolist() == [50.0, np.inf] and unit.p_max_mw[:2].tolist() == [60.0, np.inf]
+    assert unit.q_min_mvar[:2].tolist() == [-50.0, -50.0] and unit.p_min_mw[:2].tolist() == [-60.0, -60.0]
+
+
+def test_what_an_optimum_moves_is_a_unit_of_its_power_fed_in(convert):
+    """A load of P MW and 7 - 40 P + P^2 is a unit of -P and [1, 40, 7]; so is a storage."""
+    case = convert("poly_cost moved")
+    unit, cost = case.unit, case.unit.cost
+    assert cost[:, :3].tolist() == [[0.1, 30, 2], [0.9, 31, 1], [0.5, 33, 5], [1, 40, 7], [2, 33, 3]]
+    assert unit.p_mw[2:].tolist() == [0.6, -1.5, -0.4] and unit.bus_id[2:].tolist() == [3, 6, 5]
+    for column, values in (
+        *(("p_min_mw", [0.0, -2.5, -2.5]), ("p_max_mw", [1.1, 0.5, 0.5])),
+        *(("q_min_mvar", [-0.3, -0.6, -0.6]), ("q_max_mvar", [0.3, 0.2, 0.2])),
+    ):
+        assert getattr(unit, column)[2:].tolist() == values, column
+    assert case.p_load_mw.sum() == pytest.approx(3.0 + 1.2 * 0.5 - 0.5)  # and what is not moved stays a load
+    whole = convert("poly_cost moved", opf=False)
+    assert whole.n_unit == 2, "a power flow has no use for it"
+
+
+def test_segments_of_a_cost_are_mirrored_with_their_load(convert):
+    """The load costs -45 a MW to 1 MW, -31 to 1.7, -20 to 2.5; 0 costs nothing along the first segment."""
+    unit = convert("pwl_cost moved").unit
+    assert unit.cost_model.tolist() == [2, 1, 1, 1, 1] and unit.cost_terms.tolist() == [2, 4, 3, 4, 4]
+    np.testing.assert_allclose(unit.cost[3], [-2.5, -82.7, -1.7, -66.7, -1.0, -45.0, 0.5, 22.5])
+    np.testing.assert_allclose(unit.cost[2, :6], [0.0, 0.0, 0.7, 20.3, 1.1, 36.3])
+
+
+@pytest.mark.parametrize("name", ["ext_grid costs", "gen held", "poly_cost moved", "pwl_cost moved"])
+def test_an_optimum_is_that_of_runopp(name, monkeypatch):
+    """Cost to 1e-5 of it, which is where `runopp` stops; voltages that it holds, and outputs, to 0.01 MW.
+
+    Constants of mirrored segments differ, so their cost is not compared.
+    """
+    known = SMALL["nets"][name]["seen"]["optimum"]
+    study = converter(monkeypatch, lambda net: run_power_flow(net, opf=True))(name)
+    if name != "pwl_cost moved":
+        assert study.cost_usd_per_h == pytest.approx(known["cost"], rel=1e-5)
+    for table in ("ext_grid", "gen"):
+        np.testing.assert_allclose(study.elements[f"res_{table}"]["p_mw"], known[table], atol=0.01, err_msg=table)
+    held = {"ext_grid costs": [0, 2], "gen held": [0, 4]}.get(name, [])
+    assert [bus - 1 for bus in study.case.held] == held
+    v = study.elements["res_bus"]["v_pu"]
+    np.testing.assert_allclose(v[held], np.array(known["v"])[held], atol=1e-7)
+    assert study.violations == ()
+
+
+def test_an_ac_opf_holds_the_voltages_that_its_case_holds(convert):
+    """External grid 0 at 1.02 pu, generator 0 at 1.01 pu; the band of generator 1, which is moved, is the bus's."""
+    case = convert("gen held")
+    assert case.held == (1, 5) and from_arrays(to_arrays(case)).held == case.held
+    factors = prepare_ac_opf(case)
+    order = np.asarray(factors.layout.plan.bus_at)
+    low, high = (np.exp(np.asarray(w)[np.argsort(order)]) for w in (factors.main.w_min, factors.main.w_max))
+    np.testing.assert_allclose(low, [1.02, 0.94, 0.94, 0.94, 1.01, 0.94], rtol=1e-6)
+    np.testing.assert_allclose(high, [1.02, 1.06, 1.06, 1.06, 1.01, 1.06], rtol=1e-6)
+    assert case.unit.p_min_mw.tolist() == [-60.0, 1.5, 0.0] and case.unit.p_max_mw.tolist() == [60.0, 1.5, 3.0]
+
+
+def test_what_a_case_holds_is_written_to_a_net(convert, writer):
+    case = dataclasses.replace(load_case("case14"), held=(1,))
+    assert to_pandapower(case)["ext_grid"]["controllable"].tolist() == [False]
+    assert from_pandapower(to_pandapower(case)).held == (1,)
+    assert to_pandapower(load_case("case14"))["ext_grid"]["controllable"].tolist() == [True]
+
+
+def test_costs_change_nothing_in_a_power_flow(monkeypatch):
+    """Two external grids in one island hold both angles, whatever an optimum would do with the second."""
+    study = converter(monkeypatch, run_power_flow)("ext_grid costs")
+    known = SMALL["nets"]["ext_grid costs"]["seen"]["results"]["res_ext_grid"]["p_mw"]
+    np.testing.assert_allclose(study.elements["res_ext_grid"]["p_mw"], known, atol=1e-6)
+    case = converter(monkeypatch)("ext_grid costs")
+    assert case.slack_bus.tolist() == [0, 2] and case.unit.cost[:, 0].tolist() == [30.0, 30.5, 0.0]
+
+
+def test_what_an_optimum_does_in_its_own_way_is_noted(convert):
+    told = " | ".join(convert("ext_grid costs", opf=True).notes)
+    assert "frees the angle of bus 3" in told and "units at bus 3 lack a limit of active power" in told
+    told = " | ".join(convert("line", opf=True).notes)
+    assert "no costs: the optimum is the least output" in told and "bus 1, 2, 3, 4, 5 and 1 more lacks" in told
+    assert "line 0, line 1, line 2, line 3, line 4 and 2 more without max_loading_percent" in told
+    assert convert("line").notes == ()
+
+
+def test_costs_without_a_unit_and_repeated_ones_are_said(convert):
+    poly = SMALL["nets"]["gen held"]["seen"]["tables"]["poly_cost"]
+    points = {"index": [0], "et": ["gen"], "element": [7], "power_type": ["q"], "points": [[[0, 1, 2]]]}
+
+    def read(key: str, columns: dict[str, Any], **changes: Any) -> str:
+        return " | ".join(convert("gen held", net={key: Frame(columns | changes)}).notes)
+
+    assert read("poly_cost", poly, cq2_eur_per_mvar2=[0.01, 0.0, 0.0]) == ""
+    for power in "pq":
+        told = read("pwl_cost", points, power_type=[power])
+        assert told == "the cost of gen 7, which the case does not dispatch, is not represented"
+    with pytest.raises(CaseError, match=r"gen 1 of the net has several costs"):
+        read("poly_cost", poly, element=[0, 1, 1])
+    with pytest.raises(CaseError, match=r"cost of gen 0 has segments that do not follow"):
+        gap = Frame(points | {"power_type": ["p"], "element": [0], "points": [[[0, 1, 2], [2.5, 3, 4]]]})
+        convert("pwl_cost", net={"pwl_cost": gap})
+
+
+def test_reactive_costs_have_the_sign_of_their_element(convert):
+    """The load pays 3 - 5 Q + 2 Q^2 for Q Mvar drawn, which is [2, 5, 3] of -Q; a cost in segments stands beside it."""
+    poly = SMALL["nets"]["poly_cost moved"]["seen"]["tables"]["poly_cost"]
+    rows = range(len(poly["et"]))
+    k = next(row for row in rows if poly["et"][row] == "load")
+    given = {"cq0_eur": 3.0, "cq1_eur_per_mvar": -5.0, "cq2_eur_per_mvar2": 2.0}
+    changed = poly | {name: [value * (row == k) for row in rows] for name, value in given.items()}
+    segments = {
+        "index": [0],
+        "et": ["storage"],
+        "element": [0],
+        "power_type": ["q"],
+        "points": [[[0, 1, 7], [1, 2, 9]]],
+    }
+    unit = convert("poly_cost moved", net={"poly_cost": Frame(changed), "pwl_cost": Frame(segments)}).unit
+    assert unit.q_cost[3, :3].tolist() == [2.0, 5.0, 3.0] and unit.q_cost_model[3:].tolist() == [2, 1]
+    assert unit.q_cost[4, :6].tolist() == [-2.0, 16.0, -1.0, 7.0, 0.0, 0.0]
+    assert unit.cost[3, :3].tolist() == [1.0, 40.0, 7.0] and not unit.q_cost[:3].any()
+
+
 def test_what_to_ppc_would_change_is_made_ready_for_it():
-    """`to_ppc` clips sgens at limits that a power flow does not enforce, and gives costs of DC lines to a generator."""
-    tables = SMALL["nets"]["poly_cost"]["seen"]["tables"]
-    net = {key: Frame(tables[key]) for key in ("sgen", "poly_cost")}
+    """`to_ppc` clips sgens at limits that a power flow does not enforce; those that an optimum moves keep theirs."""
+    table = SMALL["nets"]["poly_cost"]["seen"]["tables"]["sgen"]
+    net = {"sgen": Frame(table)}
+    assert take_out(net) == {}
     make_ready(net)
     assert np.isnan(net["sgen"]["min_q_mvar"]).all() and np.isnan(net["sgen"]["max_q_mvar"]).all()
-    assert net["poly_cost"]["et"].tolist() == ["ext_grid", "gen", "sgen"]
-    moved = {"sgen": Frame(tables["sgen"] | {"controllable": [True]}), "poly_cost": net["poly_cost"]}
+    moved = {"sgen": Frame(table | {"controllable": [True]})}
+    assert take_out(moved)["sgen"].tolist() == [0]
     make_ready(moved)
-    assert moved["sgen"]["max_q_mvar"].tolist() == [0.1]
+    assert moved["sgen"]["max_q_mvar"].tolist() == [0.1] and not moved["sgen"]["in_service"].any()
 
 
 def test_a_net_that_pandapower_refuses_is_a_case_error(convert, monkeypatch):

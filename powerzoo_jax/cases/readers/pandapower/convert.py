@@ -11,16 +11,23 @@ import numpy as np
 
 from powerzoo_jax.base.errors import CaseError, listing, missing_extra
 from powerzoo_jax.cases.case import Case, assemble
-from powerzoo_jax.cases.readers.pandapower.origin import unchanged_case
-from powerzoo_jax.cases.readers.pandapower.tables import (
-    add_asymmetric,
-    branch_ratings,
-    dc_line_units,
-    left_out,
-    make_ready,
-    screen,
-    without_costs,
+from powerzoo_jax.cases.readers.pandapower.dispatch import (
+    WIDTH,
+    close_limits,
+    cost_notes,
+    cost_rows,
+    dispatched_units,
+    free_references,
+    has_costs,
+    held_buses,
+    least_output,
+    limit_units,
+    narrow_voltages,
+    take_out,
+    unlimited_in_runopp,
 )
+from powerzoo_jax.cases.readers.pandapower.origin import unchanged_case
+from powerzoo_jax.cases.readers.pandapower.tables import branch_ratings, dc_line_units, left_out, make_ready, screen
 from powerzoo_jax.cases.validate import assert_valid
 
 BRANCHES = ("line", "trafo", "trafo3w", "impedance")
@@ -45,53 +52,58 @@ class NetRows:
     y_to: np.ndarray
 
 
-def from_pandapower(net: Any, name: str | None = None) -> Case:
+def from_pandapower(net: Any, name: str | None = None, *, opf: bool | None = None) -> Case:
     """Convert and validate a pandapower net, by pandapower's own `to_ppc`, transformers as `runpp` models them.
+
+    opf:  True: the network that `runopp` dispatches. False: the one that `runpp` solves. None: that one too, but where
+          the net has costs its controllable loads, storages and static generators are units
 
     Elements out of service are left out, buses joined by closed switches become one, and bus id = index + 1 (the
     lowest index of joined buses; inner buses of three-winding transformers and open lines get new ids). Every external
-    grid keeps its voltage and angle, several in one island too. Costs come along when the net has any. Iron losses
-    become shunts at both ends of their branch, a DC line two units of fixed power that hold the voltages of its ends.
-    `notes` says what of the net the case does not hold. A net of `to_pandapower` that nobody has changed gives the case
-    that it was made from, number by number.
+    grid keeps its voltage and angle, several in one island too. Iron losses become shunts at both ends of their branch,
+    a DC line two units of fixed power that hold the voltages of its ends. Ratings are those at `max_loading_percent`,
+    100 % where the net has none; limits that it does not give are infinite. `notes` says what of the net the case does
+    not hold. A net of `to_pandapower` that nobody has changed gives the case that it was made from, number by number.
+
+    Costs come along when the net has any; a generator that is not controllable then keeps its output. An AC-OPF holds
+    the voltage set-points of external grids and generators that are not controllable (`Case.held`). With opf=True one
+    reference an island keeps its angle, and limits that are missing are closed far from what the net needs, both
+    noted; without any cost the total output is minimised, as `runopp` does.
 
     Raises ImportError that names the extra when pandapower is missing, CaseError naming what has no counterpart (static
     var and series compensators, converters, impedances that differ by direction) and every problem of the case.
     """
-    case = convert_pandapower(net, name)
+    case = convert_pandapower(net, name, opf=opf)
     assert_valid(case)
     return case
 
 
-def convert_pandapower(net: Any, name: str | None = None) -> Case:
+def convert_pandapower(net: Any, name: str | None = None, *, opf: bool | None = None) -> Case:
     """Convert as `from_pandapower` does, without the rules, so that `validate` can report on the result."""
     kept = unchanged_case(net)
     if kept is not None:
         return kept if name is None else replace(kept, name=name)
-    return _from_ppc(*_converted(net, name))
+    return convert_with_rows(net, name, opf=opf)[0]
 
 
-def convert_with_rows(net: Any, name: str | None = None) -> tuple[Case, NetRows]:
+def convert_with_rows(net: Any, name: str | None = None, *, opf: bool | None = None) -> tuple[Case, NetRows]:
     """Case of a net as pandapower converts it, and where the elements of the net stand in it."""
-    ppc, workings, title, notes = _converted(net, name)
-    return _from_ppc(ppc, workings, title, notes), _net_rows(ppc, workings)
-
-
-def _converted(net: Any, name: str | None) -> tuple[Mapping[str, Any], Any, str, tuple[str, ...]]:
-    """Tables in MATPOWER's columns, the copy of the net that they were made from, its name and its notes."""
     try:
         from pandapower.converter.pypower.to_ppc import to_ppc
     except ImportError as err:
         raise ImportError(missing_extra("from_pandapower", "pandapower", "pandapower")) from err
     net = copy.deepcopy(net)  # the conversion leaves its workings in the net
     title = name or str(net.get("name") or "") or "net"
-    notes = screen(net, title)
+    notes = (*screen(net, title), *cost_notes(net))
+    dispatch = has_costs(net) if opf is None else opf
+    taken = take_out(net) if dispatch else None
     make_ready(net)
     try:
-        return to_ppc(net, init="flat", calculate_voltage_angles=True), net, title, notes
-    except Exception as err:  # a net that lacks what an optimum needs fails in many ways
-        remedy = "Try pandapower.diagnostic(net); a net with costs needs limits for all its units."
-        raise CaseError(f"pandapower cannot convert {title!r}: {err}. {remedy}") from err
+        ppc = to_ppc(net, init="flat", calculate_voltage_angles=True, mode="pf")
+    except Exception as err:  # a net that lacks what a power flow needs fails in many ways
+        raise CaseError(f"pandapower cannot convert {title!r}: {err}. Try pandapower.diagnostic(net).") from err
+    rows = _net_rows(ppc, net)
+    return _from_ppc(ppc, net, title, notes, rows, taken, opf), rows
 
 
 def _net_rows(ppc: Mapping[str, Any], net: Any) -> NetRows:
@@ -130,7 +142,19 @@ def _iron(ppc: Mapping[str, Any]) -> tuple[np.ndarray, np.ndarray]:
     return conductance / np.where(tap == 0, 1.0, tap) ** 2 + 0j, far
 
 
-def _from_ppc(ppc: Mapping[str, Any], net: Any, name: str, notes: tuple[str, ...]) -> Case:
+def _from_ppc(
+    ppc: Mapping[str, Any],
+    net: Any,
+    name: str,
+    notes: tuple[str, ...],
+    rows: NetRows,
+    taken: Mapping[str, np.ndarray] | None,
+    opf: bool | None,
+) -> Case:
+    """Case of MATPOWER's tables and of what they leave out of a net.
+
+    taken:  controllable elements by table, which become units; None for a power flow
+    """
     base = float(ppc["baseMVA"])
     bus, branch, gen = (np.array(ppc[key][:, :13].real) for key in ("bus", "branch", "gen"))
     branch[:, 5] = branch_ratings(branch[:, 5], ppc, net)
@@ -138,13 +162,6 @@ def _from_ppc(ppc: Mapping[str, Any], net: Any, name: str, notes: tuple[str, ...
     for at, y in zip((f, t), _iron(ppc), strict=True):
         np.add.at(bus[:, 4], at, base * y.real)
         np.add.at(bus[:, 5], at, base * y.imag)
-    gencost = np.array(ppc.get("gencost", np.zeros((0, 5)))).real
-    if len(gencost):
-        add_asymmetric(bus, net)
-    linked = dc_line_units(bus, net)
-    if len(gencost) and len(linked):
-        gencost = without_costs(gencost, len(gen), len(linked))
-    gen = np.concatenate([gen, np.pad(linked, ((0, 0), (0, gen.shape[1] - linked.shape[1])))])
     ids = _bus_ids(net, len(bus))
     uneven = np.flatnonzero(_extra(ppc, "branch_r_asym") + 1j * _extra(ppc, "branch_x_asym"))
     if uneven.size:
@@ -154,16 +171,31 @@ def _from_ppc(ppc: Mapping[str, Any], net: Any, name: str, notes: tuple[str, ...
             "Give both directions the same r and x."
         )
     _take_voltage_limits(bus, ids, net)
-    branch[:, 0], branch[:, 1] = ids[f], ids[t]
-    gen[:, 0], bus[:, 0] = ids[gen[:, 0].astype(int)], ids
-    gen[:, 6] = np.where(np.isfinite(gen[:, 6]), gen[:, 6], base)
+    notes = (*notes, *left_out(net, len(bus)))
+    place = {key: at for key, (_, at) in rows.unit.items()}
+    limit_units(gen, net, place, dispatch=taken is not None)
+    moved, places = dispatched_units(net, taken or {}, len(bus))
+    place |= {key: np.where(at >= 0, at + len(gen), -1) for key, at in places.items()}
+    gen = np.concatenate([gen[:, :WIDTH], moved, dc_line_units(bus, net)])
     limits = gen[:, [3, 4, 8, 9]].round(9) + 0.0  # pandapower widens limits by 1e-10
     gen[:, [3, 4, 8, 9]] = np.where(np.abs(limits) >= NO_LIMIT, np.copysign(np.inf, limits), limits)
+    bus[:, 0] = ids
     tables = {"bus": bus, "branch": branch, "gen": gen}
-    if len(gencost):
-        tables["gencost"] = gencost
-    notes = (*notes, *left_out(net, len(bus)))
-    return assemble(name, base, f"Converted from a pandapower net ({name}).", tables, notes)
+    if has_costs(net):
+        tables["gencost"] = cost_rows(net, place, len(gen))
+    elif opf:
+        tables["gencost"] = least_output(len(gen))
+        notes = (*notes, "the net has no costs: the optimum is the least output of all units together")
+    if opf:
+        narrow_voltages(bus, gen, net, place)
+        notes = (*notes, *free_references(bus, branch), *unlimited_in_runopp(net))
+        notes = (*notes, *close_limits(bus, gen, last=int(net["bus"].index.max()) + 1))
+    held = tuple(ids[held_buses(gen, net, place)].tolist())
+    branch[:, 0], branch[:, 1] = ids[f], ids[t]
+    gen[:, 0] = ids[gen[:, 0].astype(int)]
+    gen[:, 6] = np.where(np.isfinite(gen[:, 6]), gen[:, 6], base)
+    case = assemble(name, base, f"Converted from a pandapower net ({name}).", tables, notes)
+    return replace(case, held=held)
 
 
 def _extra(ppc: Mapping[str, Any], key: str) -> np.ndarray:

@@ -24,6 +24,7 @@ def keep_case(net: Any, case: Case) -> None:
         for table in TABLES
     }
     head = {"name": case.name, "base_mva": case.base_mva, "citation": case.citation, "notes": list(case.notes)}
+    head["held"] = list(case.held)
     net[KEY] = {"digest": _digest(net), **head, **parts}
 
 
@@ -38,7 +39,8 @@ def unchanged_case(net: Any) -> Case | None:
         if table == "unit" and len(columns["bus_id"]) == 0:
             columns["cost"] = columns["cost"].reshape(0, 1)
         tables[table] = kind(**columns)
-    return Case(kept["name"], kept["base_mva"], kept["citation"], **tables, notes=tuple(kept["notes"]))
+    head = kept["name"], kept["base_mva"], kept["citation"]
+    return Case(*head, **tables, notes=tuple(kept["notes"]), held=tuple(kept.get("held", ())))
 
 
 def _digest(net: Any) -> str:

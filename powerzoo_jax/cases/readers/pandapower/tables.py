@@ -1,7 +1,7 @@
 """Element tables of a pandapower net: which of them a case represents, which are noted, and which are refused by name.
 
-`to_ppc` of pandapower, which does the conversion, passes some tables over without a word: DC lines always, asymmetric
-loads of a net with costs, the costs of what it cannot dispatch. What it leaves out is added here or said.
+`to_ppc` of pandapower, which does the conversion, passes some tables over without a word, such as DC lines. What it
+leaves out is added here or said.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ import numpy as np
 
 from powerzoo_jax.base.errors import CaseError, listing
 from powerzoo_jax.cases.case import PQ, PV
+from powerzoo_jax.cases.readers.pandapower.origin import KEY
 
 # tables that the case expresses; the characteristics are read at the present tap, step or output
 REPRESENTED = frozenset(
@@ -30,16 +31,18 @@ NOTES = {
     "storage": "storages draw or feed their present power; how much energy they hold is not represented",
     "asymmetric_load": "asymmetric loads are the sum of their phases",
     "asymmetric_sgen": "asymmetric static generators are the sum of their phases",
-    "dcline": "each DC line is two units of fixed power, its schedule less its losses",
+    "dcline": "each DC line is two units of fixed power, its schedule less its losses, in an optimum too",
 }
+# columns that ratings come from, a branch each
+RATED = {"line": ("max_i_ka",), "trafo": ("sn_mva",), "trafo3w": ("sn_hv_mva", "sn_mv_mva", "sn_lv_mva")}
+NO_CURRENT_KA = 99999.0  # what pandapower writes where a line has no rating
 SHARES = tuple(f"const_{kind}_percent" for kind in ("z", "i", "z_p", "z_q", "i_p", "i_q"))
-MODEL_POLYNOMIAL = 2
 
 
 def screen(net: Any, name: str) -> tuple[str, ...]:
     """Notes on what a case does not hold of a net; CaseError naming elements in service that it cannot express."""
     tables = {key: table for key, table in net.items() if _is_element_table(key, table)}
-    refused = {key: tables[key].index[_in_service(tables[key])] for key in REFUSED if key in tables}
+    refused = {key: tables[key].index[in_service(tables[key])] for key in REFUSED if key in tables}
     found = [f"{key} {listing(index)}" for key, index in refused.items() if len(index)]
     if found:
         raise CaseError(
@@ -55,7 +58,7 @@ def screen(net: Any, name: str) -> tuple[str, ...]:
         notes.append("reactive capability curves are limits at the present output")
     if net.get("user_pf_options"):
         notes.append("user_pf_options of the net are not applied")
-    return (*notes, *_cost_notes(tables))
+    return tuple(notes)
 
 
 def _is_element_table(key: str, table: Any) -> bool:
@@ -63,7 +66,8 @@ def _is_element_table(key: str, table: Any) -> bool:
     return hasattr(table, "columns") and not key.startswith(("_", "res_")) and len(table.index) > 0
 
 
-def _in_service(table: Any) -> np.ndarray:
+def in_service(table: Any) -> np.ndarray:
+    """Rows of a table in service, (n,) bool."""
     return np.asarray(table["in_service"], bool)
 
 
@@ -71,71 +75,48 @@ def _any(table: Any, columns: tuple[str, ...]) -> bool:
     """Test whether a row in service has a non-zero entry in one of the columns."""
     if table is None:
         return False
-    values = (np.asarray(table[key], float)[_in_service(table)] for key in columns if key in table.columns)
+    values = (np.asarray(table[key], float)[in_service(table)] for key in columns if key in table.columns)
     return any(bool((np.nan_to_num(x) != 0).any()) for x in values)
 
 
-def _dispatched(table: Any) -> np.ndarray:
-    """Rows that an optimum may move, (n,) bool."""
-    given = table["controllable"] if "controllable" in table.columns else np.zeros(len(table.index))
-    return np.array([value is not None and value == value and bool(value) for value in given], bool)
+def size(table: Any) -> int:
+    """Number of rows of a table, 0 without one."""
+    return 0 if table is None else len(table.index)
 
 
-def _cost_notes(tables: dict[str, Any]) -> Iterator[str]:
-    """Costs of elements that no unit stands for."""
-    for key in ("poly_cost", "pwl_cost"):
-        if key not in tables:
-            continue
-        kinds, elements = (np.asarray(tables[key][column]) for column in ("et", "element"))
-        for kind in ("sgen", "load", "storage", "dcline"):
-            mine = elements[kinds == kind].astype(int).tolist()
-            if kind in tables and kind != "dcline":
-                moved = np.asarray(tables[kind].index)[_dispatched(tables[kind])].tolist()
-                mine = [element for element in mine if element not in moved]
-            if mine:
-                yield f"the cost of {kind} {listing(mine)}, which the case does not dispatch, is not represented"
+def flags(table: Any, name: str, default: bool) -> np.ndarray:
+    """Column of truth values (n,) of a table, `default` where it has none."""
+    given = table[name] if name in table.columns else [None] * len(table.index)
+    return np.array([default if value is None or value != value else bool(value) for value in given], bool)
+
+
+def column(table: Any, name: str, default: float) -> np.ndarray:
+    """Column of numbers (n,) of a table, `default` where it has none."""
+    given = np.asarray(table[name], float) if name in table.columns else np.full(len(table.index), np.nan)
+    return np.where(np.isnan(given), default, given)
 
 
 def make_ready(net: Any) -> None:
     """Change a copy of a net so that `to_ppc` converts what `runpp` solves.
 
-    Static generators keep their reactive power: `to_ppc` would clip it at limits that `runpp` does not enforce. Costs
-    of DC lines go: `to_ppc` would give them to a generator.
+    Static generators keep their reactive power: `to_ppc` would clip it at limits that `runpp` does not enforce.
     """
-    for key in ("poly_cost", "pwl_cost"):
-        table = net.get(key)
-        if table is not None and len(table.index) and (np.asarray(table["et"]) == "dcline").any():
-            net[key] = table[np.asarray(table["et"]) != "dcline"]
     sgen = net.get("sgen")
-    if sgen is None or len(sgen.index) == 0:
+    if size(sgen) == 0:
         return
-    optimum = any(len(net[key].index) for key in ("poly_cost", "pwl_cost") if key in net)
-    fixed = ~_dispatched(sgen) if optimum else np.ones(len(sgen.index), bool)
-    for column, free in (("min_q_mvar", np.nan), ("max_q_mvar", np.nan), ("reactive_capability_curve", False)):
-        if column in sgen.columns:
-            sgen[column] = np.where(fixed, free, sgen[column])
+    on = in_service(sgen)  # those that an optimum moves have been taken out, and keep their limits
+    for name, free in (("min_q_mvar", np.nan), ("max_q_mvar", np.nan), ("reactive_capability_curve", False)):
+        if name in sgen.columns:
+            sgen[name] = np.where(on, free, sgen[name])
 
 
 def left_out(net: Any, rows: int) -> Iterator[str]:
     """A note on buses in service that no reference supplies: pandapower takes them out with all that they have."""
     bus = net["bus"]
     at = np.asarray(net["_pd2ppc_lookups"]["bus"])[np.asarray(bus.index)]
-    dead = np.asarray(bus.index)[_in_service(bus) & ((at < 0) | (at >= rows))]
+    dead = np.asarray(bus.index)[in_service(bus) & ((at < 0) | (at >= rows))]
     if dead.size:
         yield f"bus {listing(dead + 1)} (index + 1), which no reference supplies, is left out with all its elements"
-
-
-def add_asymmetric(bus: np.ndarray, net: Any) -> None:
-    """Add the asymmetric loads and generators to the load of the buses, where `to_ppc` with costs leaves them out."""
-    for key, sign in (("asymmetric_load", 1.0), ("asymmetric_sgen", -1.0)):
-        table = net.get(key)
-        if table is None or len(table.index) == 0:
-            continue
-        scale = sign * np.asarray(table["scaling"], float) * _in_service(table)
-        at, here = _rows(net, table["bus"], len(bus))
-        for column, unit in ((2, "p_{}_mw"), (3, "q_{}_mvar")):
-            power = scale * sum(np.asarray(table[unit.format(phase)], float) for phase in "abc")
-            np.add.at(bus[:, column], at[here], power[here])
 
 
 def dc_line_units(bus: np.ndarray, net: Any) -> np.ndarray:
@@ -152,11 +133,11 @@ def dc_line_units(bus: np.ndarray, net: Any) -> np.ndarray:
     output = {"to": np.where(p > 0, arrive, -np.abs(p)), "from": np.where(p > 0, -np.abs(p), arrive)}
     units = []
     for end, power in output.items():
-        at, here = _rows(net, table[f"{end}_bus"], len(bus))
+        at, here = rows_of(net, table[f"{end}_bus"], len(bus))
         v_set, high, low = (
             np.asarray(table[key], float) for key in (f"vm_{end}_pu", f"max_q_{end}_mvar", f"min_q_{end}_mvar")
         )
-        here &= _in_service(table)
+        here &= in_service(table)
         high, low = np.where(np.isnan(high), np.inf, high), np.where(np.isnan(low), -np.inf, low)
         ones = np.ones(len(p))
         units.append(np.stack([at, power, 0 * ones, high, low, v_set, np.nan * ones, ones, power, power], 1)[here])
@@ -165,23 +146,38 @@ def dc_line_units(bus: np.ndarray, net: Any) -> np.ndarray:
     return np.concatenate(units)
 
 
-def _rows(net: Any, buses: Any, count: int) -> tuple[np.ndarray, np.ndarray]:
+def rows_of(net: Any, buses: Any, count: int) -> tuple[np.ndarray, np.ndarray]:
     """Rows of buses of the net in the bus table, and which of them are in it."""
     at = np.asarray(net["_pd2ppc_lookups"]["bus"])[np.asarray(buses, int)]
     return at, (at >= 0) & (at < count)
 
 
-def without_costs(gencost: np.ndarray, units: int, added: int) -> np.ndarray:
-    """Cost rows with rows of no cost for `added` more units, behind the active and the reactive ones."""
-    none = np.zeros((added, gencost.shape[1]))
-    none[:, 0], none[:, 3] = MODEL_POLYNOMIAL, 1
-    return np.concatenate([part for k in range(0, len(gencost), units) for part in (gencost[k : k + units], none)])
-
-
 def branch_ratings(rate: np.ndarray, ppc: Any, net: Any) -> np.ndarray:
-    """Ratings (L,) [MVA] with 0 where the net gives none: pandapower fills in 100 or 250."""
+    """Ratings (L,) [MVA] of the branches in service, 0 where the net gives none.
+
+    Lines: sqrt(3) V max_i_ka df parallel at the rated voltage of the from bus. Transformers: sn_mva df parallel. Both
+    times max_loading_percent, 100 % where it is missing, which in a net of `to_pandapower` means no rating. Of an
+    impedance sn_mva, as `to_ppc` has it; for other branches that fills in 100 or 250 MVA.
+    """
     on = np.asarray(ppc["internal"]["branch_is"], bool)  # its lookups count what is out of service too
-    given = np.zeros(len(on), bool)
+    found, kept = np.zeros(len(on)), np.zeros(len(on), bool)
     for key, (begin, end) in net["_pd2ppc_lookups"]["branch"].items():
-        given[begin:end] = key == "impedance" or (key in net and "max_loading_percent" in net[key].columns)
-    return np.where(given[on] & np.isfinite(rate), rate, 0.0)
+        kept[begin:end] = key == "impedance"
+        if key in RATED and size(net.get(key)):
+            found[begin:end] = _ratings(net, key)
+    found = np.where(kept[on], rate, found[on])
+    return np.where(np.isfinite(found) & (found > 0), found, 0.0)
+
+
+def _ratings(net: Any, key: str) -> np.ndarray:
+    """Ratings (n,) [MVA] of a table, of three windings one after another."""
+    table = net[key]
+    share = column(table, "max_loading_percent", 0.0 if KEY in net else 100.0) / 100
+    share = share * column(table, "df", 1.0) * column(table, "parallel", 1.0)
+    if key != "line":
+        return np.concatenate([share * column(table, name, 0.0) for name in RATED[key]])
+    bus = net["bus"]
+    at = np.searchsorted(np.asarray(bus.index), np.asarray(table["from_bus"], int), sorter=np.argsort(bus.index))
+    kv = column(bus, "vn_kv", 0.0)[np.argsort(bus.index)[at]]
+    current = column(table, "max_i_ka", 0.0)
+    return np.where(current < NO_CURRENT_KA, np.sqrt(3) * kv * current * share, 0.0)

@@ -157,7 +157,8 @@ def _add_units(pandapower: Any, net: Any, case: Case) -> None:
         angle, k = case.bus.angle_init_deg[bus], first.get(int(bus))
         given = {} if k is None else {name: values[k] for name, values in limits.items()}
         v = case.bus.v_init_pu[bus] if k is None else v_set[k]
-        index = pandapower.create_ext_grid(net, case.bus.id[bus] - 1, v, angle, **given)
+        free = case.bus.id[bus] not in case.held  # pandapower holds the voltage of what is not controllable
+        index = pandapower.create_ext_grid(net, case.bus.id[bus] - 1, v, angle, controllable=bool(free), **given)
         if k is not None:
             _add_costs(pandapower, net, case, "ext_grid", np.array([k]), np.array([index]))
     priced = bool(u.cost_model.any())
@@ -166,7 +167,12 @@ def _add_units(pandapower: Any, net: Any, case: Case) -> None:
         (np.flatnonzero(~outer & ~held), "sgen", pandapower.create_sgens),
     ):
         if rows.size:
-            more = {"vm_pu": v_set[rows]} if table == "gen" else {"q_mvar": u.q_mvar[rows], "controllable": priced}
+            fixed = np.isin(u.bus_id, case.held) & (u.p_min_mw == u.p_max_mw)
+            more = (
+                {"vm_pu": v_set[rows], "controllable": ~fixed[rows]}
+                if table == "gen"
+                else {"q_mvar": u.q_mvar[rows], "controllable": priced}
+            )
             more |= {name: values[rows] for name, values in limits.items()}
             index = create(
                 net, u.bus_id[rows] - 1, u.p_mw[rows], sn_mva=u.base_mva[rows], in_service=u.in_service[rows], **more
