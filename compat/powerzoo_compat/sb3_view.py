@@ -31,8 +31,8 @@ class TaskVecEnv(ShowsEpisode, VecEnv):
 
     envs:  lanes that restart in the step of their end (autoreset_mode SAME_STEP)
 
-    infos[i] holds "cost" and "constraint_costs"; where an episode ended also "terminal_observation" and
-    "TimeLimit.truncated".
+    infos[i] holds "cost", "costs", "episode_costs" and "constraint_costs"; where an episode ended also
+    "terminal_observation" and "TimeLimit.truncated".
     """
 
     _runs_on = "envs"
@@ -59,9 +59,10 @@ class TaskVecEnv(ShowsEpisode, VecEnv):
         """Advance every lane: observations (B, O), rewards (B,), ends (B,) and a dict a lane."""
         assert self._actions is not None
         obs, rewards, terminated, truncated, infos = self.envs.step(self._actions)
+        costs, totals = (_by_lane(infos[name], self.num_envs) for name in ("costs", "episode_costs"))
         told = [
-            {"cost": float(infos["cost"][lane]), "constraint_costs": infos["constraint_costs"][lane].copy()}
-            for lane in range(self.num_envs)
+            {"cost": cost, "costs": costs[lane], "episode_costs": totals[lane], "constraint_costs": row.copy()}
+            for lane, (cost, row) in enumerate(zip(infos["cost"].tolist(), infos["constraint_costs"], strict=True))
         ]
         ends = terminated | truncated
         for lane in np.flatnonzero(ends):
@@ -95,6 +96,12 @@ class TaskVecEnv(ShowsEpisode, VecEnv):
     def env_is_wrapped(self, wrapper_class: Any, indices: Any = None) -> list[bool]:
         """No lane is wrapped."""
         return [False for _ in self._get_indices(indices)]
+
+
+def _by_lane(costs: dict[str, np.ndarray], lanes: int) -> list[dict[str, float]]:
+    """Costs by channel (B,) as one dict a lane."""
+    rows = zip(*(values.tolist() for values in costs.values()), strict=True) if costs else [()] * lanes
+    return [dict(zip(costs, row, strict=True)) for row in rows]
 
 
 def make_sb3_env(name: str, num_envs: int, *, split: str | None = None, **kwargs: Any) -> TaskVecEnv:

@@ -21,8 +21,8 @@ from jax.tree_util import Partial
 from powerzoo_jax.base.tree import where_done
 from powerzoo_jax.cli.runs import SELECTED, Run, as_acts, load_state, open_run
 from powerzoo_jax.envs import Sim
+from powerzoo_jax.envs.constraint import budget_scales
 from powerzoo_jax.oracle.baselines import RULE
-from powerzoo_jax.rl.algorithms.lagrangian import LEAST_BUDGET
 from powerzoo_jax.rl.training import checkpoint
 from powerzoo_jax.rl.training.config import CloneConfig, Config
 from powerzoo_jax.rl.training.warmstart import start_at
@@ -51,12 +51,9 @@ def excess_of(record: Evaluation) -> float:
     """Largest mean cost above its budget as a share of that budget [-]; 0 for a feasible policy."""
     if record.feasible:
         return 0.0
-    over = (
-        (record.mean_costs_by_constraint[name] - budget) / max(budget, LEAST_BUDGET)
-        for name, budget in record.cost_thresholds.items()
-        if budget is not None
-    )
-    return max(over)
+    limited = {name: budget for name, budget in record.cost_thresholds.items() if budget is not None}
+    over = np.array([record.mean_costs_by_constraint[name] - budget for name, budget in limited.items()])
+    return float(np.max(over / budget_scales(tuple(limited), tuple(limited.values()))))
 
 
 def candidate(policy: Any, records: Sequence[Evaluation], update: int) -> Selection:

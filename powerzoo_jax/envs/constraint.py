@@ -7,7 +7,10 @@ penalty in disguise.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import jax.numpy as jnp
+import numpy as np
 from jax import Array, lax
 
 from powerzoo_jax.devices.storage import settlement as settlement
@@ -72,6 +75,23 @@ UNITS = {
     "power_deficit": "MW",
     "dropped_gpu_h": "GPU h",
 }
+
+LEAST_BUDGETS = {
+    **dict.fromkeys(UNITS, 1e-3),  # a thousandth of a MW, MWh or pu is below what any task here can tell
+    **dict.fromkeys(("vuf_violation", "sla", "overtemp", "dropped_gpu_h"), 0.1),
+}
+"""What stands for a budget of zero where a cost is divided by its budget, in the unit of its channel."""
+
+
+def budget_scales(names: Sequence[str], budgets: Sequence[float]) -> np.ndarray:
+    """Divisors that turn costs into shares of their budgets, (C,) [unit of each channel]; inf for a channel without.
+
+    scale_c = max(budget_c, least_c),   scalar cost = sum_c cost_c / scale_c
+
+    A scalar cost of at most 1 keeps every budget above zero, and one of zero to its least. It is stricter than the
+    budgets: channels that use half of theirs each already add up to more than 1 where there are three.
+    """
+    return np.maximum(np.asarray(budgets, float), [LEAST_BUDGETS.get(name, 1e-3) for name in names])
 
 
 def voltage_violation(v_pu: Array, v_min: Array, v_max: Array, failed: Array) -> Array:

@@ -15,6 +15,7 @@ from jax import Array, lax
 from jax.tree_util import Partial
 
 from powerzoo_jax.base import Purpose, purpose_key
+from powerzoo_jax.envs.constraint import budget_scales
 from powerzoo_jax.envs.core import Sim
 from powerzoo_jax.envs.episode import first_carry, run_episodes
 from powerzoo_jax.envs.series import Draw
@@ -23,7 +24,6 @@ from powerzoo_jax.oracle.registry import PlanCarry, Policy, follow, get_baseline
 from powerzoo_jax.tasks.score import keeps
 
 DEAR = 10.0  # times what the oracle earns beyond the rule, that a budget costs once more at the highest price
-LEAST_BUDGET = 1e-3  # that this price is for, where a budget is zero
 
 
 class PlayedPlans(NamedTuple):
@@ -51,7 +51,7 @@ class OraclePlans:
         if isinstance(rule.carry, PlanCarry):
             self.played.append(play_plans(sim, draws, keys, rule))
             worth = DEAR * float(np.abs(earned - self.played[1].value).mean())
-            self.most_price = np.where(limited, worth / np.maximum(budget, LEAST_BUDGET), 0.0)
+            self.most_price = np.where(limited, worth / budget_scales(sim.spec.cost_names, budget), 0.0)
 
     def plan(self, episode: int, price: np.ndarray) -> PricedPlan:
         """The better plan of an episode at prices (C,) [reward per unit of the channel]."""

@@ -331,14 +331,17 @@ def summary(
     reward:   (B,)   [unit of the reward]    returns
     cost:     (B, C) [unit of each channel]  of the channels `names`
     budgets:  (C,)   [unit of each channel]  of an episode; an infinite one selects no channel
-    total:    budget of the sum of the selected channels instead; None takes those of the channels
+    total:    budget of the sum of the selected channels instead; None takes those of the channels. Budgets of zero
+              hold all the same: a sum has no room for what must not happen at all
     seed:     of the resampling behind the interval
     """
     budget = np.asarray(budgets, float)
     chosen = np.isfinite(budget)
     over, scalar = cost > budget, cost[:, chosen].sum(axis=1)
-    violated = over.any(axis=1) if total is None else scalar > total
-    kept = keeps(cost.mean(axis=0), budget) if total is None else keeps(scalar.mean(), np.asarray(total))
+    held = chosen if total is None else chosen & (budget == 0)
+    violated, kept = over[:, held].any(axis=1), keeps(cost.mean(axis=0), budget)[held]
+    if total is not None:
+        violated, kept = violated | (scalar > total), np.append(kept, keeps(scalar.mean(), np.asarray(total)))
     quarter = len(reward) // 4
     worst = np.sort(cost, axis=0)[-max(1, math.ceil(WORST * len(cost))) :]
 

@@ -145,7 +145,7 @@ def test_wrappers_keep_the_episode_and_change_one_thing_each(env):
         assert len(out) == (6 if six else 5) and np.sum(out[2] if six else out[-1]["cost"]) == pytest.approx(
             out[-1]["cost"]
         )
-    assert wrappers.SafeRLWrapper(env, 0.0).cost_threshold == 0.0 and wrappers.SafeRLWrapper(env).cost_threshold == 0.5
+    assert wrappers.SafeRLWrapper(env, 0.0).cost_threshold == 0.0 and wrappers.SafeRLWrapper(env).cost_threshold == 1.0
     chosen = wrappers.TaskCMDPWrapper(env, tasks.ConstraintSpec(("voltage_violation",), (0.1,), (2.0,)))
     _, info = chosen.reset(seed=3)
     assert info["costs"] == {"voltage_violation": info["cost_voltage_violation"]} and chosen.cost_thresholds == (0.1,)

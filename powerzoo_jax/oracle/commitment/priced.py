@@ -8,6 +8,7 @@ import numpy as np
 from jax import Array
 
 from powerzoo_jax.base.tree import take
+from powerzoo_jax.envs.constraint import budget_scales
 from powerzoo_jax.envs.core import Sim
 from powerzoo_jax.envs.series import Draw
 from powerzoo_jax.envs.transmission.units import RESERVE, reserve_share
@@ -17,7 +18,7 @@ from powerzoo_jax.oracle.commitment.lagrangian import relax_commitment
 from powerzoo_jax.oracle.commitment.policies import MARGIN, MOST_UNITS, join, secure_output
 from powerzoo_jax.oracle.commitment.problem import CommitmentDay
 from powerzoo_jax.oracle.commitment.secure import operate, plan_day
-from powerzoo_jax.oracle.foresight import LEAST_BUDGET, PlayedPlans, play_plans
+from powerzoo_jax.oracle.foresight import PlayedPlans, play_plans
 from powerzoo_jax.oracle.lagrangian import PricedPlan
 from powerzoo_jax.oracle.registry import follow
 from powerzoo_jax.oracle.transmission.dispatch import host_system
@@ -48,8 +49,8 @@ class CommitmentPlans:
         self.money = sim.spec.term_weights[0]
         self.reserve, self.overload = (sim.spec.cost_names.index(name) for name in (RESERVE, OVERLOAD))
         limited, self.most_price = [self.reserve, self.overload], np.zeros(len(sim.spec.cost_names))
-        budget = np.maximum(np.asarray(sim.spec.cost_budget)[limited], LEAST_BUDGET)
-        self.most_price[limited] = self.money * np.array([RESERVE_USD, OVERLOAD_USD]) / budget
+        budget = budget_scales(sim.spec.cost_names, sim.spec.cost_budget)
+        self.most_price[limited] = self.money * np.array([RESERVE_USD, OVERLOAD_USD]) / budget[limited]
         self.first_prices = (self.most_price,)
         self.known: dict[int, PlayedPlans] = {}
         self.solved: dict[tuple[int, bytes], FleetPlan] = {}

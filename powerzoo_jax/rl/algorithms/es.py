@@ -26,8 +26,8 @@ from jax import Array
 from jax.flatten_util import ravel_pytree
 
 from powerzoo_jax.base.errors import missing_extra, unknown
+from powerzoo_jax.envs.constraint import budget_scales
 from powerzoo_jax.envs.core import Sim
-from powerzoo_jax.rl.algorithms.lagrangian import LEAST_BUDGET
 from powerzoo_jax.rl.algorithms.onpolicy import Metrics, TrainResult, repeat_updates, resolve
 from powerzoo_jax.rl.history import on_history
 from powerzoo_jax.rl.networks.body import Scale, normalise, observe_batch
@@ -191,8 +191,8 @@ def make_update(cfg: ESConfig, sim: Sim | None = None) -> tuple[Init, Update]:
     crew = crew_of(cfg, home)
     network = make_actor(cfg, crew)
     start_scale = start_scales(crew, home, cfg.obs_floor)
-    given = jnp.asarray(home.spec.cost_budget, crew.dtype)
-    budget = jnp.where(given > 0, cfg.budget_share * given, LEAST_BUDGET)
+    given, least = np.asarray(home.spec.cost_budget), budget_scales(home.spec.cost_names, home.spec.cost_budget)
+    budget = jnp.asarray(np.where(given > 0, cfg.budget_share * given, least), crew.dtype)
 
     def first(key: Array, obs: Array) -> dict[str, Any]:
         return start_actor(crew, network, key, by_kind(crew, normalise, start_scale, crew.view(obs)))

@@ -17,10 +17,9 @@ import numpy as np
 from flax import struct
 from jax import Array
 
+from powerzoo_jax.envs.constraint import budget_scales
 from powerzoo_jax.envs.core import Sim
 from powerzoo_jax.rl.training.config import Priced
-
-LEAST_BUDGET = 1e-3  # what counts as keeping a budget of zero, in the unit of its channel
 
 
 @struct.dataclass(kw_only=True)
@@ -46,9 +45,11 @@ def constrained(sim: Sim) -> tuple[int, ...]:
 
 
 def budgets_of(cfg: Priced, sim: Sim) -> Array:
-    """Targets of the learner: the share `budget_share` of each finite budget, (c,), LEAST_BUDGET for one of zero."""
-    given = jnp.asarray([sim.spec.cost_budget[i] for i in constrained(sim)], sim.spaces()[0].low.dtype)
-    return jnp.where(given > 0, cfg.budget_share * given, LEAST_BUDGET)
+    """Targets of the learner: the share `budget_share` of each finite budget, (c,), the least one for one of zero."""
+    chosen = np.asarray(constrained(sim))
+    given = np.asarray(sim.spec.cost_budget)[chosen]
+    least = budget_scales(sim.spec.cost_names, sim.spec.cost_budget)[chosen]
+    return jnp.asarray(np.where(given > 0, cfg.budget_share * given, least), sim.spaces()[0].low.dtype)
 
 
 def start_multipliers(cfg: Priced, sim: Sim) -> LagrangeMultipliers:

@@ -48,7 +48,8 @@ def evaluate(
 
     policy:           an object with `act(obs, info)` and perhaps `reset()`, or a function of the observation
     task_id:          names the task whose anchors give the normalised score; None takes the environment's own
-    cost_threshold:   budget of the summed selected channels; None takes those of the channels alone
+    cost_threshold:   budget of the summed selected channels in place of theirs, but for budgets of zero; None takes
+                      those of the channels
     cost_thresholds:  budgets of the selected channels; None takes the environment's
     On a market normalized_score is None and joint_gain the gain of all agents together; see
     `scores.normalized_score` for the score from their NashConv.

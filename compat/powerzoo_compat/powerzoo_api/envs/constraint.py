@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+SCALAR_LIMIT = 1.0  # of the scalar cost of safe environments: a sum of shares of budgets
+
 
 @dataclass(frozen=True)
 class ConstraintSpec:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import itertools
 from collections.abc import Sequence
 from typing import Any, ClassVar
 
@@ -20,6 +21,7 @@ from powerzoo_compat._seeds import checked_seed
 from powerzoo_compat._tape import EpisodeTape, Take
 from powerzoo_compat.powerzoo_api.envs.base import fresh
 from powerzoo_compat.powerzoo_api.envs.episode import SEED_BOUND
+from powerzoo_compat.powerzoo_api.envs.info import copied
 from powerzoo_jax.base import Purpose, purpose_key
 from powerzoo_jax.base.errors import unknown
 from powerzoo_jax.base.tree import where_done
@@ -70,7 +72,10 @@ class TaskVectorEnv(ShowsEpisode, VectorEnv[np.ndarray, np.ndarray, np.ndarray])
     unit_actions:    take actions in [-1, 1] instead of the box of the contract
 
     Lane i of `reset(seed=s)` is the environment of seed s + i. infos hold "cost" (B,), the sum of the channels with a
-    budget, and "constraint_costs" (B, C) in the order of `constraint_names`.
+    budget, "costs" {name: (B,)} of each of them, "episode_costs" {name: (B,)} since the start of the lane's episode,
+    and "constraint_costs" (B, C) in the order of `constraint_names`.
+
+    cost_thresholds:  budgets of the channels `selected_constraint_names()`, per episode
     """
 
     metadata: ClassVar[dict[str, Any]] = {"render_modes": [], "autoreset_mode": AutoresetMode.NEXT_STEP}  # type: ignore[misc]
@@ -97,6 +102,8 @@ class TaskVectorEnv(ShowsEpisode, VectorEnv[np.ndarray, np.ndarray, np.ndarray])
         self.action_space = batch_space(self.single_action_space, num_envs)
         self.constraint_names = sim.spec.cost_names
         self._selected = np.isfinite(np.asarray(sim.spec.cost_budget))
+        self.cost_thresholds = tuple(float(x) for x in np.asarray(sim.spec.cost_budget)[self._selected])
+        self._used = np.zeros((num_envs, len(self.cost_thresholds)))  # of the budgets, since the episode began
         self._keys: Array | None = None
         self._states: Any = None
         self._ended = np.zeros(num_envs, bool)
@@ -121,8 +128,13 @@ class TaskVectorEnv(ShowsEpisode, VectorEnv[np.ndarray, np.ndarray, np.ndarray])
         env, params = self._host.sim.env, self._host.live.params
         self._states, obs = open_lanes(env, params, self._keys, np.int32(choice.day), choice.soc_low, choice.soc_high)
         self._ended = np.zeros(self.num_envs, bool)
+        self._used = np.zeros_like(self._used)
         self._tape.begin(self._keys, choice)
         return fresh(jax.device_get(obs)[:, 0]), {}
+
+    def selected_constraint_names(self) -> tuple[str, ...]:
+        """Names of the channels that have a budget, in the order of `cost_thresholds`."""
+        return tuple(itertools.compress(self.constraint_names, self._selected))
 
     def step(self, actions: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray, dict[str, Any]]:
         """Advance every lane: observations (B, O), rewards (B,), terminations, truncations (B,) and infos.
@@ -137,19 +149,22 @@ class TaskVectorEnv(ShowsEpisode, VectorEnv[np.ndarray, np.ndarray, np.ndarray])
         self._tape.keep(kernel[:1].copy())
         self._states, out = step_lanes(env, params, self._states, kernel[:, None])
         obs, reward, cost, terminated, truncated = jax.device_get(out)
-        infos: dict[str, Any] = {"cost": fresh(cost[:, self._selected].sum(1)), "constraint_costs": fresh(cost)}
-        ended = terminated | truncated
+        ended, cost = terminated | truncated, np.array(cost)
+        if self._mode == AutoresetMode.NEXT_STEP:
+            cost[lately] = 0.0  # their step is the start of an episode
+        infos = self._told(cost, lately)
+        told = tuple(infos)
         obs, reward = fresh(obs[:, 0]), fresh(reward[:, 0])
         if self._mode == AutoresetMode.NEXT_STEP and lately.any():
             obs[lately] = self._restart(lately, obs)[lately]
             reward[lately], ended = 0.0, ended & ~lately
             terminated, truncated = terminated & ended, truncated & ended
-            infos["cost"][lately], infos["constraint_costs"][lately] = 0.0, 0.0
         elif self._mode == AutoresetMode.SAME_STEP and ended.any():
             infos["final_obs"] = _by_lane(obs, ended)
-            infos["final_info"] = {name: infos[name].copy() for name in ("cost", "constraint_costs")}
+            infos["final_info"] = copied({name: infos[name] for name in told})
             infos["_final_obs"] = infos["_final_info"] = ended.copy()
             obs = self._restart(ended, obs)
+            self._used[ended] = 0.0
             ended = np.zeros_like(ended)
         self._ended = ended
         return obs, reward, np.array(terminated), np.array(truncated), infos
@@ -182,6 +197,17 @@ class TaskVectorEnv(ShowsEpisode, VectorEnv[np.ndarray, np.ndarray, np.ndarray])
         if len(seed) != self.num_envs:
             raise ValueError(f"seed holds {len(seed)} values for {self.num_envs} environments. Give one, or one each.")
         return seed
+
+    def _told(self, cost: np.ndarray, begun: np.ndarray) -> dict[str, Any]:
+        """Infos of the costs (B, C) of a step; `begun` (B,): lanes whose episode begins with it."""
+        chosen, names = cost[:, self._selected], self.selected_constraint_names()
+        self._used = np.where(begun[:, None], 0.0, self._used) + chosen
+        return {
+            "cost": fresh(chosen.sum(1)),
+            "costs": dict(zip(names, fresh(chosen.T), strict=True)),
+            "episode_costs": dict(zip(names, fresh(self._used.T), strict=True)),
+            "constraint_costs": fresh(cost),
+        }
 
     def _kernel(self, actions: Any) -> np.ndarray:
         return to_unit(checked_values(actions, self.action_space), self._host.boxes[0])

@@ -38,7 +38,7 @@ class RLConfig:
 
     task_name:        id of a task;  task_config: its settings as a dict with the key "name" instead
     normalize:        observations in [-1, 1];  forecast_horizon: steps of load forecast to append
-    safe_rl:          steps of six values, with the cost;  cost_threshold: budget of an episode
+    safe_rl:          steps of six values, with the cost;  cost_threshold: limit of its sum, 1 unless given
     reward:           {"type": ..., parameters};  custom_reward_fn: a function of (observation, info) instead
     algorithm, policy, hyperparams, total_timesteps:  of the learner
     """

@@ -55,6 +55,7 @@ def make_env(
     normalize:         observations in [-1, 1] by their bounds, each agent's apart
     forecast_horizon:  steps of load forecast to append; single-agent tasks only, the others have an obs_mode for it
     safe_rl:           steps of six values with the scalar cost; agents find theirs in their infos anyway
+    cost_threshold:    limit of that cost in an episode; None takes 1, within which every budget holds
     seed:              of the first reset of a single-agent task
     Raises ValueError for what is no config or cannot be built.
 

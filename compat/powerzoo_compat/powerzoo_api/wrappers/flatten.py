@@ -10,9 +10,10 @@ import numpy as np
 from gymnasium.spaces import Box
 
 from powerzoo_compat.powerzoo_api.envs.base import fresh
-from powerzoo_compat.powerzoo_api.envs.constraint import ConstraintSpec
+from powerzoo_compat.powerzoo_api.envs.constraint import SCALAR_LIMIT, ConstraintSpec
 from powerzoo_compat.powerzoo_api.wrappers.forecast import LoadForecast
 from powerzoo_jax.base.errors import unknown
+from powerzoo_jax.envs.constraint import budget_scales
 
 
 class Wrapper(gymnasium.Wrapper[Any, Any, Any, Any]):
@@ -177,16 +178,25 @@ class CMDPWrapper(Wrapper):
 class GymnasiumSafeWrapper(Wrapper):
     """Five values a step, with the scalar `cost` and the dict `costs` in every info.
 
-    cost_threshold:  budget of an episode; None takes the environment's
+    `cost` adds up shares of budgets, see `powerzoo_jax.envs.constraint.budget_scales`: within its limit of 1 every
+    budget holds. `cost_sum`, `costs` and the `selected_*` keys stay in the units of the channels. Where the environment
+    has no budgets, `cost` is `cost_sum`, without a limit of its own.
+
+    cost_threshold:  limit of an episode's scalar cost; None takes 1
     """
 
     def __init__(self, env: Any, cost_threshold: float | None = None) -> None:
         super().__init__(env)
-        own = getattr(env, "cost_threshold", None)
+        budgets = getattr(env, "cost_thresholds", ())
+        self._scales = budget_scales(env.selected_constraint_names(), budgets) if budgets else None
+        own = SCALAR_LIMIT if budgets else getattr(env, "cost_threshold", None)
         self.cost_threshold = own if cost_threshold is None else float(cost_threshold)
 
     def _told(self, info: dict[str, Any]) -> dict[str, Any]:
-        return with_cost(info)
+        if self._scales is not None:
+            return info | {"cost": float((info["selected_constraint_costs"] / self._scales).sum())}
+        costs = dict(zip(info["constraint_names"], map(float, info["constraint_costs"]), strict=True))
+        return info | {"cost": float(info["cost_sum"]), "costs": costs}
 
 
 class SafeRLWrapper(GymnasiumSafeWrapper):
@@ -279,13 +289,6 @@ class MDPFallbackRewardWrapper(Wrapper):
 def selected_costs(info: Mapping[str, Any]) -> np.ndarray:
     """Costs of the selected channels (S,), else of all."""
     return fresh(info.get("selected_constraint_costs", info["constraint_costs"]))
-
-
-def with_cost(info: dict[str, Any]) -> dict[str, Any]:
-    """An info with `cost` and `costs`."""
-    cost = float(info.get("selected_cost_sum", info["cost_sum"]))
-    costs = info.get("costs") or dict(zip(info["constraint_names"], map(float, info["constraint_costs"]), strict=True))
-    return info | {"cost": cost, "costs": costs}
 
 
 def unit_box(like: np.ndarray) -> Box:
