@@ -5,6 +5,7 @@ Programs are compiled once per environment value and shared between views: param
 
 from __future__ import annotations
 
+import copy
 import dataclasses
 import functools
 import math
@@ -38,6 +39,7 @@ RESET_OPTIONS = ("day", "day_id", "soc", "randomize_soc")
 RANDOM_SOC = (0.3, 0.7)
 ANY_DAY = -1  # an integer in place of None, so that a chosen day and a drawn one share one program
 WORD = 32  # bits of a seed that one key takes
+OF_A_PROCESS = ("live", "_params", "_given", "_structure", "_advance")  # attributes of a Host that no pickle holds
 MINUTES_PER_HOUR = 60
 NETWORK_TABLES = ("bus_", "branch_")
 ONE_KERNEL = (MicrogridEnv,)  # families whose step is a hundred small operations that a core runs as one kernel
@@ -167,6 +169,10 @@ class StepProgram:
             found = self._run(params, state, action)
         return found
 
+    def __deepcopy__(self, memo: dict[int, Any]) -> StepProgram:
+        """Itself: copies of an environment share its program."""
+        return self
+
     def _step(self, params: tuple[Array, ...], state: tuple[Array, ...], action: Array) -> Any:
         packed = (jax.tree.unflatten(self._params, params), jax.tree.unflatten(self._state, state))
         following, told = advance(self._env, *packed, action)
@@ -264,6 +270,31 @@ class Host:
         self._before: Any = None  # state and action of the last step, for its measurements
         self.reading: Any = None
 
+    def __deepcopy__(self, memo: dict[int, Any]) -> Host:
+        """A copy that goes its own way on the same arrays and programs, which nobody changes."""
+        other = copy.copy(self)
+        other.tape = copy.deepcopy(self.tape)
+        return other
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Everything but programs and what is packed for them, which belongs to this process."""
+        kept = {name: value for name, value in vars(self).items() if name not in OF_A_PROCESS}
+        executed = None if self._before is None else (opened_apart(self._packed(self._before[0])), self._before[1])
+        return kept | {"_state": self.state, "_before": executed}
+
+    def __setstate__(self, kept: dict[str, Any]) -> None:
+        vars(self).update(kept, _structure=None, _advance=None)
+        if kept["_state"] is not None:
+            self._state, self._before = (
+                self._arrays(kept["_state"]),
+                (self._arrays(kept["_before"][0]), kept["_before"][1]),
+            )
+
+    def _arrays(self, state: Any) -> tuple[Array, ...]:
+        """Arrays of a packed state, whose structure is kept beside them."""
+        arrays, self._structure = jax.tree.flatten(packed_apart(state))
+        return tuple(arrays)
+
     @functools.cached_property
     def live(self) -> Sim:
         """The task with its leaves on the device."""
@@ -344,8 +375,6 @@ class Host:
         state, out = open_episode(env, params, key, np.int32(choice.day), choice.soc_low, choice.soc_high)
         (obs, cost, info), row = unpack(out.words, out.layout)
         arrays, self._structure = jax.tree.flatten(state)
-        if self._advance is None:
-            self._advance = step_program(env, jax.tree.structure(self._params), self._structure)
         self._key, self._state, self._choice, self.seen, self.legal = key, tuple(arrays), choice, obs, info.legal
         # nobody acts before the first step: what a picture shows then is the network at rest
         self._before = self._state, self.kernel_action({})
@@ -357,7 +386,9 @@ class Host:
         self.tape.keep(action)
         refuse_forked()
         self._before = self._state, action
-        assert self._advance is not None and self._state is not None  # as for the tape
+        assert self._state is not None  # as for the tape
+        if self._advance is None:
+            self._advance = step_program(self.sim.env, jax.tree.structure(self._params), self._structure)
         self._state, words = self._advance(self._given, self._state, action)
         self.reading = reading = self._advance.read(words)
         self.seen, self.legal = reading.obs, reading.info.legal

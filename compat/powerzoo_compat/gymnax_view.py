@@ -11,12 +11,13 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+from dataclasses import dataclass
 from typing import Any, Literal
 
 import jax
 import jax.numpy as jnp
 from flax import struct
-from jax import Array
+from jax import Array, lax
 
 from powerzoo_jax.base.errors import missing_extra, unknown
 
@@ -27,7 +28,7 @@ except ImportError as err:
     raise ImportError(missing_extra("The view for gymnax", "gymnax", "gymnax")) from err
 
 from powerzoo_jax.base.tree import where_done
-from powerzoo_jax.envs.core import Sim
+from powerzoo_jax.envs.core import Sim, as_array, taken
 
 APIS = ("six", "five")
 AGENTS = ("flat", "shared")
@@ -43,10 +44,84 @@ class GymnaxParams:
 
 @struct.dataclass(kw_only=True)
 class GymnaxState:
-    """State of the task; time: () int32 steps since reset."""
+    """State of a lane.
+
+    task:        pytree    state of the task
+    time:        () int32  steps since reset
+    terminated:  () bool   the power flow has failed
+    """
 
     task: Any
     time: Array
+    terminated: Array
+
+
+@dataclass(frozen=True)
+class Transitions:
+    """What the programs of a view depend on beside its arrays; views of equal settings share their programs.
+
+    agents, levels, api:  see `GymnaxEnv`
+    gradients:            let gradients pass from one step to the next
+    """
+
+    env: Any
+    api: str
+    agents: str
+    levels: int | None
+    gradients: bool = False
+
+    def seen(self, obs: Array) -> Array:
+        """Observations (A, O) as the view shows them."""
+        return obs if self.agents == "shared" else obs.reshape(-1)
+
+    def begin(self, key: Array, params: GymnaxParams) -> tuple[Array, GymnaxState]:
+        """Begin an episode: (obs, state)."""
+        inner, obs = self.env.init(key, params.task)
+        start = GymnaxState(task=inner, time=jnp.zeros((), jnp.int32), terminated=jnp.zeros((), bool))
+        return self.seen(obs), start
+
+    def advance(self, key: Array, state: GymnaxState, action: Any, params: GymnaxParams) -> tuple[Any, ...]:
+        """One step without restart or time limit: (obs, state, reward, terminated, info)."""
+        out = self.env.step(dataclasses.replace(state.task, key=key), self._kernel(action, params), params.task)
+        over = out.info.terminated
+        new = GymnaxState(task=out.state, time=state.time + 1, terminated=over)
+        obs, new = (self.seen(out.obs), new) if self.gradients else lax.stop_gradient((self.seen(out.obs), new))
+        reward = out.reward if self.agents == "shared" else jnp.mean(out.reward)
+        return obs, new, reward, over, {"cost": out.cost, "discount": jnp.where(over, 0.0, 1.0)}
+
+    def _kernel(self, action: Any, params: GymnaxParams) -> Array:
+        """The action as (A, U). Raises ValueError for a wrong shape, TypeError for what is no array of numbers."""
+        action, dims = as_array(action), self.env.dims
+        if self.levels is not None:
+            action = 2 * action / (self.levels - 1) - 1
+        shape = (dims.agent, dims.act)
+        takes = shape if self.agents == "shared" else (dims.agent * dims.act,)
+        if self.levels is not None:
+            takes = takes[:-1]
+        if action.shape not in (takes, shape):
+            raise ValueError(f"action: expected {takes}, got {action.shape}. Lanes are mapped by jax.vmap(env.step).")
+        return taken(self.env, params.task, action.reshape(shape))
+
+
+@functools.partial(jax.jit, static_argnums=0)
+def open_lane(settings: Transitions, key: Array, params: GymnaxParams) -> tuple[Array, GymnaxState]:
+    """Begin an episode: (obs, state)."""
+    return settings.begin(key, params)
+
+
+@functools.partial(jax.jit, static_argnums=0)
+def step_lane(settings: Transitions, key: Array, state: GymnaxState, action: Array, params: GymnaxParams) -> Any:
+    """One step; an ended episode is followed by the first observation of the next."""
+    key_step, key_reset = jax.random.split(key)
+    last, new, reward, terminated, info = settings.advance(key_step, state, action, params)
+    truncated = (new.time >= params.max_steps_in_episode) & ~terminated
+    done = terminated | truncated
+    obs, new = where_done(done, settings.begin(key_reset, params), (last, new))
+    info = {**info, "terminated": terminated, "truncated": truncated, "final_observation": last}
+    terminated, truncated, done = (jnp.broadcast_to(x, reward.shape) for x in (terminated, truncated, done))
+    if settings.api == "five":
+        return obs, new, reward, done, info
+    return obs, new, reward, terminated, truncated, info
 
 
 class GymnaxEnv(Environment):  # type: ignore[misc]
@@ -56,8 +131,11 @@ class GymnaxEnv(Environment):  # type: ignore[misc]
     `agents` "flat" puts the observations, and the actions, of all agents in one vector, with the team mean as reward;
     "shared" keeps the agents as a leading axis, also of rewards and flags, for one policy that all agents share.
     `levels` takes one of as many values from -1 to 1 as the action of an agent with one entry.
-    An ended lane starts anew in the same step; infos hold "final_observation", "cost" (C,) and "truncated".
+    An ended lane starts anew in the same step; infos hold "final_observation", "cost" (C,) and "truncated". Gradients
+    pass from step to step in `with_transition_gradients()`, as gymnax has it.
     """
+
+    _supports_transition_gradients = True
 
     def __init__(
         self,
@@ -90,39 +168,37 @@ class GymnaxEnv(Environment):  # type: ignore[misc]
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self.name}, api={self.api!r}, agents={self.agents!r})"
 
-    def reset_env(self, key: Array, params: GymnaxParams) -> tuple[Array, GymnaxState]:
+    @property
+    def _settings(self) -> Transitions:
+        return Transitions(self.env, self.api, self.agents, self.levels, self._transition_gradients_enabled)
+
+    def reset(self, key: Array, params: GymnaxParams | None = None) -> tuple[Array, GymnaxState]:
         """Begin an episode: (obs, state)."""
-        inner, obs = self.env.init(key, params.task)
-        return self._seen(obs), GymnaxState(task=inner, time=jnp.zeros((), jnp.int32))
+        return open_lane(self._settings, key, self._params if params is None else params)
+
+    def reset_env(self, key: Array, params: GymnaxParams) -> tuple[Array, GymnaxState]:
+        """The same, inside a program of the caller's."""
+        return self._settings.begin(key, params)
+
+    def step(self, key: Array, state: GymnaxState, action: Array, params: GymnaxParams | None = None) -> Any:
+        """One step; an ended episode is followed by the first observation of the next.
+
+        Raises ValueError for an action of a wrong shape, TypeError for one that is no array of numbers.
+        """
+        return step_lane(self._settings, key, state, action, self._params if params is None else params)
 
     def step_env(
         self, key: Array, state: GymnaxState, action: Array, params: GymnaxParams
     ) -> tuple[Array, GymnaxState, Array, Array, dict[str, Any]]:
         """One step without restart or time limit: (obs, state, reward, terminated, info)."""
-        dims = self.env.dims
-        inner = dataclasses.replace(state.task, key=key)
-        if self.levels is not None:
-            action = 2 * jnp.asarray(action) / (self.levels - 1) - 1
-        out = self.env.step(inner, jnp.reshape(action, (dims.agent, dims.act)), params.task)
-        info = {"cost": out.cost, "discount": jnp.where(out.info.terminated, 0.0, 1.0)}
-        new = GymnaxState(task=out.state, time=state.time + 1)
-        reward = out.reward if self.agents == "shared" else jnp.mean(out.reward)
-        return self._seen(out.obs), new, reward, out.info.terminated, info
+        found: tuple[Array, GymnaxState, Array, Array, dict[str, Any]]
+        found = self._settings.advance(key, state, action, params)
+        return found
 
-    @functools.partial(jax.jit, static_argnames=("self",))
-    def step(self, key: Array, state: GymnaxState, action: Array, params: GymnaxParams | None = None) -> Any:
-        """One step; an ended episode is followed by the first observation of the next."""
-        params = self._params if params is None else params
-        key_step, key_reset = jax.random.split(key)
-        last, new, reward, terminated, info = self.step_env(key_step, state, action, params)
-        truncated = self.is_truncated(new, params) & ~terminated
-        done = terminated | truncated
-        obs, new = where_done(done, self.reset_env(key_reset, params), (last, new))
-        info = {**info, "terminated": terminated, "truncated": truncated, "final_observation": last}
-        terminated, truncated, done = (jnp.broadcast_to(x, reward.shape) for x in (terminated, truncated, done))
-        if self.api == "five":
-            return obs, new, reward, done, info
-        return obs, new, reward, terminated, truncated, info
+    def is_terminated(self, state: GymnaxState, params: GymnaxParams) -> Array:
+        """True where the power flow has failed."""
+        del params
+        return state.terminated
 
     def action_space(self, params: GymnaxParams | None = None) -> Box | Discrete:
         """[-1, 1] for every entry, or the levels of one agent."""
@@ -134,11 +210,8 @@ class GymnaxEnv(Environment):  # type: ignore[misc]
     def observation_space(self, params: GymnaxParams | None = None) -> Box:
         """Declared bounds of the observation."""
         box = self.env.spaces((self._params if params is None else params).task)[0]
-        low, high = (self._seen(jnp.asarray(x)) for x in (box.low, box.high))
+        low, high = (self._settings.seen(jnp.asarray(x)) for x in (box.low, box.high))
         return Box(low, high, low.shape)
-
-    def _seen(self, obs: Array) -> Array:
-        return obs if self.agents == "shared" else obs.reshape(-1)
 
 
 def to_gymnax(

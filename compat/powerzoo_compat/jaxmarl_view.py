@@ -11,7 +11,6 @@ Example:
 from __future__ import annotations
 
 import dataclasses
-import functools
 import re
 from collections.abc import Mapping
 from typing import Any
@@ -22,7 +21,7 @@ import numpy as np
 from flax import struct
 from jax import Array
 
-from powerzoo_jax.base.errors import missing_extra
+from powerzoo_jax.base.errors import missing_extra, unknown
 
 try:
     from jaxmarl.environments.multi_agent_env import MultiAgentEnv
@@ -31,7 +30,7 @@ except ImportError as err:
     raise ImportError(missing_extra("The view for JaxMARL", "jaxmarl", "jaxmarl")) from err
 
 from powerzoo_jax.base.tree import where_done
-from powerzoo_jax.envs.core import Sim
+from powerzoo_jax.envs.core import Sim, as_array
 from powerzoo_jax.tasks import make
 
 ALL = "__all__"
@@ -94,62 +93,100 @@ class TaskJaxMARLEnv(MultiAgentEnv):  # type: ignore[misc]
             kinds.setdefault(NUMBER.sub("", agent), []).append(agent)
         return kinds
 
-    @functools.partial(jax.jit, static_argnums=0)
     def reset(self, key: Array) -> tuple[dict[str, Array], TaskState]:
         """Begin an episode: (observations, state)."""
-        task, obs = self.sim.init(key)
-        dims = self.sim.env.dims
-        state = TaskState(
-            task=task,
-            obs=obs,
-            legal=jnp.ones((dims.agent, dims.choice), bool),
-            done=jnp.zeros((), bool),
-            step=jnp.zeros((), jnp.int32),
-        )
+        state = open_lane(self.sim, key)
         return self.get_obs(state), state
 
-    @functools.partial(jax.jit, static_argnums=0)
     def step(
         self, key: Array, state: TaskState, actions: Mapping[str, Array], reset_state: TaskState | None = None
     ) -> tuple[dict[str, Array], TaskState, dict[str, Array], dict[str, Array], dict[str, Any]]:
-        """One step; an ended episode is followed by a new one, or by `reset_state`."""
+        """One step; an ended episode is followed by a new one, or by `reset_state`.
+
+        Raises KeyError for a missing or an unknown agent, ValueError for an action of a wrong shape.
+        """
         key, key_reset = jax.random.split(key)
-        obs, after, rewards, dones, infos = self.step_env(key, state, actions)
-        begun = self.reset(key_reset)[1] if reset_state is None else reset_state
-        if self.extra_infos:
-            infos = {**infos, "final_observation": obs}
-        state = where_done(dones[ALL], begun, after)
-        return self.get_obs(state), state, rewards, dones, infos
+        rows = self._rows(actions)
+        last, new, reward, cost, ends = step_lane(self.sim, key, key_reset, state, rows, reset_state)
+        return self._told(new, last, reward, cost, ends)
 
     def step_env(
         self, key: Array, state: TaskState, actions: Mapping[str, Array]
     ) -> tuple[dict[str, Array], TaskState, dict[str, Array], dict[str, Array], dict[str, Any]]:
         """One step without restart."""
-        rows = [self._row(actions[agent]) for agent in self.agents]
-        out = self.sim.step(dataclasses.replace(state.task, key=key), jnp.stack(rows))
-        done = out.info.terminated | out.info.truncated
-        after = TaskState(task=out.state, obs=out.obs, legal=out.info.legal, done=done, step=state.step + 1)
-        rewards = {agent: out.reward[a] for a, agent in enumerate(self.agents)}
+        new, reward, cost, ends = _advance(self.sim, key, state, self._rows(actions))
+        return self._told(new, None, reward, cost, ends)
+
+    def _told(self, new: TaskState, last: Array | None, reward: Array, cost: Array, ends: tuple[Array, Array]) -> Any:
+        """(observations, state, rewards, dones, infos); `last` (A, O) are the observations before a restart."""
+        rewards = {agent: reward[a] for a, agent in enumerate(self.agents)}
         infos: dict[str, Any] = {}
         if self.extra_infos:
-            infos = {"cost": out.cost, "terminated": out.info.terminated, "truncated": out.info.truncated}
-        return self.get_obs(after), after, rewards, dict.fromkeys((*self.agents, ALL), done), infos
+            infos = {"cost": cost, "terminated": ends[0], "truncated": ends[1]}
+            if last is not None:
+                infos["final_observation"] = dict(zip(self.agents, last, strict=True))
+        dones = dict.fromkeys((*self.agents, ALL), ends[0] | ends[1])
+        return self.get_obs(new), new, rewards, dones, infos
 
     def get_obs(self, state: TaskState) -> dict[str, Array]:
         """Observations by agent, (O,) each."""
         return {agent: state.obs[a] for a, agent in enumerate(self.agents)}
 
-    @functools.partial(jax.jit, static_argnums=0)
     def get_avail_actions(self, state: TaskState) -> dict[str, Array]:
         """Masks by agent: legal discrete choices (M,), or every entry of a continuous action (U,)."""
         if state.legal.shape[-1]:
             return {agent: state.legal[a] for a, agent in enumerate(self.agents)}
         return {agent: jnp.ones(width, bool) for agent, width in zip(self.agents, self.widths, strict=True)}
 
-    def _row(self, action: Array) -> Array:
-        """An agent's action (U_a,) as a row (U,) of the kernel's."""
-        flat = jnp.ravel(action)
-        return jnp.pad(flat, (0, self.sim.env.dims.act - flat.shape[0]))
+    def _rows(self, actions: Mapping[str, Array]) -> Array:
+        """Actions by agent, (U_a,) each, as (A, U)."""
+        for name in (*self.agents, *actions):
+            if name not in actions or name not in self.agents:
+                raise KeyError(unknown("agent", name, self.agents if name in actions else tuple(actions)))
+        width, rows = self.sim.env.dims.act, []
+        for agent, own in zip(self.agents, self.widths, strict=True):
+            row = as_array(actions[agent])
+            if row.shape not in ((own,), ()) or (row.shape == () and own != 1):
+                raise ValueError(
+                    f"action of {agent!r}: expected {(own,)}, got {row.shape}. Lanes are mapped by jax.vmap(env.step)."
+                )
+            rows.append(jnp.pad(jnp.ravel(row), (0, width - own)))
+        return jnp.stack(rows)
+
+
+@jax.jit
+def open_lane(sim: Sim, key: Array) -> TaskState:
+    """Begin an episode."""
+    task, obs = sim.init(key)
+    dims = sim.env.dims
+    return TaskState(
+        task=task,
+        obs=obs,
+        legal=jnp.ones((dims.agent, dims.choice), bool),
+        done=jnp.zeros((), bool),
+        step=jnp.zeros((), jnp.int32),
+    )
+
+
+@jax.jit
+def step_lane(
+    sim: Sim, key: Array, key_reset: Array, state: TaskState, action: Array, reset_state: TaskState | None
+) -> tuple[Array, TaskState, Array, Array, tuple[Array, Array]]:
+    """One step, and a restart where it ends: (last obs (A, O), state, reward (A,), cost (C,), (terminated, truncated))."""
+    after, reward, cost, ends = _advance(sim, key, state, action)
+    begun = open_lane(sim, key_reset) if reset_state is None else reset_state
+    return after.obs, where_done(after.done, begun, after), reward, cost, ends
+
+
+@jax.jit
+def _advance(
+    sim: Sim, key: Array, state: TaskState, action: Array
+) -> tuple[TaskState, Array, Array, tuple[Array, Array]]:
+    """One step: (state, reward (A,), cost (C,), (terminated, truncated))."""
+    out = sim.step(dataclasses.replace(state.task, key=key), action)
+    ends = out.info.terminated, out.info.truncated
+    after = TaskState(task=out.state, obs=out.obs, legal=out.info.legal, done=ends[0] | ends[1], step=state.step + 1)
+    return after, out.reward, out.cost, ends
 
 
 def to_jaxmarl(sim: Sim, *, extra_infos: bool = True) -> TaskJaxMARLEnv:

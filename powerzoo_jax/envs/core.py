@@ -95,7 +95,7 @@ class Sim:
             raise TypeError(
                 "step takes the state alone. Write state, obs = sim.init(key), then sim.step(state, action)."
             )
-        return self.env.step(state, _taken(self, as_array(action)), self.params)
+        return self.env.step(state, taken(self.env, self.params, action), self.params)
 
     def spaces(self) -> tuple[Box, Space]:
         """Observation and action space of the kernel, agent axis in front (NumPy bounds)."""
@@ -135,9 +135,14 @@ def as_array(action: Any) -> Array:
         ) from err
 
 
-def _taken(sim: Sim, action: Array) -> Array:
-    """The action in the dtype of the simulation; a wrong shape is refused before it broadcasts into a step."""
-    dims, space = sim.env.dims, sim.spaces()[1]
+def taken(env: Any, params: Any, action: Any) -> Array:
+    """The action (A, U) in the dtype of the simulation; a wrong shape is refused before it broadcasts into a step.
+
+    For views that call `env.step` themselves: its own argument is not looked at.
+    Raises TypeError and ValueError as `Sim.step` does.
+    """
+    action = as_array(action)
+    dims, space = env.dims, env.spaces(params)[1]
     expected = (dims.agent, dims.act)
     if action.shape != expected:
         raise ValueError(

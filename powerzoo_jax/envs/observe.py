@@ -9,8 +9,10 @@ No other place repeats a name, a unit or a bound.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Iterable, Sequence
+import sys
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from types import FunctionType, SimpleNamespace
 from typing import Any, NamedTuple
 
 import jax.numpy as jnp
@@ -125,6 +127,40 @@ def unit_block(
 def table(blocks: Iterable[FieldBlock]) -> FieldTable:
     """Build a table, leaving out empty blocks."""
     return FieldTable(tuple(b for b in blocks if b.names))
+
+
+def name_values(module: str) -> None:
+    """Give the nameless functions in the field tables of a module names by which pickles find them.
+
+    Tables are static, and programs are shared where their functions are the same ones: a copy must not have others.
+    To be called once, after the last table of the module, which is given by its `__name__`.
+    """
+    home = sys.modules[module]
+    home.VALUES = values = SimpleNamespace()  # type: ignore[attr-defined]
+    for name, function in _functions(tuple(vars(home).items())):
+        if function.__module__ == module and "<" in function.__qualname__:  # as Python calls lambdas and inner ones
+            names = itertools.chain([name], (f"{name}_{k}" for k in itertools.count(2)))
+            free = next(x for x in names if not hasattr(values, x))
+            function.__name__, function.__qualname__ = free, f"VALUES.{free}"
+            setattr(values, free, function)
+
+
+def _functions(value: Any, name: str = "") -> Iterator[tuple[str, FunctionType]]:
+    """Functions in tuples of tables, and what they close over, each with the name of its field."""
+    if isinstance(value, FunctionType):
+        yield name, value
+        for cell in value.__closure__ or ():
+            yield from _functions(cell.cell_contents, name)
+    elif isinstance(value, Field):
+        yield from _functions(value.value, value.name)
+    elif isinstance(value, FieldBlock):
+        names = value.names if isinstance(value.value, tuple) else itertools.repeat(value.key)
+        own = value.value if isinstance(value.value, tuple) else (value.value,)
+        for field, function in zip(names, own, strict=False):
+            yield from _functions(function, field)
+    elif isinstance(value, tuple):
+        for inner in value:
+            yield from _functions(inner, name)
 
 
 @struct.dataclass

@@ -7,7 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from gymnax.environments import environment, spaces
-from powerzoo_compat.gymnax_view import to_gymnax
+from powerzoo_compat.gymnax_view import step_lane, to_gymnax
 
 import powerzoo_jax
 
@@ -117,3 +117,53 @@ def test_levels_are_values_of_the_box():
         to_gymnax(powerzoo_jax.make("marl_der_arbitrage"), levels=3)
     with pytest.raises(ValueError, match="at least 2"):
         to_gymnax(one, levels=1)
+
+
+def test_views_of_one_task_share_a_program_and_keep_their_own_data():
+    """Each view compiled for itself and kept its program: 5 MB each. Equal settings must not mix up splits."""
+    sims = [powerzoo_jax.make("battery_arbitrage", split=split, max_steps=SHORT) for split in ("train", "test")]
+    views = [to_gymnax(sim)[0] for sim in (*sims, *sims)]
+    key, action = jax.random.key(5), jnp.zeros(1)
+    obs = [view.reset(key)[0] for view in views]
+    assert not np.allclose(obs[0], obs[1])
+    before = step_lane._cache_size()
+    for view, seen in zip(views, obs, strict=True):
+        _, state = view.reset(key)
+        view.step(key, state, action)
+        np.testing.assert_array_equal(seen, view.reset(key)[0])
+    assert step_lane._cache_size() <= before + 1
+
+
+def test_gradients_pass_from_step_to_step_where_they_are_asked_for():
+    env, params = to_gymnax(powerzoo_jax.make("battery_arbitrage", max_steps=SHORT))
+
+    def later(action, view):
+        """Reward of a discharge after an action: what is stored by then limits it."""
+        _, state = view.reset(jax.random.key(0), params)
+        _, state, *_ = view.step(jax.random.key(1), state, action, params)
+        return view.step(jax.random.key(2), state, jnp.zeros(1), params)[1].task.storage.soc.sum()
+
+    kept, cut = (jax.grad(later)(jnp.full(1, -0.5), view) for view in (env.with_transition_gradients(), env))
+    assert float(kept[0]) != 0 and float(cut[0]) == 0
+
+
+def test_a_lane_tells_whether_its_power_flow_has_failed(sim):
+    env, params = to_gymnax(sim)
+    _, state = env.reset(jax.random.key(0), params)
+    assert not bool(env.is_terminated(state, params)) and float(env.discount(state, params)) == 1.0
+    failed = state.replace(terminated=jnp.ones((), bool))
+    assert bool(env.is_terminated(failed, params)) and float(env.discount(failed, params)) == 0.0
+
+
+def test_actions_of_other_types_are_taken_and_other_shapes_refused():
+    """A float64 action widened the state, so that a scan under x64 refused its carry."""
+    env, params = to_gymnax(powerzoo_jax.make("battery_arbitrage", max_steps=SHORT))
+    with jax.enable_x64(True):
+        begin = env.reset(jax.random.key(0), params)[1]
+        keys = jax.random.split(jax.random.key(1), 3)
+        last, _ = jax.lax.scan(
+            lambda state, key: (env.step(key, state, jnp.full(1, 0.3, jnp.float64), params)[1], None), begin, keys
+        )
+        assert [x.dtype for x in jax.tree.leaves(last)] == [x.dtype for x in jax.tree.leaves(begin)]
+    with pytest.raises(ValueError, match=r"expected \(1,\), got \(2,\)"):
+        env.step(jax.random.key(0), env.reset(jax.random.key(0), params)[1], jnp.zeros(2), params)

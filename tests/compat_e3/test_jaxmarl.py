@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from jaxmarl.environments.multi_agent_env import MultiAgentEnv
 from jaxmarl.environments.spaces import Box
-from powerzoo_compat.jaxmarl_view import ALL, TaskState, parallel_env, to_jaxmarl
+from powerzoo_compat.jaxmarl_view import ALL, TaskState, parallel_env, step_lane, to_jaxmarl
 
 import powerzoo_jax
 from powerzoo_jax.tasks import get_spec, list_tasks
@@ -107,3 +107,27 @@ def test_masks_are_each_agents_own_row_of_the_kernels():
 def test_a_task_with_one_agent_is_sent_to_gymnax():
     with pytest.raises(ValueError, match="to_gymnax"):
         to_jaxmarl(powerzoo_jax.make("battery_arbitrage"))
+
+
+def test_views_of_one_task_share_a_program_and_keep_their_own_data():
+    """Each view compiled for a second and kept 43 MB."""
+    sims = [powerzoo_jax.make("marl_der_arbitrage", split=split, max_steps=4) for split in ("train", "test")]
+    key, start = jax.random.key(5), []
+    before = step_lane._cache_size()
+    for sim in (*sims, *sims, *sims):
+        view = to_jaxmarl(sim)
+        obs, state = view.reset(key)
+        view.step(key, state, {agent: jnp.zeros(1) for agent in view.agents})
+        start.append(obs[view.agents[0]])
+    assert step_lane._cache_size() <= before + 2  # one a split, whose name is part of a task
+    assert not np.allclose(start[0], start[1])
+    np.testing.assert_array_equal(start[1], start[5])
+
+
+def test_wrong_agents_and_shapes_are_named(env):
+    _, state = env.reset(jax.random.key(0))
+    actions = {agent: jnp.zeros(width) for agent, width in zip(env.agents, env.widths, strict=True)}
+    with pytest.raises(KeyError, match=env.agents[0]):
+        env.step(jax.random.key(1), state, {k: v for k, v in actions.items() if k != env.agents[0]})
+    with pytest.raises(ValueError, match="expected"):
+        env.step(jax.random.key(1), state, {**actions, env.agents[0]: jnp.zeros(7)})

@@ -19,7 +19,7 @@ from powerzoo_jax.devices import at_devices, bus_injection, vehicle
 from powerzoo_jax.devices.fleet import Layout, joined, power
 from powerzoo_jax.devices.protocol import COS, SIN, SeenUnits
 from powerzoo_jax.devices.registry import KINDS
-from powerzoo_jax.envs.observe import FieldBlock, FieldTable, Scene, block, table, unit_block
+from powerzoo_jax.envs.observe import FieldBlock, FieldTable, Scene, block, name_values, table, unit_block
 from powerzoo_jax.envs.series import PRICE, SIGNAL, LoadColumns
 
 TARGET_SOC = 0.5  # where a battery that no task asks more of would rest
@@ -209,6 +209,7 @@ NETWORK = (
     ("node", Field("p_load_norm", "pu", -5, 5, lambda scene: _net_load(scene, 0))),
     ("node", Field("q_load_norm", "pu", -5, 5, lambda scene: _net_load(scene, 1))),
 )
+name_values(__name__)
 PHASE_BOUND = 20  # of all of them on an unbalanced feeder, whose base power is that of one phase
 
 

@@ -28,7 +28,7 @@ from powerzoo_jax.devices.fleet import FleetResult
 from powerzoo_jax.envs.core import EnvParams, GridEnv, end_flags, unless_settled
 from powerzoo_jax.envs.feeder.env import DistributionEnv
 from powerzoo_jax.envs.feeder.types import DistributionInfo, DistributionParams, DistributionState
-from powerzoo_jax.envs.observe import FieldTable, block, field_block, observe, table
+from powerzoo_jax.envs.observe import FieldTable, block, field_block, name_values, observe, table
 from powerzoo_jax.envs.series import FACTOR, Draw, EpisodeStarts, step_row
 from powerzoo_jax.envs.transmission.units import (
     LOAD_SCALE,
@@ -256,6 +256,7 @@ OF_BATTERIES = field_block(
         jnp.stack([own.value(scene) for own in BATTERY], axis=-1).reshape(-1, len(BATTERY)), ((scene.n_unit, 0), (0, 0))
     ),
 )
+name_values(__name__)
 
 
 def joint_fields(n_line: int) -> FieldTable:

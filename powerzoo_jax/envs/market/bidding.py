@@ -13,7 +13,7 @@ from jax import Array
 from powerzoo_jax.base import EnvState, Info
 from powerzoo_jax.base.spaces import Field
 from powerzoo_jax.envs.core import EnvParams, GridEnv, end_flags, in_range, unless_settled
-from powerzoo_jax.envs.observe import FieldBlock, FieldTable, Scene, field_block, observe, table
+from powerzoo_jax.envs.observe import FieldBlock, FieldTable, Scene, field_block, name_values, observe, table
 from powerzoo_jax.envs.series import (
     COS,
     FACTOR,
@@ -144,6 +144,7 @@ OWN = (
 )
 CLOCK = FieldBlock("clock", ("time_sin", "time_cos"), LOW, HIGH, "1", lambda scene: scene.row[SIN : COS + 1])
 PAST_PRICES = FieldBlock("prices", (), LOW, HIGH, "1", lambda scene: scene.state.prices / scene.params.price_scale)
+name_values(__name__)
 
 
 def market_fields(history: int = HISTORY) -> FieldTable:

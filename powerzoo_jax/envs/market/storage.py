@@ -17,7 +17,7 @@ from powerzoo_jax.devices.protocol import Delivery
 from powerzoo_jax.envs import constraint as objective
 from powerzoo_jax.envs.core import EnvParams, GridEnv, end_flags, unless_settled
 from powerzoo_jax.envs.market.bidding import cleared_excess, cleared_status
-from powerzoo_jax.envs.observe import Scene, block, observe, table
+from powerzoo_jax.envs.observe import Scene, block, name_values, observe, table
 from powerzoo_jax.envs.series import (
     CLOCK,
     FACTOR,
@@ -126,6 +126,7 @@ DEMAND = block(
 OFFER = block("mean_offer_norm", "1", -5, 100, lambda scene: (scene.mean_offer / scene.params.price_scale)[None])
 FIELDS = table([SOC, PRICE, CLOCK, DEMAND])
 FIELDS_WITH_OFFER = table([*FIELDS.blocks, OFFER])
+name_values(__name__)
 
 
 class Bid(NamedTuple):

@@ -37,7 +37,7 @@ from powerzoo_jax.devices.facility import QueueSizes
 from powerzoo_jax.devices.jobs import Jobs
 from powerzoo_jax.envs import constraint as objective
 from powerzoo_jax.envs.core import EnvParams, GridEnv
-from powerzoo_jax.envs.observe import FieldBlock, Scene, block, field_block, observe, table
+from powerzoo_jax.envs.observe import FieldBlock, Scene, block, field_block, name_values, observe, table
 from powerzoo_jax.envs.series import Draw, EpisodeStarts
 from powerzoo_jax.powerflow import Status
 
@@ -207,6 +207,7 @@ FIELDS = table(
         FieldBlock("clock", ("time_sin", "time_cos"), -1, 1, "1", lambda scene: scene.row[SIN : COS + 1]),
     ]
 )
+name_values(__name__)
 
 
 class MicrogridSetpoints(NamedTuple):

@@ -27,7 +27,7 @@ from powerzoo_jax.base.numerics import anywhere
 from powerzoo_jax.base.tree import where_done
 from powerzoo_jax.envs.constraint import N_MINUS_1, outage_excess
 from powerzoo_jax.envs.core import GridEnv, end_flags, unless_settled
-from powerzoo_jax.envs.observe import FieldBlock, FieldTable, Scene, observe, table
+from powerzoo_jax.envs.observe import FieldBlock, FieldTable, Scene, name_values, observe, table
 from powerzoo_jax.envs.series import CLOCK, FACTOR, Draw, current_row, remaining_load
 from powerzoo_jax.envs.transmission import flow as solve
 from powerzoo_jax.envs.transmission.flow import Plan, Setpoints, SolvedNetwork
@@ -60,6 +60,7 @@ OUTPUTS = FieldBlock(
     lambda scene: scene.state.seen.p_mw / jnp.where(scene.params.rules.p_max_mw > 0, scene.params.rules.p_max_mw, 1),
 )
 SWITCHES = FieldBlock("switch", (), 0, 1, "1", lambda scene: scene.state.closed.astype(scene.row.dtype))
+name_values(__name__)
 
 
 def network_blocks(n_line: int, bus_ids: Sequence[int], n_unit: int) -> list[FieldBlock]:

@@ -13,7 +13,7 @@ from powerzoo_jax.base.numerics import matmul
 from powerzoo_jax.base.spaces import Field
 from powerzoo_jax.envs.constraint import N_MINUS_1, outage_excess
 from powerzoo_jax.envs.core import GridEnv, in_range
-from powerzoo_jax.envs.observe import FieldBlock, FieldTable, Scene, block, field_block, observe, table
+from powerzoo_jax.envs.observe import FieldBlock, FieldTable, Scene, block, field_block, name_values, observe, table
 from powerzoo_jax.envs.series import Draw, current_row
 from powerzoo_jax.envs.transmission.units_types import TransmissionInfo, TransmissionParams, TransmissionState
 from powerzoo_jax.opf.allocate import Allocation, allocate_by_weight, balance_by_slack, score_weights
@@ -124,6 +124,7 @@ TIME = field_block(
 )
 FORECAST = FieldBlock("forecast", (), 0, LOAD_SCALE, "1", lambda scene: scene.row[1:])
 COMMITMENT = FieldBlock("commitment", (), 0, 1, "1", lambda scene: scene.state.units.on.astype(scene.row.dtype))
+name_values(__name__)
 
 
 def line_use(n_line: int) -> FieldBlock:
