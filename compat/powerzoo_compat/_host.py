@@ -473,6 +473,18 @@ class Host:
         return low, high
 
 
+def of_one_agent(sim: Sim) -> Sim:
+    """The task itself; ValueError where it has several agents, of which a view for one would move the first alone."""
+    count, task = len(sim.spec.agents), sim.spec.id
+    if count > 1:
+        raise ValueError(
+            f"{task} has {count} agents, and this view acts for one. Use powerzoo.make_task_env({task!r}, "
+            f"framework='pettingzoo'), in batches powerzoo_compat.jaxmarl_view.parallel_env({task!r}), or join them: "
+            f"powerzoo_compat.discrete_view.make_discrete_env({task!r}), gymnasium.make of its id in PowerZoo/."
+        )
+    return sim
+
+
 def checked_values(action: Any, space: gymnasium.Space[Any]) -> np.ndarray:
     """Action of the shape of a space as float32: arrays of any real numbers, NumPy scalars, and lists of them.
 

@@ -172,7 +172,7 @@ def open_lane(sim: Sim, key: Array) -> TaskState:
 def step_lane(
     sim: Sim, key: Array, key_reset: Array, state: TaskState, action: Array, reset_state: TaskState | None
 ) -> tuple[Array, TaskState, Array, Array, tuple[Array, Array]]:
-    """One step, and a restart where it ends: (last obs (A, O), state, reward (A,), cost (C,), (terminated, truncated))."""
+    """One step, and a restart where it ends: (last obs (A, O), state, reward (A,), cost (C,), ends)."""
     after, reward, cost, ends = _advance(sim, key, state, action)
     begun = open_lane(sim, key_reset) if reset_state is None else reset_state
     return after.obs, where_done(after.done, begun, after), reward, cost, ends

@@ -140,3 +140,8 @@ def test_the_last_observation_of_an_episode_is_kept():
         assert bool(ends[0]) == (step == 4) and rewards[0] == pytest.approx(last[1], abs=1e-6)
     np.testing.assert_allclose(infos[0]["terminal_observation"], last[0], atol=1e-5)
     assert infos[0]["TimeLimit.truncated"] is True and not np.allclose(obs[0], last[0])
+
+
+def test_a_task_of_several_agents_is_refused():
+    with pytest.raises(ValueError, match="marl_der_arbitrage has 3 agents"):
+        make_sb3_env("marl_der_arbitrage", 2)

@@ -7,7 +7,7 @@ from typing import Any, ClassVar
 import gymnasium
 import numpy as np
 
-from powerzoo_compat._host import Host
+from powerzoo_compat._host import Host, of_one_agent
 from powerzoo_compat.powerzoo_api.envs.base import BaseEnv, fresh
 from powerzoo_compat.powerzoo_api.envs.episode import EpisodeOwner
 from powerzoo_compat.powerzoo_api.envs.render import RENDER_MODES
@@ -23,12 +23,13 @@ class SingleAgentEnv(EpisodeOwner, BaseEnv):
                    "rgb_array" (extra `viz`)
 
     Horizon ends are `truncated`; `terminated` tells that the power flow failed. The env never resets itself.
+    Raises ValueError for a task of several agents.
     """
 
     metadata: ClassVar[dict[str, Any]] = {"render_modes": list(RENDER_MODES), "render_fps": 2}  # type: ignore[misc]
 
     def __init__(self, sim: Sim, *, unit_actions: bool = False, render_mode: str | None = None) -> None:
-        self._own(Host(sim, unit_actions=unit_actions))
+        self._own(Host(of_one_agent(sim), unit_actions=unit_actions))
         super().__init__(self._host.minutes, render_mode)
         self.observation_space = self._host.observation_box()
         self.action_space = self._host.boxes[0]

@@ -15,7 +15,7 @@ from gymnasium.vector.utils import batch_space
 from jax import Array
 
 from powerzoo_compat._apart import make, refuse_forked
-from powerzoo_compat._host import Host, checked_values, seed_key, starting_at, to_unit
+from powerzoo_compat._host import Host, checked_values, of_one_agent, seed_key, starting_at, to_unit
 from powerzoo_compat._replay import ShowsEpisode
 from powerzoo_compat._seeds import checked_seed
 from powerzoo_compat._tape import EpisodeTape, Take
@@ -76,6 +76,7 @@ class TaskVectorEnv(ShowsEpisode, VectorEnv[np.ndarray, np.ndarray, np.ndarray])
     and "constraint_costs" (B, C) in the order of `constraint_names`.
 
     cost_thresholds:  budgets of the channels `selected_constraint_names()`, per episode
+    Raises ValueError for a task of several agents, no lanes, or an unknown mode.
     """
 
     metadata: ClassVar[dict[str, Any]] = {"render_modes": [], "autoreset_mode": AutoresetMode.NEXT_STEP}  # type: ignore[misc]
@@ -96,7 +97,7 @@ class TaskVectorEnv(ShowsEpisode, VectorEnv[np.ndarray, np.ndarray, np.ndarray])
         self._mode = _mode(autoreset_mode)
         self.metadata = {**type(self).metadata, "autoreset_mode": self._mode}  # type: ignore[misc]
         self.num_envs = num_envs
-        self._host = Host(sim, unit_actions=unit_actions)
+        self._host = Host(of_one_agent(sim), unit_actions=unit_actions)
         self.single_observation_space, self.single_action_space = self._host.observation_box(), self._host.boxes[0]
         self.observation_space = batch_space(self.single_observation_space, num_envs)
         self.action_space = batch_space(self.single_action_space, num_envs)
