@@ -72,6 +72,9 @@ class SafeVectorEnv(gymnasium.vector.VectorWrapper):
         """Advance every lane: (observations, rewards, costs, terminations, truncations, infos)."""
         obs, rewards, terminated, truncated, infos = self.env.step(actions)
         cost = np.stack([infos["costs"][name] for name in self.cost_names], axis=-1)
+        if "final_info" in infos:  # of lanes whose next episode has begun in this step
+            last = np.stack([infos["final_info"]["costs"][name] for name in self.cost_names], axis=-1)
+            cost = np.where(infos["_final_info"][:, None], last, cost)
         told = cost if self.vector_cost else (cost / self._scales).sum(-1).astype(cost.dtype)
         return obs, rewards, told, terminated, truncated, infos
 

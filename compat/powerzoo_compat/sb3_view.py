@@ -45,8 +45,16 @@ class TaskVecEnv(ShowsEpisode, VecEnv):
         self._next_seed: int | None = None
 
     def reset(self) -> np.ndarray:
-        """Begin an episode in every lane: observations (B, O)."""
-        obs, _ = self.envs.reset(seed=self._next_seed)
+        """Begin an episode in every lane: observations (B, O).
+
+        `set_options` gives the options of the next one, as those of the single environment.
+        Raises ValueError where they differ between lanes.
+        """
+        given = self._options[0]
+        if any(options != given for options in self._options):
+            raise ValueError(f"lanes start together: give all of them the same options, got {self._options}.")
+        obs, _ = self.envs.reset(seed=self._next_seed, options=given)
+        self._reset_options()
         self._next_seed = None  # a seed holds for one reset; the streams of the lanes go on after it
         self.reset_infos: list[dict[str, Any]] = [{} for _ in range(self.num_envs)]
         return obs
@@ -59,6 +67,8 @@ class TaskVecEnv(ShowsEpisode, VecEnv):
         """Advance every lane: observations (B, O), rewards (B,), ends (B,) and a dict a lane."""
         assert self._actions is not None
         obs, rewards, terminated, truncated, infos = self.envs.step(self._actions)
+        ended_obs = infos.get("final_obs")
+        infos = infos.get("final_info", infos)  # of the executed step, also where the next episode has begun
         costs, totals = (_by_lane(infos[name], self.num_envs) for name in ("costs", "episode_costs"))
         told = [
             {"cost": cost, "costs": costs[lane], "episode_costs": totals[lane], "constraint_costs": row.copy()}
@@ -66,7 +76,7 @@ class TaskVecEnv(ShowsEpisode, VecEnv):
         ]
         ends = terminated | truncated
         for lane in np.flatnonzero(ends):
-            told[lane]["terminal_observation"] = infos["final_obs"][lane]
+            told[lane]["terminal_observation"] = ended_obs[lane]
             told[lane]["TimeLimit.truncated"] = bool(truncated[lane] and not terminated[lane])
         return obs, rewards, ends, told
 

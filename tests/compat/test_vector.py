@@ -42,8 +42,56 @@ def test_the_batch_equals_the_loop_through_two_episodes(mode, env_id):
             np.testing.assert_array_equal(one[4]["_final_obs"], ended)
             for lane in np.flatnonzero(ended):
                 np.testing.assert_allclose(one[4]["final_obs"][lane], two[4]["final_obs"][lane], atol=SEEN)
-        running = ~(two[4]["cost"] == 0) if "cost" in two[4] else np.zeros(LANES, bool)
-        np.testing.assert_allclose(one[4]["cost"][running], two[4]["cost"][running], rtol=SAME, atol=SAME)
+        told = [(one[4], two[4])]
+        if mode == AutoresetMode.SAME_STEP and ended.any():
+            told.append((one[4]["final_info"], two[4]["final_info"]))
+        for native_info, loop_info in told:
+            np.testing.assert_allclose(native_info["cost"], loop_info["cost"], rtol=SAME, atol=SAME)
+            np.testing.assert_allclose(
+                native_info["costs"]["resource"], loop_info["costs"]["resource"], rtol=SAME, atol=SAME
+            )
+            totals = loop_info["episode_summary"]["costs"]["resource"]
+            np.testing.assert_allclose(native_info["episode_costs"]["resource"], totals, rtol=SAME, atol=SAME)
+
+
+def test_lanes_are_reset_one_by_one_as_gymnasium_does_it():
+    native, loop = both(AutoresetMode.DISABLED)
+    for envs in (native, loop):
+        envs.reset(seed=3)
+    rng = np.random.default_rng(1)
+    mask = np.array([False, True, False])
+    for k in range(SHORT):
+        actions = rng.uniform(-1, 1, native.action_space.shape).astype(np.float32)
+        if k == 2:
+            seen = [envs.reset(seed=[None, 8, None], options={"reset_mask": mask.copy()})[0] for envs in (native, loop)]
+            np.testing.assert_allclose(*seen, atol=SEEN)
+        one, two = native.step(actions), loop.step(actions)
+        for a, b in zip(one[:4], two[:4], strict=True):
+            np.testing.assert_allclose(a, b, rtol=SAME, atol=SEEN)
+    ended = one[2] | one[3]
+    np.testing.assert_array_equal(ended, ~mask)
+    for envs, error in ((native, RuntimeError), (loop, AssertionError)):
+        with pytest.raises(error):
+            envs.step(actions)
+    seen = [envs.reset(options={"reset_mask": ended.copy()})[0] for envs in (native, loop)]
+    np.testing.assert_allclose(*seen, atol=SEEN)
+    np.testing.assert_allclose(native.step(actions)[1], loop.step(actions)[1], rtol=SAME, atol=SAME)
+
+
+@pytest.mark.parametrize(
+    ("mask", "error", "words"),
+    [
+        ([True, False, True], TypeError, "NumPy array of booleans"),
+        (np.ones(LANES), TypeError, "NumPy array of booleans"),
+        (np.ones(2, bool), ValueError, r"shape \(2,\)"),
+        (np.zeros(LANES, bool), ValueError, "at least one"),
+    ],
+)
+def test_a_wrong_mask_is_named(mask, error, words):
+    native = gymnasium.make_vec(UNIT, LANES, max_steps=SHORT)
+    native.reset(seed=0)
+    with pytest.raises(error, match=words):
+        native.reset(options={"reset_mask": mask})
 
 
 def test_the_step_after_an_end_ignores_its_action():

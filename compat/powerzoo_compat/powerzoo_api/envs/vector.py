@@ -21,13 +21,13 @@ from powerzoo_compat._seeds import checked_seed
 from powerzoo_compat._tape import EpisodeTape, Take
 from powerzoo_compat.powerzoo_api.envs.base import fresh
 from powerzoo_compat.powerzoo_api.envs.episode import SEED_BOUND
-from powerzoo_compat.powerzoo_api.envs.info import copied
 from powerzoo_jax.base import Purpose, purpose_key
 from powerzoo_jax.base.errors import unknown
 from powerzoo_jax.base.tree import where_done
 from powerzoo_jax.envs.core import Sim
 from powerzoo_jax.envs.series import draw_episode
 
+RESET_MASK = "reset_mask"  # option of Gymnasium's vector environments
 MODES = (AutoresetMode.NEXT_STEP, AutoresetMode.SAME_STEP, AutoresetMode.DISABLED)
 
 
@@ -55,6 +55,22 @@ def restart_lanes(
 
 
 @functools.partial(jax.jit, static_argnums=0)
+def reopen_lanes(
+    env: Any,
+    params: Any,
+    keys: Array,
+    day: Array,
+    soc_low: Array,
+    soc_high: Array,
+    chosen: Array,
+    states: Any,
+    obs: Array,
+) -> Any:
+    """Start an episode in the lanes `chosen` (B,) and leave the others as they are: (states, obs (B, A, O))."""
+    return where_done(chosen, open_lanes(env, params, keys, day, soc_low, soc_high), (states, obs))
+
+
+@functools.partial(jax.jit, static_argnums=0)
 def step_lanes(env: Any, params: Any, states: Any, actions: Array) -> Any:
     """One step of every lane: (states, (obs, reward, cost, terminated, truncated))."""
     out = jax.vmap(lambda state, action: env.step(state, action, params))(states, actions)
@@ -67,8 +83,9 @@ class TaskVectorEnv(ShowsEpisode, VectorEnv[np.ndarray, np.ndarray, np.ndarray])
     sim:             the task, from `powerzoo_jax.make`
     num_envs:        lanes
     autoreset_mode:  NEXT_STEP (the step after an end ignores its action and returns the first observation of the next
-                     episode, reward 0), SAME_STEP (that observation comes at once, the last one as infos["final_obs"]),
-                     or DISABLED
+                     episode, reward 0), SAME_STEP (that observation comes at once, the last one as infos["final_obs"],
+                     with the infos of the step in infos["final_info"]), or DISABLED (the caller resets what has ended,
+                     options={"reset_mask": ended})
     unit_actions:    take actions in [-1, 1] instead of the box of the contract
 
     Lane i of `reset(seed=s)` is the environment of seed s + i. infos hold "cost" (B,), the sum of the channels with a
@@ -106,32 +123,40 @@ class TaskVectorEnv(ShowsEpisode, VectorEnv[np.ndarray, np.ndarray, np.ndarray])
         self.cost_thresholds = tuple(float(x) for x in np.asarray(sim.spec.cost_budget)[self._selected])
         self._used = np.zeros((num_envs, len(self.cost_thresholds)))  # of the budgets, since the episode began
         self._keys: Array | None = None
+        self._obs: Any = None  # (B, A, O) last observations
         self._states: Any = None
         self._ended = np.zeros(num_envs, bool)
         self._tape = EpisodeTape(sim.spec.horizon)
 
     def reset(
-        self, *, seed: int | Sequence[int] | None = None, options: dict[str, Any] | None = None
+        self, *, seed: int | Sequence[int | None] | None = None, options: dict[str, Any] | None = None
     ) -> tuple[np.ndarray, dict[str, Any]]:
         """Begin an episode in every lane: (observations (B, O), infos).
 
-        seed:     of the first lane, or one a lane; None continues the streams
-        options:  as those of the single environment, for all lanes
-        Raises ValueError for a negative seed or another number of seeds than lanes, TypeError for no integer.
+        seed:     of the first lane, or one a lane, None there or for all continues a stream
+        options:  as those of the single environment, for all lanes; and "reset_mask" (B,): lanes to reset, the others
+                  go on and their row of the observations is their last one
+        Raises ValueError for a negative seed, another number of seeds than lanes or a mask without a lane, TypeError
+        for a seed that is no integer or a mask that is no array of booleans.
         """
         refuse_forked()
+        options = dict(options or {})
+        chosen = self._masked(options.pop(RESET_MASK, None))
         choice = self._host.choice(options)
-        if seed is None and self._keys is not None:
-            self._keys = jax.vmap(lambda key: purpose_key(key, Purpose.NEXT_EPISODE))(self._keys)
-        else:
-            self._keys = jnp.stack([seed_key(s) for s in self._seeds(seed)])
+        keys = self._next_keys(self._seeds(seed))
+        self._keys = keys if self._keys is None else jnp.where(chosen, keys, self._keys)
         super().reset(seed=seed if isinstance(seed, int) else None)
         env, params = self._host.sim.env, self._host.live.params
-        self._states, obs = open_lanes(env, params, self._keys, np.int32(choice.day), choice.soc_low, choice.soc_high)
-        self._ended = np.zeros(self.num_envs, bool)
-        self._used = np.zeros_like(self._used)
-        self._tape.begin(self._keys, choice)
-        return fresh(jax.device_get(obs)[:, 0]), {}
+        start = env, params, self._keys, np.int32(choice.day), choice.soc_low, choice.soc_high
+        if chosen.all():
+            self._states, obs = open_lanes(*start)
+        else:
+            self._states, obs = reopen_lanes(*start, chosen, self._states, self._obs)
+        self._ended, self._used = self._ended & ~chosen, np.where(chosen[:, None], 0.0, self._used)
+        if chosen[0]:
+            self._tape.begin(self._keys, choice)
+        self._obs = jax.device_get(obs)
+        return fresh(self._obs[:, 0]), {}
 
     def selected_constraint_names(self) -> tuple[str, ...]:
         """Names of the channels that have a budget, in the order of `cost_thresholds`."""
@@ -140,10 +165,16 @@ class TaskVectorEnv(ShowsEpisode, VectorEnv[np.ndarray, np.ndarray, np.ndarray])
     def step(self, actions: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray, dict[str, Any]]:
         """Advance every lane: observations (B, O), rewards (B,), terminations, truncations (B,) and infos.
 
-        Raises RuntimeError before the first reset, ValueError for a wrong shape or a NaN.
+        Raises RuntimeError before the first reset, or with DISABLED where a lane has ended; ValueError for a wrong
+        shape or a NaN.
         """
         if self._states is None:
             raise RuntimeError("step() was called before reset(). Call envs.reset(seed=...) first.")
+        if self._mode == AutoresetMode.DISABLED and self._ended.any():
+            raise RuntimeError(
+                f"the episodes of lanes {np.flatnonzero(self._ended).tolist()} have ended, and autoreset_mode is "
+                f"DISABLED. Reset them: envs.reset(options={{{RESET_MASK!r}: terminations | truncations}})."
+            )
         env, params = self._host.sim.env, self._host.live.params
         lately = self._ended
         kernel = self._kernel(actions)
@@ -153,45 +184,47 @@ class TaskVectorEnv(ShowsEpisode, VectorEnv[np.ndarray, np.ndarray, np.ndarray])
         ended, cost = terminated | truncated, np.array(cost)
         if self._mode == AutoresetMode.NEXT_STEP:
             cost[lately] = 0.0  # their step is the start of an episode
-        infos = self._told(cost, lately)
-        told = tuple(infos)
-        obs, reward = fresh(obs[:, 0]), fresh(reward[:, 0])
+        self._used = np.where(lately[:, None], 0.0, self._used) + cost[:, self._selected]
+        infos = self._named(cost, self._used)
+        reward = fresh(reward[:, 0])
         if self._mode == AutoresetMode.NEXT_STEP and lately.any():
-            obs[lately] = self._restart(lately, obs)[lately]
+            obs = self._restart(lately, obs)
             reward[lately], ended = 0.0, ended & ~lately
             terminated, truncated = terminated & ended, truncated & ended
         elif self._mode == AutoresetMode.SAME_STEP and ended.any():
-            infos["final_obs"] = _by_lane(obs, ended)
-            infos["final_info"] = copied({name: infos[name] for name in told})
+            infos["final_info"], infos["final_obs"] = infos.copy(), _by_lane(fresh(obs[:, 0]), ended)
+            began = np.where(ended[:, None], 0.0, cost)
             infos["_final_obs"] = infos["_final_info"] = ended.copy()
             obs = self._restart(ended, obs)
             self._used[ended] = 0.0
+            # as Gymnasium has it: what an ended lane tells now is the start of its next episode
+            infos |= self._named(began, self._used)
             ended = np.zeros_like(ended)
-        self._ended = ended
-        return obs, reward, np.array(terminated), np.array(truncated), infos
+        self._ended, self._obs = ended, obs
+        return fresh(obs[:, 0]), reward, np.array(terminated), np.array(truncated), infos
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self._host.summary}, {self.num_envs} lanes)"
 
     def _restart(self, ended: np.ndarray, obs: np.ndarray) -> np.ndarray:
-        """Begin the next episode where `ended`; returns the observations of all lanes."""
+        """Begin the next episode where `ended`; returns the observations (B, A, O) of all lanes."""
         choice = self._host.choice(None)
         env, params = self._host.sim.env, self._host.live.params
         self._keys, self._states, obs = restart_lanes(
-            env, params, self._keys, ended, self._states, obs[:, None], choice.soc_low, choice.soc_high
+            env, params, self._keys, ended, self._states, obs, choice.soc_low, choice.soc_high
         )
         if ended[0]:
             self._tape.begin(self._keys, choice)
-        return fresh(jax.device_get(obs)[:, 0])
+        return jax.device_get(obs)  # type: ignore[no-any-return]
 
     def _taped(self) -> tuple[Host, Take | None]:
         """The first lane stands for the batch."""
         take = self._tape.shown()
         return self._host, None if take is None else take._replace(key=take.key[0])
 
-    def _seeds(self, seed: int | Sequence[int] | None) -> Sequence[int]:
+    def _seeds(self, seed: int | Sequence[int | None] | None) -> Sequence[int | None]:
         if seed is None:
-            return [int(s) for s in np.random.default_rng().integers(SEED_BOUND, size=self.num_envs)]
+            return [None] * self.num_envs
         if not isinstance(seed, Sequence | np.ndarray):
             first = checked_seed(seed)
             return [first + k for k in range(self.num_envs)]
@@ -199,16 +232,39 @@ class TaskVectorEnv(ShowsEpisode, VectorEnv[np.ndarray, np.ndarray, np.ndarray])
             raise ValueError(f"seed holds {len(seed)} values for {self.num_envs} environments. Give one, or one each.")
         return seed
 
-    def _told(self, cost: np.ndarray, begun: np.ndarray) -> dict[str, Any]:
-        """Infos of the costs (B, C) of a step; `begun` (B,): lanes whose episode begins with it."""
+    def _named(self, cost: np.ndarray, used: np.ndarray) -> dict[str, Any]:
+        """Infos of the costs of a step (B, C), and of the budgets used since the episode began (B, S)."""
         chosen, names = cost[:, self._selected], self.selected_constraint_names()
-        self._used = np.where(begun[:, None], 0.0, self._used) + chosen
         return {
             "cost": fresh(chosen.sum(1)),
             "costs": dict(zip(names, fresh(chosen.T), strict=True)),
-            "episode_costs": dict(zip(names, fresh(self._used.T), strict=True)),
+            "episode_costs": dict(zip(names, fresh(used.T), strict=True)),
             "constraint_costs": fresh(cost),
         }
+
+    def _masked(self, mask: Any) -> np.ndarray:
+        """Lanes to reset (B,); all before the first reset and without a mask."""
+        if mask is None:
+            return np.ones(self.num_envs, bool)
+        if not isinstance(mask, np.ndarray) or mask.dtype != bool:
+            raise TypeError(f"reset option {RESET_MASK!r} must be a NumPy array of booleans, got {mask!r}.")
+        if mask.shape != (self.num_envs,) or not mask.any():
+            raise ValueError(
+                f"reset option {RESET_MASK!r} has shape {mask.shape} and {int(mask.sum())} lanes to reset: it must "
+                f"have {(self.num_envs,)} and at least one."
+            )
+        return mask if self._states is not None else np.ones_like(mask)
+
+    def _next_keys(self, seeds: Sequence[int | None]) -> Array:
+        """Keys of the next episodes (B,): of their seeds, or the next ones of the streams."""
+        if self._keys is None:
+            drawn = np.random.default_rng().integers(SEED_BOUND, size=self.num_envs).tolist()
+            seeds = [new if seed is None else seed for seed, new in zip(seeds, drawn, strict=True)]
+            return jnp.stack([seed_key(seed) for seed in seeds if seed is not None])
+        following = jax.vmap(lambda key: purpose_key(key, Purpose.NEXT_EPISODE))(self._keys)
+        if all(seed is None for seed in seeds):
+            return following
+        return jnp.stack([following[k] if seed is None else seed_key(seed) for k, seed in enumerate(seeds)])
 
     def _kernel(self, actions: Any) -> np.ndarray:
         return to_unit(checked_values(actions, self.action_space), self._host.boxes[0])
