@@ -95,7 +95,7 @@ class Transitions:
         if self.levels is not None:
             action = 2 * action / (self.levels - 1) - 1
         shape = (dims.agent, dims.act)
-        takes = shape if self.agents == "shared" else (dims.agent * dims.act,)
+        takes: tuple[int, ...] = shape if self.agents == "shared" else (dims.agent * dims.act,)
         if self.levels is not None:
             takes = takes[:-1]
         if action.shape not in (takes, shape):

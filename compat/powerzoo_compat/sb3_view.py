@@ -67,7 +67,7 @@ class TaskVecEnv(ShowsEpisode, VecEnv):
         """Advance every lane: observations (B, O), rewards (B,), ends (B,) and a dict a lane."""
         assert self._actions is not None
         obs, rewards, terminated, truncated, infos = self.envs.step(self._actions)
-        ended_obs = infos.get("final_obs")
+        last_obs = infos.get("final_obs", obs)
         infos = infos.get("final_info", infos)  # of the executed step, also where the next episode has begun
         costs, totals = (_by_lane(infos[name], self.num_envs) for name in ("costs", "episode_costs"))
         told = [
@@ -76,7 +76,7 @@ class TaskVecEnv(ShowsEpisode, VecEnv):
         ]
         ends = terminated | truncated
         for lane in np.flatnonzero(ends):
-            told[lane]["terminal_observation"] = ended_obs[lane]
+            told[lane]["terminal_observation"] = last_obs[lane]
             told[lane]["TimeLimit.truncated"] = bool(truncated[lane] and not terminated[lane])
         return obs, rewards, ends, told
 

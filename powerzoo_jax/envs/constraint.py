@@ -83,7 +83,7 @@ LEAST_BUDGETS = {
 """What stands for a budget of zero where a cost is divided by its budget, in the unit of its channel."""
 
 
-def budget_scales(names: Sequence[str], budgets: Sequence[float]) -> np.ndarray:
+def budget_scales(names: Sequence[str], budgets: Sequence[float] | np.ndarray) -> np.ndarray:
     """Divisors that turn costs into shares of their budgets, (C,) [unit of each channel]; inf for a channel without.
 
     scale_c = max(budget_c, least_c),   scalar cost = sum_c cost_c / scale_c
