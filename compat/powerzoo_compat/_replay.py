@@ -16,6 +16,7 @@ from jax.tree_util import Partial
 
 from powerzoo_compat._host import Host, starting_at
 from powerzoo_compat._tape import Take
+from powerzoo_jax.base.results import write_text
 from powerzoo_jax.envs.series import draw_episode
 
 if TYPE_CHECKING:
@@ -58,8 +59,7 @@ class ShowsEpisode:
         if path is None:
             return page
         target = Path(path)
-        target.parent.mkdir(parents=True, exist_ok=True)
-        target.write_text(page, encoding="utf-8")
+        write_text(target, page)
         return target
 
     def _taped(self) -> tuple[Host, Take | None]:

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from powerzoo_jax.base.errors import SettingsError, missing_extra, unknown
-from powerzoo_jax.base.textfile import read_text, read_toml, require_file
+from powerzoo_jax.base.textfile import MAX_SETTINGS_MB, read_text, read_toml, require_file, shallow
 
 YAML, TOML = (".yaml", ".yml"), ".toml"
 
@@ -26,10 +26,11 @@ def read_file(path: str | Path) -> dict[str, Any]:
         import yaml
     except ImportError as err:
         raise ImportError(f"{missing_extra('A YAML file', 'PyYAML', 'dropin')} TOML needs nothing more.") from err
+    text = read_text(require_file(path, "settings file"), SettingsError, max_mb=MAX_SETTINGS_MB)
     try:
-        content = yaml.safe_load(read_text(require_file(path, "settings file"), SettingsError))
-    except yaml.YAMLError as err:
+        content = shallow(yaml.safe_load(text))
+    except (yaml.YAMLError, RecursionError, ValueError) as err:
         raise SettingsError(f"settings file {path}: {' '.join(str(err).split())}. Correct that line.") from err
     if not isinstance(content, dict):
-        raise ValueError(f"{path} must hold keys and values, got {type(content).__name__}.")
+        raise SettingsError(f"{path} must hold keys and values, got {type(content).__name__}.")
     return content

@@ -7,8 +7,18 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 
+def printable(text: str) -> str:
+    """Text for a terminal: what nobody sees, such as the start of a control sequence, as its escape; lines stay."""
+    if text.isprintable():
+        return text
+    return "".join(c if c.isprintable() or c in "\n\t" else c.encode("unicode_escape").decode() for c in text)
+
+
 class PowerZooError(Exception):
-    """Root of every error that this package defines."""
+    """Root of every error that this package defines. Its text may hold names out of files, so it is made printable."""
+
+    def __str__(self) -> str:
+        return printable(super().__str__())
 
 
 class CaseError(PowerZooError, ValueError):
@@ -35,6 +45,10 @@ class CheckpointError(DataError, RunError):
     """The checkpoint of a training run is damaged, incomplete, or of a format that this version does not read."""
 
 
+class WriteError(PowerZooError, OSError):
+    """A file cannot be written; what stood in its place is unchanged."""
+
+
 class SolverError(PowerZooError, ValueError):
     """A solver was prepared for something that it cannot solve exactly."""
 
@@ -57,11 +71,11 @@ MOST_SHOWN = 200  # characters of a value in a message: a file that is no case m
 
 
 def excerpt(value: object, most: int = MOST_SHOWN) -> str:
-    """Text of a value, on one line and cut where it is longer than `most` characters."""
+    """Printable text of a value, on one line and cut where it is longer than `most` characters."""
     text = str(value)
-    if len(text) <= most:
-        return text
-    return " ".join(text[:most].split())[: most - 3] + "..."
+    if len(text) > most:
+        text = " ".join(text[:most].split())[: most - 3] + "..."
+    return printable(" ".join(text.splitlines()))
 
 
 @dataclass(frozen=True)
@@ -85,14 +99,14 @@ class Problem:
 
     def __str__(self) -> str:
         where = f"{self.component} {listing(self.ids)}" if self.ids else self.component
-        return f"{where}: {self.message} {self.remedy}".rstrip()
+        return printable(f"{where}: {self.message} {self.remedy}".rstrip())
 
 
 def render_problems(name: str, problems: Sequence[Problem]) -> str:
     """Render all problems of one case as a numbered list, errors first."""
     ordered = sorted(problems, key=lambda p: p.severity != "error")
     lines = [f"{i}. [{p.severity}] {p}" for i, p in enumerate(ordered, 1)]
-    return f"{name} has {len(problems)} problem(s):\n" + "\n".join(lines)
+    return f"{excerpt(name)} has {len(problems)} problem(s):\n" + "\n".join(lines)
 
 
 def missing_extra(what: str, library: str, extra: str) -> str:

@@ -1,4 +1,4 @@
-"""npz archives that depend on their content alone, for the developers' builders."""
+"""npz archives that depend on their content alone, and are looked through before memory is asked for."""
 
 from __future__ import annotations
 
@@ -11,16 +11,19 @@ import zipfile
 import zlib
 from collections.abc import Mapping
 from pathlib import Path
+from typing import BinaryIO
 
 import numpy as np
 
 from powerzoo_jax.base.errors import DataError, excerpt
-from powerzoo_jax.base.textfile import too_large
+from powerzoo_jax.base.results import writing
+from powerzoo_jax.base.textfile import check_size, open_regular, too_large
 
 EPOCH = (1980, 1, 1, 0, 0, 0)  # the oldest time a zip entry can carry; any fixed value would do
 READABLE = 0o644 << 16  # file mode of an entry, or the umask of the builder's machine would enter the bytes
 
 MAX_NPZ_MB = 512.0
+MAX_LIST_MB = 16.0  # of the names of arrays and where they stand: some 100,000 of them
 LONGEST_HEADER = 10_000  # bytes; NumPy's own limit of what it evaluates
 HEADERS = {(1, 0): np.lib.format.read_array_header_1_0, (2, 0): np.lib.format.read_array_header_2_0}
 # an encrypted entry is a RuntimeError, an unknown compression a NotImplementedError, a name that is no text an OSError
@@ -31,13 +34,11 @@ DAMAGED = (
 
 
 def write_npz(path: str | Path, arrays: Mapping[str, np.ndarray]) -> None:
-    """Write arrays as a compressed npz with sorted keys, fixed timestamps and fixed modes.
+    """Write arrays as a compressed npz with sorted keys, fixed timestamps and fixed modes, whole or not at all.
 
-    Raises ValueError for an object array, which only pickle could store.
+    Raises ValueError for an object array, which only pickle could store, WriteError as `results.writing`.
     """
-    target = Path(path)
-    target.parent.mkdir(parents=True, exist_ok=True)
-    with zipfile.ZipFile(target, "w", zipfile.ZIP_DEFLATED) as archive:
+    with writing(path) as file, zipfile.ZipFile(file, "w", zipfile.ZIP_DEFLATED) as archive:
         for name in sorted(arrays):
             entry = zipfile.ZipInfo(f"{name}.npy", EPOCH)
             entry.compress_type = zipfile.ZIP_DEFLATED
@@ -59,13 +60,32 @@ def _encode(name: str, array: np.ndarray) -> bytes:
 def read_npz(path: str | Path, *, max_mb: float | None = MAX_NPZ_MB) -> dict[str, np.ndarray]:
     """Read every array of an npz; pickled content is refused.
 
-    max_mb:  [MB] largest sum of the unpacked arrays; None = any
+    max_mb:  [MB] largest file, and largest sum of the unpacked arrays; None = any
 
     What an array says of its shape and type is compared with the size of its entry before memory is asked for. Raises
-    DataError for a file that is cut off, no npz, too large, or holds anything but arrays of numbers and strings.
+    DataMissing without the file, DataError for one that is cut off, no npz, too large, or holds anything but arrays of
+    numbers and strings.
     """
+    with _Pieces(open_regular(path).detach()) as file:
+        check_size(path, max_mb)
+        return _read(path, file, max_mb)
+
+
+class _Pieces(io.BufferedReader):
+    """File of which no large piece is read at once.
+
+    An archive ends with the list of its entries, which `zipfile` reads in one piece, as long as the file says it is.
+    """
+
+    def read(self, size: int | None = -1, /) -> bytes:
+        if size is not None and size > 1e6 * MAX_LIST_MB:
+            raise DataError(f"{self.name} lists arrays in more than {MAX_LIST_MB:g} MB. It is no file of ours.")
+        return super().read(size)
+
+
+def _read(path: str | Path, file: BinaryIO, max_mb: float | None) -> dict[str, np.ndarray]:
     try:
-        with zipfile.ZipFile(Path(path)) as archive:
+        with zipfile.ZipFile(file) as archive:
             entries = archive.infolist()
             size = sum(entry.file_size for entry in entries) / 1e6
             if max_mb is not None and size > max_mb:
@@ -73,7 +93,7 @@ def read_npz(path: str | Path, *, max_mb: float | None = MAX_NPZ_MB) -> dict[str
             if len({entry.filename for entry in entries}) < len(entries):
                 raise ValueError("two entries have one name")
             return {entry.filename.removesuffix(".npy"): _decode(archive, entry) for entry in entries}
-    except (DataError, FileNotFoundError):
+    except DataError:
         raise
     except DAMAGED as err:
         remedy = "Restore the file; those of the package come with a new installation."
@@ -93,6 +113,22 @@ def _decode(archive: zipfile.ZipFile, entry: zipfile.ZipInfo) -> np.ndarray:
         stream.seek(0)
         array: np.ndarray = np.lib.format.read_array(stream, allow_pickle=False, max_header_size=LONGEST_HEADER)
         return array
+
+
+def require_array(arrays: Mapping[str, np.ndarray], key: str, kinds: str, shape: tuple[int | None, ...]) -> np.ndarray:
+    """The array of a name, which anybody may have written.
+
+    kinds:  of its dtype, as NumPy names them by a letter, such as "fiu"
+    shape:  None = any length
+    Raises ValueError where it is missing, or another.
+    """
+    if key not in arrays:
+        raise ValueError(f"{key!r} is missing")
+    found = arrays[key]
+    same = len(found.shape) == len(shape) and all(n in (None, m) for n, m in zip(shape, found.shape, strict=True))
+    if found.dtype.kind not in kinds or not same:
+        raise ValueError(f"{key!r} is {found.dtype} of shape {found.shape}")
+    return found
 
 
 def compare_npz(path: str | Path, arrays: Mapping[str, np.ndarray]) -> list[str]:

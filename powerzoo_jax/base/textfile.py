@@ -1,4 +1,4 @@
-"""Text files of users: their encoding, and one clear error for a file that cannot be read in the expected format.
+"""Files of users: only regular ones are opened, texts in their encoding, and one clear error for what cannot be read.
 
 UTF-8 is read with and without its byte order mark; UTF-16 and UTF-32 only with theirs, as spreadsheets write it.
 """
@@ -6,8 +6,11 @@ UTF-8 is read with and without its byte order mark; UTF-16 and UTF-32 only with 
 from __future__ import annotations
 
 import codecs
+import io
 import json
 import math
+import os
+import stat
 import tomllib
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -16,6 +19,7 @@ from pathlib import Path
 from typing import Any, TextIO
 
 from powerzoo_jax.base.errors import DataError, DataMissing, PowerZooError, SettingsError, excerpt
+from powerzoo_jax.base.results import LONGEST_PATH
 
 # the mark of UTF-32 begins with that of UTF-16, so it is looked for first
 MARKS = (
@@ -33,23 +37,52 @@ PACKED = (
 MAX_MB = 32.0  # the largest published grid, of 82,000 buses, has 25
 MAX_TABLE_MB = 256.0
 MAX_SETTINGS_MB = 1.0
-LONGEST_PATH = 1000  # characters that a message shows
+DEEPEST = 100  # levels of lists and tables in a file
 HEAD = 4096  # bytes at the start that tell text from binary
 WESTERN = "cp1252"  # what files that are not UTF-8 nearly always are
 
 
 def require_file(path: str | PathLike[str], what: str = "file", remedy: str = "Check the path.") -> Path:
-    """The path of an existing file. Raises DataMissing where there is none, or a folder stands there."""
+    """The path of an existing file.
+
+    Raises DataMissing where there is none, or a folder stands there, DataError for a device, a pipe or a socket.
+    """
     path = Path(path)
+    _look(path, DataError, what, remedy)
+    return path
+
+
+def _look(path: Path, error: type[PowerZooError], what: str = "file", remedy: str = "Check the path.") -> None:
+    """Raise for what is no regular file."""
     try:
-        if path.is_file():
-            return path
-        folder = path.is_dir()
-    except OSError as err:  # a folder above it may not be entered
-        raise _unreadable(path, DataError, err) from err
-    if folder:
+        mode = path.stat().st_mode
+    except (FileNotFoundError, NotADirectoryError) as err:
+        raise DataMissing(f"There is no {what} {_shown(path)}. {remedy}") from err
+    except (OSError, ValueError) as err:  # a folder above it may not be entered; a name may be no name
+        raise _unreadable(path, error, err) from err
+    if stat.S_ISDIR(mode):
         raise DataMissing(f"{_shown(path)} is a folder, not a {what}. Give the path of the file itself.")
-    raise DataMissing(f"There is no {what} {_shown(path)}. {remedy}")
+    if not stat.S_ISREG(mode):
+        raise error(f"{_shown(path)} is a device, a pipe or a socket, not a {what}. Save its content as a file first.")
+
+
+def open_regular(path: str | Path, error: type[PowerZooError] = DataError) -> io.BufferedReader:
+    """Open a file for reading its bytes; what is no regular file is not even opened.
+
+    A pipe would wait for a writer, a device would never end, and to open some is to use them. Raises DataMissing where
+    there is no file, `error` for what cannot be read.
+    """
+    path = Path(path)
+    _look(path, error)
+    try:
+        # what was looked at may have been replaced: a pipe opened so does not wait, and is looked at again
+        raw = io.FileIO(path, opener=lambda name, flags: os.open(name, flags | getattr(os, "O_NONBLOCK", 0)))
+    except OSError as err:
+        raise _unreadable(path, error, err) from err
+    if not stat.S_ISREG(os.fstat(raw.fileno()).st_mode):
+        raw.close()
+        raise error(f"{_shown(path)} is no regular file any more. Save its content as a file first.")
+    return io.BufferedReader(raw)
 
 
 def check_size(
@@ -91,16 +124,13 @@ def open_text(
     """
     path = Path(path)
     check_size(path, max_mb, error)
-    try:
-        with path.open("rb") as file:
-            head = file.read(HEAD)
-    except OSError as err:
-        raise _unreadable(path, error, err) from err
+    with open_regular(path, error) as file:
+        head = file.read(HEAD)
     encoding = _encoding(path, head, error)
     if legacy and encoding == "utf-8" and _first_foreign(path) is not None:
         encoding = legacy
     try:
-        with path.open(encoding=encoding, newline=newline) as stream:
+        with io.TextIOWrapper(open_regular(path, error), encoding=encoding, newline=newline) as stream:
             yield stream
     except UnicodeDecodeError as err:
         raise error(_foreign(path, encoding)) from err
@@ -125,20 +155,38 @@ def read_json(path: str | Path, error: type[PowerZooError], remedy: str, *, max_
 def parse_json(text: str, what: str, error: type[PowerZooError], remedy: str) -> Any:
     """Content of a JSON text; `what` names it in the message. Deep nesting is an error as any other."""
     try:
-        return json.loads(text)
+        return shallow(json.loads(text))
     except (ValueError, RecursionError) as err:
         raise error(f"{what} is not JSON ({err}). {remedy}") from err
+
+
+def shallow(content: Any) -> Any:
+    """Plain content as it is. Raises ValueError where it is nested deeper than any file of ours, or holds itself."""
+    level = [content]
+    for _ in range(DEEPEST):
+        level = [
+            inner
+            for node in level
+            if isinstance(node, dict | list)
+            for inner in (node.values() if isinstance(node, dict) else node)
+            if isinstance(inner, dict | list)
+        ]
+        if not level:
+            return content
+    raise ValueError(f"nested deeper than {DEEPEST} levels")
 
 
 def read_toml(path: str | Path, what: str = "settings file") -> dict[str, Any]:
     """Content of a TOML file. Raises DataMissing where there is none, SettingsError naming the line of a fault."""
     path = require_file(path, what)
+    if path.stat().st_size > 1e6 * MAX_SETTINGS_MB:
+        raise SettingsError(f"{what} {path} has more than {MAX_SETTINGS_MB:g} MB: it holds no settings. Check it.")
+    text = read_text(path, SettingsError)
     try:
-        if path.stat().st_size > 1e6 * MAX_SETTINGS_MB:
-            raise SettingsError(f"{what} {path} has more than {MAX_SETTINGS_MB:g} MB: it holds no settings. Check it.")
-        return tomllib.loads(read_text(path, SettingsError))
-    except (tomllib.TOMLDecodeError, RecursionError) as err:
+        content: dict[str, Any] = shallow(tomllib.loads(text))
+    except (ValueError, RecursionError) as err:
         raise SettingsError(f"{what} {path}: {err}. Correct that line; text stands in quotes, as in configs/.") from err
+    return content
 
 
 def _encoding(path: Path, head: bytes, error: type[PowerZooError]) -> str:
@@ -155,7 +203,7 @@ def _encoding(path: Path, head: bytes, error: type[PowerZooError]) -> str:
 
 def _first_foreign(path: Path) -> tuple[int, int] | None:
     """(line, byte) of the first byte that is not UTF-8; None where all are."""
-    with path.open("rb") as file:
+    with open_regular(path) as file:
         for number, line in enumerate(file, 1):
             try:
                 line.decode("utf-8")
@@ -176,8 +224,9 @@ def _foreign(path: Path, encoding: str) -> str:
     return f"{path} line {line} is not UTF-8 (byte 0x{byte:02x}{guess}). {remedy}"
 
 
-def _unreadable(path: Path, error: type[PowerZooError], err: OSError) -> PowerZooError:
-    return error(f"{_shown(path)} cannot be read: {err.strerror}. Check the path, its owner and its mode.")
+def _unreadable(path: Path, error: type[PowerZooError], err: Exception) -> PowerZooError:
+    reason = getattr(err, "strerror", None) or err
+    return error(f"{_shown(path)} cannot be read: {reason}. Check the path, its owner and its mode.")
 
 
 def _shown(path: Path) -> str:
@@ -204,6 +253,6 @@ def parse_assignments(texts: Sequence[str], what: str) -> dict[str, Any]:
 def _value(text: str) -> Any:
     try:
         value = json.loads(text)
-    except json.JSONDecodeError:
+    except (ValueError, RecursionError):
         return text
     return tuple(value) if isinstance(value, list) else value

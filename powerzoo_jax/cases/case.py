@@ -14,7 +14,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from powerzoo_jax.base.errors import CaseError, Problem, listing, render_problems
+from powerzoo_jax.base.errors import CaseError, Problem, listing, printable, render_problems
 
 
 def flatten(case: Any, tables: Mapping[str, type]) -> dict[str, np.ndarray]:
@@ -267,16 +267,15 @@ class Case:
         load, supply = self.p_load_mw.sum(), self.unit.p_max_mw[self.unit.in_service].sum()
         title = " ".join(self.citation.partition("\n")[0].split())
         levels = listing(f"{kv:g}" for kv in sorted(set(self.bus.base_kv.tolist()), reverse=True))
-        return "\n".join(
-            [
-                f"{self.name}: {self.n_bus} buses at {levels} kV, base {self.base_mva:g} MVA",
-                f"branches: {self.n_branch}, {on.sum()} in service, {rated.sum()} with a rating",
-                f"units: {self.n_unit}, {supply:g} MW in service",
-                f"load: {load:g} MW and {self.q_load_mvar.sum():g} Mvar at {len(self.load)} buses",
-                f"source: {title[:TITLE]}",
-                *note_lines(self.notes),
-            ]
-        )
+        lines = [
+            f"{self.name}: {self.n_bus} buses at {levels} kV, base {self.base_mva:g} MVA",
+            f"branches: {self.n_branch}, {on.sum()} in service, {rated.sum()} with a rating",
+            f"units: {self.n_unit}, {supply:g} MW in service",
+            f"load: {load:g} MW and {self.q_load_mvar.sum():g} Mvar at {len(self.load)} buses",
+            f"source: {title[:TITLE]}",
+            *note_lines(self.notes),
+        ]
+        return printable("\n".join(lines))
 
     @property
     def n_bus(self) -> int:

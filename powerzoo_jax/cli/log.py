@@ -11,6 +11,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from powerzoo_jax.base.errors import RunError, missing_extra, unknown
+from powerzoo_jax.base.results import not_written, write_text
 from powerzoo_jax.base.textfile import read_text
 from powerzoo_jax.envs import Sim
 from powerzoo_jax.tasks.score import gain
@@ -34,30 +35,24 @@ class Log:
     def __init__(self, path: Path, done: int) -> None:
         kept = read_text(path, RunError).splitlines()[: done + 1] if done and path.is_file() else []
         # by way of another file: a process killed here must not take the rows along
-        replace_text(path, "".join(f"{line}\n" for line in kept))
-        self.file = path.open("a", encoding="utf-8", buffering=1)  # a row is on disk once written
+        write_text(path, "".join(f"{line}\n" for line in kept))
+        self.path, self.file = path, path.open("a", encoding="utf-8", buffering=1)  # a row is on disk once written
         self.started = bool(kept)
 
     def write(self, update: int, steps: int, row: Row) -> None:
         """Append the numbers of an update."""
-        if not self.started:
-            self.file.write("\t".join(("update", "env_steps", *row)) + "\n")
-            self.started = True
-        self.file.write("\t".join((str(update), str(steps), *(f"{x:.6g}" for x in row.values()))) + "\n")
+        lines = [] if self.started else ["\t".join(("update", "env_steps", *row))]
+        lines.append("\t".join((str(update), str(steps), *(f"{x:.6g}" for x in row.values()))))
+        try:
+            for line in lines:
+                self.file.write(f"{line}\n")
+        except OSError as err:
+            raise not_written(self.path, err) from err
+        self.started = True
 
     def close(self) -> None:
         """Close the file."""
         self.file.close()
-
-
-def replace_text(path: Path, text: str) -> None:
-    """Write a file that is there as before or as given, whenever the process is killed."""
-    fresh = path.with_name(f".{path.name}.{os.getpid()}")
-    with fresh.open("w", encoding="utf-8") as file:
-        file.write(text)
-        file.flush()
-        os.fsync(file.fileno())
-    fresh.replace(path)
 
 
 def row_of(metrics: Mapping[str, Any], sim: Sim, labels: Sequence[str] = ("",)) -> Row:

@@ -9,6 +9,9 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, TextIO
 
+from powerzoo_jax.base.errors import excerpt, printable
+from powerzoo_jax.base.results import write_text
+
 NUMERIC = ("-", "+", ".", "n", "")  # signs, and what stands for a missing number: "-", "nan"
 UNBOUNDED = 10_000  # columns of a line that nothing breaks
 STDOUT = Path("-")  # value of --json without a file
@@ -33,7 +36,7 @@ def render(header: Sequence[str], rows: Sequence[Sequence[Any]]) -> str:
 
     On a terminal that is wide enough the header stands out; elsewhere the text is plain.
     """
-    cells = [[str(c) for c in row] for row in (header, *rows)]
+    cells = [[excerpt(c, UNBOUNDED) for c in row] for row in (header, *rows)]
     columns = list(zip(*cells, strict=True))
     widths = [max(map(len, column)) for column in columns]
     right = [all(c[:1].isdigit() or c[:1] in NUMERIC for c in column[1:]) for column in columns]
@@ -68,10 +71,15 @@ def _drawn(cells: Sequence[Sequence[str]], right: Sequence[bool]) -> str | None:
     return drawn.get().rstrip("\n")
 
 
+def say(text: object) -> None:
+    """Print text that may hold names out of files; line ends stay."""
+    print(printable(str(text)), flush=True)
+
+
 def render_pairs(pairs: Sequence[tuple[str, Any]]) -> str:
     """One `name  value` line a pair."""
     width = max(len(name) for name, _ in pairs)
-    return "\n".join(f"{name.ljust(width)}  {value}" for name, value in pairs)
+    return "\n".join(f"{name.ljust(width)}  {excerpt(value, UNBOUNDED)}" for name, value in pairs)
 
 
 @contextlib.contextmanager
@@ -92,8 +100,7 @@ def write_json(content: Any, target: Path) -> None:
     if target == STDOUT:
         print(text, file=_document or sys.stdout)
         return
-    target.parent.mkdir(parents=True, exist_ok=True)
-    target.write_text(text + "\n", encoding="utf-8")
+    write_text(target, text + "\n")
 
 
 class ProgressBar:

@@ -128,9 +128,7 @@ class PlanPool:
             return
         at, plans = np.array(list(self.plans)), list(self.plans.values())
         parts = {name: np.stack([getattr(plan, name) for plan in plans]) for name in PricedPlan._fields}
-        part = path.with_suffix(".part")
-        write_npz(part, {"at": at, "prices": np.stack(self.prices), **parts})
-        part.replace(path)
+        write_npz(path, {"at": at, "prices": np.stack(self.prices), **parts})
 
     @classmethod
     def load(cls, path: Path) -> PlanPool:

@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 
 from powerzoo_jax.base.errors import SettingsError, SolverError
+from powerzoo_jax.base.results import write_text
 from powerzoo_jax.base.tree import take
 from powerzoo_jax.envs.core import Sim
 from powerzoo_jax.envs.series import Draw
@@ -326,7 +327,7 @@ def write_record(task_id: str, split: str, record: dict[str, Any], version: int 
     """Put a record into the shipped table at a version of the task; None takes that of `make`."""
     table = json.loads(FILE.read_text(encoding="utf-8")) if FILE.is_file() else {}
     table.setdefault(task_id, {}).setdefault(version_key(task_id, version), {})[split] = record
-    FILE.write_text(json.dumps(table, indent=1, sort_keys=True) + "\n", encoding="utf-8")
+    write_text(FILE, json.dumps(table, indent=1, sort_keys=True) + "\n")
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

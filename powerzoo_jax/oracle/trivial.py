@@ -21,7 +21,9 @@ import jax.numpy as jnp
 import numpy as np
 from jax import Array
 
-from powerzoo_jax.base.errors import listing
+from powerzoo_jax.base.errors import SettingsError, listing
+from powerzoo_jax.base.results import write_text
+from powerzoo_jax.base.textfile import read_json
 from powerzoo_jax.base.tree import take
 from powerzoo_jax.envs.core import Sim
 from powerzoo_jax.envs.episode import run_episode
@@ -163,7 +165,7 @@ class Search:
     def save(self, path: Path, room: np.ndarray) -> None:
         """Write the state, and beside which budgets (C,) its candidates were ordered."""
         fields = {name: np.asarray(value).tolist() for name, value in (vars(self) | {"room": room}).items()}
-        path.write_text(json.dumps(fields), encoding="utf-8")
+        write_text(path, json.dumps(fields))
 
 
 def start_search(kind: str, size: int, constant: np.ndarray | None = None) -> Search:
@@ -176,7 +178,7 @@ def start_search(kind: str, size: int, constant: np.ndarray | None = None) -> Se
 
 def load_search(path: Path, room: np.ndarray) -> Search:
     """A search as `Search.save` left it; raises ValueError where it was begun beside other budgets (C,)."""
-    fields = json.loads(path.read_text(encoding="utf-8"))
+    fields = read_json(path, SettingsError, "Delete it, and the search begins anew.")
     before = np.asarray(fields.get("room", ()), np.float64)
     if before.shape != room.shape or not np.allclose(before, room, rtol=1e-5, atol=0):
         raise ValueError(
@@ -265,7 +267,7 @@ def write_trivial(records: dict[str, dict[str, Any]], version: int | None = None
     table = json.loads(FILE.read_text(encoding="utf-8")) if FILE.is_file() else {}
     for task_id, record in records.items():
         table.setdefault(task_id, {})[version_key(task_id, version)] = record
-    FILE.write_text(_readable(table), encoding="utf-8")
+    write_text(FILE, _readable(table))
 
 
 def _readable(table: dict[str, Any]) -> str:

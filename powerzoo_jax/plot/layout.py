@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from powerzoo_jax.base.errors import missing_extra
+from powerzoo_jax.base.results import writing
 from powerzoo_jax.cases import Case
 from powerzoo_jax.cases.topology import RadialOrder, branch_positions, is_radial, islands, radial_order
 
@@ -53,9 +54,8 @@ def save_figure(figure: Any, path: str | Path, dpi: int = 120) -> Path:
     known = sorted(figure.canvas.get_supported_filetypes())
     if kind not in known:
         raise ValueError(f"{target}: no picture is written as {target.suffix!r}. Choose {', '.join(known)}.")
-    target.parent.mkdir(parents=True, exist_ok=True)
-    with matplotlib.rc_context(FOR_PAPERS):
-        figure.savefig(target, dpi=dpi, metadata=UNDATED.get(kind))
+    with writing(target) as file, matplotlib.rc_context(FOR_PAPERS):
+        figure.savefig(file.name, format=kind, dpi=dpi, metadata=UNDATED.get(kind))
     return target
 
 

@@ -12,7 +12,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from powerzoo_jax.base.errors import BaseLoadError, CaseError, SolverError, listing
+from powerzoo_jax.base.errors import BaseLoadError, CaseError, SolverError, listing, printable
 from powerzoo_jax.cases import Case, ThreePhaseCase, assert_valid
 from powerzoo_jax.cases.case import ISOLATED, PQ, REF, note_lines
 from powerzoo_jax.cases.readers.files import read_grid
@@ -100,7 +100,7 @@ class NetworkStudy:
         return "\n".join([*lines, f"violations: {len(self.violations)}", *note_lines(self.notes)])
 
     def __repr__(self) -> str:
-        return self.summary()
+        return printable(self.summary())
 
 
 def run_power_flow(

@@ -10,6 +10,7 @@ from pathlib import Path
 import numpy as np
 
 from powerzoo_jax.base.errors import CaseError, listing
+from powerzoo_jax.base.results import write_text
 from powerzoo_jax.base.textfile import MAX_MB, require_file
 from powerzoo_jax.cases.case import Case, unit_rows, with_power_factors
 from powerzoo_jax.cases.readers.matpower import read_matpower
@@ -82,7 +83,7 @@ def to_matpower(case: Case, path: str | os.PathLike[str]) -> None:
         text += ["", "%\t" + LAYOUT[table][0].replace(" ", "\t"), f"mpc.{table} = ["]
         text += ["\t" + "\t".join(map(_number, row)) + ";" for row in rows.tolist()]
         text += ["];"]
-    Path(path).write_text("\n".join(text) + "\n", encoding="utf-8")
+    write_text(Path(path), "\n".join(text) + "\n")
 
 
 def _number(value: float) -> str:

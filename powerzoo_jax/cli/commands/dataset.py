@@ -8,11 +8,12 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from powerzoo_jax.base.errors import SettingsError, missing_extra
+from powerzoo_jax.base.results import file_name
 from powerzoo_jax.cli.commands.evaluate import refuse_folder
 from powerzoo_jax.cli.own import parse_keywords
 from powerzoo_jax.cli.runs import Run, is_run, open_run
 from powerzoo_jax.cli.selection import policies_of_run
-from powerzoo_jax.cli.table import STDOUT, working, write_json
+from powerzoo_jax.cli.table import STDOUT, say, working, write_json
 from powerzoo_jax.envs import Sim
 from powerzoo_jax.oracle import Policy, baseline_policy
 from powerzoo_jax.rl import OfflineData, record_offline, save_offline, to_minari
@@ -50,12 +51,12 @@ def run(options: argparse.Namespace) -> int:
         target = to_minari(data, options.minari, env=_environment(data, keywords)).storage.data_path
         told = f"minari.load_dataset({options.minari!r}), in {target}"
     else:
-        target = save_offline(options.out or Path("results") / f"{sim.spec.id}_{name}.npz", data)
+        target = save_offline(options.out or Path("results") / f"{file_name(sim.spec.id, name)}.npz", data)
         told = f"{target}, {target.stat().st_size / 1e6:.1f} MB. Read it with powerzoo_jax.rl.load_offline."
     if options.json:
         write_json(_document(sim, data, name, str(target)), STDOUT)
     else:
-        print(f"{size}: {told}")
+        say(f"{size}: {told}")
     return 0
 
 

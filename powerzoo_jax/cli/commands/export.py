@@ -13,11 +13,11 @@ from typing import Any
 import jax
 
 from powerzoo_jax.base.errors import SettingsError
+from powerzoo_jax.base.results import write_text, writing
 from powerzoo_jax.cli.commands.evaluate import score_trained, shipped_ends
-from powerzoo_jax.cli.log import replace_text
 from powerzoo_jax.cli.runs import Run, as_acts, load_state, open_run
 from powerzoo_jax.cli.selection import chosen_weights, planner_seen
-from powerzoo_jax.cli.table import STDOUT, working, write_json
+from powerzoo_jax.cli.table import STDOUT, say, working, write_json
 from powerzoo_jax.envs import Sim
 from powerzoo_jax.envs.episode import Act, first_carry
 from powerzoo_jax.rl.export import PLATFORMS, export_policy, memory_of
@@ -62,8 +62,8 @@ def _write_program(options: argparse.Namespace, run: Run) -> int:
         with working(f"lowering the policy for {', '.join(PLATFORMS)}"):
             program, where = export_policy(sim, act), {"platforms": list(PLATFORMS)}
     target = options.out or run.folder / f"policy.{options.format}"
-    target.parent.mkdir(parents=True, exist_ok=True)
-    target.write_bytes(program)
+    with writing(target) as file:
+        file.write(program)
     seen = jax.eval_shape(sim.init, jax.random.key(0))[1]
     action = jax.eval_shape(lambda obs: act(first_carry(act, ()), obs, jax.random.key(0))[1], seen)
     card = {
@@ -79,12 +79,12 @@ def _write_program(options: argparse.Namespace, run: Run) -> int:
         "jax": metadata.version("jax"),
     }
     beside = target.with_suffix(".json")
-    replace_text(beside, json.dumps(card, indent=2) + "\n")
+    write_text(beside, json.dumps(card, indent=2) + "\n")
     if options.json:
         write_json({"file": str(target), "card": card}, STDOUT)
     else:
         what = f"for {', '.join(PLATFORMS)}" if options.format == STABLEHLO else f"in ONNX, operators of set {OPSET}"
-        print(f"{target}: {len(program) / 1e3:.0f} kB {what}; what goes in and out is in {beside}")
+        say(f"{target}: {len(program) / 1e3:.0f} kB {what}; what goes in and out is in {beside}")
     return 0
 
 
@@ -105,7 +105,7 @@ def _write_entry(options: argparse.Namespace, run: Run) -> int:
     else:
         test = card["scores"]["test"]
         told = "keeps every budget" if test["feasible"] else "breaks a budget"
-        print(
+        say(
             f"{target}: {target.stat().st_size / 1e3:.1f} kB, mean return {test['return']:.4g} on test, {told}; its "
             f"card is {target.with_suffix(CARD)}. Play it: powerzoo_jax.load_policy({str(target)!r})"
         )

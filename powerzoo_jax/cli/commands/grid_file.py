@@ -7,10 +7,10 @@ import dataclasses
 
 import numpy as np
 
-from powerzoo_jax.base.errors import render_problems
+from powerzoo_jax.base.errors import printable, render_problems
 from powerzoo_jax.cases import Case, ThreePhaseCase, scan_grid
 from powerzoo_jax.cli.main import STUDY_ROWS
-from powerzoo_jax.cli.table import STDOUT, ProgressBar, render, write_json
+from powerzoo_jax.cli.table import STDOUT, ProgressBar, render, say, write_json
 from powerzoo_jax.study import NetworkStudy, run_power_flow
 
 
@@ -23,13 +23,13 @@ def run_check(options: argparse.Namespace) -> int:
         write_json({"case": name, "usable": not errors, "problems": found}, STDOUT)
         return int(errors > 0)
     if case is not None:
-        print(_summary(case))
+        say(_summary(case))
     if not problems:
         print("no problems found")
         return 0
-    print(render_problems(name, problems))
+    say(render_problems(name, problems))
     verdict = "cannot be used as it is" if errors else "can be used"
-    print(f"{_count(errors, 'error')}, {_count(len(problems) - errors, 'warning')}: {name} {verdict}")
+    say(f"{_count(errors, 'error')}, {_count(len(problems) - errors, 'warning')}: {name} {verdict}")
     return int(errors > 0)
 
 
@@ -76,7 +76,7 @@ def _tables(study: NetworkStudy, everything: bool) -> str:
         rows = table.text_rows(len(table) if everything else STUDY_ROWS)
         more = len(table) - len(rows)
         parts.append(render(table.header(), rows) + (f"\n... and {more} more rows (--all)" if more else ""))
-    return "\n\n".join([*parts, study.summary()])
+    return "\n\n".join([*parts, printable(study.summary())])
 
 
 def _record(study: NetworkStudy) -> dict[str, object]:

@@ -7,12 +7,13 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from powerzoo_jax.base.errors import SettingsError
+from powerzoo_jax.base.results import file_name, write_text
 from powerzoo_jax.base.tree import take
 from powerzoo_jax.cli.commands.evaluate import refuse_folder
 from powerzoo_jax.cli.own import parse_keywords
 from powerzoo_jax.cli.runs import is_run, open_run
 from powerzoo_jax.cli.selection import policies_of_run
-from powerzoo_jax.cli.table import STDOUT, working, write_json
+from powerzoo_jax.cli.table import STDOUT, say, working, write_json
 from powerzoo_jax.cli.traces import trace_policies
 from powerzoo_jax.envs import Trace, load_traces
 from powerzoo_jax.envs.episode import Act
@@ -32,17 +33,16 @@ def run(options: argparse.Namespace) -> int:
     else:
         with working(f"playing {options.what}, split {options.split}"):
             traces = _played(options)
-    target = options.out or Path("results") / f"{traces[0].task}_episode.html"
-    target.parent.mkdir(parents=True, exist_ok=True)
+    target = options.out or Path("results") / f"{file_name(traces[0].task)}_episode.html"
     page = episode_html(traces)
-    target.write_text(page, encoding="utf-8")
+    write_text(target, page)
     policies = [trace.policy for trace in traces]
     if options.json:
         first = traces[0]
         where = {"task": first.task, "split": first.split, "episode": first.episode + 1}
         write_json({**where, "policies": policies, "file": str(target)}, STDOUT)
     else:
-        print(f"{', '.join(policies)}: {target}, {len(page) / 1e3:.0f} kB. Open it in a browser.")
+        say(f"{', '.join(policies)}: {target}, {len(page) / 1e3:.0f} kB. Open it in a browser.")
     return 0
 
 

@@ -16,7 +16,7 @@ from typing import Any, TextIO
 import numpy as np
 
 from powerzoo_jax.base.errors import DataError, DataMissing, excerpt, listing, nearest
-from powerzoo_jax.base.textfile import check_size, open_text
+from powerzoo_jax.base.textfile import check_size, open_text, require_file
 from powerzoo_jax.data.clock import settlement_periods
 
 
@@ -135,10 +135,8 @@ def find_files(path: str | Path, *patterns: str, max_mb: float | None = None) ->
 
 
 def _find_files(path: Path, patterns: Sequence[str]) -> list[Path]:
-    if path.is_file():
-        return [path]
     if not path.is_dir():
-        raise DataMissing(f"no file or folder {str(path)!r}. Download the official files and give their path.")
+        return [require_file(path, "file or folder", "Download the official files and give their path.")]
     found = [p for p in sorted(path.iterdir()) if p.is_file() and any(Path(p.name.lower()).match(q) for q in patterns)]
     if not found:
         raise DataMissing(f"folder {str(path)!r} holds no {' or '.join(patterns)}. Put the official files there.")

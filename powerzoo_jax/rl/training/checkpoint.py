@@ -8,10 +8,14 @@ the folder while a training writes to it. Where the last one is damaged, the one
 
 from __future__ import annotations
 
+import logging
+import os
+import re
 import shutil
 import time
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -22,6 +26,7 @@ from jax.sharding import Sharding, SingleDeviceSharding
 from orbax.checkpoint.multihost import sync_global_processes
 
 from powerzoo_jax.base.errors import CheckpointError, DataMissing, PowerZooError, RunError, listing, unknown
+from powerzoo_jax.base.results import not_written
 from powerzoo_jax.rl.networks.split import divided_like, undivided
 from powerzoo_jax.rl.training.config import ALGORITHMS, Config
 from powerzoo_jax.rl.training.digests import DIGESTS, FORMAT, check_digests, write_digests
@@ -33,6 +38,7 @@ STATE, SETTINGS = "state", "settings"
 KEPT = 2  # checkpoints of a folder: the last, and the one before it in case a file of the last is damaged
 PARTIAL = ".partial"  # folder inside it of what is being written, and of what goes
 LONGEST = 200  # characters of another library's complaint that are passed on
+SYSTEM_ERROR = re.compile(r"os_error_code='(\d+)'")  # in what TensorStore says
 LOOKS, PAUSE_S = 4, 0.05  # at a checkpoint that cannot be read, while nothing replaces it
 
 
@@ -50,8 +56,15 @@ def save(folder: str | Path, state: Any, cfg: Config, *, updates: int) -> None:
     sync_global_processes("checkpoint begins")
     record = {"format": FORMAT} | cfg.to_dict()
     items = {STATE: ocp.args.StandardSave(_filled(state)), SETTINGS: ocp.args.JsonSave(record)}
-    with _manager(partial) as manager:
-        manager.save(updates, args=ocp.args.Composite(**items), force=True)
+    try:
+        with _quiet(), _manager(partial) as manager:
+            manager.save(updates, args=ocp.args.Composite(**items), force=True)
+    except Exception as err:  # Orbax and TensorStore say in many ways that a disk is full
+        if first:
+            shutil.rmtree(partial, ignore_errors=True)
+        told = SYSTEM_ERROR.search(str(err))
+        reason = OSError(int(told[1]), os.strerror(int(told[1]))) if told else err
+        raise not_written(folder / str(updates), reason) from err
     if first:
         write_digests(partial / str(updates), updates)
         for old in replaced:
@@ -62,6 +75,17 @@ def save(folder: str | Path, state: Any, cfg: Config, *, updates: int) -> None:
             (folder / str(old)).rename(partial / f"{old}.old")
         shutil.rmtree(partial)
     sync_global_processes("checkpoint ends")
+
+
+@contextmanager
+def _quiet() -> Iterator[None]:
+    """Keep Orbax from printing the tracebacks of its threads: what they end in is raised as well."""
+    log = logging.getLogger("absl")
+    before, log.disabled = log.disabled, True
+    try:
+        yield
+    finally:
+        log.disabled = before
 
 
 def _not_before(folder: Path, updates: int) -> list[int]:

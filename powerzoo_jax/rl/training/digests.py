@@ -12,7 +12,8 @@ from pathlib import Path
 from typing import Any
 
 from powerzoo_jax.base.errors import CheckpointError, listing
-from powerzoo_jax.base.textfile import read_json
+from powerzoo_jax.base.results import write_text
+from powerzoo_jax.base.textfile import open_regular, read_json
 
 FORMAT = 2  # of a checkpoint: 2 has digests, 1 (nowhere written down) had none
 DIGESTS = "digests.json"
@@ -23,7 +24,7 @@ def write_digests(folder: Path, updates: int) -> None:
     """List size and digest of every file of a checkpoint that is complete, beside them."""
     content = {"format": FORMAT, "updates": updates, "files": _files(folder)}
     text = json.dumps(content | {OWN: _digest_of(content)}, indent=1)
-    (folder / DIGESTS).write_text(text + "\n", encoding="utf-8")
+    write_text(folder / DIGESTS, text + "\n")
 
 
 def check_digests(folder: Path, updates: int) -> bool:
@@ -31,6 +32,9 @@ def check_digests(folder: Path, updates: int) -> bool:
 
     Raises CheckpointError naming the files that are damaged, missing or of another checkpoint.
     """
+    special = [path for path in folder.rglob("*") if not (path.is_dir() or path.is_file())]
+    if special:  # Orbax would open them
+        raise CheckpointError(f"{listing(special)} is no regular file.")
     path = folder / DIGESTS
     if not path.exists():
         return False
@@ -67,7 +71,7 @@ def _fault(path: Path, size: int, digest: str) -> str:
 
 
 def _digest(path: Path) -> str:
-    with path.open("rb") as file:
+    with open_regular(path, CheckpointError) as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 

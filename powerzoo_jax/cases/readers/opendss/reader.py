@@ -13,7 +13,7 @@ from pathlib import Path
 import numpy as np
 
 from powerzoo_jax.base.errors import CaseError, excerpt, unknown
-from powerzoo_jax.base.textfile import MAX_MB, require_file, too_large
+from powerzoo_jax.base.textfile import MAX_MB, open_regular, require_file, too_large
 from powerzoo_jax.cases.readers.opendss.generation import generator_rows, pv_rows, storage_rows
 from powerzoo_jax.cases.readers.opendss.lines import line_rows
 from powerzoo_jax.cases.readers.opendss.loads import MODES, load_rows, load_series
@@ -169,7 +169,8 @@ def _folder(folder: Path, outside: bool, max_mb: float | None) -> Callable[[str]
         total += path.stat().st_size / 1e6
         if max_mb is not None and total > max_mb:
             raise CaseError(too_large(f"{path} with the files read before it", total, max_mb))
-        return path.read_text(encoding="latin-1")
+        with open_regular(path, CaseError) as file:
+            return file.read().decode("latin-1").replace("\r\n", "\n").replace("\r", "\n")
 
     return read
 
