@@ -92,6 +92,7 @@ Finite = Annotated[float, FINITE]
 Budget = Annotated[float, BUDGET]
 Count = Annotated[int, Range(1, MOST)]
 Whole = Annotated[int, Range(0, MOST)]
+Seeds = Annotated[int, Range(1, 2**12)]  # policies that are trained side by side
 Label = Annotated[int, Range(-MOST, MOST)]  # of a bus, as its case numbers them
 
 
@@ -174,7 +175,7 @@ def fitted(label: str, value: Any, kind: Any, default: Any = None) -> Any:
     if kind is bool:
         value = value.item() if isinstance(value, np.bool_) else value
         if not isinstance(value, bool):
-            raise SettingsError(f"{label} = {value!r} must be true or false.")
+            raise SettingsError(f"{label} = {excerpt(repr(value))} must be true or false.")
     # what reads a network or a series says itself what to give in place of an object of this package
     if kind is str and not isinstance(value, str | PurePath) and not dataclasses.is_dataclass(value):
         raise SettingsError(f"{label} = {excerpt(repr(value))} must be text.")
@@ -212,11 +213,12 @@ def _of_tuple(label: str, value: Any, kinds: tuple[Any, ...]) -> tuple[Any, ...]
     if isinstance(value, np.ndarray | Array) and np.ndim(value):
         value = np.asarray(value).tolist()
     if not isinstance(value, list | tuple):
-        raise SettingsError(f"{label} = {value!r} must be a list; write [{value!r}] for one value.")
+        shown = excerpt(repr(value))
+        raise SettingsError(f"{label} = {shown} must be a list; write [{shown}] for one value.")
     if len(kinds) == 2 and kinds[1] is ...:
         return tuple(fitted(f"{label}[{i}]", x, kinds[0]) for i, x in enumerate(value))
     if len(value) != len(kinds):
-        raise SettingsError(f"{label} = {value!r} must have {len(kinds)} entries, got {len(value)}.")
+        raise SettingsError(f"{label} = {excerpt(repr(value))} must have {len(kinds)} entries, got {len(value)}.")
     return tuple(fitted(f"{label}[{i}]", x, kind) for i, (x, kind) in enumerate(zip(value, kinds, strict=True)))
 
 
@@ -224,7 +226,8 @@ def _number(label: str, value: Any, whole: bool, limits: Range, default: Any) ->
     if isinstance(value, np.generic | np.ndarray | Array) and np.ndim(value) == 0:
         value = value.item()
     if isinstance(value, bool) or not isinstance(value, int | float):
-        raise SettingsError(f"{label} = {value!r} must be a {'whole ' if whole else ''}number{_offer(None, default)}")
+        text = excerpt(repr(value))
+        raise SettingsError(f"{label} = {text} must be a {'whole ' if whole else ''}number{_offer(None, default)}")
     shown = value
     if whole and isinstance(value, float) and value.is_integer():
         value = int(value)

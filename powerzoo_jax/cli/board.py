@@ -4,11 +4,15 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 from scipy.stats import trim_mean
 
+from powerzoo_jax.base.errors import RunError
+from powerzoo_jax.base.forms import require_form
+from powerzoo_jax.base.textfile import read_json
 from powerzoo_jax.cli.commands.evaluate import unit_of
 from powerzoo_jax.oracle.baselines import RULE
 from powerzoo_jax.oracle.equilibrium import equilibrium_score
@@ -17,9 +21,50 @@ from powerzoo_jax.tasks.score import gain, keeps
 
 TEST = "test"
 ANCHORS = ("random", "trivial", "rule", "causal", "best")  # from the least to the most that is usually earned
+REWRITE = "Restore the file, or remove it and write it again."
 RESAMPLES = 2000  # of the bootstrap: 50 of them lie beyond either end of a 95 % interval
 
 Row = dict[str, Any]
+
+
+NUMBER = (float, None)
+KNOWN = (
+    {
+        **{"rule": float, "best": float, "feasible": {"rule": bool}, "episodes": str},
+        **{name + "?": float for name in ("random", "trivial", "causal", "bound")},
+        **{"mean_costs?": {str: {str: float}}, "nash_conv?": {"rule": float}},
+    },
+    None,
+)
+SEED = {"return": float, "gain": NUMBER, "costs": {str: float}, "kept": [bool], "nash_conv?": float}
+ON_SPLIT = {"known": KNOWN, "episodes": str, "seeds": [SEED]}
+SCORED = {
+    **{"task": str, "version": int, "run": {"config": {"algorithm": str, "task": str}}, "steps": int},
+    **{"seconds": ([float], None), "cpu_s": NUMBER, "known": KNOWN, "date": str, "where": str, "seeds": [SEED]},
+    **{"budgets?": {str: NUMBER}, "planner?": (str, None), "named?": {str: ON_SPLIT}, "episodes?": str},
+}
+FAILED = {"task": str, "version": int, "error": str}
+
+
+def require_row(row: Any, what: str) -> Row:
+    """A row that somebody else may have written, looked through. Raises RunError.
+
+    what:  subject of the message
+    """
+    require_form(row, FAILED if isinstance(row, dict) and "error" in row else SCORED, what, RunError, REWRITE)
+    if "error" in row:
+        return dict(row)
+    limited = [name for name, budget in row.get("budgets", {}).items() if budget is not None]
+    if not row["seeds"] or not all(seed["kept"] and seed["costs"].keys() >= set(limited) for seed in row["seeds"]):
+        raise RunError(f"{what} is not what it should be: it has no seeds, or one without a verdict. {REWRITE}")
+    return dict(row)
+
+
+def read_rows(path: Path) -> list[Row]:
+    """Rows of the file beside a page. Raises RunError where they are not what `leaderboard` writes."""
+    rows = read_json(path, RunError, REWRITE)
+    require_form(rows, [object], str(path), RunError, REWRITE)
+    return [require_row(row, f"{path}, row {k + 1},") for k, row in enumerate(rows)]
 
 
 class Result(NamedTuple):

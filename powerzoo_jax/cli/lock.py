@@ -10,8 +10,8 @@ from __future__ import annotations
 import errno
 import json
 import os
-import shutil
 import socket
+import stat
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
@@ -20,7 +20,9 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from powerzoo_jax.base.errors import RunError
+from powerzoo_jax.base.errors import RunError, excerpt
+from powerzoo_jax.base.forms import misfit
+from powerzoo_jax.base.textfile import open_regular
 
 fcntl: ModuleType | None
 try:
@@ -29,6 +31,10 @@ except ImportError:  # Windows
     fcntl = None
 
 LOCK, HOLDER = ".lock", ".holder"  # what the system locks, and the file that stands for a lock where it locks nothing
+HOLDS = {"command": str, "pid": int, "host": str, "since": str}  # what the file says of its holder
+LEAST_NO_PID = 2**31
+LONGEST = 10_000  # bytes of that
+FOREIGN = (errno.ELOOP, errno.EISDIR, errno.ENXIO)  # what opening a link, a folder or a socket ends in
 HELD = (errno.EACCES, errno.EAGAIN)  # what `flock` says of a lock that somebody has
 NAP_S = 0.05  # between a lock and the name of its holder
 
@@ -59,21 +65,12 @@ def hold(folder: Path, command: str) -> Iterator[None]:
                 folder.rmdir()
 
 
-def clear(folder: Path) -> None:
-    """Remove what a folder holds, but not the lock that this process has on it."""
-    for path in folder.iterdir():
-        if path.is_dir() and not path.is_symlink():
-            shutil.rmtree(path)
-        elif path.name not in (LOCK, HOLDER):
-            path.unlink()
-
-
 def _by_system(path: Path, mine: dict[str, Any]) -> Release | None:
     """Lock a file; None where the system, or the drive, has no locks."""
     if fcntl is None:
         return None
     while True:
-        file = os.open(path, os.O_RDWR | os.O_CREAT, 0o666)
+        file = _open_own(path)
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError as err:
@@ -88,13 +85,46 @@ def _by_system(path: Path, mine: dict[str, Any]) -> Release | None:
                 break
         os.close(file)
     os.ftruncate(file, 0)
-    os.write(file, json.dumps(mine).encode())
+    os.pwrite(file, json.dumps(mine).encode(), 0)
 
     def release() -> None:
         path.unlink(missing_ok=True)  # before the lock goes, or the file may be the next holder's
         os.close(file)
 
     return release
+
+
+def _open_own(path: Path) -> int:
+    """Descriptor of the file to lock, which is made where it is missing.
+
+    Raises RunError for what no lock of ours is: it is written to and removed, so a link, a file that has another name
+    elsewhere, or one with other content may not stand there.
+    """
+    try:
+        file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK, 0o666)
+    except OSError as err:
+        if err.errno in FOREIGN:
+            raise RunError(_foreign(path)) from None
+        raise
+    about = os.fstat(file)
+    text = os.pread(file, LONGEST + 1, 0) if stat.S_ISREG(about.st_mode) and about.st_nlink < 2 else b"?"
+    if text and not _parsed(text):
+        os.close(file)
+        raise RunError(_foreign(path))
+    return file
+
+
+def _foreign(path: Path) -> str:
+    return f"{path} is no lock of ours, and is left as it is. Move it away, or choose another folder."
+
+
+def _parsed(text: bytes) -> dict[str, Any]:
+    """What a lock says of its holder; nothing for any other text."""
+    with suppress(ValueError, RecursionError):
+        holder = json.loads(text[:LONGEST])
+        if not misfit(holder, HOLDS) and 0 < holder["pid"] < LEAST_NO_PID:
+            return {**holder, "command": excerpt(holder["command"]), "host": excerpt(holder["host"])}
+    return {}
 
 
 def _by_existence(path: Path, mine: dict[str, Any]) -> Release:
@@ -119,8 +149,9 @@ def _by_existence(path: Path, mine: dict[str, Any]) -> Release:
 def _holder(path: Path) -> dict[str, Any]:
     """Text that the holder has written into the lock; nothing where it had no time to."""
     for _ in range(2):
-        with suppress(OSError, ValueError):
-            return dict(json.loads(path.read_text(encoding="utf-8")))
+        with suppress(OSError, ValueError), open_regular(path) as file:
+            if holder := _parsed(file.read(LONGEST + 1)):
+                return holder
         time.sleep(NAP_S)
     return {}
 

@@ -11,8 +11,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated
 
-from powerzoo_jax.base.errors import PowerZooError
-from powerzoo_jax.base.ranges import Count, NotNegative, Positive, Range, Whole, fitted
+from powerzoo_jax.base.errors import PowerZooError, printable
+from powerzoo_jax.base.ranges import Count, NotNegative, Positive, Range, Seeds, Whole, fitted
 from powerzoo_jax.cli.table import STDOUT, document_alone, set_quiet
 
 OK, FAILED, BAD_INPUT, INTERRUPTED = 0, 1, 2, 130
@@ -23,7 +23,8 @@ JSON = "print one JSON document on standard output and nothing else there"
 FORMATS = ("stablehlo", "onnx", "zoo")  # of an exported policy
 SHELLS = ("bash", "zsh", "tcsh")
 OPTIONS = {
-    **dict.fromkeys(("seeds", "episodes", "episode", "processes"), Count),
+    **dict.fromkeys(("episodes", "episode", "processes"), Count),
+    "seeds": Seeds,
     **dict.fromkeys(("seed", "process"), Whole),
     "lanes": Annotated[int, Range(1, 2**24)],
     "every": NotNegative,
@@ -79,7 +80,7 @@ def explain_error(err: BaseException) -> str:
     text = str(err.args[0]) if isinstance(err, KeyError) and err.args else str(err)
     # a sentence was written for the user; a bare key or type is a bug, and worth a look at where it came from
     own = isinstance(err, PowerZooError | ValueError | OSError) or " " in text
-    return text if own and text else f"{text or type(err).__name__} ({DEBUG}=1 shows where)"
+    return printable(text if own and text else f"{text or type(err).__name__} ({DEBUG}=1 shows where)")
 
 
 def use_compilation_cache() -> None:
@@ -297,6 +298,7 @@ def _add_evaluate(commands: argparse._SubParsersAction) -> None:
     about = "Write a trained policy as a program that needs JAX or an ONNX runtime alone, or as a file of the zoo."
     export = _command(commands, "export", "export:run", about)
     export.add_argument("run_folder", metavar="RUN", type=Path, help="folder of a trained run")
+    _own(export, keywords=False)
     export.add_argument("--row", type=int, default=0, help="which seed of the run, from 0 (default: 0, the first)")
     export.add_argument(
         "--format",

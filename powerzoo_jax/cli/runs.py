@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import itertools
 import json
+import math
 import shutil
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import jax
 import numpy as np
@@ -16,10 +17,13 @@ from jax import Array
 from jax.sharding import Sharding
 from jax.tree_util import Partial
 
-from powerzoo_jax.base.errors import DataMissing, RunError, unknown
-from powerzoo_jax.base.textfile import read_json, require_file
-from powerzoo_jax.cli.log import replace_text
-from powerzoo_jax.cli.own import load_modules, parse_keywords
+from powerzoo_jax.base.errors import DataMissing, RunError, excerpt, listing, unknown
+from powerzoo_jax.base.forms import misfit, require_form
+from powerzoo_jax.base.ranges import Range, Seeds, Whole, fitted
+from powerzoo_jax.base.results import file_name, write_text
+from powerzoo_jax.base.textfile import MAX_SETTINGS_MB, read_json, require_file
+from powerzoo_jax.cli.lock import HOLDER, LOCK
+from powerzoo_jax.cli.own import parse_keywords
 from powerzoo_jax.envs import Sim
 from powerzoo_jax.envs.episode import MEMORY, first_carry
 from powerzoo_jax.rl.training import checkpoint
@@ -29,7 +33,17 @@ from powerzoo_jax.tasks import make
 from powerzoo_jax.tasks.registry import get_spec
 
 RUN_FILE, CHECKPOINT, SELECTED, LOG, SCORES = "run.json", "checkpoint", "selected", "log.tsv", "scores.json"
+ROW = "row.json"  # of a run on the leaderboard
+FOLDERS, FILES = (CHECKPOINT, SELECTED), (LOG, SCORES, ROW)  # that training again replaces
+MOST_ROWS = 2**16  # policies of a run
+UNTOUCHED = "It is no run of ours, and nothing there was changed: choose another folder, or an empty one."
+RESTORE = "Restore the file, or choose another folder."
 REPAIR = "Restore the file, train with --overwrite, or choose another folder."
+RECORD = {"config": {"algorithm": str, "task": str}}  # what makes a folder ours
+WHOLE_RECORD = {
+    **{"config": {str: object}, "seeds": int, "seed": int},
+    **{"grid?": {str: [float]}, "keywords?": [str], "modules?": [str]},
+}
 PREFERRED = ("ppo", "dagger", "clone", "apg_lagrangian")  # whose settings a task's name alone stands for
 
 
@@ -38,7 +52,8 @@ class Run:
     """A run: where it lives, its resolved settings, its seeds, and the settings it varies.
 
     grid:      (name, values) of each float setting varied; every combination is a point, trained with every seed
-    keywords:  NAME=VALUE of `make`, see `cli.own`;  modules: Python files that register the task
+    keywords:  NAME=VALUE of `make`, see `cli.own`
+    modules:   Python files that registered the task, told for whoever opens the run; they are never run from here
     """
 
     folder: Path
@@ -48,6 +63,12 @@ class Run:
     grid: tuple[tuple[str, tuple[float, ...]], ...] = ()
     keywords: tuple[str, ...] = ()
     modules: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        """Raise SettingsError for more policies than a program can hold, or none."""
+        fitted("seeds", self.seeds, Seeds)
+        fitted("seed", self.seed, Whole)
+        fitted("points times seeds", self.rows, Annotated[int, Range(1, MOST_ROWS)])
 
     def make(self, split: str | None = None) -> Sim:
         """The task with the run's keywords; None takes what is trained on, with the days that settings add to it."""
@@ -73,7 +94,7 @@ class Run:
     @property
     def rows(self) -> int:
         """Policies trained side by side: points times seeds, the seeds of a point together."""
-        return len(self.points) * self.seeds
+        return math.prod(len(values) for _, values in self.grid) * self.seeds
 
     @property
     def keys(self) -> Array:
@@ -112,8 +133,7 @@ class Run:
 
     def write(self) -> None:
         """Create the folder and store the resolved settings."""
-        self.folder.mkdir(parents=True, exist_ok=True)
-        replace_text(self.folder / RUN_FILE, json.dumps(self.to_dict(), indent=2) + "\n")
+        write_text(self.folder / RUN_FILE, json.dumps(self.to_dict(), indent=2) + "\n")
 
 
 def is_run(path: Path) -> bool:
@@ -121,32 +141,69 @@ def is_run(path: Path) -> bool:
     return (path / RUN_FILE).is_file()
 
 
+def require_ours(folder: Path) -> None:
+    """See that a folder may be trained in: it is empty, missing, or its record says that a run of ours is there.
+
+    Raises RunError, before anything is touched, for another one, and for a run of which a part is a link, which may
+    lead anywhere.
+    """
+    if not folder.is_dir():
+        return
+    there = [path for path in sorted(folder.iterdir()) if path.name not in (LOCK, HOLDER)]
+    record = folder / RUN_FILE
+    if there and not record.exists():
+        raise RunError(f"{folder} holds {listing(path.name for path in there)} and no {RUN_FILE}. {UNTOUCHED}")
+    if there:
+        require_form(
+            read_json(record, RunError, UNTOUCHED, max_mb=MAX_SETTINGS_MB), RECORD, str(record), RunError, UNTOUCHED
+        )
+    links = [path.name for path in there if path.is_symlink()]
+    if links:
+        raise RunError(f"{folder}: {listing(links)} is a link, and a run writes to its own folder alone. Remove it.")
+
+
 def open_run(folder: Path) -> Run:
-    """Read a run's settings; raises DataMissing where there is none, RunError where they cannot be read."""
+    """Read a run's settings; raises DataMissing where there is none, RunError where they cannot be read.
+
+    Nothing that a run names is executed: a task of one's own has to be registered by whoever opens the run.
+    """
     if not is_run(folder):
         raise DataMissing(f"{folder} holds no run (no {RUN_FILE}). Train one with `powerzoo-jax train TASK --out DIR`.")
     path = folder / RUN_FILE
-    stored = read_json(path, RunError, REPAIR)
+    stored = read_json(path, RunError, RESTORE, max_mb=MAX_SETTINGS_MB)
     try:
-        return _run_of(folder, stored)
-    except (KeyError, TypeError, ValueError, AttributeError) as err:
-        reason = f"it lacks {err}" if isinstance(err, KeyError) else str(err).rstrip(".")
-        raise RunError(f"{path} does not hold the settings of a run: {reason}. {REPAIR}") from err
+        run = _run_of(folder, stored)
+    except ValueError as err:
+        raise RunError(f"{path} does not hold the settings of a run: {str(err).rstrip('.')}. {REPAIR}") from err
+    if run.modules:
+        try:
+            get_spec(run.config.task)
+        except ValueError as err:
+            raise RunError(
+                f"{path}: the task {excerpt(repr(run.config.task))} is registered by {listing(run.modules)}, which is "
+                "not run unasked. If you trust it, name it on the command line: --module FILE; in Python, import it."
+            ) from err
+    return run
 
 
-def _run_of(folder: Path, stored: Mapping[str, Any]) -> Run:
-    """The run that `to_dict` has told."""
-    modules = load_modules(stored.get("modules", ()))
+def _run_of(folder: Path, stored: Any) -> Run:
+    """The run that `to_dict` has told. Raises ValueError for anything else."""
+    if wrong := misfit(stored, RECORD) or misfit(stored, WHOLE_RECORD):
+        raise ValueError(wrong)
     values = dict(stored["config"])
     algorithm = values.pop("algorithm")
     if algorithm not in ALGORITHMS:
         raise ValueError(unknown("algorithm", algorithm, ALGORITHMS))
-    for key in ("seeds", "seed"):
-        if type(stored[key]) is not int:
-            raise ValueError(f"{key} = {stored[key]!r} is no whole number")
-    grid = tuple((name, tuple(map(float, points))) for name, points in stored.get("grid", {}).items())
-    config, keywords = ALGORITHMS[algorithm].from_dict(values), tuple(map(str, stored.get("keywords", ())))
-    return Run(folder, config, stored["seeds"], stored["seed"], grid, keywords, modules)
+    config, grid = ALGORITHMS[algorithm].from_dict(values), stored.get("grid", {})
+    floats = varying(config)
+    for name, points in grid.items():
+        if name not in floats:
+            raise ValueError(unknown("setting that varies", name, floats))
+        for point in points:
+            replace(config, **{name: point})  # which looks at its range
+    points = tuple((name, tuple(map(float, values))) for name, values in grid.items())
+    plain = (tuple(stored.get(name, ())) for name in ("keywords", "modules"))
+    return Run(folder, config, stored["seeds"], stored["seed"], points, *plain)
 
 
 def resolve_config(what: str, algorithm: str | None, settings: Iterable[str]) -> Config:
@@ -184,13 +241,18 @@ def parse_grid(config: Config, texts: Iterable[str]) -> tuple[tuple[str, tuple[f
     All points are one program, so what shapes it (sizes, counts, switches, names) cannot vary.
     """
     grid: dict[str, tuple[float, ...]] = {}
-    floats = [name for name, value in config.to_dict().items() if isinstance(value, float)]
+    floats = varying(config)
     for name, text in map(_pair, texts):
         values = [getattr(override(config, {name: part}), name) for part in text.split(",")]
         if name not in floats:
             raise ValueError(f"--over {name}: only single numbers vary in one program: {', '.join(floats)}.")
         grid[name] = tuple(dict.fromkeys(values))
     return tuple(grid.items())
+
+
+def varying(config: Config) -> list[str]:
+    """Names of the settings that may vary in one program: single numbers."""
+    return [name for name, value in config.to_dict().items() if isinstance(value, float)]
 
 
 def differing(first: Config, second: Config) -> list[str]:
@@ -204,10 +266,12 @@ def has_checkpoint(run: Run) -> bool:
     return checkpoint.exists(run.folder / CHECKPOINT)
 
 
-def drop_checkpoint(run: Run) -> None:
-    """Delete the checkpoint of the folder, and what was selected before it."""
-    for name in (CHECKPOINT, SELECTED):
+def drop_results(run: Run) -> None:
+    """Delete what training has left in the folder of a run: checkpoints, log and scores, and nothing of others."""
+    for name in FOLDERS:
         shutil.rmtree(run.folder / name, ignore_errors=True)
+    for name in FILES:
+        (run.folder / name).unlink(missing_ok=True)
 
 
 def save_state(run: Run, state: Any, done: int) -> None:
@@ -240,7 +304,7 @@ def as_acts(run: Run, sim: Sim, trained: Any) -> list[Partial]:
 
 def default_folder(config: Config, sweep: bool = False) -> Path:
     """Default folder of a run."""
-    return Path("results") / (f"{config.task}_{config.algorithm}" + ("_sweep" if sweep else ""))
+    return Path("results") / (file_name(config.task, config.algorithm) + ("_sweep" if sweep else ""))
 
 
 def describe(config: Config) -> Sequence[tuple[str, Any]]:

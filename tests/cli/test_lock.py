@@ -19,7 +19,7 @@ import pytest
 
 from powerzoo_jax.base.errors import RunError
 from powerzoo_jax.cli import lock, main
-from powerzoo_jax.cli.lock import HOLDER, LOCK, clear, hold
+from powerzoo_jax.cli.lock import HOLDER, LOCK, hold
 from powerzoo_jax.rl.training import checkpoint
 from powerzoo_jax.rl.training.config import PPOConfig
 
@@ -121,22 +121,11 @@ def test_a_checkpoint_can_be_read_while_it_is_replaced(tmp_path):
 
 
 def test_two_calls_of_one_process_do_not_share_a_folder(tmp_path):
-    with hold(tmp_path, "first"):
-        with pytest.raises(RunError, match=f"in use by `first`, process {os.getpid()}"), hold(tmp_path, "second"):
-            pass
-        clear(tmp_path)
-        with pytest.raises(RunError, match="in use by `first`"), hold(tmp_path, "third"):
-            pass
+    refused = pytest.raises(RunError, match=f"in use by `first`, process {os.getpid()}")
+    with hold(tmp_path, "first"), refused, hold(tmp_path, "second"):
+        pass
     with hold(tmp_path, "fourth"):
         pass
-
-
-def test_clearing_removes_everything_else(tmp_path):
-    with hold(tmp_path, "mine"):
-        (tmp_path / "checkpoint" / "1").mkdir(parents=True)
-        (tmp_path / "log.tsv").write_text("x")
-        clear(tmp_path)
-        assert [path.name for path in tmp_path.iterdir()] == [LOCK]
 
 
 def test_a_command_that_is_refused_leaves_no_folder_behind(tmp_path):
@@ -188,7 +177,6 @@ def test_without_locks_a_file_keeps_others_out(without_locks, tmp_path):
     with hold(tmp_path, "first"):
         with pytest.raises(RunError, match=rf"`first`, process .*If that process is gone, remove .*{HOLDER}\."):
             hold(tmp_path, "second").__enter__()
-        clear(tmp_path)
         assert [path.name for path in tmp_path.iterdir()] == [HOLDER]
     assert not list(tmp_path.iterdir())
 

@@ -224,12 +224,12 @@ BROKEN: dict[str, tuple[Callable[[Path], Any], type[PowerZooError], str]] = {
     "run.json cut off": (
         run(json.dumps(RUN)[:60]),
         RunError,
-        r"run\.json is not JSON \(.*line 1 column \d+.*\)\. Restore the file, train with --overwrite",
+        r"run\.json is not JSON \(.*line 1 column \d+.*\)\. Restore the file, or choose another folder",
     ),
     "run.json empty": (run(""), RunError, r"run\.json is empty\. Restore"),
     "run.json binary": (run(bytes(64)), RunError, r"run\.json holds zero bytes"),
     "run.json with a list": (run("[1, 2]"), RunError, r"run\.json does not hold the settings of a run: .*Restore"),
-    "run.json without seeds": (run(json.dumps({**RUN, "seeds": None})), RunError, r"seeds = None is no whole number"),
+    "run.json without seeds": (run(json.dumps({**RUN, "seeds": None})), RunError, r"seeds is None, not a whole number"),
     "run.json without settings": (run('{"seeds": 1}'), RunError, r"run\.json .*it lacks 'config'"),
     "run.json of an unknown learner": (
         run(json.dumps({**RUN, "config": {**RUN["config"], "algorithm": "pbo"}})),

@@ -23,8 +23,17 @@ from powerzoo_jax.cli.commands.evaluate import (
     write_records,
 )
 from powerzoo_jax.cli.commands.train import INTERRUPTED, StopRequest, Trained, train
-from powerzoo_jax.cli.lock import clear, hold
-from powerzoo_jax.cli.runs import Run, has_checkpoint, is_run, load_state, open_run, resolve_config
+from powerzoo_jax.cli.lock import hold
+from powerzoo_jax.cli.runs import (
+    Run,
+    drop_results,
+    has_checkpoint,
+    is_run,
+    load_state,
+    open_run,
+    require_ours,
+    resolve_config,
+)
 from powerzoo_jax.cli.selection import chosen_policies
 from powerzoo_jax.cli.table import STDOUT, write_json
 from powerzoo_jax.envs import Sim
@@ -63,6 +72,7 @@ def _run_held(options: argparse.Namespace) -> int:
     with StopRequest() as stop:
         for algorithm in NAMES:
             run = _run(options, algorithm)
+            require_ours(run.folder)
             with hold(run.folder, COMMAND):
                 trained[algorithm] = run, _train(run, sim, stop)
             if stop.raised:
@@ -118,7 +128,7 @@ def _train(run: Run, sim: Sim, stop: StopRequest) -> Trained:
         same = open_run(run.folder).to_dict() == run.to_dict() and has_checkpoint(run)
         resume = same and load_state(run, sim)[1] < run.config.updates
         if not resume:
-            clear(run.folder)
+            drop_results(run)
     run.write()
     steps = run.learner.batch_steps(run.config, sim)
     name = NAMES[run.config.algorithm]

@@ -17,16 +17,37 @@ import jax
 
 from powerzoo_jax import __version__
 from powerzoo_jax.base.errors import RunError, unknown
+from powerzoo_jax.base.results import file_name, write_text
 from powerzoo_jax.base.textfile import read_json
-from powerzoo_jax.cli.board import TEST, Row, gain_on, gains_of, kept_of, key_of, latex, write_page
+from powerzoo_jax.cli.board import (
+    TEST,
+    Row,
+    gain_on,
+    gains_of,
+    kept_of,
+    key_of,
+    latex,
+    read_rows,
+    require_row,
+    write_page,
+)
 from powerzoo_jax.cli.commands.bench import device_name
 from powerzoo_jax.cli.commands.evaluate import baseline_scores, score_trained
 from powerzoo_jax.cli.commands.train import INTERRUPTED, StopRequest, train
-from powerzoo_jax.cli.lock import clear, hold
-from powerzoo_jax.cli.log import replace_text
-from powerzoo_jax.cli.runs import Run, has_checkpoint, is_run, open_run, resolve_config, shipped_config
+from powerzoo_jax.cli.lock import hold
+from powerzoo_jax.cli.runs import (
+    ROW,
+    Run,
+    drop_results,
+    has_checkpoint,
+    is_run,
+    open_run,
+    require_ours,
+    resolve_config,
+    shipped_config,
+)
 from powerzoo_jax.cli.selection import chosen_policies, planner_seen
-from powerzoo_jax.cli.table import STDOUT, write_json
+from powerzoo_jax.cli.table import STDOUT, say, write_json
 from powerzoo_jax.envs.core import Sim
 from powerzoo_jax.envs.episode import Act
 from powerzoo_jax.oracle import get_baselines, get_causal, get_reference, list_baselines
@@ -41,7 +62,7 @@ from powerzoo_jax.tasks.registry import get_spec
 from powerzoo_jax.tasks.score import Evaluation
 from powerzoo_jax.tasks.spec import CALENDAR, TaskSpec
 
-ROW, DATA = "row.json", ".json"
+DATA = ".json"
 REFERENCE = (  # what a row keeps of the record, where it has it
     *("n", "episodes", "random", "rule", "trivial", "causal", "best", "bound", "mean_costs", "feasible"),
     "nash_conv",
@@ -69,13 +90,12 @@ def run(options: argparse.Namespace) -> int:
             fresh = set(map(key_of, mine))
             # read again: another process may have added its rows to the page
             rows = [*(other for other in _written(data) if key_of(other) not in fresh), *mine]
-            print(f"{task}: {_said(row)}", flush=True)
+            say(f"{task}: {_said(row)}")
             _save(options.page, rows)
     if options.refresh:
         _save(options.page, rows)
     if options.latex is not None:
-        options.latex.parent.mkdir(parents=True, exist_ok=True)
-        replace_text(options.latex, latex(rows))
+        write_text(options.latex, latex(rows))
     if options.json:
         write_json({"page": str(options.page), "rows": mine}, STDOUT)
     else:
@@ -85,9 +105,8 @@ def run(options: argparse.Namespace) -> int:
 
 def _save(path: Path, rows: Sequence[Row]) -> None:
     """Write the page of rows, and the rows beside it."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    replace_text(path.with_suffix(DATA), json.dumps(rows, indent=1) + "\n")
-    replace_text(path, page(rows))
+    write_text(path.with_suffix(DATA), json.dumps(rows, indent=1) + "\n")
+    write_text(path, page(rows))
 
 
 def _chosen(options: argparse.Namespace) -> list[str]:
@@ -127,7 +146,7 @@ def _entry(text: str, algorithm: str | None) -> tuple[str, str | None]:
 
 def _written(data: Path) -> list[Row]:
     """Rows of an earlier page that are of today's tasks, beside today's references where these are of its episodes."""
-    rows: list[Row] = read_json(data, RunError, "Restore the file, or remove it.") if data.is_file() else []
+    rows = read_rows(data) if data.exists() else []
     kept = [
         row
         for row in rows
@@ -173,7 +192,8 @@ def _row(
             return _planned(task, _planned_splits(task, options.split, rows))
         learner = algorithm or resolve_config(task, None, ()).algorithm
         config = resolve_config(task, learner, settings_of(options.settings, learner))
-        run = Run(options.runs / f"{task}_{config.algorithm}", config, options.seeds, modules=options.module)
+        run = Run(options.runs / file_name(task, config.algorithm), config, options.seeds, modules=options.module)
+        require_ours(run.folder)
         with hold(run.folder, "powerzoo-jax leaderboard"):
             splits = named_splits(task) if options.split is None else tuple(options.split)
             stored = _stored(run, rows)
@@ -213,7 +233,9 @@ def completed(run: Mapping[str, Any]) -> dict[str, Any]:
 def _in_folder(run: Run) -> Row:
     """The row that the run left in its folder; nothing where it was not scored yet."""
     path = run.folder / ROW
-    return read_json(path, RunError, "Remove the file, and the run is scored again.") if path.is_file() else {}
+    if not path.exists():
+        return {}
+    return require_row(read_json(path, RunError, "Remove the file, and the run is scored again."), str(path))
 
 
 def _anchored(row: Row) -> Row | None:
@@ -256,7 +278,7 @@ def _fresh(
     scored = {split: run.make(split) for split in (*SPLITS, *named)}  # first: a wrong name costs no training
     begun = is_run(run.folder) and open_run(run.folder).to_dict() == run.to_dict() and has_checkpoint(run)
     if not begun:
-        clear(run.folder)
+        drop_results(run)
         run.write()
     sim = run.make()
     clock, cpu = time.perf_counter(), time.process_time()
@@ -279,7 +301,7 @@ def _fresh(
             seed["nash_conv"] = _nash_conv(scored[TEST], act)
     if begun:  # only the last part was timed here; a run that is only played again knows the whole
         row |= {key: _in_folder(run).get(key) for key in ("seconds", "cpu_s")}
-    replace_text(run.folder / ROW, json.dumps(row, indent=1) + "\n")
+    write_text(run.folder / ROW, json.dumps(row, indent=1) + "\n")
     return row
 
 

@@ -11,11 +11,12 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from powerzoo_jax.base.errors import DataMissing, RunError, unknown
-from powerzoo_jax.base.textfile import read_json, read_text
-from powerzoo_jax.cli.board import TEST, result_on
-from powerzoo_jax.cli.commands.leaderboard import DATA, ROW
-from powerzoo_jax.cli.runs import LOG, REPAIR, SCORES, Run, open_run
+from powerzoo_jax.base.errors import DataMissing, RunError, excerpt, unknown
+from powerzoo_jax.base.forms import require_form
+from powerzoo_jax.base.textfile import MAX_TABLE_MB, read_json, read_text
+from powerzoo_jax.cli.board import TEST, read_rows, require_row, result_on
+from powerzoo_jax.cli.commands.leaderboard import DATA
+from powerzoo_jax.cli.runs import LOG, REPAIR, ROW, SCORES, Run, open_run
 from powerzoo_jax.cli.table import STDOUT, write_json
 from powerzoo_jax.plot import plot_gains, plot_learning_curves, save_figure
 from powerzoo_jax.tasks import get_spec
@@ -71,7 +72,7 @@ def draw_gains(board: Path, split: str, title: str) -> Any:
         rule, best = each.known["rule"], each.known["best"]
         if not each.known["feasible"]["rule"] or best <= rule:
             why = "leaves nothing to gain" if best <= rule else "breaks a budget"
-            print(f"left out: {each.name}, whose rule {why} on the split {split!r}", file=sys.stderr)
+            print(f"left out: {excerpt(each.name)}, whose rule {why} on the split {split!r}", file=sys.stderr)
             continue
         kept = [gain(seed["return"], rule, best) for seed in each.seeds if all(seed["kept"])]
         some = f", {len(kept)} of {len(each.seeds)} seeds" if 0 < len(kept) < len(each.seeds) else ""
@@ -83,9 +84,9 @@ def draw_gains(board: Path, split: str, title: str) -> Any:
 
 def _scored(board: Path, split: str) -> list[Scored]:
     """Rows of a leaderboard that were played on the split beside references. Raises ValueError without any."""
-    if not board.is_file():
+    if not board.exists():
         raise DataMissing(f"{board} does not exist. `powerzoo-jax leaderboard` writes it beside its page.")
-    rows = [row for row in read_json(board, RunError, "Write the page again.") if "run" in row]
+    rows = [row for row in read_rows(board) if "run" in row]
     several = len({row["task"] for row in rows}) > 1
     found = []
     for row in rows:
@@ -127,19 +128,23 @@ def _read_log(run: Run) -> dict[str, Curve]:
     path = run.folder / LOG
     if not path.is_file():
         raise DataMissing(f"{path} does not exist: the run was stopped before its first update. Go on with --resume.")
-    header, *lines = (line.split("\t") for line in read_text(path, RunError).splitlines())
     try:
+        header, *lines = (line.split("\t") for line in read_text(path, RunError, max_mb=MAX_TABLE_MB).splitlines())
         columns = dict(zip(header, np.array(lines, np.float64).T, strict=True))
         steps = columns["env_steps"] / run.rows
+    except RunError:
+        raise
     except (KeyError, ValueError) as err:
-        raise RunError(f"{path} is not the log of a run: {err}. {REPAIR}") from err
+        raise RunError(f"{path} is not the log of a run: {excerpt(err)}. {REPAIR}") from err
     found: dict[str, dict[str, np.ndarray]] = {}
     for name, column in columns.items():
         if match := RETURN.match(name):
             found.setdefault(match["point"] or "", {})[match["seed"] or ""] = column
     curves = {}
     for point, seeds in found.items():
-        mean = seeds.pop("")
+        mean = seeds.pop("", None)
+        if mean is None:
+            continue
         returns = np.stack(list(seeds.values())) if seeds else mean[None]
         episodes = columns.get(" ".join(filter(None, (point, "episodes"))), np.inf)  # learners on whole days count none
         ended = np.isfinite(returns).all(axis=0) & (episodes > 0)
@@ -153,10 +158,11 @@ def _references(runs: Sequence[Run]) -> dict[str, float]:
     """Test returns of the rule and of the best, or the oracle, as the first run that knows them has stored them."""
     for run in runs:
         row, scores = run.folder / ROW, run.folder / SCORES
-        if row.is_file() and (known := read_json(row, RunError, REPAIR)["known"]) is not None:
+        if row.exists() and (known := require_row(read_json(row, RunError, REPAIR), str(row)).get("known")) is not None:
             return {name: known[name] for name in SHOWN}
-        if scores.is_file():
+        if scores.exists():
             records = read_json(scores, RunError, REPAIR)
-            if all(name in records for name in PLAYED):
+            require_form(records, {str: [{"mean_reward": float}]}, str(scores), RunError, REPAIR)
+            if all(records.get(name) for name in PLAYED):
                 return {name: records[name][0]["mean_reward"] for name in PLAYED}
     return {}

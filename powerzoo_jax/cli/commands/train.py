@@ -16,7 +16,7 @@ from typing import Any, NamedTuple, Self
 import jax
 from jax.sharding import Mesh
 
-from powerzoo_jax.base.errors import DataError
+from powerzoo_jax.base.errors import DataError, printable
 from powerzoo_jax.cli.commands.evaluate import (
     Score,
     baseline_scores,
@@ -36,17 +36,18 @@ from powerzoo_jax.cli.runs import (
     default_folder,
     describe,
     differing,
-    drop_checkpoint,
+    drop_results,
     has_checkpoint,
     is_run,
     load_state,
     open_run,
     parse_grid,
+    require_ours,
     resolve_config,
     save_state,
 )
 from powerzoo_jax.cli.selection import Selector, begun_state, chosen_policies
-from powerzoo_jax.cli.table import STDOUT, ProgressBar, render_pairs, working, write_json
+from powerzoo_jax.cli.table import STDOUT, ProgressBar, render_pairs, say, working, write_json
 from powerzoo_jax.envs import Sim
 from powerzoo_jax.rl.training.parallel import agree, compile_on, everywhere, make_mesh, place, spread, whole
 from powerzoo_jax.rl.training.processes import join, watch
@@ -175,7 +176,7 @@ def train(
             state = place(state, mesh, ROWS)
         else:
             if jax.process_index() == 0:
-                drop_checkpoint(run)
+                drop_results(run)
             keys = everywhere(run.keys, mesh)
             state, done = compile_on(mesh, init, keys, varied, shared, lead=ROWS)(keys, varied, shared), 0
             if run.config.start_from:
@@ -216,6 +217,7 @@ def train_and_tell(options: argparse.Namespace, command: str, score: Callable[[R
     run = plan(options)
     with ExitStack() as held:
         if jax.process_index() == 0:
+            require_ours(run.folder)  # before the lock, which is a file there too
             held.enter_context(hold(run.folder, f"powerzoo-jax {command}"))
         return _train_and_tell(run, claim(run, options), options, score)
 
@@ -232,7 +234,7 @@ def _train_and_tell(
         trained = train(run, sim, resume=resume, every=options.every, stop=stop, sinks=options.log)
     if trained.done < run.config.updates:
         if speaks:
-            print(_stopped(run, options, trained), file=sys.stderr)
+            print(printable(_stopped(run, options, trained)), file=sys.stderr)
         return INTERRUPTED
     if speaks:
         print(
@@ -250,9 +252,9 @@ def _train_and_tell(
 
 def _tell(run: Run, report: RunScores) -> None:
     spec, episodes = report.sim.spec, report.scores[0].records[0].n_episodes
-    print(f"{spec.id}, split {spec.split}, {episodes} episodes{report.about}\n")
+    say(f"{spec.id}, split {spec.split}, {episodes} episodes{report.about}\n")
     print(score_table(report.sim, report.scores))
-    print(f"\nrecords in {run.folder / SCORES}, updates in {run.folder / LOG}")
+    say(f"\nrecords in {run.folder / SCORES}, updates in {run.folder / LOG}")
 
 
 def _document(run: Run, trained: Trained, report: RunScores) -> dict[str, Any]:
@@ -280,7 +282,10 @@ def plan(options: argparse.Namespace) -> Run:
 
 
 def claim(run: Run, options: argparse.Namespace) -> bool:
-    """See that the folder is free, or holds this run when resuming, and write the settings; whether to resume."""
+    """See that the folder is free, or holds this run when resuming, and write the settings; whether to resume.
+
+    The folder is one that `require_ours` passes.
+    """
     if options.resume:
         stored = open_run(run.folder)
         changed = differing(stored.config, run.config)
@@ -296,7 +301,7 @@ def claim(run: Run, options: argparse.Namespace) -> bool:
             raise DataError(
                 f"{run.folder} holds a run. Give --resume to go on, --overwrite to replace it, or another --out."
             )
-        drop_checkpoint(run)  # first: a checkpoint must never lie beside the settings of another run
+        drop_results(run)  # first: a checkpoint must never lie beside the settings of another run
         run.write()
     return False
 
