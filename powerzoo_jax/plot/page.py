@@ -14,8 +14,8 @@ from typing import Any
 
 import numpy as np
 
-from powerzoo_jax.base.errors import listing
-from powerzoo_jax.envs.trace.types import Trace, TracedNetwork
+from powerzoo_jax.base.errors import DataError, listing
+from powerzoo_jax.envs.trace.types import Trace, TracedNetwork, TraceTable
 from powerzoo_jax.plot.layout import locate_parts
 
 TEMPLATE = Path(__file__).with_name("page.html")
@@ -29,6 +29,7 @@ NOTHING = 65535  # a packed value that is no number
 LARGE = 1e4  # returns from there on are shown in whole numbers
 NEVER = 1e-4  # a scalar that stays below it is a rounding of zero
 ROUNDING = 1e-6  # of float32: a channel that never exceeds it has seen no violation
+NO_COSTS = TraceTable(np.zeros((1, 0)), (), ())
 KEPT = (1.001, 1e-6)  # of a budget, relative and absolute, as scores have it
 SHOWN = {
     "load_mw": "load",
@@ -70,11 +71,16 @@ def episode_html(traces: Trace | Sequence[Trace], *, title: str = "") -> str:
     """
     group = [traces] if isinstance(traces, Trace) else list(traces)
     _require_one_episode(group)
-    # "</" would end the element that holds the data
-    data = json.dumps(page_data(group, title), separators=(",", ":"), allow_nan=False).replace("</", "<\\/")
+    data = _embedded(page_data(group, title))
     heading = escape(title or group[0].task.replace("_", " "))
     head, tail = TEMPLATE.read_text(encoding="utf-8").split("{{DATA}}")
     return f"{head.replace('{{TITLE}}', heading)}{data}{tail}"
+
+
+def _embedded(content: Any) -> str:
+    """JSON that may stand in an element of HTML: no name in it ends or opens anything there."""
+    text = json.dumps(content, separators=(",", ":"), allow_nan=False)  # in ASCII: other signs are escapes
+    return text.translate({ord(sign): f"\\u{ord(sign):04x}" for sign in "<>&"})
 
 
 def _require_one_episode(group: Sequence[Trace]) -> None:
@@ -88,9 +94,15 @@ def _require_one_episode(group: Sequence[Trace]) -> None:
             first.episode,
             first.dt_hours,
         )
-        if not same or other.tables["action"].ids != first.tables["action"].ids:
+        if not same or _labels(other) != _labels(first):
             named = listing([f"{t.task} v{t.version} episode {t.episode}" for t in (first, other)])
-            raise ValueError(f"one page shows one episode of one task, got {named}. Make a page for each.")
+            raise DataError(f"one page shows one episode of one task, got {named}. Make a page for each.")
+
+
+def _labels(trace: Trace) -> dict[str, Any]:
+    """Ids of every table, and buses of every network, by name."""
+    tables = {name: table.ids for name, table in trace.tables.items()}
+    return tables | {f"network {name}": network.bus_ids for name, network in trace.networks.items()}
 
 
 def page_data(group: Sequence[Trace], title: str = "") -> dict[str, Any]:
@@ -122,6 +134,7 @@ def page_data(group: Sequence[Trace], title: str = "") -> dict[str, Any]:
 
 def pack(values: np.ndarray, lo: float | None = None, hi: float | None = None) -> dict[str, Any]:
     """A table (T, n) in any unit as 16-bit numbers between its extremes, in base64: 3 bytes a value of the page."""
+    values = values if values.dtype.kind == "f" else values.astype(float)
     finite = np.isfinite(values)
     known = values[finite]
     lo = float(known.min(initial=np.inf)) if lo is None else lo
@@ -154,11 +167,12 @@ def _table_data(group: Sequence[Trace], name: str) -> dict[str, Any]:
 def _policy(trace: Trace) -> dict[str, Any]:
     total = float(_team_reward(trace).sum())
     shown = (f"{total:,.0f}" if abs(total) >= LARGE else f"{total:.4g}").replace("-", "\N{MINUS SIGN}")
-    spent = trace["cost"].values.sum(axis=0)
-    budget = np.asarray(trace.budgets)
+    costs = trace.tables.get("cost", NO_COSTS)
+    spent = costs.values.sum(axis=0)
+    budget = np.asarray(trace.budgets, float)
     chosen = np.isfinite(budget)
     over = chosen & (spent > KEPT[0] * budget + KEPT[1])
-    names = [name.replace("_", " ") for name, beyond in zip(trace["cost"].ids, over, strict=True) if beyond]
+    names = [name.replace("_", " ") for name, beyond in zip(costs.ids, over, strict=True) if beyond]
     verdict = (f"over the budget of {', '.join(names)}" if names else "within its budgets") if chosen.any() else ""
     return {
         "name": trace.policy or "policy",
@@ -235,7 +249,7 @@ def _quantity(trace: Trace, network: str) -> str:
 def _network_data(name: str, network: TracedNetwork, group: Sequence[Trace]) -> dict[str, Any]:
     quantity = _quantity(group[0], name)
     table = {"voltage": "bus_voltage_pu", "price": "bus_price_per_mwh", "injection": "bus_injection_mw"}[quantity]
-    values = np.concatenate([np.ravel(_of(trace, name, table)) for trace in group])  # type: ignore[arg-type]
+    values = _finite(*(_of(trace, name, table) for trace in group))
     if quantity == "voltage":
         reach = max(NARROWEST_PU, float(np.abs(values - 1).max()))
         lo, hi, label = 1 - reach, 1 + reach, "bus: voltage [pu]"
@@ -244,9 +258,9 @@ def _network_data(name: str, network: TracedNetwork, group: Sequence[Trace]) -> 
     else:
         reach = float(np.quantile(np.abs(values), INNER))  # one large unit would fade all the others
         lo, hi, label = -reach, reach, "bus: power into the network [MW], load negative"
-    flows = [np.abs(_of(trace, name, "branch_flow_mw")).max() for trace in group]  # type: ignore[arg-type]
+    flows = _finite(*(_of(trace, name, "branch_flow_mw") for trace in group))
     touched = np.unique(np.concatenate([network.from_bus, network.to_bus]))
-    drawn = np.isin(np.arange(len(network.bus_ids)), touched)
+    drawn = np.isin(np.arange(len(network.bus_ids)), touched) | (not touched.size)
     x, y, height = _fitted(network, drawn)
     edges = zip(network.from_bus.tolist(), network.to_bus.tolist(), network.in_service.tolist(), strict=True)
     ids = network.bus_ids
@@ -270,8 +284,15 @@ def _network_data(name: str, network: TracedNetwork, group: Sequence[Trace]) -> 
         "hi": hi,
         "vmin": network.v_min_pu.tolist(),
         "vmax": network.v_max_pu.tolist(),
-        "flow": float(max(flows)),
+        "flow": float(np.abs(flows).max()),
     }
+
+
+def _finite(*tables: np.ndarray | None) -> np.ndarray:
+    """All numbers of some tables, (n,), n > 0: a 0 where there is none."""
+    values = np.concatenate([np.zeros(0), *(table.ravel() for table in tables if table is not None)])
+    found: np.ndarray = values[np.isfinite(values)]
+    return found if found.size else np.zeros(1)
 
 
 def _fitted(network: TracedNetwork, drawn: np.ndarray) -> tuple[list[float], list[float], float]:
@@ -370,7 +391,7 @@ def _network_charts(group: Sequence[Trace]) -> list[dict[str, Any]]:
 def _cost_charts(group: Sequence[Trace]) -> list[dict[str, Any]]:
     """Costs so far of the channels that have a budget or were ever violated."""
     found = []
-    for k, name in enumerate(group[0]["cost"].ids):
+    for k, name in enumerate(group[0].tables.get("cost", NO_COSTS).ids):
         rows = [_so_far(trace["cost"].values[:, k]) for trace in group]
         budget = group[0].budgets[k]
         if np.isfinite(budget) or max(row[-1] for row in rows) > ROUNDING:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import importlib
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -17,9 +17,11 @@ from jax import Array, lax
 from jax.tree_util import Partial
 
 from powerzoo_jax.base import Purpose, purpose_key
-from powerzoo_jax.base.errors import DataError, missing_extra
-from powerzoo_jax.base.npz import read_npz, write_npz
+from powerzoo_jax.base.errors import DataError, excerpt, missing_extra
+from powerzoo_jax.base.forms import require_form
+from powerzoo_jax.base.npz import read_npz, require_array, write_npz
 from powerzoo_jax.base.ranges import Count, Whole, checks_ranges
+from powerzoo_jax.base.textfile import parse_json
 from powerzoo_jax.envs.constraint import UNITS
 from powerzoo_jax.envs.core import Sim
 from powerzoo_jax.envs.episode import Act, first_carry
@@ -37,6 +39,11 @@ from powerzoo_jax.tasks.score import (
 
 ABOUT = "about"  # array of a file that holds everything but numbers, as JSON text
 SIDE_BY_SIDE = 64  # episodes in one call of the program: what a task records of more would not fit some machines
+FORM = {
+    **dict.fromkeys(("task", "split", "policy", "family"), str),
+    **{"version": int, "seed": int, "drawn": bool, "dt_hours": float, "keywords": {str: object}},
+}  # of what describes the data
+DAMAGED = "Write them again: powerzoo-jax dataset TASK"
 LISTS = ("agents", "observation_names", "observation_units", "action_names", "reward_terms", "cost_names", "cost_units")
 
 
@@ -246,8 +253,35 @@ def load_offline(path: str | Path) -> OfflineData:
         raise DataError(
             f"{path} holds no recorded episodes: {missing[0]} is missing. Write them: powerzoo-jax dataset TASK"
         )
-    about = json.loads(str(arrays[ABOUT])) | {name: arrays[name].tolist() for name in LISTS}
+    about = parse_json(str(arrays[ABOUT]), f"the description in {path}", DataError, DAMAGED)
+    require_form(about, FORM, f"the description in {path}", DataError, DAMAGED)
+    try:
+        about |= {name: require_array(arrays, name, "U", (None,)).tolist() for name in LISTS}
+        _require_whole(arrays, len(about["agents"]), len(about["cost_names"]))
+    except ValueError as err:
+        raise DataError(f"{path} is damaged: {excerpt(err)}. {DAMAGED}") from err
     return OfflineData(**{name: arrays[name] for name in ARRAYS}, about=about)
+
+
+def _require_whole(arrays: Mapping[str, np.ndarray], n_agent: int, n_cost: int) -> None:
+    """Check of dtypes and shapes, those of `OfflineData`. Raises ValueError."""
+    lengths = require_array(arrays, "lengths", "iu", (None,))
+    episodes, seen = len(lengths), require_array(arrays, "low", "f", (n_agent, None)).shape[1]
+    require_array(arrays, "observations", "f", (None, n_agent, seen))
+    n = len(arrays["observations"])
+    wanted: dict[str, tuple[str, tuple[int | None, ...]]] = {
+        "high": ("f", (n_agent, seen)),
+        "final_observations": ("f", (episodes, n_agent, seen)),
+        "actions": ("fiu", (n, n_agent, None)),
+        "rewards": ("f", (n, n_agent)),
+        "terms": ("f", (n, n_agent, None)),
+        "costs": ("f", (n, n_cost)),
+        **dict.fromkeys(("terminated", "truncated"), ("b", (n,))),
+    }
+    for name, (kinds, shape) in wanted.items():
+        require_array(arrays, name, kinds, shape)
+    if not episodes or lengths.min() < 1 or lengths.max() > n or lengths.sum(dtype=np.int64) != n:
+        raise ValueError(f"{episodes} episodes do not make up its {n} steps")
 
 
 def to_minari(data: OfflineData, dataset_id: str, *, env: Any = None, **described: Any) -> Any:

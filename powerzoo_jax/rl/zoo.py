@@ -19,9 +19,11 @@ from typing import Any
 
 import numpy as np
 
-from powerzoo_jax.base.errors import DataError, SettingsError, listing, nearest
-from powerzoo_jax.base.npz import read_npz, write_npz
-from powerzoo_jax.base.textfile import require_file
+from powerzoo_jax.base.errors import DataError, SettingsError, excerpt, listing, nearest
+from powerzoo_jax.base.forms import require_form
+from powerzoo_jax.base.npz import read_npz, require_array, write_npz
+from powerzoo_jax.base.results import write_text
+from powerzoo_jax.base.textfile import parse_json, require_file
 from powerzoo_jax.base.types import TaskSpec
 from powerzoo_jax.envs.core import Sim
 from powerzoo_jax.envs.episode import Act
@@ -30,6 +32,11 @@ from powerzoo_jax.tasks import get_spec, make
 
 ZOO = "zoo"  # name of its policies among those of a task, and of its folder
 FORMAT = 1
+FORM = {
+    **{"task": str, "version": int, "keywords": {str: object}, "agents": [str], "observation": [int], "action": [int]},
+    **{"settings": {"algorithm": str}, "library_version": str, "kinds": [str], "weights": [[(str, [int])]]},
+}  # of what a card must tell before anything is built
+DAMAGED = "Restore the file."
 SUFFIX, CARD = ".npz", ".md"
 ABOUT, HIGH, LOW, MOMENTS, COUNTS = "about", "high", "low", "moments", "counts"
 LIMIT_KB = 100.0  # of a shipped file
@@ -75,7 +82,9 @@ def load_policy(what: str | Path, sim: Sim | None = None) -> Act:
             f"{path}: its settings are not those of a learner of this version ({err}); powerzoo_jax "
             f"{about['library_version']} wrote them. Train again: powerzoo-jax train {about['task']}"
         ) from err
-    return LEARNERS[algorithm].act(config, sim, _unpack(path, arrays, about, sim.spaces()[0].low.dtype))
+    act = LEARNERS[algorithm].act(config, sim, _unpack(path, arrays, about, sim.spaces()[0].low.dtype))
+    _require_fit(path, sim, act)
+    return act
 
 
 def list_policies() -> tuple[str, ...]:
@@ -152,7 +161,7 @@ def save_card(path: Path, about: Mapping[str, Any]) -> None:
 
 def _write(path: Path, arrays: Mapping[str, np.ndarray], about: Mapping[str, Any]) -> None:
     write_npz(path, {**arrays, ABOUT: np.array(json.dumps(about))})
-    path.with_suffix(CARD).write_text(card_text(about, path.stat().st_size), encoding="utf-8")
+    write_text(path.with_suffix(CARD), card_text(about, path.stat().st_size))
 
 
 def rounded(policy: Any) -> Any:
@@ -186,20 +195,43 @@ def _unpack(path: Path, arrays: Mapping[str, np.ndarray], about: Mapping[str, An
     from powerzoo_jax.rl.networks.body import Scale
     from powerzoo_jax.rl.policies import ActorPolicy
 
-    sizes = [int(np.prod(shape)) for _, shape in about["weights"]]
-    if not len(arrays[HIGH]) == len(arrays[LOW]) == sum(sizes) or len(arrays[MOMENTS]) != len(about["kinds"]):
-        raise DataError(f"{path} is damaged (its arrays are not of the sizes that it states). Restore the file.")
-    half = np.stack([arrays[LOW], arrays[HIGH]], axis=1).view("<f2")[:, 0]
-    parts = np.split(half, np.cumsum(sizes)[:-1])
-    leaves = {
-        name: jnp.asarray(part.reshape(shape), dtype)
-        for (name, shape), part in zip(about["weights"], parts, strict=True)
-    }
+    try:
+        shapes = {str(name): [*map(int, shape)] for name, shape in about["weights"]}
+        sizes = [int(np.prod(shape)) for shape in shapes.values()]
+        low, high = (require_array(arrays, name, "u", (sum(sizes),)) for name in (LOW, HIGH))
+        moments = require_array(arrays, MOMENTS, "f", (len(about["kinds"]), 3, None))
+        counts = require_array(arrays, COUNTS, "f", (len(about["kinds"]),))
+        parts = np.split(np.stack([low, high], axis=1).view("<f2")[:, 0], np.cumsum(sizes)[:-1])
+        leaves = {
+            name: jnp.asarray(part.reshape(shape), dtype)
+            for (name, shape), part in zip(shapes.items(), parts, strict=True)
+        }
+        actor = unflatten_dict(leaves, sep="/")
+    except (TypeError, ValueError) as err:
+        told = "its arrays are not of the sizes that it states"
+        raise DataError(f"{path} is damaged ({told}: {excerpt(err)}). {DAMAGED}") from err
     scale = {
         kind: Scale(**{k: jnp.asarray(x, dtype) for k, x in zip(("mean", "var", "floor"), rows, strict=True)}, count=n)
-        for kind, rows, n in zip(about["kinds"], arrays[MOMENTS], jnp.asarray(arrays[COUNTS], dtype), strict=True)
+        for kind, rows, n in zip(about["kinds"], moments, jnp.asarray(counts, dtype), strict=True)
     }
-    return ActorPolicy(actor=unflatten_dict(leaves, sep="/"), scale=scale)
+    return ActorPolicy(actor=actor, scale=scale)
+
+
+def _require_fit(path: Path, sim: Sim, act: Act) -> None:
+    """Trace the policy once: weights and moments must have the shapes of the networks that its settings tell."""
+    import jax
+
+    from powerzoo_jax.envs.episode import first_carry
+
+    seen = sim.spaces()[0].low
+    try:
+        key = jax.eval_shape(lambda: jax.random.key(0))
+        with jax.numpy_rank_promotion("allow"), jax.numpy_dtype_promotion("standard"):
+            found = jax.eval_shape(lambda obs, key: act(first_carry(act, ()), obs, key)[1], seen, key)
+    except Exception as err:  # networks complain of foreign weights in as many ways as they use them
+        raise DataError(f"{path}: its weights are not those of its settings ({excerpt(err)}). {DAMAGED}") from err
+    if found.shape[:1] != seen.shape[:1]:
+        raise DataError(f"{path} acts for {found.shape[:1]} agents of {seen.shape[:1]}. {DAMAGED}")
 
 
 def _read(path: Path) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
@@ -208,12 +240,14 @@ def _read(path: Path) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
     missing = [name for name in (ABOUT, HIGH, LOW, MOMENTS, COUNTS) if name not in arrays]
     if missing:
         raise DataError(f"{path} holds no policy: {missing[0]} is missing. Write one: powerzoo-jax export --format zoo")
-    about: dict[str, Any] = json.loads(str(arrays[ABOUT]))
+    about: dict[str, Any] = parse_json(str(arrays[ABOUT]), f"the card in {path}", DataError, DAMAGED)
+    require_form(about, {"format": int}, f"the card in {path}", DataError, DAMAGED)
     if about["format"] != FORMAT:
         raise DataError(
             f"{path} has format {about['format']}, and this version reads {FORMAT}. Use the powerzoo_jax that wrote "
             f"it: {about.get('library_version')}."
         )
+    require_form(about, FORM, f"the card in {path}", DataError, DAMAGED)
     return arrays, about
 
 

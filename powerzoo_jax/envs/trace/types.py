@@ -11,8 +11,10 @@ from typing import Any
 
 import numpy as np
 
-from powerzoo_jax.base.errors import DataError, missing_extra, unknown
-from powerzoo_jax.base.npz import read_npz, write_npz
+from powerzoo_jax.base.errors import DataError, excerpt, missing_extra, unknown
+from powerzoo_jax.base.forms import require_form
+from powerzoo_jax.base.npz import read_npz, require_array, write_npz
+from powerzoo_jax.base.textfile import parse_json
 
 
 @dataclass(frozen=True, eq=False)
@@ -61,6 +63,13 @@ class TracedNetwork:
 
 
 ORDER = "traces"  # array of a file that lists its traces
+BUS_TABLES = ("bus_voltage_pu", "bus_price_per_mwh", "bus_injection_mw")
+BRANCH_TABLES = ("branch_flow_mw", "branch_loading_percent")
+FORM = {
+    **dict.fromkeys(("task", "family", "split", "policy"), str),
+    **{"version": int, "episode": int, "dt_hours": float, "agents": [str], "budgets": [float], "money": bool},
+    "networks": {str: {"bus_ids": [str], "root": int, "device_ids": [str]}},
+}  # of the description of a trace
 NETWORK_ARRAYS = ("from_bus", "to_bus", "in_service", "v_min_pu", "v_max_pu", "rate_mva", "device_bus")
 
 
@@ -172,25 +181,89 @@ def load_traces(path: str | Path) -> dict[str, Trace]:
     if ORDER not in arrays:
         raise DataError(f"{path} holds no trace. Write one: powerzoo-jax evaluate TASK --trace {path}")
     try:
-        return {name: _read_trace(name, arrays) for name in arrays[ORDER].tolist()}
-    except (KeyError, TypeError, ValueError) as err:
-        raise DataError(f"{path} does not hold whole traces ({err}). Write it again with save_traces.") from err
+        names = _texts(arrays, ORDER)
+        if not names:
+            raise ValueError("it lists none")
+        return {name: _read_trace(name, arrays) for name in names}
+    except ValueError as err:
+        reason = excerpt(str(err).rstrip("."))
+        raise DataError(f"{path} does not hold whole traces: {reason}. Write it again with save_traces.") from err
 
 
 def _read_trace(name: str, arrays: Mapping[str, np.ndarray]) -> Trace:
-    about = json.loads(str(arrays[f"{name}/about"]))
-    networks = {}
-    for label, plain in about.pop("networks").items():
-        parts: dict[str, Any] = {part: arrays[f"{name}/network/{label}/{part}"] for part in NETWORK_ARRAYS}
-        parts |= {part: tuple(plain[part]) for part in ("bus_ids", "device_ids")}
-        networks[label] = TracedNetwork(root=plain["root"], **parts)
+    """A trace out of arrays that anybody may have written. Raises ValueError for what `save_traces` never writes."""
+    text = require_array(arrays, f"{name}/about", "U", ())
+    about = parse_json(str(text), "its description", DataError, "")
+    require_form(about, FORM, "its description", DataError, "")
+    about = {key: about[key] for key in FORM}
+    if not (0 < about["dt_hours"] < np.inf and about["episode"] >= 0):
+        raise ValueError(f"steps of {about['dt_hours']} h, episode {about['episode']}")
+    networks = {
+        label: _read_network(f"{name}/network/{label}", told, arrays) for label, told in about["networks"].items()
+    }
     start = f"{name}/table/"
     tables = {
         key.removeprefix(start): TraceTable(
-            arrays[key], tuple(arrays[f"{key}.ids"].tolist()), tuple(arrays[f"{key}.units"].tolist())
+            require_array(arrays, key, "fiu", (None, None)),
+            _texts(arrays, f"{key}.ids"),
+            _texts(arrays, f"{key}.units"),
         )
         for key in arrays
         if key.startswith(start) and not key.endswith((".ids", ".units"))
     }
     about |= {part: tuple(about[part]) for part in ("agents", "budgets")}
-    return Trace(tables=tables, networks=networks, **about)
+    trace = Trace(**{**about, "tables": tables, "networks": networks})
+    _require_whole(trace)
+    return trace
+
+
+def _texts(arrays: Mapping[str, np.ndarray], key: str) -> tuple[str, ...]:
+    return tuple(require_array(arrays, key, "U", (None,)).tolist())
+
+
+def _read_network(at: str, told: Mapping[str, Any], arrays: Mapping[str, np.ndarray]) -> TracedNetwork:
+    bus_ids, device_ids = tuple(told["bus_ids"]), tuple(told["device_ids"])
+    ends = {part: require_array(arrays, f"{at}/{part}", "iu", (None,)) for part in ("from_bus", "to_bus")}
+    n_bus, n_branch = len(bus_ids), len(ends["from_bus"])
+    lengths = {"from_bus": n_branch, "to_bus": n_branch, "in_service": n_branch, "rate_mva": n_branch}
+    lengths |= {"v_min_pu": n_bus, "v_max_pu": n_bus, "device_bus": len(device_ids)}
+    kinds = {"in_service": "b", "from_bus": "iu", "to_bus": "iu", "device_bus": "iu"}
+    parts = {
+        part: require_array(arrays, f"{at}/{part}", kinds.get(part, "fiu"), (lengths[part],)) for part in NETWORK_ARRAYS
+    }
+    for part in ("from_bus", "to_bus", "device_bus"):
+        if parts[part].size and not (parts[part].min() >= 0 and parts[part].max() < n_bus):
+            raise ValueError(f"{at}/{part} names a bus beyond the {n_bus} that there are")
+    if not 0 <= told["root"] < n_bus:
+        raise ValueError(f"{at}: root {told['root']} is none of {n_bus} buses")
+    for part in ("v_min_pu", "v_max_pu", "rate_mva"):
+        if not np.isfinite(parts[part]).all():
+            raise ValueError(f"{at}/{part} holds what is no number")
+    return TracedNetwork(bus_ids=bus_ids, device_ids=device_ids, root=told["root"], **parts)
+
+
+def _require_whole(trace: Trace) -> None:
+    """Tables that belong together: of one length, as wide as their ids and as the network that they are of."""
+    lacking = [name for name in ("action", "reward") if name not in trace.tables]
+    if lacking:
+        raise ValueError(f"table {lacking[0]!r} is missing")
+    widths = {"cost": len(trace.budgets)}
+    for label, network in trace.networks.items():
+        prefix = f"{label}." if label else ""
+        widths |= {f"{prefix}{name}": len(network.bus_ids) for name in BUS_TABLES}
+        widths |= {f"{prefix}{name}": len(network.from_bus) for name in BRANCH_TABLES}
+        needed = (BUS_TABLES, BRANCH_TABLES[:1] if len(network.from_bus) else BUS_TABLES)
+        if not all(any(f"{prefix}{name}" in trace.tables for name in names) for names in needed):
+            raise ValueError(f"network {label!r} has no table of its buses, or of its branches")
+    steps = len(trace)
+    for name, table in trace.tables.items():
+        count, width = table.values.shape
+        if (
+            count != steps
+            or not count
+            or not width
+            or not width == len(table.ids) == len(table.units) == widths.get(name, width)
+        ):
+            raise ValueError(f"table {name!r} of shape {table.values.shape} does not fit the others, or its ids")
+    if len(trace.budgets) != len(trace.tables["cost"].ids if "cost" in trace.tables else ()):
+        raise ValueError(f"{len(trace.budgets)} budgets are not of the cost channels")

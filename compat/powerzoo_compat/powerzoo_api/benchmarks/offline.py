@@ -12,8 +12,9 @@ import numpy as np
 from powerzoo_compat.powerzoo_api.benchmarks.evaluation import spec_of
 from powerzoo_compat.powerzoo_api.benchmarks.policies import RandomPolicy
 from powerzoo_jax.base.errors import DataError, listing
-from powerzoo_jax.base.npz import read_npz
-from powerzoo_jax.base.textfile import require_file
+from powerzoo_jax.base.forms import require_form
+from powerzoo_jax.base.npz import read_npz, write_npz
+from powerzoo_jax.base.textfile import parse_json, require_file
 
 SUFFIX, META, INFOS = ".npz", "metadata", "infos/"
 ARRAYS = ("observations", "actions", "rewards", "costs", "next_observations", "terminals", "truncations")
@@ -45,7 +46,7 @@ class DatasetGenerator:
         path = Path(save_path).with_suffix(SUFFIX)
         arrays: dict[str, Any] = {name: np.array(values) for name, values in rows.items()}
         arrays[META] = np.array(json.dumps(meta))
-        np.savez_compressed(path, **arrays)
+        write_npz(path, arrays)
         return path
 
     def _episode(self, policy: Any, seed: int, rows: dict[str, list[Any]]) -> None:
@@ -71,7 +72,14 @@ class DatasetLoader:
         self._arrays = read_npz(require_file(path, "data set"))
         if not {META, *ARRAYS} <= self._arrays.keys():
             raise DataError(f"{path} is not what DatasetGenerator writes: its arrays are {listing(self._arrays)}.")
-        self._meta = json.loads(str(self._arrays.pop(META)))
+        remedy = "Record them again: DatasetGenerator(env, policy).collect(n_episodes, path)"
+        self._meta = parse_json(str(self._arrays.pop(META)), f"the description in {path}", DataError, remedy)
+        require_form(self._meta, {str: object}, f"the description in {path}", DataError, remedy)
+        count = {len(values) if values.ndim else -1 for values in self._arrays.values()}
+        flat = all(self._arrays[name].ndim == 1 for name in ("rewards", "terminals", "truncations"))
+        booleans = all(self._arrays[name].dtype == bool for name in ("terminals", "truncations"))
+        if len(count) > 1 or not flat or not booleans or any(x.dtype.kind not in "fiub" for x in self._arrays.values()):
+            raise DataError(f"{path}: its arrays do not belong together. {remedy}")
 
     def get_dataset(self, load_infos: bool = False) -> dict[str, np.ndarray]:
         """Transitions as arrays; `timeouts` are the truncations, which `terminals` never include."""

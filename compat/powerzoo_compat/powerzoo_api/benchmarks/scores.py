@@ -10,6 +10,8 @@ from typing import Any
 
 from powerzoo_compat.powerzoo_api.tasks.factory import get_task_class, list_tasks
 from powerzoo_jax.base.errors import SettingsError
+from powerzoo_jax.base.forms import require_form
+from powerzoo_jax.base.results import write_text
 from powerzoo_jax.base.textfile import read_json
 from powerzoo_jax.oracle import get_reference
 from powerzoo_jax.oracle.equilibrium import equilibrium_score
@@ -101,9 +103,7 @@ def register_baseline(
     record = {"random": float(random), "oracle": float(oracle)} | ({} if rule is None else {"rule": float(rule)})
     _registered[_key(name)] = record
     if save:
-        path = _folder() / FILE
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(json.dumps({**_saved(), _key(name): record}, indent=1) + "\n", encoding="utf-8")
+        write_text(_folder() / FILE, json.dumps({**_saved(), _key(name): record}, indent=1) + "\n")
     return dict(record)
 
 
@@ -127,5 +127,7 @@ def _saved() -> dict[str, dict[str, float]]:
     path = _folder() / FILE
     if not path.is_file():
         return {}
-    saved: dict[str, dict[str, float]] = read_json(path, SettingsError, "Remove it, and register the anchors again.")
+    remedy = "Remove it, and register the anchors again."
+    saved: dict[str, dict[str, float]] = read_json(path, SettingsError, remedy)
+    require_form(saved, {str: {"random": float, "oracle": float}}, str(path), SettingsError, remedy)
     return saved
