@@ -16,7 +16,7 @@ from jax.tree_util import Partial
 
 from powerzoo_compat._host import Host, starting_at
 from powerzoo_compat._tape import Take
-from powerzoo_jax.base.results import write_text
+from powerzoo_jax.base.files.results import write_text
 from powerzoo_jax.envs.series import draw_episode
 
 if TYPE_CHECKING:

@@ -16,7 +16,7 @@ from typing import BinaryIO
 import numpy as np
 
 from powerzoo_jax.base.errors import DataError, excerpt
-from powerzoo_jax.base.results import writing
+from powerzoo_jax.base.files.results import writing
 from powerzoo_jax.base.textfile import check_size, open_regular, too_large
 
 EPOCH = (1980, 1, 1, 0, 0, 0)  # the oldest time a zip entry can carry; any fixed value would do
@@ -36,7 +36,7 @@ DAMAGED = (
 def write_npz(path: str | Path, arrays: Mapping[str, np.ndarray]) -> None:
     """Write arrays as a compressed npz with sorted keys, fixed timestamps and fixed modes, whole or not at all.
 
-    Raises ValueError for an object array, which only pickle could store, WriteError as `results.writing`.
+    Raises ValueError for an object array, which only pickle could store, WriteError as `files.results.writing`.
     """
     with writing(path) as file, zipfile.ZipFile(file, "w", zipfile.ZIP_DEFLATED) as archive:
         for name in sorted(arrays):

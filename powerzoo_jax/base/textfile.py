@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any, TextIO
 
 from powerzoo_jax.base.errors import DataError, DataMissing, PowerZooError, SettingsError, excerpt
-from powerzoo_jax.base.results import LONGEST_PATH
+from powerzoo_jax.base.files.results import LONGEST_PATH
 
 # the mark of UTF-32 begins with that of UTF-16, so it is looked for first
 MARKS = (

@@ -11,7 +11,7 @@ import numpy as np
 from scipy.stats import trim_mean
 
 from powerzoo_jax.base.errors import RunError
-from powerzoo_jax.base.forms import require_form
+from powerzoo_jax.base.files.forms import require_form
 from powerzoo_jax.base.textfile import read_json
 from powerzoo_jax.cli.commands.evaluate import unit_of
 from powerzoo_jax.oracle.baselines import RULE

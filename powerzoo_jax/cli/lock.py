@@ -21,7 +21,7 @@ from types import ModuleType
 from typing import Any
 
 from powerzoo_jax.base.errors import RunError, excerpt
-from powerzoo_jax.base.forms import misfit
+from powerzoo_jax.base.files.forms import misfit
 from powerzoo_jax.base.textfile import open_regular
 
 fcntl: ModuleType | None
@@ -119,7 +119,7 @@ def _foreign(path: Path) -> str:
 
 
 def _parsed(text: bytes) -> dict[str, Any]:
-    """What a lock says of its holder; nothing for any other text."""
+    """Holder that a lock tells of; nothing for any other text."""
     with suppress(ValueError, RecursionError):
         holder = json.loads(text[:LONGEST])
         if not misfit(holder, HOLDS) and 0 < holder["pid"] < LEAST_NO_PID:

@@ -11,7 +11,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from powerzoo_jax.base.errors import RunError, missing_extra, unknown
-from powerzoo_jax.base.results import not_written, write_text
+from powerzoo_jax.base.files.results import not_written, write_text
 from powerzoo_jax.base.textfile import read_text
 from powerzoo_jax.envs import Sim
 from powerzoo_jax.tasks.score import gain

@@ -18,9 +18,9 @@ from jax.sharding import Sharding
 from jax.tree_util import Partial
 
 from powerzoo_jax.base.errors import DataMissing, RunError, excerpt, listing, unknown
-from powerzoo_jax.base.forms import misfit, require_form
+from powerzoo_jax.base.files.forms import misfit, require_form
+from powerzoo_jax.base.files.results import file_name, write_text
 from powerzoo_jax.base.ranges import Range, Seeds, Whole, fitted
-from powerzoo_jax.base.results import file_name, write_text
 from powerzoo_jax.base.textfile import MAX_SETTINGS_MB, read_json, require_file
 from powerzoo_jax.cli.lock import HOLDER, LOCK
 from powerzoo_jax.cli.own import parse_keywords

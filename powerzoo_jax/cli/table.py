@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any, TextIO
 
 from powerzoo_jax.base.errors import excerpt, printable
-from powerzoo_jax.base.results import write_text
+from powerzoo_jax.base.files.results import write_text
 
 NUMERIC = ("-", "+", ".", "n", "")  # signs, and what stands for a missing number: "-", "nan"
 UNBOUNDED = 10_000  # columns of a line that nothing breaks

@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from powerzoo_jax.base.errors import SettingsError, SolverError
-from powerzoo_jax.base.results import write_text
+from powerzoo_jax.base.files.results import write_text
 from powerzoo_jax.base.tree import take
 from powerzoo_jax.envs.core import Sim
 from powerzoo_jax.envs.series import Draw

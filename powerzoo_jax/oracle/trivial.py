@@ -22,7 +22,7 @@ import numpy as np
 from jax import Array
 
 from powerzoo_jax.base.errors import SettingsError, listing
-from powerzoo_jax.base.results import write_text
+from powerzoo_jax.base.files.results import write_text
 from powerzoo_jax.base.textfile import read_json
 from powerzoo_jax.base.tree import take
 from powerzoo_jax.envs.core import Sim

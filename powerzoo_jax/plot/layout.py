@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from powerzoo_jax.base.errors import missing_extra
-from powerzoo_jax.base.results import writing
+from powerzoo_jax.base.files.results import writing
 from powerzoo_jax.cases import Case
 from powerzoo_jax.cases.topology import RadialOrder, branch_positions, is_radial, islands, radial_order
 

@@ -18,7 +18,7 @@ from jax.tree_util import Partial
 
 from powerzoo_jax.base import Purpose, purpose_key
 from powerzoo_jax.base.errors import DataError, excerpt, missing_extra
-from powerzoo_jax.base.forms import require_form
+from powerzoo_jax.base.files.forms import require_form
 from powerzoo_jax.base.npz import read_npz, require_array, write_npz
 from powerzoo_jax.base.ranges import Count, Whole, checks_ranges
 from powerzoo_jax.base.textfile import parse_json

@@ -20,9 +20,9 @@ from typing import Any
 import numpy as np
 
 from powerzoo_jax.base.errors import DataError, SettingsError, excerpt, listing, nearest
-from powerzoo_jax.base.forms import require_form
+from powerzoo_jax.base.files.forms import require_form
+from powerzoo_jax.base.files.results import write_text
 from powerzoo_jax.base.npz import read_npz, require_array, write_npz
-from powerzoo_jax.base.results import write_text
 from powerzoo_jax.base.textfile import parse_json, require_file
 from powerzoo_jax.base.types import TaskSpec
 from powerzoo_jax.envs.core import Sim

@@ -32,8 +32,8 @@ from powerzoo_jax.base.errors import (
     excerpt,
     render_problems,
 )
+from powerzoo_jax.base.files.results import file_name, write_text
 from powerzoo_jax.base.npz import read_npz, write_npz
-from powerzoo_jax.base.results import file_name, write_text
 from powerzoo_jax.cases import load_case, to_matpower
 from powerzoo_jax.cli import main
 from powerzoo_jax.cli.lock import HOLDER, LOCK, hold
@@ -466,7 +466,7 @@ def test_a_name_in_a_page_is_text(name):
 # ---- every reader and writer goes through one door
 
 DOORS = {  # the doors themselves, the lock, which is no result, and a file that grows line by line
-    *("base/textfile.py", "base/results.py", "base/npz.py", "cli/lock.py", "cli/log.py"),
+    *("base/textfile.py", "base/files/results.py", "base/npz.py", "cli/lock.py", "cli/log.py"),
     "cli/main.py",  # the null device after a closed pipe
 }
 OWN_FILES = {"FILE", "TEMPLATE", "FACTS", "about"}  # of the package itself, and /proc/cpuinfo

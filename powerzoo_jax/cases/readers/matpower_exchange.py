@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 
 from powerzoo_jax.base.errors import CaseError, listing
-from powerzoo_jax.base.results import write_text
+from powerzoo_jax.base.files.results import write_text
 from powerzoo_jax.base.textfile import MAX_MB, require_file
 from powerzoo_jax.cases.case import Case, unit_rows, with_power_factors
 from powerzoo_jax.cases.readers.matpower import read_matpower

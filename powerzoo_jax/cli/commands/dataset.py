@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from powerzoo_jax.base.errors import SettingsError, missing_extra
-from powerzoo_jax.base.results import file_name
+from powerzoo_jax.base.files.results import file_name
 from powerzoo_jax.cli.commands.evaluate import refuse_folder
 from powerzoo_jax.cli.own import parse_keywords
 from powerzoo_jax.cli.runs import Run, is_run, open_run

@@ -13,7 +13,7 @@ from typing import Any
 import jax
 
 from powerzoo_jax.base.errors import SettingsError
-from powerzoo_jax.base.results import write_text, writing
+from powerzoo_jax.base.files.results import write_text, writing
 from powerzoo_jax.cli.commands.evaluate import score_trained, shipped_ends
 from powerzoo_jax.cli.runs import Run, as_acts, load_state, open_run
 from powerzoo_jax.cli.selection import chosen_weights, planner_seen

@@ -17,7 +17,7 @@ import jax
 
 from powerzoo_jax import __version__
 from powerzoo_jax.base.errors import RunError, unknown
-from powerzoo_jax.base.results import file_name, write_text
+from powerzoo_jax.base.files.results import file_name, write_text
 from powerzoo_jax.base.textfile import read_json
 from powerzoo_jax.cli.board import (
     TEST,

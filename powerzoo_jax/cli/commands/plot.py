@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from powerzoo_jax.base.errors import DataMissing, RunError, excerpt, unknown
-from powerzoo_jax.base.forms import require_form
+from powerzoo_jax.base.files.forms import require_form
 from powerzoo_jax.base.textfile import MAX_TABLE_MB, read_json, read_text
 from powerzoo_jax.cli.board import TEST, read_rows, require_row, result_on
 from powerzoo_jax.cli.commands.leaderboard import DATA

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from powerzoo_jax.base.errors import SettingsError
-from powerzoo_jax.base.results import file_name, write_text
+from powerzoo_jax.base.files.results import file_name, write_text
 from powerzoo_jax.base.tree import take
 from powerzoo_jax.cli.commands.evaluate import refuse_folder
 from powerzoo_jax.cli.own import parse_keywords

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from powerzoo_jax.base.errors import DataError, excerpt, missing_extra, unknown
-from powerzoo_jax.base.forms import require_form
+from powerzoo_jax.base.files.forms import require_form
 from powerzoo_jax.base.npz import read_npz, require_array, write_npz
 from powerzoo_jax.base.textfile import parse_json
 

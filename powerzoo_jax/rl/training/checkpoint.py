@@ -26,7 +26,7 @@ from jax.sharding import Sharding, SingleDeviceSharding
 from orbax.checkpoint.multihost import sync_global_processes
 
 from powerzoo_jax.base.errors import CheckpointError, DataMissing, PowerZooError, RunError, listing, unknown
-from powerzoo_jax.base.results import not_written
+from powerzoo_jax.base.files.results import not_written
 from powerzoo_jax.rl.networks.split import divided_like, undivided
 from powerzoo_jax.rl.training.config import ALGORITHMS, Config
 from powerzoo_jax.rl.training.digests import DIGESTS, FORMAT, check_digests, write_digests

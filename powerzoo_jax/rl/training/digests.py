@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from powerzoo_jax.base.errors import CheckpointError, listing
-from powerzoo_jax.base.results import write_text
+from powerzoo_jax.base.files.results import write_text
 from powerzoo_jax.base.textfile import open_regular, read_json
 
 FORMAT = 2  # of a checkpoint: 2 has digests, 1 (nowhere written down) had none

@@ -12,7 +12,7 @@ import numpy as np
 from powerzoo_compat.powerzoo_api.benchmarks.evaluation import spec_of
 from powerzoo_compat.powerzoo_api.benchmarks.policies import RandomPolicy
 from powerzoo_jax.base.errors import DataError, listing
-from powerzoo_jax.base.forms import require_form
+from powerzoo_jax.base.files.forms import require_form
 from powerzoo_jax.base.npz import read_npz, write_npz
 from powerzoo_jax.base.textfile import parse_json, require_file
 

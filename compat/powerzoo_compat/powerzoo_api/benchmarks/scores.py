@@ -10,8 +10,8 @@ from typing import Any
 
 from powerzoo_compat.powerzoo_api.tasks.factory import get_task_class, list_tasks
 from powerzoo_jax.base.errors import SettingsError
-from powerzoo_jax.base.forms import require_form
-from powerzoo_jax.base.results import write_text
+from powerzoo_jax.base.files.forms import require_form
+from powerzoo_jax.base.files.results import write_text
 from powerzoo_jax.base.textfile import read_json
 from powerzoo_jax.oracle import get_reference
 from powerzoo_jax.oracle.equilibrium import equilibrium_score
