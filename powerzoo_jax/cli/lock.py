@@ -20,7 +20,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from powerzoo_jax.base.errors import RunError, excerpt
+from powerzoo_jax.base.errors import RunError
 from powerzoo_jax.base.files.forms import misfit
 from powerzoo_jax.base.textfile import open_regular
 
@@ -123,7 +123,7 @@ def _parsed(text: bytes) -> dict[str, Any]:
     with suppress(ValueError, RecursionError):
         holder = json.loads(text[:LONGEST])
         if not misfit(holder, HOLDS) and 0 < holder["pid"] < LEAST_NO_PID:
-            return {**holder, "command": excerpt(holder["command"]), "host": excerpt(holder["host"])}
+            return dict(holder)
     return {}
 
 
