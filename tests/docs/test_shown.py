@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import json
 import math
+import re
 from functools import cache
 from pathlib import Path
 
@@ -17,6 +18,7 @@ from powerzoo_jax.base.tree import take
 from powerzoo_jax.cli.traces import chosen_starts
 from powerzoo_jax.envs import load_traces, trace_episode
 from powerzoo_jax.oracle import follow, get_reference
+from powerzoo_jax.oracle.registry import load_table, version_key
 from powerzoo_jax.rl.zoo import list_policies, read_card
 from powerzoo_jax.tasks.score import SEED, episode_keys
 
@@ -28,6 +30,8 @@ BOARDS = sorted(DOCS.rglob("*.json"))
 # by test_animation of its traces; of a network, not of a task
 MADE = {"animation.svg", "picture.png", "look/icon.svg", "look/logo.svg"}
 REFERENCES = ("random", "trivial", "rule", "causal", "best", "bound", "feasible", "mean_costs", "n")
+QUOTES = ("rule", "causal", "best")
+QUOTED = re.compile(r"rule (-?\d+\.\d+),\s+causal\s+planner (-?\d+\.\d+),\s+best (-?\d+\.\d+)")
 TABLES = [ROOT / "benchmarks" / "results" / name for name in ("margins.tsv", "attacks.tsv")]
 
 
@@ -110,3 +114,19 @@ def test_a_table_of_policies_is_of_the_tasks_as_they_are(path):
         if "channel" in row:
             limit = budgets(row["task"], row["split"])[row["channel"]]
             assert float(row["budget"]) == pytest.approx(limit, rel=1e-4), row
+
+
+def test_returns_that_a_page_names_beside_the_best_are_those_of_the_table():
+    """Prose such as "rule 3.32, causal planner 6.22, best 7.57", also over a line's end."""
+    tables = load_table()
+    known = [record for task in tables for record in tables[task].get(version_key(task), {}).values()]
+    quoted = [
+        (path.name, *found)
+        for path in sorted(DOCS.rglob("*.md"))
+        for found in QUOTED.findall(path.read_text(encoding="utf-8"))
+    ]
+    assert len(quoted) > 2
+    for page, *numbers in quoted:
+        forms = [f".{len(number.partition('.')[2])}f" for number in numbers]
+        told = [[format(r.get(name, math.nan), f) for name, f in zip(QUOTES, forms, strict=True)] for r in known]
+        assert numbers in told, (page, numbers)
