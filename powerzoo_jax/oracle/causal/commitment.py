@@ -155,7 +155,7 @@ def _next_set(sight: UnitsSight, model: UnitsModel, units: CommitmentState, load
     stages = -(-sight.horizon // count)
     window = jnp.pad(load_mw, (0, stages * count), mode="edge")
     ahead = lax.dynamic_slice(window, (t,), (stages * count,)).reshape(stages, count)
-    alive = (jnp.arange(stages * count) < sight.horizon - t).reshape(stages, count)
+    alive = (jnp.arange(stages * count, dtype=jnp.int32) < sight.horizon - t).reshape(stages, count)
     margin = jnp.full((stages, count), AHEAD_MARGIN, load_mw.dtype).at[0, 0].set(0)
     coming = _stage_costs(sight, model, ahead, margin, alive)  # (J, C)
     after = cost_to_go(sight.slow, model.others, coming[1:])
@@ -167,7 +167,7 @@ def _next_set(sight: UnitsSight, model: UnitsModel, units: CommitmentState, load
         jnp.where(model.on[:, s.unit], 0, s.up) + jnp.clip(n, 1, free) - 1
         for s, n, free in zip(sight.slow, held, free_at, strict=True)
     ]
-    other = jnp.arange(len(model.on)) % len(model.others)
+    other = jnp.arange(len(model.on), dtype=jnp.int32) % len(model.others)
     value = coming[0] + after[(*place, other)] + model.switching[_index(model, units.on)]
 
     legal = legal_commitment(rules, units)

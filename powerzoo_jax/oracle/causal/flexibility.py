@@ -126,14 +126,14 @@ def _act(sight: FlexSight, model: FlexModel, memory: FlexMemory, obs: Array, key
     t, shown = memory.t, obs[0]
     delivered = shown[jnp.asarray(sight.power)] * model.most_mw
     load = shown[jnp.asarray(sight.net_load)] + matmul(delivered[None], model.placed)[0]
-    seen = lax.dynamic_update_slice(memory.level, matmul(load[None], model.zone.T), (t, 0))
+    seen = memory.level.at[t].set(matmul(load[None], model.zone.T)[0])
     last = shown[jnp.asarray(sight.deferred)] * model.defer_cap
     deferred = jnp.concatenate([last[None], memory.deferred[:-1]])
     level = jnp.stack([law.path(seen[:, z], t + 1) for z, law in enumerate(model.forecast)], axis=1)
     # the last level stands for what lies beyond the end, where nothing counts
     padded = jnp.concatenate([level, jnp.broadcast_to(level[-1:], (AHEAD, level.shape[1]))])
-    coming = lax.dynamic_slice(padded, (t, 0), (AHEAD, level.shape[1]))
-    alive = (jnp.arange(AHEAD) < sight.horizon - t).astype(level.dtype)[:, None]
+    coming = lax.dynamic_slice_in_dim(padded, t, AHEAD)
+    alive = (jnp.arange(AHEAD, dtype=jnp.int32) < sight.horizon - t).astype(level.dtype)[:, None]
     shed, defer, price = _solve(sight, model, memory, coming, deferred, alive, sight.horizon - t)
     action = jnp.stack([shed[0] / model.shed_cap, defer[0] / model.defer_cap], axis=1)
 
@@ -156,7 +156,7 @@ def _solve(
     """Shed and deferred (AHEAD, F) [MW] and prices of the voltages (AHEAD, M) of the programme."""
     most = matmul(level, model.load_mw)
     shed_most, defer_most = (jnp.minimum(cap[None], most) * alive for cap in (model.shed_cap, model.defer_cap))
-    step = jnp.arange(AHEAD)
+    step = jnp.arange(AHEAD, dtype=jnp.int32)
     back = _return_map(sight.returns, level.dtype)
     # what earlier steps deferred comes back in the step that is k after them, k = 1 .. H
     due = jnp.stack([jnp.sum(deferred[: sight.returns - i], axis=0) for i in range(sight.returns)]) / sight.returns

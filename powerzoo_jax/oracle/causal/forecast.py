@@ -50,10 +50,11 @@ class DailyForecast:
         day, size = self.per_day, self.mean.shape[0]
         today = jnp.maximum(known - 1, 0) // day
         usual = jnp.tile(self.mean[self.back * day : (self.back + 1) * day], -(-seen.shape[0] // day) + self.ahead)
-        whole = jnp.where(jnp.arange(usual.shape[0]) < known, jnp.pad(seen, (0, usual.shape[0] - seen.shape[0])), usual)
+        at = jnp.arange(usual.shape[0], dtype=jnp.int32)
+        whole = jnp.where(at < known, jnp.pad(seen, (0, usual.shape[0] - seen.shape[0])), usual)
         padded = jnp.concatenate([jnp.zeros(self.back * day, whole.dtype), whole])
         window = lax.dynamic_slice(padded, (today * day,), (size,))
-        position = jnp.arange(size)
+        position = jnp.arange(size, dtype=jnp.int32)
         count = known - (today - self.back) * day
         had_before = today >= self.back
         is_known = (position < count) & (had_before | (position >= self.back * day))

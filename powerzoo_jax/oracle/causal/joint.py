@@ -131,10 +131,10 @@ def _act(
     now = obs[0, sight.load] * model.per_load
     seen = remember(memory.load, t, now[None], (0,), 1)
     coming = model.load.path(seen, t + 1)
-    ahead = jnp.arange(sight.width) < sight.horizon - t
+    ahead = jnp.arange(sight.width, dtype=jnp.int32) < sight.horizon - t
 
     def window(series: Array) -> Array:
-        part = lax.dynamic_slice(jnp.pad(series, ((0, sight.width), (0, 0))), (t, 0), (sight.width, series.shape[1]))
+        part = lax.dynamic_slice_in_dim(jnp.pad(series, ((0, sight.width), (0, 0))), t, sight.width)
         return jnp.where(ahead[:, None], part, 0)
 
     price = jax.vmap(lambda column: jnp.interp(coming, model.factor, column), 1, 1)(model.price)

@@ -178,7 +178,7 @@ def mend_plan(
     load_mw:  (K, T)  paths of the load, those of SHARES
     """
     shares = jnp.asarray(SHARES, load_mw.dtype)
-    ahead = jnp.arange(sight.horizon) >= t
+    ahead = jnp.arange(sight.horizon, dtype=jnp.int32) >= t
     sales = load_mw[..., None] * model.price[None, None]  # (K, T, M)
 
     def mend(k: Array, plan: Array) -> Array:
@@ -202,7 +202,7 @@ def best_path(rules: CommitmentRules, units: CommitmentState, unit: Array, run_u
     on = units.on[unit]
     least = jnp.where(on, rules.min_up[unit], rules.min_down[unit])
     back = jnp.where(on, rules.min_down[unit], rules.min_up[unit])
-    first, second = jnp.arange(steps + 1)[:, None], jnp.arange(steps + 1)[None, :]
+    first, second = jnp.arange(steps + 1, dtype=jnp.int32)[:, None], jnp.arange(steps + 1, dtype=jnp.int32)[None, :]
     sums = jnp.concatenate([jnp.zeros(1, run_usd.dtype), jnp.cumsum(run_usd)])
     inside = sums[None, :] - sums[:, None]
     start, stop = rules.startup_usd[unit], rules.shutdown_usd[unit]
@@ -211,7 +211,7 @@ def best_path(rules: CommitmentRules, units: CommitmentState, unit: Array, run_u
     cost = cost + jnp.where(first < steps, leave, 0) + jnp.where(second < steps, come, 0)
     free = t + jnp.maximum(least - units.steps[unit], 0)
     may = (first >= jnp.minimum(free, steps)) & (second >= jnp.minimum(first + back, steps))
-    chosen = jnp.argmin(jnp.where(may, cost, jnp.inf))
+    chosen = jnp.argmin(jnp.where(may, cost, jnp.inf)).astype(jnp.int32)
     a, b = chosen // (steps + 1), chosen % (steps + 1)
-    at = jnp.arange(steps)
+    at = jnp.arange(steps, dtype=jnp.int32)
     return jnp.where((at >= a) & (at < b), ~on, on)

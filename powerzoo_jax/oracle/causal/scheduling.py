@@ -163,7 +163,8 @@ def _coming(
     jobs = model.usual_gpus + (running - model.usual_gpus) * model.stay**step
     jobs = jnp.clip(jobs, 0, site.n_gpus - served)
     watts = served * site.active_w * site.infer_eta + (site.n_gpus - served - jobs) * site.idle_w + jobs * model.job_w
-    return Ahead(window(price), watts / 1e6 + site.base_mw, window(weather), jnp.arange(width) < sight.horizon - t)
+    alive = jnp.arange(width, dtype=jnp.int32) < sight.horizon - t
+    return Ahead(window(price), watts / 1e6 + site.base_mw, window(weather), alive)
 
 
 def set_point_place(

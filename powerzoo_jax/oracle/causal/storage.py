@@ -167,7 +167,7 @@ def known_periods(t: Array, fields: tuple[tuple[int, int], ...], steps: int) -> 
 def _window(sight: StorageSight, t: Array, price: Array, least: Array) -> Outlook:
     """The coming steps; beyond the end of the episode nothing may be done, and nothing is needed."""
     width = min(sight.horizon, AHEAD_DAYS * sight.per_day)
-    alive = jnp.arange(width) < sight.horizon - t
+    alive = jnp.arange(width, dtype=jnp.int32) < sight.horizon - t
 
     def coming(series: Array) -> Array:
         part = lax.dynamic_slice(jnp.pad(series[: sight.horizon], (0, width)), (t,), (width,))

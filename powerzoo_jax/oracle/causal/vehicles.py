@@ -108,7 +108,7 @@ def _act(
     price = jnp.repeat(model.low + model.span * signal, sight.price_steps)
     width = min(sight.horizon, round(AHEAD_H / sight.dt_hours))
     ahead = lax.dynamic_slice(jnp.pad(price[: sight.horizon], (0, width)), (t,), (width,))
-    alive = jnp.arange(width) < sight.horizon - t
+    alive = jnp.arange(width, dtype=jnp.int32) < sight.horizon - t
 
     def one(
         store: TradedStore, share: Array, need: Array, day: UsualDay, energy: Array, start: Array, shown: Array
