@@ -81,6 +81,7 @@ class _Columns:
 
     INTEGER: ClassVar[frozenset[str]] = frozenset()
     BOOLEAN: ClassVar[frozenset[str]] = frozenset()
+    ROW: ClassVar[Mapping[str, tuple[int, ...]]] = {}  # shape of one row of a column, for a table that has none
 
     def __post_init__(self) -> None:
         lengths = {}
@@ -88,6 +89,8 @@ class _Columns:
             array: np.ndarray = np.array(getattr(self, item.name), dtype=self._dtype(item.name))
             if item.default is not MISSING and array.ndim == np.ndim(item.default):
                 array = np.tile(array, (len(self), *[1] * array.ndim))
+            if array.shape == (0,):
+                array = array.reshape(0, *self.ROW.get(item.name, ()))
             array.setflags(write=False)
             object.__setattr__(self, item.name, array)
             lengths[item.name] = array.shape[0]

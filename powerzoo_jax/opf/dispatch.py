@@ -159,7 +159,7 @@ def _bracket(blocks: _Blocks, need: Array) -> tuple[Array, Array]:
     """Highest price at which no more than `need` is for sale, and how near a price counts as equal to it."""
     blocks = _Blocks(*(part.reshape(-1) for part in blocks))  # a last axis of one block would not vectorise
     asked = jnp.where(blocks.width > 0, jnp.maximum(jnp.abs(blocks.start), jnp.abs(blocks.end)), 0)
-    span = jnp.max(asked) + 1
+    span = jnp.max(asked, initial=0) + 1
     slack = SAME_PRICE[need.dtype.name] * span
 
     def supply(level: Array) -> Array:

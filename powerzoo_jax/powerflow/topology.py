@@ -135,6 +135,9 @@ def legality(loops: SwitchLoops, opened: Array) -> Legality:
     For a radial feeder give K = m switches: `exchange` then holds every branch exchange that keeps it radial.
     """
     opened = single(opened)
+    if loops.loop.size == 0:  # a tree, or no switches: nothing may open
+        never = jnp.zeros((opened.shape[0], loops.n_switch), bool)
+        return Legality(jnp.all(opened < 0), jnp.zeros(loops.n_switch, bool), never)
     start = (loops.loop, jnp.zeros(loops.n_loop, bool), jnp.full(opened.shape, -1, jnp.int32))
 
     def eliminate(k: Array, carry: tuple[Array, Array, Array]) -> tuple[Array, Array, Array]:
@@ -166,6 +169,8 @@ def stays_connected(loops: SwitchLoops, opened: Array) -> Array:
     With K = m switches, all different, this is whether the network is radial.
     """
     opened = single(opened)
+    if loops.loop.size == 0:
+        return jnp.all(opened < 0)
     columns = jnp.where(opened < 0, 0, jnp.take(loops.loop, jnp.maximum(opened, 0), axis=1))
     alright, used = jnp.bool_(True), jnp.zeros(loops.n_loop, bool)
     for k in range(opened.shape[0]):

@@ -82,6 +82,7 @@ class LineTable(_NamedTable):
 
     INTEGER = frozenset({"from_node", "to_node"})
     BOOLEAN = frozenset({"in_service", "switch"})
+    ROW = dict.fromkeys(("from_node", "to_node"), (3,)) | dict.fromkeys(("r_ohm", "x_ohm", "b_us"), (3, 3))
 
     name: np.ndarray
     from_node: np.ndarray

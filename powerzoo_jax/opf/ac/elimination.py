@@ -78,6 +78,7 @@ def plan_elimination(
     place = {bus: k for k, bus in enumerate(order)}
     below = {place[bus]: sorted(place[other] for other in later[bus]) for bus in order}
     block_of = {(i, k): e for e, (i, k) in enumerate((i, k) for k in range(n_bus) for i in below[k])}
+    block_of = block_of or {(0, 0): 0}  # of a network without branches one of zeros, so that no table is empty
     columns = [[place[bus] for bus in level] for level in levels]
     blocks = [[block_of[i, k] for k in level for i in below[k]] for level in columns]
     pairs = [
@@ -141,7 +142,8 @@ def _chunks(
             rows.append(row + [row[0] if filling is None else filling] * (WIDTH - len(row)))
         start.append(len(rows))
     size = len(filling) if filling else 1
-    table = np.array(rows, np.int32).reshape(-1, WIDTH, size)
+    # a table without rows cannot be indexed, also in a loop that takes no turn
+    table = np.array(rows or np.zeros((WIDTH, size)), np.int32).reshape(-1, WIDTH, size)
     return (table if filling else table[:, :, 0]), start
 
 

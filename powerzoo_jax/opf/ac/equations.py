@@ -196,7 +196,7 @@ def pull(
     total = per_end[:, 0] + per_end[:, 1]
     angle = angle_up - angle_down
     total = total.at[:, 0].add(angle).at[:, 2].add(-angle)
-    bus = to_buses(layout, total.reshape(total.shape[0], 2, 2, -1))
+    bus = to_buses(layout, total.reshape(total.shape[0], 2, 2, total.shape[-1]))
     shunt = 2 * jnp.exp(2 * x.w) * jnp.sum(network.shunt[:, :, None] * lam, 1)
     free = layout.free.astype(x.w.dtype)[:, :, None]
     zero = jnp.zeros((), x.w.dtype)

@@ -10,12 +10,12 @@ import numpy as np
 from flax import struct
 from jax import Array
 
-from powerzoo_jax.base.errors import CaseError
+from powerzoo_jax.base.errors import CaseError, listing
 from powerzoo_jax.base.host import on_host
 from powerzoo_jax.base.numerics import resolve_dtype
 from powerzoo_jax.cases import Case
 from powerzoo_jax.opf.offers import Offers, to_offers, unit_costs
-from powerzoo_jax.powerflow.dc.network import build_dc_network
+from powerzoo_jax.powerflow.dc.network import DcNetwork, build_dc_network
 from powerzoo_jax.powerflow.dc.solve import DcConvention
 
 
@@ -66,7 +66,7 @@ def prepare_dc_opf(
 ) -> DcOpfFactors:
     """Prepare a network for `dc_opf`.
 
-    case:           network with convex costs and finite unit limits
+    case:           network of one island with convex costs and finite unit limits
     convention:     DcConvention
     rate_mva:       (L,) [MW] ratings instead of the case's own, 0 = unlimited
     rows:           positions of the branches whose limits enter the programme; None takes every rated one in service.
@@ -74,12 +74,13 @@ def prepare_dc_opf(
     spill_bus_ids:  external ids of buses that may spill surplus beside those with units or negative load
     dtype:          float32 (None) or float64
 
-    Raises CaseError for an invalid case, a cost that is not convex quadratic or piecewise linear (naming the unit),
-    an infinite unit limit, ratings of a wrong shape or below zero.
+    Raises CaseError for an invalid case, several islands, loads or units at isolated buses, a cost that is not convex
+    quadratic or piecewise linear (naming the unit), an infinite unit limit, ratings of a wrong shape or below zero.
     """
     dtype = resolve_dtype(dtype)
     costs = unit_costs(case)
     network = build_dc_network(case, pglib=convention == DcConvention.PGLIB)
+    _refuse_islands(case, network)
     rate = branch_ratings(case, rate_mva)
     on = case.unit.in_service
     unit_bus = case.positions(case.unit.bus_id)
@@ -106,6 +107,21 @@ def prepare_dc_opf(
         offers=to_offers(costs, dtype),
         base_mva=door(case.base_mva),
     )
+
+
+def _refuse_islands(case: Case, network: DcNetwork) -> None:
+    """CaseError where one balance would carry power between buses that no branch joins."""
+    if len(network.island) > 1:
+        raise CaseError(
+            f"{case.name} has {len(network.island)} islands, which a DC-OPF would let trade with each other. Give each "
+            "as a case of its own, or use prepare_ac_opf, which balances each."
+        )
+    alone = ~network.live & ((case.p_load_mw != 0) | case.bus_has_unit)
+    if alone.any():
+        raise CaseError(
+            f"{case.name}: bus {listing(case.bus.id[alone])} is isolated, and its load or unit would count in the "
+            "balance of the others. Drop them, or connect the bus."
+        )
 
 
 def branch_ratings(case: Case, given: np.ndarray | None) -> np.ndarray:

@@ -197,7 +197,7 @@ def secure_dc_opf(
     n_branch = secure.emergency_mva.shape[0]
     flow = out.line_flow_mw[:n_branch]
     excess = _post_outage_excess(secure.outages, flow, secure.emergency_mva * scale)
-    worst = jnp.argmax(excess.reshape(-1)).astype(jnp.int32)
+    worst = jnp.argmax(excess.reshape(-1)).astype(jnp.int32) if n_branch else jnp.zeros((), jnp.int32)
     most = jnp.max(excess, initial=0)
     unchecked = (out.status == OpfStatus.OPTIMAL) & (most > OVERLOAD[load_mw.dtype.name] * factors.base_mva)
     status = jnp.where(unchecked, jnp.int32(OpfStatus.ROW_MISSING), out.status)
@@ -205,8 +205,8 @@ def secure_dc_opf(
         dispatch=replace(out, line_flow_mw=flow, line_price=out.line_price[:n_branch], status=status),
         contingency_price=out.line_price[n_branch:],
         worst_overload_mw=most,
-        worst_lost=worst // n_branch,
-        worst_branch=worst % n_branch,
+        worst_lost=worst // max(n_branch, 1),
+        worst_branch=worst % max(n_branch, 1),
         status=status,
     )
 
@@ -230,7 +230,7 @@ def _with_rows(
 ) -> SecureFactors:
     """Append contingencies (R, 2) of (monitored, lost) to the branches, filled up with unlimited rows."""
     used = len(rows) + len(pairs)
-    spare = max(stride - used, -used % stride)
+    spare = max(stride - used, -used % stride) if plain.rate_mva.shape[0] else 0  # a filler repeats a branch
     monitored = np.concatenate([pairs[:, 0], np.zeros(spare, np.int64)])
     lost = np.concatenate([pairs[:, 1], np.full(spare, -1)])
     real = lost >= 0
@@ -258,6 +258,8 @@ def _violated(
 ) -> tuple[np.ndarray, np.ndarray]:
     """New branches, and new (monitored, lost) pairs: of every branch and load the worst outage."""
     n_branch = flow.shape[1]
+    if n_branch == 0:
+        return np.zeros(0, np.int64), np.zeros((0, 2), np.int64)
     rate = np.asarray(secure.factors.rate_mva)[:n_branch] * scale
     tolerance = 1e-7 * float(secure.factors.base_mva)
     over = ((np.abs(flow) - rate > tolerance) & (rate > 0)).any(0)

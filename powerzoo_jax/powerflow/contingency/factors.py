@@ -149,6 +149,12 @@ class OutageFactors:
         return self.bus.shape[-1]
 
 
+def refuse_no_branches(case: Case) -> None:
+    """SolverError for a network whose buses no branch joins: nothing could go out of service or be switched."""
+    if case.n_branch == 0:
+        raise SolverError(f"{case.name} has no branches: there is none to lose or to switch. Use prepare_meshed.")
+
+
 @on_host
 def prepare_outages(
     case: Case,
@@ -171,9 +177,11 @@ def prepare_outages(
     rate_pu:        (L,) [pu] ratings on the case's base power, 0 = unlimited; None takes `rate_a_mva` of the case
     dtype:          float32 (None) or float64
 
-    Raises the errors of `prepare_meshed`, SolverError naming branches and units that are not there or not in service.
+    Raises the errors of `prepare_meshed`, SolverError naming branches and units that are not there or not in service,
+    and for a network without branches.
     """
     dtype = resolve_dtype(dtype)
+    refuse_no_branches(case)
     lost = _positions(case, branches, case.branch.in_service, "branch")
     gone = _positions(case, units, case.unit.in_service, "unit")
     rate = case.branch.rate_a_mva / case.base_mva if rate_pu is None else np.asarray(rate_pu, float)

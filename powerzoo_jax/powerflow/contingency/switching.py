@@ -24,6 +24,7 @@ from powerzoo_jax.base.solver_mode import AUTO, by_mode, check_mode
 from powerzoo_jax.cases import Case
 from powerzoo_jax.cases.topology import branch_positions
 from powerzoo_jax.powerflow.batching import batched_shell
+from powerzoo_jax.powerflow.contingency.factors import refuse_no_branches
 from powerzoo_jax.powerflow.contingency.woodbury import (
     RANK,
     BranchTerms,
@@ -108,9 +109,10 @@ def prepare_switching(
     load_factor:  base point as a multiple of the nominal injections
     dtype:        float32 (None) or float64
 
-    Raises the errors of `prepare_meshed` and of `prepare_loops`.
+    Raises the errors of `prepare_meshed` and of `prepare_loops`, SolverError for a network without branches.
     """
     dtype = resolve_dtype(dtype)
+    refuse_no_branches(case)
     chosen = switch_positions(case, switches)
     closed = dataclasses.replace(case, branch=dataclasses.replace(case.branch, in_service=closed_status(case, chosen)))
     meshed = prepare_meshed(closed, load_factor=load_factor, dtype=dtype)

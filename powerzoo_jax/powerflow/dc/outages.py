@@ -161,8 +161,7 @@ def worst_outage_loading(outages: DcOutages, flow: Array, rate: Array) -> tuple[
     Outages that split an island, and branches out of service, read 0: they are flagged, not screened.
     """
     loading = _loading(outages, outage_flows(outages, flow), rate)
-    loading = jnp.where((outages.in_service & ~outages.islanding)[:, None], loading, 0)
-    return jnp.max(loading, axis=1), jnp.argmax(loading, axis=1).astype(jnp.int32)
+    return _worst(jnp.where((outages.in_service & ~outages.islanding)[:, None], loading, 0))
 
 
 def worst_unit_outage_loading(
@@ -170,7 +169,13 @@ def worst_unit_outage_loading(
 ) -> tuple[Array, Array]:
     """Largest loading after the loss of each unit, (G,) [-] and (G,) int32; `p_unit` as in `unit_outage_flows`."""
     loading = _loading(outages, unit_outage_flows(outages, flow, p_unit), rate)
-    loading = jnp.where(outages.unit_alone[:, None], 0, loading)
+    return _worst(jnp.where(outages.unit_alone[:, None], 0, loading))
+
+
+def _worst(loading: Array) -> tuple[Array, Array]:
+    """Largest loading of (O, L) after each outage and its branch, (O,) each; 0 and 0 without branches."""
+    if loading.shape[1] == 0:
+        return jnp.zeros(loading.shape[0], loading.dtype), jnp.zeros(loading.shape[0], jnp.int32)
     return jnp.max(loading, axis=1), jnp.argmax(loading, axis=1).astype(jnp.int32)
 
 

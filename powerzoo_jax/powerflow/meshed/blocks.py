@@ -344,6 +344,8 @@ def solve_bordered(plan: BlockPlan, matrix: Bordered, y: Array) -> Array:
     """Solve A x = y (M,) once, without an inverse; rows that are not unknowns return 0."""
     k, u = plan.rows.shape
     s = plan.sep_rows.shape[0]
+    if k * u + s == 0:  # a network of one bus
+        return jnp.zeros_like(y)
     inside = jnp.where(plan.real, y[plan.rows], 0)[:, :, None]
     both = jnp.linalg.solve(matrix.diagonal, jnp.concatenate([inside, matrix.up], axis=2))
     z, eliminated = both[:, :, 0], both[:, :, 1:]
@@ -367,6 +369,8 @@ def apply_blocks(plan: BlockPlan, blocks: Blocks, forcing: Array) -> Array:
     The caller masks those rows, usually in a loop of its own that this saves a pass over.
     """
     k, u = plan.rows.shape
+    if k * u + plan.sep_rows.shape[0] == 0:  # a network of one bus
+        return jnp.zeros_like(forcing)
     inside = matmul(blocks.inner, _rows(forcing, plan.rows.reshape(-1)).reshape(k, u, -1))
     if plan.sep_rows.shape[0] == 0:
         return _rows(inside.reshape(k * u, -1), plan.place)

@@ -148,7 +148,7 @@ def _implicit(
         return (y[:, 0], y[:, 1], *(a - b for a, b in zip(x[2:], moved, strict=True)))
 
     # all of the right side must be linear in `right`: a constant part has no transpose
-    none = jnp.pad(0 * right[:1, 0], (0, n_branch - 1))
+    none = jnp.pad(0 * right[:1, 0], (0, max(n_branch - 1, 0)))[:n_branch]
     at = (e[:, 0], e[:, 1], s[:, 0], s[:, 1])
     x = lax.custom_linear_solve(
         apply,

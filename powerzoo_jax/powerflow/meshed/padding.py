@@ -215,7 +215,9 @@ def _plan(plan: Any, to: Envelope, slots: Any) -> BlockPlan:
     big_k, big_u, big_r, big_s, big_m = to.blocks
     unknowns = len(plan.place)
     far = np.where(plan.far < k * r, plan.far // max(r, 1) * big_r + plan.far % max(r, 1), big_k * big_r)
-    place = np.where(plan.place < k * u, plan.place // u * big_u + plan.place % u, plan.place - k * u + big_k * big_u)
+    place = np.where(
+        plan.place < k * u, plan.place // max(u, 1) * big_u + plan.place % max(u, 1), plan.place - k * u + big_k * big_u
+    )
     sep_rows = np.where(plan.sep_rows < unknowns, plan.sep_rows, 2 * to.n_bus)
     return BlockPlan(
         rows=_widen(plan.rows, big_k, big_u),
