@@ -64,7 +64,7 @@ def make_cost_segments(case: Case, n: int = 5, dtype: Any = None) -> Offers:
     costs = unit_costs(case)
     width = np.repeat(costs.width_mw.sum(1, keepdims=True) / n, n, 1)
     middle = (np.arange(n) + 0.5) * width
-    price = np.stack([_pooled(*row) for row in zip(_marginal(costs, middle), width, strict=True)])
+    price = np.array([_pooled(*row) for row in zip(_marginal(costs, middle), width, strict=True)]).reshape(width.shape)
     return to_offers(UnitCosts(costs.base_mw, costs.base_cost, width, price, np.zeros_like(width)), dtype)
 
 

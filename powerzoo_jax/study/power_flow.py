@@ -246,8 +246,6 @@ def _by_range(total: float, low: np.ndarray, high: np.ndarray) -> np.ndarray:
 
 def _optimal(case: Case) -> Dispatch:
     """State of least cost within all limits; SolverError where none is found."""
-    if not case.unit.in_service.any():
-        raise SolverError(f"{case.name} has no unit in service: there is nothing to dispatch. Leave out opf.")
     with jax.enable_x64(True):
         factors = prepare_ac_opf(case, dtype="float64")
         solve = jax.jit(partial(ac_opf, shedding=False))

@@ -127,13 +127,15 @@ def prepare_ac_opf(case: Case, *, rate_mva: np.ndarray | None = None, dtype: Any
     rate_mva:  (L,) [MVA] ratings instead of the case's own, 0 = unlimited
     dtype:     of loads and results, float32 (None) or float64
 
-    Raises CaseError for an invalid case, several references in one island, a cost that is not convex quadratic or
-    piecewise linear (naming the unit), a capability curve that leaves nothing, an infinite active limit, a voltage
-    limit of zero, ratings of a wrong shape or below zero.
+    Raises CaseError for an invalid case, several references in one island, no unit in service, a cost that is not
+    convex quadratic or piecewise linear (naming the unit), a capability curve that leaves nothing, an infinite active
+    limit, a voltage limit of zero, ratings of a wrong shape or below zero.
     """
     dtype = resolve_dtype(dtype)
     assert_valid(case)
     _refuse_shared_references(case)
+    if not case.unit.in_service.any():
+        raise CaseError(f"{case.name} has no unit in service: there is nothing to dispatch. Put one in service.")
     case = _holding(case)
     costs = unit_costs(case)
     layout, ends = _layout(case)
