@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Annotated
 
 from powerzoo_jax.base.errors import PowerZooError, printable
+from powerzoo_jax.base.files.results import require_replaceable
 from powerzoo_jax.base.ranges import Count, NotNegative, Positive, Range, Seeds, Whole, fitted
 from powerzoo_jax.cli.table import STDOUT, document_alone, set_quiet
 
@@ -22,6 +23,7 @@ STUDY_ROWS = 40
 JSON = "print one JSON document on standard output and nothing else there"
 FORMATS = ("stablehlo", "onnx", "zoo")  # of an exported policy
 SHELLS = ("bash", "zsh", "tcsh")
+ONE_FILE = ("view:run", "plot:run", "dataset:run", "export:run")  # commands whose --out is no folder
 OPTIONS = {
     **dict.fromkeys(("episodes", "episode", "processes"), Count),
     "seeds": Seeds,
@@ -69,10 +71,17 @@ def is_json(options: argparse.Namespace) -> bool:
 
 
 def check_options(options: argparse.Namespace) -> None:
-    """Check of the numbers of a command line by their declared ranges. Raises SettingsError naming the option."""
+    """Check of the numbers of a command line by their declared ranges, and of the places of results.
+
+    Raises SettingsError naming the option, WriteError naming the place.
+    """
     for name, kind in OPTIONS.items():
         if getattr(options, name, None) is not None:
             setattr(options, name, fitted(f"--{name}", getattr(options, name), kind))
+    for name in ("json", "trace", "latex", "page", *(("out",) if options.run.endswith(ONE_FILE) else ())):
+        path = getattr(options, name, None)
+        if isinstance(path, Path) and path != STDOUT:
+            require_replaceable(path)
 
 
 def explain_error(err: BaseException) -> str:

@@ -382,6 +382,28 @@ def test_a_result_replaces_no_link(name, tmp_path):
     assert other.read_text() == "precious" and path.is_symlink()
 
 
+@pytest.mark.parametrize("words", [["evaluate", TASK, "--json"], ["view", TASK, "--out"], ["dataset", TASK, "--out"]])
+@pytest.mark.parametrize("place", ["/dev/null", ".", "link"])
+def test_a_place_that_takes_no_result_is_refused_before_anything_is_played(words, place, tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    Path("link").symlink_to("nowhere")
+    monkeypatch.setattr("powerzoo_jax.cli.commands.evaluate.make", lambda *_, **__: pytest.fail("played"))
+    assert main([*words, place]) == 2
+    assert re.search("is (a folder|a link|a device or a pipe), and is left", capsys.readouterr().err)
+
+
+@pytest.mark.parametrize("name", ["README.npz", "README.stablehlo", "net.json"])
+def test_a_card_replaces_no_file_of_another_kind(name, tmp_path, capsys):
+    target = tmp_path / name
+    for ending in (".md", ".json"):
+        target.with_suffix(ending).write_text("mine")
+    before = contents(tmp_path)
+    kind = ["zoo"] if name.endswith("npz") else ["stablehlo"]
+    run = put_run(tmp_path.with_name("exported"))
+    assert main(["export", str(run), "--format", *kind, "--out", str(target)]) == 2
+    assert "its card would replace" in capsys.readouterr().err and contents(tmp_path) == before
+
+
 def test_a_folder_or_a_device_is_no_place_for_a_result(tmp_path):
     for path in (tmp_path, Path("/dev/null"), Path("/dev/full")):
         with pytest.raises(WriteError, match=r"is (a folder|a device or a pipe), and is left as it is"):

@@ -27,7 +27,7 @@ def writing(path: str | Path) -> Iterator[BinaryIO]:
     target = Path(path)
     part = target.parent / f".{os.getpid()}-{secrets.token_hex(4)}.part"
     try:
-        _require_replaceable(target)
+        require_replaceable(target)
         target.parent.mkdir(parents=True, exist_ok=True)
         try:
             with part.open("xb") as file:
@@ -57,8 +57,11 @@ def not_written(target: Path, err: Exception) -> WriteError:
     return WriteError(f"{excerpt(target, LONGEST_PATH)} cannot be written: {reason}. What was there is unchanged.")
 
 
-def _require_replaceable(target: Path) -> None:
-    """Refuse whatever is no file: a link may lead anywhere, and a device would be replaced by a file."""
+def require_replaceable(target: Path) -> None:
+    """See that a result can take the place of what stands there. Raises WriteError for anything but a file.
+
+    A link may lead anywhere, and a device would be replaced by a file.
+    """
     try:
         mode = target.lstat().st_mode
     except FileNotFoundError:

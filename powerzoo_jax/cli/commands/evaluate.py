@@ -191,17 +191,18 @@ def run(options: argparse.Namespace) -> int:
     """Score a task's baselines, or a trained run beside them."""
     with working(f"playing {options.what}, split {options.split}"):
         sim, scores = _play(options)
-        if options.trace is not None:
-            _write_steps(options, sim, [score.name for score in scores])
+    # what was played is shown before a file of it is written: a full disk must not take it along
     if options.json == STDOUT:
         write_json(records_of(scores), STDOUT)
-        return 0
-    print(f"{sim.spec.id}, split {sim.spec.split}, {scores[0].records[0].n_episodes} episodes\n")
-    print(score_table(sim, scores))
-    if options.json is not None:
+    else:
+        print(f"{sim.spec.id}, split {sim.spec.split}, {scores[0].records[0].n_episodes} episodes\n")
+        print(score_table(sim, scores), flush=True)
+    if options.json not in (None, STDOUT):
         write_records(options.json, scores)
         print(f"\nrecords in {options.json}")
     if options.trace is not None:
+        with working(f"playing {options.what} step by step"):
+            _write_steps(options, sim, [score.name for score in scores])
         print(f"\nevery step in {options.trace}")
     return 0
 

@@ -13,7 +13,7 @@ from typing import Any
 import jax
 
 from powerzoo_jax.base.errors import SettingsError
-from powerzoo_jax.base.files.results import write_text, writing
+from powerzoo_jax.base.files.results import file_name, write_text, writing
 from powerzoo_jax.cli.commands.evaluate import score_trained, shipped_ends
 from powerzoo_jax.cli.runs import Run, as_acts, load_state, open_run
 from powerzoo_jax.cli.selection import chosen_weights, planner_seen
@@ -50,8 +50,17 @@ def _act_of(run: Run, sim: Sim, policy: Any) -> Act:
     return act
 
 
+def _require_free(target: Path, card: Path) -> None:
+    """Refuse a name whose card would replace a file that is none: a card lies beside a policy."""
+    if card == target or (card.exists() and not target.exists()):
+        raise SettingsError(f"--out {target}: its card would replace {card}, which is none. Choose another name.")
+
+
 def _write_program(options: argparse.Namespace, run: Run) -> int:
     """Write a program of another format and the card of what goes in and out."""
+    target = options.out or run.folder / f"policy.{options.format}"
+    beside = target.with_suffix(".json")
+    _require_free(target, beside)
     sim = run.make()
     act = _act_of(run, sim, _policy_of(run, sim, options.row))
     where: dict[str, Any]
@@ -61,7 +70,6 @@ def _write_program(options: argparse.Namespace, run: Run) -> int:
     else:
         with working(f"lowering the policy for {', '.join(PLATFORMS)}"):
             program, where = export_policy(sim, act), {"platforms": list(PLATFORMS)}
-    target = options.out or run.folder / f"policy.{options.format}"
     with writing(target) as file:
         file.write(program)
     seen = jax.eval_shape(sim.init, jax.random.key(0))[1]
@@ -78,7 +86,6 @@ def _write_program(options: argparse.Namespace, run: Run) -> int:
         **where,
         "jax": metadata.version("jax"),
     }
-    beside = target.with_suffix(".json")
     write_text(beside, json.dumps(card, indent=2) + "\n")
     if options.json:
         write_json({"file": str(target), "card": card}, STDOUT)
@@ -90,12 +97,14 @@ def _write_program(options: argparse.Namespace, run: Run) -> int:
 
 def _write_entry(options: argparse.Namespace, run: Run) -> int:
     """Write a policy as a file of the zoo: float16 weights, and a card with the scores of just these."""
+    target = options.out or run.folder / f"{file_name(run.config.task)}{SUFFIX}"
+    if target.suffix != SUFFIX:
+        raise SettingsError(f"--out {target}: a file of the zoo ends in {SUFFIX}. Give it that ending.")
+    _require_free(target, target.with_suffix(CARD))
     sim = run.make()
     policy = _policy_of(run, sim, options.row)
     policy = rounded(policy.replace(actor=summed_repetitions(sim, policy.actor)))
-    act, target = _act_of(run, sim, policy), options.out or run.folder / f"{run.config.task}{SUFFIX}"
-    if target.suffix != SUFFIX:
-        raise SettingsError(f"--out {target}: a file of the zoo ends in {SUFFIX}. Give it that ending.")
+    act = _act_of(run, sim, policy)
     with working(f"playing {', '.join(SPLITS)} with the policy in float16"):
         about = _about(options, run, act)
     save_policy(target, policy, about)

@@ -242,19 +242,20 @@ def _train_and_tell(
             f"{trained.steps_per_s:,.0f} env steps/s over {run.rows} run(s) on {jax.device_count()} device(s)\n"
         )
         report = score(run, sim, trained)
-        write_records(run.folder / SCORES, report.scores)
+        # shown before they are written, which a full disk may prevent
         if options.json:
             write_json(_document(run, trained, report), STDOUT)
         else:
-            _tell(run, report)
+            _tell(report)
+        write_records(run.folder / SCORES, report.scores)
+        say(f"\nrecords in {run.folder / SCORES}, updates in {run.folder / LOG}")
     return 0
 
 
-def _tell(run: Run, report: RunScores) -> None:
+def _tell(report: RunScores) -> None:
     spec, episodes = report.sim.spec, report.scores[0].records[0].n_episodes
     say(f"{spec.id}, split {spec.split}, {episodes} episodes{report.about}\n")
     print(score_table(report.sim, report.scores))
-    say(f"\nrecords in {run.folder / SCORES}, updates in {run.folder / LOG}")
 
 
 def _document(run: Run, trained: Trained, report: RunScores) -> dict[str, Any]:
