@@ -150,7 +150,7 @@ def test_demo_prints_the_scores_of_both_tasks(trained, monkeypatch, tmp_path, ca
 
 
 def test_evaluate_prints_its_records_alone(monkeypatch, capsys):
-    monkeypatch.setattr(evaluate, "_play", lambda options: (None, [Score("rule", [record()])], None))
+    monkeypatch.setattr(evaluate, "_play", lambda options: (None, [Score("rule", [record()])]))
     assert document(capsys, "evaluate", "dso") == {"rule": [{"mean_reward": 1.5}]}
 
 
