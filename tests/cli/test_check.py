@@ -19,7 +19,7 @@ mpc.bus = [
  4 1 210 NaN  0 0 1 1 0 12.66 1 1.1 0.9;
  5 1 60  30   0 0 1 1 0 12660 1 0.9 1.1;
 ];
-mpc.gen = [ 1 0 0 10 -10 1 100 1 10 0 ];
+mpc.gen = [ 1 0 0 10 -10 1 100 1 10 0; 3 0 0 10 -10 1 100 1 0 0 ];
 mpc.branch = [
  1 2 0      0      0 0  0 0 0 0 1 -360 360;
  2 3 0.4930 0.2511 0 -5 0 0 0 0 1 -360 360;
@@ -60,10 +60,10 @@ def test_mistakes_of_format_and_of_content_come_in_one_list(tmp_path, check):
     assert status == 1 and err == ""
     for words in ALL:
         assert words in out
-    assert "7 errors, 5 warnings: broken cannot be used as it is" in out
+    assert "7 errors, 4 warnings: broken cannot be used as it is" in out
     listed = [line for line in out.splitlines() if line[:1].isdigit() and ". [" in line]
-    assert len(listed) == 12 and all(line.endswith(".") for line in listed)
-    assert ["[error]" in line for line in listed] == [True] * 7 + [False] * 5
+    assert len(listed) == 11 and all(line.endswith(".") for line in listed)
+    assert ["[error]" in line for line in listed] == [True] * 7 + [False] * 4
 
 
 def test_a_file_of_nonsense_is_a_list_too(tmp_path, check):
