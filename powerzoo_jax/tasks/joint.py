@@ -37,7 +37,7 @@ from powerzoo_jax.tasks.settings import (
 )
 from powerzoo_jax.tasks.spec import Variants
 from powerzoo_jax.tasks.transmission.catalog import MARL_OPF
-from powerzoo_jax.tasks.transmission.series import DEMAND
+from powerzoo_jax.tasks.transmission.series import DEMAND, load_shares
 from powerzoo_jax.tasks.transmission.units import (
     ACTION_MODES,
     PEAK_SHAPE,
@@ -229,7 +229,7 @@ def _params(case: Case, settings: JointSettings, upper: Any, lower: Any, env: Jo
     at = case.positions(np.asarray(settings.feeder_bus_ids, np.int64))
     boundary, hung = np.unique(at, return_inverse=True)
     shape = np.asarray(PEAK_SHAPE.get(case.name, case.p_load_mw), np.float64)
-    share = shape / shape.sum()
+    share = load_shares(case, shape)
     _refuse_overdrawn(case, settings, np.bincount(hung), float(upper.full_load_mw) * share[boundary], boundary)
     n_battery = env.feeder.dims.unit
     agent_bus = np.concatenate([case.positions(case.unit.bus_id), np.repeat(at, n_battery)])

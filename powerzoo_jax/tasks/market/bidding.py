@@ -33,7 +33,7 @@ from powerzoo_jax.tasks.settings import (
     refuse_padding,
     step_minutes,
 )
-from powerzoo_jax.tasks.transmission.series import LoadSeries, load_series
+from powerzoo_jax.tasks.transmission.series import LoadSeries, load_series, load_shares
 
 DEMAND_MW, WIND_MW = 1300.0, 300.0  # of a demand and a wind at their references
 MARGIN_MW = 1.0  # that the load keeps from what all units can and must produce
@@ -193,7 +193,7 @@ def _params(
         masks=no_padding(dims),
         horizon=jnp.asarray(horizon, jnp.int32),
         bank=MarketBank(load_rows=door(_bank(series, settings.load_scale * DEMAND_MW, case, minutes, dtype))),
-        load_share=door(case.p_load_mw / case.p_load_mw.sum()),
+        load_share=door(load_shares(case, case.p_load_mw)),
         offers=make_cost_segments(case, settings.n_segments, dtype),
         ramp_up_mw=door(_ramp(settings.ramp_up_mw_per_step, settings, case)),
         ramp_down_mw=door(_ramp(settings.ramp_down_mw_per_step, settings, case)),

@@ -29,7 +29,7 @@ from powerzoo_jax.opf.dc.factors import prepare_dc_opf
 from powerzoo_jax.opf.offers import case_offers, make_cost_segments
 from powerzoo_jax.tasks.settings import MINUTES_PER_HOUR, BatteryKeywords, storage_stack
 from powerzoo_jax.tasks.transmission.operator import DIFFICULTIES, GridDaySettings, clock_bank
-from powerzoo_jax.tasks.transmission.series import LoadSeries
+from powerzoo_jax.tasks.transmission.series import LoadSeries, load_shares
 from powerzoo_jax.tasks.transmission.units import PEAK_MW, PEAK_SHAPE
 
 KINDS = ("cost", "bid")
@@ -148,7 +148,7 @@ def _params(
         bank=GridBank(load_rows=door(clock_bank(series, settings.minutes, dtype))),
         storage=storage_stack(settings, 1, settings.degradation_cost_per_mwh, dtype),
         battery_bus=jnp.asarray(case.bus_index[int(settings.battery_bus_id or 0)], jnp.int32),
-        load_share=door(nominal / nominal.sum()),
+        load_share=door(load_shares(case, nominal)),
         offers=make_cost_segments(case, settings.n_segments, dtype) if bids else case_offers(case, dtype),
         markup_std=door(settings.markup_std if bids else 0.0),
         full_load_mw=door(settings.load_ratio * settings.load_scale * peak),

@@ -36,7 +36,7 @@ from powerzoo_jax.opf.offers import case_offers
 from powerzoo_jax.powerflow import MeshedFactors, prepare_loops, prepare_meshed, prepare_reactive
 from powerzoo_jax.powerflow.dc.network import DcNetwork, build_dc_network
 from powerzoo_jax.tasks.settings import MINUTES_PER_DAY, MINUTES_PER_HOUR, TaskSettings, Voltage
-from powerzoo_jax.tasks.transmission.series import LoadSeries, load_series
+from powerzoo_jax.tasks.transmission.series import LoadSeries, load_series, load_shares
 from powerzoo_jax.tasks.transmission.units import PEAK_MW, PEAK_SHAPE, outage_moves
 
 MIDDLE = 0.6  # of the full load
@@ -266,7 +266,7 @@ def _params(
 ) -> TransGridParams:
     unit, network = case.unit, build_dc_network(case)
     nominal = np.asarray(PEAK_SHAPE.get(case.name, case.p_load_mw), np.float64)
-    share = nominal / nominal.sum()
+    share = load_shares(case, nominal)
     peak = PEAK_MW.get(case.name, case.p_load_mw.sum())
     full_load = settings.load_ratio * settings.load_scale * peak
 

@@ -8,7 +8,8 @@ from pathlib import Path
 import jax.numpy as jnp
 import numpy as np
 
-from powerzoo_jax.base.errors import DataError
+from powerzoo_jax.base.errors import CaseError, DataError
+from powerzoo_jax.cases import Case
 from powerzoo_jax.data import Series, load_dataset
 from powerzoo_jax.data.clock import steps_per_day
 from powerzoo_jax.data.series import day_matrix
@@ -18,6 +19,14 @@ from powerzoo_jax.envs.series import EpisodeStarts
 DEMAND, WIND, SUN = "load.actual_mw", "wind.available_mw", "solar.available_mw"
 LEAST = 0.05  # [-] of the reference that a net load keeps
 CUSTOM = "custom"
+
+
+def load_shares(case: Case, nominal_mw: np.ndarray) -> np.ndarray:
+    """Shares (N,) [-] of the buses in a load (N,) [MW]; CaseError where it is not positive, as of a network without."""
+    total = nominal_mw.sum()
+    if not total > 0:
+        raise CaseError(f"{case.name} has a load of {total:g} MW, which a series cannot be divided by. Give it loads.")
+    return nominal_mw / total
 
 
 @dataclass(frozen=True, eq=False)

@@ -46,7 +46,7 @@ from powerzoo_jax.tasks.settings import (
     scaled_weights,
     step_minutes,
 )
-from powerzoo_jax.tasks.transmission.series import LoadSeries, load_series
+from powerzoo_jax.tasks.transmission.series import LoadSeries, load_series, load_shares
 
 # Full load over the nominal one, where the task's own figure is not the sum of nominal loads; ours for the peak [MW].
 PEAK_MW = {"pz_case5": 1530.0, "pz_case14": 362.6, "pz_case118": 7635.6}
@@ -301,7 +301,7 @@ def _params(
     dims, network = env.dims, build_dc_network(case)
     at = case.positions(case.unit.bus_id)
     nominal = np.asarray(PEAK_SHAPE.get(case.name, case.p_load_mw), np.float64)
-    share = nominal / nominal.sum()
+    share = load_shares(case, nominal)
     peak = PEAK_MW.get(case.name, case.p_load_mw.sum()) if settings.peak_mw is None else settings.peak_mw
     ratio = settings.max_load_ratio
     if ratio is None:
