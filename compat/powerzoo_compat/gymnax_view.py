@@ -58,7 +58,7 @@ class GymnaxState:
 
 @dataclass(frozen=True)
 class Transitions:
-    """What the programs of a view depend on beside its arrays; views of equal settings share their programs.
+    """Settings that the programs of a view depend on beside its arrays; views of equal ones share their programs.
 
     agents, levels, api:  see `GymnaxEnv`
     gradients:            let gradients pass from one step to the next
