@@ -37,6 +37,10 @@ class SettingsError(PowerZooError, ValueError):
     """A file of settings, or of a task, cannot be used."""
 
 
+class KindError(SettingsError, TypeError):
+    """An argument holds no numbers, or numbers of another kind than the function takes."""
+
+
 class RunError(PowerZooError, ValueError):
     """The folder of a training run cannot be used: a file in it is broken, or another process writes there."""
 

@@ -16,10 +16,11 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from os import PathLike
 from pathlib import Path
-from typing import Any, TextIO
+from typing import Annotated, Any, TextIO
 
 from powerzoo_jax.base.errors import DataError, DataMissing, PowerZooError, SettingsError, excerpt
 from powerzoo_jax.base.files.results import LONGEST_PATH
+from powerzoo_jax.base.ranges import Range, fitted
 
 # the mark of UTF-32 begins with that of UTF-16, so it is looked for first
 MARKS = (
@@ -89,6 +90,7 @@ def check_size(
     paths: str | Path | Sequence[Path], max_mb: float | None, error: type[PowerZooError] = DataError
 ) -> None:
     """Refuse files that are larger together than `max_mb` [MB, 1e6 bytes]; None = any size."""
+    check_limit(max_mb)
     files = [Path(paths)] if isinstance(paths, str | Path) else list(paths)
     try:
         size = sum(file.stat().st_size for file in files) / 1e6
@@ -98,6 +100,18 @@ def check_size(
         raise error(
             too_large(str(files[0]) if len(files) == 1 else f"{files[0].parent} ({len(files)} files)", size, max_mb)
         )
+
+
+def check_limit(max_mb: float | None) -> None:
+    """Refuse a limit of size [MB] that is no positive number: every file is smaller than NaN."""
+    fitted("max_mb", max_mb, Annotated[float, Range(0, open_low=True, infinite=True)] | None)
+
+
+def decimal(text: str) -> float:
+    """A number as files write it; raises ValueError for anything else, 1_000 included, which Python reads as 1000."""
+    if "_" in text or not text.isascii():
+        raise ValueError(f"{text!r} is not a number.")
+    return float(text)
 
 
 def too_large(what: str, size_mb: float, max_mb: float) -> str:

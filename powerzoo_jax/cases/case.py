@@ -280,6 +280,8 @@ class Case:
         ]
         return printable("\n".join(lines))
 
+    AXES: ClassVar = {"N": "n_bus", "L": "n_branch", "G": "n_unit"}
+
     @property
     def n_bus(self) -> int:
         return len(self.bus)

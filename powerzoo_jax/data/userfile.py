@@ -10,7 +10,8 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import ArrayLike
 
-from powerzoo_jax.base.errors import DataError, listing, unknown
+from powerzoo_jax.base.errors import DataError, KindError, listing, unknown
+from powerzoo_jax.base.ranges import as_numbers
 from powerzoo_jax.base.textfile import MAX_TABLE_MB, open_text, require_file
 from powerzoo_jax.data.adapters.table import FileTable, read_table, short_lines
 from powerzoo_jax.data.clock import MINUTE_NS, YEARS, convert_stamps, has_instant, instant_ns, standard_offset
@@ -99,7 +100,11 @@ def series_from_arrays(
         signal, unit, factor = COLUMNS.get(column) or _named(name, column)
         if signal in values:
             raise DataError(f"{name} gives {signal} twice. Keep one of its columns.")
-        values[signal], units[signal] = np.asarray(given, np.float64) * factor, unit
+        try:
+            values[signal] = as_numbers(column, given).astype(np.float64) * factor
+        except KindError as err:
+            raise DataError(f"{name}: {err}") from err
+        units[signal] = unit
     rows = len(next(iter(values.values()))) if values else 0
     try:
         first = datetime.fromisoformat(start)

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Annotated, Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -17,6 +17,7 @@ from jax import Array
 
 from powerzoo_jax.base.errors import listing, unknown
 from powerzoo_jax.base.numerics import matmul
+from powerzoo_jax.base.ranges import FINITE, WHOLE, Count, as_numbers, axes, checks_ranges
 from powerzoo_jax.cases import Case
 from powerzoo_jax.devices import thermal
 from powerzoo_jax.devices.facility import QueueSizes
@@ -32,7 +33,8 @@ STORING = tuple(kind.name for kind in KINDS.values() if kind.stores)
 REACTIVE = frozenset(kind.name for kind in KINDS.values() if kind.reactive)
 
 
-def placement(case: Case, bus_ids: Sequence[int], dtype: Any) -> Array:
+@checks_ranges("placement")
+def placement(case: Case, bus_ids: Annotated[Sequence[int], axes("...", kind=WHOLE)], dtype: Any) -> Array:
     """Incidence of devices and buses, (G, N) of 0 and 1.
 
     bus_ids:  external bus id of every device
@@ -49,7 +51,8 @@ def placement(case: Case, bus_ids: Sequence[int], dtype: Any) -> Array:
     return jnp.asarray(table, dtype)
 
 
-def bus_injection(place: Array, p: Array) -> Array:
+@checks_ranges("bus_injection")
+def bus_injection(place: Annotated[Array, FINITE, axes("G", "N")], p: Annotated[Array, FINITE, axes("G")]) -> Array:
     """Sum device power at each bus: place (G, N) of 0 and 1, (G,) [MW] -> (N,) [MW].
 
     Written as a masked sum: it fuses with what follows, where a scatter over a batch would not.
@@ -57,7 +60,8 @@ def bus_injection(place: Array, p: Array) -> Array:
     return jnp.sum(place * p[:, None], axis=0)
 
 
-def at_devices(place: Array, x: Array) -> Array:
+@checks_ranges("at_devices")
+def at_devices(place: Annotated[Array, FINITE, axes("G", "N")], x: Annotated[Array, FINITE, axes("N")]) -> Array:
     """Read a bus quantity at each device: place (G, N) of 0 and 1, (N,) -> (G,). A product: a batch is one GEMM."""
     return matmul(place, x)
 
@@ -76,11 +80,14 @@ class Terminals:
     share: Array
 
 
-def terminals(nodes: Sequence[Sequence[int]], n_node: int, dtype: Any) -> Terminals:
+@checks_ranges("terminals")
+def terminals(nodes: Sequence[Sequence[int]], n_node: Count, dtype: Any) -> Terminals:
     """Connect unit g to the nodes (positions) nodes[g] in equal shares: one for a bus, three for a balanced unit.
 
     Raises ValueError for a unit without a node, or a position outside the network.
     """
+    for k, at in enumerate(nodes):
+        as_numbers(f"terminals nodes[{k}]", list(at), WHOLE)
     pairs = [(unit, int(node), 1 / len(at)) for unit, at in enumerate(nodes) for node in at]
     if not all(len(at) for at in nodes):
         raise ValueError(f"unit {[len(at) for at in nodes].index(0)} has no node. Give at least one.")
@@ -93,12 +100,14 @@ def terminals(nodes: Sequence[Sequence[int]], n_node: int, dtype: Any) -> Termin
     )
 
 
-def inject(at: Terminals, x: Array, n_node: int) -> Array:
+@checks_ranges("inject")
+def inject(at: Terminals, x: Annotated[Array, FINITE, axes("G")], n_node: Count) -> Array:
     """Sum a unit quantity at each node, (G,) [MW] -> (n_node,) [MW]; n_node is static."""
     return jax.ops.segment_sum(x[at.unit] * at.share, at.node, n_node)
 
 
-def sense(at: Terminals, y: Array, n_unit: int) -> Array:
+@checks_ranges("sense")
+def sense(at: Terminals, y: Annotated[Array, FINITE, axes("N")], n_unit: Count) -> Array:
     """Read a node quantity at each unit, the mean over its nodes, (N,) [pu] -> (n_unit,) [pu]; n_unit is static."""
     return jax.ops.segment_sum(y[at.node] * at.share, at.unit, n_unit, indices_are_sorted=True)
 

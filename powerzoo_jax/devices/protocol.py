@@ -23,7 +23,17 @@ import jax.numpy as jnp
 import numpy as np
 from jax import Array
 
-from powerzoo_jax.base.ranges import FINITE, NOT_NEGATIVE, POSITIVE, POSITIVE_SHARE, SHARE, fitted
+from powerzoo_jax.base.ranges import (
+    FINITE,
+    NOT_NEGATIVE,
+    POSITIVE,
+    POSITIVE_SHARE,
+    SHARE,
+    axes,
+    checks_ranges,
+    fitted,
+    stored,
+)
 from powerzoo_jax.base.spaces import Field, Observed
 from powerzoo_jax.data.bank import LOAD_FIELDS
 
@@ -80,14 +90,14 @@ def inverter(device: str, s_mva: Rating, power_mw: Rating, rating: str) -> None:
 def columns(n_unit: int, dtype: Any, **values: Rating) -> dict[str, Array]:
     """One (G,) column per name, in any unit [MW, MWh, 1/h]; a single value holds for every device.
 
-    Raises ValueError for a list whose length is not n_unit.
+    Raises ValueError for a list whose length is not n_unit, and for numbers that the dtype cannot hold.
     """
     made = {}
     for name, value in values.items():
         table = np.asarray(value, np.float64)
         if table.shape not in ((), (n_unit,)):
             raise ValueError(f"{name} has {table.size} values for {n_unit} units. Give one value, or one per unit.")
-        made[name] = jnp.asarray(np.broadcast_to(table, n_unit), dtype)
+        made[name] = stored(name, np.broadcast_to(table, n_unit), dtype)
     return made
 
 
@@ -138,7 +148,8 @@ class Device(Protocol):
         ...
 
 
-def idle(like: Array) -> Delivery:
+@checks_ranges("idle")
+def idle(like: Annotated[Array, axes("G")]) -> Delivery:
     """The delivery of a fleet that does nothing; `like` (G,) [MW] gives size and dtype."""
     nothing = jnp.zeros_like(like)
     return Delivery(nothing, nothing, nothing, nothing)

@@ -13,6 +13,7 @@ from flax import struct
 from jax import Array
 
 from powerzoo_jax.base.random import integers
+from powerzoo_jax.base.ranges import Count, Finite, Positive, checks_ranges, fitted, stored
 
 DAY_MIN = 1440
 UNROLLED = 8  # trips of a vehicle that are combined one after the other
@@ -63,7 +64,8 @@ class Events(NamedTuple):
     departs: Array
 
 
-def daily_trips(schedules: Sequence[Sequence[CommuteTrip]], dt_minutes: int, dtype: Any) -> Trips:
+@checks_ranges("daily_trips")
+def daily_trips(schedules: Sequence[Sequence[CommuteTrip]], dt_minutes: Count, dtype: Any) -> Trips:
     """Trips that repeat every day, one schedule per vehicle.
 
     Raises ValueError for a trip shorter than a step, or one that starts before the last has ended.
@@ -71,7 +73,10 @@ def daily_trips(schedules: Sequence[Sequence[CommuteTrip]], dt_minutes: int, dty
     table = []
     for vehicle, schedule in enumerate(schedules):
         rows = []
-        for trip in sorted(CommuteTrip(*t) for t in schedule):
+        trips = [CommuteTrip(*t) for t in schedule]
+        for trip in trips:
+            _finite(f"vehicle {vehicle} {trip}", *trip)
+        for trip in sorted(trips):
             depart, arrive = round(trip.depart_h * 60), round(trip.arrive_h * 60)
             if not (0 <= depart < DAY_MIN and 0 <= arrive <= DAY_MIN):
                 raise ValueError(f"vehicle {vehicle}: {trip} must lie within the 24 hours of the clock.")
@@ -80,7 +85,10 @@ def daily_trips(schedules: Sequence[Sequence[CommuteTrip]], dt_minutes: int, dty
     return _trips(table, DAY_MIN, dt_minutes, dtype)
 
 
-def session_trips(sessions: Sequence[Sequence[Session]], horizon_hours: float, dt_minutes: int, dtype: Any) -> Trips:
+@checks_ranges("session_trips")
+def session_trips(
+    sessions: Sequence[Sequence[Session]], horizon_hours: Positive, dt_minutes: Count, dtype: Any
+) -> Trips:
     """Trips outside the recorded sessions of an episode, one list per vehicle, at least one session each.
 
     The period is longer than the episode, so that the trip after the last session is the one before the first.
@@ -92,6 +100,8 @@ def session_trips(sessions: Sequence[Sequence[Session]], horizon_hours: float, d
         if not stays:
             raise ValueError(f"vehicle {vehicle} has no session. Give at least one, or drop the vehicle.")
         stays = [Session(*s) for s in stays]
+        for stay in stays:
+            _finite(f"vehicle {vehicle} {stay}", *stay)
         ends = [round(s.plug_out_h * 60) for s in stays]
         starts = [round(s.plug_in_h * 60) for s in stays]
         if min(starts) < 0 or max(ends) > period - DAY_MIN or any(a >= b for a, b in zip(starts, ends, strict=True)):
@@ -100,6 +110,11 @@ def session_trips(sessions: Sequence[Sequence[Session]], horizon_hours: float, d
         energy = [s.energy_kwh / 1000 for s in (*stays[1:], stays[0])]
         table.append(list(zip(ends, following, energy, strict=True)))
     return _trips(table, period, dt_minutes, dtype)
+
+
+def _finite(label: str, *numbers: float) -> None:
+    for number in numbers:
+        fitted(f"{label}: entry", number, Finite)
 
 
 def _trips(table: list[list[tuple[int, int, float]]], period: int, dt_minutes: int, dtype: Any) -> Trips:
@@ -122,7 +137,7 @@ def _trips(table: list[list[tuple[int, int, float]]], period: int, dt_minutes: i
     return Trips(
         depart_min=jnp.asarray(whole["depart"]),
         duration_min=jnp.asarray(whole["duration"]),
-        energy_mwh=jnp.asarray(energy, dtype),
+        energy_mwh=stored("energy_mwh", energy, dtype),
         room_before_min=jnp.asarray(whole["before"]),
         room_after_min=jnp.asarray(whole["after"]),
         mask=jnp.asarray(mask),

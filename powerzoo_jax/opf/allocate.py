@@ -11,9 +11,13 @@ is tried against every unit; for the tens of units of a network that is cheaper 
 
 from __future__ import annotations
 
+from typing import Annotated
+
 import jax.numpy as jnp
 from flax import struct
 from jax import Array
+
+from powerzoo_jax.base.ranges import BOOL, FINITE, POSITIVE, axes, checks_ranges
 
 SHARPNESS, LEAST_SCORE = 3.0, 0.01
 
@@ -32,12 +36,19 @@ class Allocation:
     surplus_mw: Array
 
 
-def score_weights(score: Array) -> Array:
+@checks_ranges("score_weights")
+def score_weights(score: Annotated[Array, FINITE, axes("...")]) -> Array:
     """exp(3 clip(score, 0.01, 1)), (G,) [-]."""
     return jnp.exp(SHARPNESS * jnp.clip(score, LEAST_SCORE, 1))
 
 
-def allocate_by_weight(weight: Array, low_mw: Array, high_mw: Array, load_mw: Array) -> Allocation:
+@checks_ranges("allocate_by_weight")
+def allocate_by_weight(
+    weight: Annotated[Array, POSITIVE, axes("G")],
+    low_mw: Annotated[Array, FINITE, axes("G")],
+    high_mw: Annotated[Array, FINITE, axes("G")],
+    load_mw: Annotated[Array, FINITE, axes()],
+) -> Allocation:
     """Share a load in proportion to weights, inside limits; exact to rounding.
 
     weight:           (G,)  > 0
@@ -59,7 +70,13 @@ def allocate_by_weight(weight: Array, low_mw: Array, high_mw: Array, load_mw: Ar
     return _settled(low_mw + added, rest, room)
 
 
-def allocate_by_merit(price: Array, low_mw: Array, high_mw: Array, load_mw: Array) -> Allocation:
+@checks_ranges("allocate_by_merit")
+def allocate_by_merit(
+    price: Annotated[Array, FINITE, axes("G")],
+    low_mw: Annotated[Array, FINITE, axes("G")],
+    high_mw: Annotated[Array, FINITE, axes("G")],
+    load_mw: Annotated[Array, FINITE, axes()],
+) -> Allocation:
     """Fill units one after the other, cheapest first; of equal prices the first in the row comes first.
 
     price:  (G,)  [USD/MWh] or any rank;  the rest as in `allocate_by_weight`
@@ -73,7 +90,14 @@ def allocate_by_merit(price: Array, low_mw: Array, high_mw: Array, load_mw: Arra
     return _settled(low_mw + jnp.clip(rest - taken, 0, room), rest, room)
 
 
-def balance_by_slack(p_mw: Array, low_mw: Array, high_mw: Array, slack: Array, load_mw: Array) -> Allocation:
+@checks_ranges("balance_by_slack")
+def balance_by_slack(
+    p_mw: Annotated[Array, FINITE, axes("G")],
+    low_mw: Annotated[Array, FINITE, axes("G")],
+    high_mw: Annotated[Array, FINITE, axes("G")],
+    slack: Annotated[Array, axes("G", kind=BOOL)],
+    load_mw: Annotated[Array, FINITE, axes()],
+) -> Allocation:
     """Keep a schedule, and let the slack units cover what it misses or exceeds, in proportion to their headroom.
 
     p_mw:   (G,)  [MW]  schedule, brought inside the limits
@@ -94,7 +118,8 @@ def balance_by_slack(p_mw: Array, low_mw: Array, high_mw: Array, slack: Array, l
     )
 
 
-def shed_by_load(load_mw: Array, unserved_mw: Array) -> Array:
+@checks_ranges("shed_by_load")
+def shed_by_load(load_mw: Annotated[Array, FINITE, axes("N")], unserved_mw: Annotated[Array, FINITE, axes()]) -> Array:
     """Take unserved load from the buses in proportion to their load, (N,) [MW]; buses that inject lose nothing."""
     taker = jnp.maximum(load_mw, 0)
     total = jnp.sum(taker)

@@ -10,12 +10,13 @@ balance, and its energy costs f_g times its price there.
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Annotated, NamedTuple
 
 import jax.numpy as jnp
 from flax import struct
 from jax import Array, lax
 
+from powerzoo_jax.base.ranges import BUDGET, FINITE, FLAG, NOT_NEGATIVE, POSITIVE, axes, checks_ranges
 from powerzoo_jax.opf.dc.solve import SURPLUS_PRICE, VOLL
 from powerzoo_jax.opf.offers import Offers
 from powerzoo_jax.opf.result import OpfStatus
@@ -55,16 +56,17 @@ class _Blocks(NamedTuple):
     rise: Array  # [USD/MWh per MW]
 
 
+@checks_ranges("economic_dispatch")
 def economic_dispatch(
     offers: Offers,
-    load_mw: Array,
-    p_min_mw: Array,
-    p_max_mw: Array,
+    load_mw: Annotated[Array, FINITE, axes()],
+    p_min_mw: Annotated[Array, FINITE, axes("G")],
+    p_max_mw: Annotated[Array, FINITE, axes("G")],
     *,
-    commitment: Array | None = None,
-    penalty_factor: Array | None = None,
-    voll: float | Array = VOLL,
-    surplus_price: float | Array = SURPLUS_PRICE,
+    commitment: Annotated[Array, axes("G", kind=FLAG)] | None = None,
+    penalty_factor: Annotated[Array, POSITIVE, axes("G")] | None = None,
+    voll: Annotated[float | Array, NOT_NEGATIVE, axes()] = VOLL,
+    surplus_price: Annotated[float | Array, FINITE, axes()] = SURPLUS_PRICE,
 ) -> DispatchResult:
     """Serve a total load at least cost; vmap it for many.
 
@@ -76,7 +78,7 @@ def economic_dispatch(
     voll, surplus_price: () [USD/MWh] load beyond the capacity is shed, must-run output beyond the load is spilled
 
     Exact up to rounding; units that ask the same price share what is left in proportion to their blocks.
-    Nothing raises and nothing is NaN. Differentiable in both modes; at a kink derivatives are those of more load.
+    Compiled, nothing raises or is NaN. Differentiable in both modes; at a kink derivatives are those of more load.
     """
     dtype = load_mw.dtype
     fine = _all_finite(offers, load_mw, p_min_mw, p_max_mw)
@@ -105,8 +107,13 @@ def economic_dispatch(
     )
 
 
+@checks_ranges("ramp_window")
 def ramp_window(
-    p_previous_mw: Array, up_mw: Array, down_mw: Array, p_min_mw: Array, p_max_mw: Array
+    p_previous_mw: Annotated[Array, FINITE, axes("G")],
+    up_mw: Annotated[Array, BUDGET, axes("G")],
+    down_mw: Annotated[Array, BUDGET, axes("G")],
+    p_min_mw: Annotated[Array, FINITE, axes("G")],
+    p_max_mw: Annotated[Array, FINITE, axes("G")],
 ) -> tuple[Array, Array]:
     """Lower and upper limit (G,) [MW] of running units that may move by `up_mw` and `down_mw` in the step."""
     low = jnp.clip(p_previous_mw - down_mw, p_min_mw, p_max_mw)

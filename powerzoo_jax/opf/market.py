@@ -7,12 +7,13 @@ pay LMP_i d_i, units receive LMP_i p_i, and the difference is the congestion ren
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any
+from typing import Annotated, Any
 
 import jax.numpy as jnp
 from flax import struct
 from jax import Array
 
+from powerzoo_jax.base.ranges import FINITE, FLAG, LOWER, NOT_NEGATIVE, UPPER, axes, checks_ranges, unchecked
 from powerzoo_jax.opf.dc.factors import DcOpfFactors
 from powerzoo_jax.opf.dc.solve import Bids, DcOpfResult, dc_opf, sum_at_buses
 from powerzoo_jax.opf.offers import Offers, cost_of
@@ -57,16 +58,17 @@ class Clearing:
     ramp_binding: Array
 
 
+@checks_ranges("clear_market", options=dc_opf)
 def clear_market(
     factors: DcOpfFactors,
     offers: Offers,
-    load_mw: Array,
+    load_mw: Annotated[Array, FINITE, axes("N")],
     *,
     bids: Bids | None = None,
-    commitment: Array | None = None,
-    p_min_mw: Array | None = None,
-    p_max_mw: Array | None = None,
-    voll: float | Array = PRICE_CAP,
+    commitment: Annotated[Array, axes("G", kind=FLAG)] | None = None,
+    p_min_mw: Annotated[Array, LOWER, axes("G")] | None = None,
+    p_max_mw: Annotated[Array, UPPER, axes("G")] | None = None,
+    voll: Annotated[float | Array, NOT_NEGATIVE, axes()] = PRICE_CAP,
     **options: Any,
 ) -> Clearing:
     """Clear offers against load (N,) [MW] and elastic demand at least cost, and settle at nodal prices [$/MWh].
@@ -76,7 +78,7 @@ def clear_market(
 
     Infeasible demand is shed at `voll`, and the price is `voll` where it is shed.
     """
-    out = dc_opf(
+    out = unchecked(dc_opf)(
         factors,
         load_mw,
         offers=offers,
@@ -108,7 +110,7 @@ def clear_market(
 def settle(factors: DcOpfFactors, dispatch: DcOpfResult, served_mw: Array, on: Array) -> Settlement:
     """Pay every unit and charge every load (N,) [MW] the price of its bus; `on` (G,) is 1 for running units."""
     revenue = dispatch.lmp[factors.unit_bus] * dispatch.unit_power_mw
-    cost = on * cost_of(factors.offers, dispatch.unit_power_mw)
+    cost = on * unchecked(cost_of)(factors.offers, dispatch.unit_power_mw)
     payment = jnp.sum(dispatch.lmp * served_mw)
     return Settlement(
         unit_revenue=revenue,
@@ -119,7 +121,12 @@ def settle(factors: DcOpfFactors, dispatch: DcOpfResult, served_mw: Array, on: A
     )
 
 
-def capped_offers(offers: Offers, markup: Array, price_cap: float | Array = PRICE_CAP) -> Offers:
+@checks_ranges("capped_offers")
+def capped_offers(
+    offers: Offers,
+    markup: Annotated[Array, FINITE, axes("G", "K"), axes("G", 1), axes()],
+    price_cap: Annotated[float | Array, UPPER, axes()] = PRICE_CAP,
+) -> Offers:
     """Blocks (G, K) asked at (1 + markup) times their price, sorted by unit and not above the cap [$/MWh].
 
     markup:  (G, K) [-], or (G, 1) for all blocks of a unit

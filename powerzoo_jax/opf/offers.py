@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any, NamedTuple
+from typing import Annotated, Any, NamedTuple
 
 import jax.numpy as jnp
 import numpy as np
@@ -12,6 +12,7 @@ from jax import Array
 
 from powerzoo_jax.base.errors import CaseError, listing
 from powerzoo_jax.base.numerics import resolve_dtype
+from powerzoo_jax.base.ranges import FINITE, NOT_NEGATIVE, Count, axes, checks_ranges, stored
 from powerzoo_jax.cases import Case
 
 PIECEWISE, POLYNOMIAL = 1, 2  # cost models of `UnitTable`
@@ -29,11 +30,11 @@ class Offers:
     slope:      (G, K)  [USD/MWh per MW]  rise inside the block, >= 0
     """
 
-    base_mw: Array
-    base_cost: Array
-    width_mw: Array
-    price: Array
-    slope: Array
+    base_mw: Annotated[Array, FINITE, axes("G")]
+    base_cost: Annotated[Array, FINITE, axes("G")]
+    width_mw: Annotated[Array, NOT_NEGATIVE, axes("G", "K")]
+    price: Annotated[Array, FINITE, axes("G", "K")]
+    slope: Annotated[Array, NOT_NEGATIVE, axes("G", "K")]
 
 
 class UnitCosts(NamedTuple):
@@ -54,13 +55,12 @@ def case_offers(case: Case, dtype: Any = None) -> Offers:
     return to_offers(unit_costs(case), dtype)
 
 
-def make_cost_segments(case: Case, n: int = 5, dtype: Any = None) -> Offers:
+@checks_ranges("make_cost_segments")
+def make_cost_segments(case: Case, n: Count = 5, dtype: Any = None) -> Offers:
     """Offers of n equal blocks on [Pmin, Pmax], each at the marginal cost of its midpoint; Pmin at its true cost.
 
     Prices that fall from block to block are pooled with their neighbours. Errors as in `case_offers`.
     """
-    if n < 1:
-        raise ValueError(f"n = {n} cost segments. Give 1 or more.")
     costs = unit_costs(case)
     width = np.repeat(costs.width_mw.sum(1, keepdims=True) / n, n, 1)
     middle = (np.arange(n) + 0.5) * width
@@ -71,7 +71,7 @@ def make_cost_segments(case: Case, n: int = 5, dtype: Any = None) -> Offers:
 def to_offers(costs: UnitCosts, dtype: Any = None) -> Offers:
     """Move host costs to the device."""
     dtype = resolve_dtype(dtype)
-    return Offers(**{name: jnp.asarray(value, dtype) for name, value in costs._asdict().items()})
+    return Offers(**{name: stored(f"offers {name}", value, dtype) for name, value in costs._asdict().items()})
 
 
 def unit_costs(case: Case) -> UnitCosts:
@@ -136,7 +136,8 @@ def reactive_costs(case: Case) -> ReactiveCosts | None:
     return ReactiveCosts(low, high, price, costs.slope, costs.base_cost - first)
 
 
-def cost_of(offers: Offers, p_mw: Array) -> Array:
+@checks_ranges("cost_of")
+def cost_of(offers: Offers, p_mw: Annotated[Array, FINITE, axes("G")]) -> Array:
     """Cost of output p (G,) [MW] of running units, (G,) [USD/h]: blocks fill in order, the last one without end."""
     start = jnp.cumsum(offers.width_mw, axis=1) - offers.width_mw
     last = jnp.arange(offers.width_mw.shape[1]) == offers.width_mw.shape[1] - 1

@@ -20,7 +20,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
-from typing import Any
+from typing import Annotated, Any
 
 import jax
 import jax.numpy as jnp
@@ -29,6 +29,7 @@ from flax import struct
 from jax import Array, lax
 
 from powerzoo_jax.base.numerics import matmul
+from powerzoo_jax.base.ranges import FINITE, LOWER, NOT_NEGATIVE, UPPER, Count, axes, checks_ranges
 from powerzoo_jax.base.solver_mode import AUTO, by_mode, check_mode
 from powerzoo_jax.opf.interior_point import (
     ACCEPT,
@@ -64,13 +65,13 @@ class Qp:
     row_lo, row_hi: (m,)   infinite = no limit
     """
 
-    a: Array
-    q: Array
-    c: Array
-    lo: Array
-    hi: Array
-    row_lo: Array
-    row_hi: Array
+    a: Annotated[Array, FINITE, axes("m", "n")]
+    q: Annotated[Array, NOT_NEGATIVE, axes("n")]
+    c: Annotated[Array, FINITE, axes("n")]
+    lo: Annotated[Array, FINITE, axes("n")]
+    hi: Annotated[Array, FINITE, axes("n")]
+    row_lo: Annotated[Array, LOWER, axes("m")]
+    row_hi: Annotated[Array, UPPER, axes("m")]
 
 
 @struct.dataclass(kw_only=True)
@@ -99,7 +100,8 @@ class QpResult:
     status: Array
 
 
-def solve_qp(qp: Qp, *, max_steps: int = MAX_STEPS, shared_rows: bool = True, solver: str = AUTO) -> QpResult:
+@checks_ranges("solve_qp")
+def solve_qp(qp: Qp, *, max_steps: Count = MAX_STEPS, shared_rows: bool = True, solver: str = AUTO) -> QpResult:
     """Solve one programme; vmap it for many.
 
     max_steps:    interior point steps at most
@@ -110,7 +112,7 @@ def solve_qp(qp: Qp, *, max_steps: int = MAX_STEPS, shared_rows: bool = True, so
     In float32 about one lane in five thousand next to the load that can just be served loses its digits: two rows then
     hang on one variable, and the least residual it reaches is some 1e-4 pu. It says OUT_OF_STEPS; float64 solves it.
 
-    Returns a QpResult; nothing raises and nothing is NaN. Differentiable once, forward and reverse, in every field of
+    Returns a QpResult; compiled, nothing raises or is NaN. Differentiable once, forward and reverse, in every field of
     `qp` (implicit function theorem at the optimum). At a degenerate optimum the derivative is that of the central path.
     Source: Mehrotra 1992, doi:10.1137/0802028.
     """
@@ -243,7 +245,8 @@ def _differentiable(
     return v + (dv - lax.stop_gradient(dv)), lam + (d_lam - lax.stop_gradient(d_lam))
 
 
-def dual_bound(qp: Qp, row_price: np.ndarray) -> float:
+@checks_ranges("dual_bound")
+def dual_bound(qp: Qp, row_price: Annotated[np.ndarray, FINITE, axes("m")]) -> float:
     """Lower bound on the cost of every feasible point (weak duality), in its objective's unit, [$/h] of an OPF.
 
     g(lam) = sum_j min over the box of 1/2 q x^2 + (c - A' lam) x   +   sum_i min over the row's limits of lam y
@@ -272,7 +275,8 @@ def violation(qp: Qp, x: np.ndarray) -> float:
     return float(max(0.0, *(np.max(part, initial=0.0) for part in (lo - x, x - hi, row_lo - y, y - row_hi))))
 
 
-def infeasibility(qp: Qp, ray: np.ndarray) -> float:
+@checks_ranges("infeasibility")
+def infeasibility(qp: Qp, ray: Annotated[np.ndarray, FINITE, axes("m")]) -> float:
     """Excess of the rows, weighted with `ray` (m,) [-], over what the boxes can give: above 0 proves infeasible.
 
     max over the box of ray' A x  <  min over the row limits of ray' y

@@ -6,7 +6,7 @@ y = 1 / (r + j x) is the series admittance, a = tap exp(j shift) the ratio of an
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import Annotated, Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -16,6 +16,7 @@ from jax import Array, lax
 
 from powerzoo_jax.base import double_single as ds
 from powerzoo_jax.base.double_single import Pair
+from powerzoo_jax.base.ranges import FINITE, FLAG, POSITIVE, axes
 
 
 @struct.dataclass(kw_only=True)
@@ -28,12 +29,12 @@ class BranchData:
     in_service:       (L,)         1 in service, 0 out
     """
 
-    r_pu: Array
-    x_pu: Array
-    b_pu: Array
-    tap: Array
-    shift_rad: Array
-    in_service: Array
+    r_pu: Annotated[Array, FINITE, axes("L")]
+    x_pu: Annotated[Array, FINITE, axes("L")]
+    b_pu: Annotated[Array, FINITE, axes("L")]
+    tap: Annotated[Array, POSITIVE, axes("L")]
+    shift_rad: Annotated[Array, FINITE, axes("L")]
+    in_service: Annotated[Array, axes("L", kind=FLAG)]
 
 
 class Stamps(NamedTuple):

@@ -5,10 +5,11 @@ Used by tests and the command line, and open to users who want to audit a result
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Annotated, NamedTuple
 
 import numpy as np
 
+from powerzoo_jax.base.ranges import FINITE, axes, checks_ranges
 from powerzoo_jax.cases import Case
 from powerzoo_jax.cases.case import ISOLATED
 from powerzoo_jax.cases.topology import branch_positions
@@ -25,7 +26,13 @@ class Violation(NamedTuple):
     balance_pu: float  # generation - load - losses - shunts
 
 
-def check_feeder(case: Case, p_pu: np.ndarray, q_pu: np.ndarray, result: PowerFlowResult) -> Violation:
+@checks_ranges("check_feeder")
+def check_feeder(
+    case: Case,
+    p_pu: Annotated[np.ndarray, FINITE, axes("N")],
+    q_pu: Annotated[np.ndarray, FINITE, axes("N")],
+    result: PowerFlowResult,
+) -> Violation:
     """Check one solved scenario of a feeder of plain series branches.
 
     KCL: injected current = sum of the currents leaving the bus; KVL: v_from - v_to = z i;
@@ -37,7 +44,13 @@ def check_feeder(case: Case, p_pu: np.ndarray, q_pu: np.ndarray, result: PowerFl
     return _violation(case, _injection(case, p_pu, q_pu, result), result)
 
 
-def check_meshed(case: Case, p_pu: np.ndarray, q_pu: np.ndarray, result: MeshedResult) -> Violation:
+@checks_ranges("check_meshed")
+def check_meshed(
+    case: Case,
+    p_pu: Annotated[np.ndarray, FINITE, axes("N")],
+    q_pu: Annotated[np.ndarray, FINITE, axes("N")],
+    result: MeshedResult,
+) -> Violation:
     """Check one solved scenario of a meshed network: taps, phase shifts, charging and shunts included.
 
     KCL: injected current = currents entering the branches and the shunt; KVL: v_from / a - v_to = z i;

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Annotated
 
 import numpy as np
 
 from powerzoo_jax.base.errors import BaseLoadError, listing
+from powerzoo_jax.base.ranges import axes, checks_ranges
 from powerzoo_jax.cases import Case
 from powerzoo_jax.cases.case import ISOLATED
 from powerzoo_jax.cases.plausibility import PLAUSIBILITY, low_set_points
@@ -23,8 +25,12 @@ HALVINGS = 10  # tells the largest solvable load to 0.1 % of the given
 SHOWN = 3  # buses and branches named
 
 
+@checks_ranges("diagnose")
 def diagnose(
-    case: Case, result: PowerFlowResult, p_pu: np.ndarray | None = None, q_pu: np.ndarray | None = None
+    case: Case,
+    result: PowerFlowResult,
+    p_pu: Annotated[np.ndarray, axes("N")] | None = None,
+    q_pu: Annotated[np.ndarray, axes("N")] | None = None,
 ) -> str:
     """Say in prose why a solve of one scenario may have failed: a line per likely cause, then the last iterate.
 

@@ -1,7 +1,6 @@
 """Results of a power flow: the state, its proof, and a status with prose.
 
-The inputs of a power flow are checked here too, lengths and number types, before anything is traced; and so is the
-excess of a solved state over its operating limits: never negative, 0 when satisfied.
+Here too is the excess of a solved state over its operating limits: never negative, 0 when satisfied.
 """
 
 from __future__ import annotations
@@ -29,27 +28,6 @@ def voltage_excess(v_pu: Array, v_min_pu: Array, v_max_pu: Array) -> Array:
 def loading_excess(s_pu: Array, rate_pu: Array) -> Array:
     """Apparent power beyond the rating: (L,) (L,) [pu] -> (L,) [pu]; a rating of 0 means no limit."""
     return jnp.where(rate_pu > 0, jnp.maximum(s_pu - rate_pu, 0), 0)
-
-
-def injections(n_bus: int, p_pu: Array, q_pu: Array) -> tuple[Array, Array]:
-    """Active and reactive injection as device arrays, (N,) each.
-
-    Raises ValueError for another length, TypeError for integers and complex numbers: with one of them the solve would
-    run and mean something else.
-    """
-    return _column(n_bus, "p_pu", p_pu), _column(n_bus, "q_pu", q_pu)
-
-
-def _column(n_bus: int, name: str, values: Array) -> Array:
-    array = jnp.asarray(values)
-    if array.shape != (n_bus,):
-        raise ValueError(
-            f"{name}: expected (N={n_bus},), got {array.shape}. Give one net injection a bus, in per unit; scenarios "
-            "are mapped with jax.vmap(..., in_axes=(None, 0, 0))."
-        )
-    if not jnp.issubdtype(array.dtype, jnp.floating):
-        raise TypeError(f"{name} holds {array.dtype.name}. Give real numbers: s.real for p_pu and s.imag for q_pu.")
-    return array
 
 
 class Status(IntEnum):

@@ -11,7 +11,7 @@ Source: Seshu and Reed 1961, Linear Graphs and Electrical Networks, ch. 4.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import Annotated, ClassVar, NamedTuple
 
 import jax.numpy as jnp
 import numpy as np
@@ -21,6 +21,7 @@ from jax import Array, lax
 from powerzoo_jax.base.errors import SolverError, listing
 from powerzoo_jax.base.host import on_host
 from powerzoo_jax.base.numerics import FLOAT
+from powerzoo_jax.base.ranges import FLAG, WHOLE, Count, Range, axes, checks_ranges, unchecked
 from powerzoo_jax.cases import Case
 from powerzoo_jax.cases.case import ISOLATED
 from powerzoo_jax.cases.topology import branch_positions, islands
@@ -36,6 +37,8 @@ class SwitchLoops:
 
     loop: Array
     branch: Array
+
+    AXES: ClassVar = {"S": "n_switch"}
 
     @property
     def n_loop(self) -> int:
@@ -90,7 +93,10 @@ def closed_status(case: Case, switches: np.ndarray) -> np.ndarray:
 
 
 @on_host
-def prepare_loops(case: Case, *, switches: Sequence[int] | None = None) -> SwitchLoops:
+@checks_ranges("prepare_loops")
+def prepare_loops(
+    case: Case, *, switches: Annotated[Sequence[int], axes("...", kind=WHOLE)] | None = None
+) -> SwitchLoops:
     """Find the loops of a network with all its switches closed (host).
 
     switches:  positions of the branches that can open and close; None takes every branch of the tables
@@ -127,7 +133,8 @@ def _loop_matrix(case: Case, on: np.ndarray) -> np.ndarray:
     return np.asarray(loops)
 
 
-def legality(loops: SwitchLoops, opened: Array) -> Legality:
+@checks_ranges("legality")
+def legality(loops: SwitchLoops, opened: Annotated[Array, Range(-1), axes("K", kind=WHOLE, below="S")]) -> Legality:
     """Judge a set of open switches and what may follow.
 
     opened:  (K,) int32 open switches (positions in `loops.branch`); -1 is none, a switch named twice counts once
@@ -163,7 +170,8 @@ def legality(loops: SwitchLoops, opened: Array) -> Legality:
     )
 
 
-def stays_connected(loops: SwitchLoops, opened: Array) -> Array:
+@checks_ranges("stays_connected")
+def stays_connected(loops: SwitchLoops, opened: Annotated[Array, Range(-1), axes("K", kind=WHOLE, below="S")]) -> Array:
     """Connectivity test with some switches open: `legality` without what may follow, () bool; faster.
 
     With K = m switches, all different, this is whether the network is radial.
@@ -182,9 +190,10 @@ def stays_connected(loops: SwitchLoops, opened: Array) -> Array:
     return alright
 
 
-def is_radial(loops: SwitchLoops, opened: Array) -> Array:
+@checks_ranges("is_radial")
+def is_radial(loops: SwitchLoops, opened: Annotated[Array, Range(-1), axes("K", kind=WHOLE, below="S")]) -> Array:
     """Radiality test: True where some open switches (K,) leave a tree that reaches every bus, () bool."""
-    return stays_connected(loops, opened) & (jnp.sum(single(opened) >= 0) == loops.n_loop)
+    return unchecked(stays_connected)(loops, opened) & (jnp.sum(single(opened) >= 0) == loops.n_loop)
 
 
 def single(opened: Array) -> Array:
@@ -195,7 +204,8 @@ def single(opened: Array) -> Array:
     return jnp.where(again | (opened < 0), -1, opened).astype(jnp.int32)
 
 
-def open_switches(closed: Array, count: int) -> Array:
+@checks_ranges("open_switches")
+def open_switches(closed: Annotated[Array, axes("S", kind=FLAG)], count: Count) -> Array:
     """The first `count` open switches (K,) int32 of a status (S,), filled up with -1."""
     found = jnp.nonzero(closed == 0, size=count, fill_value=-1)[0]
     return found.astype(jnp.int32)

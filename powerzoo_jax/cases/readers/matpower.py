@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 
 from powerzoo_jax.base.errors import CaseError, Problem, excerpt, render_problems
-from powerzoo_jax.base.textfile import MAX_MB, read_text, require_file, too_large
+from powerzoo_jax.base.textfile import MAX_MB, check_limit, read_text, require_file, too_large
 from powerzoo_jax.cases.case import Case, assemble, table_problems, with_power_factors
 
 # Possessive (*+) where no other division of the text can match: what does not match is then told in one pass.
@@ -133,6 +133,7 @@ def header(text: str) -> str:
 
 
 LONGEST = 1000  # characters; keeps a hostile file from exhausting the parser's stack
+GROUPED = re.compile(r"(?<![\w.])[\d.]+_")  # 1_000, a number to Python alone
 NUMBER = re.compile(r"\s*+[+-]?[0-9]++\.?[0-9]*+(?:[eE][+-]?[0-9]++)?\s*+", re.ASCII)
 
 CONSTANTS = {"pi": math.pi, "inf": math.inf, "nan": math.nan}  # MATLAB takes inf and Inf, nan and NaN
@@ -166,7 +167,7 @@ def evaluate(text: str, names: Mapping[str, Any] | None = None) -> Any:
     # the dotted operators get Python operators that MATLAB lacks, so that * between two arrays can be refused
     source = text.strip().replace(".*", "@").replace("./", "//").replace(".^", "^").replace("^", "**")
     try:
-        tree = ast.parse(source, mode="eval")
+        tree = ast.parse(GROUPED.sub("?", source), mode="eval")
         with np.errstate(all="raise"):
             return _value(tree.body, names or {})
     except (SyntaxError, RecursionError, MemoryError) as err:
@@ -325,6 +326,7 @@ def _source(path_or_text: str | Path, max_mb: float | None) -> tuple[str, str]:
     if isinstance(path_or_text, str):
         named = path_or_text[-2:].lower() == ".m" and "\n" not in path_or_text
         if not named and ("\n" in path_or_text or "=" in path_or_text or not path_or_text.strip()):
+            check_limit(max_mb)
             if max_mb is not None and len(path_or_text) > 1e6 * max_mb:
                 raise CaseError(too_large("the text", len(path_or_text) / 1e6, max_mb))
             return path_or_text, ""

@@ -7,10 +7,12 @@ its tables with `dataclasses.replace`.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from typing import Annotated
 
 import numpy as np
 
 from powerzoo_jax.base.errors import CaseError, listing
+from powerzoo_jax.base.ranges import WHOLE, Finite, Share, axes, checks_ranges, fitted
 from powerzoo_jax.cases.case import PV, Case
 from powerzoo_jax.cases.threephase.case import (
     GROUND,
@@ -30,12 +32,13 @@ STEP, TAP_MAX = 0.00625, 16  # the usual regulator: 32 steps over plus and minus
 HOLDS_BETWEEN = (1e-3, 1e3, 5e-4)  # [pu] v_min, v_max, v_low: loads follow their law at every voltage
 
 
+@checks_ranges("to_threephase")
 def to_threephase(
     case: Case,
     *,
-    z_share: float = 0.0,
-    i_share: float = 0.0,
-    regulators: Sequence[int] = (),
+    z_share: Share = 0.0,
+    i_share: Share = 0.0,
+    regulators: Annotated[Sequence[int], axes("...", kind=WHOLE)] = (),
     capacitors_kvar: Mapping[int, float] | None = None,
 ) -> ThreePhaseCase:
     """Balanced three-phase feeder with the voltages, flows and losses of a single-phase one.
@@ -173,7 +176,7 @@ def _capacitors(case: Case, kv: np.ndarray, given_kvar: dict[int, float]) -> Cap
     for bus, rating in given_kvar.items():
         if int(bus) not in case.bus_index:
             raise CaseError(f"{case.name} has no bus {bus} for a capacitor. Valid ids: {listing(case.bus.id)}.")
-        kvar[case.bus_index[int(bus)]] += rating
+        kvar[case.bus_index[int(bus)]] += fitted(f"to_threephase capacitors_kvar[{bus}]", rating, Finite)
     at = np.flatnonzero(kvar)
     return CapacitorTable(
         name=np.repeat(np.array([f"capacitor {i}" for i in case.bus.id[at]], np.str_), 3),

@@ -21,7 +21,7 @@ from typing import Any
 import numpy as np
 
 from powerzoo_jax.base.errors import DataError
-from powerzoo_jax.base.textfile import MAX_TABLE_MB, read_text
+from powerzoo_jax.base.textfile import MAX_TABLE_MB, decimal, read_text
 from powerzoo_jax.data.adapters.regular import FILL_MINUTES, Rows, to_series
 from powerzoo_jax.data.adapters.table import FileTable, Report, find_files, read_cells, read_table, to_table
 from powerzoo_jax.data.clock import MINUTE_NS, instant_ns
@@ -130,7 +130,7 @@ def _rows(files: Sequence[Path], columns: Sequence[str]) -> Iterator[tuple[Calla
 def number(where: Callable[[], str], text: str) -> float:
     """A number of a trace; raises DataError naming the line."""
     try:
-        return float(text)
+        return decimal(text)
     except ValueError:
         raise DataError(f"{where()}: {text!r} is not a number. Check the order of the columns.") from None
 
@@ -243,7 +243,7 @@ def read_google(
 
 def _microseconds(text: str) -> int:
     """Microseconds since the start of the trace; only whole numbers keep all digits of an int64."""
-    if not text.removeprefix("-").isdigit():
+    if not (text.isascii() and text.removeprefix("-").isdigit()):
         raise ValueError(f"{text!r} is not a whole number of microseconds.")
     if abs(int(text)) > LAST_US:
         raise ValueError(f"{text!r} exceeds the {LAST_US} that the trace writes for the end of time.")

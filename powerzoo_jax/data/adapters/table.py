@@ -16,7 +16,7 @@ from typing import Any, TextIO
 import numpy as np
 
 from powerzoo_jax.base.errors import DataError, DataMissing, excerpt, listing, nearest
-from powerzoo_jax.base.textfile import check_size, open_text, require_file
+from powerzoo_jax.base.textfile import check_size, decimal, open_text, require_file
 from powerzoo_jax.data.clock import settlement_periods
 
 
@@ -91,7 +91,7 @@ class FileTable:
         if text.lower() in BLANKS:
             return np.nan
         try:
-            value = float(text)
+            value = decimal(text)
         except ValueError:
             value = np.inf
         if np.isinf(value):
@@ -232,7 +232,7 @@ def periods_of(date: str, formats: tuple[str, ...], zone: str) -> np.ndarray:
 def period_start(date: str, period: str, formats: tuple[str, ...], zone: str) -> int:
     """UTC start [ns] of a settlement period; raises ValueError beyond the 46, 48 or 50 of its day."""
     starts = periods_of(date, formats, zone)
-    if not period.isdigit() or not 1 <= int(period) <= len(starts):
+    if not (period.isascii() and period.isdigit()) or not 1 <= int(period) <= len(starts):
         raise ValueError(f"{date} has settlement periods 1..{len(starts)} in {zone}, not {period!r}.")
     return int(starts[int(period) - 1])
 

@@ -13,6 +13,7 @@ from jax import Array, lax
 
 from powerzoo_jax.base import Step
 from powerzoo_jax.base.numerics import anywhere
+from powerzoo_jax.base.ranges import unchecked
 from powerzoo_jax.base.solver_mode import ADAPTIVE, FIXED, by_mode
 from powerzoo_jax.base.tree import where_done
 from powerzoo_jax.devices import at_devices, bus_injection
@@ -175,7 +176,9 @@ class DistributionEnv(GridEnv):
         stragglers: False leaves lanes that the fixed form of the solver does not finish at OUT_OF_STEPS
         """
         flows = self.flattened or (self.rated and not self.head_rated)
-        return solve_feeder_active(params.factors, *injection, flows=flows, solver=self.solver, stragglers=stragglers)
+        return unchecked(solve_feeder_active)(
+            params.factors, *injection, flows=flows, solver=self.solver, stragglers=stragglers
+        )
 
     def account(
         self,
@@ -215,7 +218,7 @@ class DistributionEnv(GridEnv):
             soc=stacks.charge_of(devices, price),
             p_mw=delivery.p_mw,
             command_mw=delivery.command_mw,
-            local_v_pu=at_devices(params.place_bus, v),
+            local_v_pu=unchecked(at_devices)(params.place_bus, v),
             q_mvar=delivery.q_mvar,
             **self.reported(flow),
             # a plain delivery says no more than the columns above
@@ -307,10 +310,10 @@ class DistributionEnv(GridEnv):
 
     def _net(self, row: Array, p_mw: Array, q_mvar: Array | None, params: DistributionParams) -> tuple[Array, Array]:
         load = self.columns.level(params.bank.load_rows[row], params.shape_active) * params.load_ratio
-        p = bus_injection(params.place_active, p_mw) / params.grid.base_mva - load * params.p_load
+        p = unchecked(bus_injection)(params.place_active, p_mw) / params.grid.base_mva - load * params.p_load
         if q_mvar is None:
             return p, -load * params.q_load
-        return p, bus_injection(params.place_active, q_mvar) / params.grid.base_mva - load * params.q_load
+        return p, unchecked(bus_injection)(params.place_active, q_mvar) / params.grid.base_mva - load * params.q_load
 
     def _blackout_mwh(self, state: DistributionState, failed: Array, price: Array, params: DistributionParams) -> Array:
         """Load that a failure in this step leaves unserved, () [MWh]; a few sums, not worth a question to the host."""

@@ -14,6 +14,7 @@ import jax.numpy as jnp
 from jax import Array
 
 from powerzoo_jax.base.errors import unknown
+from powerzoo_jax.base.ranges import unchecked
 from powerzoo_jax.base.spaces import Field
 from powerzoo_jax.devices import at_devices, bus_injection, vehicle
 from powerzoo_jax.devices.fleet import Layout, joined, power
@@ -74,7 +75,11 @@ def _net_load(scene: FleetScene, part: int) -> Array:
     """Net active (part 0) or reactive (1) load of every bus at the coming step, (N,) [pu]."""
     grid, delivered = scene.params.grid, scene.once(_power)[part]
     load: Array = scene.once(_level) * (grid.p_load, grid.q_load)[part]
-    return load if delivered is None else load - bus_injection(scene.params.place_bus, delivered) / grid.base_mva
+    return (
+        load
+        if delivered is None
+        else load - unchecked(bus_injection)(scene.params.place_bus, delivered) / grid.base_mva
+    )
 
 
 def _total_load(scene: FleetScene) -> Array:
@@ -173,7 +178,11 @@ GRID = (
     block("grid_stress", "0.1 pu", 0, 10, lambda scene: jnp.max(jnp.abs(_deviation(scene)))[None] * 10),
 )
 VOLTAGE = block(
-    "local_bus_voltage", "pu", 0, 2, lambda scene: at_devices(scene.params.place_bus, scene.electrical[0])[:, None]
+    "local_bus_voltage",
+    "pu",
+    0,
+    2,
+    lambda scene: unchecked(at_devices)(scene.params.place_bus, scene.electrical[0])[:, None],
 )
 PROGRESS = block("episode_progress", "1", 0, 1, _progress)
 SOC = block("soc", "1", 0, 1, lambda scene: scene.by_unit(_soc)[:, None])

@@ -13,6 +13,7 @@ import jax.numpy as jnp
 from flax import struct
 from jax import Array
 
+from powerzoo_jax.base.ranges import unchecked
 from powerzoo_jax.cases.grid import Grid
 from powerzoo_jax.envs.feeder.env import DistributionEnv
 from powerzoo_jax.envs.feeder.types import DistributionParams
@@ -70,7 +71,7 @@ class UnbalancedEnv(DistributionEnv):
     def flow(self, injection: tuple[Array, Array], params: DistributionParams, *, stragglers: bool = True) -> Any:
         """Exact three-phase power flow at the taps of the case."""
         grid = params.grid
-        out = solve_threephase(params.factors, *injection, solver=self.solver, stragglers=stragglers)
+        out = unchecked(solve_threephase)(params.factors, *injection, solver=self.solver, stragglers=stragglers)
         return PhaseFlow(
             v_pu=jnp.take(out.v_pu, grid.node, mode="fill", fill_value=1),
             p_from=out.p_from.T.reshape(-1),
@@ -78,7 +79,7 @@ class UnbalancedEnv(DistributionEnv):
             p_loss=out.p_loss,
             p_slack=jnp.sum(out.p_source),
             q_slack=jnp.sum(out.q_source),
-            vuf_percent=PERCENT * voltage_unbalance(out.v_re, out.v_im, grid.whole_buses),
+            vuf_percent=PERCENT * unchecked(voltage_unbalance)(out.v_re, out.v_im, grid.whole_buses),
             residual=out.residual,
             iterations=out.iterations,
             status=out.status,

@@ -20,6 +20,7 @@ from jax import Array
 
 from powerzoo_jax.base import EnvState, Info
 from powerzoo_jax.base.numerics import matmul
+from powerzoo_jax.base.ranges import unchecked
 from powerzoo_jax.base.spaces import Field
 from powerzoo_jax.base.tree import where_done
 from powerzoo_jax.devices import at_devices, storage
@@ -394,7 +395,7 @@ class JointEnv(GridEnv):
         allocation = self.transmission.share(load, injection.units, upper)
         lines = self._line_flow(allocation.p_mw, allocation.unserved_mw, boundary, params)
         change = boundary.drawn_mw - boundary.planned_mw
-        prices = dc_opf(
+        prices = unchecked(dc_opf)(
             params.factors.market,
             (params.load_share * boundary.load_mw).at[params.boundary_bus].add(change),
             rate_mva=params.transmission.rate_mw,
@@ -537,7 +538,7 @@ class JointEnv(GridEnv):
             line_flow_mw=flow.upper.line_flow_mw,
             lmp=jnp.where(optimal, flow.prices.lmp, state.seen.lmp),
             exchange_mw=flow.boundary.drawn_mw,
-            local_v_pu=jax.vmap(at_devices, in_axes=(None, 0))(params.feeder.place_bus, flow.feeders.v_pu),
+            local_v_pu=jax.vmap(unchecked(at_devices), in_axes=(None, 0))(params.feeder.place_bus, flow.feeders.v_pu),
         )
 
     def _fields(self, state: JointState, params: JointParams) -> Array:

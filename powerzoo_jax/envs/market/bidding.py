@@ -11,6 +11,7 @@ from flax import struct
 from jax import Array
 
 from powerzoo_jax.base import EnvState, Info
+from powerzoo_jax.base.ranges import unchecked
 from powerzoo_jax.base.spaces import Field
 from powerzoo_jax.envs.core import EnvParams, GridEnv, end_flags, in_range, unless_settled
 from powerzoo_jax.envs.observe import FieldBlock, FieldTable, Scene, field_block, name_values, observe, table
@@ -191,7 +192,9 @@ class MarketEnv(GridEnv):
     def begin(self, key: Array, drawn: Draw, params: MarketParams) -> tuple[MarketState, Array]:
         """Start a given episode with the truthful clearing of its first load."""
         load = params.bank.load_rows[drawn.load_row, LOAD] * params.load_share
-        cleared = clear_market(params.factors, params.offers, load, voll=params.price_cap, solver=self.solver)
+        cleared = unchecked(clear_market)(
+            params.factors, params.offers, load, voll=params.price_cap, solver=self.solver
+        )
         state = MarketState(
             t=jnp.zeros((), jnp.int32),
             key=key,
@@ -210,13 +213,15 @@ class MarketEnv(GridEnv):
     def limit(self, state: MarketState, command: Array, params: MarketParams) -> tuple[MarketState, Bidding]:
         """Offers at or above the true costs, and the window that ramps allow."""
         factors = params.factors
-        low, high = ramp_window(state.p_mw, params.ramp_up_mw, params.ramp_down_mw, factors.p_min_mw, factors.p_max_mw)
-        return state, Bidding(capped_offers(params.offers, command, params.price_cap), low, high)
+        low, high = unchecked(ramp_window)(
+            state.p_mw, params.ramp_up_mw, params.ramp_down_mw, factors.p_min_mw, factors.p_max_mw
+        )
+        return state, Bidding(unchecked(capped_offers)(params.offers, command, params.price_cap), low, high)
 
     def dispatch(self, state: MarketState, delivery: Bidding, params: MarketParams) -> Clearing:
         """Clear the offers against the load of row t."""
         load = current_row(state, params)[LOAD] * params.load_share
-        return clear_market(
+        return unchecked(clear_market)(
             params.factors,
             delivery.offers,
             load,

@@ -12,6 +12,7 @@ from jax import Array
 
 from powerzoo_jax.base import EnvState, Info, Purpose, purpose_key
 from powerzoo_jax.base.random import normal
+from powerzoo_jax.base.ranges import unchecked
 from powerzoo_jax.devices import StorageParams, StorageState, storage
 from powerzoo_jax.devices.protocol import Delivery
 from powerzoo_jax.envs import constraint as objective
@@ -258,7 +259,9 @@ class StorageMarketEnv(GridEnv):
     def _clear(self, state: StorageMarketState, battery_mw: Array, params: StorageMarketParams) -> Clearing:
         load = params.load_share * (current_row(state, params)[FACTOR] * params.full_load_mw)
         net = load.at[params.battery_bus].add(-jnp.sum(battery_mw))
-        return clear_market(params.factors, self._offers(state, params), net, voll=params.voll, solver=self.solver)
+        return unchecked(clear_market)(
+            params.factors, self._offers(state, params), net, voll=params.voll, solver=self.solver
+        )
 
     def _fields(self, state: StorageMarketState, params: StorageMarketParams) -> Array:
         row, offers = current_row(state, params), self._offers(state, params)

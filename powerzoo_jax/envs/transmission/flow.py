@@ -10,6 +10,7 @@ from jax import Array
 
 from powerzoo_jax.base import elimination
 from powerzoo_jax.base.numerics import matmul
+from powerzoo_jax.base.ranges import unchecked
 from powerzoo_jax.base.solver_mode import AUTO, by_mode
 from powerzoo_jax.envs.transmission.operator_types import ReactiveRanges, Switches, TransGridParams
 from powerzoo_jax.envs.transmission.units import proportional_output
@@ -107,12 +108,12 @@ def scheduled(load_mw: Array, need_mw: Array, wish: Setpoints, params: TransGrid
     """Follow the schedule, else run all units at the same place, and let the slack units balance `need_mw` ()."""
     low, high = unit_range(params)
     planned = jnp.where(wish.given, low + wish.place * (high - low), proportional_output(params.rules, need_mw))
-    share = balance_by_slack(planned, low, high, params.slack, need_mw)
+    share = unchecked(balance_by_slack)(planned, low, high, params.slack, need_mw)
     none = jnp.zeros_like(load_mw)
     return Plan(
         p_mw=share.p_mw,
         load_mw=load_mw,
-        shed_mw=shed_by_load(load_mw, share.unserved_mw),
+        shed_mw=unchecked(shed_by_load)(load_mw, share.unserved_mw),
         spill_mw=none.at[params.slack_bus].set(share.surplus_mw),
         lmp=none,
         priced=jnp.zeros((), bool),
@@ -123,7 +124,7 @@ def scheduled(load_mw: Array, need_mw: Array, wish: Setpoints, params: TransGrid
 
 def dc_optimum(follow: Plan, dc: DcOpfFactors, params: TransGridParams, solver: str = AUTO) -> Plan:
     """The DC-OPF of the loads of a plan, on the network as it is switched."""
-    out = dc_opf(dc, follow.load_mw, voll=params.voll, surplus_price=params.surplus_price, solver=solver)
+    out = unchecked(dc_opf)(dc, follow.load_mw, voll=params.voll, surplus_price=params.surplus_price, solver=solver)
     return follow._replace(
         p_mw=out.unit_power_mw,
         shed_mw=out.shed_mw,
@@ -137,7 +138,7 @@ def dc_optimum(follow: Plan, dc: DcOpfFactors, params: TransGridParams, solver: 
 def ac_optimum(load_mw: Array, params: TransGridParams) -> Plan:
     """The AC-OPF of given loads (N,)."""
     factors = params.factors.ac
-    out = ac_opf(factors, load_mw, params.reactive_share * jnp.sum(load_mw), voll=params.voll)
+    out = unchecked(ac_opf)(factors, load_mw, params.reactive_share * jnp.sum(load_mw), voll=params.voll)
     return Plan(
         p_mw=out.unit_power_mw,
         load_mw=load_mw,
@@ -196,9 +197,9 @@ def ac_flow(plan: Plan, params: TransGridParams, solver: str = AUTO) -> SolvedNe
     given = params.factors.meshed, net_injection(plan, params) / base, -reactive / base
     at_limit, short = jnp.zeros(reactive.shape, jnp.int32), jnp.zeros_like(base)
     if ranges is None:
-        found = solve_meshed(*given, solver=solver)
+        found = unchecked(solve_meshed)(*given, solver=solver)
     else:
-        kept = solve_within_reactive_limits(given[0], ranges.pv, *given[1:], solver=solver)
+        kept = unchecked(solve_within_reactive_limits)(given[0], ranges.pv, *given[1:], solver=solver)
         at_limit = at_limit.at[ranges.pv.bus].set(kept.at_limit)
         short = _reactive_shortfall(kept, kept.flow.q_slack - given[2][params.slack_bus], ranges)
         found = _power_flow(kept)
@@ -239,7 +240,7 @@ def _reactive_shortfall(kept: ReactiveResult, q_slack: Array, ranges: ReactiveRa
 def _slack_output(plan: Plan, needed_mw: Array, params: TransGridParams) -> Allocation:
     """Output of the slack units for the power needed at their bus; the others read 0."""
     low, high, planned = (jnp.where(params.slack, x, 0) for x in (*unit_range(params), plan.p_mw))
-    return balance_by_slack(planned, low, high, params.slack, needed_mw)
+    return unchecked(balance_by_slack)(planned, low, high, params.slack, needed_mw)
 
 
 def optimum_flow(plan: Plan, out: AcOpfResult, params: TransGridParams) -> SolvedNetwork:

@@ -24,6 +24,7 @@ import jax.numpy as jnp
 from jax import Array, lax
 
 from powerzoo_jax.base.numerics import anywhere
+from powerzoo_jax.base.ranges import unchecked
 from powerzoo_jax.base.tree import where_done
 from powerzoo_jax.envs.constraint import N_MINUS_1, outage_excess
 from powerzoo_jax.envs.core import GridEnv, end_flags, unless_settled
@@ -158,7 +159,7 @@ class TransGridEnv(GridEnv):
         none = jnp.zeros((), jnp.int32)
         if not self.n_switch:
             return state, Setting(command, state.closed, none)
-        legal = stays_connected(params.factors.switches.loops, _opened(command.close))
+        legal = unchecked(stays_connected)(params.factors.switches.loops, _opened(command.close))
         closed = jnp.where(legal, command.close, state.closed)
         overrides = jnp.sum((closed != command.close).astype(jnp.int32))
         return state, Setting(command, closed, overrides)
@@ -203,7 +204,7 @@ class TransGridEnv(GridEnv):
         del delivery
         dt, found, plan = self.dt_hours, flow.solved, flow.plan
         failed = devices.failed | (found.status != Status.CONVERGED) | (jnp.min(found.vm_pu) < COLLAPSE_PU)
-        running = jnp.where(params.rules.available, cost_of(params.offers, found.p_mw), 0)
+        running = jnp.where(params.rules.available, unchecked(cost_of)(params.offers, found.p_mw), 0)
         generation = jnp.sum(running) * dt
         blackout = jnp.where(failed & ~state.failed, remaining_load(state, params) * params.full_load_mw * dt, 0)
         energy = jnp.where(failed, blackout, found.unserved_mw * dt)
@@ -285,7 +286,7 @@ class TransGridEnv(GridEnv):
         """Action mask of the switches (1, 2 S): whether each alone may be open next, and may be closed."""
         if not self.n_switch:
             return jnp.ones((1, 0), bool)
-        found = legality(params.factors.switches.loops, _opened(state.closed))
+        found = unchecked(legality)(params.factors.switches.loops, _opened(state.closed))
         may_open = found.may_open | ~state.closed
         return jnp.stack([may_open, jnp.ones_like(may_open)], axis=-1).reshape(1, -1)
 
@@ -296,4 +297,4 @@ class TransGridEnv(GridEnv):
 
 def _opened(closed: Array) -> Array:
     """Open switches (S,) int32 of a status (S,) bool, filled up with -1."""
-    return open_switches(closed.astype(jnp.int32), closed.shape[0])
+    return unchecked(open_switches)(closed.astype(jnp.int32), closed.shape[0])

@@ -10,6 +10,7 @@ import jax.numpy as jnp
 from flax import struct
 from jax import Array
 
+from powerzoo_jax.base.ranges import unchecked
 from powerzoo_jax.devices import action_table, bus_injection
 from powerzoo_jax.devices import fleet as stacks
 from powerzoo_jax.devices.fleet import FleetResult, Layout
@@ -112,7 +113,7 @@ class FleetGridEnv(TransGridEnv):
     def dispatch(self, state: FleetGridState, delivery: NetworkAndFleet, params: FleetGridParams) -> Dispatched:  # type: ignore[override]
         """The optimum for the load less what the devices inject."""
         total = current_row(state, params)[FACTOR] * params.full_load_mw
-        injected = bus_injection(params.place_bus, delivery.delivered.p_mw)
+        injected = unchecked(bus_injection)(params.place_bus, delivery.delivered.p_mw)
         net = dataclasses.replace(params, load_share=params.load_share - injected / total)
         return super().dispatch(state, delivery.setting, net)
 

@@ -10,6 +10,7 @@ import jax.numpy as jnp
 from jax import Array
 
 from powerzoo_jax.base.numerics import matmul
+from powerzoo_jax.base.ranges import unchecked
 from powerzoo_jax.base.spaces import Field
 from powerzoo_jax.envs.constraint import N_MINUS_1, outage_excess
 from powerzoo_jax.envs.core import GridEnv, in_range
@@ -225,10 +226,10 @@ class TransmissionEnv(GridEnv):
         if self.commitment:
             low, high = (jnp.where(rules.available, x, 0) for x in (rules.p_min_mw, rules.p_max_mw))
             running = rules.available.astype(load.dtype)
-            p = economic_dispatch(params.offers, load, low, high, commitment=running).unit_power_mw
+            p = unchecked(economic_dispatch)(params.offers, load, low, high, commitment=running).unit_power_mw
         else:
             p = proportional_output(rules, load)
-        units = initial_commitment(rules, p)
+        units = unchecked(initial_commitment)(rules, p)
         state = TransmissionState(t=jnp.zeros((), jnp.int32), key=key, units=units, load_row=drawn.load_row)
         return state, self._fields(state, self._line_flow(units.p_mw, load - params.shunt_mw, params), params)
 
@@ -247,8 +248,8 @@ class TransmissionEnv(GridEnv):
         """Commitment of the units, and the limits between which they run."""
         rules = params.rules
         if self.commitment:
-            on, overridden = project_commitment(rules, state.units, command.intent & rules.available)
-            low, high = output_window(rules, state.units, on)
+            on, overridden = unchecked(project_commitment)(rules, state.units, command.intent & rules.available)
+            low, high = unchecked(output_window)(rules, state.units, on)
         else:
             on, overridden = rules.available, jnp.zeros(command.intent.shape, bool)
             low, high = jnp.where(on, rules.p_min_mw, 0), jnp.where(on, rules.p_max_mw, 0)
@@ -267,8 +268,8 @@ class TransmissionEnv(GridEnv):
         need = load_mw + params.shunt_mw
         if self.schedule:
             planned = low + delivery.place * (high - low)
-            return balance_by_slack(planned, low, high, params.slack, need)
-        return allocate_by_weight(score_weights(delivery.place), low, high, need)
+            return unchecked(balance_by_slack)(planned, low, high, params.slack, need)
+        return unchecked(allocate_by_weight)(unchecked(score_weights)(delivery.place), low, high, need)
 
     def flow(self, injection: tuple[Allocation, Array], params: TransmissionParams) -> DispatchOutcome:
         """DC flows; load that is not served leaves every bus in proportion, surplus is taken at the reference bus."""
@@ -286,22 +287,22 @@ class TransmissionEnv(GridEnv):
     ) -> tuple[TransmissionState, Array, Array, TransmissionInfo]:
         """Money, cost channels and clock."""
         rules, on, dt, share = params.rules, delivery.on, self.dt_hours, flow.allocation
-        units = advance_commitment(rules, devices, on, share.p_mw)
+        units = unchecked(advance_commitment)(rules, devices, on, share.p_mw)
         new = dataclasses.replace(state, t=state.t + 1, units=units)
-        starts, stops = switching_cost(rules, devices, on)
-        running = jnp.where(on, cost_of(params.offers, share.p_mw), 0)
+        starts, stops = unchecked(switching_cost)(rules, devices, on)
+        running = jnp.where(on, unchecked(cost_of)(params.offers, share.p_mw), 0)
         money = {
             "generation": jnp.sum(running) * dt,
             "surplus": params.surplus_price * share.surplus_mw * dt,
             "unserved_energy": params.voll * share.unserved_mw * dt,
-            "no_load": jnp.sum(no_load_cost(rules, on)) * dt,
+            "no_load": jnp.sum(unchecked(no_load_cost)(rules, on)) * dt,
             "startup": jnp.sum(starts),
             "shutdown": jnp.sum(stops),
         }
         names = TERMS + SWITCHING_TERMS if self.commitment else TERMS
         terms = -jnp.stack([money[name] for name in names])
         overload = self._overload(flow.line_flow_mw, params)
-        short = reserve_shortfall(rules, on, flow.load_mw, reserve_share(params))
+        short = unchecked(reserve_shortfall)(rules, on, flow.load_mw, reserve_share(params))
         shape = (self.dims.agent, len(names))
         info = TransmissionInfo(
             terminated=jnp.zeros((), bool),
@@ -364,7 +365,7 @@ class TransmissionEnv(GridEnv):
         """Action mask of commitment (A, M): whether off, and whether on, is legal next; M = 0 without commitment."""
         if not self.commitment:
             return jnp.ones((self.dims.agent, 0), bool)
-        return legal_commitment(params.rules, state.units).reshape(self.dims.agent, self.dims.choice)
+        return unchecked(legal_commitment)(params.rules, state.units).reshape(self.dims.agent, self.dims.choice)
 
     def _fields(self, state: TransmissionState, flow_mw: Array, params: TransmissionParams) -> Array:
         """The observation at `state` with the given flows, (A, O)."""

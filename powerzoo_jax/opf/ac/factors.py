@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any
+from typing import Annotated, Any, ClassVar
 
 import jax
 import jax.numpy as jnp
@@ -14,6 +14,7 @@ from jax import Array
 from powerzoo_jax.base.errors import CaseError, listing
 from powerzoo_jax.base.host import on_host
 from powerzoo_jax.base.numerics import resolve_dtype
+from powerzoo_jax.base.ranges import axes, checks_ranges
 from powerzoo_jax.cases import Case, assert_valid
 from powerzoo_jax.cases.case import ISOLATED
 from powerzoo_jax.cases.topology import branch_positions, shared_references
@@ -104,6 +105,8 @@ class AcOpfFactors:
     base_mva: Array
     reactive: ReactiveRules | None = None
 
+    AXES: ClassVar = {"N": "n_bus", "L": "rate_mva", "G": "committed"}
+
     @property
     def n_bus(self) -> int:
         return self.layout.live.shape[-1]
@@ -119,7 +122,10 @@ def _joined(main: Array, rest: Array) -> Array:
 
 
 @on_host
-def prepare_ac_opf(case: Case, *, rate_mva: np.ndarray | None = None, dtype: Any = None) -> AcOpfFactors:
+@checks_ranges("prepare_ac_opf")
+def prepare_ac_opf(
+    case: Case, *, rate_mva: Annotated[np.ndarray, axes("...")] | None = None, dtype: Any = None
+) -> AcOpfFactors:
     """Prepare a network for `ac_opf`.
 
     case:      network with convex costs, finite active limits and voltage limits above zero; several islands are

@@ -14,13 +14,14 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Callable
 from functools import cache, partial
-from typing import Any, NamedTuple
+from typing import Annotated, Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 from flax import struct
 from jax import Array, lax
 
+from powerzoo_jax.base.ranges import BUDGET, FINITE, FLAG, LOWER, NOT_NEGATIVE, UPPER, Count, axes, checks_ranges
 from powerzoo_jax.base.solver_mode import AUTO, by_mode
 from powerzoo_jax.opf.ac import equations as eqs
 from powerzoo_jax.opf.ac import interior_point as interior
@@ -392,19 +393,20 @@ class AcOpfResult:
         return self.status == OpfStatus.OPTIMAL
 
 
+@checks_ranges("ac_opf")
 def ac_opf(
     factors: AcOpfFactors,
-    p_load_mw: Array,
-    q_load_mvar: Array,
+    p_load_mw: Annotated[Array, FINITE, axes("N")],
+    q_load_mvar: Annotated[Array, FINITE, axes("N")],
     *,
     offers: Offers | None = None,
-    commitment: Array | None = None,
-    p_min_mw: Array | None = None,
-    p_max_mw: Array | None = None,
-    rate_mva: Array | None = None,
-    voll: float | Array = VOLL,
+    commitment: Annotated[Array, axes("G", kind=FLAG)] | None = None,
+    p_min_mw: Annotated[Array, LOWER, axes("G")] | None = None,
+    p_max_mw: Annotated[Array, UPPER, axes("G")] | None = None,
+    rate_mva: Annotated[Array, BUDGET, axes("L")] | None = None,
+    voll: Annotated[float | Array, NOT_NEGATIVE, axes()] = VOLL,
     shedding: bool = True,
-    max_steps: int = MAX_STEPS,
+    max_steps: Count = MAX_STEPS,
 ) -> AcOpfResult:
     """Find the cheapest operating point that the network allows; vmap it for many scenarios.
 
@@ -420,7 +422,7 @@ def ac_opf(
     max_steps:          interior point steps at most
 
     Every arithmetic of the solver runs in float64, also in a float32 program; a TPU has none, and a program that is
-    lowered for one raises NotImplementedError. Returns an AcOpfResult; nothing else raises and nothing is NaN.
+    lowered for one raises NotImplementedError. Returns an AcOpfResult; compiled, nothing else raises or is NaN.
     Differentiable once, forward and reverse, in loads, offers, limits and ratings (implicit
     function theorem). INFEASIBLE is a statement about the neighbourhood of the last point: multipliers that no move
     within reach can satisfy.

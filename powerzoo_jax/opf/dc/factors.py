@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Annotated, Any, ClassVar
 
 import jax.numpy as jnp
 import numpy as np
@@ -13,6 +13,7 @@ from jax import Array
 from powerzoo_jax.base.errors import CaseError, listing
 from powerzoo_jax.base.host import on_host
 from powerzoo_jax.base.numerics import resolve_dtype
+from powerzoo_jax.base.ranges import WHOLE, axes, checks_ranges, stored
 from powerzoo_jax.cases import Case
 from powerzoo_jax.opf.offers import Offers, to_offers, unit_costs
 from powerzoo_jax.powerflow.dc.network import DcNetwork, build_dc_network
@@ -49,19 +50,22 @@ class DcOpfFactors:
     offers: Offers
     base_mva: Array
 
+    AXES: ClassVar = {"N": "n_bus", "L": "flow_0", "G": "committed"}
+
     @property
     def n_bus(self) -> int:
         return self.shunt_mw.shape[-1]
 
 
 @on_host
+@checks_ranges("prepare_dc_opf")
 def prepare_dc_opf(
     case: Case,
     *,
     convention: DcConvention = DcConvention.MATPOWER,
-    rate_mva: np.ndarray | None = None,
-    rows: Sequence[int] | np.ndarray | None = None,
-    spill_bus_ids: Sequence[int] = (),
+    rate_mva: Annotated[np.ndarray, axes("...")] | None = None,
+    rows: Annotated[Sequence[int] | np.ndarray, axes("...", kind=WHOLE)] | None = None,
+    spill_bus_ids: Annotated[Sequence[int], axes("...", kind=WHOLE)] = (),
     dtype: Any = None,
 ) -> DcOpfFactors:
     """Prepare a network for `dc_opf`.
@@ -91,7 +95,7 @@ def prepare_dc_opf(
     entering = np.flatnonzero(rate > 0) if rows is None else np.asarray(rows, np.int64)
 
     def door(values: Any) -> Array:
-        return jnp.asarray(values, dtype)
+        return stored(case.name, values, dtype)
 
     return DcOpfFactors(
         ptdf=door(network.ptdf),

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from functools import cache
-from typing import Any
+from typing import Annotated, Any, ClassVar
 
 import jax
 import jax.numpy as jnp
@@ -23,6 +23,7 @@ from jax import Array
 from powerzoo_jax.base.errors import SolverError
 from powerzoo_jax.base.host import on_host
 from powerzoo_jax.base.numerics import resolve_dtype
+from powerzoo_jax.base.ranges import FINITE, POSITIVE, NotNegative, Positive, axes, checks_ranges, unchecked
 from powerzoo_jax.cases import Case
 from powerzoo_jax.opf.dc.factors import DcOpfFactors, prepare_dc_opf
 from powerzoo_jax.opf.dc.solve import OVERLOAD, DcOpfResult, dc_opf, dc_programme
@@ -36,13 +37,14 @@ STRIDE = 8  # rows are rounded up to a multiple of this with the most loaded bra
 
 
 @on_host
+@checks_ranges("binding_rows")
 def binding_rows(
     case: Case,
-    loads_mw: np.ndarray,
+    loads_mw: Annotated[np.ndarray, axes("...")],
     *,
     convention: DcConvention = DcConvention.MATPOWER,
-    rate_mva: np.ndarray | None = None,
-    rating_scale: float = 1.0,
+    rate_mva: Annotated[np.ndarray, axes("...")] | None = None,
+    rating_scale: Positive = 1.0,
 ) -> np.ndarray:
     """Positions of the branches whose limits matter for some of the loads, for `rows` of `prepare_dc_opf`.
 
@@ -85,7 +87,7 @@ def _rounded_up(rows: np.ndarray, new: np.ndarray, loading: np.ndarray) -> np.nd
 
 @cache
 def _economic_solver() -> Any:
-    return jax.jit(jax.vmap(dc_opf, in_axes=(None, 0)))
+    return jax.jit(jax.vmap(unchecked(dc_opf), in_axes=(None, 0)))
 
 
 ROUNDS = 25
@@ -110,6 +112,8 @@ class SecureFactors:
     monitored: Array
     lost: Array
 
+    AXES: ClassVar = {"N": "factors.n_bus", "G": "factors.committed"}
+
 
 @struct.dataclass(kw_only=True)
 class SecureResult:
@@ -131,15 +135,16 @@ class SecureResult:
 
 
 @on_host
+@checks_ranges("prepare_secure_dc_opf")
 def prepare_secure_dc_opf(
     case: Case,
-    loads_mw: np.ndarray,
+    loads_mw: Annotated[np.ndarray, axes("...")],
     *,
     convention: DcConvention = DcConvention.MATPOWER,
-    rate_mva: np.ndarray | None = None,
-    emergency: float = 1.0,
-    rating_scale: float = 1.0,
-    voll: float = 10_000.0,
+    rate_mva: Annotated[np.ndarray, axes("...")] | None = None,
+    emergency: Positive = 1.0,
+    rating_scale: Positive = 1.0,
+    voll: NotNegative = 10_000.0,
     dtype: Any = None,
 ) -> SecureFactors:
     """Find the rows that matter for a sample of loads, and prepare the network with them.
@@ -178,8 +183,13 @@ def prepare_secure_dc_opf(
     return jax.tree.map(lambda x: jnp.asarray(x, dtype if x.dtype.kind == "f" else x.dtype), found)
 
 
+@checks_ranges("secure_dc_opf", options=dc_opf)
 def secure_dc_opf(
-    secure: SecureFactors, load_mw: Array, *, rating_scale: float | Array = 1.0, **options: Any
+    secure: SecureFactors,
+    load_mw: Annotated[Array, FINITE, axes("N")],
+    *,
+    rating_scale: Annotated[float | Array, POSITIVE, axes()] = 1.0,
+    **options: Any,
 ) -> SecureResult:
     """Dispatch at least cost so that neither the network nor any single outage overloads a branch; vmap it for many.
 
@@ -189,18 +199,18 @@ def secure_dc_opf(
     options:       of `dc_opf`, without rate_mva; with shedding=False a load that cannot be served securely is
                    INFEASIBLE, and `infeasibility` of `secure_programme` proves it
 
-    Nothing raises and nothing is NaN.
+    Compiled, nothing raises or is NaN.
     """
     scale = jnp.asarray(rating_scale, load_mw.dtype)
     factors = secure.factors
-    out = dc_opf(factors, load_mw, rate_mva=factors.rate_mva * scale, **options)
+    out = unchecked(dc_opf)(factors, load_mw, rate_mva=factors.rate_mva * scale, **options)
     n_branch = secure.emergency_mva.shape[0]
     flow = out.line_flow_mw[:n_branch]
     excess = _post_outage_excess(secure.outages, flow, secure.emergency_mva * scale)
     worst = jnp.argmax(excess.reshape(-1)).astype(jnp.int32) if n_branch else jnp.zeros((), jnp.int32)
     most = jnp.max(excess, initial=0)
-    unchecked = (out.status == OpfStatus.OPTIMAL) & (most > OVERLOAD[load_mw.dtype.name] * factors.base_mva)
-    status = jnp.where(unchecked, jnp.int32(OpfStatus.ROW_MISSING), out.status)
+    unseen = (out.status == OpfStatus.OPTIMAL) & (most > OVERLOAD[load_mw.dtype.name] * factors.base_mva)
+    status = jnp.where(unseen, jnp.int32(OpfStatus.ROW_MISSING), out.status)
     return SecureResult(
         dispatch=replace(out, line_flow_mw=flow, line_price=out.line_price[:n_branch], status=status),
         contingency_price=out.line_price[n_branch:],
@@ -211,16 +221,23 @@ def secure_dc_opf(
     )
 
 
-def secure_programme(secure: SecureFactors, load_mw: Array, *, rating_scale: float | Array = 1.0, **options: Any) -> Qp:
+@checks_ranges("secure_programme", options=dc_opf)
+def secure_programme(
+    secure: SecureFactors,
+    load_mw: Annotated[Array, FINITE, axes("N")],
+    *,
+    rating_scale: Annotated[float | Array, POSITIVE, axes()] = 1.0,
+    **options: Any,
+) -> Qp:
     """The programme that `secure_dc_opf` solves with the same arguments, load (N,) [MW] first; for audits."""
     rate = secure.factors.rate_mva * jnp.asarray(rating_scale, load_mw.dtype)
-    return dc_programme(secure.factors, load_mw, rate_mva=rate, **options)
+    return unchecked(dc_programme)(secure.factors, load_mw, rate_mva=rate, **options)
 
 
 def _post_outage_excess(outages: DcOutages, flow: Array, emergency: Array) -> Array:
     """Excess over the emergency rating, (L, L) [MW], row k with branch k lost; 0 for what is not screened."""
     limited = (emergency > 0) & outages.in_service
-    excess = jnp.where(limited[None, :], jnp.abs(outage_flows(outages, flow)) - emergency[None, :], 0)
+    excess = jnp.where(limited[None, :], jnp.abs(unchecked(outage_flows)(outages, flow)) - emergency[None, :], 0)
     possible = outages.in_service & ~outages.islanding
     return jnp.maximum(jnp.where(possible[:, None], excess, 0), 0)
 
@@ -278,6 +295,6 @@ def _violated(
 @cache
 def _solver() -> Any:
     def solve(secure: SecureFactors, loads: Array, scale: float, voll: float) -> SecureResult:
-        return jax.vmap(lambda load: secure_dc_opf(secure, load, rating_scale=scale, voll=voll))(loads)
+        return jax.vmap(lambda load: unchecked(secure_dc_opf)(secure, load, rating_scale=scale, voll=voll))(loads)
 
     return jax.jit(solve)

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from itertools import accumulate
-from typing import Any, NamedTuple, Protocol
+from typing import Annotated, Any, NamedTuple, Protocol
 
 import jax
 import jax.numpy as jnp
@@ -20,6 +20,18 @@ from flax import struct
 from jax import Array
 
 from powerzoo_jax.base.numerics import matmul
+from powerzoo_jax.base.ranges import (
+    BUDGET,
+    FINITE,
+    FLAG,
+    LOWER,
+    NOT_NEGATIVE,
+    UPPER,
+    WHOLE,
+    axes,
+    checks_ranges,
+    unchecked,
+)
 from powerzoo_jax.base.solver_mode import AUTO
 from powerzoo_jax.opf.dc.factors import DcOpfFactors
 from powerzoo_jax.opf.offers import Offers
@@ -40,9 +52,9 @@ class Bids:
     price:     (D, K)  [USD/MWh]  value of the block; must not rise from block to block
     """
 
-    bus: Array
-    width_mw: Array
-    price: Array
+    bus: Annotated[Array, axes("D", kind=WHOLE, below="N")]
+    width_mw: Annotated[Array, NOT_NEGATIVE, axes("D", "B")]
+    price: Annotated[Array, FINITE, axes("D", "B")]
 
 
 class UnitData(Protocol):
@@ -232,20 +244,21 @@ class DcOpfResult:
         return self.status == OpfStatus.OPTIMAL
 
 
+@checks_ranges("dc_opf")
 def dc_opf(
     factors: DcOpfFactors,
-    load_mw: Array,
+    load_mw: Annotated[Array, FINITE, axes("N")],
     *,
     offers: Offers | None = None,
     bids: Bids | None = None,
-    commitment: Array | None = None,
-    p_min_mw: Array | None = None,
-    p_max_mw: Array | None = None,
-    rate_mva: Array | None = None,
-    voll: float | Array = VOLL,
-    surplus_price: float | Array = SURPLUS_PRICE,
-    reserve_mw: float | Array | None = None,
-    reserve_price: float | Array = VOLL,
+    commitment: Annotated[Array, axes("G", kind=FLAG)] | None = None,
+    p_min_mw: Annotated[Array, LOWER, axes("G")] | None = None,
+    p_max_mw: Annotated[Array, UPPER, axes("G")] | None = None,
+    rate_mva: Annotated[Array, BUDGET, axes("L")] | None = None,
+    voll: Annotated[float | Array, NOT_NEGATIVE, axes()] = VOLL,
+    surplus_price: Annotated[float | Array, FINITE, axes()] = SURPLUS_PRICE,
+    reserve_mw: Annotated[float | Array, NOT_NEGATIVE, axes()] | None = None,
+    reserve_price: Annotated[float | Array, NOT_NEGATIVE, axes()] = VOLL,
     shedding: bool = True,
     solver: str = AUTO,
 ) -> DcOpfResult:
@@ -264,8 +277,8 @@ def dc_opf(
     shedding:            False leaves out unserved load and surplus: a load that cannot be served is INFEASIBLE
     solver:              "auto", "adaptive" or "fixed", as in `solve_qp`
 
-    Returns a DcOpfResult; nothing raises and nothing is NaN. Surplus is spilled from must-run output and negative load:
-    a unit above its minimum is lowered first, which is never dearer while marginal costs exceed -surplus_price.
+    Returns a DcOpfResult; compiled, nothing raises or is NaN. Surplus is spilled from must-run output and negative
+    load: a unit above its minimum is lowered first, which is never dearer while marginal costs exceed -surplus_price.
     Differentiable once, forward and reverse. At a degenerate optimum prices are those of the central path.
     """
     options = _Options(
@@ -273,11 +286,12 @@ def dc_opf(
     )
     fine, load, options = _cleaned(load_mw, options)
     plan = _plan(factors, load, options)
-    out = _result(factors, plan, options, solve_qp(plan.qp, solver=solver))
+    out = _result(factors, plan, options, unchecked(solve_qp)(plan.qp, solver=solver))
     return replace(out, status=jnp.where(fine, out.status, jnp.int32(OpfStatus.BAD_INPUT)))
 
 
-def dc_programme(factors: DcOpfFactors, load_mw: Array, **options: Any) -> Qp:
+@checks_ranges("dc_programme", options=dc_opf)
+def dc_programme(factors: DcOpfFactors, load_mw: Annotated[Array, FINITE, axes("N")], **options: Any) -> Qp:
     """The programme `dc_opf` solves for the same arguments, load (N,) [MW] first; for audits, see `opf.qp`."""
     return _plan(factors, load_mw, _Options(**options)).qp
 

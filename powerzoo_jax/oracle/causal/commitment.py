@@ -23,6 +23,7 @@ from flax import struct
 from jax import Array, lax
 from jax.tree_util import Partial
 
+from powerzoo_jax.base.ranges import unchecked
 from powerzoo_jax.envs.core import Sim
 from powerzoo_jax.envs.series import Draw
 from powerzoo_jax.envs.transmission.units import reserve_share
@@ -142,7 +143,7 @@ def _act(
     units = units_now(params, model.find, memory.units, *columns, before, first=t == 0)
     chosen = _next_set(sight, model, units, load, t)
     on = model.on[chosen]
-    low, high = output_window(params.rules, units, on)
+    low, high = unchecked(output_window)(params.rules, units, on)
     score, p = within_limits(params, load[t], low, high, schedule=sight.schedule)
     intent = jnp.where(on, 1, -1).astype(score.dtype)
     action = jnp.concatenate([intent, score])[None] if sight.single_agent else jnp.stack([score, intent], axis=-1)
@@ -170,9 +171,9 @@ def _next_set(sight: UnitsSight, model: UnitsModel, units: CommitmentState, load
     other = jnp.arange(len(model.on), dtype=jnp.int32) % len(model.others)
     value = coming[0] + after[(*place, other)] + model.switching[_index(model, units.on)]
 
-    legal = legal_commitment(rules, units)
+    legal = unchecked(legal_commitment)(rules, units)
     allowed = jnp.all(jnp.where(model.on, legal[None, :, 1], legal[None, :, 0]), axis=-1)
-    low, high = jax.vmap(lambda on: output_window(rules, units, on))(model.on)
+    low, high = jax.vmap(lambda on: unchecked(output_window)(rules, units, on))(model.on)
     short = jnp.maximum((1 + RAMP_MARGIN) * load_mw[t] - jnp.sum(high, axis=-1), 0)
     spilled = jnp.maximum(jnp.sum(low, axis=-1) - load_mw[t], 0)
     value = value + sight.dt_hours * (params.voll * short + params.surplus_price * spilled)

@@ -22,6 +22,7 @@ from jax.custom_batching import sequential_vmap
 from jax.tree_util import Partial
 
 from powerzoo_jax.base.numerics import matmul
+from powerzoo_jax.base.ranges import unchecked
 from powerzoo_jax.envs.core import Sim
 from powerzoo_jax.envs.transmission.units import reserve_share
 from powerzoo_jax.envs.transmission.units_types import TransmissionParams
@@ -138,9 +139,9 @@ def _keep_secure(
 def without_surplus(model: SecureModel, units: CommitmentState, wish: Array, load_mw: Array) -> Array:
     """The wish (G,) bool without the last of the list, as long as the least outputs of who runs exceed the load."""
     rules = model.params.rules
-    legal = legal_commitment(rules, units)
+    legal = unchecked(legal_commitment)(rules, units)
     must, may = ~legal[:, 0], legal[:, 1]
-    low, _ = output_window(rules, units, must | (wish & may))
+    low, _ = unchecked(output_window)(rules, units, must | (wish & may))
     last = model.order[::-1]
     free = jnp.where(wish & may & ~must, low, 0)[last]
     # as many as leave the others at or below the load
@@ -175,7 +176,7 @@ def units_now(
     rules, factors = params.rules, params.factors
     low, high = (jnp.where(rules.available, x, 0) for x in (rules.p_min_mw, rules.p_max_mw))
     running = rules.available.astype(load_mw.dtype)
-    at_first = economic_dispatch(params.offers, load_mw, low, high, commitment=running).unit_power_mw
+    at_first = unchecked(economic_dispatch)(params.offers, load_mw, low, high, commitment=running).unit_power_mw
     planned = jnp.where(first, at_first, told.p_mw)
     flow = line_use * jnp.where(params.rate_mw > 0, params.rate_mw, params.peak_load_mw)
     expected = matmul(factors.of_unit, planned) - factors.of_load * (load_mw - params.shunt_mw) + factors.fixed
@@ -200,7 +201,7 @@ def operate_step(model: SecureModel, units: CommitmentState, wish: Array, load_m
 
 def _operated(model: SecureModel, units: CommitmentState, wish: Array, load_mw: Array) -> tuple[Array, Array, Array]:
     params, rules = model.params, model.params.rules
-    legal = legal_commitment(rules, units)
+    legal = unchecked(legal_commitment)(rules, units)
     may = legal[:, 1]
     on = ~legal[:, 0] | (without_surplus(model, units, wish, load_mw) & may)
     on = _fill(model, rules, units, on, may, load_mw)
@@ -212,8 +213,8 @@ def _operated(model: SecureModel, units: CommitmentState, wish: Array, load_mw: 
 
     def start_one(loop: tuple[Any, ...]) -> tuple[Any, ...]:
         count, on, last, best_on, best = loop
-        low, _ = output_window(rules, units, on)
-        _, high = output_window(rules, units, may)
+        low, _ = unchecked(output_window)(rules, units, on)
+        _, high = unchecked(output_window)(rules, units, may)
         worst = jnp.argmax(jnp.where(params.rate_mw > 0, jnp.abs(last.flow) - params.rate_mw, -jnp.inf))
         push = jnp.sign(last.flow[worst]) * params.factors.of_unit[worst]
         room = last.p - low
@@ -252,7 +253,7 @@ def _fill(
 ) -> Array:
     """The units `on` (G,) and as many of the list as reserve and reach of the coming step ask for."""
     params, order = model.params, model.order
-    _, reach = output_window(rules, units, may | on)
+    _, reach = unchecked(output_window)(rules, units, may | on)
     need = (1 + reserve_share(params)) * (load_mw - params.shunt_mw) - jnp.sum(jnp.where(on, rules.p_max_mw, 0))
     short = (1 + RAMP_MARGIN) * load_mw - jnp.sum(jnp.where(on, reach, 0))
     spare = (may & ~on)[order]
@@ -272,7 +273,7 @@ class LoadSharing(NamedTuple):
 
 def _share(params: TransmissionParams, units: CommitmentState, on: Array, load_mw: Array) -> LoadSharing:
     """Security-aware economic dispatch as nearly as scores allow."""
-    low, high = output_window(params.rules, units, on)
+    low, high = unchecked(output_window)(params.rules, units, on)
     first, _ = economic(params, load_mw, low, high)
     levels = _least_level(first, low) * jnp.asarray(NEST, load_mw.dtype)
     least, most = (low[None] + jnp.minimum((high - low)[None], x * levels[:, None]) for x in (LEAST, MOST))
@@ -281,7 +282,7 @@ def _share(params: TransmissionParams, units: CommitmentState, on: Array, load_m
     level = _least_level(wanted, low)
     weight = jnp.where(wanted >= high - FULL_MW, MOST, jnp.clip((wanted - low) / level, LEAST, MOST))
     score = jnp.clip(2 * jnp.log(weight) / SHARPNESS - 1, -1, 1)
-    p = allocate_by_weight(score_weights(0.5 * (score + 1)), low, high, load_mw).p_mw
+    p = unchecked(allocate_by_weight)(unchecked(score_weights)(0.5 * (score + 1)), low, high, load_mw).p_mw
     factors = params.factors
     served = jnp.minimum(load_mw, jnp.sum(p)) - params.shunt_mw
     flow = matmul(factors.of_unit, p) - factors.of_load * served + factors.fixed

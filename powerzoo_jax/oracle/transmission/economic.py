@@ -17,6 +17,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import Array, lax
 
+from powerzoo_jax.base.ranges import unchecked
 from powerzoo_jax.envs.core import Sim
 from powerzoo_jax.envs.series import Draw
 from powerzoo_jax.envs.transmission.units_types import TransmissionParams
@@ -71,7 +72,7 @@ def equal_incremental(params: TransmissionParams, load_mw: Array, low: Array, hi
     p = below + share * (beyond - below)
     missing = load_mw - jnp.sum(p)
     unmet = params.voll * jnp.maximum(missing, 0) + params.surplus_price * jnp.maximum(-missing, 0)
-    return p, jnp.sum(cost_of(offers, p)) + unmet
+    return p, jnp.sum(unchecked(cost_of)(offers, p)) + unmet
 
 
 def economic(params: TransmissionParams, load_mw: Array, low: Array, high: Array) -> tuple[Array, Array]:

@@ -16,6 +16,7 @@ from jax import Array
 
 from powerzoo_jax.base.errors import SolverError
 from powerzoo_jax.base.numerics import matmul
+from powerzoo_jax.base.ranges import unchecked
 from powerzoo_jax.envs.core import Sim
 from powerzoo_jax.envs.series import Draw
 from powerzoo_jax.envs.transmission.units_types import TransmissionParams
@@ -166,7 +167,7 @@ def _programme(params: TransmissionParams, load_mw: Array, low_mw: Array, high_m
 @jax.jit
 def _solve_steps(params: TransmissionParams, loads_mw: Array, low_mw: Array, high_mw: Array) -> tuple[Qp, QpResult]:
     programmes = jax.vmap(lambda *step: _programme(params, *step))(loads_mw, low_mw, high_mw)
-    return programmes, jax.vmap(lambda *step: solve_qp(_programme(params, *step)))(loads_mw, low_mw, high_mw)
+    return programmes, jax.vmap(lambda *step: unchecked(solve_qp)(_programme(params, *step)))(loads_mw, low_mw, high_mw)
 
 
 def _step_of(programmes: Qp, t: int) -> Any:

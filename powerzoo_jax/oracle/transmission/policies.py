@@ -17,6 +17,7 @@ import numpy as np
 from jax import Array, lax
 
 from powerzoo_jax.base.numerics import matmul
+from powerzoo_jax.base.ranges import unchecked
 from powerzoo_jax.base.tree import take
 from powerzoo_jax.envs.core import Sim
 from powerzoo_jax.envs.series import Draw
@@ -79,9 +80,9 @@ def _merit(params: TransmissionParams, load_mw: Array, low: Array, high: Array) 
     """Cheapest units first, blind to the network: output (G,) [MW] and what it costs () [USD/h]."""
     offers = params.offers
     price = offers.price[:, 0] + 0.5 * offers.slope[:, 0] * offers.width_mw[:, 0]
-    share = allocate_by_merit(price, low, high, load_mw)
+    share = unchecked(allocate_by_merit)(price, low, high, load_mw)
     missing = params.voll * share.unserved_mw + params.surplus_price * share.surplus_mw
-    return share.p_mw, jnp.sum(cost_of(offers, share.p_mw)) + missing
+    return share.p_mw, jnp.sum(unchecked(cost_of)(offers, share.p_mw)) + missing
 
 
 def relieved(params: TransmissionParams, load_mw: Array, low: Array, high: Array) -> tuple[Array, Array]:
@@ -136,7 +137,7 @@ def relieve_lines(
 
     start = jnp.zeros((), jnp.int32), first, jnp.ones((), first.dtype)
     _, p, _ = lax.while_loop(moving, relieve, start)
-    moved = jnp.sum(cost_of(offers, p)) - jnp.sum(cost_of(offers, first))
+    moved = jnp.sum(unchecked(cost_of)(offers, p)) - jnp.sum(unchecked(cost_of)(offers, first))
     return p, cost + moved + OVERLOAD_USD * jnp.sum(jnp.maximum(excess_of(p)[1], 0))
 
 

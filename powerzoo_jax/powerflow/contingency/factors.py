@@ -19,7 +19,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Sequence
-from typing import Any
+from typing import Annotated, Any, ClassVar
 
 import jax
 import jax.numpy as jnp
@@ -30,6 +30,7 @@ from jax import Array
 from powerzoo_jax.base.errors import BaseLoadError, SolverError, listing
 from powerzoo_jax.base.host import on_host
 from powerzoo_jax.base.numerics import FLOAT, resolve_dtype
+from powerzoo_jax.base.ranges import NOT_NEGATIVE, WHOLE, Finite, axes, checks_ranges
 from powerzoo_jax.cases import Case
 from powerzoo_jax.cases.topology import branch_positions
 from powerzoo_jax.powerflow.contingency.woodbury import (
@@ -140,6 +141,8 @@ class OutageFactors:
     v_max: Array
     steps: int = struct.field(pytree_node=False, default=FIXED_STEPS)
 
+    AXES: ClassVar = {"N": "meshed.n_bus", "L": "rate_pu", "G": "p_unit", "O": "n_outage"}
+
     @property
     def n_outage(self) -> int:
         return self.branch.shape[-1]
@@ -156,14 +159,15 @@ def refuse_no_branches(case: Case) -> None:
 
 
 @on_host
+@checks_ranges("prepare_outages")
 def prepare_outages(
     case: Case,
     *,
-    branches: Sequence[int] | None = None,
-    units: Sequence[int] | None = None,
-    participation: np.ndarray | None = None,
-    load_factor: float = 1.0,
-    rate_pu: np.ndarray | None = None,
+    branches: Annotated[Sequence[int], axes("...", kind=WHOLE)] | None = None,
+    units: Annotated[Sequence[int], axes("...", kind=WHOLE)] | None = None,
+    participation: Annotated[np.ndarray, axes("...")] | None = None,
+    load_factor: Finite = 1.0,
+    rate_pu: Annotated[np.ndarray, NOT_NEGATIVE, axes("...")] | None = None,
     dtype: Any = None,
 ) -> OutageFactors:
     """Correct the factors of a network for single outages of branches and units, on the host in float64.

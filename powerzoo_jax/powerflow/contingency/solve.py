@@ -10,12 +10,13 @@ solve, `worst_outages` after it.
 from __future__ import annotations
 
 import functools
-from typing import Any
+from typing import Annotated, Any
 
 import jax
 import jax.numpy as jnp
 from jax import Array, lax
 
+from powerzoo_jax.base.ranges import FINITE, NOT_NEGATIVE, WHOLE, Count, Positive, axes, checks_ranges, unchecked
 from powerzoo_jax.base.solver_mode import AUTO, check_mode
 from powerzoo_jax.powerflow.batching import batched_shell
 from powerzoo_jax.powerflow.contingency.batch import Kind, inputs_of, solve_outages
@@ -27,8 +28,13 @@ from powerzoo_jax.powerflow.meshed.solve import MAX_STEPS, TOL
 from powerzoo_jax.powerflow.result import Status
 
 
+@checks_ranges("screen_outages")
 def screen_outages(
-    outages: OutageFactors, dc: DcOutages, flow_pu: Array, count: int, p_unit_pu: Array | None = None
+    outages: OutageFactors,
+    dc: DcOutages,
+    flow_pu: Annotated[Array, FINITE, axes("L")],
+    count: Count,
+    p_unit_pu: Annotated[Array, FINITE, axes("G")] | None = None,
 ) -> Array:
     """Rows of the `count` outages that load a branch most under the DC approximation, worst first, (count,) int32.
 
@@ -38,14 +44,15 @@ def screen_outages(
 
     For `n_minus_1(..., only=rows)`. Voltages are not screened: keep the outages that you know to depress them.
     """
-    loading, _ = worst_outage_loading(dc, flow_pu, outages.rate_pu)
-    of_unit, _ = worst_unit_outage_loading(dc, flow_pu, outages.rate_pu, p_unit_pu)
+    loading, _ = unchecked(worst_outage_loading)(dc, flow_pu, outages.rate_pu)
+    of_unit, _ = unchecked(worst_unit_outage_loading)(dc, flow_pu, outages.rate_pu, p_unit_pu)
     first = outages.n_outage - outages.n_unit_outage
     both = jnp.concatenate([loading[outages.branch[:first]], of_unit[outages.unit[first:]]])
     return lax.top_k(both, count)[1].astype(jnp.int32)
 
 
-def worst_outages(result: OutageResult, count: int) -> Array:
+@checks_ranges("worst_outages")
+def worst_outages(result: OutageResult, count: Count) -> Array:
     """Positions of the `count` worst outages of a result, worst first, (count,) int32.
 
     Outages without a solution come first (the state after them collapses), then those of the highest loading; outages
@@ -57,18 +64,19 @@ def worst_outages(result: OutageResult, count: int) -> Array:
     return lax.top_k(severity, count)[1].astype(jnp.int32)
 
 
+@checks_ranges("n_minus_1")
 def n_minus_1(
     outages: OutageFactors,
-    p_pu: Array,
-    q_pu: Array,
-    v_set_pu: Array | None = None,
+    p_pu: Annotated[Array, FINITE, axes("N", told=True)],
+    q_pu: Annotated[Array, FINITE, axes("N", told=True)],
+    v_set_pu: Annotated[Array, NOT_NEGATIVE, axes("N")] | None = None,
     *,
-    p_unit_pu: Array | None = None,
-    q_unit_pu: Array | None = None,
-    only: Array | None = None,
+    p_unit_pu: Annotated[Array, FINITE, axes("G")] | None = None,
+    q_unit_pu: Annotated[Array, FINITE, axes("G")] | None = None,
+    only: Annotated[Array, axes("K", kind=WHOLE, below="O")] | None = None,
     states: bool = False,
-    tol: float | None = None,
-    max_steps: int = MAX_STEPS,
+    tol: Positive | None = None,
+    max_steps: Count = MAX_STEPS,
     solver: str = AUTO,
 ) -> Any:
     """Solve the power flow of one scenario after each outage; vmap it for many scenarios.
@@ -87,7 +95,7 @@ def n_minus_1(
     max_steps:  chord iterations before a lane goes to the float64 Newton fallback, where the solver is adaptive
     solver:     "auto", "adaptive" or "fixed" as for `solve_meshed`; fixed takes 16 steps
 
-    Returns an OutageResult, with states=True a pair (OutageResult, OutageStates). Nothing raises and nothing is NaN.
+    Returns an OutageResult, with states=True a pair (OutageResult, OutageStates). Compiled, nothing raises or is NaN.
     Differentiable forward and reverse in injections, set-points and outputs (implicit function theorem); the rows of
     outages without a solution have derivative 0.
     """

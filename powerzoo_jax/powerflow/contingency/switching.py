@@ -9,7 +9,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 from collections.abc import Sequence
-from typing import Any
+from typing import Annotated, Any, ClassVar
 
 import jax
 import jax.numpy as jnp
@@ -20,6 +20,18 @@ from jax import Array, lax
 from powerzoo_jax.base import elimination
 from powerzoo_jax.base.host import on_host
 from powerzoo_jax.base.numerics import einsum, resolve_dtype
+from powerzoo_jax.base.ranges import (
+    FINITE,
+    NOT_NEGATIVE,
+    WHOLE,
+    Count,
+    Finite,
+    Positive,
+    Range,
+    axes,
+    checks_ranges,
+    unchecked,
+)
 from powerzoo_jax.base.solver_mode import AUTO, by_mode, check_mode
 from powerzoo_jax.cases import Case
 from powerzoo_jax.cases.topology import branch_positions
@@ -84,6 +96,8 @@ class SwitchFactors:
     r_pu: Array
     x_pu: Array
 
+    AXES: ClassVar = {"N": "meshed.n_bus", "S": "loops.n_switch"}
+
 
 @struct.dataclass(kw_only=True)
 class SwitchedResult(PowerFlowResult):
@@ -99,8 +113,13 @@ class SwitchedResult(PowerFlowResult):
 
 
 @on_host
+@checks_ranges("prepare_switching")
 def prepare_switching(
-    case: Case, *, switches: Sequence[int] | None = None, load_factor: float = 1.0, dtype: Any = None
+    case: Case,
+    *,
+    switches: Annotated[Sequence[int], axes("...", kind=WHOLE)] | None = None,
+    load_factor: Finite = 1.0,
+    dtype: Any = None,
 ) -> SwitchFactors:
     """Factor a network with all its switches closed, and what each of them changes (host, float64).
 
@@ -143,15 +162,16 @@ def prepare_switching(
     )
 
 
+@checks_ranges("solve_switched")
 def solve_switched(
     switching: SwitchFactors,
-    opened: Array,
-    p_pu: Array,
-    q_pu: Array,
-    v_set_pu: Array | None = None,
+    opened: Annotated[Array, Range(-1), axes("K", kind=WHOLE, below="S")],
+    p_pu: Annotated[Array, FINITE, axes("N", told=True)],
+    q_pu: Annotated[Array, FINITE, axes("N", told=True)],
+    v_set_pu: Annotated[Array, NOT_NEGATIVE, axes("N", told=True)] | None = None,
     *,
-    tol: float | None = None,
-    max_steps: int = MAX_STEPS,
+    tol: Positive | None = None,
+    max_steps: Count = MAX_STEPS,
     solver: str = AUTO,
 ) -> SwitchedResult:
     """Solve the power flow of one scenario with some switches open; vmap it for many, switches included.
@@ -165,7 +185,7 @@ def solve_switched(
     max_steps:  chord iterations before a lane goes to the float64 Newton fallback, where the solver is adaptive
     solver:     "auto", "adaptive" or "fixed" as for `solve_meshed`; fixed takes 20 steps
 
-    Returns a SwitchedResult; nothing raises and nothing is NaN: `status` and `residual` tell.
+    Returns a SwitchedResult; compiled, nothing raises or is NaN: `status` and `residual` tell.
     No derivative passes: `solve_meshed` with `with_branches` has them.
     """
     limit = TOL[p_pu.dtype.name] if tol is None else float(tol)
@@ -210,7 +230,7 @@ def in_pieces(solve: Any, inputs: tuple[Array, ...], size: int) -> Any:
 def _solve_tile(switching: SwitchFactors, inverse: Any, iterate: Any, opened: Array, *given: Array) -> SwitchedResult:
     shared = Shared(switching.meshed.layout, switching.meshed.core)
     opened = jax.vmap(single)(opened)
-    connected = jax.vmap(stays_connected, in_axes=(None, 0))(switching.loops, opened)
+    connected = jax.vmap(unchecked(stays_connected), in_axes=(None, 0))(switching.loops, opened)
     real = (opened >= 0) & connected[:, None]
     change = _change(switching, inverse, jnp.maximum(opened, 0), real)
     target, begin = scenarios(shared, given)

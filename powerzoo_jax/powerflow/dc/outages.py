@@ -10,7 +10,7 @@ units hold a voltage, and which ones make up for the power that is lost.
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import Annotated, Any, ClassVar, NamedTuple
 
 import jax.numpy as jnp
 import numpy as np
@@ -20,6 +20,7 @@ from jax import Array
 from powerzoo_jax.base.errors import SolverError
 from powerzoo_jax.base.host import on_host
 from powerzoo_jax.base.numerics import resolve_dtype
+from powerzoo_jax.base.ranges import BUDGET, FINITE, axes, checks_ranges, unchecked
 from powerzoo_jax.cases import Case
 from powerzoo_jax.cases.case import PV
 from powerzoo_jax.cases.topology import branch_positions, islands
@@ -89,13 +90,16 @@ class DcOutages:
     unit_alone: Array
     p_unit: Array
 
+    AXES: ClassVar = {"L": "in_service", "G": "p_unit"}
+
 
 @on_host
+@checks_ranges("prepare_dc_outages")
 def prepare_dc_outages(
     case: Case,
     *,
     convention: DcConvention = DcConvention.MATPOWER,
-    participation: np.ndarray | None = None,
+    participation: Annotated[np.ndarray, axes("...")] | None = None,
     dtype: Any = None,
 ) -> DcOutages:
     """Factor all single outages of branches and units of a network, in float64 on the host.
@@ -133,7 +137,8 @@ def outage_factors(case: Case, network: DcNetwork) -> tuple[np.ndarray, np.ndarr
     return lodf, unsafe
 
 
-def outage_flows(outages: DcOutages, flow: Array) -> Array:
+@checks_ranges("outage_flows")
+def outage_flows(outages: DcOutages, flow: Annotated[Array, FINITE, axes("L")]) -> Array:
     """Flows after each single outage: base flows (L,) [pu] -> (L, L) [pu], row k with branch k lost.
 
     Rows of islanding outages and of branches out of service hold no state of the network: mask them with
@@ -142,7 +147,12 @@ def outage_flows(outages: DcOutages, flow: Array) -> Array:
     return flow[None, :] + outages.lodf.T * flow[:, None]
 
 
-def unit_outage_flows(outages: DcOutages, flow: Array, p_unit: Array | None = None) -> Array:
+@checks_ranges("unit_outage_flows")
+def unit_outage_flows(
+    outages: DcOutages,
+    flow: Annotated[Array, FINITE, axes("L")],
+    p_unit: Annotated[Array, FINITE, axes("G")] | None = None,
+) -> Array:
     """Flows after the loss of each unit: base flows (L,) and outputs (G,) [pu] -> (G, L) [pu].
 
     p_unit:  output of every unit in the state that `flow` is of; None takes the schedule of the case
@@ -153,22 +163,29 @@ def unit_outage_flows(outages: DcOutages, flow: Array, p_unit: Array | None = No
     return flow[None, :] + outages.unit_move * jnp.where(outages.unit_alone, 0, lost)[:, None]
 
 
-def worst_outage_loading(outages: DcOutages, flow: Array, rate: Array) -> tuple[Array, Array]:
+@checks_ranges("worst_outage_loading")
+def worst_outage_loading(
+    outages: DcOutages, flow: Annotated[Array, FINITE, axes("L")], rate: Annotated[Array, BUDGET, axes("L")]
+) -> tuple[Array, Array]:
     """Largest loading that any surviving branch sees after each outage, (L,) [-], and that branch, (L,) int32.
 
     flow:  (L,) [pu] base flows
     rate:  (L,) [pu] ratings, 0 = unlimited
     Outages that split an island, and branches out of service, read 0: they are flagged, not screened.
     """
-    loading = _loading(outages, outage_flows(outages, flow), rate)
+    loading = _loading(outages, unchecked(outage_flows)(outages, flow), rate)
     return _worst(jnp.where((outages.in_service & ~outages.islanding)[:, None], loading, 0))
 
 
+@checks_ranges("worst_unit_outage_loading")
 def worst_unit_outage_loading(
-    outages: DcOutages, flow: Array, rate: Array, p_unit: Array | None = None
+    outages: DcOutages,
+    flow: Annotated[Array, FINITE, axes("L")],
+    rate: Annotated[Array, BUDGET, axes("L")],
+    p_unit: Annotated[Array, FINITE, axes("G")] | None = None,
 ) -> tuple[Array, Array]:
     """Largest loading after the loss of each unit, (G,) [-] and (G,) int32; `p_unit` as in `unit_outage_flows`."""
-    loading = _loading(outages, unit_outage_flows(outages, flow, p_unit), rate)
+    loading = _loading(outages, unchecked(unit_outage_flows)(outages, flow, p_unit), rate)
     return _worst(jnp.where(outages.unit_alone[:, None], 0, loading))
 
 

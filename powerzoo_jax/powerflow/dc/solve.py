@@ -10,7 +10,7 @@ MATPOWER: b = 1 / (x tap), phase shifts count.      PGLIB: b = x / (r^2 + x^2), 
 from __future__ import annotations
 
 from enum import IntEnum
-from typing import Any
+from typing import Annotated, Any, ClassVar
 
 import jax.numpy as jnp
 import numpy as np
@@ -19,6 +19,7 @@ from jax import Array
 
 from powerzoo_jax.base.host import on_host
 from powerzoo_jax.base.numerics import matvec, resolve_dtype
+from powerzoo_jax.base.ranges import FINITE, Count, Whole, axes, checks_ranges
 from powerzoo_jax.base.tree import pad_axis
 from powerzoo_jax.cases import Case
 from powerzoo_jax.powerflow.dc.network import DcNetwork, build_dc_network
@@ -59,6 +60,8 @@ class DcFactors:
     island: Array
     live: Array
 
+    AXES: ClassVar = {"N": "n_bus", "L": "n_branch"}
+
     @property
     def n_bus(self) -> int:
         return self.live.shape[-1]
@@ -92,11 +95,12 @@ class DcResult:
 
 
 @on_host
+@checks_ranges("prepare_dc")
 def prepare_dc(
     case: Case,
     *,
     convention: DcConvention = DcConvention.MATPOWER,
-    slack_share: np.ndarray | None = None,
+    slack_share: Annotated[np.ndarray, axes("...")] | None = None,
     dtype: Any = None,
 ) -> DcFactors:
     """Factor a network for `solve_dc`, in float64 on the host.
@@ -133,7 +137,10 @@ def dc_factors(network: DcNetwork, dtype: Any) -> DcFactors:
     )
 
 
-def solve_dc(factors: DcFactors, p_pu: Array) -> DcResult:
+@checks_ranges("solve_dc")
+def solve_dc(
+    factors: DcFactors, p_pu: Annotated[Array, FINITE, axes("N", told=True), axes("B", "N", lanes=True)]
+) -> DcResult:
     """Solve the DC power flow of one scenario or of a batch; vmap it where factors differ.
 
     f = PTDF p + f_0,  theta = X p + theta_0
@@ -141,7 +148,7 @@ def solve_dc(factors: DcFactors, p_pu: Array) -> DcResult:
     factors:  from `prepare_dc`
     p_pu:     (N,) or (B, N) [pu] net injections on the case's base power; an imbalance goes to the slack
 
-    Returns a DcResult whose leaves carry the batch axis of p_pu. Nothing raises and nothing is NaN: a lane with an
+    Returns a DcResult whose leaves carry the batch axis of p_pu. Compiled, nothing raises or is NaN: a lane with an
     injection that is not finite, or at an isolated bus, is solved without it and says BAD_INPUT.
     Linear, so derivatives in both modes are exact; with respect to p the flows' Jacobian is `factors.ptdf`.
     """
@@ -162,7 +169,8 @@ def solve_dc(factors: DcFactors, p_pu: Array) -> DcResult:
     )
 
 
-def pad_dc(factors: DcFactors, n_bus: int, n_branch: int, n_island: int) -> DcFactors:
+@checks_ranges("pad_dc")
+def pad_dc(factors: DcFactors, n_bus: Count, n_branch: Whole, n_island: Count) -> DcFactors:
     """Widen DC factors to common sizes: a padded bus injects nothing, a padded branch carries nothing."""
 
     def pad(x: Array, *sizes: int) -> Array:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Annotated, Any, ClassVar
 
 import jax.numpy as jnp
 import numpy as np
@@ -13,6 +13,7 @@ from jax import Array
 from powerzoo_jax.base.errors import BaseLoadError, SolverError, listing
 from powerzoo_jax.base.host import on_host
 from powerzoo_jax.base.numerics import resolve_dtype
+from powerzoo_jax.base.ranges import WHOLE, Finite, Positive, axes, checks_ranges
 from powerzoo_jax.cases import Case, assert_valid
 from powerzoo_jax.cases.case import ISOLATED, PV, REF
 from powerzoo_jax.cases.topology import branch_positions, incidence, is_radial, radial_order
@@ -56,6 +57,8 @@ class FeederFactors:
     v_slack: Array
     first: int = struct.field(pytree_node=False, default=-1)
 
+    AXES: ClassVar = {"N": "n_bus", "a": "n_active"}
+
     @property
     def n_bus(self) -> int:
         return self.idle.shape[-1]
@@ -66,12 +69,13 @@ class FeederFactors:
 
 
 @on_host
+@checks_ranges("prepare_feeder")
 def prepare_feeder(
     case: Case,
     *,
-    active_bus_ids: Sequence[int] | None = None,
-    load_factor: float = 1.0,
-    v_slack: float | None = None,
+    active_bus_ids: Annotated[Sequence[int], axes("...", kind=WHOLE)] | None = None,
+    load_factor: Finite = 1.0,
+    v_slack: Positive | None = None,
     dtype: Any = None,
 ) -> FeederFactors:
     """Factor an all-PQ feeder for `solve_feeder`.

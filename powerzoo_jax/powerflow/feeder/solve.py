@@ -7,27 +7,29 @@ buses that inject is that of `chord`, the last product maps its result to all bu
 from __future__ import annotations
 
 import dataclasses
-from typing import NamedTuple
+from typing import Annotated, NamedTuple
 
 import jax.numpy as jnp
 from jax import Array
 
+from powerzoo_jax.base.ranges import FINITE, Count, Positive, axes, checks_ranges, unchecked
 from powerzoo_jax.base.solver_mode import AUTO, check_mode
 from powerzoo_jax.powerflow.chord import MAX_STEPS, chord_state
 from powerzoo_jax.powerflow.feeder.factors import FeederFactors
-from powerzoo_jax.powerflow.result import PowerFlowResult, Status, injections
+from powerzoo_jax.powerflow.result import PowerFlowResult, Status
 from powerzoo_jax.powerflow.rows import TOL, ConstantPower, affine, finite
 
 LAW = ConstantPower()
 
 
+@checks_ranges("solve_feeder")
 def solve_feeder(
     factors: FeederFactors,
-    p_pu: Array,
-    q_pu: Array,
+    p_pu: Annotated[Array, FINITE, axes("N", told=True)],
+    q_pu: Annotated[Array, FINITE, axes("N", told=True)],
     *,
-    tol: float | None = None,
-    max_steps: int = MAX_STEPS,
+    tol: Positive | None = None,
+    max_steps: Count = MAX_STEPS,
     solver: str = AUTO,
 ) -> PowerFlowResult:
     """Solve the power flow of one scenario; vmap it for many (the core is batched).
@@ -43,24 +45,25 @@ def solve_feeder(
                 and fixed elsewhere
 
     Returns a PowerFlowResult; nothing in the program raises and nothing is NaN: `status` and `residual` tell.
-    Raises ValueError or TypeError for arrays of another length or type, and ValueError for an unknown mode.
+    Raises SettingsError for arrays of another length or type, for numbers at hand that are not finite, and ValueError
+    for an unknown mode.
     Differentiable forward and reverse in injections and factors (implicit function theorem).
     """
-    p_pu, q_pu = injections(factors.n_bus, p_pu, q_pu)
     p = jnp.take(p_pu, factors.active, mode="fill", fill_value=0)
     q = jnp.take(q_pu, factors.active, mode="fill", fill_value=0)
     stray = jnp.any(factors.idle & ((p_pu != 0) | (q_pu != 0)))
-    out = solve_feeder_active(factors, p, q, tol=tol, max_steps=max_steps, solver=solver)
+    out = unchecked(solve_feeder_active)(factors, p, q, tol=tol, max_steps=max_steps, solver=solver)
     return dataclasses.replace(out, status=jnp.where(stray, jnp.int32(Status.BAD_INPUT), out.status))
 
 
+@checks_ranges("solve_feeder_active")
 def solve_feeder_active(
     factors: FeederFactors,
-    p_pu: Array,
-    q_pu: Array,
+    p_pu: Annotated[Array, FINITE, axes("a", told=True)],
+    q_pu: Annotated[Array, FINITE, axes("a", told=True)],
     *,
-    tol: float | None = None,
-    max_steps: int = MAX_STEPS,
+    tol: Positive | None = None,
+    max_steps: Count = MAX_STEPS,
     flows: bool = True,
     solver: str = AUTO,
     stragglers: bool = True,

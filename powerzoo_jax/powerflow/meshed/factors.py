@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-from typing import Any
+from typing import Any, ClassVar
 
 import jax
 import jax.numpy as jnp
@@ -24,6 +24,7 @@ from powerzoo_jax.base.double_single import Pair
 from powerzoo_jax.base.errors import SolverError, listing
 from powerzoo_jax.base.host import on_host
 from powerzoo_jax.base.numerics import FLOAT, resolve_dtype
+from powerzoo_jax.base.ranges import Finite, checks_ranges
 from powerzoo_jax.base.solver_mode import ADAPTIVE, AUTO, by_mode
 from powerzoo_jax.cases import Case, assert_valid
 from powerzoo_jax.cases.topology import branch_positions, live_buses
@@ -176,6 +177,7 @@ class MeshedFactors:
     counts:  static, steps of a solve that takes a fixed number of them
     """
 
+    AXES: ClassVar = {"N": "n_bus", "L": "branch.r_pu"}
     layout: MeshedLayout
     core: MeshedCore
     flow: BranchFlow
@@ -193,8 +195,9 @@ class MeshedFactors:
 
 
 @on_host
+@checks_ranges("prepare_meshed")
 def prepare_meshed(
-    case: Case, *, load_factor: float = 1.0, schedules: bool = False, dtype: Any = None
+    case: Case, *, load_factor: Finite = 1.0, schedules: bool = False, dtype: Any = None
 ) -> MeshedFactors:
     """Factor a network for `solve_meshed`.
 
@@ -227,10 +230,9 @@ def prepare_meshed(
         network, blocks, flow = derived(layout, branch, shunt, v_base)
         core = _core(network, blocks, dtype)
         if case.n_bus <= DENSE:
-            core = dataclasses.replace(
-                core, whole=jnp.asarray(dense_inverse(case, v, np.asarray(layout.outward)), FLOAT)
-            )
-        mix = chord_rate(case, s, v) > MIX_ABOVE
+            whole = jnp.asarray(dense_inverse(case, v, np.asarray(layout.outward)), FLOAT)
+            core = dataclasses.replace(core, whole=whole)
+        mix, tolerances = chord_rate(case, s, v) > MIX_ABOVE, (VOLTAGE_TOL[dtype.name], SWEEP_TOL[dtype.name])
         factors = MeshedFactors(
             layout=layout,
             core=core,
@@ -241,9 +243,7 @@ def prepare_meshed(
             held=jnp.asarray(held_buses(case)),
             branch=branch,
             mix=mix,
-            counts=count_steps(
-                case, s, v, VOLTAGE_TOL[dtype.name], SWEEP_TOL[dtype.name], mixed=mix, schedules=schedules
-            ),
+            counts=count_steps(case, s, v, *tolerances, mixed=mix, schedules=schedules),
         )
         return _outer_floats(factors, dtype)
 
@@ -267,6 +267,7 @@ def branch_data(case: Case) -> BranchData:
     )
 
 
+@checks_ranges("with_branches", options=BranchData)
 def with_branches(factors: MeshedFactors, **changes: Array) -> MeshedFactors:
     """Factors of the same buses with other branch parameters, made on the device; vmap it for a grid per lane.
 

@@ -12,6 +12,7 @@ import numpy as np
 from jax import Array
 
 from powerzoo_jax.base.errors import SolverError
+from powerzoo_jax.base.ranges import Count, Finite, as_numbers, checks_ranges
 from powerzoo_jax.powerflow.admittances import BranchData
 from powerzoo_jax.powerflow.meshed.base_case import StepCounts
 from powerzoo_jax.powerflow.meshed.blocks import BlockPlan, Blocks
@@ -72,9 +73,10 @@ def stack_meshed(factors: Sequence[MeshedFactors]) -> MeshedFactors:
     return stacked
 
 
-def pad_injections(values: Sequence[Any], n_bus: int, fill: float = 0.0) -> Array:
+@checks_ranges("pad_injections")
+def pad_injections(values: Sequence[Any], n_bus: Count, fill: Finite = 0.0) -> Array:
     """Injections of several networks, each (N_k,) [pu], as (K, n_bus) for `stack_meshed`; set-points take fill = 1."""
-    rows = [np.asarray(v) for v in values]
+    rows = [as_numbers(f"pad_injections values[{k}]", v) for k, v in enumerate(values)]
     with jax.enable_x64(True):
         return jnp.asarray(np.stack([_widen(row, n_bus, fill=fill) for row in rows]))
 

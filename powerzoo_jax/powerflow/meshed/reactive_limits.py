@@ -15,7 +15,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import Annotated, Any, ClassVar, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -28,6 +28,7 @@ from powerzoo_jax.base import elimination
 from powerzoo_jax.base.errors import SolverError
 from powerzoo_jax.base.host import on_host
 from powerzoo_jax.base.numerics import anywhere, matmul
+from powerzoo_jax.base.ranges import FINITE, NOT_NEGATIVE, Count, axes, checks_ranges, unchecked
 from powerzoo_jax.base.solver_mode import ADAPTIVE, AUTO, FIXED, by_mode, check_mode
 from powerzoo_jax.cases import Case
 from powerzoo_jax.powerflow.implicit import sweep
@@ -64,6 +65,8 @@ class ReactiveLimits:
     at: Array
     start: Array
     share: Array
+
+    AXES: ClassVar = {"m": "bus"}
 
 
 class ReactiveResult(NamedTuple):
@@ -146,7 +149,8 @@ def _reactive_slope(case: Case, v: np.ndarray, bus: np.ndarray) -> np.ndarray:
     return np.asarray(full[mine][:, mine].toarray() - full[mine][:, rest] @ far)
 
 
-def split_reactive(limits: ReactiveLimits, q_pv: Array) -> Array:
+@checks_ranges("split_reactive")
+def split_reactive(limits: ReactiveLimits, q_pv: Annotated[Array, FINITE, axes("m")]) -> Array:
     """Reactive power (g,) [pu] of every unit of `limits.unit`, from that of its bus (m,); adds up to it."""
     total = jnp.zeros_like(q_pv).at[limits.at].add(limits.start)
     return limits.start + limits.share * (q_pv - total)[limits.at]
@@ -174,14 +178,15 @@ class ReactiveLimitIteration(NamedTuple):
     flow: MeshedResult
 
 
+@checks_ranges("solve_within_reactive_limits")
 def solve_within_reactive_limits(
     factors: MeshedFactors,
     limits: ReactiveLimits,
-    p_pu: Array,
-    q_pu: Array,
-    v_set_pu: Array | None = None,
+    p_pu: Annotated[Array, FINITE, axes("N", told=True)],
+    q_pu: Annotated[Array, FINITE, axes("N", told=True)],
+    v_set_pu: Annotated[Array, NOT_NEGATIVE, axes("N", told=True)] | None = None,
     *,
-    rounds: int = ROUNDS,
+    rounds: Count = ROUNDS,
     solver: str = AUTO,
 ) -> ReactiveResult:
     """Solve the power flow of one scenario with PV buses kept within their reactive limits; vmap it for many.
@@ -195,7 +200,7 @@ def solve_within_reactive_limits(
     solver:    "auto", "adaptive" or "fixed" as for `solve_meshed`; fixed takes 8 rounds
 
     A bus at a limit comes back when its voltage passes the set-point on the far side. The slack has no limit.
-    Returns a ReactiveResult; nothing raises and nothing is NaN. A lane that does not settle is OUT_OF_STEPS: its flow
+    Returns a ReactiveResult; compiled, nothing raises or is NaN. A lane that does not settle is OUT_OF_STEPS: its flow
     is a solution for other set-points, with reactive power outside the limits of some buses.
     Differentiable forward and reverse in everything but `rounds`, with the buses at their limits kept there: a
     derivative is that of the side on which the state lies.
@@ -216,7 +221,9 @@ class ReactiveLimitInputs(NamedTuple):
 
     def flow(self, v: Array, solver: str) -> MeshedResult:
         """The power flow with the PV buses at magnitudes v (m,)."""
-        return solve_meshed(self.factors, self.p, self.q, self.v_set.at[self.limits.bus].set(v), solver=solver)
+        return unchecked(solve_meshed)(
+            self.factors, self.p, self.q, self.v_set.at[self.limits.bus].set(v), solver=solver
+        )
 
     def reactive(self, flow: MeshedResult) -> Array:
         """Reactive power (m,) of the units of the PV buses."""

@@ -2,19 +2,23 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Annotated, Literal
 
 import jax.numpy as jnp
 import numpy as np
 from jax import Array
 
 from powerzoo_jax.base.errors import CaseError, listing
+from powerzoo_jax.base.ranges import axes, checks_ranges
 from powerzoo_jax.cases import Case
 from powerzoo_jax.cases.topology import reachable_from_slack
 from powerzoo_jax.powerflow.meshed.factors import MeshedFactors
 
 
-def slack_share(case: Case, weight: np.ndarray | Literal["capacity", "headroom"] = "capacity") -> np.ndarray:
+@checks_ranges("slack_share")
+def slack_share(
+    case: Case, weight: Annotated[np.ndarray, axes("...")] | Literal["capacity", "headroom"] = "capacity"
+) -> np.ndarray:
     """Share of every bus in the active power that the schedule lacks, (N,) [-], for `solve_meshed` and `prepare_dc`.
 
     weight:  (G,) participation factors of the units; "capacity" takes their p_max, "headroom" what is left to it from

@@ -13,13 +13,14 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import Annotated, Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 from flax import struct
 from jax import Array, lax
 
+from powerzoo_jax.base.ranges import FINITE, NOT_NEGATIVE, Count, Positive, axes, checks_ranges
 from powerzoo_jax.base.solver_mode import AUTO, FIXED, by_mode, check_mode
 from powerzoo_jax.powerflow.batching import batched_shell, in_groups, in_tiles, lane_by_lane
 from powerzoo_jax.powerflow.chord import iterate
@@ -34,7 +35,7 @@ from powerzoo_jax.powerflow.meshed.factors import MeshedFactors
 from powerzoo_jax.powerflow.meshed.fixed import FixedLanes, solve_fixed, solve_rest
 from powerzoo_jax.powerflow.meshed.newton import newton
 from powerzoo_jax.powerflow.meshed.slack import base_magnitude, normal_share, slack_mask
-from powerzoo_jax.powerflow.result import PowerFlowResult, Status, injections
+from powerzoo_jax.powerflow.result import PowerFlowResult, Status
 
 
 class _Deviation(NamedTuple):
@@ -125,17 +126,18 @@ class MeshedResult(PowerFlowResult):
     q_shunt: Array
 
 
+@checks_ranges("solve_meshed")
 def solve_meshed(
     factors: MeshedFactors,
-    p_pu: Array,
-    q_pu: Array,
-    v_set_pu: Array | None = None,
+    p_pu: Annotated[Array, FINITE, axes("N", told=True)],
+    q_pu: Annotated[Array, FINITE, axes("N", told=True)],
+    v_set_pu: Annotated[Array, NOT_NEGATIVE, axes("N", told=True)] | None = None,
     *,
-    slack_share: Array | None = None,
-    tol: float | None = None,
-    max_steps: int = MAX_STEPS,
+    slack_share: Annotated[Array, NOT_NEGATIVE, axes("N", told=True)] | None = None,
+    tol: Positive | None = None,
+    max_steps: Count = MAX_STEPS,
     solver: str = AUTO,
-    fixed_steps: int | None = None,
+    fixed_steps: Count | None = None,
 ) -> MeshedResult:
     """Solve the power flow of one scenario; vmap it for many (the core is batched).
 
@@ -155,11 +157,11 @@ def solve_meshed(
     fixed_steps: "fixed" with so many chord iterations
 
     Returns a MeshedResult; nothing in the program raises and nothing is NaN: `status` and `residual` tell.
-    Raises ValueError or TypeError for arrays of another length or type, ValueError for a solver that there is not.
+    Raises SettingsError for arrays of another length or type, for numbers at hand that are not finite, and ValueError
+    for a solver that there is not.
     Differentiable forward and reverse in injections, set-points, shares and branch parameters (implicit function
     theorem).
     """
-    p_pu, q_pu = injections(factors.n_bus, p_pu, q_pu)
     limit = TOL[p_pu.dtype.name] if tol is None else float(tol)
     counts = factors.counts if fixed_steps is None else factors.counts._replace(chord=fixed_steps)
     mode = check_mode(solver) if fixed_steps is None else FIXED

@@ -12,7 +12,7 @@ A load with a voltage exponent a has P0 (|v| / rated)^a instead of P0 where the 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, ClassVar
 
 import jax
 import jax.numpy as jnp
@@ -23,6 +23,7 @@ from jax import Array
 from powerzoo_jax.base.errors import BaseLoadError, SolverError
 from powerzoo_jax.base.host import on_host
 from powerzoo_jax.base.numerics import resolve_dtype
+from powerzoo_jax.base.ranges import Finite, checks_ranges
 from powerzoo_jax.cases.threephase.case import GROUND, ExponentTable, PhaseLoadTable, ThreePhaseCase
 from powerzoo_jax.powerflow.rows import (
     ChordCore,
@@ -192,6 +193,8 @@ class ThreePhaseFactors:
     row_regulator: Array
     moved: Array
 
+    AXES: ClassVar = {"N": "n_node", "P": "n_input", "R": "taps"}
+
     @property
     def n_node(self) -> int:
         return self.w_node.shape[-1] // 2
@@ -203,12 +206,13 @@ class ThreePhaseFactors:
 
 
 @on_host
+@checks_ranges("prepare_threephase")
 def prepare_threephase(
     case: ThreePhaseCase,
     *,
     ders: Sequence[str | tuple[str, str]] = (),
     movable_taps: bool = True,
-    load_factor: float = 1.0,
+    load_factor: Finite = 1.0,
     dtype: Any = None,
 ) -> ThreePhaseFactors:
     """Factor an unbalanced feeder for `solve_threephase`.

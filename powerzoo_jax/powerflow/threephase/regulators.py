@@ -9,7 +9,7 @@ ch. 7).
 from __future__ import annotations
 
 import dataclasses
-from typing import Any, NamedTuple
+from typing import Annotated, Any, ClassVar, NamedTuple
 
 import jax.numpy as jnp
 import numpy as np
@@ -19,6 +19,7 @@ from jax import Array, lax
 from powerzoo_jax.base.errors import SolverError
 from powerzoo_jax.base.host import on_host
 from powerzoo_jax.base.numerics import resolve_dtype
+from powerzoo_jax.base.ranges import FINITE, MOST, WHOLE, Count, Range, axes, checks_ranges, unchecked
 from powerzoo_jax.base.solver_mode import AUTO
 from powerzoo_jax.cases.threephase.case import GROUND, ThreePhaseCase
 from powerzoo_jax.powerflow.result import Status
@@ -61,6 +62,8 @@ class RegulatorControl:
     node: Array
     end: Array
     turns: Array
+
+    AXES: ClassVar = {"R": "tap"}
 
 
 class RegulatedResult(NamedTuple):
@@ -110,14 +113,15 @@ def prepare_regulators(case: ThreePhaseCase, *, dtype: Any = None) -> RegulatorC
     )
 
 
+@checks_ranges("solve_regulated")
 def solve_regulated(
     factors: ThreePhaseFactors,
     control: RegulatorControl,
-    p_pu: Array,
-    q_pu: Array,
-    tap: Array | None = None,
+    p_pu: Annotated[Array, FINITE, axes("P", told=True)],
+    q_pu: Annotated[Array, FINITE, axes("P", told=True)],
+    tap: Annotated[Array, Range(-MOST, MOST), axes("R", kind=WHOLE)] | None = None,
     *,
-    rounds: int = ROUNDS,
+    rounds: Count = ROUNDS,
     solver: str = AUTO,
 ) -> RegulatedResult:
     """Solve the power flow of one scenario with automatic regulators; vmap it for many.
@@ -140,7 +144,7 @@ def solve_regulated(
         return 1 + control.step * tap.astype(control.step.dtype)
 
     def settle(carry: RegulatorIteration) -> RegulatorIteration:
-        flow = solve_threephase(*fixed, ratio(carry.tap), solver=solver)
+        flow = unchecked(solve_threephase)(*fixed, ratio(carry.tap), solver=solver)
         u = _measured(control, flow, carry.tap)
         tap = jnp.clip(carry.tap + _change(control, u), -control.tap_max, control.tap_max)
         moves = jnp.any(tap != carry.tap) & (flow.status == Status.CONVERGED)
@@ -150,7 +154,7 @@ def solve_regulated(
 
     start = RegulatorIteration(jnp.int32(0), jnp.int32(0), begin, jnp.bool_(True))
     end = lax.while_loop(lambda c: (c.rounds < rounds) & c.moves, settle, start)
-    flow = solve_threephase(factors, p_pu, q_pu, ratio(end.tap), solver=solver)
+    flow = unchecked(solve_threephase)(factors, p_pu, q_pu, ratio(end.tap), solver=solver)
     hunting = end.moves & (flow.status == Status.CONVERGED)
     status = jnp.where(hunting, jnp.int32(Status.OUT_OF_STEPS), flow.status)
     flow = dataclasses.replace(flow, status=status, iterations=end.iterations + flow.iterations)

@@ -7,11 +7,15 @@ current (1 / t - 1 / t0) times the secondary voltage and current: two more rows 
 
 from __future__ import annotations
 
+from typing import Annotated
+
 import jax.numpy as jnp
 import numpy as np
 from flax import struct
 from jax import Array
 
+from powerzoo_jax.base.numerics import safe_divide
+from powerzoo_jax.base.ranges import FINITE, POSITIVE, WHOLE, Count, Positive, axes, checks_ranges
 from powerzoo_jax.base.solver_mode import AUTO, check_mode
 from powerzoo_jax.powerflow.chord import MAX_STEPS, chord_state
 from powerzoo_jax.powerflow.result import Status
@@ -61,14 +65,15 @@ class ThreePhaseResult:
         return self.status == Status.CONVERGED
 
 
+@checks_ranges("solve_threephase")
 def solve_threephase(
     factors: ThreePhaseFactors,
-    p_pu: Array,
-    q_pu: Array,
-    taps: Array | None = None,
+    p_pu: Annotated[Array, FINITE, axes("P", told=True)],
+    q_pu: Annotated[Array, FINITE, axes("P", told=True)],
+    taps: Annotated[Array, POSITIVE, axes("R")] | None = None,
     *,
-    tol: float | None = None,
-    max_steps: int = MAX_STEPS,
+    tol: Positive | None = None,
+    max_steps: Count = MAX_STEPS,
     solver: str = AUTO,
     stragglers: bool = True,
 ) -> ThreePhaseResult:
@@ -82,7 +87,7 @@ def solve_threephase(
     solver, stragglers: as in `solve_feeder_active`; the fixed iterations are those that `prepare_threephase` found, and
                 a lane of the fixed form that no chord solves is OUT_OF_STEPS, as it has no Newton-Raphson
 
-    Returns a ThreePhaseResult; nothing raises and nothing is NaN: `status` and `residual` tell.
+    Returns a ThreePhaseResult; compiled, nothing raises or is NaN: `status` and `residual` tell.
     Differentiable forward and reverse in injections, taps and factors (implicit function theorem).
     """
     limit = TOL[p_pu.dtype.name] if tol is None else float(tol)
@@ -152,8 +157,13 @@ def _expand(
 ROTATION = np.exp(2j * np.pi / 3)
 
 
-def voltage_unbalance(v_re: Array, v_im: Array, buses: Array) -> Array:
-    """Voltage unbalance factor |V2| / |V1| of three-phase buses, (T,) [-].
+@checks_ranges("voltage_unbalance")
+def voltage_unbalance(
+    v_re: Annotated[Array, FINITE, axes("N")],
+    v_im: Annotated[Array, FINITE, axes("N")],
+    buses: Annotated[Array, axes("T", 3, kind=WHOLE, below="N")],
+) -> Array:
+    """Voltage unbalance factor |V2| / |V1| of three-phase buses, (T,) [-]; 0 where V1 is zero.
 
     v_re, v_im: (N,) [pu] node voltages
     buses:      (T, 3) int32 positions of the nodes of phases 1, 2, 3, as in `ThreePhaseCase.three_phase_nodes`
@@ -166,4 +176,4 @@ def voltage_unbalance(v_re: Array, v_im: Array, buses: Array) -> Array:
         im = f[:, 0] + c * (f[:, 1] + f[:, 2]) + s * (e[:, 1] - e[:, 2])
         return jnp.sqrt(re * re + im * im)
 
-    return sequence(-1.0) / sequence(1.0)
+    return safe_divide(sequence(-1.0), sequence(1.0))

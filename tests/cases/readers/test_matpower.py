@@ -175,7 +175,20 @@ def test_expressions_have_the_value_matlab_gives(text, value):
 
 @pytest.mark.parametrize(
     "text",
-    ["__import__('os')", "().__class__", "a.b", "[1, 2]", "1 if 1 else 2", "2^3^2", "'1'", "3j", "sqrt(-1)", ""],
+    [
+        "__import__('os')",
+        "().__class__",
+        "a.b",
+        "[1, 2]",
+        "1 if 1 else 2",
+        "2^3^2",
+        "'1'",
+        "3j",
+        "sqrt(-1)",
+        "",
+        "1_000",
+        "2*1_0",
+    ],
 )
 def test_expressions_outside_the_subset_are_refused(text):
     with pytest.raises(ExpressionError):

@@ -145,6 +145,8 @@ def test_a_clock_of_a_zone_begins_at_its_midnight() -> None:
         ({"load_mw": year()}, {"start": "today"}, "start = 'today'"),
         ({"load_mw": year()}, {"step_minutes": 0.5}, "step_minutes = 0.5 is no whole number"),
         ({"load_mw": np.full(48, np.nan)}, {}, "holds no number at all"),
+        ({"load_mw": year() + 1j}, {}, "load_mw holds complex128. Give real numbers: s.real or s.imag."),
+        ({"load_mw": np.full(48, "5")}, {}, "Give real numbers"),
         ({"load_mw": year(), "load.a_pu": year(5)}, {}, "load.a_pu has shape"),
         ({}, {}, "has 0 row(s)"),
     ],

@@ -196,6 +196,7 @@ def test_what_the_subset_does_not_hold_is_refused_by_name(old: str, new: str, wo
     ("old", "new", "below", "words"),
     [
         # names and numbers
+        ("Length=2000", "Length=2_000", 0, "line.a: length=2_000: '2_000' is not a number."),
         ("Length=2000", "Length=abc", 0, "line.a: length=abc: 'abc' is not a number."),
         ("Length=2000", "Length=inf", 0, "'inf' is not a finite number"),
         ("Length=2000", "Length=1e-200", 0, "1e-200 is beyond the numbers of a network, 1e-50 to 1e+50"),

@@ -13,7 +13,8 @@ from pathlib import Path
 import numpy as np
 
 from powerzoo_jax.base.errors import CaseError, excerpt, unknown
-from powerzoo_jax.base.textfile import MAX_MB, open_regular, require_file, too_large
+from powerzoo_jax.base.ranges import Label, Positive, checks_ranges, fitted
+from powerzoo_jax.base.textfile import MAX_MB, check_limit, open_regular, require_file, too_large
 from powerzoo_jax.cases.readers.opendss.generation import generator_rows, pv_rows, storage_rows
 from powerzoo_jax.cases.readers.opendss.lines import line_rows
 from powerzoo_jax.cases.readers.opendss.loads import MODES, load_rows, load_series
@@ -61,6 +62,8 @@ def read_opendss(
     Raises DataMissing for a missing file and CaseError, naming file, line and element, for what the subset does not
     hold.
     """
+    for moved, position in (taps or {}).items():
+        fitted(f"read_opendss taps[{moved!r}]", position, Label)
     path = Path(path)
     script = parse(path.name, read or _folder(path.parent, outside, max_mb))
     if len(script.circuits) != 1:
@@ -74,11 +77,12 @@ def read_opendss(
     return case
 
 
+@checks_ranges("read_opendss_series")
 def read_opendss_series(
     path: str | os.PathLike[str],
     *,
     mode: str | None = None,
-    hours: float | None = None,
+    hours: Positive | None = None,
     read: Callable[[str], str] | None = None,
     outside: bool = False,
     max_mb: float | None = MAX_MB,
@@ -156,6 +160,7 @@ def _without_loose(script: Script, rows: dict[str, list[Row]]) -> list[Row]:
 
 def _folder(folder: Path, outside: bool, max_mb: float | None) -> Callable[[str], str]:
     """Reader of the files of a folder by their path from it, up to a sum of their sizes."""
+    check_limit(max_mb)
     total = 0.0
 
     def read(name: str) -> str:

@@ -11,6 +11,7 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 from powerzoo_jax.base.errors import listing, unknown
+from powerzoo_jax.base.textfile import decimal as plain_decimal
 
 MAX_NODE = 99  # neutral and other conductors beyond the phases have the numbers from 4 on
 LARGEST = 1e50  # of a number, in whatever unit
@@ -83,7 +84,7 @@ def number(text: str) -> float:
 def decimal(text: str) -> float:
     """A finite number written with digits."""
     try:
-        value = float(text)
+        value = plain_decimal(text)
     except ValueError as err:
         raise ValueError(f"{text!r} is not a number.") from err
     if not math.isfinite(value):
