@@ -208,6 +208,13 @@ def measure(env: Any, spec: Any, packed_params: Packed, packed_state: Packed, ac
     return pack({name: value for name, value in found.items() if name.rpartition(".")[2].startswith(NETWORK_TABLES)})
 
 
+@functools.partial(jax.jit, static_argnums=(0, 1))
+def cost_of_trials(env: Any, channel: int, packed_params: Packed, packed_state: Packed, actions: Array) -> Array:
+    """Cost (N,) [unit of the channel] that each of several actions (N, A, U) would have next, and nothing else."""
+    params, state = opened(packed_params), opened(packed_state)
+    return jax.vmap(lambda action: env.step(state, action, params).cost[channel])(actions)
+
+
 @functools.lru_cache(maxsize=32)
 def _days_of(dataset: Any, column: str, minutes: int) -> tuple[str, ...]:
     return iso_dates(day_matrix(load_dataset(dataset), column, minutes)[0])
@@ -406,6 +413,16 @@ class Host:
         packed = measure(self.sim.env, self.sim.spec, self._params, self._packed(state), action)
         found: dict[str, np.ndarray] = unpack(packed.words, packed.layout)
         return found
+
+    def trial_costs(self, channel: str, actions: np.ndarray) -> np.ndarray:
+        """Cost (N,) in a channel that each of several actions (N, A, U) in [-1, 1] would have in the next step.
+
+        Raises RuntimeError before the first reset.
+        """
+        if self._state is None:
+            raise RuntimeError("no episode has begun. Reset the environment before its actions are tried.")
+        place = self.sim.spec.cost_names.index(channel)
+        return np.asarray(cost_of_trials(self.sim.env, place, self._params, self._packed(self._state), actions))
 
     def drawn(self) -> tuple[Draw, Array]:
         """Draw of the running episode and its key, with a leading axis of 1, as input to a planner with foresight.

@@ -12,6 +12,7 @@ in make_discrete_env("marl_uc").
 
 from __future__ import annotations
 
+import itertools
 from typing import Any
 
 import gymnasium
@@ -25,6 +26,7 @@ from powerzoo_compat.powerzoo_api.tasks.central import COMPETITIVE, MEAN, SUM, C
 
 LEAST_LEVELS = 2
 ROUNDING = 1e-5  # of a device's rating: what it can follow is told in float32
+RESOURCE = "resource"  # cost channel of power that a device was asked for and could not deliver
 OFF_AND_ON = 2  # entries of a unit's commitment in an action and in its mask
 
 
@@ -52,6 +54,7 @@ class DiscreteEnv(gymnasium.ActionWrapper[Any, Any, Any]):
         several = entries > 1
         self.action_space = MultiDiscrete([self._options] * entries) if several else Discrete(self._options)
         self._values = np.linspace(env.action_space.low, env.action_space.high, levels, axis=-1)  # type: ignore[attr-defined]
+        self._trials = None if self._commits or RESOURCE not in host.sim.spec.cost_names else self._tried()
         self._info: dict[str, Any] | None = None
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
@@ -81,22 +84,49 @@ class DiscreteEnv(gymnasium.ActionWrapper[Any, Any, Any]):
     def action_masks(self) -> np.ndarray:
         """Levels that can be followed next, one entry's after another's, bool; no entry has none.
 
-        A level of a battery is masked where its charge does not allow it, one of a unit where its minimum times
-        forbid it; other entries follow every level. Raises RuntimeError before the first reset.
+        A level is masked where its device could not follow it, one of a unit where its minimum times forbid it. Two
+        entries may share a limit, as active and reactive power of an inverter do: a level of the later one is allowed
+        where it can be followed beside every allowed level of the earlier one. The level nearest to idle is never
+        masked. Raises RuntimeError before the first reset.
         """
         if self._info is None:
             raise RuntimeError("action_masks() was called before reset(). Call env.reset(seed=...) first.")
         if self._commits:
             legal = np.asarray(self._host.legal).reshape(-1, OFF_AND_ON)
             return np.concatenate([legal[:, :1], np.repeat(legal[:, 1:], self.levels, axis=1)], axis=1).reshape(-1)
-        allowed = np.ones(self._values.shape, bool)
-        batteries = self._info.get("resources", {})
-        if len(batteries) == len(allowed):  # every entry is a battery's power
-            for row, value, told in zip(allowed, self._values, batteries.values(), strict=True):
-                slack = ROUNDING * np.abs(value).max()
-                row[:] = (value >= told["p_min_feasible_mw"] - slack) & (value <= told["p_max_feasible_mw"] + slack)
-                row[np.argmin(np.abs(value))] = True  # the nearest to idle, or a policy would have nothing to choose
+        if self._trials is None:
+            return np.ones(self._values.size, bool)
+        entries, levels = self._values.shape
+        least = ROUNDING * np.abs(self._values).max(axis=1)  # [MW] of each entry
+        missed = self._host.trial_costs(RESOURCE, self._trials)
+        single, pairs = missed[: entries * levels].reshape(entries, levels), missed[entries * levels :]
+        allowed = single <= least[:, None]
+        idle = np.abs(self._values).argmin(axis=1)
+        for (early, late), both in zip(self._pairs, pairs.reshape(-1, levels, levels), strict=True):
+            # nothing to choose would leave a policy's softmax dividing by zero
+            allowed[early, idle[early]] = True
+            allowed[late] &= (both[allowed[early]] <= least[early] + least[late]).all(axis=0)
+        allowed[np.arange(entries), idle] = True
         return allowed.reshape(-1)
+
+    def _tried(self) -> np.ndarray:
+        """Actions (N, A, U) in [-1, 1] that masks are made of: each level of each entry alone, then pairs of levels.
+
+        Pairs are those of two entries of one agent; all other entries leave their devices alone.
+        """
+        agents = [agent for agent, box in enumerate(self._host.boxes) for _ in range(box.shape[0])]
+        first = [agents.index(agent) for agent in agents]
+        self._pairs = [(e, f) for e, f in itertools.combinations(range(len(agents)), 2) if agents[e] == agents[f]]
+        dims = self._host.sim.env.dims
+        scaled = np.linspace(-1, 1, self.levels, dtype=np.float32)
+        tried = []
+        for entries in (*((e,) for e in range(len(agents))), *self._pairs):
+            for chosen in itertools.product(scaled, repeat=len(entries)):
+                action = np.full((dims.agent, dims.act), np.nan, np.float32)
+                for entry, value in zip(entries, chosen, strict=True):
+                    action[agents[entry], entry - first[entry]] = value
+                tried.append(action)
+        return np.stack(tried)
 
 
 def make_discrete_env(
