@@ -201,6 +201,7 @@ DC_MICROGRID_SAFE = replace(
     cost_names=(*DC_MICROGRID.cost_names, "dropped_gpu_h"),
     cost_budget=(*DC_MICROGRID.cost_budget, 60.0),
     term_weights=(0.01, 0.01, 0.01, 0.0, 0.01, 0.01, 0.0008, 0.01, 0.0008),
+    overrides=tuple(sorted((dict(DC_MICROGRID.overrides) | {"price_misses": False}).items())),
 )
 
 MICROGRID = "powerzoo_jax.tasks.microgrid.build:build_microgrid"

@@ -238,7 +238,7 @@ def test_a_task_refuses_two_names_for_its_load():
 
 def test_a_named_data_source_brings_its_default_signal():
     settings = resolve_settings(get_spec("battery_arbitrage"), {"data_source": "fr_2017_2019"})
-    assert (settings.load_set, settings.load_column) == (load_dataset("fr_2017_2019"), "load.actual_mw")
+    assert (settings.load_set, settings.load_column) == ("fr_2017_2019", "load.actual_mw")
 
 
 def test_the_first_snippet_of_the_page_prints_the_reference(capsys):
