@@ -5,8 +5,8 @@ At an optimum the Lagrangian is stationary over every angle that moves,
     sum_i lam_i dP_i/dtheta_j  =  - sum_i lam^q_i dQ_i/dtheta_j  -  sum_l mu_l d|S_l|/dtheta_j  -  angle limits,
 
 which is linear in the prices lam. With the price at the reference bus given, each part of the right-hand side has its
-part of the prices: nothing but the balance itself gives energy and losses, lam_i = lam_ref (1 - what one more MW at i
-adds to the losses), limits of branches give congestion, and the rest is paid for reactive power and voltage.
+part of the multipliers: nothing but the balance itself gives energy and losses, lam_i = lam_ref (1 - what one more MW
+at i adds to the losses), limits of branches give congestion, and the rest is paid for reactive power and voltage.
 """
 
 from __future__ import annotations
@@ -32,12 +32,14 @@ class PriceParts:
     loss:       (N,)  [USD/MWh]  what the losses of one more MW cost
     congestion: (N,)  [USD/MWh]  from limits of apparent power and of angle differences
     voltage:    (N,)  [USD/MWh]  from the reactive balances, and through them from limits of voltage and reactive output
+    scarcity:   (N,)  [USD/MWh]  what the limit of shedding, which moves with the load, takes off it where load is shed
     """
 
     energy: Array
     loss: Array
     congestion: Array
     voltage: Array
+    scarcity: Array
 
 
 def split_prices(factors: AcOpfFactors, result: AcOpfResult) -> PriceParts:
@@ -50,7 +52,8 @@ def split_prices(factors: AcOpfFactors, result: AcOpfResult) -> PriceParts:
     order = layout.plan.bus_at
     with jax.enable_x64(True):
         wide = jax.tree.map(lambda x: x.astype(jnp.float64), result)
-        price, reactive = wide.lmp[order], wide.lmp_reactive[order]
+        # multipliers of the balances alone: the Lagrangian is stationary with these
+        price, reactive = (wide.lmp - wide.lmp_scarcity)[order], (wide.lmp_reactive - wide.lmp_reactive_scarcity)[order]
         none = jnp.zeros((0, 1), jnp.float64)
         x = Unknowns(wide.angle_rad[order][:, None], jnp.log(wide.v_pu[order])[:, None], none, none, none)
         unlimited = jnp.full((layout.f.shape[0], 1), jnp.inf, jnp.float64)
@@ -69,7 +72,7 @@ def split_prices(factors: AcOpfFactors, result: AcOpfResult) -> PriceParts:
         energy = with_losses / delivered
         parts = (energy, with_losses - energy, congestion, voltage)
         energy, loss, congestion, voltage = (part[layout.plan.place].astype(dtype) for part in parts)
-    return PriceParts(energy=energy, loss=loss, congestion=congestion, voltage=voltage)
+    return PriceParts(energy=energy, loss=loss, congestion=congestion, voltage=voltage, scarcity=result.lmp_scarcity)
 
 
 def _angle_matrix(layout: AcLayout, flow: Flow) -> Array:

@@ -346,8 +346,10 @@ class AcOpfResult:
     angle_rad:         (N,)    [rad]
     p_from_mw, q_from_mvar, p_to_mw, q_to_mvar: (L,)  power entering each end of a branch
     shed_mw, shed_mvar: (N,)   unserved load
-    lmp:               (N,)    [USD/MWh]    d(objective) / d(active load)
+    lmp:               (N,)    [USD/MWh]    d(objective) / d(active load), of more load at a bus without load
     lmp_reactive:      (N,)    [USD/Mvarh]  d(objective) / d(reactive load)
+    lmp_scarcity, lmp_reactive_scarcity: (N,)  parts of both from load that is shed: what may be shed moves with the
+                       load, and its reactive part follows it. The rest are the multipliers of the balances
     line_price_from, line_price_to: (L,) [USD/MVAh]  value of one more MVA of rating, by end, >= 0
     angle_price:       (L,)    [USD/rad h]  of theta_from - theta_to: > 0 at its upper limit, < 0 at its lower one
     p_loss_mw:         ()      [MW]         of all branches
@@ -374,6 +376,8 @@ class AcOpfResult:
     shed_mvar: Array
     lmp: Array
     lmp_reactive: Array
+    lmp_scarcity: Array
+    lmp_reactive_scarcity: Array
     line_price_from: Array
     line_price_to: Array
     angle_price: Array
@@ -433,7 +437,7 @@ def ac_opf(
     fine, p_load, q_load, options = _cleaned(p_load_mw, q_load_mvar, options)
     plan = _plan(factors, p_load, q_load, *options)
     report = solve_lane(factors, plan.given, shedding, max_steps)
-    return _result(factors, plan, report, fine)
+    return _result(factors, plan, report, fine, shedding)
 
 
 def _cleaned(p_load: Array, q_load: Array, options: Any) -> tuple[Array, Array, Array, Any]:
@@ -512,9 +516,27 @@ def _reactive_blocks(factors: AcOpfFactors) -> tuple[Array, Array, Array | None,
     return low, high, None, None
 
 
-def _result(factors: AcOpfFactors, plan: _AcOpfPlan, report: AcOpfLane, fine: Array) -> AcOpfResult:
+def _scarcity(given: AcOpfInputs, report: AcOpfLane, shedding: bool) -> tuple[Array, Array]:
+    """Parts of the prices from shed load, active and reactive (N,), in the scale of the multipliers.
+
+    Shedding s <= P takes r = Q / P of reactive power with it. With the multiplier of that limit,
+    z = [lam + r lam_q - voll]+, the Lagrangian moves with the load by
+    dC/dP = lam - z + lam_q r s / P  and  dC/dQ = lam_q (1 - s / P).
+    """
+    none = jnp.zeros_like(given.p_load)
+    if not shedding:
+        return none, none
+    loaded = given.p_load > 0
+    load = jnp.where(loaded, given.p_load, 1)
+    ratio, share = (jnp.where(loaded, x / load, 0) for x in (given.q_load, report.shed))
+    held = jnp.maximum(report.lam_p + ratio * report.lam_q - given.shed_price, 0)
+    return share * ratio * report.lam_q - jnp.where(given.p_load >= 0, held, 0), -share * report.lam_q
+
+
+def _result(factors: AcOpfFactors, plan: _AcOpfPlan, report: AcOpfLane, fine: Array, shedding: bool) -> AcOpfResult:
     base, offers = factors.base_mva, plan.offers
     price = plan.scale / base
+    scarcity, reactive_scarcity = _scarcity(plan.given, report, shedding)
     blocks = (report.p * base).reshape(offers.price.shape)
     status = jnp.round(report.status).astype(jnp.int32)
     running_cost = jnp.sum(plan.units.on * offers.base_cost)
@@ -529,8 +551,10 @@ def _result(factors: AcOpfFactors, plan: _AcOpfPlan, report: AcOpfLane, fine: Ar
         v_pu=report.v,
         angle_rad=report.theta,
         shed_mvar=report.shed_q * base,
-        lmp=report.lam_p * price,
-        lmp_reactive=report.lam_q * price,
+        lmp=(report.lam_p + scarcity) * price,
+        lmp_reactive=(report.lam_q + reactive_scarcity) * price,
+        lmp_scarcity=scarcity * price,
+        lmp_reactive_scarcity=reactive_scarcity * price,
         line_price_from=report.mu_from * price,
         line_price_to=report.mu_to * price,
         angle_price=report.mu_angle * plan.scale,

@@ -13,6 +13,7 @@ import pytest
 
 from powerzoo_jax.base.errors import CaseError
 from powerzoo_jax.cases.library import load_case
+from powerzoo_jax.cases.readers.matpower import read_matpower
 from powerzoo_jax.opf import AcOpfFactors, AcOpfResult, OpfStatus, ac_opf, prepare_ac_opf, split_prices
 from tests.references.opf_ac import admittances
 from tests.tolerances import tolerance
@@ -133,12 +134,62 @@ def test_gradients_of_a_float32_program_are_the_prices() -> None:
         np.testing.assert_allclose(slope, price, atol=1e-4 * float(jnp.abs(prices[0]).max()))
 
 
+VOLL = 10_000.0
+SHORT = """function mpc = short
+mpc.version = '2';
+mpc.baseMVA = 100;
+mpc.bus = [
+  1 3 0  0  0 0 1 1 0 110 1 1.1 0.9;
+  2 1 60 20 0 0 1 1 0 110 1 1.1 0.9;
+  3 1 30 10 0 0 1 1 0 110 1 1.1 0.9;
+];
+mpc.gen = [1 0 0 80 -80 1 100 1 {capacity} 0];
+mpc.branch = [
+  1 2 0.01 0.06 0.02 {rate} 0 0 0 0 1 -360 360;
+  2 3 0.02 0.08 0.02 0      0 0 0 0 1 -360 360;
+];
+mpc.gencost = [2 0 0 3 0.02 20 0];
+"""
+
+
+@pytest.mark.parametrize(("capacity", "rate"), [(200, 0), (50, 0), (200, 40)])
+def test_prices_are_derivatives_of_the_cost_where_load_is_shed(tmp_path, capacity, rate) -> None:
+    """What may be shed moves with the load: multipliers alone were 9,993 where a MW costs 9,999.9."""
+    path = tmp_path / "short.m"
+    path.write_text(SHORT.format(capacity=capacity, rate=rate))
+    case, step_mw = read_matpower(path), 1e-3
+    moved = np.concatenate([np.zeros((1, 6)), step_mw * np.eye(6), -step_mw * np.eye(6)])
+    with jax.enable_x64(True):
+        network = prepare_ac_opf(case, dtype=jnp.float64)
+        p, q = jnp.asarray(case.p_load_mw + moved[:, :3]), jnp.asarray(case.q_load_mvar + moved[:, 3:])
+        found = jax.jit(jax.vmap(lambda p, q: ac_opf(network, p, q, voll=VOLL)))(p, q)
+    assert found.optimal.all() and (found.shed_mw[0].max() > 1) == (capacity < 90 or rate > 0)
+    cost, prices = np.asarray(found.objective), np.concatenate([found.lmp[0], found.lmp_reactive[0]])
+    sides = np.stack([(cost[1:7] - cost[0]) / step_mw, (cost[0] - cost[7:]) / step_mw])
+    # nothing else bends within a watt, so that both sides agree to the curvature of the cost
+    np.testing.assert_allclose(prices, sides.mean(axis=0), atol=2e-4 * VOLL)
+    assert found.lmp[0].max() <= VOLL * (1 + 1e-6)
+
+
+def test_load_that_is_shed_whole_costs_what_it_is_worth(tmp_path) -> None:
+    """No unit can run: one more MW is shed at the value of lost load, whatever the multiplier of the balance."""
+    path = tmp_path / "dark.m"
+    path.write_text(SHORT.format(capacity=0, rate=0))
+    case = read_matpower(path)
+    with jax.enable_x64(True):
+        network = prepare_ac_opf(case, dtype=jnp.float64)
+        found = jax.jit(lambda p, q: ac_opf(network, p, q, voll=VOLL))(case.p_load_mw, case.q_load_mvar)
+    np.testing.assert_allclose(found.shed_mw, case.p_load_mw, rtol=1e-4)
+    np.testing.assert_allclose(found.lmp, VOLL, rtol=1e-6)
+    np.testing.assert_allclose(found.lmp_reactive, 0, atol=1e-2)
+
+
 def test_prices_split_into_energy_losses_congestion_and_voltage() -> None:
     """Delivered shares by their definition in NumPy: no move of an angle changes what they weigh injections to."""
     found = solve([P, P], [Q, Q], [RATE, 0 * RATE])
     with jax.enable_x64(True):
         parts = jax.tree.map(np.asarray, jax.jit(jax.vmap(split_prices, (None, 0)))(factors("float64"), found))
-    total = parts.energy + parts.loss + parts.congestion + parts.voltage
+    total = parts.energy + parts.loss + parts.congestion + parts.voltage + parts.scarcity
     np.testing.assert_allclose(total, found.lmp, rtol=1e-6)
     slack = CASE.slack_bus[0]
     np.testing.assert_allclose(parts.energy[:2], found.lmp[:2, [slack]] * np.ones(CASE.n_bus), rtol=1e-9)
