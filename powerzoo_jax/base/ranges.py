@@ -439,21 +439,23 @@ class _Given:
             limits = SHARE
         if isinstance(value, Tracer):
             return self.later(label, value, how, limits)
-        dtype = self.stored_as(array, how.kind, isinstance(value, Array | np.ndarray | np.generic))
+        dtype = self.stored_as(value, array, how.kind)
         if limits is not None and not how.lanes:
             _refuse_outside(label, array, dtype, limits, how.kind)
         if not on_device or (plain_number and not isinstance(value, Array | np.ndarray | list | tuple)):
             return value
         return value if isinstance(value, Array) and value.dtype == dtype else jnp.asarray(array, dtype)
 
-    def stored_as(self, array: np.ndarray, kind: str, typed: bool) -> np.dtype:
+    def stored_as(self, value: Any, array: np.ndarray, kind: str) -> np.dtype:
         """Type of the array on the device: its own as far as that is one, that of the call for numbers without one."""
         if kind == BOOL:
             return np.dtype(bool)
         if kind == WHOLE:
             return np.dtype(array.dtype if array.dtype.kind in "iu" else "int32")
-        own = kind == FLAG or (typed and jnp.issubdtype(array.dtype, jnp.floating))
-        return np.dtype(jax.dtypes.canonicalize_dtype(array.dtype)) if own else self.dtype
+        typed = isinstance(value, Array | np.ndarray | np.generic) and jnp.issubdtype(array.dtype, jnp.floating)
+        if isinstance(value, Array) and typed:
+            return np.dtype(array.dtype)  # of 64 bits also where x64 is off by now
+        return np.dtype(jax.dtypes.canonicalize_dtype(array.dtype)) if typed or kind == FLAG else self.dtype
 
     def shape(self, label: str, shape: tuple[int, ...], alternatives: tuple[Axes, ...]) -> Axes:
         """The axes that an array has."""

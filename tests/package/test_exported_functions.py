@@ -697,3 +697,10 @@ def test_shapes_and_kinds_are_refused_while_a_program_is_made(name):
 
 def test_the_statuses_of_both_packages_agree():
     assert BAD_INPUT == pf.Status.BAD_INPUT == opf.OpfStatus.BAD_INPUT
+
+
+def test_an_array_of_the_device_keeps_its_digits_where_x64_is_off():
+    with jax.enable_x64(True):
+        wide = jax.tree.map(lambda x: x.astype(jnp.float64), programme())
+        wide = dataclasses.replace(wide, c=wide.c + 1e-12)
+    assert opf.dual_bound(wide, np.array([2.0, 0.0])) == pytest.approx(1 + 1e-12, rel=0, abs=1e-15)
