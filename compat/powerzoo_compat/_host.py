@@ -320,6 +320,9 @@ class Host:
         packed: Packed = jax.tree.unflatten(self._structure, arrays)
         return packed
 
+    def _program(self) -> StepProgram:
+        return step_program(self.sim.env, jax.tree.structure(self._params), self._structure)
+
     @property
     def started(self) -> bool:
         """True once an episode has begun."""
@@ -382,6 +385,7 @@ class Host:
         state, out = open_episode(env, params, key, np.int32(choice.day), choice.soc_low, choice.soc_high)
         (obs, cost, info), row = unpack(out.words, out.layout)
         arrays, self._structure = jax.tree.flatten(state)
+        self._advance = self._advance or self._program()
         self._key, self._state, self._choice, self.seen, self.legal = key, tuple(arrays), choice, obs, info.legal
         # nobody acts before the first step: what a picture shows then is the network at rest
         self._before = self._state, self.kernel_action({})
@@ -394,8 +398,8 @@ class Host:
         refuse_forked()
         self._before = self._state, action
         assert self._state is not None  # as for the tape
-        if self._advance is None:
-            self._advance = step_program(self.sim.env, jax.tree.structure(self._params), self._structure)
+        if self._advance is None:  # of an environment out of a pickle
+            self._advance = self._program()
         self._state, words = self._advance(self._given, self._state, action)
         self.reading = reading = self._advance.read(words)
         self.seen, self.legal = reading.obs, reading.info.legal
