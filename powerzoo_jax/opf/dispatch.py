@@ -75,7 +75,8 @@ def economic_dispatch(
     p_min_mw, p_max_mw:  (G,) [MW] limits, such as those of a `ramp_window` inside the units' own
     commitment:          (G,) bool or 0/1; None runs all units
     penalty_factor:      (G,) [-] 1 / (1 - d(loss) / d(p_g)), see the module; None is lossless
-    voll, surplus_price: () [USD/MWh] load beyond the capacity is shed, must-run output beyond the load is spilled
+    voll, surplus_price: () [USD/MWh] load beyond what is offered below voll is shed, must-run output beyond the load
+                         is spilled
 
     Exact up to rounding; units that ask the same price share what is left in proportion to their blocks.
     Compiled, nothing raises or is NaN. Differentiable in both modes; at a kink derivatives are those of more load.
@@ -87,13 +88,13 @@ def economic_dispatch(
     factor = jnp.ones_like(low) if penalty_factor is None else penalty_factor
     sold, room = _cut(offers, on, low, jnp.maximum(low, high))
     must_run = on * offers.base_mw + jnp.sum(sold, axis=1)
-    blocks = _seen_from_load(offers, sold, room, factor)
+    voll, surplus_price = (jnp.asarray(value, dtype) for value in (voll, surplus_price))
+    blocks = _below(_seen_from_load(offers, sold, room, factor), voll)
     fixed, most = jnp.sum(must_run / factor), jnp.sum(blocks.width)
     need = jnp.clip(load - fixed, 0, most)
     level, taken = _clear(blocks, need)
     sold = sold + taken * factor[:, None]
     shed, spill = jnp.maximum(load - fixed - most, 0), jnp.maximum(fixed - load, 0)
-    voll, surplus_price = (jnp.asarray(value, dtype) for value in (voll, surplus_price))
     level = jnp.where(load - fixed >= most, voll, jnp.where(load < fixed, -surplus_price, level))
     cost = jnp.sum(on * offers.base_cost) + jnp.sum((offers.price + 0.5 * offers.slope * sold) * sold)
     return DispatchResult(
@@ -137,6 +138,14 @@ def _seen_from_load(offers: Offers, sold: Array, room: Array, factor: Array) -> 
     f = factor[:, None]
     first = offers.price + offers.slope * sold
     return _Blocks(room / f, f * first, f * (first + offers.slope * room), f * f * offers.slope)
+
+
+def _below(blocks: _Blocks, voll: Array) -> _Blocks:
+    """The part of the blocks that costs less than shedding."""
+    rises = blocks.rise > 0
+    most = jnp.where(rises, (voll - blocks.start) / jnp.where(rises, blocks.rise, 1), jnp.inf)
+    width = jnp.where(blocks.start < voll, jnp.minimum(blocks.width, most), 0)
+    return blocks._replace(width=width, end=jnp.minimum(blocks.end, voll))
 
 
 def _clear(blocks: _Blocks, need: Array) -> tuple[Array, Array]:

@@ -134,7 +134,7 @@ def solve_qp(qp: Qp, *, max_steps: Count = MAX_STEPS, shared_rows: bool = True, 
         x=x,
         row_price=jnp.where(ray, point.lam / jnp.max(jnp.abs(point.lam) + 1e-30), lam * scale),
         bound_price=reduced,
-        objective=_objective(qp, box, point, lam, scale, x, status == OpfStatus.OPTIMAL),
+        objective=_objective(qp, box, v, lam, scale, x, status == OpfStatus.OPTIMAL),
         gap=loop.measure.gap,
         primal_residual=_row_excess(qp, x),
         dual_residual=loop.measure.dual,
@@ -167,13 +167,14 @@ def _boxed(qp: Qp, scale: Array) -> BoxedQp:
     return BoxedQp(qp.a, jnp.concatenate([qp.q / scale, zero]), jnp.concatenate([qp.c / scale, zero]), lo, hi, free)
 
 
-def _objective(qp: Qp, box: BoxedQp, point: QpPoint, lam: Array, scale: Array, x: Array, optimal: Array) -> Array:
+def _objective(qp: Qp, box: BoxedQp, v: Array, lam: Array, scale: Array, x: Array, optimal: Array) -> Array:
     """Objective at x; its derivative is that of the Lagrangian at the optimum, which needs no derivative of x."""
-    still, x, lam, scale = lax.stop_gradient((box, x, lam, scale))
-    lower = jnp.where(still.free, point.z_l, still.q * value_of(still, point) + still.c - from_rows(still, lam))
-    moves = lower * (box.lo - still.lo) - jnp.where(still.free, point.z_u, 0) * (box.hi - still.hi)
+    still, v, lam, scale, x = lax.stop_gradient((box, v, lam, scale, x))
+    # by the reduced costs, also of a variable without width: its bound may move away from the other
+    reduced = still.q * v + still.c - from_rows(still, lam)
+    moves = jnp.maximum(reduced, 0) * (box.lo - still.lo) + jnp.minimum(reduced, 0) * (box.hi - still.hi)
     # what the rows still lack is worth their prices: at a price of VOLL even float32's last digit of a MW counts
-    short = value_of(still, point)[qp.c.shape[0] :] - matmul(still.a, x)
+    short = v[qp.c.shape[0] :] - matmul(still.a, x)
     lacking = jnp.where(optimal, matmul(lam, short), 0)
     value = jnp.sum((0.5 * qp.q * x + qp.c) * x) + scale * lacking
     return value + scale * (jnp.sum(moves) - matmul(lam, matmul(box.a - still.a, x)))

@@ -5,7 +5,11 @@ price, so that a problem with shedding always has a solution. One balance, and t
 
     minimise cost   subject to   sum p + shed - spill = load,   |PTDF (p + shed - spill - load) + f_0| <= rate
 
-LMP_i = lam + sum_l PTDF_li mu_l: the price of energy at the reference bus, and what congestion adds.
+LMP_i = lam + sum_l PTDF_li mu_l + beta_i: the price of energy at the reference bus, what congestion adds, and what a
+limit of shedding or spilling that moves with the load is worth. More load at a bus may be shed as well, and a smaller
+negative load leaves less to spill: with the multipliers s >= 0 of those limits beta_i = -s_shed of a load, and +s_spill
+of a negative one. Only with it a price is the derivative of the cost; without it load that is shed whole costs any
+number above VOLL.
 """
 
 from __future__ import annotations
@@ -130,13 +134,14 @@ def shed_columns(load_mw: Array, voll: Array) -> DispatchVariables:
     """Unserved load of every bus, up to its load."""
     zero = jnp.zeros_like(load_mw)
     bus = jnp.arange(load_mw.shape[0], dtype=jnp.int32)
-    return DispatchVariables(bus, zero + 1, zero, jnp.maximum(load_mw, 0), jnp.broadcast_to(voll, zero.shape), zero)
+    most = jnp.where(load_mw >= 0, load_mw, 0)  # without load its derivative is that of more load
+    return DispatchVariables(bus, zero + 1, zero, most, jnp.broadcast_to(voll, zero.shape), zero)
 
 
 def spill_columns(factors: DcOpfFactors, load_mw: Array, units: Running, price: Array) -> DispatchVariables:
     """Surplus, up to the must-run output and the negative load of a bus."""
     must_run = sum_at_buses(factors, factors.unit_bus, units.on * units.low)
-    most = (jnp.maximum(must_run, 0) + jnp.maximum(-load_mw, 0))[factors.spill_bus]
+    most = (jnp.maximum(must_run, 0) + jnp.where(load_mw < 0, -load_mw, 0))[factors.spill_bus]
     zero = jnp.zeros_like(most)
     return DispatchVariables(factors.spill_bus, zero - 1, zero, most, jnp.broadcast_to(price, zero.shape), zero)
 
@@ -198,9 +203,10 @@ class DcOpfResult:
     line_flow_mw:     (L,)    [MW]       of all branches, from -> to
     injection_mw:     (N,)    [MW]       net of load, after shedding and spilling
     shed_mw, spill_mw: (N,)   [MW]
-    lmp:              (N,)    [USD/MWh]  d(objective) / d(load) while load can be served elsewhere
-    lmp_energy:       ()      [USD/MWh]  the part of all buses: the price at the reference bus
-    lmp_congestion:   (N,)    [USD/MWh]  the rest
+    lmp:              (N,)    [USD/MWh]  d(objective) / d(load); without load that of more load
+    lmp_energy:       ()      [USD/MWh]  the part of all buses: the multiplier of the balance
+    lmp_congestion:   (N,)    [USD/MWh]  the part of the line limits
+    lmp_scarcity:     (N,)    [USD/MWh]  the part of the limits of shedding, <= 0, and of spilling, >= 0
     line_price:       (L,)    [USD/MWh]  value of one more MW of rating, >= 0
     reserve_price:    ()      [USD/MWh]  cost of one more MW of required reserve
     reserve_short_mw: ()      [MW]
@@ -225,6 +231,7 @@ class DcOpfResult:
     lmp: Array
     lmp_energy: Array
     lmp_congestion: Array
+    lmp_scarcity: Array
     line_price: Array
     reserve_price: Array
     reserve_short_mw: Array
@@ -334,6 +341,7 @@ class _DcOpfPlan(NamedTuple):
     parts: list[DispatchVariables]
     units: Running
     offers: Offers
+    load: Array
     fixed: Array
     rate: Array
 
@@ -356,7 +364,7 @@ def _plan(factors: DcOpfFactors, load_mw: Array, options: _Options) -> _DcOpfPla
         spare = jnp.sum(units.on * units.high - units.must_run) - need
         price = jnp.asarray(options.reserve_price, dtype) * base
         qp = add_reserve(qp, parts[0].bus.size, spare / base, need / base, price)
-    return _DcOpfPlan(qp, parts, units, offers, fixed, rate)
+    return _DcOpfPlan(qp, parts, units, offers, load_mw, fixed, rate)
 
 
 def _result(factors: DcOpfFactors, plan: _DcOpfPlan, options: _Options, found: QpResult) -> DcOpfResult:
@@ -371,6 +379,7 @@ def _result(factors: DcOpfFactors, plan: _DcOpfPlan, options: _Options, found: Q
     flow = matmul(factors.ptdf, injection) + factors.flow_0
     overload = jnp.max(jnp.where(plan.rate > 0, jnp.abs(flow) - plan.rate, 0), initial=0)
     line, energy, congestion = _prices(factors, found.row_price / base)
+    scarcity = _scarcity(factors, plan.load, jnp.split(found.bound_price / base, cuts)) if options.shedding else none
     must_run_cost = jnp.sum(units.on * offers.base_cost)
     reserve = options.reserve_mw is not None
     zero = jnp.zeros((), fixed.dtype)
@@ -383,9 +392,10 @@ def _result(factors: DcOpfFactors, plan: _DcOpfPlan, options: _Options, found: Q
         injection_mw=injection,
         shed_mw=pieces[-3] if options.shedding else none,
         spill_mw=none.at[factors.spill_bus].set(pieces[-2]) if options.shedding else none,
-        lmp=energy + congestion,
+        lmp=energy + congestion + scarcity,
         lmp_energy=energy,
         lmp_congestion=congestion,
+        lmp_scarcity=scarcity,
         line_price=line,
         reserve_price=-found.row_price[-1] / base if reserve else zero,
         reserve_short_mw=x[-1] if reserve else zero,
@@ -406,3 +416,10 @@ def _prices(factors: DcOpfFactors, multipliers: Array) -> tuple[Array, Array, Ar
     limits = multipliers[1 : 1 + factors.rows.shape[0]]
     line = jnp.zeros_like(factors.flow_0).at[factors.rows].set(jnp.abs(limits))
     return line, multipliers[0], matmul(factors.ptdf[factors.rows].T, limits)
+
+
+def _scarcity(factors: DcOpfFactors, load: Array, reduced: list[Array]) -> Array:
+    """Worth of the limits of shedding and spilling that move with the load, (N,), from the reduced costs by part."""
+    shed, spill = (jnp.minimum(part, 0) for part in reduced[-3:-1])
+    spilled = jnp.zeros_like(load).at[factors.spill_bus].set(-spill)
+    return jnp.where(load >= 0, shed, spilled)
