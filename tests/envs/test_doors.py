@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 
 from powerzoo_jax.envs import Sim, vstep
-from powerzoo_jax.envs.core import _taken, as_array
+from powerzoo_jax.envs.core import taken
 from powerzoo_jax.tasks import list_tasks, make
 from tests.rl.toy_battery import toy_sim
 from tests.rl.toy_team import toy_team
@@ -72,7 +72,7 @@ def words(x: Any) -> Any:
 def test_numbers_of_any_type_and_lists_are_the_same_action(toy, name, x64):
     expected = jnp.full((1, 1), 1.0 if name in WHOLE else 0.5, jnp.float32)
     with jax.enable_x64(x64):  # switched on after the task was built
-        alike(_taken(toy, as_array({**TAKEN, **WHOLE}[name]())), expected)
+        alike(taken(toy.env, toy.params, {**TAKEN, **WHOLE}[name]()), expected)
 
 
 @pytest.mark.parametrize("x64", [False, True])
@@ -86,10 +86,10 @@ def test_what_is_no_action_is_refused_at_once(toy, name, x64):
 
 def test_choices_are_whole_numbers():
     sim, expected = toy_team(choice=True), jnp.ones((3, 1), jnp.int32)
-    alike(_taken(sim, as_array([[1], [1], [1]])), expected)
-    alike(_taken(sim, as_array(np.ones((3, 1), np.uint8))), expected)
+    alike(taken(sim.env, sim.params, [[1], [1], [1]]), expected)
+    alike(taken(sim.env, sim.params, np.ones((3, 1), np.uint8)), expected)
     with pytest.raises(TypeError, match="expected whole numbers, the options that are chosen, got float32"):
-        _taken(sim, as_array(np.ones((3, 1), np.float32)))
+        taken(sim.env, sim.params, np.ones((3, 1), np.float32))
 
 
 def test_a_batch_that_is_none_is_refused_at_once(toy):
