@@ -76,8 +76,9 @@ UNITS = {
     "dropped_gpu_h": "GPU h",
 }
 
+LEAST_BUDGET = 1e-3  # a thousandth of a MW, MWh or pu, also of a channel of one's own
 LEAST_BUDGETS = {
-    **dict.fromkeys(UNITS, 1e-3),  # a thousandth of a MW, MWh or pu is below what any task here can tell
+    **dict.fromkeys(UNITS, LEAST_BUDGET),
     **dict.fromkeys(("vuf_violation", "sla", "overtemp", "dropped_gpu_h"), 0.1),
 }
 """What stands for a budget of zero where a cost is divided by its budget, in the unit of its channel."""
@@ -91,7 +92,7 @@ def budget_scales(names: Sequence[str], budgets: Sequence[float] | np.ndarray) -
     A scalar cost of at most 1 keeps every budget above zero, and one of zero to its least. It is stricter than the
     budgets: channels that use half of theirs each already add up to more than 1 where there are three.
     """
-    return np.maximum(np.asarray(budgets, float), [LEAST_BUDGETS.get(name, 1e-3) for name in names])
+    return np.maximum(np.asarray(budgets, float), [LEAST_BUDGETS.get(name, LEAST_BUDGET) for name in names])
 
 
 def voltage_violation(v_pu: Array, v_min: Array, v_max: Array, failed: Array) -> Array:
