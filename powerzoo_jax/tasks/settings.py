@@ -9,12 +9,14 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Annotated, Any, Self
 
 from powerzoo_jax.base import Dims, TaskSpec
 from powerzoo_jax.base.errors import SettingsError, excerpt, listing, unexpected, unknown
 from powerzoo_jax.base.ranges import MOST, Budget, Positive, PositiveShare, Range, Share, check_fields, declared, fitted
 from powerzoo_jax.base.solver_mode import AUTO, MODES
+from powerzoo_jax.data import Series
 from powerzoo_jax.data.clock import steps_per_day
 from powerzoo_jax.devices import StorageParams, storage_params
 
@@ -148,8 +150,8 @@ def agent_names(spec: TaskSpec, own: tuple[str, ...]) -> tuple[str, ...]:
     """
     if len(spec.agents) == len(own):
         return spec.agents
-    kinds = {name.rpartition("_")[0] for name in own}
-    if not spec.agents or not {name.rpartition("_")[0] for name in spec.agents} <= kinds:
+    kinds = {name.partition("_")[0] for name in own}
+    if not spec.agents or not {name.partition("_")[0] for name in spec.agents} <= kinds:
         raise ValueError(f"{spec.id}: {len(spec.agents)} agents are named, there are {len(own)}. Name all of them.")
     return own
 
@@ -172,6 +174,7 @@ def resolve_source(
     given, rest = dict(spec.overrides), dict(overrides)
     listed, named = given.pop("data_source", None), rest.pop("data_source", None)
     if named is not None:
+        named = fitted(f"{spec.id}: data_source", named, str | Path | Series)
         if "load_set" in rest:
             raise ValueError(f"{spec.id}: data_source and load_set name the same thing. Give one of them.")
         rest = _beside(sets(named, {}), rest)

@@ -46,10 +46,11 @@ def constrained(sim: Sim) -> tuple[int, ...]:
 
 def budgets_of(cfg: Priced, sim: Sim) -> Array:
     """Targets of the learner: the share `budget_share` of each finite budget, (c,), the least one for one of zero."""
-    chosen = np.asarray(constrained(sim))
+    chosen, dtype = np.asarray(constrained(sim)), sim.spaces()[0].low.dtype
     given = np.asarray(sim.spec.cost_budget)[chosen]
-    least = budget_scales(sim.spec.cost_names, sim.spec.cost_budget)[chosen]
-    return jnp.asarray(np.where(given > 0, cfg.budget_share * given, least), sim.spaces()[0].low.dtype)
+    least = budget_scales(sim.spec.cost_names, sim.spec.cost_budget)[chosen].astype(dtype)
+    # the share may be traced: settings are tuned side by side
+    return jnp.where(given > 0, cfg.budget_share * given.astype(dtype), least).astype(dtype)
 
 
 def start_multipliers(cfg: Priced, sim: Sim) -> LagrangeMultipliers:

@@ -163,7 +163,7 @@ def build_microgrid(
     split, settings = _under_stress(spec, split, settings)
     minutes, horizon = step_minutes(spec, settings), horizon_steps(spec, settings)
     _check_names(spec)
-    weights = _weights(spec, settings)
+    weights = _weights(spec, settings, overrides.get("price_misses"))
     n_cost, n_term = len(spec.cost_names), len(spec.term_names)
     own = Dims(bus=1, branch=0, unit=1, agent=1, obs=FIELDS.size, act=5, choice=0, cost=n_cost, term=n_term)
     refuse_padding(spec.id, dims, own)
@@ -256,16 +256,19 @@ def _check_names(spec: TaskSpec) -> None:
             raise ValueError(f"{spec.id}: {unknown('cost channel', name, (*COSTS, DROPPED))}")
 
 
-def _weights(spec: TaskSpec, settings: MicrogridSettings) -> tuple[float, ...]:
-    """Weights of the reward terms: the spec's, over those that stand for money and for carbon where these are given."""
+def _weights(spec: TaskSpec, settings: MicrogridSettings, price_misses: bool | None) -> tuple[float, ...]:
+    """Weights of the reward terms: the spec's, over those that stand for money and for carbon where these are given.
+
+    price_misses: the caller's; that of the spec is in its weights
+    """
     money, carbon, scale = (
         1.0 if value is None else value / usual
         for value, usual in zip((settings.w_cost, settings.w_carbon, settings.reward_scale), WEIGHTS, strict=True)
     )
     weights = dict(zip(spec.term_names, spec.term_weights, strict=True))
-    if settings.price_misses is not None and "missed_jobs" in weights:
+    if price_misses is not None and "missed_jobs" in weights:
         paid = weights["missed_jobs"] or weights.get("unserved_energy", 0.0)
-        weights["missed_jobs"] = paid if settings.price_misses else 0.0
+        weights["missed_jobs"] = paid if price_misses else 0.0
     return tuple(scale * (carbon if name in CARBON_TERMS else money) * weight for name, weight in weights.items())
 
 
