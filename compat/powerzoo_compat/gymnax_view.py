@@ -98,7 +98,8 @@ class Transitions:
         takes: tuple[int, ...] = shape if self.agents == "shared" else (dims.agent * dims.act,)
         if self.levels is not None:
             takes = takes[:-1]
-        if action.shape not in (takes, shape):
+        squeezed = takes == (1,) and action.shape == ()  # Rejax plays a single lane like this
+        if action.shape not in (takes, shape) and not squeezed:
             raise ValueError(f"action: expected {takes}, got {action.shape}. Lanes are mapped by jax.vmap(env.step).")
         return taken(self.env, params.task, action.reshape(shape))
 

@@ -166,4 +166,6 @@ def test_actions_of_other_types_are_taken_and_other_shapes_refused():
         )
         assert [x.dtype for x in jax.tree.leaves(last)] == [x.dtype for x in jax.tree.leaves(begin)]
     with pytest.raises(ValueError, match=r"expected \(1,\), got \(2,\)"):
-        env.step(jax.random.key(0), env.reset(jax.random.key(0), params)[1], jnp.zeros(2), params)
+        env.step(jax.random.key(0), begin, jnp.zeros(2), params)
+    one, squeezed = (env.step(jax.random.key(0), begin, u, params) for u in (jnp.full(1, 0.3), jnp.float32(0.3)))
+    np.testing.assert_array_equal(one[0], squeezed[0])
