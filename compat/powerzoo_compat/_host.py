@@ -39,6 +39,8 @@ RESET_OPTIONS = ("day", "day_id", "soc", "randomize_soc")
 RANDOM_SOC = (0.3, 0.7)
 ANY_DAY = -1  # an integer in place of None, so that a chosen day and a drawn one share one program
 WORD = 32  # bits of a seed that one key takes
+# attributes of a Host that resets and steps change
+MOVING = ("_key", "_choice", "_state", "_structure", "_before", "reading", "seen", "legal", "tape")
 OF_A_PROCESS = ("live", "_params", "_given", "_structure", "_advance")  # attributes of a Host that no pickle holds
 MINUTES_PER_HOUR = 60
 NETWORK_TABLES = ("bus_", "branch_")
@@ -282,6 +284,10 @@ class Host:
         other = copy.copy(self)
         other.tape = copy.deepcopy(self.tape)
         return other
+
+    def go_back(self, earlier: Host) -> None:
+        """Take over the moving state of a copy of this host, or of a host of the same task."""
+        vars(self).update({name: vars(earlier)[name] for name in MOVING})
 
     def __getstate__(self) -> dict[str, Any]:
         """Everything but programs and what is packed for them, which belongs to this process."""

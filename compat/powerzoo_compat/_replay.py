@@ -1,12 +1,14 @@
-"""Running episode of a view as a trace and as a page: played again from its start with the actions that it was given.
+"""Running episode of a view: kept aside and restored, and shown as a trace and as a page.
 
-Until it is asked for, an environment keeps nothing but its actions.
+What is shown is played again from its start with the actions that it was given: until then an environment keeps nothing
+but these. Snapshots hold what resets and steps change, for search, curricula and what-if runs.
 """
 
 from __future__ import annotations
 
+import copy
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -23,13 +25,82 @@ if TYPE_CHECKING:
     from powerzoo_jax.envs.trace.types import Trace
 
 
-class ShowsEpisode:
-    """Environment whose running episode can be shown, with bus voltages, branch loadings, prices, actions and costs.
+class Snapshot(NamedTuple):
+    """A view at one moment, for `restore`; nothing that happens later changes it. It copies and pickles.
 
-    Subclasses name the attribute that the task runs on: a Host, or another environment of this kind.
+    forms:   class and lanes of each layer, from the view inwards
+    moving:  its attributes that move; those that only a reset makes are missing before it
+    host:    the task below them
+    """
+
+    forms: tuple[tuple[type, int], ...]
+    moving: tuple[dict[str, Any], ...]
+    host: Host
+
+
+class Restorable:
+    """View whose state can be kept and put back.
+
+    Classes name in `_runs_on` the attribute that the task runs on, a Host or another view of this kind, and in
+    `_moving` those of their own attributes that resets and steps change; a subclass adds to the names of its parents.
     """
 
     _runs_on = "_host"
+    _moving: ClassVar[tuple[str, ...]] = ()
+
+    def snapshot(self) -> Snapshot:
+        """The present state, with the stream of later episodes: what follows `restore` follows it bit for bit.
+
+        Wrappers around this view keep their own counts, which a snapshot does not hold: Gymnasium's TimeLimit and
+        RecordEpisodeStatistics go on counting.
+        """
+        layers, host = self._layers()
+        moving = tuple(
+            {name: getattr(layer, name) for name in _moving_of(layer) if hasattr(layer, name)} for layer in layers
+        )
+        return copy.deepcopy(Snapshot(tuple(map(_form, layers)), moving, host))
+
+    def restore(self, snapshot: Snapshot) -> None:
+        """Go back to a snapshot of this view, or of another one of the same class and task; it can be used again.
+
+        Raises ValueError for one of another class, task or number of lanes, TypeError for what is no snapshot.
+        """
+        if not isinstance(snapshot, Snapshot):
+            raise TypeError(f"restore takes what snapshot() returned, got {type(snapshot).__name__}.")
+        layers, host = self._layers()
+        ours, given = ((each.sim.env, each.sim.spec) for each in (host, snapshot.host))
+        if ours != given or snapshot.forms != tuple(map(_form, layers)):
+            raise ValueError(
+                f"the snapshot of a view of {snapshot.host.summary} does not fit {self!r}. Restore it on a view that "
+                "is built alike, or on a copy of the one it was taken from."
+            )
+        kept = copy.deepcopy(snapshot)
+        for layer, values in zip(layers, kept.moving, strict=True):
+            for name in _moving_of(layer):
+                if name in values:
+                    setattr(layer, name, values[name])
+                elif hasattr(layer, name):
+                    delattr(layer, name)
+        host.go_back(kept.host)
+
+    def _layers(self) -> tuple[list[Restorable], Host]:
+        """This view and those that it runs on, from the outside, and the task below them."""
+        layers: list[Restorable] = [self]
+        while True:
+            below = getattr(layers[-1], layers[-1]._runs_on)
+            while not isinstance(below, Host | Restorable):
+                if not hasattr(below, "env"):
+                    raise TypeError(
+                        f"{type(below).__name__} cannot be restored: only environments of this package can."
+                    )
+                below = below.env
+            if isinstance(below, Host):
+                return layers, below
+            layers.append(below)
+
+
+class ShowsEpisode(Restorable):
+    """Environment whose running episode can be shown, with bus voltages, branch loadings, prices, actions and costs."""
 
     def episode_trace(self, *, policy: str = "") -> Trace:
         """Tables of the running episode by step and id, with units; see `powerzoo_jax.envs.Trace`.
@@ -71,6 +142,14 @@ class ShowsEpisode:
         if not isinstance(inner, ShowsEpisode):
             raise TypeError(f"{type(inner).__name__} keeps no actions: only environments of this package can be shown.")
         return inner._taped()
+
+
+def _form(layer: Restorable) -> tuple[type, int]:
+    return type(layer), getattr(layer, "num_envs", 1)
+
+
+def _moving_of(layer: Restorable) -> tuple[str, ...]:
+    return tuple(name for kind in type(layer).__mro__ for name in vars(kind).get("_moving", ()))
 
 
 def _trace(host: Host, take: Take | None, policy: str) -> Trace:

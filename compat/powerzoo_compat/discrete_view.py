@@ -20,6 +20,7 @@ import numpy as np
 from gymnasium.spaces import Discrete, MultiDiscrete
 
 from powerzoo_compat._apart import make
+from powerzoo_compat._replay import ShowsEpisode
 from powerzoo_compat.powerzoo_api.envs.multi_agent import MultiAgentTaskEnv
 from powerzoo_compat.powerzoo_api.envs.single_agent import SingleAgentEnv
 from powerzoo_compat.powerzoo_api.tasks.central import COMPETITIVE, MEAN, SUM, CentralisedEnv
@@ -30,7 +31,7 @@ RESOURCE = "resource"  # cost channel of power that a device was asked for and c
 OFF_AND_ON = 2  # entries of a unit's commitment in an action and in its mask
 
 
-class DiscreteEnv(gymnasium.ActionWrapper[Any, Any, Any]):
+class DiscreteEnv(ShowsEpisode, gymnasium.ActionWrapper[Any, Any, Any]):
     """A task whose actions are levels, with one agent for all entries.
 
     env:     the task; several agents are joined, in their order
@@ -40,6 +41,8 @@ class DiscreteEnv(gymnasium.ActionWrapper[Any, Any, Any]):
     The space is Discrete for one entry and MultiDiscrete for several.
     Raises ValueError for fewer than two levels, or one of a unit with commitment.
     """
+
+    _runs_on = "env"
 
     def __init__(self, env: SingleAgentEnv | CentralisedEnv, levels: int) -> None:
         super().__init__(env)
@@ -55,20 +58,9 @@ class DiscreteEnv(gymnasium.ActionWrapper[Any, Any, Any]):
         self.action_space = MultiDiscrete([self._options] * entries) if several else Discrete(self._options)
         self._values = np.linspace(env.action_space.low, env.action_space.high, levels, axis=-1)  # type: ignore[attr-defined]
         self._trials = None if self._commits or RESOURCE not in host.sim.spec.cost_names else self._tried()
-        self._info: dict[str, Any] | None = None
-
-    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
-        """Begin an episode: (observation, info)."""
-        obs, self._info = self.env.reset(seed=seed, options=options)
-        return obs, self._info
-
-    def step(self, action: Any) -> tuple[Any, Any, bool, bool, dict[str, Any]]:
-        """Advance one step by levels; ValueError for what the space does not contain."""
-        *told, self._info = super().step(action)
-        return *told, self._info  # type: ignore[return-value]
 
     def action(self, action: Any) -> np.ndarray:
-        """Levels as the task's action, float32."""
+        """Levels as the task's action, float32; ValueError for what the space does not contain."""
         given = np.asarray(action)
         if not self.action_space.contains(given.astype(np.int64) if given.dtype.kind in "iu" else action):
             raise ValueError(f"action {action!r} is not in {self.action_space}. Give whole numbers from 0.")
@@ -89,7 +81,7 @@ class DiscreteEnv(gymnasium.ActionWrapper[Any, Any, Any]):
         where it can be followed beside every allowed level of the earlier one. The level nearest to idle is never
         masked. Raises RuntimeError before the first reset.
         """
-        if self._info is None:
+        if not self._host.started:
             raise RuntimeError("action_masks() was called before reset(). Call env.reset(seed=...) first.")
         if self._commits:
             legal = np.asarray(self._host.legal).reshape(-1, OFF_AND_ON)

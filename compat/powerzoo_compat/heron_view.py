@@ -21,7 +21,7 @@ import sys
 import types
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 import cloudpickle
 import gymnasium
@@ -158,6 +158,7 @@ class SingleAgentWrapper(ShowsEpisode, gymnasium.Env[Any, Any]):
     """
 
     _runs_on = "env"
+    _moving: ClassVar[tuple[str, ...]] = ("_seen", "_last", "_np_random", "_np_random_seed", "_drawing")
 
     def __init__(self, multi_env: Any, agent_id: str, other_policies: Mapping[str, Policy] | None = None) -> None:
         self._policies = dict(other_policies or {})
@@ -192,6 +193,16 @@ class SingleAgentWrapper(ShowsEpisode, gymnasium.Env[Any, Any]):
         self._last = self._seen.get(self.agent_id, self._last)
         ends = bool(terminated.get(self.agent_id, False)), bool(truncated.get(self.agent_id, left))
         return self._last, float(rewards.get(self.agent_id, 0.0)), *ends, infos.get(self.agent_id, {})
+
+    @property
+    def _drawing(self) -> dict[str, Any]:
+        """Generators that the others' actions are drawn from."""
+        return {name: self.env.action_space(name).np_random for name in self._others}
+
+    @_drawing.setter
+    def _drawing(self, generators: dict[str, Any]) -> None:
+        for name, generator in generators.items():
+            self.env.action_space(name)._np_random = generator
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self.agent_id!r} of {self.env!r})"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import Any, ClassVar
 
 import gymnasium
 import numpy as np
@@ -30,6 +30,7 @@ class CentraliseAgent(ShowsEpisode, gymnasium.Env[Any, Any]):
     """
 
     _runs_on = "env"
+    _moving: ClassVar[tuple[str, ...]] = ("_seen", "_np_random", "_np_random_seed")
 
     def __init__(self, env: Any, action_mapping: bool = False, reward_type: str = "sum") -> None:
         if reward_type not in REWARDS:

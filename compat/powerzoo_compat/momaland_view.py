@@ -28,6 +28,7 @@ try:
 except ImportError as err:
     raise ImportError(missing_extra("The view for MOMAland", "pettingzoo", "mo")) from err
 
+from powerzoo_compat._replay import ShowsEpisode
 from powerzoo_compat.momaland_central import CentraliseAgent as CentraliseAgent
 from powerzoo_compat.momaland_wrappers import LinearizeReward as LinearizeReward
 from powerzoo_compat.momaland_wrappers import LinearReward as LinearReward
@@ -114,12 +115,14 @@ class TaskMOEnv(TaskPettingZooWrapper, MOParallelEnv):
         return obs, vectors, terminations, truncations, infos
 
 
-class MOTaskEnv(gymnasium.Wrapper[Any, Any, Any, Any]):
+class MOTaskEnv(ShowsEpisode, gymnasium.Wrapper[Any, Any, Any, Any]):
     """A single-agent task with vector rewards, as MO-Gymnasium has them: `reward_space`, and `step` gives (k,) float32.
 
     env:         the task
     objectives:  see `Objectives.names`; None takes all reward terms
     """
+
+    _runs_on = "env"
 
     def __init__(self, env: SingleAgentEnv, objectives: Sequence[str] | None = None) -> None:
         super().__init__(env)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, ClassVar
 
 from pettingzoo import AECEnv, ParallelEnv
 
@@ -16,6 +16,10 @@ class TaskAECEnv(ShowsEpisode, AECEnv[str, Any, Any]):
     """
 
     _runs_on = "_env"
+    _moving: ClassVar[tuple[str, ...]] = (
+        *("agents", "agent_selection", "_skip_agent_selection", "rewards", "_cumulative_rewards", "infos"),
+        *("terminations", "truncations", "_observations", "_actions"),
+    )
 
     def __init__(self, env: ParallelEnv[str, Any, Any]) -> None:
         super().__init__()

@@ -6,7 +6,7 @@ Trajectories and texts are those of `aec_to_parallel(Wrapper(raw_env(...)))`, wi
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 from gymnasium.spaces import Box
@@ -14,6 +14,8 @@ from pettingzoo import ParallelEnv
 from pettingzoo.utils.capture_stdout import capture_stdout
 from pettingzoo.utils.env_logger import EnvLogger
 from pettingzoo.utils.wrappers import BaseParallelWrapper
+
+from powerzoo_compat._replay import Restorable
 
 MASK = "action_mask"
 
@@ -96,11 +98,14 @@ class ParallelOrderEnforcing(BaseParallelWrapper[str, Any, Any]):
         return self.env.state()
 
 
-class ParallelTerminateIllegal(BaseParallelWrapper[str, Any, Any]):
+class ParallelTerminateIllegal(Restorable, BaseParallelWrapper[str, Any, Any]):
     """Episodes that end for everyone when an agent does what its `action_mask` forbids.
 
     illegal_reward:  what the first offender gets; the others get 0
     """
+
+    _runs_on = "env"
+    _moving: ClassVar[tuple[str, ...]] = ("_over", "_seen")
 
     def __init__(self, env: ParallelEnv[str, Any, Any], illegal_reward: float) -> None:
         super().__init__(env)

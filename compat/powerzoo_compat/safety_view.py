@@ -18,13 +18,14 @@ import gymnasium
 import numpy as np
 
 from powerzoo_compat._apart import make
+from powerzoo_compat._replay import ShowsEpisode
 from powerzoo_compat.powerzoo_api.envs.constraint import SCALAR_LIMIT
 from powerzoo_compat.powerzoo_api.envs.single_agent import SingleAgentEnv
 from powerzoo_compat.powerzoo_api.envs.vector import TaskVectorEnv, make_vec_env
 from powerzoo_jax.envs.constraint import budget_scales
 
 
-class SafeEnv(gymnasium.Wrapper[Any, Any, Any, Any]):
+class SafeEnv(ShowsEpisode, gymnasium.Wrapper[Any, Any, Any, Any]):
     """A single-agent task whose step returns six values.
 
     env:          the task
@@ -33,6 +34,8 @@ class SafeEnv(gymnasium.Wrapper[Any, Any, Any, Any]):
     cost_names, cost_thresholds:  of the channels, and what an episode may use of each
     cost_threshold:               limit of the scalar cost, 1: within it every budget holds
     """
+
+    _runs_on = "env"
 
     def __init__(self, env: SingleAgentEnv, *, vector_cost: bool = False) -> None:
         super().__init__(env)
@@ -50,7 +53,7 @@ class SafeEnv(gymnasium.Wrapper[Any, Any, Any, Any]):
         return obs, float(reward), told, terminated, truncated, info
 
 
-class SafeVectorEnv(gymnasium.vector.VectorWrapper):
+class SafeVectorEnv(ShowsEpisode, gymnasium.vector.VectorWrapper):
     """A batch of a single-agent task whose step returns six values.
 
     envs:         lanes of one compiled program
@@ -59,6 +62,7 @@ class SafeVectorEnv(gymnasium.vector.VectorWrapper):
     Attributes as those of `SafeEnv`. In the step that begins the next episode of a lane the cost of that lane is 0.
     """
 
+    _runs_on = "env"
     env: TaskVectorEnv
 
     def __init__(self, envs: TaskVectorEnv, *, vector_cost: bool = False) -> None:

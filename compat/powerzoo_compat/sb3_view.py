@@ -9,7 +9,7 @@ Example:
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 from gymnasium.vector import AutoresetMode
@@ -36,6 +36,7 @@ class TaskVecEnv(ShowsEpisode, VecEnv):
     """
 
     _runs_on = "envs"
+    _moving: ClassVar[tuple[str, ...]] = ("_actions", "_next_seed", "_seeds", "_options", "reset_infos")
 
     def __init__(self, envs: TaskVectorEnv) -> None:
         self.envs = envs

@@ -13,7 +13,7 @@ import math
 import warnings
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 import gymnasium
 import numpy as np
@@ -59,6 +59,7 @@ class SmartGrid(ShowsEpisode, SpacesByAgent, ParallelEnv[str, Any, Any]):
     """
 
     _runs_on = "_task"
+    _moving: ClassVar[tuple[str, ...]] = ("agents", "_np_random", "_seen", "_told", "_progress")
 
     def __init__(
         self,
@@ -154,6 +155,15 @@ class SmartGrid(ShowsEpisode, SpacesByAgent, ParallelEnv[str, Any, Any]):
 
     def __str__(self) -> str:
         return type(self).__name__
+
+    @property
+    def _progress(self) -> Any:
+        """Events in the world since the reset."""
+        return self.world.progress
+
+    @_progress.setter
+    def _progress(self, progress: Any) -> None:
+        self.world.progress = progress
 
     def _function(self, given: str | RewardFunction) -> RewardFunction:
         if isinstance(given, RewardFunction):

@@ -44,9 +44,11 @@ class BaseObservation:
 class AgentObservation(BaseObservation):
     """Observation of one agent.
 
+    names:                      of the entries, before signs become underscores
     global_class, local_class:  the dataclasses of what all agents see alike, and of what is the agent's own
     """
 
+    names: ClassVar[tuple[str, ...]]
     global_class: ClassVar[type[BaseObservation]]
     local_class: ClassVar[type[BaseObservation]]
 
@@ -57,6 +59,10 @@ class AgentObservation(BaseObservation):
     def get_local_observation(self) -> Any:
         """Entries of the observation that only this agent sees."""
         return self._part(self.local_class)
+
+    def __reduce__(self) -> Any:
+        # its class is made while the program runs, so that no pickle finds it by name
+        return _observed, (self.names, *(getattr(self, name) for name in self.fields()))
 
     def _part(self, kind: type[BaseObservation]) -> BaseObservation:
         return kind(**{name: getattr(self, name) for name in kind.fields()})
@@ -73,8 +79,12 @@ def observation_class(names: tuple[str, ...]) -> type[AgentObservation]:
     parts = {"Global": [n for n in names if is_global(n)], "Local": [n for n in names if not is_global(n)]}
     made = {kind: _dataclass(f"{kind}Observation", own, BaseObservation) for kind, own in parts.items()}
     whole = _dataclass("Observation", names, AgentObservation)
-    whole.global_class, whole.local_class = made["Global"], made["Local"]
+    whole.names, whole.global_class, whole.local_class = names, made["Global"], made["Local"]
     return whole
+
+
+def _observed(names: tuple[str, ...], *values: float) -> AgentObservation:
+    return observation_class(names)(*values)
 
 
 def _dataclass(title: str, names: Sequence[str], base: type) -> Any:
@@ -93,6 +103,9 @@ class ObservationManager:
         self.observation_class = observation_class(tuple(names))
         common = len(self.observation_class.global_class.fields())
         self.shape = {"agent_state": len(names), "local_state": len(names) - common, "global_state": common}
+
+    def __reduce__(self) -> Any:
+        return ObservationManager, (self.observation_class.names,)
 
     def observe(self, vector: np.ndarray) -> AgentObservation:
         """One agent's entries (O,) as its observation."""
@@ -142,6 +155,19 @@ class World:
         fed_in = max(info["p_slack_MW"], 0.0) + float(np.maximum(units, 0.0).sum())
         self.available_energy = fed_in * dt_hours
 
+    @property
+    def progress(self) -> tuple[dict[str, Any], list[np.ndarray | None]]:
+        """Events since the reset, and the agents' intended actions; both may be set back."""
+        kept = {name: value for name, value in vars(self).items() if name not in ("agents", "agents_by_name")}
+        return kept, [agent.intended_action for agent in self.agents]
+
+    @progress.setter
+    def progress(self, progress: tuple[dict[str, Any], list[np.ndarray | None]]) -> None:
+        kept, intended = progress
+        vars(self).update(kept)
+        for agent, action in zip(self.agents, intended, strict=True):
+            agent.intended_action = action
+
 
 Rule = Callable[[World, Agent], Any]
 
@@ -166,11 +192,16 @@ class NamedReward:
 
 def term_reward(name: str) -> NamedReward:
     """A reward term of the task as a reward function; what falls due at the end is active there only."""
-    return NamedReward(
-        name,
-        lambda world, agent: world.terms[agent.name][name],
-        (lambda world, agent: world.ending) if name in DUE_AT_THE_END else always,
-    )
+    # no functions of this call: an environment that holds such ones cannot be pickled
+    return NamedReward(name, functools.partial(_term, name), _at_the_end if name in DUE_AT_THE_END else always)
+
+
+def _term(name: str, world: World, agent: Agent) -> float:
+    return world.terms[agent.name][name]
+
+
+def _at_the_end(world: World, agent: Agent) -> bool:
+    return world.ending
 
 
 class RewardCollection:

@@ -46,6 +46,17 @@ def test_a_negative_seed_is_refused_before_the_reset_that_would_use_it():
         make_sb3_env("battery_arbitrage", num_envs=2).seed(-1)
 
 
+def test_a_restored_batch_does_again_what_it_did():
+    envs = make_sb3_env("battery_arbitrage", num_envs=2, max_steps=3)
+    envs.seed(4)
+    envs.reset()
+    kept = envs.snapshot()
+    told = [envs.step(np.full((2, 1), 0.3, np.float32)) for _ in range(5)]
+    envs.reset()
+    envs.restore(kept)
+    np.testing.assert_equal([envs.step(np.full((2, 1), 0.3, np.float32)) for _ in range(5)], told)
+
+
 def test_the_unit_box_draws_no_warning():
     with warnings.catch_warnings():
         warnings.simplefilter("error")

@@ -28,6 +28,7 @@ class BaseEnv(gymnasium.Env[Any, Any]):
     """
 
     metadata: ClassVar[dict[str, Any]] = {"render_modes": [], "render_fps": 2}  # type: ignore[misc]
+    _moving: ClassVar[tuple[str, ...]] = ("time_step", "_np_random", "_np_random_seed")
     _spec: Any = None
 
     def __init__(self, delta_t_minutes: int = DEFAULT_DELTA_T_MINUTES, render_mode: str | None = None) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -23,6 +23,7 @@ class EpisodeOwner(ShowsEpisode):
     """
 
     render_mode: str | None
+    _moving: ClassVar[tuple[str, ...]] = ("_episode", "_shown")
 
     def _own(self, host: Host) -> None:
         self._host, self._infos = host, InfoBuilder(host)
@@ -76,6 +77,16 @@ class EpisodeOwner(ShowsEpisode):
             self._watch(self.render_mode).record(executed)
         if self.render_mode == HUMAN:
             self.render()
+
+    @property
+    def _shown(self) -> list[list[float]]:
+        """Rows of the curves that a picture shows of the running episode."""
+        return [] if self._viewer is None else self._viewer.rows
+
+    @_shown.setter
+    def _shown(self, rows: list[list[float]]) -> None:
+        if self.render_mode is not None:
+            self._watch(self.render_mode).begin(rows)
 
     def _watch(self, render_mode: str) -> EpisodeViewer:
         if self._viewer is None:

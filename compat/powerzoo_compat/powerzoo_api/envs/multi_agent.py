@@ -60,6 +60,7 @@ class MultiAgentTaskEnv(EpisodeOwner):
         "render_fps": 2,
         "is_parallelizable": True,
     }
+    _moving: ClassVar[tuple[str, ...]] = ("agents",)
 
     def __init__(
         self, sim: Sim, *, unit_actions: bool = False, pad: bool = False, render_mode: str | None = None

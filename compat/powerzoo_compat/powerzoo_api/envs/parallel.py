@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 from gymnasium.spaces import Discrete
@@ -33,6 +33,7 @@ class TaskPettingZooWrapper(ShowsEpisode, SpacesByAgent, ParallelEnv[str, np.nda
     """
 
     _runs_on = "_env"
+    _moving: ClassVar[tuple[str, ...]] = ("agents",)
 
     def __init__(self, env: MultiAgentTaskEnv, max_cycles: int | None = None) -> None:
         self._env = env

@@ -25,18 +25,23 @@ class EpisodeViewer:
     """View of the running episode of a host: its line of text, and the figure that all its frames share.
 
     render_mode:  one of RENDER_MODES
+    rows:         values of the curves, then the reward, a row a step of the running episode
     """
 
     def __init__(self, host: Host, render_mode: str) -> None:
         self._host, self._mode = host, render_mode
         self._curves: tuple[Curve, ...] | None = None
-        self._rows: list[list[float]] = []  # of the curves, then the reward, a row a step
+        self.rows: list[list[float]] = []
         self._picture: EpisodePicture | None = None
         self._window: Any = None
 
-    def begin(self) -> None:
-        """Forget the last episode."""
-        self._rows = []
+    def __getstate__(self) -> dict[str, Any]:
+        """Everything but what draws: a copy makes a figure of its own."""
+        return vars(self) | {"_curves": None, "_picture": None, "_window": None}
+
+    def begin(self, rows: list[list[float]] | None = None) -> None:
+        """Forget the last episode, or go on in one of which `rows` have been recorded."""
+        self.rows = list(rows or ())
         if self._picture is not None:
             self._picture.forget()
 
@@ -44,7 +49,7 @@ class EpisodeViewer:
         """Keep what the curves show of an executed step."""
         if self._curves is None:
             self._curves = curves_of(reading.info)
-        self._rows.append([*(curve.read(reading.info) for curve in self._curves), float(reading.reward.mean())])
+        self.rows.append([*(curve.read(reading.info) for curve in self._curves), float(reading.reward.mean())])
 
     def render(self, episode: Episode) -> str | np.ndarray | None:
         """The line ("ansi"), the image ("rgb_array"), or None after printing the line ("human").
@@ -99,7 +104,7 @@ class EpisodeViewer:
     def _series(self) -> list[tuple[np.ndarray, np.ndarray]]:
         """(hours, values) of every panel: corners of a held value, ends of the steps for the rest."""
         curves = self._curves or curves_of(self._host.reading.info)
-        table = np.array(self._rows, float).reshape(-1, len(curves) + 1)
+        table = np.array(self.rows, float).reshape(-1, len(curves) + 1)
         hours = self._host.sim.spec.dt_hours * np.arange(len(table) + 1)
         series = [
             (np.repeat(hours, 2)[1:-1], np.repeat(column, 2)) if curve.held else (hours[1:], column)

@@ -27,6 +27,7 @@ class SingleAgentEnv(EpisodeOwner, BaseEnv):
     """
 
     metadata: ClassVar[dict[str, Any]] = {"render_modes": list(RENDER_MODES), "render_fps": 2}  # type: ignore[misc]
+    _moving: ClassVar[tuple[str, ...]] = ("_last",)
 
     def __init__(self, sim: Sim, *, unit_actions: bool = False, render_mode: str | None = None) -> None:
         self._own(Host(of_one_agent(sim), unit_actions=unit_actions))

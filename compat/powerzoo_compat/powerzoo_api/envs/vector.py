@@ -97,6 +97,9 @@ class TaskVectorEnv(ShowsEpisode, VectorEnv[np.ndarray, np.ndarray, np.ndarray])
     """
 
     metadata: ClassVar[dict[str, Any]] = {"render_modes": [], "autoreset_mode": AutoresetMode.NEXT_STEP}  # type: ignore[misc]
+    _moving: ClassVar[tuple[str, ...]] = (
+        *("_keys", "_obs", "_states", "_ended", "_used", "_tape", "_np_random", "_np_random_seed"),
+    )
 
     def __init__(
         self,

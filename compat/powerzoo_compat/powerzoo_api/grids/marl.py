@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 from gymnasium.spaces import Box
@@ -27,6 +27,7 @@ class MARLWrapper(ShowsEpisode, SpacesByAgent, ParallelEnv[str, np.ndarray, np.n
     """
 
     _runs_on = "grid"
+    _moving: ClassVar[tuple[str, ...]] = ("agents",)
 
     def __init__(self, grid: GridEnv, agent_type: str = GENERATORS) -> None:
         if not isinstance(grid, GridEnv):

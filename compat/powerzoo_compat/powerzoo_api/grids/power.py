@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, Self
@@ -186,9 +187,21 @@ def _scale(device: Any, box: Box) -> tuple[np.ndarray, np.ndarray, Callable[[np.
     """Bounds of a device's entries in an action vector, and the map from there to its own space."""
     if device is not None and device.kind == "storage":
         rated = np.array([device.ratings["power_mw"], device.core_ratings()["s_mva"]][: len(box.low)], np.float32)
-        return -rated, rated, lambda x: x / rated
+        return -rated, rated, functools.partial(_over, rated)
     if device is not None and device.kind == "renewable":
         low, high = box.low.copy(), box.high.copy()
         low[0], high[0] = 0.0, 1.0
-        return low, high, lambda x: np.concatenate([1 - 2 * x[:1], x[1:]])
-    return box.low, box.high, lambda x: x
+        return low, high, _curtailment
+    return box.low, box.high, _as_given
+
+
+def _over(rated: np.ndarray, values: np.ndarray) -> np.ndarray:
+    return values / rated
+
+
+def _curtailment(values: np.ndarray) -> np.ndarray:
+    return np.concatenate([1 - 2 * values[:1], values[1:]])
+
+
+def _as_given(values: np.ndarray) -> np.ndarray:
+    return values

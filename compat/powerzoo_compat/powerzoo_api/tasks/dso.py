@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import Any, ClassVar
 
 import gymnasium
 import numpy as np
 
+from powerzoo_compat._replay import ShowsEpisode
 from powerzoo_compat.powerzoo_api.tasks.factory import make_task_env
 from powerzoo_jax.base.errors import unknown
 from powerzoo_jax.tasks import get_spec
@@ -29,12 +30,15 @@ Rollout = dict[str, list[float]]
 Rule = Callable[[np.ndarray, dict[str, Any]], Any]
 
 
-class ChosenStarts(gymnasium.Wrapper[Any, Any, Any, Any]):
+class ChosenStarts(ShowsEpisode, gymnasium.Wrapper[Any, Any, Any, Any]):
     """Episodes that begin on chosen days, in turn or drawn; a day in the options of `reset` goes before.
 
     starts:    ISO dates or numbers of start days
     sampling:  "cycle" in their order, "random" by a generator of its own
     """
+
+    _runs_on = "env"
+    _moving: ClassVar[tuple[str, ...]] = ("_rng", "_next")
 
     def __init__(self, env: Any, starts: Sequence[str | int], sampling: str, seed: int | None) -> None:
         super().__init__(env)

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, ClassVar
 
 import gymnasium
 import numpy as np
 from gymnasium.spaces import Box
 
+from powerzoo_compat._replay import ShowsEpisode
 from powerzoo_compat.powerzoo_api.envs.base import fresh
 from powerzoo_compat.powerzoo_api.envs.constraint import SCALAR_LIMIT, ConstraintSpec
 from powerzoo_compat.powerzoo_api.wrappers.forecast import LoadForecast
@@ -208,7 +209,7 @@ class SafeRLWrapper(GymnasiumSafeWrapper):
         return obs, reward, info["cost"], terminated, truncated, info
 
 
-class ForecastWrapper(Wrapper):
+class ForecastWrapper(ShowsEpisode, Wrapper):
     """Observations with the total loads of the next steps, as shares of the largest load of all data.
 
     horizon:    steps; beyond the end of the episode the last value repeats
@@ -216,6 +217,9 @@ class ForecastWrapper(Wrapper):
     normalize:  False gives MW
     Raises ValueError for another mode, or an environment without one load series.
     """
+
+    _runs_on = "env"
+    _moving: ClassVar[tuple[str, ...]] = ("_noise",)
 
     def __init__(
         self, env: Any, horizon: int = 6, mode: str = "perfect", noise_std: float = 0.02, normalize: bool = True
@@ -229,6 +233,15 @@ class ForecastWrapper(Wrapper):
         obs, info = self.env.reset(seed=seed, options=options)
         self.forecast.begin(seed)  # before the first forecast, and not if the environment refuses the reset
         return self._seen(obs), info
+
+    @property
+    def _noise(self) -> np.random.Generator:
+        """Generator of the forecasts' errors."""
+        return self.forecast.noise
+
+    @_noise.setter
+    def _noise(self, generator: np.random.Generator) -> None:
+        self.forecast.noise = generator
 
     def _seen(self, obs: Any) -> Any:
         return self.forecast.append(obs)

@@ -30,7 +30,10 @@ def load_series(host: Host) -> np.ndarray:
 
 
 class LoadForecast:
-    """Loads of the steps after the coming one; see `ForecastWrapper`."""
+    """Loads of the steps after the coming one; see `ForecastWrapper`.
+
+    noise:  generator of the forecasts' errors
+    """
 
     def __init__(self, env: Any, horizon: int, mode: str, noise_std: float, normalize: bool) -> None:
         if mode not in MODES:
@@ -42,12 +45,12 @@ class LoadForecast:
         self._peak = float(self._series.max())
         self._unit = self._peak if normalize else 1.0
         self._top = HEADROOM * self._peak / self._unit
-        self._noise = np.random.default_rng()
+        self.noise = np.random.default_rng()
 
     def begin(self, seed: int | None) -> None:
         """Fix the noise of the episodes that follow."""
         if seed is not None:
-            self._noise = np.random.default_rng(seed)
+            self.noise = np.random.default_rng(seed)
 
     def extended(self, box: Box) -> Box:
         """The space with the forecast behind it."""
@@ -60,5 +63,5 @@ class LoadForecast:
         ahead = np.minimum(episode.steps + 1 + np.arange(self.horizon), steps - 1)
         values = self._series[episode.start_row + ahead] * (self.mode != "none")
         if self.mode == "noisy":
-            values = values * (1 + self._noise.normal(0, self.noise_std * np.sqrt(1 + np.arange(self.horizon))))
+            values = values * (1 + self.noise.normal(0, self.noise_std * np.sqrt(1 + np.arange(self.horizon))))
         return fresh(np.append(obs, np.clip(values / self._unit, 0, self._top)))
