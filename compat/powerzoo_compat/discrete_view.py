@@ -18,12 +18,15 @@ from typing import Any
 import gymnasium
 import numpy as np
 from gymnasium.spaces import Discrete, MultiDiscrete
+from gymnasium.utils import RecordConstructorArgs
 
 from powerzoo_compat._apart import make
 from powerzoo_compat._replay import ShowsEpisode
 from powerzoo_compat.powerzoo_api.envs.multi_agent import MultiAgentTaskEnv
 from powerzoo_compat.powerzoo_api.envs.single_agent import SingleAgentEnv
 from powerzoo_compat.powerzoo_api.tasks.central import COMPETITIVE, MEAN, SUM, CentralisedEnv
+from powerzoo_compat.powerzoo_api.tasks.factory import DROP_IN
+from powerzoo_compat.powerzoo_api.tasks.registration import with_id
 
 LEAST_LEVELS = 2
 ROUNDING = 1e-5  # of a device's rating: what it can follow is told in float32
@@ -31,10 +34,10 @@ RESOURCE = "resource"  # cost channel of power that a device was asked for and c
 OFF_AND_ON = 2  # entries of a unit's commitment in an action and in its mask
 
 
-class DiscreteEnv(ShowsEpisode, gymnasium.ActionWrapper[Any, Any, Any]):
+class DiscreteEnv(ShowsEpisode, gymnasium.ActionWrapper[Any, Any, Any], RecordConstructorArgs):
     """A task whose actions are levels, with one agent for all entries.
 
-    env:     the task; several agents are joined, in their order
+    env:     the task, wrapped or not; several agents are joined, in their order
     levels:  of every entry, evenly from its least to its greatest value; of a unit with commitment, 0 is off and
              k = 1 ... levels is on with score k / levels
 
@@ -44,10 +47,12 @@ class DiscreteEnv(ShowsEpisode, gymnasium.ActionWrapper[Any, Any, Any]):
 
     _runs_on = "env"
 
-    def __init__(self, env: SingleAgentEnv | CentralisedEnv, levels: int) -> None:
+    def __init__(self, env: gymnasium.Env[Any, Any], levels: int) -> None:
+        RecordConstructorArgs.__init__(self, levels=levels)  # of which Gymnasium rebuilds it
         super().__init__(env)
-        host = env._host if isinstance(env, SingleAgentEnv) else env.agents_env._host
-        self._host, self._joined = host, isinstance(env, CentralisedEnv)
+        task: SingleAgentEnv | CentralisedEnv = env.unwrapped  # type: ignore[assignment]
+        host = task._host if isinstance(task, SingleAgentEnv) else task.agents_env._host
+        self._host, self._joined = host, isinstance(task, CentralisedEnv)
         self._commits = bool(getattr(host.sim.env, "commitment", False))
         if levels < LEAST_LEVELS - self._commits:
             raise ValueError(f"levels = {levels} must be at least {LEAST_LEVELS - self._commits}.")
@@ -130,6 +135,8 @@ def make_discrete_env(
     """
     sim = make(name, split=split, **kwargs)
     if len(sim.spec.agents) == 1:
-        return DiscreteEnv(SingleAgentEnv(sim, render_mode=render_mode), levels)
-    agents = MultiAgentTaskEnv(sim, render_mode=render_mode)
-    return DiscreteEnv(CentralisedEnv(agents, SUM if name in COMPETITIVE else MEAN), levels)
+        env: SingleAgentEnv | CentralisedEnv = SingleAgentEnv(sim, render_mode=render_mode)
+    else:
+        agents = MultiAgentTaskEnv(sim, render_mode=render_mode)
+        env = CentralisedEnv(agents, SUM if name in COMPETITIVE else MEAN)
+    return DiscreteEnv(with_id(env, DROP_IN, name, {"split": sim.spec.split, **kwargs}), levels)

@@ -11,9 +11,8 @@ from __future__ import annotations
 from typing import Any
 
 from powerzoo_compat._apart import make
-from powerzoo_compat.powerzoo_api.envs.single_agent import SingleAgentEnv, with_spec
-from powerzoo_compat.powerzoo_api.tasks.catalog import GYM_NAMES, gym_id
-from powerzoo_compat.powerzoo_api.tasks.registration import register_ids
+from powerzoo_compat.powerzoo_api.envs.single_agent import SingleAgentEnv
+from powerzoo_compat.powerzoo_api.tasks.registration import register_ids, with_id
 
 NAMESPACE = "PowerZooJax"
 
@@ -25,7 +24,7 @@ def make_env(name: str, split: str | None = None, render_mode: str | None = None
     kwargs:  task keywords
     """
     env = SingleAgentEnv(make(name, split=split, **kwargs), unit_actions=True, render_mode=render_mode)
-    return with_spec(env, gym_id(NAMESPACE, name), {"split": split, **kwargs}) if name in GYM_NAMES else env
+    return with_id(env, NAMESPACE, name, {"split": split, **kwargs})
 
 
 register_ids(NAMESPACE, f"{__name__}:make_env", "powerzoo_compat.vector_view:make_vec_env")

@@ -16,19 +16,23 @@ from typing import Any
 
 import gymnasium
 import numpy as np
+from gymnasium.utils import RecordConstructorArgs
 
 from powerzoo_compat._apart import make
 from powerzoo_compat._replay import ShowsEpisode
+from powerzoo_compat.gymnasium_view import NAMESPACE
 from powerzoo_compat.powerzoo_api.envs.constraint import SCALAR_LIMIT
 from powerzoo_compat.powerzoo_api.envs.single_agent import SingleAgentEnv
 from powerzoo_compat.powerzoo_api.envs.vector import TaskVectorEnv, make_vec_env
+from powerzoo_compat.powerzoo_api.tasks.factory import DROP_IN
+from powerzoo_compat.powerzoo_api.tasks.registration import with_id
 from powerzoo_jax.envs.constraint import budget_scales
 
 
-class SafeEnv(ShowsEpisode, gymnasium.Wrapper[Any, Any, Any, Any]):
+class SafeEnv(ShowsEpisode, gymnasium.Wrapper[Any, Any, Any, Any], RecordConstructorArgs):
     """A single-agent task whose step returns six values.
 
-    env:          the task
+    env:          the task, wrapped or not
     vector_cost:  return the channels that have a budget (C,) in their units instead of the sum of their shares
 
     cost_names, cost_thresholds:  of the channels, and what an episode may use of each
@@ -37,11 +41,13 @@ class SafeEnv(ShowsEpisode, gymnasium.Wrapper[Any, Any, Any, Any]):
 
     _runs_on = "env"
 
-    def __init__(self, env: SingleAgentEnv, *, vector_cost: bool = False) -> None:
+    def __init__(self, env: gymnasium.Env[Any, Any], *, vector_cost: bool = False) -> None:
+        RecordConstructorArgs.__init__(self, vector_cost=vector_cost)  # of which Gymnasium rebuilds it
         super().__init__(env)
+        task: SingleAgentEnv = env.unwrapped  # type: ignore[assignment]
         self.vector_cost = vector_cost
-        self.cost_names = env.selected_constraint_names()
-        self.cost_thresholds = env.cost_thresholds
+        self.cost_names = task.selected_constraint_names()
+        self.cost_thresholds = task.cost_thresholds
         self.cost_threshold = SCALAR_LIMIT
         self._scales = budget_scales(self.cost_names, self.cost_thresholds)
 
@@ -99,6 +105,8 @@ def make_safe_env(
     kwargs:        task keywords
     """
     env = SingleAgentEnv(make(name, split=split, **kwargs), unit_actions=unit_actions, render_mode=render_mode)
+    namespace = NAMESPACE if unit_actions else DROP_IN
+    env = with_id(env, namespace, name, {"split": env._host.sim.spec.split, **kwargs})
     return SafeEnv(env, vector_cost=vector_cost)
 
 

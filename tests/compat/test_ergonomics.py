@@ -1,6 +1,8 @@
 """What a user asks of an environment before its first step: its length, its names, its line of text, its card."""
 
 import re
+import subprocess
+import sys
 import time
 
 import gymnasium
@@ -9,6 +11,7 @@ import powerzoo
 import pytest
 from powerzoo import tasks, wrappers
 from powerzoo_compat import (
+    discrete_view,
     gymnasium_view,
     heron_view,
     momaland_view,
@@ -18,6 +21,7 @@ from powerzoo_compat import (
     vector_view,
 )
 from powerzoo_compat.powerzoo_api.tasks import cards
+from powerzoo_compat.powerzoo_api.tasks.central import make_central_env
 from powerzoo_compat.powerzoo_api.tasks.factory import get_task_class
 
 import powerzoo_jax
@@ -63,13 +67,59 @@ def test_a_registration_tells_the_length_of_the_episode_and_limits_nothing():
         env.reset(seed=0)
         ends = [env.step(env.action_space.sample())[3] for _ in range(steps)]
         assert ends == [False] * (steps - 1) + [True]
-    assert gymnasium.spec("PowerZoo/BatteryArbitrage-v1").max_episode_steps is None
+    for name in ("PowerZoo/BatteryArbitrage-v1", "PowerZoo/BatteryArbitrage-v0", "PowerZooJax/BatteryArbitrage-v1"):
+        assert gymnasium.spec(name).max_episode_steps == 48
     assert powerzoo.make_task_env(SINGLE, max_steps=12).spec.max_episode_steps == 12
     assert gymnasium.make("PowerZoo/MARL-UC-v1").spec.max_episode_steps == 48
     unit = gymnasium.make(f"{gymnasium_view.NAMESPACE}/BatteryArbitrage-v1", max_steps=60)
     again = gymnasium.make(unit.spec)
     assert again.spec.max_episode_steps == 60 == again.unwrapped._host.sim.spec.horizon
     assert powerzoo.BatteryEnv().spec is None
+
+
+@pytest.mark.parametrize("build", [lambda s: gymnasium.make(s, max_steps=60), lambda s: s.make(max_steps=60)])
+def test_an_environment_made_from_a_spec_ends_where_its_keywords_say(build):
+    """A time limit of the former length ended it after 48 steps."""
+    for env in (gymnasium.make("PowerZooJax/BatteryArbitrage-v1"), powerzoo.make_task_env(SINGLE)):
+        longer = build(env.spec)
+        assert longer.spec.max_episode_steps == 60
+        longer.reset(seed=0)
+        assert [longer.step(longer.action_space.sample())[3] for _ in range(60)] == [False] * 59 + [True]
+
+
+def test_a_time_limit_that_was_asked_for_stays():
+    env = gymnasium.make(gymnasium.make("PowerZooJax/BatteryArbitrage-v1", max_episode_steps=3).spec)
+    assert env.spec.max_episode_steps == 3
+    env.reset(seed=0)
+    assert [env.step(env.action_space.sample())[3] for _ in range(3)] == [False, False, True]
+
+
+VIEWS_WITH_SPEC = {
+    "safe": lambda: safety_view.make_safe_env(SINGLE, max_steps=4, vector_cost=True),
+    "safe in MW": lambda: safety_view.make_safe_env(SINGLE, max_steps=4, unit_actions=False),
+    "discrete": lambda: discrete_view.make_discrete_env(SINGLE, max_steps=4, levels=3),
+    "discrete agents": lambda: discrete_view.make_discrete_env("marl_der_arbitrage", max_steps=4, levels=3),
+    "central": lambda: make_central_env("marl_der_arbitrage", max_steps=4),
+}
+
+
+@pytest.mark.parametrize("view", VIEWS_WITH_SPEC)
+def test_the_spec_of_a_view_rebuilds_it(view):
+    env = VIEWS_WITH_SPEC[view]()
+    again = gymnasium.make(env.spec)
+    assert again.spec.max_episode_steps == env.spec.max_episode_steps == 4
+    assert (type(again.unwrapped), again.action_space) == (type(env.unwrapped), env.action_space)
+    np.testing.assert_array_equal(env.reset(seed=3)[0], again.reset(seed=3)[0])
+    action = env.action_space.sample()
+    np.testing.assert_equal(env.step(action), again.step(action))
+
+
+def test_an_id_names_the_module_that_registers_it():
+    for module, name in (("powerzoo", "PowerZoo"), ("powerzoo_compat.gymnasium_view", "PowerZooJax")):
+        env_id = f"{name}/BatteryArbitrage-v1"
+        code = f"import gymnasium; print(gymnasium.make('{module}:{env_id}').spec.id)"
+        done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+        assert done.stdout.strip() == env_id, done.stderr
 
 
 def test_a_box_names_its_entries():

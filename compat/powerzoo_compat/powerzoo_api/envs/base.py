@@ -5,16 +5,50 @@ from __future__ import annotations
 import copy
 import dataclasses
 import math
+import sys
 from typing import Any, ClassVar
 
 import gymnasium
 import numpy as np
+from gymnasium.envs.registration import EnvSpec
 
 from powerzoo_compat._seeds import checked_seed
 from powerzoo_jax.base.errors import unknown
 from powerzoo_jax.data.clock import steps_per_day
 
 DEFAULT_DELTA_T_MINUTES = 30
+BUILDERS = (gymnasium.make.__code__, gymnasium.make_vec.__code__)
+
+
+class TaskEnvSpec(EnvSpec):
+    """Registration of an environment that truncates its episodes by itself.
+
+    length:             steps of an episode, None where that is not known
+    max_episode_steps:  what it was set to, else the length. To Gymnasium, which builds a time limit from it, the length
+                        is not told: the limit would end episodes of a longer `max_steps`
+    """
+
+    length: int | None = None
+
+    @classmethod
+    def of(cls, given: EnvSpec, length: int | None) -> TaskEnvSpec:
+        """A registration with the length of its episodes; a limit that it has stays."""
+        if isinstance(given, cls):
+            found = copy.copy(given)
+        else:
+            found = cls(**{field.name: getattr(given, field.name) for field in dataclasses.fields(given) if field.init})
+        found.length = length
+        return found
+
+    @property
+    def max_episode_steps(self) -> int | None:  # type: ignore[override]
+        if self._limit is None and sys._getframe(1).f_code not in BUILDERS:
+            return self.length
+        return self._limit
+
+    @max_episode_steps.setter
+    def max_episode_steps(self, steps: int | None) -> None:
+        self._limit = steps
 
 
 class BaseEnv(gymnasium.Env[Any, Any]):
@@ -40,18 +74,12 @@ class BaseEnv(gymnasium.Env[Any, Any]):
 
     @property
     def spec(self) -> Any:  # type: ignore[override]
-        """Registration that made this environment, None for one made otherwise; it tells the length of an episode.
-
-        The environment truncates by itself, so that the registration holds no limit, which would bind `max_steps`.
-        """
+        """Registration that made this environment, with the length of its episodes; None for one made otherwise."""
         return self._spec
 
     @spec.setter
     def spec(self, given: Any) -> None:
-        limit = self.episode_limit()
-        if given is not None and given.max_episode_steps is None and limit is not None:
-            given = dataclasses.replace(given, max_episode_steps=limit)
-        self._spec = given
+        self._spec = None if given is None else TaskEnvSpec.of(given, self.episode_limit())
 
     def episode_limit(self) -> int | None:
         """Steps of an episode; None where it does not end by itself."""

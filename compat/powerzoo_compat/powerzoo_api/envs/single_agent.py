@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import Any, ClassVar
 
-import gymnasium
 import numpy as np
 
 from powerzoo_compat._host import Host, of_one_agent
@@ -97,10 +96,3 @@ class SingleAgentEnv(EpisodeOwner, BaseEnv):
     def get_observation_fields(self) -> tuple[str, ...]:
         """Names of the observation's entries, in order."""
         return self._host.sim.env.fields.names
-
-
-def with_spec(env: SingleAgentEnv, env_id: str, kwargs: dict[str, Any]) -> SingleAgentEnv:
-    """The environment with the registered id and the keywords that rebuild it, as `gymnasium.make` sets them."""
-    spec = gymnasium.spec(env_id)
-    env.spec = gymnasium.envs.registration.EnvSpec(spec.id, spec.entry_point, kwargs={**spec.kwargs, **kwargs})
-    return env

@@ -8,10 +8,11 @@ from typing import Any, ClassVar
 from powerzoo_compat._apart import make, on_device
 from powerzoo_compat.powerzoo_api.envs.constraint import ConstraintSpec
 from powerzoo_compat.powerzoo_api.envs.multi_agent import MultiAgentTaskEnv
-from powerzoo_compat.powerzoo_api.envs.single_agent import SingleAgentEnv, with_spec
+from powerzoo_compat.powerzoo_api.envs.single_agent import SingleAgentEnv
 from powerzoo_compat.powerzoo_api.tasks.cards import budgets_of, card_of, eval_protocol
-from powerzoo_compat.powerzoo_api.tasks.catalog import DROP_IN, FRAMEWORKS, GYM_NAMES, MULTI, SINGLE, gym_id
+from powerzoo_compat.powerzoo_api.tasks.catalog import DROP_IN, FRAMEWORKS, MULTI, SINGLE
 from powerzoo_compat.powerzoo_api.tasks.observation import FLATTENED
+from powerzoo_compat.powerzoo_api.tasks.registration import with_id
 from powerzoo_compat.powerzoo_api.tasks.splits import split_dates, splits_of
 from powerzoo_jax.base.errors import unknown
 from powerzoo_jax.base.types import TaskSpec
@@ -187,7 +188,7 @@ class SingleAgentTask(Task):
     def create_single_agent_env(self) -> SingleAgentEnv:
         """The Gymnasium environment."""
         env = SingleAgentEnv(self._built, render_mode=self.render_mode)
-        return with_spec(env, gym_id(DROP_IN, self.name), self.given) if self.name in GYM_NAMES else env
+        return with_id(env, DROP_IN, self.name, self.given)
 
 
 class MultiAgentTask(Task):

@@ -14,6 +14,8 @@ from powerzoo_compat._replay import ShowsEpisode
 from powerzoo_compat.powerzoo_api.envs.base import BaseEnv
 from powerzoo_compat.powerzoo_api.envs.multi_agent import ALL, SIDES, MultiAgentTaskEnv
 from powerzoo_compat.powerzoo_api.envs.render import RENDER_MODES
+from powerzoo_compat.powerzoo_api.tasks.catalog import DROP_IN
+from powerzoo_compat.powerzoo_api.tasks.registration import with_id
 from powerzoo_jax.base.errors import unknown
 
 SUM, MEAN = "sum", "mean"
@@ -101,5 +103,6 @@ class CentralisedEnv(ShowsEpisode, BaseEnv):
 
 def make_central_env(name: str, split: str = "train", render_mode: str | None = None, **kwargs: Any) -> CentralisedEnv:
     """The centralised view of a multi-agent task; keywords and errors as `make_task_env`."""
-    env = MultiAgentTaskEnv(make(name, split=split, **kwargs), render_mode=render_mode)
-    return CentralisedEnv(env, SUM if name in COMPETITIVE else MEAN)
+    agents = MultiAgentTaskEnv(make(name, split=split, **kwargs), render_mode=render_mode)
+    env = CentralisedEnv(agents, SUM if name in COMPETITIVE else MEAN)
+    return with_id(env, DROP_IN, name, {"split": split, **kwargs})
