@@ -9,6 +9,7 @@ import copy
 import dataclasses
 import functools
 import math
+import weakref
 from collections.abc import Mapping
 from datetime import date
 from typing import Any, NamedTuple
@@ -41,7 +42,8 @@ ANY_DAY = -1  # an integer in place of None, so that a chosen day and a drawn on
 WORD = 32  # bits of a seed that one key takes
 # attributes of a Host that resets and steps change
 MOVING = ("_key", "_choice", "_state", "_structure", "_before", "reading", "seen", "legal", "tape")
-OF_A_PROCESS = ("live", "_params", "_given", "_structure", "_advance")  # attributes of a Host that no pickle holds
+# attributes of a Host that no pickle holds
+OF_A_PROCESS = ("live", "_given", "_structure", "_advance")
 MINUTES_PER_HOUR = 60
 NETWORK_TABLES = ("bus_", "branch_")
 ONE_KERNEL = (MicrogridEnv,)  # families whose step is a hundred small operations that a core runs as one kernel
@@ -233,6 +235,23 @@ class NamedBox(gymnasium.spaces.Box):
         self.names = names
 
 
+class Given:
+    """Parameters as programs take them.
+
+    params:  as they are, so that their id stays theirs
+    packed:  in few arrays
+    arrays:  the arrays of `packed`
+    """
+
+    def __init__(self, params: Any) -> None:
+        self.params, self.packed = params, packed_apart(params)
+        self.arrays: tuple[Array, ...] = tuple(jax.tree.leaves(self.packed))
+
+
+# of the parameters that views hold now: another view of the same simulation packs no copy of its own
+_held: weakref.WeakValueDictionary[int, Given] = weakref.WeakValueDictionary()
+
+
 class Host:
     """One task, stepped from the host.
 
@@ -314,20 +333,19 @@ class Host:
         return on_device(self.sim)
 
     @functools.cached_property
-    def _params(self) -> Packed:
-        return packed_apart(self.live.params)
-
-    @functools.cached_property
-    def _given(self) -> tuple[Array, ...]:
-        """Arrays of the packed parameters."""
-        return tuple(jax.tree.leaves(self._params))
+    def _given(self) -> Given:
+        params = self.live.params
+        found = _held.get(id(params))
+        if found is None:
+            found = _held[id(params)] = Given(params)
+        return found
 
     def _packed(self, arrays: tuple[Array, ...]) -> Packed:
         packed: Packed = jax.tree.unflatten(self._structure, arrays)
         return packed
 
     def _program(self) -> StepProgram:
-        return step_program(self.sim.env, jax.tree.structure(self._params), self._structure)
+        return step_program(self.sim.env, jax.tree.structure(self._given.packed), self._structure)
 
     @property
     def started(self) -> bool:
@@ -406,7 +424,7 @@ class Host:
         assert self._state is not None  # as for the tape
         if self._advance is None:  # of an environment out of a pickle
             self._advance = self._program()
-        self._state, words = self._advance(self._given, self._state, action)
+        self._state, words = self._advance(self._given.arrays, self._state, action)
         self.reading = reading = self._advance.read(words)
         self.seen, self.legal = reading.obs, reading.info.legal
         return reading
@@ -420,7 +438,7 @@ class Host:
         if self._before is None:
             raise RuntimeError("no episode has begun. Reset the environment before its networks are measured.")
         state, action = self._before
-        packed = measure(self.sim.env, self.sim.spec, self._params, self._packed(state), action)
+        packed = measure(self.sim.env, self.sim.spec, self._given.packed, self._packed(state), action)
         found: dict[str, np.ndarray] = unpack(packed.words, packed.layout)
         return found
 
@@ -432,7 +450,7 @@ class Host:
         if self._state is None:
             raise RuntimeError("no episode has begun. Reset the environment before its actions are tried.")
         place = self.sim.spec.cost_names.index(channel)
-        return np.asarray(cost_of_trials(self.sim.env, place, self._params, self._packed(self._state), actions))
+        return np.asarray(cost_of_trials(self.sim.env, place, self._given.packed, self._packed(self._state), actions))
 
     def drawn(self) -> tuple[Draw, Array]:
         """Draw of the running episode and its key, with a leading axis of 1, as input to a planner with foresight.

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import copy
+import dataclasses
+import gc
 import pickle
 import subprocess
 import sys
 
 import cloudpickle
+import jax
 import numpy as np
 import pytest
 from pettingzoo import AECEnv
@@ -25,6 +28,7 @@ from powerzoo_compat import (
     smartgrid_view,
     vector_view,
 )
+from powerzoo_compat.powerzoo_api.envs.single_agent import SingleAgentEnv
 from powerzoo_compat.powerzoo_api.tasks.central import make_central_env
 
 import powerzoo_jax
@@ -209,6 +213,33 @@ def test_copies_share_the_compiled_program():
         steps(twin, 1)
         assert twin._host._advance is program
     assert program._run._cache_size() == 1 and isinstance(program, _host.StepProgram)
+
+
+@pytest.mark.parametrize("view", [SingleAgentEnv, lambda sim: vector_view.TaskVectorEnv(sim, 2)])
+def test_a_hundred_views_of_one_simulation_hold_its_arrays_once(view):
+    """Each packed a copy of the series, 2.5 MB; equal settings must not mix up two simulations of other data."""
+    sim, other = (powerzoo_jax.make(ONE, split=split, **SHORT) for split in ("train", "test"))
+    other = dataclasses.replace(other, spec=sim.spec)
+    assert other.env == sim.env
+
+    def started(sim):
+        env = view(sim)
+        obs, _ = env.reset(seed=0)
+        steps(env, 1)
+        return env, obs
+
+    views = [started(sim), started(other)]
+    programs = [_host.open_episode, vector_view.open_lanes, vector_view.step_lanes]
+    compiled = [program._cache_size() for program in programs], _host.step_program.cache_info().currsize
+    gc.collect()
+    before = sum(array.nbytes for array in jax.live_arrays())
+    views += [started(each) for each in [sim, other] * 49]
+    gc.collect()
+    assert sum(array.nbytes for array in jax.live_arrays()) - before < 98 * 10_000
+    assert compiled == ([program._cache_size() for program in programs], _host.step_program.cache_info().currsize)
+    for k, (_, obs) in enumerate(views):
+        np.testing.assert_array_equal(obs, views[k % 2][1])
+    assert (views[0][1] != views[1][1]).any()
 
 
 @pytest.mark.parametrize("task", tasks.list_tasks())

@@ -15,7 +15,7 @@ def host():
 
 
 def test_the_step_is_a_single_call_that_xla_compiles_as_one_function(host):
-    given = host._given, host._state, host.kernel_action({0: np.full(5, 0.5, np.float32)})
+    given = host._given.arrays, host._state, host.kernel_action({0: np.full(5, 0.5, np.float32)})
     text = host._advance._run.lower(*given).compile().as_text()
     entry = text[text.index("ENTRY") :]
     launches = (" fusion(", " call(", " while(", " dot(")
@@ -27,8 +27,8 @@ def test_the_step_is_a_single_call_that_xla_compiles_as_one_function(host):
 
 
 def test_what_xla_refuses_as_one_kernel_runs_as_many(host):
-    program = StepProgram(host.sim.env, jax.tree.structure(host._params), host._structure)
-    given = host._given, host._state, host.kernel_action({0: np.zeros(5, np.float32)})
+    program = StepProgram(host.sim.env, jax.tree.structure(host._given.packed), host._structure)
+    given = host._given.arrays, host._state, host.kernel_action({0: np.zeros(5, np.float32)})
     program._run = refused
     _, words = program(*given)
     for x, y in zip(jax.tree.leaves(program.read(words)), jax.tree.leaves(host._advance.read(words)), strict=True):

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import dataclasses
+import gc
+
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 from gymnax.environments import environment, spaces
-from powerzoo_compat.gymnax_view import step_lane, to_gymnax
+from powerzoo_compat.gymnax_view import open_lane, step_lane, to_gymnax
 
 import powerzoo_jax
 
@@ -169,3 +172,28 @@ def test_actions_of_other_types_are_taken_and_other_shapes_refused():
         env.step(jax.random.key(0), begin, jnp.zeros(2), params)
     one, squeezed = (env.step(jax.random.key(0), begin, u, params) for u in (jnp.full(1, 0.3), jnp.float32(0.3)))
     np.testing.assert_array_equal(one[0], squeezed[0])
+
+
+def test_a_hundred_views_of_one_simulation_compile_and_keep_nothing_more():
+    """Equal environment and specification, other data: views must not be mixed up."""
+    sim, other = (powerzoo_jax.make("battery_arbitrage", split=split, max_steps=3) for split in ("train", "test"))
+    other = dataclasses.replace(other, spec=sim.spec)
+    key = jax.random.key(5)
+
+    def started(sim):
+        view, params = to_gymnax(sim)
+        obs, state = view.reset(key, params)
+        view.step(key, state, jnp.zeros(1), params)
+        return view, obs
+
+    views = [started(sim), started(other)]
+    counts = open_lane._cache_size(), step_lane._cache_size()
+    gc.collect()
+    before = len(jax.live_arrays())
+    views += [started(each) for each in [sim, other] * 49]
+    gc.collect()
+    assert (open_lane._cache_size(), step_lane._cache_size()) == counts
+    assert len(jax.live_arrays()) - before <= 98  # the observations that are kept here
+    for k, (_, obs) in enumerate(views):
+        np.testing.assert_array_equal(obs, views[k % 2][1])
+    assert (views[0][1] != views[1][1]).any()

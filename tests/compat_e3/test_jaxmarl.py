@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import dataclasses
+import gc
+
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 from jaxmarl.environments.multi_agent_env import MultiAgentEnv
 from jaxmarl.environments.spaces import Box
-from powerzoo_compat.jaxmarl_view import ALL, TaskState, parallel_env, step_lane, to_jaxmarl
+from powerzoo_compat.jaxmarl_view import ALL, TaskState, open_lane, parallel_env, step_lane, to_jaxmarl
 
 import powerzoo_jax
 from powerzoo_jax.tasks import get_spec, list_tasks
@@ -131,3 +134,29 @@ def test_wrong_agents_and_shapes_are_named(env):
         env.step(jax.random.key(1), state, {k: v for k, v in actions.items() if k != env.agents[0]})
     with pytest.raises(ValueError, match="expected"):
         env.step(jax.random.key(1), state, {**actions, env.agents[0]: jnp.zeros(7)})
+
+
+def test_a_hundred_views_of_one_simulation_compile_and_keep_nothing_more():
+    """Equal environment and specification, other data: views must not be mixed up."""
+    sim, other = (powerzoo_jax.make("marl_der_arbitrage", split=split, max_steps=SHORT) for split in ("train", "test"))
+    other = dataclasses.replace(other, spec=sim.spec)
+    key = jax.random.key(5)
+
+    def started(sim):
+        view = to_jaxmarl(sim)
+        start, state = view.reset(key)
+        obs = start[view.agents[0]]
+        view.step(key, state, {agent: jnp.zeros(1) for agent in view.agents})
+        return view, obs
+
+    views = [started(sim), started(other)]
+    counts = open_lane._cache_size(), step_lane._cache_size()
+    gc.collect()
+    before = len(jax.live_arrays())
+    views += [started(each) for each in [sim, other] * 49]
+    gc.collect()
+    assert (open_lane._cache_size(), step_lane._cache_size()) == counts
+    assert len(jax.live_arrays()) - before <= 98  # the observations that are kept here
+    for k, (_, obs) in enumerate(views):
+        np.testing.assert_array_equal(obs, views[k % 2][1])
+    assert (views[0][1] != views[1][1]).any()
