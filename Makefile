@@ -32,7 +32,7 @@ E3_TESTS := tests/compat_e3
 NATIVE := --ignore=$(E1_TESTS) --ignore=$(E3_TESTS) --ignore=tests/packaging tests
 E1_EXTRAS := sb3$(,)pettingzoo$(,)rllib$(,)mo$(,)smartgrid$(,)torchrl$(,)minari$(,)viz
 COMPILERS := jax-cuda12-plugin jax-cuda12-pjrt nvidia-cuda-nvcc-cu12 libtpu
-E1_MORE := sb3-contrib SuperSuit ethical-smart-grid moviepy pytest pytest-xdist
+E1_MORE := sb3-contrib SuperSuit ethical-smart-grid moviepy skrl tianshou d3rlpy rl_zoo3 pytest pytest-xdist
 
 .PHONY: help demo test test-all test-long test-compat test-foreign test-browser bench bench-device accelerators accelerators-quick
 .PHONY: build-check lint types docs wheel-check soak-quick memory hostile sbom clean
@@ -142,4 +142,4 @@ $(VENV_E1)/.stamp: pyproject.toml constraints-e1.txt
 	$(call install,$(VENV_E1),constraints-e1.txt,$(E1_EXTRAS),$(E1_MORE),$$(grep ^torch== constraints-e1.txt))
 
 $(VENV_E3)/.stamp: pyproject.toml constraints-e3.txt
-	$(call install,$(VENV_E3),constraints-e3.txt,gymnax$(,)jaxmarl,rejax pytest pytest-xdist)
+	$(call install,$(VENV_E3),constraints-e3.txt,gymnax$(,)jaxmarl,rejax evosax pytest pytest-xdist)

@@ -68,7 +68,7 @@ def in_turn(slow: list[str], day: int) -> list[str]:
 def main(argv: list[str] | None = None) -> int:
     """Run the scripts; the exit status is the number of claims that fail."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--names", nargs="+", metavar="NAME", help="scripts (default: all that need no checkout)")
+    parser.add_argument("--names", nargs="+", metavar="NAME", help="scripts (default: all of the pinned environments)")
     parser.add_argument("--seeds", nargs="+", type=int, default=[0, 1, 2], metavar="N")
     parser.add_argument("--checkout", nargs=2, action="append", default=[], metavar=("NAME", "PATH"))
     parser.add_argument("--jobs", type=int, default=1, help="scripts that run side by side")
@@ -80,7 +80,8 @@ def main(argv: list[str] | None = None) -> int:
         write_page()
         return 0
     scripts, folders = read_scripts(), dict(given.checkout)
-    names = given.names or [name for name in scripts if "checkout" not in scripts[name] or name in folders]
+    kept = [name for name, script in scripts.items() if not script.get("by_hand")]
+    names = given.names or [name for name in kept if "checkout" not in scripts[name] or name in folders]
     for name in names:
         if name not in scripts:
             parser.error(f"there is no script {name!r}. There are {', '.join(scripts)}.")

@@ -1,4 +1,4 @@
-"""A file of another project's checkout with one line exchanged; nothing of it is kept."""
+"""A file of another project's checkout with lines exchanged; nothing of it is kept."""
 
 from __future__ import annotations
 
@@ -7,6 +7,13 @@ import sys
 from pathlib import Path
 from types import ModuleType
 from typing import Any
+
+
+def stand_in(modules: dict[str, dict[str, Any]]) -> None:
+    """Modules by name, with their attributes, for packages that a file imports and does not need here."""
+    for name, attributes in modules.items():
+        sys.modules[name] = ModuleType(name)
+        sys.modules[name].__dict__.update(attributes)
 
 
 class Checkout:

@@ -12,17 +12,10 @@ import powerzoo_compat.gymnasium_view  # noqa: F401  # ours
 import torch
 from torch import nn
 
-from tests.foreign.scoring import BATTERY, Days, run
+from tests.foreign.scoring import BATTERY, Days, rule, run
 
 EPISODES, PASSES, ROWS = 150, 40, 256
 NAME = "battery/rule-v0"
-CHEAP, DEAR = 15, 85  # percentiles
-
-
-def rule(prices: np.ndarray) -> np.ndarray:
-    """Charge while the first of the prices (R, T) is among the cheapest in sight, discharge among the dearest."""
-    cheap, dear = np.percentile(prices, [CHEAP, DEAR], axis=1)
-    return np.where(prices[:, 0] >= dear, 1.0, np.where(prices[:, 0] <= cheap, -1.0, 0.0))[:, None]
 
 
 def collect(seed: int) -> tuple[np.ndarray, np.ndarray]:

@@ -6,13 +6,12 @@ Words: the path of the checkout
 from __future__ import annotations
 
 import sys
-from types import ModuleType
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
-from tests.foreign.checkout import Checkout
+from tests.foreign.checkout import Checkout, stand_in
 from tests.foreign.scoring import BATTERY, Days, run
 
 FILE = "purejaxrl/ppo_continuous_action.py"
@@ -22,7 +21,11 @@ NEW = (
     'env, env_params = to_gymnax(powerzoo_jax.make(config["ENV_NAME"]), api="five")\n'
 )
 # imported by its wrappers for environments of other packages, and not used here
-ABSENT = {"brax": ("envs",), "brax.envs.wrappers.training": ("EpisodeWrapper", "AutoResetWrapper"), "navix": ()}
+ABSENT: dict[str, dict] = {
+    "brax": {"envs": None},
+    "brax.envs.wrappers.training": {"EpisodeWrapper": None, "AutoResetWrapper": None},
+    "navix": {},
+}
 CONFIG = {
     "LR": 1e-3,
     "NUM_ENVS": 32,
@@ -47,10 +50,7 @@ UPDATES = 30
 def train(days: Days, seed: int, folder: str) -> tuple[float, float, dict]:
     """Returns of the mean action before and after, and what was run."""
     file = Checkout(folder, FILE, {OLD: NEW})
-    for name, attributes in ABSENT.items():
-        sys.modules[name] = ModuleType(name)
-        for attribute in attributes:
-            setattr(sys.modules[name], attribute, None)
+    stand_in(ABSENT)
     sys.path.insert(0, str(file.path.parent))
     names = file.run("purejaxrl")
     network = names["ActorCritic"](1, activation=CONFIG["ACTIVATION"])

@@ -24,8 +24,9 @@ from ray.tune.registry import register_env
 from tests.foreign.scoring import BATTERIES, BATTERY, Days, final_ends, run
 
 SHARED = "shared"
-BATCH, ROWS = 480, 160
-ITERATIONS = {"single": 45, "multi": 16, "heron": 16}
+ROWS = 160
+BATCH = {"single": 960, "multi": 480, "heron": 480}
+ITERATIONS = {"single": 30, "multi": 16, "heron": 16}
 LANES = {"single": 8, "multi": 4, "heron": 4}
 
 
@@ -78,7 +79,7 @@ def train(days: Days, seed: int, mode: str) -> tuple[float, float]:
             gamma=0.999,
             lambda_=0.95,
             lr=1e-3,
-            train_batch_size_per_learner=BATCH,
+            train_batch_size_per_learner=BATCH[mode],
             minibatch_size=ROWS,
             num_epochs=10,
             use_kl_loss=False,

@@ -17,6 +17,7 @@ from tests.foreign.record import RECORD
 
 BATTERY, BATTERIES = "battery_arbitrage", "marl_der_arbitrage"
 DAYS, KEY, DIGITS = 64, 26, 4
+CHEAP, DEAR = 15, 85  # percentiles
 Act = Callable[[np.ndarray], np.ndarray]
 
 
@@ -59,6 +60,12 @@ class Days:
             "random": self.mean_return(lambda obs: rng.uniform(-1, 1, (len(obs), 1))),
             "idle": self.mean_return(lambda obs: np.zeros((len(obs), 1))),
         }
+
+
+def rule(prices: np.ndarray) -> np.ndarray:
+    """Charge while the first of the prices (R, T) is among the cheapest in sight, discharge among the dearest."""
+    cheap, dear = np.percentile(prices, [CHEAP, DEAR], axis=1)
+    return np.where(prices[:, 0] >= dear, 1.0, np.where(prices[:, 0] <= cheap, -1.0, 0.0))[:, None]
 
 
 def final_ends(env: Any) -> Any:

@@ -17,6 +17,7 @@ from tests.compat_e1 import cleanrl_loop
 from tests.foreign.scoring import BATTERY, Days, final_ends, run
 
 LANES = {"sync": 8, "async": 3}
+BATCH, UPDATES = 768, 25
 GAMMA = 0.999
 KEPT: list[gymnasium.vector.VectorEnv] = []  # Gymnasium closes a vector when any wrapper of it is collected
 
@@ -47,9 +48,9 @@ def train(days: Days, seed: int, mode: str) -> tuple[float, float]:
 
         return days.mean_return(act)
 
-    settings = {"steps": 96, "epochs": 8, "seed": seed, "gamma": GAMMA, "log_std": -1.0}
+    settings = {"steps": BATCH // LANES[mode], "epochs": 8, "seed": seed, "gamma": GAMMA, "log_std": -1.0}
     before = score(cleanrl_loop.train(envs, 0, **settings))
-    after = score(cleanrl_loop.train(envs, 19_200 // (96 * LANES[mode]), **settings))
+    after = score(cleanrl_loop.train(envs, UPDATES, **settings))
     return before, after
 
 
