@@ -24,7 +24,7 @@ from powerzoo_compat._apart import make
 from powerzoo_compat._replay import ShowsEpisode
 from powerzoo_compat.powerzoo_api.envs.multi_agent import MultiAgentTaskEnv
 from powerzoo_compat.powerzoo_api.envs.single_agent import SingleAgentEnv
-from powerzoo_compat.powerzoo_api.tasks.central import COMPETITIVE, MEAN, SUM, CentralisedEnv
+from powerzoo_compat.powerzoo_api.tasks.central import CentralisedEnv, pooling_of
 from powerzoo_compat.powerzoo_api.tasks.factory import DROP_IN
 from powerzoo_compat.powerzoo_api.tasks.registration import with_id
 
@@ -138,5 +138,5 @@ def make_discrete_env(
         env: SingleAgentEnv | CentralisedEnv = SingleAgentEnv(sim, render_mode=render_mode)
     else:
         agents = MultiAgentTaskEnv(sim, render_mode=render_mode)
-        env = CentralisedEnv(agents, SUM if name in COMPETITIVE else MEAN)
+        env = CentralisedEnv(agents, pooling_of(name))
     return DiscreteEnv(with_id(env, DROP_IN, name, {"split": sim.spec.split, **kwargs}), levels)

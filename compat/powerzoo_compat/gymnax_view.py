@@ -62,6 +62,7 @@ class Transitions:
 
     agents, levels, api:  see `GymnaxEnv`
     gradients:            let gradients pass from one step to the next
+    extra_infos:          see `GymnaxEnv`
     """
 
     env: Any
@@ -69,6 +70,7 @@ class Transitions:
     agents: str
     levels: int | None
     gradients: bool = False
+    extra_infos: bool = True
 
     def seen(self, obs: Array) -> Array:
         """Observations (A, O) as the view shows them."""
@@ -87,7 +89,8 @@ class Transitions:
         new = GymnaxState(task=out.state, time=state.time + 1, terminated=over)
         obs, new = (self.seen(out.obs), new) if self.gradients else lax.stop_gradient((self.seen(out.obs), new))
         reward = out.reward if self.agents == "shared" else jnp.mean(out.reward)
-        return obs, new, reward, over, {"cost": out.cost, "discount": jnp.where(over, 0.0, 1.0)}
+        infos = {"discount": jnp.where(over, 0.0, 1.0)}
+        return obs, new, reward, over, infos | {"cost": out.cost} if self.extra_infos else infos
 
     def _kernel(self, action: Any, params: GymnaxParams) -> Array:
         """The action as (A, U). Raises ValueError for a wrong shape, TypeError for what is no array of numbers."""
@@ -118,7 +121,8 @@ def step_lane(settings: Transitions, key: Array, state: GymnaxState, action: Arr
     truncated = (new.time >= params.max_steps_in_episode) & ~terminated
     done = terminated | truncated
     obs, new = where_done(done, settings.begin(key_reset, params), (last, new))
-    info = {**info, "terminated": terminated, "truncated": truncated, "final_observation": last}
+    if settings.extra_infos:
+        info = {**info, "terminated": terminated, "truncated": truncated, "final_observation": last}
     terminated, truncated, done = (jnp.broadcast_to(x, reward.shape) for x in (terminated, truncated, done))
     if settings.api == "five":
         return obs, new, reward, done, info
@@ -132,8 +136,9 @@ class GymnaxEnv(Environment):  # type: ignore[misc]
     `agents` "flat" puts the observations, and the actions, of all agents in one vector, with the team mean as reward;
     "shared" keeps the agents as a leading axis, also of rewards and flags, for one policy that all agents share.
     `levels` takes one of as many values from -1 to 1 as the action of an agent with one entry.
-    An ended lane starts anew in the same step; infos hold "final_observation", "cost" (C,) and "truncated". Gradients
-    pass from step to step in `with_transition_gradients()`, as gymnax has it.
+    An ended lane starts anew in the same step; infos hold "final_observation", "cost" (C,), "terminated", "truncated"
+    and "discount", without `extra_infos` the last alone. Gradients pass from step to step in
+    `with_transition_gradients()`, as gymnax has it.
     """
 
     _supports_transition_gradients = True
@@ -144,7 +149,9 @@ class GymnaxEnv(Environment):  # type: ignore[misc]
         api: Literal["six", "five"],
         agents: Literal["flat", "shared"] = "flat",
         levels: int | None = None,
+        extra_infos: bool = True,
     ) -> None:
+        self.extra_infos = extra_infos
         self.env, self.spec, self.api, self.agents, self.levels = sim.env, sim.spec, api, agents, levels
         self._params = GymnaxParams(task=sim.params, max_steps_in_episode=int(sim.params.horizon))
 
@@ -171,7 +178,8 @@ class GymnaxEnv(Environment):  # type: ignore[misc]
 
     @property
     def _settings(self) -> Transitions:
-        return Transitions(self.env, self.api, self.agents, self.levels, self._transition_gradients_enabled)
+        gradients = self._transition_gradients_enabled
+        return Transitions(self.env, self.api, self.agents, self.levels, gradients, self.extra_infos)
 
     def reset(self, key: Array, params: GymnaxParams | None = None) -> tuple[Array, GymnaxState]:
         """Begin an episode: (obs, state)."""
@@ -221,13 +229,15 @@ def to_gymnax(
     api: Literal["six", "five"] = "six",
     agents: Literal["flat", "shared"] = "flat",
     levels: int | None = None,
+    extra_infos: bool = True,
 ) -> tuple[GymnaxEnv, GymnaxParams]:
     """A task as a gymnax environment, with its parameters.
 
-    sim:     from `powerzoo_jax.make`
-    api:     "six" values a step as gymnax 1.0 has them, or "five" for learners written for earlier versions
-    agents:  "flat" puts all agents into one vector, "shared" keeps them as a leading axis
-    levels:  discrete actions, as many values from -1 to 1 in the place of a policy's one entry; None keeps it real
+    sim:          from `powerzoo_jax.make`
+    api:          "six" values a step as gymnax 1.0 has them, or "five" for learners written for earlier versions
+    agents:       "flat" puts all agents into one vector, "shared" keeps them as a leading axis
+    levels:       discrete actions, as many values from -1 to 1 in the place of a policy's one entry; None keeps it real
+    extra_infos:  False leaves "discount" alone in infos, for learners that keep the infos of a whole rollout
     Raises ValueError for another api or arrangement, fewer than two levels, or levels where a policy has many entries.
     """
     if api not in APIS:
@@ -243,5 +253,5 @@ def to_gymnax(
                 f"levels: a policy of {sim.spec.id} has {entries} entries and gymnax one discrete action. Leave levels "
                 "out, or take powerzoo_compat.discrete_view."
             )
-    env = GymnaxEnv(sim, api, agents, levels)
+    env = GymnaxEnv(sim, api, agents, levels, extra_infos)
     return env, env.default_params

@@ -11,6 +11,7 @@ Example:
 from __future__ import annotations
 
 import dataclasses
+import functools
 import re
 from collections.abc import Mapping
 from typing import Any
@@ -25,7 +26,7 @@ from powerzoo_jax.base.errors import missing_extra, unknown
 
 try:
     from jaxmarl.environments.multi_agent_env import MultiAgentEnv
-    from jaxmarl.environments.spaces import Box
+    from jaxmarl.environments.spaces import Box, Discrete
 except ImportError as err:
     raise ImportError(missing_extra("The view for JaxMARL", "jaxmarl", "jaxmarl")) from err
 
@@ -35,6 +36,9 @@ from powerzoo_jax.tasks import make
 
 ALL = "__all__"
 NUMBER = re.compile(r"_\d+$")
+RESOURCE = "resource"  # cost channel of power that a device was asked for and could not deliver
+ROUNDING = 1e-5  # [MW] of what a device can follow, in float32
+SCORE_AND_ON = 2  # entries of the action of a unit with commitment
 
 
 @struct.dataclass(kw_only=True)
@@ -61,11 +65,15 @@ class TaskJaxMARLEnv(MultiAgentEnv):  # type: ignore[misc]
     sim:          the task, from `powerzoo_jax.make`
     extra_infos:  tell "cost" (C,), "terminated" and "truncated" (), and "final_observation" by agent, from before the
                   restart. False leaves infos empty, for learners that reshape all of them to one entry an agent
+    levels:       discrete actions: as many values from -1 to 1 of an agent's one entry; of a unit with commitment 0 is
+                  off, and 1 ... levels is on with score k / levels. None keeps actions real
+
+    Raises ValueError for fewer than two levels (one of units with commitment), or levels of agents with more entries.
     """
 
-    def __init__(self, sim: Sim, *, extra_infos: bool = True) -> None:
+    def __init__(self, sim: Sim, *, extra_infos: bool = True, levels: int | None = None) -> None:
         super().__init__(num_agents=len(sim.spec.agents))
-        self.sim, self.extra_infos = sim, extra_infos
+        self.sim, self.extra_infos, self.levels = sim, extra_infos, levels
         self.agents = list(sim.spec.agents)
         self.possible_agents = list(sim.spec.agents)
         self.widths = tuple(int(n) for n in np.asarray(sim.params.masks.act).sum(axis=1))
@@ -76,6 +84,16 @@ class TaskJaxMARLEnv(MultiAgentEnv):  # type: ignore[misc]
         self.action_spaces = {
             name: Box(-1.0, 1.0, (width,)) for name, width in zip(self.agents, self.widths, strict=True)
         }
+        self._commits = bool(sim.env.dims.choice) and set(self.widths) == {SCORE_AND_ON}
+        if levels is not None:
+            if set(self.widths) != {1} and not self._commits:
+                raise ValueError(
+                    f"levels: agents of {sim.spec.id} have {max(self.widths)} entries and JaxMARL one discrete action. "
+                    "Leave levels out, or take powerzoo_compat.discrete_view."
+                )
+            if levels < 2 - self._commits:
+                raise ValueError(f"levels = {levels} must be at least {2 - self._commits}.")
+            self.action_spaces = {name: Discrete(levels + self._commits) for name in self.agents}
 
     @property
     def name(self) -> str:
@@ -133,7 +151,13 @@ class TaskJaxMARLEnv(MultiAgentEnv):  # type: ignore[misc]
         return {agent: state.obs[a] for a, agent in enumerate(self.agents)}
 
     def get_avail_actions(self, state: TaskState) -> dict[str, Array]:
-        """Masks by agent: legal discrete choices (M,), or every entry of a continuous action (U,)."""
+        """Masks by agent: legal discrete choices (M,), or every entry of a continuous action (U,).
+
+        With levels, those (M,) that a device can follow when the others are left alone, and the one nearest to idle; of
+        units with commitment those that their minimum times allow.
+        """
+        if self.levels is not None:
+            return dict(zip(self.agents, self._allowed(state), strict=True))
         if state.legal.shape[-1]:
             return {agent: state.legal[a] for a, agent in enumerate(self.agents)}
         return {agent: jnp.ones(width, bool) for agent, width in zip(self.agents, self.widths, strict=True)}
@@ -146,12 +170,42 @@ class TaskJaxMARLEnv(MultiAgentEnv):  # type: ignore[misc]
         width, rows = self.sim.env.dims.act, []
         for agent, own in zip(self.agents, self.widths, strict=True):
             row = as_array(actions[agent])
-            if row.shape not in ((own,), ()) or (row.shape == () and own != 1):
+            takes = (own,) if self.levels is None else ()
+            if row.shape != takes and (row.shape != () or own != 1):
                 raise ValueError(
-                    f"action of {agent!r}: expected {(own,)}, got {row.shape}. Lanes are mapped by jax.vmap(env.step)."
+                    f"action of {agent!r}: expected {takes}, got {row.shape}. Lanes are mapped by jax.vmap(env.step)."
                 )
-            rows.append(jnp.pad(jnp.ravel(row), (0, width - own)))
+            rows.append(jnp.pad(jnp.ravel(row if self.levels is None else self._values(row)), (0, width - own)))
         return jnp.stack(rows)
+
+    def _values(self, level: Array) -> Array:
+        """Entries (U,) in [-1, 1] of a level ()."""
+        if self._commits:
+            return 2 * jnp.stack([level / self.levels, level > 0]) - 1  # type: ignore[operator]
+        return 2 * level[None] / (self.levels - 1) - 1  # type: ignore[operator]
+
+    def _allowed(self, state: TaskState) -> Array:
+        """Mask (A, M) of the levels."""
+        assert self.levels is not None
+        if self._commits:
+            return jnp.concatenate([state.legal[:, :1], jnp.repeat(state.legal[:, 1:], self.levels, axis=1)], axis=1)
+        if RESOURCE not in self.sim.spec.cost_names:
+            return jnp.ones((len(self.agents), self.levels), bool)
+        return followed_levels(self.sim, state, self.levels)
+
+
+@functools.partial(jax.jit, static_argnums=2)
+def followed_levels(sim: Sim, state: TaskState, levels: int) -> Array:
+    """Mask (A, M) of the levels of each agent's entry that its device can follow next, all others left alone."""
+    dims = sim.env.dims
+    values, agents = jnp.linspace(-1, 1, levels, dtype=state.obs.dtype), jnp.arange(dims.agent)
+
+    def missed(agent: Array, value: Array) -> Array:
+        action = jnp.full((dims.agent, dims.act), jnp.nan, values.dtype).at[agent, 0].set(value)
+        return sim.env.step(state.task, action, sim.params).cost[sim.spec.cost_names.index(RESOURCE)]
+
+    short = jax.vmap(lambda agent: jax.vmap(lambda value: missed(agent, value))(values))(agents)
+    return (short <= ROUNDING).at[:, jnp.abs(values).argmin()].set(True)
 
 
 @jax.jit
@@ -189,21 +243,23 @@ def _advance(
     return after, out.reward, out.cost, ends
 
 
-def to_jaxmarl(sim: Sim, *, extra_infos: bool = True) -> TaskJaxMARLEnv:
+def to_jaxmarl(sim: Sim, *, extra_infos: bool = True, levels: int | None = None) -> TaskJaxMARLEnv:
     """A multi-agent task as a JaxMARL environment; see `TaskJaxMARLEnv`.
 
     sim:  from `powerzoo_jax.make`
-    Raises ValueError for a task with one agent.
+    Raises ValueError for a task with one agent, or as `TaskJaxMARLEnv`.
     """
     if len(sim.spec.agents) == 1:
         raise ValueError(f"{sim.spec.id} has one agent. Use powerzoo_compat.gymnax_view.to_gymnax.")
-    return TaskJaxMARLEnv(sim, extra_infos=extra_infos)
+    return TaskJaxMARLEnv(sim, extra_infos=extra_infos, levels=levels)
 
 
-def parallel_env(task: str, *, split: str | None = None, extra_infos: bool = True, **kwargs: Any) -> TaskJaxMARLEnv:
+def parallel_env(
+    task: str, *, split: str | None = None, extra_infos: bool = True, levels: int | None = None, **kwargs: Any
+) -> TaskJaxMARLEnv:
     """A multi-agent task by name; see `to_jaxmarl`.
 
     kwargs:  task keywords
     Raises ValueError for a task with one agent, else as `powerzoo_jax.make`.
     """
-    return to_jaxmarl(make(task, split=split, **kwargs), extra_infos=extra_infos)
+    return to_jaxmarl(make(task, split=split, **kwargs), extra_infos=extra_infos, levels=levels)

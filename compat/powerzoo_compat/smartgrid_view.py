@@ -132,6 +132,11 @@ class SmartGrid(ShowsEpisode, SpacesByAgent, ParallelEnv[str, Any, Any]):
         flags = (dict.fromkeys(self.possible_agents, flag) for flag in (False, over))
         return self._get_obs(), rewards, *flags, self._get_info(rewards)  # type: ignore[return-value]
 
+    @property
+    def np_random(self) -> np.random.Generator:
+        """Generator of wrappers that draw; the seed of a reset fixes it."""
+        return self._np_random
+
     def get_agent(self, agent_name: str) -> Agent:
         """An agent by its name. KeyError for an unknown one."""
         if agent_name not in self.world.agents_by_name:

@@ -7,9 +7,11 @@ import pytest
 from gymnasium.utils.env_checker import check_env
 from powerzoo_compat.discrete_view import make_discrete_env
 
+from powerzoo_jax.tasks import get_spec, list_tasks
+
 BATTERY, UNITS = "battery_arbitrage", "marl_uc"
 BINDING = {"version": 1}  # whose units have minimum times of one and eight hours
-STEPS = 200  # four days
+STEPS, MANY_STEPS = 200, 10_000  # four days, and as many as a learner takes
 
 
 @pytest.fixture(scope="module")
@@ -98,14 +100,27 @@ def test_gymnasiums_checker_accepts_it(battery):
 )
 def test_whoever_obeys_the_masks_is_never_short_of_power(task):
     """Masks of joined and mixed fleets allowed every level: obeyed, they asked for 22.8 MW that nobody delivered."""
+    assert obeyed(task, STEPS) > 0
+
+
+@pytest.mark.parametrize("task", [task for task in list_tasks() if "resource" in get_spec(task).cost_names])
+def test_ten_thousand_steps_under_masks_are_never_short_of_power(task):
+    obeyed(task, MANY_STEPS)
+
+
+def obeyed(task, steps):
+    """Choices that masks forbade in steps of random allowed ones, none of which asks for what nobody delivers."""
     env = make_discrete_env(task, levels=3)
     env.reset(seed=0)
     rng, masked = np.random.default_rng(0), 0
-    for _ in range(STEPS):
+    one = isinstance(env.action_space, gymnasium.spaces.Discrete)
+    for step in range(steps):
         allowed = env.action_masks().reshape(-1, 3)
         masked += int((~allowed).sum())
-        *_, truncated, info = env.step(np.array([rng.choice(np.flatnonzero(row)) for row in allowed]))
-        assert info["cost_resource"] <= 1e-4 and allowed.any(axis=1).all()
-        if truncated:
+        chosen = [rng.choice(np.flatnonzero(row)) for row in allowed]
+        *_, terminated, truncated, info = env.step(chosen[0] if one else np.array(chosen))
+        assert allowed.any(axis=1).all()
+        assert info["cost_resource"] <= 1e-4, f"step {step}"
+        if terminated or truncated:
             env.reset()
-    assert masked > 0
+    return masked

@@ -10,8 +10,11 @@ import pytest
 from gymnasium.vector import AutoresetMode
 from powerzoo_compat import vector_view
 
+from powerzoo_jax.tasks import get_spec
+
 UNIT, PHYSICAL = "PowerZooJax/BatteryArbitrage-v1", "PowerZoo/BatteryArbitrage-v1"
 LANES, SHORT = 3, 5
+TASKS = {"MARL-DER": "marl_der_arbitrage", "MARL-UC": "marl_uc", "MARL-DERs": "marl_ders_benchmark"}
 SAME = 1e-6  # programs of different batch sizes round differently
 SEEN = 10 * SAME  # observations show deviations of voltages ten times enlarged
 
@@ -52,6 +55,25 @@ def test_the_batch_equals_the_loop_through_two_episodes(mode, env_id):
             )
             totals = loop_info["episode_summary"]["costs"]["resource"]
             np.testing.assert_allclose(native_info["episode_costs"]["resource"], totals, rtol=SAME, atol=SAME)
+
+
+@pytest.mark.parametrize("name", ["MARL-DER", "MARL-UC", "MARL-DERs"])
+def test_lanes_of_joined_agents_equal_the_loop(name):
+    """Gymnasium had to loop over the centralised environments."""
+    native, loop = both(AutoresetMode.SAME_STEP, f"PowerZoo/{name}-v{get_spec(TASKS[name]).version}")
+    assert isinstance(native, vector_view.TaskVectorEnv)
+    assert native.single_action_space == loop.single_action_space
+    assert native.single_observation_space == loop.single_observation_space
+    assert native.single_observation_space.names == loop.single_observation_space.names
+    np.testing.assert_allclose(*(envs.reset(seed=4)[0] for envs in (native, loop)), atol=SEEN)
+    rng = np.random.default_rng(0)
+    for _ in range(SHORT + 1):
+        actions = rng.uniform(native.action_space.low, native.action_space.high).astype(np.float32)
+        one, two = native.step(actions), loop.step(actions)
+        np.testing.assert_allclose(one[0], two[0], atol=SEEN)
+        for a, b in zip(one[1:4], two[1:4], strict=True):
+            np.testing.assert_allclose(a, b, rtol=10 * SAME, atol=10 * SAME)
+        np.testing.assert_allclose(one[4]["cost"], two[4]["cost"], rtol=SEEN, atol=SEEN)
 
 
 def test_lanes_are_reset_one_by_one_as_gymnasium_does_it():
@@ -127,7 +149,12 @@ def test_three_programs_serve_any_number_of_steps():
 
 @pytest.mark.parametrize(
     ("change", "words"),
-    [({"autoreset_mode": "nextstep"}, "NextStep"), ({"num_envs": 0}, "at least 1"), ({"render_mode": "ansi"}, "None")],
+    [
+        ({"autoreset_mode": "nextstep"}, "NextStep"),
+        ({"num_envs": 0}, "at least 1"),
+        ({"render_mode": "ansi"}, "None"),
+        ({"pooling": "median"}, "mean"),
+    ],
 )
 def test_a_wrong_keyword_is_named(change, words):
     with pytest.raises(ValueError, match=words):

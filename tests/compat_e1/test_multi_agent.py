@@ -80,3 +80,23 @@ def test_agents_that_leave_early_pass_momalands_checker():
 def test_conversion_there_and_back_gives_the_same_object():
     parallel = mo.parallel_env("marl_opf", split="test")
     assert mo_aec_to_parallel(mo_parallel_to_aec(parallel)) is parallel
+
+
+def test_supersuits_frame_skip_repeats_actions_and_adds_rewards():
+    """It draws from the generator of the environment, which had none."""
+    skipped, single = (parallel_env("marl_der_arbitrage", split="test", max_steps=8) for _ in range(2))
+    env = supersuit.frame_skip_v0(skipped, 4)
+    env.reset(seed=0), single.reset(seed=0)
+    actions = {agent: np.full(1, 0.1, np.float32) for agent in single.agents}
+    rewards = [single.step(actions)[1] for _ in range(8)]
+    for k in (0, 4):
+        _, told, _, truncated, _ = env.step(actions)
+        assert told == {agent: pytest.approx(sum(r[agent] for r in rewards[k : k + 4])) for agent in actions}
+    assert all(truncated.values()) and not env.agents
+    drawn = supersuit.frame_skip_v0(skipped, (1, 3))
+    steps = []
+    for _ in range(2):
+        drawn.reset(seed=5)
+        drawn.step(actions), drawn.step(actions)
+        steps.append(skipped._env.time_step)
+    assert steps[0] == steps[1] > 2

@@ -104,6 +104,17 @@ def test_agents_that_share_a_policy_keep_their_axis():
         to_gymnax(sim, agents="share")
 
 
+@pytest.mark.parametrize("api", ["six", "five"])
+def test_without_extra_infos_the_step_is_the_same_and_infos_are_gymnaxs(api):
+    sim = powerzoo_jax.make("battery_arbitrage", split="test", max_steps=SHORT)
+    (full, params), (bare, _) = to_gymnax(sim, api=api), to_gymnax(sim, api=api, extra_infos=False)
+    _, state = full.reset(jax.random.key(0), params)
+    one, two = (env.step(jax.random.key(1), state, jnp.zeros(1), params) for env in (full, bare))
+    np.testing.assert_array_equal(one[0], two[0])
+    assert list(two[-1]) == ["discount"] and set(one[-1]) > {"discount", "cost", "final_observation"}
+    assert list(bare.step_env(jax.random.key(1), state, jnp.zeros(1), params)[-1]) == ["discount"]
+
+
 def test_levels_are_values_of_the_box():
     one = powerzoo_jax.make("battery_arbitrage", split="test", max_steps=SHORT)
     (env, params), (real, _) = to_gymnax(one, levels=5), to_gymnax(one)

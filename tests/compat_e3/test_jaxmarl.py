@@ -107,6 +107,47 @@ def test_masks_are_each_agents_own_row_of_the_kernels():
     assert {a: mask.tolist() for a, mask in masks.items()} == {a: [a != "unit_2", True] for a in uc.agents}
 
 
+def test_levels_are_values_of_the_box_and_their_masks_keep_every_battery_able():
+    sim = powerzoo_jax.make("marl_der_arbitrage", split="test", max_steps=SHORT)
+    env, real = to_jaxmarl(sim, levels=3), to_jaxmarl(sim)
+    _, state = env.reset(jax.random.key(1))
+    assert [env.action_space(a).n for a in env.agents] == [3] * 3
+    for level in range(3):
+        chosen = {a: jnp.int32(level) for a in env.agents}
+        given = {a: jnp.array([level - 1.0]) for a in env.agents}
+        one, two = env.step(jax.random.key(2), state, chosen), real.step(jax.random.key(2), state, given)
+        np.testing.assert_array_equal(list(one[2].values()), list(two[2].values()))
+    rng, masked = np.random.default_rng(0), 0
+    place = sim.spec.cost_names.index("resource")
+    long = to_jaxmarl(powerzoo_jax.make("marl_der_arbitrage"), levels=3)
+    _, state = long.reset(jax.random.key(1))
+    for k in range(100):
+        allowed = {a: np.asarray(mask) for a, mask in long.get_avail_actions(state).items()}
+        masked += sum(int((~mask).sum()) for mask in allowed.values())
+        chosen = {a: jnp.int32(rng.choice(np.flatnonzero(mask))) for a, mask in allowed.items()}
+        _, state, _, _, infos = long.step(jax.random.key(k), state, chosen)
+        assert infos["cost"][place] <= 1e-4
+    assert masked > 0
+
+
+def test_levels_of_units_with_commitment_are_off_and_scores():
+    env, real = (parallel_env("marl_uc", split="test", levels=levels) for levels in (2, None))
+    assert env.action_space("unit_0").n == 3
+    rows = np.stack([env._values(jnp.int32(k)) for k in range(3)])
+    np.testing.assert_allclose(rows, [[-1, -1], [0, 1], [1, 1]])
+    _, state = jax.eval_shape(env.reset, jax.random.key(0))
+    legal = jnp.ones(state.legal.shape, bool).at[2, 0].set(False)
+    masks = env.get_avail_actions(TaskState(task=None, obs=None, legal=legal, done=None, step=None))
+    assert {a: mask.tolist() for a, mask in masks.items()} == {a: [a != "unit_2", True, True] for a in env.agents}
+    assert real.levels is None
+    with pytest.raises(ValueError, match="at least 1"):
+        parallel_env("marl_uc", levels=0)
+    with pytest.raises(ValueError, match="at least 2"):
+        parallel_env("marl_der_arbitrage", levels=1)
+    with pytest.raises(ValueError, match="entries"):
+        parallel_env("marl_ders_benchmark", levels=3)
+
+
 def test_a_task_with_one_agent_is_sent_to_gymnax():
     with pytest.raises(ValueError, match="to_gymnax"):
         to_jaxmarl(powerzoo_jax.make("battery_arbitrage"))

@@ -30,10 +30,12 @@ class TaskPettingZooWrapper(ShowsEpisode, SpacesByAgent, ParallelEnv[str, np.nda
 
     env:         the adapter behind framework 'auto'
     max_cycles:  end episodes after so many steps (None: the task's horizon)
+
+    np_random:  generator of wrappers that draw, such as SuperSuit's frame_skip_v0; the seed of a reset fixes it
     """
 
     _runs_on = "_env"
-    _moving: ClassVar[tuple[str, ...]] = ("agents",)
+    _moving: ClassVar[tuple[str, ...]] = ("agents", "np_random")
 
     def __init__(self, env: MultiAgentTaskEnv, max_cycles: int | None = None) -> None:
         self._env = env
@@ -43,6 +45,7 @@ class TaskPettingZooWrapper(ShowsEpisode, SpacesByAgent, ParallelEnv[str, np.nda
         self.agents: list[str] = []
         self.state_space = env.state_space
         self.cost_thresholds, self.cost_threshold = env.cost_thresholds, env.cost_threshold
+        self.np_random = np.random.default_rng()
         self.max_cycles = max_cycles
         self._limit = max_cycles
 
@@ -62,6 +65,8 @@ class TaskPettingZooWrapper(ShowsEpisode, SpacesByAgent, ParallelEnv[str, np.nda
         """Begin an episode: (observations, infos)."""
         known = {key: value for key, value in (options or {}).items() if key != CHECKERS_OPTION}
         obs, infos = self._env.reset(seed=seed, options=known)
+        if seed is not None:
+            self.np_random = np.random.default_rng(seed)
         self.agents = list(self.possible_agents)
         return obs, _without_sampling_masks(infos)
 

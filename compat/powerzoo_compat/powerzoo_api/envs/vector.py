@@ -1,12 +1,13 @@
-"""Single-agent tasks as Gymnasium's VectorEnv: all environments of a batch are lanes of one compiled program."""
+"""Tasks as Gymnasium's VectorEnv, several agents joined: all environments of a batch are lanes of one program."""
 
 from __future__ import annotations
 
 import functools
 import itertools
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, ClassVar
 
+import gymnasium
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -15,12 +16,13 @@ from gymnasium.vector.utils import batch_space
 from jax import Array
 
 from powerzoo_compat._apart import make, refuse_forked
-from powerzoo_compat._host import Host, checked_values, of_one_agent, seed_key, starting_at, to_unit
+from powerzoo_compat._host import Host, NamedBox, checked_values, of_one_agent, seed_key, starting_at, to_unit
 from powerzoo_compat._replay import ShowsEpisode
 from powerzoo_compat._seeds import checked_seed
 from powerzoo_compat._tape import EpisodeTape, Take
 from powerzoo_compat.powerzoo_api.envs.base import fresh
 from powerzoo_compat.powerzoo_api.envs.episode import SEED_BOUND
+from powerzoo_compat.powerzoo_api.envs.multi_agent import SIDES
 from powerzoo_jax.base import Purpose, purpose_key
 from powerzoo_jax.base.errors import unknown
 from powerzoo_jax.base.tree import where_done
@@ -28,6 +30,8 @@ from powerzoo_jax.envs.core import Sim
 from powerzoo_jax.envs.series import draw_episode
 
 RESET_MASK = "reset_mask"  # option of Gymnasium's vector environments
+SUM, MEAN = "sum", "mean"
+POOLING: dict[str, Callable[..., Any]] = {SUM: np.sum, MEAN: np.mean}
 MODES = (AutoresetMode.NEXT_STEP, AutoresetMode.SAME_STEP, AutoresetMode.DISABLED)
 
 
@@ -78,7 +82,7 @@ def step_lanes(env: Any, params: Any, states: Any, actions: Array) -> Any:
 
 
 class TaskVectorEnv(ShowsEpisode, VectorEnv[np.ndarray, np.ndarray, np.ndarray]):
-    """Vector environment of a single-agent task, whose lanes share one program.
+    """Vector environment of a task, whose lanes share one program.
 
     sim:             the task, from `powerzoo_jax.make`
     num_envs:        lanes
@@ -87,13 +91,15 @@ class TaskVectorEnv(ShowsEpisode, VectorEnv[np.ndarray, np.ndarray, np.ndarray])
                      with the infos of the step in infos["final_info"]), or DISABLED (the caller resets what has ended,
                      options={"reset_mask": ended})
     unit_actions:    take actions in [-1, 1] instead of the box of the contract
+    pooling:         "mean" or "sum" of the agents' rewards joins several agents: observations and actions one after
+                     another, as the single environment `make_central_env` has them
 
     Lane i of `reset(seed=s)` is the environment of seed s + i. infos hold "cost" (B,), the sum of the channels with a
     budget, "costs" {name: (B,)} of each of them, "episode_costs" {name: (B,)} since the start of the lane's episode,
     and "constraint_costs" (B, C) in the order of `constraint_names`.
 
     cost_thresholds:  budgets of the channels `selected_constraint_names()`, per episode
-    Raises ValueError for a task of several agents, no lanes, or an unknown mode.
+    Raises ValueError for a task of several agents without a pooling, no lanes, or an unknown mode or pooling.
     """
 
     metadata: ClassVar[dict[str, Any]] = {"render_modes": [], "autoreset_mode": AutoresetMode.NEXT_STEP}  # type: ignore[misc]
@@ -109,6 +115,7 @@ class TaskVectorEnv(ShowsEpisode, VectorEnv[np.ndarray, np.ndarray, np.ndarray])
         autoreset_mode: AutoresetMode | str = AutoresetMode.NEXT_STEP,
         unit_actions: bool = True,
         render_mode: str | None = None,
+        pooling: str | None = None,
     ) -> None:
         if num_envs < 1:
             raise ValueError(f"num_envs = {num_envs} must be at least 1.")
@@ -117,8 +124,14 @@ class TaskVectorEnv(ShowsEpisode, VectorEnv[np.ndarray, np.ndarray, np.ndarray])
         self._mode = _mode(autoreset_mode)
         self.metadata = {**type(self).metadata, "autoreset_mode": self._mode}  # type: ignore[misc]
         self.num_envs = num_envs
-        self._host = Host(of_one_agent(sim), unit_actions=unit_actions)
-        self.single_observation_space, self.single_action_space = self._host.observation_box(), self._host.boxes[0]
+        if pooling is not None and pooling not in POOLING:
+            raise ValueError(unknown("pooling", pooling, POOLING))
+        self._host = Host(sim if pooling else of_one_agent(sim), unit_actions=unit_actions)
+        self._pool = POOLING[pooling or MEAN]
+        self.single_observation_space, self.single_action_space = joined_spaces(self._host)
+        widths = [box.shape[0] for box in self._host.boxes]
+        # agent and entry of each number of a joined action
+        self._places = np.repeat(np.arange(len(widths)), widths), np.concatenate([np.arange(n) for n in widths])
         self.observation_space = batch_space(self.single_observation_space, num_envs)
         self.action_space = batch_space(self.single_action_space, num_envs)
         self.constraint_names = sim.spec.cost_names
@@ -159,7 +172,7 @@ class TaskVectorEnv(ShowsEpisode, VectorEnv[np.ndarray, np.ndarray, np.ndarray])
         if chosen[0]:
             self._tape.begin(self._keys, choice)
         self._obs = jax.device_get(obs)
-        return fresh(self._obs[:, 0]), {}
+        return self._joined(self._obs), {}
 
     def selected_constraint_names(self) -> tuple[str, ...]:
         """Names of the channels that have a budget, in the order of `cost_thresholds`."""
@@ -181,21 +194,21 @@ class TaskVectorEnv(ShowsEpisode, VectorEnv[np.ndarray, np.ndarray, np.ndarray])
         env, params = self._host.sim.env, self._host.live.params
         lately = self._ended
         kernel = self._kernel(actions)
-        self._tape.keep(kernel[:1].copy())
-        self._states, out = step_lanes(env, params, self._states, kernel[:, None])
+        self._tape.keep(kernel[0].copy())
+        self._states, out = step_lanes(env, params, self._states, kernel)
         obs, reward, cost, terminated, truncated = jax.device_get(out)
         ended, cost = terminated | truncated, np.array(cost)
         if self._mode == AutoresetMode.NEXT_STEP:
             cost[lately] = 0.0  # their step is the start of an episode
         self._used = np.where(lately[:, None], 0.0, self._used) + cost[:, self._selected]
         infos = self._named(cost, self._used)
-        reward = fresh(reward[:, 0])
+        reward = fresh(reward[:, 0] if reward.shape[1] == 1 else self._pool(reward.astype(float), axis=1))
         if self._mode == AutoresetMode.NEXT_STEP and lately.any():
             obs = self._restart(lately, obs)
             reward[lately], ended = 0.0, ended & ~lately
             terminated, truncated = terminated & ended, truncated & ended
         elif self._mode == AutoresetMode.SAME_STEP and ended.any():
-            infos["final_info"], infos["final_obs"] = infos.copy(), _by_lane(fresh(obs[:, 0]), ended)
+            infos["final_info"], infos["final_obs"] = infos.copy(), _by_lane(self._joined(obs), ended)
             began = np.where(ended[:, None], 0.0, cost)
             infos["_final_obs"] = infos["_final_info"] = ended.copy()
             obs = self._restart(ended, obs)
@@ -204,7 +217,7 @@ class TaskVectorEnv(ShowsEpisode, VectorEnv[np.ndarray, np.ndarray, np.ndarray])
             infos |= self._named(began, self._used)
             ended = np.zeros_like(ended)
         self._ended, self._obs = ended, obs
-        return fresh(obs[:, 0]), reward, np.array(terminated), np.array(truncated), infos
+        return self._joined(obs), reward, np.array(terminated), np.array(truncated), infos
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self._host.summary}, {self.num_envs} lanes)"
@@ -269,8 +282,32 @@ class TaskVectorEnv(ShowsEpisode, VectorEnv[np.ndarray, np.ndarray, np.ndarray])
             return following
         return jnp.stack([following[k] if seed is None else seed_key(seed) for k, seed in enumerate(seeds)])
 
+    def _joined(self, obs: np.ndarray) -> np.ndarray:
+        """Observations (B, A, O) one agent after another."""
+        return fresh(obs.reshape(self.num_envs, -1))
+
     def _kernel(self, actions: Any) -> np.ndarray:
-        return to_unit(checked_values(actions, self.action_space), self._host.boxes[0])
+        """Actions as (B, A, U) in [-1, 1]; padding is NaN."""
+        values, dims = (
+            to_unit(checked_values(actions, self.action_space), self.single_action_space),
+            self._host.sim.env.dims,
+        )
+        if values.shape[1] == dims.agent * dims.act:
+            return values.reshape(self.num_envs, dims.agent, dims.act)
+        kernel = np.full((self.num_envs, dims.agent, dims.act), np.nan, np.float32)
+        kernel[:, *self._places] = values
+        return kernel
+
+
+def joined_spaces(host: Host) -> tuple[NamedBox, gymnasium.spaces.Box]:
+    """Observation and action space of all agents together, one after another."""
+    agents, fields = host.sim.spec.agents, host.sim.env.fields.names
+    if len(agents) == 1:
+        return host.observation_box(), host.boxes[0]
+    seen = [host.observation_box(agent) for agent in range(len(agents))]
+    bounds = [np.concatenate([getattr(box, side) for box in boxes]) for boxes in (seen, host.boxes) for side in SIDES]
+    names = tuple(f"{agent}/{field}" for agent in agents for field in fields)
+    return NamedBox(*bounds[:2], names), gymnasium.spaces.Box(*bounds[2:])
 
 
 def _mode(given: AutoresetMode | str) -> AutoresetMode:
@@ -293,9 +330,9 @@ def _by_lane(values: np.ndarray, chosen: np.ndarray) -> np.ndarray:
 def make_vec_env(
     name: str, num_envs: int, *, split: str | None = None, unit_actions: bool = True, **kwargs: Any
 ) -> TaskVectorEnv:
-    """Build the vector environment of a single-agent task; errors are those of `powerzoo_jax.make`.
+    """Build the vector environment of a task; errors are those of `powerzoo_jax.make` and `TaskVectorEnv`.
 
-    kwargs:  `autoreset_mode`, and task keywords
+    kwargs:  `autoreset_mode`, `pooling`, which several agents need, and task keywords
     """
-    modes = {key: kwargs.pop(key) for key in ("autoreset_mode", "render_mode") if key in kwargs}
+    modes = {key: kwargs.pop(key) for key in ("autoreset_mode", "render_mode", "pooling") if key in kwargs}
     return TaskVectorEnv(make(name, split=split, **kwargs), num_envs, unit_actions=unit_actions, **modes)

@@ -23,11 +23,12 @@ class MARLWrapper(ShowsEpisode, SpacesByAgent, ParallelEnv[str, np.ndarray, np.n
     """A grid whose units ("generators", actions in MW) or devices ("resources", in their own space) are agents.
 
     Agents see the grid: units see flows, loads, time and six figures of their own. All are paid the grid's reward.
-    Raises TypeError for what is no grid, ValueError for another agent_type or a grid without such agents.
+    np_random is the generator of wrappers that draw. Raises TypeError for what is no grid, ValueError for another
+    agent_type or a grid without such agents.
     """
 
     _runs_on = "grid"
-    _moving: ClassVar[tuple[str, ...]] = ("agents",)
+    _moving: ClassVar[tuple[str, ...]] = ("agents", "np_random")
 
     def __init__(self, grid: GridEnv, agent_type: str = GENERATORS) -> None:
         if not isinstance(grid, GridEnv):
@@ -37,6 +38,7 @@ class MARLWrapper(ShowsEpisode, SpacesByAgent, ParallelEnv[str, np.ndarray, np.n
         self.grid, self.render_mode = grid, grid.render_mode
         self.metadata = {**grid.metadata, "name": grid.grid_type, "is_parallelizable": True}
         self.agents: list[str] = []
+        self.np_random = np.random.default_rng()
         box = grid.obs_space
         if agent_type == GENERATORS:
             if not isinstance(grid, TransGridEnv):
@@ -62,6 +64,8 @@ class MARLWrapper(ShowsEpisode, SpacesByAgent, ParallelEnv[str, np.ndarray, np.n
         """Begin an episode."""
         known = {key: value for key, value in (options or {}).items() if key != CHECKERS_OPTION}
         state, info = self.grid.reset(seed=seed, options=known)
+        if seed is not None:
+            self.np_random = np.random.default_rng(seed)
         self.agents = list(self.possible_agents)
         return self._seen(state), {agent: dict(info) for agent in self.agents}
 

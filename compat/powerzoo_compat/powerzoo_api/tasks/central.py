@@ -2,25 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any, ClassVar
 
-import gymnasium
 import numpy as np
 
 from powerzoo_compat._apart import make
-from powerzoo_compat._host import NamedBox, checked_values
+from powerzoo_compat._host import checked_values
 from powerzoo_compat._replay import ShowsEpisode
 from powerzoo_compat.powerzoo_api.envs.base import BaseEnv
-from powerzoo_compat.powerzoo_api.envs.multi_agent import ALL, SIDES, MultiAgentTaskEnv
+from powerzoo_compat.powerzoo_api.envs.multi_agent import ALL, MultiAgentTaskEnv
 from powerzoo_compat.powerzoo_api.envs.render import RENDER_MODES
+from powerzoo_compat.powerzoo_api.envs.vector import MEAN, POOLING, SUM, TaskVectorEnv, joined_spaces, make_vec_env
 from powerzoo_compat.powerzoo_api.tasks.catalog import DROP_IN
 from powerzoo_compat.powerzoo_api.tasks.registration import with_id
 from powerzoo_jax.base.errors import unknown
 
-SUM, MEAN = "sum", "mean"
-POOLING: dict[str, Callable[..., Any]] = {SUM: np.sum, MEAN: np.mean}
-COMPETITIVE = ("gencos_bidding",)  # profits of rivals add up; elsewhere all get what the team earns
+COMPETITIVE = ("gencos_bidding",)
 
 
 class CentralisedEnv(ShowsEpisode, BaseEnv):
@@ -41,12 +38,8 @@ class CentralisedEnv(ShowsEpisode, BaseEnv):
         super().__init__(env.delta_t_minutes, env.render_mode)
         self.agents_env, self._pool = env, POOLING[pooling]
         self.cost_thresholds, self.cost_threshold = env.cost_thresholds, env.cost_threshold
-        state = env.state_space
-        self.observation_space = NamedBox(state.low, state.high, self.get_observation_fields())
-        boxes = [env.action_spaces[agent] for agent in env.possible_agents]
-        low, high = (np.concatenate([getattr(box, side) for box in boxes]) for side in SIDES)
-        self.action_space = gymnasium.spaces.Box(low, high)
-        self._cuts = np.cumsum([box.shape[0] for box in boxes])[:-1]  # type: ignore[index]
+        self.observation_space, self.action_space = joined_spaces(env._host)
+        self._cuts = np.cumsum([box.shape[0] for box in env._host.boxes])[:-1]
 
     def reset(
         self, *, seed: int | None = None, options: dict[str, Any] | None = None
@@ -94,15 +87,24 @@ class CentralisedEnv(ShowsEpisode, BaseEnv):
 
     def get_observation_fields(self) -> tuple[str, ...]:
         """Names of the observation's entries: agent and field."""
-        env = self.agents_env
-        return tuple(f"{agent}/{field}" for agent in env.possible_agents for field in env.get_observation_fields(agent))
+        return self.observation_space.names  # type: ignore[no-any-return, attr-defined]
 
     def _told(self, infos: dict[str, dict[str, Any]]) -> dict[str, Any]:
         return {**infos[self.agents_env.possible_agents[0]], "agents": infos}
 
 
+def pooling_of(task: str) -> str:
+    """Pooling of the rewards of a task's agents: profits of rivals add up; elsewhere all get what the team earns."""
+    return SUM if task in COMPETITIVE else MEAN
+
+
+def make_central_vec_env(name: str, num_envs: int, split: str = "train", **kwargs: Any) -> TaskVectorEnv:
+    """Build many lanes of the centralised view of a multi-agent task as a Gymnasium VectorEnv."""
+    return make_vec_env(name, num_envs, split=split, unit_actions=False, pooling=pooling_of(name), **kwargs)
+
+
 def make_central_env(name: str, split: str = "train", render_mode: str | None = None, **kwargs: Any) -> CentralisedEnv:
     """The centralised view of a multi-agent task; keywords and errors as `make_task_env`."""
     agents = MultiAgentTaskEnv(make(name, split=split, **kwargs), render_mode=render_mode)
-    env = CentralisedEnv(agents, SUM if name in COMPETITIVE else MEAN)
+    env = CentralisedEnv(agents, pooling_of(name))
     return with_id(env, DROP_IN, name, {"split": split, **kwargs})

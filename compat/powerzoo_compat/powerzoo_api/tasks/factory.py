@@ -170,5 +170,6 @@ _CLASSES = {cls.name: cls for cls in BUILT_IN}
 for _name in list_core_tasks():
     register_task(_name, _CLASSES.get(_name) or _plain_class(get_spec(_name)))
 register_ids(DROP_IN, f"{__name__}:make_task_env", f"{__name__}:make_task_vec_env")
-register_central_ids("powerzoo_compat.powerzoo_api.tasks.central:make_central_env")
+CENTRAL = "powerzoo_compat.powerzoo_api.tasks.central"
+register_central_ids(f"{CENTRAL}:make_central_env", f"{CENTRAL}:make_central_vec_env")
 register_grid_ids()

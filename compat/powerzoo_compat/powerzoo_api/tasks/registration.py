@@ -26,10 +26,10 @@ def register_ids(namespace: str, entry_point: str, vector_entry_point: str) -> N
         _register_task(namespace, task, entry_point, vector_entry_point=vector_entry_point)
 
 
-def register_central_ids(entry_point: str) -> None:
+def register_central_ids(entry_point: str, vector_entry_point: str) -> None:
     """Register the centralised view of every multi-agent task that has a Gymnasium name."""
     for task in sorted(set(CENTRAL_NAMES) & set(list_tasks())):
-        _register_task(DROP_IN, task, entry_point)
+        _register_task(DROP_IN, task, entry_point, vector_entry_point=vector_entry_point)
 
 
 def register_grid_ids() -> None:
