@@ -22,7 +22,6 @@ from powerzoo_compat._seeds import checked_seed
 from powerzoo_compat._tape import EpisodeTape, Take
 from powerzoo_compat.powerzoo_api.envs.base import fresh
 from powerzoo_compat.powerzoo_api.envs.episode import SEED_BOUND
-from powerzoo_compat.powerzoo_api.envs.multi_agent import SIDES
 from powerzoo_jax.base import Purpose, purpose_key
 from powerzoo_jax.base.errors import unknown
 from powerzoo_jax.base.tree import where_done
@@ -128,7 +127,8 @@ class TaskVectorEnv(ShowsEpisode, VectorEnv[np.ndarray, np.ndarray, np.ndarray])
             raise ValueError(unknown("pooling", pooling, POOLING))
         self._host = Host(sim if pooling else of_one_agent(sim), unit_actions=unit_actions)
         self._pool = POOLING[pooling or MEAN]
-        self.single_observation_space, self.single_action_space = joined_spaces(self._host)
+        self.single_observation_space, self._joined_box = joined_spaces(self._host)
+        self.single_action_space = self._joined_box
         widths = [box.shape[0] for box in self._host.boxes]
         # agent and entry of each number of a joined action
         self._places = np.repeat(np.arange(len(widths)), widths), np.concatenate([np.arange(n) for n in widths])
@@ -288,10 +288,8 @@ class TaskVectorEnv(ShowsEpisode, VectorEnv[np.ndarray, np.ndarray, np.ndarray])
 
     def _kernel(self, actions: Any) -> np.ndarray:
         """Actions as (B, A, U) in [-1, 1]; padding is NaN."""
-        values, dims = (
-            to_unit(checked_values(actions, self.action_space), self.single_action_space),
-            self._host.sim.env.dims,
-        )
+        dims = self._host.sim.env.dims
+        values = to_unit(checked_values(actions, self.action_space), self._joined_box)
         if values.shape[1] == dims.agent * dims.act:
             return values.reshape(self.num_envs, dims.agent, dims.act)
         kernel = np.full((self.num_envs, dims.agent, dims.act), np.nan, np.float32)
@@ -305,9 +303,12 @@ def joined_spaces(host: Host) -> tuple[NamedBox, gymnasium.spaces.Box]:
     if len(agents) == 1:
         return host.observation_box(), host.boxes[0]
     seen = [host.observation_box(agent) for agent in range(len(agents))]
-    bounds = [np.concatenate([getattr(box, side) for box in boxes]) for boxes in (seen, host.boxes) for side in SIDES]
+    (seen_low, seen_high), (low, high) = (
+        (np.concatenate([box.low for box in boxes]), np.concatenate([box.high for box in boxes]))
+        for boxes in (seen, host.boxes)
+    )
     names = tuple(f"{agent}/{field}" for agent in agents for field in fields)
-    return NamedBox(*bounds[:2], names), gymnasium.spaces.Box(*bounds[2:])
+    return NamedBox(seen_low, seen_high, names), gymnasium.spaces.Box(low, high)
 
 
 def _mode(given: AutoresetMode | str) -> AutoresetMode:
