@@ -37,15 +37,15 @@ from powerzoo_jax import powerflow
 from powerzoo_jax.base import Step
 from powerzoo_jax.cases import load_case
 from powerzoo_jax.envs import DistributionEnv, Sim, vstep
-from powerzoo_jax.envs.joint.env import JointEnv
-from powerzoo_jax.envs.market.bidding import MarketEnv
-from powerzoo_jax.envs.market.storage import StorageMarketEnv
+from powerzoo_jax.families.joint.env import JointEnv
+from powerzoo_jax.families.market.bidding import MarketEnv
+from powerzoo_jax.families.market.storage import StorageMarketEnv
+from powerzoo_jax.families.transmission.tasks.operator import make_transgrid
 from powerzoo_jax.opf import OpfStatus, lanes
 from powerzoo_jax.powerflow import Status
 from powerzoo_jax.powerflow.contingency.switching import FIXED_STEPS
 from powerzoo_jax.powerflow.meshed.reactive_limits import FIXED_ROUNDS
 from powerzoo_jax.tasks import list_presets
-from powerzoo_jax.tasks.transmission.operator import make_transgrid
 
 LONGEST = 128  # iterations that are counted one by one
 COLUMNS = ("task", "solver", "lanes", "lane_steps", "fixed_steps", "taken", "asked", "left", "out_of_steps", "failed")

@@ -22,7 +22,7 @@ import numpy as np
 from env_steps import STEPS, compiled, run_steps
 from report import Table
 
-from powerzoo_jax.tasks.transmission.operator import make_transgrid
+from powerzoo_jax.families.transmission.tasks.operator import make_transgrid
 
 GRIDS = {
     "dc": {},

@@ -1,6 +1,5 @@
 """JAX-native, vectorised power-grid simulation for reinforcement learning."""
 
-from powerzoo_jax.base import renamed as _renamed
 from powerzoo_jax.base.types import Info as Info
 from powerzoo_jax.base.types import Step as Step
 from powerzoo_jax.base.types import TaskSpec as TaskSpec
@@ -18,5 +17,3 @@ from powerzoo_jax.tasks import make as make
 from powerzoo_jax.tasks import register as register
 
 __version__ = "0.1.0"
-
-_renamed.install()  # former module paths, for one release

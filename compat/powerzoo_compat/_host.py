@@ -32,9 +32,9 @@ from powerzoo_jax.base.solver_mode import FIXED, auto_is
 from powerzoo_jax.data import day_matrix, load_dataset
 from powerzoo_jax.data.clock import MINUTES_PER_DAY, iso_dates
 from powerzoo_jax.envs.core import Sim
-from powerzoo_jax.envs.microgrid.env import MicrogridEnv
 from powerzoo_jax.envs.series import Draw, EpisodeStarts, draw_episode
 from powerzoo_jax.envs.trace.readings import read_step
+from powerzoo_jax.families.microgrid.env import MicrogridEnv
 
 RESET_OPTIONS = ("day", "day_id", "soc", "randomize_soc")
 RANDOM_SOC = (0.3, 0.7)

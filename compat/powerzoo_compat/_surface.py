@@ -12,9 +12,9 @@ import numpy as np
 from powerzoo_jax.data.manifest import TMY_SITES
 from powerzoo_jax.devices.fleet import STORING, soc_range
 from powerzoo_jax.envs.core import Sim
-from powerzoo_jax.envs.microgrid.env import ACTIONS
-from powerzoo_jax.tasks.microgrid.series import WEATHER_SET
-from powerzoo_jax.tasks.transmission.series import DEMAND
+from powerzoo_jax.families.microgrid.env import ACTIONS
+from powerzoo_jax.families.microgrid.tasks.series import WEATHER_SET
+from powerzoo_jax.families.transmission.tasks.series import DEMAND
 
 Bounds = tuple[np.ndarray, np.ndarray]
 

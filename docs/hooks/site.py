@@ -70,13 +70,13 @@ API = {
             "powerzoo_jax.tasks",
             "powerzoo_jax.tasks.contract",
             "powerzoo_jax.tasks.score",
-            "powerzoo_jax.tasks.transmission.operator",
-            "powerzoo_jax.tasks.market.storage",
+            "powerzoo_jax.families.transmission.tasks.operator",
+            "powerzoo_jax.families.market.tasks.storage",
         ),
     ),
     "oracle": (
         "Oracles",
-        ("powerzoo_jax.oracle", "powerzoo_jax.oracle.linear_program", "powerzoo_jax.oracle.storage.plan"),
+        ("powerzoo_jax.oracle", "powerzoo_jax.oracle.linear_program", "powerzoo_jax.families.feeder.arbitrage.plan"),
     ),
     "rl": (
         "Learners",

@@ -14,8 +14,8 @@ from powerzoo_jax.base.errors import RunError
 from powerzoo_jax.base.files.forms import require_form
 from powerzoo_jax.base.textfile import read_json
 from powerzoo_jax.cli.commands.evaluate import unit_of
+from powerzoo_jax.families.market.equilibrium import equilibrium_score
 from powerzoo_jax.oracle.baselines import RULE
-from powerzoo_jax.oracle.equilibrium import equilibrium_score
 from powerzoo_jax.tasks.registry import get_spec
 from powerzoo_jax.tasks.score import gain, keeps
 

@@ -1,5 +1,8 @@
 """Environments: static code plus parameters, one pure step, stacked lanes, automatic restarts."""
 
+from typing import TYPE_CHECKING
+
+from powerzoo_jax.base.exports import on_demand as _on_demand
 from powerzoo_jax.envs.batch import autoreset as autoreset
 from powerzoo_jax.envs.batch import is_stacked as is_stacked
 from powerzoo_jax.envs.batch import lanes as lanes
@@ -9,10 +12,14 @@ from powerzoo_jax.envs.batch import vstep as vstep
 from powerzoo_jax.envs.core import Env as Env
 from powerzoo_jax.envs.core import EnvParams as EnvParams
 from powerzoo_jax.envs.core import Sim as Sim
-from powerzoo_jax.envs.feeder.env import DistributionEnv as DistributionEnv
 from powerzoo_jax.envs.observe import SharedObs as SharedObs
 from powerzoo_jax.envs.trace.episode import build_trace as build_trace
 from powerzoo_jax.envs.trace.episode import trace_episode as trace_episode
 from powerzoo_jax.envs.trace.types import Trace as Trace
 from powerzoo_jax.envs.trace.types import load_traces as load_traces
 from powerzoo_jax.envs.trace.types import save_traces as save_traces
+
+if TYPE_CHECKING:
+    from powerzoo_jax.families.feeder.env import DistributionEnv as DistributionEnv
+
+__getattr__ = _on_demand(__name__, {"DistributionEnv": "powerzoo_jax.families.feeder.env"})

@@ -20,12 +20,12 @@ from powerzoo_jax.base.random import Purpose, purpose_key
 from powerzoo_jax.base.tree import stack_leaves, where_done
 from powerzoo_jax.base.types import Step
 from powerzoo_jax.envs.core import Sim, as_array
-from powerzoo_jax.envs.feeder.env import DistributionEnv
-from powerzoo_jax.envs.feeder.padding import align_feeders
-from powerzoo_jax.envs.feeder.unbalanced import UnbalancedEnv
-from powerzoo_jax.envs.joint.env import JointFactors
 from powerzoo_jax.envs.observe import FieldTable
-from powerzoo_jax.envs.transmission.units_types import TransmissionFlow
+from powerzoo_jax.families.feeder.env import DistributionEnv
+from powerzoo_jax.families.feeder.padding import align_feeders
+from powerzoo_jax.families.feeder.unbalanced import UnbalancedEnv
+from powerzoo_jax.families.joint.env import JointFactors
+from powerzoo_jax.families.transmission.units_types import TransmissionFlow
 from powerzoo_jax.opf.dc.factors import DcOpfFactors
 from powerzoo_jax.powerflow import ThreePhaseFactors
 from powerzoo_jax.powerflow.rows import common_length

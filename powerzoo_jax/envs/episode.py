@@ -19,10 +19,10 @@ from powerzoo_jax.base import Purpose, Step, purpose_key
 from powerzoo_jax.devices.trips import events
 from powerzoo_jax.devices.vehicle import episode_trips
 from powerzoo_jax.envs.core import Sim
-from powerzoo_jax.envs.feeder.types import DistributionInfo
-from powerzoo_jax.envs.microgrid.env import MicrogridInfo
 from powerzoo_jax.envs.series import Draw
-from powerzoo_jax.envs.transmission.units_types import TransmissionInfo
+from powerzoo_jax.families.feeder.types import DistributionInfo
+from powerzoo_jax.families.microgrid.env import MicrogridInfo
+from powerzoo_jax.families.transmission.units_types import TransmissionInfo
 
 READY = 1e-5  # of a vehicle's capacity, that rounding may leave missing at a departure
 ROUNDED_MW = 1e-3  # what rounding makes of a branch at its rating, or of a reserve that is just met

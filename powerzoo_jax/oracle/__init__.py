@@ -1,6 +1,8 @@
 """Oracles: perfect-foresight plans, certified bounds, baseline policies and the shipped reference returns."""
 
-from powerzoo_jax.base.renamed import former as _former
+from typing import TYPE_CHECKING
+
+from powerzoo_jax.base.exports import on_demand as _on_demand
 from powerzoo_jax.oracle.baselines import BASELINES as BASELINES
 from powerzoo_jax.oracle.baselines import baseline_policy as baseline_policy
 from powerzoo_jax.oracle.baselines import evaluate_baseline as evaluate_baseline
@@ -11,11 +13,6 @@ from powerzoo_jax.oracle.baselines import random_act as random_act
 from powerzoo_jax.oracle.baselines import rule_plan as rule_plan
 from powerzoo_jax.oracle.baselines import solve_starts as solve_starts
 from powerzoo_jax.oracle.clock_plan import get_trivial as get_trivial
-from powerzoo_jax.oracle.commitment.plan import CommitmentPlan as CommitmentPlan
-from powerzoo_jax.oracle.commitment.plan import solve_commitment as solve_commitment
-from powerzoo_jax.oracle.commitment.problem import CommitmentDay as CommitmentDay
-from powerzoo_jax.oracle.commitment.problem import PlayedCommitment as PlayedCommitment
-from powerzoo_jax.oracle.commitment.problem import play_commitment as play_commitment
 from powerzoo_jax.oracle.registry import Baselines as Baselines
 from powerzoo_jax.oracle.registry import OraclePlan as OraclePlan
 from powerzoo_jax.oracle.registry import Policy as Policy
@@ -29,26 +26,29 @@ from powerzoo_jax.oracle.registry import list_causal as list_causal
 from powerzoo_jax.oracle.registry import list_priced as list_priced
 from powerzoo_jax.oracle.registry import plan_act as plan_act
 from powerzoo_jax.oracle.registry import register_baselines as register_baselines
-from powerzoo_jax.oracle.storage.plan import Certificate as Certificate
-from powerzoo_jax.oracle.storage.plan import Solution as Solution
-from powerzoo_jax.oracle.storage.plan import certify as certify
-from powerzoo_jax.oracle.storage.plan import solve_storage as solve_storage
-from powerzoo_jax.oracle.storage.problem import StorageEpisode as StorageEpisode
-from powerzoo_jax.oracle.storage.problem import build_problem as build_problem
-from powerzoo_jax.oracle.storage.problem import build_problems as build_problems
-from powerzoo_jax.oracle.storage.problem import play as play
 
-_FORMER = {
-    "CommitmentProblem": "CommitmentDay",
-    "Foresight": "OraclePlan",
-    "Playbook": "Baselines",
-    "Problem": "StorageEpisode",
-    "get_playbook": "get_baselines",
-    "list_playbooks": "list_baselines",
-    "register_playbook": "register_baselines",
-}
+if TYPE_CHECKING:
+    from powerzoo_jax.families.feeder.arbitrage.plan import Certificate as Certificate
+    from powerzoo_jax.families.feeder.arbitrage.plan import Solution as Solution
+    from powerzoo_jax.families.feeder.arbitrage.plan import certify as certify
+    from powerzoo_jax.families.feeder.arbitrage.plan import solve_storage as solve_storage
+    from powerzoo_jax.families.feeder.arbitrage.problem import StorageEpisode as StorageEpisode
+    from powerzoo_jax.families.feeder.arbitrage.problem import build_problem as build_problem
+    from powerzoo_jax.families.feeder.arbitrage.problem import build_problems as build_problems
+    from powerzoo_jax.families.feeder.arbitrage.problem import play as play
+    from powerzoo_jax.families.transmission.commitment.plan import CommitmentPlan as CommitmentPlan
+    from powerzoo_jax.families.transmission.commitment.plan import solve_commitment as solve_commitment
+    from powerzoo_jax.families.transmission.commitment.problem import CommitmentDay as CommitmentDay
+    from powerzoo_jax.families.transmission.commitment.problem import PlayedCommitment as PlayedCommitment
+    from powerzoo_jax.families.transmission.commitment.problem import play_commitment as play_commitment
 
-
-def __getattr__(name: str) -> object:
-    """Former names of this package, for one release."""
-    return _former(__name__, _FORMER, globals(), name)
+_ARBITRAGE, _COMMITMENT = "powerzoo_jax.families.feeder.arbitrage", "powerzoo_jax.families.transmission.commitment"
+__getattr__ = _on_demand(
+    __name__,
+    {
+        **dict.fromkeys(("Certificate", "Solution", "certify", "solve_storage"), f"{_ARBITRAGE}.plan"),
+        **dict.fromkeys(("StorageEpisode", "build_problem", "build_problems", "play"), f"{_ARBITRAGE}.problem"),
+        **dict.fromkeys(("CommitmentPlan", "solve_commitment"), f"{_COMMITMENT}.plan"),
+        **dict.fromkeys(("CommitmentDay", "PlayedCommitment", "play_commitment"), f"{_COMMITMENT}.problem"),
+    },
+)

@@ -15,6 +15,8 @@ from powerzoo_jax.base.random import uniform_between
 from powerzoo_jax.envs.core import Sim
 from powerzoo_jax.envs.episode import Act
 from powerzoo_jax.envs.series import Draw
+from powerzoo_jax.families.feeder.arbitrage.plan import Solution, solve_storage
+from powerzoo_jax.families.feeder.arbitrage.problem import StorageEpisode, build_problems, play
 from powerzoo_jax.oracle.clock_plan import trivial_policy
 from powerzoo_jax.oracle.registry import (
     Baselines,
@@ -26,8 +28,6 @@ from powerzoo_jax.oracle.registry import (
     get_causal,
     plan_act,
 )
-from powerzoo_jax.oracle.storage.plan import Solution, solve_storage
-from powerzoo_jax.oracle.storage.problem import StorageEpisode, build_problems, play
 from powerzoo_jax.tasks.score import SEED, Evaluation, all_starts, episode_keys, evaluate, seeded_starts
 
 RANDOM, RULE, CAUSAL, TRIVIAL = "random", "rule", "causal", "trivial"

@@ -204,28 +204,28 @@ def follow_plans(sim: Sim, plans: Sequence[EpisodePlan]) -> OraclePlan:
 
 _BOOKS: dict[str, str] = {
     "battery_arbitrage": "powerzoo_jax.oracle.baselines:BATTERY",
-    "marl_der_arbitrage": "powerzoo_jax.oracle.feeder.policies:ARBITRAGE",
-    "marl_der_arbitrage_5bat": "powerzoo_jax.oracle.feeder.policies:ARBITRAGE",
-    "marl_der_arbitrage_7d": "powerzoo_jax.oracle.feeder.policies:ARBITRAGE",
+    "marl_der_arbitrage": "powerzoo_jax.families.feeder.plan.policies:ARBITRAGE",
+    "marl_der_arbitrage_5bat": "powerzoo_jax.families.feeder.plan.policies:ARBITRAGE",
+    "marl_der_arbitrage_7d": "powerzoo_jax.families.feeder.plan.policies:ARBITRAGE",
     "dc_scheduling": "powerzoo_jax.oracle.datacenter.policies:SCHEDULING",
     "dc_scheduling_7d": "powerzoo_jax.oracle.datacenter.policies:SCHEDULING",
-    "dso": "powerzoo_jax.oracle.feeder.policies:DSO",
-    "marl_ders_benchmark": "powerzoo_jax.oracle.feeder.policies:DERS",
-    "marl_ev_v2g": "powerzoo_jax.oracle.feeder.policies:VEHICLES",
-    "marl_ev_v2g_10ev": "powerzoo_jax.oracle.feeder.policies:VEHICLES",
-    "marl_ev_v2g_1d": "powerzoo_jax.oracle.feeder.policies:VEHICLES",
-    "comparison_tso_centralized": "powerzoo_jax.oracle.commitment.policies:OPERATOR",
-    "gencos_bidding": "powerzoo_jax.oracle.market:BIDDING",
-    "joint_trans_dist": "powerzoo_jax.oracle.joint.policies:JOINT",
-    "joint_trans_dist_7d": "powerzoo_jax.oracle.joint.policies:JOINT",
-    "marl_opf": "powerzoo_jax.oracle.transmission.policies:DISPATCH",
-    "marl_opf_118": "powerzoo_jax.oracle.transmission.economic:ECONOMIC",
-    "marl_opf_7d": "powerzoo_jax.oracle.transmission.policies:DISPATCH",
-    "marl_uc": "powerzoo_jax.oracle.commitment.policies:COMMITMENT",
-    "opf_118": "powerzoo_jax.oracle.transmission.economic:ECONOMIC",
-    "opf_118_7d": "powerzoo_jax.oracle.transmission.economic:ECONOMIC",
-    "dc_microgrid": "powerzoo_jax.oracle.microgrid.policies:MICROGRID",
-    "dc_microgrid_safe": "powerzoo_jax.oracle.microgrid.policies:MICROGRID",
+    "dso": "powerzoo_jax.families.feeder.plan.policies:DSO",
+    "marl_ders_benchmark": "powerzoo_jax.families.feeder.plan.policies:DERS",
+    "marl_ev_v2g": "powerzoo_jax.families.feeder.plan.policies:VEHICLES",
+    "marl_ev_v2g_10ev": "powerzoo_jax.families.feeder.plan.policies:VEHICLES",
+    "marl_ev_v2g_1d": "powerzoo_jax.families.feeder.plan.policies:VEHICLES",
+    "comparison_tso_centralized": "powerzoo_jax.families.transmission.commitment.policies:OPERATOR",
+    "gencos_bidding": "powerzoo_jax.families.market.plan:BIDDING",
+    "joint_trans_dist": "powerzoo_jax.families.joint.plan.policies:JOINT",
+    "joint_trans_dist_7d": "powerzoo_jax.families.joint.plan.policies:JOINT",
+    "marl_opf": "powerzoo_jax.families.transmission.plan.policies:DISPATCH",
+    "marl_opf_118": "powerzoo_jax.families.transmission.plan.economic:ECONOMIC",
+    "marl_opf_7d": "powerzoo_jax.families.transmission.plan.policies:DISPATCH",
+    "marl_uc": "powerzoo_jax.families.transmission.commitment.policies:COMMITMENT",
+    "opf_118": "powerzoo_jax.families.transmission.plan.economic:ECONOMIC",
+    "opf_118_7d": "powerzoo_jax.families.transmission.plan.economic:ECONOMIC",
+    "dc_microgrid": "powerzoo_jax.families.microgrid.plan.policies:MICROGRID",
+    "dc_microgrid_safe": "powerzoo_jax.families.microgrid.plan.policies:MICROGRID",
 }
 
 
@@ -239,26 +239,26 @@ def register_baselines(task_id: str, where: str) -> None:
     _BOOKS[task_id] = where
 
 
-CAUSAL_DISPATCH = "powerzoo_jax.oracle.causal.dispatch:plan_dispatch"
+CAUSAL_DISPATCH = "powerzoo_jax.families.transmission.causal.dispatch:plan_dispatch"
 
 _CAUSAL: dict[str, str] = {
-    "battery_arbitrage": "powerzoo_jax.oracle.causal.storage:plan_storage",
-    "comparison_tso_centralized": "powerzoo_jax.oracle.causal.operator:plan_operator",
-    "dc_microgrid": "powerzoo_jax.oracle.causal.microgrid:plan_island",
-    "dc_microgrid_safe": "powerzoo_jax.oracle.causal.microgrid:plan_island",
-    "dc_scheduling": "powerzoo_jax.oracle.causal.scheduling:plan_site",
-    "dc_scheduling_7d": "powerzoo_jax.oracle.causal.scheduling:plan_site",
-    "dso": "powerzoo_jax.oracle.causal.flexibility:plan_flexibility",
-    "joint_trans_dist": "powerzoo_jax.oracle.causal.joint:plan_joint",
-    "joint_trans_dist_7d": "powerzoo_jax.oracle.causal.joint:plan_joint",
-    "marl_der_arbitrage": "powerzoo_jax.oracle.causal.storage:plan_storage",
-    "marl_der_arbitrage_5bat": "powerzoo_jax.oracle.causal.storage:plan_storage",
-    "marl_der_arbitrage_7d": "powerzoo_jax.oracle.causal.storage:plan_storage",
-    "marl_ders_benchmark": "powerzoo_jax.oracle.causal.ders:plan_ders",
-    "marl_ev_v2g": "powerzoo_jax.oracle.causal.vehicles:plan_vehicles",
-    "marl_ev_v2g_10ev": "powerzoo_jax.oracle.causal.vehicles:plan_vehicles",
-    "marl_ev_v2g_1d": "powerzoo_jax.oracle.causal.vehicles:plan_vehicles",
-    "marl_uc": "powerzoo_jax.oracle.causal.commitment:plan_units",
+    "battery_arbitrage": "powerzoo_jax.families.feeder.causal.storage:plan_storage",
+    "comparison_tso_centralized": "powerzoo_jax.families.transmission.causal.operator:plan_operator",
+    "dc_microgrid": "powerzoo_jax.families.microgrid.causal:plan_island",
+    "dc_microgrid_safe": "powerzoo_jax.families.microgrid.causal:plan_island",
+    "dc_scheduling": "powerzoo_jax.families.feeder.causal.scheduling:plan_site",
+    "dc_scheduling_7d": "powerzoo_jax.families.feeder.causal.scheduling:plan_site",
+    "dso": "powerzoo_jax.families.feeder.causal.flexibility:plan_flexibility",
+    "joint_trans_dist": "powerzoo_jax.families.joint.causal:plan_joint",
+    "joint_trans_dist_7d": "powerzoo_jax.families.joint.causal:plan_joint",
+    "marl_der_arbitrage": "powerzoo_jax.families.feeder.causal.storage:plan_storage",
+    "marl_der_arbitrage_5bat": "powerzoo_jax.families.feeder.causal.storage:plan_storage",
+    "marl_der_arbitrage_7d": "powerzoo_jax.families.feeder.causal.storage:plan_storage",
+    "marl_ders_benchmark": "powerzoo_jax.families.feeder.causal.ders:plan_ders",
+    "marl_ev_v2g": "powerzoo_jax.families.feeder.causal.vehicles:plan_vehicles",
+    "marl_ev_v2g_10ev": "powerzoo_jax.families.feeder.causal.vehicles:plan_vehicles",
+    "marl_ev_v2g_1d": "powerzoo_jax.families.feeder.causal.vehicles:plan_vehicles",
+    "marl_uc": "powerzoo_jax.families.transmission.causal.commitment:plan_units",
     **dict.fromkeys(("marl_opf", "marl_opf_118", "marl_opf_7d", "opf_118", "opf_118_7d"), CAUSAL_DISPATCH),
 }
 
@@ -290,17 +290,17 @@ def has_causal(task_id: str) -> bool:
     return _where(task_id, _CAUSAL) is not None
 
 
-FEEDER_PLANS = "powerzoo_jax.oracle.feeder.priced:FeederPlans"
-DISPATCH_PLANS = "powerzoo_jax.oracle.transmission.priced:DispatchPlans"
-JOINT_PLANS = "powerzoo_jax.oracle.joint.priced:JointPlans"
-COMMITMENT_PLANS = "powerzoo_jax.oracle.commitment.priced:CommitmentPlans"
+FEEDER_PLANS = "powerzoo_jax.families.feeder.plan.priced:FeederPlans"
+DISPATCH_PLANS = "powerzoo_jax.families.transmission.plan.priced:DispatchPlans"
+JOINT_PLANS = "powerzoo_jax.families.joint.plan.priced:JointPlans"
+COMMITMENT_PLANS = "powerzoo_jax.families.transmission.commitment.priced:CommitmentPlans"
 ORACLE_PLANS = "powerzoo_jax.oracle.foresight:OraclePlans"
 
 _PRICED: dict[str, str] = {
-    "battery_arbitrage": "powerzoo_jax.oracle.storage.priced:StoragePlans",
+    "battery_arbitrage": "powerzoo_jax.families.feeder.arbitrage.priced:StoragePlans",
     "comparison_tso_centralized": COMMITMENT_PLANS,
-    "dc_microgrid": "powerzoo_jax.oracle.microgrid.priced:MicrogridPlans",
-    "dc_microgrid_safe": "powerzoo_jax.oracle.microgrid.priced:MicrogridPlans",
+    "dc_microgrid": "powerzoo_jax.families.microgrid.plan.priced:MicrogridPlans",
+    "dc_microgrid_safe": "powerzoo_jax.families.microgrid.plan.priced:MicrogridPlans",
     "dc_scheduling": "powerzoo_jax.oracle.datacenter.priced:SitePlans",
     "dc_scheduling_7d": "powerzoo_jax.oracle.datacenter.priced:SitePlans",
     "dso": FEEDER_PLANS,

@@ -28,7 +28,7 @@ from powerzoo_jax.base.tree import take
 from powerzoo_jax.envs.core import Sim
 from powerzoo_jax.envs.episode import run_episode
 from powerzoo_jax.envs.series import Draw
-from powerzoo_jax.envs.transmission.units_types import TransmissionParams
+from powerzoo_jax.families.transmission.units_types import TransmissionParams
 from powerzoo_jax.oracle.baselines import RULE, evaluate_baseline
 from powerzoo_jax.oracle.clock_plan import COMMAND, FILE, ClockPlan, steps_per_day
 from powerzoo_jax.oracle.progress import show_progress

@@ -9,9 +9,9 @@ from dataclasses import replace
 from math import inf
 
 from powerzoo_jax.base.types import TaskSpec
-from powerzoo_jax.tasks.feeder.catalog import FEEDER_TASKS, SMARD
+from powerzoo_jax.families.feeder.tasks.catalog import FEEDER_TASKS, SMARD
+from powerzoo_jax.families.transmission.tasks.catalog import TRANSMISSION
 from powerzoo_jax.tasks.spec import day_task
-from powerzoo_jax.tasks.transmission.catalog import TRANSMISSION
 
 SAFETY_WEIGHT = 10.0  # of a unit of any channel
 
@@ -123,8 +123,8 @@ ATOMIC_WIND = _on_transmission(
 )
 ATOMIC_FLEXLOAD = _on_transmission("flexload", devices=(("flexload", 4, ()),))
 
-GRID_FLEET = "powerzoo_jax.tasks.transmission.operator_fleet:build_grid_fleet"
-GRID = "powerzoo_jax.tasks.feeder.generic:build_grid"
+GRID_FLEET = "powerzoo_jax.families.transmission.tasks.operator_fleet:build_grid_fleet"
+GRID = "powerzoo_jax.families.feeder.tasks.generic:build_grid"
 
 PRESETS = (
     (ATOMIC_DISTRIBUTION_GRID, GRID),
@@ -135,7 +135,7 @@ PRESETS = (
     (ATOMIC_SOLAR, GRID_FLEET),
     (ATOMIC_WIND, GRID_FLEET),
     (ATOMIC_FLEXLOAD, GRID_FLEET),
-    (DISTRIBUTION_3PHASE, "powerzoo_jax.tasks.feeder.generic:build_unbalanced"),
+    (DISTRIBUTION_3PHASE, "powerzoo_jax.families.feeder.tasks.generic:build_unbalanced"),
 )
 
 
@@ -204,9 +204,9 @@ DC_MICROGRID_SAFE = replace(
     overrides=tuple(sorted((dict(DC_MICROGRID.overrides) | {"price_misses": False}).items())),
 )
 
-MICROGRID = "powerzoo_jax.tasks.microgrid.build:build_microgrid"
+MICROGRID = "powerzoo_jax.families.microgrid.tasks.build:build_microgrid"
 
-BATTERY = "powerzoo_jax.tasks.feeder.storage:build_feeder_storage"
+BATTERY = "powerzoo_jax.families.feeder.tasks.storage:build_feeder_storage"
 
 CATALOG = (
     (BATTERY_ARBITRAGE, BATTERY),

@@ -29,7 +29,7 @@ def register(spec: TaskSpec, build: str) -> None:
     Example:
         import dataclasses
         mine = dataclasses.replace(get_spec("battery_arbitrage"), id="battery_on_69_buses", case="case69")
-        register(mine, "powerzoo_jax.tasks.feeder.storage:build_feeder_storage")
+        register(mine, "powerzoo_jax.families.feeder.tasks.storage:build_feeder_storage")
         sim = make("battery_on_69_buses")
     """
     if spec.id in _PRESETS or spec.version in _TASKS.get(spec.id, ()):

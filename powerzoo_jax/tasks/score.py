@@ -26,10 +26,10 @@ from powerzoo_jax.devices.fleet import storing
 from powerzoo_jax.envs.batch import is_stacked
 from powerzoo_jax.envs.core import Sim
 from powerzoo_jax.envs.episode import Act, Totals, run_episodes
-from powerzoo_jax.envs.feeder.env import OUTAGE, SHAPING
 from powerzoo_jax.envs.series import Draw, draw_episode
-from powerzoo_jax.tasks.feeder.vehicles import SESSIONS
-from powerzoo_jax.tasks.microgrid.series import WEATHER_SET
+from powerzoo_jax.families.feeder.env import OUTAGE, SHAPING
+from powerzoo_jax.families.feeder.tasks.vehicles import SESSIONS
+from powerzoo_jax.families.microgrid.tasks.series import WEATHER_SET
 
 RESAMPLES = 2000  # of the bootstrap; its own error on a 95 % interval is then about 1 % of the width
 MARKET = "market"  # family whose agents earn for themselves

@@ -17,7 +17,7 @@ from powerzoo_jax.data.splits import month_day
 from powerzoo_jax.data.synthetic_load import draw_utilisation
 from powerzoo_jax.devices import DataCenterParams, datacenter_params
 from powerzoo_jax.devices.facility import FINETUNE, TRAIN, JobClass, QueueSizes, enough_slots, sizes
-from powerzoo_jax.tasks.microgrid.series import FIRST_MONDAY, WEATHER_SET, WEEKEND, utilisation_model
+from powerzoo_jax.families.microgrid.tasks.series import FIRST_MONDAY, WEATHER_SET, WEEKEND, utilisation_model
 from powerzoo_jax.tasks.settings import Celsius
 
 SEED = 20261  # of the noise on the use of all days; another value is another version of the tasks

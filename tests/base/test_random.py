@@ -29,15 +29,15 @@ from powerzoo_jax.data.synthetic_load import JOBS, draw_jobs
 from powerzoo_jax.devices import datacenter
 from powerzoo_jax.devices import fleet as stacks
 from powerzoo_jax.envs.core import Sim
+from powerzoo_jax.families.feeder.tasks.catalog import VARIANTS
+from powerzoo_jax.families.market.tasks import bidding as build_market
+from powerzoo_jax.families.market.tasks.storage import make_storage_market
+from powerzoo_jax.families.microgrid.tasks import build as build_microgrid
+from powerzoo_jax.families.transmission.tasks import units as build_transmission
 from powerzoo_jax.oracle.baselines import random_act
 from powerzoo_jax.tasks import get_spec, list_tasks
-from powerzoo_jax.tasks.feeder.catalog import VARIANTS
-from powerzoo_jax.tasks.market import bidding as build_market
-from powerzoo_jax.tasks.market.storage import make_storage_market
-from powerzoo_jax.tasks.microgrid import build as build_microgrid
 from powerzoo_jax.tasks.score import episode_keys, seeded_starts
 from powerzoo_jax.tasks.spec import CALENDAR
-from powerzoo_jax.tasks.transmission import units as build_transmission
 
 PACKAGE = Path(powerzoo_jax.__file__).parent
 N, SEED = 16, 42

@@ -13,7 +13,7 @@ import powerzoo_jax
 from powerzoo_jax.tasks import get_spec, registry
 
 BASE, MINE = "battery_arbitrage", "large_battery"
-BUILD = "powerzoo_jax.tasks.feeder.storage:build_feeder_storage"
+BUILD = "powerzoo_jax.families.feeder.tasks.storage:build_feeder_storage"
 
 
 def test_a_registered_task_is_made_and_scored_between_its_anchors(monkeypatch, tmp_path):

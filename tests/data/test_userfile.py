@@ -10,7 +10,7 @@ from powerzoo_jax.base import DataError, DataMissing
 from powerzoo_jax.data import build_bank, day_matrix, list_splits, load_dataset, make_series, read_csv, split_days
 from powerzoo_jax.data.clock import iso_dates
 from powerzoo_jax.data.splits import all_days
-from powerzoo_jax.tasks.feeder.storage import resolve_settings
+from powerzoo_jax.families.feeder.tasks.storage import resolve_settings
 from powerzoo_jax.tasks.registry import get_spec
 
 PAGE = Path(__file__).parents[2] / "docs" / "data.md"

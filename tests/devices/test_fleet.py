@@ -11,8 +11,8 @@ from powerzoo_jax.devices import fleet, flexload, renewable, storage
 from powerzoo_jax.devices.fleet import action_table, inject, sense, stacked, terminals
 from powerzoo_jax.devices.protocol import Delivery
 from powerzoo_jax.devices.registry import KINDS
-from powerzoo_jax.envs.feeder.fields import fleet_table, grid_blocks
 from powerzoo_jax.envs.observe import bounds
+from powerzoo_jax.families.feeder.fields import fleet_table, grid_blocks
 
 ROSTER = ("storage", "flexload", "renewable", "storage", "flexload")
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 
 from powerzoo_jax.data.synthetic_load import UTILISATION
-from powerzoo_jax.oracle.microgrid.policies import HABITS
+from powerzoo_jax.families.microgrid.plan.policies import HABITS
+from powerzoo_jax.families.microgrid.tasks.build import STRESS
 from powerzoo_jax.tasks import get_spec
-from powerzoo_jax.tasks.microgrid.build import STRESS
 
 PAGE = (Path(__file__).resolve().parents[2] / "docs" / "microgrid.md").read_text(encoding="utf-8")
 

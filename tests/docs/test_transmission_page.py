@@ -5,8 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 
 from powerzoo_jax.envs.constraint import N_MINUS_1
-from powerzoo_jax.tasks.joint import JointSettings
-from powerzoo_jax.tasks.transmission.operator import DIFFICULTIES, PHYSICS, SOLVER_MODES
+from powerzoo_jax.families.joint.tasks import JointSettings
+from powerzoo_jax.families.transmission.tasks.operator import DIFFICULTIES, PHYSICS, SOLVER_MODES
 
 PAGE = (Path(__file__).resolve().parents[2] / "docs" / "transmission.md").read_text(encoding="utf-8")
 

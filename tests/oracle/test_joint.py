@@ -6,12 +6,12 @@ import numpy as np
 import pytest
 
 import powerzoo_jax
+from powerzoo_jax.families.joint.plan import priced
+from powerzoo_jax.families.joint.plan.policies import where_drawn
+from powerzoo_jax.families.transmission.plan.dispatch import LEAST, MOST
 from powerzoo_jax.oracle import evaluate_baseline, get_baselines, get_priced
 from powerzoo_jax.oracle.foresight import play_plans
-from powerzoo_jax.oracle.joint import priced
-from powerzoo_jax.oracle.joint.policies import where_drawn
 from powerzoo_jax.oracle.registry import follow
-from powerzoo_jax.oracle.transmission.dispatch import LEAST, MOST
 from powerzoo_jax.oracle.trivial import spread_starts
 from powerzoo_jax.tasks.score import SEED, episode_keys
 

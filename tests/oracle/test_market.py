@@ -11,8 +11,8 @@ import pytest
 import powerzoo_jax
 from powerzoo_jax.cases import load_case
 from powerzoo_jax.envs.episode import run_episodes
+from powerzoo_jax.families.market.equilibrium import equilibrium_score, exploitability
 from powerzoo_jax.oracle import get_baselines, get_reference
-from powerzoo_jax.oracle.equilibrium import equilibrium_score, exploitability
 from powerzoo_jax.oracle.registry import Policy, follow, plan_act
 from powerzoo_jax.powerflow.dc.network import build_dc_network
 from powerzoo_jax.tasks.score import SEED, episode_keys, evaluate, seeded_starts

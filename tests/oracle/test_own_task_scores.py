@@ -15,7 +15,11 @@ from powerzoo_jax.tasks import get_builder, get_spec, registry
 from powerzoo_jax.tasks.catalog import CATALOG
 from powerzoo_jax.tasks.score import all_starts
 
-MINE, BASE, BUILD = "large_battery", "battery_arbitrage", "powerzoo_jax.tasks.feeder.storage:build_feeder_storage"
+MINE, BASE, BUILD = (
+    "large_battery",
+    "battery_arbitrage",
+    "powerzoo_jax.families.feeder.tasks.storage:build_feeder_storage",
+)
 CENT = 0.01  # [$] of the table
 
 
@@ -60,7 +64,7 @@ def test_a_task_that_pays_for_something_else_says_how_to_give_it_baselines():
     with pytest.raises(ValueError, match=words):
         get_baselines("my_dso")
     assert "my_dso" not in list_baselines()
-    register_baselines("my_dso", "powerzoo_jax.oracle.feeder.policies:DSO")
+    register_baselines("my_dso", "powerzoo_jax.families.feeder.plan.policies:DSO")
     assert get_baselines("my_dso") is get_baselines("dso") and get_builder("my_dso") == "mine.builders:build"
 
 

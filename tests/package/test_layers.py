@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ast
-from collections import Counter
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
@@ -14,7 +13,7 @@ PACKAGE = ROOT / "powerzoo_jax"
 COMPAT = ROOT / "compat"
 
 # A layer may import itself and the layers named here. Siblings (cases and data) do not know each other.
-CORE = ("base", "cases", "data", "powerflow", "opf", "devices", "envs", "tasks", "oracle", "rl")
+CORE = ("base", "cases", "data", "powerflow", "opf", "devices", "envs", "tasks", "oracle", "families", "rl")
 MAY_IMPORT = {layer: set(CORE[: i + 1]) for i, layer in enumerate(CORE)}
 MAY_IMPORT["data"] -= {"cases"}
 MAY_IMPORT["study"] = {"base", "cases", "powerflow", "opf", "study"}
@@ -27,7 +26,7 @@ COMPAT_CORE = ("host", "envs", "wrappers", "grids", "tasks", "benchmarks", "rl",
 SHARED_NAMES = {"BaseEnv"}
 
 EXEMPT = {PACKAGE / "__init__.py", PACKAGE / "__main__.py"}
-MOST_LINES, MOST_MODULES = 600, 14  # of a file, and of a folder without `__init__` and compat's views
+MOST_LINES = 600  # of a file
 DROP_IN = {"compat", "powerzoo", "powerzoo_compat"}
 HEAVY = {"gymnasium", "gymnax", "pandas", "matplotlib", "torch"}
 
@@ -182,12 +181,6 @@ def test_float32_is_chosen_at_the_door_only():
 def test_no_module_is_longer_than_600_lines():
     both = [*sources(), *COMPAT.rglob("*.py")]
     assert [name(p) for p in both if len(p.read_text(encoding="utf-8").splitlines()) > MOST_LINES] == []
-
-
-def test_no_folder_holds_more_than_14_modules():
-    modules = [p for p in (*sources(), *COMPAT.rglob("*.py")) if p.name != "__init__.py"]
-    counts = Counter(name(p.parent) for p in modules if not p.name.endswith("_view.py"))
-    assert {folder: count for folder, count in counts.items() if count > MOST_MODULES} == {}
 
 
 def defined_twice(paths: Iterable[Path]) -> dict[str, list[str]]:

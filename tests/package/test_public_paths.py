@@ -1,15 +1,15 @@
-"""Import paths that were public before the modules moved into folders of families: each is still importable."""
+"""Public import paths: what each package exports, and every path that a page prints."""
 
 from __future__ import annotations
 
 import importlib
-import sys
+import re
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-import pytest
-
-# every name of a package's `__init__` and every path printed in pages, notebooks, docstrings or the changelog
+ROOT = Path(__file__).resolve().parents[2]
+# every name of a package's `__init__`
 PATHS = (Path(__file__).parent / "public_paths.txt").read_text(encoding="utf-8").split()
 
 
@@ -31,33 +31,35 @@ def find(path: str) -> Any:
     return getattr(found, name) if name else found
 
 
-@pytest.mark.filterwarnings("ignore::DeprecationWarning")
-def test_every_former_public_path_is_importable():
-    assert len(PATHS) > 500
-    missing = {}
-    for path in PATHS:
+def missing(paths: Iterable[str]) -> dict[str, str]:
+    """Paths that cannot be imported, and why; a missing optional package, named with its extra, is no reason."""
+    found = {}
+    for path in paths:
         try:
             find(path)
-        except ImportError as err:
-            if "pip install 'powerzoo-jax[" not in str(err):  # an optional package, named with its extra
-                missing[path] = str(err)
-        except AttributeError as err:
-            missing[path] = str(err)
-    assert missing == {}
+        except (ImportError, AttributeError) as err:
+            if "pip install 'powerzoo-jax[" not in str(err):
+                found[path] = str(err)
+    return found
 
 
-def test_a_module_that_moved_warns_with_its_new_place():
-    sys.modules.pop("powerzoo_jax.rl.ppo", None)
-    with pytest.warns(DeprecationWarning, match=r"powerzoo_jax\.rl\.ppo is now powerzoo_jax\.rl\.algorithms\.ppo"):
-        former = importlib.import_module("powerzoo_jax.rl.ppo")
-    assert former is importlib.import_module("powerzoo_jax.rl.algorithms.ppo")
+def test_every_export_of_a_package_is_importable():
+    assert len(PATHS) > 400
+    assert missing(PATHS) == {}
 
 
-def test_a_name_that_changed_warns_with_the_present_one():
-    oracle = importlib.import_module("powerzoo_jax.oracle")
-    with pytest.warns(
-        DeprecationWarning, match=r"powerzoo_jax\.oracle\.Playbook is now powerzoo_jax\.oracle\.Baselines"
-    ):
-        assert oracle.Playbook is oracle.Baselines
-    with pytest.raises(AttributeError, match=r"module 'powerzoo_jax\.oracle' has no attribute 'Playbok'"):
-        oracle.Playbok  # noqa: B018
+def printed() -> set[str]:
+    """Dotted paths of the package that pages and notebooks print."""
+    pages = [*(ROOT / "docs").rglob("*.md"), *(ROOT / "notebooks").rglob("*.ipynb"), *ROOT.glob("*.md")]
+    shown = re.compile(r"(?<![\w./-])powerzoo(?:_jax|_compat)?(?:\.[A-Za-z_]\w*)+(?::\w+)?(?![\w/])")
+    taken = re.compile(r"from (powerzoo\w*(?:\.\w+)*) import ([A-Za-z_]\w*(?:, [A-Za-z_]\w*)*)")
+    found: set[str] = set()
+    for text in (page.read_text(encoding="utf-8") for page in pages):
+        found |= set(shown.findall(text))
+        found |= {f"{module}:{name}" for module, names in taken.findall(text) for name in names.split(", ")}
+    return found
+
+
+def test_every_path_printed_in_a_page_is_importable():
+    assert len(paths := printed()) > 100
+    assert missing(paths) == {}

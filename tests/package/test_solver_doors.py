@@ -142,7 +142,7 @@ def test_every_solver_is_reached_or_kept_by_name():
 
 def test_the_reading_follows_names_through_packages_and_definitions():
     # the environment of a feeder names `solve_feeder_active` by way of `powerflow.__init__`, which names `chord_state`
-    seen = reached(("powerzoo_jax/envs/feeder",))
+    seen = reached(("powerzoo_jax/families/feeder",))
     assert ("powerzoo_jax.powerflow.feeder.solve", "solve_feeder_active") in seen
     assert ("powerzoo_jax.powerflow.chord", "chord_state") in seen
     assert ("powerzoo_jax.powerflow.meshed.solve", "solve_meshed") not in seen

@@ -14,8 +14,8 @@ import powerzoo_jax
 from powerzoo_jax.base.tree import take
 from powerzoo_jax.data.library import load_dataset, price_quantiles
 from powerzoo_jax.envs.series import SIGNAL
+from powerzoo_jax.families.feeder.arbitrage.problem import StorageEpisode, play
 from powerzoo_jax.oracle import build_problems, solve_storage
-from powerzoo_jax.oracle.storage.problem import StorageEpisode, play
 from powerzoo_jax.tasks.score import all_starts
 
 HOURS, STEPS_PER_HOUR = 24, 2

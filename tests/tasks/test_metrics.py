@@ -17,9 +17,9 @@ from powerzoo_jax.devices.datacenter import DataCenterDelivery
 from powerzoo_jax.devices.flexload import FlexLoadState
 from powerzoo_jax.devices.renewable import RenewableDelivery
 from powerzoo_jax.envs.episode import tally
-from powerzoo_jax.envs.feeder.types import DistributionInfo
-from powerzoo_jax.envs.microgrid.env import MicrogridInfo
-from powerzoo_jax.envs.transmission.units_types import TransmissionInfo
+from powerzoo_jax.families.feeder.types import DistributionInfo
+from powerzoo_jax.families.microgrid.env import MicrogridInfo
+from powerzoo_jax.families.transmission.units_types import TransmissionInfo
 from powerzoo_jax.tasks.score import Figure, all_starts, bootstrap_intervals, evaluate
 
 SUM = 1e-5  # relative: steps of single precision added up in another order

@@ -16,8 +16,8 @@ from powerzoo_jax.base.errors import DataError, PowerZooError, SettingsError
 from powerzoo_jax.data import Series, build_bank, load_dataset, make_series, series_from_arrays, split_rows
 from powerzoo_jax.data.bank import published_sums
 from powerzoo_jax.data.library import usual_price
+from powerzoo_jax.families.feeder.causal.storage import price_forecast, signal_scale
 from powerzoo_jax.oracle.baselines import evaluate_baseline, idle_action
-from powerzoo_jax.oracle.causal.storage import price_forecast, signal_scale
 from powerzoo_jax.tasks import get_spec, list_tasks, make
 
 HOURS = 8760

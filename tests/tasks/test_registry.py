@@ -10,9 +10,9 @@ import pytest
 
 import powerzoo_jax
 from powerzoo_jax.base.errors import CaseError, DataError, DataMissing, SolverError
+from powerzoo_jax.families.market.tasks.storage import make_storage_market
+from powerzoo_jax.families.transmission.tasks.operator import make_transgrid
 from powerzoo_jax.tasks import get_spec, list_presets, registry
-from powerzoo_jax.tasks.market.storage import make_storage_market
-from powerzoo_jax.tasks.transmission.operator import make_transgrid
 
 TASK = "battery_arbitrage"
 

@@ -19,7 +19,7 @@ from powerzoo_jax.base.types import TaskSpec
 from powerzoo_jax.data import Series, series_from_arrays
 from powerzoo_jax.devices.facility import TRAIN
 from powerzoo_jax.envs.core import Sim
-from powerzoo_jax.oracle.causal.forecast import train_sim
+from powerzoo_jax.oracle.forecast import train_sim
 from powerzoo_jax.tasks import get_spec, list_tasks, make
 from powerzoo_jax.tasks.registry import get_builder, list_presets
 from powerzoo_jax.tasks.settings import WITHOUT_EFFECT, TaskSettings

@@ -17,11 +17,11 @@ from powerzoo_jax.data import load_dataset
 from powerzoo_jax.data.library import price_quantiles
 from powerzoo_jax.data.splits import split_rows
 from powerzoo_jax.envs import Sim
-from powerzoo_jax.envs.microgrid.env import OUTDOOR, SUN
+from powerzoo_jax.families.feeder.tasks.catalog import SPIKE_PER_MWH, variants_of
+from powerzoo_jax.families.microgrid.env import OUTDOOR, SUN
+from powerzoo_jax.families.microgrid.tasks.build import build_microgrid
 from powerzoo_jax.oracle import get_baselines, idle_act
 from powerzoo_jax.tasks import get_builder, get_spec, list_presets, list_tasks, list_versions, registry
-from powerzoo_jax.tasks.feeder.catalog import SPIKE_PER_MWH, variants_of
-from powerzoo_jax.tasks.microgrid.build import build_microgrid
 from powerzoo_jax.tasks.score import evaluate
 
 SMARD = ("de_smard_2018", "price.day_ahead_per_mwh")

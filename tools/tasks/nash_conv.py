@@ -2,8 +2,8 @@
 
 Usage: python -m tools.tasks.nash_conv [gencos_bidding] [--split val] [--run FOLDER ...] [--write]
 
-All are answered by one and the same search of best responses, `powerzoo_jax.oracle.equilibrium`, on the recorded
-episodes. With --write the figures of the rules and of the best joint bids go into the shipped record.
+All are answered by one and the same search of best responses, `powerzoo_jax.families.market.equilibrium`, on the
+recorded episodes. With --write the figures of the rules and of the best joint bids go into the shipped record.
 """
 
 from __future__ import annotations
@@ -15,9 +15,9 @@ from pathlib import Path
 from powerzoo_jax.cli.runs import load_state, open_run
 from powerzoo_jax.cli.selection import chosen_policies
 from powerzoo_jax.cli.table import render
+from powerzoo_jax.families.market.equilibrium import Exploitability, equilibrium_score, exploitability
 from powerzoo_jax.oracle import get_baselines, get_reference
 from powerzoo_jax.oracle.baselines import RULE
-from powerzoo_jax.oracle.equilibrium import Exploitability, equilibrium_score, exploitability
 from powerzoo_jax.oracle.reference import BEST, recorded_starts, rounded, write_record
 from powerzoo_jax.oracle.registry import Policy
 from powerzoo_jax.tasks import make

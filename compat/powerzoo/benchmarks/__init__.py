@@ -13,6 +13,7 @@ from powerzoo_compat.powerzoo_api.benchmarks.scores import list_baselines as lis
 from powerzoo_compat.powerzoo_api.benchmarks.scores import normalized_score as normalized_score
 from powerzoo_compat.powerzoo_api.benchmarks.scores import register_baseline as register_baseline
 from powerzoo_compat.powerzoo_api.lazy import PICTURES as _PICTURES
-from powerzoo_compat.powerzoo_api.lazy import on_demand as _on_demand
+
+from powerzoo_jax.base.exports import on_demand as _on_demand
 
 __getattr__ = _on_demand(__name__, _PICTURES)

@@ -6,7 +6,6 @@ from powerzoo_compat.powerzoo_api.benchmarks.audit import audit_task_collection 
 from powerzoo_compat.powerzoo_api.benchmarks.audit import audit_task_env as audit_task_env
 from powerzoo_compat.powerzoo_api.envs.constraint import ConstraintSpec as ConstraintSpec
 from powerzoo_compat.powerzoo_api.lazy import CONFIGURED as _CONFIGURED
-from powerzoo_compat.powerzoo_api.lazy import on_demand as _on_demand
 from powerzoo_compat.powerzoo_api.tasks.adapters import TaskOPFMultiAgentEnv as TaskOPFMultiAgentEnv
 from powerzoo_compat.powerzoo_api.tasks.adapters import TaskResourceMultiAgentEnv as TaskResourceMultiAgentEnv
 from powerzoo_compat.powerzoo_api.tasks.adapters import create_multi_agent_env as create_multi_agent_env
@@ -28,5 +27,7 @@ from powerzoo_compat.powerzoo_api.tasks.factory import make_task_env as make_tas
 from powerzoo_compat.powerzoo_api.tasks.factory import register_task as register_task
 from powerzoo_compat.powerzoo_api.tasks.observation import OBSERVATION_MODES as OBSERVATION_MODES
 from powerzoo_compat.powerzoo_api.tasks.observation import make_observation_config as make_observation_config
+
+from powerzoo_jax.base.exports import on_demand as _on_demand
 
 __getattr__ = _on_demand(__name__, _CONFIGURED)

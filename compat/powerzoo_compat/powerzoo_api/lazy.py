@@ -2,10 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
-from collections.abc import Callable
-from typing import Any
-
 API = "powerzoo_compat.powerzoo_api."
 WRAPPER = {
     "TaskPettingZooWrapper": API + "envs.parallel",
@@ -31,17 +27,3 @@ TOP_LEVEL = {
     "normalized_score": API + "benchmarks.scores",
     "RLConfig": API + "rl.config",
 }
-
-
-def on_demand(module: str, where: dict[str, str]) -> Callable[[str], Any]:
-    """The `__getattr__` of a module that offers names on demand; an ImportError names the extra that one needs.
-
-    where:  name -> module that holds it
-    """
-
-    def lookup(name: str) -> Any:
-        if name not in where:
-            raise AttributeError(f"module {module!r} has no attribute {name!r}")
-        return getattr(importlib.import_module(where[name]), name)
-
-    return lookup

@@ -37,9 +37,9 @@ from powerzoo_jax.cli.runs import (
 from powerzoo_jax.cli.selection import chosen_policies
 from powerzoo_jax.cli.table import STDOUT, write_json
 from powerzoo_jax.envs import Sim
+from powerzoo_jax.families.feeder.arbitrage.plan import solve_storage
+from powerzoo_jax.families.feeder.arbitrage.problem import build_problem
 from powerzoo_jax.oracle import evaluate_baseline, plan_act, plan_carry, rule_plan
-from powerzoo_jax.oracle.storage.plan import solve_storage
-from powerzoo_jax.oracle.storage.problem import build_problem
 from powerzoo_jax.plot import plot_episode, record_episode, save_figure
 from powerzoo_jax.tasks import make
 from powerzoo_jax.tasks.score import all_starts

@@ -50,9 +50,9 @@ from powerzoo_jax.cli.selection import chosen_policies, planner_seen
 from powerzoo_jax.cli.table import STDOUT, say, write_json
 from powerzoo_jax.envs.core import Sim
 from powerzoo_jax.envs.episode import Act
+from powerzoo_jax.families.market.equilibrium import exploitability
 from powerzoo_jax.oracle import get_baselines, get_causal, get_reference, list_baselines
 from powerzoo_jax.oracle.baselines import CAUSAL
-from powerzoo_jax.oracle.equilibrium import exploitability
 from powerzoo_jax.oracle.reference import recorded_starts, reference
 from powerzoo_jax.oracle.registry import Policy
 from powerzoo_jax.rl.training.config import ALGORITHMS

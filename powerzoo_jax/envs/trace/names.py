@@ -12,14 +12,14 @@ from powerzoo_jax.cases import load_case
 from powerzoo_jax.devices.registry import KINDS
 from powerzoo_jax.envs.constraint import UNITS
 from powerzoo_jax.envs.core import Sim
-from powerzoo_jax.envs.joint.env import JointEnv
-from powerzoo_jax.envs.market.bidding import MarketEnv
-from powerzoo_jax.envs.market.storage import StorageMarketEnv
-from powerzoo_jax.envs.microgrid.env import ACTIONS, MicrogridEnv
 from powerzoo_jax.envs.trace.readings import UPPER, feeder_name, scalar_names
 from powerzoo_jax.envs.trace.types import TracedNetwork
-from powerzoo_jax.envs.transmission.operator import TransGridEnv
-from powerzoo_jax.envs.transmission.units import TransmissionEnv
+from powerzoo_jax.families.joint.env import JointEnv
+from powerzoo_jax.families.market.bidding import MarketEnv
+from powerzoo_jax.families.market.storage import StorageMarketEnv
+from powerzoo_jax.families.microgrid.env import ACTIONS, MicrogridEnv
+from powerzoo_jax.families.transmission.operator import TransGridEnv
+from powerzoo_jax.families.transmission.units import TransmissionEnv
 
 SUFFIXES = {
     "_per_mwh": "USD/MWh",

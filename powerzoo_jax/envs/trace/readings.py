@@ -15,13 +15,13 @@ from jax import Array
 
 from powerzoo_jax.base import Info, Step
 from powerzoo_jax.envs.core import Sim
-from powerzoo_jax.envs.feeder.env import DistributionEnv
-from powerzoo_jax.envs.joint.env import JointEnv
-from powerzoo_jax.envs.market.bidding import MarketEnv
-from powerzoo_jax.envs.market.storage import StorageMarketEnv
-from powerzoo_jax.envs.transmission.operator import TransGridEnv
-from powerzoo_jax.envs.transmission.operator_fleet import FleetGridEnv
-from powerzoo_jax.envs.transmission.units import TransmissionEnv
+from powerzoo_jax.families.feeder.env import DistributionEnv
+from powerzoo_jax.families.joint.env import JointEnv
+from powerzoo_jax.families.market.bidding import MarketEnv
+from powerzoo_jax.families.market.storage import StorageMarketEnv
+from powerzoo_jax.families.transmission.operator import TransGridEnv
+from powerzoo_jax.families.transmission.operator_fleet import FleetGridEnv
+from powerzoo_jax.families.transmission.units import TransmissionEnv
 from powerzoo_jax.powerflow import FeederFactors
 
 Readings = dict[str, Array]

@@ -9,7 +9,7 @@ import pytest
 from powerzoo_jax.base import Step
 from powerzoo_jax.cases.case import without_idle_branches
 from powerzoo_jax.cases.library import load_case
-from powerzoo_jax.envs.feeder.env import COSTS, PRICE, TERMS
+from powerzoo_jax.families.feeder.env import COSTS, PRICE, TERMS
 from powerzoo_jax.powerflow import nominal_injection
 from powerzoo_jax.powerflow.result import COLLAPSE_PU
 from tests.envs.feeder.storage_episodes import (

@@ -12,7 +12,7 @@ import pytest
 import powerzoo_jax
 from powerzoo_jax.base.npz import read_npz
 from powerzoo_jax.cases import load_feeder
-from powerzoo_jax.envs.feeder.unbalanced import PhaseFlow
+from powerzoo_jax.families.feeder.unbalanced import PhaseFlow
 from powerzoo_jax.powerflow import nominal_phase_load, prepare_threephase, solve_threephase
 from powerzoo_jax.tasks.contract import check_sim
 from tests.recorders.record_opendss import DATA

@@ -12,8 +12,8 @@ import pytest
 import powerzoo_jax
 from powerzoo_jax.cases import load_case
 from powerzoo_jax.envs import Sim
-from powerzoo_jax.oracle.joint.policies import units_alone, where_drawn
-from powerzoo_jax.oracle.transmission.dispatch import host_system
+from powerzoo_jax.families.joint.plan.policies import units_alone, where_drawn
+from powerzoo_jax.families.transmission.plan.dispatch import host_system
 from powerzoo_jax.tasks.score import all_starts, seeded_starts
 from tests.tolerances import tolerance
 

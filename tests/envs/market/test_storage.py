@@ -11,8 +11,8 @@ import numpy as np
 import pytest
 
 from powerzoo_jax.envs import Sim
+from powerzoo_jax.families.market.tasks.storage import make_storage_market
 from powerzoo_jax.tasks.contract import check_sim
-from powerzoo_jax.tasks.market.storage import make_storage_market
 
 pytestmark = pytest.mark.property
 

@@ -12,7 +12,7 @@ import pytest
 
 import powerzoo_jax
 from powerzoo_jax.devices.datacenter import chiller_cop
-from powerzoo_jax.envs.microgrid.env import OUTDOOR
+from powerzoo_jax.families.microgrid.env import OUTDOOR
 from tests.references.datacenter import DataCenter, Job
 from tests.tolerances import tolerance
 

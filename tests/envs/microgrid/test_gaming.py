@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 import powerzoo_jax
+from powerzoo_jax.families.microgrid.plan.policies import NO_CONTROL, RULE, Habit, play_habit
 from powerzoo_jax.oracle import follow
-from powerzoo_jax.oracle.microgrid.policies import NO_CONTROL, RULE, Habit, play_habit
 from powerzoo_jax.tasks.score import all_starts, evaluate
 
 pytestmark = pytest.mark.property

@@ -11,11 +11,11 @@ import pytest
 
 from powerzoo_jax.cases import Case, load_case
 from powerzoo_jax.envs import Sim
-from powerzoo_jax.envs.transmission.operator_types import TransGridInfo
+from powerzoo_jax.families.transmission.operator_types import TransGridInfo
+from powerzoo_jax.families.transmission.tasks.operator import make_transgrid
+from powerzoo_jax.families.transmission.tasks.series import load_series
 from powerzoo_jax.powerflow import Status
 from powerzoo_jax.tasks.contract import check_sim
-from powerzoo_jax.tasks.transmission.operator import make_transgrid
-from powerzoo_jax.tasks.transmission.series import load_series
 from tests.references.meshed import build_meshed
 from tests.tolerances import tolerance
 

@@ -15,9 +15,9 @@ from powerzoo_jax.base.npz import read_npz
 from powerzoo_jax.cases import Case
 from powerzoo_jax.cases.library import load_case
 from powerzoo_jax.envs.core import Sim
-from powerzoo_jax.envs.transmission.operator_types import Electrical, TransGridInfo, TransGridState
+from powerzoo_jax.families.transmission.operator_types import Electrical, TransGridInfo, TransGridState
+from powerzoo_jax.families.transmission.tasks.operator import make_transgrid
 from powerzoo_jax.powerflow import Status
-from powerzoo_jax.tasks.transmission.operator import make_transgrid
 from tests.recorders.record_grid_limits import CASE, DATA, GridStates, grid_states, injections
 from tests.recorders.record_reactive import ReactiveStates, pv_positions, q_range
 from tests.references.meshed import MeshedNetwork, MeshedStates, build_meshed, solve_base_state, solve_states

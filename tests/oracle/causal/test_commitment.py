@@ -11,8 +11,8 @@ import pytest
 
 import powerzoo_jax
 from powerzoo_jax.base.tree import take
+from powerzoo_jax.families.transmission.causal.commitment import SlowUnit, cost_to_go, plan_units
 from powerzoo_jax.oracle import evaluate_baseline
-from powerzoo_jax.oracle.causal.commitment import SlowUnit, cost_to_go, plan_units
 from powerzoo_jax.rl.policies import random_act
 from powerzoo_jax.tasks.score import episode_keys, seeded_starts
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 import powerzoo_jax
+from powerzoo_jax.families.transmission.causal.dispatch import plan_dispatch
 from powerzoo_jax.oracle import evaluate_baseline
-from powerzoo_jax.oracle.causal.dispatch import plan_dispatch
 from powerzoo_jax.tasks.score import episode_keys, seeded_starts
 
 CLOSE = 1e-3  # relative: tables over 65 loads of all days of training, and over 129 of these

@@ -11,8 +11,8 @@ import pytest
 import powerzoo_jax
 from powerzoo_jax.base.tree import take
 from powerzoo_jax.envs.core import Sim
+from powerzoo_jax.families.feeder.causal.flexibility import _model, features
 from powerzoo_jax.oracle import evaluate_baseline
-from powerzoo_jax.oracle.causal.flexibility import _model, features
 from powerzoo_jax.tasks.score import all_starts
 
 FITTED_PU = 3e-4  # what a quadratic function of three load factors misses of a voltage

@@ -9,9 +9,9 @@ import pytest
 
 import powerzoo_jax
 from powerzoo_jax.base.tree import take
-from powerzoo_jax.envs.microgrid.env import OUTDOOR
+from powerzoo_jax.families.microgrid.causal import IslandTuning, _cooling_mw, _it_mw, _least_place, _model
+from powerzoo_jax.families.microgrid.env import OUTDOOR
 from powerzoo_jax.oracle import evaluate_baseline
-from powerzoo_jax.oracle.causal.microgrid import IslandTuning, _cooling_mw, _it_mw, _least_place, _model
 from powerzoo_jax.tasks.score import all_starts
 
 ROUNDED = 1e-5  # relative, of sums in float32

@@ -11,13 +11,13 @@ import pytest
 
 import powerzoo_jax
 from powerzoo_jax.base.tree import take
+from powerzoo_jax.families.transmission.causal.dispatch import train_loads
+from powerzoo_jax.families.transmission.causal.operator import best_path, energy_prices, forecast_spread, plan_operator
+from powerzoo_jax.families.transmission.commitment.descent import running_costs
+from powerzoo_jax.families.transmission.plan.episode import commitment_problem
 from powerzoo_jax.opf.commit import CommitmentState, commitment_rules
 from powerzoo_jax.oracle import evaluate_baseline
-from powerzoo_jax.oracle.causal.dispatch import train_loads
-from powerzoo_jax.oracle.causal.forecast import fit_forecast, train_sim
-from powerzoo_jax.oracle.causal.operator import best_path, energy_prices, forecast_spread, plan_operator
-from powerzoo_jax.oracle.commitment.descent import running_costs
-from powerzoo_jax.oracle.transmission.episode import commitment_problem
+from powerzoo_jax.oracle.forecast import fit_forecast, train_sim
 from powerzoo_jax.tasks.score import all_starts, episode_keys, seeded_starts
 
 TASK = "comparison_tso_centralized"

@@ -13,10 +13,10 @@ import pytest
 import powerzoo_jax
 from powerzoo_jax.base.tree import take
 from powerzoo_jax.envs.core import Sim
+from powerzoo_jax.families.feeder.causal.voltage import needed_support
 from powerzoo_jax.oracle import build_problem, build_problems, evaluate_baseline, play, solve_storage
-from powerzoo_jax.oracle.causal.forecast import RIDGE, fit_forecast
-from powerzoo_jax.oracle.causal.storage_value import Outlook, TradedStore, command_mw, settled_slope, value_slope
-from powerzoo_jax.oracle.causal.voltage import needed_support
+from powerzoo_jax.oracle.forecast import RIDGE, fit_forecast
+from powerzoo_jax.oracle.storage_value import Outlook, TradedStore, command_mw, settled_slope, value_slope
 from powerzoo_jax.tasks.score import all_starts
 
 CELL = 0.005  # relative: a cell of the energy band, rounded once a step

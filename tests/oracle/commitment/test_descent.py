@@ -8,12 +8,12 @@ import numpy as np
 import pytest
 
 import powerzoo_jax
+from powerzoo_jax.families.transmission.commitment.descent import MISSING_USD, dearest_first, descend, running_costs
+from powerzoo_jax.families.transmission.commitment.lagrangian import relax_commitment
+from powerzoo_jax.families.transmission.commitment.plan import solve_commitment
+from powerzoo_jax.families.transmission.commitment.priced import CommitmentPlans
+from powerzoo_jax.families.transmission.commitment.problem import play_commitment
 from powerzoo_jax.oracle import evaluate_baseline, get_baselines
-from powerzoo_jax.oracle.commitment.descent import MISSING_USD, dearest_first, descend, running_costs
-from powerzoo_jax.oracle.commitment.lagrangian import relax_commitment
-from powerzoo_jax.oracle.commitment.plan import solve_commitment
-from powerzoo_jax.oracle.commitment.priced import CommitmentPlans
-from powerzoo_jax.oracle.commitment.problem import play_commitment
 from powerzoo_jax.oracle.foresight import play_plans
 from powerzoo_jax.oracle.registry import follow
 from powerzoo_jax.tasks.score import SEED, episode_keys, seeded_starts

@@ -8,10 +8,10 @@ import jax
 import numpy as np
 import pytest
 
+from powerzoo_jax.families.transmission.commitment.fleets import GAP, fleet_rows, plan_fleets
+from powerzoo_jax.families.transmission.commitment.problem import CommitmentDay
+from powerzoo_jax.families.transmission.plan.dispatch import DispatchSystem
 from powerzoo_jax.opf.offers import UnitCosts
-from powerzoo_jax.oracle.commitment.fleets import GAP, fleet_rows, plan_fleets
-from powerzoo_jax.oracle.commitment.problem import CommitmentDay
-from powerzoo_jax.oracle.transmission.dispatch import DispatchSystem
 from tests.oracle.commitment.test_plan import brute_force, small_problem
 
 TWINS = np.array([0, 0, 1, 2])  # the first unit of `small_problem` twice

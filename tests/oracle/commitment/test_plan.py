@@ -11,6 +11,9 @@ import numpy as np
 import pytest
 
 from powerzoo_jax.base.errors import SolverError
+from powerzoo_jax.families.transmission.commitment.plan import piecewise_error, solve_commitment, solve_relaxation
+from powerzoo_jax.families.transmission.commitment.problem import CommitmentDay, play_commitment
+from powerzoo_jax.families.transmission.commitment.program import commitment_program
 from powerzoo_jax.opf.commit import (
     CommitmentState,
     advance_commitment,
@@ -20,9 +23,6 @@ from powerzoo_jax.opf.commit import (
     project_commitment,
 )
 from powerzoo_jax.opf.offers import UnitCosts
-from powerzoo_jax.oracle.commitment.plan import piecewise_error, solve_commitment, solve_relaxation
-from powerzoo_jax.oracle.commitment.problem import CommitmentDay, play_commitment
-from powerzoo_jax.oracle.commitment.program import commitment_program
 from powerzoo_jax.oracle.linear_program import dual_bound
 
 pytestmark = pytest.mark.reference

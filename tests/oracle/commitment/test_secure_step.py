@@ -12,8 +12,13 @@ from jax.tree_util import Partial
 
 import powerzoo_jax
 from powerzoo_jax.envs.episode import run_episodes
+from powerzoo_jax.families.transmission.commitment.secure_step import (
+    operate_step,
+    secure_model,
+    units_at_first,
+    without_surplus,
+)
 from powerzoo_jax.opf.commit import CommitmentState, legal_commitment, output_window
-from powerzoo_jax.oracle.commitment.secure_step import operate_step, secure_model, units_at_first, without_surplus
 from powerzoo_jax.oracle.registry import get_safety_filter
 from powerzoo_jax.tasks.score import episode_keys, seeded_starts
 

@@ -13,7 +13,7 @@ import pytest
 from powerzoo_jax.cases import load_case
 from powerzoo_jax.devices import flexload, renewable, storage, vehicle
 from powerzoo_jax.devices.trips import CommuteTrip, at_home, daily_trips, events
-from powerzoo_jax.oracle.feeder.network import (
+from powerzoo_jax.families.feeder.plan.network import (
     RadialNetwork,
     loading_tangents,
     loss_tangents,
@@ -22,9 +22,9 @@ from powerzoo_jax.oracle.feeder.network import (
     solve_steps,
     voltage_tangents,
 )
-from powerzoo_jax.oracle.feeder.plan import EXACT as NO_MARGIN
-from powerzoo_jax.oracle.feeder.plan import FeederSearch, plan_feeder
-from powerzoo_jax.oracle.feeder.problem import (
+from powerzoo_jax.families.feeder.plan.plan import EXACT as NO_MARGIN
+from powerzoo_jax.families.feeder.plan.plan import FeederSearch, plan_feeder
+from powerzoo_jax.families.feeder.plan.problem import (
     FeederEpisode,
     FlexUnits,
     PlantUnits,
@@ -35,7 +35,7 @@ from powerzoo_jax.oracle.feeder.problem import (
     play_devices,
     run,
 )
-from powerzoo_jax.oracle.feeder.program import FeederProgram
+from powerzoo_jax.families.feeder.plan.program import FeederProgram
 from powerzoo_jax.oracle.linear_program import dual_bound, solve
 
 pytestmark = pytest.mark.reference

@@ -8,10 +8,10 @@ import pytest
 
 import powerzoo_jax
 from powerzoo_jax.base.tree import take
+from powerzoo_jax.families.microgrid.plan.policies import finalists, job_loss, relaxed_return
+from powerzoo_jax.families.microgrid.plan.priced import MicrogridPlans, _cuts
 from powerzoo_jax.oracle.datacenter.program import idle_it_mw
 from powerzoo_jax.oracle.datacenter.search import MODES, plant_costs, play_plans, read_work
-from powerzoo_jax.oracle.microgrid.policies import finalists, job_loss, relaxed_return
-from powerzoo_jax.oracle.microgrid.priced import MicrogridPlans, _cuts
 from powerzoo_jax.oracle.reference import execute
 from powerzoo_jax.tasks.score import SEED, all_starts, episode_keys, seeded_starts
 

@@ -12,11 +12,11 @@ import pytest
 import powerzoo_jax
 from powerzoo_jax.base.tree import take
 from powerzoo_jax.devices.facility import FINETUNE, TRAIN, JobClass
+from powerzoo_jax.families.microgrid.plan.policies import MICROGRID, plan_episodes, relaxed_return, stored_value
+from powerzoo_jax.families.microgrid.plan.problem import build_microgrid_problem, dispatch_program, relaxed_program
 from powerzoo_jax.oracle.datacenter.problem import JobList
 from powerzoo_jax.oracle.datacenter.program import idle_it_mw, solve_site
 from powerzoo_jax.oracle.linear_program import dual_bound
-from powerzoo_jax.oracle.microgrid.policies import MICROGRID, plan_episodes, relaxed_return, stored_value
-from powerzoo_jax.oracle.microgrid.problem import build_microgrid_problem, dispatch_program, relaxed_program
 from powerzoo_jax.tasks.score import all_starts, episode_keys, evaluate
 
 pytestmark = pytest.mark.reference

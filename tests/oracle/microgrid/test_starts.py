@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from powerzoo_jax.envs.microgrid.env import FIELDS
+from powerzoo_jax.families.microgrid.env import FIELDS
 from powerzoo_jax.oracle.registry import get_column_rule
 from powerzoo_jax.tasks import make
 

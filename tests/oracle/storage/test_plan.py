@@ -11,6 +11,7 @@ import pytest
 
 import powerzoo_jax
 from powerzoo_jax.base.tree import take
+from powerzoo_jax.families.feeder.arbitrage.problem import branches, storage_program
 from powerzoo_jax.oracle import (
     StorageEpisode,
     build_problems,
@@ -24,7 +25,6 @@ from powerzoo_jax.oracle import (
     solve_storage,
 )
 from powerzoo_jax.oracle.linear_program import dual_bound
-from powerzoo_jax.oracle.storage.problem import branches, storage_program
 from powerzoo_jax.tasks.score import all_starts, episode_keys
 
 pytestmark = pytest.mark.reference

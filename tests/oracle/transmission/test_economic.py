@@ -9,12 +9,12 @@ import pytest
 from scipy.optimize import linprog
 
 import powerzoo_jax
+from powerzoo_jax.families.transmission.plan import economic as economic_module
+from powerzoo_jax.families.transmission.plan import policies
+from powerzoo_jax.families.transmission.plan.dispatch import LEAST, MOST, host_system
+from powerzoo_jax.families.transmission.plan.economic import economic_curve, equal_incremental
+from powerzoo_jax.families.transmission.plan.policies import KEPT_MW
 from powerzoo_jax.oracle import evaluate_baseline, get_baselines
-from powerzoo_jax.oracle.transmission import economic as economic_module
-from powerzoo_jax.oracle.transmission import policies
-from powerzoo_jax.oracle.transmission.dispatch import LEAST, MOST, host_system
-from powerzoo_jax.oracle.transmission.economic import economic_curve, equal_incremental
-from powerzoo_jax.oracle.transmission.policies import KEPT_MW
 from powerzoo_jax.tasks.score import seeded_starts
 
 pytestmark = pytest.mark.reference

@@ -10,8 +10,8 @@ import pytest
 import powerzoo_jax
 from powerzoo_jax.cases import load_case
 from powerzoo_jax.envs.series import Draw
-from powerzoo_jax.oracle.commitment.plan import solve_commitment
-from powerzoo_jax.oracle.transmission.episode import (
+from powerzoo_jax.families.transmission.commitment.plan import solve_commitment
+from powerzoo_jax.families.transmission.plan.episode import (
     commitment_actions,
     commitment_problem,
     episode_load,

@@ -8,10 +8,8 @@ import numpy as np
 import pytest
 
 import powerzoo_jax
-from powerzoo_jax.oracle import OraclePlan, evaluate_baseline, foresight, get_baselines, get_priced, reference
-from powerzoo_jax.oracle.lagrangian import PlanPool, choose_plans, dual_value, search_prices
-from powerzoo_jax.oracle.transmission import priced
-from powerzoo_jax.oracle.transmission.dispatch import (
+from powerzoo_jax.families.transmission.plan import priced
+from powerzoo_jax.families.transmission.plan.dispatch import (
     LEAST,
     MOST,
     free_floor,
@@ -20,6 +18,8 @@ from powerzoo_jax.oracle.transmission.dispatch import (
     reachable,
     reached_floor,
 )
+from powerzoo_jax.oracle import OraclePlan, evaluate_baseline, foresight, get_baselines, get_priced, reference
+from powerzoo_jax.oracle.lagrangian import PlanPool, choose_plans, dual_value, search_prices
 from powerzoo_jax.tasks.score import SEED, episode_keys, keeps, seeded_starts
 
 LOADS = 9

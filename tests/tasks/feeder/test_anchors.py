@@ -7,9 +7,9 @@ import numpy as np
 import pytest
 
 import powerzoo_jax
-from powerzoo_jax.oracle.feeder.episode import build_feeder_problems
-from powerzoo_jax.oracle.feeder.problem import run
-from powerzoo_jax.oracle.feeder.program import idle_points
+from powerzoo_jax.families.feeder.plan.episode import build_feeder_problems
+from powerzoo_jax.families.feeder.plan.problem import run
+from powerzoo_jax.families.feeder.plan.program import idle_points
 from powerzoo_jax.tasks.score import SEED, all_starts, episode_keys
 
 pytestmark = pytest.mark.reference

@@ -12,7 +12,7 @@ import pytest
 import powerzoo_jax
 from powerzoo_jax.envs import Sim
 from powerzoo_jax.envs.series import SHAPE
-from powerzoo_jax.tasks.feeder.vehicles import trip_factors
+from powerzoo_jax.families.feeder.tasks.vehicles import trip_factors
 
 DER, DSO, DERS, EV = "marl_der_arbitrage", "dso", "marl_ders_benchmark", "marl_ev_v2g"
 

@@ -16,8 +16,8 @@ from powerzoo_jax.data import load_dataset
 from powerzoo_jax.devices import storage
 from powerzoo_jax.devices.trips import at_home, rotated
 from powerzoo_jax.envs import Sim
-from powerzoo_jax.envs.feeder import env as money
-from powerzoo_jax.tasks.feeder.vehicles import PERIOD_DAYS, SLOTS, recorded_trips
+from powerzoo_jax.families.feeder import env as money
+from powerzoo_jax.families.feeder.tasks.vehicles import PERIOD_DAYS, SLOTS, recorded_trips
 
 BATTERY, DER, DERS, EV = "battery_arbitrage", "marl_der_arbitrage", "marl_ders_benchmark", "marl_ev_v2g"
 COMMON = {

@@ -14,8 +14,8 @@ from powerzoo_jax.base.errors import DataMissing
 from powerzoo_jax.data import make_series
 from powerzoo_jax.devices import jobs
 from powerzoo_jax.devices.facility import FINETUNE, TRAIN, enough_slots
-from powerzoo_jax.envs.microgrid.env import CURVE, OUTDOOR, SUN, TERMS
-from powerzoo_jax.tasks.microgrid.build import STRESS
+from powerzoo_jax.families.microgrid.env import CURVE, OUTDOOR, SUN, TERMS
+from powerzoo_jax.families.microgrid.tasks.build import STRESS
 
 # spec 07, section 5: five digits printed
 GOLDEN = (0, 0, 0, 0, 1, 0.23333, 0.46144, 0.75, 0, 0.5, 1, 0, 0, 0, 0.5, 0, 0, 1)

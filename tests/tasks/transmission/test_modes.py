@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 import powerzoo_jax
+from powerzoo_jax.families.transmission.tasks.operator import make_transgrid
 from powerzoo_jax.tasks.contract import check_sim
-from powerzoo_jax.tasks.transmission.operator import make_transgrid
 
 pytestmark = pytest.mark.contract
 

@@ -13,8 +13,8 @@ from powerzoo_jax.base.errors import SettingsError
 from powerzoo_jax.base.files.forms import require_form
 from powerzoo_jax.base.files.results import write_text
 from powerzoo_jax.base.textfile import read_json
+from powerzoo_jax.families.market.equilibrium import equilibrium_score
 from powerzoo_jax.oracle import get_reference
-from powerzoo_jax.oracle.equilibrium import equilibrium_score
 from powerzoo_jax.oracle.registry import load_table
 from powerzoo_jax.tasks import get_spec
 from powerzoo_jax.tasks import list_tasks as list_core_tasks
@@ -36,7 +36,7 @@ def normalized_score(task: str, ret: float, split: str = TEST) -> float:
     best; on a market, whose agents earn for themselves, the equilibrium score 1 - NashConv / NashConv(rule).
 
     ret:  mean return of an episode [unit of the reward]; on a market with a shipped record the NashConv of the joint
-          policy [$], `oracle.equilibrium.exploitability(...).nash_conv`
+          policy [$], `families.market.equilibrium.exploitability(...).nash_conv`
     Raises KeyError where no anchors are known, naming the command that computes them, ValueError for registered ones
     without the rule that a gain is measured from, where the rule breaks a budget on the split, for a best that is no
     better than it, and for a NashConv below zero.
@@ -46,8 +46,8 @@ def normalized_score(task: str, ret: float, split: str = TEST) -> float:
     if "nash_conv" in anchors:
         if ret < 0:
             raise ValueError(
-                f"{ret} is no NashConv of {name!r}, which is never negative. Agents of a market earn for themselves: "
-                "give what they gain by leaving, oracle.equilibrium.exploitability(...).nash_conv, and no return."
+                f"{ret} is no NashConv of {name!r}, which is never negative. Agents of a market earn for "
+                "themselves: give what they gain by leaving; see powerzoo_jax.families.market.equilibrium."
             )
         return equilibrium_score(ret, anchors["nash_conv"]["rule"])
     return _gain(name, ret, anchors, split)

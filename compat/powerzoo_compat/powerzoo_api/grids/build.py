@@ -16,16 +16,23 @@ from powerzoo_jax.base.numerics import resolve_dtype
 from powerzoo_jax.base.types import TaskSpec
 from powerzoo_jax.cases import Case
 from powerzoo_jax.envs.core import Sim
-from powerzoo_jax.envs.feeder.fields import agent_table, fleet_table, grid_blocks
 from powerzoo_jax.envs.observe import FieldTable
+from powerzoo_jax.families.feeder.fields import agent_table, fleet_table, grid_blocks
+from powerzoo_jax.families.feeder.tasks.build import FeederTaskConfig, build_sim, feeder_case, step_minutes
+from powerzoo_jax.families.feeder.tasks.generic import build_unbalanced
+from powerzoo_jax.families.feeder.tasks.roster import (
+    RosterSettings,
+    applicable,
+    extra_series,
+    make_fleet,
+    read_rows,
+    unit_names,
+)
+from powerzoo_jax.families.feeder.tasks.settings import hashable, merge_settings
+from powerzoo_jax.families.feeder.tasks.storage import OFFPEAK, PEAK
+from powerzoo_jax.families.transmission.tasks.operator import make_transgrid
 from powerzoo_jax.tasks import get_spec
-from powerzoo_jax.tasks.feeder.build import FeederTaskConfig, build_sim, feeder_case, step_minutes
-from powerzoo_jax.tasks.feeder.generic import build_unbalanced
-from powerzoo_jax.tasks.feeder.roster import RosterSettings, applicable, extra_series, make_fleet, read_rows, unit_names
-from powerzoo_jax.tasks.feeder.settings import hashable, merge_settings
-from powerzoo_jax.tasks.feeder.storage import OFFPEAK, PEAK
 from powerzoo_jax.tasks.spec import Variants
-from powerzoo_jax.tasks.transmission.operator import make_transgrid
 
 DEFAULT_LOAD_RATIO = 0.9
 BANDS = {"easy": (0.88, 1.12), "medium": (0.90, 1.10), "hard": (0.93, 1.07)}  # [pu] of a difficulty

@@ -245,10 +245,10 @@ class GridEnv(ShowsEpisode, BaseEnv):
 
 
 class TransGridEnv(GridEnv):
-    """A transmission grid under one operator, see `powerzoo_jax.envs.transmission.operator`.
+    """A transmission grid under one operator, see `powerzoo_jax.families.transmission.operator`.
 
-    keywords:  those of `powerzoo_jax.tasks.transmission.operator.TransGridSettings` (physics, solver_mode, difficulty,
-               enforce_q_lim, ...), `ac_config` and `data_source`
+    keywords:  those of `powerzoo_jax.families.transmission.tasks.operator.TransGridSettings` (physics, solver_mode,
+               difficulty, enforce_q_lim, ...), `ac_config` and `data_source`
     Action: place of each unit in its range [-1, 1]; as a dict `unit_power_mw` [MW] or `unit_power_norm`. None leaves
     the dispatch to the optimum (solver_mode "opf"), or puts all units at the same place ("pf").
     info["q_limited_bus_ids"] holds an entry a bus: its id if it gave up its voltage at a reactive limit, else -1 (AC
@@ -296,8 +296,8 @@ class TransGridEnv(GridEnv):
 class DistGridEnv(GridEnv):
     """A balanced feeder with the devices that `register_resource` puts on it.
 
-    keywords:  those of `powerzoo_jax.tasks.feeder.settings.FeederSettings`, `max_episode_steps`, `loss_price` and
-               `difficulty`, a voltage band
+    keywords:  those of `powerzoo_jax.families.feeder.tasks.settings.FeederSettings`, `max_episode_steps`, `loss_price`
+               and `difficulty`, a voltage band
     Action: the devices' own entries in the order of registration; as a dict by id, a device's own dict is physical.
     The reward is the money of losses, devices and unserved energy [$].
     """

@@ -8,7 +8,7 @@ from powerzoo_compat._apart import built_apart, make
 from powerzoo_compat.powerzoo_api.envs.multi_agent import MultiAgentTaskEnv
 from powerzoo_compat.powerzoo_api.envs.single_agent import SingleAgentEnv
 from powerzoo_compat.powerzoo_api.grids.cases import core_name
-from powerzoo_jax.tasks.market.storage import make_storage_market
+from powerzoo_jax.families.market.tasks.storage import make_storage_market
 
 GENCOS, MICROGRID = "gencos_bidding", "dc_microgrid"
 
@@ -17,7 +17,7 @@ class MarketEnv(SingleAgentEnv):
     """Price-making battery: it trades at the price of its bus, which its power moves; action [-1, 1] of its power.
 
     kind:      "cost" or "bid", what the units offer
-    keywords:  those of `powerzoo_jax.tasks.market.storage.StorageMarketSettings`
+    keywords:  those of `powerzoo_jax.families.market.tasks.storage.StorageMarketSettings`
     """
 
     kind: str

@@ -22,13 +22,13 @@ from powerzoo_compat.powerzoo_api.tasks.splits import primary_set, split_dates, 
 from powerzoo_jax.base.types import TaskSpec
 from powerzoo_jax.data import get_info
 from powerzoo_jax.envs.constraint import UNITS
+from powerzoo_jax.families.feeder.tasks import ders as build_ders
+from powerzoo_jax.families.feeder.tasks import storage as build_der
+from powerzoo_jax.families.feeder.tasks import vehicles as build_vehicles
+from powerzoo_jax.families.transmission.tasks import units as build_transmission
 from powerzoo_jax.oracle import get_baselines, get_reference, list_baselines
 from powerzoo_jax.tasks import get_spec
-from powerzoo_jax.tasks.feeder import ders as build_ders
-from powerzoo_jax.tasks.feeder import storage as build_der
-from powerzoo_jax.tasks.feeder import vehicles as build_vehicles
 from powerzoo_jax.tasks.score import SEED
-from powerzoo_jax.tasks.transmission import units as build_transmission
 
 FACTS = Path(__file__).with_name("facts.json")  # written by `python -m tools.tasks.card_facts`
 CARDS = 256

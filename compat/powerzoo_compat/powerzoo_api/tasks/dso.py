@@ -11,8 +11,8 @@ import numpy as np
 from powerzoo_compat._replay import ShowsEpisode
 from powerzoo_compat.powerzoo_api.tasks.factory import make_task_env
 from powerzoo_jax.base.errors import unknown
+from powerzoo_jax.families.feeder.tasks.dso import ZONES
 from powerzoo_jax.tasks import get_spec
-from powerzoo_jax.tasks.feeder.dso import ZONES
 
 TASK = "dso"
 _KEYWORDS = dict(get_spec(TASK).overrides)

@@ -7,11 +7,11 @@ from typing import Any
 
 from powerzoo_jax.base.types import TaskSpec
 from powerzoo_jax.data import list_splits, split_days
-from powerzoo_jax.tasks.feeder.catalog import VARIANTS, variants_of
-from powerzoo_jax.tasks.market import bidding as build_market
-from powerzoo_jax.tasks.microgrid import build as build_microgrid
-from powerzoo_jax.tasks.microgrid.series import WEATHER_SET
-from powerzoo_jax.tasks.transmission import units as build_transmission
+from powerzoo_jax.families.feeder.tasks.catalog import VARIANTS, variants_of
+from powerzoo_jax.families.market.tasks import bidding as build_market
+from powerzoo_jax.families.microgrid.tasks import build as build_microgrid
+from powerzoo_jax.families.microgrid.tasks.series import WEATHER_SET
+from powerzoo_jax.families.transmission.tasks import units as build_transmission
 
 CALENDAR = ("train", "val", "test")
 HOURS_PER_DAY = 24

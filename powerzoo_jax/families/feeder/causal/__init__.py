@@ -1,0 +1,1 @@
+"""Feeder planners that know the past and a forecast."""

@@ -1,0 +1,1 @@
+"""Transmission planners that know the past and a forecast."""
