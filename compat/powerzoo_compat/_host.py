@@ -32,9 +32,9 @@ from powerzoo_jax.base.solver_mode import FIXED, auto_is
 from powerzoo_jax.data import day_matrix, load_dataset
 from powerzoo_jax.data.clock import MINUTES_PER_DAY, iso_dates
 from powerzoo_jax.envs.core import Sim
+from powerzoo_jax.envs.family import get_family
 from powerzoo_jax.envs.series import Draw, EpisodeStarts, draw_episode
 from powerzoo_jax.envs.trace.readings import read_step
-from powerzoo_jax.families.microgrid.env import MicrogridEnv
 
 RESET_OPTIONS = ("day", "day_id", "soc", "randomize_soc")
 RANDOM_SOC = (0.3, 0.7)
@@ -46,7 +46,6 @@ MOVING = ("_key", "_choice", "_state", "_structure", "_before", "reading", "seen
 OF_A_PROCESS = ("live", "_given", "_structure", "_advance")
 MINUTES_PER_HOUR = 60
 NETWORK_TABLES = ("bus_", "branch_")
-ONE_KERNEL = (MicrogridEnv,)  # families whose step is a hundred small operations that a core runs as one kernel
 # names of XLA: a call that stays one, and is compiled as a single function of a core
 KEPT_CALL = {"inlineable": "false", "xla_cpu_small_call": "true"}
 
@@ -147,15 +146,16 @@ class StepProgram:
 
     env:            as it is, a part of the program
     params, state:  structures of the packed parameters and state, whose arrays the program takes
+    one_kernel:     a core runs the step as one kernel
     told:           layout of what a step tells, known once it is traced
     """
 
     told: Layout
 
-    def __init__(self, env: Any, params: Any, state: Any) -> None:
+    def __init__(self, env: Any, params: Any, state: Any, one_kernel: bool) -> None:
         self._env, self._params, self._state = env, params, state
         self._flat: FlatInfo | None = None
-        self._single = jax.default_backend() == "cpu" and isinstance(env, ONE_KERNEL)
+        self._single = jax.default_backend() == "cpu" and one_kernel
         self._run = jax.jit(self._as_one if self._single else self._step)
 
     def __call__(
@@ -345,7 +345,8 @@ class Host:
         return packed
 
     def _program(self) -> StepProgram:
-        return step_program(self.sim.env, jax.tree.structure(self._given.packed), self._structure)
+        single = get_family(self.sim.spec.family).one_kernel
+        return step_program(self.sim.env, jax.tree.structure(self._given.packed), self._structure, single)
 
     @property
     def started(self) -> bool:

@@ -12,6 +12,10 @@ from powerzoo_jax.envs.batch import vstep as vstep
 from powerzoo_jax.envs.core import Env as Env
 from powerzoo_jax.envs.core import EnvParams as EnvParams
 from powerzoo_jax.envs.core import Sim as Sim
+from powerzoo_jax.envs.family import Family as Family
+from powerzoo_jax.envs.family import get_family as get_family
+from powerzoo_jax.envs.family import list_families as list_families
+from powerzoo_jax.envs.family import register_family as register_family
 from powerzoo_jax.envs.observe import SharedObs as SharedObs
 from powerzoo_jax.envs.trace.episode import build_trace as build_trace
 from powerzoo_jax.envs.trace.episode import trace_episode as trace_episode

@@ -20,12 +20,8 @@ from powerzoo_jax.base.random import Purpose, purpose_key
 from powerzoo_jax.base.tree import stack_leaves, where_done
 from powerzoo_jax.base.types import Step
 from powerzoo_jax.envs.core import Sim, as_array
+from powerzoo_jax.envs.family import get_family
 from powerzoo_jax.envs.observe import FieldTable
-from powerzoo_jax.families.feeder.env import DistributionEnv
-from powerzoo_jax.families.feeder.padding import align_feeders
-from powerzoo_jax.families.feeder.unbalanced import UnbalancedEnv
-from powerzoo_jax.families.joint.env import JointFactors
-from powerzoo_jax.families.transmission.units_types import TransmissionFlow
 from powerzoo_jax.opf.dc.factors import DcOpfFactors
 from powerzoo_jax.powerflow import ThreePhaseFactors
 from powerzoo_jax.powerflow.rows import common_length
@@ -58,20 +54,18 @@ def lanes(sim: Sim) -> Any:
         init = jax.jit(jax.vmap(lambda s, k: s.init(k), in_axes=(powerzoo_jax.lanes(sims), 0)))
         states, obs = init(sims, keys)
     """
-    shared = {"bank"} | ({"factors"} if _factors_shared(sim.params) else set())
+    ask = get_family(sim.spec.family).shares_factors or factors_shared
+    shared = {"bank"} | ({"factors"} if ask(sim.params.factors) else set())
     fields = {f.name: None if f.name in shared else 0 for f in dataclasses.fields(sim.params)}
     return dataclasses.replace(sim, params=dataclasses.replace(sim.params, **fields))
 
 
-def _factors_shared(params: Any) -> bool:
-    factors = params.factors.flow if isinstance(params.factors, JointFactors) else params.factors
+def factors_shared(factors: Any) -> bool:
+    """Whether the factors of a solver, or of none, are those of all lanes."""
     if isinstance(factors, ThreePhaseFactors):
         return factors.taps.ndim == 1
-    if isinstance(factors, TransmissionFlow):
-        return factors.fixed.ndim == 1
     if isinstance(factors, DcOpfFactors):
         return factors.base_mva.ndim == 0
-    # a family without a network has no factors
     return not jax.tree.leaves(factors) or factors.v_slack.ndim == 0
 
 
@@ -88,7 +82,7 @@ def stack(sims: Sequence[Sim]) -> Sim:
     """
     _refuse_unequal(sims)
     first = sims[0]
-    env, params = _align(sims)
+    env, params = (get_family(first.spec.family).align or equal_lanes)(sims)
     bank, offsets = _merge_banks([p.bank for p in params])
     params = [_shift_starts(p, *offset) for p, offset in zip(params, offsets, strict=True)]
     alike = common_length([p.factors for p in params])
@@ -100,17 +94,15 @@ def stack(sims: Sequence[Sim]) -> Sim:
     return Sim(params=stacked, env=env, spec=dataclasses.replace(first.spec, case=cases))
 
 
-def _align(sims: Sequence[Sim]) -> tuple[Any, list[Any]]:
-    """One env for all lanes, and the parameters of each: feeders are padded, other families must agree in size."""
-    envs, params = [s.env for s in sims], [s.params for s in sims]
-    if isinstance(envs[0], DistributionEnv) and not isinstance(envs[0], UnbalancedEnv):
-        return align_feeders(envs, params)
-    if any(env != envs[0] for env in envs[1:]):
+def equal_lanes(sims: Sequence[Sim]) -> tuple[Any, list[Any]]:
+    """The environment that all lanes share, and the parameters of each. Raises ValueError where a size differs."""
+    env = sims[0].env
+    if any(sim.env != env for sim in sims[1:]):
         raise ValueError(
             f"cannot stack {sims[0].spec.id!r}: a size or another static setting differs between the lanes. "
             "Stack simulations that differ in ratings, prices and data alone."
         )
-    return envs[0], params
+    return env, [sim.params for sim in sims]
 
 
 def _refuse_unequal(sims: Sequence[Sim]) -> None:

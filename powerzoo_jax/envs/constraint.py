@@ -19,6 +19,12 @@ from powerzoo_jax.powerflow.result import loading_excess, voltage_excess
 N_MINUS_1 = "n_minus_1"
 """Name of the cost channel."""
 
+OUTAGE = "unserved_energy"
+CONSTRAINTS = "cost_sum"  # less the sum of all channels, whatever their units: the reward of the validation presets
+VOLTAGE = "voltage_shaping"  # less the channel voltage_violation [pu]
+SHAPING = ("pue_bonus", "soc_shaping", CONSTRAINTS, VOLTAGE)
+"""Reward terms that are no money."""
+
 
 def outage_excess(move: Array, rate_mw: Array, flow_mw: Array) -> Array:
     """Largest total overload of the network with all branches and after the loss of any one, () [MW].

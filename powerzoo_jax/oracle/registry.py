@@ -5,7 +5,6 @@ The shipped reference returns: what a score is measured against.
 
 from __future__ import annotations
 
-import importlib
 import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -23,8 +22,8 @@ from powerzoo_jax.envs.core import Sim
 from powerzoo_jax.envs.episode import Act
 from powerzoo_jax.envs.series import Draw
 from powerzoo_jax.oracle.lagrangian import PricedPlanner
-from powerzoo_jax.tasks import get_builder, get_spec, list_tasks
-from powerzoo_jax.tasks.catalog import CATALOG
+from powerzoo_jax.tasks import get_builder, get_spec, get_task, list_tasks
+from powerzoo_jax.tasks.registry import SHIPPED, load_object
 
 FILE = Path(__file__).parent / "references.json"
 COMMAND = "python -m powerzoo_jax.oracle.reference"
@@ -65,7 +64,7 @@ def get_reference(task_id: str, split: str = "test", *, version: int | None = No
     if split not in splits:
         nothing = unknown("split", split, splits) if splits else f"The table holds nothing for {task_id!r} {key}."
         # another process knows no task that this one has registered
-        shipped = any(task_id == spec.id for spec, _ in CATALOG)
+        shipped = any(task_id == task.spec.id for task in SHIPPED)
         option, argument = ("", "") if version is None else (f" --version {version}", f", version={version}")
         how = (
             f"{COMMAND} {task_id}{option} --split {split}"
@@ -202,65 +201,21 @@ def follow_plans(sim: Sim, plans: Sequence[EpisodePlan]) -> OraclePlan:
     return OraclePlan(follow(sim, action), *figures)
 
 
-_BOOKS: dict[str, str] = {
-    "battery_arbitrage": "powerzoo_jax.oracle.baselines:BATTERY",
-    "marl_der_arbitrage": "powerzoo_jax.families.feeder.plan.policies:ARBITRAGE",
-    "marl_der_arbitrage_5bat": "powerzoo_jax.families.feeder.plan.policies:ARBITRAGE",
-    "marl_der_arbitrage_7d": "powerzoo_jax.families.feeder.plan.policies:ARBITRAGE",
-    "dc_scheduling": "powerzoo_jax.oracle.datacenter.policies:SCHEDULING",
-    "dc_scheduling_7d": "powerzoo_jax.oracle.datacenter.policies:SCHEDULING",
-    "dso": "powerzoo_jax.families.feeder.plan.policies:DSO",
-    "marl_ders_benchmark": "powerzoo_jax.families.feeder.plan.policies:DERS",
-    "marl_ev_v2g": "powerzoo_jax.families.feeder.plan.policies:VEHICLES",
-    "marl_ev_v2g_10ev": "powerzoo_jax.families.feeder.plan.policies:VEHICLES",
-    "marl_ev_v2g_1d": "powerzoo_jax.families.feeder.plan.policies:VEHICLES",
-    "comparison_tso_centralized": "powerzoo_jax.families.transmission.commitment.policies:OPERATOR",
-    "gencos_bidding": "powerzoo_jax.families.market.plan:BIDDING",
-    "joint_trans_dist": "powerzoo_jax.families.joint.plan.policies:JOINT",
-    "joint_trans_dist_7d": "powerzoo_jax.families.joint.plan.policies:JOINT",
-    "marl_opf": "powerzoo_jax.families.transmission.plan.policies:DISPATCH",
-    "marl_opf_118": "powerzoo_jax.families.transmission.plan.economic:ECONOMIC",
-    "marl_opf_7d": "powerzoo_jax.families.transmission.plan.policies:DISPATCH",
-    "marl_uc": "powerzoo_jax.families.transmission.commitment.policies:COMMITMENT",
-    "opf_118": "powerzoo_jax.families.transmission.plan.economic:ECONOMIC",
-    "opf_118_7d": "powerzoo_jax.families.transmission.plan.economic:ECONOMIC",
-    "dc_microgrid": "powerzoo_jax.families.microgrid.plan.policies:MICROGRID",
-    "dc_microgrid_safe": "powerzoo_jax.families.microgrid.plan.policies:MICROGRID",
-}
-
-
-_SHIPPED = tuple(_BOOKS)
+_OWN: dict[str, str] = {}
 
 
 def register_baselines(task_id: str, where: str) -> None:
     """Give a task baselines of its own, "module:NAME". Raises ValueError for a second one."""
-    if task_id in _BOOKS:
-        raise ValueError(f"task {task_id!r} has baselines already, {_BOOKS[task_id]}.")
-    _BOOKS[task_id] = where
+    known = _OWN.get(task_id) or _listed(task_id, "baselines")
+    if known:
+        raise ValueError(f"task {task_id!r} has baselines already, {known}.")
+    _OWN[task_id] = where
 
 
-CAUSAL_DISPATCH = "powerzoo_jax.families.transmission.causal.dispatch:plan_dispatch"
-
-_CAUSAL: dict[str, str] = {
-    "battery_arbitrage": "powerzoo_jax.families.feeder.causal.storage:plan_storage",
-    "comparison_tso_centralized": "powerzoo_jax.families.transmission.causal.operator:plan_operator",
-    "dc_microgrid": "powerzoo_jax.families.microgrid.causal:plan_island",
-    "dc_microgrid_safe": "powerzoo_jax.families.microgrid.causal:plan_island",
-    "dc_scheduling": "powerzoo_jax.families.feeder.causal.scheduling:plan_site",
-    "dc_scheduling_7d": "powerzoo_jax.families.feeder.causal.scheduling:plan_site",
-    "dso": "powerzoo_jax.families.feeder.causal.flexibility:plan_flexibility",
-    "joint_trans_dist": "powerzoo_jax.families.joint.causal:plan_joint",
-    "joint_trans_dist_7d": "powerzoo_jax.families.joint.causal:plan_joint",
-    "marl_der_arbitrage": "powerzoo_jax.families.feeder.causal.storage:plan_storage",
-    "marl_der_arbitrage_5bat": "powerzoo_jax.families.feeder.causal.storage:plan_storage",
-    "marl_der_arbitrage_7d": "powerzoo_jax.families.feeder.causal.storage:plan_storage",
-    "marl_ders_benchmark": "powerzoo_jax.families.feeder.causal.ders:plan_ders",
-    "marl_ev_v2g": "powerzoo_jax.families.feeder.causal.vehicles:plan_vehicles",
-    "marl_ev_v2g_10ev": "powerzoo_jax.families.feeder.causal.vehicles:plan_vehicles",
-    "marl_ev_v2g_1d": "powerzoo_jax.families.feeder.causal.vehicles:plan_vehicles",
-    "marl_uc": "powerzoo_jax.families.transmission.causal.commitment:plan_units",
-    **dict.fromkeys(("marl_opf", "marl_opf_118", "marl_opf_7d", "opf_118", "opf_118_7d"), CAUSAL_DISPATCH),
-}
+def _listed(task_id: str, what: str) -> str | None:
+    """Place of what the record of a task names, None for a task that is not there or names nothing."""
+    own = _OWN.get(task_id) if what == "baselines" else None
+    return own or (getattr(get_task(task_id), what) or None if task_id in list_tasks() else None)
 
 
 def get_causal(task_id: str) -> Choose:
@@ -273,10 +228,10 @@ def get_causal(task_id: str) -> Choose:
         from powerzoo_jax.oracle import evaluate_baseline
         record = evaluate_baseline(powerzoo_jax.make("battery_arbitrage", split="test"), "causal", n_episodes=2)
     """
-    where = _where(task_id, _CAUSAL)
+    where = _where(task_id, "causal")
     if where is None:
         raise ValueError(f"no causal planner is known for {task_id!r}; there is one for {listing(list_causal())}.")
-    planner: Choose = _load(where)
+    planner: Choose = load_object(where)
     return planner
 
 
@@ -287,35 +242,10 @@ def list_causal() -> tuple[str, ...]:
 
 def has_causal(task_id: str) -> bool:
     """Whether a task has a causal planner; errors as in `get_baselines`."""
-    return _where(task_id, _CAUSAL) is not None
+    return _where(task_id, "causal") is not None
 
 
-FEEDER_PLANS = "powerzoo_jax.families.feeder.plan.priced:FeederPlans"
-DISPATCH_PLANS = "powerzoo_jax.families.transmission.plan.priced:DispatchPlans"
-JOINT_PLANS = "powerzoo_jax.families.joint.plan.priced:JointPlans"
-COMMITMENT_PLANS = "powerzoo_jax.families.transmission.commitment.priced:CommitmentPlans"
 ORACLE_PLANS = "powerzoo_jax.oracle.foresight:OraclePlans"
-
-_PRICED: dict[str, str] = {
-    "battery_arbitrage": "powerzoo_jax.families.feeder.arbitrage.priced:StoragePlans",
-    "comparison_tso_centralized": COMMITMENT_PLANS,
-    "dc_microgrid": "powerzoo_jax.families.microgrid.plan.priced:MicrogridPlans",
-    "dc_microgrid_safe": "powerzoo_jax.families.microgrid.plan.priced:MicrogridPlans",
-    "dc_scheduling": "powerzoo_jax.oracle.datacenter.priced:SitePlans",
-    "dc_scheduling_7d": "powerzoo_jax.oracle.datacenter.priced:SitePlans",
-    "dso": FEEDER_PLANS,
-    "joint_trans_dist": JOINT_PLANS,
-    "joint_trans_dist_7d": JOINT_PLANS,
-    "marl_der_arbitrage": FEEDER_PLANS,
-    "marl_der_arbitrage_5bat": FEEDER_PLANS,
-    "marl_der_arbitrage_7d": FEEDER_PLANS,
-    "marl_ders_benchmark": FEEDER_PLANS,
-    "marl_ev_v2g": FEEDER_PLANS,
-    "marl_ev_v2g_10ev": FEEDER_PLANS,
-    "marl_ev_v2g_1d": FEEDER_PLANS,
-    "marl_uc": COMMITMENT_PLANS,
-    **dict.fromkeys(("marl_opf", "marl_opf_118", "marl_opf_7d", "opf_118", "opf_118_7d"), DISPATCH_PLANS),
-}
 
 
 def get_priced(task_id: str) -> Callable[[Sim, Draw, Array], PricedPlanner]:
@@ -325,19 +255,13 @@ def get_priced(task_id: str) -> Callable[[Sim, Draw, Array], PricedPlanner]:
     Raises ValueError for a task without baselines.
     """
     get_baselines(task_id)
-    planner: Callable[[Sim, Draw, Array], PricedPlanner] = _load(_where(task_id, _PRICED) or ORACLE_PLANS)
+    planner: Callable[[Sim, Draw, Array], PricedPlanner] = load_object(_where(task_id, "priced") or ORACLE_PLANS)
     return planner
 
 
 def list_priced() -> tuple[str, ...]:
     """Ids of the registered tasks whose planner prices cost channels, sorted."""
-    return tuple(task for task in list_tasks() if _where(task, _PRICED) is not None)
-
-
-def _load(where: str) -> Any:
-    """Object at "module:NAME"."""
-    module, name = where.split(":")
-    return getattr(importlib.import_module(module), name)
+    return tuple(task for task in list_tasks() if _where(task, "priced") is not None)
 
 
 def get_baselines(task_id: str) -> Baselines:
@@ -351,13 +275,13 @@ def get_baselines(task_id: str) -> Baselines:
         powerzoo_jax.register(mine, get_builder("battery_arbitrage"))
         names = get_baselines("my_battery").names
     """
-    where = _where(task_id, _BOOKS)
+    where = _where(task_id, "baselines")
     if where is None:
         raise ValueError(
             f"no reference policies are known for {task_id!r}, a task of family {get_spec(task_id).family!r} built by "
             f"{get_builder(task_id)!r}. Give it some: oracle.register_baselines({task_id!r}, 'module:NAME')."
         )
-    book: Baselines = _load(where)
+    book: Baselines = load_object(where)
     return book
 
 
@@ -379,27 +303,29 @@ def get_safety_filter(task_id: str, name: str) -> SafetyFilter:
 
 def list_baselines() -> tuple[str, ...]:
     """Ids of the registered tasks that have baselines, sorted."""
-    return tuple(task for task in list_tasks() if _where(task, _BOOKS) is not None)
+    return tuple(task for task in list_tasks() if _where(task, "baselines") is not None)
 
 
-def _where(task_id: str, table: Mapping[str, str]) -> str | None:
-    """Location of what a table holds for a task: under its id, with the shipped tasks of its builder, or with those of
-    its family.
+def _where(task_id: str, what: str) -> str | None:
+    """Location of what a task has of a kind: as its record names it, with the shipped tasks of its builder, or with
+    those of its family.
 
+    what:  field of `Task`
     Where these have several, they are those of the tasks which pay for the same and, like it, have one agent or
     several, and then those on the same grid, or else of the first such task; None where that leaves none.
     """
-    if task_id in table:
-        return table[task_id]
     spec, builder = get_spec(task_id), get_builder(task_id)
-    known = [get_spec(other) for other in _SHIPPED]
+    known = [task.spec for task in SHIPPED if task.baselines]
+    own = _listed(task_id, what)
+    if own or any(task_id == other.id for other in known):
+        return own
     alike = [other for other in known if get_builder(other.id) == builder]
     alike = alike or [other for other in known if other.family == spec.family]
-    if len({table.get(other.id) for other in alike}) > 1:
+    if len({_listed(other.id, what) for other in alike}) > 1:
         alike = [other for other in alike if _kind(other) == _kind(spec)]
-    if len({table.get(other.id) for other in alike}) > 1:
+    if len({_listed(other.id, what) for other in alike}) > 1:
         alike = [other for other in alike if other.case == spec.case] or alike[:1]
-    found = {table.get(other.id) for other in alike}
+    found = {_listed(other.id, what) for other in alike}
     return found.pop() if len(found) == 1 else None
 
 

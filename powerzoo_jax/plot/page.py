@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 
 from powerzoo_jax.base.errors import DataError, listing
+from powerzoo_jax.envs.family import get_family
 from powerzoo_jax.envs.trace.types import Trace, TracedNetwork, TraceTable
 from powerzoo_jax.plot.layout import locate_parts
 
@@ -24,7 +25,6 @@ FLATTEST, TALLEST = 0.25, 0.75  # height of a map over its width
 NARROWEST_PU = 0.03  # colours of voltages reach at least that far from 1 pu, or a calm grid would look wild
 INNER = 0.98  # share of the injections within the scale of their colours
 LABELLED = 45  # buses that still have room for their numbers
-RIVALS = "market"  # family whose agents earn for themselves
 NOTHING = 65535  # a packed value that is no number
 LARGE = 1e4  # returns from there on are shown in whole numbers
 NEVER = 1e-4  # a scalar that stays below it is a rounding of zero
@@ -186,13 +186,13 @@ def _policy(trace: Trace) -> dict[str, Any]:
 
 
 def _earned(trace: Trace) -> str:
-    return "profits" if trace.family == RIVALS else "return"
+    return "profits" if get_family(trace.family).rivals else "return"
 
 
 def _team_reward(trace: Trace) -> np.ndarray:
     """Reward of every step, (T,): the mean over the agents of a team, the sum over rivals."""
     values = trace["reward"].values
-    reward: np.ndarray = values.sum(axis=1) if trace.family == RIVALS else values.mean(axis=1)
+    reward: np.ndarray = values.sum(axis=1) if get_family(trace.family).rivals else values.mean(axis=1)
     return reward
 
 
@@ -328,7 +328,7 @@ def _charts(group: Sequence[Trace], steps: int) -> list[dict[str, Any]]:
         found.append(_chart("state of charge", "%", charge, held=False))
     found += _network_charts(group)
     unit = "$" if first.money else ""
-    earned = "profits so far" if first.family == RIVALS else "reward so far"
+    earned = "profits so far" if get_family(first.family).rivals else "reward so far"
     found.append(_chart(earned, unit, [_so_far(_team_reward(trace)) for trace in group], held=False, sum=True))
     found += _cost_charts(group)
     told = first.tables["info"].ids if "info" in first.tables else ()

@@ -25,10 +25,10 @@ from powerzoo_jax.base.textfile import parse_json
 from powerzoo_jax.envs.constraint import UNITS
 from powerzoo_jax.envs.core import Sim
 from powerzoo_jax.envs.episode import Act, first_carry
+from powerzoo_jax.envs.family import get_family
 from powerzoo_jax.envs.series import Draw
 from powerzoo_jax.envs.trace.names import action_ids
 from powerzoo_jax.tasks.score import (
-    MARKET,
     SEED,
     all_starts,
     dataset_hashes,
@@ -108,7 +108,7 @@ class OfflineData:
     @property
     def returns(self) -> np.ndarray:
         """Return of each episode, (E,) [unit of the reward]: the mean over a team, the sum over rivals in a market."""
-        pool = np.sum if self.about["family"] == MARKET else np.mean
+        pool = np.sum if get_family(self.about["family"]).rivals else np.mean
         return np.array([pool(self.rewards[rows], axis=1, dtype=float).sum() for rows in self.episodes])
 
 
@@ -332,7 +332,7 @@ def _spaces(data: OfflineData) -> tuple[Any, Any]:
 def _buffer(data: OfflineData, k: int, rows: slice) -> dict[str, Any]:
     """Episode k in Minari's terms: T + 1 observations, T of everything else."""
     seen = np.concatenate([data.observations[rows], data.final_observations[k : k + 1]])
-    pool = np.sum if data.about["family"] == MARKET else np.mean
+    pool = np.sum if get_family(data.about["family"]).rivals else np.mean
     agents = data.about["agents"]
     infos = {"cost": {name: data.costs[rows, c] for c, name in enumerate(data.about["cost_names"])}}
     if len(agents) > 1:

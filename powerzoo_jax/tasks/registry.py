@@ -10,13 +10,27 @@ from powerzoo_jax.base.ranges import Whole, check_fields, fitted, plain
 from powerzoo_jax.base.types import Dims, TaskSpec
 from powerzoo_jax.cases import list_cases
 from powerzoo_jax.envs.core import Sim
-from powerzoo_jax.tasks.catalog import CATALOG, PRESETS
+from powerzoo_jax.envs.family import get_family
+from powerzoo_jax.tasks.spec import Task
 
 LAST_OF_VERSION_0 = "8c665c5"  # commit
-_TASKS: dict[str, dict[int, tuple[TaskSpec, str]]] = {}
-_PRESETS: dict[str, dict[int, tuple[TaskSpec, str]]] = {
-    spec.id: {spec.version: (spec, build)} for spec, build in PRESETS
-}
+_FAMILIES = "powerzoo_jax.families"
+CATALOGS = (
+    "feeder.tasks.catalog:TASKS",
+    "feeder.tasks.presets:PRESETS",
+    "microgrid.tasks.catalog:TASKS",
+    "transmission.tasks.catalog:TASKS",
+    "market.tasks.catalog:TASKS",
+    "joint.catalog:TASKS",
+)
+_TASKS: dict[str, dict[int, Task]] = {}
+_PRESETS: dict[str, dict[int, Task]] = {}
+
+
+def load_object(place: str) -> Any:
+    """Object at "module:NAME"."""
+    module, name = place.split(":")
+    return getattr(importlib.import_module(module), name)
 
 
 def register(spec: TaskSpec, build: str) -> None:
@@ -32,6 +46,18 @@ def register(spec: TaskSpec, build: str) -> None:
         register(mine, "powerzoo_jax.families.feeder.tasks.storage:build_feeder_storage")
         sim = make("battery_on_69_buses")
     """
+    register_task(Task(spec, build))
+
+
+def register_task(task: Task) -> None:
+    """Add a task with all that is known of it, or another version of one. Raises ValueError as `register` does.
+
+    Example:
+        import dataclasses
+        mine = dataclasses.replace(get_spec("battery_arbitrage"), id="storage_on_69_buses", case="case69")
+        register_task(dataclasses.replace(get_task("battery_arbitrage"), spec=mine))
+    """
+    spec, build = task.spec, task.build
     if spec.id in _PRESETS or spec.version in _TASKS.get(spec.id, ()):
         raise ValueError(f"task {spec.id!r} is registered already. Choose another id, or raise its version in place.")
     if build.count(":") != 1:
@@ -43,14 +69,15 @@ def register(spec: TaskSpec, build: str) -> None:
                 f"task {spec.id!r}: {values} has {len(getattr(spec, values))} entries, {names} names "
                 f"{len(getattr(spec, names))}. Give one for each."
             )
-    _TASKS[spec.id] = _TASKS.get(spec.id, {}) | {spec.version: (spec, build)}
+    table = _PRESETS if task.preset else _TASKS
+    table[spec.id] = table.get(spec.id, {}) | {spec.version: task}
 
 
 def list_tasks() -> tuple[str, ...]:
     """Return the ids of all registered tasks, sorted.
 
     Example:
-        feeders = [task for task in list_tasks() if get_spec(task).family == "distribution"]
+        weeks = [task for task in list_tasks() if get_spec(task).horizon > 48]
     """
     return tuple(sorted(_TASKS))
 
@@ -70,20 +97,21 @@ def get_spec(task_id: str, version: int | None = None) -> TaskSpec:
 
     version:  None takes the latest
     """
-    return _entry(task_id, version)[0]
+    return get_task(task_id, version).spec
 
 
 def get_builder(task_id: str, version: int | None = None) -> str:
     """Return the builder of a task or preset, "module:function"; arguments and errors as in `get_spec`."""
-    return _entry(task_id, version)[1]
+    return get_task(task_id, version).build
 
 
-def _entry(task_id: str, version: int | None = None) -> tuple[TaskSpec, str]:
+def get_task(task_id: str, version: int | None = None) -> Task:
+    """Return the record of a task or preset; arguments and errors as in `get_spec`."""
     known = _versions(task_id)
     if version is None:
         version = max(known)
     if version not in known:
-        if version == 0 and task_id in _SHIPPED:
+        if version == 0 and any(task_id == task.spec.id for task in SHIPPED):
             raise ValueError(
                 f"task {task_id!r} is no longer built in version 0, whose scores were anchored at a random policy and "
                 "whose references had played other days. Leave `version` out; to reproduce old numbers, install the "
@@ -93,7 +121,14 @@ def _entry(task_id: str, version: int | None = None) -> tuple[TaskSpec, str]:
     return known[version]
 
 
-def _versions(task_id: str) -> dict[int, tuple[TaskSpec, str]]:
+def named_splits(spec: TaskSpec) -> tuple[str, ...]:
+    """Names of the splits of a task beside train, val and test: its own, or those of its family."""
+    known = _TASKS.get(spec.id) or _PRESETS.get(spec.id) or {}
+    own = known[max(known)].splits if known else ()
+    return own or get_family(spec.family).splits
+
+
+def _versions(task_id: str) -> dict[int, Task]:
     if task_id in _PRESETS:
         return _PRESETS[task_id]
     if task_id not in _TASKS:
@@ -131,15 +166,15 @@ def make(
     """
     fitted("task_id", task_id, str)
     fitted(f"{task_id}: version", version, Whole | None)
-    spec, build = _entry(task_id, version)
+    task = get_task(task_id, version)
+    spec = task.spec
     fitted(f"{task_id}: split", split, str | None)
     fitted(f"{task_id}: dims", dims, Dims | None)
-    module, function = build.split(":")
-    builder = getattr(importlib.import_module(module), function)
+    builder = load_object(task.build)
     keywords = {name: plain(value) for name, value in overrides.items()}
     return builder(spec, split=spec.split if split is None else split, dims=dims, dtype=dtype, **keywords)
 
 
-for _spec, _build in CATALOG:
-    register(_spec, _build)
-_SHIPPED = tuple(_TASKS)
+SHIPPED: tuple[Task, ...] = tuple(task for catalog in CATALOGS for task in load_object(f"{_FAMILIES}.{catalog}"))
+for _task in SHIPPED:
+    register_task(_task)

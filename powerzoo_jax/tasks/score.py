@@ -24,16 +24,13 @@ from powerzoo_jax.data import Series, get_info, list_datasets, list_splits, load
 from powerzoo_jax.data.bank import STRESS_SET
 from powerzoo_jax.devices.fleet import storing
 from powerzoo_jax.envs.batch import is_stacked
+from powerzoo_jax.envs.constraint import OUTAGE, SHAPING
 from powerzoo_jax.envs.core import Sim
 from powerzoo_jax.envs.episode import Act, Totals, run_episodes
+from powerzoo_jax.envs.family import get_family
 from powerzoo_jax.envs.series import Draw, draw_episode
-from powerzoo_jax.families.feeder.env import OUTAGE, SHAPING
-from powerzoo_jax.families.feeder.tasks.vehicles import SESSIONS
-from powerzoo_jax.families.microgrid.tasks.series import WEATHER_SET
 
 RESAMPLES = 2000  # of the bootstrap; its own error on a 95 % interval is then about 1 % of the width
-MARKET = "market"  # family whose agents earn for themselves
-TRANSMISSION = "transmission"
 SALES = "energy_sales"  # term of tasks that trade energy
 RATES = {
     "departure_success_rate": ("ready_departures", "departures"),
@@ -79,11 +76,8 @@ def _money(sim: Sim, totals: Totals, one: np.ndarray) -> dict[str, Figure]:
     if SALES in names:
         earned = [k for k, name in enumerate(names) if name not in (OUTAGE, *SHAPING)]
         found["profit_usd"] = Figure(mean[:, earned].sum(axis=1), one)
-    if sim.spec.family == TRANSMISSION:
-        found["total_cost_usd"] = Figure(-mean.sum(axis=1), one)
-    if sim.spec.family == MARKET:
-        found["mean_lmp_per_mwh"] = Figure(np.asarray(totals.price_per_mwh) / np.maximum(totals.length, 1), one)
-        found["consumer_cost_usd"] = Figure(np.asarray(totals.consumer_usd), one)
+    own = get_family(sim.spec.family).figures(sim, totals)
+    found |= {name: Figure(part, of) for name, (part, of) in own.items()}
     return found
 
 
@@ -278,7 +272,8 @@ def episode_hash(draws: Draw, seed: int) -> str:
 def _record(sim: Sim, totals: Totals, played: str, seed: int, ends: tuple[float, float] | None) -> Evaluation:
     spec, reward = sim.spec, np.asarray(totals.total)
     per_agent = None
-    if spec.family == MARKET:
+    family = get_family(spec.family)
+    if family.rivals:
         own = np.asarray(totals.terms) @ np.asarray(spec.term_weights)
         reward = own.sum(axis=1)
         per_agent = {agent: float(x) for agent, x in zip(spec.agents, own.mean(axis=0), strict=True)}
@@ -287,8 +282,8 @@ def _record(sim: Sim, totals: Totals, played: str, seed: int, ends: tuple[float,
     mean, told = float(reward.mean()), summary(reward, cost, spec.cost_names, spec.cost_budget, seed=seed)
     if ends is not None and SALES in spec.term_names and ends[1] > 0:
         measured.mean["share_of_oracle_profit"] = mean / ends[1]
-    if ends is not None and spec.family == TRANSMISSION and ends[1] < 0:
-        measured.mean["percent_above_oracle_cost"] = 100 * (mean / ends[1] - 1)
+    if ends is not None:
+        measured.mean.update(family.beside_best(mean, ends[1]))
     return Evaluation(
         task_id=spec.id,
         task_version=spec.version,
@@ -381,10 +376,7 @@ def dataset_hashes(spec: TaskSpec) -> dict[str, str]:
         sources[-1] = STRESS_SET
     if keywords.get("weather") in list_datasets():
         sources.append(keywords["weather"])
-    elif "weather_site" in keywords and "weather" not in keywords:
-        sources.append(WEATHER_SET)
-    if "ev_bus_ids" in keywords:
-        sources.append(SESSIONS)
+    sources += get_family(spec.family).data_sets(spec)
     found = (source.meta if isinstance(source, Series) else get_info(source) for source in map(_bundled, sources))
     return {info.name: info.sha256 for info in found}
 

@@ -10,16 +10,19 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from powerzoo_jax.base.errors import unknown
 from powerzoo_jax.base.ranges import Count, NotNegative, Positive, PositiveShare, Whole
 from powerzoo_jax.data import all_days, day_matrix, load_dataset
 from powerzoo_jax.data.clock import steps_per_day
 from powerzoo_jax.data.splits import month_day
-from powerzoo_jax.data.synthetic_load import draw_utilisation
+from powerzoo_jax.data.synthetic_load import UTILISATION, UtilisationModel, draw_utilisation
 from powerzoo_jax.devices import DataCenterParams, datacenter_params
 from powerzoo_jax.devices.facility import FINETUNE, TRAIN, JobClass, QueueSizes, enough_slots, sizes
-from powerzoo_jax.families.microgrid.tasks.series import FIRST_MONDAY, WEATHER_SET, WEEKEND, utilisation_model
 from powerzoo_jax.tasks.settings import Celsius
 
+WEATHER_SET = "tmy"
+WEEKEND = 5  # first weekday of the weekend, Monday is 0
+FIRST_MONDAY = np.datetime64("1970-01-05", "D")
 SEED = 20261  # of the noise on the use of all days; another value is another version of the tasks
 
 
@@ -125,3 +128,10 @@ class Surroundings:
         outdoor = day_matrix(load_dataset(WEATHER_SET), f"weather.{self.weather}_temperature_c", minutes)[1]
         at = np.searchsorted(month_day(all_days(WEATHER_SET)), month_day(days), side="right") - 1
         return np.column_stack([np.asarray(use, np.float64), outdoor[at].reshape(-1) + self.warmer_c])
+
+
+def utilisation_model(preset: str) -> UtilisationModel:
+    """A preset of the generator; raises ValueError naming the nearest one."""
+    if preset not in UTILISATION:
+        raise ValueError(unknown("workload preset", preset, UTILISATION))
+    return UTILISATION[preset]

@@ -1,4 +1,4 @@
-"""Task specifications: the type, reading one from TOML, and variants of a task as data.
+"""Tasks: the record of one, reading a spec from TOML, and variants of a task as data.
 
 Variants are shifted splits, and budgets with limits by tightness.
 """
@@ -16,6 +16,29 @@ from powerzoo_jax.base.textfile import read_toml
 from powerzoo_jax.base.types import TaskSpec as TaskSpec
 
 CALENDAR = ("train", "val", "test")
+SAFETY_WEIGHT = 10.0  # of a unit of any channel, in tasks that are paid by their costs alone
+
+
+@dataclass(frozen=True)
+class Task:
+    """Task with all that is known of it; places are import strings "module:NAME", empty where there is nothing.
+
+    spec:       what is simulated, on which data, judged how
+    build:      builder, called as build(spec, split=, dims=, dtype=, **overrides) -> Sim
+    baselines:  rules and oracle, an `oracle.Baselines`
+    causal:     planner without foresight, (sim, draws, keys) -> policy
+    priced:     planner with foresight at prices of the cost channels, (sim, draws, keys) -> planner
+    splits:     named splits beside train, val and test; empty takes those of the family
+    preset:     makeable, and not among the tasks: it has no budgets and no references
+    """
+
+    spec: TaskSpec
+    build: str
+    baselines: str = ""
+    causal: str = ""
+    priced: str = ""
+    splits: tuple[str, ...] = ()
+    preset: bool = False
 
 
 def day_task(id: str, **fields: Any) -> TaskSpec:

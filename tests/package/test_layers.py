@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import re
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
@@ -63,6 +64,12 @@ def at_module_level(tree: ast.Module) -> Iterator[tuple[int, str]]:
         todo.extend(ast.iter_child_nodes(node))
 
 
+def for_types(tree: ast.Module) -> set[int]:
+    """Lines of imports that run for a type checker alone: a door names there what it finds on demand."""
+    guards = [n for n in ast.walk(tree) if isinstance(n, ast.If) and getattr(n.test, "id", "") == "TYPE_CHECKING"]
+    return {line for guard in guards for line, _ in imported(guard)}
+
+
 def layer_of(path: Path) -> str:
     return path.relative_to(PACKAGE).parts[0].removesuffix(".py")
 
@@ -71,9 +78,12 @@ def backward_arrows(source: str, layer: str) -> list[str]:
     """Imports of a module of `layer` that point where they must not."""
     if layer not in MAY_IMPORT:
         return [f"layer {layer!r} is not one of {', '.join(MAY_IMPORT)}"]
-    allowed, found = MAY_IMPORT[layer], []
-    for line, module in imported(ast.parse(source)):
+    allowed, found, tree = MAY_IMPORT[layer], [], ast.parse(source)
+    unseen = for_types(tree)
+    for line, module in imported(tree):
         parts = module.split(".")
+        if line in unseen and parts[1:2] == ["families"]:
+            continue
         if parts[0] == "powerzoo_jax" and len(parts) > 1 and parts[1] not in allowed:
             found.append(f"line {line}: {layer} imports {module}")
     return found
@@ -124,6 +134,47 @@ def name(path: Path) -> str:
 @pytest.mark.parametrize("path", [p for p in sources() if p not in EXEMPT], ids=name)
 def test_no_import_points_to_a_later_layer(path):
     assert backward_arrows(path.read_text(encoding="utf-8"), layer_of(path)) == []
+
+
+# Families that a family may import beside its own.
+BELOW = {"feeder": (), "transmission": ("feeder",), "market": ("transmission",), "microgrid": ("feeder",)}
+BELOW["joint"] = ("feeder", "transmission")
+
+
+def test_a_family_imports_those_below_it_alone():
+    found = []
+    for path in (PACKAGE / "families").rglob("*.py"):
+        own = path.relative_to(PACKAGE / "families").parts[0]
+        for line, module in imported(ast.parse(path.read_text(encoding="utf-8"))):
+            parts = module.split(".")
+            if parts[:2] == ["powerzoo_jax", "families"] and len(parts) > 2 and parts[2] not in (own, *BELOW[own]):
+                found.append(f"{name(path)}:{line} imports {module}")
+    assert found == []
+
+
+# Folders that ask the record of a family and know none by name; the contract's own grids are families of its own.
+ASKING = [p for p in sources() if layer_of(p) not in ("families", "__init__", "__main__")]
+ASKING += [p for p in sorted((COMPAT / "powerzoo_compat").rglob("*.py")) if "grids" not in p.parts]
+NAMED = re.compile(r"""family(?:"\])? *(?:==|!=|not in|in) *[("A-Z]|isinstance\([^()]*\b(%s)\b""")
+
+
+def environments() -> set[str]:
+    """Names of the classes that the folders of families define as environments, parameters, states or infos."""
+    ends = ("Env", "Params", "State", "Info", "Factors", "Bank")
+    trees = (ast.parse(p.read_text(encoding="utf-8")) for p in (PACKAGE / "families").rglob("*.py"))
+    classes = (node.name for tree in trees for node in ast.walk(tree) if isinstance(node, ast.ClassDef))
+    return {label for label in classes if label.endswith(ends)}
+
+
+def test_shared_code_names_no_family():
+    pattern = re.compile(NAMED.pattern % "|".join(sorted(environments())))
+    found = [
+        f"{name(path)}:{k}: {line.strip()}"
+        for path in ASKING
+        for k, line in enumerate(path.read_text(encoding="utf-8").splitlines(), 1)
+        if pattern.search(line)
+    ]
+    assert found == []
 
 
 def test_the_native_package_never_imports_the_drop_in():

@@ -50,7 +50,12 @@ def test_every_export_of_a_package_is_importable():
 
 def printed() -> set[str]:
     """Dotted paths of the package that pages and notebooks print."""
-    pages = [*(ROOT / "docs").rglob("*.md"), *(ROOT / "notebooks").rglob("*.ipynb"), ROOT / "README.md", ROOT / "CONTRIBUTING.md"]
+    pages = [
+        *(ROOT / "docs").rglob("*.md"),
+        *(ROOT / "notebooks").rglob("*.ipynb"),
+        ROOT / "README.md",
+        ROOT / "CONTRIBUTING.md",
+    ]
     shown = re.compile(r"(?<![\w./-])powerzoo(?:_jax|_compat)?(?:\.[A-Za-z_]\w*)+(?::\w+)?(?![\w/])")
     taken = re.compile(r"from (powerzoo\w*(?:\.\w+)*) import ([A-Za-z_]\w*(?:, [A-Za-z_]\w*)*)")
     found: set[str] = set()

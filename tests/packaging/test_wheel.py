@@ -50,38 +50,6 @@ print(json.dumps({
 """
 
 
-@pytest.fixture(scope="session")
-def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Build without isolation: the back end is pinned and in this environment already."""
-    folder = tmp_path_factory.mktemp("wheel")
-    command = [sys.executable, "-m", "pip", "wheel", "-qq", "--no-deps", "--no-build-isolation", "-w", str(folder)]
-    subprocess.run([*command, str(ROOT)], check=True)
-    (built,) = folder.glob("*.whl")
-    return built
-
-
-@pytest.fixture(scope="session")
-def installed(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Unpack as pip does, beside and not into this environment; its dependencies are shared."""
-    site = tmp_path_factory.mktemp("site")
-    command = [sys.executable, "-m", "pip", "install", "-qq", "--no-deps", "--target", str(site)]
-    subprocess.run([*command, str(wheel)], check=True)
-    return site
-
-
-@pytest.fixture
-def run(installed: Path, tmp_path: Path):
-    """Run a command from an empty folder with the installed wheel in front of everything else."""
-    env = {**os.environ, "PYTHONPATH": str(installed)}
-
-    def call(*command: str) -> str:
-        done = subprocess.run(command, cwd=tmp_path, env=env, capture_output=True, text=True, check=False)
-        assert done.returncode == 0, done.stderr
-        return done.stdout
-
-    return call
-
-
 def test_the_wheel_holds_every_table_series_and_licence(wheel):
     names = set(zipfile.ZipFile(wheel).namelist())
     tree = [p for p in (ROOT / "powerzoo_jax").rglob("*") if p.suffix in SHIPPED or p.name == "py.typed"]

@@ -35,8 +35,11 @@ def info_of(kind, **fields):
     )
 
 
+FAMILIES = {DistributionInfo: "distribution", MicrogridInfo: "microgrid", TransmissionInfo: "transmission"}
+
+
 def added(info, state=None, new=None):
-    values = tally(state, Step(new, None, None, None, info), None, DT)
+    values = tally(FAMILIES[type(info)], state, Step(new, None, None, None, info), None, DT)
     return {name: float(x) for name, x in values.items()}
 
 

@@ -57,8 +57,7 @@ from powerzoo_jax.oracle.reference import recorded_starts, reference
 from powerzoo_jax.oracle.registry import Policy
 from powerzoo_jax.rl.training.config import ALGORITHMS
 from powerzoo_jax.tasks import list_tasks, make
-from powerzoo_jax.tasks.catalog import CATALOG
-from powerzoo_jax.tasks.registry import get_spec
+from powerzoo_jax.tasks.registry import SHIPPED, get_spec
 from powerzoo_jax.tasks.score import Evaluation
 from powerzoo_jax.tasks.spec import CALENDAR, TaskSpec
 
@@ -157,7 +156,7 @@ def _written(data: Path) -> list[Row]:
 
 def _is_own(task: str) -> bool:
     """True for a task that a user's module registers; this process knows it only if it was given the module."""
-    return all(task != spec.id for spec, _ in CATALOG)
+    return all(task != spec.id for spec in (task.spec for task in SHIPPED))
 
 
 def settings_of(texts: Sequence[str], algorithm: str) -> list[str]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from contextlib import suppress
 from typing import Any
 
@@ -12,14 +13,9 @@ from powerzoo_jax.cases import load_case
 from powerzoo_jax.devices.registry import KINDS
 from powerzoo_jax.envs.constraint import UNITS
 from powerzoo_jax.envs.core import Sim
-from powerzoo_jax.envs.trace.readings import UPPER, feeder_name, scalar_names
+from powerzoo_jax.envs.family import get_family
+from powerzoo_jax.envs.trace.readings import scalar_names
 from powerzoo_jax.envs.trace.types import TracedNetwork
-from powerzoo_jax.families.joint.env import JointEnv
-from powerzoo_jax.families.market.bidding import MarketEnv
-from powerzoo_jax.families.market.storage import StorageMarketEnv
-from powerzoo_jax.families.microgrid.env import ACTIONS, MicrogridEnv
-from powerzoo_jax.families.transmission.operator import TransGridEnv
-from powerzoo_jax.families.transmission.units import TransmissionEnv
 
 SUFFIXES = {
     "_per_mwh": "USD/MWh",
@@ -78,7 +74,7 @@ def columns_of(
         ends = zip(network.from_bus, network.to_bus, strict=True)
         ids = tuple(f"{k + 1}: {network.bus_ids[a]}-{network.bus_ids[b]}" for k, (a, b) in enumerate(ends))
     elif name == "device_power_mw":
-        ids = _device_ids(sim)
+        ids = device_ids(sim)
     elif name == "soc":
         ids = _store_ids(sim, count)
     else:
@@ -97,12 +93,12 @@ def _unit_ids(sim: Sim, count: int) -> tuple[str, ...]:
     return tuple(agents) if len(agents) == count else tuple(f"unit_{k}" for k in range(count))
 
 
-def _device_ids(sim: Sim) -> tuple[str, ...]:
+def device_ids(sim: Sim) -> tuple[str, ...]:
     """Ids of the devices in the order of their powers: the agents where each commands one."""
-    env, agents = sim.env, tuple(sim.spec.agents)
-    if isinstance(env, JointEnv):
-        return agents[env.transmission.dims.unit :]
-    layout = getattr(env, "layout", None)
+    own = get_family(sim.spec.family).device_ids
+    if own is not None:
+        return own(sim)
+    layout, agents = getattr(sim.env, "layout", None), tuple(sim.spec.agents)
     count = 0 if layout is None else sum(len(block.units) for block in layout.table.blocks)
     if layout is None or len(agents) == count:
         return agents
@@ -115,76 +111,72 @@ def _device_ids(sim: Sim) -> tuple[str, ...]:
 
 def _store_ids(sim: Sim, count: int) -> tuple[str, ...]:
     """Ids of what stores energy, kind after kind as `fleet.charge_of` lists it."""
-    layout = getattr(sim.env, "layout", None)
+    layout, own = getattr(sim.env, "layout", None), get_family(sim.spec.family).store_ids
     if layout is not None:
-        devices, blocks = _device_ids(sim), {block.kind: block for block in layout.table.blocks}
+        devices, blocks = device_ids(sim), {block.kind: block for block in layout.table.blocks}
         ids = tuple(
             devices[unit] for kind in KINDS if kind in blocks and KINDS[kind].stores for unit in blocks[kind].units
         )
     else:
-        ids = _device_ids(sim) if isinstance(sim.env, JointEnv) else ()
+        ids = own(sim) if own else ()
     return ids if len(ids) == count else tuple(f"storage_{k}" for k in range(count))
 
 
 def action_ids(sim: Sim) -> tuple[str, ...]:
     """Name of every entry of an action (A, U), row after row: "agent", or "agent.entry" where it has several."""
-    env, agents, width = sim.env, sim.spec.agents, sim.env.dims.act
-    n_unit = env.dims.unit
-    if isinstance(env, MicrogridEnv):
-        return tuple(name for name, _, _ in ACTIONS)
-    layout = getattr(env, "layout", None)
-    if layout is not None and not layout.per_device:
-        names, devices = [f"entry_{k}" for k in range(width)], _device_ids(sim)
+    own = get_family(sim.spec.family).action_ids
+    if own is not None:
+        return own(sim)
+    agents, width = sim.spec.agents, sim.env.dims.act
+    return entry_ids(sim, [tuple(f"{k + 1}" for k in range(width))] * len(agents))
+
+
+def entry_ids(sim: Sim, entries: Sequence[Sequence[str]]) -> tuple[str, ...]:
+    """Names of all entries of actions where each agent has its own: (A,) lists of the same length."""
+    agents = sim.spec.agents
+    if sim.env.dims.act == 1:
+        return tuple(agents)
+    return tuple(f"{agent}.{entry}" for agent, own in zip(agents, entries, strict=True) for entry in own)
+
+
+def layout_action_ids(sim: Sim) -> tuple[str, ...]:
+    """Names of the entries of actions of a fleet, by its layout."""
+    width, layout = sim.env.dims.act, sim.env.layout
+    if not layout.per_device:
+        names, devices = [f"entry_{k}" for k in range(width)], device_ids(sim)
         for block in layout.table.blocks:
             for unit, first in zip(block.units, block.first, strict=True):
                 for k, entry in enumerate(block.names):
                     names[first + k] = devices[unit] if len(block.names) == 1 else f"{devices[unit]}.{entry}"
         return tuple(names)
-    if isinstance(env, TransGridEnv):
-        switches = (f"switch_{k}.closed" for k in range(width - n_unit))
-        return (*(f"unit_{k}.place" for k in range(n_unit)), *switches)
-    if isinstance(env, TransmissionEnv) and env.single_agent:
-        return tuple(f"unit_{k}.{entry}" for entry in ("on", "score") for k in range(n_unit))
-    if width == 1:
-        return tuple(agents)
-    entries = [tuple(f"{k + 1}" for k in range(width))] * len(agents)
-    if isinstance(env, MarketEnv):
-        entries = [tuple(f"markup_{k + 1}" for k in range(width))] * len(agents)
-    elif isinstance(env, TransmissionEnv):
-        entries = [("schedule" if env.schedule else "score", "on")] * len(agents)
-    elif layout is not None:
-        for block in layout.table.blocks:
-            padded = (*block.names, *(f"unused_{k}" for k in range(width - len(block.names))))
-            for unit in block.units:
-                entries[unit] = padded
-    return tuple(f"{agent}.{entry}" for agent, own in zip(agents, entries, strict=True) for entry in own)
+    entries = [tuple(f"{k + 1}" for k in range(width))] * len(sim.spec.agents)
+    for block in layout.table.blocks:
+        padded = (*block.names, *(f"unused_{k}" for k in range(width - len(block.names))))
+        for unit in block.units:
+            entries[unit] = padded
+    return entry_ids(sim, entries)
 
 
 def networks_of(sim: Sim) -> dict[str, TracedNetwork]:
-    """Networks of a task, none for one on a single bus."""
-    env, params = sim.env, sim.params
-    if not hasattr(getattr(params, "grid", None), "from_bus"):
+    """Networks of a task by the prefix of their tables, none for one on a single bus."""
+    own = get_family(sim.spec.family).networks
+    if own is not None:
+        return dict(own(sim))
+    if not hasattr(getattr(sim.params, "grid", None), "from_bus"):
         return {}
-    case = _case_of(sim)
-    if isinstance(env, JointEnv):
-        n_unit, ids = env.transmission.dims.unit, tuple(sim.spec.agents)
-        found = {UPPER: _network(params.grid, case, ids[:n_unit], np.asarray(params.agent_bus)[:n_unit])}
-        at = np.argmax(np.asarray(params.feeder.place_bus), axis=1)
-        for k in range(env.n_feeder):
-            own = ids[n_unit + k * len(at) : n_unit + (k + 1) * len(at)]
-            found[feeder_name(k)] = _network(params.feeder.grid, None, own, at)
-        return found
-    if hasattr(params, "place_bus"):
-        return {"": _network(params.grid, case, _device_ids(sim), np.argmax(np.asarray(params.place_bus), axis=1))}
-    if isinstance(env, StorageMarketEnv):
-        return {"": _network(params.grid, case, tuple(sim.spec.agents), np.asarray(params.battery_bus)[None])}
-    if isinstance(env, MarketEnv):
-        return {"": _network(params.grid, case, tuple(sim.spec.agents), np.asarray(params.factors.unit_bus))}
+    if hasattr(sim.params, "place_bus"):
+        return one_network(sim, device_ids(sim), np.argmax(np.asarray(sim.params.place_bus), axis=1))
+    case = case_of(sim)
     units = np.zeros(0, np.int64) if case is None else case.positions(case.unit.bus_id)
-    return {"": _network(params.grid, case, _unit_ids(sim, len(units)), units)}
+    return one_network(sim, _unit_ids(sim, len(units)), units)
 
 
-def _case_of(sim: Sim) -> Any:
+def one_network(sim: Sim, ids: tuple[str, ...], at: np.ndarray) -> dict[str, TracedNetwork]:
+    """The grid of a task as its only network, with what stands at positions `at` of its buses."""
+    return {"": network(sim.params.grid, case_of(sim), ids, at)}
+
+
+def case_of(sim: Sim) -> Any:
     """The case of a task; None where it is no shipped case or no file that can be read, or has other buses."""
     case = None
     with suppress(ValueError, OSError):  # a file that has moved since, a three-phase feeder
@@ -192,10 +184,11 @@ def _case_of(sim: Sim) -> Any:
     return case if case is not None and case.n_bus == sim.params.grid.n_bus else None
 
 
-def _network(grid: Any, case: Any, device_ids: tuple[str, ...], device_bus: np.ndarray) -> TracedNetwork:
-    ids = range(1, grid.n_bus + 1) if case is None else case.bus.id.tolist()
+def network(grid: Any, case: Any, ids: tuple[str, ...], at: np.ndarray) -> TracedNetwork:
+    """A grid with the external ids of its case (None numbers the buses), and devices `ids` at positions `at`."""
+    buses = range(1, grid.n_bus + 1) if case is None else case.bus.id.tolist()
     return TracedNetwork(
-        bus_ids=tuple(map(str, ids)),
+        bus_ids=tuple(map(str, buses)),
         from_bus=np.asarray(grid.from_bus),
         to_bus=np.asarray(grid.to_bus),
         in_service=np.asarray(grid.branch_mask),
@@ -203,6 +196,6 @@ def _network(grid: Any, case: Any, device_ids: tuple[str, ...], device_bus: np.n
         v_max_pu=np.asarray(grid.v_max, np.float64),
         rate_mva=np.asarray(grid.rate, np.float64) * float(grid.base_mva),
         root=0 if case is None else int(case.slack_bus[0]),
-        device_ids=device_ids,
-        device_bus=np.asarray(device_bus, np.int64),
+        device_ids=ids,
+        device_bus=np.asarray(at, np.int64),
     )

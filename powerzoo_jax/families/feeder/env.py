@@ -22,6 +22,7 @@ from powerzoo_jax.devices.fleet import FleetResult, Layout
 from powerzoo_jax.devices.protocol import Delivery, Exogenous, UnitAccount
 from powerzoo_jax.devices.registry import KINDS
 from powerzoo_jax.envs import constraint
+from powerzoo_jax.envs.constraint import CONSTRAINTS, OUTAGE, VOLTAGE
 from powerzoo_jax.envs.core import GridEnv, end_flags, unless_settled
 from powerzoo_jax.envs.observe import observe
 from powerzoo_jax.envs.series import MEAN_AHEAD, Draw, LoadColumns
@@ -37,10 +38,6 @@ TERMS = ("energy_sales", "degradation", "settlement", "unserved_energy")
 
 # Reward terms of the feeder itself; all others are the terms of its kinds of devices.
 LOSS = "network_loss"
-OUTAGE = "unserved_energy"
-CONSTRAINTS = "cost_sum"  # less the sum of all channels, whatever their units: the reward of the validation presets
-VOLTAGE = "voltage_shaping"  # less the channel voltage_violation [pu]
-SHAPING = ("pue_bonus", "soc_shaping", CONSTRAINTS, VOLTAGE)  # terms that are no money
 
 
 @dataclass(frozen=True)

@@ -12,13 +12,13 @@ from powerzoo_compat._host import Host, Reading
 from powerzoo_compat.powerzoo_api.envs.base import finite, fresh
 from powerzoo_compat.powerzoo_api.envs.reports import Episode, report_of
 from powerzoo_jax.envs.constraint import UNITS
+from powerzoo_jax.envs.family import get_family
 from powerzoo_jax.powerflow import Status
 
 SUMMARY = "episode_summary"  # "episode" belongs to Gymnasium's RecordEpisodeStatistics, which asserts that it is free
 OF_EVERY_TASK = ("thermal_overload", "voltage_violation", "resource")  # 0 where a task has no such channel
 NOT_A_LIMIT = "resource"  # a command that a device could not follow never reaches the grid
 OUTAGE = "unserved_energy"
-MARKET = "market"  # the family whose agents each earn their own profit
 # is_safe allows a channel what the solvers' rounding can make of zero: power grows with the base power of the case
 TOLERANCE = 1e-6  # every unit other than power
 POWER_TOLERANCE = 1e-3  # [MW, MVA] at least
@@ -43,7 +43,7 @@ class InfoBuilder:
         self.host = host
         self.report = report_of(host)
         self.absent = {f"cost_{name}": 0.0 for name in OF_EVERY_TASK if name not in spec.cost_names}
-        self.individual = spec.family == MARKET or getattr(host.sim.env, "pooling", None) == "individual"
+        self.individual = get_family(spec.family).rivals or getattr(host.sim.env, "pooling", None) == "individual"
         self.names = tuple(spec.cost_names)
         self.keys = tuple(f"cost_{name}" for name in self.names)
         self.paid = None if OUTAGE not in spec.term_names else [k for k, n in enumerate(spec.term_names) if n != OUTAGE]

@@ -12,6 +12,7 @@ import numpy as np
 from powerzoo_compat._host import Host, Reading
 from powerzoo_compat.powerzoo_api.envs.base import finite, fresh
 from powerzoo_jax.base import Info
+from powerzoo_jax.envs.family import get_family
 
 NO_BUS = -1  # in the place of a bus that holds its voltage: a list of ids would change its length from step to step
 
@@ -226,23 +227,15 @@ class GridReport(FieldReport):
         }
 
 
-OF_UNIT = {
-    "transmission": ("unit_power_mw", "committed"),
-    "market": ("unit_power_mw", "own_lmp", "profit_usd", "gen_cost_usd"),
-}
-
-
 def report_of(host: Host) -> Report:
-    """The report of a task's family."""
-    family = host.sim.spec.family
-    if family == "distribution":
-        return FeederReport(host)
+    """The report of a task, by what its environment has."""
+    env, units = host.sim.env, get_family(host.sim.spec.family).unit_fields
     base = frozenset(Info.__dataclass_fields__)
-    if family == "transgrid":
+    if hasattr(env, "physics"):
         return GridReport(host, base)
-    if family == "transmission":
-        return TransmissionReport(host, base, OF_UNIT[family])
-    return FieldReport(host, base, OF_UNIT.get(family, ()))
+    if hasattr(env, "layout"):
+        return FeederReport(host)
+    return (TransmissionReport if hasattr(env, "commitment") else FieldReport)(host, base, units)
 
 
 def _each(values: np.ndarray) -> float | np.ndarray:

@@ -22,6 +22,7 @@ from powerzoo_compat.powerzoo_api.tasks.splits import primary_set, split_dates, 
 from powerzoo_jax.base.types import TaskSpec
 from powerzoo_jax.data import get_info
 from powerzoo_jax.envs.constraint import UNITS
+from powerzoo_jax.envs.family import get_family
 from powerzoo_jax.families.feeder.tasks import ders as build_ders
 from powerzoo_jax.families.feeder.tasks import storage as build_der
 from powerzoo_jax.families.feeder.tasks import vehicles as build_vehicles
@@ -36,7 +37,6 @@ EVALUATED = "test"  # split of the evaluation protocol
 EPISODES, FEWER = 100, 50  # of the evaluation protocol; the second for large or long tasks
 LARGE_STEPS, LARGE_AGENTS = 336, 54
 NO_GRID = "none"
-DC_FAMILIES = ("market", "transmission")
 GRID_TYPES = {"market": "transmission", "microgrid": NO_GRID}
 DOLLAR_NOTE = "All money is $."
 ANCHORS = ("random", "trivial", "rule", "causal", "best", "bound")
@@ -217,7 +217,7 @@ def fallback_weights(spec: TaskSpec, names: Sequence[str]) -> tuple[float, ...]:
 
 
 def _units(spec: TaskSpec) -> dict[str, str]:
-    in_dc = {"thermal_overload": "MW"} if spec.family in DC_FAMILIES else {}
+    in_dc = {"thermal_overload": "MW"} if get_family(spec.family).dc_flow else {}
     return {name: in_dc.get(name, UNITS[name]) for name in spec.cost_names}
 
 

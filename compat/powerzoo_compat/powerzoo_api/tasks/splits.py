@@ -7,30 +7,16 @@ from typing import Any
 
 from powerzoo_jax.base.types import TaskSpec
 from powerzoo_jax.data import list_splits, split_days
-from powerzoo_jax.families.feeder.tasks.catalog import VARIANTS, variants_of
-from powerzoo_jax.families.market.tasks import bidding as build_market
-from powerzoo_jax.families.microgrid.tasks import build as build_microgrid
-from powerzoo_jax.families.microgrid.tasks.series import WEATHER_SET
-from powerzoo_jax.families.transmission.tasks import units as build_transmission
+from powerzoo_jax.tasks.registry import named_splits
+from powerzoo_jax.tasks.site import WEATHER_SET
 
 CALENDAR = ("train", "val", "test")
 HOURS_PER_DAY = 24
-SHIFTS = {
-    "market": (*build_market.SHIFTS, *build_market.ALIASES),
-    "microgrid": tuple(build_microgrid.STRESS),
-    "transmission": build_transmission.STRESS,
-}
-SHIFTS_OF_TASK = {
-    "battery_arbitrage": ("price_stress",),
-    "comparison_tso_centralized": (*build_transmission.STRESS, *build_transmission.ALIASES),
-}
 
 
 def splits_of(spec: TaskSpec) -> tuple[str, ...]:
     """train, val and test, then the named ones, which play days of test."""
-    if spec.id in VARIANTS:
-        return variants_of(spec).splits
-    return (*CALENDAR, *SHIFTS_OF_TASK.get(spec.id, SHIFTS.get(spec.family, ())))
+    return tuple(dict.fromkeys((*CALENDAR, *named_splits(spec))))
 
 
 def primary_set(spec: TaskSpec) -> Any:

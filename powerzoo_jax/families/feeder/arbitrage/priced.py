@@ -8,8 +8,8 @@ from jax import Array
 from powerzoo_jax.envs.core import Sim
 from powerzoo_jax.envs.series import Draw
 from powerzoo_jax.families.feeder.arbitrage.plan import solve_storage
+from powerzoo_jax.families.feeder.arbitrage.policies import plan_actions
 from powerzoo_jax.families.feeder.arbitrage.problem import build_problems
-from powerzoo_jax.oracle.baselines import plan_actions
 from powerzoo_jax.oracle.lagrangian import PricedPlan
 
 

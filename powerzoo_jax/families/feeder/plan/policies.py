@@ -17,11 +17,12 @@ from jax.tree_util import Partial
 
 from powerzoo_jax.envs.core import Sim
 from powerzoo_jax.envs.series import Draw
+from powerzoo_jax.families.feeder.arbitrage.policies import quantile_signal
 from powerzoo_jax.families.feeder.plan.episode import action_batch, build_feeder_problems
 from powerzoo_jax.families.feeder.plan.plan import plan_feeder
 from powerzoo_jax.families.feeder.plan.problem import FeederEpisode, SetPoints, play_devices, run
 from powerzoo_jax.families.feeder.plan.program import idle_points
-from powerzoo_jax.oracle.baselines import idle_action, quantile_signal
+from powerzoo_jax.oracle.baselines import idle_action
 from powerzoo_jax.oracle.registry import (
     Baselines,
     EpisodePlan,

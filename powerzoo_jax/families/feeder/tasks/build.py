@@ -24,10 +24,11 @@ from powerzoo_jax.devices import action_table, placement
 from powerzoo_jax.devices.facility import QueueSizes
 from powerzoo_jax.devices.fleet import Layout
 from powerzoo_jax.devices.registry import KINDS
+from powerzoo_jax.envs.constraint import CONSTRAINTS, OUTAGE, VOLTAGE
 from powerzoo_jax.envs.core import Sim
 from powerzoo_jax.envs.observe import FieldTable, with_field
 from powerzoo_jax.envs.series import EpisodeStarts
-from powerzoo_jax.families.feeder.env import CONSTRAINTS, COSTS, LOSS, OUTAGE, VOLTAGE, DistributionEnv, SeriesBank
+from powerzoo_jax.families.feeder.env import COSTS, LOSS, DistributionEnv, SeriesBank
 from powerzoo_jax.families.feeder.fields import SETTLEMENT
 from powerzoo_jax.families.feeder.padding import pad_feeder_env
 from powerzoo_jax.families.feeder.tasks.series import Extra, build_series

@@ -1,4 +1,4 @@
-"""Catalog of the feeder tasks beside battery_arbitrage: specs, named splits, budgets and limits, as data."""
+"""Catalog of the feeder tasks: specs, named splits, budgets and limits, as data."""
 
 from __future__ import annotations
 
@@ -6,12 +6,41 @@ from dataclasses import replace
 from math import inf
 
 from powerzoo_jax.base.types import TaskSpec
-from powerzoo_jax.tasks.spec import Shift, Tightness, Variants, day_task
+from powerzoo_jax.tasks.spec import Shift, Task, Tightness, Variants, day_task
 
 SMARD = (("price_column", "price.day_ahead_per_mwh"), ("price_set", "de_smard_2018"))
 Limits = tuple[tuple[str, Tightness], ...]
 STORM = ("price_stress", Shift(base="price_stress"))
 HEAT = ("cooling_stress", Shift(changes=(("warmer_c", 8.0),)))
+
+BATTERY_ARBITRAGE = day_task(
+    "battery_arbitrage",
+    family="distribution",
+    case="case33bw",
+    agents=("battery_0",),
+    cost_names=("voltage_violation", "thermal_overload", "unserved_energy", "resource"),
+    cost_budget=(inf, inf, inf, 0.5),
+    term_names=("energy_sales", "degradation", "settlement", "unserved_energy"),
+    term_weights=(1.0, 1.0, 1.0, 1.0),
+    overrides=(
+        ("battery_bus_ids", (6,)),
+        ("battery_capacity_mwh", 0.5),
+        ("battery_power_mw", 0.2),
+        ("degradation_per_mwh", 5.0),
+        ("eta_roundtrip", 0.95),
+        ("initial_soc", 0.5),
+        ("load_column", "mv_semiurb"),
+        ("load_set", "simbench_2016"),
+        ("max_load_ratio", 0.85),
+        ("price_column", "price.day_ahead_per_mwh"),
+        ("price_set", "de_smard_2018"),
+        ("settlement_price", True),
+        ("soc_max", 0.9),
+        ("soc_min", 0.1),
+        ("v_max", 1.10),
+        ("v_min", 0.90),
+    ),
+)
 
 MARL_DER_ARBITRAGE = day_task(
     "marl_der_arbitrage",
@@ -323,21 +352,48 @@ VARIANTS: dict[str, Variants] = {
     "marl_ev_v2g_10ev": Variants((*SPIKE_WEEKS, STORM), _ev_tightness(2.0)),
 }
 
-DER = "powerzoo_jax.families.feeder.tasks.storage:build_der"
-VEHICLES = "powerzoo_jax.families.feeder.tasks.vehicles:build_vehicles"
-SITE = "powerzoo_jax.families.feeder.tasks.datacenter:build_datacenter"
+FOLDER = "powerzoo_jax.families.feeder"
 
-FEEDER_TASKS = (
-    (MARL_DER_ARBITRAGE, DER),
-    (MARL_DER_ARBITRAGE_7D, DER),
-    (MARL_DER_ARBITRAGE_5BAT, DER),
-    (DC_SCHEDULING, SITE),
-    (DC_SCHEDULING_7D, SITE),
-    (DSO, "powerzoo_jax.families.feeder.tasks.dso:build_dso"),
-    (MARL_DERS_BENCHMARK, "powerzoo_jax.families.feeder.tasks.ders:build_ders"),
-    (MARL_EV_V2G, VEHICLES),
-    (MARL_EV_V2G_1D, VEHICLES),
-    (MARL_EV_V2G_10EV, VEHICLES),
+
+def _task(spec: TaskSpec, build: str, baselines: str, causal: str, priced: str = "plan.priced:FeederPlans") -> Task:
+    """Task with its named splits; places are within the folder of the family, unless they name another package."""
+
+    def place(name: str) -> str:
+        return name if name.startswith("powerzoo_jax") else f"{FOLDER}.{name}"
+
+    splits = tuple(dict(VARIANTS[spec.id].shifts)) if spec.id in VARIANTS else ()
+    return Task(spec, f"{FOLDER}.tasks.{build}", place(baselines), place(causal), place(priced), splits)
+
+
+TASKS = (
+    Task(
+        BATTERY_ARBITRAGE,
+        f"{FOLDER}.tasks.storage:build_feeder_storage",
+        f"{FOLDER}.arbitrage.policies:BATTERY",
+        f"{FOLDER}.causal.storage:plan_storage",
+        f"{FOLDER}.arbitrage.priced:StoragePlans",
+        splits=("price_stress",),
+    ),
+    *(
+        _task(spec, "storage:build_der", "plan.policies:ARBITRAGE", "causal.storage:plan_storage")
+        for spec in (MARL_DER_ARBITRAGE, MARL_DER_ARBITRAGE_5BAT, MARL_DER_ARBITRAGE_7D)
+    ),
+    *(
+        _task(
+            spec,
+            "datacenter:build_datacenter",
+            "powerzoo_jax.oracle.datacenter.policies:SCHEDULING",
+            "causal.scheduling:plan_site",
+            "powerzoo_jax.oracle.datacenter.priced:SitePlans",
+        )
+        for spec in (DC_SCHEDULING, DC_SCHEDULING_7D)
+    ),
+    _task(DSO, "dso:build_dso", "plan.policies:DSO", "causal.flexibility:plan_flexibility"),
+    _task(MARL_DERS_BENCHMARK, "ders:build_ders", "plan.policies:DERS", "causal.ders:plan_ders"),
+    *(
+        _task(spec, "vehicles:build_vehicles", "plan.policies:VEHICLES", "causal.vehicles:plan_vehicles")
+        for spec in (MARL_EV_V2G, MARL_EV_V2G_10EV, MARL_EV_V2G_1D)
+    ),
 )
 
 

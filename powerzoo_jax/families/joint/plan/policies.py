@@ -19,6 +19,7 @@ from powerzoo_jax.base.tree import take
 from powerzoo_jax.envs.core import Sim
 from powerzoo_jax.envs.series import Draw
 from powerzoo_jax.families.feeder.arbitrage.plan import solve_storage
+from powerzoo_jax.families.feeder.arbitrage.policies import quantile_signal
 from powerzoo_jax.families.feeder.arbitrage.problem import StorageEpisode, play
 from powerzoo_jax.families.feeder.plan.policies import GUARD_PU
 from powerzoo_jax.families.joint.env import upper_params
@@ -32,7 +33,6 @@ from powerzoo_jax.families.transmission.plan.dispatch import (
 )
 from powerzoo_jax.families.transmission.plan.episode import episode_load
 from powerzoo_jax.families.transmission.plan.policies import best_level, dispatch_actions, equal_scores
-from powerzoo_jax.oracle.baselines import quantile_signal
 from powerzoo_jax.oracle.registry import Baselines, OraclePlan, Policy, follow
 
 KEPT = 0.99  # of the ratings, that the rule keeps: it takes the whole load to keep its shares of the buses

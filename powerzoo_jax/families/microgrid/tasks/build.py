@@ -44,7 +44,7 @@ from powerzoo_jax.tasks.settings import (
     step_minutes,
     storage_stack,
 )
-from powerzoo_jax.tasks.site import SiteKeywords, site_sizes, site_stack
+from powerzoo_jax.tasks.site import WEATHER_SET, SiteKeywords, site_sizes, site_stack, utilisation_model
 
 
 @dataclass(frozen=True)
@@ -214,7 +214,7 @@ def _days_of(split: str) -> str:
 
 def _under_stress(spec: TaskSpec, split: str, settings: MicrogridSettings) -> tuple[str, MicrogridSettings]:
     """The named split and the settings it changes; a stress multiplies or adds to what the caller chose."""
-    known = (*list_splits(series.WEATHER_SET), *STRESS)
+    known = (*list_splits(WEATHER_SET), *STRESS)
     if settings.ood_scenario is not None:
         if settings.ood_scenario not in STRESS:
             raise ValueError(f"{spec.id}: {unknown('ood_scenario', settings.ood_scenario, STRESS)}")
@@ -277,7 +277,7 @@ def _bank(
 ) -> tuple[np.ndarray, np.ndarray]:
     """Tables of weather and of work."""
     trace = series.load_workload(settings.workload_source, settings.strict_workload)
-    model = series.utilisation_model(settings.workload_preset)
+    model = utilisation_model(settings.workload_preset)
     expected: Any = model if trace is None else None
     beside: Any = model if trace is None else trace
     if settings.cpu_profile is not None:

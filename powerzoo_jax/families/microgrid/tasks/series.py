@@ -26,19 +26,17 @@ from powerzoo_jax.data import (
 from powerzoo_jax.data.bank import CUSTOM_SPLIT
 from powerzoo_jax.data.clock import steps_per_day
 from powerzoo_jax.data.synthetic import draw_ar1, rescale_persistence
-from powerzoo_jax.data.synthetic_load import NATIVE_MINUTES, UTILISATION, UtilisationModel, daily_curve
+from powerzoo_jax.data.synthetic_load import NATIVE_MINUTES, UtilisationModel, daily_curve
 from powerzoo_jax.devices import jobs
 from powerzoo_jax.devices.facility import JobClass, QueueSizes, datacenter_params
+from powerzoo_jax.tasks.site import FIRST_MONDAY, WEATHER_SET, WEEKEND
 
-WEATHER_SET = "tmy"
 TEST_GHI, TEST_CELL_C, CELL_LOSS, CELL_RISE = 1000.0, 25.0, 0.004, 1 / 32  # silicon, 45 degC nominal cell temperature
 SEED_OF_SPLIT = {"train": 0, "val": 1, "test": 2, CUSTOM_SPLIT: 3}
 SEED = 20260  # of all traces; another value is another version of the tasks
 TRACE_ROWS = 512 * 288  # rows of work in a bank: 512 days at 5 min
 PAIRS = 32  # traces of work that a start day may draw
 DAYS = 366  # start days in a table, so that leap years fit
-WEEKEND = 5  # first weekday of the weekend, Monday is 0
-FIRST_MONDAY = np.datetime64("1970-01-05", "D")
 
 Profile = Sequence[float] | None
 
@@ -236,10 +234,3 @@ def load_workload(source: str | Path | Series, strict: bool) -> Series | None:
             f"workload_source = {source!r} needs your copy of that trace: give '{source}:PATH' to its file or folder."
         )
     return load_dataset(source)
-
-
-def utilisation_model(preset: str) -> UtilisationModel:
-    """A preset of the generator; raises ValueError naming the nearest one."""
-    if preset not in UTILISATION:
-        raise ValueError(unknown("workload preset", preset, UTILISATION))
-    return UTILISATION[preset]

@@ -1,11 +1,12 @@
-"""Catalog of the public tasks on transmission grids, one literal each and nothing else."""
+"""Catalog of the transmission tasks, one literal each, and of presets on the grid of one operator."""
 
 from __future__ import annotations
 
 from dataclasses import replace
 from math import inf
 
-from powerzoo_jax.tasks.spec import day_task
+from powerzoo_jax.base.types import TaskSpec
+from powerzoo_jax.tasks.spec import SAFETY_WEIGHT, Task, day_task
 
 # Dispatch tasks keep their lines, but for the rounding of flows that lie at a rating.
 MARL_OPF = day_task(
@@ -112,24 +113,6 @@ COMPARISON_TSO = replace(
     ),
 )
 
-GENCOS_BIDDING = day_task(
-    "gencos_bidding",
-    family="market",
-    case="pz_case5",
-    agents=tuple(f"genco_{i}" for i in range(5)),
-    cost_names=("thermal_overload", "unserved_energy"),
-    cost_budget=(0.0, 0.5),
-    term_names=("revenue", "generation_cost"),
-    term_weights=(1.0, 1.0),
-    overrides=(
-        ("constraint_tightness", "standard"),
-        ("load_set", "fr_2017_2019"),
-        ("n_segments", 3),
-        ("price_cap", 1000.0),
-        ("ramp_rate_fraction", 0.5),
-    ),
-)
-
 MARL_OPF_7D = replace(
     MARL_OPF,
     id="marl_opf_7d",
@@ -155,57 +138,61 @@ MARL_OPF_118 = replace(
     ),
 )
 
-
-def _joint_budgets(days: float, voltage_pu: float) -> tuple[tuple[str, tuple[float, float, float]], ...]:
-    """Budgets of as many days."""
-    return (
-        ("resource", (days, days, days)),
-        ("thermal_overload", (50.0 * days, 15.0 * days, 4.0 * days)),
-        ("unserved_energy", (0.0, 0.0, 0.0)),
-        ("voltage_violation", (voltage_pu, voltage_pu, voltage_pu)),
-    )
-
-
-JOINT_TRANS_DIST = day_task(
-    "joint_trans_dist",
-    family="joint",
+ATOMIC_TRANSMISSION_GRID = day_task(
+    "atomic_transmission_grid",
+    family="transgrid",
     case="pz_case5",
-    agents=(*(f"unit_{i}" for i in range(5)), *(f"bat_{k}" for k in range(3))),
-    cost_names=("thermal_overload", "voltage_violation", "unserved_energy", "resource"),
-    cost_budget=(15.0, 0.02, 0.0, 1.0),
-    term_names=("generation", "surplus", "unserved_energy", "degradation", "settlement"),
-    term_weights=(1e-3,) * 5,
-    overrides=(
-        ("battery_capacity_mwh", 1.0),
-        ("budgets", _joint_budgets(1, 0.02)),
-        ("constraint_tightness", "standard"),
-        ("degradation_per_mwh", 1.0),
-        ("dist_case", "case33bw"),
-        ("dist_load_ratio", 0.9),
-        ("feeder_bus_ids", (3,)),
-        ("feeder_scale", 100.0),  # so much storage that idle batteries cost
-        ("load_set", "fr_2017_2019"),
-        ("num_batteries", 3),
-        ("obs_mode", "global"),
-        ("stored_usd_per_mwh", 20.0),
+    split="test",
+    agents=("operator_0",),
+    cost_names=("thermal_overload", "voltage_violation", "power_balance", "unserved_energy", "resource"),
+    cost_budget=(inf,) * 5,
+    term_names=("cost_sum",),
+    term_weights=(SAFETY_WEIGHT,),
+    overrides=(("devices", ()), ("load_set", "fr_2017_2019"), ("max_load_ratio", 0.85), ("months", (1,))),
+)
+
+
+def _on_transmission(name: str, **overrides: object) -> TaskSpec:
+    """The transmission grid with one device."""
+    base = ATOMIC_TRANSMISSION_GRID
+    return replace(base, id=f"atomic_{name}", overrides=tuple(sorted((dict(base.overrides) | overrides).items())))
+
+
+ATOMIC_SOLAR = _on_transmission(
+    "solar", devices=(("renewable", 2, (("capacity_mw", 10.0),)),), plant_columns=("solar.available_mw",)
+)
+ATOMIC_WIND = _on_transmission(
+    "wind", devices=(("renewable", 3, (("capacity_mw", 10.0),)),), plant_columns=("wind.available_mw",)
+)
+ATOMIC_FLEXLOAD = _on_transmission("flexload", devices=(("flexload", 4, ()),))
+
+FOLDER = "powerzoo_jax.families.transmission"
+UNITS = f"{FOLDER}.tasks.units:build_transmission"
+DISPATCH = f"{FOLDER}.causal.dispatch:plan_dispatch", f"{FOLDER}.plan.priced:DispatchPlans"
+COMMITMENT_PLANS = f"{FOLDER}.commitment.priced:CommitmentPlans"
+
+TASKS = (
+    Task(
+        COMPARISON_TSO,
+        UNITS,
+        f"{FOLDER}.commitment.policies:OPERATOR",
+        f"{FOLDER}.causal.operator:plan_operator",
+        COMMITMENT_PLANS,
+        splits=("load_stress", "line_tightening", "iid"),
     ),
-)
-
-JOINT_TRANS_DIST_7D = replace(
-    JOINT_TRANS_DIST,
-    id="joint_trans_dist_7d",
-    horizon=336,
-    # more than seven times that of a day: weeks overlap, and one cold spell of the test split is in a tenth of them
-    cost_budget=(105.0, 0.25, 0.0, 7.0),
-    overrides=tuple(sorted((dict(JOINT_TRANS_DIST.overrides) | {"budgets": _joint_budgets(7, 0.25)}).items())),
-)
-
-BUILD = "powerzoo_jax.families.transmission.tasks.units:build_transmission"
-JOINT = "powerzoo_jax.families.joint.tasks:build_joint"
-BIDDING = "powerzoo_jax.families.market.tasks.bidding:build_market"
-TRANSMISSION = (
-    *((spec, BUILD) for spec in (MARL_OPF, MARL_OPF_7D, MARL_OPF_118, MARL_UC, OPF_118, OPF_118_7D, COMPARISON_TSO)),
-    (GENCOS_BIDDING, BIDDING),
-    (JOINT_TRANS_DIST, JOINT),
-    (JOINT_TRANS_DIST_7D, JOINT),
+    Task(MARL_OPF, UNITS, f"{FOLDER}.plan.policies:DISPATCH", *DISPATCH),
+    Task(MARL_OPF_118, UNITS, f"{FOLDER}.plan.economic:ECONOMIC", *DISPATCH),
+    Task(MARL_OPF_7D, UNITS, f"{FOLDER}.plan.policies:DISPATCH", *DISPATCH),
+    Task(
+        MARL_UC,
+        UNITS,
+        f"{FOLDER}.commitment.policies:COMMITMENT",
+        f"{FOLDER}.causal.commitment:plan_units",
+        COMMITMENT_PLANS,
+    ),
+    *(Task(spec, UNITS, f"{FOLDER}.plan.economic:ECONOMIC", *DISPATCH) for spec in (OPF_118, OPF_118_7D)),
+    *(
+        Task(spec, f"{FOLDER}.tasks.operator_fleet:build_grid_fleet", preset=True)
+        for spec in (ATOMIC_TRANSMISSION_GRID, ATOMIC_SOLAR, ATOMIC_WIND, ATOMIC_FLEXLOAD)
+    ),
 )

@@ -1,0 +1,104 @@
+"""Family of tasks: the record by which shared code asks for what is particular to its environments.
+
+A folder of `powerzoo_jax.families`, or one outside the package, holds the environment, the tasks and the plans of a
+family, and one `Family`. Stacking, traces, scores, pages and views find it by `TaskSpec.family`; what it leaves out,
+they do without.
+"""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from powerzoo_jax.base.types import TaskSpec
+
+
+def _nothing(*_: Any) -> dict[str, Any]:
+    return {}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Family:
+    """Family of tasks whose environments share a kind of parameters, states and information.
+
+    name:            the value of `TaskSpec.family`
+    rivals:          agents earn for themselves: a return is the sum of theirs
+    read:            (sim, state, action, info) -> what a step did to the network, the tables of a trace by name
+    tally:           (state, step, params, dt_hours) -> figures that add up over an episode, by name
+    figures:         (sim, totals (B, ...)) -> further figures of episodes, as pairs (part (B,), of (B,)) by name
+    beside_best:     (mean return, that of the best plans) -> figures relative to the best
+    networks:        sim -> the networks of a trace by prefix; None takes the one grid of the parameters
+    action_ids:      sim -> name of each entry of an action, row after row; None numbers them by agent
+    device_ids:      sim -> name of each device, in the order of their powers; None takes those of its `layout`
+    store_ids:       sim -> name of what stores energy; None takes those of its `layout`
+    align:           simulations -> one environment for all lanes, and the parameters of each padded to it; None stacks
+                     lanes of equal sizes alone
+    shares_factors:  factors -> whether all lanes share them; None asks the factors of the solver
+    loads_shared:    entries of actions share one load, so that equal ones change nothing
+    data_sets:       spec -> data sets that its keywords do not name
+    splits:          named splits of its tasks beside train, val and test
+    surface:         sim -> what views show in units of the devices, see `envs.surface`; None has no view of the drop-in
+    unit_fields:     fields of the information that have one entry for each agent
+    dc_flow:         flows are MW without losses
+    one_kernel:      a step is a hundred small operations, which one core runs as one kernel
+    """
+
+    name: str
+    rivals: bool = False
+    read: Callable[..., Mapping[str, Any]] = _nothing
+    tally: Callable[..., Mapping[str, Any]] = _nothing
+    figures: Callable[..., Mapping[str, tuple[Any, Any]]] = _nothing
+    beside_best: Callable[[float, float], Mapping[str, float]] = _nothing
+    networks: Callable[[Any], Mapping[str, Any]] | None = None
+    action_ids: Callable[[Any], tuple[str, ...]] | None = None
+    device_ids: Callable[[Any], tuple[str, ...]] | None = None
+    store_ids: Callable[[Any], tuple[str, ...]] | None = None
+    align: Callable[..., tuple[Any, list[Any]]] | None = None
+    shares_factors: Callable[[Any], bool] | None = None
+    loads_shared: bool = False
+    data_sets: Callable[[TaskSpec], tuple[str, ...]] = lambda spec: ()
+    splits: tuple[str, ...] = ()
+    surface: Callable[[Any], Any] | None = None
+    unit_fields: tuple[str, ...] = ()
+    dc_flow: bool = False
+    one_kernel: bool = False
+
+
+_FOLDERS = "powerzoo_jax.families"
+_PLACES = {
+    "distribution": f"{_FOLDERS}.feeder.family:FEEDER",
+    "joint": f"{_FOLDERS}.joint.family:JOINT",
+    "market": f"{_FOLDERS}.market.family:MARKET",
+    "microgrid": f"{_FOLDERS}.microgrid.family:MICROGRID",
+    "storage_market": f"{_FOLDERS}.market.family:STORAGE",
+    "transgrid": f"{_FOLDERS}.transmission.family:OPERATOR",
+    "transmission": f"{_FOLDERS}.transmission.family:UNITS",
+}
+_OWN: dict[str, Family] = {}
+
+
+def register_family(family: Family) -> None:
+    """Make a family of one's own known, before a task of it is made. Raises ValueError for a name that is taken.
+
+    Example:
+        register_family(Family(name="gas", tally=lambda state, step, params, dt_hours: {"gas_mwh": step.info.p_mw}))
+    """
+    if family.name in _PLACES or family.name in _OWN:
+        raise ValueError(f"family {family.name!r} is registered already. Choose another name.")
+    _OWN[family.name] = family
+
+
+def get_family(name: str) -> Family:
+    """Record of a family by the value of `TaskSpec.family`; one that nobody registered has nothing of its own."""
+    if name in _PLACES:
+        module, attribute = _PLACES[name].split(":")
+        found: Family = getattr(importlib.import_module(module), attribute)
+        return found
+    return _OWN.get(name) or Family(name=name)
+
+
+def list_families() -> tuple[str, ...]:
+    """Names of all known families, sorted."""
+    return tuple(sorted({*_PLACES, *_OWN}))
