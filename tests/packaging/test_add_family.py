@@ -1,4 +1,4 @@
-"""The page on families, carried out from outside the package: its module and scripts in a folder, the wheel installed."""
+"""The page on families carried out from outside the package: its files in a folder, the wheel installed."""
 
 from __future__ import annotations
 
