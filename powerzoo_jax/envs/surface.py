@@ -23,7 +23,7 @@ NO_STORES = Stores((), *(np.zeros(0, FLOAT) for _ in range(4)))
 
 
 class TaskSurface(NamedTuple):
-    """What the record of a family says of a task, which the arrays of its Sim do not hold.
+    """Bounds of actions, first series and stores of a task, which the arrays of its Sim do not hold.
 
     low, high:  (A, U)  bounds of actions in the units of the devices
     series:     data set and signal whose days the episodes start on
