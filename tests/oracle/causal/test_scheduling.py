@@ -15,8 +15,8 @@ from powerzoo_jax.devices import datacenter, datacenter_params
 from powerzoo_jax.devices.datacenter import DataCenterExogenous, Order
 from powerzoo_jax.devices.facility import QueueSizes
 from powerzoo_jax.devices.jobs import Jobs
-from powerzoo_jax.families.feeder.causal.scheduling import Ahead, room_step, set_point_place
 from powerzoo_jax.oracle import evaluate_baseline, get_causal
+from powerzoo_jax.oracle.datacenter.room import Ahead, room_step, set_point_place
 from powerzoo_jax.tasks.score import all_starts, episode_keys, seeded_starts
 
 HALF_HOUR, SUBSTEPS = 0.5, 6

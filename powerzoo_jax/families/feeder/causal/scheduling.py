@@ -13,7 +13,6 @@ from dataclasses import dataclass
 from functools import partial
 from typing import NamedTuple
 
-import jax
 import jax.numpy as jnp
 import numpy as np
 from flax import struct
@@ -22,9 +21,8 @@ from jax.tree_util import Partial
 
 from powerzoo_jax.base.errors import SolverError
 from powerzoo_jax.base.numerics import TINY
-from powerzoo_jax.devices.datacenter import SUBSTEP_MIN, chiller_cop
+from powerzoo_jax.devices.datacenter import SUBSTEP_MIN
 from powerzoo_jax.devices.facility import DataCenterParams
-from powerzoo_jax.devices.jobs import JobParams
 from powerzoo_jax.envs.core import Sim
 from powerzoo_jax.envs.series import INFER, OUTDOOR, Draw
 from powerzoo_jax.families.feeder.causal.storage import (
@@ -34,6 +32,7 @@ from powerzoo_jax.families.feeder.causal.storage import (
     seen_fields,
     signal_scale,
 )
+from powerzoo_jax.oracle.datacenter.room import Ahead, set_point_place, usual_jobs
 from powerzoo_jax.oracle.forecast import DailyForecast, day_values, fit_forecast, train_days, train_sim
 from powerzoo_jax.oracle.registry import Policy
 
@@ -41,10 +40,6 @@ from powerzoo_jax.oracle.registry import Policy
 # least cost of misses and backlog on 80 days of training, of 12 and 8 values tried
 KEPT, ENDING = 2 / 3, 0.45
 AHEAD_H = 24  # of a plan at most: the room forgets in a few hours
-LEVELS, SETTINGS = 91, 19  # temperatures of the room, and set-points, of the induction
-ABOVE_C = 5.0  # of the critical temperature, that the induction reaches
-MARGIN_C = 0.5  # below the critical temperature, that jobs not yet known may take up
-HOT_USD_PER_C = 200.0  # of a step above that: more than any cooling costs
 ZONE_C, ZONE_SPAN_C = 15.0, 30.0  # (temperature observed as 0, span to 1)
 OUTDOOR_C, OUTDOOR_SPAN_C = 10.0, 20.0
 
@@ -98,15 +93,6 @@ class SiteSight:
     horizon: int
     dt_hours: float
     substeps: int
-
-
-class Ahead(NamedTuple):
-    """Steps ahead, (W,) each: price [$/MWh], servers' power [MW], weather [degC], whether it lies in the episode."""
-
-    price_per_mwh: Array
-    it_mw: Array
-    outdoor_c: Array
-    alive: Array
 
 
 def plan_site(sim: Sim, draws: Draw, keys: Array) -> Policy:
@@ -173,53 +159,6 @@ def _coming(
     return Ahead(window(price), watts / 1e6 + site.base_mw, window(weather), alive)
 
 
-def set_point_place(
-    site: DataCenterParams, zone_c: Array, ahead: Ahead, left_per_mwh: Array, dt_hours: float, substeps: int
-) -> Array:
-    """Set-point () of the coming step that costs least, as a place in its range in [0, 1], for a room at zone_c ().
-
-    ahead:         Ahead, the coming step first
-    left_per_mwh:  ()  [$/MWh] that heat left at the end costs, by the electricity which would remove it
-    """
-    top = site.t_critical_c[0] + ABOVE_C
-    levels = site.set_low_c[0] + (top - site.set_low_c[0]) * jnp.linspace(0, 1, LEVELS, dtype=zone_c.dtype)
-    place = jnp.linspace(0, 1, SETTINGS, dtype=zone_c.dtype)
-    settings = site.set_low_c + (site.set_high_c - site.set_low_c) * place
-
-    def costs(value: Array, now: Ahead, zone: Array) -> Array:
-        after, cooling_mw = room_step(site, zone, settings, now.it_mw, now.outdoor_c, dt_hours, substeps)
-        hot = HOT_USD_PER_C * jnp.maximum(after - (site.t_critical_c[0] - MARGIN_C), 0)
-        return now.price_per_mwh * dt_hours * cooling_mw + hot + jnp.interp(after, levels, value)
-
-    def earlier(value: Array, now: Ahead) -> tuple[Array, None]:
-        best = jnp.min(jax.vmap(lambda zone: costs(value, now, zone))(levels), axis=1)
-        return jnp.where(now.alive, best, value), None
-
-    last_cop = chiller_cop(site, ahead.outdoor_c[-1:])[0]
-    end = left_per_mwh * site.heat_kwh_per_c[0] / (1000 * last_cop) * levels
-    value, _ = lax.scan(earlier, end, jax.tree.map(lambda x: x[1:], ahead), reverse=True)
-    return place[jnp.argmin(costs(value, jax.tree.map(lambda x: x[0], ahead), zone_c))]
-
-
-def room_step(
-    site: DataCenterParams, zone_c: Array, set_c: Array, it_mw: Array, outdoor_c: Array, dt_hours: float, substeps: int
-) -> tuple[Array, Array]:
-    """Temperature after a step [degC] and mean cooling power [MW] by set-point, (S,) each.
-
-    The explicit steps of the environment in closed form where the coil works throughout, one step where it rests.
-    """
-    pace = dt_hours / substeps / site.heat_kwh_per_c
-    warming = 1000 * it_mw * site.air_share + site.wall_kw_per_c * outdoor_c
-    conductance = site.ua_kw_per_c + site.wall_kw_per_c
-    rate, rest = pace * conductance, (warming + site.ua_kw_per_c * set_c) / conductance
-    kept = (1 - rate) ** substeps
-    cooled, mean_c = rest + kept * (zone_c - rest), rest + (1 - kept) / (rate * substeps) * (zone_c - rest)
-    free = zone_c + substeps * pace * (warming - site.wall_kw_per_c * zone_c)
-    heat = site.ua_kw_per_c * (mean_c - set_c)
-    power = jnp.maximum(heat / (1000 * chiller_cop(site, outdoor_c)), site.cool_min_mw)
-    return jnp.where(heat > 0, cooled, free), jnp.where(heat > 0, power, site.cool_min_mw)
-
-
 def _model(sim: Sim, heat_weight: float) -> tuple[SiteModel, SiteSight]:
     """Read what does not depend on the episode: ratings, columns, and the days of training."""
     site, names = sim.params.datacenter, sim.env.fields.names
@@ -270,17 +209,3 @@ def _model(sim: Sim, heat_weight: float) -> tuple[SiteModel, SiteSight]:
         substeps=math.ceil(60 * sim.spec.dt_hours / SUBSTEP_MIN),
     )
     return model, sight
-
-
-def usual_jobs(site: DataCenterParams) -> np.ndarray:
-    """Arrivals [1/h], mean GPUs and hours of jobs, and their share of the span from idle to active power: (4, 2).
-
-    Columns: training and fine-tuning.
-    """
-    return np.array([_usual(job) for job in (site.train, site.finetune)]).T
-
-
-def _usual(job: JobParams) -> tuple[float, float, float, float]:
-    """Arrivals [1/h], mean GPUs and hours of a class of jobs, and its share of the span from idle to active power."""
-    gpus, minutes = (job.gpus_low + job.gpus_high) / 2, (job.duration_low_min + job.duration_high_min) / 2
-    return float(job.rate_per_h[0]), float(gpus[0]), float(minutes[0]) / 60, float(job.eta[0])
