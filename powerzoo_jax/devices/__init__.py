@@ -20,7 +20,9 @@ from powerzoo_jax.devices.flexload import flexload_params as flexload_params
 from powerzoo_jax.devices.protocol import Delivered as Delivered
 from powerzoo_jax.devices.protocol import Delivery as Delivery
 from powerzoo_jax.devices.protocol import Device as Device
+from powerzoo_jax.devices.protocol import DeviceKind as DeviceKind
 from powerzoo_jax.devices.protocol import idle as idle
+from powerzoo_jax.devices.registry import register_kind as register_kind
 from powerzoo_jax.devices.renewable import RenewableParams as RenewableParams
 from powerzoo_jax.devices.renewable import RenewableState as RenewableState
 from powerzoo_jax.devices.renewable import renewable_params as renewable_params

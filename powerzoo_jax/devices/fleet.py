@@ -24,13 +24,10 @@ from powerzoo_jax.devices.facility import QueueSizes
 from powerzoo_jax.devices.protocol import Delivered, Delivery, EpisodeStart, Exogenous
 from powerzoo_jax.devices.registry import KINDS
 
-# Thermal units have an action and no registration: microgrids alone have them.
-ACTIONS = {kind.name: (kind.actions, kind.idle) for kind in KINDS.values()} | {
-    "thermal": (thermal.ACTIONS, thermal.IDLE)
-}
-Q_OPTIONAL = frozenset(kind.name for kind in KINDS.values() if kind.q_optional)
-STORING = tuple(kind.name for kind in KINDS.values() if kind.stores)
-REACTIVE = frozenset(kind.name for kind in KINDS.values() if kind.reactive)
+
+def storing_kinds() -> tuple[str, ...]:
+    """Names of the kinds that have a state of charge, in the order of the registry."""
+    return tuple(kind.name for kind in KINDS.values() if kind.stores)
 
 
 @checks_ranges("placement")
@@ -174,19 +171,23 @@ def action_table(roster: Sequence[str], q_control: Sequence[str] = ()) -> Action
     q_control:  kinds among storage and renewable whose units also take a reactive command
     Raises ValueError for an unknown kind, or reactive control of a kind that has none.
     """
+    # thermal units have an action and no registration: microgrids alone have them
+    known = {kind.name: (kind.actions, kind.idle) for kind in KINDS.values()}
+    known |= {"thermal": (thermal.ACTIONS, thermal.IDLE)}
     for kind in (*roster, *q_control):
-        if kind not in ACTIONS:
-            raise ValueError(unknown("device kind", kind, ACTIONS))
-    wrong = [kind for kind in q_control if kind not in Q_OPTIONAL]
+        if kind not in known:
+            raise ValueError(unknown("device kind", kind, known))
+    optional = [kind.name for kind in KINDS.values() if kind.q_optional]
+    wrong = [kind for kind in q_control if kind not in optional]
     if wrong:
-        raise ValueError(f"{wrong[0]} takes no reactive command. Valid: {', '.join(sorted(Q_OPTIONAL))}.")
-    entries = {k: ACTIONS[k][0][: 1 if k in Q_OPTIONAL and k not in q_control else None] for k in ACTIONS}
+        raise ValueError(f"{wrong[0]} takes no reactive command. Valid: {', '.join(sorted(optional))}.")
+    entries = {k: known[k][0][: 1 if k in optional and k not in q_control else None] for k in known}
     first = np.concatenate([[0], np.cumsum([len(entries[kind]) for kind in roster])]).astype(int)
     blocks = []
     for kind in dict.fromkeys(roster):
         units = tuple(k for k, other in enumerate(roster) if other == kind)
         names, low, high = zip(*entries[kind], strict=True)
-        idle = ACTIONS[kind][1][: len(names)]
+        idle = known[kind][1][: len(names)]
         blocks.append(UnitBlock(kind, units, tuple(int(first[k]) for k in units), names, low, high, idle))
     return ActionTable(tuple(blocks), int(first[-1]))
 
@@ -224,8 +225,8 @@ class Layout(NamedTuple):
     @property
     def with_q(self) -> bool:
         """True where any unit delivers reactive power."""
-        blocks = self.table.blocks
-        return any("q_control" in block.names or block.kind in REACTIVE for block in blocks)
+        reactive = {kind.name for kind in KINDS.values() if kind.reactive}
+        return any("q_control" in block.names or block.kind in reactive for block in self.table.blocks)
 
 
 class FleetResult(NamedTuple):
@@ -258,7 +259,7 @@ def joined(layout: Layout, parts: Mapping[str, Array]) -> Array:
 
 def storing(params: Any) -> list[Any]:
     """Stacks of a family's parameters that have a state of charge; none where it has no devices."""
-    return [stack for kind in STORING if (stack := getattr(params, kind, None)) is not None]
+    return [stack for kind in storing_kinds() if (stack := getattr(params, kind, None)) is not None]
 
 
 def soc_range(params: Any) -> tuple[Array, Array]:
@@ -273,7 +274,7 @@ def soc_range(params: Any) -> tuple[Array, Array]:
 
 def charge_of(states: Mapping[str, Any], like: Array) -> Array:
     """State of charge (S,) [-] of the kinds that have one, kind after kind in the order of the registry."""
-    found = [states[kind].soc for kind in STORING if states.get(kind) is not None]
+    found = [states[kind].soc for kind in storing_kinds() if states.get(kind) is not None]
     if len(found) == 1:
         return found[0]
     return jnp.concatenate([jnp.zeros((0,), like.dtype), *found])

@@ -17,8 +17,8 @@ PAGES = {
     for path in DOCS
     if path.stem in {"start", "concepts", "power_systems", "reinforcement_learning"} or path.parent.name == "howto"
 }
-ADD_DEVICE = "howto/add_device.md"  # run by test_add_device_page, in a copy of the package
-ADD_FAMILY = "howto/add_family.md"  # run by tests/packaging, with the installed wheel
+ADD_DEVICE = "howto/add_device.md"  # run by tests/packaging, with the installed wheel
+ADD_FAMILY = "howto/add_family.md"  # likewise
 SCRIPTS = {"howto/paths.md", "howto/paper.md"}  # run with their commands by test_paths and test_paper_page
 WITHOUT_PYTHON = ("json", "learn_from_a_planner", "processes", "reliability")
 COMMANDS_ONLY = {f"howto/{name}.md" for name in WITHOUT_PYTHON}

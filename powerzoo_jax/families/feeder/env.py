@@ -99,7 +99,7 @@ class DistributionEnv(GridEnv):
     def storage_mw(self, info: DistributionInfo) -> Array:
         """Terminal power of all batteries and vehicles in a step, both directions, () [MW]."""
         table = self.layout.table
-        units = [unit for block in table.blocks if block.kind in stacks.STORING for unit in block.units]
+        units = [unit for block in table.blocks if block.kind in stacks.storing_kinds() for unit in block.units]
         p_mw = info.p_mw if len(units) == self.dims.unit else info.p_mw[np.asarray(units, np.int32)]
         return jnp.sum(jnp.abs(p_mw))
 

@@ -11,7 +11,7 @@ import numpy as np
 from jax import Array
 
 from powerzoo_jax.base import Step, TaskSpec
-from powerzoo_jax.devices.fleet import STORING, soc_range
+from powerzoo_jax.devices.fleet import soc_range, storing_kinds
 from powerzoo_jax.devices.trips import events
 from powerzoo_jax.devices.vehicle import episode_trips
 from powerzoo_jax.envs.batch import equal_lanes
@@ -122,7 +122,7 @@ def _surface(sim: Sim) -> TaskSurface:
 
 
 def _stores(sim: Sim) -> Stores:
-    kinds = [kind for kind in STORING if getattr(sim.params, kind) is not None]
+    kinds = [kind for kind in storing_kinds() if getattr(sim.params, kind) is not None]
     if not kinds:
         return NO_STORES
     blocks = {block.kind: block for block in sim.env.layout.table.blocks}

@@ -11,7 +11,7 @@ from flax import struct
 from jax import Array
 
 from powerzoo_jax.base import EnvState, Info
-from powerzoo_jax.devices.registry import KINDS
+from powerzoo_jax.devices.registry import final_kinds
 from powerzoo_jax.envs.core import EnvParams
 from powerzoo_jax.envs.series import EpisodeStarts
 
@@ -24,7 +24,7 @@ class OfKinds:
 
     def __init_subclass__(cls) -> None:
         super().__init_subclass__()
-        for kind in KINDS:
+        for kind in final_kinds():
             if not hasattr(cls, kind):
                 cls.__annotations__[kind] = "Any"
                 setattr(cls, kind, None)
