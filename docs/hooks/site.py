@@ -222,7 +222,9 @@ def public_names(module: str) -> list[str]:
     path = (ROOT / "compat" if module.startswith("powerzoo_compat") else ROOT).joinpath(*module.split("."))
     source = path / "__init__.py" if path.is_dir() else path.with_suffix(".py")
     names = []
-    for node in ast.parse(source.read_text(encoding="utf-8")).body:
+    body = ast.parse(source.read_text(encoding="utf-8")).body
+    # what a door offers on demand stands under a condition, for type checkers
+    for node in (inner for outer in body for inner in (outer.body if isinstance(outer, ast.If) else (outer,))):
         if isinstance(node, ast.ImportFrom):
             names += [f"{node.module}.{alias.name}" for alias in node.names if alias.asname == alias.name]
         elif isinstance(node, ast.FunctionDef | ast.ClassDef) and not node.name.startswith("_"):

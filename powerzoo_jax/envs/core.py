@@ -244,7 +244,7 @@ class GridEnv(ABC):
 
 
 def in_range(action: Array, real: Array) -> Array:
-    """Entries of an action clipped to [-1, 1]; 0 where they are padding (`real` is False) or not a number."""
+    """Entries of an action (A, U) [-], clipped to [-1, 1]; 0 where `real` (A, U) bool is False: padding, or a NaN."""
     return jnp.where(real & jnp.isfinite(action), jnp.clip(action, -1, 1), 0)
 
 

@@ -36,10 +36,10 @@ from powerzoo_jax.rl.networks.body import (
     Scale,
     SquashedActor,
     denormalise,
-    normalise,
     observe_batch,
     scale_from_bounds,
 )
+from powerzoo_jax.rl.networks.body import normalise as normalise
 from powerzoo_jax.rl.networks.heads import Dist, Head, head_of
 from powerzoo_jax.rl.networks.recurrent import GruActor, GruDeterministic, beside
 from powerzoo_jax.rl.networks.split import SplitInput, split_input, worth_splitting

@@ -18,7 +18,7 @@ PAGES = {
     if path.stem in {"start", "concepts", "power_systems", "reinforcement_learning"} or path.parent.name == "howto"
 }
 ADD_DEVICE = "howto/add_device.md"  # run by tests/packaging, with the installed wheel
-ADD_FAMILY = "howto/add_family.md"  # likewise
+ADD_FAMILY, ADD_LEARNER = "howto/add_family.md", "howto/add_learner.md"  # likewise
 SCRIPTS = {"howto/paths.md", "howto/paper.md"}  # run with their commands by test_paths and test_paper_page
 WITHOUT_PYTHON = ("json", "learn_from_a_planner", "processes", "reliability")
 COMMANDS_ONLY = {f"howto/{name}.md" for name in WITHOUT_PYTHON}
@@ -35,9 +35,8 @@ def commands(text: str) -> list[str]:
 
 def test_every_page_of_the_site_that_shows_python_is_run(run_snippet, snippets_of):
     elsewhere = snippets_of((ROOT / "compat" / "README.md").read_text(encoding="utf-8"))  # run by test_compat_page
-    here = {
-        page: text for page, text in PAGES.items() if page not in COMMANDS_ONLY | SCRIPTS | {ADD_DEVICE, ADD_FAMILY}
-    }
+    apart = COMMANDS_ONLY | SCRIPTS | {ADD_DEVICE, ADD_FAMILY, ADD_LEARNER}
+    here = {page: text for page, text in PAGES.items() if page not in apart}
     bodies = ["\n".join(b for b in snippets_of(text) if b not in elsewhere) for text in here.values()]
     shown = [body for body in bodies if body]
     assert len(shown) == len(here)  # each shows some

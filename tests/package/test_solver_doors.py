@@ -13,7 +13,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
 SOLVERS = ("powerzoo_jax.powerflow", "powerzoo_jax.opf")
-DOORS = ("powerzoo_jax/tasks", "powerzoo_jax/envs", "powerzoo_jax/oracle", "powerzoo_jax/cli", "compat")
+DOORS = (*(f"powerzoo_jax/{layer}" for layer in ("tasks", "envs", "oracle", "families", "cli")), "compat")
 
 # Public functions without a door, by what will use them or who calls them.
 KEPT = {

@@ -19,7 +19,8 @@ from powerzoo_jax.base.ranges import (
     Whole,
 )
 from powerzoo_jax.base.textfile import read_toml
-from powerzoo_jax.rl.training.common import Config, types_of
+from powerzoo_jax.rl.training.common import Config as Config
+from powerzoo_jax.rl.training.common import types_of
 
 C = TypeVar("C", bound="Config")
 

@@ -8,7 +8,9 @@ from typing import Any
 
 from powerzoo_jax.envs.core import Sim
 from powerzoo_jax.rl.algorithms import apg, es, imitation, ppo, recurrent, sac, shac
-from powerzoo_jax.rl.algorithms.onpolicy import TrainResult
+from powerzoo_jax.rl.algorithms.onpolicy import TrainResult as TrainResult
+from powerzoo_jax.rl.algorithms.onpolicy import repeat_updates as repeat_updates
+from powerzoo_jax.rl.algorithms.onpolicy import resolve as resolve
 from powerzoo_jax.rl.policies import apg_act, clone_act, gru_act, ppo_act, sac_act
 from powerzoo_jax.rl.training.config import ALGORITHMS, Config
 
@@ -64,6 +66,18 @@ OTHERS = {
     "dagger": CLONE,
 }
 LEARNERS = {name: OTHERS.get(name, PPO) for name in ALGORITHMS}
+
+
+def register_learner(config: type[Config], learner: Learner) -> None:
+    """Make a learner of one's own known to command lines, sweeps and tables by the `algorithm` of its settings.
+
+    config:   settings, a subclass of `training.config.Config` with an `algorithm` of its own
+    learner:  its functions
+    Raises ValueError for a name that is taken.
+    """
+    if config.algorithm in ALGORITHMS:
+        raise ValueError(f"learner {config.algorithm!r} is registered already. Choose another name.")
+    ALGORITHMS[config.algorithm], LEARNERS[config.algorithm] = config, learner
 
 
 def make_train(cfg: Config, sim: Sim | None = None) -> Callable[..., TrainResult]:

@@ -1,0 +1,22 @@
+"""The page on learners carried out from outside the package: its files in a folder, the wheel installed."""
+
+from __future__ import annotations
+
+import re
+import sys
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[2]
+PAGE = (ROOT / "docs" / "howto" / "add_learner.md").read_text(encoding="utf-8")
+MODULE, SCRIPT = re.findall(r"^```python\n(.*?)^```$", PAGE, re.MULTILINE | re.DOTALL)
+COMMAND, SCORE = (line for line in PAGE.splitlines() if line.startswith("powerzoo-jax "))
+
+
+def test_a_learner_of_ones_own_trains_and_is_scored_from_outside_the_package(run, tmp_path):
+    (tmp_path / "hill.py").write_text(MODULE, encoding="utf-8")
+    (tmp_path / "script.py").write_text(SCRIPT, encoding="utf-8")
+    earned, feasible = run(sys.executable, "script.py").split()
+    assert feasible == "True" and float(earned) > -1.0  # random play loses 13 $ a day and breaks its budget
+    few = COMMAND.replace("updates=100", "updates=3").split()[1:]
+    run(sys.executable, "-m", "powerzoo_jax", *few)
+    assert "hill" in run(sys.executable, "-m", "powerzoo_jax", *SCORE.split()[1:])
