@@ -130,7 +130,7 @@ def step_row(rows: Array, first: Array, t: Array, horizon: Array) -> Array:
 def current_row(state: Any, params: Any) -> Array:
     """Row (F,) of the coming step of a family whose episodes read `bank.load_rows` from `load_row` on.
 
-    In the units of the columns of the bank.
+    Entries are in the units of their columns.
     """
     return step_row(params.bank.load_rows, state.load_row, state.t, params.horizon)
 

@@ -42,7 +42,7 @@ NO_NUMBERS = {
         *("load_case", "load_feeder", "list_cases", "list_feeders", "read_grid", "scan_grid"),
         *("convert_pandapower", "from_pandapower", "from_pypsa", "read_pypsa_series"),
     },
-    "names of kinds": {"action_table"},
+    "names or records of kinds": {"action_table", "register_kind"},
 }
 
 # What a parameter is where it is no number: a network, a prepared record, words, how a result is kept.
