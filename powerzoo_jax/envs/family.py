@@ -43,6 +43,8 @@ class Family:
     unit_fields:     fields of the information that have one entry for each agent
     dc_flow:         flows are MW without losses
     one_kernel:      a step is a hundred small operations, which one core runs as one kernel
+    baselines, causal, priced: places of what `Task` names, "module:NAME", for tasks of one's own that name none and are
+                     like no shipped one
     """
 
     name: str
@@ -64,6 +66,9 @@ class Family:
     unit_fields: tuple[str, ...] = ()
     dc_flow: bool = False
     one_kernel: bool = False
+    baselines: str = ""
+    causal: str = ""
+    priced: str = ""
 
 
 _FOLDERS = "powerzoo_jax.families"

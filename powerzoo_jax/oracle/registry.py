@@ -20,6 +20,7 @@ from powerzoo_jax.base.errors import listing, unknown
 from powerzoo_jax.base.types import TaskSpec
 from powerzoo_jax.envs.core import Sim
 from powerzoo_jax.envs.episode import Act
+from powerzoo_jax.envs.family import get_family
 from powerzoo_jax.envs.series import Draw
 from powerzoo_jax.oracle.lagrangian import PricedPlanner
 from powerzoo_jax.tasks import get_builder, get_spec, get_task, list_tasks
@@ -230,7 +231,10 @@ def get_causal(task_id: str) -> Choose:
     """
     where = _where(task_id, "causal")
     if where is None:
-        raise ValueError(f"no causal planner is known for {task_id!r}; there is one for {listing(list_causal())}.")
+        raise ValueError(
+            f"no causal planner is known for {task_id!r}, a task of family {get_spec(task_id).family!r}: name one in "
+            f"its Task, causal='module:NAME'. There is one for {listing(list_causal())}."
+        )
     planner: Choose = load_object(where)
     return planner
 
@@ -312,7 +316,8 @@ def _where(task_id: str, what: str) -> str | None:
 
     what:  field of `Task`
     Where these have several, they are those of the tasks which pay for the same and, like it, have one agent or
-    several, and then those on the same grid, or else of the first such task; None where that leaves none.
+    several, and then those on the same grid, or else of the first such task. Where that leaves none, the family may
+    have some for any task; else None.
     """
     spec, builder = get_spec(task_id), get_builder(task_id)
     known = [task.spec for task in SHIPPED if task.baselines]
@@ -326,7 +331,7 @@ def _where(task_id: str, what: str) -> str | None:
     if len({_listed(other.id, what) for other in alike}) > 1:
         alike = [other for other in alike if other.case == spec.case] or alike[:1]
     found = {_listed(other.id, what) for other in alike}
-    return found.pop() if len(found) == 1 else None
+    return found.pop() if len(found) == 1 else getattr(get_family(spec.family), what) or None
 
 
 def _kind(spec: TaskSpec) -> tuple[bool, tuple[str, ...]]:

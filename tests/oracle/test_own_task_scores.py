@@ -8,11 +8,20 @@ import numpy as np
 import pytest
 
 import powerzoo_jax
+from powerzoo_jax.base.tree import take
 from powerzoo_jax.cli import main
-from powerzoo_jax.oracle import get_baselines, get_reference, list_baselines, register_baselines, solve_starts
+from powerzoo_jax.oracle import (
+    evaluate_baseline,
+    get_baselines,
+    get_causal,
+    get_reference,
+    list_baselines,
+    register_baselines,
+    solve_starts,
+)
 from powerzoo_jax.oracle import registry as books
 from powerzoo_jax.tasks import get_builder, get_spec, registry
-from powerzoo_jax.tasks.score import all_starts
+from powerzoo_jax.tasks.score import all_starts, episode_keys
 
 MINE, BASE, BUILD = (
     "large_battery",
@@ -56,15 +65,38 @@ def test_a_dispatch_task_takes_the_rules_of_its_grid_and_on_another_grid_those_o
         assert get_baselines(f"my_{case}") is get_baselines(like)
 
 
+def test_a_mixed_fleet_of_ones_own_has_rules_an_oracle_and_a_bound():
+    base = get_spec("atomic_distribution_grid")
+    fleet = (
+        ("storage", 6, (("capacity_mwh", 0.5), ("degradation_per_mwh", 5.0), ("power_mw", 0.2))),
+        ("renewable", 18, (("capacity_mw", 0.3),)),
+        ("flexload", 30, ()),
+    )
+    terms = ("energy_sales", "degradation", "deferral", "unserved_energy")
+    changed = dict(base.overrides) | {"devices": fleet, "price_forecast": True}
+    mine = dataclasses.replace(
+        base, id="mixed", overrides=tuple(changed.items()), term_names=terms, term_weights=(1.0,) * len(terms)
+    )
+    powerzoo_jax.register(mine, get_builder("atomic_battery"))
+    sim = powerzoo_jax.make("mixed", split="test")
+    draws = take(all_starts(sim), np.array([2]))
+    plan = get_baselines("mixed").foresee(sim, draws, episode_keys(42, 1))
+    played = {name: evaluate_baseline(sim, name, draws=draws).mean_reward for name in ("random", "rule", "oracle")}
+    assert played["random"] < played["rule"] < played["oracle"] <= float(plan.bound[0]) + CENT
+    assert played["oracle"] == pytest.approx(float(plan.objective[0]), abs=CENT)
+    with pytest.raises(ValueError, match=r"no causal planner is known for 'mixed'.*causal='module:NAME'"):
+        get_causal("mixed")
+
+
 def test_a_task_that_pays_for_something_else_says_how_to_give_it_baselines():
-    spec = dataclasses.replace(get_spec("dso"), id="my_dso", term_names=("beauty",), term_weights=(1.0,))
+    spec = dataclasses.replace(get_spec("marl_uc"), id="my_uc", term_names=("beauty",), term_weights=(1.0,))
     powerzoo_jax.register(spec, "mine.builders:build")
-    words = r"'my_dso'.*'distribution'.*'mine.builders:build'.*register_baselines\('my_dso'"
+    words = r"'my_uc'.*'transmission'.*'mine.builders:build'.*register_baselines\('my_uc'"
     with pytest.raises(ValueError, match=words):
-        get_baselines("my_dso")
-    assert "my_dso" not in list_baselines()
-    register_baselines("my_dso", "powerzoo_jax.families.feeder.plan.policies:DSO")
-    assert get_baselines("my_dso") is get_baselines("dso") and get_builder("my_dso") == "mine.builders:build"
+        get_baselines("my_uc")
+    assert "my_uc" not in list_baselines()
+    register_baselines("my_uc", "powerzoo_jax.families.transmission.commitment.policies:COMMITMENT")
+    assert get_baselines("my_uc") is get_baselines("marl_uc") and get_builder("my_uc") == "mine.builders:build"
 
 
 def test_the_command_scores_ones_own_task_and_its_oracle_is_the_optimum_of_its_programme(mine, capsys):

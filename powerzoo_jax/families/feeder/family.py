@@ -142,4 +142,6 @@ FEEDER = Family(
     align=_align,
     data_sets=_data_sets,
     surface=_surface,
+    baselines="powerzoo_jax.families.feeder.plan.policies:FLEET",
+    priced="powerzoo_jax.families.feeder.plan.priced:FeederPlans",
 )

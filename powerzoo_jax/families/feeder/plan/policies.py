@@ -248,3 +248,11 @@ VEHICLES = Baselines(
     violating="no_control",
     headline="spike_weeks",
 )
+
+FLEET = Baselines(
+    rules={"no_control": no_control, "rule": no_control},
+    foresee=foresee,
+    violating="no_control",
+    idle="a task of one's own may have no budget that a policy can break",
+)
+"""Of a feeder task of one's own: its devices left alone, and the plans for all kinds that have a linear model."""
