@@ -24,9 +24,8 @@ from typing import NamedTuple
 ROOT = Path(__file__).resolve().parents[1]
 LIST = ROOT / "tests/faults/seeded.toml"
 RECORD = ROOT / "tests/recorded/seeded_faults.tsv"
-COLUMNS = ("tree", "fault", "kind", "tier", "caught", "by", "seconds")
+COLUMNS = ("fault", "kind", "tier", "caught", "by", "seconds")
 KINDS = ("bound", "draw", "index", "mask", "price", "sign", "status", "unit")
-NOW, BEFORE = "now", "before"  # trees: this checkout, and one of the commit before tests were sorted into tiers
 FAILED, PASSED = 1, 0  # what pytest exits with
 
 
@@ -59,26 +58,16 @@ class Outcome(NamedTuple):
     text: str
 
 
-def read_faults(path: Path = LIST, tree: str = NOW) -> tuple[Fault, ...]:
-    """Faults of a list; those of the tree `before` at the places that files and tests had there, where it is given.
-
-    Raises ValueError for a name that stands twice, an unknown kind or tier.
-    """
+def read_faults(path: Path = LIST) -> tuple[Fault, ...]:
+    """Faults of a list. Raises ValueError for a name that stands twice, an unknown kind or tier."""
     rows = tomllib.loads(path.read_text(encoding="utf-8"))["fault"]
-    faults = []
-    for row in rows:
-        then = row.pop("before", None)
-        if tree == BEFORE:
-            if then is None:
-                continue  # its test is younger than that tree
-            row |= then
-        faults.append(Fault(**row | {"tests": tuple(row["tests"])}))
+    faults = tuple(Fault(**row | {"tests": tuple(row["tests"])}) for row in rows)
     for fault in faults:
         if sum(other.name == fault.name for other in faults) > 1:
             raise ValueError(f"two faults are called {fault.name!r}. Rename one.")
         if fault.kind not in KINDS or fault.tier not in ("quick", "full"):
             raise ValueError(f"{fault.name}: kind {fault.kind!r}, tier {fault.tier!r}. Kinds: {', '.join(KINDS)}.")
-    return tuple(faults)
+    return faults
 
 
 def apply(fault: Fault, root: Path) -> str:
@@ -128,7 +117,7 @@ def seed(fault: Fault, copy: Path, turn: int) -> Outcome:
         kept.replace(path)
 
 
-def trial(faults: Sequence[Fault], root: Path, tree: str) -> Iterator[tuple[str, ...]]:
+def trial(faults: Sequence[Fault], root: Path) -> Iterator[tuple[str, ...]]:
     """Rows of COLUMNS, one fault after the other. RuntimeError where tests fail without a fault or cannot be run."""
     with tempfile.TemporaryDirectory() as folder:
         copy = Path(folder)
@@ -141,13 +130,13 @@ def trial(faults: Sequence[Fault], root: Path, tree: str) -> Iterator[tuple[str,
             if found.status not in (FAILED, PASSED):
                 raise RuntimeError(f"{fault.name}: its tests could not be run:\n{found.text[-4000:]}")
             caught = "yes" if found.status == FAILED else "no"
-            yield tree, fault.name, fault.kind, fault.tier, caught, found.by, f"{found.seconds:.1f}"
+            yield fault.name, fault.kind, fault.tier, caught, found.by, f"{found.seconds:.1f}"
 
 
 def write_record(rows: Iterable[tuple[str, ...]], path: Path) -> None:
-    """Put rows into a TSV by tree and fault; other rows stay."""
-    known = {row[:2]: row for row in read_record(path)} if path.exists() else {}
-    known |= {row[:2]: row for row in rows}
+    """Put rows into a TSV by fault; other rows stay."""
+    known = {row[0]: row for row in read_record(path)} if path.exists() else {}
+    known |= {row[0]: row for row in rows}
     path.parent.mkdir(parents=True, exist_ok=True)
     lines = ["\t".join(row) for row in (COLUMNS, *(known[key] for key in sorted(known)))]
     path.write_text("\n".join(lines) + "\n", encoding="utf-8")
@@ -163,21 +152,16 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m tools.faults", description=__doc__.partition("\n")[0])  # type: ignore[union-attr]
     parser.add_argument("--only", nargs="+", metavar="NAME", help="run these faults")
     parser.add_argument("--check", action="store_true", help="only look whether every fault still applies")
-    parser.add_argument(
-        "--before", type=Path, metavar="CHECKOUT", help="run in one from before the tiers, at old paths"
-    )
     parser.add_argument("--out", type=Path, metavar="TSV", help=f"record the rows, such as {RECORD.relative_to(ROOT)}")
     asked = parser.parse_args(argv)
-    tree = BEFORE if asked.before else NOW
-    root = asked.before or ROOT
-    faults = read_faults(tree=tree)
+    faults = read_faults()
     if unknown := set(asked.only or ()) - {fault.name for fault in faults}:
         parser.error(f"no fault is called {', '.join(sorted(unknown))}. Names stand in {LIST.relative_to(ROOT)}.")
     faults = tuple(fault for fault in faults if not asked.only or fault.name in asked.only)
     errors = []
     for fault in faults:
         try:
-            apply(fault, root)
+            apply(fault, ROOT)
         except ValueError as err:
             errors.append(str(err))
     if errors:
@@ -188,9 +172,9 @@ def main(argv: Sequence[str] | None = None) -> int:
         return 0
     print(*COLUMNS, sep="\t", flush=True)
     missed = []
-    for row in trial(faults, root, tree):
+    for row in trial(faults, ROOT):
         print(*row, sep="\t", flush=True)
-        missed += [row[1]] if row[4] == "no" else []
+        missed += [row[0]] if row[3] == "no" else []
         if asked.out:
             write_record([row], asked.out)  # at once: a run takes minutes and may be stopped
     print(f"{len(faults) - len(missed)} of {len(faults)} caught" + "".join(f"; not caught: {x}" for x in missed))
