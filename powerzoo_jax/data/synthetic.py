@@ -3,7 +3,7 @@
 Noise is a first-order autoregression. Prices follow a log-price model with negative prices and spikes, fitted on
 Germany 2018. Charging sessions are resampled at work and drawn from published distributions at home. All generators are
 pure functions of a key, work under jit and vmap, and take their parameters from frozen dataclasses. Data-centre load
-is in `synthetic_load`, random feeders are in `powerzoo_jax.cases.synthetic`.
+is in `synthetic_load`.
 """
 
 from __future__ import annotations

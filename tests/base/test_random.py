@@ -15,7 +15,6 @@ from jax import Array
 import powerzoo_jax
 from powerzoo_jax.base import random
 from powerzoo_jax.base.spaces import Box, Discrete, MultiDiscrete, sample
-from powerzoo_jax.cases.synthetic import draw_feeder, get_feeder_model
 from powerzoo_jax.data.synthetic import (
     PRICE_DE_2018,
     WIND_NOISE,
@@ -156,7 +155,6 @@ GENERATORS = {
     "prices": lambda key: draw_price_noise(key, 400, PRICE_DE_2018),
     "sessions at home": lambda key: draw_home_sessions(key, jnp.ones(100)).energy_kwh,
     "sessions at work": lambda key: resample_sessions(key, Sessions(*jnp.ones((3, 100))), 99, 5.0).arrival_min,
-    "feeders": lambda key: draw_feeder(key, 20, get_feeder_model("lv")).r_pu,
 }
 
 

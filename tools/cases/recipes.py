@@ -10,7 +10,7 @@ import numpy as np
 from powerzoo_jax.base.errors import CaseError
 from powerzoo_jax.cases.case import Case
 from powerzoo_jax.cases.readers.matpower import read_matpower
-from powerzoo_jax.cases.readers.netfile import read_saved_net
+from tools.cases.netfile import read_saved_net
 from tools.cases.greatbritain import rate_by_voltage, transmission_part
 from tools.pins import Pin
 

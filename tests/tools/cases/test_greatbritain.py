@@ -13,7 +13,7 @@ from scipy.sparse.linalg import spsolve
 from powerzoo_jax.base.errors import CaseError
 from powerzoo_jax.cases import Case, load_case
 from powerzoo_jax.cases.library import to_arrays
-from powerzoo_jax.cases.readers.netfile import read_saved_net
+from tools.cases.netfile import read_saved_net
 from powerzoo_jax.cases.topology import branch_positions, reachable_from_slack
 from tools.cases.greatbritain import LINE_MVA, nearest_bus, transmission_part
 from tools.cases.recipes import PART_NOTE
