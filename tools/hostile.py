@@ -30,10 +30,10 @@ from powerzoo_jax.base.errors import PowerZooError, excerpt
 from powerzoo_jax.base.npz import read_npz
 from powerzoo_jax.base.textfile import read_toml
 from powerzoo_jax.cases import read_opendss, scan_matpower
-from tools.cases.netfile import read_saved_net
 from powerzoo_jax.cases.readers.pandapower.saved import check_net_file
 from powerzoo_jax.data import read_csv
 from powerzoo_jax.data.adapters import read_official
+from tools.cases.netfile import read_saved_net
 
 LIMIT_S = 60
 COLUMNS = ("reader", "input", "MB", "seconds", "peak MB", "outcome", "message")

@@ -25,11 +25,6 @@ def to_local(time_utc: np.ndarray, offset_minutes: int) -> np.ndarray:
     return np.asarray(time_utc, np.int64) + offset_minutes * MINUTE_NS
 
 
-def to_utc(time_local: np.ndarray, offset_minutes: int) -> np.ndarray:
-    """Shift readings of the local standard clock to UTC instants, int64 ns."""
-    return np.asarray(time_local, np.int64) - offset_minutes * MINUTE_NS
-
-
 def local_days(time_utc: np.ndarray, offset_minutes: int) -> np.ndarray:
     """Local standard date of each instant, datetime64[D]."""
     return (to_local(time_utc, offset_minutes) // DAY_NS).astype("datetime64[D]")
@@ -38,11 +33,6 @@ def local_days(time_utc: np.ndarray, offset_minutes: int) -> np.ndarray:
 def minute_of_day(time_utc: np.ndarray, offset_minutes: int) -> np.ndarray:
     """Minutes since local standard midnight, 0..1439."""
     return to_local(time_utc, offset_minutes) % DAY_NS // MINUTE_NS
-
-
-def step_of_day(time_utc: np.ndarray, offset_minutes: int, step_minutes: int) -> np.ndarray:
-    """Index of the step, within its local standard day, that holds each instant."""
-    return minute_of_day(time_utc, offset_minutes) // step_minutes
 
 
 def steps_per_day(step_minutes: int) -> int:
@@ -55,16 +45,6 @@ def steps_per_day(step_minutes: int) -> int:
 def iso_dates(days: np.ndarray) -> tuple[str, ...]:
     """Dates as YYYY-MM-DD strings."""
     return tuple(str(d) for d in np.asarray(days, "datetime64[D]"))
-
-
-def interval_end_labels(time_utc: np.ndarray, offset_minutes: int, step_minutes: int) -> tuple[str, ...]:
-    """Label intervals, given by their start, with their local end: "2016-01-01 00:30".
-
-    The last interval of a day ends at 24:00 of that same day; 00:00 would move it to the day after.
-    """
-    days = local_days(time_utc, offset_minutes)
-    ends = minute_of_day(time_utc, offset_minutes) + step_minutes
-    return tuple(f"{day} {end // 60:02d}:{end % 60:02d}" for day, end in zip(days, ends, strict=True))
 
 
 def _find_zone(zone: str) -> tzinfo:
@@ -134,11 +114,3 @@ def settlement_periods(date: str, zone: str, period_minutes: int = 30) -> np.nda
     first = civil_to_utc(midnight, zone)
     last = civil_to_utc(midnight + timedelta(days=1), zone)
     return np.arange(first, last, period_minutes * MINUTE_NS, dtype=np.int64)
-
-
-def settlement_start(date: str, period: int, zone: str, period_minutes: int = 30) -> int:
-    """UTC start [ns] of settlement period 1, 2, ... of a civil day; raises ValueError beyond its last one."""
-    starts = settlement_periods(date, zone, period_minutes)
-    if not 1 <= period <= len(starts):
-        raise ValueError(f"{date} has settlement periods 1..{len(starts)} in {zone}, got {period}.")
-    return int(starts[period - 1])

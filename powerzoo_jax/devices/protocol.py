@@ -69,12 +69,6 @@ def positive(device: str, **values: Rating) -> None:
         fitted(f"{device} {name}", value, PositiveRating)
 
 
-def not_negative(device: str, **values: Rating) -> None:
-    """Raise SettingsError for a rating below zero; the same as `SignlessRating` beside a parameter."""
-    for name, value in values.items():
-        fitted(f"{device} {name}", value, SignlessRating)
-
-
 def share(device: str, **values: Rating) -> None:
     """Raise SettingsError for an efficiency outside (0, 1]; the same as `EfficiencyRating` beside a parameter."""
     for name, value in values.items():

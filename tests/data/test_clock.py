@@ -1,4 +1,4 @@
-"""Clocks: fixed local offsets, interval labels, civil settlement days."""
+"""Clocks: fixed local offsets and civil settlement days."""
 
 from datetime import datetime
 
@@ -19,7 +19,6 @@ def test_local_standard_midnight_is_the_day_boundary():
     days = clock.local_days(np.array([before, after]), 60)
     assert clock.iso_dates(days) == ("2017-12-31", "2018-01-01")
     assert clock.minute_of_day(np.array([before, after]), 60).tolist() == [1410, 0]
-    assert clock.step_of_day(np.array([before, after]), 60, 30).tolist() == [47, 0]
 
 
 def test_west_of_greenwich_the_day_starts_later_in_utc():
@@ -27,16 +26,6 @@ def test_west_of_greenwich_the_day_starts_later_in_utc():
         "2020-12-31",
         "2021-01-01",
     )
-
-
-def test_utc_and_local_shifts_are_inverse():
-    time = np.array([ns("2016-02-29T12:00")])
-    assert clock.to_utc(clock.to_local(time, -360), -360) == time
-
-
-def test_last_interval_ends_at_24_of_the_same_day():
-    labels = clock.interval_end_labels(np.array([ns("2015-12-31T23:00"), ns("2016-01-01T22:30")]), 60, 30)
-    assert labels == ("2016-01-01 00:30", "2016-01-01 24:00")
 
 
 def test_civil_hour_is_read_on_both_passes_of_the_october_change():
@@ -58,13 +47,8 @@ def test_settlement_days_have_46_48_or_50_half_hours(date, count):
 
 
 def test_settlement_period_one_starts_at_civil_midnight():
-    assert clock.settlement_start("2019-07-01", 1, LONDON) == ns("2019-06-30T23:00")
-    assert clock.settlement_start("2019-03-31", 3, LONDON) == ns("2019-03-31T01:00")
-
-
-def test_period_beyond_the_short_day_is_refused():
-    with pytest.raises(ValueError, match=r"1\.\.46"):
-        clock.settlement_start("2019-03-31", 47, LONDON)
+    assert clock.settlement_periods("2019-07-01", LONDON)[0] == ns("2019-06-30T23:00")
+    assert clock.settlement_periods("2019-03-31", LONDON)[2] == ns("2019-03-31T01:00")
 
 
 @pytest.mark.parametrize("minutes", [0, -30, 7])

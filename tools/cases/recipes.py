@@ -10,8 +10,8 @@ import numpy as np
 from powerzoo_jax.base.errors import CaseError
 from powerzoo_jax.cases.case import Case
 from powerzoo_jax.cases.readers.matpower import read_matpower
-from tools.cases.netfile import read_saved_net
 from tools.cases.greatbritain import rate_by_voltage, transmission_part
+from tools.cases.netfile import read_saved_net
 from tools.pins import Pin
 
 MATPOWER = Pin("matpower", "8.1.0.2.3.0", "185d441b98db9837acf8ec5dc2e6947203339b0a621cf22830b1c6837512544c")

@@ -15,10 +15,10 @@ from hypothesis import strategies as st
 
 from powerzoo_jax.base.errors import PowerZooError
 from powerzoo_jax.cases import Case, assert_valid, from_pypsa, read_matpower, read_pypsa_series, scan_matpower
-from tools.cases.netfile import read_saved_net
 from tests.cases.readers.test_pypsa import RECORDED, RecordedNetwork
 from tests.references.recorded_nets import SMALL, converter
 from tests.tools.cases.test_greatbritain import saved_net
+from tools.cases.netfile import read_saved_net
 from tools.hostile import GRID
 
 pytestmark = pytest.mark.property

@@ -13,9 +13,9 @@ from scipy.sparse.linalg import spsolve
 from powerzoo_jax.base.errors import CaseError
 from powerzoo_jax.cases import Case, load_case
 from powerzoo_jax.cases.library import to_arrays
-from tools.cases.netfile import read_saved_net
 from powerzoo_jax.cases.topology import branch_positions, reachable_from_slack
 from tools.cases.greatbritain import LINE_MVA, nearest_bus, transmission_part
+from tools.cases.netfile import read_saved_net
 from tools.cases.recipes import PART_NOTE
 
 EXACT = dict(rel=1e-8)  # nine significant digits are kept
