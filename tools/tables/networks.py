@@ -1,30 +1,25 @@
 """Published networks read and solved, beside the power flow of the package that they come from.
 
-Usage: python -m tools.readers_table [--simbench] [--large] [--out networks.tsv]
-
-Runs where pandapower and SimBench are installed (`pip install .[bench]`); without a flag all are tried. Every network
-is given to `run_power_flow` as a pandapower net and to `runpp(net, calculate_voltage_angles=True, trafo_model="t",
-init="dc", tolerance_mva=1e-8, voltage_depend_loads=False)`; the error is the largest |V - V'| over all buses that the
-latter supplies. `seconds` is the second of two runs of each, reading included. Nothing of the networks is kept.
+Runs where pandapower and SimBench are installed (`pip install .[bench]`). Every network is given to `run_power_flow` as
+a pandapower net and to `runpp(net, calculate_voltage_angles=True, trafo_model="t", init="dc", tolerance_mva=1e-8,
+voltage_depend_loads=False)`; the error is the largest |V - V'| over all buses that the latter supplies. `seconds` is
+the second of two runs of each, reading included. Nothing of the networks is kept.
 """
 
 from __future__ import annotations
 
-import argparse
 import copy
-import logging
 import time
-import warnings
 from collections.abc import Callable, Iterator
 from functools import partial
 from importlib import metadata
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from powerzoo_jax.base.errors import PowerZooError
 from powerzoo_jax.study import run_power_flow
+from tools.tables import Row, Table
 
 SIMBENCH = (
     "1-LV-rural1--0-sw",
@@ -40,20 +35,20 @@ SIMBENCH = (
 )
 LARGE = ("case2869pegase", "case3120sp", "case6470rte", "case9241pegase")
 MATCH_PU = 1e-8
-COLUMNS = ("network", "source", "buses", "branches", "outcome", "error_pu", "seconds", "seconds_runpp", "notes")
 
 
-def networks(simbench: bool, large: bool) -> Iterator[tuple[str, str, Callable[[], Any]]]:
-    """Name, source and maker of every network."""
-    if simbench:
-        from simbench import get_simbench_net
+def networks(only: tuple[str, ...]) -> Iterator[tuple[str, str, Callable[[], Any]]]:
+    """Name, source and maker of the networks whose names contain one of the texts."""
+    for name in (*SIMBENCH, *LARGE):
+        if not any(text in name for text in only):
+            continue
+        if name in SIMBENCH:
+            from simbench import get_simbench_net
 
-        for code in SIMBENCH:
-            yield code, f"simbench {metadata.version('simbench')}", partial(get_simbench_net, code)
-    if large:
-        from pandapower import networks
+            yield name, f"simbench {metadata.version('simbench')}", partial(get_simbench_net, name)
+        else:
+            from pandapower import networks
 
-        for name in LARGE:
             yield name, f"pandapower {metadata.version('pandapower')}", getattr(networks, name)
 
 
@@ -69,7 +64,7 @@ def reference(net: Any) -> np.ndarray | None:
     return np.asarray(net.res_bus.vm_pu * np.exp(1j * np.deg2rad(net.res_bus.va_degree)))
 
 
-def compare(net: Any) -> dict[str, str]:
+def compare(net: Any) -> Row:
     """Outcome of one network by column."""
     theirs = copy.deepcopy(net)
     expected, seconds = timed(lambda: reference(theirs))
@@ -95,26 +90,16 @@ def timed(call: Callable[[], Any]) -> tuple[Any, float]:
     return call(), time.perf_counter() - start
 
 
-def main(argv: list[str] | None = None) -> int:
-    """Try the networks and print one row for each; the exit status is the number of those that differ."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--simbench", action="store_true", help="ten grids of SimBench, from low to extra-high voltage")
-    parser.add_argument("--large", action="store_true", help="four networks of 2,869 to 9,241 buses")
-    parser.add_argument("--out", type=Path, help="file for the table")
-    options = parser.parse_args(argv)
-    warnings.filterwarnings("ignore")
-    logging.disable(logging.CRITICAL)
-    everything = not (options.simbench or options.large)
-    lines, differing = ["\t".join(COLUMNS)], 0
-    for name, source, make in networks(options.simbench or everything, options.large or everything):
-        row = {"network": name, "source": source} | compare(make())
-        differing += row["outcome"] == "differs"
-        lines.append("\t".join(row.get(column, "") for column in COLUMNS))
-        print(lines[-1], flush=True)
-    if options.out:
-        options.out.write_text("\n".join(lines) + "\n", encoding="utf-8")
-    return differing
+def rows(only: tuple[str, ...] = ("",)) -> Iterator[Row]:
+    """Ten grids of SimBench, from low to extra-high voltage, and four networks of 2,869 to 9,241 buses.
+
+    --only  networks whose names contain one of these
+    """
+    for name, source, make in networks(only):
+        yield {"network": name, "source": source} | compare(make())
 
 
-if __name__ == "__main__":
-    raise SystemExit(main())
+TABLE = Table(
+    rows,
+    ("network", "source", "buses", "branches", "outcome", "error_pu", "seconds", "seconds_runpp", "notes"),
+)

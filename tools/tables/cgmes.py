@@ -1,7 +1,5 @@
 """Networks in the CGMES format, read in two ways and solved, beside the load flow of pypowsybl.
 
-Usage: python -m tools.cgmes_table [--only NAME ...] [--out cgmes.tsv]
-
 Runs where pypowsybl, pandapower and lxml are installed. pypowsybl writes each network as CGMES and reads it back; its
 load flow of what it has read is the reference. The file goes to `run_power_flow` through pandapower's converter
 ("pandapower"), and through the MATPOWER file that pypowsybl writes of it ("matpower"). The errors are the largest
@@ -11,10 +9,8 @@ branches. Networks are pypowsybl's own, or shipped cases that it reads from a MA
 
 from __future__ import annotations
 
-import argparse
-import logging
 import tempfile
-import warnings
+from collections.abc import Iterator
 from importlib import metadata
 from pathlib import Path
 from typing import Any
@@ -25,11 +21,11 @@ from scipy.io import loadmat
 from powerzoo_jax.base.errors import PowerZooError
 from powerzoo_jax.cases import load_case, to_pandapower
 from powerzoo_jax.study import run_power_flow
+from tools.tables import Row, Table
 
 OWN = ("case14", "case39", "case118")
 THEIRS = ("ieee9", "ieee14", "ieee57", "eurostag_tutorial_example1_network")
 MATCH_PU, MATCH_MW = 1e-7, 1e-4
-COLUMNS = ("network", "source", "route", "buses", "branches", "outcome", "error_pu", "error_mw", "notes")
 Solved = tuple[np.ndarray, np.ndarray]
 
 
@@ -104,7 +100,7 @@ def solve(grid: Any) -> Solved:
     return np.sort(study.elements.get("res_bus", study.bus)["v_pu"]), np.sort(ends)
 
 
-def compare(name: str, folder: Path) -> list[dict[str, str]]:
+def compare(name: str, folder: Path) -> Iterator[Row]:
     """Outcome of both routes of one network by column."""
     import pypowsybl
 
@@ -113,43 +109,34 @@ def compare(name: str, folder: Path) -> list[dict[str, str]]:
     network = pypowsybl.network.load(str(path))
     expected = reference(network)
     source = f"pypowsybl {metadata.version('pypowsybl')}" if name in THEIRS else "shipped"
-    rows = []
     for route, grid in (("pandapower", through_pandapower(path)), ("matpower", through_matpower(network, folder))):
         row = {"network": name, "source": source, "route": route}
         row |= {"buses": str(len(expected[0])), "branches": str(len(expected[1]) // 2)}
         try:
             found = solve(grid)
         except PowerZooError as err:
-            rows.append(row | {"outcome": "refused", "notes": " ".join(str(err).split())})
+            yield row | {"outcome": "refused", "notes": " ".join(str(err).split())}
             continue
         if any(a.shape != b.shape for a, b in zip(found, expected, strict=True)):
-            rows.append(row | {"outcome": "other size", "notes": f"{len(found[0])} buses"})
+            yield row | {"outcome": "other size", "notes": f"{len(found[0])} buses"}
             continue
         v, p = (float(np.abs(a - b).max()) for a, b in zip(found, expected, strict=True))
         match = v <= MATCH_PU and p <= MATCH_MW
-        rows.append(row | {"outcome": "match" if match else "differs", "error_pu": f"{v:.1e}", "error_mw": f"{p:.1e}"})
-    return rows
+        yield row | {"outcome": "match" if match else "differs", "error_pu": f"{v:.1e}", "error_mw": f"{p:.1e}"}
 
 
-def main(argv: list[str] | None = None) -> int:
-    """Try the networks and print a row for each route; the exit status is the number of networks without a match."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--only", nargs="+", default=[*THEIRS, *OWN], metavar="NAME", help="networks to try")
-    parser.add_argument("--out", type=Path, help="file for the table")
-    options = parser.parse_args(argv)
-    warnings.filterwarnings("ignore")
-    logging.disable(logging.CRITICAL)
-    lines, without = ["\t".join(COLUMNS)], 0
-    for name in options.only:
+def rows(only: tuple[str, ...] = (*THEIRS, *OWN)) -> Iterator[Row]:
+    """CGMES networks read in two ways and solved, beside the load flow of pypowsybl.
+
+    --only  names of networks
+    """
+    for name in only:
         with tempfile.TemporaryDirectory() as folder:
-            rows = compare(name, Path(folder))
-        without += all(row["outcome"] != "match" for row in rows)
-        lines += ["\t".join(row.get(column, "") for column in COLUMNS) for row in rows]
-        print(*lines[-len(rows) :], sep="\n", flush=True)
-    if options.out:
-        options.out.write_text("\n".join(lines) + "\n", encoding="utf-8")
-    return without
+            yield from compare(name, Path(folder))
 
 
-if __name__ == "__main__":
-    raise SystemExit(main())
+TABLE = Table(
+    rows,
+    ("network", "source", "route", "buses", "branches", "outcome", "error_pu", "error_mw", "notes"),
+    fails=lambda row: row["outcome"] in ("differs", "other size"),
+)

@@ -1,6 +1,6 @@
 """Seconds from `pip install` of the wheel to a first picture, as a new user meets them.
 
-`python -m tools.first_picture` builds the wheel, makes an environment with nothing in it, installs the wheel there
+The table builds the wheel, makes an environment with nothing in it, installs the wheel there
 without pip's cache, and writes the page of an episode in an empty folder with no compiled program at hand. It prints
 the seconds of each part, of the clock and of the processor, and of what a user waits for: installation and picture. On
 a busy machine the processor tells more.
@@ -8,19 +8,19 @@ a busy machine the processor tells more.
 
 from __future__ import annotations
 
-import argparse
 import os
 import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
 from powerzoo_jax.cli.commands.bench import device_name
+from tools.tables import Row, Table
 
-ROOT = Path(__file__).resolve().parents[1]
+ROOT = Path(__file__).resolve().parents[2]
 PICTURE = ("view", "battery_arbitrage", "--policy", "rule", "--out", "picture.html")
 WAITED = ("pip install", "powerzoo-jax view")  # the wheel is there, and an environment often is
 COLUMNS = ("part", "seconds", "CPU seconds")
@@ -81,26 +81,18 @@ def parts(python: str, folder: Path) -> tuple[dict[str, Spent], str]:
     return spent, versions
 
 
-def main(argv: Sequence[str] | None = None) -> int:
-    """Print the parts, and what a user waits for."""
-    parser = argparse.ArgumentParser(prog="python -m tools.first_picture", description=__doc__)
-    parser.add_argument("--python", default=sys.executable, help="interpreter of the new environment (default: this)")
-    parser.add_argument("--out", type=Path, help="write the rows to this TSV file as well")
-    options = parser.parse_args(argv)
+def rows(python: str = sys.executable) -> Iterator[Row | str]:
+    """Seconds from `pip install` of the wheel to a first picture.
+
+    --python  interpreter of the new environment
+    """
     with tempfile.TemporaryDirectory() as place:
-        spent, versions = parts(options.python, Path(place))
+        spent, versions = parts(python, Path(place))
         size_kb = (Path(place) / PICTURE[-1]).stat().st_size / 1e3
     spent[" and ".join(WAITED)] = Spent(*map(sum, zip(*(spent[part] for part in WAITED), strict=True)))
-    lines = [
-        f"# {device_name()}, {os.cpu_count()} cores; {versions}; {' '.join(PICTURE[:-2])}: {size_kb:.0f} kB",
-        "\t".join(COLUMNS),
-        *("\t".join((part, *(f"{x:.1f}" for x in both))) for part, both in spent.items()),
-    ]
-    print(*lines, sep="\n")
-    if options.out:
-        options.out.write_text("\n".join((*lines, "")), encoding="utf-8")
-    return 0
+    yield f"{device_name()}, {os.cpu_count()} cores; {versions}; {' '.join(PICTURE[:-2])}: {size_kb:.0f} kB"
+    for part, both in spent.items():
+        yield dict(zip(COLUMNS, (part, *(f"{x:.1f}" for x in both)), strict=True))
 
 
-if __name__ == "__main__":
-    sys.exit(main())
+TABLE = Table(rows, COLUMNS)

@@ -1,16 +1,14 @@
-"""Damage every file of a checkpoint in every way, and count what is noticed: `python -m tools.damaged_checkpoints`.
+"""Damage to every file of a checkpoint in every way, and how much of it is noticed.
 
 A small folder of two checkpoints is copied for each fault. A fault is noticed where reading gives one CheckpointError
 that names the file, and survived where the checkpoint before it then comes back bit for bit. The table has a row a
-kind of fault; the command fails where one was read silently, by a foreign error, or without a way back.
+kind of fault, and fails where one was read silently, by a foreign error, or without a way back.
 """
 
 from __future__ import annotations
 
-import argparse
 import random
 import shutil
-import sys
 import tempfile
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
@@ -24,6 +22,7 @@ import numpy as np
 from powerzoo_jax.base.errors import CheckpointError, DataError
 from powerzoo_jax.rl.training import checkpoint
 from powerzoo_jax.rl.training.config import APGConfig
+from tools.tables import Row, Table
 
 CONFIG = APGConfig(lanes=4, updates=4, widths=(8,))
 GOOD, LAST = 1, 2  # updates of the two checkpoints
@@ -139,21 +138,18 @@ def count(folder: Path, repeats: int) -> dict[str, Counter[str]]:
     return found
 
 
-def main() -> int:
-    """Print the table; 0 where every fault was noticed and survived."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
-    parser.add_argument("--repeats", type=int, default=20, help="seeded places a file and kind of fault")
-    repeats = parser.parse_args().repeats
+def rows(repeats: int = 20) -> Iterator[Row | str]:
+    """Faults of every file of a checkpoint, and how many were noticed and survived.
+
+    --repeats  seeded places a file and kind of fault
+    """
     with tempfile.TemporaryDirectory() as place:
         folder = make_folder(Path(place) / "checkpoint")
         files = files_of(folder)
         found = count(folder, repeats)
-    print(f"{len(files)} files: {', '.join(files)}\n")
-    print("fault\t" + "\t".join(OUTCOMES))
+    yield f"{len(files)} files: {', '.join(files)}"
     for name, row in (*found.items(), ("all", sum(found.values(), Counter()))):
-        print(f"{name}\t" + "\t".join(str(row[key]) for key in OUTCOMES))
-    return int(any(row["tried"] != row["survived"] for row in found.values()))
+        yield {"fault": name} | {key: str(row[key]) for key in OUTCOMES}
 
 
-if __name__ == "__main__":
-    sys.exit(main())
+TABLE = Table(rows, ("fault", *OUTCOMES), fails=lambda row: row["tried"] != row["survived"])

@@ -1,24 +1,18 @@
 """Published networks as our readers take them, beside the engine that they were written for.
 
-`--opendss FOLDER` looks for the masters listed here in a folder that the user has, and writes one row for each: digest
-and size of all files read, read or refused and why, and the largest voltage difference to OpenDSS. The engine solves
-with its controls first; its taps are then those of both, its controls off and every capacitor on. Nothing of the
-networks is kept but the digest. Runs where OpenDSS is installed (`pip install .[bench]`).
-
-Usage: python -m tools.opendss_table --opendss FOLDER [--write FILE] [--only TEXT]
+The masters listed here are looked for in a folder that the user has. The engine solves with its controls first; its
+taps are then those of both, its controls off and every capacitor on. Nothing of the networks is kept but the digest.
+Runs where OpenDSS is installed (`pip install .[bench]`).
 """
 
 from __future__ import annotations
 
-import argparse
 import hashlib
 import os
-import sys
 import time
-from dataclasses import astuple, dataclass, field, fields
+from collections.abc import Iterator
 from importlib import metadata
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
@@ -26,9 +20,8 @@ from powerzoo_jax.base.errors import PowerZooError, excerpt
 from powerzoo_jax.cases import read_opendss
 from powerzoo_jax.cases.threephase.case import ThreePhaseCase
 from powerzoo_jax.powerflow.threephase.host import solve_threephase_on_host
+from tools.tables import Row, Table
 
-ROOT = Path(__file__).resolve().parents[1]
-TABLE = ROOT / "benchmarks" / "results" / "readers_opendss.tsv"
 # feeder -> the end of the path of its master, in lower case
 MASTERS = {
     "IEEE 13": "13bus/ieee13nodeckt.dss",
@@ -57,74 +50,49 @@ STEP = 0.00625  # ratio of one tap position
 TIGHT = ("set controlmode=off", "set tolerance=1e-12", "set maxiterations=1000")
 
 
-@dataclass
-class Entry:
-    """One row of the table.
-
-    feeder, master:  what it is, and the last two parts of the path
-    sha256, size_bytes: of all files read, in the order in which the master leads to them
-    nodes, lines, loads: of the case; -1 where it is refused
-    outcome:         "read" or "refused"
-    error_pu:        largest difference of a node voltage to OpenDSS, on the node's base; nan without a comparison
-    read_s, solve_s: [s] of reading, and of solving on the host
-    remark:          first problem of what is refused, or the number of notes
-    """
-
-    feeder: str
-    master: str
-    sha256: str = ""
-    size_bytes: int = 0
-    nodes: int = -1
-    lines: int = -1
-    loads: int = -1
-    outcome: str = "refused"
-    error_pu: float = float("nan")
-    read_s: float = 0.0
-    solve_s: float = 0.0
-    remark: str = ""
-    texts: list[bytes] = field(default_factory=list)
-
-
 def find(folder: Path, end: str) -> Path | None:
     """The master whose path ends so, whatever its letters; None where the folder has none."""
     found = (p for p in sorted(folder.rglob("*")) if p.is_file() and p.as_posix().lower().endswith(f"/{end}"))
     return next(found, None)
 
 
-def entry(feeder: str, path: Path) -> Entry:
-    """Read one master, solve it, and compare with the engine."""
-    row = Entry(feeder, "/".join(path.parts[-2:]))
+def compare(path: Path) -> Row:
+    """Read one master, solve it, and compare with the engine: cells by column."""
     expected: dict[str, complex] = {}
     taps: dict[str, int] = {}
+    failure, error_pu = "", float("nan")
+    here = os.getcwd()
     try:
         expected, taps = engine_volts(path)
     except Exception as err:  # the engine raises what it likes, and its failure is a remark of the row
-        row.remark = f"OpenDSS: {excerpt(err, 120)}"
+        failure = f"OpenDSS: {excerpt(err, 120)}"
+    finally:
+        os.chdir(here)  # the engine moves
+    texts: list[bytes] = []
 
     def read(name: str) -> str:
         target = path.parent / name
         if not target.is_file():
             target = next(p for p in target.parent.iterdir() if p.name.lower() == target.name.lower())
-        row.texts.append(target.read_bytes())
-        return row.texts[-1].decode("latin-1")
+        texts.append(target.read_bytes())
+        return texts[-1].decode("latin-1")
 
+    row = {"nodes": "-1", "lines": "-1", "loads": "-1", "outcome": "refused", "read_s": "0", "solve_s": "0"}
     start = time.perf_counter()
     try:
         case = read_opendss(path.name, read=read, taps=taps)
-        row.read_s = time.perf_counter() - start
-        row.nodes, row.lines, row.loads = case.n_node, len(case.line), len(case.load)
+        row["read_s"] = f"{time.perf_counter() - start:.2g}"
+        row |= {"nodes": str(case.n_node), "lines": str(len(case.line)), "loads": str(len(case.load))}
         start = time.perf_counter()
         volts = solve_threephase_on_host(case)
-        row.solve_s = time.perf_counter() - start
-        row.outcome = "read"
-        row.remark = row.remark or f"{len(case.notes)} notes"
+        row |= {"outcome": "read", "solve_s": f"{time.perf_counter() - start:.2g}"}
+        row["remark"] = failure or f"{len(case.notes)} notes"
         if expected:
-            row.error_pu = largest_error(case, volts, expected)
+            error_pu = largest_error(case, volts, expected)
     except PowerZooError as err:
-        row.remark = excerpt(" ".join(str(err).splitlines()[:2]), 160).replace(str(path.parent), "")
-    row.size_bytes = sum(map(len, row.texts))
-    row.sha256 = hashlib.sha256(b"".join(row.texts)).hexdigest()
-    return row
+        row["remark"] = excerpt(" ".join(str(err).splitlines()[:2]), 160).replace(str(path.parent), "")
+    row |= {"sha256": hashlib.sha256(b"".join(texts)).hexdigest(), "size_bytes": str(sum(map(len, texts)))}
+    return row | {"master": "/".join(path.parts[-2:]), "error_pu": f"{error_pu:.2g}"}
 
 
 def largest_error(case: ThreePhaseCase, volts: np.ndarray, expected: dict[str, complex]) -> float:
@@ -166,38 +134,24 @@ def engine_volts(path: Path) -> tuple[dict[str, complex], dict[str, int]]:
     return dict(zip(dss.Circuit.AllNodeNames(), volts.tolist(), strict=True)), taps
 
 
-def render(rows: list[Entry]) -> str:
-    """Text of the table."""
-    names = [f.name for f in fields(Entry) if f.name != "texts"]
+def rows(folder: Path, only: tuple[str, ...] = ("",)) -> Iterator[Row | str]:
+    """Published feeders as `read_opendss` takes them, beside OpenDSS.
 
-    def cell(value: Any) -> str:
-        return f"{value:.2g}" if isinstance(value, float) else str(value)
+    A row holds digest and size of all files that the master leads to, the size of the case (-1 where it is refused),
+    the largest difference of a node voltage to OpenDSS (nan without a comparison), the seconds of reading and of
+    solving on the host, and the first problem of what is refused or the number of notes.
 
-    head = f"# python -m tools.opendss_table --opendss FOLDER; opendssdirect.py {metadata.version('opendssdirect.py')}"
-    lines = [head, "\t".join(names), *("\t".join(map(cell, astuple(row)[:-1])) for row in rows)]
-    return "\n".join(lines) + "\n"
-
-
-def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--opendss", type=Path, required=True, metavar="FOLDER", help="where the masters lie")
-    parser.add_argument("--only", default="", metavar="TEXT", help="feeders whose name contains it")
-    parser.add_argument(
-        "--write", type=Path, metavar="FILE", help=f"write the table, such as {TABLE.relative_to(ROOT)}"
-    )
-    args = parser.parse_args()
-    rows = []
+    --folder  where the masters lie
+    --only    feeders whose names contain one of these
+    """
+    yield f"python -m tools.tables opendss --folder FOLDER; opendssdirect.py {metadata.version('opendssdirect.py')}"
     for feeder, end in MASTERS.items():
-        path = find(args.opendss.resolve(), end) if args.only.lower() in feeder.lower() else None
-        if path is not None:
-            here = os.getcwd()  # the engine moves
-            rows.append(entry(feeder, path))
-            os.chdir(here)
-            print("\t".join(map(str, astuple(rows[-1])[:-1])), flush=True)
-    if args.write:
-        args.write.write_text(render(rows), encoding="utf-8")
-    return 0
+        if any(text.lower() in feeder.lower() for text in only) and (path := find(folder.resolve(), end)):
+            yield {"feeder": feeder} | compare(path)
 
 
-if __name__ == "__main__":
-    sys.exit(main())
+TABLE = Table(
+    rows,
+    ("feeder", "master", "sha256", "size_bytes", "nodes", "lines", "loads", "outcome", "error_pu", "read_s", "solve_s",
+     "remark"),
+)  # fmt: skip
