@@ -32,10 +32,7 @@ OPTIONS = {
     "every": NotNegative,
     "seconds": Positive,
 }  # ranges of the numbers that commands take
-LEARNERS = (
-    "ppo, ippo, mappo, ppo_gru, ppo_lagrangian, ippo_lagrangian, focops, sac, apg, apg_lagrangian, shac, "
-    "shac_lagrangian, es, clone, dagger"
-)
+LEARNERS = "ppo, ippo, mappo, ppo_gru, ppo_lagrangian, ippo_lagrangian, sac, apg, apg_lagrangian, es, clone, dagger"
 
 
 def main(argv: Sequence[str] | None = None) -> int:

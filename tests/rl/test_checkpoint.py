@@ -11,17 +11,19 @@ import numpy as np
 import pytest
 
 from powerzoo_jax.base.errors import CheckpointError, DataError, DataMissing, RunError
-from powerzoo_jax.rl.algorithms import apg, es, ppo, shac
+from powerzoo_jax.rl.algorithms import apg, es, ppo
 from powerzoo_jax.rl.training import checkpoint
-from powerzoo_jax.rl.training.config import APGConfig, ESConfig, FOCOPSConfig, PPOConfig, SHACLagrangianConfig
+from powerzoo_jax.rl.training.config import APGConfig, ESConfig, PPOConfig, PPOLagrangianConfig
 from powerzoo_jax.rl.training.digests import DIGESTS, OWN, _digest_of
 from tests.rl.toy_battery import toy_sim
 
 CASES = {
     "ppo": (ppo, PPOConfig(lanes=4, total_steps=4 * 48 * 4, epochs=1, minibatches=2, widths=(8,))),
     "apg": (apg, APGConfig(lanes=4, updates=4, widths=(8,))),
-    "focops": (ppo, FOCOPSConfig(lanes=4, total_steps=768, epochs=1, minibatches=2, widths=(8,), greedy_episodes=2)),
-    "shac": (shac, SHACLagrangianConfig(lanes=4, steps=24, updates=4, widths=(8,))),
+    "ppo_lagrangian": (
+        ppo,
+        PPOLagrangianConfig(lanes=4, total_steps=768, epochs=1, minibatches=2, widths=(8,), greedy_episodes=2),
+    ),
     "es": (es, ESConfig(lanes=2, population=4, updates=4, widths=(8,))),
 }
 

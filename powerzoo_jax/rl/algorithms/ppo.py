@@ -7,7 +7,6 @@ ippo              a policy for each kind of agent on its own observation, and a 
 mappo             such policies, with one value of the joint observation and the reward of the team (Yu et al. 2022)
 ppo_lagrangian,
 ippo_lagrangian   a critic of every budgeted cost beside that of the reward, at prices that follow the budgets
-focops            ppo_lagrangian with a trust region in place of the clip (Zhang, Vuong and Ross 2020)
 
 The program is pure: jit it, vmap it over keys for seeds, and over any setting that is a float.
 
@@ -32,7 +31,6 @@ from powerzoo_jax.base.tree import take
 from powerzoo_jax.envs.batch import split_observations, vstep
 from powerzoo_jax.envs.core import Sim
 from powerzoo_jax.rl.algorithms import lagrangian
-from powerzoo_jax.rl.algorithms.focops import trust_region_surrogate
 from powerzoo_jax.rl.algorithms.onpolicy import (
     EpisodeStats,
     Metrics,
@@ -76,7 +74,7 @@ from powerzoo_jax.rl.policies import (
     start_scales,
 )
 from powerzoo_jax.rl.rollout import evaluate_policy
-from powerzoo_jax.rl.training.config import FOCOPSConfig, PPOConfig, PPOLagrangianConfig
+from powerzoo_jax.rl.training.config import PPOConfig, PPOLagrangianConfig
 
 
 @struct.dataclass(kw_only=True)
@@ -118,7 +116,6 @@ class Samples(NamedTuple):
     log_prob:   (N,)    [-]   of the action under the policy that drew it
     advantage:  (n,)    [-]   of reward less priced costs
     target:     (n, S)  [-]   of the critics, in sizes of the returns
-    acting:     Dist          of the policy that drew it, where the loss compares whole distributions; else ()
     """
 
     x: Any
@@ -127,7 +124,6 @@ class Samples(NamedTuple):
     log_prob: Array
     advantage: Array
     target: Array
-    acting: Any = ()
 
 
 class Collected(NamedTuple):
@@ -166,11 +162,7 @@ def make_loss(
     def loss(params: Any, batch: Samples) -> tuple[Array, Metrics]:
         dist, values = judge(params, batch.x)
         log_ratio = crew.head.log_prob(dist, batch.action, batch.legal) - batch.log_prob
-        if isinstance(cfg, FOCOPSConfig):
-            apart = crew.head.divergence(dist, batch.acting, batch.legal)
-            policy, watched = trust_region_surrogate(log_ratio, apart, batch.advantage, cfg.kl_weight, cfg.kl_trust)
-        else:
-            policy, watched = clipped_surrogate(log_ratio, batch.advantage, cfg.clip)
+        policy, watched = clipped_surrogate(log_ratio, batch.advantage, cfg.clip)
         value = 0.5 * jnp.mean((values - batch.target) ** 2)
         bonus = jnp.mean(crew.head.entropy(dist, batch.legal))
         total = policy + cfg.value_weight * value - cfg.entropy * bonus
@@ -304,7 +296,7 @@ def make_update(cfg: PPOConfig, sim: Sim | None = None) -> tuple[Init, Update]:
         return {"greedy_return": jnp.mean(totals.total), "greedy_cost": jnp.mean(totals.cost, axis=0)}
 
     def assess(state: PPOState, lived: Collected) -> tuple[Samples, Metrics]:
-        dist, value = judge(state.params, lived.x)
+        _, value = judge(state.params, lived.x)
         # but for the ends, a step is followed by the next one, and the last by what is seen now
         last = judge(state.params, standard(state, state.obs))[1]
         next_value = jnp.concatenate([value[1:], last[None]])
@@ -318,10 +310,7 @@ def make_update(cfg: PPOConfig, sim: Sim | None = None) -> tuple[Init, Update]:
         worth = advantage[..., 0]
         if channels:
             worth = worth - advantage[..., 1:] @ state.multipliers.price
-        acting: Any = ()
-        if isinstance(cfg, FOCOPSConfig):  # the width of a Gaussian is the same in all samples
-            acting = dist._replace(log_std=jnp.broadcast_to(dist.log_std, dist.mean.shape))
-        samples = Samples(lived.x, lived.legal, lived.action, lived.log_prob, worth, target, acting)
+        samples = Samples(lived.x, lived.legal, lived.action, lived.log_prob, worth, target)
         return samples, {"explained_variance": explained}
 
     def update(state: PPOState, sim: Sim) -> tuple[PPOState, Metrics]:

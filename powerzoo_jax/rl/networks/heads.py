@@ -123,15 +123,6 @@ class Head:
         picked = jnp.take_along_axis(logp, chosen[..., None], axis=-1)
         return far - jnp.sum(weight * picked[..., 0], axis=-1)
 
-    def divergence(self, new: Dist, old: Dist, legal: Array) -> Array:
-        """Kullback-Leibler divergence of two distributions of the raw action, of `new` from `old`: (...) [nat]."""
-        ratio, shift = jnp.exp(2.0 * (new.log_std - old.log_std)), (new.mean - old.mean) * jnp.exp(-old.log_std)
-        apart = jnp.sum(old.log_std - new.log_std + 0.5 * (ratio + shift**2 - 1.0), axis=-1)
-        if not self.picks:
-            return apart
-        logp, before = (jax.nn.log_softmax(self._logits(dist, legal)) for dist in (new, old))
-        return apart + jnp.sum(jnp.exp(logp) * (logp - before), axis=(-2, -1))
-
     def emit(self, raw: Array) -> Array:
         """Actions sent to the environment for raw actions (..., U)."""
         if self.whole:

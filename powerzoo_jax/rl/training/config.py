@@ -225,21 +225,6 @@ class IPPOLagrangianConfig(PPOLagrangianConfig):
 
 
 @dataclass(frozen=True, kw_only=True)
-class FOCOPSConfig(PPOLagrangianConfig):
-    """PPO's loop with a trust region around each state, within the budgets; see `rl.algorithms.focops`.
-
-    kl_weight:  price of the divergence from the acting policy; a large one keeps the policy close (lambda)
-    kl_trust:   divergence [nat] of a state beyond which its sample counts no more in this update (delta)
-    There is no clip of the probability ratio: `clip` has no effect.
-    """
-
-    algorithm: ClassVar[str] = "focops"
-
-    kl_weight: Positive = 1.5
-    kl_trust: Positive = 0.02
-
-
-@dataclass(frozen=True, kw_only=True)
 class SACConfig(Config):
     """Soft actor-critic (Haarnoja et al. 2018) with two critics and an automatic temperature.
 
@@ -410,54 +395,6 @@ class DAggerConfig(CloneConfig):
 
 
 @dataclass(frozen=True, kw_only=True)
-class SHACConfig(APGConfig):
-    """Short-horizon actor-critic (Xu et al. 2022): the gradient of a few steps, and a value of what comes after.
-
-    updates:        gradient steps of the policy in a whole training run
-    lanes, steps:   parallel environments, and steps of each that a gradient goes back through
-    stagger:        as in PPO
-    gae_lambda:     of the returns that the value is fitted to: 0 = one step, 1 = all steps of the window
-    bootstrap:      as in PPO
-    critic_lr:      Adam's step for the value
-    epochs, minibatches:  passes over the samples of a window for the value, and its gradient steps per pass
-    tau:            share of the value that its slow copy, which the gradient goes through, takes over at each update
-    """
-
-    algorithm: ClassVar[str] = "shac"
-
-    updates: Count = 1000
-    steps: Lanes = 16
-    stagger: bool = True
-    gamma: Share = 0.99
-    gae_lambda: Share = 0.95
-    bootstrap: bool = True
-    critic_lr: Share = 1e-3
-    epochs: Count = 4
-    minibatches: Count = 4
-    tau: PositiveShare = 0.5
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        if self.memory:
-            raise ValueError(
-                f"{self.algorithm}: memory = {self.memory}, but the gradient of a window ends where the window begins "
-                "and teaches nothing to remember before. Leave memory out, or use apg."
-            )
-        if self.minibatches > self.lanes * self.steps:
-            raise ValueError(
-                f"minibatches = {self.minibatches} exceeds the {self.lanes * self.steps} samples of a window "
-                f"(lanes = {self.lanes} times steps = {self.steps}). Raise lanes or steps."
-            )
-
-
-@dataclass(frozen=True, kw_only=True)
-class SHACLagrangianConfig(Priced, SHACConfig):
-    """The short-horizon actor-critic within the finite cost budgets of the task."""
-
-    algorithm: ClassVar[str] = "shac_lagrangian"
-
-
-@dataclass(frozen=True, kw_only=True)
 class ESConfig(Config):
     """Evolution strategies (Salimans et al. 2017): whole episodes of many weights, and no gradients.
 
@@ -517,12 +454,9 @@ ALGORITHMS: dict[str, type[Config]] = {
         PPOGRUConfig,
         PPOLagrangianConfig,
         IPPOLagrangianConfig,
-        FOCOPSConfig,
         SACConfig,
         APGConfig,
         APGLagrangianConfig,
-        SHACConfig,
-        SHACLagrangianConfig,
         ESConfig,
         CloneConfig,
         DAggerConfig,

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from powerzoo_jax.envs.core import Sim
-from powerzoo_jax.rl.algorithms import apg, es, imitation, ppo, recurrent, sac, shac
+from powerzoo_jax.rl.algorithms import apg, es, imitation, ppo, recurrent, sac
 from powerzoo_jax.rl.algorithms.onpolicy import TrainResult as TrainResult
 from powerzoo_jax.rl.algorithms.onpolicy import repeat_updates as repeat_updates
 from powerzoo_jax.rl.algorithms.onpolicy import resolve as resolve
@@ -43,7 +43,6 @@ def _generation(cfg: Any, sim: Sim) -> int:
 
 PPO = Learner(ppo.make_update, ppo.make_train, ppo.policy_of, ppo_act, _steps)
 APG = Learner(apg.make_update, apg.make_train, apg.policy_of, apg_act, lambda cfg, sim: cfg.lanes * sim.spec.horizon)
-SHAC = Learner(shac.make_update, shac.make_train, shac.policy_of, apg_act, _steps)
 SAC = Learner(sac.make_update, sac.make_train, sac.policy_of, sac_act, _steps)
 CLONE = Learner(
     imitation.make_update,
@@ -59,8 +58,6 @@ OTHERS = {
     "sac": SAC,
     "apg": APG,
     "apg_lagrangian": APG,
-    "shac": SHAC,
-    "shac_lagrangian": SHAC,
     "es": ES,
     "clone": CLONE,
     "dagger": CLONE,
