@@ -35,7 +35,7 @@ COMPILERS := jax-cuda12-plugin jax-cuda12-pjrt nvidia-cuda-nvcc-cu12 libtpu
 E1_MORE := sb3-contrib SuperSuit ethical-smart-grid moviepy skrl tianshou d3rlpy rl_zoo3 pytest pytest-xdist
 
 .PHONY: help demo test test-all test-long test-compat test-foreign test-browser bench bench-device accelerators accelerators-quick
-.PHONY: build-check lint types docs wheel-check soak-quick memory hostile sbom clean
+.PHONY: build-check lint types docs wheel-check soak-quick memory hostile hashes sbom clean
 help:  ## list the targets
 	@grep -hE '^[a-z][a-z-]*:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 20
 
@@ -67,6 +67,10 @@ memory: $(VENV)/.stamp  ## memory in use over 200 makes and runs of a task and t
 hostile: $(VENV)/.stamp  ## files made to exhaust, escape or mislead the readers, in full size
 	@mkdir -p results
 	$(BIN)/python -m tools.hostile --out results/hostile.tsv
+
+hashes: $(VENV)/.stamp  ## SHA-256 of every file that an installation by the pins may download, into requirements-hashed.txt
+	printf 'hatchling\neditables\n' | $(BIN)/uv pip compile -q --python-version 3.11 --python-platform linux --no-annotate \
+	  --generate-hashes -c constraints.txt --custom-compile-command "make hashes" -o requirements-hashed.txt pyproject.toml -
 
 sbom: $(VENV)/.stamp  ## software bill of materials (CycloneDX JSON) under results/
 	@mkdir -p results

@@ -12,6 +12,7 @@ import hashlib
 import json
 import re
 import sys
+import tomllib
 import uuid
 from collections.abc import Iterator, Sequence
 from importlib.metadata import Distribution, PackageNotFoundError, distribution
@@ -20,11 +21,12 @@ from typing import Any
 
 from packaging.requirements import Requirement
 
-from tools.hashes import canonical, needed, read_hashes
-
 ROOT = Path(__file__).resolve().parents[1]
 PACKAGE = ROOT / "powerzoo_jax"
 HASHED = ROOT / "requirements-hashed.txt"
+BUILD = ("hatchling", "editables")  # what `--no-build-isolation -e .` finds in the environment
+NAME = re.compile(r"^([A-Za-z0-9._-]+)==([^\s\\;]+)", re.MULTILINE)
+HASH = re.compile(r"--hash=sha256:([0-9a-f]{64})(?![0-9a-f])")
 OWN = "powerzoo-jax"
 CLASSIFIER = "License :: OSI Approved :: "
 LONGEST_NAME = 100  # characters; some metadata hold the whole text of a licence where its name belongs
@@ -32,6 +34,29 @@ LONGEST_NAME = 100  # characters; some metadata hold the whole text of a licence
 DATA = {"data/bundled": 3, "cases/tables": 5, "cases/tables/feeders": 5}
 
 Component = dict[str, Any]
+
+
+def canonical(name: str) -> str:
+    """Name of a distribution in the form that indices compare."""
+    return re.sub(r"[-_.]+", "-", name).lower()
+
+
+def read_pins(text: str) -> dict[str, str]:
+    """Version of every distribution that a file of requirements pins."""
+    return {canonical(name): version for name, version in NAME.findall(text)}
+
+
+def read_hashes(text: str) -> dict[str, list[str]]:
+    """SHA-256 of every distribution of a hashed file."""
+    blocks = re.split(r"^(?=\S)", re.sub(r"^#.*\n", "", text, flags=re.MULTILINE), flags=re.MULTILINE)
+    return {canonical(found[1]): HASH.findall(block) for block in blocks if (found := NAME.match(block))}
+
+
+def needed() -> tuple[str, ...]:
+    """Requirements of the package itself and of its build, without extras."""
+    with (ROOT / "pyproject.toml").open("rb") as file:
+        project = tomllib.load(file)["project"]
+    return (*project["dependencies"], *BUILD)
 
 
 def installed(names: Sequence[str]) -> dict[str, tuple[Distribution, tuple[str, ...]]]:
