@@ -27,7 +27,7 @@ from powerzoo_jax.devices.protocol import (
     SignlessRating,
     columns,
 )
-from powerzoo_jax.devices.storage import ENERGY_TERMS, charge, energy_bounds
+from powerzoo_jax.devices.storage import ENERGY_TERMS, charge, degradation_usd, energy_bounds
 from powerzoo_jax.devices.trips import (
     CommuteTrip,
     Events,
@@ -214,7 +214,7 @@ def step(
     low, high = _bounds(params, trips, soc, dt_hours, minute)
     p = jnp.clip(command_mw, low, high)
     lost = jnp.where(params.mask, jnp.abs(command_mw - p), 0)
-    cost = params.degradation_per_mwh * jnp.abs(p) * dt_hours + params.unmet_usd_per_mwh * unmet
+    cost = degradation_usd(params, p, dt_hours) + params.unmet_usd_per_mwh * unmet
     home = params.mask & at_home(trips, minute, _minutes(dt_hours))
     new = replace(state, soc=charge(params, soc, p, dt_hours), p_mw=p)
     return new, VehicleDelivery(p, lost, jnp.zeros_like(p), cost, unmet, short, home)
