@@ -32,7 +32,7 @@ from powerzoo_jax.devices.protocol import (
 
 
 class Cell(Protocol):
-    """Columns of the energy balance of a battery, stationary or in a vehicle."""
+    """Columns of the energy balance and the wear of a battery, stationary or in a vehicle."""
 
     @property
     def capacity_mwh(self) -> Array: ...
@@ -48,6 +48,9 @@ class Cell(Protocol):
 
     @property
     def soc_max(self) -> Array: ...
+
+    @property
+    def degradation_per_mwh(self) -> Array: ...
 
 
 @struct.dataclass(kw_only=True)
@@ -221,7 +224,7 @@ def step(
     return new, Delivery(p, lost, q, degradation_usd(params, p, dt_hours))
 
 
-def degradation_usd(params: StorageParams, p_mw: Array, dt_hours: float) -> Array:
+def degradation_usd(params: Cell, p_mw: Array, dt_hours: float) -> Array:
     """Cost of terminal throughput, (G,) [$]: c |P| dt."""
     return params.degradation_per_mwh * jnp.abs(p_mw) * dt_hours
 
