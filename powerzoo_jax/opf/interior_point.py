@@ -153,14 +153,19 @@ def curvature_weights(box: BoxedQp, point: QpPoint) -> Array:
     return jnp.where(box.free, 1 / jnp.where(box.free, curvature, 1), 0)
 
 
-def row_system(box: BoxedQp, pairs: Array | None, weight: Array) -> Array:
-    """A S A' + S_row with a ridge, (m, m)."""
+def weighted_rows(box: BoxedQp, pairs: Array | None, weight: Array) -> Array:
+    """A S A', (m, m)."""
     m, n = box.a.shape
     weighted = box.a * weight[None, :n]
-    system = matmul(weighted, box.a.T) if pairs is None else matmul(pairs, weight[:n]).reshape(m, m)
-    diagonal = jnp.diagonal(system) + weight[n:]
+    return matmul(weighted, box.a.T) if pairs is None else matmul(pairs, weight[:n]).reshape(m, m)
+
+
+def row_system(box: BoxedQp, pairs: Array | None, weight: Array) -> Array:
+    """A S A' + S_row with a ridge, (m, m)."""
+    system, rows = weighted_rows(box, pairs, weight), weight[box.a.shape[1] :]
+    diagonal = jnp.diagonal(system) + rows
     ridge = RIDGE[weight.dtype.name] * jnp.maximum(diagonal, jnp.max(diagonal) * 1e-6) + 1e-30
-    return system + jnp.diag(weight[n:] + ridge)
+    return system + jnp.diag(rows + ridge)
 
 
 def factored(system: Array) -> RowSolve:

@@ -31,6 +31,7 @@ from jax import Array, lax
 from powerzoo_jax.base.numerics import matmul
 from powerzoo_jax.base.ranges import FINITE, LOWER, NOT_NEGATIVE, UPPER, Count, axes, checks_ranges
 from powerzoo_jax.base.solver_mode import AUTO, by_mode, check_mode
+from powerzoo_jax.opf.crossover import Factor, Solved, Towards, VertexLane, vertices
 from powerzoo_jax.opf.interior_point import (
     ACCEPT,
     CAP_DERIVATIVE,
@@ -40,7 +41,6 @@ from powerzoo_jax.opf.interior_point import (
     BoxedQp,
     QpPoint,
     QpProgress,
-    RowSolve,
     curvature_weights,
     direction,
     factored,
@@ -116,13 +116,23 @@ def solve_qp(qp: Qp, *, max_steps: Count = MAX_STEPS, shared_rows: bool = True, 
     `qp` (implicit function theorem at the optimum). At a degenerate optimum the derivative is that of the central path.
     Source: Mehrotra 1992, doi:10.1137/0802028.
     """
+    return solve_towards(qp, None, max_steps, shared_rows, solver)
+
+
+def solve_towards(
+    qp: Qp, towards: Towards | None, max_steps: int = MAX_STEPS, shared_rows: bool = True, solver: str = AUTO
+) -> QpResult:
+    """Solution of a programme at a vertex, whose prices are derivatives in one direction where it is degenerate.
+
+    towards:  that direction; None stays at the point that the steps reach
+    """
     check_mode(solver)
     fine, qp = _cleaned(qp)
     scale = jnp.maximum(jnp.max(jnp.abs(qp.c) + qp.q * jnp.maximum(jnp.abs(qp.lo), jnp.abs(qp.hi))), 1e-6)
     box = _boxed(qp, lax.stop_gradient(scale))
     forms = (partial(form, max_steps=max_steps, shared_rows=shared_rows) for form in (_adaptive, _fixed))
-    loop, v, lam = by_mode(solver, *forms, box)
-    point = loop.point
+    loop, v, lam = by_mode(solver, *forms, box, towards)
+    ray_lam = loop.point.lam
     n = qp.c.shape[0]
     x = v[:n]
     # rounding is cut off without a derivative: a clip would hand that of the solution to the bound it touches
@@ -132,7 +142,7 @@ def solve_qp(qp: Qp, *, max_steps: Count = MAX_STEPS, shared_rows: bool = True, 
     ray = status == OpfStatus.INFEASIBLE
     return QpResult(
         x=x,
-        row_price=jnp.where(ray, point.lam / jnp.max(jnp.abs(point.lam) + 1e-30), lam * scale),
+        row_price=jnp.where(ray, ray_lam / jnp.max(jnp.abs(ray_lam) + 1e-30), lam * scale),
         bound_price=reduced,
         objective=_objective(qp, box, v, lam, scale, x, status == OpfStatus.OPTIMAL),
         gap=loop.measure.gap,
@@ -162,9 +172,8 @@ def _boxed(qp: Qp, scale: Array) -> BoxedQp:
     zero = jnp.zeros(m, qp.c.dtype)
     lo = jnp.concatenate([qp.lo, jnp.where(jnp.isfinite(qp.row_lo), qp.row_lo, -reach)])
     hi = jnp.concatenate([qp.hi, jnp.where(jnp.isfinite(qp.row_hi), qp.row_hi, reach)])
-    width = hi - lo
-    free = width > FIXED[qp.c.dtype.name] * jnp.maximum(jnp.max(width), 1)
-    return BoxedQp(qp.a, jnp.concatenate([qp.q / scale, zero]), jnp.concatenate([qp.c / scale, zero]), lo, hi, free)
+    q, c = (jnp.concatenate([part / scale, zero]) for part in (qp.q, qp.c))
+    return BoxedQp(qp.a, q, c, lo, hi, _is_free(lo, hi))
 
 
 def _objective(qp: Qp, box: BoxedQp, v: Array, lam: Array, scale: Array, x: Array, optimal: Array) -> Array:
@@ -197,43 +206,80 @@ _traced_once = partial(jax.jit, static_argnames=("max_steps", "shared_rows"), in
 
 
 @_traced_once
-def _adaptive(box: BoxedQp, *, max_steps: int, shared_rows: bool) -> tuple[QpProgress, Array, Array]:
-    """Last point, and v and lam with their dependence on the programme."""
-    loop = iterate(jax.tree.map(lax.stop_gradient, box), max_steps, shared_rows)
-    return loop, *_differentiable(box, loop.point, shared_rows, factored)
+def _adaptive(box: BoxedQp, towards: Towards | None, *, max_steps: int, shared_rows: bool) -> Solved:
+    """Last point with its measure, and v and lam with their dependence on the programme."""
+    return _solved(box, towards, partial(iterate, max_steps=max_steps, shared_rows=shared_rows), shared_rows, factored)
 
 
 @_traced_once
-def _fixed(box: BoxedQp, *, max_steps: int, shared_rows: bool) -> tuple[QpProgress, Array, Array]:
+def _fixed(box: BoxedQp, towards: Towards | None, *, max_steps: int, shared_rows: bool) -> Solved:
     """The same from a fixed number of steps, and without calls of a library."""
-    loop = iterate_lanes(jax.tree.map(lax.stop_gradient, box), max_steps)
+    return _solved(box, towards, partial(iterate_lanes, max_steps=max_steps), shared_rows, inverted)
+
+
+def _solved(
+    box: BoxedQp, towards: Towards | None, steps: Callable[[BoxedQp], QpProgress], shared_rows: bool, factor: Factor
+) -> Solved:
+    roomy = _roomy(box, towards)
+    still = jax.tree.map(lax.stop_gradient, roomy)
+    loop = steps(still)
+    found = loop, value_of(still, loop.point), loop.point.lam
+    if towards is not None:
+        found = vertices(factor)(*_lane(box, roomy, towards, shared_rows), *jax.tree.leaves(loop))
+    return _differentiable(roomy, *found, shared_rows, factor)
+
+
+def _lane(box: BoxedQp, roomy: BoxedQp, towards: Towards, shared_rows: bool) -> tuple[Any, ...]:
+    """Arguments of a crossover: what lanes share, and the fields of `VertexLane`."""
+    n, m = towards.hi.size, towards.rows.size
+    rising = jnp.pad((towards.hi > 0) & (box.hi[:n] == box.lo[:n]), (0, m))
+    lane = VertexLane(box.q, box.c, box.lo, box.hi, roomy.hi, roomy.free, rising, towards.rows)
+    return lax.stop_gradient(((box.a, row_pairs(box, shared_rows)), *lane))
+
+
+def _roomy(box: BoxedQp, towards: Towards | None) -> BoxedQp:
+    """The programme with the room that upper bounds are given."""
+    if towards is None:
+        return box
+    hi = box.hi + jnp.pad(towards.room, (0, box.hi.size - towards.room.size))
+    return box._replace(hi=hi, free=_is_free(box.lo, hi))
+
+
+def _is_free(lo: Array, hi: Array) -> Array:
+    width = hi - lo
+    return width > FIXED[lo.dtype.name] * jnp.maximum(jnp.max(width), 1)
+
+
+def _differentiable(box: BoxedQp, loop: QpProgress, v: Array, lam: Array, shared_rows: bool, factor: Factor) -> Solved:
+    """A solution as a function of the programme."""
 
     # only a derivative pays for the system behind it
     @jax.custom_jvp
-    def solution(box: BoxedQp, point: QpPoint) -> tuple[Array, Array]:
-        return value_of(box, point), point.lam
+    def solution(box: BoxedQp, point: QpPoint, v: Array, lam: Array) -> tuple[Array, Array]:
+        del box, point
+        return v, lam
 
     @solution.defjvp
-    def _(primals: tuple[BoxedQp, QpPoint], tangents: tuple[BoxedQp, QpPoint]) -> Any:
-        box, point = primals
-        at = partial(_differentiable, point=point, shared_rows=shared_rows, factor=inverted)
-        return solution(box, point), jax.jvp(at, (box,), tangents[:1])[1]
+    def _(primals: tuple[BoxedQp, QpPoint, Array, Array], tangents: Any) -> Any:
+        box, point, v, lam = primals
+        at = partial(_stepped, point=point, v=v, lam=lam, shared_rows=shared_rows, factor=factor)
+        return (v, lam), jax.jvp(at, (box,), tangents[:1])[1]
 
-    return loop, *solution(box, loop.point)
+    return loop, *solution(box, loop.point, v, lam)
 
 
-def _differentiable(
-    box: BoxedQp, point: QpPoint, shared_rows: bool, factor: Callable[[Array], RowSolve]
+def _stepped(
+    box: BoxedQp, point: QpPoint, v: Array, lam: Array, shared_rows: bool, factor: Factor
 ) -> tuple[Array, Array]:
     """v and lam with their dependence on the programme, by the implicit function theorem.
 
-    The derivative is that of one more Newton step whose matrix is held constant, with complementarity s z = const
-    differentiated through the bounds. The value stays that of the iterate: in float32 the step would add rounding.
+    The derivative is that of one more Newton step at the interior point, whose matrix is held constant, with
+    complementarity s z = const differentiated through the bounds. The value stays: in float32 the step would add
+    rounding.
     """
     still = jax.tree.map(lax.stop_gradient, box)
     weight = jnp.minimum(curvature_weights(still, point), CAP_DERIVATIVE[box.c.dtype.name])
     solve = factor(row_system(still, row_pairs(still, shared_rows), weight))
-    v, lam = value_of(still, point), point.lam
     pushed = (point.z_l / point.s_l) * (box.lo - still.lo) + (point.z_u / point.s_u) * (box.hi - still.hi)
     pushed = jnp.where(box.free, pushed, 0)
     moved = jnp.where(box.free, 0, box.lo - still.lo)  # a variable that its box fixes goes with the box

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import nullcontext
 from typing import Any
 
 import jax
@@ -18,12 +19,12 @@ CACHE = 16_000  # buses times lanes that fit the cache of a CPU core together
 SMALLEST = 128  # lanes of a tile at least: narrower products are slow
 
 
-def batched_shell(core: Core, own_core: Core | None = None) -> Core:
+def batched_shell(core: Core, own_core: Core | None = None, *, wide: bool = True) -> Core:
     """Wrap `core(factors, *arrays (B, ...)) -> outputs (B, ...)` into a function of single scenarios (...).
 
     Every `vmap` around it adds its axis to one flat batch, however deeply vmaps are nested, so the products
     inside stay of rank two. Mapped factors (a grid per lane) go to `own_core(factors (B, ...), *arrays)`, or map the
-    core instead: right, but what one lane needs all lanes then do.
+    core instead: right, but what one lane needs all lanes then do. `wide` tells that the core holds float64 work.
     """
     # A program calls a solver many times, under several transformations: it is traced once for each shape. `inline`
     # leaves the compiled program as it was.
@@ -47,8 +48,8 @@ def batched_shell(core: Core, own_core: Core | None = None) -> Core:
 
     @custom_vmap
     def own(factors: Any, *arrays: Array) -> Any:
-        # The core holds float64 work; vmap re-traces it, and outside this context would cut that down to float32.
-        with jax.enable_x64(True):
+        # vmap re-traces float64 work, and outside this context would cut it down to float32
+        with jax.enable_x64(True) if wide else nullcontext():
             return (own_core or lane_by_lane(core))(factors, *arrays)
 
     @own.def_vmap

@@ -401,6 +401,7 @@ class JointEnv(GridEnv):
             rate_mva=params.transmission.rate_mw,
             voll=params.voll,
             surplus_price=params.transmission.surplus_price,
+            vertex=False,
             solver=self.solver,
         )
         return Joined(feeders, boundary, DispatchOutcome(allocation, load, lines), prices)

@@ -193,7 +193,7 @@ class MarketEnv(GridEnv):
         """Start a given episode with the truthful clearing of its first load."""
         load = params.bank.load_rows[drawn.load_row, LOAD] * params.load_share
         cleared = unchecked(clear_market)(
-            params.factors, params.offers, load, voll=params.price_cap, solver=self.solver
+            params.factors, params.offers, load, voll=params.price_cap, vertex=False, solver=self.solver
         )
         state = MarketState(
             t=jnp.zeros((), jnp.int32),
@@ -228,6 +228,7 @@ class MarketEnv(GridEnv):
             p_min_mw=delivery.low_mw,
             p_max_mw=delivery.high_mw,
             voll=params.price_cap,
+            vertex=False,
             solver=self.solver,
         )
 

@@ -260,7 +260,7 @@ class StorageMarketEnv(GridEnv):
         load = params.load_share * (current_row(state, params)[FACTOR] * params.full_load_mw)
         net = load.at[params.battery_bus].add(-jnp.sum(battery_mw))
         return unchecked(clear_market)(
-            params.factors, self._offers(state, params), net, voll=params.voll, solver=self.solver
+            params.factors, self._offers(state, params), net, voll=params.voll, vertex=False, solver=self.solver
         )
 
     def _fields(self, state: StorageMarketState, params: StorageMarketParams) -> Array:

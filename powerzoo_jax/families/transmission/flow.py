@@ -124,7 +124,9 @@ def scheduled(load_mw: Array, need_mw: Array, wish: Setpoints, params: TransGrid
 
 def dc_optimum(follow: Plan, dc: DcOpfFactors, params: TransGridParams, solver: str = AUTO) -> Plan:
     """The DC-OPF of the loads of a plan, on the network as it is switched."""
-    out = unchecked(dc_opf)(dc, follow.load_mw, voll=params.voll, surplus_price=params.surplus_price, solver=solver)
+    out = unchecked(dc_opf)(
+        dc, follow.load_mw, voll=params.voll, surplus_price=params.surplus_price, vertex=False, solver=solver
+    )
     return follow._replace(
         p_mw=out.unit_power_mw,
         shed_mw=out.shed_mw,

@@ -11,7 +11,7 @@ Outages that split the network have no such row; `SecureFactors.outages.islandin
 from __future__ import annotations
 
 from dataclasses import replace
-from functools import cache
+from functools import cache, partial
 from typing import Annotated, Any, ClassVar
 
 import jax
@@ -87,7 +87,7 @@ def _rounded_up(rows: np.ndarray, new: np.ndarray, loading: np.ndarray) -> np.nd
 
 @cache
 def _economic_solver() -> Any:
-    return jax.jit(jax.vmap(unchecked(dc_opf), in_axes=(None, 0)))
+    return jax.jit(jax.vmap(partial(unchecked(dc_opf), vertex=False), in_axes=(None, 0)))
 
 
 ROUNDS = 25
@@ -295,6 +295,7 @@ def _violated(
 @cache
 def _solver() -> Any:
     def solve(secure: SecureFactors, loads: Array, scale: float, voll: float) -> SecureResult:
-        return jax.vmap(lambda load: unchecked(secure_dc_opf)(secure, load, rating_scale=scale, voll=voll))(loads)
+        one = partial(unchecked(secure_dc_opf), secure, rating_scale=scale, voll=voll, vertex=False)
+        return jax.vmap(one)(loads)
 
     return jax.jit(solve)

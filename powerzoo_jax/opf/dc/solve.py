@@ -34,16 +34,17 @@ from powerzoo_jax.base.ranges import (
     WHOLE,
     axes,
     checks_ranges,
-    unchecked,
 )
 from powerzoo_jax.base.solver_mode import AUTO
+from powerzoo_jax.opf.crossover import Towards
 from powerzoo_jax.opf.dc.factors import DcOpfFactors
 from powerzoo_jax.opf.offers import Offers
-from powerzoo_jax.opf.qp import Qp, QpResult, solve_qp
+from powerzoo_jax.opf.qp import Qp, QpResult, solve_towards
 from powerzoo_jax.opf.result import OpfStatus
 
 VOLL = 10_000.0  # [USD/MWh]
 SURPLUS_PRICE = 500.0  # [USD/MWh]
+ROOM = {"float32": 1e-4, "float64": 1e-6}  # [pu] for shedding and spilling on the way to a vertex, which has none
 OVERLOAD = {"float32": 1e-4, "float64": 1e-6}  # [pu] still accepted on a branch that did not enter
 
 
@@ -267,6 +268,7 @@ def dc_opf(
     reserve_mw: Annotated[float | Array, NOT_NEGATIVE, axes()] | None = None,
     reserve_price: Annotated[float | Array, NOT_NEGATIVE, axes()] = VOLL,
     shedding: bool = True,
+    vertex: bool = True,
     solver: str = AUTO,
 ) -> DcOpfResult:
     """Dispatch at least cost; vmap it for many scenarios.
@@ -282,18 +284,22 @@ def dc_opf(
     reserve_mw:          () [MW] headroom that the running units must keep together; missing reserve costs
                          reserve_price () [USD/MWh]
     shedding:            False leaves out unserved load and surplus: a load that cannot be served is INFEASIBLE
+    vertex:              True moves on from the interior point to a vertex, where prices are exact; False stays, which
+                         is faster: prices are then off by the gap, and at a kink those of the central path
     solver:              "auto", "adaptive" or "fixed", as in `solve_qp`
 
     Returns a DcOpfResult; compiled, nothing raises or is NaN. Surplus is spilled from must-run output and negative
     load: a unit above its minimum is lowered first, which is never dearer while marginal costs exceed -surplus_price.
-    Differentiable once, forward and reverse. At a degenerate optimum prices are those of the central path.
+    Of buses without load prices are those of more load at all of them together, at another kink they lie between both
+    sides. Differentiable once, forward and reverse; at a kink derivatives of prices are those of the central path.
     """
     options = _Options(
         offers, bids, commitment, p_min_mw, p_max_mw, rate_mva, voll, surplus_price, reserve_mw, reserve_price, shedding
     )
     fine, load, options = _cleaned(load_mw, options)
     plan = _plan(factors, load, options)
-    out = _result(factors, plan, options, unchecked(solve_qp)(plan.qp, solver=solver))
+    found = solve_towards(plan.qp, _more_load(factors, plan, shedding) if vertex else None, solver=solver)
+    out = _result(factors, plan, options, found)
     return replace(out, status=jnp.where(fine, out.status, jnp.int32(OpfStatus.BAD_INPUT)))
 
 
@@ -423,3 +429,22 @@ def _scarcity(factors: DcOpfFactors, load: Array, reduced: list[Array]) -> Array
     shed, spill = (jnp.minimum(part, 0) for part in reduced[-3:-1])
     spilled = jnp.zeros_like(load).at[factors.spill_bus].set(-spill)
     return jnp.where(load >= 0, shed, spilled)
+
+
+def _more_load(factors: DcOpfFactors, plan: _DcOpfPlan, shedding: bool) -> Towards:
+    """More load at every bus without one, and as much more that may be shed: what prices are derivatives towards.
+
+    Where nobody takes power, or nobody gives any, all is held by its limits and multipliers could be any number: a
+    little room for shedding and spilling bounds them on the way to the vertex.
+    """
+    more = (plan.load == 0).astype(plan.load.dtype)
+    rows = jnp.concatenate([jnp.sum(more)[None], matmul(factors.ptdf[factors.rows], more)])
+    m, n = plan.qp.a.shape
+    none = jnp.zeros(n, more.dtype)
+    hi, room = none, none
+    if shedding:
+        begin = sum(part.bus.size for part in plan.parts[:-2])
+        end = begin + sum(part.bus.size for part in plan.parts[-2:])
+        hi = none.at[begin : begin + more.size].set(more)
+        room = none.at[begin:end].set(ROOM[more.dtype.name])
+    return Towards(jnp.pad(rows, (0, m - rows.size)), hi, room)
