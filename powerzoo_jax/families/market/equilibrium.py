@@ -62,7 +62,8 @@ def exploitability(sim: Sim, policy: Policy, draws: Draw, *, seed: int) -> Explo
     Raises ValueError for a task whose agents earn the same.
 
     Example:
-        from powerzoo_jax.oracle import equilibrium, get_baselines
+        from powerzoo_jax.families.market import equilibrium
+        from powerzoo_jax.oracle import get_baselines
         from powerzoo_jax.tasks.score import episode_keys, seeded_starts
         market = powerzoo_jax.make("gencos_bidding", split="val")
         days = seeded_starts(market, 2)
