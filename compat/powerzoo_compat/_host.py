@@ -36,6 +36,7 @@ from powerzoo_jax.envs.family import get_family
 from powerzoo_jax.envs.series import Draw, EpisodeStarts, draw_episode
 from powerzoo_jax.envs.trace.readings import read_step
 
+RESOURCE = "resource"  # cost channel of power that a device was asked for and could not deliver
 RESET_OPTIONS = ("day", "day_id", "soc", "randomize_soc")
 RANDOM_SOC = (0.3, 0.7)
 ANY_DAY = -1  # an integer in place of None, so that a chosen day and a drawn one share one program
@@ -212,11 +213,22 @@ def measure(env: Any, spec: Any, packed_params: Packed, packed_state: Packed, ac
     return pack({name: value for name, value in found.items() if name.rpartition(".")[2].startswith(NETWORK_TABLES)})
 
 
+def undelivered(env: Any, channel: int, state: Any, actions: Array, params: Any) -> Array:
+    """Cost (N,) [MW] in the channel of undelivered power that each of several actions (N, A, U) would have next."""
+
+    def missed(action: Array) -> Array:
+        if hasattr(env, "undelivered"):  # a feeder's devices are known before its network is solved
+            found: Array = env.undelivered(state, action, params)
+            return found
+        return env.step(state, action, params).cost[channel]  # type: ignore[no-any-return]
+
+    return jax.vmap(missed)(actions)
+
+
 @functools.partial(jax.jit, static_argnums=(0, 1))
 def cost_of_trials(env: Any, channel: int, packed_params: Packed, packed_state: Packed, actions: Array) -> Array:
-    """Cost (N,) [unit of the channel] that each of several actions (N, A, U) would have next, and nothing else."""
-    params, state = opened(packed_params), opened(packed_state)
-    return jax.vmap(lambda action: env.step(state, action, params).cost[channel])(actions)
+    """`undelivered` of packed parameters and state."""
+    return undelivered(env, channel, opened(packed_state), actions, opened(packed_params))
 
 
 @functools.lru_cache(maxsize=32)
@@ -443,14 +455,14 @@ class Host:
         found: dict[str, np.ndarray] = unpack(packed.words, packed.layout)
         return found
 
-    def trial_costs(self, channel: str, actions: np.ndarray) -> np.ndarray:
-        """Cost (N,) in a channel that each of several actions (N, A, U) in [-1, 1] would have in the next step.
+    def trial_costs(self, actions: np.ndarray) -> np.ndarray:
+        """Power (N,) [MW] that each of several actions (N, A, U) in [-1, 1] would ask for in vain in the next step.
 
         Raises RuntimeError before the first reset.
         """
         if self._state is None:
             raise RuntimeError("no episode has begun. Reset the environment before its actions are tried.")
-        place = self.sim.spec.cost_names.index(channel)
+        place = self.sim.spec.cost_names.index(RESOURCE)
         return np.asarray(cost_of_trials(self.sim.env, place, self._given.packed, self._packed(self._state), actions))
 
     def drawn(self) -> tuple[Draw, Array]:

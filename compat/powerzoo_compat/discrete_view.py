@@ -21,6 +21,7 @@ from gymnasium.spaces import Discrete, MultiDiscrete
 from gymnasium.utils import RecordConstructorArgs
 
 from powerzoo_compat._apart import make
+from powerzoo_compat._host import RESOURCE
 from powerzoo_compat._replay import ShowsEpisode
 from powerzoo_compat.powerzoo_api.envs.multi_agent import MultiAgentTaskEnv
 from powerzoo_compat.powerzoo_api.envs.single_agent import SingleAgentEnv
@@ -30,7 +31,6 @@ from powerzoo_compat.powerzoo_api.tasks.registration import with_id
 
 LEAST_LEVELS = 2
 ROUNDING = 1e-5  # of a device's rating: what it can follow is told in float32
-RESOURCE = "resource"  # cost channel of power that a device was asked for and could not deliver
 OFF_AND_ON = 2  # entries of a unit's commitment in an action and in its mask
 
 
@@ -95,7 +95,7 @@ class DiscreteEnv(ShowsEpisode, gymnasium.ActionWrapper[Any, Any, Any], RecordCo
             return np.ones(self._values.size, bool)
         entries, levels = self._values.shape
         least = ROUNDING * np.abs(self._values).max(axis=1)  # [MW] of each entry
-        missed = self._host.trial_costs(RESOURCE, self._trials)
+        missed = self._host.trial_costs(self._trials)
         single, pairs = missed[: entries * levels].reshape(entries, levels), missed[entries * levels :]
         allowed = single <= least[:, None]
         idle = np.abs(self._values).argmin(axis=1)

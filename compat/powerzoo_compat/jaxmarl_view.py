@@ -30,13 +30,13 @@ try:
 except ImportError as err:
     raise ImportError(missing_extra("The view for JaxMARL", "jaxmarl", "jaxmarl")) from err
 
+from powerzoo_compat._host import RESOURCE, undelivered
 from powerzoo_jax.base.tree import where_done
 from powerzoo_jax.envs.core import Sim, as_array
 from powerzoo_jax.tasks import make
 
 ALL = "__all__"
 NUMBER = re.compile(r"_\d+$")
-RESOURCE = "resource"  # cost channel of power that a device was asked for and could not deliver
 ROUNDING = 1e-5  # [MW] of what a device can follow, in float32
 SCORE_AND_ON = 2  # entries of the action of a unit with commitment
 
@@ -199,12 +199,10 @@ def followed_levels(sim: Sim, state: TaskState, levels: int) -> Array:
     """Mask (A, M) of the levels of each agent's entry that its device can follow next, all others left alone."""
     dims = sim.env.dims
     values, agents = jnp.linspace(-1, 1, levels, dtype=state.obs.dtype), jnp.arange(dims.agent)
-
-    def missed(agent: Array, value: Array) -> Array:
-        action = jnp.full((dims.agent, dims.act), jnp.nan, values.dtype).at[agent, 0].set(value)
-        return sim.env.step(state.task, action, sim.params).cost[sim.spec.cost_names.index(RESOURCE)]
-
-    short = jax.vmap(lambda agent: jax.vmap(lambda value: missed(agent, value))(values))(agents)
+    tried = jnp.full((dims.agent, levels, dims.agent, dims.act), jnp.nan, values.dtype)
+    tried = tried.at[agents, :, agents, 0].set(values).reshape(-1, dims.agent, dims.act)
+    channel = sim.spec.cost_names.index(RESOURCE)
+    short = undelivered(sim.env, channel, state.task, tried, sim.params).reshape(dims.agent, levels)
     return (short <= ROUNDING).at[:, jnp.abs(values).argmin()].set(True)
 
 

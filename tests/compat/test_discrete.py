@@ -124,3 +124,18 @@ def obeyed(task, steps):
         if terminated or truncated:
             env.reset()
     return masked
+
+
+@pytest.mark.parametrize("task", ["dso", "marl_ders_benchmark", "dc_scheduling"])
+def test_what_cannot_be_delivered_is_what_the_step_charges(task):
+    env = make_discrete_env(task, levels=3)
+    env.reset(seed=1)
+    host, rng = env._host, np.random.default_rng(0)
+    place = host.sim.spec.cost_names.index("resource")
+    found = []
+    for _ in range(30):
+        action = rng.uniform(-1, 1, (host.sim.env.dims.agent, host.sim.env.dims.act)).astype(np.float32)
+        told = host.trial_costs(action[None])[0]
+        found.append((told, host.step(action).cost[place]))
+    np.testing.assert_allclose(*zip(*found, strict=True), rtol=1e-6, atol=1e-7)
+    assert task == "dc_scheduling" or max(found)[0] > 0

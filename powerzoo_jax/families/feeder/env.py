@@ -113,6 +113,11 @@ class DistributionEnv(GridEnv):
         """Deliver what stores, availability, schedules and queues allow."""
         return stacks.deliver(state, command, self._met(state, params))
 
+    def undelivered(self, state: DistributionState, action: Array, params: DistributionParams) -> Array:
+        """Power () [MW] that an action (A, U) would ask for in vain, its channel `resource`; no network is solved."""
+        _, delivery = self.limit(state, self.decode(action, params), params)
+        return unless_settled(state.failed, constraint.undelivered(delivery.undelivered_mw))
+
     def _met(self, state: DistributionState, params: DistributionParams) -> Exogenous:
         row = params.bank.load_rows[self._load_row(state, params)]
         return Exogenous(row, self.columns, state.t, state.key, self.dt_hours, self.layout, params)
