@@ -16,8 +16,8 @@ def test_a_learner_of_ones_own_trains_and_is_scored_from_outside_the_package(run
     (tmp_path / "hill.py").write_text(MODULE, encoding="utf-8")
     few = SCRIPT.replace("updates=200", "updates=20")
     (tmp_path / "script.py").write_text(few, encoding="utf-8")
-    earned, feasible = run(sys.executable, "script.py").split()
-    assert feasible == "True" and float(earned) > -1.0  # random play loses 13 $ a day and breaks its budget
+    earned, _ = run(sys.executable, "script.py").split()
+    assert float(earned) > 0  # idle play earns nothing, random play loses 13 $ a day
     short = COMMAND.replace("updates=200", "updates=3").split()[1:]
     run(sys.executable, "-m", "powerzoo_jax", *short)
     assert "hill" in run(sys.executable, "-m", "powerzoo_jax", *SCORE.split()[1:])
