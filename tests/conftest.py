@@ -52,24 +52,14 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--auto-is", default=AUTO, choices=MODES, help="what solvers and tasks take for solver='auto'")
 
 
-def tier_of(nodeid: str, tiers: dict[str, str]) -> str:
-    """Tier of a test: that of its own row, else of its function's, else quick."""
-    return tiers.get(nodeid) or tiers.get(nodeid.partition("[")[0]) or "quick"
-
-
-def read_tiers() -> dict[str, str]:
-    """Rows of tests/tiers.txt, node id -> tier; lines that start with # are remarks."""
-    lines = (TESTS / "tiers.txt").read_text(encoding="utf-8").splitlines()
-    rows = [line.split(" ", 1) for line in lines if line and not line.startswith("#")]
-    return {nodeid: tier for tier, nodeid in rows}
-
-
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Mark what is not quick `full` or `long`, so that `-m` chooses a tier."""
-    rows = read_tiers()
+    """Mark parameters whose tiers differ, as `tiers` beside their test says, so that `-m` chooses them."""
     for item in items:
-        if (tier := tier_of(item.nodeid, rows)) != "quick":
-            item.add_marker(tier)
+        if (row := item.get_closest_marker("tiers")) is not None:
+            rest = row.args[0] if row.args else "quick"
+            tier = next((tier for tier, ids in row.kwargs.items() if item.callspec.id in ids), rest)  # type: ignore[attr-defined]
+            if tier != "quick":
+                item.add_marker(tier)
 
 
 @pytest.fixture(autouse=True)

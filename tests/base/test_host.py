@@ -62,6 +62,7 @@ assert int(result.status) == 0 and there()
 """
 
 
+@pytest.mark.full
 def test_prepare_functions_run_nothing_on_the_default_device() -> None:
     flags = f"--xla_force_host_platform_device_count=2 {os.environ.get('XLA_FLAGS', '')}"
     environment = os.environ | {"XLA_FLAGS": flags.strip(), "JAX_PLATFORMS": "cpu"}

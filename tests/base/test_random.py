@@ -100,6 +100,11 @@ def assert_same(ours: np.ndarray, theirs: np.ndarray, what: str, relative: float
     np.testing.assert_allclose(ours, theirs, rtol=relative if real else 0, atol=0, err_msg=what)
 
 
+@pytest.mark.tiers(
+    "long",
+    quick=["marl_uc"],
+    full=["dc_microgrid_safe", "gencos_bidding", "marl_der_arbitrage", "marl_opf", "marl_opf_118", "opf_118"],
+)
 @pytest.mark.parametrize("task", list_tasks())
 def test_learners_and_references_play_the_same_episodes(task):
     for split in splits_of(task):
@@ -122,6 +127,7 @@ DRAWS = {
 }
 
 
+@pytest.mark.tiers(full=["poisson"])
 @pytest.mark.parametrize("name", DRAWS)
 def test_raw_draws_are_equal_bit_for_bit_under_both_float_types(name):
     ours = np.asarray(DRAWS[name]("float32"))

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-pytestmark = pytest.mark.program
+pytestmark = [pytest.mark.program, pytest.mark.long]
 
 ROOT = Path(__file__).parents[2]
 

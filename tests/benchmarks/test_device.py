@@ -8,9 +8,12 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 ROOT = Path(__file__).parents[2]
 
 
+@pytest.mark.full
 def test_every_part_is_timed_on_the_default_device(tmp_path):
     out = tmp_path / "device.tsv"
     chosen = ["--case", "case33bw", "--task", "marl_opf", "--trained", "marl_opf", "--lanes", "8", "--rounds", "2"]

@@ -77,6 +77,7 @@ def outcomes(count: int, once: Callable[[random.Random], Any]) -> Counter[str]:
     return found
 
 
+@pytest.mark.tiers(full=["1000"])
 @pytest.mark.parametrize("count", COUNTS)
 def test_traces(count, tmp_path):
     path = save_traces(tmp_path / "t.npz", traces())
@@ -95,6 +96,7 @@ def test_traces(count, tmp_path):
     assert found["read"] and found["DataError"]
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("count", COUNTS)
 def test_policies_of_the_zoo(count, tmp_path):
     sim, path = pz.make(TASK), tmp_path / "p.npz"
@@ -121,6 +123,7 @@ def offline() -> OfflineData:
     return OfflineData(observations=seen, **parts, **bounds, terminated=flat, truncated=flat, about=about)
 
 
+@pytest.mark.tiers(full=["1000"])
 @pytest.mark.parametrize("count", COUNTS)
 def test_offline_data(count, tmp_path):
     path = save_offline(tmp_path / "d.npz", offline())
@@ -136,6 +139,7 @@ def test_offline_data(count, tmp_path):
     assert found["read"] and found["DataError"]
 
 
+@pytest.mark.tiers(full=["1000"])
 @pytest.mark.parametrize("count", COUNTS)
 def test_data_sets_of_the_drop_in(count, tmp_path):
     path, flat = tmp_path / "d.npz", {"rewards": 1, "terminals": 1, "truncations": 1}
@@ -159,6 +163,7 @@ RECORD = {
 }
 
 
+@pytest.mark.tiers(full=["1000"])
 @pytest.mark.parametrize("count", COUNTS)
 def test_records_of_runs(count, tmp_path):
     path, text = tmp_path / "run.json", json.dumps(RECORD)
@@ -206,6 +211,7 @@ def toml_of(draw: random.Random, text: str) -> bytes:
     return "\n".join(lines).encode()
 
 
+@pytest.mark.tiers(full=["1000"])
 @pytest.mark.parametrize("count", COUNTS)
 def test_settings_and_task_files(count, tmp_path):
     path, settings = tmp_path / "s.toml", sorted((ROOT / "configs").glob("*.toml"))
@@ -223,6 +229,7 @@ def test_settings_and_task_files(count, tmp_path):
     assert found["read"] and found["SettingsError"]
 
 
+@pytest.mark.tiers(full=["1000"])
 @pytest.mark.parametrize("count", COUNTS)
 def test_yaml_files(count, tmp_path):
     pytest.importorskip("yaml")
@@ -237,6 +244,7 @@ def test_yaml_files(count, tmp_path):
     assert outcomes(count, once)["SettingsError"]
 
 
+@pytest.mark.tiers(full=["1000"])
 @pytest.mark.parametrize("count", COUNTS)
 def test_boards(count, tmp_path):
     rows = json.loads((ROOT / "docs" / "leaderboard.json").read_text(encoding="utf-8"))[:3]
@@ -253,6 +261,7 @@ def test_boards(count, tmp_path):
     assert found["read"] and found["RunError"]
 
 
+@pytest.mark.tiers(full=["1000"])
 @pytest.mark.parametrize("count", COUNTS)
 def test_scores_and_logs_of_runs(count, tmp_path):
     run, log = Run(tmp_path, PPOConfig()), "update\tenv_steps\treturn\tepisodes\n1\t10\t0.5\t2\n2\t20\t0.6\t2\n"

@@ -14,6 +14,7 @@ from powerzoo_jax.rl import load_offline
 TASK = "battery_arbitrage"
 
 
+@pytest.mark.full
 def test_the_episodes_are_those_that_are_scored(tmp_path, capsys):
     drawn = ["--policy", "rule", "--episodes", "2", "--split", "val", "--seed", "7"]
     assert main(["dataset", TASK, *drawn, "--out", str(tmp_path / "rule.npz")]) == 0

@@ -8,6 +8,8 @@ import pytest
 
 from powerzoo_jax.cli import main
 
+pytestmark = pytest.mark.full
+
 POLICIES = ("random", "rule", "PPO", "analytic gradient", "causal", "oracle")
 
 

@@ -33,6 +33,7 @@ def entry(finished) -> Path:
     return target
 
 
+@pytest.mark.full
 def test_an_entry_earns_what_its_card_says(entry):
     about = read_card(entry)
     for split in ("val", "test"):
@@ -44,6 +45,7 @@ def test_an_entry_earns_what_its_card_says(entry):
     np.testing.assert_allclose(first.episode_rewards, about["first"]["returns"], rtol=1e-6)
 
 
+@pytest.mark.full
 def test_a_card_says_what_was_trained_and_how(entry, tmp_path):
     about = read_card(entry)
     assert (about["seed"], about["steps"], about["planner"]) == (6, SETTINGS["total_steps"], "")
@@ -57,11 +59,13 @@ def test_a_card_says_what_was_trained_and_how(entry, tmp_path):
         assert line in text.splitlines()
 
 
+@pytest.mark.full
 def test_an_entry_has_the_ending_of_its_form(finished, capsys):
     assert main(["export", str(finished), "--format", "zoo", "--out", "policy.onnx"]) == 2
     assert "ends in .npz" in capsys.readouterr().err
 
 
+@pytest.mark.full
 def test_a_run_is_exported_as_a_graph_with_a_card(finished, capsys):
     assert main(["export", str(finished), "--format", "onnx", "--json"]) == 0
     told = json.loads(capsys.readouterr().out)
@@ -72,6 +76,7 @@ def test_a_run_is_exported_as_a_graph_with_a_card(finished, capsys):
     assert action.shape == (3, *told["card"]["action"][1:])
 
 
+@pytest.mark.full
 def test_the_zoo_is_evaluated_recorded_and_shown(tmp_path, capsys):
     files = [str(tmp_path / name) for name in ("steps.npz", "page.html", "data.npz")]
     alone = ["dc_microgrid", "--policy", "zoo"]

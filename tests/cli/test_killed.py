@@ -9,6 +9,8 @@ import pytest
 from powerzoo_jax.cli.runs import LOG
 from tests.cli.killed import GAP_S, UPDATES, assert_same_state, kill_once, live
 
+pytestmark = pytest.mark.full
+
 KILLS = 1  # `python tests/cli/killed.py FOLDER 400 10` tries ten
 
 
@@ -25,6 +27,7 @@ def test_a_kill_loses_one_interval_at_most(survived):
         assert 0 < logged <= UPDATES and logged - 1 <= saved <= logged
 
 
+@pytest.mark.long
 def test_the_log_of_a_killed_run_is_that_of_the_undisturbed_one(survived):
     whole, cut, _ = survived
     assert (cut.folder / LOG).read_text() == (whole.folder / LOG).read_text()

@@ -101,6 +101,7 @@ def test_the_folder_of_a_killed_process_is_free_at_once(tmp_path):
     assert not (tmp_path / "run" / LOCK).exists()
 
 
+@pytest.mark.full
 def test_a_checkpoint_can_be_read_while_it_is_replaced(tmp_path):
     """Reader and writer are two processes; each reading is of one checkpoint, whole."""
     folder = tmp_path / "checkpoint"

@@ -96,6 +96,7 @@ def test_debug_shows_the_traceback(monkeypatch):
         main(["show", "nothing_like_it"])
 
 
+@pytest.mark.full
 def test_evaluate_writes_the_full_record(tmp_path, capsys):
     target = tmp_path / "records.json"
     assert main(["evaluate", "battery_arbitrage", "--policy", "rule", "--episodes", "2", "--json", str(target)]) == 0
@@ -118,6 +119,7 @@ def test_the_self_test_names_a_foreign_package_and_the_fix(monkeypatch):
         selftest.check_names()
 
 
+@pytest.mark.long
 def test_bench_prints_a_row_for_each_batch(capsys):
     assert main(["bench", "--lanes", "2", "--seconds", "0.01"]) == 0
     rows = capsys.readouterr().out.splitlines()

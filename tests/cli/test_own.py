@@ -112,6 +112,7 @@ def test_ends_of_the_shipped_table_are_for_the_task_as_it_is_shipped():
     assert shipped_ends(make("battery_arbitrage", split="test", battery_power_mw=0.1)) is None
 
 
+@pytest.mark.long
 def test_an_own_task_goes_from_training_to_the_leaderboard(module, tmp_path, capsys):
     task, path = module
     run, page = tmp_path / "run", tmp_path / "board.md"

@@ -19,6 +19,8 @@ from powerzoo_jax.rl.training.processes import LOST
 from tests.cli.killed import rows
 from tests.cli.processes import TIMEOUT_S, UPDATES
 
+pytestmark = pytest.mark.long
+
 SCRIPT = Path(__file__).parent / "processes.py"
 END_S = 30.0  # until all others have ended: TIMEOUT_S, a few beats, and what a busy machine needs
 KILLED_AT = 5  # updates

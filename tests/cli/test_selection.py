@@ -65,6 +65,7 @@ def whole(tmp_path_factory):
     return run
 
 
+@pytest.mark.long
 def test_what_is_kept_plays_as_well_as_the_record_says_and_no_worse_than_the_last(whole):
     best = stored_selection(whole, whole.make())[0]
     records = score_trained(whole.make("val"), policies_of_run(whole))
@@ -75,6 +76,7 @@ def test_what_is_kept_plays_as_well_as_the_record_says_and_no_worse_than_the_las
         assert (excess_of(kept), -kept.mean_reward) <= (excess_of(end), -end.mean_reward)
 
 
+@pytest.mark.long
 def test_a_run_that_was_stopped_keeps_the_same_policies(whole, tmp_path):
     run = Run(tmp_path / "parts", CONFIG, seeds=2)
     run.write()

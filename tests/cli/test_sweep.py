@@ -28,6 +28,7 @@ def updated(run: Run):
     return jax.jit(first)(run.keys, run.varied(sim), sim)
 
 
+@pytest.mark.full
 def test_a_point_of_a_sweep_is_the_run_of_its_settings(tmp_path):
     sweep = Run(tmp_path, CFG, seeds=2, grid=GRID)
     assert sweep.labels == ["lr=0.001 gamma=0.5", "lr=0.001 gamma=1", "lr=0.01 gamma=0.5", "lr=0.01 gamma=1"]

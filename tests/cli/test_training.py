@@ -17,6 +17,8 @@ import pytest
 from powerzoo_jax.cli import main
 from powerzoo_jax.envs import load_traces
 
+pytestmark = pytest.mark.full
+
 TINY = {"lanes": 4, "minibatches": 2, "epochs": 1, "widths": "8", "total_steps": 4 * 48 * 6}
 SETTINGS = [word for key, value in TINY.items() for word in ("--set", f"{key}={value}")]
 TRAIN = ["train", "battery_arbitrage", *SETTINGS]
@@ -47,6 +49,7 @@ def test_a_trained_run_can_be_scored_later_with_the_same_result(finished, tmp_pa
     assert [r["episode_rewards"] for r in first] == [r["episode_rewards"] for r in again]
 
 
+@pytest.mark.long
 def test_a_trained_run_is_exported_with_a_card(finished, tmp_path, capsys):
     target = tmp_path / "deep" / "agent.stablehlo"
     assert main(["export", str(finished), "--row", "1", "--out", str(target)]) == 0
@@ -73,6 +76,7 @@ def test_a_run_is_shown_beside_the_policy_asked_for(finished, capsys):
     assert policies_shown(capsys, str(finished), "--policy", "ppo") == ["ppo"]
 
 
+@pytest.mark.long
 def test_a_trained_run_is_traced_and_shown(finished, tmp_path):
     """Both show the first seed of the run, on the same episodes as its score."""
     file, page = tmp_path / "run.npz", tmp_path / "run.html"
@@ -105,6 +109,7 @@ def test_a_run_that_was_never_saved_says_what_to_do(finished, tmp_path, capsys):
     assert "--resume" in capsys.readouterr().err
 
 
+@pytest.mark.long
 def test_ctrl_c_saves_and_resuming_gives_the_uninterrupted_run(tmp_path):
     """The interrupted process ends its update, saves and says how to go on; nothing is lost or repeated."""
     long = [*TRAIN, "--set", f"total_steps={4 * 48 * 40}"]

@@ -283,6 +283,7 @@ for ending, readers in READERS.items():
 """
 
 
+@pytest.mark.full
 def test_no_reader_opens_a_pipe_or_a_device(tmp_path):
     """In a process of its own: one that opened the pipe would wait forever, the device fill the memory."""
     command = [sys.executable, "-c", SPECIAL, str(tmp_path)]
@@ -358,6 +359,7 @@ WRITERS: dict[str, Callable[[Path], Any]] = {
 }
 
 
+@pytest.mark.tiers(full=["gains.svg"])
 @pytest.mark.parametrize("name", WRITERS)
 def test_a_full_disk_leaves_the_earlier_file_and_names_the_new_one(name, tmp_path):
     save_traces(tmp_path / "t.npz", traces())
@@ -371,6 +373,7 @@ def test_a_full_disk_leaves_the_earlier_file_and_names_the_new_one(name, tmp_pat
     assert path.read_bytes() == before and [p.name for p in path.parent.iterdir()] == [name]
 
 
+@pytest.mark.tiers(full=["gains.svg"])
 @pytest.mark.parametrize("name", WRITERS)
 def test_a_result_replaces_no_link(name, tmp_path):
     save_traces(tmp_path / "t.npz", traces())
@@ -524,6 +527,7 @@ def doors(top: Path) -> Iterator[tuple[str, str, int]]:
                     yield str(path.relative_to(top)), "open", node.lineno
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("package", [powerzoo_jax, powerzoo_compat])
 def test_no_other_module_opens_a_file(package):
     top = Path(str(package.__file__)).parent

@@ -10,6 +10,8 @@ import pytest
 from powerzoo_jax.cli import main
 from powerzoo_jax.envs import load_traces
 
+pytestmark = pytest.mark.full
+
 TASK = "battery_arbitrage"
 
 
@@ -21,6 +23,7 @@ def traced(tmp_path_factory):
     return path
 
 
+@pytest.mark.long
 def test_the_traced_episode_is_the_scored_one(traced, tmp_path):
     trace = load_traces(traced)["rule"]
     assert main(["evaluate", TASK, "--policy", "rule", "--episodes", "1", "--json", str(tmp_path / "r.json")]) == 0
@@ -63,6 +66,7 @@ def test_a_policy_that_a_file_lacks_is_named(traced, capsys):
     assert "It has rule." in capsys.readouterr().err
 
 
+@pytest.mark.long
 def test_several_episodes_are_numbered(tmp_path):
     path = tmp_path / "two.npz"
     assert main(["evaluate", TASK, "--policy", "rule", "--episodes", "2", "--trace", str(path)]) == 0

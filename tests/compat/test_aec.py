@@ -189,6 +189,7 @@ def held_units():
     return dataclasses.replace(sim, params=dataclasses.replace(sim.params, rules=rules))
 
 
+@pytest.mark.full
 def test_commitment_in_levels_masks_what_its_rules_forbid(held_units):
     env = LevelledTask(MultiAgentTaskEnv(held_units), levels=2, max_cycles=12)
     with warnings.catch_warnings():

@@ -123,6 +123,7 @@ def executed(snippet):
     return left
 
 
+@pytest.mark.full
 def test_the_single_agent_loop_reaches_the_end():
     left = executed(SINGLE_AGENT)
     assert left["truncated"] and not left["terminated"]
@@ -147,12 +148,14 @@ def test_the_modes_have_their_names_and_make_a_ladder(capsys):
     assert [len(left[name].get_observation_fields()) for name in ("easy", "medium", "hard")] == [15, 19, 15]
 
 
+@pytest.mark.full
 def test_the_catalog_begins_with_the_first_public_task(capsys):
     executed(CATALOG)
     public, listed, first = capsys.readouterr().out.splitlines()
     assert public == str(PUBLIC_TASKS) and listed == str(list(PUBLIC_TASKS)) and first == "marl_opf 48"
 
 
+@pytest.mark.full
 def test_the_snippets_of_pettingzoo_reach_the_end_on_our_tasks(capsys):
     played = {TO_AEC: "aec", AEC_WRAPPER: "env", PARALLEL_WRAPPER: "parallel_env", ROUND_TRIP: "parallel_env"}
     for snippet, name in played.items():

@@ -145,6 +145,7 @@ def test_a_copy_goes_on_as_its_original_does(view, how):
     np.testing.assert_array_equal(ahead, steps(twin, 2))
 
 
+@pytest.mark.tiers("full", quick=["dropin"])
 @pytest.mark.parametrize("view", VIEWS | MORE_VIEWS)
 def test_a_restored_view_does_again_what_it_did(view):
     env, other = (VIEWS | MORE_VIEWS)[view](), (VIEWS | MORE_VIEWS)[view]()
@@ -163,6 +164,7 @@ def test_a_restored_view_does_again_what_it_did(view):
     np.testing.assert_equal(played(env, 2, 6), then)
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("how", COPIES)
 @pytest.mark.parametrize("view", MORE_VIEWS)
 def test_views_of_other_projects_copy_at_any_time(view, how):
@@ -180,6 +182,7 @@ def test_views_of_other_projects_copy_at_any_time(view, how):
         np.testing.assert_equal(played(twin, 2, 2), then)
 
 
+@pytest.mark.full
 def test_a_picture_goes_back_with_its_episode_and_copies_draw_it_too():
     env = make_task_env(ONE, render_mode="rgb_array", **SHORT)
     env.reset(seed=0), played(env, 0, 3)
@@ -215,6 +218,7 @@ def test_copies_share_the_compiled_program():
     assert program._run._cache_size() == 1 and isinstance(program, _host.StepProgram)
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("view", [SingleAgentEnv, lambda sim: vector_view.TaskVectorEnv(sim, 2)])
 def test_a_hundred_views_of_one_simulation_hold_its_arrays_once(view):
     """Each packed a copy of the series, 2.5 MB; equal settings must not mix up two simulations of other data."""

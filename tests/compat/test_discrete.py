@@ -35,6 +35,7 @@ def played(env, choose, seed=0):
     return infos
 
 
+@pytest.mark.full
 def test_levels_of_a_battery_command_what_the_box_does(battery):
     assert battery.action_space == gymnasium.spaces.Discrete(5)
     boxed = powerzoo.make_task_env(BATTERY, "test")
@@ -53,6 +54,7 @@ def test_levels_of_a_battery_command_what_the_box_does(battery):
         make_discrete_env(BATTERY).action_masks()
 
 
+@pytest.mark.full
 def test_a_masked_battery_is_never_told_what_it_cannot_do(battery):
     rng = np.random.default_rng(3)
     free = played(battery, lambda mask: int(rng.integers(5)))
@@ -62,6 +64,7 @@ def test_a_masked_battery_is_never_told_what_it_cannot_do(battery):
     assert battery.action_masks().tolist() == [False, False, True, True, True] and full[1]["soc"] == pytest.approx(0.9)
 
 
+@pytest.mark.full
 def test_masks_of_units_bind_and_a_masked_policy_is_not_overridden(units):
     assert units.action_space == gymnasium.spaces.MultiDiscrete([3] * 5)
     rng = np.random.default_rng(0)
@@ -80,6 +83,7 @@ def test_masks_of_units_bind_and_a_masked_policy_is_not_overridden(units):
         assert [told["committed"] for told in info["agents"].values()] == [k > 0 for k in choice]
 
 
+@pytest.mark.full
 def test_one_operators_units_take_levels_too():
     env = make_discrete_env("comparison_tso_centralized", levels=4)
     assert env.action_space == gymnasium.spaces.MultiDiscrete([5] * 54)
@@ -89,11 +93,13 @@ def test_one_operators_units_take_levels_too():
     assert env.action_masks().shape == (54 * 5,)
 
 
+@pytest.mark.full
 def test_gymnasiums_checker_accepts_it(battery):
     with pytest.warns(UserWarning, match="different from the unwrapped version"):
         check_env(battery, skip_render_check=True)
 
 
+@pytest.mark.tiers("full", quick=["marl_der_arbitrage"])
 @pytest.mark.parametrize(
     "task",
     ["marl_der_arbitrage", "marl_der_arbitrage_5bat", "marl_ders_benchmark", "dso", "marl_ev_v2g", "joint_trans_dist"],
@@ -103,6 +109,7 @@ def test_whoever_obeys_the_masks_is_never_short_of_power(task):
     assert obeyed(task, STEPS) > 0
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("task", [task for task in list_tasks() if "resource" in get_spec(task).cost_names])
 def test_ten_thousand_steps_under_masks_are_never_short_of_power(task):
     obeyed(task, MANY_STEPS)
@@ -126,6 +133,7 @@ def obeyed(task, steps):
     return masked
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("task", ["dso", "marl_ders_benchmark", "dc_scheduling"])
 def test_what_cannot_be_delivered_is_what_the_step_charges(task):
     env = make_discrete_env(task, levels=3)

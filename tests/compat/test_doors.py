@@ -60,6 +60,7 @@ def test_numbers_beyond_float32_are_clipped_as_infinity_is():
     assert checked_values([1e300, -np.inf], TWO).tolist() == [np.inf, -np.inf]
 
 
+@pytest.mark.full
 def test_a_gymnasium_environment_steps_alike_with_x64_switched_on_after_it_was_made():
     env = make_env("dc_microgrid")
     first, _ = env.reset(seed=0)
@@ -72,6 +73,7 @@ def test_a_gymnasium_environment_steps_alike_with_x64_switched_on_after_it_was_m
     assert wide[0].dtype == told[0].dtype == np.float32 and wide[1] == pytest.approx(told[1], rel=2e-4)
 
 
+@pytest.mark.full
 def test_a_pettingzoo_environment_steps_alike_with_x64_switched_on_after_it_was_made():
     env = parallel_env("marl_opf")
     env.reset(seed=0)

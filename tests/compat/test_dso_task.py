@@ -28,12 +28,14 @@ def begun(env, count=3):
     return [env.reset(seed=0)[1]["episode_day"] for _ in range(count)]
 
 
+@pytest.mark.long
 def test_without_a_choice_of_days_it_is_the_env_of_the_task():
     one, other = make_dso_env("test"), make_task_env("dso", split="test")
     assert type(one) is type(other)
     np.testing.assert_array_equal(one.reset(seed=3)[0], other.reset(seed=3)[0])
 
 
+@pytest.mark.full
 def test_episodes_begin_on_the_chosen_days():
     first, second, *_, last = split_days()
     assert begun(make_dso_env("test", reset_sampling="cycle")) == list(split_days()[:3])
@@ -43,6 +45,7 @@ def test_episodes_begin_on_the_chosen_days():
     assert drawn[0] == drawn[1] != drawn[2]
 
 
+@pytest.mark.full
 def test_a_day_in_the_options_goes_before_the_choice():
     env = make_dso_env("test", episode_start=0)
     assert env.reset(seed=0, options={"day": split_days()[2]})[1]["episode_day"] == split_days()[2]
@@ -69,6 +72,7 @@ def test_the_fleet_is_that_of_the_task_or_the_callers():
     assert sum(map(len, DSO_FEEDER_BUS_MAP.values())) == 32
 
 
+@pytest.mark.full
 def test_rules_do_what_is_written_of_them():
     env = make_dso_env("test", episode_start=0)
     idle, peak, droop = (

@@ -33,6 +33,7 @@ def stepped(env, seed=0):
     return [np.array(x) for x in ([t[1] for t in told], *([i[k] for i in infos] for k in ("cost_sum", "v_min_actual")))]
 
 
+@pytest.mark.full
 def test_the_trace_holds_the_steps_that_were_taken(battery):
     reward, cost, lowest = stepped(battery)
     trace = battery.unwrapped.episode_trace(policy="drawn")
@@ -42,6 +43,7 @@ def test_the_trace_holds_the_steps_that_were_taken(battery):
     assert trace["bus_voltage_pu"].values.min(axis=1) == pytest.approx(lowest, abs=1e-6)
 
 
+@pytest.mark.full
 def test_a_reset_right_after_the_end_keeps_the_episode(battery):
     stepped(battery, seed=1)
     before = battery.unwrapped.episode_trace()
@@ -52,6 +54,7 @@ def test_a_reset_right_after_the_end_keeps_the_episode(battery):
     assert len(battery.unwrapped.episode_trace()) == 1
 
 
+@pytest.mark.full
 def test_the_page_is_written_and_names_the_day(battery, tmp_path):
     day = battery.unwrapped._host.start_days[3]
     battery.reset(seed=0, options={"day": day})
@@ -67,6 +70,7 @@ def test_without_a_step_there_is_nothing_to_show():
         gymnasium_view.make_env(ONE).episode_html()
 
 
+@pytest.mark.full
 def test_memory_is_bounded_where_an_episode_is_stepped_on_after_its_end(battery):
     battery.reset(seed=0)
     idle = np.zeros(battery.action_space.shape, np.float32)
@@ -76,6 +80,7 @@ def test_memory_is_bounded_where_an_episode_is_stepped_on_after_its_end(battery)
     assert len(battery.unwrapped.episode_trace()) == battery.spec.max_episode_steps
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("mode", [AutoresetMode.SAME_STEP, AutoresetMode.NEXT_STEP])
 def test_the_first_lane_stands_for_a_batch(mode):
     envs = vector_view.make_vec_env(ONE, 2, split="test", autoreset_mode=mode)
@@ -126,6 +131,7 @@ VIEWS = {
 }
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("view", VIEWS)
 def test_every_view_of_agents_shows_its_episode(view):
     env, rewards = VIEWS[view]()
@@ -138,6 +144,7 @@ def test_every_view_of_agents_shows_its_episode(view):
     assert np.nanmin(shown) == np.nanmax(shown)  # half of what each agent can give, in [-1, 1]
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(
     "env",
     [
@@ -155,6 +162,7 @@ def test_wrappers_lead_to_the_environment_that_shows_it(env):
     assert len(env.unwrapped.episode_trace()) == 1
 
 
+@pytest.mark.long
 def test_a_grid_of_its_own_shows_its_devices():
     from powerzoo_compat.powerzoo_api.envs.resources import BatteryEnv
 

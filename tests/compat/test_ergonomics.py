@@ -60,6 +60,7 @@ def test_grids_and_devices_show_what_they_are():
     assert repr(battery).startswith("BatteryEnv(") and "power_mw=0.4" in repr(battery) and "bus_id=6" in repr(battery)
 
 
+@pytest.mark.full
 def test_a_registration_tells_the_length_of_the_episode_and_limits_nothing():
     for given, steps in (({}, 48), ({"max_steps": 60}, 60)):
         env = gymnasium.make("PowerZoo/BatteryArbitrage-v1", **given)
@@ -103,6 +104,7 @@ VIEWS_WITH_SPEC = {
 }
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("view", VIEWS_WITH_SPEC)
 def test_the_spec_of_a_view_rebuilds_it(view):
     env = VIEWS_WITH_SPEC[view]()
@@ -114,6 +116,7 @@ def test_the_spec_of_a_view_rebuilds_it(view):
     np.testing.assert_equal(env.step(action), again.step(action))
 
 
+@pytest.mark.full
 def test_an_id_names_the_module_that_registers_it():
     for module, name in (("powerzoo", "PowerZoo"), ("powerzoo_compat.gymnasium_view", "PowerZooJax")):
         env_id = f"{name}/BatteryArbitrage-v1"
@@ -133,6 +136,7 @@ def test_a_box_names_its_entries():
     assert obs[names.index("battery_0_soc")] == pytest.approx(info["soc"])
 
 
+@pytest.mark.tiers(full=["drop-in"])
 @pytest.mark.parametrize("view", ["drop-in", "agents", "parallel", "levels", "safe", "joined", "aggregated"])
 def test_what_lies_under_wrappers_returns_what_its_spaces_say(view):
     env = VIEWS[view]().unwrapped
@@ -147,6 +151,7 @@ def test_what_lies_under_wrappers_returns_what_its_spaces_say(view):
         assert env.observation_space(agent).contains(as_array(obs[agent])), agent
 
 
+@pytest.mark.full
 def test_a_grid_returns_what_its_space_says_wrapped_or_not():
     grid = powerzoo.DistGridEnv(max_episode_steps=3)
     for env in (grid, wrappers.GymnasiumWrapper(grid)):
@@ -157,6 +162,7 @@ def test_a_grid_returns_what_its_space_says_wrapped_or_not():
     assert grid.spec is None and wrappers.GymnasiumWrapper(grid).observation_space.names == grid.obs_names
 
 
+@pytest.mark.full
 def test_a_card_of_a_shipped_task_is_that_of_the_built_one():
     for name in (SINGLE, MULTI, "dc_microgrid_safe"):
         cls = get_task_class(name)
@@ -164,6 +170,7 @@ def test_a_card_of_a_shipped_task_is_that_of_the_built_one():
         assert tasks.get_task_info(name) == cards.card_from(cls, cards.built_facts(cls))
 
 
+@pytest.mark.full
 def test_the_shipped_facts_are_those_of_all_built_tasks():
     """Where a task has changed: python -m tools.tasks.card_facts"""
     assert cards.FACTS.read_text(encoding="utf-8") == table()

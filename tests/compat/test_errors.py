@@ -76,6 +76,7 @@ def test_a_corrupt_case_file_is_refused(tmp_path):
         powerzoo.make_task_env(TASK, case=str(path))
 
 
+@pytest.mark.tiers(full=["action0-ValueError-NaN"])
 @pytest.mark.parametrize(("action", "error", "message"), WRONG_ACTIONS)
 def test_a_wrong_action_is_refused_and_the_episode_goes_on(action, error, message, env):
     with pytest.raises(error, match=message):

@@ -7,6 +7,7 @@ import sys
 import jax
 import numpy as np
 import powerzoo
+import pytest
 from powerzoo_compat import _apart
 
 FRESH = """
@@ -67,6 +68,7 @@ forked()
 """
 
 
+@pytest.mark.full
 def test_what_is_built_starts_no_jax_and_forked_workers_step_or_say_why_not():
     """One fresh process for both: the first half leaves it as the second needs it."""
     env = {**os.environ, "PYTHONPATH": os.pathsep.join(p for p in sys.path if p)}

@@ -71,6 +71,7 @@ def test_the_classes_of_the_contract_are_base_envs():
     assert powerzoo.TransGridEnv is TransGridEnv and powerzoo.BatteryEnv is BatteryEnv
 
 
+@pytest.mark.long
 def test_a_transmission_grid_follows_a_schedule_in_mw_or_finds_its_own(trans):
     # sizes of the specification: Case5 shows 18 entries, a DC optimum runs the cheap unit up to its lines
     assert trans.obs_space.shape == (18,) and len(trans.obs_names) == 18 and trans.delta_t_minutes == 60
@@ -95,6 +96,7 @@ def test_a_transmission_grid_follows_a_schedule_in_mw_or_finds_its_own(trans):
             trans.step(action)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("enforced", [True, False])
 def test_an_ac_grid_lists_the_buses_that_gave_up_their_voltage(enforced):
     """In a light load the condenser of bus 3, which cannot take in reactive power, does not hold 1.010 pu."""
@@ -114,6 +116,7 @@ def test_an_ac_grid_lists_the_buses_that_gave_up_their_voltage(enforced):
     assert "reactive_shortfall" not in info["selected_constraint_names"]
 
 
+@pytest.mark.long
 def test_a_grid_behind_its_wrapper_passes_the_checker(trans):
     env = GymnasiumWrapper(trans)
     checked(env)
@@ -124,6 +127,7 @@ def test_a_grid_behind_its_wrapper_passes_the_checker(trans):
         GymnasiumWrapper(object())
 
 
+@pytest.mark.long
 def test_units_of_a_grid_are_agents_of_a_parallel_env(trans):
     env = MARLWrapper(trans)
     assert env.action_space("unit_2").high == 520.0 and env.observation_space("unit_2").shape == (6 + 5 + 2 + 6,)
@@ -142,6 +146,7 @@ def test_units_of_a_grid_are_agents_of_a_parallel_env(trans):
         MARLWrapper(DistGridEnv(), "resources")
 
 
+@pytest.mark.full
 def test_ids_of_grids_name_their_difficulty():
     for grid, sizes in (("TransGrid", (18, 18, 18)), ("DistGrid", (165, 165, 165))):
         for difficulty, size in zip(("easy", "medium", "hard"), sizes, strict=True):
@@ -153,6 +158,7 @@ def test_ids_of_grids_name_their_difficulty():
     assert (float(band.v_min.min()), float(band.v_max.max())) == (pytest.approx(0.93), pytest.approx(1.07))
 
 
+@pytest.mark.full
 def test_a_power_env_speaks_dicts_and_its_devices_obey_them(power):
     assert power.observation_space["grid"].shape == (165 + 2 + 4 + 1,)
     assert list(power.action_space) == ["solar_0", "home", "flexload_0"]
@@ -175,6 +181,7 @@ def test_a_power_env_speaks_dicts_and_its_devices_obey_them(power):
             power.step(action)
 
 
+@pytest.mark.long
 def test_a_flattened_power_env_is_a_standard_one(power):
     env = FlattenWrapper(power)
     checked(env)
@@ -213,6 +220,7 @@ def test_devices_are_refused_where_they_cannot_stand():
     assert grid.action_space.shape == (0,)
 
 
+@pytest.mark.long
 def test_markets_pay_the_price_that_the_battery_moves():
     cost, bid = CostBasedMarketEnv(max_episode_steps=2, split="test"), BidBasedMarketEnv(max_episode_steps=2)
     assert (cost.observation_space.shape, bid.observation_space.shape) == ((5,), (6,))
@@ -224,6 +232,7 @@ def test_markets_pay_the_price_that_the_battery_moves():
         CostBasedMarketEnv(markup_std=0.1)
 
 
+@pytest.mark.full
 def test_a_task_out_of_a_dict_equals_the_grid_it_describes(power):
     env = make_task_env(CONFIG)
     assert audit_env(env) == [] and env.observation_space.shape == (192,)
@@ -236,6 +245,7 @@ def test_a_task_out_of_a_dict_equals_the_grid_it_describes(power):
     assert told["env_reward"] == pytest.approx(reward, rel=1e-6) and told["p_slack_MW"] == info["p_slack_MW"]
 
 
+@pytest.mark.long
 def test_devices_of_a_dict_are_agents_where_it_says_so():
     config = CONFIG | {"agents": {"agent_type": "resource"}}
     env = make_task_env(config, framework="pettingzoo")
@@ -251,6 +261,7 @@ def test_devices_of_a_dict_are_agents_where_it_says_so():
         make_task_env(config, framework="rllib")
 
 
+@pytest.mark.full
 def test_a_file_describes_a_grid(tmp_path, power):
     file = tmp_path / "grid.yaml"
     file.write_text(YAML)

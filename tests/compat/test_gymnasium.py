@@ -78,6 +78,7 @@ def test_the_version_of_an_id_is_that_of_the_task():
     assert {gymnasium.spec(PHYSICAL).version, gymnasium.spec(UNIT).version} == {version}
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("env_id", [PHYSICAL, UNIT])
 def test_the_id_of_version_0_is_another_name_on_which_gymnasium_warns(env_id):
     old = env_id.replace("-v1", "-v0")

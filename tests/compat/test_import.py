@@ -8,6 +8,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 import powerzoo_jax
 
 IDS = {
@@ -83,6 +85,7 @@ def test_the_core_does_not_need_the_drop_in():
     assert not {m for m in loaded("powerzoo_jax") if m.split(".")[0] in ("powerzoo", "powerzoo_compat")}
 
 
+@pytest.mark.full
 def test_a_program_reads_alike_in_every_process():
     """Else no compiled program is ever found in the cache again: the order of a set of names depends on the process."""
     one, two = (run(TEXT, PYTHONHASHSEED=seed).stdout for seed in "12")

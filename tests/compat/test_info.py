@@ -87,6 +87,7 @@ def readings_of(host, count):
     return [Reading(obs, np.zeros(len(obs), obs.dtype), cost, info), *(Reading(*filled(step)) for _ in range(count))]
 
 
+@pytest.mark.tiers("full", quick=["marl_opf"], long=["marl_ders_benchmark", "dc_scheduling", "gencos_bidding"])
 @pytest.mark.parametrize("task", PUBLIC_TASKS)
 def test_the_form_of_the_info_of_a_task_is_one_in_every_view(task, monkeypatch):
     """What a value is follows from the shapes and dtypes of a step, so that a step of any numbers tells it."""
@@ -210,6 +211,7 @@ def test_info_objects_are_fresh_copies(steps):
     assert np.any(steps[1][0] != 0)
 
 
+@pytest.mark.tiers("full", quick=["comparison_tso_centralized"], long=["gencos_bidding"])
 @pytest.mark.parametrize("task", ["gencos_bidding", "comparison_tso_centralized", "dc_microgrid", "dc_microgrid_safe"])
 def test_limits_that_a_task_does_not_have_are_kept_at_zero(task):
     """A DC network holds no voltage, an islanded site no line: the contract's keys are there, and say 0."""

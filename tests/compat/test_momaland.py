@@ -21,6 +21,7 @@ def sample(env):
     return {a: env.action_space(a).sample() for a in env.agents}
 
 
+@pytest.mark.full
 def test_reward_spaces_hold_the_vectors(env):
     assert isinstance(env, mo.MOParallelEnv) and env.objectives[0] == "energy_sales"
     assert env.reward_space("bat_0") is env.reward_space("bat_0") is env.reward_spaces["bat_0"]
@@ -33,6 +34,7 @@ def test_reward_spaces_hold_the_vectors(env):
         assert not np.shares_memory(vector, second[agent]) and np.isfinite(vector).all()
 
 
+@pytest.mark.full
 def test_a_channel_may_be_an_objective_of_weight_zero():
     env = mo.parallel_env(TASK, split="test", objectives=("energy_sales", "cost_resource"))
     env.reset(seed=0)
@@ -46,6 +48,7 @@ def test_a_channel_may_be_an_objective_of_weight_zero():
         mo.parallel_env(TASK, objectives=())
 
 
+@pytest.mark.full
 def test_linear_reward_is_a_float64_and_keeps_the_vector(env):
     linear = mo.LinearReward(env, weight=np.array([0.5, 2.0, 0.0, 1.0]))
     linear.reset(seed=0)

@@ -99,6 +99,7 @@ def test_a_task_of_ones_own_is_made_by_name():
         benchmarks.get_baseline("my_battery")
 
 
+@pytest.mark.long
 def test_the_presets_of_one_device_are_environments_too():
     assert {"atomic_battery", "atomic_distribution_grid"} <= set(tasks.list_atomic_tasks())
     assert not set(tasks.list_atomic_tasks()) & set(powerzoo.list_tasks())
@@ -196,6 +197,7 @@ def test_a_perfect_forecast_is_what_the_feeder_then_draws(env):
         wrappers.ForecastWrapper(powerzoo.make_task_env("dc_microgrid"))
 
 
+@pytest.mark.full
 def test_make_env_stacks_what_it_is_told(tmp_path):
     file = tmp_path / "run.toml"
     file.write_text(SETTINGS)
@@ -260,6 +262,7 @@ def test_info_and_describe_know_the_real_spaces():
     assert rl.info("marl_der_arbitrage")["action_space"]["bat_0"]["shape"] == [1]
 
 
+@pytest.mark.long
 def test_host_and_kernel_evaluations_of_a_rule_agree(env):
     """The same policy on the same seeds: stepped by the view here, by one compiled program in the core."""
     from powerzoo_jax.oracle import evaluate_baseline
@@ -311,6 +314,7 @@ def test_an_offline_data_set_keeps_the_last_observations(tmp_path):
     assert benchmarks.DatasetLoader(path).metadata()["task_id"] == TASK
 
 
+@pytest.mark.full
 def test_a_trainer_trains_saves_and_plays_what_it_saved(tmp_path):
     small = {"lanes": 2, "steps": 4, "epochs": 1, "minibatches": 1, "widths": [8]}
     settings = rl.RLConfig(task_name=TASK, algorithm="PPO", total_timesteps=16, hyperparams=small, seed=1)

@@ -6,6 +6,8 @@ import powerzoo
 import pytest
 from powerzoo_compat._host import StepProgram
 
+pytestmark = pytest.mark.full
+
 
 @pytest.fixture(scope="module")
 def host():

@@ -16,6 +16,7 @@ BASE, MINE = "battery_arbitrage", "large_battery"
 BUILD = "powerzoo_jax.families.feeder.tasks.storage:build_feeder_storage"
 
 
+@pytest.mark.full
 def test_a_registered_task_is_made_and_scored_between_its_anchors(monkeypatch, tmp_path):
     monkeypatch.setattr(registry, "_TASKS", dict(registry._TASKS))
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))

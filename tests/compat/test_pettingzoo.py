@@ -42,6 +42,7 @@ def test_spaces_are_the_same_objects_and_hold_what_is_seen(parallel):
     assert parallel.state_space.contains(parallel.state())
 
 
+@pytest.mark.tiers("full", long=["marl_uc"])
 def test_frameworks_and_the_kernel_agree_on_a_whole_episode(task, parallel):
     auto = powerzoo.make_task_env(task, split="test")
     sim, rng = powerzoo_jax.make(task, split="test"), np.random.default_rng(0)
@@ -64,6 +65,7 @@ def test_frameworks_and_the_kernel_agree_on_a_whole_episode(task, parallel):
     assert len(boxes) == len(names) and auto.time_step == sim.spec.horizon
 
 
+@pytest.mark.long
 def test_a_rule_scores_the_same_in_every_framework_as_in_the_core():
     auto = powerzoo.make_task_env("marl_der_arbitrage", split="test")
     envs = (auto, parallel_env("marl_der_arbitrage", split="test"), make_central_env("marl_der_arbitrage", "test"))

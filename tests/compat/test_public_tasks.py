@@ -176,6 +176,7 @@ def assert_equal(one, two, exactly):
         assert a[3] == b[3]
 
 
+@pytest.mark.tiers("long", full=["battery_arbitrage"])
 @pytest.mark.parametrize("task", SINGLE)
 def test_a_single_agent_task_passes_the_checker_and_repeats_itself(task, capsys):
     made = day_of(task)
@@ -194,6 +195,7 @@ def test_a_single_agent_task_passes_the_checker_and_repeats_itself(task, capsys)
         assert audit_env(day_of(task, split).create_env("gymnasium")) == []
 
 
+@pytest.mark.tiers("long", quick=["marl_opf", "marl_uc"])
 @pytest.mark.parametrize("task", MULTI)
 def test_a_multi_agent_task_passes_the_checkers_and_agrees_with_itself_in_all_views(task, capsys):
     made = day_of(task)

@@ -35,6 +35,7 @@ def count(image, colour):
     return int(np.all(image == colour, axis=-1).sum())
 
 
+@pytest.mark.full
 def test_an_image_has_the_size_of_a_video_frame(env):
     env.reset(seed=0)
     for _ in range(2):
@@ -43,6 +44,7 @@ def test_an_image_has_the_size_of_a_video_frame(env):
         env.step(IDLE)
 
 
+@pytest.mark.full
 def test_a_rim_is_orange_only_outside_the_band():
     rims = []
     for v_min in (0.9, 0.99):

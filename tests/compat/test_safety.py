@@ -14,6 +14,7 @@ from powerzoo_jax.tasks.score import summary
 BUDGETS = {"sla": 2.0, "overtemp": 0.5, "power_deficit": 0.15, "dropped_gpu_h": 60.0}  # of the task's card
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("vector_cost", [False, True])
 def test_the_cost_is_what_the_info_says(vector_cost):
     env = make_safe_env("dc_microgrid_safe", split="test", vector_cost=vector_cost, max_steps=24)

@@ -48,6 +48,7 @@ def test_the_score_of_a_market_is_its_nearness_to_an_equilibrium():
 
 
 @pytest.mark.full
+@pytest.mark.full
 def test_a_record_of_rivals_tells_their_joint_gain_and_no_score():
     env = make_task_env(MARKET, split="test")
     record = benchmarks.evaluate(RandomPolicy(None, 0).bind(env), env, n_episodes=1, seed_start=42)

@@ -35,6 +35,7 @@ def endless():
     return env
 
 
+@pytest.mark.full
 def test_rewards_are_named_and_the_settlement_appears_in_the_last_step_of_a_day_only(endless):
     endless.reset(seed=0)
     seen = [set(endless.step(sample(endless))[1]["bat_0"]) for _ in range(96)]
@@ -43,6 +44,7 @@ def test_rewards_are_named_and_the_settlement_appears_in_the_last_step_of_a_day_
     assert endless.agents == endless.possible_agents and endless.world.current_step == 96
 
 
+@pytest.mark.full
 def test_the_next_day_is_the_one_that_a_reset_without_seed_begins(endless):
     first, _ = endless.reset(seed=3)
     for _ in range(48):
@@ -227,6 +229,7 @@ def test_the_first_objective_decides_lexicographically():
     assert order.tolist() == [1, 2, 0, 3]
 
 
+@pytest.mark.full
 def test_gradients_of_every_function_are_finite():
     for function in (*ON_THE_HOST, aggregation.maximum, aggregation.geometric_mean, aggregation.gini_welfare):
         slope = jax.grad(lambda x, f=function: jnp.sum(f(x, PRESENT)))(jnp.asarray(VALUES))

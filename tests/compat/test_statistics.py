@@ -36,6 +36,7 @@ SINGLE = {
 }
 
 
+@pytest.mark.tiers(full=["drop-in", "unit actions"])
 @pytest.mark.parametrize("view", SINGLE)
 def test_gymnasiums_statistics_are_those_of_the_rewards_returned(view):
     env = RecordEpisodeStatistics(SINGLE[view]())
@@ -54,6 +55,7 @@ def test_gymnasiums_statistics_are_those_of_the_rewards_returned(view):
         assert info["episode_summary"].keys() == TOTALS
 
 
+@pytest.mark.tiers("full", long=["native-AutoresetMode.NEXT_STEP", "native-AutoresetMode.SAME_STEP"])
 @pytest.mark.parametrize("mode", [AutoresetMode.NEXT_STEP, AutoresetMode.SAME_STEP])
 @pytest.mark.parametrize("loop", ["native", "sync"])
 def test_gymnasiums_statistics_of_a_batch_are_those_of_the_rewards_returned(mode, loop):

@@ -49,6 +49,18 @@ def _view(env, actions):
     return [np.stack([np.asarray(row[i], np.float64) for row in rows]) for i in range(4)]
 
 
+@pytest.mark.tiers(
+    "full",
+    long=[
+        "train-0-observation-gymnasium",
+        "train-0-observation-powerzoo",
+        "price_stress-0-observation-gymnasium",
+        "price_stress-0-observation-powerzoo",
+        "price_stress-1-reward-gymnasium",
+        "price_stress-1-reward-powerzoo",
+        "price_stress-2-cost-gymnasium",
+    ],
+)
 @pytest.mark.parametrize("view", ["gymnasium", "powerzoo"])
 @pytest.mark.parametrize(("index", "what"), [(0, "observation"), (1, "reward"), (2, "cost"), (3, "end")])
 def test_a_view_repeats_the_kernel(view, index, what, runs):
@@ -58,6 +70,7 @@ def test_a_view_repeats_the_kernel(view, index, what, runs):
     assert np.all(seen.shape == kernel.shape)
 
 
+@pytest.mark.full
 def test_the_episode_ends_at_its_horizon_only(runs):
     for _, _, _, end in runs.values():
         assert end.tolist() == [0.0] * 48 + [1.0]

@@ -26,6 +26,7 @@ def both(mode, env_id=UNIT):
     return native, loop
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("env_id", [UNIT, PHYSICAL])
 @pytest.mark.parametrize("mode", [AutoresetMode.NEXT_STEP, AutoresetMode.SAME_STEP])
 def test_the_batch_equals_the_loop_through_two_episodes(mode, env_id):
@@ -57,6 +58,7 @@ def test_the_batch_equals_the_loop_through_two_episodes(mode, env_id):
             np.testing.assert_allclose(native_info["episode_costs"]["resource"], totals, rtol=SAME, atol=SAME)
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("name", ["MARL-DER", "MARL-UC", "MARL-DERs"])
 def test_lanes_of_joined_agents_equal_the_loop(name):
     """Gymnasium had to loop over the centralised environments."""
@@ -116,6 +118,7 @@ def test_a_wrong_mask_is_named(mask, error, words):
         native.reset(options={"reset_mask": mask})
 
 
+@pytest.mark.full
 def test_the_step_after_an_end_ignores_its_action():
     native, _ = both(AutoresetMode.NEXT_STEP)
     native.reset(seed=0)
@@ -126,6 +129,7 @@ def test_the_step_after_an_end_ignores_its_action():
     assert not rewards.any() and not terminations.any() and not truncations.any() and not infos["cost"].any()
 
 
+@pytest.mark.full
 def test_lanes_of_one_seed_are_alike_and_a_reset_goes_on():
     native, _ = both(AutoresetMode.NEXT_STEP)
     first = native.reset(seed=[4, 4, 5])[0]
@@ -135,6 +139,7 @@ def test_lanes_of_one_seed_are_alike_and_a_reset_goes_on():
     assert (again[0] != first[0]).any() and (again[0] != again[2]).any()
 
 
+@pytest.mark.full
 def test_three_programs_serve_any_number_of_steps():
     native, _ = both(AutoresetMode.SAME_STEP)
     programs = (vector_view.open_lanes, vector_view.step_lanes, vector_view.restart_lanes)
@@ -161,6 +166,7 @@ def test_a_wrong_keyword_is_named(change, words):
         vector_view.make_vec_env("battery_arbitrage", **({"num_envs": 2} | change))
 
 
+@pytest.mark.full
 def test_a_wrong_call_is_refused_and_the_episode_goes_on():
     native, _ = both(AutoresetMode.NEXT_STEP)
     with pytest.raises(RuntimeError, match="reset"):

@@ -98,6 +98,7 @@ def test_a_key_gives_one_series_and_another_key_another():
     assert np.array_equal(one, same) and not np.array_equal(one, other)
 
 
+@pytest.mark.full
 def test_batch_jobs_have_the_sample_s_median_mean_and_arrivals():
     curve = jnp.ones(20_000)
     table = DRAW_JOBS(KEY, curve, 20, JOBS)
@@ -115,6 +116,7 @@ def test_batch_jobs_have_the_sample_s_median_mean_and_arrivals():
     assert not np.asarray(table.duration_s)[~valid].any()
 
 
+@pytest.mark.full
 def test_arrivals_follow_the_curve_and_full_slots_are_counted():
     curve = jnp.where(jnp.arange(4000) < 2000, 0.5, 1.5)
     table = DRAW_JOBS(KEY, curve, 4, JOBS)
@@ -142,6 +144,7 @@ def germany():
     return inputs, prices.column("price.day_ahead_per_mwh").astype(np.float64)
 
 
+@pytest.mark.full
 def test_drawn_prices_have_the_mean_spread_and_correlation_of_2018(germany):
     inputs, price = germany
     draw = jax.jit(jax.vmap(lambda key: draw_price(key, *inputs, PRICE_DE_2018, 60.0), out_axes=1))
@@ -154,6 +157,7 @@ def test_drawn_prices_have_the_mean_spread_and_correlation_of_2018(germany):
     assert (drawn < 0).any() and drawn.min() > -PRICE_DE_2018.shift_per_mwh
 
 
+@pytest.mark.tiers("full", long=["30.0"])
 @pytest.mark.parametrize("minutes", [30.0, 60.0])
 def test_price_noise_keeps_its_spread_at_another_step(minutes):
     model = PRICE_DE_2018
@@ -165,6 +169,7 @@ def test_price_noise_keeps_its_spread_at_another_step(minutes):
     assert lag1(x) == pytest.approx(model.phi ** (minutes / 60), abs=0.005)
 
 
+@pytest.mark.full
 def test_jumps_that_all_go_up_leave_the_mean_at_zero():
     model = replace(PRICE_DE_2018, jumps_per_hour=0.5, jump_mean=0.3)
     noise = np.asarray(draw_price_noise(KEY, 40_000, model, 60.0))
@@ -172,6 +177,7 @@ def test_jumps_that_all_go_up_leave_the_mean_at_zero():
     assert abs(noise.mean()) < 4 * noise.std() / np.sqrt(40_000 * (1 - model.phi) / (1 + model.phi))
 
 
+@pytest.mark.full
 def test_jumps_make_tails_that_a_gaussian_has_not():
     shocks = np.diff(np.asarray(draw_price_noise(KEY, 40_000, PRICE_DE_2018, 60.0)))
     calm = np.diff(np.asarray(draw_price_noise(KEY, 40_000, replace(PRICE_DE_2018, jumps_per_hour=0.0), 60.0)))
@@ -184,6 +190,7 @@ def test_the_committed_price_constants_are_what_the_fit_gives():
     assert synthetic_fit.differences(synthetic_fit.fit_price(), PRICE_DE_2018) == []
 
 
+@pytest.mark.tiers("full", long=["noise0"])
 @pytest.mark.parametrize("noise", [WIND_NOISE, SOLAR_NOISE])
 def test_plant_noise_has_mean_one_its_own_sites_and_quiet_nights(noise):
     available = jnp.full((4000, 64), 0.25).at[::4].set(0.0)

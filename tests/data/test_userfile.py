@@ -52,6 +52,7 @@ def year_of_hours(folder: Path, header: str = "time,load_mw", first: str = "2023
     return write(folder, "\n".join([header, *lines]) + "\n")
 
 
+@pytest.mark.full
 def test_the_snippet_of_the_page_runs_a_users_grid_with_a_users_load(tmp_path, monkeypatch):
     write(tmp_path, FEEDER, "my_feeder.m")
     year_of_hours(tmp_path)

@@ -85,6 +85,7 @@ def batteries() -> Any:
     return params, play(lambda key: storage.init(params, jax.random.uniform(key, (2,))), step, 4)
 
 
+@pytest.mark.full
 def test_a_battery_stores_what_its_terminals_took_less_losses():
     params, (first, states, out) = batteries()
     eta, capacity = np.sqrt(0.9), np.asarray(params.capacity_mwh, np.float64)
@@ -95,6 +96,7 @@ def test_a_battery_stores_what_its_terminals_took_less_losses():
     assert np.abs(total).max() <= TOL * np.abs(flow).sum(axis=1).max()
 
 
+@pytest.mark.full
 def test_a_battery_stays_in_its_band_and_its_inverter_in_its_circle():
     _, (_, states, out) = batteries()
     assert states.soc.min() >= np.float32(0.1) and states.soc.max() <= np.float32(0.9)
@@ -129,6 +131,7 @@ def vehicles() -> Any:
     return params, play(begin, step, 3)
 
 
+@pytest.mark.full
 def test_a_vehicle_stores_what_it_charged_less_what_it_drove():
     """What the battery gained is what was charged, less trips but for what was charged en route."""
     _, (first, states, out) = vehicles()
@@ -149,6 +152,7 @@ def _arrivals(first: Any) -> np.ndarray:
     return (within & np.asarray(params.trips.mask)).astype(float)
 
 
+@pytest.mark.full
 def test_an_absent_vehicle_delivers_nothing_whatever_it_is_told():
     _, (_, states, out) = vehicles()
     away = out.home == 0
@@ -168,6 +172,7 @@ def loads() -> Any:
     return play(lambda key: flexload.init(params, 5), step, 4, low=0.0)
 
 
+@pytest.mark.full
 def test_deferred_energy_comes_back_to_the_last_kilowatt_hour():
     _, states, _ = loads()
     deferred, returned, left = (
@@ -179,6 +184,7 @@ def test_deferred_energy_comes_back_to_the_last_kilowatt_hour():
     assert deferred.max() > 5 and left.max() > 0.1
 
 
+@pytest.mark.full
 def test_the_load_is_only_moved_or_shed_never_turned_into_generation():
     _, states, (out, load) = loads()
     assert np.abs(out.p_mw - (states.curtail_mw + states.shift_mw - states.return_mw)).max() <= TOL
@@ -186,6 +192,7 @@ def test_the_load_is_only_moved_or_shed_never_turned_into_generation():
     np.testing.assert_allclose(out.q_mvar, 0.5 * out.p_mw, atol=TOL)
 
 
+@pytest.mark.full
 def test_a_plant_delivers_and_curtails_exactly_what_is_available():
     params = renewable_params(2, "float32", capacity_mw=0.2, s_mva=[0.2, 0.22], curtail_usd_per_mwh=30.0)
 
@@ -244,6 +251,7 @@ def orderly(pool: Any) -> Array:
     return by_deadline & jnp.all(taken == (pool.deadline_min > 0)) & jnp.all(pool.held_gpus >= 0)
 
 
+@pytest.mark.full
 def test_work_that_arrives_is_done_or_still_waits():
     _, states, (out, work, left, *_) = sites()
     done = states.job_gpus[..., 0] * DT
@@ -252,12 +260,14 @@ def test_work_that_arrives_is_done_or_still_waits():
     assert done.sum() > 0.1 * work.sum() and left.max() > 1000
 
 
+@pytest.mark.full
 def test_no_gpu_works_twice_and_the_queue_keeps_deadline_order():
     _, states, (*_, kept) = sites()
     assert (states.job_gpus + states.infer_gpus).max() <= 1000 and states.infer_gpus.min() >= 0
     assert kept.all()
 
 
+@pytest.mark.full
 def test_heat_of_a_site_leaves_through_the_chiller_and_the_walls_or_warms_it():
     """The chiller's electricity, where it is above that of the fans, times its COP is the heat it removed."""
     first, states, (out, _, _, weather, t_set, _) = sites()
@@ -275,6 +285,7 @@ def test_heat_of_a_site_leaves_through_the_chiller_and_the_walls_or_warms_it():
     assert (-out.p_mw > 0.5).all() and states.t_zone_c.max() > 33
 
 
+@pytest.mark.tiers("full", quick=["batteries"])
 @pytest.mark.parametrize("make", [batteries, vehicles, loads, sites])
 def test_what_a_device_costs_or_misses_is_never_negative(make):
     made = make()

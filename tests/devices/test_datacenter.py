@@ -166,6 +166,7 @@ def test_a_job_started_too_late_is_missed_at_its_deadline_and_finishes():
     assert gpus == [5, 5, 0] and misses == [0, 1, 0, 0]
 
 
+@pytest.mark.full
 def test_a_job_started_on_arrival_is_never_late_even_without_slack():
     with jax.enable_x64(False):
         params, shape = datacenter_params(64, "float32", slack_factor=0.0, n_gpus=100_000), sizes(5)
@@ -220,6 +221,7 @@ def test_the_room_never_cools_below_set_point_and_weather():
     assert state.t_zone_c[0] >= 18.0
 
 
+@pytest.mark.tiers("long", full=["5-64-False"])
 @pytest.mark.parametrize(("dt_minutes", "queue", "force"), [(5, 64, False), (30, 6, False), (60, 64, True)])
 def test_the_kernel_equals_the_reference_job_by_job(dt_minutes, queue, force):
     """Random arrivals, orders and weather, with a queue that overflows and jobs that come too late."""
@@ -271,6 +273,7 @@ def random_jobs(rng, n_site, kind, now, dt_minutes):
     return [np.where(real, x, 0.0) for x in (gpus, duration, deadline)]
 
 
+@pytest.mark.full
 def test_draws_follow_the_rates_and_ranges_of_the_spec():
     """Means over 40,000 half hours, within five standard errors."""
     params, shape, count = datacenter_params(1, "float64"), sizes(30), 40_000
@@ -293,6 +296,7 @@ def test_draws_follow_the_rates_and_ranges_of_the_spec():
         np.testing.assert_allclose(deadline[real], 100 + factor * duration[real], rtol=1e-12)
 
 
+@pytest.mark.full
 def test_a_key_draws_the_same_jobs_in_float32_and_float64_but_for_the_grain_of_durations():
     drawn = {}
     for dtype in ("float32", "float64"):
@@ -323,6 +327,7 @@ def test_urgency_is_least_slack_over_duration_and_one_without_jobs():
     assert datacenter.urgency(state, jnp.asarray(30.0))[0] == pytest.approx((300 - 30 - 100) / 100 / 5)
 
 
+@pytest.mark.full
 def test_a_padded_site_draws_no_power_and_misses_nothing():
     params = datacenter_params(2, "float64").replace(mask=jnp.asarray([True, False]))
     state = datacenter.init(params, QueueSizes(queue=4, arrivals=(2, 2), bins=(9, 4)))
@@ -336,6 +341,7 @@ def test_a_padded_site_draws_no_power_and_misses_nothing():
     assert out.missed_jobs[0] == 4 and out.p_mw[0] < 0
 
 
+@pytest.mark.full
 def test_float32_and_float64_agree_over_a_day():
     """Same jobs, orders and weather: counts equal, power and temperature to float32."""
     runs = {}

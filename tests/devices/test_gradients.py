@@ -115,6 +115,7 @@ def site(actions: Array) -> Array:
     return rollout(datacenter.init(params, QueueSizes(queue=2, arrivals=(1, 1), bins=(2, 2))), step, actions)
 
 
+@pytest.mark.tiers(full=["diesel-1"], long=["car-1", "site-3"])
 @pytest.mark.parametrize(
     ("episode", "entries"), [(battery, 2), (plant, 2), (load, 2), (car, 1), (diesel, 1), (site, 3)], ids=lambda x: x
 )
@@ -132,6 +133,10 @@ def test_the_gradient_of_an_episode_matches_central_differences(episode, entries
         assert abs(float(exact - numeric)) <= tolerance("gradient_relative", "float64") * scale
 
 
+@pytest.mark.tiers(
+    full=["-1.0-diesel-1", "0.0-car-1", "0.0-diesel-1", "1.0-car-1", "1.0-diesel-1", "1.0-site-3"],
+    long=["-1.0-car-1", "-1.0-site-3", "0.0-site-3"],
+)
 @pytest.mark.parametrize(
     ("episode", "entries"), [(battery, 2), (plant, 2), (load, 2), (car, 1), (diesel, 1), (site, 3)], ids=lambda x: x
 )

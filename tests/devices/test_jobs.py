@@ -40,6 +40,7 @@ def episode(*, force_start: bool) -> Any:
     return jax.tree.map(np.asarray, jax.jit(jax.vmap(lane))(jax.random.split(jax.random.key(3), LANES)))
 
 
+@pytest.mark.tiers("full", long=["True"])
 @pytest.mark.parametrize("force_start", [False, True])
 def test_the_form_for_accelerators_has_the_same_bits(force_start: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     here = episode(force_start=force_start)

@@ -8,6 +8,7 @@ from pathlib import Path
 import jax
 import jax.numpy as jnp
 import numpy as np
+import pytest
 
 from powerzoo_jax import load_case, powerflow
 from powerzoo_jax.powerflow import (
@@ -24,6 +25,7 @@ PAGE = (DOCS / "contingency.md").read_text(encoding="utf-8")
 LIMITS = (DOCS / "limits.md").read_text(encoding="utf-8")
 
 
+@pytest.mark.long
 def test_the_example_charges_overloads_filters_actions_and_masks_bridges(run_snippet, snippets_of):
     (body,) = snippets_of(PAGE)
     low, high, *shape, legal, relieved, burdened = run_snippet(body).split()
@@ -49,6 +51,7 @@ def test_both_pages_name_the_functions_that_have_no_derivative():
     assert set(re.findall(r"`(\w+)`", without)) <= set(re.findall(r"`(\w+)`", section))
 
 
+@pytest.mark.long
 def test_a_switched_flow_has_the_gradient_zero_although_its_losses_change():
     case = load_case("case14")
     switching, s = prepare_switching(case), nominal_injection(case)

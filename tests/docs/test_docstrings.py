@@ -46,6 +46,46 @@ def test_examples_are_found():
     assert len(HERE) >= 40
 
 
+@pytest.mark.tiers(
+    "full",
+    quick=[
+        "powerzoo_jax.cases.library.load_case",
+        "powerzoo_jax.data.signals.load_signals",
+        "powerzoo_jax.data.userfile.read_csv",
+        "powerzoo_jax.envs.batch.autoreset",
+        "powerzoo_jax.families.transmission.units.TransmissionEnv",
+        "powerzoo_jax.oracle.linear_program.ProgramWriter",
+        "powerzoo_jax.oracle.registry.get_reference",
+        "powerzoo_jax.oracle.registry.get_baselines",
+        "powerzoo_jax.plot.curves.plot_learning_curves",
+        "powerzoo_jax.plot.network.plot_network",
+        "powerzoo_jax.plot.profile.plot_branch_loading",
+        "powerzoo_jax.rl.rollout.rollout",
+        "powerzoo_jax.rl.training.config.override",
+        "powerzoo_jax.tasks.registry.register",
+        "powerzoo_jax.tasks.registry.list_tasks",
+        "powerzoo_compat.gymnasium_view.module",
+        "powerzoo_compat.heron_view.module",
+        "powerzoo_compat.powerzoo_api.rl.front.make_env",
+        "powerzoo_compat.powerzoo_api.tasks.factory.make_task_env",
+    ],
+    long=[
+        "powerzoo_jax.envs.trace.episode.trace_episode",
+        "powerzoo_jax.families.joint.env.JointEnv",
+        "powerzoo_jax.families.market.bidding.MarketEnv",
+        "powerzoo_jax.families.market.storage.StorageMarketEnv",
+        "powerzoo_jax.families.market.tasks.storage.make_storage_market",
+        "powerzoo_jax.families.transmission.operator.TransGridEnv",
+        "powerzoo_jax.families.transmission.operator_fleet.FleetGridEnv",
+        "powerzoo_jax.families.transmission.tasks.operator.make_transgrid",
+        "powerzoo_jax.oracle.baselines.evaluate_baseline",
+        "powerzoo_jax.oracle.registry.get_causal",
+        "powerzoo_jax.plot.dispatch.plot_dispatch",
+        "powerzoo_jax.plot.episode.plot_episode",
+        "powerzoo_compat.momaland_view.module",
+        "powerzoo_compat.vector_view.module",
+    ],
+)
 @pytest.mark.parametrize("example", HERE, ids=name)
 def test_an_example_runs(example, sim, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)

@@ -87,6 +87,7 @@ def test_the_page_counts_the_feeders_of_the_joint_task():
     assert "below bus 3" in PAGE["transmission"]
 
 
+@pytest.mark.full
 def test_the_battery_lacks_a_memory_of_the_mean_price_as_the_page_says():
     """Six days of the split that the page's figures are of; the script that it names plays all."""
     assert "`python tests/references/causal_battery.py`" in PAGE["measurements/learning"]
@@ -111,11 +112,13 @@ def test_the_scripts_that_the_page_on_scaling_names_exist():
     assert all((ROOT / name).is_file() for name in re.findall(r"`python (\S+\.py)", PAGE["scaling"]))
 
 
+@pytest.mark.full
 def test_the_page_of_tasks_is_up_to_date():
     assert report.main([str(ROOT / report.PAGE)]) == 0
     assert sorted(report.ABOUT) == list(list_tasks())
 
 
+@pytest.mark.full
 def test_a_page_of_tasks_that_differs_is_told(tmp_path):
     other = tmp_path / "tasks.md"
     other.write_text("# Tasks\n")

@@ -55,6 +55,7 @@ def scripts(snippets_of: Callable[[str], list[str]], *, long: bool) -> dict[str,
     return found
 
 
+@pytest.mark.tiers("full", long=["True"])
 @pytest.mark.parametrize("long", [False, True])
 def test_the_python_of_a_page_runs_and_prints_what_the_page_says(long, run_snippet, snippets_of):
     shown = scripts(snippets_of, long=long)

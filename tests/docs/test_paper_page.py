@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+import pytest
+
 from tests.docs.scripts import blocks, spoken
 
 CENT = 0.01  # [$] by which a return of float32 may exceed a bound of float64
@@ -13,6 +15,7 @@ SMALL = {"SEEDS": "2", "PPO_STEPS": "768", "APG_UPDATES": "2", "SAC_STEPS": "102
 LEARNERS = ("ppo", "apg", "sac")
 
 
+@pytest.mark.full
 def test_the_study_runs_in_small_sizes(run_snippet, tmp_path, monkeypatch):
     assert " ".join(f"{name}={size}" for name, size in SMALL.items()) in PAGE  # a reader can do the same
     for name, value in SMALL.items():

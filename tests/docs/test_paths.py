@@ -10,6 +10,8 @@ import pytest
 
 from tests.docs.scripts import blocks
 
+pytestmark = pytest.mark.full
+
 ROOT = Path(__file__).resolve().parents[2]
 CENT = 0.01  # [$] by which a return of float32 may exceed a bound of float64
 PAGE = (ROOT / "docs" / "howto" / "paths.md").read_text(encoding="utf-8")

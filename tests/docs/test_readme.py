@@ -21,6 +21,7 @@ INLINE = re.findall(r"`(powerzoo-jax [^`]+)`", README)
 COMMANDS = sorted({*INLINE, *(line for line in LINES if line.startswith("powerzoo-jax "))})
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("body", PYTHON, ids=range(len(PYTHON)))
 def test_the_python_of_the_readme_runs(body, run_snippet):
     run_snippet(body)

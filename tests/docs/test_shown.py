@@ -69,6 +69,7 @@ def test_a_trace_is_of_the_task_as_it_is(path):
         assert len(trace) == spec.horizon
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("path", TRACES, ids=lambda path: path.stem)
 def test_the_actions_of_a_trace_earn_and_cost_today_what_it_shows(path):
     """Also a change that raised no version is seen."""
@@ -84,6 +85,7 @@ def test_the_actions_of_a_trace_earn_and_cost_today_what_it_shows(path):
             np.testing.assert_allclose(again[table].values, trace[table].values, rtol=1e-4, atol=1e-5, err_msg=table)
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("path", BOARDS, ids=lambda path: path.stem)
 def test_a_board_is_of_the_tasks_and_references_as_they_are(path):
     for row in json.loads(path.read_text(encoding="utf-8")):
@@ -107,6 +109,7 @@ def test_a_policy_of_the_zoo_is_of_the_task_as_it_is(task):
             assert score["ends"] == [known["rule"], known["best"]]
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("path", TABLES, ids=lambda path: path.stem)
 def test_a_table_of_policies_is_of_the_tasks_as_they_are(path):
     for row in rows(path):

@@ -38,12 +38,14 @@ def built(tmp_path_factory):
     return target
 
 
+@pytest.mark.full
 def test_the_strict_build_has_no_warning_and_holds_readme_notebooks_and_cards(built):
     assert "vectorises and differentiates" in (built / "index.html").read_text(encoding="utf-8")
     assert '"name":"oracle"' in (built / "episode.html").read_text(encoding="utf-8")  # a page of its own, in no frame
     assert 'id="battery_arbitrage"' in (built / "tasks.html").read_text(encoding="utf-8")
 
 
+@pytest.mark.full
 def test_the_card_of_a_task_links_to_an_episode_that_loads_nothing(built):
     cards = (built / "tasks.html").read_text(encoding="utf-8")
     assert re.findall(r'href="episodes/(\w+)\.html"', cards) == list(EPISODES)
@@ -60,6 +62,7 @@ def test_every_public_task_has_an_episode_and_a_card():
     assert set(PUBLIC_TASKS) < set(tasks) and all(linked.count(f"(episodes/{task}.html)") == 1 for task in tasks)
 
 
+@pytest.mark.full
 def test_a_notebook_stands_on_the_site_with_what_it_prints_and_draws(built):
     for stem in hook("site").NOTEBOOKS.values():
         page = (built / stem).with_suffix(".html").read_text(encoding="utf-8")
@@ -84,6 +87,7 @@ def test_outputs_follow_their_cell_and_notes_of_libraries_stay_out():
     assert page.index("show()") < page.index("42 MW") and figures == {"a_1.png": b"hello"}
 
 
+@pytest.mark.full
 def test_the_gallery_shows_pictures_that_the_build_has_drawn(built):
     shown = re.findall(r'<img src="(gallery/[^"]+)" alt="([^"]+)"', (built / "gallery.html").read_text("utf-8"))
     drawn = {path.relative_to(built).as_posix() for path in (built / "gallery").glob("*.svg")}
@@ -93,6 +97,7 @@ def test_the_gallery_shows_pictures_that_the_build_has_drawn(built):
         assert root.tag.endswith("svg") and len(list(root.iter())) > 50
 
 
+@pytest.mark.full
 def test_formulas_are_drawn_and_amounts_of_money_are_not(built):
     pages = {path.relative_to(built): path.read_text(encoding="utf-8") for path in built.rglob("*.html")}
     assert [path for path, text in pages.items() if 'class="arithmatex"' in text] == []
@@ -117,6 +122,7 @@ def test_every_link_that_needs_an_address_follows_from_those_of_the_project():
     assert "https://colab.research.google.com/github/owner/name/blob/HEAD/notebooks/a.ipynb" in page
 
 
+@pytest.mark.full
 def test_a_drawing_stays_inside_its_box_and_keeps_the_text():
     """The tail of y and the bar over z lie in the box too; an unknown command stops the build."""
     svg = hook("formulas").drawn(r"y_j = \overline{z} < 1", alone=False)
@@ -129,6 +135,7 @@ def test_a_drawing_stays_inside_its_box_and_keeps_the_text():
         hook("formulas").drawn(r"\nosuchcommand", alone=False)
 
 
+@pytest.mark.tiers("full", long=["study"])
 @pytest.mark.parametrize("page", hook("site").API)
 def test_an_api_page_holds_every_public_name_of_its_modules(built, page):
     text = (built / "api" / f"{page}.html").read_text(encoding="utf-8")
@@ -136,6 +143,7 @@ def test_an_api_page_holds_every_public_name_of_its_modules(built, page):
     assert names and [name for name in names if f'id="{name}"' not in text] == []
 
 
+@pytest.mark.full
 def test_the_reference_lists_what_a_folder_offers_and_keeps_its_tables(built):
     names = {name.rpartition(".")[2] for name in hook("site").public_names("powerzoo_jax.powerflow")}
     public = [name for name in dir(powerzoo_jax.powerflow) if not name.startswith("_")]
@@ -144,6 +152,7 @@ def test_the_reference_lists_what_a_folder_offers_and_keeps_its_tables(built):
     assert "v_re, v_im:    (N,)  [pu]  rectangular bus voltages" in page  # a table of fields keeps its lines
 
 
+@pytest.mark.full
 def test_every_folder_of_the_package_is_in_the_reference():
     listed = {module for _, modules in hook("site").API.values() for module in modules}
     folders = {
@@ -155,12 +164,14 @@ def test_every_folder_of_the_package_is_in_the_reference():
     assert {".".join(folder.parts) for folder in folders} - tools <= listed
 
 
+@pytest.mark.full
 def test_every_page_is_in_the_menu():
     menu = (ROOT / "mkdocs.yml").read_text(encoding="utf-8")
     pages = [path.relative_to(ROOT / "docs").as_posix() for path in sorted((ROOT / "docs").rglob("*.md"))]
     assert pages and [page for page in pages if f": {page}" not in menu] == []
 
 
+@pytest.mark.full
 def test_examples_and_tables_of_a_docstring_keep_their_lines():
     fenced = hook("docstrings").fenced
     assert fenced("Example:\n    x = 1\n    y = 2") == "Example:\n\n```python\nx = 1\ny = 2\n```"
@@ -172,6 +183,7 @@ def test_examples_and_tables_of_a_docstring_keep_their_lines():
     assert fenced("an entry a[0][1], or `a[0][1]`") == "an entry a[0]\\[1], or `a[0][1]`"
 
 
+@pytest.mark.full
 def test_links_of_the_repository_become_links_of_the_site():
     site = hook("site")
 

@@ -14,7 +14,7 @@ import powerzoo_jax
 from powerzoo_jax.envs import DistributionEnv, Sim
 from powerzoo_jax.tasks import list_presets
 
-pytestmark = pytest.mark.program
+pytestmark = [pytest.mark.program, pytest.mark.full]
 
 FACTORISATION = re.compile(r"getrf|LuDecomposition|lu_pivots|triangular_solve|cholesky|potrf|geqrf|householder", re.I)
 WIDE = re.compile(r"\bf64\b|complex<f64>|xf64>")
@@ -43,6 +43,7 @@ def test_the_tasks_with_a_feeder_are_known():
     assert {"battery_arbitrage", "dso", "marl_ders_benchmark", "dc_scheduling", "distribution_3phase"} <= set(kept)
 
 
+@pytest.mark.tiers("long", full=["marl_der_arbitrage", "atomic_distribution_grid"])
 @pytest.mark.parametrize("task", feeder_tasks())
 def test_a_step_for_a_tpu_holds_no_factorisation_and_no_float64(task):
     text = lowered(task, "tpu")
@@ -75,6 +76,7 @@ def normalised(text: str) -> str:
     return re.sub(r"%[\w.\-]+", lambda m: names.setdefault(m[0], f"%{len(names)}"), text)
 
 
+@pytest.mark.long
 def test_on_a_cpu_auto_is_the_adaptive_program():
     def compiled(mode: str) -> str:
         sim = powerzoo_jax.make("battery_arbitrage", solver=mode)

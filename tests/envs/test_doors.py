@@ -124,6 +124,7 @@ SETTINGS: dict[str, Callable[[], AbstractContextManager[Any]]] = {
 }
 
 
+@pytest.mark.tiers("long", full=["marl_opf"])
 @pytest.mark.parametrize("task", list_tasks())
 def test_settings_of_jax_change_nothing_in_the_program_of_a_step(task):
     """Nothing is promoted or leaks, and no product follows the default precision: the program is the same text."""
@@ -141,6 +142,7 @@ def test_settings_of_jax_change_nothing_in_the_program_of_a_step(task):
             assert text() == plain, name
 
 
+@pytest.mark.tiers("long", full=["dc_microgrid", "marl_opf"])
 @pytest.mark.parametrize("task", list_tasks())
 def test_the_types_of_a_step_are_the_same_under_x64(task):
     """The integer sum of the transmission tasks once became int64."""
@@ -156,6 +158,7 @@ def test_the_types_of_a_step_are_the_same_under_x64(task):
         assert types(np.float64) == plain
 
 
+@pytest.mark.tiers("long", full=["marl_opf"])
 @pytest.mark.parametrize("task", list_tasks())
 def test_a_rollout_under_x64_and_debug_nans_is_that_without(task):
     """Float64 actions, and x64 switched on after `make`: the same types, and the same numbers to rounding."""

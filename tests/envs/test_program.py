@@ -109,6 +109,7 @@ def test_a_closed_over_bank_would_be_noticed():
     assert len(baked) > TEXT_LIMIT["step"]
 
 
+@pytest.mark.full
 def test_steps_move_nothing_to_or_from_the_host():
     sim = make()
     step = jax.jit(lambda sim, state, action: sim.step(state, action))

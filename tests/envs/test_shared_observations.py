@@ -28,6 +28,7 @@ def both(sim, key):
     return (first, first_split), (sim.step(state, action).obs, split.step(same, action).obs)
 
 
+@pytest.mark.tiers("long", quick=["marl_opf", "opf_118"])
 @pytest.mark.parametrize("name", several())
 def test_both_parts_together_are_the_observation_bit_for_bit(name):
     sim = pz.make(name)
@@ -59,6 +60,7 @@ def test_many_buses_are_seen_once_a_lane():
     assert 4 * (obs.shared.size + obs.own.size) == 2052
 
 
+@pytest.mark.full
 def test_a_batch_restarts_with_both_parts():
     sim = split_observations(pz.make("marl_opf"))
     states, _ = jax.jit(jax.vmap(sim.init))(jax.random.split(jax.random.key(0), 3))

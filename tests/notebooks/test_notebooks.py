@@ -55,12 +55,14 @@ def test_a_notebook_begins_by_installing_what_is_missing(path):
     assert "://" not in first
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("path", NOTEBOOKS, ids=name)
 def test_a_notebook_runs(path):
     counts = [cell.execution_count for cell in executed(path).cells if cell.cell_type == "code"]
     assert counts == list(range(1, len(counts) + 1))
 
 
+@pytest.mark.full
 def test_a_cell_that_fails_is_told_and_not_kept(tmp_path, monkeypatch):
     monkeypatch.setattr(kept, "BUILD", tmp_path / "build")
     path = tmp_path / "small.ipynb"

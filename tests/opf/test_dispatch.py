@@ -63,6 +63,7 @@ def test_case5_is_dispatched_in_merit_order(
     assert float(out.objective) == pytest.approx(cost + 1e4 * shed + 500 * spill)
 
 
+@pytest.mark.tiers("long", full=["case9-float64"])
 @both_precisions
 @pytest.mark.parametrize("name", ["case9", "case118", "case_rts_gmlc"])
 def test_dispatch_equals_the_optimal_power_flow_without_limits(name: str, dtype: str) -> None:
@@ -135,6 +136,7 @@ def test_a_ramp_window_cuts_the_blocks_from_both_sides() -> None:
         np.testing.assert_allclose(out.unit_power_mw, [40, 162, 248, 10, 540], atol=1e-9)
 
 
+@pytest.mark.full
 def test_derivatives_are_those_of_the_price_and_of_finite_differences() -> None:
     case = load_case("case118")
     with jax.enable_x64(True):
@@ -162,6 +164,7 @@ def test_derivatives_are_those_of_the_price_and_of_finite_differences() -> None:
         assert float(jnp.vdot(reverse, change)) == pytest.approx(float(exact.sum()), abs=1e-9)
 
 
+@pytest.mark.full
 def test_a_lane_that_is_not_finite_is_flagged_and_leaves_the_others_alone() -> None:
     case = load_case("pz_case5")
     offers, (low, high) = case_offers(case), limits(case, "float32")

@@ -71,6 +71,7 @@ def _factors() -> DcOpfFactors:
     return prepare_dc_opf(load_case("pz_case5"))
 
 
+@pytest.mark.full
 def test_random_bids_clear_on_every_lane_with_prices_that_prove_the_cost() -> None:
     """Weak duality: no dispatch costs less than the bound that the prices give, and this one hardly more."""
     factors, segments = _factors(), make_cost_segments(load_case("pz_case5"), 3)
@@ -90,6 +91,7 @@ def test_random_bids_clear_on_every_lane_with_prices_that_prove_the_cost() -> No
         assert bound * (1 - 1e-4) - 1 <= cost <= bound * (1 + 1e-4) + 1
 
 
+@pytest.mark.long
 def test_lanes_that_need_more_steps_are_finished_and_nested_maps_are_one_batch(monkeypatch: pytest.MonkeyPatch) -> None:
     factors = _factors()
     load = _offers_and_loads(12)[1]
@@ -104,6 +106,7 @@ def test_lanes_that_need_more_steps_are_finished_and_nested_maps_are_one_batch(m
     np.testing.assert_allclose(nested.unit_power_mw.reshape(12, 5), whole.unit_power_mw, atol=0.05)
 
 
+@pytest.mark.full
 def test_a_lane_takes_no_more_steps_than_it_may() -> None:
     factors = _factors()
     programme = dc_programme(factors, jnp.asarray(900 * LOADS, jnp.float32))
@@ -112,6 +115,7 @@ def test_a_lane_takes_no_more_steps_than_it_may() -> None:
     assert all(bool(jnp.isfinite(leaf).all()) for leaf in jax.tree.leaves(found))
 
 
+@pytest.mark.full
 def test_scarcity_is_priced_at_the_cap_in_fixed_steps_too() -> None:
     factors = _factors()
     out = jax.jit(lambda d: clear_market(factors, factors.offers, d, solver="fixed"))(jnp.float32(1600 * LOADS))
@@ -137,6 +141,7 @@ def _programs() -> dict[str, tuple[Any, tuple[Any, ...]]]:
     }
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("platform", ["cuda", "tpu"])
 def test_accelerators_get_no_library_factorisation_and_no_float64(platform: str) -> None:
     for name, (solve, arguments) in _programs().items():
@@ -149,6 +154,7 @@ def test_accelerators_get_no_library_factorisation_and_no_float64(platform: str)
     assert LIBRARY.findall(adaptive.trace(jnp.ones((8, 30))).lower(lowering_platforms=(platform,)).as_text())
 
 
+@pytest.mark.full
 def test_the_ac_opf_of_a_gpu_is_one_loop_without_a_library() -> None:
     case = load_case("case9")
     factors = prepare_ac_opf(case)
@@ -167,6 +173,7 @@ def test_an_unknown_solver_is_refused_by_name() -> None:
         dc_opf(factors, jnp.ones(5), solver="fixt")
 
 
+@pytest.mark.long
 def test_mapped_rows_give_what_shared_ones_give() -> None:
     factors = _factors()
     load = _offers_and_loads(6)[1]

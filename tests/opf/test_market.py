@@ -56,6 +56,7 @@ def test_the_congestion_rent_is_the_rating_times_its_price(case5: DcOpfFactors) 
     assert float(out.settlement.congestion_rent) == pytest.approx(by_lines, rel=1e-9)
 
 
+@pytest.mark.full
 def test_a_price_is_the_cost_of_one_more_megawatt_at_its_bus(case5: DcOpfFactors) -> None:
     load, solve = jnp.asarray(FIRST_ROW), jax.jit(lambda d: dc_opf(case5, d))
     base = solve(load)
@@ -64,6 +65,7 @@ def test_a_price_is_the_cost_of_one_more_megawatt_at_its_bus(case5: DcOpfFactors
         assert float((more.objective - base.objective) / 0.1) == pytest.approx(float(base.lmp[bus]), rel=1e-6)
 
 
+@pytest.mark.full
 def test_five_segments_with_markups_clear_as_in_highs(case5: DcOpfFactors) -> None:
     case, rng = load_case("pz_case5"), np.random.default_rng(4)
     offers = capped_offers(make_cost_segments(case, 5, "float64"), jnp.asarray(rng.uniform(0, 2, (5, 5))))
@@ -96,6 +98,7 @@ def _blocks_in_highs(case: Case, load: np.ndarray, low: np.ndarray, width: np.nd
     return clear_with_highs(split, rest, price.ravel(), low=zero, high=width.ravel(), voll=1000.0).cost
 
 
+@pytest.mark.full
 def test_elastic_demand_buys_below_its_value_and_sets_the_price_at_the_margin(case5: DcOpfFactors) -> None:
     """Bus 3 pays 30: of blocks worth 35 and 20 the first is bought whole, the second not at all."""
     bids = Bids(bus=jnp.array([2], jnp.int32), width_mw=jnp.array([[50.0, 50.0]]), price=jnp.array([[35.0, 20.0]]))
@@ -118,6 +121,7 @@ def test_scarcity_is_priced_at_the_cap_where_load_is_shed(case5: DcOpfFactors) -
     np.testing.assert_allclose(out.dispatch.unit_power_mw, [40, 170, 520, 200, 542.5297], atol=1e-3)
 
 
+@pytest.mark.full
 def test_required_reserve_moves_dispatch_and_missing_reserve_is_priced() -> None:
     """Two units of 520 and 600 MW carry 900 MW: 220 MW of headroom, whatever the dispatch."""
     case = load_case("pz_case5")
@@ -134,6 +138,7 @@ def test_required_reserve_moves_dispatch_and_missing_reserve_is_priced() -> None
         assert float(enough.reserve_price) == pytest.approx(0, abs=1e-6)
 
 
+@pytest.mark.full
 def test_off_units_are_removed_entirely() -> None:
     case = load_case("pz_case5")
     with jax.enable_x64(True):
@@ -154,6 +159,7 @@ def test_surplus_of_must_run_output_is_spilled_and_priced(case5: DcOpfFactors) -
     assert float(out.objective) == pytest.approx(float(out.generation_cost) + 500 * 25, rel=1e-9)
 
 
+@pytest.mark.full
 def test_case_offers_cost_what_the_case_says() -> None:
     case = load_case("case9")
     with jax.enable_x64(True):

@@ -27,6 +27,8 @@ from powerzoo_jax.opf import (
 )
 from tests.references.opf_dc import clear_with_highs
 
+pytestmark = pytest.mark.full
+
 VOLL, SURPLUS = 300.0, 50.0
 STEP = 1e-4  # [MW]
 MARKETS = 80
@@ -83,6 +85,7 @@ def known() -> Known:
     return Known(cases, load, here, more, less, (cost(STEP * (load == 0)) - here) / STEP)
 
 
+@pytest.mark.tiers(long=["float32-adaptive", "float64-fixed"])
 @pytest.mark.property
 @pytest.mark.parametrize("solver", ["adaptive", "fixed"])
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
@@ -115,6 +118,7 @@ def test_prices_of_random_markets_are_the_one_sided_differences_of_highs(known: 
     np.testing.assert_allclose(out.lmp_energy[:, None] + out.lmp_congestion + out.lmp_scarcity, lmp, atol=near / 10)
 
 
+@pytest.mark.tiers(long=["fixed"])
 @pytest.mark.parametrize("solver", ["adaptive", "fixed"])
 def test_a_line_of_one_kilowatt_beside_a_unit_that_must_run_has_its_price_in_float32(solver: str) -> None:
     """By hand: 30 MW of negative load and 30 MW that must run at -30 are spilled at bus 3, 60 * 500 - 30 * 30."""

@@ -51,6 +51,7 @@ def with_price(price):
     return dataclasses.replace(first_problem(), price_per_mwh=np.asarray(price, float))
 
 
+@pytest.mark.full
 def test_a_problem_holds_the_prices_that_the_env_pays():
     drawn, case = take(all_starts(sim()), 0), first_problem()
     state, _ = sim().env.begin(jax.random.key(0), drawn, sim().params)
@@ -159,6 +160,7 @@ def test_a_failure_of_the_solver_is_raised_with_its_status():
         solve(writer.program())
 
 
+@pytest.mark.full
 def test_importing_the_oracle_does_not_load_the_optimiser():
     code = "import sys, powerzoo_jax, powerzoo_jax.oracle; print('scipy.optimize' in sys.modules)"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
@@ -173,6 +175,7 @@ def test_the_shipped_table_is_ordered_and_feasible():
         assert record["feasible"]["best"] and record["feasible"]["rule"] and not record["feasible"]["random"]
 
 
+@pytest.mark.full
 def test_the_shipped_table_is_what_the_code_computes():
     record = get_reference("battery_arbitrage", "val")
     val = powerzoo_jax.make("battery_arbitrage", split="val")

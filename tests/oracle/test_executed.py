@@ -36,6 +36,7 @@ def test_a_plan_earns_what_its_program_said(task, keywords):
     assert record.mean_reward <= float(plan.bound[0]) * (1 + np.sign(plan.bound[0]) * CLOSE)
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(
     "task", ["marl_der_arbitrage", "marl_ders_benchmark", "dso", "joint_trans_dist", "marl_uc", "opf_118"]
 )

@@ -14,6 +14,8 @@ from powerzoo_jax.oracle.baselines import CAUSAL, TRIVIAL
 from powerzoo_jax.oracle.registry import has_causal, load_table, version_key
 from powerzoo_jax.tasks.score import SEED, episode_keys, evaluate, seeded_starts
 
+pytestmark = pytest.mark.full
+
 ORACLE = "oracle"
 ROUNDED = 1e-6  # of a bound, relative: optima are found to less
 
@@ -25,6 +27,30 @@ def names_of(task: str) -> list[str]:
     return [name for name in get_baselines(task).names if name != ORACLE] + others
 
 
+@pytest.mark.tiers(
+    long=[
+        "dc_microgrid_safe-float32",
+        "dc_microgrid_safe-float64",
+        "dc_scheduling_7d-float32",
+        "dc_scheduling_7d-float64",
+        "joint_trans_dist_7d-float32",
+        "joint_trans_dist_7d-float64",
+        "marl_der_arbitrage_5bat-float32",
+        "marl_der_arbitrage_5bat-float64",
+        "marl_der_arbitrage_7d-float32",
+        "marl_der_arbitrage_7d-float64",
+        "marl_ev_v2g_10ev-float32",
+        "marl_ev_v2g_10ev-float64",
+        "marl_ev_v2g_1d-float32",
+        "marl_ev_v2g_1d-float64",
+        "marl_opf_118-float32",
+        "marl_opf_118-float64",
+        "marl_opf_7d-float32",
+        "marl_opf_7d-float64",
+        "opf_118_7d-float32",
+        "opf_118_7d-float64",
+    ]
+)
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
 @pytest.mark.parametrize("task", list_baselines())
 def test_every_baseline_is_a_program_of_the_float_type_of_its_task(task, dtype):
@@ -39,6 +65,7 @@ def test_every_baseline_is_a_program_of_the_float_type_of_its_task(task, dtype):
             assert total.dtype == jnp.dtype(dtype), name
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("task", list_baselines())
 def test_no_plan_in_double_precision_returns_more_than_the_bound_of_its_day(task):
     """Played for an episode, compiled: the oracle, and the causal planner where the task has one."""

@@ -15,6 +15,8 @@ from powerzoo_jax.oracle.registry import follow
 from powerzoo_jax.oracle.trivial import spread_starts
 from powerzoo_jax.tasks.score import SEED, episode_keys
 
+pytestmark = pytest.mark.full
+
 DAYS = 5  # at equal distances in the calendar
 LEAST_SHARE = 0.1  # of what plans gain beyond the rule, that they lose where batteries idle
 ROUNDED = 1e-9  # relative, of sums in float64

@@ -27,6 +27,7 @@ def test_the_truth_earns_least_and_the_best_joint_markup_most(split):
     assert record["rule"] < record["random"] < record["best"] <= record["bound"]
 
 
+@pytest.mark.full
 def test_no_bids_can_leave_load_unserved():
     """Why the budgets of the market bind nobody, with HiGHS and the case alone.
 

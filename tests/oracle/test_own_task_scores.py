@@ -65,6 +65,7 @@ def test_a_dispatch_task_takes_the_rules_of_its_grid_and_on_another_grid_those_o
         assert get_baselines(f"my_{case}") is get_baselines(like)
 
 
+@pytest.mark.full
 def test_a_mixed_fleet_of_ones_own_has_rules_an_oracle_and_a_bound():
     base = get_spec("atomic_distribution_grid")
     fleet = (
@@ -99,6 +100,7 @@ def test_a_task_that_pays_for_something_else_says_how_to_give_it_baselines():
     assert get_baselines("my_uc") is get_baselines("marl_uc") and get_builder("my_uc") == "mine.builders:build"
 
 
+@pytest.mark.full
 def test_the_command_scores_ones_own_task_and_its_oracle_is_the_optimum_of_its_programme(mine, capsys):
     """Every start of the split, as for the shipped task, so that both are one program."""
     assert main(["evaluate", mine]) == 0

@@ -83,6 +83,7 @@ def test_the_closer_bound_is_asked_at_prices_of_plans_and_mixture_and_half_way(k
     assert closest.bound == pytest.approx(best) and closest.price[0] == pytest.approx(0.5 if known > 0 else 0.9)
 
 
+@pytest.mark.long
 def test_under_a_mean_budget_the_best_beats_plans_that_keep_it_every_day():
     sim, n = powerzoo_jax.make("dso", split="val"), 6
     draws, keys = take(all_starts(sim), slice(3, None, 8)), episode_keys(SEED, n)
@@ -102,6 +103,7 @@ def test_under_a_mean_budget_the_best_beats_plans_that_keep_it_every_day():
         assert dual_value(scale * found.price, bounds, budget) >= played.mean_reward
 
 
+@pytest.mark.full
 def test_a_record_of_the_best_ends_the_gain_of_its_own_episodes():
     record = reference.reference("battery_arbitrage", "val", n_episodes=3)
     sim = powerzoo_jax.make("battery_arbitrage", split="val")
@@ -116,6 +118,7 @@ def test_a_record_of_the_best_ends_the_gain_of_its_own_episodes():
     assert evaluate_baseline(sim, "rule", draws=draws).gain is None
 
 
+@pytest.mark.full
 def test_policies_are_played_anew_on_the_episodes_of_a_record(monkeypatch):
     task = "battery_arbitrage", "val"
     record = get_reference(*task)
@@ -151,6 +154,7 @@ def test_a_bound_is_computed_anew_at_the_prices_of_a_record(monkeypatch):
         reference.rebounded("battery_arbitrage", "val")
 
 
+@pytest.mark.full
 def test_the_best_is_no_less_than_what_a_feasible_policy_without_foresight_earns(monkeypatch):
     class Idle:
         """Plans that leave the battery alone, below a bound that is far away."""
@@ -195,6 +199,7 @@ def test_where_no_plan_keeps_the_budgets_a_policy_that_does_is_the_best_or_nothi
     assert lacking <= 0 if policy == "rule" else lacking > 1.0
 
 
+@pytest.mark.long
 def test_a_search_on_few_episodes_prices_the_plans_of_the_others(tmp_path):
     record = reference.reference("marl_ev_v2g_1d", "val", n_episodes=6, searched=3, folder=tmp_path)
     assert record["searched"] == 3 and record["n"] == 6 and record["feasible"]["best"]
@@ -238,6 +243,7 @@ def test_every_rule_keeps_its_budgets_with_a_tenth_to_spare(task):
                 assert costs[channel] <= (0.9 * budget if budget else 1e-3), (task, split, channel)
 
 
+@pytest.mark.full
 def test_the_command_evaluate_shows_a_gain_where_the_best_is_known():
     sim = powerzoo_jax.make("battery_arbitrage", split="val")
     scores = baseline_scores(sim, ("rule", "oracle"))
@@ -267,6 +273,7 @@ def test_no_column_of_a_table_ranks_a_policy_above_one_that_returns_more():
     assert all(column == sorted(column, reverse=True) for column in numbers), columns
 
 
+@pytest.mark.full
 def test_the_command_stores_what_it_found(tmp_path, monkeypatch, capsys):
     monkeypatch.setattr(reference, "FILE", tmp_path / "table.json")
     monkeypatch.setattr(reference, "blind_policies", lambda sim: ("trivial",))  # the causal planner is dear to compile
@@ -285,6 +292,7 @@ def test_the_command_stores_what_it_found(tmp_path, monkeypatch, capsys):
     assert reference.COLUMNS[-1] == "CPU s" and float(line[-1]) > 0
 
 
+@pytest.mark.full
 def test_where_no_planner_prices_the_channels_the_oracle_is_the_planner():
     assert get_priced("gencos_bidding") is OraclePlans and "gencos_bidding" not in list_priced()
     sim = powerzoo_jax.make("battery_arbitrage", split="val")
@@ -306,6 +314,7 @@ def test_what_is_not_known_is_named_with_its_remedy():
         get_reference("battery_arbitage")
 
 
+@pytest.mark.tiers("long", full=["battery_arbitrage", "marl_uc"])
 @pytest.mark.parametrize("task", sorted(load_table()))
 def test_a_record_names_the_episodes_that_learners_play(task):
     for split, record in load_table()[task]["v1"].items():
@@ -313,6 +322,7 @@ def test_a_record_names_the_episodes_that_learners_play(task):
         assert record["episodes"] == episode_hash(reference.recorded_starts(sim, record), record["seed"])
 
 
+@pytest.mark.full
 def test_a_gain_on_other_episodes_than_those_of_the_reference_is_refused():
     sim = powerzoo_jax.make("battery_arbitrage", split="test")
     record = get_reference("battery_arbitrage", "test")

@@ -12,6 +12,7 @@ from powerzoo_jax.tasks.score import all_starts, episode_keys, evaluate
 FLOAT32 = 2e-4  # relative: 288 rewards added up, and plans that the environment rounds
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("task", ["dc_scheduling", "dc_microgrid", "joint_trans_dist"])
 def test_a_plan_returns_what_it_expects_and_no_more_than_its_bound(task):
     sim = powerzoo_jax.make(task, split="val")

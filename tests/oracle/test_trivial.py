@@ -85,6 +85,7 @@ def test_a_clock_plan_repeats_every_day_and_holds_within_a_block():
     np.testing.assert_array_equal(actions[:48, :, 0], np.repeat(np.arange(8.0).reshape(4, 2), 12, axis=0))
 
 
+@pytest.mark.long
 def test_candidates_are_played_as_evaluate_plays_them():
     here = sim("marl_der_arbitrage", "train")
     draws = trivial.spread_starts(here, 3)
@@ -112,6 +113,7 @@ def test_a_stored_policy_fits_its_task(task):
         assert record["train"].keys() == {"constant", "clock"}
 
 
+@pytest.mark.long
 def test_the_stored_policy_returns_on_train_days_what_the_file_says():
     here = sim("battery_arbitrage", "train")
     record = get_trivial("battery_arbitrage")
@@ -120,6 +122,7 @@ def test_the_stored_policy_returns_on_train_days_what_the_file_says():
     assert played.mean_reward == pytest.approx(record["train"][record["kind"]], rel=1e-4)
 
 
+@pytest.mark.full
 def test_a_trivial_policy_earns_less_than_the_rule():
     here = sim()
     draws = all_starts(here)
@@ -127,6 +130,7 @@ def test_a_trivial_policy_earns_less_than_the_rule():
     assert 0 < money["trivial"] < money["rule"]
 
 
+@pytest.mark.full
 def test_units_that_share_a_load_are_told_apart_and_kinds_of_many_devices_are_not():
     """Equal scores of all units give one and the same dispatch, whatever they are."""
     many = trivial.groups(sim("opf_118"))
@@ -144,6 +148,7 @@ def test_another_task_and_other_actions_are_refused_by_name(monkeypatch):
         evaluate_baseline(wider, "trivial", n_episodes=1)
 
 
+@pytest.mark.long
 def test_the_command_stores_what_it_found(tmp_path, monkeypatch, capsys):
     monkeypatch.setattr(trivial, "FILE", tmp_path / "trivial.json")
     monkeypatch.setattr(trivial, "GENERATIONS", {"constant": 1, "clock": 1})

@@ -283,6 +283,7 @@ def test_a_static_sim_is_refused_without_printing_its_arrays(sim, state):
     assert len(repr(sim)) < 200  # JAX shows it in front; its arrays are 30,000 characters
 
 
+@pytest.mark.full
 def test_an_absurd_load_is_explained_in_prose():
     from powerzoo_jax.powerflow import explain, nominal_injection
 

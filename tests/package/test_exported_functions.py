@@ -567,6 +567,20 @@ def refused(function: Any, arguments: Mapping[str, Any], what: str) -> None:
         raise AssertionError(f"{function.__name__} takes {what}: {jax.tree.map(np.shape, out)}")
 
 
+@pytest.mark.tiers(
+    full=[
+        "n_minus_1",
+        "screen_outages",
+        "solve_regulated",
+        "solve_switched",
+        "solve_threephase",
+        "solve_within_reactive_limits",
+        "split_reactive",
+        "ac_opf",
+        "secure_dc_opf",
+        "secure_programme",
+    ]
+)
 @pytest.mark.parametrize("name", CALLS)
 def test_what_an_argument_cannot_be_is_refused_before_anything_is_solved(name):
     function, given, tried = EVERY[name], CALLS[name](), 0
@@ -653,6 +667,7 @@ def usable(name: str, out: Any) -> bool:
     return not any(test(np.asarray(x)).any() for x in leaves)
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("name", TRACED)
 def test_a_compiled_program_answers_with_bad_input_and_finite_numbers(name):
     function, given = EVERY[name], CALLS[name]()
@@ -682,6 +697,20 @@ def test_a_compiled_program_answers_with_bad_input_and_finite_numbers(name):
             assert all((np.asarray(x) == BAD_INPUT).all() for x in statuses(out)), f"{label} with {what}"
 
 
+@pytest.mark.tiers(
+    full=[
+        "n_minus_1",
+        "screen_outages",
+        "solve_regulated",
+        "solve_switched",
+        "solve_threephase",
+        "solve_within_reactive_limits",
+        "split_reactive",
+        "ac_opf",
+        "secure_dc_opf",
+        "secure_programme",
+    ]
+)
 @pytest.mark.parametrize("name", TRACED)
 def test_shapes_and_kinds_are_refused_while_a_program_is_made(name):
     function, given = EVERY[name], CALLS[name]()

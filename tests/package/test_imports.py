@@ -19,6 +19,7 @@ def loaded() -> set[str]:
     return set(json.loads(done.stdout))
 
 
+@pytest.mark.tiers(full=["matplotlib"])
 @pytest.mark.parametrize("package", NOT_AT_IMPORT)
 def test_importing_the_package_loads_no(package, loaded):
     assert not {m for m in loaded if m == package or m.startswith(f"{package}.")}
@@ -28,6 +29,7 @@ def test_importing_the_package_loads_no_optimiser_and_no_plot(loaded):
     assert not loaded & {"scipy.optimize", "powerzoo_jax.oracle", "powerzoo_jax.plot", "powerzoo_jax.cli"}
 
 
+@pytest.mark.full
 def test_importing_the_package_touches_no_device():
     probe = "import powerzoo_jax; from jax._src import xla_bridge; print(xla_bridge.backends_are_initialized())"
     done = subprocess.run([sys.executable, "-c", probe], capture_output=True, text=True, check=True)

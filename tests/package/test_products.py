@@ -67,6 +67,7 @@ def _nested(a: Array, x: Array) -> Array:
     return jax.jit(lambda x: a @ x)(_mapped(a, x)) + jnp.convolve(x, x[:3], mode="same")
 
 
+@pytest.mark.full
 def test_the_list_sees_products_in_every_program_inside_a_program() -> None:
     a, x = jnp.eye(4), jnp.ones((2, 4))
     # while, cond, scan, checkpoint, call, batching rule, linear solve (its matrix as given and transposed), convolution
@@ -75,6 +76,7 @@ def test_the_list_sees_products_in_every_program_inside_a_program() -> None:
     assert products(along, x[0]) == {"float32 unpinned": 3}
 
 
+@pytest.mark.full
 def test_the_list_tells_what_is_pinned_and_what_is_rough() -> None:
     a, x = jnp.eye(4), jnp.ones((2, 4))
     high = lambda a, x: jnp.matmul(x, a, precision=lax.Precision.HIGH)  # noqa: E731
@@ -96,6 +98,22 @@ def _has_a_feeder(sim: Sim) -> bool:
     return "ChordCore" in str(jax.tree.structure(sim.params))
 
 
+@pytest.mark.tiers(
+    "long",
+    full=[
+        "comparison_tso_centralized",
+        "dc_microgrid",
+        "dc_microgrid_safe",
+        "marl_opf",
+        "marl_opf_118",
+        "marl_opf_7d",
+        "marl_uc",
+        "opf_118",
+        "opf_118_7d",
+        "atomic_battery",
+        "atomic_distribution_grid",
+    ],
+)
 @pytest.mark.parametrize("task_id", [*list_tasks(), *list_presets()])
 def test_init_and_step_of_every_task_multiply_in_full_precision(task_id: str) -> None:
     sim, keys = make(task_id), jax.random.split(jax.random.key(0), LANES)
@@ -118,6 +136,18 @@ def test_init_and_step_of_every_task_multiply_in_full_precision(task_id: str) ->
     assert (found["rough"] > 0) == _has_a_feeder(sim)
 
 
+@pytest.mark.tiers(
+    "long",
+    full=[
+        "solve_dc outage_flows unit_outage_flows worst_outage_loading worst_unit_outage_loading",
+        "solve_feeder",
+        "solve_feeder_active",
+        "dc_opf",
+        "clear_market capped_offers",
+        "names15",
+        "names16",
+    ],
+)
 @pytest.mark.parametrize("names", CALLS)
 def test_every_solver_and_its_derivative_multiply_in_full_precision(names: str) -> None:
     call = CALLS[names]()
@@ -125,6 +155,7 @@ def test_every_solver_and_its_derivative_multiply_in_full_precision(names: str) 
     assert set(found) <= KNOWN
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("module", [pf, opf])
 def test_every_public_function_of_arrays_is_among_the_calls(module: Any) -> None:
     public = {name for name, _ in inspect.getmembers(module, inspect.isfunction)}
@@ -132,6 +163,7 @@ def test_every_public_function_of_arrays_is_among_the_calls(module: Any) -> None
     assert public - called - HOST == set()
 
 
+@pytest.mark.full
 def test_precision_is_named_in_one_module() -> None:
     """Also what runs once, on the host, multiplies through it: `make` and `prepare` work on the device."""
     multiply = {"matmul", "dot", "einsum", "tensordot", "vdot", "inner", "dot_general", "Precision"}
@@ -158,6 +190,7 @@ def test_the_emulation_rounds_what_is_not_pinned_and_nothing_else(mode: Mode, bi
     assert jnp.max(jnp.abs(rounded(everywhere, mode)(a, many) - everywhere(a, many))) > 1e-6
 
 
+@pytest.mark.full
 def test_the_emulation_of_float64_keeps_48_bits_and_the_range_of_float32() -> None:
     with jax.enable_x64(True):
         x = jnp.asarray([2.0**-47, 2.0**-49, 1e-300])
@@ -177,6 +210,7 @@ def _dispatch() -> DcOpfResult:
     return jax.tree.map(np.asarray, (jax.jit(run)(factors, load), jax.jit(rounded(run, "tf32"))(factors, load)))  # type: ignore[return-value]
 
 
+@pytest.mark.long
 def test_dc_opf_is_the_same_where_float32_products_are_rounded(monkeypatch: pytest.MonkeyPatch) -> None:
     plain, emulated = _dispatch()
     assert (plain.status == OpfStatus.OPTIMAL).all()
@@ -190,6 +224,7 @@ def test_dc_opf_is_the_same_where_float32_products_are_rounded(monkeypatch: pyte
     assert (ruined.status != OpfStatus.OPTIMAL).sum() > STATES / 4
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("mode", ["tf32", "bf16"])
 @pytest.mark.parametrize("task_id", [*list_tasks(), *list_presets()])
 def test_tasks_are_the_same_where_float32_products_are_rounded(task_id: str, mode: Mode) -> None:

@@ -38,6 +38,7 @@ def test_the_interquartile_mean_is_the_trimmed_mean():
     assert interquartile_mean([1.0, 2.0, 6.0]) == 3
 
 
+@pytest.mark.full
 def test_the_interval_covers_the_centre_as_often_as_it_says():
     draws = np.random.default_rng(1).normal(size=(300, 20))
     ends = np.array([interval(row) for row in draws])

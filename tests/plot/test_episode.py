@@ -36,6 +36,7 @@ def panel(figure, words):
     return next(axes for axes in figure.axes if words in axes.get_ylabel())
 
 
+@pytest.mark.full
 def test_a_recorded_day_earns_what_the_score_says(day):
     record = evaluate_plans(day.sim, day.plan, day.draws)
     assert float(day.steps.reward.sum()) == pytest.approx(record.mean_reward, rel=1e-5)
@@ -52,6 +53,7 @@ def test_a_policy_that_remembers_is_recorded_from_the_memory_it_brings(day):
     assert (np.asarray(own.reward) != np.asarray(day.idle.reward)).any()
 
 
+@pytest.mark.full
 def test_every_panel_shows_what_its_axis_says(day):
     figure = plot_episode(day.sim, {"ramp": day.steps, "idle": day.idle})
     first = {words: panel(figure, words).lines[0].get_ydata() for words in ("price", "power", "charge", "voltage")}
@@ -69,6 +71,7 @@ def test_every_panel_shows_what_its_axis_says(day):
     assert all("[" in axes.get_ylabel() for axes in figure.axes) and "[h]" in figure.axes[-1].get_xlabel()
 
 
+@pytest.mark.full
 def test_no_text_of_the_dashboard_lies_on_another(day):
     figure = plot_episode(day.sim, {"ramp": day.steps, "idle": day.idle}, "one day of the test split")
     canvas = FigureCanvasAgg(figure)
@@ -78,6 +81,7 @@ def test_no_text_of_the_dashboard_lies_on_another(day):
     assert title.get_text() and not boxes[0].overlaps(boxes[1])
 
 
+@pytest.mark.full
 def test_the_sources_of_a_feeder_add_up_to_its_load_and_losses(day):
     sim, steps = day.sim, day.steps
     sources, load = dispatch_of(sim, steps)
@@ -88,6 +92,7 @@ def test_the_sources_of_a_feeder_add_up_to_its_load_and_losses(day):
     assert load - np.asarray(steps.info.p_loss_mw) == pytest.approx(scheduled, rel=1e-4)
 
 
+@pytest.mark.full
 def test_charging_hangs_below_zero(day):
     axes = plot_dispatch(day.sim, day.steps).axes[0]
     below = [area for area in axes.collections if area.get_paths()[0].vertices[:, 1].min() < 0]
@@ -106,6 +111,7 @@ def test_unserved_load_and_small_units_are_part_of_the_stack():
     assert sum(sources.values()) == pytest.approx(load)
 
 
+@pytest.mark.full
 def test_a_batch_is_refused(day):
     many = day.steps._replace(reward=np.zeros((3, 48, 1)))
     with pytest.raises(ValueError, match=r"expected rewards \(T, A\) of one lane, got \(3, 48, 1\)"):
@@ -114,6 +120,7 @@ def test_a_batch_is_refused(day):
         plot_dispatch(day.sim, many)
 
 
+@pytest.mark.full
 def test_the_picture_is_written_and_no_window_is_opened(day, tmp_path, monkeypatch):
     monkeypatch.delitem(sys.modules, "matplotlib.pyplot", raising=False)  # another test may have opened a window
     path = save_figure(plot_episode(day.sim, {"idle": day.idle}, "a day"), tmp_path / "new" / "day.png")
@@ -121,6 +128,7 @@ def test_the_picture_is_written_and_no_window_is_opened(day, tmp_path, monkeypat
     assert "matplotlib.pyplot" not in sys.modules
 
 
+@pytest.mark.full
 def test_a_missing_matplotlib_names_the_extra(day, monkeypatch):
     monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
     with pytest.raises(ImportError, match=r"powerzoo-jax\[viz\]"):

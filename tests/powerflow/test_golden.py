@@ -57,6 +57,7 @@ def test_the_reference_reproduces_the_golden_numbers(name: str) -> None:
     check(name, np.abs(v[0]), flows.loss[0], flows.slack[0], "float64")
 
 
+@pytest.mark.tiers("long", quick=["33bw-float32"], full=["69-float64", "141-float32"])
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
 @pytest.mark.parametrize("name", GOLDEN)
 def test_the_package_reproduces_the_golden_numbers(name: str, dtype: str) -> None:
@@ -67,6 +68,7 @@ def test_the_package_reproduces_the_golden_numbers(name: str, dtype: str) -> Non
     check(name, np.hypot(result.v_re[0], result.v_im[0]), loss, slack, dtype)
 
 
+@pytest.mark.full
 def test_two_and_three_times_the_load_of_33bw_lose_what_the_record_says() -> None:
     case = load_case("33bw")
     result = solve_all(case, np.outer([2.0, 3.0], nominal_injection(case)), "float64")

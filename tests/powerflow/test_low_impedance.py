@@ -27,7 +27,7 @@ from powerzoo_jax.powerflow.meshed.base_case import LEAST_Z_PU
 from tests.references.meshed import MeshedStates, base_state, branch_flows, build_meshed, solve_base_state, solve_states
 from tests.tolerances import tolerance
 
-pytestmark = pytest.mark.property
+pytestmark = [pytest.mark.property, pytest.mark.full]
 
 MODES = [("float32", "adaptive"), ("float32", "fixed"), ("float64", "adaptive"), ("float64", "fixed")]
 WHOLE = load_case("9")
@@ -84,6 +84,7 @@ def sent(factors: MeshedFactors, p: Array, q: Array, mode: str) -> Array:
     return jnp.stack([out.p_loss, out.p_slack])
 
 
+@pytest.mark.tiers("long", full=["float32-adaptive"])
 @pytest.mark.parametrize(("dtype", "mode"), MODES)
 def test_injections_move_losses_and_slack_as_where_the_two_buses_are_one(dtype: str, mode: str) -> None:
     expected = slopes_of_the_whole()[:, :, AT]
@@ -96,6 +97,7 @@ def test_injections_move_losses_and_slack_as_where_the_two_buses_are_one(dtype: 
     np.testing.assert_allclose(np.stack(found, 1), expected, rtol=0, atol=limit)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(("dtype", "mode"), MODES)
 def test_a_couplers_impedance_moves_losses_as_its_current_says(dtype: str, mode: str) -> None:
     """What it takes, |I|^2 (dr + j dx), acts on the grid as load at its bus: dP/dr = |I|^2 (1 - dP/dp)."""
@@ -121,6 +123,7 @@ def test_a_couplers_impedance_moves_losses_as_its_current_says(dtype: str, mode:
     np.testing.assert_allclose(found, expected, rtol=0, atol=limit)
 
 
+@pytest.mark.long
 def test_a_feeder_has_its_derivatives_at_any_impedance() -> None:
     """The load of the last bus of case33bw behind a coupler: the same slopes as without."""
     case = load_case("33bw")

@@ -48,6 +48,7 @@ def equations(jaxpr: Any) -> Iterator[Any]:
                 yield from equations(value)
 
 
+@pytest.mark.full
 def test_several_calls_compile_once(feeder: tuple[FeederFactors, np.ndarray, np.ndarray]) -> None:
     factors, p, q = feeder
     traces = []
@@ -73,6 +74,7 @@ def test_the_program_carries_no_factors_as_constants(feeder: tuple[FeederFactors
     assert len(baked) > PROGRAM_LIMIT  # so the limit would notice
 
 
+@pytest.mark.full
 def test_a_solve_moves_nothing_to_the_host(feeder: tuple[FeederFactors, np.ndarray, np.ndarray]) -> None:
     factors, p, q = (jax.tree.map(jnp.asarray, x) for x in feeder)
     solve = jax.jit(jax.vmap(solve_feeder, in_axes=(None, 0, 0)))
@@ -110,5 +112,6 @@ def questions(read: Callable[[MeshedResult], Any]) -> int:
     return len([line for line in text.splitlines() if re.search(r" while\(", line) and "known_trip_count" not in line])
 
 
+@pytest.mark.full
 def test_a_fixed_number_of_steps_asks_the_host_nothing_also_for_flows() -> None:
     assert questions(lambda r: r) == 0

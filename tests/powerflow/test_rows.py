@@ -40,6 +40,7 @@ def test_constant_power_in_pairs_has_twice_the_digits_of_a_float():
         assert (np.abs(found - expected) / size).max() < UNIT
 
 
+@pytest.mark.tiers("full", quick=["0.425-33bw"])
 @pytest.mark.parametrize("name", ["33bw", "141"])
 @pytest.mark.parametrize("load_factor", [0.425, 1.0])
 def test_the_fixed_form_is_longer_than_the_range_of_loads_needs(name, load_factor):

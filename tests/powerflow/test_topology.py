@@ -30,7 +30,7 @@ from tests.references.newton import build_network
 from tests.references.newton import solve_states as solve_feeder_states
 from tests.tolerances import tolerance
 
-pytestmark = pytest.mark.reference
+pytestmark = [pytest.mark.reference, pytest.mark.full]
 
 BEST = [6, 8, 13, 31, 36]  # switches 7, 9, 14, 32, 37 of Baran and Wu's feeder
 BEST_LOSS_KW = 139.55
@@ -82,6 +82,7 @@ def test_as_many_configurations_are_radial_as_the_matrix_tree_theorem_counts() -
     assert len(trees()) == round(spanning_trees(load_case("case33bw"))) == 50_751
 
 
+@pytest.mark.long
 def test_exhaustive_search_finds_the_published_configuration_of_least_loss() -> None:
     loss_kw, status, *_ = exhaustive()
     solved = np.where(status == Status.CONVERGED, loss_kw, np.inf)
@@ -103,6 +104,7 @@ def test_switched_feeders_equal_an_independent_power_flow() -> None:
         assert abs(v_min[row] - np.abs(v).min()) <= tolerance("v_pu", "float32")
 
 
+@pytest.mark.long
 def test_switched_meshed_networks_equal_their_own_solves_and_islands_are_flagged() -> None:
     case = load_case("case14")
     f, t = branch_positions(case)

@@ -32,6 +32,7 @@ def sim():
     return toy_sim()
 
 
+@pytest.mark.full
 def test_the_gradient_through_the_environment_learns_to_trade(sim):
     state, metrics = jax.jit(apg.make_train(CFG, sim))(jax.random.key(0), sim)
     totals = evaluate_policy(sim, apg_act(CFG, sim, apg.policy_of(state)), jax.random.split(jax.random.key(1), 64))
@@ -47,6 +48,7 @@ def small(sim):
     return cfg, jax.jit(init)(jax.random.key(0), sim), jax.jit(update)
 
 
+@pytest.mark.long
 def test_a_small_step_along_the_gradient_raises_the_return(sim, small):
     """Same episodes before and after one step of 1e-4: the gradient through the environment points uphill."""
     _, state, update = small
@@ -55,6 +57,7 @@ def test_a_small_step_along_the_gradient_raises_the_return(sim, small):
     assert float(again["return"]) > float(first["return"])
 
 
+@pytest.mark.full
 def test_updates_one_by_one_equal_one_program(sim, small):
     cfg, state, update = small
     whole = jax.jit(apg.make_train(cfg, sim))(jax.random.key(0), sim)
@@ -64,6 +67,7 @@ def test_updates_one_by_one_equal_one_program(sim, small):
     np.testing.assert_allclose(metrics["return"], whole.metrics["return"][-1], rtol=1e-4)
 
 
+@pytest.mark.long
 def test_kinds_of_agents_learn_to_keep_a_budget_that_binds():
     """Who repeats what is heard spends 1.5 and earns 0; silence above zero spends 0 and earns -1 in the mean."""
     sim = toy_team(0.3)
@@ -77,6 +81,7 @@ def test_kinds_of_agents_learn_to_keep_a_budget_that_binds():
     assert price.max() > 0.0 and price.min() < 0.0
 
 
+@pytest.mark.long
 def test_a_held_column_stays_at_its_start_and_the_others_learn(sim):
     """The battery of the toy is the one column: held, it plays its start for ever."""
     cfg = replace(CFG, updates=2, lanes=2, widths=(8,), start=(0.5,), held=(0,))
@@ -86,6 +91,7 @@ def test_a_held_column_stays_at_its_start_and_the_others_learn(sim):
     np.testing.assert_allclose(action, 0.5, rtol=1e-6)
 
 
+@pytest.mark.full
 @pytest.mark.full
 @pytest.mark.parametrize("memory", [0, 4])
 def test_columns_of_a_rule_are_its_own_and_the_others_learn_beside_them(memory):
@@ -132,6 +138,7 @@ def test_gradients_by_lane_are_held_to_a_norm_and_those_that_are_not_finite_left
     np.testing.assert_allclose(found, [[0.6, 0.8], [0.3, 0.4], [0, 0], [0, 0], [0, 0]], rtol=1e-6)
 
 
+@pytest.mark.full
 def test_with_a_limit_that_none_reaches_the_gradient_is_that_of_the_mean(sim, small):
     cfg, state, update = small
     alone = jax.jit(apg.make_update(replace(cfg, lane_grad_norm=1e6), sim)[1])
@@ -142,6 +149,7 @@ def test_with_a_limit_that_none_reaches_the_gradient_is_that_of_the_mean(sim, sm
         np.testing.assert_allclose(a, b, atol=1e-5)  # of steps of 1e-4
 
 
+@pytest.mark.full
 def test_a_step_whose_gradient_is_not_finite_changes_no_weight(sim, small):
     """A reward of NaN dollars: the weights stay, and the next finite gradient moves them."""
     _, state, update = small
@@ -158,6 +166,7 @@ def test_a_task_that_switches_units_is_refused():
         apg.make_update(APGConfig(), make("marl_uc"))
 
 
+@pytest.mark.full
 @pytest.mark.full
 @pytest.mark.parametrize("memory", [0, 4])
 def test_a_held_column_of_another_policy_stays_what_it_does_there_while_the_others_learn(memory):

@@ -60,6 +60,7 @@ def copy(saved, tmp_path):
     return tmp_path / "run"
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("algorithm", CASES)
 def test_a_resumed_run_equals_the_uninterrupted_one(sim, tmp_path, algorithm):
     module, cfg = CASES[algorithm]

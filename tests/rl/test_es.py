@@ -28,6 +28,7 @@ def test_who_keeps_the_budgets_goes_first_and_who_breaks_them_by_less_before_the
     assert es.ranked(jnp.array([-1.0, 1.0, 5.0, 9.0]), excess).tolist() == [1, 0, 2, 3]
 
 
+@pytest.mark.full
 def test_the_search_finds_the_top_of_a_hill():
     """exp(-|x - c|^2) from two units away: 300 generations of 32, by ranks alone."""
     top = jnp.array([1.0, -1.0, 0.5, 2.0])
@@ -50,6 +51,7 @@ def quiet():
     return ESConfig(lanes=32, population=32, updates=150, widths=(8,), sigma=0.03, lr=0.05, joint=False), toy_team(0.3)
 
 
+@pytest.mark.full
 def test_a_team_learns_from_scores_and_keeps_a_budget_that_binds(quiet):
     """Who repeats what is heard spends 1.5 and earns 0; silence above zero spends 0 and earns -1 in the mean."""
     cfg, sim = quiet

@@ -38,6 +38,7 @@ def exported():
     return export_policy(sim, act), jax.vmap(lambda obs: act((), obs, jax.random.key(0))[1]), draw
 
 
+@pytest.mark.tiers("full", long=["1"])
 @pytest.mark.parametrize("lanes", [1, 5])
 def test_the_program_acts_as_the_policy_does(exported, lanes):
     program, act, draw = exported
@@ -47,6 +48,7 @@ def test_the_program_acts_as_the_policy_does(exported, lanes):
     assert np.ptp(act(draw(64))) > 1e-3  # it tells observations apart
 
 
+@pytest.mark.full
 def test_the_program_runs_where_the_package_is_not_loaded(exported, tmp_path):
     program, act, draw = exported
     files = [tmp_path / name for name in ("policy.stablehlo", "obs.npy", "action.npy")]

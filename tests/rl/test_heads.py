@@ -49,6 +49,7 @@ def test_the_entropy_of_a_mixed_action_is_the_sum_of_its_columns():
     assert float(MIXED.entropy(dist, legal)[0]) == pytest.approx(expected, rel=1e-5)
 
 
+@pytest.mark.full
 def test_an_illegal_option_is_never_drawn_nor_preferred():
     dist, legal = mixed()
     raw = jax.vmap(lambda key: MIXED.sample(key, dist, legal))(jax.random.split(jax.random.key(0), 2000))[:, 0]

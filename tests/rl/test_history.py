@@ -52,6 +52,7 @@ def test_one_observation_is_the_task_itself(sim):
     assert with_history(wide, 2) is wide
 
 
+@pytest.mark.tiers("long", full=["apg"])
 @pytest.mark.parametrize("name", ACTS)
 def test_a_policy_that_keeps_the_window_acts_as_on_the_task_that_shows_it(sim, name):
     module, make_act, cfg = ACTS[name]
@@ -63,6 +64,7 @@ def test_a_policy_that_keeps_the_window_acts_as_on_the_task_that_shows_it(sim, n
     assert np.ptp(own.reward[:, -1]) > 0  # it tells cues apart
 
 
+@pytest.mark.full
 def test_the_exported_program_takes_and_gives_the_window(sim):
     _, make_act, cfg = ACTS["apg"]
     act = make_act(cfg, sim, apg.policy_of(apg.make_update(cfg, sim)[0](jax.random.key(0), sim)))
@@ -75,6 +77,7 @@ def test_the_exported_program_takes_and_gives_the_window(sim):
         np.testing.assert_allclose(action[1], alone, atol=1e-6)
 
 
+@pytest.mark.full
 def test_a_cue_is_recalled_where_it_is_still_seen(sim):
     """Seeing all steps the policy is paid 1; seeing the present one alone, no more than chance."""
     for history, least, most in ((STEPS, 0.9, 1.0), (1, -0.3, 0.3)):

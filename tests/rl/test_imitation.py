@@ -73,6 +73,7 @@ def keys(count):
     return jax.random.split(jax.random.key(5), count)
 
 
+@pytest.mark.full
 def test_a_policy_cloned_from_a_linear_teacher_is_the_teacher():
     sim = toy_team()
     train = imitation.make_train(LINEAR, sim, Teacher(repeat_heard))
@@ -82,6 +83,7 @@ def test_a_policy_cloned_from_a_linear_teacher_is_the_teacher():
     assert float(metrics["loss"][0]) > 1e-3 > 1e-6 > float(metrics["loss"][-1])
 
 
+@pytest.mark.long
 def test_choices_are_cloned_too():
     """Three options by what is heard: a linear policy tells all of them, up to those near a boundary."""
     sim, cfg = toy_team(choice=True), replace(LINEAR, lr=1e-1)
@@ -99,6 +101,7 @@ def recall(carry, obs, key):
     return cue, cue[None, None]
 
 
+@pytest.mark.long
 def test_a_policy_that_remembers_is_cloned_from_a_teacher_that_does():
     """DAgger with a recurrent unit: it then plays by itself from an episode's first step on, and recalls the cue."""
     sim = toy_cue()
@@ -141,6 +144,7 @@ def led_by(sim, state, act, carry):
     return jax.jit(jax.vmap(one))(lanes)
 
 
+@pytest.mark.full
 def test_dagger_visits_the_states_of_the_policy_and_asks_the_teacher_there(battery, dagger):
     """Round 0 is the teacher's, round 1 the policy's: its states are those of the policy that round 0 has trained."""
     first, second, _ = dagger
@@ -152,6 +156,7 @@ def test_dagger_visits_the_states_of_the_policy_and_asks_the_teacher_there(batte
     assert np.abs(shown[0] - own[0]).max() > 0.05  # the teacher would have gone elsewhere
 
 
+@pytest.mark.full
 def test_a_clone_learns_from_the_states_of_its_teacher(battery):
     init, update = imitation.make_update(CloneConfig(**CLONED), battery, COUNTING)
     state = jax.jit(init)(jax.random.key(0), battery)
@@ -161,6 +166,7 @@ def test_a_clone_learns_from_the_states_of_its_teacher(battery):
     np.testing.assert_allclose(after.store.action[0].reshape(said.shape), said, atol=1e-5)
 
 
+@pytest.mark.long
 def test_a_resumed_run_ends_bit_for_bit_as_if_it_had_not_stopped(battery, dagger, tmp_path):
     first, second, update = dagger
     checkpoint.save(tmp_path / "run", first, SMALL, updates=1)
@@ -169,6 +175,7 @@ def test_a_resumed_run_ends_bit_for_bit_as_if_it_had_not_stopped(battery, dagger
         np.testing.assert_array_equal(a, b)
 
 
+@pytest.mark.full
 def test_plans_are_played_on_the_days_they_are_made_for(battery):
     """Two days, each with an action of its own: what is learnt is the plan of the day that is seen."""
     days, horizon = jnp.asarray([3, 11], jnp.int32), battery.spec.horizon
@@ -189,6 +196,7 @@ def first_state(module, cfg, sim, seed):
     return jax.jit(module.make_update(cfg, sim)[0])(jax.random.key(seed), sim)
 
 
+@pytest.mark.tiers("full", long=["False"])
 @pytest.mark.parametrize("squash", [False, True])
 def test_fine_tuning_begins_with_the_cloned_policy(squash):
     """Of an imitator whose weights have moved: PPO acts as it does, and the analytic gradient, which squashes."""
@@ -217,6 +225,7 @@ def test_a_policy_of_other_weights_is_refused_by_their_names():
             start_at(state, cloned)
 
 
+@pytest.mark.full
 def test_teachers_are_the_planners_of_the_task():
     """The causal planner answers everywhere and knows no day; the oracle has a plan for each of its days."""
     sim = make("battery_arbitrage", split="train")
@@ -230,6 +239,7 @@ def test_teachers_are_the_planners_of_the_task():
         teacher_of(CloneConfig(teacher="casual"), sim)
 
 
+@pytest.mark.full
 def test_a_teacher_may_plan_for_another_variant_of_the_task():
     """A battery of another power is planned otherwise; a name that the task does not know is refused."""
     sim = make("battery_arbitrage", split="train")
@@ -244,6 +254,7 @@ def test_a_teacher_may_plan_for_another_variant_of_the_task():
         teacher_of(CloneConfig(teacher_keywords=("no_such_keyword=1",)), sim)
 
 
+@pytest.mark.long
 def test_a_teacher_is_found_while_a_program_is_traced():
     """Learners are built inside the trace of their program, where NumPy cannot read what JAX computes."""
     sim = make("battery_arbitrage", split="train")

@@ -62,6 +62,7 @@ def trained(request, sim):
     return cfg, result
 
 
+@pytest.mark.long
 def test_agents_of_a_kind_act_alike_and_kinds_differ(sim, trained):
     cfg, result = trained
     act = ppo_act(cfg, sim, ppo.policy_of(result.state))
@@ -70,6 +71,7 @@ def test_agents_of_a_kind_act_alike_and_kinds_differ(sim, trained):
     assert abs(float(action[0, 0] - action[1, 0])) > 0.5
 
 
+@pytest.mark.long
 def test_agents_learn_what_their_kind_is_paid_for(sim, trained):
     cfg, result = trained
     act = ppo_act(cfg, sim, ppo.policy_of(result.state))
@@ -101,19 +103,23 @@ def chosen():
     return jax.jit(ppo.make_train(cfg, sim))(jax.random.key(0), sim).metrics
 
 
+@pytest.mark.full
 def test_a_barred_choice_is_never_made(chosen):
     np.testing.assert_array_equal(chosen["cost"][:, 1], 0.0)
 
 
+@pytest.mark.full
 def test_choices_are_learned_under_their_mask(chosen):
     assert float(chosen["return"][0]) < -4.0
     assert float(chosen["return"][-1]) > -1.5  # three levels for a range of two: -6 E(d^2) is at best -0.33
 
 
+@pytest.mark.full
 def test_the_ratio_of_masked_choices_is_one_before_the_first_gradient_step(chosen):
     assert float(chosen["ratio_error"].max()) < ROUNDING
 
 
+@pytest.mark.long
 def test_the_gauge_is_the_size_of_the_discounted_return(sim):
     """One update, gamma = 0: the returns are the rewards, and their moments those of the batch beside the start's."""
     cfg = PPOConfig(normalise_reward=True, total_steps=1, **SMALL)
@@ -132,6 +138,7 @@ def test_moments_of_the_bounds_stay_where_the_settings_say_so(sim):
     assert all(v in program.invars for v in program.outvars)  # handed through untouched
 
 
+@pytest.mark.tiers("full", long=["mappo"])
 def test_evaluation_standardises_as_training_did(sim, trained):
     cfg, result = trained
     obs = jax.random.uniform(jax.random.key(2), (3, 2), minval=-1.0)
@@ -143,6 +150,7 @@ def test_evaluation_standardises_as_training_did(sim, trained):
     assert float(action[1, 0]) == pytest.approx(float(jnp.clip(mean[0], -1, 1)), abs=1e-5)
 
 
+@pytest.mark.tiers("long", full=["ppo", "ppo_lagrangian", "sac", "apg", "apg_lagrangian"])
 @pytest.mark.parametrize("algorithm", ALGORITHMS)
 def test_seeds_and_settings_side_by_side_are_one_program_that_never_leaves_the_device(algorithm, monkeypatch):
     """A restart stays a branch under two seeds and two learning rates, and nothing calls back to the host."""

@@ -16,6 +16,8 @@ from powerzoo_jax.rl.rollout import evaluate_policy
 from powerzoo_jax.rl.training.config import IPPOLagrangianConfig, PPOLagrangianConfig
 from tests.rl.toy_team import STEPS, toy_team
 
+pytestmark = pytest.mark.full
+
 CFG = PPOLagrangianConfig(price_rate=0.1, price_gain=0.5, price_damping=0.2, budget_share=1.0)
 BUDGET = jnp.array([2.0])
 MANY = jnp.asarray(8, jnp.int32)
@@ -62,6 +64,7 @@ QUIET = IPPOLagrangianConfig(
 )
 
 
+@pytest.mark.tiers(long=["0"])
 @pytest.mark.parametrize("episodes", [0, 4])
 def test_prices_follow_the_policy_that_the_settings_name(episodes):
     """A fresh policy is silent but for its noise, which breaks a budget of 0.3 that the greedy policy keeps."""
@@ -77,6 +80,7 @@ def test_prices_follow_the_policy_that_the_settings_name(episodes):
     assert (float(told["price_loudness"]) < 1.0) == bool(episodes)
 
 
+@pytest.mark.long
 def test_a_policy_priced_by_its_mode_spends_what_the_budget_allows():
     """Priced by its noise, it must be quieter than it need be, and earns less when it is scored without noise."""
     home = toy_team(0.3)
@@ -125,6 +129,7 @@ def test_a_budget_that_binds_is_kept_at_a_price(trained):
     assert float(tight.total.mean()) < float(loose.total.mean())
 
 
+@pytest.mark.long
 def test_a_budget_that_does_not_bind_costs_nothing(trained):
     metrics, _ = trained
     np.testing.assert_array_equal(metrics["price_loudness"][1], 0.0)

@@ -50,6 +50,7 @@ def test_shards_that_do_not_divide_the_lanes_are_refused():
         PPOConfig(lanes=8, steps=8, minibatches=16, shards=8)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("algorithm", LEARNERS)
 def test_an_update_takes_the_memory_of_the_state_before_it(algorithm):
     """Every array of the state is given away, and what comes out is what an update that keeps it gives."""
@@ -67,6 +68,7 @@ def test_an_update_takes_the_memory_of_the_state_before_it(algorithm):
         np.testing.assert_array_equal(a, b)
 
 
+@pytest.mark.long
 def test_ppo_learns_to_trade_from_blocks_of_lanes():
     """The settings of the plain shuffle, under which an idle battery earns 0 and noise pays wear."""
     sim = toy_sim()

@@ -33,6 +33,7 @@ def data(sim):
         return record_offline(sim, random_act(sim), n_episodes=EPISODES, seed=SEED, policy="random")
 
 
+@pytest.mark.full
 def test_stepping_with_the_recorded_actions_gives_the_recorded_steps(sim, data):
     step, following = jax.jit(sim.step), data.next_observations
     for k, rows in enumerate(data.episodes):
@@ -48,6 +49,7 @@ def test_stepping_with_the_recorded_actions_gives_the_recorded_steps(sim, data):
     assert data.truncated[data.ends - 1].all() and data.truncated.sum() == EPISODES
 
 
+@pytest.mark.full
 def test_names_and_units_are_those_of_the_task(sim, data):
     told = data.about
     assert told["observation_names"] == list(sim.env.fields.names)
@@ -63,6 +65,7 @@ def test_names_and_units_are_those_of_the_task(sim, data):
     assert "3 episodes, 144 steps" in repr(data)
 
 
+@pytest.mark.full
 def test_a_file_holds_all_of_it(data, tmp_path):
     found = load_offline(save_offline(tmp_path / "new" / "day.npz", data))
     for name in offline.ARRAYS:

@@ -85,6 +85,7 @@ def exported(request):
     return session, play, draw
 
 
+@pytest.mark.tiers("full", quick=["gaussian-1"])
 @pytest.mark.parametrize("lanes", [1, 5])
 def test_the_graph_acts_and_remembers_as_the_policy_does(exported, lanes):
     session, play, draw = exported
@@ -96,11 +97,13 @@ def test_the_graph_acts_and_remembers_as_the_policy_does(exported, lanes):
         np.testing.assert_allclose(value, true, atol=1e-5)
 
 
+@pytest.mark.full
 def test_the_graph_tells_observations_apart(exported):
     session, _, draw = exported
     assert np.ptp(session.run(["action"], draw(64))[0], axis=0).max() > 1e-2
 
 
+@pytest.mark.full
 def test_inputs_and_outputs_are_named_and_take_any_number_of_lanes():
     sim = toy_sim()
     model = onnx.load_from_string(onnx_policy(sim, noisy(sim, POLICIES["memory"][1])))

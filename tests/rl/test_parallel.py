@@ -18,6 +18,8 @@ import pytest
 from powerzoo_jax.rl.training.parallel import make_mesh, over_devices, spread
 from tests.rl.toy_battery import toy_sim
 
+pytestmark = pytest.mark.full
+
 SCRIPT = Path(__file__).with_name("devices.py")
 COUNT = 8
 OBSERVED = 202  # numbers that the toy battery sees
@@ -66,6 +68,7 @@ def processes(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return path
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("where", ["local", "processes"])
 def test_rollouts_equal_those_of_one_device(request, local, where):
     """Thirteen episodes on eight devices: some devices hold one that does not count."""
@@ -76,6 +79,7 @@ def test_rollouts_equal_those_of_one_device(request, local, where):
         np.testing.assert_allclose(many[key], one[key], rtol=STEP, atol=STEP)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("where", ["local", "processes"])
 def test_weights_after_the_first_update_equal_those_of_one_device(request, local, where):
     one, many = read(local, 1), read(request.getfixturevalue(where), COUNT)
@@ -85,6 +89,7 @@ def test_weights_after_the_first_update_equal_those_of_one_device(request, local
         np.testing.assert_allclose(many[key], one[key], rtol=0, atol=UPDATE)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("where", ["local", "processes"])
 def test_the_score_of_a_run_is_that_of_one_device_within_the_noise_of_seeds(request, local, where):
     (one,), (many,) = (
@@ -117,6 +122,7 @@ def test_an_update_sends_gradients_and_moments_whatever_the_lanes_and_steps(loca
     assert weights < sum(size for _, size in sent) < weights + moments + 200
 
 
+@pytest.mark.long
 def test_a_replay_buffer_of_many_devices_learns_what_that_of_one_learns(replay):
     one, many = read(replay, 1), read(replay, COUNT)
     stored, learnt = ([key for key in one if kind in key] for kind in ("stored", "learnt"))
@@ -127,6 +133,7 @@ def test_a_replay_buffer_of_many_devices_learns_what_that_of_one_learns(replay):
         np.testing.assert_allclose(many[key], one[key], rtol=0, atol=UPDATE)
 
 
+@pytest.mark.long
 def test_every_device_keeps_the_transitions_of_its_lanes_and_sends_none(replay):
     """16 lanes, 16 steps of each. A batch of 64 transitions is 104 kB; what is sent are gradients, means, variances
     with means of their own, and a few numbers.

@@ -96,6 +96,7 @@ def test_the_running_moments_are_those_of_all_samples(sim):
     np.testing.assert_allclose(denormalise(scale, seen), x, atol=ROUNDING)
 
 
+@pytest.mark.full
 def test_the_ratio_is_one_before_the_first_gradient_step(sim):
     """The stored log-probability is that of the stored action: at exp(1.5) the environment clips most of them."""
     cfg = dataclasses.replace(TINY, log_std=1.5)
@@ -103,6 +104,7 @@ def test_the_ratio_is_one_before_the_first_gradient_step(sim):
     assert float(metrics["ratio_error"].max()) < ROUNDING
 
 
+@pytest.mark.tiers("long", full=["False-24-1"])
 @pytest.mark.parametrize(("bootstrap", "steps", "valued"), [(True, 48, 1), (False, 48, 0), (False, 24, 1)])
 def test_the_value_behind_the_last_step_is_that_of_the_true_last_observation(sim, bootstrap, steps, valued):
     """With gamma = lambda = 1 and rewards lost in rounding each target is V(o_T): replayed here without restarts."""
@@ -154,6 +156,7 @@ def values_of_an_episode(cfg: PPOConfig, state: ppo.PPOState, sim: Any) -> jax.A
     return critic.apply(weights["critic"]["all"], seen)[..., 0, 0]
 
 
+@pytest.mark.long
 def test_seeds_side_by_side_equal_separate_runs(sim):
     train = ppo.make_train(TINY, sim)
     keys = jax.random.split(jax.random.key(1), 2)
@@ -172,6 +175,7 @@ def conds(sim, seeds: int) -> int:
     return primitives(jax.make_jaxpr(over)(keys if seeds > 1 else keys[0], sim).jaxpr)["cond"]
 
 
+@pytest.mark.full
 def test_the_restart_stays_a_branch_under_seeds(sim, monkeypatch):
     """A batched predicate would turn `cond` into a select, and `init` would be paid at every step."""
     assert conds(sim, 2) == conds(sim, 1)
@@ -180,6 +184,7 @@ def test_the_restart_stays_a_branch_under_seeds(sim, monkeypatch):
     assert conds(sim, 2) < conds(sim, 1)
 
 
+@pytest.mark.full
 def test_updates_share_one_compile_and_strong_dtypes(sim):
     init, update = ppo.make_update(TINY, sim)
     step = jax.jit(update)
@@ -190,6 +195,7 @@ def test_updates_share_one_compile_and_strong_dtypes(sim):
     assert not any(leaf.weak_type for leaf in jax.tree.leaves(state) if hasattr(leaf, "weak_type"))
 
 
+@pytest.mark.long
 def test_episode_totals_are_those_of_whole_episodes(sim):
     """With 24 steps an update, every second update ends the episodes that the one before began."""
     cfg = dataclasses.replace(TINY, steps=24, total_steps=8 * 24 * 4)
@@ -207,6 +213,7 @@ def test_priced_costs_lower_what_the_learner_sees_and_not_what_is_reported(sim):
     assert float(seen) == pytest.approx(0.5 * (float(out.reward[0]) - 6.0), rel=1e-5)
 
 
+@pytest.mark.full
 def test_ppo_learns_to_trade(sim):
     cfg = PPOConfig(
         lanes=64, total_steps=64 * 48 * 40, epochs=4, minibatches=4, widths=(32, 32), lr=3e-3, gamma=1.0,

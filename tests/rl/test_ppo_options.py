@@ -61,6 +61,7 @@ def is_adam(node: object) -> bool:
     return isinstance(node, optax.ScaleByAdamState)
 
 
+@pytest.mark.full
 def test_an_update_stops_learning_where_the_policy_has_moved_too_far(sim):
     """The first minibatch sees the policy that acted; at this rate the second one finds it elsewhere."""
     every = TINY.epochs * TINY.minibatches
@@ -68,6 +69,7 @@ def test_an_update_stops_learning_where_the_policy_has_moved_too_far(sim):
     assert steps == {0.0: every, 1e-9: 1, 1e9: every}
 
 
+@pytest.mark.full
 def test_staggered_lanes_start_all_over_the_day_in_episodes_that_they_have_played(sim):
     cfg = dataclasses.replace(TINY, lanes=64, stagger=True)
     state = jax.jit(ppo.make_update(cfg, sim)[0])(jax.random.key(0), sim)
@@ -78,6 +80,7 @@ def test_staggered_lanes_start_all_over_the_day_in_episodes_that_they_have_playe
     np.testing.assert_array_equal(np.asarray(state.tally.total)[age == 0], 0)
 
 
+@pytest.mark.long
 def test_with_staggered_lanes_every_update_ends_its_share_of_the_episodes(sim):
     cfg = dataclasses.replace(TINY, lanes=64, total_steps=64 * 24 * 2, stagger=True)
     metrics = jax.jit(ppo.make_train(cfg, sim))(jax.random.key(0), sim).metrics
@@ -85,6 +88,7 @@ def test_with_staggered_lanes_every_update_ends_its_share_of_the_episodes(sim):
     assert metrics["length"].tolist() == [48, 48]
 
 
+@pytest.mark.long
 def test_shared_hidden_layers_learn_to_trade(sim):
     cfg = PPOConfig(
         lanes=64, total_steps=64 * 48 * 40, epochs=4, minibatches=4, widths=(32, 32), lr=3e-3, gamma=1.0,
@@ -105,6 +109,7 @@ CHOICES = [
 ]
 
 
+@pytest.mark.tiers("long", full=["ippo_lagrangian"])
 @pytest.mark.parametrize("cfg", CHOICES, ids=lambda cfg: cfg.algorithm)
 def test_values_in_units_of_the_reward_outlast_a_change_of_their_sizes(cfg):
     """At a learning rate of zero an update moves nothing but the sizes, by more than a tenth here."""

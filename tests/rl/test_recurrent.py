@@ -37,6 +37,7 @@ def small(sim):
     return jax.jit(init)(jax.random.key(0), sim), jax.jit(update)
 
 
+@pytest.mark.full
 def test_learning_sees_the_memories_that_acting_had_also_behind_an_end(sim, small):
     """Else the ratio of probabilities would not be 1 before the first gradient step."""
     state, update = small
@@ -45,6 +46,7 @@ def test_learning_sees_the_memories_that_acting_had_also_behind_an_end(sim, smal
         assert float(metrics["ratio_error"]) < 1e-4
 
 
+@pytest.mark.full
 def test_a_fresh_episode_begins_without_a_memory_of_the_one_before(sim, small):
     """After six steps of episodes of four, a lane remembers the two observations of its second one, and no more."""
     state, update = small
@@ -62,6 +64,7 @@ def test_a_fresh_episode_begins_without_a_memory_of_the_one_before(sim, small):
     assert np.abs(after.memory).max() > 1e-2
 
 
+@pytest.mark.full
 def test_a_resumed_run_ends_bit_for_bit_as_if_it_had_not_stopped(sim, small, tmp_path):
     state, update = small
     first = update(state, sim)[0]
@@ -71,6 +74,7 @@ def test_a_resumed_run_ends_bit_for_bit_as_if_it_had_not_stopped(sim, small, tmp
         np.testing.assert_array_equal(a, b)
 
 
+@pytest.mark.tiers("full", long=["ppo_gru"])
 @pytest.mark.parametrize(
     ("module", "make_act", "cfg"), [(recurrent, gru_act, PPO), (apg, apg_act, APG)], ids=["ppo_gru", "apg"]
 )
@@ -81,6 +85,7 @@ def test_a_cue_is_recalled_that_is_no_longer_seen(sim, module, make_act, cfg):
     assert 0.9 < float(totals.total.mean()) <= 1.0
 
 
+@pytest.mark.full
 def test_one_lane_and_many_carry_the_same_memory(sim, small):
     act = gru_act(CUT, sim, recurrent.policy_of(small[0]))
     memory, alone = rollout(sim, act, (), keys(3)[1], STEPS, reset=False)

@@ -22,6 +22,7 @@ def discharge(carry, obs, key):
     return carry + 1, jnp.ones((1, 1), obs.dtype)
 
 
+@pytest.mark.full
 def test_the_last_observation_is_the_true_one_and_the_next_episode_starts_fresh(sim):
     count, steps = rollout(sim, discharge, jnp.zeros((), jnp.int32), jax.random.key(0), STEPS + 1)
     soc = np.asarray(steps.obs[:, 0, 0])
@@ -37,6 +38,7 @@ def test_without_reset_the_lane_runs_on(sim):
     assert float(steps.obs[-1, 0, 0]) == pytest.approx(0.1, abs=1e-6)
 
 
+@pytest.mark.full
 def test_a_batch_equals_its_lanes(sim):
     keys = jax.random.split(jax.random.key(1), 3)
     batch = batch_rollout(sim, random_act(sim), (), keys, 5)[1]
@@ -78,6 +80,7 @@ def test_without_a_trace_nothing_of_it_is_computed(sim):
     assert str(jax.make_jaxpr(plain)(sim, key)) == str(jax.make_jaxpr(by_hand)(sim, key))
 
 
+@pytest.mark.full
 def test_totals_are_sums_over_the_episode(sim):
     keys = jax.random.split(jax.random.key(2), 4)
     steps = batch_rollout(sim, random_act(sim), (), keys, STEPS)[1]
@@ -88,6 +91,7 @@ def test_totals_are_sums_over_the_episode(sim):
     assert totals.length.tolist() == [STEPS] * 4 and not totals.failed.any()
 
 
+@pytest.mark.full
 def test_steps_behind_a_termination_do_not_count():
     sim = toy_sim(fail_below=0.2)
     keys = jax.random.split(jax.random.key(3), 2)
@@ -98,6 +102,7 @@ def test_steps_behind_a_termination_do_not_count():
     np.testing.assert_allclose(totals.total, np.asarray(steps.reward)[:, :2, 0].sum(1), rtol=1e-6)
 
 
+@pytest.mark.full
 def test_an_idle_battery_earns_nothing(sim):
     totals = evaluate_policy(sim, idle_act(sim), jax.random.split(jax.random.key(4), 2))
     assert totals.total.tolist() == [0.0, 0.0] and not totals.cost.any()

@@ -27,6 +27,7 @@ def sim():
     return toy_sim()
 
 
+@pytest.mark.full
 def test_the_density_of_a_squashed_sample_integrates_to_one():
     """log pi(a) = log N(atanh a) - log(1 - a^2), and the mean of 1/pi over samples is the length of (-1, 1)."""
     mean, log_std = jnp.full((20_000, 1), 0.4), jnp.full((20_000, 1), -0.3)
@@ -39,6 +40,7 @@ def test_the_density_of_a_squashed_sample_integrates_to_one():
     assert np.mean(np.where(inner, np.exp(-np.asarray(logp)), 0.0)) == pytest.approx(1.8, rel=0.03)
 
 
+@pytest.mark.full
 def test_the_density_stays_finite_where_tanh_is_flat():
     action, logp = sac.squashed_sample(jax.random.key(0), jnp.full((4, 1), 40.0), jnp.full((4, 1), -5.0))
     assert action.tolist() == [[1.0]] * 4 and np.isfinite(np.asarray(logp)).all()
@@ -59,12 +61,14 @@ def filled(rounds: int) -> sac.Store:
     return store
 
 
+@pytest.mark.full
 def test_the_store_forgets_the_oldest_round():
     store = filled(3)
     assert store.rows.reward.tolist() == [[300 + i, 310 + i, 200 + i, 210 + i] for i in range(3)]
     assert int(store.writes) == 18
 
 
+@pytest.mark.tiers("long", full=["1-1"])
 @pytest.mark.parametrize("rounds", [1, 3])
 @pytest.mark.parametrize("blocks", [1, 3])
 def test_batches_are_drawn_evenly_from_what_is_there_and_by_block(rounds, blocks):
@@ -84,6 +88,7 @@ def test_blocks_that_do_not_divide_lanes_and_batch_are_refused():
             SACConfig(lanes=lanes, batch=batch, shards=4)
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(("terminated", "truncated", "bootstrap", "ends"), [
     (True, False, True, True), (False, True, True, False), (False, True, False, True), (True, True, True, True),
     (False, False, False, False),
@@ -95,6 +100,7 @@ def test_a_time_limit_ends_the_value_only_where_the_settings_say_so(sim, termina
     assert bool(ends_value(out._replace(info=info), bootstrap)) == ends
 
 
+@pytest.mark.full
 def test_behind_an_end_there_is_nothing_but_the_reward(sim):
     cfg = SACConfig(widths=(8,), gamma=0.9)
     crew = make_crew(sim, joint=True, squash=True)
@@ -115,6 +121,7 @@ def test_behind_an_end_there_is_nothing_but_the_reward(sim):
     assert goal(False) != pytest.approx(2.0, abs=1e-2)
 
 
+@pytest.mark.full
 def test_what_lies_ahead_is_worth_its_entropy_times_the_temperature(sim):
     """Haarnoja et al. 2018: V = E[min Q - alpha log pi], so one more unit of alpha adds gamma times the entropy."""
     cfg = SACConfig(widths=(8,), gamma=0.9)
@@ -146,6 +153,7 @@ def trained(sim):
     return jax.jit(sac.make_train(CFG, sim))(jax.random.key(0), sim)
 
 
+@pytest.mark.long
 def test_sac_learns_to_trade(sim, trained):
     act = sac_act(CFG, sim, sac.policy_of(trained.state))
     totals = evaluate_policy(sim, act, jax.random.split(jax.random.key(1), 64))
@@ -153,5 +161,6 @@ def test_sac_learns_to_trade(sim, trained):
     assert float(totals.total.mean()) > 3.0  # an idle battery earns 0, the best one 8
 
 
+@pytest.mark.long
 def test_the_temperature_brings_the_entropy_to_its_target(trained):
     assert float(trained.metrics["entropy"][-5:].mean()) == pytest.approx(CFG.target_entropy, abs=0.7)

@@ -54,6 +54,7 @@ def test_the_layer_and_its_gradient_are_those_of_the_whole_observation(joint):
         np.testing.assert_array_equal(a, b)
 
 
+@pytest.mark.tiers(full=["True"])
 @pytest.mark.parametrize("joint", [True, False])
 def test_weights_start_as_those_of_the_whole_observation(joint):
     """So that policies saved with either form can be read by the other."""
@@ -88,6 +89,7 @@ def trained(algorithm: str, least: int, monkeypatch: pytest.MonkeyPatch) -> Any:
     return jax.jit(ppo.make_train(cfg, sim))(jax.random.key(0), sim)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("algorithm", ["ppo", "mappo"])  # all as one; each for itself, with one value
 def test_training_is_that_on_the_whole_observation(algorithm, monkeypatch):
     """Two updates in float64, where only the order of sums differs."""

@@ -35,6 +35,7 @@ ENTRIES = list_policies()
 SMALLEST = "dc_microgrid"
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("task", ENTRIES)
 def test_a_policy_earns_on_fixed_episodes_what_its_card_lists(task):
     """A last digit differs from processor to processor; a wrong weight, scale or carry moves returns by far more."""

@@ -104,6 +104,7 @@ def test_units_of_one_bus_share_its_reactive_power_by_range():
     assert shared >= 5
 
 
+@pytest.mark.full
 @pytest.mark.reference
 def test_the_optimum_of_case9_is_the_published_one():
     """5,296.69 USD/h: MATPOWER's manual, runopf of case9."""
@@ -196,6 +197,7 @@ def test_a_file_gives_the_tables_of_its_case(tmp_path, capsys):
     assert "v_pu [pu]" in out and "losses 13.393 MW" in out and "above v_max" in out
 
 
+@pytest.mark.tiers(full=["opf"])
 @pytest.mark.parametrize("options", [(), ("--opf",)], ids=["pf", "opf"])
 def test_what_a_file_holds_beyond_its_case_is_told_with_the_results(options, tmp_path, capsys):
     """The line of direct current of RTS-GMLC, here beside the nine buses."""

@@ -74,6 +74,7 @@ def test_the_first_pv_bus_with_a_unit_takes_the_place_of_a_reference_without():
     assert "bus 2 balances in its place" in found.message and found.severity == "warning"
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("solver", ["meshed", "dc", "dc opf", "ac opf"])
 def test_every_solver_moves_the_reference(solver):
     """As with the kinds written by hand: bus 1 PQ, bus 2 the reference."""
@@ -97,6 +98,7 @@ def test_every_solver_moves_the_reference(solver):
         jax.tree.map(lambda a, b: np.testing.assert_array_equal(a, b), results(case), results(moved))
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(("case", "known"), [(triangle(), 1883.087), (unit_off("case9", 0), 6532.6076)])
 def test_the_optimum_without_the_unit_of_the_reference_is_that_of_slsqp(case, known):
     assert least_cost(case) == pytest.approx(known, abs=1e-3)
@@ -104,6 +106,7 @@ def test_the_optimum_without_the_unit_of_the_reference_is_that_of_slsqp(case, kn
     assert study.cost_usd_per_h == pytest.approx(known, abs=1e-3) and not study.violations
 
 
+@pytest.mark.full
 def test_a_unit_of_the_reference_may_be_committed_off():
     """Off at run time as off in the tables; the Newton system used to be singular."""
     case = triangle()
@@ -130,6 +133,7 @@ def test_an_outage_leaves_no_reference_that_delivers_by_itself():
     assert outage is not None and outage["cut_off_mw"].tolist() == [25.0] and outage["at_bus"].tolist() == [2]
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("shift", [0.0, 30.0, 150.0, -150.0, 180.0])
 def test_a_transformer_that_turns_does_not_change_the_optimum(shift):
     """AC, DC and secure DC forms: angles beyond a transformer are free. 4 MW at 30 USD/MWh, DC 120."""

@@ -237,6 +237,7 @@ REFUSED = {
 }
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("call", CALLS)
 @pytest.mark.parametrize("name", NETWORKS)
 def test_every_solver_answers_or_says_why_not(name, call):

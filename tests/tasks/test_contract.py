@@ -51,6 +51,7 @@ def test_every_registered_task_is_listed_with_its_splits():
 WIDE = ("marl_ders_benchmark", "marl_ev_v2g", "dc_microgrid", "marl_uc", "gencos_bidding")
 
 
+@pytest.mark.tiers("long", quick=["marl_opf-float32"], full=["battery_arbitrage-float32", "opf_118_7d-float32"])
 @pytest.mark.parametrize(("task", "dtype"), [*((t, "float32") for t in SPLITS), *((t, "float64") for t in WIDE)])
 def test_a_task_keeps_the_contract_on_every_split(task, dtype):
     with jax.enable_x64(dtype == "float64"):
@@ -65,6 +66,7 @@ MODES = {
 }
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(("task", "mode"), [(task, mode) for task, modes in MODES.items() for mode in modes])
 def test_a_task_keeps_the_contract_in_every_other_mode(task, mode):
     check_sim(powerzoo_jax.make(task, obs_mode=mode))
@@ -117,6 +119,7 @@ def test_all_breaches_come_in_one_error():
     assert str(caught.value).count("\n- ") == 2
 
 
+@pytest.mark.full
 def test_every_rule_has_an_environment_that_breaks_it():
     rules = {rule.__name__[1:].replace("_", " ") for rule in contract.RULES}
     assert rules == {words.partition(":")[0] for _, words in BROKEN.values()}

@@ -108,12 +108,14 @@ def of_day(name, days):
     return np.array(vehicles().episode_metrics[name][days])
 
 
+@pytest.mark.long
 def test_idle_vehicles_are_ready_for_the_first_trip_of_a_day_and_for_no_other():
     """All five start at 0.6 and are asked for 0.599; every trip takes at least 1.5 of 60 kWh."""
     np.testing.assert_allclose(of_day("departure_success_rate", IDLE), 5 / 11)
     assert not of_day("v2g_mwh", IDLE).any() and not of_day("energy_cost_usd", IDLE).any()
 
 
+@pytest.mark.long
 def test_vehicles_that_sell_all_they_have_deliver_it_as_their_account_says():
     # the team's account is the mean of five
     np.testing.assert_allclose(of_day("energy_cost_usd", SELL), -5 * of_day("energy_sales", SELL), rtol=SUM)
@@ -125,6 +127,7 @@ def test_vehicles_that_sell_all_they_have_deliver_it_as_their_account_says():
     assert not of_day("departure_success_rate", SELL).any()
 
 
+@pytest.mark.full
 def test_values_by_episode_make_the_mean_and_the_interval_covers_it():
     record = vehicles()
     assert record.metrics["share_of_oracle_profit"] == pytest.approx(record.mean_reward / 2)

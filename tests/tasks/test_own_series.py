@@ -127,12 +127,14 @@ def test_a_price_with_spread_keeps_the_scale_of_its_percentiles():
     assert (bank.price_p05, bank.price_p95) == (low, high)
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("price", PRICES)
 @pytest.mark.parametrize("task", PRICED)
 def test_no_price_leads_to_a_number_that_is_not_finite(task, price):
     refuse_infinite(with_series(task, own(price=PRICES[price]), split="train"))
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("load", LOADS)
 @pytest.mark.parametrize("task", READING)
 def test_no_load_leads_to_a_number_that_is_not_finite(task, load):
@@ -214,6 +216,7 @@ def test_a_constant_trace_of_work_is_finite(use):
     refuse_infinite(make("dc_microgrid", workload_source=trace))
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("price", ["flat", "zero", "one peak hour", "one spike", "large"])
 @pytest.mark.parametrize("task", ["battery_arbitrage", "marl_ev_v2g_1d"])
 def test_planners_without_foresight_read_any_price(task, price):
@@ -237,6 +240,7 @@ def keywords_of(task: str) -> list[str]:
     return str(err.value).split("Valid: ")[1].rstrip(".").split(", ")
 
 
+@pytest.mark.tiers("full", quick=["battery_arbitrage"])
 @pytest.mark.parametrize("task", list_tasks())
 def test_every_keyword_says_what_it_takes(task):
     for name in ("version", "split", "dims", "dtype", *keywords_of(task)):
@@ -254,6 +258,7 @@ def test_an_array_is_no_set_of_prices():
         make("battery_arbitrage", price_set=np.zeros(2))
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("task", ["battery_arbitrage", "marl_ev_v2g_1d", "marl_opf"])
 def test_double_precision_reads_the_same_series(task):
     series = [own(price=price) for price in PRICES.values()] if task in PRICED else []
@@ -262,6 +267,7 @@ def test_double_precision_reads_the_same_series(task):
             refuse_infinite(with_series(task, data, split="train", dtype="float64"))
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("name", ["rule", "causal", "oracle"])
 @pytest.mark.parametrize(("task", "data"), [("battery_arbitrage", {"price": 50.0}), ("dso", {"load": LOADS["flat"]})])
 def test_planners_play_series_without_spread(task, data, name):
@@ -286,6 +292,7 @@ PLAYED: tuple[tuple[str, dict[str, Any], dict[str, Any]], ...] = (
 )
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(("task", "prices", "loads"), PLAYED)
 def test_a_few_steps_on_any_series_show_and_pay_finite_numbers(task, prices, loads):
     many = {k: own(price=v) for k, v in prices.items()} | {k: own(load=v) for k, v in loads.items()}

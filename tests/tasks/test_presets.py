@@ -50,6 +50,7 @@ def test_presets_are_no_tasks_and_keep_their_names():
         powerzoo_jax.make("atomic_batery")
 
 
+@pytest.mark.long
 def test_the_reward_is_ten_times_what_breaks():
     """A band that no feeder keeps, and a battery asked for more than its store holds in an hour."""
     sim = powerzoo_jax.make("atomic_battery", v_min=1.02)
@@ -59,6 +60,7 @@ def test_the_reward_is_ten_times_what_breaks():
     assert cost[0] > 0.5 and float(out.reward[0]) == pytest.approx(-10 * cost.sum(), rel=1e-6)
 
 
+@pytest.mark.long
 def test_units_serve_what_a_plant_and_a_flexible_load_leave_of_the_demand():
     """At noon a plant gives its share of 10 MW; a load that sheds and defers 10 MW each gets a quarter of that back."""
     step = jax.jit(lambda sim, state, action: sim.step(state, action))
@@ -121,6 +123,7 @@ def test_devices_that_cannot_be_built_are_refused_by_name(devices, words):
         powerzoo_jax.make("atomic_distribution_grid", devices=devices)
 
 
+@pytest.mark.full
 def test_a_battery_on_a_transmission_grid_starts_with_the_charge_asked_for():
     """Energy law: 5 MW for half an hour take 2.5 MWh over the discharge efficiency out of a store of 10 MWh."""
     rows = (("storage", 2, (("capacity_mwh", 10.0), ("initial_soc", 0.6), ("power_mw", 5.0))),)

@@ -119,6 +119,7 @@ FAMILIES = (
 )
 
 
+@pytest.mark.tiers(full=["distribution_3phase"])
 @pytest.mark.parametrize("task", FAMILIES)
 def test_a_family_keeps_the_mode_of_its_solvers(task):
     assert powerzoo_jax.make(task).env.solver == "auto"
@@ -274,6 +275,7 @@ def test_stacking_two_dtypes_is_refused():
         powerzoo_jax.stack([powerzoo_jax.make(TASK), powerzoo_jax.make(TASK, dtype="float64")])
 
 
+@pytest.mark.full
 def test_a_bus_without_load_stacks_beside_one_with_load():
     sims = [powerzoo_jax.make(TASK, case="case69", battery_bus_ids=(bus,)) for bus in (3, 6)]
     assert powerzoo_jax.stack(sims).params.horizon.shape == (2,)

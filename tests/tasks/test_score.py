@@ -64,6 +64,7 @@ def test_a_start_with_several_price_days_cycles_through_them():
     assert count.min() > 1 and len(set(used.tolist())) == count.min()
 
 
+@pytest.mark.long
 def test_seeded_starts_are_what_init_draws_for_these_seeds():
     sim = sim_of()
     draws = seeded_starts(sim, FEW, seed=7)
@@ -74,6 +75,7 @@ def test_seeded_starts_are_what_init_draws_for_these_seeds():
         np.testing.assert_array_equal(state.soc_start, draws.soc[i])
 
 
+@pytest.mark.full
 def test_totals_are_those_of_a_plain_loop():
     sim, draws = sim_of(), few(sim_of())
     act, key = random_act(sim), jax.random.key(3)
@@ -95,6 +97,7 @@ def test_totals_are_those_of_a_plain_loop():
     assert float(totals.terms[0].sum()) == pytest.approx(total, rel=SUM)
 
 
+@pytest.mark.long
 def test_steps_after_a_failed_power_flow_do_not_count():
     sim = sim_of(max_load_ratio=5.5)
     totals = run_episodes(sim, idle_act(sim), jax.random.split(jax.random.key(0), FEW), few(sim))
@@ -105,6 +108,7 @@ def test_steps_after_a_failed_power_flow_do_not_count():
     assert bool((totals.cost[:, 2] > 0).all())
 
 
+@pytest.mark.full
 def test_two_evaluations_give_one_record():
     sim = sim_of()
     first, second = (evaluate(sim, random_act(sim), n_episodes=FEW) for _ in range(2))
@@ -112,11 +116,13 @@ def test_two_evaluations_give_one_record():
     assert first.n_episodes == FEW and first.seeds == [42, 43, 44]
 
 
+@pytest.mark.full
 def test_the_record_survives_strict_json():
     record = evaluate(sim_of(), idle_act(sim_of()), draws=few(sim_of())).to_dict()
     assert json.loads(json.dumps(record, allow_nan=False)) == record
 
 
+@pytest.mark.full
 def test_the_record_names_task_data_and_version():
     record = evaluate(sim_of(), idle_act(sim_of()), draws=few(sim_of()))
     assert (record.task_id, record.task_version, record.split) == ("battery_arbitrage", 1, "test")
@@ -147,6 +153,7 @@ def test_a_record_names_ones_own_data_by_its_content(tmp_path):
         assert dataset_hashes(dataclasses.replace(spec, overrides=own)) == {"mine.csv": read_csv(path).meta.sha256}
 
 
+@pytest.mark.full
 def test_an_idle_battery_earns_nothing_and_is_feasible():
     record = evaluate(sim_of(), idle_act(sim_of()), draws=few(sim_of()))
     assert record.mean_reward == 0.0 and record.metrics["cycles"] == 0.0
@@ -155,6 +162,7 @@ def test_an_idle_battery_earns_nothing_and_is_feasible():
     assert record.mean_ep_length == 48.0
 
 
+@pytest.mark.full
 def test_a_command_beyond_the_store_breaks_the_resource_budget():
     sim = sim_of()
     record = evaluate(sim, Partial(full_power, jnp.ones((1, 1))), draws=few(sim))
@@ -167,6 +175,7 @@ def test_a_command_beyond_the_store_breaks_the_resource_budget():
     assert record.metrics["cycles"] == pytest.approx(emptied / (2 * 0.5), rel=SUM)
 
 
+@pytest.mark.full
 def test_the_interval_covers_the_mean_and_the_gain_needs_its_ends():
     sim = sim_of()
     record = evaluate(sim, idle_act(sim), n_episodes=FEW, ends=(-10.0, 10.0))

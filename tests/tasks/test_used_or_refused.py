@@ -173,6 +173,7 @@ def outcome(task: str, name: str, now: Any) -> str:
     return found
 
 
+@pytest.mark.tiers("full", quick=["marl_opf"])
 @pytest.mark.parametrize("task", (*list_tasks(), *list_presets()))
 def test_every_keyword_changes_the_task_or_is_refused(task):
     kind, spec = settings_kind(task), get_spec(task)
@@ -181,6 +182,7 @@ def test_every_keyword_changes_the_task_or_is_refused(task):
     assert ignored <= set(WITHOUT_EFFECT)
 
 
+@pytest.mark.full
 def test_the_table_of_keywords_without_effect_names_keywords_of_tasks():
     names = {field.name for task in list_tasks() for field in dataclasses.fields(settings_kind(task))}
     assert set(WITHOUT_EFFECT) <= names
@@ -204,6 +206,7 @@ FIELDS: dict[str, Callable[[Any], Any]] = {
 }
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("field", FIELDS)
 @pytest.mark.parametrize("task", list_tasks())
 def test_every_field_of_a_spec_is_used_or_refused(task, field):
@@ -220,6 +223,7 @@ def test_every_field_of_a_spec_is_used_or_refused(task, field):
         assert int(sim.params.horizon) == value
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("task", WEIGHED)
 def test_a_variant_is_paid_by_its_own_weights(task):
     weights = tuple(float(k + 1) for k in range(len(get_spec(task).term_weights)))
@@ -238,6 +242,7 @@ def test_a_scale_takes_the_place_of_the_weights_in_their_proportions(task, scale
     assert found.env.term_weights == pytest.approx([2.0 if k == 0 else 1.0 for k in range(len(halves))])
 
 
+@pytest.mark.full
 def test_weights_of_a_microgrid_follow_its_keywords():
     """reward = scale * (w_cost * money + w_carbon * carbon): 0.02 * (2 * money + 0.04 * carbon)."""
     sim = make(ISLAND, w_cost=2.0, w_carbon=0.04, reward_scale=0.02)
@@ -248,6 +253,7 @@ def test_weights_of_a_microgrid_follow_its_keywords():
     assert not make(ISLAND, price_misses=False).env.price_misses
 
 
+@pytest.mark.full
 def test_standard_budgets_are_those_of_the_spec():
     for task in list_tasks():
         assert base(task).spec.cost_budget == get_spec(task).cost_budget, task
@@ -266,6 +272,7 @@ def test_names_of_another_number_of_agents_are_refused(agents):
             variant(task, agents=agents)
 
 
+@pytest.mark.tiers(full=["dc_microgrid-15-96"])
 @pytest.mark.parametrize(
     ("task", "minutes", "steps"),
     [(BATTERY, 15, 96), (BATTERY, 60, 24), (EV, 30, 48), (OPF, 15, 96), ("gencos_bidding", 60, 24), (ISLAND, 15, 96)],
@@ -295,6 +302,7 @@ def loads(sim: Sim) -> np.ndarray:
     return found
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("task", PRICED)
 def test_a_source_brings_its_loads_and_its_prices(task):
     sim = make(task, data_source=own())

@@ -95,6 +95,7 @@ def test_a_task_of_ones_own_is_made_in_the_version_that_it_has(monkeypatch):
         powerzoo_jax.register(mine, get_builder("marl_opf"))
 
 
+@pytest.mark.tiers("full", quick=["battery_arbitrage", "marl_uc"], long=["dc_microgrid"])
 @pytest.mark.parametrize("task", list_tasks())
 def test_version_1_is_built_as_its_row_says(task):
     sim, row = make(task, split="val"), get_spec(task)
@@ -116,6 +117,7 @@ def prices(sim: Sim, state: Any) -> np.ndarray:
     return rows[first : first + sim.spec.horizon, 0]
 
 
+@pytest.mark.long
 def test_the_last_field_of_a_battery_is_the_price_at_which_it_settles():
     sim = make("battery_arbitrage", split="test")
     assert sim.env.fields.names[-1] == "settlement_price"
@@ -132,6 +134,7 @@ def test_the_last_field_of_a_battery_is_the_price_at_which_it_settles():
     assert stored > 0.05 and term(sim, out, "settlement") == pytest.approx(price.mean() * stored, rel=1e-5)
 
 
+@pytest.mark.full
 def test_over_a_week_the_settlement_price_is_the_mean_of_the_days_published_so_far():
     sim = make("marl_der_arbitrage_7d", split="test")
     low, high = price_quantiles(*SMARD)
@@ -143,6 +146,7 @@ def test_over_a_week_the_settlement_price_is_the_mean_of_the_days_published_so_f
         np.testing.assert_allclose(np.asarray(shown), known.mean(), atol=ROUNDED)
 
 
+@pytest.mark.full
 def test_lanes_on_other_prices_show_their_own_settlement_price():
     splits = ("test", "price_stress")
     sims = [make("marl_der_arbitrage", split=split) for split in splits]
@@ -154,6 +158,7 @@ def test_lanes_on_other_prices_show_their_own_settlement_price():
     np.testing.assert_allclose(np.asarray(obs[:, 0, -1]), alone, atol=ROUNDED)
 
 
+@pytest.mark.full
 def test_the_price_of_a_vehicle_does_not_saturate():
     sim = make("marl_ev_v2g_1d", split="spike_weeks")
     assert sim.env.fields.names[-1] == "price_asinh"
@@ -196,6 +201,7 @@ def chiller_cop(outdoor_c: float) -> float:
     return 5 * min(max(1 - 0.04 * max(outdoor_c - 20, 0), 0.4), 1.2)
 
 
+@pytest.mark.full
 def test_a_data_centre_pays_for_the_heat_in_its_room_at_the_mean_price():
     sim = make("dc_scheduling", split="test")
     state, _ = init(sim, jax.random.key(2))
@@ -210,6 +216,7 @@ def test_a_data_centre_pays_for_the_heat_in_its_room_at_the_mean_price():
     assert term(sim, before, "zone_heat") == 0
 
 
+@pytest.mark.full
 def test_a_microgrid_settles_heat_and_carbon_as_diesel_would_have_made_them():
     """300 $ and 800 kg a MWh; 2 MWh of battery at sqrt(0.9025) each way; 500 kWh of heat a degree."""
     sim = make("dc_microgrid", split="test")
@@ -270,6 +277,7 @@ def test_units_that_cannot_be_are_refused(keywords, words):
         make("marl_uc", **keywords)
 
 
+@pytest.mark.long
 def test_what_the_feeders_store_settles_at_a_known_price():
     """100 feeders with three batteries of 1 MWh, a price of 20 USD/MWh, sqrt(0.95) each way."""
     sim = make("joint_trans_dist", split="val")
@@ -289,6 +297,7 @@ def test_what_the_feeders_store_settles_at_a_known_price():
         powerzoo_jax.make("joint_trans_dist", stored_usd_per_mwh=-1.0)
 
 
+@pytest.mark.full
 def test_the_cost_of_a_dispatch_is_told_against_the_optimal_one():
     sim = make("marl_opf", split="val")
     record = evaluate(sim, idle_act(sim), n_episodes=2, ends=(-500.0, -250.0))

@@ -84,6 +84,7 @@ def test_a_flow_that_says_that_it_failed_may_leave_a_mismatch_and_is_counted_by_
     assert outcomes["islanded"] == outcomes["unknown"] == 1 and outcomes["converged"] == LANES - 2
 
 
+@pytest.mark.full
 def test_the_actions_of_a_box_are_of_their_kinds():
     draw = jax.jit(functools.partial(act, BOX))
     first, second = (np.asarray(draw(jax.random.key(k), jnp.int32(k))) for k in (0, 1))
@@ -96,6 +97,7 @@ def test_the_actions_of_a_box_are_of_their_kinds():
     assert np.all(np.abs(first[lanes["huge"]]) == np.float32(1e30))
 
 
+@pytest.mark.full
 def test_the_actions_of_a_discrete_space_leave_its_range_where_they_are_invalid():
     space = MultiDiscrete(np.full((2, 3), 4, np.int32))
     found = np.asarray(jax.jit(functools.partial(act, space))(jax.random.key(0), jnp.int32(0)))
@@ -105,6 +107,7 @@ def test_the_actions_of_a_discrete_space_leave_its_range_where_they_are_invalid(
     assert np.all((invalid < 0) | (invalid >= 4))
 
 
+@pytest.mark.full
 def test_tasks_of_one_form_survive_and_share_a_program():
     steps = 3 * LANES * soak.LENGTH
     found = soak.soak_group([("marl_opf", 1), ("marl_opf_7d", 1)], steps, 0, soak.QUICK_LEVEL)

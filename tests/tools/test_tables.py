@@ -40,6 +40,7 @@ def outcomes(rows: list[dict[str, str]]) -> list[str]:
     return [row["outcome"] for row in rows]
 
 
+@pytest.mark.full
 def test_every_band_holds_at_every_bus_and_a_narrower_one_costs_no_less(record):
     """The first band is that of case9, whose optimum MATPOWER prints as 5296.69 USD/h."""
     status, (own, narrow), _ = record("bands", "--case", "case9", "--bands", "0.9:1.1", "0.95:1.05")
@@ -228,6 +229,7 @@ def checkpoint_folder(tmp_path_factory):
     return checkpoints.make_folder(tmp_path_factory.mktemp("damaged") / "checkpoint")
 
 
+@pytest.mark.tiers("long", full=["bit flipped"])
 @pytest.mark.parametrize("fault", checkpoints.FAULTS)
 def test_a_fault_of_any_file_of_a_checkpoint_is_noticed_and_survived(checkpoint_folder, fault):
     results = {file: result for name, file, result in checkpoints.trials(checkpoint_folder, 1, faults=(fault,))}

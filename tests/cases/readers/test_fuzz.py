@@ -21,7 +21,7 @@ from tests.tools.cases.test_greatbritain import saved_net
 from tools.cases.netfile import read_saved_net
 from tools.hostile import GRID
 
-pytestmark = pytest.mark.property
+pytestmark = [pytest.mark.property, pytest.mark.full]
 AMOUNTS = (300, 5000)  # inputs a reader, in the full and in the long tier
 DEADLINE_MS = 5000  # an input that takes longer is a hang
 ANGLE_FREE = {"q_max_mvar", "q_min_mvar", "p_max_mw", "p_min_mw", "angle_min_deg", "angle_max_deg"}
@@ -97,6 +97,7 @@ def run(amount: int, inputs: st.SearchStrategy[Any], check: Callable[[Any], None
     limits(given(inputs)(check))()
 
 
+@pytest.mark.tiers(long=["5000"])
 @pytest.mark.parametrize("amount", AMOUNTS)
 def test_matpower_files(amount):
     def check(changes: list[tuple[int, int, str]]) -> None:
@@ -130,6 +131,7 @@ CELL_CHANGES = st.lists(
 )
 
 
+@pytest.mark.tiers(long=["5000"])
 @pytest.mark.parametrize("amount", AMOUNTS)
 def test_saved_nets(amount):
     whole = json.loads(saved_net())
@@ -177,6 +179,7 @@ PPC_CHANGES = st.tuples(
 )
 
 
+@pytest.mark.tiers(long=["5000"])
 @pytest.mark.parametrize("amount", AMOUNTS)
 def test_what_pandapower_makes_of_nets(amount, monkeypatch):
     """Its tables with numbers of all kinds in them, as nets give them that nobody has looked at."""
@@ -206,6 +209,7 @@ PYPSA_CHANGES = st.tuples(
 )
 
 
+@pytest.mark.tiers(long=["5000"])
 @pytest.mark.parametrize("amount", AMOUNTS)
 def test_pypsa_networks(amount):
     def check(given: tuple[str, list[tuple[int, int, int, float]]]) -> None:

@@ -95,6 +95,7 @@ CHANGES = st.tuples(
 SCRIPTS = feeders.feeders() | {"shapes": SHAPES["copied load"][0]}
 
 
+@pytest.mark.tiers("full", long=["5000"])
 @pytest.mark.parametrize("amount", AMOUNTS)
 def test_opendss_scripts(amount: int) -> None:
     @settings(

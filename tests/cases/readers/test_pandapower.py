@@ -294,6 +294,7 @@ def test_segments_of_a_cost_are_mirrored_with_their_load(convert):
     np.testing.assert_allclose(unit.cost[2, :6], [0.0, 0.0, 0.7, 20.3, 1.1, 36.3])
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("name", ["ext_grid costs", "gen held", "poly_cost moved", "pwl_cost moved"])
 def test_an_optimum_is_that_of_runopp(name, monkeypatch):
     """Cost to 1e-5 of it, which is where `runopp` stops; voltages that it holds, and outputs, to 0.01 MW.

@@ -47,6 +47,7 @@ def case() -> Case:
     return load_case("case33bw")
 
 
+@pytest.mark.full
 def test_three_equal_phases_reproduce_the_published_losses(case: Case) -> None:
     result = solved(to_threephase(case))
     assert result.p_loss * case.base_mva * 1e3 == pytest.approx(202.6771, abs=1e-4)
@@ -56,12 +57,14 @@ def test_three_equal_phases_reproduce_the_published_losses(case: Case) -> None:
         np.testing.assert_allclose(v, of_phase(result) * turn, atol=1e-10)
 
 
+@pytest.mark.full
 def test_impedance_loads_and_capacitors_solve_the_linear_network(case: Case) -> None:
     kvar = {18: 600.0, 33: 300.0}
     result = solved(to_threephase(case, z_share=1.0, capacitors_kvar=kvar))
     np.testing.assert_allclose(of_phase(result), impedance_voltages(case, kvar), atol=1e-9)
 
 
+@pytest.mark.long
 def test_a_tap_raises_an_unloaded_feeder_by_its_ratio(case: Case) -> None:
     nothing = dataclasses.replace(case.load, p_mw=1e-9 * case.load.p_mw, q_mvar=0 * case.load.q_mvar)
     idle = dataclasses.replace(case, load=nothing)
@@ -74,6 +77,7 @@ def test_a_tap_raises_an_unloaded_feeder_by_its_ratio(case: Case) -> None:
         np.testing.assert_allclose(v[1:], ratio, atol=1e-7)
 
 
+@pytest.mark.full
 def test_current_loads_lie_between_power_and_impedance(case: Case) -> None:
     shares: list[dict[str, float]] = [{}, {"i_share": 1.0}, {"z_share": 1.0}]
     lowest = [np.abs(of_phase(solved(to_threephase(case, **share)))).min() for share in shares]

@@ -40,17 +40,20 @@ def remaining_mwh(episodes: Episodes) -> np.ndarray:
     return np.cumsum(load_mw(episodes)[:, ::-1], axis=1)[:, ::-1] * DT_HOURS
 
 
+@pytest.mark.full
 def test_every_lane_fails_in_the_middle_of_its_day():
     at = first_failure(failing())
     assert (at > 5).all() and (at < HORIZON - 1).all()
 
 
+@pytest.mark.full
 def test_a_failure_terminates_and_the_flag_stays():
     terminated = failing().steps.info.terminated
     np.testing.assert_array_equal(terminated, np.arange(HORIZON) >= first_failure(failing())[:, None])
     assert not failing().steps.info.truncated.any()
 
 
+@pytest.mark.tiers("full", quick=["10000.0"])
 @pytest.mark.parametrize("ratio", [BEYOND, COLLAPSING, ABSURD])
 def test_observations_stay_finite_and_inside_their_bounds(ratio):
     episodes = failing(ratio)
@@ -145,6 +148,7 @@ def test_a_blackout_returns_less_than_any_policy_that_survives():
     assert (cheapest < worst).all()
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("ratio", [BEYOND, COLLAPSING])
 def test_the_fixed_form_fails_settles_and_shows_what_the_adaptive_one_does(ratio):
     played = [run((("dtype", "float32"), ("solver", mode)), ratio) for mode in ("adaptive", "fixed")]

@@ -16,7 +16,7 @@ from powerzoo_jax.oracle.datacenter.policies import NO_CONTROL, RULE
 from tests.envs.feeder.fleet_episodes import Played, host, lane_actions, play
 from tests.tolerances import tolerance
 
-pytestmark = pytest.mark.property
+pytestmark = [pytest.mark.property, pytest.mark.full]
 
 TASK = "dc_scheduling"
 LANES = 256  # of one call
@@ -44,6 +44,7 @@ def run() -> Played:
     return Played(sim(), actions, state, *steps)
 
 
+@pytest.mark.long
 def test_every_episode_ends_at_the_horizon_with_finite_numbers_and_no_negative_cost():
     played = run()
     assert played.reward.shape[0] * played.reward.shape[1] >= 100_000
@@ -52,6 +53,7 @@ def test_every_episode_ends_at_the_horizon_with_finite_numbers_and_no_negative_c
     assert np.isfinite(played.reward).all() and np.isfinite(played.cost).all() and (played.cost >= 0).all()
 
 
+@pytest.mark.long
 def test_the_feeder_head_delivers_load_and_data_centre_plus_losses():
     played = run()
     grid, scale = played.sim.params.grid, float(played.sim.params.load_ratio)
@@ -62,6 +64,7 @@ def test_the_feeder_head_delivers_load_and_data_centre_plus_losses():
     assert (used > 0.5).all() and np.all(np.abs(gap) <= TOL * (load + used) + left)
 
 
+@pytest.mark.long
 def test_the_data_centre_draws_what_servers_auxiliaries_and_cooling_draw():
     """Spec 03: P = P_it 1.05 + P_cool; servers between all idle and all serving or training, fans of 50 kW at least."""
     played = run()

@@ -46,6 +46,7 @@ def stored_before(episodes: Episodes) -> np.ndarray:
     return np.concatenate([episodes.state.storage.soc, info(episodes, "soc")[:, :-1, 0]], axis=1).astype(np.float64)
 
 
+@pytest.mark.tiers(long=["float64"])
 @pytest.mark.parametrize("dtype", DTYPES)
 def test_the_feeder_head_delivers_load_plus_losses_less_battery_power(dtype):
     episodes = played(dtype)
@@ -55,6 +56,7 @@ def test_the_feeder_head_delivers_load_plus_losses_less_battery_power(dtype):
     assert np.all(np.abs(gap) <= tolerance("balance_relative", dtype) * (load + np.abs(p)) + left)
 
 
+@pytest.mark.tiers(long=["float64"])
 @pytest.mark.parametrize("dtype", DTYPES)
 def test_stored_energy_changes_by_terminal_energy_times_efficiency(dtype):
     episodes = played(dtype)
@@ -69,6 +71,7 @@ def test_the_state_of_charge_reaches_both_ends_of_its_band_and_stays_inside():
     assert (soc >= np.float32(0.1)).all() and (soc <= np.float32(0.9)).all()
 
 
+@pytest.mark.tiers(full=["float64"])
 @pytest.mark.parametrize("dtype", DTYPES)
 def test_the_resource_channel_is_what_was_commanded_and_not_delivered(dtype):
     episodes = played(dtype)
@@ -78,6 +81,7 @@ def test_the_resource_channel_is_what_was_commanded_and_not_delivered(dtype):
     np.testing.assert_allclose(episodes.steps.cost[..., COSTS.index("resource")], missing, atol=tolerance("soc", dtype))
 
 
+@pytest.mark.tiers(full=["float64"])
 @pytest.mark.parametrize("dtype", DTYPES)
 def test_the_reward_is_the_money_of_prices_and_delivered_power(dtype):
     episodes = played(dtype)

@@ -14,7 +14,7 @@ import powerzoo_jax
 from powerzoo_jax.envs import Sim
 from tests.tolerances import tolerance
 
-pytestmark = pytest.mark.property
+pytestmark = [pytest.mark.property, pytest.mark.long]
 
 HORIZON = 6  # the last step settles stores and buffers
 DIRECTIONS = 8

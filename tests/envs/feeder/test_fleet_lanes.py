@@ -22,7 +22,7 @@ from powerzoo_jax.powerflow import prepare_feeder
 from tests.references.newton import build_network, solve_states
 from tests.tolerances import tolerance
 
-pytestmark = pytest.mark.property
+pytestmark = [pytest.mark.property, pytest.mark.long]
 
 LANES, STEPS = 4096, 2
 SWITCHED = (None, ((7, 8), (8, 21)), ((14, 15), (9, 15)), ((32, 33), (18, 33)), ((28, 29), (25, 29)))  # open, close

@@ -13,7 +13,7 @@ from tests.envs.feeder.fleet_episodes import STEPS, TASKS, WILD, Played, before,
 from tests.references.newton import branch_flows, build_network, solve_states
 from tests.tolerances import tolerance
 
-pytestmark = pytest.mark.property
+pytestmark = [pytest.mark.property, pytest.mark.full]
 
 F32 = "float32"
 TOL = tolerance("device_balance", F32)
@@ -47,6 +47,7 @@ def device_power(played: Played) -> np.ndarray:
     return played.info.p_mw + (0j if q is None else 1j * q)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("task", TASKS)
 def test_the_episodes_are_as_many_and_as_hostile_as_claimed(task):
     played = run(task)
@@ -56,6 +57,7 @@ def test_the_episodes_are_as_many_and_as_hostile_as_claimed(task):
     assert played.channel("resource")[played.lanes % 8 == WILD].mean() > 0
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("task", TASKS)
 def test_every_number_is_finite_and_no_cost_is_negative(task):
     played = run(task)
@@ -63,6 +65,7 @@ def test_every_number_is_finite_and_no_cost_is_negative(task):
     assert np.isfinite(played.cost).all() and (played.cost >= 0).all()
 
 
+@pytest.mark.tiers("long", full=["dso"])
 @pytest.mark.parametrize("task", TASKS)
 def test_the_feeder_head_delivers_load_plus_losses_less_device_power(task):
     played = run(task)
@@ -73,6 +76,7 @@ def test_the_feeder_head_delivers_load_plus_losses_less_device_power(task):
     assert np.all(np.abs(gap) <= TOL * size + left)
 
 
+@pytest.mark.tiers(long=["marl_der_arbitrage", "marl_ev_v2g"])
 @pytest.mark.parametrize("task", TASKS)
 def test_sampled_states_solve_an_independent_power_flow(task):
     """Kirchhoff's laws by a Newton method of another formulation, at the injections that the env reports."""
@@ -95,6 +99,7 @@ def test_sampled_states_solve_an_independent_power_flow(task):
     np.testing.assert_allclose(played.info.p_loss_mw[at], loss, rtol=tolerance("loss_relative", F32))
 
 
+@pytest.mark.tiers("long", full=["marl_ders_benchmark"])
 @pytest.mark.parametrize("task", TASKS)
 def test_the_voltage_channel_is_the_distance_outside_the_band(task):
     played = run(task)
@@ -104,6 +109,7 @@ def test_the_voltage_channel_is_the_distance_outside_the_band(task):
     assert (outside >= np.maximum(low, 0) - 1e-6).all() and (outside <= np.maximum(low, 0) * 141 + 1e-6).all()
 
 
+@pytest.mark.tiers(long=["marl_der_arbitrage"])
 @pytest.mark.parametrize("task", STORING)
 def test_stored_energy_changes_by_terminal_energy_times_efficiency(task):
     played, count, cell = run(task), STORING[task], stack(run(task), "storage")
@@ -186,6 +192,7 @@ def test_the_channels_of_vehicles_add_up_what_drivers_missed():
     assert report.unmet_mwh.max() > 0 and report.shortfall_mwh.max() > 0
 
 
+@pytest.mark.tiers(long=["marl_der_arbitrage"])
 @pytest.mark.parametrize("task", TASKS)
 def test_the_reward_is_the_money_of_what_the_step_did(task):
     played = run(task)
@@ -251,6 +258,7 @@ MONEY = {
 FATAL = {"dso": 12.0, "marl_der_arbitrage": 10.0, "marl_ders_benchmark": 30.0, "marl_ev_v2g": 10.0}
 
 
+@pytest.mark.tiers("long", full=["dso"])
 @pytest.mark.parametrize("task", TASKS)
 def test_a_blackout_is_never_cheaper_than_survival(task):
     """Even losing only the lightest load of the last step costs more than the worst episode that survives."""
@@ -263,6 +271,7 @@ def test_a_blackout_is_never_cheaper_than_survival(task):
     assert -weight * lightest < worst
 
 
+@pytest.mark.tiers("long", full=["dso"])
 @pytest.mark.parametrize("task", TASKS)
 def test_a_blackout_leaves_all_remaining_load_unserved(task):
     dark = run(task, FATAL[task])

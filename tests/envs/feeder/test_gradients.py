@@ -16,7 +16,7 @@ from powerzoo_jax.envs import Sim
 from tests.envs.feeder.storage_episodes import HORIZON, episode_keys, make, play, play_one
 from tests.tolerances import tolerance
 
-pytestmark = pytest.mark.property
+pytestmark = [pytest.mark.property, pytest.mark.full]
 
 STEP = 2e-2  # of the action, for central differences: the episode is close to quadratic in it
 RETURN, NETWORK = 0, 1
@@ -68,6 +68,7 @@ def gradient() -> np.ndarray:
         return np.asarray(found).reshape(2, HORIZON)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("which", [RETURN, NETWORK], ids=["return", "network"])
 def test_the_gradient_over_a_whole_day_equals_central_differences(which):
     found, expected = gradient()[which], differences()[which]
@@ -78,6 +79,7 @@ def test_every_action_of_the_day_moves_both_objectives():
     assert (np.abs(gradient()) > 1e-4).all()
 
 
+@pytest.mark.long
 def test_the_forward_derivative_along_a_direction_equals_central_differences():
     direction = np.random.default_rng(4).uniform(0.5, 1.5, (HORIZON, 1, 1))
     with jax.enable_x64(True):

@@ -73,12 +73,14 @@ def assert_same_lanes(found: Any, of: list[int], expected: Any, to: list[int]) -
         assert a[of].tobytes() == b[to].tobytes()
 
 
+@pytest.mark.long
 def test_the_day_holds_a_diverging_and_a_poisoned_lane():
     ended = np.stack([out.info.terminated for out in day()[0]])
     assert ended.any(axis=0).tolist() == [k == DIVERGING for k in range(BATCH)]
     assert not np.stack([out.info.p_mw[POISONED] for out in day()[0]]).any()
 
 
+@pytest.mark.tiers("full", long=["1"])
 @pytest.mark.parametrize("shift", [1, 5])
 def test_a_lane_is_bitwise_equal_in_any_position(shift):
     order = np.roll(np.arange(BATCH), shift)
@@ -88,6 +90,7 @@ def test_a_lane_is_bitwise_equal_in_any_position(shift):
     assert_same_lanes(moved[1:], list(range(BATCH)), day()[1:], list(order))
 
 
+@pytest.mark.full
 def test_a_lane_is_bitwise_equal_beside_any_neighbours():
     kept = [0, 3, POISONED]
     loads = [LOADS[k] if k in kept else 0.5 for k in range(BATCH)]
@@ -98,6 +101,7 @@ def test_a_lane_is_bitwise_equal_beside_any_neighbours():
         assert_same_lanes(found, kept, expected, kept)
 
 
+@pytest.mark.full
 def test_the_step_that_ends_an_episode_keeps_its_true_last_observation():
     last, alone = day()[0][-1], run()
     lanes = [k for k in range(BATCH) if k not in (DIVERGING, POISONED)]
@@ -105,6 +109,7 @@ def test_the_step_that_ends_an_episode_keeps_its_true_last_observation():
     assert last.info.truncated[lanes].all()
 
 
+@pytest.mark.full
 def test_a_restarted_lane_begins_the_episode_of_its_folded_key():
     states, obs = day()[1:]
     lanes = [k for k in range(BATCH) if k != DIVERGING]
@@ -117,6 +122,7 @@ def test_a_restarted_lane_begins_the_episode_of_its_folded_key():
     np.testing.assert_allclose(obs[lanes], np.asarray(fresh_obs)[lanes], atol=tolerance("lane", "float32"))
 
 
+@pytest.mark.full
 def test_a_lane_that_fails_restarts_alone():
     steps = np.stack([out.state.t for out in day()[0]], axis=1)
     at = int(np.argmax(np.stack([out.info.terminated[DIVERGING] for out in day()[0]])))
@@ -126,6 +132,7 @@ def test_a_lane_that_fails_restarts_alone():
     assert (steps[others] == np.arange(1, HORIZON + 1)).all()
 
 
+@pytest.mark.full
 def test_autoreset_restarts_an_ended_lane_like_vstep():
     sim, keys = make(), episode_keys(BATCH)
     _, _, steps = play(sim, keys, jnp.asarray(test_actions().astype(np.float32)))
@@ -149,6 +156,7 @@ def primitives(jaxpr: Any) -> Counter[str]:
     return found
 
 
+@pytest.mark.tiers("full", long=["adaptive"])
 @pytest.mark.parametrize("solver", ["adaptive", "fixed"])  # "auto" holds both, as branches of its own
 def test_a_restart_stays_a_branch_under_a_vmap_over_seeds(solver):
     sim = make(solver=solver)
@@ -188,6 +196,18 @@ def alone(lane: int) -> Step:
     return jax.tree.map(lambda x: x[0], host(play(sim, keys, jnp.asarray(actions))[2]))
 
 
+@pytest.mark.tiers(
+    "full",
+    long=[
+        "case69-obs",
+        "case69-reward",
+        "case69-cost",
+        "case69-p_loss_mw",
+        "case69-p_slack_mw",
+        "case69-v_min_pu",
+        "case69-v_max_pu",
+    ],
+)
 @pytest.mark.parametrize("name", ["obs", "reward", "cost", "p_loss_mw", "p_slack_mw", "v_min_pu", "v_max_pu"])
 @pytest.mark.parametrize("lane", [0, 1, 2], ids=["case69", "case33bw", "price_stress"])
 def test_a_stacked_lane_equals_its_stand_alone_run(lane, name):
@@ -201,12 +221,14 @@ def test_a_stacked_lane_equals_its_stand_alone_run(lane, name):
     assert np.max(np.abs(found - expected) / np.maximum(np.abs(expected), 1)) <= tolerance("lane", "float32")
 
 
+@pytest.mark.full
 def test_padded_observation_fields_read_zero():
     sims, steps = three_grids()
     padding = ~np.asarray(sims.params.masks.obs)[1, 0]
     assert padding.any() and not steps.obs[1][..., padding].any()
 
 
+@pytest.mark.long
 def test_padding_to_given_sizes_changes_no_result():
     found, expected = three_grids(padded=True)[1], three_grids()[1]
     pairs = [(found.reward, expected.reward), (found.cost, expected.cost), (found.obs / 10, expected.obs / 10)]
@@ -214,6 +236,7 @@ def test_padding_to_given_sizes_changes_no_result():
         assert np.max(np.abs(a - b) / np.maximum(np.abs(b), 1)) <= tolerance("lane", "float32")
 
 
+@pytest.mark.full
 def test_make_pads_to_the_given_sizes():
     dims = make(**CASE69).env.dims
     sim = powerzoo_jax.make("battery_arbitrage", dims=dataclasses.replace(dims, bus=80))

@@ -42,6 +42,7 @@ def test_fields_stand_in_the_order_of_the_contract():
     assert make().env.fields.names == (*expected, "settlement_price")
 
 
+@pytest.mark.full
 def test_the_observation_has_203_fields():
     assert make().env.dims.obs == 203 and played("train").obs0.shape == (8, 1, 203)
 
@@ -73,6 +74,7 @@ def _training_prices(name: str, column: str) -> np.ndarray:
     return day_matrix(load_dataset(name), column, 60)[1][label_days(name) == "train"].reshape(-1)
 
 
+@pytest.mark.tiers("full", long=["0-train"])
 @pytest.mark.parametrize("split", ["train", "price_stress"])
 @pytest.mark.parametrize("hours", [0, 1, 24])
 def test_observed_prices_are_the_true_future_of_their_run(split, hours):
@@ -159,6 +161,7 @@ def day_labels(days: np.ndarray) -> set[str]:
     return set(np.select([of_month <= 20, of_month <= 24, of_month >= 26], ["train", "val", "test"], "unused").tolist())
 
 
+@pytest.mark.tiers(full=["price_stress"])
 @pytest.mark.parametrize("split", SPLITS)
 def test_drawn_days_are_exactly_the_eligible_days_of_the_split(split):
     load_row, _ = visited(make(split=split))
@@ -172,6 +175,7 @@ def test_drawn_days_are_exactly_the_eligible_days_of_the_split(split):
     assert day_labels(days) == {"test" if split == "price_stress" else split}
 
 
+@pytest.mark.tiers(full=["price_stress"])
 @pytest.mark.parametrize("split", SPLITS)
 def test_drawn_prices_come_from_days_of_the_split(split):
     _, price_row = visited(make(split=split))

@@ -57,11 +57,13 @@ def idle(sim):
     return flow, out, obs
 
 
+@pytest.mark.long
 def test_the_feeder_keeps_the_contract_on_every_split():
     first, *others = (powerzoo_jax.make(TASK, split=split) for split in ("train", "test"))
     check_sim(first, others=tuple(others))
 
 
+@pytest.mark.tiers("long", full=["ieee123"])
 @pytest.mark.parametrize("feeder", ["ieee13", "ieee34", "ieee123"])
 def test_the_observation_has_nine_fields_a_bus_and_six_a_line(feeder):
     sim = powerzoo_jax.make(TASK, case=feeder, devices=(), price_forecast=False)
@@ -87,6 +89,7 @@ def test_ratings_of_a_script_are_those_of_its_conductors_unless_one_is_given(tmp
     assert not plain.env.rated and not np.asarray(plain.params.grid.rate).any()
 
 
+@pytest.mark.full
 def test_idle_the_feeder_is_that_of_opendss(idle):
     flow, out, _ = idle
     expected = read_npz(DATA / "ieee13" / "expected.npz")
@@ -107,6 +110,7 @@ def test_idle_the_feeder_is_that_of_opendss(idle):
     assert float(out.info.v_max_pu) == pytest.approx(1.056, abs=1e-3)
 
 
+@pytest.mark.full
 def test_unbalance_and_band_are_those_of_opendss_voltages(sim, idle):
     flow, out, _ = idle
     expected = read_npz(DATA / "ieee13" / "expected.npz")
@@ -125,6 +129,7 @@ def test_unbalance_and_band_are_those_of_opendss_voltages(sim, idle):
     assert outside > 0.02 and cost["voltage_violation"] == pytest.approx(outside, abs=1e-4)
 
 
+@pytest.mark.full
 def test_the_observation_shows_the_voltages_phase_after_phase(idle):
     flow, _, obs = idle
     np.testing.assert_allclose(np.asarray(obs)[0, :48], (np.asarray(flow.v_pu) - 1) * 10, atol=1e-4)
@@ -145,6 +150,7 @@ def with_devices(case):
     return dataclasses.replace(case, load=type(case.load)(**load))
 
 
+@pytest.mark.full
 def test_devices_on_one_two_and_three_phases_are_negative_loads(sim):
     noon = dataclasses.replace(sim.params.starts, load_row=sim.params.starts.load_row + 24)
     rows, plants = sim.params.bank.load_rows, sim.env.columns.run("plant_cf")
@@ -172,6 +178,7 @@ def test_devices_on_one_two_and_three_phases_are_negative_loads(sim):
     np.testing.assert_allclose(out.info.local_v_pu, [np.mean(v) for v in seen], atol=5e-6)
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(
     ("device", "words"),
     [

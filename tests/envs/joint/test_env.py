@@ -82,11 +82,13 @@ def played() -> Played:
         return Played(*(np.asarray(x) for x in play(sim, jnp.arange(LANES))))
 
 
+@pytest.mark.full
 def test_every_step_is_solved_and_finite(played):
     assert played.fine.all() and (played.cost >= 0).all()
     assert (played.p >= LOW - 1e-9).all() and (played.p <= HIGH + 1e-9).all()
 
 
+@pytest.mark.full
 def test_the_head_of_a_feeder_draws_load_and_losses_less_its_batteries(played):
     each = played.factor[..., None] * 0.9 * FEEDER_MW + played.loss - played.battery.sum(-1)
     drawn = SCALE * np.stack([each[..., 0] + each[..., 2], each[..., 1]], axis=-1)
@@ -94,6 +96,7 @@ def test_the_head_of_a_feeder_draws_load_and_losses_less_its_batteries(played):
     assert played.mismatch.max() < MISMATCH_PU and played.loss.min() > 0
 
 
+@pytest.mark.full
 def test_the_lines_deliver_to_every_bus_what_its_feeders_and_the_rest_of_its_load_take(played):
     """Kirchhoff's law with loads known from the series: at a bus with feeders it is the boundary mismatch."""
     planned = played.factor * 0.9 * FEEDER_MW * SCALE
@@ -115,6 +118,7 @@ def test_the_lines_deliver_to_every_bus_what_its_feeders_and_the_rest_of_its_loa
     assert (played.unserved > 0).any() and (kept > 0).all()
 
 
+@pytest.mark.long
 def test_the_planner_sees_the_lines_as_they_are(played):
     """The oracle dispatches on its own model of both networks: its flows are those of the environment."""
     with jax.enable_x64(True):
@@ -130,6 +134,7 @@ def test_the_planner_sees_the_lines_as_they_are(played):
         np.testing.assert_allclose(flow, played.flow[lane, t], atol=1e-6 * BASE_MVA)
 
 
+@pytest.mark.full
 def test_money_is_generation_wear_and_what_is_not_served(played):
     money = 0.5 * (played.p @ PRICE + 10_000 * played.unserved + 500 * played.surplus)
     money += SCALE * 1.0 * 0.5 * np.abs(played.battery).sum((-1, -2))
@@ -139,6 +144,7 @@ def test_money_is_generation_wear_and_what_is_not_served(played):
     np.testing.assert_allclose(-1e3 * played.reward, money, rtol=tolerance("money_relative", "float64"))
 
 
+@pytest.mark.full
 def test_batteries_keep_their_energy(played):
     eta = np.sqrt(0.95)
     moved = np.where(played.battery > 0, played.battery / eta, played.battery * eta) * 0.5 / BATTERY_MWH
@@ -157,6 +163,7 @@ def _step(sim, state, action):  # type: ignore[no-untyped-def]
     return sim.step(state, action)
 
 
+@pytest.mark.long
 def test_the_boundary_matches_in_single_precision_as_well():
     sim = powerzoo_jax.make("joint_trans_dist")
     state, _ = _init(sim, jax.random.key(3))
@@ -169,6 +176,7 @@ def test_the_boundary_matches_in_single_precision_as_well():
     assert 0 < max(worst) < MISMATCH_PU and bool(out.info.truncated)
 
 
+@pytest.mark.long
 def test_episodes_can_be_chosen_as_the_environment_draws_them():
     sim = powerzoo_jax.make("joint_trans_dist", feeder_bus_ids=(3, 3), feeder_scale=5.0, initial_soc=(0.3, 0.7))
     drawn = seeded_starts(sim, 2, seed=7)

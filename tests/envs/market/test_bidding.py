@@ -73,11 +73,13 @@ def good(e: Played) -> np.ndarray:
     return np.cumsum(e.status != OpfStatus.OPTIMAL, axis=1) == 0
 
 
+@pytest.mark.long
 def test_nearly_every_clearing_is_optimal_and_everything_is_finite(played):
     assert good(played).mean() > 0.999
     assert played.finite.all() and np.isfinite(played.profit).all() and np.isfinite(played.cost).all()
 
 
+@pytest.mark.full
 def test_generation_equals_load_less_shed_plus_spill_inside_limits_and_ramps(played):
     fine, p = good(played), played.p.astype(float)
     balance = p.sum(-1) + played.unserved - played.surplus - played.load
@@ -89,6 +91,7 @@ def test_generation_equals_load_less_shed_plus_spill_inside_limits_and_ramps(pla
     np.testing.assert_allclose(played.cost[..., 1][fine], 0.5 * played.unserved[fine], rtol=1e-5, atol=1e-5)
 
 
+@pytest.mark.full
 def test_profits_equal_price_times_output_less_true_cost(played):
     fine = good(played)
     revenue = played.lmp[..., BUS].astype(float) * played.p
@@ -97,6 +100,7 @@ def test_profits_equal_price_times_output_less_true_cost(played):
     assert (np.abs(played.profit - expected)[fine] / scale[fine]).max() < tolerance("money_relative", "float32")
 
 
+@pytest.mark.full
 def test_markups_move_money_from_consumers_to_generators(played):
     """Lanes 3, 5, ... hold the truth, then the highest offers: the same days on average, other prices."""
     kind = (np.arange(LANES) // 2) % 5 * (np.arange(LANES) % 2)
@@ -107,6 +111,7 @@ def test_markups_move_money_from_consumers_to_generators(played):
     assert played.lmp[good(played)].max() <= 1000 * 2.5  # the cap, and what congestion adds to it
 
 
+@pytest.mark.full
 def test_no_offers_make_money_that_nobody_pays(played):
     """Truth, withholding by the highest offers, flickering: revenues never exceed what loads pay, the rest is rent."""
     fine = good(played)
@@ -116,6 +121,7 @@ def test_no_offers_make_money_that_nobody_pays(played):
     assert (rent[fine] >= -1e-4 * np.maximum(np.abs(paid), 1)[fine]).all()
 
 
+@pytest.mark.full
 def test_withholding_serves_the_same_load(played):
     """The highest offers of all raise prices; they do not leave load in the dark that the truth would serve."""
     kind = (np.arange(LANES) // 2) % 5 * (np.arange(LANES) % 2)
@@ -132,6 +138,7 @@ def at_load(load_mw: float) -> Sim:
     )
 
 
+@pytest.mark.full
 def test_truthful_offers_earn_what_is_published():
     """Spec 07 section 4: 603.495 MW, 6804.95 USD/h, 10 USD/MWh everywhere, must-run units lose money."""
     with jax.enable_x64(True):
@@ -146,6 +153,7 @@ def test_truthful_offers_earn_what_is_published():
     np.testing.assert_allclose(np.asarray(obs)[:, 8:], 0.1, atol=1e-6)  # prices before the first step
 
 
+@pytest.mark.full
 def test_money_and_balance_agree_in_double_precision():
     """Random offers of a day, recomputed from dispatch and prices to 1e-6."""
     with jax.enable_x64(True):
@@ -162,6 +170,7 @@ def test_money_and_balance_agree_in_double_precision():
     assert bool(info.truncated)
 
 
+@pytest.mark.full
 def test_scarcity_is_priced_at_the_cap_as_published():
     """Spec 07 section 4: 1600 MW at 1000 USD/MWh sheds 127.47 MW at bus 4."""
     with jax.enable_x64(True):
@@ -185,6 +194,7 @@ def test_shifted_splits_scale_demand_and_wind():
         assert np.array_equal(other.params.starts.load_row, sims[0].params.starts.load_row)
 
 
+@pytest.mark.full
 def test_a_failed_clearing_ends_the_episode_and_leaves_its_load_unserved():
     """A load that is not a number, from the second step on."""
     with jax.enable_x64(True):

@@ -49,6 +49,7 @@ def column(outs: list[Any], name: str) -> np.ndarray:
     return np.array([getattr(out[3], name) for out in outs], float)
 
 
+@pytest.mark.long
 def test_the_contract_is_kept(market):
     assert market.env.fields.names == ("soc", "lmp_norm", "time_sin", "time_cos", "demand_norm", "mean_offer_norm")
     others = tuple(
@@ -65,6 +66,7 @@ def episodes(market) -> list[tuple[Any, list[Any]]]:
     return [play(market, actions, seed) for seed, actions in enumerate(plays)]
 
 
+@pytest.mark.full
 def test_the_battery_is_paid_its_energy_at_the_price_of_its_bus(episodes):
     for first, outs in episodes:
         price, power, soc = (column(outs, name) for name in ("lmp_bus", "realized_p_mw", "soc"))
@@ -77,6 +79,7 @@ def test_the_battery_is_paid_its_energy_at_the_price_of_its_bus(episodes):
         assert bool(outs[-1][3].truncated) and column(outs, "opf_success").all()
 
 
+@pytest.mark.full
 def test_energy_and_limits_are_kept_whatever_is_asked(episodes):
     for first, outs in episodes:
         power, soc = column(outs, "realized_p_mw"), column(outs, "soc")
@@ -88,6 +91,7 @@ def test_energy_and_limits_are_kept_whatever_is_asked(episodes):
         np.testing.assert_allclose(missing, np.abs(column(outs, "requested_p_mw") - power), atol=1e-4)
 
 
+@pytest.mark.full
 def test_generation_equals_load_less_the_battery(episodes):
     for _, outs in episodes:
         served = column(outs, "load_mw") - column(outs, "realized_p_mw")
@@ -97,6 +101,7 @@ def test_generation_equals_load_less_the_battery(episodes):
         assert np.abs(balance).max() < 100 * 1e-4  # the demand on the clearing in float32
 
 
+@pytest.mark.full
 def test_discharging_never_raises_the_own_price_and_charging_never_lowers_it(market):
     prices = []
     for seed in range(12):
@@ -108,6 +113,7 @@ def test_discharging_never_raises_the_own_price_and_charging_never_lowers_it(mar
     assert (charge - discharge).max() > 0.5
 
 
+@pytest.mark.full
 def test_offers_are_above_the_costs_and_drawn_once_an_episode(market):
     first, _ = _init(market, jax.random.key(0))
     other, _ = _init(market, jax.random.key(1))
@@ -118,6 +124,7 @@ def test_offers_are_above_the_costs_and_drawn_once_an_episode(market):
     assert np.array_equal(np.asarray(after.markup), markup)
 
 
+@pytest.mark.full
 def test_a_market_on_true_costs_has_the_published_price_at_an_idle_battery():
     """Spec 07 section 4, 1000 MW in shares .3, .3, .4: 26.3845 USD/MWh at bus 2."""
     with jax.enable_x64(True):

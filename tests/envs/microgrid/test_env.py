@@ -16,7 +16,7 @@ from powerzoo_jax.families.microgrid.env import OUTDOOR
 from tests.references.datacenter import DataCenter, Job
 from tests.tolerances import tolerance
 
-pytestmark = pytest.mark.property
+pytestmark = [pytest.mark.property, pytest.mark.full]
 
 LANES, STEPS = 352, 288
 TOL = tolerance("device_balance", "float32")
@@ -126,6 +126,7 @@ def test_observations_lie_inside_their_bounds_and_are_hardly_ever_clipped():
         assert ((obs[..., column] <= low[column]) | (obs[..., column] >= high[column])).mean() < 0.01
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("split", ["test", "sla_tighten"])
 def test_jobs_are_those_of_the_reference_job_by_job(split):
     """Starts, misses, GPUs in use and backlog of every step against lists and loops, in float64."""

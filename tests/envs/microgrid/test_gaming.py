@@ -12,7 +12,7 @@ from powerzoo_jax.families.microgrid.plan.policies import NO_CONTROL, RULE, Habi
 from powerzoo_jax.oracle import follow
 from powerzoo_jax.tasks.score import all_starts, evaluate
 
-pytestmark = pytest.mark.property
+pytestmark = [pytest.mark.property, pytest.mark.full]
 
 MISS = 0.01 * 500.0  # what a miss takes off the return of dc_microgrid, and not off that of dc_microgrid_safe
 SHARES, COOLING, BATTERY, DIESEL = slice(0, 2), 2, 3, 4
@@ -83,6 +83,7 @@ def tricked(trick):
     return score(TRICKS[trick]())
 
 
+@pytest.mark.tiers(long=["do nothing", "shed all load", "defer every job into the last hour"])
 @pytest.mark.parametrize("trick", TRICKS)
 def test_no_trick_returns_more_than_the_rule(trick):
     assert tricked(trick).mean_reward <= rule().mean_reward

@@ -42,6 +42,7 @@ def market():
     return play("gencos_bidding", "rule")
 
 
+@pytest.mark.full
 def test_the_sums_of_a_trace_are_those_of_the_score(feeder):
     record = evaluate_baseline(feeder.sim, "rule", draws=feeder.draws)
     trace = feeder.trace
@@ -51,12 +52,14 @@ def test_the_sums_of_a_trace_are_those_of_the_score(feeder):
     assert trace["reward_term"].values.sum(axis=1) == pytest.approx(trace["reward"].values[:, 0], abs=1e-5)
 
 
+@pytest.mark.full
 def test_what_enters_a_feeder_is_what_it_loses(feeder):
     trace = feeder.trace
     entered = trace["bus_injection_mw"].values.sum(axis=1) + trace["info"]["p_slack_mw"]
     assert np.abs(entered - trace["info"]["p_loss_mw"]).max() < ROUNDED
 
 
+@pytest.mark.full
 def test_every_branch_of_a_feeder_loses_power_and_all_of_them_what_it_reports(feeder):
     """Kirchhoff's current law: what leaves a branch is the load behind it and what flows on."""
     trace, net = feeder.trace, feeder.trace.networks[""]
@@ -70,6 +73,7 @@ def test_every_branch_of_a_feeder_loses_power_and_all_of_them_what_it_reports(fe
     assert np.abs(flow[:, head].sum(axis=1) - trace["info"]["p_slack_mw"]).max() < ROUNDED
 
 
+@pytest.mark.full
 def test_the_load_of_a_feeder_is_that_of_its_series(feeder):
     trace, params = feeder.trace, feeder.sim.params
     rows = int(feeder.draws.load_row[0]) + np.arange(len(trace))
@@ -78,12 +82,14 @@ def test_the_load_of_a_feeder_is_that_of_its_series(feeder):
     assert taken == pytest.approx(factor, abs=ROUNDED)
 
 
+@pytest.mark.full
 def test_extreme_voltages_are_those_of_the_buses(feeder):
     volts, info = feeder.trace["bus_voltage_pu"].values, feeder.trace["info"]
     assert volts.min(axis=1) == pytest.approx(info["v_min_pu"], abs=1e-6)
     assert volts.max(axis=1) == pytest.approx(info["v_max_pu"], abs=1e-6)
 
 
+@pytest.mark.long
 def test_every_bus_of_a_market_is_balanced_and_every_unit_paid_its_price(market):
     trace, params, net = market.trace, market.sim.params, market.trace.networks[""]
     power, injected = trace["unit_power_mw"].values, trace["bus_injection_mw"].values
@@ -96,6 +102,7 @@ def test_every_bus_of_a_market_is_balanced_and_every_unit_paid_its_price(market)
     assert revenue == pytest.approx(paid, rel=1e-4, abs=1e-2)
 
 
+@pytest.mark.full
 def test_a_file_keeps_names_units_and_networks(feeder, tmp_path):
     path = save_traces(tmp_path / "new" / "traces.npz", {"rule": feeder.trace, "again": feeder.trace})
     assert list(load_traces(path)) == ["rule", "again"]
@@ -114,6 +121,7 @@ def test_a_file_without_traces_names_the_command(tmp_path):
         load_traces(tmp_path / "other.npz")
 
 
+@pytest.mark.full
 def test_data_frames_hold_a_table_or_all_of_them(feeder, monkeypatch):
     trace = feeder.trace
     monkeypatch.setitem(sys.modules, "pandas", SimpleNamespace(DataFrame=dict))
@@ -127,12 +135,14 @@ def test_data_frames_hold_a_table_or_all_of_them(feeder, monkeypatch):
     assert every["value"][row] == trace["cost"]["resource"][5]
 
 
+@pytest.mark.full
 def test_without_pandas_the_extra_is_named(feeder, monkeypatch):
     monkeypatch.setitem(sys.modules, "pandas", None)
     with pytest.raises(ImportError, match=r"powerzoo-jax\[frames\]"):
         feeder.trace.to_frame()
 
 
+@pytest.mark.full
 def test_an_unknown_table_or_column_names_the_nearest(feeder):
     with pytest.raises(KeyError, match="bus_voltage_pu"):
         feeder.trace["bus_voltages_pu"]
@@ -150,6 +160,17 @@ def made_up(task):
     return sim, build_trace(sim, filled, policy="made up")
 
 
+@pytest.mark.tiers(
+    "full",
+    quick=["dc_microgrid", "marl_uc"],
+    long=[
+        "dc_microgrid_safe",
+        "joint_trans_dist_7d",
+        "marl_der_arbitrage_5bat",
+        "marl_ders_benchmark",
+        "marl_ev_v2g_10ev",
+    ],
+)
 @pytest.mark.parametrize("task", list_tasks())
 def test_every_number_of_every_task_has_a_name_and_a_unit(task):
     """No task has a table whose columns are not named, and none lacks what all have."""

@@ -50,6 +50,7 @@ def follow(sim: Sim, p_mw: np.ndarray) -> tuple[np.ndarray, float, np.ndarray, f
     )
 
 
+@pytest.mark.tiers("full", long=["1377.0-None-p1-27894.0849"])
 @pytest.mark.parametrize(
     ("load", "shape", "p", "cost"),
     [
@@ -90,6 +91,7 @@ def test_equal_scores_overload_nothing_at_the_published_cost():
     assert float(info.overload_mw) == 0.0
 
 
+@pytest.mark.full
 def test_no_unit_running_is_never_cheap_and_load_beyond_the_capacity_is_priced():
     with jax.enable_x64(True):
         sim = powerzoo_jax.make("marl_uc", dtype="float64")

@@ -24,6 +24,7 @@ VARIANTS = (
 )
 
 
+@pytest.mark.long
 def test_variants_of_case118_step_together_as_they_do_alone():
     sims = [powerzoo_jax.make("opf_118", **keywords) for keywords in VARIANTS]
     stacked, count = powerzoo_jax.stack(sims), 0
@@ -53,6 +54,7 @@ def test_variants_of_case118_step_together_as_they_do_alone():
 OUTAGES = ((), (3,), (40,), (100,), (3, 100), (55,), (140,), (20, 60))
 
 
+@pytest.mark.full
 def test_4096_lanes_of_other_outages_and_ratings_step_in_one_compile():
     """Eight networks by 512 ratings each; the overload of every lane is recomputed from its flows and ratings."""
     stacked = powerzoo_jax.stack([powerzoo_jax.make("opf_118", lines_out=lines) for lines in OUTAGES])
@@ -91,6 +93,7 @@ def test_4096_lanes_of_other_outages_and_ratings_step_in_one_compile():
         assert (flow[k * each : (k + 1) * each, list(lines)] == 0).all()
 
 
+@pytest.mark.full
 def test_the_cost_of_outages_is_a_channel_of_every_task_on_a_network():
     sims = [powerzoo_jax.make("opf_118", n_minus_1=on, rating_scale=0.8) for on in (False, True)]
     action = jax.random.uniform(jax.random.key(0), (54, 1), minval=-1, maxval=1)
@@ -106,6 +109,7 @@ def test_the_cost_of_outages_is_a_channel_of_every_task_on_a_network():
     assert float(outs[1].cost[-1]) == pytest.approx(worst, rel=1e-4) and worst > float(outs[0].cost[0])
 
 
+@pytest.mark.long
 def test_markets_of_other_ramps_step_together():
     sims = [powerzoo_jax.make("gencos_bidding", ramp_rate_fraction=share) for share in (0.1, 0.5)]
     stacked = powerzoo_jax.stack(sims)

@@ -54,6 +54,7 @@ GOLDEN = {
 }
 
 
+@pytest.mark.tiers("full", long=["1000MW"])
 @pytest.mark.parametrize(("load", "cost", "p", "lmp"), GOLDEN.values(), ids=[name.replace(" ", "") for name in GOLDEN])
 def test_the_optimum_of_case5_is_the_published_one(load, cost, p, lmp):
     """Spec 07 section 4, through the environment; the table prints four digits."""
@@ -66,6 +67,7 @@ def test_the_optimum_of_case5_is_the_published_one(load, cost, p, lmp):
     assert float(out.cost[0]) == pytest.approx(0, abs=1e-4) and bool(info.lmp_available)
 
 
+@pytest.mark.full
 def test_a_schedule_takes_the_place_of_the_optimum():
     case = load_case("pz_case5")
     low, high = case.unit.p_min_mw, case.unit.p_max_mw
@@ -93,6 +95,7 @@ def case14() -> tuple[Case, Sim, np.ndarray]:
         return case, at_load(sim, case.p_load_mw.sum()), 2 * (case.unit.p_mw - low) / (high - low) - 1
 
 
+@pytest.mark.long
 def test_the_ac_flow_of_case14_is_the_published_one(case14):
     """Spec 07 section 1: losses 13.3933 MW, the slack unit covers them; vm 1.010 to 1.090."""
     case, sim, place = case14
@@ -118,6 +121,7 @@ def unit_reactive(case: Case, info: TransGridInfo, reactive_mvar: np.ndarray) ->
     return (v * np.conj(build_meshed(case).ybus @ v)).imag * case.base_mva + reactive_mvar
 
 
+@pytest.mark.long
 def test_a_bus_at_a_reactive_limit_gives_up_its_voltage(case14):
     """At 0.3 of nominal load the condensers of buses 3 and 6 have to take in all they can."""
     case, sim, place = case14
@@ -135,6 +139,7 @@ def test_a_bus_at_a_reactive_limit_gives_up_its_voltage(case14):
     assert float(out.cost[-1]) == pytest.approx(slack - case.unit.q_max_mvar[0], abs=room) and slack > 10
 
 
+@pytest.mark.long
 def test_limits_that_cannot_be_kept_leave_a_shortfall_and_no_failure(case14):
     """Six times the reactive load has a flow while voltages are held, and none within limits."""
     case, sim, place = case14
@@ -147,6 +152,7 @@ def test_limits_that_cannot_be_kept_leave_a_shortfall_and_no_failure(case14):
     assert float(out.cost[-1]) == pytest.approx(beyond.sum(), rel=1e-6) and (beyond[1:] > 1).any()
 
 
+@pytest.mark.long
 def test_voltages_are_held_whatever_it_takes_where_limits_are_not_enforced():
     sim = make_transgrid("pz_case14", physics="ac", solver_mode="pf", enforce_q_lim=False)
     assert sim.params.factors.reactive is None and "reactive_shortfall" not in sim.spec.cost_names
@@ -156,6 +162,7 @@ def test_voltages_are_held_whatever_it_takes_where_limits_are_not_enforced():
     assert out.cost.shape == (5,) and out.info.at_q_limit.shape == (14,)
 
 
+@pytest.mark.full
 def test_the_ac_optimum_of_case14_is_the_published_one():
     """Spec 07 section 3: 8081.5247 USD/h."""
     case = load_case("pz_case14")
@@ -170,6 +177,7 @@ def test_the_ac_optimum_of_case14_is_the_published_one():
     assert made == pytest.approx(case.p_load_mw.sum() + float(out.info.p_loss_mw), abs=1e-5)
 
 
+@pytest.mark.full
 def test_reactive_load_beyond_the_collapse_ends_the_episode_as_a_blackout(case14):
     _, sim, place = case14
     with jax.enable_x64(True):
@@ -203,6 +211,7 @@ def net_of(case: Case, p: np.ndarray, load_mw: float) -> np.ndarray:
     return net
 
 
+@pytest.mark.full
 def test_the_cost_of_outages_is_the_worst_overload_of_any_one():
     case = load_case("pz_case5")
     # ratings of both paths that share what the third one loses; the generator behind the others would outweigh all
@@ -233,6 +242,7 @@ def switchable() -> Sim:
     return make_transgrid(solver_mode="pf", switch_lines=(0, 1, 3, 4))
 
 
+@pytest.mark.tiers("full", long=["closed0"])
 @pytest.mark.parametrize("closed", [(1, 1, 1, 1), (0, 1, 1, 1), (1, 0, 1, 0), (1, 0, 0, 1)])
 def test_an_open_line_carries_nothing_and_the_others_what_is_left(switchable, closed):
     case = load_case("pz_case5")
@@ -249,6 +259,7 @@ def test_an_open_line_carries_nothing_and_the_others_what_is_left(switchable, cl
     )
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("closed", STRANDING)
 def test_a_wish_that_would_cut_a_bus_off_changes_nothing(switchable, closed):
     _, out = first_step(switchable, jnp.asarray([[*np.zeros(5), *(2.0 * np.array(closed) - 1)]], jnp.float32))
@@ -256,6 +267,7 @@ def test_a_wish_that_would_cut_a_bus_off_changes_nothing(switchable, closed):
     assert int(out.info.switch_overrides) == 4 - sum(closed)
 
 
+@pytest.mark.long
 def test_the_contract_is_kept_by_the_optimum_with_switches():
     sims = (make_transgrid(switch_lines=(0, 1, 3, 4), split=split) for split in ("train", "val", "test"))
     first, *others = sims
@@ -293,6 +305,7 @@ def test_mistakes_are_refused_with_the_remedy(keywords, error, words):
         make_transgrid(**keywords)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("limits", [False, True], ids=["magnitudes held", "reactive limits"])
 def test_a_flow_that_is_out_of_its_fixed_steps_fails_the_step_and_says_so(limits):
     sim = make_transgrid("pz_case14", physics="ac", solver_mode="pf", enforce_q_lim=limits, solver="fixed")

@@ -23,7 +23,7 @@ from tests.recorders.record_reactive import ReactiveStates, pv_positions, q_rang
 from tests.references.meshed import MeshedNetwork, MeshedStates, build_meshed, solve_base_state, solve_states
 from tests.tolerances import tolerance
 
-pytestmark = pytest.mark.reference
+pytestmark = [pytest.mark.reference, pytest.mark.long]
 
 EXPECTED = {key: read_npz(DATA / "expected.npz")[f"{CASE}.{key}"] for key in ("v_pu", "q_unit_pu", "at_limit")}
 

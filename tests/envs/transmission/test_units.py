@@ -115,6 +115,7 @@ def limits(name: str) -> tuple[np.ndarray, np.ndarray]:
     return np.array([5.0, 10, 20, 10, 20]), np.array([40.0, 170, 520, 200, 600])
 
 
+@pytest.mark.tiers("long", full=["marl_opf by schedule"])
 @every_task
 def test_generation_equals_load_less_shed_plus_spill_in_every_step(name):
     e = played(name)
@@ -125,6 +126,7 @@ def test_generation_equals_load_less_shed_plus_spill_in_every_step(name):
     assert e.finite.all()
 
 
+@pytest.mark.tiers("long", full=["marl_opf by schedule", "marl_uc"])
 @every_task
 def test_no_unit_leaves_its_limits_or_runs_when_off(name):
     e, (low, high) = played(name), limits(name)
@@ -133,6 +135,7 @@ def test_no_unit_leaves_its_limits_or_runs_when_off(name):
     assert (e.p >= 0).all()
 
 
+@pytest.mark.tiers("full", long=["opf_118", "tso"])
 @every_task
 def test_flows_obey_the_law_of_kirchhoff_at_every_bus(name):
     """What units and served loads inject at a bus leaves it by its lines; surplus is taken at the reference bus."""
@@ -150,6 +153,7 @@ def test_flows_obey_the_law_of_kirchhoff_at_every_bus(name):
     assert np.abs(injected - leaving).max() / 100 < within(name, "kcl_pu") * 3  # flows of up to 15 pu
 
 
+@pytest.mark.tiers("full", quick=["marl_opf by schedule"], long=["opf_118"])
 @every_task
 def test_money_equals_that_of_the_dispatch(name):
     e, case = played(name), case_of(name)
@@ -177,6 +181,7 @@ def least_cost(load_mw: np.ndarray) -> np.ndarray:
     return cost + 10_000 * left
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("name", ["marl_opf by score", "opf_118"])
 def test_saturated_and_zero_scores_are_all_the_same_dispatch(name):
     """Scores only compare units: all lowest, all highest, all zero (not a number) share the load by room alone."""
@@ -191,6 +196,7 @@ def test_saturated_and_zero_scores_are_all_the_same_dispatch(name):
         assert equal[load < high.sum()].all()
 
 
+@pytest.mark.full
 def test_an_operator_that_switches_all_units_off_pays_for_every_load():
     e = played("tso")
     kind = (np.arange(LANES) // 2) % 6 * (np.arange(LANES) % 2)
@@ -199,6 +205,7 @@ def test_an_operator_that_switches_all_units_off_pays_for_every_load():
     assert e.on[on].all() and (e.unserved[on] < 1e-2 * e.load[on]).all() and (e.surplus[on] > 0).mean() > 0.1
 
 
+@pytest.mark.full
 def test_no_way_of_playing_unit_commitment_costs_less_than_the_merit_order():
     """All off, all on at the highest or at equal scores, switching in every step: none is a way around the cost."""
     e = played("marl_uc")
@@ -214,6 +221,7 @@ def test_no_way_of_playing_unit_commitment_costs_less_than_the_merit_order():
     assert paid[flicker].sum(1).min() > max(paid[on].sum(1).max(), paid[equal].sum(1).max())
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("name", COMMITTED)
 def test_minimum_times_and_ramps_hold_in_every_history(name):
     e = played(name)
@@ -236,6 +244,7 @@ def test_minimum_times_and_ramps_hold_in_every_history(name):
     assert switches > 10_000
 
 
+@pytest.mark.full
 def test_thermal_overload_is_the_excess_over_the_ratings_of_the_case():
     for name in ("marl_opf by schedule", *LARGE):
         e = played(name)

@@ -70,6 +70,7 @@ def unit(size: int, k: int) -> np.ndarray:
     return STEP * (np.arange(size) == k)
 
 
+@pytest.mark.long
 def test_prices_are_what_one_more_mw_or_mvar_costs() -> None:
     buses = (2, 8, 13)
     p = [P + sign * unit(CASE.n_bus, k) for k in buses for sign in (1, -1)]
@@ -82,6 +83,7 @@ def test_prices_are_what_one_more_mw_or_mvar_costs() -> None:
     np.testing.assert_allclose(slope, prices, rtol=1e-4, atol=1e-4)
 
 
+@pytest.mark.full
 def test_derivatives_of_cost_and_prices_are_finite_differences() -> None:
     """Along one direction each through loads and ratings at once, and through offers: reverse mode and forward."""
     rng = np.random.default_rng(3)
@@ -118,6 +120,7 @@ def test_derivatives_of_cost_and_prices_are_finite_differences() -> None:
 FIELDS = ("objective", "lmp", "unit_power_mw")
 
 
+@pytest.mark.long
 def test_gradients_of_a_float32_program_are_the_prices() -> None:
     """Envelope theorem: the cost of one more MW or Mvar is the multiplier of its balance; reverse mode, two lanes."""
     with jax.enable_x64(False):
@@ -184,6 +187,7 @@ def test_load_that_is_shed_whole_costs_what_it_is_worth(tmp_path) -> None:
     np.testing.assert_allclose(found.lmp_reactive, 0, atol=1e-2)
 
 
+@pytest.mark.long
 def test_prices_split_into_energy_losses_congestion_and_voltage() -> None:
     """Delivered shares by their definition in NumPy: no move of an angle changes what they weigh injections to."""
     found = solve([P, P], [Q, Q], [RATE, 0 * RATE])
@@ -206,6 +210,7 @@ def test_prices_split_into_energy_losses_congestion_and_voltage() -> None:
             assert abs(delivered @ change) < 1e-6 * np.abs(change).sum()
 
 
+@pytest.mark.full
 def test_a_load_beyond_the_network_is_infeasible_without_shedding() -> None:
     found = solve([P, 4 * P, P], [Q, 4 * Q, Q], [RATE] * 3)
     assert found.status[1] == OpfStatus.INFEASIBLE
@@ -215,6 +220,7 @@ def test_a_load_beyond_the_network_is_infeasible_without_shedding() -> None:
         np.testing.assert_array_equal(x[0], x[2])  # a neighbour that fails does not change a lane
 
 
+@pytest.mark.full
 def test_a_float32_program_sheds_at_voll_stops_idle_units_and_flags_bad_loads() -> None:
     bad = P.copy()
     bad[3] = np.nan
@@ -237,6 +243,7 @@ def test_a_float32_program_sheds_at_voll_stops_idle_units_and_flags_bad_loads() 
     assert found.unit_reactive_mvar[3, 1] == 0
 
 
+@pytest.mark.full
 def test_a_cubic_cost_is_refused_with_the_name_of_its_unit() -> None:
     cost = np.tile([1e-4, 1e-2, 20.0, 0.0], (CASE.n_unit, 1))
     cost[[0, 1, 3, 4], 0] = 0

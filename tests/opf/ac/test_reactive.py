@@ -42,6 +42,7 @@ def solve(case: Case, p: np.ndarray, q: np.ndarray, dtype: str = "float64") -> A
         return jax.tree.map(np.asarray, _program()(prepare_ac_opf(case, dtype=dtype), *arrays))
 
 
+@pytest.mark.tiers("long", full=["power factor and cost", "all of them"])
 @pytest.mark.parametrize("name", NETWORKS)
 def test_the_optimum_is_that_of_slsqp(name: str) -> None:
     case = read_matpower(NETWORKS[name])
@@ -54,6 +55,7 @@ def test_the_optimum_is_that_of_slsqp(name: str) -> None:
     np.testing.assert_allclose(found.unit_reactive_mvar[0], q, atol=2e-2)
 
 
+@pytest.mark.full
 def test_case9_with_reactive_costs_costs_what_slsqp_finds() -> None:
     case = load_case("case9")
     costs = dict(q_cost_model=np.full(3, 2), q_cost_terms=np.full(3, 3), q_cost=np.array(CASE9Q))
@@ -61,6 +63,7 @@ def test_case9_with_reactive_costs_costs_what_slsqp_finds() -> None:
     assert study.cost_usd_per_h == pytest.approx(5301.1048, abs=1e-4)
 
 
+@pytest.mark.full
 def test_prices_and_derivatives_are_differences_where_a_curve_a_power_factor_and_costs_bind() -> None:
     case = read_matpower(NETWORKS["all of them"])
     p, q = (np.tile(x, (LANES, 1)) for x in (case.p_load_mw, case.q_load_mvar))
@@ -90,6 +93,7 @@ def test_prices_and_derivatives_are_differences_where_a_curve_a_power_factor_and
     np.testing.assert_allclose(moved, numeric, atol=2e-3)
 
 
+@pytest.mark.long
 def test_a_float32_program_has_the_same_optimum() -> None:
     case = read_matpower(NETWORKS["all of them"])
     states = case.p_load_mw[None], case.q_load_mvar[None]

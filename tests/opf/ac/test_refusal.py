@@ -32,6 +32,7 @@ def test_what_may_be_refused_is_mapped_and_differentiated_like_anything_else():
     assert float(jax.grad(double)(1.0)) == 2.0 and float(jax.jvp(double, (1.0,), (3.0,))[1]) == 6.0
 
 
+@pytest.mark.full
 def test_the_ac_optimal_power_flow_says_why_it_is_not_for_a_tpu():
     case = load_case("case9")
     factors = opf.prepare_ac_opf(case, dtype="float32")

@@ -23,7 +23,7 @@ from tests.recorders.record_pglib import kept_case
 from tests.references.opf_ac import audit
 from tests.tolerances import tolerance
 
-pytestmark = pytest.mark.reference
+pytestmark = [pytest.mark.reference, pytest.mark.full]
 
 RECORDED = Path(__file__).resolve().parents[2] / "recorded" / "opf_ac" / "expected.npz"
 
@@ -90,6 +90,7 @@ def solved(name: str) -> Solved:
     return Solved(case, *states, cost, solve(case, *states))
 
 
+@pytest.mark.tiers("long", full=["case9"])
 @pytest.mark.parametrize("name", NAMES)
 def test_the_cost_is_that_of_independent_solvers(name: str) -> None:
     found = solved(name)
@@ -99,6 +100,7 @@ def test_the_cost_is_that_of_independent_solvers(name: str) -> None:
     assert relative.max() <= tolerance("opf_ac_cost_relative", "float64")
 
 
+@pytest.mark.tiers("long", full=["case9"])
 @pytest.mark.parametrize("name", NAMES)
 def test_the_optimality_conditions_hold_in_numpy(name: str) -> None:
     found = solved(name)
@@ -110,6 +112,7 @@ def test_the_optimality_conditions_hold_in_numpy(name: str) -> None:
         assert got.signs <= tolerance("opf_ac_stationarity", "float64")
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("name", DRAWS)
 def test_prices_are_those_of_pypower(name: str) -> None:
     found, recorded = solved(name), read_npz(RECORDED)
@@ -129,10 +132,12 @@ def test_a_state_that_no_solver_solves_is_never_called_optimal() -> None:
     assert all(np.isfinite(x).all() for x in jax.tree.leaves(found.result))
 
 
+@pytest.mark.long
 def test_the_five_bus_optimum_is_pglibs() -> None:
     assert float(f"{float(solved('case5').result.objective[0]):.4e}") == 1.7552e4
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("name", "twin"),
     [("14_ieee", "pz_case14"), ("118_ieee", "pz_case118"), ("118_ieee__sad", "pz_case118"), ("300_ieee", "pz_case300")],
@@ -147,6 +152,7 @@ def test_cases_in_pglibs_form_cost_what_pglib_publishes(name: str, twin: str) ->
     assert (np.abs(result.angle_price).max() > 1e-2) == name.endswith("sad")
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("name", ["60_c__api", "89_pegase"])
 def test_a_lane_that_is_stuck_starts_again_and_costs_what_pglib_publishes(name: str) -> None:
     """Slacks of the first jam after a few steps; limits of the second bind on impedances of 2e-4 pu."""
@@ -178,6 +184,7 @@ def test_limits_of_a_unit_out_of_service_change_nothing() -> None:
     assert other.unit_power_mw[0, -1] == 0 and other.unit_reactive_mvar[0, -1] == 0
 
 
+@pytest.mark.long
 def test_great_britain_is_optimal_in_a_wider_band_and_never_called_so_in_its_own() -> None:
     """The taps of case2224gb do not allow 0.94 to 1.06 pu; from 0.85 to 1.15 pu the conditions hold in NumPy."""
     case = load_case("case2224gb")
@@ -193,6 +200,7 @@ def test_great_britain_is_optimal_in_a_wider_band_and_never_called_so_in_its_own
     assert 1.03 < result.objective[0] / 1_851_891.45 < 1.05  # its DC optimum, which has neither losses nor voltages
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("name", ["case9", "pz_case14"])
 def test_a_float32_program_costs_the_published_optimum_with_the_float64_that_a_tpu_emulates(name: str) -> None:
     """XLA for TPUs keeps two float32 in place of a float64: 48 bits, and the range of float32."""

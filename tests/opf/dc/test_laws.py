@@ -25,7 +25,7 @@ from powerzoo_jax.opf import (
 )
 from tests.tolerances import tolerance
 
-pytestmark = pytest.mark.property
+pytestmark = [pytest.mark.property, pytest.mark.full]
 
 # a state of case30 with a quadratic optimum at binding lines, well away from kinks
 SCALE, STRETCH = 0.62, 1.1
@@ -65,6 +65,7 @@ def derived(solver: str = "auto") -> Derived:
         )
 
 
+@pytest.mark.tiers("long", full=["rating-auto", "offer-auto"])
 @pytest.mark.parametrize("solver", ["auto", "fixed"])
 @pytest.mark.parametrize("which", ["load", "rating", "offer"])
 def test_derivatives_of_cost_and_prices_equal_finite_differences(which: str, solver: str) -> None:
@@ -140,6 +141,7 @@ def test_the_bound_by_hand_of_a_programme_of_two_variables() -> None:
     assert infeasibility(dataclasses.replace(two, row_lo=jnp.array([5.0]), row_hi=jnp.array([5.0])), np.ones(1)) == 1.0
 
 
+@pytest.mark.tiers("long", full=["9-auto"])
 @pytest.mark.parametrize(("rows", "solver"), [(9, "auto"), (9, "fixed"), (4, "fixed")])
 def test_random_programmes_are_solved_to_their_dual_bound(rows: int, solver: str) -> None:
     """Mixed linear and quadratic, one-sided rows, equalities, fixed variables: primal equals dual, nothing violated."""
@@ -192,6 +194,7 @@ def test_numbering_and_base_power_do_not_change_dispatch_and_prices() -> None:
         assert float(out.objective) == pytest.approx(float(base.objective), rel=1e-9)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("solver", ["auto", "fixed"])
 def test_a_bad_or_impossible_neighbour_does_not_change_a_lane(solver: str) -> None:
     case, load, rate = congested_case30()

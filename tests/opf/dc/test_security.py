@@ -26,7 +26,7 @@ from powerzoo_jax.opf import (
 )
 from tests.tolerances import tolerance
 
-pytestmark = pytest.mark.reference
+pytestmark = [pytest.mark.reference, pytest.mark.full]
 
 VOLL, SURPLUS = 10_000.0, 500.0
 # case, loads of the sample over nominal: each has outages that bind, and the last of pz_case14 sheds
@@ -128,6 +128,7 @@ def prepared(name: str) -> tuple[SecureFactors, np.ndarray]:
         return prepare_secure_dc_opf(case, loads, dtype="float64"), loads
 
 
+@pytest.mark.tiers(long=["pz_case118"])
 @pytest.mark.parametrize("name", SAMPLES)
 def test_secure_costs_equal_highs_with_every_outage_as_a_network(name):
     secure, loads = prepared(name)
@@ -141,6 +142,7 @@ def test_secure_costs_equal_highs_with_every_outage_as_a_network(name):
     assert max(float(np.asarray(out.contingency_price).max()) for out in results) > 1e-3  # outages do bind
 
 
+@pytest.mark.tiers(long=["pz_case118"])
 @pytest.mark.parametrize("name", SAMPLES)
 def test_no_outage_overloads_a_branch_of_the_network_that_is_left(name):
     secure, loads = prepared(name)
@@ -156,6 +158,7 @@ def test_no_outage_overloads_a_branch_of_the_network_that_is_left(name):
     assert sorted(nets.lost[1:]) == np.flatnonzero(unscreened).tolist()
 
 
+@pytest.mark.long
 def test_security_costs_and_its_prices_prove_it():
     """The certificate is that of the programme alone: weak duality in NumPy."""
     secure, loads = prepared("pz_case118")

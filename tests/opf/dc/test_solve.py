@@ -103,11 +103,13 @@ def check_published(name: str, form: str) -> None:
     assert abs(result.injection_mw.sum() - case.bus.gs_mw.sum()) <= case.n_bus * 1e-6
 
 
+@pytest.mark.tiers("long", quick=["case5", "case14"], full=["case118"])
 @pytest.mark.parametrize("name", PUBLISHED)
 def test_the_cost_is_the_published_one(name: str) -> None:
     check_published(name, "auto")
 
 
+@pytest.mark.tiers("long", full=["case5", "case14"])
 @pytest.mark.parametrize("name", PUBLISHED)
 def test_the_cost_in_fixed_steps_is_the_published_one(name: str) -> None:
     check_published(name, "fixed")
@@ -143,11 +145,13 @@ RATED_CASES = (
 )
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(("name", "dtype"), RATED_CASES)
 def test_the_cost_with_pglib_ratings_is_the_published_one(name: str, dtype: str) -> None:
     check_rated(name, dtype, "auto")
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(("name", "dtype"), RATED_CASES)
 def test_the_cost_with_pglib_ratings_in_fixed_steps_is_the_published_one(name: str, dtype: str) -> None:
     check_rated(name, dtype, "fixed")
@@ -161,6 +165,7 @@ def check_rated(name: str, dtype: str, form: str) -> None:
     assert result.overload_mw.max() <= 100 * tolerance("opf_violation_pu", dtype)
 
 
+@pytest.mark.long
 def test_case300_with_tighter_ratings_is_infeasible_without_shedding() -> None:
     case = load_case("pz_case300")
     with jax.enable_x64(True):
@@ -171,6 +176,7 @@ def test_case300_with_tighter_ratings_is_infeasible_without_shedding() -> None:
         assert infeasibility(dc_programme(factors, load, shedding=False), np.asarray(result.multipliers)) > 0
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("name", LARGE)
 def test_the_cost_of_a_large_grid_is_the_published_one_with_the_rows_that_screening_finds(name: str) -> None:
     case = load_case(name)
@@ -188,11 +194,13 @@ def test_the_other_convention_reproduces_pglibs_five_bus_case() -> None:
     assert float(f"{float(result.objective):.4e}") == 1.7480e4
 
 
+@pytest.mark.tiers("long", full=["14_ieee-1"])
 @pytest.mark.parametrize(("name", "lanes"), [("14_ieee", 1), ("118_ieee", 6), ("300_ieee", 1)])
 def test_cases_in_pglibs_form_cost_what_pglib_publishes(name: str, lanes: int) -> None:
     check_pglib(name, lanes, "auto")
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(("name", "lanes"), [("14_ieee", 1), ("118_ieee", 6), ("300_ieee", 1)])
 def test_cases_in_pglibs_form_cost_in_fixed_steps_what_pglib_publishes(name: str, lanes: int) -> None:
     check_pglib(name, lanes, "fixed")
@@ -208,6 +216,7 @@ def check_pglib(name: str, lanes: int, form: str) -> None:
     assert {float(f"{cost:.4e}") for cost in result.objective} == {PGLIB[name].dc}
 
 
+@pytest.mark.long
 def test_pglibs_small_angles_are_infeasible_in_dc_with_a_proof() -> None:
     case = kept_case("118_ieee__sad")
     with jax.enable_x64(True):
@@ -220,6 +229,18 @@ def test_pglibs_small_angles_are_infeasible_in_dc_with_a_proof() -> None:
         assert infeasibility(dc_programme(factors, load, shedding=False), np.asarray(result.multipliers)) > 0
 
 
+@pytest.mark.tiers(
+    full=[
+        "load2-10000.0-6804.95-units2-prices2-0.0-float32-auto",
+        "load2-10000.0-6804.95-units2-prices2-0.0-float32-fixed",
+    ],
+    long=[
+        "load0-10000.0-17480.4696-units0-prices0-0.0-float32-auto",
+        "load0-10000.0-17480.4696-units0-prices0-0.0-float32-fixed",
+        "load1-10000.0-27894.0849-units1-prices1-0.0-float32-auto",
+        "load1-10000.0-27894.0849-units1-prices1-0.0-float32-fixed",
+    ],
+)
 @pytest.mark.parametrize(("dtype", "form"), [("float32", "auto"), ("float64", "auto"), ("float32", "fixed")])
 @pytest.mark.parametrize(("load", "voll", "cost", "units", "prices", "shed"), CASE5_ROWS)
 def test_dispatch_and_prices_of_case5(
@@ -244,6 +265,7 @@ def test_flows_of_the_first_row_of_case5() -> None:
     np.testing.assert_allclose(result.lmp_energy + result.lmp_congestion, result.lmp, rtol=1e-15)
 
 
+@pytest.mark.tiers("long", full=["pz_case5-float32-fixed"])
 @pytest.mark.parametrize(("dtype", "solver"), [("float32", "auto"), ("float64", "auto"), ("float32", "fixed")])
 @pytest.mark.parametrize("name", recorded.DRAWS)
 def test_a_thousand_states_with_binding_lines_cost_what_highs_says(name: str, dtype: str, solver: str) -> None:
@@ -268,6 +290,7 @@ def test_a_thousand_states_with_binding_lines_cost_what_highs_says(name: str, dt
             assert abs(again / bound[k] - 1) <= 1e-8
 
 
+@pytest.mark.full
 def test_load_beyond_the_capacity_is_shed_at_voll_where_prices_are_voll() -> None:
     """States of pz_case5 with more load than capacity: a bus that is served in part pays VOLL, none pays more."""
     rows = read_npz(HIGHS)["pz_case5.rows"]

@@ -14,6 +14,8 @@ from powerzoo_jax.base.tree import take
 from powerzoo_jax.oracle import get_causal
 from powerzoo_jax.tasks.score import all_starts, episode_keys
 
+pytestmark = pytest.mark.full
+
 STOP = 14  # last step before the future changes
 TASKS = (
     "battery_arbitrage",
@@ -44,6 +46,7 @@ def other_future(table, first):
     return jnp.asarray(rows, table.dtype)
 
 
+@pytest.mark.tiers("long", full=["battery_arbitrage", "comparison_tso_centralized"])
 @pytest.mark.parametrize("task", TASKS)
 def test_a_future_that_is_not_shown_changes_no_action(task):
     here = powerzoo_jax.make(task, split="val")
@@ -75,6 +78,7 @@ def test_a_future_that_is_not_shown_changes_no_action(task):
     assert (before[STOP + 1 :] != after[STOP + 1 :]).any()
 
 
+@pytest.mark.tiers("long", full=["marl_der_arbitrage", "dso", "comparison_tso_centralized"])
 @pytest.mark.parametrize("task", TASKS)
 def test_a_policy_is_made_without_knowing_the_episode(task):
     here = powerzoo_jax.make(task, split="val")

@@ -49,6 +49,7 @@ def test_the_cost_to_go_is_that_of_the_cheapest_legal_path(seed):
         assert float(value[state, fast]) == pytest.approx(cheapest(costs, on, held, fast), rel=1e-5)
 
 
+@pytest.mark.full
 def test_units_are_told_from_what_is_seen_whoever_leads():
     sim = powerzoo_jax.make("marl_uc", split="val")
     policy = plan_units(sim, seeded_starts(sim, 1), episode_keys(0, 1))
@@ -70,6 +71,7 @@ def test_units_are_told_from_what_is_seen_whoever_leads():
     assert np.asarray(served).any() and len(np.unique(np.asarray(true.on), axis=0)) > 4
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("split", ["val", "test"])
 def test_the_planner_keeps_the_budgets_and_earns_more_than_the_rule(split):
     sim = powerzoo_jax.make("marl_uc", split=split)

@@ -12,6 +12,7 @@ from powerzoo_jax.tasks.score import episode_keys, seeded_starts
 CLOSE = 1e-3  # relative: tables over 65 loads of all days of training, and over 129 of these
 
 
+@pytest.mark.full
 def test_the_planner_keeps_the_ratings_and_returns_what_foresight_does():
     sim = powerzoo_jax.make("marl_opf", split="val")
     draws = seeded_starts(sim, 6)

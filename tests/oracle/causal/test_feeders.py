@@ -15,6 +15,8 @@ from powerzoo_jax.families.feeder.causal.flexibility import _model, features
 from powerzoo_jax.oracle import evaluate_baseline
 from powerzoo_jax.tasks.score import all_starts
 
+pytestmark = pytest.mark.full
+
 FITTED_PU = 3e-4  # what a quadratic function of three load factors misses of a voltage
 
 
@@ -23,6 +25,7 @@ def sim(task: str, split: str = "val") -> Sim:
     return powerzoo_jax.make(task, split=split)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("split", ["val", "test"])
 @pytest.mark.parametrize("task", ["dso", "marl_ev_v2g_1d", "marl_ders_benchmark"])
 def test_a_planner_keeps_the_budgets_and_earns_more_than_the_rule(task, split):

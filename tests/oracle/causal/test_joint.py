@@ -12,6 +12,7 @@ WORTH = 0.5  # of what foresight earns above the rule
 
 
 @pytest.mark.full
+@pytest.mark.full
 def test_the_planner_keeps_the_budgets_and_earns_most_of_what_foresight_does():
     sim = powerzoo_jax.make("joint_trans_dist", split="val")
     draws = seeded_starts(sim, 6)

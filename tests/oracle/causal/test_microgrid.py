@@ -23,6 +23,7 @@ def island():
     return sim, _model(sim, IslandTuning())[0]
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("place", [0.0, 0.3, 1.0])
 def test_the_load_without_jobs_is_that_of_the_environment(island, place):
     sim, model = island
@@ -44,6 +45,7 @@ def test_a_room_that_may_wait_draws_no_more_than_is_left_and_a_hot_one_is_cooled
     assert _least_place(model, model.site.t_critical_c[0] - 0.1, left, outdoor) == 0
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("split", ["val", "test"])
 def test_the_planner_keeps_the_budgets_and_earns_more_than_the_rule(split):
     """On a few days of each split."""

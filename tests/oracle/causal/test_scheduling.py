@@ -31,6 +31,7 @@ class Room(NamedTuple):
     outdoor_c: float
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("room", [Room(24.0, 18.0, 31.0), Room(29.5, 27.0, 5.0), Room(19.0, 27.0, 12.0)])
 def test_a_step_of_the_room_is_that_of_the_environment(room):
     site = datacenter_params(1, np.float32)
@@ -47,6 +48,7 @@ def test_a_step_of_the_room_is_that_of_the_environment(room):
     np.testing.assert_allclose(cooling, after.cool_mw, rtol=1e-3)
 
 
+@pytest.mark.full
 def test_the_room_is_cooled_while_energy_is_cheap_and_kept_below_its_critical_temperature():
     site = datacenter_params(1, np.float32, t_critical_c=30.0)
 
@@ -70,6 +72,7 @@ def test_what_the_plan_does_not_know_is_refused():
         get_causal("dc_scheduling")(sim, seeded_starts(sim, 1), episode_keys(0, 1))
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("split", ["val", "test"])
 def test_the_planner_keeps_the_budgets_and_earns_more_than_the_rule(split):
     sim = powerzoo_jax.make("dc_scheduling", split=split)

@@ -68,6 +68,7 @@ def test_the_value_function_earns_what_the_linear_program_earns(seed):
     assert (1 - CELL) * exact <= earned <= exact + 1e-6
 
 
+@pytest.mark.tiers("full", long=["test"])
 @pytest.mark.parametrize("split", ["val", "test"])
 def test_the_planner_earns_nearly_all_of_the_oracles_money(split):
     here = sim(split=split)
@@ -108,6 +109,7 @@ def test_yesterday_helps_and_what_was_not_seen_does_not_count():
     np.testing.assert_array_equal(path, np.asarray(model.path(jnp.asarray(hidden), jnp.int32(6))))
 
 
+@pytest.mark.full
 def test_batteries_at_the_needed_share_hold_the_lowest_voltage_at_its_limit():
     """The environment's own power flow, at loads of the bank that need support."""
     here = sim("marl_der_arbitrage")

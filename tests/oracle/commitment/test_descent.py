@@ -72,6 +72,7 @@ def test_missing_reserve_at_a_price_is_bounded_from_below(seed):
 
 
 @pytest.mark.full
+@pytest.mark.full
 def test_plans_of_the_operator_keep_reserve_and_ratings_and_earn_more_than_the_rule():
     sim = powerzoo_jax.make("comparison_tso_centralized", split="val")
     draws = seeded_starts(sim, 1, SEED)
@@ -83,6 +84,7 @@ def test_plans_of_the_operator_keep_reserve_and_ratings_and_earn_more_than_the_r
     assert plan.value < planner.bound(0, 0 * planner.most_price)
 
 
+@pytest.mark.full
 @pytest.mark.full
 def test_few_units_have_plans_close_to_a_bound_that_no_policy_exceeds():
     sim, n = powerzoo_jax.make("marl_uc", split="val"), 2

@@ -210,6 +210,7 @@ def sequences():
     return rules, first, costs, intent, on, p, overridden
 
 
+@pytest.mark.full
 def test_fifty_random_sequences_agree_with_highs(sequences):
     """HiGHS serves what the kernel served at no more cost, and refuses every intent that the kernel overrode."""
     rules, first, costs, intent, on, p, overridden = sequences

@@ -23,7 +23,7 @@ from powerzoo_jax.oracle import evaluate_baseline, get_baselines, solve_commitme
 from powerzoo_jax.tasks.score import episode_keys, evaluate, seeded_starts
 from tests.oracle.commitment.test_plan import brute_force, small_problem
 
-pytestmark = pytest.mark.reference
+pytestmark = [pytest.mark.reference, pytest.mark.full]
 
 EPISODES = 3
 
@@ -51,6 +51,7 @@ def market():
     return judge("gencos_bidding", ("rule", "no_control", "max_markup"), 1)
 
 
+@pytest.mark.long
 def test_five_units_stand_in_order_below_both_bounds(five_units):
     _, _, records, foresight = five_units
     mean = {name: record.mean_reward for name, record in records.items()}
@@ -81,6 +82,7 @@ def test_the_cheapest_units_break_what_rule_and_oracle_keep(five_units):
         assert cost[name]["reserve_shortfall"] == 0 and cost[name]["unserved_energy"] < 1e-9
 
 
+@pytest.mark.long
 def test_the_rated_floor_is_the_optimal_dispatch_of_the_interior_point():
     """Two solvers, two formulations: HiGHS on a grid of loads, and the batched interior point on every step."""
     with jax.enable_x64(True):
@@ -130,6 +132,7 @@ def _stage(problem, on: np.ndarray) -> np.ndarray:
     return np.array(costs)
 
 
+@pytest.mark.long
 def test_a_market_reports_the_sum_of_its_rivals_and_each_of_them(market):
     _, _, records, foresight = market
     for record in records.values():
@@ -140,6 +143,7 @@ def test_a_market_reports_the_sum_of_its_rivals_and_each_of_them(market):
     assert mean["max_markup"] <= mean["oracle"] * (1 + 1e-9) and mean["oracle"] <= foresight.bound.mean()
 
 
+@pytest.mark.long
 def test_competition_is_0_at_the_truth_and_1_at_the_best_joint_markup(market):
     _, _, records, _ = market
     paid = {name: record.metrics["consumer_cost_usd"] for name, record in records.items()}

@@ -67,6 +67,7 @@ def by_load(correct, threshold, carry, obs, key, *, memory):
     return correct(carry, obs, jnp.concatenate([wish, -jnp.ones_like(wish)])[None])
 
 
+@pytest.mark.full
 def test_crude_wishes_keep_reserve_and_load_where_they_alone_would_not(sim, security):
     memory, correct, _ = security
     capacity = np.asarray(sim.params.rules.p_max_mw, np.float64)
@@ -81,6 +82,7 @@ def test_crude_wishes_keep_reserve_and_load_where_they_alone_would_not(sim, secu
     assert (costs["as wished"]["reserve_shortfall"] > 5).all()
 
 
+@pytest.mark.full
 def test_scores_and_wishes_for_quick_units_count_for_nothing(sim, security):
     memory, correct, seen = security
     correct = jax.jit(correct)
@@ -96,6 +98,7 @@ def units(model, on: np.ndarray, p_mw: np.ndarray) -> CommitmentState:
     return CommitmentState(on=jnp.asarray(on), steps=jnp.full(54, 99), p_mw=jnp.asarray(p_mw, jnp.float32))
 
 
+@pytest.mark.full
 def test_wishes_beyond_the_load_are_dropped_from_the_last_of_the_list_on(model):
     rules, slow = model.params.rules, np.asarray(model.slow)
     now = units(model, slow, np.where(slow, np.asarray(rules.p_min_mw), 0.0))
@@ -111,6 +114,7 @@ def test_wishes_beyond_the_load_are_dropped_from_the_last_of_the_list_on(model):
     np.testing.assert_array_equal(every, slow)
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("share", [0.35, 0.6, 0.9])
 def test_a_step_is_legal_serves_the_load_and_starts_nobody_that_lines_do_not_need(model, share):
     params, rules = model.params, model.params.rules

@@ -35,7 +35,7 @@ from powerzoo_jax.oracle.datacenter.search import (
 from powerzoo_jax.oracle.linear_program import dual_bound
 from powerzoo_jax.tasks.score import all_starts, episode_keys, evaluate
 
-pytestmark = pytest.mark.reference
+pytestmark = [pytest.mark.reference, pytest.mark.full]
 
 TASK = "dc_scheduling"
 EXACT = 1e-6  # a programme solved to 1e-9 and executed in float64
@@ -87,6 +87,7 @@ def test_an_hour_without_jobs_warms_the_room_and_pays_for_servers_and_fans():
     assert by_hand - 1e-5 < plan.objective < by_hand
 
 
+@pytest.mark.long
 def test_executed_the_plan_returns_what_the_programme_says_in_a_room_that_is_never_too_warm(played):
     plan, records, problems, *_ = played
     assert min(problem.usd_per_mwh.min() for problem in problems) < 0  # one of the days has negative prices

@@ -187,6 +187,7 @@ def as_gpus(problem, way):
 
 
 @pytest.mark.full
+@pytest.mark.full
 def test_a_plan_at_a_price_of_misses_returns_what_it_says_below_its_bound():
     sim = powerzoo_jax.make("dc_scheduling", split="val", max_steps=16)
     draws, keys = take(all_starts(sim), slice(3, 4)), episode_keys(SEED, 1)

@@ -21,7 +21,7 @@ from powerzoo_jax.oracle.baselines import idle_action
 from powerzoo_jax.oracle.registry import PlanCarry, plan_act
 from powerzoo_jax.tasks.score import all_starts, episode_keys
 
-pytestmark = pytest.mark.reference
+pytestmark = [pytest.mark.reference, pytest.mark.full]
 
 EVERY = 16  # a test day in so many
 SAME = 1e-5  # relative: the same return from another program in float32
@@ -108,6 +108,7 @@ def played(task):
     return sim, mean(totals, slice(count)), found, best
 
 
+@pytest.mark.tiers("long", full=["battery_arbitrage"])
 @pytest.mark.parametrize("task", TASKS)
 def test_a_trick_returns_less_than_the_rule_or_breaks_a_budget(task):
     sim, (rule, kept), found, _ = played(task)
@@ -118,6 +119,7 @@ def test_a_trick_returns_less_than_the_rule_or_breaks_a_budget(task):
         assert not better or (cost > budget).any(), f"{name}: {value} against {rule}, costs {cost}"
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("task", TASKS[:4])  # idle vehicles are no reference: they buy their driving en route
 def test_tricks_that_do_something_return_less_than_idling(task):
     _, (rule, _), found, _ = played(task)
@@ -128,6 +130,7 @@ def test_tricks_that_do_something_return_less_than_idling(task):
         assert value < most or name.endswith(": charge always"), f"{name}: {value} against {idle}"
 
 
+@pytest.mark.long
 def test_a_vehicle_that_is_away_earns_nothing():
     sim, _, found, _ = played("marl_ev_v2g")
     # a command to a vehicle that is away is a breach of the resource channel, not a delivery
@@ -135,6 +138,7 @@ def test_a_vehicle_that_is_away_earns_nothing():
     assert found["vehicle: discharge always"][1][resource] > found["sit idle"][1][resource] == 0.0
 
 
+@pytest.mark.tiers("long", full=["battery_arbitrage", "marl_der_arbitrage"])
 @pytest.mark.parametrize("task", TASKS)
 def test_the_environment_pays_what_the_planner_expects_and_never_more_than_the_bounds(task):
     _, _, found, (plan, paid, _) = played(task)
@@ -143,6 +147,7 @@ def test_the_environment_pays_what_the_planner_expects_and_never_more_than_the_b
     assert (paid <= plan.kept_bound + SINGLE * stake).all() and (plan.kept_bound <= plan.bound + SINGLE * stake).all()
 
 
+@pytest.mark.tiers("long", full=["battery_arbitrage", "marl_der_arbitrage"])
 @pytest.mark.parametrize("task", TASKS)
 def test_the_oracle_beats_the_rule_and_keeps_every_budget(task):
     sim, (rule, _), _, (_, paid, cost) = played(task)

@@ -365,6 +365,7 @@ def test_the_bound_needs_no_trust_in_the_multipliers():
     assert dual_bound(linear, wrong) < found.objective
 
 
+@pytest.mark.full
 def test_devices_are_played_as_the_kernels_do():
     case, rng = feeder_with_everything(), np.random.default_rng(7)
     # trips on the clock: away in steps 2 and 3 of an episode that starts at 06:00

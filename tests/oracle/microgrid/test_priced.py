@@ -20,6 +20,7 @@ EPISODE = 5  # of the seeded ones, where jobs compete for power
 CROWDED = 13  # of the test days, on which no order of the queues keeps every deadline
 
 
+@pytest.mark.full
 def test_a_searched_plan_returns_what_it_says_and_beats_the_habits():
     sim = powerzoo_jax.make("dc_microgrid", split="val")
     draws = seeded_starts(sim, EPISODE + 1, SEED)
@@ -40,6 +41,7 @@ def test_a_searched_plan_returns_what_it_says_and_beats_the_habits():
     assert plan.value > max(habits)
 
 
+@pytest.mark.full
 def test_a_day_that_keeps_no_deadline_of_all_is_bounded_with_a_miss():
     sim = powerzoo_jax.make("dc_microgrid", split="test")
     planner = MicrogridPlans(sim, take(all_starts(sim), slice(CROWDED, CROWDED + 1)), episode_keys(SEED, 1))

@@ -19,7 +19,7 @@ from powerzoo_jax.oracle.datacenter.program import idle_it_mw, solve_site
 from powerzoo_jax.oracle.linear_program import dual_bound
 from powerzoo_jax.tasks.score import all_starts, episode_keys, evaluate
 
-pytestmark = pytest.mark.reference
+pytestmark = [pytest.mark.reference, pytest.mark.full]
 
 EXACT = 1e-6  # a programme solved to 1e-9 and executed in float64 over 288 steps
 GAP = 0.05  # of the bound of two jobs that it may split and start late in part
@@ -30,6 +30,7 @@ def without_jobs(kind: JobClass) -> JobClass:
     return JobClass(0.0, kind.gpus, kind.duration_min, kind.deadline_factor, kind.eta)
 
 
+@pytest.mark.long
 def test_an_hour_without_jobs_runs_on_the_battery_and_on_the_cold_of_the_room():
     """Nothing to cool below 27 degC; the battery costs 5 + 300 / 0.95 / 0.95 $/MWh, diesel 300 + 64 with its carbon."""
     with jax.enable_x64(True):

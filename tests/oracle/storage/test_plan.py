@@ -218,6 +218,7 @@ def test_a_padded_battery_is_left_idle_and_out_of_the_bound():
     assert padded.bound == pytest.approx(alone.bound, abs=HAND)
 
 
+@pytest.mark.full
 def test_executed_in_single_precision_the_plan_earns_what_the_programme_says():
     sim, draws, solutions = solved_split()
     record = evaluate_plans(sim, np.stack([s.plan_mw for s in solutions]), draws)
@@ -227,6 +228,7 @@ def test_executed_in_single_precision_the_plan_earns_what_the_programme_says():
     assert all(abs(x) <= SINGLE_MW for costs in record.episode_costs_by_constraint.values() for x in costs)
 
 
+@pytest.mark.long
 def test_executed_in_double_precision_the_plan_earns_what_the_programme_says():
     with jax.enable_x64(True):
         sim = powerzoo_jax.make("battery_arbitrage", split="test", dtype="float64")
@@ -247,6 +249,7 @@ def test_on_every_test_day_no_plan_beats_the_oracle():
     assert max(s.gap for s in solutions) <= HAND and not any(s.integer for s in solutions)
 
 
+@pytest.mark.full
 def test_random_is_below_rule_is_below_oracle_and_the_rule_earns_what_a_rule_should():
     sim, draws, solutions = solved_split()
     random = evaluate_baseline(sim, "random", draws=draws).mean_reward
@@ -257,6 +260,7 @@ def test_random_is_below_rule_is_below_oracle_and_the_rule_earns_what_a_rule_sho
     assert (rule - random) / (oracle - random) == pytest.approx(0.85, abs=0.03)
 
 
+@pytest.mark.long
 def test_no_policy_beats_the_bound_on_any_test_day():
     """Rules, the oracle and random play of every day, each against the bound of the day itself."""
     with jax.enable_x64(True):

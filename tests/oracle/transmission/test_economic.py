@@ -109,6 +109,7 @@ def test_a_load_beyond_all_limits_leaves_units_at_them_and_is_priced(sim, step):
         assert cost - money == pytest.approx(10 * price, rel=0.01)
 
 
+@pytest.mark.full
 def test_where_lines_bind_the_rule_keeps_them_at_little_more_than_the_least_cost(sim):
     system, on = host_system(sim), np.ones(sim.env.dims.unit, bool)
     grid = np.linspace(0.25, 0.6, 6) * system.high_mw.sum()
@@ -126,6 +127,7 @@ def test_where_lines_bind_the_rule_keeps_them_at_little_more_than_the_least_cost
             assert least * (1 - CLOSE) < cost < least * (1 + most), (load, binds)
 
 
+@pytest.mark.full
 def test_scores_reach_the_table_and_its_dispatches_keep_the_ratings_between_its_loads(sim):
     system = host_system(sim)
     grid = np.linspace(0.3, 0.6, 9) * system.high_mw.sum()
@@ -140,6 +142,7 @@ def test_scores_reach_the_table_and_its_dispatches_keep_the_ratings_between_its_
     assert system.overload(blind.p_mw, grid).max() > 10
 
 
+@pytest.mark.full
 def test_the_rule_stands_between_merit_order_under_the_lines_and_the_oracle_far_within_the_budgets(sim, monkeypatch):
     for module in (policies, economic_module):
         monkeypatch.setattr(module, "GRID", 33)

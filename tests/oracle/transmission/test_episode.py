@@ -21,7 +21,7 @@ from powerzoo_jax.families.transmission.plan.episode import (
 from powerzoo_jax.tasks.score import all_starts
 from tests.references.opf_dc import clear_with_highs
 
-pytestmark = pytest.mark.reference
+pytestmark = [pytest.mark.reference, pytest.mark.full]
 
 
 @jax.jit
@@ -60,6 +60,7 @@ def test_the_dispatch_of_every_step_equals_highs(dispatch):
         assert plan.cost_usd[t] == pytest.approx(0.5 * found.cost, rel=1e-6)
 
 
+@pytest.mark.long
 def test_the_executed_dispatch_costs_what_was_planned_and_no_other_keeps_the_ratings_for_less(dispatch):
     sim, drawn, plan = dispatch
     rng = np.random.default_rng(0)

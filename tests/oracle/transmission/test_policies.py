@@ -25,6 +25,7 @@ def judged(request):
     return sim, records, foresight
 
 
+@pytest.mark.tiers("full", long=["test"])
 def test_random_is_worse_than_the_rule_and_the_rule_than_the_oracle(judged):
     _, records, foresight = judged
     mean = {name: record.mean_reward for name, record in records.items()}
@@ -32,6 +33,7 @@ def test_random_is_worse_than_the_rule_and_the_rule_than_the_oracle(judged):
     assert mean["oracle"] == pytest.approx(foresight.objective.mean(), rel=1e-4)
 
 
+@pytest.mark.tiers(full=["test"])
 def test_what_keeps_the_ratings_stays_below_the_bound_that_says_so(judged):
     _, records, foresight = judged
     for name, record in records.items():
@@ -42,6 +44,7 @@ def test_what_keeps_the_ratings_stays_below_the_bound_that_says_so(judged):
     assert (foresight.kept_bound <= foresight.bound + 1e-6).all()
 
 
+@pytest.mark.tiers("full", long=["test"])
 def test_merit_order_breaks_the_budget_that_rule_and_oracle_keep(judged):
     sim, records, _ = judged
     overload = {name: r.mean_costs_by_constraint["thermal_overload"] for name, r in records.items()}

@@ -71,6 +71,7 @@ def test_prices_lead_from_no_ratings_to_kept_ones(narrow):
     np.testing.assert_allclose(rated_floor(system, on, grid, 1e4).at(grid), kept, rtol=ROUNDED)
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("scores", [False, True])
 def test_where_costs_rise_more_loads_make_plans_cheaper_and_close_to_their_floor(scores):
     """Plans at the corners of few wide pieces cost less where two of them are mixed: a coarser grid then wins."""
@@ -106,6 +107,7 @@ def test_scores_reach_nothing_below_their_own_floor_which_lies_above_that_of_fre
     assert (planned - floor.at(grid)).sum() < 0.5 * (planned - free).sum()
 
 
+@pytest.mark.full
 def test_executed_the_plans_keep_the_budget_below_a_bound_that_holds_at_other_prices(sim, monkeypatch):
     monkeypatch.setattr(priced, "GRID", LOADS)
     draws, n = seeded_starts(sim, 3), 3
@@ -123,6 +125,7 @@ def test_executed_the_plans_keep_the_budget_below_a_bound_that_holds_at_other_pr
         assert dual_value(scale * found.price, bounds, budget) >= played.mean_reward
 
 
+@pytest.mark.full
 def test_where_plans_break_a_budget_of_the_mean_the_rule_stands_in(sim, monkeypatch):
     """Merit order, blind to the network, in the part of the oracle."""
     draws, n = seeded_starts(sim, 3), 3

@@ -19,7 +19,7 @@ from powerzoo_jax.powerflow.contingency import batch, switching
 from powerzoo_jax.powerflow.feeder.factors import nominal_injection
 from tests.tolerances import tolerance
 
-pytestmark = pytest.mark.property
+pytestmark = [pytest.mark.property, pytest.mark.full]
 
 LIBRARY = re.compile(
     r"lapack|cusolver|getrf|cholesky|triangular|custom_call @(?!LayoutConstraint|Sharding)", re.IGNORECASE
@@ -44,6 +44,7 @@ def program(name: str, solver: str) -> tuple[Any, tuple[jax.Array, ...]]:
 
 
 # Outages on "auto" keep the form not taken in their text, as a branch of a constant, which a compiler drops.
+@pytest.mark.tiers("long", full=["reactive-fixed"])
 @pytest.mark.parametrize(
     ("name", "mode"),
     [("outages", "fixed"), ("switched", "fixed"), ("switched", "auto"), ("reactive", "fixed"), ("reactive", "auto")],
@@ -55,6 +56,7 @@ def test_a_tpu_gets_no_factorisation_and_no_wide_type(name: str, mode: str) -> N
     assert not LIBRARY.search(text)
 
 
+@pytest.mark.long
 def test_outages_end_as_in_the_adaptive_form() -> None:
     """Those that a chord solves in the number of steps taken: what needs more says so."""
     plain, fixed = (jax.jit(solve)(*given) for solve, given in (program("outages", m) for m in ("adaptive", "fixed")))
@@ -67,6 +69,7 @@ def test_outages_end_as_in_the_adaptive_form() -> None:
         assert np.abs(getattr(fixed, name) - getattr(plain, name))[near].max() <= tolerance("v_pu", "float32")
 
 
+@pytest.mark.long
 def test_open_switches_end_as_in_the_adaptive_form() -> None:
     plain, fixed = (jax.jit(solve)(*given) for solve, given in (program("switched", m) for m in ("adaptive", "fixed")))
     assert (np.asarray(plain.status) == Status.CONVERGED).all() and (np.asarray(fixed.status) == Status.CONVERGED).all()
@@ -74,6 +77,7 @@ def test_open_switches_end_as_in_the_adaptive_form() -> None:
     np.testing.assert_allclose(fixed.p_loss, plain.p_loss, rtol=tolerance("loss_relative", "float32"))
 
 
+@pytest.mark.long
 def test_reactive_limits_bind_as_in_the_adaptive_form() -> None:
     plain, fixed = (jax.jit(solve)(*given) for solve, given in (program("reactive", m) for m in ("adaptive", "fixed")))
     np.testing.assert_array_equal(fixed.flow.status, plain.flow.status)
@@ -86,6 +90,7 @@ def elsewhere(mode: str, adaptive: Any, fixed: Any, *given: Any) -> Any:
     return adaptive(*given) if mode == "adaptive" else fixed(*given)
 
 
+@pytest.mark.long
 def test_lanes_next_to_collapse_after_an_outage_are_as_exact_as_others(monkeypatch: pytest.MonkeyPatch) -> None:
     """Against float64 solved to 1e-12 pu: a residual in plain float32 would be amplified there."""
     monkeypatch.setattr(batch, "by_mode", elsewhere)
@@ -122,6 +127,7 @@ def radial_sets(count: int) -> np.ndarray:
     return np.array(found, np.int32)
 
 
+@pytest.mark.long
 def test_switches_next_to_collapse_are_solved_wherever_the_adaptive_form_does(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(switching, "by_mode", elsewhere)
     switching._shell.cache_clear()

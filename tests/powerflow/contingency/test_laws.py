@@ -59,6 +59,7 @@ def solved() -> tuple[Any, ...]:
     return jax.tree.map(np.asarray, found)  # type: ignore[no-any-return]
 
 
+@pytest.mark.long
 def test_chosen_outages_equal_those_of_the_whole_list() -> None:
     every, rows, chosen, _ = solved()
     for field in dataclasses.fields(OutageResult):
@@ -68,6 +69,7 @@ def test_chosen_outages_equal_those_of_the_whole_list() -> None:
         assert np.abs(whole[:-1] - getattr(chosen, field.name)[:-1]).max() <= tolerance("outage_flow_pu", "float32")
 
 
+@pytest.mark.long
 def test_an_outage_that_cuts_a_bus_off_is_flagged_with_finite_numbers() -> None:
     every, *_ = solved()
     assert (every.status[:-1, FLAGGED] == Status.ISLANDED).all()
@@ -75,6 +77,7 @@ def test_an_outage_that_cuts_a_bus_off_is_flagged_with_finite_numbers() -> None:
     assert all(np.isfinite(x).all() for x in jax.tree.leaves(every))
 
 
+@pytest.mark.long
 def test_newton_finds_what_the_chord_finds_after_the_loss_of_units() -> None:
     case, every = load_case("case14"), solved()[0]
     outages = prepare_outages(case, branches=[0], rate_pu=np.full(case.n_branch, 0.5))
@@ -92,17 +95,20 @@ def test_newton_finds_what_the_chord_finds_after_the_loss_of_units() -> None:
         assert np.abs(difference).max() <= tolerance("outage_flow_pu", "float32")
 
 
+@pytest.mark.long
 def test_a_scenario_that_is_not_finite_is_told_from_its_neighbours() -> None:
     every, *_ = solved()
     assert (np.delete(every.status[-1], FLAGGED) == Status.BAD_INPUT).all()
 
 
+@pytest.mark.long
 def test_the_worst_outages_have_the_highest_loading() -> None:
     every, _, _, worst = solved()
     loading = np.where(every.status == Status.ISLANDED, -1.0, every.loading)[:-1]
     assert (np.take_along_axis(loading, worst[:-1], 1) == -np.sort(-loading, 1)[:, :3]).all()
 
 
+@pytest.mark.long
 def test_screening_by_lodf_finds_the_outage_that_loads_most_in_ac() -> None:
     every, rows, _, worst = solved()
     middle = LANES // 2
@@ -110,6 +116,7 @@ def test_screening_by_lodf_finds_the_outage_that_loads_most_in_ac() -> None:
     assert every.loading[middle, worst[middle, 0]] > 1
 
 
+@pytest.mark.long
 def test_derivatives_of_a_security_cost_are_central_differences() -> None:
     case, rng = load_case("case14"), np.random.default_rng(1)
     s, unit = 1.1 * nominal_injection(case), case.unit
@@ -146,6 +153,7 @@ def test_derivatives_of_a_security_cost_are_central_differences() -> None:
             assert abs(numeric) > 1e-3
 
 
+@pytest.mark.long
 def test_derivatives_of_a_batch_with_factors_of_its_own_are_central_differences() -> None:
     case, rng = load_case("case14"), np.random.default_rng(2)
     s = nominal_injection(case) * np.linspace(*SPAN, LANES)[:, None]

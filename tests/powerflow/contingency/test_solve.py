@@ -94,12 +94,14 @@ def first(tree: Any) -> Any:
     return jax.tree.map(lambda x: x[:FEW], tree)
 
 
+@pytest.mark.long
 def test_every_voltage_and_flow_after_every_outage_equals_brute_force() -> None:
     v, flow = errors(*first(own()), known())
     assert v <= tolerance("outage_v_pu", "float32")
     assert flow <= tolerance("outage_flow_pu", "float32")
 
 
+@pytest.mark.full
 def test_outages_of_case118_on_50_states_are_those_of_pandapower() -> None:
     recorded, (result, after) = read_npz(DATA / "expected.npz"), own()
     bus, branch = places(load_case(NAME), *recorded["v"].shape)
@@ -112,6 +114,7 @@ def test_outages_of_case118_on_50_states_are_those_of_pandapower() -> None:
     assert np.abs(flow - recorded["s_from"])[on].max() <= tolerance("outage_flow_pu", "float32")
 
 
+@pytest.mark.long
 def test_every_outage_of_case118_is_solved_or_cuts_a_bus_off() -> None:
     result, after = own()
     flagged = result.status == Status.ISLANDED
@@ -122,6 +125,7 @@ def test_every_outage_of_case118_is_solved_or_cuts_a_bus_off() -> None:
     assert all(np.isfinite(x).all() for x in (*jax.tree.leaves(result), *after))
 
 
+@pytest.mark.full
 def test_the_summary_of_an_outage_follows_from_its_voltages_and_flows() -> None:
     expected, result = known(), first(own()[0])
     on = (result.status == Status.CONVERGED).T
@@ -141,6 +145,7 @@ def test_the_summary_of_an_outage_follows_from_its_voltages_and_flows() -> None:
     assert np.abs(at_worst - flows.max(-1))[on].max() <= tolerance("outage_flow_pu", "float32")
 
 
+@pytest.mark.long
 def test_other_units_make_up_for_a_lost_one_as_they_are_told() -> None:
     case, rng = load_case(SHARED), np.random.default_rng(2)
     unit, bus = case.unit, case.positions(case.unit.bus_id)

@@ -149,6 +149,7 @@ def test_an_islanding_outage_is_flagged_and_moves_nothing() -> None:
     assert worst[0] == by_hand.argmax()
 
 
+@pytest.mark.full
 def test_padding_changes_nothing_and_different_networks_share_one_program() -> None:
     names, dtype = ("case9", "case14", "case30"), "float32"
     padded, p, alone = [], [], []
@@ -187,6 +188,7 @@ def test_flows_do_not_depend_on_the_numbering_the_base_power_or_the_reference_an
         np.testing.assert_allclose(other, mw[0], atol=1e-9)
 
 
+@pytest.mark.full
 def test_derivatives_are_the_distribution_factors_in_both_modes() -> None:
     case = load_case("case14")
     factors = prepare_dc(case)

@@ -54,6 +54,7 @@ def distance(found: np.ndarray, expected: np.ndarray) -> float:
     return float(np.abs(found.astype(float) - expected).max() / max(1.0, np.abs(expected).max()))
 
 
+@pytest.mark.tiers(full=["case2383wp-float64"], long=["case2383wp-float32"])
 @both_precisions
 @every_case
 def test_the_nominal_state_is_that_of_pypower(name: str, dtype: str) -> None:
@@ -64,6 +65,7 @@ def test_the_nominal_state_is_that_of_pypower(name: str, dtype: str) -> None:
     assert distance(result.p_from[0], recorded()[f"{name}.p_from_pu"]) <= tolerance("dc_relative", dtype)
 
 
+@pytest.mark.tiers(full=["case2383wp-0-float32", "case2383wp-0-float64"], long=["case2383wp-1-float64"])
 @pytest.mark.parametrize(
     ("convention", "dtype"),
     [(DcConvention.MATPOWER, "float32"), (DcConvention.MATPOWER, "float64"), (DcConvention.PGLIB, "float64")],
@@ -109,6 +111,7 @@ def test_a_phase_shifter_drives_a_loop_flow_of_its_angle_over_the_loop_reactance
     np.testing.assert_allclose(flow, [around, around, -around], rtol=1e-12)
 
 
+@pytest.mark.tiers(full=["case300"])
 @pytest.mark.parametrize("name", ["case9", "case14", "case30", "case57", "case118", "case300"])
 def test_outage_factors_equal_a_new_solve_without_the_branch(name: str) -> None:
     case = load_case(name)

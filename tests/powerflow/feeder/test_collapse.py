@@ -24,6 +24,7 @@ def test_the_reference_finds_the_known_collapse_factor(name: str) -> None:
     assert nose == pytest.approx(NOSE[name], rel=tolerance("collapse_relative", "float64"))
 
 
+@pytest.mark.tiers("long", full=["33bw-float32"])
 @pytest.mark.parametrize(("dtype", "mode"), FORMS.values(), ids=FORMS)
 @pytest.mark.parametrize("name", NOSE)
 def test_status_agrees_with_the_reference_on_both_sides_of_collapse(name: str, dtype: str, mode: str) -> None:
@@ -39,6 +40,7 @@ def test_status_agrees_with_the_reference_on_both_sides_of_collapse(name: str, d
     assert not wrong.any(), f"ratios to the nose: {ratio[wrong]}"
 
 
+@pytest.mark.tiers("full", long=["fixed"])
 @pytest.mark.parametrize("mode", ["adaptive", "fixed"])
 def test_three_times_the_load_of_118zh_fails_and_stays_finite(mode: str) -> None:
     case = load_case("118zh")
@@ -47,6 +49,7 @@ def test_three_times_the_load_of_118zh_fails_and_stays_finite(mode: str) -> None
     assert np.isfinite(result.v_re).all() and np.isfinite(result.p_from).all()
 
 
+@pytest.mark.long
 def test_close_to_collapse_the_fixed_form_finds_what_float64_does() -> None:
     """Lanes that only Newton solves: pairs of floats lose no digit that the constants of a float32 program have."""
     case = load_case("33bw")

@@ -15,7 +15,7 @@ from powerzoo_jax.cases.library import load_case
 from powerzoo_jax.powerflow import FeederFactors, PowerFlowResult, nominal_injection, prepare_feeder, solve_feeder
 from tests.tolerances import tolerance
 
-pytestmark = pytest.mark.property
+pytestmark = [pytest.mark.property, pytest.mark.full]
 
 STEP = 1e-5
 TOL = 1e-14  # the differences would otherwise show where the iteration stops
@@ -57,6 +57,7 @@ def assert_close(exact: Array, numeric: Array) -> None:
     np.testing.assert_allclose(exact, numeric, rtol=tolerance("gradient_relative", "float64"))
 
 
+@pytest.mark.tiers("long", full=["losses"])
 @pytest.mark.parametrize("quantity", QUANTITIES)
 def test_gradient_and_jvp_match_central_differences(feeder: tuple[FeederFactors, Array, Array], quantity: str) -> None:
     factors, p, q = feeder
@@ -70,6 +71,7 @@ def test_gradient_and_jvp_match_central_differences(feeder: tuple[FeederFactors,
         assert_close(2 * forward(p, q, u, w), numeric)
 
 
+@pytest.mark.long
 def test_gradient_by_a_factors_leaf_matches_central_differences(
     feeder: tuple[FeederFactors, Array, Array],
 ) -> None:
@@ -85,6 +87,7 @@ def test_gradient_by_a_factors_leaf_matches_central_differences(
     assert_close(2 * jnp.vdot(jax.jit(jax.grad(f))(m), u) / STEP, (f(m + u) - f(m - u)) / STEP)
 
 
+@pytest.mark.long
 def test_the_gradient_is_the_same_under_vmap_nested_vmap_and_scan(
     feeder: tuple[FeederFactors, Array, Array],
 ) -> None:
@@ -103,6 +106,7 @@ def test_the_gradient_is_the_same_under_vmap_nested_vmap_and_scan(
         np.testing.assert_allclose(other, alone, rtol=0, atol=tolerance("gradient_relative", "float64"))
 
 
+@pytest.mark.long
 def test_a_batch_that_shares_one_setpoint_sums_its_lanes(feeder: tuple[FeederFactors, Array, Array]) -> None:
     factors, p, q = feeder
     scale = jnp.asarray([0.7, 1.0, 1.3])
@@ -125,6 +129,7 @@ def test_a_bad_lane_does_not_poison_the_gradient(feeder: tuple[FeederFactors, Ar
     assert np.isfinite(total(jnp.zeros_like(p))).all()
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("load", [1.0, 3.3], ids=["within the fixed steps", "left to Newton and elimination"])
 def test_the_fixed_form_has_the_derivative_of_the_solution(
     feeder: tuple[FeederFactors, Array, Array], load: float

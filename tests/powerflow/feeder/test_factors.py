@@ -67,6 +67,7 @@ def test_float64_without_x64_is_refused_with_the_remedy() -> None:
         prepare_feeder(load_case("33bw"), dtype="float64")
 
 
+@pytest.mark.full
 def test_every_status_has_prose_and_a_result_tells_its_own() -> None:
     assert set(EXPLAIN) == set(Status)
     case = load_case("33bw")

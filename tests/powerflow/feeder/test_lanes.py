@@ -62,6 +62,7 @@ def lane(result: PowerFlowResult, k: int) -> PowerFlowResult:
     return jax.tree.map(lambda x: x[k], result)
 
 
+@pytest.mark.tiers("long", full=["33bw"])
 def test_a_lane_is_bitwise_equal_in_every_position(feeder: Feeder) -> None:
     s = feeder.s
     plain = solve(feeder, s)
@@ -70,6 +71,7 @@ def test_a_lane_is_bitwise_equal_in_every_position(feeder: Feeder) -> None:
         assert_same_bits(jax.tree.map(lambda x, k=shift: np.roll(x, -k, axis=0), moved), plain)
 
 
+@pytest.mark.tiers("long", full=["33bw"])
 def test_a_lane_is_bitwise_equal_beside_other_neighbours(feeder: Feeder) -> None:
     s = feeder.s
     plain = solve(feeder, s)
@@ -80,6 +82,7 @@ def test_a_lane_is_bitwise_equal_beside_other_neighbours(feeder: Feeder) -> None
         assert_same_bits(lane(solve(feeder, mixed), k), lane(plain, k))
 
 
+@pytest.mark.tiers(full=["141-nan", "fixed-slow", "fixed-diverging", "fixed-nan"], long=["141-slow", "141-diverging"])
 @pytest.mark.parametrize("poison", [2.2, 10.0, np.nan, np.inf], ids=["slow", "diverging", "nan", "inf"])
 def test_a_lane_is_bitwise_equal_beside_a_slow_or_failing_lane(feeder: Feeder, poison: float) -> None:
     s = feeder.s
@@ -94,6 +97,9 @@ def test_a_lane_is_bitwise_equal_beside_a_slow_or_failing_lane(feeder: Feeder, p
     assert_same_bits(jax.tree.map(lambda x: x[rest], result), jax.tree.map(lambda x: x[rest], plain))
 
 
+@pytest.mark.tiers(
+    "full", long=["adaptive-p-nan", "adaptive-p-inf", "fixed-p-nan", "fixed-p-inf", "fixed-p--inf", "fixed-q--inf"]
+)
 @pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf])
 @pytest.mark.parametrize("part", ["p", "q"])
 @pytest.mark.parametrize("mode", ["adaptive", "fixed"])
@@ -111,6 +117,7 @@ def test_an_injection_that_is_not_finite_is_bad_input_with_finite_outputs(value:
         assert all(np.isfinite(np.asarray(x)).all() for x in jax.tree.leaves(result))
 
 
+@pytest.mark.long
 def test_an_injection_at_a_bus_that_was_not_prepared_is_bad_input() -> None:
     case = load_case("69")
     factors, s = prepare_feeder(case), nominal_injection(case)
@@ -123,6 +130,7 @@ def test_an_injection_at_a_bus_that_was_not_prepared_is_bad_input() -> None:
     assert int(solve_feeder(named, p.at[stray].set(0.01), q).status) == Status.CONVERGED
 
 
+@pytest.mark.full
 def test_factors_may_differ_between_lanes() -> None:
     case = load_case("33bw")
     s = nominal_injection(case)

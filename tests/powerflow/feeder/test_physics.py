@@ -52,6 +52,7 @@ def renumber(case: Case, order: np.ndarray) -> Case:
     return dataclasses.replace(case, bus=type(case.bus)(**rows))
 
 
+@pytest.mark.tiers("long", quick=["33bw-float32"], full=["118zh-float64"])
 @both_precisions
 @pytest.mark.parametrize("name", ["33bw", "118zh", "141"])
 def test_kirchhoffs_laws_and_the_balance_hold(name: str, dtype: str) -> None:
@@ -73,6 +74,7 @@ def test_the_audit_sees_a_wrong_current() -> None:
     assert found.kvl_pu > tolerance("kvl_pu", "float32")
 
 
+@pytest.mark.tiers("full", long=["33bw-float64", "141-float64"])
 @both_precisions
 @pytest.mark.parametrize("name", ["33bw", "141"])
 def test_renumbering_the_buses_does_not_change_the_voltages(name: str, dtype: str) -> None:
@@ -99,6 +101,7 @@ def test_a_feeder_with_closed_ties_is_solved_as_the_loops_it_has(dtype: str) -> 
     assert error.max() <= tolerance("flow_relative", dtype)
 
 
+@pytest.mark.tiers("full", quick=["33bw with loops-1.0"], long=["141-0.1"])
 @pytest.mark.parametrize("load", [0.1, 1.0])
 @pytest.mark.parametrize("case", [close_ties(load_case("33bw")), load_case("141")], ids=["33bw with loops", "141"])
 def test_losses_and_exchange_without_branch_flows_match_an_independent_power_flow(case: Case, load: float) -> None:

@@ -21,6 +21,7 @@ every_feeder = pytest.mark.parametrize("name", CASES)
 every_form = pytest.mark.parametrize(("dtype", "mode"), FORMS.values(), ids=FORMS)
 
 
+@pytest.mark.long
 @every_feeder
 @every_form
 def test_every_state_from_a_fifth_to_twice_the_load_converges(
@@ -31,6 +32,7 @@ def test_every_state_from_a_fifth_to_twice_the_load_converges(
     assert result.v_re.dtype == np.dtype(dtype)
 
 
+@pytest.mark.tiers("long", full=["fixed-33bw"])
 @every_feeder
 @every_form
 def test_voltages_match_the_reference(
@@ -42,6 +44,7 @@ def test_voltages_match_the_reference(
     assert np.abs(v - expected).max() <= 2 * tolerance("v_pu", dtype)
 
 
+@pytest.mark.tiers("long", quick=["float32-33bw"], full=["float64-33bw", "float64-69", "fixed-33bw"])
 @every_feeder
 @every_form
 def test_flows_match_the_reference(name: str, dtype: str, mode: str, states_of: StatesOf, solved_by: SolvedBy) -> None:
@@ -51,6 +54,7 @@ def test_flows_match_the_reference(name: str, dtype: str, mode: str, states_of: 
     assert error.max() <= tolerance("flow_relative", dtype)
 
 
+@pytest.mark.tiers("long", quick=["float32-33bw"], full=["float32-118zh", "float64-33bw", "float64-69", "fixed-33bw"])
 @every_feeder
 @every_form
 def test_losses_match_the_reference(name: str, dtype: str, mode: str, states_of: StatesOf, solved_by: SolvedBy) -> None:
@@ -59,6 +63,9 @@ def test_losses_match_the_reference(name: str, dtype: str, mode: str, states_of:
         assert np.abs(loss / exact - 1).max() <= tolerance("loss_relative", dtype)
 
 
+@pytest.mark.tiers(
+    "long", quick=["float32-33bw"], full=["float32-118zh", "float64-33bw", "float64-69", "fixed-33bw", "fixed-118zh"]
+)
 @every_feeder
 @every_form
 def test_generation_equals_load_plus_losses(
@@ -74,6 +81,11 @@ def test_generation_equals_load_plus_losses(
     assert (np.abs(supply - losses) <= allowed).all()
 
 
+@pytest.mark.tiers(
+    "long",
+    quick=["float32-33bw"],
+    full=["float32-118zh", "float64-33bw", "float64-69", "fixed-33bw", "fixed-118zh", "fixed-141"],
+)
 @every_feeder
 @every_form
 def test_the_slack_injection_matches_the_reference(

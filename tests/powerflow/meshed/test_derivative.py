@@ -17,7 +17,7 @@ from tests.references.meshed import MeshedNetwork, MeshedStates, branch_flows, b
 from tests.references.meshed_cases import factors_of, meshed_case
 from tests.tolerances import tolerance
 
-pytestmark = pytest.mark.property
+pytestmark = [pytest.mark.property, pytest.mark.full]
 
 STEP = 1e-4
 LANE_COUNT = 3
@@ -101,6 +101,7 @@ CASES = {
 }
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(("name", "branches", "mode"), CASES.values(), ids=list(CASES))
 def test_forward_and_reverse_derivatives_match_central_differences_under_vmap(
     name: str, branches: bool, mode: str
@@ -146,6 +147,7 @@ def test_forward_and_reverse_derivatives_match_central_differences_under_vmap(
         np.testing.assert_allclose(value[k], middle, rtol=0, atol=1e-6 * np.abs(middle).max())
 
 
+@pytest.mark.tiers(long=["adaptive"])
 @pytest.mark.parametrize("mode", ["adaptive", "fixed"])
 def test_a_float32_program_has_the_gradient_by_branch_parameters_in_both_modes(mode: str) -> None:
     """Factors are made in float64 inside, which reverse mode of a float32 program never enters."""

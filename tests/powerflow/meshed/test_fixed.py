@@ -69,6 +69,7 @@ def measured(request: pytest.FixtureRequest) -> tuple[str, Accuracy]:
     return dtype, accuracy(meshed_case(name, LANES - 1), result)
 
 
+@pytest.mark.long
 def test_states_of_the_reference_are_solved_as_by_the_adaptive_form(measured: tuple[str, Accuracy]) -> None:
     dtype, found = measured
     assert found.solvable >= 100
@@ -79,6 +80,7 @@ def test_states_of_the_reference_are_solved_as_by_the_adaptive_form(measured: tu
     assert found.stiff <= tolerance("flow_stored_v_pu", dtype)
 
 
+@pytest.mark.full
 def test_lanes_without_a_solution_say_so_and_stay_finite(elsewhere: None) -> None:
     factors, states = factors_of("14", "float32"), meshed_case("14", 49).states
     p, q, v_set = (x[:6].astype(np.float32) for x in (states.s.real, states.s.imag, states.v_set))
@@ -92,6 +94,7 @@ def test_lanes_without_a_solution_say_so_and_stay_finite(elsewhere: None) -> Non
     assert status[4:] == [Status.CONVERGED, Status.CONVERGED]
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("mode", ["fixed", "auto"])
 def test_a_distributed_slack_keeps_the_laws(mode: str, elsewhere: None) -> None:
     case = load_case("case14")
@@ -122,6 +125,7 @@ def lowered(platform: str, mode: str) -> str:
     return jax.jit(program).trace(*given).lower(lowering_platforms=(platform,)).as_text()
 
 
+@pytest.mark.tiers("long", full=["cuda-fixed"])
 @pytest.mark.parametrize("mode", ["fixed", "auto"])
 @pytest.mark.parametrize("platform", ["tpu", "cuda"])
 def test_accelerators_get_no_factorisation_and_no_wide_type(platform: str, mode: str) -> None:
@@ -130,6 +134,7 @@ def test_accelerators_get_no_factorisation_and_no_wide_type(platform: str, mode:
     assert not LIBRARY.search(text)
 
 
+@pytest.mark.tiers("full", long=["cuda"])
 @pytest.mark.parametrize("platform", ["tpu", "cuda"])
 def test_changed_branches_need_no_factorisation_and_no_wide_type(platform: str) -> None:
     factors = factors_of("14", "float32")
@@ -145,6 +150,7 @@ def test_changed_branches_need_no_factorisation_and_no_wide_type(platform: str) 
     assert not LIBRARY.search(text)
 
 
+@pytest.mark.tiers("full", long=["float64-powerzoo_jax.powerflow.meshed.blocks"])
 @pytest.mark.parametrize(("dtype", "where"), [("float32", numbers), ("float64", blocks)])
 def test_changed_branches_are_those_of_float64_and_lapack_on_accelerators(
     dtype: str, where: Any, monkeypatch: pytest.MonkeyPatch
@@ -178,6 +184,7 @@ def test_changed_branches_are_those_of_float64_and_lapack_on_accelerators(
         np.testing.assert_allclose(y, x, rtol=0, atol=2.0**-23 * float(np.abs(x).max()))
 
 
+@pytest.mark.full
 def test_derivatives_by_changed_branches_lose_little_in_float32() -> None:
     """Accelerators find them in float32; the largest of each kind is the measure."""
     factors = factors_of("30", "float32")
@@ -193,6 +200,7 @@ def test_derivatives_by_changed_branches_lose_little_in_float32() -> None:
         np.testing.assert_allclose(y, x, rtol=0, atol=1e-6 * np.abs(x).max())
 
 
+@pytest.mark.full
 def test_a_cpu_gets_the_adaptive_form_of_auto() -> None:
     with auto_is(AUTO):  # whatever the run takes it as
         text = lowered("cpu", "auto")

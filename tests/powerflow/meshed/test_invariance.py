@@ -21,7 +21,7 @@ from powerzoo_jax.powerflow import (
 )
 from tests.tolerances import tolerance
 
-pytestmark = pytest.mark.property
+pytestmark = [pytest.mark.property, pytest.mark.long]
 
 CASES = ("9", "14", "24_ieee_rts", "30", "39", "57", "118")
 FACTOR = 2.5  # of the power base

@@ -11,7 +11,7 @@ from powerzoo_jax.cases import load_case
 from powerzoo_jax.cases.topology import branch_positions, islands
 from powerzoo_jax.powerflow import MeshedResult, Status, nominal_injection, prepare_meshed, solve_meshed, with_branches
 
-pytestmark = pytest.mark.property
+pytestmark = [pytest.mark.property, pytest.mark.long]
 
 COPIES = 12  # so many lanes that the reductions of the program are vectorised, which passes over NaN
 

@@ -13,7 +13,7 @@ from tests.references.meshed import MeshedStates
 from tests.references.meshed_cases import LANES, TRACED, factors_of, lane, meshed_case, solve_all, voltages
 from tests.tolerances import tolerance
 
-pytestmark = pytest.mark.property
+pytestmark = [pytest.mark.property, pytest.mark.full]
 
 BAD = 11  # the lane that is spoilt
 every_case = pytest.mark.parametrize("name", ["14", "118", "300"])
@@ -32,6 +32,7 @@ def without(result: MeshedResult, k: int) -> MeshedResult:
     return jax.tree.map(lambda x: np.delete(x, k, axis=0), result)
 
 
+@pytest.mark.tiers("long", full=["14"])
 @every_case
 def test_a_meshed_lane_is_bitwise_equal_in_every_position(name: str) -> None:
     factors, given = factors_of(name, "float32"), states(name)
@@ -41,6 +42,7 @@ def test_a_meshed_lane_is_bitwise_equal_in_every_position(name: str) -> None:
         assert_same_bits(jax.tree.map(lambda x, k=shift: np.roll(x, -k, axis=0), moved), plain)
 
 
+@pytest.mark.tiers("long", full=["diverging-14", "nan-14", "inf-14"])
 @every_case
 @pytest.mark.parametrize("poison", [10.0, np.nan, np.inf], ids=["diverging", "nan", "inf"])
 def test_a_meshed_lane_is_bitwise_equal_beside_a_failing_lane(name: str, poison: float) -> None:
@@ -67,6 +69,7 @@ def test_what_is_ignored_may_be_anything() -> None:
     np.testing.assert_allclose(other.p_slack, plain.p_slack, rtol=0, atol=tolerance("meshed_kcl_pu", "float32"))
 
 
+@pytest.mark.long
 def test_one_scenario_a_batch_and_nested_batches_agree() -> None:
     factors, given = factors_of("14", "float32"), MeshedStates(*(x[:6] for x in states("14")))
     together = voltages(solve_all(factors, given))
@@ -80,6 +83,7 @@ def test_one_scenario_a_batch_and_nested_batches_agree() -> None:
         assert np.abs(other - together).max() <= tolerance("v_pu", "float32")
 
 
+@pytest.mark.long
 def test_fixed_steps_tell_who_is_done_without_a_fallback() -> None:
     """A number of steps that suffices gives the self-stopping solution; bad lanes are told apart without a fallback."""
     known, factors = meshed_case("14", LANES - 1), factors_of("14", "float32")

@@ -16,7 +16,7 @@ from tests.references.meshed import build_meshed, solve_base_state, solve_states
 from tests.references.meshed_cases import factors_of, meshed_case, voltages
 from tests.tolerances import tolerance
 
-pytestmark = pytest.mark.property
+pytestmark = [pytest.mark.property, pytest.mark.full]
 
 BRIDGE = 13  # branch 7-8 of case14: bus 8 hangs on it alone
 FIELDS = ("in_service", "r_pu", "x_pu", "b_pu", "tap", "shift_rad")
@@ -63,6 +63,7 @@ def together() -> tuple[list[Case], MeshedResult]:
         return cases, jax.tree.map(np.asarray, jax.jit(jax.vmap(solve))(table))
 
 
+@pytest.mark.long
 def test_each_network_of_a_mapped_call_equals_its_own_solve(together: tuple[list[Case], MeshedResult]) -> None:
     cases, result = together
     states, v = meshed_case("14", 0).states, voltages(result)
@@ -76,6 +77,7 @@ def test_each_network_of_a_mapped_call_equals_its_own_solve(together: tuple[list
         assert np.abs(np.angle(v[k] * np.conj(expected.v[0]))).max() <= tolerance("angle_rad", "float64")
 
 
+@pytest.mark.long
 def test_a_branch_out_of_service_carries_nothing(together: tuple[list[Case], MeshedResult]) -> None:
     _, result = together
     lanes = np.flatnonzero(np.arange(20) != BRIDGE)

@@ -94,6 +94,7 @@ def given_to(factors: MeshedFactors, s: list[np.ndarray], dtype: str) -> tuple[A
     return tuple(pad_injections([getattr(x, part).astype(dtype) for x in s], n) for part in ("real", "imag"))  # type: ignore[return-value]
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("max_steps", [30, 1], ids=["chord", "newton"])
 def test_grids_of_different_sizes_solve_in_one_program_as_alone(max_steps: int) -> None:
     with jax.enable_x64(True):
@@ -121,6 +122,7 @@ def test_grids_of_different_sizes_solve_in_one_program_as_alone(max_steps: int) 
         assert len(traced) == 1
 
 
+@pytest.mark.long
 def test_outages_and_impedances_are_data_of_a_mixed_stack() -> None:
     cases, stacked = mixed_stack("float32")
     changed = [variant(c, k) for k, c in enumerate(cases)]
@@ -130,6 +132,7 @@ def test_outages_and_impedances_are_data_of_a_mixed_stack() -> None:
     assert_as_alone(jax.tree.map(np.asarray, result), changed, s, "float32")
 
 
+@pytest.mark.long
 def test_variants_of_case118_solve_in_one_program_as_alone() -> None:
     case = load_case("118")
     factors, cases = prepare_meshed(case), [variant(case, k) for k in range(LANES)]
@@ -139,6 +142,7 @@ def test_variants_of_case118_solve_in_one_program_as_alone() -> None:
     assert_as_alone(jax.tree.map(np.asarray, result), cases, s, "float32")
 
 
+@pytest.mark.full
 def test_padded_separators_leave_a_bordered_system_solvable() -> None:
     rng = np.random.default_rng(0)
     rows, columns = map(np.ravel, np.indices((5, 5)))

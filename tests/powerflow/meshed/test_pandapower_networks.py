@@ -19,7 +19,7 @@ from powerzoo_jax.powerflow.meshed.padding import pad_injections, stack_meshed
 from tests.references.recorded_nets import converter, voltages
 from tests.tolerances import F64, TOLERANCES
 
-pytestmark = pytest.mark.reference
+pytestmark = [pytest.mark.reference, pytest.mark.full]
 
 NETWORKS = (
     "create_kerber_vorstadtnetz_kabel_1",
@@ -77,6 +77,7 @@ def solved():
     return cases, lanes
 
 
+@pytest.mark.tiers("long", full=["create_cigre_network_mv", "create_synthetic_voltage_control_lv_network"])
 @pytest.mark.parametrize("k", range(len(NETWORKS)), ids=NETWORKS)
 def test_a_network_of_pandapower_has_the_voltages_it_has_there(k, solved):
     result = solved[1][k]

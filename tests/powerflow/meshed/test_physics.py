@@ -41,6 +41,7 @@ def worst(case: Case, given: MeshedStates, result: MeshedResult) -> Violation:
     return Violation(*np.max(found, axis=0))
 
 
+@pytest.mark.tiers("long", full=["14-float32"])
 @every_solve
 def test_kirchhoffs_laws_and_the_balance_hold_in_a_meshed_network(name: str, dtype: str) -> None:
     case, given = meshed_case(name, LANES - 1).case, states(name)
@@ -50,6 +51,7 @@ def test_kirchhoffs_laws_and_the_balance_hold_in_a_meshed_network(name: str, dty
     assert found.balance_pu <= tolerance("meshed_kcl_pu", dtype)
 
 
+@pytest.mark.long
 def test_the_meshed_audit_sees_a_wrong_current_a_wrong_shunt_and_a_wrong_slack() -> None:
     case, given = meshed_case("14", LANES - 1).case, states("14")
     s, result = given.s[3], lane(solve_all(factors_of("14", "float64"), given), 3)
@@ -63,6 +65,7 @@ def test_the_meshed_audit_sees_a_wrong_current_a_wrong_shunt_and_a_wrong_slack()
     assert check_meshed(case, s.real, s.imag, slack).balance_pu > limit
 
 
+@pytest.mark.tiers("long", full=["14-float32"])
 @every_solve
 def test_held_magnitudes_stand_at_their_set_points(name: str, dtype: str) -> None:
     known = meshed_case(name, LANES - 1)
@@ -72,6 +75,7 @@ def test_held_magnitudes_stand_at_their_set_points(name: str, dtype: str) -> Non
     assert np.abs(off[good][:, ~known.net.mag]).max() <= tolerance("held_v_pu", dtype)
 
 
+@pytest.mark.tiers("long", full=["14-float64"])
 @both_precisions
 @pytest.mark.parametrize("name", ["14", "118"])
 def test_renumbering_a_meshed_network_does_not_change_its_voltages(name: str, dtype: str) -> None:
@@ -85,6 +89,7 @@ def test_renumbering_a_meshed_network_does_not_change_its_voltages(name: str, dt
     assert np.abs(other.p_loss / plain.p_loss - 1).max() <= tolerance("loss_relative", dtype)
 
 
+@pytest.mark.tiers("full", long=["float32"])
 @both_precisions
 def test_another_power_base_gives_the_same_voltages_and_losses(dtype: str) -> None:
     case, given, k = meshed_case("14", LANES - 1).case, states("14"), 2.5
@@ -97,6 +102,7 @@ def test_another_power_base_gives_the_same_voltages_and_losses(dtype: str) -> No
     assert np.abs(moved.p_loss * k / plain.p_loss - 1).max() <= tolerance("loss_relative", dtype)
 
 
+@pytest.mark.tiers("full", long=["float64"])
 @both_precisions
 def test_the_base_point_does_not_change_what_is_solved(dtype: str) -> None:
     """Deviations are counted from another voltage, with another inverse."""

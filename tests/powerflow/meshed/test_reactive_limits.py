@@ -39,7 +39,7 @@ from tests.references.meshed import (
 )
 from tests.tolerances import tolerance
 
-pytestmark = pytest.mark.reference
+pytestmark = [pytest.mark.reference, pytest.mark.full]
 
 # A program costs seconds to compile: every case once, both dtypes on a small and on a large case.
 SUITE = (("14", "float64"), ("30", "float32"), ("57", "float64"), ("118", "float32"))
@@ -148,6 +148,7 @@ def assert_lawful(known: Prepared, states: ReactiveStates, result: ReactiveResul
     assert np.abs(q - result.q_pv).max() <= slack
 
 
+@pytest.mark.long
 def test_limits_end_in_the_sets_of_pandapower(known: Prepared) -> None:
     theirs, ours = recorded(known), result_of(known)
     assert theirs.lawful.sum() >= 10
@@ -155,6 +156,7 @@ def test_limits_end_in_the_sets_of_pandapower(known: Prepared) -> None:
     np.testing.assert_array_equal(ours.at_limit[theirs.lawful], theirs.at_limit[theirs.lawful])
 
 
+@pytest.mark.tiers("long", full=["30-float32"])
 def test_voltages_and_reactive_power_within_limits_match_pandapower(known: Prepared) -> None:
     theirs, ours = recorded(known), result_of(known)
     rows = theirs.lawful
@@ -162,6 +164,7 @@ def test_voltages_and_reactive_power_within_limits_match_pandapower(known: Prepa
     assert np.abs(ours.q_pv - theirs.q)[rows].max() <= tolerance("meshed_kcl_pu", known.dtype)
 
 
+@pytest.mark.long
 def test_a_bus_whose_voltage_passed_its_set_point_comes_back() -> None:
     """pandapower keeps a limit once met; where that ends on the wrong side, ours must differ and obey the law."""
     known = prepared("118", "float32")
@@ -174,6 +177,7 @@ def test_a_bus_whose_voltage_passed_its_set_point_comes_back() -> None:
     assert_lawful(known, states, jax.tree.map(lambda x: x[rows], ours))
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("key", [("57", "float64"), ("118", "float32")], ids=lambda key: key[0])
 def test_random_states_obey_the_law_of_limits(key: tuple[str, str]) -> None:
     """Loads 0.5 to 1.5 times nominal and set-points off base, each on its own."""
@@ -190,6 +194,7 @@ def test_random_states_obey_the_law_of_limits(key: tuple[str, str]) -> None:
     assert_lawful(known, states, result)
 
 
+@pytest.mark.long
 def test_a_lane_without_rounds_left_is_not_converged() -> None:
     known = prepared("57", "float64")
     short, whole = known.solve(known.states, rounds=1), result_of(known)
@@ -199,6 +204,7 @@ def test_a_lane_without_rounds_left_is_not_converged() -> None:
     assert short.solved.all()
 
 
+@pytest.mark.long
 def test_lanes_within_limits_do_not_see_their_neighbours() -> None:
     known = prepared("57", "float64")
     alone = result_of(known)
@@ -242,6 +248,7 @@ def of_reference(
     return np.array([flow.loss[0].real, flow.slack[0].real, np.sum(buses * np.abs(v[0])), np.sum(units * q)])
 
 
+@pytest.mark.long
 def test_derivatives_within_limits_match_central_differences() -> None:
     """By injections, set-points and upper limits, forward and reverse, on lanes with buses at either limit and none."""
     known, whole, h = prepared("14", "float64"), solved("14", "float64"), 1e-4

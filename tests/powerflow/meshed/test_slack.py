@@ -58,6 +58,7 @@ def recorded(name: str, key: str) -> np.ndarray:
     return EXPECTED[f"case{name}.{key}"]
 
 
+@pytest.mark.tiers("long", full=["14-float64"])
 @pytest.mark.parametrize(("name", "dtype"), SUITE)
 def test_a_distributed_slack_ends_where_pandapower_does(name: str, dtype: str) -> None:
     result = solved(name, dtype)
@@ -71,6 +72,7 @@ def test_a_distributed_slack_ends_where_pandapower_does(name: str, dtype: str) -
     assert np.abs(recorded(name, "p_added").sum(1)).max() > 0.1
 
 
+@pytest.mark.tiers("full", long=["118-float32"])
 @pytest.mark.parametrize(("name", "dtype"), SUITE[:2])
 def test_the_laws_hold_with_the_power_that_buses_add(name: str, dtype: str) -> None:
     case, result = load_case(name), solved(name, dtype)
@@ -81,6 +83,7 @@ def test_the_laws_hold_with_the_power_that_buses_add(name: str, dtype: str) -> N
         assert one.p_slack == pytest.approx((s.real + one.p_added)[case.slack_bus[0]], abs=1e-6)
 
 
+@pytest.mark.long
 def test_newton_shares_the_slack_as_the_chord_does() -> None:
     case = load_case("14")
     plain = solved("14", "float64")
@@ -90,6 +93,7 @@ def test_newton_shares_the_slack_as_the_chord_does() -> None:
         np.testing.assert_allclose(getattr(other, name), getattr(plain, name), rtol=0, atol=1e-8)
 
 
+@pytest.mark.long
 def test_weights_need_no_norm_and_none_at_all_means_the_slack_alone() -> None:
     case = load_case("14")
     states, share = slack_states(case), bus_weights(case)
@@ -129,6 +133,7 @@ def of_result(r: MeshedResult) -> jax.Array:
     return jnp.stack([jnp.sum(r.p_added), r.p_loss, flows, jnp.sum(buses * (r.v_re + 0.5 * r.v_im))])
 
 
+@pytest.mark.long
 def test_derivatives_with_a_shared_slack_match_central_differences() -> None:
     """Of a second lane near collapse the sweeps stall and the fresh factorisation of the bordered system takes over."""
     states, share = slack_states(load_case("14")), bus_weights(load_case("14"))

@@ -46,6 +46,7 @@ def measured(request: pytest.FixtureRequest) -> tuple[str, Accuracy]:
     return dtype, accuracy(known, solve_all(factors_of(name, dtype), known.states))
 
 
+@pytest.mark.long
 def test_every_state_that_the_reference_solves_converges(measured: tuple[str, Accuracy]) -> None:
     _, found = measured
     assert found.solvable >= 50
@@ -53,26 +54,31 @@ def test_every_state_that_the_reference_solves_converges(measured: tuple[str, Ac
     assert found.elsewhere == 0
 
 
+@pytest.mark.tiers("long", quick=["14-float64"], full=["14-float32"])
 def test_what_is_reported_converged_is_a_solution(measured: tuple[str, Accuracy]) -> None:
     assert measured[1].false == 0
 
 
+@pytest.mark.tiers("long", quick=["14-float64"], full=["118-float32"])
 def test_voltages_match_the_meshed_reference(measured: tuple[str, Accuracy]) -> None:
     dtype, found = measured
     assert found.mag <= tolerance("v_pu", dtype)
     assert found.angle <= tolerance("angle_rad", dtype)
 
 
+@pytest.mark.tiers("full", quick=["14-float64"], long=["118-float64", "300-float64"])
 def test_losses_match_the_meshed_reference(measured: tuple[str, Accuracy]) -> None:
     dtype, found = measured
     assert found.loss <= tolerance("loss_relative", dtype)
 
 
+@pytest.mark.tiers("full", quick=["14-float64"], long=["118-float64", "300-float64"])
 def test_flows_match_the_meshed_reference(measured: tuple[str, Accuracy]) -> None:
     dtype, found = measured
     assert found.stiff <= tolerance("flow_stored_v_pu", dtype)
 
 
+@pytest.mark.long
 def test_a_large_network_holds_in_float32_with_its_flows() -> None:
     """Branches of 1e4 pu between flows of 10 pu: roundings of either must not reach max(|S|, 0.01 pu)."""
     known = meshed_case("2383wp", 49)
@@ -99,6 +105,7 @@ def test_the_committed_table_meets_what_is_asked_of_the_solver() -> None:
             assert float(row["flow"]) <= tolerance("flow_relative", dtype), name
 
 
+@pytest.mark.tiers("full", quick=["14-float64"], long=["118-float64", "300-float64"])
 def test_the_committed_table_is_measured_again(measured: tuple[str, Accuracy], request: pytest.FixtureRequest) -> None:
     """Same states, same counts; errors may double where another processor rounds in another order."""
     key, found = request.node.callspec.params["measured"], measured[1]
@@ -128,6 +135,7 @@ GOLDEN = {
 }
 
 
+@pytest.mark.tiers("long", quick=["14-float64"])
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
 @pytest.mark.parametrize("name", GOLDEN)
 def test_the_base_state_has_the_golden_figures(name: str, dtype: str) -> None:
@@ -146,6 +154,7 @@ def test_the_base_state_has_the_golden_figures(name: str, dtype: str) -> None:
 COUNT, BEYOND = 50, (0.9, 1.1)  # states around the nose, multiples of it
 
 
+@pytest.mark.tiers("full", long=["118-float64"])
 @pytest.mark.parametrize(("name", "dtype"), [("14", "float32"), ("118", "float64")])
 def test_status_tells_the_two_sides_of_collapse_apart(name: str, dtype: str) -> None:
     """Loads and generation grow together from the base state until the reference's continuation ends."""

@@ -15,7 +15,7 @@ from powerzoo_jax.powerflow.threephase.factors import ThreePhaseFactors, nominal
 from powerzoo_jax.powerflow.threephase.solve import ThreePhaseResult, solve_threephase, voltage_unbalance
 from tests.tolerances import tolerance
 
-pytestmark = pytest.mark.property
+pytestmark = [pytest.mark.property, pytest.mark.full]
 
 STEP = 1e-5
 TOL = 1e-14  # the differences would otherwise show where the iteration stops
@@ -87,6 +87,7 @@ def test_gradient_and_jvp_of_every_input_match_central_differences(feeder: tuple
         assert (np.abs(np.asarray(forward(inputs, direction)) - numeric) <= limit).all()
 
 
+@pytest.mark.long
 def test_the_gradient_is_the_same_under_vmap(feeder: tuple[ThreePhaseFactors, Inputs]) -> None:
     factors, (p, q, taps) = feeder
     gradient = jax.grad(lambda p, q, taps: everything(factors, p, q, taps)[0], argnums=(0, 2))
@@ -98,6 +99,7 @@ def test_the_gradient_is_the_same_under_vmap(feeder: tuple[ThreePhaseFactors, In
             np.testing.assert_allclose(y[k], x, rtol=0, atol=tolerance("gradient_relative", "float64"))
 
 
+@pytest.mark.long
 def test_a_bad_lane_does_not_poison_the_gradient(feeder: tuple[ThreePhaseFactors, Inputs]) -> None:
     factors, (p, q, taps) = feeder
     ps = jnp.stack([p, p.at[4].set(jnp.nan), 1e4 * p])
@@ -108,6 +110,7 @@ def test_a_bad_lane_does_not_poison_the_gradient(feeder: tuple[ThreePhaseFactors
     assert np.isfinite(jax.jit(jax.grad(total))(jnp.zeros_like(p))).all()
 
 
+@pytest.mark.long
 def test_the_fixed_form_has_the_derivative_of_the_solution(feeder: tuple[ThreePhaseFactors, Inputs]) -> None:
     factors, (p, q, taps) = feeder
 

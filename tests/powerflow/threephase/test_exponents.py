@@ -32,6 +32,7 @@ def measured() -> ThreePhaseCase:
     return read_opendss("feeder.dss", read=lambda _: feeders()[MEASURED])
 
 
+@pytest.mark.full
 def test_the_batched_solver_has_the_voltages_of_opendss_and_the_slopes_of_differences(measured: ThreePhaseCase) -> None:
     with jax.enable_x64(True):
         factors, s = prepare_threephase(measured, dtype="float64"), jnp.asarray(nominal_phase_load(measured))

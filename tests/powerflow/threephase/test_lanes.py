@@ -15,7 +15,7 @@ from powerzoo_jax.powerflow import Status
 from powerzoo_jax.powerflow.threephase.factors import ThreePhaseFactors, nominal_phase_load, prepare_threephase
 from powerzoo_jax.powerflow.threephase.solve import ThreePhaseResult, solve_threephase
 
-pytestmark = pytest.mark.property
+pytestmark = [pytest.mark.property, pytest.mark.full]
 
 BATCH = 37  # not a multiple of any vector width, so that remainders of the product kernels are covered
 
@@ -51,6 +51,7 @@ def assert_same_bits(a: Any, b: Any) -> None:
         assert x.tobytes() == y.tobytes()
 
 
+@pytest.mark.tiers(long=["adaptive"])
 def test_a_lane_is_bitwise_equal_in_every_position(feeder: Feeder) -> None:
     plain = feeder.solve(feeder.s)
     assert (plain.status == Status.CONVERGED).all()
@@ -81,6 +82,7 @@ def test_an_input_that_is_not_finite_is_bad_input_with_finite_outputs(feeder: Fe
     assert all(np.isfinite(x).all() for x in jax.tree.leaves(result))
 
 
+@pytest.mark.long
 def test_factors_may_differ_between_lanes(feeder: Feeder) -> None:
     case = load_feeder(13)
     grids = [prepare_threephase(case, load_factor=k) for k in (0.7, 1.0)]

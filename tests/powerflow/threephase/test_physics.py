@@ -100,6 +100,7 @@ def audit(request: pytest.FixtureRequest) -> Audit:
     return Audit(case, result, admittance(case), v, i, power)
 
 
+@pytest.mark.tiers("long", full=["case13"])
 def test_the_currents_of_every_node_add_up_to_nothing(audit: Audit) -> None:
     case, source = audit.case, audit.case.source
     z = source.r_ohm + 1j * source.x_ohm
@@ -111,6 +112,7 @@ def test_the_currents_of_every_node_add_up_to_nothing(audit: Audit) -> None:
     assert (np.abs(left) <= noise + tolerance("audit_amp", F64))[:-1].all()
 
 
+@pytest.mark.tiers(full=["case123"], long=["case34"])
 def test_source_power_is_load_and_losses(audit: Audit) -> None:
     case, result = audit.case, audit.result
     mva = 1e6 * case.base_mva
@@ -130,6 +132,7 @@ def sum_of_shunts(case: ThreePhaseCase, v: np.ndarray) -> complex:
     return total - 1j * np.sum(c.q_kvar * 1e-3 * np.abs(v[c.node] - v[c.end]) ** 2 / c.kv**2)
 
 
+@pytest.mark.tiers("long", quick=["case13"])
 def test_line_currents_and_powers_are_those_of_the_voltages(audit: Audit) -> None:
     case, result = audit.case, audit.result
     for k in np.flatnonzero(case.line.in_service):
@@ -194,6 +197,7 @@ def as_three_phase(case: Case, delta: bool) -> ThreePhaseCase:
     return assemble("balanced", "", rows, (kv,))
 
 
+@pytest.mark.tiers("full", long=["wye"])
 @pytest.mark.parametrize("delta", [False, True], ids=["wye", "delta"])
 def test_a_balanced_feeder_is_the_single_phase_one(delta: bool) -> None:
     single = load_case("33bw")
@@ -214,6 +218,7 @@ def test_a_balanced_feeder_is_the_single_phase_one(delta: bool) -> None:
     assert unbalance.max() < 1e-12
 
 
+@pytest.mark.full
 def test_taps_as_an_input_are_taps_of_the_case() -> None:
     case = load_feeder(123)
     moved = replace(case, regulator=replace(case.regulator, tap=np.array([2, 5, -3, 8, -10, 12, 0])))

@@ -28,7 +28,7 @@ from tests.recorders.record_opendss import DATA
 from tests.references.threephase_feeders import TAPS, case_of
 from tests.tolerances import tolerance
 
-pytestmark = pytest.mark.reference
+pytestmark = [pytest.mark.reference, pytest.mark.full]
 
 # Row of the recorded taps at which OpenDSS ends when its controls begin at neutral, and when they begin at row 0.
 FROM_NEUTRAL = {"ieee13": 0, "ieee34": 0, "ieee123": 1}
@@ -57,6 +57,7 @@ def solved(folder: str, rounds: int = 20) -> RegulatedResult:
         return jax.tree.map(np.asarray, _program()(factors, control, s.real, s.imag, tap, np.int32(rounds)))
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("folder", TAPS)
 def test_controls_come_to_rest_where_those_of_opendss_do(folder: str) -> None:
     result, row = solved(folder), FROM_NEUTRAL[folder]
@@ -70,6 +71,7 @@ def test_controls_come_to_rest_where_those_of_opendss_do(folder: str) -> None:
     assert error.max() <= tolerance(quantity, "float64")
 
 
+@pytest.mark.tiers("long", full=["ieee123"])
 @pytest.mark.parametrize("folder", TAPS)
 def test_every_control_ends_in_its_band_or_at_its_last_position(folder: str) -> None:
     result, r = solved(folder), case_of(folder).regulator
@@ -79,12 +81,14 @@ def test_every_control_ends_in_its_band_or_at_its_last_position(folder: str) -> 
     assert len(np.unique(result.tap, axis=0)) > 3
 
 
+@pytest.mark.long
 def test_a_lane_without_rounds_left_says_so() -> None:
     short, whole = solved("ieee13", 2), solved("ieee13")
     np.testing.assert_array_equal(short.flow.status == Status.CONVERGED, whole.rounds <= 2)
     assert (whole.rounds > 2).any() and (whole.rounds <= 2).any()
 
 
+@pytest.mark.long
 def test_the_derivative_is_that_at_the_taps_found() -> None:
     case = case_of("ieee13")
     s, h = nominal_phase_load(case), 1e-5

@@ -59,6 +59,7 @@ def voltage_error(result: ThreePhaseResult, expected: dict[str, np.ndarray], pre
     return float(np.hypot(result.v_re - expected[f"{prefix}v_re"], result.v_im - expected[f"{prefix}v_im"]).max())
 
 
+@pytest.mark.tiers("long", full=["ieee13-float64"])
 @every_form
 @pytest.mark.parametrize("folder", TAPS)
 def test_node_voltages_are_those_of_opendss_at_every_tap_setting(folder: str, dtype: str, mode: str) -> None:
@@ -69,6 +70,7 @@ def test_node_voltages_are_those_of_opendss_at_every_tap_setting(folder: str, dt
     assert voltage_error(result, recorded(folder)) <= tolerance(quantity, dtype)
 
 
+@pytest.mark.tiers("long", full=["ieee13-float64", "ieee13-fixed"])
 @every_form
 @pytest.mark.parametrize("folder", TAPS)
 def test_losses_and_source_power_are_those_of_opendss(folder: str, dtype: str, mode: str) -> None:
@@ -79,6 +81,7 @@ def test_losses_and_source_power_are_those_of_opendss(folder: str, dtype: str, m
     assert (np.abs(source - expected["source"]) <= tolerance("opendss_source", dtype) * apparent).all()
 
 
+@pytest.mark.tiers("long", quick=["ieee13-float32"], full=["ieee13-float64", "ieee13-fixed", "ieee123-float64"])
 @every_form
 @pytest.mark.parametrize("folder", GOLDEN)
 def test_the_package_reproduces_the_golden_numbers(folder: str, dtype: str, mode: str) -> None:
@@ -92,6 +95,7 @@ def test_the_package_reproduces_the_golden_numbers(folder: str, dtype: str, mode
         assert name in (None, case.node_names[at])
 
 
+@pytest.mark.tiers("long", full=["fixed"])
 @every_form
 def test_the_stripped_feeder_is_that_of_opendss(dtype: str, mode: str) -> None:
     case, expected = stripped(case_of("ieee123")), recorded("ieee123")
@@ -103,6 +107,7 @@ def test_the_stripped_feeder_is_that_of_opendss(dtype: str, mode: str) -> None:
     assert result.p_loss[0] * 1e3 * case.base_mva == pytest.approx(STRIPPED_LOSS_KW, abs=POWER_KW)
 
 
+@pytest.mark.tiers("long", full=["fixed"])
 @every_form
 def test_random_load_generator_and_tap_states_are_those_of_opendss(dtype: str, mode: str) -> None:
     case, expected = case_of("ieee123"), recorded("ieee123")

@@ -53,6 +53,7 @@ def test_the_reset_observation_is_the_golden_one():
     np.testing.assert_allclose(np.asarray(obs)[0], GOLDEN, atol=DIGITS)
 
 
+@pytest.mark.full
 def test_the_first_step_is_as_by_hand():
     """No jobs run: 1000 GPUs at 55 W, some of them serving at 290 W, 0.4 MW base, 5 % auxiliaries."""
     one = sim(weather="analytic", cpu_profile=(0.5,) * 288)
@@ -74,6 +75,7 @@ def test_the_first_step_is_as_by_hand():
     np.testing.assert_allclose(np.asarray(info.reward_vector), [-load / 12, -money, -carbon], rtol=1e-4)
 
 
+@pytest.mark.full
 def test_a_surplus_is_taken_from_diesel_then_from_the_battery_and_only_then_from_the_sun():
     one = sim(weather="analytic", pv_capacity_mw=0.6, cpu_profile=(0.0,) * 288)
     state, _ = init(one, jax.random.key(0))
@@ -92,6 +94,7 @@ def test_a_surplus_is_taken_from_diesel_then_from_the_battery_and_only_then_from
     assert float(charging.p_dg_mw) == pytest.approx(load + 0.5 - 0.6, rel=1e-4)
 
 
+@pytest.mark.full
 def test_a_nan_starts_nothing_and_moves_nothing():
     one = sim()
     state, _ = init(one, jax.random.key(0))
@@ -101,6 +104,7 @@ def test_a_nan_starts_nothing_and_moves_nothing():
     np.testing.assert_array_equal(np.asarray(idle.obs), np.asarray(absurd.obs))
 
 
+@pytest.mark.full
 def test_backlog_and_settlement_fall_due_in_the_last_step_only():
     one = sim()
     state, _ = init(one, jax.random.key(0))
@@ -124,6 +128,7 @@ def test_backlog_and_settlement_fall_due_in_the_last_step_only():
     assert np.asarray(truncated).tolist() == [False] * 287 + [True]
 
 
+@pytest.mark.full
 def test_misses_cost_money_in_one_task_and_only_the_channel_in_the_other():
     rewards, costs = [], []
     for task in ("dc_microgrid", "dc_microgrid_safe"):
@@ -238,6 +243,7 @@ def test_a_users_trace_gives_each_split_its_own_days():
         sim("workload_swap", workload_source=trace)
 
 
+@pytest.mark.long
 def test_plants_of_different_ratings_step_as_lanes_of_one_program():
     ratings = [{"pv_capacity_mw": 0.2}, {"battery_capacity_mwh": 4.0, "dg_max_mw": 0.5}, {"t_critical_c": 27.0}]
     singles = [sim(**keywords) for keywords in ratings]

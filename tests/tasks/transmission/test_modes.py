@@ -22,6 +22,7 @@ MODES = {
 }
 
 
+@pytest.mark.tiers("long", full=["local-scores"])
 @pytest.mark.parametrize(("task", "keywords", "size"), MODES.values(), ids=[name.replace(" ", "-") for name in MODES])
 def test_a_mode_keeps_the_contract(task, keywords, size):
     sim = powerzoo_jax.make(task, **keywords)
@@ -29,6 +30,7 @@ def test_a_mode_keeps_the_contract(task, keywords, size):
     check_sim(sim, others=(powerzoo_jax.make(task, split="load_stress", **keywords),))
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     "keywords",
     [{"physics": "ac", "solver_mode": "pf"}, {"solver_mode": "pf", "n_minus_1": True}],

@@ -35,6 +35,7 @@ def test_auto_is_what_the_run_says(pytestconfig: pytest.Config) -> None:
     assert int(found) == {AUTO: 1, ADAPTIVE: 1, FIXED: 2}[pytestconfig.getoption("auto_is")]
 
 
+@pytest.mark.full
 def test_a_run_can_take_auto_as_fixed() -> None:
     one = f"{__file__}::{test_auto_is_what_the_run_says.__name__}"
     command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", one, "--auto-is", "fixed"]

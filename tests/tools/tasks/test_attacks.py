@@ -64,6 +64,7 @@ def test_ascent_follows_the_slope_from_every_start_and_stays_where_there_is_none
     assert found[-1][0] > -0.01 and found[-1][1] == pytest.approx(hill(known).money[1])
 
 
+@pytest.mark.full
 def test_the_gradient_of_the_environment_is_that_of_differences():
     with jax.enable_x64(True):
         sim = powerzoo_jax.make("battery_arbitrage", split="val", dtype="float64")
@@ -80,6 +81,7 @@ def test_the_gradient_of_the_environment_is_that_of_differences():
         assert upwards[0, 5] == pytest.approx((money(values + step) - money(values - step)) / 2e-5, rel=1e-4)
 
 
+@pytest.mark.full
 def test_searches_begin_at_devices_left_alone_and_at_the_trivial_policy():
     sim = powerzoo_jax.make("battery_arbitrage", split="val")
     shape = shapes(sim)["clock"]
@@ -89,6 +91,7 @@ def test_searches_begin_at_devices_left_alone_and_at_the_trivial_policy():
     assert np.array_equal(trivial[:: shape.blocks // stored["blocks"]], stored["values"])
 
 
+@pytest.mark.full
 def test_a_plan_counts_where_it_keeps_the_budgets_and_a_return_above_the_best_is_told(monkeypatch, tmp_path, capsys):
     record = get_reference("battery_arbitrage", "val")
     earned = [record["rule"], 2 * record["best"]]  # of plans that keep the budget, and of those that break it

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 import powerzoo_jax
 from powerzoo_jax.tasks.score import all_starts
 from tools.tasks.margins import COLUMNS, Margin, examine, replace_rows, some_starts
@@ -26,6 +28,7 @@ def test_rows_of_a_split_take_the_place_of_former_ones(tmp_path):
     assert [line.split("\t")[2] for line in lines[1:]] == ["test", "val"] and "\t0.1\t" in lines[2]
 
 
+@pytest.mark.full
 def test_the_rule_and_the_violating_policy_play_the_same_days():
     sim = powerzoo_jax.make("marl_der_arbitrage", split="val")
     draws = some_starts(sim, 3)
