@@ -81,7 +81,7 @@ class Selector:
     """
 
     def __init__(self, run: Run, sim: Sim, judge: Callable[[Sim, Sequence[Partial]], list[Evaluation]]) -> None:
-        """Sim is that of training, whose spaces the policies have."""
+        """Run to select for, its simulation of training (policies have its spaces), and the judge, see the class."""
         self.run, self.sim, self.judge = run, sim, judge
         self.every, self.total = run.config.select_every, run.config.updates
         self.val = run.make(SPLIT) if self.every else None

@@ -146,7 +146,7 @@ def advance(
 
 
 def stand(shared: Shared, aim: eqs.Aim, lanes: ChordLanes | None, c: ChordIteration) -> ChordLanes:
-    """Progress of the lanes after the chord; `lanes` is that before it."""
+    """Voltages, residuals, steps and status of lanes after chord steps; `lanes` are those before, None at the start."""
     rows = eqs.rows(shared.layout, shared=aim.share is not None)
     return ChordLanes(
         *outside(shared.layout, c.e),

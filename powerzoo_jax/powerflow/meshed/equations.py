@@ -23,7 +23,7 @@ NARROW = 8  # lanes: what a group of the Newton fallback has
 
 
 class Aim(NamedTuple):
-    """Target of a batch.
+    """Injections that the buses of a batch must meet, and who takes what they lack together.
 
     target:  (N, 2, B)  [pu]  injections counted from those of the base state
     share:   (N, B)     [-]   part that each bus takes of the active power that all of them lack together, sums to 1;

@@ -45,7 +45,7 @@ WIDE = (1e-6, 1e6)  # a range that nothing leaves
 
 @struct.dataclass(kw_only=True)
 class RowLaw:
-    """Coefficients of a rows; the leading axis of length 2 is (active, reactive) power.
+    """Coefficients of the voltage law of a loads (ZIP or exponential); the axis of 2 is (active, reactive) power.
 
     power, current, impedance:    (2, a)  P0, I0, Z0
     low_current, low_impedance:   (2, a)  I1, Z1

@@ -305,7 +305,7 @@ class _Line:
         self.built, self.coded, self.strung = True, False, (geometry, given)
 
     def _undefined(self, kind: str, name: str, given: Given) -> NoReturn:
-        """Refuse what is not defined; what the definition's own problem has lost is none of its own."""
+        """Raise ScriptProblem for a name that no command defines, FollowUp where its definition has a problem."""
         if (kind, name) in self.script.lost:
             raise FollowUp(kind)
         raise ScriptProblem(f"{given.where}: {self.element}: {kind} {name} is not defined. Define it before.")

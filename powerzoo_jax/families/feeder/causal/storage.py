@@ -165,7 +165,7 @@ def known_periods(t: Array, fields: tuple[tuple[int, int], ...], steps: int) -> 
 
 
 def _window(sight: StorageSight, t: Array, price: Array, least: Array) -> Outlook:
-    """The coming steps; beyond the end of the episode nothing may be done, and nothing is needed."""
+    """Outlook (W,) on the coming steps at forecast prices; steps beyond the end of the episode allow no power."""
     width = min(sight.horizon, AHEAD_DAYS * sight.per_day)
     alive = jnp.arange(width, dtype=jnp.int32) < sight.horizon - t
 

@@ -262,7 +262,7 @@ class FeederSearch:
         return Improved(best, bound, count, limited)
 
     def _joined(self, found: Sequence[Improved]) -> Improved:
-        """Vehicles that meet in no limit and no loss, each planned on its own."""
+        """Plan of all vehicles out of those of each alone, which is the best where they share no limit and no loss."""
         vehicle_mw = np.hstack([each.best.points.vehicle_mw for each in found])
         best = run(self.problem, dataclasses.replace(idle_points(self.problem), vehicle_mw=vehicle_mw))
         return Improved(best, sum(each.bound_usd for each in found), sum(each.rounds for each in found), limited=True)

@@ -198,7 +198,7 @@ def _joined(units: np.ndarray, below: np.ndarray) -> np.ndarray:
 
 
 def _by_rule(sim: Sim, draws: Draw, name: str, below: np.ndarray, kept: float) -> Policy:
-    """Units by a rule of `transmission.policies.RULES`, for the load that battery actions (B, T, F S) leave."""
+    """Units by a rule of dispatch, by its name in `RULES`, for the load that battery actions (B, T, F S) leave."""
     upper = units_alone(sim)
     upper = replace(upper, params=replace(upper.params, rate_mw=kept * upper.params.rate_mw))
     system, plans = host_system(upper), []
