@@ -64,6 +64,7 @@ def found(package: Any) -> dict[str, Any]:
 
 OWNERS = {
     **found(powerzoo_jax.tasks),
+    **found(importlib.import_module("powerzoo_jax.families")),
     **found(powerzoo_jax.rl),
     **found(powerzoo_jax.devices),
     "TaskSpec": TaskSpec,

@@ -29,7 +29,7 @@ def test_the_step_is_a_single_call_that_xla_compiles_as_one_function(host):
 
 
 def test_what_xla_refuses_as_one_kernel_runs_as_many(host):
-    program = StepProgram(host.sim.env, jax.tree.structure(host._given.packed), host._structure)
+    program = StepProgram(host.sim.env, jax.tree.structure(host._given.packed), host._structure, True)
     given = host._given.arrays, host._state, host.kernel_action({0: np.zeros(5, np.float32)})
     program._run = refused
     _, words = program(*given)
