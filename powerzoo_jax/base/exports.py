@@ -1,6 +1,6 @@
-"""Exports of a package that are imported when they are first asked for.
+"""Objects that are imported when they are first asked for: by an import string, or as exports of a package.
 
-A package then offers what stands above it without importing it: its own modules may be imported by that first.
+A package then offers, or names, what stands above it without importing it, which may itself import the package first.
 """
 
 from __future__ import annotations
@@ -8,6 +8,13 @@ from __future__ import annotations
 import importlib
 import sys
 from collections.abc import Callable, Mapping
+from typing import Any
+
+
+def load_object(place: str) -> Any:
+    """Object at an import string, "module:NAME"."""
+    module, name = place.split(":")
+    return getattr(importlib.import_module(module), name)
 
 
 def on_demand(package: str, places: Mapping[str, str]) -> Callable[[str], object]:
@@ -20,7 +27,7 @@ def on_demand(package: str, places: Mapping[str, str]) -> Callable[[str], object
     def find(name: str) -> object:
         if name not in places:
             raise AttributeError(f"module {package!r} has no attribute {name!r}")
-        found = getattr(importlib.import_module(places[name]), name)
+        found = load_object(f"{places[name]}:{name}")
         setattr(sys.modules[package], name, found)
         return found
 

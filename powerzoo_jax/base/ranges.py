@@ -458,7 +458,7 @@ class _Given:
         return np.dtype(jax.dtypes.canonicalize_dtype(array.dtype)) if typed or kind == FLAG else self.dtype
 
     def shape(self, label: str, shape: tuple[int, ...], alternatives: tuple[Axes, ...]) -> Axes:
-        """The axes that an array has."""
+        """Axes among the alternatives that the shape of an array fits; SettingsError naming all of them for another."""
         for how in alternatives:
             if how.names == ANY_SHAPE:
                 return how

@@ -7,11 +7,11 @@ they do without.
 
 from __future__ import annotations
 
-import importlib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from powerzoo_jax.base.exports import load_object
 from powerzoo_jax.base.types import TaskSpec
 
 
@@ -98,8 +98,7 @@ def register_family(family: Family) -> None:
 def get_family(name: str) -> Family:
     """Record of a family by the value of `TaskSpec.family`; one that nobody registered has nothing of its own."""
     if name in _PLACES:
-        module, attribute = _PLACES[name].split(":")
-        found: Family = getattr(importlib.import_module(module), attribute)
+        found: Family = load_object(_PLACES[name])
         return found
     return _OWN.get(name) or Family(name=name)
 

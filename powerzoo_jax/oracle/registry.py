@@ -17,6 +17,7 @@ import numpy as np
 from jax import Array
 
 from powerzoo_jax.base.errors import listing, unknown
+from powerzoo_jax.base.exports import load_object
 from powerzoo_jax.base.types import TaskSpec
 from powerzoo_jax.envs.core import Sim
 from powerzoo_jax.envs.episode import Act
@@ -24,7 +25,7 @@ from powerzoo_jax.envs.family import get_family
 from powerzoo_jax.envs.series import Draw
 from powerzoo_jax.oracle.lagrangian import PricedPlanner
 from powerzoo_jax.tasks import get_builder, get_spec, get_task, list_tasks
-from powerzoo_jax.tasks.registry import SHIPPED, load_object
+from powerzoo_jax.tasks.registry import SHIPPED
 
 FILE = Path(__file__).parent / "references.json"
 COMMAND = "python -m powerzoo_jax.oracle.reference"

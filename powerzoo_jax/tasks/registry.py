@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import importlib
 from typing import Any
 
 from powerzoo_jax.base.errors import unknown
+from powerzoo_jax.base.exports import load_object
 from powerzoo_jax.base.ranges import Whole, check_fields, fitted, plain
 from powerzoo_jax.base.types import Dims, TaskSpec
 from powerzoo_jax.cases import list_cases
@@ -25,12 +25,6 @@ CATALOGS = (
 )
 _TASKS: dict[str, dict[int, Task]] = {}
 _PRESETS: dict[str, dict[int, Task]] = {}
-
-
-def load_object(place: str) -> Any:
-    """Object at "module:NAME"."""
-    module, name = place.split(":")
-    return getattr(importlib.import_module(module), name)
 
 
 def register(spec: TaskSpec, build: str) -> None:
@@ -62,6 +56,9 @@ def register_task(task: Task) -> None:
         raise ValueError(f"task {spec.id!r} is registered already. Choose another id, or raise its version in place.")
     if build.count(":") != 1:
         raise ValueError(f"builder {build!r} is not of the form 'module:function'.")
+    for name in ("baselines", "causal", "priced"):
+        if (place := getattr(task, name)) and place.count(":") != 1:
+            raise ValueError(f"task {spec.id!r}: {name} = {place!r} is not of the form 'module:NAME'.")
     check_fields(f"task {spec.id!r}: ", TaskSpec, vars(spec))
     for names, values in (("cost_names", "cost_budget"), ("term_names", "term_weights")):
         if len(getattr(spec, names)) != len(getattr(spec, values)):

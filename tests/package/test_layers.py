@@ -155,7 +155,7 @@ def test_a_family_imports_those_below_it_alone():
 # Folders that ask the record of a family and know none by name; the contract's own grids are families of its own.
 ASKING = [p for p in sources() if layer_of(p) not in ("families", "__init__", "__main__")]
 ASKING += [p for p in sorted((COMPAT / "powerzoo_compat").rglob("*.py")) if "grids" not in p.parts]
-NAMED = re.compile(r"""family(?:"\])? *(?:==|!=|not in|in) *[("A-Z]|isinstance\([^()]*\b(%s)\b""")
+NAMED = re.compile(r"""family(?:"\])? *(?:==|!=|not in|in) *[("A-Z]|isinstance\(.*\b(%s)\b""")
 
 
 def environments() -> set[str]:
@@ -166,8 +166,27 @@ def environments() -> set[str]:
     return {label for label in classes if label.endswith(ends)}
 
 
+def naming() -> re.Pattern[str]:
+    """Pattern of a line that names a family: a comparison with its name, a test for one of its classes."""
+    return re.compile(NAMED.pattern % "|".join(sorted(environments())))
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        'if spec.family == "market":',
+        "if sim.spec.family != MARKET:",
+        'if data.about["family"] in ("market", "joint"):',
+        "if isinstance(sim.env, JointEnv):",
+        "shared = isinstance(params.factors, (DcOpfFactors, JointFactors))",
+    ],
+)
+def test_the_check_sees_a_family_that_is_named(line):
+    assert naming().search(line)
+
+
 def test_shared_code_names_no_family():
-    pattern = re.compile(NAMED.pattern % "|".join(sorted(environments())))
+    pattern = naming()
     found = [
         f"{name(path)}:{k}: {line.strip()}"
         for path in ASKING

@@ -279,3 +279,10 @@ def test_stacking_two_dtypes_is_refused():
 def test_a_bus_without_load_stacks_beside_one_with_load():
     sims = [powerzoo_jax.make(TASK, case="case69", battery_bus_ids=(bus,)) for bus in (3, 6)]
     assert powerzoo_jax.stack(sims).params.horizon.shape == (2,)
+
+
+@pytest.mark.parametrize("what", ["baselines", "causal", "priced"])
+def test_a_place_that_is_no_import_string_is_refused_by_its_name(what):
+    mine = dataclasses.replace(get_spec("dso"), id="badly_placed")
+    with pytest.raises(ValueError, match=rf"'badly_placed': {what} = 'mine\.NAME' is not of the form 'module:NAME'"):
+        registry.register_task(dataclasses.replace(registry.get_task("dso"), spec=mine, **{what: "mine.NAME"}))

@@ -350,7 +350,7 @@ def all_of(x: Any) -> Any:
 
 
 def kept_at_limits(beyond: Any, after: Any, truncated: Array, stretch: Array) -> Any:
-    """Observations behind time limits after one more step, leaves (K, B, ...), a row for each stretch of steps.
+    """Last observations of episodes that a time limit cut, after one more step: leaves (K, B, ...), a row a stretch.
 
     beyond:     leaves (K, B, ...) [-]  those before it, 0 where no lane has come to a limit
     after:      leaves (B, ...) [-]     observed after the step
