@@ -68,16 +68,21 @@ def lines118(count: int) -> Problem:
 PROBLEMS: dict[str, Callable[[int], Problem]] = {"clearing5": clearing5, "lines118": lines118}
 
 
-def own_engine(problem: Problem, batch: int, dtype: str, solver: str = "adaptive") -> tuple[Engine, Any]:
+def own_engine(
+    problem: Problem, batch: int, dtype: str, solver: str = "adaptive", *, vertex: bool = False
+) -> tuple[Engine, Any]:
+    """Solutions as the steps of environments take them, or with the way on to a vertex, as `dc_opf` does by itself."""
     factors = prepare_dc_opf(problem.case, rows=problem.rows, rate_mva=problem.rate, dtype=dtype)
     load = jnp.asarray(problem.load[:batch], dtype)
     begin = time.perf_counter()
-    solve = jax.jit(jax.vmap(lambda factors, load: dc_opf(factors, load, solver=solver), in_axes=(None, 0)))
+    solve = jax.jit(
+        jax.vmap(lambda factors, load: dc_opf(factors, load, solver=solver, vertex=vertex), in_axes=(None, 0))
+    )
     compiled = solve.lower(factors, load).compile()
     compile_s = time.perf_counter() - begin
     out = jax.tree.map(np.asarray, compiled(factors, load))
     run = lambda: jax.block_until_ready(compiled(factors, load))  # noqa: E731
-    form = "" if solver == "adaptive" else f" {solver} steps"
+    form = ("" if solver == "adaptive" else f" {solver} steps") + (" to a vertex" if vertex else "")
     name = f"powerzoo_jax{form} ({(out.status == 0).mean():.2%} optimal)"
     return Engine(name, dtype, batch, run, compile_s, float(out.iterations.mean())), out
 
@@ -196,11 +201,11 @@ def qpax_engine(given: list[Qp]) -> list[Engine]:
 
 
 def measure(problem: Problem, rounds: int) -> list[tuple[str, ...]]:
-    own = [own_engine(problem, batch, "float32") for batch in BATCHES]
+    own = [own_engine(problem, batch, "float32", vertex=vertex) for batch in BATCHES for vertex in (False, True)]
     own.append(own_engine(problem, BATCHES[-1], "float32", "fixed"))
     with jax.enable_x64(True):
         own.append(own_engine(problem, BATCHES[-1], "float64", "fixed"))
-        own += [own_engine(problem, batch, "float64") for batch in BATCHES]
+        own += [own_engine(problem, batch, "float64", vertex=vertex) for batch in BATCHES for vertex in (False, True)]
         given = programmes(problem)
         peers = highs_engine(given) + osqp_engine(given) + qpax_engine(given)
     engines = [engine for engine, _ in own] + [merit_order_engine(problem, BATCHES[-1])] + peers

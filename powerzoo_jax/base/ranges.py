@@ -183,6 +183,7 @@ def checks_ranges(
                 return function(*args, **kwargs)  # raises it in its own name
             hints = declared(function)
             given = _Given.of(owner, call.arguments.values())
+            given.host = any(_axes(hint) and not _types(hint)[0] for hint in hints.values())
             names = sorted(call.arguments, key=lambda name: _form(hints.get(name)) is None)  # records tell lengths
             for name in names:
                 value, default = call.arguments[name], signature.parameters[name].default
@@ -381,12 +382,14 @@ class _Given:
     dtype:  of the first real array, for numbers that have none
     sizes:  lengths of axes that are known, by name
     fine:   traced flags () that arrays lie within their ranges
+    host:   the function takes arrays of NumPy, so that records keep theirs: audits in float64 stay so without x64
     """
 
     owner: str
     dtype: np.dtype
     sizes: dict[str, int] = field(default_factory=dict)
     fine: list[Array] = field(default_factory=list)
+    host: bool = False
 
     @classmethod
     def of(cls, owner: str, values: Any) -> _Given:
@@ -420,7 +423,7 @@ class _Given:
             self.length(label, axis, length if isinstance(length, int) else length.shape[-1])
         found = {name: getattr(value, name) for name in _arrays(record)}
         new = {name: self.array(f"{label}.{name}", x, _arrays(record)[name]) for name, x in found.items()}
-        changed = {name: x for name, x in new.items() if x is not found[name]}
+        changed = {} if self.host else {name: x for name, x in new.items() if x is not found[name]}
         return dataclasses.replace(value, **changed) if changed else value
 
     def length(self, label: str, axis: str, length: int) -> None:
