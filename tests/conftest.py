@@ -36,7 +36,9 @@ STANDARD_FOLDERS = frozenset(
 
 # What these test does not hang on how a program is optimised, and compiling is most of what they take: their programs
 # are compiled without optimisation, in half the time. `make test-long` compiles them as users do.
-PLAIN_FOLDERS = frozenset({"cli", "compat", "compat_e1", "compat_e3", "docs", "oracle", "plot", "rl", "study", "tasks"})
+PLAIN_FOLDERS = frozenset(
+    {"cli", "compat", "compat_e1", "compat_e3", "docs", "families", "oracle", "plot", "rl", "study", "tasks"}
+)
 UNOPTIMISED = "JAX_DISABLE_MOST_OPTIMIZATIONS"
 OPTIMISED = "POWERZOO_TESTS_OPTIMISED"
 

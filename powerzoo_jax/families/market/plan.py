@@ -7,7 +7,7 @@ competes and earns least, below random markups; the oracle earns most and is bou
 
 The budgets bind nobody. Load goes unserved only where no unit can deliver: offers end far below the price of unserved
 load. With ramps of half of a unit's range in a step, whatever was bid before leaves at least 80 MW more than the
-steepest rise of load asks for, under the ratings (`tests/oracle/test_market.py` proves it).
+steepest rise of load asks for, under the ratings (`tests/families/market/test_plan.py` proves it).
 """
 
 from __future__ import annotations

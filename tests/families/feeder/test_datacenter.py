@@ -13,7 +13,7 @@ import powerzoo_jax
 from powerzoo_jax.devices.datacenter import OUTDOOR
 from powerzoo_jax.envs import Sim
 from powerzoo_jax.oracle.datacenter.policies import NO_CONTROL, RULE
-from tests.envs.feeder.fleet_episodes import Played, host, lane_actions, play
+from tests.families.feeder.fleet_episodes import Played, host, lane_actions, play
 from tests.tolerances import tolerance
 
 pytestmark = [pytest.mark.property, pytest.mark.full]

@@ -21,7 +21,7 @@ from powerzoo_jax.families.transmission.plan.policies import each_load, load_gri
 from powerzoo_jax.opf.commit import RESERVE_SHARE
 from powerzoo_jax.oracle import evaluate_baseline, get_baselines, solve_commitment
 from powerzoo_jax.tasks.score import episode_keys, evaluate, seeded_starts
-from tests.oracle.commitment.test_plan import brute_force, small_problem
+from tests.families.transmission.commitment.test_plan import brute_force, small_problem
 
 pytestmark = [pytest.mark.reference, pytest.mark.full]
 

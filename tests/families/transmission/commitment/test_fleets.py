@@ -12,7 +12,7 @@ from powerzoo_jax.families.transmission.commitment.fleets import GAP, fleet_rows
 from powerzoo_jax.families.transmission.commitment.problem import CommitmentDay
 from powerzoo_jax.families.transmission.plan.dispatch import DispatchSystem
 from powerzoo_jax.opf.offers import UnitCosts
-from tests.oracle.commitment.test_plan import brute_force, small_problem
+from tests.families.transmission.commitment.test_plan import brute_force, small_problem
 
 TWINS = np.array([0, 0, 1, 2])  # the first unit of `small_problem` twice
 

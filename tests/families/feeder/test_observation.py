@@ -12,7 +12,7 @@ from powerzoo_jax.data.library import load_dataset
 from powerzoo_jax.data.series import day_matrix
 from powerzoo_jax.data.splits import label_days
 from powerzoo_jax.envs.series import draw_episode
-from tests.envs.feeder.storage_episodes import HORIZON, POWER_MW, Episodes, make, rows_of, run
+from tests.families.feeder.storage_episodes import HORIZON, POWER_MW, Episodes, make, rows_of, run
 from tests.tolerances import tolerance
 
 pytestmark = pytest.mark.property

@@ -13,7 +13,7 @@ from jax import Array
 
 from powerzoo_jax.base import Step
 from powerzoo_jax.envs import Sim
-from tests.envs.feeder.storage_episodes import HORIZON, episode_keys, make, play, play_one
+from tests.families.feeder.storage_episodes import HORIZON, episode_keys, make, play, play_one
 from tests.tolerances import tolerance
 
 pytestmark = [pytest.mark.property, pytest.mark.full]

@@ -17,7 +17,7 @@ from powerzoo_jax.oracle import evaluate_baseline, get_baselines
 from powerzoo_jax.oracle.foresight import play_plans
 from powerzoo_jax.oracle.registry import follow
 from powerzoo_jax.tasks.score import SEED, episode_keys, seeded_starts
-from tests.oracle.commitment.test_plan import brute_force, small_problem
+from tests.families.transmission.commitment.test_plan import brute_force, small_problem
 
 FREE = np.zeros((4, 3))  # no tolls
 

@@ -17,7 +17,16 @@ import powerzoo_jax
 from powerzoo_jax.base import Purpose, Step
 from powerzoo_jax.base.tree import stack_leaves
 from powerzoo_jax.envs import Sim, autoreset, vstep
-from tests.envs.feeder.storage_episodes import HORIZON, episode_keys, make, play, play_one, run, test_actions, with_load
+from tests.families.feeder.storage_episodes import (
+    HORIZON,
+    episode_keys,
+    make,
+    play,
+    play_one,
+    run,
+    test_actions,
+    with_load,
+)
 from tests.tolerances import tolerance
 
 pytestmark = pytest.mark.property

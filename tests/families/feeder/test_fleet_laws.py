@@ -9,7 +9,7 @@ from powerzoo_jax.cases.case import without_idle_branches
 from powerzoo_jax.cases.library import load_case
 from powerzoo_jax.envs.series import PLANT, SHAPE
 from powerzoo_jax.powerflow import nominal_injection
-from tests.envs.feeder.fleet_episodes import STEPS, TASKS, WILD, Played, before, run, stack
+from tests.families.feeder.fleet_episodes import STEPS, TASKS, WILD, Played, before, run, stack
 from tests.references.newton import branch_flows, build_network, solve_states
 from tests.tolerances import tolerance
 

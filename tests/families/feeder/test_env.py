@@ -12,7 +12,7 @@ from powerzoo_jax.cases.library import load_case
 from powerzoo_jax.families.feeder.env import COSTS, PRICE, TERMS
 from powerzoo_jax.powerflow import nominal_injection
 from powerzoo_jax.powerflow.result import COLLAPSE_PU
-from tests.envs.feeder.storage_episodes import (
+from tests.families.feeder.storage_episodes import (
     CAPACITY_MWH,
     DT_HOURS,
     ETA,
