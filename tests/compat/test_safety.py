@@ -50,6 +50,7 @@ def test_no_constant_policy_within_the_limit_breaks_a_budget():
     np.testing.assert_allclose(total, (used / np.array(list(BUDGETS.values()))).sum(1), rtol=1e-4)
 
 
+@pytest.mark.full
 def test_a_batch_tells_what_its_single_environment_tells():
     one, batch = make_safe_env("dc_microgrid_safe", max_steps=4), make_safe_vec_env("dc_microgrid_safe", 2, max_steps=4)
     one.reset(seed=5), batch.reset(seed=[3, 5])

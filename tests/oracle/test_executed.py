@@ -24,7 +24,7 @@ CLOSE = 3e-6  # relative: money of 48 steps in float32 beside a plan in float64
         ("battery_arbitrage", {}),  # wear and efficiencies of batteries
         ("marl_ev_v2g_1d", {}),  # losses and wear of vehicles
         ("marl_opf", {}),  # costs of units
-        ("dc_scheduling", {"max_steps": 96}),  # prices of jobs
+        ("dc_scheduling", {"max_steps": 48}),  # prices of jobs
     ],
 )
 def test_a_plan_earns_what_its_program_said(task, keywords):

@@ -134,6 +134,7 @@ def test_policies_are_played_anew_on_the_episodes_of_a_record(monkeypatch):
         reference.replayed(*task)
 
 
+@pytest.mark.full
 def test_a_bound_is_computed_anew_at_the_prices_of_a_record(monkeypatch):
     sim = powerzoo_jax.make("dc_microgrid_safe", split="val")
     draws = seeded_starts(sim, 2, SEED)
@@ -175,6 +176,7 @@ def test_the_best_is_no_less_than_what_a_feasible_policy_without_foresight_earns
     assert idle["best"] < record["trivial"] <= record["best"] < record["bound"] == idle["bound"]
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("policy", ["random", "rule"])
 def test_where_no_plan_keeps_the_budgets_a_policy_that_does_is_the_best_or_nothing_is(monkeypatch, policy):
     class Wild:

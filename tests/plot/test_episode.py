@@ -42,6 +42,7 @@ def test_a_recorded_day_earns_what_the_score_says(day):
     assert float(day.steps.reward.sum()) == pytest.approx(record.mean_reward, rel=1e-5)
 
 
+@pytest.mark.full
 def test_a_policy_that_remembers_is_recorded_from_the_memory_it_brings(day):
     def act(carry, obs, key, memory=()):
         return carry, carry * np.ones((1, 1), np.float32)

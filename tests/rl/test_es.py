@@ -63,6 +63,7 @@ def test_a_team_learns_from_scores_and_keeps_a_budget_that_binds(quiet):
     assert -1.1 < float(totals.total.mean()) < 0.0
 
 
+@pytest.mark.full
 def test_a_search_goes_on_from_the_policy_that_it_is_given(quiet):
     """A step of Adam moves no weight by more than lr; the weights of two seeds differ by more."""
     cfg, sim = quiet

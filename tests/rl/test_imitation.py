@@ -279,6 +279,7 @@ def filtered(monkeypatch, sees: bool):
     return sim
 
 
+@pytest.mark.tiers("full", quick=["CloneConfig-0"])
 @pytest.mark.parametrize(("kind", "memory"), [(CloneConfig, 0), (CloneConfig, 3), (ESConfig, 0)])
 def test_actions_go_through_the_filter_that_settings_name(kind, memory, monkeypatch):
     sim = filtered(monkeypatch, True)

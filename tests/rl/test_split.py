@@ -121,6 +121,7 @@ def test_states_saved_with_whole_observations_are_read(tmp_path):
         checkpoint.restore(tmp_path, {**other, "obs": obs.expand()})
 
 
+@pytest.mark.full
 def test_summed_repetitions_are_the_same_policy_with_most_weights_zero():
     sim = pz.make("opf_118")
     crew = make_crew(sim, joint=True)

@@ -91,6 +91,7 @@ def truth():
     return sim, days, rule, exploitability(sim, rule, days, seed=SEED)
 
 
+@pytest.mark.full
 def test_best_responses_earn_what_playing_them_earns(truth):
     """Bids of one agent put into the plan of all by hand, and played as any policy is."""
     sim, days, rule, found = truth

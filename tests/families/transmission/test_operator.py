@@ -326,6 +326,7 @@ def test_a_flow_that_is_out_of_its_fixed_steps_fails_the_step_and_says_so(limits
     assert all(np.isfinite(x).all() for x in (lost.obs, lost.reward, lost.cost))
 
 
+@pytest.mark.full
 def test_a_fixed_number_of_steps_solves_schedules_anywhere_in_the_ranges_of_units():
     """Steps counted on states in which loads alone vary solved none of them."""
     found = {}

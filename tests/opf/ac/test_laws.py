@@ -155,6 +155,7 @@ mpc.gencost = [2 0 0 3 0.02 20 0];
 """
 
 
+@pytest.mark.tiers("full", quick=["200-0"])
 @pytest.mark.parametrize(("capacity", "rate"), [(200, 0), (50, 0), (200, 40)])
 def test_prices_are_derivatives_of_the_cost_where_load_is_shed(tmp_path, capacity, rate) -> None:
     """What may be shed moves with the load: multipliers alone were 9,993 where a MW costs 9,999.9."""

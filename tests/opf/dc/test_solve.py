@@ -103,7 +103,7 @@ def check_published(name: str, form: str) -> None:
     assert abs(result.injection_mw.sum() - case.bus.gs_mw.sum()) <= case.n_bus * 1e-6
 
 
-@pytest.mark.tiers("long", quick=["case5", "case14"], full=["case118"])
+@pytest.mark.tiers("long", quick=["case5"], full=["case14", "case118"])
 @pytest.mark.parametrize("name", PUBLISHED)
 def test_the_cost_is_the_published_one(name: str) -> None:
     check_published(name, "auto")

@@ -82,7 +82,9 @@ def test_a_lane_is_bitwise_equal_beside_other_neighbours(feeder: Feeder) -> None
         assert_same_bits(lane(solve(feeder, mixed), k), lane(plain, k))
 
 
-@pytest.mark.tiers(full=["141-nan", "fixed-slow", "fixed-diverging", "fixed-nan"], long=["141-slow", "141-diverging"])
+@pytest.mark.tiers(
+    full=["141-nan", "fixed-slow", "fixed-diverging", "fixed-nan", "fixed-inf"], long=["141-slow", "141-diverging"]
+)
 @pytest.mark.parametrize("poison", [2.2, 10.0, np.nan, np.inf], ids=["slow", "diverging", "nan", "inf"])
 def test_a_lane_is_bitwise_equal_beside_a_slow_or_failing_lane(feeder: Feeder, poison: float) -> None:
     s = feeder.s

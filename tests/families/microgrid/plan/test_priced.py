@@ -54,6 +54,7 @@ def test_a_day_that_keeps_no_deadline_of_all_is_bounded_with_a_miss():
     assert played and max(float(trail.total) for trail in played) < bound
 
 
+@pytest.mark.full
 def test_a_dispatch_bounds_what_the_plant_costs_beside_all_other_jobs():
     """Subgradients: the cut of a dispatch meets its own cost and lies below every other, as HiGHS finds them."""
     sim = powerzoo_jax.make("dc_microgrid", split="val")

@@ -90,6 +90,7 @@ def test_the_spread_is_that_of_the_errors_of_the_forecast():
         assert (spread[known, :known] == 0).all()
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("split", ["val", "test"])
 def test_the_planner_keeps_minimum_times_and_budgets_and_earns_more_than_the_rule(split):
     sim = powerzoo_jax.make(TASK, split=split)
