@@ -29,10 +29,6 @@ class Certificate:
     profit_usd: float
     bound_usd: float
 
-    @property
-    def gap_usd(self) -> float:
-        return self.bound_usd - self.profit_usd
-
 
 def profit_bound(problem: StorageEpisode, unit: int, duals: Duals) -> float:
     """Largest profit [$] that one battery could reach: the best branch, each bounded by its multipliers.

@@ -15,8 +15,7 @@ from typing import NamedTuple
 import numpy as np
 
 from powerzoo_jax.base.errors import CaseError, SolverError
-from powerzoo_jax.cases import Case
-from powerzoo_jax.cases.topology import branch_positions, radial_order
+from powerzoo_jax.cases.topology import radial_order
 
 STEPS = 200
 TOL = 1e-13  # change of a voltage [pu]
@@ -93,14 +92,6 @@ class RadialNetwork:
     def sending(self, rows: np.ndarray) -> np.ndarray:
         """Rows of the nodes at the sending ends; zero for the slack bus."""
         return np.where((self.up >= 0)[:, None], rows[self.up], 0.0)
-
-
-def radial_network(case: Case, v_slack: float) -> RadialNetwork:
-    """Read a case into a tree. Raises SolverError where branches in service form a loop or leave a bus unsupplied."""
-    f, t = branch_positions(case)
-    slack = int(case.slack_bus[0])
-    z = case.branch.r_pu, case.branch.x_pu
-    return tree_network(case.n_bus, (f, t), case.branch.in_service, z, slack, v_slack, float(case.base_mva))
 
 
 def tree_network(

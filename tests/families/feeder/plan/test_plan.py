@@ -11,15 +11,16 @@ import numpy as np
 import pytest
 
 from powerzoo_jax.cases import load_case
+from powerzoo_jax.cases.topology import branch_positions
 from powerzoo_jax.devices import flexload, renewable, storage, vehicle
 from powerzoo_jax.devices.trips import CommuteTrip, at_home, daily_trips, events
 from powerzoo_jax.families.feeder.plan.network import (
     RadialNetwork,
     loading_tangents,
     loss_tangents,
-    radial_network,
     reach_of,
     solve_steps,
+    tree_network,
     voltage_tangents,
 )
 from powerzoo_jax.families.feeder.plan.plan import EXACT as NO_MARGIN
@@ -82,6 +83,14 @@ def flexible(load_mw, horizon=2, node=0):
         q_ratio=np.full_like(load, 0.5),
         horizon=horizon,
     )
+
+
+def radial_network(case, v_slack):
+    """Read a case into a tree."""
+    f, t = branch_positions(case)
+    slack = int(case.slack_bus[0])
+    z = case.branch.r_pu, case.branch.x_pu
+    return tree_network(case.n_bus, (f, t), case.branch.in_service, z, slack, v_slack, float(case.base_mva))
 
 
 def feeder_with_everything(seed=0):

@@ -16,12 +16,13 @@ from powerzoo_jax.families.transmission.commitment import secure as operatorplan
 from powerzoo_jax.families.transmission.commitment.lagrangian import relax_commitment
 from powerzoo_jax.families.transmission.commitment.policies import cheapest_path, combinations, switching_costs
 from powerzoo_jax.families.transmission.plan.dispatch import free_floor, host_system, rated_floor, reachable
-from powerzoo_jax.families.transmission.plan.episode import commitment_problem, solve_dispatch
+from powerzoo_jax.families.transmission.plan.episode import commitment_problem
 from powerzoo_jax.families.transmission.plan.policies import each_load, load_grid
 from powerzoo_jax.opf.commit import RESERVE_SHARE
 from powerzoo_jax.oracle import evaluate_baseline, get_baselines, solve_commitment
 from powerzoo_jax.tasks.score import episode_keys, evaluate, seeded_starts
 from tests.families.transmission.commitment.test_plan import brute_force, small_problem
+from tests.references.dispatch_episode import solve_dispatch
 
 pytestmark = [pytest.mark.reference, pytest.mark.full]
 

@@ -11,14 +11,9 @@ import powerzoo_jax
 from powerzoo_jax.cases import load_case
 from powerzoo_jax.envs.series import Draw
 from powerzoo_jax.families.transmission.commitment.plan import solve_commitment
-from powerzoo_jax.families.transmission.plan.episode import (
-    commitment_actions,
-    commitment_problem,
-    episode_load,
-    schedule_actions,
-    solve_dispatch,
-)
+from powerzoo_jax.families.transmission.plan.episode import commitment_problem, episode_load, schedule_actions
 from powerzoo_jax.tasks.score import all_starts
+from tests.references.dispatch_episode import solve_dispatch
 from tests.references.opf_dc import clear_with_highs
 
 pytestmark = [pytest.mark.reference, pytest.mark.full]
@@ -73,6 +68,22 @@ def test_the_executed_dispatch_costs_what_was_planned_and_no_other_keeps_the_rat
             assert -1e3 * float(other) > plan.bound_usd.sum() or float(excess[0]) > 1e-3
     np.testing.assert_allclose(plan.bound_usd, plan.cost_usd, rtol=1e-6)
     assert (plan.bound_usd <= plan.cost_usd * (1 + 1e-9)).all()
+
+
+def commitment_actions(sim, plan, problem) -> np.ndarray:
+    """Kernel actions (T, A, 2) of a task in direct mode that follow a commitment plan, place in the ramp's window."""
+    rules = {name: np.asarray(value, np.float64) for name, value in vars(sim.params.rules).items()}
+    was, before = np.asarray(problem.state.on), np.asarray(problem.state.p_mw, np.float64)
+    actions = np.zeros((*plan.on.shape, 2))
+    for t, (on, p) in enumerate(zip(plan.on, plan.p_mw, strict=True)):
+        stays = was & on
+        low = np.where(stays, np.maximum(rules["p_min_mw"], before - rules["ramp_mw"]), rules["p_min_mw"])
+        climbed = np.where(stays, before + rules["ramp_mw"], rules["start_mw"])
+        high = np.minimum(rules["p_max_mw"], climbed)
+        place = np.where(on, (p - low) / np.where(high > low, high - low, 1.0), 0.0)
+        actions[t] = np.stack([2 * np.clip(place, 0, 1) - 1, np.where(on, 1.0, -1.0)], axis=-1)
+        was, before = on, p
+    return actions
 
 
 def test_a_commitment_plan_is_executed_exactly_and_bounds_every_policy():
