@@ -36,9 +36,9 @@ STANDARD_FOLDERS = frozenset(
 
 # What these test does not hang on how a program is optimised, and compiling is most of what they take: their programs
 # are compiled without optimisation, in half the time. `make test-long` compiles them as users do.
-PLAIN_FOLDERS = frozenset(
-    {"cli", "compat", "compat_e1", "compat_e3", "docs", "families", "oracle", "plot", "rl", "study", "tasks"}
-)
+PLAIN_FOLDERS = frozenset({"cli", "compat", "compat_e1", "compat_e3", "docs", "oracle", "plot", "rl", "study", "tasks"})
+# of a family: what it plans and builds; its environment's laws are tested as users compile them
+PLAIN_OF_FAMILY = frozenset({"arbitrage", "causal", "commitment", "plan", "tasks", "test_causal.py", "test_plan.py"})
 UNOPTIMISED = "JAX_DISABLE_MOST_OPTIMIZATIONS"
 OPTIMISED = "POWERZOO_TESTS_OPTIMISED"
 
@@ -91,7 +91,9 @@ def forget_programs() -> Iterator[None]:
 @pytest.fixture(autouse=True, scope="module")
 def plain_programs(request: pytest.FixtureRequest) -> Iterator[None]:
     """Compile without optimisation what the tests of some folders run, here and in processes that they start."""
-    if request.path.relative_to(TESTS).parts[0] not in PLAIN_FOLDERS or os.environ.get(OPTIMISED):
+    top, *inner = request.path.relative_to(TESTS).parts
+    plain = inner[1] in PLAIN_OF_FAMILY if top == "families" else top in PLAIN_FOLDERS
+    if not plain or os.environ.get(OPTIMISED):
         yield
         return
     before = jax.config.read(UNOPTIMISED.lower())
