@@ -461,7 +461,7 @@ class _Given:
         return np.dtype(jax.dtypes.canonicalize_dtype(array.dtype)) if typed or kind == FLAG else self.dtype
 
     def shape(self, label: str, shape: tuple[int, ...], alternatives: tuple[Axes, ...]) -> Axes:
-        """Axes among the alternatives that the shape of an array fits; SettingsError naming all of them for another."""
+        """Declared axes that fit an array, out of several; SettingsError naming all of them where none does."""
         for how in alternatives:
             if how.names == ANY_SHAPE:
                 return how

@@ -80,7 +80,7 @@ def list_tasks() -> tuple[str, ...]:
 
 
 def list_presets() -> tuple[str, ...]:
-    """Return the ids of what `make` also builds though it is no task: it has no budgets and no references; sorted."""
+    """Return the ids of presets, sorted: environments that `make` builds, without budgets or reference returns."""
     return tuple(sorted(_PRESETS))
 
 

@@ -42,7 +42,7 @@ def profit_bound(problem: StorageEpisode, unit: int, duals: Duals) -> float:
 
 
 def certify(problem: StorageEpisode, plan_mw: np.ndarray, duals: Sequence[Duals]) -> Certificate:
-    """Audit a plan (T, G) [MW] against the multipliers of every battery; padded batteries are skipped."""
+    """Profit of a plan (T, G) [MW], and the most that any could earn by the multipliers, without padded batteries."""
     real = [unit for unit, yes in enumerate(problem.mask) if yes]
     return Certificate(
         profit_usd=float(play(problem, plan_mw).profit_usd.sum()),

@@ -179,7 +179,7 @@ def _error(mu: np.ndarray, linear: _Linear, reach: Reach, row: np.ndarray) -> np
 
 
 def loss_tangents(network: RadialNetwork, solved: FeederFlow, reach: Reach, at: np.ndarray) -> Tangent:
-    """Tangent of the loss [pu] of every step over the consumption of nodes `at`; K = T."""
+    """Losses [pu] of the whole feeder, a row a step, to first order in what the nodes `at` consume."""
     linear = _linear(network, solved, at)
     system = np.eye(linear.gain.shape[1]) - np.swapaxes(linear.gain, 1, 2)
     mu = np.linalg.solve(system, np.broadcast_to(network.r, solved.current.shape)[:, :, None])[:, :, 0]

@@ -22,7 +22,7 @@ from powerzoo_jax.opf.commit import RESERVE_SHARE
 from powerzoo_jax.oracle import evaluate_baseline, get_baselines, solve_commitment
 from powerzoo_jax.tasks.score import episode_keys, evaluate, seeded_starts
 from tests.families.transmission.commitment.test_plan import brute_force, small_problem
-from tests.references.dispatch_episode import solve_dispatch
+from tests.families.transmission.dispatch_episode import solve_dispatch
 
 pytestmark = [pytest.mark.reference, pytest.mark.full]
 

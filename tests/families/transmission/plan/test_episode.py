@@ -13,7 +13,7 @@ from powerzoo_jax.envs.series import Draw
 from powerzoo_jax.families.transmission.commitment.plan import solve_commitment
 from powerzoo_jax.families.transmission.plan.episode import commitment_problem, episode_load, schedule_actions
 from powerzoo_jax.tasks.score import all_starts
-from tests.references.dispatch_episode import solve_dispatch
+from tests.families.transmission.dispatch_episode import solve_dispatch
 from tests.references.opf_dc import clear_with_highs
 
 pytestmark = [pytest.mark.reference, pytest.mark.full]
