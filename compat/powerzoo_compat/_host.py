@@ -32,7 +32,7 @@ from powerzoo_jax.base.solver_mode import FIXED, auto_is
 from powerzoo_jax.data import day_matrix, load_dataset
 from powerzoo_jax.data.clock import MINUTES_PER_DAY, iso_dates
 from powerzoo_jax.envs.core import Sim
-from powerzoo_jax.envs.family import get_family
+from powerzoo_jax.envs.family import family_of
 from powerzoo_jax.envs.series import Draw, EpisodeStarts, draw_episode
 from powerzoo_jax.envs.trace.readings import read_step
 
@@ -357,7 +357,7 @@ class Host:
         return packed
 
     def _program(self) -> StepProgram:
-        single = get_family(self.sim.spec.family).one_kernel
+        single = family_of(self.sim).one_kernel
         return step_program(self.sim.env, jax.tree.structure(self._given.packed), self._structure, single)
 
     @property

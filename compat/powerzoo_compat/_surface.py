@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from powerzoo_jax.envs.core import Sim
-from powerzoo_jax.envs.family import get_family
+from powerzoo_jax.envs.family import family_of
 from powerzoo_jax.envs.surface import Stores
 
 
@@ -29,7 +29,7 @@ class Surface:
 
 def surface_of(sim: Sim) -> Surface:
     """Host-side description of a task, as its family tells it. Raises ValueError for a family that tells nothing."""
-    describe = get_family(sim.spec.family).surface
+    describe = family_of(sim).surface
     if describe is None:
         raise ValueError(
             f"the family {sim.spec.family!r} of task {sim.spec.id!r} has no surface. Give its record one: see "

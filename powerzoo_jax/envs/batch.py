@@ -20,7 +20,7 @@ from powerzoo_jax.base.random import Purpose, purpose_key
 from powerzoo_jax.base.tree import stack_leaves, where_done
 from powerzoo_jax.base.types import Step
 from powerzoo_jax.envs.core import Sim, as_array
-from powerzoo_jax.envs.family import get_family
+from powerzoo_jax.envs.family import family_of
 from powerzoo_jax.envs.observe import FieldTable
 from powerzoo_jax.opf.dc.factors import DcOpfFactors
 from powerzoo_jax.powerflow import ThreePhaseFactors
@@ -54,7 +54,7 @@ def lanes(sim: Sim) -> Any:
         init = jax.jit(jax.vmap(lambda s, k: s.init(k), in_axes=(powerzoo_jax.lanes(sims), 0)))
         states, obs = init(sims, keys)
     """
-    ask = get_family(sim.spec.family).shares_factors or factors_shared
+    ask = family_of(sim).shares_factors or factors_shared
     shared = {"bank"} | ({"factors"} if ask(sim.params.factors) else set())
     fields = {f.name: None if f.name in shared else 0 for f in dataclasses.fields(sim.params)}
     return dataclasses.replace(sim, params=dataclasses.replace(sim.params, **fields))
@@ -82,7 +82,7 @@ def stack(sims: Sequence[Sim]) -> Sim:
     """
     _refuse_unequal(sims)
     first = sims[0]
-    env, params = (get_family(first.spec.family).align or equal_lanes)(sims)
+    env, params = (family_of(first).align or equal_lanes)(sims)
     bank, offsets = _merge_banks([p.bank for p in params])
     params = [_shift_starts(p, *offset) for p, offset in zip(params, offsets, strict=True)]
     alike = common_length([p.factors for p in params])

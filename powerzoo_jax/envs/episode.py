@@ -17,19 +17,19 @@ from jax.tree_util import Partial
 
 from powerzoo_jax.base import Purpose, Step, purpose_key
 from powerzoo_jax.envs.core import Sim
-from powerzoo_jax.envs.family import get_family
+from powerzoo_jax.envs.family import family_of
 from powerzoo_jax.envs.series import Draw
 
 Tally = dict[str, Array]
 """name -> what one step adds, () each; the names say the unit"""
 
 
-def tally(family: str, state: Any, out: Step, params: Any, dt_hours: float) -> Tally:
+def tally(sim: Sim, state: Any, out: Step) -> Tally:
     """Contribution of a step to each figure of its episode, from the state before it; empty for families without any.
 
     A step whose power flow failed adds nothing: its flows are no flows.
     """
-    added = get_family(family).tally(state, out, params, dt_hours)
+    added = family_of(sim).tally(state, out, sim.params, sim.spec.dt_hours)
     return {name: jnp.where(out.info.terminated, 0, value) for name, value in added.items()}
 
 
@@ -99,7 +99,7 @@ def run_episode(sim: Sim, act: Act, carry: Any, key: Array, drawn: Draw) -> Tota
         carry, action = act(carry, obs, key)
         out = sim.step(state, action)
         totals = _add(totals, out, alive, _storage_mw(sim, out.info) * sim.spec.dt_hours)
-        found = tally(sim.spec.family, state, out, sim.params, sim.spec.dt_hours)
+        found = tally(sim, state, out)
         counted = {name: jnp.where(alive, value, 0) for name, value in found.items()}
         alive = alive & ~(out.info.terminated | out.info.truncated)
         return (out.state, out.obs, carry, totals, alive), counted

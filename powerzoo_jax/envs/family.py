@@ -1,14 +1,15 @@
 """Family of tasks: the record by which shared code asks for what is particular to its environments.
 
-A folder of `powerzoo_jax.families`, or one outside the package, holds the environment, the tasks and the plans of a
-family, and one `Family`. Stacking, traces, scores, pages and views find it by `TaskSpec.family`; what it leaves out,
-they do without.
+A folder of `powerzoo_jax.families`, or one outside the package, holds the environments, the tasks and the plans of a
+family, and one `Family`. Stacking, traces, scores, pages and views find it by `TaskSpec.family`, the name of the
+folder; what it leaves out, they do without. Where a folder has a second environment, its record says what is otherwise
+for that one: `family_of` is asked about a simulation, `get_family` about all tasks of a name.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from powerzoo_jax.base.exports import load_object
@@ -38,11 +39,13 @@ class Family:
     shares_factors:  factors -> whether all lanes share them; None asks the factors of the solver
     loads_shared:    entries of actions share one load, so that equal ones change nothing
     data_sets:       spec -> data sets that its keywords do not name
-    splits:          named splits of its tasks beside train, val and test
+    splits:          named splits beside train, val and test, of tasks whose record names none
     surface:         sim -> what views show in units of the devices, see `envs.surface`; None has no view of the drop-in
     unit_fields:     fields of the information that have one entry for each agent
-    dc_flow:         flows are MW without losses
+    dc_flow:         spec -> whether flows are MW without losses
     one_kernel:      a step is a hundred small operations, which one core runs as one kernel
+    environments:    class of an environment -> entries that are otherwise for it and its subclasses: of those that are
+                     asked about a simulation, see `family_of`
     baselines, causal, priced: places of what `Task` names, "module:NAME", for tasks of one's own that name none and are
                      like no shipped one
     """
@@ -64,8 +67,9 @@ class Family:
     splits: tuple[str, ...] = ()
     surface: Callable[[Any], Any] | None = None
     unit_fields: tuple[str, ...] = ()
-    dc_flow: bool = False
+    dc_flow: Callable[[TaskSpec], bool] = lambda spec: False
     one_kernel: bool = False
+    environments: Mapping[type, Mapping[str, Any]] = field(default_factory=dict)
     baselines: str = ""
     causal: str = ""
     priced: str = ""
@@ -73,14 +77,14 @@ class Family:
 
 _FOLDERS = "powerzoo_jax.families"
 _PLACES = {
-    "distribution": f"{_FOLDERS}.feeder.family:FEEDER",
+    "feeder": f"{_FOLDERS}.feeder.family:FEEDER",
     "joint": f"{_FOLDERS}.joint.family:JOINT",
     "market": f"{_FOLDERS}.market.family:MARKET",
     "microgrid": f"{_FOLDERS}.microgrid.family:MICROGRID",
-    "storage_market": f"{_FOLDERS}.market.family:STORAGE",
-    "transgrid": f"{_FOLDERS}.transmission.family:OPERATOR",
-    "transmission": f"{_FOLDERS}.transmission.family:UNITS",
+    "transmission": f"{_FOLDERS}.transmission.family:TRANSMISSION",
 }
+# Second names, which saved traces, data sets and tasks may hold.
+_FORMER = {"distribution": "feeder", "storage_market": "market", "transgrid": "transmission"}
 _OWN: dict[str, Family] = {}
 
 
@@ -90,17 +94,32 @@ def register_family(family: Family) -> None:
     Example:
         register_family(Family(name="gas", tally=lambda state, step, params, dt_hours: {"gas_mwh": step.info.p_mw}))
     """
-    if family.name in _PLACES or family.name in _OWN:
+    if family.name in {*_PLACES, *_FORMER, *_OWN}:
         raise ValueError(f"family {family.name!r} is registered already. Choose another name.")
     _OWN[family.name] = family
 
 
 def get_family(name: str) -> Family:
     """Record of a family by the value of `TaskSpec.family`; one that nobody registered has nothing of its own."""
+    name = family_name(name)
     if name in _PLACES:
         found: Family = load_object(_PLACES[name])
         return found
     return _OWN.get(name) or Family(name=name)
+
+
+def family_of(sim: Any) -> Family:
+    """Record of the family of a simulation, with what is otherwise for its environment."""
+    family, env = get_family(sim.spec.family), sim.env
+    while hasattr(env, "env"):  # an environment around another one
+        env = env.env
+    own = (family.environments[cls] for cls in type(env).__mro__ if cls in family.environments)
+    return replace(family, **next(own, {}))
+
+
+def family_name(name: str) -> str:
+    """Name of a family for one of its second names; any other name as it is."""
+    return _FORMER.get(name, name)
 
 
 def list_families() -> tuple[str, ...]:

@@ -326,13 +326,17 @@ def _where(task_id: str, what: str) -> str | None:
     if own or any(task_id == other.id for other in known):
         return own
     alike = [other for other in known if get_builder(other.id) == builder]
-    alike = alike or [other for other in known if other.family == spec.family]
+    family, kind = get_family(spec.family), _kind(spec)
+    if not alike:
+        alike = [other for other in known if other.family == family.name]
+        if family.environments:  # terms tell whose plans they are
+            alike = [other for other in alike if _kind(other) == kind]
     if len({_listed(other.id, what) for other in alike}) > 1:
-        alike = [other for other in alike if _kind(other) == _kind(spec)]
+        alike = [other for other in alike if _kind(other) == kind]
     if len({_listed(other.id, what) for other in alike}) > 1:
         alike = [other for other in alike if other.case == spec.case] or alike[:1]
     found = {_listed(other.id, what) for other in alike}
-    return found.pop() if len(found) == 1 else getattr(get_family(spec.family), what) or None
+    return found.pop() if len(found) == 1 else getattr(family, what) or None
 
 
 def _kind(spec: TaskSpec) -> tuple[bool, tuple[str, ...]]:

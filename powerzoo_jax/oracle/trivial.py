@@ -27,7 +27,7 @@ from powerzoo_jax.base.textfile import read_json
 from powerzoo_jax.base.tree import take
 from powerzoo_jax.envs.core import Sim
 from powerzoo_jax.envs.episode import run_episode
-from powerzoo_jax.envs.family import get_family
+from powerzoo_jax.envs.family import family_of
 from powerzoo_jax.envs.series import Draw
 from powerzoo_jax.oracle.baselines import RULE, evaluate_baseline
 from powerzoo_jax.oracle.clock_plan import COMMAND, FILE, ClockPlan, steps_per_day
@@ -56,7 +56,7 @@ def groups(sim: Sim) -> tuple[tuple[int, ...], ...]:
     Units that share a load by their scores are told apart however many they are: equal scores are the same for all.
     """
     agent, width = sim.env.dims.agent, sim.env.dims.act
-    shared = get_family(sim.spec.family).loads_shared
+    shared = family_of(sim).loads_shared
     if agent == 1 or agent * width <= (MOST_VALUES if shared else MOST_OWN):
         return tuple(tuple(range(a * width, (a + 1) * width)) for a in range(agent))
     kind = np.zeros((agent, width), int)

@@ -185,14 +185,18 @@ def _policy(trace: Trace) -> dict[str, Any]:
     }
 
 
+def _rivals(trace: Trace) -> bool:
+    return get_family(trace.family).rivals and len(trace.agents) > 1
+
+
 def _earned(trace: Trace) -> str:
-    return "profits" if get_family(trace.family).rivals else "return"
+    return "profits" if _rivals(trace) else "return"
 
 
 def _team_reward(trace: Trace) -> np.ndarray:
     """Reward of every step, (T,): the mean over the agents of a team, the sum over rivals."""
     values = trace["reward"].values
-    reward: np.ndarray = values.sum(axis=1) if get_family(trace.family).rivals else values.mean(axis=1)
+    reward: np.ndarray = values.sum(axis=1) if _rivals(trace) else values.mean(axis=1)
     return reward
 
 
@@ -328,7 +332,7 @@ def _charts(group: Sequence[Trace], steps: int) -> list[dict[str, Any]]:
         found.append(_chart("state of charge", "%", charge, held=False))
     found += _network_charts(group)
     unit = "$" if first.money else ""
-    earned = "profits so far" if get_family(first.family).rivals else "reward so far"
+    earned = "profits so far" if _rivals(first) else "reward so far"
     found.append(_chart(earned, unit, [_so_far(_team_reward(trace)) for trace in group], held=False, sum=True))
     found += _cost_charts(group)
     told = first.tables["info"].ids if "info" in first.tables else ()

@@ -25,7 +25,7 @@ from powerzoo_jax.base.textfile import parse_json
 from powerzoo_jax.envs.constraint import UNITS
 from powerzoo_jax.envs.core import Sim
 from powerzoo_jax.envs.episode import Act, first_carry
-from powerzoo_jax.envs.family import get_family
+from powerzoo_jax.envs.family import family_name, get_family
 from powerzoo_jax.envs.series import Draw
 from powerzoo_jax.envs.trace.names import action_ids
 from powerzoo_jax.tasks.score import (
@@ -255,6 +255,7 @@ def load_offline(path: str | Path) -> OfflineData:
         )
     about = parse_json(str(arrays[ABOUT]), f"the description in {path}", DataError, DAMAGED)
     require_form(about, FORM, f"the description in {path}", DataError, DAMAGED)
+    about["family"] = family_name(about["family"])
     try:
         about |= {name: require_array(arrays, name, "U", (None,)).tolist() for name in LISTS}
         _require_whole(arrays, len(about["agents"]), len(about["cost_names"]))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 from powerzoo_jax.base.errors import unknown
@@ -10,7 +11,7 @@ from powerzoo_jax.base.ranges import Whole, check_fields, fitted, plain
 from powerzoo_jax.base.types import Dims, TaskSpec
 from powerzoo_jax.cases import list_cases
 from powerzoo_jax.envs.core import Sim
-from powerzoo_jax.envs.family import get_family
+from powerzoo_jax.envs.family import family_name, get_family
 from powerzoo_jax.tasks.spec import Task
 
 LAST_OF_VERSION_0 = "8c665c5"  # commit
@@ -51,6 +52,7 @@ def register_task(task: Task) -> None:
         mine = dataclasses.replace(get_spec("battery_arbitrage"), id="storage_on_69_buses", case="case69")
         register_task(dataclasses.replace(get_task("battery_arbitrage"), spec=mine))
     """
+    task = replace(task, spec=replace(task.spec, family=family_name(task.spec.family)))
     spec, build = task.spec, task.build
     if spec.id in _PRESETS or spec.version in _TASKS.get(spec.id, ()):
         raise ValueError(f"task {spec.id!r} is registered already. Choose another id, or raise its version in place.")
@@ -119,10 +121,15 @@ def get_task(task_id: str, version: int | None = None) -> Task:
 
 
 def named_splits(spec: TaskSpec) -> tuple[str, ...]:
-    """Names of the splits of a task beside train, val and test: its own, or those of its family."""
-    known = _TASKS.get(spec.id) or _PRESETS.get(spec.id) or {}
-    own = known[max(known)].splits if known else ()
-    return own or get_family(spec.family).splits
+    """Names of the splits of a task beside train, val and test: its own, those of its builder, or of its family."""
+    known = _TASKS.get(spec.id) or _PRESETS.get(spec.id)
+    if known:
+        task = known[max(known)]
+        alike = {other.splits for other in SHIPPED if other.build == task.build}
+        for found in (task.splits, *(alike if len(alike) == 1 else ())):
+            if found is not None:
+                return found
+    return get_family(spec.family).splits
 
 
 def _versions(task_id: str) -> dict[int, Task]:

@@ -27,7 +27,7 @@ from powerzoo_jax.envs.batch import is_stacked
 from powerzoo_jax.envs.constraint import OUTAGE, SHAPING
 from powerzoo_jax.envs.core import Sim
 from powerzoo_jax.envs.episode import Act, Totals, run_episodes
-from powerzoo_jax.envs.family import get_family
+from powerzoo_jax.envs.family import family_of, get_family
 from powerzoo_jax.envs.series import Draw, draw_episode
 
 RESAMPLES = 2000  # of the bootstrap; its own error on a 95 % interval is then about 1 % of the width
@@ -76,7 +76,7 @@ def _money(sim: Sim, totals: Totals, one: np.ndarray) -> dict[str, Figure]:
     if SALES in names:
         earned = [k for k, name in enumerate(names) if name not in (OUTAGE, *SHAPING)]
         found["profit_usd"] = Figure(mean[:, earned].sum(axis=1), one)
-    own = get_family(sim.spec.family).figures(sim, totals)
+    own = family_of(sim).figures(sim, totals)
     found |= {name: Figure(part, of) for name, (part, of) in own.items()}
     return found
 
@@ -272,7 +272,7 @@ def episode_hash(draws: Draw, seed: int) -> str:
 def _record(sim: Sim, totals: Totals, played: str, seed: int, ends: tuple[float, float] | None) -> Evaluation:
     spec, reward = sim.spec, np.asarray(totals.total)
     per_agent = None
-    family = get_family(spec.family)
+    family = family_of(sim)
     if family.rivals:
         own = np.asarray(totals.terms) @ np.asarray(spec.term_weights)
         reward = own.sum(axis=1)

@@ -14,6 +14,7 @@ from powerzoo_jax.base.errors import SettingsError, unknown
 from powerzoo_jax.base.ranges import check_fields
 from powerzoo_jax.base.textfile import read_toml
 from powerzoo_jax.base.types import TaskSpec as TaskSpec
+from powerzoo_jax.envs.family import family_name
 
 CALENDAR = ("train", "val", "test")
 SAFETY_WEIGHT = 10.0  # of a unit of any channel, in tasks that are paid by their costs alone
@@ -28,7 +29,8 @@ class Task:
     baselines:  rules and oracle, an `oracle.Baselines`
     causal:     planner without foresight, (sim, draws, keys) -> policy
     priced:     planner with foresight at prices of the cost channels, (sim, draws, keys) -> planner
-    splits:     named splits beside train, val and test; empty takes those of the family
+    splits:     named splits beside train, val and test; None takes those of the shipped tasks of its builder, or of its
+                family
     preset:     makeable, and not among the tasks: it has no budgets and no references
     """
 
@@ -37,7 +39,7 @@ class Task:
     baselines: str = ""
     causal: str = ""
     priced: str = ""
-    splits: tuple[str, ...] = ()
+    splits: tuple[str, ...] | None = None
     preset: bool = False
 
 
@@ -140,5 +142,6 @@ def from_toml(path: str | Path) -> TaskSpec:
             raise SettingsError(f"{path}: {key} = {value!r} must be of type {names}.")
         if isinstance(value, list):
             raw[key] = tuple(value)
+    raw["family"] = family_name(raw["family"])
     raw["overrides"] = tuple(sorted(raw.get("overrides", {}).items()))
     return TaskSpec(**check_fields(f"{path}: ", TaskSpec, raw))

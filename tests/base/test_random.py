@@ -50,7 +50,7 @@ VERBS = {"key", "split", "fold_in", "key_data", "wrap_key_data"}
 DRAWING = {"base/random.py"}
 LEARNERS = "rl/"
 SHIFTS = {
-    "distribution": (),
+    "feeder": (),
     "joint": (),
     "market": build_market.SHIFTS,
     "microgrid": tuple(build_microgrid.STRESS),

@@ -51,7 +51,7 @@ def test_agents_are_keys_of_a_dict():
     arrays |= {"terminated": np.zeros(5, bool), "truncated": ends, "lengths": np.array([2, 3], np.int32)}
     arrays |= {"final_observations": np.zeros((2, 2, 3), np.float32)}
     arrays |= {"low": -np.ones((2, 3), np.float32), "high": np.ones((2, 3), np.float32)}
-    about = {"task": "two", "version": 0, "split": "train", "family": "distribution", "policy": "rule", "seed": 0}
+    about = {"task": "two", "version": 0, "split": "train", "family": "feeder", "policy": "rule", "seed": 0}
     about |= {"drawn": False, "agents": ["left", "right"], "cost_names": ["overload"]}
     assert fields == {*arrays, "about"}
     data = OfflineData(**arrays, about=about)

@@ -24,7 +24,7 @@ LANES = 4
 @cache
 def feeder_tasks() -> tuple[str, ...]:
     names = (*powerzoo_jax.list_tasks(), *list_presets())
-    return tuple(name for name in names if "distribution" in powerzoo_jax.tasks.get_spec(name).family)
+    return tuple(name for name in names if powerzoo_jax.tasks.get_spec(name).family == "feeder")
 
 
 def lowered(task: str, platform: str, solver: str = "auto") -> str:

@@ -54,7 +54,7 @@ def made_up(policy="rule", *, steps=48, n_bus=33, scale=1.0, **changes):
         "branch_flow_mw": table(numbers.uniform(-1, 1, (steps, n_bus - 1)), branches, "MW"),
         "branch_loading_percent": table(loading, branches, "%"),
     }
-    told = {"task": "made_up", "version": 0, "family": "distribution", "split": "test", "episode": 0, "dt_hours": 0.5}
+    told = {"task": "made_up", "version": 0, "family": "feeder", "split": "test", "episode": 0, "dt_hours": 0.5}
     told |= {"agents": ("battery_0",), "budgets": (np.inf, 0.3), "money": True, "networks": {"": chain}} | changes
     return Trace(policy=policy, tables=tables, **told)
 

@@ -35,11 +35,12 @@ def info_of(kind, **fields):
     )
 
 
-FAMILIES = {DistributionInfo: "distribution", MicrogridInfo: "microgrid", TransmissionInfo: "transmission"}
+FAMILIES = {DistributionInfo: "feeder", MicrogridInfo: "microgrid", TransmissionInfo: "transmission"}
 
 
 def added(info, state=None, new=None):
-    values = tally(FAMILIES[type(info)], state, Step(new, None, None, None, info), None, DT)
+    spec = SimpleNamespace(family=FAMILIES[type(info)], dt_hours=DT)
+    values = tally(SimpleNamespace(spec=spec, env=None, params=None), state, Step(new, None, None, None, info))
     return {name: float(x) for name, x in values.items()}
 
 

@@ -23,7 +23,7 @@ ATOMIC = {
     "atomic_wind": (26, 1, 48, 0.5),
     "atomic_flexload": (29, 2, 48, 0.5),
 }
-FIRST_DAY = {"distribution": ("2016-01-01", "2016-01-26"), "transgrid": ("2017-01-01", "2019-01-16")}
+FIRST_DAY = {"feeder": ("2016-01-01", "2016-01-26"), "transmission": ("2017-01-01", "2019-01-16")}
 
 
 @pytest.mark.parametrize("preset", ATOMIC)

@@ -13,7 +13,7 @@ from powerzoo_jax.cases import load_case
 from powerzoo_jax.devices.registry import KINDS
 from powerzoo_jax.envs.constraint import UNITS
 from powerzoo_jax.envs.core import Sim
-from powerzoo_jax.envs.family import get_family
+from powerzoo_jax.envs.family import family_of
 from powerzoo_jax.envs.trace.readings import scalar_names
 from powerzoo_jax.envs.trace.types import TracedNetwork
 
@@ -95,7 +95,7 @@ def _unit_ids(sim: Sim, count: int) -> tuple[str, ...]:
 
 def device_ids(sim: Sim) -> tuple[str, ...]:
     """Ids of the devices in the order of their powers: the agents where each commands one."""
-    own = get_family(sim.spec.family).device_ids
+    own = family_of(sim).device_ids
     if own is not None:
         return own(sim)
     layout, agents = getattr(sim.env, "layout", None), tuple(sim.spec.agents)
@@ -111,7 +111,7 @@ def device_ids(sim: Sim) -> tuple[str, ...]:
 
 def _store_ids(sim: Sim, count: int) -> tuple[str, ...]:
     """Ids of what stores energy, kind after kind as `fleet.charge_of` lists it."""
-    layout, own = getattr(sim.env, "layout", None), get_family(sim.spec.family).store_ids
+    layout, own = getattr(sim.env, "layout", None), family_of(sim).store_ids
     if layout is not None:
         devices, blocks = device_ids(sim), {block.kind: block for block in layout.table.blocks}
         ids = tuple(
@@ -124,7 +124,7 @@ def _store_ids(sim: Sim, count: int) -> tuple[str, ...]:
 
 def action_ids(sim: Sim) -> tuple[str, ...]:
     """Name of every entry of an action (A, U), row after row: "agent", or "agent.entry" where it has several."""
-    own = get_family(sim.spec.family).action_ids
+    own = family_of(sim).action_ids
     if own is not None:
         return own(sim)
     agents, width = sim.spec.agents, sim.env.dims.act
@@ -159,7 +159,7 @@ def layout_action_ids(sim: Sim) -> tuple[str, ...]:
 
 def networks_of(sim: Sim) -> dict[str, TracedNetwork]:
     """Networks of a task by the prefix of their tables, none for one on a single bus."""
-    own = get_family(sim.spec.family).networks
+    own = family_of(sim).networks
     if own is not None:
         return dict(own(sim))
     if not hasattr(getattr(sim.params, "grid", None), "from_bus"):

@@ -14,7 +14,7 @@ from jax import Array
 
 from powerzoo_jax.base import Info, Step
 from powerzoo_jax.envs.core import Sim
-from powerzoo_jax.envs.family import get_family
+from powerzoo_jax.envs.family import family_of
 
 Readings = dict[str, Array]
 """name of a table -> its row of one step, (n,) or an array that ravels to it; the names of `Trace.tables`"""
@@ -32,7 +32,7 @@ def read_step(sim: Sim, state: Any, action: Array, out: Step) -> Readings:
     info = out.info
     found: Readings = {"action": action, "reward": out.reward, "reward_term": info.terms, "cost": out.cost}
     if not hasattr(sim.env, "env"):  # an environment around another one has states of its own
-        found |= get_family(sim.spec.family).read(sim, state, action, info)
+        found |= family_of(sim).read(sim, state, action, info)
     if hasattr(info, "soc") and jnp.size(info.soc):
         found["soc"] = info.soc
     for name in PRICES:

@@ -15,6 +15,7 @@ from powerzoo_jax.base.errors import DataError, excerpt, missing_extra, unknown
 from powerzoo_jax.base.files.forms import require_form
 from powerzoo_jax.base.npz import read_npz, require_array, write_npz
 from powerzoo_jax.base.textfile import parse_json
+from powerzoo_jax.envs.family import family_name
 
 
 @dataclass(frozen=True, eq=False)
@@ -211,7 +212,7 @@ def _read_trace(name: str, arrays: Mapping[str, np.ndarray]) -> Trace:
         for key in arrays
         if key.startswith(start) and not key.endswith((".ids", ".units"))
     }
-    about |= {part: tuple(about[part]) for part in ("agents", "budgets")}
+    about |= {part: tuple(about[part]) for part in ("agents", "budgets")} | {"family": family_name(about["family"])}
     trace = Trace(**{**about, "tables": tables, "networks": networks})
     _require_whole(trace)
     return trace

@@ -135,7 +135,7 @@ def _stores(sim: Sim) -> Stores:
 
 
 FEEDER = Family(
-    name="distribution",
+    name="feeder",
     read=_read,
     tally=_tally,
     action_ids=layout_action_ids,

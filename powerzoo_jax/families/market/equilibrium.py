@@ -20,7 +20,7 @@ from jax.tree_util import Partial
 
 from powerzoo_jax.envs.core import Sim
 from powerzoo_jax.envs.episode import first_carry, run_episodes
-from powerzoo_jax.envs.family import get_family
+from powerzoo_jax.envs.family import family_of
 from powerzoo_jax.envs.series import Draw
 from powerzoo_jax.oracle.registry import Policy
 from powerzoo_jax.tasks.score import episode_keys
@@ -70,7 +70,7 @@ def exploitability(sim: Sim, policy: Policy, draws: Draw, *, seed: int) -> Explo
         truth = get_baselines("gencos_bidding").rules["rule"](market, days, episode_keys(42, 2))
         found = equilibrium.exploitability(market, truth, days, seed=42).nash_conv
     """
-    if not get_family(sim.spec.family).rivals:
+    if not family_of(sim).rivals:
         raise ValueError(f"{sim.spec.id}: its agents earn the same. Best responses are of a market: gencos_bidding.")
     dims, count, tried = sim.env.dims, draws.load_row.shape[0], len(GRID)
     inner = policy.act if isinstance(policy.act, Partial) else Partial(policy.act)

@@ -1,4 +1,4 @@
-"""Records of the market family: units that bid against each other, and a battery that trades."""
+"""Record of the market family: units that bid against each other, and a battery that trades."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ from powerzoo_jax.envs.surface import Stores, TaskSurface, soc_limits
 from powerzoo_jax.envs.trace.names import entry_ids, one_network
 from powerzoo_jax.envs.trace.readings import Readings, dc_flow, flow_of
 from powerzoo_jax.envs.trace.types import TracedNetwork
+from powerzoo_jax.families.market.storage import StorageMarketEnv
 from powerzoo_jax.families.market.tasks.bidding import ALIASES, SHIFTS
 from powerzoo_jax.families.transmission.tasks.series import DEMAND
 
@@ -69,6 +70,16 @@ MARKET = Family(
     splits=(*SHIFTS, *ALIASES),
     surface=_surface,
     unit_fields=("unit_power_mw", "own_lmp", "profit_usd", "gen_cost_usd"),
-    dc_flow=True,
+    dc_flow=lambda spec: True,
+    environments={
+        StorageMarketEnv: {
+            "rivals": False,
+            "read": _read_battery,
+            "figures": Family.figures,
+            "networks": _battery_networks,
+            "action_ids": None,
+            "surface": _battery_surface,
+            "unit_fields": (),
+        }
+    },
 )
-STORAGE = Family(name="storage_market", read=_read_battery, networks=_battery_networks, surface=_battery_surface)

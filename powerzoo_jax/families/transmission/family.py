@@ -1,4 +1,4 @@
-"""Records of the transmission family: units that share a load, and a grid under one operator."""
+"""Record of the transmission family: units that share a load, and a grid under one operator."""
 
 from __future__ import annotations
 
@@ -17,6 +17,7 @@ from powerzoo_jax.envs.family import Family
 from powerzoo_jax.envs.surface import TaskSurface
 from powerzoo_jax.envs.trace.names import entry_ids, layout_action_ids
 from powerzoo_jax.envs.trace.readings import Readings, dc_flow
+from powerzoo_jax.families.transmission.operator import TransGridEnv
 from powerzoo_jax.families.transmission.tasks.series import DEMAND
 from powerzoo_jax.families.transmission.tasks.units import STRESS
 from powerzoo_jax.families.transmission.units_types import TransmissionFlow, TransmissionInfo
@@ -109,7 +110,7 @@ def _operator_surface(sim: Sim) -> TaskSurface:
     return TaskSurface(-high, high, (dict(sim.spec.overrides)["load_set"], DEMAND))
 
 
-UNITS = Family(
+TRANSMISSION = Family(
     name="transmission",
     read=_read,
     tally=_tally,
@@ -121,11 +122,17 @@ UNITS = Family(
     splits=STRESS,
     surface=units_surface,
     unit_fields=("unit_power_mw", "committed"),
-    dc_flow=True,
-)
-OPERATOR = Family(
-    name="transgrid",
-    read=_read_operator,
-    action_ids=_operator_action_ids,
-    surface=_operator_surface,
+    dc_flow=lambda spec: dict(spec.overrides).get("physics", "dc") == "dc",
+    environments={
+        TransGridEnv: {
+            "read": _read_operator,
+            "tally": Family.tally,
+            "figures": Family.figures,
+            "beside_best": Family.beside_best,
+            "action_ids": _operator_action_ids,
+            "loads_shared": False,
+            "surface": _operator_surface,
+            "unit_fields": (),
+        }
+    },
 )

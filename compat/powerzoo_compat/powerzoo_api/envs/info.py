@@ -12,7 +12,7 @@ from powerzoo_compat._host import Host, Reading
 from powerzoo_compat.powerzoo_api.envs.base import finite, fresh
 from powerzoo_compat.powerzoo_api.envs.reports import Episode, report_of
 from powerzoo_jax.envs.constraint import UNITS
-from powerzoo_jax.envs.family import get_family
+from powerzoo_jax.envs.family import family_of
 from powerzoo_jax.powerflow import Status
 
 SUMMARY = "episode_summary"  # "episode" belongs to Gymnasium's RecordEpisodeStatistics, which asserts that it is free
@@ -43,7 +43,7 @@ class InfoBuilder:
         self.host = host
         self.report = report_of(host)
         self.absent = {f"cost_{name}": 0.0 for name in OF_EVERY_TASK if name not in spec.cost_names}
-        self.individual = get_family(spec.family).rivals or getattr(host.sim.env, "pooling", None) == "individual"
+        self.individual = family_of(host.sim).rivals or getattr(host.sim.env, "pooling", None) == "individual"
         self.names = tuple(spec.cost_names)
         self.keys = tuple(f"cost_{name}" for name in self.names)
         self.paid = None if OUTAGE not in spec.term_names else [k for k, n in enumerate(spec.term_names) if n != OUTAGE]

@@ -12,7 +12,7 @@ import numpy as np
 from powerzoo_compat._host import Host, Reading
 from powerzoo_compat.powerzoo_api.envs.base import finite, fresh
 from powerzoo_jax.base import Info
-from powerzoo_jax.envs.family import get_family
+from powerzoo_jax.envs.family import family_of
 
 NO_BUS = -1  # in the place of a bus that holds its voltage: a list of ids would change its length from step to step
 
@@ -229,7 +229,7 @@ class GridReport(FieldReport):
 
 def report_of(host: Host) -> Report:
     """The report of a task, by what its environment has."""
-    env, units = host.sim.env, get_family(host.sim.spec.family).unit_fields
+    env, units = host.sim.env, family_of(host.sim).unit_fields
     base = frozenset(Info.__dataclass_fields__)
     if hasattr(env, "physics"):
         return GridReport(host, base)

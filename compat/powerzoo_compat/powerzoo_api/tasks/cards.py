@@ -37,7 +37,8 @@ EVALUATED = "test"  # split of the evaluation protocol
 EPISODES, FEWER = 100, 50  # of the evaluation protocol; the second for large or long tasks
 LARGE_STEPS, LARGE_AGENTS = 336, 54
 NO_GRID = "none"
-GRID_TYPES = {"market": "transmission", "microgrid": NO_GRID}
+FAMILIES = {"feeder": "distribution"}  # names of the contract
+GRID_TYPES = FAMILIES | {"market": "transmission", "microgrid": NO_GRID}
 DOLLAR_NOTE = "All money is $."
 ANCHORS = ("random", "trivial", "rule", "causal", "best", "bound")
 MODES_OF_TASK = {
@@ -162,7 +163,7 @@ def card_from(cls: Any, facts: Facts) -> dict[str, Any]:
         "fallback_weights": list(chosen.fallback_weights),
         **_contracts(facts),
         "training_contract": cls.training_contract,
-        "benchmark_family": spec.family,
+        "benchmark_family": FAMILIES.get(spec.family, spec.family),
         "data_sources": _sources(spec),
         "currency_note": _currency(spec),
         "baselines": _baselines(spec),
@@ -217,7 +218,7 @@ def fallback_weights(spec: TaskSpec, names: Sequence[str]) -> tuple[float, ...]:
 
 
 def _units(spec: TaskSpec) -> dict[str, str]:
-    in_dc = {"thermal_overload": "MW"} if get_family(spec.family).dc_flow else {}
+    in_dc = {"thermal_overload": "MW"} if get_family(spec.family).dc_flow(spec) else {}
     return {name: in_dc.get(name, UNITS[name]) for name in spec.cost_names}
 
 

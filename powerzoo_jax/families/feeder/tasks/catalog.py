@@ -15,7 +15,7 @@ HEAT = ("cooling_stress", Shift(changes=(("warmer_c", 8.0),)))
 
 BATTERY_ARBITRAGE = day_task(
     "battery_arbitrage",
-    family="distribution",
+    family="feeder",
     case="case33bw",
     agents=("battery_0",),
     cost_names=("voltage_violation", "thermal_overload", "unserved_energy", "resource"),
@@ -44,7 +44,7 @@ BATTERY_ARBITRAGE = day_task(
 
 MARL_DER_ARBITRAGE = day_task(
     "marl_der_arbitrage",
-    family="distribution",
+    family="feeder",
     case="case33bw",
     agents=("bat_0", "bat_1", "bat_2"),
     cost_names=("voltage_violation", "thermal_overload", "unserved_energy", "resource"),
@@ -103,7 +103,7 @@ def _der_tightness(days: int) -> Limits:
 
 DSO = day_task(
     "dso",
-    family="distribution",
+    family="feeder",
     case="case33bw",
     agents=("dso_0",),
     cost_names=("voltage_violation", "thermal_overload", "unserved_energy", "resource"),
@@ -139,7 +139,7 @@ DSO = day_task(
 
 MARL_DERS_BENCHMARK = day_task(
     "marl_ders_benchmark",
-    family="distribution",
+    family="feeder",
     case="case141",
     agents=tuple(f"{kind}_{k}" for kind in ("bat", "pv", "fl") for k in range(4)),
     cost_names=("voltage_violation", "thermal_overload", "resource", "unserved_energy"),
@@ -190,7 +190,7 @@ MARL_DERS_BENCHMARK = day_task(
 
 MARL_EV_V2G = day_task(
     "marl_ev_v2g",
-    family="distribution",
+    family="feeder",
     case="case33bw",
     horizon=168,
     dt_hours=1.0,
@@ -249,7 +249,7 @@ MARL_EV_V2G_10EV = replace(
 
 DC_SCHEDULING = day_task(
     "dc_scheduling",
-    family="distribution",
+    family="feeder",
     case="case33bw",
     agents=("datacenter_0",),
     cost_names=("voltage_violation", "thermal_overload", "unserved_energy", "resource", "sla", "overtemp"),

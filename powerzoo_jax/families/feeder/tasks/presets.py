@@ -11,7 +11,7 @@ from powerzoo_jax.tasks.spec import SAFETY_WEIGHT, Task, day_task
 
 ATOMIC_DISTRIBUTION_GRID = day_task(
     "atomic_distribution_grid",
-    family="distribution",
+    family="feeder",
     case="case33bw",
     split="test",
     agents=("operator_0",),
@@ -59,7 +59,7 @@ ATOMIC_DATACENTER = _atomic(
 
 DISTRIBUTION_3PHASE = day_task(
     "distribution_3phase",
-    family="distribution",
+    family="feeder",
     case="ieee13",
     agents=("operator_0",),
     cost_names=(

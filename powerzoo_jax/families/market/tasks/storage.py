@@ -98,7 +98,7 @@ def make_storage_market(kind: str = "cost", *, split: str = "train", dtype: Any 
     spec = TaskSpec(
         id=f"{kind}_based_market",
         version=0,
-        family="storage_market",
+        family="market",
         case=case.name,
         horizon=settings.horizon,
         dt_hours=env.dt_hours,

@@ -140,7 +140,7 @@ MARL_OPF_118 = replace(
 
 ATOMIC_TRANSMISSION_GRID = day_task(
     "atomic_transmission_grid",
-    family="transgrid",
+    family="transmission",
     case="pz_case5",
     split="test",
     agents=("operator_0",),
@@ -192,7 +192,7 @@ TASKS = (
     ),
     *(Task(spec, UNITS, f"{FOLDER}.plan.economic:ECONOMIC", *DISPATCH) for spec in (OPF_118, OPF_118_7D)),
     *(
-        Task(spec, f"{FOLDER}.tasks.operator_fleet:build_grid_fleet", preset=True)
+        Task(spec, f"{FOLDER}.tasks.operator_fleet:build_grid_fleet", splits=(), preset=True)
         for spec in (ATOMIC_TRANSMISSION_GRID, ATOMIC_SOLAR, ATOMIC_WIND, ATOMIC_FLEXLOAD)
     ),
 )

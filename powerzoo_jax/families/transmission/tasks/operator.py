@@ -156,7 +156,7 @@ def make_transgrid(case: str = "pz_case5", *, split: str = "train", dtype: Any =
     spec = TaskSpec(
         id="transgrid",
         version=0,
-        family="transgrid",
+        family="transmission",
         case=network_case.name,
         horizon=settings.horizon,
         dt_hours=env.dt_hours,
