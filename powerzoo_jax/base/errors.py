@@ -113,6 +113,14 @@ def render_problems(name: str, problems: Sequence[Problem]) -> str:
     return f"{excerpt(name)} has {len(problems)} problem(s):\n" + "\n".join(lines)
 
 
+def numbered(name: str, findings: Sequence[str]) -> str:
+    """Message of all findings about one thing: a single one behind its name, several as a numbered list."""
+    if len(findings) == 1:
+        return f"{name}: {findings[0]}"
+    lines = [f"{i}. {finding}" for i, finding in enumerate(findings, 1)]
+    return f"{name} has {len(findings)} problems:\n" + "\n".join(lines)
+
+
 def missing_extra(what: str, library: str, extra: str) -> str:
     """Message for an optional library that is not installed: two commands, for an installed package and a checkout.
 

@@ -16,6 +16,7 @@ from powerzoo_jax.envs.core import Sim as Sim
 from powerzoo_jax.envs.core import end_flags as end_flags
 from powerzoo_jax.envs.core import in_range as in_range
 from powerzoo_jax.envs.family import Family as Family
+from powerzoo_jax.envs.family import Names as Names
 from powerzoo_jax.envs.family import family_of as family_of
 from powerzoo_jax.envs.family import get_family as get_family
 from powerzoo_jax.envs.family import list_families as list_families

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, NamedTuple
 
 from powerzoo_jax.base.exports import load_object
 from powerzoo_jax.base.types import TaskSpec
@@ -20,11 +20,26 @@ def _nothing(*_: Any) -> dict[str, Any]:
     return {}
 
 
+class Names(NamedTuple):
+    """Names that the tasks of a family may have.
+
+    terms, costs:  reward terms and cost channels
+    devices:       its tasks take rows `devices`
+    of_devices:    terms and channels of every kind of device are among its own
+    """
+
+    terms: tuple[str, ...]
+    costs: tuple[str, ...]
+    devices: bool = False
+    of_devices: bool = False
+
+
 @dataclass(frozen=True, kw_only=True)
 class Family:
     """Family of tasks whose environments share a kind of parameters, states and information.
 
     name:            the value of `TaskSpec.family`
+    names:           names that its tasks may have, checked when one is registered; None leaves them unchecked
     rivals:          agents earn for themselves: a return is the sum of theirs
     read:            (sim, state, action, info) -> what a step did to the network, the tables of a trace by name
     tally:           (state, step, params, dt_hours) -> figures that add up over an episode, by name
@@ -51,6 +66,7 @@ class Family:
     """
 
     name: str
+    names: Names | None = None
     rivals: bool = False
     read: Callable[..., Mapping[str, Any]] = _nothing
     tally: Callable[..., Mapping[str, Any]] = _nothing
@@ -115,6 +131,19 @@ def family_of(sim: Any) -> Family:
         env = env.env
     own = (family.environments[cls] for cls in type(env).__mro__ if cls in family.environments)
     return replace(family, **next(own, {}))
+
+
+def names_of(name: str, build: str) -> Names | None:
+    """Names that a task of a family may have; None where nothing is known, as for a builder from outside its folder.
+
+    build:  of the task, "module:function"
+    No record is imported: those of families with devices take all kinds that there are, and none after.
+    """
+    if name in _PLACES:
+        folder = f"{_FOLDERS}.{name}"
+        known: Names | None = load_object(f"{folder}.names:NAMES") if build.startswith(f"{folder}.") else None
+        return known
+    return _OWN[name].names if name in _OWN else None
 
 
 def family_name(name: str) -> str:

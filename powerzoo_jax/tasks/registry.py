@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import inspect
 from dataclasses import replace
 from typing import Any
 
-from powerzoo_jax.base.errors import unknown
+from powerzoo_jax.base.errors import SettingsError, numbered, unknown
 from powerzoo_jax.base.exports import load_object
 from powerzoo_jax.base.ranges import Whole, check_fields, fitted, plain
 from powerzoo_jax.base.types import Dims, TaskSpec
 from powerzoo_jax.cases import list_cases
+from powerzoo_jax.devices.registry import KINDS
 from powerzoo_jax.envs.core import Sim
-from powerzoo_jax.envs.family import family_name, get_family
+from powerzoo_jax.envs.family import family_name, get_family, names_of
+from powerzoo_jax.tasks.settings import unknown_names
 from powerzoo_jax.tasks.spec import Task
 
 LAST_OF_VERSION_0 = "8c665c5"  # commit
@@ -33,7 +36,9 @@ def register(spec: TaskSpec, build: str) -> None:
 
     build:  "module:function", called as build(spec, split=, dims=, dtype=, **overrides) -> Sim
     Raises ValueError for a duplicate id and version, the id of a preset, a malformed builder string, or a number of the
-    spec out of its range.
+    spec out of its range; and SettingsError (a ValueError), which lists all findings at once, for reward terms, cost
+    channels, devices and ratings that the family of a shipped builder does not know. Kinds of devices of one's own are
+    registered before.
 
     Example:
         import dataclasses
@@ -53,23 +58,58 @@ def register_task(task: Task) -> None:
         register_task(dataclasses.replace(get_task("battery_arbitrage"), spec=mine))
     """
     task = replace(task, spec=replace(task.spec, family=family_name(task.spec.family)))
-    spec, build = task.spec, task.build
+    spec = task.spec
     if spec.id in _PRESETS or spec.version in _TASKS.get(spec.id, ()):
         raise ValueError(f"task {spec.id!r} is registered already. Choose another id, or raise its version in place.")
-    if build.count(":") != 1:
-        raise ValueError(f"builder {build!r} is not of the form 'module:function'.")
+    check_fields(f"task {spec.id!r}: ", TaskSpec, vars(spec))
+    if found := findings(task):
+        raise SettingsError(numbered(f"task {spec.id!r}", found))
+    _add(task)
+
+
+def _add(task: Task) -> None:
+    table = _PRESETS if task.preset else _TASKS
+    table[task.spec.id] = table.get(task.spec.id, {}) | {task.spec.version: task}
+
+
+def findings(task: Task) -> list[str]:
+    """Findings about the record of a task, a sentence each, before anything is built: names, places and lengths."""
+    spec, found = task.spec, []
+    if task.build.count(":") != 1:
+        found.append(f"builder {task.build!r} is not of the form 'module:function'.")
     for name in ("baselines", "causal", "priced"):
         if (place := getattr(task, name)) and place.count(":") != 1:
-            raise ValueError(f"task {spec.id!r}: {name} = {place!r} is not of the form 'module:NAME'.")
-    check_fields(f"task {spec.id!r}: ", TaskSpec, vars(spec))
+            found.append(f"{name} = {place!r} is not of the form 'module:NAME'.")
     for names, values in (("cost_names", "cost_budget"), ("term_names", "term_weights")):
         if len(getattr(spec, names)) != len(getattr(spec, values)):
-            raise ValueError(
-                f"task {spec.id!r}: {values} has {len(getattr(spec, values))} entries, {names} names "
-                f"{len(getattr(spec, names))}. Give one for each."
+            found.append(
+                f"{values} has {len(getattr(spec, values))} entries, {names} names {len(getattr(spec, names))}. "
+                "Give one for each."
             )
-    table = _PRESETS if task.preset else _TASKS
-    table[spec.id] = table.get(spec.id, {}) | {spec.version: task}
+    known = names_of(spec.family, task.build)
+    if known is None:
+        return found
+    kinds = KINDS.values() if known.of_devices else ()
+    terms, costs = set(known.terms).union(*(kind.terms for kind in kinds)), set(known.costs)
+    found += unknown_names(spec, terms, costs.union(*(kind.costs for kind in kinds)))
+    return found + (_device_findings(dict(spec.overrides).get("devices", ())) if known.devices else [])
+
+
+def _device_findings(rows: Any) -> list[str]:
+    """Unknown kinds and ratings in rows (kind, bus, ratings); rows of another form are left to the builder."""
+    found = []
+    for k, row in enumerate(rows if isinstance(rows, list | tuple) else ()):
+        match row:
+            case [str(kind), _, _] if kind not in KINDS:
+                found.append(f"devices[{k}]: {unknown('device kind', kind, KINDS)}")
+            case [str(kind), _, dict() | list() | tuple() as ratings] if KINDS[kind].stack is None:
+                taken = inspect.signature(KINDS[kind].make).parameters
+                if any(one.kind is one.VAR_KEYWORD for one in taken.values()):
+                    continue
+                valid = {*list(taken)[2:], "phases"}  # behind the number of units and the dtype
+                wrong = [name for name in dict(ratings) if name not in valid]
+                found += [f"devices[{k}]: {unknown(f'rating of {kind}', name, valid)}" for name in wrong]
+    return found
 
 
 def list_tasks() -> tuple[str, ...]:
@@ -180,5 +220,5 @@ def make(
 
 
 SHIPPED: tuple[Task, ...] = tuple(task for catalog in CATALOGS for task in load_object(f"{_FAMILIES}.{catalog}"))
-for _task in SHIPPED:
-    register_task(_task)
+for _task in SHIPPED:  # tests look for findings, so that an import does not
+    _add(_task)

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Annotated, Any, Self
 
 from powerzoo_jax.base import Dims, TaskSpec
-from powerzoo_jax.base.errors import SettingsError, excerpt, listing, unexpected, unknown
+from powerzoo_jax.base.errors import SettingsError, excerpt, listing, numbered, unexpected, unknown
 from powerzoo_jax.base.ranges import MOST, Budget, Positive, PositiveShare, Range, Share, check_fields, declared, fitted
 from powerzoo_jax.base.solver_mode import AUTO, MODES
 from powerzoo_jax.data import Series
@@ -66,6 +66,8 @@ class TaskSettings:
             if key not in known:
                 raise TypeError(unexpected(owner, key, known))
         values = {key: value for layer in layers for key, value in layer.items()}
+        if wrong := [unknown("keyword", key, known) for key in values if key not in known]:
+            raise SettingsError(numbered(f"{owner}: overrides", wrong))
         settings = cls(**check_fields(f"{owner}: ", cls, values))
         settings.check(owner, {"solver": MODES})
         settings._refuse_idle(owner, layers)
@@ -161,6 +163,18 @@ def refuse_names(spec: TaskSpec, field: str, known: tuple[str, ...]) -> None:
     given = getattr(spec, field)
     if given != known:
         raise ValueError(f"{spec.id}: {field} is {listing(given)}; this family has {', '.join(known)}.")
+
+
+def unknown_names(spec: TaskSpec, terms: Iterable[str], costs: Iterable[str]) -> list[str]:
+    """Findings: the reward terms and cost channels of a spec that are not among the known ones."""
+    asked = (("reward term", spec.term_names, set(terms)), ("cost channel", spec.cost_names, set(costs)))
+    return [unknown(what, name, known) for what, names, known in asked for name in names if name not in known]
+
+
+def refuse_unknown_names(spec: TaskSpec, terms: Iterable[str], costs: Iterable[str]) -> None:
+    """Raise SettingsError (a ValueError) for reward terms and cost channels that are not among the known ones."""
+    if wrong := unknown_names(spec, terms, costs):
+        raise SettingsError(numbered(spec.id, wrong))
 
 
 def resolve_source(

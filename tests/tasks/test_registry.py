@@ -3,16 +3,21 @@
 from __future__ import annotations
 
 import dataclasses
+import subprocess
+import sys
 from pathlib import Path
 
 import jax
 import pytest
 
 import powerzoo_jax
-from powerzoo_jax.base.errors import CaseError, DataError, DataMissing, SolverError
+from powerzoo_jax.base import TaskSpec
+from powerzoo_jax.base.errors import CaseError, DataError, DataMissing, SettingsError, SolverError
+from powerzoo_jax.base.ranges import check_fields
+from powerzoo_jax.envs import Family, Names, family, register_family
 from powerzoo_jax.families.market.tasks.storage import make_storage_market
 from powerzoo_jax.families.transmission.tasks.operator import make_transgrid
-from powerzoo_jax.tasks import get_spec, list_presets, registry
+from powerzoo_jax.tasks import Task, get_builder, get_spec, list_presets, register_task, registry
 
 TASK = "battery_arbitrage"
 
@@ -286,3 +291,95 @@ def test_a_place_that_is_no_import_string_is_refused_by_its_name(what):
     mine = dataclasses.replace(get_spec("dso"), id="badly_placed")
     with pytest.raises(ValueError, match=rf"'badly_placed': {what} = 'mine\.NAME' is not of the form 'module:NAME'"):
         registry.register_task(dataclasses.replace(registry.get_task("dso"), spec=mine, **{what: "mine.NAME"}))
+
+
+def test_shipped_tasks_have_no_findings():
+    for task in registry.SHIPPED:
+        assert registry.findings(task) == [], task.spec.id
+        assert registry.get_task(task.spec.id, task.spec.version) is task
+        check_fields(f"{task.spec.id}: ", TaskSpec, vars(task.spec))
+
+
+def mine(base, build=None, devices=None, **changes):
+    """A task of one's own, like a shipped one but for what is changed."""
+    spec = get_spec(base)
+    if devices is not None:
+        changes["overrides"] = tuple((dict(spec.overrides) | {"devices": devices}).items())
+    return Task(dataclasses.replace(spec, id="mine", **changes), build or get_builder(base))
+
+
+def test_a_task_with_three_mistakes_gets_one_message_with_three_findings():
+    before = dict(registry._TASKS)
+    task = mine(
+        "atomic_battery",
+        devices=(("batery", 6, ()),),
+        term_names=("energy_sale",),
+        cost_names=("voltage_violation", "thermal_overlod", "unserved_energy", "resource"),
+    )
+    with pytest.raises(SettingsError) as caught:
+        powerzoo_jax.register(task.spec, task.build)
+    head, *found = str(caught.value).splitlines()
+    assert head == "task 'mine' has 3 problems:"
+    assert found[0].startswith("1. Unknown reward term 'energy_sale'. Did you mean 'energy_sales'? Valid: backlog, ")
+    assert found[1].startswith("2. Unknown cost channel 'thermal_overlod'. Did you mean 'thermal_overload'? Valid: ")
+    assert found[2].startswith("3. devices[0]: Unknown device kind 'batery'.") and found[2].endswith("vehicle.")
+    assert len(found) == 3 and before == registry._TASKS
+
+
+@pytest.mark.parametrize("task", ["marl_uc", "opf_118", "atomic_solar", "gencos_bidding", "dc_microgrid", "dso"])
+@pytest.mark.parametrize(("field", "what"), [("term_names", "reward term"), ("cost_names", "cost channel")])
+def test_names_that_a_family_does_not_know_are_refused_at_registration(task, field, what):
+    names = ("beauty", *getattr(get_spec(task), field)[1:])
+    with pytest.raises(SettingsError, match=rf"task 'mine': Unknown {what} 'beauty'\. Valid: "):
+        register_task(mine(task, **{field: names}))
+
+
+def test_ratings_of_devices_are_checked_by_name():
+    rows = (("storage", 6, (("capacity_mhw", 1.0), ("phases", "a"))), ("renewable", 7, {"capacity_mw": 1.0}))
+    with pytest.raises(SettingsError, match=r"devices\[0\]: Unknown rating of storage 'capacity_mhw'.*'capacity_mwh'"):
+        register_task(mine("distribution_3phase", devices=rows))
+
+
+def test_builders_of_ones_own_and_their_families_say_what_is_valid(monkeypatch):
+    monkeypatch.setattr(registry, "_TASKS", dict(registry._TASKS))
+    monkeypatch.setattr(family, "_OWN", {})
+    register_task(mine("dso", "mine.builders:build", term_names=("beauty",), term_weights=(1.0,)))
+    register_family(Family(name="heat", names=Names(("electricity",), ("cold",))))
+    with pytest.raises(SettingsError) as caught:
+        register_task(mine("dso", "heat:build", family="heat", version=2, term_names=("power",), term_weights=(1.0,)))
+    assert "1. Unknown reward term 'power'. Valid: electricity." in str(caught.value)
+
+
+ORDER = """
+import dataclasses, sys
+import powerzoo_jax as pz
+from powerzoo_jax.devices import register_kind, storage
+from powerzoo_jax.tasks import get_builder, get_spec
+base = get_spec("atomic_battery")
+pz.register(dataclasses.replace(base, id="one"), get_builder(base.id))
+assert not any(name.endswith((".feeder.types", ".feeder.family")) for name in sys.modules)
+register_kind(dataclasses.replace(storage.KIND, name="cell", terms={"glow": storage.KIND.terms["degradation"]}))
+over = dict(base.overrides) | {"devices": (("cell", 6, (("capacity_mwh", 0.5), ("power_mw", 0.2))),)}
+changes = {"overrides": tuple(over.items()), "term_names": ("glow",), "term_weights": (1.0,)}
+pz.register(dataclasses.replace(base, id="two", **changes), get_builder(base.id))
+assert pz.make("two").spec.term_names == ("glow",)
+"""
+
+
+@pytest.mark.full
+def test_a_kind_registered_between_two_tasks_is_known_to_the_second():
+    """Registration of a task takes no device as the last: names are checked without the fields of kinds."""
+    done = subprocess.run([sys.executable, "-c", ORDER], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+
+
+@pytest.mark.parametrize("task", ["battery_arbitrage", "dc_microgrid", "marl_opf"])
+def test_keywords_of_a_spec_that_there_are_not_are_named_together(task, monkeypatch):
+    monkeypatch.setattr(registry, "_TASKS", dict(registry._TASKS))
+    spec = get_spec(task)
+    register_task(mine(task, overrides=(*spec.overrides, ("colour", "red"), ("solvr", "auto"))))
+    with pytest.raises(SettingsError) as caught:
+        powerzoo_jax.make("mine")
+    head, *found = str(caught.value).splitlines()
+    assert head == "mine: overrides has 2 problems:" and "Did you mean 'solver'?" in found[1]
+    assert found[0].startswith("1. Unknown keyword 'colour'.")

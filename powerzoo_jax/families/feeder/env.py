@@ -29,15 +29,10 @@ from powerzoo_jax.envs.series import MEAN_AHEAD, Draw, LoadColumns
 from powerzoo_jax.envs.series import PRICE as PRICE
 from powerzoo_jax.envs.series import SeriesBank as SeriesBank
 from powerzoo_jax.families.feeder.fields import FleetScene
+from powerzoo_jax.families.feeder.names import COSTS, LOSS, TERMS
 from powerzoo_jax.families.feeder.types import DistributionInfo, DistributionParams, DistributionState
 from powerzoo_jax.powerflow import PowerFlowResult, Status, solve_feeder_active
 from powerzoo_jax.powerflow.result import COLLAPSE_PU
-
-COSTS = ("voltage_violation", "thermal_overload", "unserved_energy", "resource")
-TERMS = ("energy_sales", "degradation", "settlement", "unserved_energy")
-
-# Reward terms of the feeder itself; all others are the terms of its kinds of devices.
-LOSS = "network_loss"
 
 
 @dataclass(frozen=True)

@@ -22,6 +22,7 @@ from powerzoo_jax.envs.surface import NO_STORES, Stores, TaskSurface
 from powerzoo_jax.envs.trace.names import layout_action_ids
 from powerzoo_jax.envs.trace.readings import Readings, flow_of
 from powerzoo_jax.families.feeder.env import DistributionEnv
+from powerzoo_jax.families.feeder.names import NAMES
 from powerzoo_jax.families.feeder.padding import align_feeders
 from powerzoo_jax.families.feeder.tasks.vehicles import SESSIONS
 from powerzoo_jax.families.feeder.types import DistributionInfo
@@ -136,6 +137,7 @@ def _stores(sim: Sim) -> Stores:
 
 FEEDER = Family(
     name="feeder",
+    names=NAMES,
     read=_read,
     tally=_tally,
     action_ids=layout_action_ids,

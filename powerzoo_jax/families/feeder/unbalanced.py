@@ -19,7 +19,6 @@ from powerzoo_jax.families.feeder.env import DistributionEnv
 from powerzoo_jax.families.feeder.types import DistributionParams
 from powerzoo_jax.powerflow import solve_threephase, voltage_unbalance
 
-COSTS = ("voltage_violation", "thermal_overload", "vuf_violation", "unserved_energy", "resource")
 PERCENT = 100.0
 
 

@@ -31,6 +31,7 @@ from powerzoo_jax.envs.observe import FieldTable, block, field_block, name_value
 from powerzoo_jax.envs.series import FACTOR, Draw, EpisodeStarts, step_row
 from powerzoo_jax.families.feeder.env import DistributionEnv
 from powerzoo_jax.families.feeder.types import DistributionInfo, DistributionParams, DistributionState
+from powerzoo_jax.families.joint.names import COSTS, SETTLEMENT, TERMS
 from powerzoo_jax.families.transmission.units import (
     LOAD_SCALE,
     TIME,
@@ -156,11 +157,6 @@ class JointInfo(Info):
     soc: Array
     collapsed: Array
     opf_status: Array
-
-
-COSTS = ("thermal_overload", "voltage_violation", "unserved_energy", "resource")
-TERMS = ("generation", "surplus", "unserved_energy", "degradation")
-SETTLEMENT = "settlement"  # reward term that a task may have behind TERMS
 
 
 @dataclass(frozen=True, eq=False)

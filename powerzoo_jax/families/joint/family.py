@@ -17,6 +17,7 @@ from powerzoo_jax.envs.trace.names import case_of, network
 from powerzoo_jax.envs.trace.readings import Readings, dc_flow, flow_of
 from powerzoo_jax.envs.trace.types import TracedNetwork
 from powerzoo_jax.families.feeder.family import feeder_readings, with_flows
+from powerzoo_jax.families.joint.names import NAMES
 from powerzoo_jax.families.transmission.family import units_surface
 
 UPPER = "transmission"
@@ -71,6 +72,7 @@ def _surface(sim: Sim) -> TaskSurface:
 
 JOINT = Family(
     name="joint",
+    names=NAMES,
     read=_read,
     networks=_networks,
     device_ids=_device_ids,

@@ -21,7 +21,8 @@ from powerzoo_jax.envs.core import Sim
 from powerzoo_jax.envs.series import SeriesBank
 from powerzoo_jax.families.feeder.tasks.catalog import MARL_DER_ARBITRAGE
 from powerzoo_jax.families.feeder.tasks.storage import StorageKeywords, build_der
-from powerzoo_jax.families.joint.env import COSTS, SETTLEMENT, TERMS, JointEnv, JointFactors, JointParams, joint_fields
+from powerzoo_jax.families.joint.env import JointEnv, JointFactors, JointParams, joint_fields
+from powerzoo_jax.families.joint.names import COSTS, SETTLEMENT, TERMS
 from powerzoo_jax.families.transmission.tasks.catalog import MARL_OPF
 from powerzoo_jax.families.transmission.tasks.series import DEMAND, load_shares
 from powerzoo_jax.families.transmission.tasks.units import (

@@ -30,8 +30,6 @@ from powerzoo_jax.opf.offers import Offers
 from powerzoo_jax.opf.result import OpfStatus
 from powerzoo_jax.powerflow import Status
 
-COSTS = ("thermal_overload", "unserved_energy")
-TERMS = ("revenue", "generation_cost")
 HISTORY = 4  # past prices that an agent sees, unless the task says otherwise
 LOAD, CLIPPED = FACTOR, 5  # columns of load_rows: the clock and the running sums stand where they do elsewhere
 ROUNDED_MW = {"float32": 2e-2, "float64": 1e-3}  # excess over a rating that the clearing's own tolerance explains

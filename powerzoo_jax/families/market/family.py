@@ -15,6 +15,7 @@ from powerzoo_jax.envs.surface import Stores, TaskSurface, soc_limits
 from powerzoo_jax.envs.trace.names import entry_ids, one_network
 from powerzoo_jax.envs.trace.readings import Readings, dc_flow, flow_of
 from powerzoo_jax.envs.trace.types import TracedNetwork
+from powerzoo_jax.families.market.names import NAMES
 from powerzoo_jax.families.market.storage import StorageMarketEnv
 from powerzoo_jax.families.market.tasks.bidding import ALIASES, SHIFTS
 from powerzoo_jax.families.transmission.tasks.series import DEMAND
@@ -62,6 +63,7 @@ def _battery_surface(sim: Sim) -> TaskSurface:
 
 MARKET = Family(
     name="market",
+    names=NAMES,
     rivals=True,
     read=_read,
     figures=_figures,

@@ -31,9 +31,6 @@ from powerzoo_jax.opf.market import Clearing, clear_market
 from powerzoo_jax.opf.offers import Offers
 from powerzoo_jax.opf.result import OpfStatus
 
-COSTS = ("thermal_overload", "unserved_energy", "resource")
-TERMS = ("energy_sales", "degradation", "smoothing", "settlement")
-
 
 @struct.dataclass(kw_only=True)
 class StorageMarketParams(EnvParams):

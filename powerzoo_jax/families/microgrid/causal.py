@@ -24,7 +24,8 @@ from powerzoo_jax.devices.facility import DataCenterParams
 from powerzoo_jax.devices.storage import StorageParams
 from powerzoo_jax.envs.core import Sim
 from powerzoo_jax.envs.series import Draw
-from powerzoo_jax.families.microgrid.env import CURVE, DROPPED, OUTDOOR, OUTDOOR_C, SUN, ZONE_C
+from powerzoo_jax.families.microgrid.env import CURVE, OUTDOOR, OUTDOOR_C, SUN, ZONE_C
+from powerzoo_jax.families.microgrid.names import DROPPED
 from powerzoo_jax.oracle.datacenter.room import MARGIN_C, Ahead, set_point_place, usual_jobs
 from powerzoo_jax.oracle.forecast import day_values, train_days, train_sim
 from powerzoo_jax.oracle.registry import Policy

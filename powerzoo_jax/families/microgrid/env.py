@@ -39,6 +39,7 @@ from powerzoo_jax.envs import constraint as objective
 from powerzoo_jax.envs.core import EnvParams, GridEnv
 from powerzoo_jax.envs.observe import FieldBlock, Scene, block, field_block, name_values, observe, table
 from powerzoo_jax.envs.series import Draw, EpisodeStarts
+from powerzoo_jax.families.microgrid.names import CARBON_TERMS, COSTS, DROPPED, SETTLED, TERMS
 from powerzoo_jax.powerflow import Status
 
 WEATHER_FIELDS = ("solar_cf", "t_outdoor_c", "time_sin", "time_cos", "infer_curve")
@@ -141,11 +142,6 @@ ACTIONS = (
     ("battery", -1.0, 1.0),
     ("diesel", 0.0, 1.0),
 )
-COSTS = ("sla", "overtemp", "power_deficit")
-TERMS = ("fuel", "degradation", "unserved_energy", "missed_jobs", "backlog", "settlement", "carbon")
-DROPPED = "dropped_gpu_h"  # cost channel that a task may have beside COSTS
-SETTLED = ("zone_heat", "stored_carbon")  # reward terms that a task may have beside TERMS
-CARBON_TERMS = ("carbon", "stored_carbon")  # in kg, all others in $
 ZONE_C, OUTDOOR_C = (15.0, 30.0), (-10.0, 50.0)  # (value observed as 0, span to 1)
 ZONE_UNIT, OUTDOOR_UNIT = (f"{span:g} degC" for _, span in (ZONE_C, OUTDOOR_C))
 COP_RANGE = (0.4, 0.8)  # of the chiller's factor, likewise

@@ -14,6 +14,7 @@ from powerzoo_jax.envs.episode import Tally, site_energy
 from powerzoo_jax.envs.family import Family
 from powerzoo_jax.envs.surface import Stores, TaskSurface, soc_limits
 from powerzoo_jax.families.microgrid.env import ACTIONS, MicrogridInfo
+from powerzoo_jax.families.microgrid.names import NAMES
 from powerzoo_jax.families.microgrid.tasks.build import STRESS
 from powerzoo_jax.tasks.site import WEATHER_SET
 
@@ -49,6 +50,7 @@ def _surface(sim: Sim) -> TaskSurface:
 
 MICROGRID = Family(
     name="microgrid",
+    names=NAMES,
     tally=_tally,
     action_ids=_action_ids,
     data_sets=_data_sets,

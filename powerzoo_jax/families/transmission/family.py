@@ -17,6 +17,7 @@ from powerzoo_jax.envs.family import Family
 from powerzoo_jax.envs.surface import TaskSurface
 from powerzoo_jax.envs.trace.names import entry_ids, layout_action_ids
 from powerzoo_jax.envs.trace.readings import Readings, dc_flow
+from powerzoo_jax.families.transmission.names import NAMES
 from powerzoo_jax.families.transmission.operator import TransGridEnv
 from powerzoo_jax.families.transmission.tasks.series import DEMAND
 from powerzoo_jax.families.transmission.tasks.units import STRESS
@@ -112,6 +113,7 @@ def _operator_surface(sim: Sim) -> TaskSurface:
 
 TRANSMISSION = Family(
     name="transmission",
+    names=NAMES,
     read=_read,
     tally=_tally,
     figures=_figures,

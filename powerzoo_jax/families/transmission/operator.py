@@ -32,13 +32,13 @@ from powerzoo_jax.envs.observe import FieldBlock, FieldTable, Scene, name_values
 from powerzoo_jax.envs.series import CLOCK, FACTOR, Draw, current_row, remaining_load
 from powerzoo_jax.families.transmission import flow as solve
 from powerzoo_jax.families.transmission.flow import Plan, Setpoints, SolvedNetwork
+from powerzoo_jax.families.transmission.names import REACTIVE_SHORTFALL
 from powerzoo_jax.families.transmission.operator_types import Electrical, TransGridInfo, TransGridParams, TransGridState
 from powerzoo_jax.opf.dc.factors import DcOpfFactors
 from powerzoo_jax.opf.offers import cost_of
 from powerzoo_jax.powerflow import Status, legality, open_switches, stays_connected
 from powerzoo_jax.powerflow.result import COLLAPSE_PU, voltage_excess
 
-REACTIVE_SHORTFALL = "reactive_shortfall"
 """Name of the cost channel."""
 
 LINE_USE = FieldBlock("line_flow", (), -5, 5, "1", lambda scene: scene.state.seen.line_use)

@@ -128,7 +128,8 @@ class FleetGridEnv(TransGridEnv):
         """Cost channels, clock and flags; the reward is less their sum."""
         new, _, cost, info = super().account(state, devices, delivery.setting, flow, params)
         asked = jnp.where(new.failed, 0, undelivered(delivery.delivered.undelivered_mw))
-        cost = cost.at[self.cost_names.index("resource")].set(asked)
+        if "resource" in self.cost_names:
+            cost = cost.at[self.cost_names.index("resource")].set(asked)
         terms = -jnp.sum(cost)[None, None]
         fields = {f.name: getattr(info, f.name) for f in dataclasses.fields(info)} | {"terms": terms}
         after: Any = dataclasses.replace(new, **{kind: getattr(devices, kind) for kind in self.layout.kinds})

@@ -16,6 +16,7 @@ from powerzoo_jax.envs.constraint import N_MINUS_1, outage_excess
 from powerzoo_jax.envs.core import GridEnv, in_range
 from powerzoo_jax.envs.observe import FieldBlock, FieldTable, Scene, block, field_block, name_values, observe, table
 from powerzoo_jax.envs.series import Draw, current_row
+from powerzoo_jax.families.transmission.names import RESERVE, SWITCHING_TERMS, TERMS
 from powerzoo_jax.families.transmission.units_types import TransmissionInfo, TransmissionParams, TransmissionState
 from powerzoo_jax.opf.allocate import Allocation, allocate_by_weight, balance_by_slack, score_weights
 from powerzoo_jax.opf.commit import (
@@ -35,10 +36,6 @@ from powerzoo_jax.opf.dispatch import economic_dispatch
 from powerzoo_jax.opf.offers import cost_of
 from powerzoo_jax.powerflow import Status
 
-COSTS = ("thermal_overload", "voltage_violation", "power_balance", "unserved_energy", "resource")
-RESERVE = "reserve_shortfall"
-TERMS = ("generation", "surplus", "unserved_energy")
-SWITCHING_TERMS = ("no_load", "startup", "shutdown")
 LOAD_SCALE = 5.0  # upper bound of loads over the peak
 PRICE_SCALE = 100.0  # [USD/MWh] that observed marginal costs are relative to
 

@@ -9,7 +9,8 @@ import numpy as np
 import pytest
 
 from powerzoo_jax.envs import constraint
-from powerzoo_jax.families.feeder.env import COSTS, PRICE, TERMS
+from powerzoo_jax.families.feeder.env import PRICE
+from powerzoo_jax.families.feeder.names import COSTS, TERMS
 from powerzoo_jax.powerflow import Status
 from tests.families.feeder.storage_episodes import DT_HOURS, HORIZON, POWER_MW, Episodes, load_mw, rows_of, run
 from tests.tolerances import tolerance

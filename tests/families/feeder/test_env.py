@@ -9,7 +9,8 @@ import pytest
 from powerzoo_jax.base import Step
 from powerzoo_jax.cases.case import without_idle_branches
 from powerzoo_jax.cases.library import load_case
-from powerzoo_jax.families.feeder.env import COSTS, PRICE, TERMS
+from powerzoo_jax.families.feeder.env import PRICE
+from powerzoo_jax.families.feeder.names import COSTS, TERMS
 from powerzoo_jax.powerflow import nominal_injection
 from powerzoo_jax.powerflow.result import COLLAPSE_PU
 from tests.families.feeder.storage_episodes import (

@@ -13,7 +13,8 @@ import numpy as np
 from powerzoo_jax.envs.batch import is_stacked
 from powerzoo_jax.envs.core import Sim
 from powerzoo_jax.envs.series import Draw
-from powerzoo_jax.families.feeder.env import MEAN_AHEAD, PRICE, TERMS
+from powerzoo_jax.families.feeder.env import MEAN_AHEAD, PRICE
+from powerzoo_jax.families.feeder.names import TERMS
 from powerzoo_jax.oracle.linear_program import LinearProgram, ProgramWriter
 
 

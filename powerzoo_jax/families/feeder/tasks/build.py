@@ -13,7 +13,7 @@ import numpy as np
 from jax import Array
 
 from powerzoo_jax.base import Dims, TaskSpec, no_padding
-from powerzoo_jax.base.errors import BaseLoadError, DataError, SolverError, listing, unknown
+from powerzoo_jax.base.errors import BaseLoadError, DataError, SolverError, listing
 from powerzoo_jax.cases import Case, load_case
 from powerzoo_jax.cases.case import without_idle_branches
 from powerzoo_jax.cases.grid import Grid, to_grid
@@ -24,12 +24,12 @@ from powerzoo_jax.devices import action_table, placement
 from powerzoo_jax.devices.facility import QueueSizes
 from powerzoo_jax.devices.fleet import Layout
 from powerzoo_jax.devices.registry import KINDS
-from powerzoo_jax.envs.constraint import CONSTRAINTS, OUTAGE, VOLTAGE
 from powerzoo_jax.envs.core import Sim
 from powerzoo_jax.envs.observe import FieldTable, with_field
 from powerzoo_jax.envs.series import EpisodeStarts
-from powerzoo_jax.families.feeder.env import COSTS, LOSS, DistributionEnv, SeriesBank
+from powerzoo_jax.families.feeder.env import DistributionEnv, SeriesBank
 from powerzoo_jax.families.feeder.fields import SETTLEMENT
+from powerzoo_jax.families.feeder.names import COSTS, OWN_TERMS
 from powerzoo_jax.families.feeder.padding import pad_feeder_env
 from powerzoo_jax.families.feeder.tasks.series import Extra, build_series
 from powerzoo_jax.families.feeder.tasks.settings import FeederSettings
@@ -37,7 +37,7 @@ from powerzoo_jax.families.feeder.types import DistributionParams
 from powerzoo_jax.powerflow import FeederFactors, nominal_injection, prepare_feeder
 from powerzoo_jax.tasks.settings import MINUTES_PER_HOUR as MINUTES_PER_HOUR
 from powerzoo_jax.tasks.settings import horizon_steps as horizon_steps
-from powerzoo_jax.tasks.settings import recorded, scaled_weights
+from powerzoo_jax.tasks.settings import recorded, refuse_unknown_names, scaled_weights
 from powerzoo_jax.tasks.settings import step_minutes as step_minutes
 from powerzoo_jax.tasks.spec import Shift
 
@@ -99,7 +99,7 @@ def feeder_case(spec: TaskSpec, settings: FeederSettings) -> Case:
 def build_sim(plan: FeederTaskConfig, case: Case, dims: Dims | None, dtype: np.dtype) -> Sim:
     """Assemble environment, parameters and spec; pad to `dims` where they are given."""
     settings, spec = plan.settings, plan.spec
-    refuse_unknown_names(spec, plan.fleet.kinds, COSTS)
+    refuse_other_names(spec, plan.fleet.kinds, COSTS)
     minutes, horizon = step_minutes(spec, settings), horizon_steps(spec, settings)
     bank, columns, rows = build_series(settings, plan.shift, minutes, horizon, plan.extra)
     starts = kept_starts(bank, plan.shift, horizon)
@@ -133,18 +133,14 @@ def build_sim(plan: FeederTaskConfig, case: Case, dims: Dims | None, dtype: np.d
     return Sim(params=params, env=env, spec=spec)
 
 
-def refuse_unknown_names(spec: TaskSpec, kinds: tuple[str, ...], costs: tuple[str, ...]) -> None:
+def refuse_other_names(spec: TaskSpec, kinds: tuple[str, ...], costs: tuple[str, ...]) -> None:
     """Raise ValueError for reward terms and cost channels that neither the feeder nor its devices have.
 
     costs:  channels of the network itself
     """
     own = [KINDS[kind] for kind in dict.fromkeys(kinds)]
-    terms = {LOSS, OUTAGE, CONSTRAINTS, VOLTAGE}.union(*(kind.terms for kind in own))
-    channels = set(costs).union(*(kind.costs for kind in own))
-    for what, names, known in (("reward term", spec.term_names, terms), ("cost channel", spec.cost_names, channels)):
-        for name in names:
-            if name not in known:
-                raise ValueError(f"{spec.id}: {unknown(what, name, known)}")
+    terms = set(OWN_TERMS).union(*(kind.terms for kind in own))
+    refuse_unknown_names(spec, terms, set(costs).union(*(kind.costs for kind in own)))
 
 
 def shown_fields(plan: FeederTaskConfig, case: Any) -> FieldTable:

@@ -20,6 +20,7 @@ from powerzoo_jax.devices.fleet import Layout
 from powerzoo_jax.envs.core import Sim
 from powerzoo_jax.envs.observe import FieldTable
 from powerzoo_jax.families.feeder.fields import PHASES, fleet_table, grid_blocks, phase_blocks
+from powerzoo_jax.families.feeder.names import PHASE_COSTS
 from powerzoo_jax.families.feeder.tasks.build import (
     BASE_LOAD_FACTOR,
     MINUTES_PER_HOUR,
@@ -29,7 +30,7 @@ from powerzoo_jax.families.feeder.tasks.build import (
     feeder_case,
     horizon_steps,
     kept_starts,
-    refuse_unknown_names,
+    refuse_other_names,
     series_bank,
     shown_fields,
     step_minutes,
@@ -46,7 +47,7 @@ from powerzoo_jax.families.feeder.tasks.series import build_series
 from powerzoo_jax.families.feeder.tasks.settings import hashable, merge_settings, own_series
 from powerzoo_jax.families.feeder.tasks.storage import FORECAST_HOURS
 from powerzoo_jax.families.feeder.types import DistributionParams
-from powerzoo_jax.families.feeder.unbalanced import COSTS, PhaseGrid, UnbalancedEnv
+from powerzoo_jax.families.feeder.unbalanced import PhaseGrid, UnbalancedEnv
 from powerzoo_jax.powerflow import nominal_phase_load, prepare_threephase
 from powerzoo_jax.tasks.settings import agent_names, scaled_weights
 from powerzoo_jax.tasks.spec import Variants
@@ -101,7 +102,7 @@ def build_unbalanced(
         return fleet_table(phase_blocks(_buses(case), case.line.name.tolist()), unit_names(rows), _hours(settings))
 
     plan = _plan(spec, settings, overrides, split, rows, dtype, fields)
-    refuse_unknown_names(plan.spec, plan.fleet.kinds, COSTS)
+    refuse_other_names(plan.spec, plan.fleet.kinds, PHASE_COSTS)
     minutes, horizon = step_minutes(spec, settings), horizon_steps(spec, settings)
     shown = shown_fields(plan, None)
     bank, columns, table = build_series(settings, plan.shift, minutes, horizon, plan.extra)

@@ -18,15 +18,8 @@ from powerzoo_jax.cases import Case, load_case
 from powerzoo_jax.cases.grid import to_grid
 from powerzoo_jax.data import Series, list_splits, load_dataset
 from powerzoo_jax.envs.core import Sim
-from powerzoo_jax.families.market.bidding import (
-    COSTS,
-    HISTORY,
-    TERMS,
-    MarketBank,
-    MarketEnv,
-    MarketParams,
-    market_fields,
-)
+from powerzoo_jax.families.market.bidding import HISTORY, MarketBank, MarketEnv, MarketParams, market_fields
+from powerzoo_jax.families.market.names import COSTS, TERMS
 from powerzoo_jax.families.transmission.tasks.series import LoadSeries, load_series, load_shares
 from powerzoo_jax.opf.dc.factors import prepare_dc_opf
 from powerzoo_jax.opf.offers import make_cost_segments

@@ -16,14 +16,8 @@ from powerzoo_jax.base.ranges import Count, Label, NotNegative, Positive, Positi
 from powerzoo_jax.cases import Case, load_case
 from powerzoo_jax.cases.grid import to_grid
 from powerzoo_jax.envs.core import Sim
-from powerzoo_jax.families.market.storage import (
-    COSTS,
-    FIELDS,
-    FIELDS_WITH_OFFER,
-    TERMS,
-    StorageMarketEnv,
-    StorageMarketParams,
-)
+from powerzoo_jax.families.market.names import BATTERY_COSTS, BATTERY_TERMS
+from powerzoo_jax.families.market.storage import FIELDS, FIELDS_WITH_OFFER, StorageMarketEnv, StorageMarketParams
 from powerzoo_jax.families.transmission.operator_types import GridBank
 from powerzoo_jax.families.transmission.tasks.operator import DIFFICULTIES, GridDaySettings, clock_bank
 from powerzoo_jax.families.transmission.tasks.series import LoadSeries, load_shares
@@ -90,11 +84,11 @@ def make_storage_market(kind: str = "cost", *, split: str = "train", dtype: Any 
         obs=fields.size,
         act=1,
         choice=0,
-        cost=len(COSTS),
-        term=len(TERMS),
+        cost=len(BATTERY_COSTS),
+        term=len(BATTERY_TERMS),
     )
     hours = settings.minutes / MINUTES_PER_HOUR
-    env = StorageMarketEnv(dims, hours, (1.0,) * len(TERMS), fields, solver=settings.solver)
+    env = StorageMarketEnv(dims, hours, (1.0,) * len(BATTERY_TERMS), fields, solver=settings.solver)
     spec = TaskSpec(
         id=f"{kind}_based_market",
         version=0,
@@ -104,9 +98,9 @@ def make_storage_market(kind: str = "cost", *, split: str = "train", dtype: Any 
         dt_hours=env.dt_hours,
         split=series.split,
         agents=("battery_0",),
-        cost_names=COSTS,
-        cost_budget=(math.inf,) * len(COSTS),
-        term_names=TERMS,
+        cost_names=BATTERY_COSTS,
+        cost_budget=(math.inf,) * len(BATTERY_COSTS),
+        term_names=BATTERY_TERMS,
         term_weights=env.term_weights,
         overrides=tuple(sorted(({"load_set": settings.load_set} | keywords).items())),
     )

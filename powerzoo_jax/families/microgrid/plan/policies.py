@@ -20,7 +20,8 @@ from powerzoo_jax.devices import DataCenterState, datacenter
 from powerzoo_jax.devices.jobs import Pool
 from powerzoo_jax.envs.core import Sim
 from powerzoo_jax.envs.series import Draw
-from powerzoo_jax.families.microgrid.env import ACTIONS, DROPPED, OUTDOOR, SUN, MicrogridState
+from powerzoo_jax.families.microgrid.env import ACTIONS, OUTDOOR, SUN, MicrogridState
+from powerzoo_jax.families.microgrid.names import DROPPED
 from powerzoo_jax.families.microgrid.plan.problem import (
     MicrogridProblem,
     build_microgrid_problem,

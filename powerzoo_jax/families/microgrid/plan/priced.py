@@ -13,7 +13,7 @@ from powerzoo_jax.base.numerics import FLOAT
 from powerzoo_jax.base.tree import take
 from powerzoo_jax.envs.core import Sim
 from powerzoo_jax.envs.series import Draw
-from powerzoo_jax.families.microgrid.env import DROPPED
+from powerzoo_jax.families.microgrid.names import DROPPED
 from powerzoo_jax.families.microgrid.plan.policies import (
     HABITS,
     SAFE_PRICE_USD,

@@ -20,17 +20,8 @@ from powerzoo_jax.devices import renewable_params, thermal_params
 from powerzoo_jax.devices.facility import JobClass, QueueSizes
 from powerzoo_jax.envs.core import Sim
 from powerzoo_jax.envs.series import EpisodeStarts
-from powerzoo_jax.families.microgrid.env import (
-    CARBON_TERMS,
-    COSTS,
-    DROPPED,
-    FIELDS,
-    SETTLED,
-    TERMS,
-    MicrogridBank,
-    MicrogridEnv,
-    MicrogridParams,
-)
+from powerzoo_jax.families.microgrid.env import FIELDS, MicrogridBank, MicrogridEnv, MicrogridParams
+from powerzoo_jax.families.microgrid.names import CARBON_TERMS, DROPPED, NAMES
 from powerzoo_jax.families.microgrid.tasks import series
 from powerzoo_jax.tasks.settings import (
     MINUTES_PER_HOUR,
@@ -41,6 +32,7 @@ from powerzoo_jax.tasks.settings import (
     horizon_steps,
     recorded,
     refuse_padding,
+    refuse_unknown_names,
     step_minutes,
     storage_stack,
 )
@@ -248,12 +240,7 @@ def _check_names(spec: TaskSpec) -> None:
     """Refuse a network, and reward terms and cost channels that the environment does not know."""
     if spec.case != ISLAND:
         raise ValueError(f"{spec.id}: case = {spec.case!r}: a microgrid has one bus and no network. Write {ISLAND!r}.")
-    for name in spec.term_names:
-        if name not in (*TERMS, *SETTLED):
-            raise ValueError(f"{spec.id}: {unknown('reward term', name, (*TERMS, *SETTLED))}")
-    for name in spec.cost_names:
-        if name not in (*COSTS, DROPPED):
-            raise ValueError(f"{spec.id}: {unknown('cost channel', name, (*COSTS, DROPPED))}")
+    refuse_unknown_names(spec, NAMES.terms, NAMES.costs)
 
 
 def _weights(spec: TaskSpec, settings: MicrogridSettings, price_misses: bool | None) -> tuple[float, ...]:

@@ -17,11 +17,12 @@ from powerzoo_jax.families.transmission.commitment.lagrangian import relax_commi
 from powerzoo_jax.families.transmission.commitment.policies import MARGIN, MOST_UNITS, join, secure_output
 from powerzoo_jax.families.transmission.commitment.problem import CommitmentDay
 from powerzoo_jax.families.transmission.commitment.secure import operate, plan_day
+from powerzoo_jax.families.transmission.names import RESERVE
 from powerzoo_jax.families.transmission.plan.dispatch import host_system
 from powerzoo_jax.families.transmission.plan.economic import STEPS
 from powerzoo_jax.families.transmission.plan.episode import commitment_problem
 from powerzoo_jax.families.transmission.plan.priced import OVERLOAD
-from powerzoo_jax.families.transmission.units import RESERVE, reserve_share
+from powerzoo_jax.families.transmission.units import reserve_share
 from powerzoo_jax.oracle.foresight import PlayedPlans, play_plans
 from powerzoo_jax.oracle.lagrangian import PricedPlan
 from powerzoo_jax.oracle.registry import follow

@@ -20,7 +20,8 @@ from powerzoo_jax.cases.grid import to_grid
 from powerzoo_jax.data import Series, list_splits, load_dataset
 from powerzoo_jax.envs.constraint import N_MINUS_1
 from powerzoo_jax.envs.core import Sim
-from powerzoo_jax.families.transmission.operator import REACTIVE_SHORTFALL, TransGridEnv, operator_fields
+from powerzoo_jax.families.transmission.names import COSTS, REACTIVE_SHORTFALL, TERMS
+from powerzoo_jax.families.transmission.operator import TransGridEnv, operator_fields
 from powerzoo_jax.families.transmission.operator_types import (
     GridBank,
     GridFactors,
@@ -30,7 +31,6 @@ from powerzoo_jax.families.transmission.operator_types import (
 )
 from powerzoo_jax.families.transmission.tasks.series import LoadSeries, load_series, load_shares
 from powerzoo_jax.families.transmission.tasks.units import PEAK_MW, PEAK_SHAPE, outage_moves
-from powerzoo_jax.families.transmission.units import COSTS, TERMS
 from powerzoo_jax.opf.ac.factors import prepare_ac_opf
 from powerzoo_jax.opf.commit import commitment_rules
 from powerzoo_jax.opf.dc.factors import prepare_dc_opf

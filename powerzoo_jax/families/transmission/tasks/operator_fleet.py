@@ -19,6 +19,7 @@ from powerzoo_jax.data import Series, load_dataset
 from powerzoo_jax.data.series import day_matrix
 from powerzoo_jax.devices import action_table, placement
 from powerzoo_jax.devices.fleet import Layout
+from powerzoo_jax.envs.constraint import CONSTRAINTS
 from powerzoo_jax.envs.core import Sim
 from powerzoo_jax.envs.series import PLANT, EpisodeStarts, LoadColumns
 from powerzoo_jax.families.feeder.fields import fleet_table
@@ -32,6 +33,7 @@ from powerzoo_jax.families.feeder.tasks.roster import (
     unit_names,
 )
 from powerzoo_jax.families.feeder.tasks.settings import hashable
+from powerzoo_jax.families.transmission.names import COSTS
 from powerzoo_jax.families.transmission.operator import network_blocks
 from powerzoo_jax.families.transmission.operator_fleet import FleetGridEnv, FleetGridParams
 from powerzoo_jax.families.transmission.operator_types import GridBank
@@ -43,7 +45,9 @@ from powerzoo_jax.tasks.settings import (
     EpisodeSettings,
     horizon_steps,
     recorded,
+    refuse_names,
     refuse_padding,
+    refuse_unknown_names,
     step_minutes,
 )
 
@@ -97,6 +101,8 @@ def build_grid_fleet(
     roster = RosterSettings(
         devices=settings.devices, q_control=settings.q_control, shift_horizon=settings.shift_horizon
     )
+    refuse_names(spec, "term_names", (CONSTRAINTS,))
+    refuse_unknown_names(spec, spec.term_names, COSTS)
     rows = read_rows(spec, roster)
     other = [kind for kind, _, _ in rows if kind not in KINDS]
     if other:

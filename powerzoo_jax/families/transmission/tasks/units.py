@@ -25,8 +25,9 @@ from powerzoo_jax.data import Series, list_splits, load_dataset
 from powerzoo_jax.envs.constraint import N_MINUS_1
 from powerzoo_jax.envs.core import Sim
 from powerzoo_jax.envs.observe import FieldTable
+from powerzoo_jax.families.transmission.names import COSTS, RESERVE, SWITCHING_TERMS, TERMS
 from powerzoo_jax.families.transmission.tasks.series import LoadSeries, load_series, load_shares
-from powerzoo_jax.families.transmission.units import SWITCHING_TERMS, TERMS, TransmissionEnv, unit_fields
+from powerzoo_jax.families.transmission.units import TransmissionEnv, unit_fields
 from powerzoo_jax.families.transmission.units_types import TransmissionBank, TransmissionFlow, TransmissionParams
 from powerzoo_jax.opf.commit import RESERVE_SHARE, CommitmentRules, commitment_rules, table_rules
 from powerzoo_jax.opf.offers import case_offers
@@ -43,6 +44,7 @@ from powerzoo_jax.tasks.settings import (
     recorded,
     refuse_names,
     refuse_padding,
+    refuse_unknown_names,
     resolve_source,
     scaled_weights,
     step_minutes,
@@ -125,6 +127,7 @@ def build_transmission(
     spec, overrides = resolve_source(spec, overrides, lambda source, _: {"load_set": source})
     settings = resolve_settings(spec, overrides)
     refuse_names(spec, "term_names", (*TERMS, *(SWITCHING_TERMS if settings.commitment else ())))
+    refuse_unknown_names(spec, spec.term_names, (*COSTS, RESERVE))
     if settings.n_minus_1:
         spec = dataclasses.replace(
             spec, cost_names=(*spec.cost_names, N_MINUS_1), cost_budget=(*spec.cost_budget, math.inf)

@@ -14,7 +14,8 @@ from powerzoo_jax.base.errors import DataMissing
 from powerzoo_jax.data import make_series
 from powerzoo_jax.devices import jobs
 from powerzoo_jax.devices.facility import FINETUNE, TRAIN, enough_slots
-from powerzoo_jax.families.microgrid.env import CURVE, OUTDOOR, SUN, TERMS
+from powerzoo_jax.families.microgrid.env import CURVE, OUTDOOR, SUN
+from powerzoo_jax.families.microgrid.names import TERMS
 from powerzoo_jax.families.microgrid.tasks.build import STRESS
 
 # spec 07, section 5: five digits printed
