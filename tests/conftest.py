@@ -7,6 +7,7 @@ import re
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
+from contextlib import nullcontext
 from pathlib import Path
 
 CACHE = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "powerzoo_jax"
@@ -77,7 +78,8 @@ def strict_promotion(request: pytest.FixtureRequest) -> Iterator[None]:
 @pytest.fixture(autouse=True, scope="session")
 def mode_of_auto(pytestconfig: pytest.Config) -> Iterator[None]:
     """Trace every program of the run with another mode for "auto"."""
-    with auto_is(pytestconfig.getoption("auto_is")):
+    mode = pytestconfig.getoption("auto_is")
+    with auto_is(mode) if mode != AUTO else nullcontext():
         yield
 
 

@@ -129,37 +129,3 @@ def require_array(arrays: Mapping[str, np.ndarray], key: str, kinds: str, shape:
     if found.dtype.kind not in kinds or not same:
         raise ValueError(f"{key!r} is {found.dtype} of shape {found.shape}")
     return found
-
-
-def compare_npz(path: str | Path, arrays: Mapping[str, np.ndarray]) -> list[str]:
-    """List the differences between a committed npz and fresh arrays: name, dtype, shape, bytes.
-
-    The decoded content is compared, since deflate output depends on the zlib build. Empty = equal.
-    """
-    target = Path(path)
-    if not target.is_file():
-        return [f"{target.name}: not committed"]
-    old = read_npz(target)
-    lines = [f"{target.name}: {name} is committed and no longer built" for name in sorted(old.keys() - arrays.keys())]
-    lines += [f"{target.name}: {name} is built and not committed" for name in sorted(arrays.keys() - old.keys())]
-    for name in sorted(old.keys() & arrays.keys()):
-        difference = _difference(old[name], np.asarray(arrays[name]))
-        if difference:
-            lines.append(f"{target.name}: {name} {difference}")
-    return lines
-
-
-def _difference(old: np.ndarray, new: np.ndarray) -> str:
-    if old.dtype != new.dtype:
-        return f"has dtype {old.dtype} in the file and {new.dtype} when built"
-    if old.shape != new.shape:
-        return f"has shape {old.shape} in the file and {new.shape} when built"
-    if old.tobytes() == new.tobytes():
-        return ""
-    equal = (old == new) | ((old != old) & (new != new))
-    # equal values with other bytes are signed zeros or NaN payloads: still a difference to report
-    where = np.flatnonzero(~equal)
-    if where.size == 0:
-        return "differs in its bytes only (signed zeros or NaN payloads)"
-    first = int(where[0])
-    return f"differs in {where.size} of {old.size} values, first {old.flat[first]!r} -> {new.flat[first]!r}"

@@ -18,8 +18,9 @@ from powerzoo_jax.base.errors import unknown
 AUTO, ADAPTIVE, FIXED = "auto", "adaptive", "fixed"
 MODES = (AUTO, ADAPTIVE, FIXED)
 
-# a context that jit knows of: a program traced under one mode is not reused under another
-_of_auto = jax.make_user_context(default_value=AUTO)
+# a context that jit knows of, as it does of the default device: a program traced under one mode is not reused under
+# another; None where nobody has said
+_of_auto = jax.make_user_context(default_value=None)
 
 
 def check_mode(mode: str) -> str:
@@ -36,16 +37,40 @@ def auto_is(mode: str) -> Iterator[None]:
         yield
 
 
+@contextmanager
+def one_form(mode: str) -> Iterator[None]:
+    """Context of a program with one form of its solvers: that of a mode, "auto" that of JAX's default device.
+
+    The caller of an `auto_is` around it has chosen already. Arrays on another device than the default one make such
+    a program no less right, only slower.
+    """
+    if mode == AUTO:
+        device = jax.config.jax_default_device  # type: ignore[attr-defined]
+        platform = getattr(device, "platform", device) or jax.default_backend()
+        mode = ADAPTIVE if platform == "cpu" else FIXED
+    with _of_auto(_of_auto.value or mode):
+        yield
+
+
+def told(mode: str) -> str:
+    """The mode as given, "auto" as the context has it. Raises ValueError as `check_mode` does."""
+    return _of_auto.value or AUTO if check_mode(mode) == AUTO else mode
+
+
 def by_mode(mode: str, adaptive: Callable[..., Any], fixed: Callable[..., Any], *arguments: Any) -> Any:
     """Result of one of two forms of a solver, which return trees of the same shapes and types.
 
-    "auto" takes the adaptive form on a CPU and the fixed one elsewhere. That is decided when the program is lowered for
-    a device, not when it is traced: one traced program serves every device, and only its own form is compiled.
+    "auto" takes the adaptive form on a CPU and the fixed one elsewhere. Where no context says which, both are traced
+    and one of them is left when the program is lowered for a device.
     """
+    mode = told(mode)
     if mode == AUTO:
-        mode = _of_auto.value
-    if mode == ADAPTIVE:
-        return adaptive(*arguments)
-    if mode == FIXED:
-        return fixed(*arguments)
-    return lax.platform_dependent(*arguments, cpu=adaptive, default=fixed)
+        return by_device(adaptive, fixed, *arguments)
+    return (adaptive if mode == ADAPTIVE else fixed)(*arguments)
+
+
+def by_device(cpu: Callable[..., Any], other: Callable[..., Any], *arguments: Any) -> Any:
+    """Result of one of two ways to the same numbers, of which one is faster on a CPU."""
+    if _of_auto.value == ADAPTIVE:
+        return cpu(*arguments)
+    return lax.platform_dependent(*arguments, cpu=cpu, default=other)

@@ -10,6 +10,7 @@ sums of what a comparison chooses, which join the kernels around them.
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Callable
 from dataclasses import replace
@@ -23,7 +24,7 @@ from jax import Array, lax
 
 from powerzoo_jax.base.numerics import FLOAT, matmul
 from powerzoo_jax.base.random import uniform
-from powerzoo_jax.base.solver_mode import AUTO, by_mode
+from powerzoo_jax.base.solver_mode import AUTO, by_device, by_mode
 from powerzoo_jax.base.tree import pad_axis
 
 FREE = -1.0  # deadline of a free slot: before every job's
@@ -158,7 +159,7 @@ def _arrived(
         table = jnp.split(lax.optimization_barrier(jnp.concatenate(columns, axis=1)), len(most))
         return tuple(x >= upto[:, :m] for x, upto, m in zip(u, table, most, strict=True))
 
-    found: tuple[Array, ...] = lax.platform_dependent(u, rates, cpu=counted, default=compared)
+    found: tuple[Array, ...] = by_device(counted, compared, u, rates)
     return found
 
 
@@ -243,7 +244,7 @@ def _insert(queue: Jobs, new: Jobs) -> tuple[Jobs, Array]:
         return jnp.sum((every[:, None, :] > due[:, :, None]) | ties, axis=2, dtype=jnp.int32)
 
     # on accelerators each of two sums would be a kernel
-    behind = lax.platform_dependent(queue.deadline_min, due, cpu=apart, default=together)
+    behind = by_device(apart, together, queue.deadline_min, due)
     place = jnp.where(fits, size - 1 - behind, -1)
     slot = jnp.arange(size, dtype=jnp.int32)[None, :]
     source = jnp.broadcast_to(slot, queue.gpus.shape)
@@ -351,9 +352,7 @@ def _entered(calendar: Array, step: Array, amount: Array) -> Array:
         begun = (at[:, :, None] == bins).astype(amount.dtype)
         return calendar + matmul(amount[:, None, :], begun)[:, 0]
 
-    def fixed(*given: Array) -> Any:
-        return lax.platform_dependent(*given, cpu=product, default=chosen)
-
+    fixed = functools.partial(by_device, product, chosen)
     found: Array = by_mode(AUTO, scattered, fixed, calendar, step.astype(jnp.int32) - 1, amount)
     return found
 

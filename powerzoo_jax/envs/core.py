@@ -13,7 +13,7 @@ from flax import struct
 from jax import Array
 
 from powerzoo_jax.base import Box, Dims, EnvState, Masks, Space, Step, TaskSpec
-from powerzoo_jax.base.solver_mode import AUTO
+from powerzoo_jax.base.solver_mode import AUTO, one_form
 from powerzoo_jax.devices.fleet import soc_range
 from powerzoo_jax.envs.observe import FieldTable, bounds
 from powerzoo_jax.envs.series import Draw, draw_episode
@@ -162,9 +162,9 @@ def taken(env: Any, params: Any, action: Any) -> Array:
 
 @dataclass(frozen=True)
 class GridEnv(ABC):
-    """The step of every grid family: six phases in one order. Families override phases, never the order.
+    """The step of every grid family: phases in one order. Families override phases, never the step.
 
-    decode -> limits -> dispatch -> flow -> account -> observe; see each phase for what goes in and out.
+    decode -> limit -> dispatch -> flow -> account -> observe -> finish; see each phase for what goes in and out.
 
     dims:          static sizes
     dt_hours:      [h]  length of a step
@@ -183,9 +183,14 @@ class GridEnv(ABC):
         """Draw an episode: its first day, the price day that goes with it, and the initial states of charge."""
         return self.begin(key, draw_episode(key, params.starts, *self.soc_range(params)), params)
 
-    @abstractmethod
     def begin(self, key: Array, drawn: Draw, params: Any) -> tuple[Any, Array]:
         """Start a given episode; `init` with the draw chosen by the caller."""
+        with one_form(self.solver):
+            return self.start(key, drawn, params)
+
+    @abstractmethod
+    def start(self, key: Array, drawn: Draw, params: Any) -> tuple[Any, Array]:
+        """Initial states of a given episode and its first observation."""
 
     def soc_range(self, params: Any) -> tuple[Array, Array]:
         """Ranges (S,), (S,) that initial states of charge are drawn from; empty where nothing stores."""
@@ -200,13 +205,14 @@ class GridEnv(ABC):
 
     def step(self, state: Any, action: Array, params: Any) -> Step:
         """Advance one step; a pure function of its arguments."""
-        command = self.decode(action, params)
-        devices, delivery = self.limit(state, command, params)
-        injection = self.dispatch(state, delivery, params)
-        flow = self.flow(injection, params)
-        new, reward, cost, info = self.account(state, devices, delivery, flow, params)
-        obs = self.observe(state, new, flow, params)
-        return Step(new, obs, reward, cost, info)
+        with one_form(self.solver):
+            command = self.decode(action, params)
+            devices, delivery = self.limit(state, command, params)
+            injection = self.dispatch(state, delivery, params)
+            flow = self.flow(injection, params)
+            new, reward, cost, info = self.account(state, devices, delivery, flow, params)
+            obs = self.observe(state, new, flow, params)
+            return self.finish(Step(new, obs, reward, cost, info), state, devices, delivery, injection, params)
 
     @abstractmethod
     def decode(self, action: Array, params: Any) -> Any:
@@ -232,6 +238,11 @@ class GridEnv(ABC):
         """Observation before the next action, (A, O), inside the declared bounds: that of the new state."""
         del state, flow
         return self._fields(new, params)
+
+    def finish(self, step: Step, state: Any, devices: Any, delivery: Any, injection: Any, params: Any) -> Step:
+        """Take what a form of the solvers has left undone once more, with all that follows from it: nothing."""
+        del state, devices, delivery, injection, params
+        return step
 
     @abstractmethod
     def _fields(self, state: Any, *args: Any, **kwargs: Any) -> Array:

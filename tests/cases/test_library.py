@@ -9,11 +9,11 @@ import numpy as np
 import pytest
 
 from powerzoo_jax.base.errors import CaseError, DataMissing
-from powerzoo_jax.base.npz import compare_npz, read_npz, write_npz
+from powerzoo_jax.base.npz import read_npz, write_npz
 from powerzoo_jax.cases import list_cases, load_case, validate
 from powerzoo_jax.cases.library import FOLDER, from_arrays, to_arrays
 from powerzoo_jax.cases.topology import is_radial
-from tools.builder import differences
+from tools.builder import compare_npz, differences
 from tools.cases import build_tables
 from tools.pins import digest
 

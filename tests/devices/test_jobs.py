@@ -45,7 +45,7 @@ def episode(*, force_start: bool) -> Any:
 def test_the_form_for_accelerators_has_the_same_bits(force_start: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     here = episode(force_start=force_start)
     monkeypatch.setattr(jobs, "by_mode", lambda mode, core, elsewhere, *given: elsewhere(*given))
-    monkeypatch.setattr(jobs.lax, "platform_dependent", lambda *given, cpu, default: default(*given))
+    monkeypatch.setattr(jobs, "by_device", lambda core, elsewhere, *given: elsewhere(*given))
     there = episode(force_start=force_start)
     state, out = here
     assert (state.train.gpus[..., 0] > 0).any() and (out.missed_jobs > 0).any() and (state.job_gpus > 0).any()

@@ -11,6 +11,7 @@ import jax.numpy as jnp
 import pytest
 
 import powerzoo_jax
+from powerzoo_jax.base.solver_mode import AUTO, auto_is
 from powerzoo_jax.envs import DistributionEnv, Sim
 from powerzoo_jax.tasks import list_presets
 
@@ -34,7 +35,9 @@ def lowered(task: str, platform: str, solver: str = "auto") -> str:
     states, obs = jax.eval_shape(lambda s, k: jax.vmap(s.init)(k), sim, keys)
     actions = jax.ShapeDtypeStruct((LANES, sim.env.dims.agent, sim.env.dims.act), obs.dtype)
     step: Any = jax.jit(lambda sim, states, actions: powerzoo_jax.vstep(sim, states, actions))
-    text: str = step.trace(sim, states, actions).lower(lowering_platforms=(platform,)).as_text()
+    with auto_is(AUTO):  # both forms, or the trace would have that of this machine
+        traced = step.trace(sim, states, actions)
+    text: str = traced.lower(lowering_platforms=(platform,)).as_text()
     return text
 
 

@@ -152,6 +152,31 @@ def test_a_family_imports_those_below_it_alone():
     assert found == []
 
 
+SHARED = {"init", "begin", "step"}  # methods that `GridEnv` writes once, for all families
+
+
+def of_its_own(source: str) -> list[str]:
+    """Methods of the shared ones that the environments of a source write once more."""
+    classes = (node for node in ast.walk(ast.parse(source)) if isinstance(node, ast.ClassDef))
+    return [
+        f"{node.name}.{part.name}"
+        for node in classes
+        if node.name.endswith("Env") and node.bases
+        for part in node.body
+        if isinstance(part, ast.FunctionDef) and part.name in SHARED
+    ]
+
+
+def test_no_family_writes_a_step_of_its_own():
+    sources = {path: path.read_text(encoding="utf-8") for path in (PACKAGE / "families").rglob("*.py")}
+    assert [f"{name(path)}: {found}" for path, text in sources.items() for found in of_its_own(text)] == []
+    assert sum("Env(GridEnv)" in text for text in sources.values()) >= 7
+
+
+def test_the_check_sees_a_step_of_a_family():
+    assert of_its_own("class FeederEnv(GridEnv):\n    def step(self): ...") == ["FeederEnv.step"]
+
+
 # Folders that ask the record of a family and know none by name; the contract's own grids are families of its own.
 ASKING = [p for p in sources() if layer_of(p) not in ("families", "__init__", "__main__")]
 ASKING += [p for p in sorted((COMPAT / "powerzoo_compat").rglob("*.py")) if "grids" not in p.parts]

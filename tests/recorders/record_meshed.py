@@ -19,11 +19,12 @@ import numpy as np
 ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT))
 
-from powerzoo_jax.base.npz import compare_npz, write_npz  # noqa: E402
+from powerzoo_jax.base.npz import write_npz  # noqa: E402
 from powerzoo_jax.cases import Case  # noqa: E402
 from powerzoo_jax.cases.library import load_case  # noqa: E402
 from tests.recorders.record_dc import tables  # noqa: E402
 from tests.references.meshed import MeshedStates, base_state, draw_states  # noqa: E402
+from tools.builder import compare_npz  # noqa: E402
 
 CASES = ("9", "14", "24_ieee_rts", "30", "39", "57", "118", "300", "1354pegase", "2383wp")
 SEED = 11

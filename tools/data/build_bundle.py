@@ -12,10 +12,11 @@ import tomllib
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from powerzoo_jax.base.npz import compare_npz, write_npz
+from powerzoo_jax.base.npz import write_npz
 from powerzoo_jax.data.library import BUNDLED
 from powerzoo_jax.data.manifest import DATASETS
 from powerzoo_jax.data.series import content_hash
+from tools.builder import compare_npz
 from tools.data.charging import build_acn
 from tools.data.common import Builder, Built
 from tools.data.emissions import build_moer

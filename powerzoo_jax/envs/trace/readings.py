@@ -13,6 +13,7 @@ import jax.numpy as jnp
 from jax import Array
 
 from powerzoo_jax.base import Info, Step
+from powerzoo_jax.base.solver_mode import one_form
 from powerzoo_jax.envs.core import Sim
 from powerzoo_jax.envs.family import family_of
 
@@ -51,12 +52,13 @@ def scalar_names(info: Any) -> tuple[str, ...]:
     return tuple(name for name, value in steps if value.ndim == 0)
 
 
-def flow_of(env: Any, sim: Sim, state: Any, action: Array) -> tuple[Any, Any]:
-    """Injection and solved network of a step, by the first phases of the environment."""
+def flow_of(env: Any, sim: Sim, state: Any, action: Array, **how: bool) -> tuple[Any, Any]:
+    """Injection and solved network of a step, by the first phases of the environment; `how` goes to its `flow`."""
     params = sim.params
-    _, delivery = env.limit(state, env.decode(action, params), params)
-    injection = env.dispatch(state, delivery, params)
-    return injection, env.flow(injection, params)
+    with one_form(env.solver):
+        _, delivery = env.limit(state, env.decode(action, params), params)
+        injection = env.dispatch(state, delivery, params)
+        return injection, env.flow(injection, params, **how)
 
 
 def dc_flow(grid: Any, flow_mw: Array) -> Readings:

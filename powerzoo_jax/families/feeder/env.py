@@ -14,7 +14,7 @@ from jax import Array, lax
 from powerzoo_jax.base import Step
 from powerzoo_jax.base.numerics import anywhere
 from powerzoo_jax.base.ranges import unchecked
-from powerzoo_jax.base.solver_mode import ADAPTIVE, FIXED, by_mode
+from powerzoo_jax.base.solver_mode import by_mode, one_form
 from powerzoo_jax.base.tree import where_done
 from powerzoo_jax.devices import at_devices, bus_injection
 from powerzoo_jax.devices import fleet as stacks
@@ -63,8 +63,8 @@ class DistributionEnv(GridEnv):
     head_rated: bool = False
     padded: bool = False
 
-    def begin(self, key: Array, drawn: Draw, params: DistributionParams) -> tuple[DistributionState, Array]:
-        """Start a given episode; `init` with the draw chosen by the caller."""
+    def start(self, key: Array, drawn: Draw, params: DistributionParams) -> tuple[DistributionState, Array]:
+        """Start a given episode, devices idle; one solve."""
         devices = stacks.begin(self.layout, key, drawn.soc, params, self.dt_hours)
         state = DistributionState(
             t=jnp.zeros((), jnp.int32),
@@ -75,7 +75,7 @@ class DistributionEnv(GridEnv):
             failed=jnp.zeros((), bool),
             **devices,
         )
-        flow = self.flow(self._injection(self._load_row(state, params), state, params), params)
+        flow = self._idle_flow(self._load_row(state, params), state, params)
         return state, self._fields(state, self._electrical(flow), params)
 
     def opening(self, state: DistributionState, params: DistributionParams) -> tuple[Array, Array, DistributionInfo]:
@@ -86,10 +86,12 @@ class DistributionEnv(GridEnv):
         action = jnp.zeros((self.dims.agent, self.dims.act), params.load_ratio.dtype)
         shapes = jax.eval_shape(lambda: self.limit(state, self.decode(action, params), params)[1])
         nothing = jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, leaf.dtype), shapes)
-        flow = self.flow(self._injection(self._load_row(state, params), state, params), params)
         devices = {kind: getattr(state, kind) for kind in self.layout.kinds}
-        _, _, cost, info = self.account(state, devices, nothing, flow, params)
-        return self.observe(state, state, flow, params), cost.at[self.cost_names.index("unserved_energy")].set(0), info
+        with one_form(self.solver):
+            flow = self._idle_flow(self._load_row(state, params), state, params)
+            _, _, cost, info = self.account(state, devices, nothing, flow, params)
+            obs = self._fields(state, self.last_valid(state, state, flow, params), params)
+        return obs, cost.at[self.cost_names.index("unserved_energy")].set(0), info
 
     def storage_mw(self, info: DistributionInfo) -> Array:
         """Terminal power of all batteries and vehicles in a step, both directions, () [MW]."""
@@ -123,54 +125,12 @@ class DistributionEnv(GridEnv):
         """Net injection (a,), (a,) [pu] of the buses that inject at bank row t."""
         return self._net(self._load_row(state, params), delivery.p_mw, delivery.q_mvar, params)
 
-    def step(self, state: DistributionState, action: Array, params: DistributionParams) -> Step:
-        """Advance one step; a pure function of its arguments."""
-        command = self.decode(action, params)
-        devices, delivery = self.limit(state, command, params)
-        injection = self.dispatch(state, delivery, params)
-        flow = self.flow(injection, params, stragglers=False)
-        new, reward, cost, info = self.account(state, devices, delivery, flow, params)
-
-        def in_full(state: Any, new: Any, flow: Any, params: Any) -> tuple[Array, ...]:
-            return dataclasses.replace(self, solver=ADAPTIVE).last_valid(state, new, flow, params)
-
-        def as_solved(state: Any, new: Any, flow: Any, params: Any) -> tuple[Array, ...]:
-            return self._electrical(flow)  # a failed lane has its observation below
-
-        seen = by_mode(self.solver, in_full, as_solved, state, new, flow, params)
-        step = Step(new, self._fields(new, seen, params), reward, cost, info)
-        return by_mode(self.solver, _as_it_is, self._unless_left, step, state, devices, delivery, injection, params)
-
-    def _unless_left(
-        self,
-        step: Step,
-        state: DistributionState,
-        devices: dict[str, Any],
-        delivery: FleetResult,
-        injection: tuple[Array, Array],
-        params: DistributionParams,
-    ) -> Step:
-        """The step as it is, unless a lane of the batch has failed or is not solved yet: then its second half again."""
-        complete = dataclasses.replace(self, solver=FIXED)
-
-        # derivatives compute it anew: what they would keep of it is many times what they keep of the step itself
-        @jax.checkpoint
-        def again(state: Any, devices: Any, delivery: Any, injection: tuple[Array, Array], params: Any) -> Step:
-            flow = complete.flow(injection, params)
-            new, reward, cost, info = complete.account(state, devices, delivery, flow, params)
-            return Step(new, complete.observe(state, new, flow, params), reward, cost, info)
-
-        whole: Step = lax.cond(
-            anywhere(step.state.failed), lambda: again(state, devices, delivery, injection, params), lambda: step
-        )
-        return whole
-
     def flow(
-        self, injection: tuple[Array, Array], params: DistributionParams, *, stragglers: bool = True
+        self, injection: tuple[Array, Array], params: DistributionParams, *, stragglers: bool = False
     ) -> PowerFlowResult:
         """Exact feeder power flow; the currents of branches only where an agent or a rating looks at them.
 
-        stragglers: False leaves lanes that the fixed form of the solver does not finish at OUT_OF_STEPS
+        stragglers: False leaves lanes that the fixed form of the solver does not finish at OUT_OF_STEPS, for `finish`
         """
         flows = self.flattened or (self.rated and not self.head_rated)
         return unchecked(solve_feeder_active)(
@@ -232,7 +192,37 @@ class DistributionEnv(GridEnv):
         self, state: DistributionState, new: DistributionState, flow: PowerFlowResult, params: DistributionParams
     ) -> Array:
         """Observation before the next action; after a failed solve the last valid electrical state."""
-        return self._fields(new, self.last_valid(state, new, flow, params), params)
+
+        def as_solved(state: Any, new: Any, flow: Any, params: Any) -> tuple[Array, ...]:
+            return self._electrical(flow)  # a failed lane has its observation from `finish`
+
+        return self._fields(new, by_mode(self.solver, self.last_valid, as_solved, state, new, flow, params), params)
+
+    def finish(
+        self,
+        step: Step,
+        state: DistributionState,
+        devices: dict[str, Any],
+        delivery: FleetResult,
+        injection: tuple[Array, Array],
+        params: DistributionParams,
+    ) -> Step:
+        """The step; of the fixed form its second half again, where a lane of the batch has failed or is left."""
+
+        # derivatives compute it anew: what they would keep of it is many times what they keep of the step itself
+        @jax.checkpoint
+        def again(state: Any, devices: Any, delivery: Any, injection: tuple[Array, Array], params: Any) -> Step:
+            flow = self.flow(injection, params, stragglers=True)
+            new, reward, cost, info = self.account(state, devices, delivery, flow, params)
+            return Step(new, self._fields(new, self.last_valid(state, new, flow, params), params), reward, cost, info)
+
+        def unless_left(step: Step, *given: Any) -> Step:
+            whole: Step = lax.cond(anywhere(step.state.failed), lambda: again(*given), lambda: step)
+            return whole
+
+        given = (step, state, devices, delivery, injection, params)
+        whole: Step = by_mode(self.solver, lambda step, *_: step, unless_left, *given)
+        return whole
 
     def last_valid(
         self, state: DistributionState, new: DistributionState, flow: PowerFlowResult, params: DistributionParams
@@ -242,7 +232,7 @@ class DistributionEnv(GridEnv):
 
         def before() -> tuple[Array, ...]:
             row = jnp.maximum(self._load_row(state, params) - 1, state.load_row)
-            earlier = self.flow(self._injection(row, state, params), params)
+            earlier = self._idle_flow(row, state, params)
             valid: tuple[Array, ...] = where_done(new.failed, self._electrical(earlier), seen)
             return valid
 
@@ -301,9 +291,10 @@ class DistributionEnv(GridEnv):
     def _price_index(self, state: DistributionState, params: DistributionParams) -> Array:
         return state.price_row + jnp.minimum(state.t, params.horizon - 1)
 
-    def _injection(self, row: Array, state: DistributionState, params: DistributionParams) -> tuple[Array, Array]:
-        """Net injection (a,), (a,) [pu] of a load row beside the power that the devices delivered last."""
-        return self._net(row, *stacks.power(self.layout, state, params), params)
+    def _idle_flow(self, row: Array, state: DistributionState, params: DistributionParams) -> Any:
+        """Power flow of a load row beside the power that the devices delivered last."""
+        injection = self._net(row, *stacks.power(self.layout, state, params), params)
+        return self.flow(injection, params, stragglers=True)
 
     def _net(self, row: Array, p_mw: Array, q_mvar: Array | None, params: DistributionParams) -> tuple[Array, Array]:
         load = self.columns.level(params.bank.load_rows[row], params.shape_active) * params.load_ratio
@@ -412,10 +403,6 @@ class DistributionEnv(GridEnv):
             return observe(self.fields, scene, self.dims.agent)
         obs = observe(self.fields, scene).reshape(1, -1)
         return jnp.where(params.masks.obs, obs, 0) if self.padded else obs
-
-
-def _as_it_is(step: Step, *_: Any) -> Step:
-    return step
 
 
 def shaped(terms: Array, names: tuple[str, ...], cost: Array, cost_names: tuple[str, ...]) -> Array:

@@ -53,7 +53,7 @@ def feeder_readings(factors: Any, flow: Any, p_pu: Array, base_mva: Array) -> Re
 
 
 def _read(sim: Sim, state: Any, action: Array, info: Any) -> Readings:
-    (p_pu, _), flow = flow_of(with_flows(sim.env), sim, state, action)
+    (p_pu, _), flow = flow_of(with_flows(sim.env), sim, state, action, stragglers=True)
     found = feeder_readings(sim.params.factors, flow, p_pu, sim.params.grid.base_mva)
     return {**found, "device_power_mw": info.p_mw}
 

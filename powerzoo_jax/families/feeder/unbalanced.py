@@ -67,7 +67,7 @@ class UnbalancedEnv(DistributionEnv):
 
     padded: bool = True  # the places that a bus lacks are masked
 
-    def flow(self, injection: tuple[Array, Array], params: DistributionParams, *, stragglers: bool = True) -> Any:
+    def flow(self, injection: tuple[Array, Array], params: DistributionParams, *, stragglers: bool = False) -> Any:
         """Exact three-phase power flow at the taps of the case."""
         grid = params.grid
         out = unchecked(solve_threephase)(params.factors, *injection, solver=self.solver, stragglers=stragglers)

@@ -333,12 +333,12 @@ class JointEnv(GridEnv):
         low, high = (jnp.tile(x, self.n_feeder) for x in stacks.soc_range(_lower(params)))
         return low, high
 
-    def begin(self, key: Array, drawn: Draw, params: JointParams) -> tuple[JointState, Array]:
+    def start(self, key: Array, drawn: Draw, params: JointParams) -> tuple[JointState, Array]:
         """Start a given episode with states of charge (F S,): batteries idle, units at one place of their range."""
-        upper, _ = self.transmission.begin(key, drawn, upper_params(params))
+        upper, _ = self.transmission.start(key, drawn, upper_params(params))
         below = _lower(params)
         charged = drawn.soc.reshape(self.n_feeder, -1)
-        feeder = jax.vmap(lambda soc: self.feeder.begin(key, drawn._replace(soc=soc), below)[0])(charged)
+        feeder = jax.vmap(lambda soc: self.feeder.start(key, drawn._replace(soc=soc), below)[0])(charged)
         state = JointState(
             t=upper.t,
             key=key,
@@ -385,7 +385,7 @@ class JointEnv(GridEnv):
     def flow(self, injection: JointExogenous, params: JointParams) -> Joined:
         """Feeders, then the units and lines above them, and the prices at which that load could be served."""
         below, upper = _lower(params), upper_params(params)
-        feeders = jax.vmap(lambda p, q: self.feeder.flow((p, q), below))(*injection.feeders)
+        feeders = jax.vmap(lambda p, q: self.feeder.flow((p, q), below, stragglers=True))(*injection.feeders)
         boundary = self._boundary(feeders, injection.factor, params)
         load = boundary.rest_mw + jnp.sum(boundary.drawn_mw)
         allocation = self.transmission.share(load, injection.units, upper)

@@ -187,7 +187,7 @@ class MarketEnv(GridEnv):
         state, obs, reward, cost, info = sim.step(state, jnp.full((5, 3), -1.0))
     """
 
-    def begin(self, key: Array, drawn: Draw, params: MarketParams) -> tuple[MarketState, Array]:
+    def start(self, key: Array, drawn: Draw, params: MarketParams) -> tuple[MarketState, Array]:
         """Start a given episode with the truthful clearing of its first load."""
         load = params.bank.load_rows[drawn.load_row, LOAD] * params.load_share
         cleared = unchecked(clear_market)(

@@ -151,7 +151,7 @@ class StorageMarketEnv(GridEnv):
         state, obs, reward, cost, info = sim.step(state, jnp.ones((1, 1)))
     """
 
-    def begin(self, key: Array, drawn: Draw, params: StorageMarketParams) -> tuple[StorageMarketState, Array]:
+    def start(self, key: Array, drawn: Draw, params: StorageMarketParams) -> tuple[StorageMarketState, Array]:
         """Start a given episode; the first price is that of its first load with an idle battery."""
         shape = params.offers.price.shape
         noise = normal(purpose_key(key, Purpose.OFFERS), shape, params.voll.dtype)

@@ -266,8 +266,8 @@ class MicrogridEnv(GridEnv):
     term_names: tuple[str, ...] = TERMS
     cost_names: tuple[str, ...] = COSTS
 
-    def begin(self, key: Array, drawn: Draw, params: MicrogridParams) -> tuple[MicrogridState, Array]:
-        """Start a given episode; `init` with the draw chosen by the caller."""
+    def start(self, key: Array, drawn: Draw, params: MicrogridParams) -> tuple[MicrogridState, Array]:
+        """Initial states of a given episode and its first observation."""
         store = storage.init(params.storage, drawn.soc)
         nothing = jnp.zeros((), store.soc.dtype)
         state = MicrogridState(

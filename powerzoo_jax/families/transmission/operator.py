@@ -127,7 +127,7 @@ class TransGridEnv(GridEnv):
     solver_mode: str = "opf"
     n_switch: int = 0
 
-    def begin(self, key: Array, drawn: Draw, params: TransGridParams) -> tuple[TransGridState, Array]:
+    def start(self, key: Array, drawn: Draw, params: TransGridParams) -> tuple[TransGridState, Array]:
         """Start a given episode with all switches closed."""
         dtype, dims = params.voll.dtype, self.dims
         state = TransGridState(

@@ -80,7 +80,7 @@ class FleetGridEnv(TransGridEnv):
     layout: Layout = NO_DEVICES
     columns: LoadColumns = LOAD_ONLY
 
-    def begin(self, key: Array, drawn: Draw, params: FleetGridParams) -> tuple[FleetGridState, Array]:  # type: ignore[override]
+    def start(self, key: Array, drawn: Draw, params: FleetGridParams) -> tuple[FleetGridState, Array]:  # type: ignore[override]
         """Start a given episode, devices idle."""
         dtype, dims = params.voll.dtype, self.dims
         state = FleetGridState(

@@ -216,7 +216,7 @@ class TransmissionEnv(GridEnv):
     def single_agent(self) -> bool:
         return self.dims.agent == 1 and self.dims.unit > 1
 
-    def begin(self, key: Array, drawn: Draw, params: TransmissionParams) -> tuple[TransmissionState, Array]:
+    def start(self, key: Array, drawn: Draw, params: TransmissionParams) -> tuple[TransmissionState, Array]:
         """Start a given episode: all units on, at their share of the first load or at its economic dispatch."""
         load = params.bank.load_rows[drawn.load_row, 0] * params.full_load_mw + params.shunt_mw
         rules = params.rules

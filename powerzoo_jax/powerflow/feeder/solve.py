@@ -13,7 +13,7 @@ import jax.numpy as jnp
 from jax import Array
 
 from powerzoo_jax.base.ranges import FINITE, Count, Positive, axes, checks_ranges, unchecked
-from powerzoo_jax.base.solver_mode import AUTO, check_mode
+from powerzoo_jax.base.solver_mode import AUTO, told
 from powerzoo_jax.powerflow.chord import MAX_STEPS, chord_state
 from powerzoo_jax.powerflow.feeder.factors import FeederFactors
 from powerzoo_jax.powerflow.result import PowerFlowResult, Status
@@ -77,7 +77,7 @@ def solve_feeder_active(
                 report OUT_OF_STEPS and the base state; adaptive solves leave none
     """
     limit = TOL[p_pu.dtype.name] if tol is None else float(tol)
-    solve = chord_state(LAW, limit, max_steps, check_mode(solver), stragglers)
+    solve = chord_state(LAW, limit, max_steps, told(solver), stragglers)
     r, residual, steps, status = solve(factors.core, p_pu, q_pu)
     return _expand(factors, r, *finite(p_pu, q_pu), residual, steps, status, flows)
 

@@ -16,7 +16,7 @@ from jax import Array
 
 from powerzoo_jax.base.numerics import safe_divide
 from powerzoo_jax.base.ranges import FINITE, POSITIVE, WHOLE, Count, Positive, axes, checks_ranges
-from powerzoo_jax.base.solver_mode import AUTO, check_mode
+from powerzoo_jax.base.solver_mode import AUTO, told
 from powerzoo_jax.powerflow.chord import MAX_STEPS, chord_state
 from powerzoo_jax.powerflow.result import Status
 from powerzoo_jax.powerflow.rows import TOL, affine, finite
@@ -92,7 +92,7 @@ def solve_threephase(
     """
     limit = TOL[p_pu.dtype.name] if tol is None else float(tol)
     p, q = _with_taps(factors, p_pu, q_pu, taps)
-    r, residual, steps, status = chord_state(ZIP, limit, max_steps, check_mode(solver), stragglers)(factors.core, p, q)
+    r, residual, steps, status = chord_state(ZIP, limit, max_steps, told(solver), stragglers)(factors.core, p, q)
     return _expand(factors, r, *finite(p, q), residual, steps, status)
 
 

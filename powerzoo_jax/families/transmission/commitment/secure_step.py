@@ -23,6 +23,7 @@ from jax.tree_util import Partial
 
 from powerzoo_jax.base.numerics import matmul
 from powerzoo_jax.base.ranges import unchecked
+from powerzoo_jax.base.solver_mode import by_device
 from powerzoo_jax.envs.core import Sim
 from powerzoo_jax.families.transmission.causal.dispatch import LOAD
 from powerzoo_jax.families.transmission.commitment.problem import host_rules, running_cost
@@ -193,9 +194,7 @@ def operate_step(model: SecureModel, units: CommitmentState, wish: Array, load_m
     Lanes side by side wait in every loop for the one that takes longest. A processor has nothing from that, and goes
     through them one after the other.
     """
-    stepped: tuple[Array, Array, Array] = lax.platform_dependent(
-        model, units, wish, load_mw, cpu=sequential_vmap(_operated), default=_operated
-    )
+    stepped: tuple[Array, Array, Array] = by_device(sequential_vmap(_operated), _operated, model, units, wish, load_mw)
     return stepped
 
 
