@@ -25,8 +25,7 @@ from powerzoo_jax.data.synthetic import (
     resample_sessions,
 )
 from powerzoo_jax.data.synthetic_load import JOBS, draw_jobs
-from powerzoo_jax.devices import datacenter
-from powerzoo_jax.devices import fleet as stacks
+from powerzoo_jax.devices import datacenter, fleet
 from powerzoo_jax.envs.core import Sim
 from powerzoo_jax.families.feeder.tasks.catalog import VARIANTS
 from powerzoo_jax.families.market.tasks import bidding as build_market
@@ -68,8 +67,8 @@ def splits_of(task: str) -> tuple[str, ...]:
 @jax.jit
 def trips(sim: Sim, soc: Array) -> dict[str, Array]:
     """Trips of the episodes whose states of charge are given; one program for all splits of a task."""
-    fleet, dt = sim.env.layout, sim.env.dt_hours
-    begin = jax.vmap(lambda key, soc: stacks.begin(fleet, key, soc, sim.params, dt)["vehicle"])
+    layout, dt = sim.env.layout, sim.env.dt_hours
+    begin = jax.vmap(lambda key, soc: fleet.begin(layout, key, soc, sim.params, dt)["vehicle"])
     vehicle = begin(episode_keys(SEED, N), soc)
     return {"depart_min": vehicle.depart_min, "trip_mwh": vehicle.trip_mwh}
 

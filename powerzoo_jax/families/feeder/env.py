@@ -16,8 +16,7 @@ from powerzoo_jax.base.numerics import anywhere
 from powerzoo_jax.base.ranges import unchecked
 from powerzoo_jax.base.solver_mode import by_mode, one_form
 from powerzoo_jax.base.tree import where_done
-from powerzoo_jax.devices import at_devices, bus_injection
-from powerzoo_jax.devices import fleet as stacks
+from powerzoo_jax.devices import at_devices, bus_injection, fleet
 from powerzoo_jax.devices.fleet import FleetResult, Layout
 from powerzoo_jax.devices.protocol import Delivery, Exogenous, UnitAccount
 from powerzoo_jax.devices.registry import KINDS
@@ -65,11 +64,11 @@ class DistributionEnv(GridEnv):
 
     def start(self, key: Array, drawn: Draw, params: DistributionParams) -> tuple[DistributionState, Array]:
         """Start a given episode, devices idle; one solve."""
-        devices = stacks.begin(self.layout, key, drawn.soc, params, self.dt_hours)
+        devices = fleet.begin(self.layout, key, drawn.soc, params, self.dt_hours)
         state = DistributionState(
             t=jnp.zeros((), jnp.int32),
             key=key,
-            soc_start=stacks.charge_of(devices, params.load_ratio),
+            soc_start=fleet.charge_of(devices, params.load_ratio),
             load_row=drawn.load_row,
             price_row=drawn.price_row,
             failed=jnp.zeros((), bool),
@@ -96,19 +95,19 @@ class DistributionEnv(GridEnv):
     def storage_mw(self, info: DistributionInfo) -> Array:
         """Terminal power of all batteries and vehicles in a step, both directions, () [MW]."""
         table = self.layout.table
-        units = [unit for block in table.blocks if block.kind in stacks.storing_kinds() for unit in block.units]
+        units = [unit for block in table.blocks if block.kind in fleet.storing_kinds() for unit in block.units]
         p_mw = info.p_mw if len(units) == self.dims.unit else info.p_mw[np.asarray(units, np.int32)]
         return jnp.sum(jnp.abs(p_mw))
 
     def decode(self, action: Array, params: DistributionParams) -> dict[str, Array]:
         """(A, U) in [-1, 1] -> own actions of each kind; a masked or NaN entry leaves its unit alone."""
-        return stacks.own_actions(self.layout, jnp.where(params.masks.act, action, jnp.nan))
+        return fleet.own_actions(self.layout, jnp.where(params.masks.act, action, jnp.nan))
 
     def limit(
         self, state: DistributionState, command: dict[str, Array], params: DistributionParams
     ) -> tuple[dict[str, Any], FleetResult]:
         """Deliver what stores, availability, schedules and queues allow."""
-        return stacks.deliver(state, command, self._met(state, params))
+        return fleet.deliver(state, command, self._met(state, params))
 
     def undelivered(self, state: DistributionState, action: Array, params: DistributionParams) -> Array:
         """Power () [MW] that an action (A, U) would ask for in vain, its channel `resource`; no network is solved."""
@@ -172,7 +171,7 @@ class DistributionEnv(GridEnv):
             v_max_pu=v_high,
             collapsed=collapsed,
             price_per_mwh=price,
-            soc=stacks.charge_of(devices, price),
+            soc=fleet.charge_of(devices, price),
             p_mw=delivery.p_mw,
             command_mw=delivery.command_mw,
             local_v_pu=unchecked(at_devices)(params.place_bus, v),
@@ -293,7 +292,7 @@ class DistributionEnv(GridEnv):
 
     def _idle_flow(self, row: Array, state: DistributionState, params: DistributionParams) -> Any:
         """Power flow of a load row beside the power that the devices delivered last."""
-        injection = self._net(row, *stacks.power(self.layout, state, params), params)
+        injection = self._net(row, *fleet.power(self.layout, state, params), params)
         return self.flow(injection, params, stragglers=True)
 
     def _net(self, row: Array, p_mw: Array, q_mvar: Array | None, params: DistributionParams) -> tuple[Array, Array]:

@@ -24,8 +24,7 @@ from powerzoo_jax.base.ranges import unchecked
 from powerzoo_jax.base.spaces import Field
 from powerzoo_jax.base.tree import where_done
 from powerzoo_jax.devices import at_devices, storage
-from powerzoo_jax.devices import fleet as stacks
-from powerzoo_jax.devices.fleet import FleetResult
+from powerzoo_jax.devices.fleet import FleetResult, soc_range
 from powerzoo_jax.envs.core import EnvParams, GridEnv, end_flags, unless_settled
 from powerzoo_jax.envs.observe import FieldTable, block, field_block, name_values, observe, table
 from powerzoo_jax.envs.series import FACTOR, Draw, EpisodeStarts, step_row
@@ -330,7 +329,7 @@ class JointEnv(GridEnv):
 
     def soc_range(self, params: JointParams) -> tuple[Array, Array]:
         """Ranges (F S,), (F S,) that initial states of charge are drawn from."""
-        low, high = (jnp.tile(x, self.n_feeder) for x in stacks.soc_range(_lower(params)))
+        low, high = (jnp.tile(x, self.n_feeder) for x in soc_range(_lower(params)))
         return low, high
 
     def start(self, key: Array, drawn: Draw, params: JointParams) -> tuple[JointState, Array]:

@@ -15,7 +15,7 @@ from powerzoo_jax.base.random import normal
 from powerzoo_jax.base.ranges import unchecked
 from powerzoo_jax.devices import StorageParams, StorageState, storage
 from powerzoo_jax.devices.protocol import Delivery
-from powerzoo_jax.envs import constraint as objective
+from powerzoo_jax.envs.constraint import energy_sales, settlement
 from powerzoo_jax.envs.core import EnvParams, GridEnv, end_flags, unless_settled
 from powerzoo_jax.envs.observe import Scene, block, name_values, observe, table
 from powerzoo_jax.envs.series import (
@@ -208,10 +208,8 @@ class StorageMarketEnv(GridEnv):
         new = dataclasses.replace(state, t=state.t + 1, storage=devices, price=price, price_sum=total, failed=failed)
         power = delivery.out.p_mw
         mean = total / params.horizon.astype(total.dtype)
-        left = objective.settlement(
-            devices.soc, state.soc_start, fleet.capacity_mwh, mean, fleet.eta_charge, fleet.eta_discharge
-        )
-        sales = jnp.sum(objective.energy_sales(price, power, dt))
+        left = settlement(devices.soc, state.soc_start, fleet.capacity_mwh, mean, fleet.eta_charge, fleet.eta_discharge)
+        sales = jnp.sum(energy_sales(price, power, dt))
         money = [
             sales,
             -jnp.sum(delivery.out.cost_usd),

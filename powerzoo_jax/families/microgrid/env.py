@@ -35,7 +35,7 @@ from powerzoo_jax.devices import (
 from powerzoo_jax.devices.datacenter import DataCenterDelivery, DataCenterExogenous, Order
 from powerzoo_jax.devices.facility import QueueSizes
 from powerzoo_jax.devices.jobs import Jobs
-from powerzoo_jax.envs import constraint as objective
+from powerzoo_jax.envs.constraint import replacement, unserved
 from powerzoo_jax.envs.core import EnvParams, GridEnv
 from powerzoo_jax.envs.observe import FieldBlock, Scene, block, field_block, name_values, observe, table
 from powerzoo_jax.envs.series import Draw, EpisodeStarts
@@ -400,14 +400,14 @@ class MicrogridEnv(GridEnv):
         """(K,) in the order of `term_names`."""
         last = state.t + 1 == params.horizon
         fleet = params.storage
-        left = objective.replacement(
+        left = replacement(
             new.storage.soc, state.soc_start, fleet.capacity_mwh, params.diesel.mc_c, fleet.eta_discharge
         )
         missed = jnp.sum(delivery.site.missed_jobs)
         terms = {
             "fuel": -jnp.sum(delivery.fuel_usd),
             "degradation": -jnp.sum(delivery.wear_usd),
-            "unserved_energy": objective.unserved(params.voll, flow.deficit_mw * self.dt_hours),
+            "unserved_energy": unserved(params.voll, flow.deficit_mw * self.dt_hours),
             "missed_jobs": -params.sla_usd * missed,
             "backlog": jnp.where(last, -params.backlog_usd_per_gpu_h * backlog, 0),
             "settlement": jnp.where(last, jnp.sum(left), 0),
@@ -423,7 +423,7 @@ class MicrogridEnv(GridEnv):
         """Terms of SETTLED: diesel energy, and its carbon, for what room and battery lack against the start."""
         fleet, one = params.storage, jnp.ones_like(params.diesel.mc_c)
         heat = datacenter.stored_heat_mwh(params.site, new.site.t_zone_c, self._weather(state, params)[OUTDOOR, None])
-        stored = objective.replacement(new.storage.soc, state.soc_start, fleet.capacity_mwh, one, fleet.eta_discharge)
+        stored = replacement(new.storage.soc, state.soc_start, fleet.capacity_mwh, one, fleet.eta_discharge)
         lacking_mwh = jnp.sum(heat) - jnp.sum(stored)
         due = {
             "zone_heat": -params.diesel.mc_c[0] * jnp.sum(heat),

@@ -11,8 +11,7 @@ from flax import struct
 from jax import Array
 
 from powerzoo_jax.base.ranges import unchecked
-from powerzoo_jax.devices import action_table, bus_injection
-from powerzoo_jax.devices import fleet as stacks
+from powerzoo_jax.devices import action_table, bus_injection, fleet
 from powerzoo_jax.devices.fleet import FleetResult, Layout
 from powerzoo_jax.devices.protocol import Exogenous
 from powerzoo_jax.envs.constraint import undelivered
@@ -90,7 +89,7 @@ class FleetGridEnv(TransGridEnv):
             closed=jnp.ones(0, bool),
             seen=Electrical(jnp.zeros(dims.branch, dtype), jnp.zeros(dims.unit, dtype)),
             failed=jnp.zeros((), bool),
-            **stacks.begin(self.layout, key, drawn.soc, params, self.dt_hours),
+            **fleet.begin(self.layout, key, drawn.soc, params, self.dt_hours),
         )
         met = self.flow(super().dispatch(state, self._setting(state), params), params)
         state = dataclasses.replace(state, seen=self._electrical(met.solved, params))
@@ -99,7 +98,7 @@ class FleetGridEnv(TransGridEnv):
     def decode(self, action: Array, params: FleetGridParams) -> dict[str, Array]:  # type: ignore[override]
         """(1, U) in [-1, 1] -> own actions of each kind; a NaN entry leaves its unit alone."""
         del params
-        return stacks.own_actions(self.layout, action)
+        return fleet.own_actions(self.layout, action)
 
     def limit(  # type: ignore[override]
         self, state: FleetGridState, command: dict[str, Array], params: FleetGridParams
@@ -107,7 +106,7 @@ class FleetGridEnv(TransGridEnv):
         """Deliver what stores, availability and queues allow."""
         row = current_row(state, params)
         met = Exogenous(row, self.columns, state.t, state.key, self.dt_hours, self.layout, params)
-        new, delivered = stacks.deliver(state, command, met)
+        new, delivered = fleet.deliver(state, command, met)
         return dataclasses.replace(state, **new), NetworkAndFleet(self._setting(state), delivered)
 
     def dispatch(self, state: FleetGridState, delivery: NetworkAndFleet, params: FleetGridParams) -> Dispatched:  # type: ignore[override]

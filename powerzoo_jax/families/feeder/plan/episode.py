@@ -10,8 +10,8 @@ import jax.numpy as jnp
 import numpy as np
 from jax import Array
 
-from powerzoo_jax.devices import fleet as stacks
 from powerzoo_jax.devices import vehicle
+from powerzoo_jax.devices.fleet import begin
 from powerzoo_jax.devices.trips import at_home, events
 from powerzoo_jax.envs.batch import is_stacked
 from powerzoo_jax.envs.core import Sim
@@ -225,7 +225,7 @@ def _trip_tables(sim: Sim, draws: Draw, keys: Array) -> list[np.ndarray]:
     @jax.jit
     @jax.vmap
     def tables(key: Array, soc: Array) -> tuple[Array, Array, Array]:
-        state = stacks.begin(sim.env.layout, key, soc, sim.params, sim.spec.dt_hours)["vehicle"]
+        state = begin(sim.env.layout, key, soc, sim.params, sim.spec.dt_hours)["vehicle"]
         trips = vehicle.episode_trips(fleet, state)
         clock = jnp.arange(sim.spec.horizon, dtype=jnp.int32) * minutes
         happening = jax.vmap(lambda minute: events(trips, minute, minutes))(clock)
