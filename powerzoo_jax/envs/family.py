@@ -53,7 +53,7 @@ class Family:
                      lanes of equal sizes alone
     shares_factors:  factors -> whether all lanes share them; None asks the factors of the solver
     loads_shared:    entries of actions share one load, so that equal ones change nothing
-    data_sets:       spec -> data sets that its keywords do not name
+    data_sets:       spec -> data sets that its keywords do not name, beside that of the weather of a site
     splits:          named splits beside train, val and test, of tasks whose record names none
     surface:         sim -> what views show in units of the devices, see `envs.surface`; None has no view of the drop-in
     unit_fields:     fields of the information that have one entry for each agent

@@ -162,14 +162,24 @@ def get_task(task_id: str, version: int | None = None) -> Task:
 
 def named_splits(spec: TaskSpec) -> tuple[str, ...]:
     """Names of the splits of a task beside train, val and test: its own, those of its builder, or of its family."""
+    found = _told(spec, "splits")
+    return get_family(spec.family).splits if found is None else found
+
+
+def observation_modes(spec: TaskSpec) -> tuple[str, ...]:
+    """Observation modes of a task, the default first: its own, those of its builder, or the one of its keywords."""
+    return _told(spec, "modes") or (dict(spec.overrides).get("obs_mode", "flattened"),)
+
+
+def _told(spec: TaskSpec, what: str) -> tuple[str, ...] | None:
+    """Splits or modes of a task: as its record says, or else all shipped tasks of its builder alike."""
     known = _TASKS.get(spec.id) or _PRESETS.get(spec.id)
-    if known:
-        task = known[max(known)]
-        alike = {other.splits for other in SHIPPED if other.build == task.build}
-        for found in (task.splits, *(alike if len(alike) == 1 else ())):
-            if found is not None:
-                return found
-    return get_family(spec.family).splits
+    if not known:
+        return None
+    task = known[max(known)]
+    alike = {getattr(other, what) for other in SHIPPED if other.build == task.build}
+    own: tuple[str, ...] | None = getattr(task, what)
+    return alike.pop() if own is None and len(alike) == 1 else own
 
 
 def _versions(task_id: str) -> dict[int, Task]:

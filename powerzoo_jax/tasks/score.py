@@ -29,6 +29,7 @@ from powerzoo_jax.envs.core import Sim
 from powerzoo_jax.envs.episode import Act, Totals, run_episodes
 from powerzoo_jax.envs.family import family_of, get_family
 from powerzoo_jax.envs.series import Draw, draw_episode
+from powerzoo_jax.tasks.site import WEATHER_SET
 
 RESAMPLES = 2000  # of the bootstrap; its own error on a 95 % interval is then about 1 % of the width
 SALES = "energy_sales"  # term of tasks that trade energy
@@ -374,8 +375,9 @@ def dataset_hashes(spec: TaskSpec) -> dict[str, str]:
     stressed = spec.split == "price_stress" and "price_set" in keywords
     if stressed and spec.split not in list_splits(_bundled(sources[-1])):
         sources[-1] = STRESS_SET
-    if keywords.get("weather") in list_datasets():
-        sources.append(keywords["weather"])
+    weather = keywords.get("weather", WEATHER_SET if "weather_site" in keywords else None)
+    if weather in list_datasets():
+        sources.append(weather)
     sources += get_family(spec.family).data_sets(spec)
     found = (source.meta if isinstance(source, Series) else get_info(source) for source in map(_bundled, sources))
     return {info.name: info.sha256 for info in found}

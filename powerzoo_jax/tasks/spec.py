@@ -31,6 +31,7 @@ class Task:
     priced:     planner with foresight at prices of the cost channels, (sim, draws, keys) -> planner
     splits:     named splits beside train, val and test; None takes those of the shipped tasks of its builder, or of its
                 family
+    modes:      observation modes, the default first; None takes those of the shipped tasks of its builder
     preset:     makeable, and not among the tasks: it has no budgets and no references
     """
 
@@ -40,6 +41,7 @@ class Task:
     causal: str = ""
     priced: str = ""
     splits: tuple[str, ...] | None = None
+    modes: tuple[str, ...] | None = None
     preset: bool = False
 
 
@@ -82,12 +84,10 @@ class Variants:
 
     shifts:     named splits beside train, val and test, and those of these that play not all of their days
     tightness:  loose, standard, strict
-    modes:      observation modes, the default first
     """
 
     shifts: tuple[tuple[str, Shift], ...] = ()
     tightness: tuple[tuple[str, Tightness], ...] = ()
-    modes: tuple[str, ...] = ("flattened",)
 
     @property
     def splits(self) -> tuple[str, ...]:

@@ -170,6 +170,12 @@ def test_a_card_of_a_shipped_task_is_that_of_the_built_one():
         assert tasks.get_task_info(name) == cards.card_from(cls, cards.built_facts(cls))
 
 
+def test_a_preset_whose_operator_commands_nothing_has_a_card():
+    card = tasks.get_task_info("atomic_transmission_grid")
+    assert card["action_shape"] == [0] and card["grid_type"] == "transmission"
+    assert card["constraint_units"]["thermal_overload"] == "MW"  # a DC flow has no apparent power
+
+
 @pytest.mark.full
 def test_the_shipped_facts_are_those_of_all_built_tasks():
     """Where a task has changed: python -m tools.tasks.card_facts"""

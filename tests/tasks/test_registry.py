@@ -383,3 +383,16 @@ def test_keywords_of_a_spec_that_there_are_not_are_named_together(task, monkeypa
     head, *found = str(caught.value).splitlines()
     assert head == "mine: overrides has 2 problems:" and "Did you mean 'solver'?" in found[1]
     assert found[0].startswith("1. Unknown keyword 'colour'.")
+
+
+def test_modes_of_a_task_are_those_that_its_builder_takes():
+    """The default is the mode of the keywords; what a builder says it takes is what the record says."""
+    for task in registry.SHIPPED:
+        modes = registry.observation_modes(task.spec)
+        assert dict(task.spec.overrides).get("obs_mode", modes[0]) == modes[0], task.spec.id
+        if task.modes is None:
+            continue
+        with pytest.raises(ValueError, match="mode") as caught:
+            powerzoo_jax.make(task.spec.id, obs_mode="nothing")
+        valid = str(caught.value).partition("Valid: ")[2].rstrip(".").split(", ")
+        assert set(valid) - {"flattened"} == set(modes), task.spec.id

@@ -28,7 +28,6 @@ from powerzoo_jax.families.feeder.tasks.vehicles import SESSIONS
 from powerzoo_jax.families.feeder.types import DistributionInfo
 from powerzoo_jax.families.feeder.unbalanced import UnbalancedEnv
 from powerzoo_jax.powerflow import FeederFactors
-from powerzoo_jax.tasks.site import WEATHER_SET
 
 READY = 1e-5  # of a vehicle's capacity, that rounding may leave missing at a departure
 
@@ -99,9 +98,7 @@ def _align(sims: Sequence[Sim]) -> tuple[Any, list[Any]]:
 
 
 def _data_sets(spec: TaskSpec) -> tuple[str, ...]:
-    keywords = dict(spec.overrides)
-    weather = (WEATHER_SET,) if "weather_site" in keywords else ()
-    return (*weather, *((SESSIONS,) if "ev_bus_ids" in keywords else ()))
+    return (SESSIONS,) if "ev_bus_ids" in dict(spec.overrides) else ()
 
 
 def _surface(sim: Sim) -> TaskSurface:

@@ -51,6 +51,7 @@ JOINT_TRANS_DIST_7D = replace(
     overrides=tuple(sorted((dict(JOINT_TRANS_DIST.overrides) | {"budgets": _joint_budgets(7, 0.25)}).items())),
 )
 
+MODES = ("global", "local")  # of observations, the default first
 TASKS = tuple(
     Task(
         spec,
@@ -58,6 +59,7 @@ TASKS = tuple(
         "powerzoo_jax.families.joint.plan.policies:JOINT",
         "powerzoo_jax.families.joint.causal:plan_joint",
         "powerzoo_jax.families.joint.plan.priced:JointPlans",
+        modes=MODES,
     )
     for spec in (JOINT_TRANS_DIST, JOINT_TRANS_DIST_7D)
 )

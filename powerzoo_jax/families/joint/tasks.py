@@ -21,6 +21,7 @@ from powerzoo_jax.envs.core import Sim
 from powerzoo_jax.envs.series import SeriesBank
 from powerzoo_jax.families.feeder.tasks.catalog import MARL_DER_ARBITRAGE
 from powerzoo_jax.families.feeder.tasks.storage import StorageKeywords, build_der
+from powerzoo_jax.families.joint.catalog import MODES
 from powerzoo_jax.families.joint.env import JointEnv, JointFactors, JointParams, joint_fields
 from powerzoo_jax.families.joint.names import COSTS, SETTLEMENT, TERMS
 from powerzoo_jax.families.transmission.tasks.catalog import MARL_OPF
@@ -46,7 +47,6 @@ from powerzoo_jax.tasks.settings import (
 )
 from powerzoo_jax.tasks.spec import Variants
 
-OBS_MODES = ("global", "local")
 PRICE_SCALE = 100.0  # [USD/MWh] that observed prices are relative to
 
 
@@ -168,7 +168,7 @@ def resolve_settings(spec: TaskSpec, overrides: dict[str, Any]) -> JointSettings
     settings = JointSettings.merged(spec.id, dict(spec.overrides), overrides)
     choices = {
         "constraint_tightness": TIGHTNESS,
-        "obs_mode": OBS_MODES,
+        "obs_mode": MODES,
         "trans_action_mode": ACTION_MODES,
         "reward_type": ("shared",),
     }

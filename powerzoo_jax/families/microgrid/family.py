@@ -7,7 +7,7 @@ from typing import Any
 import jax.numpy as jnp
 import numpy as np
 
-from powerzoo_jax.base import Step, TaskSpec
+from powerzoo_jax.base import Step
 from powerzoo_jax.data.manifest import TMY_SITES
 from powerzoo_jax.envs.core import Sim
 from powerzoo_jax.envs.episode import Tally, site_energy
@@ -36,11 +36,6 @@ def _action_ids(sim: Sim) -> tuple[str, ...]:
     return tuple(name for name, _, _ in ACTIONS)
 
 
-def _data_sets(spec: TaskSpec) -> tuple[str, ...]:
-    keywords = dict(spec.overrides)
-    return (WEATHER_SET,) if "weather_site" in keywords and "weather" not in keywords else ()
-
-
 def _surface(sim: Sim) -> TaskSurface:
     low, high = (np.array([[action[k] for action in ACTIONS]]) for k in (1, 2))
     site = dict(sim.spec.overrides).get("weather_site", TMY_SITES[0])
@@ -53,7 +48,6 @@ MICROGRID = Family(
     names=NAMES,
     tally=_tally,
     action_ids=_action_ids,
-    data_sets=_data_sets,
     splits=tuple(STRESS),
     surface=_surface,
     one_kernel=True,

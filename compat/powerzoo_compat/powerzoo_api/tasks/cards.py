@@ -23,12 +23,9 @@ from powerzoo_jax.base.types import TaskSpec
 from powerzoo_jax.data import get_info
 from powerzoo_jax.envs.constraint import UNITS
 from powerzoo_jax.envs.family import get_family
-from powerzoo_jax.families.feeder.tasks import ders as build_ders
-from powerzoo_jax.families.feeder.tasks import storage as build_der
-from powerzoo_jax.families.feeder.tasks import vehicles as build_vehicles
-from powerzoo_jax.families.transmission.tasks import units as build_transmission
 from powerzoo_jax.oracle import get_baselines, get_reference, list_baselines
 from powerzoo_jax.tasks import get_spec
+from powerzoo_jax.tasks.registry import observation_modes
 from powerzoo_jax.tasks.score import SEED
 
 FACTS = Path(__file__).with_name("facts.json")  # written by `python -m tools.tasks.card_facts`
@@ -41,14 +38,6 @@ FAMILIES = {"feeder": "distribution"}  # names of the contract
 GRID_TYPES = FAMILIES | {"market": "transmission", "microgrid": NO_GRID}
 DOLLAR_NOTE = "All money is $."
 ANCHORS = ("random", "trivial", "rule", "causal", "best", "bound")
-MODES_OF_TASK = {
-    "marl_der_arbitrage": build_der.MODES,
-    "marl_ders_benchmark": build_ders.MODES,
-    "marl_ev_v2g": build_vehicles.MODES,
-    "marl_opf": build_transmission.OBS_MODES[:-1],
-    "marl_uc": build_transmission.OBS_MODES[:-1],
-    "opf_118": build_transmission.OBS_MODES[:-1],
-}
 COST_CONTRACT = (
     "Costs are non-negative, in the units given, apart from the reward; the budget of a channel is the mean over "
     "episodes of its sum over an episode. Channels without a budget are reported and not constrained."
@@ -93,8 +82,8 @@ def built_facts(cls: Any) -> Facts:
         minutes=host.minutes,
         seen=tuple(host.observation_box(a).low.size for a in agents),
         done=tuple(box.low.size for box in host.boxes),
-        low=min(float(np.min(box.low)) for box in host.boxes),
-        high=max(float(np.max(box.high)) for box in host.boxes),
+        low=min((float(np.min(box.low)) for box in host.boxes if box.low.size), default=0.0),
+        high=max((float(np.max(box.high)) for box in host.boxes if box.high.size), default=0.0),
     )
 
 
@@ -133,7 +122,7 @@ def card_from(cls: Any, facts: Facts) -> dict[str, Any]:
     """Card of a task class out of facts."""
     spec, chosen = facts.spec, budgets_of(facts.spec)
     multi = cls.agent_mode == MULTI
-    modes = _modes(spec) if multi else (FLATTENED,)
+    modes = observation_modes(spec) if multi else (FLATTENED,)
     return {
         "task_id": cls.name,
         "name": cls.name,
@@ -169,11 +158,6 @@ def card_from(cls: Any, facts: Facts) -> dict[str, Any]:
         "baselines": _baselines(spec),
         "gymnasium_id": gym_id(DROP_IN, cls.name) if cls.name in GYM_NAMES else None,
     }
-
-
-def _modes(spec: TaskSpec) -> tuple[str, ...]:
-    variants = (modes for base, modes in MODES_OF_TASK.items() if spec.id.startswith(base))
-    return next(variants, (dict(spec.overrides).get("obs_mode", FLATTENED),))
 
 
 def _shapes(facts: Facts, multi: bool) -> dict[str, Any]:

@@ -352,17 +352,29 @@ VARIANTS: dict[str, Variants] = {
     "marl_ev_v2g_10ev": Variants((*SPIKE_WEEKS, STORM), _ev_tightness(2.0)),
 }
 
+# Observation modes, the default first.
+BATTERY_MODES = ("local_plus_forecast", "local", "local_plus_voltage", "global")
+DERS_MODES = ("ders_local", "local", "local_plus_voltage", "global")
+VEHICLE_MODES = ("local_plus_forecast", "local", "global")
+
 FOLDER = "powerzoo_jax.families.feeder"
 
 
-def _task(spec: TaskSpec, build: str, baselines: str, causal: str, priced: str = "plan.priced:FeederPlans") -> Task:
+def _task(
+    spec: TaskSpec,
+    build: str,
+    baselines: str,
+    causal: str,
+    priced: str = "plan.priced:FeederPlans",
+    modes: tuple[str, ...] | None = None,
+) -> Task:
     """Task with its named splits; places are within the folder of the family, unless they name another package."""
 
     def place(name: str) -> str:
         return name if name.startswith("powerzoo_jax") else f"{FOLDER}.{name}"
 
     splits = tuple(dict(VARIANTS[spec.id].shifts)) if spec.id in VARIANTS else ()
-    return Task(spec, f"{FOLDER}.tasks.{build}", place(baselines), place(causal), place(priced), splits)
+    return Task(spec, f"{FOLDER}.tasks.{build}", place(baselines), place(causal), place(priced), splits, modes)
 
 
 TASKS = (
@@ -375,7 +387,7 @@ TASKS = (
         splits=("price_stress",),
     ),
     *(
-        _task(spec, "storage:build_der", "plan.policies:ARBITRAGE", "causal.storage:plan_storage")
+        _task(spec, "storage:build_der", "plan.policies:ARBITRAGE", "causal.storage:plan_storage", modes=BATTERY_MODES)
         for spec in (MARL_DER_ARBITRAGE, MARL_DER_ARBITRAGE_5BAT, MARL_DER_ARBITRAGE_7D)
     ),
     *(
@@ -389,14 +401,20 @@ TASKS = (
         for spec in (DC_SCHEDULING, DC_SCHEDULING_7D)
     ),
     _task(DSO, "dso:build_dso", "plan.policies:DSO", "causal.flexibility:plan_flexibility"),
-    _task(MARL_DERS_BENCHMARK, "ders:build_ders", "plan.policies:DERS", "causal.ders:plan_ders"),
+    _task(MARL_DERS_BENCHMARK, "ders:build_ders", "plan.policies:DERS", "causal.ders:plan_ders", modes=DERS_MODES),
     *(
-        _task(spec, "vehicles:build_vehicles", "plan.policies:VEHICLES", "causal.vehicles:plan_vehicles")
+        _task(
+            spec,
+            "vehicles:build_vehicles",
+            "plan.policies:VEHICLES",
+            "causal.vehicles:plan_vehicles",
+            modes=VEHICLE_MODES,
+        )
         for spec in (MARL_EV_V2G, MARL_EV_V2G_10EV, MARL_EV_V2G_1D)
     ),
 )
 
 
 def variants_of(spec: TaskSpec) -> Variants:
-    """Named splits, tightness and modes of a task; none of a task that is not in this catalog."""
+    """Named splits and tightness of a task; none of a task that is not in this catalog."""
     return VARIANTS.get(spec.id, Variants())

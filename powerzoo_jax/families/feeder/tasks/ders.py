@@ -18,7 +18,7 @@ from powerzoo_jax.envs.observe import FieldTable
 from powerzoo_jax.families.feeder.env import VOLTAGE
 from powerzoo_jax.families.feeder.fields import agent_table
 from powerzoo_jax.families.feeder.tasks.build import FeederFleet, FeederTaskConfig, build_sim, feeder_case, with_shaping
-from powerzoo_jax.families.feeder.tasks.catalog import variants_of
+from powerzoo_jax.families.feeder.tasks.catalog import DERS_MODES, variants_of
 from powerzoo_jax.families.feeder.tasks.dso import FlexKeywords, flexload_stack
 from powerzoo_jax.families.feeder.tasks.series import Extra
 from powerzoo_jax.families.feeder.tasks.settings import (
@@ -30,8 +30,6 @@ from powerzoo_jax.families.feeder.tasks.settings import (
 )
 from powerzoo_jax.families.feeder.tasks.storage import OFFPEAK, PEAK, StorageKeywords
 from powerzoo_jax.tasks.settings import agent_names, storage_stack
-
-MODES = ("ders_local", "local", "local_plus_voltage", "global")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -69,7 +67,7 @@ def build_ders(spec: TaskSpec, *, split: str, dims: Dims | None = None, dtype: A
     fleet = _fleet(spec, settings, shift.plant, dtype)
 
     def fields(case: Case) -> FieldTable:
-        return agent_table(settings.obs_mode, fleet.kinds, MODES, settings.forecast_horizon_steps)
+        return agent_table(settings.obs_mode, fleet.kinds, DERS_MODES, settings.forecast_horizon_steps)
 
     names = (("bat", settings.battery_bus_ids), ("pv", settings.pv_bus_ids), ("fl", settings.flexload_bus_ids))
     plan = FeederTaskConfig(

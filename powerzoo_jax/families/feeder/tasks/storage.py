@@ -17,7 +17,7 @@ from powerzoo_jax.envs.core import Sim
 from powerzoo_jax.envs.observe import FieldTable
 from powerzoo_jax.families.feeder.fields import agent_table, flattened_table
 from powerzoo_jax.families.feeder.tasks.build import FeederFleet, FeederTaskConfig, build_sim, feeder_case, with_shaping
-from powerzoo_jax.families.feeder.tasks.catalog import variants_of
+from powerzoo_jax.families.feeder.tasks.catalog import BATTERY_MODES, variants_of
 from powerzoo_jax.families.feeder.tasks.series import Extra
 from powerzoo_jax.families.feeder.tasks.settings import (
     AgentSettings,
@@ -117,7 +117,6 @@ def build_feeder_storage(
     return build_sim(plan, case, dims, dtype)
 
 
-MODES = ("local_plus_forecast", "local", "local_plus_voltage", "global")
 PEAK, OFFPEAK = tuple(range(9, 21)), (23, *range(7))  # clock hours
 POOLING = {"shared": "mean", "individual": "individual"}
 
@@ -207,6 +206,6 @@ def build_der(spec: TaskSpec, *, split: str, dims: Dims | None = None, dtype: An
         stacks={"storage": storage_stack(settings, len(buses), settings.degradation_per_mwh, dtype)},
     )
     plan = plan_of_units(
-        StorageTaskConfig(spec, settings, overrides, split, shift, tight), fleet, "bat", MODES, (PEAK, OFFPEAK)
+        StorageTaskConfig(spec, settings, overrides, split, shift, tight), fleet, "bat", BATTERY_MODES, (PEAK, OFFPEAK)
     )
     return build_sim(plan, feeder_case(spec, settings), dims, dtype)

@@ -27,7 +27,7 @@ from powerzoo_jax.envs.core import Sim
 from powerzoo_jax.envs.observe import with_field
 from powerzoo_jax.families.feeder.fields import PRICE_ASINH
 from powerzoo_jax.families.feeder.tasks.build import FeederFleet, build_sim, feeder_case, step_minutes
-from powerzoo_jax.families.feeder.tasks.catalog import variants_of
+from powerzoo_jax.families.feeder.tasks.catalog import VEHICLE_MODES, variants_of
 from powerzoo_jax.families.feeder.tasks.settings import (
     AgentSettings,
     chosen_tightness,
@@ -90,7 +90,6 @@ def _filled_up(trips: Trips) -> Trips:
     )
 
 
-MODES = ("local_plus_forecast", "local", "global")
 PEAK, OFFPEAK = (9, 10, 11, 17, 18, 19, 20), (23, *range(7), 12, 13, 14)  # clock hours
 RECORDED = "acn"
 Hour = Annotated[float, Range(0, 24)]
@@ -165,7 +164,7 @@ def build_vehicles(spec: TaskSpec, *, split: str, dims: Dims | None = None, dtyp
         },
     )
     plan = plan_of_units(
-        StorageTaskConfig(spec, settings, overrides, split, shift, tight), fleet, "ev", MODES, (PEAK, OFFPEAK)
+        StorageTaskConfig(spec, settings, overrides, split, shift, tight), fleet, "ev", VEHICLE_MODES, (PEAK, OFFPEAK)
     )
     if settings.price_asinh:
         plain = plan.fields

@@ -169,6 +169,7 @@ ATOMIC_FLEXLOAD = _on_transmission("flexload", devices=(("flexload", 4, ()),))
 FOLDER = "powerzoo_jax.families.transmission"
 UNITS = f"{FOLDER}.tasks.units:build_transmission"
 DISPATCH = f"{FOLDER}.causal.dispatch:plan_dispatch", f"{FOLDER}.plan.priced:DispatchPlans"
+MODES = ("global", "local", "local_plus_forecast")  # of observations of several agents, the default first
 COMMITMENT_PLANS = f"{FOLDER}.commitment.priced:CommitmentPlans"
 
 TASKS = (
@@ -180,17 +181,18 @@ TASKS = (
         COMMITMENT_PLANS,
         splits=("load_stress", "line_tightening", "iid"),
     ),
-    Task(MARL_OPF, UNITS, f"{FOLDER}.plan.policies:DISPATCH", *DISPATCH),
-    Task(MARL_OPF_118, UNITS, f"{FOLDER}.plan.economic:ECONOMIC", *DISPATCH),
-    Task(MARL_OPF_7D, UNITS, f"{FOLDER}.plan.policies:DISPATCH", *DISPATCH),
+    Task(MARL_OPF, UNITS, f"{FOLDER}.plan.policies:DISPATCH", *DISPATCH, modes=MODES),
+    Task(MARL_OPF_118, UNITS, f"{FOLDER}.plan.economic:ECONOMIC", *DISPATCH, modes=MODES),
+    Task(MARL_OPF_7D, UNITS, f"{FOLDER}.plan.policies:DISPATCH", *DISPATCH, modes=MODES),
     Task(
         MARL_UC,
         UNITS,
         f"{FOLDER}.commitment.policies:COMMITMENT",
         f"{FOLDER}.causal.commitment:plan_units",
         COMMITMENT_PLANS,
+        modes=MODES,
     ),
-    *(Task(spec, UNITS, f"{FOLDER}.plan.economic:ECONOMIC", *DISPATCH) for spec in (OPF_118, OPF_118_7D)),
+    *(Task(spec, UNITS, f"{FOLDER}.plan.economic:ECONOMIC", *DISPATCH, modes=MODES) for spec in (OPF_118, OPF_118_7D)),
     *(
         Task(spec, f"{FOLDER}.tasks.operator_fleet:build_grid_fleet", splits=(), preset=True)
         for spec in (ATOMIC_TRANSMISSION_GRID, ATOMIC_SOLAR, ATOMIC_WIND, ATOMIC_FLEXLOAD)

@@ -26,6 +26,7 @@ from powerzoo_jax.envs.constraint import N_MINUS_1
 from powerzoo_jax.envs.core import Sim
 from powerzoo_jax.envs.observe import FieldTable
 from powerzoo_jax.families.transmission.names import COSTS, RESERVE, SWITCHING_TERMS, TERMS
+from powerzoo_jax.families.transmission.tasks.catalog import MODES
 from powerzoo_jax.families.transmission.tasks.series import LoadSeries, load_series, load_shares
 from powerzoo_jax.families.transmission.units import TransmissionEnv, unit_fields
 from powerzoo_jax.families.transmission.units_types import TransmissionBank, TransmissionFlow, TransmissionParams
@@ -53,7 +54,7 @@ from powerzoo_jax.tasks.settings import (
 # Full load over the nominal one, where the task's own figure is not the sum of nominal loads; ours for the peak [MW].
 PEAK_MW = {"pz_case5": 1530.0, "pz_case14": 362.6, "pz_case118": 7635.6}
 PEAK_SHAPE = {"pz_case5": (0.0, 500.0, 600.0, 400.0, 0.0)}
-OBS_MODES = ("global", "local", "local_plus_forecast", "flattened")
+OBS_MODES = (*MODES, "flattened")
 ACTION_MODES = ("score", "direct")
 STRESS = ("load_stress", "line_tightening")
 ALIASES = {"iid": "test"}
