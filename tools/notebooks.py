@@ -41,11 +41,11 @@ def _run(source: str, optimised: bool) -> str:
     paths = [str(ROOT), str(ROOT / "compat"), *filter(None, [os.environ.get("PYTHONPATH")])]
     plain = "0" if optimised else "1"
     environment = {"PYTHONPATH": os.pathsep.join(paths), "JAX_DISABLE_MOST_OPTIMIZATIONS": plain}
-    book = nbformat.reads(source, as_version=4)
+    notebook = nbformat.reads(source, as_version=4)
     with tempfile.TemporaryDirectory() as folder:
-        client = NotebookClient(book, timeout=SECONDS_PER_CELL, resources={"metadata": {"path": folder}})
+        client = NotebookClient(notebook, timeout=SECONDS_PER_CELL, resources={"metadata": {"path": folder}})
         client.execute(env=os.environ | environment)
-    return str(nbformat.writes(book))
+    return str(nbformat.writes(notebook))
 
 
 if __name__ == "__main__":

@@ -183,8 +183,8 @@ def soak(sim: Sim, steps: int, seed: int = 0, level: int = LEVEL) -> Result:
     )
     faults, outcomes, episodes = np.zeros(len(FAULTS), np.int64), np.zeros(len(OUTCOMES), np.int64), 0
     for call in range(calls):
-        states, ended, tally = play(sim, weights, states, ended, jax.random.fold_in(key, call))
-        faults, outcomes, episodes = faults + tally.faults, outcomes + tally.outcomes, episodes + int(tally.ended)
+        states, ended, counts = play(sim, weights, states, ended, jax.random.fold_in(key, call))
+        faults, outcomes, episodes = faults + counts.faults, outcomes + counts.outcomes, episodes + int(counts.ended)
     return Result(
         task=spec.id,
         version=spec.version,

@@ -235,7 +235,7 @@ def public_names(module: str) -> list[str]:
 COLAB = "https://colab.research.google.com/github/"
 
 
-def notebook_page(source: str, book: dict[str, Any], repository: str) -> tuple[str, dict[str, bytes]]:
+def notebook_page(source: str, notebook: dict[str, Any], repository: str) -> tuple[str, dict[str, bytes]]:
     """A notebook as Markdown, and its figures by file name.
 
     Text stands as it is, code and what it prints fenced; where the repository is known, a link runs the notebook.
@@ -245,7 +245,7 @@ def notebook_page(source: str, book: dict[str, Any], repository: str) -> tuple[s
     if "github.com/" in repository:
         owner_name = repository.partition("github.com/")[2].strip("/")
         parts.append(f"[Run it in Colab]({COLAB}{owner_name}/blob/HEAD/{source})")
-    for cell in book["cells"]:
+    for cell in notebook["cells"]:
         body = "".join(cell["source"])
         parts.append(body if cell["cell_type"] == "markdown" else f"```python\n{body}\n```")
         for output in cell.get("outputs", ()):

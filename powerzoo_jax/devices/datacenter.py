@@ -281,15 +281,15 @@ def _begin(params: DataCenterParams, start: EpisodeStart) -> DataCenterState:
 
 
 def _advance(
-    params: DataCenterParams, state: DataCenterState, own: Array, met: Exogenous
+    params: DataCenterParams, state: DataCenterState, own: Array, exogenous: Exogenous
 ) -> tuple[DataCenterState, DataCenterDelivery, Array]:
     one = jnp.ones_like(params.n_gpus)
-    at = met.columns.at
-    weather = DataCenterExogenous(met.row[at(INFER)] * one, met.row[at(OUTDOOR)] * one)
-    key = jax.random.fold_in(purpose_key(met.key, Purpose.JOBS), met.t)
-    arrivals = draw_arrivals(key, params, met.layout.sizes, met.dt_hours, met.minute)
+    at = exogenous.columns.at
+    weather = DataCenterExogenous(exogenous.row[at(INFER)] * one, exogenous.row[at(OUTDOOR)] * one)
+    key = jax.random.fold_in(purpose_key(exogenous.key, Purpose.JOBS), exogenous.t)
+    arrivals = draw_arrivals(key, params, exogenous.layout.sizes, exogenous.dt_hours, exogenous.minute)
     order = command(params, own)
-    new, out = step(params, state, order, met.dt_hours, met.minute, arrivals, weather)
+    new, out = step(params, state, order, exogenous.dt_hours, exogenous.minute, arrivals, weather)
     return new, out, out.p_mw
 
 
@@ -317,7 +317,7 @@ def _backlog(unit: UnitAccount) -> Array:
 
 def _zone_heat(unit: UnitAccount) -> Array:
     """Heat left in the room against the start at the mean price of the episode, due in its last step, (G,) [$]."""
-    outdoor = unit.met.row[unit.met.columns.at(OUTDOOR)]
+    outdoor = unit.exogenous.row[unit.exogenous.columns.at(OUTDOOR)]
     left = stored_heat_mwh(unit.params, unit.after.t_zone_c, outdoor)
     return -jnp.where(unit.last, unit.mean_per_mwh * left, 0)
 

@@ -111,9 +111,9 @@ def sense(at: Terminals, y: Annotated[Array, FINITE, axes("N")], n_unit: Count) 
 
 @dataclass(frozen=True)
 class UnitBlock:
-    """The units of one kind in a roster.
+    """The units of one kind among those of a fleet.
 
-    units:   positions of its units in the roster
+    units:   positions of its units in the fleet
     first:   position of each unit's first entry in the flat action
     low, high, idle:  bounds of its own action space and the values that leave a unit alone, entry by entry
     """
@@ -145,7 +145,7 @@ class UnitBlock:
 class ActionTable:
     """Map from the entries of an action to units; static, equal by value.
 
-    `flat` is for one agent that commands the roster, unit after unit; `rows` for one agent per unit.
+    `flat` is for one agent that commands the fleet, unit after unit; `rows` for one agent per unit.
     """
 
     blocks: tuple[UnitBlock, ...]
@@ -161,12 +161,12 @@ class ActionTable:
         return {b.kind: b.own(b.entries(action)) for b in self.blocks}
 
     def rows(self, action: Array) -> dict[str, Array]:
-        """Kernel action (A, U), row = roster position, surplus columns ignored -> own actions of each kind."""
+        """Kernel action (A, U), row = position of the unit, surplus columns ignored -> own actions of each kind."""
         return {b.kind: b.own(action[np.asarray(b.units), : len(b.names)]) for b in self.blocks}
 
 
-def action_table(roster: Sequence[str], q_control: Sequence[str] = ()) -> ActionTable:
-    """Table for a roster of kinds, one per unit in the order of ids.
+def action_table(kinds: Sequence[str], q_control: Sequence[str] = ()) -> ActionTable:
+    """Table for units of these kinds, one name per unit in the order of ids.
 
     q_control:  kinds among storage and renewable whose units also take a reactive command
     Raises ValueError for an unknown kind, or reactive control of a kind that has none.
@@ -174,7 +174,7 @@ def action_table(roster: Sequence[str], q_control: Sequence[str] = ()) -> Action
     # thermal units have an action and no registration: microgrids alone have them
     known = {kind.name: (kind.actions, kind.idle) for kind in KINDS.values()}
     known |= {"thermal": (thermal.ACTIONS, thermal.IDLE)}
-    for kind in (*roster, *q_control):
+    for kind in (*kinds, *q_control):
         if kind not in known:
             raise ValueError(unknown("device kind", kind, known))
     optional = [kind.name for kind in KINDS.values() if kind.q_optional]
@@ -182,10 +182,10 @@ def action_table(roster: Sequence[str], q_control: Sequence[str] = ()) -> Action
     if wrong:
         raise ValueError(f"{wrong[0]} takes no reactive command. Valid: {', '.join(sorted(optional))}.")
     entries = {k: known[k][0][: 1 if k in optional and k not in q_control else None] for k in known}
-    first = np.concatenate([[0], np.cumsum([len(entries[kind]) for kind in roster])]).astype(int)
+    first = np.concatenate([[0], np.cumsum([len(entries[kind]) for kind in kinds])]).astype(int)
     blocks = []
-    for kind in dict.fromkeys(roster):
-        units = tuple(k for k, other in enumerate(roster) if other == kind)
+    for kind in dict.fromkeys(kinds):
+        units = tuple(k for k, other in enumerate(kinds) if other == kind)
         names, low, high = zip(*entries[kind], strict=True)
         idle = known[kind][1][: len(names)]
         blocks.append(UnitBlock(kind, units, tuple(int(first[k]) for k in units), names, low, high, idle))
@@ -193,7 +193,7 @@ def action_table(roster: Sequence[str], q_control: Sequence[str] = ()) -> Action
 
 
 def stacked(table: ActionTable, deliveries: Mapping[str, Delivered]) -> Delivery:
-    """Deliveries of all units in roster order: one (G,) column each."""
+    """Deliveries of all units in their order: one (G,) column each."""
     layout = Layout(table)
     return Delivery(
         *(joined(layout, {kind: getattr(d, name) for kind, d in deliveries.items()}) for name in Delivery._fields)
@@ -230,7 +230,7 @@ class Layout(NamedTuple):
 
 
 class FleetResult(NamedTuple):
-    """Delivery of the fleet in a step, roster order; `reports` are the deliveries of each kind.
+    """Delivery of the fleet in a step, in the order of the units; `reports` are the deliveries of each kind.
 
     p_mw, command_mw:  (G,)  [MW]
     q_mvar:            (G,)  [MVAr], None where no unit has any
@@ -250,7 +250,7 @@ def own_actions(layout: Layout, action: Array) -> dict[str, Array]:
 
 
 def joined(layout: Layout, parts: Mapping[str, Array]) -> Array:
-    """Values (G, ...) of all units in roster order, from those of the kinds (G_kind, ...), in any one unit [any]."""
+    """Values (G, ...) of all units in their order, from those of the kinds (G_kind, ...), in any one unit [any]."""
     blocks = layout.table.blocks
     whole = parts[blocks[0].kind] if len(blocks) == 1 else jnp.concatenate([parts[b.kind] for b in blocks])
     order = layout.table.order
@@ -298,13 +298,13 @@ def begin(layout: Layout, key: Array, soc: Array, task: Any, dt_hours: float) ->
     return made
 
 
-def deliver(state: Any, own: Mapping[str, Array], met: Exogenous) -> tuple[dict[str, Any], FleetResult]:
+def deliver(state: Any, own: Mapping[str, Array], exogenous: Exogenous) -> tuple[dict[str, Any], FleetResult]:
     """Step of every stack: new states by kind, and what the fleet delivers (G,) [MW, MVAr].
 
     own:  actions (G_kind, n_kind) [-] by kind, from `own_actions`
-    met:  what the step meets: row of the bank, clock, layout and parameters
+    exogenous:  what the step meets: row of the bank, clock, layout and parameters
     """
-    layout, task = met.layout, met.task
+    layout, task = exogenous.layout, exogenous.task
     if not own:
         nothing = jnp.zeros((0,), task.load_ratio.dtype)
         return {}, FleetResult(nothing, None, nothing, nothing, {})
@@ -312,7 +312,8 @@ def deliver(state: Any, own: Mapping[str, Array], met: Exogenous) -> tuple[dict[
     out: dict[str, Any] = {}
     asked: dict[str, Array] = {}
     for kind, action in own.items():
-        new[kind], out[kind], asked[kind] = KINDS[kind].advance(getattr(task, kind), getattr(state, kind), action, met)
+        params, before = getattr(task, kind), getattr(state, kind)
+        new[kind], out[kind], asked[kind] = KINDS[kind].advance(params, before, action, exogenous)
     return new, FleetResult(
         p_mw=joined(layout, {kind: done.p_mw for kind, done in out.items()}),
         q_mvar=joined(layout, {kind: done.q_mvar for kind, done in out.items()}) if layout.with_q else None,
@@ -323,7 +324,7 @@ def deliver(state: Any, own: Mapping[str, Array], met: Exogenous) -> tuple[dict[
 
 
 def power(layout: Layout, state: Any, task: Any) -> tuple[Array, Array | None]:
-    """Power (G,) [MW] and (G,) [MVAr] that the fleet delivered in the last step, in roster order."""
+    """Power (G,) [MW] and (G,) [MVAr] that the fleet delivered in the last step, in the order of the units."""
     kinds = layout.kinds
     if not kinds:
         return jnp.zeros((0,), task.load_ratio.dtype), None

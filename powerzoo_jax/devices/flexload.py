@@ -171,12 +171,12 @@ def _begin(params: FlexLoadParams, start: EpisodeStart) -> FlexLoadState:
 
 
 def _advance(
-    params: FlexLoadParams, state: FlexLoadState, own: Array, met: Exogenous
+    params: FlexLoadParams, state: FlexLoadState, own: Array, exogenous: Exogenous
 ) -> tuple[FlexLoadState, FlexLoadDelivery, Array]:
     ordered = command(params, own)
-    level = met.columns.level(met.row, met.task.flex_shape) * met.task.load_ratio
-    load_mw, load_mvar = level * met.task.flex_p_mw, level * met.task.flex_q_mvar
-    new, out = step(params, state, ordered, met.dt_hours, load_mw, load_mvar)
+    level = exogenous.columns.level(exogenous.row, exogenous.task.flex_shape) * exogenous.task.load_ratio
+    load_mw, load_mvar = level * exogenous.task.flex_p_mw, level * exogenous.task.flex_q_mvar
+    new, out = step(params, state, ordered, exogenous.dt_hours, load_mw, load_mvar)
     return new, out, out.p_mw + out.undelivered_mw
 
 

@@ -195,7 +195,7 @@ class UnitAccount(NamedTuple):
     soc_start:                  (G,)  state of charge at reset; (0,) for a kind without any
     price_per_mwh, mean_per_mwh: ()   of the step, and mean over the episode
     last:                       ()    bool  the step ends the episode
-    met:                        what the units met in the step
+    exogenous:                  what the units met in the step
     dt_hours, task:             as in `Exogenous`
     """
 
@@ -207,7 +207,7 @@ class UnitAccount(NamedTuple):
     price_per_mwh: Array
     mean_per_mwh: Array
     last: Array
-    met: Exogenous
+    exogenous: Exogenous
     dt_hours: float
     task: Any
 

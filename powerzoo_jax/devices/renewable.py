@@ -142,10 +142,10 @@ def _begin(params: RenewableParams, start: EpisodeStart) -> RenewableState:
 
 
 def _advance(
-    params: RenewableParams, state: RenewableState, own: Array, met: Exogenous
+    params: RenewableParams, state: RenewableState, own: Array, exogenous: Exogenous
 ) -> tuple[RenewableState, RenewableDelivery, Array]:
-    cf = met.row[met.columns.run(PLANT)]
-    new, out = step(params, state, command(params, own), met.dt_hours, cf)
+    cf = exogenous.row[exogenous.columns.run(PLANT)]
+    new, out = step(params, state, command(params, own), exogenous.dt_hours, cf)
     return new, out, out.p_mw
 
 

@@ -264,10 +264,10 @@ def _begin(params: StorageParams, start: EpisodeStart) -> StorageState:
 
 
 def _advance(
-    params: StorageParams, state: StorageState, own: Array, met: Exogenous
+    params: StorageParams, state: StorageState, own: Array, exogenous: Exogenous
 ) -> tuple[StorageState, Delivery, Array]:
     p, q = command(params, own)
-    return *step(params, state, p, met.dt_hours, q), p
+    return *step(params, state, p, exogenous.dt_hours, q), p
 
 
 def _limits(units: SeenUnits) -> tuple[Array, Array]:

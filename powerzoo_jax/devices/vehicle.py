@@ -259,10 +259,10 @@ def _begin(params: VehicleParams, start: EpisodeStart) -> VehicleState:
 
 
 def _advance(
-    params: VehicleParams, state: VehicleState, own: Array, met: Exogenous
+    params: VehicleParams, state: VehicleState, own: Array, exogenous: Exogenous
 ) -> tuple[VehicleState, VehicleDelivery, Array]:
     p = command(params, own)
-    return *step(params, state, p, met.dt_hours, met.minute), p
+    return *step(params, state, p, exogenous.dt_hours, exogenous.minute), p
 
 
 def rating_mw(params: VehicleParams) -> Array:

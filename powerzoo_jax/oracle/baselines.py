@@ -87,25 +87,25 @@ def baseline_policy(sim: Sim, name: str, draws: Draw, keys: Array) -> Policy:
     draws:  Draw with leading axis B
     keys:   (B,) one PRNG key an episode [-]
     """
-    book = _require_baseline(sim, name)
+    baselines = _require_baseline(sim, name)
     if name == "random":
         return Policy(random_act(sim))
     if name == "oracle":
-        return book.foresee(sim, draws, keys).policy
+        return baselines.oracle(sim, draws, keys).policy
     if name == CAUSAL:
         return get_causal(sim.spec.id)(sim, draws, keys)
     if name == TRIVIAL:
         return trivial_policy(sim, draws)
-    return book.rules[name](sim, draws, keys)
+    return baselines.rules[name](sim, draws, keys)
 
 
 def _require_baseline(sim: Sim, name: str) -> Baselines:
     """Baselines of a task, where one of them has the name."""
-    book = get_baselines(sim.spec.id)
-    known = (*book.names, CAUSAL, TRIVIAL)
+    baselines = get_baselines(sim.spec.id)
+    known = (*baselines.names, CAUSAL, TRIVIAL)
     if name not in known:
         raise ValueError(unknown("baseline", name, known))
-    return book
+    return baselines
 
 
 def action_box(sim: Sim) -> Box:

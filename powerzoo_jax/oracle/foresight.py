@@ -38,8 +38,8 @@ class OraclePlans:
     """Priced planner of drawn episodes that plays the oracle of the task, see `lagrangian.PricedPlanner`."""
 
     def __init__(self, sim: Sim, draws: Draw, keys: Array) -> None:
-        book = get_baselines(sim.spec.id)
-        plan = book.foresee(sim, draws, keys)
+        baselines = get_baselines(sim.spec.id)
+        plan = baselines.oracle(sim, draws, keys)
         self.bounds = plan.bound
         self.played = [play_plans(sim, draws, keys, plan.policy)]
         budget = np.asarray(sim.spec.cost_budget)
@@ -47,7 +47,7 @@ class OraclePlans:
         self.most_price = np.zeros(len(budget))
         if keeps(self.played[0].cost.mean(axis=0)[limited], budget[limited]).all():
             return
-        rule = book.rules["rule"](sim, draws, keys)
+        rule = baselines.rules["rule"](sim, draws, keys)
         if isinstance(rule.carry, PlanCarry):
             self.played.append(play_plans(sim, draws, keys, rule))
             worth = DEAR * float(np.abs(earned - self.played[1].value).mean())

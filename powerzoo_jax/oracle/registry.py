@@ -137,7 +137,7 @@ class Baselines:
 
     rules:      by name; "no_control" and "rule" are always among them; the rule keeps every budget with a margin, and
                 gains are measured from it
-    foresee:    the oracle
+    oracle:     plans that know the whole episode
     splits:     that the shipped table covers
     violating:  policy that must break a budget, or the constraint would be idle
     idle:       why no policy whatsoever can break a budget; empty where `violating` must
@@ -147,7 +147,7 @@ class Baselines:
     """
 
     rules: Mapping[str, Choose]
-    foresee: Callable[[Sim, Draw, Array], OraclePlan]
+    oracle: Callable[[Sim, Draw, Array], OraclePlan]
     splits: tuple[str, ...] = ("train", "val", "test")
     violating: str = "random"
     idle: str = ""
@@ -286,8 +286,8 @@ def get_baselines(task_id: str) -> Baselines:
             f"no reference policies are known for {task_id!r}, a task of family {get_spec(task_id).family!r} built by "
             f"{get_builder(task_id)!r}. Give it some: oracle.register_baselines({task_id!r}, 'module:NAME')."
         )
-    book: Baselines = load_object(where)
-    return book
+    baselines: Baselines = load_object(where)
+    return baselines
 
 
 def get_column_rule(task_id: str, name: str) -> ColumnRule:

@@ -81,7 +81,7 @@ class AgentGroups:
         return self.head.emit(raw).reshape(*raw.shape[:-2], *self.shape)
 
 
-def make_crew(
+def group_agents(
     sim: Sim, *, joint: bool, share: bool = True, squash: bool = False, start: tuple[float, ...] = ()
 ) -> AgentGroups:
     """Agents of a task grouped by kind.
@@ -129,12 +129,12 @@ def kinds_of(sim: Sim) -> tuple[tuple[str, tuple[int, ...]], ...]:
     return tuple((name, tuple(agents)) for name, agents in zip(names, found.values(), strict=True))
 
 
-def by_kind(crew: AgentGroups, apply: Callable[[Any, Any], Any], tree: Mapping[str, Any], x: Any) -> Any:
+def by_kind(groups: AgentGroups, apply: Callable[[Any, Any], Any], tree: Mapping[str, Any], x: Any) -> Any:
     """Apply each kind's part of `tree` to its agents: x (..., N, F) [-] -> pytree of (..., N, f)."""
-    if len(crew.kinds) == 1:
-        return apply(tree[crew.kinds[0][0]], x)
-    parts = [apply(tree[name], x[..., list(agents), :]) for name, agents in crew.kinds]
-    order = np.concatenate([agents for _, agents in crew.kinds])
+    if len(groups.kinds) == 1:
+        return apply(tree[groups.kinds[0][0]], x)
+    parts = [apply(tree[name], x[..., list(agents), :]) for name, agents in groups.kinds]
+    order = np.concatenate([agents for _, agents in groups.kinds])
     back = None if (np.diff(order) == 1).all() else np.argsort(order)
 
     def join(*pieces: Array) -> Array:
@@ -144,9 +144,9 @@ def by_kind(crew: AgentGroups, apply: Callable[[Any, Any], Any], tree: Mapping[s
     return jax.tree.map(join, *parts)
 
 
-def map_kinds(crew: AgentGroups, make: Callable[..., Any], x: Any, *trees: Mapping[str, Any]) -> dict[str, Any]:
+def map_kinds(groups: AgentGroups, make: Callable[..., Any], x: Any, *trees: Mapping[str, Any]) -> dict[str, Any]:
     """A tree with one part a kind: make(part of each tree, x of its agents (..., n, F) [-])."""
-    return {name: make(*(t[name] for t in trees), agents_of(x, agents)) for name, agents in crew.kinds}
+    return {name: make(*(t[name] for t in trees), agents_of(x, agents)) for name, agents in groups.kinds}
 
 
 def agents_of(x: Any, agents: tuple[int, ...]) -> Any:
@@ -154,39 +154,39 @@ def agents_of(x: Any, agents: tuple[int, ...]) -> Any:
     return x if isinstance(x, SplitInput) else x[..., list(agents), :]
 
 
-def divisible(crew: AgentGroups, sim: Sim) -> bool:
+def divisible(groups: AgentGroups, sim: Sim) -> bool:
     """Whether learners read the observation of a task in two parts: where that saves most of it, for one kind."""
-    return len(crew.kinds) == 1 and worth_splitting(sim)
+    return len(groups.kinds) == 1 and worth_splitting(sim)
 
 
-def keys_by_kind(crew: AgentGroups, key: Array) -> dict[str, Array]:
+def keys_by_kind(groups: AgentGroups, key: Array) -> dict[str, Array]:
     """PRNG key () of each kind of agent; the key itself where there is only one."""
-    names = [name for name, _ in crew.kinds]
+    names = [name for name, _ in groups.kinds]
     return {names[0]: key} if len(names) == 1 else dict(zip(names, jax.random.split(key, len(names)), strict=True))
 
 
-def start_actor(crew: AgentGroups, network: Any, key: Array, x: Any, **options: Any) -> dict[str, Any]:
+def start_actor(groups: AgentGroups, network: Any, key: Array, x: Any, **options: Any) -> dict[str, Any]:
     """Weights of a policy network by kind of agent, each kind with its own draw and its own first action.
 
     x:  (..., N, F) [-], standardised observations
     """
-    keys = keys_by_kind(crew, key)
+    keys = keys_by_kind(groups, key)
     return {
         name: network.clone(start=start).init(keys[name], agents_of(x, agents), **options)
-        for (name, agents), start in zip(crew.kinds, crew.start, strict=True)
+        for (name, agents), start in zip(groups.kinds, groups.start, strict=True)
     }
 
 
-def start_scales(crew: AgentGroups, sim: Sim, floor: float) -> dict[str, Scale]:
+def start_scales(groups: AgentGroups, sim: Sim, floor: float) -> dict[str, Scale]:
     """Moments of observations from the declared bounds, those of the first agent of each kind."""
     space = sim.spaces()[0]
-    low, high = crew.view(jnp.asarray(space.low)), crew.view(jnp.asarray(space.high))
-    return {name: scale_from_bounds(low[agents[0]], high[agents[0]], floor) for name, agents in crew.kinds}
+    low, high = groups.view(jnp.asarray(space.low)), groups.view(jnp.asarray(space.high))
+    return {name: scale_from_bounds(low[agents[0]], high[agents[0]], floor) for name, agents in groups.kinds}
 
 
-def move_scales(crew: AgentGroups, scale: dict[str, Scale], x: Any) -> dict[str, Scale]:
+def move_scales(groups: AgentGroups, scale: dict[str, Scale], x: Any) -> dict[str, Scale]:
     """Add standardised observations x (..., N, F) [-] to the moments."""
-    return map_kinds(crew, lambda s, x: observe_batch(s, denormalise(s, x)), x, scale)
+    return map_kinds(groups, lambda s, x: observe_batch(s, denormalise(s, x)), x, scale)
 
 
 @struct.dataclass(kw_only=True)
@@ -207,19 +207,19 @@ def action_box(sim: Sim) -> Box:
 
 def crew_of(cfg: PPOConfig | CloneConfig | ESConfig, sim: Sim) -> AgentGroups:
     """Agents under the settings of a learner: one joint agent, or one per agent of the task."""
-    return make_crew(sim, joint=cfg.joint, share=getattr(cfg, "share", True), squash=cfg.squash, start=cfg.start)
+    return group_agents(sim, joint=cfg.joint, share=getattr(cfg, "share", True), squash=cfg.squash, start=cfg.start)
 
 
-def apg_crew(cfg: APGConfig, sim: Sim) -> AgentGroups:
+def apg_groups(cfg: APGConfig, sim: Sim) -> AgentGroups:
     """Agents for the analytic policy gradient; raises ValueError for discrete actions, which have no derivative."""
     action_box(sim)
-    crew = make_crew(sim, joint=cfg.joint, squash=True, start=cfg.start)
-    if crew.head.picks:
+    groups = group_agents(sim, joint=cfg.joint, squash=True, start=cfg.start)
+    if groups.head.picks:
         raise ValueError(f"task {sim.spec.id!r} switches units, which has no gradient. Train it with ppo or ippo.")
-    return crew
+    return groups
 
 
-def distribution(crew: AgentGroups, actor: Actor, params: Any, x: Any) -> Dist:
+def distribution(groups: AgentGroups, actor: Actor, params: Any, x: Any) -> Dist:
     """Action distribution of the agents, given x (..., N, F) [-], standardised."""
 
     def outputs(params: Any, x: Any) -> tuple[Array, Array]:
@@ -227,10 +227,10 @@ def distribution(crew: AgentGroups, actor: Actor, params: Any, x: Any) -> Dist:
         out, log_std = both
         return out, jnp.broadcast_to(log_std, (x.shape[-2], log_std.size))
 
-    return crew.head.dist(*by_kind(crew, outputs, params, x))
+    return groups.head.dist(*by_kind(groups, outputs, params, x))
 
 
-def distribution_and_values(crew: AgentGroups, actor: Actor, params: Any, x: Any) -> tuple[Dist, Array]:
+def distribution_and_values(groups: AgentGroups, actor: Actor, params: Any, x: Any) -> tuple[Dist, Array]:
     """Action distribution and values (..., N, S) [-] of agents whose policy and critic share hidden layers.
 
     x:  (..., N, F) [-], standardised observations
@@ -240,8 +240,8 @@ def distribution_and_values(crew: AgentGroups, actor: Actor, params: Any, x: Any
         out, log_std, values = actor.apply(params, x, valued=True)  # type: ignore[misc]
         return out, jnp.broadcast_to(log_std, (x.shape[-2], log_std.size)), values
 
-    out, log_std, values = by_kind(crew, outputs, params, x)
-    return crew.head.dist(out, log_std), values
+    out, log_std, values = by_kind(groups, outputs, params, x)
+    return groups.head.dist(out, log_std), values
 
 
 def filter_of(cfg: Any, sim: Sim) -> tuple[Any, Correct, np.ndarray] | None:
@@ -286,15 +286,15 @@ def ppo_act(cfg: PPOConfig | CloneConfig | ESConfig, sim: Sim, policy: ActorPoli
 
     An `Act` sees no legality: the environment overrides an illegal choice, by the one that the mask would have left.
     """
-    crew = crew_of(cfg, sim)
-    return Partial(_draw, _Head(make_actor(cfg, crew), crew, greedy), policy)
+    groups = crew_of(cfg, sim)
+    return Partial(_draw, _Head(make_actor(cfg, groups), groups, greedy), policy)
 
 
 @with_window
 def sac_act(cfg: SACConfig, sim: Sim, policy: ActorPolicy, *, greedy: bool = True) -> Act:
     """Act with a policy that SAC has trained."""
-    crew = make_crew(sim, joint=True, squash=True, start=cfg.start)
-    return Partial(_draw_squashed, _Head(make_squashed(cfg, crew), crew, greedy), policy)
+    groups = group_agents(sim, joint=True, squash=True, start=cfg.start)
+    return Partial(_draw_squashed, _Head(make_squashed(cfg, groups), groups, greedy), policy)
 
 
 def beside_rule(make_act: Callable[..., Act]) -> Callable[..., Act]:
@@ -324,10 +324,10 @@ def _by_rule(
 @with_window
 def apg_act(cfg: APGConfig, sim: Sim, policy: ActorPolicy) -> Act:
     """Act with a trained deterministic policy."""
-    crew = apg_crew(cfg, sim)
-    head = _Head(make_deterministic(cfg, crew), crew)
+    groups = apg_groups(cfg, sim)
+    head = _Head(make_deterministic(cfg, groups), groups)
     if cfg.memory:
-        return Partial(_recurrent_tanh, head, policy, memory=no_memory(cfg, crew))
+        return Partial(_recurrent_tanh, head, policy, memory=no_memory(cfg, groups))
     return Partial(_tanh, head, policy)
 
 
@@ -340,70 +340,70 @@ def clone_act(cfg: CloneConfig, sim: Sim, policy: ActorPolicy, *, greedy: bool =
 @with_window
 def gru_act(cfg: PPOGRUConfig | CloneConfig, sim: Sim, policy: ActorPolicy, *, greedy: bool = True) -> Act:
     """Act with a policy that recurrent PPO has trained."""
-    crew = crew_of(cfg, sim)
-    return Partial(_recurrent_draw, _Head(make_gru(cfg, crew), crew, greedy), policy, memory=no_memory(cfg, crew))
+    groups = crew_of(cfg, sim)
+    return Partial(_recurrent_draw, _Head(make_gru(cfg, groups), groups, greedy), policy, memory=no_memory(cfg, groups))
 
 
-@partial(jax.tree_util.register_dataclass, data_fields=[], meta_fields=["network", "crew", "greedy"])
+@partial(jax.tree_util.register_dataclass, data_fields=[], meta_fields=["network", "groups", "greedy"])
 @dataclass(frozen=True)
 class _Head:
     """Static part of a policy: a pytree without leaves, so that policies with other weights share one program."""
 
     network: Any
-    crew: AgentGroups
+    groups: AgentGroups
     greedy: bool = True
 
 
 def _draw(head: _Head, policy: ActorPolicy, carry: Any, obs: Array, key: Array) -> tuple[Any, Array]:
-    crew = head.crew
-    dist = distribution(crew, head.network, policy.actor, by_kind(crew, normalise, policy.scale, crew.view(obs)))
-    anything = jnp.ones((crew.size, 0), bool)
-    raw = crew.head.mode(dist, anything) if head.greedy else crew.head.sample(key, dist, anything)
-    return carry, _within(crew, raw)
+    groups = head.groups
+    dist = distribution(groups, head.network, policy.actor, by_kind(groups, normalise, policy.scale, groups.view(obs)))
+    anything = jnp.ones((groups.size, 0), bool)
+    raw = groups.head.mode(dist, anything) if head.greedy else groups.head.sample(key, dist, anything)
+    return carry, _within(groups, raw)
 
 
 def _draw_squashed(head: _Head, policy: ActorPolicy, carry: Any, obs: Array, key: Array) -> tuple[Any, Array]:
-    x = by_kind(head.crew, normalise, policy.scale, head.crew.view(obs))
+    x = by_kind(head.groups, normalise, policy.scale, head.groups.view(obs))
     mean, log_std = head.network.apply(policy.actor, x)
     noise = jnp.zeros_like(mean) if head.greedy else jax.random.normal(key, mean.shape, mean.dtype)
-    return carry, head.crew.action(mean + jnp.exp(log_std) * noise)
+    return carry, head.groups.action(mean + jnp.exp(log_std) * noise)
 
 
-def _within(crew: AgentGroups, raw: Array) -> Array:
+def _within(groups: AgentGroups, raw: Array) -> Array:
     """Raw action, clipped as the environment clips it, so that records show the action that was played."""
-    action = crew.action(raw)
-    return action if crew.head.whole else jnp.clip(action, -1.0, 1.0)
+    action = groups.action(raw)
+    return action if groups.head.whole else jnp.clip(action, -1.0, 1.0)
 
 
 def _tanh(head: _Head, policy: ActorPolicy, carry: Any, obs: Array, key: Array) -> tuple[Any, Array]:
     del key
-    x = by_kind(head.crew, normalise, policy.scale, head.crew.view(obs))
-    return carry, by_kind(head.crew, head.network.apply, policy.actor, x).reshape(head.crew.shape)
+    x = by_kind(head.groups, normalise, policy.scale, head.groups.view(obs))
+    return carry, by_kind(head.groups, head.network.apply, policy.actor, x).reshape(head.groups.shape)
 
 
 def _recurrent_tanh(
     head: _Head, policy: ActorPolicy, carry: Array, obs: Array, key: Array, *, memory: Array
 ) -> tuple[Array, Array]:
     del key, memory  # the latter is the carry before an episode
-    x = by_kind(head.crew, normalise, policy.scale, head.crew.view(obs))
-    both = by_kind(head.crew, head.network.apply, policy.actor, beside(x, carry))
+    x = by_kind(head.groups, normalise, policy.scale, head.groups.view(obs))
+    both = by_kind(head.groups, head.network.apply, policy.actor, beside(x, carry))
     size = carry.shape[-1]
-    return both[..., -size:], both[..., :-size].reshape(head.crew.shape)
+    return both[..., -size:], both[..., :-size].reshape(head.groups.shape)
 
 
 def _recurrent_draw(
     head: _Head, policy: ActorPolicy, carry: Array, obs: Array, key: Array, *, memory: Array
 ) -> tuple[Array, Array]:
     del memory
-    crew = head.crew
-    x = by_kind(crew, normalise, policy.scale, crew.view(obs))
-    dist, _, carry = remembering(crew, head.network, policy.actor, x, carry)
-    anything = jnp.ones((crew.size, 0), bool)
-    raw = crew.head.mode(dist, anything) if head.greedy else crew.head.sample(key, dist, anything)
-    return carry, _within(crew, raw)
+    groups = head.groups
+    x = by_kind(groups, normalise, policy.scale, groups.view(obs))
+    dist, _, carry = remembering(groups, head.network, policy.actor, x, carry)
+    anything = jnp.ones((groups.size, 0), bool)
+    raw = groups.head.mode(dist, anything) if head.greedy else groups.head.sample(key, dist, anything)
+    return carry, _within(groups, raw)
 
 
-def remembering(crew: AgentGroups, network: Actor, params: Any, x: Array, memory: Array) -> tuple[Dist, Array, Array]:
+def remembering(groups: AgentGroups, network: Actor, params: Any, x: Array, memory: Array) -> tuple[Dist, Array, Array]:
     """Action distribution, values (..., N, S) [-] and memory (..., N, M) of a recurrent network.
 
     x:  (..., N, F) [-], standardised observations
@@ -413,42 +413,42 @@ def remembering(crew: AgentGroups, network: Actor, params: Any, x: Array, memory
         out, log_std, values, after = network.apply(params, both)  # type: ignore[misc]
         return out, jnp.broadcast_to(log_std, (both.shape[-2], log_std.size)), values, after
 
-    out, log_std, values, after = by_kind(crew, outputs, params, beside(x, memory))
-    return crew.head.dist(out, log_std), values, after
+    out, log_std, values, after = by_kind(groups, outputs, params, beside(x, memory))
+    return groups.head.dist(out, log_std), values, after
 
 
-def no_memory(cfg: APGConfig | PPOGRUConfig | CloneConfig, crew: AgentGroups) -> Array:
+def no_memory(cfg: APGConfig | PPOGRUConfig | CloneConfig, groups: AgentGroups) -> Array:
     """Memory (N, M) [-] of the agents before an episode: zeros."""
-    return jnp.zeros((crew.size, cfg.memory), crew.dtype)
+    return jnp.zeros((groups.size, cfg.memory), groups.dtype)
 
 
-def make_gru(cfg: PPOGRUConfig | CloneConfig, crew: AgentGroups) -> GruActor:
+def make_gru(cfg: PPOGRUConfig | CloneConfig, groups: AgentGroups) -> GruActor:
     """The recurrent policy and value network of the first kind of agent; the others differ in `start` alone."""
-    free = len(crew.head.free)
-    return GruActor(crew.start[0], free, cfg.widths, cfg.activation, cfg.log_std, crew.dtype, memory=cfg.memory)
+    free = len(groups.head.free)
+    return GruActor(groups.start[0], free, cfg.widths, cfg.activation, cfg.log_std, groups.dtype, memory=cfg.memory)
 
 
-def make_actor(cfg: PPOConfig | CloneConfig | ESConfig, crew: AgentGroups, streams: int = 1) -> Actor:
+def make_actor(cfg: PPOConfig | CloneConfig | ESConfig, groups: AgentGroups, streams: int = 1) -> Actor:
     """The stochastic policy network of the first kind of agent; the others differ in `start` alone.
 
     streams:  values of a critic that shares its hidden layers, if settings say so; acting needs none of them
     """
-    return Actor(crew.start[0], len(crew.head.free), cfg.widths, cfg.activation, cfg.log_std, crew.dtype, streams)
+    return Actor(groups.start[0], len(groups.head.free), cfg.widths, cfg.activation, cfg.log_std, groups.dtype, streams)
 
 
-def make_squashed(cfg: SACConfig, crew: AgentGroups) -> SquashedActor:
+def make_squashed(cfg: SACConfig, groups: AgentGroups) -> SquashedActor:
     """The policy network of SAC, all agents' actions in one vector."""
-    return SquashedActor(crew.start[0], cfg.widths, cfg.activation, crew.dtype)
+    return SquashedActor(groups.start[0], cfg.widths, cfg.activation, groups.dtype)
 
 
-def make_deterministic(cfg: APGConfig, crew: AgentGroups) -> Deterministic:
+def make_deterministic(cfg: APGConfig, groups: AgentGroups) -> Deterministic:
     """The deterministic policy network of the first kind of agent; the others differ in `start` alone."""
-    held = () if cfg.keeps_held else held_outputs(cfg, crew)
-    settings = (crew.start[0], cfg.widths, cfg.activation, crew.dtype, held)
+    held = () if cfg.keeps_held else held_outputs(cfg, groups)
+    settings = (groups.start[0], cfg.widths, cfg.activation, groups.dtype, held)
     return GruDeterministic(*settings, memory=cfg.memory) if cfg.memory else Deterministic(*settings)
 
 
-def held_outputs(cfg: APGConfig, crew: AgentGroups) -> tuple[int, ...]:
+def held_outputs(cfg: APGConfig, groups: AgentGroups) -> tuple[int, ...]:
     """Outputs of the deterministic network that are held columns of some agent."""
-    width = crew.shape[-1]
-    return tuple(i for i in range(len(crew.start[0])) if i % width in cfg.held)
+    width = groups.shape[-1]
+    return tuple(i for i in range(len(groups.start[0])) if i % width in cfg.held)

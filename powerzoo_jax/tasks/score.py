@@ -58,10 +58,10 @@ class Figure(NamedTuple):
 def figures(sim: Sim, totals: Totals) -> dict[str, Figure]:
     """Every figure of a task but those without a mean; totals (B, ...) in NumPy."""
     one = np.ones(len(totals.total))
-    tally = {name: np.asarray(x) for name, x in totals.tally.items()}
+    sums = {name: np.asarray(x) for name, x in totals.tally.items()}
     used = {name for pair in RATES.values() for name in pair}
-    found = {name: Figure(x, one) for name, x in tally.items() if name not in used}
-    found |= {name: Figure(tally[a], tally[b]) for name, (a, b) in RATES.items() if a in tally}
+    found = {name: Figure(x, one) for name, x in sums.items() if name not in used}
+    found |= {name: Figure(sums[a], sums[b]) for name, (a, b) in RATES.items() if a in sums}
     capacity = sum(float(np.sum(np.where(stack.mask, stack.capacity_mwh, 0.0))) for stack in storing(sim.params))
     if capacity:  # an equivalent full cycle charges and discharges the rated capacity once
         found["cycles"] = Figure(np.asarray(totals.throughput_mwh) / (2 * capacity), one)

@@ -81,8 +81,8 @@ def test_outputs_follow_their_cell_and_notes_of_libraries_stay_out():
         {"output_type": "execute_result", "data": {"text/plain": "Case(14)"}},
         {"output_type": "display_data", "data": image},
     ]
-    book = {"cells": [{"cell_type": "code", "source": ["show()"], "outputs": outputs}]}
-    page, figures = hook("site").notebook_page("notebooks/a.ipynb", book, "")
+    notebook = {"cells": [{"cell_type": "code", "source": ["show()"], "outputs": outputs}]}
+    page, figures = hook("site").notebook_page("notebooks/a.ipynb", notebook, "")
     assert re.findall(r"42 MW|Case\(14\)|no accelerator|a_1\.png", page) == ["42 MW", "Case(14)", "a_1.png"]
     assert page.index("show()") < page.index("42 MW") and figures == {"a_1.png": b"hello"}
 
@@ -110,15 +110,15 @@ def test_formulas_are_drawn_and_amounts_of_money_are_not(built):
 
 def test_every_link_that_needs_an_address_follows_from_those_of_the_project():
     """Without addresses there is none; with them the repository, its edit links, the sitemap and Colab are linked."""
-    site, book = hook("site"), {"cells": [{"cell_type": "markdown", "source": ["text"]}]}
-    assert site.addresses({}) == {} and site.notebook_page("notebooks/a.ipynb", book, "") == ("text\n", {})
+    site, notebook = hook("site"), {"cells": [{"cell_type": "markdown", "source": ["text"]}]}
+    assert site.addresses({}) == {} and site.notebook_page("notebooks/a.ipynb", notebook, "") == ("text\n", {})
     urls = {"Repository": "https://github.com/owner/name/", "Documentation": "https://owner.example/docs"}
     assert site.addresses(urls) == {
         "repo_url": "https://github.com/owner/name",
         "edit_uri": "edit/HEAD/docs/",
         "site_url": "https://owner.example/docs/",
     }
-    page, _ = site.notebook_page("notebooks/a.ipynb", book, urls["Repository"])
+    page, _ = site.notebook_page("notebooks/a.ipynb", notebook, urls["Repository"])
     assert "https://colab.research.google.com/github/owner/name/blob/HEAD/notebooks/a.ipynb" in page
 
 

@@ -51,9 +51,9 @@ def play(rules: CommitmentRules, intent: jax.Array, level: jax.Array) -> tuple[j
 
     def episode(intent: jax.Array, level: jax.Array) -> tuple[jax.Array, ...]:
         def advance(state, inputs):  # type: ignore[no-untyped-def]
-            wish, place = inputs
+            requested, place = inputs
             legal = legal_commitment(rules, state)
-            on, overridden = project_commitment(rules, state, wish)
+            on, overridden = project_commitment(rules, state, requested)
             low, high = output_window(rules, state, on)
             p = low + place * (high - low)
             start, stop = switching_cost(rules, state, on)

@@ -85,8 +85,8 @@ def test_random_bids_clear_on_every_lane_with_prices_that_prove_the_cost() -> No
     assert out.iterations.max() <= lanes.STEPS
     assert (out.line_price.max(1) > 1).mean() > 0.1
     for k in range(0, 4096, 256):
-        programme = dc_programme(factors, load[k], offers=capped_offers(segments, markup[k]), voll=1000.0)
-        bound = dual_bound(programme, out.multipliers[k] * float(factors.base_mva))
+        qp = dc_programme(factors, load[k], offers=capped_offers(segments, markup[k]), voll=1000.0)
+        bound = dual_bound(qp, out.multipliers[k] * float(factors.base_mva))
         cost = out.objective[k] - float(jnp.sum(segments.base_cost * factors.committed))
         assert bound * (1 - 1e-4) - 1 <= cost <= bound * (1 + 1e-4) + 1
 
@@ -109,8 +109,8 @@ def test_lanes_that_need_more_steps_are_finished_and_nested_maps_are_one_batch(m
 @pytest.mark.full
 def test_a_lane_takes_no_more_steps_than_it_may() -> None:
     factors = _factors()
-    programme = dc_programme(factors, jnp.asarray(900 * LOADS, jnp.float32))
-    found = jax.jit(lambda p: solve_qp(p, max_steps=2, solver="fixed"))(programme)
+    qp = dc_programme(factors, jnp.asarray(900 * LOADS, jnp.float32))
+    found = jax.jit(lambda p: solve_qp(p, max_steps=2, solver="fixed"))(qp)
     assert (int(found.iterations), int(found.status)) == (2, OpfStatus.OUT_OF_STEPS)
     assert all(bool(jnp.isfinite(leaf).all()) for leaf in jax.tree.leaves(found))
 
@@ -177,10 +177,10 @@ def test_an_unknown_solver_is_refused_by_name() -> None:
 def test_mapped_rows_give_what_shared_ones_give() -> None:
     factors = _factors()
     load = _offers_and_loads(6)[1]
-    programmes = jax.vmap(lambda d: dc_programme(factors, d))(load)
-    shared = dataclasses.replace(programmes, a=programmes.a[0])
+    qps = jax.vmap(lambda d: dc_programme(factors, d))(load)
+    shared = dataclasses.replace(qps, a=qps.a[0])
     axes = Qp(a=None, q=0, c=0, lo=0, hi=0, row_lo=0, row_hi=0)  # type: ignore[arg-type]
-    alone = jax.jit(jax.vmap(lambda p: solve_qp(p, shared_rows=False, solver="fixed")))(programmes)
+    alone = jax.jit(jax.vmap(lambda p: solve_qp(p, shared_rows=False, solver="fixed")))(qps)
     together = jax.jit(jax.vmap(lambda p: solve_qp(p, solver="fixed"), in_axes=(axes,)))(shared)
     np.testing.assert_allclose(alone.x, together.x, atol=1e-4)
     assert (np.asarray(alone.status) == OpfStatus.OPTIMAL).all()

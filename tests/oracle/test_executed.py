@@ -30,7 +30,7 @@ CLOSE = 3e-6  # relative: money of 48 steps in float32 beside a plan in float64
 def test_a_plan_earns_what_its_program_said(task, keywords):
     sim = powerzoo_jax.make(task, split="test", **keywords)
     draws, keys = take(all_starts(sim), DAY), episode_keys(42, 1)
-    plan = get_baselines(task).foresee(sim, draws, keys)
+    plan = get_baselines(task).oracle(sim, draws, keys)
     record = evaluate(sim, plan.policy.act, draws=draws, carry=plan.policy.carry)
     assert record.mean_reward == pytest.approx(float(plan.objective[0]), rel=CLOSE)
     assert record.mean_reward <= float(plan.bound[0]) * (1 + np.sign(plan.bound[0]) * CLOSE)

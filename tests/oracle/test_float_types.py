@@ -72,7 +72,7 @@ def test_no_plan_in_double_precision_returns_more_than_the_bound_of_its_day(task
     with jax.enable_x64(True):
         sim = powerzoo_jax.make(task, split="test", dtype="float64")
         draws, keys = seeded_starts(sim, 1, SEED), episode_keys(SEED, 1)
-        oracle = get_baselines(task).foresee(sim, draws, keys)
+        oracle = get_baselines(task).oracle(sim, draws, keys)
         policies = [oracle.policy, *([get_causal(task)(sim, draws, keys)] if has_causal(task) else [])]
         for policy in policies:
             record = evaluate(sim, policy.act, draws=draws, carry=policy.carry)

@@ -19,7 +19,7 @@ from powerzoo_jax.oracle import (
     register_baselines,
     solve_starts,
 )
-from powerzoo_jax.oracle import registry as books
+from powerzoo_jax.oracle import registry as oracles
 from powerzoo_jax.tasks import get_builder, get_spec, registry
 from powerzoo_jax.tasks.score import all_starts, episode_keys
 
@@ -35,7 +35,7 @@ CENT = 0.01  # [$] of the table
 def forgotten(monkeypatch):
     """Whatever a test registers is gone after it."""
     monkeypatch.setattr(registry, "_TASKS", dict(registry._TASKS))
-    monkeypatch.setattr(books, "_OWN", dict(books._OWN))
+    monkeypatch.setattr(oracles, "_OWN", dict(oracles._OWN))
 
 
 @pytest.fixture
@@ -81,7 +81,7 @@ def test_a_mixed_fleet_of_ones_own_has_rules_an_oracle_and_a_bound():
     powerzoo_jax.register(mine, get_builder("atomic_battery"))
     sim = powerzoo_jax.make("mixed", split="test")
     draws = take(all_starts(sim), np.array([2]))
-    plan = get_baselines("mixed").foresee(sim, draws, episode_keys(42, 1))
+    plan = get_baselines("mixed").oracle(sim, draws, episode_keys(42, 1))
     played = {name: evaluate_baseline(sim, name, draws=draws).mean_reward for name in ("random", "rule", "oracle")}
     assert played["random"] < played["rule"] < played["oracle"] <= float(plan.bound[0]) + CENT
     assert played["oracle"] == pytest.approx(float(plan.objective[0]), abs=CENT)

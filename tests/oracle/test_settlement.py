@@ -17,7 +17,7 @@ FLOAT32 = 2e-4  # relative: 288 rewards added up, and plans that the environment
 def test_a_plan_returns_what_it_expects_and_no_more_than_its_bound(task):
     sim = powerzoo_jax.make(task, split="val")
     draws = jax.tree.map(lambda x: x[:1], all_starts(sim))
-    plan = get_baselines(task).foresee(sim, draws, episode_keys(42, 1))
+    plan = get_baselines(task).oracle(sim, draws, episode_keys(42, 1))
     played = evaluate(sim, plan.policy.act, draws=draws, carry=plan.policy.carry)
     settled = {"zone_heat", "settlement"} & set(sim.spec.term_names)
     assert settled and all(played.metrics[name] for name in settled)

@@ -178,12 +178,12 @@ def _secure() -> Call:
 
 def _qp() -> Call:
     """Rows of its own for every lane: the system is multiplied out at every step."""
-    programme = opf.dc_programme(_dc_opf_factors(), jnp.asarray(CASE.p_load_mw, jnp.float32))
+    qp = opf.dc_programme(_dc_opf_factors(), jnp.asarray(CASE.p_load_mw, jnp.float32))
 
     def solve(a: Any, c: Any) -> Any:
-        return opf.solve_qp(programme.replace(a=a, c=c), shared_rows=False)
+        return opf.solve_qp(qp.replace(a=a, c=c), shared_rows=False)
 
-    return Call(solve, (), (_spread(programme.a), _spread(programme.c)))
+    return Call(solve, (), (_spread(qp.a), _spread(qp.c)))
 
 
 def _ac_opf() -> Call:

@@ -157,7 +157,7 @@ def bids() -> Any:
 
 
 @cache
-def programme() -> Any:
+def qp() -> Any:
     """min x + 2 y with x + y = 1, x - y free, both in [0, 1]."""
     one = jnp.ones(2)
     rows = jnp.array([1.0, -INF]), jnp.array([1.0, INF])
@@ -342,8 +342,8 @@ CALLS: dict[str, Callable[[], dict[str, Any]]] = {
     "cost_of": lambda: dict(offers=dc_factors().offers, p_mw=units(50.0)),
     "dc_opf": lambda: dict(factors=dc_factors(), load_mw=loads(), **dc_options()),
     "dc_programme": lambda: dict(factors=dc_factors(), load_mw=loads(), **dc_options()),
-    "dual_bound": lambda: dict(qp=programme(), row_price=full(2, 0.0)),
-    "infeasibility": lambda: dict(qp=programme(), ray=full(2, 0.0)),
+    "dual_bound": lambda: dict(qp=qp(), row_price=full(2, 0.0)),
+    "infeasibility": lambda: dict(qp=qp(), ray=full(2, 0.0)),
     "economic_dispatch": lambda: dict(
         offers=dc_factors().offers,
         load_mw=np.float32(300.0),
@@ -373,7 +373,7 @@ CALLS: dict[str, Callable[[], dict[str, Any]]] = {
     "secure_dc_opf": lambda: dict(secure=secure(), load_mw=loads(), rating_scale=1.0, **secure_options()),
     "secure_programme": lambda: dict(secure=secure(), load_mw=loads(), rating_scale=1.0, **secure_options()),
     "shed_by_load": lambda: dict(load_mw=loads(), unserved_mw=np.float32(5.0)),
-    "solve_qp": lambda: dict(qp=programme(), max_steps=30, shared_rows=True),
+    "solve_qp": lambda: dict(qp=qp(), max_steps=30, shared_rows=True),
     "switching_cost": lambda: fleet(on=units() > 0),
     "table_rules": lambda: dict(table=commitment_table(), dt_hours=0.5, available=units() > 0),
     # devices
@@ -730,6 +730,6 @@ def test_the_statuses_of_both_packages_agree():
 
 def test_an_array_of_the_device_keeps_its_digits_where_x64_is_off():
     with jax.enable_x64(True):
-        wide = jax.tree.map(lambda x: x.astype(jnp.float64), programme())
+        wide = jax.tree.map(lambda x: x.astype(jnp.float64), qp())
         wide = dataclasses.replace(wide, c=wide.c + 1e-12)
     assert opf.dual_bound(wide, np.array([2.0, 0.0])) == pytest.approx(1 + 1e-12, rel=0, abs=1e-15)

@@ -15,7 +15,7 @@ from powerzoo_jax.oracle.registry import get_column_rule
 from powerzoo_jax.rl.algorithms import apg
 from powerzoo_jax.rl.algorithms.apg import blurred, held_to_norm
 from powerzoo_jax.rl.networks.body import Scale
-from powerzoo_jax.rl.policies import apg_act, apg_crew
+from powerzoo_jax.rl.policies import apg_act, apg_groups
 from powerzoo_jax.rl.rollout import evaluate_policy
 from powerzoo_jax.rl.training.config import APGConfig, APGLagrangianConfig
 from powerzoo_jax.tasks import make
@@ -121,10 +121,10 @@ def policy_action(cfg: APGConfig, sim, policy, obs) -> np.ndarray:
 def test_noise_on_observations_is_a_share_of_what_each_field_varies_by():
     """Two kinds, whose fields vary by 0.5 and 2 in one, by 1 in the other: 10 % of it, in every agent's place."""
     sim = toy_team()
-    crew = apg_crew(replace(CFG, joint=False), sim)
+    groups = apg_groups(replace(CFG, joint=False), sim)
     one = jnp.ones(())
     scale = {k: Scale(mean=v, var=v**2, floor=0 * v, count=one) for k, v in SPREADS.items()}
-    echo = blurred(crew, lambda carry, obs, key: (carry, obs), scale, 0.1)
+    echo = blurred(groups, lambda carry, obs, key: (carry, obs), scale, 0.1)
     _, seen = jax.vmap(lambda key: echo((), jnp.zeros((3, 2)), key))(jax.random.split(jax.random.key(0), 4000))
     expected = 0.1 * np.array([SPREADS["bat"], SPREADS["pv"], SPREADS["bat"]])
     np.testing.assert_allclose(seen.std(axis=0), expected, rtol=0.05)

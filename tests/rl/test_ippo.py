@@ -11,7 +11,7 @@ import pytest
 
 from powerzoo_jax.oracle import random_act
 from powerzoo_jax.rl.algorithms import imitation, ppo
-from powerzoo_jax.rl.policies import by_kind, kinds_of, make_actor, make_crew, ppo_act
+from powerzoo_jax.rl.policies import by_kind, group_agents, kinds_of, make_actor, ppo_act
 from powerzoo_jax.rl.rollout import batch_rollout
 from powerzoo_jax.rl.training import learners
 from powerzoo_jax.rl.training.config import ALGORITHMS, IPPOConfig, MAPPOConfig, PPOConfig
@@ -43,16 +43,16 @@ def test_the_kinds_of_a_task_with_mixed_devices():
 
 
 def test_parts_of_a_tree_meet_their_own_agents_in_order(sim):
-    crew = make_crew(sim, joint=False)
+    groups = group_agents(sim, joint=False)
     x = jnp.arange(12.0).reshape(2, 3, 2)
-    out = by_kind(crew, lambda factor, x: factor * x, {"bat": 1.0, "pv": -10.0}, x)
+    out = by_kind(groups, lambda factor, x: factor * x, {"bat": 1.0, "pv": -10.0}, x)
     np.testing.assert_array_equal(out, x * np.array([1.0, -10.0, 1.0])[:, None])
 
 
 def test_a_start_of_the_wrong_width_is_refused(sim):
-    assert make_crew(sim, joint=False, start=(0.5,)).start == ((0.5,), (0.5,))
+    assert group_agents(sim, joint=False, start=(0.5,)).start == ((0.5,), (0.5,))
     with pytest.raises(ValueError, match="has 1 numbers, but the setting start has 2"):
-        make_crew(sim, joint=False, start=(0.5, 0.5))
+        group_agents(sim, joint=False, start=(0.5, 0.5))
 
 
 @pytest.fixture(scope="module", params=["ippo", "mappo"])
@@ -146,7 +146,7 @@ def test_evaluation_standardises_as_training_did(sim, trained):
     scale, weights = result.state.scale["pv"], result.state.params["actor"]["pv"]
     assert float(scale.count) == 1 + 64 * STEPS * 60  # one agent of the kind
     x = (obs[1] - scale.mean) / jnp.sqrt(scale.var)
-    mean, _ = make_actor(cfg, make_crew(sim, joint=False)).apply(weights, x)
+    mean, _ = make_actor(cfg, group_agents(sim, joint=False)).apply(weights, x)
     assert float(action[1, 0]) == pytest.approx(float(jnp.clip(mean[0], -1, 1)), abs=1e-5)
 
 

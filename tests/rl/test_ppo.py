@@ -70,15 +70,15 @@ def test_a_ratio_beyond_the_clip_earns_no_more_and_loses_all_it_loses():
 def test_where_nothing_is_to_be_gained_the_loss_is_minus_the_weighted_entropy(sim):
     """A standard normal action, equal advantages and exact values: what is left is -w log(2 pi e) / 2."""
     cfg = dataclasses.replace(TINY, entropy=0.3)
-    crew, init = crew_of(cfg, sim), ppo.make_update(cfg, sim)[0]
+    groups, init = crew_of(cfg, sim), ppo.make_update(cfg, sim)[0]
     shapes = jax.eval_shape(init, jax.random.key(0), sim)
     params = jax.tree.map(lambda x: jnp.zeros(x.shape, x.dtype), shapes.params)
-    x, legal = jnp.zeros((5, *crew.view(sim.spaces()[0].low).shape)), jnp.ones((5, 1, 0), bool)
+    x, legal = jnp.zeros((5, *groups.view(sim.spaces()[0].low).shape)), jnp.ones((5, 1, 0), bool)
     action, same = jnp.zeros((5, 1, 1)), jnp.ones((5, 1))
     batch = ppo.Samples(x, legal, action, jnp.zeros((5, 1)), same, jnp.zeros((5, 1, 1)))
-    actor = make_actor(cfg, crew)
+    actor = make_actor(cfg, groups)
     loss = ppo.make_loss(
-        cfg, crew, lambda params, x: (distribution(crew, actor, params["actor"], x), jnp.zeros((5, 1, 1)))
+        cfg, groups, lambda params, x: (distribution(groups, actor, params["actor"], x), jnp.zeros((5, 1, 1)))
     )
     assert float(loss(params, batch)[0]) == pytest.approx(-0.3 * 0.5 * np.log(2 * np.pi * np.e), rel=1e-5)
 

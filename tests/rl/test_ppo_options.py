@@ -116,31 +116,31 @@ def test_values_in_units_of_the_reward_outlast_a_change_of_their_sizes(cfg):
     home = toy_team(0.5)
     init, update = ppo.make_update(cfg, home)
     start, after = jax.jit(lambda key, sim: (state := init(key, sim), update(state, sim)[0]))(jax.random.key(0), home)
-    crew, streams = crew_of(cfg, home), 1 + cfg.constrained
-    x = jax.random.normal(jax.random.key(1), (5, crew.size, 6 // crew.size))
+    groups, streams = crew_of(cfg, home), 1 + cfg.constrained
+    x = jax.random.normal(jax.random.key(1), (5, groups.size, 6 // groups.size))
     sizes = [ppo.sizes(cfg, state.gauge, streams) for state in (start, after)]
-    before, now = (values_of(cfg, crew, s.params, x) * size for s, size in zip((start, after), sizes, strict=True))
+    before, now = (values_of(cfg, groups, s.params, x) * size for s, size in zip((start, after), sizes, strict=True))
     moved = sizes[1] / sizes[0]
     assert before.shape[-1] == streams and (abs(np.log(moved[1:] if cfg.constrained else moved)) > 0.1).all()
     np.testing.assert_allclose(now, before, rtol=1e-5)
-    for a, b in zip(*(jax.tree.leaves(actions_of(cfg, crew, s.params, x)) for s in (start, after)), strict=True):
+    for a, b in zip(*(jax.tree.leaves(actions_of(cfg, groups, s.params, x)) for s in (start, after)), strict=True):
         np.testing.assert_array_equal(a, b)
 
 
-def values_of(cfg, crew, params, x):
+def values_of(cfg, groups, params, x):
     """Values (..., n, S) [-] in sizes of the returns."""
     streams = 1 + cfg.constrained
     if cfg.shared_torso:
-        return distribution_and_values(crew, make_actor(cfg, crew, streams), params["actor"], x)[1]
-    critic = Critic(cfg.widths, cfg.activation, crew.dtype, streams)
+        return distribution_and_values(groups, make_actor(cfg, groups, streams), params["actor"], x)[1]
+    critic = Critic(cfg.widths, cfg.activation, groups.dtype, streams)
     if cfg.central_critic:
         return critic.apply(params["critic"]["all"], ppo.all_of(x))
-    return by_kind(crew, critic.apply, params["critic"], x)
+    return by_kind(groups, critic.apply, params["critic"], x)
 
 
-def actions_of(cfg, crew, params, x):
+def actions_of(cfg, groups, params, x):
     """Distribution of the actions."""
-    return distribution(crew, make_actor(cfg, crew), params["actor"], x)
+    return distribution(groups, make_actor(cfg, groups), params["actor"], x)
 
 
 def test_values_without_sizes_cannot_be_rescaled():

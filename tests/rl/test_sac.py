@@ -11,7 +11,7 @@ from powerzoo_jax.base import Step
 from powerzoo_jax.rl.algorithms import sac
 from powerzoo_jax.rl.algorithms.onpolicy import ends_value
 from powerzoo_jax.rl.networks.body import Critic
-from powerzoo_jax.rl.policies import make_crew, make_squashed, sac_act
+from powerzoo_jax.rl.policies import group_agents, make_squashed, sac_act
 from powerzoo_jax.rl.rollout import evaluate_policy
 from powerzoo_jax.rl.training.config import SACConfig
 from tests.rl.toy_battery import toy_sim
@@ -103,8 +103,8 @@ def test_a_time_limit_ends_the_value_only_where_the_settings_say_so(sim, termina
 @pytest.mark.full
 def test_behind_an_end_there_is_nothing_but_the_reward(sim):
     cfg = SACConfig(widths=(8,), gamma=0.9)
-    crew = make_crew(sim, joint=True, squash=True)
-    actor, critic = make_squashed(cfg, crew), Critic(cfg.widths, cfg.activation, crew.dtype)
+    groups = group_agents(sim, joint=True, squash=True)
+    actor, critic = make_squashed(cfg, groups), Critic(cfg.widths, cfg.activation, groups.dtype)
     x = jax.random.normal(jax.random.key(1), (5, 1, 4))
     action = jnp.zeros((5, 1, 1))
     pair = jnp.concatenate([x[0], action[0]], -1)
@@ -125,8 +125,8 @@ def test_behind_an_end_there_is_nothing_but_the_reward(sim):
 def test_what_lies_ahead_is_worth_its_entropy_times_the_temperature(sim):
     """Haarnoja et al. 2018: V = E[min Q - alpha log pi], so one more unit of alpha adds gamma times the entropy."""
     cfg = SACConfig(widths=(8,), gamma=0.9)
-    crew = make_crew(sim, joint=True, squash=True)
-    actor, critic = make_squashed(cfg, crew), Critic(cfg.widths, cfg.activation, crew.dtype)
+    groups = group_agents(sim, joint=True, squash=True)
+    actor, critic = make_squashed(cfg, groups), Critic(cfg.widths, cfg.activation, groups.dtype)
     many = 20_000  # of one observation: the mean of log pi is then known to 1 %
     x, action = jnp.full((many, 1, 4), 0.3), jnp.zeros((many, 1, 1))
     weights = jax.vmap(critic.init, (0, None))(

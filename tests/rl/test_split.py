@@ -18,7 +18,7 @@ from powerzoo_jax.rl.algorithms import ppo
 from powerzoo_jax.rl.networks import split
 from powerzoo_jax.rl.networks.body import Torso, denormalise, normalise, observe_batch, scale_from_bounds
 from powerzoo_jax.rl.networks.split import SplitDense, split_input, summed_repetitions
-from powerzoo_jax.rl.policies import make_actor, make_crew
+from powerzoo_jax.rl.policies import group_agents, make_actor
 from powerzoo_jax.rl.training import checkpoint
 from powerzoo_jax.rl.training.config import ALGORITHMS, DAggerConfig, PPOConfig
 
@@ -124,10 +124,10 @@ def test_states_saved_with_whole_observations_are_read(tmp_path):
 @pytest.mark.full
 def test_summed_repetitions_are_the_same_policy_with_most_weights_zero():
     sim = pz.make("opf_118")
-    crew = make_crew(sim, joint=True)
-    network = make_actor(DAggerConfig(task="opf_118", widths=(4,)), crew)
+    groups = group_agents(sim, joint=True)
+    network = make_actor(DAggerConfig(task="opf_118", widths=(4,)), groups)
     obs = split_observations(sim).init(jax.random.key(0))[1]
-    seen = crew.view(obs)
+    seen = groups.view(obs)
     weights = {"all": network.init(jax.random.key(1), seen)}
     # the last layer starts near zero, and the test would see little
     weights = jax.tree.map(lambda x: x + 0.1 * jnp.cos(jnp.arange(x.size)).reshape(x.shape), weights)

@@ -80,5 +80,5 @@ def _read_workbook(content: bytes) -> list[tuple[Any, ...]]:
         import openpyxl
     except ImportError as err:
         raise ImportError("reading xlsx files needs openpyxl: pip install 'powerzoo-jax[build]'") from err
-    book = openpyxl.load_workbook(io.BytesIO(content), read_only=True)
-    return [row for sheet in book.worksheets for row in sheet.iter_rows(min_row=2, values_only=True) if row[0]]
+    workbook = openpyxl.load_workbook(io.BytesIO(content), read_only=True)
+    return [row for sheet in workbook.worksheets for row in sheet.iter_rows(min_row=2, values_only=True) if row[0]]

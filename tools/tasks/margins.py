@@ -99,10 +99,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     print("\t".join(COLUMNS))
     failed = False
     for task_id in chosen.task:
-        book = get_baselines(task_id)
-        for split in chosen.split or (*SPLITS, *filter(None, [book.headline])):
+        baselines = get_baselines(task_id)
+        for split in chosen.split or (*SPLITS, *filter(None, [baselines.headline])):
             sim = make(task_id, version=chosen.version, split=split)
-            policies = chosen.policy or ("rule", book.violating)
+            policies = chosen.policy or ("rule", baselines.violating)
             rows = list(examine(sim, policies, chosen.episodes))
             print("\n".join(row.line() for row in rows), flush=True)
             failed |= split in SPLITS and any(not row.kept for row in rows if row.policy == "rule")

@@ -26,12 +26,12 @@ from powerzoo_jax.tasks.score import episode_keys
 
 def measured(task_id: str, split: str, runs: Sequence[Path]) -> Iterator[tuple[str, Exploitability]]:
     """Policies by name, and what leaving them gains."""
-    sim, record, book = make(task_id, split=split), get_reference(task_id, split), get_baselines(task_id)
+    sim, record, baselines = make(task_id, split=split), get_reference(task_id, split), get_baselines(task_id)
     draws, seed = recorded_starts(sim, record), int(record["seed"])
     keys = episode_keys(seed, draws.load_row.shape[0])
-    for name, choose in book.rules.items():
+    for name, choose in baselines.rules.items():
         yield name, exploitability(sim, choose(sim, draws, keys), draws, seed=seed)
-    yield BEST, exploitability(sim, book.foresee(sim, draws, keys).policy, draws, seed=seed)
+    yield BEST, exploitability(sim, baselines.oracle(sim, draws, keys).policy, draws, seed=seed)
     for folder in runs:
         run = open_run(folder)
         trained = run.make()

@@ -107,14 +107,14 @@ class DistributionEnv(GridEnv):
         self, state: DistributionState, command: dict[str, Array], params: DistributionParams
     ) -> tuple[dict[str, Any], FleetResult]:
         """Deliver what stores, availability, schedules and queues allow."""
-        return fleet.deliver(state, command, self._met(state, params))
+        return fleet.deliver(state, command, self._exogenous(state, params))
 
     def undelivered(self, state: DistributionState, action: Array, params: DistributionParams) -> Array:
         """Power () [MW] that an action (A, U) would ask for in vain, its channel `resource`; no network is solved."""
         _, delivery = self.limit(state, self.decode(action, params), params)
         return unless_settled(state.failed, constraint.undelivered(delivery.undelivered_mw))
 
-    def _met(self, state: DistributionState, params: DistributionParams) -> Exogenous:
+    def _exogenous(self, state: DistributionState, params: DistributionParams) -> Exogenous:
         row = params.bank.load_rows[self._load_row(state, params)]
         return Exogenous(row, self.columns, state.t, state.key, self.dt_hours, self.layout, params)
 
@@ -366,7 +366,7 @@ class DistributionEnv(GridEnv):
     ) -> dict[str, UnitAccount]:
         """Account of every kind, in the order of the registry, in which `soc_start` lists those that store energy."""
         found: dict[str, UnitAccount] = {}
-        met = self._met(state, params)
+        exogenous = self._exogenous(state, params)
         first = 0
         for kind in (kind for kind in KINDS if kind in devices):
             last = first + devices[kind].soc.shape[0] if KINDS[kind].stores else first
@@ -379,7 +379,7 @@ class DistributionEnv(GridEnv):
                 price_per_mwh=price,
                 mean_per_mwh=params.bank.price_rows[state.price_row, MEAN_AHEAD],
                 last=state.t + 1 == params.horizon,
-                met=met,
+                exogenous=exogenous,
                 dt_hours=self.dt_hours,
                 task=params,
             )

@@ -57,7 +57,7 @@ class FleetScene(Scene):
         return self.state.t * round(self.dt_hours * 60)
 
     def by_unit(self, column: Callable[[str, SeenUnits], Array]) -> Array:
-        """A column of every unit by its kind, in roster order: (A, ...)."""
+        """A column of every unit by its kind, in the order of the units: (A, ...)."""
         return joined(self.layout, {kind: column(kind, units) for kind, units in self.units.items()})
 
 

@@ -39,7 +39,7 @@ class DistributionParams(EnvParams, OfKinds):
     """One feeder, its devices and where its episodes start.
 
     storage, renewable, ...: stack of each kind over its own units, None where the feeder lacks the kind
-    place_bus:     (G, N)  device-bus incidence, all units in the order of the roster
+    place_bus:     (G, N)  device-bus incidence, all units in their order
     place_active:  (G, a)  the same on the buses that inject
     p_load, q_load:(a,)    [pu] nominal load of the buses that inject
     load_ratio:    ()      [-]  scales the load factors of the bank

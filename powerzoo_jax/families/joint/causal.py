@@ -249,5 +249,5 @@ def _feeders_at(train: Sim, grid_mw: np.ndarray) -> tuple[np.ndarray, np.ndarray
     idle = boundary_demand(train, draws, np.zeros((count, train.spec.horizon, n_battery)), loads)
     load, order = np.unique(np.concatenate(loads), return_index=True)
     room = np.concatenate(voltage_room(train, draws, loads))[order]
-    lost = np.concatenate([met.beyond_mw.sum(1) for met in idle])[order]
+    lost = np.concatenate([demand.beyond_mw.sum(1) for demand in idle])[order]
     return np.interp(grid_mw, load, room), np.interp(grid_mw, load, lost)

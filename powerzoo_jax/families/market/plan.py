@@ -40,7 +40,7 @@ def _bids(sim: Sim, bid: np.ndarray) -> Policy:
     return follow(sim, np.broadcast_to(bid[:, None], (len(bid), sim.spec.horizon, *bid.shape[1:])))
 
 
-def _foresee(sim: Sim, draws: Draw, keys: Array) -> OraclePlan:
+def _oracle(sim: Sim, draws: Draw, keys: Array) -> OraclePlan:
     """The best bids found on each day: a markup that all bid alike, then block after block of unit after unit."""
     del keys
     dims, count, grid = sim.env.dims, draws.load_row.shape[0], np.linspace(TRUTH, MOST, MARKUPS)
@@ -93,7 +93,7 @@ BIDDING = Baselines(
         "max_markup": partial(_alike, bid=MOST),
         "rule": partial(_alike, bid=TRUTH),
     },
-    foresee=_foresee,
+    oracle=_oracle,
     splits=("train", "val", "test", "demand_shift", "renewable_shock"),
     violating="max_markup",
     idle="ramps of half a range in a step and offers below the price cap: no bids leave load unserved",

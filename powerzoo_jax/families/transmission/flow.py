@@ -104,10 +104,11 @@ def _undo(matrix: Array, right: Array) -> Array:
     return matmul(elimination.inverse(matrix), right)
 
 
-def scheduled(load_mw: Array, need_mw: Array, wish: Setpoints, params: TransGridParams) -> Plan:
+def scheduled(load_mw: Array, need_mw: Array, setpoints: Setpoints, params: TransGridParams) -> Plan:
     """Follow the schedule, else run all units at the same place, and let the slack units balance `need_mw` ()."""
     low, high = unit_range(params)
-    planned = jnp.where(wish.given, low + wish.place * (high - low), proportional_output(params.rules, need_mw))
+    asked = low + setpoints.place * (high - low)
+    planned = jnp.where(setpoints.given, asked, proportional_output(params.rules, need_mw))
     share = unchecked(balance_by_slack)(planned, low, high, params.slack, need_mw)
     none = jnp.zeros_like(load_mw)
     return Plan(

@@ -9,8 +9,8 @@
 In AC units keep their reactive limits: the optimum as a constraint; in the power flow a bus whose units have reached a
 limit gives up its voltage. The reference bus holds its voltage in any case.
 
-Lines that the operator may switch change the distribution factors by a low rank, exactly; a wish that would cut a bus
-off is not carried out.
+Lines that the operator may switch change the distribution factors by a low rank, exactly; a request that would cut a
+bus off is not carried out.
 """
 
 from __future__ import annotations
@@ -80,9 +80,9 @@ def operator_fields(n_line: int, bus_ids: Sequence[int], n_unit: int, switch_lin
 
 
 class Setting(NamedTuple):
-    """Wish with the switches (S,) that are closed in the step, and how many wishes () were not carried out."""
+    """Set-points with the switches (S,) that are closed in the step, and how many requests () were not carried out."""
 
-    wish: Setpoints
+    setpoints: Setpoints
     closed: Array
     overrides: Array
 
@@ -138,10 +138,10 @@ class TransGridEnv(GridEnv):
             seen=Electrical(jnp.zeros(dims.branch, dtype), jnp.zeros(dims.unit, dtype)),
             failed=jnp.zeros((), bool),
         )
-        wish = Setpoints(jnp.zeros(dims.unit, dtype), jnp.zeros((), bool), state.closed)
-        _, setting = self.limit(state, wish, params)
-        met = self.flow(self.dispatch(state, setting, params), params)
-        state = dataclasses.replace(state, seen=self._electrical(met.solved, params))
+        setpoints = Setpoints(jnp.zeros(dims.unit, dtype), jnp.zeros((), bool), state.closed)
+        _, setting = self.limit(state, setpoints, params)
+        first = self.flow(self.dispatch(state, setting, params), params)
+        state = dataclasses.replace(state, seen=self._electrical(first.solved, params))
         return state, self._fields(state, params)
 
     def decode(self, action: Array, params: TransGridParams) -> Setpoints:
@@ -174,10 +174,10 @@ class TransGridEnv(GridEnv):
             return Dispatched(delivery, solve.ac_optimum(load, params), dc)
         # an AC power flow finds by itself what the shunts take
         need = total + params.shunt_mw if self.physics == "dc" else total
-        follow = solve.scheduled(load, need, delivery.wish, params)
+        follow = solve.scheduled(load, need, delivery.setpoints, params)
         if self.solver_mode == "pf":
             return Dispatched(delivery, follow, dc)
-        given = delivery.wish.given
+        given = delivery.setpoints.given
         best = lax.cond(anywhere(~given), lambda: solve.dc_optimum(follow, dc, params, self.solver), lambda: follow)
         return Dispatched(delivery, where_done(given, follow, best), dc)
 

@@ -91,8 +91,8 @@ class FleetGridEnv(TransGridEnv):
             failed=jnp.zeros((), bool),
             **fleet.begin(self.layout, key, drawn.soc, params, self.dt_hours),
         )
-        met = self.flow(super().dispatch(state, self._setting(state), params), params)
-        state = dataclasses.replace(state, seen=self._electrical(met.solved, params))
+        first = self.flow(super().dispatch(state, self._setting(state), params), params)
+        state = dataclasses.replace(state, seen=self._electrical(first.solved, params))
         return state, self._fields(state, params)
 
     def decode(self, action: Array, params: FleetGridParams) -> dict[str, Array]:  # type: ignore[override]
@@ -105,8 +105,8 @@ class FleetGridEnv(TransGridEnv):
     ) -> tuple[FleetGridState, NetworkAndFleet]:
         """Deliver what stores, availability and queues allow."""
         row = current_row(state, params)
-        met = Exogenous(row, self.columns, state.t, state.key, self.dt_hours, self.layout, params)
-        new, delivered = fleet.deliver(state, command, met)
+        exogenous = Exogenous(row, self.columns, state.t, state.key, self.dt_hours, self.layout, params)
+        new, delivered = fleet.deliver(state, command, exogenous)
         return dataclasses.replace(state, **new), NetworkAndFleet(self._setting(state), delivered)
 
     def dispatch(self, state: FleetGridState, delivery: NetworkAndFleet, params: FleetGridParams) -> Dispatched:  # type: ignore[override]
@@ -136,8 +136,8 @@ class FleetGridEnv(TransGridEnv):
 
     def _setting(self, state: TransGridState) -> Setting:
         """No schedule, no switches."""
-        wish = Setpoints(jnp.zeros(self.dims.unit, state.seen.p_mw.dtype), jnp.zeros((), bool), state.closed)
-        return Setting(wish, state.closed, jnp.zeros((), jnp.int32))
+        setpoints = Setpoints(jnp.zeros(self.dims.unit, state.seen.p_mw.dtype), jnp.zeros((), bool), state.closed)
+        return Setting(setpoints, state.closed, jnp.zeros((), jnp.int32))
 
     def _fields(self, state: TransGridState, params: TransGridParams) -> Array:
         """The observation at `state`, (1, O)."""

@@ -139,7 +139,7 @@ class TransGridInfo(Info):
     p_slack_mw, q_slack_mvar: () net injection of the reference bus
     at_q_limit: (N,) int32      -1 and 1 at buses that gave up their voltage at the lower and upper reactive limit of
                                 their units, 0 at the others and where limits are not enforced; (0,) in DC modes
-    closed: (S,) bool           switches;  switch_overrides: () int32 wishes that would have cut buses off
+    closed: (S,) bool           switches;  switch_overrides: () int32 requests that would have cut buses off
     pf_iterations: () int32     opf_status: () int32 `OpfStatus`, OPTIMAL without an OPF
     """
 

@@ -312,13 +312,13 @@ def _too_dear(episodes: Episode) -> np.ndarray:
     return np.asarray(episodes.price_per_mwh)[..., None] > np.array(WORTH_PER_MWH)
 
 
-def _foresee(sim: Sim, draws: Draw, keys: Array) -> OraclePlan:
+def _oracle(sim: Sim, draws: Draw, keys: Array) -> OraclePlan:
     return follow_plans(sim, plan_episodes(sim, draws, keys))
 
 
 SCHEDULING = Baselines(
     rules={"no_control": _idle, "rule": _rule, "eager": _eager},
-    foresee=_foresee,
+    oracle=_oracle,
     splits=("train", "val", "test", "price_stress", "cooling_stress"),
     violating="no_control",
 )

@@ -213,8 +213,8 @@ def _pairs(jobs: JobList, leaves: np.ndarray, ours: np.ndarray, slots: int) -> l
             # a third job that came after the one ahead, and waits between the two up to that step, hands its row on
             between = slice(0, place)
             links = (came[between] >= jobs.arrival[ahead]) & (came[between] <= low)
-            met = until[between][links].max(initial=-1)
-            found += [(ahead, behind, low, t) for t in range(max(low, met + 1), high + 1)]
+            handed_on = until[between][links].max(initial=-1)
+            found += [(ahead, behind, low, t) for t in range(max(low, handed_on + 1), high + 1)]
     return found
 
 

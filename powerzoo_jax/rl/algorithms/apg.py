@@ -33,7 +33,7 @@ from powerzoo_jax.rl.policies import (
     ActorPolicy,
     AgentGroups,
     apg_act,
-    apg_crew,
+    apg_groups,
     by_kind,
     held_outputs,
     make_deterministic,
@@ -71,27 +71,27 @@ Update = Callable[[APGState, Sim], tuple[APGState, Metrics]]
 def make_update(cfg: APGConfig, sim: Sim | None = None) -> tuple[Init, Update]:
     """Build (init, update): `init(key, sim)` starts a run, `update(state, sim)` is one gradient step."""
     home = resolve(cfg, sim)
-    crew = apg_crew(cfg, home)
-    network = make_deterministic(cfg, crew)
-    optimiser = make_descent(cfg, crew)
-    start_scale = start_scales(crew, home, cfg.obs_floor)
+    groups = apg_groups(cfg, home)
+    network = make_deterministic(cfg, groups)
+    optimiser = make_descent(cfg, groups)
+    start_scale = start_scales(groups, home, cfg.obs_floor)
     limited = cfg if isinstance(cfg, APGLagrangianConfig) else None
     channels = jnp.asarray(lagrangian.constrained(home) if limited else (), int)
-    budget = lagrangian.budgets_of(limited, home) if limited else jnp.zeros(0, crew.dtype)
+    budget = lagrangian.budgets_of(limited, home) if limited else jnp.zeros(0, groups.dtype)
     noisy, by_lane = in_use(cfg.obs_noise), in_use(cfg.lane_grad_norm)
 
     def init(key: Array, sim: Sim) -> APGState:
         key, weights = jax.random.split(key)
-        x = by_kind(crew, normalise, start_scale, crew.view(sim.init(key)[1]))
-        x = beside(x, no_memory(cfg, crew)) if cfg.memory else x
-        actor = start_actor(crew, network, weights, x)
+        x = by_kind(groups, normalise, start_scale, groups.view(sim.init(key)[1]))
+        x = beside(x, no_memory(cfg, groups)) if cfg.memory else x
+        actor = start_actor(groups, network, weights, x)
         prices = lagrangian.start_multipliers(limited, home) if limited else ()
         return APGState(actor=actor, opt=optimiser.init(actor), scale=start_scale, multipliers=prices, key=key)
 
     def loss(actor: Any, state: APGState, keys: Array, sim: Sim) -> tuple[Array, Any]:
         act = apg_act(cfg, home, ActorPolicy(actor=actor, scale=state.scale))
         memory = first_carry(act, ())
-        act = blurred(crew, act, state.scale, cfg.obs_noise) if noisy else act
+        act = blurred(groups, act, state.scale, cfg.obs_noise) if noisy else act
         _, steps = batch_rollout(sim, act, memory, keys, home.spec.horizon)
         ends = jnp.cumsum(steps.info.terminated, axis=1) - steps.info.terminated > 0
         reward = learner_reward(steps, cfg.reward_scale, cfg.cost_weights)
@@ -114,7 +114,7 @@ def make_update(cfg: APGConfig, sim: Sim | None = None) -> tuple[Init, Update]:
         keys = jax.random.split(draw, cfg.lanes)
         (value, steps), grads = (limited_slope if by_lane else slope)(state.actor, state, keys, sim)
         (actor, opt), norm = guarded_step(optimiser, grads, state.actor, state.opt)
-        moved = map_kinds(crew, observe_batch, crew.view(steps.obs), state.scale)
+        moved = map_kinds(groups, observe_batch, groups.view(steps.obs), state.scale)
         done = summarise(steps)
         metrics = mean_metrics(done, value.dtype) | {"loss": value, "grad_norm": norm}
         prices = state.multipliers
@@ -133,7 +133,7 @@ def make_update(cfg: APGConfig, sim: Sim | None = None) -> tuple[Init, Update]:
     return init, update
 
 
-def make_descent(cfg: APGConfig, crew: AgentGroups) -> optax.GradientTransformation:
+def make_descent(cfg: APGConfig, groups: AgentGroups) -> optax.GradientTransformation:
     """Adam with weight decay and a cosine schedule over the whole run, behind a clip of the gradient's norm.
 
     Where held columns are those of another policy, nothing moves but the last layer's weights of the others.
@@ -142,7 +142,7 @@ def make_descent(cfg: APGConfig, crew: AgentGroups) -> optax.GradientTransformat
     descent = optax.adamw(schedule, weight_decay=cfg.weight_decay)
     parts = [optax.clip_by_global_norm(cfg.max_grad_norm), descent]
     if cfg.keeps_held:
-        parts.append(optax.stateless(lambda change, _: last_layer_alone(change, held_outputs(cfg, crew))))
+        parts.append(optax.stateless(lambda change, _: last_layer_alone(change, held_outputs(cfg, groups))))
     return optax.chain(*parts)
 
 
@@ -190,12 +190,12 @@ def held_to_norm(grads: Any, limit: float) -> Any:
     return jax.tree.map(scale, grads)
 
 
-def blurred(crew: AgentGroups, act: Act, scale: dict[str, Scale], noise: float) -> Act:
+def blurred(groups: AgentGroups, act: Act, scale: dict[str, Scale], noise: float) -> Act:
     """The same policy on observations blurred by `noise` standard deviations of each field."""
 
     def blur(carry: Any, obs: Array, key: Array) -> tuple[Any, Array]:
-        seen = crew.view(obs)
-        size = by_kind(crew, lambda part, x: jnp.broadcast_to(spread(part), x.shape), scale, seen)
+        seen = groups.view(obs)
+        size = by_kind(groups, lambda part, x: jnp.broadcast_to(spread(part), x.shape), scale, seen)
         draw = jax.random.normal(key, seen.shape, seen.dtype)
         return act(carry, obs + noise * (size * draw).reshape(obs.shape), key)
 

@@ -188,14 +188,14 @@ def excess_over(cost: Array, budget: Array) -> Array:
 def make_update(cfg: ESConfig, sim: Sim | None = None) -> tuple[Init, Update]:
     """Build (init, update): `init(key, sim)` starts a run, `update(state, sim)` plays and ranks one generation."""
     home = resolve(cfg, sim)
-    crew = crew_of(cfg, home)
-    network = make_actor(cfg, crew)
-    start_scale = start_scales(crew, home, cfg.obs_floor)
+    groups = crew_of(cfg, home)
+    network = make_actor(cfg, groups)
+    start_scale = start_scales(groups, home, cfg.obs_floor)
     given, least = np.asarray(home.spec.cost_budget), budget_scales(home.spec.cost_names, home.spec.cost_budget)
-    budget = jnp.asarray(np.where(given > 0, cfg.budget_share * given, least), crew.dtype)
+    budget = jnp.asarray(np.where(given > 0, cfg.budget_share * given, least), groups.dtype)
 
     def first(key: Array, obs: Array) -> dict[str, Any]:
-        return start_actor(crew, network, key, by_kind(crew, normalise, start_scale, crew.view(obs)))
+        return start_actor(groups, network, key, by_kind(groups, normalise, start_scale, groups.view(obs)))
 
     low = home.spaces()[0].low
     blank = jax.eval_shape(first, jax.random.key(0), jax.ShapeDtypeStruct(low.shape, low.dtype))
@@ -226,7 +226,8 @@ def make_update(cfg: ESConfig, sim: Sim | None = None) -> tuple[Init, Update]:
         _, steps = batch_rollout(sim, ppo_act(cfg, home, policy), (), keys, home.spec.horizon)
         metrics = mean_metrics(summarise(steps), worth.dtype)
         metrics |= {"candidates_return": jnp.mean(total), "candidates_spread": jnp.std(worth)}
-        moved = map_kinds(crew, observe_batch, crew.view(steps.obs), state.scale) if cfg.running_obs else state.scale
+        seen = groups.view(steps.obs)
+        moved = map_kinds(groups, observe_batch, seen, state.scale) if cfg.running_obs else state.scale
         return ESState(search=search, scale=moved, key=key, actor=unravel(strategy.mean(search))), metrics
 
     return init, update

@@ -166,14 +166,14 @@ def make_update(cfg: CloneConfig, sim: Sim | None = None, teacher: Teacher | Non
     teacher:  one of your own; None takes the planner that settings name
     """
     home = resolve(cfg, sim)
-    crew, own = crew_of(cfg, home), without_history(home).env.dims.obs
-    network, horizon = make_gru(cfg, crew) if cfg.memory else make_actor(cfg, crew), home.spec.horizon
+    groups, own = crew_of(cfg, home), without_history(home).env.dims.obs
+    network, horizon = make_gru(cfg, groups) if cfg.memory else make_actor(cfg, groups), home.spec.horizon
     schedule = optax.cosine_decay_schedule(cfg.lr, cfg.updates * cfg.gradients, cfg.lr_end)
     optimiser = optax.chain(
         optax.clip_by_global_norm(cfg.max_grad_norm), optax.adamw(schedule, weight_decay=cfg.weight_decay)
     )
     sifted = filter_of(cfg, home)
-    counts = None if sifted is None else sifted[-1].reshape(crew.size, -1)
+    counts = None if sifted is None else sifted[-1].reshape(groups.size, -1)
     fading = cfg if isinstance(cfg, DAggerConfig) else None
     # a policy that remembers learns whole episodes, any other one single steps
     shape = (cfg.lanes, horizon) if cfg.memory else (cfg.lanes * horizon,)
@@ -181,20 +181,20 @@ def make_update(cfg: CloneConfig, sim: Sim | None = None, teacher: Teacher | Non
 
     def init(key: Array, sim: Sim) -> ImitationState:
         key, weights = jax.random.split(key)
-        scale = start_scales(crew, home, cfg.obs_floor)
-        seen = crew.view(sim.init(key)[1])
-        x = by_kind(crew, normalise, scale, seen)
-        x = beside(x, no_memory(cfg, crew)) if cfg.memory else x
-        actor = start_actor(crew, network, weights, x)
+        scale = start_scales(groups, home, cfg.obs_floor)
+        seen = groups.view(sim.init(key)[1])
+        x = by_kind(groups, normalise, scale, seen)
+        x = beside(x, no_memory(cfg, groups)) if cfg.memory else x
+        actor = start_actor(groups, network, weights, x)
         store: Any = ()
         if cfg.rounds > 1:
             rows = (cfg.rounds, *shape)
-            moves = (crew.size, len(crew.head.options))
-            dtype = jnp.int32 if crew.head.whole else crew.dtype
+            moves = (groups.size, len(groups.head.options))
+            dtype = jnp.int32 if groups.head.whole else groups.dtype
             store = Lesson(
-                x=jnp.zeros((*rows, *seen.shape), crew.dtype),
+                x=jnp.zeros((*rows, *seen.shape), groups.dtype),
                 action=jnp.zeros((*rows, *moves), dtype),
-                weight=jnp.zeros(rows, crew.dtype),
+                weight=jnp.zeros(rows, groups.dtype),
             )
         done = jnp.zeros((), jnp.int32)
         return ImitationState(actor=actor, opt=optimiser.init(actor), scale=scale, store=store, done=done, key=key)
@@ -219,7 +219,7 @@ def make_update(cfg: CloneConfig, sim: Sim | None = None, teacher: Teacher | Non
                 memory, answer = act(memory, obs, key)
                 action = jnp.where(leads, advised, answer)
             out = sim.step(at, action)
-            told = Lesson(crew.view(obs), advised.reshape(crew.size, -1), alive.astype(crew.dtype))
+            told = Lesson(groups.view(obs), advised.reshape(groups.size, -1), alive.astype(groups.dtype))
             alive = alive & ~(out.info.terminated | out.info.truncated)
             return (out.state, out.obs, carry, memory, alive), (told, out._replace(state=()))
 
@@ -232,20 +232,20 @@ def make_update(cfg: CloneConfig, sim: Sim | None = None, teacher: Teacher | Non
         remembers.
         """
         if not cfg.memory:
-            return distribution(crew, network, actor, x)
+            return distribution(groups, network, actor, x)
 
         def advance(memory: Array, x: Array) -> tuple[Array, Dist]:
-            dist, _, memory = remembering(crew, network, actor, x, memory)
+            dist, _, memory = remembering(groups, network, actor, x, memory)
             return memory, dist
 
-        blank = no_memory(cfg, crew)
+        blank = no_memory(cfg, groups)
         _, told = lax.scan(advance, jnp.broadcast_to(blank, (len(x), *blank.shape)), jnp.moveaxis(x, 1, 0))
         dist: Dist = jax.tree.map(lambda part: jnp.moveaxis(part, 0, 1), told)
         return dist
 
     def loss(actor: Any, scale: dict[str, Scale], batch: Lesson) -> Array:
-        dist = answers(actor, by_kind(crew, normalise, scale, batch.x))
-        far = jnp.mean(crew.head.distance(dist, batch.action, cfg.lean, counts), axis=-1)
+        dist = answers(actor, by_kind(groups, normalise, scale, batch.x))
+        far = jnp.mean(groups.head.distance(dist, batch.action, cfg.lean, counts), axis=-1)
         return jnp.sum(batch.weight * far) / jnp.maximum(jnp.sum(batch.weight), 1.0)
 
     def learn(state: ImitationState, lessons: Lesson, count: Array, key: Array) -> tuple[ImitationState, Array]:
@@ -270,7 +270,7 @@ def make_update(cfg: CloneConfig, sim: Sim | None = None, teacher: Teacher | Non
         totals = summarise(steps)
         lessons: Lesson = jax.tree.map(lambda x: x.reshape(*shape, *x.shape[2:]), lived)
         if cfg.running_obs:
-            moved = map_kinds(crew, observe_batch, lessons.x, state.scale)
+            moved = map_kinds(groups, observe_batch, lessons.x, state.scale)
             state = state.replace(scale=moved)  # type: ignore[attr-defined]
         count = jnp.asarray(shape[0])
         if cfg.rounds > 1:

@@ -62,7 +62,7 @@ def resolve(cfg: Config, sim: Sim | None) -> Sim:
     return make(cfg.task, split=cfg.split, **cfg.keywords)
 
 
-def start_tally(sim: Sim, lanes: int, dtype: Any) -> EpisodeStats:
+def start_stats(sim: Sim, lanes: int, dtype: Any) -> EpisodeStats:
     """Totals of episodes that have just begun: zeros."""
     dims = sim.env.dims
     return EpisodeStats(
@@ -73,7 +73,7 @@ def start_tally(sim: Sim, lanes: int, dtype: Any) -> EpisodeStats:
     )
 
 
-def add_step(tally: EpisodeStats, out: Step) -> tuple[EpisodeStats, tuple[EpisodeStats, Array]]:
+def add_step(stats: EpisodeStats, out: Step) -> tuple[EpisodeStats, tuple[EpisodeStats, Array]]:
     """Add a step; return the totals to carry on (zero after an end), and the totals with the end flags."""
     ended = out.info.terminated | out.info.truncated
 
@@ -84,9 +84,9 @@ def add_step(tally: EpisodeStats, out: Step) -> tuple[EpisodeStats, tuple[Episod
         total=jnp.mean(out.reward, axis=-1),
         cost=out.cost,
         terms=jnp.mean(out.info.terms, axis=-2),
-        length=jnp.ones_like(tally.length),
+        length=jnp.ones_like(stats.length),
     )
-    now: EpisodeStats = jax.tree.map(jnp.add, tally, add)
+    now: EpisodeStats = jax.tree.map(jnp.add, stats, add)
     return jax.tree.map(restart, now), (now, ended)
 
 
@@ -194,7 +194,7 @@ class ReturnNormalizer:
     scale: Scale
 
 
-def read_gauge(gauge: ReturnNormalizer, reward: Array, ended: Array, gamma: float) -> ReturnNormalizer:
+def observe_returns(normalizer: ReturnNormalizer, reward: Array, ended: Array, gamma: float) -> ReturnNormalizer:
     """Return statistics after the rewards (T, B, n, S) of an update; ended (T, B)."""
 
     def advance(running: Array, now: tuple[Array, Array]) -> tuple[Array, Array]:
@@ -202,8 +202,8 @@ def read_gauge(gauge: ReturnNormalizer, reward: Array, ended: Array, gamma: floa
         running = gamma * running + reward
         return jnp.where(ended[:, None, None], jnp.zeros_like(running), running), running
 
-    running, returns = lax.scan(advance, gauge.running, (reward, ended))
-    return ReturnNormalizer(running=running, scale=observe_batch(gauge.scale, returns))
+    running, returns = lax.scan(advance, normalizer.running, (reward, ended))
+    return ReturnNormalizer(running=running, scale=observe_batch(normalizer.scale, returns))
 
 
 def rescale_last_layer(networks: Any, layer: str, ratio: Array) -> Any:

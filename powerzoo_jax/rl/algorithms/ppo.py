@@ -44,13 +44,13 @@ from powerzoo_jax.rl.algorithms.onpolicy import (
     gae,
     learner_reward,
     make_optimiser,
-    read_gauge,
+    observe_returns,
     repeat_updates,
     rescale_last_layer,
     resolve,
     run_epochs,
     staggered,
-    start_tally,
+    start_stats,
 )
 from powerzoo_jax.rl.history import on_history
 from powerzoo_jax.rl.networks.body import Critic, Scale, normalise, spread
@@ -152,7 +152,7 @@ Update = Callable[[PPOState, Sim], tuple[PPOState, Metrics]]
 
 
 def make_loss(
-    cfg: PPOConfig, crew: AgentGroups, judge: Callable[[Any, Any], tuple[Dist, Array]]
+    cfg: PPOConfig, groups: AgentGroups, judge: Callable[[Any, Any], tuple[Dist, Array]]
 ) -> Callable[[Any, Samples], tuple[Array, Metrics]]:
     """Surrogate of the policy, squared value error and entropy bonus, on one minibatch.
 
@@ -161,10 +161,10 @@ def make_loss(
 
     def loss(params: Any, batch: Samples) -> tuple[Array, Metrics]:
         dist, values = judge(params, batch.x)
-        log_ratio = crew.head.log_prob(dist, batch.action, batch.legal) - batch.log_prob
+        log_ratio = groups.head.log_prob(dist, batch.action, batch.legal) - batch.log_prob
         policy, watched = clipped_surrogate(log_ratio, batch.advantage, cfg.clip)
         value = 0.5 * jnp.mean((values - batch.target) ** 2)
-        bonus = jnp.mean(crew.head.entropy(dist, batch.legal))
+        bonus = jnp.mean(groups.head.entropy(dist, batch.legal))
         total = policy + cfg.value_weight * value - cfg.entropy * bonus
         return total, {"loss": total, "loss_policy": policy, "loss_value": value, "entropy": bonus, **watched}
 
@@ -178,30 +178,30 @@ def make_update(cfg: PPOConfig, sim: Sim | None = None) -> tuple[Init, Update]:
     Both take the simulation as an argument, so that its arrays are inputs of the compiled program, not constants.
     """
     home = resolve(cfg, sim)
-    crew, optimiser = crew_of(cfg, home), make_optimiser(cfg)
+    groups, optimiser = crew_of(cfg, home), make_optimiser(cfg)
     limited = cfg if isinstance(cfg, PPOLagrangianConfig) else None
     channels = lagrangian.constrained(home) if limited else ()
-    budget = lagrangian.budgets_of(limited, home) if limited else jnp.zeros(0, crew.dtype)
-    critic = Critic(cfg.widths, cfg.activation, crew.dtype, 1 + len(channels))
-    actor = make_actor(cfg, crew, 1 + len(channels))
-    central, divided = cfg.central_critic, divisible(crew, home)
+    budget = lagrangian.budgets_of(limited, home) if limited else jnp.zeros(0, groups.dtype)
+    critic = Critic(cfg.widths, cfg.activation, groups.dtype, 1 + len(channels))
+    actor = make_actor(cfg, groups, 1 + len(channels))
+    central, divided = cfg.central_critic, divisible(groups, home)
     width = min(home.spec.horizon, cfg.steps)  # of a stretch of steps in which no lane has two time limits
-    if cfg.shared_torso and central and crew.size > 1:
+    if cfg.shared_torso and central and groups.size > 1:
         raise ValueError(
-            f"{cfg.algorithm}: shared_torso = true, but its critic sees what all {crew.size} agents see and a policy "
+            f"{cfg.algorithm}: shared_torso = true, but its critic sees what all {groups.size} agents see and a policy "
             "what its own agent sees. Train with ippo or ppo, or set shared_torso=false."
         )
 
     def judge(params: Any, x: Any) -> tuple[Dist, Array]:
         """Distribution of the actions and values of x (..., N, F), (..., n, S): one of all, or each agent's own."""
         if cfg.shared_torso:
-            return distribution_and_values(crew, actor, params["actor"], x)
-        dist = distribution(crew, actor, params["actor"], x)
+            return distribution_and_values(groups, actor, params["actor"], x)
+        dist = distribution(groups, actor, params["actor"], x)
         if central:
             return dist, critic.apply(params["critic"][ALL], all_of(x))  # type: ignore[return-value]
-        return dist, by_kind(crew, critic.apply, params["critic"], x)
+        return dist, by_kind(groups, critic.apply, params["critic"], x)
 
-    loss = make_loss(cfg, crew, judge)
+    loss = make_loss(cfg, groups, judge)
 
     def rewards(out: Step) -> Array:
         """(B, n, S)"""
@@ -219,29 +219,29 @@ def make_update(cfg: PPOConfig, sim: Sim | None = None) -> tuple[Init, Update]:
 
     def standard(state: PPOState, obs: Any) -> Any:
         """Standardised observations (..., N, F) of kinds of agents."""
-        return by_kind(crew, normalise, state.scale, crew.view(obs))
+        return by_kind(groups, normalise, state.scale, groups.view(obs))
 
     def init(key: Array, sim: Sim) -> PPOState:
         key, env_key, actor_key, critic_key = jax.random.split(key, 4)
         env, obs = jax.vmap(seen_by(sim).init)(jax.random.split(env_key, cfg.lanes))
-        scale = start_scales(crew, home, cfg.obs_floor)
-        x = by_kind(crew, normalise, scale, crew.view(take(obs, 0)))
+        scale = start_scales(groups, home, cfg.obs_floor)
+        x = by_kind(groups, normalise, scale, groups.view(take(obs, 0)))
         # a network with values is asked for them, or it would start without the weights of its last layer
         valued: dict[str, Any] = {"valued": True} if cfg.shared_torso else {}
-        params: dict[str, Any] = {"actor": start_actor(crew, actor, actor_key, x, **valued)}
+        params: dict[str, Any] = {"actor": start_actor(groups, actor, actor_key, x, **valued)}
         if not cfg.shared_torso:
             whole = {ALL: critic.init(critic_key, all_of(x))} if central else None
-            params["critic"] = whole or map_kinds(crew, critic.init, x, keys_by_kind(crew, critic_key))
+            params["critic"] = whole or map_kinds(groups, critic.init, x, keys_by_kind(groups, critic_key))
         state = PPOState(
             params=params,
             opt=optimiser.init(params),
             scale=scale,
-            gauge=start_gauge(cfg, 1 if central else crew.size, budget, crew.dtype),
+            gauge=start_normalizer(cfg, 1 if central else groups.size, budget, groups.dtype),
             multipliers=lagrangian.start_multipliers(limited, home) if limited else (),
             env=env,
             obs=obs,
             legal=jnp.ones((cfg.lanes, home.env.dims.agent, home.env.dims.choice), bool),
-            tally=start_tally(home, cfg.lanes, crew.dtype),
+            tally=start_stats(home, cfg.lanes, groups.dtype),
             key=key,
         )
         if not cfg.stagger:
@@ -254,16 +254,16 @@ def make_update(cfg: PPOConfig, sim: Sim | None = None) -> tuple[Init, Update]:
     ) -> tuple[PPOState, tuple[Collected, Any, tuple[EpisodeStats, Array]]]:
         """One step of all lanes: state, and (what is recorded, seen after it, totals of episodes and which ended)."""
         x = standard(state, state.obs)
-        legal = crew.view(state.legal)
-        dist = distribution(crew, actor, state.params["actor"], x)
-        raw = crew.head.sample(key, dist, legal)
-        out, env, obs = vstep(sim, state.env, crew.action(raw))
-        tally, (totals, ended) = add_step(state.tally, out)
+        legal = groups.view(state.legal)
+        dist = distribution(groups, actor, state.params["actor"], x)
+        raw = groups.head.sample(key, dist, legal)
+        out, env, obs = vstep(sim, state.env, groups.action(raw))
+        stats, (totals, ended) = add_step(state.tally, out)
         lived = Collected(
             x=x,
             legal=legal,
             action=raw,
-            log_prob=crew.head.log_prob(dist, raw, legal),
+            log_prob=groups.head.log_prob(dist, raw, legal),
             beyond=(),
             reward=rewards(out),
             terminated=ends_value(out, cfg.bootstrap),
@@ -271,7 +271,7 @@ def make_update(cfg: PPOConfig, sim: Sim | None = None) -> tuple[Init, Update]:
         )
         # nothing says what is legal in a fresh episode; the environment overrides an illegal first choice
         legal = out.info.legal | ended[:, None, None]
-        after = state.replace(env=env, obs=obs, legal=legal, tally=tally)  # type: ignore[attr-defined]
+        after = state.replace(env=env, obs=obs, legal=legal, tally=stats)  # type: ignore[attr-defined]
         return after, (lived, out.obs if cfg.bootstrap else (), (totals, ended))
 
     def collect(state: PPOState, sim: Sim, key: Array) -> tuple[PPOState, Collected, Metrics]:
@@ -303,7 +303,7 @@ def make_update(cfg: PPOConfig, sim: Sim | None = None) -> tuple[Init, Update]:
         if cfg.bootstrap:
             beyond = judge(state.params, standard(state, lived.beyond))[1]
             next_value = behind_limits(next_value, beyond, lived.truncated, width)
-        reward = lived.reward / sizes(cfg, state.gauge, value.shape[-1]) if cfg.gauged else lived.reward
+        reward = lived.reward / sizes(cfg, state.gauge, value.shape[-1]) if cfg.tracks_returns else lived.reward
         advantage = gae(reward, value, next_value, lived.terminated, lived.truncated, cfg.gamma, cfg.gae_lambda)
         target = advantage + value
         explained = 1.0 - jnp.var(advantage[..., 0]) / (jnp.var(target[..., 0]) + TINY)
@@ -317,14 +317,14 @@ def make_update(cfg: PPOConfig, sim: Sim | None = None) -> tuple[Init, Update]:
         key, collect_key, learn_key = jax.random.split(state.key, KEYS)
         seen, lived, episodes = collect(state, sim, collect_key)
         prices: Metrics = {}
-        if cfg.gauged:
+        if cfg.tracks_returns:
             ended = lived.terminated | lived.truncated
-            gauge = read_gauge(seen.gauge, lived.reward, ended, cfg.gamma)
+            normalizer = observe_returns(seen.gauge, lived.reward, ended, cfg.gamma)
             if cfg.rescale_values:
                 streams = 1 + len(channels)
-                ratio = sizes(cfg, seen.gauge, streams) / sizes(cfg, gauge, streams)
+                ratio = sizes(cfg, seen.gauge, streams) / sizes(cfg, normalizer, streams)
                 seen = seen.replace(params=rescaled(cfg, seen.params, ratio))  # type: ignore[attr-defined]
-            seen = seen.replace(gauge=gauge)  # type: ignore[attr-defined]
+            seen = seen.replace(gauge=normalizer)  # type: ignore[attr-defined]
         if limited:
             cost, count = episodes["cost"], episodes["episodes"]
             if limited.greedy_episodes:
@@ -337,7 +337,7 @@ def make_update(cfg: PPOConfig, sim: Sim | None = None) -> tuple[Init, Update]:
         samples, fit = assess(seen, lived)
         learned, losses = run_epochs(cfg, loss, optimiser, (seen.params, seen.opt), samples, learn_key)
         # moments change only here: within an update, collecting and learning must see the same numbers
-        scale = move_scales(crew, state.scale, lived.x) if cfg.running_obs else state.scale
+        scale = move_scales(groups, state.scale, lived.x) if cfg.running_obs else state.scale
         done = seen.replace(params=learned[0], opt=learned[1], key=key, scale=scale)  # type: ignore[attr-defined]
         return done, {**episodes, **fit, **losses, **prices}
 
@@ -377,12 +377,12 @@ def behind_limits(following: Array, beyond: Array, truncated: Array, width: int)
     return jnp.where(truncated[:, :, None, None], here, following)
 
 
-def start_gauge(cfg: PPOConfig, critics: int, budget: Array, dtype: Any) -> Any:
+def start_normalizer(cfg: PPOConfig, critics: int, budget: Array, dtype: Any) -> Any:
     """Return statistics before the first update: 1 for the reward; at least the budget for a cost.
 
     budget:  (C,) of the constrained channels, in the units of their costs
     """
-    if not cfg.gauged:
+    if not cfg.tracks_returns:
         return ()
     floor = jnp.concatenate([jnp.full(1, cfg.reward_floor, dtype), budget])
     zero = jnp.zeros_like(floor)
@@ -390,9 +390,9 @@ def start_gauge(cfg: PPOConfig, critics: int, budget: Array, dtype: Any) -> Any:
     return ReturnNormalizer(running=jnp.zeros((cfg.lanes, critics, floor.size), dtype), scale=scale)
 
 
-def sizes(cfg: PPOConfig, gauge: ReturnNormalizer, streams: int) -> Array:
+def sizes(cfg: PPOConfig, normalizer: ReturnNormalizer, streams: int) -> Array:
     """Divisors of the streams of reward, (S,) in the units of each: costs always, the reward if settings say so."""
-    size = spread(gauge.scale)
+    size = spread(normalizer.scale)
     return size if cfg.normalise_reward else jnp.where(jnp.arange(streams) == 0, jnp.ones_like(size), size)
 
 

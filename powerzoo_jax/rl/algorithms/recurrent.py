@@ -38,13 +38,13 @@ from powerzoo_jax.rl.algorithms.onpolicy import (
     gae,
     learner_reward,
     make_optimiser,
-    read_gauge,
+    observe_returns,
     repeat_updates,
     resolve,
     run_epochs,
-    start_tally,
+    start_stats,
 )
-from powerzoo_jax.rl.algorithms.ppo import PPOState, policy_of, sizes, start_gauge
+from powerzoo_jax.rl.algorithms.ppo import PPOState, policy_of, sizes, start_normalizer
 from powerzoo_jax.rl.history import on_history
 from powerzoo_jax.rl.networks.body import normalise
 from powerzoo_jax.rl.networks.heads import Dist
@@ -116,53 +116,53 @@ Update = Callable[[RecurrentState, Sim], tuple[RecurrentState, Metrics]]
 def make_update(cfg: PPOGRUConfig, sim: Sim | None = None) -> tuple[Init, Update]:
     """Build (init, update): `init(key, sim)` starts a run, `update(state, sim)` does one collect-and-learn round."""
     home = resolve(cfg, sim)
-    crew, optimiser = crew_of(cfg, home), make_optimiser(cfg)
-    network, blank = make_gru(cfg, crew), no_memory(cfg, crew)
+    groups, optimiser = crew_of(cfg, home), make_optimiser(cfg)
+    network, blank = make_gru(cfg, groups), no_memory(cfg, groups)
     # a lane's sequence is one sample
     by_sequence = dataclasses.replace(cfg, steps=1, shared_torso=True, by_lanes=True)
 
     def init(key: Array, sim: Sim) -> RecurrentState:
         key, env_key, actor_key = jax.random.split(key, 3)
         env, obs = jax.vmap(sim.init)(jax.random.split(env_key, cfg.lanes))
-        scale = start_scales(crew, home, cfg.obs_floor)
-        x = by_kind(crew, normalise, scale, crew.view(take(obs, 0)))
+        scale = start_scales(groups, home, cfg.obs_floor)
+        x = by_kind(groups, normalise, scale, groups.view(take(obs, 0)))
         params = {"actor": {ALL: network.init(actor_key, beside(x, blank))}}
         return RecurrentState(
             params=params,
             opt=optimiser.init(params),
             scale=scale,
-            gauge=start_gauge(cfg, 1, jnp.zeros(0, crew.dtype), crew.dtype),
+            gauge=start_normalizer(cfg, 1, jnp.zeros(0, groups.dtype), groups.dtype),
             multipliers=(),
             env=env,
             obs=obs,
             legal=jnp.ones((cfg.lanes, home.env.dims.agent, home.env.dims.choice), bool),
-            tally=start_tally(home, cfg.lanes, crew.dtype),
+            tally=start_stats(home, cfg.lanes, groups.dtype),
             key=key,
             memory=jnp.broadcast_to(blank, (cfg.lanes, *blank.shape)),
         )
 
     def judge(params: Any, x: Array, memory: Array) -> tuple[Dist, Array, Array]:
-        return remembering(crew, network, params["actor"], x, memory)
+        return remembering(groups, network, params["actor"], x, memory)
 
     def collect(state: RecurrentState, sim: Sim, key: Array) -> tuple[RecurrentState, RecurrentStep, Metrics]:
         def advance(
             carry: tuple[RecurrentState, Array], key: Array
         ) -> tuple[tuple[RecurrentState, Array], tuple[RecurrentStep, tuple[EpisodeStats, Array]]]:
             state, fresh = carry
-            x = by_kind(crew, normalise, state.scale, crew.view(state.obs))
-            legal = crew.view(state.legal)
+            x = by_kind(groups, normalise, state.scale, groups.view(state.obs))
+            legal = groups.view(state.legal)
             dist, value, memory = judge(state.params, x, state.memory)
-            raw = crew.head.sample(key, dist, legal)
-            out, env, obs = vstep(sim, state.env, crew.action(raw))
-            tally, (totals, ended) = add_step(state.tally, out)
+            raw = groups.head.sample(key, dist, legal)
+            out, env, obs = vstep(sim, state.env, groups.action(raw))
+            stats, (totals, ended) = add_step(state.tally, out)
             # what follows is worth what the policy, with its memory of this episode, makes of the true observation
-            next_x = by_kind(crew, normalise, state.scale, crew.view(out.obs))
+            next_x = by_kind(groups, normalise, state.scale, groups.view(out.obs))
             lived = RecurrentStep(
                 x=x,
                 fresh=fresh,
                 legal=legal,
                 action=raw,
-                log_prob=crew.head.log_prob(dist, raw, legal),
+                log_prob=groups.head.log_prob(dist, raw, legal),
                 value=value,
                 next_value=judge(state.params, next_x, memory)[1],
                 reward=learner_reward(out, cfg.reward_scale, cfg.cost_weights)[..., None, None],
@@ -173,7 +173,7 @@ def make_update(cfg: PPOGRUConfig, sim: Sim | None = None) -> tuple[Init, Update
                 env=env,
                 obs=obs,
                 legal=out.info.legal | ended[:, None, None],
-                tally=tally,
+                tally=stats,
                 memory=jnp.where(ended[:, None, None], blank, memory),
             )
             return (state, ended), (lived, (totals, ended))
@@ -191,16 +191,16 @@ def make_update(cfg: PPOGRUConfig, sim: Sim | None = None) -> tuple[Init, Update
         steps = tuple(jnp.moveaxis(part, 1, 0) for part in (batch.x, batch.fresh))
         _, told = lax.scan(advance, batch.memory, steps)
         dist, values = jax.tree.map(lambda part: jnp.moveaxis(part, 0, 1), told)
-        log_ratio = crew.head.log_prob(dist, batch.action, batch.legal) - batch.log_prob
+        log_ratio = groups.head.log_prob(dist, batch.action, batch.legal) - batch.log_prob
         policy, watched = clipped_surrogate(log_ratio, batch.advantage, cfg.clip)
         value = 0.5 * jnp.mean((values - batch.target) ** 2)
-        bonus = jnp.mean(crew.head.entropy(dist, batch.legal))
+        bonus = jnp.mean(groups.head.entropy(dist, batch.legal))
         total = policy + cfg.value_weight * value - cfg.entropy * bonus
         return total, {"loss": total, "loss_policy": policy, "loss_value": value, "entropy": bonus, **watched}
 
     def sequences(state: RecurrentState, lived: RecurrentStep) -> tuple[LaneSequence, Metrics]:
         """Sequences (1, B) of an update that began with the memories of `state`."""
-        reward = lived.reward / sizes(cfg, state.gauge, 1) if cfg.gauged else lived.reward
+        reward = lived.reward / sizes(cfg, state.gauge, 1) if cfg.tracks_returns else lived.reward
         ends = lived.terminated, lived.truncated
         advantage = gae(reward, lived.value, lived.next_value, *ends, cfg.gamma, cfg.gae_lambda)
         target = advantage + lived.value
@@ -212,13 +212,13 @@ def make_update(cfg: PPOGRUConfig, sim: Sim | None = None) -> tuple[Init, Update
     def update(state: RecurrentState, sim: Sim) -> tuple[RecurrentState, Metrics]:
         key, collect_key, learn_key = jax.random.split(state.key, 3)
         seen, lived, episodes = collect(state, sim, collect_key)
-        gauge = state.gauge
-        if cfg.gauged:
-            gauge = read_gauge(gauge, lived.reward, lived.terminated | lived.truncated, cfg.gamma)
-        samples, fit = sequences(state.replace(gauge=gauge), lived)  # type: ignore[attr-defined]
+        normalizer = state.gauge
+        if cfg.tracks_returns:
+            normalizer = observe_returns(normalizer, lived.reward, lived.terminated | lived.truncated, cfg.gamma)
+        samples, fit = sequences(state.replace(gauge=normalizer), lived)  # type: ignore[attr-defined]
         learned, losses = run_epochs(by_sequence, loss, optimiser, (state.params, state.opt), samples, learn_key)
-        scale = move_scales(crew, state.scale, lived.x) if cfg.running_obs else state.scale
-        done = {"params": learned[0], "opt": learned[1], "gauge": gauge, "scale": scale, "key": key}
+        scale = move_scales(groups, state.scale, lived.x) if cfg.running_obs else state.scale
+        done = {"params": learned[0], "opt": learned[1], "gauge": normalizer, "scale": scale, "key": key}
         return seen.replace(**done), {**episodes, **fit, **losses}  # type: ignore[attr-defined]
 
     return init, update

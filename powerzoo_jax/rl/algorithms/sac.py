@@ -39,11 +39,19 @@ from powerzoo_jax.rl.algorithms.onpolicy import (
     learner_reward,
     repeat_updates,
     resolve,
-    start_tally,
+    start_stats,
 )
 from powerzoo_jax.rl.history import on_history
 from powerzoo_jax.rl.networks.body import Critic, Scale, log_prob, normalise, observe_batch
-from powerzoo_jax.rl.policies import ActorPolicy, action_box, by_kind, make_crew, make_squashed, map_kinds, start_scales
+from powerzoo_jax.rl.policies import (
+    ActorPolicy,
+    action_box,
+    by_kind,
+    group_agents,
+    make_squashed,
+    map_kinds,
+    start_scales,
+)
 from powerzoo_jax.rl.training.config import SACConfig
 from powerzoo_jax.rl.training.parallel import devices_in_force, on_each_device, over_devices
 
@@ -150,9 +158,9 @@ def make_update(cfg: SACConfig, sim: Sim | None = None) -> tuple[Init, Update]:
     """Build (init, update): `init(key, sim)` starts a run, `update(state, sim)` collects a round and learns from it."""
     home = resolve(cfg, sim)
     size, shape = action_box(home).low.size, action_box(home).shape
-    crew = make_crew(home, joint=True, squash=True, start=cfg.start)
-    actor = make_squashed(cfg, crew)
-    network = Critic(cfg.widths, cfg.activation, crew.dtype)
+    groups = group_agents(home, joint=True, squash=True, start=cfg.start)
+    actor = make_squashed(cfg, groups)
+    network = Critic(cfg.widths, cfg.activation, groups.dtype)
     optimiser = optax.adam(cfg.lr)
     kept = cfg.capacity // (cfg.lanes * cfg.steps) * cfg.steps  # so that a round never wraps around the end of the ring
     losses = make_losses(cfg, actor, network, size)
@@ -160,8 +168,8 @@ def make_update(cfg: SACConfig, sim: Sim | None = None) -> tuple[Init, Update]:
     def init(key: Array, sim: Sim) -> SACState:
         key, env_key, actor_key, critic_key = jax.random.split(key, 4)
         env, obs = jax.vmap(sim.init)(jax.random.split(env_key, cfg.lanes))
-        scale = start_scales(crew, home, cfg.obs_floor)
-        x, action = by_kind(crew, normalise, scale, crew.view(obs[0])), jnp.zeros((1, size), obs.dtype)
+        scale = start_scales(groups, home, cfg.obs_floor)
+        x, action = by_kind(groups, normalise, scale, groups.view(obs[0])), jnp.zeros((1, size), obs.dtype)
         pair = jnp.concatenate([x, action], axis=-1)
         params = {
             "actor": actor.init(actor_key, x),
@@ -169,7 +177,7 @@ def make_update(cfg: SACConfig, sim: Sim | None = None) -> tuple[Init, Update]:
             "log_alpha": jnp.log(jnp.full((), cfg.temperature, obs.dtype)),
         }
         zero = jnp.zeros((), obs.dtype)
-        one = Transition(crew.view(obs[0]), action, zero, crew.view(obs[0]), jnp.zeros((), bool))
+        one = Transition(groups.view(obs[0]), action, zero, groups.view(obs[0]), jnp.zeros((), bool))
         rows = jax.tree.map(lambda v: jnp.zeros((cfg.lanes, kept, *v.shape), v.dtype), one)
         return SACState(
             params=params,
@@ -179,7 +187,7 @@ def make_update(cfg: SACConfig, sim: Sim | None = None) -> tuple[Init, Update]:
             store=Store(rows=rows, writes=jnp.zeros((), jnp.int32)),
             env=env,
             obs=obs,
-            tally=start_tally(home, cfg.lanes, obs.dtype),
+            tally=start_stats(home, cfg.lanes, obs.dtype),
             key=key,
         )
 
@@ -188,16 +196,16 @@ def make_update(cfg: SACConfig, sim: Sim | None = None) -> tuple[Init, Update]:
 
         def advance(state: SACState, key: Array) -> tuple[SACState, tuple[Transition, tuple[EpisodeStats, Array]]]:
             drawn, uniform = jax.random.split(key)
-            seen = crew.view(state.obs)
-            gaussian: Any = actor.apply(state.params["actor"], by_kind(crew, normalise, state.scale, seen))
+            seen = groups.view(state.obs)
+            gaussian: Any = actor.apply(state.params["actor"], by_kind(groups, normalise, state.scale, seen))
             action, _ = squashed_sample(drawn, *gaussian)
             anything = jax.random.uniform(uniform, action.shape, action.dtype, -1.0, 1.0)
             action = jnp.where(warming, anything, action)
             out, env, obs = vstep(sim, state.env, action.reshape(cfg.lanes, *shape))
-            tally, (totals, ended) = add_step(state.tally, out)
+            stats, (totals, ended) = add_step(state.tally, out)
             reward = learner_reward(out, cfg.reward_scale, cfg.cost_weights)
-            lived = Transition(seen, action, reward, crew.view(out.obs), ends_value(out, cfg.bootstrap))
-            return state.replace(env=env, obs=obs, tally=tally), (lived, (totals, ended))  # type: ignore[attr-defined]
+            lived = Transition(seen, action, reward, groups.view(out.obs), ends_value(out, cfg.bootstrap))
+            return state.replace(env=env, obs=obs, tally=stats), (lived, (totals, ended))  # type: ignore[attr-defined]
 
         state, (lived, (totals, ended)) = lax.scan(advance, state, jax.random.split(key, cfg.steps))
         return state, lived, episode_metrics(totals, ended)
@@ -209,7 +217,7 @@ def make_update(cfg: SACConfig, sim: Sim | None = None) -> tuple[Init, Update]:
             params, target, opt = carry
             rows_key, loss_key = jax.random.split(key)
             batch = over_devices(draw(state.store, rows_key, cfg.batch, blocks))
-            x, next_x = (by_kind(crew, normalise, state.scale, v) for v in (batch.obs, batch.next_obs))
+            x, next_x = (by_kind(groups, normalise, state.scale, v) for v in (batch.obs, batch.next_obs))
             grads, metrics = jax.grad(losses, has_aux=True)(params, target, batch, x, next_x, loss_key)
             change, opt = optimiser.update(grads, opt, params)
             params = optax.apply_updates(params, change)
@@ -224,7 +232,7 @@ def make_update(cfg: SACConfig, sim: Sim | None = None) -> tuple[Init, Update]:
     def update(state: SACState, sim: Sim) -> tuple[SACState, Metrics]:
         key, collect_key, learn_key = jax.random.split(state.key, 3)
         seen, lived, episodes = collect(state, sim, collect_key)
-        scale = map_kinds(crew, observe_batch, lived.obs, state.scale) if cfg.running_obs else state.scale
+        scale = map_kinds(groups, observe_batch, lived.obs, state.scale) if cfg.running_obs else state.scale
         seen = seen.replace(store=write(seen.store, lived), scale=scale, key=key)  # type: ignore[attr-defined]
         after, metrics = learn(seen, learn_key)
         return after, {**episodes, **metrics}

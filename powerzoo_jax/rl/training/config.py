@@ -107,7 +107,7 @@ class PPOConfig(Config):
                 f"minibatches = {self.minibatches} must divide the {self.lanes // self.shards} lanes of a block (lanes "
                 f"= {self.lanes} over shards = {self.shards}) where by_lanes is set. Choose another number."
             )
-        if self.rescale_values and not self.gauged:
+        if self.rescale_values and not self.tracks_returns:
             raise ValueError(
                 f"{self.algorithm}: rescale_values = true, but rewards are not divided by the size of their returns. "
                 "Set normalise_reward=true too, or rescale_values=false."
@@ -119,7 +119,7 @@ class PPOConfig(Config):
         return max(1, self.total_steps // (self.lanes * self.steps))
 
     @property
-    def gauged(self) -> bool:
+    def tracks_returns(self) -> bool:
         """True where the learner tracks the size of its returns."""
         return self.normalise_reward or self.constrained
 

@@ -334,8 +334,8 @@ def test_a_fixed_number_of_steps_solves_schedules_anywhere_in_the_ranges_of_unit
         sim = make_transgrid("case118", physics="ac", solver_mode="pf", enforce_q_lim=False, solver=solver)
         states, _ = jax.jit(jax.vmap(sim.init))(jax.random.split(jax.random.key(5), 32))
         shape = (32, sim.env.dims.agent, sim.env.dims.act)
-        wish = jax.random.uniform(jax.random.key(6), shape, minval=-1.0)
-        found[solver] = jax.jit(jax.vmap(sim.step))(states, wish).info
+        requested = jax.random.uniform(jax.random.key(6), shape, minval=-1.0)
+        found[solver] = jax.jit(jax.vmap(sim.step))(states, requested).info
     for info in found.values():
         assert (np.asarray(info.pf_status) == Status.CONVERGED).all()
         assert np.asarray(info.pf_residual).max() < 1e-4

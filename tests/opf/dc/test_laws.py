@@ -108,8 +108,8 @@ def test_an_infeasible_rating_is_certified_and_shedding_prices_it() -> None:
         factors = prepare_dc_opf(case, rate_mva=rate * 0.8, dtype="float64")
         refused = jax.jit(lambda d: dc_opf(factors, d, shedding=False))(jnp.asarray(load))
         assert refused.status == OpfStatus.INFEASIBLE
-        programme = dc_programme(factors, jnp.asarray(load), shedding=False)
-        assert infeasibility(programme, np.asarray(refused.multipliers)) > 0
+        qp = dc_programme(factors, jnp.asarray(load), shedding=False)
+        assert infeasibility(qp, np.asarray(refused.multipliers)) > 0
         # the same multipliers prove nothing about the load that can be served
         served = dc_programme(factors, jnp.asarray(0.5 * load), shedding=False)
         assert infeasibility(served, np.asarray(refused.multipliers)) < 0
@@ -146,17 +146,17 @@ def test_the_bound_by_hand_of_a_programme_of_two_variables() -> None:
 def test_random_programmes_are_solved_to_their_dual_bound(rows: int, solver: str) -> None:
     """Mixed linear and quadratic, one-sided rows, equalities, fixed variables: primal equals dual, nothing violated."""
     with jax.enable_x64(True):
-        programmes = [_random_programme(seed, rows) for seed in range(40)]
-        stacked = jax.tree.map(lambda *leaves: jnp.stack(leaves), *programmes)
+        qps = [_random_qp(seed, rows) for seed in range(40)]
+        stacked = jax.tree.map(lambda *leaves: jnp.stack(leaves), *qps)
         found = jax.jit(jax.vmap(lambda p: solve_qp(p, shared_rows=False, solver=solver)))(stacked)
     assert (np.asarray(found.status) == OpfStatus.OPTIMAL).all()
     assert np.asarray(found.primal_residual).max() < 1e-8
-    for k, programme in enumerate(programmes):
-        bound = dual_bound(programme, np.asarray(found.row_price)[k])
+    for k, qp in enumerate(qps):
+        bound = dual_bound(qp, np.asarray(found.row_price)[k])
         assert bound == pytest.approx(np.asarray(found.objective)[k], rel=1e-7, abs=1e-7)
 
 
-def _random_programme(seed: int, m: int) -> Qp:
+def _random_qp(seed: int, m: int) -> Qp:
     rng, n = np.random.default_rng(seed), 24
     a = rng.uniform(-1, 1, (m, n))
     lo, width = rng.uniform(-2, 1, n), rng.uniform(0, 2, n) * (rng.uniform(size=n) > 0.1)

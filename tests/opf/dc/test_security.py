@@ -181,10 +181,10 @@ def test_a_load_that_no_secure_dispatch_serves_is_flagged_with_a_proof():
     with jax.enable_x64(True):
         load = jnp.asarray(loads[2])
         out = solve(secure, load, shedding=False)
-        programme = secure_programme(secure, load, shedding=False)
+        qp = secure_programme(secure, load, shedding=False)
     assert highs_with_all_rows("pz_case14", loads[2], voll=None)[0] == 2
     assert int(out.status) == OpfStatus.INFEASIBLE
-    assert infeasibility(programme, out.dispatch.multipliers) > 0
+    assert infeasibility(qp, out.dispatch.multipliers) > 0
 
 
 def test_ratings_scale_with_and_without_outages_and_in_single_precision():

@@ -52,7 +52,7 @@ def played():
     with jax.enable_x64(True):
         sim = powerzoo_jax.make(TASK, split="test", dtype="float64")
         draws, keys = take(all_starts(sim), DAYS), episode_keys(0, len(DAYS))
-        plan = SCHEDULING.foresee(sim, draws, keys)
+        plan = SCHEDULING.oracle(sim, draws, keys)
         policies = {name: choose(sim, draws, keys) for name, choose in SCHEDULING.rules.items()}
         policies["oracle"] = plan.policy
         records = {name: evaluate(sim, p.act, carry=p.carry, draws=draws, seed=0) for name, p in policies.items()}

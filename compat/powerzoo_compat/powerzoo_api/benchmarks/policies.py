@@ -110,11 +110,11 @@ class RuleBasedPolicy(ActPolicy):
 
     def __init__(self, env: Any, policy_type: str | None = None) -> None:
         super().__init__(env, _nothing)
-        book = get_baselines(self._inner._host.sim.spec.id)
+        baselines = get_baselines(self._inner._host.sim.spec.id)
         name = RULE if policy_type is None else RULES.get(policy_type, policy_type)
-        if name not in book.rules:
-            raise ValueError(unknown("policy_type", str(policy_type), book.rules))
-        self.policy_type, self._choose = policy_type, book.rules[name]
+        if name not in baselines.rules:
+            raise ValueError(unknown("policy_type", str(policy_type), baselines.rules))
+        self.policy_type, self._choose = policy_type, baselines.rules[name]
 
     def bind(self, env: Any) -> BasePolicy:
         return RuleBasedPolicy(env, self.policy_type)
@@ -125,8 +125,8 @@ class OraclePolicy(ActPolicy):
 
     def __init__(self, env: Any) -> None:
         super().__init__(env, _nothing)
-        book = get_baselines(self._inner._host.sim.spec.id)
-        self._choose = lambda sim, draws, keys: book.foresee(sim, draws, keys).policy
+        baselines = get_baselines(self._inner._host.sim.spec.id)
+        self._choose = lambda sim, draws, keys: baselines.oracle(sim, draws, keys).policy
 
     def bind(self, env: Any) -> BasePolicy:
         return OraclePolicy(env)

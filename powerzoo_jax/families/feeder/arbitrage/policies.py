@@ -77,7 +77,7 @@ def _rule(sim: Sim, draws: Draw, keys: Array) -> Policy:
     return Policy(plan_act, plan_carry(sim, np.stack([rule_plan(problem) for problem in build_problems(sim, draws)])))
 
 
-def _foresee(sim: Sim, draws: Draw, keys: Array) -> OraclePlan:
+def _oracle(sim: Sim, draws: Draw, keys: Array) -> OraclePlan:
     del keys
     solutions = solve_starts(sim, draws)
     bound = np.array([s.bound for s in solutions])
@@ -91,6 +91,6 @@ def _foresee(sim: Sim, draws: Draw, keys: Array) -> OraclePlan:
 
 BATTERY = Baselines(
     rules={"no_control": _idle_plans, "rule": _rule},
-    foresee=_foresee,
+    oracle=_oracle,
     splits=("train", "val", "test", "price_stress"),
 )

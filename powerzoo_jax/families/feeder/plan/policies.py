@@ -167,7 +167,7 @@ GUARDED_MW = 0.6  # batteries of which it takes as much; more of them take more
 FULL_PU = 0.01  # [pu] below the limit, without control, at which the rule discharges all batteries in full
 
 
-def foresee(sim: Sim, draws: Draw, keys: Array) -> OraclePlan:
+def oracle(sim: Sim, draws: Draw, keys: Array) -> OraclePlan:
     """Plan every drawn episode and follow the plans."""
     problems = build_feeder_problems(sim, draws, keys)
     found = [plan_feeder(problem) for problem in problems]
@@ -222,28 +222,28 @@ def _traded(problem: FeederEpisode, signal: np.ndarray) -> SetPoints:
 
 ARBITRAGE = Baselines(
     rules={"no_control": no_control, "rule": guarded_quantiles, "price_only": price_quantiles},
-    foresee=foresee,
+    oracle=oracle,
     splits=("train", "val", "test", "price_stress"),
     violating="no_control",
 )
 
 DSO = Baselines(
     rules={"no_control": no_control, "rule": droop, "time_of_use": time_of_use},
-    foresee=foresee,
+    oracle=oracle,
     splits=("train", "val", "test", "summer_ood", "zone_holdout"),
     violating="no_control",
 )
 
 DERS = Baselines(
     rules={"no_control": no_control, "rule": volt_support},
-    foresee=foresee,
+    oracle=oracle,
     splits=("train", "val", "test", "load_stress", "pv_penetration_shift", "voltage_tightening"),
     violating="no_control",
 )
 
 VEHICLES = Baselines(
     rules={"no_control": no_control, "rule": charge_at_once, "price_aware": price_aware},
-    foresee=foresee,
+    oracle=oracle,
     splits=("train", "val", "test", "price_stress", "spike_weeks"),
     violating="no_control",
     headline="spike_weeks",
@@ -251,7 +251,7 @@ VEHICLES = Baselines(
 
 FLEET = Baselines(
     rules={"no_control": no_control, "rule": no_control},
-    foresee=foresee,
+    oracle=oracle,
     violating="no_control",
     idle="a task of one's own may have no budget that a policy can break",
 )

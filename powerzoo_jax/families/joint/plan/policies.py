@@ -124,7 +124,7 @@ def voltage_room(sim: Sim, draws: Draw, loads: Sequence[np.ndarray]) -> list[np.
     """Margin of the lowest voltage of each episode above the lower limit while batteries are idle, (T,) [pu]."""
     n_battery = sim.env.dims.agent - sim.env.transmission.dims.agent
     idle = boundary_demand(sim, draws, np.zeros((len(loads), sim.spec.horizon, n_battery)), loads)
-    return [met.v_min_pu - float(np.max(sim.params.feeder.grid.v_min)) for met in idle]
+    return [demand.v_min_pu - float(np.max(sim.params.feeder.grid.v_min)) for demand in idle]
 
 
 def charging_share(room_pu: np.ndarray) -> np.ndarray:
@@ -203,9 +203,9 @@ def _by_rule(sim: Sim, draws: Draw, name: str, below: np.ndarray, kept: float) -
     upper = replace(upper, params=replace(upper.params, rate_mw=kept * upper.params.rate_mw))
     system, plans = host_system(upper), []
     loads = [episode_load(upper, take(draws, i)) for i in range(len(below))]
-    for own, met in zip(below, boundary_demand(sim, draws, below, loads), strict=True):
-        low, high = (np.tile(x, (len(met.load_mw), 1)) for x in (system.low_mw, system.high_mw))
-        level, p, _ = best_level(upper, name, met.load_mw, low, high)
+    for own, demand in zip(below, boundary_demand(sim, draws, below, loads), strict=True):
+        low, high = (np.tile(x, (len(demand.load_mw), 1)) for x in (system.low_mw, system.high_mw))
+        level, p, _ = best_level(upper, name, demand.load_mw, low, high)
         plans.append(_joined(dispatch_actions(upper, system, level, p), own))
     return follow(sim, np.stack(plans))
 
@@ -240,7 +240,7 @@ def _secure_merit_order(sim: Sim, draws: Draw, keys: Array) -> Policy:
     return _by_rule(sim, draws, "rule", np.stack(below), KEPT)
 
 
-def _foresee(sim: Sim, draws: Draw, keys: Array) -> OraclePlan:
+def _oracle(sim: Sim, draws: Draw, keys: Array) -> OraclePlan:
     """Batteries that take the price of the units' dispatch at the scheduled load, and the dispatch that they lead to.
 
     Bounds: the cost of the units is supported by a straight line at the load without losses, along which the batteries
@@ -278,12 +278,12 @@ def _optimal_units(
     system, on = host_system(upper), np.asarray(upper.params.rules.available)
     scores = not sim.env.transmission.schedule
     actions, costs = [], []
-    for own, met in zip(below, boundary_demand(sim, draws, below, loads), strict=True):
-        there = [where_drawn(system, of_bus, beyond) for beyond in met.beyond_mw]
-        steps = [reachable(s, on, met.load_mw[t : t + 1], scores=scores) for t, s in enumerate(there)]
+    for own, demand in zip(below, boundary_demand(sim, draws, below, loads), strict=True):
+        there = [where_drawn(system, of_bus, beyond) for beyond in demand.beyond_mw]
+        steps = [reachable(s, on, demand.load_mw[t : t + 1], scores=scores) for t, s in enumerate(there)]
         p, level = np.stack([x.p_mw[0] for x in steps]), np.array([x.level_mw[0] for x in steps])
         actions.append(_joined(dispatch_actions(upper, system, level, p), own))
-        costs.append(sim.env.dt_hours * float(system.cost(on, p, met.load_mw).sum()))
+        costs.append(sim.env.dt_hours * float(system.cost(on, p, demand.load_mw).sum()))
     return np.stack(actions), costs
 
 
@@ -303,6 +303,6 @@ JOINT = Baselines(
         "rule": _secure_merit_order,
         "idle_batteries": _idle_batteries,
     },
-    foresee=_foresee,
+    oracle=_oracle,
     violating="merit",
 )

@@ -170,17 +170,17 @@ class JointPlans:
         cost = np.stack([self._cost(floors, load_mw, b) for b in draws], axis=1)
         able, writer = np.isfinite(cost), ProgramWriter()
         share = writer.columns(cost.shape, dt * np.where(able, cost, 0.0), 0.0, able)
-        whole, met = writer.rows(len(load_mw), 1.0, 1.0), writer.rows(len(load_mw), 0.0, 0.0)
+        whole, balance = writer.rows(len(load_mw), 1.0, 1.0), writer.rows(len(load_mw), 0.0, 0.0)
         writer.put(whole[:, None], share, 1.0)
-        writer.put(met[:, None], share, draws)
+        writer.put(balance[:, None], share, draws)
         for fleet in battery_fleets(self.sim, soc, np.zeros((1, len(load_mw)))):
             for unit in np.flatnonzero(fleet.mask):
                 program, (charge, discharge) = storage_program(fleet, int(unit), branches(fleet)[0])
                 own = writer.part(program, scale)
-                writer.put(met, own[charge], -scale)
-                writer.put(met, own[discharge], scale)
+                writer.put(balance, own[charge], -scale)
+                writer.put(balance, own[discharge], scale)
         found = solve(writer.program(), hint="A battery can always stay idle, so look for loads that no units serve.")
-        return np.maximum(found.dual[met] / dt, 0.0)
+        return np.maximum(found.dual[balance] / dt, 0.0)
 
     def _cost(self, floors: tuple[BoundaryFloor, ...], load_mw: np.ndarray, beyond_mw: float) -> np.ndarray:
         """The lowest bound among the floors that can serve loads (T,) and a draw, (T,) [USD/h]."""

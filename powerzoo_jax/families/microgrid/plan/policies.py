@@ -340,14 +340,14 @@ def _rule(sim: Sim, draws: Draw, keys: Array) -> Policy:
     return follow(sim, np.asarray(play_habit(sim, draws, SAFE_RULE).action))
 
 
-def _foresee(sim: Sim, draws: Draw, keys: Array) -> OraclePlan:
+def _oracle(sim: Sim, draws: Draw, keys: Array) -> OraclePlan:
     del keys
     return follow_plans(sim, plan_episodes(sim, draws))
 
 
 MICROGRID = Baselines(
     rules={"no_control": _idle, "rule": _rule, "eager": _eager},
-    foresee=_foresee,
+    oracle=_oracle,
     splits=("train", "val", "test", *STRESS),
     violating="no_control",
     headline="dg_derating",

@@ -134,7 +134,7 @@ def _merit_list(sim: Sim, draws: Draw, keys: Array, *, margin: float) -> Policy:
     return follow(sim, np.stack(plans))
 
 
-def _foresee_few(sim: Sim, draws: Draw, keys: Array) -> OraclePlan:
+def _oracle_few(sim: Sim, draws: Draw, keys: Array) -> OraclePlan:
     """The cheapest path through the combinations of a few units, dispatched as scores allow; bounds likewise."""
     del keys
     system, rules = host_system(sim), sim.params.rules
@@ -191,7 +191,7 @@ def _path_cost(
     return float(dt * (system.cost(on, p, load) + idle).sum() + switching[before, path].sum())
 
 
-def _foresee_many(sim: Sim, draws: Draw, keys: Array) -> OraclePlan:
+def _oracle_many(sim: Sim, draws: Draw, keys: Array) -> OraclePlan:
     """The plan of `secure.plan_day`; bounds of the priced relaxation, and of the linear one with all limits."""
     del keys
     system = host_system(sim)
@@ -206,9 +206,9 @@ def _foresee_many(sim: Sim, draws: Draw, keys: Array) -> OraclePlan:
     return OraclePlan(follow(sim, np.stack(actions)), objective, bound, kept_bound)
 
 
-def _foresee(sim: Sim, draws: Draw, keys: Array) -> OraclePlan:
+def _oracle(sim: Sim, draws: Draw, keys: Array) -> OraclePlan:
     """The exact plan where every combination of the units can be tried, else that of the operator."""
-    return (_foresee_few if few_at_will(sim.params.rules) else _foresee_many)(sim, draws, keys)
+    return (_oracle_few if few_at_will(sim.params.rules) else _oracle_many)(sim, draws, keys)
 
 
 def _operator_list(sim: Sim, draws: Draw, keys: Array, *, margin: float, secure: bool) -> Policy:
@@ -241,7 +241,7 @@ COMMITMENT = Baselines(
         "cheapest": partial(_merit_list, margin=0.0),
         "rule": partial(_operator_list, margin=WIDE_MARGIN, secure=True),
     },
-    foresee=_foresee,
+    oracle=_oracle,
     splits=("train", "val", "test", "load_stress", "line_tightening"),
     violating="cheapest",
 )
@@ -253,7 +253,7 @@ OPERATOR = Baselines(
         "rule": partial(_operator_list, margin=MARGIN, secure=True),
         "merit_list": partial(_operator_list, margin=TSO_MARGIN, secure=False),
     },
-    foresee=_foresee_many,
+    oracle=_oracle_many,
     splits=("val", "test", "load_stress", "line_tightening"),
     violating="cheapest",
     filters={"security": SECURITY},

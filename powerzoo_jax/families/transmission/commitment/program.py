@@ -172,9 +172,9 @@ def _running_box(
         if not rules["available"][g]:
             low[g], high[g] = 0.0, 0.0
     if commitment is not None:
-        # an illegal wish leaves nothing between the bounds, and the solver says so
-        wish = np.asarray(commitment, np.int64).T
-        low, high = np.where(wish > 0, 1.0, low), np.where(wish == 0, 0.0, high)
+        # an illegal commitment leaves nothing between the bounds, and the solver says so
+        asked = np.asarray(commitment, np.int64).T
+        low, high = np.where(asked > 0, 1.0, low), np.where(asked == 0, 0.0, high)
     return low * problem.units[:, None], high * problem.units[:, None]
 
 

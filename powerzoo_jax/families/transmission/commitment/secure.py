@@ -174,10 +174,10 @@ def plan_day(system: DispatchSystem, problem: CommitmentDay) -> DayPlan:
     for share in RAMPS:
         more = problem.reserve_mw + (1 - share) * problem.load_mw
         slow = replace(problem, rules=replace(problem.rules, ramp_mw=problem.rules.ramp_mw * share), reserve_mw=more)
-        bound, wish, cuts = _relaxed(system, slow)
+        bound, settled, cuts = _relaxed(system, slow)
         # slower ramps allow fewer plans: their bound does not hold for all
         floor = bound if share == 1.0 else floor
-        plan = _searched(system, slow, wish, cuts)
+        plan = _searched(system, slow, settled, cuts)
         scores, p = track(system, problem, plan.on, plan.p_mw)
         played = play_commitment(problem, plan.on, p)
         excess = max(system.overload(p, problem.load_mw).sum() - SPARE_MW, 0.0)
@@ -201,16 +201,16 @@ def _relaxed(system: DispatchSystem, problem: CommitmentDay) -> tuple[float, np.
         if more is None:
             break
         cuts = more
-    wish = np.where(on < WHOLE, 0, np.where(on > 1 - WHOLE, 1, -1))
+    settled = np.where(on < WHOLE, 0, np.where(on > 1 - WHOLE, 1, -1))
     # a unit that is open at one step is open all day: what is settled beside it may hold for the relaxation alone
-    return bound, np.where((wish < 0).any(0), -1, wish), cuts
+    return bound, np.where((settled < 0).any(0), -1, settled), cuts
 
 
 def _searched(
-    system: DispatchSystem, problem: CommitmentDay, wish: np.ndarray, cuts: NetworkCuts | None
+    system: DispatchSystem, problem: CommitmentDay, settled: np.ndarray, cuts: NetworkCuts | None
 ) -> CommitmentPlan:
     for _ in range(SEARCHES):
-        plan = solve_commitment(replace(problem, cuts=cuts), commitment=wish, gap=GAP, seconds=SECONDS)
+        plan = solve_commitment(replace(problem, cuts=cuts), commitment=settled, gap=GAP, seconds=SECONDS)
         more = broken_ratings(system, problem, plan.p_mw, cuts)
         if more is None:
             break

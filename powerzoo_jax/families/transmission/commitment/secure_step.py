@@ -1,6 +1,6 @@
-"""Coming step of many units within the limits of the system, whoever wishes which of them to run, in the kernel.
+"""Coming step of many units within the limits of the system, whoever asks which of them to run, in the kernel.
 
-Units that must run on and those that are wished run wherever they may. Units with the shortest minimum times are
+Units that must run on and those that are requested run wherever they may. Units with the shortest minimum times are
 started beyond that by a list, as far as load, reserve, ramps and line ratings ask for, and the load is shared at equal
 incremental cost within the ratings. The causal planner of the operator ends in it, and so may a learner: a safety
 filter in the sense of Wabersich and Zeilinger 2021, doi:10.1016/j.automatica.2021.109597, whose backup is the
@@ -132,27 +132,27 @@ def _keep_secure(
     told = jax.tree.map(lambda a, b: jnp.where(first, a, b), units_at_first(params.rules), memory.units)
     before = jnp.where(first, load_mw, memory.load_mw)
     units = units_now(params, model.find, told, obs[0, columns.committed], obs[0, columns.flow], before, first=first)
-    wish = model.slow & (action[0, : len(model.slow)] > 0)
-    action, p = secure_action(model, units, wish, load_mw)
+    requested = model.slow & (action[0, : len(model.slow)] > 0)
+    action, p = secure_action(model, units, requested, load_mw)
     return FilterMemory(memory.t + 1, load_mw, CommitmentState(on=units.on, steps=units.steps, p_mw=p)), action
 
 
-def without_surplus(model: SecureModel, units: CommitmentState, wish: Array, load_mw: Array) -> Array:
-    """The wish (G,) bool without the last of the list, as long as the least outputs of who runs exceed the load."""
+def without_surplus(model: SecureModel, units: CommitmentState, requested: Array, load_mw: Array) -> Array:
+    """The request (G,) bool without the last of the list, as long as the least outputs of who runs exceed the load."""
     rules = model.params.rules
     legal = unchecked(legal_commitment)(rules, units)
     must, may = ~legal[:, 0], legal[:, 1]
-    low, _ = unchecked(output_window)(rules, units, must | (wish & may))
+    low, _ = unchecked(output_window)(rules, units, must | (requested & may))
     last = model.order[::-1]
-    free = jnp.where(wish & may & ~must, low, 0)[last]
+    free = jnp.where(requested & may & ~must, low, 0)[last]
     # as many as leave the others at or below the load
     dropped = jnp.cumsum(free) - free < jnp.sum(low) - load_mw
-    return wish.at[last].set(wish[last] & ~(dropped & (free > 0)))
+    return requested.at[last].set(requested[last] & ~(dropped & (free > 0)))
 
 
-def secure_action(model: SecureModel, units: CommitmentState, wish: Array, load_mw: Array) -> tuple[Array, Array]:
+def secure_action(model: SecureModel, units: CommitmentState, requested: Array, load_mw: Array) -> tuple[Array, Array]:
     """Coming step as `operate_step`: kernel action (1, 2 G) and outputs (G,) [MW]."""
-    on, score, p = operate_step(model, units, wish, load_mw)
+    on, score, p = operate_step(model, units, requested, load_mw)
     return jnp.concatenate([jnp.where(on, 1, -1).astype(score.dtype), score])[None], p
 
 
@@ -186,23 +186,28 @@ def units_now(
     return CommitmentState(on=on, steps=steps, p_mw=p)
 
 
-def operate_step(model: SecureModel, units: CommitmentState, wish: Array, load_mw: Array) -> tuple[Array, Array, Array]:
+def operate_step(
+    model: SecureModel, units: CommitmentState, requested: Array, load_mw: Array
+) -> tuple[Array, Array, Array]:
     """Coming step of the units: on (G,), scores (G,) in [-1, 1] and outputs (G,) [MW].
 
-    wish:  (G,) bool  units that are to run whatever the list says, wherever they may
+    requested:  (G,) bool  units that are to run whatever the list says, wherever they may
 
     Lanes side by side wait in every loop for the one that takes longest. A processor has nothing from that, and goes
     through them one after the other.
     """
-    stepped: tuple[Array, Array, Array] = by_device(sequential_vmap(_operated), _operated, model, units, wish, load_mw)
+    in_turn = sequential_vmap(_operated)
+    stepped: tuple[Array, Array, Array] = by_device(in_turn, _operated, model, units, requested, load_mw)
     return stepped
 
 
-def _operated(model: SecureModel, units: CommitmentState, wish: Array, load_mw: Array) -> tuple[Array, Array, Array]:
+def _operated(
+    model: SecureModel, units: CommitmentState, requested: Array, load_mw: Array
+) -> tuple[Array, Array, Array]:
     params, rules = model.params, model.params.rules
     legal = unchecked(legal_commitment)(rules, units)
     may = legal[:, 1]
-    on = ~legal[:, 0] | (without_surplus(model, units, wish, load_mw) & may)
+    on = ~legal[:, 0] | (without_surplus(model, units, requested, load_mw) & may)
     on = _fill(model, rules, units, on, may, load_mw)
     first, listed = _share(params, units, on, load_mw), on
 

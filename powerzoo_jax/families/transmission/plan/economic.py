@@ -134,7 +134,7 @@ ECONOMIC = Baselines(
         "economic": _blind,
         "rule": _economic,
     },
-    foresee=DISPATCH.foresee,
+    oracle=DISPATCH.oracle,
     splits=DISPATCH.splits,
     violating="merit",
 )

@@ -234,7 +234,7 @@ def _mended_merit_order(sim: Sim, draws: Draw, keys: Array) -> Policy:
     return _by_rule(sim, "rule", draws, reachable(host_system(sim), on, grid, scores=not sim.env.schedule))
 
 
-def _foresee(sim: Sim, draws: Draw, keys: Array) -> OraclePlan:
+def _oracle(sim: Sim, draws: Draw, keys: Array) -> OraclePlan:
     """Optimal dispatch of every step that scores can reach; bounds of all dispatches, without and with the ratings."""
     del keys
     system, loads = host_system(sim), each_load(sim, draws)
@@ -255,7 +255,7 @@ def _foresee(sim: Sim, draws: Draw, keys: Array) -> OraclePlan:
 
 DISPATCH = Baselines(
     rules={"no_control": equal_scores, "merit": _merit_order, "rule": _mended_merit_order},
-    foresee=_foresee,
+    oracle=_oracle,
     splits=("train", "val", "test", "load_stress", "line_tightening"),
     violating="merit",
 )

@@ -98,16 +98,16 @@ def build_grid_fleet(
         **{k: getattr(settings, k) for k in ("load_set", "start_date", "end_date", "max_load_ratio", "voll", "solver")},
         rating_scale=settings.rating_scale,
     )
-    roster = RosterSettings(
+    of_fleet = RosterSettings(
         devices=settings.devices, q_control=settings.q_control, shift_horizon=settings.shift_horizon
     )
     refuse_names(spec, "term_names", (CONSTRAINTS,))
     refuse_unknown_names(spec, spec.term_names, COSTS)
-    rows = read_rows(spec, roster)
+    rows = read_rows(spec, of_fleet)
     other = [kind for kind, _, _ in rows if kind not in KINDS]
     if other:
         raise ValueError(f"{spec.id}: {unknown('device kind', other[0], KINDS)}")
-    fleet = make_fleet(spec, roster, rows, minutes, dtype)
+    fleet = make_fleet(spec, of_fleet, rows, minutes, dtype)
     layout = Layout(action_table(fleet.kinds, fleet.q_control), False, fleet.return_steps)
     network = network_blocks(case.n_branch, case.bus.id.tolist(), case.n_unit)
     fields = fleet_table(network, unit_names(rows), None)

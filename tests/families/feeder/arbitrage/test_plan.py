@@ -265,8 +265,8 @@ def test_no_policy_beats_the_bound_on_any_test_day():
     """Rules, the oracle and random play of every day, each against the bound of the day itself."""
     with jax.enable_x64(True):
         sim = powerzoo_jax.make("battery_arbitrage", split="test", dtype="float64")
-        draws, book = all_starts(sim), get_baselines("battery_arbitrage")
-        foresight = book.foresee(sim, draws, episode_keys(42, draws.load_row.shape[0]))
+        draws, baselines = all_starts(sim), get_baselines("battery_arbitrage")
+        foresight = baselines.oracle(sim, draws, episode_keys(42, draws.load_row.shape[0]))
         returns = {name: evaluate_baseline(sim, name, draws=draws).episode_rewards for name in ("random", "rule")}
     assert all((np.asarray(earned) <= foresight.bound + EXACT).all() for earned in returns.values())
     assert (foresight.objective <= foresight.bound + EXACT).all()

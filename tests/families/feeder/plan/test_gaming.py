@@ -88,8 +88,8 @@ def played(task):
     draws = jax.tree.map(lambda x: x[::EVERY], all_starts(sim))
     count = len(draws.load_row)
     keys = episode_keys(0, count)
-    book = get_baselines(task)
-    rule, plan = book.rules["rule"](sim, draws, keys), book.foresee(sim, draws, keys)
+    baselines = get_baselines(task)
+    rule, plan = baselines.rules["rule"](sim, draws, keys), baselines.oracle(sim, draws, keys)
     plans = tricks(sim)
     watched = not isinstance(rule.carry, PlanCarry)  # a rule that looks at the observation, or a plan as well
     oracle = np.asarray(plan.policy.carry.action)

@@ -58,7 +58,7 @@ def played():
     with jax.enable_x64(True):
         sim = powerzoo_jax.make("dc_microgrid", split="test", dtype="float64")
         draws = take(all_starts(sim), DAYS)
-        plan = MICROGRID.foresee(sim, draws, episode_keys(0, len(DAYS)))
+        plan = MICROGRID.oracle(sim, draws, episode_keys(0, len(DAYS)))
         policies = {name: choose(sim, draws, episode_keys(0, 3)) for name, choose in MICROGRID.rules.items()}
         policies["oracle"] = plan.policy
         records = {name: evaluate(sim, p.act, carry=p.carry, draws=draws) for name, p in policies.items()}

@@ -192,8 +192,8 @@ def sequences():
         @jax.jit
         def play(intent, place):
             def advance(state, inputs):
-                wish, share = inputs
-                on, overridden = project_commitment(rules, state, wish)
+                requested, share = inputs
+                on, overridden = project_commitment(rules, state, requested)
                 low, high = output_window(rules, state, on)
                 p = low + share * (high - low)
                 return advance_commitment(rules, state, on, p), (on, p, overridden)

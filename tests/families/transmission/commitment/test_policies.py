@@ -33,9 +33,9 @@ def judge(task: str, names: tuple[str, ...], episodes: int, **keywords):
     """Sim, draws, records by policy, and the oracle's foresight."""
     with jax.enable_x64(True):
         sim = powerzoo_jax.make(task, split="test", dtype="float64", **keywords)
-        draws, book = seeded_starts(sim, episodes), get_baselines(task)
+        draws, baselines = seeded_starts(sim, episodes), get_baselines(task)
         records = {name: evaluate_baseline(sim, name, draws=draws) for name in names}
-        foresight = book.foresee(sim, draws, episode_keys(42, episodes))
+        foresight = baselines.oracle(sim, draws, episode_keys(42, episodes))
         records["oracle"] = evaluate(sim, foresight.policy.act, draws=draws, carry=foresight.policy.carry)
     return sim, draws, records, foresight
 

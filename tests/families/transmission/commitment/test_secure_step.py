@@ -63,8 +63,8 @@ def test_it_remembers_zeros_before_an_episode_and_looks_at_the_slow_units_alone(
 def by_load(correct, threshold, carry, obs, key, *, memory):
     """Wish for a unit when the load over the peak exceeds a threshold (G,); scores of nothing."""
     del key, memory
-    wish = jnp.where(obs[0, 0] >= threshold, 1.0, -1.0)
-    return correct(carry, obs, jnp.concatenate([wish, -jnp.ones_like(wish)])[None])
+    requested = jnp.where(obs[0, 0] >= threshold, 1.0, -1.0)
+    return correct(carry, obs, jnp.concatenate([requested, -jnp.ones_like(requested)])[None])
 
 
 @pytest.mark.full
@@ -74,12 +74,12 @@ def test_crude_wishes_keep_reserve_and_load_where_they_alone_would_not(sim, secu
     threshold = jnp.asarray(0.8 * np.cumsum(capacity) / float(sim.params.peak_load_mw), jnp.float32)
     draws, keys = seeded_starts(sim, 1, 42), episode_keys(42, 1)
     costs = {}
-    for name, mend in (("mended", correct), ("as wished", lambda memory, obs, action: (memory, action))):
+    for name, mend in (("mended", correct), ("as requested", lambda memory, obs, action: (memory, action))):
         act = Partial(partial(by_load, mend), threshold, memory=memory)
         totals = run_episodes(sim, act, keys, draws)
         costs[name] = dict(zip(sim.spec.cost_names, np.asarray(totals.cost, np.float64).T, strict=True))
     assert (costs["mended"]["reserve_shortfall"] == 0).all() and (costs["mended"]["unserved_energy"] == 0).all()
-    assert (costs["as wished"]["reserve_shortfall"] > 5).all()
+    assert (costs["as requested"]["reserve_shortfall"] > 5).all()
 
 
 @pytest.mark.full
@@ -87,11 +87,11 @@ def test_scores_and_wishes_for_quick_units_count_for_nothing(sim, security):
     memory, correct, seen = security
     correct = jax.jit(correct)
     obs = sim.init(jax.random.key(1))[1]
-    wishes = jnp.asarray(np.random.default_rng(0).uniform(-1, 1, (1, 108)), obs.dtype)
-    other = jnp.where(seen, wishes, -wishes)
-    np.testing.assert_array_equal(correct(memory, obs, wishes)[1], correct(memory, obs, other)[1])
-    turned = jnp.where(seen, -wishes, wishes)
-    assert not np.array_equal(correct(memory, obs, wishes)[1], correct(memory, obs, turned)[1])
+    requested = jnp.asarray(np.random.default_rng(0).uniform(-1, 1, (1, 108)), obs.dtype)
+    other = jnp.where(seen, requested, -requested)
+    np.testing.assert_array_equal(correct(memory, obs, requested)[1], correct(memory, obs, other)[1])
+    turned = jnp.where(seen, -requested, requested)
+    assert not np.array_equal(correct(memory, obs, requested)[1], correct(memory, obs, turned)[1])
 
 
 def units(model, on: np.ndarray, p_mw: np.ndarray) -> CommitmentState:
@@ -122,8 +122,8 @@ def test_a_step_is_legal_serves_the_load_and_starts_nobody_that_lines_do_not_nee
     now = units(model, np.asarray(model.slow), 0.5 * np.asarray(rules.p_max_mw) * np.asarray(model.slow))
     load = share * float(params.peak_load_mw)
     for state in (first, now):
-        wish = model.slow & (jnp.arange(54) % 2 == 0)
-        on, score, p = (np.asarray(x) for x in operate_step(model, state, wish, jnp.asarray(load, jnp.float32)))
+        requested = model.slow & (jnp.arange(54) % 2 == 0)
+        on, score, p = (np.asarray(x) for x in operate_step(model, state, requested, jnp.asarray(load, jnp.float32)))
         legal = np.asarray(legal_commitment(rules, state))
         assert legal[np.arange(54), on.astype(int)].all() and (np.abs(score) <= 1).all()
         low, high = (np.asarray(x) for x in output_window(rules, state, jnp.asarray(on)))

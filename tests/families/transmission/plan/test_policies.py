@@ -18,9 +18,9 @@ EPISODES = 4
 def judged(request):
     """Records of every policy of marl_opf on a few test days, and the oracle's foresight."""
     sim = powerzoo_jax.make("marl_opf", split=request.param)
-    draws, keys, book = seeded_starts(sim, EPISODES), episode_keys(42, EPISODES), get_baselines("marl_opf")
-    records = {name: evaluate_baseline(sim, name, draws=draws) for name in ("random", *book.rules)}
-    foresight = book.foresee(sim, draws, keys)
+    draws, keys, baselines = seeded_starts(sim, EPISODES), episode_keys(42, EPISODES), get_baselines("marl_opf")
+    records = {name: evaluate_baseline(sim, name, draws=draws) for name in ("random", *baselines.rules)}
+    foresight = baselines.oracle(sim, draws, keys)
     records["oracle"] = evaluate(sim, foresight.policy.act, draws=draws, carry=foresight.policy.carry)
     return sim, records, foresight
 

@@ -129,9 +129,9 @@ def test_executed_the_plans_keep_the_budget_below_a_bound_that_holds_at_other_pr
 def test_where_plans_break_a_budget_of_the_mean_the_rule_stands_in(sim, monkeypatch):
     """Merit order, blind to the network, in the part of the oracle."""
     draws, n = seeded_starts(sim, 3), 3
-    keys, book = episode_keys(SEED, n), get_baselines("marl_opf")
-    blind = OraclePlan(book.rules["merit"](sim, draws, keys), *np.full((3, n), np.inf))
-    toy = dataclasses.replace(book, foresee=lambda *_: blind)
+    keys, baselines = episode_keys(SEED, n), get_baselines("marl_opf")
+    blind = OraclePlan(baselines.rules["merit"](sim, draws, keys), *np.full((3, n), np.inf))
+    toy = dataclasses.replace(baselines, oracle=lambda *_: blind)
     monkeypatch.setattr(foresight, "get_baselines", lambda task: toy)
     planner, pool, budget = foresight.OraclePlans(sim, draws, keys), PlanPool(), np.asarray(sim.spec.cost_budget)
     merit, rule = planner.played
