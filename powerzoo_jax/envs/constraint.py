@@ -14,7 +14,7 @@ import numpy as np
 from jax import Array, lax
 
 from powerzoo_jax.devices.storage import settlement as settlement
-from powerzoo_jax.powerflow.result import loading_excess, voltage_excess
+from powerzoo_jax.powerflow.result import loading_excess, range_excess
 
 N_MINUS_1 = "n_minus_1"
 """Name of the cost channel."""
@@ -103,7 +103,7 @@ def budget_scales(names: Sequence[str], budgets: Sequence[float] | np.ndarray) -
 
 def voltage_violation(v_pu: Array, v_min: Array, v_max: Array, failed: Array) -> Array:
     """Sum over buses of the distance outside the band, () [pu]; the sum of v_min after a failed solve."""
-    return jnp.where(failed, jnp.sum(v_min), jnp.sum(voltage_excess(v_pu, v_min, v_max)))
+    return jnp.where(failed, jnp.sum(v_min), jnp.sum(range_excess(v_pu, v_min, v_max)))
 
 
 def thermal_overload(p_from: Array, q_from: Array, rate: Array, base_mva: Array, failed: Array) -> Array:

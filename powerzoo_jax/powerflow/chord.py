@@ -28,7 +28,7 @@ import numpy as np
 from jax import Array, lax
 
 from powerzoo_jax.base import elimination
-from powerzoo_jax.base.numerics import FLOAT, anywhere, matmul, matvec, rough_matvec
+from powerzoo_jax.base.numerics import FLOAT, anywhere, matmul, matvec
 from powerzoo_jax.base.solver_mode import AUTO, by_mode
 from powerzoo_jax.powerflow.batching import batched_shell, in_groups
 from powerzoo_jax.powerflow.implicit import SWEEP_TOL, fixed_sweeps, sweep
@@ -44,6 +44,7 @@ from powerzoo_jax.powerflow.rows import (
     local_slope,
     newton_matrix,
     residual_current,
+    roughly,
 )
 
 EXTRA_SWEEPS = 2  # of a derivative, which begins farther from its solution than the chord does
@@ -130,7 +131,6 @@ def iterate(
 
 MAX_STEPS = 30
 NOISE = 2.4e-7  # relative error of a single-precision product of a change with M, in units of gain
-WIDE = 8  # lanes from which on rounding M for a product costs less than it saves
 GROUP, GROUPS = 128, 8  # lanes that are slower than the rest go on together: at least so many, in so many groups
 TILE = 8  # lanes factored together by Newton: enough to keep LAPACK busy, few enough to bound the memory
 
@@ -166,13 +166,6 @@ def _begin(r: Array, size: Array, steps: int, judged: tuple[Array, Array]) -> Ro
     return RowIteration(r, Progress(size, None, reached | lost, reached, jnp.full(size.shape, steps, jnp.int32)))
 
 
-def _roughly(m: Array, change: Array) -> Array:
-    """M times a change (B, 2a), in half precision where a batch is wide enough: twice as fast on cores that know it."""
-    if change.shape[0] >= WIDE:
-        return rough_matvec(m, change)
-    return matvec(m.astype(FLOAT), change.astype(FLOAT)).astype(change.dtype)
-
-
 FIRST = {"float32": 2, "float64": 3}  # steps of `_open`
 
 
@@ -185,7 +178,7 @@ def _open(law: Law, core: ChordCore, p: Array, q: Array, tol: float) -> RowItera
     """
     # one row of base voltages against all scenarios: their laws are evaluated once
     r0 = residual_current(law, core, core.x_base[None], p, q)
-    x = core.x_base[None] + _roughly(core.m, r0 - core.r_base[None])
+    x = core.x_base[None] + roughly(core.m, r0 - core.r_base[None])
     r1 = residual_current(law, core, x, p, q)
     if p.dtype != jnp.float64:
         r2 = residual_current(law, core, affine(core.m, core.w, r1), p, q)

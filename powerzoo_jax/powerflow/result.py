@@ -20,11 +20,6 @@ def range_excess(x: Array, low: Array, high: Array) -> Array:
     return jnp.maximum(low - x, 0) + jnp.maximum(x - high, 0)
 
 
-def voltage_excess(v_pu: Array, v_min_pu: Array, v_max_pu: Array) -> Array:
-    """Distance of each voltage outside its band: (N,) [pu] -> (N,) [pu]."""
-    return range_excess(v_pu, v_min_pu, v_max_pu)
-
-
 def loading_excess(s_pu: Array, rate_pu: Array) -> Array:
     """Apparent power beyond the rating: (L,) (L,) [pu] -> (L,) [pu]; a rating of 0 means no limit."""
     return jnp.where(rate_pu > 0, jnp.maximum(s_pu - rate_pu, 0), 0)

@@ -18,11 +18,12 @@ import numpy as np
 from flax import struct
 from jax import Array
 
-from powerzoo_jax.base.numerics import FLOAT, ROUGH, matvec
+from powerzoo_jax.base.numerics import FLOAT, ROUGH, matvec, rough_matvec
 
 V_BOUND = 1.5  # [pu] no feeder runs above: turns a current mismatch into a bound on the power mismatch
 PACE = (0.02, 0.9)  # contraction assumed at least and at most when the error is estimated from the last change
 TOL = {"float32": 4e-7, "float64": 8e-10}  # [pu] estimate of the voltage error; promised are 1e-6 and 1e-9
+WIDE = 8  # lanes from which on rounding M for a product costs less than it saves
 
 # Steps that all lanes take in the fixed form. A few values instead of any number: feeders alike share a program.
 LENGTHS = (5, 8, 12)
@@ -117,6 +118,13 @@ def local_slope(law: Law, core: ChordCore, x: Array, p: Array, q: Array) -> Arra
 def affine(matrix: Array, constant: Array, r: Array) -> Array:
     """matrix @ r + constant on the last axis of r (2a,) or (B, 2a), in full precision on every device."""
     return matvec(matrix, r) + (constant[None] if r.ndim == 2 else constant)
+
+
+def roughly(m: Array, change: Array) -> Array:
+    """M times a change (B, 2a), in half precision where a batch is wide enough: twice as fast on cores that know it."""
+    if change.shape[0] >= WIDE:
+        return rough_matvec(m, change)
+    return matvec(m.astype(FLOAT), change.astype(FLOAT)).astype(change.dtype)
 
 
 def newton_matrix(m: Array, slope: Array) -> Array:

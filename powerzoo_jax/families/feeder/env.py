@@ -155,10 +155,10 @@ class DistributionEnv(GridEnv):
         base = params.grid.base_mva
         terms = self._terms(state, devices, delivery, price, flow.p_loss * base, blackout, new.failed, params)
         cost = self._costs(v, flow, delivery, blackout, failed, params)
-        cost = unless_settled(state.failed, cost)
+        cost, ends = unless_settled(state.failed, cost), end_flags(new.t, params.horizon, new.failed)
         terms = shaped(terms, self.term_names, cost, self.cost_names)
         info = DistributionInfo(
-            **end_flags(new.t, params.horizon, new.failed),
+            **ends,
             pf_status=flow.status,
             pf_residual=flow.residual,
             legal=jnp.ones((self.dims.agent, self.dims.choice), bool),
@@ -270,19 +270,15 @@ class DistributionEnv(GridEnv):
 
     def limit_costs(self, v: Array, flow: Any, failed: Array, params: DistributionParams) -> dict[str, Array]:
         """Channels of the network itself, () each."""
-        return {
-            "voltage_violation": constraint.voltage_violation(v, params.grid.v_min, params.grid.v_max, failed),
-            "thermal_overload": self._overload(flow, failed, params),
-        }
-
-    def _overload(self, flow: PowerFlowResult, failed: Array, params: DistributionParams) -> Array:
-        if not self.rated:
-            return jnp.zeros_like(flow.p_loss)
-        grid = params.grid
-        if self.head_rated:  # the substation's exchange is the flow of that branch: no product for all the others
+        grid, overload = params.grid, jnp.zeros_like(flow.p_loss)
+        if self.rated and self.head_rated:
+            # the substation's exchange is the flow of that branch: no product for all the others
             p, q, rate = flow.p_slack[None], flow.q_slack[None], jnp.max(grid.rate)[None]
-            return constraint.thermal_overload(p, q, rate, grid.base_mva, failed)
-        return constraint.thermal_overload(flow.p_from, flow.q_from, grid.rate, grid.base_mva, failed)
+            overload = constraint.thermal_overload(p, q, rate, grid.base_mva, failed)
+        elif self.rated:
+            overload = constraint.thermal_overload(flow.p_from, flow.q_from, grid.rate, grid.base_mva, failed)
+        violation = constraint.voltage_violation(v, grid.v_min, grid.v_max, failed)
+        return {"voltage_violation": violation, "thermal_overload": overload}
 
     def _load_row(self, state: DistributionState, params: DistributionParams) -> Array:
         return state.load_row + jnp.minimum(state.t, params.horizon - 1)

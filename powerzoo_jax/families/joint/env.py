@@ -47,7 +47,7 @@ from powerzoo_jax.opf.commit import CommitmentState
 from powerzoo_jax.opf.dc.factors import DcOpfFactors
 from powerzoo_jax.opf.dc.solve import DcOpfResult, dc_opf
 from powerzoo_jax.opf.result import OpfStatus
-from powerzoo_jax.powerflow import FeederFactors, PowerFlowResult
+from powerzoo_jax.powerflow import FeederFactors, PowerFlowResult, Status
 
 
 @struct.dataclass(kw_only=True)
@@ -410,7 +410,7 @@ class JointEnv(GridEnv):
         params: JointParams,
     ) -> tuple[JointState, Array, Array, JointInfo]:
         """Money, cost channels, clock and flags of both levels."""
-        below, dt = _lower(params), self.dt_hours
+        below, row, dt = _lower(params), self._row(state, params), self.dt_hours
         feeder, _, local, told = jax.vmap(lambda s, new, out, pf: self.feeder.account(s, new, out, pf, below))(
             state.feeder, devices[1], delivery.batteries, flow.feeders
         )
@@ -418,7 +418,7 @@ class JointEnv(GridEnv):
             state.transmission, devices[0], delivery.units, flow.upper, upper_params(params)
         )
         failed = jnp.any(feeder.failed)
-        blackout = jnp.where(failed & ~state.failed, self._remaining_mwh(state, params), 0)
+        blackout = jnp.where(failed & ~state.failed, self._remaining_mwh(state, row, params), 0)
         wear = params.feeder_scale * jnp.sum(told.terms[:, 0, self.feeder.term_names.index("degradation")])
         money = jnp.append(above.terms[0], wear)
         if SETTLEMENT in self.term_names:
@@ -451,7 +451,7 @@ class JointEnv(GridEnv):
             lmp=new.seen.lmp,
             load_mw=above.load_mw,
             exchange_mw=flow.boundary.drawn_mw,
-            boundary_mismatch_pu=self._mismatch(flow, told, state, params),
+            boundary_mismatch_pu=self._mismatch(flow, told, row, params),
             unserved_mw=above.unserved_mw,
             surplus_mw=above.surplus_mw,
             overload_mw=above.overload_mw,
@@ -484,10 +484,10 @@ class JointEnv(GridEnv):
     def _row(self, state: JointState, params: JointParams) -> Array:
         return step_row(params.bank.load_rows, state.transmission.load_row, state.t, params.horizon)
 
-    def _remaining_mwh(self, state: JointState, params: JointParams) -> Array:
+    def _remaining_mwh(self, state: JointState, row: Array, params: JointParams) -> Array:
         """Scheduled load of this and all remaining steps [MWh]."""
         end = params.bank.load_rows[state.transmission.load_row + params.horizon]
-        factors = self.feeder.columns.load_ahead(self._row(state, params), end)
+        factors = self.feeder.columns.load_ahead(row, end)
         return factors * params.transmission.full_load_mw * self.dt_hours
 
     def _hung(self, of_feeder: Array, params: JointParams) -> Array:
@@ -499,7 +499,9 @@ class JointEnv(GridEnv):
         planned_each = factor * params.feeder.load_ratio * params.feeder.load_mw
         planned = self._hung(jnp.broadcast_to(planned_each, self.n_feeder), params)
         # a feeder without a solution counts as planned: the episode ends, and its numbers stay finite
-        drawn = jnp.where(feeders.converged, feeders.p_slack * params.feeder.grid.base_mva, planned_each)
+        drawn = jnp.where(
+            feeders.status == Status.CONVERGED, feeders.p_slack * params.feeder.grid.base_mva, planned_each
+        )
         load = factor * params.transmission.full_load_mw
         return Boundary(self._hung(drawn, params), planned, load, load - jnp.sum(planned))
 
@@ -511,12 +513,12 @@ class JointEnv(GridEnv):
         rest = at.of_load * boundary.load_mw - matmul(of_bus, boundary.planned_mw)
         return matmul(at.of_unit, p_mw) - kept * rest - matmul(of_bus, boundary.drawn_mw) + at.fixed
 
-    def _mismatch(self, flow: Joined, told: DistributionInfo, state: JointState, params: JointParams) -> Array:
+    def _mismatch(self, flow: Joined, told: DistributionInfo, row: Array, params: JointParams) -> Array:
         """Largest difference at a boundary bus of what is drawn above and used below, () [pu of the base above]."""
-        load = self._row(state, params)[FACTOR] * params.feeder.load_ratio * params.feeder.load_mw
+        load = row[FACTOR] * params.feeder.load_ratio * params.feeder.load_mw
         used = self._hung(load + told.p_loss_mw - jnp.sum(told.p_mw, axis=1), params)
         gap = jnp.max(jnp.abs(flow.boundary.drawn_mw - used)) / params.grid.base_mva
-        return jnp.where(jnp.all(flow.feeders.converged), gap, 0)
+        return jnp.where(jnp.all(flow.feeders.status == Status.CONVERGED), gap, 0)
 
     def _nothing_seen(self, params: JointParams) -> Seen:
         dtype = params.voll.dtype

@@ -37,7 +37,7 @@ from powerzoo_jax.families.transmission.operator_types import Electrical, TransG
 from powerzoo_jax.opf.dc.factors import DcOpfFactors
 from powerzoo_jax.opf.offers import cost_of
 from powerzoo_jax.powerflow import Status, legality, open_switches, stays_connected
-from powerzoo_jax.powerflow.result import COLLAPSE_PU, voltage_excess
+from powerzoo_jax.powerflow.result import COLLAPSE_PU, range_excess
 
 """Name of the cost channel."""
 
@@ -260,7 +260,7 @@ class TransGridEnv(GridEnv):
         found, grid, zero = flow.solved, params.grid, jnp.zeros_like(energy_mwh)
         violation = zero
         if self.physics == "ac":
-            outside = jnp.sum(voltage_excess(found.vm_pu, grid.v_min, grid.v_max))
+            outside = jnp.sum(range_excess(found.vm_pu, grid.v_min, grid.v_max))
             violation = jnp.where(failed, jnp.sum(grid.v_min), outside)
         channels = {
             "thermal_overload": jnp.where(failed, 0, overload),

@@ -329,15 +329,13 @@ def _cleaned(load_mw: Array, options: _Options) -> tuple[Array, Array, _Options]
     """Flag that every input is a number, and the inputs with 0 for those that are not: NaN would spread."""
     leaves, form = jax.tree.flatten((load_mw, options))
     # a limit may be infinite, a load may not; entry by entry, so that what lanes share stays shared
-    good = [jnp.isfinite(load_mw), *(~jnp.isnan(x) if _is_float(x) else jnp.asarray(True) for x in leaves[1:])]
+    real = [isinstance(x, jax.Array) and jnp.issubdtype(x.dtype, jnp.floating) for x in leaves]
+    good = [~jnp.isnan(x) if is_real else jnp.asarray(True) for x, is_real in zip(leaves, real, strict=True)]
+    good[0] = jnp.isfinite(load_mw)
     fine = jnp.all(jnp.stack([jnp.all(ok) for ok in good]))
-    cleaned = [jnp.where(ok, x, 0) if _is_float(x) else x for ok, x in zip(good, leaves, strict=True)]
+    cleaned = [jnp.where(ok, x, 0) if is_real else x for ok, x, is_real in zip(good, leaves, real, strict=True)]
     load, kept = jax.tree.unflatten(form, cleaned)
     return fine, load, kept
-
-
-def _is_float(leaf: Any) -> bool:
-    return isinstance(leaf, jax.Array) and jnp.issubdtype(leaf.dtype, jnp.floating)
 
 
 class _DcOpfPlan(NamedTuple):

@@ -12,7 +12,7 @@ from powerzoo_jax.powerflow.contingency.factors import OutageFactors
 from powerzoo_jax.powerflow.contingency.woodbury import Parts, branch_power
 from powerzoo_jax.powerflow.meshed import equations as eqs
 from powerzoo_jax.powerflow.meshed.factors import MeshedLayout
-from powerzoo_jax.powerflow.result import loading_excess, voltage_excess
+from powerzoo_jax.powerflow.result import loading_excess, range_excess
 
 
 @struct.dataclass(kw_only=True)
@@ -71,7 +71,7 @@ def outage_reading(
         loading=loading,
         worst_branch=worst_branch,
         overload=overload,
-        violation=jnp.sum(voltage_excess(v, low, high), 0),
+        violation=jnp.sum(range_excess(v, low, high), 0),
         v_min=jnp.min(v, 0),
         v_max=jnp.max(v, 0),
     )

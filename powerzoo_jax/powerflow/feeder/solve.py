@@ -12,6 +12,7 @@ from typing import Annotated, NamedTuple
 import jax.numpy as jnp
 from jax import Array
 
+from powerzoo_jax.base.numerics import matvec
 from powerzoo_jax.base.ranges import FINITE, Count, Positive, axes, checks_ranges, unchecked
 from powerzoo_jax.base.solver_mode import AUTO, told
 from powerzoo_jax.powerflow.chord import MAX_STEPS, chord_state
@@ -79,15 +80,7 @@ def solve_feeder_active(
     limit = TOL[p_pu.dtype.name] if tol is None else float(tol)
     solve = chord_state(LAW, limit, max_steps, told(solver), stragglers)
     r, residual, steps, status = solve(factors.core, p_pu, q_pu)
-    return _expand(factors, r, *finite(p_pu, q_pu), residual, steps, status, flows)
-
-
-def _active_voltages(factors: FeederFactors, v: Array, r: Array) -> Array:
-    """Voltages (2a,) of the active buses: read off v (2N,) where they stand in one run, else one more product."""
-    first, a, n = factors.first, r.shape[0] // 2, v.shape[0] // 2
-    if first < 0:
-        return affine(factors.core.m, factors.core.w, r)
-    return jnp.concatenate([v[first : first + a], v[n + first : n + first + a]])
+    return _expand(factors, r, p_pu, q_pu, residual, steps, status, flows)
 
 
 class _Totals(NamedTuple):
@@ -110,12 +103,8 @@ def _totals_of_branches(factors: FeederFactors, j: Array) -> _Totals:
 def _totals_of_buses(factors: FeederFactors, i: Array) -> _Totals:
     """From injected currents (2a,) alone: i^H Z i is a sum without cancellation, as losses must be."""
     re, im = jnp.split(i, 2)
-    none = jnp.zeros((), i.dtype)
-
-    def form(matrix: Array) -> Array:
-        return jnp.sum(re * affine(matrix, none, re) + im * affine(matrix, none, im))
-
-    return _Totals(form(factors.r_bus), form(factors.x_bus), jnp.sum(re), jnp.sum(im))
+    r_re, r_im, x_re, x_im = (matvec(z, part) for z in (factors.r_bus, factors.x_bus) for part in (re, im))
+    return _Totals(jnp.sum(re * r_re + im * r_im), jnp.sum(re * x_re + im * x_im), jnp.sum(re), jnp.sum(im))
 
 
 def _expand(
@@ -133,10 +122,14 @@ def _expand(
     Currents are primary: flows and losses follow from them, never from differences of rounded voltages. They are
     sums of i = conj(s / v) itself: i = D0 v + r would cancel to a tenth of its terms far below the base load.
     """
+    p, q = finite(p, q)
     v = affine(factors.m_bus, factors.w_bus, r)
-    n, n_branch = v.shape[0] // 2, factors.r_pu.shape[0]
+    a, n, n_branch, first = r.shape[0] // 2, v.shape[0] // 2, factors.r_pu.shape[0], factors.first
     v_from = affine(factors.m_from, factors.w_from, r)
-    e, f = jnp.split(_active_voltages(factors, v, r), 2)
+    if first < 0:
+        e, f = jnp.split(affine(factors.core.m, factors.core.w, r), 2)
+    else:  # the active buses stand in one run
+        e, f = v[first : first + a], v[n + first : n + first + a]
     i = jnp.concatenate(LAW.current((), e, f, p, q))
     j = affine(factors.m_flow, jnp.zeros((), i.dtype), i)
     total = _totals_of_branches(factors, j) if flows else _totals_of_buses(factors, i)

@@ -14,7 +14,7 @@ from powerzoo_jax.base.errors import CaseError, SolverError
 from powerzoo_jax.cases import Case
 from powerzoo_jax.cases.library import load_case
 from powerzoo_jax.powerflow import EXPLAIN, Status, explain, nominal_injection, prepare_feeder, solve_feeder
-from powerzoo_jax.powerflow.result import loading_excess, voltage_excess
+from powerzoo_jax.powerflow.result import loading_excess, range_excess
 
 
 def changed(table: str, **columns: tuple[int, Any]) -> Case:
@@ -89,7 +89,7 @@ def test_nominal_injection_is_minus_the_load_away_from_the_slack() -> None:
 
 def test_limits_are_distances_outside_and_never_negative() -> None:
     v = jnp.asarray([0.9, 1.0, 1.1], jnp.float32)
-    excess = voltage_excess(v, jnp.full_like(v, 0.95), jnp.full_like(v, 1.05))
+    excess = range_excess(v, jnp.full_like(v, 0.95), jnp.full_like(v, 1.05))
     np.testing.assert_allclose(excess, [0.05, 0.0, 0.05], atol=1e-7)
     s, rate = jnp.asarray([2.0, 0.5, 9.0], jnp.float32), jnp.asarray([1.5, 1.0, 0.0], jnp.float32)
     np.testing.assert_array_equal(loading_excess(s, rate), np.array([0.5, 0.0, 0.0], np.float32))
