@@ -23,7 +23,9 @@ HALF_CORE, WHOLE_CORE = 0.5, 1.0
 
 @dataclass(frozen=True)
 class UtilisationModel:
-    """u = clip(mean (1 + swing cos(2 pi (h - peak_hour) / 24) + weekend) + x, 0, 1), x AR(1).
+    """Utilisation of processors over a week with noise x, an AR(1) process.
+
+    u = clip(mean (1 + swing cos(2 pi (h - peak_hour) / 24) + weekend) + x, 0, 1)
 
     mean:       [-]  mean share of processors in use
     swing:      [-]  relative amplitude over the day

@@ -143,7 +143,7 @@ def _same(a: Any, b: Any) -> bool:
 
 
 def _merge_banks(banks: Sequence[Any]) -> tuple[Any, list[tuple[int, ...]]]:
-    """Concatenate the tables of several banks: (bank, row offset of every lane in each series).
+    """Tables of the lanes' time series behind one another, equal ones once: (bank, first row of each lane by series).
 
     Tables whose names begin alike, price_rows and price_sums, are of one series: the same row means the same step.
     """

@@ -51,7 +51,7 @@ def _act_of(run: Run, sim: Sim, policy: Any) -> Act:
 
 
 def _require_free(target: Path, card: Path) -> None:
-    """Refuse a name whose card would replace a file that is none: a card lies beside a policy."""
+    """Raise SettingsError where the card of the exported policy would overwrite a file that is no card."""
     if card == target or (card.exists() and not target.exists()):
         raise SettingsError(f"--out {target}: its card would replace {card}, which is none. Choose another name.")
 

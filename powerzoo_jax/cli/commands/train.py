@@ -283,7 +283,9 @@ def plan(options: argparse.Namespace) -> Run:
 
 
 def claim(run: Run, options: argparse.Namespace) -> bool:
-    """See that the folder is free, or holds this run when resuming, and write the settings; whether to resume.
+    """Take a folder for a run and write its settings there; returns whether the run in it is resumed.
+
+    Raises DataError where it holds another run, or one that was neither to be resumed nor overwritten.
 
     The folder is one that `require_ours` passes.
     """

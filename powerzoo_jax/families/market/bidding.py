@@ -114,7 +114,7 @@ class MarketInfo(Info):
 
 @dataclass(frozen=True, eq=False)
 class BidderScene(Scene):
-    """Scene of the bidders: ratings (G,) and the rise (G,) [MW] that rating and ramp leave each in the coming step."""
+    """Quantities that bidders observe: ratings (G,) [MW], and how far each may rise in the coming step (G,) [MW]."""
 
     p_max_mw: Array
     headroom_mw: Array

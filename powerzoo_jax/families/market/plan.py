@@ -36,7 +36,7 @@ def _alike(sim: Sim, draws: Draw, keys: Array, *, bid: float) -> Policy:
 
 
 def _bids(sim: Sim, bid: np.ndarray) -> Policy:
-    """Units bid (B, A, U) in every step of the day."""
+    """Policy that repeats the bids (B, A, U) of each episode in every step of the day."""
     return follow(sim, np.broadcast_to(bid[:, None], (len(bid), sim.spec.horizon, *bid.shape[1:])))
 
 

@@ -123,7 +123,7 @@ def to_buses(layout: AcLayout, ends: Array) -> Array:
 
 
 def at_bus(bus: Array, value: Array, n_bus: int) -> Array:
-    """Sum (K, B) of what stands at the buses, (N, B)."""
+    """Sum over bus, (N, B), of values (K, B) of units or loads that stand at buses (K,)."""
     return jnp.zeros((n_bus, *value.shape[1:]), value.dtype).at[bus].add(value)
 
 

@@ -83,7 +83,7 @@ def _lane(
 
 
 def _held(point: SolvedOutage, inputs: OutageInputs, tangents: OutageInputs) -> Array:
-    """Turn (N, 2, 1) that brings held magnitudes to their moved set-points."""
+    """Change (N, 2, 1) of angle and log-magnitude of the voltages that follow their moved set-points; 0 elsewhere."""
     if inputs.v_set is None or tangents.v_set is None:
         return jnp.zeros_like(point.e)
     inward = point.shared.layout.inward

@@ -59,7 +59,7 @@ def rows(layout: MeshedLayout, *, shared: bool) -> Array:
 
 
 def mismatch(layout: MeshedLayout, net: MeshedNetwork, target: Array, e: Array) -> Array:
-    """Mismatch of the injections: target - (S(e) - S_b), (N, 2, B) [pu]; target counts from S_b."""
+    """Power mismatch (N, 2, B) [pu]: target - (S(e) - S_b), both less the injections S_b at the base voltages."""
     rows, begin = [], 0
     for nodes, table in zip(layout.neighbours, net.tables, strict=True):
         here = e[begin : begin + nodes.shape[0]]

@@ -181,7 +181,7 @@ def _pairs(e: Array, d: Array) -> Complex:
 
 
 def _differences(a: tuple[Array, Array], b: tuple[Array, Array]) -> Complex:
-    """Real and imaginary part of (e_a + d_a) - (e_b + d_b): exact in e."""
+    """Voltage difference (e_a + d_a) - (e_b + d_b), real and imaginary part in double-single; the e part is exact."""
     high, low = ds.two_sum(a[0], -b[0])
     low = low + (a[1] - b[1])
     return Pair(high[:, 0], low[:, 0]), Pair(high[:, 1], low[:, 1])

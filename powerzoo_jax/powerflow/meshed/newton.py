@@ -83,7 +83,9 @@ def newton_step(
     *,
     transpose: bool = False,
 ) -> Array:
-    """Solution of J(e) zeta = right, lane by lane with a fresh factorisation, (N, 2, T); with a share (N, T) of
+    """Newton step zeta (N, 2, T) of J(e) zeta = right, factorised anew in every lane.
+
+    Where several buses share the slack power, share (N, T), the system is
 
         [J, -a; j_s, -a_s] (zeta, power) = right
 

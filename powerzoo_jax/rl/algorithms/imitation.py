@@ -249,7 +249,7 @@ def make_update(cfg: CloneConfig, sim: Sim | None = None, teacher: Teacher | Non
         return jnp.sum(batch.weight * far) / jnp.maximum(jnp.sum(batch.weight), 1.0)
 
     def learn(state: ImitationState, lessons: Lesson, count: Array, key: Array) -> tuple[ImitationState, Array]:
-        """Gradient steps on samples (R, ...), of which the first `count` are there."""
+        """Gradient steps on a buffer of samples (R, ...) of which the first `count` are filled."""
 
         def descend(carry: tuple[Any, Any], key: Array) -> tuple[tuple[Any, Any], Array]:
             actor, opt = carry

@@ -60,7 +60,7 @@ class UsualDay(NamedTuple):
 
 @struct.dataclass(kw_only=True)
 class VehicleModel:
-    """Constants of a planner: stores (V,), capacities and needs (V,) [MWh], usual day; prices as of storage."""
+    """Model of parked vehicles (V,) that a causal planner uses: batteries, energy needs [MWh], usual day, prices."""
 
     store: TradedStore
     discharge_share: Array
