@@ -2,22 +2,19 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
 import types
-from pathlib import Path
 
 import numpy as np
 import pytest
 from scipy.io import savemat
 
 import powerzoo_jax as pz
-from powerzoo_jax.base.errors import CaseError, DataMissing
+from powerzoo_jax.base.errors import CaseError
 from powerzoo_jax.cases import from_matpower
 from powerzoo_jax.opf import OpfStatus
 from tests.references.recorded_nets import converter
 from tools.tables import __main__ as recorder
-from tools.tables import cgmes, checkpoints, first_picture, networks, opf
+from tools.tables import cgmes, checkpoints, networks, opf
 
 
 @pytest.fixture
@@ -96,11 +93,6 @@ def test_the_optima_of_pglib_match_differ_are_missed_or_missing(monkeypatch, tmp
     assert printed.splitlines()[-1] == "1 match; 1 differs; 1 missed; 1 refused"
 
 
-def test_a_folder_without_the_published_optima_is_refused(tmp_path):
-    with pytest.raises(DataMissing, match=r"no BASELINE\.md"):
-        recorder.main(["pglib", "--folder", str(tmp_path)])
-
-
 def test_published_networks_match_differ_and_are_refused(monkeypatch, record):
     study = converter(monkeypatch, pz.run_power_flow)("line")
     found = study.elements["res_bus"]
@@ -143,87 +135,6 @@ def test_the_text_of_a_binary_matpower_file_has_its_numbers_to_the_last_digit(tm
     assert v[1] == 1.02 and abs(p.sum() - lost) < 0.1 * lost
 
 
-def test_networks_in_cgmes_match_differ_and_are_refused(monkeypatch, tmp_path, record):
-    v, p = np.array([0.99, 1.02]), np.array([-4.25, 4.26])
-    answers = {"equal": (v, p), "other": (v, p + 0.1), "larger": (np.append(v, 1.0), p)}
-
-    def solve(grid):
-        if grid == "strange":
-            raise CaseError("it has a class that no case has.")
-        return v, p
-
-    package = types.ModuleType("pypowsybl")
-    package.network = types.SimpleNamespace(load=lambda path: (tmp_path / "name").read_text())
-    monkeypatch.setitem(sys.modules, "pypowsybl", package)
-
-    def make(name, folder):
-        (tmp_path / "name").write_text(name)
-        return Network()
-
-    monkeypatch.setattr(cgmes, "make", make)
-    monkeypatch.setattr(cgmes, "reference", answers.__getitem__)
-    monkeypatch.setattr(cgmes, "through_pandapower", lambda path: "strange")
-    monkeypatch.setattr(cgmes, "through_matpower", lambda network, folder: network)
-    monkeypatch.setattr(cgmes, "solve", solve)
-    status, rows, _ = record("cgmes", "--only", *answers)
-    assert status == 2 and outcomes(rows) == ["refused", "match", "refused", "differs", "refused", "other size"]
-    assert rows[0]["notes"] == "it has a class that no case has." and rows[3]["error_mw"] == "1.0e-01"
-
-
-@pytest.fixture
-def walked(monkeypatch):
-    """Every command of the way to a first picture, none of them run: one second each, half of it of the processor.
-
-    `walked.fail` names a word that makes a command fail.
-    """
-
-    class Walked(list):
-        fail = ""
-
-    walked, clock = Walked(), iter(range(100))
-
-    def run(command, **given):
-        walked.append((command, given))
-        if command[2:4] == ["pip", "wheel"]:
-            (given["cwd"] / "powerzoo_jax-0-py3-none-any.whl").touch()
-        if "--out" in command:
-            (given["cwd"] / command[-1]).write_bytes(b"x" * 50_000)
-        failed = bool(walked.fail) and walked.fail in command
-        return subprocess.CompletedProcess(command, int(failed), "Python 3, jax 0\n", "no room left on the disk")
-
-    monkeypatch.setattr(first_picture.subprocess, "run", run)
-    monkeypatch.setattr(first_picture, "now", lambda: first_picture.Spent(next(clock), len(walked) / 2))
-    return walked
-
-
-def test_the_way_to_a_picture_is_timed_and_a_user_waits_for_two_parts(walked, record):
-    status, rows, printed = record("first_picture", "--python", "python3.13")
-    assert status == 0 and "; Python 3, jax 0; view battery_arbitrage --policy rule: 50 kB\n" in printed
-    parts = ["pip wheel", "python -m venv", "pip install", "powerzoo-jax view", "pip install and powerzoo-jax view"]
-    assert [list(row.values()) for row in rows] == [
-        [part, *spent] for part, spent in zip(parts, [("1.0", "0.5")] * 4 + [("2.0", "1.0")], strict=True)
-    ]
-    assert walked[1][0][0] == "python3.13" and walked[0][0][0] == sys.executable
-
-
-def test_nothing_of_this_checkout_helps_the_new_environment(walked, tmp_path, monkeypatch):
-    for name in first_picture.OURS:
-        monkeypatch.setenv(name, str(first_picture.ROOT))
-    first_picture.parts(sys.executable, tmp_path)
-    new = str(tmp_path / "venv")
-    for command, given in walked[2:]:
-        assert command[0].startswith(new) and not any(str(first_picture.ROOT) in word for word in command)
-        assert not set(first_picture.OURS) & set(given["env"])
-        assert Path(given["env"]["XDG_CACHE_HOME"]).parent == given["cwd"] == tmp_path
-    assert "--no-cache-dir" in walked[2][0]
-
-
-def test_a_command_that_fails_is_told_with_its_last_words(walked, tmp_path):
-    walked.fail = "install"
-    with pytest.raises(RuntimeError, match=r"install -q .*\.whl ended with status 1: no room left"):
-        first_picture.parts(sys.executable, tmp_path)
-
-
 @pytest.fixture(scope="module")
 def checkpoint_folder(tmp_path_factory):
     return checkpoints.make_folder(tmp_path_factory.mktemp("damaged") / "checkpoint")
@@ -236,11 +147,3 @@ def test_a_fault_of_any_file_of_a_checkpoint_is_noticed_and_survived(checkpoint_
     files = set(checkpoints.files_of(checkpoint_folder))
     assert set(results) == files and {"digests.json", "settings/metadata"} <= files
     assert set(results.values()) == {"survived"}
-
-
-def test_faults_that_are_read_silently_count_in_the_exit_status(monkeypatch, tmp_path, record):
-    told = [("cut off", "a", "survived"), ("cut off", "b", "silent")]
-    monkeypatch.setattr(checkpoints, "make_folder", lambda folder: tmp_path)
-    monkeypatch.setattr(checkpoints, "trials", lambda folder, repeats: iter(told))
-    status, rows, _ = record("checkpoints", "--repeats", "1")
-    assert status == 2 and [row["fault"] for row in rows if row["silent"] == "1"] == ["cut off", "all"]
