@@ -39,10 +39,6 @@ def test_the_make_targets_of_the_readme_exist(target):
     assert re.search(rf"^{target}:", (ROOT / "Makefile").read_text(encoding="utf-8"), re.MULTILINE)
 
 
-def test_the_readme_shows_something_of_each_kind():
-    assert PYTHON and COMMANDS and {"demo", "test"} <= set(MAKE)
-
-
 def test_the_files_the_readme_links_to_exist():
     links = [link for link in re.findall(r"\]\(([^)#]+)\)", README) if "://" not in link]
     assert links and [link for link in links if not (ROOT / link).exists()] == []
