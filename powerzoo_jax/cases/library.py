@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Mapping
 from functools import cache
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -12,7 +14,11 @@ from powerzoo_jax.base.errors import CaseError, unknown
 from powerzoo_jax.base.npz import read_npz
 from powerzoo_jax.cases.case import BranchTable, BusTable, Case, LoadTable, UnitTable, flatten, rebuild
 from powerzoo_jax.cases.readers.matpower_exchange import from_matpower
+from powerzoo_jax.cases.readers.pandapower import from_pandapower
+from powerzoo_jax.cases.readers.pandapower.saved import load_net
+from powerzoo_jax.cases.readers.pypsa import from_pypsa
 from powerzoo_jax.cases.threephase.library import list_feeders
+from powerzoo_jax.cases.validate import assert_valid
 
 FOLDER = Path(__file__).parent / "tables"
 TABLES = {"bus": BusTable, "branch": BranchTable, "unit": UnitTable, "load": LoadTable}
@@ -36,12 +42,14 @@ def _by_number(name: str) -> tuple[int, str]:
     return int(digits or 0), name
 
 
-def load_case(name_or_path: str | int | os.PathLike[str]) -> Case:
-    """Return a shipped case by name ("case33bw", "33bw", 118, "pz_case118"), or read a .m file by path.
+def load_case(name_or_path: Any) -> Case:
+    """The network that is meant: a shipped name, a file, a pandapower or PyPSA net, or a Case as it is.
 
-    Raises TypeError for a Case itself, ValueError for an unknown name, DataMissing (a FileNotFoundError) for a missing
-    file and CaseError for a file that cannot be read or that `validate` finds errors in (`read_matpower` reads it
-    without the rules).
+    name_or_path:  "case33bw", "33bw", 118, "pz_case118"; the path of a MATPOWER .m or a pandapower .json file;
+                   a net of pandapower or PyPSA
+
+    Raises ValueError for an unknown name, DataMissing (a FileNotFoundError) for a missing file and CaseError for a
+    file that cannot be read or that `validate` finds errors in (`read_matpower` reads it without the rules).
     Shipped cases are cached and read-only.
 
     Example:
@@ -49,13 +57,17 @@ def load_case(name_or_path: str | int | os.PathLike[str]) -> Case:
         total_mw = case.load.p_mw.sum()  # 3.715
     """
     if isinstance(name_or_path, Case):
-        raise TypeError(
-            f"a case is given by its name or its file, got the Case {name_or_path.name!r} itself. "
-            "Write it with cases.to_matpower(case, 'mine.m') and give 'mine.m'."
-        )
+        return name_or_path
+    net = isinstance(name_or_path, Mapping) and "bus" in name_or_path and "ext_grid" in name_or_path
+    if net or type(name_or_path).__module__.startswith("pypsa."):
+        case = from_pandapower(name_or_path) if net else from_pypsa(name_or_path)
+        assert_valid(case)
+        return case
     text = os.fspath(name_or_path) if isinstance(name_or_path, os.PathLike) else str(name_or_path)
     if text.lower().endswith(".m"):
         return from_matpower(text)
+    if text.lower().endswith(".json"):
+        return load_case(load_net(Path(text)))
     name = text.strip().lower()
     name = name if name.startswith(("case", VARIANT)) else f"case{name}"
     if name in NOT_OFFERED:

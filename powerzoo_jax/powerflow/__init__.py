@@ -31,6 +31,7 @@ from powerzoo_jax.powerflow.diagnosis import diagnose as diagnose
 from powerzoo_jax.powerflow.feeder.factors import FeederFactors as FeederFactors
 from powerzoo_jax.powerflow.feeder.factors import nominal_injection as nominal_injection
 from powerzoo_jax.powerflow.feeder.factors import prepare_feeder as prepare_feeder
+from powerzoo_jax.powerflow.feeder.simplify import simplify_feeder as simplify_feeder
 from powerzoo_jax.powerflow.feeder.solve import solve_feeder as solve_feeder
 from powerzoo_jax.powerflow.feeder.solve import solve_feeder_active as solve_feeder_active
 from powerzoo_jax.powerflow.meshed.factors import MeshedFactors as MeshedFactors

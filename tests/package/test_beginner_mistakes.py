@@ -193,11 +193,6 @@ MISTAKES: dict[str, Mistake] = {
         ValueError,
         r"this Sim is a stack of 2: map init over it.*lanes\(sims\)",
     ),
-    "gives a grid that is read already": (
-        lambda d, s, x: pz.make(TASK, case=pz.load_case("case33bw")),
-        TypeError,
-        r"got the Case 'case33bw' itself\. Write it with cases\.to_matpower\(case, 'mine\.m'\) and give 'mine\.m'",
-    ),
     "acts with NaN": (
         lambda d, s, x: (lambda env: (env.reset(seed=0), env.step(np.full(1, np.nan, np.float32))))(gym_env()),
         ValueError,

@@ -281,6 +281,7 @@ CALLS: dict[str, Callable[[], dict[str, Any]]] = {
     ),
     "prepare_switching": lambda: dict(case=grid(), switches=[0, 1, 2, 3, 4, 5], load_factor=1.0),
     "prepare_threephase": lambda: dict(case=phases(), movable_taps=True, load_factor=1.0),
+    "simplify_feeder": lambda: dict(case=feeder(), reference=1),
     "slack_share": lambda: dict(case=grid(), weight=units()),
     "solve_dc": lambda: dict(factors=pf.prepare_dc(grid()), p_pu=full(5, 0.1)),
     "solve_feeder": lambda: injections(3, factors=pf.prepare_feeder(feeder())),

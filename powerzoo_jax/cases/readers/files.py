@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
 
-from powerzoo_jax.base.errors import CaseError, Problem, missing_extra, unknown
-from powerzoo_jax.base.textfile import require_file
+from powerzoo_jax.base.errors import CaseError, Problem, unknown
 from powerzoo_jax.cases.case import Case
 from powerzoo_jax.cases.library import list_cases, load_case
 from powerzoo_jax.cases.readers.matpower import read_matpower, scan_matpower
 from powerzoo_jax.cases.readers.opendss import read_opendss
 from powerzoo_jax.cases.readers.pandapower import convert_pandapower
-from powerzoo_jax.cases.readers.pandapower.saved import check_net_file
+from powerzoo_jax.cases.readers.pandapower.saved import load_net
 from powerzoo_jax.cases.threephase.case import ThreePhaseCase
 from powerzoo_jax.cases.threephase.validate import validate_threephase
 from powerzoo_jax.cases.validate import assert_valid, validate
@@ -33,7 +31,7 @@ def scan_grid(what: str | Path, *, opf: bool | None = None) -> tuple[str, Case |
     if path.suffix.lower() == ".m":
         name, case, problems = scan_matpower(path)
     elif path.suffix.lower() == ".json":
-        case, problems = convert_pandapower(_load_net(path), path.stem, opf=opf), []
+        case, problems = convert_pandapower(load_net(path), path.stem, opf=opf), []
         name = case.name
     elif path.exists():
         raise CaseError(f"{what} is neither a .m, a .dss nor a pandapower .json file. Export it as a MATPOWER case.")
@@ -61,23 +59,6 @@ def read_grid(what: str | Path, *, opf: bool | None = None) -> Case | ThreePhase
         case = found
     assert_valid(case)
     return case
-
-
-def _load_net(path: Path) -> Any:
-    check_net_file(require_file(path, "pandapower net"))
-    try:
-        import pandapower
-    except ImportError as err:
-        raise ImportError(missing_extra("Reading a .json net", "pandapower", "pandapower")) from err
-    try:
-        net = pandapower.from_json(str(path))
-    except Exception as err:  # a file that is no net fails in as many ways as JSON has shapes
-        raise CaseError(
-            f"{path} cannot be read as a pandapower net: {err}. Save one with pandapower.to_json(net, path)."
-        ) from err
-    if not isinstance(net, pandapower.pandapowerNet):
-        raise CaseError(f"{path} holds no pandapower net. Save one with pandapower.to_json(net, path).")
-    return net
 
 
 def _shipped(name: str) -> Case:

@@ -294,9 +294,12 @@ class DistributionEnv(GridEnv):
     def _net(self, row: Array, p_mw: Array, q_mvar: Array | None, params: DistributionParams) -> tuple[Array, Array]:
         load = self.columns.level(params.bank.load_rows[row], params.shape_active) * params.load_ratio
         p = unchecked(bus_injection)(params.place_active, p_mw) / params.grid.base_mva - load * params.p_load
-        if q_mvar is None:
-            return p, -load * params.q_load
-        return p, unchecked(bus_injection)(params.place_active, q_mvar) / params.grid.base_mva - load * params.q_load
+        q = -load * params.q_load
+        if q_mvar is not None:
+            q = unchecked(bus_injection)(params.place_active, q_mvar) / params.grid.base_mva + q
+        if params.unit_p is None:
+            return p, q
+        return p + params.unit_p, q + params.unit_q
 
     def _blackout_mwh(self, state: DistributionState, failed: Array, price: Array, params: DistributionParams) -> Array:
         """Load that a failure in this step leaves unserved, () [MWh]; a few sums, not worth a question to the host."""

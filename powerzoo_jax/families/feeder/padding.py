@@ -112,6 +112,8 @@ def _padded(own: DistributionEnv, p: DistributionParams, wide: DistributionEnv, 
             for f in dataclasses.fields(p.storage)
         }
         changed["storage"] = dataclasses.replace(p.storage, **fleet)
+    if p.unit_p is not None and p.unit_q is not None:
+        changed |= {"unit_p": pad_axis(p.unit_p, active, 0), "unit_q": pad_axis(p.unit_q, active, 0)}
     if p.shape_bus is not None and p.shape_active is not None:
         changed["shape_bus"] = pad_axis(p.shape_bus, n, 1)
         changed["shape_active"] = pad_axis(p.shape_active, active, 1)

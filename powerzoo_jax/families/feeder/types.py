@@ -47,6 +47,7 @@ class DistributionParams(EnvParams, OfKinds):
     peak_mw:       ()      [MW] what observed loads are divided by: the same on every split of a task
     voll:          ()      [$/MWh]
     starts:        Starts
+    unit_p, unit_q: (a,) [pu]                what the case's own units deliver, at all times; None without any
     shape_bus, shape_active: (Z, N), (Z, a)  share of the load that follows each load shape; None with one shape
     shape_mw:      (Z,)    [MW] nominal load that follows each shape; None with one shape
     flex_p_mw, flex_q_mvar: (F,)  nominal load at the bus of each flexible load; None without any
@@ -67,6 +68,8 @@ class DistributionParams(EnvParams, OfKinds):
     peak_mw: Array
     voll: Array
     starts: EpisodeStarts
+    unit_p: Array | None = None
+    unit_q: Array | None = None
     shape_bus: Array | None = None
     shape_active: Array | None = None
     shape_mw: Array | None = None

@@ -51,6 +51,8 @@ def pad_feeder(factors: FeederFactors, n_bus: int, n_branch: int, n_active: int)
         m_from=columns(pairs(factors.m_from, branches, n_branch, 0)),
         w_from=pairs(factors.w_from, branches, n_branch, 0, (1.0, 0.0)),
         m_flow=columns(_insert_rows(factors.m_flow, branches, n_branch)),
+        w_flow=None if factors.w_flow is None else _insert_rows(factors.w_flow, branches, n_branch),
+        half_charging=None if factors.half_charging is None else pad_axis(factors.half_charging, n_branch, 0),
         r_pu=pad_axis(factors.r_pu, n_branch, 0),
         x_pu=pad_axis(factors.x_pu, n_branch, 0),
         r_bus=square(factors.r_bus),

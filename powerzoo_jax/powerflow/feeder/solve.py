@@ -35,7 +35,7 @@ def solve_feeder(
 ) -> PowerFlowResult:
     """Solve the power flow of one scenario; vmap it for many (the core is batched).
 
-    v_k = v_slack + sum_j Z_kj conj(s_j / v_j)
+    v_k = v_slack u_k + sum_j Z_kj conj(s_j / v_j), u the voltages that 1 pu at the slack makes without injection
 
     factors:    from `prepare_feeder`; share them (in_axes=None) or map them
     p_pu, q_pu: (N,) [pu] net injections on the case's base power; the slack entry is ignored
@@ -73,7 +73,8 @@ def solve_feeder_active(
 
     Arguments, result and equation as in `solve_feeder`.
     flows:  False for a program that reads no branch: losses and the slack's power then come from injected currents,
-            i^H Z i and -v_slack sum(i), and the product for the currents of branches is left out
+            i^H Z i and -v_slack sum(i), and the product for the currents of branches is left out; a feeder
+            with charging, ratios or shunts needs it either way
     stragglers: False for a caller that solves a batch again which has lanes left after the fixed iterations: these
                 report OUT_OF_STEPS and the base state; adaptive solves leave none
     """
@@ -92,12 +93,18 @@ class _Totals(NamedTuple):
     i_im: Array
 
 
-def _totals_of_branches(factors: FeederFactors, j: Array) -> _Totals:
-    """From currents of the branches and, last in each half, the total: j (2L+2,)."""
+def _totals_of_branches(factors: FeederFactors, j: Array, v_from: Array) -> _Totals:
+    """From currents of the branches and, last in each half, the total: j (2L+2,), and v_from (2L,)."""
     n_branch = factors.r_pu.shape[0]
     j_re, j_im = j[:n_branch], j[n_branch + 1 : -1]
     square = j_re * j_re + j_im * j_im
-    return _Totals(jnp.sum(factors.r_pu * square), jnp.sum(factors.x_pu * square), j[n_branch], j[-1])
+    q_loss = factors.x_pu * square
+    if factors.half_charging is not None:
+        u_re, u_im = v_from[:n_branch], v_from[n_branch:]
+        w_re = u_re - factors.r_pu * j_re + factors.x_pu * j_im
+        w_im = u_im - factors.r_pu * j_im - factors.x_pu * j_re
+        q_loss = q_loss - factors.half_charging * (u_re * u_re + u_im * u_im + w_re * w_re + w_im * w_im)
+    return _Totals(jnp.sum(factors.r_pu * square), jnp.sum(q_loss), j[n_branch], j[-1])
 
 
 def _totals_of_buses(factors: FeederFactors, i: Array) -> _Totals:
@@ -131,17 +138,21 @@ def _expand(
     else:  # the active buses stand in one run
         e, f = v[first : first + a], v[n + first : n + first + a]
     i = jnp.concatenate(LAW.current((), e, f, p, q))
-    j = affine(factors.m_flow, jnp.zeros((), i.dtype), i)
-    total = _totals_of_branches(factors, j) if flows else _totals_of_buses(factors, i)
+    plain = factors.w_flow is None
+    j = affine(factors.m_flow, jnp.zeros((), i.dtype) if plain else factors.w_flow, i)
+    total = _totals_of_buses(factors, i) if plain and not flows else _totals_of_branches(factors, j, v_from)
     from_re, from_im = v_from[:n_branch], v_from[n_branch:]
     j_re, j_im = j[:n_branch], j[n_branch + 1 : -1]
+    q_from = from_im * j_re - from_re * j_im
+    if factors.half_charging is not None:
+        q_from = q_from - factors.half_charging * (from_re * from_re + from_im * from_im)
     return PowerFlowResult(
         v_re=v[:n],
         v_im=v[n:],
         i_re=j_re,
         i_im=j_im,
         p_from=from_re * j_re + from_im * j_im,
-        q_from=from_im * j_re - from_re * j_im,
+        q_from=q_from,
         p_loss=total.p_loss,
         q_loss=total.q_loss,
         p_slack=-factors.v_slack * total.i_re,

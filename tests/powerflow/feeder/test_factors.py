@@ -33,12 +33,8 @@ def changed(table: str, **columns: tuple[int, Any]) -> Case:
     [
         (changed("bus", kind=(4, 2)), ["bus 5", "PV"]),
         (changed("bus", kind=(4, 3)), ["1, 5", "reference"]),
-        (changed("bus", bs_mvar=(6, 0.3)), ["bus 7", "shunt"]),
-        (changed("branch", tap=(2, 0.95)), ["3 -> 4", "tap"]),
-        (changed("branch", b_pu=(2, 0.01)), ["3 -> 4", "charging"]),
-        (changed("branch", shift_deg=(2, 30.0)), ["3 -> 4", "phase shift"]),
     ],
-    ids=["pv", "two slacks", "shunt", "tap", "charging", "shift"],
+    ids=["pv", "two slacks"],
 )
 def test_a_feeder_that_cannot_be_represented_is_refused_by_name(case: Case, words: list[str]) -> None:
     with pytest.raises((SolverError, CaseError)) as error:

@@ -10,8 +10,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from powerzoo_jax.base.errors import CaseError, excerpt
-from powerzoo_jax.base.textfile import MAX_MB, parse_json, read_text
+from powerzoo_jax.base.errors import CaseError, excerpt, missing_extra
+from powerzoo_jax.base.textfile import MAX_MB, parse_json, read_text, require_file
 
 REMEDY = "Save one with pandapower.to_json(net, path)."
 # first part of a module's name -> classes and functions, None = any
@@ -31,6 +31,24 @@ NESTED = '"_module"'  # tables are texts of JSON within the JSON
 def check_net_file(path: str | Path, *, max_mb: float | None = MAX_MB) -> None:
     """Look through a saved net. Raises CaseError as `parse_net`, and for a file larger than `max_mb` [MB]."""
     parse_net(read_text(path, CaseError, max_mb=max_mb), str(path))
+
+
+def load_net(path: Path) -> Any:
+    """The pandapower net of a .json file; CaseError where it holds none, ImportError without pandapower."""
+    check_net_file(require_file(path, "pandapower net"))
+    try:
+        import pandapower
+    except ImportError as err:
+        raise ImportError(missing_extra("Reading a .json net", "pandapower", "pandapower")) from err
+    try:
+        net = pandapower.from_json(str(path))
+    except Exception as err:  # a file that is no net fails in as many ways as JSON has shapes
+        raise CaseError(
+            f"{path} cannot be read as a pandapower net: {err}. Save one with pandapower.to_json(net, path)."
+        ) from err
+    if not isinstance(net, pandapower.pandapowerNet):
+        raise CaseError(f"{path} holds no pandapower net. Save one with pandapower.to_json(net, path).")
+    return net
 
 
 def parse_net(text: str, name: str) -> Any:

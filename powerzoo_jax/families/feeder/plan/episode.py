@@ -10,6 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import Array
 
+from powerzoo_jax.base.errors import SolverError
 from powerzoo_jax.devices import vehicle
 from powerzoo_jax.devices.fleet import begin
 from powerzoo_jax.devices.trips import at_home, events
@@ -118,6 +119,11 @@ def _root(params: Any) -> int:
 
 def _network(params: Any) -> RadialNetwork:
     grid, factors = params.grid, params.factors
+    if factors.w_flow is not None:
+        raise SolverError(
+            "the planner knows feeders of plain series branches, this one has charging, ratios or shunts. "
+            "Compare with the rule and the best learner, or plan on a case without them."
+        )
     return tree_network(
         grid.n_bus,
         (np.asarray(grid.from_bus), np.asarray(grid.to_bus)),
@@ -154,6 +160,9 @@ def _scheduled(params: Any, level: np.ndarray, network: RadialNetwork) -> tuple[
     whole = np.zeros((2, len(level), params.grid.n_bus))
     whole[0][:, active] = factor * _host(params.p_load)
     whole[1][:, active] = factor * _host(params.q_load)
+    if params.unit_p is not None:
+        whole[0][:, active] -= network.base_mva * _host(params.unit_p)
+        whole[1][:, active] -= network.base_mva * _host(params.unit_q)
     return whole[0][:, network.bus], whole[1][:, network.bus]
 
 

@@ -233,7 +233,8 @@ def _params(
     place = placement(case, fleet.bus_ids, dtype)
     factors = _factors(case, settings, fleet.bus_ids, dtype)
     active = np.asarray(factors.active)
-    load = -nominal_injection(case)[active]
+    load = (case.p_load_mw + 1j * case.q_load_mvar)[active] / case.base_mva
+    units = nominal_injection(case)[active] + load
     return DistributionParams(
         grid=_grid(case, plan, dtype),
         factors=factors,
@@ -253,6 +254,7 @@ def _params(
         **fleet.leaves,
         **_shape_leaves(plan, case, active, dtype),
         **_flexible_leaves(plan, case, dtype),
+        **({"unit_p": jnp.asarray(units.real, dtype), "unit_q": jnp.asarray(units.imag, dtype)} if units.any() else {}),
     )
 
 

@@ -19,6 +19,7 @@ from powerzoo_jax.envs.observe import FieldTable
 from powerzoo_jax.families.feeder.fields import flattened_table
 from powerzoo_jax.families.feeder.tasks.build import FeederFleet, FeederTaskConfig, build_sim, feeder_case, step_minutes
 from powerzoo_jax.families.feeder.tasks.catalog import variants_of
+from powerzoo_jax.families.feeder.tasks.own_grid import fit_to_grid
 from powerzoo_jax.families.feeder.tasks.series import Extra
 from powerzoo_jax.families.feeder.tasks.settings import (
     FeederSettings,
@@ -63,7 +64,7 @@ def build_datacenter(
 ) -> Sim:
     """Build a feeder whose one agent runs a data centre at one of its buses."""
     dtype = resolve_dtype(dtype)
-    spec, overrides = own_series(spec, hashable(_one_name(spec, overrides)))
+    spec, overrides = own_series(spec, fit_to_grid(spec, hashable(_one_name(spec, overrides))))
     variants = variants_of(spec)
     shift = variants.shift(split)
     tight = chosen_tightness(spec, variants, overrides)

@@ -20,6 +20,7 @@ from powerzoo_jax.families.feeder.fields import agent_table
 from powerzoo_jax.families.feeder.tasks.build import FeederFleet, FeederTaskConfig, build_sim, feeder_case, with_shaping
 from powerzoo_jax.families.feeder.tasks.catalog import DERS_MODES, variants_of
 from powerzoo_jax.families.feeder.tasks.dso import FlexKeywords, flexload_stack
+from powerzoo_jax.families.feeder.tasks.own_grid import fit_to_grid
 from powerzoo_jax.families.feeder.tasks.series import Extra
 from powerzoo_jax.families.feeder.tasks.settings import (
     AgentSettings,
@@ -58,7 +59,7 @@ class DersSettings(StorageKeywords, FlexKeywords, AgentSettings):
 def build_ders(spec: TaskSpec, *, split: str, dims: Dims | None = None, dtype: Any = None, **overrides: Any) -> Sim:
     """Build a feeder with batteries, plants and flexible loads, each with an agent of its own."""
     dtype = resolve_dtype(dtype)
-    spec, overrides = own_series(spec, hashable(overrides))
+    spec, overrides = own_series(spec, fit_to_grid(spec, hashable(overrides)))
     variants = variants_of(spec)
     shift = variants.shift(split)
     tight = chosen_tightness(spec, variants, overrides)

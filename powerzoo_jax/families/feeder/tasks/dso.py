@@ -20,6 +20,7 @@ from powerzoo_jax.envs.observe import FieldTable
 from powerzoo_jax.families.feeder.fields import flattened_table
 from powerzoo_jax.families.feeder.tasks.build import FeederFleet, FeederTaskConfig, build_sim, feeder_case
 from powerzoo_jax.families.feeder.tasks.catalog import variants_of
+from powerzoo_jax.families.feeder.tasks.own_grid import fit_to_grid
 from powerzoo_jax.families.feeder.tasks.series import Extra
 from powerzoo_jax.families.feeder.tasks.settings import (
     FeederSettings,
@@ -89,7 +90,7 @@ def flexload_stack(
 def build_dso(spec: TaskSpec, *, split: str, dims: Dims | None = None, dtype: Any = None, **overrides: Any) -> Sim:
     """Build a feeder whose operator sheds and defers load at some buses."""
     dtype = resolve_dtype(dtype)
-    spec, overrides = own_series(spec, hashable(overrides))
+    spec, overrides = own_series(spec, fit_to_grid(spec, hashable(overrides)))
     variants = variants_of(spec)
     shift = variants.shift(split)
     tight = chosen_tightness(spec, variants, overrides)
@@ -119,7 +120,7 @@ def build_dso(spec: TaskSpec, *, split: str, dims: Dims | None = None, dtype: An
         fleet=fleet,
         fields=fields,
         extra=Extra(shapes=settings.feeder_shapes[1:], price_floor=0.0, price_fixed=settings.loss_price),
-        zones=settings.feeder_bus_map,
+        zones=settings.feeder_bus_map if len(settings.feeder_bus_map) > 1 else (),
     )
     return build_sim(plan, _scaled(feeder_case(spec, settings), settings), dims, dtype)
 
@@ -134,14 +135,15 @@ def _resolved(spec: TaskSpec, limits: dict[str, Any], overrides: dict[str, Any])
     if "feeder_shapes" in overrides and "load_column" in overrides:
         raise ValueError(f"{spec.id}: load_column is the signal of all zones, feeder_shapes of each. Give one of them.")
     own = not all(knows(load_dataset(settings.load_set), shape) for shape in shapes)
-    if "feeder_shapes" not in overrides and ("load_column" in overrides or own):
+    one = len(settings.feeder_bus_map) == 1
+    if "feeder_shapes" not in overrides and ("load_column" in overrides or own or one):
         shapes = (settings.load_column,) * len(settings.feeder_bus_map)
     if not settings.flexload_config:
         raise ValueError(f"{spec.id}: flexload_config is empty. Give (id, bus, curtail_cap_mw, shift_cap_mw) rows.")
-    if len(shapes) != len(settings.feeder_bus_map) or len(shapes) < 2:
+    if len(shapes) != len(settings.feeder_bus_map):
         raise ValueError(
             f"{spec.id}: {len(shapes)} feeder_shapes for {len(settings.feeder_bus_map)} zones of feeder_bus_map. "
-            "Give one signal for each of at least two zones."
+            "Give one signal for each zone."
         )
     return dataclasses.replace(settings, load_column=shapes[0], feeder_shapes=shapes)
 

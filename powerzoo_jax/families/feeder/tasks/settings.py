@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,9 +12,11 @@ from typing import Annotated, Any, TypeVar
 from powerzoo_jax.base.errors import unknown
 from powerzoo_jax.base.ranges import Count, NotNegative, Positive, Range, declared, fitted
 from powerzoo_jax.base.types import TaskSpec
+from powerzoo_jax.cases import Case
 from powerzoo_jax.data import Series, list_datasets, load_dataset
 from powerzoo_jax.data.augment import AS_RECORDED, BLOCKS, KINDS, NONE, Augmentation, Years
 from powerzoo_jax.data.series import is_price
+from powerzoo_jax.families.feeder.tasks.own_grid import own_grid
 from powerzoo_jax.tasks.settings import STANDARD, EpisodeSettings, Voltage, resolve_source
 from powerzoo_jax.tasks.spec import Tightness, Variants
 
@@ -25,7 +28,9 @@ SOURCES = ("load_set", "price_set")
 class FeederSettings(EpisodeSettings):
     """Keywords that every feeder task takes; the catalog and the caller override them.
 
-    case:                   case name or path of a .m file (None: the spec's)
+    case:                   grid as `load_case` takes it: a name, a .m or .json file, a Case, a net of pandapower or
+                            PyPSA (None: the spec's); on another grid than the spec's, devices, sizes, band and budgets
+                            follow it, see `families.feeder.tasks.own_grid`
     load_set, price_set:    name of a bundled set, path of a CSV file (`data.read_csv`), "neso:PATH" and its like
                             (`data.adapters`), or a `data.Series`
     load_column, price_column: signal of it
@@ -50,7 +55,7 @@ class FeederSettings(EpisodeSettings):
     obs_mode:               "flattened" for one agent
     """
 
-    case: str | None = None
+    case: str | Path | Case | None = None
     load_set: str | Path | Series = "simbench_2016"
     load_column: str = "mv_semiurb"
     price_set: str | Path | Series = "de_smard_2018"
@@ -171,11 +176,16 @@ def knows(data: Series, column: Any) -> bool:
 
 
 def chosen_tightness(spec: TaskSpec, variants: Variants, overrides: dict[str, Any]) -> Tightness:
-    """Budgets and limits of the tightness that the caller or the catalog names; those of the spec without any."""
+    """Budgets and limits of the tightness that the caller or the catalog names; those of the spec without any.
+
+    On another grid than the spec's there are no budgets unless the caller names a tightness.
+    """
     name = (dict(spec.overrides) | overrides).get("constraint_tightness", STANDARD)
     if not variants.tightness:
         if name != STANDARD:
             raise ValueError(f"{spec.id}: constraint_tightness = {name!r}: the budgets of the spec are all there is.")
         return Tightness(spec.cost_budget)
     tight = variants.tight(name)
+    if "constraint_tightness" not in overrides and own_grid(spec, overrides) is not None:
+        return dataclasses.replace(tight, cost_budget=(math.inf,) * len(spec.cost_names))
     return dataclasses.replace(tight, cost_budget=spec.cost_budget) if name == STANDARD else tight

@@ -18,6 +18,7 @@ from powerzoo_jax.envs.observe import FieldTable
 from powerzoo_jax.families.feeder.fields import agent_table, flattened_table
 from powerzoo_jax.families.feeder.tasks.build import FeederFleet, FeederTaskConfig, build_sim, feeder_case, with_shaping
 from powerzoo_jax.families.feeder.tasks.catalog import BATTERY_MODES, variants_of
+from powerzoo_jax.families.feeder.tasks.own_grid import fit_to_grid
 from powerzoo_jax.families.feeder.tasks.series import Extra
 from powerzoo_jax.families.feeder.tasks.settings import (
     AgentSettings,
@@ -85,7 +86,7 @@ def build_feeder_storage(
 ) -> Sim:
     """Build a feeder with batteries at chosen buses, prices and loads from the data bank."""
     dtype = resolve_dtype(dtype)
-    spec, overrides = own_series(spec, hashable(overrides))
+    spec, overrides = own_series(spec, fit_to_grid(spec, hashable(overrides)))
     settings = resolve_settings(spec, overrides)
     tight = chosen_tightness(spec, variants_of(spec), overrides)
     count = len(settings.battery_bus_ids)
@@ -194,7 +195,7 @@ def plan_of_units(
 def build_der(spec: TaskSpec, *, split: str, dims: Dims | None = None, dtype: Any = None, **overrides: Any) -> Sim:
     """Build a feeder with a battery and an agent at each of some buses."""
     dtype = resolve_dtype(dtype)
-    spec, overrides = own_series(spec, hashable(overrides))
+    spec, overrides = own_series(spec, fit_to_grid(spec, hashable(overrides)))
     variants = variants_of(spec)
     shift = variants.shift(split)
     tight = chosen_tightness(spec, variants, overrides)

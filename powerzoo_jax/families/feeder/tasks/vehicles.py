@@ -28,6 +28,7 @@ from powerzoo_jax.envs.observe import with_field
 from powerzoo_jax.families.feeder.fields import PRICE_ASINH
 from powerzoo_jax.families.feeder.tasks.build import FeederFleet, build_sim, feeder_case, step_minutes
 from powerzoo_jax.families.feeder.tasks.catalog import VEHICLE_MODES, variants_of
+from powerzoo_jax.families.feeder.tasks.own_grid import fit_to_grid
 from powerzoo_jax.families.feeder.tasks.settings import (
     AgentSettings,
     chosen_tightness,
@@ -145,7 +146,7 @@ class VehicleSettings(AgentSettings):
 def build_vehicles(spec: TaskSpec, *, split: str, dims: Dims | None = None, dtype: Any = None, **overrides: Any) -> Sim:
     """Build a feeder with a vehicle and an agent at each of some buses."""
     dtype = resolve_dtype(dtype)
-    spec, overrides = own_series(spec, hashable(overrides))
+    spec, overrides = own_series(spec, fit_to_grid(spec, hashable(overrides)))
     variants = variants_of(spec)
     shift = variants.shift(split)
     tight = chosen_tightness(spec, variants, overrides)
