@@ -297,7 +297,7 @@ class DistributionEnv(GridEnv):
         q = -load * params.q_load
         if q_mvar is not None:
             q = unchecked(bus_injection)(params.place_active, q_mvar) / params.grid.base_mva + q
-        if params.unit_p is None:
+        if params.unit_p is None or params.unit_q is None:
             return p, q
         return p + params.unit_p, q + params.unit_q
 

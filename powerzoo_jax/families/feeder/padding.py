@@ -16,7 +16,8 @@ from powerzoo_jax.devices.registry import KINDS
 from powerzoo_jax.envs.observe import PADDING_NAME, FieldTable
 from powerzoo_jax.families.feeder.env import DistributionEnv
 from powerzoo_jax.families.feeder.types import DistributionParams
-from powerzoo_jax.powerflow.feeder.padding import pad_feeder
+from powerzoo_jax.powerflow import FeederFactors
+from powerzoo_jax.powerflow.feeder.padding import pad_feeder, with_elements
 
 FIXED = ("agent", "choice", "cost", "term")  # sizes of a feeder task that padding leaves alone
 PER_BUS = ("node_v_norm", "node_p_load_norm", "node_q_load_norm")
@@ -31,6 +32,7 @@ def align_feeders(
 
     Raises ValueError for fleets of different kinds or numbers, unless all of it is storage of one agent.
     """
+    params = _alike(params)
     rated = any(e.rated for e in envs)
     head_rated = all(e.head_rated or not e.rated for e in envs) and rated
     # a loaded and an unloaded bus differ in what injects, so equal fields alone do not mean equal shapes
@@ -44,6 +46,20 @@ def align_feeders(
     env = _widened(largest, dims)
     lanes = [_padded(e, p, env, active) for e, p in zip(envs, params, strict=True)]
     return dataclasses.replace(env, rated=rated, head_rated=head_rated), lanes
+
+
+def _alike(params: Sequence[DistributionParams]) -> list[DistributionParams]:
+    """Parameters that all say what only some do: branches with charging or ratios, units of the case."""
+    lanes = list(params)
+    if any(isinstance(p.factors, FeederFactors) and p.factors.w_flow is not None for p in lanes):
+        lanes = [dataclasses.replace(p, factors=with_elements(p.factors)) for p in lanes]
+    if any(p.unit_p is not None for p in lanes):
+        none = [jnp.zeros_like(p.p_load) for p in lanes]
+        lanes = [
+            p if p.unit_p is not None else dataclasses.replace(p, unit_p=zero, unit_q=zero)
+            for p, zero in zip(lanes, none, strict=True)
+        ]
+    return lanes
 
 
 def pad_feeder_env(

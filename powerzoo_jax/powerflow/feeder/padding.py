@@ -61,6 +61,15 @@ def pad_feeder(factors: FeederFactors, n_bus: int, n_branch: int, n_active: int)
     )
 
 
+def with_elements(factors: FeederFactors) -> FeederFactors:
+    """The same feeder in the form of those with charging, ratios or shunts, of which it has none."""
+    if factors.w_flow is not None:
+        return factors
+    return dataclasses.replace(
+        factors, w_flow=jnp.zeros_like(factors.m_flow[:, 0]), half_charging=jnp.zeros_like(factors.r_pu)
+    )
+
+
 def _insert_rows(x: Array, branches: int, n_branch: int) -> Array:
     halves = []
     for half in jnp.split(x, 2, axis=0):

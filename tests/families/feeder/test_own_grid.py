@@ -110,6 +110,24 @@ def test_the_units_of_a_case_deliver_at_all_times():
         assert float(before.p_slack_mw - after.p_slack_mw) == pytest.approx(0.3 + saved, abs=2e-5)
 
 
+@pytest.mark.full
+def test_a_net_and_a_shipped_feeder_are_lanes_of_one_program(net):
+    """The exchange of each lane is what the same feeder has alone."""
+    place = {"battery_bus_ids": (6,), "battery_capacity_mwh": 0.5, "battery_power_mw": 0.2, "v_min": 0.9, "v_max": 1.1}
+    sims = [powerzoo_jax.make("battery_arbitrage", case=case, **place) for case in (net(CIGRE), load_case("case69"))]
+    together = powerzoo_jax.stack(sims)
+    keys = jax.random.split(jax.random.key(0), 2)
+    axes = powerzoo_jax.lanes(together)
+    states, _ = jax.vmap(lambda sim, key: sim.init(key), in_axes=(axes, 0))(together, keys)
+    action = jnp.ones((together.env.dims.agent, together.env.dims.act))
+    info = jax.vmap(lambda sim, state: sim.step(state, action)[-1], in_axes=(axes, 0))(together, states)
+    for lane, sim in enumerate(sims):
+        state, _ = sim.init(keys[lane])
+        _, _, _, _, alone = sim.step(state, jnp.ones((sim.env.dims.agent, sim.env.dims.act)))
+        assert float(info.p_slack_mw[lane]) == pytest.approx(float(alone.p_slack_mw), abs=1e-4)
+        assert float(info.p_loss_mw[lane]) == pytest.approx(float(alone.p_loss_mw), abs=1e-5)
+
+
 def test_a_planner_says_that_it_does_not_know_charging(net):
     sim = powerzoo_jax.make("dso", split="test", case=net(CIGRE))
     draws = all_starts(sim)

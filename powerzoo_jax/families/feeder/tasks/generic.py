@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import jax.numpy as jnp
@@ -67,6 +68,7 @@ class PhaseSettings(RosterSettings):
     vuf_max:  [%] largest voltage unbalance that breaks nothing
     """
 
+    case: str | Path | None = None
     vuf_max: Positive = 2.0
 
 
