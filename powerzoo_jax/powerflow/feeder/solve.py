@@ -138,9 +138,10 @@ def _expand(
     else:  # the active buses stand in one run
         e, f = v[first : first + a], v[n + first : n + first + a]
     i = jnp.concatenate(LAW.current((), e, f, p, q))
-    plain = factors.w_flow is None
-    j = affine(factors.m_flow, jnp.zeros((), i.dtype) if plain else factors.w_flow, i)
-    total = _totals_of_buses(factors, i) if plain and not flows else _totals_of_branches(factors, j, v_from)
+    idle = jnp.zeros((), i.dtype) if factors.w_flow is None else factors.w_flow
+    j = affine(factors.m_flow, idle, i)
+    by_bus = factors.w_flow is None and not flows
+    total = _totals_of_buses(factors, i) if by_bus else _totals_of_branches(factors, j, v_from)
     from_re, from_im = v_from[:n_branch], v_from[n_branch:]
     j_re, j_im = j[:n_branch], j[n_branch + 1 : -1]
     q_from = from_im * j_re - from_re * j_im
