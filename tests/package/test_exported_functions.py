@@ -61,9 +61,7 @@ def declared(function: Any) -> dict[str, Any]:
 # ---- one right call of every function
 
 
-@cache
-def grid() -> Any:
-    return load_case("case5")
+grid = cache(lambda: load_case("case5"))
 
 
 @cache
@@ -77,9 +75,7 @@ def feeder() -> Any:
     )
 
 
-@cache
-def phases() -> Any:
-    return to_threephase(feeder(), regulators=(0,))
+phases = cache(lambda: to_threephase(feeder(), regulators=(0,)))
 
 
 def full(size: int | tuple[int, ...], value: float = 1.0) -> np.ndarray:
@@ -98,49 +94,15 @@ def ratings() -> np.ndarray:
     return full(grid().n_branch, 400.0)
 
 
-@cache
-def dc_factors() -> Any:
-    return opf.prepare_dc_opf(grid())
-
-
-@cache
-def meshed() -> Any:
-    return pf.prepare_meshed(grid())
-
-
-@cache
-def outages() -> Any:
-    return pf.prepare_outages(grid(), participation=units())
-
-
-@cache
-def switching() -> Any:
-    return pf.prepare_switching(grid())
-
-
-@cache
-def secure() -> Any:
-    return opf.prepare_secure_dc_opf(grid(), grid().p_load_mw[None])
-
-
-@cache
-def dc_outages() -> Any:
-    return pf.prepare_dc_outages(grid())
-
-
-@cache
-def three_phase_factors() -> Any:
-    return pf.prepare_threephase(phases())
-
-
-@cache
-def rules() -> Any:
-    return opf.commitment_rules(grid().unit.p_min_mw, grid().unit.p_max_mw, ramp_mw=50.0, min_up=2)
-
-
-@cache
-def fleet_state() -> Any:
-    return opf.initial_commitment(rules(), units(10.0))
+dc_factors = cache(lambda: opf.prepare_dc_opf(grid()))
+meshed = cache(lambda: pf.prepare_meshed(grid()))
+outages = cache(lambda: pf.prepare_outages(grid(), participation=units()))
+switching = cache(lambda: pf.prepare_switching(grid()))
+secure = cache(lambda: opf.prepare_secure_dc_opf(grid(), grid().p_load_mw[None]))
+dc_outages = cache(lambda: pf.prepare_dc_outages(grid()))
+three_phase_factors = cache(lambda: pf.prepare_threephase(phases()))
+rules = cache(lambda: opf.commitment_rules(grid().unit.p_min_mw, grid().unit.p_max_mw, ramp_mw=50.0, min_up=2))
+fleet_state = cache(lambda: opf.initial_commitment(rules(), units(10.0)))
 
 
 def commitment_table() -> Any:
@@ -151,9 +113,7 @@ def commitment_table() -> Any:
     return cases.CommitmentTable(technology=kind, p_min_mw=low, p_max_mw=high, **times, **costs)
 
 
-@cache
-def bids() -> Any:
-    return Bids(bus=jnp.array([1], jnp.int32), width_mw=jnp.full((1, 2), 5.0), price=jnp.full((1, 2), 40.0))
+bids = cache(lambda: Bids(bus=jnp.array([1], jnp.int32), width_mw=jnp.full((1, 2), 5.0), price=jnp.full((1, 2), 40.0)))
 
 
 @cache
@@ -235,11 +195,7 @@ def ratings_of(function: Callable[..., Any]) -> dict[str, Any]:
     return given | first | {"dtype": "float32"}
 
 
-@cache
-def trips() -> Any:
-    return devices.daily_trips([[devices.CommuteTrip()]], 30, "float32")
-
-
+trips = cache(lambda: devices.daily_trips([[devices.CommuteTrip()]], 30, "float32"))
 SCRIPT = "New Circuit.a basekv=12.47 bus1=1\nNew Line.b bus1=1 bus2=2\nNew Load.c bus1=2 kw=1 kv=12.47\n"
 PLACE = np.array([[0.0, 1.0, 0.0], [0.0, 0.0, 1.0]], np.float32)
 
@@ -512,6 +468,12 @@ EVERY = exported()
 LISTED = set().union(*NO_NUMBERS.values())
 
 
+SLOW = [
+    *("n_minus_1", "screen_outages", "solve_regulated", "solve_switched", "solve_threephase"),
+    *("solve_within_reactive_limits", "split_reactive", "ac_opf", "secure_dc_opf", "secure_programme"),
+]
+
+
 def test_every_exported_function_is_tried_or_takes_no_numbers():
     assert LISTED.isdisjoint(CALLS) and EVERY.keys() == LISTED | CALLS.keys()
     assert len(CALLS) > 80
@@ -568,20 +530,7 @@ def refused(function: Any, arguments: Mapping[str, Any], what: str) -> None:
         raise AssertionError(f"{function.__name__} takes {what}: {jax.tree.map(np.shape, out)}")
 
 
-@pytest.mark.tiers(
-    full=[
-        "n_minus_1",
-        "screen_outages",
-        "solve_regulated",
-        "solve_switched",
-        "solve_threephase",
-        "solve_within_reactive_limits",
-        "split_reactive",
-        "ac_opf",
-        "secure_dc_opf",
-        "secure_programme",
-    ]
-)
+@pytest.mark.tiers(full=SLOW)
 @pytest.mark.parametrize("name", CALLS)
 def test_what_an_argument_cannot_be_is_refused_before_anything_is_solved(name):
     function, given, tried = EVERY[name], CALLS[name](), 0
@@ -698,20 +647,7 @@ def test_a_compiled_program_answers_with_bad_input_and_finite_numbers(name):
             assert all((np.asarray(x) == BAD_INPUT).all() for x in statuses(out)), f"{label} with {what}"
 
 
-@pytest.mark.tiers(
-    full=[
-        "n_minus_1",
-        "screen_outages",
-        "solve_regulated",
-        "solve_switched",
-        "solve_threephase",
-        "solve_within_reactive_limits",
-        "split_reactive",
-        "ac_opf",
-        "secure_dc_opf",
-        "secure_programme",
-    ]
-)
+@pytest.mark.tiers(full=SLOW)
 @pytest.mark.parametrize("name", TRACED)
 def test_shapes_and_kinds_are_refused_while_a_program_is_made(name):
     function, given = EVERY[name], CALLS[name]()
