@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from tests.foreign.__main__ import SLOW_AT_ONCE, in_turn, run_script
 from tests.foreign.record import PAGE, beats, lines_changed, read_results, read_scripts, with_table
 
 HERE = Path(__file__).parent
@@ -42,22 +41,3 @@ def test_a_return_must_be_two_errors_above_both():
 
     assert beats(rows(0.5, 0.6, 0.7)) and beats(rows(0.1))
     assert not beats(rows(-0.1, 0.6, 0.7)) and not beats(rows(-1.0, -1.1, -1.2)) and not beats(rows(0.0))
-
-
-def test_slow_scripts_take_turns():
-    slow = ["a", "b", "c", "d", "e"]
-    turns = [in_turn(slow, day) for day in range(len(slow))]
-    assert all(len(set(turn)) == SLOW_AT_ONCE for turn in turns) and set().union(*turns) == set(slow)
-    assert in_turn(["a"], 3) == ["a"] and in_turn([], 3) == []
-
-
-def test_a_script_that_takes_too_long_or_has_no_environment_is_told(tmp_path, monkeypatch):
-    monkeypatch.setenv("VENV_E9", str(tmp_path))
-    (row,) = run_script("busy", {"env": "e9"}, [0], 1, [])
-    assert "is missing" in row["error"]
-    python = tmp_path / "bin" / "python"
-    python.parent.mkdir()
-    python.write_text("#!/bin/sh\nwhile :; do :; done\n")
-    python.chmod(0o700)
-    (row,) = run_script("busy", {"env": "e9"}, [0], 1, [])
-    assert row == {"script": "busy", "error": "not done after 1 s of processor time"}

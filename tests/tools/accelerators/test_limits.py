@@ -1,4 +1,4 @@
-"""What breaks a limit, what a run takes over, and what it keeps of an earlier one."""
+"""What breaks a limit, and what a run keeps of an earlier one."""
 
 from __future__ import annotations
 
@@ -56,49 +56,6 @@ def test_limits_only_fall(known):
 
 def test_a_program_without_limits_is_told():
     assert limits.broken(ROW, {})
-
-
-def test_what_is_still_to_reach_is_named(known):
-    assert limits.missed(ROW, known) == []
-    known["task/a", "h200"] |= {"target_kernels": "40", "target_questions": "2"}
-    assert limits.missed({**ROW, "library": "6"}, known) == ["kernels 50, target 40", "library 6, target 0"]
-    assert limits.missed({**ROW, "outcome": "UNIMPLEMENTED: LU"}, known) == ["to compile: UNIMPLEMENTED: LU"]
-
-
-def test_the_table_of_limits_is_read_as_it_was_written(known, tmp_path):
-    path = tmp_path / "limits.tsv"
-    path.write_text("# what it is\n")
-    limits.write(known, path)
-    assert limits.read(path) == known and path.read_text().startswith("# what it is\nprogram\t")
-
-
-def test_rows_of_an_earlier_run_are_read_as_they_were_written(tmp_path):
-    path, key = tmp_path / "rows.tsv", ("task/a", "h200")
-    run.write_rows(path, {key: dict(ROW)}, [key])
-    assert run.read_rows(path) == {key: ROW}
-
-
-@pytest.mark.parametrize(
-    ("text", "told"),
-    [
-        (
-            "trace\njax.errors.JaxRuntimeError: UNIMPLEMENTED: Only F32 and C64\n  more",
-            "UNIMPLEMENTED: Only F32 and C64",
-        ),
-        ("F0: UNIMPLEMENTED: got f64[8,46]: @ 0x7f xla::XlaBuilder()", "UNIMPLEMENTED: got f64[8,46]"),
-        ("noise\nValueError: no such case\n", "ValueError: no such case"),
-        ("killed", "ended with status -9"),
-    ],
-)
-def test_the_reason_of_a_failure_is_one_line(text, told):
-    assert run.reason(text, -9) == told
-
-
-def test_a_compilation_that_does_not_end_is_a_row(monkeypatch):
-    real = subprocess.run
-    monkeypatch.setattr(run.subprocess, "run", lambda command, **options: real(["sleep", "30"], **options))
-    row = run.compile_program("task/a", "v5e", [8], 0.1, "x")
-    assert row["outcome"] == "not compiled within 0 s" and row["platform"] == "v5e"
 
 
 def test_every_program_of_a_task_has_limits_and_a_quick_platform():

@@ -17,11 +17,3 @@ def test_the_page_proves_that_no_day_is_in_two_splits():
     rows = [line.split("|")[1:-1] for line in table.splitlines() if line.startswith("| ")][1:]
     assert {row[0].strip() for row in rows} == set(list_datasets())
     assert [row[3].strip() for row in rows] == ["0"] * len(rows)
-
-
-def test_the_command_tells_a_stale_page(tmp_path, capsys):
-    page = tmp_path / "data.md"
-    page.write_text("old", encoding="utf-8")
-    assert report.main([str(page)]) == 1 and "differs" in capsys.readouterr().out
-    assert report.main([str(page), "--write"]) == 0
-    assert page.read_text(encoding="utf-8") == PAGE.read_text(encoding="utf-8")

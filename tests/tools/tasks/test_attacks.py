@@ -91,30 +91,6 @@ def test_searches_begin_at_devices_left_alone_and_at_the_trivial_policy():
     assert np.array_equal(trivial[:: shape.blocks // stored["blocks"]], stored["values"])
 
 
-@pytest.mark.full
-def test_a_plan_counts_where_it_keeps_the_budgets_and_a_return_above_the_best_is_told(monkeypatch, tmp_path, capsys):
-    record = get_reference("battery_arbitrage", "val")
-    earned = [record["rule"], 2 * record["best"]]  # of plans that keep the budget, and of those that break it
-
-    def played(sim, shape, values, draws, keys):
-        assert draws.load_row.shape[0] == len(keys) == record["n"]
-        broken = values[:, 0] > 0
-        limited = np.isfinite(sim.spec.cost_budget)
-        return Played(np.where(broken, earned[1], earned[0]), 9.0 * (broken[:, None] & limited))
-
-    monkeypatch.setattr(attacks, "play_candidates", played)
-    rows = list(attacks.attack("battery_arbitrage", plans=100))
-    assert [row.attack for row in rows] == list(attacks.ATTACKS) and all(row.held for row in rows)
-    assert {row.plans for row in rows} == {100} and 0 < rows[0].feasible < 100
-    assert rows[0].gain == 0.0 and rows[0].value == record["rule"]
-    earned[0] = record["best"] + 0.02 * (record["best"] - record["rule"])
-    out = tmp_path / "attacks.tsv"
-    assert attacks.main(["battery_arbitrage", "--version", "1", "--plans", "50", "--out", str(out)]) == 1
-    shown = [line.split("\t") for line in capsys.readouterr().out.splitlines()]
-    assert shown[0] == list(attacks.COLUMNS) and [row[-2:] for row in shown[1:]] == [["1.0200", "no"]] * 4
-    assert out.read_text().splitlines() == ["\t".join(row) for row in shown]
-
-
 def test_a_record_of_other_episodes_is_refused():
     sim = powerzoo_jax.make("battery_arbitrage", split="val")
     record = get_reference("battery_arbitrage", "val")

@@ -1,4 +1,4 @@
-"""The margins of rules below budgets: what counts as kept, and the file."""
+"""The margins of rules below budgets: all policies play the same days."""
 
 from __future__ import annotations
 
@@ -6,26 +6,7 @@ import pytest
 
 import powerzoo_jax
 from powerzoo_jax.tasks.score import all_starts
-from tools.tasks.margins import COLUMNS, Margin, examine, replace_rows, some_starts
-
-ROW = Margin("task", 1, "val", "rule", 4, -1.0, "overtemp", 0.5, 0.45, 0.25)
-
-
-def test_a_budget_is_kept_with_a_tenth_to_spare_and_one_of_zero_up_to_a_rounding():
-    assert ROW.kept and not ROW._replace(cost=0.46).kept
-    assert ROW._replace(budget=0.0, cost=9e-4).kept
-    assert not ROW._replace(budget=0.0, cost=2e-3).kept
-    assert ROW.line().split("\t")[-3:] == ["0.250", "0.100", "yes"] and len(ROW.line().split("\t")) == len(COLUMNS)
-
-
-def test_rows_of_a_split_take_the_place_of_former_ones(tmp_path):
-    path = tmp_path / "margins.tsv"
-    replace_rows(path, [ROW])
-    replace_rows(path, [ROW._replace(split="test")])
-    replace_rows(path, [ROW._replace(cost=0.1)])
-    lines = path.read_text().splitlines()
-    assert lines[0].split("\t") == list(COLUMNS)
-    assert [line.split("\t")[2] for line in lines[1:]] == ["test", "val"] and "\t0.1\t" in lines[2]
+from tools.tasks.margins import examine, some_starts
 
 
 @pytest.mark.full
