@@ -77,7 +77,9 @@ def to_offers(costs: UnitCosts, dtype: Any = None) -> Offers:
 def unit_costs(case: Case) -> UnitCosts:
     """Costs of a case above minimum output; a unit without cost model is free. Errors as in `case_offers`."""
     unit = case.unit
-    _refuse_unbounded(case)
+    bad = np.flatnonzero(~np.isfinite(case.unit.p_min_mw) | ~np.isfinite(case.unit.p_max_mw))
+    if bad.size:
+        raise CaseError(f"{case.name}: {_names(case, bad)} without finite limits. Give Pmin and Pmax in MW.")
     blocks = max([1, *(unit.cost_terms[unit.cost_model == PIECEWISE] - 1).tolist()])
     shape = (case.n_unit, blocks)
     width, price, slope = np.zeros(shape), np.zeros(shape), np.zeros(shape)
@@ -150,12 +152,6 @@ def _range(case: Case, g: int) -> tuple[float, float]:
     """Pmin and Pmax of a unit; published cases have units out of service with Pmin above Pmax."""
     low = float(case.unit.p_min_mw[g])
     return low, max(low, float(case.unit.p_max_mw[g]))
-
-
-def _refuse_unbounded(case: Case) -> None:
-    bad = np.flatnonzero(~np.isfinite(case.unit.p_min_mw) | ~np.isfinite(case.unit.p_max_mw))
-    if bad.size:
-        raise CaseError(f"{case.name}: {_names(case, bad)} without finite limits. Give Pmin and Pmax in MW.")
 
 
 def _polynomial(case: Case) -> tuple[np.ndarray, np.ndarray, np.ndarray]:

@@ -24,7 +24,6 @@ from powerzoo_jax.base.files.forms import require_form
 from powerzoo_jax.base.files.results import write_text
 from powerzoo_jax.base.npz import read_npz, require_array, write_npz
 from powerzoo_jax.base.textfile import parse_json, require_file
-from powerzoo_jax.base.types import TaskSpec
 from powerzoo_jax.envs.core import Sim
 from powerzoo_jax.envs.episode import Act
 from powerzoo_jax.rl.training.config import ALGORITHMS, CONFIG_FOLDERS
@@ -127,7 +126,7 @@ def find_policy(what: str | Path) -> Path:
 def spec_of(sim: Sim) -> dict[str, Any]:
     """Part of a card that says what a policy plays: task, version, keywords, agents and both shapes."""
     space, action = sim.spaces()
-    keywords: dict[str, Any] = json.loads(json.dumps(_keywords(sim.spec), default=str))
+    keywords: dict[str, Any] = json.loads(json.dumps(dict(sim.spec.overrides) | {"case": sim.spec.case}, default=str))
     return {
         "task": sim.spec.id,
         "version": sim.spec.version,
@@ -136,10 +135,6 @@ def spec_of(sim: Sim) -> dict[str, Any]:
         "observation": list(space.low.shape),
         "action": list(getattr(action, "shape", getattr(getattr(action, "nvec", None), "shape", ()))),
     }
-
-
-def _keywords(spec: TaskSpec) -> dict[str, Any]:
-    return dict(spec.overrides) | {"case": spec.case}
 
 
 def save_policy(path: Path, policy: Any, about: Mapping[str, Any]) -> None:

@@ -131,7 +131,10 @@ def run_power_flow(
         print(study, study.violations)
     """
     given, rows = _grid(case, opf)
-    grid = _balanced(given)
+    # the case with the buses that balance as its references, so that an outage leaves none that delivers by itself
+    kind = np.where(given.bus.kind == REF, PQ, given.bus.kind)
+    kind[given.slack_bus] = REF
+    grid = given if np.array_equal(kind, given.bus.kind) else replace(given, bus=replace(given.bus, kind=kind))
     dispatch = _optimal(grid) if opf else _as_given(grid)
     flows = branch_flows(grid, dispatch.v)
     return NetworkStudy(
@@ -164,13 +167,6 @@ def _grid(case: Any, opf: bool) -> tuple[Case, NetRows | None]:
         raise CaseError(f"A study takes a Case, a grid file or a name, not {type(grid).__name__}. Use load_case.")
     assert_valid(grid)
     return grid, rows
-
-
-def _balanced(case: Case) -> Case:
-    """The case with the buses that balance as its references, so that an outage leaves none that delivers by itself."""
-    kind = np.where(case.bus.kind == REF, PQ, case.bus.kind)
-    kind[case.slack_bus] = REF
-    return case if np.array_equal(kind, case.bus.kind) else replace(case, bus=replace(case.bus, kind=kind))
 
 
 def _notes(given: Case, case: Case, dispatch: Dispatch) -> Iterator[str]:

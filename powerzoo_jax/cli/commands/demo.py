@@ -71,7 +71,10 @@ def _run_held(options: argparse.Namespace) -> int:
     trained: dict[str, tuple[Run, Trained]] = {}
     with StopRequest() as stop:
         for algorithm in NAMES:
-            run = _run(options, algorithm)
+            # the settings shipped for the task, with fewer updates where these take long, in a folder of the demo's own
+            fewer = QUICK if options.quick else SHORT
+            config: Any = replace(resolve_config(TASK, algorithm, ()), **fewer.get(algorithm, {}))
+            run = Run(options.out / f"demo_{algorithm}", config)
             require_ours(run.folder)
             with hold(run.folder, COMMAND):
                 trained[algorithm] = run, _train(run, sim, stop)
@@ -112,13 +115,6 @@ def _feeder_task(options: argparse.Namespace) -> list[Score]:
     print(score_table(sim, scores))
     write_records(options.out / f"{FEEDER_TASK}.json", scores)
     return scores
-
-
-def _run(options: argparse.Namespace, algorithm: str) -> Run:
-    """The settings shipped for the task, with fewer updates where these take long, in a folder of the demo's own."""
-    fewer = QUICK if options.quick else SHORT
-    config: Any = replace(resolve_config(TASK, algorithm, ()), **fewer.get(algorithm, {}))
-    return Run(options.out / f"demo_{algorithm}", config)
 
 
 def _train(run: Run, sim: Sim, stop: StopRequest) -> Trained:

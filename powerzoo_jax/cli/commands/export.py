@@ -123,7 +123,10 @@ def _write_entry(options: argparse.Namespace, run: Run) -> int:
 
 def _about(options: argparse.Namespace, run: Run, act: Act) -> dict[str, Any]:
     """Content of a card: what was trained, and what the policy that is written earns."""
-    config, seed = _point(run, options.row)
+    # settings and seed that a row of a run was trained with
+    point = run.points[options.row // run.seeds]
+    names = (name for name, _ in run.grid)
+    config, seed = replace(run.config, **dict(zip(names, point, strict=True))), run.seed + options.row % run.seeds
     scores, sims = {}, {split: run.make(split) for split in SPLITS}
     for split, sim in sims.items():
         (record,) = score_trained(sim, [act])
@@ -162,13 +165,6 @@ def _score(record: Evaluation, ends: tuple[float, float] | None) -> dict[str, An
         "costs": record.mean_costs_by_constraint,
         "budgets": record.cost_thresholds,
     }
-
-
-def _point(run: Run, row: int) -> tuple[Any, int]:
-    """Settings and seed that a row of a run was trained with."""
-    point = run.points[row // run.seeds]
-    names = (name for name, _ in run.grid)
-    return replace(run.config, **dict(zip(names, point, strict=True))), run.seed + row % run.seeds
 
 
 def _commands(run: Run, config: Config, seed: int) -> list[str]:

@@ -246,16 +246,12 @@ def _train_and_tell(
         if options.json:
             write_json(_document(run, trained, report), STDOUT)
         else:
-            _tell(report)
+            spec, episodes = report.sim.spec, report.scores[0].records[0].n_episodes
+            say(f"{spec.id}, split {spec.split}, {episodes} episodes{report.about}\n")
+            print(score_table(report.sim, report.scores))
         write_records(run.folder / SCORES, report.scores)
         say(f"\nrecords in {run.folder / SCORES}, updates in {run.folder / LOG}")
     return 0
-
-
-def _tell(report: RunScores) -> None:
-    spec, episodes = report.sim.spec, report.scores[0].records[0].n_episodes
-    say(f"{spec.id}, split {spec.split}, {episodes} episodes{report.about}\n")
-    print(score_table(report.sim, report.scores))
 
 
 def _document(run: Run, trained: Trained, report: RunScores) -> dict[str, Any]:

@@ -48,13 +48,9 @@ def outage_tangent(kind: Kind, primals: tuple[Any, ...], tangents: tuple[Any, ..
     lane = functools.partial(_lane, outages, kind._replace(chosen=False), varying, tangents[1 : 1 + len(varying)])
     solved = (result.status == Status.CONVERGED) | (result.status == Status.ISLANDED)
     summary, states = jax.vmap(lane)(rows, e, solved)
-    fields: dict[str, Any] = {name: _nothing(getattr(result, name)) for name in WHOLE}
+    fields: dict[str, Any] = {name: np.zeros(getattr(result, name).shape, jax.dtypes.float0) for name in WHOLE}
     fields |= {name: x for name, x in summary.items() if name not in WHOLE}
     return OutageResult(**fields, residual=jnp.zeros_like(result.residual)), states if kind.states else ()
-
-
-def _nothing(x: Array) -> np.ndarray:
-    return np.zeros(x.shape, jax.dtypes.float0)
 
 
 def _lane(

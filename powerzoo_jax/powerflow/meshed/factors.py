@@ -245,7 +245,9 @@ def prepare_meshed(
             mix=mix,
             counts=count_steps(case, s, v, *tolerances, mixed=mix, schedules=schedules),
         )
-        return _outer_floats(factors, dtype)
+        # everything outside the core in `dtype`
+        outer = {name: _floats(getattr(factors, name), dtype) for name in ("v_base", "shunt", "branch")}
+        return dataclasses.replace(factors, flow=_flow_in(factors.flow, dtype), **outer)
 
 
 def _refuse_large(case: Case, derived: Any) -> None:
@@ -410,12 +412,6 @@ def _flow_in(flow: BranchFlow, dtype: Any) -> BranchFlow:
     """Branch flows in `dtype`, with what it rounds away of currents beside them."""
     i_rest, slope_rest = _rounded_away((flow.i_base, flow.slope), dtype)
     return dataclasses.replace(_floats(flow, dtype), i_rest=i_rest, slope_rest=slope_rest)
-
-
-def _outer_floats(factors: MeshedFactors, dtype: Any) -> MeshedFactors:
-    """Everything outside the core in `dtype`."""
-    outer = {name: _floats(getattr(factors, name), dtype) for name in ("v_base", "shunt", "branch")}
-    return dataclasses.replace(factors, flow=_flow_in(factors.flow, dtype), **outer)
 
 
 def _layout(case: Case) -> MeshedLayout:

@@ -53,7 +53,10 @@ def to_pandapower(case: Case) -> Any:
     loads = np.flatnonzero((case.p_load_mw != 0) | (case.q_load_mvar != 0))
     if loads.size:
         pandapower.create_loads(net, bus.id[loads] - 1, case.p_load_mw[loads], case.q_load_mvar[loads])
-    is_line = _lines(case)
+    # branches (L,) bool that pandapower can have as lines
+    b, kv = case.branch, _levels(case)
+    f, t = branch_positions(case)
+    is_line = (kv[f] == kv[t]) & (b.tap == 1) & (b.shift_deg == 0)
     _add_shunts(pandapower, net, case, is_line)
     _add_branches(pandapower, net, case, is_line)
     _add_units(pandapower, net, case)
@@ -89,13 +92,6 @@ def _add_shunts(pandapower: Any, net: Any, case: Case, is_line: np.ndarray) -> N
         pandapower.create_shunts(
             net, case.bus.id[at] - 1, q_mvar=-bs_mvar[at], p_mw=case.bus.gs_mw[at], vn_kv=_levels(case)[at]
         )
-
-
-def _lines(case: Case) -> np.ndarray:
-    """Branches (L,) bool that pandapower can have as lines."""
-    b, kv = case.branch, _levels(case)
-    f, t = branch_positions(case)
-    return (kv[f] == kv[t]) & (b.tap == 1) & (b.shift_deg == 0)
 
 
 def _add_branches(pandapower: Any, net: Any, case: Case, is_line: np.ndarray) -> None:

@@ -157,7 +157,9 @@ def _solve(
     most = matmul(level, model.load_mw)
     shed_most, defer_most = (jnp.minimum(cap[None], most) * alive for cap in (model.shed_cap, model.defer_cap))
     step = jnp.arange(AHEAD, dtype=jnp.int32)
-    back = _return_map(sight.returns, level.dtype)
+    # share of the deferral of a step (column) that comes back in another (row), (AHEAD, AHEAD)
+    lag = np.subtract.outer(np.arange(AHEAD), np.arange(AHEAD))
+    back = jnp.asarray(((lag >= 1) & (lag <= sight.returns)) / sight.returns, level.dtype)
     # what earlier steps deferred comes back in the step that is k after them, k = 1 .. H
     due = jnp.stack([jnp.sum(deferred[: sight.returns - i], axis=0) for i in range(sight.returns)]) / sight.returns
     due = jnp.pad(due, ((0, AHEAD - sight.returns), (0, 0)))
@@ -183,12 +185,6 @@ def _solve(
         0, ITERATIONS, iterate, (memory.shed, memory.defer, memory.price)
     )
     return solved
-
-
-def _return_map(returns: int, dtype: np.dtype) -> Array:
-    """Share of the deferral of a step (column) that comes back in another (row), (AHEAD, AHEAD)."""
-    lag = np.subtract.outer(np.arange(AHEAD), np.arange(AHEAD))
-    return jnp.asarray(((lag >= 1) & (lag <= returns)) / returns, dtype)
 
 
 def features(level: Array) -> Array:

@@ -16,7 +16,7 @@ from powerzoo_jax.devices.fleet import begin
 from powerzoo_jax.devices.trips import at_home, events
 from powerzoo_jax.envs.batch import is_stacked
 from powerzoo_jax.envs.core import Sim
-from powerzoo_jax.envs.series import FACTOR, MEAN_AHEAD, PLANT, PRICE, SHAPE, Draw, LoadColumns
+from powerzoo_jax.envs.series import FACTOR, MEAN_AHEAD, PLANT, PRICE, SHAPE, Draw
 from powerzoo_jax.families.feeder.plan.network import RadialNetwork, tree_network
 from powerzoo_jax.families.feeder.plan.problem import (
     FeederEpisode,
@@ -56,7 +56,8 @@ def _problem(
     steps, names = spec.horizon, set(spec.term_names)
     prices = _host(params.bank.price_rows[price_row : price_row + steps])
     rows = _host(params.bank.load_rows[load_row : load_row + steps])
-    level = _levels(env.columns, rows)
+    # load factor of every step and shape, (T, Z)
+    level = np.column_stack([rows[:, FACTOR], rows[:, env.columns.run(SHAPE)]])
     load_p, load_q = _scheduled(params, level, network)
     none = np.zeros(steps)
     n_storage = 0 if params.storage is None else params.storage.mask.shape[0]
@@ -145,11 +146,6 @@ def _ratings(params: Any, network: RadialNetwork) -> np.ndarray:
         joins = np.all(np.sort(ends, axis=0) == np.sort(pair)[:, None], axis=0) & np.asarray(params.grid.branch_mask)
         rating[node] = rates[joins].max()
     return rating
-
-
-def _levels(columns: LoadColumns, rows: np.ndarray) -> np.ndarray:
-    """Load factor of every step and shape, (T, Z)."""
-    return np.column_stack([rows[:, FACTOR], rows[:, columns.run(SHAPE)]])
 
 
 def _scheduled(params: Any, level: np.ndarray, network: RadialNetwork) -> tuple[np.ndarray, np.ndarray]:

@@ -229,7 +229,9 @@ class FeederSearch:
     def __init__(self, problem: FeederEpisode, back_off: BackOff) -> None:
         self.problem = problem
         reach = reach_of(problem.network, largest_injection(problem) / problem.network.base_mva)
-        self.most_loss = _most_loss(problem, reach)
+        # upper bound of the losses in every step, (T,) [MW]; where the reach is infinite, the injections themselves
+        most = problem.network.base_mva * (reach.current**2 @ problem.network.r)
+        self.most_loss = np.minimum(most, largest_injection(problem).sum(axis=1))
         self.program = FeederProgram(problem, most_loss=self.most_loss)
         self.cuts = TangentCuts(self.program, reach, back_off)
         self.last = run(problem, idle_points(problem))
@@ -298,9 +300,3 @@ def _single_vehicles(problem: FeederEpisode) -> list[FeederEpisode]:
         dataclasses.replace(problem, vehicles=VehicleUnits(**{name: x[..., k : k + 1] for name, x in fields.items()}))
         for k in range(units.node.size)
     ]
-
-
-def _most_loss(problem: FeederEpisode, reach: Reach) -> np.ndarray:
-    """Upper bound of the losses in every step, (T,) [MW]; where the reach is infinite, the injections themselves."""
-    most = problem.network.base_mva * (reach.current**2 @ problem.network.r)
-    return np.minimum(most, largest_injection(problem).sum(axis=1))

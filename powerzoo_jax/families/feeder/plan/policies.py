@@ -45,7 +45,10 @@ READY_MARGIN_H = 1.0  # how early a price-aware vehicle starts to charge for its
 def droop(sim: Sim, draws: Draw, keys: Array) -> Policy:
     """Shed and defer in proportion to the voltage below 0.96 pu at each flexible load's bus."""
     del draws, keys
-    at = _node_voltage_fields(sim)
+    # positions of the fields that show the voltage at each unit's bus
+    names = sim.env.fields.names
+    first = next(k for k, name in enumerate(names) if name.endswith("_v_norm"))
+    at = first + np.argmax(np.asarray(sim.params.place_bus), axis=1)
     return Policy(Partial(_droop, jnp.asarray(at)))
 
 
@@ -77,13 +80,6 @@ def _time_of_use(at: Array, units: Array, carry: Any, obs: Array, key: Array) ->
 def _flat_shares(shed: Array, defer: Array) -> Array:
     """Shares of the caps (F,) -> the action (1, 2 F) of one agent."""
     return (2 * jnp.stack([shed, defer], axis=1) - 1).reshape(1, -1)
-
-
-def _node_voltage_fields(sim: Sim) -> np.ndarray:
-    """Positions of the fields that show the voltage at each unit's bus."""
-    names = sim.env.fields.names
-    first = next(k for k, name in enumerate(names) if name.endswith("_v_norm"))
-    return first + np.argmax(np.asarray(sim.params.place_bus), axis=1)
 
 
 def volt_support(sim: Sim, draws: Draw, keys: Array) -> Policy:

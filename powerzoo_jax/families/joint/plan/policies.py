@@ -132,12 +132,6 @@ def charging_share(room_pu: np.ndarray) -> np.ndarray:
     return np.clip(room_pu / GUARD_PU, 0.0, 1.0)
 
 
-def _at_bus(system: DispatchSystem, of_bus: np.ndarray, load_mw: float) -> DispatchSystem:
-    """The system with the load as scheduled, and every further MW at one bus, of flows (L,) per MW."""
-    served = load_mw - system.shunt_mw
-    return replace(system, of_load=of_bus, fixed_mw=system.fixed_mw - (system.of_load - of_bus) * served)
-
-
 def where_drawn(system: DispatchSystem, of_bus: np.ndarray, beyond_mw: np.ndarray) -> DispatchSystem:
     """The system with loads (K,) [MW] beyond the scheduled one at their buses, of flows (L, K) per MW."""
     return replace(system, fixed_mw=system.fixed_mw + system.of_load * beyond_mw.sum() - of_bus @ beyond_mw)
@@ -154,7 +148,9 @@ def boundary_prices(sim: Sim, system: DispatchSystem, loads_mw: np.ndarray) -> B
     reached, rated, rated_usd = (np.zeros((of_bus.shape[1], len(loads_mw))) for _ in range(3))
     for k, flows in enumerate(of_bus.T):
         for t, load in enumerate(loads_mw):
-            here = _at_bus(system, flows, float(load))
+            # the system with the load as scheduled, and every further MW at one bus, of flows (L,) per MW
+            served = float(load) - system.shunt_mw
+            here = replace(system, of_load=flows, fixed_mw=system.fixed_mw - (system.of_load - flows) * served)
             p = reachable(here, on, around[:, t], scores=scores).p_mw
             reached[k, t] = np.diff(here.cost(on, p, around[:, t]))[0] / (2 * STEP_MW)
             support = rated_floor(here, on, loads_mw[t : t + 1])

@@ -154,7 +154,10 @@ def build_microgrid(
     settings = resolve_settings(spec, overrides)
     split, settings = _under_stress(spec, split, settings)
     minutes, horizon = step_minutes(spec, settings), horizon_steps(spec, settings)
-    _check_names(spec)
+    # refuse a network, and reward terms and cost channels that the environment does not know
+    if spec.case != ISLAND:
+        raise ValueError(f"{spec.id}: case = {spec.case!r}: a microgrid has one bus and no network. Write {ISLAND!r}.")
+    refuse_unknown_names(spec, NAMES.terms, NAMES.costs)
     weights = _weights(spec, settings, overrides.get("price_misses"))
     n_cost, n_term = len(spec.cost_names), len(spec.term_names)
     own = Dims(bus=1, branch=0, unit=1, agent=1, obs=FIELDS.size, act=5, choice=0, cost=n_cost, term=n_term)
@@ -234,13 +237,6 @@ def _budget(spec: TaskSpec, settings: MicrogridSettings) -> tuple[float, ...]:
     if settings.constraint_tightness == "standard":
         return spec.cost_budget
     return tuple(TIGHTNESS[settings.constraint_tightness].budget[name] for name in spec.cost_names)
-
-
-def _check_names(spec: TaskSpec) -> None:
-    """Refuse a network, and reward terms and cost channels that the environment does not know."""
-    if spec.case != ISLAND:
-        raise ValueError(f"{spec.id}: case = {spec.case!r}: a microgrid has one bus and no network. Write {ISLAND!r}.")
-    refuse_unknown_names(spec, NAMES.terms, NAMES.costs)
 
 
 def _weights(spec: TaskSpec, settings: MicrogridSettings, price_misses: bool | None) -> tuple[float, ...]:

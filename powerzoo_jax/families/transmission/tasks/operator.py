@@ -127,7 +127,9 @@ def make_transgrid(case: str = "pz_case5", *, split: str = "train", dtype: Any =
     settings = _resolved({k: tuple(v) if isinstance(v, list) else v for k, v in keywords.items()})
     series = settings.series(split)
     network_case = load_case(case)
-    names = _channels(settings)
+    # names of the cost channels
+    within = settings.physics == "ac" and settings.enforce_q_lim
+    names = COSTS + (REACTIVE_SHORTFALL,) * within + (N_MINUS_1,) * settings.n_minus_1
     lines = settings.switch_lines
     fields = operator_fields(network_case.n_branch, network_case.bus.id.tolist(), network_case.n_unit, lines)
     n_switch = len(lines)
@@ -180,12 +182,6 @@ def _resolved(keywords: dict[str, Any]) -> TransGridSettings:
     if given.n_minus_1 and given.switch_lines:
         raise ValueError("transgrid: n_minus_1 screens a fixed network. Leave out switch_lines, or n_minus_1.")
     return given
-
-
-def _channels(settings: TransGridSettings) -> tuple[str, ...]:
-    """Names of the cost channels."""
-    within = settings.physics == "ac" and settings.enforce_q_lim
-    return COSTS + (REACTIVE_SHORTFALL,) * within + (N_MINUS_1,) * settings.n_minus_1
 
 
 def clock_bank(series: LoadSeries, minutes: int, dtype: np.dtype) -> np.ndarray:
