@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
+
+from powerzoo_jax.base.synonyms import synonym
 
 
 def printable(text: str) -> str:
@@ -133,11 +135,15 @@ def missing_extra(what: str, library: str, extra: str) -> str:
 
 
 def nearest(name: object, options: Iterable[str]) -> str | None:
-    """Return the valid name closest to what the user typed, or None."""
+    """Return the valid name closest to what the user typed, by its meaning or by its letters, or None."""
     names = list(options)
     lowered = {n.lower(): n for n in names}
-    # an abbreviation, or the long form of one, is closer than its letters say
     word = str(name).lower()
+    if word in lowered:
+        return lowered[word]
+    if same := synonym(word, names):
+        return same
+    # an abbreviation, or the long form of one, is closer than its letters say
     longer = [n for n in lowered if min(len(n), len(word)) > 2 and (word.startswith(n) or n.startswith(word))]
     if len(longer) == 1:
         return lowered[longer[0]]
@@ -150,16 +156,19 @@ def unknown(kind: str, name: object, options: Iterable[str]) -> str:
     return f"Unknown {kind} {excerpt(repr(name))}.{_remedy(name, options)}"
 
 
-def unexpected(owner: str, keyword: str, options: Iterable[str]) -> str:
+def unexpected(owner: str, keyword: str, options: Iterable[str], idle: Collection[str] = (), hint: str = "") -> str:
     """Message for an unknown keyword: Python's own phrase, the nearest valid one, the valid ones.
 
     Callers that try keywords out tell "takes no such keyword" from other TypeErrors by that phrase.
+    idle:  of the valid ones, those that would change nothing here: proposed, and not listed
+    hint:  a sentence in the place of a proposal, where something else than a keyword does it
     """
-    return f"{owner} got an unexpected keyword argument {keyword!r}.{_remedy(keyword, options)}"
+    return f"{owner} got an unexpected keyword argument {keyword!r}.{_remedy(keyword, options, idle, hint)}"
 
 
-def _remedy(name: object, options: Iterable[str]) -> str:
+def _remedy(name: object, options: Iterable[str], idle: Collection[str] = (), hint: str = "") -> str:
     names = sorted(options)
-    close = nearest(name, names) if len(str(name)) <= MOST_SHOWN else None
-    hint = f" Did you mean {close!r}?" if close else ""
-    return f"{hint} Valid: {', '.join(names) or 'none'}."
+    close = nearest(name, names) if len(str(name)) <= MOST_SHOWN and not hint else None
+    proposal = f" Did you mean {close!r}?" if close else ""
+    listed = ", ".join(option for option in names if option not in idle)
+    return f"{f' {hint}' if hint else proposal} Valid: {listed or 'none'}."

@@ -89,6 +89,11 @@ def explain_error(err: BaseException) -> str:
     return printable(text if own and text else f"{text or type(err).__name__} ({DEBUG}=1 shows where)")
 
 
+def policy_name(text: str) -> str:
+    """Name of a policy; what tables call best is played by the oracle, and a row of its return bears that name."""
+    return "oracle" if text == "best" else text
+
+
 def use_compilation_cache() -> None:
     """Keep compiled programs in the user's cache folder, unless the environment says where."""
     if "JAX_COMPILATION_CACHE_DIR" in os.environ:
@@ -232,9 +237,10 @@ def _add_evaluate(commands: argparse._SubParsersAction) -> None:
     _own(evaluate)
     evaluate.add_argument(
         "--policy",
+        type=policy_name,
         metavar="NAME",
-        help="random, no_control, rule, oracle or another of the task, or zoo, the trained one that is shipped; beside "
-        "a run if RUN is given (default: all but zoo); a run's own algorithm shows the run alone",
+        help="random, no_control, rule, oracle (or best) or another of the task, or zoo, the trained one that is "
+        "shipped; beside a run if RUN is given (default: all but zoo); a run's own algorithm shows the run alone",
     )
     evaluate.add_argument("--split", default="test", help="split to play (default: test)")
     evaluate.add_argument("--episodes", type=int, help="number of seeded episodes (default: those of the references)")
@@ -259,10 +265,11 @@ def _add_evaluate(commands: argparse._SubParsersAction) -> None:
     _own(view)
     view.add_argument(
         "--policy",
+        type=policy_name,
         action="append",
         metavar="NAME",
-        help="random, no_control, rule, oracle or another of the task, or zoo; repeatable, shown side by side "
-        "(default: rule, beside a run's own)",
+        help="random, no_control, rule, oracle (or best) or another of the task, or zoo; repeatable, shown side by "
+        "side (default: rule, beside a run's own)",
     )
     view.add_argument("--split", default="test", help="split of the episode (default: test)")
     view.add_argument("--episode", type=int, default=1, help="number of the episode in its split (default: 1)")
@@ -289,8 +296,9 @@ def _add_evaluate(commands: argparse._SubParsersAction) -> None:
     _own(data)
     data.add_argument(
         "--policy",
+        type=policy_name,
         metavar="NAME|RUN",
-        help="random, rule, oracle or another of the task, zoo, or a run (default: rule)",
+        help="random, rule, oracle (or best) or another of the task, zoo, or a run (default: rule)",
     )
     data.add_argument("--split", default="train", help="split to play (default: train)")
     data.add_argument("--episodes", type=int, help="number of seeded episodes (default: every start of the split once)")

@@ -15,12 +15,13 @@ from powerzoo_jax.base.random import uniform_between
 from powerzoo_jax.envs.core import Sim
 from powerzoo_jax.envs.episode import Act
 from powerzoo_jax.envs.series import Draw
-from powerzoo_jax.oracle.clock_plan import trivial_policy
-from powerzoo_jax.oracle.registry import Baselines, Policy, get_baselines, get_causal
+from powerzoo_jax.oracle.clock_plan import load_trivial, trivial_policy
+from powerzoo_jax.oracle.registry import Baselines, Policy, get_baselines, get_causal, has_causal, version_key
 from powerzoo_jax.tasks.score import SEED, Evaluation, all_starts, episode_keys, evaluate, seeded_starts
 
 RANDOM, RULE, CAUSAL, TRIVIAL = "random", "rule", "causal", "trivial"
-BASELINES = (RANDOM, "no_control", RULE, "oracle")
+ORACLE, BEST = "oracle", "best"  # the second is what tables call the best plans known
+BASELINES = (RANDOM, "no_control", RULE, ORACLE)
 
 
 def random_act(sim: Sim) -> Act:
@@ -64,6 +65,8 @@ def evaluate_baseline(
 ) -> Evaluation:
     """Evaluate "random", "no_control", "rule", "oracle" or another policy of the task's baselines.
 
+    "best", as tables name the best plans known, is the oracle: it keeps the limits of every episode by itself, and may
+    return a little less than a table's best, which keeps budgets on average over the episodes.
     Beside them "causal" is its planner without foresight, see `get_causal`, and "trivial" the best policy that looks at
     no observation, see `oracle.trivial`.
 
@@ -90,7 +93,7 @@ def baseline_policy(sim: Sim, name: str, draws: Draw, keys: Array) -> Policy:
     baselines = _require_baseline(sim, name)
     if name == "random":
         return Policy(random_act(sim))
-    if name == "oracle":
+    if name in (ORACLE, BEST):
         return baselines.oracle(sim, draws, keys).policy
     if name == CAUSAL:
         return get_causal(sim.spec.id)(sim, draws, keys)
@@ -102,10 +105,18 @@ def baseline_policy(sim: Sim, name: str, draws: Draw, keys: Array) -> Policy:
 def _require_baseline(sim: Sim, name: str) -> Baselines:
     """Baselines of a task, where one of them has the name."""
     baselines = get_baselines(sim.spec.id)
-    known = (*baselines.names, CAUSAL, TRIVIAL)
-    if name not in known:
-        raise ValueError(unknown("baseline", name, known))
+    known = policy_names(sim.spec.id)
+    if name not in (*known, CAUSAL, TRIVIAL, BEST):  # those of them that a task lacks say how to make them
+        raise ValueError(unknown("baseline", name, (*known, BEST)))
     return baselines
+
+
+def policy_names(task_id: str) -> tuple[str, ...]:
+    """Names that `evaluate_baseline` plays on a task: its baselines, and a planner or a trivial policy it has."""
+    extra = [CAUSAL] if has_causal(task_id) else []
+    if version_key(task_id) in load_trivial().get(task_id, ()):
+        extra.append(TRIVIAL)
+    return (*get_baselines(task_id).names, *extra)
 
 
 def action_box(sim: Sim) -> Box:

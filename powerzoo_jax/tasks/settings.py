@@ -7,7 +7,7 @@ and the caller replaces both.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, Self
@@ -31,6 +31,14 @@ WITHOUT_EFFECT = {
     "stress_load": "of the split load_stress alone",
     "strict_workload": "of traces that are not there alone",
 }
+
+_LANES = "Lanes are no keyword: make one task and map it, jax.vmap(sim.init)(jax.random.split(key, n))."
+_KEYS = "A seed belongs to an episode: sim.init(jax.random.key(seed))."
+ELSEWHERE = {
+    **dict.fromkeys(("n_envs", "num_envs", "lanes", "envs", "batch_size"), _LANES),
+    **dict.fromkeys(("seed", "random_seed", "key", "rng"), _KEYS),
+    "render_mode": "An episode is drawn by `powerzoo-jax view TASK`.",
+}  # what users of other libraries pass to `make`, and where it is done here
 
 Voltage = Annotated[float, Range(0, 10, open_low=True)]  # [pu]
 Celsius = Annotated[float, Range(-273.15, 1000)]
@@ -64,7 +72,7 @@ class TaskSettings:
         known = {f.name for f in dataclasses.fields(cls)}
         for key in layers[-1]:
             if key not in known:
-                raise TypeError(unexpected(owner, key, known))
+                raise TypeError(unexpected(owner, key, known, cls._idle_in(layers), ELSEWHERE.get(key, "")))
         values = {key: value for layer in layers for key, value in layer.items()}
         if wrong := [unknown("keyword", key, known) for key in values if key not in known]:
             raise SettingsError(numbered(f"{owner}: overrides", wrong))
@@ -72,6 +80,15 @@ class TaskSettings:
         settings.check(owner, {"solver": MODES})
         settings._refuse_idle(owner, layers)
         return settings
+
+    @classmethod
+    def _idle_in(cls, layers: tuple[Mapping[str, Any], ...]) -> Collection[str]:
+        """Keywords that change nothing beside those of the layers which are valid; none where their values are not."""
+        values = {k: v for layer in layers for k, v in layer.items() if k in cls.__dataclass_fields__}
+        try:
+            return cls(**check_fields("", cls, values)).idle()
+        except (TypeError, ValueError):
+            return ()
 
     def idle(self) -> dict[str, str]:
         """Keywords that change nothing beside the others, and what they need; see also `WITHOUT_EFFECT`."""

@@ -185,3 +185,16 @@ def test_the_shipped_table_is_what_the_code_computes():
     # plans of the table are played in float32
     assert np.mean([s.objective for s in solutions]) == pytest.approx(record["best"], rel=SHIPPED)
     assert evaluate_baseline(val, "rule", draws=draws).mean_reward == pytest.approx(record["rule"], rel=SHIPPED)
+
+
+def test_best_is_played_by_the_oracle():
+    best, oracle = (evaluate_baseline(sim(), name, n_episodes=1) for name in ("best", "oracle"))
+    assert best == oracle
+
+
+def test_a_message_lists_the_policies_that_the_task_has():
+    with pytest.raises(ValueError, match=r"Valid: best, causal, no_control, oracle, random, rule, trivial\."):
+        evaluate_baseline(sim(), "zzz")
+    # this market has no causal planner and no stored trivial policy
+    with pytest.raises(ValueError, match=r"Valid: best, max_markup, no_control, oracle, random, rule\."):
+        evaluate_baseline(powerzoo_jax.make("gencos_bidding"), "zzz")
