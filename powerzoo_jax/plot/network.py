@@ -83,7 +83,9 @@ def plot_network(
     if place.shape != (case.n_bus, 2):
         raise ValueError(f"xy: expected ({case.n_bus}, 2), one row a bus of {case.name}, got {place.shape}.")
     count = max(1, len(quantities))
-    figure = new_figure(8.0 * count if count == 1 else 13.0, _height(place))
+    wide, high = np.maximum(np.ptp(place, axis=0), 1e-9)
+    height = float(np.clip(7.0 * high / wide, 3.0, 7.0)) + 1.5
+    figure = new_figure(8.0 * count if count == 1 else 13.0, height)
     row = figure.subplots(1, count, squeeze=False)[0]
     for k, axes in enumerate(row):
         lines = _draw_branches(axes, case, place, share)
@@ -98,11 +100,6 @@ def plot_network(
         bar.set_label("branch loading, share of rating [%]")
     figure.suptitle(title or case.name)
     return figure
-
-
-def _height(place: np.ndarray) -> float:
-    wide, high = np.maximum(np.ptp(place, axis=0), 1e-9)
-    return float(np.clip(7.0 * high / wide, 3.0, 7.0)) + 1.5
 
 
 def _column(rows: int, values: ArrayLike, name: str, what: str) -> np.ndarray:

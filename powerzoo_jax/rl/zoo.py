@@ -319,11 +319,7 @@ def _score_table(about: Mapping[str, Any]) -> list[str]:
         rule, best = score["ends"] or (None, None)
         budgets = score["budgets"]
         costs = (f"{x:.4g} ({'-' if budgets[c] is None else f'{budgets[c]:.4g}'})" for c, x in score["costs"].items())
-        values = (_figure(x) for x in (score["return"], score["gain"], rule, best))
+        values = ("-" if x is None else f"{x:.4g}" for x in (score["return"], score["gain"], rule, best))
         kept = "yes" if score["feasible"] else "no"
         lines.append(f"|{'|'.join([split, str(score['episodes']), *values, kept, *costs])}|")
     return lines
-
-
-def _figure(value: float | None) -> str:
-    return "-" if value is None else f"{value:.4g}"

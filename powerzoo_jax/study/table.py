@@ -46,7 +46,10 @@ class StudyTable:
 
     def records(self) -> list[dict[str, Any]]:
         """One dictionary a row, of plain numbers and text; None where a row has no such number."""
-        plain = {name: [_plain(x) for x in values.tolist()] for name, values in self.columns.items()}
+        plain = {
+            name: [None if isinstance(x, float) and not np.isfinite(x) else x for x in values.tolist()]
+            for name, values in self.columns.items()
+        }
         plain["violation"] = list(self.violation)
         return [dict(zip(plain, row, strict=True)) for row in zip(*plain.values(), strict=True)]
 
@@ -67,7 +70,3 @@ class StudyTable:
             digits = DIGITS.get(self.units[name], 3)
             return "-" if np.isnan(value) else f"{round(value, digits) + 0.0:.{digits}f}"  # no minus before zero
         return str(value)
-
-
-def _plain(value: Any) -> Any:
-    return None if isinstance(value, float) and not np.isfinite(value) else value

@@ -154,7 +154,8 @@ def conductors(case: ThreePhaseCase) -> Findings:
         yield Problem("line", "to_node", _names(case, "line", at), message, "Give both ends the same phases.")
     for name in ("r_ohm", "x_ohm", "b_us"):
         matrix = getattr(line, name)
-        at = np.flatnonzero(np.abs(matrix - matrix.transpose(0, 2, 1)).max((1, 2), initial=0) > 1e-9 * _size(matrix))
+        size, skew = (np.abs(x).max((1, 2), initial=0) for x in (matrix, matrix - matrix.transpose(0, 2, 1)))
+        at = np.flatnonzero(skew > 1e-9 * size)
         if at.size:
             message = f"{name} is not symmetric: the mutual impedance of two conductors is one number."
             yield Problem("line", name, _names(case, "line", at), message, "Mirror the lower triangle.")
@@ -252,10 +253,6 @@ def notes(case: ThreePhaseCase) -> Findings:
     """Records of the feeder's source that the tables cannot express."""
     for note in case.notes:
         yield Problem("case", "notes", (), f"{note}.", "Nothing to do where it does not matter.", "warning")
-
-
-def _size(matrix: np.ndarray) -> np.ndarray:
-    return np.asarray(np.abs(matrix).max((1, 2), initial=0))
 
 
 def _names(case: ThreePhaseCase, component: str, at: np.ndarray) -> tuple[object, ...]:

@@ -234,7 +234,9 @@ def _train_and_tell(
         trained = train(run, sim, resume=resume, every=options.every, stop=stop, sinks=options.log)
     if trained.done < run.config.updates:
         if speaks:
-            print(printable(_stopped(run, options, trained)), file=sys.stderr)
+            words = shlex.join(resume_command(run, options))
+            told = f"stopped after update {trained.done} of {run.config.updates}; go on with: {words}"
+            print(printable(told), file=sys.stderr)
         return INTERRUPTED
     if speaks:
         print(
@@ -314,11 +316,6 @@ def _join(options: argparse.Namespace) -> None:
         if any(x is None for x in given):
             raise ValueError("Give --coordinator, --processes and --process together, or --cluster alone.")
         join(*given)
-
-
-def _stopped(run: Run, options: argparse.Namespace, trained: Trained) -> str:
-    words = shlex.join(resume_command(run, options))
-    return f"stopped after update {trained.done} of {run.config.updates}; go on with: {words}"
 
 
 def resume_command(run: Run, options: argparse.Namespace) -> list[str]:

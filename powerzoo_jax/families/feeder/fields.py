@@ -319,7 +319,9 @@ def agent_table(mode: str, kinds: Sequence[str], supported: Sequence[str], horiz
     if mode not in supported:
         raise ValueError(unknown("observation mode", mode, supported))
     if mode == "ders_local":
-        return table([*CLOCK, *MARKET, PROGRESS, VOLTAGE, _unit_states()])
+        names = tuple(f"ders_state_{k}" for k in range(UNIT_STATE))
+        states = FieldBlock("ders_state", names, -1, 1, "1", _all_unit_states)
+        return table([*CLOCK, *MARKET, PROGRESS, VOLTAGE, states])
     vehicles = "vehicle" in kinds
     local = VEHICLE if vehicles else STORAGE
     if mode == "global":
@@ -329,11 +331,6 @@ def agent_table(mode: str, kinds: Sequence[str], supported: Sequence[str], horiz
     if mode == "local_plus_forecast":
         return table([*local, *_forecasts(horizon, vehicles)])
     return table(local)
-
-
-def _unit_states() -> FieldBlock:
-    names = tuple(f"ders_state_{k}" for k in range(UNIT_STATE))
-    return FieldBlock("ders_state", names, -1, 1, "1", _all_unit_states)
 
 
 def _all_unit_states(scene: FleetScene) -> Array:

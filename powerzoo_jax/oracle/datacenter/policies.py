@@ -118,7 +118,8 @@ def _play(sim: Sim, episode: Episode, gpus: Array, cooling: Array) -> PlayedJobs
         t, some, now = row
         minute = t * round(dt * 60)
         asked = jnp.round(site.infer_gpu_peak * jnp.clip(now.infer_util, 0, 1))
-        free = jnp.maximum(site.n_gpus - _running(state) - asked, 0)
+        running = jobs.row_sum(state.train.held_gpus) + jobs.row_sum(state.finetune.held_gpus)
+        free = jnp.maximum(site.n_gpus - running - asked, 0)
         train, fine = _share(some[0], free), _share(some[1], free - some[0])
         weather = DataCenterExogenous(now.infer_util[None], now.t_outdoor_c[None])
         state, out = datacenter.step(site, state, Order(train, fine, t_set), dt, minute, now.arrivals, weather)
@@ -128,11 +129,6 @@ def _play(sim: Sim, episode: Episode, gpus: Array, cooling: Array) -> PlayedJobs
     steps, first = jnp.arange(sim.spec.horizon, dtype=jnp.int32), datacenter.init(site, sim.env.layout.sizes)
     last, (action, it_mw, missed) = lax.scan(advance, first, (steps, gpus, episode))
     return PlayedJobs(action, it_mw, jnp.sum(missed), datacenter.backlog_gpu_h(site, last, dt)[0])
-
-
-def _running(state: Any) -> Array:
-    """GPUs that running jobs hold in the step that begins, (1,)."""
-    return jobs.row_sum(state.train.held_gpus) + jobs.row_sum(state.finetune.held_gpus)
 
 
 def _share(gpus: Array, free: Array) -> Array:

@@ -333,7 +333,11 @@ def _(mode: str, primals: tuple[Any, ...], tangents: tuple[Any, ...]) -> tuple[A
     out = _settled(given, rounds, mode)
     result, v, slope = out
     limits, limited = given.limits, result.at_limit != 0
-    moving = {key: value for key, value in tangents[0]._asdict().items() if _varies(value)}
+    moving = {
+        key: value
+        for key, value in tangents[0]._asdict().items()
+        if not all(_is_zero(t) for t in jax.tree.leaves(value, is_leaf=_is_zero))
+    }
 
     def equations(theta: dict[str, Any], x: Array) -> tuple[MeshedResult, Array, Array]:
         now = given._replace(**theta)
@@ -389,10 +393,6 @@ def _solve(mode: str, apply: Callable[[Array], Array], known: Array, b: Array) -
 
 def _is_zero(x: Any) -> bool:
     return isinstance(x, SymbolicZero)
-
-
-def _varies(tangent: Any) -> bool:
-    return not all(_is_zero(t) for t in jax.tree.leaves(tangent, is_leaf=_is_zero))
 
 
 def _is_int(x: Array) -> bool:

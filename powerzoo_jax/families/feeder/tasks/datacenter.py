@@ -70,7 +70,9 @@ def build_datacenter(
     tight = chosen_tightness(spec, variants, overrides)
     limits = dict(tight.limits)
     hot = float(limits.pop("t_critical_c", HOTTEST_C))
-    settings = _checked(spec, merge_settings(DataCenterSettings, spec, limits | dict(shift.changes), overrides))
+    settings = merge_settings(DataCenterSettings, spec, limits | dict(shift.changes), overrides)
+    if settings.weather_site not in TMY_SITES:
+        raise ValueError(unknown("weather site", settings.weather_site, TMY_SITES))
     fleet = FeederFleet(
         kinds=("datacenter",),
         bus_ids=(settings.bus_id,),
@@ -121,10 +123,3 @@ def _weights(spec: TaskSpec, settings: DataCenterSettings) -> tuple[float, ...]:
     own = {"site_energy": (settings.power_weight, 0.0), "pue_bonus": (1.0, bonus)}
     pairs = (own.get(name, (1.0, 0.0)) for name in spec.term_names)
     return tuple(weight * factor + more for weight, (factor, more) in zip(weights, pairs, strict=True))
-
-
-def _checked(spec: TaskSpec, settings: DataCenterSettings) -> DataCenterSettings:
-    """Refuse a site without weather."""
-    if settings.weather_site not in TMY_SITES:
-        raise ValueError(unknown("weather site", settings.weather_site, TMY_SITES))
-    return settings

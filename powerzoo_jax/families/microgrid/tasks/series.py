@@ -172,7 +172,9 @@ def _draw_jobs(
 ) -> np.ndarray:
     # in float32 whatever the task's dtype, so that both play the same episodes
     with jax.enable_x64(False):
-        site = datacenter_params(1, FLOAT, train=classes[0], finetune=classes[1], n_gpus=_largest(classes))
+        site = datacenter_params(
+            1, FLOAT, train=classes[0], finetune=classes[1], n_gpus=max(1000, *(c.gpus[1] for c in classes))
+        )
 
         @jax.jit
         def arrivals(keys: jax.Array) -> list[jax.Array]:
@@ -188,10 +190,6 @@ def _draw_jobs(
         count = n_trace * horizon
         keys = jnp.stack([jax.random.split(_key(split, stream), count) for stream in (1, 2)])
         return np.concatenate([np.asarray(part) for part in arrivals(keys)], axis=1)
-
-
-def _largest(classes: tuple[JobClass, JobClass]) -> int:
-    return max(1000, *(c.gpus[1] for c in classes))
 
 
 @cache

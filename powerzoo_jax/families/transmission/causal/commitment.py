@@ -169,7 +169,8 @@ def _next_set(sight: UnitsSight, model: UnitsModel, units: CommitmentState, load
         for s, n, free in zip(sight.slow, held, free_at, strict=True)
     ]
     other = jnp.arange(len(model.on), dtype=jnp.int32) % len(model.others)
-    value = coming[0] + after[(*place, other)] + model.switching[_index(model, units.on)]
+    now = jnp.argmax(jnp.all(model.on == units.on[None], axis=-1))
+    value = coming[0] + after[(*place, other)] + model.switching[now]
 
     legal = unchecked(legal_commitment)(rules, units)
     allowed = jnp.all(jnp.where(model.on, legal[None, :, 1], legal[None, :, 0]), axis=-1)
@@ -219,10 +220,6 @@ def _switched(value: Array, axis: int, s: SlowUnit) -> Array:
     there = np.where(position < s.up, s.up, 0)
     price = jnp.asarray(switch, value.dtype).reshape(*(1,) * axis, -1, *(1,) * (value.ndim - 1 - axis))
     return jnp.minimum(jnp.take(value, stay, axis=axis), jnp.take(value, there, axis=axis) + price)
-
-
-def _index(model: UnitsModel, on: Array) -> Array:
-    return jnp.argmax(jnp.all(model.on == on[None], axis=-1))
 
 
 def _slow_units(sim: Sim) -> tuple[int, tuple[SlowUnit, ...]]:
