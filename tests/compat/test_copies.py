@@ -128,7 +128,7 @@ def steps(env, count):
     return found
 
 
-@pytest.mark.tiers(full=[f"{view}-{how}" for view in ("vector", "agents") for how in ("deepcopy", "cloudpickle")])
+@pytest.mark.tiers(full=[f"{view}-{how}" for view in ("vector", "agents") for how in COPIES])
 @pytest.mark.parametrize("how", COPIES)
 @pytest.mark.parametrize("view", VIEWS)
 def test_a_copy_goes_on_as_its_original_does(view, how):

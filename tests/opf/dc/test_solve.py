@@ -233,6 +233,7 @@ def test_pglibs_small_angles_are_infeasible_in_dc_with_a_proof() -> None:
     full=[
         "load2-10000.0-6804.95-units2-prices2-0.0-float32-auto",
         "load2-10000.0-6804.95-units2-prices2-0.0-float32-fixed",
+        "load3-1000.0-159605.5808-units3-prices3-127.4703-float32-fixed",
     ],
     long=[
         "load0-10000.0-17480.4696-units0-prices0-0.0-float32-auto",
