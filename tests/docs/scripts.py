@@ -1,7 +1,8 @@
-"""Scripts that a page prints: its files, its Python and its commands, played in order in one process."""
+"""Scripts: those that a page prints, played in order in one process, and those beside the package, loaded."""
 
 from __future__ import annotations
 
+import importlib.util
 import re
 import subprocess
 from pathlib import Path
@@ -18,6 +19,14 @@ class Block(NamedTuple):
     language: str
     title: str
     body: str
+
+
+def load(path: Path) -> Any:
+    """Module of a file that no package holds."""
+    spec: Any = importlib.util.spec_from_file_location(path.stem, path)
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
 
 
 def blocks(text: str) -> list[Block]:

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-import importlib.util
 import re
 from pathlib import Path
 
 import pytest
+
+from tests.docs.scripts import load
 
 DOCS = Path(__file__).resolve().parents[2] / "docs"
 
@@ -17,10 +18,7 @@ def text():
 
 
 def test_it_is_the_picture_of_the_shipped_traces(text):
-    found = importlib.util.spec_from_file_location("animation", DOCS / "animation.py")
-    module = importlib.util.module_from_spec(found)
-    found.loader.exec_module(module)
-    assert module.picture() == text
+    assert load(DOCS / "animation.py").picture() == text
 
 
 def test_it_is_small_and_asks_for_nothing(text):

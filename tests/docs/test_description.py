@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import importlib.util
 from pathlib import Path
 
+from tests.docs.scripts import load
+
 ROOT = Path(__file__).resolve().parents[2]
-SPEC = importlib.util.spec_from_file_location("hatch_build", ROOT / "hatch_build.py")
-hatch_build = importlib.util.module_from_spec(SPEC)
-SPEC.loader.exec_module(hatch_build)
+hatch_build = load(ROOT / "hatch_build.py")
 
 TEXT = """![A picture](docs/a.png) and [a page](docs/a.md#part), [a site](https://x.org/y), [a part](#part).
 

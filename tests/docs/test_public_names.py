@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import importlib
-import importlib.util
 import inspect
 import json
 import re
@@ -14,6 +13,7 @@ from typing import Any
 import pytest
 
 import powerzoo_jax
+from tests.docs.scripts import load
 
 ROOT = Path(__file__).resolve().parents[2]
 AXIS = r"(?:[A-Z][a-z]?|[a-z]|\d+|\.\.\.|n_\w+|count)(?: ?[+*-] ?\d+)?"
@@ -30,10 +30,7 @@ PAGES = [ROOT / "README.md", ROOT / "compat" / "README.md", *sorted((ROOT / "doc
 
 @cache
 def site() -> Any:
-    spec = importlib.util.spec_from_file_location("site_hook", ROOT / "docs" / "hooks" / "site.py")
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
+    return load(ROOT / "docs" / "hooks" / "site.py")
 
 
 def modules() -> list[str]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 import inspect
 import os
 import re
@@ -15,6 +14,7 @@ import pytest
 from powerzoo.tasks import PUBLIC_TASKS
 
 import powerzoo_jax.powerflow
+from tests.docs.scripts import load
 
 ROOT = Path(__file__).resolve().parents[2]
 HOOKS = ROOT / "docs" / "hooks"
@@ -22,10 +22,7 @@ EPISODES = ("battery_arbitrage", "dc_microgrid", "marl_opf")  # a feeder, an isl
 
 
 def hook(name: str):
-    spec = importlib.util.spec_from_file_location(name, HOOKS / f"{name}.py")
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
+    return load(HOOKS / f"{name}.py")
 
 
 @pytest.fixture(scope="module")
