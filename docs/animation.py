@@ -66,9 +66,13 @@ def network(trace: Trace, left: float, reach: float) -> str:
             f'<rect x="{x:.0f}" width="10" fill="{COLOURS[k]}">{moving("height", [f"{h:.1f}" for h in high])}'
             f"{moving('y', [f'{y + 18 - h:.1f}' for h in high])}</rect>"
         )
-    lowest = f"lowest voltage of the day {volts.min():.3f} pu"
+    limit = float(net.v_min_pu.max())
+    lowest = float(volts.min())
+    held = "within" if lowest >= limit else "below"
+    earned = float(trace["reward"].values.sum(axis=0).mean() * len(trace.agents))
+    told = f"{SHOWN[trace.policy]}: {earned:.0f} $, lowest voltage {lowest:.3f} pu, {held} the limit of {limit:.2f}"
     return (
-        f'<text x="{left + MAP / 2}" y="{TOP - 14}" text-anchor="middle">{escape(SHOWN[trace.policy])}: {lowest}</text>'
+        f'<text x="{left + MAP / 2}" y="{TOP - 14}" text-anchor="middle">{escape(told)}</text>'
         f'<g stroke="#777">{"".join(parts)}</g><g stroke="#333">{"".join(dots)}</g>{"".join(boxes)}'
     )
 

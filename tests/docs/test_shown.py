@@ -15,12 +15,11 @@ import pytest
 import powerzoo_jax as pz
 from powerzoo_jax.base import TaskSpec
 from powerzoo_jax.base.tree import take
-from powerzoo_jax.cli.traces import chosen_starts
 from powerzoo_jax.envs import load_traces, trace_episode
 from powerzoo_jax.oracle import follow, get_reference
 from powerzoo_jax.oracle.registry import load_table, version_key
 from powerzoo_jax.rl.zoo import list_policies, read_card
-from powerzoo_jax.tasks.score import SEED, episode_keys
+from powerzoo_jax.tasks.score import SEED, all_starts, episode_keys
 
 ROOT = Path(__file__).resolve().parents[2]
 DOCS = ROOT / "docs"
@@ -77,7 +76,7 @@ def test_the_actions_of_a_trace_earn_and_cost_today_what_it_shows(path):
     first = next(iter(found.values()))
     sim = pz.make(first.task, split=first.split)
     shape = sim.spaces()[1].low.shape
-    draws, keys = chosen_starts(sim, None, SEED), episode_keys(SEED, 1)
+    draws, keys = take(all_starts(sim), slice(first.episode, first.episode + 1)), episode_keys(SEED, 1)
     for name, trace in found.items():
         policy = follow(sim, np.reshape(trace["action"].values, (1, len(trace), *shape)))
         again = trace_episode(sim, policy.act, keys[0], take(draws, 0), take(policy.carry, 0), policy=name)

@@ -31,7 +31,7 @@ def simplify_feeder(case: Case, *, reference: Label | None = None) -> Case:
     Raises CaseError for an invalid case or a reference that is none, BaseLoadError where the case has no power flow.
 
     Example:
-        feeder = simplify_feeder(load_case("mv_oberrhein.json"), reference=58)
+        feeder = simplify_feeder(load_case("case14"))  # four units hold voltages beside the reference
         print("\\n".join(feeder.notes))
     """
     assert_valid(case)
