@@ -31,6 +31,8 @@ def simplify_feeder(case: Case, *, reference: Label | None = None) -> Case:
     Raises CaseError for an invalid case or a reference that is none, BaseLoadError where the case has no power flow.
 
     Example:
+        from powerzoo_jax import load_case
+
         feeder = simplify_feeder(load_case("case14"))  # four units hold voltages beside the reference
         print("\\n".join(feeder.notes))
     """
