@@ -82,11 +82,16 @@ def civil_to_utc(wall: datetime, zone: str, *, repeated: bool = False) -> int:
     Raises ValueError for a reading that the spring clock change skips, one outside the years that the clock holds, and
     for an unknown zone.
     """
-    local = _find_zone(zone)
-    instant = check_year(wall).replace(tzinfo=local, fold=int(repeated)).astimezone(UTC)
-    if instant.astimezone(local).replace(tzinfo=None) != wall:
+    instant = check_year(wall).replace(tzinfo=_find_zone(zone), fold=int(repeated)).astimezone(UTC)
+    if is_skipped(wall, zone):
         raise ValueError(f"{wall:%Y-%m-%d %H:%M} does not exist in {zone}: the clock was put forward over it.")
     return round(instant.timestamp()) * SECOND_NS
+
+
+def is_skipped(wall: datetime, zone: str) -> bool:
+    """Whether the spring clock change of a zone skips a wall-clock reading."""
+    local = _find_zone(zone)
+    return wall.replace(tzinfo=local).astimezone(UTC).astimezone(local).replace(tzinfo=None) != wall
 
 
 def standard_offset(zone: str, year: int) -> int:
@@ -96,11 +101,15 @@ def standard_offset(zone: str, year: int) -> int:
 
 
 def convert_stamps(stamps: Iterable[datetime], zone: str) -> np.ndarray:
-    """UTC instants [ns] of civil stamps in file order, which alone tells the two passes of the October hour apart."""
+    """UTC instants [ns] of civil stamps in file order, which alone tells the two passes of the October hour apart.
+
+    A reading of the doubled hour that would lie before the stamp above it is of the second pass.
+    """
     seen: set[datetime] = set()
-    times = []
+    times: list[int] = []
     for wall in stamps:
-        times.append(civil_to_utc(wall, zone, repeated=wall in seen))
+        time = civil_to_utc(wall, zone, repeated=wall in seen)
+        times.append(time if not times or time > times[-1] else civil_to_utc(wall, zone, repeated=True))
         seen.add(wall)
     return np.array(times, np.int64)
 

@@ -19,11 +19,11 @@ from powerzoo_jax.data.userfile import read_csv
 BUNDLED = Path(__file__).parent / "bundled"
 PRICE_QUANTILES = (5.0, 95.0)  # not the extremes: a few spikes would set the scale of all other hours
 LEAST_PRICE = 1e-6  # [$/MWh] below which a price is 0: nothing is divided by it
-FILE_SUFFIXES = (".csv", ".txt", ".tsv")
+FILE_SUFFIXES = (".csv", ".txt", ".tsv", ".xlsx")
 
 
 def load_dataset(source: str | Path | Series) -> Series:
-    """Load a bundled data set by name, read once per process; or a user's CSV file by its path.
+    """Load a bundled data set by name, read once per process; or a user's CSV or .xlsx file by its path.
 
     "neso:PATH" and its like read official files (`data.adapters`); a series is returned as it is.
     Raises ValueError for an unknown name, DataMissing when the file is absent and DataError when the content

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -190,21 +190,29 @@ def make_series(
     return Series(freeze(time_utc), frozen, meta, freeze(rows))
 
 
-def check_clock(name: str, time_utc: np.ndarray) -> None:
-    """Refuse a clock that is not regular; the message names the first bad stamps."""
+def check_clock(name: str, time_utc: np.ndarray, lines: Sequence[int] | None = None) -> None:
+    """Refuse a clock that is not regular; the message names the first bad stamps.
+
+    lines:  of the file, for the message; gaps are then left to the reader, which counts and fills them
+    """
     if len(time_utc) < 2:
         raise DataError(f"{name} has {len(time_utc)} row(s). A series needs at least two.")
     steps = np.diff(time_utc)
+    lengths, counts = np.unique(steps, return_counts=True)
+    usual = lengths[np.argmax(counts)]
     for found, what, remedy in (
         (steps < 0, "time goes backwards at", "Sort the rows, and check the zone of the stamps."),
         (steps == 0, "duplicated time stamps:", "Keep one row for each instant."),
-        (steps > np.median(steps), "rows are missing before", "Fill the gaps first."),
-        (steps < np.median(steps), "steps are shorter than the others before", "Bring all rows to one step."),
+        ((steps > usual) & (lines is None), "rows are missing before", "Fill the gaps first."),
+        (steps < usual, "steps are shorter than the others before", "Bring all rows to one step."),
     ):
         if found.any():
-            raise DataError(f"{name}: {what} {listing(stamps(time_utc[1:][found]))} UTC. {remedy}")
-    if steps[0] % MINUTE_NS:
-        raise DataError(f"{name} has a step of {steps[0] / MINUTE_NS:g} min. Use whole minutes.")
+            at = np.flatnonzero(found) + 1
+            places = ["" if lines is None else f" (line {lines[i]})" for i in at.tolist()]
+            shown = listing(f"{stamp} UTC{place}" for stamp, place in zip(stamps(time_utc[at]), places, strict=True))
+            raise DataError(f"{name}: {what} {shown}. {remedy}")
+    if steps.min() % MINUTE_NS:
+        raise DataError(f"{name} has a step of {steps.min() / MINUTE_NS:g} min. Use whole minutes.")
 
 
 def stamps(time_utc: np.ndarray) -> list[str]:

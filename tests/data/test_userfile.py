@@ -136,8 +136,11 @@ FIRST, SECOND, THIRD = (f"2023-01-01T0{h}:00,1{h}\n" for h in range(3))
         ("time\n2023-01-01T00:00\n2023-01-01T01:00\n", "no column beside 'time'"),
         ("time,load_mw,load_kw\n2023-01-01T00:00,1,2\n2023-01-01T01:00,1,2\n", "twice"),
         (HEADER + SECOND + FIRST, "time goes backwards at 2023-01-01 00:00 UTC"),
-        (HEADER + FIRST + SECOND + SECOND + THIRD, "duplicated time stamps: 2023-01-01 01:00 UTC"),
-        (HEADER + FIRST + SECOND + THIRD + "2023-01-01T05:00,1\n", "rows are missing before 2023-01-01 05:00 UTC"),
+        (HEADER + FIRST + SECOND + SECOND + THIRD, "duplicated time stamps: 2023-01-01 01:00 UTC (line 4)"),
+        (
+            HEADER + FIRST + SECOND + THIRD + "2023-01-01T05:00,1\n",
+            "1 gap: 2 h from 2023-01-01 03:00 UTC (line 5)",
+        ),
         (HEADER + FIRST + SECOND + THIRD + "2023-01-01T02:30,1\n", "steps are shorter"),
         (HEADER + FIRST.replace("10", "1_000") + SECOND, "load_mw is '1_000', not a number"),
         (HEADER + FIRST.replace("10", "1+2j") + SECOND, "not a number"),

@@ -161,12 +161,12 @@ MISTAKES: dict[str, Mistake] = {
     "loses an hour of a series": (
         lambda d, s, x: read_csv(csv(d, "time,load_mw", f"{HOURS[0]},1", f"{HOURS[1]},1", "2023-01-01T03:00Z,1")),
         ValueError,
-        r"rows are missing before 2023-01-01 03:00 UTC\. Fill the gaps first",
+        r"lacks 1 of 4 values, in 1 gap: 1 h from 2023-01-01 02:00 UTC \(line 4\)\. Complete the file, or let read_csv",
     ),
-    "writes decimal commas": (
-        lambda d, s, x: read_csv(csv(d, "time;load_mw", *(f"{t};1,5" for t in HOURS))),
+    "separates thousands": (
+        lambda d, s, x: read_csv(csv(d, "time;load_kw", *(f"{t};1.500,5" for t in HOURS))),
         ValueError,
-        r"separated by semicolons\. Save it with commas between columns and points in numbers",
+        r"line 2 '1\.500,5'.*Write its numbers without separators of thousands",
     ),
     "steps a Gymnasium environment before its reset": (
         lambda d, s, x: gym_env().step(np.zeros(1, np.float32)),
@@ -211,7 +211,7 @@ MISTAKES: dict[str, Mistake] = {
     "leaves a cell of a series empty": (
         lambda d, s, x: read_csv(csv(d, "time,load_mw", f"{HOURS[0]},1", f"{HOURS[1]},", f"{HOURS[2]},2")),
         ValueError,
-        r"load\.actual_mw lacks 1 of 3 values \(2023-01-01 01:00 UTC\)\. Fill them",
+        r"load_mw lacks 1 of 3 values, in 1 gap: 1 h from 2023-01-01 01:00 UTC \(line 3\)\. .*fill='interpolate'",
     ),
     "writes days in the order of another country": (
         lambda d, s, x: read_csv(csv(d, "time,load_mw", "01/02/2023 00:00,1", "01/02/2023 01:00,2")),

@@ -48,11 +48,11 @@ month that has any.
 
 ## Your own series
 
-A CSV file has a column `time` (ISO 8601, start of the interval, with an offset from UTC or in UTC) and columns such as
-`load_mw`, `load_kw`, `load_pu`, `solar_mw`, `wind_mw`, `price_eur_per_mwh`: the ending is the unit. Steps must be equal
-and complete; anything else is refused with the line, the value and the remedy. The text is UTF-8, or UTF-16 with its
-byte order mark. Your file is split like a single year: days 1-20 of each month train, 21-24 validate, 26-end test;
-`start_date` and `end_date` replace that.
+A table, CSV or `.xlsx`, has a column `time` (start of the interval) and columns such as `load_mw`, `load_kw`,
+`load_kwh`, `load_pu`, `solar_mw`, `wind_mw`, `price_eur_per_mwh`: the ending is the unit. Files of meters are read as
+they are: `read_csv` has keywords for their names, their clock and their gaps ([Bring data](howto/own_data.md)).
+Anything else is refused with the line, the value and the remedy. Your file is split like a single year: days 1-20 of
+each month train, 21-24 validate, 26-end test; `start_date` and `end_date` replace that.
 
 ```python
 import jax

@@ -63,7 +63,7 @@ def to_series(
     if len(np.unique(rows.time_utc)) < 2:
         found = len(np.unique(rows.time_utc))
         raise DataError(f"{source}: {found} usable instant(s) in {listing(rows.files)}. Give at least two.")
-    clock, row = _clock(source, rows.time_utc, step_minutes)
+    clock, row = regular_clock(source, rows.time_utc, step_minutes)
     table, superseded = _place(rows.values, row, len(clock))
     empty = [name for name, column in table.items() if np.isnan(column).all()]
     lost = [name for name in empty if name in rows.required]
@@ -114,7 +114,7 @@ def common_step(time_utc: np.ndarray) -> int:
     return int(differences[np.argmax(counts)]) // MINUTE_NS if len(counts) else 0
 
 
-def _clock(source: str, time_utc: np.ndarray, step_minutes: int | None) -> tuple[np.ndarray, np.ndarray]:
+def regular_clock(source: str, time_utc: np.ndarray, step_minutes: int | None = None) -> tuple[np.ndarray, np.ndarray]:
     """Regular clock (T,) over all instants, and the step (R,) of each of them."""
     step = (step_minutes or common_step(time_utc)) * MINUTE_NS
     first = time_utc.min()

@@ -149,18 +149,22 @@ def read_table(path: Path, required: Sequence[str], delimiter: str = ",", *, max
     Raises DataError for an empty file, one larger than `max_mb` [MB], a missing column and a row of another length.
     """
     check_size(path, max_mb)
-    rows = read_cells(path, delimiter)
+    return table_of_rows(path.name, read_cells(path, delimiter), required)
+
+
+def table_of_rows(where: str, rows: Iterator[tuple[int, list[str]]], required: Sequence[str]) -> FileTable:
+    """Table of (line number, cells), the header first. Raises DataError like `read_table`."""
     header = [cell.strip().lower() for cell in next(rows)[1]]
-    check_header(path.name, header, required)
+    check_header(where, header, required)
     lines, table = [], []
     for line, cells in rows:
         if len(cells) != len(header):
-            raise DataError(f"{path.name} line {line} has {len(cells)} cells, the header {len(header)}. Is it cut off?")
+            raise DataError(f"{where} line {line} has {len(cells)} cells, the header {len(header)}. Is it cut off?")
         lines.append(line)
         table.append(cells)
     if not table:
-        raise DataError(f"{path.name} has a header and no row. Download it again.")
-    return FileTable(path.name, lines, dict(zip(header, map(list, zip(*table, strict=True)), strict=True)))
+        raise DataError(f"{where} has a header and no row. Download it again.")
+    return FileTable(where, lines, dict(zip(header, map(list, zip(*table, strict=True)), strict=True)))
 
 
 def check_header(where: str, header: Sequence[str], required: Sequence[str]) -> None:
