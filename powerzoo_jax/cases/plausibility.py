@@ -38,6 +38,8 @@ def branch_rows(case: Case, at: np.ndarray) -> str:
 # Possible values, nearly always a mistake of units or columns: every warning that these
 # limits give on the 78 cases of MATPOWER and the 60 of PGLib is true.
 LARGE_IMPEDANCE_PU = 10.0
+# Median over the lines of a voltage: that of published feeders is at most 2.5 ohm; 20 km of overhead line have 8.
+LARGE_LINES_OHM = ((1.5, 2.0), (50.0, 8.0))  # up to a base voltage [kV]: [ohm]
 LARGE_CHARGING_PU = 50.0
 LARGE_TAP = 2.0
 LARGE_SHIFT_DEG = 180.0  # every angle has an equal within half a turn
@@ -162,6 +164,25 @@ def impedances(case: Case) -> Findings:
         message = f"r = {listing(b.r_pu[at])} pu: {branch_rows(case, at)}."
         remedy = "Right in the star of a three-winding transformer; otherwise correct the sign."
         yield _warn("branch", "r_pu", row_numbers(at), message, remedy)
+
+
+def line_lengths(case: Case) -> Findings:
+    """Lines of distribution voltages have impedances of such lines: ohms given as per unit make them longer."""
+    b, kv = case.branch, case.bus.base_kv
+    f, t = branch_positions(case)
+    line = (f >= 0) & (t >= 0) & np.isin(b.tap, (0.0, 1.0)) & (kv[f] == kv[t]) & (kv[f] > 0)
+    base_ohm = kv[f] ** 2 / case.base_mva if case.base_mva > 0 else np.zeros(len(b))
+    ohm = np.hypot(b.r_pu, b.x_pu) * base_ohm
+    above = 0.0
+    for limit, most in LARGE_LINES_OHM:
+        at = np.flatnonzero(line & (kv[f] > above) & (kv[f] <= limit))
+        above = limit
+        middle = np.median(ohm[at]) if at.size else 0.0
+        if middle > most:
+            own, voltages = base_ohm[at[np.argmax(ohm[at])]], listing(np.unique(kv[f][at]))
+            message = f"half of the lines at {voltages} kV have {middle:.3g} ohm or more."
+            remedy = f"Check that impedances are in per unit: divide ohms by base_kv^2 / base_mva = {own:.4g}."
+            yield _warn("branch", "x_pu", row_numbers(at), message, remedy)
 
 
 def ratios(case: Case) -> Findings:
@@ -292,6 +313,7 @@ PLAUSIBILITY = (
     controlled_buses,
     low_set_points,
     impedances,
+    line_lengths,
     ratios,
     ratings,
     repeated_branches,

@@ -10,7 +10,7 @@ from scipy.sparse import coo_array
 from scipy.sparse.csgraph import connected_components
 
 from powerzoo_jax.base.errors import CaseError
-from powerzoo_jax.cases import Case, assert_valid, list_cases, load_case, validate
+from powerzoo_jax.cases import Case, assert_valid, list_cases, load_case, read_matpower, validate
 from powerzoo_jax.cases.topology import incidence, is_radial, islands, radial_order, reachable_from_slack
 
 EXPECTED = {  # what `validate` has to say about shipped cases, beside parallel circuits
@@ -174,10 +174,27 @@ def test_ohm_read_as_per_unit_is_suspected_from_the_drop():
     case = load_case("case33bw")
     ohm = 12.66**2 / case.base_mva
     branch = dataclasses.replace(case.branch, r_pu=ohm * case.branch.r_pu, x_pu=ohm * case.branch.x_pu)
-    (problem,) = validate(dataclasses.replace(case, branch=branch))
+    lines, problem = validate(dataclasses.replace(case, branch=branch))
+    assert "half of the lines at 12.66 kV have 12.7 ohm" in lines.message
     assert problem.ids == (18,) and "not in ohm" in problem.remedy
     drop = float(problem.message.split("about ")[1].split(" pu")[0])
     assert 0.7 < drop / ohm / 0.087 < 1.0
+
+
+def eight_buses_of_cable(per_km: float) -> Case:
+    """A chain of 8 buses at 20 kV on 10 MVA, 3 km of NA2XS2Y 240 (0.122 + j0.112 ohm/km) each, 0.2 MW a bus."""
+    bus = "".join(f"{i} {3 if i == 1 else 1} {0.2 if i > 1 else 0} 0.05 0 0 1 1 0 20 1 1.1 0.9;" for i in range(1, 9))
+    branch = "".join(f"{i} {i + 1} {3 * 0.122 * per_km} {3 * 0.112 * per_km} 0 0 0 0 0 0 1;" for i in range(1, 8))
+    head = "function mpc = cables\nmpc.version = '2';\nmpc.baseMVA = 10;\n"
+    return read_matpower(f"{head}mpc.bus = [{bus}];\nmpc.gen = [1 0 0 9 -9 1 10 1 9 0];\nmpc.branch = [{branch}];\n")
+
+
+def test_ohms_of_a_lightly_loaded_cable_net_are_suspected_from_its_lines():
+    assert validate(eight_buses_of_cable(10 / 20**2)) == []
+    found = [str(p) for p in validate(eight_buses_of_cable(1.0))]
+    # 3 km * |0.122 + j0.112| = 0.497 ohm, read as per unit: 0.497 * 20^2 / 10 = 19.9 ohm
+    assert any("half of the lines at 20.0 kV have 19.9 ohm or more" in text for text in found)
+    assert any("divide ohms by base_kv^2 / base_mva = 40." in text for text in found)
 
 
 def test_a_power_base_in_volt_ampere_is_suspected():
