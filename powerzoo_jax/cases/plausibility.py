@@ -172,7 +172,10 @@ def line_lengths(case: Case) -> Findings:
     f, t = branch_positions(case)
     line = (f >= 0) & (t >= 0) & np.isin(b.tap, (0.0, 1.0)) & (kv[f] == kv[t]) & (kv[f] > 0)
     base_ohm = kv[f] ** 2 / case.base_mva if case.base_mva > 0 else np.zeros(len(b))
-    ohm = np.hypot(b.r_pu, b.x_pu) * base_ohm
+    z_pu = np.hypot(b.r_pu, b.x_pu)
+    if np.any(z_pu > LARGE_IMPEDANCE_PU):  # the rule above has said it
+        return
+    ohm = z_pu * base_ohm
     above = 0.0
     for limit, most in LARGE_LINES_OHM:
         at = np.flatnonzero(line & (kv[f] > above) & (kv[f] <= limit))
