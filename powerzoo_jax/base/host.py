@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import functools
+import os
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any, ParamSpec, TypeVar
 
 import jax
@@ -12,6 +14,25 @@ from jax import Array
 
 P = ParamSpec("P")
 T = TypeVar("T")
+
+
+@functools.cache
+def use_compilation_cache() -> None:
+    """Keep compiled programs in the user's cache folder, decided once a process; commands and `make` call it.
+
+    A folder that the environment (JAX_COMPILATION_CACHE_DIR, also an empty one) or the program (jax.config) has named
+    stays, and so does JAX_ENABLE_COMPILATION_CACHE=false. Where the folder cannot be made, nothing is kept.
+    """
+    if "JAX_COMPILATION_CACHE_DIR" in os.environ or jax.config.jax_compilation_cache_dir:  # type: ignore[attr-defined]
+        return
+    try:
+        base = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
+        folder = base / "powerzoo_jax" / "jax"
+        folder.mkdir(parents=True, exist_ok=True)
+    except (OSError, RuntimeError):  # a disk that only reads; a user without a home
+        return
+    if os.access(folder, os.W_OK):
+        jax.config.update("jax_compilation_cache_dir", str(folder))
 
 
 def processor() -> Any:

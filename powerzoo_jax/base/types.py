@@ -82,6 +82,8 @@ class Info:
     pf_residual:  ()      [pu]   largest power mismatch of the solve
     legal:        (A, M)  bool   legality of the next discrete action (M = 0 in continuous tasks)
     terms:        (A, K)         reward terms before weighting
+    nan_actions:  ()      int32  entries of the action that were no finite numbers: what they command is left alone. A
+                                 policy that has diverged shows here; None in an environment that does not count
     """
 
     terminated: Array
@@ -90,6 +92,7 @@ class Info:
     pf_residual: Array
     legal: Array
     terms: Array
+    nan_actions: Array | None = None
 
 
 class Step(NamedTuple):

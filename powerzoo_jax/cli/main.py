@@ -38,12 +38,13 @@ LEARNERS = "ppo, ippo, mappo, ppo_gru, ppo_lagrangian, ippo_lagrangian, sac, apg
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one command and return its exit status: 0 fine, 1 checks failed, 2 bad input, 130 interrupted."""
     options = build_parser().parse_args(argv)
-    use_compilation_cache()
     module, function = options.run.split(":")
     set_quiet(options.quiet)
     try:
+        from powerzoo_jax.base.host import use_compilation_cache
         from powerzoo_jax.cli.own import load_modules
 
+        use_compilation_cache()
         check_options(options)
         with document_alone() if is_json(options) else contextlib.nullcontext():
             options.module = load_modules(getattr(options, "module", ()))
@@ -92,16 +93,6 @@ def explain_error(err: BaseException) -> str:
 def policy_name(text: str) -> str:
     """Name of a policy; what tables call best is played by the oracle, and a row of its return bears that name."""
     return "oracle" if text == "best" else text
-
-
-def use_compilation_cache() -> None:
-    """Keep compiled programs in the user's cache folder, unless the environment says where."""
-    if "JAX_COMPILATION_CACHE_DIR" in os.environ:
-        return
-    import jax
-
-    base = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
-    jax.config.update("jax_compilation_cache_dir", str(base / "powerzoo_jax" / "jax"))
 
 
 def build_parser() -> argparse.ArgumentParser:

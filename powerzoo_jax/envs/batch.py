@@ -19,7 +19,7 @@ from powerzoo_jax.base.numerics import anywhere
 from powerzoo_jax.base.random import Purpose, purpose_key
 from powerzoo_jax.base.tree import stack_leaves, where_done
 from powerzoo_jax.base.types import Step
-from powerzoo_jax.envs.core import Sim, as_array
+from powerzoo_jax.envs.core import Sim, as_array, tell_if_slow
 from powerzoo_jax.envs.family import family_of
 from powerzoo_jax.envs.observe import FieldTable
 from powerzoo_jax.opf.dc.factors import DcOpfFactors
@@ -203,6 +203,7 @@ def vstep(sims: Sim, states: Any, actions: Array) -> tuple[Step, Any, Array]:
         states, obs = jax.jit(jax.vmap(sim.init))(jax.random.split(key, 1024))
         out, states, obs = jax.jit(powerzoo_jax.vstep)(sim, states, jnp.zeros((1024, 1, 1)))
     """
+    tell_if_slow("powerzoo_jax.vstep", (states, actions))
     actions = as_array(actions)
     if actions.ndim != 3:
         raise ValueError(f"vstep takes a batch of actions (B, A, U), got {actions.shape}. One lane: sim.step.")

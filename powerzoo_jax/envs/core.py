@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import dataclasses
+import warnings
 from abc import ABC, abstractmethod
 from dataclasses import dataclass, field
 from typing import Any, Protocol
@@ -91,6 +93,7 @@ class Sim:
         numbers, ValueError for another shape of action or a stacked Sim outside of `jax.vmap`.
         """
         _refuse_stacked("step", self.params)
+        tell_if_slow("sim.step", (state, action))
         if type(state) is tuple:
             raise TypeError(
                 "step takes the state alone. Write state, obs = sim.init(key), then sim.step(state, action)."
@@ -119,6 +122,27 @@ def _refuse_key(key: Any) -> None:
         raise TypeError(f"init takes a random key, got {key!r}. Write sim.init(jax.random.key(0)).")
     if typed and key.shape:
         raise ValueError(f"init takes one key, got {key.shape}. Map it over the lanes: jax.vmap(sim.init)(keys).")
+
+
+_told = False
+
+
+def tell_if_slow(function: str, arguments: Any) -> None:
+    """Warn, once a process, where a step runs operation by operation: outside of `jax.jit` and of any other trace."""
+    global _told
+    if _told or jax.config.jax_disable_jit:  # type: ignore[attr-defined]
+        return
+    if any(isinstance(leaf, jax.core.Tracer) for leaf in jax.tree.leaves(arguments)):
+        return
+    # inside of a program whose step takes constants alone, an operation is traced all the same
+    if isinstance(jnp.zeros(()), jax.core.Tracer):
+        return
+    _told = True
+    warnings.warn(
+        f"{function} was called outside of jax.jit, which runs it operation by operation, a hundred times slower. "
+        f"Write step = jax.jit({function}) once, before the loop, and call step.",
+        stacklevel=3,
+    )
 
 
 def as_array(action: Any) -> Array:
@@ -212,7 +236,8 @@ class GridEnv(ABC):
             flow = self.flow(injection, params)
             new, reward, cost, info = self.account(state, devices, delivery, flow, params)
             obs = self.observe(state, new, flow, params)
-            return self.finish(Step(new, obs, reward, cost, info), state, devices, delivery, injection, params)
+            out = self.finish(Step(new, obs, reward, cost, info), state, devices, delivery, injection, params)
+            return out._replace(info=dataclasses.replace(out.info, nan_actions=not_finite(action, params.masks.act)))
 
     @abstractmethod
     def decode(self, action: Array, params: Any) -> Any:
@@ -257,6 +282,13 @@ class GridEnv(ABC):
 def in_range(action: Array, real: Array) -> Array:
     """Entries of an action (A, U) [-], clipped to [-1, 1]; 0 where `real` (A, U) bool is False: padding, or a NaN."""
     return jnp.where(real & jnp.isfinite(action), jnp.clip(action, -1, 1), 0)
+
+
+def not_finite(action: Array, real: Array) -> Array:
+    """Number of entries of an action (A, U) that are not finite, () int32; padding, where `real` is False, left out."""
+    if not jnp.issubdtype(action.dtype, jnp.floating):
+        return jnp.zeros((), jnp.int32)
+    return jnp.sum(real & ~jnp.isfinite(action), dtype=jnp.int32)
 
 
 def end_flags(t: Array, horizon: Array, failed: Array) -> dict[str, Any]:

@@ -9,6 +9,7 @@ from typing import Any
 
 from powerzoo_jax.base.errors import SettingsError, numbered, unknown
 from powerzoo_jax.base.exports import load_object
+from powerzoo_jax.base.host import use_compilation_cache
 from powerzoo_jax.base.ranges import Whole, check_fields, fitted, plain
 from powerzoo_jax.base.types import Dims, TaskSpec
 from powerzoo_jax.cases import list_cases, load_case
@@ -220,6 +221,7 @@ def make(
         sim = make("battery_arbitrage", split="test")
         state, obs = sim.init(jax.random.key(0))
     """
+    use_compilation_cache()
     fitted("task_id", task_id, str)
     fitted(f"{task_id}: version", version, Whole | None)
     task = get_task(task_id, version)

@@ -90,6 +90,7 @@ class DistributionEnv(GridEnv):
             flow = self._idle_flow(self._load_row(state, params), state, params)
             _, _, cost, info = self.account(state, devices, nothing, flow, params)
             obs = self._fields(state, self.last_valid(state, state, flow, params), params)
+        info = dataclasses.replace(info, nan_actions=jnp.zeros((), jnp.int32))
         return obs, cost.at[self.cost_names.index("unserved_energy")].set(0), info
 
     def storage_mw(self, info: DistributionInfo) -> Array:
