@@ -125,9 +125,9 @@ def write_page(rows: Sequence[Row]) -> str:
 
 HEAD = """# Leaderboard
 
-Written by `powerzoo-jax leaderboard`. Each task trains its default learner with several seeds in one program, by the
-settings in `configs/`, and plays the episodes of the references: every start of the test split once, or some of them,
-drawn with a seed, where plans take long (`n` in docs/tasks.md).
+How near learners come to the best plans known, with several seeds each. A learner trains by the settings in `configs/`
+and then plays the episodes of the references: every start of the test split once, or some of them, drawn with a seed,
+where plans take long (`n` on the page of [tasks](tasks.md)). `powerzoo-jax leaderboard` writes this page.
 
 - **Gain** is (return - rule) / (best - rule): 0 is the operator's rule, 1 the best plans known that foresee everything
   and keep the same budgets. It is that of the seeds that keep every budget on the split; a learner none of whose seeds
@@ -142,7 +142,7 @@ drawn with a seed, where plans take long (`n` in docs/tasks.md).
   where it gives some columns of the action. A dash: it has learnt from the reward alone.
 - **Times** are those of the clock, of all seeds together. CPU counts compiling, training and scoring, and tells more
   where the machine was shared.
-- A learner `causal` is none: nothing is trained for it.
+- A row whose learner is `causal` shows the causal planner in the learner's place: nothing is trained there.
 """
 NAMED = """
 ## Named splits

@@ -26,10 +26,9 @@ HORIZONS = (1, 7)
 HEAD = f"""\
 # Data
 
-Written by `{COMMAND}`; a test compares this page with the data.
-
 The bundled series are loaded with NumPy alone. Where each file comes from and what was repaired stands in
-`powerzoo_jax/data/bundled/PROVENANCE.md`, the licences in `powerzoo_jax/DATA_LICENSES.md`.
+`powerzoo_jax/data/bundled/PROVENANCE.md`, the licences in `powerzoo_jax/DATA_LICENSES.md`. This page is written by
+`{COMMAND}`.
 
 ```python
 from powerzoo_jax.data import load_signals

@@ -55,13 +55,11 @@ ABOUT = {
 HEAD = f"""\
 # Tasks
 
-Written by `{COMMAND}`; a test compares this page with the catalog.
-
 `powerzoo_jax.make(task, split=...)` builds the array kernel, `powerzoo.make_task_env(task, split=...)` the Gymnasium or
 PettingZoo view. Every task has the splits train, val and test, whose days do not overlap, and named ones that differ
 from training on purpose; `powerzoo-jax show TASK` prints keywords, units and observation fields, and asking for an
 unknown split names the valid ones. Rewards hold no penalties: costs are physical channels beside them, with budgets per
-episode where the task constrains them.
+episode where the task constrains them. `{COMMAND}` writes this page.
 
 """
 
