@@ -27,6 +27,7 @@ PAGES = {
     "README.md": "index.md",
     "CHANGELOG.md": "changelog.md",
     "LICENSE": "LICENSE.txt",
+    "CITATION.cff": "CITATION.cff",
     "compat/README.md": "views.md",
     "powerzoo_jax/DATA_LICENSES.md": "licences.md",
     "powerzoo_jax/cases/tables/PROVENANCE.md": "provenance_cases.md",
