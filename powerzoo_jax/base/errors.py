@@ -108,19 +108,30 @@ class Problem:
         return printable(f"{where}: {self.message} {self.remedy}".rstrip())
 
 
-def render_problems(name: str, problems: Sequence[Problem]) -> str:
-    """Render all problems of one case as a numbered list, errors first."""
-    ordered = sorted(problems, key=lambda p: p.severity != "error")
-    lines = [f"{i}. [{p.severity}] {p}" for i, p in enumerate(ordered, 1)]
-    return f"{excerpt(name)} has {len(problems)} problem(s):\n" + "\n".join(lines)
+MOST_FINDINGS = 12  # of a message, which stays below 15 lines; `check` prints all
+
+
+def render_problems(name: str, problems: Sequence[Problem], *, everything: bool = False) -> str:
+    """Render problems of one case as a numbered list, errors first: the first twelve and a count, or all."""
+    # a table that is missing says more than lines of a text that were not understood
+    ordered = sorted(problems, key=lambda p: (p.severity != "error", p.field == "text"))
+    most = len(ordered) if everything else MOST_FINDINGS
+    lines = _in_lines([f"[{p.severity}] {p}" for p in ordered], most, "; `powerzoo-jax check` lists all")
+    return f"{excerpt(name)} has {len(problems)} problem(s):\n{lines}"
+
+
+def _in_lines(findings: Sequence[str], most: int = MOST_FINDINGS, where: str = "") -> str:
+    lines = [f"{i}. {finding}" for i, finding in enumerate(findings[:most], 1)]
+    if len(findings) > most:
+        lines.append(f"... and {len(findings) - most} more{where}.")
+    return "\n".join(lines)
 
 
 def numbered(name: str, findings: Sequence[str]) -> str:
-    """Message of all findings about one thing: a single one behind its name, several as a numbered list."""
+    """Message of all findings about one thing: a single one behind its name, several as a numbered list, cut."""
     if len(findings) == 1:
         return f"{name}: {findings[0]}"
-    lines = [f"{i}. {finding}" for i, finding in enumerate(findings, 1)]
-    return f"{name} has {len(findings)} problems:\n" + "\n".join(lines)
+    return f"{name} has {len(findings)} problems:\n" + _in_lines(findings)
 
 
 def missing_extra(what: str, library: str, extra: str) -> str:

@@ -10,10 +10,11 @@ from dataclasses import dataclass, field
 from typing import Annotated, Any, NamedTuple
 
 import jax.numpy as jnp
-from flax import struct
 from jax import Array
 
+from powerzoo_jax.base import struct
 from powerzoo_jax.base.ranges import Budget, Count, Finite, Range, Whole
+from powerzoo_jax.base.struct import brief
 
 
 @dataclass(frozen=True)
@@ -111,6 +112,9 @@ class Step(NamedTuple):
     reward: Array
     cost: Array
     info: Any
+
+    def __repr__(self) -> str:
+        return brief(self)
 
 
 @dataclass(frozen=True)

@@ -15,6 +15,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from powerzoo_jax.base.errors import CaseError, Problem, listing, printable, render_problems
+from powerzoo_jax.base.struct import brief
 
 
 def flatten(case: Any, tables: Mapping[str, type]) -> dict[str, np.ndarray]:
@@ -83,6 +84,8 @@ class _Columns:
     BOOLEAN: ClassVar[frozenset[str]] = frozenset()
     ROW: ClassVar[Mapping[str, tuple[int, ...]]] = {}  # shape of one row of a column, for a table that has none
 
+    __repr__ = brief
+
     def __post_init__(self) -> None:
         lengths = {}
         for item in fields(self):  # type: ignore[arg-type]
@@ -120,7 +123,7 @@ class _Columns:
         return np.int64 if name in cls.INTEGER else np.bool_ if name in cls.BOOLEAN else np.float64
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class BusTable(_Columns):
     """Buses.
 
@@ -148,7 +151,7 @@ class BusTable(_Columns):
     v_min_pu: np.ndarray
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class BranchTable(_Columns):
     """Lines, cables and transformers as pi models with an ideal transformer at the from end.
 
@@ -177,7 +180,7 @@ class BranchTable(_Columns):
     angle_max_deg: np.ndarray
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class UnitTable(_Columns):
     """Generating units.
 
@@ -223,7 +226,7 @@ class UnitTable(_Columns):
     q_cost: np.ndarray = (0.0,)  # type: ignore[assignment]
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class LoadTable(_Columns):
     """Loads, positive = consumption.
 

@@ -43,7 +43,7 @@ CHEAP_USD, DEAR_USD = 20.0, 40.0  # [USD/MWh] the two marginal costs at zero out
 CASES = ("case118", "pz_case118")
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class CommitmentTable(_Columns):
     """Commitment costs and requirements of every unit, in the order of the case.
 

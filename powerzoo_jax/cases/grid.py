@@ -6,9 +6,9 @@ from typing import Any
 
 import jax.numpy as jnp
 import numpy as np
-from flax import struct
 from jax import Array
 
+from powerzoo_jax.base import struct
 from powerzoo_jax.base.numerics import resolve_dtype
 from powerzoo_jax.cases.case import Case
 from powerzoo_jax.cases.topology import branch_positions

@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from powerzoo_jax.base.errors import CaseError
+from powerzoo_jax.base.struct import brief
 from powerzoo_jax.cases.case import ISOLATED, Case
 from powerzoo_jax.cases.case import islands as islands
 
@@ -25,6 +26,8 @@ class RadialOrder:
     parent: np.ndarray
     via_branch: np.ndarray
     depth: np.ndarray
+
+    __repr__ = brief
 
 
 def branch_positions(case: Case) -> tuple[np.ndarray, np.ndarray]:

@@ -14,10 +14,10 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
-from flax import struct
 from jax import Array
 from jax.tree_util import Partial
 
+from powerzoo_jax.base import struct
 from powerzoo_jax.base.tree import where_done
 from powerzoo_jax.cli.runs import SELECTED, Run, as_acts, load_state, open_run
 from powerzoo_jax.envs import Sim

@@ -12,6 +12,7 @@ from pathlib import Path
 import numpy as np
 
 from powerzoo_jax.base.errors import DataError, unknown
+from powerzoo_jax.base.struct import brief
 from powerzoo_jax.data.augment import AS_RECORDED, DAYS_PER_YEAR, NONE, Augmentation, made_row, made_years
 from powerzoo_jax.data.clock import iso_dates, steps_per_day
 from powerzoo_jax.data.library import load_dataset, signal_range
@@ -84,6 +85,8 @@ class Bank:
     price_p95: float
     price_mean: float
     sources: tuple[tuple[str, str, str], ...]
+
+    __repr__ = brief
 
 
 @dataclass(frozen=True, eq=False)

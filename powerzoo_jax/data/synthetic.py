@@ -16,6 +16,7 @@ import jax.numpy as jnp
 from jax import Array
 
 from powerzoo_jax.base.random import integers, normal, poisson, uniform, uniform_between
+from powerzoo_jax.base.struct import brief
 
 
 def rescale_persistence(phi: float, native_minutes: float, step_minutes: float) -> float:
@@ -195,6 +196,9 @@ class Sessions(NamedTuple):
     arrival_min: Array
     stay_min: Array
     energy_kwh: Array
+
+    def __repr__(self) -> str:
+        return brief(self)
 
 
 def resample_sessions(key: Array, sessions: Sessions, count: int, jitter_min: float = 0.0) -> Sessions:

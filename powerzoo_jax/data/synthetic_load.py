@@ -15,6 +15,7 @@ from jax import Array
 from jax.scipy.stats import norm
 
 from powerzoo_jax.base.random import bernoulli, normal, poisson
+from powerzoo_jax.base.struct import brief
 from powerzoo_jax.data.synthetic import draw_ar1, draw_from_quantiles, rescale_persistence
 
 NATIVE_MINUTES = 5.0  # step that the correlations below are given at
@@ -115,6 +116,9 @@ class JobTable(NamedTuple):
     cores: Array
     valid: Array
     lost: Array
+
+    def __repr__(self) -> str:
+        return brief(self)
 
 
 def draw_jobs(key: Array, curve: Array, slots: int, jobs: BatchJobs, step_minutes: float = NATIVE_MINUTES) -> JobTable:

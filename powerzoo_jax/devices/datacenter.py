@@ -8,10 +8,9 @@ from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
-from flax import struct
 from jax import Array
 
-from powerzoo_jax.base import Purpose, purpose_key
+from powerzoo_jax.base import Purpose, purpose_key, struct
 from powerzoo_jax.base.numerics import safe_divide
 from powerzoo_jax.base.spaces import Field
 from powerzoo_jax.devices import facility, jobs

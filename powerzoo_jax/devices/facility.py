@@ -8,9 +8,9 @@ from typing import Annotated, Any
 
 import jax.numpy as jnp
 import numpy as np
-from flax import struct
 from jax import Array
 
+from powerzoo_jax.base import struct
 from powerzoo_jax.base.ranges import Count, PositiveShare, Range, check_settings, checks_ranges
 from powerzoo_jax.devices import jobs
 from powerzoo_jax.devices.jobs import JobParams

@@ -12,12 +12,13 @@ from typing import Annotated, Any, NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
-from flax import struct
 from jax import Array
 
+from powerzoo_jax.base import struct
 from powerzoo_jax.base.errors import listing, unknown
 from powerzoo_jax.base.numerics import matmul
 from powerzoo_jax.base.ranges import FINITE, WHOLE, Count, as_numbers, axes, checks_ranges
+from powerzoo_jax.base.struct import brief
 from powerzoo_jax.cases import Case
 from powerzoo_jax.devices import thermal
 from powerzoo_jax.devices.facility import QueueSizes
@@ -242,6 +243,9 @@ class FleetResult(NamedTuple):
     undelivered_mw: Array
     command_mw: Array
     reports: dict[str, Any]
+
+    def __repr__(self) -> str:
+        return brief(self)
 
 
 def own_actions(layout: Layout, action: Array) -> dict[str, Array]:

@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 import jax.numpy as jnp
-from flax import struct
 from jax import Array
 
+from powerzoo_jax.base import struct
 from powerzoo_jax.base.numerics import safe_divide
 from powerzoo_jax.base.ranges import Count, checks_ranges
 from powerzoo_jax.base.spaces import Field

@@ -19,9 +19,9 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
-from flax import struct
 from jax import Array, lax
 
+from powerzoo_jax.base import struct
 from powerzoo_jax.base.numerics import FLOAT, matmul
 from powerzoo_jax.base.random import uniform
 from powerzoo_jax.base.solver_mode import AUTO, by_device, by_mode

@@ -35,6 +35,7 @@ from powerzoo_jax.base.ranges import (
     stored,
 )
 from powerzoo_jax.base.spaces import Field, Observed
+from powerzoo_jax.base.struct import brief
 from powerzoo_jax.data.bank import LOAD_FIELDS
 
 SIN, COS = LOAD_FIELDS.index("time_sin"), LOAD_FIELDS.index("time_cos")
@@ -108,6 +109,9 @@ class Delivery(NamedTuple):
     undelivered_mw: Array
     q_mvar: Array
     cost_usd: Array
+
+    def __repr__(self) -> str:
+        return brief(self)
 
 
 class Delivered(Protocol):

@@ -7,9 +7,9 @@ from typing import Any, Protocol
 
 import jax.numpy as jnp
 import numpy as np
-from flax import struct
 from jax import Array
 
+from powerzoo_jax.base import struct
 from powerzoo_jax.base.ranges import Count, Share, checks_ranges
 from powerzoo_jax.base.spaces import Field
 from powerzoo_jax.devices.protocol import (

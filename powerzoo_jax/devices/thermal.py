@@ -6,9 +6,9 @@ from typing import Annotated, Any, NamedTuple
 
 import jax.numpy as jnp
 import numpy as np
-from flax import struct
 from jax import Array
 
+from powerzoo_jax.base import struct
 from powerzoo_jax.base.ranges import Count, Range, checks_ranges
 from powerzoo_jax.devices.protocol import PositiveRating, Rating, ShareRating, SignlessRating, columns
 

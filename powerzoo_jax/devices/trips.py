@@ -9,9 +9,9 @@ from typing import Any, NamedTuple
 
 import jax.numpy as jnp
 import numpy as np
-from flax import struct
 from jax import Array
 
+from powerzoo_jax.base import struct
 from powerzoo_jax.base.random import integers
 from powerzoo_jax.base.ranges import Count, Finite, Positive, checks_ranges, fitted, stored
 

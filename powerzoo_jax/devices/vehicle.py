@@ -8,10 +8,9 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
-from flax import struct
 from jax import Array
 
-from powerzoo_jax.base import Purpose, purpose_key
+from powerzoo_jax.base import Purpose, purpose_key, struct
 from powerzoo_jax.base.random import integers
 from powerzoo_jax.base.ranges import Share, checks_ranges
 from powerzoo_jax.base.spaces import Field

@@ -11,10 +11,9 @@ from typing import Any, Protocol
 import jax
 import jax.numpy as jnp
 import numpy as np
-from flax import struct
 from jax import Array
 
-from powerzoo_jax.base import Box, Dims, EnvState, Masks, Space, Step, TaskSpec
+from powerzoo_jax.base import Box, Dims, EnvState, Masks, Space, Step, TaskSpec, struct
 from powerzoo_jax.base.solver_mode import AUTO, one_form
 from powerzoo_jax.devices.fleet import soc_range
 from powerzoo_jax.envs.observe import FieldTable, bounds

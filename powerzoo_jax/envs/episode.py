@@ -11,11 +11,10 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
-from flax import struct
 from jax import Array, lax
 from jax.tree_util import Partial
 
-from powerzoo_jax.base import Purpose, Step, purpose_key
+from powerzoo_jax.base import Purpose, Step, purpose_key, struct
 from powerzoo_jax.envs.core import Sim
 from powerzoo_jax.envs.family import family_of
 from powerzoo_jax.envs.series import Draw

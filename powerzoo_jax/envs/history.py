@@ -13,10 +13,9 @@ from typing import Any
 
 import jax.numpy as jnp
 import numpy as np
-from flax import struct
 from jax import Array
 
-from powerzoo_jax.base import Box, Dims, Space, Step
+from powerzoo_jax.base import Box, Dims, Space, Step, struct
 from powerzoo_jax.envs.core import Sim
 
 

@@ -17,9 +17,9 @@ from typing import Any, NamedTuple
 
 import jax.numpy as jnp
 import numpy as np
-from flax import struct
 from jax import Array, lax
 
+from powerzoo_jax.base import struct
 from powerzoo_jax.base.spaces import Box, Field, Observed
 
 PADDING_NAME = "padding"

@@ -8,9 +8,9 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 import jax.numpy as jnp
-from flax import struct
 from jax import Array
 
+from powerzoo_jax.base import struct
 from powerzoo_jax.base.random import Purpose, integers, purpose_key, uniform
 from powerzoo_jax.base.spaces import Field
 from powerzoo_jax.data.bank import LOAD_FIELDS

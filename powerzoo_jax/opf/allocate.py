@@ -14,9 +14,9 @@ from __future__ import annotations
 from typing import Annotated
 
 import jax.numpy as jnp
-from flax import struct
 from jax import Array
 
+from powerzoo_jax.base import struct
 from powerzoo_jax.base.ranges import BOOL, FINITE, POSITIVE, axes, checks_ranges
 
 SHARPNESS, LEAST_SCORE = 3.0, 0.01

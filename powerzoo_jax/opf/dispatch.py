@@ -13,9 +13,9 @@ from __future__ import annotations
 from typing import Annotated, NamedTuple
 
 import jax.numpy as jnp
-from flax import struct
 from jax import Array, lax
 
+from powerzoo_jax.base import struct
 from powerzoo_jax.base.ranges import BUDGET, FINITE, FLAG, NOT_NEGATIVE, POSITIVE, axes, checks_ranges
 from powerzoo_jax.opf.dc.solve import SURPLUS_PRICE, VOLL
 from powerzoo_jax.opf.offers import Offers

@@ -10,9 +10,9 @@ from dataclasses import replace
 from typing import Annotated, Any
 
 import jax.numpy as jnp
-from flax import struct
 from jax import Array
 
+from powerzoo_jax.base import struct
 from powerzoo_jax.base.ranges import FINITE, FLAG, LOWER, NOT_NEGATIVE, UPPER, axes, checks_ranges, unchecked
 from powerzoo_jax.opf.dc.factors import DcOpfFactors
 from powerzoo_jax.opf.dc.solve import Bids, DcOpfResult, dc_opf, sum_at_buses

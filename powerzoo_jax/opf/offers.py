@@ -7,9 +7,9 @@ from typing import Annotated, Any, NamedTuple
 
 import jax.numpy as jnp
 import numpy as np
-from flax import struct
 from jax import Array
 
+from powerzoo_jax.base import struct
 from powerzoo_jax.base.errors import CaseError, listing
 from powerzoo_jax.base.numerics import resolve_dtype
 from powerzoo_jax.base.ranges import FINITE, NOT_NEGATIVE, Count, axes, checks_ranges, stored

@@ -25,9 +25,9 @@ from typing import Annotated, Any
 import jax
 import jax.numpy as jnp
 import numpy as np
-from flax import struct
 from jax import Array, lax
 
+from powerzoo_jax.base import struct
 from powerzoo_jax.base.numerics import matmul
 from powerzoo_jax.base.ranges import FINITE, LOWER, NOT_NEGATIVE, UPPER, Count, axes, checks_ranges
 from powerzoo_jax.base.solver_mode import AUTO, by_mode, check_mode

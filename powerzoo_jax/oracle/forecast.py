@@ -13,9 +13,9 @@ from functools import lru_cache
 
 import jax.numpy as jnp
 import numpy as np
-from flax import struct
 from jax import Array, lax
 
+from powerzoo_jax.base import struct
 from powerzoo_jax.base.numerics import matvec
 from powerzoo_jax.envs.core import Sim
 from powerzoo_jax.tasks import make

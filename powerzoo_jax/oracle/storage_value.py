@@ -12,8 +12,9 @@ from __future__ import annotations
 from typing import NamedTuple
 
 import jax.numpy as jnp
-from flax import struct
 from jax import Array, lax
+
+from powerzoo_jax.base import struct
 
 CELLS = 400  # of the energy band: with 200 of them battery_arbitrage earns 0.2 % less
 DEAR = 1e6  # [$/MWh] slope below an empty store, and minus that of a full one

@@ -11,10 +11,10 @@ from typing import Annotated, Any, NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
-from flax import struct
 from jax import Array, lax
 
 from powerzoo_jax.base import double_single as ds
+from powerzoo_jax.base import struct
 from powerzoo_jax.base.double_single import Pair
 from powerzoo_jax.base.ranges import FINITE, FLAG, POSITIVE, axes
 

@@ -9,8 +9,9 @@ from enum import IntEnum
 
 import jax.numpy as jnp
 import numpy as np
-from flax import struct
 from jax import Array
+
+from powerzoo_jax.base import struct
 
 COLLAPSE_PU = 0.5  # a solved voltage below this is a collapse of the task, not of the solver
 

@@ -15,9 +15,9 @@ from typing import Any, Protocol
 import jax
 import jax.numpy as jnp
 import numpy as np
-from flax import struct
 from jax import Array
 
+from powerzoo_jax.base import struct
 from powerzoo_jax.base.numerics import FLOAT, ROUGH, matvec, rough_matvec
 
 V_BOUND = 1.5  # [pu] no feeder runs above: turns a current mismatch into a bound on the power mismatch

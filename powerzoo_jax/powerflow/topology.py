@@ -15,9 +15,9 @@ from typing import Annotated, ClassVar, NamedTuple
 
 import jax.numpy as jnp
 import numpy as np
-from flax import struct
 from jax import Array, lax
 
+from powerzoo_jax.base import struct
 from powerzoo_jax.base.errors import SolverError, listing
 from powerzoo_jax.base.host import on_host
 from powerzoo_jax.base.numerics import FLOAT

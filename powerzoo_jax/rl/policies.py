@@ -17,11 +17,10 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
-from flax import struct
 from jax import Array
 from jax.tree_util import Partial
 
-from powerzoo_jax.base import Box
+from powerzoo_jax.base import Box, struct
 from powerzoo_jax.envs.core import Sim
 from powerzoo_jax.envs.episode import MEMORY, Act
 from powerzoo_jax.envs.observe import SharedObs

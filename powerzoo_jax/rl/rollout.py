@@ -6,10 +6,9 @@ from typing import Any, Literal, overload
 
 import jax
 import jax.numpy as jnp
-from flax import struct
 from jax import Array, lax
 
-from powerzoo_jax.base import Step
+from powerzoo_jax.base import Step, struct
 from powerzoo_jax.envs.batch import autoreset
 from powerzoo_jax.envs.core import Sim
 from powerzoo_jax.envs.episode import Act, first_carry

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from powerzoo_jax.base.errors import missing_extra
+from powerzoo_jax.base.struct import brief
 
 DIGITS = {"pu": 4, "deg": 3, "MW": 3, "Mvar": 3, "%": 1, "USD/MWh": 3}
 
@@ -27,6 +28,8 @@ class StudyTable:
     columns: Mapping[str, np.ndarray]
     units: Mapping[str, str]
     violation: Sequence[str]
+
+    __repr__ = brief
 
     def __len__(self) -> int:
         return len(self.violation)

@@ -6,6 +6,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from powerzoo_jax.base.struct import brief
+
 
 @dataclass(frozen=True, eq=False)
 class NetworkSeries:
@@ -24,3 +26,5 @@ class NetworkSeries:
     start: str
     columns: dict[str, np.ndarray]
     notes: tuple[str, ...] = ()
+
+    __repr__ = brief

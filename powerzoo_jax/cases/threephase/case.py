@@ -14,6 +14,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from powerzoo_jax.base.errors import CaseError, listing, unknown
+from powerzoo_jax.base.struct import brief
 from powerzoo_jax.cases.case import _Columns, flatten, rebuild
 
 GROUND = -1  # stands for the earth where a table asks for a node
@@ -29,7 +30,7 @@ class _NamedTable(_Columns):
         return np.str_ if name in cls.TEXT else super()._dtype(name)
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class NodeTable(_NamedTable):
     """Nodes.
 
@@ -46,7 +47,7 @@ class NodeTable(_NamedTable):
     base_kv: np.ndarray
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class SourceTable(_NamedTable):
     """Phases of the source: a voltage behind an impedance, positions of its nodes.
 
@@ -65,7 +66,7 @@ class SourceTable(_NamedTable):
     x_ohm: np.ndarray
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class LineTable(_NamedTable):
     """Lines, cables and switches as pi models of coupled conductors; absent conductors are -1 and zero.
 
@@ -95,7 +96,7 @@ class LineTable(_NamedTable):
     rating_amp: np.ndarray = 0.0  # type: ignore[assignment]
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class TransformerTable(_NamedTable):
     """Single-phase units of two windings; wye and delta are how their ends are joined. -1 is the ground.
 
@@ -124,7 +125,7 @@ class TransformerTable(_NamedTable):
     to_tap: np.ndarray
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class RegulatorTable(_NamedTable):
     """Voltage regulators: tap changers on the second windings of units, and the settings of their controls.
 
@@ -155,7 +156,7 @@ class RegulatorTable(_NamedTable):
     drop_x_volt: np.ndarray
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class CapacitorTable(_NamedTable):
     """Single-phase capacitors.
 
@@ -174,7 +175,7 @@ class CapacitorTable(_NamedTable):
     kv: np.ndarray
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class ShuntTable(_NamedTable):
     """Constant admittances between two nodes, or a node and the ground: reactors, no-load losses, neutral grounding.
 
@@ -195,7 +196,7 @@ class ShuntTable(_NamedTable):
     unit: np.ndarray = -1  # type: ignore[assignment]
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class PlaceTable(_NamedTable):
     """Positions of buses on a map.
 
@@ -215,7 +216,7 @@ def empty_table(kind: type[_NamedTable]) -> Any:
     return kind(**{column.name: np.zeros(0) for column in fields(kind)})  # type: ignore[arg-type]
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class PhaseLoadTable(_NamedTable):
     """Single-phase loads between two nodes; with u = |v| / rated voltage they draw
 
@@ -249,7 +250,7 @@ class PhaseLoadTable(_NamedTable):
     v_low_pu: np.ndarray
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class ExponentTable(_NamedTable):
     """Loads whose share of constant power is a power of the voltage: for v_min_pu <= u <= v_max_pu they draw
 
@@ -269,7 +270,7 @@ class ExponentTable(_NamedTable):
     q_exponent: np.ndarray
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class ThreePhaseCase:
     """An unbalanced feeder on the host: picklable, read-only; change it with `dataclasses.replace`.
 
@@ -294,6 +295,8 @@ class ThreePhaseCase:
     shunt: ShuntTable = field(default_factory=lambda: empty_table(ShuntTable))
     place: PlaceTable = field(default_factory=lambda: empty_table(PlaceTable))
     exponent: ExponentTable = field(default_factory=lambda: empty_table(ExponentTable))
+
+    __repr__ = brief
 
     @property
     def n_node(self) -> int:

@@ -27,7 +27,7 @@ def run_check(options: argparse.Namespace) -> int:
     if not problems:
         print("no problems found")
         return 0
-    say(render_problems(name, problems))
+    say(render_problems(name, problems, everything=True))
     verdict = "cannot be used as it is" if errors else "can be used"
     say(f"{_count(errors, 'error')}, {_count(len(problems) - errors, 'warning')}: {name} {verdict}")
     return int(errors > 0)

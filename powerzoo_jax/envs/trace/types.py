@@ -14,6 +14,7 @@ import numpy as np
 from powerzoo_jax.base.errors import DataError, excerpt, missing_extra, unknown
 from powerzoo_jax.base.files.forms import require_form
 from powerzoo_jax.base.npz import read_npz, require_array, write_npz
+from powerzoo_jax.base.struct import brief
 from powerzoo_jax.base.textfile import parse_json
 from powerzoo_jax.envs.family import family_name
 
@@ -30,6 +31,8 @@ class TraceTable:
     values: np.ndarray
     ids: tuple[str, ...]
     units: tuple[str, ...]
+
+    __repr__ = brief
 
     def __getitem__(self, name: str) -> np.ndarray:
         if name not in self.ids:
@@ -61,6 +64,8 @@ class TracedNetwork:
     root: int
     device_ids: tuple[str, ...]
     device_bus: np.ndarray
+
+    __repr__ = brief
 
 
 ORDER = "traces"  # array of a file that lists its traces

@@ -7,10 +7,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from flax import struct
 from jax import Array
 
-from powerzoo_jax.base import EnvState, Info
+from powerzoo_jax.base import EnvState, Info, struct
 from powerzoo_jax.devices.registry import final_kinds
 from powerzoo_jax.envs.core import EnvParams
 from powerzoo_jax.envs.series import EpisodeStarts

@@ -10,9 +10,9 @@ from dataclasses import dataclass
 from typing import Any
 
 import jax.numpy as jnp
-from flax import struct
 from jax import Array
 
+from powerzoo_jax.base import struct
 from powerzoo_jax.base.ranges import unchecked
 from powerzoo_jax.cases.grid import Grid
 from powerzoo_jax.families.feeder.env import DistributionEnv

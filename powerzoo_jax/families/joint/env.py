@@ -15,10 +15,9 @@ from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
-from flax import struct
 from jax import Array
 
-from powerzoo_jax.base import EnvState, Info
+from powerzoo_jax.base import EnvState, Info, struct
 from powerzoo_jax.base.numerics import matmul
 from powerzoo_jax.base.ranges import unchecked
 from powerzoo_jax.base.spaces import Field

@@ -7,10 +7,9 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 import jax.numpy as jnp
-from flax import struct
 from jax import Array
 
-from powerzoo_jax.base import EnvState, Info
+from powerzoo_jax.base import EnvState, Info, struct
 from powerzoo_jax.base.ranges import unchecked
 from powerzoo_jax.base.spaces import Field
 from powerzoo_jax.envs.core import EnvParams, GridEnv, end_flags, in_range, unless_settled

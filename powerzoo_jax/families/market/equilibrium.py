@@ -14,10 +14,10 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
-from flax import struct
 from jax import Array
 from jax.tree_util import Partial
 
+from powerzoo_jax.base import struct
 from powerzoo_jax.envs.core import Sim
 from powerzoo_jax.envs.episode import first_carry, run_episodes
 from powerzoo_jax.envs.family import family_of

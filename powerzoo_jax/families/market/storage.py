@@ -7,10 +7,9 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 import jax.numpy as jnp
-from flax import struct
 from jax import Array
 
-from powerzoo_jax.base import EnvState, Info, Purpose, purpose_key
+from powerzoo_jax.base import EnvState, Info, Purpose, purpose_key, struct
 from powerzoo_jax.base.random import normal
 from powerzoo_jax.base.ranges import unchecked
 from powerzoo_jax.devices import StorageParams, StorageState, storage

@@ -14,10 +14,10 @@ from typing import NamedTuple
 
 import jax.numpy as jnp
 import numpy as np
-from flax import struct
 from jax import Array
 from jax.tree_util import Partial
 
+from powerzoo_jax.base import struct
 from powerzoo_jax.base.numerics import TINY
 from powerzoo_jax.devices.datacenter import SUBSTEP_MIN, chiller_cop
 from powerzoo_jax.devices.facility import DataCenterParams

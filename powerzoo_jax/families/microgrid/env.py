@@ -12,10 +12,9 @@ from typing import NamedTuple
 
 import jax.numpy as jnp
 import numpy as np
-from flax import struct
 from jax import Array
 
-from powerzoo_jax.base import EnvState, Info
+from powerzoo_jax.base import EnvState, Info, struct
 from powerzoo_jax.base.numerics import safe_divide
 from powerzoo_jax.base.spaces import Field
 from powerzoo_jax.devices import (

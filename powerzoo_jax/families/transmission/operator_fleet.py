@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import jax.numpy as jnp
-from flax import struct
 from jax import Array
 
+from powerzoo_jax.base import struct
 from powerzoo_jax.base.ranges import unchecked
 from powerzoo_jax.devices import action_table, bus_injection, fleet
 from powerzoo_jax.devices.fleet import FleetResult, Layout

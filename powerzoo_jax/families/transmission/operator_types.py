@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from flax import struct
 from jax import Array
 
-from powerzoo_jax.base import EnvState, Info
+from powerzoo_jax.base import EnvState, Info, struct
 from powerzoo_jax.envs.core import EnvParams
 from powerzoo_jax.envs.series import EpisodeStarts
 from powerzoo_jax.opf.ac.factors import AcOpfFactors

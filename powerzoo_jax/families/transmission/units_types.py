@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from flax import struct
 from jax import Array
 
-from powerzoo_jax.base import EnvState, Info
+from powerzoo_jax.base import EnvState, Info, struct
 from powerzoo_jax.envs.core import EnvParams
 from powerzoo_jax.envs.series import EpisodeStarts
 from powerzoo_jax.opf.commit import CommitmentRules, CommitmentState

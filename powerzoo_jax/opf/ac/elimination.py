@@ -17,8 +17,9 @@ from typing import NamedTuple
 
 import jax.numpy as jnp
 import numpy as np
-from flax import struct
 from jax import Array, lax
+
+from powerzoo_jax.base import struct
 
 WIDTH = 8  # blocks handled together: fewer loop turns against more padding and longer compilation
 SPREAD = 1.5  # degree, as a multiple of the least, up to which buses leave together: fewer levels, little more fill

@@ -13,9 +13,9 @@ from __future__ import annotations
 
 import jax
 import jax.numpy as jnp
-from flax import struct
 from jax import Array
 
+from powerzoo_jax.base import struct
 from powerzoo_jax.opf.ac import equations as eqs
 from powerzoo_jax.opf.ac.equations import Flow, Unknowns
 from powerzoo_jax.opf.ac.factors import AcLayout, AcOpfFactors

@@ -16,9 +16,9 @@ from typing import Any, NamedTuple
 
 import jax.numpy as jnp
 import numpy as np
-from flax import struct
 from jax import Array
 
+from powerzoo_jax.base import struct
 from powerzoo_jax.base.errors import CaseError
 from powerzoo_jax.cases.case import Case, unit_rows
 from powerzoo_jax.opf.offers import PIECEWISE, Offers, reactive_costs

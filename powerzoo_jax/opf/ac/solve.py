@@ -18,9 +18,9 @@ from typing import Annotated, Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
-from flax import struct
 from jax import Array, lax
 
+from powerzoo_jax.base import struct
 from powerzoo_jax.base.ranges import BUDGET, FINITE, FLAG, LOWER, NOT_NEGATIVE, UPPER, Count, axes, checks_ranges
 from powerzoo_jax.base.solver_mode import AUTO, by_mode
 from powerzoo_jax.opf.ac import equations as eqs

@@ -20,9 +20,9 @@ from typing import Annotated, Any, NamedTuple, Protocol
 
 import jax
 import jax.numpy as jnp
-from flax import struct
 from jax import Array
 
+from powerzoo_jax.base import struct
 from powerzoo_jax.base.numerics import matmul
 from powerzoo_jax.base.ranges import (
     BUDGET,

@@ -24,9 +24,9 @@ from typing import Annotated, Any, ClassVar
 import jax
 import jax.numpy as jnp
 import numpy as np
-from flax import struct
 from jax import Array
 
+from powerzoo_jax.base import struct
 from powerzoo_jax.base.errors import BaseLoadError, SolverError, listing
 from powerzoo_jax.base.host import on_host
 from powerzoo_jax.base.numerics import FLOAT, resolve_dtype

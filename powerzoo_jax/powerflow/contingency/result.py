@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import NamedTuple
 
 import jax.numpy as jnp
-from flax import struct
 from jax import Array, lax
 
+from powerzoo_jax.base import struct
 from powerzoo_jax.powerflow.contingency.factors import OutageFactors
 from powerzoo_jax.powerflow.contingency.woodbury import Parts, branch_power
 from powerzoo_jax.powerflow.meshed import equations as eqs

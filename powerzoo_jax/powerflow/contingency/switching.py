@@ -14,10 +14,9 @@ from typing import Annotated, Any, ClassVar
 import jax
 import jax.numpy as jnp
 import numpy as np
-from flax import struct
 from jax import Array, lax
 
-from powerzoo_jax.base import elimination
+from powerzoo_jax.base import elimination, struct
 from powerzoo_jax.base.host import on_host
 from powerzoo_jax.base.numerics import einsum, resolve_dtype
 from powerzoo_jax.base.ranges import (

@@ -22,10 +22,10 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
-from flax import struct
 from jax import Array, lax
 
 from powerzoo_jax.base import double_single as ds
+from powerzoo_jax.base import struct
 from powerzoo_jax.base.numerics import FLOAT
 from powerzoo_jax.cases import Case
 from powerzoo_jax.cases.topology import branch_positions

@@ -14,9 +14,9 @@ from typing import Annotated, Any, ClassVar, NamedTuple
 
 import jax.numpy as jnp
 import numpy as np
-from flax import struct
 from jax import Array
 
+from powerzoo_jax.base import struct
 from powerzoo_jax.base.errors import SolverError
 from powerzoo_jax.base.host import on_host
 from powerzoo_jax.base.numerics import resolve_dtype

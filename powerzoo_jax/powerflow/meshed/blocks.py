@@ -23,12 +23,11 @@ import jax.numpy as jnp
 import numpy as np
 import scipy.sparse as sp
 import scipy.sparse.linalg as spl
-from flax import struct
 from jax import Array
 from scipy.sparse.csgraph import connected_components, maximum_bipartite_matching
 
 from powerzoo_jax.base import double_single as ds
-from powerzoo_jax.base import elimination
+from powerzoo_jax.base import elimination, struct
 from powerzoo_jax.base.double_single import Pair
 from powerzoo_jax.base.numerics import einsum, matmul
 from powerzoo_jax.base.solver_mode import AUTO, by_mode

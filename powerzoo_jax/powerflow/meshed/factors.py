@@ -15,11 +15,11 @@ from typing import Any, ClassVar
 import jax
 import jax.numpy as jnp
 import numpy as np
-from flax import struct
 from jax import Array, lax
 from jax.custom_derivatives import SymbolicZero
 
 from powerzoo_jax.base import double_single as ds
+from powerzoo_jax.base import struct
 from powerzoo_jax.base.double_single import Pair
 from powerzoo_jax.base.errors import SolverError, listing
 from powerzoo_jax.base.host import on_host

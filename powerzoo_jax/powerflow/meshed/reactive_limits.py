@@ -20,11 +20,10 @@ from typing import Annotated, Any, ClassVar, NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
-from flax import struct
 from jax import Array, lax
 from jax.custom_derivatives import SymbolicZero
 
-from powerzoo_jax.base import elimination
+from powerzoo_jax.base import elimination, struct
 from powerzoo_jax.base.errors import SolverError
 from powerzoo_jax.base.host import on_host
 from powerzoo_jax.base.numerics import anywhere, matmul

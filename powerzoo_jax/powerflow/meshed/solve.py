@@ -17,9 +17,9 @@ from typing import Annotated, Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
-from flax import struct
 from jax import Array, lax
 
+from powerzoo_jax.base import struct
 from powerzoo_jax.base.ranges import FINITE, NOT_NEGATIVE, Count, Positive, axes, checks_ranges
 from powerzoo_jax.base.solver_mode import AUTO, FIXED, by_mode, check_mode
 from powerzoo_jax.powerflow.batching import batched_shell, in_groups, in_tiles, lane_by_lane

@@ -11,9 +11,9 @@ from typing import Annotated
 
 import jax.numpy as jnp
 import numpy as np
-from flax import struct
 from jax import Array
 
+from powerzoo_jax.base import struct
 from powerzoo_jax.base.numerics import safe_divide
 from powerzoo_jax.base.ranges import FINITE, POSITIVE, WHOLE, Count, Positive, axes, checks_ranges
 from powerzoo_jax.base.solver_mode import AUTO, told

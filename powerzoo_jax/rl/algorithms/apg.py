@@ -18,9 +18,9 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import optax
-from flax import struct
 from jax import Array
 
+from powerzoo_jax.base import struct
 from powerzoo_jax.base.numerics import TINY
 from powerzoo_jax.envs.core import Sim
 from powerzoo_jax.envs.episode import Act, first_carry

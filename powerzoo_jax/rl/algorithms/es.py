@@ -21,10 +21,10 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import optax
-from flax import struct
 from jax import Array
 from jax.flatten_util import ravel_pytree
 
+from powerzoo_jax.base import struct
 from powerzoo_jax.base.errors import missing_extra, unknown
 from powerzoo_jax.envs.constraint import budget_scales
 from powerzoo_jax.envs.core import Sim

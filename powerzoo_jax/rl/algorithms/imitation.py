@@ -27,10 +27,9 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import optax
-from flax import struct
 from jax import Array, lax
 
-from powerzoo_jax.base import Step
+from powerzoo_jax.base import Step, struct
 from powerzoo_jax.base.errors import SettingsError
 from powerzoo_jax.base.textfile import parse_assignments
 from powerzoo_jax.base.tree import take

@@ -14,9 +14,9 @@ from __future__ import annotations
 
 import jax.numpy as jnp
 import numpy as np
-from flax import struct
 from jax import Array
 
+from powerzoo_jax.base import struct
 from powerzoo_jax.envs.constraint import budget_scales
 from powerzoo_jax.envs.core import Sim
 from powerzoo_jax.rl.training.config import Priced

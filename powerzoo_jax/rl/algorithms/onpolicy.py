@@ -10,11 +10,11 @@ from typing import Any, ClassVar, NamedTuple
 import jax
 import jax.numpy as jnp
 import optax
-from flax import struct
 from jax import Array, lax
 
-from powerzoo_jax.base import Step
+from powerzoo_jax.base import Step, struct
 from powerzoo_jax.base.numerics import TINY, safe_divide
+from powerzoo_jax.base.struct import brief
 from powerzoo_jax.base.tree import take, where_done
 from powerzoo_jax.envs.core import Sim
 from powerzoo_jax.rl.networks.body import Scale, observe_batch
@@ -35,6 +35,9 @@ class TrainResult(NamedTuple):
 
     state: Any
     metrics: Metrics
+
+    def __repr__(self) -> str:
+        return brief(self)
 
 
 @struct.dataclass(kw_only=True)

@@ -22,10 +22,9 @@ from typing import Any, ClassVar, NamedTuple
 
 import jax
 import jax.numpy as jnp
-from flax import struct
 from jax import Array, lax
 
-from powerzoo_jax.base import Step
+from powerzoo_jax.base import Step, struct
 from powerzoo_jax.base.numerics import TINY
 from powerzoo_jax.base.tree import take
 from powerzoo_jax.envs.batch import split_observations, vstep

@@ -23,9 +23,9 @@ from typing import Any, ClassVar, NamedTuple
 import jax
 import jax.numpy as jnp
 import optax
-from flax import struct
 from jax import Array, lax
 
+from powerzoo_jax.base import struct
 from powerzoo_jax.base.tree import take
 from powerzoo_jax.envs.batch import vstep
 from powerzoo_jax.envs.core import Sim

@@ -10,9 +10,9 @@ import flax.linen as nn
 import jax
 import jax.numpy as jnp
 import numpy as np
-from flax import struct
 from jax import Array, lax
 
+from powerzoo_jax.base import struct
 from powerzoo_jax.base.numerics import matmul
 from powerzoo_jax.rl.networks.split import SplitDense, SplitInput
 from powerzoo_jax.rl.training.parallel import devices_in_force

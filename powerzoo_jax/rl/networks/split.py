@@ -14,9 +14,9 @@ import flax.linen as nn
 import jax
 import jax.numpy as jnp
 import numpy as np
-from flax import struct
 from jax import Array
 
+from powerzoo_jax.base import struct
 from powerzoo_jax.envs.batch import split_observations
 from powerzoo_jax.envs.core import Sim
 from powerzoo_jax.envs.observe import Runs, SharedObs, divide, fields_of

@@ -125,7 +125,7 @@ def test_records_that_cannot_be_represented_are_noted_and_warned_about():
         (SMALL.replace("[2 0 0 3 0", "[2 0 0 9 0"), ["gencost", "n 9"]),
         (SMALL.replace("50/3", "50/0"), ["line 7", "cannot be computed"]),
         ("", ["mpc.bus is missing", "mpc.gen is missing", "mpc.branch is missing"]),
-        ("\x00\x01 garbage = \n" * 300, ["mpc.bus is missing", "further lines"]),
+        ("\x00\x01 garbage = \n" * 300, ["mpc.bus is missing", "and 9 more"]),
     ],
 )
 def test_a_file_that_cannot_be_read_is_refused_with_line_and_remedy(broken, words):

@@ -44,7 +44,7 @@ MOST_FILES = 16  # one leading to the other by Redirect
 MOST_COMMANDS = 200  # for one element: every line that refers to it goes through them
 MOST_BASES = 100  # every transformer looks for the nearest
 MOST_COPIED = 1_000_000  # commands that `like` repeats
-MOST_PROBLEMS = 30  # a file of another kind must not list each of its lines
+MOST_PROBLEMS = 12  # a file of another kind must not list each of its lines
 NOT_COPIED = frozenset(["bus1", "bus", "buses", "enabled", "ppm_antifloat", "leadlag"])
 
 

@@ -14,10 +14,10 @@ from typing import NamedTuple
 
 import jax.numpy as jnp
 import numpy as np
-from flax import struct
 from jax import Array, lax
 from jax.tree_util import Partial
 
+from powerzoo_jax.base import struct
 from powerzoo_jax.base.numerics import matmul
 from powerzoo_jax.envs.core import Sim
 from powerzoo_jax.envs.series import FACTOR, SHAPE, Draw

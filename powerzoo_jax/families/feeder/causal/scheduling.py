@@ -15,10 +15,10 @@ from typing import NamedTuple
 
 import jax.numpy as jnp
 import numpy as np
-from flax import struct
 from jax import Array, lax
 from jax.tree_util import Partial
 
+from powerzoo_jax.base import struct
 from powerzoo_jax.base.errors import SolverError
 from powerzoo_jax.base.numerics import TINY
 from powerzoo_jax.devices.datacenter import SUBSTEP_MIN

@@ -10,10 +10,10 @@ from typing import NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
-from flax import struct
 from jax import Array, lax
 from jax.tree_util import Partial
 
+from powerzoo_jax.base import struct
 from powerzoo_jax.data.bank import SIGNAL_LIMITS
 from powerzoo_jax.envs.core import Sim
 from powerzoo_jax.envs.series import FACTOR, PRICE, SIGNAL, Draw

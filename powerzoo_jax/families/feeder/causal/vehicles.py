@@ -9,10 +9,10 @@ from typing import NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
-from flax import struct
 from jax import Array, lax
 from jax.tree_util import Partial
 
+from powerzoo_jax.base import struct
 from powerzoo_jax.base.errors import SolverError
 from powerzoo_jax.devices.trips import DAY_MIN, at_home, events
 from powerzoo_jax.envs.core import Sim

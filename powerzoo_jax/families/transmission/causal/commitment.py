@@ -19,10 +19,10 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
-from flax import struct
 from jax import Array, lax
 from jax.tree_util import Partial
 
+from powerzoo_jax.base import struct
 from powerzoo_jax.base.ranges import unchecked
 from powerzoo_jax.envs.core import Sim
 from powerzoo_jax.envs.series import Draw

@@ -16,11 +16,11 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
-from flax import struct
 from jax import Array, lax
 from jax.custom_batching import sequential_vmap
 from jax.tree_util import Partial
 
+from powerzoo_jax.base import struct
 from powerzoo_jax.base.numerics import matmul
 from powerzoo_jax.base.ranges import unchecked
 from powerzoo_jax.base.solver_mode import by_device
