@@ -232,26 +232,44 @@ def refuse_padding(owner: str, dims: Dims | None, own: Dims) -> None:
         raise ValueError(f"{owner}: this family has nothing to pad; leave dims out, or give {own}.")
 
 
+BATTERY_RATINGS = ("battery_capacity_mwh", "battery_power_mw", "eta_roundtrip", "soc_min", "soc_max")
+
+
 @dataclass(frozen=True, kw_only=True)
 class BatteryKeywords:
-    """Keywords of batteries, all alike.
+    """Keywords of batteries.
 
-    battery_capacity_mwh, battery_power_mw, eta_roundtrip, soc_min, soc_max
+    battery_capacity_mwh, battery_power_mw, eta_roundtrip, soc_min, soc_max:  a value for all, or a list of one each
     initial_soc:  a value, or (low, high) to draw from
     """
 
-    battery_capacity_mwh: Positive = 0.5
-    battery_power_mw: Positive = 0.2
-    eta_roundtrip: PositiveShare = 0.95
-    soc_min: Share = 0.1
-    soc_max: Share = 0.9
+    battery_capacity_mwh: Positive | tuple[Positive, ...] = 0.5
+    battery_power_mw: Positive | tuple[Positive, ...] = 0.2
+    eta_roundtrip: PositiveShare | tuple[PositiveShare, ...] = 0.95
+    soc_min: Share | tuple[Share, ...] = 0.1
+    soc_max: Share | tuple[Share, ...] = 0.9
     initial_soc: Share | tuple[Share, Share] = 0.5
 
 
+def one_each(settings: Any, names: Iterable[str], count: int, devices: str) -> None:
+    """Raise SettingsError, naming both numbers, for a keyword that lists values of another number of devices."""
+    for name in names:
+        value = getattr(settings, name)
+        if isinstance(value, tuple) and len(value) != count:
+            raise SettingsError(
+                f"{name} has {len(value)} values for {count} {devices}. Give one value, or one for each."
+            )
+
+
 def storage_stack(
-    settings: BatteryKeywords, count: int, degradation_per_mwh: float, dtype: Any, s_mva: float | None = None
+    settings: BatteryKeywords,
+    count: int,
+    degradation_per_mwh: float,
+    dtype: Any,
+    s_mva: float | tuple[float, ...] | None = None,
 ) -> StorageParams:
-    """Batteries as the keywords describe them, with their wear [$/MWh]."""
+    """Batteries as the keywords describe them, with their wear [$/MWh]; SettingsError for lists of another length."""
+    one_each(settings, BATTERY_RATINGS, count, "batteries")
     return storage_params(
         count,
         dtype,

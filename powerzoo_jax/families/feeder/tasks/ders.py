@@ -30,7 +30,7 @@ from powerzoo_jax.families.feeder.tasks.settings import (
     own_series,
 )
 from powerzoo_jax.families.feeder.tasks.storage import OFFPEAK, PEAK, StorageKeywords
-from powerzoo_jax.tasks.settings import agent_names, storage_stack
+from powerzoo_jax.tasks.settings import agent_names, one_each, storage_stack
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -41,17 +41,18 @@ class DersSettings(StorageKeywords, FlexKeywords, AgentSettings):
     pv_bus_ids, pv_capacity_mw, pv_s_mva: plants;  pv_columns: signals, cycled over the plants
     flexload_bus_ids, curtail_cap_mw, shift_cap_mw: flexible loads
     substation_mva:                rating of the branch at the slack bus
+    Ratings and capacities are a value for all devices of a kind, or a list of one each.
     voltage_penalty:               [$] per pu of voltage violation, as a reward term voltage_shaping; 0 = none
     """
 
-    battery_s_mva: Positive = 0.15
+    battery_s_mva: Positive | tuple[Positive, ...] = 0.15
     pv_bus_ids: tuple[Label, ...] = ()
-    pv_capacity_mw: Positive = 0.20
-    pv_s_mva: Positive = 0.22
+    pv_capacity_mw: Positive | tuple[Positive, ...] = 0.20
+    pv_s_mva: Positive | tuple[Positive, ...] = 0.22
     pv_columns: tuple[str, ...] = ("solar.pv1_pu",)
     flexload_bus_ids: tuple[Label, ...] = ()
-    curtail_cap_mw: Positive = 0.10
-    shift_cap_mw: Positive = 0.10
+    curtail_cap_mw: Positive | tuple[Positive, ...] = 0.10
+    shift_cap_mw: Positive | tuple[Positive, ...] = 0.10
     substation_mva: Positive = 15.0
     voltage_penalty: NotNegative = 0.0
 
@@ -107,7 +108,13 @@ def _check(spec: TaskSpec, settings: DersSettings) -> None:
 def _fleet(spec: TaskSpec, settings: DersSettings, plant: float, dtype: Any) -> FeederFleet:
     batteries, plants, loads = settings.battery_bus_ids, settings.pv_bus_ids, settings.flexload_bus_ids
     count = len(loads)
-    flexible = flexload_stack(settings, (settings.curtail_cap_mw,) * count, (settings.shift_cap_mw,) * count, dtype)
+    one_each(settings, ("battery_s_mva",), len(batteries), "batteries")
+    one_each(settings, ("pv_capacity_mw", "pv_s_mva"), len(plants), "plants")
+    one_each(settings, ("curtail_cap_mw", "shift_cap_mw"), count, "flexible loads")
+    curtail, shift = (
+        tuple(np.broadcast_to(x, count).tolist()) for x in (settings.curtail_cap_mw, settings.shift_cap_mw)
+    )
+    flexible = flexload_stack(settings, curtail, shift, dtype)
     return FeederFleet(
         kinds=("storage",) * len(batteries) + ("renewable",) * len(plants) + ("flexload",) * count,
         bus_ids=(*batteries, *plants, *loads),
@@ -118,8 +125,8 @@ def _fleet(spec: TaskSpec, settings: DersSettings, plant: float, dtype: Any) -> 
             "renewable": renewable_params(
                 len(plants),
                 dtype,
-                capacity_mw=settings.pv_capacity_mw * plant,
-                s_mva=settings.pv_s_mva * plant,
+                capacity_mw=np.multiply(settings.pv_capacity_mw, plant),
+                s_mva=np.multiply(settings.pv_s_mva, plant),
             ),
             "flexload": flexible,
         },

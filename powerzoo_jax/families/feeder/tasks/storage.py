@@ -37,7 +37,7 @@ FORECAST_HOURS = 24
 
 @dataclass(frozen=True, kw_only=True)
 class StorageKeywords(BatteryKeywords):
-    """Keywords of every feeder with batteries, all alike.
+    """Keywords of every feeder with batteries.
 
     battery_bus_ids:      external bus ids, one battery each
     degradation_per_mwh:  [$/MWh] wear

@@ -135,3 +135,36 @@ def test_recorded_episodes_begin_on_another_day_and_splits_share_one_shape():
     }
     assert len(by) > 4 and all(shift % DAY_MIN == 0 for shift in by)
     assert float(np.asarray(trips.energy_mwh).max()) <= 0.06 * 0.85 + 1e-7
+
+
+def test_batteries_of_two_sizes_each_deliver_their_own_rating():
+    sim = make(BATTERY, battery_bus_ids=(6, 18), battery_power_mw=(0.3, 0.2), battery_capacity_mwh=(0.9, 0.4))
+    state, _ = sim.init(jax.random.key(0))
+    info = jax.jit(sim.step)(state, jnp.ones((1, 2))).info
+    np.testing.assert_allclose(info.p_mw, [0.3, 0.2], rtol=1e-6)
+    drawn = np.array([0.3 / 0.9, 0.2 / 0.4]) * 0.5 / np.sqrt(0.95)  # half an hour over the one-way efficiency
+    np.testing.assert_allclose(info.soc, 0.5 - drawn, rtol=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("task", "keywords", "words"),
+    [
+        (BATTERY, {"battery_bus_ids": [6, 18], "battery_power_mw": [0.3, 0.2, 0.1]}, "3 values for 2 batteries"),
+        (BATTERY, {"battery_capacity_mwh": (0.3, 0.2)}, "battery_capacity_mwh has 2 values for 1 batteries"),
+        (DER, {"soc_min": (0.1, 0.2)}, "soc_min has 2 values for"),
+        (DERS, {"pv_capacity_mw": (0.1, 0.2)}, "pv_capacity_mw has 2 values for 4 plants"),
+        (DERS, {"curtail_cap_mw": (0.1, 0.2)}, "curtail_cap_mw has 2 values for"),
+        (BATTERY, {"battery_bus_ids": (6, 18), "battery_power_mw": (0.3, -0.2)}, r"battery_power_mw\[1\] = -0.2"),
+    ],
+)
+def test_a_list_of_another_length_or_value_names_both_numbers(task, keywords, words):
+    with pytest.raises(ValueError, match=words):
+        powerzoo_jax.make(task, **keywords)
+
+
+@pytest.mark.full
+def test_plants_and_loads_of_several_sizes_are_those_of_the_fleet():
+    sizes = {"pv_capacity_mw": (0.1, 0.2, 0.3, 0.4), "pv_s_mva": (0.2, 0.3, 0.4, 0.5)}
+    devices = powerzoo_jax.make(DERS, **sizes).params
+    np.testing.assert_allclose(devices.renewable.capacity_mw[devices.renewable.mask], sizes["pv_capacity_mw"])
+    np.testing.assert_allclose(devices.renewable.s_mva[devices.renewable.mask], sizes["pv_s_mva"])
