@@ -21,12 +21,15 @@ from powerzoo_jax.envs.family import family_of as family_of
 from powerzoo_jax.envs.family import get_family as get_family
 from powerzoo_jax.envs.family import list_families as list_families
 from powerzoo_jax.envs.family import register_family as register_family
+from powerzoo_jax.envs.history import with_history as with_history
 from powerzoo_jax.envs.observe import Scene as Scene
 from powerzoo_jax.envs.observe import SharedObs as SharedObs
 from powerzoo_jax.envs.observe import block as block
 from powerzoo_jax.envs.observe import name_values as name_values
 from powerzoo_jax.envs.observe import observe as observe
 from powerzoo_jax.envs.observe import table as table
+from powerzoo_jax.envs.own import with_fields as with_fields
+from powerzoo_jax.envs.own import with_reward as with_reward
 from powerzoo_jax.envs.series import EpisodeStarts as EpisodeStarts
 from powerzoo_jax.envs.series import current_row as current_row
 from powerzoo_jax.envs.surface import TaskSurface as TaskSurface

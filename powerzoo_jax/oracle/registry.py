@@ -5,9 +5,10 @@ The shipped reference returns: what a score is measured against.
 
 from __future__ import annotations
 
+import contextlib
 import json
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cache
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -22,6 +23,7 @@ from powerzoo_jax.base.types import TaskSpec
 from powerzoo_jax.envs.core import Sim
 from powerzoo_jax.envs.episode import Act
 from powerzoo_jax.envs.family import get_family
+from powerzoo_jax.envs.history import without_history
 from powerzoo_jax.envs.series import Draw
 from powerzoo_jax.oracle.lagrangian import PricedPlanner
 from powerzoo_jax.tasks import get_builder, get_spec, get_task, list_tasks
@@ -75,6 +77,33 @@ def get_reference(task_id: str, split: str = "test", *, version: int | None = No
         )
         raise KeyError(f"{nothing} Compute it: {how}")
     return dict(splits[split])
+
+
+def shipped_record(sim: Sim) -> dict[str, Any] | None:
+    """Record of the shipped table for the task and split of a Sim; None where it has none.
+
+    None too for a task of one's own, with keywords changed, or in an environment around that of the task, whose rewards
+    may be others; a history of observations changes none.
+    """
+    spec = sim.spec
+    if hasattr(without_history(sim).env, "env"):
+        return None
+    with contextlib.suppress(KeyError, ValueError):
+        if replace(get_spec(spec.id, spec.version), split=spec.split) == spec:
+            return get_reference(spec.id, spec.split, version=spec.version)
+    return None
+
+
+def gain_ends(record: Mapping[str, Any]) -> tuple[float, float] | None:
+    """(rule, best) mean returns of a record; None where its rule breaks a budget or nothing is better than it."""
+    fine = record["feasible"]["rule"] and record["best"] > record["rule"]
+    return (record["rule"], record["best"]) if fine else None
+
+
+def ends_of_episodes(sim: Sim, played: str) -> tuple[float, float] | None:
+    """(rule, best) mean returns of the shipped table where it has played the same episodes, see `episode_hash`."""
+    record = shipped_record(sim)
+    return gain_ends(record) if record is not None and record["episodes"] == played else None
 
 
 class Policy(NamedTuple):

@@ -19,6 +19,7 @@ import numpy as np
 from jax import Array
 
 from powerzoo_jax.base import TaskSpec
+from powerzoo_jax.base.exports import load_object
 from powerzoo_jax.base.ranges import Count, Finite, Whole, checks_ranges
 from powerzoo_jax.data import Series, get_info, list_datasets, list_splits, load_dataset
 from powerzoo_jax.data.bank import STRESS_SET
@@ -134,7 +135,7 @@ class Evaluation:
     feasible: the mean of every selected channel meets its budget, see `keeps`.  ci95: bootstrap of mean_reward over
     episodes.  median_reward, iqm_reward (of the middle half of episodes), worst_decile_by_constraint (mean of the tenth
     of episodes in which a channel is highest): what a mean hides.
-    gain is None where its ends were not given, or where the policy is not feasible.
+    gain is None where its ends are not known, or where the policy is not feasible.
     metrics: figures of the task, see `tasks.metrics`, of an episode on average, with their bootstrap intervals
     metrics_ci95 and their values by episode (None where they have none); min_voltage_pu is the lowest of all.
     Rewards are those of the team; of rivals in a market their sum, and per_agent (else None) the mean of each.
@@ -243,7 +244,8 @@ def evaluate(
     n_episodes:  None plays every eligible start once (`all_starts`); else seeds seed .. seed + n_episodes - 1
     draws:       episodes chosen by the caller instead, leading axis B
     carry:       initial carry of the policy, leading axis B; () where it has none, or brings its own
-    ends:        (rule, best) mean rewards on the same episodes, for the gain and figures relative to the best
+    ends:        (rule, best) mean rewards on the same episodes, for the gain and figures relative to the best; None
+                 takes those of the shipped table where it has played these episodes of this task, see `get_reference`
     Raises ValueError for a stacked Sim or for n_episodes below 1.
 
     Example:
@@ -256,6 +258,8 @@ def evaluate(
     count = draws.load_row.shape[0]
     totals = run_episodes(sim, act, episode_keys(seed, count), draws, carry)
     played = episode_hash(draws, seed)
+    if ends is None:  # oracles stand above scores, and are found when asked for
+        ends = load_object("powerzoo_jax.oracle.registry:ends_of_episodes")(sim, played)
     return _record(sim, jax.tree.map(lambda x: np.asarray(x, np.float64), totals), played, seed, ends)
 
 

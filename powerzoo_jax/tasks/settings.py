@@ -7,10 +7,12 @@ and the caller replaces both.
 from __future__ import annotations
 
 import dataclasses
+import re
+from collections import deque
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any, Self
+from typing import Annotated, Any, NamedTuple, Self
 
 from powerzoo_jax.base import Dims, TaskSpec
 from powerzoo_jax.base.errors import SettingsError, excerpt, listing, numbered, unexpected, unknown
@@ -33,12 +35,18 @@ WITHOUT_EFFECT = {
 }
 
 _LANES = "Lanes are no keyword: make one task and map it, jax.vmap(sim.init)(jax.random.split(key, n))."
+_REWARD = "A reward of your own goes around a task: powerzoo_jax.envs.with_reward(sim, function)."
+_FIELDS = "Observation fields of your own are added to a task: powerzoo_jax.envs.with_fields(sim, block(...))."
 _KEYS = "A seed belongs to an episode: sim.init(jax.random.key(seed))."
 ELSEWHERE = {
     **dict.fromkeys(("n_envs", "num_envs", "lanes", "envs", "batch_size"), _LANES),
     **dict.fromkeys(("seed", "random_seed", "key", "rng"), _KEYS),
+    **dict.fromkeys(("reward", "reward_fn", "reward_function"), _REWARD),
+    **dict.fromkeys(("obs_fn", "observation_fn", "observation_function"), _FIELDS),
     "render_mode": "An episode is drawn by `powerzoo-jax view TASK`.",
 }  # what users of other libraries pass to `make`, and where it is done here
+
+_taken: deque[TaskSettings] = deque(maxlen=8)  # settings of the tasks made last, for `keywords_of`
 
 Voltage = Annotated[float, Range(0, 10, open_low=True)]  # [pu]
 Celsius = Annotated[float, Range(-273.15, 1000)]
@@ -79,6 +87,7 @@ class TaskSettings:
         settings = cls(**check_fields(f"{owner}: ", cls, values))
         settings.check(owner, {"solver": MODES})
         settings._refuse_idle(owner, layers)
+        _taken.append(settings)
         return settings
 
     @classmethod
@@ -117,6 +126,52 @@ class TaskSettings:
         for name, options in choices.items():
             if getattr(self, name) not in tuple(options):
                 raise ValueError(f"{owner}: {unknown(name, getattr(self, name), [x for x in options if x])}")
+
+
+class Keyword(NamedTuple):
+    """Keyword of a task: its name, its value in the task as made, and what it is for, as its class describes it."""
+
+    name: str
+    value: Any
+    purpose: str
+
+
+def keywords_of(build: Callable[[], Any]) -> tuple[Keyword, ...]:
+    """Keywords of the task that `build` makes, by name; none where it takes its keywords without a `TaskSettings`.
+
+    Example:
+        from powerzoo_jax.tasks import make
+        names = [keyword.name for keyword in keywords_of(lambda: make("battery_arbitrage"))]
+    """
+    _taken.clear()
+    build()
+    if not _taken:
+        return ()
+    settings = _taken[0]  # a task may build others inside
+    told: dict[str, str] = {}
+    for cls in type(settings).__mro__:
+        told = _purposes(cls.__doc__ or "") | told
+    names = sorted(f.name for f in dataclasses.fields(settings))
+    return tuple(Keyword(name, getattr(settings, name), told.get(name, "")) for name in names)
+
+
+_ENTRY = re.compile(r"^ *(\w+(?:, \w+)*):\s+(\S.*)$")
+
+
+def _purposes(text: str) -> dict[str, str]:
+    """First lines of the entries "name, name:  text" of a docstring, by name, with the lines that go on with them."""
+    found: dict[str, str] = {}
+    names: list[str] = []
+    for line in text.splitlines():
+        entry = _ENTRY.match(line)
+        if entry:
+            names = entry[1].split(", ")
+            found |= dict.fromkeys(names, entry[2].strip())
+        elif line.startswith(" " * 8) and names:
+            found |= {name: f"{found[name]} {line.strip()}" for name in names}
+        else:
+            names = []
+    return found
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -239,8 +294,11 @@ BATTERY_RATINGS = ("battery_capacity_mwh", "battery_power_mw", "eta_roundtrip", 
 class BatteryKeywords:
     """Keywords of batteries.
 
-    battery_capacity_mwh, battery_power_mw, eta_roundtrip, soc_min, soc_max:  a value for all, or a list of one each
-    initial_soc:  a value, or (low, high) to draw from
+    battery_capacity_mwh: [MWh] energy from empty to full; a value for all, or a list of one each
+    battery_power_mw:     [MW] largest power, both ways; likewise
+    eta_roundtrip:        [-] share of the energy taken in that comes out again; likewise
+    soc_min, soc_max:     [-] band of the state of charge; likewise
+    initial_soc:          a value, or (low, high) to draw from
     """
 
     battery_capacity_mwh: Positive | tuple[Positive, ...] = 0.5

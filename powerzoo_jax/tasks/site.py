@@ -35,7 +35,8 @@ class SiteKeywords:
     cop, cop_decay_per_c, cop_ref_c, ua_kw_per_c, wall_kw_per_c, heat_kwh_per_c, air_heat_fraction: the room
     t_set_min_c, t_set_max_c, t_initial_c:  [degC]
     t_critical_c:           [degC] None takes that of the tightness
-    queue:                  jobs of one class that can wait;  train_cfg, finetune_cfg: JobClass
+    queue:                  jobs of one class that can wait
+    train_cfg, finetune_cfg: `JobClass` of training jobs and of fine-tuning
     slack_factor:           scales the slack of the jobs: 1 as the classes say, 0 start at once
     """
 

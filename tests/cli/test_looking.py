@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 
 import pytest
 
@@ -124,3 +125,28 @@ def test_bench_prints_a_row_for_each_batch(capsys):
     assert main(["bench", "--lanes", "2", "--seconds", "0.01"]) == 0
     rows = capsys.readouterr().out.splitlines()
     assert len(rows) == 5 and all(float(row.split("\t")[3]) > 0 for row in rows[1:])
+
+
+def test_show_lists_every_keyword_with_its_value_and_purpose_and_every_field_and_split(capsys):
+    with pytest.raises(TypeError) as caught:
+        make("battery_arbitrage", zzz=1)
+    known = str(caught.value).partition("Valid: ")[2].rstrip(".").split(", ")
+    assert main(["show", "battery_arbitrage", "--json"]) == 0
+    told = json.loads(capsys.readouterr().out)
+    assert set(known) <= told["keywords"].keys() and told["keywords"]["battery_power_mw"]["value"] == 0.2
+    assert [name for name, row in told["keywords"].items() if not row["purpose"]] == []
+    assert told["splits"] == ["train", "val", "test", "price_stress"]
+    assert main(["show", "battery_arbitrage", "--keyword", "v_max=1.05"]) == 0
+    shown = capsys.readouterr().out
+    assert re.search(r"^v_max +1\.05 +\[pu\] band of the voltages", shown, re.MULTILINE)
+    assert re.search(r"^splits +train, val, test, price_stress$", shown, re.MULTILINE)
+    assert set(told["fields"]) <= set(re.split(r",?\s+", shown.partition("fields in their order")[2]))
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("task", list_tasks())
+def test_show_knows_the_purpose_of_nearly_every_keyword(task, capsys):
+    assert main(["show", task, "--json"]) == 0
+    keywords = json.loads(capsys.readouterr().out)["keywords"]
+    without = [name for name, row in keywords.items() if not row["purpose"]]
+    assert keywords and without == []

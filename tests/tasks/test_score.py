@@ -19,7 +19,7 @@ from powerzoo_jax.base.tree import take
 from powerzoo_jax.data import read_csv
 from powerzoo_jax.envs import episode
 from powerzoo_jax.envs.episode import run_episodes
-from powerzoo_jax.oracle import idle_act, random_act
+from powerzoo_jax.oracle import get_reference, idle_act, random_act
 from powerzoo_jax.tasks import get_spec
 from powerzoo_jax.tasks.score import (
     all_starts,
@@ -249,3 +249,15 @@ def test_stacked_tasks_are_refused():
     sims = powerzoo_jax.stack([sim_of(), sim_of(v_max=1.05)])
     with pytest.raises(ValueError, match="one by one"):
         evaluate(sims, idle_act(sim_of()))
+
+
+@pytest.mark.full
+def test_a_record_of_a_shipped_task_has_its_gain():
+    sim = powerzoo_jax.make("battery_arbitrage", split="test")
+    known = get_reference("battery_arbitrage", "test")
+    idle = evaluate(sim, idle_act(sim))
+    assert idle.gain == pytest.approx((idle.mean_reward - known["rule"]) / (known["best"] - known["rule"]))
+    # of other episodes, of another task, or around it nothing is known
+    assert evaluate(sim, idle_act(sim), n_episodes=1).gain is None
+    other = powerzoo_jax.make("battery_arbitrage", split="test", eta_roundtrip=0.9)
+    assert evaluate(other, idle_act(other)).gain is None

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import contextlib
-import dataclasses
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -29,10 +27,10 @@ from powerzoo_jax.oracle import (
     list_baselines,
 )
 from powerzoo_jax.oracle.reference import recorded_starts
+from powerzoo_jax.oracle.registry import gain_ends, shipped_record
 from powerzoo_jax.rl.training.parallel import make_mesh, spread
 from powerzoo_jax.rl.zoo import ZOO, load_policy
 from powerzoo_jax.tasks import make
-from powerzoo_jax.tasks.registry import get_spec
 from powerzoo_jax.tasks.score import SEED, Evaluation, evaluate
 
 ROUNDING = 1e-6  # of float32: costs that small are printed as 0
@@ -53,31 +51,18 @@ def ends_of(sim: Sim, *, n_episodes: int | None = None, seed: int = SEED) -> tup
     """
     if sim.spec.id not in list_baselines():
         return None
-    record = _shipped(sim) if n_episodes is None else None
+    record = shipped_record(sim) if n_episodes is None else None
     if record is not None:
-        return _ends(record)
+        return gain_ends(record)
     rule, oracle = (evaluate_baseline(sim, n, n_episodes=n_episodes, seed=seed) for n in ("rule", "oracle"))
     played = {"rule": rule.mean_reward, "best": oracle.mean_reward, "feasible": {"rule": rule.feasible}}
-    return _ends(played)
-
-
-def _ends(record: Mapping[str, Any]) -> tuple[float, float] | None:
-    fine = record["feasible"]["rule"] and record["best"] > record["rule"]
-    return (record["rule"], record["best"]) if fine else None
-
-
-def _shipped(sim: Sim) -> dict[str, Any] | None:
-    """Record of the shipped table; None where it has none, as for a task of one's own or with keywords changed."""
-    with contextlib.suppress(KeyError, ValueError):
-        if dataclasses.replace(get_spec(sim.spec.id, sim.spec.version), split=sim.spec.split) == sim.spec:
-            return get_reference(sim.spec.id, sim.spec.split, version=sim.spec.version)
-    return None
+    return gain_ends(played)
 
 
 def shipped_ends(sim: Sim) -> tuple[float, float] | None:
     """(rule, best) mean returns of the shipped table for a split; None where it has none, see `ends_of`."""
-    record = _shipped(sim)
-    return None if record is None else _ends(record)
+    record = shipped_record(sim)
+    return None if record is None else gain_ends(record)
 
 
 def _episodes(sim: Sim, n_episodes: int | None, seed: int) -> dict[str, Any]:
@@ -85,7 +70,7 @@ def _episodes(sim: Sim, n_episodes: int | None, seed: int) -> dict[str, Any]:
 
     A record holds every start of the split once, or seeded episodes.
     """
-    record = _shipped(sim) if n_episodes is None else None
+    record = shipped_record(sim) if n_episodes is None else None
     if record is None:
         return {"n_episodes": n_episodes, "seed": seed}
     return {"draws": recorded_starts(sim, record), "seed": record["seed"]}

@@ -5,15 +5,22 @@ from __future__ import annotations
 import argparse
 import dataclasses
 import math
+import textwrap
 from typing import Any
 
+from powerzoo_jax.base.errors import excerpt
 from powerzoo_jax.cases import list_cases
 from powerzoo_jax.cli.own import parse_keywords
 from powerzoo_jax.cli.table import STDOUT, render, render_pairs, write_json
 from powerzoo_jax.data import get_info, list_datasets
+from powerzoo_jax.envs import Sim
 from powerzoo_jax.envs.observe import FieldBlock
 from powerzoo_jax.tasks import list_tasks, make
-from powerzoo_jax.tasks.registry import get_spec
+from powerzoo_jax.tasks.registry import get_spec, named_splits
+from powerzoo_jax.tasks.settings import keywords_of
+from powerzoo_jax.tasks.spec import CALENDAR
+
+WIDTH, CELL, PURPOSE = 100, 32, 90  # characters of a line of names, of a value, of a purpose
 
 
 def run_list(options: argparse.Namespace) -> int:
@@ -37,18 +44,43 @@ def _dataset_row(name: str) -> tuple[str, str, str]:
 
 def run_show(options: argparse.Namespace) -> int:
     """Print everything that defines a task."""
-    sim = make(options.task, split=options.split, **parse_keywords(options.keywords))
+    made: list[Sim] = []
+    given = parse_keywords(options.keywords)
+    keywords = keywords_of(lambda: made.append(make(options.task, split=options.split, **given)))
+    sim = made[0]
+    splits = tuple(dict.fromkeys((*CALENDAR, *named_splits(sim.spec))))
     spec, dims = dataclasses.asdict(sim.spec), dataclasses.asdict(sim.env.dims)
     if options.json:
-        write_json({"spec": _plain(spec), "dims": dims, "fields": list(sim.env.fields.names)}, STDOUT)
+        taken = {name: {"value": _value(value), "purpose": purpose} for name, value, purpose in keywords}
+        shown = {"spec": _plain(spec), "dims": dims, "fields": list(sim.env.fields.names)}
+        write_json(shown | {"splits": splits, "keywords": taken}, STDOUT)
         return 0
     print(render_pairs([(k, _text(v)) for k, v in spec.items() if k != "overrides"]))
-    print("\nkeywords of `make`")
-    print(render_pairs([(f"  {k}", _text(v)) for k, v in spec["overrides"]]))
+    print(render_pairs([("splits", _text(splits))]))
+    print("\n" + render(("keyword of `make`", "value", "purpose"), [(k, _cell(v), _first(p)) for k, v, p in keywords]))
     print("\nsizes\n" + render_pairs([(f"  {k}", v) for k, v in dims.items()]))
     blocks = [(b.key, len(b.names), _bounds(b), _units(b), b.names[0]) for b in sim.env.fields.blocks]
     print("\n" + render(("observation", "fields", "bounds", "unit", "first"), blocks))
+    print("\nfields in their order")
+    for block in sim.env.fields.blocks:
+        print(textwrap.fill(", ".join(block.names), WIDTH, initial_indent="  ", subsequent_indent="  "))
     return 0
+
+
+def _value(value: Any) -> Any:
+    """A value that JSON can hold; a network, a series or a record as text."""
+    plain = value is None or isinstance(value, str | int | float | list | tuple | dict)
+    return _plain(value) if plain else str(value)
+
+
+def _cell(value: Any) -> str:
+    """A value of a table, cut where it is a network or a series."""
+    return excerpt(_text(value) if value != () else "()", CELL)
+
+
+def _first(purpose: str) -> str:
+    """Beginning of a purpose, as long as a line of a table; the class of the keywords says all."""
+    return textwrap.shorten(purpose, PURPOSE, placeholder=" ...")
 
 
 def _bounds(block: FieldBlock) -> str:

@@ -65,6 +65,7 @@ class JointSettings(StorageKeywords, EpisodeSettings):
     num_batteries:           how many of battery_bus_ids each feeder has; batteries as in the feeder tasks
     v_min, v_max:            [pu] band of the feeders
     constraint_tightness:    loose, standard or strict: budgets, and trans_load_ratio where that is None
+    budgets:                 of an episode by channel: loose, standard, strict; empty keeps those of the spec
     load_set:                series with demand in MW
     reward_type:             "shared", there is no other
     voll, surplus_price:     [USD/MWh]

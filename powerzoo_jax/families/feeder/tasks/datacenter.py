@@ -40,10 +40,12 @@ class DataCenterSettings(SiteKeywords, FeederSettings):
     """Keywords of the data centre's task beside those of every feeder and of every data centre.
 
     bus_id:                 bus of the data centre
-    workload_preset:        preset of the synthetic use;  weather_site: site of the typical year
+    workload_preset:        preset of the synthetic use
+    weather_site:           site of the typical year
     warmer_c:               [degC] on top of the weather
     power_weight:           weight of the energy bill
     sla_price:              [$] of a job that misses its deadline; `sla_weight` is an alias
+    target_pue:             [-] power usage effectiveness below which there is a bonus
     pue_bonus_weight:       [$] per unit of [target_pue - PUE]+ and step
     constraint_tightness:   loose, standard or strict: budgets and t_critical_c
     """

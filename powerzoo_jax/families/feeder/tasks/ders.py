@@ -38,7 +38,8 @@ class DersSettings(StorageKeywords, FlexKeywords, AgentSettings):
     """Keywords of the benchmark of distributed resources.
 
     battery_s_mva:                 inverter rating of a battery
-    pv_bus_ids, pv_capacity_mw, pv_s_mva: plants;  pv_columns: signals, cycled over the plants
+    pv_bus_ids, pv_capacity_mw, pv_s_mva: buses and ratings of the plants
+    pv_columns:          signals, cycled over the plants
     flexload_bus_ids, curtail_cap_mw, shift_cap_mw: flexible loads
     substation_mva:                rating of the branch at the slack bus
     Ratings and capacities are a value for all devices of a kind, or a list of one each.

@@ -54,8 +54,10 @@ class DsoSettings(FlexKeywords, FeederSettings):
     """Keywords of the operator's task.
 
     flexload_config:      (id, bus, curtail_cap_mw, shift_cap_mw) of each flexible load
-    feeder_shapes:        load signal of each zone, or load_column for all;  feeder_bus_map: its buses
-    bus_load_scale_overrides: (bus, factor) on nominal loads;  preserve_feeder_totals: scale zones back to their sum
+    feeder_shapes:        load signal of each zone, or load_column for all
+    feeder_bus_map:       buses of each zone
+    bus_load_scale_overrides: (bus, factor) on nominal loads
+    preserve_feeder_totals: scale zones back to their sum
     loss_price:           [$/MWh] of losses (None: the market's price, at least 0)
     constraint_tightness: loose, standard or strict budgets
     """

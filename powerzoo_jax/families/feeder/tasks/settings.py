@@ -38,9 +38,10 @@ class FeederSettings(EpisodeSettings):
                             load_column is given as well, and of price_set where it has a price
     max_load_ratio, load_scale: load = max_load_ratio * load_scale * nominal * D(t) / D_ref
     min_load_ratio:         ratio that the smallest value of all data is mapped to (None: D_min / D_ref of the maximum)
-    v_min, v_max:           [pu] band;  v_slack: None takes the case's set-point
+    v_min, v_max:           [pu] band of the voltages
+    v_slack:                [pu] voltage of the source (None: the case's)
     rate_mva:               rating of every branch (None: the case's own, 0 = unlimited)
-    voll:                   [$/MWh]
+    voll:                   [$/MWh] price of load that is not served
     reward_scale:           weight of the reward terms, in their proportions (None: the weights of the spec)
     price_forecast:         flattened observations show the price and its next 24 hours
     settlement_price:       observations end with the mean of the prices published so far, in the scale of the price

@@ -53,6 +53,7 @@ class FeederStorageSettings(StorageKeywords, FeederSettings):
 
     arbitrage_weight:     scales every term of the spec
     soc_penalty_weight:   [$] per unit of |soc - target_soc| and step, as a reward term soc_shaping; 0 = none
+    target_soc:           [-] state of charge that it aims at
     constraint_tightness: loose, standard or strict budgets
     """
 

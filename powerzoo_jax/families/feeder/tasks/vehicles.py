@@ -110,7 +110,12 @@ class VehicleSettings(AgentSettings):
     """Keywords of the tasks with vehicles, all alike but for their trips.
 
     num_evs:            how many of ev_bus_ids are used (None: all)
-    ev_capacity_kwh, ev_charge_kw, ev_discharge_kw, soc_min, soc_max, soc_departure_min, degradation_per_mwh
+    ev_bus_ids:         external bus ids, one vehicle each
+    ev_capacity_kwh:    [kWh] battery of a vehicle
+    ev_charge_kw, ev_discharge_kw: [kW] largest power into a vehicle, and back
+    soc_min, soc_max:   [-] band of the state of charge
+    soc_departure_min:  [-] state of charge that a departure needs
+    degradation_per_mwh: [$/MWh] wear
     initial_soc:        a value, or (low, high) to draw from
     unmet_price:        [$/MWh] of energy charged en route
     jitter_steps:       most steps by which a trip moves in an episode

@@ -58,6 +58,7 @@ class MarketSettings(EpisodeSettings):
     lmp_scale:            [USD/MWh] that observed prices are relative to
     lmp_history_len:      past prices that are observed
     reward_type:          "individual", there is no other
+    load_scale, wind_scale: factors on demand and on wind
     load = load_scale * 1300 MW * D / D_ref - wind_scale * 300 MW * W / W_ref, kept 1 MW inside what units can do
     load_set:             series with demand and wind in MW
     delta_t_hours:        length of a step, as delta_t_minutes; one of the two, or both alike

@@ -74,16 +74,26 @@ class MicrogridSettings(SiteKeywords, BatteryKeywords, EpisodeSettings):
     weather, weather_site:  "tmy" at a site of the typical years, or "analytic"
     workload_source:        "synthetic", or a trace: "google:PATH", "azure:PATH", "alibaba:PATH", a file or a `Series`
     shifted_workload_source: the trace that takes its place under workload_swap and workload_shock
-    workload_preset:        preset of the synthetic use;  strict_workload: False lets synthetic work stand in
+    workload_preset:        preset of the synthetic use
+    strict_workload:        False lets synthetic work stand in for a trace that is not there
     cpu_profile, solar_profile, temperature_profile: one day of steps each, repeated: inference use [0, 1],
                             capacity factor [0, 1], outdoor temperature [degC]
-    battery_*, initial_soc: as in the feeder tasks;  pv_capacity_mw
-    dg_*:                   diesel set: rating, fuel [$/MWh], emission [kg/MWh], minimum load over rating, start [$]
+    battery_*, initial_soc: as in the feeder tasks
+    degradation_per_mwh:    [$/MWh] wear of the battery
+    pv_capacity_mw:         [MW] rating of the solar plant
+    dg_max_mw:              [MW] rating of the diesel set
+    dg_p_min_norm:          [-] its least load over its rating
+    dg_fuel_usd_per_mwh, dg_start_usd: [$/MWh], [$] its fuel and a start of it
+    dg_emission_kg_per_mwh: [kg/MWh] its carbon dioxide
     w_cost, w_carbon, reward_scale: reward = scale * (w_cost * money + w_carbon * carbon), $/kg for carbon; None keeps
                             the weights of the spec, which are those of 1, 0.08 and 0.01
-    voll, sla_price [$/job], backlog_price [$/GPU h]
+    voll:                   [$/MWh] price of load that is not served
+    sla_price:              [$/job] price of a job that misses its deadline
+    backlog_price:          [$/GPU h] price of work that is left at the end
     price_misses:           False leaves misses to the sla channel alone (None: where they weigh nothing in the spec)
     dg_derating_factor, sla_tighten_factor: scale the diesel rating, and the slack of the jobs
+    solar_factor:           factor on the sun
+    warmer_c:               [degC] on top of the weather
     start_date, end_date:   of 2018, as the year of the weather is called
     """
 

@@ -76,12 +76,15 @@ class TransmissionSettings(EpisodeSettings):
     reserve_share:          [-] of the load that running units must be able to deliver beyond it
     n_minus_1:              report a cost channel of that name, see `envs.security`
     constraint_tightness:   loose, standard or strict: budgets, and max_load_ratio where that is None
+    load_ratios:            max_load_ratio of loose, standard and strict, where that is None
+    budgets:                of an episode by channel: loose, standard, strict; empty keeps those of the spec
     max_load_ratio:         load = max_load_ratio * load_scale * peak * D(t) / D_ref
     peak_mw:                that peak (None: the case's own figure, else the sum of its nominal loads)
     load_scale, rating_scale: multiply loads and ratings
     stress_load:            what load_stress multiplies loads by
     wind_share, sun_share:  shares of wind and sun that the load is less by, each over its reference
-    load_set:               series with demand (and wind and sun) in MW;  data_source: the caller's, in its place
+    load_set:               series with demand (and wind and sun) in MW
+    data_source:            the caller's file or series in the place of load_set
     voll, surplus_price:    [USD/MWh]
     reward_scale:           weight of the reward terms, in their proportions (None: the weights of the spec)
     """
