@@ -68,6 +68,10 @@ def load_case(name_or_path: Any) -> Case:
         return from_matpower(text)
     if text.lower().endswith(".json"):
         return load_case(load_net(Path(text)))
+    if text.lower().endswith(".dss"):
+        raise CaseError(f"{text} has three phases. Call read_opendss, for solve_threephase and distribution_3phase.")
+    if os.path.isfile(text):
+        raise CaseError(f"{text} is neither a .m nor a pandapower .json file. Export it as a MATPOWER case.")
     name = text.strip().lower()
     name = name if name.startswith(("case", VARIANT)) else f"case{name}"
     if name in NOT_OFFERED:

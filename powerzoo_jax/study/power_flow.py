@@ -13,7 +13,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from powerzoo_jax.base.errors import BaseLoadError, CaseError, SolverError, listing, printable
-from powerzoo_jax.cases import Case, ThreePhaseCase, assert_valid
+from powerzoo_jax.cases import Case, ThreePhaseCase, assert_valid, load_case
 from powerzoo_jax.cases.case import ISOLATED, PQ, REF, note_lines
 from powerzoo_jax.cases.readers.files import read_grid
 from powerzoo_jax.cases.readers.pandapower.convert import NetRows, convert_with_rows
@@ -112,7 +112,7 @@ def run_power_flow(
 ) -> NetworkStudy:
     """Power flow of a network at the loads, outputs and set-points of its tables.
 
-    case:       a case, a grid file (.m, pandapower .json), the name of a shipped case or a pandapower net
+    case:       a case, a grid file (.m, pandapower .json), the name of a shipped case, a net of pandapower or PyPSA
     opf:        dispatch units at least cost within all limits (AC optimal power flow) instead of as given
     n_minus_1:  repeat it without each branch in service
     progress:   called with the number of outages solved and that of all
@@ -158,6 +158,8 @@ def _grid(case: Any, opf: bool) -> tuple[Case, NetRows | None]:
         grid = read_grid(case, opf=opf)
     elif isinstance(case, Mapping) and "bus" in case and "ext_grid" in case:
         grid, rows = convert_with_rows(case, opf=opf)
+    elif type(case).__module__.startswith("pypsa."):
+        grid = load_case(case)
     if isinstance(grid, ThreePhaseCase):
         raise CaseError(
             f"{grid.name} is an unbalanced feeder, this study is of balanced networks. "

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import dataclasses
 import pickle
+import re
 
 import numpy as np
 import pytest
 
 from powerzoo_jax.base.errors import CaseError, DataMissing
 from powerzoo_jax.base.npz import read_npz, write_npz
-from powerzoo_jax.cases import list_cases, load_case, validate
+from powerzoo_jax.cases import list_cases, load_case, load_feeder, scan_grid, validate
 from powerzoo_jax.cases.library import FOLDER, from_arrays, to_arrays
 from powerzoo_jax.cases.topology import is_radial
 from tools.builder import compare_npz, differences
@@ -259,3 +260,15 @@ def test_npz_comparison_sees_dtype_shape_value_and_sign_of_zero(tmp_path, value,
 def test_npz_refuses_objects(tmp_path):
     with pytest.raises(ValueError, match="Python objects"):
         write_npz(tmp_path / "one.npz", {"a": np.array([{}])})
+
+
+def test_a_grid_of_another_format_is_told_its_way(tmp_path):
+    for name, words in (("a.dss", "three phases. Call read_opendss"), ("a.xml", "neither a .m nor a pandapower .json")):
+        (tmp_path / name).write_text("New Circuit.a")
+        with pytest.raises(CaseError, match=re.escape(words)):
+            load_case(tmp_path / name)
+
+
+def test_the_check_takes_a_case_and_a_feeder():
+    case, feeder = load_case("case33bw"), load_feeder("case13")
+    assert scan_grid(case) == ("case33bw", case, []) and scan_grid(feeder)[1] is feeder

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 from powerzoo_jax.base.errors import CaseError, Problem, unknown
 from powerzoo_jax.cases.case import Case
@@ -16,14 +18,21 @@ from powerzoo_jax.cases.threephase.validate import validate_threephase
 from powerzoo_jax.cases.validate import assert_valid, validate
 
 
-def scan_grid(what: str | Path, *, opf: bool | None = None) -> tuple[str, Case | ThreePhaseCase | None, list[Problem]]:
-    """Name, case (None when no table can be read) and problems of a file or a shipped case.
+def scan_grid(what: Any, *, opf: bool | None = None) -> tuple[str, Case | ThreePhaseCase | None, list[Problem]]:
+    """Name, case (None when no table can be read) and problems of a file, a shipped name, a case or a net.
 
     opf:  of a pandapower net, what `from_pandapower` makes of it
 
     The rules run on whatever was read, so that mistakes of format and of content come together. Raises DataMissing or
     CaseError when there is nothing to read.
     """
+    if isinstance(what, ThreePhaseCase):
+        return what.name, what, validate_threephase(what)
+    if isinstance(what, Case):
+        return what.name, what, validate(what)
+    if not isinstance(what, str | Path):
+        made = convert_pandapower(what, opf=opf) if isinstance(what, Mapping) and "bus" in what else load_case(what)
+        return made.name, made, validate(made)
     path = Path(what)
     if path.suffix.lower() == ".dss":
         feeder = read_opendss(path)
