@@ -27,7 +27,6 @@ KEPT = {
         *("with_branches", "stack_meshed", "pad_injections"),
     },
     "quadratic programmes of one's own, and the proof of their gap": {"solve_qp", "dual_bound"},
-    "a network of one's own as a feeder": {"simplify_feeder"},
     "volt-var control": {"prepare_regulators", "solve_regulated", "split_reactive"},
     "what a user asks of a result in hand, no solver: audits, causes and parts of prices": {
         *("check_feeder", "check_meshed", "diagnose", "explain", "infeasibility", "binding_rows", "split_prices"),

@@ -110,6 +110,22 @@ def test_the_units_of_a_case_deliver_at_all_times():
         assert float(before.p_slack_mw - after.p_slack_mw) == pytest.approx(0.3 + saved, abs=2e-5)
 
 
+def test_one_of_several_references_is_chosen_by_a_keyword():
+    case = load_case("33bw")
+    kind, on = case.bus.kind.copy(), case.branch.in_service & (case.branch.to_id != 13)
+    kind[17] = 3  # bus 18 supplies 13 to 18 from elsewhere
+    two = dataclasses.replace(
+        case,
+        name="two",
+        bus=dataclasses.replace(case.bus, kind=kind),
+        branch=dataclasses.replace(case.branch, in_service=on),
+    )
+    sim = powerzoo_jax.make("battery_arbitrage", case=two, reference=1)
+    assert sim.env.dims.bus == 27
+    with pytest.raises(ValueError, match=r"reference = 5 is no reference bus\. Valid: 1, 18"):
+        powerzoo_jax.make("battery_arbitrage", case=two, reference=5)
+
+
 @pytest.mark.full
 def test_a_net_and_a_shipped_feeder_are_lanes_of_one_program(net):
     """The exchange of each lane is what the same feeder has alone."""

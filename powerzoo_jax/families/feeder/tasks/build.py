@@ -34,7 +34,7 @@ from powerzoo_jax.families.feeder.padding import pad_feeder_env
 from powerzoo_jax.families.feeder.tasks.series import Extra, build_series
 from powerzoo_jax.families.feeder.tasks.settings import FeederSettings
 from powerzoo_jax.families.feeder.types import DistributionParams
-from powerzoo_jax.powerflow import FeederFactors, nominal_injection, prepare_feeder
+from powerzoo_jax.powerflow import FeederFactors, nominal_injection, prepare_feeder, simplify_feeder
 from powerzoo_jax.tasks.settings import MINUTES_PER_HOUR as MINUTES_PER_HOUR
 from powerzoo_jax.tasks.settings import horizon_steps as horizon_steps
 from powerzoo_jax.tasks.settings import recorded, refuse_unknown_names, scaled_weights
@@ -92,8 +92,11 @@ class FeederTaskConfig:
 
 
 def feeder_case(spec: TaskSpec, settings: FeederSettings) -> Case:
-    """The network of a task, without branches out of service."""
-    return without_idle_branches(load_case(spec.case if settings.case is None else settings.case))
+    """The network of a task, without branches out of service, or the part of it that one reference supplies."""
+    case = load_case(spec.case if settings.case is None else settings.case)
+    if settings.reference is not None:
+        case = simplify_feeder(case, reference=settings.reference)
+    return without_idle_branches(case)
 
 
 def build_sim(plan: FeederTaskConfig, case: Case, dims: Dims | None, dtype: np.dtype) -> Sim:

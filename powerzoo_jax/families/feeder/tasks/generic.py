@@ -178,6 +178,10 @@ def _plan(
 
 
 def _phase_case(spec: TaskSpec, settings: PhaseSettings) -> ThreePhaseCase:
+    if settings.reference is not None:
+        raise ValueError(
+            f"{spec.id}: reference = {settings.reference}: a three-phase feeder has one source. Leave it out."
+        )
     case = load_feeder(spec.case if settings.case is None else settings.case)
     if settings.v_slack is None:
         return case

@@ -17,6 +17,7 @@ from powerzoo_jax.base.errors import CaseError, listing
 from powerzoo_jax.base.types import TaskSpec
 from powerzoo_jax.cases import Case, load_case
 from powerzoo_jax.cases.topology import branch_positions
+from powerzoo_jax.powerflow import simplify_feeder
 
 SANE_BAND = (0.5, 1.5)  # [pu] limits outside of it are how files write that there are none
 DIGITS = 2  # of a size that is scaled to the load of another grid
@@ -27,10 +28,10 @@ UNTOLD = ("feeder_bus_map", "v_slack")  # one zone of all buses, and the set-poi
 
 def own_grid(spec: TaskSpec, overrides: dict[str, Any]) -> Case | None:
     """The grid that the caller gives in the place of the task's own, None where it is the same."""
-    what = overrides.get("case")
+    what, reference = overrides.get("case"), overrides.get("reference")
     if what is None or load_case(what).name == spec.case:
         return None
-    return load_case(what)
+    return load_case(what) if reference is None else simplify_feeder(load_case(what), reference=reference)
 
 
 def fit_to_grid(spec: TaskSpec, overrides: dict[str, Any]) -> dict[str, Any]:

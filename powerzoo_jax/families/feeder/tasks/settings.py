@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Annotated, Any, TypeVar
 
 from powerzoo_jax.base.errors import unknown
-from powerzoo_jax.base.ranges import Count, NotNegative, Positive, Range, declared, fitted
+from powerzoo_jax.base.ranges import Count, Label, NotNegative, Positive, Range, declared, fitted
 from powerzoo_jax.base.types import TaskSpec
 from powerzoo_jax.cases import Case
 from powerzoo_jax.data import Series, list_datasets, load_dataset
@@ -31,6 +31,8 @@ class FeederSettings(EpisodeSettings):
     case:                   grid as `load_case` takes it: a name, a .m or .json file, a Case, a net of pandapower or
                             PyPSA (None: the spec's); on another grid than the spec's, devices, sizes, band and budgets
                             follow it, see `families.feeder.tasks.own_grid`
+    reference:              of several reference buses of the case, the id of the one whose part becomes the feeder, by
+                            `simplify_feeder`
     load_set, price_set:    name of a bundled set, path of a CSV file (`data.read_csv`), "neso:PATH" and its like
                             (`data.adapters`), or a `data.Series`
     load_column, price_column: signal of it
@@ -57,6 +59,7 @@ class FeederSettings(EpisodeSettings):
     """
 
     case: str | Path | Case | None = None
+    reference: Label | None = None
     load_set: str | Path | Series = "simbench_2016"
     load_column: str = "mv_semiurb"
     price_set: str | Path | Series = "de_smard_2018"
