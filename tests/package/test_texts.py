@@ -12,6 +12,8 @@ from powerzoo_jax.cli import main
 
 MOST_LINES = 6
 
+pytestmark = pytest.mark.full
+
 
 @pytest.fixture(scope="module")
 def objects() -> dict[str, object]:
