@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import MISSING, dataclass, fields, replace
 from functools import cached_property
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Self
 
 import numpy as np
 
@@ -117,6 +117,10 @@ class _Columns:
             for item in fields(self)  # type: ignore[arg-type]
             if item.default is MISSING or np.any(getattr(self, item.name) != np.asarray(item.default))
         )
+
+    def rows(self, kept: np.ndarray) -> Self:
+        """The table with some of its rows alone, by a mask or positions."""
+        return type(self)(**{item.name: getattr(self, item.name)[kept] for item in fields(self)})  # type: ignore[arg-type]
 
     @classmethod
     def _dtype(cls, name: str) -> type:
@@ -358,8 +362,7 @@ def without_idle_branches(case: Case) -> Case:
     on = case.branch.in_service
     if on.all():
         return case
-    columns = {f.name: getattr(case.branch, f.name)[on] for f in fields(case.branch)}
-    return replace(case, branch=type(case.branch)(**columns))
+    return replace(case, branch=case.branch.rows(on))
 
 
 NO_ANGLE_LIMIT = 360.0  # [deg]

@@ -278,6 +278,19 @@ class GridEnv(ABC):
         return jnp.sum(terms * (weights if terms.ndim == 1 else weights[None]), axis=-1)
 
 
+@dataclass(frozen=True)
+class EnvAround:
+    """Environment around another one; what a subclass does not say itself is as there."""
+
+    env: Any
+
+    def __getattr__(self, name: str) -> Any:
+        # copying asks for attributes before there is an `env` to ask
+        if name.startswith("__") or name == "env":
+            raise AttributeError(name)
+        return getattr(self.env, name)
+
+
 def in_range(action: Array, real: Array) -> Array:
     """Entries of an action (A, U) [-], clipped to [-1, 1]; 0 where `real` (A, U) bool is False: padding, or a NaN."""
     return jnp.where(real & jnp.isfinite(action), jnp.clip(action, -1, 1), 0)

@@ -16,7 +16,7 @@ import numpy as np
 from jax import Array
 
 from powerzoo_jax.base import Box, Dims, Space, Step, struct
-from powerzoo_jax.envs.core import Sim
+from powerzoo_jax.envs.core import EnvAround, Sim
 
 
 @struct.dataclass(kw_only=True)
@@ -38,18 +38,12 @@ class HistoryState:
 
 
 @dataclass(frozen=True)
-class HistoryEnv:
+class HistoryEnv(EnvAround):
     """An environment whose observations (A, k O) are the last k of another one (A, O); all else is as there."""
 
-    env: Any
     steps: int
 
     fields = None  # names and bounds of a field would have to stand k times; nothing that learns reads them
-
-    def __getattr__(self, name: str) -> Any:
-        if name.startswith("__") or name == "env":
-            raise AttributeError(name)
-        return getattr(self.env, name)
 
     @property
     def dims(self) -> Dims:

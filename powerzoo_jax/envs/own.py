@@ -11,7 +11,7 @@ import jax.numpy as jnp
 from jax import Array
 
 from powerzoo_jax.base import Step
-from powerzoo_jax.envs.core import Sim, in_range
+from powerzoo_jax.envs.core import EnvAround, Sim, in_range
 from powerzoo_jax.envs.observe import FieldBlock, FieldTable, table
 
 Reward = Callable[[Any, Array, Step, Any], Array]
@@ -22,17 +22,10 @@ The action (A, U) lies in [-1, 1], and is 0 where it was no number.
 
 
 @dataclass(frozen=True)
-class RewardEnv:
+class RewardEnv(EnvAround):
     """An environment with another reward; terms, costs and all else are as there."""
 
-    env: Any
     reward: Reward
-
-    def __getattr__(self, name: str) -> Any:
-        # copying asks for attributes before there is an `env` to ask
-        if name.startswith("__") or name == "env":
-            raise AttributeError(name)
-        return getattr(self.env, name)
 
     def step(self, state: Any, action: Array, params: Any) -> Step:
         """Advance one step."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import fields, replace
+from dataclasses import replace
 
 import numpy as np
 
@@ -40,7 +40,7 @@ def simplify_feeder(case: Case, *, reference: Label | None = None) -> Case:
     chosen, notes = _with_reference(case, reference), []
     gone = (chosen.bus.kind == ISOLATED) & (case.bus.kind != ISOLATED)
     if gone.any():
-        notes.append(f"{gone.sum()} buses that other references supply are left out")
+        notes.append(f"{gone.sum()} buses that the reference does not supply are left out")
     supplied = _supplied(chosen)
     free = (supplied.bus.kind == PV) | (supplied.bus.kind == REF)
     free[supplied.bus.id == (case.bus.id[case.slack_bus[0]] if reference is None else reference)] = False
@@ -74,13 +74,13 @@ def _supplied(case: Case) -> Case:
     if keep.all():
         return case
     f, t = branch_positions(case)
-    at = {"bus": keep, "branch": keep[f] & keep[t]}
-    at |= {table: keep[case.positions(getattr(case, table).bus_id)] for table in ("unit", "load")}
-    tables = {}
-    for name, rows in at.items():
-        table = getattr(case, name)
-        tables[name] = type(table)(**{column.name: getattr(table, column.name)[rows] for column in fields(table)})
-    return replace(case, **tables)
+    return replace(
+        case,
+        bus=case.bus.rows(keep),
+        branch=case.branch.rows(keep[f] & keep[t]),
+        unit=case.unit.rows(keep[case.positions(case.unit.bus_id)]),
+        load=case.load.rows(keep[case.positions(case.load.bus_id)]),
+    )
 
 
 def _given_power(case: Case, free: np.ndarray) -> Case:

@@ -30,7 +30,7 @@ from jax.experimental import multihost_utils
 from jax.sharding import AxisType, Mesh, NamedSharding, PartitionSpec
 
 from powerzoo_jax.base import Dims, Space, Step
-from powerzoo_jax.envs.core import Sim
+from powerzoo_jax.envs.core import EnvAround, Sim
 
 AXIS = "lanes"
 EVERYWHERE = PartitionSpec()
@@ -174,17 +174,10 @@ def over_devices(tree: T, axis: int = 0) -> T:
 
 
 @dataclass(frozen=True)
-class SpreadEnv:
+class SpreadEnv(EnvAround):
     """An environment whose `vmap` is divided among the devices of a mesh; each runs its lanes without the others."""
 
-    env: Any
     mesh: Mesh
-
-    def __getattr__(self, name: str) -> Any:
-        # copying asks for attributes before there is an `env` to ask
-        if name.startswith("__") or name == "env":
-            raise AttributeError(name)
-        return getattr(self.env, name)
 
     @property
     def dims(self) -> Dims:

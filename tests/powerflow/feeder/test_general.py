@@ -142,5 +142,5 @@ def test_what_another_reference_supplies_is_left_out():
     cut = dataclasses.replace(case.branch, in_service=case.branch.in_service & (case.branch.to_id != 13))
     feeder = simplify_feeder(dataclasses.replace(case, branch=cut), reference=1)
     assert feeder.n_bus == 27 and not np.isin(range(13, 19), feeder.bus.id).any()
-    assert feeder.notes[0] == "6 buses that other references supply are left out"
+    assert feeder.notes[0] == "6 buses that the reference does not supply are left out"
     assert simplify_feeder(load_case("33bw")) is load_case("33bw")

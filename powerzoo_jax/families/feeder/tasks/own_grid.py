@@ -7,6 +7,8 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable
+from os import PathLike
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -23,15 +25,17 @@ SANE_BAND = (0.5, 1.5)  # [pu] limits outside of it are how files write that the
 DIGITS = 2  # of a size that is scaled to the load of another grid
 FLEXIBLE_SHARE = 0.3  # of the load of a bus that a flexible load can shed, or defer
 FLEXIBLE_LOADS = 5
+FILES = (".m", ".json")
 UNTOLD = ("feeder_bus_map", "v_slack")  # one zone of all buses, and the set-point of the case
 
 
-def own_grid(spec: TaskSpec, overrides: dict[str, Any]) -> Case | None:
-    """The grid that the caller gives in the place of the task's own, None where it is the same."""
-    what, reference = overrides.get("case"), overrides.get("reference")
-    if what is None or load_case(what).name == spec.case:
-        return None
-    return load_case(what) if reference is None else simplify_feeder(load_case(what), reference=reference)
+def on_own_grid(spec: TaskSpec, overrides: dict[str, Any]) -> bool:
+    """Whether the caller gives another grid than the task's own; no file is read to find out."""
+    what = overrides.get("case")
+    if what is None or what == spec.case:
+        return False
+    named = isinstance(what, str | PathLike)
+    return (named and Path(what).suffix.lower() in FILES) or load_case(what).name != spec.case
 
 
 def fit_to_grid(spec: TaskSpec, overrides: dict[str, Any]) -> dict[str, Any]:
@@ -41,9 +45,11 @@ def fit_to_grid(spec: TaskSpec, overrides: dict[str, Any]) -> dict[str, Any]:
     to the largest load; sizes keep their share of the load; the band is the case's, where it has one. A warning says
     which. What the caller gives stays.
     """
-    case = own_grid(spec, overrides)
-    if case is None:
+    if not on_own_grid(spec, overrides):
         return overrides
+    case = load_case(overrides["case"])
+    if overrides.get("reference") is not None:
+        case = simplify_feeder(case, reference=overrides["reference"])
     given = dict(spec.overrides)
     scale = _nice(case.p_load_mw.sum() / load_case(spec.case).p_load_mw.sum())
     found: dict[str, Any] = {}

@@ -16,7 +16,7 @@ from powerzoo_jax.cases import Case
 from powerzoo_jax.data import Series, list_datasets, load_dataset
 from powerzoo_jax.data.augment import AS_RECORDED, BLOCKS, KINDS, NONE, Augmentation, Years
 from powerzoo_jax.data.series import is_price
-from powerzoo_jax.families.feeder.tasks.own_grid import own_grid
+from powerzoo_jax.families.feeder.tasks.own_grid import on_own_grid
 from powerzoo_jax.tasks.settings import STANDARD, EpisodeSettings, Voltage, resolve_source
 from powerzoo_jax.tasks.spec import Tightness, Variants
 
@@ -190,6 +190,6 @@ def chosen_tightness(spec: TaskSpec, variants: Variants, overrides: dict[str, An
             raise ValueError(f"{spec.id}: constraint_tightness = {name!r}: the budgets of the spec are all there is.")
         return Tightness(spec.cost_budget)
     tight = variants.tight(name)
-    if "constraint_tightness" not in overrides and own_grid(spec, overrides) is not None:
+    if "constraint_tightness" not in overrides and on_own_grid(spec, overrides):
         return dataclasses.replace(tight, cost_budget=(math.inf,) * len(spec.cost_names))
     return dataclasses.replace(tight, cost_budget=spec.cost_budget) if name == STANDARD else tight
