@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 import powerzoo_jax as pz
+from powerzoo_jax.envs import family
 from powerzoo_jax.tasks import registry
 from tests.docs.examples import Example, find, play, tracing_jax
 
@@ -89,7 +90,8 @@ def test_examples_are_found():
 @pytest.mark.parametrize("example", HERE, ids=name)
 def test_an_example_runs(example, sim, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(registry, "_TASKS", dict(registry._TASKS))  # what is registered here ends here
+    for module, table in ((registry, "_TASKS"), (family, "_OWN")):  # what is registered here ends here
+        monkeypatch.setattr(module, table, dict(getattr(module, table)))
     if "jax.jit" not in example.body:
         compile_steps(monkeypatch)
     names = {"jax": tracing_jax()} if example.module.startswith(TRACED) else {}
