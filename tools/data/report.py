@@ -59,7 +59,7 @@ import powerzoo_jax as pz
 
 sim = pz.make("battery_arbitrage", case="my_feeder.m", battery_bus_ids=(3,), data_source="my_load.csv", split="test")
 state, obs = sim.init(jax.random.key(0))
-out = sim.step(state, jax.numpy.ones((1, 1)))
+out = jax.jit(sim.step)(state, jax.numpy.ones((1, 1)))
 ```
 
 Official files: `data_source="neso:demanddata_2023.csv"`; `powerzoo_jax.data.adapters.list_official()` names the
