@@ -42,6 +42,12 @@ def _by_number(name: str) -> tuple[int, str]:
     return int(digits or 0), name
 
 
+def is_net(value: Any) -> bool:
+    """Whether a value is a net of pandapower or PyPSA, which no specification of a task can hold."""
+    table = isinstance(value, Mapping) and "bus" in value and "ext_grid" in value
+    return table or type(value).__module__.startswith("pypsa.")
+
+
 def load_case(name_or_path: Any) -> Case:
     """The network that is meant: a shipped name, a file, a pandapower or PyPSA net, or a Case as it is.
 
@@ -58,9 +64,8 @@ def load_case(name_or_path: Any) -> Case:
     """
     if isinstance(name_or_path, Case):
         return name_or_path
-    net = isinstance(name_or_path, Mapping) and "bus" in name_or_path and "ext_grid" in name_or_path
-    if net or type(name_or_path).__module__.startswith("pypsa."):
-        case = from_pandapower(name_or_path) if net else from_pypsa(name_or_path)
+    if is_net(name_or_path):
+        case = from_pandapower(name_or_path) if isinstance(name_or_path, Mapping) else from_pypsa(name_or_path)
         assert_valid(case)
         return case
     text = os.fspath(name_or_path) if isinstance(name_or_path, os.PathLike) else str(name_or_path)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import inspect
 from dataclasses import replace
-from os import PathLike
 from typing import Any
 
 from powerzoo_jax.base.errors import SettingsError, numbered, unknown
@@ -13,13 +12,13 @@ from powerzoo_jax.base.host import use_compilation_cache
 from powerzoo_jax.base.ranges import Whole, check_fields, fitted, plain
 from powerzoo_jax.base.types import Dims, TaskSpec
 from powerzoo_jax.cases import list_cases, load_case
+from powerzoo_jax.cases.library import is_net
 from powerzoo_jax.devices.registry import KINDS
 from powerzoo_jax.envs.core import Sim
 from powerzoo_jax.envs.family import family_name, get_family, names_of
 from powerzoo_jax.tasks.settings import unknown_names
 from powerzoo_jax.tasks.spec import Task
 
-GRIDS = ("case", "trans_case", "dist_case")  # keywords that name a network
 LAST_OF_VERSION_0 = "8c665c5"  # commit
 _FAMILIES = "powerzoo_jax.families"
 CATALOGS = (
@@ -229,9 +228,7 @@ def make(
     fitted(f"{task_id}: split", split, str | None)
     fitted(f"{task_id}: dims", dims, Dims | None)
     builder = load_object(task.build)
-    # a net of another package is no value that a spec can hold; a name or a file is kept as it is written
-    nets = {name for name, value in overrides.items() if name in GRIDS and not isinstance(value, (str, int, PathLike))}
-    keywords = {name: load_case(value) if name in nets else plain(value) for name, value in overrides.items()}
+    keywords = {name: load_case(value) if is_net(value) else plain(value) for name, value in overrides.items()}
     return builder(spec, split=spec.split if split is None else split, dims=dims, dtype=dtype, **keywords)
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from powerzoo_jax.cli.commands.train import Trained, _stopped
+from powerzoo_jax.cli.commands.train import resume_command
 from powerzoo_jax.cli.main import build_parser
 from powerzoo_jax.cli.runs import Run, parse_grid, resolve_config
 
@@ -27,8 +27,7 @@ def test_the_printed_command_asks_for_what_the_run_was_started_with(name):
     config = resolve_config(options.what, options.algorithm, options.settings)
     grid = parse_grid(config, getattr(options, "over", ()))
     run = Run(options.out or Path("results/here"), config, options.seeds, options.seed, grid)
-    told = _stopped(run, options, Trained(None, 1, 0.0, 0.0, 0.0))
-    program, *words = shlex.split(told.partition("go on with: ")[2])
+    program, *words = shlex.split(shlex.join(resume_command(run, options)))
     again = vars(build_parser().parse_args(words))
     assert program == "powerzoo-jax" and again.pop("resume")
     wanted = {**vars(options), "out": run.folder, "overwrite": False}

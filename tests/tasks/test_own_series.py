@@ -19,6 +19,7 @@ from powerzoo_jax.data.library import usual_price
 from powerzoo_jax.families.feeder.causal.storage import price_forecast, signal_scale
 from powerzoo_jax.oracle.baselines import evaluate_baseline, idle_action
 from powerzoo_jax.tasks import get_spec, list_tasks, make
+from powerzoo_jax.tasks.settings import keywords_of
 
 HOURS = 8760
 HOUR = np.arange(HOURS) % 24
@@ -233,17 +234,10 @@ def test_planners_without_foresight_read_any_price(task, price):
 OBJECTS: dict[str, Any] = {"an array": np.full((2, 2), 0.5), "an object": object(), "a table": {"x": 1}, "bytes": b"x"}
 
 
-def keywords_of(task: str) -> list[str]:
-    """All keywords of a task, as the refusal of another one lists them."""
-    with pytest.raises(TypeError) as err:
-        make(task, no_such_keyword=1)
-    return str(err.value).split("Valid: ")[1].rstrip(".").split(", ")
-
-
 @pytest.mark.tiers("full", quick=["battery_arbitrage"])
 @pytest.mark.parametrize("task", list_tasks())
 def test_every_keyword_says_what_it_takes(task):
-    for name in ("version", "split", "dims", "dtype", *keywords_of(task)):
+    for name in ("version", "split", "dims", "dtype", *(keyword.name for keyword in keywords_of(lambda: make(task)))):
         for what, value in OBJECTS.items():
             try:
                 make(task, **{name: value})
