@@ -29,35 +29,42 @@ FOREIGN ?= --quick
 # Folders that need learners of other projects; everything else runs without torch and gymnax.
 E1_TESTS := tests/compat_e1
 E3_TESTS := tests/compat_e3
-NATIVE := --ignore=$(E1_TESTS) --ignore=$(E3_TESTS) --ignore=tests/packaging tests
+OWN_TESTS := --ignore=$(E1_TESTS) --ignore=$(E3_TESTS) --ignore=tests/packaging tests
 E1_EXTRAS := sb3$(,)pettingzoo$(,)rllib$(,)mo$(,)smartgrid$(,)torchrl$(,)minari$(,)viz
 COMPILERS := jax-cuda12-plugin jax-cuda12-pjrt nvidia-cuda-nvcc-cu12 libtpu
 E1_MORE := sb3-contrib SuperSuit ethical-smart-grid moviepy skrl tianshou d3rlpy rl_zoo3 pytest pytest-xdist
 
 .PHONY: help demo test test-all test-long test-compat test-foreign test-browser bench bench-device accelerators accelerators-quick
-.PHONY: build-check lint types docs wheel-check soak-quick memory hostile hashes sbom clean
+.PHONY: build-check lint types docs wheel-check native native-sanitize soak-quick memory hostile hashes sbom clean
 help:  ## list the targets
 	@grep -hE '^[a-z][a-z-]*:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 20
 
-demo: $(VENV)/.stamp  ## train on battery_arbitrage, print scores beside rule, causal planner and oracle, write a plot
+demo: $(VENV)/.native  ## train on battery_arbitrage, print scores beside rule, causal planner and oracle, write a plot
 	$(BIN)/python -m powerzoo_jax demo
 
-test: lint types  ## style, types and every quick test: what a contributor waits for
-	$(BIN)/python $(PYTEST) -m "not full and not long" $(NATIVE)
+test: lint types $(VENV)/.native  ## style, types and every quick test: what a contributor waits for
+	$(BIN)/python $(PYTEST) -m "not full and not long" $(OWN_TESTS)
 
-test-all: $(VENV)/.stamp  ## every test but the long ones, the notebooks and the built wheel: what CI runs
+test-all: $(VENV)/.native  ## every test but the long ones, the notebooks and the built wheel: what CI runs
 	@$(MAKE) --no-print-directory -j $(SIDE_BY_SIDE) lint types wheel-check
-	$(BIN)/python $(PYTEST) -m "not long" $(NATIVE)
+	$(BIN)/python $(PYTEST) -m "not long" $(OWN_TESTS)
 
-test-long: lint types wheel-check  ## every test, and a hundred thousand abused steps of every task
-	POWERZOO_TESTS_OPTIMISED=1 $(BIN)/python $(PYTEST) $(NATIVE)
+test-long: lint types wheel-check $(VENV)/.native  ## every test, and a hundred thousand abused steps of every task
+	POWERZOO_TESTS_OPTIMISED=1 $(BIN)/python $(PYTEST) $(OWN_TESTS)
 	$(BIN)/python -m tools.soak --steps 1e5
 	@$(MAKE) --no-print-directory test-foreign FOREIGN=
+
+native: $(VENV)/.native  ## the compiled kernel of meshed power flow; without a C++ compiler everything runs in JAX
+
+native-sanitize: $(VENV)/.native  ## driver of the compiled kernel under AddressSanitizer and UndefinedBehaviorSanitizer
+	$(BIN)/cmake -S native -B build/native-sanitize -DPOWERZOO_SANITIZE=ON
+	$(BIN)/cmake --build build/native-sanitize -- --no-print-directory
+	build/native-sanitize/driver
 
 test-browser: $(VENV)/.stamp  ## pages of episodes in headless Chromium (Debian package chromium)
 	$(BIN)/python -m pytest -q tests/browser/check_page.py
 
-soak-quick: $(VENV)/.stamp  ## two thousand abused steps of every task and preset: only finite numbers, one program each
+soak-quick: $(VENV)/.native  ## two thousand abused steps of every task and preset: only finite numbers, one program each
 	$(BIN)/python -m tools.soak --quick --steps 2e3 --jobs $(SIDE_BY_SIDE)
 
 memory: $(VENV)/.stamp  ## memory in use over 200 makes and runs of a task and ten minutes of training: fails where it grows
@@ -133,6 +140,10 @@ endef
 
 $(VENV)/.stamp: pyproject.toml constraints.txt
 	$(call install,$(VENV),constraints.txt,dev$(,)viz$(,)notebooks$(,)build$(,)docs)
+
+# Beside the stamp and not part of it: where this fails it prints one line, succeeds and is tried again the next time.
+$(VENV)/.native: $(VENV)/.stamp tools/native_build.py $(shell find native -type f ! -name '*.pyc' ! -name '*.md')
+	@$(BIN)/python -m tools.native_build --stamp $@
 
 $(VENV_BENCH)/.stamp: pyproject.toml constraints.txt
 	$(call install,$(VENV_BENCH),constraints.txt,bench)
