@@ -29,11 +29,11 @@ from powerzoo_compat._tape import EpisodeTape
 from powerzoo_jax.base import Purpose, purpose_key
 from powerzoo_jax.base.errors import listing, unknown
 from powerzoo_jax.base.solver_mode import FIXED, auto_is
-from powerzoo_jax.data import day_matrix, load_dataset
-from powerzoo_jax.data.clock import MINUTES_PER_DAY, iso_dates
+from powerzoo_jax.data.clock import MINUTES_PER_DAY
 from powerzoo_jax.envs.core import Sim
 from powerzoo_jax.envs.family import family_of
 from powerzoo_jax.envs.series import Draw, EpisodeStarts, draw_episode
+from powerzoo_jax.envs.surface import calendar
 from powerzoo_jax.envs.trace.readings import read_step
 
 RESOURCE = "resource"  # cost channel of power that a device was asked for and could not deliver
@@ -231,11 +231,6 @@ def cost_of_trials(env: Any, channel: int, packed_params: Packed, packed_state: 
     return undelivered(env, channel, opened(packed_state), actions, opened(packed_params))
 
 
-@functools.lru_cache(maxsize=32)
-def _days_of(dataset: Any, column: str, minutes: int) -> tuple[str, ...]:
-    return iso_dates(day_matrix(load_dataset(dataset), column, minutes)[0])
-
-
 class NamedBox(gymnasium.spaces.Box):
     """A Box of named entries.
 
@@ -287,7 +282,7 @@ class Host:
         self.tape = EpisodeTape(sim.spec.horizon)
         self.minutes = round(sim.spec.dt_hours * MINUTES_PER_HOUR)
         self.steps_per_day = MINUTES_PER_DAY // self.minutes
-        self._days = _days_of(*self.surface.series, self.minutes)
+        self._days = calendar(*self.surface.series, self.minutes)
         starts = sim.params.starts
         self._start_rows = np.array(starts.load_row)[: int(starts.n_start)]
         self.start_days = tuple(self.date_at(row, 0) for row in self._start_rows.tolist())

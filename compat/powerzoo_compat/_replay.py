@@ -167,7 +167,8 @@ def _trace(host: Host, take: Take | None, policy: str) -> Trace:
     over = np.flatnonzero(np.asarray(info.terminated | info.truncated))
     last = min(count, int(over[0]) + 1 if len(over) else count)
     steps = jax.tree.map(lambda x: x[:last], traced)
-    return build_trace(sim, steps, policy=policy, episode=host.day_id(int(drawn.load_row)))
+    episode = host.day_id(int(drawn.load_row))
+    return build_trace(sim, steps, policy=policy, episode=episode, day=host.start_days[episode])
 
 
 def _repeat(actions: Array, step: Array, obs: Array, key: Array) -> tuple[Any, Array]:

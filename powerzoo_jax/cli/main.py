@@ -260,7 +260,7 @@ def _add_evaluate(commands: argparse._SubParsersAction) -> None:
         action="append",
         metavar="NAME",
         help="random, no_control, rule, oracle (or best) or another of the task, or zoo; repeatable, shown side by "
-        "side (default: rule, beside a run's own)",
+        "side (default: rule and oracle, beside a run's own)",
     )
     view.add_argument("--split", default="test", help="split of the episode (default: test)")
     view.add_argument("--episode", type=int, default=1, help="number of the episode in its split (default: 1)")

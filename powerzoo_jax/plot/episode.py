@@ -15,6 +15,7 @@ from powerzoo_jax.envs import Sim
 from powerzoo_jax.envs.constraint import UNITS
 from powerzoo_jax.envs.episode import Act, first_carry
 from powerzoo_jax.envs.series import Draw
+from powerzoo_jax.envs.trace.names import store_limits
 from powerzoo_jax.plot.layout import LIMIT, LIMIT_LINE, look, new_figure
 
 Draws = Callable[[Any, np.ndarray, Sim, Step, dict[str, Any]], None]
@@ -168,11 +169,15 @@ def _draw_charge(axes: Any, hours: np.ndarray, sim: Sim, steps: Step, shown: dic
 
 
 def _draw_limits(axes: Mapping[str, Any], sim: Sim) -> None:
-    """Voltage limits, always within the axes, and budgets of the costs."""
+    """Voltage limits and bounds of the charge, always within the axes, and budgets of the costs."""
     grid = getattr(sim.params, "grid", None)
     if VOLTAGE in axes and grid is not None:
         lowest = float(np.max(np.where(np.asarray(grid.bus_mask), np.asarray(grid.v_min), -np.inf)))
         _mark(axes[VOLTAGE], lowest, "limit")
+    if CHARGE in axes:
+        for values, word in zip(store_limits(sim), ("lowest", "highest"), strict=True):
+            if values:
+                _mark(axes[CHARGE], float(np.mean(values)), word)
     for k, name in _constrained(sim):
         if np.isfinite(sim.spec.cost_budget[k]):
             _mark(axes[_cost_label(name)], sim.spec.cost_budget[k], "budget")

@@ -7,7 +7,10 @@ from __future__ import annotations
 
 import base64
 import json
-from collections.abc import Sequence
+import re
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from datetime import date
 from html import escape
 from pathlib import Path
 from typing import Any
@@ -17,7 +20,9 @@ import numpy as np
 from powerzoo_jax.base.errors import DataError, listing
 from powerzoo_jax.envs.family import get_family
 from powerzoo_jax.envs.trace.types import Trace, TracedNetwork, TraceTable
+from powerzoo_jax.oracle.baselines import ORACLE, RULE
 from powerzoo_jax.plot.layout import locate_parts
+from powerzoo_jax.tasks.score import gain
 
 TEMPLATE = Path(__file__).with_name("page.html")
 WIDE, MARGIN = 640.0, 30.0  # of a map, in units of its drawing
@@ -31,6 +36,16 @@ NEVER = 1e-4  # a scalar that stays below it is a rounding of zero
 ROUNDING = 1e-6  # of float32: a channel that never exceeds it has seen no violation
 NO_COSTS = TraceTable(np.zeros((1, 0)), (), ())
 KEPT = (1.001, 1e-6)  # of a budget, relative and absolute, as scores have it
+KINDS = {
+    "bat": "battery",
+    "storage": "battery",
+    "ev": "vehicle",
+    "fl": "flexible load",
+    "flexload": "flexible load",
+    "pv": "solar plant",
+    "datacenter": "data centre",
+    "genco": "company",
+}  # device in the name of an agent -> its word
 SHOWN = {
     "load_mw": "load",
     "p_load_mw": "load",
@@ -112,24 +127,62 @@ def page_data(group: Sequence[Trace], title: str = "") -> dict[str, Any]:
     minutes = f"{60 * first.dt_hours:g} minutes"
     used = [k for k, name in enumerate(first["action"].ids) if ".unused" not in name]
     actions = [trace["action"].values[:, used] for trace in group]
-    devices = _devices(group)
+    devices, words = _devices(group), _device_words(first)
+    ids = [first["action"].ids[k] for k in used]
     return {
         "title": title or first.task,
-        "sub": f"{first.split} split, episode {first.episode + 1}: {steps} steps of {minutes}",
+        "sub": f"{first.split} split, episode {first.episode + 1}: {steps} steps of {minutes}{_since(first)}",
+        "day": first.day,
         "note": f"Task {first.task}, version {first.version}. Power is positive where it enters the network.",
         "deviceWord": "bus with a unit or device",
         "steps": steps,
         "dt": first.dt_hours,
-        "policies": [_policy(trace) for trace in group],
+        "policies": _policies(group),
         "networks": [_network_data(name, network, group) for name, network in first.networks.items()],
         "charts": _charts(group, steps),
         "actions": {
-            "ids": [first["action"].ids[k] for k in used],
+            "ids": ids,
+            "names": [_action_word(id_, words) for id_ in ids],
             "tables": [pack(np.clip(values, -1, 1), -1, 1) for values in actions],
         },
         "devices": devices,
+        "deviceWords": words,
         "stores": _table_data(group, "soc"),
     }
+
+
+def _since(trace: Trace) -> str:
+    """Words for the first day of an episode, where the data has dates."""
+    if not trace.day:
+        return ""
+    first = date.fromisoformat(trace.day)
+    return f" from {first:%A}, {first.day} {first:%B %Y}, standard time of the data"
+
+
+def _device_words(trace: Trace) -> dict[str, str]:
+    """Kind and place of each device or unit, by its id: "battery at bus 18", numbered where two would agree.
+
+    A feeder among several networks is named.
+    """
+    kinds: dict[str, str] = {}
+    places: dict[str, str] = {}
+    for name, network in trace.networks.items():
+        below = f" of {name.replace('_', ' ')}" if sum(bool(n.device_ids) for n in trace.networks.values()) > 1 else ""
+        for id_, bus in zip(network.device_ids, network.device_bus, strict=True):
+            stem = re.sub(r"_\d+$", "", id_)
+            kinds[id_] = KINDS.get(stem, stem.replace("_", " "))
+            places[id_] = f" at bus {network.bus_ids[bus]}{below}"
+    often = Counter(kinds[id_] + places[id_] for id_ in kinds)
+    several = {id_: re.search(r"_(\d+)$", id_) for id_ in kinds if often[kinds[id_] + places[id_]] > 1}
+    numbers = {id_: f" {match[1]}" for id_, match in several.items() if match}
+    return {id_: kinds[id_] + numbers.get(id_, "") + places[id_] for id_ in kinds}
+
+
+def _action_word(id_: str, words: Mapping[str, str]) -> str:
+    """Name of a row of actions: the device, where it stands, and which of its entries it is."""
+    device, _, entry = id_.partition(".")
+    named = words.get(device, device.replace("_", " "))
+    return f"{named}: {entry.replace('_', ' ')}" if entry else named
 
 
 def pack(values: np.ndarray, lo: float | None = None, hi: float | None = None) -> dict[str, Any]:
@@ -164,9 +217,37 @@ def _table_data(group: Sequence[Trace], name: str) -> dict[str, Any]:
 # ---- policies
 
 
+def _policies(group: Sequence[Trace]) -> list[dict[str, Any]]:
+    """Head of each policy: return, budgets, difference to the first one, and gain between rule and oracle.
+
+    A gain is that of this episode; a policy that is over a budget in it has none.
+    """
+    first, *others = policies = [_policy(trace) for trace in group]
+    totals = [float(_team_reward(trace).sum()) for trace in group]
+    at = {trace.policy: k for k, trace in enumerate(group)}
+    if {RULE, ORACLE} <= at.keys() and (rule := totals[at[RULE]]) < (best := totals[at[ORACLE]]):
+        for policy, total in zip(policies, totals, strict=True):
+            share = gain(total, rule, best, feasible=policy["kept"])
+            policy["gain"] = "" if share is None else f"gain {_signed(share, '.2f')}"
+    for policy, total in zip(others, totals[1:], strict=True):
+        policy["beside"] = f"{_number(total - totals[0], '+')}{_money(group[0])} to {first['name'].replace('_', ' ')}"
+    return policies
+
+
+def _number(value: float, sign: str = "") -> str:
+    return _signed(value, f"{sign},.0f" if abs(value) >= LARGE else f"{sign}.4g")
+
+
+def _signed(value: float, form: str) -> str:
+    return f"{value:{form}}".replace("-", "\N{MINUS SIGN}")
+
+
+def _money(trace: Trace) -> str:
+    return " $" if trace.money else ""
+
+
 def _policy(trace: Trace) -> dict[str, Any]:
     total = float(_team_reward(trace).sum())
-    shown = (f"{total:,.0f}" if abs(total) >= LARGE else f"{total:.4g}").replace("-", "\N{MINUS SIGN}")
     costs = trace.tables.get("cost", NO_COSTS)
     spent = costs.values.sum(axis=0)
     budget = np.asarray(trace.budgets, float)
@@ -177,7 +258,9 @@ def _policy(trace: Trace) -> dict[str, Any]:
     return {
         "name": trace.policy or "policy",
         "steps": len(trace),
-        "total": f"{_earned(trace)} {shown}" + (" $" if trace.money else ""),
+        "total": f"{_earned(trace)} {_number(total)}{_money(trace)}",
+        "beside": "",
+        "gain": "",
         "verdict": verdict,
         "kept": not names,
         "notes": _notes(trace),
@@ -329,11 +412,19 @@ def _charts(group: Sequence[Trace], steps: int) -> list[dict[str, Any]]:
         found.append(_chart("generation", "MW", [trace["unit_power_mw"].values.sum(axis=1) for trace in group]))
     if "soc" in first.tables:
         charge = [100 * trace["soc"].values.mean(axis=1) for trace in group]
-        found.append(_chart("state of charge", "%", charge, held=False))
+        bounds = [(first.soc_min, "lowest"), (first.soc_max, "highest")]
+        marks = [(100 * float(np.mean(values)), word) for values, word in bounds if values]
+        found.append(_chart("state of charge", "%", charge, held=False, marks=marks))
     found += _network_charts(group)
     unit = "$" if first.money else ""
     earned = "profits so far" if _rivals(first) else "reward so far"
-    found.append(_chart(earned, unit, [_so_far(_team_reward(trace)) for trace in group], held=False, sum=True))
+    so_far = [_so_far(_team_reward(trace)) for trace in group]
+    found.append(_chart(earned, unit, so_far, held=False, sum=True))
+    if len(group) > 1:
+        label = f"{earned}, less that of {(first.policy or 'the first').replace('_', ' ')}"
+        common = [min(len(row), len(so_far[0])) for row in so_far]
+        less = [row[:n] - so_far[0][:n] for row, n in zip(so_far, common, strict=True)]
+        found.append(_chart(label, unit, less, held=False, sum=True))
     found += _cost_charts(group)
     told = first.tables["info"].ids if "info" in first.tables else ()
     for name, label in SHOWN.items():
@@ -353,15 +444,15 @@ def _chart(
     *,
     held: bool = True,
     sum: bool = False,
-    marks: Sequence[tuple[float, str, bool]] = (),
+    marks: Sequence[tuple[float, str]] = (),
 ) -> dict[str, Any]:
     """One chart with a line a policy.
 
     held:   a value holds for its whole step, else it is that at the end of the step
     sum:    the first value is that before the first step
-    marks:  (value, word, must the axis reach it) of dashed lines
+    marks:  (value, word) of dashed lines, which the axis always reaches
     """
-    lines = [{"y": float(y), "word": word, "must": must} for y, word, must in marks]
+    lines = [{"y": float(y), "word": word} for y, word in marks]
     return {"label": label, "unit": unit, "series": series, "held": held, "sum": sum, "marks": lines}
 
 
@@ -382,13 +473,20 @@ def _network_charts(group: Sequence[Trace]) -> list[dict[str, Any]]:
     volts = [_joined(trace, "bus_voltage_pu") for trace in group]
     if volts[0] is not None:
         nets = [n for name, n in group[0].networks.items() if _of(group[0], name, "bus_voltage_pu") is not None]
-        limit = max(float(np.delete(net.v_min_pu, net.root).max(initial=0)) for net in nets)
-        lowest = [values.min(axis=1) for values in volts if values is not None]
-        found.append(_chart("lowest voltage", "pu", lowest, marks=[(limit, "limit", False)]))
+        known = [values for values in volts if values is not None]
+        free = [(np.delete(net.v_min_pu, net.root), np.delete(net.v_max_pu, net.root)) for net in nets]
+        low = max(float(v_min.max(initial=0)) for v_min, _ in free)
+        high = min(float(v_max.min(initial=np.inf)) for _, v_max in free)
+        for word, values, limit in (
+            ("lowest", [v.min(axis=1) for v in known], low),
+            ("highest", [v.max(axis=1) for v in known], high),
+        ):
+            marks = [(limit, "limit")] if 0 < limit < np.inf else []
+            found.append(_chart(f"{word} voltage", "pu", values, marks=marks))
     loading = [_joined(trace, "branch_loading_percent") for trace in group]
     if loading[0] is not None and np.isfinite(loading[0]).any():
         fullest = [np.nanmax(values, axis=1) for values in loading if values is not None]
-        found.append(_chart("fullest branch", "%", fullest, marks=[(100.0, "rating", False)]))
+        found.append(_chart("fullest branch", "%", fullest, marks=[(100.0, "rating")]))
     return found
 
 
@@ -399,7 +497,7 @@ def _cost_charts(group: Sequence[Trace]) -> list[dict[str, Any]]:
         rows = [_so_far(trace["cost"].values[:, k]) for trace in group]
         budget = group[0].budgets[k]
         if np.isfinite(budget) or max(row[-1] for row in rows) > ROUNDING:
-            marks = [(budget, "budget", True)] if np.isfinite(budget) else []
+            marks = [(budget, "budget")] if np.isfinite(budget) else []
             unit = group[0]["cost"].units[k]
             label = f"{name.replace('_', ' ')} so far"
             found.append(_chart(label, _short(unit), rows, held=False, sum=True, marks=marks))

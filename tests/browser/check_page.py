@@ -47,6 +47,11 @@ const last = [...document.querySelectorAll("circle.hit")].at(-1), tip = document
 if (last) last.dispatchEvent(new PointerEvent("pointermove", { clientX: 50, clientY: 50 }));
 found.tip = tip.textContent;
 tip.hidden = true;
+const dashed = svg => svg.querySelectorAll("line[stroke-dasharray]").length;
+found.limits = [...document.querySelectorAll("#charts > .card")].map(card => [card.querySelector("b").textContent,
+  dashed(card.querySelector("svg"))]);
+found.rows = [...document.querySelectorAll(".heat .names div")].map(row => row.textContent);
+found.chips = [...document.querySelectorAll(".chip small")].map(text => text.textContent.trim());
 found.maps = document.querySelectorAll("svg.map").length;
 found.charts = document.querySelectorAll("#charts path").length;
 const labels = svg => [...svg.querySelectorAll("text[x='40']")].map(text => text.textContent); // of the upright axis
@@ -106,10 +111,15 @@ def browse(tmp_path_factory):
 def test_a_page_works_and_shows_what_it_says(browse, width, height, dark):
     report, picture = browse(episode_html([made_up("no_control", scale=0.2), made_up("rule")]), width, height, dark)
     assert report["caught"] == [] and report["loaded"] == []
-    assert report["slider"] == ["10", "05:00", True]
+    assert report["slider"] == ["10", "Sun 28 Feb 2016, 05:00", True]
+    assert report["rows"] == ["battery at bus 33"] * 2
+    limits = {"state of charge": 2, "lowest voltage": 1, "highest voltage": 1, "fullest branch": 1}
+    limits["resource so far"] = 1
+    assert {label: count for label, count in report["limits"] if count} == limits
+    assert report["chips"][2].endswith("$ to no control")
     assert [report[key] for key in ("right", "page", "end", "home")] == ["11", "21", "47", "0"]
     assert report["hidden"] == [False, True]
-    assert report["tip"].startswith("bus 33\n") and "battery 0: " in report["tip"] and "action" in report["tip"]
+    assert report["tip"].startswith("bus 33\n") and "battery at bus 33: " in report["tip"] and "action" in report["tip"]
     assert (report["maps"], report["broken"], report["wide"]) == (2, False, False)
     assert int(report["played"]) > 2
     assert picture.shape[:2] == (height, width)

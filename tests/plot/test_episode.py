@@ -69,6 +69,8 @@ def test_every_panel_shows_what_its_axis_says(day):
     spent = panel(figure, "resource").lines
     assert spent[0].get_ydata()[-1] == pytest.approx(float(day.steps.cost[:, 3].sum()), rel=1e-5)
     assert spent[2].get_ydata()[0] == 0.5  # the budget
+    bounds = [line.get_ydata()[0] for line in panel(figure, "charge").lines[2:]]
+    assert bounds == [pytest.approx(0.1), pytest.approx(0.9)]
     assert all("[" in axes.get_ylabel() for axes in figure.axes) and "[h]" in figure.axes[-1].get_xlabel()
 
 

@@ -55,7 +55,8 @@ def made_up(policy="rule", *, steps=48, n_bus=33, scale=1.0, **changes):
         "branch_loading_percent": table(loading, branches, "%"),
     }
     told = {"task": "made_up", "version": 0, "family": "feeder", "split": "test", "episode": 0, "dt_hours": 0.5}
-    told |= {"agents": ("battery_0",), "budgets": (np.inf, 0.3), "money": True, "networks": {"": chain}} | changes
+    told |= {"agents": ("battery_0",), "budgets": (np.inf, 0.3), "money": True, "networks": {"": chain}}
+    told |= {"day": "2016-02-28", "soc_min": (0.1,), "soc_max": (0.9,)} | changes
     return Trace(policy=policy, tables=tables, **told)
 
 
@@ -92,8 +93,80 @@ def test_the_numbers_of_the_trace_are_in_the_page():
     assert charts["price of energy"]["series"][0] == pytest.approx(trace["price_per_mwh"].values[:, 0], rel=1e-4)
     spent = charts["resource so far"]
     assert spent["series"][0][-1] == pytest.approx(trace["cost"]["resource"].sum(), rel=1e-4)
-    assert spent["marks"] == [{"y": 0.3, "word": "budget", "must": True}]
+    assert spent["marks"] == [{"y": 0.3, "word": "budget"}]
     assert charts["reward so far"]["series"][0][0] == 0 and len(charts["reward so far"]["series"][0]) == 49
+
+
+def test_limits_are_drawn_where_nothing_comes_near_them():
+    trace = made_up()
+    calm = {"bus_voltage_pu": np.full((48, 33), 1.0), "branch_loading_percent": np.full((48, 32), 3.0)}
+    tables = trace.tables | {name: table(values, trace[name].ids) for name, values in calm.items()}
+    charts = {c["label"]: c for c in data_of(episode_html(dataclasses.replace(trace, tables=tables)))["charts"]}
+    marks = {label: [mark["y"] for mark in chart["marks"]] for label, chart in charts.items() if chart["marks"]}
+    assert marks == {
+        "state of charge": [pytest.approx(10), pytest.approx(90)],
+        "lowest voltage": [0.95],
+        "highest voltage": [1.05],
+        "fullest branch": [100],
+        "resource so far": [0.3],
+    }
+
+
+def test_the_date_of_the_data_is_told_where_it_has_one():
+    found = data_of(episode_html(made_up()))
+    assert found["day"] == "2016-02-28" and "from Sunday, 28 February 2016" in found["sub"]
+    found = data_of(episode_html(made_up(day="")))
+    assert found["day"] == "" and found["sub"].endswith("30 minutes")
+
+
+def paid(policy, total, **changes):
+    """An episode that earns `total` [$] in equal steps, within its budgets."""
+    trace = made_up(policy, scale=0.1, **changes)
+    reward = table(np.full((len(trace), 1), total / len(trace)), ("battery_0",), "USD")
+    return dataclasses.replace(trace, tables=trace.tables | {"reward": reward})
+
+
+def test_policies_tell_their_gain_and_what_they_earn_beside_the_first():
+    """(5 - 2) / (8 - 2) = 0.5 by hand."""
+    group = [paid("rule", 2.0), paid("mine", 5.0), paid("oracle", 8.0), paid("worse", -1.0)]
+    found = data_of(episode_html(group))
+    heads = {policy["name"]: (policy["gain"], policy["beside"]) for policy in found["policies"]}
+    assert heads == {
+        "rule": ("gain 0.00", ""),
+        "mine": ("gain 0.50", "+3 $ to rule"),
+        "oracle": ("gain 1.00", "+6 $ to rule"),
+        "worse": ("gain \N{MINUS SIGN}0.50", "\N{MINUS SIGN}3 $ to rule"),
+    }
+    less = next(c for c in found["charts"] if c["label"] == "reward so far, less that of rule")
+    assert less["unit"] == "$" and less["series"][1] == pytest.approx(3.0 * np.arange(49) / 48, rel=1e-4)
+    assert less["series"][0] == [0.0] * 49
+
+
+def test_without_both_ends_or_over_a_budget_there_is_no_gain():
+    for group in ([paid("rule", 2.0), paid("mine", 5.0)], [paid("rule", 2.0), paid("oracle", 2.0)]):
+        assert [policy["gain"] for policy in data_of(episode_html(group))["policies"]] == ["", ""]
+    over = dataclasses.replace(made_up("mine"), tables=made_up("mine").tables | {"reward": paid("mine", 5.0)["reward"]})
+    heads = data_of(episode_html([paid("rule", 2.0), over, paid("oracle", 8.0)]))["policies"]
+    assert [head["gain"] for head in heads] == ["gain 0.00", "", "gain 1.00"] and not heads[1]["kept"]
+
+
+def test_rows_of_actions_say_what_acts_and_where():
+    trace = made_up()
+    chain = dataclasses.replace(
+        trace.networks[""],
+        device_ids=("battery_0", "flexload_0", "flexload_1", "unit_7"),
+        device_bus=np.array([32, 4, 4, 0]),
+    )
+    ids = ("battery_0", "flexload_0.curtail", "flexload_1.curtail", "unit_7.on", "cooling")
+    tables = trace.tables | {"action": table(np.zeros((48, 5)), ids)}
+    found = data_of(episode_html(dataclasses.replace(trace, networks={"": chain}, tables=tables)))["actions"]
+    assert found["names"] == [
+        "battery at bus 33",
+        "flexible load 0 at bus 5: curtail",
+        "flexible load 1 at bus 5: curtail",
+        "unit at bus 1: on",
+        "cooling",
+    ]
 
 
 def test_a_policy_over_its_budget_is_told_so():

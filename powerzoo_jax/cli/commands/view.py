@@ -18,12 +18,13 @@ from powerzoo_jax.cli.traces import trace_policies
 from powerzoo_jax.envs import Trace, load_traces
 from powerzoo_jax.envs.episode import Act
 from powerzoo_jax.oracle import list_baselines
+from powerzoo_jax.oracle.baselines import ORACLE, RULE, policy_names
 from powerzoo_jax.plot import episode_html
 from powerzoo_jax.rl.zoo import ZOO, load_policy
 from powerzoo_jax.tasks import make
 from powerzoo_jax.tasks.score import SEED, all_starts
 
-RULE = "rule"
+BESIDE = (RULE, ORACLE)  # between them lies the gain
 
 
 def run(options: argparse.Namespace) -> int:
@@ -68,16 +69,16 @@ def _played(options: argparse.Namespace) -> Sequence[Trace]:
         run = open_run(path)
         sim = run.make(options.split)
         trained = {run.config.algorithm: policies_of_run(run)[0]}
-        default = [RULE] if sim.spec.id in list_baselines() else []
+        default = BESIDE if sim.spec.id in list_baselines() else []
     else:
         refuse_folder(path)
         sim = make(options.what, split=options.split, **parse_keywords(options.keywords))
-        default = [RULE]
+        default = BESIDE
     starts = all_starts(sim)
     count, place = starts.load_row.shape[0], options.episode - 1
     if place >= count:
         raise ValueError(f"--episode {options.episode}: split {sim.spec.split!r} has {count}. Choose 1 to {count}.")
-    asked = options.policy or default
+    asked = options.policy or [name for name in default if name in policy_names(sim.spec.id)]
     if ZOO in asked:
         trained |= {ZOO: load_policy(sim.spec.id, sim)}
     # an algorithm's own name shows the run alone, as in `evaluate`

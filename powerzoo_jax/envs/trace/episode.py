@@ -13,13 +13,14 @@ from powerzoo_jax.base import Purpose, purpose_key
 from powerzoo_jax.envs.core import Sim
 from powerzoo_jax.envs.episode import Act, first_carry
 from powerzoo_jax.envs.series import Draw
-from powerzoo_jax.envs.trace.names import columns_of, networks_of
+from powerzoo_jax.envs.surface import first_day
+from powerzoo_jax.envs.trace.names import columns_of, networks_of, store_limits
 from powerzoo_jax.envs.trace.readings import TracedSteps, read_step
 from powerzoo_jax.envs.trace.types import Trace, TraceTable
 
 
-def build_trace(sim: Sim, traced: TracedSteps, *, policy: str = "", episode: int = 0) -> Trace:
-    """Names, ids and units for the measurements of one lane.
+def build_trace(sim: Sim, traced: TracedSteps, *, policy: str = "", episode: int = 0, day: str = "") -> Trace:
+    """Names, ids and units for the measurements of one lane; policy, episode and day are labels, see `Trace`.
 
     Raises ValueError for a batch of lanes.
     """
@@ -39,6 +40,7 @@ def build_trace(sim: Sim, traced: TracedSteps, *, policy: str = "", episode: int
         ids, units = columns_of(sim, short, values.shape[1], networks.get(prefix), traced.steps.info)
         tables[name] = TraceTable(values, ids, units)
     spec = sim.spec
+    soc_min, soc_max = store_limits(sim) if "soc" in tables else ((), ())
     return Trace(
         task=spec.id,
         version=spec.version,
@@ -52,6 +54,9 @@ def build_trace(sim: Sim, traced: TracedSteps, *, policy: str = "", episode: int
         money=set(spec.term_weights) == {1.0},
         tables=tables,
         networks=networks,
+        day=day,
+        soc_min=soc_min,
+        soc_max=soc_max,
     )
 
 
@@ -98,4 +103,5 @@ def trace_episode(
     info = traced.steps.info
     over = np.flatnonzero(np.asarray(info.terminated | info.truncated))
     last = int(over[0]) + 1 if len(over) else sim.spec.horizon
-    return build_trace(sim, jax.tree.map(lambda x: x[:last], traced), policy=policy, episode=episode)
+    day = first_day(sim, int(drawn.load_row))
+    return build_trace(sim, jax.tree.map(lambda x: x[:last], traced), policy=policy, episode=episode, day=day)

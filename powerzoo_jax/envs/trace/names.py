@@ -10,6 +10,7 @@ import jax
 import numpy as np
 
 from powerzoo_jax.cases import load_case
+from powerzoo_jax.devices.fleet import storing
 from powerzoo_jax.devices.registry import KINDS
 from powerzoo_jax.envs.constraint import UNITS
 from powerzoo_jax.envs.core import Sim
@@ -120,6 +121,15 @@ def _store_ids(sim: Sim, count: int) -> tuple[str, ...]:
     else:
         ids = own(sim) if own else ()
     return ids if len(ids) == count else tuple(f"storage_{k}" for k in range(count))
+
+
+def store_limits(sim: Sim) -> tuple[tuple[float, ...], tuple[float, ...]]:
+    """Lowest and highest feasible states of charge (S,) [-] in the order of `_store_ids`; empty where none is told."""
+    stacks, describe = storing(sim.params), family_of(sim).surface
+    if not stacks and describe is not None:
+        stacks = [describe(sim).stores]
+    low, high = ([float(x) for stack in stacks for x in getattr(stack, name)] for name in ("soc_min", "soc_max"))
+    return tuple(low), tuple(high)
 
 
 def action_ids(sim: Sim) -> tuple[str, ...]:

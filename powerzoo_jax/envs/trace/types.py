@@ -6,13 +6,14 @@ import dataclasses
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass
+from datetime import date
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from powerzoo_jax.base.errors import DataError, excerpt, missing_extra, unknown
-from powerzoo_jax.base.files.forms import require_form
+from powerzoo_jax.base.files.forms import OPTIONAL, require_form
 from powerzoo_jax.base.npz import read_npz, require_array, write_npz
 from powerzoo_jax.base.struct import brief
 from powerzoo_jax.base.textfile import parse_json
@@ -74,8 +75,10 @@ BRANCH_TABLES = ("branch_flow_mw", "branch_loading_percent")
 FORM = {
     **dict.fromkeys(("task", "family", "split", "policy"), str),
     **{"version": int, "episode": int, "dt_hours": float, "agents": [str], "budgets": [float], "money": bool},
+    **{"day?": str, "soc_min?": [float], "soc_max?": [float]},
     "networks": {str: {"bus_ids": [str], "root": int, "device_ids": [str]}},
 }  # of the description of a trace
+LISTS = ("agents", "budgets", "soc_min", "soc_max")
 NETWORK_ARRAYS = ("from_bus", "to_bus", "in_service", "v_min_pu", "v_max_pu", "rate_mva", "device_bus")
 
 
@@ -90,6 +93,8 @@ class Trace:
     networks:  by name; "" where the task has one, whose tables have no prefix, else tables are "name.table"
     budgets:   (C,) of the cost channels of an episode, inf = reported only
     money:     the reward of a step is in dollars
+    day:       ISO date of the first step, which begins at midnight of the local standard clock of the data; "" = none
+    soc_min, soc_max: (S,) [-] feasible range of what stores energy; () = not known
 
     Example:
         from powerzoo_jax.base.tree import take
@@ -112,6 +117,9 @@ class Trace:
     money: bool
     tables: Mapping[str, TraceTable]
     networks: Mapping[str, TracedNetwork]
+    day: str = ""
+    soc_min: tuple[float, ...] = ()
+    soc_max: tuple[float, ...] = ()
 
     def __len__(self) -> int:
         return len(self.tables["reward"].values)
@@ -201,7 +209,7 @@ def _read_trace(name: str, arrays: Mapping[str, np.ndarray]) -> Trace:
     text = require_array(arrays, f"{name}/about", "U", ())
     about = parse_json(str(text), "its description", DataError, "")
     require_form(about, FORM, "its description", DataError, "")
-    about = {key: about[key] for key in FORM}
+    about = {key: about[key] for key in (name.removesuffix(OPTIONAL) for name in FORM) if key in about}
     if not (0 < about["dt_hours"] < np.inf and about["episode"] >= 0):
         raise ValueError(f"steps of {about['dt_hours']} h, episode {about['episode']}")
     networks = {
@@ -217,7 +225,7 @@ def _read_trace(name: str, arrays: Mapping[str, np.ndarray]) -> Trace:
         for key in arrays
         if key.startswith(start) and not key.endswith((".ids", ".units"))
     }
-    about |= {part: tuple(about[part]) for part in ("agents", "budgets")} | {"family": family_name(about["family"])}
+    about |= {part: tuple(about[part]) for part in LISTS if part in about} | {"family": family_name(about["family"])}
     trace = Trace(**{**about, "tables": tables, "networks": networks})
     _require_whole(trace)
     return trace
@@ -271,5 +279,11 @@ def _require_whole(trace: Trace) -> None:
             or not width == len(table.ids) == len(table.units) == widths.get(name, width)
         ):
             raise ValueError(f"table {name!r} of shape {table.values.shape} does not fit the others, or its ids")
+    if trace.day:
+        date.fromisoformat(trace.day)
+    stored = len(trace.tables["soc"].ids) if "soc" in trace.tables else 0
+    for bounds in (trace.soc_min, trace.soc_max):
+        if len(bounds) not in (0, stored) or not np.isfinite(bounds).all():
+            raise ValueError(f"bounds {bounds} are not of the {stored} states of charge")
     if len(trace.budgets) != len(trace.tables["cost"].ids if "cost" in trace.tables else ()):
         raise ValueError(f"{len(trace.budgets)} budgets are not of the cost channels")

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import math
 import sys
 from types import SimpleNamespace
 
@@ -12,9 +14,13 @@ import pytest
 
 import powerzoo_jax as pz
 from powerzoo_jax.base.tree import take
+from powerzoo_jax.data import eligible_start_days, split_days
+from powerzoo_jax.data.clock import MINUTES_PER_DAY, iso_dates
 from powerzoo_jax.envs import build_trace, load_traces, save_traces, trace_episode
 from powerzoo_jax.envs.constraint import UNITS
+from powerzoo_jax.envs.family import family_of
 from powerzoo_jax.envs.series import FACTOR
+from powerzoo_jax.envs.surface import first_day
 from powerzoo_jax.envs.trace import episode as traced_episode
 from powerzoo_jax.oracle import baseline_policy, evaluate_baseline
 from powerzoo_jax.tasks import get_spec, list_tasks
@@ -113,6 +119,29 @@ def test_a_file_keeps_names_units_and_networks(feeder, tmp_path):
         np.testing.assert_array_equal(again[name].values, table.values)
     assert again.networks[""].bus_ids == feeder.trace.networks[""].bus_ids
     assert (again.budgets, again.policy, len(again)) == (feeder.trace.budgets, "rule", 48)
+    assert (again.day, again.soc_min, again.soc_max) == (feeder.trace.day, (pytest.approx(0.1),), (pytest.approx(0.9),))
+    assert again.day == split_days("simbench_2016", "test")[0].astype(str)
+
+
+def test_a_file_from_before_dates_and_bounds_is_read(tmp_path):
+    path = save_traces(tmp_path / "t.npz", {"rule": made_up("dc_microgrid")[1]})
+    arrays = dict(np.load(path))
+    about = json.loads(str(arrays["rule/about"]))
+    for name in ("day", "soc_min", "soc_max"):
+        del about[name]
+    np.savez(path, **arrays | {"rule/about": np.array(json.dumps(about))})
+    old = load_traces(path)["rule"]
+    assert (old.day, old.soc_min, old.soc_max) == ("", (), ())
+
+
+@pytest.mark.parametrize("wrong", [{"day": "soon"}, {"soc_min": [0.1, 0.2]}, {"soc_max": [float("inf")]}])
+def test_a_file_with_wrong_dates_or_bounds_is_refused(wrong, tmp_path):
+    path = save_traces(tmp_path / "t.npz", {"rule": made_up("dc_microgrid")[1]})
+    arrays = dict(np.load(path))
+    about = json.loads(str(arrays["rule/about"])) | wrong
+    np.savez(path, **arrays | {"rule/about": np.array(json.dumps(about))})
+    with pytest.raises(pz.base.errors.DataError, match="does not hold whole traces"):
+        load_traces(path)
 
 
 def test_a_file_without_traces_names_the_command(tmp_path):
@@ -187,3 +216,13 @@ def test_every_number_of_every_task_has_a_name_and_a_unit(task):
         assert trace[f"{prefix}branch_flow_mw"].values.shape[1] == len(net.from_bus)
         assert len(net.device_ids) == len(net.device_bus) and max(net.device_bus) < len(net.bus_ids)
         assert {"branch_loading_percent", "bus_injection_mw"} <= {t.removeprefix(prefix) for t in trace.tables}
+    bounds = list(zip(trace.soc_min, trace.soc_max, strict=True))
+    assert len(bounds) == (len(trace["soc"].ids) if "soc" in trace.tables else 0)
+    assert all(0 <= low < high <= 1 for low, high in bounds)
+    starts, minutes = sim.params.starts, 60 * sim.spec.dt_hours
+    n_day = math.ceil(sim.spec.horizon * minutes / MINUTES_PER_DAY)
+    days = eligible_start_days(split_days(family_of(sim).surface(sim).series[0], "test", n_day), n_day)
+    rows = np.asarray(starts.load_row)[: int(starts.n_start)].tolist()
+    found = tuple(first_day(sim, row) for row in rows)
+    assert set(found) <= set(iso_dates(days)) and list(found) == sorted(set(found))
+    assert len(found) == len(days) or "_ev_" in task  # days on which no vehicle comes are left out
