@@ -135,6 +135,13 @@ def test_the_time_of_a_source_release_reaches_every_entry_of_the_wheel(copy, tmp
     assert {entry.date_time for entry in zipfile.ZipFile(built).infolist()} == {(2023, 11, 14, 22, 13, 20)}
 
 
+def test_the_sdist_holds_these_folders_and_files_of_the_root_and_nothing_else(tmp_path):
+    with tarfile.open(build("sdist", ROOT, tmp_path)) as archive:
+        tops = {name.split("/")[1] for name in archive.getnames()}
+    files = {"hatch_build.py", "README.md", "LICENSE", "CHANGELOG.md", "pyproject.toml", "PKG-INFO", ".gitignore"}
+    assert tops == {"powerzoo_jax", "compat", "configs"} | files
+
+
 @pytest.fixture(scope="session", params=["wheel", "sdist"])
 def shipped(request, wheel, copy, tmp_path_factory) -> dict[str, bytes]:
     """Files of the wheel or the sdist by their path from the folder of the package."""
